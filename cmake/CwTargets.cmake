@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# The three kinds of target in this tree: libraries, BPF objects, tests.
+
+add_library(cw_options INTERFACE)
+target_compile_options(cw_options INTERFACE -Wall -Wextra -Wshadow -Werror -fno-omit-frame-pointer)
+target_include_directories(cw_options INTERFACE ${CMAKE_SOURCE_DIR})
+if(CW_SANITIZE)
+  target_compile_options(cw_options INTERFACE -fsanitize=${CW_SANITIZE} -fno-sanitize-recover=all)
+  target_link_options(cw_options INTERFACE -fsanitize=${CW_SANITIZE})
+endif()
+if(CW_COVERAGE)
+  target_compile_options(cw_options INTERFACE --coverage)
+  target_link_options(cw_options INTERFACE --coverage)
+endif()
+
+# cw_library(NAME SOURCES a.cc ... USES lib ...): a static library; headers are included as "folder/file.h" from the root.
+function(cw_library name)
+  cmake_parse_arguments(A "" "" "SOURCES;USES" ${ARGN})
+  if(A_SOURCES)
+    add_library(${name} STATIC ${A_SOURCES})
+    target_link_libraries(${name} PUBLIC cw_options ${A_USES})
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE cw_options ${A_USES})
+  endif()
+endfunction()
+
+find_program(CW_BPF_CLANG NAMES clang clang-14 REQUIRED)
+find_program(CW_LLVM_STRIP NAMES llvm-strip llvm-strip-14 REQUIRED)
+find_program(CW_BPFTOOL NAMES bpftool PATHS /usr/sbin /sbin REQUIRED)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64")
+  set(CW_BPF_ARCH arm64)
+else()
+  set(CW_BPF_ARCH x86)
+endif()
+
+# cw_bpf_object(NAME SOURCE x.bpf.c): compiles x.bpf.c with BTF, strips DWARF, and makes NAME.skel.h.
+# Linking the target NAME_skel gives the include path of the skeleton; property CW_BPF_OBJECT holds the object's path.
+function(cw_bpf_object name)
+  cmake_parse_arguments(A "" "SOURCE" "" ${ARGN})
+  set(src ${CMAKE_CURRENT_SOURCE_DIR}/${A_SOURCE})
+  set(dir ${CMAKE_BINARY_DIR}/bpf_skel)
+  set(obj ${dir}/${name}.bpf.o)
+  set(skel ${dir}/${name}.skel.h)
+  file(MAKE_DIRECTORY ${dir})
+  add_custom_command(
+    OUTPUT ${obj}
+    COMMAND ${CW_BPF_CLANG} -target bpf -D__TARGET_ARCH_${CW_BPF_ARCH} -O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -Wno-address-of-packed-member
+            -mcpu=v3 -I${CMAKE_SOURCE_DIR} -I/usr/include/${CMAKE_LIBRARY_ARCHITECTURE}
+            -MD -MF ${obj}.d -MT ${obj} -c ${src} -o ${obj}
+    COMMAND ${CW_LLVM_STRIP} -g ${obj}
+    DEPENDS ${src} DEPFILE ${obj}.d VERBATIM COMMENT "BPF ${name}")
+  add_custom_command(
+    OUTPUT ${skel}
+    COMMAND ${CW_BPFTOOL} gen skeleton ${obj} name ${name} > ${skel}
+    DEPENDS ${obj} VERBATIM COMMENT "BPF skeleton ${name}")
+  add_custom_target(${name}_skel_gen DEPENDS ${skel})
+  add_library(${name}_skel INTERFACE)
+  add_dependencies(${name}_skel ${name}_skel_gen)
+  target_include_directories(${name}_skel SYSTEM INTERFACE ${dir})
+  target_link_libraries(${name}_skel INTERFACE PkgConfig::LIBBPF)
+  set_property(TARGET ${name}_skel PROPERTY CW_BPF_OBJECT ${obj})
+endfunction()
+
+# cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s]): a GoogleTest program; each TEST is one ctest test.
+# Everything above unit touches the kernel and runs alone, so that tests do not disturb each other's timing.
+function(cw_test name)
+  cmake_parse_arguments(A "" "LABEL;TIMEOUT" "SOURCES;USES" ${ARGN})
+  if(NOT A_TIMEOUT)
+    set(A_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${A_SOURCES})
+  target_link_libraries(${name} PRIVATE cw_options ${A_USES} GTest::gtest GTest::gmock GTest::gtest_main)
+  set(props LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT})
+  if(NOT A_LABEL STREQUAL "unit")
+    list(APPEND props RUN_SERIAL TRUE)
+  endif()
+  gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." PROPERTIES ${props} DISCOVERY_TIMEOUT 60)
+endfunction()
