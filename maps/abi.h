@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
+/* The ABI between the BPF programs and userspace: every record of every pinned map, once, for both compilers.
+ *
+ * Shapes: addresses are 16 bytes in network order, IPv4 as ::ffff:a.b.c.d (the form of a GID); QPNs, PSNs, ports and
+ * rounds are in host order; times are nanoseconds of the local clock (cw_now() in BPF, cw::Clock in userspace) unless a
+ * name says jiffies. A layout change needs a new CW_ABI_VERSION: pins of another version are never opened.
+ * Thread rule: fields have one writer each, named below; counters of a flow are plain adds (a flow stays on one queue).
+ */
+#ifndef CW_MAPS_ABI_H
+#define CW_MAPS_ABI_H
+
+#include <linux/types.h>
+
+#define CW_ABI_VERSION 1
+
+#define CW_MAX_SLOTS 16      /* path slots of a pair of NICs */
+#define CW_ROUNDS 8          /* rounds that a reception bitmap covers */
+#define CW_SLOT_NONE 0xff    /* no slot: the path is not probed */
+#define CW_PAIR_NONE 0xffff  /* no pair: the peer is not configured */
+#define CW_MSG_MAX 1100      /* body bytes of a message datagram */
+
+#ifdef __cplusplus
+#define CW_ASSERT_SIZE(type, size) static_assert(sizeof(type) == (size), "ABI size of " #type)
+#define CW_ASSERT_OFFSET(type, field, off) static_assert(__builtin_offsetof(type, field) == (off), "ABI offset of " #type "." #field)
+#else
+#define CW_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), "ABI size of " #type)
+#define CW_ASSERT_OFFSET(type, field, off) _Static_assert(__builtin_offsetof(type, field) == (off), "ABI offset of " #type "." #field)
+#endif
+
+/* ---- control (cw_ctl: ARRAY[1], mmapable; written by the agent, read by both programs) ---- */
+enum cw_mode {
+  CW_MODE_OFF = 0,      /* nothing is rewritten: every flow on its native port */
+  CW_MODE_OBSERVE = 1,  /* verdicts are made and logged, nothing is rewritten */
+  CW_MODE_PROTECT = 2,  /* flows leave dead paths; operator's steering applies */
+  CW_MODE_OPTIMIZE = 3, /* and userspace moves flows for balance */
+};
+
+struct cw_ctl {
+  __u32 abi_version;
+  __u32 mode;               /* enum cw_mode */
+  __u32 sample_level_tx;    /* sample when mix(PSN) has at least this many trailing zeros; 32 = never */
+  __u32 sample_level_rx;
+  __u64 lease_jiffies;      /* after this jiffy nothing is rewritten; 0 = no lease */
+  __u64 assign_jiffies;     /* flows first seen after this jiffy are new: given a slot from the first packet */
+  __u32 miss_limit;         /* K of rule B3 */
+  __u32 revive_limit;       /* replies in a row that revive a dead slot */
+  __u32 session;            /* of this agent start; in requests and replies */
+  __u32 steer_full;         /* set by the kernel once an insert into cw_tx_flows failed */
+  __u64 move_gap_ns;        /* a pending move may happen at a pause of a flow longer than this */
+  __u64 reserved;
+};
+CW_ASSERT_SIZE(struct cw_ctl, 64);
+
+/* ---- flows ---- */
+struct cw_flow_key {
+  __u8 saddr[16];
+  __u8 daddr[16];
+  __u32 dqpn; /* destination QPN */
+};
+CW_ASSERT_SIZE(struct cw_flow_key, 36);
+
+/* One 24-bit PSN sequence. Requests and responses to one QPN are two sequences. */
+struct cw_psn_tracker {
+  __u32 next;       /* PSN expected next */
+  __u32 seen;       /* 0 = nothing seen yet, 1 = next is exact, 2 = next is a lower limit (READ of unknown MTU) */
+  __u64 packets;
+  __u64 gaps;       /* times that PSNs were skipped: loss or reordering before this point */
+  __u64 missing;    /* PSNs skipped in all */
+  __u64 duplicates; /* PSNs below next: retransmissions */
+};
+CW_ASSERT_SIZE(struct cw_psn_tracker, 40);
+
+/* Counters of one direction of one queue pair. last_seen_jiffies: 64-bit jiffies. */
+struct cw_flow {
+  __u64 packets;
+  __u64 bytes;      /* IP packets, IP header included */
+  __u64 first_seen_jiffies;
+  __u64 last_seen_jiffies;
+  struct cw_psn_tracker req;
+  struct cw_psn_tracker resp;
+  __u64 ce;         /* packets with ECN CE */
+  __u64 cnp;        /* congestion notification packets */
+  __u64 acks;       /* positive acknowledgements */
+  __u64 nak_seq;    /* NAK, PSN sequence error */
+  __u64 nak_other;  /* NAK, invalid request, access or operational error */
+  __u64 rnr;        /* receiver not ready */
+  __u32 mtu;        /* path MTU learned from First/Middle packets, 0 = unknown */
+  __u32 peer_qpn;   /* destination QPN of the opposite direction, 0 = unknown; written by the agent (RegisterQp) */
+  __u16 sport;      /* UDP source port last seen, before any rewrite */
+  __u8 tos;         /* last seen */
+  __u8 transport;   /* BTH transport: 0 RC, 1 UC, 3 UD, ... */
+  __u32 reserved;
+};
+CW_ASSERT_SIZE(struct cw_flow, 176);
+
+enum cw_steer_flags {
+  CW_STEER_LOCKED = 1,      /* the agent does not move it; it still leaves a dead path */
+  CW_STEER_HARD_LOCKED = 2, /* never moved */
+  CW_STEER_MANUAL = 4,      /* placed by an operator */
+  CW_STEER_NATIVE_NEW = 8,  /* first seen while native slots were not known: the agent assigns native_slot */
+};
+
+enum cw_move_reason {
+  CW_MOVE_NONE = 0,
+  CW_MOVE_ASSIGN = 1,     /* new flow put on a slot */
+  CW_MOVE_DEAD = 2,       /* its path died */
+  CW_MOVE_IDLE = 3,       /* pending move, nothing in flight */
+  CW_MOVE_GAP = 4,        /* pending move, at a pause */
+  CW_MOVE_FORCED = 5,     /* pending move, one go-back-N accepted */
+};
+
+/* A transmitted flow to a configured peer (cw_tx_flows: HASH, never LRU, so an eviction cannot change a verdict).
+ * Egress does one lookup: counters and steering are one record.
+ * Kernel writes all but: slot/port/native_slot/flags/want_* which the agent may write too (single stores). */
+struct cw_tx_flow {
+  struct cw_flow flow;
+  __u16 pair;          /* index into cw_pairs */
+  __u8 slot;           /* slot whose path it takes now, CW_SLOT_NONE = unknown (native port not probed) */
+  __u8 native_slot;    /* slot that stands for the native port's path */
+  __u16 port;          /* source port written, 0 = the native one */
+  __u8 flags;          /* enum cw_steer_flags */
+  __u8 reason;         /* enum cw_move_reason of the last move */
+  __u8 want_slot;      /* pending move: slot, CW_SLOT_NONE = none */
+  __u8 want_force;     /* pending move may be made at once */
+  __u16 want_port;     /* 0 = native */
+  __u32 moves;
+  __u32 acked_psn;     /* next PSN that the peer has not acknowledged */
+  __u32 acked_valid;   /* 1 once an acknowledgement was seen */
+  __u32 move_psn;      /* first PSN sent on the present slot */
+  __u32 mark_psn;      /* outstanding mark of data as witness: a PSN … */
+  __u32 mark_round;    /* … and the probe round that it was sent in; 0 = none outstanding */
+  __u32 mark_slot;     /* … and the slot */
+  __u64 last_tx_ns;    /* read only while a move is pending */
+  __u64 moved_jiffies; /* of the last move */
+};
+CW_ASSERT_SIZE(struct cw_tx_flow, 232);
+
+/* ---- pairs of NICs and their path slots ---- */
+struct cw_pair_key {
+  __u8 local[16];
+  __u8 remote[16];
+};
+
+enum cw_slot_state {
+  CW_SLOT_UNUSED = 0,
+  CW_SLOT_UP = 1,
+  CW_SLOT_SUSPECT = 2, /* at least one miss, below the limit */
+  CW_SLOT_DEAD = 3,
+  CW_SLOT_NEW = 4,     /* never answered yet */
+};
+
+enum cw_slot_flags {
+  CW_SLOT_ASSIGNABLE = 1, /* new and failing-over flows may be put here */
+  CW_SLOT_NATIVE = 2,     /* exists to probe the port that a flow chose itself */
+};
+
+struct cw_slot {
+  __u16 port;           /* entropy: UDP source port; agent */
+  __u8 state;           /* enum cw_slot_state; kernel (agent sets UNUSED/NEW) */
+  __u8 flags;           /* enum cw_slot_flags; agent */
+  __u32 progress_round; /* newest round proved delivered by a reception bitmap; kernel */
+  __u32 acked_round;    /* newest round in which data sent here was acknowledged; kernel */
+  __u32 revive;         /* replies in a row while dead; kernel */
+  __u64 raw_min_ns;     /* slowly forgetting minimum and maximum of T2-T1 (two clocks: only differences mean something) */
+  __u64 raw_max_ns;
+  __u64 changed_ns;     /* last change of state */
+  __u32 deaths;
+  __u32 misses;         /* rounds missed at the last judgement */
+};
+CW_ASSERT_SIZE(struct cw_slot, 48);
+
+struct cw_round_mask {
+  __u32 round;
+  __u32 mask; /* bit s: slot s */
+};
+
+/* cw_pairs: ARRAY. Array entries are never deleted: remote all-zero = unused. */
+struct cw_pair {
+  struct cw_pair_key key;
+  __u32 live_mask;       /* slots in state UP or SUSPECT; kernel */
+  __u32 assign_mask;     /* slots that flows may be put on; agent */
+  __u32 interval_ns;     /* present probe interval; agent */
+  __u32 cur_round;       /* newest round sent; kernel (tc egress) */
+  __u32 floor_round;     /* rounds before it are not counted: the prober paused */
+  __u32 peer_session;    /* session of the peer's requests; kernel */
+  __u32 responder_session; /* session seen in the peer's replies; kernel */
+  __u32 half_dead_rounds;  /* misses wanted when half of the slots or more lag together; agent (K x 5) */
+  __u64 round_ns;        /* first T1 of cur_round */
+  __u64 last_reply_ns;
+  struct cw_round_mask sent[CW_ROUNDS]; /* what we sent, by round & 7; kernel (tc egress) */
+  struct cw_round_mask rcvd[CW_ROUNDS]; /* what arrived from the peer, by round & 7; kernel (XDP) */
+  __u32 peer_round;      /* newest round received from the peer */
+  __u32 reserved;
+  struct cw_slot slot[CW_MAX_SLOTS];
+};
+CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 8 + 16 * 48);
+
+/* T1 of requests under way (cw_probe_tx: ARRAY, same index as cw_pairs); written by tc egress. */
+struct cw_probe_tx {
+  __u64 t1[CW_MAX_SLOTS][CW_ROUNDS];
+  __u32 round[CW_MAX_SLOTS][CW_ROUNDS];
+};
+
+/* Probe keys, SipHash-2-4 (cw_keys: ARRAY, same index). Derived per ordered pair of addresses, so that direction and
+ * addresses are bound by the key itself. Two live keys each way; valid bit i = key i may be used. Agent writes. */
+struct cw_pair_keys {
+  __u64 tx[2][2]; /* what we send: requests, replies, messages */
+  __u64 rx[2][2]; /* what the peer sends */
+  __u32 valid;
+  __u32 tx_id;    /* key that we send with */
+};
+
+/* ---- records in the rings ---- */
+enum cw_event_type {
+  CW_EV_PROBE = 1,  /* cw_probe_ring */
+  CW_EV_SAMPLE = 2, /* cw_probe_ring */
+  CW_EV_SLOT = 3,   /* cw_event_ring */
+  CW_EV_MOVE = 4,   /* cw_event_ring */
+  CW_EV_FLOW = 5,   /* cw_event_ring: a transmitted flow appeared */
+  CW_EV_MSG = 6,    /* cw_msg_ring */
+};
+
+/* A probe's four times. t1, t4: our clock; t2, t3: the peer's. */
+struct cw_ev_probe {
+  __u32 type;
+  __u16 pair;
+  __u8 slot;
+  __u8 rslot; /* the peer's slot that the reply took, CW_SLOT_NONE = none */
+  __u32 round;
+  __u32 responder_session;
+  __u64 t1, t2, t3, t4;
+};
+CW_ASSERT_SIZE(struct cw_ev_probe, 48);
+
+/* One half of a sampled data packet. */
+struct cw_ev_sample {
+  __u32 type;
+  __u8 is_tx;
+  __u8 is_resp;   /* PSN belongs to the response sequence */
+  __u8 duplicate; /* not the first time that this PSN passed: voids the sample */
+  __u8 slot;      /* tx: slot taken */
+  struct cw_flow_key key;
+  __u32 psn;
+  __u64 ns;
+  __u16 pair; /* tx: pair; rx: CW_PAIR_NONE */
+  __u16 port; /* UDP source port on the wire */
+  __u32 reserved;
+};
+CW_ASSERT_SIZE(struct cw_ev_sample, 64);
+
+/* A slot changed its state: the verdict and its evidence. */
+struct cw_ev_slot {
+  __u32 type;
+  __u16 pair;
+  __u8 slot;
+  __u8 from;           /* enum cw_slot_state */
+  __u8 to;
+  __u8 witness;        /* slot whose reply proved it */
+  __u8 half;           /* half of the slots or more lagged: the longer limit was used */
+  __u8 reserved;
+  __u32 round;         /* of the reply */
+  __u32 progress_round;
+  __u32 acked_round;
+  __u32 misses;
+  __u32 limit;
+  __u64 ns;
+};
+CW_ASSERT_SIZE(struct cw_ev_slot, 40);
+
+struct cw_ev_move {
+  __u32 type;
+  struct cw_flow_key key;
+  __u16 pair;
+  __u8 from_slot;
+  __u8 to_slot;
+  __u16 from_port; /* 0 = native */
+  __u16 to_port;
+  __u32 psn;       /* first PSN on the new path */
+  __u8 reason;     /* enum cw_move_reason */
+  __u8 dry;        /* 1 = observe mode: it would have moved, and did not (at most one such record per flow and death) */
+  __u16 reserved;
+  __u64 ns;
+};
+CW_ASSERT_SIZE(struct cw_ev_move, 64);
+
+/* A message datagram from a peer, header MAC already verified; the body's MAC is checked by the agent. */
+struct cw_ev_msg {
+  __u32 type;
+  __u16 pair;
+  __u16 len;   /* bytes of packet[]: wire header, body, body MAC */
+  __u64 ns;
+  __u8 packet[80 + CW_MSG_MAX + 8];
+};
+
+/* ---- the lab's hidden clock (cw_lab_clock: ARRAY[1]; exists only where the lab's agent switched it on) ---- */
+#define CW_LAB_SEGMENTS 16
+struct cw_lab_clock {
+  __s64 offset_ns;              /* at start_ns[0] */
+  __u32 segments;
+  __u32 reserved;
+  __u64 start_ns[CW_LAB_SEGMENTS]; /* true time (bpf_ktime_get_ns) at which a segment begins */
+  __s64 drift_ppb[CW_LAB_SEGMENTS];
+  __s64 base_ns[CW_LAB_SEGMENTS];  /* error at the segment's start */
+};
+
+/* ---- counters (cw_counters: PERCPU_ARRAY[1]) ---- */
+/* X(name, what it counts). Every packet that is not handled passes untouched and is counted once here. */
+#define CW_COUNTERS(X)                                                                      \
+  X(rocev1_frames, "RoCEv1 frames (Ethertype 0x8915), passed")                              \
+  X(vlan_too_deep, "frames with more than two VLAN tags, passed")                           \
+  X(eth_truncated, "frames shorter than their Ethernet or VLAN header, passed")             \
+  X(ip_truncated, "IPv4 packets shorter than their header says, passed")                    \
+  X(ip_options, "RoCEv2 packets with IPv4 options, passed")                                 \
+  X(ip_fragment, "IPv4 fragments of UDP, passed")                                           \
+  X(ipv6_roce, "RoCEv2 over IPv6, passed (not handled yet)")                                \
+  X(udp_truncated, "UDP 4791 packets too short for a UDP header, passed")                   \
+  X(udp_length_bad, "UDP 4791 packets whose UDP and IP length disagree, passed")            \
+  X(bth_truncated, "UDP 4791 packets too short for BTH and ICRC, passed")                   \
+  X(bth_version, "BTH version other than 0, passed")                                        \
+  X(ext_truncated, "packets too short for their opcode's extended headers, passed")         \
+  X(opcode_unknown, "opcodes that no tracker knows, passed")                                \
+  X(gso_frames, "GSO frames at egress, passed unrewritten")                                 \
+  X(flow_insert_failed, "flows not recorded: insert into cw_flows failed")                  \
+  X(steer_full, "flows left native: cw_tx_flows is full")                                   \
+  X(peer_unknown, "transmitted flows to addresses that are no configured peer")             \
+  X(native_unprobed, "packets of flows whose native path has no slot")                      \
+  X(no_live_slot, "packets that stayed on a dead path because no slot is live")             \
+  X(rewrite_failed, "packets passed unrewritten because the store failed")                  \
+  X(rewrite_too_long, "packets passed unrewritten: longer than the ICRC table")             \
+  X(lease_expired, "packets passed native because the agent's lease ran out")               \
+  X(probe_malformed, "UDP 4791 with our opcode and QPN but wrong magic, version or length") \
+  X(probe_unknown_peer, "probes from or to addresses that are no configured pair")          \
+  X(probe_bad_mac, "probes whose MAC is wrong")                                             \
+  X(probe_replayed, "requests of a round already received, or older than the window")       \
+  X(probe_stale, "replies to no outstanding request")                                       \
+  X(probe_bad_session, "replies for another session")                                       \
+  X(probe_requests, "requests answered")                                                    \
+  X(probe_replies, "replies accepted")                                                      \
+  X(probe_sent, "requests sent")                                                            \
+  X(peer_restarts, "new sessions of peers accepted")                                        \
+  X(trace_arrived, "path-discovery packets that reached this host, consumed")               \
+  X(messages, "message datagrams accepted")                                                 \
+  X(message_ring_full, "message datagrams lost: ring full")                                 \
+  X(probe_ring_full, "probe records and samples lost: ring full")                           \
+  X(event_ring_full, "event records lost: ring full")                                       \
+  X(slots_died, "slots declared dead")                                                      \
+  X(slots_revived, "dead slots that answer again")                                          \
+  X(moves_dead, "flows moved off a dead slot")                                              \
+  X(moves_idle, "pending moves made with nothing in flight")                                \
+  X(moves_gap, "pending moves made at a pause")                                             \
+  X(moves_forced, "pending moves made at the price of one go-back-N")                       \
+  X(flows_assigned, "new flows put on a slot")
+
+struct cw_counters {
+#define CW_COUNTER_FIELD(name, text) __u64 name;
+  CW_COUNTERS(CW_COUNTER_FIELD)
+#undef CW_COUNTER_FIELD
+};
+
+#endif

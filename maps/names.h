@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
+/* Every name under which something is pinned. Pins live in CW_PIN_ROOT/INSTANCE; the root carries the ABI version. */
+#ifndef CW_MAPS_NAMES_H
+#define CW_MAPS_NAMES_H
+
+#define CW_BPFFS "/sys/fs/bpf"
+#define CW_PIN_ROOT "/sys/fs/bpf/cwfabric/v1"
+
+#define CW_MAP_CTL "cw_ctl"
+#define CW_MAP_FLOWS "cw_flows"           /* LRU_HASH: received flows, and sent ones to unknown peers */
+#define CW_MAP_TX_FLOWS "cw_tx_flows"     /* HASH: sent flows to peers, with their steering */
+#define CW_MAP_PAIR_INDEX "cw_pair_index" /* HASH: struct cw_pair_key -> __u32 index */
+#define CW_MAP_PAIRS "cw_pairs"           /* ARRAY */
+#define CW_MAP_PROBE_TX "cw_probe_tx"     /* ARRAY */
+#define CW_MAP_KEYS "cw_keys"             /* ARRAY */
+#define CW_MAP_COUNTERS "cw_counters"     /* PERCPU_ARRAY[1] */
+#define CW_MAP_PROBE_RING "cw_probe_ring" /* RINGBUF */
+#define CW_MAP_EVENT_RING "cw_event_ring" /* RINGBUF */
+#define CW_MAP_MSG_RING "cw_msg_ring"     /* RINGBUF */
+#define CW_MAP_LAB_CLOCK "cw_lab_clock"   /* ARRAY[1], lab only */
+
+#define CW_PROG_XDP "cw_xdp_ingress"
+#define CW_PROG_TC "cw_tc_egress"
+/* Pinned per interface: xdp_IFINDEX (bpf_link). The tc program is attached with the handle and priority below. */
+#define CW_PIN_XDP_LINK_FMT "xdp_%u"
+#define CW_TC_HANDLE 0x6377 /* "cw" */
+#define CW_TC_PRIORITY 49152
+
+#endif
