@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. Each target installs just the distribution packages that it needs (packaging/deps/), builds and runs.
+.PHONY: all build demo demo-rdma test unit bpf lab vm asan fuzz bench format format-check tidy clean help
+.DEFAULT_GOAL := help
+
+DEPS := packaging/deps/install.sh
+BUILD := build/release
+BENCHES := dataplane agent failover contention
+JOBS ?= $(shell nproc)
+
+help:
+	@echo "make demo       the main job on a lab fabric: colliding queue pairs spread, a silently dead spine left; before and after"
+	@echo "make demo-rdma  the same cut and a move on real soft-RoCE in virtual machines"
+	@echo "make test       every test: unit, bpf, lab, vm, sanitizers, fuzzing"
+	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention"
+	@echo "make build      the programs, in $(BUILD)"
+	@echo "make unit|bpf|lab|vm|asan|fuzz   one rung of the tests"
+
+deps-%:
+	@$(DEPS) $*
+
+build: deps-build
+	@cmake --preset release -Wno-dev >/dev/null
+	@cmake --build --preset release -j $(JOBS)
+
+demo: deps-build deps-demo
+	@cmake --preset release -Wno-dev >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target cwlab cwlab-agentd cwctl
+	@$(BUILD)/userspace/lab/cwlab demo --out build/demo
+
+demo-rdma: deps-build deps-vm
+	@cmake --preset release -Wno-dev >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target cw_vm_demo cwagentd cwctl
+	@$(BUILD)/tests/vm/cw_vm_demo
+
+test: deps-build deps-test deps-vm deps-bench
+	@tests/run.sh unit bpf lab vm asan fuzz
+
+unit bpf lab asan fuzz: deps-build deps-test deps-bench
+	@tests/run.sh $@
+
+vm: deps-build deps-test deps-vm
+	@tests/run.sh $@
+
+bench: $(addprefix bench-,$(BENCHES))
+	@$(BUILD)/tests/bench/cw_bench_table build/bench/*.json
+
+bench-%: deps-build deps-bench
+	@cmake --preset release -Wno-dev >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target cw_bench_$* cwlab-agentd cwctl
+	@mkdir -p build/bench
+	@$(BUILD)/tests/bench/cw_bench_$* --out build/bench/$*.json
+
+SOURCES := $(shell git ls-files '*.c' '*.h' '*.cc' 2>/dev/null)
+format:
+	@$(DEPS) format
+	clang-format -i $(SOURCES)
+format-check:
+	@$(DEPS) format
+	clang-format --dry-run --Werror $(SOURCES)
+tidy: build
+	@$(DEPS) format
+	run-clang-tidy -quiet -p $(BUILD) $(filter %.cc,$(SOURCES))
+
+clean:
+	rm -rf build

@@ -1,0 +1,76 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds and runs the rungs of the test ladder named as arguments (unit bpf lab vm asan fuzz) and ends with
+# "N passed, N failed, N skipped". More skips than tests/allowed_skips fail the run.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+jobs=$(nproc)
+passed=0 failed=0 skipped=0
+out=build/test
+mkdir -p "$out"
+
+build() { # preset
+  cmake --preset "$1" -Wno-dev >"$out/configure-$1.log" 2>&1 || { cat "$out/configure-$1.log"; return 1; }
+  shift
+  cmake --build --preset "$@" -j "$jobs" >"$out/build.log" 2>&1 || { tail -60 "$out/build.log"; return 1; }
+}
+
+attribute() { grep -o -m1 " $2=\"[0-9]*\"" "$1" | head -1 | grep -o '[0-9]*'; }
+
+count() { # junit file
+  local tests fails skips
+  tests=$(attribute "$1" tests) fails=$(attribute "$1" failures) skips=$(attribute "$1" skipped)
+  passed=$((passed + tests - fails - skips)) failed=$((failed + fails)) skipped=$((skipped + skips))
+}
+
+ladder() { # preset label
+  local junit="$PWD/$out/$1-$2.xml"
+  rm -f "$junit"
+  # Unit tests run side by side; the others are RUN_SERIAL, so that they do not disturb each other.
+  ctest --test-dir "build/$1" -L "^$2\$" -j "$jobs" --output-on-failure --no-tests=error --output-junit "$junit" >"$out/$1-$2.log" 2>&1
+  local rc=$?
+  if [ ! -s "$junit" ]; then
+    cat "$out/$1-$2.log"; failed=$((failed + 1)); return
+  fi
+  count "$junit"
+  if [ $rc -ne 0 ]; then cat "$out/$1-$2.log"; else tail -4 "$out/$1-$2.log"; fi
+  grep -A4 -F 'Skipped' "$out/$1-$2.log" | grep -E 'Skipped|Reason' || true
+  sed -n '/status="notrun"/,/<\/testcase>/p' "$junit" | grep -E '<testcase|Skipped|skip' | sed 's/^/  skipped: /' | head -20
+}
+
+run() { # rung
+  local start=$SECONDS
+  echo "== $1"
+  case "$1" in
+    unit | bpf | lab | vm) build release release && ladder release "$1" || failed=$((failed + 1)) ;;
+    asan) build asan asan --target cw_unit_tests && ladder asan unit || failed=$((failed + 1)) ;;
+    fuzz) fuzz || failed=$((failed + 1)) ;;
+    *) echo "tests/run.sh: unknown rung '$1'; one of unit bpf lab vm asan fuzz" >&2; exit 2 ;;
+  esac
+  echo "== $1: $((SECONDS - start)) s"
+}
+
+fuzz() { # every fuzz target for a minute
+  build clang clang --target cw_fuzzers || return 1
+  local target name
+  for target in build/clang/tests/fuzz/fuzz_*; do
+    [ -x "$target" ] && [ -f "$target" ] || continue
+    name=$(basename "$target")
+    mkdir -p "$out/corpus-$name"
+    if "$target" -max_total_time="${FUZZ_SECONDS:-60}" -print_final_stats=1 "$out/corpus-$name" "tests/fuzz/corpus/$name" >"$out/$name.log" 2>&1; then
+      passed=$((passed + 1)); grep -E 'stat::number_of_executed_units' "$out/$name.log"
+    else
+      failed=$((failed + 1)); tail -40 "$out/$name.log"
+    fi
+  done
+}
+
+for rung in "$@"; do run "$rung"; done
+
+allowed=$(cat tests/allowed_skips)
+if [ "$skipped" -gt "$allowed" ]; then
+  echo "$skipped tests were skipped, $allowed are allowed (tests/allowed_skips)"
+  failed=$((failed + 1))
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
