@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The agent's configuration: one TOML file. Every field, its unit, range and default stands once, in config_schema.h;
+// parsing, printing and docs/config.md are made from it.
+//
+// Errors are InvalidArgument with one line per fault, "file:line:column: what is wrong; what to do"; all faults of a
+// file are reported together. NotFound and PermissionDenied name the file. Thread rule: plain values, no shared state.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace cw::config {
+
+enum class Mode { kObserve, kProtect, kOptimize };
+enum class LogLevel { kError, kWarn, kInfo, kDebug };
+// How the ingress program is attached. kAuto: native, else generic with a warning, and nothing on a NIC that offloads
+// RoCE (the programs would see nothing).
+enum class Attach { kAuto, kNative, kGeneric, kNone };
+
+struct NicConfig {
+  std::string name;              // network device
+  std::string address = "auto";  // IPv4, dotted; "auto": the device's first global one
+  Attach attach = Attach::kAuto;
+};
+
+struct PeerConfig {
+  std::string name;                    // host name for people, unique
+  std::vector<std::string> addresses;  // IPv4, dotted: one per NIC of the peer
+};
+
+struct KeysConfig {
+  std::string secret_file;         // group secret, key id 0; needed as soon as there are peers
+  std::string second_secret_file;  // key id 1: accepted too while the group changes its secret; "" = none
+  int send_key_id = 0;             // the key that this host sends with
+};
+
+struct ProbeConfig {
+  absl::Duration active_interval = absl::Milliseconds(1);  // round interval of pairs with data or a suspect path
+  absl::Duration idle_interval = absl::Milliseconds(100);
+  int64_t budget_pps = 4000;   // requests per second, whole host; intervals grow to stay below it
+  int first_port = 49152;      // candidates for entropy are first_port … first_port + ports − 1
+  int ports = 64;              // 51 see 8 equal paths with 99 % probability, 115 see 16
+  int max_paths = 12;          // slots for discovered paths; the rest of the 16 is for native ports
+  int64_t discovery_pps = 10;  // path-discovery packets per second and switch
+  int max_ttl = 4;             // hops that discovery looks at
+  std::optional<int> dscp;     // nullopt ("flows"): that of the flows on the pair, 0 until one is seen
+  absl::Duration reverify_interval = absl::Seconds(30);  // each path's hops are checked this often
+  bool realtime = true;                                  // SCHED_FIFO for the prober where permitted
+};
+
+struct LivenessConfig {
+  int misses = 3;  // proved misses in a row after which a path is dead
+  int revive = 8;  // replies in a row that revive it
+};
+
+struct SteeringConfig {
+  bool assign_new_flows = true;                              // protect and optimize: from the first packet
+  absl::Duration move_gap = absl::Microseconds(500);         // a pause longer than this is long enough for a move
+  absl::Duration lease = absl::Minutes(10);                  // without an agent, then native ports; 0 = no lease
+  absl::Duration contention_window = absl::Milliseconds(2);  // two windows of evidence make a move
+  absl::Duration queueing_floor = absl::Microseconds(10);    // congested: queueing > max(floor, factor × base)
+  double queueing_factor = 0.5;
+  double target_factor = 0.8;     // a target must be better than this × the present path
+  double moves_per_second = 0.1;  // share of the host's flows; failures are not counted
+};
+
+struct SamplesConfig {
+  int level_tx = 6;  // one packet in 2^level is sampled; 32 = none
+  int level_rx = 6;
+};
+
+struct LimitsConfig {
+  int64_t max_pairs = 1024;      // {local NIC, remote NIC}
+  int64_t max_flows = 32768;     // received flows, and sent ones to unknown peers
+  int64_t max_tx_flows = 16384;  // sent flows to peers; above it they stay native
+};
+
+struct LogConfig {
+  LogLevel level = LogLevel::kInfo;
+  std::string events_file;  // one JSON object per line; "" = memory only
+};
+
+struct Config {
+  std::string instance = "default";  // names pins, sockets and folders: [a-z0-9-], at most 32 characters
+  std::string host_name;             // "" = the kernel's
+  Mode mode = Mode::kObserve;
+  std::string run_dir;  // "" = /run/cwfabric/INSTANCE
+  std::vector<NicConfig> nics;
+  std::vector<PeerConfig> peers;
+  std::string peers_file;  // [[peer]] tables in a file of their own, read after this one
+  std::string peers_dir;   // every *.toml of a folder, in order of names
+  KeysConfig keys;
+  ProbeConfig probe;
+  LivenessConfig liveness;
+  SteeringConfig steering;
+  SamplesConfig samples;
+  LimitsConfig limits;
+  LogConfig log;
+
+  std::string RunDir() const;      // run_dir, or the default with the instance filled in
+  std::string SocketPath() const;  // RunDir()/agent.sock
+};
+
+// `file` names the text in errors. Checks ranges and cross-field rules, but touches no other file.
+absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view file);
+absl::StatusOr<Config> LoadConfig(const std::string& path);
+
+// Peers of the configuration itself, of peers_file and of peers_dir, in that order. Called again when those change.
+// A name or an address that occurs twice is an error that names both places.
+absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config);
+
+// FailedPrecondition unless the file is a regular file that only its owner can read or write, with at least 16 bytes.
+// "" passes: no secret configured.
+absl::Status CheckSecretFile(const std::string& path);
+
+// The effective configuration, every key present with its unit; ParseConfig gives the same Config back.
+std::string ToToml(const Config& config);
+
+// The reference table of docs/config.md.
+std::string ReferenceMarkdown();
+
+absl::string_view ToString(Mode mode);
+absl::string_view ToString(LogLevel level);
+absl::string_view ToString(Attach attach);
+absl::StatusOr<Mode> ParseMode(absl::string_view text);
+
+}  // namespace cw::config
