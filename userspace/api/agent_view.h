@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the API server asks of the agent. The agent implements it; the server turns gRPC calls into these.
+//
+// The server has done this before a call arrives here: flows named in a request are replaced by their ids (QpsRequest,
+// SteerSet, SteerClear, SteerLock), windows are defaulted, durations are ≥ 0, modes and locks are known values.
+// Owd, SteerShow and the follow mode of Events are made by the server from Paths, Qps and Events.
+//
+// Thread rule: calls come from several server threads at once. None may block longer than a few milliseconds, except
+// Events, which may wait as long as `wait` says.
+// Errors: NotFound (no such flow, path, peer), FailedPrecondition (not in this mode; path dead), Unimplemented (not on
+// this host), InvalidArgument. The message reaches the user as it is: say what to do.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "userspace/api/cwfabric.pb.h"
+
+namespace cw::api {
+
+namespace v1 = ::cwfabric::v1;
+
+class AgentView {
+ public:
+  virtual ~AgentView() = default;
+
+  virtual absl::StatusOr<v1::StatusReply> Status() = 0;
+  virtual absl::StatusOr<v1::DoctorReply> Doctor() = 0;
+  virtual absl::StatusOr<v1::PathsReply> Paths(const v1::PathsRequest& request) = 0;
+  virtual absl::StatusOr<v1::QpsReply> Qps(const v1::QpsRequest& request) = 0;
+  virtual absl::StatusOr<v1::CountersReply> Counters() = 0;
+
+  // Kept events with seq > after_seq, oldest first, those that pass request.type and request.match; ignore follow.
+  // request.last > 0 together with after_seq = 0: only the last so many. With none, waits up to `wait` for one
+  // (returns empty after it, or earlier).
+  virtual absl::StatusOr<std::vector<v1::Event>> Events(const v1::EventsRequest& request, absl::Duration wait) = 0;
+
+  virtual absl::StatusOr<v1::ActionReply> SteerSet(const v1::SteerSetRequest& request) = 0;
+  virtual absl::StatusOr<v1::ActionReply> SteerClear(const v1::SteerClearRequest& request) = 0;
+  virtual absl::StatusOr<v1::ActionReply> SteerLock(const v1::SteerLockRequest& request) = 0;
+  virtual absl::StatusOr<v1::ActionReply> SetMode(const v1::SetModeRequest& request) = 0;
+  // Every flow native within 1 s. Must work in every state of the agent.
+  virtual absl::StatusOr<v1::ActionReply> Off(const v1::OffRequest& request) = 0;
+};
+
+}  // namespace cw::api

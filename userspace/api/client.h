@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A local client of the agent. One call at a time and object. Unavailable: no agent answers on the socket;
+// PermissionDenied: the socket may not be opened; all else comes from the agent as it is.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "userspace/api/cwfabric.pb.h"
+
+namespace cw::api {
+
+namespace v1 = ::cwfabric::v1;
+
+class Client {
+ public:
+  // Does not connect yet: the first call does. `timeout` holds for each call but Events.
+  explicit Client(const std::string& socket_path, absl::Duration timeout = absl::Seconds(5));
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  absl::StatusOr<v1::StatusReply> Status();
+  absl::StatusOr<v1::DoctorReply> Doctor();
+  absl::StatusOr<v1::PathsReply> Paths(const v1::PathsRequest& request);
+  absl::StatusOr<v1::QpsReply> Qps(const v1::QpsRequest& request);
+  absl::StatusOr<v1::OwdReply> Owd(const v1::OwdRequest& request);
+  absl::StatusOr<v1::CountersReply> Counters();
+  absl::StatusOr<v1::SteerShowReply> SteerShow(const v1::SteerShowRequest& request);
+  absl::StatusOr<v1::ActionReply> SteerSet(const v1::SteerSetRequest& request);
+  absl::StatusOr<v1::ActionReply> SteerClear(const v1::SteerClearRequest& request);
+  absl::StatusOr<v1::ActionReply> SteerLock(const v1::SteerLockRequest& request);
+  absl::StatusOr<v1::ActionReply> SetMode(const v1::SetModeRequest& request);
+  absl::StatusOr<v1::ActionReply> Off(const v1::OffRequest& request);
+  // Calls back for each event until the stream ends or the callback returns false. Unavailable when the agent goes.
+  absl::Status Events(const v1::EventsRequest& request, const std::function<bool(const v1::Event&)>& each);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cw::api
