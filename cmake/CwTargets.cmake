@@ -2,7 +2,7 @@
 # The three kinds of target in this tree: libraries, BPF objects, tests.
 
 add_library(cw_options INTERFACE)
-target_compile_options(cw_options INTERFACE -Wall -Wextra -Wshadow -Werror -fno-omit-frame-pointer)
+target_compile_options(cw_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Werror -fno-omit-frame-pointer)
 target_include_directories(cw_options INTERFACE ${CMAKE_SOURCE_DIR})
 if(CW_SANITIZE)
   target_compile_options(cw_options INTERFACE -fsanitize=${CW_SANITIZE} -fno-sanitize-recover=all)
@@ -62,6 +62,10 @@ function(cw_bpf_object name)
   set_property(TARGET ${name}_skel PROPERTY CW_BPF_OBJECT ${obj})
 endfunction()
 
+# Groups for the build tool: what the sanitizer rung and the fuzz rung need.
+add_custom_target(cw_unit_tests)
+add_custom_target(cw_fuzzers)
+
 # cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s]): a GoogleTest program; each TEST is one ctest test.
 # Everything above unit touches the kernel and runs alone, so that tests do not disturb each other's timing.
 function(cw_test name)
@@ -74,6 +78,8 @@ function(cw_test name)
   set(props LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT})
   if(NOT A_LABEL STREQUAL "unit")
     list(APPEND props RUN_SERIAL TRUE)
+  else()
+    add_dependencies(cw_unit_tests ${name})
   endif()
   gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." PROPERTIES ${props} DISCOVERY_TIMEOUT 60)
 endfunction()

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs reach one table from their owners (a real SEQPACKET socket) and from the kernel's list.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "userspace/inproc/cw_inproc.h"
+#include "userspace/rdma/inproc_server.h"
+#include "userspace/rdma/qp_registry.h"
+
+namespace cw::rdma {
+namespace {
+
+const Addr kA = *Addr::Parse("10.0.0.10");
+const Addr kB = *Addr::Parse("10.0.1.10");
+const Addr kC = *Addr::Parse("10.0.2.10");
+
+cw_inproc_register_qp RegisterMessage(uint32_t lqpn, uint32_t rqpn) {
+  cw_inproc_register_qp message{};
+  message.magic = CW_INPROC_MAGIC;
+  message.version = CW_INPROC_VERSION;
+  message.type = CW_INPROC_REGISTER_QP;
+  message.lqpn = lqpn;
+  message.rqpn = rqpn;
+  std::memcpy(message.laddr, kA.bytes.data(), 16);
+  std::memcpy(message.raddr, kB.bytes.data(), 16);
+  message.pid = 4242;
+  std::memset(message.comm, 'x', sizeof(message.comm));  // not terminated: must be cut, not overrun
+  std::strcpy(message.label, "job7");
+  return message;
+}
+
+class InprocServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char directory[] = "/tmp/cw_inproc_XXXXXX";
+    ASSERT_NE(mkdtemp(directory), nullptr);
+    directory_ = directory;
+    auto server = InprocServer::Listen(directory_ + "/inproc.sock",
+                                       {.registered = [this](const QpInfo& qp) { registered.push_back(qp); },
+                                        .unregistered = [this](const QpInfo& qp) { gone.push_back(qp); }});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = std::move(*server);
+  }
+  void TearDown() override {
+    server_.reset();
+    rmdir(directory_.c_str());
+  }
+  int Connect() {
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, (directory_ + "/inproc.sock").c_str());
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
+  }
+  void PollTwice() {  // accept, then receive
+    server_->Poll();
+    server_->Poll();
+  }
+  std::string directory_;
+  std::unique_ptr<InprocServer> server_;
+  std::vector<QpInfo> registered, gone;
+};
+
+TEST_F(InprocServerTest, RegistersAndForgetsWithTheConnection) {
+  const int fd = Connect();
+  const cw_inproc_register_qp message = RegisterMessage(0x11, 0x22);
+  ASSERT_EQ(send(fd, &message, sizeof(message), 0), static_cast<ssize_t>(sizeof(message)));
+  PollTwice();
+  ASSERT_EQ(registered.size(), 1u);
+  EXPECT_EQ(registered[0].lqpn, 0x11u);
+  EXPECT_EQ(registered[0].raddr, kB);
+  EXPECT_EQ(registered[0].comm, std::string(16, 'x'));
+  EXPECT_EQ(registered[0].label, "job7");
+  EXPECT_EQ(registered[0].pid, getuid() == 0 ? 4242u : static_cast<uint32_t>(getpid()));
+  close(fd);
+  PollTwice();
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_EQ(gone[0].lqpn, 0x11u);
+}
+
+TEST_F(InprocServerTest, MalformedMessagesAreCountedAndHarmless) {
+  const int fd = Connect();
+  cw_inproc_register_qp message = RegisterMessage(1, 2);
+  ASSERT_GT(send(fd, &message, sizeof(message) - 1, 0), 0);
+  message.magic = 0;
+  ASSERT_GT(send(fd, &message, sizeof(message), 0), 0);
+  message = RegisterMessage(1, 2);
+  message.type = 99;
+  ASSERT_GT(send(fd, &message, sizeof(message), 0), 0);
+  message = RegisterMessage(1, 2);
+  message.type = CW_INPROC_UNREGISTER_QP;  // never registered by this process
+  ASSERT_GT(send(fd, &message, sizeof(message), 0), 0);
+  PollTwice();
+  EXPECT_EQ(server_->malformed(), 3u);
+  EXPECT_TRUE(registered.empty());
+  EXPECT_TRUE(gone.empty());
+  close(fd);
+}
+
+TEST(QpRegistry, FindsBothDirections) {
+  QpRegistry registry;
+  registry.Register({.lqpn = 17, .rqpn = 18, .laddr = kA, .raddr = kB, .source = "inproc"});
+  ASSERT_TRUE(registry.BySentFlow({kA, kB, 18}).has_value());
+  EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->lqpn, 17u);
+  EXPECT_EQ(registry.ByReceivedFlow({kB, kA, 17})->rqpn, 18u);
+  EXPECT_FALSE(registry.BySentFlow({kA, kC, 18}).has_value());
+  registry.Unregister({.lqpn = 17, .laddr = kA});
+  EXPECT_FALSE(registry.BySentFlow({kA, kB, 18}).has_value());
+  EXPECT_EQ(registry.size(), 0u);
+}
+
+TEST(QpRegistry, KernelListLearnsTheRemoteAddressFromPackets) {
+  QpRegistry registry;
+  // Two peers both use QPN 18: only the received packet tells them apart.
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .source = "nldev"},
+                              {.lqpn = 19, .rqpn = 18, .laddr = kA, .source = "nldev"}});
+  EXPECT_FALSE(registry.BySentFlow({kA, kB, 18}).has_value());
+  EXPECT_TRUE(registry.ObserveReceived({kB, kA, 17}));
+  EXPECT_TRUE(registry.ObserveReceived({kC, kA, 19}));
+  EXPECT_FALSE(registry.ObserveReceived({kC, kA, 19}));
+  EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->lqpn, 17u);
+  EXPECT_EQ(registry.BySentFlow({kA, kC, 18})->lqpn, 19u);
+  // The same list again keeps what was learned; a reused number does not; a missing one is forgotten.
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .source = "nldev"}});
+  EXPECT_TRUE(registry.BySentFlow({kA, kB, 18}).has_value());
+  EXPECT_EQ(registry.size(), 1u);
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 30, .laddr = kA, .source = "nldev"}});
+  EXPECT_FALSE(registry.BySentFlow({kA, kB, 30}).has_value());
+}
+
+TEST(QpRegistry, OwnersAnnouncementOutranksTheKernelList) {
+  QpRegistry registry;
+  registry.Register({.lqpn = 17, .rqpn = 18, .laddr = kA, .raddr = kB, .label = "job", .source = "inproc"});
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .source = "nldev"}});
+  EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->label, "job");
+  registry.ReplaceKernelList({});
+  EXPECT_TRUE(registry.BySentFlow({kA, kB, 18}).has_value());
+}
+
+}  // namespace
+}  // namespace cw::rdma

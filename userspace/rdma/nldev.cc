@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/rdma/nldev.h"
+
+#include <libmnl/libmnl.h>
+#include <rdma/rdma_netlink.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+
+#include "absl/strings/str_format.h"
+
+namespace cw::rdma {
+namespace {
+
+using Attributes = const nlattr* [RDMA_NLDEV_ATTR_MAX];
+
+int Store(const nlattr* attribute, void* data) {
+  auto** table = static_cast<const nlattr**>(data);
+  const uint16_t type = mnl_attr_get_type(attribute);
+  if (type < RDMA_NLDEV_ATTR_MAX) table[type] = attribute;
+  return MNL_CB_OK;
+}
+
+uint32_t U32(Attributes& table, int type) {
+  return table[type] != nullptr && mnl_attr_validate(table[type], MNL_TYPE_U32) == 0 ? mnl_attr_get_u32(table[type])
+                                                                                     : 0;
+}
+
+uint8_t U8(Attributes& table, int type) {
+  return table[type] != nullptr && mnl_attr_validate(table[type], MNL_TYPE_U8) == 0 ? mnl_attr_get_u8(table[type]) : 0;
+}
+
+std::string String(Attributes& table, int type) {
+  return table[type] != nullptr && mnl_attr_validate(table[type], MNL_TYPE_STRING) >= 0 ? mnl_attr_get_str(table[type])
+                                                                                        : "";
+}
+
+std::string ProcessName(uint32_t pid) {
+  std::ifstream file(absl::StrFormat("/proc/%u/comm", pid));
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+int ParseLink(const nlmsghdr* message, void* data) {
+  Attributes table = {};
+  mnl_attr_parse(message, 0, Store, table);
+  static_cast<std::vector<Link>*>(data)->push_back({.device = String(table, RDMA_NLDEV_ATTR_DEV_NAME),
+                                                    .device_index = U32(table, RDMA_NLDEV_ATTR_DEV_INDEX),
+                                                    .port = U32(table, RDMA_NLDEV_ATTR_PORT_INDEX),
+                                                    .ifindex = U32(table, RDMA_NLDEV_ATTR_NDEV_INDEX),
+                                                    .netdev = String(table, RDMA_NLDEV_ATTR_NDEV_NAME)});
+  return MNL_CB_OK;
+}
+
+struct QpDump {
+  std::string device;
+  uint32_t device_index;
+  std::vector<Qp>* out;
+};
+
+int ParseQpEntry(const nlattr* entry, void* data) {
+  auto* dump = static_cast<QpDump*>(data);
+  Attributes qp = {};
+  mnl_attr_parse_nested(entry, Store, qp);
+  Qp record{.device = dump->device,
+            .device_index = dump->device_index,
+            .lqpn = U32(qp, RDMA_NLDEV_ATTR_RES_LQPN),
+            .rqpn = U32(qp, RDMA_NLDEV_ATTR_RES_RQPN),
+            .type = U8(qp, RDMA_NLDEV_ATTR_RES_TYPE),
+            .state = U8(qp, RDMA_NLDEV_ATTR_RES_STATE),
+            .pid = U32(qp, RDMA_NLDEV_ATTR_RES_PID),
+            .comm = String(qp, RDMA_NLDEV_ATTR_RES_KERN_NAME)};
+  if (record.pid != 0) record.comm = ProcessName(record.pid);
+  dump->out->push_back(std::move(record));
+  return MNL_CB_OK;
+}
+
+int ParseQps(const nlmsghdr* message, void* data) {
+  Attributes table = {};
+  mnl_attr_parse(message, 0, Store, table);
+  if (table[RDMA_NLDEV_ATTR_RES_QP] == nullptr) return MNL_CB_OK;
+  QpDump dump{String(table, RDMA_NLDEV_ATTR_DEV_NAME), U32(table, RDMA_NLDEV_ATTR_DEV_INDEX),
+              static_cast<std::vector<Qp>*>(data)};
+  return mnl_attr_parse_nested(table[RDMA_NLDEV_ATTR_RES_QP], ParseQpEntry, &dump);
+}
+
+absl::Status NetlinkError(const char* what) {
+  if (errno == EPROTONOSUPPORT || errno == EOPNOTSUPP || errno == ENOENT || errno == ECONNREFUSED) {
+    return absl::UnavailableError("this kernel has no RDMA netlink (module ib_core is not loaded)");
+  }
+  return absl::InternalError(absl::StrFormat("RDMA netlink: %s: %s", what, std::strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NldevClient>> NldevClient::Open() {
+  mnl_socket* socket = mnl_socket_open(NETLINK_RDMA);
+  if (socket == nullptr) return NetlinkError("open");
+  if (mnl_socket_bind(socket, 0, MNL_SOCKET_AUTOPID) < 0) {
+    absl::Status status = NetlinkError("bind");
+    mnl_socket_close(socket);
+    return status;
+  }
+  return std::unique_ptr<NldevClient>(new NldevClient(socket));
+}
+
+NldevClient::~NldevClient() { mnl_socket_close(socket_); }
+
+absl::Status NldevClient::Request(uint16_t command, uint16_t flags, const uint32_t* device_index,
+                                  int (*parse)(const nlmsghdr*, void*), void* data) {
+  alignas(nlmsghdr) char buffer[32768];
+  nlmsghdr* message = mnl_nlmsg_put_header(buffer);
+  message->nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command);
+  message->nlmsg_flags = NLM_F_REQUEST | flags;
+  message->nlmsg_seq = ++sequence_;
+  if (device_index != nullptr) mnl_attr_put_u32(message, RDMA_NLDEV_ATTR_DEV_INDEX, *device_index);
+  if (mnl_socket_sendto(socket_, message, message->nlmsg_len) < 0) return NetlinkError("send");
+  const uint32_t port = mnl_socket_get_portid(socket_);
+  while (true) {
+    const ssize_t size = mnl_socket_recvfrom(socket_, buffer, sizeof(buffer));
+    if (size < 0) return NetlinkError("receive");
+    const int verdict = mnl_cb_run(buffer, size, sequence_, port, parse, data);
+    if (verdict < 0) return NetlinkError("reply");
+    if (verdict == MNL_CB_STOP) return absl::OkStatus();
+  }
+}
+
+absl::StatusOr<std::vector<NldevClient::Device>> NldevClient::Devices() {
+  std::vector<Device> devices;
+  auto parse = [](const nlmsghdr* message, void* data) -> int {
+    Attributes table = {};
+    mnl_attr_parse(message, 0, Store, table);
+    static_cast<std::vector<Device>*>(data)->push_back({U32(table, RDMA_NLDEV_ATTR_DEV_INDEX),
+                                                        String(table, RDMA_NLDEV_ATTR_DEV_NAME),
+                                                        U32(table, RDMA_NLDEV_ATTR_PORT_INDEX)});
+    return MNL_CB_OK;
+  };
+  if (absl::Status status = Request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP, nullptr, parse, &devices); !status.ok())
+    return status;
+  return devices;
+}
+
+absl::StatusOr<std::vector<Link>> NldevClient::Links() {
+  absl::StatusOr<std::vector<Device>> devices = Devices();
+  if (!devices.ok()) return devices.status();
+  std::vector<Link> links;
+  for (const Device& device : *devices) {
+    if (absl::Status status = Request(RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP, &device.index, ParseLink, &links);
+        !status.ok()) {
+      return status;
+    }
+  }
+  return links;
+}
+
+absl::StatusOr<std::vector<Qp>> NldevClient::Qps() {
+  absl::StatusOr<std::vector<Device>> devices = Devices();
+  if (!devices.ok()) return devices.status();
+  std::vector<Qp> qps;
+  for (const Device& device : *devices) {
+    if (absl::Status status = Request(RDMA_NLDEV_CMD_RES_QP_GET, NLM_F_DUMP, &device.index, ParseQps, &qps);
+        !status.ok()) {
+      return status;
+    }
+  }
+  return qps;
+}
+
+}  // namespace cw::rdma

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// RDMA devices and queue pairs as the kernel lists them over RDMA netlink (include/uapi/rdma/rdma_netlink.h, the
+// interface behind `rdma link` and `rdma resource show qp`).
+//
+// Each listed queue pair costs the driver a query (a firmware command on mlx5): poll Qps() every few seconds at most.
+// Thread rule: one thread per client.
+#ifndef CW_USERSPACE_RDMA_NLDEV_H
+#define CW_USERSPACE_RDMA_NLDEV_H
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+struct mnl_socket;
+struct nlmsghdr;
+
+namespace cw::rdma {
+
+// One port of an RDMA device and the network interface under it (RoCE).
+struct Link {
+  std::string device;  // "mlx5_0"
+  uint32_t device_index = 0;
+  uint32_t port = 0;
+  uint32_t ifindex = 0;  // 0: no network interface (InfiniBand)
+  std::string netdev;
+};
+
+struct Qp {
+  std::string device;
+  uint32_t device_index = 0;
+  uint32_t lqpn = 0;
+  uint32_t rqpn = 0;  // 0: not connected
+  uint8_t type = 0;   // enum ib_qp_type: 2 RC, 3 UC, 4 UD
+  uint8_t state = 0;  // enum ib_qp_state: 0 RESET, 1 INIT, 2 RTR, 3 RTS, 4 SQD, 5 SQE, 6 ERR
+  uint32_t pid = 0;   // 0: owned by the kernel
+  std::string comm;
+};
+
+constexpr uint8_t kQpTypeRc = 2;
+constexpr uint8_t kQpTypeUc = 3;
+constexpr uint8_t kQpStateRtr = 2;
+constexpr uint8_t kQpStateRts = 3;
+
+class NldevClient {
+ public:
+  // kUnavailable when this kernel has no RDMA subsystem.
+  static absl::StatusOr<std::unique_ptr<NldevClient>> Open();
+  ~NldevClient();
+
+  absl::StatusOr<std::vector<Link>> Links();
+  // Every queue pair of every device, names of processes from /proc where the kernel gives only a pid.
+  absl::StatusOr<std::vector<Qp>> Qps();
+
+ private:
+  explicit NldevClient(mnl_socket* socket) : socket_(socket) {}
+  struct Device {
+    uint32_t index;
+    std::string name;
+    uint32_t ports;
+  };
+  absl::StatusOr<std::vector<Device>> Devices();
+  absl::Status Request(uint16_t command, uint16_t flags, const uint32_t* device_index,
+                       int (*parse)(const nlmsghdr*, void*), void* data);
+
+  mnl_socket* socket_;
+  uint32_t sequence_ = 0;
+};
+
+}  // namespace cw::rdma
+
+#endif  // CW_USERSPACE_RDMA_NLDEV_H

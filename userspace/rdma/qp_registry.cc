@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/rdma/qp_registry.h"
+
+#include "absl/container/flat_hash_set.h"
+
+namespace cw::rdma {
+namespace {
+
+FlowKey SentFlow(const QpInfo& qp) { return {.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn}; }
+bool Complete(const QpInfo& qp) { return !qp.raddr.is_zero() && qp.rqpn != 0; }
+
+}  // namespace
+
+void QpRegistry::Index(const QpInfo& qp) {
+  const LocalKey key{qp.laddr, qp.lqpn};
+  Remove(key);
+  by_local_[key] = qp;
+  if (Complete(qp)) by_sent_flow_[SentFlow(qp)] = key;
+}
+
+void QpRegistry::Remove(const LocalKey& key) {
+  auto it = by_local_.find(key);
+  if (it == by_local_.end()) return;
+  auto sent = by_sent_flow_.find(SentFlow(it->second));
+  if (sent != by_sent_flow_.end() && sent->second == key) by_sent_flow_.erase(sent);
+  by_local_.erase(it);
+}
+
+void QpRegistry::Register(const QpInfo& qp) { Index(qp); }
+
+void QpRegistry::Unregister(const QpInfo& qp) { Remove({qp.laddr, qp.lqpn}); }
+
+void QpRegistry::ReplaceKernelList(const std::vector<QpInfo>& qps) {
+  absl::flat_hash_set<LocalKey> present;
+  for (const QpInfo& qp : qps) {
+    const LocalKey key{qp.laddr, qp.lqpn};
+    present.insert(key);
+    auto known = by_local_.find(key);
+    if (known == by_local_.end()) {
+      Index(qp);
+    } else if (known->second.source == qp.source && (known->second.rqpn != qp.rqpn || known->second.pid != qp.pid)) {
+      Index(qp);  // the number was given to another queue pair: its remote address is learned afresh
+    }
+  }
+  std::vector<LocalKey> gone;
+  for (const auto& [key, qp] : by_local_) {
+    if (qp.source == "nldev" && !present.contains(key)) gone.push_back(key);
+  }
+  for (const LocalKey& key : gone) Remove(key);
+}
+
+bool QpRegistry::ObserveReceived(const FlowKey& key) {
+  auto it = by_local_.find({key.dst, key.dqpn});
+  if (it == by_local_.end() || !it->second.raddr.is_zero()) return false;
+  QpInfo qp = it->second;
+  qp.raddr = key.src;
+  Index(qp);
+  return Complete(qp);
+}
+
+std::optional<QpInfo> QpRegistry::BySentFlow(const FlowKey& key) const {
+  auto it = by_sent_flow_.find(key);
+  if (it == by_sent_flow_.end()) return std::nullopt;
+  return by_local_.at(it->second);
+}
+
+std::optional<QpInfo> QpRegistry::ByReceivedFlow(const FlowKey& key) const {
+  auto it = by_local_.find({key.dst, key.dqpn});
+  if (it == by_local_.end()) return std::nullopt;
+  return it->second;
+}
+
+std::vector<QpInfo> QpRegistry::All() const {
+  std::vector<QpInfo> all;
+  all.reserve(by_local_.size());
+  for (const auto& [key, qp] : by_local_) all.push_back(qp);
+  return all;
+}
+
+}  // namespace cw::rdma

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which queue pair a flow belongs to. One table, whatever told us: the owner's RegisterQp or the kernel's list.
+//
+// The kernel's list has both QPNs and no remote address; the first packet received for the local QPN supplies it
+// (ObserveReceived). An announcement by the owner outranks the kernel's list.
+// Pure; thread rule: one thread.
+#ifndef CW_USERSPACE_RDMA_QP_REGISTRY_H
+#define CW_USERSPACE_RDMA_QP_REGISTRY_H
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "userspace/model/flow.h"
+#include "userspace/rdma/inproc_server.h"
+
+namespace cw::rdma {
+
+class QpRegistry {
+ public:
+  void Register(const QpInfo& qp);
+  void Unregister(const QpInfo& qp);
+  // The kernel's list as it is now (source "nldev"): queue pairs of an earlier list that are gone are forgotten.
+  void ReplaceKernelList(const std::vector<QpInfo>& qps);
+  // A packet from key.src arrived for local queue pair key.dqpn at key.dst. Returns true if that completed a record.
+  bool ObserveReceived(const FlowKey& key);
+
+  std::optional<QpInfo> BySentFlow(const FlowKey& key) const;
+  std::optional<QpInfo> ByReceivedFlow(const FlowKey& key) const;
+  std::vector<QpInfo> All() const;
+  size_t size() const { return by_local_.size(); }
+
+ private:
+  using LocalKey = std::pair<Addr, uint32_t>;  // address, local QPN
+  void Index(const QpInfo& qp);
+  void Remove(const LocalKey& key);
+
+  absl::flat_hash_map<LocalKey, QpInfo> by_local_;
+  absl::flat_hash_map<FlowKey, LocalKey> by_sent_flow_;
+};
+
+}  // namespace cw::rdma
+
+#endif  // CW_USERSPACE_RDMA_QP_REGISTRY_H
