@@ -1,0 +1,51 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# First process of a virtual machine: mounts, modules, addresses from the kernel command line, the soft-RoCE device; then
+# the command server that the host talks to takes its place. Command line, for N from 0:
+#   cw.ethN=ADDRESS/PREFIX,MTU[,GATEWAY]   cw.rxe=DEVICE (the NIC under rxe0; empty for none)   cw.name=HOSTNAME
+export PATH=/sbin:/usr/sbin:/usr/bin:/bin HOME=/root
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmpfs /tmp
+mount -t bpf bpf /sys/fs/bpf
+mount -t debugfs debugfs /sys/kernel/debug
+mount -t tracefs tracefs /sys/kernel/tracing
+ln -s /proc/self/fd /dev/fd
+
+while read -r module; do
+  insmod "$module" || echo "cw: $module did not load"
+done </etc/modules.order
+
+ip link set lo up
+rxe=eth0
+for word in $(cat /proc/cmdline); do
+  case $word in
+    cw.eth*=*)
+      nic=${word#cw.}
+      nic=${nic%%=*}
+      IFS=, read -r address mtu gateway <<END
+${word#*=}
+END
+      ip link set "$nic" mtu "$mtu" up
+      ip address add "$address" dev "$nic"
+      if [ -n "$gateway" ]; then ip route add default via "$gateway" dev "$nic"; fi
+      ;;
+    cw.rxe=*) rxe=${word#*=} ;;
+    cw.name=*) hostname "${word#*=}" ;;
+  esac
+done
+if [ -n "$rxe" ]; then
+  rdma link add rxe0 type rxe netdev "$rxe"
+  # The kernel tells a link's state a second late: what runs next shall find it up.
+  tries=0
+  while [ "$(cat "/sys/class/net/$rxe/operstate")" != up ] && [ $tries -lt 50 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+  done
+fi
+
+for port in /sys/class/virtio-ports/*; do
+  if [ "$(cat "$port/name")" = cw.commands ]; then exec /sbin/cw_vm_guestd "/dev/$(basename "$port")"; fi
+done
+echo "cw: the host gave no command channel"

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/vm/rig.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace cw::vm {
+namespace {
+
+// A locally administered address, different for machines of different names.
+std::string MacOf(const std::string& machine, size_t nic) {
+  size_t hash = std::hash<std::string>()(machine);
+  return absl::StrFormat("02:c0:%02x:%02x:%02x:%02x", hash & 0xff, (hash >> 8) & 0xff, (hash >> 16) & 0xff, nic);
+}
+
+std::string KernelCommandLine(const VmConfig& config) {
+  // The emulated time stamp counter runs at a constant rate, and reading any other clock leaves the emulated CPU.
+  std::vector<std::string> words = {"console=ttyS0", "panic=-1",        "quiet",
+                                    "tsc=reliable",  "clocksource=tsc", "mitigations=off"};
+  for (size_t i = 0; i < config.nics.size(); i++) {
+    const VmNic& nic = config.nics[i];
+    std::string gateway = nic.gateway.empty() ? "" : "," + nic.gateway;
+    words.push_back(absl::StrFormat("cw.eth%d=%s,%d%s", i, nic.address, nic.mtu, gateway));
+  }
+  words.push_back("cw.rxe=" + config.rxe_device);
+  words.push_back("cw.name=" + config.name);
+  return absl::StrJoin(words, " ");
+}
+
+}  // namespace
+
+std::vector<std::string> QemuArguments(const Image& image, const VmConfig& config, int channel_fd) {
+  std::string console =
+      config.log_dir.empty() ? "null" : absl::StrCat("file:", config.log_dir, "/", config.name, ".console");
+  // clang-format off
+  std::vector<std::string> argv = {
+      "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+      "-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", absl::StrCat(config.memory_mib),
+      "-kernel", image.kernel(), "-initrd", image.initrd(), "-append", KernelCommandLine(config),
+      "-serial", console,
+      "-device", "virtio-serial-pci", "-chardev", absl::StrCat("socket,id=commands,fd=", channel_fd),
+      "-device", "virtserialport,chardev=commands,name=cw.commands"};
+  // clang-format on
+  for (size_t i = 0; i < config.nics.size(); i++) {
+    const VmNic& nic = config.nics[i];
+    argv.push_back("-netdev");
+    argv.push_back(absl::StrFormat("tap,id=n%d,ifname=%s,script=no,downscript=no", i, nic.tap));
+    argv.push_back("-device");
+    argv.push_back(
+        absl::StrFormat("virtio-net-pci,netdev=n%d,mac=%s,host_mtu=%d,romfile=", i, MacOf(config.name, i), nic.mtu));
+  }
+  return argv;
+}
+
+absl::StatusOr<std::unique_ptr<Vm>> Vm::Boot(const Image& image, const VmConfig& config) {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) return absl::ErrnoToStatus(errno, "socketpair");
+  ChildOptions options;
+  options.argv = QemuArguments(image, config, sockets[1]);
+  options.netns = config.netns;
+  options.log = config.log_dir.empty() ? "" : absl::StrCat(config.log_dir, "/", config.name, ".qemu");
+  options.keep_fd = sockets[1];
+  auto qemu = ChildProcess::Start(std::move(options));
+  close(sockets[1]);
+  if (!qemu.ok()) {
+    close(sockets[0]);
+    return qemu.status();
+  }
+  return std::unique_ptr<Vm>(new Vm(config, *std::move(qemu), sockets[0]));
+}
+
+Vm::Vm(VmConfig config, std::unique_ptr<ChildProcess> qemu, int channel_fd)
+    : config_(std::move(config)), qemu_(std::move(qemu)), channel_(channel_fd) {}
+
+absl::Status Vm::WaitReady(absl::Duration timeout) {
+  absl::Status status = channel_.WaitReady(timeout);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrFormat("virtual machine %s did not come up (QEMU %s): %s; see %s/%s.*",
+                                                     config_.name, qemu_->running() ? "runs" : "has ended",
+                                                     status.message(), config_.log_dir, config_.name));
+}
+
+absl::StatusOr<CommandResult> Vm::Exec(const std::string& line, absl::Duration timeout, const std::string& input) {
+  return channel_.Exec(line, timeout, input);
+}
+
+absl::StatusOr<std::string> Vm::Run(const std::string& line, absl::Duration timeout) {
+  auto result = channel_.Exec(line, timeout);
+  if (!result.ok()) return result.status();
+  if (result->exit_code == 0) return result->output;
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s: `%s` ended with %d: %s", config_.name, line, result->exit_code, result->output));
+}
+
+absl::StatusOr<std::unique_ptr<Command>> Vm::Start(const std::string& line) { return channel_.Start(line); }
+
+absl::Status Vm::Put(const std::string& content, const std::string& guest_path, int mode) {
+  std::string line = absl::StrFormat("mkdir -p \"$(dirname '%s')\" && cat >'%s' && chmod %o '%s'", guest_path,
+                                     guest_path, mode, guest_path);
+  auto result = channel_.Exec(line, absl::Seconds(60), content);
+  if (!result.ok()) return result.status();
+  if (result->exit_code != 0) return absl::InternalError(absl::StrFormat("%s: %s", guest_path, result->output));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Vm::Get(const std::string& guest_path) {
+  return Run(absl::StrFormat("cat '%s'", guest_path), absl::Seconds(60));
+}
+
+}  // namespace cw::vm
