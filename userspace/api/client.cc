@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/api/client.h"
+
+#include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "userspace/api/cwfabric.grpc.pb.h"
+
+namespace cw::api {
+namespace {
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
+}
+
+}  // namespace
+
+struct Client::Impl {
+  std::string socket_path;
+  absl::Duration timeout;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::Agent::Stub> stub;
+
+  // gRPC tells "no such socket" and "no permission" apart only in prose, and retries for a while; so look first.
+  absl::Status Reach() {
+    sockaddr_un address{};
+    if (socket_path.size() >= sizeof(address.sun_path)) {
+      return absl::InvalidArgumentError(absl::StrFormat("socket path %s is too long", socket_path));
+    }
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return absl::InternalError(absl::StrFormat("socket: %s", strerror(errno)));
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size());
+    const int rc = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+    const int error = errno;
+    close(fd);
+    if (rc == 0) return absl::OkStatus();
+    if (error == EACCES || error == EPERM) {
+      return absl::PermissionDeniedError(
+          absl::StrFormat("may not open %s; run as root or join the socket's group", socket_path));
+    }
+    return absl::UnavailableError(
+        absl::StrFormat("no agent answers on %s (%s); start cwagentd, or name another with "
+                        "--instance or --socket",
+                        socket_path, strerror(error)));
+  }
+
+  void Open() {
+    if (stub != nullptr) return;
+    channel = grpc::CreateChannel("unix:" + socket_path, grpc::InsecureChannelCredentials());
+    stub = v1::Agent::NewStub(channel);
+  }
+
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(grpc::Status (v1::Agent::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                             const Request& request) {
+    if (absl::Status status = Reach(); !status.ok()) return status;
+    Open();
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+    Reply reply;
+    const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return absl::UnavailableError(
+          absl::StrFormat("the agent on %s did not answer within %s; it may be stopped or "
+                          "overloaded",
+                          socket_path, absl::FormatDuration(timeout)));
+    }
+    if (!status.ok()) return FromGrpc(status);
+    return reply;
+  }
+};
+
+Client::Client(const std::string& socket_path, absl::Duration timeout) : impl_(std::make_unique<Impl>()) {
+  impl_->socket_path = socket_path;
+  impl_->timeout = timeout;
+}
+
+Client::~Client() = default;
+
+absl::StatusOr<v1::StatusReply> Client::Status() { return impl_->Call(&v1::Agent::Stub::Status, v1::StatusRequest()); }
+
+absl::StatusOr<v1::DoctorReply> Client::Doctor() { return impl_->Call(&v1::Agent::Stub::Doctor, v1::DoctorRequest()); }
+
+absl::StatusOr<v1::CountersReply> Client::Counters() {
+  return impl_->Call(&v1::Agent::Stub::Counters, v1::CountersRequest());
+}
+
+absl::StatusOr<v1::PathsReply> Client::Paths(const v1::PathsRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::Paths, request);
+}
+
+absl::StatusOr<v1::QpsReply> Client::Qps(const v1::QpsRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::Qps, request);
+}
+
+absl::StatusOr<v1::OwdReply> Client::Owd(const v1::OwdRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::Owd, request);
+}
+
+absl::StatusOr<v1::SteerShowReply> Client::SteerShow(const v1::SteerShowRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::SteerShow, request);
+}
+
+absl::StatusOr<v1::ActionReply> Client::SteerSet(const v1::SteerSetRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::SteerSet, request);
+}
+
+absl::StatusOr<v1::ActionReply> Client::SteerClear(const v1::SteerClearRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::SteerClear, request);
+}
+
+absl::StatusOr<v1::ActionReply> Client::SteerLock(const v1::SteerLockRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::SteerLock, request);
+}
+
+absl::StatusOr<v1::ActionReply> Client::SetMode(const v1::SetModeRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::SetMode, request);
+}
+
+absl::StatusOr<v1::ActionReply> Client::Off(const v1::OffRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::Off, request);
+}
+
+absl::Status Client::Events(const v1::EventsRequest& request, const std::function<bool(const v1::Event&)>& each) {
+  if (absl::Status status = impl_->Reach(); !status.ok()) return status;
+  impl_->Open();
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReader<v1::Event>> reader = impl_->stub->Events(&context, request);
+  v1::Event event;
+  bool wanted = true;
+  while (wanted && reader->Read(&event)) wanted = each(event);
+  if (!wanted) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  return wanted ? FromGrpc(status) : absl::OkStatus();
+}
+
+}  // namespace cw::api

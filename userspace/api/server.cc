@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/api/server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "userspace/api/cwfabric.grpc.pb.h"
+#include "userspace/api/flow_ref.h"
+
+namespace cw::api {
+namespace {
+
+constexpr int kMaxThreads = 24;
+constexpr int kMaxFollowers = 8;  // each holds a thread
+constexpr absl::Duration kFollowTick = absl::Milliseconds(200);
+constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  // Both sides number their codes alike (google.rpc.Code).
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+}
+
+template <typename Reply>
+grpc::Status Put(absl::StatusOr<Reply> result, Reply* reply) {
+  if (!result.ok()) return ToGrpc(result.status());
+  reply->Swap(&*result);
+  return grpc::Status::OK;
+}
+
+absl::Status CheckDuration(double seconds) {
+  if (std::isfinite(seconds) && seconds >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError("for_s must be a finite number of seconds, 0 or more");
+}
+
+bool IsSteered(const v1::Flow& flow) {
+  if (flow.received()) return false;
+  return flow.udp_port() != flow.udp_port_native() || flow.lock() != v1::LOCK_NONE || flow.want_slot() >= 0 ||
+         flow.manual();
+}
+
+absl::Status CheckWindow(uint32_t window_s) {
+  if (window_s == 1 || window_s == 10 || window_s == 60) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("window_s is %u; windows are 1, 10 and 60 seconds", window_s));
+}
+
+class Service final : public v1::Agent::Service {
+ public:
+  explicit Service(AgentView& view) : view_(view) {}
+
+  void Stop() { stopping_ = true; }
+
+  grpc::Status Status(grpc::ServerContext*, const v1::StatusRequest*, v1::StatusReply* reply) override {
+    return Put(view_.Status(), reply);
+  }
+
+  grpc::Status Doctor(grpc::ServerContext*, const v1::DoctorRequest*, v1::DoctorReply* reply) override {
+    return Put(view_.Doctor(), reply);
+  }
+
+  grpc::Status Counters(grpc::ServerContext*, const v1::CountersRequest*, v1::CountersReply* reply) override {
+    return Put(view_.Counters(), reply);
+  }
+
+  grpc::Status Paths(grpc::ServerContext*, const v1::PathsRequest* request, v1::PathsReply* reply) override {
+    return Put(view_.Paths(*request), reply);
+  }
+
+  grpc::Status Qps(grpc::ServerContext*, const v1::QpsRequest* request, v1::QpsReply* reply) override {
+    v1::QpsRequest resolved = *request;
+    if (absl::Status status = ResolveInPlace(resolved.mutable_flow()); !status.ok()) return ToGrpc(status);
+    return Put(view_.Qps(resolved), reply);
+  }
+
+  grpc::Status Owd(grpc::ServerContext*, const v1::OwdRequest* request, v1::OwdReply* reply) override {
+    const uint32_t window_s = request->window_s() == 0 ? 10 : request->window_s();
+    if (absl::Status status = CheckWindow(window_s); !status.ok()) return ToGrpc(status);
+    v1::PathsRequest paths_request;
+    paths_request.set_remote(request->remote());
+    absl::StatusOr<v1::PathsReply> paths = view_.Paths(paths_request);
+    if (!paths.ok()) return ToGrpc(paths.status());
+    v1::QpsRequest qps_request;
+    qps_request.set_remote(request->remote());
+    qps_request.set_received(true);
+    absl::StatusOr<v1::QpsReply> qps = view_.Qps(qps_request);
+    if (!qps.ok()) return ToGrpc(qps.status());
+
+    reply->set_window_s(window_s);
+    reply->mutable_pairs()->Swap(paths->mutable_pairs());
+    reply->mutable_flows()->Swap(qps->mutable_flows());
+    for (v1::Pair& pair : *reply->mutable_pairs()) {
+      for (v1::Path& path : *pair.mutable_paths()) KeepWindow(window_s, path);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Events(grpc::ServerContext* context, const v1::EventsRequest* request,
+                      grpc::ServerWriter<v1::Event>* writer) override {
+    if (!request->follow()) {
+      absl::StatusOr<std::vector<v1::Event>> events = view_.Events(*request, absl::ZeroDuration());
+      if (!events.ok()) return ToGrpc(events.status());
+      for (const v1::Event& event : *events) {
+        if (!writer->Write(event)) break;
+      }
+      return grpc::Status::OK;
+    }
+    if (followers_.fetch_add(1) >= kMaxFollowers) {
+      followers_.fetch_sub(1);
+      return ToGrpc(absl::ResourceExhaustedError(
+          absl::StrFormat("%d clients follow events already; end one of them", kMaxFollowers)));
+    }
+    grpc::Status status = Follow(*context, *request, *writer);
+    followers_.fetch_sub(1);
+    return status;
+  }
+
+  grpc::Status SteerShow(grpc::ServerContext*, const v1::SteerShowRequest* request,
+                         v1::SteerShowReply* reply) override {
+    v1::QpsRequest qps_request;
+    qps_request.set_flow(request->flow());
+    if (absl::Status status = ResolveInPlace(qps_request.mutable_flow()); !status.ok()) return ToGrpc(status);
+    absl::StatusOr<v1::QpsReply> qps = view_.Qps(qps_request);
+    if (!qps.ok()) return ToGrpc(qps.status());
+    absl::StatusOr<v1::StatusReply> agent = view_.Status();
+    if (!agent.ok()) return ToGrpc(agent.status());
+    reply->set_mode(agent->mode());
+    for (v1::Flow& flow : *qps->mutable_flows()) {
+      if (!request->flow().empty() || IsSteered(flow)) reply->add_flows()->Swap(&flow);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status SteerSet(grpc::ServerContext*, const v1::SteerSetRequest* request, v1::ActionReply* reply) override {
+    if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
+    if (request->target_case() == v1::SteerSetRequest::TARGET_NOT_SET) {
+      return ToGrpc(absl::InvalidArgumentError("no target; give a path, a port, or native"));
+    }
+    if (request->target_case() == v1::SteerSetRequest::kPort && (request->port() == 0 || request->port() > 65535)) {
+      return ToGrpc(absl::InvalidArgumentError(
+          absl::StrFormat("port %u is no UDP port; give one from 1 to 65535", request->port())));
+    }
+    v1::SteerSetRequest resolved = *request;
+    if (absl::Status status = ResolveNeeded(resolved.mutable_flow()); !status.ok()) return ToGrpc(status);
+    return Put(view_.SteerSet(resolved), reply);
+  }
+
+  grpc::Status SteerClear(grpc::ServerContext*, const v1::SteerClearRequest* request, v1::ActionReply* reply) override {
+    v1::SteerClearRequest resolved = *request;
+    if (request->all() != request->flow().empty()) {
+      return ToGrpc(absl::InvalidArgumentError("give either a flow or all"));
+    }
+    if (absl::Status status = ResolveInPlace(resolved.mutable_flow()); !status.ok()) return ToGrpc(status);
+    return Put(view_.SteerClear(resolved), reply);
+  }
+
+  grpc::Status SteerLock(grpc::ServerContext*, const v1::SteerLockRequest* request, v1::ActionReply* reply) override {
+    if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
+    if (!v1::Lock_IsValid(request->lock())) return ToGrpc(absl::InvalidArgumentError("unknown kind of lock"));
+    v1::SteerLockRequest resolved = *request;
+    if (absl::Status status = ResolveNeeded(resolved.mutable_flow()); !status.ok()) return ToGrpc(status);
+    return Put(view_.SteerLock(resolved), reply);
+  }
+
+  grpc::Status SetMode(grpc::ServerContext*, const v1::SetModeRequest* request, v1::ActionReply* reply) override {
+    if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
+    if (!v1::Mode_IsValid(request->mode()) || request->mode() == v1::MODE_UNSPECIFIED) {
+      return ToGrpc(absl::InvalidArgumentError("unknown mode; choose observe, protect, optimize or off"));
+    }
+    return Put(view_.SetMode(*request), reply);
+  }
+
+  grpc::Status Off(grpc::ServerContext*, const v1::OffRequest* request, v1::ActionReply* reply) override {
+    if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
+    return Put(view_.Off(*request), reply);
+  }
+
+ private:
+  static void KeepWindow(uint32_t window_s, v1::Path& path) {
+    google::protobuf::RepeatedPtrField<v1::PathWindow> kept;
+    for (v1::PathWindow& window : *path.mutable_windows()) {
+      if (window.seconds() == window_s) kept.Add()->Swap(&window);
+    }
+    path.mutable_windows()->Swap(&kept);
+  }
+
+  // Replaces what a person typed by the flow's id; "" stays.
+  absl::Status ResolveInPlace(std::string* flow) {
+    if (flow->empty()) return absl::OkStatus();
+    v1::QpsRequest all;
+    all.set_received(true);
+    absl::StatusOr<v1::QpsReply> flows = view_.Qps(all);
+    if (!flows.ok()) return flows.status();
+    absl::StatusOr<std::string> id = ResolveFlow(*flows, *flow);
+    if (!id.ok()) return id.status();
+    *flow = *std::move(id);
+    return absl::OkStatus();
+  }
+
+  absl::Status ResolveNeeded(std::string* flow) {
+    if (flow->empty()) return absl::InvalidArgumentError("no flow given");
+    return ResolveInPlace(flow);
+  }
+
+  grpc::Status Follow(grpc::ServerContext& context, const v1::EventsRequest& request,
+                      grpc::ServerWriter<v1::Event>& writer) {
+    v1::EventsRequest next = request;
+    absl::Duration wait = absl::ZeroDuration();
+    while (!stopping_ && !context.IsCancelled()) {
+      absl::StatusOr<std::vector<v1::Event>> events = view_.Events(next, wait);
+      if (!events.ok()) return ToGrpc(events.status());
+      for (const v1::Event& event : *events) {
+        next.set_after_seq(event.seq());
+        if (!writer.Write(event)) return grpc::Status::OK;
+      }
+      next.set_last(0);
+      wait = kFollowTick;
+    }
+    if (stopping_) return ToGrpc(absl::UnavailableError("the agent is stopping"));
+    return grpc::Status::OK;
+  }
+
+  AgentView& view_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<int> followers_{0};
+};
+
+sockaddr_un SocketAddress(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), std::min(path.size(), kMaxSocketPath));
+  return address;
+}
+
+bool SomebodyListens(const std::string& path) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const sockaddr_un address = SocketAddress(path);
+  const bool connected = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  close(fd);
+  return connected;
+}
+
+absl::Status PrepareFolder(const std::string& socket_path) {
+  const std::filesystem::path folder = std::filesystem::path(socket_path).parent_path();
+  if (folder.empty() || std::filesystem::is_directory(folder)) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) std::filesystem::permissions(folder, std::filesystem::perms(0750), error);
+  if (!error) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrFormat("cannot make folder %s: %s; run as root, or set run_dir", folder.string(), error.message()));
+}
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(AgentView& view, std::string path) : service(view), socket_path(std::move(path)) {}
+
+  Service service;
+  std::string socket_path;
+  ino_t inode = 0;  // of our socket: another agent's is never removed
+  std::unique_ptr<grpc::Server> server;
+};
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const std::string& socket_path, AgentView& view) {
+  // Bound under a name of its own, then renamed: nobody can open it before its mode is right.
+  const std::string bind_path = absl::StrFormat("%s.%d", socket_path, getpid());
+  if (bind_path.size() > kMaxSocketPath) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "socket path %s is longer than %d bytes; choose a shorter run_dir", socket_path, kMaxSocketPath - 8));
+  }
+  if (absl::Status status = PrepareFolder(socket_path); !status.ok()) return status;
+  if (SomebodyListens(socket_path)) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("an agent already serves %s; stop it, or give this one another instance name", socket_path));
+  }
+  unlink(bind_path.c_str());
+
+  auto impl = std::make_unique<Impl>(view, socket_path);
+  grpc::ServerBuilder builder;
+  grpc::ResourceQuota quota("cwfabric");
+  quota.SetMaxThreads(kMaxThreads);
+  builder.SetResourceQuota(quota);
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+  builder.AddListeningPort("unix:" + bind_path, grpc::InsecureServerCredentials());
+  builder.RegisterService(&impl->service);
+  impl->server = builder.BuildAndStart();
+  struct stat info {};
+  if (impl->server == nullptr || chmod(bind_path.c_str(), 0660) != 0 || stat(bind_path.c_str(), &info) != 0 ||
+      rename(bind_path.c_str(), socket_path.c_str()) != 0) {
+    const int error = errno;
+    unlink(bind_path.c_str());
+    return absl::UnavailableError(
+        absl::StrFormat("cannot serve on %s: %s; check the folder's owner and mode", socket_path, strerror(error)));
+  }
+  impl->inode = info.st_ino;
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() {
+  struct stat info {};
+  if (stat(impl_->socket_path.c_str(), &info) == 0 && info.st_ino == impl_->inode) unlink(impl_->socket_path.c_str());
+  impl_->service.Stop();
+  impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  impl_->server->Wait();
+}
+
+}  // namespace cw::api
