@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/lab/hidden_clock.h"
+
+#include <cmath>
+#include <random>
+
+namespace cw::lab {
+
+cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns) {
+  cw_lab_clock clock{};
+  clock.offset_ns = spec.offset_ns;
+  clock.segments = CW_LAB_SEGMENTS;
+  std::mt19937 random(spec.seed);
+  std::uniform_real_distribution<double> draw(-spec.drift_ppm, spec.drift_ppm);
+  int64_t base = spec.offset_ns;
+  for (int i = 0; i < CW_LAB_SEGMENTS; ++i) {
+    const auto length_ns = static_cast<int64_t>(spec.segment_s * 1e9);
+    clock.start_ns[i] = start_ns + static_cast<uint64_t>(i) * static_cast<uint64_t>(length_ns);
+    clock.drift_ppb[i] = std::llround(1000 * (i == 0 ? spec.drift_ppm : draw(random)));
+    clock.base_ns[i] = base;
+    base += length_ns / 1000 * clock.drift_ppb[i] / 1000000;
+  }
+  return clock;
+}
+
+int64_t HiddenClockError(const cw_lab_clock& clock, uint64_t true_ns) {
+  if (clock.segments == 0 || true_ns < clock.start_ns[0]) return clock.offset_ns;
+  uint32_t i = 0;
+  while (i + 1 < clock.segments && i + 1 < CW_LAB_SEGMENTS && true_ns >= clock.start_ns[i + 1]) ++i;
+  const auto into_ns = static_cast<int64_t>(true_ns - clock.start_ns[i]);
+  return clock.base_ns[i] + into_ns / 1000 * clock.drift_ppb[i] / 1000000;
+}
+
+int64_t HiddenClock::NowNs() const {
+  const int64_t now_ns = MonotonicClock().NowNs();
+  return now_ns + HiddenClockError(clock_, static_cast<uint64_t>(now_ns));
+}
+
+}  // namespace cw::lab

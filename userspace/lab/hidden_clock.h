@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A lab host's clock with a known error: an offset and a piecewise constant drift, applied alike to the time that the
+// BPF programs read (bpf/clock.h, map cw_lab_clock) and to the agent's. Only cwlab-agentd has it; the agent itself sees
+// a cw::Clock and cannot tell. The true error is then known exactly.
+#pragma once
+
+#include <cstdint>
+
+#include "maps/abi.h"
+#include "userspace/model/clock.h"
+
+namespace cw::lab {
+
+struct HiddenClockSpec {
+  int64_t offset_ns = 0;
+  double drift_ppm = 0;   // each segment's drift is drawn from [-drift_ppm, drift_ppm]; the first one is +drift_ppm
+  double segment_s = 10;  // length of a segment; the last of them goes on for ever
+  uint32_t seed = 1;
+};
+
+// start_ns: true time (CLOCK_MONOTONIC) of the first segment's beginning.
+cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns);
+
+// hidden − true time, at true time true_ns. The same integer arithmetic as in BPF. Before the first segment: offset_ns.
+int64_t HiddenClockError(const cw_lab_clock& clock, uint64_t true_ns);
+
+// Any thread.
+class HiddenClock final : public Clock {
+ public:
+  explicit HiddenClock(const cw_lab_clock& clock) : clock_(clock) {}
+  int64_t NowNs() const override;
+
+ private:
+  cw_lab_clock clock_;
+};
+
+}  // namespace cw::lab

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a lab run leaves behind: one JSON document and one self-contained HTML page made of the same data.
+// Times are seconds since the run's start. Pure; value types.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+
+namespace cw::lab {
+
+struct Series {
+  std::string name;            // "leaf0 to spine1"; "h0 to h1 path 3"
+  std::vector<double> at_s;    // one per value
+  std::vector<double> values;  // unit of the chart
+};
+
+struct Chart {
+  std::string title;
+  std::string unit;  // "Mbit/s", "us"
+  std::vector<Series> series;
+};
+
+// Something that happened: drawn as a vertical line in the charts of its phase and listed below them.
+struct Mark {
+  double at_s = 0;
+  std::string kind;  // "fault", "dead", "move", "recovered"
+  std::string text;
+};
+
+// One stretch of the run under one system: "plain ECMP, seed 3".
+struct Phase {
+  std::string name;
+  std::vector<Chart> charts;
+  std::vector<Mark> marks;
+};
+
+// A cell is text as it shall be shown, unit included.
+struct Table {
+  std::string title;
+  std::vector<std::string> header;
+  std::vector<std::vector<std::string>> rows;
+};
+
+struct Report {
+  std::string title;
+  std::vector<std::string> notes;  // what was run, in a sentence each
+  std::vector<Table> tables;
+  std::vector<Phase> phases;
+};
+
+nlohmann::json ToJson(const Report& report);
+// The page needs no network and no file beside it.
+std::string ToHtml(const Report& report);
+// For a terminal: aligned columns.
+std::string ToText(const Table& table);
+// Writes through a temporary file, so that a reader never sees half a page.
+absl::Status WriteFile(const std::string& path, const std::string& content);
+
+}  // namespace cw::lab
