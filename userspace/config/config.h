@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The agent's configuration: one TOML file. Every field, its unit, range and default stands once, in config_schema.h;
+// The agent's configuration: one TOML file. Every field, its unit, range and default stands once, in schema.cc;
 // parsing, printing and docs/config.md are made from it.
 //
 // Errors are InvalidArgument with one line per fault, "file:line:column: what is wrong; what to do"; all faults of a
@@ -34,6 +34,7 @@ struct NicConfig {
 struct PeerConfig {
   std::string name;                    // host name for people, unique
   std::vector<std::string> addresses;  // IPv4, dotted: one per NIC of the peer
+  std::string origin;                  // "file:line" it was read from, for messages; not part of the configuration
 };
 
 struct KeysConfig {
@@ -92,7 +93,7 @@ struct Config {
   std::string instance = "default";  // names pins, sockets and folders: [a-z0-9-], at most 32 characters
   std::string host_name;             // "" = the kernel's
   Mode mode = Mode::kObserve;
-  std::string run_dir;  // "" = /run/cwfabric/INSTANCE
+  std::string run_dir;  // ParseConfig fills in the default, /run/cwfabric/INSTANCE
   std::vector<NicConfig> nics;
   std::vector<PeerConfig> peers;
   std::string peers_file;  // [[peer]] tables in a file of their own, read after this one

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace cw::config {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kNic[] = "[[nic]]\nname = \"eth0\"\n";
+
+std::string ErrorOf(const std::string& text) {
+  absl::StatusOr<Config> config = ParseConfig(text, "a.toml");
+  EXPECT_FALSE(config.ok()) << text;
+  return config.ok() ? "" : std::string(config.status().message());
+}
+
+class Folder : public ::testing::Test {
+ protected:
+  Folder() {
+    char name[] = "/tmp/cw-config-XXXXXX";
+    path_ = mkdtemp(name);
+  }
+  ~Folder() override { std::filesystem::remove_all(path_); }
+
+  std::string Write(const std::string& name, const std::string& text, mode_t mode = 0600) {
+    const std::string path = path_ + "/" + name;
+    std::ofstream(path) << text;
+    chmod(path.c_str(), mode);
+    return path;
+  }
+
+  std::string path_;
+};
+
+TEST(Config, DefaultsOfASmallFile) {
+  absl::StatusOr<Config> config = ParseConfig(kNic, "a.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->instance, "default");
+  EXPECT_EQ(config->mode, Mode::kObserve);
+  EXPECT_EQ(config->run_dir, "/run/cwfabric/default");
+  EXPECT_EQ(config->SocketPath(), "/run/cwfabric/default/agent.sock");
+  ASSERT_EQ(config->nics.size(), 1u);
+  EXPECT_EQ(config->nics[0].name, "eth0");
+  EXPECT_EQ(config->nics[0].address, "auto");
+  EXPECT_EQ(config->probe.active_interval, absl::Milliseconds(1));
+  EXPECT_FALSE(config->probe.dscp.has_value());
+}
+
+TEST(Config, ReadsEveryKindOfValue) {
+  absl::StatusOr<Config> config = ParseConfig(R"(
+instance = "lab-3"
+mode = "protect"
+run_dir = "/run/x"
+[keys]
+secret_file = "/etc/k"
+[probe]
+active_interval = "2ms"
+dscp = 26
+realtime = false
+budget_pps = 500
+[steering]
+lease = "0"
+queueing_factor = 1
+target_factor = 0.75
+[log]
+level = "debug"
+[[nic]]
+name = "eth0"
+[[nic]]
+name = "eth1"
+address = "10.0.0.2"
+attach = "generic"
+[[peer]]
+name = "b"
+addresses = ["10.0.1.10", "10.0.1.11"]
+)",
+                                              "a.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->instance, "lab-3");
+  EXPECT_EQ(config->mode, Mode::kProtect);
+  EXPECT_EQ(config->RunDir(), "/run/x");
+  EXPECT_EQ(config->probe.active_interval, absl::Milliseconds(2));
+  EXPECT_EQ(config->probe.dscp, 26);
+  EXPECT_FALSE(config->probe.realtime);
+  EXPECT_EQ(config->probe.budget_pps, 500);
+  EXPECT_EQ(config->steering.lease, absl::ZeroDuration());
+  EXPECT_DOUBLE_EQ(config->steering.queueing_factor, 1.0);
+  EXPECT_DOUBLE_EQ(config->steering.target_factor, 0.75);
+  EXPECT_EQ(config->log.level, LogLevel::kDebug);
+  ASSERT_EQ(config->nics.size(), 2u);
+  EXPECT_EQ(config->nics[1].attach, Attach::kGeneric);
+  ASSERT_EQ(config->peers.size(), 1u);
+  EXPECT_EQ(config->peers[0].addresses.size(), 2u);
+  EXPECT_EQ(config->peers[0].origin, "a.toml:24");
+}
+
+TEST(Config, RoundTripOfTheEffectiveConfiguration) {
+  absl::StatusOr<Config> config = ParseConfig(R"(
+host_name = "a \"b\"	\\"
+mode = "optimize"
+[probe]
+dscp = 0
+idle_interval = "1.5s"
+[keys]
+secret_file = "/k"
+[steering]
+move_gap = "1ms500us"
+moves_per_second = 0.3
+[[nic]]
+name = "eth0"
+[[peer]]
+name = "b"
+addresses = ["10.0.1.10"]
+)",
+                                              "a.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  const std::string text = ToToml(*config);
+  absl::StatusOr<Config> again = ParseConfig(text, "b.toml");
+  ASSERT_TRUE(again.ok()) << again.status() << "\n" << text;
+  EXPECT_EQ(ToToml(*again), text);
+  EXPECT_EQ(again->host_name, "a \"b\"\t\\");
+  EXPECT_EQ(again->mode, Mode::kOptimize);
+  EXPECT_EQ(again->probe.dscp, 0);
+  EXPECT_EQ(again->probe.idle_interval, absl::Milliseconds(1500));
+  EXPECT_EQ(again->steering.move_gap, absl::Microseconds(1500));
+  EXPECT_EQ(again->steering.moves_per_second, 0.3);
+  EXPECT_EQ(again->peers[0].addresses, config->peers[0].addresses);
+}
+
+TEST(ConfigErrors, NamePlaceAndRemedy) {
+  EXPECT_THAT(ErrorOf("mode = \"fast\"\n" + std::string(kNic)),
+              StartsWith("a.toml:1:8: mode must be one of \"observe\", \"protect\", \"optimize\""));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "[probe]\n\nactive_interval = 5\n"),
+              StartsWith("a.toml:5:19: probe.active_interval must be a duration with its unit in quotes"));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "[probe]\nbudget_pps = 1\n"),
+              StartsWith("a.toml:4:14: probe.budget_pps must be a whole number from 10 to 10000000"));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "address = \"10.0.0\"\n"), StartsWith("a.toml:3:11: nic[0].address must be"));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "[steering]\ntarget_factor = nan\n"), StartsWith("a.toml:4:17: "));
+  EXPECT_THAT(ErrorOf("[nic]\nname = \"eth0\"\n"), HasSubstr("write [[nic]]"));
+  EXPECT_THAT(ErrorOf("probe = 3\n" + std::string(kNic)),
+              HasSubstr("a.toml:1:9: probe must be a table; write [probe]"));
+}
+
+TEST(ConfigErrors, UnknownKeysSuggestTheNearest) {
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "[probe]\nactive_intervall = \"1ms\"\n"),
+              StartsWith("a.toml:4:1: unknown key \"probe.active_intervall\"; did you mean \"active_interval\"?"));
+  EXPECT_THAT(ErrorOf("[probes]\nports = 3\n" + std::string(kNic)),
+              StartsWith("a.toml:1:2: unknown key \"probes\"; did you mean \"probe\"?"));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "zzzzzz = 1\n"), HasSubstr("known here: address, attach, name"));
+}
+
+TEST(ConfigErrors, AllFaultsOfAFileTogetherInOrderOfLines) {
+  const std::string error = ErrorOf("mode = 3\ninstance = \"A B\"\n[samples]\nlevel_tx = 40\n");
+  EXPECT_THAT(error, HasSubstr("a.toml:1:1: no NIC is named"));
+  EXPECT_THAT(error, HasSubstr("a.toml:1:8: mode"));
+  EXPECT_THAT(error, HasSubstr("a.toml:2:12: instance"));
+  EXPECT_THAT(error, HasSubstr("a.toml:4:12: samples.level_tx"));
+  EXPECT_LT(error.find("a.toml:2:"), error.find("a.toml:4:"));
+}
+
+TEST(ConfigErrors, NotToml) {
+  EXPECT_THAT(ErrorOf("mode = \n"), StartsWith("a.toml:1:"));
+  EXPECT_THAT(ErrorOf("mode = \"observe\nx"), HasSubstr("not TOML"));
+}
+
+TEST(ConfigErrors, RulesBetweenFields) {
+  const std::string peer = "[[peer]]\nname = \"b\"\naddresses = [\"10.0.1.10\"]\n";
+  EXPECT_THAT(ErrorOf(kNic + peer), HasSubstr("there are peers but no secret"));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "[keys]\nsend_key_id = 1\n"), StartsWith("a.toml:4:15: keys.send_key_id"));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "[probe]\nactive_interval = \"1s\"\n"),
+              HasSubstr("idle_interval must not be shorter"));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "[probe]\nfirst_port = 65530\n"), HasSubstr("at most 6 ports follow"));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + kNic), StartsWith("a.toml:4:8: NIC eth0 is named twice"));
+  EXPECT_THAT(ErrorOf("[keys]\nsecret_file = \"/k\"\n" + std::string(kNic) + peer + peer),
+              HasSubstr("a.toml:8:1: peer b is also in a.toml:5; remove one"));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "[[peer]]\n"), HasSubstr("a.toml:3:1: this [[peer]] has no name"));
+}
+
+TEST_F(Folder, LoadNamesTheMissingFile) {
+  absl::StatusOr<Config> config = LoadConfig(path_ + "/none.toml");
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr("none.toml"));
+}
+
+TEST_F(Folder, PeersComeFromTheFileAndTheFolderToo) {
+  mkdir((path_ + "/peers").c_str(), 0700);
+  Write("more.toml", "[[peer]]\nname = \"c\"\naddresses = [\"10.0.0.3\"]\n");
+  Write("peers/2.toml", "[[peer]]\nname = \"e\"\naddresses = [\"10.0.0.5\"]\n");
+  Write("peers/1.toml", "[[peer]]\nname = \"d\"\naddresses = [\"10.0.0.4\"]\n");
+  Write("peers/1.toml.tmp", "being written");
+  Config config;
+  config.peers = {{"b", {"10.0.0.2"}, "a.toml:1"}};
+  config.peers_file = path_ + "/more.toml";
+  config.peers_dir = path_ + "/peers";
+  absl::StatusOr<std::vector<PeerConfig>> peers = LoadPeers(config);
+  ASSERT_TRUE(peers.ok()) << peers.status();
+  std::string names;
+  for (const PeerConfig& peer : *peers) names += peer.name;
+  EXPECT_EQ(names, "bcde");
+
+  const std::string twice = Write("peers/3.toml", "\n[[peer]]\nname = \"f\"\naddresses = [\"10.0.0.4\"]\n");
+  peers = LoadPeers(config);
+  ASSERT_FALSE(peers.ok());
+  EXPECT_EQ(peers.status().message(),
+            twice + ":2:1: address 10.0.0.4 of peer f is also that of peer d in " + path_ + "/peers/1.toml:1");
+}
+
+TEST_F(Folder, PeersFilesTakeNothingElse) {
+  Config config;
+  config.peers_file = Write("more.toml", "mode = \"observe\"\n");
+  EXPECT_THAT(std::string(LoadPeers(config).status().message()), HasSubstr(":1:1: unknown key \"mode\""));
+}
+
+TEST_F(Folder, SecretsBelongToTheirOwner) {
+  const std::string secret = Write("key", "0123456789abcdef");
+  EXPECT_TRUE(CheckSecretFile(secret).ok());
+  EXPECT_TRUE(CheckSecretFile("").ok());
+  chmod(secret.c_str(), 0640);
+  absl::Status open = CheckSecretFile(secret);
+  EXPECT_EQ(open.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(open.message()), HasSubstr("chmod 600 " + secret));
+  EXPECT_THAT(std::string(CheckSecretFile(Write("short", "abc")).message()), HasSubstr("fewer than 16 bytes"));
+  EXPECT_FALSE(CheckSecretFile(path_).ok());
+  EXPECT_FALSE(CheckSecretFile(path_ + "/none").ok());
+}
+
+// docs/config.md holds the reference as it is generated; on a difference the test prints what belongs there.
+TEST(ConfigReference, IsWhatTheDocumentationSays) {
+  std::ifstream file(CW_SOURCE_DIR "/docs/config.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_NE(text.str().find(ReferenceMarkdown()), std::string::npos) << "docs/config.md does not hold this reference:\n"
+                                                                     << ReferenceMarkdown();
+}
+
+}  // namespace
+}  // namespace cw::config

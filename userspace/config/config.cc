@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/config/config.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "userspace/config/reader.h"
+#include "userspace/config/schema.h"
+
+namespace cw::config {
+namespace {
+
+void CheckNics(const Config& config, const Complain& complain) {
+  if (config.nics.empty()) {
+    complain("", "no NIC is named; add a table [[nic]] with name = \"DEVICE\" for each NIC to watch");
+  }
+  std::map<std::string, size_t> seen;
+  for (size_t i = 0; i < config.nics.size(); ++i) {
+    const std::string table = absl::StrFormat("nic[%d]", i);
+    if (config.nics[i].name.empty()) complain(table, "this [[nic]] has no name; add name = \"DEVICE\"");
+    if (!config.nics[i].name.empty() && !seen.emplace(config.nics[i].name, i).second) {
+      complain(table + ".name", absl::StrFormat("NIC %s is named twice; remove one", config.nics[i].name));
+    }
+  }
+}
+
+void CheckPeer(const PeerConfig& peer, const std::string& table, const Complain& complain) {
+  if (peer.name.empty()) complain(table, "this [[peer]] has no name; add name = \"HOST\"");
+  if (peer.addresses.empty()) {
+    complain(table, "this [[peer]] has no addresses; add addresses = [\"10.0.1.10\"], one per NIC of the peer");
+  }
+}
+
+void CheckPeers(const std::vector<PeerConfig>& peers, const Complain& complain) {
+  for (size_t i = 0; i < peers.size(); ++i) CheckPeer(peers[i], absl::StrFormat("peer[%d]", i), complain);
+}
+
+void CheckKeysAndProbe(const Config& config, const Complain& complain) {
+  const bool peers = !config.peers.empty() || !config.peers_file.empty() || !config.peers_dir.empty();
+  if (peers && config.keys.secret_file.empty()) {
+    complain("keys", "there are peers but no secret; set keys.secret_file to a file that all hosts of the group share");
+  }
+  if (config.keys.send_key_id == 1 && config.keys.second_secret_file.empty()) {
+    complain("keys.send_key_id", "keys.send_key_id is 1 but keys.second_secret_file is not set");
+  }
+  if (config.probe.idle_interval < config.probe.active_interval) {
+    complain("probe.idle_interval", "probe.idle_interval must not be shorter than probe.active_interval");
+  }
+  if (config.probe.first_port + config.probe.ports > 65536) {
+    complain("probe.ports", absl::StrFormat("probe.first_port + probe.ports goes beyond port 65535; at most %d ports "
+                                            "follow port %d",
+                                            65536 - config.probe.first_port, config.probe.first_port));
+  }
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    const std::string message = absl::StrFormat("cannot read %s: %s", path, strerror(errno));
+    return errno == ENOENT ? absl::NotFoundError(message) : absl::PermissionDeniedError(message);
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad() || text.fail()) return absl::DataLossError(absl::StrFormat("cannot read %s to its end", path));
+  return text.str();
+}
+
+absl::Status AppendPeers(const std::string& path, std::vector<PeerConfig>& peers) {
+  absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  std::vector<PeerConfig> found;
+  absl::Status status = ReadToml(
+      *text, path, [&](Visitor& visitor) { WalkPeers(visitor, found); },
+      [&](const Complain& complain) { CheckPeers(found, complain); });
+  if (!status.ok()) return status;
+  peers.insert(peers.end(), found.begin(), found.end());
+  return absl::OkStatus();
+}
+
+absl::Status CheckUnique(const std::vector<PeerConfig>& peers) {
+  std::vector<std::string> faults;
+  std::map<std::string, const PeerConfig*> names, addresses;
+  for (const PeerConfig& peer : peers) {
+    const auto [name, new_name] = names.emplace(peer.name, &peer);
+    if (!new_name) {
+      faults.push_back(
+          absl::StrFormat("%s:1: peer %s is also in %s; remove one", peer.origin, peer.name, name->second->origin));
+    }
+    for (const std::string& text : peer.addresses) {
+      const auto [address, new_address] = addresses.emplace(text, &peer);
+      if (!new_address) {
+        faults.push_back(absl::StrFormat("%s:1: address %s of peer %s is also that of peer %s in %s", peer.origin, text,
+                                         peer.name, address->second->name, address->second->origin));
+      }
+    }
+  }
+  return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
+}
+
+}  // namespace
+
+std::string Config::RunDir() const { return run_dir.empty() ? "/run/cwfabric/" + instance : run_dir; }
+
+std::string Config::SocketPath() const { return RunDir() + "/agent.sock"; }
+
+absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view file) {
+  Config config;
+  absl::Status status = ReadToml(
+      text, file, [&](Visitor& visitor) { Walk(visitor, config); },
+      [&](const Complain& complain) {
+        CheckNics(config, complain);
+        CheckPeers(config.peers, complain);
+        CheckKeysAndProbe(config, complain);
+      });
+  if (!status.ok()) return status;
+  if (status = CheckUnique(config.peers); !status.ok()) return status;
+  config.run_dir = config.RunDir();
+  return config;
+}
+
+absl::StatusOr<Config> LoadConfig(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  return ParseConfig(*text, path);
+}
+
+absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config) {
+  std::vector<PeerConfig> peers = config.peers;
+  std::vector<std::string> files;
+  if (!config.peers_file.empty()) files.push_back(config.peers_file);
+  if (!config.peers_dir.empty()) {
+    std::error_code error;
+    std::vector<std::string> in_folder;
+    for (const auto& entry : std::filesystem::directory_iterator(config.peers_dir, error)) {
+      const std::string name = entry.path().filename().string();
+      // Files that are being written have other names (.tmp, .swp, hidden).
+      if (entry.path().extension() == ".toml" && name[0] != '.') in_folder.push_back(entry.path().string());
+    }
+    if (error) {
+      return absl::NotFoundError(absl::StrFormat("cannot read folder %s: %s", config.peers_dir, error.message()));
+    }
+    std::sort(in_folder.begin(), in_folder.end());
+    files.insert(files.end(), in_folder.begin(), in_folder.end());
+  }
+  for (const std::string& file : files) {
+    if (absl::Status status = AppendPeers(file, peers); !status.ok()) return status;
+  }
+  if (absl::Status status = CheckUnique(peers); !status.ok()) return status;
+  return peers;
+}
+
+absl::Status CheckSecretFile(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::is_regular_file(status)) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s is no regular file; make one: (umask 077; head -c 32 /dev/urandom > %s)", path, path));
+  }
+  const fs::perms others = fs::perms::group_all | fs::perms::others_all;
+  if ((status.permissions() & others) != fs::perms::none) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s may be used by others than its owner; run: chmod 600 %s", path, path));
+  }
+  const uintmax_t size = fs::file_size(path, error);
+  if (error || size < 16) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s holds fewer than 16 bytes; make a new secret: (umask 077; head -c 32 /dev/urandom > %s)", path, path));
+  }
+  return absl::OkStatus();
+}
+
+absl::string_view ToString(Mode mode) { return ModeWords()[static_cast<size_t>(mode)]; }
+absl::string_view ToString(LogLevel level) { return LogLevelWords()[static_cast<size_t>(level)]; }
+absl::string_view ToString(Attach attach) { return AttachWords()[static_cast<size_t>(attach)]; }
+
+absl::StatusOr<Mode> ParseMode(absl::string_view text) {
+  const std::vector<std::string>& words = ModeWords();
+  const auto found = std::find(words.begin(), words.end(), std::string(text));
+  if (found == words.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("\"%s\" is no mode; choose %s", text, absl::StrJoin(words, ", ")));
+  }
+  return static_cast<Mode>(found - words.begin());
+}
+
+}  // namespace cw::config

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/config/schema.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+
+namespace cw::config {
+namespace {
+
+constexpr int64_t kMillion = 1'000'000;
+
+template <typename Enum>
+void Pick(Visitor& v, absl::string_view key, Enum& value, const std::vector<std::string>& words,
+          absl::string_view doc) {
+  value = static_cast<Enum>(v.Choice(key, static_cast<size_t>(value), words, doc));
+}
+
+template <typename Int>
+void Number(Visitor& v, absl::string_view key, Int& value, IntegerRange range, absl::string_view doc) {
+  value = static_cast<Int>(v.Integer(key, value, range, doc));
+}
+
+void Time(Visitor& v, absl::string_view key, absl::Duration& value, DurationRange range, absl::string_view doc) {
+  value = v.Duration(key, value, range, doc);
+}
+
+void Words(Visitor& v, absl::string_view key, std::string& value, TextRule rule, absl::string_view doc) {
+  value = v.Text(key, value, rule, doc);
+}
+
+template <typename Element>
+void Array(Visitor& v, absl::string_view key, std::vector<Element>& elements, absl::string_view doc,
+           const std::function<void(Element&, const std::string& origin)>& walk) {
+  elements.resize(v.BeginArray(key, elements.size(), doc));
+  for (size_t i = 0; i < elements.size(); ++i) {
+    const std::string origin = v.BeginElement(i);
+    walk(elements[i], origin);
+    v.EndElement();
+  }
+  v.EndArray();
+}
+
+void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
+  Array<NicConfig>(v, "nic", nics, "A network device whose RoCEv2 traffic is measured and steered; one table each.",
+                   [&](NicConfig& nic, const std::string&) {
+                     Words(v, "name", nic.name, TextRule::kDevice, "Network device.");
+                     Words(v, "address", nic.address, TextRule::kAutoAddress,
+                           "Its IPv4 address; \"auto\" takes the first global one.");
+                     Pick(v, "attach", nic.attach, AttachWords(),
+                          "How the ingress program is attached; auto tries native, then generic with a warning, and "
+                          "attaches nothing where the NIC offloads RoCE.");
+                   });
+}
+
+void WalkKeys(Visitor& v, KeysConfig& keys) {
+  v.BeginTable("keys", "The group's secrets: hosts accept each other's probes only when they share one.");
+  Words(v, "secret_file", keys.secret_file, TextRule::kPath,
+        "File of the group secret (key id 0): at least 16 bytes, readable by its owner only. Needed with peers.");
+  Words(v, "second_secret_file", keys.second_secret_file, TextRule::kPath,
+        "Second secret (key id 1), accepted as well while the group changes its secret; empty for none.");
+  Number(v, "send_key_id", keys.send_key_id, {0, 1}, "The key that this host sends with.");
+  v.EndTable();
+}
+
+void WalkProbe(Visitor& v, ProbeConfig& probe) {
+  v.BeginTable("probe", "Probes: liveness, delay, clock and path discovery.");
+  Time(v, "active_interval", probe.active_interval, {absl::Microseconds(100), absl::Seconds(10)},
+       "Round interval of pairs that carry data or have a suspect path.");
+  Time(v, "idle_interval", probe.idle_interval, {absl::Microseconds(100), absl::Seconds(60)},
+       "Round interval of all other pairs; not below active_interval.");
+  Number(v, "budget_pps", probe.budget_pps, {10, 10 * kMillion},
+         "Requests per second of the whole host; intervals grow to stay below it.");
+  Number(v, "first_port", probe.first_port, {1, 65535}, "First UDP source port that discovery tries.");
+  Number(v, "ports", probe.ports, {1, 1024},
+         "How many ports discovery tries: 51 see 8 equal paths with 99 % probability, 115 see 16.");
+  Number(v, "max_paths", probe.max_paths, {1, 16},
+         "Discovered paths kept per pair of NICs; the rest of the 16 slots is for native ports.");
+  Number(v, "discovery_pps", probe.discovery_pps, {1, 100'000},
+         "Path-discovery packets per second and switch: switches answer few.");
+  Number(v, "max_ttl", probe.max_ttl, {1, 16}, "Hops that discovery looks at.");
+  std::optional<int64_t> dscp = probe.dscp;
+  dscp = v.IntegerOr("dscp", dscp, "flows", {0, 63},
+                     "DSCP of probes; \"flows\" follows the flows on the pair, so that probes ride in their class.");
+  probe.dscp = dscp ? std::optional<int>(static_cast<int>(*dscp)) : std::nullopt;
+  Time(v, "reverify_interval", probe.reverify_interval, {absl::Seconds(1), absl::Hours(24)},
+       "How often the hops of each path are checked.");
+  probe.realtime = v.Flag("realtime", probe.realtime, "Run the prober under SCHED_FIFO where permitted.");
+  v.EndTable();
+}
+
+void WalkLiveness(Visitor& v, LivenessConfig& liveness) {
+  v.BeginTable("liveness", "When a path counts as dead.");
+  Number(v, "misses", liveness.misses, {2, 100}, "Proved misses in a row after which a path is dead.");
+  Number(v, "revive", liveness.revive, {1, 1000}, "Replies in a row that revive it.");
+  v.EndTable();
+}
+
+void WalkSteering(Visitor& v, SteeringConfig& steering) {
+  v.BeginTable("steering", "Moves of flows; see mode for which are made at all.");
+  steering.assign_new_flows = v.Flag("assign_new_flows", steering.assign_new_flows,
+                                     "Put new flows on a live path from their first packet (protect, optimize).");
+  Time(v, "move_gap", steering.move_gap, {absl::Microseconds(1), absl::Seconds(1)},
+       "A flow may be moved at a pause longer than this.");
+  Time(v, "lease", steering.lease, {absl::ZeroDuration(), absl::Hours(24 * 365)},
+       "Flows go back to their native ports this long after the agent's end; \"0\" for never.");
+  Time(v, "contention_window", steering.contention_window, {absl::Microseconds(100), absl::Seconds(60)},
+       "Length of one window of evidence; two in a row make a move.");
+  Time(v, "queueing_floor", steering.queueing_floor, {absl::ZeroDuration(), absl::Seconds(1)},
+       "A path is congested when its queueing delay is above this and above queueing_factor × base delay.");
+  steering.queueing_factor =
+      v.Real("queueing_factor", steering.queueing_factor, {0, 100}, "Queueing delay wanted, as a multiple of base.");
+  steering.target_factor = v.Real("target_factor", steering.target_factor, {0.01, 1},
+                                  "A target must be better than this × the present path's delay.");
+  steering.moves_per_second =
+      v.Real("moves_per_second", steering.moves_per_second, {0, 1},
+             "Share of the host's flows that may move per second for balance; failures are not counted.");
+  v.EndTable();
+}
+
+void WalkRest(Visitor& v, Config& config) {
+  v.BeginTable("samples", "Production packets whose delay is measured.");
+  Number(v, "level_tx", config.samples.level_tx, {0, 32}, "Sent: one packet in 2^level; 32 for none.");
+  Number(v, "level_rx", config.samples.level_rx, {0, 32}, "Received: one packet in 2^level; 32 for none.");
+  v.EndTable();
+  v.BeginTable("limits", "Sizes of the kernel's tables. Beyond them nothing breaks: what does not fit stays native and is counted.");
+  Number(v, "max_pairs", config.limits.max_pairs, {1, 65534}, "Pairs of a local and a remote NIC.");
+  Number(v, "max_flows", config.limits.max_flows, {64, 4 * kMillion},
+         "Received flows, and sent ones to addresses that are no peer.");
+  Number(v, "max_tx_flows", config.limits.max_tx_flows, {64, 4 * kMillion}, "Sent flows to peers.");
+  v.EndTable();
+  v.BeginTable("log", "What the agent writes.");
+  Pick(v, "level", config.log.level, LogLevelWords(), "Least severity written to the log.");
+  Words(v, "events_file", config.log.events_file, TextRule::kPath,
+        "Events, one JSON object per line; empty keeps them in memory only.");
+  v.EndTable();
+}
+
+bool IsName(const std::string& text, size_t longest) {
+  return !text.empty() && text.size() <= longest && std::all_of(text.begin(), text.end(), absl::ascii_isgraph);
+}
+
+bool IsUnicastIpv4(const std::string& text) {
+  in_addr address{};
+  if (inet_pton(AF_INET, text.c_str(), &address) != 1) return false;
+  const uint32_t host = ntohl(address.s_addr);
+  return (host >> 24) != 0 && (host >> 28) < 0xE;
+}
+
+}  // namespace
+
+void WalkPeers(Visitor& v, std::vector<PeerConfig>& peers) {
+  Array<PeerConfig>(
+      v, "peer", peers, "A host of the same group; one table each.", [&](PeerConfig& peer, const std::string& origin) {
+        if (!origin.empty()) peer.origin = origin;
+        Words(v, "name", peer.name, TextRule::kName, "The host's name.");
+        peer.addresses =
+            v.Texts("addresses", peer.addresses, TextRule::kAddress, "IPv4 addresses of its NICs, one per NIC.");
+      });
+}
+
+void Walk(Visitor& v, Config& config) {
+  Words(v, "instance", config.instance, TextRule::kInstance,
+        "Names pins, sockets and folders; several agents on one machine need different ones.");
+  Words(v, "host_name", config.host_name, TextRule::kFree, "Name shown to people; empty takes the kernel's.");
+  Pick(v, "mode", config.mode, ModeWords(),
+       "observe decides and logs but never acts, protect moves flows off dead paths, optimize moves them for balance "
+       "too.");
+  Words(v, "run_dir", config.run_dir, TextRule::kPath,
+        "Folder of the agent's sockets; empty takes /run/cwfabric/INSTANCE.");
+  Words(v, "peers_file", config.peers_file, TextRule::kPath, "More [[peer]] tables, watched for changes.");
+  Words(v, "peers_dir", config.peers_dir, TextRule::kPath,
+        "A folder whose *.toml files hold [[peer]] tables, watched for changes.");
+  WalkKeys(v, config.keys);
+  WalkProbe(v, config.probe);
+  WalkLiveness(v, config.liveness);
+  WalkSteering(v, config.steering);
+  WalkRest(v, config);
+  WalkNics(v, config.nics);
+  WalkPeers(v, config.peers);
+}
+
+const std::vector<std::string>& ModeWords() {
+  static const auto& words = *new std::vector<std::string>{"observe", "protect", "optimize"};
+  return words;
+}
+
+const std::vector<std::string>& LogLevelWords() {
+  static const auto& words = *new std::vector<std::string>{"error", "warn", "info", "debug"};
+  return words;
+}
+
+const std::vector<std::string>& AttachWords() {
+  static const auto& words = *new std::vector<std::string>{"auto", "native", "generic", "none"};
+  return words;
+}
+
+std::string Violation(TextRule rule, const std::string& text) {
+  switch (rule) {
+    case TextRule::kFree:
+      return "";
+    case TextRule::kInstance: {
+      const bool ok = !text.empty() && text.size() <= 32 && std::all_of(text.begin(), text.end(), [](char c) {
+        return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-';
+      });
+      return ok ? "" : "1 to 32 characters from a-z, 0-9 and -";
+    }
+    case TextRule::kDevice:
+      return IsName(text, 15) && !absl::StrContains(text, "/") ? "" : "a network device's name (see ip link)";
+    case TextRule::kName:
+      return IsName(text, 64) ? "" : "a name of 1 to 64 characters without blanks";
+    case TextRule::kAddress:
+      return IsUnicastIpv4(text) ? "" : "an IPv4 unicast address such as 10.0.1.10";
+    case TextRule::kAutoAddress:
+      return text == "auto" || IsUnicastIpv4(text) ? "" : "\"auto\" or an IPv4 unicast address such as 10.0.1.10";
+    case TextRule::kPath:
+      return text.empty() || text[0] == '/' ? "" : "an absolute path (it starts with /)";
+  }
+  return "";
+}
+
+}  // namespace cw::config
