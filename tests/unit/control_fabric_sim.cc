@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/control_fabric_sim.h"
+
+#include <algorithm>
+#include <cmath>
+#include <queue>
+#include <random>
+
+namespace cw::control {
+namespace {
+
+constexpr double kPacketBits = 4228 * 8;
+constexpr double kRoundTripS = 100e-6;
+constexpr double kCnpIntervalS = 1e-3;
+
+// The sender's reaction point: cut on CNP, fast recovery, additive increase.
+class Sender {
+ public:
+  explicit Sender(double line_bps) : line_(line_bps), rate_(line_bps), target_(line_bps) {}
+
+  void OnCnp(double t) {
+    Advance(t);
+    target_ = rate_;
+    rate_ = std::max(line_ / 100, rate_ * (1 - alpha_ / 2));
+    alpha_ += (1 - alpha_) / 16;
+    steps_ = 0;
+    next_alpha_ = t + 1.1e-3;
+    next_increase_ = t + 2e-3;
+  }
+  double Rate(double t) {
+    Advance(t);
+    return rate_;
+  }
+
+ private:
+  void Advance(double t) {
+    for (; t >= next_alpha_ && alpha_ > 1e-4; next_alpha_ += 1.1e-3) alpha_ *= 15.0 / 16;
+    for (; t >= next_increase_ && rate_ < line_; next_increase_ += 2e-3) {
+      if (steps_++ >= 5) target_ = std::min(line_, target_ + line_ / 100);
+      rate_ = (rate_ + target_) / 2;
+      if (rate_ > 0.999 * line_) rate_ = target_ = line_;
+    }
+  }
+
+  double line_, rate_, target_;
+  double alpha_ = 1;
+  int steps_ = 0;
+  double next_alpha_ = 0, next_increase_ = 0;
+};
+
+// A queue, and the virtual queue beside it that drains a little slower and decides on CE marks.
+class Link {
+ public:
+  explicit Link(double bps) : bps_(bps) {}
+  double WaitS(double t) const { return std::max(0.0, free_at_ - t); }
+  // Returns the time of departure; sets *ce with the marking probability's chance.
+  double Send(double t, double chance, bool* ce) {
+    free_at_ = std::max(free_at_, t) + kPacketBits / bps_;
+    virtual_s_ = std::max(0.0, virtual_s_ - (t - virtual_at_) * 0.97) + kPacketBits / bps_;
+    virtual_at_ = t;
+    const double p = virtual_s_ > 1e-3 ? 1 : std::max(0.0, 0.2 * (virtual_s_ - 250e-6) / 750e-6);
+    if (chance < p) *ce = true;
+    return free_at_;
+  }
+
+ private:
+  double bps_;
+  double free_at_ = 0, virtual_s_ = 0, virtual_at_ = 0;
+};
+
+struct SimFlow {
+  int host = 0;
+  int spine = 0;
+  Sender sender;
+  double next_s = 0;
+  double last_cnp_s = -1;
+  uint64_t window_bytes = 0, window_cnps = 0;
+  double good_bits = 0;
+  int wanted = -1;  // pending move, made when something lets it
+  double wanted_at_s = 0;
+};
+
+struct Cnp {
+  double t;
+  int flow;
+  bool operator<(const Cnp& o) const { return t > o.t; }
+};
+
+struct SimHost {
+  ContentionState state;
+  double next_window_s;
+  double last_window_s = 0;
+  std::vector<std::vector<double>> queue;  // per slot, this window
+};
+
+class Simulation {
+ public:
+  Simulation(const SimSpec& spec, const ContentionRules& rules);
+  SimResult Run();
+
+ private:
+  double Uniform() { return std::uniform_real_distribution<double>(0, 1)(random_); }
+  double Exponential(double mean) { return -mean * std::log(1 - Uniform()); }
+  void SendBurst(int f, double t);
+  void Probe(double t);
+  void Decide(int h, double t);
+  void Place(SimFlow& flow, int spine, double t);
+  void NoteBalance(double t);
+  FlowKey Key(int f) const { return {Addr::FromV4(0x0a00000a + flows_[f].host), Addr::FromV4(0x0a00010a), 0x100u + f}; }
+
+  SimSpec spec_;
+  std::mt19937_64 random_;
+  std::vector<Link> links_;
+  Link receiver_;
+  std::vector<SimFlow> flows_;
+  std::vector<SimHost> hosts_;
+  std::priority_queue<Cnp> cnps_;
+  double next_probe_s_ = 0;
+  SimResult result_;
+};
+
+Simulation::Simulation(const SimSpec& spec, const ContentionRules& rules)
+    : spec_(spec), random_(spec.seed), links_(spec.spines, Link(spec.link_bps)), receiver_(spec.receiver_bps) {
+  for (int h = 0; h < spec.hosts; ++h) {
+    hosts_.push_back({ContentionState(rules, spec.seed * 1000 + h), spec.window_s * (1 + Uniform()), 0, {}});
+    hosts_[h].queue.resize(spec.spines);
+  }
+  for (int f = 0; f < spec.flows; ++f) {
+    const int spine = spec.placement.empty() ? static_cast<int>(random_() % spec.spines) : spec.placement[f];
+    flows_.push_back({f % spec.hosts, spine, Sender(spec.link_bps), Uniform() * 1e-3});
+  }
+  NoteBalance(0);
+}
+
+void Simulation::SendBurst(int f, double t) {
+  SimFlow& flow = flows_[f];
+  if (flow.wanted >= 0 && t >= flow.wanted_at_s) {
+    Place(flow, flow.wanted, t);
+    flow.wanted = -1;
+  }
+  const double gap = kPacketBits / flow.sender.Rate(t);
+  const int packets = std::clamp(static_cast<int>(std::round(spec_.burst_s / gap)), 1, 4);
+  for (int i = 0; i < packets; ++i) {
+    bool ce = false;
+    double done = links_[flow.spine].Send(t, Uniform(), &ce);
+    if (spec_.receiver_bps > 0) done = receiver_.Send(done, Uniform(), &ce);
+    flow.window_bytes += static_cast<uint64_t>(kPacketBits / 8);
+    if (t >= spec_.measure_from_s) flow.good_bits += kPacketBits;
+    if (ce && done - flow.last_cnp_s > kCnpIntervalS) {
+      flow.last_cnp_s = done;
+      cnps_.push({done + kRoundTripS, f});
+    }
+  }
+  flow.next_s = t + gap * packets * (0.95 + 0.1 * Uniform());
+}
+
+void Simulation::Probe(double t) {
+  for (SimHost& host : hosts_) {
+    for (int s = 0; s < spec_.spines; ++s) {
+      const double at = t + Uniform() * 1e-3;  // senders' own bursts pass the queue in between
+      double wait = links_[s].WaitS(at) + Exponential(3e-6);
+      if (spec_.receiver_bps > 0) wait += receiver_.WaitS(at + wait);
+      if (Uniform() < spec_.stall_share) wait += Exponential(3e-3);
+      host.queue[s].push_back(wait * 1e9);
+    }
+  }
+}
+
+double TrimmedMean(std::vector<double>& v) {
+  std::sort(v.begin(), v.end());
+  const size_t n = std::max<size_t>(1, v.size() - v.size() / 10);
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) sum += v[i];
+  return sum / static_cast<double>(n);
+}
+
+void Simulation::Decide(int h, double t) {
+  SimHost& host = hosts_[h];
+  Observation o;
+  o.now_ns = static_cast<int64_t>(t * 1e9);
+  o.window_ns = static_cast<int64_t>((t - host.last_window_s) * 1e9);
+  host.last_window_s = t;
+  host.next_window_s = t + spec_.window_s;
+  PairObservation pair{{Addr::FromV4(0x0a00000a + h), Addr::FromV4(0x0a00010a)}, true, {}, {}};
+  for (int s = 0; s < spec_.spines; ++s) {
+    auto& q = host.queue[s];
+    const int n = static_cast<int>(q.size());
+    pair.paths.push_back({static_cast<uint8_t>(s), true, n, n > 0 ? TrimmedMean(q) : 0, 6000, {}});
+    q.clear();
+  }
+  for (size_t f = 0; f < flows_.size(); ++f) {
+    if (flows_[f].host != h) continue;
+    SimFlow& flow = flows_[f];
+    pair.flows.push_back({Key(f), static_cast<uint8_t>(flow.spine), flow.window_bytes, flow.window_cnps, false});
+    flow.window_bytes = flow.window_cnps = 0;
+  }
+  o.pairs.push_back(std::move(pair));
+  const Decision d = DecideMoves(o, host.state);
+  for (const Finding& f : d.findings) result_.findings_full += f.kind == Finding::Kind::kReceiverOrEveryPath;
+  for (const Move& m : d.moves) {
+    SimFlow& flow = flows_[m.flow.dqpn - 0x100u];
+    ++result_.moves;
+    result_.late_moves += t > spec_.seconds / 2;
+    if (m.force) {
+      flow.good_bits -= t >= spec_.measure_from_s ? flow.sender.Rate(t) * 3 * kRoundTripS : 0;  // go-back-N
+      Place(flow, m.to, t);
+    } else {
+      flow.wanted = m.to;
+      flow.wanted_at_s = t + Exponential(0.2);
+    }
+  }
+}
+
+void Simulation::Place(SimFlow& flow, int spine, double t) {
+  flow.spine = spine;
+  NoteBalance(t);
+}
+
+void Simulation::NoteBalance(double t) {
+  std::vector<int> count(spec_.spines);
+  for (const SimFlow& f : flows_) ++count[f.spine];
+  const auto [least, most] = std::minmax_element(count.begin(), count.end());
+  if (*most - *least > 1) {
+    result_.balanced_at_s = -1;
+  } else if (result_.balanced_at_s < 0) {
+    result_.balanced_at_s = t;
+  }
+  result_.final_count = count;
+}
+
+SimResult Simulation::Run() {
+  while (true) {
+    size_t first = 0;
+    for (size_t f = 1; f < flows_.size(); ++f) {
+      if (flows_[f].next_s < flows_[first].next_s) first = f;
+    }
+    const double t = flows_[first].next_s;
+    while (!cnps_.empty() && cnps_.top().t <= t) {
+      ++flows_[cnps_.top().flow].window_cnps;
+      flows_[cnps_.top().flow].sender.OnCnp(cnps_.top().t);
+      cnps_.pop();
+    }
+    if (t >= spec_.seconds) break;
+    for (; next_probe_s_ <= t; next_probe_s_ += 1e-3) Probe(next_probe_s_);
+    for (size_t h = 0; spec_.steer && h < hosts_.size(); ++h) {
+      if (hosts_[h].next_window_s <= t) Decide(static_cast<int>(h), t);
+    }
+    SendBurst(static_cast<int>(first), t);
+  }
+  result_.slowest_bps = 1e18;
+  for (const SimFlow& f : flows_) {
+    result_.goodput_bps.push_back(f.good_bits / (spec_.seconds - spec_.measure_from_s));
+    result_.slowest_bps = std::min(result_.slowest_bps, result_.goodput_bps.back());
+  }
+  return std::move(result_);
+}
+
+}  // namespace
+
+SimResult Simulate(const SimSpec& spec, const ContentionRules& rules) { return Simulation(spec, rules).Run(); }
+
+}  // namespace cw::control

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A packet-level simulation of a leaf–spine fabric for tests of the contention rule: hosts on one leaf, receivers on
+// another, one queue per spine, CE marks from a virtual queue, senders that react to CNPs after DCQCN (Zhu et al.,
+// SIGCOMM 2015) with timers for slow links, and on each host one probe per slot and millisecond and a ContentionState
+// of its own, which sees nothing of other hosts.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "userspace/control/contention.h"
+
+namespace cw::control {
+
+struct SimSpec {
+  int hosts = 1;
+  int flows = 8;  // dealt to hosts in turn
+  int spines = 4;
+  double link_bps = 400e6;
+  double receiver_bps = 0;    // one link behind all spines; 0 = none
+  double burst_s = 0;         // senders emit what this long brings at once, up to four packets
+  double window_s = 0.04;     // between two decisions of a host
+  double stall_share = 1e-3;  // of the probes that meet a stall of the machine of 3 ms on average
+  double seconds = 8;
+  double measure_from_s = 2;
+  bool steer = true;
+  std::vector<int> placement;  // spine of each flow at the start; empty = random (ECMP)
+  uint64_t seed = 1;
+};
+
+struct SimResult {
+  std::vector<double> goodput_bps;  // per flow, from measure_from_s on
+  double slowest_bps = 0;
+  int moves = 0;       // all hosts, whole run
+  int late_moves = 0;  // in the second half
+  int findings_full = 0;
+  std::vector<int> final_count;  // flows per spine at the end
+  double balanced_at_s = -1;     // from when on the counts differ by at most one, to the end; −1 = not
+};
+
+SimResult Simulate(const SimSpec& spec, const ContentionRules& rules);
+
+}  // namespace cw::control

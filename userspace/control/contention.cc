@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/control/contention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "userspace/control/contention_state.h"
+
+namespace cw::control {
+namespace {
+
+using State = ContentionState::Impl;
+
+// A path that a flow could move to, and what that should bring.
+struct Target {
+  uint8_t slot = kSlotNone;
+  double gain = 0;
+  double queue_ns = 0;
+  double ratio = 1;       // queueing there ÷ here
+  bool by_delay = false;  // rests on queueing delay, which other hosts see as well
+  const char* reason = "";
+};
+
+// Standard error of a mean over the last windows, pooled over the pair's paths: six windows of one path alone are too
+// few to know their spread.
+double StandardError(const PairObservation& pair, State& state) {
+  double sum = 0;
+  int freedom = 0;
+  for (const PathObservation& p : pair.paths) {
+    const PathMemory& m = state.paths[{pair.pair, p.slot}];
+    if (m.queue.count() < 2) continue;
+    sum += m.queue.SquaredDeviations();
+    freedom += m.queue.count() - 1;
+  }
+  if (freedom == 0) return 1e18;
+  return std::sqrt(sum / freedom / kQueueWindows);
+}
+
+// Queueing on `there` ÷ `here`, if there is lower beyond noise in each of the last windows.
+std::optional<double> LowerQueue(const PathMemory& there, const PathMemory& here, double standard_error,
+                                 const ContentionRules& rules) {
+  if (there.queue.count() < rules.evidence_windows || here.queue.count() < rules.evidence_windows) return std::nullopt;
+  for (int i = 0; i < rules.evidence_windows; ++i) {
+    if (there.queue.Back(i) > rules.better_than * here.queue.Back(i)) return std::nullopt;
+  }
+  const double difference = here.queue.Mean() - there.queue.Mean();
+  if (difference < rules.significance * std::sqrt(2.0) * standard_error) return std::nullopt;
+  return there.queue.MeanOf(rules.evidence_windows) / std::max(1.0, here.queue.MeanOf(rules.evidence_windows));
+}
+
+// Plans the moves of one window.
+class Planner {
+ public:
+  Planner(const Observation& seen, State& state)
+      : seen_(seen), state_(state), fastest_(FastestFlow()), load_(state, state.rules.elephant_share * fastest_) {}
+
+  std::vector<Move> Plan();
+
+ private:
+  double FastestFlow() const;
+  bool MayMove(const FlowMemory& flow) const;
+  bool HoldOver(FlowMemory& flow);
+  std::optional<Target> Find(const PairObservation& pair, const FlowMemory& flow);
+  std::optional<Target> Judge(const PairObservation& pair, const FlowMemory& flow, uint8_t slot, double noise);
+  double Sharers(const FlowMemory& flow, const PathId& path);
+  Move Make(const PairObservation& pair, const FlowKey& key, const FlowMemory& flow, const Target& target);
+
+  const Observation& seen_;
+  State& state_;
+  double fastest_;
+  OwnLoad load_;
+};
+
+double Planner::FastestFlow() const {
+  double most = 0;
+  for (const auto& [key, flow] : state_.flows) {
+    if (flow.last_window == state_.window) most = std::max(most, state_.RateBps(flow));
+  }
+  return most;
+}
+
+bool Planner::MayMove(const FlowMemory& flow) const {
+  return !flow.locked && flow.slot != kSlotNone && flow.asked == kSlotNone && !flow.trial && state_.Settled(flow) &&
+         flow.congested_windows >= state_.rules.evidence_windows &&
+         state_.RateBps(flow) >= state_.rules.elephant_share * fastest_;
+}
+
+// Starts or continues the random wait. A flow whose evidence goes away in between starts anew.
+bool Planner::HoldOver(FlowMemory& flow) {
+  if (flow.hold < 0) {
+    flow.hold = 1 + static_cast<int>(state_.Uniform() * state_.rules.hold_windows);
+  }
+  if (flow.hold > 0) --flow.hold;
+  return flow.hold == 0;
+}
+
+// Flows that share the flow's bottleneck, itself included.
+double Planner::Sharers(const FlowMemory& flow, const PathId& path) {
+  const double rate = std::max(1.0, state_.RateBps(flow));
+  const int own = load_.On(path);
+  const bool known = state_.capacity_bps >= state_.rules.min_gain * rate * std::max(1, own) || seen_.line_rate_bps > 0;
+  const double sharers = std::max<double>(own, own + state_.paths[path].external);
+  return known ? sharers : std::max<double>(sharers, state_.rules.unknown_sharers);
+}
+
+std::optional<Target> Planner::Judge(const PairObservation& pair, const FlowMemory& flow, uint8_t slot, double noise) {
+  const ContentionRules& rules = state_.rules;
+  const PathId here{pair.pair, flow.slot}, there{pair.pair, slot};
+  const PathMemory& from = state_.paths[here];
+  const PathMemory& to = state_.paths[there];
+  const int own_here = load_.On(here), own_there = load_.On(there);
+  Target t{slot, 0, to.queue.Mean(), to.queue.Mean() / std::max(1.0, from.queue.Mean()), false, ""};
+  if (own_there > 0) {  // our own flows there tell what it carries
+    t.gain = (own_here + from.external) / (to.external + own_there + 1);
+    t.reason = "fewer flows share that path";
+    return t.gain >= rules.min_gain ? std::make_optional(t) : std::nullopt;
+  }
+  if (to.joined_bps > 0 && static_cast<double>(seen_.now_ns - to.joined_ns) < rules.memory_s * 1e9) {
+    t.gain = to.joined_bps / std::max(1.0, state_.RateBps(flow));
+    t.reason = "a flow was faster there";
+    return t.gain >= rules.min_gain ? std::make_optional(t) : std::nullopt;
+  }
+  const std::optional<double> ratio = LowerQueue(to, from, noise, rules);
+  if (ratio.has_value()) {
+    t.by_delay = true;
+    t.ratio = *ratio;
+    t.gain = Sharers(flow, here) / (*ratio < rules.idle_below ? 1 : 2);
+    t.reason = *ratio < rules.idle_below ? "that path is idle" : "that path queues less";
+    return t.gain >= rules.min_gain ? std::make_optional(t) : std::nullopt;
+  }
+  const bool worse = LowerQueue(from, to, noise, rules).has_value();
+  if (own_here >= 2 && !worse) {  // spread our own flows before any path takes two
+    t.gain = (own_here + from.external) / (from.external + 1);
+    t.reason = "it has none of our flows";
+    return t.gain >= rules.min_gain ? std::make_optional(t) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// The better of two random candidates, or the best by our own counts, which need no chance.
+std::optional<Target> Planner::Find(const PairObservation& pair, const FlowMemory& flow) {
+  const double noise = StandardError(pair, state_);
+  std::vector<Target> targets;
+  for (const PathObservation& path : pair.paths) {
+    if (!path.usable || path.slot == flow.slot) continue;
+    if (auto t = Judge(pair, flow, path.slot, noise)) targets.push_back(*t);
+  }
+  if (targets.empty()) return std::nullopt;
+  std::shuffle(targets.begin(), targets.end(), state_.random);
+  if (targets.size() > 2) targets.erase(targets.begin() + 2, targets.end());
+  const auto better = [](const Target& a, const Target& b) {
+    return a.gain != b.gain ? a.gain > b.gain : a.queue_ns < b.queue_ns;
+  };
+  const Target best = *std::min_element(targets.begin(), targets.end(), better);
+  if (best.by_delay && state_.Uniform() > state_.rules.join_probability) return std::nullopt;
+  return best;
+}
+
+Move Planner::Make(const PairObservation& pair, const FlowKey& key, const FlowMemory& flow, const Target& target) {
+  const PathMemory& from = state_.paths[{pair.pair, flow.slot}];
+  Move m{pair.pair, key, flow.slot, target.slot, target.gain >= state_.rules.force_gain, target.gain, "", {}};
+  m.why = absl::StrFormat("path %d is shared and %s (path %d): about %.1f times the rate expected", flow.slot,
+                          target.reason, target.slot, target.gain);
+  m.evidence = {{"rate_mbps", absl::StrFormat("%.1f", state_.RateBps(flow) / 1e6)},
+                {"queue_us", absl::StrFormat("%.1f", from.queue.Mean() / 1e3)},
+                {"target_queue_us", absl::StrFormat("%.1f", target.queue_ns / 1e3)},
+                {"own_flows", absl::StrFormat("%d", load_.On({pair.pair, flow.slot}))},
+                {"target_own_flows", absl::StrFormat("%d", load_.On({pair.pair, target.slot}))},
+                {"expected_gain", absl::StrFormat("%.2f", target.gain)}};
+  return m;
+}
+
+std::vector<Move> Planner::Plan() {
+  struct Candidate {
+    const PairObservation* pair;
+    FlowKey key;
+  };
+  std::vector<Candidate> candidates;
+  size_t flows = 0;
+  for (const PairObservation& pair : seen_.pairs) {
+    flows += pair.flows.size();
+    if (!pair.table_valid) continue;
+    for (const FlowObservation& f : pair.flows) {
+      if (MayMove(state_.flows[f.key])) candidates.push_back({&pair, f.key});
+    }
+  }
+  std::shuffle(candidates.begin(), candidates.end(), state_.random);
+  const auto cap = std::max<size_t>(1, static_cast<size_t>(state_.rules.max_moved_share * static_cast<double>(flows)));
+  absl::flat_hash_map<PairKey, size_t> moved;
+  std::vector<Move> moves;
+  for (const Candidate& c : candidates) {
+    FlowMemory& flow = state_.flows[c.key];
+    const bool last_of_pair = c.pair->flows.size() > 1 && moved[c.pair->pair] + 1 >= c.pair->flows.size();
+    if (moves.size() >= cap || last_of_pair) continue;
+    const auto target = Find(*c.pair, flow);
+    if (!target.has_value() || !HoldOver(flow)) continue;
+    moves.push_back(Make(*c.pair, c.key, flow, *target));
+    load_.Moved({c.pair->pair, flow.slot}, {c.pair->pair, target->slot});
+    ++moved[c.pair->pair];
+    flow.asked = target->slot;
+    flow.asked_windows = 0;
+  }
+  return moves;
+}
+
+// Every path busy alike is either a receiver's link or a full fabric: moving flows cures neither.
+void FindFullPairs(const Observation& seen, State& state, Decision& out) {
+  for (const PairObservation& pair : seen.pairs) {
+    double least = 1e18, most = 0;
+    int busy = 0, usable = 0;
+    for (const PathObservation& p : pair.paths) {
+      if (!p.usable || p.queue_samples == 0) continue;
+      ++usable;
+      const double limit = std::max(state.rules.queue_over_base * p.base_ns, state.rules.queue_floor_ns);
+      busy += p.queue_ns > limit;
+      least = std::min(least, p.queue_ns);
+      most = std::max(most, p.queue_ns);
+    }
+    const bool full = usable > 1 && busy >= 0.8 * usable && least > state.rules.better_than * most;
+    int& windows = state.full_windows[pair.pair];
+    windows = full ? windows + 1 : 0;
+    if (windows != 5 * state.rules.evidence_windows) continue;
+    Finding f{Finding::Kind::kReceiverOrEveryPath, pair.pair, {}, "", {}};
+    f.text = "every path to this receiver queues alike: its own link or the whole fabric is full, so no flow is moved";
+    f.evidence = {{"least_queue_us", absl::StrFormat("%.1f", least / 1e3)},
+                  {"most_queue_us", absl::StrFormat("%.1f", most / 1e3)}};
+    out.findings.push_back(std::move(f));
+  }
+}
+
+}  // namespace
+
+ContentionState::ContentionState(const ContentionRules& rules, uint64_t seed)
+    : impl_(std::make_unique<Impl>(rules, seed)) {}
+ContentionState::~ContentionState() = default;
+ContentionState::ContentionState(ContentionState&&) noexcept = default;
+
+Decision DecideMoves(const Observation& seen, ContentionState& state) {
+  Decision out;
+  Remember(seen, state.impl(), out);
+  out.moves = Planner(seen, state.impl()).Plan();
+  FindFullPairs(seen, state.impl(), out);
+  return out;
+}
+
+}  // namespace cw::control

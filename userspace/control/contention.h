@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which flows of this host should change path, because links are shared unevenly. A host sees its own flows (bytes and
+// CNPs) and the queueing delay of its own probes on every path, never the flows of other hosts; several hosts running
+// this rule against each other must still end with about ⌈flows/paths⌉ flows on each path, and then stay there.
+//
+// How it is done:
+//  - A flow is a candidate after two windows in a row in which its path queued or it was sent CNPs.
+//  - Where the host has flows itself, sharing is arithmetic: a link of capacity C with k flows gives each C/k. k is
+//    known from the flow's own rate once the host has seen what a link can carry, and each move counts at once, so the
+//    host's flows are assigned jointly, one per path before two.
+//  - Where it has none, queueing delay ranks the paths: delay grows with the number of flows even when the mean load is
+//    the same, because ECN keeps every busy link at the same load. The target must be better than 0.8 times the present
+//    path in two windows in a row, and beyond the noise of the last windows; the better of two random candidates is
+//    taken, with a probability per window, so that hosts that see the same idle path do not jump together.
+//  - Every move is measured: the rate before against the rate after. What a flow got on a path is remembered, so a path
+//    that brought nothing is not tried again until the memory has aged or its queue has changed.
+// Sources: two candidates: M. Mitzenmacher, "The power of two choices", 1996; migration with a probability that depends
+// on the gain: P. Berenbrink et al., "Distributed selfish load balancing", SODA 2006.
+//
+// Pure: no clock, no I/O; randomness is seeded by the caller. One thread per ContentionState.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "userspace/model/evidence.h"
+#include "userspace/model/flow.h"
+#include "userspace/model/names.h"
+
+namespace cw::control {
+
+// Starting numbers of the rule. Times in windows: a window is the time between two observations (40 ms suits links of
+// 100–400 Mbit/s with a probe per millisecond; scale it with the time that the senders' rates need to settle).
+struct ContentionRules {
+  double queue_over_base = 0.5;    // congested: queueing above this share of the base OWD …
+  double queue_floor_ns = 10'000;  // … and above this
+  int evidence_windows = 2;        // windows in a row for every condition
+  double better_than = 0.8;        // the target's queueing delay ÷ the present path's
+  double idle_below = 0.25;        // … and below this ratio the target counts as idle
+  double significance = 3.0;       // and the difference ÷ its standard error over the last windows
+  double min_gain = 1.25;          // expected rate ÷ present rate, at least
+  double force_gain = 1.3;         // from this gain on one go-back-N is worth it
+  double kept_gain = 1.1;          // a move that brought less than this brought nothing
+  int settle_windows = 3;          // rates after a move are not looked at for so long
+  int rate_windows = 3;            // then averaged over so many
+  int hold_windows = 2;            // a flow waits 1 … this many windows, at random, before it moves
+  double join_probability = 0.3;   // per window, for moves that rest on queueing delay alone
+  double memory_s = 4;             // for so long is a measured share believed
+  double max_moved_share = 0.10;   // of the host's flows per window, but at least one
+  double elephant_share = 0.1;     // flows slower than this share of the host's fastest are left alone
+  int unknown_sharers = 3;         // assumed sharers of a congested link whose capacity is not known yet
+};
+
+struct PathObservation {
+  uint8_t slot = 0;
+  bool usable = false;          // live, assignable, not damped
+  int queue_samples = 0;        // probes behind queue_ns in this window; 0 = no value
+  double queue_ns = 0;          // typical queueing delay of this window: a mean without the highest tenth
+  double base_ns = 0;           // base OWD
+  std::vector<uint64_t> links;  // names of the links it takes (hashes of hops), so that paths of different pairs that
+                                // share a link are one; empty = shares with no other path
+};
+
+struct FlowObservation {
+  FlowKey key;
+  uint8_t slot = 0;    // now; kSlotNone = not known
+  uint64_t bytes = 0;  // sent in this window
+  uint64_t cnps = 0;   // received in this window
+  bool locked = false;
+};
+
+struct PairObservation {
+  PairKey pair;
+  bool table_valid = false;  // path table is trusted; otherwise nothing of this pair moves
+  std::vector<PathObservation> paths;
+  std::vector<FlowObservation> flows;
+};
+
+struct Observation {
+  int64_t now_ns = 0;        // any monotonic clock
+  int64_t window_ns = 0;     // time since the last observation
+  double line_rate_bps = 0;  // the most that a flow can get on a path, 0 = not known
+  std::vector<PairObservation> pairs;
+};
+
+struct Move {
+  PairKey pair;
+  FlowKey flow;
+  uint8_t from = 0;
+  uint8_t to = 0;
+  bool force = false;  // gain is large: worth one go-back-N
+  double gain = 0;     // expected rate ÷ present rate
+  std::string why;     // one sentence
+  Evidence evidence;
+};
+
+// Something worth an event that is no move.
+struct Finding {
+  enum class Kind { kReceiverOrEveryPath, kMoveBroughtNothing, kMoveConfirmed };
+  Kind kind;
+  PairKey pair;
+  FlowKey flow;  // of a move; zero otherwise
+  std::string text;
+  Evidence evidence;
+};
+
+struct Decision {
+  std::vector<Move> moves;
+  std::vector<Finding> findings;
+};
+
+class ContentionState {
+ public:
+  ContentionState(const ContentionRules& rules, uint64_t seed);
+  ~ContentionState();
+  ContentionState(ContentionState&&) noexcept;
+
+  // Everything that the rule keeps between windows.
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// Call once per window with everything seen in it. The caller makes the moves (or only logs them); whether a move was
+// made is read from the next observations, so a move that was refused or is pending needs no further word.
+Decision DecideMoves(const Observation& seen, ContentionState& state);
+
+}  // namespace cw::control

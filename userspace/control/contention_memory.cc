@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_format.h"
+#include "userspace/control/contention_state.h"
+
+namespace cw::control {
+namespace {
+
+constexpr double kCapacityForgottenPerSecond = 0.01;
+constexpr int kForgetAfterWindows = 50;
+
+bool Congested(const FlowObservation& flow, const PathMemory& path, const ContentionRules& rules) {
+  const double limit = std::max(rules.queue_over_base * path.base_ns, rules.queue_floor_ns);
+  return flow.cnps > 0 || (path.queue.count() > 0 && path.queue.Back(0) > limit);
+}
+
+void RememberPath(const PathObservation& seen, int64_t window, PathMemory& path) {
+  path.usable = seen.usable;
+  path.links = seen.links;
+  path.last_window = window;
+  if (seen.queue_samples == 0) return;
+  path.base_ns = seen.base_ns;
+  path.queue.Add(seen.queue_ns);
+}
+
+// A move that took place, ours or the kernel's: the old rates say nothing about the new path.
+void StartOnSlot(const FlowObservation& seen, const PairKey& pair, int64_t now_ns, ContentionState::Impl& state,
+                 FlowMemory& flow) {
+  const bool known = flow.slot != kSlotNone && flow.pair == pair;
+  flow.trial = known && flow.asked == seen.slot && flow.rate.count() > 0;
+  if (flow.trial) {
+    flow.trial_from = flow.slot;
+    flow.trial_before_bps = state.RateBps(flow);
+    PathMemory& left = state.paths[{pair, flow.slot}];
+    left.joined_bps = flow.trial_before_bps;
+    left.joined_ns = now_ns;
+  }
+  flow.pair = pair;
+  flow.slot = seen.slot;
+  flow.windows_on_slot = 0;
+  flow.congested_windows = 0;
+  flow.hold = -1;
+  flow.asked = kSlotNone;
+  flow.rate.Clear();
+}
+
+void JudgeTrial(const FlowKey& key, int64_t now_ns, ContentionState::Impl& state, FlowMemory& flow, Decision& out) {
+  flow.trial = false;
+  const double after = state.RateBps(flow);
+  PathMemory& path = state.paths[{flow.pair, flow.slot}];
+  path.joined_bps = after;
+  path.joined_ns = now_ns;
+  const bool kept = after >= state.rules.kept_gain * flow.trial_before_bps;
+  Finding f{kept ? Finding::Kind::kMoveConfirmed : Finding::Kind::kMoveBroughtNothing, flow.pair, key, "", {}};
+  f.text = absl::StrFormat("flow %s got %.0f Mbit/s on path %d, after %.0f Mbit/s on path %d", key.Id().ToString(),
+                           after / 1e6, flow.slot, flow.trial_before_bps / 1e6, flow.trial_from);
+  f.evidence = {{"before_mbps", absl::StrFormat("%.1f", flow.trial_before_bps / 1e6)},
+                {"after_mbps", absl::StrFormat("%.1f", after / 1e6)}};
+  out.findings.push_back(std::move(f));
+}
+
+void RememberFlow(const FlowObservation& seen, const PairObservation& pair, const Observation& all,
+                  ContentionState::Impl& state, Decision& out) {
+  FlowMemory& flow = state.flows[seen.key];
+  flow.last_window = state.window;
+  flow.locked = seen.locked;
+  if (flow.slot != seen.slot || !(flow.pair == pair.pair)) StartOnSlot(seen, pair.pair, all.now_ns, state, flow);
+  if (seen.slot == kSlotNone) return;
+  ++flow.windows_on_slot;
+  if (flow.windows_on_slot > state.rules.settle_windows || flow.windows_on_slot == 1) {
+    if (flow.windows_on_slot == state.rules.settle_windows + 1) flow.rate.Clear();
+    flow.rate.Add(8e9 * static_cast<double>(seen.bytes) / static_cast<double>(std::max<int64_t>(1, all.window_ns)));
+  }
+  const bool congested = Congested(seen, state.paths[{pair.pair, seen.slot}], state.rules);
+  flow.congested_windows = congested ? flow.congested_windows + 1 : 0;
+  if (!congested) flow.hold = -1;
+  if (flow.asked != kSlotNone && ++flow.asked_windows > 2 * state.rules.settle_windows) flow.asked = kSlotNone;
+  if (flow.trial && state.Settled(flow)) JudgeTrial(seen.key, all.now_ns, state, flow, out);
+}
+
+void Forget(ContentionState::Impl& state) {
+  absl::erase_if(state.flows, [&](const auto& e) { return e.second.last_window < state.window - kForgetAfterWindows; });
+  absl::erase_if(state.paths, [&](const auto& e) { return e.second.last_window < state.window - kForgetAfterWindows; });
+}
+
+// What others send on our flows' paths: the share that is missing to the capacity.
+void EstimateExternal(ContentionState::Impl& state) {
+  const OwnLoad load(state, 0);
+  absl::flat_hash_map<PathId, double> slowest;
+  absl::flat_hash_map<PathId, bool> unsettled;
+  for (const auto& [key, flow] : state.flows) {
+    if (flow.last_window != state.window || flow.slot == kSlotNone) continue;
+    const PathId path{flow.pair, flow.slot};
+    if (!state.Settled(flow)) unsettled[path] = true;
+    double& rate = slowest.try_emplace(path, 1e18).first->second;
+    rate = std::min(rate, state.RateBps(flow));
+  }
+  for (const auto& [path, bps] : slowest) {
+    if (unsettled.contains(path) || bps <= 0) continue;
+    state.paths[path].external = std::max(0.0, state.capacity_bps / bps - load.On(path));
+  }
+}
+
+}  // namespace
+
+void Remember(const Observation& seen, ContentionState::Impl& state, Decision& out) {
+  ++state.window;
+  for (const PairObservation& pair : seen.pairs) {
+    for (const PathObservation& path : pair.paths) {
+      RememberPath(path, state.window, state.paths[{pair.pair, path.slot}]);
+    }
+    for (const FlowObservation& flow : pair.flows) RememberFlow(flow, pair, seen, state, out);
+  }
+  if (state.window % kForgetAfterWindows == 0) Forget(state);
+  const double seconds = static_cast<double>(seen.window_ns) * 1e-9;
+  state.capacity_bps *= 1 - std::min(1.0, kCapacityForgottenPerSecond * seconds);
+  state.capacity_bps = std::max({state.capacity_bps, seen.line_rate_bps, OwnLoad(state, 0).MaxLinkBps()});
+  EstimateExternal(state);
+}
+
+OwnLoad::OwnLoad(const ContentionState::Impl& state, double least_bps) : state_(state) {
+  for (const auto& [key, flow] : state.flows) {
+    if (flow.last_window != state.window || flow.slot == kSlotNone) continue;
+    const double bps = state.RateBps(flow);
+    if (bps < least_bps) continue;
+    for (const uint64_t link : LinksOf({flow.pair, flow.slot})) {
+      ++links_[link].flows;
+      if (state.Settled(flow)) links_[link].bps += bps;
+    }
+  }
+}
+
+std::vector<uint64_t> OwnLoad::LinksOf(const PathId& path) const {
+  const auto it = state_.paths.find(path);
+  if (it != state_.paths.end() && !it->second.links.empty()) return it->second.links;
+  return {absl::HashOf(path)};
+}
+
+int OwnLoad::On(const PathId& path) const {
+  int most = 0;
+  for (const uint64_t link : LinksOf(path)) {
+    const auto it = links_.find(link);
+    if (it != links_.end()) most = std::max(most, it->second.flows);
+  }
+  return most;
+}
+
+void OwnLoad::Moved(const PathId& from, const PathId& to) {
+  for (const uint64_t link : LinksOf(from)) --links_[link].flows;
+  for (const uint64_t link : LinksOf(to)) ++links_[link].flows;
+}
+
+double OwnLoad::MaxLinkBps() const {
+  double most = 0;
+  for (const auto& [id, link] : links_) most = std::max(most, link.bps);
+  return most;
+}
+
+}  // namespace cw::control

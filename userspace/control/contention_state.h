@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the contention rule remembers between windows (internal to contention*.cc).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "userspace/control/contention.h"
+
+namespace cw::control {
+
+// The last few values of something sampled once per window.
+template <int N>
+class Recent {
+ public:
+  void Add(double v) {
+    values_[next_] = v;
+    next_ = (next_ + 1) % N;
+    if (count_ < N) ++count_;
+  }
+  void Clear() { count_ = next_ = 0; }
+  int count() const { return count_; }
+  double Back(int ago) const { return values_[(next_ - 1 - ago + 2 * N) % N]; }  // 0 = newest
+  double Mean() const { return MeanOf(count_); }
+  double MeanOf(int newest) const {
+    double sum = 0;
+    for (int i = 0; i < newest; ++i) sum += Back(i);
+    return newest > 0 ? sum / newest : 0;
+  }
+  double SquaredDeviations() const {
+    const double mean = Mean();
+    double sum = 0;
+    for (int i = 0; i < count_; ++i) sum += (Back(i) - mean) * (Back(i) - mean);
+    return sum;
+  }
+
+ private:
+  std::array<double, N> values_{};
+  int next_ = 0;
+  int count_ = 0;
+};
+
+inline constexpr int kQueueWindows = 6;
+inline constexpr int kMaxRateWindows = 8;
+
+struct PathMemory {
+  Recent<kQueueWindows> queue;  // queueing delay, ns
+  double base_ns = 0;
+  bool usable = false;
+  std::vector<uint64_t> links;
+  double joined_bps = 0;  // what one flow of ours got here, when it last came or left; 0 = not known
+  int64_t joined_ns = 0;
+  double external = 0;  // flows of others, as far as our own flows' shares tell
+  int64_t last_window = 0;
+};
+
+struct FlowMemory {
+  PairKey pair;
+  uint8_t slot = kSlotNone;
+  bool locked = false;
+  int windows_on_slot = 0;
+  int congested_windows = 0;
+  int hold = -1;                 // windows left before it may move; -1 = not waiting
+  Recent<kMaxRateWindows> rate;  // bit/s, since it is on this slot
+  bool trial = false;            // a move of ours is being measured
+  uint8_t trial_from = 0;
+  double trial_before_bps = 0;
+  uint8_t asked = kSlotNone;  // a move was decided and is not seen yet
+  int asked_windows = 0;
+  int64_t last_window = 0;
+};
+
+struct ContentionState::Impl {
+  Impl(const ContentionRules& r, uint64_t seed) : rules(r), random(seed) {}
+
+  ContentionRules rules;
+  std::mt19937_64 random;
+  int64_t window = 0;  // counts calls
+  absl::flat_hash_map<PathId, PathMemory> paths;
+  absl::flat_hash_map<FlowKey, FlowMemory> flows;
+  absl::flat_hash_map<PairKey, int> full_windows;  // windows in a row in which every path was busy alike
+  double capacity_bps = 0;                         // the most that our flows together got on one link, slowly forgotten
+
+  bool Settled(const FlowMemory& f) const {
+    return f.windows_on_slot >= rules.settle_windows + rules.rate_windows && f.rate.count() >= rules.rate_windows;
+  }
+  double RateBps(const FlowMemory& f) const { return f.rate.MeanOf(std::min(f.rate.count(), rules.rate_windows)); }
+  double Uniform() { return std::uniform_real_distribution<double>(0, 1)(random); }
+};
+
+// Takes a window's observations into the state: rates, queues, trials, capacity. Adds findings about moves.
+void Remember(const Observation& seen, ContentionState::Impl& state, Decision& out);
+
+// Own flows per link and path, kept up to date while a plan grows, so that each move counts at once.
+class OwnLoad {
+ public:
+  OwnLoad(const ContentionState::Impl& state, double least_bps);
+  // Flows of this host on the path's most used link.
+  int On(const PathId& path) const;
+  void Moved(const PathId& from, const PathId& to);
+  // Sum of own rates on the most used link of any path, bit/s.
+  double MaxLinkBps() const;
+
+ private:
+  struct Link {
+    int flows = 0;
+    double bps = 0;
+  };
+  // A path without known links is a link of its own.
+  std::vector<uint64_t> LinksOf(const PathId& path) const;
+
+  const ContentionState::Impl& state_;
+  absl::flat_hash_map<uint64_t, Link> links_;
+};
+
+}  // namespace cw::control
