@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only)
+//
+// The programs on the ports of the lab's switches. Forwarding stays with the kernel's IP stack.
+//   lab_ingress   tc ingress of every port: the end of the wire. Counts what arrived, then applies the link's fault.
+//   lab_egress    tc egress of every port, before its queue: counts what is offered, marks CE from a virtual queue.
+//                 On leaf -> host ports it also stands in for the wire, because the lab puts nothing into hosts.
+//   lab_pass      XDP on the leaves' host ports: a host's XDP_TX needs native XDP on the other end of a veth pair.
+#include "bpf/lab/switch_abi.h"
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/pkt_cls.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, LAB_MAX_DIRS);
+  __type(key, __u32);
+  __type(value, struct lab_link_config);
+} lab_config SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, LAB_MAX_DIRS);
+  __type(key, __u32);
+  __type(value, struct lab_link_counters);
+} lab_links SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct lab_totals);
+} lab_sums SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, LAB_MAX_FLOWS);
+  __type(key, struct lab_flow_key);
+  __type(value, struct lab_flow_counters);
+} lab_flows SEC(".maps");
+
+// A virtual queue is written from any CPU that sends to the port. Maps with a lock cannot be mmapped: hence apart.
+struct lab_virtual_queue {
+  struct bpf_spin_lock lock;
+  __u32 reserved;
+  __u64 bytes;
+  __u64 updated_ns;
+};
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, LAB_MAX_DIRS);
+  __type(key, __u32);
+  __type(value, struct lab_virtual_queue);
+} lab_queues SEC(".maps");
+
+#define ROCE_PORT 4791
+#define ECT_MASK 3
+
+struct roce_bth {
+  __u8 opcode;
+  __u8 flags;
+  __be16 pkey;
+  __be32 dqpn;  // top byte: FECN, BECN, reserved
+  __be32 psn;
+};
+
+struct lab_packet {
+  __u32 saddr, daddr;
+  __u32 dqpn;
+  __u16 sport;
+  __u8 opcode;
+  __u8 ecn;   // of any IPv4 packet
+  __u8 roce;  // the fields above are of a RoCEv2 packet
+};
+
+// By copying out rather than by direct access: forwarded packets may keep their headers in fragments.
+static __always_inline void parse(struct __sk_buff* skb, struct lab_packet* p) {
+  struct {
+    struct ethhdr eth;
+    struct iphdr ip;
+  } __attribute__((packed)) l3;
+  struct {
+    struct udphdr udp;
+    struct roce_bth bth;
+  } l4;
+
+  __builtin_memset(p, 0, sizeof(*p));
+  if (bpf_skb_load_bytes(skb, 0, &l3, sizeof(l3)) || l3.eth.h_proto != bpf_htons(ETH_P_IP)) return;
+  p->ecn = l3.ip.tos & ECT_MASK;
+  if (l3.ip.ihl != 5 || l3.ip.protocol != IPPROTO_UDP || (l3.ip.frag_off & bpf_htons(0x3fff))) return;
+  if (bpf_skb_load_bytes(skb, sizeof(l3), &l4, sizeof(l4)) || l4.udp.dest != bpf_htons(ROCE_PORT)) return;
+  p->saddr = l3.ip.saddr;
+  p->daddr = l3.ip.daddr;
+  p->sport = bpf_ntohs(l4.udp.source);
+  p->opcode = l4.bth.opcode;
+  p->dqpn = bpf_ntohl(l4.bth.dqpn) & 0xffffff;
+  p->roce = 1;
+}
+
+static __always_inline int is_probe(const struct lab_packet* p) { return p->roce && p->opcode >= LAB_PROBE_OPCODE; }
+
+static __always_inline int hit_by(__u64 fault, const struct lab_packet* p) {
+  __u32 share = (__u32)fault;
+  __u8 match = fault >> 32;
+
+  if (!share) return 0;
+  if (match == LAB_MATCH_ROCE_DATA && (!p->roce || is_probe(p))) return 0;
+  if (match == LAB_MATCH_PROBES && !is_probe(p)) return 0;
+  return share >= LAB_FAULT_ALWAYS || (((__u64)bpf_get_prandom_u32() * LAB_FAULT_ALWAYS) >> 32) < share;
+}
+
+static __always_inline void count_flow(struct __sk_buff* skb, __u32 dir, const struct lab_packet* p, int dropped) {
+  struct lab_flow_key key = {
+      .direction = dir, .saddr = p->saddr, .daddr = p->daddr, .dqpn = p->dqpn, .probe = is_probe(p)};
+  struct lab_flow_counters* flow = bpf_map_lookup_elem(&lab_flows, &key);
+
+  if (!flow) {
+    struct lab_flow_counters none = {};
+    bpf_map_update_elem(&lab_flows, &key, &none, BPF_NOEXIST);
+    flow = bpf_map_lookup_elem(&lab_flows, &key);
+  }
+  if (!flow) {
+    __u32 zero = 0;
+    struct lab_totals* sums = bpf_map_lookup_elem(&lab_sums, &zero);
+    if (sums) __sync_fetch_and_add(&sums->uncounted_flow_packets, 1);
+    return;
+  }
+  __sync_fetch_and_add(&flow->packets, 1);
+  __sync_fetch_and_add(&flow->bytes, skb->len);
+  if (dropped) __sync_fetch_and_add(&flow->fault_drops, 1);
+  flow->last_ns = bpf_ktime_get_ns();
+  flow->last_sport = p->sport;
+}
+
+// The wire: count, then lose. Returns whether the packet is lost.
+static __always_inline int cross_wire(struct __sk_buff* skb, __u32 dir, const struct lab_packet* p) {
+  struct lab_link_config* config = bpf_map_lookup_elem(&lab_config, &dir);
+  struct lab_link_counters* link = bpf_map_lookup_elem(&lab_links, &dir);
+  int lost;
+
+  if (!config || !link) return 0;
+  lost = hit_by(*(volatile __u64*)&config->fault, p);
+  __sync_fetch_and_add(&link->carried_packets, 1);
+  __sync_fetch_and_add(&link->carried_bytes, skb->len);
+  if (is_probe(p)) __sync_fetch_and_add(&link->probe_packets, 1);
+  if (p->roce) count_flow(skb, dir, p, lost);
+  if (lost) {
+    __sync_fetch_and_add(&link->fault_drops, 1);
+    __sync_fetch_and_add(&link->fault_drop_bytes, skb->len);
+  }
+  return lost;
+}
+
+static __always_inline void count_offered(struct __sk_buff* skb, struct lab_link_counters* link) {
+  __sync_fetch_and_add(&link->offered_packets, 1);
+  __sync_fetch_and_add(&link->offered_bytes, skb->len);
+}
+
+// Adds the packet to the direction's virtual queue and returns the queue's length in bytes, the packet included. The
+// queue drains slower than the link, so marks come before the real queue grows.
+static __always_inline __u64 virtual_queue(struct __sk_buff* skb, __u32 dir, const struct lab_link_config* config) {
+  struct lab_virtual_queue* queue = bpf_map_lookup_elem(&lab_queues, &dir);
+  __u64 now = bpf_ktime_get_ns(), limit = 2 * config->vq_max_bytes, rate = config->vq_rate, bytes, elapsed, drained;
+  __u32 len = skb->len;
+
+  if (!queue) return 0;
+  bpf_spin_lock(&queue->lock);
+  bytes = queue->bytes;
+  if (now > queue->updated_ns) {  // another CPU may have come later with an earlier clock
+    elapsed = now - queue->updated_ns;
+    if (elapsed > 1000000000) elapsed = 1000000000;  // keeps the product within 64 bits up to 400 Gbit/s
+    drained = (elapsed * rate) >> LAB_VQ_SHIFT;
+    bytes = bytes > drained ? bytes - drained : 0;
+    queue->updated_ns = now;
+  }
+  bytes += len;
+  if (bytes > limit) bytes = limit;  // a sender that does not listen must not keep marks up for long after it stops
+  queue->bytes = bytes;
+  bpf_spin_unlock(&queue->lock);
+  return bytes;
+}
+
+static __always_inline int should_mark(const struct lab_link_config* config, __u64 bytes) {
+  __u64 low = config->vq_min_bytes, high = config->vq_max_bytes;
+
+  if (bytes <= low) return 0;
+  if (bytes >= high || high <= low) return 1;
+  return bpf_get_prandom_u32() < config->vq_p_max * (bytes - low) / (high - low);
+}
+
+static __always_inline __u32 port_number(struct __sk_buff* skb) { return skb->ifindex - LAB_IFINDEX_BASE; }
+
+SEC("tc")
+int lab_ingress(struct __sk_buff* skb) {
+  __u32 port = port_number(skb), dir;
+  struct lab_packet p;
+
+  parse(skb, &p);
+  if (port < LAB_SPINE_DIRS) {
+    dir = port ^ 1;  // the leaf's end (even) receives down (odd), the spine's end (odd) receives up (even)
+  } else {
+    struct lab_link_counters* link;
+
+    // A veth pair carries the sender's socket hash along, and ECMP would use it; a wire does not.
+    bpf_set_hash_invalid(skb);
+    dir = LAB_SPINE_DIRS + 2 * (port - LAB_SPINE_DIRS);
+    link = bpf_map_lookup_elem(&lab_links, &dir);
+    if (link) count_offered(skb, link);
+  }
+  return cross_wire(skb, dir, &p) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int lab_egress(struct __sk_buff* skb) {
+  __u32 port = port_number(skb), dir = port < LAB_SPINE_DIRS ? port : 2 * port - LAB_SPINE_DIRS + 1;
+  struct lab_link_config* config = bpf_map_lookup_elem(&lab_config, &dir);
+  struct lab_link_counters* link = bpf_map_lookup_elem(&lab_links, &dir);
+  struct lab_packet p;
+
+  if (!config || !link) return TC_ACT_UNSPEC;
+  parse(skb, &p);
+  count_offered(skb, link);
+  if (port >= LAB_SPINE_DIRS && cross_wire(skb, dir, &p)) return TC_ACT_SHOT;
+  if (!config->vq_rate) return TC_ACT_UNSPEC;
+  // Every packet fills the virtual queue; only ECT packets that are not marked yet can be marked.
+  if (should_mark(config, virtual_queue(skb, dir, config)) && (p.ecn == 1 || p.ecn == 2) && bpf_skb_ecn_set_ce(skb))
+    __sync_fetch_and_add(&link->ce_marks, 1);
+  return TC_ACT_UNSPEC;
+}
+
+SEC("xdp.frags")
+int lab_pass(struct xdp_md* ctx) { return XDP_PASS; }
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cwlab fault drop|share|pause|rate|link|clear.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "userspace/lab/cwlab_cli.h"
+#include "userspace/lab/fabric.h"
+
+namespace cw::lab {
+namespace {
+
+struct FaultOptions {
+  int leaf = -1;
+  int spine = -1;
+  std::string direction = "both";
+  std::string match = "all";
+  double percent = 0;
+  double mbps = 0;
+  std::string state;
+};
+
+std::vector<LinkDirection> Links(const FaultOptions& options) {
+  std::vector<LinkDirection> links;
+  if (options.direction != "down") links.push_back(LinkDirection::LeafToSpine(options.leaf, options.spine));
+  if (options.direction != "up") links.push_back(LinkDirection::SpineToLeaf(options.spine, options.leaf));
+  return links;
+}
+
+Fault::Match MatchOf(const std::string& name) {
+  if (name == "data") return Fault::Match::kRoceData;
+  return name == "probes" ? Fault::Match::kProbes : Fault::Match::kAll;
+}
+
+// Applies one change to each chosen direction and says when each took effect.
+void Apply(Cli& cli, const FaultOptions& options, const std::string& what,
+           const std::function<absl::StatusOr<int64_t>(Fabric&, const LinkDirection&)>& change) {
+  absl::StatusOr<std::unique_ptr<Fabric>> fabric = Fabric::Attach(cli.lab);
+  if (!fabric.ok()) return cli.Finish(fabric.status(), {}, "");
+  nlohmann::json changes = nlohmann::json::array();
+  std::string text;
+  for (const LinkDirection& link : Links(options)) {
+    absl::StatusOr<int64_t> at = change(**fabric, link);
+    if (!at.ok()) return cli.Finish(at.status(), {}, "");
+    changes.push_back({{"link", link.Name()}, {"change", what}, {"monotonic_ns", *at}});
+    absl::StrAppend(&text, link.Name(), ": ", what, "\n");
+  }
+  absl::StrAppend(&text, "undo: cwlab fault clear --lab ", cli.lab, "\n");
+  cli.Finish(absl::OkStatus(), {{"lab", cli.lab}, {"changes", changes}}, text);
+}
+
+void SetLink(Cli& cli, const FaultOptions& options) {
+  absl::StatusOr<std::unique_ptr<Fabric>> fabric = Fabric::Attach(cli.lab);
+  if (!fabric.ok()) return cli.Finish(fabric.status(), {}, "");
+  absl::StatusOr<int64_t> at = (*fabric)->SetLinkUp(options.leaf, options.spine, options.state == "up");
+  if (!at.ok()) return cli.Finish(at.status(), {}, "");
+  const std::string name = absl::StrCat("leaf", options.leaf, "--spine", options.spine);
+  const nlohmann::json change = {{"link", name}, {"change", "link " + options.state}, {"monotonic_ns", *at}};
+  cli.Finish(absl::OkStatus(), {{"lab", cli.lab}, {"changes", {change}}},
+             absl::StrCat(name, ": link ", options.state, "\n"));
+}
+
+void Clear(Cli& cli, const FaultOptions& options) {
+  if (options.leaf >= 0 && options.spine >= 0) {
+    return Apply(cli, options, "no fault",
+                 [](Fabric& fabric, const LinkDirection& link) { return fabric.ClearFault(link); });
+  }
+  absl::StatusOr<std::unique_ptr<Fabric>> fabric = Fabric::Attach(cli.lab);
+  if (!fabric.ok()) return cli.Finish(fabric.status(), {}, "");
+  cli.Finish((*fabric)->ClearFaults(), {{"lab", cli.lab}, {"cleared", "all"}},
+             "all faults cleared, all links up and at their rates\n");
+}
+
+void AddLinkOptions(CLI::App* verb, FaultOptions& options, bool required) {
+  verb->add_option("--leaf", options.leaf, "leaf number")->required(required);
+  verb->add_option("--spine", options.spine, "spine number")->required(required);
+}
+
+void AddDirection(CLI::App* verb, FaultOptions& options) {
+  verb->add_option("--direction", options.direction, "up (leaf to spine), down, or both")
+      ->check(CLI::IsMember({"up", "down", "both"}))
+      ->capture_default_str();
+}
+
+void AddMatch(CLI::App* verb, FaultOptions& options) {
+  verb->add_option("--match", options.match, "which packets: all, RoCE data, or the agents' probes")
+      ->check(CLI::IsMember({"all", "data", "probes"}))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void AddFaultVerb(CLI::App& app, Cli& cli) {
+  CLI::App* fault = app.add_subcommand("fault", "break or mend a leaf-spine link");
+  fault->require_subcommand(1);
+  auto o = std::make_shared<FaultOptions>();
+  auto add = [&](const char* name, const char* help, bool link_required = true) {
+    CLI::App* verb = fault->add_subcommand(name, help);
+    verb->fallthrough();
+    AddLinkOptions(verb, *o, link_required);
+    return verb;
+  };
+
+  CLI::App* drop = add("drop", "drop every packet silently");
+  AddDirection(drop, *o);
+  AddMatch(drop, *o);
+  drop->callback([&cli, o] {
+    Apply(cli, *o, "drops everything that matches " + o->match,
+          [o](Fabric& f, const LinkDirection& link) { return f.SetFault(link, Fault::Drop(MatchOf(o->match))); });
+  });
+
+  CLI::App* share = add("share", "drop a share of the packets at random");
+  AddDirection(share, *o);
+  AddMatch(share, *o);
+  share->add_option("--percent", o->percent, "share in percent")->required()->check(CLI::Range(0.0, 100.0));
+  share->callback([&cli, o] {
+    Apply(cli, *o, absl::StrFormat("drops %g %% of %s", o->percent, o->match), [o](Fabric& f, const LinkDirection& l) {
+      return f.SetFault(l, Fault::Share(o->percent / 100, MatchOf(o->match)));
+    });
+  });
+
+  CLI::App* pause = add("pause", "hold all packets in the sending port's queue");
+  AddDirection(pause, *o);
+  pause->callback([&cli, o] {
+    Apply(cli, *o, "paused", [](Fabric& f, const LinkDirection& link) { return f.SetFault(link, Fault::Pause()); });
+  });
+
+  CLI::App* rate = add("rate", "change the link's rate");
+  AddDirection(rate, *o);
+  rate->add_option("--mbps", o->mbps, "Mbit/s")->required();
+  rate->callback([&cli, o] {
+    Apply(cli, *o, absl::StrFormat("%g Mbit/s", o->mbps),
+          [o](Fabric& f, const LinkDirection& link) { return f.SetLinkRate(link, o->mbps); });
+  });
+
+  CLI::App* link = add("link", "take the link down, or up again");
+  link->add_option("state", o->state, "up or down")->required()->check(CLI::IsMember({"up", "down"}));
+  link->callback([&cli, o] { SetLink(cli, *o); });
+
+  CLI::App* clear = add("clear", "clear one link's faults, or everything when no link is given", false);
+  AddDirection(clear, *o);
+  clear->callback([&cli, o] { Clear(cli, *o); });
+}
+
+}  // namespace cw::lab

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cwlab: the lab's command line. Verbs live in cwlab_*.cc.
+#include <iostream>
+
+#include "userspace/lab/cwlab_cli.h"
+
+namespace cw::lab {
+
+void Cli::Finish(const absl::Status& status, const nlohmann::json& result, const std::string& text) {
+  if (status.ok()) {
+    if (json) {
+      std::cout << result.dump(2) << std::endl;
+    } else if (!text.empty()) {
+      std::cout << text << std::flush;
+    }
+    return;
+  }
+  exit_code = absl::IsUnimplemented(status)     ? kExitNotSupported
+              : absl::IsInvalidArgument(status) ? kExitUsage
+                                                : kExitFailed;
+  if (json) {
+    const nlohmann::json error = {{"code", absl::StatusCodeToString(status.code())},
+                                  {"message", std::string(status.message())}};
+    std::cout << nlohmann::json{{"error", error}}.dump(2) << std::endl;
+  } else {
+    std::cerr << "cwlab: " << status.message() << std::endl;
+  }
+}
+
+}  // namespace cw::lab
+
+int main(int argc, char** argv) {
+  CLI::App app("cwlab: a leaf-spine RoCEv2 fabric on this machine, with faults and ground truth");
+  cw::lab::Cli cli;
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.add_flag("--json", cli.json, "print one JSON document, errors included");
+  app.add_option("--lab", cli.lab, "name of the lab")->capture_default_str();
+  cw::lab::AddFabricVerbs(app, cli);
+  cw::lab::AddFaultVerb(app, cli);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    if (!cli.json) app.exit(error);  // CLI11's own words and hint
+    if (cli.json) cli.Finish(absl::InvalidArgumentError(error.what()), {}, "");
+    return cw::lab::kExitUsage;
+  }
+  return cli.exit_code;
+}

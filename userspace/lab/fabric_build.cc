@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/lab/fabric_build.h"
+
+#include <fcntl.h>
+#include <linux/if.h>
+#include <linux/if_tun.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "userspace/lab/fabric_layout.h"
+#include "userspace/lab/fabric_process.h"
+#include "userspace/lab/netns.h"
+
+namespace cw::lab {
+namespace {
+
+using Lines = std::vector<std::string>;
+constexpr char kPinRoot[] = "/sys/fs/bpf/cwfabric/v1";
+
+absl::Status Batch(const char* tool, const Lines& lines) {
+  if (lines.empty()) return absl::OkStatus();
+  return RunTool({tool, "-batch", "-"}, absl::StrJoin(lines, "\n") + "\n").status();
+}
+
+int Hosts(const FabricSpec& spec) { return spec.leaves * spec.hosts_per_leaf; }
+
+// ---- Settings. They come before the links, because a new device copies its namespace's "default". ----
+
+absl::Status CommonSettings() {
+  absl::Status status;
+  for (const char* scope : {"all", "default"}) {
+    status.Update(WriteSysctl(absl::StrCat("net/ipv4/conf/", scope, "/rp_filter"), "0"));
+    // No neighbour discovery or multicast listener reports among the packets that tests count.
+    if (absl::Status v6 = WriteSysctl(absl::StrCat("net/ipv6/conf/", scope, "/disable_ipv6"), "1");
+        !absl::IsNotFound(v6)) {
+      status.Update(v6);
+    }
+  }
+  return status;
+}
+
+absl::Status SwitchSettings() {
+  absl::Status status = CommonSettings();
+  status.Update(WriteSysctl("net/ipv4/ip_forward", "1"));
+  status.Update(WriteSysctl("net/ipv4/fib_multipath_hash_policy", "1"));
+  status.Update(WriteSysctl("net/ipv4/icmp_ratemask", "0"));  // neither per target nor in all
+  status.Update(WriteSysctl("net/ipv4/icmp_errors_use_inbound_ifaddr", "1"));
+  for (const char* scope : {"all", "default"}) {
+    const std::string conf = absl::StrCat("net/ipv4/conf/", scope);
+    status.Update(WriteSysctl(conf + "/send_redirects", "0"));
+    status.Update(WriteSysctl(conf + "/ignore_routes_with_linkdown", "1"));
+  }
+  return status;
+}
+
+absl::Status MakeNamespaces(FabricState& state) {
+  const FabricSpec& spec = state.spec;
+  for (const std::string& name : NamespacesOf(spec)) {
+    if (absl::Status status = CreateNetns(name); !status.ok()) return status;
+  }
+  absl::Status status;
+  state.ecmp_seeded = spec.ecmp_seed != 0;
+  for (int l = 0; l < spec.leaves; ++l) {
+    status.Update(RunInNetns(NetnsPath(LeafName(spec.lab, l)), [&] {
+      if (spec.ecmp_seed && !WriteSysctl("net/ipv4/fib_multipath_hash_seed", absl::StrCat(spec.ecmp_seed + l)).ok()) {
+        state.ecmp_seeded = false;  // the kernel is older than that setting
+      }
+      return SwitchSettings();
+    }));
+  }
+  for (int s = 0; s < spec.spines; ++s) {
+    status.Update(RunInNetns(NetnsPath(SpineName(spec.lab, s)), SwitchSettings));
+  }
+  for (int h = 0; h < Hosts(spec); ++h) {
+    status.Update(RunInNetns(NetnsPath(HostName(spec.lab, h)), CommonSettings));
+  }
+  status.Update(RunInNetns(NetnsPath(MgmtName(spec.lab)), CommonSettings));
+  return status;
+}
+
+// ---- Links: one batch creates every veth pair with its ends in place. ----
+
+std::string VethEnd(const std::string& device, const std::string& netns, int ifindex, bool far, int mtu) {
+  // Only our own ends of the links have chosen indexes: they are how the switch programs know a port.
+  return absl::StrCat(device, " netns ", netns, far ? "" : absl::StrCat(" index ", ifindex), " address ",
+                      Mac(ifindex, far), " mtu ", mtu);
+}
+
+absl::Status MakeLinks(const FabricSpec& spec) {
+  Lines lines;
+  auto veth = [&](const std::string& a, const std::string& b) {
+    lines.push_back(absl::StrCat("link add name ", a, " type veth peer name ", b));
+  };
+  for (int l = 0; l < spec.leaves; ++l) {
+    for (int s = 0; s < spec.spines; ++s) {
+      veth(VethEnd(absl::StrCat("spine", s), LeafName(spec.lab, l), LeafPortIfindex(l, s), false, spec.mtu),
+           VethEnd(absl::StrCat("leaf", l), SpineName(spec.lab, s), SpinePortIfindex(l, s), false, spec.mtu));
+    }
+  }
+  for (int h = 0; h < Hosts(spec); ++h) {
+    veth(VethEnd(absl::StrCat("host", h), LeafName(spec.lab, h / spec.hosts_per_leaf), HostPortIfindex(h), false,
+                 spec.mtu),
+         VethEnd("eth0", HostName(spec.lab, h), HostPortIfindex(h), true, spec.mtu));
+    veth(absl::StrCat("h", h, " netns ", MgmtName(spec.lab)), absl::StrCat("mgmt0 netns ", HostName(spec.lab, h)));
+  }
+  return Batch("ip", lines);
+}
+
+// ---- Addresses and routes. Neighbours are static: what a fault does must not depend on ARP's timers. ----
+
+Lines LeafLines(const FabricSpec& spec, int leaf) {
+  Lines lines;
+  for (int k = 0; k < spec.hosts_per_leaf; ++k) {
+    const int h = leaf * spec.hosts_per_leaf + k;
+    const std::string device = absl::StrCat("host", h);
+    lines.push_back(absl::StrCat("link set ", device, " up"));
+    lines.push_back(absl::StrCat("addr add ", Gateway(leaf), "/32 dev ", device));
+    lines.push_back(absl::StrCat("route add ", HostAddress(spec, h), "/32 dev ", device));
+    lines.push_back(absl::StrCat("neigh add ", HostAddress(spec, h), " dev ", device, " lladdr ",
+                                 Mac(HostPortIfindex(h), true), " nud permanent"));
+  }
+  for (int s = 0; s < spec.spines; ++s) {
+    lines.push_back(absl::StrCat("link set spine", s, " up"));
+    lines.push_back(absl::StrCat("addr add ", LeafAddr(leaf, s), "/31 dev spine", s));
+    lines.push_back(UplinkNeighbour(leaf, s));
+  }
+  std::vector<int> spines(spec.spines);
+  std::iota(spines.begin(), spines.end(), 0);
+  for (int remote = 0; remote < spec.leaves; ++remote) {
+    if (remote != leaf) lines.push_back(absl::StrCat("route add ", EcmpRoute(leaf, remote, spines)));
+  }
+  return lines;
+}
+
+Lines SpineLines(const FabricSpec& spec, int spine) {
+  Lines lines;
+  for (int l = 0; l < spec.leaves; ++l) {
+    lines.push_back(absl::StrCat("link set leaf", l, " up"));
+    lines.push_back(absl::StrCat("addr add ", SpineAddr(l, spine), "/31 dev leaf", l));
+    lines.push_back(absl::StrCat("neigh add ", LeafAddr(l, spine), " dev leaf", l, " lladdr ",
+                                 Mac(LeafPortIfindex(l, spine)), " nud permanent"));
+    lines.push_back(absl::StrCat("route add 10.0.", l, ".0/24 via ", LeafAddr(l, spine), " dev leaf", l));
+  }
+  return lines;
+}
+
+// Everything goes through the gateway, hosts on the same leaf included: leaf ports are routed.
+Lines HostLines(const FabricSpec& spec, int host) {
+  const std::string gateway = Gateway(host / spec.hosts_per_leaf);
+  return {"link set eth0 up",
+          absl::StrCat("addr add ", HostAddress(spec, host), "/24 dev eth0 noprefixroute"),
+          absl::StrCat("neigh add ", gateway, " dev eth0 lladdr ", Mac(HostPortIfindex(host)), " nud permanent"),
+          absl::StrCat("route add ", gateway, "/32 dev eth0 scope link src ", HostAddress(spec, host)),
+          absl::StrCat("route add 10.0.0.0/15 via ", gateway, " dev eth0 src ", HostAddress(spec, host)),
+          "link set mgmt0 up",
+          absl::StrCat("addr add ", HostMgmtAddress(host), "/24 dev mgmt0")};
+}
+
+Lines MgmtLines(const FabricSpec& spec) {
+  Lines lines = {"link add br0 type bridge", "link set br0 up"};
+  for (int h = 0; h < Hosts(spec); ++h) lines.push_back(absl::StrCat("link set h", h, " master br0 up"));
+  return lines;
+}
+
+std::string Shape(const std::string& device, const FabricSpec& spec, double mbps) {
+  return absl::StrCat("qdisc replace dev ", device, " root ", Shaper(spec, mbps));
+}
+
+// ---- One namespace after the other: addresses, then queues, then programs. ----
+
+absl::Status FurnishLeaf(const FabricSpec& spec, int leaf, const SwitchPrograms& programs) {
+  return RunInNetns(NetnsPath(LeafName(spec.lab, leaf)), [&] {
+    absl::Status status = Batch("ip", LeafLines(spec, leaf));
+    Lines queues;
+    for (int s = 0; s < spec.spines && spec.link_mbps > 0; ++s) {
+      queues.push_back(Shape(absl::StrCat("spine", s), spec, spec.link_mbps));
+    }
+    for (int k = 0; k < spec.hosts_per_leaf && spec.host_link_mbps > 0; ++k) {
+      queues.push_back(Shape(absl::StrCat("host", leaf * spec.hosts_per_leaf + k), spec, spec.host_link_mbps));
+    }
+    if (status.ok()) status = Batch("tc", queues);
+    for (int s = 0; s < spec.spines && status.ok(); ++s) {
+      status = programs.AttachPort(LeafPortIfindex(leaf, s), /*xdp=*/false);
+    }
+    for (int k = 0; k < spec.hosts_per_leaf && status.ok(); ++k) {
+      status = programs.AttachPort(HostPortIfindex(leaf * spec.hosts_per_leaf + k), /*xdp=*/true);
+    }
+    return status;
+  });
+}
+
+absl::Status FurnishSpine(const FabricSpec& spec, int spine, const SwitchPrograms& programs) {
+  return RunInNetns(NetnsPath(SpineName(spec.lab, spine)), [&] {
+    absl::Status status = Batch("ip", SpineLines(spec, spine));
+    Lines queues;
+    for (int l = 0; l < spec.leaves && spec.link_mbps > 0; ++l) {
+      queues.push_back(Shape(absl::StrCat("leaf", l), spec, spec.link_mbps));
+    }
+    if (status.ok()) status = Batch("tc", queues);
+    for (int l = 0; l < spec.leaves && status.ok(); ++l) {
+      status = programs.AttachPort(SpinePortIfindex(l, spine), /*xdp=*/false);
+    }
+    return status;
+  });
+}
+
+absl::Status FurnishHost(const FabricSpec& spec, int host) {
+  return RunInNetns(NetnsPath(HostName(spec.lab, host)), [&] {
+    absl::Status status = Batch("ip", HostLines(spec, host));
+    if (status.ok() && spec.host_link_mbps > 0) status = Batch("tc", {Shape("eth0", spec, spec.host_link_mbps)});
+    return status;
+  });
+}
+
+// Opens /dev/net/tun in the calling thread's namespace; ifindex 0 lets the kernel choose.
+absl::Status MakeTap(const std::string& device, int ifindex) {
+  if (device.empty() || device.size() >= IFNAMSIZ) {
+    return absl::InvalidArgumentError(absl::StrCat("tap name \"", device, "\": use 1 to 15 characters"));
+  }
+  int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "open /dev/net/tun");
+  ifreq request = {};
+  request.ifr_flags = IFF_TAP | IFF_NO_PI;
+  std::strcpy(request.ifr_name, device.c_str());
+  unsigned index = ifindex;
+  absl::Status status;
+  if ((ifindex && ioctl(fd, TUNSETIFINDEX, &index)) || ioctl(fd, TUNSETIFF, &request) || ioctl(fd, TUNSETPERSIST, 1)) {
+    status = absl::ErrnoToStatus(errno, absl::StrCat("make tap ", device));
+  }
+  close(fd);
+  return status;
+}
+
+void RemovePins(const std::string& lab) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(kPinRoot, error)) {
+    if (!IsNamespaceOf(lab, entry.path().filename())) continue;  // an agent's instance has its host's namespace's name
+    std::error_code ignored;
+    std::filesystem::remove_all(entry.path(), ignored);
+  }
+}
+
+}  // namespace
+
+absl::Status BuildLab(FabricState& state) {
+  const FabricSpec& spec = state.spec;
+  absl::StatusOr<std::unique_ptr<SwitchPrograms>> programs = SwitchPrograms::Load();
+  if (!programs.ok()) return programs.status();
+  state.maps = (*programs)->map_ids();
+  absl::Status status = MakeNamespaces(state);
+  if (status.ok()) status = MakeLinks(spec);
+  for (int l = 0; l < spec.leaves && status.ok(); ++l) status = FurnishLeaf(spec, l, **programs);
+  for (int s = 0; s < spec.spines && status.ok(); ++s) status = FurnishSpine(spec, s, **programs);
+  for (int h = 0; h < Hosts(spec) && status.ok(); ++h) {
+    status = FurnishHost(spec, h);
+    std::filesystem::create_directories(absl::StrCat(LabRunDir(spec.lab), "/h", h));
+  }
+  if (!status.ok()) return status;
+  return RunInNetns(NetnsPath(MgmtName(spec.lab)), [&] { return Batch("ip", MgmtLines(spec)); });
+}
+
+absl::Status RemoveLab(const std::string& lab) {
+  absl::Status status;
+  for (const ProcessId& process : LoadProcesses(lab)) status.Update(EndProcess(process));
+  for (const std::string& name : ListNetns()) {
+    if (IsNamespaceOf(lab, name)) status.Update(DeleteNetns(name));
+  }
+  RemovePins(lab);
+  status.Update(RemoveStateFiles(lab));
+  return status;
+}
+
+absl::Status BuildTapPort(const FabricSpec& spec, const TapPort& tap) {
+  const int ifindex = HostPortIfindex(tap.port);
+  return RunInNetns(NetnsPath(LeafName(spec.lab, tap.leaf)), [&] {
+    absl::Status status = MakeTap(tap.device, ifindex);
+    if (!status.ok()) return status;
+    status = Batch("ip", {absl::StrCat("link set ", tap.device, " mtu ", spec.mtu, " address ", Mac(ifindex), " up"),
+                          absl::StrCat("addr add ", Gateway(tap.leaf), "/32 dev ", tap.device),
+                          absl::StrCat("route add ", tap.address, "/32 dev ", tap.device)});
+    // The machine believes that its whole /24 is one Ethernet; the leaf answers for the others on it.
+    status.Update(WriteSysctl(absl::StrCat("net/ipv4/conf/", tap.device, "/proxy_arp"), "1"));
+    status.Update(WriteSysctl(absl::StrCat("net/ipv4/neigh/", tap.device, "/proxy_delay"), "0"));
+    if (status.ok() && spec.host_link_mbps > 0) status = Batch("tc", {Shape(tap.device, spec, spec.host_link_mbps)});
+    if (status.ok()) status = AttachPortLike(LeafPortIfindex(tap.leaf, 0), ifindex);
+    if (!status.ok()) Batch("ip", {absl::StrCat("link del ", tap.device)}).IgnoreError();
+    return status;
+  });
+}
+
+absl::Status BuildMgmtTap(const FabricSpec& spec, const std::string& device) {
+  return RunInNetns(NetnsPath(MgmtName(spec.lab)), [&] {
+    absl::Status status = MakeTap(device, 0);
+    if (status.ok()) status = Batch("ip", {absl::StrCat("link set ", device, " master br0 up")});
+    return status;
+  });
+}
+
+}  // namespace cw::lab
