@@ -89,7 +89,7 @@ struct cw_flow {
   __u16 sport;      /* UDP source port last seen, before any rewrite */
   __u8 tos;         /* last seen */
   __u8 transport;   /* BTH transport: 0 RC, 1 UC, 3 UD, ... */
-  __u32 reserved;
+  __u32 dry_deaths; /* sent flows in observe: the slot's deaths when a dry move was last reported; kernel */
 };
 CW_ASSERT_SIZE(struct cw_flow, 176);
 
@@ -111,7 +111,7 @@ enum cw_move_reason {
 
 /* A transmitted flow to a configured peer (cw_tx_flows: HASH, never LRU, so an eviction cannot change a verdict).
  * Egress does one lookup: counters and steering are one record.
- * Kernel writes all but: slot/port/native_slot/flags/want_* which the agent may write too (single stores). */
+ * Kernel writes all but: slot/port/native_slot/flags/want_* which the agent may set too (maps/flow_edit.h). */
 struct cw_tx_flow {
   struct cw_flow flow;
   __u16 pair;          /* index into cw_pairs */
@@ -190,7 +190,7 @@ struct cw_pair {
   struct cw_round_mask sent[CW_ROUNDS]; /* what we sent, by round & 7; kernel (tc egress) */
   struct cw_round_mask rcvd[CW_ROUNDS]; /* what arrived from the peer, by round & 7; kernel (XDP) */
   __u32 peer_round;      /* newest round received from the peer */
-  __u32 reserved;
+  __u32 tx_session;      /* session of our newest request; a new one may number its rounds afresh; kernel (tc egress) */
   struct cw_slot slot[CW_MAX_SLOTS];
 };
 CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 8 + 16 * 48);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
+/* Indices of the counters of maps/abi.h, so that a parser can return its one exit reason as a number. */
+#ifndef CW_BPF_COUNTERS_H
+#define CW_BPF_COUNTERS_H
+
+#include "maps/abi.h"
+
+#define CW_INLINE static inline __attribute__((always_inline, unused))
+
+#ifdef __clang__
+#define CW_UNROLL(n) _Pragma("clang loop unroll(full)")
+#define CW_NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define CW_UNROLL(n) _Pragma(CW_STRINGIFY(GCC unroll n))
+#define CW_NO_UNROLL _Pragma("GCC unroll 1")
+#define CW_STRINGIFY(x) #x
+#endif
+
+enum cw_counter {
+#define CW_COUNTER_INDEX(name, text) CW_COUNT_##name,
+  CW_COUNTERS(CW_COUNTER_INDEX)
+#undef CW_COUNTER_INDEX
+      CW_COUNT_END
+};
+
+#endif

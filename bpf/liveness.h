@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
+/* Which path slots are dead: rule B3. Pure: compiles for BPF and for the host; time comes in as an argument.
+ *
+ * Judged when a verified reply arrives, the only moment at which something is known: its bitmap says which slots'
+ * requests of the last 8 rounds had reached the peer when the witness (the request it answers) did. A slot misses a
+ * round when its request was sent and did not arrive, although
+ *   - another slot's request of that round did (so the peer lived and listened),
+ *   - no newer request of the slot has arrived, and no data sent on it in that round or later was acknowledged,
+ *   - the witness arrived later than the request would have, had it queued twice as long as any did recently.
+ * miss_limit misses are death. If half of the live slots or more lag together, the peer or this host is the likelier
+ * cause, and half_dead_rounds are wanted. Delays mix two clocks, so only differences of them are used.
+ * Serial arithmetic throughout: rounds and times may wrap. Several CPUs may judge at once: changes of state go by
+ * compare-and-swap, the rest are plain stores of newer values. */
+#ifndef CW_BPF_LIVENESS_H
+#define CW_BPF_LIVENESS_H
+
+#include "bpf/counters.h"
+
+#define CW_LATE_MARGIN_NS 200000
+#define CW_CLOCK_STEP_NS 1000000000ll /* no delay is a second longer than the last: a clock was set */
+#define CW_ROUND_RESTART 1024         /* progress so far ahead belongs to earlier numbering */
+
+/* One verified reply. Masks: bit s is slot s; [i] is round - i. */
+struct cw_b3 {
+  __u32 pair;
+  __u32 round;
+  __u32 witness;
+  __u32 miss_limit; /* 0 = no slot is ever declared dead */
+  __u32 revive_limit;
+  __u32 reserved;
+  __u64 t2;  /* arrival of the witness, peer's clock */
+  __u64 now; /* our clock, for changed_ns */
+  __u16 rcvd[CW_ROUNDS];
+  __u16 sent[CW_ROUNDS];
+};
+
+/* What the first pass finds. */
+enum cw_b3_finding {
+  CW_B3_LAG = 1,      /* miss_limit reached */
+  CW_B3_LAG_LONG = 2, /* the longer limit too */
+  CW_B3_ARRIVED = 4,  /* NEW: first sign of life */
+  CW_B3_REVIVED = 8,  /* DEAD: answered revive_limit rounds in a row */
+  CW_B3_SUSPECT = 16, /* UP: first miss */
+  CW_B3_CLEARED = 32, /* SUSPECT: progress, no miss left */
+};
+
+CW_INLINE __s32 cw_round_diff(__u32 a, __u32 b) { return (__s32)(a - b); }
+
+CW_INLINE __u32 cw_round_max(__u32 a, __u32 b) { return cw_round_diff(a, b) > 0 ? a : b; }
+
+CW_INLINE __u32 cw_popcount16(__u32 v) {
+  v = v - ((v >> 1) & 0x5555);
+  v = (v & 0x3333) + ((v >> 2) & 0x3333);
+  v = (v + (v >> 4)) & 0x0f0f;
+  return (v + (v >> 8)) & 0x1f;
+}
+
+/* Index of the lowest bit set; 16 for none. */
+CW_INLINE __u32 cw_lowest_bit(__u32 v) { return cw_popcount16(~v & (v - 1) & 0xffff); }
+
+/* Index of the k-th bit set (from 0) of a 16-bit mask with more than k bits. */
+CW_INLINE __u32 cw_kth_bit(__u32 mask, __u32 k) {
+  __u32 at = 0;
+  CW_UNROLL(4)
+  for (__u32 width = 8; width; width >>= 1) {
+    __u32 below = cw_popcount16((mask >> at) & ((1u << width) - 1));
+    __u32 skip = (__u32)((__s32)(below - 1 - k) >> 31) & 1; /* below <= k */
+    k -= below & (0u - skip);
+    at += width & (0u - skip);
+  }
+  return at & 15;
+}
+
+/* The mask of a round, 0 if the entry holds another. Without a branch, for the verifier's sake. */
+CW_INLINE __u32 cw_round_mask_of(const struct cw_round_mask* entry, __u32 round) {
+  __u64 differs = entry->round ^ round;
+  return entry->mask & (__u32)(0 - ((differs - 1) >> 63));
+}
+
+/* Adds a slot to the mask of a round. Returns 1 if it was there already or the entry holds a newer round, -1 if other
+ * CPUs won every time, 0 when done. The entry is changed as one 64-bit word, so that no bit of another CPU is lost. */
+CW_INLINE int cw_round_mark(struct cw_round_mask* entry, __u32 round, __u32 slot) {
+  volatile __u64* word = (volatile __u64*)entry;
+  __u64 bit = 1ull << (32 + (slot & 15));
+  CW_NO_UNROLL
+  for (int tries = 0; tries < 8; ++tries) {
+    __u64 old = *word;
+    __u64 next = old | bit;
+    if ((__u32)old != round) {
+      if (cw_round_diff((__u32)old, round) > 0) return 1;
+      next = round | bit;
+    } else if (old & bit) {
+      return 1;
+    }
+    if (__sync_val_compare_and_swap(word, old, next) == old) return 0;
+  }
+  return -1;
+}
+
+/* Changes the state of a slot unless somebody else did. Port, state and flags are one word: the agent's stores to port
+ * and flags are not undone. Returns 1 if this call changed it. */
+CW_INLINE int cw_slot_transition(struct cw_slot* slot, __u32 from, __u32 to) {
+  volatile __u32* word = (volatile __u32*)slot;
+  __u32 old = *word;
+  if (((old >> 16) & 0xff) != from) return 0;
+  return __sync_val_compare_and_swap(word, old, (old & 0xff00ffffu) | to << 16) == old;
+}
+
+/* A reply to slot's own request shows t2 - t1. The extremes forget: the maximum towards the present value by 1/128 per
+ * reply, the minimum by 1/1024, so that drifting clocks and new routes are followed. */
+CW_INLINE void cw_slot_raw(struct cw_slot* slot, __u64 raw) {
+  __s64 above = (__s64)(raw - slot->raw_max_ns);
+  __s64 below = (__s64)(slot->raw_min_ns - raw);
+  int first = !slot->raw_max_ns && !slot->raw_min_ns;
+  if (first || above > CW_CLOCK_STEP_NS || below > CW_CLOCK_STEP_NS) {
+    slot->raw_max_ns = raw;
+    slot->raw_min_ns = raw;
+    return;
+  }
+  if (above > 0)
+    slot->raw_max_ns = raw;
+  else
+    slot->raw_max_ns -= (__u64)(-above) >> 7;
+  if (below > 0)
+    slot->raw_min_ns = raw;
+  else
+    slot->raw_min_ns += (__u64)(-below) >> 10;
+}
+
+/* The masks of the eight rounds of a reply, turned: bit i = round - i, for one slot. */
+CW_INLINE __u32 cw_b3_rounds(const __u16* masks, __u32 slot) {
+  __u32 v = 0;
+  CW_UNROLL(8)
+  for (__u32 i = 0; i < CW_ROUNDS; ++i) v |= ((masks[i] >> slot) & 1u) << i;
+  return v;
+}
+
+/* bit i = another slot's request of round - i arrived (asked only where this slot's did not). */
+CW_INLINE __u32 cw_b3_proven(const struct cw_b3* r) {
+  __u32 v = 0;
+  CW_UNROLL(8)
+  for (__u32 i = 0; i < CW_ROUNDS; ++i) v |= (((0u - r->rcvd[i]) >> 31) & 1u) << i;
+  return v;
+}
+
+/* How long after its sending a request of slot must have arrived, in t2 - t1: the worst recent delay, plus its excess
+ * over the least (which carries the difference of the clocks once), plus a margin. */
+CW_INLINE __u64 cw_b3_patience(const struct cw_slot* slot, const struct cw_slot* witness) {
+  int measured = slot->raw_max_ns || slot->raw_min_ns;
+  __u64 max = measured ? slot->raw_max_ns : witness->raw_max_ns;
+  __u64 min = measured ? slot->raw_min_ns : witness->raw_min_ns;
+  if ((__s64)(witness->raw_min_ns - min) < 0) min = witness->raw_min_ns;
+  return max + (max - min) + CW_LATE_MARGIN_NS;
+}
+
+/* bit i = the request of round - i would have arrived before the witness. A request without T1 was answered. */
+CW_INLINE __u32 cw_b3_late(const struct cw_b3* r, const struct cw_probe_tx* tx, __u32 slot, __u64 patience) {
+  __u32 late = 0;
+  CW_UNROLL(8)
+  for (__u32 i = 0; i < CW_ROUNDS; ++i) {
+    __u32 at = (r->round - i) & (CW_ROUNDS - 1);
+    __u64 t1 = tx->t1[slot][at];
+    if (t1 && tx->round[slot][at] == r->round - i && (__s64)(r->t2 - t1 - patience) >= 0) late |= 1u << i;
+  }
+  return late;
+}
+
+/* A slot that missed the whole window has older misses, whose T1 is overwritten: they were sent an interval apart.
+ * Without this a path whose queues are longer than the window could never be found dead. */
+CW_INLINE __u32 cw_b3_older(const struct cw_b3* r, const struct cw_probe_tx* tx, __u32 slot, __u64 patience,
+                            __u32 behind, __u32 interval_ns) {
+  __u32 at = (r->round - (CW_ROUNDS - 1)) & (CW_ROUNDS - 1);
+  __u64 t1 = tx->t1[slot][at];
+  __s64 early = (__s64)(t1 + patience - r->t2);
+  __u64 first = CW_ROUNDS; /* age of the youngest late one */
+  if (!t1 || !interval_ns || tx->round[slot][at] != r->round - (CW_ROUNDS - 1)) return 0;
+  if (early > 0) first = CW_ROUNDS - 1 + ((__u64)early + interval_ns - 1) / interval_ns;
+  return behind > first ? behind - (__u32)first : 0;
+}
+
+/* Newest round that is known to have come through: by a bitmap, by acknowledged data, or because counting began later.
+ */
+CW_INLINE __u32 cw_b3_progress(const struct cw_pair* pair, const struct cw_slot* slot) {
+  return cw_round_max(cw_round_max(slot->progress_round, slot->acked_round), pair->floor_round - 1);
+}
+
+/* Rounds in a row that answered while dead: a hole among the newly proven ones starts the count afresh. */
+CW_INLINE void cw_b3_revive(struct cw_slot* slot, __u32 rcvd, __u32 sent, __u32 newest_age, __u32 old_age) {
+  __u32 fresh = ((1u << old_age) - 1) & ~((1u << newest_age) - 1);
+  __u32 got = cw_popcount16(rcvd & fresh);
+  slot->revive = (sent & ~rcvd & fresh) ? 1 : slot->revive + got;
+}
+
+/* Takes the bitmap's news of one slot into its progress. */
+CW_INLINE void cw_b3_advance(const struct cw_b3* r, struct cw_slot* slot, __u32 rcvd, __u32 sent) {
+  __u32 age = cw_lowest_bit(rcvd);
+  __s32 ahead = cw_round_diff(slot->progress_round, r->round);
+  __u32 old_age = ahead > 0 ? 0 : ahead < -(CW_ROUNDS - 1) ? CW_ROUNDS : (__u32)-ahead;
+  if (ahead > CW_ROUND_RESTART) old_age = CW_ROUNDS;
+  if (!rcvd || age >= old_age) return;
+  if (slot->state == CW_SLOT_DEAD) cw_b3_revive(slot, rcvd, sent, age, old_age);
+  slot->progress_round = r->round - age;
+}
+
+/* First pass, for each slot in use: updates progress, revive and misses, changes no state. Returns enum cw_b3_finding.
+ */
+CW_INLINE __u32 cw_b3_look(const struct cw_b3* r, struct cw_pair* pair, const struct cw_probe_tx* tx, __u32 s) {
+  struct cw_slot* slot = &pair->slot[s];
+  const struct cw_slot* witness = &pair->slot[r->witness & (CW_MAX_SLOTS - 1)];
+  __u32 rcvd = cw_b3_rounds(r->rcvd, s);
+  __u32 sent = cw_b3_rounds(r->sent, s);
+  __u32 window, missed, misses;
+  __u64 patience;
+  __s32 behind;
+
+  cw_b3_advance(r, slot, rcvd, sent);
+  if (slot->state == CW_SLOT_NEW) return rcvd ? CW_B3_ARRIVED : 0;
+  behind = cw_round_diff(r->round, cw_b3_progress(pair, slot));
+  if (slot->state == CW_SLOT_DEAD)
+    return behind < CW_ROUNDS && r->revive_limit && slot->revive >= r->revive_limit ? CW_B3_REVIVED : 0;
+
+  window = behind <= 0 ? 0 : behind >= CW_ROUNDS ? 0xff : (1u << behind) - 1;
+  missed = sent & ~rcvd & cw_b3_proven(r) & window;
+  misses = 0;
+  if (missed) {
+    patience = cw_b3_patience(slot, witness);
+    misses = cw_popcount16(missed & cw_b3_late(r, tx, s, patience));
+    /* Round 0 of the window may not have been sent on this slot yet. */
+    if ((missed | 1) == 0xff && behind > CW_ROUNDS)
+      misses += cw_b3_older(r, tx, s, patience, (__u32)behind, pair->interval_ns);
+  }
+  slot->misses = misses;
+  if (!misses) return slot->state == CW_SLOT_SUSPECT && behind < CW_ROUNDS ? CW_B3_CLEARED : 0;
+  if (!r->miss_limit || misses < r->miss_limit) return slot->state == CW_SLOT_UP ? CW_B3_SUSPECT : 0;
+  if ((missed | 1) == 0xff && (__u32)behind >= pair->half_dead_rounds) return CW_B3_LAG | CW_B3_LAG_LONG;
+  return CW_B3_LAG;
+}
+
+/* Second pass: do half of the live slots or more lag together? */
+CW_INLINE int cw_b3_half(__u32 lag, __u32 live) { return 2 * cw_popcount16(lag) >= cw_popcount16(live); }
+
+/* The slots to declare dead. lag, lag_long: slots with CW_B3_LAG, CW_B3_LAG_LONG. */
+CW_INLINE __u32 cw_b3_dead(__u32 lag, __u32 lag_long, __u32 live) { return cw_b3_half(lag, live) ? lag_long : lag; }
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
+/* Packet sequence numbers: serial arithmetic, trackers, the choice of samples, and what a packet does to the record of
+ * its flow. Pure: compiles for BPF and for the host.
+ * Source: InfiniBand Architecture Specification vol. 1 release 1.4, 9.7 (reliable service) and 9.8 (unreliable). */
+#ifndef CW_BPF_PSN_H
+#define CW_BPF_PSN_H
+
+#include "bpf/parse.h"
+
+#define CW_PSN_MASK 0xffffffu
+/* The largest message, 2 GiB, has 2^19 packets of 4 KiB. PSNs further apart are not loss or retransmission: the queue
+ * pair was made anew under the same number. */
+#define CW_PSN_RESTART (1 << 20)
+#define CW_MTU_MIN 256
+
+/* a - b on the circle of 2^24, in [-2^23, 2^23). */
+CW_INLINE __s32 cw_psn_diff(__u32 a, __u32 b) { return (__s32)((a - b) << 8) >> 8; }
+
+/* Scrambles a PSN so that the trailing zeros of any run of PSNs are spread evenly. Two rounds of multiply and xor-shift
+ * with odd constants; the sum keeps PSN 0 from having 32 zeros. */
+CW_INLINE __u32 cw_psn_mix(__u32 psn) {
+  __u32 x = (psn & CW_PSN_MASK) + 0x68bc21ebu;
+  x = (x ^ (x >> 16)) * 0x9e3779b1u;
+  x = (x ^ (x >> 15)) * 0x85ebca77u;
+  return x ^ (x >> 13);
+}
+
+/* Sampled at a level is sampled at every lower one: ends at different levels still share the coarser set. */
+CW_INLINE int cw_psn_sampled(__u32 psn, __u32 level) { return level < 32 && !(cw_psn_mix(psn) & ((1u << level) - 1)); }
+
+/* Takes count PSNs from psn on. seen_after: what to put into seen. Returns 1 if psn has passed before. */
+CW_INLINE int cw_psn_take(struct cw_psn_tracker* t, __u32 psn, __u32 count, __u32 seen_after) {
+  t->packets++;
+  if (t->seen) {
+    __s32 ahead = cw_psn_diff(psn, t->next);
+    if (ahead < 0 && ahead > -CW_PSN_RESTART) {
+      t->duplicates++;
+      return 1;
+    }
+    if (ahead > 0 && ahead < CW_PSN_RESTART && t->seen == 1) {
+      t->gaps++;
+      t->missing += ahead;
+    }
+  }
+  t->next = (psn + count) & CW_PSN_MASK;
+  t->seen = seen_after;
+  return 0;
+}
+
+/* A READ request takes the PSNs of its answer: exact if the path MTU is known or the answer surely is one packet. */
+CW_INLINE int cw_psn_read_request(struct cw_flow* f, const struct cw_packet* p) {
+  __u32 count = 1;
+  __u32 seen = 1;
+  if (p->dma_len > CW_MTU_MIN) {
+    if (f->mtu)
+      count = (__u32)(((__u64)p->dma_len + f->mtu - 1) / f->mtu);
+    else
+      seen = 2;
+  }
+  return cw_psn_take(&f->req, p->psn, count, seen);
+}
+
+CW_INLINE void cw_flow_aeth(struct cw_flow* f, const struct cw_packet* p) {
+  __u32 kind = p->syndrome >> 5;
+  if (kind == 0) {
+    if (p->op & CW_OP_ACK) f->acks++;
+  } else if (kind == 1) {
+    f->rnr++;
+  } else if (p->syndrome == 0x60) {
+    f->nak_seq++;
+  } else if (kind == 3) {
+    f->nak_other++;
+  }
+}
+
+/* Counts one packet and moves its tracker. Returns 1 if its PSN has passed before. An acknowledgement moves none: it
+ * shares the response sequence without taking numbers of it. Between two answers PSNs of other requests may lie, so
+ * behind an answer next is only a lower limit. */
+CW_INLINE int cw_flow_update(struct cw_flow* f, const struct cw_packet* p, __u64 jiffies) {
+  f->packets++;
+  f->bytes += p->ip_len;
+  f->last_seen_jiffies = jiffies;
+  f->sport = p->sport;
+  f->tos = p->tos;
+  f->transport = p->opcode >> 5;
+  if ((p->tos & 3) == 3) f->ce++;
+  if ((p->op & CW_OP_FULL) && f->mtu != p->payload) f->mtu = p->payload;
+  if (p->op & CW_OP_REQ) {
+    if (p->op & CW_OP_READ) return cw_psn_read_request(f, p);
+    return cw_psn_take(&f->req, p->psn, 1, 1);
+  }
+  if (p->op & CW_OP_AETH) cw_flow_aeth(f, p);
+  if (p->op & CW_OP_RESP) return cw_psn_take(&f->resp, p->psn, 1, p->op & CW_OP_FINAL ? 2 : 1);
+  if (p->op & CW_OP_CNP) f->cnp++;
+  return 0;
+}
+
+/* The PSN up to which (exclusive) this packet acknowledges, or -1: the peer refused it, or it says nothing of that. */
+CW_INLINE __s32 cw_acked_psn(const struct cw_packet* p) {
+  if (!(p->op & CW_OP_AETH) || p->opcode >> 5 != CW_TRANSPORT_RC) return -1;
+  if (p->syndrome >> 5 == 0) return (p->psn + 1) & CW_PSN_MASK;
+  if (p->syndrome == 0x60 || p->syndrome >> 5 == 1) return p->psn; /* what precedes the refused PSN arrived */
+  return -1;
+}
+
+CW_INLINE void cw_flow_key_v4(struct cw_flow_key* key, __be32 saddr, __be32 daddr, __u32 dqpn) {
+  __builtin_memset(key, 0, sizeof(*key));
+  key->saddr[10] = key->saddr[11] = 0xff;
+  key->daddr[10] = key->daddr[11] = 0xff;
+  __builtin_memcpy(&key->saddr[12], &saddr, 4);
+  __builtin_memcpy(&key->daddr[12], &daddr, 4);
+  key->dqpn = dqpn;
+}
+
+CW_INLINE void cw_pair_key_v4(struct cw_pair_key* key, __be32 local, __be32 remote) {
+  __builtin_memset(key, 0, sizeof(*key));
+  key->local[10] = key->local[11] = 0xff;
+  key->remote[10] = key->remote[11] = 0xff;
+  __builtin_memcpy(&key->local[12], &local, 4);
+  __builtin_memcpy(&key->remote[12], &remote, 4);
+}
+
+#endif
