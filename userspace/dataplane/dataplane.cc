@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/dataplane/dataplane.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "cwfabric.skel.h"
+#include "userspace/dataplane/netdev.h"
+#include "userspace/dataplane/offload.h"
+#include "userspace/dataplane/tc_hook.h"
+
+namespace cw::dataplane {
+namespace {
+
+absl::string_view BuiltInObject() {
+  size_t size = 0;
+  const void* bytes = cwfabric__elf_bytes(&size);
+  return absl::string_view(static_cast<const char*>(bytes), size);
+}
+
+std::string Holder(const std::string& instance) {
+  return absl::StrFormat("the agent of instance %s (process %d)", instance, getpid());
+}
+
+absl::StatusOr<FileLock> LockInstance(const Options& options) {
+  return FileLock::Acquire(absl::StrFormat("%s/%s/lock", options.run_root, options.instance), Holder(options.instance));
+}
+
+absl::StatusOr<FileLock> LockNic(const Options& options, uint32_t ifindex) {
+  const auto netns = NetnsInode();
+  if (!netns.ok()) return netns.status();
+  return FileLock::Acquire(absl::StrFormat("%s/nic-%d-%u.lock", options.run_root, *netns, ifindex),
+                           Holder(options.instance));
+}
+
+std::string MarkerPath(const Options& options, uint32_t ifindex) {
+  return absl::StrFormat("%s/%s/clsact-%u", options.run_root, options.instance, ifindex);
+}
+
+LoadSpec SpecOf(const Options& options) {
+  LoadSpec spec;
+  spec.elf = options.elf.empty() ? BuiltInObject() : options.elf;
+  spec.lab_clock = options.lab_clock;
+  spec.map_sizes = {{CW_MAP_FLOWS, options.max_flows}, {CW_MAP_TX_FLOWS, options.max_tx_flows},
+                    {CW_MAP_PAIRS, options.max_pairs}, {CW_MAP_PROBE_TX, options.max_pairs},
+                    {CW_MAP_KEYS, options.max_pairs},  {CW_MAP_PAIR_INDEX, 2 * options.max_pairs}};
+  return spec;
+}
+
+// Does the program work on maps that are pinned in this folder?
+bool UsesPinnedMaps(const ProgramInfo& program, const PinFolder& pins) {
+  for (const char* name : {CW_MAP_COUNTERS, CW_MAP_CTL, CW_MAP_TX_FLOWS}) {
+    const auto map = maps::BpfMap::OpenPinned(pins.File(name));
+    if (map.ok() && std::binary_search(program.map_ids.begin(), program.map_ids.end(), map->id())) return true;
+  }
+  return false;
+}
+
+absl::Status DetachInterface(const Options& options, const PinFolder& pins, uint32_t ifindex) {
+  const auto ours = [&](const ProgramInfo& p) { return UsesPinnedMaps(p, pins); };
+  const auto tc = DetachTc(ifindex, ours, MarkerPath(options, ifindex));
+  const auto xdp = DetachXdp(pins, ifindex);
+  return tc.ok() ? xdp : tc;
+}
+
+absl::Status CheckSizes(const Options& options) {
+  if (options.max_pairs == 0 || options.max_pairs >= CW_PAIR_NONE || options.max_flows == 0 ||
+      options.max_tx_flows == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("max_pairs must be 1 to %d, max_flows and max_tx_flows at least 1", CW_PAIR_NONE - 1));
+  }
+  return CheckInstanceName(options.instance);
+}
+
+}  // namespace
+
+Dataplane::Dataplane(Options options, FileLock lock, PinFolder pins, ProgramSet programs)
+    : options_(std::move(options)), lock_(std::move(lock)), pins_(std::move(pins)), programs_(std::move(programs)) {}
+
+absl::StatusOr<std::unique_ptr<Dataplane>> Dataplane::Open(const Options& options) {
+  if (auto s = CheckSizes(options); !s.ok()) return s;
+  if (auto s = EnsureBpffs(); !s.ok()) return s;
+  auto lock = LockInstance(options);
+  if (!lock.ok()) return lock.status();
+  PinFolder pins(options.pin_root, options.instance);
+  auto programs = ProgramSet::Load(SpecOf(options), pins);
+  if (!programs.ok()) return programs.status();
+  std::unique_ptr<Dataplane> dataplane(new Dataplane(options, *std::move(lock), std::move(pins), *std::move(programs)));
+  if (auto s = dataplane->OpenViews(); !s.ok()) return s;
+  dataplane->AdoptInterfaces();
+  return dataplane;
+}
+
+absl::Status Dataplane::OpenViews() {
+  absl::Status error;
+  const auto map = [&](const char* name) {
+    auto m = programs_.Map(name);
+    if (!m.ok()) error.Update(m.status());
+    return m.ok() ? *std::move(m) : maps::BpfMap();
+  };
+  auto ctl = maps::CtlView::Create(map(CW_MAP_CTL));
+  auto flows = maps::FlowsView::Create(map(CW_MAP_FLOWS));
+  auto tx_flows = maps::TxFlowsView::Create(map(CW_MAP_TX_FLOWS));
+  auto pair_index = maps::PairIndexView::Create(map(CW_MAP_PAIR_INDEX));
+  auto pairs = maps::PairsView::Create(map(CW_MAP_PAIRS));
+  auto probe_tx = maps::ProbeTxView::Create(map(CW_MAP_PROBE_TX));
+  auto keys = maps::KeysView::Create(map(CW_MAP_KEYS));
+  auto counters = maps::CountersView::Create(map(CW_MAP_COUNTERS));
+  for (const auto& s : {ctl.status(), flows.status(), tx_flows.status(), pair_index.status(), pairs.status(),
+                        probe_tx.status(), keys.status(), counters.status()}) {
+    error.Update(s);
+  }
+  if (!error.ok()) return error;
+  auto editor = FlowEditor::Create(*flows, *tx_flows);
+  if (!editor.ok()) return editor.status();
+  views_ = std::make_unique<Views>(Views{*std::move(ctl), *std::move(flows), *std::move(tx_flows),
+                                         *std::move(pair_index), *std::move(pairs), *std::move(probe_tx),
+                                         *std::move(keys), *std::move(counters), *std::move(editor),
+                                         map(CW_MAP_PROBE_RING), map(CW_MAP_EVENT_RING), map(CW_MAP_MSG_RING)});
+  return error;
+}
+
+// What an earlier agent attached. An interface that cannot be adopted is left as it is and named: measuring the others
+// is worth more than refusing to start.
+void Dataplane::AdoptInterfaces() {
+  for (uint32_t ifindex : pins_.XdpLinkIfindexes()) {
+    if (!IfnameOf(ifindex).ok()) {
+      DetachXdp(pins_, ifindex).IgnoreError();  // the interface is gone, and with it the attachment
+      continue;
+    }
+    if (const auto info = Attach(ifindex); !info.ok()) {
+      spdlog::warn("not adopted: {}", std::string(info.status().message()));
+    }
+  }
+}
+
+std::string Dataplane::ClsactMarker(uint32_t ifindex) const { return MarkerPath(options_, ifindex); }
+
+absl::StatusOr<AttachInfo> Dataplane::Attach(const std::string& ifname) {
+  const auto ifindex = IfindexOf(ifname);
+  if (!ifindex.ok()) return ifindex.status();
+  return Attach(*ifindex);
+}
+
+absl::StatusOr<AttachInfo> Dataplane::Attach(uint32_t ifindex) {
+  auto nic = AttachNic(ifindex);
+  if (!nic.ok()) return nic.status();
+  const AttachInfo info = nic->info;
+  nics_[ifindex] = *std::move(nic);
+  return info;
+}
+
+absl::StatusOr<Dataplane::Nic> Dataplane::AttachNic(uint32_t ifindex) {
+  const auto ifname = IfnameOf(ifindex);
+  if (!ifname.ok()) return ifname.status();
+  Nic nic;
+  if (const auto have = nics_.find(ifindex); have != nics_.end()) {
+    nic.lock = std::move(have->second.lock);
+    nics_.erase(have);
+  }
+  const std::string offload = RoceOffloadDevice(options_.sysfs_root, *ifname);
+  if (!offload.empty() && !options_.attach_offloaded) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s offloads RoCE (RDMA device %s): programs in the kernel would see none of it, nothing is attached", *ifname,
+        offload));
+  }
+  if (!nic.lock.held()) {
+    auto lock = LockNic(options_, ifindex);
+    if (!lock.ok()) return lock.status();
+    nic.lock = *std::move(lock);
+  }
+  auto xdp = AttachXdp(programs_, pins_, ifindex);
+  if (!xdp.ok()) return absl::Status(xdp.status().code(), absl::StrFormat("%s: %s", *ifname, xdp.status().message()));
+  if (auto s = AttachTc(programs_, ifindex, ClsactMarker(ifindex)); !s.ok()) {
+    xdp->link.reset();
+    DetachXdp(pins_, ifindex).IgnoreError();
+    return absl::Status(s.code(), absl::StrFormat("%s: %s", *ifname, s.message()));
+  }
+  nic.info = {ifindex, *ifname, xdp->mode, xdp->frags, xdp->adopted, xdp->warning};
+  nic.xdp_link = std::move(xdp->link);
+  return nic;
+}
+
+absl::Status Dataplane::Detach(uint32_t ifindex) {
+  if (auto s = DetachInterface(options_, pins_, ifindex); !s.ok()) return s;
+  nics_.erase(ifindex);
+  return absl::OkStatus();
+}
+
+std::vector<AttachInfo> Dataplane::Attached() const {
+  std::vector<AttachInfo> out;
+  for (const auto& [ifindex, nic] : nics_) out.push_back(nic.info);
+  return out;
+}
+
+absl::Status Dataplane::DetachAllAndUnpin() {
+  absl::Status first;
+  for (uint32_t ifindex : pins_.XdpLinkIfindexes()) first.Update(DetachInterface(options_, pins_, ifindex));
+  nics_.clear();
+  first.Update(pins_.RemoveAll());
+  return first;
+}
+
+absl::Status Dataplane::Remove(const Options& options) {
+  if (auto s = CheckInstanceName(options.instance); !s.ok()) return s;
+  const auto lock = LockInstance(options);
+  if (!lock.ok()) return lock.status();
+  PinFolder pins(options.pin_root, options.instance);
+  absl::Status first;
+  for (uint32_t ifindex : pins.XdpLinkIfindexes()) first.Update(DetachInterface(options, pins, ifindex));
+  first.Update(pins.RemoveAll());
+  return first;
+}
+
+}  // namespace cw::dataplane

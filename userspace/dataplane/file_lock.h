@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An exclusive flock(2) on a file, held until destruction (or the process's death), with a line in the file that says
+// who holds it. The file is removed on release.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "maps/unique_fd.h"
+
+namespace cw::dataplane {
+
+class FileLock {
+ public:
+  FileLock() = default;
+  FileLock(FileLock&&) = default;
+  FileLock& operator=(FileLock&& other) noexcept;
+  ~FileLock();
+
+  // Creates missing folders. AlreadyExists with the holder's line when somebody holds it.
+  static absl::StatusOr<FileLock> Acquire(const std::string& path, const std::string& holder);
+  bool held() const { return fd_.ok(); }
+
+ private:
+  void Release();
+  maps::UniqueFd fd_;
+  std::string path_;
+};
+
+}  // namespace cw::dataplane

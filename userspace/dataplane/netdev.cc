@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/dataplane/netdev.h"
+
+#include <errno.h>
+#include <linux/pkt_sched.h>
+#include <linux/rtnetlink.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "absl/strings/str_format.h"
+#include "maps/unique_fd.h"
+
+namespace cw::dataplane {
+
+absl::StatusOr<uint32_t> IfindexOf(const std::string& ifname) {
+  const uint32_t index = if_nametoindex(ifname.c_str());
+  if (index == 0) return absl::NotFoundError(absl::StrFormat("no interface %s in this network namespace", ifname));
+  return index;
+}
+
+absl::StatusOr<std::string> IfnameOf(uint32_t ifindex) {
+  char name[IF_NAMESIZE];
+  if (if_indextoname(ifindex, name) != nullptr) return std::string(name);
+  return absl::NotFoundError(absl::StrFormat("no interface with index %u in this network namespace", ifindex));
+}
+
+absl::StatusOr<uint32_t> MtuOf(const std::string& ifname) {
+  maps::UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.ok()) return absl::ErrnoToStatus(errno, "open a socket");
+  ifreq request = {};
+  strncpy(request.ifr_name, ifname.c_str(), IFNAMSIZ - 1);
+  if (ioctl(fd.get(), SIOCGIFMTU, &request) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrFormat("read the MTU of %s", ifname));
+  }
+  return static_cast<uint32_t>(request.ifr_mtu);
+}
+
+absl::StatusOr<uint64_t> NetnsInode() {
+  struct stat ns;
+  if (stat("/proc/thread-self/ns/net", &ns) != 0) return absl::ErrnoToStatus(errno, "look at /proc/thread-self/ns/net");
+  return static_cast<uint64_t>(ns.st_ino);
+}
+
+namespace {
+
+// Filters in one netlink datagram; `done` once the dump's end was in it. Or a negative errno.
+int CountInDatagram(const char* buffer, size_t bytes, bool& done) {
+  int filters = 0;
+  auto* message = reinterpret_cast<const nlmsghdr*>(buffer);
+  for (size_t left = bytes; NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
+    if (message->nlmsg_type == RTM_NEWTFILTER) ++filters;
+    if (message->nlmsg_type == NLMSG_DONE) done = true;
+    if (message->nlmsg_type == NLMSG_ERROR) return static_cast<const nlmsgerr*>(NLMSG_DATA(message))->error;
+  }
+  return filters;
+}
+
+absl::StatusOr<int> CountFilters(uint32_t ifindex, uint32_t parent) {
+  maps::UniqueFd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  if (!fd.ok()) return absl::ErrnoToStatus(errno, "open a netlink socket");
+  struct {
+    nlmsghdr header;
+    tcmsg message;
+  } request = {};
+  request.header.nlmsg_len = sizeof(request);
+  request.header.nlmsg_type = RTM_GETTFILTER;
+  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  request.message.tcm_family = AF_UNSPEC;
+  request.message.tcm_ifindex = static_cast<int>(ifindex);
+  request.message.tcm_parent = parent;
+  if (send(fd.get(), &request, sizeof(request), 0) < 0) return absl::ErrnoToStatus(errno, "ask for tc filters");
+  int filters = 0;
+  for (bool done = false; !done;) {
+    alignas(nlmsghdr) char buffer[16384];
+    const ssize_t n = recv(fd.get(), buffer, sizeof(buffer), 0);
+    if (n <= 0) return absl::ErrnoToStatus(n == 0 ? EPIPE : errno, "read tc filters");
+    const int got = CountInDatagram(buffer, static_cast<size_t>(n), done);
+    if (got < 0) return absl::ErrnoToStatus(-got, "list tc filters");
+    filters += got;
+  }
+  return filters;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CountClsactFilters(uint32_t ifindex) {
+  const auto ingress = CountFilters(ifindex, TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS));
+  if (!ingress.ok()) return ingress;
+  const auto egress = CountFilters(ifindex, TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS));
+  if (!egress.ok()) return egress;
+  return *ingress + *egress;
+}
+
+}  // namespace cw::dataplane

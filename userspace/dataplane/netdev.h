@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Facts about a network interface of the calling thread's network namespace, by netlink and ioctl: /sys/class/net shows
+// the namespace that mounted it, which need not be ours.
+#pragma once
+
+#include <net/if.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace cw::dataplane {
+
+absl::StatusOr<uint32_t> IfindexOf(const std::string& ifname);  // NotFound
+absl::StatusOr<std::string> IfnameOf(uint32_t ifindex);         // NotFound
+absl::StatusOr<uint32_t> MtuOf(const std::string& ifname);      // bytes
+
+// The namespace's identity: the inode of its nsfs file.
+absl::StatusOr<uint64_t> NetnsInode();
+
+// How many tc filters of any owner hang at the interface's clsact hooks (both directions).
+absl::StatusOr<int> CountClsactFilters(uint32_t ifindex);
+
+}  // namespace cw::dataplane

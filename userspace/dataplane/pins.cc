@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/dataplane/pins.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "maps/names.h"
+
+namespace cw::dataplane {
+namespace {
+
+constexpr char kXdpPrefix[] = "xdp_";
+
+}  // namespace
+
+absl::Status EnsureBpffs() {
+  struct statfs fs;
+  if (statfs(CW_BPFFS, &fs) != 0) {
+    return absl::ErrnoToStatus(errno, "look at " CW_BPFFS " (is sysfs mounted on /sys?)");
+  }
+  if (fs.f_type == BPF_FS_MAGIC) return absl::OkStatus();
+  if (mount("bpf", CW_BPFFS, "bpf", 0, "mode=0700") != 0) {
+    return absl::ErrnoToStatus(errno, "mount the BPF file system on " CW_BPFFS " (needs CAP_SYS_ADMIN)");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInstanceName(const std::string& instance) {
+  const bool good =
+      !instance.empty() && instance.size() <= 32 && std::all_of(instance.begin(), instance.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+      });
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("instance name \"%s\": use 1 to 32 letters, digits, '-' and '_'", instance));
+}
+
+PinFolder::PinFolder(std::string root, std::string instance) : root_(std::move(root)), path_(root_ + "/" + instance) {}
+
+std::string PinFolder::XdpLink(uint32_t ifindex) const { return File(absl::StrFormat(CW_PIN_XDP_LINK_FMT, ifindex)); }
+
+absl::Status PinFolder::Create() const {
+  std::error_code error;
+  // Another instance that leaves removes empty parents: try again when one went between two steps.
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    std::filesystem::create_directories(path_, error);
+    if (!error || error != std::errc::no_such_file_or_directory) break;
+  }
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrFormat("create %s", path_));
+  return absl::OkStatus();
+}
+
+absl::Status PinFolder::Pin(int fd, const std::string& name) const {
+  const std::string target = File(name), fresh = target + "_new";
+  unlink(fresh.c_str());  // left by a crash
+  if (bpf_obj_pin(fd, fresh.c_str()) != 0) return absl::ErrnoToStatus(errno, absl::StrFormat("pin %s", target));
+  if (rename(fresh.c_str(), target.c_str()) != 0) {
+    const int err = errno;
+    unlink(fresh.c_str());
+    return absl::ErrnoToStatus(err, absl::StrFormat("rename the pin to %s", target));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PinFolder::Unpin(const std::string& name) const {
+  if (unlink(File(name).c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrFormat("unpin %s", File(name)));
+}
+
+std::vector<std::string> PinFolder::Names() const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path_, error)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<uint32_t> PinFolder::XdpLinkIfindexes() const {
+  std::vector<uint32_t> out;
+  for (const std::string& name : Names()) {
+    uint32_t ifindex;
+    if (absl::StartsWith(name, kXdpPrefix) && absl::SimpleAtoi(name.substr(sizeof(kXdpPrefix) - 1), &ifindex)) {
+      out.push_back(ifindex);
+    }
+  }
+  return out;
+}
+
+absl::Status PinFolder::RemoveAll() const {
+  for (const std::string& name : Names()) {
+    if (auto s = Unpin(name); !s.ok()) return s;
+  }
+  if (rmdir(path_.c_str()) != 0 && errno != ENOENT)
+    return absl::ErrnoToStatus(errno, absl::StrFormat("remove %s", path_));
+  if (rmdir(root_.c_str()) == 0) rmdir(std::filesystem::path(root_).parent_path().c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace cw::dataplane

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The folder of one instance's pins on the BPF file system: CW_PIN_ROOT/INSTANCE (maps/names.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace cw::dataplane {
+
+// Mounts a BPF file system on CW_BPFFS when none is there.
+absl::Status EnsureBpffs();
+
+// [A-Za-z0-9_-]{1,32}: the BPF file system refuses dots.
+absl::Status CheckInstanceName(const std::string& instance);
+
+class PinFolder {
+ public:
+  PinFolder(std::string root, std::string instance);
+
+  const std::string& path() const { return path_; }
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+  std::string XdpLink(uint32_t ifindex) const;
+
+  absl::Status Create() const;
+  // Pins `fd`; an older pin of that name is replaced without a moment in which there is none.
+  absl::Status Pin(int fd, const std::string& name) const;
+  // Ok when there is no such pin.
+  absl::Status Unpin(const std::string& name) const;
+  std::vector<std::string> Names() const;          // sorted
+  std::vector<uint32_t> XdpLinkIfindexes() const;  // of the pins xdp_N
+  // Removes every pin and the folder; the folders above it too when they are empty then.
+  absl::Status RemoveAll() const;
+
+ private:
+  std::string root_;
+  std::string path_;
+};
+
+}  // namespace cw::dataplane

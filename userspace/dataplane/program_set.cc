@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/dataplane/program_set.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "maps/names.h"
+#include "maps/views.h"
+#include "userspace/dataplane/bpf_object_file.h"
+#include "userspace/dataplane/icrc_table.h"
+
+namespace cw::dataplane {
+namespace {
+
+constexpr char kLabClockKnob[] = "cw_lab_clock_on";
+constexpr uint32_t kNeverSample = 32;
+
+// NotFound when there is no such pin.
+absl::StatusOr<maps::BpfMap> PinnedMap(const PinFolder& pins, const char* name) {
+  auto map = maps::BpfMap::OpenPinned(pins.File(name));
+  if (map.ok() && absl::string_view(name) == CW_MAP_CTL && map->shape().value_size == sizeof(cw_ctl)) {
+    const uint32_t index = 0;
+    cw_ctl ctl;
+    if (auto s = map->Lookup(&index, &ctl); !s.ok()) return s;
+    if (ctl.abi_version != CW_ABI_VERSION) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s was made by a release of cwfabric with map layout %u, this one has layout %u. Start that release, or "
+          "remove the instance's dataplane first (its flows' counters and steering are lost), then start again",
+          pins.path(), ctl.abi_version, CW_ABI_VERSION));
+    }
+  }
+  return map;
+}
+
+// The state that the programs need before they see a first packet. The agent sets the rest.
+absl::Status InitControl(const maps::BpfMap& map) {
+  cw_ctl ctl = {};
+  ctl.abi_version = CW_ABI_VERSION;
+  ctl.mode = CW_MODE_OBSERVE;
+  ctl.sample_level_tx = kNeverSample;
+  ctl.sample_level_rx = kNeverSample;
+  ctl.miss_limit = 3;
+  ctl.revive_limit = 8;
+  ctl.move_gap_ns = 1000000;
+  const uint32_t index = 0;
+  return map.Update(&index, &ctl);
+}
+
+// Pins, maps and knobs of one load. Returns the maps that were pinned already, by name.
+absl::StatusOr<std::map<std::string, bool>> Prepare(BpfObjectFile& file, const LoadSpec& spec, const PinFolder& pins,
+                                                    std::vector<std::string>& notes) {
+  std::map<std::string, bool> reused;
+  for (bpf_map* map : file.Maps()) {
+    const char* name = bpf_map__name(map);
+    absl::StatusOr<maps::BpfMap> existing = absl::NotFoundError("");
+    if (absl::string_view(name) == CW_MAP_LAB_CLOCK) {
+      if (spec.lab_clock.empty()) {
+        if (auto s = file.LeaveOut(map); !s.ok()) return s;
+        continue;
+      }
+      existing = maps::BpfMap::OpenPinned(spec.lab_clock);
+      if (!existing.ok()) return existing.status();
+    } else {
+      existing = PinnedMap(pins, name);
+    }
+    const auto wanted = spec.map_sizes.find(name);
+    if (existing.ok()) {
+      if (auto s = file.Reuse(map, *existing); !s.ok()) return s;
+      reused[name] = true;
+      if (wanted != spec.map_sizes.end() && wanted->second != existing->shape().max_entries) {
+        notes.push_back(
+            absl::StrFormat("%s keeps its size of %u entries (%u configured): remove the dataplane to resize", name,
+                            existing->shape().max_entries, wanted->second));
+      }
+      continue;
+    }
+    if (!absl::IsNotFound(existing.status())) return existing.status();
+    reused[name] = false;
+    if (wanted == spec.map_sizes.end()) continue;
+    if (auto s = file.SetMaxEntries(map, wanted->second); !s.ok()) return s;
+  }
+  if (!spec.lab_clock.empty()) {
+    if (auto s = file.SetKnob(kLabClockKnob, true); !s.ok()) return s;
+  }
+  return reused;
+}
+
+}  // namespace
+
+absl::StatusOr<ProgramSet> ProgramSet::Load(const LoadSpec& spec, const PinFolder& pins) {
+  ProgramSet set(spec, pins);
+  if (auto s = set.LoadObject(); !s.ok()) return s;
+  if (auto s = set.PinEverything(); !s.ok()) return s;
+  return set;
+}
+
+absl::Status ProgramSet::LoadObject() {
+  auto file = BpfObjectFile::Open(spec_.elf);
+  if (!file.ok()) return file.status();
+  const auto reused = Prepare(*file, spec_, pins_, notes_);
+  if (!reused.ok()) return reused.status();
+  if (auto s = file->Load(); !s.ok()) return s;
+  for (bpf_map* map : file->Maps()) {
+    const auto known = reused->find(bpf_map__name(map));
+    if (known == reused->end()) continue;  // left out
+    auto copy = maps::BpfMap::Duplicate(bpf_map__fd(map));
+    if (!copy.ok()) return copy.status();
+    if (known->first == CW_MAP_CTL) {
+      adopted_ = known->second;
+      if (auto s = adopted_ ? absl::OkStatus() : InitControl(*copy); !s.ok()) return s;
+    }
+    if (known->first == kIcrcTableMap && !known->second) {
+      if (auto s = FillIcrcTable(*copy); !s.ok()) return s;
+    }
+    maps_.emplace(known->first, *std::move(copy));
+  }
+  for (auto [name, fd, info] : {std::tuple{CW_PROG_XDP, &xdp_, &xdp_info_}, std::tuple{CW_PROG_TC, &tc_, &tc_info_}}) {
+    auto loaded = file->ProgramFd(name);
+    if (!loaded.ok()) return loaded.status();
+    *fd = *std::move(loaded);
+    auto got = GetProgramInfo(fd->get());
+    if (!got.ok()) return got.status();
+    *info = *std::move(got);
+    if (auto s = TakePinnedProgram(name, *fd, *info); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+// Goes on with the pinned program when it is the same code with the same constants on the same maps, so that nothing
+// that is attached has to change.
+absl::Status ProgramSet::TakePinnedProgram(const char* name, maps::UniqueFd& fd, ProgramInfo& info) {
+  maps::UniqueFd pinned(bpf_obj_get(pins_.File(name).c_str()));
+  if (!pinned.ok()) {
+    if (errno == ENOENT) return absl::OkStatus();
+    return absl::ErrnoToStatus(errno, absl::StrFormat("open the pinned program %s", pins_.File(name)));
+  }
+  auto old = GetProgramInfo(pinned.get());
+  if (!old.ok()) return old.status();
+  const auto same = SameProgram(*old, info);
+  if (!same.ok()) return same.status();
+  const auto ours = [&](uint32_t id) {
+    return std::any_of(maps_.begin(), maps_.end(), [&](const auto& m) { return m.second.id() == id; });
+  };
+  const auto used = [&](const ProgramInfo& p) { return std::count_if(p.map_ids.begin(), p.map_ids.end(), ours); };
+  if (*same && used(*old) == used(info)) {
+    fd = std::move(pinned);
+    info = *std::move(old);
+    return absl::OkStatus();
+  }
+  replaced_ = true;
+  notes_.push_back(
+      absl::StrFormat("%s (id %u) is replaced by this release's (id %u); maps are kept", name, old->id, info.id));
+  return absl::OkStatus();
+}
+
+// The control record last: where it is pinned, all maps are.
+absl::Status ProgramSet::PinEverything() {
+  if (auto s = pins_.Create(); !s.ok()) return s;
+  const std::vector<std::string> before = pins_.Names();
+  std::vector<std::string> fresh;
+  auto undo = absl::MakeCleanup([&] {
+    for (const std::string& name : fresh) pins_.Unpin(name).IgnoreError();
+    if (before.empty()) pins_.RemoveAll().IgnoreError();
+  });
+  const auto pin = [&](int fd, const std::string& name) {
+    auto s = pins_.Pin(fd, name);
+    if (s.ok()) fresh.push_back(name);
+    return s;
+  };
+  std::vector<std::string> order;
+  for (const auto& [name, map] : maps_) {
+    const bool there = std::find(before.begin(), before.end(), name) != before.end();
+    if (!there && name != CW_MAP_LAB_CLOCK && name != CW_MAP_CTL) order.push_back(name);
+  }
+  if (!adopted_) order.push_back(CW_MAP_CTL);
+  for (const std::string& name : order) {
+    const auto map = maps_.find(name);
+    if (map == maps_.end()) return absl::InternalError("the BPF object has no map " + name);
+    if (auto s = pin(map->second.fd(), name); !s.ok()) return s;
+  }
+  for (const auto& [name, fd] : {std::pair{CW_PROG_XDP, xdp_.get()}, std::pair{CW_PROG_TC, tc_.get()}}) {
+    if (auto s = pins_.Pin(fd, name); !s.ok()) return s;
+  }
+  std::move(undo).Cancel();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<maps::BpfMap> ProgramSet::Map(const std::string& name) const {
+  const auto found = maps_.find(name);
+  if (found == maps_.end()) return absl::NotFoundError(absl::StrFormat("the BPF object has no map %s", name));
+  return maps::BpfMap::Duplicate(found->second.fd());
+}
+
+bool ProgramSet::UsesOurMaps(const ProgramInfo& program) const {
+  return std::any_of(maps_.begin(), maps_.end(), [&](const auto& m) {
+    return m.first != CW_MAP_LAB_CLOCK &&
+           std::binary_search(program.map_ids.begin(), program.map_ids.end(), m.second.id());
+  });
+}
+
+absl::StatusOr<int> ProgramSet::PlainXdpFd() {
+  if (plain_xdp_.ok()) return plain_xdp_.get();
+  auto file = BpfObjectFile::Open(spec_.elf);
+  if (!file.ok()) return file.status();
+  for (bpf_map* map : file->Maps()) {
+    const auto have = maps_.find(bpf_map__name(map));
+    auto s = have == maps_.end() ? file->LeaveOut(map) : file->Reuse(map, have->second);
+    if (!s.ok()) return s;
+  }
+  if (!spec_.lab_clock.empty()) {
+    if (auto s = file->SetKnob(kLabClockKnob, true); !s.ok()) return s;
+  }
+  if (auto s = file->DropFrags(CW_PROG_XDP); !s.ok()) return s;
+  if (auto s = file->Load(); !s.ok()) return s;
+  auto fd = file->ProgramFd(CW_PROG_XDP);
+  if (!fd.ok()) return fd.status();
+  plain_xdp_ = *std::move(fd);
+  return plain_xdp_.get();
+}
+
+}  // namespace cw::dataplane

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The dataplane's BPF object in the kernel: loaded onto pinned maps where an instance has them, and pinned itself.
+// Threads: one at a time; the instance's lock must be held.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "maps/bpf_map.h"
+#include "userspace/dataplane/pins.h"
+#include "userspace/dataplane/program_info.h"
+
+struct bpf_object;
+
+namespace cw::dataplane {
+
+struct LoadSpec {
+  absl::string_view elf;                      // the compiled object; must outlive the ProgramSet
+  std::map<std::string, uint32_t> map_sizes;  // max_entries by map name, for maps that are made anew
+  std::string lab_clock;                      // pinned path of the lab's hidden clock, "" = none
+};
+
+class ProgramSet {
+ public:
+  // Loads and pins. What happened to the state of an earlier agent is in adopted(), replaced() and notes().
+  // FailedPrecondition when a pinned map has another layout or ABI version; the verifier's log is in the error when a
+  // program is refused. On any error the pins are as they were.
+  static absl::StatusOr<ProgramSet> Load(const LoadSpec& spec, const PinFolder& pins);
+  ProgramSet(ProgramSet&&) = default;
+
+  bool adopted() const { return adopted_; }    // the maps were there
+  bool replaced() const { return replaced_; }  // other programs were pinned: attached ones must be exchanged
+  const std::vector<std::string>& notes() const { return notes_; }
+
+  int xdp_fd() const { return xdp_.get(); }
+  int tc_fd() const { return tc_.get(); }
+  const ProgramInfo& xdp_info() const { return xdp_info_; }
+  const ProgramInfo& tc_info() const { return tc_info_; }
+  // Another descriptor of a map; NotFound for a name that the object has not.
+  absl::StatusOr<maps::BpfMap> Map(const std::string& name) const;
+
+  // Is this program one that works on our maps (of this or an earlier load)?
+  bool UsesOurMaps(const ProgramInfo& program) const;
+
+  // The XDP program without the multi-buffer flag, for drivers that refuse it; loaded at the first call.
+  absl::StatusOr<int> PlainXdpFd();
+
+ private:
+  ProgramSet(LoadSpec spec, PinFolder pins) : spec_(std::move(spec)), pins_(std::move(pins)) {}
+  absl::Status LoadObject();
+  absl::Status TakePinnedProgram(const char* name, maps::UniqueFd& fd, ProgramInfo& info);
+  absl::Status PinEverything();
+
+  LoadSpec spec_;
+  PinFolder pins_;
+  bool adopted_ = false;
+  bool replaced_ = false;
+  std::vector<std::string> notes_;
+  maps::UniqueFd xdp_, tc_, plain_xdp_;
+  ProgramInfo xdp_info_, tc_info_;
+  std::map<std::string, maps::BpfMap> maps_;
+};
+
+}  // namespace cw::dataplane

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/dataplane/tc_hook.h"
+
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_format.h"
+#include "maps/names.h"
+#include "userspace/dataplane/libbpf_log.h"
+#include "userspace/dataplane/netdev.h"
+
+namespace cw::dataplane {
+namespace {
+
+bpf_tc_hook Hook(uint32_t ifindex, bpf_tc_attach_point point) {
+  bpf_tc_hook hook = {};
+  hook.sz = sizeof(hook);
+  hook.ifindex = static_cast<int>(ifindex);
+  hook.attach_point = point;
+  return hook;
+}
+
+bpf_tc_opts Place() {
+  bpf_tc_opts options = {};
+  options.sz = sizeof(options);
+  options.handle = CW_TC_HANDLE;
+  options.priority = CW_TC_PRIORITY;
+  return options;
+}
+
+// Id of the BPF program in our place, 0 when there is no such filter.
+absl::StatusOr<uint32_t> ProgramInPlace(uint32_t ifindex) {
+  LibbpfLog quiet;
+  const bpf_tc_hook hook = Hook(ifindex, BPF_TC_EGRESS);
+  bpf_tc_opts options = Place();
+  const int rc = bpf_tc_query(&hook, &options);
+  if (rc == 0) return options.prog_id;
+  if (rc == -ENOENT) return 0u;
+  if (rc == -EINVAL) {  // the kernel's answer both without a clsact qdisc and for a filter of another kind
+    const auto filters = CountClsactFilters(ifindex);
+    if (!filters.ok() || *filters == 0) return 0u;
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "a tc filter of another kind holds egress priority %u of interface %u; it is left alone: move it to another "
+        "priority first",
+        CW_TC_PRIORITY, ifindex));
+  }
+  return absl::ErrnoToStatus(-rc, absl::StrFormat("ask for the tc filters of interface %u", ifindex));
+}
+
+absl::Status EnsureClsact(uint32_t ifindex, const std::string& marker) {
+  LibbpfLog log;
+  bpf_tc_hook hook = Hook(ifindex, BPF_TC_EGRESS);
+  const int rc = bpf_tc_hook_create(&hook);
+  if (rc == -EEXIST) return absl::OkStatus();
+  if (rc != 0) return absl::ErrnoToStatus(-rc, absl::StrFormat("add clsact to interface %u: %s", ifindex, log.text()));
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(marker).parent_path(), error);
+  std::ofstream(marker) << "clsact of this interface was added by cwfabric\n";
+  return absl::OkStatus();
+}
+
+absl::Status RemoveClsactIfOurs(uint32_t ifindex, const std::string& marker) {
+  std::error_code error;
+  if (!std::filesystem::exists(marker, error)) return absl::OkStatus();
+  const auto left = CountClsactFilters(ifindex);
+  if (left.ok() && *left == 0) {
+    LibbpfLog log;
+    bpf_tc_hook hook = Hook(ifindex, static_cast<bpf_tc_attach_point>(BPF_TC_INGRESS | BPF_TC_EGRESS));
+    const int rc = bpf_tc_hook_destroy(&hook);
+    if (rc != 0 && rc != -ENOENT && rc != -ENODEV && rc != -EINVAL) {
+      return absl::ErrnoToStatus(-rc, absl::StrFormat("remove clsact from interface %u: %s", ifindex, log.text()));
+    }
+  }
+  unlink(marker.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status AttachTc(const ProgramSet& programs, uint32_t ifindex, const std::string& clsact_marker) {
+  if (auto s = EnsureClsact(ifindex, clsact_marker); !s.ok()) return s;
+  const auto undo = [&](absl::Status why) {
+    RemoveClsactIfOurs(ifindex, clsact_marker).IgnoreError();
+    return why;
+  };
+  const auto present = ProgramInPlace(ifindex);
+  if (!present.ok()) return undo(present.status());
+  if (*present == programs.tc_info().id) return absl::OkStatus();
+  bpf_tc_opts options = Place();
+  if (*present != 0) {
+    const auto info = GetProgramInfoById(*present);
+    if (!info.ok() || !programs.UsesOurMaps(*info)) {
+      return undo(absl::AlreadyExistsError(absl::StrFormat(
+          "egress priority %u of interface %u has a tc program of another owner: %s. It is left alone; remove it first "
+          "if it is not needed",
+          CW_TC_PRIORITY, ifindex, DescribeProgram(*present))));
+    }
+    options.flags = BPF_TC_F_REPLACE;
+  }
+  options.prog_fd = programs.tc_fd();
+  LibbpfLog log;
+  const bpf_tc_hook hook = Hook(ifindex, BPF_TC_EGRESS);
+  const int rc = bpf_tc_attach(&hook, &options);
+  if (rc == 0) return absl::OkStatus();
+  return undo(absl::ErrnoToStatus(-rc, absl::StrFormat("attach tc egress to interface %u: %s", ifindex, log.text())));
+}
+
+absl::Status DetachTc(uint32_t ifindex, absl::FunctionRef<bool(const ProgramInfo&)> owned_by,
+                      const std::string& clsact_marker) {
+  const auto present = ProgramInPlace(ifindex);
+  if (present.ok() && *present != 0) {
+    const auto info = GetProgramInfoById(*present);
+    if (info.ok() && owned_by(*info)) {
+      LibbpfLog log;
+      const bpf_tc_hook hook = Hook(ifindex, BPF_TC_EGRESS);
+      const bpf_tc_opts options = Place();
+      const int rc = bpf_tc_detach(&hook, &options);
+      if (rc != 0 && rc != -ENOENT && rc != -ENODEV) {
+        return absl::ErrnoToStatus(-rc, absl::StrFormat("detach tc from interface %u: %s", ifindex, log.text()));
+      }
+    }
+  }
+  return RemoveClsactIfOurs(ifindex, clsact_marker);
+}
+
+}  // namespace cw::dataplane

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/dataplane/xdp_hook.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <linux/if_link.h>
+#include <string.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "maps/names.h"
+#include "userspace/dataplane/libbpf_log.h"
+
+namespace cw::dataplane {
+namespace {
+
+struct Attached {
+  uint32_t program = 0;  // id; 0 = nothing is attached
+  XdpMode mode = XdpMode::kNative;
+};
+
+absl::StatusOr<Attached> QueryXdp(uint32_t ifindex) {
+  LibbpfLog quiet;
+  LIBBPF_OPTS(bpf_xdp_query_opts, options);
+  const int rc = bpf_xdp_query(static_cast<int>(ifindex), 0, &options);
+  if (rc != 0) return absl::ErrnoToStatus(-rc, absl::StrFormat("ask what XDP program is on interface %u", ifindex));
+  Attached out;
+  for (uint32_t id : {options.prog_id, options.drv_prog_id, options.hw_prog_id, options.skb_prog_id}) {
+    if (out.program == 0) out.program = id;
+  }
+  if (out.program != 0 && out.program == options.skb_prog_id) out.mode = XdpMode::kGeneric;
+  return out;
+}
+
+// The instance on whose pinned maps this program works; "" when there is none.
+std::string InstanceOf(const ProgramInfo& program, const PinFolder& ours) {
+  std::error_code error;
+  const auto root = std::filesystem::path(ours.path()).parent_path();
+  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
+    const auto map = maps::BpfMap::OpenPinned(entry.path() / CW_MAP_COUNTERS);
+    if (map.ok() && std::binary_search(program.map_ids.begin(), program.map_ids.end(), map->id())) {
+      return entry.path().filename();
+    }
+  }
+  return "";
+}
+
+absl::Status Foreign(uint32_t ifindex, uint32_t program_id, const PinFolder& pins) {
+  const auto info = GetProgramInfoById(program_id);
+  if (info.ok() && info->name == CW_PROG_XDP) {
+    const std::string instance = InstanceOf(*info, pins);
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "interface %u is served by another instance of cwfabric%s: its XDP program %s is attached. Stop that agent and "
+        "detach it first",
+        ifindex, instance.empty() ? "" : " (" + instance + ")", DescribeProgram(program_id)));
+  }
+  return absl::AlreadyExistsError(absl::StrFormat(
+      "interface %u has an XDP program of another owner: %s. It is left alone; detach it first if it is not needed",
+      ifindex, DescribeProgram(program_id)));
+}
+
+struct Link {
+  maps::UniqueFd fd;
+  uint32_t program = 0;
+  uint32_t ifindex = 0;  // 0 = the interface is gone
+};
+
+absl::StatusOr<Link> OpenPinnedLink(const std::string& path) {
+  Link link;
+  link.fd.reset(bpf_obj_get(path.c_str()));
+  if (!link.fd.ok()) return absl::ErrnoToStatus(errno, absl::StrFormat("open the pinned link %s", path));
+  bpf_link_info info = {};
+  uint32_t len = sizeof(info);
+  if (bpf_obj_get_info_by_fd(link.fd.get(), &info, &len) != 0)
+    return absl::ErrnoToStatus(errno, "read a BPF link's info");
+  link.program = info.prog_id;
+  link.ifindex = info.xdp.ifindex;
+  return link;
+}
+
+absl::Status ExchangeProgram(ProgramSet& programs, const Link& link, XdpAttachment& out) {
+  LibbpfLog quiet;
+  if (bpf_link_update(link.fd.get(), programs.xdp_fd(), nullptr) == 0) return absl::OkStatus();
+  const int with_frags = errno;
+  const auto plain = programs.PlainXdpFd();
+  if (!plain.ok()) return plain.status();
+  if (bpf_link_update(link.fd.get(), *plain, nullptr) != 0) {
+    return absl::ErrnoToStatus(with_frags, absl::StrFormat("exchange the XDP program of interface %u", link.ifindex));
+  }
+  out.frags = false;
+  return absl::OkStatus();
+}
+
+// A fresh link in the best mode that the driver takes.
+absl::StatusOr<XdpAttachment> CreateLink(ProgramSet& programs, const PinFolder& pins, uint32_t ifindex) {
+  struct Way {
+    XdpMode mode;
+    bool frags;
+  };
+  std::string refusals;
+  int last = 0;
+  for (const Way& way : {Way{XdpMode::kNative, true}, Way{XdpMode::kNative, false}, Way{XdpMode::kGeneric, true},
+                         Way{XdpMode::kGeneric, false}}) {
+    const auto program = way.frags ? absl::StatusOr<int>(programs.xdp_fd()) : programs.PlainXdpFd();
+    if (!program.ok()) return program.status();
+    LIBBPF_OPTS(bpf_link_create_opts, options,
+                .flags = way.mode == XdpMode::kNative ? XDP_FLAGS_DRV_MODE : XDP_FLAGS_SKB_MODE);
+    LibbpfLog quiet;
+    XdpAttachment out;
+    out.link.reset(bpf_link_create(*program, static_cast<int>(ifindex), BPF_XDP, &options));
+    last = out.link.ok() ? 0 : errno;
+    if (out.link.ok()) {
+      out.mode = way.mode;
+      out.frags = way.frags;
+      if (way.mode == XdpMode::kGeneric) {
+        out.warning = "generic XDP: slower, and times are taken later in the stack";
+      } else if (!way.frags) {
+        out.warning = "native XDP without frags: needs frames smaller than a page";
+      }
+      if (!out.warning.empty()) out.warning += absl::StrFormat(" (%s)", refusals);
+      return out;
+    }
+    if (last == EBUSY || last == EEXIST) {  // somebody was quicker, or attached through netlink
+      const auto now = QueryXdp(ifindex);
+      if (now.ok() && now->program != 0) return Foreign(ifindex, now->program, pins);
+    }
+    if (last == ENODEV || last == EPERM) break;
+    absl::StrAppendFormat(&refusals, "%s%s%s: %s", refusals.empty() ? "" : ", ",
+                          way.mode == XdpMode::kNative ? "native" : "generic", way.frags ? " with frags" : "",
+                          strerror(last));
+  }
+  return absl::ErrnoToStatus(last, absl::StrFormat("attach XDP to interface %u: %s", ifindex, refusals));
+}
+
+}  // namespace
+
+absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& pins, uint32_t ifindex) {
+  const std::string path = pins.XdpLink(ifindex);
+  auto attached = QueryXdp(ifindex);
+  if (!attached.ok()) return attached.status();
+  auto link = OpenPinnedLink(path);
+  if (link.ok()) {
+    // The pin may be of an interface that is gone, or of one with this number in another namespace.
+    if (link->ifindex == ifindex && attached->program == link->program) {
+      XdpAttachment out;
+      out.mode = attached->mode;
+      out.adopted = true;
+      const auto current = GetProgramInfoById(link->program);
+      if (!current.ok()) return current.status();
+      const auto same = SameProgram(*current, programs.xdp_info());
+      if (!same.ok()) return same.status();
+      out.frags = current->id == programs.xdp_info().id;  // the same code under another id is the plain one
+      if (!*same) {
+        out.frags = true;
+        if (auto s = ExchangeProgram(programs, *link, out); !s.ok()) return s;
+      }
+      if (out.mode == XdpMode::kGeneric) out.warning = "generic XDP: slower, and times are taken later in the stack";
+      out.link = std::move(link->fd);
+      return out;
+    }
+    if (auto s = DetachXdp(pins, ifindex); !s.ok()) return s;
+    attached = QueryXdp(ifindex);
+    if (!attached.ok()) return attached.status();
+  }
+  if (attached->program != 0) return Foreign(ifindex, attached->program, pins);
+  auto fresh = CreateLink(programs, pins, ifindex);
+  if (!fresh.ok()) return fresh;
+  if (auto s = pins.Pin(fresh->link.get(), absl::StrFormat(CW_PIN_XDP_LINK_FMT, ifindex)); !s.ok()) return s;
+  return fresh;
+}
+
+absl::Status DetachXdp(const PinFolder& pins, uint32_t ifindex) {
+  const auto link = OpenPinnedLink(pins.XdpLink(ifindex));
+  if (absl::IsNotFound(link.status())) return absl::OkStatus();
+  if (!link.ok()) return link.status();
+  // By name, not by dropping the last reference: somebody may hold another descriptor (bpftool, a second pin).
+  if (bpf_link_detach(link->fd.get()) != 0 && errno != ENOLINK && errno != ENODEV) {
+    return absl::ErrnoToStatus(errno, absl::StrFormat("detach XDP from interface %u", ifindex));
+  }
+  return pins.Unpin(absl::StrFormat(CW_PIN_XDP_LINK_FMT, ifindex));
+}
+
+}  // namespace cw::dataplane
