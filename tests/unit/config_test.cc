@@ -216,6 +216,13 @@ TEST_F(Folder, PeersComeFromTheFileAndTheFolderToo) {
             twice + ":2:1: address 10.0.0.4 of peer f is also that of peer d in " + path_ + "/peers/1.toml:1");
 }
 
+TEST(Peers, AHostLeavesItselfOut) {
+  const std::vector<PeerConfig> peers =
+      PeersExceptSelf({{"a", {"10.0.0.1", "10.0.1.1"}, ""}, {"b", {"10.0.0.2"}, ""}}, {"10.0.0.1", "10.0.1.1"});
+  ASSERT_EQ(peers.size(), 1u);
+  EXPECT_EQ(peers[0].name, "b");
+}
+
 TEST_F(Folder, PeersFilesTakeNothingElse) {
   Config config;
   config.peers_file = Write("more.toml", "mode = \"observe\"\n");

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "absl/strings/str_format.h"
@@ -153,6 +154,15 @@ absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config) {
     if (absl::Status status = AppendPeers(file, peers); !status.ok()) return status;
   }
   if (absl::Status status = CheckUnique(peers); !status.ok()) return status;
+  return peers;
+}
+
+std::vector<PeerConfig> PeersExceptSelf(std::vector<PeerConfig> peers, const std::vector<std::string>& own_addresses) {
+  const std::set<std::string> own(own_addresses.begin(), own_addresses.end());
+  for (PeerConfig& peer : peers) {
+    std::erase_if(peer.addresses, [&](const std::string& address) { return own.count(address) != 0; });
+  }
+  std::erase_if(peers, [](const PeerConfig& peer) { return peer.addresses.empty(); });
   return peers;
 }
 

@@ -118,6 +118,10 @@ absl::StatusOr<Config> LoadConfig(const std::string& path);
 // A name or an address that occurs twice is an error that names both places.
 absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config);
 
+// Without the addresses that are this host's own, and without peers that then have none: so that all hosts of a group
+// may share the same peer files.
+std::vector<PeerConfig> PeersExceptSelf(std::vector<PeerConfig> peers, const std::vector<std::string>& own_addresses);
+
 // FailedPrecondition unless the file is a regular file that only its owner can read or write, with at least 16 bytes.
 // "" passes: no secret configured.
 absl::Status CheckSecretFile(const std::string& path);

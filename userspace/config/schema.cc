@@ -127,7 +127,9 @@ void WalkRest(Visitor& v, Config& config) {
   Number(v, "level_tx", config.samples.level_tx, {0, 32}, "Sent: one packet in 2^level; 32 for none.");
   Number(v, "level_rx", config.samples.level_rx, {0, 32}, "Received: one packet in 2^level; 32 for none.");
   v.EndTable();
-  v.BeginTable("limits", "Sizes of the kernel's tables. Beyond them nothing breaks: what does not fit stays native and is counted.");
+  v.BeginTable(
+      "limits",
+      "Sizes of the kernel's tables. Beyond them nothing breaks: what does not fit stays native and is counted.");
   Number(v, "max_pairs", config.limits.max_pairs, {1, 65534}, "Pairs of a local and a remote NIC.");
   Number(v, "max_flows", config.limits.max_flows, {64, 4 * kMillion},
          "Received flows, and sent ones to addresses that are no peer.");

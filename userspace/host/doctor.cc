@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/host/doctor.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "userspace/host/kernel_checks.h"
+#include "userspace/host/nic_checks.h"
+
+namespace cw::host {
+namespace {
+
+using Result = Check::Result;
+
+Check AgentCheck(const DoctorInput& input) {
+  if (input.agent_runs) return {"agent", Result::kOk, input.agent_note, ""};
+  return {"agent", Result::kWarn, input.agent_note.empty() ? "not running" : input.agent_note,
+          "systemctl start cwagentd, or name its socket with --instance or --socket"};
+}
+
+Check AttachCheck(const NicFacts& nic) {
+  const std::string name = "xdp " + nic.name;
+  if (nic.ingress == "native") return {name, Result::kOk, "native", ""};
+  const std::string why = nic.note.empty() ? "" : ": " + nic.note;
+  if (nic.ingress == "generic") {
+    return {name, Result::kWarn, "generic" + why,
+            "works, at a higher cost per packet; a driver with native XDP, or a smaller MTU, would avoid it"};
+  }
+  if (nic.ingress == "none") {
+    return {name, Result::kWarn, "not attached" + why, "nothing is measured or steered on this NIC"};
+  }
+  return {name, Result::kUnknown, "known once an agent runs", ""};
+}
+
+Check ProgramsCheck(LiveProbe& live, const std::string& nic) {
+  const std::string name = "programs " + nic;
+  absl::StatusOr<std::vector<AttachedProgram>> programs = live.Programs(nic);
+  if (!programs.ok()) {
+    return {name, Result::kUnknown, std::string(programs.status().message()), "run as root to see them"};
+  }
+  std::vector<std::string> others;
+  bool other_xdp = false;
+  size_t ours = 0;
+  for (const AttachedProgram& program : *programs) {
+    if (program.ours) {
+      ++ours;
+      continue;
+    }
+    other_xdp |= program.hook.rfind("xdp", 0) == 0;
+    others.push_back(absl::StrFormat("%s \"%s\" (id %d)", program.hook, program.name, program.id));
+  }
+  if (others.empty()) return {name, Result::kOk, ours == 0 ? "none" : "only ours", ""};
+  const std::string seen = absl::StrFormat("another owner's: %s", absl::StrJoin(others, ", "));
+  if (other_xdp) {
+    return {name, Result::kFail, seen,
+            absl::StrFormat("it is never replaced: end its owner, or ip link set dev %s xdp off", nic)};
+  }
+  return {name, Result::kWarn, seen, "it sees packets before or after ours; check that it leaves UDP 4791 alone"};
+}
+
+Check RealtimeCheck(LiveProbe& live, const DoctorInput& input) {
+  if (input.agent_runs && input.prober_realtime)
+    return {"real time", Result::kOk, "the prober runs under SCHED_FIFO", ""};
+  const absl::Status status = live.Realtime();
+  if (!status.ok()) {
+    return {"real time", Result::kWarn, std::string(status.message()),
+            "give the unit CAP_SYS_NICE or LimitRTPRIO=; without it probes are late when the CPUs are busy"};
+  }
+  if (input.agent_runs) {
+    return {"real time", Result::kWarn, "permitted, but the prober does not use it", "set probe.realtime = true"};
+  }
+  return {"real time", Result::kOk, "SCHED_FIFO is permitted", ""};
+}
+
+Check SystemClockCheck(LiveProbe& live) {
+  absl::StatusOr<ClockDiscipline> clock = live.Clock();
+  if (!clock.ok()) return {"system clock", Result::kUnknown, std::string(clock.status().message()), ""};
+  if (clock->synchronised) {
+    return {"system clock", Result::kOk, absl::StrFormat("disciplined, error ≤ %d µs", clock->max_error_us), ""};
+  }
+  return {"system clock", Result::kWarn, "no daemon disciplines it",
+          "delays do not need it, but times of events do: run chronyd or the like"};
+}
+
+Check FleetClockCheck(const DoctorInput& input) {
+  if (input.clock_error_ns >= 0) {
+    return {"fleet clock", Result::kOk, absl::StrFormat("likely error %.2f µs", input.clock_error_ns / 1000), ""};
+  }
+  if (!input.agent_runs) return {"fleet clock", Result::kUnknown, "known once an agent runs", ""};
+  return {"fleet clock", Result::kUnknown, "no estimate: no peer answers yet",
+          "see cwctl paths; peers need an agent with the same secret"};
+}
+
+Check HashingCheck(const DoctorInput& input) {
+  const std::string name = "fabric hashing";
+  const std::string no_steering = "flows are not steered on such a fabric; hash on addresses and UDP ports only";
+  switch (input.hashing) {
+    case Hashing::kPorts:
+      return {name, Result::kOk, "on ports", ""};
+    case Hashing::kQpn:
+      return {name, Result::kWarn, "on the destination QPN too", no_steering};
+    case Hashing::kTtl:
+      return {name, Result::kWarn, "on the TTL too", no_steering};
+    case Hashing::kSprayed:
+      return {name, Result::kWarn, "packets are sprayed or routed adaptively", no_steering};
+    case Hashing::kSinglePath:
+      return {name, Result::kOk, "one path only: there is nothing to choose", ""};
+    case Hashing::kUnknown:
+      break;
+  }
+  if (!input.agent_runs) return {name, Result::kUnknown, "known once an agent runs", ""};
+  return {name, Result::kUnknown, "not known yet", "wait for path discovery; it needs switches that answer with ICMP"};
+}
+
+}  // namespace
+
+std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorInput& input) {
+  std::vector<NicFacts> nics = input.nics;
+  if (nics.empty()) {
+    for (const std::string& name : CandidateNics(roots)) nics.push_back({name, "", ""});
+  }
+  const std::vector<RdmaDevice> devices = RdmaDevices(roots);
+  std::vector<Check> checks = {AgentCheck(input),        CheckBtf(roots), CheckBpffs(roots),
+                               CheckCapabilities(roots), CheckJit(roots), CheckClocksource(roots)};
+  for (const NicFacts& nic : nics) {
+    checks.push_back(CheckNicUp(roots, nic.name));
+    if (checks.back().result == Result::kFail && checks.back().seen.find("no such") != std::string::npos) continue;
+    checks.push_back(CheckMtu(roots, nic.name));
+    checks.push_back(CheckOffload(nic.name, devices));
+    checks.push_back(AttachCheck(nic));
+    checks.push_back(ProgramsCheck(live, nic.name));
+    checks.push_back(CheckRpFilter(roots, nic.name, nics.size()));
+  }
+  checks.push_back(RealtimeCheck(live, input));
+  checks.push_back(SystemClockCheck(live));
+  checks.push_back(FleetClockCheck(input));
+  checks.push_back(HashingCheck(input));
+  return checks;
+}
+
+Check::Result Worst(const std::vector<Check>& checks) {
+  auto weight = [](Result result) {
+    switch (result) {
+      case Result::kOk:
+        return 0;
+      case Result::kUnknown:
+        return 1;
+      case Result::kWarn:
+        return 2;
+      case Result::kFail:
+        return 3;
+    }
+    return 3;
+  };
+  Result worst = Result::kOk;
+  for (const Check& check : checks) {
+    if (weight(check.result) > weight(worst)) worst = check.result;
+  }
+  return worst;
+}
+
+}  // namespace cw::host

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All checks of a host in the order that they are shown. The agent calls it with what it knows; without an agent cwctl
+// calls it, and what only an agent can know is then "unknown". Judges only: changes nothing. Any thread, takes a few
+// milliseconds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "userspace/host/check.h"
+#include "userspace/host/live.h"
+#include "userspace/host/roots.h"
+
+namespace cw::host {
+
+enum class Hashing { kUnknown, kPorts, kQpn, kTtl, kSprayed, kSinglePath };
+
+struct NicFacts {
+  std::string name;
+  std::string ingress;  // how the agent attached: native, generic, none; "" = no agent
+  std::string note;     // why not native
+};
+
+struct DoctorInput {
+  bool agent_runs = false;
+  std::string agent_note;      // version and mode of the agent, or why there is none
+  std::vector<NicFacts> nics;  // empty: CandidateNics
+  Hashing hashing = Hashing::kUnknown;
+  double clock_error_ns = -1;  // likely error of fleet time, worst peer; negative: no estimate
+  bool prober_realtime = false;
+};
+
+std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorInput& input);
+
+// The worst counts: fail over warn over unknown over ok.
+Check::Result Worst(const std::vector<Check>& checks);
+
+}  // namespace cw::host

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the doctor asks the running kernel: behind an interface, so that its judgement can be tested without one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace cw::host {
+
+struct AttachedProgram {
+  std::string hook;  // "xdp native", "xdp generic", "xdp offload", "tc ingress", "tc egress"
+  std::string name;  // of the program, as the kernel keeps it (15 characters); "" = not told
+  uint32_t id = 0;   // of the program
+  bool ours = false;
+};
+
+struct ClockDiscipline {
+  bool synchronised = false;  // some daemon disciplines the system clock
+  int64_t max_error_us = 0;   // as that daemon told the kernel
+};
+
+class LiveProbe {
+ public:
+  virtual ~LiveProbe() = default;
+  // Programs at XDP and at tc of this device. Needs CAP_NET_ADMIN.
+  virtual absl::StatusOr<std::vector<AttachedProgram>> Programs(const std::string& nic) = 0;
+  // Whether a thread of this process may run under SCHED_FIFO. Ok, or why not.
+  virtual absl::Status Realtime() = 0;
+  virtual absl::StatusOr<ClockDiscipline> Clock() = 0;
+};
+
+// The kernel of this process, in the network namespace of the calling thread.
+class KernelProbe final : public LiveProbe {
+ public:
+  absl::StatusOr<std::vector<AttachedProgram>> Programs(const std::string& nic) override;
+  absl::Status Realtime() override;
+  absl::StatusOr<ClockDiscipline> Clock() override;
+};
+
+}  // namespace cw::host
