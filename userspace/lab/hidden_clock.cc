@@ -4,6 +4,8 @@
 #include <cmath>
 #include <random>
 
+#include "bpf/clock.h"
+
 namespace cw::lab {
 
 cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns) {
@@ -24,11 +26,7 @@ cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns) {
 }
 
 int64_t HiddenClockError(const cw_lab_clock& clock, uint64_t true_ns) {
-  if (clock.segments == 0 || true_ns < clock.start_ns[0]) return clock.offset_ns;
-  uint32_t i = 0;
-  while (i + 1 < clock.segments && i + 1 < CW_LAB_SEGMENTS && true_ns >= clock.start_ns[i + 1]) ++i;
-  const auto into_ns = static_cast<int64_t>(true_ns - clock.start_ns[i]);
-  return clock.base_ns[i] + into_ns / 1000 * clock.drift_ppb[i] / 1000000;
+  return static_cast<int64_t>(cw_lab_clock_at(&clock, true_ns) - true_ns);
 }
 
 int64_t HiddenClock::NowNs() const {

@@ -22,7 +22,7 @@ struct HiddenClockSpec {
 // start_ns: true time (CLOCK_MONOTONIC) of the first segment's beginning.
 cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns);
 
-// hidden − true time, at true time true_ns. The same integer arithmetic as in BPF. Before the first segment: offset_ns.
+// hidden − true time, at true time true_ns. The same function as in BPF (bpf/clock.h).
 int64_t HiddenClockError(const cw_lab_clock& clock, uint64_t true_ns);
 
 // Any thread.

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Long flows that may collide on a spine: what the slowest of them gets, against the best static assignment.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "userspace/lab/testbed.h"
+
+namespace cw::lab {
+
+struct ContentionSpec {
+  TestbedSpec testbed;
+  int flows_per_sender = 2;                       // each host of leaf 0 sends so many flows to its partner on leaf 1
+  // Each flow's bytes are what the best assignment delivers in this time, so completion times compare directly.
+  absl::Duration best_duration = absl::Seconds(20);
+  absl::Duration measure_from = absl::Seconds(2);  // goodput counts from here on
+  uint64_t seed = 1;
+};
+
+struct ContentionResult {
+  uint64_t seed = 0;
+  std::vector<int> initial_flows_per_spine;  // by kernel ECMP on native ports
+  std::vector<int> final_flows_per_spine;
+  std::vector<double> goodput_mbps;          // per flow, from measure_from to its completion
+  double goodput_min_mbps = 0;
+  double completion_s = 0;        // of the slowest flow
+  double owd_p50_us = 0, owd_p99_us = 0;  // of data packets, kernel stamps at both ends
+  double worst_link_share = 0;    // load of the fullest uplink ÷ its rate, from measure_from on
+  uint64_t moves = 0, naks = 0, icrc_errors = 0;
+  int flows_lost = 0;
+  Phase phase;
+};
+
+// The slowest flow's goodput under ⌈flows/spines⌉ flows per spine, from the link rate and the frame overhead: an upper
+// limit that no assignment can beat.
+double BestGoodputMbps(const ContentionSpec& spec);
+
+// spec.testbed.agents = false measures kernel ECMP.
+absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec);
+
+// The first seed from `from` on for which ECMP's own ports spread the flows perfectly (⌈flows/spines⌉ on each spine):
+// run without agents it measures the best static assignment. NotFound within 20,000 seeds.
+absl::StatusOr<uint64_t> FindBestSeed(const ContentionSpec& spec, uint64_t from);
+
+}  // namespace cw::lab

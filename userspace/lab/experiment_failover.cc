@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/lab/experiment_failover.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+namespace cw::lab {
+namespace {
+
+struct Cut {
+  LinkDirection link;
+  int64_t at_ns = 0;
+  int64_t repaired_ns = 0;
+};
+
+std::vector<LinkDirection> LinksOf(CutKind kind, int spine) {
+  // Host 0 is on leaf 0, the receiver on leaf 1; data that leaf 0 sent to the spine dies on its way down to leaf 1.
+  const LinkDirection data = LinkDirection::SpineToLeaf(spine, 1);
+  const LinkDirection acknowledgements = LinkDirection::SpineToLeaf(spine, 0);
+  if (kind == CutKind::kForward) return {data};
+  if (kind == CutKind::kReverse) return {acknowledgements};
+  return {data, acknowledgements};
+}
+
+// The largest gap between arrivals around the cut ends with the recovery: packets that had passed the cut still arrive
+// after it, so the first arrival after the cut says nothing. −1: nothing arrived before `until_ns`.
+double RecoveryMs(const Emulator& emulator, int flow, int64_t cut_ns, int64_t until_ns) {
+  int64_t previous_ns = cut_ns;
+  int64_t longest_ns = 0, end_ns = -1;
+  int64_t at_ns = cut_ns;
+  while (at_ns < until_ns) {
+    const ArrivalRing::After after = emulator.FirstDeliveryAfter(flow, at_ns);
+    if (!after.any_ns.has_value() || *after.any_ns >= until_ns) break;
+    if (*after.any_ns - previous_ns > longest_ns) {
+      longest_ns = *after.any_ns - previous_ns;
+      end_ns = *after.any_ns;
+    }
+    previous_ns = *after.any_ns;
+    at_ns = previous_ns + 1;
+  }
+  if (until_ns - previous_ns > longest_ns && until_ns - previous_ns > 100'000'000) return -1;
+  return end_ns < 0 ? -1 : static_cast<double>(end_ns - cut_ns) / 1e6;
+}
+
+JobSpec MeasuredJob(const FailoverSpec& spec, int receiver) {
+  JobSpec job;
+  job.name = "measured";
+  job.pairs = {{0, receiver}};
+  job.qps_per_pair = spec.flows;
+  job.message_bytes = 64 << 10;
+  job.duration = absl::Hours(1);
+  job.packet_interval = spec.packet_interval;
+  job.path_mtu = 1024;
+  job.ack_every = 4;
+  job.timeout = 14;  // 67 ms
+  job.retry_cnt = 7;
+  job.rate.reacts = false;
+  return job;
+}
+
+JobSpec BackgroundJob(const FailoverSpec& spec, int receiver, int flows) {
+  JobSpec job;
+  job.name = "background";
+  job.pairs = {{0, receiver}};
+  job.qps_per_pair = flows;
+  job.message_bytes = 1 << 20;
+  job.duration = absl::Hours(1);
+  const double line_bps = spec.testbed.fabric.link_mbps * 1e6;
+  job.rate = RateConfig::ForLine(line_bps);
+  // ECN would let the flows fill the links; the ceiling per flow sets the share that was asked for.
+  job.rate.line_bps = spec.background_share * line_bps * spec.testbed.fabric.spines / flows;
+  return job;
+}
+
+struct Bench {
+  const FailoverSpec& spec;
+  Testbed& testbed;
+  Emulator& emulator;
+  int measured_job;
+  std::mt19937_64 random;
+  std::vector<Cut> cuts;
+
+  // A spine that carries measured flows now, with those flows.
+  std::pair<int, std::vector<int>> ChooseSpine() {
+    const Snapshot snapshot = emulator.TakeSnapshot();
+    const int64_t recent_ns = MonotonicNs() - 20'000'000;
+    std::vector<std::vector<int>> on_spine(static_cast<size_t>(testbed.fabric().spec().spines));
+    for (const FlowReport& flow : snapshot.flows) {
+      if (flow.job != measured_job || flow.dead) continue;
+      const int spine = testbed.SpineOf(flow, recent_ns);
+      if (spine >= 0) on_spine[static_cast<size_t>(spine)].push_back(flow.id);
+    }
+    std::vector<int> used;
+    for (size_t s = 0; s < on_spine.size(); ++s) {
+      if (!on_spine[s].empty()) used.push_back(static_cast<int>(s));
+    }
+    if (used.empty()) return {-1, {}};
+    const int spine = used[random() % used.size()];
+    return {spine, on_spine[static_cast<size_t>(spine)]};
+  }
+
+  absl::StatusOr<CutResult> CutOnce() {
+    auto [spine, flows] = ChooseSpine();
+    if (spine < 0) return absl::InternalError("no measured flow crosses any spine");
+    CutResult result{.spine = spine};
+    int64_t cut_ns = 0;
+    for (const LinkDirection& link : LinksOf(spec.kind, spine)) {
+      absl::StatusOr<int64_t> at_ns = testbed.fabric().SetFault(link, Fault::Drop());
+      if (!at_ns.ok()) return at_ns.status();
+      if (cut_ns == 0) cut_ns = *at_ns;
+      cuts.push_back({link, *at_ns, 0});
+    }
+    result.at_s = static_cast<double>(cut_ns - testbed.origin_ns()) / 1e9;
+    absl::SleepFor(spec.hold);
+    const int64_t repaired_ns = MonotonicNs();
+    for (const LinkDirection& link : LinksOf(spec.kind, spine)) {
+      if (absl::StatusOr<int64_t> at = testbed.fabric().ClearFault(link); !at.ok()) return at.status();
+    }
+    for (Cut& cut : cuts) {
+      if (cut.repaired_ns == 0) cut.repaired_ns = repaired_ns;
+    }
+    result.affected = static_cast<int>(flows.size());
+    for (int flow : flows) {
+      const double ms = RecoveryMs(emulator, flow, cut_ns, repaired_ns);
+      if (ms < 0) {
+        ++result.not_recovered;
+      } else {
+        result.recovery_ms.push_back(ms);
+      }
+    }
+    return result;
+  }
+};
+
+// A verdict is wrong when no cut was in force, on any link of that spine, within the second before it.
+int WrongVerdicts(Testbed& testbed, const std::vector<Cut>& cuts, std::vector<Mark>& marks) {
+  int wrong = 0;
+  for (Mark& mark : testbed.Events(testbed.origin_ns(), "path")) {
+    const bool death = mark.text.find("dead") != std::string::npos;
+    const int64_t at_ns = testbed.origin_ns() + static_cast<int64_t>(mark.at_s * 1e9);
+    mark.kind = death ? "dead" : "recovered";
+    const bool explained = std::any_of(cuts.begin(), cuts.end(), [&](const Cut& cut) {
+      return at_ns >= cut.at_ns && at_ns <= cut.repaired_ns + 100'000'000;
+    });
+    if (death && !explained) {
+      ++wrong;
+      mark.text = absl::StrCat("WRONG: ", mark.text);
+    }
+    marks.push_back(mark);
+  }
+  return wrong;
+}
+
+void Summarise(const FailoverSpec& spec, Testbed& testbed, const Snapshot& snapshot, int measured_job, FailoverResult& result) {
+  for (const FlowReport& flow : snapshot.flows) {
+    if (flow.job == measured_job) {
+      ++result.flows;
+      result.stall_ms.push_back(static_cast<double>(flow.send.longest_stall.Length()) / 1e6);
+    }
+    if (flow.dead) ++result.flows_lost;
+  }
+  result.icrc_errors = snapshot.Total().icrc_errors;
+  result.data_icrc_checked = snapshot.Total().received;
+  double carried = 0;
+  for (const LinkCounters& link : testbed.fabric().Links()) {
+    if (link.link.tier == LinkDirection::Tier::kSpine && link.link.toward == LinkDirection::Toward::kUp && link.link.leaf == 0) {
+      carried += static_cast<double>(link.carried_bytes) * 8;
+    }
+  }
+  const double seconds = static_cast<double>(MonotonicNs() - testbed.origin_ns()) / 1e9;
+  result.load_share = carried / seconds / (spec.testbed.fabric.link_mbps * 1e6 * spec.testbed.fabric.spines);
+}
+
+}  // namespace
+
+double Quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(values.size())));
+  return values[rank == 0 ? 0 : rank - 1];
+}
+
+std::vector<double> FailoverResult::AllRecoveries() const {
+  std::vector<double> all;
+  for (const CutResult& cut : cuts) all.insert(all.end(), cut.recovery_ms.begin(), cut.recovery_ms.end());
+  return all;
+}
+
+int FailoverResult::NotRecovered() const {
+  int sum = 0;
+  for (const CutResult& cut : cuts) sum += cut.not_recovered;
+  return sum;
+}
+
+absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
+  absl::StatusOr<std::unique_ptr<Testbed>> testbed = Testbed::Up(spec.testbed);
+  if (!testbed.ok()) return testbed.status();
+  absl::StatusOr<std::unique_ptr<Emulator>> emulator = (*testbed)->NewEmulator(spec.seed);
+  if (!emulator.ok()) return emulator.status();
+  const int receiver = spec.testbed.fabric.hosts_per_leaf;
+  absl::StatusOr<int> measured = (*emulator)->AddJob(MeasuredJob(spec, receiver));
+  if (!measured.ok()) return measured.status();
+  if (spec.background_share > 0) {
+    absl::StatusOr<int> job = (*emulator)->AddJob(BackgroundJob(spec, receiver, 4 * spec.testbed.fabric.spines));
+    if (!job.ok()) return job.status();
+  }
+  if (absl::Status status = (*emulator)->Start(); !status.ok()) return status;
+  LoadSampler load((*testbed)->fabric(), absl::Milliseconds(20));
+  absl::SleepFor(absl::Seconds(2));  // flows are up, and spread by the agents where there are agents
+
+  FailoverResult result;
+  Bench bench{spec, **testbed, **emulator, *measured, std::mt19937_64(spec.seed), {}};
+  for (int i = 0; i < spec.cuts; ++i) {
+    absl::StatusOr<CutResult> cut = bench.CutOnce();
+    if (!cut.ok()) return cut.status();
+    result.phase.marks.push_back({cut->at_s, "fault", absl::StrFormat("spine%d drops silently, %d flows on it", cut->spine, cut->affected)});
+    result.cuts.push_back(*std::move(cut));
+    absl::SleepFor(spec.settle);
+  }
+  const Snapshot snapshot = (*emulator)->TakeSnapshot();
+  load.Stop();
+  (*emulator)->Stop();
+  Summarise(spec, **testbed, snapshot, *measured, result);
+  result.wrong_verdicts = WrongVerdicts(**testbed, bench.cuts, result.phase.marks);
+  result.phase.charts.push_back(load.LinkLoad((*testbed)->origin_ns()));
+  return result;
+}
+
+}  // namespace cw::lab

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long flows stand still when a spine silently stops forwarding, over many cuts on one testbed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "userspace/lab/testbed.h"
+
+namespace cw::lab {
+
+enum class CutKind { kForward, kReverse, kBoth };  // data direction, acknowledgement direction, both
+
+struct FailoverSpec {
+  TestbedSpec testbed;
+  int cuts = 30;
+  CutKind kind = CutKind::kForward;
+  int flows = 16;                                            // between host 0 and the first host of leaf 1
+  absl::Duration packet_interval = absl::Microseconds(500);  // of each measured flow
+  double background_share = 0;   // of every uplink's rate, filled by further flows with ECN-driven rates
+  absl::Duration hold = absl::Milliseconds(400);   // how long a cut lasts
+  absl::Duration settle = absl::Milliseconds(800); // between cuts
+  uint64_t seed = 1;
+};
+
+struct CutResult {
+  double at_s = 0;   // since the testbed's origin
+  int spine = 0;
+  int affected = 0;                  // flows on the cut path
+  std::vector<double> recovery_ms;   // per affected flow that recovered while the cut lasted: cut → next delivered packet
+  int not_recovered = 0;             // affected flows that stood still until the cut was repaired
+};
+
+struct FailoverResult {
+  std::vector<CutResult> cuts;
+  std::vector<double> stall_ms;   // longest stretch without progress, per measured flow
+  int flows = 0;
+  int flows_lost = 0;             // queue pairs whose retries ran out
+  int wrong_verdicts = 0;         // slots declared dead on links that were whole
+  uint64_t icrc_errors = 0;
+  uint64_t data_icrc_checked = 0;
+  double load_share = 0;          // of the uplinks, measured, mean
+  Phase phase;                    // for the report
+  std::vector<double> AllRecoveries() const;
+  int NotRecovered() const;
+};
+
+absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec);
+
+// q in [0, 1]; nearest rank; 0 for an empty vector.
+double Quantile(std::vector<double> values, double q);
+
+}  // namespace cw::lab

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/lab/testbed.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "userspace/config/config.h"
+#include "userspace/lab/agent_launcher.h"
+
+namespace cw::lab {
+namespace {
+
+// The lab's group secret: it guards nothing, but the agents refuse to run without one.
+constexpr char kSecret[] = "cwlab: not a secret, only this machine's lab uses it\n";
+
+absl::Status WriteSecret(const std::string& path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  const bool ok = write(fd, kSecret, sizeof(kSecret) - 1) == static_cast<ssize_t>(sizeof(kSecret) - 1);
+  close(fd);
+  return ok ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
+absl::Status WriteClock(const std::string& path, const HiddenClockSpec& clock) {
+  const nlohmann::json json = {{"offset_ns", clock.offset_ns}, {"drift_ppm", clock.drift_ppm}, {"segment_s", clock.segment_s}, {"seed", clock.seed}};
+  return WriteFile(path, json.dump());
+}
+
+config::Mode ModeOf(const std::string& name) {
+  absl::StatusOr<config::Mode> mode = config::ParseMode(name);
+  return mode.ok() ? *mode : config::Mode::kOptimize;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Testbed>> Testbed::Up(const TestbedSpec& spec) {
+  std::unique_ptr<Testbed> testbed(new Testbed(spec));
+  absl::StatusOr<std::unique_ptr<Fabric>> fabric = Fabric::Up(spec.fabric);
+  if (!fabric.ok()) return fabric.status();
+  testbed->fabric_ = std::move(*fabric);
+  if (spec.agents) {
+    if (absl::Status status = testbed->StartAgents(); !status.ok()) return status;
+    if (absl::Status status = testbed->WaitPathsUp(absl::Seconds(30)); !status.ok()) return status;
+  }
+  testbed->origin_ns_ = MonotonicNs();
+  return testbed;
+}
+
+Testbed::~Testbed() {
+  agents_.clear();
+  fabric_.reset();
+}
+
+absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
+  const AgentHost description = DescribeAgentHost(*fabric_, host);
+  config::Config config;
+  config.instance = description.instance;
+  config.run_dir = description.run_dir;
+  config.host_name = absl::StrCat("h", host);
+  config.mode = ModeOf(spec_.mode);
+  config.nics.push_back({.name = "eth0"});
+  for (int peer = 0; peer < fabric_->hosts(); ++peer) {
+    if (peer == host || (!spec_.all_hosts && fabric_->HostLeaf(peer) == fabric_->HostLeaf(host))) continue;
+    config.peers.push_back({.name = absl::StrCat("h", peer), .addresses = {fabric_->HostAddr(peer)}});
+  }
+  config.keys.secret_file = absl::StrCat(fabric_->RunDir(), "/secret");
+  config.probe.active_interval = spec_.active_interval;
+  config.probe.budget_pps = spec_.probe_budget_pps;
+  config.probe.discovery_pps = 2000;  // lab switches do not limit ICMP
+  config.probe.max_ttl = 2;           // leaf and spine: the third hop is the destination's leaf, the same for every path
+  config.steering.contention_window = absl::Milliseconds(40);  // suits links of a few 100 Mbit/s
+  config.samples.level_tx = spec_.sample_level;
+  config.samples.level_rx = spec_.sample_level;
+  config.limits = {.max_pairs = 64, .max_flows = 4096, .max_tx_flows = 2048};
+  config.log.events_file = absl::StrCat(description.run_dir, "/events.jsonl");
+  return config::ToToml(config);
+}
+
+absl::Status Testbed::StartAgents() {
+  if (absl::Status status = WriteSecret(absl::StrCat(fabric_->RunDir(), "/secret")); !status.ok()) return status;
+  for (int host = 0; host < fabric_->hosts(); ++host) {
+    const AgentHost description = DescribeAgentHost(*fabric_, host);
+    if (static_cast<size_t>(host) < spec_.clocks.size()) {
+      absl::Status status = WriteClock(absl::StrCat(description.run_dir, "/hidden_clock.json"), spec_.clocks[static_cast<size_t>(host)]);
+      if (!status.ok()) return status;
+    }
+    agents_.push_back(std::make_unique<api::Client>(description.socket));
+    agent_pids_.push_back(0);
+    if (absl::Status status = StartAgent(host); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Testbed::StartAgent(int host) {
+  absl::StatusOr<std::string> config = AgentConfig(host);
+  if (!config.ok()) return config.status();
+  AgentLauncher launcher{.binary = spec_.agent_binary, .config = [&](const AgentHost&) { return *config; }, .ready_within = absl::Seconds(20)};
+  absl::StatusOr<pid_t> pid = launcher.Start(*fabric_, host);
+  if (!pid.ok()) return pid.status();
+  agent_pids_[static_cast<size_t>(host)] = *pid;
+  return absl::OkStatus();
+}
+
+absl::Status Testbed::WaitPathsUp(absl::Duration limit) {
+  const absl::Time deadline = absl::Now() + limit;
+  for (size_t host = 0; host < agents_.size(); ++host) {
+    while (true) {
+      absl::StatusOr<api::v1::PathsReply> reply = agents_[host]->Paths({});
+      if (!reply.ok()) return reply.status();
+      std::string missing;
+      for (const auto& pair : reply->pairs()) {
+        if (pair.table() != "valid") missing = absl::StrCat("paths to ", pair.peer(), " are ", pair.table());
+        for (const auto& path : pair.paths()) {
+          if (path.state() != api::v1::PATH_STATE_UP) missing = absl::StrCat("path ", path.slot(), " to ", pair.peer(), " is not up");
+        }
+      }
+      if (reply->pairs().empty()) missing = "no pairs";
+      if (missing.empty()) break;
+      if (absl::Now() > deadline) return absl::DeadlineExceededError(absl::StrCat("agent of h", host, ": ", missing));
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Emulator>> Testbed::NewEmulator(uint64_t seed, uint32_t stamp_every) {
+  EmulatorConfig config;
+  config.seed = seed;
+  config.stamp_every = stamp_every;
+  config.realtime = true;
+  for (int host = 0; host < fabric_->hosts(); ++host) {
+    const AgentHost description = DescribeAgentHost(*fabric_, host);
+    config.hosts.push_back({.name = absl::StrCat("h", host),
+                            .netns_path = fabric_->HostNetns(host),
+                            .address = fabric_->HostAddr(host),
+                            .agent_socket = spec_.agents ? description.run_dir + "/inproc.sock" : ""});
+  }
+  return Emulator::Create(config);
+}
+
+int Testbed::SpineOf(const FlowReport& flow, int64_t newer_than_ns) const {
+  absl::StatusOr<std::vector<FlowCounters>> flows = fabric_->Flows();
+  if (!flows.ok()) return -1;
+  int spine = -1;
+  int64_t newest_ns = newer_than_ns;
+  for (const FlowCounters& seen : *flows) {
+    if (seen.probe || seen.link.tier != LinkDirection::Tier::kSpine || seen.link.toward != LinkDirection::Toward::kUp) continue;
+    if (seen.dest_qpn != flow.destination_qpn || seen.source != fabric_->HostAddr(flow.source) ||
+        seen.destination != fabric_->HostAddr(flow.destination)) {
+      continue;
+    }
+    if (seen.last_ns > newest_ns) {
+      newest_ns = seen.last_ns;
+      spine = seen.link.spine;
+    }
+  }
+  return spine;
+}
+
+std::vector<Mark> Testbed::Events(int64_t origin_ns, const std::string& type) {
+  // Events carry wall-clock time; the charts use CLOCK_MONOTONIC.
+  const int64_t wall_minus_monotonic_ns = absl::GetCurrentTimeNanos() - MonotonicNs();
+  std::vector<Mark> marks;
+  for (size_t host = 0; host < agents_.size(); ++host) {
+    api::v1::EventsRequest request;
+    request.set_type(type);
+    (void)agents_[host]->Events(request, [&](const api::v1::Event& event) {
+      const int64_t at_ns = event.time_unix_ns() - wall_minus_monotonic_ns;
+      if (at_ns >= origin_ns) {
+        marks.push_back({static_cast<double>(at_ns - origin_ns) / 1e9, event.type(), absl::StrCat("h", host, ": ", event.text())});
+      }
+      return true;
+    });
+  }
+  std::sort(marks.begin(), marks.end(), [](const Mark& a, const Mark& b) { return a.at_s < b.at_s; });
+  return marks;
+}
+
+uint64_t Testbed::CounterSum(const std::string& name) {
+  uint64_t sum = 0;
+  for (const auto& agent : agents_) {
+    absl::StatusOr<api::v1::CountersReply> reply = agent->Counters();
+    if (!reply.ok()) continue;
+    for (const auto& counter : reply->counters()) {
+      if (counter.name() == name) sum += counter.value();
+    }
+  }
+  return sum;
+}
+
+LoadSampler::LoadSampler(const Fabric& fabric, absl::Duration period) : fabric_(fabric) {
+  for (const LinkDirection& link : fabric.LinkDirections()) {
+    if (link.tier == LinkDirection::Tier::kSpine) links_.push_back(link);
+  }
+  thread_ = std::thread([this, period] {
+    while (!stop_.load()) {
+      Sample sample{MonotonicNs(), {}};
+      for (const LinkCounters& counters : fabric_.Links()) {
+        if (counters.link.tier == LinkDirection::Tier::kSpine) sample.bytes.push_back(counters.carried_bytes);
+      }
+      samples_.push_back(std::move(sample));
+      absl::SleepFor(period);
+    }
+  });
+}
+
+LoadSampler::~LoadSampler() { Stop(); }
+
+void LoadSampler::Stop() {
+  stop_.store(true);
+  if (thread_.joinable()) thread_.join();
+}
+
+Chart LoadSampler::LinkLoad(int64_t origin_ns) const {
+  Chart chart{.title = "Load per leaf-spine link", .unit = "Mbit/s", .series = {}};
+  for (size_t link = 0; link < links_.size(); ++link) {
+    Series series{.name = links_[link].Name(), .at_s = {}, .values = {}};
+    double peak = 0;
+    for (size_t i = 1; i < samples_.size(); ++i) {
+      const double seconds = static_cast<double>(samples_[i].at_ns - samples_[i - 1].at_ns) / 1e9;
+      const double mbps = static_cast<double>(samples_[i].bytes[link] - samples_[i - 1].bytes[link]) * 8e-6 / seconds;
+      series.at_s.push_back(static_cast<double>(samples_[i].at_ns - origin_ns) / 1e9);
+      series.values.push_back(mbps);
+      peak = std::max(peak, mbps);
+    }
+    const double rate_mbps = fabric_.spec().link_mbps;
+    if (peak > 0.05 * rate_mbps || peak > 20) chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+DelaySampler::DelaySampler(Testbed& testbed, int host, absl::Duration period) {
+  thread_ = std::thread([this, &testbed, host, period] {
+    // A client of its own: the testbed's belong to its thread.
+    api::Client client(DescribeAgentHost(testbed.fabric(), host).socket);
+    std::map<std::string, size_t> index;
+    while (!stop_.load()) {
+      absl::StatusOr<api::v1::PathsReply> reply = client.Paths({});
+      const int64_t at_ns = MonotonicNs();
+      for (int p = 0; reply.ok() && p < reply->pairs_size(); ++p) {
+        const auto& pair = reply->pairs(p);
+        for (const auto& path : pair.paths()) {
+          if (path.windows().empty() || path.windows(0).forward().samples() == 0) continue;
+          const std::string name = absl::StrFormat("h%d to %s path %d", host, pair.peer(), path.slot());
+          auto [it, added] = index.try_emplace(name, lines_.size());
+          if (added) lines_.push_back({name, {}, {}});
+          lines_[it->second].at_ns.push_back(at_ns);
+          lines_[it->second].p50_us.push_back(std::max(path.windows(0).forward().p50_ns(), 0.0) / 1e3);
+        }
+      }
+      absl::SleepFor(period);
+    }
+  });
+}
+
+DelaySampler::~DelaySampler() { Stop(); }
+
+void DelaySampler::Stop() {
+  stop_.store(true);
+  if (thread_.joinable()) thread_.join();
+}
+
+Chart DelaySampler::PathDelay(int64_t origin_ns) const {
+  Chart chart{.title = "One-way delay per path, median of the last second", .unit = "us", .series = {}};
+  for (const Line& line : lines_) {
+    Series series{.name = line.name, .at_s = {}, .values = line.p50_us};
+    for (int64_t at_ns : line.at_ns) series.at_s.push_back(static_cast<double>(at_ns - origin_ns) / 1e9);
+    chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+}  // namespace cw::lab

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A whole lab for an experiment: the fabric, an agent per host (or none: plain ECMP), and the means to drive traffic and
+// to look at what happened from all sides at once. Everything goes down with the object.
+//
+// Thread rule: one thread, besides the sampler's own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "userspace/api/client.h"
+#include "userspace/lab/emulator.h"
+#include "userspace/lab/fabric.h"
+#include "userspace/lab/hidden_clock.h"
+#include "userspace/lab/report.h"
+
+namespace cw::lab {
+
+struct TestbedSpec {
+  FabricSpec fabric;
+  bool agents = true;
+  std::string mode = "optimize";         // observe, protect or optimize
+  absl::Duration active_interval = absl::Milliseconds(1);
+  int64_t probe_budget_pps = 8000;       // per host
+  int sample_level = 4;                  // 1 packet in 2^level
+  bool all_hosts = false;                // false: peers are the hosts behind other leaves, the only ones with several paths
+  std::vector<HiddenClockSpec> clocks;   // by host; empty: true clocks
+  std::string agent_binary = "cwlab-agentd";
+};
+
+class Testbed {
+ public:
+  // Returns when every agent knows its paths and each of them answers.
+  static absl::StatusOr<std::unique_ptr<Testbed>> Up(const TestbedSpec& spec);
+  ~Testbed();
+
+  Fabric& fabric() { return *fabric_; }
+  const TestbedSpec& spec() const { return spec_; }
+  int64_t origin_ns() const { return origin_ns_; }  // CLOCK_MONOTONIC when Up returned
+  api::Client& agent(int host) { return *agents_.at(static_cast<size_t>(host)); }
+  pid_t agent_pid(int host) const { return agent_pids_.at(static_cast<size_t>(host)); }
+  // Starts a host's agent again after it was ended.
+  absl::Status StartAgent(int host);
+
+  // An emulator whose queue pairs announce themselves to the agents. `seed` decides QPNs and so the ports hashed.
+  absl::StatusOr<std::unique_ptr<Emulator>> NewEmulator(uint64_t seed, uint32_t stamp_every = 0);
+
+  // All paths of all pairs are up, in the eyes of every agent.
+  absl::Status WaitPathsUp(absl::Duration limit);
+
+  // The leaf–spine link that a flow's data crossed last (`newer_than`: CLOCK_MONOTONIC ns); −1: none since.
+  int SpineOf(const FlowReport& flow, int64_t newer_than_ns) const;
+
+  // Agents' events since origin as marks, at_s counted from `origin_ns`.
+  std::vector<Mark> Events(int64_t origin_ns, const std::string& type);
+
+  // Sum over the agents of one of their counters (cwctl counters).
+  uint64_t CounterSum(const std::string& name);
+
+ private:
+  explicit Testbed(const TestbedSpec& spec) : spec_(spec) {}
+  absl::Status StartAgents();
+  absl::StatusOr<std::string> AgentConfig(int host) const;
+
+  TestbedSpec spec_;
+  std::unique_ptr<Fabric> fabric_;
+  std::vector<std::unique_ptr<api::Client>> agents_;
+  std::vector<pid_t> agent_pids_;
+  int64_t origin_ns_ = 0;
+};
+
+// Reads the switches' counters on a thread of its own: load per leaf–spine link over time.
+class LoadSampler {
+ public:
+  LoadSampler(const Fabric& fabric, absl::Duration period);
+  ~LoadSampler();
+  void Stop();
+  // Mbit/s carried per leaf–spine link with traffic above 1 % of its rate; seconds since `origin_ns`.
+  Chart LinkLoad(int64_t origin_ns) const;
+
+ private:
+  struct Sample {
+    int64_t at_ns;
+    std::vector<uint64_t> bytes;  // per link
+  };
+  const Fabric& fabric_;
+  std::vector<LinkDirection> links_;
+  std::vector<Sample> samples_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+// One-way delay per path of one pair over time, as the agent of `host` measures it (1 s windows).
+class DelaySampler {
+ public:
+  DelaySampler(Testbed& testbed, int host, absl::Duration period);
+  ~DelaySampler();
+  void Stop();
+  Chart PathDelay(int64_t origin_ns) const;  // p50 of the forward direction, us
+
+ private:
+  struct Line {
+    std::string name;
+    std::vector<int64_t> at_ns;
+    std::vector<double> p50_us;
+  };
+  std::vector<Line> lines_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace cw::lab
