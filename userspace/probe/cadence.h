@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// When each pair's next round of probes is due. A pair that carries data, or has a slot in doubt, is probed at the
+// active interval, another at the idle one. A budget of probes per second for the host stretches the intervals: active
+// pairs share theirs with equal intervals, idle pairs keep a small part. Rounds that were missed are skipped, never
+// caught up: a burst of late probes would look like a burst of losses.
+// Pure: time comes in. Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace cw::probe {
+
+struct CadenceOptions {
+  int64_t active_interval_ns = 1'000'000;
+  int64_t idle_interval_ns = 100'000'000;
+  double budget_pps = 10'000;  // probes per second of the host, over all pairs and slots
+  double idle_share = 0.2;     // of the budget, when it does not do for all
+};
+
+class Cadence {
+ public:
+  explicit Cadence(const CadenceOptions& options);
+
+  // probes: per round; 0 silences the pair. A new pair's first round is due within one interval.
+  void SetPair(uint32_t pair, uint32_t probes, int64_t now_ns);
+  void SetActive(uint32_t pair, bool active, int64_t now_ns);
+  bool IsActive(uint32_t pair) const;
+
+  // Pairs with a round due, each then advanced behind now. Cleared first.
+  void TakeDue(int64_t now_ns, std::vector<uint32_t>* due);
+  // Time of the next tick with a due round: a multiple of the active interval. INT64_MAX: no pair.
+  int64_t NextWakeNs() const;
+  // The pair's interval at present, stretched by the budget.
+  int64_t IntervalNs(uint32_t pair) const;
+  uint64_t skipped_rounds() const { return skipped_; }
+
+ private:
+  struct Pair {
+    int64_t due_ns = INT64_MAX;
+    uint32_t probes = 0;
+    bool active = false;
+  };
+
+  void Share();
+  int64_t NextTick(int64_t now_ns) const;
+  void Schedule(uint32_t index, int64_t now_ns);
+
+  CadenceOptions options_;
+  std::vector<Pair> pairs_;  // by pair index
+  int64_t active_ns_;
+  int64_t idle_ns_;
+  uint64_t active_probes_ = 0;
+  uint64_t idle_probes_ = 0;
+  uint64_t skipped_ = 0;
+};
+
+}  // namespace cw::probe

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/probe/discovery.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace cw::probe {
+namespace {
+
+constexpr int kTracesForDepth = 3;  // finished traces before silence at a TTL counts as the end of the path
+// Ports whose hops end where others go on are most likely all on one path that is cut behind that hop.
+constexpr int kMaxCutPaths = 2;
+
+}  // namespace
+
+Discovery::Discovery(const DiscoveryOptions& options, const std::vector<uint16_t>& preferred)
+    : options_(options), random_(options.seed), preferred_(preferred) {
+  Restart();
+}
+
+void Discovery::Restart() {
+  building_ = true;
+  candidates_.clear();
+  active_.clear();
+  results_.clear();
+  verify_at_.clear();
+  depth_ = 0;
+  finished_ = 0;
+}
+
+void Discovery::Rebuild() {
+  table_.valid = false;
+  Restart();
+}
+
+void Discovery::TracePort(uint16_t port) {
+  demanded_.insert(port);
+  if (const auto it = results_.find(port); it != results_.end()) {
+    events_.push_back({DiscoveryEvent::Kind::kTraced, port, {}, it->second});
+  }
+}
+
+void Discovery::ForgetPort(uint16_t port) { demanded_.erase(port); }
+
+bool Discovery::NothingAnswers() const { return depth_ == 0 && finished_ >= kTracesForDepth; }
+
+int Discovery::LastTtl() const {
+  const int max_ttl = std::clamp(options_.max_ttl, 1, kMaxTraceTtl);
+  return finished_ < kTracesForDepth || depth_ == 0 ? max_ttl : depth_;
+}
+
+// Adopted ports are one per path, so they say nothing about the paths that are not among them: only drawn ports count.
+bool Discovery::WantMoreCandidates() const {
+  if (!building_ || NothingAnswers()) return false;
+  const std::map<uint16_t, Hops> certain = CertainHops(results_);
+  std::set<Hops> distinct;
+  for (const auto& [port, hops] : certain) distinct.insert(hops);
+  const size_t fixed = std::min(preferred_.size(), candidates_.size());
+  const auto drawn = static_cast<int>(candidates_.size() - fixed);
+  if (drawn >= options_.max_candidates || candidates_.size() >= options_.port_count) return false;
+  const auto seen = std::count_if(candidates_.begin() + static_cast<ptrdiff_t>(fixed), candidates_.end(),
+                                  [&](uint16_t p) { return certain.contains(p); });
+  if (distinct.empty()) return true;
+  const auto paths = static_cast<double>(distinct.size());
+  const double missed = (paths + 1) * std::pow(paths / (paths + 1), static_cast<double>(seen));
+  return missed >= options_.miss_probability;
+}
+
+std::optional<uint16_t> Discovery::NextCandidate() {
+  if (candidates_.size() < preferred_.size()) {
+    candidates_.push_back(preferred_[candidates_.size()]);
+    return candidates_.back();
+  }
+  if (!WantMoreCandidates()) return std::nullopt;
+  for (;;) {
+    const auto port = static_cast<uint16_t>(options_.first_port + random_() % options_.port_count);
+    if (std::find(candidates_.begin(), candidates_.end(), port) != candidates_.end()) continue;
+    candidates_.push_back(port);
+    return port;
+  }
+}
+
+void Discovery::StartTraces(int64_t now_ns) {
+  const auto room = [this] { return static_cast<int>(active_.size()) < options_.window; };
+  for (uint16_t port : demanded_) {
+    if (!room()) return;
+    if (!results_.contains(port) && !active_.contains(port)) active_[port].purpose = Purpose::kDemand;
+  }
+  while (building_ && room()) {
+    const std::optional<uint16_t> port = NextCandidate();
+    if (!port.has_value()) break;
+    if (!results_.contains(*port) && !active_.contains(*port)) active_[*port].purpose = Purpose::kCandidate;
+  }
+  if (building_) return;
+  for (auto& [port, at_ns] : verify_at_) {
+    if (!room()) return;
+    if (at_ns > now_ns || active_.contains(port)) continue;
+    active_[port].purpose = Purpose::kVerify;
+    at_ns = now_ns + options_.verify_interval_ns;
+  }
+}
+
+void Discovery::Expire(int64_t now_ns) {
+  for (auto& [port, trace] : active_) {
+    for (Attempt& a : trace.hop) {
+      if (a.done || a.ip_id == 0 || a.deadline_ns > now_ns) continue;
+      a.ip_id = 0;
+      if (a.tries >= options_.tries) a.done = true;
+    }
+  }
+}
+
+uint16_t Discovery::NextIpId(int ttl) {
+  next_nonce_ = (next_nonce_ + 1) & 0xfff;
+  return static_cast<uint16_t>(0x8000 | next_nonce_ << 3 | ttl);
+}
+
+std::vector<TraceProbe> Discovery::Poll(int64_t now_ns, const std::function<bool(int ttl)>& grant) {
+  Expire(now_ns);
+  FinishTraces(now_ns);
+  StartTraces(now_ns);
+  std::vector<TraceProbe> out;
+  std::array<bool, kMaxTraceTtl> refused{};
+  for (auto& [port, trace] : active_) {
+    for (int ttl = 1; ttl <= LastTtl(); ++ttl) {
+      Attempt& a = trace.hop[ttl - 1];
+      if (a.done || a.ip_id != 0 || refused[ttl - 1]) continue;
+      if (!grant(ttl)) {
+        refused[ttl - 1] = true;
+        continue;
+      }
+      a.ip_id = NextIpId(ttl);
+      a.deadline_ns = now_ns + options_.timeout_ns;
+      ++a.tries;
+      out.push_back({port, static_cast<uint8_t>(ttl), a.ip_id});
+    }
+  }
+  return out;
+}
+
+void Discovery::OnAnswer(uint16_t port, uint16_t ip_id, const Addr& router, int64_t now_ns) {
+  const int ttl = ip_id & 7;
+  const auto it = active_.find(port);
+  if (it == active_.end() || ttl == 0 || router.is_zero()) return;
+  Attempt& a = it->second.hop[ttl - 1];
+  if (a.done || a.ip_id != ip_id) return;
+  a.done = true;
+  a.router = router;
+  depth_ = std::max(depth_, ttl);
+  FinishTraces(now_ns);
+}
+
+// A finished trace may end others (the depth becomes known) or all of them (a hop differs): start again after each.
+void Discovery::FinishTraces(int64_t now_ns) {
+  for (auto it = active_.begin(); it != active_.end();) {
+    const auto& hop = it->second.hop;
+    if (!std::all_of(hop.begin(), hop.begin() + LastTtl(), [](const Attempt& a) { return a.done; })) {
+      ++it;
+      continue;
+    }
+    const uint16_t port = it->first;
+    const Trace trace = it->second;
+    active_.erase(it);
+    Finish(port, trace, now_ns);
+    it = active_.begin();
+  }
+  const bool candidates_left =
+      candidates_.size() < preferred_.size() ||
+      std::any_of(candidates_.begin(), candidates_.end(), [this](uint16_t p) { return active_.contains(p); });
+  if (building_ && !candidates_.empty() && (NothingAnswers() || !candidates_left) && !WantMoreCandidates()) {
+    building_ = false;
+    BuildTable(now_ns);
+    if (NothingAnswers()) active_.clear();
+    ScheduleVerify(now_ns);
+  }
+}
+
+void Discovery::Finish(uint16_t port, const Trace& trace, int64_t now_ns) {
+  Hops hops;
+  for (const Attempt& a : trace.hop) hops.push_back(a.router);
+  hops = TrimSilence(std::move(hops));
+  ++finished_;
+  if (trace.purpose == Purpose::kVerify) {
+    FinishVerify(port, hops, now_ns);
+  } else {
+    results_[port] = hops;
+    if (!building_) BuildTable(now_ns);
+  }
+  if (demanded_.contains(port)) events_.push_back({DiscoveryEvent::Kind::kTraced, port, {}, hops});
+}
+
+void Discovery::FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns) {
+  const auto path =
+      std::find_if(table_.paths.begin(), table_.paths.end(), [&](const Path& p) { return p.port == port; });
+  if (path == table_.paths.end()) return;
+  if (Conflict(path->hops, hops)) {
+    events_.push_back({DiscoveryEvent::Kind::kInvalid, port, path->hops, hops});
+    Rebuild();
+  } else if (path->known) {
+    if (hops == path->hops)
+      path->verified_ns = now_ns;  // less than before: its age grows, nothing is known to be wrong
+  } else if (path->hops.empty() && !hops.empty()) {
+    Restart();  // switches that were silent answer now; the table as it is stays usable until then
+  } else if (!HasGap(hops)) {
+    results_[port] = hops;
+    BuildTable(now_ns);
+  }
+}
+
+std::vector<uint16_t> Discovery::PortsByPreference() const {
+  std::vector<uint16_t> order;
+  std::set<uint16_t> seen;
+  const auto add = [&](uint16_t port) {
+    if (seen.insert(port).second) order.push_back(port);
+  };
+  for (const Path& p : table_.paths) add(p.port);
+  for (uint16_t port : preferred_) add(port);
+  for (uint16_t port : candidates_) add(port);
+  for (const auto& [port, hops] : results_) add(port);
+  return order;
+}
+
+void Discovery::BuildTable(int64_t now_ns) {
+  const std::map<uint16_t, Hops> certain = CertainHops(results_);
+  PathTable next;
+  std::vector<Path> unknown;
+  std::map<Hops, uint16_t> port_of;
+  int cut = 0;
+  for (uint16_t port : PortsByPreference()) {
+    const auto result = results_.find(port);
+    if (result == results_.end()) continue;
+    if (const auto it = certain.find(port); it == certain.end()) {
+      const bool chosen = std::find(candidates_.begin(), candidates_.end(), port) != candidates_.end();
+      const bool usable = chosen && (HasGap(result->second) || ++cut <= kMaxCutPaths);
+      if (usable) unknown.push_back({port, result->second, false, now_ns});
+    } else if (port_of.contains(it->second)) {
+      continue;
+    } else if (static_cast<int>(port_of.size()) < options_.max_paths) {
+      port_of.emplace(it->second, port);
+      next.paths.push_back({port, it->second, true, now_ns});
+    } else {
+      next.truncated = true;
+    }
+  }
+  const auto room = static_cast<size_t>(options_.max_paths) - next.paths.size();
+  unknown.resize(std::min({unknown.size(), room, static_cast<size_t>(options_.max_unknown)}));
+  next.paths.insert(next.paths.end(), unknown.begin(), unknown.end());
+  if (NothingAnswers()) DrawUnknownPaths(&next);
+
+  fold_.clear();
+  for (const auto& [port, hops] : certain) {
+    if (const auto it = port_of.find(hops); it != port_of.end()) fold_[port] = it->second;
+  }
+  const auto same = [](const Path& a, const Path& b) { return a.port == b.port && a.hops == b.hops; };
+  const bool changed = !table_.valid || !std::equal(next.paths.begin(), next.paths.end(), table_.paths.begin(),
+                                                    table_.paths.end(), same);
+  if (!changed) return;
+  for (Path& p : next.paths) {  // what was not traced in this build keeps its age
+    const auto before =
+        std::find_if(table_.paths.begin(), table_.paths.end(), [&](const Path& b) { return same(p, b); });
+    if (table_.valid && before != table_.paths.end()) p.verified_ns = before->verified_ns;
+  }
+  next.valid = true;
+  next.generation = table_.generation + 1;
+  table_ = std::move(next);
+  preferred_.clear();
+  for (const Path& p : table_.paths) {
+    preferred_.push_back(p.port);
+    verify_at_.try_emplace(p.port, now_ns + options_.verify_interval_ns);
+  }
+  std::erase_if(verify_at_, [this](const auto& v) {
+    return std::find(preferred_.begin(), preferred_.end(), v.first) == preferred_.end();
+  });
+  events_.push_back({DiscoveryEvent::Kind::kTable, 0, {}, {}});
+}
+
+// No switch answers, so nothing can be learned from more traces: as many ports as unknown paths are allowed.
+void Discovery::DrawUnknownPaths(PathTable* table) {
+  const auto want = static_cast<size_t>(std::min(options_.max_unknown, options_.max_paths));
+  const int64_t now_ns = table->paths.empty() ? 0 : table->paths[0].verified_ns;
+  for (size_t i = 0; table->paths.size() < want && candidates_.size() < options_.port_count; ++i) {
+    if (i == candidates_.size()) {
+      const auto port = static_cast<uint16_t>(options_.first_port + random_() % options_.port_count);
+      if (std::find(candidates_.begin(), candidates_.end(), port) != candidates_.end()) {
+        --i;
+        continue;
+      }
+      candidates_.push_back(port);
+    }
+    const uint16_t port = candidates_[i];
+    const bool there =
+        std::any_of(table->paths.begin(), table->paths.end(), [&](const Path& p) { return p.port == port; });
+    if (!there) table->paths.push_back({port, {}, false, now_ns});
+  }
+}
+
+// Spread over the interval, so that verification never needs the whole budget at once.
+void Discovery::ScheduleVerify(int64_t now_ns) {
+  verify_at_.clear();
+  const auto n = static_cast<int64_t>(table_.paths.size());
+  for (int64_t i = 0; i < n; ++i) {
+    verify_at_[table_.paths[i].port] = now_ns + options_.verify_interval_ns * (i + 1) / n;
+  }
+}
+
+int64_t Discovery::NextDeadlineNs() const {
+  if (building_ && active_.empty()) return 0;
+  int64_t next = INT64_MAX;
+  for (const auto& [port, trace] : active_) {
+    for (int ttl = 1; ttl <= LastTtl(); ++ttl) {
+      const Attempt& a = trace.hop[ttl - 1];
+      if (!a.done) next = std::min(next, a.ip_id == 0 ? 0 : a.deadline_ns);
+    }
+  }
+  for (const auto& [port, at_ns] : verify_at_) next = std::min(next, at_ns);
+  for (uint16_t port : demanded_) {
+    if (!results_.contains(port) && !active_.contains(port)) next = 0;
+  }
+  return next;
+}
+
+std::vector<DiscoveryEvent> Discovery::TakeEvents() { return std::exchange(events_, {}); }
+
+std::optional<uint16_t> Discovery::Fold(uint16_t port) const {
+  const auto it = fold_.find(port);
+  if (it == fold_.end()) return std::nullopt;
+  return it->second;
+}
+
+const Hops* Discovery::HopsOf(uint16_t port) const {
+  const auto it = results_.find(port);
+  return it == results_.end() ? nullptr : &it->second;
+}
+
+}  // namespace cw::probe

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which UDP source ports take which path: the state of path discovery for one pair of NICs. Each candidate port is
+// traced with small TTLs, ports with the same hops are one path, and each path's port is traced again from time to
+// time; one hop that differs makes the whole table invalid, and it is built anew.
+// The number of ports follows the answers: with k paths seen, go on until a further path as likely as the others would
+// have been missed with less than 1 % (union bound of the coupon collector's problem). Where switches do not answer,
+// hops are unknown and every port counts as a path of its own. (Where a host's own leaf is the only switch that
+// answers, the pair looks as if it had a single path.) Pure: no sockets, time comes in. Thread rule: one thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "userspace/model/addr.h"
+#include "userspace/probe/hops.h"
+
+namespace cw::probe {
+
+inline constexpr int kMaxTraceTtl = 7;  // the IP id has three bits for it
+
+struct DiscoveryOptions {
+  int max_ttl = 4;          // 1–7: hops that may differ lie within it
+  int max_candidates = 51;  // ports traced to build a table
+  int max_paths = 12;
+  int max_unknown = 8;  // paths whose hops are not (all) known
+  int tries = 3;        // per TTL
+  int window = 8;       // ports under way at once
+  int64_t timeout_ns = 500'000'000;
+  int64_t verify_interval_ns = 30'000'000'000;
+  double miss_probability = 0.01;
+  uint16_t first_port = 49152;  // candidates are drawn from the ephemeral ports of RFC 6335
+  uint16_t port_count = 16384;
+  uint64_t seed = 1;
+};
+
+struct Path {
+  uint16_t port = 0;
+  Hops hops;
+  bool known = false;       // no hop is missing in between
+  int64_t verified_ns = 0;  // when the hops were last seen to be these
+};
+
+struct PathTable {
+  bool valid = false;       // built, and no hop has differed since
+  bool truncated = false;   // there are more paths than max_paths
+  uint64_t generation = 0;  // of the build
+  std::vector<Path> paths;
+};
+
+// A trace packet that should go out.
+struct TraceProbe {
+  uint16_t port = 0;
+  uint8_t ttl = 0;
+  uint16_t ip_id = 0;  // names the attempt and the TTL; the ICMP answer quotes it
+};
+
+struct DiscoveryEvent {
+  enum class Kind {
+    kTable,    // a table was built or its paths changed
+    kInvalid,  // port's hops differ from before: freeze moves, a new table is on its way
+    kTraced,   // a port traced on demand: Fold() knows it now
+  };
+  Kind kind = Kind::kTable;
+  uint16_t port = 0;
+  Hops before;  // kInvalid
+  Hops after;   // kInvalid, kTraced
+};
+
+class Discovery {
+ public:
+  // preferred: ports to try first and to keep as a path's port, such as those of adopted slots.
+  Discovery(const DiscoveryOptions& options, const std::vector<uint16_t>& preferred);
+
+  void Rebuild();  // from the start; the table is invalid until it is done
+  void TracePort(
+      uint16_t port);  // on demand, and again in each later build; a port already traced gives its event at once
+  void ForgetPort(uint16_t port);  // no longer asked for
+
+  // Packets to send now. grant(ttl) takes one packet from the budget of the switches at that distance, or refuses.
+  std::vector<TraceProbe> Poll(int64_t now_ns, const std::function<bool(int ttl)>& grant);
+  // An ICMP time-exceeded message that quotes this port and IP id.
+  void OnAnswer(uint16_t port, uint16_t ip_id, const Addr& router, int64_t now_ns);
+  // When Poll has something to do; now or earlier: at once, as far as the budget goes.
+  int64_t NextDeadlineNs() const;
+
+  std::vector<DiscoveryEvent> TakeEvents();
+  const PathTable& table() const { return table_; }
+  // The port of the path that a traced port takes; nullopt: not traced, hops unknown, or not in the table.
+  std::optional<uint16_t> Fold(uint16_t port) const;
+  const Hops* HopsOf(uint16_t port) const;  // nullptr: not traced
+  int ports_traced() const { return static_cast<int>(results_.size()); }
+
+ private:
+  enum class Purpose { kCandidate, kVerify, kDemand };
+  struct Attempt {
+    bool done = false;
+    int tries = 0;
+    uint16_t ip_id = 0;  // 0: none under way
+    int64_t deadline_ns = 0;
+    Addr router;
+  };
+  struct Trace {
+    Purpose purpose = Purpose::kCandidate;
+    std::array<Attempt, kMaxTraceTtl> hop;
+  };
+
+  void Restart();
+  bool WantMoreCandidates() const;
+  std::optional<uint16_t> NextCandidate();
+  void StartTraces(int64_t now_ns);
+  void Expire(int64_t now_ns);
+  void FinishTraces(int64_t now_ns);
+  void Finish(uint16_t port, const Trace& trace, int64_t now_ns);
+  void FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns);
+  void BuildTable(int64_t now_ns);
+  void DrawUnknownPaths(PathTable* table);
+  void ScheduleVerify(int64_t now_ns);
+  std::vector<uint16_t> PortsByPreference() const;
+  bool NothingAnswers() const;
+  int LastTtl() const;  // TTLs beyond it are not worth a packet
+  uint16_t NextIpId(int ttl);
+
+  const DiscoveryOptions options_;
+  std::mt19937_64 random_;
+  std::vector<uint16_t> preferred_;
+  bool building_ = true;
+  std::vector<uint16_t> candidates_;  // drawn so far in this build, in order; first the preferred ones
+  std::map<uint16_t, Trace> active_;
+  std::set<uint16_t> demanded_;            // native ports: traced in each build
+  std::map<uint16_t, Hops> results_;       // of this build
+  std::map<uint16_t, uint16_t> fold_;      // traced port → port of its path
+  std::map<uint16_t, int64_t> verify_at_;  // port of a path → when to trace it again
+  int depth_ = 0;                          // largest TTL that was answered in this build
+  int finished_ = 0;                       // traces finished in this build
+  uint16_t next_nonce_ = 0;
+  PathTable table_;
+  std::vector<DiscoveryEvent> events_;
+};
+
+}  // namespace cw::probe

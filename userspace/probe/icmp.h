@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ICMP time-exceeded messages (RFC 792) that answer trace packets.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "userspace/model/addr.h"
+
+namespace cw::probe {
+
+struct TraceAnswer {
+  Addr router;
+  Addr local;          // quoted source
+  Addr remote;         // quoted destination
+  uint16_t port = 0;   // quoted UDP source port
+  uint16_t ip_id = 0;  // quoted
+};
+
+// packet: from the IPv4 header on, as a raw socket gives it. nullopt: anything but time exceeded in transit for UDP to
+// port 4791. Pure.
+std::optional<TraceAnswer> ParseTimeExceeded(absl::Span<const uint8_t> packet);
+
+// Thread rule: one thread. Non-blocking.
+class IcmpSocket {
+ public:
+  // In the calling thread's network namespace; needs CAP_NET_RAW.
+  static absl::StatusOr<std::unique_ptr<IcmpSocket>> Open();
+  ~IcmpSocket();
+  IcmpSocket(const IcmpSocket&) = delete;
+  IcmpSocket& operator=(const IcmpSocket&) = delete;
+
+  int fd() const { return fd_; }  // to poll for input
+  // At most `limit` messages, so that a flood of ICMP cannot hold up the caller's loop.
+  void Read(int limit, const std::function<void(const TraceAnswer&)>& answer);
+
+ private:
+  explicit IcmpSocket(int fd) : fd_(fd) {}
+  const int fd_;
+};
+
+}  // namespace cw::probe

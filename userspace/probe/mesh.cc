@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/probe/mesh.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+
+namespace cw::probe {
+namespace {
+
+bool SameKey(const cw_pair_key& k, const PairKey& key) {
+  return std::equal(key.local.bytes.begin(), key.local.bytes.end(), k.local) &&
+         std::equal(key.remote.bytes.begin(), key.remote.bytes.end(), k.remote);
+}
+
+absl::Status CheckSpecs(const std::vector<PairSpec>& specs, uint32_t capacity) {
+  absl::flat_hash_set<PairKey> seen;
+  for (const PairSpec& s : specs) {
+    const std::string name = absl::StrFormat("%s to %s", s.local.ToString(), s.remote.ToString());
+    if (!seen.insert(s.key()).second) return absl::InvalidArgumentError("the pair " + name + " is configured twice");
+    if (!s.local.is_v4() || !s.remote.is_v4()) return absl::UnimplementedError("probes are IPv4 only: pair " + name);
+    if (s.dscp > 63) return absl::InvalidArgumentError("DSCP above 63 for the pair " + name);
+  }
+  if (specs.size() > capacity) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%d pairs of NICs are configured, the maps hold %d; raise the number of pairs in the "
+                        "configuration",
+                        specs.size(), capacity));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Mesh::Mesh(PairStore* store, const KeyRing* keys, const MeshOptions& options)
+    : store_(store), keys_(keys), options_(options) {}
+
+// Pairs of the index map whose record agrees; an entry that disagrees (a crash in between) is taken out.
+absl::flat_hash_map<PairKey, uint32_t> Mesh::IndexInMaps(absl::Status* status) {
+  absl::flat_hash_map<PairKey, uint32_t> found;
+  absl::flat_hash_set<uint32_t> taken;
+  auto entries = store_->ReadIndex();
+  if (!entries.ok()) {
+    *status = entries.status();
+    return found;
+  }
+  for (const auto& [key, index] : *entries) {
+    if (index < store_->capacity() && SameKey(store_->At(index)->key, key) && taken.insert(index).second) {
+      found.emplace(key, index);
+    } else if (absl::Status s = store_->EraseIndex(key); !s.ok()) {
+      *status = s;
+    }
+  }
+  return found;
+}
+
+absl::StatusOr<ConfigureResult> Mesh::Configure(const std::vector<PairSpec>& specs) {
+  if (absl::Status s = CheckSpecs(specs, store_->capacity()); !s.ok()) return s;
+  absl::Status status = absl::OkStatus();
+  const absl::flat_hash_map<PairKey, uint32_t> present = IndexInMaps(&status);
+  if (!status.ok()) return status;
+
+  absl::flat_hash_map<PairKey, const PairSpec*> wanted;
+  for (const PairSpec& s : specs) wanted.emplace(s.key(), &s);
+  ConfigureResult result;
+  absl::flat_hash_set<uint32_t> taken;
+  for (const auto& [key, index] : present) {
+    if (wanted.contains(key)) {
+      taken.insert(index);
+      continue;
+    }
+    if (absl::Status s = Remove(index, key); !s.ok()) return s;
+    result.removed.push_back(index);
+  }
+  uint32_t next = 0;
+  for (const PairSpec& spec : specs) {
+    const auto it = present.find(spec.key());
+    const bool adopt = it != present.end();
+    if (!adopt) {
+      while (taken.contains(next)) ++next;
+      taken.insert(next);
+    }
+    const uint32_t index = adopt ? it->second : next;
+    if (adopt && entries_.contains(index)) {
+      entries_.at(index).spec = spec;  // it was ours already
+      continue;
+    }
+    if (absl::Status s = Add(index, spec, adopt); !s.ok()) return s;
+    (adopt ? result.adopted : result.added).push_back(index);
+  }
+  return result;
+}
+
+// The index goes last when adding and first when removing, so that the kernel never finds half a pair.
+absl::Status Mesh::Add(uint32_t index, const PairSpec& spec, bool adopt) {
+  cw_pair* pair = store_->At(index);
+  if (!adopt) {
+    std::memset(static_cast<void*>(pair), 0, sizeof(*pair));
+    std::copy(spec.local.bytes.begin(), spec.local.bytes.end(), pair->key.local);
+    std::copy(spec.remote.bytes.begin(), spec.remote.bytes.end(), pair->key.remote);
+    Store(pair->interval_ns, __u32{options_.idle_interval_ns});
+  }
+  Store(pair->half_dead_rounds, __u32{options_.miss_limit * options_.half_dead_factor});
+  Entry& e = entries_[index];
+  e.spec = spec;
+  e.keys = keys_->Derive(spec.local, spec.remote);
+  e.slots = std::make_unique<SlotTable>(pair);
+  index_[spec.key()] = index;
+  if (absl::Status s = store_->PutKeys(index, e.keys); !s.ok()) return s;
+  return store_->PutIndex(spec.key(), index);
+}
+
+absl::Status Mesh::Remove(uint32_t index, const PairKey& key) {
+  if (absl::Status s = store_->EraseIndex(key); !s.ok()) return s;
+  entries_.erase(index);
+  index_.erase(key);
+  const cw_pair_keys none{};
+  if (absl::Status s = store_->PutKeys(index, none); !s.ok()) return s;
+  cw_pair* pair = store_->At(index);
+  Store(pair->assign_mask, __u32{0});
+  std::memset(static_cast<void*>(pair), 0, sizeof(*pair));
+  return absl::OkStatus();
+}
+
+absl::Status Mesh::RewriteKeys() {
+  for (auto& [index, e] : entries_) {
+    e.keys = keys_->Derive(e.spec.local, e.spec.remote);
+    if (absl::Status s = store_->PutKeys(index, e.keys); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+std::optional<uint32_t> Mesh::Find(const PairKey& key) const {
+  const auto it = index_.find(key);
+  if (it == index_.end()) return std::nullopt;
+  return it->second;
+}
+
+std::vector<uint32_t> Mesh::Pairs() const {
+  std::vector<uint32_t> out;
+  out.reserve(entries_.size());
+  for (const auto& [index, e] : entries_) out.push_back(index);
+  return out;
+}
+
+PacketSpec Mesh::Packet(uint32_t index, uint8_t slot, uint16_t port) const {
+  const Entry& e = entries_.at(index);
+  PacketSpec p;
+  p.local = e.spec.local;
+  p.remote = e.spec.remote;
+  p.port = port;
+  p.slot = slot;
+  p.dscp = e.spec.dscp;
+  p.session = options_.session;
+  p.cookie = static_cast<uint16_t>(index);
+  p.key_id = static_cast<uint8_t>(e.keys.tx_id);
+  std::memcpy(p.key.k, e.keys.tx[e.keys.tx_id & 1], sizeof(p.key.k));
+  return p;
+}
+
+absl::StatusOr<std::vector<PlannedSlot>> Mesh::Plan(uint32_t index) const {
+  std::vector<PlannedSlot> plan;
+  const SlotTable& table = slots(index);
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    if (table.port(s) == 0) continue;
+    auto probe = ProbeTemplate::Make(CW_PROBE_REQUEST, Packet(index, s, table.port(s)));
+    if (!probe.ok()) return probe.status();
+    plan.push_back({s, *std::move(probe)});
+  }
+  return plan;
+}
+
+MacKey Mesh::ReceiveKey(uint32_t index, uint8_t key_id) const {
+  MacKey key;
+  std::memcpy(key.k, entries_.at(index).keys.rx[key_id & 1], sizeof(key.k));
+  return key;
+}
+
+bool Mesh::ReceiveKeyValid(uint32_t index, uint8_t key_id) const {
+  return key_id < 2 && (entries_.at(index).keys.valid >> key_id & 1) != 0;
+}
+
+}  // namespace cw::probe

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/probe/message_channel.h"
+
+#include <bit>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "userspace/probe/packet.h"
+
+namespace cw::probe {
+
+bool ReplayWindow::Accept(uint32_t session, uint32_t sequence) {
+  if (!any_ || static_cast<int32_t>(session - session_) > 0) {
+    any_ = true;
+    session_ = session;
+    newest_ = sequence;
+    seen_ = 1;
+    return true;
+  }
+  if (session != session_) return false;
+  const auto ahead = static_cast<int32_t>(sequence - newest_);
+  if (ahead > 0) {
+    seen_ = ahead < 64 ? seen_ << ahead | 1 : 1;
+    newest_ = sequence;
+    return true;
+  }
+  const uint32_t behind = newest_ - sequence;
+  if (behind >= 64 || (seen_ >> behind & 1) != 0) return false;
+  seen_ |= uint64_t{1} << behind;
+  return true;
+}
+
+MessageChannel::MessageChannel(Mesh* mesh, SendFn send, size_t queue_limit)
+    : mesh_(mesh), send_(std::move(send)), queue_limit_(queue_limit) {}
+
+// Live slots in turn, so that a path that just died costs one message in n; with none alive any slot.
+uint8_t MessageChannel::ChooseSlot(uint32_t pair, uint32_t sequence) const {
+  const uint32_t used = mesh_->slots(pair).used_mask();
+  if (used == 0) return CW_SLOT_NONE;
+  uint32_t mask = used & Load(mesh_->shared(pair)->live_mask);
+  if (mask == 0) mask = used;
+  for (uint32_t skip = sequence % static_cast<uint32_t>(std::popcount(mask)); skip > 0; --skip) mask &= mask - 1;
+  return static_cast<uint8_t>(std::countr_zero(mask));
+}
+
+absl::Status MessageChannel::Send(uint32_t pair, const Body& body) {
+  if (!mesh_->Has(pair)) return absl::NotFoundError(absl::StrCat("no pair ", pair));
+  if (queue_.size() >= queue_limit_) {
+    ++stats_.queue_dropped;
+    return absl::ResourceExhaustedError("the message queue is full");
+  }
+  const uint32_t sequence = sequence_[pair] + 1;
+  const uint8_t slot = ChooseSlot(pair, sequence);
+  if (slot == CW_SLOT_NONE) return absl::FailedPreconditionError("the pair has no path slot yet");
+  auto bytes = EncodeBody(body);
+  if (!bytes.ok()) return bytes.status();
+  auto packet = BuildMessage(mesh_->Packet(pair, slot, mesh_->slots(pair).port(slot)), sequence, *bytes);
+  if (!packet.ok()) return packet.status();
+  sequence_[pair] = sequence;
+  queue_.push_back({pair, *std::move(packet)});
+  Flush();
+  return absl::OkStatus();
+}
+
+void MessageChannel::Flush() {
+  while (!queue_.empty()) {
+    const absl::Status s = send_(queue_.front().pair, queue_.front().packet);
+    if (absl::IsUnavailable(s)) return;
+    ++(s.ok() ? stats_.sent : stats_.send_errors);
+    queue_.pop_front();
+  }
+}
+
+absl::StatusOr<Body> MessageChannel::Receive(const cw_ev_msg& record) {
+  const uint32_t pair = record.pair;
+  if (!mesh_->Has(pair)) return absl::NotFoundError(absl::StrCat("message for unknown pair ", pair));
+  if (record.len > sizeof(record.packet)) {
+    ++stats_.rejected_malformed;
+    return absl::InvalidArgumentError("message record longer than its buffer");
+  }
+  const absl::Span<const uint8_t> packet(record.packet, record.len);
+  auto view = ParseMessage(packet);
+  if (!view.ok()) {
+    ++stats_.rejected_malformed;
+    return view.status();
+  }
+  if (!mesh_->ReceiveKeyValid(pair, view->key_id) ||
+      !VerifyMessage(packet, mesh_->ReceiveKey(pair, view->key_id)).ok()) {
+    ++stats_.rejected_mac;
+    return absl::UnauthenticatedError("message with a wrong MAC");
+  }
+  if (!seen_[pair].Accept(view->session, view->sequence)) {
+    ++stats_.rejected_replay;
+    return absl::AlreadyExistsError("message seen before");
+  }
+  auto body = DecodeBody(view->body);
+  ++(body.ok() ? stats_.accepted : stats_.rejected_malformed);
+  return body;
+}
+
+void MessageChannel::ForgetPair(uint32_t pair) {
+  sequence_.erase(pair);
+  seen_.erase(pair);
+  std::erase_if(queue_, [pair](const Queued& q) { return q.pair == pair; });
+}
+
+}  // namespace cw::probe

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/probe/messages.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+
+namespace cw::probe {
+namespace {
+
+enum Kind : uint8_t { kSamples = 1, kClock = 2, kHello = 3 };
+
+constexpr uint32_t kMask24 = 0xffffff;
+constexpr uint32_t kFlagResp = 1u << 24;
+constexpr uint32_t kFlagDuplicate = 1u << 25;
+constexpr size_t kMaxHost = 253;  // RFC 1035's longest name
+constexpr size_t kMaxVersion = 64;
+
+class Writer {
+ public:
+  Writer(Kind kind, size_t count) {
+    Put(kind, 1);
+    Put(kBodyVersion, 1);
+    Put(count, 2);
+  }
+  void Put(uint64_t value, int bytes) {
+    for (int i = bytes - 1; i >= 0; --i) out_.push_back(static_cast<uint8_t>(value >> (8 * i)));
+  }
+  void PutString(const std::string& s) {
+    Put(s.size(), 1);
+    out_.insert(out_.end(), s.begin(), s.end());
+  }
+  std::vector<uint8_t> Take() { return std::move(out_); }
+
+ private:
+  std::vector<uint8_t> out_;
+};
+
+// Reads past the end give 0 and make ok() false, for ever: one check at the end is enough.
+class Reader {
+ public:
+  explicit Reader(absl::Span<const uint8_t> bytes) : bytes_(bytes) {}
+  uint64_t Get(size_t n) {
+    if (bytes_.size() < n) {
+      ok_ = false;
+      bytes_ = {};
+      return 0;
+    }
+    uint64_t v = 0;
+    for (size_t i = 0; i < n; ++i) v = v << 8 | bytes_[i];
+    bytes_.remove_prefix(n);
+    return v;
+  }
+  std::string GetString() {
+    const size_t n = Get(1);
+    if (bytes_.size() < n) {
+      ok_ = false;
+      return {};
+    }
+    std::string s(bytes_.begin(), bytes_.begin() + n);
+    bytes_.remove_prefix(n);
+    return s;
+  }
+  bool ok() const { return ok_; }
+  size_t left() const { return bytes_.size(); }
+
+ private:
+  absl::Span<const uint8_t> bytes_;
+  bool ok_ = true;
+};
+
+absl::Status TooMany(const char* what, size_t n, size_t limit) {
+  return absl::InvalidArgumentError(absl::StrFormat("%d %s in one message, limit %d", n, what, limit));
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const SampleBatch& b) {
+  if (b.samples.size() > kMaxSamplesPerMessage) return TooMany("samples", b.samples.size(), kMaxSamplesPerMessage);
+  Writer w(kSamples, b.samples.size());
+  for (const SampleHalf& s : b.samples) {
+    if (s.dqpn > kMask24 || s.psn > kMask24) return absl::InvalidArgumentError("QPN or PSN of more than 24 bits");
+    w.Put(s.dqpn, 4);
+    w.Put(s.psn | (s.is_resp ? kFlagResp : 0) | (s.duplicate ? kFlagDuplicate : 0), 4);
+    w.Put(static_cast<uint64_t>(s.t_rx_ns), 8);
+  }
+  return w.Take();
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const ClockBatch& b) {
+  if (b.points.size() > kMaxClockPointsPerMessage) {
+    return TooMany("clock points", b.points.size(), kMaxClockPointsPerMessage);
+  }
+  Writer w(kClock, b.points.size());
+  for (const ClockPoint& p : b.points) {
+    w.Put(p.slot, 1);
+    w.Put(static_cast<uint64_t>(p.t_tx_ns), 8);
+    w.Put(static_cast<uint64_t>(p.t_rx_ns), 8);
+  }
+  return w.Take();
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const Hello& h) {
+  if (h.host.size() > kMaxHost || h.version.size() > kMaxVersion) {
+    return absl::InvalidArgumentError("host name or version too long for a message");
+  }
+  Writer w(kHello, 2);
+  w.PutString(h.host);
+  w.PutString(h.version);
+  return w.Take();
+}
+
+absl::StatusOr<Body> DecodeSamples(Reader r, size_t count) {
+  if (r.left() != count * kSampleLen) return absl::InvalidArgumentError("sample batch of a wrong length");
+  SampleBatch b;
+  b.samples.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    SampleHalf s;
+    s.dqpn = static_cast<uint32_t>(r.Get(4));
+    const auto word = static_cast<uint32_t>(r.Get(4));
+    if (s.dqpn > kMask24 || (word & ~(kMask24 | kFlagResp | kFlagDuplicate)) != 0) {
+      return absl::InvalidArgumentError("sample with unknown bits");
+    }
+    s.psn = word & kMask24;
+    s.is_resp = (word & kFlagResp) != 0;
+    s.duplicate = (word & kFlagDuplicate) != 0;
+    s.t_rx_ns = static_cast<int64_t>(r.Get(8));
+    b.samples.push_back(s);
+  }
+  return b;
+}
+
+absl::StatusOr<Body> DecodeClock(Reader r, size_t count) {
+  if (r.left() != count * kClockPointLen) return absl::InvalidArgumentError("clock batch of a wrong length");
+  ClockBatch b;
+  b.points.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    ClockPoint p;
+    p.slot = static_cast<uint8_t>(r.Get(1));
+    p.t_tx_ns = static_cast<int64_t>(r.Get(8));
+    p.t_rx_ns = static_cast<int64_t>(r.Get(8));
+    if (p.slot >= CW_MAX_SLOTS) return absl::InvalidArgumentError("clock point of an impossible slot");
+    b.points.push_back(p);
+  }
+  return b;
+}
+
+absl::StatusOr<Body> DecodeHello(Reader r, size_t count) {
+  Hello h;
+  h.host = r.GetString();
+  h.version = r.GetString();
+  if (!r.ok() || r.left() != 0 || count != 2) return absl::InvalidArgumentError("hello of a wrong length");
+  if (h.host.size() > kMaxHost || h.version.size() > kMaxVersion) {
+    return absl::InvalidArgumentError("hello with a string that is too long");
+  }
+  // These strings are shown to people: no control characters in terminals and logs.
+  for (const std::string* s : {&h.host, &h.version}) {
+    for (char c : *s) {
+      if (c < 0x20 || c > 0x7e) return absl::InvalidArgumentError("hello with bytes that do not print");
+    }
+  }
+  return h;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<uint8_t>> EncodeBody(const Body& body) {
+  return std::visit([](const auto& b) { return Encode(b); }, body);
+}
+
+absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
+  Reader r(bytes);
+  const uint64_t kind = r.Get(1);
+  const uint64_t version = r.Get(1);
+  const size_t count = r.Get(2);
+  if (!r.ok()) return absl::InvalidArgumentError("message body too short");
+  if (version != kBodyVersion) {
+    return absl::InvalidArgumentError(absl::StrFormat("message body of version %d, ours is %d", version, kBodyVersion));
+  }
+  switch (kind) {
+    case kSamples:
+      return DecodeSamples(r, count);
+    case kClock:
+      return DecodeClock(r, count);
+    case kHello:
+      return DecodeHello(r, count);
+    default:
+      return absl::InvalidArgumentError(absl::StrFormat("message body of unknown kind %d", kind));
+  }
+}
+
+}  // namespace cw::probe

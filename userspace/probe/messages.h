@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bodies of the messages between two agents (the datagram around them: packet.h). All integers big-endian.
+//   byte 0 kind, byte 1 version (1), bytes 2-3 count; then `count` records, or Hello's two strings.
+// Decoders accept any bytes: a wrong length, version, kind or count is an error, never a partial result.
+// Pure; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "maps/abi.h"
+
+namespace cw::probe {
+
+inline constexpr uint8_t kBodyVersion = 1;
+
+// The receiver's half of one sampled packet, for the host that sent the packet. The addresses are the pair's.
+struct SampleHalf {
+  uint32_t dqpn = 0;  // 24 bits
+  uint32_t psn = 0;   // 24 bits
+  bool is_resp = false;
+  bool duplicate = false;
+  int64_t t_rx_ns = 0;  // clock of the message's sender
+  bool operator==(const SampleHalf&) const = default;
+};
+
+// A probe that had to wait for nothing (a point of the low envelope); see ClockBatch.
+struct ClockPoint {
+  uint8_t slot = 0;     // of the prober
+  int64_t t_tx_ns = 0;  // T1, clock of the prober: the message's sender
+  int64_t t_rx_ns = 0;  // T2, clock of the peer: the message's receiver
+  bool operator==(const ClockPoint&) const = default;
+};
+
+struct SampleBatch {
+  std::vector<SampleHalf> samples;
+  bool operator==(const SampleBatch&) const = default;
+};
+
+// The sender's own probes towards the receiver, so that the receiver has the same kind of stamp in both directions.
+struct ClockBatch {
+  std::vector<ClockPoint> points;
+  bool operator==(const ClockBatch&) const = default;
+};
+
+struct Hello {
+  std::string host;     // at most 253 bytes
+  std::string version;  // of the agent, at most 64 bytes
+  bool operator==(const Hello&) const = default;
+};
+
+using Body = std::variant<SampleBatch, ClockBatch, Hello>;
+
+inline constexpr size_t kBodyHeaderLen = 4;
+inline constexpr size_t kSampleLen = 16;
+inline constexpr size_t kClockPointLen = 17;
+inline constexpr size_t kMaxSamplesPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kSampleLen;          // 68
+inline constexpr size_t kMaxClockPointsPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kClockPointLen;  // 64
+
+// InvalidArgument: more records than a message holds, or a string that is too long.
+absl::StatusOr<std::vector<uint8_t>> EncodeBody(const Body& body);
+// InvalidArgument: not a body of this version.
+absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes);
+
+}  // namespace cw::probe

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/probe/packet.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "maps/siphash.h"
+
+namespace cw::probe {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "MACs are computed over words as they lie in memory");
+
+constexpr size_t kRoundOffset = kHdrOffset + offsetof(cw_probe_hdr, round);
+constexpr size_t kMacOffset = kHdrOffset + CW_PROBE_MAC_OFFSET;
+constexpr size_t kIcrcOffset = kProbePacketLen - CW_ICRC_LEN;
+constexpr uint8_t kEct0 = 2;
+
+void PutBe16(uint8_t* p, uint16_t v) {
+  p[0] = v >> 8;
+  p[1] = v & 0xff;
+}
+void PutBe32(uint8_t* p, uint32_t v) {
+  PutBe16(p, v >> 16);
+  PutBe16(p + 2, v & 0xffff);
+}
+uint32_t GetBe32(const uint8_t* p) { return uint32_t{p[0]} << 24 | p[1] << 16 | p[2] << 8 | p[3]; }
+uint64_t GetBe64(const uint8_t* p) { return uint64_t{GetBe32(p)} << 32 | GetBe32(p + 4); }
+
+// The CRC's state over 8 x 0xff and the headers, variant fields masked. headers: at least IPv4, UDP and BTH.
+uint32_t MaskedHeaderCrc(absl::Span<const uint8_t> headers) {
+  std::array<uint8_t, 8 + kHdrOffset> m;
+  m.fill(0xff);
+  std::copy_n(headers.begin(), kHdrOffset, m.begin() + 8);
+  uint8_t* ip = m.data() + 8;
+  for (size_t variant : {size_t{1}, size_t{8}, size_t{10}, size_t{11}, kIpLen + 6, kIpLen + 7, kIpLen + kUdpLen + 4}) {
+    ip[variant] = 0xff;
+  }
+  return crc32(0, m.data(), m.size());
+}
+
+void StoreLe32(uint8_t* p, uint32_t v) { std::memcpy(p, &v, 4); }
+
+// SipHash of bytes, zero-padded to whole words.
+uint64_t Mac(const MacKey& key, absl::Span<const uint8_t> bytes) {
+  std::array<__u64, (CW_PROBE_HDR_LEN + CW_MSG_MAX + 7) / 8> words{};
+  std::memcpy(words.data(), bytes.data(), bytes.size());
+  return cw_siphash24(key.k, words.data(), (bytes.size() + 7) / 8);
+}
+
+absl::Status CheckSpec(const PacketSpec& s) {
+  if (!s.local.is_v4() || !s.remote.is_v4()) {
+    return absl::UnimplementedError(
+        absl::StrFormat("probes are IPv4 only, got %s to %s", s.local.ToString(), s.remote.ToString()));
+  }
+  if (s.port == 0) return absl::InvalidArgumentError("a probe needs a UDP source port");
+  if (s.ip_id == 0) return absl::InvalidArgumentError("IP id 0 would be replaced by the kernel");
+  return absl::OkStatus();
+}
+
+// IPv4, UDP, BTH and the probe header up to the round; everything else of the header 0.
+void WriteHeaders(cw_probe_type type, const PacketSpec& s, size_t total_len, uint8_t* p) {
+  p[0] = 0x45;
+  p[1] = static_cast<uint8_t>(s.dscp << 2 | kEct0);
+  PutBe16(p + 2, static_cast<uint16_t>(total_len));
+  PutBe16(p + 4, s.ip_id);
+  PutBe16(p + 6, 0x4000);  // DF
+  p[8] = s.ttl;
+  p[9] = 17;
+  std::copy_n(s.local.bytes.begin() + 12, 4, p + 12);
+  std::copy_n(s.remote.bytes.begin() + 12, 4, p + 16);
+  uint32_t sum = 0;
+  for (size_t i = 0; i < kIpLen; i += 2) sum += p[i] << 8 | p[i + 1];
+  sum = (sum & 0xffff) + (sum >> 16);
+  PutBe16(p + 10, ~(sum + (sum >> 16)) & 0xffff);
+
+  uint8_t* udp = p + kIpLen;
+  PutBe16(udp, s.port);
+  PutBe16(udp + 2, CW_ROCE_PORT);
+  PutBe16(udp + 4, static_cast<uint16_t>(total_len - kIpLen));
+
+  uint8_t* bth = udp + kUdpLen;
+  bth[0] = CW_BTH_OPCODE;
+  PutBe16(bth + 2, 0xffff);      // P_Key
+  PutBe32(bth + 4, CW_BTH_QPN);  // the byte in front of the QPN is 0
+  // acknowledge request and PSN stay 0
+
+  cw_probe_hdr h{};
+  PutBe32(reinterpret_cast<uint8_t*>(&h.magic), CW_PROBE_MAGIC);
+  h.version = CW_PROBE_VERSION;
+  h.type = static_cast<uint8_t>(type);
+  h.slot = s.slot;
+  h.rslot = 0xff;
+  PutBe32(reinterpret_cast<uint8_t*>(&h.session), s.session);
+  PutBe16(reinterpret_cast<uint8_t*>(&h.cookie), s.cookie);
+  h.key_id = s.key_id;
+  std::memcpy(p + kHdrOffset, &h, sizeof(h));
+}
+
+}  // namespace
+
+uint32_t ComputeIcrc(absl::Span<const uint8_t> packet) {
+  return crc32(MaskedHeaderCrc(packet), packet.data() + kHdrOffset, packet.size() - kHdrOffset);
+}
+
+absl::StatusOr<ProbeTemplate> ProbeTemplate::Make(cw_probe_type type, const PacketSpec& spec) {
+  if (absl::Status s = CheckSpec(spec); !s.ok()) return s;
+  if (type != CW_PROBE_REQUEST && type != CW_PROBE_TRACE) {
+    return absl::InvalidArgumentError("a template is a request or a trace");
+  }
+  ProbeTemplate t;
+  t.key_ = spec.key;
+  WriteHeaders(type, spec, kProbePacketLen, t.bytes_.data());
+  t.prefix_crc_ = crc32(MaskedHeaderCrc(t.bytes_), t.bytes_.data() + kHdrOffset, kRoundOffset - kHdrOffset);
+  t.SetRound(0);
+  return t;
+}
+
+void ProbeTemplate::SetRound(uint32_t round) {
+  uint8_t* p = bytes_.data();
+  PutBe32(p + kRoundOffset, round);
+  __u64 words[CW_PROBE_MAC_OFFSET / 8];
+  std::memcpy(words, p + kHdrOffset, sizeof(words));
+  const uint64_t mac = cw_siphash24(key_.k, words, CW_PROBE_MAC_OFFSET / 8);
+  std::memcpy(p + kMacOffset, &mac, sizeof(mac));
+  StoreLe32(p + kIcrcOffset, crc32(prefix_crc_, p + kRoundOffset, kIcrcOffset - kRoundOffset));
+}
+
+absl::StatusOr<std::vector<uint8_t>> BuildMessage(const PacketSpec& spec, uint32_t sequence,
+                                                  absl::Span<const uint8_t> body) {
+  if (absl::Status s = CheckSpec(spec); !s.ok()) return s;
+  if (body.size() > CW_MSG_MAX) {
+    return absl::InvalidArgumentError(absl::StrFormat("message body of %d bytes, limit %d", body.size(), CW_MSG_MAX));
+  }
+  std::vector<uint8_t> packet(kHdrOffset + CW_PROBE_HDR_LEN + body.size() + CW_MSG_MAC_LEN + CW_ICRC_LEN);
+  uint8_t* p = packet.data();
+  WriteHeaders(CW_PROBE_MESSAGE, spec, packet.size(), p);
+  PutBe32(p + kRoundOffset, sequence);
+  PutBe32(p + kHdrOffset + offsetof(cw_probe_hdr, t1) + 4, static_cast<uint32_t>(body.size()));
+  const uint64_t header_mac = Mac(spec.key, {p + kHdrOffset, CW_PROBE_MAC_OFFSET});
+  std::memcpy(p + kMacOffset, &header_mac, sizeof(header_mac));
+  std::copy(body.begin(), body.end(), p + kHdrOffset + CW_PROBE_HDR_LEN);
+  const size_t signed_len = CW_PROBE_HDR_LEN + body.size();
+  const uint64_t body_mac = Mac(spec.key, {p + kHdrOffset, signed_len});
+  std::memcpy(p + kHdrOffset + signed_len, &body_mac, sizeof(body_mac));
+  StoreLe32(p + packet.size() - CW_ICRC_LEN, ComputeIcrc({p, packet.size() - CW_ICRC_LEN}));
+  return packet;
+}
+
+absl::StatusOr<MessageView> ParseMessage(absl::Span<const uint8_t> packet) {
+  if (packet.size() < CW_PROBE_HDR_LEN + CW_MSG_MAC_LEN) return absl::InvalidArgumentError("message too short");
+  cw_probe_hdr h;
+  std::memcpy(&h, packet.data(), sizeof(h));
+  const auto* raw = packet.data();
+  if (GetBe32(raw) != CW_PROBE_MAGIC || h.version != CW_PROBE_VERSION || h.type != CW_PROBE_MESSAGE) {
+    return absl::InvalidArgumentError("not a message of this version");
+  }
+  const uint64_t body_len = GetBe64(raw + offsetof(cw_probe_hdr, t1));
+  if (body_len > CW_MSG_MAX || packet.size() != CW_PROBE_HDR_LEN + body_len + CW_MSG_MAC_LEN) {
+    return absl::InvalidArgumentError("message length does not fit its header");
+  }
+  MessageView v;
+  v.session = GetBe32(raw + offsetof(cw_probe_hdr, session));
+  v.sequence = GetBe32(raw + offsetof(cw_probe_hdr, round));
+  v.key_id = h.key_id;
+  v.body = packet.subspan(CW_PROBE_HDR_LEN, body_len);
+  return v;
+}
+
+absl::Status VerifyMessage(absl::Span<const uint8_t> packet, const MacKey& key) {
+  if (packet.size() < CW_PROBE_HDR_LEN + CW_MSG_MAC_LEN ||
+      packet.size() > CW_PROBE_HDR_LEN + CW_MSG_MAX + CW_MSG_MAC_LEN) {
+    return absl::InvalidArgumentError("not the length of a message");
+  }
+  const size_t signed_len = packet.size() - CW_MSG_MAC_LEN;
+  uint64_t header_mac, body_mac;
+  std::memcpy(&header_mac, packet.data() + CW_PROBE_MAC_OFFSET, sizeof(header_mac));
+  std::memcpy(&body_mac, packet.data() + signed_len, sizeof(body_mac));
+  // One comparison of both differences, so that time does not tell which of the two was right.
+  const uint64_t wrong =
+      (header_mac ^ Mac(key, packet.first(CW_PROBE_MAC_OFFSET))) | (body_mac ^ Mac(key, packet.first(signed_len)));
+  return wrong == 0 ? absl::OkStatus() : absl::UnauthenticatedError("message with a wrong MAC");
+}
+
+}  // namespace cw::probe

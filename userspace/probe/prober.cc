@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/probe/prober.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "spdlog/spdlog.h"
+#include "userspace/model/clock.h"
+#include "userspace/probe/lateness.h"
+#include "userspace/probe/pair_store.h"
+
+namespace cw::probe {
+namespace {
+
+constexpr uint32_t kDoubtful = 1u << CW_SLOT_SUSPECT | 1u << CW_SLOT_DEAD;
+// After a restart: behind every round of the agent before, so that no reply to it can be taken for one of ours.
+constexpr uint32_t kRoundGap = 2 * CW_ROUNDS;
+
+// A pair as the thread knows it. Touched with the lock held.
+struct PairState {
+  ProbePlan plan;
+  uint32_t round = 0;
+  bool carries_data = false;
+  uint32_t doubt_mask = 0;
+  int64_t doubt_since_ns = 0;
+};
+
+// A mutex and condition on CLOCK_MONOTONIC with priority inheritance: the agent may hold the lock when the real-time
+// thread wakes.
+class Monitor {
+ public:
+  Monitor() {
+    pthread_mutexattr_t m;
+    pthread_mutexattr_init(&m);
+    pthread_mutexattr_setprotocol(&m, PTHREAD_PRIO_INHERIT);
+    pthread_mutex_init(&mutex_, &m);
+    pthread_mutexattr_destroy(&m);
+    pthread_condattr_t c;
+    pthread_condattr_init(&c);
+    pthread_condattr_setclock(&c, CLOCK_MONOTONIC);
+    pthread_cond_init(&wake_, &c);
+    pthread_condattr_destroy(&c);
+  }
+  ~Monitor() {
+    pthread_cond_destroy(&wake_);
+    pthread_mutex_destroy(&mutex_);
+  }
+  void lock() { pthread_mutex_lock(&mutex_); }
+  void unlock() { pthread_mutex_unlock(&mutex_); }
+  void Wake() { pthread_cond_signal(&wake_); }
+  // With the lock held. false: the time has come.
+  bool WaitUntil(int64_t when_ns) {
+    if (when_ns == INT64_MAX) return pthread_cond_wait(&wake_, &mutex_) == 0;
+    const timespec ts{static_cast<time_t>(when_ns / 1'000'000'000), static_cast<long>(when_ns % 1'000'000'000)};
+    return pthread_cond_timedwait(&wake_, &mutex_, &ts) != ETIMEDOUT;
+  }
+
+ private:
+  pthread_mutex_t mutex_;
+  pthread_cond_t wake_;
+};
+
+// The messages of one tick for one socket.
+struct Batch {
+  std::vector<mmsghdr> messages;
+  std::vector<iovec> parts;
+  std::vector<sockaddr_in> to;
+
+  void Clear() {
+    parts.clear();
+    to.clear();
+  }
+  void Add(absl::Span<const uint8_t> packet) {
+    parts.push_back({const_cast<uint8_t*>(packet.data()), packet.size()});
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    std::memcpy(&a.sin_addr, packet.data() + 16, 4);
+    to.push_back(a);
+  }
+  void Seal() {
+    messages.assign(parts.size(), {});
+    for (size_t i = 0; i < parts.size(); ++i) {
+      messages[i].msg_hdr.msg_name = &to[i];
+      messages[i].msg_hdr.msg_namelen = sizeof(to[i]);
+      messages[i].msg_hdr.msg_iov = &parts[i];
+      messages[i].msg_hdr.msg_iovlen = 1;
+    }
+  }
+};
+
+class ProberImpl final : public Prober {
+ public:
+  explicit ProberImpl(const ProberOptions& options) : options_(options), cadence_(options.cadence) {}
+  ~ProberImpl() override {
+    monitor_.lock();
+    stop_ = true;
+    monitor_.Wake();
+    monitor_.unlock();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  absl::Status Launch() {
+    try {
+      thread_ = std::thread([this] { Run(); });
+    } catch (const std::system_error& e) {
+      return absl::ResourceExhaustedError(std::string("starting the prober's thread: ") + e.what());
+    }
+    return absl::OkStatus();
+  }
+
+  void SetPlan(ProbePlan plan) override;
+  void RemovePair(uint32_t pair) override;
+  void SetActive(uint32_t pair, bool carries_data) override;
+  ProberStats stats() override;
+  int64_t IntervalNs(uint32_t pair) override;
+
+ private:
+  void Run();
+  void EnterRealTime();
+  void Tick(int64_t now_ns);
+  void Prepare(PairState& p, int64_t now_ns);
+  void JudgeDoubt(PairState& p, int64_t now_ns);
+  void Flush(RawSocket* socket, Batch& batch);
+  void PublishIntervals();
+
+  const ProberOptions options_;
+  const MonotonicClock clock_;
+  Monitor monitor_;
+  std::thread thread_;
+  bool stop_ = false;
+  Cadence cadence_;
+  std::map<uint32_t, PairState> pairs_;
+  std::map<RawSocket*, Batch> batches_;
+  std::vector<uint32_t> due_;
+  ProberStats stats_;
+  Lateness lateness_;
+};
+
+void ProberImpl::SetPlan(ProbePlan plan) {
+  std::lock_guard<Monitor> hold(monitor_);
+  const uint32_t index = plan.pair;
+  const int64_t now_ns = clock_.NowNs();
+  auto [it, fresh] = pairs_.try_emplace(index);
+  PairState& p = it->second;
+  if (fresh) p.round = Load(plan.shared->cur_round) + kRoundGap;
+  p.plan = std::move(plan);
+  cadence_.SetPair(index, static_cast<uint32_t>(p.plan.slots.size()), now_ns);
+  monitor_.Wake();
+}
+
+void ProberImpl::RemovePair(uint32_t pair) {
+  std::lock_guard<Monitor> hold(monitor_);
+  if (pairs_.erase(pair) == 0) return;
+  cadence_.SetActive(pair, false, clock_.NowNs());
+  cadence_.SetPair(pair, 0, clock_.NowNs());
+}
+
+void ProberImpl::SetActive(uint32_t pair, bool carries_data) {
+  std::lock_guard<Monitor> hold(monitor_);
+  const auto it = pairs_.find(pair);
+  if (it == pairs_.end() || it->second.carries_data == carries_data) return;
+  it->second.carries_data = carries_data;
+  JudgeDoubt(it->second, clock_.NowNs());
+  monitor_.Wake();
+}
+
+int64_t ProberImpl::IntervalNs(uint32_t pair) {
+  std::lock_guard<Monitor> hold(monitor_);
+  return pairs_.contains(pair) ? cadence_.IntervalNs(pair) : 0;
+}
+
+ProberStats ProberImpl::stats() {
+  std::lock_guard<Monitor> hold(monitor_);
+  ProberStats s = stats_;
+  s.skipped_rounds = cadence_.skipped_rounds();
+  s.lateness_p50_ns = lateness_.Quantile(0.5);
+  s.lateness_p99_ns = lateness_.Quantile(0.99);
+  s.lateness_max_ns = lateness_.max_ns();
+  lateness_.Reset();
+  clockid_t cpu_clock;
+  timespec ts;
+  if (pthread_getcpuclockid(thread_.native_handle(), &cpu_clock) == 0 && clock_gettime(cpu_clock, &ts) == 0) {
+    s.cpu_ns = int64_t{ts.tv_sec} * 1'000'000'000 + ts.tv_nsec;
+  }
+  return s;
+}
+
+void ProberImpl::EnterRealTime() {
+  pthread_setname_np(pthread_self(), "cw-prober");
+  prctl(PR_SET_TIMERSLACK, 1UL);
+  if (options_.fifo_priority <= 0) return;
+  sched_param param{};
+  param.sched_priority = options_.fifo_priority;
+  const int error = pthread_setschedparam(pthread_self(), SCHED_FIFO, &param);
+  if (error != 0) {
+    spdlog::warn("probes are sent with ordinary scheduling, so rounds may be late: SCHED_FIFO: {}", strerror(error));
+  }
+  std::lock_guard<Monitor> hold(monitor_);
+  stats_.realtime = error == 0;
+}
+
+void ProberImpl::Run() {
+  EnterRealTime();
+  monitor_.lock();
+  while (!stop_) {
+    const int64_t wake_ns = cadence_.NextWakeNs();
+    if (wake_ns > clock_.NowNs() && monitor_.WaitUntil(wake_ns)) continue;  // something changed: look again
+    const int64_t now_ns = clock_.NowNs();
+    if (now_ns < wake_ns) continue;
+    lateness_.Add(now_ns - wake_ns);
+    Tick(now_ns);
+  }
+  monitor_.unlock();
+}
+
+void ProberImpl::Tick(int64_t now_ns) {
+  cadence_.TakeDue(now_ns, &due_);
+  for (auto& [socket, batch] : batches_) batch.Clear();
+  for (uint32_t index : due_) {
+    if (auto it = pairs_.find(index); it != pairs_.end()) Prepare(it->second, now_ns);
+  }
+  for (auto it = batches_.begin(); it != batches_.end();) {
+    if (it->second.parts.empty()) {
+      it = batches_.erase(it);  // its socket may be gone with the last plan that held it
+    } else {
+      Flush(it->first, it->second);
+      ++it;
+    }
+  }
+  PublishIntervals();
+  ++stats_.ticks;
+}
+
+void ProberImpl::Prepare(PairState& p, int64_t now_ns) {
+  if (p.plan.slots.empty() || p.plan.socket == nullptr) return;
+  JudgeDoubt(p, now_ns);
+  if (++p.round == 0) ++p.round;  // 0 means none in the maps
+  // A longer interval is known before its first gap, a shorter one after it: the kernel takes a gap of 2.5 intervals
+  // for a pause of the prober.
+  const auto interval = static_cast<__u32>(std::min<int64_t>(cadence_.IntervalNs(p.plan.pair), UINT32_MAX));
+  if (interval > Load(p.plan.shared->interval_ns)) Store(p.plan.shared->interval_ns, interval);
+  Batch& batch = batches_[p.plan.socket.get()];
+  // The first packet of a burst is late by a fraction of a microsecond: let each slot take its turn.
+  const size_t n = p.plan.slots.size();
+  for (size_t i = 0; i < n; ++i) {
+    ProbeTemplate& t = p.plan.slots[(p.round + i) % n].probe;
+    t.SetRound(p.round);
+    batch.Add(t.bytes());
+  }
+  ++stats_.rounds;
+}
+
+void ProberImpl::PublishIntervals() {
+  for (uint32_t index : due_) {
+    const auto it = pairs_.find(index);
+    if (it == pairs_.end()) continue;
+    const auto interval = static_cast<__u32>(std::min<int64_t>(cadence_.IntervalNs(index), UINT32_MAX));
+    if (Load(it->second.plan.shared->interval_ns) != interval) Store(it->second.plan.shared->interval_ns, interval);
+  }
+}
+
+void ProberImpl::JudgeDoubt(PairState& p, int64_t now_ns) {
+  uint32_t mask = 0;
+  for (const PlannedSlot& s : p.plan.slots) {
+    if ((kDoubtful >> Load(p.plan.shared->slot[s.slot].state) & 1) != 0) mask |= 1u << s.slot;
+  }
+  if ((mask & ~p.doubt_mask) != 0) p.doubt_since_ns = now_ns;
+  p.doubt_mask = mask;
+  const bool doubt = mask != 0 && now_ns - p.doubt_since_ns < options_.doubt_ns;
+  cadence_.SetActive(p.plan.pair, p.carries_data || doubt, now_ns);
+}
+
+// A packet that is refused takes the pair's others with it (they have the same route), not other pairs'.
+void ProberImpl::Flush(RawSocket* socket, Batch& batch) {
+  batch.Seal();
+  size_t next = 0;
+  while (next < batch.messages.size()) {
+    const int n = socket->SendBatch(&batch.messages[next], static_cast<unsigned>(batch.messages.size() - next));
+    if (n > 0) {
+      stats_.probes += static_cast<uint64_t>(n);
+      next += static_cast<size_t>(n);
+      continue;
+    }
+    if (n == -EINTR) continue;
+    stats_.last_error = strerror(-n);
+    const in_addr_t refused = batch.to[next].sin_addr.s_addr;
+    while (next < batch.to.size() && batch.to[next].sin_addr.s_addr == refused) {
+      ++stats_.send_errors;
+      ++next;
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Prober>> Prober::Start(const ProberOptions& options) {
+  auto prober = std::make_unique<ProberImpl>(options);
+  if (absl::Status s = prober->Launch(); !s.ok()) return s;
+  return prober;
+}
+
+}  // namespace cw::probe
