@@ -23,9 +23,9 @@ constexpr char kLabClockKnob[] = "cw_lab_clock_on";
 constexpr uint32_t kNeverSample = 32;
 
 // NotFound when there is no such pin.
-absl::StatusOr<maps::BpfMap> PinnedMap(const PinFolder& pins, const char* name) {
+absl::StatusOr<maps::BpfMap> PinnedMap(const PinFolder& pins, const std::string& name) {
   auto map = maps::BpfMap::OpenPinned(pins.File(name));
-  if (map.ok() && absl::string_view(name) == CW_MAP_CTL && map->shape().value_size == sizeof(cw_ctl)) {
+  if (map.ok() && name == CW_MAP_CTL && map->shape().value_size == sizeof(cw_ctl)) {
     const uint32_t index = 0;
     cw_ctl ctl;
     if (auto s = map->Lookup(&index, &ctl); !s.ok()) return s;
@@ -58,9 +58,9 @@ absl::StatusOr<std::map<std::string, bool>> Prepare(BpfObjectFile& file, const L
                                                     std::vector<std::string>& notes) {
   std::map<std::string, bool> reused;
   for (bpf_map* map : file.Maps()) {
-    const char* name = bpf_map__name(map);
+    const std::string name = bpf_map__name(map);  // a copy: libbpf replaces it on reuse
     absl::StatusOr<maps::BpfMap> existing = absl::NotFoundError("");
-    if (absl::string_view(name) == CW_MAP_LAB_CLOCK) {
+    if (name == CW_MAP_LAB_CLOCK) {
       if (spec.lab_clock.empty()) {
         if (auto s = file.LeaveOut(map); !s.ok()) return s;
         continue;

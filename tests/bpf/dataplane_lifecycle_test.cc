@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loader against the real kernel: load, attach, crash, adopt, replace, remove.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "gmock/gmock.h"
+#include "tests/bpf/dataplane_fixture.h"
+
+namespace cw::test {
+namespace {
+
+using dataplane::Dataplane;
+using dataplane::XdpMode;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr uint32_t kQpn = 0x1a2b;
+
+uint64_t Received(const Dataplane& plane, uint32_t qpn) {
+  const auto flow = plane.flows().Lookup(FlowKey(VethRig::kFar, VethRig::kNear, qpn));
+  return flow.ok() ? flow->packets : 0;
+}
+
+TEST_F(DataplaneTest, AttachesNativelyAndSeesRoceBothWays) {
+  Open();
+  EXPECT_FALSE(plane_->adopted());
+  const auto info = Attach();
+  EXPECT_EQ(info.mode, XdpMode::kNative);
+  EXPECT_TRUE(info.frags);
+  EXPECT_FALSE(info.adopted);
+  EXPECT_EQ(info.warning, "");
+  rig_.SendRoce(true, kQpn, 100, 50);
+  rig_.SendRoce(false, kQpn + 1, 7, 20);
+  EXPECT_EQ(Received(*plane_, kQpn), 50u);
+  const auto sent = plane_->flows().Lookup(FlowKey(VethRig::kNear, VethRig::kFar, kQpn + 1));
+  ASSERT_TRUE(sent.ok()) << "a flow to an unknown peer is recorded at egress";
+  EXPECT_EQ(sent->packets, 20u);
+  const auto counters = plane_->counters().Sum();
+  ASSERT_TRUE(counters.ok());
+  EXPECT_EQ(counters->peer_unknown, 1u);
+}
+
+TEST_F(DataplaneTest, FreshControlIsObserveAndCurrentAbi) {
+  Open();
+  const auto ctl = plane_->ctl().Snapshot(0);
+  EXPECT_EQ(ctl.abi_version, static_cast<uint32_t>(CW_ABI_VERSION));
+  EXPECT_EQ(ctl.mode, static_cast<uint32_t>(CW_MODE_OBSERVE));
+  EXPECT_EQ(ctl.miss_limit, 3u);
+  EXPECT_EQ(plane_->flows().capacity(), options_.max_flows);
+  EXPECT_EQ(plane_->tx_flows().capacity(), options_.max_tx_flows);
+  EXPECT_EQ(plane_->pairs().size(), options_.max_pairs);
+}
+
+// A real crash: another process opens and attaches, and is killed.
+TEST_F(DataplaneTest, KillLosesNoFlowNoSteeringNoCounter) {
+  const auto key = FlowKey(VethRig::kNear, VethRig::kFar, kQpn);
+  const pid_t child = fork();
+  if (child == 0) {
+    rig_.InNear([&] {
+      auto plane = Dataplane::Open(options_);
+      if (!plane.ok() || !(*plane)->Attach(VethRig::kDevice).ok()) _exit(1);
+      cw_tx_flow steered = {};
+      steered.slot = 3;
+      steered.port = 49155;
+      steered.flags = CW_STEER_MANUAL;
+      if (!(*plane)->tx_flows().Insert(key, steered).ok()) _exit(2);
+      maps::CtlView::Store((*plane)->ctl()[0].session, 4711u);
+      rig_.SendRoce(true, kQpn, 0, 30);
+      raise(SIGKILL);
+    });
+    _exit(3);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "child ended with " << status;
+  rig_.SendRoce(true, kQpn, 30, 12);  // while no agent lives
+  Open();
+  EXPECT_TRUE(plane_->adopted());
+  EXPECT_FALSE(plane_->replaced());
+  ASSERT_EQ(plane_->Attached().size(), 1u) << "the interface is adopted by Open";
+  EXPECT_TRUE(plane_->Attached()[0].adopted);
+  const auto again = Attach();
+  EXPECT_EQ(again.mode, XdpMode::kNative);
+  EXPECT_TRUE(again.frags);
+  EXPECT_EQ(Received(*plane_, kQpn), 42u);
+  const auto steered = plane_->tx_flows().Lookup(key);
+  ASSERT_TRUE(steered.ok());
+  EXPECT_EQ(steered->slot, 3);
+  EXPECT_EQ(steered->port, 49155);
+  EXPECT_EQ(steered->flags, CW_STEER_MANUAL);
+  EXPECT_EQ(maps::CtlView::Load(plane_->ctl()[0].session), 4711u);
+  rig_.SendRoce(true, kQpn, 42, 8);
+  EXPECT_EQ(Received(*plane_, kQpn), 50u);
+  const auto flow = plane_->flows().Lookup(FlowKey(VethRig::kFar, VethRig::kNear, kQpn));
+  ASSERT_TRUE(flow.ok());
+  EXPECT_EQ(flow->req.gaps, 0u) << "one unbroken sequence over the crash";
+}
+
+TEST_F(DataplaneTest, AdoptedMapsKeepTheirSizeAndSaySo) {
+  Open();
+  auto bigger = options_;
+  bigger.max_flows *= 2;
+  Open(bigger);
+  EXPECT_EQ(plane_->flows().capacity(), options_.max_flows);
+  EXPECT_THAT(plane_->notes(), ::testing::ElementsAre(HasSubstr("cw_flows keeps its size of 4096")));
+}
+
+TEST_F(DataplaneTest, AnotherReleasesProgramsAreExchangedOnTheirMaps) {
+  auto earlier = options_;
+  earlier.elf = EarlierRelease();
+  Open(earlier);
+  Attach();
+  rig_.SendRoce(true, kQpn, 0, 10);
+  rig_.SendRoce(false, kQpn, 0, 10);
+  const auto before = plane_->counters().Sum();
+  ASSERT_TRUE(before.ok());
+  EXPECT_GE(before->trace_arrived, 10u);
+  EXPECT_GE(before->probe_sent, 10u);
+  const uint32_t old_xdp = plane_->XdpInfo()->id, old_tc = plane_->TcInfo()->id;
+  Open();
+  EXPECT_TRUE(plane_->adopted());
+  EXPECT_TRUE(plane_->replaced());
+  EXPECT_NE(plane_->XdpInfo()->id, old_xdp);
+  ASSERT_EQ(plane_->Attached().size(), 1u);
+  rig_.SendRoce(true, kQpn, 0, 25);
+  EXPECT_EQ(Received(*plane_, kQpn), 25u) << "the new program is attached";
+  rig_.SendRoce(false, kQpn, 0, 5);
+  EXPECT_TRUE(plane_->flows().Lookup(FlowKey(VethRig::kNear, VethRig::kFar, kQpn)).ok()) << "and so is the new tc one";
+  const auto after = plane_->counters().Sum();
+  ASSERT_TRUE(after.ok());
+  EXPECT_GE(after->trace_arrived, before->trace_arrived) << "counters are kept";
+  // The old programs are gone from the kernel: nothing holds them.
+  EXPECT_FALSE(dataplane::GetProgramInfoById(old_xdp).ok());
+  EXPECT_FALSE(dataplane::GetProgramInfoById(old_tc).ok());
+}
+
+TEST_F(DataplaneTest, DetachLeavesNothing) {
+  const std::string before = rig_.NearShell("bpftool net show; tc qdisc show dev nic0");
+  Open();
+  Attach();
+  EXPECT_THAT(rig_.NearShell("bpftool net show"), HasSubstr("cw_tc_egress"));
+  EXPECT_THAT(rig_.NearShell("ip link show nic0"), HasSubstr("xdp"));
+  EXPECT_THAT(rig_.NearShell("tc qdisc show dev nic0"), HasSubstr("clsact"));
+  absl::Status status;
+  rig_.InNear([&] { status = plane_->Detach(NearIfindex()); });
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(rig_.NearShell("bpftool net show; tc qdisc show dev nic0"), before);
+  EXPECT_THAT(rig_.NearShell("ip link show nic0"), Not(HasSubstr("xdp")));
+  EXPECT_TRUE(plane_->Attached().empty());
+  Attach();  // and again
+  rig_.InNear([&] { status = plane_->DetachAllAndUnpin(); });
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_FALSE(std::filesystem::exists(PinFolder()));
+  EXPECT_EQ(rig_.NearShell("bpftool net show; tc qdisc show dev nic0"), before);
+}
+
+TEST_F(DataplaneTest, RemoveWorksWithoutLoadingAnything) {
+  Open();
+  Attach();
+  rig_.InNear([&] {
+    const auto refused = Dataplane::Remove(options_);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists) << "its agent lives";
+  });
+  plane_.reset();
+  rig_.InNear([&] { EXPECT_TRUE(Dataplane::Remove(options_).ok()); });
+  EXPECT_THAT(rig_.NearShell("bpftool net show"), Not(HasSubstr("cw_")));
+  EXPECT_FALSE(std::filesystem::exists(PinFolder()));
+}
+
+TEST_F(DataplaneTest, AnInterfaceThatIsGoneIsForgotten) {
+  Open();
+  Attach();
+  plane_.reset();
+  rig_.NearShell("ip link del nic0");
+  Open();
+  EXPECT_TRUE(plane_->Attached().empty());
+  for (const auto& pin : std::filesystem::directory_iterator(PinFolder())) {
+    EXPECT_THAT(pin.path().filename().string(), Not(::testing::StartsWith("xdp_")));
+  }
+}
+
+TEST_F(DataplaneTest, LargeMtuIsNativeWithFrags) {
+  rig_.NearShell("ip link set nic0 mtu 9000");
+  rig_.InFar([] { Shell("ip link set nic0 mtu 9000"); });
+  Open();
+  const auto info = Attach();
+  EXPECT_EQ(info.mode, XdpMode::kNative);
+  EXPECT_TRUE(info.frags);
+  rig_.SendRoce(true, kQpn, 0, 10, 4096);
+  rig_.SendRoce(true, kQpn, 10, 10, 8192);
+  EXPECT_EQ(Received(*plane_, kQpn), 20u);
+}
+
+TEST_F(DataplaneTest, FallsBackToGenericXdpWithAWarning) {
+  // A bridge has no XDP of its own.
+  rig_.NearShell("ip link add nic1 type bridge && ip addr add 10.99.1.1/24 dev nic1 && ip link set nic1 up");
+  Open();
+  rig_.InNear([&] {
+    const auto info = plane_->Attach("nic1");
+    ASSERT_TRUE(info.ok()) << info.status().message();
+    EXPECT_EQ(info->mode, XdpMode::kGeneric);
+    EXPECT_THAT(info->warning, HasSubstr("generic XDP"));
+    EXPECT_THAT(info->warning, HasSubstr("native with frags: "));
+  });
+  EXPECT_THAT(rig_.NearShell("ip link show nic1"), HasSubstr("xdpgeneric"));
+  plane_.reset();
+  Open();
+  ASSERT_EQ(plane_->Attached().size(), 1u);
+  EXPECT_EQ(plane_->Attached()[0].mode, XdpMode::kGeneric);
+  EXPECT_THAT(plane_->Attached()[0].warning, HasSubstr("generic XDP"));
+}
+
+}  // namespace
+}  // namespace cw::test
