@@ -28,7 +28,7 @@ class ChannelTest : public testing::Test {
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
     ChildOptions options;
     options.argv = {CW_VM_GUESTD, std::to_string(sockets[1])};
-    options.keep_fd = sockets[1];
+    options.keep_fds = {sockets[1]};
     auto server = ChildProcess::Start(options);
     close(sockets[1]);
     ASSERT_TRUE(server.ok()) << server.status();

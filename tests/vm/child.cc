@@ -2,7 +2,6 @@
 #include "tests/vm/child.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -18,16 +17,12 @@ namespace cw::vm {
 namespace {
 
 // Between fork and exec in a process with threads: system calls only.
-[[noreturn]] void Become(char* const* argv, pid_t parent, int netns_fd, int log_fd, int keep_fd) {
+[[noreturn]] void Become(char* const* argv, pid_t parent, int log_fd, const std::vector<int>& keep_fds) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(126);  // the parent ended before prctl took effect
-  if (netns_fd >= 0 && setns(netns_fd, CLONE_NEWNET) != 0) {
-    dprintf(log_fd, "setns: errno %d\n", errno);
-    _exit(126);
-  }
   dup2(log_fd, 1);
   dup2(log_fd, 2);
-  if (keep_fd >= 0) fcntl(keep_fd, F_SETFD, 0);
+  for (int fd : keep_fds) fcntl(fd, F_SETFD, 0);
   execvp(argv[0], argv);
   dprintf(2, "%s: errno %d\n", argv[0], errno);
   _exit(127);
@@ -36,35 +31,25 @@ namespace {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions options) {
-  int netns_fd = -1;
-  if (!options.netns.empty()) {
-    netns_fd = open(options.netns.c_str(), O_RDONLY | O_CLOEXEC);
-    if (netns_fd < 0) return absl::ErrnoToStatus(errno, options.netns);
-  }
   std::string log = options.log.empty() ? "/dev/null" : options.log;
   int log_fd = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (log_fd < 0) {
-    absl::Status status = absl::ErrnoToStatus(errno, log);
-    if (netns_fd >= 0) close(netns_fd);
-    return status;
-  }
+  if (log_fd < 0) return absl::ErrnoToStatus(errno, log);
   std::unique_ptr<ChildProcess> child(new ChildProcess);
   // PDEATHSIG follows the thread that forked, not the process: so a thread of the child's own forks and waits for it.
-  child->keeper_ = std::thread(&ChildProcess::Keep, child.get(), std::move(options), netns_fd, log_fd);
+  child->keeper_ = std::thread(&ChildProcess::Keep, child.get(), std::move(options), log_fd);
   absl::MutexLock lock(&child->mutex_);
   child->mutex_.Await(absl::Condition(&child->started_));
   if (child->pid_ < 0) return absl::InternalError("fork failed");
   return child;
 }
 
-void ChildProcess::Keep(ChildOptions options, int netns_fd, int log_fd) {
+void ChildProcess::Keep(ChildOptions options, int log_fd) {
   std::vector<char*> argv;
   for (std::string& word : options.argv) argv.push_back(word.data());
   argv.push_back(nullptr);
   pid_t parent = getpid();
   pid_t pid = fork();
-  if (pid == 0) Become(argv.data(), parent, netns_fd, log_fd, options.keep_fd);
-  if (netns_fd >= 0) close(netns_fd);
+  if (pid == 0) Become(argv.data(), parent, log_fd, options.keep_fds);
   close(log_fd);
   {
     absl::MutexLock lock(&mutex_);

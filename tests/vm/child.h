@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host process that lives in a given network namespace and never longer than we do.
+// A host process that never lives longer than we do.
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +17,8 @@ namespace cw::vm {
 
 struct ChildOptions {
   std::vector<std::string> argv;  // argv[0] is looked up in PATH
-  std::string netns;              // path of a namespace file, for example /run/netns/leaf0; empty: ours
   std::string log;                // file for standard output and error, truncated
-  int keep_fd = -1;  // descriptor that the child inherits under the same number; the caller closes its own copy
+  std::vector<int> keep_fds;      // inherited under the same numbers; the caller closes its own copies
 };
 
 // Destruction kills the process and waits for it. Thread rule: any thread.
@@ -35,7 +34,7 @@ class ChildProcess {
 
  private:
   ChildProcess() = default;
-  void Keep(ChildOptions options, int netns_fd, int log_fd);
+  void Keep(ChildOptions options, int log_fd);
 
   mutable absl::Mutex mutex_;
   pid_t pid_ = -1;        // set once, before Start returns

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/vm/image.h"
 
-#include <spawn.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,24 +11,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tests/vm/host_command.h"
 
 namespace cw::vm {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Exit status of a host program run to the end, its output on ours; -1 when it could not be started.
-int RunHost(const std::vector<std::string>& words) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  pid_t pid;
-  if (posix_spawnp(&pid, argv[0], nullptr, nullptr, argv.data(), environ) != 0) return -1;
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 std::string ReadLine(const std::string& path) {
   std::ifstream in(path);
@@ -65,7 +51,7 @@ absl::StatusOr<Image> Image::Build(const ImageOptions& options) {
   fs::create_directories(folder, error);
   std::vector<std::string> make = {CW_VM_SOURCE_DIR "/mkinitramfs.sh", folder};
   if (!options.package.empty()) make.push_back(options.package);
-  int status = RunHost(make);
+  int status = RunHostCommand(make);
   if (status == 3) return absl::UnavailableError("the kernel package cannot be had (see the message above)");
   if (status != 0) return absl::InternalError(absl::StrFormat("mkinitramfs.sh ended with %d", status));
 
@@ -81,7 +67,7 @@ absl::StatusOr<Image> Image::Build(const ImageOptions& options) {
   std::string overlay = name + ".overlay";
   std::vector<std::string> pack = {CW_VM_SOURCE_DIR "/mkoverlay.sh", overlay, CW_VM_GUESTD "=/sbin/cw_vm_guestd"};
   for (const auto& [from, to] : options.files) pack.push_back(absl::StrCat(from, "=", to));
-  status = RunHost(pack);
+  status = RunHostCommand(pack);
   absl::Status joined = status == 0 ? Join(name, {folder + "/initrd.cpio", overlay})
                                     : absl::InternalError(absl::StrFormat("mkoverlay.sh ended with %d", status));
   fs::remove(overlay, error);

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/vm/rig.h"
 
+#include <fcntl.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,9 +42,57 @@ std::string KernelCommandLine(const VmConfig& config) {
   return absl::StrJoin(words, " ");
 }
 
+struct Descriptors {
+  std::vector<int> fds;
+  ~Descriptors() {
+    for (int fd : fds) close(fd);
+  }
+};
+
+// An emulated machine may get no processor for many milliseconds; soft-RoCE repeats what is in flight meanwhile. What
+// the tap's own queue of 500 packets then loses would look like a fault of the fabric.
+void LengthenQueue(const std::string& tap) {
+  int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  ifreq request{};
+  strncpy(request.ifr_name, tap.c_str(), IFNAMSIZ - 1);
+  request.ifr_qlen = 10000;
+  ioctl(any, SIOCSIFTXQLEN, &request);  // best effort: the kernel's own length serves an idle host
+  close(any);
+}
+
+absl::StatusOr<int> AttachTap(const std::string& name) {
+  int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "/dev/net/tun");
+  ifreq request{};
+  request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+  strncpy(request.ifr_name, name.c_str(), IFNAMSIZ - 1);
+  if (ioctl(fd, TUNSETIFF, &request) == 0) {
+    LengthenQueue(name);
+    return fd;
+  }
+  absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat("tap ", name));
+  close(fd);
+  return status;
+}
+
+// QEMU gets open taps, so that the NICs of one machine may lie in several namespaces (fabric and management).
+absl::StatusOr<int> OpenTap(const VmNic& nic) {
+  if (nic.netns.empty()) return AttachTap(nic.tap);
+  absl::StatusOr<int> tap;
+  int netns = open(nic.netns.c_str(), O_RDONLY | O_CLOEXEC);
+  if (netns < 0) return absl::ErrnoToStatus(errno, nic.netns);
+  // A thread of its own: it ends in the namespace, and no other thread has to come back from one.
+  std::thread([&] {
+    tap = setns(netns, CLONE_NEWNET) == 0 ? AttachTap(nic.tap) : absl::ErrnoToStatus(errno, nic.netns);
+  }).join();
+  close(netns);
+  return tap;
+}
+
 }  // namespace
 
-std::vector<std::string> QemuArguments(const Image& image, const VmConfig& config, int channel_fd) {
+std::vector<std::string> QemuArguments(const Image& image, const VmConfig& config, int channel_fd,
+                                       const std::vector<int>& tap_fds) {
   std::string console =
       config.log_dir.empty() ? "null" : absl::StrCat("file:", config.log_dir, "/", config.name, ".console");
   // clang-format off
@@ -53,7 +107,7 @@ std::vector<std::string> QemuArguments(const Image& image, const VmConfig& confi
   for (size_t i = 0; i < config.nics.size(); i++) {
     const VmNic& nic = config.nics[i];
     argv.push_back("-netdev");
-    argv.push_back(absl::StrFormat("tap,id=n%d,ifname=%s,script=no,downscript=no", i, nic.tap));
+    argv.push_back(absl::StrFormat("tap,id=n%d,fd=%d", i, tap_fds[i]));
     argv.push_back("-device");
     argv.push_back(
         absl::StrFormat("virtio-net-pci,netdev=n%d,mac=%s,host_mtu=%d,romfile=", i, MacOf(config.name, i), nic.mtu));
@@ -62,15 +116,21 @@ std::vector<std::string> QemuArguments(const Image& image, const VmConfig& confi
 }
 
 absl::StatusOr<std::unique_ptr<Vm>> Vm::Boot(const Image& image, const VmConfig& config) {
+  Descriptors ours;  // all but the channel's near end, which the machine keeps
+  for (const VmNic& nic : config.nics) {
+    auto tap = OpenTap(nic);
+    if (!tap.ok()) return tap.status();
+    ours.fds.push_back(*tap);
+  }
+  std::vector<int> taps = ours.fds;
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) return absl::ErrnoToStatus(errno, "socketpair");
+  ours.fds.push_back(sockets[1]);
   ChildOptions options;
-  options.argv = QemuArguments(image, config, sockets[1]);
-  options.netns = config.netns;
+  options.argv = QemuArguments(image, config, sockets[1], taps);
   options.log = config.log_dir.empty() ? "" : absl::StrCat(config.log_dir, "/", config.name, ".qemu");
-  options.keep_fd = sockets[1];
+  options.keep_fds = ours.fds;
   auto qemu = ChildProcess::Start(std::move(options));
-  close(sockets[1]);
   if (!qemu.ok()) {
     close(sockets[0]);
     return qemu.status();

@@ -3,7 +3,7 @@
 // hardware support, and no millisecond bound may be asked of it.
 //
 //   auto image = Image::Build({.files = {{agent, "/usr/bin/cwagentd"}}});
-//   auto vm = Vm::Boot(*image, {.name = "a", .netns = "/run/netns/leaf0", .nics = {{.tap = "vma", ...}}});
+//   auto vm = Vm::Boot(*image, {.name = "a", .nics = {{.tap = "vma", .netns = "/run/netns/leaf0", ...}}});
 //   (*vm)->WaitReady(absl::Seconds(60));
 //   auto result = (*vm)->Exec("rdma link show", absl::Seconds(5));
 //
@@ -24,7 +24,8 @@
 namespace cw::vm {
 
 struct VmNic {
-  std::string tap;      // an existing tap in the machine's namespace; QEMU connects to it
+  std::string tap;      // an existing tap
+  std::string netns;    // path of the namespace that holds it, for example /run/netns/leaf0; empty: ours
   std::string address;  // "10.0.1.2/24"
   std::string gateway;  // default route; empty: none
   int mtu = 4500;       // 4096-byte RoCE MTU needs 4158 and more; the tap and every switch port must carry it too
@@ -69,7 +70,8 @@ class Vm {
   Channel channel_;  // after qemu_: commands end before the machine does
 };
 
-// The QEMU command line of `config`, for the channel's descriptor. Pure.
-std::vector<std::string> QemuArguments(const Image& image, const VmConfig& config, int channel_fd);
+// The QEMU command line of `config`; descriptors of the command channel's socket and of each NIC's tap. Pure.
+std::vector<std::string> QemuArguments(const Image& image, const VmConfig& config, int channel_fd,
+                                       const std::vector<int>& tap_fds);
 
 }  // namespace cw::vm

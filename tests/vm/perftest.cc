@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/vm/perftest.h"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+
+namespace cw::vm {
+namespace {
+
+// The report's line has five numbers: bytes, iterations, peak, average, message rate.
+absl::StatusOr<PerftestResult> ParseReport(const std::string& output) {
+  size_t head = output.rfind("BW average[MB/sec]");
+  if (head == std::string::npos) return absl::InternalError("perftest printed no report: " + output);
+  std::istringstream line(output.substr(output.find('\n', head) + 1));
+  PerftestResult result;
+  double peak;
+  if (!(line >> result.message_bytes >> result.messages >> peak >> result.average_mb_per_s)) {
+    return absl::InternalError("unreadable report: " + output);
+  }
+  result.output = output;
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Perftest>> Perftest::Start(Rack& rack, const PerftestOptions& options) {
+  auto run = std::make_unique<Perftest>();
+  std::string line =
+      absl::StrFormat("exec %s -d rxe0 -m 4096 -F -p %d %s", options.tool, options.port, options.arguments);
+  auto server = rack.machine(1).Start(line);
+  if (!server.ok()) return server.status();
+  run->server_ = *std::move(server);
+  // Connecting to it to see whether it listens would be taken for the client.
+  auto listens = rack.machine(1).Run(absl::StrFormat(
+      "for i in $(seq 200); do grep -q ':%04X .* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1",
+      options.port));
+  if (!listens.ok()) return absl::InternalError("perftest's server does not listen: " + run->server_->output());
+  auto client = rack.machine(0).Start(line + " " + Rack::MgmtAddress(1));
+  if (!client.ok()) return client.status();
+  run->client_ = *std::move(client);
+  return run;
+}
+
+absl::StatusOr<PerftestResult> Perftest::Wait(absl::Duration timeout) {
+  auto client = client_->Wait(timeout);
+  if (!client.ok()) return client.status();
+  auto server = server_->Wait(absl::Seconds(20));
+  if (!server.ok()) return server.status();
+  if (client->exit_code != 0 || server->exit_code != 0) {
+    return absl::InternalError(absl::StrFormat("client ended with %d: %s\nserver ended with %d: %s", client->exit_code,
+                                               client->output, server->exit_code, server->output));
+  }
+  return ParseReport(client->output);
+}
+
+absl::StatusOr<std::vector<QueuePair>> QueuePairs(Vm& machine) {
+  auto text = machine.Run("rdma -j resource show qp");
+  if (!text.ok()) return text.status();
+  auto list = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!list.is_array()) return absl::InternalError("rdma printed no JSON list: " + *text);
+  std::vector<QueuePair> pairs;
+  for (const auto& item : list) {
+    if (item.value("type", "") != "RC") continue;
+    pairs.push_back({item.value("lqpn", 0u), item.value("rqpn", 0u), item.value("pid", 0), item.value("comm", ""),
+                     item.value("state", "")});
+  }
+  return pairs;
+}
+
+absl::StatusOr<std::vector<QueuePair>> WaitForQueuePairs(Vm& machine, size_t count, absl::Duration timeout) {
+  for (absl::Time end = absl::Now() + timeout; absl::Now() < end; absl::SleepFor(absl::Milliseconds(200))) {
+    auto pairs = QueuePairs(machine);
+    if (!pairs.ok()) return pairs.status();
+    size_t ready = 0;
+    for (const QueuePair& pair : *pairs) ready += pair.state == "RTS";
+    if (ready >= count) return pairs;
+  }
+  return absl::DeadlineExceededError(absl::StrFormat("fewer than %d queue pairs are ready to send", count));
+}
+
+absl::StatusOr<std::map<std::string, uint64_t>> RxeCounters(Vm& machine) {
+  auto text = machine.Run("cd /sys/class/infiniband/rxe0/ports/1/hw_counters && grep . *");
+  if (!text.ok()) return text.status();
+  std::map<std::string, uint64_t> counters;
+  for (absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
+    std::pair<std::string, std::string> field = absl::StrSplit(line, absl::MaxSplits(':', 1));
+    uint64_t value;
+    if (!absl::SimpleAtoi(field.second, &value)) return absl::InternalError("unreadable counter: " + std::string(line));
+    counters[field.first] = value;
+  }
+  return counters;
+}
+
+}  // namespace cw::vm
