@@ -126,7 +126,8 @@ struct FlowCounters {
 
 struct CaptureResult {
   uint64_t captured = 0;
-  uint64_t kernel_drops = 0;  // a capture with drops proves nothing about packets that it lacks
+  uint64_t kernel_drops =
+      0;  // and what tcpdump had not read in time: a capture with drops proves nothing about packets that it lacks
 };
 
 class Fabric {

@@ -20,6 +20,7 @@ namespace cw::lab {
 
 struct RunningCapture {
   ProcessId process;
+  std::string file;
   std::string log_file;
 };
 

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,6 +24,9 @@ using nlohmann::json;
 constexpr char kRoot[] = "/run/cwlab";
 
 std::string StateFile(const std::string& lab) { return LabRunDir(lab) + "/fabric.json"; }
+std::string LockFile(const std::string& lab) {
+  return absl::StrCat(kRoot, "/.", lab, ".lock");
+}  // Down removes the folder
 std::string PidsDir(const std::string& lab) { return LabRunDir(lab) + "/pids"; }
 
 json ToJson(const ProcessId& process) { return {{"pid", process.pid}, {"start_ticks", process.start_ticks}}; }
@@ -173,18 +177,25 @@ std::vector<ProcessId> LoadProcesses(const std::string& lab) {
 absl::StatusOr<std::unique_ptr<LabLock>> LabLock::Take(const std::string& lab) {
   std::error_code error;
   fs::create_directories(kRoot, error);
-  const std::string path = absl::StrCat(kRoot, "/.", lab, ".lock");  // outside the folder that Down removes
-  int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("open ", path));
-  while (flock(fd, LOCK_EX)) {
-    if (errno == EINTR) continue;
-    absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat("lock ", path));
-    close(fd);
-    return status;
+  const std::string path = LockFile(lab);
+  for (;;) {
+    int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("open ", path));
+    std::unique_ptr<LabLock> lock(new LabLock(fd, lab));
+    while (flock(fd, LOCK_EX)) {
+      if (errno != EINTR) return absl::ErrnoToStatus(errno, absl::StrCat("lock ", path));
+    }
+    // The one who had it may have removed the file: then others lock another one.
+    struct stat ours, there;
+    if (!fstat(fd, &ours) && !stat(path.c_str(), &there) && ours.st_ino == there.st_ino) return lock;
+    lock->lab_.clear();
   }
-  return std::unique_ptr<LabLock>(new LabLock(fd));
 }
 
-LabLock::~LabLock() { close(fd_); }
+LabLock::~LabLock() {
+  std::error_code ignored;
+  if (!lab_.empty() && !fs::exists(LabRunDir(lab_), ignored)) fs::remove(LockFile(lab_), ignored);
+  close(fd_);
+}
 
 }  // namespace cw::lab

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -50,8 +51,9 @@ class LabLock {
   LabLock& operator=(const LabLock&) = delete;
 
  private:
-  explicit LabLock(int fd) : fd_(fd) {}
+  LabLock(int fd, std::string lab) : fd_(fd), lab_(std::move(lab)) {}
   int fd_;
+  std::string lab_;
 };
 
 }  // namespace cw::lab

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cwlab as its users run it: verbs, JSON, exit codes. CWLAB_BINARY is the program's path.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/lab/fabric_rig.h"
+#include "userspace/lab/fabric.h"
+
+namespace cw::lab {
+namespace {
+
+using nlohmann::json;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out;  // stdout
+};
+
+class Cwlab : public testing::Test {
+ protected:
+  ~Cwlab() override { Fabric::Down(lab_).IgnoreError(); }
+
+  Outcome Run(const std::string& arguments) {
+    const std::string command = absl::StrCat(CWLAB_BINARY, " --lab ", lab_, " ", arguments, " 2>/dev/null");
+    Outcome outcome;
+    FILE* pipe = popen(command.c_str(), "r");
+    std::array<char, 4096> buffer;
+    for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.out.append(buffer.data(), n);
+    outcome.exit_code = WEXITSTATUS(pclose(pipe));
+    return outcome;
+  }
+
+  json RunJson(const std::string& arguments, int exit_code = 0) {
+    const Outcome outcome = Run("--json " + arguments);
+    EXPECT_EQ(outcome.exit_code, exit_code) << arguments << "\n" << outcome.out;
+    json parsed = json::parse(outcome.out, nullptr, false);
+    EXPECT_FALSE(parsed.is_discarded()) << arguments << ": not JSON:\n" << outcome.out;
+    return parsed;
+  }
+
+  const std::string lab_ = TestLab("c");
+};
+
+TEST_F(Cwlab, TheLifeOfALab) {
+  EXPECT_EQ(RunJson("status", 1)["error"]["code"], "NOT_FOUND");
+  const json up = RunJson("up --spines 2 --hosts-per-leaf 2 --link-mbps 100");
+  EXPECT_EQ(up["hosts"].size(), 4u);
+  EXPECT_EQ(RunJson("up", 1)["error"]["code"], "ALREADY_EXISTS");
+
+  EXPECT_EQ(Run("exec h3 -- ip -o -4 addr show dev eth0").exit_code, 0);
+  EXPECT_NE(Run("exec h3 -- ip -o -4 addr show dev eth0").out.find("10.0.1.11/24"), std::string::npos);
+  EXPECT_EQ(Run("exec h0 -- sh -c 'exit 7'").exit_code, 7);
+  EXPECT_EQ(Run("exec h9 -- true").exit_code, 2);
+
+  const json drop = RunJson("fault drop --leaf 0 --spine 1 --direction up --match data");
+  ASSERT_EQ(drop["changes"].size(), 1u);
+  EXPECT_GT(drop["changes"][0]["monotonic_ns"].get<int64_t>(), 0);
+  RunJson("fault share --leaf 1 --spine 0 --direction both --percent 12.5");
+  RunJson("fault rate --leaf 0 --spine 0 --direction up --mbps 10");
+  RunJson("fault link down --leaf 1 --spine 1");
+  std::map<std::string, json> links;
+  const json broken = RunJson("status");
+  for (const json& link : broken["links"]) links[link["link"]] = link;
+  EXPECT_EQ(links["leaf0->spine1"]["condition"], "drop (data)");
+  EXPECT_EQ(links["spine1->leaf0"]["condition"], "ok");
+  EXPECT_EQ(links["spine0->leaf1"]["condition"], "share 12.5 %");
+  EXPECT_EQ(links["leaf1->spine1"]["condition"], "down");
+  EXPECT_EQ(links["leaf0->spine0"]["mbps"], 10.0);
+  EXPECT_NE(Run("status").out.find("share 12.5 %"), std::string::npos);
+  RunJson("fault clear");
+  const json mended = RunJson("status");
+  for (const json& link : mended["links"]) {
+    EXPECT_EQ(link["condition"], "ok") << link;
+    EXPECT_EQ(link.value("mbps", 100.0), 100.0) << link;
+  }
+  EXPECT_EQ(RunJson("down")["down"], json({lab_}));
+  EXPECT_EQ(Run("down").exit_code, 0);
+}
+
+TEST_F(Cwlab, WrongUseIsExitCodeTwo) {
+  EXPECT_EQ(Run("").exit_code, 2);
+  EXPECT_EQ(Run("fly").exit_code, 2);
+  EXPECT_EQ(Run("up --spines 99").exit_code, 2);
+  EXPECT_EQ(Run("fault drop --leaf 0").exit_code, 2);
+  EXPECT_EQ(RunJson("fault drop --leaf 0 --spine 0 --direction sideways", 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(Run("--help").exit_code, 0);
+}
+
+TEST_F(Cwlab, UnsupportedIsExitCodeFour) {
+  ASSERT_EQ(Run("up --link-mbps 0").exit_code, 0);
+  EXPECT_EQ(RunJson("fault pause --leaf 0 --spine 0", 4)["error"]["code"], "UNIMPLEMENTED");
+}
+
+}  // namespace
+}  // namespace cw::lab
