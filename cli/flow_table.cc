@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/flow_table.h"
+
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "cli/format.h"
+#include "userspace/api/flow_ref.h"
+
+namespace cw::cli {
+namespace {
+
+namespace v1 = ::cwfabric::v1;
+
+std::string Name(const v1::Flow& flow) {
+  const std::string name = api::QpName(flow);
+  return name.empty() ? kNoValue : name;
+}
+
+std::string Peer(const v1::Flow& flow) {
+  const std::string peer = flow.peer().empty() ? flow.remote_address() : flow.peer();
+  return (flow.received() ? "from " : "") + peer;
+}
+
+// The native port, and where the flow is instead.
+std::string Port(const v1::Flow& flow) {
+  if (flow.udp_port() == flow.udp_port_native()) return std::to_string(flow.udp_port());
+  return absl::StrFormat("%d→%d", flow.udp_port_native(), flow.udp_port());
+}
+
+std::string Owner(const v1::Flow& flow) {
+  if (flow.pid() == 0) return flow.label().empty() ? kNoValue : flow.label();
+  const std::string owner = absl::StrFormat("%s[%d]", flow.process(), flow.pid());
+  return flow.label().empty() ? owner : owner + " " + flow.label();
+}
+
+std::string Owd(const v1::Flow& flow, double ns) {
+  return flow.owd().samples() == 0 ? kNoValue : DelayText(ns, flow.owd_error_ns());
+}
+
+Cell Trouble(uint64_t count) { return {CountText(count), count > 0 ? Tone::kWarn : Tone::kPlain}; }
+
+std::string LastMove(const v1::Flow& flow) {
+  if (flow.moves() == 0 && flow.last_reason().empty()) return kNoValue;
+  return absl::StrFormat("%s, %s ago", flow.last_reason().empty() ? "moved" : flow.last_reason(),
+                         AgoText(flow.moved_ago_s()));
+}
+
+std::string Held(const v1::Flow& flow) {
+  std::string held = flow.manual() ? "by hand" : "";
+  if (const std::string lock = LockText(flow.lock()); !lock.empty()) {
+    held += (held.empty() ? "" : ", ") + std::string("lock ") + lock;
+  }
+  if (flow.reverts_s() > 0) held += ", for " + DurationText(flow.reverts_s());
+  return held.empty() ? kNoValue : held;
+}
+
+}  // namespace
+
+Table FlowTable(const Flows& flows) {
+  Table table({"FLOW", "QP", ">REMOTE QPN", "PEER", ">PATH", ">UDP-PORT", ">OWD P50", ">P99", ">RATE", ">GAPS", ">DUP",
+               ">NAK", ">CNP", ">MOVES", "LAST MOVE", "OWNER"});
+  for (const v1::Flow& flow : flows) {
+    const bool idle = flow.idle_s() > 5;
+    table.Add({flow.id(), Name(flow), QpnText(flow.remote_qpn()), Peer(flow), SlotText(flow.slot()), Port(flow),
+               Owd(flow, flow.owd().p50_ns()), Owd(flow, flow.owd().p99_ns()),
+               idle ? Cell("idle " + DurationText(flow.idle_s()), Tone::kFaint) : Cell(RateText(flow.rate_bps())),
+               Trouble(flow.gaps()), Trouble(flow.duplicates()), Trouble(flow.nak_seq() + flow.nak_other()),
+               CountText(flow.cnps()), std::to_string(flow.moves()), LastMove(flow),
+               Owner(flow) + (flow.gone().empty() ? "" : " (" + flow.gone() + ")")});
+  }
+  return table;
+}
+
+Table SteeringTable(const Flows& flows) {
+  Table table({"FLOW", "QP", "PEER", ">PATH", ">NATIVE PATH", ">PENDING", ">UDP-PORT", "HELD", ">MOVES", "LAST MOVE"});
+  for (const v1::Flow& flow : flows) {
+    table.Add({flow.id(), Name(flow), Peer(flow), SlotText(flow.slot()), SlotText(flow.native_slot()),
+               SlotText(flow.want_slot()), Port(flow), Held(flow), std::to_string(flow.moves()), LastMove(flow)});
+  }
+  return table;
+}
+
+}  // namespace cw::cli

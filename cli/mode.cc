@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cwctl mode, cwctl off.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "cli/format.h"
+#include "cli/offline.h"
+#include "cli/session.h"
+
+namespace cw::cli {
+namespace {
+
+namespace v1 = ::cwfabric::v1;
+
+struct Options {
+  std::string mode;
+  std::string for_text;
+};
+
+// An agent that hangs must not keep flows from going back: after this the switch is made without it.
+constexpr absl::Duration kOffPatience = absl::Milliseconds(800);
+
+v1::Mode ModeOf(const std::string& word) {
+  if (word == "observe") return v1::MODE_OBSERVE;
+  if (word == "protect") return v1::MODE_PROTECT;
+  if (word == "optimize") return v1::MODE_OPTIMIZE;
+  return v1::MODE_OFF;
+}
+
+absl::StatusOr<int> ShowMode(Session& session) {
+  absl::StatusOr<v1::StatusReply> status = session.Agent().Status();
+  if (!status.ok()) return status.status();
+  v1::SetModeRequest present;  // the mode alone, in the shape in which it is set
+  present.set_mode(status->mode());
+  present.set_for_s(status->mode_reverts_s());
+  session.Show(present, [&] {
+    std::cout << ModeText(status->mode());
+    if (status->mode_reverts_s() > 0) std::cout << ", reverts in " << DurationText(status->mode_reverts_s());
+    std::cout << '\n';
+  });
+  return kOk;
+}
+
+absl::StatusOr<int> Mode(Session& session, const Options& options) {
+  absl::StatusOr<double> for_s = ParseFor(options.for_text);
+  if (!for_s.ok()) return for_s.status();
+  if (options.mode.empty()) {
+    if (!options.for_text.empty()) return absl::InvalidArgumentError("--for needs a mode to hold for that time");
+    return ShowMode(session);
+  }
+  v1::SetModeRequest request;
+  request.set_mode(ModeOf(options.mode));
+  request.set_for_s(*for_s);
+  absl::StatusOr<v1::ActionReply> reply = session.Agent().SetMode(request);
+  if (!reply.ok()) return reply.status();
+  session.ShowAction(*reply);
+  return kOk;
+}
+
+absl::StatusOr<int> Off(Session& session, const Options& options) {
+  absl::StatusOr<double> for_s = ParseFor(options.for_text);
+  if (!for_s.ok()) return for_s.status();
+  v1::OffRequest request;
+  request.set_for_s(*for_s);
+  api::Client agent(session.SocketPath(), kOffPatience);
+  absl::StatusOr<v1::ActionReply> reply = agent.Off(request);
+  if (absl::IsUnavailable(reply.status())) {
+    absl::Status direct = SwitchOffWithoutAgent(session.instance);
+    if (absl::IsNotFound(direct)) return reply.status();  // no agent, and nothing that it left
+    if (!direct.ok()) return direct;
+    reply = v1::ActionReply();
+    reply->set_effect(absl::StrFormat(
+        "no agent answers; switched off in the kernel through %s: every flow is on its native port%s",
+        CtlPinPath(session.instance), *for_s > 0 ? "; it stays so, as only an agent could revert it" : ""));
+    // No undo line: an agent that starts sets the mode of its configuration.
+  }
+  if (!reply.ok()) return reply.status();
+  session.ShowAction(*reply);
+  return kOk;
+}
+
+}  // namespace
+
+void AddModeVerbs(CLI::App& app, Session& session) {
+  auto mode_options = std::make_shared<Options>();
+  CLI::App* mode = app.add_subcommand("mode", "Show or set what the agent may do");
+  mode->add_option("mode", mode_options->mode, "observe, protect, optimize or off; shows the present one without it")
+      ->type_name("MODE")
+      ->check(CLI::IsMember({"observe", "protect", "optimize", "off"}));
+  mode->add_option("--for", mode_options->for_text, "The agent reverts it after this time, such as 30m");
+  mode->callback(
+      [&session, mode_options] { session.action = [&session, mode_options] { return Mode(session, *mode_options); }; });
+
+  auto off_options = std::make_shared<Options>();
+  CLI::App* off = app.add_subcommand("off", "Every flow back on its native port, now; works without an agent too");
+  off->add_option("--for", off_options->for_text, "The agent reverts it after this time, such as 30m");
+  off->callback(
+      [&session, off_options] { session.action = [&session, off_options] { return Off(session, *off_options); }; });
+}
+
+}  // namespace cw::cli

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cwctl paths, cwctl owd.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/format.h"
+#include "cli/session.h"
+#include "cli/table.h"
+
+namespace cw::cli {
+namespace {
+
+namespace v1 = ::cwfabric::v1;
+
+struct Options {
+  std::string remote;
+  uint32_t window_s = 10;
+  Session::Watch watch;
+};
+
+// Delays mean something only while the two clocks are compared.
+struct ClockView {
+  bool known;
+  double error_ns;
+};
+
+ClockView ViewOf(const v1::Pair& pair) {
+  return {pair.clock().state() != v1::PeerClock::STATE_UNKNOWN, pair.clock().error_est_ns()};
+}
+
+std::string Quantile(const v1::Delay& delay, double value_ns, const ClockView& clock) {
+  if (delay.samples() == 0 || !clock.known) return kNoValue;
+  return DelayText(value_ns, clock.error_ns);
+}
+
+const v1::PathWindow* WindowOf(const v1::Path& path, uint32_t seconds) {
+  for (const v1::PathWindow& window : path.windows()) {
+    if (window.seconds() == seconds) return &window;
+  }
+  return nullptr;
+}
+
+std::string ClockText(const v1::PeerClock& clock) {
+  switch (clock.state()) {
+    case v1::PeerClock::STATE_SYNCED:
+    case v1::PeerClock::STATE_HOLDOVER:
+      return absl::StrFormat("clock %s %s (bound %s), offset %d ns, drift %+.1f ppb, updated %s ago",
+                             clock.state() == v1::PeerClock::STATE_SYNCED ? "within" : "HOLDOVER, within",
+                             NsText(clock.error_est_ns()), NsText(clock.bound_ns()), clock.offset_ns(),
+                             clock.slope_ppb(), DurationText(clock.age_s()));
+    default:
+      return "clock not compared yet: no one-way delays";
+  }
+}
+
+void ShowPairHead(const v1::Pair& pair, bool colour) {
+  std::cout << Paint(absl::StrFormat("%s %s", pair.peer(), pair.remote_address()), Tone::kTitle, colour)
+            << Printable(absl::StrFormat("  from %s %s, %s, a round every %s, last reply %s ago, path table %s",
+                                         pair.nic(), pair.local_address(), pair.active() ? "active" : "idle",
+                                         DurationText(pair.interval_s()), AgoText(pair.last_reply_ago_s()),
+                                         pair.table()))
+            << "\n  " << Printable(ClockText(pair.clock())) << '\n';
+}
+
+std::string Flags(const v1::Path& path) {
+  std::vector<std::string> flags;
+  if (path.native()) flags.push_back("native");
+  if (!path.assignable()) flags.push_back("not assigned");
+  return absl::StrJoin(flags, ", ");
+}
+
+Table PathTable(const v1::Pair& pair, uint32_t window_s) {
+  Table table({">PATH", ">UDP-PORT", "STATE", ">FLOWS", ">FORWARD P50", ">P99", ">QUEUEING P99", ">REVERSE P50", ">P99",
+               ">JITTER", ">LOSS", ">DEATHS", ">CHANGED", ">CHECKED", "HOPS", "NOTE"});
+  const ClockView clock = ViewOf(pair);
+  for (const v1::Path& path : pair.paths()) {
+    const v1::PathWindow* found = WindowOf(path, window_s);
+    const v1::PathWindow& window = found == nullptr ? v1::PathWindow::default_instance() : *found;
+    const bool sent = window.sent() > 0;
+    const bool queueing = window.queueing_forward().samples() > 0;
+    table.Add({std::to_string(path.slot()),
+               std::to_string(path.udp_port()),
+               StateCell(path.state()),
+               std::to_string(path.flows()),
+               Quantile(window.forward(), window.forward().p50_ns(), clock),
+               Quantile(window.forward(), window.forward().p99_ns(), clock),
+               queueing ? NsText(std::max(0.0, window.queueing_forward().p99_ns())) : kNoValue,
+               Quantile(window.reverse(), window.reverse().p50_ns(), clock),
+               Quantile(window.reverse(), window.reverse().p99_ns(), clock),
+               window.forward().samples() > 0 ? NsText(window.jitter_forward_ns()) : kNoValue,
+               {sent ? ShareText(window.loss()) : kNoValue, window.loss() > 0.01 ? Tone::kWarn : Tone::kPlain},
+               std::to_string(path.deaths()),
+               AgoText(path.last_change_ago_s()),
+               AgoText(path.age_s()),
+               path.hops().empty() ? kNoValue : absl::StrJoin(path.hops(), " "),
+               Flags(path)});
+  }
+  return table;
+}
+
+absl::StatusOr<int> Paths(Session& session, const Options& options) {
+  v1::PathsRequest request;
+  request.set_remote(options.remote);
+  absl::StatusOr<v1::PathsReply> reply = session.Agent().Paths(request);
+  if (!reply.ok()) return reply.status();
+  session.Show(*reply, [&] {
+    if (reply->pairs().empty()) std::cout << "no pairs of NICs: no peer is configured\n";
+    bool first = true;
+    for (const v1::Pair& pair : reply->pairs()) {
+      if (!first) std::cout << '\n';
+      first = false;
+      ShowPairHead(pair, session.Colour());
+      const Table table = PathTable(pair, options.window_s);
+      if (table.empty()) std::cout << "  no path yet\n";
+      if (!table.empty()) table.Print(std::cout, session.Colour(), 2);
+    }
+    if (!reply->pairs().empty()) std::cout << absl::StrFormat("\ndelays of the last %d s\n", options.window_s);
+  });
+  return kOk;
+}
+
+void AddDelayRow(Table& table, std::vector<Cell> head, const v1::Delay& delay, const std::string& base,
+                 const std::string& queueing, const std::string& jitter, const ClockView& clock) {
+  head.insert(head.end(), {CountText(delay.samples()), base, Quantile(delay, delay.min_ns(), clock),
+                           Quantile(delay, delay.p50_ns(), clock), Quantile(delay, delay.p99_ns(), clock),
+                           Quantile(delay, delay.max_ns(), clock), queueing, jitter});
+  table.Add(std::move(head));
+}
+
+std::string Queueing(const v1::Delay& delay) {
+  return delay.samples() == 0 ? kNoValue : NsText(std::max(0.0, delay.p99_ns()));
+}
+
+Table OwdPathTable(const v1::OwdReply& reply) {
+  Table table({"PEER", "NIC", ">PATH", ">UDP-PORT", "DIRECTION", ">SAMPLES", ">BASE", ">MIN", ">P50", ">P99", ">MAX",
+               ">QUEUEING P99", ">JITTER"});
+  for (const v1::Pair& pair : reply.pairs()) {
+    const ClockView clock = ViewOf(pair);
+    for (const v1::Path& path : pair.paths()) {
+      const v1::PathWindow* window = WindowOf(path, reply.window_s());
+      if (window == nullptr) continue;
+      const std::vector<Cell> head = {pair.peer(), pair.nic(), std::to_string(path.slot()),
+                                      std::to_string(path.udp_port())};
+      auto add = [&](const char* direction, const v1::Delay& delay, double base_ns, const v1::Delay& queueing,
+                     double jitter_ns) {
+        std::vector<Cell> row = head;
+        row.emplace_back(direction);
+        const bool some = delay.samples() > 0;
+        AddDelayRow(table, std::move(row), delay, some && clock.known ? DelayText(base_ns, clock.error_ns) : kNoValue,
+                    Queueing(queueing), some ? NsText(jitter_ns) : kNoValue, clock);
+      };
+      add("forward", window->forward(), path.base_forward_ns(), window->queueing_forward(),
+          window->jitter_forward_ns());
+      add("reverse", window->reverse(), path.base_reverse_ns(), window->queueing_reverse(),
+          window->jitter_reverse_ns());
+    }
+  }
+  return table;
+}
+
+Table OwdFlowTable(const v1::OwdReply& reply) {
+  Table table({"FLOW", "PEER", "DIRECTION", ">PATH", ">SAMPLES", ">MIN", ">P50", ">P99", ">MAX", ">UNMATCHED"});
+  for (const v1::Flow& flow : reply.flows()) {
+    if (flow.owd().samples() == 0) continue;
+    const ClockView clock = {true, flow.owd_error_ns()};
+    const v1::Delay& owd = flow.owd();
+    table.Add({flow.id(), flow.peer().empty() ? flow.remote_address() : flow.peer(),
+               flow.received() ? "received" : "sent", SlotText(flow.slot()), CountText(owd.samples()),
+               Quantile(owd, owd.min_ns(), clock), Quantile(owd, owd.p50_ns(), clock),
+               Quantile(owd, owd.p99_ns(), clock), Quantile(owd, owd.max_ns(), clock), CountText(flow.unmatched())});
+  }
+  return table;
+}
+
+absl::StatusOr<int> Owd(Session& session, const Options& options) {
+  v1::OwdRequest request;
+  request.set_remote(options.remote);
+  request.set_window_s(options.window_s);
+  absl::StatusOr<v1::OwdReply> reply = session.Agent().Owd(request);
+  if (!reply.ok()) return reply.status();
+  session.Show(*reply, [&] {
+    std::cout << absl::StrFormat("one-way delays by probes, last %d s\n", reply->window_s());
+    const Table paths = OwdPathTable(*reply);
+    if (paths.empty()) std::cout << "  no path has answered yet\n";
+    if (!paths.empty()) paths.Print(std::cout, session.Colour(), 2);
+    const Table flows = OwdFlowTable(*reply);
+    if (flows.empty()) return;
+    std::cout << "\none-way delays of production packets\n";
+    flows.Print(std::cout, session.Colour(), 2);
+  });
+  return kOk;
+}
+
+using Verb = absl::StatusOr<int> (*)(Session&, const Options&);
+
+void Add(CLI::App& app, Session& session, const char* name, const char* text, Verb run) {
+  CLI::App* verb = app.add_subcommand(name, text);
+  auto options = std::make_shared<Options>();
+  verb->add_option("remote", options->remote, "A peer's name or address; all without it")->type_name("REMOTE");
+  verb->add_option("--window", options->window_s, "Seconds that delays and loss are taken over")
+      ->check(CLI::IsMember({1, 10, 60}))
+      ->capture_default_str();
+  Session::AddWatch(*verb, options->watch);
+  verb->callback([&session, options, run] {
+    session.action = [&session, options, run] {
+      return session.Repeat(options->watch, [&] { return run(session, *options); });
+    };
+  });
+}
+
+}  // namespace
+
+void AddPathVerbs(CLI::App& app, Session& session) {
+  Add(app, session, "paths", "Paths to each peer: state, delay, loss, hops", Paths);
+  Add(app, session, "owd", "One-way delays in full, per path and direction and per flow", Owd);
+}
+
+}  // namespace cw::cli

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cwctl qps.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "cli/flow_table.h"
+#include "cli/session.h"
+
+namespace cw::cli {
+namespace {
+
+namespace v1 = ::cwfabric::v1;
+
+struct Options {
+  std::string flow;
+  std::string remote;
+  bool received = false;
+  Session::Watch watch;
+};
+
+absl::StatusOr<int> Qps(Session& session, const Options& options) {
+  v1::QpsRequest request;
+  request.set_flow(options.flow);
+  request.set_remote(options.remote);
+  request.set_received(options.received);
+  absl::StatusOr<v1::QpsReply> reply = session.Agent().Qps(request);
+  if (!reply.ok()) return reply.status();
+  session.Show(*reply, [&] {
+    if (reply->flows().empty()) {
+      std::cout << "no queue pair has sent to a peer" << (options.received ? ", or received" : "") << " yet\n";
+    } else {
+      FlowTable(reply->flows()).Print(std::cout, session.Colour());
+    }
+  });
+  return kOk;
+}
+
+}  // namespace
+
+void AddQpVerbs(CLI::App& app, Session& session) {
+  CLI::App* verb = app.add_subcommand("qps", "Queue pairs: owner, path, delay of their own packets, rate, losses");
+  auto options = std::make_shared<Options>();
+  verb->add_option("flow", options->flow, "Its id, NIC/qp0x1a2b, or a QPN; all without it")->type_name("FLOW");
+  verb->add_option("--remote", options->remote, "Only to this peer (name or address)");
+  verb->add_flag("--received", options->received, "Also the flows that arrive here");
+  Session::AddWatch(*verb, options->watch);
+  verb->callback([&session, options] {
+    session.action = [&session, options] {
+      return session.Repeat(options->watch, [&] { return Qps(session, *options); });
+    };
+  });
+}
+
+}  // namespace cw::cli

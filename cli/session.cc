@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/session.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "cli/format.h"
+#include "cli/table.h"
+#include "userspace/api/json.h"
+
+namespace cw::cli {
+
+ExitCode ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kOk;
+    case absl::StatusCode::kInvalidArgument:
+      return kUsage;
+    case absl::StatusCode::kUnavailable:
+      return kNoAgent;
+    case absl::StatusCode::kUnimplemented:
+      return kUnsupported;
+    default:
+      return kFailed;
+  }
+}
+
+absl::StatusOr<double> ParseFor(const std::string& text) {
+  if (text.empty()) return 0.0;
+  absl::Duration duration;
+  if (!absl::ParseDuration(text, &duration) || duration < absl::Seconds(1) || duration > absl::Hours(24 * 365)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--for %s: give a duration with its unit, from 1s on, such as 90s, 30m or 2h", text));
+  }
+  return absl::ToDoubleSeconds(duration);
+}
+
+std::string Session::SocketPath() const {
+  return socket.empty() ? absl::StrFormat("/run/cwfabric/%s/agent.sock", instance) : socket;
+}
+
+api::Client& Session::Agent() {
+  if (agent_ == nullptr) agent_ = std::make_unique<api::Client>(SocketPath());
+  return *agent_;
+}
+
+bool Session::Colour() const { return !json && ColourWanted(STDOUT_FILENO); }
+
+std::string Session::Self() const {
+  if (!socket.empty()) return "cwctl --socket " + socket;
+  return instance == "default" ? "cwctl" : "cwctl --instance " + instance;
+}
+
+void Session::Show(const google::protobuf::Message& reply, const std::function<void()>& text) const {
+  if (!json) {
+    text();
+  } else {
+    // Names that other programs chose need not be UTF-8.
+    std::cout << api::ToJson(reply).dump(one_line_ ? -1 : 2, ' ', false, nlohmann::json::error_handler_t::replace)
+              << '\n';
+  }
+  std::cout.flush();
+}
+
+void Session::ShowAction(const cwfabric::v1::ActionReply& reply) const {
+  Show(reply, [&] {
+    std::cout << Printable(reply.effect()) << '\n';
+    if (reply.pending()) std::cout << "pending: it happens at the next moment that reorders nothing; see cwctl qps\n";
+    if (reply.reverts_s() > 0) std::cout << "reverts by itself in " << DurationText(reply.reverts_s()) << '\n';
+    if (!reply.undo().empty()) std::cout << "undo: " << Self() << " " << Printable(reply.undo()) << '\n';
+  });
+}
+
+void Session::ShowError(const absl::Status& status) const {
+  const std::string message(status.message());
+  if (json) {
+    const nlohmann::ordered_json error = {
+        {"error", {{"code", absl::StatusCodeToString(status.code())}, {"message", message}}}};
+    std::cout << error.dump(one_line_ ? -1 : 2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+    return;
+  }
+  std::cerr << "cwctl: " << message << std::endl;
+}
+
+void Session::AddWatch(CLI::App& verb, Watch& watch) {
+  verb.add_flag("--watch{1s}", watch.every, "Show again every second, or as often as --watch=INTERVAL says");
+  verb.add_option("--count", watch.count, "With --watch: how often to show, 0 = until interrupted");
+}
+
+absl::StatusOr<int> Session::Repeat(const Watch& watch, const std::function<absl::StatusOr<int>()>& once) {
+  if (watch.every.empty()) return once();
+  absl::Duration every;
+  if (!absl::ParseDuration(watch.every, &every) || every < absl::Milliseconds(100)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--watch=%s: give an interval with its unit, from 100ms on", watch.every));
+  }
+  one_line_ = true;
+  const bool screen = !json && isatty(STDOUT_FILENO) != 0;
+  absl::StatusOr<int> result = kOk;
+  for (uint64_t round = 1; result.ok(); ++round) {
+    if (screen) std::cout << "\033[H\033[J";
+    if (!screen && !json && round > 1) std::cout << '\n';
+    result = once();
+    if (!std::cout || round == watch.count) break;
+    std::this_thread::sleep_for(absl::ToChronoMilliseconds(every));
+  }
+  return result;
+}
+
+}  // namespace cw::cli

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/table.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstdlib>
+
+#include "absl/strings/string_view.h"
+
+namespace cw::cli {
+namespace {
+
+const char* Escape(Tone tone) {
+  switch (tone) {
+    case Tone::kPlain:
+      return "";
+    case Tone::kGood:
+      return "\033[32m";
+    case Tone::kWarn:
+      return "\033[33m";
+    case Tone::kBad:
+      return "\033[31m";
+    case Tone::kFaint:
+      return "\033[2m";
+    case Tone::kTitle:
+      return "\033[1m";
+  }
+  return "";
+}
+
+// Columns on a terminal: every code point here is one wide ("µ", "→", "–").
+size_t Width(absl::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+bool ColourWanted(int fd) {
+  if (isatty(fd) == 0) return false;
+  const char* no_color = std::getenv("NO_COLOR");
+  if (no_color != nullptr && *no_color != '\0') return false;
+  const char* term = std::getenv("TERM");
+  return term != nullptr && absl::string_view(term) != "dumb";
+}
+
+std::string Printable(absl::string_view text) {
+  std::string printable(text);
+  for (size_t i = 0; i < printable.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(printable[i]);
+    if (byte < 0x20 || byte == 0x7F) printable[i] = '?';
+    // C1 control characters, U+0080 to U+009F.
+    if (byte == 0xC2 && i + 1 < printable.size() && static_cast<unsigned char>(printable[i + 1]) < 0xA0) {
+      printable.replace(i, 2, "?");
+    }
+  }
+  return printable;
+}
+
+std::string Paint(absl::string_view text, Tone tone, bool colour) {
+  std::string printable = Printable(text);
+  if (!colour || tone == Tone::kPlain) return printable;
+  return Escape(tone) + printable + "\033[0m";
+}
+
+Table::Table(const std::vector<std::string>& titles) {
+  for (const std::string& title : titles) {
+    const bool right = !title.empty() && title[0] == '>';
+    columns_.push_back({right ? title.substr(1) : title, right});
+  }
+}
+
+void Table::Add(std::vector<Cell> row) {
+  assert(row.size() == columns_.size());
+  rows_.push_back(std::move(row));
+}
+
+void Table::Print(std::ostream& out, bool colour, int indent) const {
+  std::vector<size_t> widths;
+  std::vector<Cell> titles;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    size_t width = Width(columns_[c].title);
+    for (const auto& row : rows_) width = std::max(width, Width(Printable(row[c].text)));
+    widths.push_back(width);
+    titles.emplace_back(columns_[c].title, Tone::kTitle);
+  }
+  auto print = [&](const std::vector<Cell>& row) {
+    size_t last = row.size();
+    while (last > 0 && row[last - 1].text.empty()) --last;
+    out << std::string(static_cast<size_t>(indent), ' ');
+    for (size_t c = 0; c < last; ++c) {
+      const std::string padding(widths[c] - Width(Printable(row[c].text)), ' ');
+      if (columns_[c].right) out << padding;
+      out << Paint(row[c].text, row[c].tone, colour);
+      if (c + 1 < last) out << (columns_[c].right ? "" : padding) << "  ";
+    }
+    out << '\n';
+  };
+  print(titles);
+  for (const auto& row : rows_) print(row);
+}
+
+}  // namespace cw::cli
