@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sync/envelope.h"
+
+#include <algorithm>
+
+namespace cw::sync {
+
+void Envelope::Add(int64_t x_ns, const Point& point, double slope) {
+  if (x_ns < 0) return;
+  const int64_t index = x_ns / kSubWindowNs;
+  if (index <= newest_index_ - kSubWindows) return;  // later than the whole window
+  newest_index_ = std::max(newest_index_, index);
+  newest_x_ns_ = std::max(newest_x_ns_, x_ns);
+  Low& low = lows_[static_cast<size_t>(index % kSubWindows)];
+  const int64_t raw = point.rx_ns - point.tx_ns;
+  if (low.index == index) {
+    const double higher = static_cast<double>(raw - low.raw_ns) - slope * static_cast<double>(x_ns - low.x_ns);
+    if (higher >= 0) return;
+  }
+  low = {index, x_ns, raw, point};
+}
+
+void Envelope::CopySince(int64_t since_ns, std::vector<Low>& out) const {
+  out.clear();
+  if (empty()) return;
+  for (int64_t i = std::max<int64_t>(0, newest_index_ - kSubWindows + 1); i <= newest_index_; ++i) {
+    const Low& low = lows_[static_cast<size_t>(i % kSubWindows)];
+    if (low.index == i && low.x_ns >= since_ns) out.push_back(low);
+  }
+}
+
+std::vector<Point> Envelope::TakeFinished() {
+  std::vector<Point> out;
+  if (empty()) return out;
+  const int64_t first = std::max({taken_index_ + 1, newest_index_ - kSubWindows + 1, int64_t{0}});
+  for (int64_t i = first; i < newest_index_; ++i) {
+    const Low& low = lows_[static_cast<size_t>(i % kSubWindows)];
+    if (low.index == i) out.push_back(low.point);
+  }
+  taken_index_ = std::max(taken_index_, newest_index_ - 1);
+  return out;
+}
+
+void Envelope::Clear() { *this = Envelope(); }
+
+}  // namespace cw::sync

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sync/fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+
+namespace cw::sync {
+namespace {
+
+constexpr double kSlopeResolution = 1e-11;
+
+double LowQuantile(std::vector<double>& residuals) {
+  const auto k = static_cast<std::ptrdiff_t>(kLowQuantile * static_cast<double>(residuals.size() - 1));
+  std::nth_element(residuals.begin(), residuals.begin() + k, residuals.end());
+  return residuals[static_cast<size_t>(k)];
+}
+
+double Level(const Series& s, double slope, std::vector<double>& scratch) {
+  scratch.resize(s.x.size());
+  for (size_t i = 0; i < s.x.size(); ++i) scratch[i] = s.z[i] - s.sign * slope * s.x[i];
+  return LowQuantile(scratch);
+}
+
+// Minus the derivative of the loss by the slope. The loss is convex, so this falls as the slope grows.
+double Pull(const std::vector<Series>& series, const std::vector<double>& mean_x, double slope,
+            std::vector<double>& scratch) {
+  double pull = 0;
+  for (size_t c = 0; c < series.size(); ++c) {
+    const Series& s = series[c];
+    if (s.x.empty()) continue;
+    const double level = Level(s, slope, scratch);
+    for (size_t i = 0; i < s.x.size(); ++i) {
+      const double r = s.z[i] - s.sign * slope * s.x[i] - level;
+      const double weight = r > 0 ? kLowQuantile : (r < 0 ? kLowQuantile - 1 : 0);
+      pull += weight * s.sign * (s.x[i] - mean_x[c]);
+    }
+  }
+  return pull;
+}
+
+}  // namespace
+
+ParallelFit FitParallel(const std::vector<Series>& series, double least_slope, double most_slope) {
+  std::vector<double> mean_x, scratch;
+  for (const Series& s : series) {
+    const double sum = std::accumulate(s.x.begin(), s.x.end(), 0.0);
+    mean_x.push_back(s.x.empty() ? 0 : sum / static_cast<double>(s.x.size()));
+  }
+  double low = least_slope, high = most_slope;
+  while (high - low > kSlopeResolution) {
+    const double middle = (low + high) / 2;
+    (Pull(series, mean_x, middle, scratch) > 0 ? low : high) = middle;
+  }
+  ParallelFit fit;
+  fit.slope = (low + high) / 2;
+  size_t points = 0;
+  for (const Series& s : series) {
+    const double level = s.x.empty() ? 0 : Level(s, fit.slope, scratch);
+    fit.level.push_back(level);
+    points += s.x.size();
+    for (size_t i = 0; i < s.x.size(); ++i) {
+      const double r = s.z[i] - s.sign * fit.slope * s.x[i] - level;
+      fit.cost += r > 0 ? kLowQuantile * r : (kLowQuantile - 1) * r;
+    }
+  }
+  fit.cost /= static_cast<double>(std::max<size_t>(1, points));
+  return fit;
+}
+
+}  // namespace cw::sync
