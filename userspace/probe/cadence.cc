@@ -71,13 +71,24 @@ void Cadence::Share() {
   idle_ns_ = std::max(idle_ns_, active_ns_);
 }
 
+// Pairs that are probed at every tick are served whenever the thread comes. Others that are far behind wait for their
+// own next tick, or all that came due during a stall would go out in one burst.
+int64_t Cadence::LatestNs(int64_t interval) const {
+  if (interval < 2 * options_.active_interval_ns) return INT64_MAX;
+  return std::max(2 * options_.active_interval_ns, interval / 8);
+}
+
 void Cadence::TakeDue(int64_t now_ns, std::vector<uint32_t>* due) {
   due->clear();
   for (uint32_t i = 0; i < pairs_.size(); ++i) {
     Pair& p = pairs_[i];
     if (p.due_ns > now_ns) continue;
-    due->push_back(i);
     const int64_t interval = p.active ? active_ns_ : idle_ns_;
+    if (now_ns - p.due_ns <= LatestNs(interval)) {
+      due->push_back(i);
+    } else {
+      ++skipped_;
+    }
     p.due_ns += interval;
     if (p.due_ns <= now_ns) {
       const int64_t missed = (now_ns - p.due_ns) / interval + 1;

@@ -45,6 +45,7 @@ class Cadence {
 
   void Share();
   int64_t NextTick(int64_t now_ns) const;
+  int64_t LatestNs(int64_t interval) const;
   void Schedule(uint32_t index, int64_t now_ns);
 
   CadenceOptions options_;

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/probe/cadence.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+
+#include "userspace/probe/lateness.h"
+
+namespace cw::probe {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kSecond = 1000 * kMs;
+
+struct Outcome {
+  std::map<uint32_t, int> rounds;
+  std::map<uint32_t, int64_t> longest_gap, shortest_gap;
+  int wakes = 0;
+  int largest_tick = 0;
+};
+
+// Sleeps until each wake and is `late` after it.
+Outcome Simulate(Cadence& c, int64_t from, int64_t to, int64_t late = 20'000) {
+  Outcome r;
+  std::map<uint32_t, int64_t> last;
+  std::vector<uint32_t> due;
+  for (int64_t now = from;;) {
+    now = std::max(now, c.NextWakeNs()) + late;
+    if (now >= to) return r;
+    ++r.wakes;
+    c.TakeDue(now, &due);
+    r.largest_tick = std::max(r.largest_tick, static_cast<int>(due.size()));
+    for (uint32_t p : due) {
+      ++r.rounds[p];
+      if (last.contains(p)) {
+        r.longest_gap[p] = std::max(r.longest_gap[p], now - last[p]);
+        r.shortest_gap[p] = r.shortest_gap[p] == 0 ? now - last[p] : std::min(r.shortest_gap[p], now - last[p]);
+      }
+      last[p] = now;
+    }
+  }
+}
+
+TEST(Cadence, ActiveAtOneIntervalIdleAtAnother) {
+  Cadence c({.budget_pps = 1e6});
+  c.SetPair(0, 8, 0);
+  c.SetPair(1, 8, 0);
+  c.SetActive(1, true, 0);
+  const Outcome r = Simulate(c, 0, 10 * kSecond);
+  EXPECT_NEAR(100, r.rounds.at(0), 1);
+  EXPECT_NEAR(10'000, r.rounds.at(1), 2);
+  EXPECT_LE(r.longest_gap.at(1), kMs + 1000);
+  EXPECT_EQ(0u, c.skipped_rounds());
+}
+
+TEST(Cadence, SleepsUntilSomethingIsDue) {
+  Cadence c({.budget_pps = 1e6});
+  EXPECT_EQ(INT64_MAX, c.NextWakeNs());
+  c.SetPair(7, 4, 0);
+  const Outcome r = Simulate(c, 0, 10 * kSecond);
+  EXPECT_NEAR(100, r.wakes, 1);
+}
+
+TEST(Cadence, IdlePairsAreSpreadOverTheirInterval) {
+  Cadence c({.budget_pps = 1e6});
+  for (uint32_t i = 0; i < 400; ++i) c.SetPair(i, 4, 0);
+  const Outcome r = Simulate(c, 0, 3 * kSecond);
+  EXPECT_LE(r.largest_tick, 20) << "400 pairs over 100 ticks are 4 each";
+  EXPECT_EQ(0u, c.skipped_rounds());
+  // Stopped for 2 s: what is long overdue waits for its own tick again instead of forming one burst.
+  const Outcome after = Simulate(c, 5 * kSecond, 6 * kSecond);
+  EXPECT_LE(after.largest_tick, 80);
+  EXPECT_EQ(400u, after.rounds.size());
+  EXPECT_NEAR(400 * 20, static_cast<double>(c.skipped_rounds()), 400);
+}
+
+TEST(Cadence, BecomingActiveTakesEffectAtTheNextTick) {
+  Cadence c({.budget_pps = 1e6});
+  c.SetPair(0, 8, 0);
+  std::vector<uint32_t> due;
+  c.TakeDue(kMs, &due);
+  ASSERT_EQ(1u, due.size());
+  c.SetActive(0, true, 50 * kMs + 1);
+  EXPECT_EQ(51 * kMs, c.NextWakeNs());
+}
+
+TEST(Cadence, MissedRoundsAreSkippedNotCaughtUp) {
+  Cadence c({.budget_pps = 1e6});
+  c.SetPair(0, 8, 0);
+  c.SetActive(0, true, 0);
+  Simulate(c, 0, 100 * kMs);
+  std::vector<uint32_t> due;
+  const int64_t back = 2100 * kMs + 300'000;  // stopped for two seconds
+  c.TakeDue(back, &due);
+  EXPECT_EQ(1u, due.size());
+  EXPECT_NEAR(2000, static_cast<double>(c.skipped_rounds()), 2);
+  c.TakeDue(back, &due);
+  EXPECT_TRUE(due.empty());
+  EXPECT_EQ(2101 * kMs, c.NextWakeNs());
+}
+
+TEST(Cadence, BudgetIsKeptAndSharedFairly) {
+  constexpr double kBudget = 10'000;
+  Cadence c({.budget_pps = kBudget});
+  int probes_per_round[24];
+  for (uint32_t i = 0; i < 24; ++i) {
+    probes_per_round[i] = i % 2 == 0 ? 4 : 12;
+    c.SetPair(i, probes_per_round[i], 0);
+    if (i < 12) c.SetActive(i, true, 0);
+  }
+  const Outcome r = Simulate(c, 0, 20 * kSecond);
+  double pps = 0;
+  for (const auto& [pair, rounds] : r.rounds) pps += rounds * probes_per_round[pair] / 20.0;
+  EXPECT_LE(pps, kBudget * 1.02);
+  EXPECT_GE(pps, kBudget * 0.95);
+  const auto active = std::minmax_element(r.rounds.begin(), std::next(r.rounds.begin(), 12),
+                                          [](auto& a, auto& b) { return a.second < b.second; });
+  EXPECT_LE(active.second->second, active.first->second * 1.02) << "every active pair has the same interval";
+  for (uint32_t i = 12; i < 24; ++i) EXPECT_GE(r.rounds.at(i), 100) << "idle pairs are not starved";
+  for (uint32_t i = 0; i < 12; ++i) {
+    EXPECT_LE(r.longest_gap.at(i), 2.5 * c.IntervalNs(i)) << "the kernel would take it for a pause";
+  }
+}
+
+TEST(Cadence, ManyIdlePairsStretchTooAndRecoverWhenPairsGo) {
+  Cadence c({.budget_pps = 1000});
+  for (uint32_t i = 0; i < 100; ++i) c.SetPair(i, 8, 0);
+  EXPECT_NEAR(800 * kMs, c.IntervalNs(5), kMs);
+  for (uint32_t i = 1; i < 100; ++i) c.SetPair(i, 0, 0);
+  EXPECT_EQ(100 * kMs, c.IntervalNs(0));
+  c.SetActive(0, true, 0);
+  EXPECT_EQ(8 * kMs, c.IntervalNs(0));
+  c.SetPair(0, 0, 0);
+  EXPECT_EQ(INT64_MAX, c.NextWakeNs());
+}
+
+TEST(Lateness, QuantilesWithinAQuarterOctave) {
+  Lateness l;
+  EXPECT_EQ(0, l.Quantile(0.99));
+  for (int i = 1; i <= 1000; ++i) l.Add(i * 1000);
+  EXPECT_NEAR(std::log2(500e3), std::log2(static_cast<double>(l.Quantile(0.5))), 0.26);
+  EXPECT_NEAR(std::log2(990e3), std::log2(static_cast<double>(l.Quantile(0.99))), 0.26);
+  EXPECT_EQ(1'000'000, l.max_ns());
+}
+
+}  // namespace
+}  // namespace cw::probe

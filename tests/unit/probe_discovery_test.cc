@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/probe/discovery.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/escaping.h"
+#include "tests/unit/probe_fakes.h"
+#include "userspace/probe/path_monitor.h"
+
+namespace cw::probe {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kSecond = 1000 * kMs;
+
+// Leaf, spine, leaf: the spine follows from the port by a hash, as in ECMP. TTL 4 is the host, which never answers.
+struct Fabric {
+  int spines = 4;
+  uint32_t salt = 1;
+  std::set<int> silent_spines;  // forward, but send no ICMP
+  std::set<int> cut_spines;     // forward nothing
+  bool leaves_silent = false;
+  double lost = 0;  // share of answers lost
+  std::mt19937 random{99};
+
+  int SpineOf(uint16_t port) const {
+    uint32_t h = (port + salt * 0x9e3779b1u) * 0x85ebca6bu;
+    h = (h ^ h >> 13) * 0xc2b2ae35u;
+    return static_cast<int>((h ^ h >> 16) % static_cast<uint32_t>(spines));
+  }
+  std::optional<Addr> Answer(uint16_t port, int ttl) {
+    const int spine = SpineOf(port);
+    if (ttl >= 4 || (ttl >= 2 && cut_spines.contains(spine))) return std::nullopt;
+    if (ttl == 2 && silent_spines.contains(spine)) return std::nullopt;
+    if (ttl != 2 && leaves_silent) return std::nullopt;
+    if (std::uniform_real_distribution<>(0, 1)(random) < lost) return std::nullopt;
+    if (ttl == 1) return Addr::FromV4(0x0a000001);
+    if (ttl == 2) return Addr::FromV4(0x0a010000 + (spine << 8));
+    return Addr::FromV4(0x0a010003 + (spine << 8));  // the remote leaf, from its port to that spine
+  }
+};
+
+// Runs for a while; answers take 0.2 ms.
+int Simulate(Discovery& d, Fabric& f, int64_t& now, int64_t duration, double pps = 1000) {
+  const int64_t end = now + duration;
+  int sent = 0;
+  std::map<int, int64_t> next_ok;
+  for (; now < end; now += kMs) {
+    const auto probes = d.Poll(now, [&](int ttl) {
+      if (next_ok[ttl] > now) return false;
+      next_ok[ttl] = now + static_cast<int64_t>(1e9 / pps);
+      return true;
+    });
+    for (const TraceProbe& p : probes) {
+      ++sent;
+      EXPECT_EQ(p.ttl, p.ip_id & 7);
+      EXPECT_NE(0, p.ip_id);
+      if (auto a = f.Answer(p.port, p.ttl)) d.OnAnswer(p.port, p.ip_id, *a, now + 200'000);
+    }
+  }
+  return sent;
+}
+
+std::set<int> SpinesOf(const PathTable& t, const Fabric& f) {
+  std::set<int> s;
+  for (const Path& p : t.paths) s.insert(f.SpineOf(p.port));
+  return s;
+}
+
+int Count(const std::vector<DiscoveryEvent>& events, DiscoveryEvent::Kind kind) {
+  return static_cast<int>(std::count_if(events.begin(), events.end(), [&](const auto& e) { return e.kind == kind; }));
+}
+
+TEST(Discovery, FindsEachPathOnceForTwoToEightSpines) {
+  int missed = 0, runs = 0;
+  for (int spines = 1; spines <= 8; ++spines) {
+    for (uint64_t seed = 1; seed <= 25; ++seed) {
+      Fabric f{.spines = spines, .salt = static_cast<uint32_t>(seed * 7919)};
+      Discovery d({.seed = seed}, {});
+      int64_t now = 0;
+      Simulate(d, f, now, 10 * kSecond);
+      ASSERT_TRUE(d.table().valid);
+      EXPECT_EQ(d.table().paths.size(), SpinesOf(d.table(), f).size()) << "one slot per path";
+      for (const Path& p : d.table().paths) {
+        EXPECT_TRUE(p.known);
+        EXPECT_EQ(3u, p.hops.size());
+      }
+      ++runs;
+      missed += spines - static_cast<int>(d.table().paths.size());
+      EXPECT_LE(d.ports_traced(), 60);
+      EXPECT_TRUE(spines > 1 || d.ports_traced() <= 20) << "one path needs few ports";
+    }
+  }
+  EXPECT_LE(missed, 4) << "of " << runs << " tables, each with a chance of about 1 % to miss one path";
+}
+
+TEST(Discovery, LostAnswersAreTriedAgain) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    Fabric f{.spines = 4, .lost = 0.1};
+    f.random.seed(seed);
+    Discovery d({.seed = seed}, {});
+    int64_t now = 0;
+    Simulate(d, f, now, 30 * kSecond);
+    ASSERT_TRUE(d.table().valid);
+    int known = 0;
+    std::set<int> spines;
+    for (const Path& p : d.table().paths) {
+      known += p.known;
+      if (p.known) spines.insert(f.SpineOf(p.port));
+    }
+    EXPECT_EQ(4, known);
+    EXPECT_EQ(4u, spines.size());
+  }
+}
+
+TEST(Discovery, WithoutIcmpEveryPortIsItsOwnUnknownPath) {
+  Fabric f{.spines = 4, .leaves_silent = true};
+  f.silent_spines = {0, 1, 2, 3};
+  Discovery d({}, {});
+  int64_t now = 0;
+  const int sent = Simulate(d, f, now, 3 * kSecond);
+  ASSERT_TRUE(d.table().valid);
+  EXPECT_EQ(8u, d.table().paths.size());
+  std::set<uint16_t> ports;
+  for (const Path& p : d.table().paths) {
+    EXPECT_FALSE(p.known);
+    ports.insert(p.port);
+  }
+  EXPECT_EQ(8u, ports.size());
+  EXPECT_LE(sent, 10 * 4 * 3) << "silence is not asked for ever";
+  EXPECT_EQ(std::nullopt, d.Fold(d.table().paths[0].port));
+  // ICMP is switched on: the next verification finds out.
+  f.leaves_silent = false;
+  f.silent_spines.clear();
+  Simulate(d, f, now, 60 * kSecond);
+  EXPECT_EQ(4u, d.table().paths.size());
+  for (const Path& p : d.table().paths) EXPECT_TRUE(p.known);
+}
+
+TEST(Discovery, ASilentSpineInBetweenIsNotFoldedByGuess) {
+  Fabric f{.spines = 4, .leaves_silent = true};
+  f.silent_spines = {2};
+  Discovery d({}, {});
+  int64_t now = 0;
+  Simulate(d, f, now, 60 * kSecond);
+  ASSERT_TRUE(d.table().valid);
+  std::set<int> known;
+  for (const Path& p : d.table().paths) {
+    if (p.known) known.insert(f.SpineOf(p.port));
+  }
+  EXPECT_TRUE(known.empty()) << "with a silent first hop no path is complete";
+  f.leaves_silent = false;
+  Discovery e({}, {});
+  Simulate(e, f, now, 60 * kSecond);
+  std::set<int> unknown;
+  known.clear();
+  for (const Path& p : e.table().paths) (p.known ? known : unknown).insert(f.SpineOf(p.port));
+  EXPECT_EQ((std::set<int>{0, 1, 3}), known);
+  EXPECT_EQ((std::set<int>{2}), unknown);
+  EXPECT_LE(e.table().paths.size(), 12u);
+}
+
+TEST(Discovery, AChangedRouteInvalidatesTheTableAndItIsBuiltAnew) {
+  Fabric f{.spines = 4};
+  Discovery d({}, {});
+  int64_t now = 0;
+  Simulate(d, f, now, 5 * kSecond);
+  ASSERT_TRUE(d.table().valid);
+  d.TakeEvents();
+  const uint64_t before = d.table().generation;
+  Simulate(d, f, now, 65 * kSecond);
+  EXPECT_TRUE(d.TakeEvents().empty()) << "nothing changed";
+  for (const Path& p : d.table().paths) EXPECT_LE(now - p.verified_ns, 32 * kSecond);
+  f.salt = 12345;  // every port hashes anew
+  bool was_invalid = false;
+  for (int i = 0; i < 40'000 && !(was_invalid && d.table().valid); ++i) {
+    Simulate(d, f, now, kMs);
+    was_invalid = was_invalid || !d.table().valid;
+  }
+  const auto events = d.TakeEvents();
+  EXPECT_EQ(1, Count(events, DiscoveryEvent::Kind::kInvalid));
+  EXPECT_EQ(1, Count(events, DiscoveryEvent::Kind::kTable));
+  ASSERT_TRUE(d.table().valid);
+  EXPECT_GT(d.table().generation, before);
+  EXPECT_EQ(4u, SpinesOf(d.table(), f).size());
+}
+
+TEST(Discovery, ASilentlyDeadSpineIsNoReasonToRebuild) {
+  Fabric f{.spines = 4};
+  Discovery d({}, {});
+  int64_t now = 0;
+  Simulate(d, f, now, 5 * kSecond);
+  const PathTable before = d.table();
+  d.TakeEvents();
+  f.cut_spines = {1};
+  Simulate(d, f, now, 100 * kSecond);
+  EXPECT_TRUE(d.TakeEvents().empty());
+  EXPECT_TRUE(d.table().valid);
+  for (const Path& p : d.table().paths) {
+    const int64_t age = now - p.verified_ns;
+    if (f.SpineOf(p.port) == 1) {
+      EXPECT_GT(age, 90 * kSecond) << "its age shows";
+    } else {
+      EXPECT_LT(age, 32 * kSecond);
+    }
+  }
+}
+
+TEST(Discovery, BuiltWhileASpineIsCutItTakesFewSlotsAndHealsLater) {
+  Fabric f{.spines = 4};
+  f.cut_spines = {1};
+  Discovery d({}, {});
+  int64_t now = 0;
+  Simulate(d, f, now, 40 * kSecond);
+  ASSERT_TRUE(d.table().valid);
+  EXPECT_LE(d.table().paths.size(), 5u) << "three paths, and at most two ports that end at the leaf";
+  f.cut_spines.clear();
+  Simulate(d, f, now, 40 * kSecond);
+  EXPECT_EQ(4u, d.table().paths.size());
+  EXPECT_EQ(4u, SpinesOf(d.table(), f).size());
+}
+
+TEST(Discovery, NativePortsAreTracedOnDemandAndFold) {
+  Fabric f{.spines = 4};
+  Discovery d({}, {});
+  int64_t now = 0;
+  Simulate(d, f, now, 5 * kSecond);
+  d.TakeEvents();
+  EXPECT_EQ(std::nullopt, d.Fold(0xd001));
+  d.TracePort(0xd001);
+  EXPECT_LE(d.NextDeadlineNs(), now);
+  Simulate(d, f, now, kSecond);
+  const auto events = d.TakeEvents();
+  ASSERT_EQ(1, Count(events, DiscoveryEvent::Kind::kTraced));
+  ASSERT_TRUE(d.Fold(0xd001).has_value());
+  EXPECT_EQ(f.SpineOf(0xd001), f.SpineOf(*d.Fold(0xd001)));
+  EXPECT_EQ(4u, d.table().paths.size());
+  d.Rebuild();
+  EXPECT_FALSE(d.table().valid);
+  Simulate(d, f, now, 10 * kSecond);
+  ASSERT_TRUE(d.Fold(0xd001).has_value()) << "and again in each build";
+}
+
+TEST(Discovery, AdoptedPortsStayThePathsPorts) {
+  Fabric f{.spines = 4};
+  Discovery first({.seed = 1}, {});
+  int64_t now = 0;
+  Simulate(first, f, now, 5 * kSecond);
+  std::vector<uint16_t> ports;
+  for (const Path& p : first.table().paths) ports.push_back(p.port);
+  Discovery second({.seed = 2}, ports);
+  Simulate(second, f, now, 5 * kSecond);
+  std::vector<uint16_t> again;
+  for (const Path& p : second.table().paths) again.push_back(p.port);
+  EXPECT_EQ(ports, again);
+}
+
+TEST(Discovery, MoreThanTwelvePathsAreTruncated) {
+  Fabric f{.spines = 16};
+  Discovery d({.max_candidates = 100}, {});
+  int64_t now = 0;
+  Simulate(d, f, now, 20 * kSecond);
+  EXPECT_EQ(12u, d.table().paths.size());
+  EXPECT_TRUE(d.table().truncated);
+}
+
+TEST(Discovery, AnswersThatNobodyAskedForChangeNothing) {
+  Fabric f{.spines = 2};
+  Discovery d({}, {});
+  int64_t now = 0;
+  std::mt19937 random(1);
+  for (int i = 0; i < 5000; ++i) {
+    Simulate(d, f, now, kMs);
+    d.OnAnswer(static_cast<uint16_t>(random()), static_cast<uint16_t>(random()),
+               Addr::FromV4(0x0b000000 + random() % 9), now);
+  }
+  ASSERT_TRUE(d.table().valid);
+  EXPECT_EQ(2u, d.table().paths.size());
+}
+
+TEST(Hops, CertainHopsCompletesOnlyWhatIsUnambiguous) {
+  const Addr a = Addr::FromV4(1), b = Addr::FromV4(2), c = Addr::FromV4(3), d = Addr::FromV4(4), none;
+  const auto certain = CertainHops({{1, {a, b, c}}, {2, {a, b}}, {3, {a, none, c}}, {4, {a}}, {5, {a, d, c}}, {6, {}}});
+  EXPECT_EQ((std::map<uint16_t, Hops>{{1, {a, b, c}}, {2, {a, b, c}}, {5, {a, d, c}}}), certain);
+  EXPECT_FALSE(Conflict({a, b, c}, {a, none, c}));
+  EXPECT_FALSE(Conflict({a, b, c}, {}));
+  EXPECT_FALSE(Conflict({a, none, c}, {a, b, c}));
+  EXPECT_TRUE(Conflict({a, b, c}, {a, d}));
+  EXPECT_TRUE(Conflict({a, b}, {a, b, c}));
+  EXPECT_EQ("0.0.0.1 *", HopsToString({a, none}));
+}
+
+TEST(PathMonitor, NoSwitchGetsMoreThanItsBudget) {
+  PathMonitorOptions options;
+  options.per_switch_pps = 10;
+  std::map<int, std::vector<int64_t>> sent;  // by TTL
+  int64_t now = 0;
+  std::map<uint32_t, int> tables;
+  Fabric f{.spines = 4};
+  PathMonitor* self = nullptr;
+  PathMonitor monitor(
+      options,
+      [&](uint32_t pair, const TraceProbe& p) {
+        sent[p.ttl].push_back(now);
+        if (auto a = f.Answer(p.port, p.ttl)) {
+          const TraceAnswer answer{*a, TestAddr("10.0.0.10"), Addr::FromV4(0x0a00010a + pair), p.port, p.ip_id};
+          self->OnAnswer(answer, now);
+        }
+      },
+      [&](uint32_t pair, const DiscoveryEvent& e) { tables[pair] += e.kind == DiscoveryEvent::Kind::kTable; });
+  self = &monitor;
+  for (uint32_t i = 0; i < 4; ++i) {
+    monitor.AddPair(i, PairKey{TestAddr("10.0.0.10"), Addr::FromV4(0x0a00010a + i)}, 2, {});
+  }
+  int ticks = 0;
+  while (now < 60 * kSecond) {
+    monitor.Tick(now);
+    const int64_t next = monitor.NextTickNs(now);
+    ASSERT_GT(next, now);
+    now = std::min(next, now + kSecond);
+    ++ticks;
+  }
+  for (const auto& [ttl, times] : sent) {
+    for (size_t i = 10; i < times.size(); ++i) EXPECT_GE(times[i] - times[i - 10], kSecond - kMs) << "TTL " << ttl;
+  }
+  EXPECT_EQ(4u, tables.size()) << "every pair has its table";
+  EXPECT_LT(ticks, 2000) << "no busy loop while the budget is used up";
+  EXPECT_NE(nullptr, monitor.Find(3));
+  monitor.RemovePair(3);
+  EXPECT_EQ(nullptr, monitor.Find(3));
+}
+
+TEST(ParseTimeExceeded, ReadsTheQuoteAndSurvivesAnyBytes) {
+  // Outer 10.1.2.0 > 10.0.0.10, ICMP 11/0, quoted 10.0.0.10 > 10.0.1.10, id 0x8012, UDP 0xc123 > 4791.
+  const std::string raw = absl::HexStringToBytes(
+      "4500003800010000400100000a0102000a00000a"
+      "0b00000000000000"
+      "456a007c80124000011100000a00000a0a00010a"
+      "c12312b700680000");
+  std::vector<uint8_t> p(raw.begin(), raw.end());
+  auto a = ParseTimeExceeded(p);
+  ASSERT_TRUE(a.has_value());
+  EXPECT_EQ("10.1.2.0", a->router.ToString());
+  EXPECT_EQ("10.0.0.10", a->local.ToString());
+  EXPECT_EQ("10.0.1.10", a->remote.ToString());
+  EXPECT_EQ(0xc123, a->port);
+  EXPECT_EQ(0x8012, a->ip_id);
+  for (size_t cut = 0; cut < p.size() - 4; ++cut) EXPECT_FALSE(ParseTimeExceeded(absl::MakeConstSpan(p).first(cut)));
+  p[21] = 1;  // fragment reassembly time exceeded
+  EXPECT_FALSE(ParseTimeExceeded(p));
+  p[21] = 0;
+  p[20] = 3;
+  EXPECT_FALSE(ParseTimeExceeded(p));
+  std::mt19937 random(2);
+  for (int i = 0; i < 100'000; ++i) {
+    std::vector<uint8_t> r(raw.begin(), raw.end());
+    for (int k = 0; k < 4; ++k) r[random() % r.size()] = static_cast<uint8_t>(random());
+    r.resize(random() % (r.size() + 1));
+    (void)ParseTimeExceeded(r);
+  }
+}
+
+}  // namespace
+}  // namespace cw::probe

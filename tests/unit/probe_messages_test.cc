@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/probe/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/unit/probe_fakes.h"
+#include "userspace/probe/message_channel.h"
+#include "userspace/probe/packet.h"
+
+namespace cw::probe {
+namespace {
+
+std::vector<Body> Examples() {
+  SampleBatch samples;
+  for (size_t i = 0; i < kMaxSamplesPerMessage; ++i) {
+    samples.samples.push_back({static_cast<uint32_t>(0xffffff - i), static_cast<uint32_t>(i), i % 2 == 0, i % 3 == 0,
+                               static_cast<int64_t>(i) * -1'000'000'007});
+  }
+  ClockBatch clock;
+  for (size_t i = 0; i < kMaxClockPointsPerMessage; ++i) {
+    clock.points.push_back({static_cast<uint8_t>(i % CW_MAX_SLOTS), INT64_MAX - static_cast<int64_t>(i), INT64_MIN});
+  }
+  return {samples, clock, Hello{"h0.example", "0.1.0"}, SampleBatch{}, ClockBatch{}, Hello{}};
+}
+
+TEST(ProbeMessages, RoundTrip) {
+  for (const Body& body : Examples()) {
+    auto bytes = EncodeBody(body);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    EXPECT_LE(bytes->size(), size_t{CW_MSG_MAX});
+    auto back = DecodeBody(*bytes);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(body, *back);
+  }
+}
+
+TEST(ProbeMessages, BytesOfASample) {
+  auto bytes = EncodeBody(SampleBatch{{{0x1a2b3c, 0x010203, true, false, 0x1122334455667788}}});
+  ASSERT_TRUE(bytes.ok());
+  EXPECT_EQ((std::vector<uint8_t>{1, 1, 0,    1,    0,    0x1a, 0x2b, 0x3c, 1,    1,
+                                  2, 3, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88}),
+            *bytes);
+}
+
+TEST(ProbeMessages, EveryTruncationAndExtensionIsAnError) {
+  for (const Body& body : Examples()) {
+    auto bytes = EncodeBody(body);
+    ASSERT_TRUE(bytes.ok());
+    for (size_t cut = 0; cut < bytes->size(); ++cut) {
+      EXPECT_FALSE(DecodeBody(absl::MakeConstSpan(*bytes).first(cut)).ok()) << cut;
+    }
+    bytes->push_back(0);
+    EXPECT_FALSE(DecodeBody(*bytes).ok());
+  }
+}
+
+TEST(ProbeMessages, RandomBytesNeverCrashAndWhatDecodesEncodesToTheSameBytes) {
+  std::mt19937 random(11);
+  int decoded = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    std::vector<uint8_t> bytes(random() % 80);
+    for (uint8_t& b : bytes) b = static_cast<uint8_t>(random() % (i % 2 == 0 ? 4 : 256));
+    auto body = DecodeBody(bytes);
+    if (!body.ok()) continue;
+    ++decoded;
+    auto again = EncodeBody(*body);
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(bytes, *again);
+  }
+  EXPECT_GT(decoded, 0);
+}
+
+TEST(ProbeMessages, LimitsAndVersions) {
+  EXPECT_FALSE(EncodeBody(SampleBatch{std::vector<SampleHalf>(kMaxSamplesPerMessage + 1)}).ok());
+  EXPECT_FALSE(EncodeBody(SampleBatch{{{1u << 24, 0, false, false, 0}}}).ok());
+  EXPECT_FALSE(EncodeBody(ClockBatch{std::vector<ClockPoint>(kMaxClockPointsPerMessage + 1)}).ok());
+  EXPECT_FALSE(EncodeBody(Hello{std::string(300, 'a'), ""}).ok());
+  auto bytes = EncodeBody(Hello{"a", "b"});
+  (*bytes)[1] = kBodyVersion + 1;
+  EXPECT_FALSE(DecodeBody(*bytes).ok());
+  (*bytes)[1] = kBodyVersion;
+  (*bytes)[0] = 9;
+  EXPECT_FALSE(DecodeBody(*bytes).ok());
+  auto control = EncodeBody(Hello{"a\x1b[2J", "b"});
+  ASSERT_TRUE(control.ok());
+  EXPECT_FALSE(DecodeBody(*control).ok()) << "escape sequences reach terminals";
+}
+
+TEST(ReplayWindow, EachMessageOnceInAnyOrderWithinTheWindow) {
+  ReplayWindow w;
+  EXPECT_TRUE(w.Accept(10, 5));
+  EXPECT_FALSE(w.Accept(10, 5));
+  EXPECT_TRUE(w.Accept(10, 7));
+  EXPECT_TRUE(w.Accept(10, 6));
+  EXPECT_FALSE(w.Accept(10, 6));
+  EXPECT_TRUE(w.Accept(10, 70));
+  EXPECT_FALSE(w.Accept(10, 6)) << "64 behind: too old to tell";
+  EXPECT_TRUE(w.Accept(10, 8));
+  EXPECT_FALSE(w.Accept(9, 1000)) << "an old session";
+  EXPECT_TRUE(w.Accept(11, 1)) << "the peer restarted";
+  EXPECT_FALSE(w.Accept(10, 71));
+  EXPECT_TRUE(w.Accept(11, 0xffffffffu)) << "2 behind, modulo 2^32";
+  EXPECT_TRUE(w.Accept(11, 1000));
+  EXPECT_FALSE(w.Accept(11, 1));
+}
+
+TEST(ReplayWindow, RandomOrderAcceptsEachOnce) {
+  std::mt19937 random(5);
+  ReplayWindow w;
+  std::vector<int> accepted(2000);
+  for (int base = 0; base < 1990; ++base) {
+    for (int i = 0; i < 3; ++i) {
+      const uint32_t sequence = base + random() % 10;
+      if (w.Accept(1, 0xfffffff0u + sequence)) ++accepted[sequence];
+    }
+  }
+  for (int n : accepted) EXPECT_LE(n, 1);
+  EXPECT_GT(std::count(accepted.begin(), accepted.end(), 1), 1500);
+}
+
+// Two meshes, each other's peer, with the datagrams carried by hand.
+class Channel : public testing::Test {
+ protected:
+  struct End {
+    End(const char* local, const char* remote, uint32_t session) : keys(TestKeys()) {
+      MeshOptions options;
+      options.session = session;
+      mesh = std::make_unique<Mesh>(&store, &keys, options);
+      EXPECT_TRUE(mesh->Configure({{TestAddr(local), 1, TestAddr(remote), "peer", 0}}).ok());
+      mesh->slots(0).SetPaths({50000, 50001, 50002}, nullptr, 0);
+      channel = std::make_unique<MessageChannel>(mesh.get(), [this](uint32_t, absl::Span<const uint8_t> p) {
+        if (busy) return absl::UnavailableError("full");
+        wire.emplace_back(p.begin(), p.end());
+        return absl::OkStatus();
+      });
+    }
+    MemoryPairStore store{4};
+    KeyRing keys;
+    std::unique_ptr<Mesh> mesh;
+    std::unique_ptr<MessageChannel> channel;
+    std::vector<std::vector<uint8_t>> wire;
+    bool busy = false;
+  };
+  static cw_ev_msg Record(const std::vector<uint8_t>& packet) {
+    cw_ev_msg r{};
+    r.type = CW_EV_MSG;
+    r.len = static_cast<uint16_t>(packet.size() - kHdrOffset - CW_ICRC_LEN);
+    std::copy_n(packet.begin() + kHdrOffset, r.len, r.packet);
+    return r;
+  }
+  End a_{"10.0.0.10", "10.0.1.10", 1000};
+  End b_{"10.0.1.10", "10.0.0.10", 1001};
+};
+
+TEST_F(Channel, DeliversOnceToTheRightPeerOnly) {
+  for (const Body& body : Examples()) ASSERT_TRUE(a_.channel->Send(0, body).ok());
+  ASSERT_EQ(Examples().size(), a_.wire.size());
+  for (size_t i = 0; i < a_.wire.size(); ++i) {
+    auto got = b_.channel->Receive(Record(a_.wire[i]));
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(Examples()[i], *got);
+    EXPECT_TRUE(absl::IsAlreadyExists(b_.channel->Receive(Record(a_.wire[i])).status()));
+    EXPECT_TRUE(absl::IsUnauthenticated(a_.channel->Receive(Record(a_.wire[i])).status())) << "reflected";
+  }
+  EXPECT_EQ(Examples().size(), b_.channel->stats().rejected_replay);
+  cw_ev_msg bad = Record(a_.wire[0]);
+  bad.packet[CW_PROBE_HDR_LEN] ^= 1;
+  EXPECT_TRUE(absl::IsUnauthenticated(b_.channel->Receive(bad).status()));
+  bad.pair = 3;
+  EXPECT_TRUE(absl::IsNotFound(b_.channel->Receive(bad).status()));
+  bad.pair = 0;
+  bad.len = sizeof(bad.packet) + 1;
+  EXPECT_FALSE(b_.channel->Receive(bad).ok());
+}
+
+TEST_F(Channel, TakesLivePathsInTurn) {
+  a_.store.pairs[0].live_mask = 0b101;
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(a_.channel->Send(0, Hello{"a", "b"}).ok());
+  std::vector<int> ports;
+  for (const auto& p : a_.wire) ports.push_back(p[20] << 8 | p[21]);
+  std::sort(ports.begin(), ports.end());
+  EXPECT_EQ((std::vector<int>{50000, 50000, 50002, 50002}), ports);
+}
+
+TEST_F(Channel, QueueIsBoundedAndFlushes) {
+  a_.busy = true;
+  int queued = 0;
+  while (a_.channel->Send(0, Hello{"a", "b"}).ok() && queued < 10'000) ++queued;
+  EXPECT_EQ(256, queued);
+  EXPECT_EQ(1u, a_.channel->stats().queue_dropped);
+  EXPECT_TRUE(a_.wire.empty());
+  a_.busy = false;
+  a_.channel->Flush();
+  EXPECT_EQ(256u, a_.wire.size());
+  EXPECT_TRUE(a_.channel->queue_empty());
+  EXPECT_TRUE(absl::IsNotFound(a_.channel->Send(2, Hello{})));
+}
+
+}  // namespace
+}  // namespace cw::probe
