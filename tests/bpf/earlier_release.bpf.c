@@ -6,16 +6,7 @@
 
 #include <bpf/bpf_helpers.h>
 
-#include "maps/abi.h"
-
-#ifndef VALUE_GROWTH
-#define VALUE_GROWTH 0 /* bytes by which the flow record differs: another layout */
-#endif
-
-struct older_flow {
-  struct cw_flow flow;
-  __u8 growth[VALUE_GROWTH];
-};
+#include "bpf/icrc.h"
 
 #define ARRAY(name_, type_, entries_, flags_)  \
   struct {                                     \
@@ -42,13 +33,15 @@ ARRAY(cw_ctl, struct cw_ctl, 1, BPF_F_MMAPABLE);
 ARRAY(cw_pairs, struct cw_pair, 16, BPF_F_MMAPABLE);
 ARRAY(cw_probe_tx, struct cw_probe_tx, 16, 0);
 ARRAY(cw_keys, struct cw_pair_keys, 16, 0);
-HASH(cw_flows, BPF_MAP_TYPE_LRU_HASH, struct cw_flow_key, struct older_flow, 1024);
+HASH(cw_flows, BPF_MAP_TYPE_LRU_HASH, struct cw_flow_key, struct cw_flow, 1024);
 HASH(cw_tx_flows, BPF_MAP_TYPE_HASH, struct cw_flow_key, struct cw_tx_flow, 1024);
 HASH(cw_pair_index, BPF_MAP_TYPE_HASH, struct cw_pair_key, __u32, 32);
 HASH(cw_counters, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct cw_counters, 1);
 RING(cw_probe_ring, 1 << 20);
 RING(cw_event_ring, 1 << 18);
 RING(cw_msg_ring, 1 << 20);
+
+const volatile __u32 cw_icrc_pow[CW_ICRC_POWS] = {0}; /* what the loader sets in every release */
 
 SEC("xdp.frags")
 int cw_xdp_ingress(struct xdp_md *ctx) {

@@ -81,11 +81,11 @@ absl::Status BpfObjectFile::LeaveOut(bpf_map* map) {
   return rc == 0 ? absl::OkStatus() : absl::ErrnoToStatus(-rc, absl::StrFormat("leave out %s", bpf_map__name(map)));
 }
 
-absl::Status BpfObjectFile::SetKnob(const std::string& name, bool value) {
-  size_t bytes = 0;
+absl::Status BpfObjectFile::SetConstant(const std::string& name, absl::string_view bytes) {
+  size_t size = 0;
   bpf_map* constants = bpf_object__find_map_by_name(object_.get(), ".rodata");
   auto* data =
-      constants == nullptr ? nullptr : static_cast<char*>(const_cast<void*>(bpf_map__initial_value(constants, &bytes)));
+      constants == nullptr ? nullptr : static_cast<char*>(const_cast<void*>(bpf_map__initial_value(constants, &size)));
   const btf* types = bpf_object__btf(object_.get());
   const int section = types == nullptr ? -ENOENT : btf__find_by_name_kind(types, ".rodata", BTF_KIND_DATASEC);
   if (data != nullptr && section > 0) {
@@ -93,12 +93,16 @@ absl::Status BpfObjectFile::SetKnob(const std::string& name, bool value) {
     const btf_var_secinfo* v = btf_var_secinfos(t);
     for (int i = 0; i < btf_vlen(t); ++i, ++v) {
       const btf_type* var = btf__type_by_id(types, v->type);
-      if (name != btf__name_by_offset(types, var->name_off) || v->size != 1 || v->offset >= bytes) continue;
-      data[v->offset] = value ? 1 : 0;
+      if (name != btf__name_by_offset(types, var->name_off)) continue;
+      if (v->size != bytes.size() || v->offset + v->size > size) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("%s has %u bytes in the BPF object, not %u", name, v->size, bytes.size()));
+      }
+      memcpy(data + v->offset, bytes.data(), bytes.size());
       return absl::OkStatus();
     }
   }
-  return absl::NotFoundError(absl::StrFormat("the BPF object has no switch named %s", name));
+  return absl::NotFoundError(absl::StrFormat("the BPF object has no constant named %s", name));
 }
 
 absl::Status BpfObjectFile::DropFrags(const char* program) {

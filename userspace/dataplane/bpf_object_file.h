@@ -26,8 +26,8 @@ class BpfObjectFile {
   // FailedPrecondition, with what to do, when `existing` has another layout than `map` declares.
   absl::Status Reuse(bpf_map* map, const maps::BpfMap& existing);
   absl::Status LeaveOut(bpf_map* map);
-  // Sets a `const volatile bool` of the object.
-  absl::Status SetKnob(const std::string& name, bool value);
+  // Sets a `const volatile` variable of the object; InvalidArgument when it is not as long as `bytes`.
+  absl::Status SetConstant(const std::string& name, absl::string_view bytes);
   absl::Status DropFrags(const char* program);
 
   absl::Status Load();

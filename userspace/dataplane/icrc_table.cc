@@ -7,13 +7,10 @@
 
 namespace cw::dataplane {
 
-absl::Status FillIcrcTable(const maps::BpfMap& map) {
-  std::vector<uint32_t> table(map.shape().max_entries);
+std::string IcrcTableBytes() {
+  std::vector<__u32> table(CW_ICRC_POWS);
   cw_icrc_pow_fill(table.data());
-  for (uint32_t i = 0; i < table.size(); ++i) {
-    if (auto s = map.Update(&i, &table[i]); !s.ok()) return s;
-  }
-  return absl::OkStatus();
+  return std::string(reinterpret_cast<const char*>(table.data()), table.size() * sizeof(table[0]));
 }
 
 }  // namespace cw::dataplane

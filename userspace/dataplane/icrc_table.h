@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table by which the egress program patches an ICRC in constant time (bpf/icrc.h): filled once when its map is
-// made.
+// The table by which the egress program patches an ICRC in constant time (bpf/icrc.h), a constant of the BPF object.
 #pragma once
 
-#include "absl/status/status.h"
-#include "maps/bpf_map.h"
+#include <string>
 
 namespace cw::dataplane {
 
-inline constexpr char kIcrcTableMap[] = "cw_icrc_pow";
+inline constexpr char kIcrcTable[] = "cw_icrc_pow";  // the variable's name
 
-absl::Status FillIcrcTable(const maps::BpfMap& map);
+std::string IcrcTableBytes();
 
 }  // namespace cw::dataplane

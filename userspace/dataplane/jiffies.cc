@@ -40,7 +40,8 @@ absl::StatusOr<Jiffies> Jiffies::Create() {
   jiffies__destroy(skeleton);
   if (!first.ok()) return first.status();
   if (!second.ok()) return second.status();
-  const double rate = static_cast<double>(second->jiffies - first->jiffies) * 1e9 / static_cast<double>(second->ns - first->ns);
+  const double rate =
+      static_cast<double>(second->jiffies - first->jiffies) * 1e9 / static_cast<double>(second->ns - first->ns);
   int hz = 0;
   for (int candidate : std::array<int, 6>{100, 250, 300, 500, 1000, 1024}) {  // kernel/Kconfig.hz
     if (hz == 0 || std::abs(candidate - rate) < std::abs(hz - rate)) hz = candidate;

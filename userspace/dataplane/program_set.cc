@@ -53,7 +53,13 @@ absl::Status InitControl(const maps::BpfMap& map) {
   return map.Update(&index, &ctl);
 }
 
-// Pins, maps and knobs of one load. Returns the maps that were pinned already, by name.
+absl::Status SetConstants(BpfObjectFile& file, const LoadSpec& spec) {
+  if (auto s = file.SetConstant(kIcrcTable, IcrcTableBytes()); !s.ok()) return s;
+  if (spec.lab_clock.empty()) return absl::OkStatus();
+  return file.SetConstant(kLabClockKnob, absl::string_view("\1", 1));
+}
+
+// Maps and constants of one load. Returns the maps that were pinned already, by name.
 absl::StatusOr<std::map<std::string, bool>> Prepare(BpfObjectFile& file, const LoadSpec& spec, const PinFolder& pins,
                                                     std::vector<std::string>& notes) {
   std::map<std::string, bool> reused;
@@ -86,9 +92,7 @@ absl::StatusOr<std::map<std::string, bool>> Prepare(BpfObjectFile& file, const L
     if (wanted == spec.map_sizes.end()) continue;
     if (auto s = file.SetMaxEntries(map, wanted->second); !s.ok()) return s;
   }
-  if (!spec.lab_clock.empty()) {
-    if (auto s = file.SetKnob(kLabClockKnob, true); !s.ok()) return s;
-  }
+  if (auto s = SetConstants(file, spec); !s.ok()) return s;
   return reused;
 }
 
@@ -115,9 +119,6 @@ absl::Status ProgramSet::LoadObject() {
     if (known->first == CW_MAP_CTL) {
       adopted_ = known->second;
       if (auto s = adopted_ ? absl::OkStatus() : InitControl(*copy); !s.ok()) return s;
-    }
-    if (known->first == kIcrcTableMap && !known->second) {
-      if (auto s = FillIcrcTable(*copy); !s.ok()) return s;
     }
     maps_.emplace(known->first, *std::move(copy));
   }
@@ -214,9 +215,7 @@ absl::StatusOr<int> ProgramSet::PlainXdpFd() {
     auto s = have == maps_.end() ? file->LeaveOut(map) : file->Reuse(map, have->second);
     if (!s.ok()) return s;
   }
-  if (!spec_.lab_clock.empty()) {
-    if (auto s = file->SetKnob(kLabClockKnob, true); !s.ok()) return s;
-  }
+  if (auto s = SetConstants(*file, spec_); !s.ok()) return s;
   if (auto s = file->DropFrags(CW_PROG_XDP); !s.ok()) return s;
   if (auto s = file->Load(); !s.ok()) return s;
   auto fd = file->ProgramFd(CW_PROG_XDP);
