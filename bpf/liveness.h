@@ -153,14 +153,21 @@ CW_INLINE __u64 cw_b3_patience(const struct cw_slot* slot, const struct cw_slot*
   return max + (max - min) + CW_LATE_MARGIN_NS;
 }
 
-/* bit i = the request of round - i would have arrived before the witness. A request without T1 was answered. */
+/* 1 if v is not 0, without a branch. */
+CW_INLINE __u32 cw_nonzero(__u64 v) { return (v | (0 - v)) >> 63; }
+
+/* bit i = the request of round - i would have arrived before the witness. A request without T1 was answered. Without
+ * branches: eight of them would be 256 paths for the verifier. */
 CW_INLINE __u32 cw_b3_late(const struct cw_b3* r, const struct cw_probe_tx* tx, __u32 slot, __u64 patience) {
+  __u64 deadline = r->t2 - patience; /* sent at this time or before */
   __u32 late = 0;
-  CW_UNROLL(8)
+  CW_NO_UNROLL
   for (__u32 i = 0; i < CW_ROUNDS; ++i) {
     __u32 at = (r->round - i) & (CW_ROUNDS - 1);
     __u64 t1 = tx->t1[slot][at];
-    if (t1 && tx->round[slot][at] == r->round - i && (__s64)(r->t2 - t1 - patience) >= 0) late |= 1u << i;
+    __u32 other = cw_nonzero(tx->round[slot][at] ^ (r->round - i));
+    __u32 in_time = (deadline - t1) >> 63;
+    late |= (cw_nonzero(t1) & ~(other | in_time) & 1) << i;
   }
   return late;
 }
@@ -202,37 +209,48 @@ CW_INLINE void cw_b3_advance(const struct cw_b3* r, struct cw_slot* slot, __u32 
   slot->progress_round = r->round - age;
 }
 
-/* First pass, for each slot in use: updates progress, revive and misses, changes no state. Returns enum cw_b3_finding.
- */
-CW_INLINE __u32 cw_b3_look(const struct cw_b3* r, struct cw_pair* pair, const struct cw_probe_tx* tx, __u32 s) {
-  struct cw_slot* slot = &pair->slot[s];
-  const struct cw_slot* witness = &pair->slot[r->witness & (CW_MAX_SLOTS - 1)];
+/* How many rounds ago the slot's newest progress was; <= 0: none is outstanding. */
+CW_INLINE __s32 cw_b3_behind(const struct cw_b3* r, const struct cw_pair* pair, const struct cw_slot* slot) {
+  return cw_round_diff(r->round, cw_b3_progress(pair, slot));
+}
+
+/* First pass, for each slot in use, in three steps (each a function of its own in BPF, for the verifier's sake).
+ * Step 1: takes the bitmap's news into progress and revive. Returns bit i = round - i was sent, was proven received by
+ * another slot, and did not arrive on this one; asked of slots in state UP and SUSPECT only. */
+CW_INLINE __u32 cw_b3_missed(const struct cw_b3* r, const struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
   __u32 rcvd = cw_b3_rounds(r->rcvd, s);
   __u32 sent = cw_b3_rounds(r->sent, s);
-  __u32 window, missed, misses;
-  __u64 patience;
   __s32 behind;
-
   cw_b3_advance(r, slot, rcvd, sent);
-  if (slot->state == CW_SLOT_NEW) return rcvd ? CW_B3_ARRIVED : 0;
-  behind = cw_round_diff(r->round, cw_b3_progress(pair, slot));
+  if (slot->state != CW_SLOT_UP && slot->state != CW_SLOT_SUSPECT) return 0;
+  behind = cw_b3_behind(r, pair, slot);
+  if (behind <= 0) return 0;
+  return sent & ~rcvd & cw_b3_proven(r) & (behind >= CW_ROUNDS ? 0xff : (1u << behind) - 1);
+}
+
+/* Step 2, if step 1 found any: how many of them would have arrived by now. */
+CW_INLINE __u32 cw_b3_misses(const struct cw_b3* r, const struct cw_pair* pair, const struct cw_probe_tx* tx, __u32 s,
+                             __u32 missed) {
+  const struct cw_slot* slot = &pair->slot[s];
+  __u64 patience = cw_b3_patience(slot, &pair->slot[r->witness & (CW_MAX_SLOTS - 1)]);
+  __u32 misses = cw_popcount16(missed & cw_b3_late(r, tx, s, patience));
+  __s32 behind = cw_b3_behind(r, pair, slot);
+  /* Round 0 of the window may not have been sent on this slot yet. */
+  if ((missed | 1) == 0xff && behind > CW_ROUNDS)
+    misses += cw_b3_older(r, tx, s, patience, (__u32)behind, pair->interval_ns);
+  return misses;
+}
+
+/* Step 3: what follows; enum cw_b3_finding. Changes nothing. */
+CW_INLINE __u32 cw_b3_finding(const struct cw_b3* r, const struct cw_pair* pair, const struct cw_slot* slot, __u32 s,
+                              __u32 missed, __u32 misses) {
+  __s32 behind = cw_b3_behind(r, pair, slot);
+  if (slot->state == CW_SLOT_NEW) return cw_b3_rounds(r->rcvd, s) ? CW_B3_ARRIVED : 0;
   if (slot->state == CW_SLOT_DEAD)
     return behind < CW_ROUNDS && r->revive_limit && slot->revive >= r->revive_limit ? CW_B3_REVIVED : 0;
-
-  window = behind <= 0 ? 0 : behind >= CW_ROUNDS ? 0xff : (1u << behind) - 1;
-  missed = sent & ~rcvd & cw_b3_proven(r) & window;
-  misses = 0;
-  if (missed) {
-    patience = cw_b3_patience(slot, witness);
-    misses = cw_popcount16(missed & cw_b3_late(r, tx, s, patience));
-    /* Round 0 of the window may not have been sent on this slot yet. */
-    if ((missed | 1) == 0xff && behind > CW_ROUNDS)
-      misses += cw_b3_older(r, tx, s, patience, (__u32)behind, pair->interval_ns);
-  }
-  slot->misses = misses;
   if (!misses) return slot->state == CW_SLOT_SUSPECT && behind < CW_ROUNDS ? CW_B3_CLEARED : 0;
   if (!r->miss_limit || misses < r->miss_limit) return slot->state == CW_SLOT_UP ? CW_B3_SUSPECT : 0;
-  if ((missed | 1) == 0xff && (__u32)behind >= pair->half_dead_rounds) return CW_B3_LAG | CW_B3_LAG_LONG;
+  if ((missed | 1) == 0xff && behind >= (__s32)pair->half_dead_rounds) return CW_B3_LAG | CW_B3_LAG_LONG;
   return CW_B3_LAG;
 }
 

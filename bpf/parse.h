@@ -200,21 +200,24 @@ CW_INLINE const void* cw_take(struct cw_cursor* c, __u32 len) {
 
 CW_INLINE int cw_is_vlan(__be16 type) { return type == cw_be16(CW_ETH_VLAN) || type == cw_be16(CW_ETH_QINQ); }
 
-/* Leaves the cursor behind at most two tags and *type at the type behind them. */
-CW_INLINE int cw_parse_eth(struct cw_cursor* c, __be16* type) {
+/* Leaves the cursor at *l3_off, behind at most two tags, and *type at the type behind them. The offset is counted, not
+ * computed from the cursor: the verifier knows no bounds of a difference of pointers. */
+CW_INLINE int cw_parse_eth(struct cw_cursor* c, __be16* type, __u32* l3_off) {
   const struct cw_eth_hdr* eth = CW_TAKE(c, struct cw_eth_hdr);
   const struct cw_vlan_hdr* tag;
   if (!eth) return CW_COUNT_eth_truncated;
   *type = eth->type;
-  if (*type == cw_be16(CW_ETH_IP4)) return CW_PARSE_ROCE;
+  *l3_off = sizeof(*eth);
   if (!cw_is_vlan(*type)) return CW_PARSE_ROCE;
   tag = CW_TAKE(c, struct cw_vlan_hdr);
   if (!tag) return CW_COUNT_eth_truncated;
   *type = tag->type;
+  *l3_off = sizeof(*eth) + sizeof(*tag);
   if (!cw_is_vlan(*type)) return CW_PARSE_ROCE;
   tag = CW_TAKE(c, struct cw_vlan_hdr);
   if (!tag) return CW_COUNT_eth_truncated;
   *type = tag->type;
+  *l3_off = sizeof(*eth) + 2 * sizeof(*tag);
   if (cw_is_vlan(*type)) return CW_COUNT_vlan_too_deep;
   return CW_PARSE_ROCE;
 }
@@ -238,11 +241,10 @@ CW_INLINE int cw_parse_udp(const void* data, const void* end, struct cw_packet* 
   const struct cw_udp_hdr* udp;
   __u32 options;
   __be16 type = 0;
-  int r = cw_parse_eth(&c, &type);
+  int r = cw_parse_eth(&c, &type, &p->l3_off);
   if (r != CW_PARSE_ROCE) return r;
   if (type != cw_be16(CW_ETH_IP4)) return cw_parse_not_ip4(&c, type);
 
-  p->l3_off = (__u32)(c.pos - (const __u8*)data);
   ip = CW_TAKE(&c, struct cw_ip4_hdr);
   if (!ip || ip->version_ihl < 0x45 || ip->version_ihl > 0x4f) return CW_COUNT_ip_truncated;
   if (ip->protocol != CW_PROTO_UDP) return CW_PARSE_OTHER;

@@ -103,21 +103,31 @@ CW_INLINE __s32 cw_acked_psn(const struct cw_packet* p) {
   return -1;
 }
 
+/* Addresses as in a GID: ::ffff:a.b.c.d. */
+CW_INLINE void cw_address_v4(__u8* to, __be32 address) {
+  __builtin_memset(to, 0, 10);
+  to[10] = to[11] = 0xff;
+  __builtin_memcpy(to + 12, &address, 4);
+}
+
 CW_INLINE void cw_flow_key_v4(struct cw_flow_key* key, __be32 saddr, __be32 daddr, __u32 dqpn) {
-  __builtin_memset(key, 0, sizeof(*key));
-  key->saddr[10] = key->saddr[11] = 0xff;
-  key->daddr[10] = key->daddr[11] = 0xff;
-  __builtin_memcpy(&key->saddr[12], &saddr, 4);
-  __builtin_memcpy(&key->daddr[12], &daddr, 4);
+  cw_address_v4(key->saddr, saddr);
+  cw_address_v4(key->daddr, daddr);
   key->dqpn = dqpn;
 }
 
 CW_INLINE void cw_pair_key_v4(struct cw_pair_key* key, __be32 local, __be32 remote) {
-  __builtin_memset(key, 0, sizeof(*key));
-  key->local[10] = key->local[11] = 0xff;
-  key->remote[10] = key->remote[11] = 0xff;
-  __builtin_memcpy(&key->local[12], &local, 4);
-  __builtin_memcpy(&key->remote[12], &remote, 4);
+  cw_address_v4(key->local, local);
+  cw_address_v4(key->remote, remote);
+}
+
+CW_INLINE int cw_address_is_v4(const __u8* address, __be32 v4) {
+  const __u32* w = (const __u32*)address; /* in struct cw_pair, hence aligned */
+  return !(w[0] | w[1] | (w[2] ^ cw_be32(0xffff)) | (w[3] ^ v4));
+}
+
+CW_INLINE int cw_pair_is_v4(const struct cw_pair* pair, __be32 local, __be32 remote) {
+  return cw_address_is_v4(pair->key.local, local) && cw_address_is_v4(pair->key.remote, remote);
 }
 
 #endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
+/* The maps and knobs of the dataplane, and the few helpers that both programs use. BPF only. */
+#ifndef CW_BPF_DATAPLANE_H
+#define CW_BPF_DATAPLANE_H
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "bpf/clock.h"
+#include "bpf/counters.h"
+#include "bpf/icrc.h"
+#include "bpf/liveness.h"
+#include "bpf/psn.h"
+#include "maps/names.h"
+
+/* Knobs, set by the loader before loading. */
+
+/* The lab's hidden clock error is added to every time that is read. Needs the map cw_lab_clock; false in production,
+ * where that map does not exist and the code that would use it is dead. */
+const volatile _Bool cw_lab_clock_on = 0;
+/* x^(8n + 32) modulo the ICRC's polynomial, filled by cw_icrc_pow_fill(); while zero, nothing is rewritten. */
+const volatile __u32 cw_icrc_pow[CW_ICRC_POWS] = {0};
+
+/* Sizes are defaults that the loader may change. */
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct cw_ctl);
+} cw_ctl SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
+  __uint(max_entries, 65536);
+  __type(key, struct cw_flow_key);
+  __type(value, struct cw_flow);
+} cw_flows SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 16384);
+  __type(key, struct cw_flow_key);
+  __type(value, struct cw_tx_flow);
+} cw_tx_flows SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 2048);
+  __type(key, struct cw_pair_key);
+  __type(value, __u32);
+} cw_pair_index SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, 1024);
+  __type(key, __u32);
+  __type(value, struct cw_pair);
+} cw_pairs SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1024);
+  __type(key, __u32);
+  __type(value, struct cw_probe_tx);
+} cw_probe_tx SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1024);
+  __type(key, __u32);
+  __type(value, struct cw_pair_keys);
+} cw_keys SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct cw_counters);
+} cw_counters SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_RINGBUF);
+  __uint(max_entries, 1 << 20);
+} cw_probe_ring SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_RINGBUF);
+  __uint(max_entries, 1 << 18);
+} cw_event_ring SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_RINGBUF);
+  __uint(max_entries, 1 << 20);
+} cw_msg_ring SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct cw_lab_clock);
+} cw_lab_clock SEC(".maps");
+
+static __noinline int cw_count(__u32 counter) {
+  __u32 zero = 0;
+  __u64* counters = bpf_map_lookup_elem(&cw_counters, &zero);
+  if (counters && counter < CW_COUNT_END) counters[counter]++;
+  return 0;
+}
+
+static __noinline __u64 cw_lab_time(__u64 true_ns) {
+  __u32 zero = 0;
+  struct cw_lab_clock* c = bpf_map_lookup_elem(&cw_lab_clock, &zero);
+  return c ? cw_lab_clock_at(c, true_ns) : true_ns;
+}
+
+/* Nanoseconds of the local clock. */
+static __always_inline __u64 cw_now(void) {
+  __u64 t = bpf_ktime_get_ns();
+  return cw_lab_clock_on ? cw_lab_time(t) : t;
+}
+
+static __always_inline struct cw_ctl* cw_get_ctl(void) {
+  __u32 zero = 0;
+  return bpf_map_lookup_elem(&cw_ctl, &zero);
+}
+
+static __always_inline struct cw_pair* cw_get_pair(__u32 index) { return bpf_map_lookup_elem(&cw_pairs, &index); }
+
+/* Index of the configured pair of addresses, CW_PAIR_NONE if there is none. */
+static __always_inline __u32 cw_find_pair(__be32 local, __be32 remote) {
+  struct cw_pair_key key;
+  __u32* index;
+  cw_pair_key_v4(&key, local, remote);
+  index = bpf_map_lookup_elem(&cw_pair_index, &key);
+  return index ? *index : CW_PAIR_NONE;
+}
+
+static const struct cw_flow cw_new_flow = {0};
+
+/* Makes the record of a flow in the LRU. */
+static __noinline struct cw_flow* cw_make_flow(const struct cw_flow_key* key) {
+  struct cw_flow* f = 0;
+  bpf_map_update_elem(&cw_flows, key, &cw_new_flow, BPF_NOEXIST); /* another CPU may have been faster: look again */
+  f = bpf_map_lookup_elem(&cw_flows, key);
+  if (!f)
+    cw_count(CW_COUNT_flow_insert_failed);
+  else if (!f->first_seen_jiffies)
+    f->first_seen_jiffies = bpf_jiffies64();
+  return f;
+}
+
+/* One half of a sample. tx: the flow's record, 0 at reception. Consumers poll: no wake-up. */
+static __noinline int cw_emit_sample(const struct cw_flow_key* key, const struct cw_packet* p, int duplicate,
+                                     const struct cw_ev_sample* where) {
+  struct cw_ev_sample* ev = bpf_ringbuf_reserve(&cw_probe_ring, sizeof(*ev), 0);
+  if (!ev) return cw_count(CW_COUNT_probe_ring_full);
+  ev->type = CW_EV_SAMPLE;
+  ev->is_tx = where->is_tx;
+  ev->is_resp = !!(p->op & CW_OP_RESP);
+  ev->duplicate = duplicate;
+  ev->slot = where->slot;
+  ev->key = *key;
+  ev->psn = p->psn;
+  ev->ns = cw_now();
+  ev->pair = where->pair;
+  ev->port = where->port;
+  ev->reserved = 0;
+  bpf_ringbuf_submit(ev, BPF_RB_NO_WAKEUP);
+  return 0;
+}
+
+#endif

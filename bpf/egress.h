@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
+/* Egress of RoCE data: records of sent flows, then bpf/steer.h; and T1 of our own probes. BPF only. */
+#ifndef CW_BPF_EGRESS_H
+#define CW_BPF_EGRESS_H
+
+#include "bpf/probe.h"
+#include "bpf/steer.h"
+
+/* Numbering begins anew: the agent restarted. Progress in the old numbers would pass for life in the new ones. */
+static __always_inline void cw_rounds_restart(struct cw_pair* pair, __u32 session, __u32 round) {
+  pair->tx_session = session;
+  pair->cur_round = round;
+  pair->floor_round = round;
+  CW_NO_UNROLL
+  for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) {
+    pair->slot[s].progress_round = 0;
+    pair->slot[s].acked_round = 0;
+  }
+  CW_NO_UNROLL
+  for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile __u64*)&pair->sent[i] = 0;
+}
+
+/* Records that a request leaves: its T1, and the rounds of the pair. */
+static __noinline int cw_request_leaves(const struct cw_packet* p, const struct cw_probe_hdr* h) {
+  __u32 index = cw_be16(h->cookie);
+  __u32 round = cw_be32(h->round), session = cw_be32(h->session), slot = h->slot & (CW_MAX_SLOTS - 1);
+  struct cw_pair* pair = cw_get_pair(index);
+  struct cw_probe_tx* tx = bpf_map_lookup_elem(&cw_probe_tx, &index);
+  __u64 now = cw_now();
+  if (!pair || !tx || !cw_pair_is_v4(pair, p->saddr, p->daddr)) return cw_count(CW_COUNT_probe_unknown_peer);
+  if (session != pair->tx_session) cw_rounds_restart(pair, session, round);
+  if (cw_round_diff(round, pair->cur_round) > 0 || !pair->round_ns) {
+    /* Rounds before a pause of the prober do not count: nobody asked. */
+    if (!pair->round_ns || now - pair->round_ns > pair->interval_ns * 5ull / 2) pair->floor_round = round;
+    pair->cur_round = round;
+    pair->round_ns = now;
+  }
+  tx->t1[slot][round & (CW_ROUNDS - 1)] = now;
+  tx->round[slot][round & (CW_ROUNDS - 1)] = round;
+  cw_round_mark(&pair->sent[round & (CW_ROUNDS - 1)], round, slot);
+  return cw_count(CW_COUNT_probe_sent);
+}
+
+static __always_inline void cw_egress_probe(struct __sk_buff* skb, const struct cw_packet* p) {
+  struct {
+    union {
+      __u64 words[CW_PROBE_WORDS];
+      struct cw_probe_hdr hdr;
+    };
+  } pr;
+  __u32 off = p->l3_off + CW_IP4_LEN + CW_UDP_LEN + CW_BTH_LEN;
+  if (bpf_skb_load_bytes(skb, off, &pr, sizeof(pr)) || !cw_probe_well_formed(p, &pr.hdr)) {
+    cw_count(CW_COUNT_probe_malformed);
+    return;
+  }
+  if (pr.hdr.type == CW_PROBE_REQUEST) cw_request_leaves(p, &pr.hdr);
+  bpf_set_hash_invalid(skb);
+}
+
+static const struct cw_tx_flow cw_new_tx_flow = {
+    .pair = CW_PAIR_NONE,
+    .slot = CW_SLOT_NONE,
+    .native_slot = CW_SLOT_NONE,
+    .want_slot = CW_SLOT_NONE,
+};
+
+/* The slot that probes just this port, if there is one. */
+static __always_inline __u32 cw_native_slot(const struct cw_pair* pair, __u16 port) {
+  CW_NO_UNROLL
+  for (__u32 s = 0; s < CW_MAX_SLOTS; ++s)
+    if (pair->slot[s].port == port && pair->slot[s].state != CW_SLOT_UNUSED) return s;
+  return CW_SLOT_NONE;
+}
+
+/* A flow to an address that is no peer, or for which there was no room: counted, never steered. */
+static __noinline int cw_egress_unknown(const struct cw_egress* e, const struct cw_packet* p, __u32 counter) {
+  struct cw_flow* f = bpf_map_lookup_elem(&cw_flows, &e->key);
+  if (!f) {
+    f = cw_make_flow(&e->key);
+    if (!f) return 0;
+    cw_count(counter);
+  }
+  cw_flow_update(f, p, e->jiffies);
+  return 0;
+}
+
+/* Places a flow that is sent for the first time: on a slot if it is new and that is wanted, else on its native port. */
+static __always_inline void cw_place(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p) {
+  struct cw_pair* pair = e->pair;
+  struct cw_ev_move what = {.type = CW_EV_FLOW, .pair = f->pair, .from_port = p->sport, .psn = p->psn};
+  __u32 native = cw_native_slot(pair, p->sport);
+  __u32 slot = CW_SLOT_NONE;
+  f->native_slot = native;
+  if (native == CW_SLOT_NONE) f->flags = CW_STEER_NATIVE_NEW;
+  if (e->acting && e->ctl->assign_jiffies && e->jiffies >= e->ctl->assign_jiffies)
+    slot = cw_pick_slot(pair->live_mask & pair->assign_mask, cw_flow_hash(e->key.dqpn));
+  what.from_slot = native;
+  what.to_slot = native;
+  if (slot != CW_SLOT_NONE) {
+    what.to_slot = slot;
+    what.to_port = pair->slot[slot & (CW_MAX_SLOTS - 1)].port;
+    what.reason = CW_MOVE_ASSIGN;
+    f->port = what.to_port;
+    f->reason = CW_MOVE_ASSIGN;
+    f->move_psn = p->psn;
+    f->moved_jiffies = e->jiffies;
+    cw_count(CW_COUNT_flows_assigned);
+  }
+  f->slot = what.to_slot;
+  cw_emit_move(&e->key, &what);
+}
+
+/* Makes the record of a sent flow. 0: none, and the packet is done with. */
+static __noinline struct cw_tx_flow* cw_make_tx_flow(struct cw_egress* e, const struct cw_packet* p) {
+  __u32 index = cw_find_pair(p->saddr, p->daddr);
+  struct cw_tx_flow* f;
+  e->pair = cw_get_pair(index);
+  if (index == CW_PAIR_NONE || !e->pair) {
+    cw_egress_unknown(e, p, CW_COUNT_peer_unknown);
+    return 0;
+  }
+  /* Once full, no attempt is made until the agent has made room and clears the flag. */
+  if (!e->ctl->steer_full && bpf_map_update_elem(&cw_tx_flows, &e->key, &cw_new_tx_flow, BPF_NOEXIST) == -E2BIG)
+    e->ctl->steer_full = 1;
+  f = bpf_map_lookup_elem(&cw_tx_flows, &e->key);
+  if (!f) {
+    cw_egress_unknown(e, p, CW_COUNT_steer_full);
+    return 0;
+  }
+  if (f->pair == CW_PAIR_NONE) { /* not another CPU's */
+    f->pair = index;
+    f->flow.first_seen_jiffies = e->jiffies;
+    f->acked_psn = p->psn;
+    cw_place(e, f, p);
+  }
+  return f;
+}
+
+/* Decides about the packet's path; afterwards e->slot is the slot that it takes. */
+static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p) {
+  e->slot = e->acting && f->port ? f->slot : f->native_slot;
+  if (e->slot == CW_SLOT_NONE) {
+    cw_count(CW_COUNT_native_unprobed);
+  } else if (e->pair->slot[e->slot & (CW_MAX_SLOTS - 1)].state == CW_SLOT_DEAD) {
+    if (!(f->flags & CW_STEER_HARD_LOCKED)) cw_leave_dead(e, f, p->psn);
+    return;
+  }
+  if (f->want_slot != CW_SLOT_NONE && e->acting) cw_try_wish(e, f, p);
+}
+
+static __always_inline void cw_egress_data(struct __sk_buff* skb, const struct cw_packet* p) {
+  struct cw_egress e;
+  struct cw_tx_flow* f;
+  __u16 port = 0;
+  int duplicate;
+  cw_flow_key_v4(&e.key, p->saddr, p->daddr, p->dqpn);
+  e.ctl = cw_get_ctl();
+  if (!e.ctl) return;
+  e.jiffies = bpf_jiffies64();
+  e.acting = cw_may_act(e.ctl, e.jiffies);
+  f = bpf_map_lookup_elem(&cw_tx_flows, &e.key);
+  if (!f) f = cw_make_tx_flow(&e, p);
+  if (!f) return;
+  e.pair = cw_get_pair(f->pair);
+  if (!e.pair) return;
+  e.nothing_in_flight = f->acked_valid && f->acked_psn == f->flow.req.next;
+  duplicate = cw_flow_update(&f->flow, p, e.jiffies);
+  cw_steer(&e, f, p);
+  cw_mark(&e, f, p, duplicate);
+  if (e.acting) {
+    port = f->port;
+    if (port && port != p->sport && !cw_rewrite(skb, p, port)) port = 0;
+  } else if (f->port && e.ctl->mode >= CW_MODE_PROTECT) {
+    cw_count(CW_COUNT_lease_expired);
+  }
+  if ((p->op & (CW_OP_REQ | CW_OP_RESP)) && cw_psn_sampled(p->psn, e.ctl->sample_level_tx)) {
+    struct cw_ev_sample where = {.is_tx = 1, .slot = e.slot, .pair = f->pair, .port = port ? port : p->sport};
+    cw_emit_sample(&e.key, p, duplicate, &where);
+  }
+}
+
+#endif

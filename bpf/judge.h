@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
+/* Rule B3 (bpf/liveness.h) applied to the maps: states, masks, counters, events. BPF only. */
+#ifndef CW_BPF_JUDGE_H
+#define CW_BPF_JUDGE_H
+
+#include "bpf/dataplane.h"
+
+/* The verdict and its evidence; wakes the agent. */
+static __always_inline void cw_emit_slot(const struct cw_b3* r, const struct cw_slot* slot, __u32 s, __u32 from,
+                                         __u32 to, __u32 limit) {
+  struct cw_ev_slot* ev = bpf_ringbuf_reserve(&cw_event_ring, sizeof(*ev), 0);
+  if (!ev) {
+    cw_count(CW_COUNT_event_ring_full);
+    return;
+  }
+  ev->type = CW_EV_SLOT;
+  ev->pair = r->pair;
+  ev->slot = s;
+  ev->from = from;
+  ev->to = to;
+  ev->witness = r->witness;
+  ev->half = limit > r->miss_limit;
+  ev->reserved = 0;
+  ev->round = r->round;
+  ev->progress_round = slot->progress_round;
+  ev->acked_round = slot->acked_round;
+  ev->misses = slot->misses;
+  ev->limit = limit;
+  ev->ns = r->now;
+  bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP);
+}
+
+static __always_inline void cw_slot_up(const struct cw_b3* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s,
+                                       __u32 from) {
+  if (!cw_slot_transition(slot, from, CW_SLOT_UP)) return;
+  slot->changed_ns = r->now;
+  slot->revive = 0;
+  __sync_fetch_and_or(&pair->live_mask, 1u << s);
+  if (from == CW_SLOT_SUSPECT) return; /* only deaths and births are news */
+  if (from == CW_SLOT_DEAD) cw_count(CW_COUNT_slots_revived);
+  cw_emit_slot(r, slot, s, from, CW_SLOT_UP, r->revive_limit);
+}
+
+/* The passes for one slot are global functions, so that the verifier reads each once and not for each of 16 slots. */
+
+__noinline __u32 cw_judge_missed(struct cw_b3* r, __u32 s) {
+  struct cw_pair* pair;
+  __u32 index;
+  if (!r || s >= CW_MAX_SLOTS) return 0;
+  index = r->pair;
+  pair = cw_get_pair(index);
+  return pair ? cw_b3_missed(r, pair, &pair->slot[s], s) : 0;
+}
+
+__noinline __u32 cw_judge_misses(struct cw_b3* r, __u32 s, __u32 missed) {
+  struct cw_probe_tx* tx;
+  struct cw_pair* pair;
+  __u32 index;
+  if (!r || s >= CW_MAX_SLOTS) return 0;
+  index = r->pair;
+  pair = cw_get_pair(index);
+  tx = bpf_map_lookup_elem(&cw_probe_tx, &index);
+  return pair && tx ? cw_b3_misses(r, pair, tx, s, missed) : 0;
+}
+
+__noinline __u32 cw_judge_finding(struct cw_b3* r, __u32 s, __u32 missed, __u32 misses) {
+  struct cw_pair* pair;
+  struct cw_slot* slot;
+  __u32 index, finding;
+  if (!r || s >= CW_MAX_SLOTS) return 0;
+  index = r->pair;
+  pair = cw_get_pair(index);
+  if (!pair) return 0;
+  slot = &pair->slot[s];
+  finding = cw_b3_finding(r, pair, slot, s, missed, misses);
+  slot->misses = misses;
+  if (finding & CW_B3_ARRIVED) cw_slot_up(r, pair, slot, s, CW_SLOT_NEW);
+  if (finding & CW_B3_REVIVED) cw_slot_up(r, pair, slot, s, CW_SLOT_DEAD);
+  if (finding & CW_B3_CLEARED) cw_slot_up(r, pair, slot, s, CW_SLOT_SUSPECT);
+  if ((finding & CW_B3_SUSPECT) && cw_slot_transition(slot, CW_SLOT_UP, CW_SLOT_SUSPECT)) slot->changed_ns = r->now;
+  return finding;
+}
+
+/* Second pass: declares one slot dead. limit: the one that was reached. */
+__noinline int cw_judge_kill(struct cw_b3* r, __u32 s, __u32 limit) {
+  struct cw_pair* pair;
+  struct cw_slot* slot;
+  __u32 index, from;
+  if (!r || s >= CW_MAX_SLOTS) return 0;
+  index = r->pair;
+  pair = cw_get_pair(index);
+  if (!pair) return 0;
+  slot = &pair->slot[s];
+  from = slot->state;
+  if (from != CW_SLOT_UP && from != CW_SLOT_SUSPECT) return 0;
+  if (!cw_slot_transition(slot, from, CW_SLOT_DEAD)) return 0;
+  slot->changed_ns = r->now;
+  slot->deaths++;
+  slot->revive = 0;
+  __sync_fetch_and_and(&pair->live_mask, ~(1u << s));
+  cw_count(CW_COUNT_slots_died);
+  cw_emit_slot(r, slot, s, from, CW_SLOT_DEAD, limit);
+  return 1;
+}
+
+/* Judges all slots of a pair by one verified reply. */
+static __noinline int cw_judge(struct cw_b3* r, struct cw_pair* pair) {
+  __u32 lag = 0, lag_long = 0, dead, limit;
+  CW_NO_UNROLL
+  for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) {
+    __u32 missed, misses, finding;
+    if (pair->slot[s].state == CW_SLOT_UNUSED) continue;
+    missed = cw_judge_missed(r, s);
+    misses = missed ? cw_judge_misses(r, s, missed) : 0;
+    finding = cw_judge_finding(r, s, missed, misses);
+    lag |= (finding & CW_B3_LAG) << s; /* CW_B3_LAG is bit 0, CW_B3_LAG_LONG bit 1 */
+    lag_long |= ((finding & CW_B3_LAG_LONG) >> 1) << s;
+  }
+  if (!lag) return 0;
+  dead = cw_b3_dead(lag, lag_long, pair->live_mask);
+  limit = cw_b3_half(lag, pair->live_mask) ? pair->half_dead_rounds : r->miss_limit;
+  CW_NO_UNROLL
+  for (__u32 s = 0; s < CW_MAX_SLOTS; ++s)
+    if (dead >> s & 1) cw_judge_kill(r, s, limit);
+  return 0;
+}
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
+/* Probes at ingress: authentication, the peer's requests turned round, replies to our own, messages. BPF only.
+ * Wire format: maps/wire.h. Nothing changes before the MAC is verified; no answer is longer than its question. */
+#ifndef CW_BPF_PROBE_H
+#define CW_BPF_PROBE_H
+
+#include "bpf/dataplane.h"
+#include "bpf/judge.h"
+#include "maps/siphash.h"
+
+#define CW_PROBE_WORDS (CW_PROBE_HDR_LEN / 8)
+#define CW_MAC_WORD (CW_PROBE_MAC_OFFSET / 8)
+#define CW_REPLY_TTL 64
+
+/* A probe that arrived. hdr is a copy: changes go back with cw_probe_store(). */
+struct cw_probe {
+  union {
+    __u64 words[CW_PROBE_WORDS];
+    struct cw_probe_hdr hdr;
+  };
+  __u64 now;  /* arrival, local clock */
+  __u32 pair; /* index */
+};
+
+/* The headers of a probe in the frame, behind a single check of bounds. */
+struct cw_probe_frame {
+  struct cw_eth_hdr* eth;
+  struct cw_ip4_hdr* ip;
+  struct cw_udp_hdr* udp;
+  __u64* words;
+};
+
+static __always_inline int cw_probe_frame(struct xdp_md* ctx, __u32 l3_off, struct cw_probe_frame* f) {
+  __u8* data = (__u8*)(long)ctx->data;
+  __u8* end = (__u8*)(long)ctx->data_end;
+  __u8* ip = data + (l3_off & 31);
+  if (data + sizeof(struct cw_eth_hdr) > end) return 0;
+  if (ip + CW_IP4_LEN + CW_UDP_LEN + CW_BTH_LEN + CW_PROBE_HDR_LEN > end) return 0;
+  f->eth = (struct cw_eth_hdr*)data;
+  f->ip = (struct cw_ip4_hdr*)ip;
+  f->udp = (struct cw_udp_hdr*)(ip + CW_IP4_LEN);
+  f->words = (__u64*)(ip + CW_IP4_LEN + CW_UDP_LEN + CW_BTH_LEN);
+  return 1;
+}
+
+static __always_inline int cw_is_probe(const struct cw_packet* p) {
+  return p->opcode == CW_BTH_OPCODE && p->dqpn == CW_BTH_QPN;
+}
+
+/* Magic, version, type, length. */
+static __always_inline int cw_probe_well_formed(const struct cw_packet* p, const struct cw_probe_hdr* h) {
+  if (h->magic != cw_be32(CW_PROBE_MAGIC) || h->version != CW_PROBE_VERSION || h->slot >= CW_MAX_SLOTS) return 0;
+  if (h->type == CW_PROBE_REQUEST || h->type == CW_PROBE_REPLY || h->type == CW_PROBE_TRACE)
+    return p->udp_len == CW_PROBE_UDP_LEN;
+  if (h->type == CW_PROBE_MESSAGE)
+    return cw_be64(h->t1) <= CW_MSG_MAX && p->udp_len >= CW_PROBE_UDP_LEN + CW_MSG_MAC_LEN + (__u32)cw_be64(h->t1) &&
+           p->udp_len <= CW_PROBE_UDP_LEN + CW_MSG_MAC_LEN + CW_MSG_MAX;
+  return 0;
+}
+
+static __noinline __u64 cw_probe_mac(const __u64* key, const __u64* words) {
+  return cw_siphash24(key, words, CW_MAC_WORD);
+}
+
+static __always_inline int cw_probe_mac_ok(const struct cw_pair_keys* keys, const struct cw_probe* pr) {
+  __u32 id = pr->hdr.key_id;
+  if (id > 1 || !(keys->valid >> id & 1)) return 0;
+  return cw_probe_mac(keys->rx[id], pr->words) == pr->words[CW_MAC_WORD];
+}
+
+/* Sum of the IPv4 header with a zero checksum field, folded and inverted (RFC 1071). */
+static __always_inline __u16 cw_ip4_checksum(const struct cw_ip4_hdr* ip) {
+  const __u16* w = (const __u16*)ip;
+  __u32 sum = w[0] + w[1] + w[2] + w[3] + w[4] + w[6] + w[7] + w[8] + w[9];
+  sum = (sum & 0xffff) + (sum >> 16);
+  sum = (sum & 0xffff) + (sum >> 16);
+  return ~sum;
+}
+
+/* Notes the arrival of a request. Returns 0, or the counter that says why it is refused. */
+static __noinline int cw_request_admit(struct cw_pair* pair, __u32 session, __u32 round, __u32 slot) {
+  if (session != pair->peer_session) {
+    /* Sessions are start times: an older one is a replay. */
+    if (pair->peer_session && (__s32)(session - pair->peer_session) < 0) return CW_COUNT_probe_replayed;
+    for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile __u64*)&pair->rcvd[i] = 0;
+    pair->peer_round = round;
+    pair->peer_session = session;
+    cw_count(CW_COUNT_peer_restarts);
+  }
+  if (cw_round_diff(round, pair->peer_round - CW_ROUNDS) <= 0) return CW_COUNT_probe_replayed;
+  if (cw_round_mark(&pair->rcvd[round & (CW_ROUNDS - 1)], round, slot)) return CW_COUNT_probe_replayed;
+  if (cw_round_diff(round, pair->peer_round) > 0) pair->peer_round = round;
+  return CW_COUNT_END;
+}
+
+/* The slot whose port a reply takes: they rotate, so that one dead way back does not silence one forward path. */
+static __always_inline __u32 cw_reply_slot(const struct cw_pair* pair, __u32 slot, __u32 round) {
+  __u32 live = pair->live_mask & 0xffff;
+  __u32 n = cw_popcount16(live);
+  return n ? cw_kth_bit(live, (slot + round) % n) : CW_SLOT_NONE;
+}
+
+static __always_inline void cw_reply_fill(struct cw_probe* pr, const struct cw_pair* pair, __u32 rslot, __u32 key_id) {
+  struct cw_ctl* ctl = cw_get_ctl();
+  __u32 round = cw_be32(pr->hdr.round);
+  pr->hdr.type = CW_PROBE_REPLY;
+  pr->hdr.rslot = rslot;
+  pr->hdr.key_id = key_id;
+  pr->hdr.responder_session = ctl ? cw_be32(ctl->session) : 0;
+  pr->hdr.t2 = cw_be64(pr->now);
+  CW_UNROLL(8)
+  for (__u32 i = 0; i < CW_ROUNDS; ++i)
+    pr->hdr.bitmap[i] = cw_be16(cw_round_mask_of(&pair->rcvd[(round - i) & (CW_ROUNDS - 1)], round - i));
+  pr->hdr.t3 = cw_be64(cw_now());
+}
+
+/* Turns the frame round: addresses, ports, TTL, checksums and the header. */
+static __always_inline void cw_reply_store(struct cw_probe_frame* f, const struct cw_probe* pr, __u16 sport) {
+  __u8 mac[6];
+  __be32 addr = f->ip->saddr;
+  __builtin_memcpy(mac, f->eth->src, 6);
+  __builtin_memcpy(f->eth->src, f->eth->dst, 6);
+  __builtin_memcpy(f->eth->dst, mac, 6);
+  f->ip->saddr = f->ip->daddr;
+  f->ip->daddr = addr;
+  f->ip->id = 0;
+  f->ip->ttl = CW_REPLY_TTL;
+  if ((f->ip->tos & 3) == 3) f->ip->tos ^= 1; /* CE was the way here; the way back starts as ECT(0) */
+  f->ip->check = cw_ip4_checksum(f->ip);
+  if (sport) f->udp->sport = cw_be16(sport);
+  f->udp->check = 0;
+  CW_UNROLL(10)
+  for (__u32 i = 0; i < CW_PROBE_WORDS; ++i) f->words[i] = pr->words[i];
+}
+
+static __noinline int cw_on_request(struct xdp_md* ctx, __u32 l3_off, struct cw_probe* pr) {
+  struct cw_pair* pair = cw_get_pair(pr->pair);
+  struct cw_pair_keys* keys = bpf_map_lookup_elem(&cw_keys, &pr->pair);
+  struct cw_probe_frame f;
+  __u32 round = cw_be32(pr->hdr.round);
+  __u32 rslot, key_id;
+  int refused;
+  if (!pair || !keys) return XDP_DROP;
+  refused = cw_request_admit(pair, cw_be32(pr->hdr.session), round, pr->hdr.slot);
+  if (refused != CW_COUNT_END) {
+    cw_count(refused);
+    return XDP_DROP;
+  }
+  key_id = keys->tx_id & 1;
+  if (!(keys->valid >> key_id & 1) || !cw_probe_frame(ctx, l3_off, &f)) return XDP_DROP;
+  rslot = cw_reply_slot(pair, pr->hdr.slot, round);
+  cw_reply_fill(pr, pair, rslot, key_id);
+  pr->words[CW_MAC_WORD] = cw_probe_mac(keys->tx[key_id], pr->words);
+  cw_reply_store(&f, pr, rslot == CW_SLOT_NONE ? 0 : pair->slot[rslot & (CW_MAX_SLOTS - 1)].port);
+  cw_count(CW_COUNT_probe_requests);
+  return XDP_TX;
+}
+
+/* Takes back the T1 of an outstanding request; 0 if there is none. Each is answered once. */
+static __always_inline __u64 cw_take_t1(__u32 pair, __u32 slot, __u32 round) {
+  struct cw_probe_tx* tx = bpf_map_lookup_elem(&cw_probe_tx, &pair);
+  __u32 at = round & (CW_ROUNDS - 1);
+  slot &= CW_MAX_SLOTS - 1;
+  if (!tx || tx->round[slot][at] != round) return 0;
+  return __sync_lock_test_and_set(&tx->t1[slot][at], 0);
+}
+
+static __always_inline void cw_emit_probe(const struct cw_probe* pr, __u64 t1) {
+  struct cw_ev_probe* ev = bpf_ringbuf_reserve(&cw_probe_ring, sizeof(*ev), 0);
+  if (!ev) {
+    cw_count(CW_COUNT_probe_ring_full);
+    return;
+  }
+  ev->type = CW_EV_PROBE;
+  ev->pair = pr->pair;
+  ev->slot = pr->hdr.slot;
+  ev->rslot = pr->hdr.rslot;
+  ev->round = cw_be32(pr->hdr.round);
+  ev->responder_session = cw_be32(pr->hdr.responder_session);
+  ev->t1 = t1;
+  ev->t2 = cw_be64(pr->hdr.t2);
+  ev->t3 = cw_be64(pr->hdr.t3);
+  ev->t4 = pr->now;
+  bpf_ringbuf_submit(ev, BPF_RB_NO_WAKEUP);
+}
+
+static __noinline int cw_on_reply(struct cw_probe* pr) {
+  struct cw_pair* pair = cw_get_pair(pr->pair);
+  struct cw_ctl* ctl = cw_get_ctl();
+  __u32 responder = cw_be32(pr->hdr.responder_session);
+  __u32 round = cw_be32(pr->hdr.round);
+  struct cw_b3 b3;
+  __u64 t1;
+  if (!pair || !ctl) return XDP_DROP;
+  if (cw_be32(pr->hdr.session) != ctl->session) {
+    cw_count(CW_COUNT_probe_bad_session);
+    return XDP_DROP;
+  }
+  t1 = cw_take_t1(pr->pair, pr->hdr.slot, round);
+  if (!t1) {
+    cw_count(CW_COUNT_probe_stale);
+    return XDP_DROP;
+  }
+  if (responder != pair->responder_session) {
+    /* Another life of the peer remembers nothing of earlier rounds. */
+    pair->responder_session = responder;
+    pair->floor_round = round;
+  }
+  pair->last_reply_ns = pr->now;
+  cw_count(CW_COUNT_probe_replies);
+  cw_emit_probe(pr, t1);
+
+  cw_slot_raw(&pair->slot[pr->hdr.slot & (CW_MAX_SLOTS - 1)], cw_be64(pr->hdr.t2) - t1);
+  b3.pair = pr->pair;
+  b3.round = round;
+  b3.witness = pr->hdr.slot;
+  b3.miss_limit = ctl->miss_limit;
+  b3.revive_limit = ctl->revive_limit;
+  b3.reserved = 0;
+  b3.t2 = cw_be64(pr->hdr.t2);
+  b3.now = pr->now;
+  CW_NO_UNROLL
+  for (__u32 i = 0; i < CW_ROUNDS; ++i) {
+    b3.rcvd[i] = cw_be16(pr->hdr.bitmap[i]);
+    b3.sent[i] = cw_round_mask_of(&pair->sent[(round - i) & (CW_ROUNDS - 1)], round - i);
+  }
+  cw_judge(&b3, pair);
+  return XDP_DROP;
+}
+
+static __noinline int cw_on_message(struct xdp_md* ctx, const struct cw_packet* p, const struct cw_probe* pr) {
+  __u32 len = p->udp_len - (CW_UDP_LEN + CW_BTH_LEN + CW_ICRC_LEN);
+  struct cw_ev_msg* ev;
+  if (len - 1 >= sizeof(ev->packet)) return XDP_DROP; /* well-formed: never; for the verifier */
+  ev = bpf_ringbuf_reserve(&cw_msg_ring, sizeof(*ev), 0);
+  if (!ev) {
+    cw_count(CW_COUNT_message_ring_full);
+    return XDP_DROP;
+  }
+  ev->type = CW_EV_MSG;
+  ev->pair = pr->pair;
+  ev->len = len;
+  ev->ns = pr->now;
+  if (bpf_xdp_load_bytes(ctx, (p->l3_off & 31) + CW_IP4_LEN + CW_UDP_LEN + CW_BTH_LEN, ev->packet, len)) {
+    bpf_ringbuf_discard(ev, 0);
+    return XDP_DROP;
+  }
+  bpf_ringbuf_submit(ev, 0);
+  cw_count(CW_COUNT_messages);
+  return XDP_DROP;
+}
+
+/* The pair that a probe belongs to: a reply names it, whatever else arrives is found by its addresses. */
+static __always_inline __u32 cw_probe_pair(const struct cw_packet* p, const struct cw_probe_hdr* h) {
+  struct cw_pair* pair;
+  if (h->type != CW_PROBE_REPLY) return cw_find_pair(p->daddr, p->saddr);
+  pair = cw_get_pair(cw_be16(h->cookie));
+  return pair && cw_pair_is_v4(pair, p->daddr, p->saddr) ? cw_be16(h->cookie) : CW_PAIR_NONE;
+}
+
+/* A packet with our opcode and QPN. What has our magic is nobody else's and ends here; what has not passes. */
+static __noinline int cw_on_probe(struct xdp_md* ctx, const struct cw_packet* p) {
+  struct cw_probe pr;
+  struct cw_probe_frame f;
+  struct cw_pair_keys* keys;
+  pr.now = cw_now();
+  if (!cw_probe_frame(ctx, p->l3_off, &f)) goto malformed;
+  CW_UNROLL(10)
+  for (__u32 i = 0; i < CW_PROBE_WORDS; ++i) pr.words[i] = f.words[i];
+  if (!cw_probe_well_formed(p, &pr.hdr)) goto malformed;
+  pr.pair = cw_probe_pair(p, &pr.hdr);
+  keys = bpf_map_lookup_elem(&cw_keys, &pr.pair);
+  if (pr.pair == CW_PAIR_NONE || !keys) {
+    cw_count(CW_COUNT_probe_unknown_peer);
+    return XDP_DROP;
+  }
+  if (!cw_probe_mac_ok(keys, &pr)) {
+    cw_count(CW_COUNT_probe_bad_mac);
+    return XDP_DROP;
+  }
+  if (pr.hdr.type == CW_PROBE_REQUEST) return cw_on_request(ctx, p->l3_off, &pr);
+  if (pr.hdr.type == CW_PROBE_REPLY) return cw_on_reply(&pr);
+  if (pr.hdr.type == CW_PROBE_MESSAGE) return cw_on_message(ctx, p, &pr);
+  cw_count(CW_COUNT_trace_arrived);
+  return XDP_DROP;
+malformed:
+  cw_count(CW_COUNT_probe_malformed);
+  return XDP_PASS;
+}
+
+#endif

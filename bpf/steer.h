@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
+/* Where a transmitted packet goes: assignment of new flows, failover, pending moves, and the rewrite. BPF only. */
+#ifndef CW_BPF_STEER_H
+#define CW_BPF_STEER_H
+
+#include "bpf/dataplane.h"
+
+#define CW_MARK_MAX_AGE 64 /* rounds after which an unresolved mark is given up */
+
+/* What egress knows while it decides about one packet. */
+struct cw_egress {
+  struct cw_flow_key key;
+  struct cw_ctl* ctl;
+  struct cw_pair* pair;
+  __u64 jiffies;
+  __u32 acting; /* packets may be rewritten */
+  __u32 nothing_in_flight;
+  __u32 slot; /* whose path this packet would take */
+};
+
+static __always_inline int cw_may_act(const struct cw_ctl* ctl, __u64 jiffies) {
+  return ctl->mode >= CW_MODE_PROTECT && (!ctl->lease_jiffies || jiffies <= ctl->lease_jiffies);
+}
+
+static __always_inline __u32 cw_flow_hash(__u32 qpn) {
+  __u32 x = (qpn ^ (qpn >> 12)) * 0x9e3779b1u;
+  return (x ^ (x >> 15)) * 0x2c1b3c6du;
+}
+
+/* One of the slots of a mask, by hash; CW_SLOT_NONE if it is empty. */
+static __always_inline __u32 cw_pick_slot(__u32 mask, __u32 hash) {
+  __u32 n;
+  mask &= 0xffff;
+  n = cw_popcount16(mask);
+  return n ? cw_kth_bit(mask, ((__u64)hash * n) >> 32) : CW_SLOT_NONE;
+}
+
+static __always_inline void cw_emit_move(const struct cw_flow_key* key, const struct cw_ev_move* what) {
+  struct cw_ev_move* ev = bpf_ringbuf_reserve(&cw_event_ring, sizeof(*ev), 0);
+  if (!ev) {
+    cw_count(CW_COUNT_event_ring_full);
+    return;
+  }
+  *ev = *what;
+  ev->key = *key;
+  ev->ns = cw_now();
+  bpf_ringbuf_submit(ev, 0);
+}
+
+static __always_inline void cw_emit_flow_move(const struct cw_egress* e, const struct cw_tx_flow* f, __u32 to_slot,
+                                              __u16 to_port, __u32 psn, __u32 reason, __u32 dry) {
+  struct cw_ev_move what = {
+      .type = CW_EV_MOVE,
+      .pair = f->pair,
+      .from_slot = e->slot,
+      .to_slot = to_slot,
+      .from_port = e->acting ? f->port : 0,
+      .to_port = to_port,
+      .psn = psn,
+      .reason = reason,
+      .dry = dry,
+  };
+  cw_emit_move(&e->key, &what);
+}
+
+static __always_inline void cw_move(struct cw_egress* e, struct cw_tx_flow* f, __u32 to_slot, __u16 to_port, __u32 psn,
+                                    __u32 reason) {
+  cw_emit_flow_move(e, f, to_slot, to_port, psn, reason, 0);
+  f->slot = to_slot;
+  f->port = to_port;
+  f->moves++;
+  f->move_psn = psn;
+  f->reason = reason;
+  f->moved_jiffies = e->jiffies;
+  f->mark_round = 0; /* what was sent on the old path says nothing about the new one */
+  e->slot = to_slot;
+}
+
+/* The flow's path is dead. In observe mode: says once per death where it would go. */
+static __noinline int cw_leave_dead(struct cw_egress* e, struct cw_tx_flow* f, __u32 psn) {
+  struct cw_pair* pair = e->pair;
+  __u32 own = e->slot & (CW_MAX_SLOTS - 1);
+  __u32 to =
+      cw_pick_slot(pair->live_mask & pair->assign_mask & ~(1u << own), cw_flow_hash(f->flow.sport ^ e->key.dqpn));
+  __u16 port;
+  if (to == CW_SLOT_NONE) {
+    if (e->acting) cw_count(CW_COUNT_no_live_slot);
+    return 0;
+  }
+  port = pair->slot[to & (CW_MAX_SLOTS - 1)].port;
+  if (e->acting) {
+    cw_move(e, f, to, port, psn, CW_MOVE_DEAD);
+    return cw_count(CW_COUNT_moves_dead);
+  }
+  if (e->ctl->mode != CW_MODE_OBSERVE || f->flow.dry_deaths == pair->slot[own].deaths) return 0;
+  f->flow.dry_deaths = pair->slot[own].deaths;
+  cw_emit_flow_move(e, f, to, port, psn, CW_MOVE_DEAD, 1);
+  return 0;
+}
+
+/* Whether a wished move may be made with this packet, and how; CW_MOVE_NONE = not yet. */
+static __always_inline __u32 cw_move_chance(const struct cw_egress* e, struct cw_tx_flow* f,
+                                            const struct cw_packet* p) {
+  __u64 last, now;
+  if (e->nothing_in_flight && !(p->op & CW_OP_RESP)) return CW_MOVE_IDLE;
+  last = f->last_tx_ns;
+  now = cw_now();
+  f->last_tx_ns = now;
+  if (last && now - last > e->ctl->move_gap_ns) return CW_MOVE_GAP;
+  return f->want_force ? CW_MOVE_FORCED : CW_MOVE_NONE;
+}
+
+static __noinline int cw_try_wish(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p) {
+  __u32 want = f->want_slot;
+  __u16 port = f->want_port;
+  __u32 state = e->pair->slot[want & (CW_MAX_SLOTS - 1)].state;
+  __u32 how;
+  if (want >= CW_MAX_SLOTS || state == CW_SLOT_DEAD || state == CW_SLOT_UNUSED || port == f->port) {
+    f->want_slot = CW_SLOT_NONE;
+    f->last_tx_ns = 0;
+    return 0;
+  }
+  how = cw_move_chance(e, f, p);
+  if (how == CW_MOVE_NONE) return 0;
+  f->want_slot = CW_SLOT_NONE;
+  f->last_tx_ns = 0;
+  cw_move(e, f, want, port, p->psn, how);
+  if (how == CW_MOVE_IDLE) return cw_count(CW_COUNT_moves_idle);
+  return cw_count(how == CW_MOVE_GAP ? CW_COUNT_moves_gap : CW_COUNT_moves_forced);
+}
+
+/* Data as a witness: notes a new PSN, the round and the slot. Its acknowledgement will prove that the slot was alive in
+ * that round. A PSN sent before proves nothing, because an earlier copy may be what is acknowledged. */
+static __always_inline void cw_mark(const struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p,
+                                    int duplicate) {
+  __u32 round = e->pair->cur_round;
+  if (e->slot == CW_SLOT_NONE || duplicate || !(p->op & CW_OP_REQ) || p->opcode >> 5 != CW_TRANSPORT_RC) return;
+  if (f->mark_round && f->mark_slot == e->slot && round - f->mark_round <= CW_MARK_MAX_AGE) return;
+  f->mark_psn = p->psn;
+  f->mark_slot = e->slot;
+  f->mark_round = round;
+}
+
+/* Writes another source port and the ICRC that goes with it. Returns 1 if the packet now has the port. */
+static __always_inline int cw_rewrite(struct __sk_buff* skb, const struct cw_packet* p, __u16 port) {
+  __u32 distance = cw_icrc_distance(p->udp_len);
+  __u32 udp_off = p->l3_off + CW_IP4_LEN;
+  __u32 icrc_off = udp_off + p->udp_len - CW_ICRC_LEN;
+  __be16 old_port = cw_be16(p->sport), new_port = cw_be16(port);
+  __u32 pow, old_icrc, new_icrc;
+  if (distance >= CW_ICRC_POWS) {
+    cw_count(CW_COUNT_rewrite_too_long);
+    return 0;
+  }
+  pow = cw_icrc_pow[distance];
+  /* With an odd length the ICRC would lie across the words of the UDP checksum; RoCE pads, so there is none. */
+  if (!pow || (p->udp_check && (p->udp_len & 1))) goto failed;
+  if (bpf_skb_load_bytes(skb, icrc_off, &old_icrc, sizeof(old_icrc))) goto failed;
+  new_icrc = old_icrc ^ cw_icrc_patch(pow, old_port ^ new_port);
+  if (bpf_skb_store_bytes(skb, icrc_off, &new_icrc, sizeof(new_icrc), 0)) goto failed;
+  if (bpf_skb_store_bytes(skb, udp_off, &new_port, sizeof(new_port), 0)) {
+    bpf_skb_store_bytes(skb, icrc_off, &old_icrc, sizeof(old_icrc), 0);
+    goto failed;
+  }
+  if (p->udp_check) {
+    __u32 check_off = udp_off + __builtin_offsetof(struct cw_udp_hdr, check);
+    bpf_l4_csum_replace(skb, check_off, old_port, new_port, BPF_F_MARK_MANGLED_0 | 2);
+    bpf_l4_csum_replace(skb, check_off, old_icrc, new_icrc, BPF_F_MARK_MANGLED_0 | 4);
+  }
+  bpf_set_hash_invalid(skb); /* a connected socket's hash would pull the packet to the old path */
+  return 1;
+failed:
+  cw_count(CW_COUNT_rewrite_failed);
+  return 0;
+}
+
+#endif
