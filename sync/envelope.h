@@ -40,6 +40,7 @@ class Envelope {
   std::vector<Point> TakeFinished();
 
   int64_t newest_x_ns() const { return newest_x_ns_; }
+  int64_t newest_index() const { return newest_index_; }
   bool empty() const { return newest_index_ < 0; }
   void Clear();
 

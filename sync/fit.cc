@@ -9,7 +9,7 @@
 namespace cw::sync {
 namespace {
 
-constexpr double kSlopeResolution = 1e-11;
+constexpr double kSlopeResolution = 1e-10;
 
 double LowQuantile(std::vector<double>& residuals) {
   const auto k = static_cast<std::ptrdiff_t>(kLowQuantile * static_cast<double>(residuals.size() - 1));

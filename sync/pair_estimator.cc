@@ -13,7 +13,8 @@ namespace {
 constexpr int64_t kSetBackNs = 1'000'000;  // T4 falls behind by more: our clock was set back …
 constexpr int kSetBackReplies = 8;         // … if so many in a row do: one may have been held up on its CPU
 constexpr int64_t kRemoteAheadNs = 200'000'000;
-constexpr size_t kBrokenSubWindows = 2;      // in a row below the line: the line has ended
+constexpr size_t kBrokenSubWindows = 2;  // in a row below the line: the line has ended
+constexpr int64_t kNewsSubWindows = 3;
 constexpr double kLeastToleranceNs = 150;    // what stamps wander by on an idle path
 constexpr double kToleranceFactor = 1.5;     // × the deepest point so far
 constexpr double kTrustSlopeSpanNs = 200e6;  // a shorter window keeps the slope that was known before …
@@ -74,7 +75,9 @@ void PairEstimator::Forget() {
   since_ns_ = 0;
   fitted_ns_ = newest_t4_ns_ = asked_ns_ = kLongAgoNs;
   set_back_ = 0;
+  fitted_index_ = 0;
   line_ = Line();
+  interval_ = Interval();
   ++epoch_;
 }
 
@@ -162,9 +165,16 @@ int64_t PairEstimator::ContradictedUntil(const std::vector<Cloud>& clouds) const
   return until;
 }
 
+// When there is news: some sub-windows, or less on a path that is probed rarely.
+bool PairEstimator::RefitDue(int64_t now_ns) const {
+  if (now_ns < fitted_ns_) return true;
+  if (now_ns - fitted_ns_ < options_.refit_ns) return false;
+  return local_.newest_index() >= fitted_index_ + kNewsSubWindows || now_ns - fitted_ns_ >= 3 * options_.refit_ns;
+}
+
 void PairEstimator::Refit(int64_t now_ns) {
-  if (now_ns - fitted_ns_ < options_.refit_ns && now_ns >= fitted_ns_) return;
   fitted_ns_ = now_ns;
+  fitted_index_ = local_.newest_index();
   const auto clouds_since = [&](int64_t since) {
     return std::vector<Cloud>{{local_, 1, since}, {remote_, -1, since}, {reply_, -1, since}};
   };
@@ -173,10 +183,10 @@ void PairEstimator::Refit(int64_t now_ns) {
   if (line_.valid) {
     since_ns_ = std::max(since_ns_, BrokenAt(clouds_since(std::max(since_ns_, oldest)), line_, line_.depth_ns));
   }
-  bool contradiction = false;
-  BoundAt(now_ns, OffsetAt(now_ns), contradiction);
-  if (contradiction && line_.valid)
+  Tighten(now_ns);
+  if (interval_.contradiction && line_.valid) {
     since_ns_ = std::max(since_ns_, ContradictedUntil(clouds_since(std::max(since_ns_, oldest))) + 1);
+  }
   Line line;
   for (int tries = 0; tries < 4; ++tries) {
     const int64_t since = std::max(since_ns_, oldest);
@@ -201,8 +211,9 @@ int64_t PairEstimator::OffsetAt(int64_t x_ns) const {
 
 // The offset lies between every probe's rx − tx one way and its negative the other way, give or take what the clocks
 // can have drifted since. If that leaves nothing, a clock was stepped.
-double PairEstimator::BoundAt(int64_t now_ns, int64_t offset_ns, bool& contradiction) const {
+void PairEstimator::Tighten(int64_t now_ns) {
   const double drift = options_.max_drift_ppb * 1e-9;
+  const int64_t offset_ns = OffsetAt(now_ns);
   double high = kNothing, low = -kNothing;
   const auto tighten = [&](const Envelope& envelope, int sign) {
     for (const auto& p : Cloud(envelope, sign, since_ns_).lows) {
@@ -218,8 +229,7 @@ double PairEstimator::BoundAt(int64_t now_ns, int64_t offset_ns, bool& contradic
   tighten(local_, 1);
   tighten(remote_, -1);
   tighten(reply_, -1);
-  contradiction = low > high || high == kNothing || low == -kNothing;
-  return std::max(std::abs(high), std::abs(low)) + std::max(0.0, low - high);
+  interval_ = {now_ns, low, high, low > high || high == kNothing || low == -kNothing};
 }
 
 // The line's level and slope are means over its points, so the error grows with the distance from their middle.
@@ -234,13 +244,18 @@ double PairEstimator::LikelyErrorAt(int64_t now_ns) const {
 
 Estimate PairEstimator::At(int64_t now_ns) {
   asked_ns_ = now_ns;
-  Refit(now_ns);
+  const bool due = RefitDue(now_ns);
+  if (due) Refit(now_ns);
   Estimate e;
   e.epoch = epoch_;
   if (!line_.valid) return e;
-  bool contradiction = false;
+  if (due || std::llabs(now_ns - interval_.at_ns) >= Envelope::kSubWindowNs) Tighten(now_ns);
   e.offset_ns = OffsetAt(now_ns);
-  e.bound_ns = Nanoseconds(BoundAt(now_ns, e.offset_ns, contradiction));
+  // Since the interval was taken the clocks may have drifted one way while the line went the other.
+  const double since_interval = std::abs(static_cast<double>(now_ns - interval_.at_ns));
+  const double strayed = (options_.max_drift_ppb * 1e-9 + std::abs(line_.slope)) * since_interval;
+  const double low = interval_.low_ns, high = interval_.high_ns;
+  e.bound_ns = Nanoseconds(std::max(std::abs(high), std::abs(low)) + std::max(0.0, low - high) + strayed);
   e.slope_ppb = line_.slope * 1e9;
   e.min_rtt_ns = Nanoseconds(line_.level_ns[0] + line_.level_ns[line_.by_reply ? 2 : 1]);
   const auto age = [&](const Envelope& v) { return v.empty() ? INT64_MAX / 2 : now_ns - v.newest_x_ns(); };
@@ -250,8 +265,8 @@ Estimate PairEstimator::At(int64_t now_ns) {
   e.state = fresh ? SyncState::kSynchronised : SyncState::kFreeRunning;
   double error = LikelyErrorAt(now_ns);
   if (!fresh) error += kFreeRunPpb * 1e-9 * static_cast<double>(e.age_ns);
-  if (contradiction) {  // a step, not found yet: look at the next chance, and do not pretend to know
-    fitted_ns_ = std::min(fitted_ns_, now_ns - options_.refit_ns + Envelope::kSubWindowNs);
+  if (interval_.contradiction) {  // a step, not found yet: look at the next chance, and do not pretend to know
+    fitted_ns_ = std::min(fitted_ns_, now_ns - 3 * options_.refit_ns + Envelope::kSubWindowNs);
     error = static_cast<double>(e.bound_ns);
   }
   e.error_est_ns = std::min(Nanoseconds(error), e.bound_ns);

@@ -72,7 +72,7 @@ class PairEstimator {
   // Low points of our probes for the peer's AddRemote, at most one per 20 ms; each is given out once.
   std::vector<Point> TakeOutbound() { return local_.TakeFinished(); }
 
-  // At `now_ns` of our clock. Refits when due; call it at least every 100 ms or so.
+  // At `now_ns` of our clock. Refits when due (some 50 µs); otherwise cheap. Call it at least every 100 ms or so.
   Estimate At(int64_t now_ns);
 
   // Peer's clock − ours at `x_ns` of our clock by the line of the last At(): cheap, for each stamp that is converted.
@@ -99,6 +99,13 @@ class PairEstimator {
     double last_ns = 0;
   };
 
+  // The offset at at_ns lies in [low_ns, high_ns] + OffsetAt(at_ns), whatever the paths' lengths are.
+  struct Interval {
+    int64_t at_ns = kLongAgoNs;
+    double low_ns = 0, high_ns = 0;
+    bool contradiction = false;  // empty, or nothing to rest on: a clock was stepped
+  };
+
   struct Cloud;  // one direction's low points
 
   bool Fit(const std::vector<Cloud>& clouds, int64_t now_ns, Line& line) const;
@@ -106,7 +113,8 @@ class PairEstimator {
   int64_t ContradictedUntil(const std::vector<Cloud>& clouds) const;
   void Refit(int64_t now_ns);
   void Forget();
-  double BoundAt(int64_t now_ns, int64_t offset_ns, bool& contradiction) const;
+  void Tighten(int64_t now_ns);
+  bool RefitDue(int64_t now_ns) const;
   double LikelyErrorAt(int64_t now_ns) const;
 
   EstimatorOptions options_;
@@ -117,8 +125,10 @@ class PairEstimator {
   int64_t asked_ns_ = kLongAgoNs;  // time of the last At()
   int set_back_ = 0;               // replies in a row older than the newest
   uint32_t epoch_ = 0;
-  double slope_ = 0;  // last known; outlives a step, because a step does not change a crystal
+  double slope_ = 0;          // last known; outlives a step, because a step does not change a crystal
+  int64_t fitted_index_ = 0;  // our newest sub-window at the last fit
   Line line_;
+  Interval interval_;
 };
 
 }  // namespace cw::sync
