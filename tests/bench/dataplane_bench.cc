@@ -64,6 +64,7 @@ class Bench {
   std::unique_ptr<maps::MmapView<bench_request>> requests_;
   std::unique_ptr<maps::RingReader> ring_;
   maps::UniqueFd filter_udp_, filter_rules_;
+  std::string last_frame_;  // as a restored run left it
   uint32_t round_ = 0;
   uint64_t key_[2] = {0x0706050403020100, 0x0f0e0d0c0b0a0908};
   std::vector<Case> cases_;
@@ -180,6 +181,7 @@ absl::StatusOr<double> Bench::Restored(int restore_fd, int targets_fd, int targe
     if (!result.ok()) return result.status();
     if (ours && result->retval != expected)
       return absl::InternalError(absl::StrFormat("returned %d", int(result->retval)));
+    if (ours) last_frame_ = result->frame;
     ns[ours] = result->ns;
   }
   const auto empty = RunProgram(noop, frame, repeat);
@@ -203,9 +205,14 @@ absl::StatusOr<double> Bench::Reflect() {
 }
 
 absl::StatusOr<double> Bench::Steered() {
-  return Restored(bpf_program__fd(restore_->progs.bench_restore_port), bpf_map__fd(restore_->maps.tc_target),
-                  plane_->tc_fd(), bpf_program__fd(restore_->progs.bench_noop_tc), RoceFrame(true, kQpnSteered, 7),
-                  kRepeat, kTcUnspec, [] {});
+  const auto ns = Restored(bpf_program__fd(restore_->progs.bench_restore_port), bpf_map__fd(restore_->maps.tc_target),
+                           plane_->tc_fd(), bpf_program__fd(restore_->progs.bench_noop_tc),
+                           RoceFrame(true, kQpnSteered, 7), kRepeat, kTcUnspec, [] {});
+  if (!ns.ok()) return ns;
+  uint16_t port = 0;
+  std::memcpy(&port, &last_frame_[BENCH_SPORT_OFFSET], sizeof(port));
+  if (__builtin_bswap16(port) != kSteeredPort) return absl::InternalError("the packet was not rewritten");
+  return ns;
 }
 
 void Bench::AddCases() {

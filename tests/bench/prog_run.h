@@ -13,6 +13,7 @@ namespace cw::bench {
 struct RunResult {
   double ns = 0;        // mean of one run
   uint32_t retval = 0;  // of the last run
+  std::string frame;    // as the last run left it
 };
 
 // The packet is handed to the kernel once: what the program changes stays changed for the next run.
