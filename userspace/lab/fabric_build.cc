@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "maps/names.h"
 #include "userspace/lab/fabric_layout.h"
 #include "userspace/lab/fabric_process.h"
 #include "userspace/lab/netns.h"
@@ -23,7 +24,6 @@ namespace cw::lab {
 namespace {
 
 using Lines = std::vector<std::string>;
-constexpr char kPinRoot[] = "/sys/fs/bpf/cwfabric/v1";
 
 absl::Status Batch(const char* tool, const Lines& lines) {
   if (lines.empty()) return absl::OkStatus();
@@ -220,6 +220,26 @@ absl::Status FurnishHost(const FabricSpec& spec, int host) {
   });
 }
 
+std::vector<std::string> Numbered(const char* prefix, int first, int count) {
+  std::vector<std::string> names;
+  for (int i = first; i < first + count; ++i) names.push_back(absl::StrCat(prefix, i));
+  return names;
+}
+
+absl::Status WaitForPorts(const FabricSpec& spec) {
+  auto wait = [](const std::string& netns, const std::vector<std::string>& devices) {
+    return RunInNetns(NetnsPath(netns), [&] { return WaitUntilRunning(devices); });
+  };
+  absl::Status status = wait(MgmtName(spec.lab), Numbered("h", 0, Hosts(spec)));
+  for (int l = 0; l < spec.leaves; ++l) {
+    status.Update(wait(LeafName(spec.lab, l), Numbered("spine", 0, spec.spines)));
+    status.Update(wait(LeafName(spec.lab, l), Numbered("host", l * spec.hosts_per_leaf, spec.hosts_per_leaf)));
+  }
+  for (int s = 0; s < spec.spines; ++s) status.Update(wait(SpineName(spec.lab, s), Numbered("leaf", 0, spec.leaves)));
+  for (int h = 0; h < Hosts(spec); ++h) status.Update(wait(HostName(spec.lab, h), {"eth0", "mgmt0"}));
+  return status;
+}
+
 // Opens /dev/net/tun in the calling thread's namespace; ifindex 0 lets the kernel choose.
 absl::Status MakeTap(const std::string& device, int ifindex) {
   if (device.empty() || device.size() >= IFNAMSIZ) {
@@ -241,7 +261,7 @@ absl::Status MakeTap(const std::string& device, int ifindex) {
 
 void RemovePins(const std::string& lab) {
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(kPinRoot, error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(CW_PIN_ROOT, error)) {
     if (!IsNamespaceOf(lab, entry.path().filename())) continue;  // an agent's instance has its host's namespace's name
     std::error_code ignored;
     std::filesystem::remove_all(entry.path(), ignored);
@@ -264,7 +284,8 @@ absl::Status BuildLab(FabricState& state) {
     std::filesystem::create_directories(absl::StrCat(LabRunDir(spec.lab), "/h", h));
   }
   if (!status.ok()) return status;
-  return RunInNetns(NetnsPath(MgmtName(spec.lab)), [&] { return Batch("ip", MgmtLines(spec)); });
+  status = RunInNetns(NetnsPath(MgmtName(spec.lab)), [&] { return Batch("ip", MgmtLines(spec)); });
+  return status.ok() ? WaitForPorts(spec) : status;
 }
 
 absl::Status RemoveLab(const std::string& lab) {

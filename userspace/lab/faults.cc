@@ -5,7 +5,6 @@
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
 #include <net/if.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -69,17 +68,6 @@ absl::Status Kick(const std::string& device) {
       n < 0 && errno != ENOBUFS && errno != ENETDOWN ? absl::ErrnoToStatus(errno, "wake a queue") : absl::OkStatus();
   close(fd);
   return status;
-}
-
-absl::StatusOr<bool> PortIsUp(const std::string& netns, const std::string& device) {
-  absl::StatusOr<int> fd = SocketInNetns(NetnsPath(netns), AF_INET, SOCK_DGRAM, 0);
-  if (!fd.ok()) return fd.status();
-  ifreq request = {};
-  std::strncpy(request.ifr_name, device.c_str(), IFNAMSIZ - 1);
-  const int error = ioctl(*fd, SIOCGIFFLAGS, &request);
-  close(*fd);
-  if (error) return absl::ErrnoToStatus(errno, absl::StrCat("state of ", device));
-  return (request.ifr_flags & IFF_UP) != 0;
 }
 
 }  // namespace
@@ -173,7 +161,14 @@ absl::StatusOr<bool> Fabric::IsLinkUp(int leaf, int spine) const {
   const LinkDirection down = LinkDirection::SpineToLeaf(spine, leaf);
   if (absl::Status status = impl_->Check(down); !status.ok()) return status;
   const SwitchPort port = impl_->Receiver(down);
-  return PortIsUp(port.netns, port.device);
+  bool up = false;
+  absl::Status status = RunInNetns(NetnsPath(port.netns), [&] {
+    absl::StatusOr<bool> answer = IsDeviceUp(port.device);
+    if (answer.ok()) up = *answer;
+    return answer.status();
+  });
+  if (!status.ok()) return status;
+  return up;
 }
 
 absl::StatusOr<int64_t> Fabric::SetLinkUp(int leaf, int spine, bool up) {
@@ -195,8 +190,11 @@ absl::StatusOr<int64_t> Fabric::SetLinkUp(int leaf, int spine, bool up) {
     }
   }
   absl::Status status = RunInNetns(NetnsPath(port.netns), [&] {
-    return RunTool({"ip", "-batch", "-"}, absl::StrJoin(lines, "\n") + "\n").status();
+    absl::Status done = RunTool({"ip", "-batch", "-"}, absl::StrJoin(lines, "\n") + "\n").status();
+    return done.ok() && up ? WaitUntilRunning({port.device}) : done;
   });
+  const SwitchPort far = impl_->Sender(down);
+  if (status.ok() && up) status = RunInNetns(NetnsPath(far.netns), [&] { return WaitUntilRunning({far.device}); });
   if (!status.ok()) return status;
   return MonotonicNs();
 }

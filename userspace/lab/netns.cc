@@ -19,11 +19,14 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace cw::lab {
 namespace {
 
 constexpr char kNetnsDir[] = "/run/netns";
+constexpr absl::Duration kRunningLimit = absl::Seconds(20);
 
 absl::Status Errno(const std::string& what) { return absl::ErrnoToStatus(errno, what); }
 
@@ -39,15 +42,27 @@ absl::Status PrepareNetnsDir() {
   return absl::OkStatus();
 }
 
-absl::Status BringLoopbackUp() {
+// One request of netdevice(7) on a device of the calling thread's namespace.
+absl::Status DeviceRequest(unsigned long code, const std::string& device, ifreq& request) {
+  if (device.size() >= IFNAMSIZ) return absl::InvalidArgumentError(absl::StrCat("device name ", device));
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return Errno("socket");
-  ifreq request = {};
-  std::strcpy(request.ifr_name, "lo");
-  request.ifr_flags = IFF_UP | IFF_LOOPBACK;
-  absl::Status status = ioctl(fd, SIOCSIFFLAGS, &request) ? Errno("bring lo up") : absl::OkStatus();
+  std::strcpy(request.ifr_name, device.c_str());
+  absl::Status status = ioctl(fd, code, &request) ? Errno(absl::StrCat("device ", device)) : absl::OkStatus();
   close(fd);
   return status;
+}
+
+absl::Status BringLoopbackUp() {
+  ifreq request = {};
+  request.ifr_flags = IFF_UP | IFF_LOOPBACK;
+  return DeviceRequest(SIOCSIFFLAGS, "lo", request);
+}
+
+absl::StatusOr<int> DeviceFlags(const std::string& device) {
+  ifreq request = {};
+  if (absl::Status status = DeviceRequest(SIOCGIFFLAGS, device, request); !status.ok()) return status;
+  return request.ifr_flags;
 }
 
 // Runs in a thread of its own, which ends in the new namespace.
@@ -122,6 +137,28 @@ absl::StatusOr<int> SocketInNetns(const std::string& path, int domain, int type,
   });
   if (!status.ok()) return status;
   return fd;
+}
+
+absl::Status WaitUntilRunning(const std::vector<std::string>& devices) {
+  const absl::Time deadline = absl::Now() + kRunningLimit;
+  for (const std::string& device : devices) {
+    for (;;) {
+      absl::StatusOr<int> flags = DeviceFlags(device);
+      if (!flags.ok()) return flags.status();
+      if (*flags & IFF_RUNNING) break;
+      if (absl::Now() > deadline) return absl::DeadlineExceededError(absl::StrCat(device, " gets no carrier"));
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+  // The flag shows a moment before the queue and the routes are ready, within one hold of the kernel's configuration
+  // lock; a setting that changes nothing waits for that lock.
+  return devices.empty() ? absl::OkStatus() : BringLoopbackUp();
+}
+
+absl::StatusOr<bool> IsDeviceUp(const std::string& device) {
+  absl::StatusOr<int> flags = DeviceFlags(device);
+  if (!flags.ok()) return flags.status();
+  return (*flags & IFF_UP) != 0;
 }
 
 absl::Status WriteSysctl(const std::string& key, const std::string& value) {

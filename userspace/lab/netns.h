@@ -28,6 +28,13 @@ absl::Status RunInNetns(const std::string& path, const std::function<absl::Statu
 // socket(2) inside the namespace; the caller closes the descriptor (it is close-on-exec).
 absl::StatusOr<int> SocketInNetns(const std::string& path, int domain, int type, int protocol);
 
+// Waits until all these devices of the calling thread's namespace carry packets. A device that comes up gets its
+// carrier in the background, and until then it and the routes over it drop what they are given. DeadlineExceeded after
+// 20 s.
+absl::Status WaitUntilRunning(const std::vector<std::string>& devices);
+// Whether a device of the calling thread's namespace is up administratively.
+absl::StatusOr<bool> IsDeviceUp(const std::string& device);
+
 // Writes VALUE to /proc/sys/KEY ('/' between the parts) of the namespace that the calling thread is in.
 absl::Status WriteSysctl(const std::string& key, const std::string& value);
 
