@@ -113,7 +113,7 @@ void Engine::Apply(uint32_t pair, const SlotUpdate& update) {
 }
 
 void Engine::SendTrace(uint32_t pair, const TraceProbe& probe) {
-  PacketSpec spec = mesh_.Packet(pair, CW_SLOT_NONE, probe.port);
+  PacketSpec spec = mesh_.Packet(pair, 0, probe.port);  // a trace belongs to no slot; any valid number does
   spec.ttl = probe.ttl;
   spec.ip_id = probe.ip_id;
   auto packet = ProbeTemplate::Make(CW_PROBE_TRACE, spec);

@@ -7,12 +7,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "maps/abi.h"
+#include "maps/views.h"
 #include "userspace/model/flow.h"
 
 namespace cw::probe {
@@ -37,32 +37,23 @@ class PairStore {
   virtual absl::Status PutKeys(uint32_t index, const cw_pair_keys& keys) = 0;
 };
 
-// The real maps. The descriptors are duplicated.
+// The real maps. The views must outlive the store.
 class MapPairStore final : public PairStore {
  public:
-  struct Fds {
-    int pair_index = -1;
-    int pairs = -1;  // an ARRAY made with BPF_F_MMAPABLE
-    int keys = -1;
-  };
-  static absl::StatusOr<std::unique_ptr<MapPairStore>> Open(const Fds& fds);
-  ~MapPairStore() override;
+  MapPairStore(const maps::PairIndexView& index, const maps::PairsView& pairs, const maps::KeysView& keys)
+      : index_(index), pairs_(pairs), keys_(keys) {}
 
-  uint32_t capacity() const override { return capacity_; }
-  cw_pair* At(uint32_t index) override { return pairs_ + index; }
+  uint32_t capacity() const override;
+  cw_pair* At(uint32_t index) override { return &pairs_[index]; }
   absl::StatusOr<std::vector<std::pair<PairKey, uint32_t>>> ReadIndex() override;
   absl::Status PutIndex(const PairKey& key, uint32_t index) override;
   absl::Status EraseIndex(const PairKey& key) override;
-  absl::Status PutKeys(uint32_t index, const cw_pair_keys& keys) override;
+  absl::Status PutKeys(uint32_t index, const cw_pair_keys& keys) override { return keys_.Put(index, keys); }
 
  private:
-  MapPairStore() = default;
-
-  int index_fd_ = -1;
-  int keys_fd_ = -1;
-  cw_pair* pairs_ = nullptr;
-  size_t mapped_bytes_ = 0;
-  uint32_t capacity_ = 0;
+  const maps::PairIndexView& index_;
+  const maps::PairsView& pairs_;
+  const maps::KeysView& keys_;
 };
 
 }  // namespace cw::probe

@@ -125,8 +125,10 @@ std::optional<uint8_t> SlotTable::FreeSlot() const {
 // The kernel sees the slot as unused while its port changes, and as NEW, not live, afterwards.
 void SlotTable::Take(uint8_t slot, uint16_t port, int64_t now_ns, SlotUpdate* update) {
   cw_slot& k = pair_->slot[slot];
+  ClearBit(pair_->live_mask, slot);
+  // Rounds are serial numbers: "nothing yet" is the present round, 0 would be the future half of the time.
   Store(k.progress_round, Load(pair_->cur_round));
-  Store(k.acked_round, __u32{0});
+  Store(k.acked_round, Load(pair_->cur_round));
   Store(k.revive, __u32{0});
   Store(k.raw_min_ns, __u64{0});
   Store(k.raw_max_ns, __u64{0});
