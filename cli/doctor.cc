@@ -53,17 +53,18 @@ void ShowChecks(const v1::DoctorReply& reply, bool colour) {
                                worst[v1::Check::RESULT_UNKNOWN]);
 }
 
-v1::DoctorReply LocalChecks(const absl::Status& agent) {
+v1::DoctorReply LocalChecks(const Session& session, const absl::Status& agent) {
   host::KernelProbe kernel;
   host::DoctorInput input;
-  input.agent_note = std::string(agent.message());
+  input.agent_note = absl::StrFormat("%s %s", absl::IsUnavailable(agent) ? "none answers on" : "we may not open",
+                                     session.SocketPath());
   return api::ToProto(host::RunDoctor(host::Roots(), kernel, input));
 }
 
 absl::StatusOr<int> Doctor(Session& session) {
   absl::StatusOr<v1::DoctorReply> reply = session.Agent().Doctor();
   if (absl::IsUnavailable(reply.status()) || absl::IsPermissionDenied(reply.status())) {
-    reply = LocalChecks(reply.status());
+    reply = LocalChecks(session, reply.status());
   }
   if (!reply.ok()) return reply.status();
   session.Show(*reply, [&] { ShowChecks(*reply, session.Colour()); });

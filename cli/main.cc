@@ -57,6 +57,7 @@ int Run(int argc, char** argv) {
     session.ShowError(absl::InvalidArgumentError(std::string(error.what()) + "; see cwctl --help"));
     return kUsage;
   }
+  session.instance_given = app.count("--instance") > 0;
   const absl::StatusOr<int> result = session.action();
   if (result.ok()) return *result;
   session.ShowError(result.status());

@@ -68,6 +68,11 @@ absl::StatusOr<int> Off(Session& session, const Options& options) {
   api::Client agent(session.SocketPath(), kOffPatience);
   absl::StatusOr<v1::ActionReply> reply = agent.Off(request);
   if (absl::IsUnavailable(reply.status())) {
+    // A socket does not tell the instance, and another agent's flows are not to be touched.
+    if (!session.socket.empty() && !session.instance_given) {
+      return absl::UnavailableError(absl::StrFormat(
+          "no agent answers on %s; to switch off what it left in the kernel, add --instance", session.socket));
+    }
     absl::Status direct = SwitchOffWithoutAgent(session.instance);
     if (absl::IsNotFound(direct)) return reply.status();  // no agent, and nothing that it left
     if (!direct.ok()) return direct;

@@ -29,7 +29,8 @@ class Session {
   // Options of every verb.
   bool json = false;
   std::string instance = "default";
-  std::string socket;  // "" = that of the instance
+  std::string socket;           // "" = that of the instance
+  bool instance_given = false;  // it was typed, so it is meant
 
   // What the typed verb does. The number is the exit code; errors are printed by the caller.
   std::function<absl::StatusOr<int>()> action;

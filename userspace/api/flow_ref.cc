@@ -36,7 +36,7 @@ Candidates Select(const cwfabric::v1::QpsReply& flows, Predicate fits) {
 }
 
 Candidates Matches(const cwfabric::v1::QpsReply& flows, absl::string_view text) {
-  Candidates by_id = Select(flows, [&](const Flow& flow) { return flow.id() == text; });
+  Candidates by_id = Select(flows, [&](const Flow& flow) { return absl::EqualsIgnoreCase(flow.id(), text); });
   if (!by_id.empty()) return by_id;
 
   const size_t slash = text.rfind('/');
@@ -80,7 +80,7 @@ absl::StatusOr<std::string> ResolveFlow(const cwfabric::v1::QpsReply& flows, abs
     lines.push_back(absl::StrFormat("  and %d more", matches.size() - lines.size()));
   }
   return absl::InvalidArgumentError(
-      absl::StrFormat("\"%s\" is ambiguous; use the id of one of:\n%s", text, absl::StrJoin(lines, "\n")));
+      absl::StrFormat("\"%s\" is ambiguous; use the id (or NIC/qp name) of one of:\n%s", text, absl::StrJoin(lines, "\n")));
 }
 
 }  // namespace cw::api

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The real cwctl binary against the real server, over a unix socket.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli_fake_agent.h"
+#include "cli_run.h"
+#include "userspace/api/client.h"
+#include "userspace/api/server.h"
+
+namespace cw::cli {
+namespace {
+
+namespace v1 = ::cwfabric::v1;
+
+using nlohmann::json;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Cwctl : public ::testing::Test {
+ protected:
+  Cwctl() {
+    char name[] = "/tmp/cw-cli-XXXXXX";
+    folder_ = mkdtemp(name);
+    socket_ = folder_ + "/run/agent.sock";
+    Start();
+  }
+  ~Cwctl() override {
+    server_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void Start() {
+    absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(socket_, agent_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  RunResult Run(std::vector<std::string> arguments) {
+    return RunProgram(CWCTL_PATH, arguments, {{"CWFABRIC_SOCKET", socket_}});
+  }
+
+  json RunJson(std::vector<std::string> arguments, int exit_code = 0) {
+    arguments.push_back("--json");
+    const RunResult result = Run(arguments);
+    EXPECT_EQ(result.exit_code, exit_code) << result.out << result.err;
+    EXPECT_EQ(result.err, "");
+    json parsed = json::parse(result.out, nullptr, false);
+    EXPECT_FALSE(parsed.is_discarded()) << result.out;
+    return parsed;
+  }
+
+  std::string folder_, socket_;
+  api::FakeAgent agent_;
+  std::unique_ptr<api::Server> server_;
+};
+
+TEST_F(Cwctl, TheSocketIsForRootAndItsGroup) {
+  struct stat info {};
+  ASSERT_EQ(stat(socket_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0660u);
+  ASSERT_EQ(stat((folder_ + "/run").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0750u);
+}
+
+TEST_F(Cwctl, ASecondAgentIsRefusedAndALeftSocketIsReplaced) {
+  api::FakeAgent other;
+  EXPECT_EQ(api::Server::Start(socket_, other).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Run({"status"}).exit_code, 0);
+  server_.reset();
+  EXPECT_FALSE(std::filesystem::exists(socket_));
+  std::ofstream(socket_) << "left by a crash";
+  Start();
+  EXPECT_EQ(Run({"status"}).exit_code, 0);
+}
+
+TEST_F(Cwctl, EveryReadingVerbSpeaksBothForms) {
+  const std::vector<std::vector<std::string>> verbs = {{"status"},   {"doctor"}, {"paths"},         {"paths", "node2"},
+                                                       {"qps"},      {"owd"},    {"steer", "show"}, {"mode"},
+                                                       {"counters"}, {"events"}};
+  for (const std::vector<std::string>& verb : verbs) {
+    SCOPED_TRACE(verb[0]);
+    const RunResult text = Run(verb);
+    EXPECT_EQ(text.exit_code, 0) << text.err;
+    EXPECT_EQ(text.err, "");
+    EXPECT_FALSE(text.out.empty());
+    EXPECT_THAT(text.out, Not(HasSubstr("\033")));
+    EXPECT_THAT(text.out, Not(ContainsRegex(" \n")));
+    if (verb[0] == "events") continue;  // one document per line: below
+    EXPECT_TRUE(RunJson(verb).is_object());
+  }
+}
+
+TEST_F(Cwctl, StatusTellsModeAndPaths) {
+  const RunResult text = Run({"status"});
+  EXPECT_THAT(text.out, HasSubstr("agent    0.1.0, instance default on node1, pid 99, up 1.03 h"));
+  EXPECT_THAT(text.out, HasSubstr("3 up, 1 dead"));
+  const json reply = RunJson({"status"});
+  EXPECT_EQ(reply["mode"], "protect");
+  EXPECT_EQ(reply["paths"]["dead"], 1);
+  EXPECT_EQ(reply["nics"][0]["mtu"], 4500);
+  EXPECT_TRUE(reply["prober"].is_null());
+}
+
+TEST_F(Cwctl, DelaysBelowTheClocksErrorAreNeverNegative) {
+  const RunResult text = Run({"paths"});
+  EXPECT_THAT(text.out, HasSubstr("5.31 µs"));
+  EXPECT_THAT(text.out, HasSubstr("< 0.40 µs"));
+  EXPECT_THAT(text.out, Not(ContainsRegex("-[0-9.]+ µs")));
+  EXPECT_THAT(text.out, HasSubstr("10.0.0.1 10.1.1.1"));
+  EXPECT_EQ(RunJson({"paths"})["pairs"][0]["clock"]["offset_ns"], -1000000123);
+}
+
+TEST_F(Cwctl, OwdKeepsTheWindowAskedFor) {
+  const json reply = RunJson({"owd", "--window", "60"});
+  const json& windows = reply["pairs"][0]["paths"][0]["windows"];
+  ASSERT_EQ(windows.size(), 1u);
+  EXPECT_EQ(windows[0]["seconds"], 60);
+  EXPECT_EQ(reply["flows"].size(), 4u);
+  const RunResult text = Run({"owd"});
+  EXPECT_THAT(text.out, HasSubstr("last 10 s"));
+  EXPECT_THAT(text.out, HasSubstr("forward"));
+  EXPECT_THAT(text.out, HasSubstr("production packets"));
+}
+
+TEST_F(Cwctl, QpsNamesQueuePairsAndHidesControlCharacters) {
+  const RunResult text = Run({"qps"});
+  EXPECT_THAT(text.out, HasSubstr("rxe0/qp0x11"));
+  EXPECT_THAT(text.out, HasSubstr("0x21"));
+  EXPECT_THAT(text.out, HasSubstr("51234→49152"));
+  EXPECT_THAT(text.out, HasSubstr("ib_write?[31m[4711]"));
+  EXPECT_THAT(text.out, HasSubstr("1.25 Gbit/s"));
+  EXPECT_THAT(text.out, Not(HasSubstr("33333333")));
+  EXPECT_THAT(Run({"qps", "--received"}).out, HasSubstr("33333333"));
+  EXPECT_EQ(RunJson({"qps", "rxe0/qp0x11"})["flows"].size(), 1u);
+}
+
+TEST_F(Cwctl, CountersAreNumbersAndZerosAreHiddenFromPeople) {
+  EXPECT_THAT(Run({"counters"}).out, HasSubstr("18,000,000,000,000,000,001  gso_frames"));
+  EXPECT_THAT(Run({"counters"}).out, Not(HasSubstr("ip_options")));
+  EXPECT_THAT(Run({"counters", "--all"}).out, HasSubstr("ip_options"));
+  EXPECT_EQ(RunJson({"counters"})["counters"][0]["value"], 18000000000000000001u);
+}
+
+TEST_F(Cwctl, SteerSetTakesEveryFormOfFlowAndTellsEffectAndUndo) {
+  const RunResult text = Run({"steer", "set", "eth0/qp0x11", "--path", "1", "--for", "30m"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_EQ(agent_.last_request, "flow: \"0b5c91fe\" path: 1 for_s: 1800");
+  EXPECT_THAT(text.out, HasSubstr("flow 0b5c91fe goes to path 1"));
+  EXPECT_THAT(text.out, HasSubstr("undo: cwctl --socket " + socket_ + " steer set 0b5c91fe --path 0"));
+  EXPECT_THAT(text.out, HasSubstr("reverts by itself in 30.0 min"));
+  EXPECT_THAT(text.out, HasSubstr("pending"));
+  for (const char* flow : {"0B5C91FE", "rxe0/qp17", "17", "0x11", "qp0x11", "0x21"}) {
+    EXPECT_EQ(Run({"steer", "set", flow, "--port", "50000", "--force"}).exit_code, 0) << flow;
+    EXPECT_EQ(agent_.last_request, "flow: \"0b5c91fe\" port: 50000 force: true") << flow;
+  }
+  EXPECT_EQ(RunJson({"steer", "set", "0b5c91fe", "--native"})["flows"][0], "0b5c91fe");
+  EXPECT_EQ(agent_.last_request, "flow: \"0b5c91fe\" native: true");
+}
+
+TEST_F(Cwctl, OtherActionsReachTheAgent) {
+  EXPECT_EQ(Run({"steer", "lock", "0b5c91fe", "--hard", "--for", "90s"}).exit_code, 0);
+  EXPECT_EQ(agent_.last_request, "flow: \"0b5c91fe\" lock: LOCK_HARD for_s: 90");
+  EXPECT_EQ(Run({"steer", "lock", "0b5c91fe", "--none"}).exit_code, 0);
+  EXPECT_EQ(agent_.last_request, "flow: \"0b5c91fe\"");
+  EXPECT_EQ(Run({"steer", "clear", "--all"}).exit_code, 0);
+  EXPECT_EQ(agent_.last_request, "all: true");
+  EXPECT_EQ(Run({"mode", "optimize", "--for", "1h"}).exit_code, 0);
+  EXPECT_EQ(agent_.last_request, "mode: MODE_OPTIMIZE for_s: 3600");
+  EXPECT_EQ(Run({"mode"}).out, "optimize\n");
+  EXPECT_EQ(Run({"off", "--for", "10m"}).exit_code, 0);
+  EXPECT_EQ(agent_.last_request, "for_s: 600");
+}
+
+TEST_F(Cwctl, AmbiguousFlowsAreAUsageErrorWithCandidates) {
+  const RunResult text = Run({"steer", "set", "0x22", "--path", "1"});
+  EXPECT_EQ(text.exit_code, 2);
+  EXPECT_EQ(text.out, "");
+  EXPECT_THAT(text.err, HasSubstr("\"0x22\" is ambiguous"));
+  EXPECT_THAT(text.err, HasSubstr("11111111 (rxe0/qp0x12, to 10.0.1.10, remote QPN 0x22)"));
+  EXPECT_THAT(text.err, HasSubstr("22222222"));
+  EXPECT_EQ(agent_.last_request, "");
+  EXPECT_EQ(RunJson({"steer", "set", "0x22", "--path", "1"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+}
+
+TEST_F(Cwctl, ExitCodesAndErrorsAsJson) {
+  json error = RunJson({"paths", "nobody"}, 1);
+  EXPECT_EQ(error["error"]["code"], "NOT_FOUND");
+  EXPECT_EQ(error["error"]["message"], "there is no peer nobody; see cwctl status");
+  EXPECT_EQ(RunJson({"steer", "set", "17", "--path", "9"}, 1)["error"]["code"], "FAILED_PRECONDITION");
+  EXPECT_EQ(RunJson({"steer", "set", "17", "--path", "10"}, 4)["error"]["code"], "UNIMPLEMENTED");
+  EXPECT_EQ(RunJson({"steer", "set", "17"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunJson({"steer", "set", "17", "--path", "1", "--native"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunJson({"steer", "set", "17", "--path", "1", "--for", "5"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunJson({"steer", "set", "17", "--port", "70000"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunJson({"steer", "clear"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunJson({"mode", "fast"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunJson({"status", "--watch=soon"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunJson({"nonsense"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunJson({}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(Run({"--help"}).exit_code, 0);
+  EXPECT_EQ(Run({"steer", "set", "--help"}).exit_code, 0);
+  EXPECT_EQ(Run({"--version"}).exit_code, 0);
+}
+
+TEST_F(Cwctl, NoAgent) {
+  server_.reset();
+  const RunResult text = Run({"status"});
+  EXPECT_EQ(text.exit_code, 3);
+  EXPECT_EQ(text.out, "");
+  EXPECT_THAT(text.err, HasSubstr("no agent answers on " + socket_));
+  EXPECT_EQ(RunJson({"events", "--follow"}, 3)["error"]["code"], "UNAVAILABLE");
+  // The socket given does not tell whose pins to change.
+  EXPECT_THAT(std::string(RunJson({"off"}, 3)["error"]["message"]), HasSubstr("add --instance"));
+}
+
+TEST_F(Cwctl, DoctorWorksWithoutAnAgent) {
+  server_.reset();
+  const json reply = json::parse(Run({"doctor", "--json"}).out);
+  std::map<std::string, std::string> results;
+  for (const json& check : reply["checks"]) results[check["name"]] = check["result"];
+  EXPECT_EQ(results["agent"], "warn");
+  EXPECT_EQ(results["fabric hashing"], "unknown");
+  for (const char* name : {"kernel BTF", "bpffs", "capabilities", "BPF JIT", "real time"}) {
+    EXPECT_EQ(results.count(name), 1u) << name;
+  }
+}
+
+TEST_F(Cwctl, DoctorFailsWhenACheckDoes) {
+  EXPECT_EQ(Run({"doctor"}).exit_code, 0);
+  v1::Check& check = *agent_.doctor.add_checks();
+  check.set_name("BPF JIT");
+  check.set_result(v1::Check::RESULT_FAIL);
+  check.set_seen("off");
+  check.set_todo("sysctl -w net.core.bpf_jit_enable=1");
+  const RunResult text = Run({"doctor"});
+  EXPECT_EQ(text.exit_code, 1);
+  EXPECT_THAT(text.out, HasSubstr("fail     BPF JIT  off\n                  → sysctl"));
+}
+
+TEST_F(Cwctl, EventsShowTheLastOnesWithEvidence) {
+  const RunResult text = Run({"events", "--last", "2"});
+  EXPECT_THAT(text.out, Not(HasSubstr("path 2 to node2 died")));
+  EXPECT_THAT(text.out, HasSubstr("2023-11-14T22:13:20.123456Z  path    path 2 answers again  [misses 3]\n"));
+  const RunResult lines = Run({"events", "--json"});
+  EXPECT_EQ(std::count(lines.out.begin(), lines.out.end(), '\n'), 3);
+  EXPECT_EQ(json::parse(lines.out.substr(0, lines.out.find('\n')))["seq"], 1);
+}
+
+TEST_F(Cwctl, FollowShowsWhatComesAndEndsWithTheAgent) {
+  RunResult text;
+  std::thread follower([&] { text = Run({"events", "--follow", "--last", "0", "--count", "6"}); });
+  agent_.Add("one more");
+  agent_.Add("and another");
+  agent_.Add("and a third");
+  follower.join();
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_EQ(std::count(text.out.begin(), text.out.end(), '\n'), 6) << text.out;
+
+  std::thread until_the_end([&] { text = Run({"events", "--follow"}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  server_.reset();
+  until_the_end.join();
+  EXPECT_EQ(text.exit_code, 3) << text.err;
+}
+
+TEST_F(Cwctl, WatchRepeats) {
+  const RunResult text = Run({"qps", "--watch=100ms", "--count", "3", "--json"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_EQ(std::count(text.out.begin(), text.out.end(), '\n'), 3);
+  EXPECT_TRUE(json::parse(text.out.substr(0, text.out.find('\n')))["flows"].is_array());
+  EXPECT_EQ(Run({"status", "--watch", "--count", "1"}).exit_code, 0);
+}
+
+// Requests that cwctl would not send: other clients may.
+TEST_F(Cwctl, TheServerChecksWhatItIsAsked) {
+  api::Client client(socket_);
+  v1::SteerSetRequest set;
+  set.set_flow("0b5c91fe");
+  EXPECT_EQ(client.SteerSet(set).status().code(), absl::StatusCode::kInvalidArgument);
+  set.set_path(1);
+  set.set_for_s(-1);
+  EXPECT_EQ(client.SteerSet(set).status().code(), absl::StatusCode::kInvalidArgument);
+  set.set_for_s(0);
+  set.clear_flow();
+  EXPECT_EQ(client.SteerSet(set).status().code(), absl::StatusCode::kInvalidArgument);
+  v1::SetModeRequest mode;
+  EXPECT_EQ(client.SetMode(mode).status().code(), absl::StatusCode::kInvalidArgument);
+  v1::OwdRequest owd;
+  owd.set_window_s(7);
+  EXPECT_EQ(client.Owd(owd).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(agent_.last_request, "");
+}
+
+TEST_F(Cwctl, OneFollowerTooManyIsRefused) {
+  std::atomic<int> started{0}, refused{0};
+  std::atomic<bool> enough{false};
+  std::vector<std::thread> followers;
+  for (int i = 0; i < 9; ++i) {
+    followers.emplace_back([&] {
+      api::Client client(socket_);
+      v1::EventsRequest request;
+      request.set_follow(true);
+      bool first = true;
+      const absl::Status status = client.Events(request, [&](const v1::Event&) {
+        if (first) ++started;
+        first = false;
+        return !enough;
+      });
+      if (status.code() == absl::StatusCode::kResourceExhausted) ++refused;
+    });
+  }
+  while (started + refused < 9) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(refused, 1);
+  enough = true;
+  agent_.Add("wakes them");
+  for (std::thread& follower : followers) follower.join();
+}
+
+}  // namespace
+}  // namespace cw::cli

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli_fake_agent.h"
+
+#include <chrono>
+#include <thread>
+
+#include "absl/strings/str_format.h"
+
+namespace cw::api {
+namespace {
+
+void SetDelay(v1::Delay& delay, double p50_ns, double p99_ns) {
+  delay.set_samples(1000);
+  delay.set_min_ns(p50_ns - 300);
+  delay.set_p50_ns(p50_ns);
+  delay.set_p99_ns(p99_ns);
+  delay.set_max_ns(p99_ns * 2);
+}
+
+void AddPath(v1::Pair& pair, uint32_t slot, v1::PathState state, double p50_ns) {
+  v1::Path& path = *pair.add_paths();
+  path.set_slot(slot);
+  path.set_udp_port(49152 + slot);
+  path.add_hops("10.0.0.1");
+  path.add_hops(absl::StrFormat("10.1.%d.1", slot));
+  path.set_state(state);
+  path.set_assignable(true);
+  path.set_age_s(12);
+  path.set_flows(slot == 0 ? 2 : 0);
+  path.set_base_forward_ns(p50_ns - 300);
+  path.set_last_change_ago_s(-1);
+  for (const uint32_t seconds : {1, 10, 60}) {
+    v1::PathWindow& window = *path.add_windows();
+    window.set_seconds(seconds);
+    window.set_sent(1000 * seconds);
+    window.set_answered(999 * seconds);
+    window.set_loss(0.001);
+    SetDelay(*window.mutable_forward(), p50_ns, p50_ns * 1.5);
+    SetDelay(*window.mutable_reverse(), p50_ns, p50_ns * 1.5);
+    SetDelay(*window.mutable_queueing_forward(), 300, 900);
+    window.set_jitter_forward_ns(120);
+  }
+}
+
+v1::Flow MakeFlow(const std::string& id, uint32_t local_qpn, uint32_t remote_qpn, bool received) {
+  v1::Flow flow;
+  flow.set_id(id);
+  flow.set_nic("rxe0");
+  flow.set_device("eth0");
+  flow.set_local_qpn(local_qpn);
+  flow.set_remote_qpn(remote_qpn);
+  flow.set_local_address("10.0.0.10");
+  flow.set_remote_address("10.0.1.10");
+  flow.set_peer("node2");
+  flow.set_received(received);
+  flow.set_slot(received ? -1 : 0);
+  flow.set_native_slot(received ? -1 : 3);
+  flow.set_want_slot(-1);
+  flow.set_udp_port_native(51234);
+  flow.set_udp_port(received ? 51234 : 49152);
+  SetDelay(*flow.mutable_owd(), 5310, 7100);
+  flow.set_owd_error_ns(400);
+  flow.set_rate_bps(1.25e9);
+  flow.set_moved_ago_s(-1);
+  flow.set_pid(4711);
+  flow.set_process("ib_write\033[31m");
+  return flow;
+}
+
+}  // namespace
+
+FakeAgent::FakeAgent() {
+  v1::Check& check = *doctor.add_checks();
+  check.set_name("bpffs");
+  check.set_result(v1::Check::RESULT_OK);
+  check.set_seen("mounted");
+  for (const char* text : {"path 2 to node2 died", "flow 0b5c91fe left path 2 for path 0", "path 2 answers again"}) {
+    Add(text);
+  }
+}
+
+absl::StatusOr<v1::StatusReply> FakeAgent::Status() {
+  v1::StatusReply reply;
+  reply.set_version("0.1.0");
+  reply.set_instance("default");
+  reply.set_host_name("node1");
+  reply.set_pid(99);
+  reply.set_uptime_s(3700);
+  reply.set_mode(mode);
+  reply.mutable_paths()->set_up(3);
+  reply.mutable_paths()->set_dead(1);
+  reply.set_rss_bytes(40 << 20);
+  v1::NicStatus& nic = *reply.add_nics();
+  nic.set_name("eth0");
+  nic.set_address("10.0.0.10");
+  nic.set_ingress("native");
+  nic.set_egress("tc");
+  nic.set_mtu(4500);
+  return reply;
+}
+
+absl::StatusOr<v1::PathsReply> FakeAgent::Paths(const v1::PathsRequest& request) {
+  if (!request.remote().empty() && request.remote() != "node2" && request.remote() != "10.0.1.10") {
+    return absl::NotFoundError(absl::StrFormat("there is no peer %s; see cwctl status", request.remote()));
+  }
+  v1::PathsReply reply;
+  v1::Pair& pair = *reply.add_pairs();
+  pair.set_nic("eth0");
+  pair.set_local_address("10.0.0.10");
+  pair.set_peer("node2");
+  pair.set_remote_address("10.0.1.10");
+  pair.set_interval_s(0.001);
+  pair.set_table("valid");
+  pair.mutable_clock()->set_state(v1::PeerClock::STATE_SYNCED);
+  pair.mutable_clock()->set_offset_ns(-1000000123);
+  pair.mutable_clock()->set_error_est_ns(400);
+  pair.mutable_clock()->set_bound_ns(5200);
+  AddPath(pair, 0, v1::PATH_STATE_UP, 5310);
+  AddPath(pair, 1, v1::PATH_STATE_DEAD, -250);
+  return reply;
+}
+
+absl::StatusOr<v1::QpsReply> FakeAgent::Qps(const v1::QpsRequest& request) {
+  v1::QpsReply reply;
+  for (const v1::Flow& flow : {MakeFlow("0b5c91fe", 0x11, 0x21, false), MakeFlow("11111111", 0x12, 0x22, false),
+                               MakeFlow("22222222", 0x13, 0x22, false), MakeFlow("33333333", 0x11, 0x21, true)}) {
+    if (!request.flow().empty() && request.flow() != flow.id()) continue;
+    if (flow.received() && !request.received() && request.flow().empty()) continue;
+    *reply.add_flows() = flow;
+  }
+  return reply;
+}
+
+absl::StatusOr<v1::CountersReply> FakeAgent::Counters() {
+  v1::CountersReply reply;
+  v1::Counter& counter = *reply.add_counters();
+  counter.set_name("gso_frames");
+  counter.set_value(18000000000000000001u);
+  counter.set_text("GSO frames");
+  reply.add_counters()->set_name("ip_options");
+  return reply;
+}
+
+void FakeAgent::Add(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  v1::Event event;
+  event.set_seq(events_.size() + 1);
+  event.set_time_unix_ns(1700000000123456789);
+  event.set_type("path");
+  event.set_text(text);
+  event.set_slot(2);
+  event.set_to_slot(-1);
+  v1::Evidence& evidence = *event.add_evidence();
+  evidence.set_name("misses");
+  evidence.set_value("3");
+  events_.push_back(event);
+  changed_.notify_all();
+}
+
+absl::StatusOr<std::vector<v1::Event>> FakeAgent::Events(const v1::EventsRequest& request, absl::Duration wait) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, absl::ToChronoMilliseconds(wait), [&] { return events_.size() > request.after_seq(); });
+  std::vector<v1::Event> events;
+  for (const v1::Event& event : events_) {
+    if (event.seq() > request.after_seq()) events.push_back(event);
+  }
+  if (request.after_seq() == 0 && request.last() > 0 && events.size() > request.last()) {
+    events.erase(events.begin(), events.end() - request.last());
+  }
+  return events;
+}
+
+absl::StatusOr<v1::ActionReply> FakeAgent::SteerSet(const v1::SteerSetRequest& request) {
+  last_request = request.ShortDebugString();
+  if (request.path() == 9) return absl::FailedPreconditionError("path 9 to node2 is dead; see cwctl paths node2");
+  if (request.path() == 10) return absl::UnimplementedError("this NIC offloads RoCE; it cannot be steered from here");
+  v1::ActionReply reply;
+  reply.set_effect("flow " + request.flow() + " goes to path 1");
+  reply.set_undo("steer set " + request.flow() + " --path 0");
+  reply.set_pending(!request.force());
+  reply.set_reverts_s(request.for_s());
+  reply.add_flows(request.flow());
+  return reply;
+}
+
+absl::StatusOr<v1::ActionReply> FakeAgent::SteerClear(const v1::SteerClearRequest& request) {
+  last_request = request.ShortDebugString();
+  return v1::ActionReply();
+}
+
+absl::StatusOr<v1::ActionReply> FakeAgent::SteerLock(const v1::SteerLockRequest& request) {
+  last_request = request.ShortDebugString();
+  return v1::ActionReply();
+}
+
+absl::StatusOr<v1::ActionReply> FakeAgent::SetMode(const v1::SetModeRequest& request) {
+  last_request = request.ShortDebugString();
+  mode = request.mode();
+  v1::ActionReply reply;
+  reply.set_effect("mode is set");
+  reply.set_undo("mode observe");
+  return reply;
+}
+
+absl::StatusOr<v1::ActionReply> FakeAgent::Off(const v1::OffRequest& request) {
+  if (frozen_in_off) std::this_thread::sleep_for(std::chrono::seconds(3));
+  last_request = request.ShortDebugString();
+  v1::ActionReply reply;
+  reply.set_effect("every flow is on its native port");
+  return reply;
+}
+
+}  // namespace cw::api

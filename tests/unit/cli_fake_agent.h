@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An agent with known data behind the real server, for tests of cwctl and the API.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "userspace/api/agent_view.h"
+
+namespace cw::api {
+
+class FakeAgent final : public AgentView {
+ public:
+  FakeAgent();
+
+  absl::StatusOr<v1::StatusReply> Status() override;
+  absl::StatusOr<v1::DoctorReply> Doctor() override { return doctor; }
+  absl::StatusOr<v1::PathsReply> Paths(const v1::PathsRequest& request) override;
+  absl::StatusOr<v1::QpsReply> Qps(const v1::QpsRequest& request) override;
+  absl::StatusOr<v1::CountersReply> Counters() override;
+  absl::StatusOr<std::vector<v1::Event>> Events(const v1::EventsRequest& request, absl::Duration wait) override;
+  absl::StatusOr<v1::ActionReply> SteerSet(const v1::SteerSetRequest& request) override;
+  absl::StatusOr<v1::ActionReply> SteerClear(const v1::SteerClearRequest& request) override;
+  absl::StatusOr<v1::ActionReply> SteerLock(const v1::SteerLockRequest& request) override;
+  absl::StatusOr<v1::ActionReply> SetMode(const v1::SetModeRequest& request) override;
+  absl::StatusOr<v1::ActionReply> Off(const v1::OffRequest& request) override;
+
+  void Add(const std::string& text);  // an event
+
+  // Requests as they arrived, in text form; read only when no call is under way.
+  std::string last_request;
+  v1::DoctorReply doctor;
+  v1::Mode mode = v1::MODE_PROTECT;
+  bool frozen_in_off = false;  // Off takes 3 s
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<v1::Event> events_;
+};
+
+}  // namespace cw::api

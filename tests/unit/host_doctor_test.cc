@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The doctor's judgement over made-up file trees and a made-up kernel.
+#include "userspace/host/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/netlink.h>
+#include <linux/pkt_cls.h>
+#include <linux/rtnetlink.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "userspace/host/kernel_checks.h"
+#include "userspace/host/nic_checks.h"
+#include "userspace/host/tc_dump.h"
+
+namespace cw::host {
+namespace {
+
+namespace fs = std::filesystem;
+using Result = Check::Result;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Doctor : public ::testing::Test {
+ protected:
+  Doctor() {
+    char name[] = "/tmp/cw-doctor-XXXXXX";
+    folder_ = mkdtemp(name);
+    roots_ = {folder_ + "/proc", folder_ + "/sys"};
+  }
+  ~Doctor() override { fs::remove_all(folder_); }
+
+  void Write(const std::string& path, const std::string& text) {
+    const fs::path full = folder_ + "/" + path;
+    fs::create_directories(full.parent_path());
+    std::ofstream(full) << text;
+  }
+
+  void AddNic(const std::string& name, int mtu, const std::string& state = "up") {
+    Write("sys/class/net/" + name + "/ifindex", "7\n");
+    Write("sys/class/net/" + name + "/mtu", std::to_string(mtu) + "\n");
+    Write("sys/class/net/" + name + "/operstate", state + "\n");
+    Write("proc/sys/net/ipv4/conf/" + name + "/rp_filter", "0\n");
+  }
+
+  void AddRdma(const std::string& name, const std::string& nic, const std::string& driver,
+               const std::string& link_layer = "Ethernet") {
+    const std::string device = "sys/class/infiniband/" + name;
+    Write(device + "/node_type", "1: CA\n");
+    Write(device + "/ports/1/link_layer", link_layer + "\n");
+    Write(device + "/ports/1/gid_attrs/ndevs/0", nic + "\n");
+    fs::create_directories(folder_ + "/" + device + "/device");
+    fs::create_symlink("../../../../bus/pci/drivers/" + driver, folder_ + "/" + device + "/device/driver");
+  }
+
+  std::string folder_;
+  Roots roots_;
+};
+
+TEST_F(Doctor, Btf) {
+  EXPECT_EQ(CheckBtf(roots_).result, Result::kFail);
+  Write("sys/kernel/btf/vmlinux", std::string(4096, 'x'));
+  EXPECT_EQ(CheckBtf(roots_).result, Result::kOk);
+  EXPECT_EQ(CheckBtf(roots_).seen, "4 KiB");
+}
+
+TEST_F(Doctor, BpffsIsTheLastMountAtItsPoint) {
+  EXPECT_EQ(CheckBpffs(roots_).result, Result::kUnknown);
+  Write("proc/self/mounts", "sysfs /sys sysfs rw 0 0\nbpf /elsewhere bpf rw 0 0\n");
+  EXPECT_EQ(CheckBpffs(roots_).result, Result::kFail);
+  EXPECT_EQ(CheckBpffs(roots_).todo, "mount -t bpf bpf /sys/fs/bpf");
+  Write("proc/self/mounts", "sysfs /sys sysfs rw 0 0\nnone /sys/fs/bpf bpf rw,mode=700 0 0\n");
+  EXPECT_EQ(CheckBpffs(roots_).result, Result::kOk);
+  Write("proc/self/mounts", "none /sys/fs/bpf bpf rw 0 0\nnone /sys/fs/bpf tmpfs rw 0 0\n");
+  EXPECT_EQ(CheckBpffs(roots_).result, Result::kFail);
+  EXPECT_THAT(CheckBpffs(roots_).seen, HasSubstr("tmpfs"));
+}
+
+TEST_F(Doctor, Capabilities) {
+  EXPECT_EQ(CheckCapabilities(roots_).result, Result::kUnknown);
+  Write("proc/self/status", "Name:\tx\nCapEff:\t000001ffffffffff\n");
+  EXPECT_EQ(CheckCapabilities(roots_).result, Result::kOk);
+  Write("proc/self/status", "CapEff:\t0000000000000000\n");
+  EXPECT_EQ(CheckCapabilities(roots_).seen, "missing CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_NET_RAW");
+  Write("proc/self/status", "CapEff:\t000000c000003000\n");  // 39, 38, 13, 12
+  EXPECT_EQ(CheckCapabilities(roots_).result, Result::kOk);
+  Write("proc/self/status", "CapEff:\t0000000000201000\n");  // 21 (SYS_ADMIN), 12
+  EXPECT_EQ(CheckCapabilities(roots_).seen, "missing CAP_NET_RAW");
+}
+
+TEST_F(Doctor, Jit) {
+  EXPECT_EQ(CheckJit(roots_).result, Result::kUnknown);
+  const std::map<std::string, Result> cases = {{"0\n", Result::kFail}, {"1\n", Result::kOk}, {"2\n", Result::kWarn}};
+  for (const auto& [text, result] : cases) {
+    Write("proc/sys/net/core/bpf_jit_enable", text);
+    EXPECT_EQ(CheckJit(roots_).result, result) << text;
+  }
+}
+
+TEST_F(Doctor, Clocksource) {
+  const std::string folder = "sys/devices/system/clocksource/clocksource0/";
+  EXPECT_EQ(CheckClocksource(roots_).result, Result::kUnknown);
+  Write(folder + "current_clocksource", "tsc\n");
+  EXPECT_EQ(CheckClocksource(roots_).result, Result::kOk);
+  Write(folder + "current_clocksource", "hpet\n");
+  Write(folder + "available_clocksource", "tsc hpet acpi_pm \n");
+  EXPECT_EQ(CheckClocksource(roots_).result, Result::kWarn);
+  EXPECT_THAT(CheckClocksource(roots_).todo, HasSubstr("echo tsc"));
+  Write(folder + "available_clocksource", "hpet acpi_pm \n");
+  EXPECT_THAT(CheckClocksource(roots_).todo, HasSubstr("no faster one"));
+}
+
+TEST_F(Doctor, RoceMtuFollowsTheKernelsRule) {
+  EXPECT_EQ(RoceMtu(1500), 1024);
+  EXPECT_EQ(RoceMtu(4191), 2048);
+  EXPECT_EQ(RoceMtu(4192), 4096);
+  EXPECT_EQ(RoceMtu(9000), 4096);
+  EXPECT_EQ(RoceMtu(351), 0);
+  EXPECT_EQ(RoceMtu(352), 256);
+}
+
+TEST_F(Doctor, Mtu) {
+  EXPECT_EQ(CheckMtu(roots_, "eth0").result, Result::kUnknown);
+  AddNic("eth0", 4500);
+  EXPECT_EQ(CheckMtu(roots_, "eth0").result, Result::kOk);
+  AddNic("eth0", 1500);
+  EXPECT_EQ(CheckMtu(roots_, "eth0").result, Result::kWarn);
+  EXPECT_EQ(CheckMtu(roots_, "eth0").seen, "1500: carries a RoCE MTU of 1024");
+  AddNic("eth0", 100);
+  EXPECT_EQ(CheckMtu(roots_, "eth0").result, Result::kFail);
+}
+
+TEST_F(Doctor, RdmaDevicesTellWhoCarriesRoce) {
+  AddRdma("mlx5_0", "eth0", "mlx5_core");
+  AddRdma("mlx5_1", "ib0", "mlx5_core", "InfiniBand");
+  AddRdma("rxe0", "eth1", "mlx5_core");  // soft-RoCE upon a NIC that could do it in hardware
+  Write("sys/class/infiniband/rxe0/parent", "eth1\n");
+  Write("sys/class/infiniband/siw0/node_type", "4: RNIC\n");
+  const std::vector<RdmaDevice> devices = RdmaDevices(roots_);
+  ASSERT_EQ(devices.size(), 4u);
+  EXPECT_TRUE(devices[0].offloads());
+  EXPECT_EQ(devices[0].driver, "mlx5_core");
+  EXPECT_THAT(devices[0].nics, ElementsAre("eth0"));
+  EXPECT_FALSE(devices[1].roce);
+  EXPECT_TRUE(devices[2].software);
+  EXPECT_FALSE(devices[2].offloads());
+  EXPECT_FALSE(devices[3].roce);
+
+  EXPECT_EQ(CheckOffload("eth0", devices).result, Result::kWarn);
+  EXPECT_THAT(CheckOffload("eth0", devices).seen, HasSubstr("mlx5_0 (mlx5_core)"));
+  EXPECT_EQ(CheckOffload("eth1", devices).result, Result::kOk);
+  EXPECT_THAT(CheckOffload("eth1", devices).seen, HasSubstr("soft-RoCE"));
+  EXPECT_THAT(CheckOffload("eth2", devices).seen, HasSubstr("no RDMA device"));
+}
+
+TEST_F(Doctor, CandidatesAreTheMostLikelyNics) {
+  AddNic("lo", 65536);
+  AddNic("veth0", 1500);
+  EXPECT_THAT(CandidateNics(roots_), ElementsAre("veth0"));
+  AddNic("eth0", 1500);
+  fs::create_directories(folder_ + "/sys/class/net/eth0/device");
+  EXPECT_THAT(CandidateNics(roots_), ElementsAre("eth0"));
+  AddRdma("rxe0", "veth0", "none");
+  EXPECT_THAT(CandidateNics(roots_), ElementsAre("veth0"));
+}
+
+TEST_F(Doctor, RpFilterTakesTheStricterOfTwo) {
+  EXPECT_EQ(CheckRpFilter(roots_, "eth0", 2).result, Result::kUnknown);
+  AddNic("eth0", 1500);
+  EXPECT_EQ(CheckRpFilter(roots_, "eth0", 2).result, Result::kOk);
+  Write("proc/sys/net/ipv4/conf/all/rp_filter", "1\n");
+  EXPECT_EQ(CheckRpFilter(roots_, "eth0", 2).result, Result::kWarn);
+  EXPECT_EQ(CheckRpFilter(roots_, "eth0", 1).result, Result::kOk);
+  Write("proc/sys/net/ipv4/conf/eth0/rp_filter", "2\n");
+  EXPECT_EQ(CheckRpFilter(roots_, "eth0", 2).seen, "loose");
+}
+
+class FakeKernel final : public LiveProbe {
+ public:
+  absl::StatusOr<std::vector<AttachedProgram>> Programs(const std::string&) override { return programs; }
+  absl::Status Realtime() override { return realtime; }
+  absl::StatusOr<ClockDiscipline> Clock() override { return clock; }
+
+  std::vector<AttachedProgram> programs;
+  absl::Status realtime;
+  ClockDiscipline clock = {true, 1500};
+};
+
+class WholeDoctor : public Doctor {
+ protected:
+  WholeDoctor() { AddNic("eth0", 4500); }
+
+  std::map<std::string, Check> Examine() {
+    std::map<std::string, Check> by_name;
+    for (const Check& check : RunDoctor(roots_, kernel_, input_)) by_name[check.name] = check;
+    return by_name;
+  }
+
+  FakeKernel kernel_;
+  DoctorInput input_;
+};
+
+TEST_F(WholeDoctor, WithoutAnAgentSomeThingsAreUnknown) {
+  std::map<std::string, Check> checks = Examine();
+  EXPECT_EQ(checks["agent"].result, Result::kWarn);
+  EXPECT_EQ(checks["xdp eth0"].result, Result::kUnknown);
+  EXPECT_EQ(checks["fabric hashing"].result, Result::kUnknown);
+  EXPECT_EQ(checks["fleet clock"].result, Result::kUnknown);
+  EXPECT_EQ(checks["real time"].result, Result::kOk);
+  EXPECT_EQ(checks["system clock"].result, Result::kOk);
+}
+
+TEST_F(WholeDoctor, TheAgentsFactsAreJudged) {
+  input_.agent_runs = true;
+  input_.nics = {{"eth0", "generic", "MTU too large for native"}, {"eth9", "none", ""}};
+  input_.hashing = Hashing::kQpn;
+  input_.clock_error_ns = 420;
+  std::map<std::string, Check> checks = Examine();
+  EXPECT_EQ(checks["agent"].result, Result::kOk);
+  EXPECT_EQ(checks["xdp eth0"].result, Result::kWarn);
+  EXPECT_EQ(checks["xdp eth0"].seen, "generic: MTU too large for native");
+  EXPECT_EQ(checks["link eth9"].result, Result::kFail);
+  EXPECT_EQ(checks.count("mtu eth9"), 0u);
+  EXPECT_EQ(checks["fabric hashing"].result, Result::kWarn);
+  EXPECT_EQ(checks["fleet clock"].seen, "likely error 0.42 µs");
+  EXPECT_EQ(checks["real time"].result, Result::kWarn);  // permitted, not used
+  input_.nics[0].ingress = "native";
+  input_.hashing = Hashing::kPorts;
+  input_.prober_realtime = true;
+  checks = Examine();
+  EXPECT_EQ(checks["xdp eth0"].result, Result::kOk);
+  EXPECT_EQ(checks["fabric hashing"].result, Result::kOk);
+  EXPECT_EQ(checks["real time"].result, Result::kOk);
+}
+
+TEST_F(WholeDoctor, OtherOwnersAreNamed) {
+  kernel_.programs = {{"xdp native", "cw_xdp_ingress", 3, true}, {"tc egress", "cw_tc_egress", 4, true}};
+  EXPECT_EQ(Examine()["programs eth0"].result, Result::kOk);
+  kernel_.programs.push_back({"tc egress", "cil_to_netdev", 9, false});
+  EXPECT_EQ(Examine()["programs eth0"].result, Result::kWarn);
+  EXPECT_EQ(Examine()["programs eth0"].seen, "another owner's: tc egress \"cil_to_netdev\" (id 9)");
+  kernel_.programs = {{"xdp generic", "xdp_lb", 8, false}};
+  EXPECT_EQ(Examine()["programs eth0"].result, Result::kFail);
+}
+
+TEST_F(WholeDoctor, RefusedRealTimeAndAnIdleClockAreWarnings) {
+  kernel_.realtime = absl::PermissionDeniedError("SCHED_FIFO is refused");
+  kernel_.clock.synchronised = false;
+  std::map<std::string, Check> checks = Examine();
+  EXPECT_EQ(checks["real time"].result, Result::kWarn);
+  EXPECT_EQ(checks["system clock"].result, Result::kWarn);
+}
+
+TEST_F(WholeDoctor, EveryComplaintTellsWhatToDo) {
+  kernel_.programs = {{"xdp generic", "xdp_lb", 8, false}};
+  kernel_.realtime = absl::PermissionDeniedError("no");
+  kernel_.clock.synchronised = false;
+  AddNic("eth0", 1500, "down");
+  AddRdma("mlx5_0", "eth0", "mlx5_core");
+  for (const Hashing hashing : {Hashing::kUnknown, Hashing::kQpn, Hashing::kTtl, Hashing::kSprayed}) {
+    input_.hashing = hashing;
+    input_.agent_runs = true;
+    input_.nics = {{"eth0", "none", "offloads"}};
+    for (const Check& check : RunDoctor(roots_, kernel_, input_)) {
+      if (check.result == Result::kOk) continue;
+      EXPECT_FALSE(check.todo.empty()) << check.name;
+      EXPECT_FALSE(check.seen.empty()) << check.name;
+    }
+  }
+  EXPECT_EQ(Worst(RunDoctor(roots_, kernel_, input_)), Result::kFail);
+}
+
+// A dump as the kernel sends it: one filter of kind bpf, then the end.
+std::string Dump() {
+  alignas(8) char buffer[256] = {};
+  auto* message = reinterpret_cast<nlmsghdr*>(buffer);
+  message->nlmsg_type = RTM_NEWTFILTER;
+  size_t length = NLMSG_LENGTH(sizeof(tcmsg));
+  auto add = [&](size_t at, unsigned short type, const void* data, size_t size) {
+    auto* attribute = reinterpret_cast<rtattr*>(buffer + at);
+    attribute->rta_type = type;
+    attribute->rta_len = static_cast<unsigned short>(RTA_LENGTH(size));
+    if (data != nullptr) std::memcpy(RTA_DATA(attribute), data, size);
+    return at + RTA_ALIGN(attribute->rta_len);
+  };
+  length = add(length, TCA_KIND, "bpf", 4);
+  const uint32_t id = 77;
+  const size_t options = length;
+  length = add(options + RTA_LENGTH(0), TCA_BPF_NAME, "foreign", 8);
+  length = add(length, TCA_BPF_ID, &id, sizeof(id));
+  add(options, TCA_OPTIONS, nullptr, length - options - RTA_LENGTH(0));
+  message->nlmsg_len = static_cast<uint32_t>(length);
+  auto* done = reinterpret_cast<nlmsghdr*>(buffer + NLMSG_ALIGN(length));
+  done->nlmsg_type = NLMSG_DONE;
+  done->nlmsg_len = NLMSG_LENGTH(4);
+  return {buffer, NLMSG_ALIGN(length) + NLMSG_LENGTH(4)};
+}
+
+absl::StatusOr<bool> Parse(const std::string& text, std::vector<TcProgram>& programs) {
+  // On the heap at its exact size, so that a read behind the end is seen by the sanitizer.
+  std::vector<char> bytes(text.begin(), text.end());
+  return ParseTcDump(bytes.data(), bytes.size(), programs);
+}
+
+TEST(TcDump, FindsBpfFilters) {
+  std::vector<TcProgram> programs;
+  absl::StatusOr<bool> more = Parse(Dump(), programs);
+  ASSERT_TRUE(more.ok());
+  EXPECT_FALSE(*more);
+  ASSERT_EQ(programs.size(), 1u);
+  EXPECT_EQ(programs[0].name, "foreign");
+  EXPECT_EQ(programs[0].id, 77u);
+}
+
+TEST(TcDump, SurvivesEveryTruncationAndEveryFlippedByte) {
+  const std::string dump = Dump();
+  for (size_t length = 0; length < dump.size(); ++length) {
+    std::vector<TcProgram> programs;
+    (void)Parse(dump.substr(0, length), programs);
+    EXPECT_LE(programs.size(), 1u);
+  }
+  for (size_t at = 0; at < dump.size(); ++at) {
+    for (const char value : {'\0', '\1', '\x7f', '\xff'}) {
+      std::string changed = dump;
+      changed[at] = value;
+      std::vector<TcProgram> programs;
+      (void)Parse(changed, programs);
+      EXPECT_LE(programs.size(), 2u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cw::host
