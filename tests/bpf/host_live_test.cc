@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the doctor learns from a running kernel: programs of other owners, real time, clock.
+#include "userspace/host/live.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "maps/names.h"
+#include "tests/bpf/veth_rig.h"
+
+namespace cw::host {
+namespace {
+
+// "r0 = verdict; exit" of this type and name.
+int Load(bpf_prog_type type, const char* name, int verdict) {
+  const bpf_insn code[] = {
+      {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .src_reg = 0, .off = 0, .imm = verdict},
+      {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
+  const int fd = bpf_prog_load(type, name, "GPL", code, 2, nullptr);
+  EXPECT_GE(fd, 0) << name;
+  return fd;
+}
+
+void AttachTc(int ifindex, bpf_tc_attach_point point, int fd, bool make_hook) {
+  LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = ifindex, .attach_point = point);
+  if (make_hook) {
+    ASSERT_EQ(bpf_tc_hook_create(&hook), 0);
+  }
+  LIBBPF_OPTS(bpf_tc_opts, options, .prog_fd = fd);
+  ASSERT_EQ(bpf_tc_attach(&hook, &options), 0);
+}
+
+std::map<std::string, AttachedProgram> ByHook(KernelProbe& probe) {
+  std::map<std::string, AttachedProgram> by_hook;
+  absl::StatusOr<std::vector<AttachedProgram>> programs = probe.Programs(test::VethRig::kDevice);
+  EXPECT_TRUE(programs.ok()) << programs.status();
+  if (!programs.ok()) return by_hook;
+  for (const AttachedProgram& program : *programs) by_hook[program.hook + " " + program.name] = program;
+  EXPECT_EQ(by_hook.size(), programs->size());
+  return by_hook;
+}
+
+TEST(KernelProbe, NamesWhatIsAttachedAndWhoseItIs) {
+  const test::VethRig rig;
+  rig.InNear([] {
+    KernelProbe probe;
+    EXPECT_TRUE(ByHook(probe).empty());
+
+    const auto ifindex = static_cast<int>(if_nametoindex(test::VethRig::kDevice));
+    const int xdp = Load(BPF_PROG_TYPE_XDP, "foreign_xdp", 2);
+    const int other = Load(BPF_PROG_TYPE_SCHED_CLS, "foreign_tc", -1);
+    const int ours = Load(BPF_PROG_TYPE_SCHED_CLS, CW_PROG_TC, -1);
+    ASSERT_EQ(bpf_xdp_attach(ifindex, xdp, 1u << 1 /* XDP_FLAGS_SKB_MODE */, nullptr), 0);
+    AttachTc(ifindex, BPF_TC_INGRESS, other, true);
+    AttachTc(ifindex, BPF_TC_EGRESS, other, false);
+    AttachTc(ifindex, BPF_TC_EGRESS, ours, false);
+    for (const int fd : {xdp, other, ours}) close(fd);
+
+    std::map<std::string, AttachedProgram> programs = ByHook(probe);
+    ASSERT_EQ(programs.size(), 4u);
+    EXPECT_EQ(programs.count("xdp generic foreign_xdp"), 1u);
+    EXPECT_EQ(programs.count("tc ingress foreign_tc"), 1u);
+    EXPECT_FALSE(programs["tc egress foreign_tc"].ours);
+    EXPECT_TRUE(programs["tc egress " CW_PROG_TC].ours);
+    EXPECT_NE(programs["tc egress " CW_PROG_TC].id, 0u);
+  });
+}
+
+TEST(KernelProbe, MissingDevice) {
+  KernelProbe probe;
+  EXPECT_EQ(probe.Programs("no-such-nic").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(KernelProbe, AskingForRealTimeLeavesTheCallerAsItIs) {
+  KernelProbe probe;
+  const int before = sched_getscheduler(0);
+  (void)probe.Realtime();
+  EXPECT_EQ(sched_getscheduler(0), before);
+  absl::StatusOr<ClockDiscipline> clock = probe.Clock();
+  ASSERT_TRUE(clock.ok()) << clock.status();
+  EXPECT_GE(clock->max_error_us, 0);
+}
+
+}  // namespace
+}  // namespace cw::host
