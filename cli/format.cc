@@ -26,9 +26,10 @@ struct Unit {
   const char* name;
 };
 
-// The largest unit in which the value is at least 1; the first one for values below.
+// In the largest unit in which the value is at least 1; the first one for values below. Nothing needs no unit.
 template <size_t N>
 std::string Scaled(double value, const std::array<Unit, N>& units) {
+  if (value == 0) return "0";
   const Unit* unit = &units[0];
   for (const Unit& candidate : units) {
     if (std::fabs(value) >= candidate.scale * 0.9995) unit = &candidate;
@@ -62,7 +63,6 @@ std::string DurationText(double seconds) {
 std::string AgoText(double seconds) { return seconds < 0 ? kNoValue : DurationText(seconds); }
 
 std::string RateText(double bits_per_second) {
-  if (bits_per_second <= 0) return "0";
   static constexpr std::array<Unit, 4> kUnits = {{{1, "bit/s"}, {1e3, "kbit/s"}, {1e6, "Mbit/s"}, {1e9, "Gbit/s"}}};
   return Scaled(bits_per_second, kUnits);
 }

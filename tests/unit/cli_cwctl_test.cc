@@ -273,6 +273,7 @@ TEST_F(Cwctl, FollowShowsWhatComesAndEndsWithTheAgent) {
   server_.reset();
   until_the_end.join();
   EXPECT_EQ(text.exit_code, 3) << text.err;
+  EXPECT_THAT(text.err, HasSubstr("agent"));
 }
 
 TEST_F(Cwctl, WatchRepeats) {

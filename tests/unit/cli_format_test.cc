@@ -33,7 +33,7 @@ TEST(Values, CarryTheirUnit) {
   EXPECT_EQ(NsText(12.34e3), "12.3 µs");
   EXPECT_EQ(NsText(1.5e9), "1.50 s");
   EXPECT_EQ(DurationText(0.001), "1.00 ms");
-  EXPECT_EQ(DurationText(0), "0.00 µs");
+  EXPECT_EQ(DurationText(0), "0");
   EXPECT_EQ(DurationText(90), "1.50 min");
   EXPECT_EQ(DurationText(86400 * 3), "3.00 d");
   EXPECT_EQ(AgoText(-1), "–");

@@ -140,7 +140,11 @@ absl::Status Client::Events(const v1::EventsRequest& request, const std::functio
   while (wanted && reader->Read(&event)) wanted = each(event);
   if (!wanted) context.TryCancel();
   const grpc::Status status = reader->Finish();
-  return wanted ? FromGrpc(status) : absl::OkStatus();
+  if (!wanted) return absl::OkStatus();
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    return absl::UnavailableError(absl::StrFormat("the agent on %s ended", impl_->socket_path));
+  }
+  return FromGrpc(status);
 }
 
 }  // namespace cw::api

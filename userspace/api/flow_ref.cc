@@ -79,8 +79,8 @@ absl::StatusOr<std::string> ResolveFlow(const cwfabric::v1::QpsReply& flows, abs
   if (matches.size() > lines.size()) {
     lines.push_back(absl::StrFormat("  and %d more", matches.size() - lines.size()));
   }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("\"%s\" is ambiguous; use the id (or NIC/qp name) of one of:\n%s", text, absl::StrJoin(lines, "\n")));
+  return absl::InvalidArgumentError(absl::StrFormat("\"%s\" is ambiguous; use the id (or NIC/qp name) of one of:\n%s",
+                                                    text, absl::StrJoin(lines, "\n")));
 }
 
 }  // namespace cw::api
