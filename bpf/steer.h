@@ -141,6 +141,17 @@ static __always_inline void cw_mark(const struct cw_egress* e, struct cw_tx_flow
   f->mark_round = round;
 }
 
+/* Read in place where the packet is linear, which nearly all are: half the cost of the helper. Writing in place as well
+ * would be faster still, but makes the kernel drop a cloned packet that it has no memory to copy. Returns 0 if done. */
+static __always_inline int cw_load_icrc(struct __sk_buff* skb, __u32 icrc_off, __u32* icrc) {
+  __u8* at = (__u8*)(long)skb->data + (icrc_off & 0x3fff);
+  if (icrc_off <= 0x3fff && at + CW_ICRC_LEN <= (__u8*)(long)skb->data_end) {
+    __builtin_memcpy(icrc, at, CW_ICRC_LEN);
+    return 0;
+  }
+  return bpf_skb_load_bytes(skb, icrc_off, icrc, CW_ICRC_LEN);
+}
+
 /* Writes another source port and the ICRC that goes with it. Returns 1 if the packet now has the port. */
 static __always_inline int cw_rewrite(struct __sk_buff* skb, const struct cw_packet* p, __u16 port) {
   __u32 distance = cw_icrc_distance(p->udp_len);
@@ -155,7 +166,7 @@ static __always_inline int cw_rewrite(struct __sk_buff* skb, const struct cw_pac
   pow = cw_icrc_pow[distance];
   /* With an odd length the ICRC would lie across the words of the UDP checksum; RoCE pads, so there is none. */
   if (!pow || (p->udp_check && (p->udp_len & 1))) goto failed;
-  if (bpf_skb_load_bytes(skb, icrc_off, &old_icrc, sizeof(old_icrc))) goto failed;
+  if (cw_load_icrc(skb, icrc_off, &old_icrc)) goto failed;
   new_icrc = old_icrc ^ cw_icrc_patch(pow, old_port ^ new_port);
   if (bpf_skb_store_bytes(skb, icrc_off, &new_icrc, sizeof(new_icrc), 0)) goto failed;
   if (bpf_skb_store_bytes(skb, udp_off, &new_port, sizeof(new_port), 0)) {
