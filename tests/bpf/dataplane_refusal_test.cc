@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "tests/bpf/dataplane_fixture.h"
+#include "userspace/dataplane/features.h"
 
 namespace cw::test {
 namespace {
@@ -210,9 +211,20 @@ TEST_F(DataplaneTest, ARefusedProgramsErrorHasTheVerifiersWords) {
   rig_.InNear([&] {
     const auto opened = Dataplane::Open(options);
     ASSERT_FALSE(opened.ok());
-    EXPECT_THAT(std::string(opened.status().message()), AllOf(HasSubstr("verifier log"), HasSubstr("unknown opcode ff")));
+    EXPECT_THAT(std::string(opened.status().message()),
+                AllOf(HasSubstr("verifier log"), HasSubstr("unknown opcode ff")));
   });
   EXPECT_FALSE(std::filesystem::exists(PinFolder())) << "nothing is pinned by a failed start";
+}
+
+TEST(Features, EachIsProbedAndMissingOnesAreNamedWithTheirUse) {
+  for (const auto& f : dataplane::ProbeFeatures()) {
+    EXPECT_TRUE(f.available) << f.name << ": the programs load here, so it must be there";
+    EXPECT_FALSE(f.purpose.empty());
+  }
+  EXPECT_EQ(dataplane::MissingFeatures({{"a", "b", true}}), "");
+  EXPECT_EQ(dataplane::MissingFeatures({{"XDP frags", "large packets", false}, {"a", "b", true}, {"c", "d", false}}),
+            "; this kernel lacks: XDP frags (needed for large packets), c (needed for d)");
 }
 
 TEST_F(DataplaneTest, NothingIsAttachedWhereTheNicOffloadsRoce) {

@@ -27,20 +27,28 @@ namespace {
 
 constexpr uint8_t kRcSendOnly = 0x04;
 
+// The process in names such as cwtest-PID-near, test-PID, cwtest-PID-run; 0 in others.
+int OwnerOf(const std::string& name, absl::string_view prefix) {
+  const std::vector<std::string> parts = absl::StrSplit(name, '-');
+  int pid = 0;
+  return parts.size() >= 2 && parts[0] == prefix && absl::SimpleAtoi(parts[1], &pid) ? pid : 0;
+}
+
+bool IsLeft(const std::filesystem::path& path, absl::string_view prefix) {
+  const int pid = OwnerOf(path.filename(), prefix);
+  return pid > 0 && kill(pid, 0) != 0 && errno == ESRCH;
+}
+
 void RemoveLeftovers() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/run/netns", error)) {
-    const std::string name = entry.path().filename();
-    const std::vector<std::string> parts = absl::StrSplit(name, '-');
-    int pid = 0;
-    if (parts.size() != 3 || parts[0] != "cwtest" || !absl::SimpleAtoi(parts[1], &pid)) continue;
-    if (kill(pid, 0) != 0 && errno == ESRCH) Shell("ip netns del " + name, true);
+    if (IsLeft(entry.path(), "cwtest")) Shell("ip netns del " + entry.path().filename().string(), true);
   }
   for (const auto& entry : std::filesystem::directory_iterator(CW_PIN_ROOT, error)) {
-    const std::vector<std::string> parts = absl::StrSplit(entry.path().filename().string(), '-');
-    int pid = 0;
-    if (parts.size() < 2 || parts[0] != "test" || !absl::SimpleAtoi(parts[1], &pid)) continue;
-    if (kill(pid, 0) != 0 && errno == ESRCH) std::filesystem::remove_all(entry.path(), error);
+    if (IsLeft(entry.path(), "test")) std::filesystem::remove_all(entry.path(), error);
+  }
+  for (const auto& entry : std::filesystem::directory_iterator("/tmp", error)) {
+    if (IsLeft(entry.path(), "cwtest")) std::filesystem::remove_all(entry.path(), error);
   }
 }
 

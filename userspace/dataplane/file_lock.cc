@@ -29,10 +29,11 @@ bool StillThere(int fd, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path, const std::string& holder) {
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   for (int attempt = 0; attempt < 100; ++attempt) {
+    std::error_code error;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
     maps::UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (!fd.ok() && errno == ENOENT && !error) continue;  // a last holder removed the folder just now
     if (!fd.ok()) return absl::ErrnoToStatus(errno, absl::StrFormat("open the lock file %s", path));
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return absl::ErrnoToStatus(errno, absl::StrFormat("lock %s", path));
@@ -52,7 +53,8 @@ absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path, const std::s
 
 void FileLock::Release() {
   if (!fd_.ok()) return;
-  unlink(path_.c_str());  // while we hold it, so that nobody else's file goes
+  unlink(path_.c_str());                                      // while we hold it, so that nobody else's goes
+  rmdir(std::filesystem::path(path_).parent_path().c_str());  // if nothing else is in it
   fd_.reset();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An exclusive flock(2) on a file, held until destruction (or the process's death), with a line in the file that says
-// who holds it. The file is removed on release.
+// who holds it. The file is removed on release, and its folder when nothing else is in it.
 #pragma once
 
 #include <string>
