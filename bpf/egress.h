@@ -6,38 +6,13 @@
 #include "bpf/probe.h"
 #include "bpf/steer.h"
 
-/* Numbering begins anew: the agent restarted. Progress in the old numbers would pass for life in the new ones. */
-static __always_inline void cw_rounds_restart(struct cw_pair* pair, __u32 session, __u32 round) {
-  pair->tx_session = session;
-  pair->cur_round = round;
-  pair->floor_round = round;
-  CW_NO_UNROLL
-  for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) {
-    pair->slot[s].progress_round = 0;
-    pair->slot[s].acked_round = 0;
-  }
-  CW_NO_UNROLL
-  for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile __u64*)&pair->sent[i] = 0;
-}
-
-/* Records that a request leaves: its T1, and the rounds of the pair. */
+/* Records that a request leaves. */
 static __noinline int cw_request_leaves(const struct cw_packet* p, const struct cw_probe_hdr* h) {
   __u32 index = cw_be16(h->cookie);
-  __u32 round = cw_be32(h->round), session = cw_be32(h->session), slot = h->slot & (CW_MAX_SLOTS - 1);
   struct cw_pair* pair = cw_get_pair(index);
   struct cw_probe_tx* tx = bpf_map_lookup_elem(&cw_probe_tx, &index);
-  __u64 now = cw_now();
   if (!pair || !tx || !cw_pair_is_v4(pair, p->saddr, p->daddr)) return cw_count(CW_COUNT_probe_unknown_peer);
-  if (session != pair->tx_session) cw_rounds_restart(pair, session, round);
-  if (cw_round_diff(round, pair->cur_round) > 0 || !pair->round_ns) {
-    /* Rounds before a pause of the prober do not count: nobody asked. */
-    if (!pair->round_ns || now - pair->round_ns > pair->interval_ns * 5ull / 2) pair->floor_round = round;
-    pair->cur_round = round;
-    pair->round_ns = now;
-  }
-  tx->t1[slot][round & (CW_ROUNDS - 1)] = now;
-  tx->round[slot][round & (CW_ROUNDS - 1)] = round;
-  cw_round_mark(&pair->sent[round & (CW_ROUNDS - 1)], round, slot);
+  cw_rounds_leave(pair, tx, cw_be32(h->session), cw_be32(h->round), h->slot, cw_now());
   return cw_count(CW_COUNT_probe_sent);
 }
 

@@ -30,17 +30,6 @@ static __always_inline void cw_emit_slot(const struct cw_b3* r, const struct cw_
   bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP);
 }
 
-static __always_inline void cw_slot_up(const struct cw_b3* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s,
-                                       __u32 from) {
-  if (!cw_slot_transition(slot, from, CW_SLOT_UP)) return;
-  slot->changed_ns = r->now;
-  slot->revive = 0;
-  __sync_fetch_and_or(&pair->live_mask, 1u << s);
-  if (from == CW_SLOT_SUSPECT) return; /* only deaths and births are news */
-  if (from == CW_SLOT_DEAD) cw_count(CW_COUNT_slots_revived);
-  cw_emit_slot(r, slot, s, from, CW_SLOT_UP, r->revive_limit);
-}
-
 /* The passes for one slot are global functions, so that the verifier reads each once and not for each of 16 slots. */
 
 __noinline __u32 cw_judge_missed(struct cw_b3* r, __u32 s) {
@@ -67,6 +56,7 @@ __noinline __u32 cw_judge_finding(struct cw_b3* r, __u32 s, __u32 missed, __u32 
   struct cw_pair* pair;
   struct cw_slot* slot;
   __u32 index, finding;
+  int from;
   if (!r || s >= CW_MAX_SLOTS) return 0;
   index = r->pair;
   pair = cw_get_pair(index);
@@ -74,10 +64,9 @@ __noinline __u32 cw_judge_finding(struct cw_b3* r, __u32 s, __u32 missed, __u32 
   slot = &pair->slot[s];
   finding = cw_b3_finding(r, pair, slot, s, missed, misses);
   slot->misses = misses;
-  if (finding & CW_B3_ARRIVED) cw_slot_up(r, pair, slot, s, CW_SLOT_NEW);
-  if (finding & CW_B3_REVIVED) cw_slot_up(r, pair, slot, s, CW_SLOT_DEAD);
-  if (finding & CW_B3_CLEARED) cw_slot_up(r, pair, slot, s, CW_SLOT_SUSPECT);
-  if ((finding & CW_B3_SUSPECT) && cw_slot_transition(slot, CW_SLOT_UP, CW_SLOT_SUSPECT)) slot->changed_ns = r->now;
+  from = cw_b3_apply(r, pair, slot, s, finding);
+  if (from == CW_SLOT_DEAD) cw_count(CW_COUNT_slots_revived);
+  if (from >= 0) cw_emit_slot(r, slot, s, from, CW_SLOT_UP, r->revive_limit);
   return finding;
 }
 
@@ -85,19 +74,15 @@ __noinline __u32 cw_judge_finding(struct cw_b3* r, __u32 s, __u32 missed, __u32 
 __noinline int cw_judge_kill(struct cw_b3* r, __u32 s, __u32 limit) {
   struct cw_pair* pair;
   struct cw_slot* slot;
-  __u32 index, from;
+  __u32 index;
+  int from;
   if (!r || s >= CW_MAX_SLOTS) return 0;
   index = r->pair;
   pair = cw_get_pair(index);
   if (!pair) return 0;
   slot = &pair->slot[s];
-  from = slot->state;
-  if (from != CW_SLOT_UP && from != CW_SLOT_SUSPECT) return 0;
-  if (!cw_slot_transition(slot, from, CW_SLOT_DEAD)) return 0;
-  slot->changed_ns = r->now;
-  slot->deaths++;
-  slot->revive = 0;
-  __sync_fetch_and_and(&pair->live_mask, ~(1u << s));
+  from = cw_b3_kill(r, pair, slot, s);
+  if (from < 0) return 0;
   cw_count(CW_COUNT_slots_died);
   cw_emit_slot(r, slot, s, from, CW_SLOT_DEAD, limit);
   return 1;

@@ -14,7 +14,7 @@
 #ifndef CW_BPF_LIVENESS_H
 #define CW_BPF_LIVENESS_H
 
-#include "bpf/counters.h"
+#include "bpf/rounds.h"
 
 #define CW_LATE_MARGIN_NS 200000
 #define CW_CLOCK_STEP_NS 1000000000ll /* no delay is a second longer than the last: a clock was set */
@@ -43,59 +43,6 @@ enum cw_b3_finding {
   CW_B3_SUSPECT = 16, /* UP: first miss */
   CW_B3_CLEARED = 32, /* SUSPECT: progress, no miss left */
 };
-
-CW_INLINE __s32 cw_round_diff(__u32 a, __u32 b) { return (__s32)(a - b); }
-
-CW_INLINE __u32 cw_round_max(__u32 a, __u32 b) { return cw_round_diff(a, b) > 0 ? a : b; }
-
-CW_INLINE __u32 cw_popcount16(__u32 v) {
-  v = v - ((v >> 1) & 0x5555);
-  v = (v & 0x3333) + ((v >> 2) & 0x3333);
-  v = (v + (v >> 4)) & 0x0f0f;
-  return (v + (v >> 8)) & 0x1f;
-}
-
-/* Index of the lowest bit set; 16 for none. */
-CW_INLINE __u32 cw_lowest_bit(__u32 v) { return cw_popcount16(~v & (v - 1) & 0xffff); }
-
-/* Index of the k-th bit set (from 0) of a 16-bit mask with more than k bits. */
-CW_INLINE __u32 cw_kth_bit(__u32 mask, __u32 k) {
-  __u32 at = 0;
-  CW_UNROLL(4)
-  for (__u32 width = 8; width; width >>= 1) {
-    __u32 below = cw_popcount16((mask >> at) & ((1u << width) - 1));
-    __u32 skip = (__u32)((__s32)(below - 1 - k) >> 31) & 1; /* below <= k */
-    k -= below & (0u - skip);
-    at += width & (0u - skip);
-  }
-  return at & 15;
-}
-
-/* The mask of a round, 0 if the entry holds another. Without a branch, for the verifier's sake. */
-CW_INLINE __u32 cw_round_mask_of(const struct cw_round_mask* entry, __u32 round) {
-  __u64 differs = entry->round ^ round;
-  return entry->mask & (__u32)(0 - ((differs - 1) >> 63));
-}
-
-/* Adds a slot to the mask of a round. Returns 1 if it was there already or the entry holds a newer round, -1 if other
- * CPUs won every time, 0 when done. The entry is changed as one 64-bit word, so that no bit of another CPU is lost. */
-CW_INLINE int cw_round_mark(struct cw_round_mask* entry, __u32 round, __u32 slot) {
-  volatile __u64* word = (volatile __u64*)entry;
-  __u64 bit = 1ull << (32 + (slot & 15));
-  CW_NO_UNROLL
-  for (int tries = 0; tries < 8; ++tries) {
-    __u64 old = *word;
-    __u64 next = old | bit;
-    if ((__u32)old != round) {
-      if (cw_round_diff((__u32)old, round) > 0) return 1;
-      next = round | bit;
-    } else if (old & bit) {
-      return 1;
-    }
-    if (__sync_val_compare_and_swap(word, old, next) == old) return 0;
-  }
-  return -1;
-}
 
 /* Changes the state of a slot unless somebody else did. Port, state and flags are one word: the agent's stores to port
  * and flags are not undone. Returns 1 if this call changed it. */
@@ -252,6 +199,35 @@ CW_INLINE __u32 cw_b3_finding(const struct cw_b3* r, const struct cw_pair* pair,
   if (!r->miss_limit || misses < r->miss_limit) return slot->state == CW_SLOT_UP ? CW_B3_SUSPECT : 0;
   if ((missed | 1) == 0xff && behind >= (__s32)pair->half_dead_rounds) return CW_B3_LAG | CW_B3_LAG_LONG;
   return CW_B3_LAG;
+}
+
+/* Applies step 3's finding. Returns the state that the slot left if that is news (a birth or a revival), else -1. */
+CW_INLINE int cw_b3_apply(const struct cw_b3* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s, __u32 finding) {
+  __u32 from = CW_SLOT_SUSPECT;
+  if (finding & CW_B3_SUSPECT) {
+    if (cw_slot_transition(slot, CW_SLOT_UP, CW_SLOT_SUSPECT)) slot->changed_ns = r->now;
+    return -1;
+  }
+  if (!(finding & (CW_B3_ARRIVED | CW_B3_REVIVED | CW_B3_CLEARED))) return -1;
+  if (finding & CW_B3_ARRIVED) from = CW_SLOT_NEW;
+  if (finding & CW_B3_REVIVED) from = CW_SLOT_DEAD;
+  if (!cw_slot_transition(slot, from, CW_SLOT_UP)) return -1;
+  slot->changed_ns = r->now;
+  slot->revive = 0;
+  __sync_fetch_and_or(&pair->live_mask, 1u << s);
+  return from == CW_SLOT_SUSPECT ? -1 : (int)from;
+}
+
+/* Declares a slot dead. Returns the state that it left, -1 if it was not alive. */
+CW_INLINE int cw_b3_kill(const struct cw_b3* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
+  __u32 from = slot->state;
+  if (from != CW_SLOT_UP && from != CW_SLOT_SUSPECT) return -1;
+  if (!cw_slot_transition(slot, from, CW_SLOT_DEAD)) return -1;
+  slot->changed_ns = r->now;
+  slot->deaths++;
+  slot->revive = 0;
+  __sync_fetch_and_and(&pair->live_mask, ~(1u << s));
+  return (int)from;
 }
 
 /* Second pass: do half of the live slots or more lag together? */

@@ -77,22 +77,6 @@ static __always_inline __u16 cw_ip4_checksum(const struct cw_ip4_hdr* ip) {
   return ~sum;
 }
 
-/* Notes the arrival of a request. Returns 0, or the counter that says why it is refused. */
-static __noinline int cw_request_admit(struct cw_pair* pair, __u32 session, __u32 round, __u32 slot) {
-  if (session != pair->peer_session) {
-    /* Sessions are start times: an older one is a replay. */
-    if (pair->peer_session && (__s32)(session - pair->peer_session) < 0) return CW_COUNT_probe_replayed;
-    for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile __u64*)&pair->rcvd[i] = 0;
-    pair->peer_round = round;
-    pair->peer_session = session;
-    cw_count(CW_COUNT_peer_restarts);
-  }
-  if (cw_round_diff(round, pair->peer_round - CW_ROUNDS) <= 0) return CW_COUNT_probe_replayed;
-  if (cw_round_mark(&pair->rcvd[round & (CW_ROUNDS - 1)], round, slot)) return CW_COUNT_probe_replayed;
-  if (cw_round_diff(round, pair->peer_round) > 0) pair->peer_round = round;
-  return CW_COUNT_END;
-}
-
 /* The slot whose port a reply takes: they rotate, so that one dead way back does not silence one forward path. */
 static __always_inline __u32 cw_reply_slot(const struct cw_pair* pair, __u32 slot, __u32 round) {
   __u32 live = pair->live_mask & 0xffff;
@@ -139,13 +123,14 @@ static __noinline int cw_on_request(struct xdp_md* ctx, __u32 l3_off, struct cw_
   struct cw_probe_frame f;
   __u32 round = cw_be32(pr->hdr.round);
   __u32 rslot, key_id;
-  int refused;
+  enum cw_admission admission;
   if (!pair || !keys) return XDP_DROP;
-  refused = cw_request_admit(pair, cw_be32(pr->hdr.session), round, pr->hdr.slot);
-  if (refused != CW_COUNT_END) {
-    cw_count(refused);
+  admission = cw_rounds_admit(pair, cw_be32(pr->hdr.session), round, pr->hdr.slot);
+  if (admission == CW_REPLAYED) {
+    cw_count(CW_COUNT_probe_replayed);
     return XDP_DROP;
   }
+  if (admission == CW_ADMITTED_RESTART) cw_count(CW_COUNT_peer_restarts);
   key_id = keys->tx_id & 1;
   if (!(keys->valid >> key_id & 1) || !cw_probe_frame(ctx, l3_off, &f)) return XDP_DROP;
   rslot = cw_reply_slot(pair, pr->hdr.slot, round);

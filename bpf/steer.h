@@ -159,7 +159,7 @@ static __always_inline int cw_rewrite(struct __sk_buff* skb, const struct cw_pac
   __u32 icrc_off = udp_off + p->udp_len - CW_ICRC_LEN;
   __be16 old_port = cw_be16(p->sport), new_port = cw_be16(port);
   __u32 pow, old_icrc, new_icrc;
-  if (distance >= CW_ICRC_POWS) {
+  if (distance > CW_ICRC_DISTANCE_MAX) {
     cw_count(CW_COUNT_rewrite_too_long);
     return 0;
   }
@@ -167,7 +167,7 @@ static __always_inline int cw_rewrite(struct __sk_buff* skb, const struct cw_pac
   /* With an odd length the ICRC would lie across the words of the UDP checksum; RoCE pads, so there is none. */
   if (!pow || (p->udp_check && (p->udp_len & 1))) goto failed;
   if (cw_load_icrc(skb, icrc_off, &old_icrc)) goto failed;
-  new_icrc = old_icrc ^ cw_icrc_patch(pow, old_port ^ new_port);
+  new_icrc = old_icrc ^ cw_icrc_patch(cw_icrc_pow[distance + 1], pow, old_port ^ new_port);
   if (bpf_skb_store_bytes(skb, icrc_off, &new_icrc, sizeof(new_icrc), 0)) goto failed;
   if (bpf_skb_store_bytes(skb, udp_off, &new_port, sizeof(new_port), 0)) {
     bpf_skb_store_bytes(skb, icrc_off, &old_icrc, sizeof(old_icrc), 0);
