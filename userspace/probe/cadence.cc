@@ -5,6 +5,11 @@
 #include <cmath>
 
 namespace cw::probe {
+namespace {
+
+constexpr int64_t kGroups = 16;
+
+}  // namespace
 
 Cadence::Cadence(const CadenceOptions& options) : options_(options) {
   options_.active_interval_ns = std::max<int64_t>(options_.active_interval_ns, 50'000);
@@ -14,17 +19,15 @@ Cadence::Cadence(const CadenceOptions& options) : options_(options) {
   idle_ns_ = options_.idle_interval_ns;
 }
 
-int64_t Cadence::NextTick(int64_t now_ns) const {
+// The pair's next round after now. Pairs are spread over their interval, so that a large mesh does not send in bursts,
+// but in few groups: a wake-up of the thread costs more than a probe.
+int64_t Cadence::NextDue(uint32_t index, int64_t now_ns) const {
   const int64_t grid = options_.active_interval_ns;
-  return (now_ns / grid + 1) * grid;
-}
-
-// Pairs with one interval are spread over it, so that a large mesh does not send in bursts.
-void Cadence::Schedule(uint32_t index, int64_t now_ns) {
-  const int64_t grid = options_.active_interval_ns;
-  const int64_t ticks = std::max<int64_t>(1, (pairs_[index].active ? active_ns_ : idle_ns_) / grid);
-  const int64_t phase = static_cast<int64_t>((index * 0x9e3779b1u) >> 8) % ticks;
-  pairs_[index].due_ns = NextTick(now_ns) + phase * grid;
+  const int64_t interval = pairs_[index].active ? active_ns_ : idle_ns_;
+  const int64_t spacing = std::max(grid, interval / kGroups / grid * grid);
+  const int64_t groups = std::max<int64_t>(1, interval / spacing);
+  const int64_t phase = static_cast<int64_t>((index * 0x9e3779b1u) >> 8) % groups * spacing;
+  return ((now_ns - phase) / interval + 1) * interval + phase;
 }
 
 void Cadence::SetPair(uint32_t pair, uint32_t probes, int64_t now_ns) {
@@ -34,7 +37,7 @@ void Cadence::SetPair(uint32_t pair, uint32_t probes, int64_t now_ns) {
   const bool starts = p.probes == 0 && probes != 0;
   p.probes = probes;
   Share();
-  if (starts) Schedule(pair, now_ns);
+  if (starts) p.due_ns = NextDue(pair, now_ns);
   if (probes == 0) p.due_ns = INT64_MAX;
 }
 
@@ -46,11 +49,9 @@ void Cadence::SetActive(uint32_t pair, bool active, int64_t now_ns) {
   p.active = active;
   (p.active ? active_probes_ : idle_probes_) += p.probes;
   Share();
-  if (p.probes != 0) {
-    const int64_t due = p.due_ns;
-    Schedule(pair, now_ns);
-    if (active) p.due_ns = std::min(p.due_ns, due);
-  }
+  if (p.probes == 0) return;
+  const int64_t next = NextDue(pair, now_ns);
+  p.due_ns = active ? std::min(p.due_ns, next) : next;
 }
 
 bool Cadence::IsActive(uint32_t pair) const { return pair < pairs_.size() && pairs_[pair].active; }
@@ -89,12 +90,9 @@ void Cadence::TakeDue(int64_t now_ns, std::vector<uint32_t>* due) {
     } else {
       ++skipped_;
     }
-    p.due_ns += interval;
-    if (p.due_ns <= now_ns) {
-      const int64_t missed = (now_ns - p.due_ns) / interval + 1;
-      skipped_ += static_cast<uint64_t>(missed);
-      p.due_ns += missed * interval;
-    }
+    const int64_t next = NextDue(i, now_ns);
+    skipped_ += static_cast<uint64_t>(std::max<int64_t>(0, (next - p.due_ns) / interval - 1));
+    p.due_ns = next;
   }
 }
 

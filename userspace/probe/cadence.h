@@ -44,9 +44,8 @@ class Cadence {
   };
 
   void Share();
-  int64_t NextTick(int64_t now_ns) const;
+  int64_t NextDue(uint32_t index, int64_t now_ns) const;
   int64_t LatestNs(int64_t interval) const;
-  void Schedule(uint32_t index, int64_t now_ns);
 
   CadenceOptions options_;
   std::vector<Pair> pairs_;  // by pair index
