@@ -7,6 +7,10 @@
 
 #define CW_INLINE static inline __attribute__((always_inline, unused))
 
+/* For records that are changed or compared as whole words. */
+typedef __u64 __attribute__((may_alias)) cw_word64;
+typedef __u32 __attribute__((may_alias)) cw_word32;
+
 #ifdef __clang__
 #define CW_UNROLL(n) _Pragma("clang loop unroll(full)")
 #define CW_NO_UNROLL _Pragma("clang loop unroll(disable)")

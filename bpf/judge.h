@@ -90,7 +90,8 @@ __noinline int cw_judge_kill(struct cw_b3* r, __u32 s, __u32 limit) {
 
 /* Judges all slots of a pair by one verified reply. */
 static __noinline int cw_judge(struct cw_b3* r, struct cw_pair* pair) {
-  __u32 lag = 0, lag_long = 0, dead, limit;
+  __u32 near = 0, lag = 0, lag_long = 0, dead, limit;
+  int half;
   CW_NO_UNROLL
   for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) {
     __u32 missed, misses, finding;
@@ -98,12 +99,15 @@ static __noinline int cw_judge(struct cw_b3* r, struct cw_pair* pair) {
     missed = cw_judge_missed(r, s);
     misses = missed ? cw_judge_misses(r, s, missed) : 0;
     finding = cw_judge_finding(r, s, missed, misses);
-    lag |= (finding & CW_B3_LAG) << s; /* CW_B3_LAG is bit 0, CW_B3_LAG_LONG bit 1 */
-    lag_long |= ((finding & CW_B3_LAG_LONG) >> 1) << s;
+    /* CW_B3_LAG is bit 0, CW_B3_LAG_LONG bit 1, CW_B3_NEAR bit 6. */
+    lag |= (finding & 1) << s;
+    lag_long |= (finding >> 1 & 1) << s;
+    near |= (finding >> 6 & 1) << s;
   }
-  if (!lag) return 0;
-  dead = cw_b3_dead(lag, lag_long, pair->live_mask);
-  limit = cw_b3_half(lag, pair->live_mask) ? pair->half_dead_rounds : r->miss_limit;
+  if (!near) return 0;
+  half = cw_b3_half(r, pair, near);
+  dead = cw_b3_dead(half, lag, lag_long);
+  limit = half ? pair->half_dead_rounds : r->miss_limit;
   CW_NO_UNROLL
   for (__u32 s = 0; s < CW_MAX_SLOTS; ++s)
     if (dead >> s & 1) cw_judge_kill(r, s, limit);

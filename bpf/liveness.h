@@ -18,6 +18,7 @@
 
 #define CW_LATE_MARGIN_NS 200000
 #define CW_CLOCK_STEP_NS 1000000000ll /* no delay is a second longer than the last: a clock was set */
+#define CW_LAG_MEMORY 2               /* rounds */
 #define CW_ROUND_RESTART 1024         /* progress so far ahead belongs to earlier numbering */
 
 /* One verified reply. Masks: bit s is slot s; [i] is round - i. */
@@ -42,12 +43,15 @@ enum cw_b3_finding {
   CW_B3_REVIVED = 8,  /* DEAD: answered revive_limit rounds in a row */
   CW_B3_SUSPECT = 16, /* UP: first miss */
   CW_B3_CLEARED = 32, /* SUSPECT: progress, no miss left */
+  /* One miss short of miss_limit, or there. Counts when half of the slots lag together, because those that stopped
+   * together are not found in the same reply. */
+  CW_B3_NEAR = 64,
 };
 
 /* Changes the state of a slot unless somebody else did. Port, state and flags are one word: the agent's stores to port
  * and flags are not undone. Returns 1 if this call changed it. */
 CW_INLINE int cw_slot_transition(struct cw_slot* slot, __u32 from, __u32 to) {
-  volatile __u32* word = (volatile __u32*)slot;
+  volatile cw_word32* word = (volatile cw_word32*)slot;
   __u32 old = *word;
   if (((old >> 16) & 0xff) != from) return 0;
   return __sync_val_compare_and_swap(word, old, (old & 0xff00ffffu) | to << 16) == old;
@@ -196,9 +200,10 @@ CW_INLINE __u32 cw_b3_finding(const struct cw_b3* r, const struct cw_pair* pair,
   if (slot->state == CW_SLOT_DEAD)
     return behind < CW_ROUNDS && r->revive_limit && slot->revive >= r->revive_limit ? CW_B3_REVIVED : 0;
   if (!misses) return slot->state == CW_SLOT_SUSPECT && behind < CW_ROUNDS ? CW_B3_CLEARED : 0;
-  if (!r->miss_limit || misses < r->miss_limit) return slot->state == CW_SLOT_UP ? CW_B3_SUSPECT : 0;
-  if ((missed | 1) == 0xff && behind >= (__s32)pair->half_dead_rounds) return CW_B3_LAG | CW_B3_LAG_LONG;
-  return CW_B3_LAG;
+  if (!r->miss_limit || misses < r->miss_limit)
+    return (slot->state == CW_SLOT_UP ? CW_B3_SUSPECT : 0) | (misses + 1 == r->miss_limit ? CW_B3_NEAR : 0);
+  if ((missed | 1) == 0xff && behind >= (__s32)pair->half_dead_rounds) return CW_B3_NEAR | CW_B3_LAG | CW_B3_LAG_LONG;
+  return CW_B3_NEAR | CW_B3_LAG;
 }
 
 /* Applies step 3's finding. Returns the state that the slot left if that is news (a birth or a revival), else -1. */
@@ -230,10 +235,18 @@ CW_INLINE int cw_b3_kill(const struct cw_b3* r, struct cw_pair* pair, struct cw_
   return (int)from;
 }
 
-/* Second pass: do half of the live slots or more lag together? */
-CW_INLINE int cw_b3_half(__u32 lag, __u32 live) { return 2 * cw_popcount16(lag) >= cw_popcount16(live); }
+/* Second pass. near, lag, lag_long: the slots with that finding. Returns whether half of the live slots or more lag
+ * together, or did so just now: what stopped together does not come back in the same reply, and the last one would
+ * stand alone as the only laggard. */
+CW_INLINE int cw_b3_half(const struct cw_b3* r, struct cw_pair* pair, __u32 near) {
+  if (2 * cw_popcount16(near) >= cw_popcount16(pair->live_mask)) {
+    pair->lag_round = r->round;
+    return 1;
+  }
+  return pair->lag_round && r->round - pair->lag_round <= CW_LAG_MEMORY;
+}
 
-/* The slots to declare dead. lag, lag_long: slots with CW_B3_LAG, CW_B3_LAG_LONG. */
-CW_INLINE __u32 cw_b3_dead(__u32 lag, __u32 lag_long, __u32 live) { return cw_b3_half(lag, live) ? lag_long : lag; }
+/* The slots to declare dead. */
+CW_INLINE __u32 cw_b3_dead(int half, __u32 lag, __u32 lag_long) { return half ? lag_long : lag; }
 
 #endif

@@ -122,7 +122,7 @@ CW_INLINE void cw_pair_key_v4(struct cw_pair_key* key, __be32 local, __be32 remo
 }
 
 CW_INLINE int cw_address_is_v4(const __u8* address, __be32 v4) {
-  const __u32* w = (const __u32*)address; /* in struct cw_pair, hence aligned */
+  const cw_word32* w = (const cw_word32*)address; /* in struct cw_pair, hence aligned */
   return !(w[0] | w[1] | (w[2] ^ cw_be32(0xffff)) | (w[3] ^ v4));
 }
 

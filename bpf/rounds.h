@@ -43,7 +43,7 @@ CW_INLINE __u32 cw_round_mask_of(const struct cw_round_mask* entry, __u32 round)
 /* Adds a slot to the mask of a round. Returns 1 if it was there already or the entry holds a newer round, -1 if other
  * CPUs won every time, 0 when done. The entry is changed as one 64-bit word, so that no bit of another CPU is lost. */
 CW_INLINE int cw_round_mark(struct cw_round_mask* entry, __u32 round, __u32 slot) {
-  volatile __u64* word = (volatile __u64*)entry;
+  volatile cw_word64* word = (volatile cw_word64*)entry;
   __u64 bit = 1ull << (32 + (slot & 15));
   CW_NO_UNROLL
   for (int tries = 0; tries < 8; ++tries) {
@@ -65,6 +65,7 @@ CW_INLINE void cw_rounds_restart(struct cw_pair* pair, __u32 session, __u32 roun
   pair->tx_session = session;
   pair->cur_round = round;
   pair->floor_round = round;
+  pair->lag_round = 0;
   pair->round_ns = 0;
   CW_NO_UNROLL
   for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) {
@@ -72,7 +73,7 @@ CW_INLINE void cw_rounds_restart(struct cw_pair* pair, __u32 session, __u32 roun
     pair->slot[s].acked_round = 0;
   }
   CW_NO_UNROLL
-  for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile __u64*)&pair->sent[i] = 0;
+  for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile cw_word64*)&pair->sent[i] = 0;
 }
 
 /* A request leaves at now. A session of its own may number its rounds as it likes; within one they only grow. */
@@ -101,7 +102,7 @@ CW_INLINE enum cw_admission cw_rounds_admit(struct cw_pair* pair, __u32 session,
   if (session != pair->peer_session) {
     if (pair->peer_session && cw_round_diff(session, pair->peer_session) < 0) return CW_REPLAYED;
     CW_NO_UNROLL
-    for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile __u64*)&pair->rcvd[i] = 0;
+    for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile cw_word64*)&pair->rcvd[i] = 0;
     pair->peer_round = round;
     pair->peer_session = session;
     admitted = CW_ADMITTED_RESTART;

@@ -191,9 +191,11 @@ struct cw_pair {
   struct cw_round_mask rcvd[CW_ROUNDS]; /* what arrived from the peer, by round & 7; kernel (XDP) */
   __u32 peer_round;      /* newest round received from the peer */
   __u32 tx_session;      /* session of our newest request; a new one may number its rounds afresh; kernel (tc egress) */
+  __u32 lag_round;       /* newest round in which half of the live slots or more lagged; kernel */
+  __u32 reserved;
   struct cw_slot slot[CW_MAX_SLOTS];
 };
-CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 8 + 16 * 48);
+CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 16 * 48);
 
 /* T1 of requests under way (cw_probe_tx: ARRAY, same index as cw_pairs); written by tc egress. */
 struct cw_probe_tx {

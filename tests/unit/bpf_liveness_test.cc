@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bpf/liveness.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/bpf_pair_sim.h"
+
+namespace cw::test {
+namespace {
+
+constexpr uint64_t kStart = kSecond;  // PairSim begins here
+
+auto DeadFrom(int slot, uint64_t from, uint64_t to = UINT64_MAX) {
+  return [=](int s, uint64_t t, std::mt19937&) { return s != slot || t < from || t >= to; };
+}
+
+// Queues as a busy link has them: idle half of the time, else bursts that build up and drain within milliseconds.
+auto BurstyQueue(uint64_t peak) {
+  return [peak](int slot, uint64_t t, std::mt19937& random) -> uint64_t {
+    uint64_t period = 7 * kMs + slot * 1300 * kUs;
+    uint64_t phase = t % period;
+    uint64_t depth = phase < period / 2 ? 0 : peak * (phase - period / 2) / (period / 2);
+    return depth + random() % (depth / 8 + 5 * kUs);
+  };
+}
+
+TEST(BpfBits, PopcountLowestAndKth) {
+  for (uint32_t mask = 0; mask < 65536; ++mask) {
+    ASSERT_EQ(cw_popcount16(mask), static_cast<uint32_t>(__builtin_popcount(mask)));
+    ASSERT_EQ(cw_lowest_bit(mask), mask ? static_cast<uint32_t>(__builtin_ctz(mask)) : 16u);
+    uint32_t k = 0;
+    for (uint32_t bit = 0; bit < 16; ++bit)
+      if (mask >> bit & 1) {
+        ASSERT_EQ(cw_kth_bit(mask, k++), bit) << mask;
+      }
+  }
+}
+
+TEST(BpfRounds, MarksAreKeptPerRound) {
+  cw_round_mask entry = {};
+  EXPECT_EQ(cw_round_mark(&entry, 8, 3), 0);
+  EXPECT_EQ(cw_round_mark(&entry, 8, 3), 1);
+  EXPECT_EQ(cw_round_mark(&entry, 8, 15), 0);
+  EXPECT_EQ(cw_round_mask_of(&entry, 8), 0x8008u);
+  EXPECT_EQ(cw_round_mask_of(&entry, 16), 0u);
+  EXPECT_EQ(cw_round_mark(&entry, 16, 0), 0);
+  EXPECT_EQ(cw_round_mask_of(&entry, 16), 1u);
+  EXPECT_EQ(cw_round_mark(&entry, 8, 1), 1);  // older than what is there
+  entry = {0xfffffff8, 1};
+  EXPECT_EQ(cw_round_mark(&entry, 0, 2), 0);  // the numbers wrapped
+  EXPECT_EQ(cw_round_mask_of(&entry, 0), 4u);
+}
+
+TEST(BpfRounds, Admission) {
+  cw_pair pair = {};
+  EXPECT_EQ(cw_rounds_admit(&pair, 100, 50, 0), CW_ADMITTED_RESTART);
+  EXPECT_EQ(cw_rounds_admit(&pair, 100, 50, 0), CW_REPLAYED);
+  EXPECT_EQ(cw_rounds_admit(&pair, 100, 50, 1), CW_ADMITTED);
+  EXPECT_EQ(cw_rounds_admit(&pair, 100, 57, 0), CW_ADMITTED);
+  EXPECT_EQ(cw_rounds_admit(&pair, 100, 50, 2), CW_ADMITTED);
+  EXPECT_EQ(cw_rounds_admit(&pair, 100, 49, 2), CW_REPLAYED);   // left the window
+  EXPECT_EQ(cw_rounds_admit(&pair, 99, 1000, 0), CW_REPLAYED);  // an older session
+  EXPECT_EQ(cw_rounds_admit(&pair, 101, 1, 0), CW_ADMITTED_RESTART);
+  EXPECT_EQ(cw_round_mask_of(&pair.rcvd[57 & 7], 57), 0u);
+  EXPECT_EQ(cw_rounds_admit(&pair, 100, 58, 0), CW_REPLAYED);
+}
+
+TEST(BpfRounds, PauseOfTheProberMovesTheFloor) {
+  cw_pair pair = {};
+  cw_probe_tx tx = {};
+  pair.interval_ns = 1000000;
+  cw_rounds_leave(&pair, &tx, 1, 10, 0, 5000000);
+  EXPECT_EQ(pair.floor_round, 10u);
+  cw_rounds_leave(&pair, &tx, 1, 11, 0, 7000000);
+  EXPECT_EQ(pair.floor_round, 10u);
+  cw_rounds_leave(&pair, &tx, 1, 12, 0, 10000000);
+  EXPECT_EQ(pair.floor_round, 12u);
+  cw_rounds_leave(&pair, &tx, 1, 12, 1, 19000000);  // same round: no pause
+  EXPECT_EQ(pair.floor_round, 12u);
+  EXPECT_EQ(cw_round_mask_of(&pair.sent[12 & 7], 12), 3u);
+  EXPECT_EQ(tx.t1[1][12 & 7], 19000000u);
+}
+
+TEST(BpfSlotState, TransitionKeepsPortAndFlags) {
+  cw_slot slot = {};
+  slot.port = 50000;
+  slot.flags = CW_SLOT_ASSIGNABLE;
+  slot.state = CW_SLOT_UP;
+  EXPECT_FALSE(cw_slot_transition(&slot, CW_SLOT_NEW, CW_SLOT_UP));
+  EXPECT_TRUE(cw_slot_transition(&slot, CW_SLOT_UP, CW_SLOT_DEAD));
+  EXPECT_EQ(slot.state, CW_SLOT_DEAD);
+  EXPECT_EQ(slot.port, 50000);
+  EXPECT_EQ(slot.flags, CW_SLOT_ASSIGNABLE);
+}
+
+TEST(BpfB3, AllPathsComeUpAndStayUp) {
+  for (int slots : {1, 2, 4, 8, 16}) {
+    SimConfig c;
+    c.slots = slots;
+    PairSim sim(c);
+    sim.RunUntil(kStart + 3 * kSecond);
+    EXPECT_EQ(sim.verdicts().size(), static_cast<size_t>(slots));
+    EXPECT_EQ(sim.pair().live_mask, (1u << slots) - 1);
+    EXPECT_TRUE(sim.Deaths().empty());
+  }
+}
+
+TEST(BpfB3, OneDeadPathIsFoundWithinFourIntervals) {
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    SimConfig c;
+    c.seed = seed;
+    c.slots = 3 + static_cast<int>(seed % 14);
+    int victim = static_cast<int>(seed) % c.slots;
+    uint64_t cut = kStart + 500 * kMs + seed * 37 * kUs;
+    c.forward = DeadFrom(victim, cut);
+    PairSim sim(c);
+    sim.RunUntil(cut + kSecond);
+    auto deaths = sim.Deaths();
+    ASSERT_EQ(deaths.size(), 1u) << seed;
+    EXPECT_EQ(deaths[0].slot, victim) << seed;
+    EXPECT_LE(deaths[0].time - cut, 4 * kMs + 500 * kUs) << seed;
+    EXPECT_EQ(sim.pair().live_mask, ((1u << c.slots) - 1) & ~(1u << victim));
+  }
+}
+
+TEST(BpfB3, DeadPathComesBackAfterEightRounds) {
+  SimConfig c;
+  uint64_t cut = kStart + 500 * kMs, heal = cut + 700 * kMs;
+  c.forward = DeadFrom(2, cut, heal);
+  PairSim sim(c);
+  sim.RunUntil(heal + kSecond);
+  ASSERT_EQ(sim.Deaths().size(), 1u);
+  Verdict last = sim.verdicts().back();
+  EXPECT_EQ(last.slot, 2);
+  EXPECT_EQ(last.from, CW_SLOT_DEAD);
+  EXPECT_EQ(last.to, CW_SLOT_UP);
+  EXPECT_GE(last.time - heal, 7 * kMs);
+  EXPECT_LE(last.time - heal, 10 * kMs);
+  EXPECT_EQ(sim.pair().live_mask, 15u);
+}
+
+TEST(BpfB3, APathThatLosesEveryFourthPacketDoesNotComeBack) {
+  SimConfig c;
+  uint64_t cut = kStart + 500 * kMs, half_healed = cut + 500 * kMs;
+  int count = 0;
+  c.forward = [&](int s, uint64_t t, std::mt19937&) {
+    if (s != 1 || t < cut) return true;
+    return t >= half_healed && ++count % 4 != 0;
+  };
+  PairSim sim(c);
+  sim.RunUntil(half_healed + 2 * kSecond);
+  EXPECT_EQ(sim.Deaths().size(), 1u);
+  EXPECT_EQ(sim.pair().slot[1].state, CW_SLOT_DEAD);
+}
+
+TEST(BpfB3, PathsThatNeverAnsweredAreNotJudged) {
+  SimConfig c;
+  c.forward = DeadFrom(3, 0);
+  PairSim sim(c);
+  sim.RunUntil(kStart + kSecond);
+  EXPECT_TRUE(sim.Deaths().empty());
+  EXPECT_EQ(sim.pair().slot[3].state, CW_SLOT_NEW);
+  EXPECT_EQ(sim.pair().live_mask, 7u);
+}
+
+TEST(BpfB3, ReverseCutKillsNoForwardPath) {
+  for (int victim = 0; victim < 4; ++victim) {
+    SimConfig c;
+    c.reverse = DeadFrom(victim, kStart + 300 * kMs);
+    PairSim sim(c);
+    sim.RunUntil(kStart + 3 * kSecond);
+    EXPECT_TRUE(sim.Deaths().empty());
+  }
+}
+
+TEST(BpfB3, PeerOutagesKillNoPath) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SimConfig c;
+    c.seed = seed;
+    c.slots = 4 + static_cast<int>(seed % 5);
+    c.queue = BurstyQueue(seed * 50 * kUs);
+    c.peer_up = [](uint64_t t) { return t % (1500 * kMs) < 800 * kMs; };
+    PairSim sim(c);
+    sim.RunUntil(kStart + 10 * kSecond);
+    EXPECT_TRUE(sim.Deaths().empty()) << seed;
+  }
+}
+
+TEST(BpfB3, PeerRestartKillsNoPath) {
+  SimConfig c;
+  PairSim sim(c);
+  for (int i = 1; i <= 20; ++i) {
+    sim.RunUntil(kStart + i * 100 * kMs + i * 70 * kUs);
+    sim.RestartPeer();
+  }
+  sim.RunUntil(sim.now() + kSecond);
+  EXPECT_TRUE(sim.Deaths().empty());
+}
+
+TEST(BpfB3, RestartOfOurAgentKillsNoPathAndBlindsNobody) {
+  SimConfig c;
+  uint64_t cut = kStart + 2 * kSecond;
+  c.forward = DeadFrom(1, cut);
+  PairSim sim(c);
+  for (int i = 1; i <= 10; ++i) {
+    sim.RunUntil(kStart + i * 100 * kMs + i * 70 * kUs);
+    sim.RestartAgent();  // and rounds begin at 1 again
+  }
+  sim.RunUntil(cut);
+  EXPECT_TRUE(sim.Deaths().empty());
+  sim.RunUntil(cut + 100 * kMs);
+  ASSERT_EQ(sim.Deaths().size(), 1u);
+  EXPECT_LE(sim.Deaths()[0].time - cut, 4 * kMs + 500 * kUs);
+}
+
+TEST(BpfB3, StallsOfTheProberKillNoPath) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SimConfig c;
+    c.seed = seed;
+    c.queue = BurstyQueue(300 * kUs);
+    c.prober_runs = [seed](uint64_t t) { return t % (97 * kMs) < (60 + seed) * kMs; };
+    PairSim sim(c);
+    sim.RunUntil(kStart + 5 * kSecond);
+    EXPECT_TRUE(sim.Deaths().empty()) << seed;
+  }
+}
+
+TEST(BpfB3, HalfOfThePathsNeedTheLongerLimit) {
+  SimConfig c;
+  uint64_t cut = kStart + 500 * kMs;
+  c.forward = [cut](int s, uint64_t t, std::mt19937&) { return s >= 2 || t < cut; };
+  PairSim sim(c);
+  sim.RunUntil(cut + 12 * kMs);
+  EXPECT_TRUE(sim.Deaths().empty());
+  sim.RunUntil(cut + 25 * kMs);
+  EXPECT_EQ(sim.Deaths().size(), 2u);
+  EXPECT_EQ(sim.pair().live_mask, 12u);
+}
+
+TEST(BpfB3, BriefCommonStallOfHalfThePathsKillsNone) {
+  SimConfig c;
+  // For 8 ms out of 100 nothing gets through on half of the paths, as when a receive queue's CPU is away.
+  c.forward = [](int s, uint64_t t, std::mt19937&) { return s % 2 == 0 || t % (100 * kMs) >= 8 * kMs; };
+  PairSim sim(c);
+  sim.RunUntil(kStart + 5 * kSecond);
+  EXPECT_TRUE(sim.Deaths().empty());
+}
+
+TEST(BpfB3, BurstsOfQueueingKillNoPath) {
+  for (unsigned seed = 1; seed <= 24; ++seed) {
+    SimConfig c;
+    c.seed = seed;
+    c.slots = 4 + static_cast<int>(seed % 9);
+    c.queue = BurstyQueue(seed * 120 * kUs);  // up to 2.9 ms, against rounds of 1 ms
+    PairSim sim(c);
+    sim.RunUntil(kStart + 8 * kSecond);
+    EXPECT_TRUE(sim.Deaths().empty()) << seed;
+  }
+}
+
+TEST(BpfB3, DeadPathUnderQueueingIsStillFound) {
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    SimConfig c;
+    c.seed = seed;
+    c.slots = 4 + static_cast<int>(seed % 9);
+    uint64_t peak = seed * 150 * kUs;  // up to 6 ms: longer than the window of 8 rounds can tell from T1 alone
+    c.queue = BurstyQueue(peak);
+    uint64_t cut = kStart + 700 * kMs + seed * 111 * kUs;
+    c.forward = DeadFrom(1, cut);
+    PairSim sim(c);
+    sim.RunUntil(cut + 200 * kMs);
+    auto deaths = sim.Deaths();
+    ASSERT_EQ(deaths.size(), 1u) << seed;
+    EXPECT_EQ(deaths[0].slot, 1);
+    EXPECT_LE(deaths[0].time - cut, 5 * kMs + 3 * peak) << seed;
+  }
+}
+
+TEST(BpfB3, RandomLossOfAFewPercentKillsNoPath) {
+  SimConfig c;
+  c.slots = 8;
+  c.forward = [](int, uint64_t, std::mt19937& random) { return random() % 100 >= 2; };
+  c.reverse = [](int, uint64_t, std::mt19937& random) { return random() % 100 >= 2; };
+  c.seed = 3;
+  PairSim sim(c);
+  sim.RunUntil(kStart + 10 * kSecond);
+  // Three in a row by chance: 8e-6 per path and round, 80,000 of those here.
+  EXPECT_LE(sim.Deaths().size(), 3u);
+}
+
+TEST(BpfB3, AcknowledgedDataVetoesProbesThatAreLost) {
+  SimConfig c;
+  bool probe = false;
+  c.slots = 4;
+  // From some time on all probes of slot 0 are lost, and data passes: the sim asks for a probe, then for data.
+  c.forward = [&](int s, uint64_t t, std::mt19937&) {
+    if (s != 0 || t < kStart + 500 * kMs) return true;
+    probe = !probe;
+    return probe;  // SendProbe asks for data first
+  };
+  c.data = [](int s, uint64_t t) { return s == 0 && t >= kStart + 500 * kMs && t < kStart + kSecond; };
+  PairSim sim(c);
+  sim.RunUntil(kStart + kSecond);
+  EXPECT_TRUE(sim.Deaths().empty());
+  EXPECT_GT(sim.pair().slot[0].acked_round, 900u);
+}
+
+TEST(BpfB3, DeadPathWithDataIsNotVetoedForLong) {
+  SimConfig c;
+  uint64_t cut = kStart + 500 * kMs;
+  c.forward = DeadFrom(0, cut);
+  c.data = [](int s, uint64_t) { return s == 0; };
+  PairSim sim(c);
+  sim.RunUntil(cut + 100 * kMs);
+  ASSERT_EQ(sim.Deaths().size(), 1u);
+  EXPECT_LE(sim.Deaths()[0].time - cut, 4 * kMs + 500 * kUs);
+}
+
+TEST(BpfB3, RoundsAndClocksMayWrap) {
+  SimConfig c;
+  uint64_t cut = kStart + 500 * kMs;
+  c.peer_offset = -static_cast<int64_t>(kStart + 300 * kMs);  // T2 passes 0 during the run
+  c.forward = DeadFrom(3, cut);
+  PairSim sim(c);
+  sim.RunUntil(cut + 100 * kMs);
+  ASSERT_EQ(sim.Deaths().size(), 1u);
+  EXPECT_EQ(sim.Deaths()[0].slot, 3);
+}
+
+TEST(BpfB3, PeerClockThatIsSetKillsNoPathAndDelaysNoVerdictForLong) {
+  SimConfig c;
+  PairSim first(c);
+  first.RunUntil(kStart + 500 * kMs);
+  cw_slot slot = first.pair().slot[0];
+  uint64_t before = slot.raw_max_ns;
+  cw_slot_raw(&slot, before + 5 * kSecond);
+  EXPECT_EQ(slot.raw_min_ns, before + 5 * kSecond);
+  cw_slot_raw(&slot, before);
+  EXPECT_EQ(slot.raw_max_ns, before);
+}
+
+TEST(BpfB3, ExtremesForget) {
+  cw_slot slot = {};
+  cw_slot_raw(&slot, 1000000);
+  cw_slot_raw(&slot, 5000000);
+  EXPECT_EQ(slot.raw_max_ns, 5000000u);
+  EXPECT_GT(slot.raw_min_ns, 1000000u);
+  EXPECT_LT(slot.raw_min_ns, 1010000u);
+  for (int i = 0; i < 128 * 10; ++i) cw_slot_raw(&slot, 1000000);
+  EXPECT_LT(slot.raw_max_ns, 1000500u);
+  EXPECT_EQ(slot.raw_min_ns, 1000000u);
+}
+
+}  // namespace
+}  // namespace cw::test

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/bpf_pair_sim.h"
+
+namespace cw::test {
+
+PairSim::PairSim(SimConfig config) : config_(std::move(config)), random_(config_.seed) {
+  pair_.interval_ns = static_cast<uint32_t>(config_.interval);
+  pair_.half_dead_rounds = 15;
+  for (int s = 0; s < config_.slots; ++s) {
+    pair_.slot[s].port = static_cast<uint16_t>(49152 + s);
+    pair_.slot[s].state = CW_SLOT_NEW;
+  }
+  At(now_, [this] { SendRound(); });
+}
+
+void PairSim::RunUntil(uint64_t end) {
+  while (!events_.empty() && events_.begin()->first <= end) {
+    auto event = events_.extract(events_.begin());
+    now_ = event.key();
+    event.mapped()();
+  }
+  now_ = end;
+}
+
+std::vector<Verdict> PairSim::Deaths() const {
+  std::vector<Verdict> deaths;
+  for (const Verdict& v : verdicts_)
+    if (v.to == CW_SLOT_DEAD) deaths.push_back(v);
+  return deaths;
+}
+
+void PairSim::RestartPeer() {
+  ++peer_session_;
+  peer_ = {};
+}
+
+void PairSim::SendRound() {
+  At(now_ + config_.interval, [this] { SendRound(); });
+  if (config_.prober_runs && !config_.prober_runs(now_)) return;  // missed rounds are skipped, not sent late
+  if (pair_.tx_session != session_) round_ = 0;
+  ++round_;
+  // A prober needs some microseconds per packet: the last slot leaves later than the first.
+  for (int s = 0; s < config_.slots; ++s) At(now_ + s * 5 * kUs, [this, s] { SendProbe(s); });
+}
+
+void PairSim::SendProbe(int slot) {
+  uint32_t session = session_, round = round_;
+  cw_rounds_leave(&pair_, &tx_, session, round, slot, now_);
+  if (config_.data && config_.data(slot, now_)) SendData(slot);
+  if (config_.forward && !config_.forward(slot, now_, random_)) return;
+  At(now_ + Delay(slot, now_), [=, this] { Arrive(session, round, slot); });
+}
+
+// As bpf/steer.h marks and bpf/ingress.h resolves: the round at sending, proved one round trip later.
+void PairSim::SendData(int slot) {
+  uint32_t round = pair_.cur_round;
+  if (config_.forward && !config_.forward(slot, now_, random_)) return;
+  uint64_t back = now_ + Delay(slot, now_);
+  back += Delay(slot, back);
+  At(back, [=, this] { pair_.slot[slot].acked_round = cw_round_max(pair_.slot[slot].acked_round, round); });
+}
+
+void PairSim::Arrive(uint32_t session, uint32_t round, int slot) {
+  if (config_.peer_up && !config_.peer_up(now_)) return;
+  if (cw_rounds_admit(&peer_, session, round, slot) == CW_REPLAYED) return;
+  std::vector<uint16_t> bitmap;
+  for (uint32_t i = 0; i < CW_ROUNDS; ++i)
+    bitmap.push_back(static_cast<uint16_t>(cw_round_mask_of(&peer_.rcvd[(round - i) & 7], round - i)));
+  int back = (slot + static_cast<int>(round)) % config_.slots;
+  if (config_.reverse && !config_.reverse(back, now_, random_)) return;
+  uint64_t t2 = PeerClock(now_);
+  uint32_t responder = peer_session_;
+  At(now_ + Delay(back, now_), [=, this] { Reply(session, round, slot, t2, bitmap, responder); });
+}
+
+// As bpf/probe.h on a verified reply.
+void PairSim::Reply(uint32_t session, uint32_t round, int slot, uint64_t t2, std::vector<uint16_t> bitmap,
+                    uint32_t responder) {
+  if (session != session_ || tx_.round[slot][round & 7] != round || tx_.t1[slot][round & 7] == 0) return;
+  uint64_t t1 = std::exchange(tx_.t1[slot][round & 7], 0);
+  if (responder != pair_.responder_session) {
+    pair_.responder_session = responder;
+    pair_.floor_round = round;
+  }
+  cw_slot_raw(&pair_.slot[slot], t2 - t1);
+  cw_b3 r = {};
+  r.round = round;
+  r.witness = static_cast<uint32_t>(slot);
+  r.miss_limit = 3;
+  r.revive_limit = 8;
+  r.t2 = t2;
+  r.now = now_;
+  for (uint32_t i = 0; i < CW_ROUNDS; ++i) {
+    r.rcvd[i] = bitmap[i];
+    r.sent[i] = static_cast<uint16_t>(cw_round_mask_of(&pair_.sent[(round - i) & 7], round - i));
+  }
+  Judge(&r);
+}
+
+// As bpf/judge.h.
+void PairSim::Judge(cw_b3* r) {
+  uint32_t near = 0, lag = 0, lag_long = 0;
+  for (uint32_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    cw_slot* slot = &pair_.slot[s];
+    if (slot->state == CW_SLOT_UNUSED) continue;
+    uint32_t missed = cw_b3_missed(r, &pair_, slot, s);
+    uint32_t misses = missed ? cw_b3_misses(r, &pair_, &tx_, s, missed) : 0;
+    uint32_t finding = cw_b3_finding(r, &pair_, slot, s, missed, misses);
+    slot->misses = misses;
+    int from = cw_b3_apply(r, &pair_, slot, s, finding);
+    if (from >= 0) verdicts_.push_back({now_, static_cast<int>(s), from, CW_SLOT_UP, misses});
+    if (finding & CW_B3_NEAR) near |= 1u << s;
+    if (finding & CW_B3_LAG) lag |= 1u << s;
+    if (finding & CW_B3_LAG_LONG) lag_long |= 1u << s;
+  }
+  if (near == 0) return;
+  uint32_t dead = cw_b3_dead(cw_b3_half(r, &pair_, near), lag, lag_long);
+  for (uint32_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    if (!(dead >> s & 1)) continue;
+    int from = cw_b3_kill(r, &pair_, &pair_.slot[s], s);
+    if (from >= 0) verdicts_.push_back({now_, static_cast<int>(s), from, CW_SLOT_DEAD, pair_.slot[s].misses});
+  }
+}
+
+}  // namespace cw::test
