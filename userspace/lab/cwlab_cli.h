@@ -27,5 +27,6 @@ struct Cli {
 // up, down, status, exec, fault.
 void AddFabricVerbs(CLI::App& app, Cli& cli);
 void AddFaultVerb(CLI::App& app, Cli& cli);
+void AddDemoVerb(CLI::App& app, Cli& cli);
 
 }  // namespace cw::lab

@@ -29,7 +29,9 @@ struct TestbedSpec {
   bool agents = true;
   std::string mode = "optimize";         // observe, protect or optimize
   absl::Duration active_interval = absl::Milliseconds(1);
+  absl::Duration idle_interval = absl::Milliseconds(100);
   int64_t probe_budget_pps = 8000;       // per host
+  int extra_peers = 0;                   // further peers of host 0 at addresses of leaf 1 that no host has
   int sample_level = 4;                  // 1 packet in 2^level
   bool all_hosts = false;                // false: peers are the hosts behind other leaves, the only ones with several paths
   std::vector<HiddenClockSpec> clocks;   // by host; empty: true clocks

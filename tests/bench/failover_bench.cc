@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recovery from silent one-direction cuts of a spine, idle and under load, beside kernel ECMP in the same run.
+// BENCH_FULL=1 makes more cuts.
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/bench/result.h"
+#include "userspace/lab/experiment_failover.h"
+
+namespace {
+
+using cw::lab::CutKind;
+using cw::lab::FailoverResult;
+using cw::lab::FailoverSpec;
+
+struct Case {
+  const char* name;
+  CutKind kind;
+  double background;
+};
+
+constexpr Case kCases[] = {
+    {"silent_forward", CutKind::kForward, 0},        {"silent_forward_50", CutKind::kForward, 0.5},
+    {"silent_forward_90", CutKind::kForward, 0.9},   {"silent_reverse", CutKind::kReverse, 0},
+    {"silent_both", CutKind::kBoth, 0},
+};
+
+FailoverSpec SpecOf(const Case& c, bool agents, bool full) {
+  FailoverSpec spec;
+  spec.testbed.fabric = {.lab = "benchfo", .link_mbps = 400, .ecmp_seed = 1};
+  spec.testbed.agents = agents;
+  spec.testbed.mode = "protect";
+  spec.kind = c.kind;
+  spec.background_share = c.background;
+  spec.cuts = agents ? (full ? 100 : 30) : 5;
+  return spec;
+}
+
+void AddRows(cw::bench::Report& report, const char* name, const char* system, const FailoverResult& result) {
+  report.Add(name, system, "recovery", "ms", result.AllRecoveries());
+  report.Add(name, system, "not_recovered", "count", {static_cast<double>(result.NotRecovered())});
+  report.Add(name, system, "stall", "ms", result.stall_ms);
+  report.Add(name, system, "flows_lost", "count", {static_cast<double>(result.flows_lost)});
+  report.Add(name, system, "wrong_verdicts", "count", {static_cast<double>(result.wrong_verdicts)});
+  report.Add(name, system, "load", "percent", {100 * result.load_share});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool full = std::getenv("BENCH_FULL") != nullptr;
+  cw::bench::Report report("failover");
+  for (const Case& c : kCases) {
+    for (bool agents : {false, true}) {
+      const char* system = agents ? "cwfabric" : "ecmp";
+      std::fprintf(stderr, "%s, %s ...\n", c.name, system);
+      absl::StatusOr<FailoverResult> result = cw::lab::RunFailover(SpecOf(c, agents, full));
+      if (!result.ok()) {
+        std::fprintf(stderr, "%s, %s: %s\n", c.name, system, std::string(result.status().message()).c_str());
+        return 1;
+      }
+      AddRows(report, c.name, system, *result);
+    }
+  }
+  const std::string out = cw::bench::OutPath(argc, argv, "build/bench/failover.json");
+  if (absl::Status status = report.Write(out); !status.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  std::printf("%s", report.Table().c_str());
+  return 0;
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The agent of one host: wires the dataplane, the probes, the clocks of the peers, telemetry and control together.
+//
+// Thread rule: Start, Run and the destructor on one thread; Stop from any thread (or a signal handler's thread). The
+// AgentView calls come from the API's threads and are handed to the loop.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sync/fleet_clock.h"
+#include "sync/pair_estimator.h"
+#include "userspace/agent/flow_book.h"
+#include "userspace/agent/loop.h"
+#include "userspace/agent/pair_state.h"
+#include "userspace/agent/reverts.h"
+#include "userspace/api/agent_view.h"
+#include "userspace/api/server.h"
+#include "userspace/config/config.h"
+#include "userspace/control/contention.h"
+#include "userspace/dataplane/dataplane.h"
+#include "userspace/dataplane/jiffies.h"
+#include "userspace/model/clock.h"
+#include "userspace/probe/engine.h"
+#include "userspace/probe/keys.h"
+#include "userspace/rdma/inproc_server.h"
+#include "userspace/rdma/nldev.h"
+#include "userspace/rdma/qp_registry.h"
+#include "userspace/telemetry/event_log.h"
+#include "userspace/telemetry/sample_matcher.h"
+
+namespace cw::agent {
+
+extern const char kVersion[];
+
+struct AgentOptions {
+  config::Config config;
+  std::shared_ptr<const Clock> clock;  // the host's clock as the BPF programs read it
+  std::string lab_clock;               // pinned path of the lab's hidden clock; production: ""
+};
+
+class Agent final : public api::AgentView {
+ public:
+  // Loads or adopts the dataplane, attaches, and serves the API. Everything needed is there when it returns.
+  static absl::StatusOr<std::unique_ptr<Agent>> Start(AgentOptions options);
+  // Leaves the dataplane attached, under its lease.
+  ~Agent() override;
+
+  void Run();
+  void Stop() { loop_->Stop(); }
+
+  absl::StatusOr<api::v1::StatusReply> Status() override;
+  absl::StatusOr<api::v1::DoctorReply> Doctor() override;
+  absl::StatusOr<api::v1::PathsReply> Paths(const api::v1::PathsRequest& request) override;
+  absl::StatusOr<api::v1::QpsReply> Qps(const api::v1::QpsRequest& request) override;
+  absl::StatusOr<api::v1::CountersReply> Counters() override;
+  absl::StatusOr<std::vector<api::v1::Event>> Events(const api::v1::EventsRequest& request, absl::Duration wait) override;
+  absl::StatusOr<api::v1::ActionReply> SteerSet(const api::v1::SteerSetRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> SteerClear(const api::v1::SteerClearRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> SteerLock(const api::v1::SteerLockRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> SetMode(const api::v1::SetModeRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> Off(const api::v1::OffRequest& request) override;
+
+ private:
+  struct Nic {
+    config::NicConfig config;
+    uint32_t ifindex = 0;
+    Addr address;
+    uint32_t mtu = 0;
+    dataplane::AttachInfo attach;
+    std::string note;  // why nothing is attached
+    bool attached = false;
+    bool offloads_roce = false;
+  };
+
+  explicit Agent(AgentOptions options);
+
+  // start.cc
+  absl::Status OpenDataplane();
+  absl::Status OpenNics();
+  void WriteControl();
+  absl::Status OpenKeys();
+  absl::Status OpenProbes();
+  absl::Status ConfigurePairs();
+  absl::Status OpenSources();
+  absl::Status OpenRings();
+  absl::Status StartTimers();
+
+  // intake.cc: records of the rings
+  void OnProbeRecord(absl::Span<const uint8_t> record);
+  void OnEventRecord(absl::Span<const uint8_t> record);
+  void OnMessageRecord(absl::Span<const uint8_t> record);
+  void OnProbe(const cw_ev_probe& probe);
+  void OnSample(const cw_ev_sample& sample);
+  void OnSlot(const cw_ev_slot& verdict);
+  void OnMove(const cw_ev_move& move);
+  void OnSamples(PairState& pair, const probe::SampleBatch& batch);
+  void ConsumeRings();
+  void SendMessages();
+  void Send(uint32_t pair, const probe::Body& body);
+  void MatchSamples();
+
+  // paths.cc: discovery and slots
+  void AddPair(uint32_t index);
+  void OnTable(uint32_t index, const probe::PathTable& table);
+  void OnInvalid(uint32_t index, const probe::DiscoveryEvent& event);
+  void OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update);
+  void EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key);
+  void ScheduleTick();
+  PairState* FindPair(uint32_t index);
+
+  // flows.cc: the flow records, read once per window
+  void ReadFlows();
+  void ReadReceivedFlows();
+  void ReadKernelQps();
+  void ForgetIdleFlows();
+  void LinkQps(const cw_flow_key& key, FlowEntry& flow);
+
+  // decide.cc
+  void DecideWindow();
+  control::Observation Observe(int64_t now_ns);
+  control::PairObservation ObservePair(PairState& pair, int64_t now_ns);
+  void Apply(const control::Move& move);
+  void UpdateClocks();
+  void RenewLease();
+  void EverySecond();
+
+  // steer.cc
+  absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::v1::SteerSetRequest& request);
+  absl::StatusOr<api::v1::ActionReply> DoSteerClear(const api::v1::SteerClearRequest& request);
+  absl::StatusOr<api::v1::ActionReply> DoSteerLock(const api::v1::SteerLockRequest& request);
+  absl::StatusOr<api::v1::ActionReply> ChangeMode(Mode from, Mode to, double for_s);
+  absl::Status Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending);
+  absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
+  void RevertFlow(const FlowKey& key);
+  Mode mode() const;
+
+  // view.cc: answers
+  api::v1::StatusReply MakeStatus();
+  api::v1::DoctorReply MakeDoctor();
+  api::v1::PathsReply MakePaths(const api::v1::PathsRequest& request);
+  api::v1::Pair MakePair(PairState& pair, int64_t now_ns);
+  api::v1::QpsReply MakeQps(const api::v1::QpsRequest& request);
+  api::v1::Flow MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns);
+  api::v1::FabricHashing Hashing() const;
+  std::string PeerName(const Addr& address) const;
+
+  void Log(telemetry::Event event);
+  int64_t NowNs() const { return options_.clock->NowNs(); }
+  int64_t MonotonicNs() const { return monotonic_.NowNs(); }
+
+  AgentOptions options_;
+  std::string host_name_;
+  MonotonicClock monotonic_;
+  int64_t started_ns_ = 0;  // monotonic
+  uint32_t session_ = 0;
+  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<dataplane::Dataplane> dataplane_;
+  std::unique_ptr<dataplane::Jiffies> jiffies_;
+  std::vector<Nic> nics_;
+  std::vector<config::PeerConfig> peers_;
+  absl::flat_hash_map<Addr, std::string> peer_names_;
+
+  std::unique_ptr<probe::PairStore> store_;
+  probe::KeyRing keys_;
+  std::unique_ptr<probe::Engine> engine_;
+  std::map<uint32_t, std::unique_ptr<PairState>> pairs_;
+  int64_t engine_tick_ns_ = INT64_MAX;
+
+  std::unique_ptr<maps::RingReader> probe_reader_, event_reader_, message_reader_;
+  std::unique_ptr<rdma::InprocServer> inproc_;
+  std::unique_ptr<rdma::NldevClient> nldev_;
+  rdma::QpRegistry qps_;
+  FlowBook flows_;
+  telemetry::SampleMatcher matcher_;
+  telemetry::EventLog events_;
+  sync::FleetClock fleet_clock_;
+  std::unique_ptr<control::ContentionState> contention_;
+  int64_t last_window_ns_ = 0;
+  int64_t newest_data_ns_ = 0;  // monotonic, of the newest measurement
+
+  Reverts reverts_;
+  int64_t mode_reverts_ns_ = 0;  // monotonic; 0: the mode stays
+  Mode mode_after_ = Mode::kObserve;
+  absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;       // observe mode: when a wish was logged last
+  absl::flat_hash_map<PairKey, int64_t> finding_logged_ns_;
+  ResourceMeter meter_;
+  probe::ProberStats prober_stats_;  // at the last second; reading them begins a new period of lateness
+  double probe_rate_pps_ = 0;  // smoothed over about ten seconds
+
+  std::unique_ptr<api::Server> server_;  // last: ends before what it serves
+};
+
+}  // namespace cw::agent

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/agent/daemon.h"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "spdlog/spdlog.h"
+#include "userspace/agent/agent.h"
+#include "userspace/agent/sd_notify.h"
+
+namespace cw::agent {
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+spdlog::level::level_enum Level(config::LogLevel level) {
+  switch (level) {
+    case config::LogLevel::kError: return spdlog::level::err;
+    case config::LogLevel::kWarn: return spdlog::level::warn;
+    case config::LogLevel::kDebug: return spdlog::level::debug;
+    case config::LogLevel::kInfo: break;
+  }
+  return spdlog::level::info;
+}
+
+int Check(const config::Config& config) {
+  absl::StatusOr<std::vector<config::PeerConfig>> peers = config::LoadPeers(config);
+  if (!peers.ok()) return Fail(peers.status());
+  if (absl::Status status = config::CheckSecretFile(config.keys.secret_file); !status.ok()) return Fail(status);
+  if (absl::Status status = config::CheckSecretFile(config.keys.second_secret_file); !status.ok()) return Fail(status);
+  std::fputs(config::ToToml(config).c_str(), stdout);
+  return 0;
+}
+
+int Detach(const config::Config& config) {
+  dataplane::Options options;
+  options.instance = config.instance;
+  if (absl::Status status = dataplane::Dataplane::Remove(options); !status.ok()) return Fail(status);
+  std::printf("instance %s: programs detached, maps removed, every flow on its native port\n", config.instance.c_str());
+  return 0;
+}
+
+int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {
+  spdlog::set_level(Level(config.log.level));
+  // Signals are taken by a thread of their own; every later thread inherits the mask.
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  absl::StatusOr<TimeSource> time = time_source(config, path);
+  if (!time.ok()) return Fail(time.status());
+  absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Start({.config = config, .clock = time->clock, .lab_clock = time->lab_clock});
+  if (!agent.ok()) return Fail(agent.status());
+  std::thread waiter([&] {
+    int signal = 0;
+    while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) spdlog::info("SIGHUP: the configuration is read at start only; restart the agent, it adopts what runs");
+    (*agent)->Stop();
+  });
+  SdNotify("READY=1\nSTATUS=running");
+  (*agent)->Run();
+  SdNotify("STOPPING=1");
+  waiter.join();
+  return 0;
+}
+
+}  // namespace
+
+int DaemonMain(int argc, char** argv, const char* name, const TimeSourceFn& time_source) {
+  CLI::App app{"cwfabric's agent: one per host", name};
+  std::string path;
+  bool check = false, detach = false;
+  app.add_option("--config", path, "The TOML file (docs/config.md)")->required();
+  app.add_flag("--check-config", check, "Check the file, print the effective configuration, and end");
+  app.add_flag("--detach", detach, "Detach and remove what the instance has in the kernel, and end; refused while its agent runs")->excludes("--check-config");
+  app.set_version_flag("--version", std::string(kVersion));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  }
+  absl::StatusOr<config::Config> config = config::LoadConfig(path);
+  if (!config.ok()) return Fail(config.status());
+  if (check) return Check(*config);
+  if (detach) return Detach(*config);
+  return Serve(*config, path, time_source);
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decision window: observations in, moves out; and the once-a-second work.
+#include <algorithm>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "userspace/agent/agent.h"
+
+namespace cw::agent {
+namespace {
+
+constexpr int64_t kDryEventNs = 10'000'000'000;  // observe mode: a flow's wish is logged at most this often
+
+// A mean without the highest tenth: one probe that waited behind a burst is not a queue.
+double TypicalNs(std::vector<int64_t>& values) {
+  std::sort(values.begin(), values.end());
+  const size_t used = values.size() - values.size() / 10;
+  double sum = 0;
+  for (size_t i = 0; i < used; ++i) sum += static_cast<double>(values[i]);
+  return sum / static_cast<double>(used);
+}
+
+// A link's name: the address of the port where it ends tells the switch and the port.
+std::vector<uint64_t> LinkNames(const probe::Hops* hops) {
+  std::vector<uint64_t> names;
+  if (hops == nullptr) return names;
+  for (const Addr& hop : *hops) {
+    if (!hop.is_zero()) names.push_back(absl::Hash<Addr>()(hop));
+  }
+  if (!names.empty()) names.erase(names.begin());  // the first hop is this host's own link, the same for every path
+  return names;
+}
+
+}  // namespace
+
+control::PairObservation Agent::ObservePair(PairState& pair, int64_t now_ns) {
+  (void)now_ns;
+  control::PairObservation out{.pair = pair.key};
+  const probe::Discovery* discovery = engine_->discovery(pair.index);
+  out.table_valid = discovery != nullptr && discovery->table().valid;
+  const cw_pair& shared = dataplane_->pairs()[pair.index];
+  const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    SlotState& slot = pair.slot[s];
+    if (slots.port(s) == 0) continue;
+    const uint8_t state = probe::Load(shared.slot[s].state);
+    control::PathObservation path{.slot = s};
+    path.usable = slots.is_path(s) && (state == CW_SLOT_UP || state == CW_SLOT_SUSPECT);
+    path.base_ns = slot.forward.BaseNs() == INT64_MAX ? 0 : static_cast<double>(slot.forward.BaseNs());
+    path.queue_samples = static_cast<int>(slot.window.owd_ns.size());
+    if (path.queue_samples > 0) path.queue_ns = std::max(TypicalNs(slot.window.owd_ns) - path.base_ns, 0.0);
+    slot.window.owd_ns.clear();
+    if (discovery != nullptr) path.links = LinkNames(discovery->HopsOf(slots.port(s)));
+    out.paths.push_back(std::move(path));
+  }
+  return out;
+}
+
+control::Observation Agent::Observe(int64_t now_ns) {
+  control::Observation seen{.now_ns = now_ns, .window_ns = now_ns - last_window_ns_};
+  std::map<uint32_t, size_t> where;
+  for (auto& [index, pair] : pairs_) {
+    where[index] = seen.pairs.size();
+    seen.pairs.push_back(ObservePair(*pair, now_ns));
+  }
+  for (const auto& [key, flow] : flows_.sent) {
+    auto at = where.find(flow.tx.pair);
+    if (at == where.end()) continue;
+    const uint8_t slot = flow.tx.port != 0 ? flow.tx.slot : flow.tx.native_slot;
+    // A flow with a pending move is left alone until the kernel has made it.
+    const bool locked = (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) != 0 || flow.tx.want_slot != CW_SLOT_NONE;
+    seen.pairs[at->second].flows.push_back({.key = key, .slot = slot, .bytes = flow.window_bytes, .cnps = flow.window_cnps, .locked = locked});
+  }
+  return seen;
+}
+
+void Agent::DecideWindow() {
+  const int64_t now_ns = MonotonicNs();
+  ReadFlows();
+  const control::Observation seen = Observe(now_ns);
+  last_window_ns_ = now_ns;
+  if (seen.window_ns <= 0 || flows_.sent.empty()) return;
+  const control::Decision decision = control::DecideMoves(seen, *contention_);
+  for (const control::Move& move : decision.moves) Apply(move);
+  for (const control::Finding& finding : decision.findings) {
+    if (finding.kind != control::Finding::Kind::kReceiverOrEveryPath) continue;
+    int64_t& last_ns = finding_logged_ns_[finding.pair];
+    if (last_ns != 0 && now_ns - last_ns < kDryEventNs) continue;
+    last_ns = now_ns;
+    Log({.type = "fabric", .severity = telemetry::Severity::kNotice, .text = finding.text, .peer = PeerName(finding.pair.remote), .evidence = finding.evidence});
+  }
+}
+
+void Agent::Apply(const control::Move& move) {
+  const std::optional<uint32_t> index = engine_->mesh().Find(move.pair);
+  if (!index) return;
+  const int64_t now_ns = MonotonicNs();
+  const bool act = mode() == Mode::kOptimize;
+  if (!act) {
+    int64_t& last_ns = dry_logged_ns_[move.flow];
+    if (last_ns != 0 && now_ns - last_ns < kDryEventNs) return;
+    last_ns = now_ns;
+  }
+  telemetry::Event event{.type = "decision", .text = absl::StrFormat("%s queue pair to %s qp 0x%x from path %d to path %d: %s", act ? "moving" : "would move",
+                                                                   PeerName(move.flow.dst), move.flow.dqpn, move.from, move.to, move.why)};
+  event.flow = move.flow.Id().ToString();
+  event.peer = PeerName(move.flow.dst);
+  event.slot = move.from;
+  event.to_slot = move.to;
+  event.dry = !act;
+  event.evidence = move.evidence;
+  event.evidence.push_back({"gain", absl::StrFormat("%.2f", move.gain)});
+  Log(std::move(event));
+  if (!act) return;
+  (void)dataplane_->flow_editor().Want(ToMap(move.flow), move.to, engine_->mesh().slots(*index).port(move.to), move.force);
+}
+
+void Agent::EverySecond() {
+  const int64_t now_ns = MonotonicNs();
+  RenewLease();
+  for (auto& [index, pair] : pairs_) {
+    const uint32_t round = probe::Load(dataplane_->pairs()[index].cur_round);
+    const uint32_t sent = round - pair->last_round;
+    pair->last_round = round;
+    if (sent > 100'000) continue;  // the numbering began anew
+    for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+      if (engine_->mesh().slots(index).port(s) != 0) pair->slot[s].forward.AddSent(now_ns, sent);
+    }
+  }
+  for (const FlowKey& flow : reverts_.TakeDue(now_ns)) RevertFlow(flow);
+  if (mode_reverts_ns_ != 0 && now_ns >= mode_reverts_ns_) (void)ChangeMode(mode(), mode_after_, 0);
+  ReadReceivedFlows();
+  ForgetIdleFlows();
+  const uint64_t probes_before = prober_stats_.probes;
+  prober_stats_ = engine_->prober_stats();
+  probe_rate_pps_ += 0.2 * (static_cast<double>(prober_stats_.probes - probes_before) - probe_rate_pps_);
+  int64_t bpf_ns = 0;
+  if (auto info = dataplane_->XdpInfo(); info.ok()) bpf_ns += static_cast<int64_t>(info->run_time_ns);
+  if (auto info = dataplane_->TcInfo(); info.ok()) bpf_ns += static_cast<int64_t>(info->run_time_ns);
+  meter_.Sample(now_ns, ResourceMeter::ProcessCpuNs(), bpf_ns);
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The flows of this host as they were at the last reading of the flow maps, with what is known of them besides.
+// Thread rule: the agent's loop.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "maps/abi.h"
+#include "userspace/model/flow.h"
+#include "userspace/telemetry/path_delay.h"
+#include "userspace/telemetry/sketch.h"
+
+namespace cw::agent {
+
+cw_flow_key ToMap(const FlowKey& key);
+FlowKey FromMap(const cw_flow_key& key);
+
+// Sketches of the last ten seconds in two halves, so that forgetting costs nothing.
+struct RecentDelays {
+  telemetry::Sketch now, before;
+  int64_t turned_ns = 0;
+  void Add(int64_t now_ns, int64_t owd_ns);
+  void Turn(int64_t now_ns);
+  telemetry::Sketch Merged() const;
+};
+
+struct FlowEntry {
+  bool received = false;
+  cw_tx_flow tx{};  // sent flows; for received ones only tx.flow
+  const cw_flow& flow() const { return tx.flow; }
+  uint64_t window_bytes = 0;  // since the reading before
+  uint64_t window_cnps = 0;
+  uint64_t last_bytes = 0;    // totals at the last reading
+  uint64_t last_cnps = 0;
+  double rate_bps = 0;        // smoothed over about a second
+  int64_t read_ns = 0;        // received flows: monotonic time of the last reading
+  uint16_t native_asked = 0;  // native port that a slot was asked for
+  RecentDelays owd;           // of its packets
+  bool seen = false;          // in the present reading
+};
+
+struct FlowBook {
+  absl::flat_hash_map<FlowKey, FlowEntry> sent;
+  absl::flat_hash_map<FlowKey, FlowEntry> received;
+};
+
+}  // namespace cw::agent

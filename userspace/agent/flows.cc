@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flow records of the maps, read once per decision window, and whose queue pairs they are.
+#include <net/if.h>
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "userspace/agent/agent.h"
+
+namespace cw::agent {
+namespace {
+
+constexpr double kRateSmoothingS = 1.0;
+constexpr int64_t kActiveNs = 1'000'000'000;           // a pair carries data until this long after its last packet
+constexpr uint64_t kForgetAfterS = 600;                // flows idle for longer leave the table
+
+}  // namespace
+
+void Agent::ReadFlows() {
+  const int64_t now_ns = MonotonicNs();
+  const double seconds = std::max(static_cast<double>(now_ns - last_window_ns_) / 1e9, 1e-3);
+  for (auto& [key, flow] : flows_.sent) flow.seen = false;
+  for (auto& [index, pair] : pairs_) pair->flows = 0;
+  (void)dataplane_->tx_flows().ForEach([&](const cw_flow_key& map_key, const cw_tx_flow& record) {
+    const FlowKey key = FromMap(map_key);
+    auto [it, added] = flows_.sent.try_emplace(key);
+    FlowEntry& flow = it->second;
+    flow.seen = true;
+    flow.window_cnps = 0;
+    flow.window_bytes = added ? 0 : record.flow.bytes - flow.last_bytes;
+    flow.last_bytes = record.flow.bytes;
+    flow.tx = record;
+    const double weight = std::min(1.0, seconds / kRateSmoothingS);
+    flow.rate_bps += weight * (static_cast<double>(flow.window_bytes) * 8 / seconds - flow.rate_bps);
+    if (PairState* pair = FindPair(record.pair); pair != nullptr) {
+      ++pair->flows;
+      if (flow.window_bytes > 0) pair->last_data_ns = now_ns;
+    }
+  });
+  absl::erase_if(flows_.sent, [](const auto& entry) { return !entry.second.seen; });
+  for (auto& [key, flow] : flows_.sent) {
+    if (flow.window_bytes > 0) LinkQps(ToMap(key), flow);
+    PairState* pair = FindPair(flow.tx.pair);
+    if (pair != nullptr && flow.tx.native_slot == CW_SLOT_NONE && flow.native_asked != flow.flow().sport && pair->table_seen) {
+      EnsureNative(*pair, flow, key);
+    }
+  }
+  for (auto& [index, pair] : pairs_) {
+    const bool active = pair->last_data_ns != 0 && now_ns - pair->last_data_ns < kActiveNs;
+    if (active != pair->active) engine_->SetActive(index, active);
+    pair->active = active;
+  }
+}
+
+// An acknowledgement arrives under our own QPN: the record of received packets has to know which flow it acknowledges.
+void Agent::LinkQps(const cw_flow_key& key, FlowEntry& flow) {
+  const FlowKey sent = FromMap(key);
+  const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(sent);
+  if (!qp) return;
+  const cw_flow_key received = ToMap({.src = sent.dst, .dst = sent.src, .dqpn = qp->lqpn});
+  absl::StatusOr<cw_flow> record = dataplane_->flows().Lookup(received);
+  if (!record.ok()) return;
+  if (record->peer_qpn != sent.dqpn) (void)dataplane_->flow_editor().SetPeerQpn(received, /*received=*/true, sent.dqpn);
+  if (record->cnp > flow.last_cnps) flow.window_cnps = record->cnp - flow.last_cnps;
+  flow.last_cnps = record->cnp;
+}
+
+void Agent::ReadReceivedFlows() {
+  const int64_t now_ns = MonotonicNs();
+  for (auto& [key, flow] : flows_.received) flow.seen = false;
+  (void)dataplane_->flows().ForEach([&](const cw_flow_key& map_key, const cw_flow& record) {
+    const FlowKey key = FromMap(map_key);
+    auto [it, added] = flows_.received.try_emplace(key);
+    FlowEntry& flow = it->second;
+    flow.received = true;
+    flow.seen = true;
+    const double seconds = static_cast<double>(now_ns - flow.read_ns) / 1e9;
+    if (!added && seconds > 0) flow.rate_bps = static_cast<double>(record.bytes - flow.last_bytes) * 8 / seconds;
+    flow.last_bytes = record.bytes;
+    flow.read_ns = now_ns;
+    flow.tx.flow = record;
+    qps_.ObserveReceived(key);
+  });
+  absl::erase_if(flows_.received, [](const auto& entry) { return !entry.second.seen; });
+}
+
+void Agent::ReadKernelQps() {
+  absl::StatusOr<std::vector<rdma::Link>> links = nldev_->Links();
+  absl::StatusOr<std::vector<rdma::Qp>> qps = nldev_->Qps();
+  if (!links.ok() || !qps.ok()) return;
+  std::vector<rdma::QpInfo> list;
+  for (const rdma::Qp& qp : *qps) {
+    if ((qp.type != rdma::kQpTypeRc && qp.type != rdma::kQpTypeUc) || qp.rqpn == 0) continue;
+    if (qp.state != rdma::kQpStateRtr && qp.state != rdma::kQpStateRts) continue;
+    for (const rdma::Link& link : *links) {
+      if (link.device_index != qp.device_index) continue;
+      for (const Nic& nic : nics_) {
+        if (nic.ifindex != link.ifindex) continue;
+        list.push_back({.lqpn = qp.lqpn, .rqpn = qp.rqpn, .laddr = nic.address, .pid = qp.pid, .comm = qp.comm, .source = "nldev"});
+      }
+    }
+  }
+  qps_.ReplaceKernelList(list);
+}
+
+void Agent::ForgetIdleFlows() {
+  const uint64_t now = jiffies_->AtNs(MonotonicNs());
+  const uint64_t limit = kForgetAfterS * static_cast<uint64_t>(jiffies_->hz());
+  std::vector<FlowKey> idle;
+  for (const auto& [key, flow] : flows_.sent) {
+    const uint64_t last = flow.flow().last_seen_jiffies;
+    if (now > last && now - last > limit && (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) == 0) idle.push_back(key);
+  }
+  for (const FlowKey& key : idle) {
+    const uint16_t port = flows_.sent[key].flow().sport;
+    const uint16_t pair = flows_.sent[key].tx.pair;
+    (void)dataplane_->tx_flows().Delete(ToMap(key));
+    flows_.sent.erase(key);
+    bool used = false;
+    for (const auto& [other, flow] : flows_.sent) used = used || (flow.tx.pair == pair && flow.flow().sport == port);
+    if (FindPair(pair) != nullptr && !used) engine_->ReleaseNative(pair, port);
+  }
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rings and the peers bring in: probes, samples, verdicts, moves, messages.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "spdlog/spdlog.h"
+#include "userspace/agent/agent.h"
+
+namespace cw::agent {
+namespace {
+
+constexpr size_t kWindowProbes = 4096;   // per slot and decision window; more say nothing more
+constexpr size_t kSamplesHeld = 4096;    // halves that wait for the next message to their sender
+constexpr int64_t kHelloNs = 30'000'000'000;
+
+std::string PortText(uint16_t port) { return port == 0 ? "its native port" : absl::StrCat("udp-port ", port); }
+
+int SlotNumber(uint8_t slot) { return slot == CW_SLOT_NONE ? -1 : slot; }
+
+std::string SlotText(uint8_t slot) { return slot == CW_SLOT_NONE ? "an unprobed path" : absl::StrCat("path ", slot); }
+
+}  // namespace
+
+void Agent::OnProbeRecord(absl::Span<const uint8_t> record) {
+  switch (maps::RecordType(record)) {
+    case CW_EV_PROBE:
+      if (auto probe = maps::RecordAs<cw_ev_probe>(record)) OnProbe(*probe);
+      break;
+    case CW_EV_SAMPLE:
+      if (auto sample = maps::RecordAs<cw_ev_sample>(record)) OnSample(*sample);
+      break;
+    default:
+      break;
+  }
+}
+
+void Agent::OnEventRecord(absl::Span<const uint8_t> record) {
+  switch (maps::RecordType(record)) {
+    case CW_EV_SLOT:
+      if (auto verdict = maps::RecordAs<cw_ev_slot>(record)) OnSlot(*verdict);
+      break;
+    case CW_EV_MOVE:
+    case CW_EV_FLOW:
+      if (auto move = maps::RecordAs<cw_ev_move>(record)) OnMove(*move);
+      break;
+    default:
+      break;
+  }
+}
+
+void Agent::OnProbe(const cw_ev_probe& probe) {
+  PairState* pair = FindPair(probe.pair);
+  if (pair == nullptr || probe.slot >= CW_MAX_SLOTS) return;
+  const auto t1 = static_cast<int64_t>(probe.t1), t2 = static_cast<int64_t>(probe.t2);
+  const auto t3 = static_cast<int64_t>(probe.t3), t4 = static_cast<int64_t>(probe.t4);
+  pair->clock.AddProbe(t1, t2, t3, t4);
+  const int64_t now_ns = MonotonicNs();
+  pair->last_reply_ns = newest_data_ns_ = now_ns;
+  if (pair->estimate.state == sync::SyncState::kUnknown) return;
+  SlotState& slot = pair->slot[probe.slot];
+  const int64_t forward_ns = t2 - pair->clock.OffsetAt(t1) - t1;
+  slot.forward.AddProbe(now_ns, forward_ns);
+  if (slot.window.owd_ns.size() < kWindowProbes) slot.window.owd_ns.push_back(forward_ns);
+  if (probe.rslot < CW_MAX_SLOTS) {
+    pair->slot[probe.rslot].reverse.AddProbe(now_ns, t4 - (t3 - pair->clock.OffsetAt(t4)));
+  }
+}
+
+void Agent::OnSample(const cw_ev_sample& sample) {
+  const FlowKey key = FromMap(sample.key);
+  if (sample.is_tx != 0) {
+    matcher_.AddSent({.flow = key, .psn = sample.psn, .is_resp = sample.is_resp != 0}, static_cast<int64_t>(sample.ns), sample.slot, sample.duplicate != 0);
+    return;
+  }
+  const std::optional<uint32_t> index = engine_->mesh().Find({.local = key.dst, .remote = key.src});
+  PairState* pair = index ? FindPair(*index) : nullptr;
+  if (pair == nullptr || pair->samples_out.size() >= kSamplesHeld) return;
+  pair->samples_out.push_back({.dqpn = key.dqpn, .psn = sample.psn, .is_resp = sample.is_resp != 0, .duplicate = sample.duplicate != 0, .t_rx_ns = static_cast<int64_t>(sample.ns)});
+}
+
+void Agent::OnSlot(const cw_ev_slot& verdict) {
+  PairState* pair = FindPair(verdict.pair);
+  if (pair == nullptr || verdict.slot >= CW_MAX_SLOTS) return;
+  const bool dead = verdict.to == CW_SLOT_DEAD;
+  if (!dead && verdict.from != CW_SLOT_DEAD) return;  // first sign of life: the fabric's event says it
+  telemetry::Event event{.type = "path", .severity = dead ? telemetry::Severity::kAlert : telemetry::Severity::kNotice};
+  event.peer = pair->peer;
+  event.slot = verdict.slot;
+  if (dead) {
+    event.text = absl::StrFormat("path %d to %s is dead: %d rounds of probes missed while path %d answered", verdict.slot, pair->peer, verdict.misses, verdict.witness);
+  } else {
+    event.text = absl::StrFormat("path %d to %s is up again", verdict.slot, pair->peer);
+    pair->slot[verdict.slot].forward.Restart();
+  }
+  event.evidence = {{"round", absl::StrCat(verdict.round)},
+                    {"last_probe_arrived_round", absl::StrCat(verdict.progress_round)},
+                    {"last_data_acknowledged_round", absl::StrCat(verdict.acked_round)},
+                    {"misses", absl::StrCat(verdict.misses)},
+                    {"limit", absl::StrCat(verdict.limit)},
+                    {"half_of_paths_lagged", verdict.half != 0 ? "yes" : "no"},
+                    {"udp_port", absl::StrCat(engine_->mesh().slots(verdict.pair).port(verdict.slot))}};
+  Log(std::move(event));
+}
+
+void Agent::OnMove(const cw_ev_move& move) {
+  const FlowKey key = FromMap(move.key);
+  telemetry::Event event{.flow = key.Id().ToString(), .peer = PeerName(key.dst), .slot = SlotNumber(move.from_slot), .to_slot = SlotNumber(move.to_slot), .dry = move.dry != 0};
+  event.evidence = {{"psn", absl::StrCat(move.psn)}, {"udp_port_before", absl::StrCat(move.from_port)}, {"udp_port", absl::StrCat(move.to_port)}};
+  if (move.type == CW_EV_FLOW) {
+    event.type = "flow";
+    event.text = absl::StrFormat("queue pair to %s qp 0x%x appeared on %s, %s", event.peer, key.dqpn, SlotText(move.to_slot), PortText(move.to_port));
+  } else {
+    event.type = "move";
+    event.severity = telemetry::Severity::kNotice;
+    const std::string reason(MoveReasonName(static_cast<MoveReason>(move.reason)));
+    event.text = absl::StrFormat("queue pair to %s qp 0x%x %s from %s to %s, %s: %s", event.peer, key.dqpn, event.dry ? "would move" : "moved",
+                                 SlotText(move.from_slot), SlotText(move.to_slot), PortText(move.to_port), reason);
+    event.evidence.push_back({"reason", reason});
+  }
+  Log(std::move(event));
+}
+
+void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
+  auto message = maps::RecordAs<cw_ev_msg>(record);
+  PairState* pair = message ? FindPair(message->pair) : nullptr;
+  if (pair == nullptr) return;
+  absl::StatusOr<probe::Body> body = engine_->ReceiveMessage(*message);
+  if (!body.ok()) return;  // counted by the channel
+  if (const auto* samples = std::get_if<probe::SampleBatch>(&*body)) {
+    OnSamples(*pair, *samples);
+  } else if (const auto* points = std::get_if<probe::ClockBatch>(&*body)) {
+    for (const probe::ClockPoint& point : points->points) pair->clock.AddRemote({point.t_tx_ns, point.t_rx_ns});
+  } else if (const auto* hello = std::get_if<probe::Hello>(&*body)) {
+    pair->version = hello->version;
+  }
+}
+
+void Agent::OnSamples(PairState& pair, const probe::SampleBatch& batch) {
+  if (pair.estimate.state == sync::SyncState::kUnknown) return;
+  const int64_t now_offset_ns = pair.clock.OffsetAt(NowNs());
+  for (const probe::SampleHalf& half : batch.samples) {
+    // The line is in our time: first a rough conversion to look it up, then the exact one.
+    const int64_t rx_ns = half.t_rx_ns - pair.clock.OffsetAt(half.t_rx_ns - now_offset_ns);
+    matcher_.AddReceived({.flow = {.src = pair.key.local, .dst = pair.key.remote, .dqpn = half.dqpn}, .psn = half.psn, .is_resp = half.is_resp}, rx_ns, half.duplicate);
+  }
+}
+
+void Agent::ConsumeRings() {
+  (void)probe_reader_->Consume();
+  UpdateClocks();
+}
+
+void Agent::MatchSamples() {
+  const int64_t now_ns = MonotonicNs();
+  matcher_.TakeMatches(NowNs(), [&](const telemetry::SampleMatcher::Match& match) {
+    auto flow = flows_.sent.find(match.key.flow);
+    if (flow != flows_.sent.end()) flow->second.owd.Add(now_ns, match.OwdNs());
+  });
+}
+
+void Agent::Send(uint32_t pair, const probe::Body& body) {
+  // A lost message costs samples or a slightly older clock; both are counted where they are missed.
+  if (absl::Status status = engine_->SendMessage(pair, body); !status.ok()) spdlog::debug("message to pair {}: {}", pair, std::string(status.message()));
+}
+
+void Agent::SendMessages() {
+  const int64_t now_ns = MonotonicNs();
+  for (auto& [index, pair] : pairs_) {
+    for (size_t at = 0; at < pair->samples_out.size(); at += probe::kMaxSamplesPerMessage) {
+      const auto first = pair->samples_out.begin() + static_cast<std::ptrdiff_t>(at);
+      const size_t count = std::min(probe::kMaxSamplesPerMessage, pair->samples_out.size() - at);
+      Send(index, probe::SampleBatch{.samples = {first, first + static_cast<std::ptrdiff_t>(count)}});
+    }
+    pair->samples_out.clear();
+    const bool due = pair->active || now_ns - pair->clock_sent_ns >= 1'000'000'000;
+    if (due) {
+      pair->clock_sent_ns = now_ns;
+      probe::ClockBatch batch;
+      for (const sync::Point& point : pair->clock.TakeOutbound()) {
+        if (batch.points.size() == probe::kMaxClockPointsPerMessage) break;
+        batch.points.push_back({.t_tx_ns = point.tx_ns, .t_rx_ns = point.rx_ns});
+      }
+      if (!batch.points.empty()) Send(index, batch);
+    }
+    if (pair->last_reply_ns != 0 && (pair->hello_ns == 0 || now_ns - pair->hello_ns > kHelloNs)) {
+      pair->hello_ns = now_ns;
+      Send(index, probe::Hello{.host = host_name_, .version = kVersion});
+    }
+  }
+  MatchSamples();
+}
+
+void Agent::UpdateClocks() {
+  const int64_t now_ns = NowNs();
+  std::vector<sync::PeerEstimate> peers;
+  for (auto& [index, pair] : pairs_) {
+    pair->estimate = pair->clock.At(now_ns);
+    if (pair->estimate.state == sync::SyncState::kUnknown) continue;
+    if (pair->epoch != pair->estimate.epoch) {
+      if (pair->epoch != 0) {
+        Log({.type = "clock", .severity = telemetry::Severity::kNotice, .text = absl::StrCat("the clock of ", pair->peer, ", or ours, was set: delays are measured afresh"), .peer = pair->peer});
+      }
+      pair->epoch = pair->estimate.epoch;
+      for (SlotState& slot : pair->slot) {
+        slot.forward.Restart();
+        slot.reverse.Restart();
+        slot.window.owd_ns.clear();
+      }
+    }
+    peers.push_back({pair->peer, pair->estimate});
+  }
+  fleet_clock_.Update(now_ns, peers);
+}
+
+void Agent::Log(telemetry::Event event) {
+  if (event.severity == telemetry::Severity::kAlert) {
+    spdlog::warn("{}", event.text);
+  } else {
+    spdlog::info("{}", event.text);
+  }
+  events_.Add(std::move(event));
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the agent knows of one pair of NICs besides what stands in the maps. Thread rule: the agent's loop.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sync/pair_estimator.h"
+#include "userspace/model/flow.h"
+#include "userspace/model/names.h"
+#include "userspace/probe/messages.h"
+#include "userspace/telemetry/path_delay.h"
+
+namespace cw::agent {
+
+// Queueing delays of one slot's probes within one decision window.
+struct WindowDelay {
+  std::vector<int64_t> owd_ns;
+};
+
+struct SlotState {
+  telemetry::PathDelay forward;  // our probes on this slot
+  telemetry::PathDelay reverse;  // replies over the peer's slot of this number
+  WindowDelay window;
+};
+
+struct PairState {
+  uint32_t index = 0;
+  PairKey key;
+  uint32_t ifindex = 0;
+  std::string peer;      // configured name
+  std::string version;   // of the peer's agent, from its Hello
+  sync::PairEstimator clock;
+  sync::Estimate estimate;  // at the last update
+  uint32_t epoch = 0;       // of the clock, for which the delays hold
+  std::array<SlotState, kMaxSlots> slot;
+  std::vector<probe::SampleHalf> samples_out;  // halves of packets received from the peer
+  int64_t last_reply_ns = 0;                   // monotonic; 0: never
+  uint32_t last_round = 0;                     // cur_round when probes sent were counted last
+  bool active = false;
+  int64_t last_data_ns = 0;  // monotonic; a flow of the pair moved
+  int64_t clock_sent_ns = 0, hello_ns = 0;     // monotonic
+  bool table_seen = false;   // a table was built since the start
+  uint32_t flows = 0;
+};
+
+}  // namespace cw::agent

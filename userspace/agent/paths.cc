@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What path discovery and the slots have to say.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "userspace/agent/agent.h"
+
+namespace cw::agent {
+namespace {
+
+std::string HopText(const probe::Hops& hops) {
+  return absl::StrJoin(hops, " ", [](std::string* out, const Addr& hop) { absl::StrAppend(out, hop.is_zero() ? "*" : hop.ToString()); });
+}
+
+}  // namespace
+
+PairState* Agent::FindPair(uint32_t index) {
+  auto it = pairs_.find(index);
+  return it == pairs_.end() ? nullptr : it->second.get();
+}
+
+void Agent::AddPair(uint32_t index) {
+  const probe::PairSpec& spec = engine_->mesh().spec(index);
+  auto pair = std::make_unique<PairState>();
+  pair->index = index;
+  pair->key = spec.key();
+  pair->ifindex = static_cast<uint32_t>(spec.local_ifindex);
+  pair->peer = spec.peer;
+  pair->last_round = probe::Load(dataplane_->pairs()[index].cur_round);
+  pairs_[index] = std::move(pair);
+}
+
+void Agent::ScheduleTick() {
+  const int64_t now_ns = NowNs();
+  const int64_t next_ns = engine_->NextTickNs(now_ns);
+  if (next_ns == INT64_MAX || next_ns >= engine_tick_ns_) return;
+  engine_tick_ns_ = next_ns;
+  loop_->After(absl::Nanoseconds(std::max<int64_t>(next_ns - now_ns, 0)), [this] {
+    engine_tick_ns_ = INT64_MAX;
+    engine_->Tick(NowNs());
+    ScheduleTick();
+  });
+}
+
+void Agent::OnTable(uint32_t index, const probe::PathTable& table) {
+  PairState* pair = FindPair(index);
+  if (pair == nullptr) return;
+  size_t unknown = 0;
+  for (const probe::Path& path : table.paths) unknown += path.known ? 0 : 1;
+  Log({.type = "fabric",
+       .text = absl::StrCat(table.paths.size(), table.paths.size() == 1 ? " path to " : " paths to ", pair->peer,
+                            unknown == 0 ? "" : absl::StrCat(", ", unknown, " of them with switches that do not answer")),
+       .peer = pair->peer});
+  pair->table_seen = true;
+}
+
+void Agent::OnInvalid(uint32_t index, const probe::DiscoveryEvent& event) {
+  PairState* pair = FindPair(index);
+  if (pair == nullptr) return;
+  Log({.type = "fabric",
+       .severity = telemetry::Severity::kNotice,
+       .text = absl::StrCat("paths to ", pair->peer, " changed: port ", event.port, " now takes other switches; no moves until the paths are known again"),
+       .peer = pair->peer,
+       .evidence = {{"hops_before", HopText(event.before)}, {"hops_now", HopText(event.after)}}});
+}
+
+void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
+  PairState* pair = FindPair(index);
+  if (pair == nullptr) return;
+  for (const probe::SlotChange& change : update.slots) {
+    pair->slot[change.slot].forward.Restart();
+    // Flows that were steered to a port that this slot no longer means go back to their own.
+    for (auto& [key, flow] : flows_.sent) {
+      if (change.old_port == 0 || flow.tx.pair != index || flow.tx.slot != change.slot || flow.tx.port == 0) continue;
+      (void)dataplane_->flow_editor().Place(ToMap(key), CW_SLOT_NONE, 0);
+    }
+  }
+  for (const probe::NativeChange& change : update.natives) {
+    for (auto& [key, flow] : flows_.sent) {
+      if (flow.tx.pair != index || flow.flow().sport != change.port) continue;
+      (void)dataplane_->flow_editor().SetNativeSlot(ToMap(key), change.slot);
+    }
+  }
+}
+
+void Agent::EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key) {
+  flow.native_asked = flow.flow().sport;
+  const uint8_t slot = engine_->EnsureNative(pair.index, flow.flow().sport, NowNs());
+  if (slot != CW_SLOT_NONE) (void)dataplane_->flow_editor().SetNativeSlot(ToMap(key), slot);
+  ScheduleTick();
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bringing the agent up: each step opens one thing and says what is wrong in a sentence.
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "spdlog/spdlog.h"
+#include "userspace/agent/agent.h"
+#include "userspace/dataplane/netdev.h"
+#include "userspace/dataplane/offload.h"
+
+namespace cw::agent {
+
+const char kVersion[] = CW_VERSION;
+
+namespace {
+
+constexpr absl::Duration kProbeRingPeriod = absl::Milliseconds(20);
+constexpr absl::Duration kMessagePeriod = absl::Milliseconds(100);
+constexpr absl::Duration kKernelQpPeriod = absl::Seconds(2);
+constexpr int64_t kSettleNs = 2'000'000'000;  // flows that appear within this time of the start already ran
+
+absl::StatusOr<Addr> FirstIpv4(const std::string& device) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return absl::ErrnoToStatus(errno, "getifaddrs");
+  std::optional<Addr> found;
+  for (const ifaddrs* a = list; a != nullptr && !found; a = a->ifa_next) {
+    if (a->ifa_addr == nullptr || a->ifa_addr->sa_family != AF_INET || device != a->ifa_name) continue;
+    const uint32_t host_order = ntohl(reinterpret_cast<const sockaddr_in*>(a->ifa_addr)->sin_addr.s_addr);
+    if (host_order >> 16 != 0xa9fe) found = Addr::FromV4(host_order);  // not 169.254/16: link-local
+  }
+  freeifaddrs(list);
+  if (!found) return absl::FailedPreconditionError(absl::StrCat("NIC ", device, " has no IPv4 address; give it one, or name the address in the configuration"));
+  return *found;
+}
+
+uint32_t ModeNumber(config::Mode mode) {
+  switch (mode) {
+    case config::Mode::kProtect: return CW_MODE_PROTECT;
+    case config::Mode::kOptimize: return CW_MODE_OPTIMIZE;
+    case config::Mode::kObserve: break;
+  }
+  return CW_MODE_OBSERVE;
+}
+
+std::string HostName(const config::Config& config) {
+  if (!config.host_name.empty()) return config.host_name;
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace
+
+Agent::Agent(AgentOptions options)
+    : options_(std::move(options)), host_name_(HostName(options_.config)), fleet_clock_(host_name_) {
+  const config::SteeringConfig& steering = options_.config.steering;
+  control::ContentionRules rules;
+  rules.queue_over_base = steering.queueing_factor;
+  rules.queue_floor_ns = absl::ToDoubleNanoseconds(steering.queueing_floor);
+  rules.better_than = steering.target_factor;
+  rules.max_moved_share = steering.moves_per_second;
+  contention_ = std::make_unique<control::ContentionState>(rules, std::hash<std::string>()(host_name_));
+}
+
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
+  std::unique_ptr<Agent> agent(new Agent(std::move(options)));
+  agent->started_ns_ = agent->MonotonicNs();
+  absl::StatusOr<std::unique_ptr<Loop>> loop = Loop::Create();
+  if (!loop.ok()) return loop.status();
+  agent->loop_ = std::move(*loop);
+  std::error_code error;
+  std::filesystem::create_directories(agent->options_.config.RunDir(), error);
+  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
+  for (auto step : {&Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenProbes, &Agent::OpenSources,
+                    &Agent::OpenRings, &Agent::StartTimers}) {
+    if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
+  }
+  absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(agent->options_.config.SocketPath(), *agent);
+  if (!server.ok()) return server.status();
+  agent->server_ = std::move(*server);
+  agent->Log({.type = "agent", .text = absl::StrCat("agent ", kVersion, " started in mode ", std::string(ModeName(agent->mode())),
+                                                    agent->dataplane_->adopted() ? ", adopted what was pinned" : "")});
+  return agent;
+}
+
+Agent::~Agent() {
+  server_.reset();
+  engine_.reset();  // its thread reads the pairs' records
+}
+
+void Agent::Run() {
+  loop_->Run();
+  Log({.type = "agent", .text = "agent stopped; the dataplane goes on under its lease"});
+}
+
+absl::Status Agent::OpenDataplane() {
+  const config::Config& config = options_.config;
+  dataplane::Options options;
+  options.instance = config.instance;
+  options.max_pairs = static_cast<uint32_t>(config.limits.max_pairs);
+  options.max_flows = static_cast<uint32_t>(config.limits.max_flows);
+  options.max_tx_flows = static_cast<uint32_t>(config.limits.max_tx_flows);
+  options.lab_clock = options_.lab_clock;
+  absl::StatusOr<std::unique_ptr<dataplane::Dataplane>> opened = dataplane::Dataplane::Open(options);
+  if (!opened.ok()) return opened.status();
+  dataplane_ = std::move(*opened);
+  for (const std::string& note : dataplane_->notes()) spdlog::info("{}", note);
+  absl::StatusOr<dataplane::Jiffies> jiffies = dataplane::Jiffies::Create();
+  if (!jiffies.ok()) return jiffies.status();
+  jiffies_ = std::make_unique<dataplane::Jiffies>(*jiffies);
+  WriteControl();
+  return absl::OkStatus();
+}
+
+void Agent::WriteControl() {
+  const config::Config& config = options_.config;
+  using maps::CtlView;
+  cw_ctl& ctl = dataplane_->ctl()[0];
+  // Sessions must grow from start to start, also when the wall clock was set back.
+  session_ = std::max<uint32_t>(static_cast<uint32_t>(time(nullptr)), CtlView::Load(ctl.session) + 1);
+  CtlView::Store(ctl.abi_version, CW_ABI_VERSION);
+  CtlView::Store(ctl.session, session_);
+  CtlView::Store(ctl.sample_level_tx, static_cast<uint32_t>(config.samples.level_tx));
+  CtlView::Store(ctl.sample_level_rx, static_cast<uint32_t>(config.samples.level_rx));
+  CtlView::Store(ctl.miss_limit, static_cast<uint32_t>(config.liveness.misses));
+  CtlView::Store(ctl.revive_limit, static_cast<uint32_t>(config.liveness.revive));
+  CtlView::Store(ctl.move_gap_ns, static_cast<uint64_t>(absl::ToInt64Nanoseconds(config.steering.move_gap)));
+  // Adopted flows are known; only what the first agent finds running counts as old.
+  const int64_t settle_ns = dataplane_->adopted() ? 0 : kSettleNs;
+  CtlView::Store(ctl.assign_jiffies, config.steering.assign_new_flows ? jiffies_->AtNs(MonotonicNs() + settle_ns) : 0);
+  RenewLease();
+  // An operator's mode, off included, outlives a crash; the configured one holds for a dataplane made anew.
+  if (!dataplane_->adopted()) CtlView::Store(ctl.mode, ModeNumber(config.mode));
+}
+
+void Agent::RenewLease() {
+  const absl::Duration lease = options_.config.steering.lease;
+  const uint64_t until = lease == absl::ZeroDuration() ? 0 : jiffies_->AtNs(MonotonicNs() + absl::ToInt64Nanoseconds(lease));
+  maps::CtlView::Store(dataplane_->ctl()[0].lease_jiffies, until);
+}
+
+absl::Status Agent::OpenNics() {
+  for (const config::NicConfig& nic_config : options_.config.nics) {
+    Nic nic{.config = nic_config};
+    absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic_config.name);
+    if (!ifindex.ok()) return ifindex.status();
+    nic.ifindex = *ifindex;
+    absl::StatusOr<Addr> address = nic_config.address == "auto" ? FirstIpv4(nic_config.name) : Addr::Parse(nic_config.address);
+    if (!address.ok()) return address.status();
+    nic.address = *address;
+    if (absl::StatusOr<uint32_t> mtu = dataplane::MtuOf(nic_config.name); mtu.ok()) nic.mtu = *mtu;
+    if (nic_config.attach == config::Attach::kNone) {
+      nic.note = "not attached: attach = \"none\"";
+    } else {
+      absl::StatusOr<dataplane::AttachInfo> attached = dataplane_->Attach(nic.ifindex);
+      if (attached.ok()) {
+        nic.attach = *attached;
+        nic.attached = true;
+        nic.note = attached->warning;
+        if (!nic.note.empty()) spdlog::warn("{}: {}", nic_config.name, nic.note);
+      } else if (absl::IsFailedPrecondition(attached.status())) {
+        nic.note = std::string(attached.status().message());
+        nic.offloads_roce = true;
+        spdlog::warn("{}: {}", nic_config.name, nic.note);
+      } else {
+        return attached.status();
+      }
+    }
+    nics_.push_back(std::move(nic));
+  }
+  if (nics_.empty()) return absl::InvalidArgumentError("the configuration names no NIC; add a [[nic]] table");
+  return absl::OkStatus();
+}
+
+absl::Status Agent::OpenKeys() {
+  const config::KeysConfig& keys = options_.config.keys;
+  auto load = [&](const std::string& file, uint8_t id) -> absl::Status {
+    if (file.empty()) return absl::OkStatus();
+    absl::StatusOr<probe::GroupSecret> secret = probe::GroupSecret::FromFile(file);
+    return secret.ok() ? keys_.Set(id, *std::move(secret)) : secret.status();
+  };
+  absl::Status status = load(keys.secret_file, 0);
+  status.Update(load(keys.second_secret_file, 1));
+  if (status.ok() && !keys.second_secret_file.empty()) status = keys_.SendWith(static_cast<uint8_t>(keys.send_key_id));
+  return status;
+}
+
+absl::Status Agent::OpenProbes() {
+  const config::Config& config = options_.config;
+  store_ = std::make_unique<probe::MapPairStore>(dataplane_->pair_index(), dataplane_->pairs(), dataplane_->keys());
+  probe::EngineOptions options;
+  const auto idle_ns = absl::ToInt64Nanoseconds(config.probe.idle_interval);
+  options.mesh = {.session = session_, .miss_limit = static_cast<uint32_t>(config.liveness.misses), .idle_interval_ns = static_cast<uint32_t>(idle_ns)};
+  options.prober.cadence = {.active_interval_ns = absl::ToInt64Nanoseconds(config.probe.active_interval),
+                            .idle_interval_ns = idle_ns,
+                            .budget_pps = static_cast<double>(config.probe.budget_pps)};
+  options.prober.fifo_priority = config.probe.realtime ? 20 : 0;
+  options.paths.per_switch_pps = static_cast<double>(config.probe.discovery_pps);
+  probe::DiscoveryOptions& discovery = options.paths.discovery;
+  discovery.max_ttl = config.probe.max_ttl;
+  discovery.max_candidates = config.probe.ports;
+  discovery.max_paths = config.probe.max_paths;
+  discovery.first_port = static_cast<uint16_t>(config.probe.first_port);
+  discovery.verify_interval_ns = absl::ToInt64Nanoseconds(config.probe.reverify_interval);
+  discovery.seed = session_;
+  absl::StatusOr<std::unique_ptr<probe::Engine>> engine = probe::Engine::Create(
+      options, store_.get(), &keys_,
+      {.on_table = [this](uint32_t pair, const probe::PathTable& table) { OnTable(pair, table); },
+       .on_invalid = [this](uint32_t pair, const probe::DiscoveryEvent& event) { OnInvalid(pair, event); },
+       .on_slots = [this](uint32_t pair, const probe::SlotUpdate& update) { OnSlotUpdate(pair, update); }});
+  if (!engine.ok()) return engine.status();
+  engine_ = std::move(*engine);
+  if (absl::Status status = ConfigurePairs(); !status.ok()) return status;
+  return loop_->AddFd(engine_->icmp_fd(), [this] {
+    engine_->OnIcmpReadable(NowNs());
+    ScheduleTick();
+  });
+}
+
+absl::Status Agent::ConfigurePairs() {
+  absl::StatusOr<std::vector<config::PeerConfig>> peers = config::LoadPeers(options_.config);
+  if (!peers.ok()) return peers.status();
+  peers_ = *peers;
+  std::vector<probe::PairSpec> specs;
+  for (const config::PeerConfig& peer : peers_) {
+    for (const std::string& text : peer.addresses) {
+      absl::StatusOr<Addr> remote = Addr::Parse(text);
+      if (!remote.ok()) return remote.status();
+      peer_names_[*remote] = peer.name;
+      for (const Nic& nic : nics_) {
+        specs.push_back({.local = nic.address,
+                         .local_ifindex = static_cast<int>(nic.ifindex),
+                         .remote = *remote,
+                         .peer = peer.name,
+                         .dscp = static_cast<uint8_t>(options_.config.probe.dscp.value_or(0))});
+      }
+    }
+  }
+  absl::StatusOr<probe::ConfigureResult> configured = engine_->Configure(specs);
+  if (!configured.ok()) return configured.status();
+  for (uint32_t index : engine_->mesh().Pairs()) AddPair(index);
+  return absl::OkStatus();
+}
+
+absl::Status Agent::OpenSources() {
+  absl::StatusOr<std::unique_ptr<rdma::InprocServer>> inproc = rdma::InprocServer::Listen(
+      options_.config.RunDir() + "/inproc.sock",
+      {.registered = [this](const rdma::QpInfo& qp) { qps_.Register(qp); }, .unregistered = [this](const rdma::QpInfo& qp) { qps_.Unregister(qp); }});
+  if (!inproc.ok()) return inproc.status();
+  inproc_ = std::move(*inproc);
+  if (absl::Status status = loop_->AddFd(inproc_->fd(), [this] { inproc_->Poll(); }); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<rdma::NldevClient>> nldev = rdma::NldevClient::Open();
+  if (nldev.ok()) {
+    nldev_ = std::move(*nldev);
+    return loop_->AddTimer(kKernelQpPeriod, [this] { ReadKernelQps(); });
+  }
+  spdlog::info("{}: queue pairs are known from their owners only", std::string(nldev.status().message()));
+  return absl::OkStatus();
+}
+
+absl::Status Agent::OpenRings() {
+  auto open = [](const maps::BpfMap& map, maps::RingReader::Callback callback, std::unique_ptr<maps::RingReader>* out) -> absl::Status {
+    absl::StatusOr<std::unique_ptr<maps::RingReader>> reader = maps::RingReader::Create(map, std::move(callback));
+    if (!reader.ok()) return reader.status();
+    *out = std::move(*reader);
+    return absl::OkStatus();
+  };
+  absl::Status status = open(dataplane_->probe_ring(), [this](auto record) { OnProbeRecord(record); }, &probe_reader_);
+  status.Update(open(dataplane_->event_ring(), [this](auto record) { OnEventRecord(record); }, &event_reader_));
+  status.Update(open(dataplane_->msg_ring(), [this](auto record) { OnMessageRecord(record); }, &message_reader_));
+  if (!status.ok()) return status;
+  status.Update(loop_->AddFd(event_reader_->epoll_fd(), [this] { (void)event_reader_->Consume(); }));
+  status.Update(loop_->AddFd(message_reader_->epoll_fd(), [this] { (void)message_reader_->Consume(); }));
+  return status;
+}
+
+absl::Status Agent::StartTimers() {
+  if (!options_.config.log.events_file.empty()) {
+    if (absl::Status status = events_.OpenFile(options_.config.log.events_file); !status.ok()) return status;
+  }
+  last_window_ns_ = MonotonicNs();
+  absl::Status status = loop_->AddTimer(kProbeRingPeriod, [this] { ConsumeRings(); });
+  status.Update(loop_->AddTimer(kMessagePeriod, [this] { SendMessages(); }));
+  // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
+  const absl::Duration window = std::max(options_.config.steering.contention_window, absl::Milliseconds(10));
+  status.Update(loop_->AddTimer(window, [this] { DecideWindow(); }));
+  status.Update(loop_->AddTimer(absl::Seconds(1), [this] { EverySecond(); }));
+  ScheduleTick();
+  return status;
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// What operators ask for: placements, locks, modes; each says what changed and how to undo it.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "userspace/agent/agent.h"
+
+namespace cw::agent {
+namespace {
+
+namespace v1 = api::v1;
+
+int64_t InNs(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+Mode FromApi(v1::Mode mode) {
+  switch (mode) {
+    case v1::MODE_OFF: return Mode::kOff;
+    case v1::MODE_PROTECT: return Mode::kProtect;
+    case v1::MODE_OPTIMIZE: return Mode::kOptimize;
+    default: return Mode::kObserve;
+  }
+}
+
+}  // namespace
+
+Mode Agent::mode() const { return static_cast<Mode>(maps::CtlView::Load(dataplane_->ctl()[0].mode)); }
+
+absl::StatusOr<FlowKey> Agent::FindFlow(const std::string& id) const {
+  for (const auto& [key, flow] : flows_.sent) {
+    if (key.Id().ToString() == id) return key;
+  }
+  return absl::NotFoundError(absl::StrCat("no sent flow ", id, "; see cwctl qps"));
+}
+
+absl::Status Agent::Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending) {
+  *pending = false;
+  // A slot of its own is needed for a wish; the kernel makes it at the first moment that keeps order.
+  if (slot != CW_SLOT_NONE && !force) {
+    *pending = true;
+    return dataplane_->flow_editor().Want(ToMap(key), slot, port, false);
+  }
+  if (slot != CW_SLOT_NONE) return dataplane_->flow_editor().Want(ToMap(key), slot, port, true);
+  return dataplane_->flow_editor().Place(ToMap(key), slot, port);
+}
+
+absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& request) {
+  absl::StatusOr<FlowKey> key = FindFlow(request.flow());
+  if (!key.ok()) return key.status();
+  if (mode() < Mode::kProtect) {
+    return absl::FailedPreconditionError(absl::StrCat("the mode is ", std::string(ModeName(mode())), ", in which nothing is moved; first: cwctl mode protect"));
+  }
+  const FlowEntry& flow = flows_.sent[*key];
+  if ((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0) return absl::FailedPreconditionError("the flow is locked hard; first: cwctl steer lock --none " + request.flow());
+  const probe::SlotTable& slots = engine_->mesh().slots(flow.tx.pair);
+  uint8_t slot = CW_SLOT_NONE;
+  uint16_t port = 0;
+  std::string target;
+  if (request.has_native()) {
+    slot = flow.tx.native_slot;
+    target = absl::StrCat("its native port ", flow.flow().sport);
+  } else if (request.has_path()) {
+    if (request.path() >= CW_MAX_SLOTS || slots.port(static_cast<uint8_t>(request.path())) == 0) {
+      return absl::NotFoundError(absl::StrCat("no path ", request.path(), " to ", PeerName(key->dst), "; see cwctl paths"));
+    }
+    slot = static_cast<uint8_t>(request.path());
+    port = slots.port(slot);
+    target = absl::StrFormat("path %d, udp-port %d", slot, port);
+  } else {
+    if (request.port() == 0 || request.port() > 65535) return absl::InvalidArgumentError("a UDP port is 1-65535");
+    port = static_cast<uint16_t>(request.port());
+    slot = slots.SlotOfPort(port).value_or(CW_SLOT_NONE);
+    target = absl::StrCat("udp-port ", port);
+  }
+  if (slot != CW_SLOT_NONE && probe::Load(dataplane_->pairs()[flow.tx.pair].slot[slot].state) == CW_SLOT_DEAD) {
+    return absl::FailedPreconditionError(absl::StrFormat("path %d is dead; see cwctl paths", slot));
+  }
+  bool pending = false;
+  if (absl::Status status = Place(*key, slot, port, request.force(), &pending); !status.ok()) return status;
+  if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), CW_STEER_MANUAL, 0); !status.ok()) return status;
+  reverts_.Clear(*key);
+  if (request.for_s() > 0) reverts_.Set(*key, MonotonicNs() + InNs(request.for_s()));
+  v1::ActionReply reply;
+  reply.set_effect(absl::StrFormat("flow %s goes to %s%s", request.flow(), target, pending ? " at the next moment without packets in flight" : ""));
+  reply.set_undo(absl::StrCat("steer clear ", request.flow()));
+  reply.set_pending(pending);
+  reply.set_reverts_s(request.for_s());
+  reply.add_flows(request.flow());
+  Log({.type = "steer", .severity = telemetry::Severity::kNotice, .text = "operator: " + reply.effect(), .flow = request.flow(), .peer = PeerName(key->dst), .to_slot = slot == CW_SLOT_NONE ? -1 : slot});
+  return reply;
+}
+
+void Agent::RevertFlow(const FlowKey& key) {
+  auto flow = flows_.sent.find(key);
+  if (flow == flows_.sent.end()) return;
+  const cw_flow_key map_key = ToMap(key);
+  (void)dataplane_->flow_editor().SetFlags(map_key, 0, CW_STEER_MANUAL | CW_STEER_LOCKED | CW_STEER_HARD_LOCKED);
+  bool pending = false;
+  if ((flow->second.tx.flags & CW_STEER_MANUAL) != 0) (void)Place(key, flow->second.tx.native_slot, 0, false, &pending);
+  Log({.type = "steer", .text = absl::StrCat("flow ", key.Id().ToString(), " is the agent's again, on its native port"), .flow = key.Id().ToString()});
+}
+
+absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const v1::SteerClearRequest& request) {
+  std::vector<FlowKey> chosen;
+  if (request.all()) {
+    for (const auto& [key, flow] : flows_.sent) {
+      if ((flow.tx.flags & (CW_STEER_MANUAL | CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) chosen.push_back(key);
+    }
+  } else {
+    absl::StatusOr<FlowKey> key = FindFlow(request.flow());
+    if (!key.ok()) return key.status();
+    chosen.push_back(*key);
+  }
+  v1::ActionReply reply;
+  for (const FlowKey& key : chosen) {
+    reverts_.Clear(key);
+    RevertFlow(key);
+    reply.add_flows(key.Id().ToString());
+  }
+  reply.set_effect(absl::StrFormat("%d flows are the agent's again", chosen.size()));
+  return reply;
+}
+
+absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const v1::SteerLockRequest& request) {
+  absl::StatusOr<FlowKey> key = FindFlow(request.flow());
+  if (!key.ok()) return key.status();
+  uint8_t set = 0;
+  std::string effect = absl::StrCat("flow ", request.flow(), " may be moved again");
+  if (request.lock() == v1::LOCK_SOFT) {
+    set = CW_STEER_LOCKED;
+    effect = absl::StrCat("flow ", request.flow(), " is moved only off a dead path");
+  } else if (request.lock() == v1::LOCK_HARD) {
+    set = CW_STEER_LOCKED | CW_STEER_HARD_LOCKED;
+    effect = absl::StrCat("flow ", request.flow(), " is never moved, not even off a dead path");
+  }
+  if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), set, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED); !status.ok()) return status;
+  reverts_.Clear(*key);
+  if (request.for_s() > 0 && set != 0) reverts_.Set(*key, MonotonicNs() + InNs(request.for_s()));
+  v1::ActionReply reply;
+  reply.set_effect(effect);
+  if (set != 0) reply.set_undo(absl::StrCat("steer lock --none ", request.flow()));
+  reply.set_reverts_s(request.for_s());
+  reply.add_flows(request.flow());
+  Log({.type = "steer", .severity = telemetry::Severity::kNotice, .text = "operator: " + effect, .flow = request.flow()});
+  return reply;
+}
+
+absl::StatusOr<v1::ActionReply> Agent::ChangeMode(Mode from, Mode to, double for_s) {
+  maps::CtlView::Store(dataplane_->ctl()[0].mode, static_cast<uint32_t>(to));
+  mode_reverts_ns_ = for_s > 0 ? MonotonicNs() + InNs(for_s) : 0;
+  mode_after_ = from;
+  v1::ActionReply reply;
+  const std::string was(ModeName(from)), is(ModeName(to));
+  reply.set_effect(to < Mode::kProtect ? absl::StrFormat("mode %s (was %s): every flow leaves on its native port", is, was) : absl::StrFormat("mode %s (was %s)", is, was));
+  if (from != to) reply.set_undo("mode " + (from == Mode::kOff ? std::string("observe") : was));
+  reply.set_reverts_s(for_s);
+  Log({.type = "mode", .severity = telemetry::Severity::kNotice, .text = reply.effect()});
+  return reply;
+}
+
+absl::StatusOr<v1::ActionReply> Agent::SteerSet(const v1::SteerSetRequest& request) {
+  return loop_->Call<v1::ActionReply>([this, request] { return DoSteerSet(request); });
+}
+
+absl::StatusOr<v1::ActionReply> Agent::SteerClear(const v1::SteerClearRequest& request) {
+  return loop_->Call<v1::ActionReply>([this, request] { return DoSteerClear(request); });
+}
+
+absl::StatusOr<v1::ActionReply> Agent::SteerLock(const v1::SteerLockRequest& request) {
+  return loop_->Call<v1::ActionReply>([this, request] { return DoSteerLock(request); });
+}
+
+absl::StatusOr<v1::ActionReply> Agent::SetMode(const v1::SetModeRequest& request) {
+  return loop_->Call<v1::ActionReply>([this, request] { return ChangeMode(mode(), FromApi(request.mode()), request.for_s()); });
+}
+
+absl::StatusOr<v1::ActionReply> Agent::Off(const v1::OffRequest& request) {
+  // At once, whatever the loop is doing: the programs read this word with every packet.
+  const Mode was = mode();
+  maps::CtlView::Store(dataplane_->ctl()[0].mode, static_cast<uint32_t>(CW_MODE_OFF));
+  return loop_->Call<v1::ActionReply>([this, request, was] { return ChangeMode(was, Mode::kOff, request.for_s()); });
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers to cwctl: what the agent knows, in the words of the schema.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "userspace/agent/agent.h"
+#include "userspace/host/doctor.h"
+
+namespace cw::agent {
+namespace {
+
+namespace v1 = api::v1;
+
+double AgoS(int64_t now_ns, int64_t then_ns) { return then_ns == 0 ? -1 : static_cast<double>(now_ns - then_ns) / 1e9; }
+
+void Fill(const telemetry::Sketch& sketch, v1::Delay* out) {
+  out->set_samples(sketch.count());
+  if (sketch.count() == 0) return;
+  out->set_min_ns(static_cast<double>(sketch.min_ns()));
+  out->set_p50_ns(sketch.QuantileNs(0.5));
+  out->set_p99_ns(sketch.QuantileNs(0.99));
+  out->set_max_ns(static_cast<double>(sketch.max_ns()));
+}
+
+v1::PathState StateOf(uint8_t state) {
+  switch (state) {
+    case CW_SLOT_UP: return v1::PATH_STATE_UP;
+    case CW_SLOT_SUSPECT: return v1::PATH_STATE_SUSPECT;
+    case CW_SLOT_DEAD: return v1::PATH_STATE_DEAD;
+    case CW_SLOT_NEW: return v1::PATH_STATE_NEW;
+    default: return v1::PATH_STATE_UNSPECIFIED;
+  }
+}
+
+v1::Mode ToApi(Mode mode) {
+  switch (mode) {
+    case Mode::kOff: return v1::MODE_OFF;
+    case Mode::kObserve: return v1::MODE_OBSERVE;
+    case Mode::kProtect: return v1::MODE_PROTECT;
+    case Mode::kOptimize: return v1::MODE_OPTIMIZE;
+  }
+  return v1::MODE_UNSPECIFIED;
+}
+
+v1::PeerClock::State StateOf(sync::SyncState state) {
+  switch (state) {
+    case sync::SyncState::kSynchronised: return v1::PeerClock::STATE_SYNCED;
+    case sync::SyncState::kFreeRunning: return v1::PeerClock::STATE_HOLDOVER;
+    case sync::SyncState::kUnknown: break;
+  }
+  return v1::PeerClock::STATE_UNKNOWN;
+}
+
+const char* TransportName(uint8_t transport) {
+  switch (transport) {
+    case 0: return "RC";
+    case 1: return "UC";
+    case 2: return "RD";
+    case 3: return "UD";
+    case 5: return "XRC";
+    default: return "other";
+  }
+}
+
+std::string ReasonText(uint8_t reason) { return reason == CW_MOVE_NONE ? "" : std::string(MoveReasonName(static_cast<MoveReason>(reason))); }
+
+host::Hashing HostHashing(v1::FabricHashing hashing) {
+  switch (hashing) {
+    case v1::FABRIC_HASHING_PORTS: return host::Hashing::kPorts;
+    case v1::FABRIC_HASHING_SINGLE: return host::Hashing::kSinglePath;
+    default: return host::Hashing::kUnknown;
+  }
+}
+
+v1::Check::Result ToApi(host::Check::Result result) {
+  switch (result) {
+    case host::Check::Result::kOk: return v1::Check::RESULT_OK;
+    case host::Check::Result::kWarn: return v1::Check::RESULT_WARN;
+    case host::Check::Result::kFail: return v1::Check::RESULT_FAIL;
+    case host::Check::Result::kUnknown: break;
+  }
+  return v1::Check::RESULT_UNKNOWN;
+}
+
+void FillWindow(const telemetry::PathDelay& forward, const telemetry::PathDelay& reverse, int64_t now_ns, int seconds, v1::PathWindow* out) {
+  const telemetry::DelayWindow ahead = forward.Window(now_ns, seconds);
+  const telemetry::DelayWindow back = reverse.Window(now_ns, seconds);
+  out->set_seconds(static_cast<uint32_t>(seconds));
+  out->set_sent(ahead.sent);
+  out->set_answered(ahead.answered);
+  out->set_loss(ahead.Loss());
+  Fill(ahead.owd, out->mutable_forward());
+  Fill(back.owd, out->mutable_reverse());
+  Fill(ahead.queueing, out->mutable_queueing_forward());
+  Fill(back.queueing, out->mutable_queueing_reverse());
+  out->set_jitter_forward_ns(ahead.jitter_ns);
+  out->set_jitter_reverse_ns(back.jitter_ns);
+}
+
+}  // namespace
+
+std::string Agent::PeerName(const Addr& address) const {
+  auto name = peer_names_.find(address);
+  return name == peer_names_.end() ? address.ToString() : name->second;
+}
+
+// Steering rests on ports alone choosing the path. Until the self-test sends other QPNs and TTLs, what is known is whether
+// different ports were seen on different switches.
+v1::FabricHashing Agent::Hashing() const {
+  size_t most = 0;
+  for (const auto& [index, pair] : pairs_) {
+    const probe::Discovery* discovery = engine_->discovery(index);
+    if (discovery != nullptr && discovery->table().valid) most = std::max(most, discovery->table().paths.size());
+  }
+  if (most == 0) return v1::FABRIC_HASHING_UNKNOWN;
+  return most == 1 ? v1::FABRIC_HASHING_SINGLE : v1::FABRIC_HASHING_PORTS;
+}
+
+v1::StatusReply Agent::MakeStatus() {
+  const int64_t now_ns = MonotonicNs();
+  v1::StatusReply reply;
+  reply.set_version(kVersion);
+  reply.set_instance(options_.config.instance);
+  reply.set_host_name(host_name_);
+  reply.set_pid(static_cast<uint32_t>(getpid()));
+  reply.set_uptime_s(AgoS(now_ns, started_ns_));
+  reply.set_mode(ToApi(mode()));
+  if (mode_reverts_ns_ != 0) reply.set_mode_reverts_s(static_cast<double>(mode_reverts_ns_ - now_ns) / 1e9);
+  reply.set_lease_s(absl::ToDoubleSeconds(options_.config.steering.lease));
+  reply.set_data_age_s(AgoS(now_ns, newest_data_ns_));
+  reply.set_hashing(Hashing());
+  for (const Nic& nic : nics_) {
+    v1::NicStatus* out = reply.add_nics();
+    out->set_name(nic.config.name);
+    out->set_ifindex(nic.ifindex);
+    out->set_address(nic.address.ToString());
+    out->set_ingress(!nic.attached ? "none" : nic.attach.mode == dataplane::XdpMode::kNative ? "native" : "generic");
+    out->set_egress(nic.attached ? "tc" : "none");
+    out->set_note(nic.note);
+    out->set_mtu(nic.mtu);
+    out->set_offloads_roce(nic.offloads_roce);
+  }
+  std::map<std::string, v1::PeerStatus> peers;
+  for (auto& [index, pair] : pairs_) {
+    v1::PeerStatus& peer = peers[pair->peer];
+    peer.set_name(pair->peer);
+    peer.add_addresses(pair->key.remote.ToString());
+    peer.set_pairs(peer.pairs() + 1);
+    peer.set_flows(peer.flows() + pair->flows);
+    if (!pair->version.empty()) peer.set_version(pair->version);
+    const double ago_s = AgoS(now_ns, pair->last_reply_ns);
+    if (peer.pairs() == 1 || (ago_s >= 0 && (peer.last_reply_ago_s() < 0 || ago_s < peer.last_reply_ago_s()))) peer.set_last_reply_ago_s(ago_s);
+    for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+      if (engine_->mesh().slots(index).port(s) == 0) continue;
+      const v1::PathState state = StateOf(probe::Load(dataplane_->pairs()[index].slot[s].state));
+      peer.set_paths(peer.paths() + 1);
+      if (state == v1::PATH_STATE_UP || state == v1::PATH_STATE_SUSPECT) peer.set_paths_live(peer.paths_live() + 1);
+      v1::PathCounts* counts = reply.mutable_paths();
+      if (state == v1::PATH_STATE_NEW) counts->set_new_(counts->new_() + 1);
+      if (state == v1::PATH_STATE_UP) counts->set_up(counts->up() + 1);
+      if (state == v1::PATH_STATE_SUSPECT) counts->set_suspect(counts->suspect() + 1);
+      if (state == v1::PATH_STATE_DEAD) counts->set_dead(counts->dead() + 1);
+    }
+    const probe::Discovery* discovery = engine_->discovery(index);
+    if (discovery != nullptr && pair->table_seen && !discovery->table().valid) {
+      reply.set_moves_frozen(true);
+      reply.set_frozen_reason(absl::StrCat("paths to ", pair->peer, " are being found again"));
+    }
+  }
+  for (auto& [name, peer] : peers) *reply.add_peers() = std::move(peer);
+  v1::FlowCounts* flows = reply.mutable_flows();
+  flows->set_transmitted(static_cast<uint32_t>(flows_.sent.size()));
+  flows->set_received(static_cast<uint32_t>(flows_.received.size()));
+  for (const auto& [key, flow] : flows_.sent) {
+    if (flow.tx.port != 0) flows->set_steered(flows->steered() + 1);
+    if ((flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) flows->set_locked(flows->locked() + 1);
+    if (flow.tx.want_slot != CW_SLOT_NONE) flows->set_pending(flows->pending() + 1);
+  }
+  const probe::ProberStats& prober = prober_stats_;
+  v1::ProberStatus* out = reply.mutable_prober();
+  out->set_rate_pps(probe_rate_pps_);
+  out->set_budget_pps(static_cast<double>(options_.config.probe.budget_pps));
+  out->set_lateness_p50_ns(static_cast<double>(prober.lateness_p50_ns));
+  out->set_lateness_p99_ns(static_cast<double>(prober.lateness_p99_ns));
+  out->set_rounds(prober.rounds);
+  out->set_skipped(prober.skipped_rounds);
+  out->set_realtime(prober.realtime);
+  if (absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum(); sums.ok()) {
+    for (const maps::CounterInfo& counter : maps::Counters()) {
+      if ((*sums).*counter.field == 0) continue;
+      v1::Counter* c = reply.add_counters();
+      c->set_name(counter.name);
+      c->set_value((*sums).*counter.field);
+      c->set_text(counter.text);
+    }
+    reply.mutable_lost()->set_probe_ring(sums->probe_ring_full);
+    reply.mutable_lost()->set_event_ring(sums->event_ring_full);
+    reply.mutable_lost()->set_message_ring(sums->message_ring_full);
+  }
+  auto fill = [&](const char* name, uint64_t used, uint64_t capacity) {
+    v1::MapFill* map = reply.add_maps();
+    map->set_name(name);
+    map->set_used(used);
+    map->set_capacity(capacity);
+  };
+  fill(CW_MAP_TX_FLOWS, flows_.sent.size(), dataplane_->tx_flows().capacity());
+  fill(CW_MAP_FLOWS, flows_.received.size(), dataplane_->flows().capacity());
+  fill(CW_MAP_PAIRS, pairs_.size(), dataplane_->pairs().size());
+  reply.set_cpu_percent(meter_.TotalPercent());
+  reply.set_cpu_process_percent(meter_.ProcessPercent());
+  reply.set_rss_bytes(ResourceMeter::RssBytes());
+  return reply;
+}
+
+v1::DoctorReply Agent::MakeDoctor() {
+  host::DoctorInput input{.agent_runs = true, .agent_note = absl::StrCat(kVersion, ", mode ", std::string(ModeName(mode())))};
+  for (const Nic& nic : nics_) {
+    input.nics.push_back({nic.config.name, !nic.attached ? "none" : nic.attach.mode == dataplane::XdpMode::kNative ? "native" : "generic", nic.note});
+  }
+  input.hashing = HostHashing(Hashing());
+  input.prober_realtime = prober_stats_.realtime;
+  for (const auto& [index, pair] : pairs_) {
+    if (pair->estimate.state != sync::SyncState::kUnknown) input.clock_error_ns = std::max(input.clock_error_ns, static_cast<double>(pair->estimate.error_est_ns));
+  }
+  host::KernelProbe live;
+  v1::DoctorReply reply;
+  for (const host::Check& check : host::RunDoctor(host::Roots{}, live, input)) {
+    v1::Check* out = reply.add_checks();
+    out->set_name(check.name);
+    out->set_result(ToApi(check.result));
+    out->set_seen(check.seen);
+    out->set_todo(check.todo);
+  }
+  return reply;
+}
+
+v1::Pair Agent::MakePair(PairState& pair, int64_t now_ns) {
+  v1::Pair out;
+  const cw_pair& shared = dataplane_->pairs()[pair.index];
+  const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
+  const probe::Discovery* discovery = engine_->discovery(pair.index);
+  out.set_index(pair.index);
+  for (const Nic& nic : nics_) {
+    if (nic.ifindex == pair.ifindex) out.set_nic(nic.config.name);
+  }
+  out.set_local_address(pair.key.local.ToString());
+  out.set_peer(pair.peer);
+  out.set_remote_address(pair.key.remote.ToString());
+  out.set_active(pair.active);
+  out.set_interval_s(static_cast<double>(engine_->IntervalNs(pair.index)) / 1e9);
+  out.set_last_reply_ago_s(AgoS(now_ns, pair.last_reply_ns));
+  bool known = true;
+  for (const probe::Path& path : discovery->table().paths) known = known && path.known;
+  out.set_table(!pair.table_seen ? "discovering" : !discovery->table().valid ? "invalid" : known ? "valid" : "unknown");
+  v1::PeerClock* clock = out.mutable_clock();
+  const sync::Estimate estimate = pair.clock.At(NowNs());
+  clock->set_state(StateOf(estimate.state));
+  clock->set_offset_ns(estimate.offset_ns);
+  clock->set_slope_ppb(estimate.slope_ppb);
+  clock->set_error_est_ns(static_cast<double>(estimate.error_est_ns));
+  clock->set_bound_ns(static_cast<double>(estimate.bound_ns));
+  clock->set_age_s(static_cast<double>(estimate.age_ns) / 1e9);
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    if (slots.port(s) == 0) continue;
+    v1::Path* path = out.add_paths();
+    SlotState& state = pair.slot[s];
+    path->set_slot(s);
+    path->set_udp_port(slots.port(s));
+    if (const probe::Hops* hops = discovery->HopsOf(slots.port(s)); hops != nullptr) {
+      for (const Addr& hop : *hops) path->add_hops(hop.is_zero() ? "*" : hop.ToString());
+    }
+    path->set_state(StateOf(probe::Load(shared.slot[s].state)));
+    path->set_assignable(slots.is_path(s));
+    path->set_native(!slots.is_path(s));
+    for (const probe::Path& known_path : discovery->table().paths) {
+      if (known_path.port == slots.port(s)) path->set_age_s(AgoS(now_ns, known_path.verified_ns));
+    }
+    for (const auto& [key, flow] : flows_.sent) {
+      if (flow.tx.pair == pair.index && (flow.tx.port != 0 ? flow.tx.slot : flow.tx.native_slot) == s) path->set_flows(path->flows() + 1);
+    }
+    if (state.forward.BaseNs() != INT64_MAX) path->set_base_forward_ns(static_cast<double>(state.forward.BaseNs()));
+    if (state.reverse.BaseNs() != INT64_MAX) path->set_base_reverse_ns(static_cast<double>(state.reverse.BaseNs()));
+    for (int seconds : telemetry::kWindowsS) FillWindow(state.forward, state.reverse, now_ns, seconds, path->add_windows());
+    path->set_deaths(probe::Load(shared.slot[s].deaths));
+    path->set_misses(probe::Load(shared.slot[s].misses));
+    const auto changed_ns = static_cast<int64_t>(probe::Load(shared.slot[s].changed_ns));
+    path->set_last_change_ago_s(AgoS(NowNs(), changed_ns));
+  }
+  return out;
+}
+
+v1::PathsReply Agent::MakePaths(const v1::PathsRequest& request) {
+  v1::PathsReply reply;
+  const int64_t now_ns = MonotonicNs();
+  for (auto& [index, pair] : pairs_) {
+    if (!request.remote().empty() && request.remote() != pair->peer && request.remote() != pair->key.remote.ToString()) continue;
+    *reply.add_pairs() = MakePair(*pair, now_ns);
+  }
+  return reply;
+}
+
+v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns) {
+  v1::Flow out;
+  const cw_flow& record = flow.flow();
+  const Addr& local = flow.received ? key.dst : key.src;
+  const Addr& remote = flow.received ? key.src : key.dst;
+  out.set_id(key.Id().ToString());
+  for (const Nic& nic : nics_) {
+    if (nic.address == local) out.set_nic(nic.config.name);
+  }
+  out.set_local_address(local.ToString());
+  out.set_remote_address(remote.ToString());
+  auto name = peer_names_.find(remote);
+  if (name != peer_names_.end()) out.set_peer(name->second);
+  out.set_received(flow.received);
+  out.set_transport(TransportName(record.transport));
+  (flow.received ? out.set_local_qpn(key.dqpn) : out.set_remote_qpn(key.dqpn));
+  if (const std::optional<rdma::QpInfo> qp = flow.received ? qps_.ByReceivedFlow(key) : qps_.BySentFlow(key)) {
+    out.set_local_qpn(qp->lqpn);
+    out.set_remote_qpn(qp->rqpn);
+    out.set_pid(qp->pid);
+    out.set_process(qp->comm);
+    out.set_label(qp->label);
+    if (qp->path_mtu != 0) out.set_path_mtu(qp->path_mtu);
+  }
+  if (record.mtu != 0) out.set_path_mtu(record.mtu);
+  const uint8_t slot = flow.tx.port != 0 ? flow.tx.slot : flow.tx.native_slot;
+  auto number = [&](uint8_t s) { return flow.received || s == CW_SLOT_NONE ? -1 : static_cast<int>(s); };
+  out.set_slot(number(slot));
+  out.set_native_slot(number(flow.tx.native_slot));
+  out.set_want_slot(number(flow.tx.want_slot));
+  out.set_udp_port(flow.tx.port != 0 ? flow.tx.port : record.sport);
+  out.set_udp_port_native(record.sport);
+  out.set_lock((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0 ? v1::LOCK_HARD : (flow.tx.flags & CW_STEER_LOCKED) != 0 ? v1::LOCK_SOFT : v1::LOCK_NONE);
+  out.set_manual((flow.tx.flags & CW_STEER_MANUAL) != 0);
+  out.set_reverts_s(reverts_.SecondsLeft(key, now_ns));
+  if (!flow.received) Fill(flow.owd.Merged(), out.mutable_owd());
+  out.set_owd_window_s(10);
+  if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote}); index && FindPair(*index) != nullptr) {
+    out.set_owd_error_ns(static_cast<double>(FindPair(*index)->estimate.error_est_ns));
+  }
+  out.set_rate_bps(flow.rate_bps);
+  out.set_packets(record.packets);
+  out.set_bytes(record.bytes);
+  out.set_gaps(record.req.gaps + record.resp.gaps);
+  out.set_missing(record.req.missing + record.resp.missing);
+  out.set_duplicates(record.req.duplicates + record.resp.duplicates);
+  out.set_nak_seq(record.nak_seq);
+  out.set_nak_other(record.nak_other);
+  out.set_rnr(record.rnr);
+  out.set_cnps(record.cnp);
+  out.set_ce(record.ce);
+  out.set_moves(flow.tx.moves);
+  out.set_last_reason(ReasonText(flow.tx.reason));
+  out.set_moved_ago_s(flow.tx.moved_jiffies == 0 ? -1 : AgoS(now_ns, jiffies_->ToNs(flow.tx.moved_jiffies)));
+  out.set_idle_s(std::max(AgoS(now_ns, jiffies_->ToNs(record.last_seen_jiffies)), 0.0));
+  return out;
+}
+
+v1::QpsReply Agent::MakeQps(const v1::QpsRequest& request) {
+  v1::QpsReply reply;
+  const int64_t now_ns = MonotonicNs();
+  auto add = [&](const absl::flat_hash_map<FlowKey, FlowEntry>& book) {
+    for (const auto& [key, flow] : book) {
+      const Addr& remote = flow.received ? key.src : key.dst;
+      if (!request.flow().empty() && request.flow() != key.Id().ToString()) continue;
+      if (!request.remote().empty() && request.remote() != remote.ToString() && request.remote() != PeerName(remote)) continue;
+      *reply.add_flows() = MakeFlow(key, flow, now_ns);
+    }
+  };
+  add(flows_.sent);
+  if (request.received()) add(flows_.received);
+  std::sort(reply.mutable_flows()->begin(), reply.mutable_flows()->end(), [](const v1::Flow& a, const v1::Flow& b) {
+    return std::tuple(a.received(), a.remote_address(), a.local_qpn(), a.id()) < std::tuple(b.received(), b.remote_address(), b.local_qpn(), b.id());
+  });
+  return reply;
+}
+
+absl::StatusOr<v1::StatusReply> Agent::Status() {
+  return loop_->Call<v1::StatusReply>([this] { return absl::StatusOr<v1::StatusReply>(MakeStatus()); });
+}
+
+absl::StatusOr<v1::DoctorReply> Agent::Doctor() {
+  return loop_->Call<v1::DoctorReply>([this] { return absl::StatusOr<v1::DoctorReply>(MakeDoctor()); });
+}
+
+absl::StatusOr<v1::PathsReply> Agent::Paths(const v1::PathsRequest& request) {
+  return loop_->Call<v1::PathsReply>([this, request] { return absl::StatusOr<v1::PathsReply>(MakePaths(request)); });
+}
+
+absl::StatusOr<v1::QpsReply> Agent::Qps(const v1::QpsRequest& request) {
+  return loop_->Call<v1::QpsReply>([this, request] {
+    if (request.received()) ReadReceivedFlows();
+    return absl::StatusOr<v1::QpsReply>(MakeQps(request));
+  });
+}
+
+absl::StatusOr<v1::CountersReply> Agent::Counters() {
+  absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
+  if (!sums.ok()) return sums.status();
+  v1::CountersReply reply;
+  for (const maps::CounterInfo& counter : maps::Counters()) {
+    v1::Counter* out = reply.add_counters();
+    out->set_name(counter.name);
+    out->set_value((*sums).*counter.field);
+    out->set_text(counter.text);
+  }
+  return reply;
+}
+
+absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& request, absl::Duration wait) {
+  std::vector<v1::Event> out;
+  for (telemetry::Event& event : events_.WaitAfter(request.after_seq(), wait)) {
+    if (!request.type().empty() && request.type() != event.type) continue;
+    if (!request.match().empty() && request.match() != event.flow && request.match() != event.peer) continue;
+    v1::Event one;
+    one.set_seq(event.seq);
+    one.set_time_unix_ns(event.time_unix_ns);
+    one.set_type(event.type);
+    one.set_severity(static_cast<v1::Severity>(event.severity));
+    one.set_text(event.text);
+    one.set_flow(event.flow);
+    one.set_peer(event.peer);
+    one.set_slot(event.slot);
+    one.set_to_slot(event.to_slot);
+    one.set_dry(event.dry);
+    for (const auto& [name, value] : event.evidence) {
+      v1::Evidence* evidence = one.add_evidence();
+      evidence->set_name(name);
+      evidence->set_value(value);
+    }
+    out.push_back(std::move(one));
+  }
+  if (request.last() > 0 && request.after_seq() == 0 && out.size() > request.last()) {
+    out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(request.last()));
+  }
+  return out;
+}
+
+}  // namespace cw::agent

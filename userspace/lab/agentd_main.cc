@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent with a hidden clock: cwagentd, but its time, in the BPF programs and in userspace, carries a known error,
+// when hidden_clock.json lies beside the configuration.
+#include <bpf/bpf.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "maps/names.h"
+#include "userspace/agent/daemon.h"
+#include "userspace/lab/hidden_clock.h"
+
+namespace cw::lab {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::StatusOr<HiddenClockSpec> ReadSpec(const fs::path& file) {
+  std::ifstream stream(file);
+  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(file.string(), " is not a JSON object"));
+  return HiddenClockSpec{.offset_ns = json.value("offset_ns", int64_t{0}),
+                         .drift_ppm = json.value("drift_ppm", 0.0),
+                         .segment_s = json.value("segment_s", 10.0),
+                         .seed = json.value("seed", 1u)};
+}
+
+// The clock of an instance is pinned, so that a restarted agent finds the same time.
+absl::StatusOr<cw_lab_clock> PinClock(const std::string& pin, const HiddenClockSpec& spec) {
+  const uint32_t zero = 0;
+  int fd = bpf_obj_get(pin.c_str());
+  cw_lab_clock clock{};
+  if (fd >= 0) {
+    const int error = bpf_map_lookup_elem(fd, &zero, &clock);
+    close(fd);
+    if (error != 0) return absl::ErrnoToStatus(errno, "cannot read the hidden clock");
+    return clock;
+  }
+  fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, CW_MAP_LAB_CLOCK, sizeof(uint32_t), sizeof(cw_lab_clock), 1, nullptr);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make the hidden clock's map");
+  clock = MakeHiddenClock(spec, static_cast<uint64_t>(MonotonicClock().NowNs()));
+  int error = bpf_map_update_elem(fd, &zero, &clock, BPF_ANY);
+  if (error == 0) error = bpf_obj_pin(fd, pin.c_str());
+  close(fd);
+  if (error != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot pin the hidden clock at ", pin));
+  return clock;
+}
+
+absl::StatusOr<agent::TimeSource> LabTime(const config::Config& config, const std::string& config_path) {
+  const fs::path file = fs::path(config_path).parent_path() / "hidden_clock.json";
+  if (!fs::exists(file)) return agent::TimeSource{std::make_shared<MonotonicClock>(), ""};
+  absl::StatusOr<HiddenClockSpec> spec = ReadSpec(file);
+  if (!spec.ok()) return spec.status();
+  std::error_code error;
+  const std::string folder = absl::StrCat(CW_BPFFS, "/cwlab");
+  fs::create_directories(folder, error);
+  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot make ", folder, ": ", error.message(), "; mount bpffs there"));
+  const std::string pin = absl::StrCat(folder, "/", config.instance, "-clock");
+  absl::StatusOr<cw_lab_clock> clock = PinClock(pin, *spec);
+  if (!clock.ok()) return clock.status();
+  return agent::TimeSource{std::make_shared<HiddenClock>(*clock), pin};
+}
+
+}  // namespace
+}  // namespace cw::lab
+
+int main(int argc, char** argv) { return cw::agent::DaemonMain(argc, argv, "cwlab-agentd", cw::lab::LabTime); }
