@@ -2,12 +2,14 @@
 #include "tests/vm/image.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -33,11 +35,18 @@ bool InPath(const std::string& program) {
   return false;
 }
 
-absl::Status Join(const std::string& out, const std::vector<std::string>& parts) {
-  std::ofstream to(out, std::ios::binary);
+// A descriptor of ours by a path that QEMU can open.
+std::string PathOf(int fd) { return absl::StrCat("/proc/", getpid(), "/fd/", fd); }
+
+// The parts one after the other in a file that has no name, so that a killed run leaves nothing behind.
+absl::StatusOr<int> Join(const std::vector<std::string>& parts) {
+  int fd = memfd_create("initrd", MFD_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "memfd_create");
+  std::ofstream to(PathOf(fd), std::ios::binary);
   for (const std::string& part : parts) to << std::ifstream(part, std::ios::binary).rdbuf();
-  if (!to.flush()) return absl::InternalError(absl::StrFormat("cannot write %s", out));
-  return absl::OkStatus();
+  if (to.flush()) return fd;
+  close(fd);
+  return absl::InternalError("cannot join the parts of the initrd");
 }
 
 }  // namespace
@@ -45,43 +54,37 @@ absl::Status Join(const std::string& out, const std::vector<std::string>& parts)
 absl::StatusOr<Image> Image::Build(const ImageOptions& options) {
   if (!InPath("qemu-system-x86_64")) return absl::UnavailableError("qemu-system-x86_64 is not installed");
   const char* cache = getenv("CW_VM_CACHE");
-  std::string folder =
-      absl::StrCat(cache ? cache : CW_VM_CACHE_DEFAULT, "/", options.package.empty() ? "debian-12" : options.package);
+  std::string folder = absl::StrCat(cache ? cache : CW_VM_CACHE_DEFAULT, "/", options.kernel);
   std::error_code error;
   fs::create_directories(folder, error);
-  std::vector<std::string> make = {CW_VM_SOURCE_DIR "/mkinitramfs.sh", folder};
-  if (!options.package.empty()) make.push_back(options.package);
-  int status = RunHostCommand(make);
+  int status = RunHostCommand({CW_VM_SOURCE_DIR "/mkinitramfs.sh", folder, options.kernel});
   if (status == 3) return absl::UnavailableError("the kernel package cannot be had (see the message above)");
   if (status != 0) return absl::InternalError(absl::StrFormat("mkinitramfs.sh ended with %d", status));
 
-  Image image;
-  std::string name = folder + "/run-XXXXXX";
-  int fd = mkstemp(name.data());
-  if (fd < 0) return absl::ErrnoToStatus(errno, name);
-  close(fd);
-  image.initrd_ = name;
-  image.kernel_ = folder + "/vmlinuz";
-  image.release_ = ReadLine(folder + "/kver");
-
-  std::string overlay = name + ".overlay";
+  std::string overlay = absl::StrCat(folder, "/overlay-", getpid());
   std::vector<std::string> pack = {CW_VM_SOURCE_DIR "/mkoverlay.sh", overlay, CW_VM_GUESTD "=/sbin/cw_vm_guestd"};
   for (const auto& [from, to] : options.files) pack.push_back(absl::StrCat(from, "=", to));
   status = RunHostCommand(pack);
-  absl::Status joined = status == 0 ? Join(name, {folder + "/initrd.cpio", overlay})
-                                    : absl::InternalError(absl::StrFormat("mkoverlay.sh ended with %d", status));
+  absl::StatusOr<int> joined = absl::InternalError(absl::StrFormat("mkoverlay.sh ended with %d", status));
+  if (status == 0) joined = Join({folder + "/initrd.cpio", overlay});
   fs::remove(overlay, error);
-  if (!joined.ok()) return joined;
+  if (!joined.ok()) return joined.status();
+  Image image;
+  image.initrd_fd_ = *joined;
+  image.initrd_ = PathOf(*joined);
+  image.kernel_ = folder + "/vmlinuz";
+  image.release_ = ReadLine(folder + "/kver");
   return image;
 }
 
 Image::Image(Image&& other) noexcept
-    : kernel_(std::move(other.kernel_)), initrd_(std::move(other.initrd_)), release_(std::move(other.release_)) {
-  other.initrd_.clear();
-}
+    : kernel_(std::move(other.kernel_)),
+      initrd_(std::move(other.initrd_)),
+      release_(std::move(other.release_)),
+      initrd_fd_(std::exchange(other.initrd_fd_, -1)) {}
 
 Image::~Image() {
-  if (!initrd_.empty()) unlink(initrd_.c_str());
+  if (initrd_fd_ >= 0) close(initrd_fd_);
 }
 
 }  // namespace cw::vm

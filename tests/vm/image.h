@@ -11,7 +11,7 @@
 namespace cw::vm {
 
 struct ImageOptions {
-  std::string package;  // Debian kernel package; empty: the newest of Debian 12's own series
+  std::string kernel = "6.1";  // a series of Debian 12 and its archives (6.1, 6.12), or a kernel package's full name
   std::vector<std::pair<std::string, std::string>>
       files;  // {host file, path in the machine}; programs bring their libraries
 };
@@ -33,6 +33,7 @@ class Image {
  private:
   Image() = default;
   std::string kernel_, initrd_, release_;
+  int initrd_fd_ = -1;
 };
 
 }  // namespace cw::vm

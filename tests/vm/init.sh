@@ -11,6 +11,7 @@ mount -t tmpfs tmpfs /tmp
 mount -t bpf bpf /sys/fs/bpf
 mount -t debugfs debugfs /sys/kernel/debug
 mount -t tracefs tracefs /sys/kernel/tracing
+mount -t tmpfs run /run
 ln -s /proc/self/fd /dev/fd
 
 while read -r module; do

@@ -1,31 +1,32 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# mkinitramfs.sh OUTDIR [PACKAGE]
+# mkinitramfs.sh OUTDIR [KERNEL]
 #
 # Writes OUTDIR/vmlinuz and OUTDIR/initrd.cpio: a distribution kernel and a root file system in memory with soft-RoCE,
-# rdma-core, perftest, iproute2 and bpftool. PACKAGE is a Debian kernel package; without it, the newest of Debian 12's own
-# series. Nothing is installed: the package is unpacked beside OUTDIR. Exit code 3: the kernel package cannot be had.
-# A second call with nothing changed does nothing.
+# rdma-core, perftest, iproute2 and bpftool. KERNEL is a series of Debian 12 and its archives (6.1, the default, or 6.12:
+# the newest package is taken) or a package's full name. Nothing is installed: the package is unpacked beside OUTDIR.
+# Exit code 3: the kernel package cannot be had. A second call with nothing changed does nothing.
 set -Eeuo pipefail
 trap 'echo "$0: line $LINENO failed" >&2' ERR
 here=$(dirname "$(readlink -f "$0")")
 . "$here/closure.sh"
 
-outdir=${1:?usage: mkinitramfs.sh OUTDIR [PACKAGE]}
+outdir=${1:?usage: mkinitramfs.sh OUTDIR [KERNEL]}
 archives=/var/cache/apt/archives
 modules="crc32_generic virtio_pci virtio_net virtio_console rdma_rxe ib_uverbs rdma_ucm cls_bpf cls_matchall sch_ingress
   sch_fq sch_netem sch_tbf veth"
 programs="/bin/ip /sbin/tc /usr/bin/rdma /usr/sbin/bpftool /usr/bin/ib_write_bw /usr/bin/ib_read_bw /usr/bin/ib_send_bw
   /usr/bin/ib_atomic_bw /usr/bin/ib_write_lat /usr/bin/ib_send_lat /bin/ss /usr/bin/ibv_devinfo"
 
+# The newest package of a series that apt knows or has kept.
 newest_package() {
   {
-    apt-cache pkgnames linux-image-6.1.0- 2>/dev/null || true
-    ls "$archives" | sed -n 's/^\(linux-image-6\.1\.0-[0-9]*-amd64\)_.*/\1/p'
-  } | grep -xE 'linux-image-6\.1\.0-[0-9]+-amd64' | sort -Vu | tail -n 1
+    apt-cache pkgnames "linux-image-$1." 2>/dev/null || true
+    { ls "$archives" "$outdir/cache" 2>/dev/null || true; } | sed -n 's/^\(linux-image-[^_]*\)_.*/\1/p'
+  } | { grep -xE "linux-image-${1//./\\.}\.[0-9]+(-[0-9]+|\+deb12)-amd64" || true; } | sort -Vu | tail -n 1
 }
 
-# The package's file: from this cache, from apt's, or downloaded. An older kernel in apt's cache is better than none.
+# The package's file: from this cache, from apt's, or downloaded.
 fetch_package() {
   local cache=$outdir/cache deb
   mkdir -p "$cache"
@@ -86,9 +87,13 @@ put_userspace() {
 mkdir -p "$outdir"
 exec 9>"$outdir/lock"
 flock 9
-package=${2:-$(newest_package)}
+kernel=${2:-6.1}
+case $kernel in
+  linux-image-*) package=$kernel ;;
+  *) package=$(newest_package "$kernel") ;;
+esac
 if [ -z "$package" ]; then
-  echo "no linux-image-6.1.0 package is known to apt: run apt-get update" >&2
+  echo "no linux-image-$kernel package is known to apt: run apt-get update" >&2
   exit 3
 fi
 stamp=$(cat "$here/mkinitramfs.sh" "$here/closure.sh" "$here/init.sh" | sha256sum | cut -c 1-16)\ $package\ $(
