@@ -168,7 +168,7 @@ void Simulation::Probe(double t) {
 
 double TrimmedMean(std::vector<double>& v) {
   std::sort(v.begin(), v.end());
-  const size_t n = std::max<size_t>(1, v.size() - v.size() / 10);
+  const size_t n = std::max<size_t>(1, v.size() - v.size() / 20);
   double sum = 0;
   for (size_t i = 0; i < n; ++i) sum += v[i];
   return sum / static_cast<double>(n);

@@ -17,10 +17,9 @@ using State = ContentionState::Impl;
 // A path that a flow could move to, and what that should bring.
 struct Target {
   uint8_t slot = kSlotNone;
-  double gain = 0;
+  double gain = 0;  // expected rate ÷ present rate
   double queue_ns = 0;
-  double ratio = 1;       // queueing there ÷ here
-  bool by_delay = false;  // rests on queueing delay, which other hosts see as well
+  double probability = 1;  // per window: below 1 where other hosts may see the same and follow
   const char* reason = "";
 };
 
@@ -39,16 +38,22 @@ double StandardError(const PairObservation& pair, State& state) {
   return std::sqrt(sum / freedom / kQueueWindows);
 }
 
-// Queueing on `there` ÷ `here`, if there is lower beyond noise in each of the last windows.
+// By how many standard errors `there` queues less than `here`.
+double LowerBy(const PathMemory& there, const PathMemory& here, double standard_error) {
+  return (here.queue.Mean() - there.queue.Mean()) / (std::sqrt(2.0) * standard_error);
+}
+
+// Queueing on `there` ÷ `here`, if there is lower beyond noise and in each of the last windows.
 std::optional<double> LowerQueue(const PathMemory& there, const PathMemory& here, double standard_error,
                                  const ContentionRules& rules) {
-  if (there.queue.count() < rules.evidence_windows || here.queue.count() < rules.evidence_windows) return std::nullopt;
-  for (int i = 0; i < rules.evidence_windows; ++i) {
+  const int windows = rules.evidence_windows;
+  if (there.queue.count() < windows || here.queue.count() < windows) return std::nullopt;
+  for (int i = 0; i < windows; ++i) {
     if (there.queue.Back(i) > rules.better_than * here.queue.Back(i)) return std::nullopt;
   }
-  const double difference = here.queue.Mean() - there.queue.Mean();
-  if (difference < rules.significance * std::sqrt(2.0) * standard_error) return std::nullopt;
-  return there.queue.MeanOf(rules.evidence_windows) / std::max(1.0, here.queue.MeanOf(rules.evidence_windows));
+  if (LowerBy(there, here, standard_error) < rules.significance) return std::nullopt;
+  const double now = there.queue.MeanOf(windows) / std::max(1.0, here.queue.MeanOf(windows));
+  return std::max(now, there.queue.Mean() / std::max(1.0, here.queue.Mean()));
 }
 
 // Plans the moves of one window.
@@ -64,7 +69,9 @@ class Planner {
   bool MayMove(const FlowMemory& flow) const;
   bool HoldOver(FlowMemory& flow);
   std::optional<Target> Find(const PairObservation& pair, const FlowMemory& flow);
-  std::optional<Target> Judge(const PairObservation& pair, const FlowMemory& flow, uint8_t slot, double noise);
+  Target Judge(const PairObservation& pair, const FlowMemory& flow, uint8_t slot, double noise);
+  Target ByOwnFlows(const FlowMemory& flow, const PathId& here, const PathId& there);
+  Target ByDelay(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
   double Sharers(const FlowMemory& flow, const PathId& path);
   Move Make(const PairObservation& pair, const FlowKey& key, const FlowMemory& flow, const Target& target);
 
@@ -106,47 +113,60 @@ double Planner::Sharers(const FlowMemory& flow, const PathId& path) {
   return known ? sharers : std::max<double>(sharers, state_.rules.unknown_sharers);
 }
 
-std::optional<Target> Planner::Judge(const PairObservation& pair, const FlowMemory& flow, uint8_t slot, double noise) {
-  const ContentionRules& rules = state_.rules;
-  const PathId here{pair.pair, flow.slot}, there{pair.pair, slot};
-  const PathMemory& from = state_.paths[here];
-  const PathMemory& to = state_.paths[there];
-  const int own_here = load_.On(here), own_there = load_.On(there);
-  Target t{slot, 0, to.queue.Mean(), to.queue.Mean() / std::max(1.0, from.queue.Mean()), false, ""};
-  if (own_there > 0) {  // our own flows there tell what it carries
-    t.gain = (own_here + from.external) / (to.external + own_there + 1);
-    t.reason = "fewer flows share that path";
-    return t.gain >= rules.min_gain ? std::make_optional(t) : std::nullopt;
-  }
-  if (to.joined_bps > 0 && static_cast<double>(seen_.now_ns - to.joined_ns) < rules.memory_s * 1e9) {
-    t.gain = to.joined_bps / std::max(1.0, state_.RateBps(flow));
-    t.reason = "a flow was faster there";
-    return t.gain >= rules.min_gain ? std::make_optional(t) : std::nullopt;
-  }
-  const std::optional<double> ratio = LowerQueue(to, from, noise, rules);
-  if (ratio.has_value()) {
-    t.by_delay = true;
-    t.ratio = *ratio;
-    t.gain = Sharers(flow, here) / (*ratio < rules.idle_below ? 1 : 2);
-    t.reason = *ratio < rules.idle_below ? "that path is idle" : "that path queues less";
-    return t.gain >= rules.min_gain ? std::make_optional(t) : std::nullopt;
-  }
-  const bool worse = LowerQueue(from, to, noise, rules).has_value();
-  if (own_here >= 2 && !worse) {  // spread our own flows before any path takes two
-    t.gain = (own_here + from.external) / (from.external + 1);
-    t.reason = "it has none of our flows";
-    return t.gain >= rules.min_gain ? std::make_optional(t) : std::nullopt;
-  }
-  return std::nullopt;
+// Our own flows there tell what that path carries.
+Target Planner::ByOwnFlows(const FlowMemory& flow, const PathId& here, const PathId& there) {
+  Target t{.reason = "fewer flows share that path"};
+  t.gain = (load_.On(here) + state_.paths[here].external) / (load_.On(there) + state_.paths[there].external + 1);
+  const bool seen_for_long = flow.rate.count() >= 2 * state_.rules.rate_windows;
+  if (!seen_for_long && t.gain < state_.rules.sure_gain) t.gain = 0;
+  return t;
 }
 
-// The better of two random candidates, or the best by our own counts, which need no chance.
+// None of our flows is there: queueing delay is all that shows how many of others are.
+Target Planner::ByDelay(const FlowMemory& flow, const PathId& here, const PathId& there, double noise) {
+  const ContentionRules& rules = state_.rules;
+  const PathMemory &from = state_.paths[here], &to = state_.paths[there];
+  const double age_s = to.joined_bps > 0 ? static_cast<double>(seen_.now_ns - to.joined_ns) * 1e-9 : 1e18;
+  if (age_s < rules.memory_s) {
+    return {.gain = to.joined_bps / std::max(1.0, state_.RateBps(flow)), .reason = "a flow was faster there"};
+  }
+  if (const auto ratio = LowerQueue(to, from, noise, rules)) {
+    const bool idle = *ratio < rules.idle_below;
+    return {.gain = Sharers(flow, here) / (idle ? 1 : 2),
+            .probability = rules.join_probability,
+            .reason = idle ? "that path is idle" : "that path queues less"};
+  }
+  if (age_s < rules.long_memory_s) return {};
+  const double lower_by = LowerBy(to, from, noise);
+  if (lower_by > rules.weak_significance && flow.windows_on_slot > rules.weak_after_windows) {
+    const double gain = Sharers(flow, here) / 2;
+    if (gain >= rules.min_gain) {
+      return {.gain = gain, .probability = rules.weak_probability, .reason = "that path may queue less"};
+    }
+  }
+  if (load_.On(here) >= 2 && lower_by > -rules.significance) {  // spread our own flows before any path takes two
+    const double external = from.external;
+    return {.gain = (load_.On(here) + external) / (external + 1), .reason = "it has none of our flows"};
+  }
+  return {};
+}
+
+Target Planner::Judge(const PairObservation& pair, const FlowMemory& flow, uint8_t slot, double noise) {
+  const PathId here{pair.pair, flow.slot}, there{pair.pair, slot};
+  Target t = load_.On(there) > 0 ? ByOwnFlows(flow, here, there) : ByDelay(flow, here, there, noise);
+  t.slot = slot;
+  t.queue_ns = state_.paths[there].queue.Mean();
+  return t;
+}
+
+// The better of two random candidates.
 std::optional<Target> Planner::Find(const PairObservation& pair, const FlowMemory& flow) {
   const double noise = StandardError(pair, state_);
   std::vector<Target> targets;
   for (const PathObservation& path : pair.paths) {
     if (!path.usable || path.slot == flow.slot) continue;
-    if (auto t = Judge(pair, flow, path.slot, noise)) targets.push_back(*t);
+    const Target t = Judge(pair, flow, path.slot, noise);
+    if (t.gain >= state_.rules.min_gain) targets.push_back(t);
   }
   if (targets.empty()) return std::nullopt;
   std::shuffle(targets.begin(), targets.end(), state_.random);
@@ -155,7 +175,7 @@ std::optional<Target> Planner::Find(const PairObservation& pair, const FlowMemor
     return a.gain != b.gain ? a.gain > b.gain : a.queue_ns < b.queue_ns;
   };
   const Target best = *std::min_element(targets.begin(), targets.end(), better);
-  if (best.by_delay && state_.Uniform() > state_.rules.join_probability) return std::nullopt;
+  if (best.probability < 1 && state_.Uniform() > best.probability) return std::nullopt;
   return best;
 }
 
@@ -196,6 +216,7 @@ std::vector<Move> Planner::Plan() {
     const bool last_of_pair = c.pair->flows.size() > 1 && moved[c.pair->pair] + 1 >= c.pair->flows.size();
     if (moves.size() >= cap || last_of_pair) continue;
     const auto target = Find(*c.pair, flow);
+    if (!target.has_value()) flow.hold = -1;
     if (!target.has_value() || !HoldOver(flow)) continue;
     moves.push_back(Make(*c.pair, c.key, flow, *target));
     load_.Moved({c.pair->pair, flow.slot}, {c.pair->pair, target->slot});

@@ -36,19 +36,24 @@ namespace cw::control {
 // 100–400 Mbit/s with a probe per millisecond; scale it with the time that the senders' rates need to settle).
 struct ContentionRules {
   double queue_over_base = 0.5;    // congested: queueing above this share of the base OWD …
-  double queue_floor_ns = 10'000;  // … and above this
+  double queue_floor_ns = 10'000;  // … and above this; or CNPs
   int evidence_windows = 2;        // windows in a row for every condition
   double better_than = 0.8;        // the target's queueing delay ÷ the present path's
   double idle_below = 0.25;        // … and below this ratio the target counts as idle
   double significance = 3.0;       // and the difference ÷ its standard error over the last windows
   double min_gain = 1.25;          // expected rate ÷ present rate, at least
+  double sure_gain = 1.4;          // less than this must be seen for twice as long
   double force_gain = 1.3;         // from this gain on one go-back-N is worth it
   double kept_gain = 1.1;          // a move that brought less than this brought nothing
   int settle_windows = 3;          // rates after a move are not looked at for so long
-  int rate_windows = 3;            // then averaged over so many
+  int rate_windows = 3;            // then averaged over so many, before the next decision
   int hold_windows = 2;            // a flow waits 1 … this many windows, at random, before it moves
   double join_probability = 0.3;   // per window, for moves that rest on queueing delay alone
-  double memory_s = 4;             // for so long is a measured share believed
+  double weak_significance = 1.5;  // a flow that shares its path for long follows weaker evidence …
+  double weak_probability = 0.05;  // … with this probability per window …
+  int weak_after_windows = 12;     // … after so many windows on its path
+  double memory_s = 4;             // for so long is a measured share believed, against a lower queue there …
+  double long_memory_s = 60;       // … and against weak evidence or the wish to spread the host's own flows
   double max_moved_share = 0.10;   // of the host's flows per window, but at least one
   double elephant_share = 0.1;     // flows slower than this share of the host's fastest are left alone
   int unknown_sharers = 3;         // assumed sharers of a congested link whose capacity is not known yet
@@ -56,10 +61,11 @@ struct ContentionRules {
 
 struct PathObservation {
   uint8_t slot = 0;
-  bool usable = false;          // live, assignable, not damped
-  int queue_samples = 0;        // probes behind queue_ns in this window; 0 = no value
-  double queue_ns = 0;          // typical queueing delay of this window: a mean without the highest tenth
-  double base_ns = 0;           // base OWD
+  bool usable = false;    // live, assignable, not damped
+  int queue_samples = 0;  // probes behind queue_ns in this window; 0 = no value
+  double queue_ns = 0;    // typical queueing delay of this window: a mean without the highest twentieth, not more: the
+                          // tail tells the number of flows
+  double base_ns = 0;     // base OWD
   std::vector<uint64_t> links;  // names of the links it takes (hashes of hops), so that paths of different pairs that
                                 // share a link are one; empty = shares with no other path
 };

@@ -16,9 +16,23 @@ bool Congested(const FlowObservation& flow, const PathMemory& path, const Conten
   return flow.cnps > 0 || (path.queue.count() > 0 && path.queue.Back(0) > limit);
 }
 
-void RememberPath(const PathObservation& seen, int64_t window, PathMemory& path) {
+// Links that every path of a pair takes (the receiver's own, say) tell nothing about how its flows are spread.
+std::vector<uint64_t> CommonLinks(const PairObservation& pair) {
+  if (pair.paths.size() < 2) return {};
+  std::vector<uint64_t> common = pair.paths.front().links;
+  for (const PathObservation& path : pair.paths) {
+    std::erase_if(common, [&](uint64_t link) {
+      return std::find(path.links.begin(), path.links.end(), link) == path.links.end();
+    });
+  }
+  return common;
+}
+
+void RememberPath(const PathObservation& seen, const std::vector<uint64_t>& common, int64_t window, PathMemory& path) {
   path.usable = seen.usable;
   path.links = seen.links;
+  std::erase_if(path.links,
+                [&](uint64_t link) { return std::find(common.begin(), common.end(), link) != common.end(); });
   path.last_window = window;
   if (seen.queue_samples == 0) return;
   path.base_ns = seen.base_ns;
@@ -108,8 +122,9 @@ void EstimateExternal(ContentionState::Impl& state) {
 void Remember(const Observation& seen, ContentionState::Impl& state, Decision& out) {
   ++state.window;
   for (const PairObservation& pair : seen.pairs) {
+    const std::vector<uint64_t> common = CommonLinks(pair);
     for (const PathObservation& path : pair.paths) {
-      RememberPath(path, state.window, state.paths[{pair.pair, path.slot}]);
+      RememberPath(path, common, state.window, state.paths[{pair.pair, path.slot}]);
     }
     for (const FlowObservation& flow : pair.flows) RememberFlow(flow, pair, seen, state, out);
   }
