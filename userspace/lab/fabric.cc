@@ -40,12 +40,6 @@ std::string Dotted(uint32_t network_order) {
 
 }  // namespace
 
-int64_t MonotonicNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000ll + now.tv_nsec;
-}
-
 // ---- What the object knows ----
 
 absl::Status Fabric::Impl::OpenMapsAndRoutes() {

@@ -14,6 +14,7 @@
 #include "userspace/lab/fabric_process.h"
 #include "userspace/lab/fabric_route.h"
 #include "userspace/lab/fabric_state.h"
+#include "userspace/lab/monotonic.h"
 #include "userspace/lab/switch.h"
 
 namespace cw::lab {
@@ -44,7 +45,5 @@ struct Fabric::Impl {
   absl::Status Reshape(const LinkDirection& link, const std::string& shaper) const;
   void ConfigureLink(const LinkDirection& link, double mbps);  // rate and virtual queue, for the switch programs
 };
-
-int64_t MonotonicNs();
 
 }  // namespace cw::lab
