@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: Apache-2.0
+// Probes at ingress, byte for byte: requests turned round, replies judged, messages handed over, all else refused.
+#include <gtest/gtest.h>
+#include <linux/bpf.h>
+
+#include <set>
+
+#include "maps/siphash.h"
+#include "tests/bpf/prog_rig.h"
+
+namespace cw::test {
+namespace {
+
+constexpr uint32_t kOurs = 0x0a000001, kPeer = 0x0a000002;
+constexpr size_t kHdr = 14 + 20 + 8 + 12;  // of the probe header in an untagged frame
+
+struct Probe {
+  uint8_t type = CW_PROBE_REQUEST;
+  uint8_t slot = 1;
+  uint8_t rslot = 0;
+  uint32_t session = 4000;
+  uint32_t round = 100;
+  uint16_t cookie = 9;
+  uint8_t key_id = 0;
+  uint32_t responder_session = 0;
+  uint64_t t1 = 0, t2 = 0, t3 = 0;
+  uint16_t bitmap[8] = {};
+};
+
+uint64_t Mac(const __u64* key, const Bytes& bytes, size_t from, size_t len) {
+  std::vector<__u64> words((len + 7) / 8);
+  memcpy(words.data(), bytes.data() + from, len);
+  return cw_siphash24(key, words.data(), static_cast<__u32>(words.size()));
+}
+
+Bytes Header(const Probe& p, const __u64* key) {
+  Bytes b(CW_PROBE_HDR_LEN, 0);
+  Store32(b, 0, CW_PROBE_MAGIC);
+  b[4] = CW_PROBE_VERSION;
+  b[5] = p.type;
+  b[6] = p.slot;
+  b[7] = p.rslot;
+  Store32(b, 8, p.session);
+  Store32(b, 12, p.round);
+  Store16(b, 16, p.cookie);
+  b[18] = p.key_id;
+  Store32(b, 20, p.responder_session);
+  Store64(b, 24, p.t1);
+  Store64(b, 32, p.t2);
+  Store64(b, 40, p.t3);
+  for (size_t i = 0; i < 8; ++i) Store16(b, 48 + 2 * i, p.bitmap[i]);
+  uint64_t mac = Mac(key, b, 0, CW_PROBE_MAC_OFFSET);
+  memcpy(b.data() + CW_PROBE_MAC_OFFSET, &mac, sizeof(mac));
+  return b;
+}
+
+class Probes : public ::testing::Test {
+ protected:
+  Probes() {
+    rig_.AddPair(0, 0x0a000009, kPeer, 2);
+    rig_.AddPair(3, kOurs, kPeer, 4);
+    keys_ = rig_.keys(3);
+  }
+
+  // From the peer to us, signed with the peer's key.
+  Frame FrameOf(const Probe& p) {
+    Frame f;
+    f.saddr = kPeer;
+    f.daddr = kOurs;
+    f.sport = static_cast<uint16_t>(50100 + p.slot);
+    f.opcode = CW_BTH_OPCODE;
+    f.dqpn = CW_BTH_QPN;
+    f.tos = 0x6a;
+    f.payload = Header(p, keys_.rx[p.key_id & 1]);
+    return f;
+  }
+  Bytes Build(const Probe& p) { return test::Build(FrameOf(p)); }
+
+  std::string Run(const Bytes& frame, int verdict) {
+    last_ = rig_.Xdp(frame);
+    EXPECT_EQ(last_.verdict, verdict);
+    if (verdict != XDP_TX) {
+      EXPECT_EQ(last_.frame, frame);
+    }
+    return rig_.CounterChanges();
+  }
+  std::string Run(const Probe& p, int verdict) { return Run(Build(p), verdict); }
+
+  ProgRig rig_;
+  cw_pair_keys keys_;
+  RunResult last_;
+};
+
+// The reply to a request, in full, given the two times.
+Bytes ExpectedReply(const Bytes& request, uint8_t rslot, uint16_t port, const uint16_t* bitmap, uint32_t session,
+                    uint64_t t2, uint64_t t3, const __u64* key, uint8_t key_id) {
+  Bytes b = request;
+  size_t ip = IpOffset(b), hdr = ip + 40;
+  std::swap_ranges(b.begin(), b.begin() + 6, b.begin() + 6);
+  std::swap_ranges(b.begin() + ip + 12, b.begin() + ip + 16, b.begin() + ip + 16);
+  Store16(b, ip + 4, 0);
+  b[ip + 8] = 64;
+  if ((b[ip + 1] & 3) == 3) b[ip + 1] ^= 1;
+  Store16(b, ip + 10, 0);
+  uint32_t sum = 0;
+  for (size_t i = 0; i < 20; i += 2) sum += Load16(b, ip + i);
+  while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
+  Store16(b, ip + 10, static_cast<uint16_t>(~sum));
+  Store16(b, ip + 20, port);
+  Store16(b, ip + 26, 0);
+  b[hdr + 5] = CW_PROBE_REPLY;
+  b[hdr + 7] = rslot;
+  b[hdr + 18] = key_id;
+  Store32(b, hdr + 20, session);
+  Store64(b, hdr + 32, t2);
+  Store64(b, hdr + 40, t3);
+  for (size_t i = 0; i < 8; ++i) Store16(b, hdr + 48 + 2 * i, bitmap[i]);
+  uint64_t mac = Mac(key, b, hdr, CW_PROBE_MAC_OFFSET);
+  memcpy(b.data() + hdr + CW_PROBE_MAC_OFFSET, &mac, sizeof(mac));
+  return b;
+}
+
+TEST_F(Probes, RequestIsTurnedRound) {
+  for (int tags = 0; tags <= 2; ++tags) {
+    Probe p;
+    p.round = 101 + static_cast<uint32_t>(tags);
+    Frame f = FrameOf(p);
+    f.vlan_tags = tags;
+    f.udp_checksum = tags == 1;
+    f.tos = tags == 2 ? 0x6b : 0x6a;
+    Bytes request = test::Build(f);
+    uint64_t before = MonotonicNs();
+    EXPECT_EQ(Run(request, XDP_TX), tags == 0 ? "probe_requests=1 peer_restarts=1" : "probe_requests=1");
+    uint64_t after = MonotonicNs();
+    ASSERT_EQ(last_.frame.size(), request.size());
+    size_t hdr = IpOffset(request) + 40;
+    uint64_t t2 = Load64(last_.frame, hdr + 32), t3 = Load64(last_.frame, hdr + 40);
+    EXPECT_GE(t2, before);
+    EXPECT_GE(t3, t2);
+    EXPECT_LE(t3, after);
+    uint8_t rslot = static_cast<uint8_t>((p.slot + p.round) % 4);
+    uint16_t bitmap[8] = {};
+    for (int i = 0; i <= tags; ++i) bitmap[i] = 1u << p.slot;
+    EXPECT_EQ(last_.frame,
+              ExpectedReply(request, rslot, static_cast<uint16_t>(50000 + rslot), bitmap, 77, t2, t3, keys_.tx[0], 0));
+    EXPECT_TRUE(IpChecksumOk(last_.frame));
+  }
+}
+
+TEST_F(Probes, ReplyTellsWhatArrivedInEightRounds) {
+  Probe p;
+  uint16_t want[8] = {};
+  for (p.round = 1; p.round <= 40; ++p.round) {
+    for (int i = 7; i > 0; --i) want[i] = want[i - 1];
+    want[0] = 0;
+    for (uint8_t slot = 0; slot < 16; ++slot) {
+      if ((p.round * 7 + slot * 5) % 11 < 3) continue;  // some do not arrive
+      p.slot = slot;
+      Run(p, XDP_TX);
+      want[0] |= static_cast<uint16_t>(1u << slot);
+      for (size_t i = 0; i < 8; ++i) ASSERT_EQ(Load16(last_.frame, kHdr + 48 + 2 * i), want[i]) << p.round;
+    }
+  }
+}
+
+TEST_F(Probes, RepliesRotateOverOurLiveSlots) {
+  rig_.pair(3).live_mask = 0x0d;  // slot 1 is dead
+  std::set<int> used;
+  Probe p;
+  for (p.round = 1; p.round <= 6; ++p.round) {
+    Run(p, XDP_TX);
+    int rslot = last_.frame[kHdr + 7];
+    EXPECT_EQ(Load16(last_.frame, 34), 50000 + rslot);
+    used.insert(rslot);
+  }
+  EXPECT_EQ(used, (std::set<int>{0, 2, 3}));
+  rig_.pair(3).live_mask = 0;
+  Run(p, XDP_TX);
+  EXPECT_EQ(last_.frame[kHdr + 7], CW_SLOT_NONE);
+  EXPECT_EQ(Load16(last_.frame, 34), 50101);  // the request's own
+}
+
+TEST_F(Probes, KeysChangeWithoutALoss) {
+  keys_.valid = 3;
+  keys_.tx_id = 1;
+  rig_.SetKeys(3, keys_);
+  Probe p;
+  EXPECT_EQ(Run(p, XDP_TX), "probe_requests=1 peer_restarts=1");
+  EXPECT_EQ(last_.frame[kHdr + 18], 1);
+  uint64_t mac;
+  memcpy(&mac, last_.frame.data() + kHdr + 72, 8);
+  EXPECT_EQ(mac, Mac(keys_.tx[1], last_.frame, kHdr, 72));
+  p.key_id = 1;
+  ++p.round;
+  EXPECT_EQ(Run(p, XDP_TX), "probe_requests=1");
+  keys_.valid = 2;
+  rig_.SetKeys(3, keys_);
+  p.key_id = 0;
+  ++p.round;
+  EXPECT_EQ(Run(p, XDP_DROP), "probe_bad_mac=1");
+}
+
+TEST_F(Probes, EveryBitIsUnderTheMac) {
+  Bytes good = Build(Probe{});
+  for (size_t bit = 0; bit < CW_PROBE_HDR_LEN * 8; ++bit) {
+    Bytes bad = good;
+    bad[kHdr + bit / 8] ^= static_cast<uint8_t>(1 << (bit % 8));
+    RunResult r = rig_.Xdp(bad);
+    ASSERT_NE(r.verdict, XDP_TX) << bit;
+    ASSERT_EQ(r.frame, bad);
+  }
+  EXPECT_EQ(rig_.pair(3).peer_session, 0u);
+  EXPECT_EQ(rig_.pair(3).rcvd[Probe{}.round & 7].mask, 0u);
+  rig_.CounterChanges();
+  EXPECT_EQ(Run(good, XDP_TX), "probe_requests=1 peer_restarts=1");
+}
+
+TEST_F(Probes, KeysBindTheAddresses) {
+  // The peer's request to another address of ours, replayed to this one: other keys.
+  Frame f = FrameOf(Probe{});
+  f.daddr = 0x0a000009;
+  EXPECT_EQ(Run(test::Build(f), XDP_DROP), "probe_bad_mac=1");
+  f.daddr = 0x0a000077;
+  EXPECT_EQ(Run(test::Build(f), XDP_DROP), "probe_unknown_peer=1");
+}
+
+TEST_F(Probes, ReplaysAreRefused) {
+  Probe p;
+  Bytes first = Build(p);
+  Run(first, XDP_TX);
+  rig_.CounterChanges();
+  EXPECT_EQ(Run(first, XDP_DROP), "probe_replayed=1");
+  p.round = 107;
+  EXPECT_EQ(Run(p, XDP_TX), "probe_requests=1");
+  p.round = 99;
+  EXPECT_EQ(Run(p, XDP_DROP), "probe_replayed=1");
+  p.slot = 2;
+  p.round = 100;  // still within the window, and this slot's did not arrive yet
+  EXPECT_EQ(Run(p, XDP_TX), "probe_requests=1");
+  p.session = 4001;
+  p.round = 1;
+  EXPECT_EQ(Run(p, XDP_TX), "probe_requests=1 peer_restarts=1");
+  p.session = 4000;
+  p.round = 5000;
+  EXPECT_EQ(Run(p, XDP_DROP), "probe_replayed=1");
+}
+
+TEST_F(Probes, WhatOnlyLooksLikeOursPasses) {
+  auto with = [this](auto change) {
+    Frame f = FrameOf(Probe{});
+    change(f);
+    return Run(test::Build(f), XDP_PASS);
+  };
+  EXPECT_EQ(with([](Frame& f) { f.payload[0] ^= 1; }), "probe_malformed=1");
+  EXPECT_EQ(with([](Frame& f) { f.payload[4] = 2; }), "probe_malformed=1");
+  EXPECT_EQ(with([](Frame& f) { f.payload[5] = 9; }), "probe_malformed=1");
+  EXPECT_EQ(with([](Frame& f) { f.payload[6] = 16; }), "probe_malformed=1");
+  EXPECT_EQ(with([](Frame& f) { f.payload.resize(76); }), "probe_malformed=1");
+  EXPECT_EQ(with([](Frame& f) { f.payload.resize(84); }), "probe_malformed=1");
+  EXPECT_EQ(with([](Frame& f) { f.dqpn = 0x99; }), "opcode_unknown=1");
+}
+
+class Replies : public Probes {
+ protected:
+  static constexpr uint64_t kT1 = 1000000000;
+  // A request of ours is under way on each of the four slots, in the rounds from .. to.
+  void Outstanding(uint32_t from, uint32_t to) {
+    cw_probe_tx tx = rig_.ProbeTx(3);
+    for (uint32_t round = from; round <= to; ++round) {
+      for (int s = 0; s < 4; ++s) {
+        tx.t1[s][round & 7] = kT1 + round * 1000000;
+        tx.round[s][round & 7] = round;
+      }
+      rig_.pair(3).sent[round & 7] = {round, 15};
+    }
+    rig_.SetProbeTx(3, tx);
+    rig_.pair(3).cur_round = to;
+  }
+  // The peer's reply: its clock is two seconds ahead, the way took 20 us.
+  Probe ReplyTo(uint32_t round, uint8_t slot) {
+    Probe p;
+    p.type = CW_PROBE_REPLY;
+    p.session = 77;
+    p.round = round;
+    p.slot = slot;
+    p.rslot = 2;
+    p.cookie = 3;
+    p.responder_session = 4000;
+    p.t2 = kT1 + round * 1000000 + 2000000000 + 20000;
+    p.t3 = p.t2 + 300;
+    p.bitmap[0] = static_cast<uint16_t>(1 << slot);
+    return p;
+  }
+};
+
+TEST_F(Replies, GivesAllFourTimes) {
+  Outstanding(100, 100);
+  uint64_t before = MonotonicNs();
+  EXPECT_EQ(Run(ReplyTo(100, 1), XDP_DROP), "probe_replies=1");
+  std::vector<Bytes> records = rig_.Probes();
+  ASSERT_EQ(records.size(), 1u);
+  auto ev = As<cw_ev_probe>(records[0]);
+  EXPECT_EQ(ev.type, CW_EV_PROBE);
+  EXPECT_EQ(ev.pair, 3);
+  EXPECT_EQ(ev.slot, 1);
+  EXPECT_EQ(ev.rslot, 2);
+  EXPECT_EQ(ev.round, 100u);
+  EXPECT_EQ(ev.responder_session, 4000u);
+  EXPECT_EQ(ev.t1, kT1 + 100 * 1000000);
+  EXPECT_EQ(ev.t2, ev.t1 + 2000020000);
+  EXPECT_EQ(ev.t3, ev.t2 + 300);
+  EXPECT_GE(ev.t4, before);
+  EXPECT_LE(ev.t4, MonotonicNs());
+  EXPECT_EQ(rig_.pair(3).last_reply_ns, ev.t4);
+  EXPECT_EQ(rig_.pair(3).slot[1].progress_round, 100u);
+  EXPECT_EQ(rig_.pair(3).slot[1].raw_min_ns, 2000020000u);
+  EXPECT_EQ(rig_.ProbeTx(3).t1[1][100 & 7], 0u);
+}
+
+TEST_F(Replies, OnlyToWhatIsOutstandingAndOnce) {
+  Outstanding(100, 100);
+  EXPECT_EQ(Run(ReplyTo(100, 1), XDP_DROP), "probe_replies=1");
+  EXPECT_EQ(Run(ReplyTo(100, 1), XDP_DROP), "probe_stale=1");
+  EXPECT_EQ(Run(ReplyTo(101, 1), XDP_DROP), "probe_stale=1");
+  EXPECT_EQ(Run(ReplyTo(100, 9), XDP_DROP), "probe_stale=1");
+  Probe p = ReplyTo(100, 2);
+  p.session = 76;
+  EXPECT_EQ(Run(p, XDP_DROP), "probe_bad_session=1");
+  p = ReplyTo(100, 2);
+  p.cookie = 0;  // another pair of ours
+  EXPECT_EQ(Run(p, XDP_DROP), "probe_unknown_peer=1");
+  p.cookie = 999;
+  EXPECT_EQ(Run(p, XDP_DROP), "probe_unknown_peer=1");
+  p = ReplyTo(100, 2);
+  Bytes forged = Build(p);
+  forged[kHdr + 35] ^= 1;
+  EXPECT_EQ(Run(forged, XDP_DROP), "probe_bad_mac=1");
+  EXPECT_EQ(Run(p, XDP_DROP), "probe_replies=1");
+  EXPECT_EQ(rig_.Probes().size(), 2u);
+}
+
+TEST_F(Replies, NewSlotComesUp) {
+  rig_.pair(3).slot[1].state = CW_SLOT_NEW;
+  rig_.pair(3).live_mask = 0x0d;
+  Outstanding(100, 100);
+  EXPECT_EQ(Run(ReplyTo(100, 1), XDP_DROP), "probe_replies=1");
+  EXPECT_EQ(rig_.pair(3).slot[1].state, CW_SLOT_UP);
+  EXPECT_EQ(rig_.pair(3).live_mask, 0x0fu);
+  std::vector<Bytes> events = rig_.Events();
+  ASSERT_EQ(events.size(), 1u);
+  auto ev = As<cw_ev_slot>(events[0]);
+  EXPECT_EQ(ev.type, CW_EV_SLOT);
+  EXPECT_EQ(ev.slot, 1);
+  EXPECT_EQ(ev.from, CW_SLOT_NEW);
+  EXPECT_EQ(ev.to, CW_SLOT_UP);
+}
+
+TEST_F(Replies, SilentSlotDiesWithItsEvidenceAndRevives) {
+  // Slot 3 stops after round 100. Bitmaps show the others.
+  rig_.pair(3).floor_round = 90;
+  uint32_t round = 95;
+  std::string died;
+  uint32_t death_round = 0;
+  auto step = [&](bool slot3) {
+    ++round;
+    Outstanding(round, round);
+    std::string all;
+    for (uint8_t s = 0; s < 3; ++s) {
+      Probe p = ReplyTo(round, s);
+      for (uint32_t i = 0; i < 8; ++i) {
+        uint32_t r = round - i;
+        bool third = r <= 100 || (slot3 && r > 130);
+        p.bitmap[i] = static_cast<uint16_t>(r < 96 ? 0 : third ? 15 : 7);
+      }
+      std::string changes = Run(p, XDP_DROP);
+      if (changes != "probe_replies=1") all += changes;
+    }
+    return all;
+  };
+  while (round < 130) {
+    std::string changes = step(false);
+    if (!changes.empty()) {
+      EXPECT_TRUE(died.empty());
+      died = changes;
+      death_round = round;
+    }
+  }
+  EXPECT_EQ(died, "probe_replies=1 slots_died=1");
+  EXPECT_GE(death_round, 103u);
+  EXPECT_LE(death_round, 104u);
+  EXPECT_EQ(rig_.pair(3).slot[3].state, CW_SLOT_DEAD);
+  EXPECT_EQ(rig_.pair(3).slot[3].deaths, 1u);
+  EXPECT_EQ(rig_.pair(3).live_mask, 7u);
+  std::vector<Bytes> events = rig_.Events();
+  ASSERT_EQ(events.size(), 1u);
+  auto ev = As<cw_ev_slot>(events[0]);
+  EXPECT_EQ(ev.pair, 3);
+  EXPECT_EQ(ev.slot, 3);
+  EXPECT_EQ(ev.from, CW_SLOT_SUSPECT);
+  EXPECT_EQ(ev.to, CW_SLOT_DEAD);
+  EXPECT_EQ(ev.progress_round, 100u);
+  EXPECT_EQ(ev.round, death_round);
+  EXPECT_EQ(ev.misses, 3u);
+  EXPECT_EQ(ev.limit, 3u);
+  EXPECT_EQ(ev.half, 0);
+  EXPECT_LT(ev.witness, 3);
+
+  std::string revived;
+  while (round < 145) revived += step(true);
+  EXPECT_EQ(revived, "probe_replies=1 slots_revived=1");
+  EXPECT_EQ(rig_.pair(3).slot[3].state, CW_SLOT_UP);
+  EXPECT_EQ(rig_.pair(3).live_mask, 15u);
+  events = rig_.Events();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(As<cw_ev_slot>(events[0]).from, CW_SLOT_DEAD);
+}
+
+TEST_F(Replies, AcknowledgedDataVetoes) {
+  rig_.pair(3).floor_round = 90;
+  for (uint32_t round = 101; round < 130; ++round) {
+    Outstanding(round, round);
+    rig_.pair(3).slot[3].acked_round = round - 1;  // as ingress notes it
+    Probe p = ReplyTo(round, 0);
+    for (uint16_t& mask : p.bitmap) mask = 7;
+    EXPECT_EQ(Run(p, XDP_DROP), "probe_replies=1");
+  }
+  EXPECT_NE(rig_.pair(3).slot[3].state, CW_SLOT_DEAD);
+}
+
+TEST_F(Replies, AnotherLifeOfThePeerClearsMisses) {
+  rig_.pair(3).responder_session = 4000;
+  rig_.pair(3).floor_round = 90;
+  Outstanding(101, 108);
+  Probe p = ReplyTo(108, 0);
+  p.responder_session = 4001;
+  p.bitmap[1] = 1;
+  p.bitmap[2] = 1;
+  p.bitmap[3] = 1;
+  p.bitmap[4] = 1;
+  EXPECT_EQ(Run(p, XDP_DROP), "probe_replies=1");
+  EXPECT_EQ(rig_.pair(3).floor_round, 108u);
+  EXPECT_EQ(rig_.pair(3).responder_session, 4001u);
+  EXPECT_EQ(rig_.pair(3).live_mask, 15u);
+}
+
+class MessagesTest : public Probes {
+ protected:
+  Frame Message(size_t body) {
+    Probe p;
+    p.type = CW_PROBE_MESSAGE;
+    p.t1 = body;
+    Frame f = FrameOf(p);
+    for (size_t i = 0; i < body; ++i) f.payload.push_back(static_cast<uint8_t>(i));
+    f.payload.insert(f.payload.end(), 8, 0xaa);  // the body's MAC is the agent's business
+    while (f.payload.size() % 4 != 0) f.payload.push_back(0);
+    return f;
+  }
+};
+
+TEST_F(MessagesTest, ArriveWhole) {
+  for (size_t body : {0, 1, 2, 3, 500, CW_MSG_MAX}) {
+    Frame f = Message(body);
+    EXPECT_EQ(Run(test::Build(f), XDP_DROP), "messages=1");
+    std::vector<Bytes> records = rig_.Messages();
+    ASSERT_EQ(records.size(), 1u);
+    auto ev = As<cw_ev_msg>(records[0]);
+    EXPECT_EQ(ev.type, CW_EV_MSG);
+    EXPECT_EQ(ev.pair, 3);
+    ASSERT_EQ(ev.len, f.payload.size());
+    EXPECT_EQ(Bytes(ev.packet, ev.packet + ev.len), f.payload);
+  }
+}
+
+TEST_F(MessagesTest, WrongLengthsAndMacs) {
+  Frame f = Message(100);
+  Store64(f.payload, 24, 101 + 3);
+  EXPECT_EQ(Run(test::Build(f), XDP_PASS), "probe_malformed=1");
+  Store64(f.payload, 24, ~0ull);
+  EXPECT_EQ(Run(test::Build(f), XDP_PASS), "probe_malformed=1");
+  f = Message(100);
+  f.payload[10] ^= 1;
+  EXPECT_EQ(Run(test::Build(f), XDP_DROP), "probe_bad_mac=1");
+  EXPECT_TRUE(rig_.Messages().empty());
+}
+
+TEST_F(MessagesTest, FullRingIsCounted) {
+  Bytes frame = test::Build(Message(100));
+  rig_.XdpCost(frame, 3000);
+  std::string changes = rig_.CounterChanges();
+  EXPECT_NE(changes.find("message_ring_full="), std::string::npos) << changes;
+}
+
+TEST_F(Probes, TracesEndHere) {
+  Probe p;
+  p.type = CW_PROBE_TRACE;
+  EXPECT_EQ(Run(p, XDP_DROP), "trace_arrived=1");
+  Bytes forged = Build(p);
+  forged[kHdr + 72] ^= 1;
+  EXPECT_EQ(Run(forged, XDP_DROP), "probe_bad_mac=1");
+}
+
+TEST(LabClock, IsInEveryStamp) {
+  ProgRig::Options options;
+  options.lab_clock = true;
+  ProgRig rig(options);
+  cw_lab_clock clock = {};
+  clock.segments = 1;
+  clock.start_ns[0] = 1;
+  clock.base_ns[0] = 1000000000000;
+  rig.SetLabClock(clock);
+  rig.ctl().sample_level_rx = 0;
+  uint64_t before = MonotonicNs();
+  rig.Xdp(Build(Frame{}));
+  std::vector<Bytes> records = rig.Probes();
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_GE(As<cw_ev_sample>(records[0]).ns, before + 1000000000000);
+  EXPECT_LE(As<cw_ev_sample>(records[0]).ns, MonotonicNs() + 1000000000000);
+}
+
+}  // namespace
+}  // namespace cw::test

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dataplane's programs under BPF_PROG_TEST_RUN: frames in, verdict and frames out, with the maps in reach. Nothing
+// is attached or pinned. One thread.
+#ifndef CW_TESTS_BPF_PROG_RIG_H
+#define CW_TESTS_BPF_PROG_RIG_H
+
+#include <bpf/libbpf.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cwfabric.skel.h"
+#include "maps/abi.h"
+#include "maps/wire.h"
+#include "tests/bpf/frame.h"
+
+namespace cw::test {
+
+struct RunResult {
+  int verdict = -1;
+  Bytes frame;
+};
+
+class ProgRig {
+ public:
+  struct Options {
+    uint32_t max_tx_flows = 256;
+    bool lab_clock = false;
+    bool icrc_table = true;
+  };
+  ProgRig();
+  explicit ProgRig(const Options& options);
+  ~ProgRig();
+  ProgRig(const ProgRig&) = delete;
+  ProgRig& operator=(const ProgRig&) = delete;
+
+  RunResult Xdp(const Bytes& frame);
+  RunResult Tc(const Bytes& frame, uint32_t gso_size = 0);
+  // Nanoseconds per run of the program on the frame.
+  uint32_t XdpCost(const Bytes& frame, int repeat);
+  uint32_t TcCost(const Bytes& frame, int repeat);
+
+  cw_ctl& ctl() { return *ctl_; }
+  cw_pair& pair(uint32_t index) { return pairs_[index]; }
+
+  // Makes the pair of the two IPv4 addresses known, with slots 0 .. slots - 1 up, assignable, on ports 50000 + slot,
+  // and keys in both directions.
+  void AddPair(uint32_t index, uint32_t local, uint32_t remote, int slots);
+  cw_pair_keys keys(uint32_t index);
+  void SetKeys(uint32_t index, const cw_pair_keys& keys);
+  void SetLabClock(const cw_lab_clock& clock);
+
+  std::optional<cw_flow> Flow(const cw_flow_key& key);
+  std::optional<cw_tx_flow> TxFlow(const cw_flow_key& key);
+  void SetFlow(const cw_flow_key& key, const cw_flow& flow);
+  void SetTxFlow(const cw_flow_key& key, const cw_tx_flow& flow);
+  cw_probe_tx ProbeTx(uint32_t index);
+  void SetProbeTx(uint32_t index, const cw_probe_tx& tx);
+
+  // Counters that changed since the last call, as "name=delta name=delta".
+  std::string CounterChanges();
+
+  // What stands in the rings, oldest first; each record once.
+  std::vector<Bytes> Events();
+  std::vector<Bytes> Probes();
+  std::vector<Bytes> Messages();
+
+  cwfabric* skeleton() { return skel_; }
+
+ private:
+  RunResult Run(int fd, const Bytes& frame, void* ctx, size_t ctx_size);
+  uint32_t Cost(int fd, const Bytes& frame, int repeat);
+  std::vector<Bytes> Drain(bpf_map* map);
+  std::vector<uint64_t> Counters();
+
+  cwfabric* skel_ = nullptr;
+  cw_ctl* ctl_ = nullptr;
+  cw_pair* pairs_ = nullptr;
+  std::vector<uint64_t> counters_seen_;
+};
+
+cw_flow_key FlowKeyV4(uint32_t saddr, uint32_t daddr, uint32_t qpn);
+
+// A record of a ring as its type.
+template <typename T>
+T As(const Bytes& record) {
+  T t = {};
+  __builtin_memcpy(&t, record.data(), std::min(sizeof(t), record.size()));
+  return t;
+}
+
+// CLOCK_MONOTONIC, which bpf_ktime_get_ns() reads.
+uint64_t MonotonicNs();
+uint64_t JiffiesNow(ProgRig& rig);
+
+}  // namespace cw::test
+
+#endif
