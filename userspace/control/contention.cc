@@ -233,17 +233,18 @@ void FindFullPairs(const Observation& seen, State& state, Decision& out) {
     double least = 1e18, most = 0;
     int busy = 0, usable = 0;
     for (const PathObservation& p : pair.paths) {
-      if (!p.usable || p.queue_samples == 0) continue;
+      const PathMemory& path = state.paths[{pair.pair, p.slot}];
+      if (!p.usable || path.queue.count() < kQueueWindows) continue;
+      const double queue_ns = path.queue.Mean();
       ++usable;
-      const double limit = std::max(state.rules.queue_over_base * p.base_ns, state.rules.queue_floor_ns);
-      busy += p.queue_ns > limit;
-      least = std::min(least, p.queue_ns);
-      most = std::max(most, p.queue_ns);
+      busy += queue_ns > std::max(state.rules.queue_over_base * p.base_ns, state.rules.queue_floor_ns);
+      least = std::min(least, queue_ns);
+      most = std::max(most, queue_ns);
     }
-    const bool full = usable > 1 && busy >= 0.8 * usable && least > state.rules.better_than * most;
+    const bool full = usable > 1 && busy >= state.rules.full_paths * usable && least > state.rules.full_alike * most;
     int& windows = state.full_windows[pair.pair];
     windows = full ? windows + 1 : 0;
-    if (windows != 5 * state.rules.evidence_windows) continue;
+    if (windows != state.rules.full_windows) continue;
     Finding f{Finding::Kind::kReceiverOrEveryPath, pair.pair, {}, "", {}};
     f.text = "every path to this receiver queues alike: its own link or the whole fabric is full, so no flow is moved";
     f.evidence = {{"least_queue_us", absl::StrFormat("%.1f", least / 1e3)},

@@ -54,6 +54,9 @@ struct ContentionRules {
   int weak_after_windows = 12;     // … after so many windows on its path
   double memory_s = 4;             // for so long is a measured share believed, against a lower queue there …
   double long_memory_s = 60;       // … and against weak evidence or the wish to spread the host's own flows
+  double full_paths = 0.8;         // receiver or fabric full: this share of the paths queues …
+  double full_alike = 0.7;         // … and the least queue ÷ the most is above this …
+  int full_windows = 10;           // … for so many windows in a row
   double max_moved_share = 0.10;   // of the host's flows per window, but at least one
   double elephant_share = 0.1;     // flows slower than this share of the host's fastest are left alone
   int unknown_sharers = 3;         // assumed sharers of a congested link whose capacity is not known yet

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include "tests/unit/control_fabric_sim.h"
+#include "userspace/control/contention.h"
+
+namespace cw::control {
+namespace {
+
+constexpr int kSeeds = 20;
+constexpr int64_t kWindowNs = 40'000'000;
+constexpr double kLink = 400e6;
+
+// --- simulated fabrics -----------------------------------------------------------------------------------------------
+
+struct Layout {
+  int hosts;
+  double burst_s;
+};
+void PrintTo(const Layout& l, std::ostream* out) {
+  *out << l.hosts << " hosts, bursts of " << l.burst_s * 1e3 << " ms";
+}
+
+class Convergence : public testing::TestWithParam<Layout> {};
+
+// Eight equal flows on four spines, from hosts that do not see each other's flows.
+TEST_P(Convergence, SlowestFlowGetsNineTenthsOfTheBestAssignmentFromSecondTwoOn) {
+  SimSpec spec{.hosts = GetParam().hosts, .burst_s = GetParam().burst_s, .seconds = 20};
+  SimSpec best = spec;
+  best.steer = false;
+  best.placement = {0, 1, 2, 3, 0, 1, 2, 3};
+  const double best_bps = Simulate(best, {}).slowest_bps;
+  SimSpec untouched = spec;
+  untouched.steer = false;
+  double moves = 0;
+  std::vector<double> steered, ecmp;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    spec.seed = untouched.seed = seed;
+    const SimResult r = Simulate(spec, {});
+    steered.push_back(r.slowest_bps / best_bps);
+    if (seed <= 5) ecmp.push_back(Simulate(untouched, {}).slowest_bps / best_bps);
+    moves += r.moves;
+  }
+  std::sort(steered.begin(), steered.end());
+  std::sort(ecmp.begin(), ecmp.end());
+  std::printf("slowest flow, share of the best assignment: least %.3f median %.3f (ECMP %.3f, %.3f), %.1f moves\n",
+              steered[0], steered[kSeeds / 2], ecmp.front(), ecmp[ecmp.size() / 2], moves / kSeeds);
+  EXPECT_GE(steered[0], 0.9);
+  EXPECT_LT(ecmp[ecmp.size() / 2], 0.8);  // otherwise this proves nothing
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, Convergence,
+                         testing::Values(Layout{1, 0}, Layout{2, 0}, Layout{4, 0}, Layout{8, 0}, Layout{1, 0.25e-3},
+                                         Layout{2, 0.25e-3}, Layout{4, 0.25e-3}, Layout{8, 0.25e-3}));
+
+TEST(Contention, OneHostIsBalancedWithinASecond) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const SimResult r = Simulate({.hosts = 1, .seconds = 4, .seed = seed}, {});
+    EXPECT_GE(r.balanced_at_s, 0) << seed;
+    EXPECT_LE(r.balanced_at_s, 1) << seed;
+    EXPECT_EQ(r.late_moves, 0) << seed;
+  }
+}
+
+TEST(Contention, FlowsThatFitAreLeftAlone) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {  // one flow on each path from the start
+    const SimResult r = Simulate({.hosts = 1, .flows = 4, .seconds = 5, .placement = {0, 1, 2, 3}, .seed = seed}, {});
+    EXPECT_EQ(r.moves, 0) << seed;
+  }
+}
+
+TEST(Contention, IncastIsNamedAndHardlyMoved) {
+  int named = 0, moves = 0, last_moves = 0;
+  for (uint64_t seed = 1; seed <= 5; ++seed) {  // the receiver's link is the bottleneck, whatever the path
+    const SimResult r = Simulate(
+        {.hosts = 4, .receiver_bps = kLink, .seconds = 8, .placement = {0, 1, 2, 3, 1, 2, 3, 0}, .seed = seed}, {});
+    named += r.findings_full > 0;
+    moves += r.moves;
+    last_moves += r.late_moves;
+  }
+  std::printf("incast: %d moves in five runs of 8 s, %d in their second halves\n", moves, last_moves);
+  EXPECT_EQ(named, 5);
+  EXPECT_LE(moves, 5 * 8);
+}
+
+// --- single rules ----------------------------------------------------------------------------------------------------
+
+// One pair with four paths; windows are made by hand.
+class Hand {
+ public:
+  explicit Hand(const ContentionRules& rules = {}, uint64_t seed = 1) : state_(rules, seed) {}
+
+  struct Flow {
+    uint8_t slot;
+    double bps;
+    bool locked = false;
+    uint64_t cnps = 3;
+  };
+
+  Decision Window() {
+    Observation o{.now_ns = now_ns_ += kWindowNs, .window_ns = kWindowNs, .line_rate_bps = line_rate_bps};
+    PairObservation pair{.pair = Pair(), .table_valid = table_valid};
+    for (uint8_t s = 0; s < queue_us.size(); ++s) {
+      const double noise = 1 + 0.02 * ((now_ns_ / kWindowNs + s) % 3);
+      pair.paths.push_back({.slot = s,
+                            .usable = unusable != s,
+                            .queue_samples = 40,
+                            .queue_ns = queue_us[s] * 1e3 * noise,
+                            .base_ns = 6'000,
+                            .links = links.empty() ? std::vector<uint64_t>{} : links[s]});
+    }
+    for (const auto& [qpn, f] : flows) {
+      pair.flows.push_back({.key = Key(qpn),
+                            .slot = f.slot,
+                            .bytes = static_cast<uint64_t>(f.bps * 0.04 / 8),
+                            .cnps = f.cnps,
+                            .locked = f.locked});
+    }
+    o.pairs.push_back(pair);
+    return DecideMoves(o, state_);
+  }
+
+  // Runs windows and makes the moves; returns all of them.
+  std::vector<Move> Run(int windows, bool make = true) {
+    std::vector<Move> all;
+    for (int w = 0; w < windows; ++w) {
+      for (const Move& m : Window().moves) {
+        if (make) flows[m.flow.dqpn].slot = m.to;
+        all.push_back(m);
+      }
+    }
+    return all;
+  }
+
+  static PairKey Pair() { return {Addr::FromV4(1), Addr::FromV4(2)}; }
+  static FlowKey Key(uint32_t qpn) { return {Addr::FromV4(1), Addr::FromV4(2), qpn}; }
+
+  std::map<uint32_t, Flow> flows;
+  std::vector<double> queue_us = {400, 20, 400, 400};
+  std::vector<std::vector<uint64_t>> links;
+  int unusable = -1;
+  bool table_valid = true;
+  double line_rate_bps = 0;
+
+ private:
+  int64_t now_ns_ = 1'000'000'000;
+  ContentionState state_;
+};
+
+TEST(ContentionRule, AFlowLeavesAQueueForAnIdlePathAndSaysWhy) {
+  Hand h;
+  h.flows = {{7, {0, 100e6}}};
+  const auto moves = h.Run(40, false);
+  ASSERT_FALSE(moves.empty());
+  EXPECT_EQ(moves[0].flow, Hand::Key(7));
+  EXPECT_EQ(moves[0].from, 0);
+  EXPECT_EQ(moves[0].to, 1);
+  EXPECT_TRUE(moves[0].force);
+  EXPECT_THAT(moves[0].why, testing::HasSubstr("path 1"));
+  EXPECT_FALSE(moves[0].evidence.empty());
+}
+
+TEST(ContentionRule, NothingMovesWithoutCongestion) {
+  Hand h;
+  h.queue_us = {5, 0, 5, 5};  // below the floor
+  h.flows = {{7, {0, 100e6, false, 0}}, {8, {0, 100e6, false, 0}}};
+  EXPECT_TRUE(h.Run(100).empty());
+}
+
+TEST(ContentionRule, OneWindowIsNoEvidence) {
+  Hand h;
+  h.flows = {{7, {0, 100e6, false, 0}}};
+  for (int w = 0; w < 100; ++w) {
+    h.queue_us[0] = w % 2 == 0 ? 400 : 3;
+    EXPECT_TRUE(h.Window().moves.empty()) << w;
+  }
+}
+
+TEST(ContentionRule, EqualPathsAreNoReason) {
+  Hand h;
+  h.queue_us = {400, 395, 402, 399};
+  h.flows = {{7, {0, 100e6}}};
+  EXPECT_TRUE(h.Run(100).empty());
+}
+
+TEST(ContentionRule, LockedFlowsUntrustedTablesAndDeadPathsAreLeftAlone) {
+  Hand locked;
+  locked.flows = {{7, {0, 100e6, true}}};
+  EXPECT_TRUE(locked.Run(100).empty());
+  Hand untrusted;
+  untrusted.table_valid = false;
+  untrusted.flows = {{7, {0, 100e6}}};
+  EXPECT_TRUE(untrusted.Run(100).empty());
+  Hand dead;
+  dead.unusable = 1;
+  dead.flows = {{7, {0, 100e6}}};
+  EXPECT_TRUE(dead.Run(100).empty());
+}
+
+TEST(ContentionRule, AFlowAtLineRateStays) {
+  Hand h;
+  h.line_rate_bps = kLink;
+  h.flows = {{7, {0, 0.95 * kLink}}};
+  EXPECT_TRUE(h.Run(100).empty());
+}
+
+TEST(ContentionRule, OwnFlowsSpreadOnePerPathBeforeTwoAtMostOnePerWindow) {
+  Hand h;
+  h.queue_us = {400, 400, 400, 400};
+  for (uint32_t q = 0; q < 8; ++q) h.flows[q] = {0, kLink / 8};
+  int last = -1;
+  for (int w = 0; w < 200; ++w) {
+    const Decision d = h.Window();
+    EXPECT_LE(d.moves.size(), 1u);
+    for (const Move& m : d.moves) {
+      h.flows[m.flow.dqpn].slot = m.to;
+      last = w;
+    }
+    std::map<int, int> count;
+    for (const auto& [q, f] : h.flows) ++count[f.slot];
+    for (auto& [q, f] : h.flows) f.bps = kLink / count[f.slot];
+  }
+  std::map<int, int> count;
+  for (const auto& [q, f] : h.flows) ++count[f.slot];
+  for (int s = 0; s < 4; ++s) EXPECT_EQ(count[s], 2) << s;
+  EXPECT_LE(last, 30);
+}
+
+TEST(ContentionRule, APairNeverMovesAllItsFlowsInOneWindow) {
+  Hand h({.max_moved_share = 1});
+  h.flows = {{7, {0, 100e6}}, {8, {0, 100e6}}, {9, {0, 100e6}}};
+  for (int w = 0; w < 60; ++w) EXPECT_LT(h.Window().moves.size(), 3u);
+}
+
+TEST(ContentionRule, AMoveThatBroughtNothingIsReportedAndNotRepeated) {
+  Hand h;
+  h.flows = {{7, {0, 100e6}}};
+  int moves = 0, nothing = 0;
+  for (int w = 0; w < 90; ++w) {  // 3.6 s: within the memory
+    const Decision d = h.Window();
+    for (const Move& m : d.moves) {
+      ++moves;
+      h.flows[7].slot = m.to;
+      std::swap(h.queue_us[m.from], h.queue_us[m.to]);  // the queue follows the flow: it is its own
+    }
+    for (const Finding& f : d.findings) nothing += f.kind == Finding::Kind::kMoveBroughtNothing;
+  }
+  EXPECT_GE(moves, 1);
+  EXPECT_LE(moves, 3);  // each other path once at the most
+  EXPECT_EQ(nothing, moves);
+}
+
+TEST(ContentionRule, AGainIsConfirmed) {
+  Hand h;
+  h.flows = {{7, {0, 100e6}}};
+  int confirmed = 0;
+  for (int w = 0; w < 60; ++w) {
+    const Decision d = h.Window();
+    for (const Move& m : d.moves) {
+      h.flows[7] = {m.to, 200e6, false, 0};
+      h.queue_us = {20, 5, 400, 400};
+    }
+    for (const Finding& f : d.findings) confirmed += f.kind == Finding::Kind::kMoveConfirmed;
+  }
+  EXPECT_EQ(confirmed, 1);
+}
+
+TEST(ContentionRule, LinksThatAllPathsShareDoNotCount) {
+  Hand h;
+  h.queue_us = {400, 400, 400, 400};
+  h.links = {{10, 99}, {11, 99}, {12, 99}, {13, 99}};  // 99: the receiver's
+  for (uint32_t q = 0; q < 4; ++q) h.flows[q] = {0, kLink / 4};
+  EXPECT_FALSE(h.Run(40, false).empty());
+}
+
+TEST(ContentionRule, SamePathsSeenByTwoSlotsAreOne) {
+  Hand h;
+  h.queue_us = {400, 400};
+  h.links = {{10, 20}, {10, 21}};  // both over link 10, which is no common link of …
+  h.queue_us.push_back(400);
+  h.links.push_back({11, 22});  // … this third path
+  h.flows = {{1, {0, kLink / 2}}, {2, {0, kLink / 2}}};
+  const auto moves = h.Run(60, false);
+  ASSERT_FALSE(moves.empty());
+  for (const Move& m : moves) EXPECT_EQ(m.to, 2);
+}
+
+TEST(ContentionRule, MiceStay) {
+  Hand h;
+  h.flows = {{7, {2, 300e6, false, 0}}, {8, {0, 1e6}}};
+  h.queue_us = {400, 20, 3, 400};
+  EXPECT_TRUE(h.Run(100).empty());
+}
+
+TEST(ContentionRule, SameSeedSameDecisions) {
+  Hand a({}, 5), b({}, 5);
+  a.flows = b.flows = {{7, {0, 100e6}}, {8, {0, 90e6}}, {9, {2, 80e6}}};
+  const auto x = a.Run(100), y = b.Run(100);
+  ASSERT_EQ(x.size(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(x[i].flow, y[i].flow);
+    EXPECT_EQ(x[i].to, y[i].to);
+  }
+}
+
+}  // namespace
+}  // namespace cw::control
