@@ -55,10 +55,9 @@ absl::StatusOr<agent::TimeSource> LabTime(const config::Config& config, const st
   absl::StatusOr<HiddenClockSpec> spec = ReadSpec(file);
   if (!spec.ok()) return spec.status();
   std::error_code error;
-  const std::string folder = absl::StrCat(CW_BPFFS, "/cwlab");
-  fs::create_directories(folder, error);
-  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot make ", folder, ": ", error.message(), "; mount bpffs there"));
-  const std::string pin = absl::StrCat(folder, "/", config.instance, "-clock");
+  const std::string pin = HiddenClockPin(config.instance);
+  fs::create_directories(fs::path(pin).parent_path(), error);
+  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot make the folder of ", pin, ": ", error.message(), "; is the BPF file system mounted?"));
   absl::StatusOr<cw_lab_clock> clock = PinClock(pin, *spec);
   if (!clock.ok()) return clock.status();
   return agent::TimeSource{std::make_shared<HiddenClock>(*clock), pin};

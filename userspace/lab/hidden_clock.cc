@@ -4,7 +4,9 @@
 #include <cmath>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "bpf/clock.h"
+#include "maps/names.h"
 
 namespace cw::lab {
 
@@ -24,6 +26,8 @@ cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns) {
   }
   return clock;
 }
+
+std::string HiddenClockPin(const std::string& instance) { return absl::StrCat(CW_BPFFS, "/cwlab/", instance, "-clock"); }
 
 int64_t HiddenClockError(const cw_lab_clock& clock, uint64_t true_ns) {
   return static_cast<int64_t>(cw_lab_clock_at(&clock, true_ns) - true_ns);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "maps/abi.h"
 #include "userspace/model/clock.h"
@@ -21,6 +22,9 @@ struct HiddenClockSpec {
 
 // start_ns: true time (CLOCK_MONOTONIC) of the first segment's beginning.
 cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns);
+
+// Where the clock of an agent's instance is pinned.
+std::string HiddenClockPin(const std::string& instance);
 
 // hidden − true time, at true time true_ns. The same function as in BPF (bpf/clock.h).
 int64_t HiddenClockError(const cw_lab_clock& clock, uint64_t true_ns);

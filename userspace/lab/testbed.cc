@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/lab/testbed.h"
 
+#include <bpf/bpf.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -57,7 +58,10 @@ absl::StatusOr<std::unique_ptr<Testbed>> Testbed::Up(const TestbedSpec& spec) {
 
 Testbed::~Testbed() {
   agents_.clear();
-  fabric_.reset();
+  if (fabric_ == nullptr) return;
+  for (size_t host = 0; host < spec_.clocks.size(); ++host) {
+    (void)unlink(HiddenClockPin(DescribeAgentHost(*fabric_, static_cast<int>(host)).instance).c_str());
+  }
 }
 
 absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
@@ -200,6 +204,17 @@ uint64_t Testbed::CounterSum(const std::string& name) {
     }
   }
   return sum;
+}
+
+absl::StatusOr<cw_lab_clock> ReadHiddenClock(const Fabric& fabric, int host) {
+  const int fd = bpf_obj_get(HiddenClockPin(DescribeAgentHost(fabric, host).instance).c_str());
+  if (fd < 0) return absl::ErrnoToStatus(errno, "no hidden clock is pinned");
+  const uint32_t zero = 0;
+  cw_lab_clock clock{};
+  const int error = bpf_map_lookup_elem(fd, &zero, &clock);
+  close(fd);
+  if (error != 0) return absl::ErrnoToStatus(errno, "cannot read the hidden clock");
+  return clock;
 }
 
 LoadSampler::LoadSampler(const Fabric& fabric, absl::Duration period) : fabric_(fabric) {

@@ -79,6 +79,9 @@ class Testbed {
   int64_t origin_ns_ = 0;
 };
 
+// A host's hidden clock as its agent pinned it: the truth to compare with. NotFound: the host has a true clock.
+absl::StatusOr<cw_lab_clock> ReadHiddenClock(const Fabric& fabric, int host);
+
 // Reads the switches' counters on a thread of its own: load per leaf–spine link over time.
 class LoadSampler {
  public:

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// The product on the lab's fabric: real programs, real agents, real packets, checked against what the switches saw.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "maps/abi.h"
+#include "userspace/lab/experiment_contention.h"
+#include "userspace/lab/experiment_failover.h"
+#include "userspace/lab/roce_packet.h"
+#include "userspace/lab/testbed.h"
+
+namespace cw::lab {
+namespace {
+
+namespace v1 = api::v1;
+
+TestbedSpec SmallSpec() {
+  TestbedSpec spec;
+  spec.fabric = {.lab = "agenttest", .link_mbps = 400, .ecmp_seed = 1};
+  spec.mode = "protect";
+  spec.agent_binary = CWLAB_AGENTD_BINARY;
+  return spec;
+}
+
+JobSpec Traffic(int qps, absl::Duration interval = absl::Microseconds(500)) {
+  JobSpec job;
+  job.name = "traffic";
+  job.pairs = {{0, 1}};
+  job.qps_per_pair = qps;
+  job.message_bytes = 64 << 10;
+  job.duration = absl::Hours(1);
+  job.packet_interval = interval;
+  job.path_mtu = 1024;
+  job.rate.reacts = false;
+  return job;
+}
+
+class AgentOnFabric : public ::testing::Test {
+ protected:
+  void Up(const TestbedSpec& spec) {
+    absl::StatusOr<std::unique_ptr<Testbed>> up = Testbed::Up(spec);
+    ASSERT_TRUE(up.ok()) << up.status();
+    testbed = std::move(*up);
+  }
+  void StartTraffic(int qps, uint32_t stamp_every = 0) {
+    auto made = testbed->NewEmulator(1, stamp_every);
+    ASSERT_TRUE(made.ok()) << made.status();
+    emulator = std::move(*made);
+    ASSERT_TRUE(emulator->AddJob(Traffic(qps)).ok());
+    ASSERT_TRUE(emulator->Start().ok());
+  }
+  v1::PathsReply PathsOf(int host) {
+    auto reply = testbed->agent(host).Paths({});
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply.ok() ? *reply : v1::PathsReply();
+  }
+  v1::QpsReply QpsOf(int host) {
+    auto reply = testbed->agent(host).Qps({});
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply.ok() ? *reply : v1::QpsReply();
+  }
+  std::vector<v1::Flow> FlowsOf(int host) {
+    const v1::QpsReply reply = QpsOf(host);
+    return {reply.flows().begin(), reply.flows().end()};
+  }
+  // Polls until `done` or a limit far above what is expected.
+  bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(15)) {
+    const absl::Time deadline = absl::Now() + limit;
+    while (!done()) {
+      if (absl::Now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+    return true;
+  }
+  std::unique_ptr<Testbed> testbed;
+  std::unique_ptr<Emulator> emulator;
+};
+
+TEST_F(AgentOnFabric, FindsEveryPathAndItsHops) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  const v1::PathsReply reply = PathsOf(0);
+  ASSERT_EQ(reply.pairs_size(), 1);
+  std::set<int> spines;
+  for (const v1::Path& path : reply.pairs(0).paths()) {
+    if (!path.assignable()) continue;
+    const auto spine = testbed->fabric().PathOf(0, 1, static_cast<uint16_t>(path.udp_port()));
+    ASSERT_TRUE(spine.ok());
+    spines.insert(*spine);
+    ASSERT_GE(path.hops_size(), 2);
+    EXPECT_EQ(path.hops(1), absl::StrCat("10.1.", *spine, ".0")) << "path " << path.slot();
+  }
+  EXPECT_EQ(spines, (std::set<int>{0, 1, 2, 3}));
+}
+
+TEST_F(AgentOnFabric, ShowsQueuePairsWithProcessPathAndDelay) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic(4, /*stamp_every=*/16);
+  const auto complete = [&] {
+    const v1::QpsReply reply = QpsOf(0);
+    int good = 0;
+    for (const v1::Flow& flow : reply.flows()) {
+      good += flow.local_qpn() != 0 && flow.remote_qpn() != 0 && flow.pid() == static_cast<uint32_t>(getpid()) && flow.slot() >= 0 && flow.owd().samples() > 100;
+    }
+    return good == 4;
+  };
+  EXPECT_TRUE(Eventually(complete)) << QpsOf(0).DebugString();
+  const Snapshot snapshot = emulator->TakeSnapshot();
+  std::map<uint32_t, uint32_t> qpns;
+  std::vector<double> true_us;
+  for (const FlowReport& flow : snapshot.flows) {
+    qpns[flow.destination_qpn] = flow.source_qpn;
+    for (const OneWayDelay& delay : flow.delays) true_us.push_back(static_cast<double>(delay.received_realtime_ns - delay.sent_realtime_ns) / 1e3);
+  }
+  ASSERT_FALSE(true_us.empty());
+  for (const v1::Flow& flow : FlowsOf(0)) {
+    EXPECT_EQ(qpns[flow.remote_qpn()], flow.local_qpn());
+    EXPECT_EQ(flow.label(), "traffic");
+    // The kernel's own stamps lie inside ours by a few microseconds; a mismatched sample would be off by milliseconds.
+    EXPECT_NEAR(flow.owd().p50_ns() / 1e3, Quantile(true_us, 0.5), 200) << "flow " << flow.id();
+  }
+}
+
+TEST_F(AgentOnFabric, LeavesASilentlyDeadSpine) {
+  FailoverSpec spec;
+  spec.testbed = SmallSpec();
+  spec.cuts = 4;
+  const auto result = RunFailover(spec);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_FALSE(result->AllRecoveries().empty());
+  EXPECT_EQ(result->NotRecovered(), 0);
+  EXPECT_EQ(result->flows_lost, 0);
+  EXPECT_EQ(result->wrong_verdicts, 0);
+  EXPECT_EQ(result->icrc_errors, 0u);
+  EXPECT_LT(Quantile(result->AllRecoveries(), 1), 60) << "ten times what is expected";
+}
+
+TEST_F(AgentOnFabric, ObserveModeSeesAndNeverActs) {
+  TestbedSpec spec = SmallSpec();
+  spec.mode = "observe";
+  Up(spec);
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic(4);
+  ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 4; }));
+  absl::SleepFor(absl::Seconds(1));
+  const int spine = testbed->SpineOf(emulator->TakeSnapshot().flows[0], 0);
+  ASSERT_GE(spine, 0);
+  ASSERT_TRUE(testbed->fabric().SetFault(LinkDirection::SpineToLeaf(spine, 1), Fault::Drop(Fault::Match::kAll)).ok());
+  EXPECT_TRUE(Eventually([&] { return !testbed->Events(0, "move").empty(); }));
+  for (const Mark& mark : testbed->Events(0, "move")) EXPECT_NE(mark.text.find("would move"), std::string::npos) << mark.text;
+  EXPECT_EQ(testbed->CounterSum("moves_dead"), 0u);
+  for (const v1::Flow& flow : FlowsOf(0)) EXPECT_EQ(flow.udp_port(), flow.udp_port_native());
+}
+
+TEST_F(AgentOnFabric, OffPutsEveryFlowOnItsNativePortWithinASecond) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  absl::SleepFor(absl::Seconds(2));  // flows are new from now on, and assigned
+  StartTraffic(8);
+  ASSERT_TRUE(Eventually([&] { return testbed->CounterSum("flows_assigned") >= 8; }));
+  ASSERT_TRUE(testbed->agent(0).Off({}).ok());
+  const int64_t off_ns = MonotonicNs();
+  absl::SleepFor(absl::Seconds(1));
+  const Snapshot snapshot = emulator->TakeSnapshot();
+  std::map<uint32_t, uint16_t> native;
+  for (const FlowReport& flow : snapshot.flows) native[flow.destination_qpn] = flow.source_port;
+  const auto flows = testbed->fabric().Flows();
+  ASSERT_TRUE(flows.ok());
+  int seen = 0;
+  for (const FlowCounters& flow : *flows) {
+    if (flow.probe || flow.source != testbed->fabric().HostAddr(0) || flow.last_ns < off_ns + 900'000'000) continue;
+    EXPECT_EQ(flow.last_udp_sport, native[flow.dest_qpn]);
+    ++seen;
+  }
+  EXPECT_GE(seen, 8);
+}
+
+TEST_F(AgentOnFabric, KillLosesNoFlowNoSteeringNoCounter) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  absl::SleepFor(absl::Seconds(2));
+  StartTraffic(4);
+  ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 4 && testbed->CounterSum("flows_assigned") >= 4; }));
+  std::map<std::string, v1::Flow> before;
+  for (const v1::Flow& flow : FlowsOf(0)) before[flow.id()] = flow;
+  ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
+  absl::SleepFor(absl::Seconds(1));
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 4; }));
+  for (const v1::Flow& flow : FlowsOf(0)) {
+    const v1::Flow& was = before[flow.id()];
+    EXPECT_EQ(flow.udp_port(), was.udp_port());
+    EXPECT_EQ(flow.slot(), was.slot());
+    EXPECT_GT(flow.packets(), was.packets());
+  }
+  const Snapshot snapshot = emulator->TakeSnapshot();
+  for (const FlowReport& flow : snapshot.flows) {
+    EXPECT_EQ(flow.requester.naks_received, 0u);
+    EXPECT_EQ(flow.requester.timeouts, 0u);
+    EXPECT_FALSE(flow.dead);
+  }
+}
+
+TEST_F(AgentOnFabric, FindsAHiddenClockOffsetAndDrift) {
+  TestbedSpec spec = SmallSpec();
+  spec.clocks = {{.offset_ns = 1'000'000'000, .drift_ppm = 50, .seed = 7}, {.offset_ns = 0, .drift_ppm = 0, .seed = 8}};
+  Up(spec);
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic(2);
+  absl::SleepFor(absl::Seconds(6));
+  const auto clock0 = ReadHiddenClock(testbed->fabric(), 0);
+  const auto clock1 = ReadHiddenClock(testbed->fabric(), 1);
+  ASSERT_TRUE(clock0.ok() && clock1.ok());
+  std::vector<double> errors_us;
+  for (int i = 0; i < 100; ++i) {
+    const int64_t before_ns = MonotonicNs();
+    const v1::PathsReply reply = PathsOf(0);
+    const int64_t true_ns = (before_ns + MonotonicNs()) / 2;
+    ASSERT_EQ(reply.pairs_size(), 1);
+    const v1::PeerClock& clock = reply.pairs(0).clock();
+    ASSERT_NE(clock.state(), v1::PeerClock::STATE_UNKNOWN);
+    const auto truth = static_cast<double>(HiddenClockError(*clock1, true_ns) - HiddenClockError(*clock0, true_ns));
+    const double error_ns = std::abs(static_cast<double>(clock.offset_ns()) - truth);
+    EXPECT_LT(error_ns, clock.bound_ns() + 1000) << "the bound excludes the truth";
+    errors_us.push_back(error_ns / 1e3);
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_LT(Quantile(errors_us, 0.99), 50) << "ten times the aim";
+  std::printf("clock error p50 %.2f us, p99 %.2f us\n", Quantile(errors_us, 0.5), Quantile(errors_us, 0.99));
+  RecordProperty("clock_error_p99_us", absl::StrCat(Quantile(errors_us, 0.99)));
+}
+
+// The data packets of a pcap file (Ethernet, native byte order), from the IP header on.
+std::vector<std::vector<uint8_t>> ReadPcap(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(file)), {});
+  std::vector<std::vector<uint8_t>> packets;
+  for (size_t at = 24; at + 16 <= bytes.size();) {
+    uint32_t length;
+    std::memcpy(&length, &bytes[at + 8], 4);
+    at += 16;
+    if (at + length > bytes.size() || length < 14) break;
+    packets.emplace_back(bytes.begin() + static_cast<std::ptrdiff_t>(at) + 14, bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
+    at += length;
+  }
+  return packets;
+}
+
+TEST_F(AgentOnFabric, EverySteeredPacketAtASwitchHasARightIcrc) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  absl::SleepFor(absl::Seconds(2));
+  StartTraffic(8);
+  ASSERT_TRUE(Eventually([&] { return testbed->CounterSum("flows_assigned") >= 8; }));
+  const std::string file = testbed->fabric().RunDir() + "/icrc.pcap";
+  const int spine = testbed->SpineOf(emulator->TakeSnapshot().flows[0], 0);
+  ASSERT_GE(spine, 0);
+  const auto capture = testbed->fabric().StartCapture(LinkDirection::SpineToLeaf(spine, 1), file);
+  ASSERT_TRUE(capture.ok()) << capture.status();
+  absl::SleepFor(absl::Seconds(1));
+  ASSERT_TRUE(testbed->fabric().StopCapture(*capture).ok());
+  std::map<uint32_t, uint16_t> native;
+  for (const FlowReport& flow : emulator->TakeSnapshot().flows) native[flow.destination_qpn] = flow.source_port;
+  int data = 0, rewritten = 0;
+  for (const std::vector<uint8_t>& packet : ReadPcap(file)) {
+    size_t length = 0;
+    const auto parsed = ParsePacket(packet, &length);
+    if (!parsed.has_value() || parsed->opcode >= 0xe0) continue;
+    EXPECT_TRUE(IcrcIsRight(std::span(packet).first(length)));
+    ++data;
+    auto it = native.find(parsed->dest_qpn);
+    if (it != native.end() && it->second != parsed->source_port) ++rewritten;
+  }
+  EXPECT_GT(data, 100);
+  EXPECT_GT(rewritten, 10) << "no steered packet was captured";
+}
+
+TEST_F(AgentOnFabric, CollidingQueuePairsAreSpread) {
+  ContentionSpec spec;
+  spec.testbed.fabric = {.lab = "agenttest", .hosts_per_leaf = 2, .link_mbps = 100, .ecmp_seed = 1};
+  spec.testbed.active_interval = absl::Milliseconds(5);
+  spec.testbed.agent_binary = CWLAB_AGENTD_BINARY;
+  spec.best_duration = absl::Seconds(6);
+  spec.seed = 3;
+  const auto result = RunContention(spec);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->flows_lost, 0);
+  EXPECT_EQ(result->icrc_errors, 0u);
+  // Four flows on four spines: the best is one each; ECMP would leave two or more together in most seeds.
+  EXPECT_LE(*std::max_element(result->final_flows_per_spine.begin(), result->final_flows_per_spine.end()), 2) << result->phase.name;
+  std::printf("%s; slowest %.1f of %.1f Mbit/s\n", result->phase.name.c_str(), result->goodput_min_mbps, BestGoodputMbps(spec));
+}
+
+}  // namespace
+}  // namespace cw::lab
