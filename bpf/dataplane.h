@@ -153,21 +153,26 @@ static __noinline struct cw_flow* cw_make_flow(const struct cw_flow_key* key) {
   return f;
 }
 
-/* One half of a sample. tx: the flow's record, 0 at reception. Consumers poll: no wake-up. */
-static __noinline int cw_emit_sample(const struct cw_flow_key* key, const struct cw_packet* p, int duplicate,
-                                     const struct cw_ev_sample* where) {
+/* What a sample says beside the packet's own fields, in one register. */
+#define CW_SAMPLE_DUPLICATE 1u
+#define CW_SAMPLE_TX 2u
+#define CW_SAMPLE_SLOT(slot) ((__u32)(slot) << 8)
+#define CW_SAMPLE_PAIR(pair) ((__u32)(pair) << 16)
+
+/* One half of a sample. Consumers poll: no wake-up. */
+static __noinline int cw_emit_sample(const struct cw_flow_key* key, const struct cw_packet* p, __u32 what, __u16 port) {
   struct cw_ev_sample* ev = bpf_ringbuf_reserve(&cw_probe_ring, sizeof(*ev), 0);
   if (!ev) return cw_count(CW_COUNT_probe_ring_full);
   ev->type = CW_EV_SAMPLE;
-  ev->is_tx = where->is_tx;
+  ev->is_tx = !!(what & CW_SAMPLE_TX);
   ev->is_resp = !!(p->op & CW_OP_RESP);
-  ev->duplicate = duplicate;
-  ev->slot = where->slot;
+  ev->duplicate = what & CW_SAMPLE_DUPLICATE;
+  ev->slot = what >> 8;
   ev->key = *key;
   ev->psn = p->psn;
   ev->ns = cw_now();
-  ev->pair = where->pair;
-  ev->port = where->port;
+  ev->pair = what >> 16;
+  ev->port = port;
   ev->reserved = 0;
   bpf_ringbuf_submit(ev, BPF_RB_NO_WAKEUP);
   return 0;

@@ -148,10 +148,9 @@ static __always_inline void cw_egress_data(struct __sk_buff* skb, const struct c
   } else if (f->port && e.ctl->mode >= CW_MODE_PROTECT) {
     cw_count(CW_COUNT_lease_expired);
   }
-  if ((p->op & (CW_OP_REQ | CW_OP_RESP)) && cw_psn_sampled(p->psn, e.ctl->sample_level_tx)) {
-    struct cw_ev_sample where = {.is_tx = 1, .slot = e.slot, .pair = f->pair, .port = port ? port : p->sport};
-    cw_emit_sample(&e.key, p, duplicate, &where);
-  }
+  if ((p->op & (CW_OP_REQ | CW_OP_RESP)) && cw_psn_sampled(p->psn, e.ctl->sample_level_tx))
+    cw_emit_sample(&e.key, p, duplicate | CW_SAMPLE_TX | CW_SAMPLE_SLOT(e.slot) | CW_SAMPLE_PAIR(f->pair),
+                   port ? port : p->sport);
 }
 
 #endif

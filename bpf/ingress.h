@@ -51,10 +51,8 @@ static __noinline int cw_ingress_data(const struct cw_packet* p) {
   }
   if (!(p->op & (CW_OP_REQ | CW_OP_RESP))) return 0;
   ctl = cw_get_ctl();
-  if (ctl && cw_psn_sampled(p->psn, ctl->sample_level_rx)) {
-    struct cw_ev_sample where = {.slot = CW_SLOT_NONE, .pair = CW_PAIR_NONE, .port = p->sport};
-    cw_emit_sample(&key, p, duplicate, &where);
-  }
+  if (ctl && cw_psn_sampled(p->psn, ctl->sample_level_rx))
+    cw_emit_sample(&key, p, duplicate | CW_SAMPLE_SLOT(CW_SLOT_NONE) | CW_SAMPLE_PAIR(CW_PAIR_NONE), p->sport);
   return 0;
 }
 
