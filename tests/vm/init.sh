@@ -7,11 +7,9 @@ export PATH=/sbin:/usr/sbin:/usr/bin:/bin HOME=/root
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev
-mount -t tmpfs tmpfs /tmp
 mount -t bpf bpf /sys/fs/bpf
 mount -t debugfs debugfs /sys/kernel/debug
 mount -t tracefs tracefs /sys/kernel/tracing
-mount -t tmpfs run /run
 ln -s /proc/self/fd /dev/fd
 
 while read -r module; do
