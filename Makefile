@@ -49,7 +49,7 @@ bench-%: deps-build deps-bench
 	@cmake --preset release -Wno-dev >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target cw_bench_$* cwlab-agentd cwctl
 	@mkdir -p build/bench
-	@$(BUILD)/tests/bench/cw_bench_$* --out build/bench/$*.json
+	@PATH="$(CURDIR)/$(BUILD)/userspace/lab:$$PATH" $(BUILD)/tests/bench/cw_bench_$* --out build/bench/$*.json
 
 SOURCES := $(shell git ls-files '*.c' '*.h' '*.cc' 2>/dev/null)
 format:

@@ -16,7 +16,7 @@ constexpr char kCase[] = "pairwise_8x4";
 
 ContentionSpec SpecOf(uint64_t seed, bool agents) {
   ContentionSpec spec;
-  spec.testbed.fabric = {.lab = "benchco", .hosts_per_leaf = 4, .link_mbps = 100, .ecmp_seed = 1};
+  spec.testbed.fabric = {.lab = "benchco", .hosts_per_leaf = 4, .link_mbps = 200, .ecmp_seed = 1};
   spec.testbed.agents = agents;
   spec.testbed.active_interval = absl::Milliseconds(5);
   spec.best_duration = absl::Seconds(20);

@@ -27,7 +27,7 @@ constexpr Case kCases[] = {
 
 FailoverSpec SpecOf(const Case& c, bool agents, bool full) {
   FailoverSpec spec;
-  spec.testbed.fabric = {.lab = "benchfo", .link_mbps = 400, .ecmp_seed = 1};
+  spec.testbed.fabric = {.lab = "benchfo", .link_mbps = 200, .ecmp_seed = 1};
   spec.testbed.agents = agents;
   spec.testbed.mode = "protect";
   spec.kind = c.kind;
@@ -45,12 +45,24 @@ void AddRows(cw::bench::Report& report, const char* name, const char* system, co
   report.Add(name, system, "load", "percent", {100 * result.load_share});
 }
 
+// What a reader of the log wants to see at once: the spread, and each verdict that no cut explains.
+void Explain(const FailoverResult& result) {
+  const std::vector<double> all = result.AllRecoveries();
+  std::fprintf(stderr, "  load %.0f %%, recovery p50 %.1f p99 %.1f max %.1f ms, %d not recovered, %d lost, %d wrong verdicts\n", 100 * result.load_share,
+               cw::lab::Quantile(all, 0.5), cw::lab::Quantile(all, 0.99), cw::lab::Quantile(all, 1), result.NotRecovered(), result.flows_lost, result.wrong_verdicts);
+  for (const cw::lab::Mark& mark : result.phase.marks) {
+    if (mark.text.rfind("WRONG", 0) == 0) std::fprintf(stderr, "  %.3f s: %s\n", mark.at_s, mark.text.c_str());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const bool full = std::getenv("BENCH_FULL") != nullptr;
   cw::bench::Report report("failover");
+  const char* only = std::getenv("BENCH_CASE");  // one case, while working on it
   for (const Case& c : kCases) {
+    if (only != nullptr && std::string(only) != c.name) continue;
     for (bool agents : {false, true}) {
       const char* system = agents ? "cwfabric" : "ecmp";
       std::fprintf(stderr, "%s, %s ...\n", c.name, system);
@@ -60,6 +72,7 @@ int main(int argc, char** argv) {
         return 1;
       }
       AddRows(report, c.name, system, *result);
+      Explain(*result);
     }
   }
   const std::string out = cw::bench::OutPath(argc, argv, "build/bench/failover.json");

@@ -287,7 +287,7 @@ TEST_F(AgentOnFabric, EverySteeredPacketAtASwitchHasARightIcrc) {
 
 TEST_F(AgentOnFabric, CollidingQueuePairsAreSpread) {
   ContentionSpec spec;
-  spec.testbed.fabric = {.lab = "agenttest", .hosts_per_leaf = 2, .link_mbps = 100, .ecmp_seed = 1};
+  spec.testbed.fabric = {.lab = "agenttest", .hosts_per_leaf = 2, .link_mbps = 200, .ecmp_seed = 1};
   spec.testbed.active_interval = absl::Milliseconds(5);
   spec.testbed.agent_binary = CWLAB_AGENTD_BINARY;
   spec.best_duration = absl::Seconds(6);

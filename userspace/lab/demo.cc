@@ -24,7 +24,7 @@ struct Collected {
 
 ContentionSpec Contention(const DemoSpec& spec, uint64_t seed, bool agents) {
   ContentionSpec contention;
-  contention.testbed.fabric = {.lab = "demo", .hosts_per_leaf = 4, .link_mbps = 100, .ecmp_seed = 1};
+  contention.testbed.fabric = {.lab = "demo", .hosts_per_leaf = 4, .link_mbps = 200, .ecmp_seed = 1};
   contention.testbed.agents = agents;
   contention.testbed.active_interval = absl::Milliseconds(5);  // eight agents share this machine
   contention.best_duration = absl::Seconds(spec.contention_s);
@@ -34,7 +34,7 @@ ContentionSpec Contention(const DemoSpec& spec, uint64_t seed, bool agents) {
 
 FailoverSpec Failover(const DemoSpec& spec, bool agents) {
   FailoverSpec failover;
-  failover.testbed.fabric = {.lab = "demo", .hosts_per_leaf = 1, .link_mbps = 400, .ecmp_seed = 1};
+  failover.testbed.fabric = {.lab = "demo", .hosts_per_leaf = 1, .link_mbps = 200, .ecmp_seed = 1};
   failover.testbed.agents = agents;
   failover.testbed.mode = "protect";
   failover.background_share = 0.5;
@@ -67,7 +67,7 @@ absl::Status RunContentionPart(const DemoSpec& spec, Collected& all) {
 
 absl::Status RunFailoverPart(const DemoSpec& spec, Collected& all) {
   for (bool agents : {false, true}) {
-    std::printf("  a spine silently stops forwarding, 16 queue pairs, links half full, %s ... ", agents ? "cwfabric" : "kernel ECMP");
+    std::printf("  a spine silently stops forwarding, 8 queue pairs, links half full, %s ... ", agents ? "cwfabric" : "kernel ECMP");
     std::fflush(stdout);
     absl::StatusOr<FailoverResult> result = RunFailover(Failover(spec, agents));
     if (!result.ok()) return result.status();
@@ -163,9 +163,9 @@ absl::Status RunDemo(const DemoSpec& spec) {
   if (absl::Status status = RunFailoverPart(spec, all); !status.ok()) return status;
 
   Report report{.title = "cwfabric demo",
-                .notes = {"Eight queue pairs of two jobs between four pairs of hosts, over four spines of 100 Mbit/s. RoCEv2 traffic comes from the lab's emulator; "
+                .notes = {"Eight queue pairs of two jobs between four pairs of hosts, over four spines of 200 Mbit/s. RoCEv2 traffic comes from the lab's emulator; "
                           "forwarding and ECMP are the kernel's. There is no PFC.",
-                          "Then 16 paced queue pairs (a packet per 0.5 ms each) and half-full links of 400 Mbit/s, while a spine silently drops everything in the data's direction."},
+                          "Then 8 paced queue pairs (a packet per 0.5 ms each) and half-full links of 200 Mbit/s, while a spine silently drops everything in the data's direction."},
                 .tables = {ContentionTable(all), SeedTable(all), FailoverTable(all)},
                 .phases = {}};
   for (size_t i = 0; i < all.ecmp.size(); ++i) {

@@ -55,7 +55,7 @@ JobSpec MeasuredJob(const FailoverSpec& spec, int receiver) {
   job.message_bytes = 64 << 10;
   job.duration = absl::Hours(1);
   job.packet_interval = spec.packet_interval;
-  job.path_mtu = 1024;
+  job.path_mtu = 512;
   job.ack_every = 4;
   job.timeout = 14;  // 67 ms
   job.retry_cnt = 7;

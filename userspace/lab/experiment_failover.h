@@ -19,7 +19,7 @@ struct FailoverSpec {
   TestbedSpec testbed;
   int cuts = 30;
   CutKind kind = CutKind::kForward;
-  int flows = 16;                                            // between host 0 and the first host of leaf 1
+  int flows = 8;                                             // between host 0 and the first host of leaf 1
   absl::Duration packet_interval = absl::Microseconds(500);  // of each measured flow
   double background_share = 0;   // of every uplink's rate, filled by further flows with ECN-driven rates
   absl::Duration hold = absl::Milliseconds(400);   // how long a cut lasts
