@@ -104,6 +104,10 @@ struct {
   __type(value, struct cw_lab_clock);
 } cw_lab_clock SEC(".maps");
 
+/* The compiler knows nothing of v any more, so that it does not merge two checks of its bounds into one on a copy,
+ * which the verifier would not connect with v. */
+#define CW_OPAQUE(v) asm volatile("" : "+r"(v))
+
 static __noinline int cw_count(__u32 counter) {
   __u32 zero = 0;
   __u64* counters = bpf_map_lookup_elem(&cw_counters, &zero);
@@ -129,6 +133,12 @@ static __always_inline struct cw_ctl* cw_get_ctl(void) {
 }
 
 static __always_inline struct cw_pair* cw_get_pair(__u32 index) { return bpf_map_lookup_elem(&cw_pairs, &index); }
+
+/* A slot by its number, which is below CW_MAX_SLOTS or not used. */
+static __always_inline struct cw_slot* cw_get_slot(struct cw_pair* pair, __u32 s) {
+  CW_OPAQUE(s);
+  return &pair->slot[s & (CW_MAX_SLOTS - 1)];
+}
 
 /* Index of the configured pair of addresses, CW_PAIR_NONE if there is none. */
 static __always_inline __u32 cw_find_pair(__be32 local, __be32 remote) {

@@ -73,7 +73,7 @@ static __always_inline void cw_place(struct cw_egress* e, struct cw_tx_flow* f, 
   what.to_slot = native;
   if (slot != CW_SLOT_NONE) {
     what.to_slot = slot;
-    what.to_port = pair->slot[slot & (CW_MAX_SLOTS - 1)].port;
+    what.to_port = cw_get_slot(pair, slot)->port;
     what.reason = CW_MOVE_ASSIGN;
     f->port = what.to_port;
     f->reason = CW_MOVE_ASSIGN;
@@ -94,8 +94,9 @@ static __noinline struct cw_tx_flow* cw_make_tx_flow(struct cw_egress* e, const 
     cw_egress_unknown(e, p, CW_COUNT_peer_unknown);
     return 0;
   }
-  /* Once full, no attempt is made until the agent has made room and clears the flag. */
-  if (!e->ctl->steer_full && bpf_map_update_elem(&cw_tx_flows, &e->key, &cw_new_tx_flow, BPF_NOEXIST) == -E2BIG)
+  /* Once full, no attempt is made until the agent has made room and clears the flag. As int: up to 6.3 the kernel
+   * leaves the upper half of the result unset. */
+  if (!e->ctl->steer_full && (int)bpf_map_update_elem(&cw_tx_flows, &e->key, &cw_new_tx_flow, BPF_NOEXIST) == -E2BIG)
     e->ctl->steer_full = 1;
   f = bpf_map_lookup_elem(&cw_tx_flows, &e->key);
   if (!f) {
@@ -116,7 +117,7 @@ static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, 
   e->slot = e->acting && f->port ? f->slot : f->native_slot;
   if (e->slot == CW_SLOT_NONE) {
     cw_count(CW_COUNT_native_unprobed);
-  } else if (e->pair->slot[e->slot & (CW_MAX_SLOTS - 1)].state == CW_SLOT_DEAD) {
+  } else if (cw_get_slot(e->pair, e->slot)->state == CW_SLOT_DEAD) {
     if (!(f->flags & CW_STEER_HARD_LOCKED)) cw_leave_dead(e, f, p->psn);
     return;
   }

@@ -9,13 +9,15 @@
 /* Data acknowledged: the slot that carried the marked PSN was alive in the round of the mark. */
 static __always_inline void cw_resolve_mark(struct cw_tx_flow* f, __u32 acked) {
   struct cw_pair* pair;
+  struct cw_slot* slot;
   __u32 round = f->mark_round;
   __u32 s = f->mark_slot;
   if (!round || cw_psn_diff(acked, f->mark_psn) <= 0) return;
   f->mark_round = 0;
   pair = cw_get_pair(f->pair);
   if (!pair || s >= CW_MAX_SLOTS || pair->cur_round - round > CW_MARK_MAX_AGE) return;
-  pair->slot[s].acked_round = cw_round_max(pair->slot[s].acked_round, round);
+  slot = cw_get_slot(pair, s);
+  slot->acked_round = cw_round_max(slot->acked_round, round);
 }
 
 /* An acknowledgement for our own data, which went the other way under the peer's QPN. */

@@ -136,7 +136,7 @@ static __noinline int cw_on_request(struct xdp_md* ctx, __u32 l3_off, struct cw_
   rslot = cw_reply_slot(pair, pr->hdr.slot, round);
   cw_reply_fill(pr, pair, rslot, key_id);
   pr->words[CW_MAC_WORD] = cw_probe_mac(keys->tx[key_id], pr->words);
-  cw_reply_store(&f, pr, rslot == CW_SLOT_NONE ? 0 : pair->slot[rslot & (CW_MAX_SLOTS - 1)].port);
+  cw_reply_store(&f, pr, rslot == CW_SLOT_NONE ? 0 : cw_get_slot(pair, rslot)->port);
   cw_count(CW_COUNT_probe_requests);
   return XDP_TX;
 }
@@ -195,7 +195,7 @@ static __noinline int cw_on_reply(struct cw_probe* pr) {
   cw_count(CW_COUNT_probe_replies);
   cw_emit_probe(pr, t1);
 
-  cw_slot_raw(&pair->slot[pr->hdr.slot & (CW_MAX_SLOTS - 1)], cw_be64(pr->hdr.t2) - t1);
+  cw_slot_raw(cw_get_slot(pair, pr->hdr.slot), cw_be64(pr->hdr.t2) - t1);
   b3.pair = pr->pair;
   b3.round = round;
   b3.witness = pr->hdr.slot;
@@ -216,7 +216,11 @@ static __noinline int cw_on_reply(struct cw_probe* pr) {
 static __noinline int cw_on_message(struct xdp_md* ctx, const struct cw_packet* p, const struct cw_probe* pr) {
   __u32 len = p->udp_len - (CW_UDP_LEN + CW_BTH_LEN + CW_ICRC_LEN);
   struct cw_ev_msg* ev;
-  if (len - 1 >= sizeof(ev->packet)) return XDP_DROP; /* well-formed: never; for the verifier */
+  /* Well-formed messages keep these bounds already; the verifier needs them said here. */
+  CW_OPAQUE(len);
+  if (len > sizeof(ev->packet)) return XDP_DROP;
+  CW_OPAQUE(len);
+  if (len < CW_PROBE_HDR_LEN) return XDP_DROP;
   ev = bpf_ringbuf_reserve(&cw_msg_ring, sizeof(*ev), 0);
   if (!ev) {
     cw_count(CW_COUNT_message_ring_full);

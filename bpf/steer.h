@@ -79,21 +79,21 @@ static __always_inline void cw_move(struct cw_egress* e, struct cw_tx_flow* f, _
 /* The flow's path is dead. In observe mode: says once per death where it would go. */
 static __noinline int cw_leave_dead(struct cw_egress* e, struct cw_tx_flow* f, __u32 psn) {
   struct cw_pair* pair = e->pair;
-  __u32 own = e->slot & (CW_MAX_SLOTS - 1);
-  __u32 to =
-      cw_pick_slot(pair->live_mask & pair->assign_mask & ~(1u << own), cw_flow_hash(f->flow.sport ^ e->key.dqpn));
+  struct cw_slot* own = cw_get_slot(pair, e->slot);
+  __u32 to = cw_pick_slot(pair->live_mask & pair->assign_mask & ~(1u << (e->slot & (CW_MAX_SLOTS - 1))),
+                          cw_flow_hash(f->flow.sport ^ e->key.dqpn));
   __u16 port;
   if (to == CW_SLOT_NONE) {
     if (e->acting) cw_count(CW_COUNT_no_live_slot);
     return 0;
   }
-  port = pair->slot[to & (CW_MAX_SLOTS - 1)].port;
+  port = cw_get_slot(pair, to)->port;
   if (e->acting) {
     cw_move(e, f, to, port, psn, CW_MOVE_DEAD);
     return cw_count(CW_COUNT_moves_dead);
   }
-  if (e->ctl->mode != CW_MODE_OBSERVE || f->flow.dry_deaths == pair->slot[own].deaths) return 0;
-  f->flow.dry_deaths = pair->slot[own].deaths;
+  if (e->ctl->mode != CW_MODE_OBSERVE || f->flow.dry_deaths == own->deaths) return 0;
+  f->flow.dry_deaths = own->deaths;
   cw_emit_flow_move(e, f, to, port, psn, CW_MOVE_DEAD, 1);
   return 0;
 }
@@ -113,7 +113,7 @@ static __always_inline __u32 cw_move_chance(const struct cw_egress* e, struct cw
 static __noinline int cw_try_wish(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p) {
   __u32 want = f->want_slot;
   __u16 port = f->want_port;
-  __u32 state = e->pair->slot[want & (CW_MAX_SLOTS - 1)].state;
+  __u32 state = cw_get_slot(e->pair, want)->state;
   __u32 how;
   if (want >= CW_MAX_SLOTS || state == CW_SLOT_DEAD || state == CW_SLOT_UNUSED || port == f->port) {
     f->want_slot = CW_SLOT_NONE;
@@ -159,6 +159,7 @@ static __always_inline int cw_rewrite(struct __sk_buff* skb, const struct cw_pac
   __u32 icrc_off = udp_off + p->udp_len - CW_ICRC_LEN;
   __be16 old_port = cw_be16(p->sport), new_port = cw_be16(port);
   __u32 pow, old_icrc, new_icrc;
+  CW_OPAQUE(distance);
   if (distance > CW_ICRC_DISTANCE_MAX) {
     cw_count(CW_COUNT_rewrite_too_long);
     return 0;
