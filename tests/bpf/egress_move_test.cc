@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// When tc egress changes the path of a flow: off a dead slot at once, elsewhere without disorder; and data as a
+// witness.
+#include <gtest/gtest.h>
+#include <linux/bpf.h>
+
+#include <map>
+
+#include "tests/bpf/egress_fixture.h"
+
+namespace cw::test {
+namespace {
+
+TEST_F(Egress, DeadSlotIsLeftOnTheNextPacket) {
+  Place(1);
+  EXPECT_EQ(Send(1), 50001);
+  Kill(1);
+  uint16_t port = Send(2);
+  EXPECT_NE(port, 50001);
+  EXPECT_GE(port, 50000);
+  EXPECT_LE(port, 50003);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_dead=1");
+  cw_tx_flow f = Sent();
+  EXPECT_EQ(f.port, port);
+  EXPECT_EQ(f.slot, port - 50000);
+  EXPECT_EQ(f.reason, CW_MOVE_DEAD);
+  EXPECT_EQ(f.moves, 1u);
+  EXPECT_EQ(f.move_psn, 2u);
+  std::vector<Bytes> events = rig_.Events();
+  ASSERT_EQ(events.size(), 1u);
+  auto ev = As<cw_ev_move>(events[0]);
+  EXPECT_EQ(ev.type, CW_EV_MOVE);
+  EXPECT_EQ(ev.from_slot, 1);
+  EXPECT_EQ(ev.from_port, 50001);
+  EXPECT_EQ(ev.to_slot, f.slot);
+  EXPECT_EQ(ev.to_port, port);
+  EXPECT_EQ(ev.psn, 2u);
+  EXPECT_EQ(ev.reason, CW_MOVE_DEAD);
+  EXPECT_EQ(ev.dry, 0);
+  Revive(1);
+  EXPECT_EQ(Send(3), port);  // no way back by itself
+}
+
+TEST_F(Egress, FlowsOfADeadSlotSpreadOverTheOthers) {
+  for (uint32_t qpn = 1; qpn <= 150; ++qpn) Place(1, qpn);
+  Kill(1);
+  std::map<uint16_t, int> ports;
+  for (uint32_t qpn = 1; qpn <= 150; ++qpn) ++ports[Send(1, qpn)];
+  EXPECT_EQ(ports.count(50001), 0u);
+  for (uint16_t port : {50000, 50002, 50003}) EXPECT_GT(ports[port], 25) << port;
+}
+
+TEST_F(Egress, NativePathThatDiesIsLeftToo) {
+  Protect();
+  Send(0);
+  Edit([](cw_tx_flow& f) { f.native_slot = 2; });  // the agent found the slot
+  EXPECT_EQ(Send(1), 49999);
+  Kill(2);
+  EXPECT_NE(Send(2), 49999);
+  EXPECT_EQ(Sent().reason, CW_MOVE_DEAD);
+  auto ev = As<cw_ev_move>(rig_.Events().back());
+  EXPECT_EQ(ev.from_slot, 2);
+  EXPECT_EQ(ev.from_port, 0);
+}
+
+TEST_F(Egress, OnlyAssignableLiveSlotsAreTargets) {
+  Place(1);
+  rig_.pair(5).assign_mask = 0x0b;
+  Kill(0);
+  Kill(1);
+  EXPECT_EQ(Send(1), 50003);
+  Kill(3);
+  EXPECT_EQ(Send(2), 50003);  // slot 2 lives but may not be used
+  EXPECT_EQ(rig_.CounterChanges(), "no_live_slot=1 moves_dead=1");
+}
+
+TEST_F(Egress, HardLockedFlowsStayLockedOnesLeave) {
+  Place(1, 10);
+  Place(1, 11);
+  Edit([](cw_tx_flow& f) { f.flags = CW_STEER_HARD_LOCKED; }, 10);
+  Edit([](cw_tx_flow& f) { f.flags = CW_STEER_LOCKED; }, 11);
+  Kill(1);
+  EXPECT_EQ(Send(1, 10), 50001);
+  EXPECT_NE(Send(1, 11), 50001);
+}
+
+TEST_F(Egress, ObserveReportsOnceWhatItWouldDo) {
+  Send(0);
+  Edit([](cw_tx_flow& f) { f.native_slot = 1; });
+  rig_.Events();
+  for (int death = 1; death <= 2; ++death) {
+    Kill(1);
+    for (uint32_t i = 1; i <= 5; ++i) EXPECT_EQ(Send(static_cast<uint32_t>(death) * 10 + i), 49999);
+    std::vector<Bytes> events = rig_.Events();
+    ASSERT_EQ(events.size(), 1u) << death;
+    auto ev = As<cw_ev_move>(events[0]);
+    EXPECT_EQ(ev.type, CW_EV_MOVE);
+    EXPECT_EQ(ev.dry, 1);
+    EXPECT_EQ(ev.from_slot, 1);
+    EXPECT_NE(ev.to_slot, 1);
+    EXPECT_EQ(ev.to_port, 50000 + ev.to_slot);
+    Revive(1);
+  }
+  EXPECT_EQ(Sent().moves, 0u);
+  EXPECT_EQ(Sent().port, 0);
+  rig_.ctl().mode = CW_MODE_OFF;
+  Kill(1);
+  EXPECT_EQ(Send(99), 49999);
+  EXPECT_TRUE(rig_.Events().empty());
+}
+
+TEST_F(Egress, WishIsGrantedWhenNothingIsInFlight) {
+  Place(1);
+  Send(1);
+  Want(2);
+  EXPECT_EQ(Send(2), 50001);
+  Edit([](cw_tx_flow& f) {
+    f.acked_psn = 2;  // PSN 2 is still under way
+    f.acked_valid = 1;
+  });
+  EXPECT_EQ(Send(3), 50001);
+  Edit([](cw_tx_flow& f) { f.acked_psn = 4; });
+  EXPECT_EQ(Send(4), 50002);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_idle=1");
+  EXPECT_EQ(Sent().want_slot, CW_SLOT_NONE);
+  EXPECT_EQ(Sent().slot, 2);
+  EXPECT_EQ(Sent().reason, CW_MOVE_IDLE);
+  EXPECT_EQ(As<cw_ev_move>(rig_.Events().back()).psn, 4u);
+}
+
+TEST_F(Egress, WishIsGrantedAtAPause) {
+  rig_.ctl().move_gap_ns = 300000000;
+  Place(1);
+  Want(2);
+  EXPECT_EQ(Send(1), 50001);  // the first packet only starts the clock
+  EXPECT_GT(Sent().last_tx_ns, 0u);
+  Edit([](cw_tx_flow& f) { f.last_tx_ns -= 400000000; });
+  EXPECT_EQ(Send(2), 50002);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_gap=1");
+  EXPECT_EQ(Sent().last_tx_ns, 0u);
+}
+
+TEST_F(Egress, WishIsForced) {
+  Place(1);
+  Want(3, true);
+  EXPECT_EQ(Send(1), 50003);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_forced=1");
+}
+
+TEST_F(Egress, WishForADeadSlotIsDropped) {
+  Place(1);
+  Want(3, true);
+  Kill(3);
+  EXPECT_EQ(Send(1), 50001);
+  EXPECT_EQ(Sent().want_slot, CW_SLOT_NONE);
+}
+
+TEST_F(Egress, WishBackToTheNativePort) {
+  Place(1);
+  Edit([](cw_tx_flow& f) {
+    f.native_slot = 2;
+    f.want_slot = 2;
+    f.want_port = 0;
+    f.want_force = 1;
+  });
+  EXPECT_EQ(Send(1), 49999);
+  EXPECT_EQ(Sent().port, 0);
+  EXPECT_EQ(Sent().slot, 2);
+}
+
+TEST_F(Egress, WishesWaitInObserve) {
+  Send(0);
+  Want(2, true);
+  EXPECT_EQ(Send(1), 49999);
+  EXPECT_EQ(Sent().want_slot, 2);
+}
+
+TEST_F(Egress, DataIsMarkedOncePerRoundTripAndNeverTwice) {
+  Place(1);
+  rig_.pair(5).cur_round = 700;
+  Send(10);
+  EXPECT_EQ(Sent().mark_psn, 10u);
+  EXPECT_EQ(Sent().mark_round, 700u);
+  EXPECT_EQ(Sent().mark_slot, 1u);
+  rig_.pair(5).cur_round = 701;
+  Send(11);
+  EXPECT_EQ(Sent().mark_psn, 10u);  // outstanding
+  Edit([](cw_tx_flow& f) { f.mark_round = 0; });
+  Send(11);  // sent before: an earlier copy may be what is acknowledged
+  EXPECT_EQ(Sent().mark_round, 0u);
+  Send(12);
+  EXPECT_EQ(Sent().mark_psn, 12u);
+  EXPECT_EQ(Sent().mark_round, 701u);
+  rig_.pair(5).cur_round = 701 + 65;
+  Send(13);  // the old mark never resolved
+  EXPECT_EQ(Sent().mark_psn, 13u);
+  Kill(1);
+  Send(14);  // moved: a mark of the new slot
+  EXPECT_EQ(Sent().mark_psn, 14u);
+  EXPECT_EQ(Sent().mark_slot, Sent().slot);
+  Edit([](cw_tx_flow& f) { f.mark_round = 0; });
+  Frame ack = Data(99);
+  ack.opcode = 0x11;
+  Send(ack);
+  EXPECT_EQ(Sent().mark_round, 0u);
+}
+
+TEST_F(Egress, SamplesNameThePathTaken) {
+  Place(1);
+  rig_.ctl().sample_level_tx = 0;
+  Send(5);
+  Kill(1);
+  uint16_t port = Send(6);
+  Send(6);
+  std::vector<Bytes> records = rig_.Probes();
+  ASSERT_EQ(records.size(), 3u);
+  auto s = As<cw_ev_sample>(records[0]);
+  EXPECT_TRUE(s.is_tx);
+  EXPECT_EQ(s.slot, 1);
+  EXPECT_EQ(s.port, 50001);
+  EXPECT_EQ(s.pair, 5);
+  EXPECT_EQ(s.psn, 5u);
+  EXPECT_FALSE(s.duplicate);
+  s = As<cw_ev_sample>(records[1]);
+  EXPECT_EQ(s.port, port);
+  EXPECT_EQ(s.slot, port - 50000);
+  EXPECT_TRUE(As<cw_ev_sample>(records[2]).duplicate);
+}
+
+}  // namespace
+}  // namespace cw::test
