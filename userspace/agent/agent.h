@@ -130,6 +130,8 @@ class Agent final : public api::AgentView {
   control::PairObservation ObservePair(PairState& pair, int64_t now_ns);
   void Apply(const control::Move& move);
   void UpdateClocks();
+  void UpdateDamping(PairState& pair);
+  void VoidSamplesAfterLoss();
   void RenewLease();
   void EverySecond();
 
@@ -185,6 +187,7 @@ class Agent final : public api::AgentView {
   sync::FleetClock fleet_clock_;
   std::unique_ptr<control::ContentionState> contention_;
   int64_t last_window_ns_ = 0;
+  uint64_t ring_losses_ = 0;     // records of cw_probe_ring lost so far
   int64_t newest_data_ns_ = 0;  // monotonic, of the newest measurement
 
   Reverts reverts_;

@@ -47,7 +47,7 @@ control::PairObservation Agent::ObservePair(PairState& pair, int64_t now_ns) {
     if (slots.port(s) == 0) continue;
     const uint8_t state = probe::Load(shared.slot[s].state);
     control::PathObservation path{.slot = s};
-    path.usable = slots.is_path(s) && (state == CW_SLOT_UP || state == CW_SLOT_SUSPECT);
+    path.usable = slots.is_path(s) && (state == CW_SLOT_UP || state == CW_SLOT_SUSPECT) && (pair.blocked >> s & 1) == 0;
     path.base_ns = slot.forward.BaseNs() == INT64_MAX ? 0 : static_cast<double>(slot.forward.BaseNs());
     path.queue_samples = static_cast<int>(slot.window.owd_ns.size());
     if (path.queue_samples > 0) path.queue_ns = std::max(TypicalNs(slot.window.owd_ns) - path.base_ns, 0.0);
@@ -124,6 +124,7 @@ void Agent::EverySecond() {
     const uint32_t round = probe::Load(dataplane_->pairs()[index].cur_round);
     const uint32_t sent = round - pair->last_round;
     pair->last_round = round;
+    UpdateDamping(*pair);
     if (sent > 100'000) continue;  // the numbering began anew
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
       if (engine_->mesh().slots(index).port(s) != 0) pair->slot[s].forward.AddSent(now_ns, sent);

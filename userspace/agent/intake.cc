@@ -91,6 +91,9 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
     event.text = absl::StrFormat("path %d to %s is up again", verdict.slot, pair->peer);
     pair->slot[verdict.slot].forward.Restart();
   }
+  control::PathDamping& damping = pair->slot[verdict.slot].damping;
+  const int64_t now_ns = MonotonicNs();
+  dead ? damping.Down(now_ns) : damping.Up(now_ns);
   event.evidence = {{"round", absl::StrCat(verdict.round)},
                     {"last_probe_arrived_round", absl::StrCat(verdict.progress_round)},
                     {"last_data_acknowledged_round", absl::StrCat(verdict.acked_round)},
@@ -99,6 +102,35 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
                     {"half_of_paths_lagged", verdict.half != 0 ? "yes" : "no"},
                     {"udp_port", absl::StrCat(engine_->mesh().slots(verdict.pair).port(verdict.slot))}};
   Log(std::move(event));
+  UpdateDamping(*pair);
+  if (dead && pair->slot[verdict.slot].flaps.Down(now_ns)) {
+    Log({.type = "path",
+         .severity = telemetry::Severity::kAlert,
+         .text = absl::StrFormat("path %d to %s: %s", verdict.slot, pair->peer, pair->slot[verdict.slot].flaps.AlertText()),
+         .peer = pair->peer,
+         .slot = verdict.slot});
+  }
+}
+
+// A path that flaps is kept out until its penalty has decayed.
+void Agent::UpdateDamping(PairState& pair) {
+  const int64_t now_ns = MonotonicNs();
+  uint16_t blocked = 0;
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    const bool dead = probe::Load(dataplane_->pairs()[pair.index].slot[s].state) == CW_SLOT_DEAD;
+    if (!dead && !pair.slot[s].damping.UsableAt(now_ns)) blocked |= static_cast<uint16_t>(1u << s);
+  }
+  if (blocked == pair.blocked) return;
+  pair.blocked = blocked;
+  engine_->SetBlocked(pair.index, blocked);
+}
+
+// A lost record may be the one that told of a retransmission: what is open now could match wrongly.
+void Agent::VoidSamplesAfterLoss() {
+  absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
+  if (!sums.ok() || sums->probe_ring_full == ring_losses_) return;
+  ring_losses_ = sums->probe_ring_full;
+  matcher_.VoidOpen();
 }
 
 void Agent::OnMove(const cw_ev_move& move) {
@@ -146,6 +178,7 @@ void Agent::OnSamples(PairState& pair, const probe::SampleBatch& batch) {
 
 void Agent::ConsumeRings() {
   (void)probe_reader_->Consume();
+  VoidSamplesAfterLoss();
   UpdateClocks();
 }
 
@@ -190,10 +223,15 @@ void Agent::SendMessages() {
 }
 
 void Agent::UpdateClocks() {
+  constexpr int64_t kIdleUpdateNs = 100'000'000;  // an idle pair's line needs no more
   const int64_t now_ns = NowNs();
+  const int64_t monotonic_ns = MonotonicNs();
   std::vector<sync::PeerEstimate> peers;
   for (auto& [index, pair] : pairs_) {
-    pair->estimate = pair->clock.At(now_ns);
+    if (pair->active || monotonic_ns - pair->updated_ns >= kIdleUpdateNs) {
+      pair->estimate = pair->clock.At(now_ns);
+      pair->updated_ns = monotonic_ns;
+    }
     if (pair->estimate.state == sync::SyncState::kUnknown) continue;
     if (pair->epoch != pair->estimate.epoch) {
       if (pair->epoch != 0) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sync/pair_estimator.h"
+#include "userspace/control/damping.h"
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
 #include "userspace/probe/messages.h"
@@ -25,6 +26,8 @@ struct SlotState {
   telemetry::PathDelay forward;  // our probes on this slot
   telemetry::PathDelay reverse;  // replies over the peer's slot of this number
   WindowDelay window;
+  control::PathDamping damping;
+  control::FlapCounter flaps;
 };
 
 struct PairState {
@@ -35,6 +38,8 @@ struct PairState {
   std::string version;   // of the peer's agent, from its Hello
   sync::PairEstimator clock;
   sync::Estimate estimate;  // at the last update
+  int64_t updated_ns = 0;   // monotonic; of the estimate
+  uint16_t blocked = 0;     // damped slots: no flow is put there
   uint32_t epoch = 0;       // of the clock, for which the delays hold
   std::array<SlotState, kMaxSlots> slot;
   std::vector<probe::SampleHalf> samples_out;  // halves of packets received from the peer

@@ -229,7 +229,9 @@ absl::Status Agent::OpenProbes() {
 absl::Status Agent::ConfigurePairs() {
   absl::StatusOr<std::vector<config::PeerConfig>> peers = config::LoadPeers(options_.config);
   if (!peers.ok()) return peers.status();
-  peers_ = *peers;
+  std::vector<std::string> own;
+  for (const Nic& nic : nics_) own.push_back(nic.address.ToString());
+  peers_ = config::PeersExceptSelf(*peers, own);  // one list of peers serves every host
   std::vector<probe::PairSpec> specs;
   for (const config::PeerConfig& peer : peers_) {
     for (const std::string& text : peer.addresses) {

@@ -28,5 +28,6 @@ struct Cli {
 void AddFabricVerbs(CLI::App& app, Cli& cli);
 void AddFaultVerb(CLI::App& app, Cli& cli);
 void AddDemoVerb(CLI::App& app, Cli& cli);
+void AddRunVerb(CLI::App& app, Cli& cli);
 
 }  // namespace cw::lab

@@ -17,6 +17,7 @@
 #include "userspace/lab/fabric.h"
 #include "userspace/lab/fabric_process.h"
 #include "userspace/lab/netns.h"
+#include "userspace/lab/testbed.h"
 
 namespace cw::lab {
 namespace {
@@ -108,6 +109,8 @@ std::string Table(const Fabric& fabric) {
 }
 
 struct UpOptions {
+  bool agents = true;
+  std::string mode = "observe";
   FabricSpec spec;
   double ecn_drain_percent = 97;
   bool no_ecn = false;
@@ -118,14 +121,17 @@ void RunUp(Cli& cli, UpOptions& options) {
   options.spec.ecn = !options.no_ecn;
   options.spec.ecn_drain = options.ecn_drain_percent / 100;
   const absl::Time start = absl::Now();
-  absl::StatusOr<std::unique_ptr<Fabric>> fabric = Fabric::Up(options.spec);
-  if (!fabric.ok()) return cli.Finish(fabric.status(), {}, "");
-  (*fabric)->Release();
-  json result = Describe(**fabric);
+  TestbedSpec spec{.fabric = options.spec, .agents = options.agents, .mode = options.mode, .all_hosts = true};
+  absl::StatusOr<std::unique_ptr<Testbed>> testbed = Testbed::Up(spec);
+  if (!testbed.ok()) return cli.Finish(testbed.status(), {}, "");
+  (*testbed)->Release();
+  const Fabric& fabric = (*testbed)->fabric();
+  json result = Describe(fabric);
   result["seconds"] = absl::ToDoubleSeconds(absl::Now() - start);
-  cli.Finish(absl::OkStatus(), result,
-             absl::StrFormat("lab %s is up: %d hosts in %.1f s (undo: cwlab down --lab %s)\n", cli.lab,
-                             (*fabric)->hosts(), absl::ToDoubleSeconds(absl::Now() - start), cli.lab));
+  std::string text = absl::StrFormat("lab %s is up: %d hosts%s in %.1f s (undo: cwlab down --lab %s)\n", cli.lab, fabric.hosts(),
+                                     options.agents ? ", an agent on each," : "", absl::ToDoubleSeconds(absl::Now() - start), cli.lab);
+  if (options.agents) absl::StrAppend(&text, "try: cwctl --socket ", fabric.HostRunDir(0), "/agent.sock paths\n");
+  cli.Finish(absl::OkStatus(), result, text);
 }
 
 void RunDown(Cli& cli, bool all) {
@@ -206,6 +212,10 @@ void AddFabricVerbs(CLI::App& app, Cli& cli) {
   up->add_option("--ecn-drain", options->ecn_drain_percent, "virtual queue's drain rate, % of the link's")
       ->capture_default_str();
   up->add_flag("--no-ecn", options->no_ecn, "mark no CE");
+  up->add_flag("--agents,!--no-agents", options->agents, "an agent on each host (cwlab-agentd)")->capture_default_str();
+  up->add_option("--mode", options->mode, "of the agents: observe, protect or optimize")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"observe", "protect", "optimize"}));
   up->add_option("--ecmp-seed", spec.ecmp_seed, "ECMP hash seed, for repeatable paths (kernel 6.11 or later)");
   up->callback([&cli, options] { RunUp(cli, *options); });
 

@@ -58,10 +58,15 @@ absl::StatusOr<std::unique_ptr<Testbed>> Testbed::Up(const TestbedSpec& spec) {
 
 Testbed::~Testbed() {
   agents_.clear();
-  if (fabric_ == nullptr) return;
+  if (fabric_ == nullptr || released_) return;
   for (size_t host = 0; host < spec_.clocks.size(); ++host) {
     (void)unlink(HiddenClockPin(DescribeAgentHost(*fabric_, static_cast<int>(host)).instance).c_str());
   }
+}
+
+void Testbed::Release() {
+  released_ = true;
+  fabric_->Release();
 }
 
 absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {

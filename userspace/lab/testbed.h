@@ -44,6 +44,9 @@ class Testbed {
   static absl::StatusOr<std::unique_ptr<Testbed>> Up(const TestbedSpec& spec);
   ~Testbed();
 
+  // Fabric and agents stay up when this object goes, until Fabric::Down.
+  void Release();
+
   Fabric& fabric() { return *fabric_; }
   const TestbedSpec& spec() const { return spec_; }
   int64_t origin_ns() const { return origin_ns_; }  // CLOCK_MONOTONIC when Up returned
@@ -77,6 +80,7 @@ class Testbed {
   std::vector<std::unique_ptr<api::Client>> agents_;
   std::vector<pid_t> agent_pids_;
   int64_t origin_ns_ = 0;
+  bool released_ = false;
 };
 
 // A host's hidden clock as its agent pinned it: the truth to compare with. NotFound: the host has a true clock.
