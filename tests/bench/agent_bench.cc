@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "tests/bench/result.h"
+#include "userspace/lab/bench_result.h"
 #include "userspace/config/config.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/testbed.h"

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/bench/result.h"
+#include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_contention.h"
 
 namespace {

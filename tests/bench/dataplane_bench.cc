@@ -19,7 +19,7 @@
 #include "tests/bench/dataplane_frames.h"
 #include "tests/bench/prog_run.h"
 #include "tests/bench/restore.h"
-#include "tests/bench/result.h"
+#include "userspace/lab/bench_result.h"
 #include "tests/bench/xdp_filter_peer.h"
 #include "userspace/dataplane/dataplane.h"
 

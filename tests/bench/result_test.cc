@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/result.h"
+#include "userspace/lab/bench_result.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

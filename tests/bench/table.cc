@@ -2,7 +2,7 @@
 // cw_bench_table FILE...: the results of several benchmarks as one table.
 #include <stdio.h>
 
-#include "tests/bench/result.h"
+#include "userspace/lab/bench_result.h"
 
 int main(int argc, char** argv) {
   if (argc < 2) {

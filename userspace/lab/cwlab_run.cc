@@ -17,7 +17,7 @@ void RunRun(Cli& cli, const std::string& file, const std::string& out) {
   std::filesystem::create_directories(out, error);
   if (error) return cli.Finish(absl::FailedPreconditionError(absl::StrCat("cannot make ", out, ": ", error.message())), {}, "");
   absl::Status status = WriteFile(out + "/report.html", ToHtml(outcome->report));
-  status.Update(WriteMeasurements(out + "/result.json", std::filesystem::path(file).stem().string(), outcome->rows));
+  status.Update(outcome->result.Write(out + "/result.json"));
   std::string text = outcome->report.title + "\n\n";
   for (const Table& table : outcome->report.tables) text += ToText(table);
   absl::StrAppend(&text, "\nReport: ", out, "/report.html\n");

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_contention.h"
 #include "userspace/lab/experiment_failover.h"
-#include "userspace/lab/measurement.h"
 #include "userspace/lab/report.h"
 
 namespace cw::lab {
@@ -131,24 +131,24 @@ Table FailoverTable(const Collected& all) {
   return table;
 }
 
-std::vector<Measurement> Rows(const Collected& all) {
-  std::vector<Measurement> rows;
+bench::Report Figures(const Collected& all) {
+  bench::Report report("demo");
   auto contention = [&](const char* system, const std::vector<ContentionResult>& results) {
-    rows.push_back({"contention", system, "goodput_min", "Mbit/s", Values(results, [](const ContentionResult& r) { return r.goodput_min_mbps; })});
-    rows.push_back({"contention", system, "completion", "s", Values(results, [](const ContentionResult& r) { return r.completion_s; })});
-    rows.push_back({"contention", system, "owd_p99", "us", Values(results, [](const ContentionResult& r) { return r.owd_p99_us; })});
+    report.Add("contention", system, "goodput_min", "Mbit/s", Values(results, [](const ContentionResult& r) { return r.goodput_min_mbps; }));
+    report.Add("contention", system, "completion", "s", Values(results, [](const ContentionResult& r) { return r.completion_s; }));
+    report.Add("contention", system, "owd_p99", "us", Values(results, [](const ContentionResult& r) { return r.owd_p99_us; }));
   };
   contention("ecmp", all.ecmp);
   contention("cwfabric", all.steered);
   contention("best", {all.best});
   for (const auto& [system, result] : {std::pair<const char*, const FailoverResult&>("ecmp", all.ecmp_cut), {"cwfabric", all.steered_cut}}) {
-    rows.push_back({"silent_forward", system, "recovery", "ms", result.AllRecoveries()});
-    rows.push_back({"silent_forward", system, "not_recovered", "count", {static_cast<double>(result.NotRecovered())}});
-    rows.push_back({"silent_forward", system, "stall", "ms", result.stall_ms});
-    rows.push_back({"silent_forward", system, "flows_lost", "count", {static_cast<double>(result.flows_lost)}});
-    rows.push_back({"silent_forward", system, "wrong_verdicts", "count", {static_cast<double>(result.wrong_verdicts)}});
+    report.Add("silent_forward", system, "recovery", "ms", result.AllRecoveries());
+    report.Add("silent_forward", system, "not_recovered", "count", {static_cast<double>(result.NotRecovered())});
+    report.Add("silent_forward", system, "stall", "ms", result.stall_ms);
+    report.Add("silent_forward", system, "flows_lost", "count", {static_cast<double>(result.flows_lost)});
+    report.Add("silent_forward", system, "wrong_verdicts", "count", {static_cast<double>(result.wrong_verdicts)});
   }
-  return rows;
+  return report;
 }
 
 }  // namespace
@@ -177,7 +177,7 @@ absl::Status RunDemo(const DemoSpec& spec) {
   report.phases.push_back(all.steered_cut.phase);
   for (const Table& table : report.tables) std::printf("\n%s", ToText(table).c_str());
   if (absl::Status status = WriteFile(spec.out + "/report.html", ToHtml(report)); !status.ok()) return status;
-  if (absl::Status status = WriteMeasurements(spec.out + "/result.json", "demo", Rows(all)); !status.ok()) return status;
+  if (absl::Status status = Figures(all).Write(spec.out + "/result.json"); !status.ok()) return status;
   std::printf("\nReport: %s\nFigures: %s\n", std::filesystem::absolute(spec.out + "/report.html").c_str(),
               std::filesystem::absolute(spec.out + "/result.json").c_str());
   return absl::OkStatus();

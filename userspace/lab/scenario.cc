@@ -94,12 +94,12 @@ absl::StatusOr<ScenarioOutcome> Failover(Reader& reader, const Common& common) {
                 {"queue pairs lost", absl::StrCat(result->flows_lost)},
                 {"wrong verdicts", absl::StrCat(result->wrong_verdicts)}};
   result->phase.name = system;
-  ScenarioOutcome outcome;
-  outcome.rows = {{"silent_" + cut, system, "recovery", "ms", all},
-                  {"silent_" + cut, system, "stall", "ms", result->stall_ms},
-                  {"silent_" + cut, system, "flows_lost", "count", {static_cast<double>(result->flows_lost)}},
-                  {"silent_" + cut, system, "wrong_verdicts", "count", {static_cast<double>(result->wrong_verdicts)}}};
-  outcome.report = MakeReport(common.title, std::move(table), std::move(result->phase));
+  const std::string name = "silent_" + cut;
+  ScenarioOutcome outcome{MakeReport(common.title, std::move(table), std::move(result->phase)), bench::Report("failover")};
+  outcome.result.Add(name, system, "recovery", "ms", all);
+  outcome.result.Add(name, system, "stall", "ms", result->stall_ms);
+  outcome.result.Add(name, system, "flows_lost", "count", {static_cast<double>(result->flows_lost)});
+  outcome.result.Add(name, system, "wrong_verdicts", "count", {static_cast<double>(result->wrong_verdicts)});
   return outcome;
 }
 
@@ -123,12 +123,11 @@ absl::StatusOr<ScenarioOutcome> Contention(Reader& reader, const Common& common)
                 {"flows per spine at first", absl::StrJoin(result->initial_flows_per_spine, "+")},
                 {"flows per spine in the end", absl::StrJoin(result->final_flows_per_spine, "+")},
                 {"moves", absl::StrCat(result->moves)}};
-  ScenarioOutcome outcome;
-  outcome.rows = {{"pairwise", system, "goodput_min", "Mbit/s", {result->goodput_min_mbps}},
-                  {"pairwise", system, "completion", "s", {result->completion_s}},
-                  {"pairwise", system, "owd_p99", "us", {result->owd_p99_us}},
-                  {"pairwise", system, "moves", "count", {static_cast<double>(result->moves)}}};
-  outcome.report = MakeReport(common.title, std::move(table), std::move(result->phase));
+  ScenarioOutcome outcome{MakeReport(common.title, std::move(table), std::move(result->phase)), bench::Report("contention")};
+  outcome.result.Add("pairwise", system, "goodput_min", "Mbit/s", {result->goodput_min_mbps});
+  outcome.result.Add("pairwise", system, "completion", "s", {result->completion_s});
+  outcome.result.Add("pairwise", system, "owd_p99", "us", {result->owd_p99_us});
+  outcome.result.Add("pairwise", system, "moves", "count", {static_cast<double>(result->moves)});
   return outcome;
 }
 

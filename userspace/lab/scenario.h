@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "userspace/lab/measurement.h"
+#include "userspace/lab/bench_result.h"
 #include "userspace/lab/report.h"
 
 namespace cw::lab {
 
 struct ScenarioOutcome {
   Report report;
-  std::vector<Measurement> rows;
+  bench::Report result;
 };
 
 // InvalidArgument names the file and the key. `lab` is the fabric's name.
