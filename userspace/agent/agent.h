@@ -122,12 +122,13 @@ class Agent final : public api::AgentView {
   void ReadReceivedFlows();
   void ReadKernelQps();
   void ForgetIdleFlows();
+  void ReopenFlowTable();
   void LinkQps(const cw_flow_key& key, FlowEntry& flow);
 
   // decide.cc
   void DecideWindow();
   control::Observation Observe(int64_t now_ns);
-  control::PairObservation ObservePair(PairState& pair, int64_t now_ns);
+  control::PairObservation ObservePair(PairState& pair);
   void Apply(const control::Move& move);
   void UpdateClocks();
   void UpdateDamping(PairState& pair);
@@ -147,11 +148,19 @@ class Agent final : public api::AgentView {
 
   // view.cc: answers
   api::v1::StatusReply MakeStatus();
+  void AddNics(api::v1::StatusReply& reply);
+  void AddPeers(api::v1::StatusReply& reply, int64_t now_ns);
+  void CountPaths(const PairState& pair, api::v1::PeerStatus& peer, api::v1::PathCounts& counts);
+  void AddFlowCounts(api::v1::StatusReply& reply);
+  void AddProber(api::v1::StatusReply& reply);
+  void AddCounters(api::v1::StatusReply& reply);
   api::v1::DoctorReply MakeDoctor();
   api::v1::PathsReply MakePaths(const api::v1::PathsRequest& request);
   api::v1::Pair MakePair(PairState& pair, int64_t now_ns);
+  api::v1::Path MakePath(PairState& pair, uint8_t slot, int64_t now_ns);
   api::v1::QpsReply MakeQps(const api::v1::QpsRequest& request);
   api::v1::Flow MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns);
+  void AddSteering(const FlowEntry& flow, int64_t now_ns, api::v1::Flow& out);
   api::v1::FabricHashing Hashing() const;
   std::string PeerName(const Addr& address) const;
 
@@ -196,6 +205,7 @@ class Agent final : public api::AgentView {
   absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;       // observe mode: when a wish was logged last
   absl::flat_hash_map<PairKey, int64_t> finding_logged_ns_;
   ResourceMeter meter_;
+  bool table_full_logged_ = false;
   probe::ProberStats prober_stats_;  // at the last second; reading them begins a new period of lateness
   double probe_rate_pps_ = 0;  // smoothed over about ten seconds
 

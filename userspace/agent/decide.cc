@@ -35,8 +35,7 @@ std::vector<uint64_t> LinkNames(const probe::Hops* hops) {
 
 }  // namespace
 
-control::PairObservation Agent::ObservePair(PairState& pair, int64_t now_ns) {
-  (void)now_ns;
+control::PairObservation Agent::ObservePair(PairState& pair) {
   control::PairObservation out{.pair = pair.key};
   const probe::Discovery* discovery = engine_->discovery(pair.index);
   out.table_valid = discovery != nullptr && discovery->table().valid;
@@ -63,15 +62,14 @@ control::Observation Agent::Observe(int64_t now_ns) {
   std::map<uint32_t, size_t> where;
   for (auto& [index, pair] : pairs_) {
     where[index] = seen.pairs.size();
-    seen.pairs.push_back(ObservePair(*pair, now_ns));
+    seen.pairs.push_back(ObservePair(*pair));
   }
   for (const auto& [key, flow] : flows_.sent) {
     auto at = where.find(flow.tx.pair);
     if (at == where.end()) continue;
-    const uint8_t slot = flow.tx.port != 0 ? flow.tx.slot : flow.tx.native_slot;
     // A flow with a pending move is left alone until the kernel has made it.
     const bool locked = (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) != 0 || flow.tx.want_slot != CW_SLOT_NONE;
-    seen.pairs[at->second].flows.push_back({.key = key, .slot = slot, .bytes = flow.window_bytes, .cnps = flow.window_cnps, .locked = locked});
+    seen.pairs[at->second].flows.push_back({.key = key, .slot = flow.PathSlot(), .bytes = flow.window_bytes, .cnps = flow.window_cnps, .locked = locked});
   }
   return seen;
 }
@@ -134,6 +132,7 @@ void Agent::EverySecond() {
   if (mode_reverts_ns_ != 0 && now_ns >= mode_reverts_ns_) (void)ChangeMode(mode(), mode_after_, 0);
   ReadReceivedFlows();
   ForgetIdleFlows();
+  ReopenFlowTable();
   const uint64_t probes_before = prober_stats_.probes;
   prober_stats_ = engine_->prober_stats();
   probe_rate_pps_ += 0.2 * (static_cast<double>(prober_stats_.probes - probes_before) - probe_rate_pps_);
@@ -141,6 +140,22 @@ void Agent::EverySecond() {
   if (auto info = dataplane_->XdpInfo(); info.ok()) bpf_ns += static_cast<int64_t>(info->run_time_ns);
   if (auto info = dataplane_->TcInfo(); info.ok()) bpf_ns += static_cast<int64_t>(info->run_time_ns);
   meter_.Sample(now_ns, ResourceMeter::ProcessCpuNs(), bpf_ns);
+}
+
+// The kernel stops inserting once the table was full; it may go on when flows were forgotten.
+void Agent::ReopenFlowTable() {
+  using maps::CtlView;
+  cw_ctl& ctl = dataplane_->ctl()[0];
+  if (CtlView::Load(ctl.steer_full) == 0) return;
+  if (!table_full_logged_) {
+    Log({.type = "flow",
+         .severity = telemetry::Severity::kAlert,
+         .text = absl::StrFormat("the flow table is full (%d): further flows stay on their native ports; raise limits.max_tx_flows", dataplane_->tx_flows().capacity())});
+  }
+  table_full_logged_ = true;
+  if (flows_.sent.size() >= dataplane_->tx_flows().capacity() * 9 / 10) return;
+  CtlView::Store(ctl.steer_full, 0);
+  table_full_logged_ = false;
 }
 
 }  // namespace cw::agent

@@ -31,6 +31,8 @@ struct FlowEntry {
   bool received = false;
   cw_tx_flow tx{};  // sent flows; for received ones only tx.flow
   const cw_flow& flow() const { return tx.flow; }
+  // The slot whose path the flow takes: its own while steered, that of its native port otherwise.
+  uint8_t PathSlot() const { return tx.port != 0 ? tx.slot : tx.native_slot; }
   uint64_t window_bytes = 0;  // since the reading before
   uint64_t window_cnps = 0;
   uint64_t last_bytes = 0;    // totals at the last reading

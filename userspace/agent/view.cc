@@ -99,6 +99,21 @@ void FillWindow(const telemetry::PathDelay& forward, const telemetry::PathDelay&
   out->set_jitter_reverse_ns(back.jitter_ns);
 }
 
+void AddFlowRecord(const cw_flow& record, v1::Flow& out) {
+  out.set_transport(TransportName(record.transport));
+  if (record.mtu != 0) out.set_path_mtu(record.mtu);
+  out.set_packets(record.packets);
+  out.set_bytes(record.bytes);
+  out.set_gaps(record.req.gaps + record.resp.gaps);
+  out.set_missing(record.req.missing + record.resp.missing);
+  out.set_duplicates(record.req.duplicates + record.resp.duplicates);
+  out.set_nak_seq(record.nak_seq);
+  out.set_nak_other(record.nak_other);
+  out.set_rnr(record.rnr);
+  out.set_cnps(record.cnp);
+  out.set_ce(record.ce);
+}
+
 }  // namespace
 
 std::string Agent::PeerName(const Addr& address) const {
@@ -131,6 +146,18 @@ v1::StatusReply Agent::MakeStatus() {
   reply.set_lease_s(absl::ToDoubleSeconds(options_.config.steering.lease));
   reply.set_data_age_s(AgoS(now_ns, newest_data_ns_));
   reply.set_hashing(Hashing());
+  reply.set_cpu_percent(meter_.TotalPercent());
+  reply.set_cpu_process_percent(meter_.ProcessPercent());
+  reply.set_rss_bytes(ResourceMeter::RssBytes());
+  AddNics(reply);
+  AddPeers(reply, now_ns);
+  AddFlowCounts(reply);
+  AddProber(reply);
+  AddCounters(reply);
+  return reply;
+}
+
+void Agent::AddNics(v1::StatusReply& reply) {
   for (const Nic& nic : nics_) {
     v1::NicStatus* out = reply.add_nics();
     out->set_name(nic.config.name);
@@ -142,6 +169,9 @@ v1::StatusReply Agent::MakeStatus() {
     out->set_mtu(nic.mtu);
     out->set_offloads_roce(nic.offloads_roce);
   }
+}
+
+void Agent::AddPeers(v1::StatusReply& reply, int64_t now_ns) {
   std::map<std::string, v1::PeerStatus> peers;
   for (auto& [index, pair] : pairs_) {
     v1::PeerStatus& peer = peers[pair->peer];
@@ -151,18 +181,9 @@ v1::StatusReply Agent::MakeStatus() {
     peer.set_flows(peer.flows() + pair->flows);
     if (!pair->version.empty()) peer.set_version(pair->version);
     const double ago_s = AgoS(now_ns, pair->last_reply_ns);
-    if (peer.pairs() == 1 || (ago_s >= 0 && (peer.last_reply_ago_s() < 0 || ago_s < peer.last_reply_ago_s()))) peer.set_last_reply_ago_s(ago_s);
-    for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-      if (engine_->mesh().slots(index).port(s) == 0) continue;
-      const v1::PathState state = StateOf(probe::Load(dataplane_->pairs()[index].slot[s].state));
-      peer.set_paths(peer.paths() + 1);
-      if (state == v1::PATH_STATE_UP || state == v1::PATH_STATE_SUSPECT) peer.set_paths_live(peer.paths_live() + 1);
-      v1::PathCounts* counts = reply.mutable_paths();
-      if (state == v1::PATH_STATE_NEW) counts->set_new_(counts->new_() + 1);
-      if (state == v1::PATH_STATE_UP) counts->set_up(counts->up() + 1);
-      if (state == v1::PATH_STATE_SUSPECT) counts->set_suspect(counts->suspect() + 1);
-      if (state == v1::PATH_STATE_DEAD) counts->set_dead(counts->dead() + 1);
-    }
+    const bool newer = ago_s >= 0 && (peer.last_reply_ago_s() < 0 || ago_s < peer.last_reply_ago_s());
+    if (peer.pairs() == 1 || newer) peer.set_last_reply_ago_s(ago_s);
+    CountPaths(*pair, peer, *reply.mutable_paths());
     const probe::Discovery* discovery = engine_->discovery(index);
     if (discovery != nullptr && pair->table_seen && !discovery->table().valid) {
       reply.set_moves_frozen(true);
@@ -170,6 +191,29 @@ v1::StatusReply Agent::MakeStatus() {
     }
   }
   for (auto& [name, peer] : peers) *reply.add_peers() = std::move(peer);
+}
+
+void Agent::CountPaths(const PairState& pair, v1::PeerStatus& peer, v1::PathCounts& counts) {
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    if (engine_->mesh().slots(pair.index).port(s) == 0) continue;
+    peer.set_paths(peer.paths() + 1);
+    switch (StateOf(probe::Load(dataplane_->pairs()[pair.index].slot[s].state))) {
+      case v1::PATH_STATE_NEW: counts.set_new_(counts.new_() + 1); break;
+      case v1::PATH_STATE_DEAD: counts.set_dead(counts.dead() + 1); break;
+      case v1::PATH_STATE_UP:
+        counts.set_up(counts.up() + 1);
+        peer.set_paths_live(peer.paths_live() + 1);
+        break;
+      case v1::PATH_STATE_SUSPECT:
+        counts.set_suspect(counts.suspect() + 1);
+        peer.set_paths_live(peer.paths_live() + 1);
+        break;
+      default: break;
+    }
+  }
+}
+
+void Agent::AddFlowCounts(v1::StatusReply& reply) {
   v1::FlowCounts* flows = reply.mutable_flows();
   flows->set_transmitted(static_cast<uint32_t>(flows_.sent.size()));
   flows->set_received(static_cast<uint32_t>(flows_.received.size()));
@@ -178,15 +222,20 @@ v1::StatusReply Agent::MakeStatus() {
     if ((flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) flows->set_locked(flows->locked() + 1);
     if (flow.tx.want_slot != CW_SLOT_NONE) flows->set_pending(flows->pending() + 1);
   }
-  const probe::ProberStats& prober = prober_stats_;
+}
+
+void Agent::AddProber(v1::StatusReply& reply) {
   v1::ProberStatus* out = reply.mutable_prober();
   out->set_rate_pps(probe_rate_pps_);
   out->set_budget_pps(static_cast<double>(options_.config.probe.budget_pps));
-  out->set_lateness_p50_ns(static_cast<double>(prober.lateness_p50_ns));
-  out->set_lateness_p99_ns(static_cast<double>(prober.lateness_p99_ns));
-  out->set_rounds(prober.rounds);
-  out->set_skipped(prober.skipped_rounds);
-  out->set_realtime(prober.realtime);
+  out->set_lateness_p50_ns(static_cast<double>(prober_stats_.lateness_p50_ns));
+  out->set_lateness_p99_ns(static_cast<double>(prober_stats_.lateness_p99_ns));
+  out->set_rounds(prober_stats_.rounds);
+  out->set_skipped(prober_stats_.skipped_rounds);
+  out->set_realtime(prober_stats_.realtime);
+}
+
+void Agent::AddCounters(v1::StatusReply& reply) {
   if (absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum(); sums.ok()) {
     for (const maps::CounterInfo& counter : maps::Counters()) {
       if ((*sums).*counter.field == 0) continue;
@@ -208,10 +257,6 @@ v1::StatusReply Agent::MakeStatus() {
   fill(CW_MAP_TX_FLOWS, flows_.sent.size(), dataplane_->tx_flows().capacity());
   fill(CW_MAP_FLOWS, flows_.received.size(), dataplane_->flows().capacity());
   fill(CW_MAP_PAIRS, pairs_.size(), dataplane_->pairs().size());
-  reply.set_cpu_percent(meter_.TotalPercent());
-  reply.set_cpu_process_percent(meter_.ProcessPercent());
-  reply.set_rss_bytes(ResourceMeter::RssBytes());
-  return reply;
 }
 
 v1::DoctorReply Agent::MakeDoctor() {
@@ -236,10 +281,38 @@ v1::DoctorReply Agent::MakeDoctor() {
   return reply;
 }
 
+v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
+  const cw_slot& shared = dataplane_->pairs()[pair.index].slot[s];
+  const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
+  const probe::Discovery* discovery = engine_->discovery(pair.index);
+  const uint16_t port = slots.port(s);
+  SlotState& state = pair.slot[s];
+  v1::Path path;
+  path.set_slot(s);
+  path.set_udp_port(port);
+  if (const probe::Hops* hops = discovery->HopsOf(port); hops != nullptr) {
+    for (const Addr& hop : *hops) path.add_hops(hop.is_zero() ? "*" : hop.ToString());
+  }
+  path.set_state(StateOf(probe::Load(shared.state)));
+  path.set_assignable(slots.is_path(s));
+  path.set_native(!slots.is_path(s));
+  for (const probe::Path& known : discovery->table().paths) {
+    if (known.port == port) path.set_age_s(AgoS(NowNs(), known.verified_ns));
+  }
+  for (const auto& [key, flow] : flows_.sent) {
+    if (flow.tx.pair == pair.index && flow.PathSlot() == s) path.set_flows(path.flows() + 1);
+  }
+  if (state.forward.BaseNs() != INT64_MAX) path.set_base_forward_ns(static_cast<double>(state.forward.BaseNs()));
+  if (state.reverse.BaseNs() != INT64_MAX) path.set_base_reverse_ns(static_cast<double>(state.reverse.BaseNs()));
+  for (int seconds : telemetry::kWindowsS) FillWindow(state.forward, state.reverse, now_ns, seconds, path.add_windows());
+  path.set_deaths(probe::Load(shared.deaths));
+  path.set_misses(probe::Load(shared.misses));
+  path.set_last_change_ago_s(AgoS(NowNs(), static_cast<int64_t>(probe::Load(shared.changed_ns))));
+  return path;
+}
+
 v1::Pair Agent::MakePair(PairState& pair, int64_t now_ns) {
   v1::Pair out;
-  const cw_pair& shared = dataplane_->pairs()[pair.index];
-  const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
   const probe::Discovery* discovery = engine_->discovery(pair.index);
   out.set_index(pair.index);
   for (const Nic& nic : nics_) {
@@ -263,30 +336,7 @@ v1::Pair Agent::MakePair(PairState& pair, int64_t now_ns) {
   clock->set_bound_ns(static_cast<double>(estimate.bound_ns));
   clock->set_age_s(static_cast<double>(estimate.age_ns) / 1e9);
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    if (slots.port(s) == 0) continue;
-    v1::Path* path = out.add_paths();
-    SlotState& state = pair.slot[s];
-    path->set_slot(s);
-    path->set_udp_port(slots.port(s));
-    if (const probe::Hops* hops = discovery->HopsOf(slots.port(s)); hops != nullptr) {
-      for (const Addr& hop : *hops) path->add_hops(hop.is_zero() ? "*" : hop.ToString());
-    }
-    path->set_state(StateOf(probe::Load(shared.slot[s].state)));
-    path->set_assignable(slots.is_path(s));
-    path->set_native(!slots.is_path(s));
-    for (const probe::Path& known_path : discovery->table().paths) {
-      if (known_path.port == slots.port(s)) path->set_age_s(AgoS(now_ns, known_path.verified_ns));
-    }
-    for (const auto& [key, flow] : flows_.sent) {
-      if (flow.tx.pair == pair.index && (flow.tx.port != 0 ? flow.tx.slot : flow.tx.native_slot) == s) path->set_flows(path->flows() + 1);
-    }
-    if (state.forward.BaseNs() != INT64_MAX) path->set_base_forward_ns(static_cast<double>(state.forward.BaseNs()));
-    if (state.reverse.BaseNs() != INT64_MAX) path->set_base_reverse_ns(static_cast<double>(state.reverse.BaseNs()));
-    for (int seconds : telemetry::kWindowsS) FillWindow(state.forward, state.reverse, now_ns, seconds, path->add_windows());
-    path->set_deaths(probe::Load(shared.slot[s].deaths));
-    path->set_misses(probe::Load(shared.slot[s].misses));
-    const auto changed_ns = static_cast<int64_t>(probe::Load(shared.slot[s].changed_ns));
-    path->set_last_change_ago_s(AgoS(NowNs(), changed_ns));
+    if (engine_->mesh().slots(pair.index).port(s) != 0) *out.add_paths() = MakePath(pair, s, now_ns);
   }
   return out;
 }
@@ -303,7 +353,6 @@ v1::PathsReply Agent::MakePaths(const v1::PathsRequest& request) {
 
 v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns) {
   v1::Flow out;
-  const cw_flow& record = flow.flow();
   const Addr& local = flow.received ? key.dst : key.src;
   const Addr& remote = flow.received ? key.src : key.dst;
   out.set_id(key.Id().ToString());
@@ -315,48 +364,41 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   auto name = peer_names_.find(remote);
   if (name != peer_names_.end()) out.set_peer(name->second);
   out.set_received(flow.received);
-  out.set_transport(TransportName(record.transport));
-  (flow.received ? out.set_local_qpn(key.dqpn) : out.set_remote_qpn(key.dqpn));
+  flow.received ? out.set_local_qpn(key.dqpn) : out.set_remote_qpn(key.dqpn);
   if (const std::optional<rdma::QpInfo> qp = flow.received ? qps_.ByReceivedFlow(key) : qps_.BySentFlow(key)) {
     out.set_local_qpn(qp->lqpn);
     out.set_remote_qpn(qp->rqpn);
     out.set_pid(qp->pid);
     out.set_process(qp->comm);
     out.set_label(qp->label);
-    if (qp->path_mtu != 0) out.set_path_mtu(qp->path_mtu);
+    out.set_path_mtu(qp->path_mtu);
   }
-  if (record.mtu != 0) out.set_path_mtu(record.mtu);
-  const uint8_t slot = flow.tx.port != 0 ? flow.tx.slot : flow.tx.native_slot;
-  auto number = [&](uint8_t s) { return flow.received || s == CW_SLOT_NONE ? -1 : static_cast<int>(s); };
-  out.set_slot(number(slot));
-  out.set_native_slot(number(flow.tx.native_slot));
-  out.set_want_slot(number(flow.tx.want_slot));
-  out.set_udp_port(flow.tx.port != 0 ? flow.tx.port : record.sport);
-  out.set_udp_port_native(record.sport);
-  out.set_lock((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0 ? v1::LOCK_HARD : (flow.tx.flags & CW_STEER_LOCKED) != 0 ? v1::LOCK_SOFT : v1::LOCK_NONE);
-  out.set_manual((flow.tx.flags & CW_STEER_MANUAL) != 0);
+  AddSteering(flow, now_ns, out);
   out.set_reverts_s(reverts_.SecondsLeft(key, now_ns));
   if (!flow.received) Fill(flow.owd.Merged(), out.mutable_owd());
   out.set_owd_window_s(10);
   if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote}); index && FindPair(*index) != nullptr) {
     out.set_owd_error_ns(static_cast<double>(FindPair(*index)->estimate.error_est_ns));
   }
+  AddFlowRecord(flow.flow(), out);
   out.set_rate_bps(flow.rate_bps);
-  out.set_packets(record.packets);
-  out.set_bytes(record.bytes);
-  out.set_gaps(record.req.gaps + record.resp.gaps);
-  out.set_missing(record.req.missing + record.resp.missing);
-  out.set_duplicates(record.req.duplicates + record.resp.duplicates);
-  out.set_nak_seq(record.nak_seq);
-  out.set_nak_other(record.nak_other);
-  out.set_rnr(record.rnr);
-  out.set_cnps(record.cnp);
-  out.set_ce(record.ce);
+  out.set_idle_s(std::max(AgoS(now_ns, jiffies_->ToNs(flow.flow().last_seen_jiffies)), 0.0));
+  return out;
+}
+
+void Agent::AddSteering(const FlowEntry& flow, int64_t now_ns, v1::Flow& out) {
+  auto number = [&](uint8_t slot) { return flow.received || slot == CW_SLOT_NONE ? -1 : static_cast<int>(slot); };
+  out.set_slot(number(flow.PathSlot()));
+  out.set_native_slot(number(flow.tx.native_slot));
+  out.set_want_slot(number(flow.tx.want_slot));
+  out.set_udp_port(flow.tx.port != 0 ? flow.tx.port : flow.flow().sport);
+  out.set_udp_port_native(flow.flow().sport);
+  const bool hard = (flow.tx.flags & CW_STEER_HARD_LOCKED) != 0, soft = (flow.tx.flags & CW_STEER_LOCKED) != 0;
+  out.set_lock(hard ? v1::LOCK_HARD : soft ? v1::LOCK_SOFT : v1::LOCK_NONE);
+  out.set_manual((flow.tx.flags & CW_STEER_MANUAL) != 0);
   out.set_moves(flow.tx.moves);
   out.set_last_reason(ReasonText(flow.tx.reason));
   out.set_moved_ago_s(flow.tx.moved_jiffies == 0 ? -1 : AgoS(now_ns, jiffies_->ToNs(flow.tx.moved_jiffies)));
-  out.set_idle_s(std::max(AgoS(now_ns, jiffies_->ToNs(record.last_seen_jiffies)), 0.0));
-  return out;
 }
 
 v1::QpsReply Agent::MakeQps(const v1::QpsRequest& request) {
