@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -93,8 +95,34 @@ TEST_F(Cwlab, WrongUseIsExitCodeTwo) {
   EXPECT_EQ(Run("--help").exit_code, 0);
 }
 
+TEST_F(Cwlab, RunsAScenarioFile) {
+  const std::string folder = testing::TempDir() + lab_;
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/cut.json") << R"({"title": "two cuts", "kind": "failover", "mode": "protect", "cuts": 2})";
+  const json report = RunJson("run " + folder + "/cut.json --out " + folder);
+  EXPECT_EQ(report["title"], "two cuts");
+  EXPECT_FALSE(report["tables"].empty());
+  EXPECT_GT(std::filesystem::file_size(folder + "/report.html"), 1000u);
+  json result = json::parse(std::ifstream(folder + "/result.json"), nullptr, false);
+  EXPECT_EQ(result["name"], "failover");
+  std::ofstream(folder + "/wrong.json") << R"({"kind": "failover", "cutz": 2})";
+  const json wrong = RunJson("run " + folder + "/wrong.json", 2);
+  EXPECT_NE(wrong["error"]["message"].get<std::string>().find("\"cutz\""), std::string::npos) << wrong;
+  EXPECT_EQ(RunJson("run " + folder + "/none.json", 1)["error"]["code"], "NOT_FOUND");
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(Cwlab, UpStartsAnAgentPerHostThatCwctlCanAsk) {
+  ASSERT_EQ(Run("up --mode protect").exit_code, 0);
+  for (const char* host : {"h0", "h1"}) {
+    EXPECT_TRUE(std::filesystem::exists(absl::StrCat("/run/cwlab/", lab_, "/", host, "/agent.sock")));
+  }
+  ASSERT_EQ(Run("down").exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(absl::StrCat("/sys/fs/bpf/cwfabric/v1/cwlab-", lab_, "-h0"))) << "pins are left";
+}
+
 TEST_F(Cwlab, UnsupportedIsExitCodeFour) {
-  ASSERT_EQ(Run("up --link-mbps 0").exit_code, 0);
+  ASSERT_EQ(Run("up --no-agents --link-mbps 0").exit_code, 0);
   EXPECT_EQ(RunJson("fault pause --leaf 0 --spine 0", 4)["error"]["code"], "UNIMPLEMENTED");
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "absl/strings/str_cat.h"
 #include "userspace/lab/cwlab_cli.h"
 #include "userspace/lab/demo.h"
 
@@ -11,7 +12,14 @@ void AddDemoVerb(CLI::App& app, Cli& cli) {
   verb->add_option("--seeds", spec->seeds, "Seeds of the queue pairs' numbers; all are reported")->capture_default_str();
   verb->add_option("--seconds", spec->contention_s, "What the best assignment needs per seed")->capture_default_str()->check(CLI::Range(4.0, 600.0));
   verb->add_option("--cuts", spec->cuts, "Cuts of a spine with the agents running")->capture_default_str()->check(CLI::Range(1, 1000));
-  verb->callback([spec, &cli] { cli.Finish(RunDemo(*spec), {{"report", spec->out + "/report.html"}, {"result", spec->out + "/result.json"}}, ""); });
+  verb->callback([spec, &cli] {
+    absl::StatusOr<Report> report = RunDemo(*spec);
+    if (!report.ok()) return cli.Finish(report.status(), {}, "");
+    std::string text;
+    for (const Table& table : report->tables) text += ToText(table) + "\n";
+    absl::StrAppend(&text, "Report: ", spec->out, "/report.html\nFigures: ", spec->out, "/result.json\n");
+    cli.Finish(absl::OkStatus(), ToJson(*report), text);
+  });
 }
 
 }  // namespace cw::lab

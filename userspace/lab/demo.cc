@@ -45,21 +45,19 @@ FailoverSpec Failover(const DemoSpec& spec, bool agents) {
 absl::Status RunContentionPart(const DemoSpec& spec, Collected& all) {
   for (uint64_t seed : spec.seeds) {
     for (bool agents : {false, true}) {
-      std::printf("  two jobs, 8 queue pairs, 4 spines, seed %d, %s ... ", static_cast<int>(seed), agents ? "cwfabric" : "kernel ECMP");
-      std::fflush(stdout);
-      absl::StatusOr<ContentionResult> result = RunContention(Contention(spec, seed, agents));
+      std::fprintf(stderr, "  two jobs, 8 queue pairs, 4 spines, seed %d, %s ... ", static_cast<int>(seed), agents ? "cwfabric" : "kernel ECMP");
+        absl::StatusOr<ContentionResult> result = RunContention(Contention(spec, seed, agents));
       if (!result.ok()) return result.status();
-      std::printf("slowest queue pair %.1f Mbit/s\n", result->goodput_min_mbps);
+      std::fprintf(stderr, "slowest queue pair %.1f Mbit/s\n", result->goodput_min_mbps);
       (agents ? all.steered : all.ecmp).push_back(*std::move(result));
     }
   }
   absl::StatusOr<uint64_t> seed = FindBestSeed(Contention(spec, 0, false), 1000);
   if (!seed.ok()) return seed.status();
-  std::printf("  the best assignment (ECMP's luckiest ports, seed %d) ... ", static_cast<int>(*seed));
-  std::fflush(stdout);
+  std::fprintf(stderr, "  the best assignment (ECMP's luckiest ports, seed %d) ... ", static_cast<int>(*seed));
   absl::StatusOr<ContentionResult> best = RunContention(Contention(spec, *seed, false));
   if (!best.ok()) return best.status();
-  std::printf("slowest queue pair %.1f Mbit/s\n", best->goodput_min_mbps);
+  std::fprintf(stderr, "slowest queue pair %.1f Mbit/s\n", best->goodput_min_mbps);
   all.best = *std::move(best);
   all.best.phase.name = absl::StrCat("best assignment, ", all.best.phase.name);
   return absl::OkStatus();
@@ -67,11 +65,10 @@ absl::Status RunContentionPart(const DemoSpec& spec, Collected& all) {
 
 absl::Status RunFailoverPart(const DemoSpec& spec, Collected& all) {
   for (bool agents : {false, true}) {
-    std::printf("  a spine silently stops forwarding, 8 queue pairs, links half full, %s ... ", agents ? "cwfabric" : "kernel ECMP");
-    std::fflush(stdout);
+    std::fprintf(stderr, "  a spine silently stops forwarding, 8 queue pairs, links half full, %s ... ", agents ? "cwfabric" : "kernel ECMP");
     absl::StatusOr<FailoverResult> result = RunFailover(Failover(spec, agents));
     if (!result.ok()) return result.status();
-    std::printf("%d of %d stood still until the repair\n", result->NotRecovered(), static_cast<int>(result->AllRecoveries().size()) + result->NotRecovered());
+    std::fprintf(stderr, "%d of %d stood still until the repair\n", result->NotRecovered(), static_cast<int>(result->AllRecoveries().size()) + result->NotRecovered());
     result->phase.name = absl::StrFormat("%s, %d cuts", agents ? "cwfabric" : "kernel ECMP", result->cuts.size());
     (agents ? all.steered_cut : all.ecmp_cut) = *std::move(result);
   }
@@ -153,11 +150,11 @@ bench::Report Figures(const Collected& all) {
 
 }  // namespace
 
-absl::Status RunDemo(const DemoSpec& spec) {
+absl::StatusOr<Report> RunDemo(const DemoSpec& spec) {
   std::error_code error;
   std::filesystem::create_directories(spec.out, error);
   if (error) return absl::FailedPreconditionError(absl::StrCat("cannot make ", spec.out, ": ", error.message()));
-  std::printf("A lab fabric on this machine: 2 leaves, 4 spines, kernel ECMP, an agent per host.\n");
+  std::fprintf(stderr, "A lab fabric on this machine: 2 leaves, 4 spines, kernel ECMP, an agent per host.\n");
   Collected all;
   if (absl::Status status = RunContentionPart(spec, all); !status.ok()) return status;
   if (absl::Status status = RunFailoverPart(spec, all); !status.ok()) return status;
@@ -175,12 +172,10 @@ absl::Status RunDemo(const DemoSpec& spec) {
   report.phases.push_back(all.best.phase);
   report.phases.push_back(all.ecmp_cut.phase);
   report.phases.push_back(all.steered_cut.phase);
-  for (const Table& table : report.tables) std::printf("\n%s", ToText(table).c_str());
-  if (absl::Status status = WriteFile(spec.out + "/report.html", ToHtml(report)); !status.ok()) return status;
-  if (absl::Status status = Figures(all).Write(spec.out + "/result.json"); !status.ok()) return status;
-  std::printf("\nReport: %s\nFigures: %s\n", std::filesystem::absolute(spec.out + "/report.html").c_str(),
-              std::filesystem::absolute(spec.out + "/result.json").c_str());
-  return absl::OkStatus();
+  absl::Status status = WriteFile(spec.out + "/report.html", ToHtml(report));
+  status.Update(Figures(all).Write(spec.out + "/result.json"));
+  if (!status.ok()) return status;
+  return report;
 }
 
 }  // namespace cw::lab

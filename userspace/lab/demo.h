@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "userspace/lab/report.h"
 
 namespace cw::lab {
 
@@ -17,7 +18,7 @@ struct DemoSpec {
   int cuts = 10;
 };
 
-// Prints the table and the report's path.
-absl::Status RunDemo(const DemoSpec& spec);
+// Says on the standard error what it is doing.
+absl::StatusOr<Report> RunDemo(const DemoSpec& spec);
 
 }  // namespace cw::lab
