@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/vm/agents.h"
 
-#include "absl/status/status.h"
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 
 namespace cw::vm {
 namespace {
@@ -18,7 +21,7 @@ std::vector<std::pair<std::string, std::string>> AgentFiles(const std::string& c
 
 config::Config AgentConfig() {
   config::Config config;
-  config.mode = config::Mode::kOptimize;
+  config.mode = config::Mode::kProtect;
   config.nics = {{.name = "eth0"}};
   config.keys.secret_file = kSecretFile;
   config.probe.active_interval = absl::Milliseconds(10);
@@ -59,6 +62,69 @@ absl::StatusOr<nlohmann::json> Agents::Ctl(int i, const std::string& arguments) 
 
 absl::StatusOr<std::string> Agents::CtlText(int i, const std::string& arguments) {
   return rack_.machine(i).Run("cwctl " + arguments);
+}
+
+absl::StatusOr<std::vector<nlohmann::json>> Agents::Events(int i, const std::string& type) {
+  auto text = rack_.machine(i).Run("cwctl --json events --last 0" + (type.empty() ? "" : " --type " + type));
+  if (!text.ok()) return text.status();
+  std::vector<nlohmann::json> events;
+  for (absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
+    events.push_back(nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false));
+    if (events.back().is_discarded()) return absl::InternalError("cwctl events printed no JSON: " + std::string(line));
+  }
+  return events;
+}
+
+absl::StatusOr<std::vector<SentFlow>> Agents::SentFlows() {
+  auto reply = Ctl(0, "qps");
+  if (!reply.ok()) return reply.status();
+  std::vector<SentFlow> flows;
+  for (const auto& flow : reply->at("flows")) {
+    if (flow.at("received") || flow.at("gone") != "" || flow.at("process") == "") continue;
+    flows.push_back({.id = flow.at("id"),
+                     .process = flow.at("process"),
+                     .local_qpn = flow.at("local_qpn"),
+                     .remote_qpn = flow.at("remote_qpn"),
+                     .slot = flow.at("slot"),
+                     .udp_port = flow.at("udp_port"),
+                     .owd_samples = flow.at("owd").is_null() ? 0 : flow.at("owd").at("samples").get<uint64_t>(),
+                     .owd_p50_ns = flow.at("owd").is_null() ? 0 : flow.at("owd").at("p50_ns").get<double>(),
+                     .owd_error_ns = flow.at("owd_error_ns")});
+  }
+  std::sort(flows.begin(), flows.end(), [](const auto& a, const auto& b) { return a.local_qpn < b.local_qpn; });
+  return flows;
+}
+
+absl::StatusOr<std::map<int, int>> Agents::LivePathsBySpine(int i) {
+  auto reply = Ctl(i, "paths");
+  if (!reply.ok()) return reply.status();
+  std::map<int, int> paths;
+  for (const auto& pair : reply->at("pairs")) {
+    for (const auto& path : pair.at("paths")) {
+      if (!path.at("assignable").get<bool>() || path.at("state") != "up") continue;
+      auto spine = rack_.fabric().PathOf(pair.at("local_address").get<std::string>(),
+                                         pair.at("remote_address").get<std::string>(), path.at("udp_port"));
+      if (!spine.ok()) return spine.status();
+      paths.emplace(*spine, path.at("slot"));
+    }
+  }
+  return paths;
+}
+
+absl::Status Agents::WaitForPaths(absl::Duration timeout) {
+  const auto spines = static_cast<size_t>(rack_.fabric().spec().spines);
+  std::array<size_t, 2> found = {0, 0};
+  for (absl::Time end = absl::Now() + timeout; absl::Now() < end; absl::SleepFor(absl::Milliseconds(300))) {
+    for (int i = 0; i < 2; i++) {
+      auto paths = LivePathsBySpine(i);
+      if (!paths.ok()) return paths.status();
+      found[static_cast<size_t>(i)] = paths->size();
+    }
+    if (found[0] == spines && found[1] == spines) return absl::OkStatus();
+  }
+  return absl::DeadlineExceededError(absl::StrCat("of ", spines, " spines, machine 0 has live paths over ", found[0],
+                                                  ", machine 1 over ", found[1], ": ",
+                                                  CtlText(0, "paths").value_or("cwctl paths failed")));
 }
 
 }  // namespace cw::vm

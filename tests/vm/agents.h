@@ -9,13 +9,17 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "tests/vm/rack.h"
 #include "userspace/config/config.h"
 
@@ -28,6 +32,16 @@ std::vector<std::pair<std::string, std::string>> AgentFiles(const std::string& c
 // processor is late by milliseconds.
 config::Config AgentConfig();
 
+// A queue pair of machine 0 towards machine 1, as `cwctl qps` tells it.
+struct SentFlow {
+  std::string id, process;
+  uint32_t local_qpn = 0, remote_qpn = 0;
+  int slot = -1;
+  uint16_t udp_port = 0;
+  uint64_t owd_samples = 0;
+  double owd_p50_ns = 0, owd_error_ns = 0;
+};
+
 // Destruction ends the agents; their programs stay attached, as in production.
 class Agents {
  public:
@@ -38,6 +52,16 @@ class Agents {
   absl::StatusOr<nlohmann::json> Ctl(int i, const std::string& arguments);
   // Without --json, as a person sees it.
   absl::StatusOr<std::string> CtlText(int i, const std::string& arguments);
+
+  // `cwctl --json events` of machine i, oldest first; type "" is all types.
+  absl::StatusOr<std::vector<nlohmann::json>> Events(int i, const std::string& type);
+
+  // Queue pairs of a living process, by local QPN.
+  absl::StatusOr<std::vector<SentFlow>> SentFlows();
+  // Until each agent has a live path over every spine.
+  absl::Status WaitForPaths(absl::Duration timeout);
+  // Of machine i's live paths one per spine, by the spine that its leaf's ECMP takes for them.
+  absl::StatusOr<std::map<int, int>> LivePathsBySpine(int i);
 
   Command& agent(int i) { return *agents_[static_cast<size_t>(i)]; }  // its output is its log
 

@@ -60,6 +60,20 @@ absl::Status Rack::KeepFlowsInOrder() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::map<uint32_t, int>> Rack::SpinesByQpn() const {
+  auto flows = fabric_->Flows();
+  if (!flows.ok()) return flows.status();
+  std::map<uint32_t, int> spines;
+  std::map<uint32_t, int64_t> newest_ns;
+  for (const lab::FlowCounters& flow : *flows) {
+    bool up = flow.link.tier == lab::LinkDirection::Tier::kSpine && flow.link.toward == lab::LinkDirection::Toward::kUp;
+    if (!up || flow.probe || flow.source != FabricAddress(0) || flow.last_ns <= newest_ns[flow.dest_qpn]) continue;
+    newest_ns[flow.dest_qpn] = flow.last_ns;
+    spines[flow.dest_qpn] = flow.link.spine;
+  }
+  return spines;
+}
+
 absl::StatusOr<std::unique_ptr<Rack>> Rack::Up(const RackOptions& options) {
   std::error_code ignored;  // Boot says it better when the folder is missing
   if (!options.log_dir.empty()) std::filesystem::create_directories(options.log_dir, ignored);

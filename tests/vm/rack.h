@@ -8,6 +8,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -44,6 +46,9 @@ class Rack {
   lab::Fabric& fabric() { return *fabric_; }
   Vm& machine(int i) { return *machines_[static_cast<size_t>(i)]; }
   int port(int i) const { return ports_[static_cast<size_t>(i)]; }  // of the machine, for lab::LinkDirection
+
+  // The spine that the latest data packet from machine 0 to each destination QPN took, as leaf 0's port counted it.
+  absl::StatusOr<std::map<uint32_t, int>> SpinesByQpn() const;
 
   static std::string FabricAddress(int i);  // 10.0.<i>.100
   static std::string MgmtAddress(int i);    // 192.168.77.<100+i>

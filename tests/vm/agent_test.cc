@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// The product on real RDMA: agents in both machines, perftest's own queue pairs across the fabric, checked against what
+// the switches and soft-RoCE itself counted.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/vm/agents.h"
+#include "tests/vm/perftest.h"
+#include "tests/vm/rack.h"
+
+namespace cw::vm {
+namespace {
+
+class AgentTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    RackOptions options;
+    options.lab = "vmagent";
+    options.log_dir = CW_VM_LOG_DIR "/agent";
+    options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
+    auto rack = Rack::Up(options);
+    setup_ = rack.status();
+    if (!rack.ok()) return;
+    rack_ = *std::move(rack);
+    auto agents = Agents::Start(*rack_, AgentConfig());
+    setup_ = agents.status();
+    if (agents.ok()) agents_ = *std::move(agents);
+  }
+  static void TearDownTestSuite() {
+    agents_.reset();
+    rack_.reset();
+  }
+
+  void SetUp() override {
+    if (absl::IsUnavailable(setup_)) GTEST_SKIP() << setup_.message();
+    ASSERT_TRUE(setup_.ok()) << setup_;
+    absl::Status paths = agents_->WaitForPaths(absl::Seconds(120));
+    ASSERT_TRUE(paths.ok()) << paths << AgentLogs();
+  }
+  void TearDown() override {
+    run_.reset();
+    if (rack_ != nullptr) {
+      EXPECT_TRUE(rack_->fabric().ClearFaults().ok());
+    }
+  }
+
+  // Starts perftest and waits until its four queue pairs are known and carry data.
+  void StartPerftest(const std::string& arguments) {
+    auto run = Perftest::Start(*rack_, {.arguments = arguments});
+    ASSERT_TRUE(run.ok()) << run.status();
+    run_ = *std::move(run);
+    bool known = Eventually([&] {
+      flows_ = agents_->SentFlows().value_or(std::vector<SentFlow>());
+      return flows_.size() == 4 && std::all_of(flows_.begin(), flows_.end(), [](const SentFlow& flow) {
+               return flow.slot >= 0 && flow.owd_samples > 0;
+             });
+    });
+    ASSERT_TRUE(known) << agents_->CtlText(0, "qps").value_or("cwctl qps failed") << AgentLogs();
+  }
+
+  bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(60)) {
+    for (absl::Time end = absl::Now() + limit; absl::Now() < end; absl::SleepFor(absl::Milliseconds(200))) {
+      if (done()) return true;
+    }
+    return false;
+  }
+
+  // The spine of a queue pair's latest data packet, −1 when it was seen on none.
+  int SpineOf(uint32_t remote_qpn) {
+    auto spines = rack_->SpinesByQpn();
+    return spines.ok() && spines->count(remote_qpn) ? spines->at(remote_qpn) : -1;
+  }
+
+  std::string AgentLogs() {
+    return absl::StrCat("\nagent 0:\n", agents_->agent(0).output(), "\nagent 1:\n", agents_->agent(1).output());
+  }
+
+  static absl::Status setup_;
+  static std::unique_ptr<Rack> rack_;
+  static std::unique_ptr<Agents> agents_;
+  std::unique_ptr<Perftest> run_;
+  std::vector<SentFlow> flows_;
+};
+
+absl::Status AgentTest::setup_;
+std::unique_ptr<Rack> AgentTest::rack_;
+std::unique_ptr<Agents> AgentTest::agents_;
+
+TEST_F(AgentTest, ShowsQueuePairsWithProcessPathAndDelay) {
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 6 -s 65536 -u 18"));
+  auto listed = QueuePairs(rack_->machine(0));
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  std::map<uint32_t, QueuePair> by_qpn;
+  for (const QueuePair& pair : *listed) by_qpn[pair.lqpn] = pair;
+  for (const SentFlow& flow : flows_) {
+    ASSERT_TRUE(by_qpn.count(flow.local_qpn)) << flow.local_qpn << " is no queue pair of the kernel's";
+    EXPECT_EQ(flow.remote_qpn, by_qpn[flow.local_qpn].rqpn);
+    EXPECT_EQ(flow.process, "ib_write_bw");
+    EXPECT_EQ(rack_->fabric().PathOf(Rack::FabricAddress(0), Rack::FabricAddress(1), flow.udp_port).value_or(-1),
+              SpineOf(flow.remote_qpn));
+    // Never negative by more than the clocks' error. Above: four queue pairs of 128 packets fill 170 ms of one link.
+    EXPECT_GT(flow.owd_p50_ns, -flow.owd_error_ns);
+    EXPECT_LT(flow.owd_p50_ns, 1.7e9);
+  }
+  auto result = run_->Wait(absl::Seconds(90));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(result->messages, 0u);
+}
+
+// One message at a time leaves moments with nothing in flight, and a move waits for one: not one sequence error.
+TEST_F(AgentTest, SteersALiveQueuePairToAnotherSpineWithoutAnError) {
+  auto sender_before = RxeCounters(rack_->machine(0)), receiver_before = RxeCounters(rack_->machine(1));
+  ASSERT_TRUE(sender_before.ok() && receiver_before.ok()) << sender_before.status() << receiver_before.status();
+  auto paths = agents_->LivePathsBySpine(0);
+  ASSERT_TRUE(paths.ok()) << paths.status();
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -t 1 -D 25 -s 65536 -u 20"));
+  for (const SentFlow& flow : flows_) {
+    const int from = SpineOf(flow.remote_qpn), to = (from + 1) % rack_->fabric().spec().spines;
+    ASSERT_TRUE(paths->count(to)) << "no live path over spine " << to;
+    auto set = agents_->Ctl(0, absl::StrCat("steer set ", flow.id, " --path ", paths->at(to)));
+    ASSERT_TRUE(set.ok()) << set.status();
+    EXPECT_TRUE(Eventually([&] { return SpineOf(flow.remote_qpn) == to || !run_->running(); }));
+    EXPECT_EQ(SpineOf(flow.remote_qpn), to) << "from spine " << from << ": " << set->dump() << AgentLogs();
+  }
+  EXPECT_TRUE(run_->running()) << "perftest ended before every queue pair was moved";
+  auto result = run_->Wait(absl::Seconds(90));
+  ASSERT_TRUE(result.ok()) << result.status();
+  auto sender = RxeCounters(rack_->machine(0)), receiver = RxeCounters(rack_->machine(1));
+  ASSERT_TRUE(sender.ok() && receiver.ok()) << sender.status() << receiver.status();
+  EXPECT_EQ(sender->at("rcvd_seq_err"), sender_before->at("rcvd_seq_err"));
+  EXPECT_EQ(receiver->at("out_of_seq_request"), receiver_before->at("out_of_seq_request"));
+}
+
+TEST_F(AgentTest, LeavesASilentlyDeadSpineAndPerftestFinishes) {
+  auto before = RxeCounters(rack_->machine(0));
+  ASSERT_TRUE(before.ok()) << before.status();
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 12 -s 65536 -u 18"));
+  const int dead = SpineOf(flows_[0].remote_qpn);
+  ASSERT_GE(dead, 0);
+  const lab::LinkDirection link = lab::LinkDirection::SpineToLeaf(dead, 1);
+  ASSERT_TRUE(rack_->fabric().SetFault(link, lab::Fault::Drop()).ok());
+  EXPECT_TRUE(Eventually([&] {
+    auto spines = rack_->SpinesByQpn();
+    return spines.ok() && std::all_of(flows_.begin(), flows_.end(),
+                                      [&](const SentFlow& flow) { return spines->at(flow.remote_qpn) != dead; });
+  })) << AgentLogs();
+  EXPECT_TRUE(run_->running()) << "perftest ended before the queue pairs had left";
+
+  auto result = run_->Wait(absl::Seconds(90));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(result->messages, 0u);
+  EXPECT_GT(rack_->fabric().Link(link)->fault_drops, 0u) << "the fault hit nothing";
+  auto after = RxeCounters(rack_->machine(0));
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(after->at("retry_exceeded_err"), before->at("retry_exceeded_err"));
+
+  auto events = agents_->Events(0, "path");
+  ASSERT_TRUE(events.ok()) << events.status();
+  bool named = std::any_of(events->begin(), events->end(), [&](const nlohmann::json& event) {
+    return event.at("slot") == flows_[0].slot && absl::StrContains(event.at("text").get<std::string>(), " is dead");
+  });
+  EXPECT_TRUE(named) << agents_->CtlText(0, "events --last 0").value_or("cwctl events failed");
+}
+
+}  // namespace
+}  // namespace cw::vm
