@@ -89,7 +89,8 @@ absl::StatusOr<std::vector<SentFlow>> Agents::SentFlows() {
                      .udp_port = flow.at("udp_port"),
                      .owd_samples = flow.at("owd").is_null() ? 0 : flow.at("owd").at("samples").get<uint64_t>(),
                      .owd_p50_ns = flow.at("owd").is_null() ? 0 : flow.at("owd").at("p50_ns").get<double>(),
-                     .owd_error_ns = flow.at("owd_error_ns")});
+                     .owd_error_ns = flow.at("owd_error_ns"),
+                     .nak_seq = flow.at("nak_seq")});
   }
   std::sort(flows.begin(), flows.end(), [](const auto& a, const auto& b) { return a.local_qpn < b.local_qpn; });
   return flows;

@@ -40,6 +40,7 @@ struct SentFlow {
   uint16_t udp_port = 0;
   uint64_t owd_samples = 0;
   double owd_p50_ns = 0, owd_error_ns = 0;
+  uint64_t nak_seq = 0;  // PSN sequence errors that the peer reported
 };
 
 // Destruction ends the agents; their programs stay attached, as in production.
