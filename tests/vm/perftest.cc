@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -30,7 +31,7 @@ absl::StatusOr<PerftestResult> ParseReport(const std::string& output) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Perftest>> Perftest::Start(Rack& rack, const PerftestOptions& options) {
-  auto run = std::make_unique<Perftest>();
+  std::unique_ptr<Perftest> run(new Perftest(rack));
   // Nice, because it polls: on a machine's only processor every other program would wait for it.
   std::string line = absl::StrFormat("renice -n 19 -p $$ && exec %s -d rxe0 -m 4096 -F -p %d %s", options.tool,
                                      options.port, options.arguments);
@@ -48,11 +49,27 @@ absl::StatusOr<std::unique_ptr<Perftest>> Perftest::Start(Rack& rack, const Perf
   return run;
 }
 
+// For the message when a run does not end: is it perftest that waits, or the kernel?
+std::string Perftest::WhereItHangs() {
+  std::string text;
+  for (int i = 0; i < 2; i++) {
+    auto tasks = rack_.machine(i).Run(
+        "for p in $(pidof ib_write_bw ib_send_bw ib_read_bw); do cat /proc/$p/wchan /proc/$p/stack; "
+        "grep -E 'State|ctxt' /proc/$p/status; done; rdma resource show qp; "
+        "grep . /sys/class/infiniband/rxe0/ports/1/hw_counters/*; cat /proc/net/tcp; dmesg | tail -5");
+    absl::StrAppend(&text, "\nmachine ", i, ":\n", tasks.ok() ? *tasks : std::string(tasks.status().message()));
+  }
+  return text;
+}
+
 absl::StatusOr<PerftestResult> Perftest::Wait(absl::Duration timeout) {
   auto client = client_->Wait(timeout);
-  if (!client.ok()) return client.status();
   auto server = server_->Wait(absl::Seconds(20));
-  if (!server.ok()) return server.status();
+  if (!client.ok() || !server.ok()) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "client: ", client.ok() ? "ended" : std::string(client.status().message()),
+        "\nserver: ", server.ok() ? server->output : std::string(server.status().message()), WhereItHangs()));
+  }
   if (client->exit_code != 0 || server->exit_code != 0) {
     return absl::InternalError(absl::StrFormat("client ended with %d: %s\nserver ended with %d: %s", client->exit_code,
                                                client->output, server->exit_code, server->output));

@@ -40,6 +40,10 @@ class Perftest {
   bool running() const { return client_->running(); }
 
  private:
+  explicit Perftest(Rack& rack) : rack_(rack) {}
+  std::string WhereItHangs();
+
+  Rack& rack_;
   std::unique_ptr<Command> server_, client_;
 };
 

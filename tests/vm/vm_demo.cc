@@ -190,8 +190,14 @@ absl::Status Demo::Move() {
 }
 
 absl::Status Demo::Cut() {
-  cut_spine_ = rows_.front().moved;
-  Say(absl::StrFormat("\nCutting spine %d -> leaf 1 silently: both links stay up, every packet is lost.", cut_spine_));
+  std::map<int, int> load;
+  for (const Row& row : rows_) load[row.moved]++;
+  cut_spine_ = std::max_element(load.begin(), load.end(), [](const auto& a, const auto& b) {
+                 return a.second < b.second;
+               })->first;
+  Say(absl::StrFormat(
+      "\nCutting spine %d -> leaf 1 silently under %d queue pairs: the link stays up, every packet is lost.",
+      cut_spine_, load[cut_spine_]));
   auto cut = rack_->fabric().SetFault(lab::LinkDirection::SpineToLeaf(cut_spine_, 1), lab::Fault::Drop());
   if (!cut.ok()) return cut.status();
   bool left = Eventually(absl::Seconds(60), [&] {
