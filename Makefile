@@ -47,7 +47,7 @@ bench: $(addprefix bench-,$(BENCHES))
 
 bench-%: deps-build deps-bench
 	@cmake --preset release -Wno-dev >/dev/null
-	@cmake --build --preset release -j $(JOBS) --target cw_bench_$* cwlab-agentd cwctl
+	@cmake --build --preset release -j $(JOBS) --target cw_bench_$* cw_bench_table cwlab-agentd cwctl
 	@mkdir -p build/bench
 	@PATH="$(CURDIR)/$(BUILD)/userspace/lab:$$PATH" $(BUILD)/tests/bench/cw_bench_$* --out build/bench/$*.json
 

@@ -80,9 +80,12 @@ static __always_inline void cw_move(struct cw_egress* e, struct cw_tx_flow* f, _
 static __noinline int cw_leave_dead(struct cw_egress* e, struct cw_tx_flow* f, __u32 psn) {
   struct cw_pair* pair = e->pair;
   struct cw_slot* own = cw_get_slot(pair, e->slot);
-  __u32 to = cw_pick_slot(pair->live_mask & pair->assign_mask & ~(1u << (e->slot & (CW_MAX_SLOTS - 1))),
-                          cw_flow_hash(f->flow.sport ^ e->key.dqpn));
+  __u32 live = pair->live_mask & ~(1u << (e->slot & (CW_MAX_SLOTS - 1)));
+  __u32 hash = cw_flow_hash(f->flow.sport ^ e->key.dqpn);
+  __u32 to = cw_pick_slot(live & pair->assign_mask, hash);
   __u16 port;
+  /* A path that the agent keeps free (damped, say) is better than a dead one. */
+  if (to == CW_SLOT_NONE) to = cw_pick_slot(live, hash);
   if (to == CW_SLOT_NONE) {
     if (e->acting) cw_count(CW_COUNT_no_live_slot);
     return 0;
@@ -115,7 +118,9 @@ static __noinline int cw_try_wish(struct cw_egress* e, struct cw_tx_flow* f, con
   __u16 port = f->want_port;
   __u32 state = cw_get_slot(e->pair, want)->state;
   __u32 how;
-  if (want >= CW_MAX_SLOTS || state == CW_SLOT_DEAD || state == CW_SLOT_UNUSED || port == f->port) {
+  /* The slot may have been given another port since the wish was made. */
+  __u32 stale = port && port != cw_get_slot(e->pair, want)->port;
+  if (want >= CW_MAX_SLOTS || state == CW_SLOT_DEAD || state == CW_SLOT_UNUSED || port == f->port || stale) {
     f->want_slot = CW_SLOT_NONE;
     f->last_tx_ns = 0;
     return 0;

@@ -15,7 +15,8 @@ build() { # preset
   cmake --build --preset "$@" -j "$jobs" >"$out/build.log" 2>&1 || { tail -60 "$out/build.log"; return 1; }
 }
 
-attribute() { grep -o -m1 " $2=\"[0-9]*\"" "$1" | head -1 | grep -o '[0-9]*'; }
+# An attribute of the file's first element, the whole run.
+attribute() { tr '\n\t' '  ' <"$1" | grep -o "^[^>]*<testsuite [^>]*" | grep -o " $2=\"[0-9]*\"" | head -1 | grep -o '[0-9]*'; }
 
 count() { # junit file
   local tests fails skips
@@ -34,16 +35,16 @@ ladder() { # preset label
   fi
   count "$junit"
   if [ $rc -ne 0 ]; then cat "$out/$1-$2.log"; else tail -4 "$out/$1-$2.log"; fi
-  grep -A4 -F 'Skipped' "$out/$1-$2.log" | grep -E 'Skipped|Reason' || true
-  sed -n '/status="notrun"/,/<\/testcase>/p' "$junit" | grep -E '<testcase|Skipped|skip' | sed 's/^/  skipped: /' | head -20
+  # Each skipped test with its reason.
+  sed -n '/status="notrun"/,/<\/testcase>/p' "$junit" | grep -E '<testcase|Skipped|skip' | sed 's/^/  skipped: /' | head -40 || true
 }
 
 run() { # rung
   local start=$SECONDS
   echo "== $1"
   case "$1" in
-    unit | bpf | lab | vm) build release release && ladder release "$1" || failed=$((failed + 1)) ;;
-    asan) build asan asan --target cw_unit_tests && ladder asan unit || failed=$((failed + 1)) ;;
+    unit | bpf | lab | vm) if build release release; then ladder release "$1"; else failed=$((failed + 1)); fi ;;
+    asan) if build asan asan --target cw_unit_tests; then ladder asan unit; else failed=$((failed + 1)); fi ;;
     fuzz) fuzz || failed=$((failed + 1)) ;;
     *) echo "tests/run.sh: unknown rung '$1'; one of unit bpf lab vm asan fuzz" >&2; exit 2 ;;
   esac
@@ -52,10 +53,11 @@ run() { # rung
 
 fuzz() { # every fuzz target for a minute
   build clang clang --target cw_fuzzers || return 1
-  local target name
+  local target name ran=0
   for target in build/clang/tests/fuzz/fuzz_*; do
     [ -x "$target" ] && [ -f "$target" ] || continue
     name=$(basename "$target")
+    ran=$((ran + 1))
     mkdir -p "$out/corpus-$name"
     if "$target" -max_total_time="${FUZZ_SECONDS:-60}" -print_final_stats=1 "$out/corpus-$name" "tests/fuzz/corpus/$name" >"$out/$name.log" 2>&1; then
       passed=$((passed + 1)); grep -E 'stat::number_of_executed_units' "$out/$name.log"
@@ -63,6 +65,7 @@ fuzz() { # every fuzz target for a minute
       failed=$((failed + 1)); tail -40 "$out/$name.log"
     fi
   done
+  [ "$ran" -gt 0 ] || { echo "no fuzz target was built"; return 1; }
 }
 
 for rung in "$@"; do run "$rung"; done

@@ -114,11 +114,13 @@ class Agent final : public api::AgentView {
   void OnInvalid(uint32_t index, const probe::DiscoveryEvent& event);
   void OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update);
   void EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key);
+  void ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key);
   void ScheduleTick();
   PairState* FindPair(uint32_t index);
 
   // flows.cc: the flow records, read once per window
   void ReadFlows();
+  void ReplaceStalePorts();
   void ReadReceivedFlows();
   void ReadKernelQps();
   void ForgetIdleFlows();
@@ -143,7 +145,8 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> ChangeMode(Mode from, Mode to, double for_s);
   absl::Status Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending);
   absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
-  void RevertFlow(const FlowKey& key);
+  void RevertPlacement(const FlowKey& key);
+  void RevertLock(const FlowKey& key);
   Mode mode() const;
 
   // view.cc: answers
@@ -199,7 +202,7 @@ class Agent final : public api::AgentView {
   uint64_t ring_losses_ = 0;     // records of cw_probe_ring lost so far
   int64_t newest_data_ns_ = 0;  // monotonic, of the newest measurement
 
-  Reverts reverts_;
+  Reverts placement_reverts_, lock_reverts_;
   int64_t mode_reverts_ns_ = 0;  // monotonic; 0: the mode stays
   Mode mode_after_ = Mode::kObserve;
   absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;       // observe mode: when a wish was logged last

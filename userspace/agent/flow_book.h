@@ -37,6 +37,7 @@ struct FlowEntry {
   uint64_t window_cnps = 0;
   uint64_t last_bytes = 0;    // totals at the last reading
   uint64_t last_cnps = 0;
+  bool cnps_known = false;    // last_cnps is a reading, not the start
   double rate_bps = 0;        // smoothed over about a second
   int64_t read_ns = 0;        // received flows: monotonic time of the last reading
   uint16_t native_asked = 0;  // native port that a slot was asked for

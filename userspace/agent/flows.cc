@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
 
 namespace cw::agent {
@@ -41,14 +42,32 @@ void Agent::ReadFlows() {
   for (auto& [key, flow] : flows_.sent) {
     if (flow.window_bytes > 0) LinkQps(ToMap(key), flow);
     PairState* pair = FindPair(flow.tx.pair);
-    if (pair != nullptr && flow.tx.native_slot == CW_SLOT_NONE && flow.native_asked != flow.flow().sport && pair->table_seen) {
+    if (pair != nullptr && pair->table_seen && flow.native_asked != flow.flow().sport) {
       EnsureNative(*pair, flow, key);
     }
   }
+  ReplaceStalePorts();
   for (auto& [index, pair] : pairs_) {
     const bool active = pair->last_data_ns != 0 && now_ns - pair->last_data_ns < kActiveNs;
     if (active != pair->active) engine_->SetActive(index, active);
     pair->active = active;
+  }
+}
+
+// A flow may have been put on a slot just as the slot was given another port: its old port is nobody's path now.
+void Agent::ReplaceStalePorts() {
+  for (auto& [key, flow] : flows_.sent) {
+    if (flow.tx.port == 0 || flow.tx.slot == CW_SLOT_NONE || FindPair(flow.tx.pair) == nullptr) continue;
+    const uint16_t port = engine_->mesh().slots(flow.tx.pair).port(flow.tx.slot);
+    if (port == flow.tx.port) continue;
+    (void)dataplane_->flow_editor().Place(ToMap(key), CW_SLOT_NONE, 0);
+    (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_MANUAL);
+    Log({.type = "move",
+         .severity = telemetry::Severity::kNotice,
+         .text = absl::StrFormat("queue pair to %s qp 0x%x is back on its native port: path %d means another port now", PeerName(key.dst), key.dqpn, flow.tx.slot),
+         .flow = key.Id().ToString(),
+         .peer = PeerName(key.dst),
+         .slot = flow.tx.slot});
   }
 }
 
@@ -61,7 +80,8 @@ void Agent::LinkQps(const cw_flow_key& key, FlowEntry& flow) {
   absl::StatusOr<cw_flow> record = dataplane_->flows().Lookup(received);
   if (!record.ok()) return;
   if (record->peer_qpn != sent.dqpn) (void)dataplane_->flow_editor().SetPeerQpn(received, /*received=*/true, sent.dqpn);
-  if (record->cnp > flow.last_cnps) flow.window_cnps = record->cnp - flow.last_cnps;
+  if (flow.cnps_known && record->cnp > flow.last_cnps) flow.window_cnps = record->cnp - flow.last_cnps;
+  flow.cnps_known = true;
   flow.last_cnps = record->cnp;
 }
 
@@ -85,9 +105,17 @@ void Agent::ReadReceivedFlows() {
 }
 
 void Agent::ReadKernelQps() {
+  if (nldev_ == nullptr) {  // the RDMA modules may be loaded at any time
+    absl::StatusOr<std::unique_ptr<rdma::NldevClient>> nldev = rdma::NldevClient::Open();
+    if (!nldev.ok()) return;
+    nldev_ = std::move(*nldev);
+  }
   absl::StatusOr<std::vector<rdma::Link>> links = nldev_->Links();
   absl::StatusOr<std::vector<rdma::Qp>> qps = nldev_->Qps();
-  if (!links.ok() || !qps.ok()) return;
+  if (!links.ok() || !qps.ok()) {
+    nldev_.reset();  // what is left of a broken answer would be taken for the next one
+    return;
+  }
   std::vector<rdma::QpInfo> list;
   for (const rdma::Qp& qp : *qps) {
     if ((qp.type != rdma::kQpTypeRc && qp.type != rdma::kQpTypeUc) || qp.rqpn == 0) continue;
@@ -116,9 +144,7 @@ void Agent::ForgetIdleFlows() {
     const uint16_t pair = flows_.sent[key].tx.pair;
     (void)dataplane_->tx_flows().Delete(ToMap(key));
     flows_.sent.erase(key);
-    bool used = false;
-    for (const auto& [other, flow] : flows_.sent) used = used || (flow.tx.pair == pair && flow.flow().sport == port);
-    if (FindPair(pair) != nullptr && !used) engine_->ReleaseNative(pair, port);
+    if (FindPair(pair) != nullptr) ReleaseNative(pair, port, key);
   }
 }
 

@@ -117,7 +117,11 @@ void Agent::UpdateDamping(PairState& pair) {
   const int64_t now_ns = MonotonicNs();
   uint16_t blocked = 0;
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    const bool dead = probe::Load(dataplane_->pairs()[pair.index].slot[s].state) == CW_SLOT_DEAD;
+    const uint8_t state = probe::Load(dataplane_->pairs()[pair.index].slot[s].state);
+    const bool dead = state == CW_SLOT_DEAD;
+    // The record of its return may have been lost, or its number means another path now.
+    if (!dead && pair.slot[s].was_dead) pair.slot[s].damping.Up(now_ns);
+    pair.slot[s].was_dead = dead;
     if (!dead && !pair.slot[s].damping.UsableAt(now_ns)) blocked |= static_cast<uint16_t>(1u << s);
   }
   if (blocked == pair.blocked) return;

@@ -28,6 +28,7 @@ struct SlotState {
   WindowDelay window;
   control::PathDamping damping;
   control::FlapCounter flaps;
+  bool was_dead = false;  // at the last look at the slot's state
 };
 
 struct PairState {

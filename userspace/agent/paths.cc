@@ -34,7 +34,8 @@ void Agent::ScheduleTick() {
   const int64_t next_ns = engine_->NextTickNs(now_ns);
   if (next_ns == INT64_MAX || next_ns >= engine_tick_ns_) return;
   engine_tick_ns_ = next_ns;
-  loop_->After(absl::Nanoseconds(std::max<int64_t>(next_ns - now_ns, 0)), [this] {
+  loop_->After(absl::Nanoseconds(std::max<int64_t>(next_ns - now_ns, 0)), [this, next_ns] {
+    if (engine_tick_ns_ != next_ns) return;  // an earlier one was scheduled since, and took over
     engine_tick_ns_ = INT64_MAX;
     engine_->Tick(NowNs());
     ScheduleTick();
@@ -67,7 +68,10 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
   PairState* pair = FindPair(index);
   if (pair == nullptr) return;
   for (const probe::SlotChange& change : update.slots) {
+    // Another port is another path: its past belongs to the old one.
     pair->slot[change.slot].forward.Restart();
+    pair->slot[change.slot].damping = control::PathDamping();
+    pair->slot[change.slot].flaps = control::FlapCounter();
     // Flows that were steered to a port that this slot no longer means go back to their own.
     for (auto& [key, flow] : flows_.sent) {
       if (change.old_port == 0 || flow.tx.pair != index || flow.tx.slot != change.slot || flow.tx.port == 0) continue;
@@ -82,7 +86,16 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
   }
 }
 
+// Unless another flow than `key` has the port too.
+void Agent::ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key) {
+  for (const auto& [other, flow] : flows_.sent) {
+    if (other != key && flow.tx.pair == index && flow.flow().sport == port) return;
+  }
+  engine_->ReleaseNative(index, port);
+}
+
 void Agent::EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key) {
+  if (flow.native_asked != 0) ReleaseNative(pair.index, flow.native_asked, key);
   flow.native_asked = flow.flow().sport;
   const uint8_t slot = engine_->EnsureNative(pair.index, flow.flow().sport, NowNs());
   if (slot != CW_SLOT_NONE) (void)dataplane_->flow_editor().SetNativeSlot(ToMap(key), slot);

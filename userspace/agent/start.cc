@@ -140,6 +140,10 @@ void Agent::WriteControl() {
   RenewLease();
   // An operator's mode, off included, outlives a crash; the configured one holds for a dataplane made anew.
   if (!dataplane_->adopted()) CtlView::Store(ctl.mode, ModeNumber(config.mode));
+  if (CtlView::Load(ctl.mode) != ModeNumber(config.mode)) {
+    spdlog::warn("the mode is {} and stays, as it was before the restart; the configuration says {}: cwctl mode {}", std::string(ModeName(mode())),
+                 std::string(config::ToString(config.mode)), std::string(config::ToString(config.mode)));
+  }
 }
 
 void Agent::RenewLease() {
@@ -260,13 +264,7 @@ absl::Status Agent::OpenSources() {
   if (!inproc.ok()) return inproc.status();
   inproc_ = std::move(*inproc);
   if (absl::Status status = loop_->AddFd(inproc_->fd(), [this] { inproc_->Poll(); }); !status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<rdma::NldevClient>> nldev = rdma::NldevClient::Open();
-  if (nldev.ok()) {
-    nldev_ = std::move(*nldev);
-    return loop_->AddTimer(kKernelQpPeriod, [this] { ReadKernelQps(); });
-  }
-  spdlog::info("{}: queue pairs are known from their owners only", std::string(nldev.status().message()));
-  return absl::OkStatus();
+  return loop_->AddTimer(kKernelQpPeriod, [this] { ReadKernelQps(); });
 }
 
 absl::Status Agent::OpenRings() {

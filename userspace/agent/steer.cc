@@ -76,8 +76,8 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
   bool pending = false;
   if (absl::Status status = Place(*key, slot, port, request.force(), &pending); !status.ok()) return status;
   if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), CW_STEER_MANUAL, 0); !status.ok()) return status;
-  reverts_.Clear(*key);
-  if (request.for_s() > 0) reverts_.Set(*key, MonotonicNs() + InNs(request.for_s()));
+  placement_reverts_.Clear(*key);
+  if (request.for_s() > 0) placement_reverts_.Set(*key, MonotonicNs() + InNs(request.for_s()));
   v1::ActionReply reply;
   reply.set_effect(absl::StrFormat("flow %s goes to %s%s", request.flow(), target, pending ? " at the next moment without packets in flight" : ""));
   reply.set_undo(absl::StrCat("steer clear ", request.flow()));
@@ -88,14 +88,19 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
   return reply;
 }
 
-void Agent::RevertFlow(const FlowKey& key) {
+void Agent::RevertPlacement(const FlowKey& key) {
   auto flow = flows_.sent.find(key);
-  if (flow == flows_.sent.end()) return;
-  const cw_flow_key map_key = ToMap(key);
-  (void)dataplane_->flow_editor().SetFlags(map_key, 0, CW_STEER_MANUAL | CW_STEER_LOCKED | CW_STEER_HARD_LOCKED);
+  if (flow == flows_.sent.end() || (flow->second.tx.flags & CW_STEER_MANUAL) == 0) return;
+  (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_MANUAL);
   bool pending = false;
-  if ((flow->second.tx.flags & CW_STEER_MANUAL) != 0) (void)Place(key, flow->second.tx.native_slot, 0, false, &pending);
-  Log({.type = "steer", .text = absl::StrCat("flow ", key.Id().ToString(), " is the agent's again, on its native port"), .flow = key.Id().ToString()});
+  (void)Place(key, flow->second.tx.native_slot, 0, false, &pending);
+  Log({.type = "steer", .text = absl::StrCat("flow ", key.Id().ToString(), " goes back to its native port, and is the agent's again"), .flow = key.Id().ToString()});
+}
+
+void Agent::RevertLock(const FlowKey& key) {
+  if (!flows_.sent.contains(key)) return;
+  (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED);
+  Log({.type = "steer", .text = absl::StrCat("flow ", key.Id().ToString(), " may be moved again"), .flow = key.Id().ToString()});
 }
 
 absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const v1::SteerClearRequest& request) {
@@ -111,8 +116,10 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const v1::SteerClearRequest&
   }
   v1::ActionReply reply;
   for (const FlowKey& key : chosen) {
-    reverts_.Clear(key);
-    RevertFlow(key);
+    placement_reverts_.Clear(key);
+    lock_reverts_.Clear(key);
+    RevertPlacement(key);
+    RevertLock(key);
     reply.add_flows(key.Id().ToString());
   }
   reply.set_effect(absl::StrFormat("%d flows are the agent's again", chosen.size()));
@@ -132,8 +139,8 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const v1::SteerLockRequest& r
     effect = absl::StrCat("flow ", request.flow(), " is never moved, not even off a dead path");
   }
   if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), set, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED); !status.ok()) return status;
-  reverts_.Clear(*key);
-  if (request.for_s() > 0 && set != 0) reverts_.Set(*key, MonotonicNs() + InNs(request.for_s()));
+  lock_reverts_.Clear(*key);
+  if (request.for_s() > 0 && set != 0) lock_reverts_.Set(*key, MonotonicNs() + InNs(request.for_s()));
   v1::ActionReply reply;
   reply.set_effect(effect);
   if (set != 0) reply.set_undo(absl::StrCat("steer lock --none ", request.flow()));
@@ -145,8 +152,8 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const v1::SteerLockRequest& r
 
 absl::StatusOr<v1::ActionReply> Agent::ChangeMode(Mode from, Mode to, double for_s) {
   maps::CtlView::Store(dataplane_->ctl()[0].mode, static_cast<uint32_t>(to));
+  if (mode_reverts_ns_ == 0) mode_after_ = from;  // a second --for goes back to where the first one would have
   mode_reverts_ns_ = for_s > 0 ? MonotonicNs() + InNs(for_s) : 0;
-  mode_after_ = from;
   v1::ActionReply reply;
   const std::string was(ModeName(from)), is(ModeName(to));
   reply.set_effect(to < Mode::kProtect ? absl::StrFormat("mode %s (was %s): every flow leaves on its native port", is, was) : absl::StrFormat("mode %s (was %s)", is, was));

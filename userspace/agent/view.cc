@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/host/doctor.h"
 
@@ -97,6 +98,26 @@ void FillWindow(const telemetry::PathDelay& forward, const telemetry::PathDelay&
   Fill(back.queueing, out->mutable_queueing_reverse());
   out->set_jitter_forward_ns(ahead.jitter_ns);
   out->set_jitter_reverse_ns(back.jitter_ns);
+}
+
+v1::Event ToApi(const telemetry::Event& event) {
+  v1::Event out;
+  out.set_seq(event.seq);
+  out.set_time_unix_ns(event.time_unix_ns);
+  out.set_type(event.type);
+  out.set_severity(static_cast<v1::Severity>(event.severity));
+  out.set_text(event.text);
+  out.set_flow(event.flow);
+  out.set_peer(event.peer);
+  out.set_slot(event.slot);
+  out.set_to_slot(event.to_slot);
+  out.set_dry(event.dry);
+  for (const auto& [name, value] : event.evidence) {
+    v1::Evidence* evidence = out.add_evidence();
+    evidence->set_name(name);
+    evidence->set_value(value);
+  }
+  return out;
 }
 
 void AddFlowRecord(const cw_flow& record, v1::Flow& out) {
@@ -374,7 +395,7 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
     out.set_path_mtu(qp->path_mtu);
   }
   AddSteering(flow, now_ns, out);
-  out.set_reverts_s(reverts_.SecondsLeft(key, now_ns));
+  out.set_reverts_s(std::max(placement_reverts_.SecondsLeft(key, now_ns), lock_reverts_.SecondsLeft(key, now_ns)));
   if (!flow.received) Fill(flow.owd.Merged(), out.mutable_owd());
   out.set_owd_window_s(10);
   if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote}); index && FindPair(*index) != nullptr) {
@@ -454,27 +475,17 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
 
 absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& request, absl::Duration wait) {
   std::vector<v1::Event> out;
-  for (telemetry::Event& event : events_.WaitAfter(request.after_seq(), wait)) {
-    if (!request.type().empty() && request.type() != event.type) continue;
-    if (!request.match().empty() && request.match() != event.flow && request.match() != event.peer) continue;
-    v1::Event one;
-    one.set_seq(event.seq);
-    one.set_time_unix_ns(event.time_unix_ns);
-    one.set_type(event.type);
-    one.set_severity(static_cast<v1::Severity>(event.severity));
-    one.set_text(event.text);
-    one.set_flow(event.flow);
-    one.set_peer(event.peer);
-    one.set_slot(event.slot);
-    one.set_to_slot(event.to_slot);
-    one.set_dry(event.dry);
-    for (const auto& [name, value] : event.evidence) {
-      v1::Evidence* evidence = one.add_evidence();
-      evidence->set_name(name);
-      evidence->set_value(value);
+  uint64_t after = request.after_seq();
+  const absl::Time deadline = absl::Now() + wait;
+  // Events that do not pass the filter are no answer: go on waiting behind them.
+  do {
+    for (const telemetry::Event& event : events_.WaitAfter(after, deadline - absl::Now())) {
+      after = event.seq;
+      if (!request.type().empty() && request.type() != event.type) continue;
+      if (!request.match().empty() && request.match() != event.flow && request.match() != event.peer) continue;
+      out.push_back(ToApi(event));
     }
-    out.push_back(std::move(one));
-  }
+  } while (out.empty() && absl::Now() < deadline);
   if (request.last() > 0 && request.after_seq() == 0 && out.size() > request.last()) {
     out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(request.last()));
   }

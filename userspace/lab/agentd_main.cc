@@ -34,9 +34,9 @@ absl::StatusOr<cw_lab_clock> PinClock(const std::string& pin, const HiddenClockS
   int fd = bpf_obj_get(pin.c_str());
   cw_lab_clock clock{};
   if (fd >= 0) {
-    const int error = bpf_map_lookup_elem(fd, &zero, &clock);
+    const int error = bpf_map_lookup_elem(fd, &zero, &clock) == 0 ? 0 : errno;
     close(fd);
-    if (error != 0) return absl::ErrnoToStatus(errno, "cannot read the hidden clock");
+    if (error != 0) return absl::ErrnoToStatus(error, "cannot read the hidden clock");
     return clock;
   }
   fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, CW_MAP_LAB_CLOCK, sizeof(uint32_t), sizeof(cw_lab_clock), 1, nullptr);

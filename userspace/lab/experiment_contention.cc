@@ -41,21 +41,24 @@ std::vector<int> SpinesByEcmp(const Fabric& fabric, const Snapshot& snapshot) {
   return count;
 }
 
-double GoodputMbps(const FlowReport& flow, int64_t origin_ns, int64_t bin_ns, int64_t from_ns) {
-  const int64_t until_ns = flow.receive.last_ns();
+double GoodputMbps(const FlowReport& flow, int64_t origin_ns, int64_t bin_ns, int64_t from_ns, int64_t until_ns) {
   const auto& bins = flow.receive.bins();
   double bytes = 0;
   for (size_t i = 0; i < bins.size(); ++i) {
-    if (origin_ns + static_cast<int64_t>(i) * bin_ns >= from_ns) bytes += static_cast<double>(bins[i]);
+    const int64_t bin_start_ns = origin_ns + static_cast<int64_t>(i) * bin_ns;
+    if (bin_start_ns >= from_ns && bin_start_ns + bin_ns <= until_ns) bytes += static_cast<double>(bins[i]);
   }
   return until_ns > from_ns ? bytes * 8e3 / static_cast<double>(until_ns - from_ns) : 0;
 }
 
 void Summarise(const ContentionSpec& spec, const Snapshot& snapshot, int64_t start_ns, ContentionResult& result) {
   const int64_t from_ns = start_ns + absl::ToInt64Nanoseconds(spec.measure_from);
+  // Until the first flow is done: from then on the others have more room than any assignment would give them.
+  int64_t until_ns = INT64_MAX;
+  for (const FlowReport& flow : snapshot.flows) until_ns = std::min(until_ns, flow.receive.last_ns());
   std::vector<double> delays_us;
   for (const FlowReport& flow : snapshot.flows) {
-    result.goodput_mbps.push_back(GoodputMbps(flow, snapshot.origin_ns, snapshot.bin_ns, from_ns));
+    result.goodput_mbps.push_back(GoodputMbps(flow, snapshot.origin_ns, snapshot.bin_ns, from_ns, until_ns));
     const double seconds = static_cast<double>(flow.send.last_done_ns - start_ns) / 1e9;
     result.completion_s = std::max(result.completion_s, seconds);
     result.naks += flow.requester.naks_received;

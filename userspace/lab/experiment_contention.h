@@ -26,7 +26,7 @@ struct ContentionResult {
   uint64_t seed = 0;
   std::vector<int> initial_flows_per_spine;  // by kernel ECMP on native ports
   std::vector<int> final_flows_per_spine;
-  std::vector<double> goodput_mbps;          // per flow, from measure_from to its completion
+  std::vector<double> goodput_mbps;          // per flow, from measure_from to the first flow's completion
   double goodput_min_mbps = 0;
   double completion_s = 0;        // of the slowest flow
   double owd_p50_us = 0, owd_p99_us = 0;  // of data packets, kernel stamps at both ends

@@ -135,21 +135,24 @@ struct Bench {
   }
 };
 
-// A verdict is wrong when no cut was in force, on any link of that spine, within the second before it.
+// A verdict is right when the path's spine was cut, in the direction in which that host sends, then or within the 100 ms
+// before (a verdict on what was lost just before the repair). Hosts of leaf 0 send down to leaf 1, and the reverse.
+bool Explained(const Fabric& fabric, const std::vector<Cut>& cuts, const Testbed::PathDeath& death) {
+  const absl::StatusOr<int> spine = fabric.PathOf(death.host, death.peer, death.udp_port);
+  if (!spine.ok()) return false;
+  const int towards_leaf = fabric.HostLeaf(death.peer);
+  return std::any_of(cuts.begin(), cuts.end(), [&](const Cut& cut) {
+    return cut.link.spine == *spine && cut.link.leaf == towards_leaf && death.at_ns >= cut.at_ns && death.at_ns <= cut.repaired_ns + 100'000'000;
+  });
+}
+
 int WrongVerdicts(Testbed& testbed, const std::vector<Cut>& cuts, std::vector<Mark>& marks) {
   int wrong = 0;
-  for (Mark& mark : testbed.Events(testbed.origin_ns(), "path")) {
-    const bool death = mark.text.find("dead") != std::string::npos;
-    const int64_t at_ns = testbed.origin_ns() + static_cast<int64_t>(mark.at_s * 1e9);
-    mark.kind = death ? "dead" : "recovered";
-    const bool explained = std::any_of(cuts.begin(), cuts.end(), [&](const Cut& cut) {
-      return at_ns >= cut.at_ns && at_ns <= cut.repaired_ns + 100'000'000;
-    });
-    if (death && !explained) {
-      ++wrong;
-      mark.text = absl::StrCat("WRONG: ", mark.text);
-    }
-    marks.push_back(mark);
+  for (const Testbed::PathDeath& death : testbed.PathDeaths(testbed.origin_ns())) {
+    const bool right = Explained(testbed.fabric(), cuts, death);
+    wrong += right ? 0 : 1;
+    marks.push_back({static_cast<double>(death.at_ns - testbed.origin_ns()) / 1e9, "dead",
+                     absl::StrFormat("%sh%d: %s", right ? "" : "WRONG: ", death.host, death.text)});
   }
   return wrong;
 }
@@ -209,6 +212,8 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   }
   if (absl::Status status = (*emulator)->Start(); !status.ok()) return status;
   LoadSampler load((*testbed)->fabric(), absl::Milliseconds(20));
+  std::unique_ptr<DelaySampler> delay;
+  if (spec.testbed.agents) delay = std::make_unique<DelaySampler>(**testbed, 0, absl::Milliseconds(500));
   absl::SleepFor(absl::Seconds(2));  // flows are up, and spread by the agents where there are agents
 
   FailoverResult result;
@@ -222,10 +227,14 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   }
   const Snapshot snapshot = (*emulator)->TakeSnapshot();
   load.Stop();
+  if (delay) delay->Stop();
   (*emulator)->Stop();
   Summarise(spec, **testbed, snapshot, *measured, result);
   result.wrong_verdicts = WrongVerdicts(**testbed, bench.cuts, result.phase.marks);
   result.phase.charts.push_back(load.LinkLoad((*testbed)->origin_ns()));
+  if (delay) result.phase.charts.push_back(delay->PathDelay((*testbed)->origin_ns()));
+  for (Mark& mark : (*testbed)->Events((*testbed)->origin_ns(), "move")) result.phase.marks.push_back(std::move(mark));
+  std::sort(result.phase.marks.begin(), result.phase.marks.end(), [](const Mark& a, const Mark& b) { return a.at_s < b.at_s; });
   return result;
 }
 

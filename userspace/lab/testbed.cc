@@ -11,6 +11,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -197,6 +198,27 @@ std::vector<Mark> Testbed::Events(int64_t origin_ns, const std::string& type) {
   }
   std::sort(marks.begin(), marks.end(), [](const Mark& a, const Mark& b) { return a.at_s < b.at_s; });
   return marks;
+}
+
+std::vector<Testbed::PathDeath> Testbed::PathDeaths(int64_t since_ns) {
+  const int64_t wall_minus_monotonic_ns = absl::GetCurrentTimeNanos() - MonotonicNs();
+  std::vector<PathDeath> deaths;
+  for (size_t host = 0; host < agents_.size(); ++host) {
+    api::v1::EventsRequest request;
+    request.set_type("path");
+    (void)agents_[host]->Events(request, [&](const api::v1::Event& event) {
+      PathDeath death{.at_ns = event.time_unix_ns() - wall_minus_monotonic_ns, .host = static_cast<int>(host), .text = event.text()};
+      int port = 0;
+      for (const auto& evidence : event.evidence()) {
+        if (evidence.name() == "udp_port") (void)absl::SimpleAtoi(evidence.value(), &port);
+      }
+      death.udp_port = static_cast<uint16_t>(port);
+      const bool is_death = event.severity() == api::v1::SEVERITY_ALERT && port != 0;
+      if (is_death && death.at_ns >= since_ns && absl::SimpleAtoi(event.peer().substr(1), &death.peer)) deaths.push_back(death);
+      return true;
+    });
+  }
+  return deaths;
 }
 
 uint64_t Testbed::CounterSum(const std::string& name) {

@@ -67,6 +67,15 @@ class Testbed {
   // Agents' events since origin as marks, at_s counted from `origin_ns`.
   std::vector<Mark> Events(int64_t origin_ns, const std::string& type);
 
+  struct PathDeath {
+    int64_t at_ns = 0;  // CLOCK_MONOTONIC
+    int host = 0;       // whose verdict it is
+    int peer = 0;
+    uint16_t udp_port = 0;
+    std::string text;
+  };
+  std::vector<PathDeath> PathDeaths(int64_t since_ns);
+
   // Sum over the agents of one of their counters (cwctl counters).
   uint64_t CounterSum(const std::string& name);
 
@@ -92,7 +101,7 @@ class LoadSampler {
   LoadSampler(const Fabric& fabric, absl::Duration period);
   ~LoadSampler();
   void Stop();
-  // Mbit/s carried per leaf–spine link with traffic above 1 % of its rate; seconds since `origin_ns`.
+  // Mbit/s carried per leaf–spine link that ever had more than 5 % of its rate, or 20 Mbit/s; seconds since `origin_ns`.
   Chart LinkLoad(int64_t origin_ns) const;
 
  private:
