@@ -22,7 +22,8 @@ constexpr double kKeepSlopeCost = 1.3;       // … unless it fits worse than th
 constexpr double kErrorFloorNs = 90;         // what averaging does not remove: paths and stamps wander
 constexpr double kNothing = 1e18;
 constexpr double kLeastNoiseNs = 30;
-constexpr double kFreeRunPpb = 1000;  // by how much a crystal strays from its last slope, likely
+constexpr double kStepDriftPpb = 20'000;  // between two lines a clock's rate changes by less than this
+constexpr double kFreeRunPpb = 1000;      // by how much a crystal strays from its last slope, likely
 
 int64_t Nanoseconds(double v) { return static_cast<int64_t>(std::llround(v)); }
 
@@ -77,7 +78,7 @@ void PairEstimator::Forget() {
   set_back_ = 0;
   fitted_index_ = 0;
   line_ = Line();
-  interval_ = Interval();
+  interval_ = fitted_interval_ = Interval();
   ++epoch_;
 }
 
@@ -200,7 +201,20 @@ void PairEstimator::Refit(int64_t now_ns) {
   const int64_t before = OffsetAt(now_ns);
   line_ = line;
   slope_ = line.slope;
-  if (had && std::llabs(OffsetAt(now_ns) - before) > options_.step_ns) ++epoch_;
+  Tighten(now_ns);
+  if (had && IsStep(OffsetAt(now_ns) - before)) ++epoch_;
+  fitted_interval_ = interval_;
+}
+
+// Queues that come and go move the line too, by as much as they delay. A jump is a step only where what was possible by
+// the points of the last line and what is possible now have nothing in common.
+bool PairEstimator::IsStep(int64_t jump_ns) const {
+  if (std::llabs(jump_ns) <= options_.step_ns) return false;
+  const Interval &was = fitted_interval_, &is = interval_;
+  if (was.contradiction || is.contradiction) return true;
+  const double slack = kStepDriftPpb * 1e-9 * std::abs(static_cast<double>(is.at_ns - was.at_ns));
+  const auto jump = static_cast<double>(jump_ns);
+  return jump + is.high_ns + slack < was.low_ns || jump + is.low_ns - slack > was.high_ns;
 }
 
 int64_t PairEstimator::OffsetAt(int64_t x_ns) const {

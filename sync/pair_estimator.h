@@ -52,7 +52,7 @@ struct EstimatorOptions {
   double max_slope_ppb = 300'000;           // of the pair
   double max_drift_ppb = 200'000;           // for the bound: how fast the offset may really change
   int64_t reply_bias_ns = 200;              // added to error_est while only replies show the way back
-  int64_t step_ns = 10'000;                 // a jump of the line beyond this is a step and starts a new epoch
+  int64_t step_ns = 10'000;  // a jump of the line beyond this, and beyond the interval, is a step: a new epoch
 };
 
 class PairEstimator {
@@ -115,6 +115,7 @@ class PairEstimator {
   void Forget();
   void Tighten(int64_t now_ns);
   bool RefitDue(int64_t now_ns) const;
+  bool IsStep(int64_t jump_ns) const;
   double LikelyErrorAt(int64_t now_ns) const;
 
   EstimatorOptions options_;
@@ -129,6 +130,7 @@ class PairEstimator {
   int64_t fitted_index_ = 0;  // our newest sub-window at the last fit
   Line line_;
   Interval interval_;
+  Interval fitted_interval_;  // when line_ was fitted
 };
 
 }  // namespace cw::sync

@@ -136,6 +136,26 @@ TEST(PairEstimator, AgentThatSleepsThroughAStepStillFindsIt) {
               static_cast<double>(spec.theirs.At(now) - spec.ours.At(now)), 2'000);
 }
 
+// Deep queues on every path of one direction, for longer than the window, are no step of a clock.
+TEST(PairEstimator, StandingQueuesStartNoNewEpoch) {
+  ChannelSpec spec = Drifting(1);
+  PairEstimator e;
+  std::mt19937_64 random(1);
+  const auto noise = [&] { return std::exponential_distribution<double>(1e-3)(random); };
+  for (int ms = 0; ms < 30'000; ++ms) {
+    const double t = ms * 1e-3;
+    // Fills from second 3 to 4 of each ten, stands, and drains from 9 to 10: no reply overtakes another.
+    const double queue_ns = 20e3 * std::clamp(std::min(ms % 10'000 - 3'000, 10'000 - ms % 10'000), 0, 1000);
+    const double t2 = t + (5000 + noise() + queue_ns) * 1e-9, t4 = t2 + (5000 + noise()) * 1e-9;
+    e.AddProbe(spec.ours.At(t), spec.theirs.At(t2), spec.theirs.At(t2), spec.ours.At(t4));
+    const Estimate now = e.At(spec.ours.At(t4));
+    if (ms < 1000) continue;
+    const int64_t truth = spec.theirs.At(t4) - spec.ours.At(t4);
+    EXPECT_LE(std::llabs(now.offset_ns - truth), now.bound_ns) << "at " << t << " s";
+    ASSERT_EQ(now.epoch, 0u) << "at " << t << " s";
+  }
+}
+
 TEST(PairEstimator, RepliesStandInForMissingPointsAndTheErrorSaysSo) {
   ChannelSpec spec = Drifting(1);
   spec.remote_points = false;
