@@ -63,15 +63,28 @@ TEST_F(Egress, NativePathThatDiesIsLeftToo) {
   EXPECT_EQ(ev.from_port, 0);
 }
 
-TEST_F(Egress, OnlyAssignableLiveSlotsAreTargets) {
+TEST_F(Egress, AssignableLiveSlotsAreTargetsAndAnyLiveOneBeforeADeadOne) {
   Place(1);
   rig_.pair(5).assign_mask = 0x0b;
   Kill(0);
   Kill(1);
   EXPECT_EQ(Send(1), 50003);
   Kill(3);
-  EXPECT_EQ(Send(2), 50003);  // slot 2 lives but may not be used
-  EXPECT_EQ(rig_.CounterChanges(), "no_live_slot=1 moves_dead=1");
+  EXPECT_EQ(Send(2), 50002);  // slot 2 is kept free (damped, say), but better than a dead path
+  Kill(2);
+  EXPECT_EQ(Send(3), 50002);
+  EXPECT_EQ(rig_.CounterChanges(), "no_live_slot=1 moves_dead=2");
+}
+
+TEST_F(Egress, AWishForASlotThatHasAnotherPortNowIsDropped) {
+  Place(1);
+  Edit([](cw_tx_flow& f) {
+    f.want_slot = 2;
+    f.want_port = 51111;  // the slot's port when the wish was made
+    f.want_force = 1;
+  });
+  EXPECT_EQ(Send(1), 50001);
+  EXPECT_EQ(Send(2), 50001);
 }
 
 TEST_F(Egress, HardLockedFlowsStayLockedOnesLeave) {
