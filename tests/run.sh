@@ -15,8 +15,8 @@ build() { # preset
   cmake --build --preset "$@" -j "$jobs" >"$out/build.log" 2>&1 || { tail -60 "$out/build.log"; return 1; }
 }
 
-# An attribute of the file's first element, the whole run.
-attribute() { tr '\n\t' '  ' <"$1" | grep -o "^[^>]*<testsuite [^>]*" | grep -o " $2=\"[0-9]*\"" | head -1 | grep -o '[0-9]*'; }
+# An attribute of the file's first element, the whole run: one attribute a line.
+attribute() { grep -oE "^[[:space:]]+$2=\"[0-9]+\"" "$1" | head -1 | grep -oE '[0-9]+'; }
 
 count() { # junit file
   local tests fails skips

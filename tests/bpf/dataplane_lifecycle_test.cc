@@ -21,6 +21,12 @@ uint64_t Received(const Dataplane& plane, uint32_t qpn) {
   return flow.ok() ? flow->packets : 0;
 }
 
+// The receiving side runs in the background, late on a slow machine.
+bool ReceivesInTime(const Dataplane& plane, uint32_t qpn, uint64_t packets) {
+  for (int i = 0; i < 500 && Received(plane, qpn) < packets; ++i) usleep(10000);
+  return Received(plane, qpn) == packets;
+}
+
 // The kernel frees a replaced program after a grace period.
 bool IsFreed(uint32_t program_id) {
   for (int i = 0; i < 500; ++i) {
@@ -40,7 +46,7 @@ TEST_F(DataplaneTest, AttachesNativelyAndSeesRoceBothWays) {
   EXPECT_EQ(info.warning, "");
   rig_.SendRoce(true, kQpn, 100, 50);
   rig_.SendRoce(false, kQpn + 1, 7, 20);
-  EXPECT_EQ(Received(*plane_, kQpn), 50u);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 50)) << Received(*plane_, kQpn);
   const auto sent = plane_->flows().Lookup(FlowKey(VethRig::kNear, VethRig::kFar, kQpn + 1));
   ASSERT_TRUE(sent.ok()) << "a flow to an unknown peer is recorded at egress";
   EXPECT_EQ(sent->packets, 20u);
@@ -91,7 +97,7 @@ TEST_F(DataplaneTest, KillLosesNoFlowNoSteeringNoCounter) {
   const auto again = Attach();
   EXPECT_EQ(again.mode, XdpMode::kNative);
   EXPECT_TRUE(again.frags);
-  EXPECT_EQ(Received(*plane_, kQpn), 42u);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 42)) << Received(*plane_, kQpn);
   const auto steered = plane_->tx_flows().Lookup(key);
   ASSERT_TRUE(steered.ok());
   EXPECT_EQ(steered->slot, 3);
@@ -99,7 +105,7 @@ TEST_F(DataplaneTest, KillLosesNoFlowNoSteeringNoCounter) {
   EXPECT_EQ(steered->flags, CW_STEER_MANUAL);
   EXPECT_EQ(maps::CtlView::Load(plane_->ctl()[0].session), 4711u);
   rig_.SendRoce(true, kQpn, 42, 8);
-  EXPECT_EQ(Received(*plane_, kQpn), 50u);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 50)) << Received(*plane_, kQpn);
   const auto flow = plane_->flows().Lookup(FlowKey(VethRig::kFar, VethRig::kNear, kQpn));
   ASSERT_TRUE(flow.ok());
   EXPECT_EQ(flow->req.gaps, 0u) << "one unbroken sequence over the crash";
@@ -132,7 +138,7 @@ TEST_F(DataplaneTest, AnotherReleasesProgramsAreExchangedOnTheirMaps) {
   EXPECT_NE(plane_->XdpInfo()->id, old_xdp);
   ASSERT_EQ(plane_->Attached().size(), 1u);
   rig_.SendRoce(true, kQpn, 0, 25);
-  EXPECT_EQ(Received(*plane_, kQpn), 25u) << "the new program is attached";
+  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 25)) << Received(*plane_, kQpn) << " by the new program";
   rig_.SendRoce(false, kQpn, 0, 5);
   EXPECT_TRUE(plane_->flows().Lookup(FlowKey(VethRig::kNear, VethRig::kFar, kQpn)).ok()) << "and so is the new tc one";
   const auto after = plane_->counters().Sum();
@@ -196,7 +202,7 @@ TEST_F(DataplaneTest, LargeMtuIsNativeWithFrags) {
   EXPECT_TRUE(info.frags);
   rig_.SendRoce(true, kQpn, 0, 10, 4096);
   rig_.SendRoce(true, kQpn, 10, 10, 8192);
-  EXPECT_EQ(Received(*plane_, kQpn), 20u);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 20)) << Received(*plane_, kQpn);
 }
 
 TEST_F(DataplaneTest, FallsBackToGenericXdpWithAWarning) {
