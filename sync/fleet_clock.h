@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "sync/fleet_time.h"
 #include "sync/pair_estimator.h"
 
 namespace cw::sync {
@@ -18,21 +19,6 @@ namespace cw::sync {
 struct PeerEstimate {
   std::string name;
   Estimate estimate;  // of the peer's clock against ours, at the time of Update
-};
-
-// fleet = local + offset_ns + slope · (local − anchor_ns)
-struct FleetTime {
-  SyncState state = SyncState::kUnknown;
-  int64_t anchor_ns = 0;  // of the local clock
-  int64_t offset_ns = 0;
-  double slope_ppb = 0;
-  int64_t error_est_ns = 0;
-  int64_t bound_ns = 0;   // at the anchor; grows by max drift × distance from it
-  uint32_t epoch = 0;     // another epoch is another timeline: a new reference, or a step
-  std::string reference;  // host name
-
-  int64_t ToFleetNs(int64_t local_ns) const;
-  int64_t ToLocalNs(int64_t fleet_ns) const;
 };
 
 class FleetClock {

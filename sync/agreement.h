@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fleet time without a master. Every host compares itself with a few random neighbours, and moves towards the trimmed
+// mean of their fleet times; what nobody follows in particular, all share. A slow separate layer ties the swarm to TAI
+// through hosts that have an anchor.
+//
+//   fleet = local + offset_ns + slope · (local − anchor_ns)
+//
+// Pure; one thread per object. The same code runs in the agent and in sync/sim.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sync/fleet_time.h"
+#include "sync/pair_estimator.h"
+
+namespace cw::sync {
+
+// What a host says about its own fleet time, in authenticated messages, several times a second. Times are of its own
+// local clock; the receiver converts them with its estimate of the link.
+struct FleetClaim {
+  uint64_t host_id = 0;   // hash of the host's name
+  uint64_t timeline = 0;  // who founded it, and when; 0 = none yet. Hosts of another timeline are not compared
+  SyncState state = SyncState::kUnknown;
+  int64_t anchor_ns = 0;  // local time of the values below
+  int64_t offset_ns = 0;  // fleet − local
+  double slope_ppb = 0;
+  int64_t error_est_ns = 0;
+  // Distance from the bound's reference (the host of the lowest id that is heard of): see docs/clock.md.
+  uint64_t reference_id = 0;
+  int64_t bound_ns = 0;
+  uint32_t hops = 0;
+  // TAI, as far as known: fleet + tai_offset_ns is TAI, give or take tai_bound_ns. tai_bound_ns < 0: not known.
+  int64_t tai_offset_ns = 0;
+  int64_t tai_bound_ns = -1;
+  uint32_t tai_hops = 0;  // 0: this host has an anchor of its own
+};
+
+// A neighbour as seen from here.
+struct NeighbourView {
+  std::string name;
+  Estimate link;          // its local clock − ours, at the time of Update
+  FleetClaim claim;       // the newest
+  int64_t claim_age_ns = 0;
+};
+
+// Why a neighbour is used or not. The letters are those that chronyc users know, where there are such.
+enum class Reason : char {
+  kUsed = '*',
+  kTrimmed = '+',      // honest as far as can be told, but among the extremes that are left out
+  kWaiting = 'w',      // too few measurements yet
+  kFalseTicker = 'x',  // contradicts the majority beyond its bound or error
+  kJittery = '~',      // its link's error is too large beside the others'
+  kDistant = 'd',      // its bound is too large
+  kTimeline = 't',     // it lives on another timeline
+  kStale = 's',        // nothing heard for too long
+};
+
+struct NeighbourVerdict {
+  std::string name;
+  Reason reason = Reason::kWaiting;
+  double disagreement_ns = 0;  // its fleet time − ours
+  double weight = 0;
+};
+
+struct AgreementOptions {
+  double first_gain = 1.0;    // decays to …
+  double steady_gain = 0.08;  // … this once the residual is small
+  int64_t max_slew_ppb = 50'000;  // once settled, fleet time is never stepped: it is slewed at most this fast
+  double max_drift_ppb = 200'000; // of a local clock, for the bound
+  int64_t claim_fresh_ns = 2'000'000'000;
+};
+
+// What an anchor (a clock disciplined by PTP, NTP, GPS) says on this host; none: has = false.
+struct AnchorReading {
+  bool has = false;
+  int64_t local_ns = 0;
+  int64_t tai_ns = 0;
+  int64_t bound_ns = 0;
+};
+
+class Agreement {
+ public:
+  Agreement(std::string self, uint64_t seed, const AgreementOptions& options = {});
+  ~Agreement();
+  Agreement(Agreement&&) noexcept;
+
+  // One round; ten per second suit. Views of all configured neighbours, heard of or not.
+  const FleetTime& Update(int64_t now_ns, const std::vector<NeighbourView>& neighbours, const AnchorReading& anchor = {});
+
+  const FleetTime& now() const;
+  FleetClaim Claim() const;                              // what to tell the neighbours
+  const std::vector<NeighbourVerdict>& verdicts() const;  // of the last round
+  // The local clock was stepped or slept: the timeline is looked for afresh, with a new epoch.
+  void Disrupted(int64_t now_ns);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cw::sync
