@@ -349,7 +349,9 @@ v1::Pair Agent::MakePair(PairState& pair, int64_t now_ns) {
   for (const probe::Path& path : discovery->table().paths) known = known && path.known;
   out.set_table(!pair.table_seen ? "discovering" : !discovery->table().valid ? "invalid" : known ? "valid" : "unknown");
   v1::PeerClock* clock = out.mutable_clock();
-  const sync::Estimate estimate = pair.clock.At(NowNs());
+  const int64_t local_ns = NowNs();
+  const sync::Estimate estimate = pair.clock.At(local_ns);
+  clock->set_local_ns(local_ns);
   clock->set_state(StateOf(estimate.state));
   clock->set_offset_ns(estimate.offset_ns);
   clock->set_slope_ppb(estimate.slope_ppb);
