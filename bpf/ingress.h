@@ -18,6 +18,7 @@ static __always_inline void cw_resolve_mark(struct cw_tx_flow* f, __u32 acked) {
   if (!pair || s >= CW_MAX_SLOTS || pair->cur_round - round > CW_MARK_MAX_AGE) return;
   slot = cw_get_slot(pair, s);
   slot->acked_round = cw_round_max(slot->acked_round, round);
+  slot->acked_ns = cw_now();
 }
 
 /* An acknowledgement for our own data, which went the other way under the peer's QPN. */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
-/* Rule B3 (bpf/liveness.h) applied to the maps: states, masks, counters, events. BPF only. */
+/* Rule B4 (bpf/liveness.h) applied to the maps: states, masks, counters, events. BPF only. */
 #ifndef CW_BPF_JUDGE_H
 #define CW_BPF_JUDGE_H
 
 #include "bpf/dataplane.h"
 
 /* The verdict and its evidence; wakes the agent. */
-static __always_inline void cw_emit_slot(const struct cw_b3* r, const struct cw_slot* slot, __u32 s, __u32 from,
+static __always_inline void cw_emit_slot(const struct cw_b4* r, const struct cw_slot* slot, __u32 s, __u32 from,
                                          __u32 to, __u32 limit) {
   struct cw_ev_slot* ev = bpf_ringbuf_reserve(&cw_event_ring, sizeof(*ev), 0);
+  __u64 silence;
   if (!ev) {
     cw_count(CW_COUNT_event_ring_full);
     return;
@@ -26,33 +27,34 @@ static __always_inline void cw_emit_slot(const struct cw_b3* r, const struct cw_
   ev->acked_round = slot->acked_round;
   ev->misses = slot->misses;
   ev->limit = limit;
+  silence = cw_b4_silence(r, slot);
+  ev->silence_ns = silence > 0xffffffff ? 0xffffffff : silence;
+  ev->jump_ns = slot->jump_ns;
   ev->ns = r->now;
   bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP);
 }
 
 /* The passes for one slot are global functions, so that the verifier reads each once and not for each of 16 slots. */
 
-__noinline __u32 cw_judge_missed(struct cw_b3* r, __u32 s) {
+__noinline __u32 cw_judge_missed(struct cw_b4* r, __u32 s) {
   struct cw_pair* pair;
   __u32 index;
   if (!r || s >= CW_MAX_SLOTS) return 0;
   index = r->pair;
   pair = cw_get_pair(index);
-  return pair ? cw_b3_missed(r, pair, &pair->slot[s], s) : 0;
+  return pair ? cw_b4_missed(r, pair, &pair->slot[s], s) : 0;
 }
 
-__noinline __u32 cw_judge_misses(struct cw_b3* r, __u32 s, __u32 missed) {
-  struct cw_probe_tx* tx;
+__noinline __u32 cw_judge_misses(struct cw_b4* r, __u32 s, __u32 missed) {
   struct cw_pair* pair;
   __u32 index;
   if (!r || s >= CW_MAX_SLOTS) return 0;
   index = r->pair;
   pair = cw_get_pair(index);
-  tx = bpf_map_lookup_elem(&cw_probe_tx, &index);
-  return pair && tx ? cw_b3_misses(r, pair, tx, s, missed) : 0;
+  return pair ? cw_b4_misses(r, pair, s, missed) : 0;
 }
 
-__noinline __u32 cw_judge_finding(struct cw_b3* r, __u32 s, __u32 missed, __u32 misses) {
+__noinline __u32 cw_judge_finding(struct cw_b4* r, __u32 s, __u32 missed, __u32 misses) {
   struct cw_pair* pair;
   struct cw_slot* slot;
   __u32 index, finding;
@@ -62,16 +64,16 @@ __noinline __u32 cw_judge_finding(struct cw_b3* r, __u32 s, __u32 missed, __u32 
   pair = cw_get_pair(index);
   if (!pair) return 0;
   slot = &pair->slot[s];
-  finding = cw_b3_finding(r, pair, slot, s, missed, misses);
+  finding = cw_b4_finding(r, pair, slot, s, missed, misses);
   slot->misses = misses;
-  from = cw_b3_apply(r, pair, slot, s, finding);
+  from = cw_b4_apply(r, pair, slot, s, finding);
   if (from == CW_SLOT_DEAD) cw_count(CW_COUNT_slots_revived);
   if (from >= 0) cw_emit_slot(r, slot, s, from, CW_SLOT_UP, r->revive_limit);
   return finding;
 }
 
 /* Second pass: declares one slot dead. limit: the one that was reached. */
-__noinline int cw_judge_kill(struct cw_b3* r, __u32 s, __u32 limit) {
+__noinline int cw_judge_kill(struct cw_b4* r, __u32 s, __u32 limit) {
   struct cw_pair* pair;
   struct cw_slot* slot;
   __u32 index;
@@ -81,7 +83,7 @@ __noinline int cw_judge_kill(struct cw_b3* r, __u32 s, __u32 limit) {
   pair = cw_get_pair(index);
   if (!pair) return 0;
   slot = &pair->slot[s];
-  from = cw_b3_kill(r, pair, slot, s);
+  from = cw_b4_kill(r, pair, slot, s);
   if (from < 0) return 0;
   cw_count(CW_COUNT_slots_died);
   cw_emit_slot(r, slot, s, from, CW_SLOT_DEAD, limit);
@@ -89,7 +91,7 @@ __noinline int cw_judge_kill(struct cw_b3* r, __u32 s, __u32 limit) {
 }
 
 /* Judges all slots of a pair by one verified reply. */
-static __noinline int cw_judge(struct cw_b3* r, struct cw_pair* pair) {
+static __noinline int cw_judge(struct cw_b4* r, struct cw_pair* pair) {
   __u32 near = 0, lag = 0, lag_long = 0, dead, limit;
   int half;
   CW_NO_UNROLL
@@ -99,14 +101,14 @@ static __noinline int cw_judge(struct cw_b3* r, struct cw_pair* pair) {
     missed = cw_judge_missed(r, s);
     misses = missed ? cw_judge_misses(r, s, missed) : 0;
     finding = cw_judge_finding(r, s, missed, misses);
-    /* CW_B3_LAG is bit 0, CW_B3_LAG_LONG bit 1, CW_B3_NEAR bit 6. */
+    /* CW_B4_LAG is bit 0, CW_B4_LAG_LONG bit 1, CW_B4_NEAR bit 6. */
     lag |= (finding & 1) << s;
     lag_long |= (finding >> 1 & 1) << s;
     near |= (finding >> 6 & 1) << s;
   }
   if (!near) return 0;
-  half = cw_b3_half(r, pair, near);
-  dead = cw_b3_dead(half, lag, lag_long);
+  half = cw_b4_half(r, pair, near);
+  dead = cw_b4_dead(half, lag, lag_long);
   limit = half ? pair->half_dead_rounds : r->miss_limit;
   CW_NO_UNROLL
   for (__u32 s = 0; s < CW_MAX_SLOTS; ++s)

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
-/* Which path slots are dead: rule B3. Pure: compiles for BPF and for the host; time comes in as an argument.
+/* Which path slots are dead: rule B4. Pure: compiles for BPF and for the host; time comes in as an argument.
  *
  * Judged when a verified reply arrives, the only moment at which something is known: its bitmap says which slots'
- * requests of the last 8 rounds had reached the peer when the witness (the request it answers) did. A slot misses a
- * round when its request was sent and did not arrive, although
+ * requests of the last 8 rounds had reached the peer when the witness (the request it answers) did. A round counts
+ * against a slot when its request was sent and did not arrive, although
  *   - another slot's request of that round did (so the peer lived and listened),
  *   - no newer request of the slot has arrived, and no data sent on it in that round or later was acknowledged,
- *   - the witness arrived later than the request would have, had it queued twice as long as any did recently.
- * miss_limit misses are death. If half of the live slots or more lag together, the peer or this host is the likelier
- * cause, and half_dead_rounds are wanted. Delays mix two clocks, so only differences of them are used.
+ * and no more rounds count than the slot has been silent for. A full queue makes packets late, but goes on delivering
+ * older ones; a dead path stops. So what counts is the time since anything arrived, probe or data, less the largest
+ * jump of the delay in the recent past (a burst that lands in the queue at once silences a whole path for as long).
+ * miss_limit such rounds are death. If half of the live slots or more lag together, the peer or this host is the
+ * likelier cause, and half_dead_rounds are wanted. Silence is told by the peer's clock or by ours, never by both.
  * Serial arithmetic throughout: rounds and times may wrap. Several CPUs may judge at once: changes of state go by
  * compare-and-swap, the rest are plain stores of newer values. */
 #ifndef CW_BPF_LIVENESS_H
@@ -16,13 +18,14 @@
 
 #include "bpf/rounds.h"
 
-#define CW_LATE_MARGIN_NS 200000
+#define CW_SILENCE_MARGIN_NS 200000
 #define CW_CLOCK_STEP_NS 1000000000ll /* no delay is a second longer than the last: a clock was set */
+#define CW_JUMP_FORGET 9              /* by 1/512 per reply */
 #define CW_LAG_MEMORY 2               /* rounds */
 #define CW_ROUND_RESTART 1024         /* progress so far ahead belongs to earlier numbering */
 
 /* One verified reply. Masks: bit s is slot s; [i] is round - i. */
-struct cw_b3 {
+struct cw_b4 {
   __u32 pair;
   __u32 round;
   __u32 witness;
@@ -36,16 +39,16 @@ struct cw_b3 {
 };
 
 /* What the first pass finds. */
-enum cw_b3_finding {
-  CW_B3_LAG = 1,      /* miss_limit reached */
-  CW_B3_LAG_LONG = 2, /* the longer limit too */
-  CW_B3_ARRIVED = 4,  /* NEW: first sign of life */
-  CW_B3_REVIVED = 8,  /* DEAD: answered revive_limit rounds in a row */
-  CW_B3_SUSPECT = 16, /* UP: first miss */
-  CW_B3_CLEARED = 32, /* SUSPECT: progress, no miss left */
+enum cw_b4_finding {
+  CW_B4_LAG = 1,      /* miss_limit reached */
+  CW_B4_LAG_LONG = 2, /* the longer limit too */
+  CW_B4_ARRIVED = 4,  /* NEW: first sign of life */
+  CW_B4_REVIVED = 8,  /* DEAD: answered revive_limit rounds in a row */
+  CW_B4_SUSPECT = 16, /* UP: first miss */
+  CW_B4_CLEARED = 32, /* SUSPECT: progress, no miss left */
   /* One miss short of miss_limit, or there. Counts when half of the slots lag together, because those that stopped
    * together are not found in the same reply. */
-  CW_B3_NEAR = 64,
+  CW_B4_NEAR = 64,
 };
 
 /* Changes the state of a slot unless somebody else did. Port, state and flags are one word: the agent's stores to port
@@ -57,29 +60,20 @@ CW_INLINE int cw_slot_transition(struct cw_slot* slot, __u32 from, __u32 to) {
   return __sync_val_compare_and_swap(word, old, (old & 0xff00ffffu) | to << 16) == old;
 }
 
-/* A reply to slot's own request shows t2 - t1. The extremes forget: the maximum towards the present value by 1/128 per
- * reply, the minimum by 1/1024, so that drifting clocks and new routes are followed. */
+/* A reply to slot's own request shows t2 - t1: how much longer it took than the one before. */
 CW_INLINE void cw_slot_raw(struct cw_slot* slot, __u64 raw) {
-  __s64 above = (__s64)(raw - slot->raw_max_ns);
-  __s64 below = (__s64)(slot->raw_min_ns - raw);
-  int first = !slot->raw_max_ns && !slot->raw_min_ns;
-  if (first || above > CW_CLOCK_STEP_NS || below > CW_CLOCK_STEP_NS) {
-    slot->raw_max_ns = raw;
-    slot->raw_min_ns = raw;
-    return;
-  }
-  if (above > 0)
-    slot->raw_max_ns = raw;
+  __s64 longer = (__s64)(raw - slot->raw_ns);
+  int first = !slot->raw_ns;
+  slot->raw_ns = raw;
+  if (first || longer > CW_CLOCK_STEP_NS || longer < -CW_CLOCK_STEP_NS) return;
+  if (longer > (__s64)slot->jump_ns)
+    slot->jump_ns = (__u32)longer;
   else
-    slot->raw_max_ns -= (__u64)(-above) >> 7;
-  if (below > 0)
-    slot->raw_min_ns = raw;
-  else
-    slot->raw_min_ns += (__u64)(-below) >> 10;
+    slot->jump_ns -= slot->jump_ns >> CW_JUMP_FORGET;
 }
 
 /* The masks of the eight rounds of a reply, turned: bit i = round - i, for one slot. */
-CW_INLINE __u32 cw_b3_rounds(const __u16* masks, __u32 slot) {
+CW_INLINE __u32 cw_b4_rounds(const __u16* masks, __u32 slot) {
   __u32 v = 0;
   CW_UNROLL(8)
   for (__u32 i = 0; i < CW_ROUNDS; ++i) v |= ((masks[i] >> slot) & 1u) << i;
@@ -87,135 +81,113 @@ CW_INLINE __u32 cw_b3_rounds(const __u16* masks, __u32 slot) {
 }
 
 /* bit i = another slot's request of round - i arrived (asked only where this slot's did not). */
-CW_INLINE __u32 cw_b3_proven(const struct cw_b3* r) {
+CW_INLINE __u32 cw_b4_proven(const struct cw_b4* r) {
   __u32 v = 0;
   CW_UNROLL(8)
   for (__u32 i = 0; i < CW_ROUNDS; ++i) v |= (((0u - r->rcvd[i]) >> 31) & 1u) << i;
   return v;
 }
 
-/* How long after its sending a request of slot must have arrived, in t2 - t1: the worst recent delay, plus its excess
- * over the least (which carries the difference of the clocks once), plus a margin. */
-CW_INLINE __u64 cw_b3_patience(const struct cw_slot* slot, const struct cw_slot* witness) {
-  int measured = slot->raw_max_ns || slot->raw_min_ns;
-  __u64 max = measured ? slot->raw_max_ns : witness->raw_max_ns;
-  __u64 min = measured ? slot->raw_min_ns : witness->raw_min_ns;
-  if ((__s64)(witness->raw_min_ns - min) < 0) min = witness->raw_min_ns;
-  return max + (max - min) + CW_LATE_MARGIN_NS;
+/* Time since the last sign of life: a probe's arrival by the peer's clock, acknowledged data by ours. */
+CW_INLINE __u64 cw_b4_silence(const struct cw_b4* r, const struct cw_slot* slot) {
+  __u64 probes = r->t2 - slot->heard_ns;
+  __u64 data = r->now - slot->acked_ns;
+  if ((__s64)probes < 0) probes = 0; /* an older reply came later */
+  if (slot->acked_ns && (__s64)data < 0) data = 0;
+  return slot->acked_ns && data < probes ? data : probes;
 }
 
-/* 1 if v is not 0, without a branch. */
-CW_INLINE __u32 cw_nonzero(__u64 v) { return (v | (0 - v)) >> 63; }
-
-/* bit i = the request of round - i would have arrived before the witness. A request without T1 was answered. Without
- * branches: eight of them would be 256 paths for the verifier. */
-CW_INLINE __u32 cw_b3_late(const struct cw_b3* r, const struct cw_probe_tx* tx, __u32 slot, __u64 patience) {
-  __u64 deadline = r->t2 - patience; /* sent at this time or before */
-  __u32 late = 0;
-  CW_NO_UNROLL
-  for (__u32 i = 0; i < CW_ROUNDS; ++i) {
-    __u32 at = (r->round - i) & (CW_ROUNDS - 1);
-    __u64 t1 = tx->t1[slot][at];
-    __u32 other = cw_nonzero(tx->round[slot][at] ^ (r->round - i));
-    __u32 in_time = (deadline - t1) >> 63;
-    late |= (cw_nonzero(t1) & ~(other | in_time) & 1) << i;
-  }
-  return late;
-}
-
-/* A slot that missed the whole window has older misses, whose T1 is overwritten: they were sent an interval apart.
- * Without this a path whose queues are longer than the window could never be found dead. */
-CW_INLINE __u32 cw_b3_older(const struct cw_b3* r, const struct cw_probe_tx* tx, __u32 slot, __u64 patience,
-                            __u32 behind, __u32 interval_ns) {
-  __u32 at = (r->round - (CW_ROUNDS - 1)) & (CW_ROUNDS - 1);
-  __u64 t1 = tx->t1[slot][at];
-  __s64 early = (__s64)(t1 + patience - r->t2);
-  __u64 first = CW_ROUNDS; /* age of the youngest late one */
-  if (!t1 || !interval_ns || tx->round[slot][at] != r->round - (CW_ROUNDS - 1)) return 0;
-  if (early > 0) first = CW_ROUNDS - 1 + ((__u64)early + interval_ns - 1) / interval_ns;
-  return behind > first ? behind - (__u32)first : 0;
+/* Whole rounds of silence that no growing queue explains. */
+CW_INLINE __u32 cw_b4_silent_rounds(const struct cw_b4* r, const struct cw_pair* pair, const struct cw_slot* slot) {
+  __u64 silence = cw_b4_silence(r, slot);
+  __u64 explained = (__u64)slot->jump_ns + CW_SILENCE_MARGIN_NS;
+  __u32 interval = pair->interval_ns;
+  if (!interval || silence <= explained) return 0;
+  silence = (silence - explained) / interval;
+  return silence > CW_ROUND_RESTART ? CW_ROUND_RESTART : (__u32)silence;
 }
 
 /* Newest round that is known to have come through: by a bitmap, by acknowledged data, or because counting began later.
  */
-CW_INLINE __u32 cw_b3_progress(const struct cw_pair* pair, const struct cw_slot* slot) {
+CW_INLINE __u32 cw_b4_progress(const struct cw_pair* pair, const struct cw_slot* slot) {
   return cw_round_max(cw_round_max(slot->progress_round, slot->acked_round), pair->floor_round - 1);
 }
 
 /* Rounds in a row that answered while dead: a hole among the newly proven ones starts the count afresh. */
-CW_INLINE void cw_b3_revive(struct cw_slot* slot, __u32 rcvd, __u32 sent, __u32 newest_age, __u32 old_age) {
+CW_INLINE void cw_b4_revive(struct cw_slot* slot, __u32 rcvd, __u32 sent, __u32 newest_age, __u32 old_age) {
   __u32 fresh = ((1u << old_age) - 1) & ~((1u << newest_age) - 1);
   __u32 got = cw_popcount16(rcvd & fresh);
   slot->revive = (sent & ~rcvd & fresh) ? 1 : slot->revive + got;
 }
 
 /* Takes the bitmap's news of one slot into its progress. */
-CW_INLINE void cw_b3_advance(const struct cw_b3* r, struct cw_slot* slot, __u32 rcvd, __u32 sent) {
+CW_INLINE void cw_b4_advance(const struct cw_b4* r, struct cw_slot* slot, __u32 rcvd, __u32 sent) {
   __u32 age = cw_lowest_bit(rcvd);
   __s32 ahead = cw_round_diff(slot->progress_round, r->round);
   __u32 old_age = ahead > 0 ? 0 : ahead < -(CW_ROUNDS - 1) ? CW_ROUNDS : (__u32)-ahead;
   if (ahead > CW_ROUND_RESTART) old_age = CW_ROUNDS;
   if (!rcvd || age >= old_age) return;
-  if (slot->state == CW_SLOT_DEAD) cw_b3_revive(slot, rcvd, sent, age, old_age);
+  if (slot->state == CW_SLOT_DEAD) cw_b4_revive(slot, rcvd, sent, age, old_age);
   slot->progress_round = r->round - age;
+  slot->heard_ns = r->t2;
 }
 
 /* How many rounds ago the slot's newest progress was; <= 0: none is outstanding. */
-CW_INLINE __s32 cw_b3_behind(const struct cw_b3* r, const struct cw_pair* pair, const struct cw_slot* slot) {
-  return cw_round_diff(r->round, cw_b3_progress(pair, slot));
+CW_INLINE __s32 cw_b4_behind(const struct cw_b4* r, const struct cw_pair* pair, const struct cw_slot* slot) {
+  return cw_round_diff(r->round, cw_b4_progress(pair, slot));
 }
 
 /* First pass, for each slot in use, in three steps (each a function of its own in BPF, for the verifier's sake).
  * Step 1: takes the bitmap's news into progress and revive. Returns bit i = round - i was sent, was proven received by
  * another slot, and did not arrive on this one; asked of slots in state UP and SUSPECT only. */
-CW_INLINE __u32 cw_b3_missed(const struct cw_b3* r, const struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
-  __u32 rcvd = cw_b3_rounds(r->rcvd, s);
-  __u32 sent = cw_b3_rounds(r->sent, s);
+CW_INLINE __u32 cw_b4_missed(const struct cw_b4* r, const struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
+  __u32 rcvd = cw_b4_rounds(r->rcvd, s);
+  __u32 sent = cw_b4_rounds(r->sent, s);
   __s32 behind;
-  cw_b3_advance(r, slot, rcvd, sent);
+  /* The first reply, or another life of the peer's clock. */
+  if (!slot->heard_ns || (__s64)(r->t2 - slot->heard_ns) < -CW_CLOCK_STEP_NS) slot->heard_ns = r->t2;
+  cw_b4_advance(r, slot, rcvd, sent);
   if (slot->state != CW_SLOT_UP && slot->state != CW_SLOT_SUSPECT) return 0;
-  behind = cw_b3_behind(r, pair, slot);
+  behind = cw_b4_behind(r, pair, slot);
   if (behind <= 0) return 0;
-  return sent & ~rcvd & cw_b3_proven(r) & (behind >= CW_ROUNDS ? 0xff : (1u << behind) - 1);
+  return sent & ~rcvd & cw_b4_proven(r) & (behind >= CW_ROUNDS ? 0xff : (1u << behind) - 1);
 }
 
-/* Step 2, if step 1 found any: how many of them would have arrived by now. */
-CW_INLINE __u32 cw_b3_misses(const struct cw_b3* r, const struct cw_pair* pair, const struct cw_probe_tx* tx, __u32 s,
-                             __u32 missed) {
+/* Step 2, if step 1 found any: how many of them count. A slot that missed the whole window has older ones too. */
+CW_INLINE __u32 cw_b4_misses(const struct cw_b4* r, const struct cw_pair* pair, __u32 s, __u32 missed) {
   const struct cw_slot* slot = &pair->slot[s];
-  __u64 patience = cw_b3_patience(slot, &pair->slot[r->witness & (CW_MAX_SLOTS - 1)]);
-  __u32 misses = cw_popcount16(missed & cw_b3_late(r, tx, s, patience));
-  __s32 behind = cw_b3_behind(r, pair, slot);
+  __u32 silent = cw_b4_silent_rounds(r, pair, slot);
+  __s32 behind = cw_b4_behind(r, pair, slot);
+  __u32 misses = cw_popcount16(missed);
   /* Round 0 of the window may not have been sent on this slot yet. */
-  if ((missed | 1) == 0xff && behind > CW_ROUNDS)
-    misses += cw_b3_older(r, tx, s, patience, (__u32)behind, pair->interval_ns);
-  return misses;
+  if ((missed | 1) == 0xff && behind > CW_ROUNDS) misses = (__u32)behind;
+  return misses < silent ? misses : silent;
 }
 
-/* Step 3: what follows; enum cw_b3_finding. Changes nothing. */
-CW_INLINE __u32 cw_b3_finding(const struct cw_b3* r, const struct cw_pair* pair, const struct cw_slot* slot, __u32 s,
+/* Step 3: what follows; enum cw_b4_finding. Changes nothing. */
+CW_INLINE __u32 cw_b4_finding(const struct cw_b4* r, const struct cw_pair* pair, const struct cw_slot* slot, __u32 s,
                               __u32 missed, __u32 misses) {
-  __s32 behind = cw_b3_behind(r, pair, slot);
-  if (slot->state == CW_SLOT_NEW) return cw_b3_rounds(r->rcvd, s) ? CW_B3_ARRIVED : 0;
+  __s32 behind = cw_b4_behind(r, pair, slot);
+  if (slot->state == CW_SLOT_NEW) return cw_b4_rounds(r->rcvd, s) ? CW_B4_ARRIVED : 0;
   if (slot->state == CW_SLOT_DEAD)
-    return behind < CW_ROUNDS && r->revive_limit && slot->revive >= r->revive_limit ? CW_B3_REVIVED : 0;
-  if (!misses) return slot->state == CW_SLOT_SUSPECT && behind < CW_ROUNDS ? CW_B3_CLEARED : 0;
+    return behind < CW_ROUNDS && r->revive_limit && slot->revive >= r->revive_limit ? CW_B4_REVIVED : 0;
+  if (!misses) return slot->state == CW_SLOT_SUSPECT && behind < CW_ROUNDS ? CW_B4_CLEARED : 0;
   if (!r->miss_limit || misses < r->miss_limit)
-    return (slot->state == CW_SLOT_UP ? CW_B3_SUSPECT : 0) | (misses + 1 == r->miss_limit ? CW_B3_NEAR : 0);
-  if ((missed | 1) == 0xff && behind >= (__s32)pair->half_dead_rounds) return CW_B3_NEAR | CW_B3_LAG | CW_B3_LAG_LONG;
-  return CW_B3_NEAR | CW_B3_LAG;
+    return (slot->state == CW_SLOT_UP ? CW_B4_SUSPECT : 0) | (misses + 1 == r->miss_limit ? CW_B4_NEAR : 0);
+  if ((missed | 1) == 0xff && behind >= (__s32)pair->half_dead_rounds) return CW_B4_NEAR | CW_B4_LAG | CW_B4_LAG_LONG;
+  return CW_B4_NEAR | CW_B4_LAG;
 }
 
 /* Applies step 3's finding. Returns the state that the slot left if that is news (a birth or a revival), else -1. */
-CW_INLINE int cw_b3_apply(const struct cw_b3* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s, __u32 finding) {
+CW_INLINE int cw_b4_apply(const struct cw_b4* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s, __u32 finding) {
   __u32 from = CW_SLOT_SUSPECT;
-  if (finding & CW_B3_SUSPECT) {
+  if (finding & CW_B4_SUSPECT) {
     if (cw_slot_transition(slot, CW_SLOT_UP, CW_SLOT_SUSPECT)) slot->changed_ns = r->now;
     return -1;
   }
-  if (!(finding & (CW_B3_ARRIVED | CW_B3_REVIVED | CW_B3_CLEARED))) return -1;
-  if (finding & CW_B3_ARRIVED) from = CW_SLOT_NEW;
-  if (finding & CW_B3_REVIVED) from = CW_SLOT_DEAD;
+  if (!(finding & (CW_B4_ARRIVED | CW_B4_REVIVED | CW_B4_CLEARED))) return -1;
+  if (finding & CW_B4_ARRIVED) from = CW_SLOT_NEW;
+  if (finding & CW_B4_REVIVED) from = CW_SLOT_DEAD;
   if (!cw_slot_transition(slot, from, CW_SLOT_UP)) return -1;
   slot->changed_ns = r->now;
   slot->revive = 0;
@@ -224,7 +196,7 @@ CW_INLINE int cw_b3_apply(const struct cw_b3* r, struct cw_pair* pair, struct cw
 }
 
 /* Declares a slot dead. Returns the state that it left, -1 if it was not alive. */
-CW_INLINE int cw_b3_kill(const struct cw_b3* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
+CW_INLINE int cw_b4_kill(const struct cw_b4* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
   __u32 from = slot->state;
   if (from != CW_SLOT_UP && from != CW_SLOT_SUSPECT) return -1;
   if (!cw_slot_transition(slot, from, CW_SLOT_DEAD)) return -1;
@@ -238,7 +210,7 @@ CW_INLINE int cw_b3_kill(const struct cw_b3* r, struct cw_pair* pair, struct cw_
 /* Second pass. near, lag, lag_long: the slots with that finding. Returns whether half of the live slots or more lag
  * together, or did so just now: what stopped together does not come back in the same reply, and the last one would
  * stand alone as the only laggard. */
-CW_INLINE int cw_b3_half(const struct cw_b3* r, struct cw_pair* pair, __u32 near) {
+CW_INLINE int cw_b4_half(const struct cw_b4* r, struct cw_pair* pair, __u32 near) {
   if (2 * cw_popcount16(near) >= cw_popcount16(pair->live_mask)) {
     pair->lag_round = r->round;
     return 1;
@@ -247,6 +219,6 @@ CW_INLINE int cw_b3_half(const struct cw_b3* r, struct cw_pair* pair, __u32 near
 }
 
 /* The slots to declare dead. */
-CW_INLINE __u32 cw_b3_dead(int half, __u32 lag, __u32 lag_long) { return half ? lag_long : lag; }
+CW_INLINE __u32 cw_b4_dead(int half, __u32 lag, __u32 lag_long) { return half ? lag_long : lag; }
 
 #endif

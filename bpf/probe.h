@@ -144,7 +144,7 @@ static __noinline int cw_on_request(struct xdp_md* ctx, __u32 l3_off, struct cw_
 /* Takes back the T1 of an outstanding request; 0 if there is none. Each is answered once. */
 static __always_inline __u64 cw_take_t1(__u32 pair, __u32 slot, __u32 round) {
   struct cw_probe_tx* tx = bpf_map_lookup_elem(&cw_probe_tx, &pair);
-  __u32 at = round & (CW_ROUNDS - 1);
+  __u32 at = round & (CW_TX_ROUNDS - 1);
   slot &= CW_MAX_SLOTS - 1;
   if (!tx || tx->round[slot][at] != round) return 0;
   return __sync_lock_test_and_set(&tx->t1[slot][at], 0);
@@ -174,7 +174,7 @@ static __noinline int cw_on_reply(struct cw_probe* pr) {
   struct cw_ctl* ctl = cw_get_ctl();
   __u32 responder = cw_be32(pr->hdr.responder_session);
   __u32 round = cw_be32(pr->hdr.round);
-  struct cw_b3 b3;
+  struct cw_b4 b4;
   __u64 t1;
   if (!pair || !ctl) return XDP_DROP;
   if (cw_be32(pr->hdr.session) != ctl->session) {
@@ -196,20 +196,21 @@ static __noinline int cw_on_reply(struct cw_probe* pr) {
   cw_emit_probe(pr, t1);
 
   cw_slot_raw(cw_get_slot(pair, pr->hdr.slot), cw_be64(pr->hdr.t2) - t1);
-  b3.pair = pr->pair;
-  b3.round = round;
-  b3.witness = pr->hdr.slot;
-  b3.miss_limit = ctl->miss_limit;
-  b3.revive_limit = ctl->revive_limit;
-  b3.reserved = 0;
-  b3.t2 = cw_be64(pr->hdr.t2);
-  b3.now = pr->now;
+  b4.pair = pr->pair;
+  b4.round = round;
+  b4.witness = pr->hdr.slot;
+  b4.miss_limit = ctl->miss_limit;
+  b4.revive_limit = ctl->revive_limit;
+  b4.reserved = 0;
+  b4.t2 = cw_be64(pr->hdr.t2);
+  b4.now = pr->now;
   CW_NO_UNROLL
   for (__u32 i = 0; i < CW_ROUNDS; ++i) {
-    b3.rcvd[i] = cw_be16(pr->hdr.bitmap[i]);
-    b3.sent[i] = cw_round_mask_of(&pair->sent[(round - i) & (CW_ROUNDS - 1)], round - i);
+    b4.rcvd[i] = cw_be16(pr->hdr.bitmap[i]);
+    b4.sent[i] = cw_round_mask_of(&pair->sent[(round - i) & (CW_ROUNDS - 1)], round - i);
   }
-  cw_judge(&b3, pair);
+  b4.rcvd[0] |= 1u << pr->hdr.slot; /* the bitmap may have gone on */
+  cw_judge(&b4, pair);
   return XDP_DROP;
 }
 

@@ -79,7 +79,7 @@ CW_INLINE void cw_rounds_restart(struct cw_pair* pair, __u32 session, __u32 roun
 /* A request leaves at now. A session of its own may number its rounds as it likes; within one they only grow. */
 CW_INLINE void cw_rounds_leave(struct cw_pair* pair, struct cw_probe_tx* tx, __u32 session, __u32 round, __u32 slot,
                                __u64 now) {
-  __u32 at = round & (CW_ROUNDS - 1);
+  __u32 at = round & (CW_TX_ROUNDS - 1);
   slot &= CW_MAX_SLOTS - 1;
   if (session != pair->tx_session) cw_rounds_restart(pair, session, round);
   if (!pair->round_ns || cw_round_diff(round, pair->cur_round) > 0) {
@@ -90,26 +90,39 @@ CW_INLINE void cw_rounds_leave(struct cw_pair* pair, struct cw_probe_tx* tx, __u
   }
   tx->t1[slot][at] = now;
   tx->round[slot][at] = round;
-  cw_round_mark(&pair->sent[at], round, slot);
+  cw_round_mark(&pair->sent[round & (CW_ROUNDS - 1)], round, slot);
 }
 
 enum cw_admission { CW_ADMITTED, CW_ADMITTED_RESTART, CW_REPLAYED };
 
+/* A request that left the bitmap's window while it queued: each path keeps order, so only newer rounds are new. */
+CW_INLINE enum cw_admission cw_rounds_admit_late(const struct cw_pair* pair, __u32 round, __u32 slot) {
+  if (cw_round_diff(round, pair->peer_round - CW_TX_ROUNDS) <= 0) return CW_REPLAYED;
+  return cw_round_diff(round, pair->slot[slot].peer_round) > 0 ? CW_ADMITTED : CW_REPLAYED;
+}
+
 /* A verified request of the peer arrives. Sessions are start times: an older one is a replay, a newer one begins with
- * empty books. A request of a round that left the window, or one that has arrived before, is a replay too. */
+ * empty books. A request that has arrived before is a replay too, as is one so old that this cannot be told. */
 CW_INLINE enum cw_admission cw_rounds_admit(struct cw_pair* pair, __u32 session, __u32 round, __u32 slot) {
   enum cw_admission admitted = CW_ADMITTED;
+  slot &= CW_MAX_SLOTS - 1;
   if (session != pair->peer_session) {
     if (pair->peer_session && cw_round_diff(session, pair->peer_session) < 0) return CW_REPLAYED;
     CW_NO_UNROLL
     for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile cw_word64*)&pair->rcvd[i] = 0;
+    CW_NO_UNROLL
+    for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) pair->slot[s].peer_round = round - CW_TX_ROUNDS;
     pair->peer_round = round;
     pair->peer_session = session;
     admitted = CW_ADMITTED_RESTART;
   }
-  if (cw_round_diff(round, pair->peer_round - CW_ROUNDS) <= 0) return CW_REPLAYED;
-  if (cw_round_mark(&pair->rcvd[round & (CW_ROUNDS - 1)], round, slot)) return CW_REPLAYED;
+  if (cw_round_diff(round, pair->peer_round - CW_ROUNDS) <= 0)
+    admitted = cw_rounds_admit_late(pair, round, slot);
+  else if (cw_round_mark(&pair->rcvd[round & (CW_ROUNDS - 1)], round, slot))
+    admitted = CW_REPLAYED;
+  if (admitted == CW_REPLAYED) return CW_REPLAYED;
   if (cw_round_diff(round, pair->peer_round) > 0) pair->peer_round = round;
+  if (cw_round_diff(round, pair->slot[slot].peer_round) > 0) pair->slot[slot].peer_round = round;
   return admitted;
 }
 

@@ -22,17 +22,14 @@ static __always_inline int cw_may_act(const struct cw_ctl* ctl, __u64 jiffies) {
   return ctl->mode >= CW_MODE_PROTECT && (!ctl->lease_jiffies || jiffies <= ctl->lease_jiffies);
 }
 
-static __always_inline __u32 cw_flow_hash(__u32 qpn) {
-  __u32 x = (qpn ^ (qpn >> 12)) * 0x9e3779b1u;
-  return (x ^ (x >> 15)) * 0x2c1b3c6du;
-}
-
-/* One of the slots of a mask, by hash; CW_SLOT_NONE if it is empty. */
-static __always_inline __u32 cw_pick_slot(__u32 mask, __u32 hash) {
-  __u32 n;
+/* The slots of a mask in turn: flows that appear, or flee, together spread evenly, whatever their QPNs are. Each pair
+ * of hosts begins elsewhere. CW_SLOT_NONE if the mask is empty. */
+static __always_inline __u32 cw_next_slot(struct cw_pair* pair, __u32 mask) {
+  __u32 n, start = ((pair->key.local[15] << 8 | pair->key.remote[15]) * 0x9e3779b1u) >> 16;
   mask &= 0xffff;
   n = cw_popcount16(mask);
-  return n ? cw_kth_bit(mask, ((__u64)hash * n) >> 32) : CW_SLOT_NONE;
+  if (!n) return CW_SLOT_NONE;
+  return cw_kth_bit(mask, (__u32)(start + __sync_fetch_and_add(&pair->turn, 1)) % n);
 }
 
 static __always_inline void cw_emit_move(const struct cw_flow_key* key, const struct cw_ev_move* what) {
@@ -81,11 +78,12 @@ static __noinline int cw_leave_dead(struct cw_egress* e, struct cw_tx_flow* f, _
   struct cw_pair* pair = e->pair;
   struct cw_slot* own = cw_get_slot(pair, e->slot);
   __u32 live = pair->live_mask & ~(1u << (e->slot & (CW_MAX_SLOTS - 1)));
-  __u32 hash = cw_flow_hash(f->flow.sport ^ e->key.dqpn);
-  __u32 to = cw_pick_slot(live & pair->assign_mask, hash);
+  __u32 to;
   __u16 port;
+  if (!e->acting && (e->ctl->mode != CW_MODE_OBSERVE || f->flow.dry_deaths == own->deaths)) return 0;
+  to = cw_next_slot(pair, live & pair->assign_mask);
   /* A path that the agent keeps free (damped, say) is better than a dead one. */
-  if (to == CW_SLOT_NONE) to = cw_pick_slot(live, hash);
+  if (to == CW_SLOT_NONE) to = cw_next_slot(pair, live);
   if (to == CW_SLOT_NONE) {
     if (e->acting) cw_count(CW_COUNT_no_live_slot);
     return 0;
@@ -95,7 +93,6 @@ static __noinline int cw_leave_dead(struct cw_egress* e, struct cw_tx_flow* f, _
     cw_move(e, f, to, port, psn, CW_MOVE_DEAD);
     return cw_count(CW_COUNT_moves_dead);
   }
-  if (e->ctl->mode != CW_MODE_OBSERVE || f->flow.dry_deaths == own->deaths) return 0;
   f->flow.dry_deaths = own->deaths;
   cw_emit_flow_move(e, f, to, port, psn, CW_MOVE_DEAD, 1);
   return 0;

@@ -15,6 +15,7 @@
 
 #define CW_MAX_SLOTS 16      /* path slots of a pair of NICs */
 #define CW_ROUNDS 8          /* rounds that a reception bitmap covers */
+#define CW_TX_ROUNDS 32      /* rounds for which a request may be under way: a queue may be longer than the bitmap */
 #define CW_SLOT_NONE 0xff    /* no slot: the path is not probed */
 #define CW_PAIR_NONE 0xffff  /* no pair: the peer is not configured */
 #define CW_MSG_MAX 1100      /* body bytes of a message datagram */
@@ -42,7 +43,7 @@ struct cw_ctl {
   __u32 sample_level_rx;
   __u64 lease_jiffies;      /* after this jiffy nothing is rewritten; 0 = no lease */
   __u64 assign_jiffies;     /* flows first seen after this jiffy are new: given a slot from the first packet */
-  __u32 miss_limit;         /* K of rule B3 */
+  __u32 miss_limit;         /* K of rule B4 */
   __u32 revive_limit;       /* replies in a row that revive a dead slot */
   __u32 session;            /* of this agent start; in requests and replies */
   __u32 steer_full;         /* set by the kernel once an insert into cw_tx_flows failed */
@@ -161,13 +162,16 @@ struct cw_slot {
   __u32 progress_round; /* newest round proved delivered by a reception bitmap; kernel */
   __u32 acked_round;    /* newest round in which data sent here was acknowledged; kernel */
   __u32 revive;         /* replies in a row while dead; kernel */
-  __u64 raw_min_ns;     /* slowly forgetting minimum and maximum of T2-T1 (two clocks: only differences mean something) */
-  __u64 raw_max_ns;
+  __u64 raw_ns;         /* newest T2-T1 (two clocks: only differences mean something) */
+  __u64 heard_ns;       /* T2 of the newest reply that showed progress; peer's clock */
+  __u64 acked_ns;       /* when data sent here was last acknowledged; our clock; 0 = never */
   __u64 changed_ns;     /* last change of state */
+  __u32 jump_ns;        /* slowly forgetting maximum of how much longer a probe took than the one before */
   __u32 deaths;
   __u32 misses;         /* rounds missed at the last judgement */
+  __u32 peer_round;     /* newest round of the peer's own slot of this number that arrived here; kernel (XDP) */
 };
-CW_ASSERT_SIZE(struct cw_slot, 48);
+CW_ASSERT_SIZE(struct cw_slot, 64);
 
 struct cw_round_mask {
   __u32 round;
@@ -192,15 +196,15 @@ struct cw_pair {
   __u32 peer_round;      /* newest round received from the peer */
   __u32 tx_session;      /* session of our newest request; a new one may number its rounds afresh; kernel (tc egress) */
   __u32 lag_round;       /* newest round in which half of the live slots or more lagged; kernel */
-  __u32 reserved;
+  __u32 turn;            /* counts flows that were given a slot, so that they take the slots in turn; kernel */
   struct cw_slot slot[CW_MAX_SLOTS];
 };
-CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 16 * 48);
+CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 16 * 64);
 
 /* T1 of requests under way (cw_probe_tx: ARRAY, same index as cw_pairs); written by tc egress. */
 struct cw_probe_tx {
-  __u64 t1[CW_MAX_SLOTS][CW_ROUNDS];
-  __u32 round[CW_MAX_SLOTS][CW_ROUNDS];
+  __u64 t1[CW_MAX_SLOTS][CW_TX_ROUNDS];
+  __u32 round[CW_MAX_SLOTS][CW_TX_ROUNDS];
 };
 
 /* Probe keys, SipHash-2-4 (cw_keys: ARRAY, same index). Derived per ordered pair of addresses, so that direction and
@@ -265,9 +269,11 @@ struct cw_ev_slot {
   __u32 acked_round;
   __u32 misses;
   __u32 limit;
+  __u32 silence_ns; /* since the last sign of life, by probe or by data */
+  __u32 jump_ns;    /* of which so much may be a queue that grew */
   __u64 ns;
 };
-CW_ASSERT_SIZE(struct cw_ev_slot, 40);
+CW_ASSERT_SIZE(struct cw_ev_slot, 48);
 
 struct cw_ev_move {
   __u32 type;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replies to our own probes: the four times, and the verdicts of rule B3 with their evidence.
+// Replies to our own probes: the four times, and the verdicts of rule B4 with their evidence.
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
 
@@ -16,8 +16,8 @@ class Replies : public Probes {
     cw_probe_tx tx = rig_.ProbeTx(3);
     for (uint32_t round = from; round <= to; ++round) {
       for (int s = 0; s < 4; ++s) {
-        tx.t1[s][round & 7] = kT1 + round * 1000000;
-        tx.round[s][round & 7] = round;
+        tx.t1[s][round % CW_TX_ROUNDS] = kT1 + round * 1000000;
+        tx.round[s][round % CW_TX_ROUNDS] = round;
       }
       rig_.pair(3).sent[round & 7] = {round, 15};
     }
@@ -61,8 +61,8 @@ TEST_F(Replies, GivesAllFourTimes) {
   EXPECT_LE(ev.t4, MonotonicNs());
   EXPECT_EQ(rig_.pair(3).last_reply_ns, ev.t4);
   EXPECT_EQ(rig_.pair(3).slot[1].progress_round, 100u);
-  EXPECT_EQ(rig_.pair(3).slot[1].raw_min_ns, 2000020000u);
-  EXPECT_EQ(rig_.ProbeTx(3).t1[1][100 & 7], 0u);
+  EXPECT_EQ(rig_.pair(3).slot[1].raw_ns, 2000020000u);
+  EXPECT_EQ(rig_.ProbeTx(3).t1[1][100 % CW_TX_ROUNDS], 0u);
 }
 
 TEST_F(Replies, OnlyToWhatIsOutstandingAndOnce) {
@@ -150,6 +150,9 @@ TEST_F(Replies, SilentSlotDiesWithItsEvidenceAndRevives) {
   EXPECT_EQ(ev.round, death_round);
   EXPECT_EQ(ev.misses, 3u);
   EXPECT_EQ(ev.limit, 3u);
+  EXPECT_GE(ev.silence_ns, 2500000u);
+  EXPECT_LE(ev.silence_ns, 4500000u);
+  EXPECT_EQ(ev.jump_ns, 0u);
   EXPECT_EQ(ev.half, 0);
   EXPECT_LT(ev.witness, 3);
 

@@ -57,7 +57,10 @@ void PairSim::SendData(int slot) {
   if (config_.forward && !config_.forward(slot, now_, random_)) return;
   uint64_t back = now_ + Delay(slot, now_);
   back += Delay(slot, back);
-  At(back, [=, this] { pair_.slot[slot].acked_round = cw_round_max(pair_.slot[slot].acked_round, round); });
+  At(back, [=, this] {
+    pair_.slot[slot].acked_round = cw_round_max(pair_.slot[slot].acked_round, round);
+    pair_.slot[slot].acked_ns = now_;
+  });
 }
 
 void PairSim::Arrive(uint32_t session, uint32_t round, int slot) {
@@ -76,14 +79,15 @@ void PairSim::Arrive(uint32_t session, uint32_t round, int slot) {
 // As bpf/probe.h on a verified reply.
 void PairSim::Reply(uint32_t session, uint32_t round, int slot, uint64_t t2, std::vector<uint16_t> bitmap,
                     uint32_t responder) {
-  if (session != session_ || tx_.round[slot][round & 7] != round || tx_.t1[slot][round & 7] == 0) return;
-  uint64_t t1 = std::exchange(tx_.t1[slot][round & 7], 0);
+  const uint32_t at = round % CW_TX_ROUNDS;
+  if (session != session_ || tx_.round[slot][at] != round || tx_.t1[slot][at] == 0) return;
+  uint64_t t1 = std::exchange(tx_.t1[slot][at], 0);
   if (responder != pair_.responder_session) {
     pair_.responder_session = responder;
     pair_.floor_round = round;
   }
   cw_slot_raw(&pair_.slot[slot], t2 - t1);
-  cw_b3 r = {};
+  cw_b4 r = {};
   r.round = round;
   r.witness = static_cast<uint32_t>(slot);
   r.miss_limit = 3;
@@ -94,30 +98,31 @@ void PairSim::Reply(uint32_t session, uint32_t round, int slot, uint64_t t2, std
     r.rcvd[i] = bitmap[i];
     r.sent[i] = static_cast<uint16_t>(cw_round_mask_of(&pair_.sent[(round - i) & 7], round - i));
   }
+  r.rcvd[0] |= static_cast<uint16_t>(1u << slot);
   Judge(&r);
 }
 
 // As bpf/judge.h.
-void PairSim::Judge(cw_b3* r) {
+void PairSim::Judge(cw_b4* r) {
   uint32_t near = 0, lag = 0, lag_long = 0;
   for (uint32_t s = 0; s < CW_MAX_SLOTS; ++s) {
     cw_slot* slot = &pair_.slot[s];
     if (slot->state == CW_SLOT_UNUSED) continue;
-    uint32_t missed = cw_b3_missed(r, &pair_, slot, s);
-    uint32_t misses = missed ? cw_b3_misses(r, &pair_, &tx_, s, missed) : 0;
-    uint32_t finding = cw_b3_finding(r, &pair_, slot, s, missed, misses);
+    uint32_t missed = cw_b4_missed(r, &pair_, slot, s);
+    uint32_t misses = missed ? cw_b4_misses(r, &pair_, s, missed) : 0;
+    uint32_t finding = cw_b4_finding(r, &pair_, slot, s, missed, misses);
     slot->misses = misses;
-    int from = cw_b3_apply(r, &pair_, slot, s, finding);
+    int from = cw_b4_apply(r, &pair_, slot, s, finding);
     if (from >= 0) verdicts_.push_back({now_, static_cast<int>(s), from, CW_SLOT_UP, misses});
-    if (finding & CW_B3_NEAR) near |= 1u << s;
-    if (finding & CW_B3_LAG) lag |= 1u << s;
-    if (finding & CW_B3_LAG_LONG) lag_long |= 1u << s;
+    if (finding & CW_B4_NEAR) near |= 1u << s;
+    if (finding & CW_B4_LAG) lag |= 1u << s;
+    if (finding & CW_B4_LAG_LONG) lag_long |= 1u << s;
   }
   if (near == 0) return;
-  uint32_t dead = cw_b3_dead(cw_b3_half(r, &pair_, near), lag, lag_long);
+  uint32_t dead = cw_b4_dead(cw_b4_half(r, &pair_, near), lag, lag_long);
   for (uint32_t s = 0; s < CW_MAX_SLOTS; ++s) {
     if (!(dead >> s & 1)) continue;
-    int from = cw_b3_kill(r, &pair_, &pair_.slot[s], s);
+    int from = cw_b4_kill(r, &pair_, &pair_.slot[s], s);
     if (from >= 0) verdicts_.push_back({now_, static_cast<int>(s), from, CW_SLOT_DEAD, pair_.slot[s].misses});
   }
 }

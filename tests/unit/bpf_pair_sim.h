@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two hosts, up to 16 paths between them and a prober, in simulated time: what the kernel does with probes, done by the
-// same functions. For the tests of rule B3. Times in nanoseconds; one thread.
+// same functions. For the tests of rule B4. Times in nanoseconds; one thread.
 #ifndef CW_TESTS_UNIT_BPF_PAIR_SIM_H
 #define CW_TESTS_UNIT_BPF_PAIR_SIM_H
 
@@ -61,7 +61,7 @@ class PairSim {
   void SendProbe(int slot);
   void Arrive(uint32_t session, uint32_t round, int slot);
   void Reply(uint32_t session, uint32_t round, int slot, uint64_t t2, std::vector<uint16_t> bitmap, uint32_t responder);
-  void Judge(cw_b3* r);
+  void Judge(cw_b4* r);
   void SendData(int slot);
   void At(uint64_t t, std::function<void()> what) { events_.emplace(t, std::move(what)); }
   uint64_t Delay(int slot, uint64_t t) { return 20 * kUs + (config_.queue ? config_.queue(slot, t, random_) : 0); }

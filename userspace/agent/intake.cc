@@ -99,6 +99,8 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
                     {"last_data_acknowledged_round", absl::StrCat(verdict.acked_round)},
                     {"misses", absl::StrCat(verdict.misses)},
                     {"limit", absl::StrCat(verdict.limit)},
+                    {"silence_us", absl::StrCat(verdict.silence_ns / 1000)},
+                    {"jump_us", absl::StrCat(verdict.jump_ns / 1000)},
                     {"half_of_paths_lagged", verdict.half != 0 ? "yes" : "no"},
                     {"udp_port", absl::StrCat(engine_->mesh().slots(verdict.pair).port(verdict.slot))}};
   Log(std::move(event));

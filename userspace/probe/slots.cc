@@ -130,8 +130,10 @@ void SlotTable::Take(uint8_t slot, uint16_t port, int64_t now_ns, SlotUpdate* up
   Store(k.progress_round, Load(pair_->cur_round));
   Store(k.acked_round, Load(pair_->cur_round));
   Store(k.revive, __u32{0});
-  Store(k.raw_min_ns, __u64{0});
-  Store(k.raw_max_ns, __u64{0});
+  Store(k.raw_ns, __u64{0});
+  Store(k.heard_ns, __u64{0});
+  Store(k.acked_ns, __u64{0});
+  Store(k.jump_ns, __u32{0});
   Store(k.changed_ns, static_cast<__u64>(now_ns));
   Store(k.deaths, __u32{0});
   Store(k.misses, __u32{0});
