@@ -100,8 +100,8 @@ CW_INLINE __u64 cw_b4_silence(const struct cw_b4* r, const struct cw_slot* slot)
 /* Whole rounds of silence that no growing queue explains. */
 CW_INLINE __u32 cw_b4_silent_rounds(const struct cw_b4* r, const struct cw_pair* pair, const struct cw_slot* slot) {
   __u64 silence = cw_b4_silence(r, slot);
-  __u64 explained = (__u64)slot->jump_ns + CW_SILENCE_MARGIN_NS;
   __u32 interval = pair->interval_ns;
+  __u64 explained = (slot->jump_ns < 2 * interval ? slot->jump_ns : 2 * interval) + CW_SILENCE_MARGIN_NS;
   if (!interval || silence <= explained) return 0;
   silence = (silence - explained) / interval;
   return silence > CW_ROUND_RESTART ? CW_ROUND_RESTART : (__u32)silence;

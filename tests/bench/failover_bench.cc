@@ -45,13 +45,14 @@ void AddRows(cw::bench::Report& report, const char* name, const char* system, co
   report.Add(name, system, "load", "percent", {100 * result.load_share});
 }
 
-// What a reader of the log wants to see at once: the spread, and each verdict that no cut explains.
+// What a reader of the log wants to see at once: the spread, and each verdict that no cut explains (BENCH_VERBOSE=1: all).
 void Explain(const FailoverResult& result) {
   const std::vector<double> all = result.AllRecoveries();
   std::fprintf(stderr, "  load %.0f %%, recovery p50 %.1f p99 %.1f max %.1f ms, %d not recovered, %d lost, %d wrong verdicts\n", 100 * result.load_share,
                cw::lab::Quantile(all, 0.5), cw::lab::Quantile(all, 0.99), cw::lab::Quantile(all, 1), result.NotRecovered(), result.flows_lost, result.wrong_verdicts);
   for (const cw::lab::Mark& mark : result.phase.marks) {
-    if (mark.text.rfind("WRONG", 0) == 0) std::fprintf(stderr, "  %.3f s: %s\n", mark.at_s, mark.text.c_str());
+    const bool event = mark.kind == "fault" || mark.kind == "dead";
+    if (mark.text.rfind("WRONG", 0) == 0 || (event && std::getenv("BENCH_VERBOSE") != nullptr)) std::fprintf(stderr, "  %.3f s: %s\n", mark.at_s, mark.text.c_str());
   }
 }
 

@@ -221,7 +221,7 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   for (int i = 0; i < spec.cuts; ++i) {
     absl::StatusOr<CutResult> cut = bench.CutOnce();
     if (!cut.ok()) return cut.status();
-    result.phase.marks.push_back({cut->at_s, "fault", absl::StrFormat("spine%d drops silently, %d flows on it", cut->spine, cut->affected)});
+    result.phase.marks.push_back({cut->at_s, "fault", absl::StrFormat("spine%d drops silently, %d flows on it, the last recovered after %.1f ms", cut->spine, cut->affected, Quantile(cut->recovery_ms, 1))});
     result.cuts.push_back(*std::move(cut));
     absl::SleepFor(spec.settle);
   }

@@ -211,6 +211,7 @@ std::vector<Testbed::PathDeath> Testbed::PathDeaths(int64_t since_ns) {
       int port = 0;
       for (const auto& evidence : event.evidence()) {
         if (evidence.name() == "udp_port") (void)absl::SimpleAtoi(evidence.value(), &port);
+        absl::StrAppend(&death.text, ", ", evidence.name(), " ", evidence.value());
       }
       death.udp_port = static_cast<uint16_t>(port);
       const bool is_death = event.severity() == api::v1::SEVERITY_ALERT && port != 0;
