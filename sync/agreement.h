@@ -24,7 +24,8 @@ namespace cw::sync {
 struct AnchorRecord {
   uint64_t anchor_id = 0;  // host_id of the host with the anchor
   int64_t offset_ns = 0;   // by the fleet time of the claim's sender
-  int64_t bound_ns = 0;    // at the claim's anchor_ns; grows with max drift
+  int64_t bound_ns = 0;    // at the claim's anchor_ns
+  double drift_ppb = 0;    // how fast offset_ns grows
   int64_t age_ns = 0;      // of the reading, at the claim's anchor_ns
   uint32_t hops = 0;       // 0: the sender's own anchor
   bool operator==(const AnchorRecord&) const = default;
