@@ -30,7 +30,12 @@ ClockClaim ClaimExample() {
   c.tai_hops = 2;
   c.rate_ppb = 12'345.678901;
   c.reference_seq = 0xfffffffe;
-  c.anchor = {.anchor_id = 77, .offset_ns = -kMaxClaimNs, .bound_ns = 900'000, .age_ns = 1'000'000'000, .hops = 4};
+  c.anchor = {.anchor_id = 77,
+              .offset_ns = -kMaxClaimNs,
+              .bound_ns = 900'000,
+              .drift_ppb = -0.125,
+              .age_ns = 1'000'000'000,
+              .hops = 4};
   return {c};
 }
 
@@ -138,7 +143,7 @@ TEST(ProbeMessages, ClaimsOutOfRangeAreNeitherSentNorTaken) {
   // The same by bytes, as a faulty or hostile peer would send them: each field's first byte, set to its extremes.
   const auto good = EncodeBody(ClaimExample());
   ASSERT_TRUE(good.ok());
-  for (size_t at : {20, 21, 29, 37, 45, 61, 69, 73, 81, 89, 93, 113, 121, 129, 137}) {
+  for (size_t at : {20, 21, 29, 37, 45, 61, 69, 73, 81, 89, 93, 113, 121, 129, 137, 145}) {
     auto bytes = *good;
     bytes[at] = 0x7f;
     EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(bytes).status())) << at;

@@ -125,11 +125,13 @@ absl::Status CheckClaim(const sync::FleetClaim& c) {
   const bool spans = SpanInRange(c.error_est_ns) && SpanInRange(c.bound_ns) && c.tai_bound_ns >= -1 &&
                      c.tai_bound_ns <= kMaxClaimNs && SpanInRange(c.anchor.bound_ns) && SpanInRange(c.anchor.age_ns);
   const bool hops = c.hops <= kMaxClaimHops && c.tai_hops <= kMaxClaimHops && c.anchor.hops <= kMaxClaimHops;
-  if (times && spans && hops && SlopeInRange(c.slope_ppb) && SlopeInRange(c.rate_ppb)) return absl::OkStatus();
+  if (times && spans && hops && SlopeInRange(c.slope_ppb) && SlopeInRange(c.rate_ppb) &&
+      SlopeInRange(c.anchor.drift_ppb))
+    return absl::OkStatus();
   return absl::InvalidArgumentError("clock claim with a number out of its range");
 }
 
-static_assert(sizeof(sync::FleetClaim) == 160, "a field that is new in the claim has to travel too");
+static_assert(sizeof(sync::FleetClaim) == 168, "a field that is new in the claim has to travel too");
 
 absl::StatusOr<std::vector<uint8_t>> Encode(const ClockClaim& body) {
   const sync::FleetClaim& c = body.claim;
@@ -154,6 +156,7 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const ClockClaim& body) {
   w.Put(c.anchor.anchor_id, 8);
   put(c.anchor.offset_ns);
   put(c.anchor.bound_ns);
+  put(std::llround(c.anchor.drift_ppb * kSlopeUnits));
   put(c.anchor.age_ns);
   w.Put(c.anchor.hops, 4);
   w.Put(0, 4);
@@ -186,6 +189,7 @@ absl::StatusOr<Body> DecodeClaim(Reader r, size_t count) {
   c.anchor.anchor_id = r.Get(8);
   c.anchor.offset_ns = get();
   c.anchor.bound_ns = get();
+  c.anchor.drift_ppb = static_cast<double>(get()) / kSlopeUnits;
   c.anchor.age_ns = get();
   c.anchor.hops = static_cast<uint32_t>(r.Get(4));
   if (r.Get(4) != 0) return absl::InvalidArgumentError("clock claim with unknown bits");
