@@ -43,6 +43,7 @@ int Run(int argc, char** argv) {
   AddDoctorVerb(app, session);
   AddPathVerbs(app, session);
   AddQpVerbs(app, session);
+  AddClockVerbs(app, session);
   AddEventVerbs(app, session);
   AddSteerVerbs(app, session);
   AddModeVerbs(app, session);

@@ -66,6 +66,7 @@ absl::StatusOr<double> ParseFor(const std::string& text);
 // Registered by each verb's file.
 void AddStatusVerbs(CLI::App& app, Session& session);
 void AddDoctorVerb(CLI::App& app, Session& session);
+void AddClockVerbs(CLI::App& app, Session& session);
 void AddPathVerbs(CLI::App& app, Session& session);
 void AddQpVerbs(CLI::App& app, Session& session);
 void AddEventVerbs(CLI::App& app, Session& session);

@@ -19,6 +19,18 @@
 
 namespace cw::sync {
 
+// What the anchor of one host says, passed on from host to host: its fleet + offset_ns is TAI, ± bound_ns. A claim
+// carries one of those that its sender knows, each claim the next one. anchor_id 0: none.
+struct AnchorRecord {
+  uint64_t anchor_id = 0;  // host_id of the host with the anchor
+  int64_t offset_ns = 0;   // by the fleet time of the claim's sender
+  int64_t bound_ns = 0;    // at the claim's anchor_ns
+  double drift_ppb = 0;    // how fast offset_ns grows
+  int64_t age_ns = 0;      // of the reading, at the claim's anchor_ns
+  uint32_t hops = 0;       // 0: the sender's own anchor
+  bool operator==(const AnchorRecord&) const = default;
+};
+
 // What a host says about its own fleet time, in authenticated messages, several times a second. Times are of its own
 // local clock; the receiver converts them with its estimate of the link.
 struct FleetClaim {
@@ -36,14 +48,18 @@ struct FleetClaim {
   // TAI, as far as known: fleet + tai_offset_ns is TAI, give or take tai_bound_ns. tai_bound_ns < 0: not known.
   int64_t tai_offset_ns = 0;
   int64_t tai_bound_ns = -1;
-  uint32_t tai_hops = 0;  // 0: this host has an anchor of its own
+  uint32_t tai_hops = 0;       // 0: this host has an anchor of its own
+  double rate_ppb = 0;         // slope_ppb without the correction in progress: what neighbours agree their rates on
+  uint32_t reference_seq = 0;  // the reference's round: shows that it still lives
+  AnchorRecord anchor;
+  bool operator==(const FleetClaim&) const = default;
 };
 
 // A neighbour as seen from here.
 struct NeighbourView {
   std::string name;
-  Estimate link;          // its local clock − ours, at the time of Update
-  FleetClaim claim;       // the newest
+  Estimate link;     // its local clock − ours, at the time of Update
+  FleetClaim claim;  // the newest
   int64_t claim_age_ns = 0;
 };
 
@@ -63,14 +79,26 @@ struct NeighbourVerdict {
   std::string name;
   Reason reason = Reason::kWaiting;
   double disagreement_ns = 0;  // its fleet time − ours
-  double weight = 0;
+  double weight = 0;           // share of the mean, 0–1
+  // Only for a neighbour that is heard to have an anchor of its own: whether that anchor is believed (kUsed),
+  // contradicts the majority of anchors (kFalseTicker), or cannot be judged (kWaiting).
+  Reason anchor = Reason::kWaiting;
+};
+
+// One anchor that was heard of, this host's included.
+struct AnchorVerdict {
+  uint64_t anchor_id = 0;
+  Reason reason = Reason::kWaiting;  // kUsed, kFalseTicker, or kWaiting: no majority
+  int64_t offset_ns = 0;             // our fleet + offset_ns is TAI by this anchor
+  int64_t bound_ns = 0;
+  uint32_t hops = 0;
 };
 
 struct AgreementOptions {
-  double first_gain = 1.0;    // decays to …
-  double steady_gain = 0.08;  // … this once the residual is small
-  int64_t max_slew_ppb = 50'000;  // once settled, fleet time is never stepped: it is slewed at most this fast
-  double max_drift_ppb = 200'000; // of a local clock, for the bound
+  double first_gain = 1.0;         // decays to …
+  double steady_gain = 0.08;       // … this once the residual is small
+  int64_t max_slew_ppb = 50'000;   // once settled, fleet time is never stepped: it is slewed at most this fast
+  double max_drift_ppb = 200'000;  // of a local clock, for the bound
   int64_t claim_fresh_ns = 2'000'000'000;
 };
 
@@ -89,11 +117,13 @@ class Agreement {
   Agreement(Agreement&&) noexcept;
 
   // One round; ten per second suit. Views of all configured neighbours, heard of or not.
-  const FleetTime& Update(int64_t now_ns, const std::vector<NeighbourView>& neighbours, const AnchorReading& anchor = {});
+  const FleetTime& Update(int64_t now_ns, const std::vector<NeighbourView>& neighbours,
+                          const AnchorReading& anchor = {});
 
   const FleetTime& now() const;
-  FleetClaim Claim() const;                              // what to tell the neighbours
+  FleetClaim Claim() const;                               // what to tell the neighbours
   const std::vector<NeighbourVerdict>& verdicts() const;  // of the last round
+  const std::vector<AnchorVerdict>& anchors() const;      // of the last round
   // The local clock was stepped or slept: the timeline is looked for afresh, with a new epoch.
   void Disrupted(int64_t now_ns);
 

@@ -2,18 +2,8 @@
 #include "sync/fleet_clock.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace cw::sync {
-
-int64_t FleetTime::ToFleetNs(int64_t local_ns) const {
-  return local_ns + offset_ns + std::llround(slope_ppb * 1e-9 * static_cast<double>(local_ns - anchor_ns));
-}
-
-int64_t FleetTime::ToLocalNs(int64_t fleet_ns) const {
-  const double since_anchor = static_cast<double>(fleet_ns - offset_ns - anchor_ns) / (1 + slope_ppb * 1e-9);
-  return anchor_ns + std::llround(since_anchor);
-}
 
 const FleetTime& FleetClock::Update(int64_t now_ns, const std::vector<PeerEstimate>& peers) {
   std::string best = self_;

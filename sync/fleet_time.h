@@ -10,6 +10,15 @@
 
 namespace cw::sync {
 
+// Why fleet time is not what it should be.
+enum class FleetTrouble {
+  kNone,
+  kSettling,   // young: no timeline yet, or not near enough to the neighbours
+  kDisrupted,  // the local clock was stepped or slept; the timeline is looked for afresh
+  kDisputed,   // more neighbours contradict each other than can be told apart: nobody is followed
+  kIsolated,   // no neighbour can be compared: the last line goes on
+};
+
 // fleet = local + offset_ns + slope · (local − anchor_ns)
 struct FleetTime {
   SyncState state = SyncState::kUnknown;
@@ -20,9 +29,13 @@ struct FleetTime {
   int64_t bound_ns = 0;   // at the anchor; grows by max drift × distance from it
   uint32_t epoch = 0;     // another epoch is another timeline, or a step
   std::string reference;  // host name; of whom the bound is told
+  FleetTrouble trouble = FleetTrouble::kNone;
 
   int64_t ToFleetNs(int64_t local_ns) const;
   int64_t ToLocalNs(int64_t fleet_ns) const;
 };
+
+const char* FleetTroubleName(FleetTrouble trouble);       // "none", "settling", "disrupted", "disputed", "isolated"
+const char* FleetStateName(const FleetTime& fleet_time);  // SyncStateName, or "disrupted"
 
 }  // namespace cw::sync

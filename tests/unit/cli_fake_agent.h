@@ -21,6 +21,7 @@ class FakeAgent final : public AgentView {
   absl::StatusOr<v1::PathsReply> Paths(const v1::PathsRequest& request) override;
   absl::StatusOr<v1::QpsReply> Qps(const v1::QpsRequest& request) override;
   absl::StatusOr<v1::CountersReply> Counters() override;
+  absl::StatusOr<v1::ClockReply> Clock() override;
   absl::StatusOr<std::vector<v1::Event>> Events(const v1::EventsRequest& request, absl::Duration wait) override;
   absl::StatusOr<v1::ActionReply> SteerSet(const v1::SteerSetRequest& request) override;
   absl::StatusOr<v1::ActionReply> SteerClear(const v1::SteerClearRequest& request) override;
@@ -34,6 +35,7 @@ class FakeAgent final : public AgentView {
   std::string last_request;
   v1::DoctorReply doctor;
   v1::Mode mode = v1::MODE_PROTECT;
+  bool clock_known = true;     // false: fleet time is refused
   bool frozen_in_off = false;  // Off takes 3 s
 
  private:

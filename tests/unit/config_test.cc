@@ -57,6 +57,19 @@ TEST(Config, DefaultsOfASmallFile) {
   EXPECT_FALSE(config->probe.dscp.has_value());
 }
 
+TEST(Config, ClockPageFollowsTheInstanceUnlessNamed) {
+  EXPECT_EQ(ParseConfig(kNic, "a.toml")->ClockPage(), "/run/cwfabric/clock");
+  EXPECT_EQ(ParseConfig(std::string("instance = \"b\"\n") + kNic, "a.toml")->ClockPage(), "/run/cwfabric/b/clock");
+  absl::StatusOr<Config> named =
+      ParseConfig(std::string("[clock]\npage = \"/dev/shm/c\"\nanchor = \"realtime\"\n") + kNic, "a.toml");
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(named->ClockPage(), "/dev/shm/c");
+  EXPECT_EQ(named->clock.anchor, Anchor::kRealtime);
+  EXPECT_EQ(ParseConfig(std::string("[clock]\npage = \"\"\n") + kNic, "a.toml")->ClockPage(), "");
+  EXPECT_THAT(ErrorOf(std::string("[clock]\npage = \"clock\"\n") + kNic), HasSubstr("\"auto\" or an absolute path"));
+  EXPECT_THAT(ErrorOf(std::string("[clock]\nanchor = \"gps\"\n") + kNic), HasSubstr("clock.anchor"));
+}
+
 TEST(Config, ReadsEveryKindOfValue) {
   absl::StatusOr<Config> config = ParseConfig(R"(
 instance = "lab-3"

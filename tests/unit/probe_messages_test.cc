@@ -13,6 +13,32 @@
 namespace cw::probe {
 namespace {
 
+ClockClaim ClaimExample() {
+  sync::FleetClaim c;
+  c.host_id = 0xfedcba9876543210;
+  c.timeline = 0x0123456789abcdef;
+  c.state = sync::SyncState::kFreeRunning;
+  c.anchor_ns = 1'234'567'890'123'456;
+  c.offset_ns = -1'000'000'000'123;
+  c.slope_ppb = -98'765.432109;
+  c.error_est_ns = 37;
+  c.reference_id = 0xffffffffffffffff;
+  c.bound_ns = 5'210;
+  c.hops = 3;
+  c.tai_offset_ns = kMaxClaimNs;
+  c.tai_bound_ns = 1'200'000;
+  c.tai_hops = 2;
+  c.rate_ppb = 12'345.678901;
+  c.reference_seq = 0xfffffffe;
+  c.anchor = {.anchor_id = 77,
+              .offset_ns = -kMaxClaimNs,
+              .bound_ns = 900'000,
+              .drift_ppb = -0.125,
+              .age_ns = 1'000'000'000,
+              .hops = 4};
+  return {c};
+}
+
 std::vector<Body> Examples() {
   SampleBatch samples;
   for (size_t i = 0; i < kMaxSamplesPerMessage; ++i) {
@@ -23,7 +49,8 @@ std::vector<Body> Examples() {
   for (size_t i = 0; i < kMaxClockPointsPerMessage; ++i) {
     clock.points.push_back({static_cast<uint8_t>(i % CW_MAX_SLOTS), INT64_MAX - static_cast<int64_t>(i), INT64_MIN});
   }
-  return {samples, clock, Hello{"h0.example", "0.1.0"}, SampleBatch{}, ClockBatch{}, Hello{}};
+  return {samples,      clock,         Hello{"h0.example", "0.1.0"}, SampleBatch{}, ClockBatch{}, Hello{},
+          ClockClaim{}, ClaimExample()};
 }
 
 TEST(ProbeMessages, RoundTrip) {
@@ -80,13 +107,50 @@ TEST(ProbeMessages, LimitsAndVersions) {
   EXPECT_FALSE(EncodeBody(Hello{std::string(300, 'a'), ""}).ok());
   auto bytes = EncodeBody(Hello{"a", "b"});
   (*bytes)[1] = kBodyVersion + 1;
-  EXPECT_FALSE(DecodeBody(*bytes).ok());
+  EXPECT_TRUE(absl::IsUnimplemented(DecodeBody(*bytes).status())) << "a newer agent's, no fault";
   (*bytes)[1] = kBodyVersion;
   (*bytes)[0] = 9;
-  EXPECT_FALSE(DecodeBody(*bytes).ok());
+  EXPECT_TRUE(absl::IsUnimplemented(DecodeBody(*bytes).status()));
   auto control = EncodeBody(Hello{"a\x1b[2J", "b"});
   ASSERT_TRUE(control.ok());
   EXPECT_FALSE(DecodeBody(*control).ok()) << "escape sequences reach terminals";
+}
+
+TEST(ProbeMessages, BytesOfAClaim) {
+  auto bytes = EncodeBody(ClaimExample());
+  ASSERT_TRUE(bytes.ok());
+  ASSERT_EQ(bytes->size(), kBodyHeaderLen + kClockClaimLen);
+  EXPECT_EQ((std::vector<uint8_t>{4, 1, 0, 1, 0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10}),
+            std::vector<uint8_t>(bytes->begin(), bytes->begin() + 12));
+  EXPECT_EQ((*bytes)[kBodyHeaderLen + 16], 2) << "free-running";
+}
+
+TEST(ProbeMessages, ClaimsOutOfRangeAreNeitherSentNorTaken) {
+  const auto bad = [](void (*change)(sync::FleetClaim&)) {
+    ClockClaim body = ClaimExample();
+    change(body.claim);
+    return EncodeBody(body).status();
+  };
+  EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.anchor_ns = INT64_MAX; })));
+  EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.offset_ns = INT64_MIN; })));
+  EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.error_est_ns = -1; })));
+  EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.bound_ns = -1; })));
+  EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.tai_bound_ns = -2; })));
+  EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.slope_ppb = 2e6; })));
+  EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.slope_ppb = NAN; })));
+  EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.hops = 1001; })));
+  EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.anchor.age_ns = -1; })));
+  // The same by bytes, as a faulty or hostile peer would send them: each field's first byte, set to its extremes.
+  const auto good = EncodeBody(ClaimExample());
+  ASSERT_TRUE(good.ok());
+  for (size_t at : {20, 21, 29, 37, 45, 61, 69, 73, 81, 89, 93, 113, 121, 129, 137, 145}) {
+    auto bytes = *good;
+    bytes[at] = 0x7f;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(bytes).status())) << at;
+  }
+  auto reserved = *good;
+  reserved.back() = 1;
+  EXPECT_FALSE(DecodeBody(reserved).ok());
 }
 
 TEST(ReplayWindow, EachMessageOnceInAnyOrderWithinTheWindow) {
@@ -174,6 +238,19 @@ TEST_F(Channel, DeliversOnceToTheRightPeerOnly) {
   bad.pair = 0;
   bad.len = sizeof(bad.packet) + 1;
   EXPECT_FALSE(b_.channel->Receive(bad).ok());
+}
+
+TEST_F(Channel, ANewerAgentsMessagesArePassedOverAndCounted) {
+  // What EncodeBody of a newer agent might make: a kind of its own, in an authenticated datagram.
+  auto packet = BuildMessage(a_.mesh->Packet(0, 0, 50000), 1, std::vector<uint8_t>{9, 1, 0, 1, 0xaa, 0xbb});
+  ASSERT_TRUE(packet.ok()) << packet.status();
+  EXPECT_TRUE(absl::IsUnimplemented(b_.channel->Receive(Record(*packet)).status()));
+  EXPECT_EQ(b_.channel->stats().passed_over, 1u);
+  EXPECT_EQ(b_.channel->stats().rejected_malformed, 0u);
+  ASSERT_TRUE(a_.channel->Send(0, Hello{"a", "b"}).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(b_.channel->Receive(Record(a_.wire[0])).status())) << "number 1 was taken";
+  ASSERT_TRUE(a_.channel->Send(0, ClaimExample()).ok());
+  EXPECT_TRUE(b_.channel->Receive(Record(a_.wire[1])).ok());
 }
 
 TEST_F(Channel, TakesLivePathsInTurn) {

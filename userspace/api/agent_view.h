@@ -14,6 +14,7 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "userspace/api/cwfabric.pb.h"
@@ -31,6 +32,7 @@ class AgentView {
   virtual absl::StatusOr<v1::PathsReply> Paths(const v1::PathsRequest& request) = 0;
   virtual absl::StatusOr<v1::QpsReply> Qps(const v1::QpsRequest& request) = 0;
   virtual absl::StatusOr<v1::CountersReply> Counters() = 0;
+  virtual absl::StatusOr<v1::ClockReply> Clock() { return absl::UnimplementedError("no fleet clock here"); }
 
   // Kept events with seq > after_seq, oldest first, those that pass request.type and request.match; ignore follow.
   // request.last > 0 together with after_seq = 0: only the last so many. With none, waits up to `wait` for one

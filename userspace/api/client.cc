@@ -94,6 +94,15 @@ absl::StatusOr<v1::CountersReply> Client::Counters() {
   return impl_->Call(&v1::Agent::Stub::Counters, v1::CountersRequest());
 }
 
+absl::StatusOr<v1::ClockReply> Client::Clock() {
+  absl::StatusOr<v1::ClockReply> reply = impl_->Call(&v1::Agent::Stub::Clock, v1::ClockRequest());
+  // gRPC's own answer where the agent does not know the call.
+  if (absl::IsUnimplemented(reply.status()) && reply.status().message().empty()) {
+    return absl::UnimplementedError("this agent is older than cwctl and has no fleet clock to show; update it");
+  }
+  return reply;
+}
+
 absl::StatusOr<v1::PathsReply> Client::Paths(const v1::PathsRequest& request) {
   return impl_->Call(&v1::Agent::Stub::Paths, request);
 }

@@ -31,6 +31,7 @@ class Client {
   absl::StatusOr<v1::QpsReply> Qps(const v1::QpsRequest& request);
   absl::StatusOr<v1::OwdReply> Owd(const v1::OwdRequest& request);
   absl::StatusOr<v1::CountersReply> Counters();
+  absl::StatusOr<v1::ClockReply> Clock();
   absl::StatusOr<v1::SteerShowReply> SteerShow(const v1::SteerShowRequest& request);
   absl::StatusOr<v1::ActionReply> SteerSet(const v1::SteerSetRequest& request);
   absl::StatusOr<v1::ActionReply> SteerClear(const v1::SteerClearRequest& request);

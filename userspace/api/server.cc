@@ -75,6 +75,10 @@ class Service final : public v1::Agent::Service {
     return Put(view_.Counters(), reply);
   }
 
+  grpc::Status Clock(grpc::ServerContext*, const v1::ClockRequest*, v1::ClockReply* reply) override {
+    return Put(view_.Clock(), reply);
+  }
+
   grpc::Status Paths(grpc::ServerContext*, const v1::PathsRequest* request, v1::PathsReply* reply) override {
     return Put(view_.Paths(*request), reply);
   }

@@ -111,6 +111,11 @@ std::string Config::RunDir() const { return run_dir.empty() ? "/run/cwfabric/" +
 
 std::string Config::SocketPath() const { return RunDir() + "/agent.sock"; }
 
+std::string Config::ClockPage() const {
+  if (clock.page != "auto") return clock.page;
+  return instance == "default" ? "/run/cwfabric/clock" : RunDir() + "/clock";
+}
+
 absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view file) {
   Config config;
   absl::Status status = ReadToml(
@@ -191,6 +196,7 @@ absl::Status CheckSecretFile(const std::string& path) {
 absl::string_view ToString(Mode mode) { return ModeWords()[static_cast<size_t>(mode)]; }
 absl::string_view ToString(LogLevel level) { return LogLevelWords()[static_cast<size_t>(level)]; }
 absl::string_view ToString(Attach attach) { return AttachWords()[static_cast<size_t>(attach)]; }
+absl::string_view ToString(Anchor anchor) { return AnchorWords()[static_cast<size_t>(anchor)]; }
 
 absl::StatusOr<Mode> ParseMode(absl::string_view text) {
   const std::vector<std::string>& words = ModeWords();

@@ -84,6 +84,15 @@ struct LimitsConfig {
   int64_t max_tx_flows = 16384;  // sent flows to peers; above it they stay native
 };
 
+// What ties this host's fleet time to TAI, besides what other hosts know.
+enum class Anchor { kNone, kRealtime };
+
+struct ClockConfig {
+  Anchor anchor = Anchor::kNone;
+  absl::Duration anchor_bound = absl::Milliseconds(1);  // the anchor is never trusted to be closer than this
+  std::string page = "auto";                            // where fleet time is published for programs; "" = nowhere
+};
+
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
   std::string events_file;  // one JSON object per line; "" = memory only
@@ -104,10 +113,13 @@ struct Config {
   SteeringConfig steering;
   SamplesConfig samples;
   LimitsConfig limits;
+  ClockConfig clock;
   LogConfig log;
 
   std::string RunDir() const;      // run_dir, or the default with the instance filled in
   std::string SocketPath() const;  // RunDir()/agent.sock
+  std::string ClockPage()
+      const;  // clock.page with "auto" filled in: /run/cwfabric/clock, RunDir()/clock if an instance is named
 };
 
 // `file` names the text in errors. Checks ranges and cross-field rules, but touches no other file.
@@ -135,6 +147,7 @@ std::string ReferenceMarkdown();
 absl::string_view ToString(Mode mode);
 absl::string_view ToString(LogLevel level);
 absl::string_view ToString(Attach attach);
+absl::string_view ToString(Anchor anchor);
 absl::StatusOr<Mode> ParseMode(absl::string_view text);
 
 }  // namespace cw::config

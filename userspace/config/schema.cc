@@ -135,6 +135,17 @@ void WalkRest(Visitor& v, Config& config) {
          "Received flows, and sent ones to addresses that are no peer.");
   Number(v, "max_tx_flows", config.limits.max_tx_flows, {64, 4 * kMillion}, "Sent flows to peers.");
   v.EndTable();
+  v.BeginTable("clock", "Fleet time: one timeline for all hosts of the group.");
+  Pick(
+      v, "anchor", config.clock.anchor, AnchorWords(),
+      "This host's own tie to TAI: none, or realtime where chronyd or phc2sys disciplines the kernel's clock. One host "
+      "of a group suffices, three make a wrong one harmless.");
+  Time(v, "anchor_bound", config.clock.anchor_bound, {absl::ZeroDuration(), absl::Seconds(1)},
+       "The anchor is never trusted to be closer to TAI than this, whatever error the kernel tells.");
+  Words(v, "page", config.clock.page, TextRule::kAutoPath,
+        "File on a tmpfs through which programs read fleet time (libcwclock); \"auto\" takes /run/cwfabric/clock, or "
+        "RUN_DIR/clock where an instance is named; empty for none.");
+  v.EndTable();
   v.BeginTable("log", "What the agent writes.");
   Pick(v, "level", config.log.level, LogLevelWords(), "Least severity written to the log.");
   Words(v, "events_file", config.log.events_file, TextRule::kPath,
@@ -201,6 +212,11 @@ const std::vector<std::string>& AttachWords() {
   return words;
 }
 
+const std::vector<std::string>& AnchorWords() {
+  static const auto& words = *new std::vector<std::string>{"none", "realtime"};
+  return words;
+}
+
 std::string Violation(TextRule rule, const std::string& text) {
   switch (rule) {
     case TextRule::kFree:
@@ -221,6 +237,8 @@ std::string Violation(TextRule rule, const std::string& text) {
       return text == "auto" || IsUnicastIpv4(text) ? "" : "\"auto\" or an IPv4 unicast address such as 10.0.1.10";
     case TextRule::kPath:
       return text.empty() || text[0] == '/' ? "" : "an absolute path (it starts with /)";
+    case TextRule::kAutoPath:
+      return text.empty() || text == "auto" || text[0] == '/' ? "" : "\"auto\" or an absolute path (it starts with /)";
   }
   return "";
 }

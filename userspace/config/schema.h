@@ -32,6 +32,7 @@ enum class TextRule {
   kAddress,      // IPv4, unicast
   kAutoAddress,  // "auto" or IPv4
   kPath,         // absolute, or empty
+  kAutoPath,     // "auto", absolute, or empty
 };
 
 // Each value method takes the present value and returns the new one (the same, unless the visitor reads).
@@ -70,6 +71,7 @@ void WalkPeers(Visitor& visitor, std::vector<PeerConfig>& peers);
 const std::vector<std::string>& ModeWords();
 const std::vector<std::string>& LogLevelWords();
 const std::vector<std::string>& AttachWords();
+const std::vector<std::string>& AnchorWords();
 
 // "" when the text obeys the rule, otherwise what is wanted.
 std::string Violation(TextRule rule, const std::string& text);

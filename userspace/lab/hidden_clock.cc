@@ -15,7 +15,7 @@ cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns) {
   clock.offset_ns = spec.offset_ns;
   clock.segments = CW_LAB_SEGMENTS;
   std::mt19937 random(spec.seed);
-  std::uniform_real_distribution<double> draw(-spec.drift_ppm, spec.drift_ppm);
+  std::uniform_real_distribution<double> draw(-std::abs(spec.drift_ppm), std::abs(spec.drift_ppm));
   int64_t base = spec.offset_ns;
   for (int i = 0; i < CW_LAB_SEGMENTS; ++i) {
     const auto length_ns = static_cast<int64_t>(spec.segment_s * 1e9);
@@ -27,7 +27,9 @@ cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns) {
   return clock;
 }
 
-std::string HiddenClockPin(const std::string& instance) { return absl::StrCat(CW_BPFFS, "/cwlab/", instance, "-clock"); }
+std::string HiddenClockPin(const std::string& instance) {
+  return absl::StrCat(CW_BPFFS, "/cwlab/", instance, "-clock");
+}
 
 int64_t HiddenClockError(const cw_lab_clock& clock, uint64_t true_ns) {
   return static_cast<int64_t>(cw_lab_clock_at(&clock, true_ns) - true_ns);

@@ -15,7 +15,7 @@ namespace cw::lab {
 
 struct HiddenClockSpec {
   int64_t offset_ns = 0;
-  double drift_ppm = 0;   // each segment's drift is drawn from [-drift_ppm, drift_ppm]; the first one is +drift_ppm
+  double drift_ppm = 0;   // the first segment's drift; each other's is drawn from [-|drift_ppm|, |drift_ppm|]
   double segment_s = 10;  // length of a segment; the last of them goes on for ever
   uint32_t seed = 1;
 };

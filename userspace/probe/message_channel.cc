@@ -94,7 +94,9 @@ absl::StatusOr<Body> MessageChannel::Receive(const cw_ev_msg& record) {
     return absl::AlreadyExistsError("message seen before");
   }
   auto body = DecodeBody(view->body);
-  ++(body.ok() ? stats_.accepted : stats_.rejected_malformed);
+  ++(body.ok()                              ? stats_.accepted
+     : absl::IsUnimplemented(body.status()) ? stats_.passed_over
+                                            : stats_.rejected_malformed);
   return body;
 }
 

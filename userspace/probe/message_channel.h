@@ -40,6 +40,7 @@ struct MessageStats {
   uint64_t rejected_mac = 0;
   uint64_t rejected_replay = 0;
   uint64_t rejected_malformed = 0;
+  uint64_t passed_over = 0;  // of a kind or version that only a newer agent knows
 };
 
 class MessageChannel {
@@ -54,7 +55,8 @@ class MessageChannel {
   void Flush();  // sends what is queued, as far as it goes
   bool queue_empty() const { return queue_.empty(); }
 
-  // A record of cw_msg_ring. Unauthenticated, AlreadyExists (a replay), InvalidArgument, NotFound.
+  // A record of cw_msg_ring. Unauthenticated, AlreadyExists (a replay), InvalidArgument, NotFound; Unimplemented:
+  // right, but of a kind that this agent does not know.
   absl::StatusOr<Body> Receive(const cw_ev_msg& record);
 
   void ForgetPair(uint32_t pair);

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/probe/messages.h"
 
+#include <cmath>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 
 namespace cw::probe {
 namespace {
 
-enum Kind : uint8_t { kSamples = 1, kClock = 2, kHello = 3 };
+enum Kind : uint8_t { kSamples = 1, kClock = 2, kHello = 3, kClaim = 4 };
 
 constexpr uint32_t kMask24 = 0xffffff;
 constexpr uint32_t kFlagResp = 1u << 24;
 constexpr uint32_t kFlagDuplicate = 1u << 25;
 constexpr size_t kMaxHost = 253;  // RFC 1035's longest name
 constexpr size_t kMaxVersion = 64;
+constexpr double kSlopeUnits = 1e6;       // per ppb
+constexpr double kMaxSlopePpb = 1e6;      // no clock is off by a thousandth
+constexpr uint32_t kMaxClaimHops = 1000;  // a claim that came further was never heard of
 
 class Writer {
  public:
@@ -107,6 +112,91 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const Hello& h) {
   return w.Take();
 }
 
+bool TimeInRange(int64_t ns) { return ns >= -kMaxClaimNs && ns <= kMaxClaimNs; }
+
+bool SpanInRange(int64_t ns) { return ns >= 0 && ns <= kMaxClaimNs; }
+
+bool SlopeInRange(double ppb) { return std::isfinite(ppb) && std::fabs(ppb) <= kMaxSlopePpb; }
+
+// The receiver computes with these numbers: none may overflow a sum, or say that an error is negative.
+absl::Status CheckClaim(const sync::FleetClaim& c) {
+  const bool times = TimeInRange(c.anchor_ns) && TimeInRange(c.offset_ns) && TimeInRange(c.tai_offset_ns) &&
+                     TimeInRange(c.anchor.offset_ns);
+  const bool spans = SpanInRange(c.error_est_ns) && SpanInRange(c.bound_ns) && c.tai_bound_ns >= -1 &&
+                     c.tai_bound_ns <= kMaxClaimNs && SpanInRange(c.anchor.bound_ns) && SpanInRange(c.anchor.age_ns);
+  const bool hops = c.hops <= kMaxClaimHops && c.tai_hops <= kMaxClaimHops && c.anchor.hops <= kMaxClaimHops;
+  if (times && spans && hops && SlopeInRange(c.slope_ppb) && SlopeInRange(c.rate_ppb) &&
+      SlopeInRange(c.anchor.drift_ppb))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError("clock claim with a number out of its range");
+}
+
+static_assert(sizeof(sync::FleetClaim) == 168, "a field that is new in the claim has to travel too");
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const ClockClaim& body) {
+  const sync::FleetClaim& c = body.claim;
+  if (absl::Status status = CheckClaim(c); !status.ok()) return status;
+  Writer w(kClaim, 1);
+  auto put = [&w](int64_t value) { w.Put(static_cast<uint64_t>(value), 8); };
+  w.Put(c.host_id, 8);
+  w.Put(c.timeline, 8);
+  w.Put(static_cast<uint64_t>(c.state), 1);
+  put(c.anchor_ns);
+  put(c.offset_ns);
+  put(std::llround(c.slope_ppb * kSlopeUnits));
+  put(c.error_est_ns);
+  w.Put(c.reference_id, 8);
+  put(c.bound_ns);
+  w.Put(c.hops, 4);
+  put(c.tai_offset_ns);
+  put(c.tai_bound_ns);
+  w.Put(c.tai_hops, 4);
+  put(std::llround(c.rate_ppb * kSlopeUnits));
+  w.Put(c.reference_seq, 4);
+  w.Put(c.anchor.anchor_id, 8);
+  put(c.anchor.offset_ns);
+  put(c.anchor.bound_ns);
+  put(std::llround(c.anchor.drift_ppb * kSlopeUnits));
+  put(c.anchor.age_ns);
+  w.Put(c.anchor.hops, 4);
+  w.Put(0, 4);
+  return w.Take();
+}
+
+absl::StatusOr<Body> DecodeClaim(Reader r, size_t count) {
+  if (count != 1 || r.left() != kClockClaimLen) return absl::InvalidArgumentError("clock claim of a wrong length");
+  sync::FleetClaim c;
+  auto get = [&r] { return static_cast<int64_t>(r.Get(8)); };
+  c.host_id = r.Get(8);
+  c.timeline = r.Get(8);
+  const uint64_t state = r.Get(1);
+  if (state > static_cast<uint64_t>(sync::SyncState::kFreeRunning)) {
+    return absl::InvalidArgumentError("clock claim of an impossible state");
+  }
+  c.state = static_cast<sync::SyncState>(state);
+  c.anchor_ns = get();
+  c.offset_ns = get();
+  c.slope_ppb = static_cast<double>(get()) / kSlopeUnits;
+  c.error_est_ns = get();
+  c.reference_id = r.Get(8);
+  c.bound_ns = get();
+  c.hops = static_cast<uint32_t>(r.Get(4));
+  c.tai_offset_ns = get();
+  c.tai_bound_ns = get();
+  c.tai_hops = static_cast<uint32_t>(r.Get(4));
+  c.rate_ppb = static_cast<double>(get()) / kSlopeUnits;
+  c.reference_seq = static_cast<uint32_t>(r.Get(4));
+  c.anchor.anchor_id = r.Get(8);
+  c.anchor.offset_ns = get();
+  c.anchor.bound_ns = get();
+  c.anchor.drift_ppb = static_cast<double>(get()) / kSlopeUnits;
+  c.anchor.age_ns = get();
+  c.anchor.hops = static_cast<uint32_t>(r.Get(4));
+  if (r.Get(4) != 0) return absl::InvalidArgumentError("clock claim with unknown bits");
+  if (absl::Status status = CheckClaim(c); !status.ok()) return status;
+  return ClockClaim{c};
+}
+
 absl::StatusOr<Body> DecodeSamples(Reader r, size_t count) {
   if (r.left() != count * kSampleLen) return absl::InvalidArgumentError("sample batch of a wrong length");
   SampleBatch b;
@@ -172,7 +262,7 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
   const size_t count = r.Get(2);
   if (!r.ok()) return absl::InvalidArgumentError("message body too short");
   if (version != kBodyVersion) {
-    return absl::InvalidArgumentError(absl::StrFormat("message body of version %d, ours is %d", version, kBodyVersion));
+    return absl::UnimplementedError(absl::StrFormat("message body of version %d, ours is %d", version, kBodyVersion));
   }
   switch (kind) {
     case kSamples:
@@ -181,8 +271,10 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
       return DecodeClock(r, count);
     case kHello:
       return DecodeHello(r, count);
+    case kClaim:
+      return DecodeClaim(r, count);
     default:
-      return absl::InvalidArgumentError(absl::StrFormat("message body of unknown kind %d", kind));
+      return absl::UnimplementedError(absl::StrFormat("message body of unknown kind %d", kind));
   }
 }
 

@@ -2,8 +2,12 @@
 //
 // Bodies of the messages between two agents (the datagram around them: packet.h). All integers big-endian.
 //   byte 0 kind, byte 1 version (1), bytes 2-3 count; then `count` records, or Hello's two strings.
-// Decoders accept any bytes: a wrong length, version, kind or count is an error, never a partial result.
-// Pure; any thread.
+// A clock claim is one record of 149 bytes: host id, timeline (8 each), state (1), anchor time, offset, slope in 10^-6
+// ppb, error, reference id, bound (8 each), hops (4), TAI offset, TAI bound (8 each), TAI hops (4), rate in 10^-6 ppb
+// (8), reference's round (4), an anchor's id, offset, bound, drift in 10^-6 ppb, age (8 each), hops (4), reserved 0
+// (4). Decoders accept any bytes: a wrong length or count is an error, never a partial result. Kinds and versions that
+// a newer agent may have are told apart from faults, so that its messages are passed over and nothing else. Pure; any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "maps/abi.h"
+#include "sync/agreement.h"
 
 namespace cw::probe {
 
@@ -55,17 +60,26 @@ struct Hello {
   bool operator==(const Hello&) const = default;
 };
 
-using Body = std::variant<SampleBatch, ClockBatch, Hello>;
+// What the sender says of its own fleet time.
+struct ClockClaim {
+  sync::FleetClaim claim;
+  bool operator==(const ClockClaim&) const = default;
+};
+
+using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim>;
 
 inline constexpr size_t kBodyHeaderLen = 4;
 inline constexpr size_t kSampleLen = 16;
 inline constexpr size_t kClockPointLen = 17;
+inline constexpr size_t kClockClaimLen = 149;
+// Times in a claim are at most so far from zero (95 years), so that sums of three cannot overflow.
+inline constexpr int64_t kMaxClaimNs = 3'000'000'000'000'000'000;
 inline constexpr size_t kMaxSamplesPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kSampleLen;          // 68
 inline constexpr size_t kMaxClockPointsPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kClockPointLen;  // 64
 
-// InvalidArgument: more records than a message holds, or a string that is too long.
+// InvalidArgument: more records than a message holds, a string that is too long, a number out of its range.
 absl::StatusOr<std::vector<uint8_t>> EncodeBody(const Body& body);
-// InvalidArgument: not a body of this version.
+// InvalidArgument: not a body. Unimplemented: of a kind or version that this agent does not know.
 absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes);
 
 }  // namespace cw::probe

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sync/agreement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+#include "sync/agreement_impl.h"
+#include "sync/neighbours.h"
+
+namespace cw::sync {
+
+Agreement::Impl::Impl(std::string self_name, uint64_t seed, const AgreementOptions& with)
+    : options(with), self(std::move(self_name)), id(HostId(self)) {
+  // Hosts that would leave a timeline at the same moment do it one after the other.
+  hold_ns = kTimelineHoldNs + static_cast<int64_t>((id ^ seed) % static_cast<uint64_t>(kTimelineHoldNs));
+}
+
+uint64_t Agreement::Impl::NewTimeline(int64_t now_ns) const {
+  const auto ms = static_cast<uint64_t>(now_ns / 1'000'000);
+  return (ms & 0xfff'ffff'ffff) << 20 | (id & 0xfffff) | 1;
+}
+
+void Agreement::Impl::Begin(int64_t now_ns) {
+  if (!started) {
+    started = true;
+    unsettled_ns = last_ns = time.anchor_ns = now_ns;
+    timeline = NewTimeline(now_ns);
+  }
+  if (now_ns < last_ns) Disrupt(now_ns);  // the local clock was set back
+  passed_s = std::min(1.0, static_cast<double>(now_ns - last_ns) * 1e-9);
+  last_ns = now_ns;
+  MoveAnchor(now_ns);
+  anchors.Advance(now_ns);
+}
+
+// The same line, told from another point of it. The part below a nanosecond is kept, so that hours of rounds add up.
+void Agreement::Impl::MoveAnchor(int64_t now_ns) {
+  fraction_ns += time.slope_ppb * 1e-9 * static_cast<double>(now_ns - time.anchor_ns);
+  const double whole = std::floor(fraction_ns);
+  time.offset_ns += static_cast<int64_t>(whole);
+  fraction_ns -= whole;
+  time.anchor_ns = now_ns;
+}
+
+void Agreement::Impl::StepBy(double ns) {
+  const int64_t whole = std::llround(ns);
+  time.offset_ns += whole;
+  anchors.Stepped(whole);
+  for (Peer& p : peers) p.apart_ns -= static_cast<double>(whole);
+}
+
+void Agreement::Impl::Unsettle(int64_t now_ns, FleetTrouble why) {
+  settled = false;
+  unsettled_ns = now_ns;
+  rounds = 0;
+  trouble = why;
+  merge_ns = 0;
+  off_rounds = recovering = 0;
+  disputed_since_ns = kLongAgoNs;
+  reference.Reset();
+}
+
+void Agreement::Impl::Disrupt(int64_t now_ns) {
+  last_ns = time.anchor_ns = now_ns;
+  time.slope_ppb = rate_ppb;
+  disrupted_alone = true;
+  Unsettle(now_ns, FleetTrouble::kDisrupted);
+}
+
+void Agreement::Impl::Settle(int64_t now_ns) {
+  settled = true;
+  settled_ns = last_compared_ns = now_ns;
+  trouble = FleetTrouble::kNone;
+  disrupted_alone = false;
+  merge_ns = 0;
+  ++time.epoch;
+  for (Memory& m : memories) m.returning = false;
+}
+
+// Each timeline that is heard of, with the number of hosts on it that are synchronised.
+void Agreement::Impl::CountTimelines(const std::vector<NeighbourView>& views) {
+  votes.clear();
+  for (const Peer& p : peers) {
+    if (!p.heard) continue;
+    const FleetClaim& c = views[p.view].claim;
+    auto it = std::find_if(votes.begin(), votes.end(), [&](const auto& v) { return v.timeline == c.timeline; });
+    if (it == votes.end()) it = votes.insert(votes.end(), {c.timeline, 0, 0});
+    ++it->heard;
+    it->synchronised += c.state != SyncState::kUnknown;
+  }
+}
+
+// Without a timeline of our own to lose: the one that most neighbours live on; where nobody lives yet, the lowest id
+// spreads like a rumour. Timelines are ordered by their ids, which begin with the founder's time.
+void Agreement::Impl::ChooseTimeline(int64_t now_ns) {
+  const Votes* most = nullptr;
+  const Votes* lowest = nullptr;
+  for (const Votes& v : votes) {
+    if (v.synchronised > 0 && (most == nullptr || v.synchronised > most->synchronised ||
+                               (v.synchronised == most->synchronised && v.timeline < most->timeline))) {
+      most = &v;
+    }
+    if (lowest == nullptr || v.timeline < lowest->timeline) lowest = &v;
+  }
+  uint64_t best = timeline;
+  if (most != nullptr) {
+    best = most->timeline;
+  } else if (lowest != nullptr && lowest->timeline < timeline) {
+    best = lowest->timeline;
+  }
+  if (best != timeline) {
+    timeline = best;
+    rounds = 0;
+  }
+  if (lowest != nullptr && heard_since_ns == kLongAgoNs) heard_since_ns = now_ns;
+}
+
+// A settled host leaves its timeline only with a majority, itself included; where there are as many on both, the lower
+// id wins. So no minority of liars can move it, and of two timelines that meet one side moves.
+bool Agreement::Impl::LeaveTimeline(int64_t now_ns) {
+  int all = 1;
+  for (const Votes& v : votes) all += v.synchronised;
+  uint64_t wanted = timeline;
+  for (const Votes& v : votes) {
+    if (v.timeline == timeline) continue;
+    if (2 * v.synchronised > all || (2 * v.synchronised == all && v.timeline < timeline)) wanted = v.timeline;
+  }
+  if (wanted != wanted_timeline) {
+    wanted_timeline = wanted;
+    wanted_since_ns = now_ns;
+  }
+  if (wanted == timeline || now_ns - wanted_since_ns < hold_ns) return false;
+  timeline = wanted;
+  Unsettle(now_ns, FleetTrouble::kSettling);
+  return true;
+}
+
+// Not settled: fleet time is stepped towards the others, each round by less, until it is near enough.
+void Agreement::Impl::Acquire(int64_t now_ns, const std::vector<NeighbourView>& views) {
+  ChooseTimeline(now_ns);
+  const bool founder = timeline == NewTimeline(unsettled_ns) && !disrupted_alone;
+  SelectForAcquiring(views);
+  if (voters.empty()) {
+    const bool alone = votes.empty() && (views.empty() || now_ns - unsettled_ns >= kListenNs);
+    if (!alone) return;
+    if (disrupted_alone) timeline = NewTimeline(now_ns);
+    error_ns = 0;
+    Settle(now_ns);
+    return;
+  }
+  heard_anyone = true;
+  const Clique clique = Judge(views, -1);
+  const int n = static_cast<int>(voters.size());
+  if (2 * clique.members <= n) return;
+  const int outside = n - clique.members;
+  const double apart_ns = TrimmedMean(opinions, std::max(0, MostLiars(n) - outside));
+  const double rate = MeanRate(std::max(0, MostLiars(n) - outside));
+  const double gain = founder ? options.steady_gain : options.first_gain / (rounds + 1);
+  rate_ppb = ClampRate(rate_ppb + gain * rate);
+  time.slope_ppb = rate_ppb;
+  StepBy(gain * apart_ns);
+  MeasureError(apart_ns * (1 - gain), clique);
+  ++rounds;
+  if (NearEnough(now_ns, apart_ns)) Settle(now_ns);
+}
+
+bool Agreement::Impl::NearEnough(int64_t now_ns, double apart_ns) const {
+  bool joining = false;
+  int heard = 0, with_us = 0;
+  for (const Votes& v : votes) {
+    heard += v.heard;
+    if (v.timeline != timeline) continue;
+    with_us = v.heard;
+    joining = v.synchronised > 0;
+  }
+  if (rounds < (joining ? kJoinRounds : kFoundRounds)) return false;
+  if (now_ns - unsettled_ns >= kPatienceNs) return true;
+  if (!joining && now_ns - heard_since_ns < kFoundNs) return false;
+  return 3 * with_us >= 2 * heard && std::abs(apart_ns) <= 5 * own_tolerance_ns + 10;
+}
+
+// Settled: fleet time is slewed towards the others; only after a step of the local clock is it stepped.
+void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& views) {
+  SelectForFollowing(now_ns);
+  if (voters.empty()) {
+    Slew(0);
+    // What a clock does without help, beside its bound: a part in a million.
+    if (heard_anyone) error_ns += kFreeRunPpb * passed_s;
+    const bool long_ago = now_ns - last_compared_ns > kIsolatedNs;
+    if (heard_anyone && long_ago && !views.empty()) trouble = FleetTrouble::kIsolated;
+    if (views.empty()) trouble = FleetTrouble::kNone;
+    return;
+  }
+  heard_anyone = true;
+  last_compared_ns = now_ns;
+  const Clique clique = Judge(views, own_tolerance_ns);
+  const int n = static_cast<int>(voters.size());
+  const int outside = n - clique.members;
+  if (n == 1) return FollowOne(now_ns, views);
+  if (clique.with_us && outside <= MostLiars(n)) return Agree(now_ns, clique);
+  if (!clique.with_us && 2 * clique.members > n) return Rejoin(now_ns, clique);
+  Dispute(now_ns);
+}
+
+void Agreement::Impl::Agree(int64_t now_ns, const Clique& clique) {
+  off_rounds = 0;
+  const int n = static_cast<int>(voters.size());
+  Remember(now_ns);
+  const int f = std::max(0, MostLiars(n) - Excluded());
+  const double apart_ns = TrimmedMean(opinions, f);
+  FollowRate(f);
+  Slew(apart_ns);
+  MeasureError(apart_ns, clique);
+  ++rounds;
+  if (recovering > 0) --recovering;
+  if (disputed_since_ns != kLongAgoNs && now_ns - disputed_ns >= kReconciledNs) disputed_since_ns = kLongAgoNs;
+  if (disputed_since_ns == kLongAgoNs && recovering == 0) trouble = FleetTrouble::kNone;
+}
+
+// Most of the others agree with each other and not with us: it is our clock that was stepped, or ran off.
+void Agreement::Impl::Rejoin(int64_t now_ns, const Clique& clique) {
+  const double apart_ns = TrimmedMean(opinions, 0);
+  if (++off_rounds < kOffRounds) return Slew(0);
+  off_rounds = 0;
+  FollowRate(0);
+  MeasureError(apart_ns, clique);
+  if (!own_step && std::abs(apart_ns) < kSlewableNs) return Slew(apart_ns);
+  StepBy(apart_ns);
+  Slew(0);
+  ++time.epoch;
+  recovering = kOffRounds;
+  trouble = FleetTrouble::kDisrupted;
+  disputed_since_ns = kLongAgoNs;
+  last_compared_ns = now_ns;
+}
+
+// One neighbour only: nobody can tell which of two clocks was stepped, so the host of the higher id follows.
+void Agreement::Impl::FollowOne(int64_t now_ns, const std::vector<NeighbourView>& views) {
+  opinions[0].member = true;
+  Peer& p = peers[voters[0]];
+  p.member = true;
+  Clique clique;
+  clique.members = 1;
+  if (std::abs(p.apart_ns) < kSlewableNs) return Agree(now_ns, clique);
+  if (id > views[p.view].claim.host_id) return Rejoin(now_ns, clique);
+  Slew(0);
+}
+
+// More contradict each other than can be told apart. Following the wrong half would be worse than following none.
+void Agreement::Impl::Dispute(int64_t now_ns) {
+  off_rounds = 0;
+  disputed_ns = now_ns;
+  if (disputed_since_ns == kLongAgoNs) disputed_since_ns = now_ns;
+  if (now_ns - disputed_since_ns >= kDisputeNs) trouble = FleetTrouble::kDisputed;
+  error_ns += kFreeRunPpb * passed_s;
+  Slew(0);
+}
+
+double Agreement::Impl::ClampRate(double ppb) const {
+  const double most = 2 * options.max_drift_ppb;
+  return std::clamp(ppb, -most, most);
+}
+
+// Towards the others' rate: slowly in small things, at once when our own clock has changed its rate.
+void Agreement::Impl::FollowRate(int f) {
+  const double rate = MeanRate(f);
+  const bool changed = std::abs(rate) > std::max(kRateJumpPpb, 4 * rate_spread_ppb);
+  const double slow = std::max(1 - std::exp(-passed_s / kRateTimeS), 2.0 / (rounds + 2));
+  rate_ppb = ClampRate(rate_ppb + (changed ? std::max(slow, kRateJumpGain) : slow) * rate);
+}
+
+void Agreement::Impl::Slew(double apart_ns) {
+  const double gain = std::max(options.steady_gain, options.first_gain / (rounds + 1));
+  const auto most = static_cast<double>(options.max_slew_ppb);
+  const double slew = std::clamp(apart_ns * gain / kRoundS, -most, most);
+  // Neighbours rely on our line until they hear the next one: it bends only so fast.
+  const double bend = kBendPpbPerS * std::max(passed_s, kRoundS / 2);
+  time.slope_ppb = std::clamp(rate_ppb + slew, time.slope_ppb - bend, time.slope_ppb + bend);
+}
+
+// The scatter of the neighbours' fleet times around their mean shows how well single links measure; the mean of n is
+// better by √n. See docs/clock.md for the factor.
+void Agreement::Impl::MeasureError(double apart_ns, const Clique& clique) {
+  double sum = 0, squares = 0, n = 0, link = 0;
+  for (size_t k = 0; k < voters.size(); ++k) {
+    const Peer& p = peers[voters[k]];
+    if (!opinions[k].member || p.reason == Reason::kDistant) continue;
+    sum += p.apart_ns;
+    squares += p.apart_ns * p.apart_ns;
+    link += p.error_ns * p.error_ns;
+    ++n;
+  }
+  if (n == 0) {
+    for (const uint32_t v : voters) link += peers[v].error_ns * peers[v].error_ns;
+    n = static_cast<double>(std::max(1, clique.members));
+  }
+  const double mean = sum / n;
+  const double seen = n > 1 ? std::max(0.0, squares - n * mean * mean) : 0;
+  // Few links show little of their scatter: their own estimate (two deviations) counts as two more measurements.
+  const double now = (seen + 2 * (link / n) / 4) / (n - 1 + 2);
+  const double keep = now > scatter_ns2 ? kScatterRises : kScatterFalls;
+  scatter_ns2 += (1 - std::exp(-passed_s / keep)) * (now - scatter_ns2);
+  if (!settled) scatter_ns2 = std::max(scatter_ns2, now);
+  error_ns = kErrorFactor * std::sqrt(scatter_ns2 / (n + 1)) + std::abs(apart_ns) + merge_ns;
+}
+
+void Agreement::Impl::FindReference(int64_t now_ns, const std::vector<NeighbourView>& views) {
+  told.clear();
+  if (!settled) return;
+  for (const Peer& p : peers) {
+    if (!p.comparable || p.reason == Reason::kFalseTicker || p.reason == Reason::kWaiting) continue;
+    // A neighbour's line may have bent since it was told.
+    const double bent = 0.5 * kBendPpbPerS * p.age_s * (p.age_s + 2 * kRoundS);
+    const double growth = (options.max_drift_ppb + static_cast<double>(options.max_slew_ppb)) * p.age_s;
+    told.push_back({&views[p.view].claim, std::abs(p.apart_ns) + p.bound_ns + bent, growth});
+  }
+  const bool eligible = trouble == FleetTrouble::kNone && !(heard_anyone && voters.empty() && !views.empty()) &&
+                        (told.empty() || now_ns - settled_ns >= kReferenceNs || reference.id() == id);
+  reference.Update(id, now_ns, time.offset_ns + now_ns, eligible, told,
+                   options.max_drift_ppb + static_cast<double>(options.max_slew_ppb));
+  if (reference.id() == named_reference) return;
+  named_reference = reference.id();
+  time.reference = named_reference == id ? self : named_reference == 0 ? "" : HostLabel(named_reference);
+  for (const NeighbourView& v : views) {
+    if (named_reference != id && v.claim.host_id == named_reference) time.reference = v.name;
+  }
+}
+
+void Agreement::Impl::HearAnchors(const std::vector<NeighbourView>& views, const AnchorReading& own) {
+  if (own.has) {
+    anchors.AddOwn(id, own, time.ToFleetNs(own.local_ns));
+  }
+  for (const Peer& p : peers) {
+    const AnchorRecord& r = views[p.view].claim.anchor;
+    if (r.anchor_id == 0 || !p.comparable || p.reason == Reason::kFalseTicker || !settled) continue;
+    anchors.Add(id, r, std::llround(p.age_s * 1e9), p.apart_ns, p.bound_ns);
+  }
+  anchors.Judge();
+  next_record = anchors.Next();
+}
+
+void Agreement::Impl::Publish(const std::vector<NeighbourView>& views) {
+  time.trouble = settled ? trouble : trouble == FleetTrouble::kDisrupted ? trouble : FleetTrouble::kSettling;
+  time.state = SyncState::kUnknown;
+  if (settled && time.trouble == FleetTrouble::kNone) time.state = SyncState::kSynchronised;
+  if (settled && time.trouble == FleetTrouble::kIsolated) time.state = SyncState::kFreeRunning;
+  time.error_est_ns = std::llround(std::min(error_ns, kNowhereNs));
+  time.bound_ns = settled ? std::llround(std::min(reference.published_ns(), kNowhereNs)) : std::llround(kNowhereNs);
+  time.bound_ns = std::max(time.bound_ns, int64_t{0});
+  verdicts.resize(views.size());
+  double weights = 0;
+  for (const Peer& p : peers) weights += p.weight;
+  for (size_t i = 0; i < views.size(); ++i) {
+    NeighbourVerdict& v = verdicts[i];
+    if (v.name != views[i].name) v.name = views[i].name;
+    const Peer& p = peers[i];
+    v.reason = p.reason;
+    v.disagreement_ns = p.heard ? p.apart_ns : 0;
+    v.weight = weights > 0 ? p.weight / weights : 0;
+    v.anchor = anchors.VerdictOf(views[i].claim.host_id);
+  }
+}
+
+FleetClaim Agreement::Impl::Claim() const {
+  FleetClaim c;
+  c.host_id = id;
+  c.timeline = timeline;
+  // Who refuses still has a time that others may judge; otherwise one host's doubt would spread.
+  c.state = time.state;
+  if (settled && trouble == FleetTrouble::kDisputed) c.state = SyncState::kFreeRunning;
+  c.anchor_ns = time.anchor_ns;
+  c.offset_ns = time.offset_ns;
+  c.slope_ppb = time.slope_ppb;
+  c.error_est_ns = time.error_est_ns;
+  if (settled) {
+    c.reference_id = reference.id();
+    c.reference_seq = reference.seq();
+    c.bound_ns = std::llround(std::min(reference.relayed_ns(), kNowhereNs));
+    c.hops = reference.hops();
+  }
+  if (anchors.known()) {
+    c.tai_offset_ns = anchors.offset_ns();
+    c.tai_bound_ns = anchors.bound_ns();
+    c.tai_hops = anchors.hops();
+  }
+  c.rate_ppb = rate_ppb;
+  c.anchor = next_record;
+  return c;
+}
+
+Agreement::Agreement(std::string self, uint64_t seed, const AgreementOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(self), seed, options)) {}
+Agreement::~Agreement() = default;
+Agreement::Agreement(Agreement&&) noexcept = default;
+
+const FleetTime& Agreement::Update(int64_t now_ns, const std::vector<NeighbourView>& neighbours,
+                                   const AnchorReading& anchor) {
+  Impl& a = *impl_;
+  a.Begin(now_ns);
+  a.Assess(now_ns, neighbours);
+  a.CountTimelines(neighbours);
+  if (a.settled && a.LeaveTimeline(now_ns)) a.Assess(now_ns, neighbours);
+  if (a.settled) {
+    a.Follow(now_ns, neighbours);
+  } else {
+    a.Acquire(now_ns, neighbours);
+  }
+  a.FindReference(now_ns, neighbours);
+  a.HearAnchors(neighbours, anchor);
+  a.Publish(neighbours);
+  return a.time;
+}
+
+const FleetTime& Agreement::now() const { return impl_->time; }
+FleetClaim Agreement::Claim() const { return impl_->Claim(); }
+const std::vector<NeighbourVerdict>& Agreement::verdicts() const { return impl_->verdicts; }
+const std::vector<AnchorVerdict>& Agreement::anchors() const { return impl_->anchors.verdicts(); }
+
+void Agreement::Disrupted(int64_t now_ns) {
+  impl_->Disrupt(now_ns);
+  impl_->Publish({});
+}
+
+}  // namespace cw::sync

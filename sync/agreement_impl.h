@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts of Agreement (agreement.h): agreement.cc decides, agreement_peers.cc looks at the neighbours.
+// Pure; one thread per object.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sync/agreement.h"
+#include "sync/anchors.h"
+#include "sync/reference.h"
+#include "sync/vote.h"
+
+namespace cw::sync {
+
+inline constexpr int64_t kLongAgoNs = INT64_MIN / 2;
+inline constexpr double kRoundS = 0.1;  // gains are per so long
+inline constexpr double kNowhereNs = 3.6e12;
+
+// Timelines
+inline constexpr int64_t kListenNs = 2'000'000'000;      // silence before a host founds a timeline
+inline constexpr int64_t kTimelineHoldNs = 500'000'000;  // and up to twice that before a settled host leaves its own
+inline constexpr int64_t kFoundNs = 1'000'000'000;       // of hearing others before a new timeline is settled
+inline constexpr int64_t kPatienceNs = 10'000'000'000;   // then it is settled as it is
+inline constexpr int kFoundRounds = 8, kJoinRounds = 5;
+// Following
+inline constexpr int64_t kIsolatedNs = 1'000'000'000;
+inline constexpr int64_t kDisputeNs = 500'000'000;       // contradictions that last are refused …
+inline constexpr int64_t kReconciledNs = 1'000'000'000;  // … until they have been gone for so long
+inline constexpr int kOffRounds = 2;
+inline constexpr double kSlewableNs = 100'000;  // more is stepped when a majority says so
+inline constexpr double kRateTimeS = 5;
+inline constexpr double kRateJumpPpb = 1000, kRateJumpGain = 0.5;
+inline constexpr double kBendPpbPerS = 200'000;         // how fast the slope of fleet time may change
+inline constexpr int64_t kReferenceNs = 2'000'000'000;  // of being settled before one is a reference
+// Errors
+inline constexpr double kErrorFactor = 5;
+inline constexpr double kScatterRises = 0.3, kScatterFalls = 10;  // s
+inline constexpr double kFreeRunPpb = 1000;
+
+struct Agreement::Impl {
+  // What is remembered of a neighbour between rounds.
+  struct Memory {
+    std::string name;
+    uint32_t link_epoch = 0;
+    bool link_known = false;
+    bool returning = false;                 // back after an absence, not yet near
+    int64_t epoch_changed_ns = kLongAgoNs;  // its link was stepped
+    int64_t comparable_ns = kLongAgoNs;     // last
+    int64_t returned_ns = kLongAgoNs;
+    int64_t absent_ns = 0;  // how long it was away
+    int64_t quarantined_until_ns = kLongAgoNs;
+    float wrong = 0;  // 1: named
+    int quarantines = 0;
+  };
+
+  // A neighbour in this round.
+  struct Peer {
+    uint32_t view = 0;
+    Reason reason = Reason::kWaiting;
+    bool heard = false;       // link and claim are fresh
+    bool comparable = false;  // … and on our timeline, with a time of its own
+    bool member = false;
+    double apart_ns = 0;  // its fleet time − ours
+    double rate_ppb = 0;  // its fleet rate − ours
+    double error_ns = 0;  // likely, of the link
+    double claim_error_ns = 0;
+    double bound_ns = 0;  // of the link
+    double age_s = 0;     // of the claim
+    double tolerance_ns = 0;
+    double weight = 0;
+  };
+
+  struct Votes {
+    uint64_t timeline;
+    int heard, synchronised;
+  };
+
+  Impl(std::string self_name, uint64_t seed, const AgreementOptions& with);
+
+  // agreement.cc
+  void Begin(int64_t now_ns);
+  void MoveAnchor(int64_t now_ns);
+  void StepBy(double ns);
+  void Unsettle(int64_t now_ns, FleetTrouble why);
+  void Disrupt(int64_t now_ns);
+  void Settle(int64_t now_ns);
+  uint64_t NewTimeline(int64_t now_ns) const;
+  void CountTimelines(const std::vector<NeighbourView>& views);
+  void ChooseTimeline(int64_t now_ns);
+  bool LeaveTimeline(int64_t now_ns);
+  void Acquire(int64_t now_ns, const std::vector<NeighbourView>& views);
+  bool NearEnough(int64_t now_ns, double apart_ns) const;
+  void Follow(int64_t now_ns, const std::vector<NeighbourView>& views);
+  void FollowOne(int64_t now_ns, const std::vector<NeighbourView>& views);
+  void Agree(int64_t now_ns, const Clique& clique);
+  void Rejoin(int64_t now_ns, const Clique& clique);
+  void Dispute(int64_t now_ns);
+  void FollowRate(int f);
+  double ClampRate(double ppb) const;
+  void Slew(double apart_ns);
+  void MeasureError(double apart_ns, const Clique& clique);
+  void FindReference(int64_t now_ns, const std::vector<NeighbourView>& views);
+  void HearAnchors(const std::vector<NeighbourView>& views, const AnchorReading& own);
+  void Publish(const std::vector<NeighbourView>& views);
+  FleetClaim Claim() const;
+
+  // agreement_peers.cc
+  void Assess(int64_t now_ns, const std::vector<NeighbourView>& views);
+  void AssessOne(int64_t now_ns, const NeighbourView& view, Memory& memory, Peer& peer) const;
+  void Align(const std::vector<NeighbourView>& views);
+  void SelectForAcquiring(const std::vector<NeighbourView>& views);
+  void SelectForFollowing(int64_t now_ns);
+  void SetTolerances();
+  void Excuse(int64_t now_ns);
+  Clique Judge(const std::vector<NeighbourView>& views, double own_tolerance);
+  void Remember(int64_t now_ns);
+  int Excluded() const;
+  double MeanRate(int f);
+
+  const AgreementOptions options;
+  const std::string self;
+  const uint64_t id;
+  int64_t hold_ns;
+
+  FleetTime time;
+  double fraction_ns = 0;  // of time.offset_ns
+  double rate_ppb = 0;     // time.slope_ppb without the slew
+  double error_ns = 0;
+  double scatter_ns2 = 0;
+  double own_tolerance_ns = 0;
+  double rate_spread_ppb = 0;
+  FleetTrouble trouble = FleetTrouble::kSettling;
+
+  bool started = false, settled = false, heard_anyone = false;
+  bool disrupted_alone = false;  // our line was broken; if nobody helps, the timeline is lost
+  bool own_step = false;         // most links say that a clock was stepped: ours
+  int64_t last_ns = 0;
+  double passed_s = 0;
+  int64_t unsettled_ns = 0, settled_ns = 0, heard_since_ns = kLongAgoNs, last_compared_ns = kLongAgoNs;
+  int rounds = 0;  // since the timeline was taken
+  int off_rounds = 0, recovering = 0;
+  int64_t disputed_since_ns = kLongAgoNs, disputed_ns = kLongAgoNs;
+  double merge_ns = 0;  // parts of the timeline that were apart are meeting: so far may honest hosts be
+
+  uint64_t timeline = 0, wanted_timeline = 0;
+  int64_t wanted_since_ns = 0;
+
+  std::vector<Memory> memories;   // as the views
+  std::vector<Peer> peers;        // as the views
+  std::vector<uint32_t> voters;   // indices of peers
+  std::vector<Opinion> opinions;  // as voters
+  std::vector<Opinion> rates;
+  std::vector<double> scratch;
+  std::vector<Votes> votes;
+  std::vector<Reference::Told> told;
+  Reference reference;
+  uint64_t named_reference = 0;
+  Anchors anchors;
+  AnchorRecord next_record;
+  std::vector<NeighbourVerdict> verdicts;
+};
+
+}  // namespace cw::sync

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+#include "sync/agreement_impl.h"
+
+namespace cw::sync {
+namespace {
+
+constexpr int64_t kUntimelyNs = 1'500'000'000;       // a claim may be told so long after its anchor …
+constexpr int64_t kAheadNs = 50'000'000;             // … and by so much before, as far as the link can tell
+constexpr int64_t kStepNs = 1'000'000'000;           // links that were stepped within so long of each other: one cause
+constexpr int64_t kNeighbourStepNs = 1'500'000'000;  // a neighbour that was stepped may take so long to re-anchor
+constexpr int64_t kAbsentNs = 1'500'000'000;         // longer is an absence
+constexpr int64_t kReturnNs = 30'000'000'000;        // after an absence a neighbour may take so long to come near
+constexpr double kMergeTimeS = 10;
+constexpr double kInsaneNs = 1e15;
+constexpr double kNamedAfterS = 0.5, kForgivenAfterS = 5;
+constexpr int64_t kQuarantineNs = 10'000'000'000;  // doubles each time …
+constexpr int kMostDoublings = 5;
+constexpr int64_t kForgottenNs = 600'000'000'000;           // … and is forgotten after so long without offence
+constexpr double kDistantNs = 100'000, kDistantTimes = 10;  // of the shortest third of the links' bounds
+constexpr double kJitteryTimes = 8;                         // of the median of the links' errors
+constexpr double kLeastWeight = 1e-3;                       // of a distant or jittery link, beside the best
+
+double Difference(int64_t a, int64_t b, int64_t c) {
+  const double d = static_cast<double>(static_cast<__int128>(a) + b - c);
+  return std::clamp(d, -kInsaneNs, kInsaneNs);
+}
+
+// A neighbour's correction in progress dies away as its error does; until it is told anew we go on as it will.
+double Predicted(const FleetClaim& c, double age_s, const AgreementOptions& o) {
+  const double time_s = kRoundS / o.steady_gain;
+  const auto most = static_cast<double>(o.max_slew_ppb);
+  const double slew = std::clamp(c.slope_ppb - c.rate_ppb, -most, most);
+  return c.rate_ppb * age_s + slew * time_s * (1 - std::exp(-age_s / time_s));
+}
+
+}  // namespace
+
+// Memories follow their neighbours when the list changes.
+void Agreement::Impl::Align(const std::vector<NeighbourView>& views) {
+  bool same = memories.size() == views.size();
+  for (size_t i = 0; same && i < views.size(); ++i) same = memories[i].name == views[i].name;
+  if (same) return;
+  std::vector<Memory> old = std::move(memories);
+  memories.clear();
+  for (const NeighbourView& v : views) {
+    const auto it = std::find_if(old.begin(), old.end(), [&](const Memory& m) { return m.name == v.name; });
+    memories.push_back(it == old.end() ? Memory{} : std::move(*it));
+    memories.back().name = v.name;
+  }
+}
+
+void Agreement::Impl::Assess(int64_t now_ns, const std::vector<NeighbourView>& views) {
+  Align(views);
+  peers.assign(views.size(), Peer{});
+  voters.clear();
+  int known = 0, stepped = 0;
+  for (size_t i = 0; i < views.size(); ++i) {
+    Memory& m = memories[i];
+    const Estimate& link = views[i].link;
+    if (link.state == SyncState::kUnknown) continue;
+    if (m.link_known && m.link_epoch != link.epoch) m.epoch_changed_ns = now_ns;
+    m.link_known = true;
+    m.link_epoch = link.epoch;
+    ++known;
+    stepped += now_ns - m.epoch_changed_ns < kStepNs;
+  }
+  own_step = known >= 2 && 2 * stepped > known;
+  for (size_t i = 0; i < views.size(); ++i) {
+    peers[i].view = static_cast<uint32_t>(i);
+    AssessOne(now_ns, views[i], memories[i], peers[i]);
+  }
+}
+
+void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& m, Peer& p) const {
+  const FleetClaim& c = v.claim;
+  const Estimate& link = v.link;
+  if (link.state == SyncState::kUnknown || c.host_id == 0 || c.timeline == 0) return;
+  if (v.claim_age_ns > options.claim_fresh_ns || link.age_ns > options.claim_fresh_ns) {
+    p.reason = Reason::kStale;
+    return;
+  }
+  // By the neighbour's own clock. A claim from another time than it says was made before one of the clocks was stepped.
+  const double age_ns = Difference(now_ns, link.offset_ns, c.anchor_ns);
+  const bool timely = age_ns >= -static_cast<double>(kAheadNs + link.bound_ns) &&
+                      age_ns <= static_cast<double>(v.claim_age_ns + kUntimelyNs);
+  p.heard = true;
+  if (!timely) return;
+  const double predicted = Predicted(c, age_ns * 1e-9, options);
+  p.apart_ns = Difference(link.offset_ns, c.offset_ns, time.offset_ns) + predicted - fraction_ns;
+  p.rate_ppb = c.rate_ppb + link.slope_ppb - rate_ppb;
+  p.error_ns = static_cast<double>(std::max<int64_t>(link.error_est_ns, 1));
+  p.claim_error_ns = static_cast<double>(std::max<int64_t>(c.error_est_ns, 0));
+  p.bound_ns = static_cast<double>(std::max<int64_t>(link.bound_ns, 0));
+  p.age_s = std::max({0.0, age_ns * 1e-9, static_cast<double>(v.claim_age_ns) * 1e-9});
+  if (c.timeline != timeline) {
+    p.reason = Reason::kTimeline;
+    return;
+  }
+  p.comparable = c.state != SyncState::kUnknown;
+  if (!p.comparable) return;
+  const int64_t last = std::max(m.comparable_ns, settled_ns);
+  if (settled && now_ns - last > kAbsentNs) {
+    m.returning = true;
+    m.returned_ns = now_ns;
+    m.absent_ns = now_ns - last;
+  }
+  m.comparable_ns = now_ns;
+}
+
+// While we have no time of our own: those that have, or all when nobody has yet.
+void Agreement::Impl::SelectForAcquiring(const std::vector<NeighbourView>& views) {
+  voters.clear();
+  bool any = false;
+  for (const Peer& p : peers) any |= p.comparable;
+  for (uint32_t i = 0; i < peers.size(); ++i) {
+    Peer& p = peers[i];
+    const bool usable = any ? p.comparable : p.error_ns > 0 && views[p.view].claim.timeline == timeline;
+    if (usable) voters.push_back(i);
+  }
+  SetTolerances();
+}
+
+void Agreement::Impl::SelectForFollowing(int64_t now_ns) {
+  voters.clear();
+  for (uint32_t i = 0; i < peers.size(); ++i) {
+    if (peers[i].comparable) voters.push_back(i);
+  }
+  SetTolerances();
+  Excuse(now_ns);
+}
+
+// How far a neighbour may be from the others and still be honest: what its link and it say of their errors, but not
+// less than what all scatter.
+void Agreement::Impl::SetTolerances() {
+  if (voters.empty()) return;
+  const size_t n = voters.size();
+  scratch.clear();
+  for (const uint32_t v : voters) scratch.push_back(peers[v].error_ns);
+  std::nth_element(scratch.begin(), scratch.begin() + static_cast<long>(n / 2), scratch.end());
+  const double usual_error = scratch[n / 2];
+  scratch.clear();
+  for (const uint32_t v : voters) scratch.push_back(peers[v].bound_ns);
+  std::nth_element(scratch.begin(), scratch.begin() + static_cast<long>(n / 3), scratch.end());
+  const double short_bound = scratch[n / 3];
+  scratch.clear();
+  for (const uint32_t v : voters) scratch.push_back(peers[v].apart_ns);
+  if (settled) scratch.push_back(0);
+  const double scatter = RobustSpread(scratch).deviation;
+  for (const uint32_t v : voters) {
+    Peer& p = peers[v];
+    p.tolerance_ns = std::max(1.25 * p.error_ns + 0.5 * std::min(p.claim_error_ns, p.error_ns), 4 * scatter);
+    p.reason = Reason::kUsed;
+    if (p.error_ns > kJitteryTimes * usual_error) p.reason = Reason::kJittery;
+    if (p.bound_ns > std::max(kDistantNs, kDistantTimes * short_bound)) {
+      p.reason = Reason::kDistant;
+      p.tolerance_ns += p.bound_ns;
+      p.error_ns += p.bound_ns / 100;
+    }
+    p.weight = 1 / (p.error_ns * p.error_ns + usual_error * usual_error / 4);
+  }
+  double best = 0;
+  for (const uint32_t v : voters) best = std::max(best, peers[v].weight);
+  for (const uint32_t v : voters) peers[v].weight = std::max(peers[v].weight, kLeastWeight * best);
+  own_tolerance_ns = std::max(usual_error / 2, 2 * scatter);
+}
+
+// Neighbours that are off for a reason that passes are left out: those whose clock was just stepped, and those that
+// come back from an absence. When more of these come back at once than may lie, it is a part of the fleet that was cut
+// off: then everybody may be as far apart as they are, until the parts have slewed together.
+void Agreement::Impl::Excuse(int64_t now_ns) {
+  const double decay = std::min(merge_ns / kMergeTimeS, 0.2 * static_cast<double>(options.max_slew_ppb));
+  merge_ns -= decay * passed_s;
+  if (merge_ns < own_tolerance_ns) merge_ns = 0;
+  const auto off = [this](const Peer& p) {
+    return std::abs(p.apart_ns) > p.tolerance_ns + own_tolerance_ns + merge_ns;
+  };
+  int back = 0;
+  double furthest = 0;
+  for (const uint32_t v : voters) {
+    Memory& m = memories[v];
+    if (m.returning && (!off(peers[v]) || now_ns - m.returned_ns > kReturnNs)) m.returning = false;
+    const double allowed = options.max_drift_ppb * 1e-9 * static_cast<double>(m.absent_ns) + 1000;
+    if (!m.returning || std::abs(peers[v].apart_ns) > allowed) continue;
+    ++back;
+    furthest = std::max(furthest, std::abs(peers[v].apart_ns));
+  }
+  const int n = static_cast<int>(voters.size());
+  if (back > 0 && (back > MostLiars(n) || 2 * back > n)) merge_ns = std::max(merge_ns, 1.5 * furthest);
+  const auto excused = [&](uint32_t v) {
+    const Memory& m = memories[v];
+    const bool was_stepped = !own_step && now_ns - m.epoch_changed_ns < kNeighbourStepNs;
+    if (!(m.returning || was_stepped) || !off(peers[v]) || voters.size() == 1) return false;
+    peers[v].reason = Reason::kWaiting;
+    peers[v].weight = 0;
+    return true;
+  };
+  voters.erase(std::remove_if(voters.begin(), voters.end(), excused), voters.end());
+}
+
+Clique Agreement::Impl::Judge(const std::vector<NeighbourView>& views, double own_tolerance) {
+  (void)views;
+  opinions.clear();
+  for (const uint32_t v : voters) {
+    const Peer& p = peers[v];
+    opinions.push_back({p.apart_ns, p.tolerance_ns + merge_ns, p.weight});
+  }
+  const Clique clique = FindClique(opinions, own_tolerance < 0 ? own_tolerance : own_tolerance + merge_ns);
+  for (size_t k = 0; k < voters.size(); ++k) {
+    Peer& p = peers[voters[k]];
+    p.member = opinions[k].member;
+    if (p.member) continue;
+    p.reason = Reason::kFalseTicker;
+    p.weight = 0;
+  }
+  return clique;
+}
+
+// Who stands outside for long is named, and stays out for a while after it has come back.
+void Agreement::Impl::Remember(int64_t now_ns) {
+  for (size_t k = 0; k < voters.size(); ++k) {
+    Memory& m = memories[voters[k]];
+    Peer& p = peers[voters[k]];
+    const bool quarantined = now_ns < m.quarantined_until_ns;
+    if (now_ns - m.quarantined_until_ns > kForgottenNs) m.quarantines = 0;
+    if (p.member) {
+      m.wrong = std::max(0.0f, m.wrong - static_cast<float>(passed_s / kForgivenAfterS));
+    } else if (quarantined) {
+      m.quarantined_until_ns = std::max(m.quarantined_until_ns, now_ns + kQuarantineNs);
+    } else {
+      m.wrong += static_cast<float>(passed_s / kNamedAfterS);
+    }
+    if (m.wrong >= 1) {
+      m.quarantined_until_ns = now_ns + (kQuarantineNs << std::min(m.quarantines, kMostDoublings));
+      ++m.quarantines;
+      m.wrong = 0;
+    }
+    if (!quarantined || !p.member) continue;
+    opinions[k].member = p.member = false;
+    p.reason = Reason::kFalseTicker;
+    p.weight = 0;
+  }
+}
+
+int Agreement::Impl::Excluded() const {
+  return static_cast<int>(std::count_if(opinions.begin(), opinions.end(), [](const Opinion& o) { return !o.member; }));
+}
+
+// The others' fleet rate − ours. Sets rate_spread_ppb, the likely error of the mean.
+double Agreement::Impl::MeanRate(int f) {
+  rates.clear();
+  for (size_t k = 0; k < voters.size(); ++k) {
+    const Peer& p = peers[voters[k]];
+    rates.push_back({p.rate_ppb, 0, p.weight, opinions[k].member});
+    if (opinions[k].member && opinions[k].trimmed && p.reason == Reason::kUsed)
+      peers[voters[k]].reason = Reason::kTrimmed;
+  }
+  const double mean = TrimmedMean(rates, f);
+  double squares = 0, n = 0;
+  for (const Opinion& r : rates) {
+    if (!r.member || r.trimmed) continue;
+    squares += (r.value - mean) * (r.value - mean);
+    ++n;
+  }
+  rate_spread_ppb = n > 1 ? std::sqrt(squares / (n * (n - 1))) : 0;
+  return mean;
+}
+
+}  // namespace cw::sync

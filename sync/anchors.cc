@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sync/anchors.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sync/vote.h"
+
+namespace cw::sync {
+namespace {
+
+constexpr int64_t kForgottenNs = 30'000'000'000;  // an anchor not heard of for so long has gone
+constexpr size_t kMostAnchors = 32;               // those with the least bound are kept
+constexpr double kWanderPpb = 5000;  // for the bound: fleet time's rate stays so close to what the anchor measured
+constexpr double kOffsetGain = 0.1, kDriftGain = 0.005;  // of a reading: averages 20 readings, drift over 20 s
+constexpr double kTimeConstantS = 5;                     // our TAI follows the majority …
+constexpr double kMostSlewPpb = 2000;                    // … at most so fast
+constexpr int64_t kYears300Ns = INT64_MAX / 2;
+
+int64_t Grown(double ns_per_s_ppb, double seconds) { return std::llround(ns_per_s_ppb * seconds); }
+
+bool Sane(const AnchorRecord& r) {
+  return r.anchor_id != 0 && r.bound_ns >= 0 && r.bound_ns < kYears300Ns && r.age_ns >= 0 && r.age_ns < kForgottenNs &&
+         r.offset_ns > -kYears300Ns && r.offset_ns < kYears300Ns && std::abs(r.drift_ppb) < 1e6;
+}
+
+}  // namespace
+
+Anchors::Known* Anchors::Find(uint64_t anchor_id) {
+  for (Known& k : known_anchors_) {
+    if (k.record.anchor_id == anchor_id) return &k;
+  }
+  return nullptr;
+}
+
+void Anchors::Advance(int64_t now_ns) {
+  const int64_t passed = now_ns_ == INT64_MIN ? 0 : std::max<int64_t>(0, now_ns - now_ns_);
+  now_ns_ = now_ns;
+  passed_s_ = static_cast<double>(passed) * 1e-9;
+  for (Known& k : known_anchors_) {
+    k.remainder_ns += k.record.drift_ppb * passed_s_;
+    const double whole = std::floor(k.remainder_ns);
+    k.record.offset_ns += static_cast<int64_t>(whole);
+    k.remainder_ns -= whole;
+    k.record.bound_ns += Grown(kWanderPpb, passed_s_);
+    k.record.age_ns += passed;
+  }
+  const auto old = [](const Known& k) { return k.record.age_ns >= kForgottenNs; };
+  known_anchors_.erase(std::remove_if(known_anchors_.begin(), known_anchors_.end(), old), known_anchors_.end());
+}
+
+// An alpha-beta filter over the readings: single ones are noisy, and others need the drift to carry ours forward.
+void Anchors::AddOwn(uint64_t self, const AnchorReading& reading, int64_t fleet_ns) {
+  const int64_t raw = reading.tai_ns - fleet_ns;
+  Known* k = Find(self);
+  if (k == nullptr || !own_.started) {
+    if (k == nullptr) {
+      known_anchors_.emplace_back();
+      k = &known_anchors_.back();
+    }
+    *k = Known{{self, raw, reading.bound_ns, 0, 0, 0}, 0};
+    own_ = {};
+    own_.started = true;
+    own_.last_ns = reading.local_ns;
+    return;
+  }
+  const double passed_s = static_cast<double>(reading.local_ns - own_.last_ns) * 1e-9;
+  if (passed_s <= 0) return;
+  own_.last_ns = reading.local_ns;
+  const double residual = static_cast<double>(raw - k->record.offset_ns) - k->remainder_ns;
+  // Until the filter has settled it is a running fit of a line.
+  const double n = ++own_.readings;
+  const double alpha = std::max(kOffsetGain, 2 * (2 * n + 1) / ((n + 1) * (n + 2)));
+  const double beta = std::max(kDriftGain, 6 / ((n + 1) * (n + 2)));
+  k->remainder_ns += alpha * residual;
+  own_.drift_ppb += beta * residual / passed_s;
+  k->record.drift_ppb = std::clamp(own_.drift_ppb, -1e6, 1e6);
+  k->record.bound_ns = reading.bound_ns + std::llround(std::abs((1 - alpha) * residual));
+  k->record.age_ns = 0;
+  k->record.hops = 0;
+}
+
+void Anchors::Add(uint64_t self, const AnchorRecord& told, int64_t age_ns, double apart_ns, double link_bound_ns) {
+  if (!Sane(told) || told.anchor_id == self || std::abs(apart_ns) > 1e15) return;
+  const double age_s = static_cast<double>(age_ns) * 1e-9;
+  AnchorRecord r = told;
+  r.offset_ns += std::llround(apart_ns + told.drift_ppb * age_s);
+  r.bound_ns += std::llround(link_bound_ns) + Grown(kWanderPpb, age_s);
+  r.age_ns += age_ns;
+  ++r.hops;
+  if (r.age_ns >= kForgottenNs) return;
+  // Bounds grow with age and with every link, so the least bound is the newest on the shortest way, and what we told
+  // others never comes back to us as news.
+  Known* k = Find(r.anchor_id);
+  if (k != nullptr) {
+    if (r.bound_ns < k->record.bound_ns) *k = Known{r, 0};
+    return;
+  }
+  if (known_anchors_.size() >= kMostAnchors) {
+    const auto worst = std::max_element(known_anchors_.begin(), known_anchors_.end(), [](const auto& a, const auto& b) {
+      return a.record.bound_ns < b.record.bound_ns;
+    });
+    if (worst->record.bound_ns <= r.bound_ns) return;
+    known_anchors_.erase(worst);
+  }
+  known_anchors_.push_back({r, 0});
+}
+
+void Anchors::Stepped(int64_t ns) {
+  for (Known& k : known_anchors_) k.record.offset_ns -= ns;
+  offset_ns_ -= ns;
+}
+
+// Our TAI follows the majority's slowly, so that an anchor that comes or goes is no step for readers; it stays inside
+// what the majority says.
+void Anchors::Follow(int64_t centre_ns, double low_ns, double high_ns, double drift_ppb) {
+  if (!known_) {
+    offset_ns_ = centre_ns;
+    remainder_ns_ = 0;
+  } else {
+    const double apart = static_cast<double>(centre_ns - offset_ns_) - remainder_ns_;
+    const double most = kMostSlewPpb * passed_s_;
+    const double pull = apart * (1 - std::exp(-passed_s_ / kTimeConstantS));
+    remainder_ns_ += drift_ppb * passed_s_ + std::clamp(pull, -most, most);
+    const double whole = std::floor(remainder_ns_);
+    offset_ns_ += static_cast<int64_t>(whole);
+    remainder_ns_ -= whole;
+    if (std::abs(apart) > 1e9) offset_ns_ = centre_ns;  // slewing would take days: the majority itself has changed
+  }
+  known_ = true;
+  const auto from_centre = static_cast<double>(offset_ns_ - centre_ns);
+  bound_ns_ = std::llround(std::ceil(std::max(high_ns - from_centre, from_centre - low_ns))) + 1;
+}
+
+void Anchors::Judge() {
+  verdicts_.clear();
+  if (known_anchors_.empty()) {
+    known_ = false;
+    bound_ns_ = -1;
+    return;
+  }
+  const int64_t origin = known_anchors_.front().record.offset_ns;
+  std::vector<Opinion> opinions;
+  for (const Known& k : known_anchors_) {
+    const auto bound = static_cast<double>(k.record.bound_ns);
+    opinions.push_back(
+        {static_cast<double>(k.record.offset_ns - origin) + k.remainder_ns, bound, 1 / (bound * bound + 1)});
+  }
+  const Clique clique = FindClique(opinions, -1);
+  const bool majority = 2 * clique.members > static_cast<int>(opinions.size());
+  double drift = 0, weights = 0;
+  hops_ = UINT32_MAX;
+  for (size_t i = 0; i < opinions.size(); ++i) {
+    const AnchorRecord& r = known_anchors_[i].record;
+    Reason reason = Reason::kWaiting;
+    if (majority) reason = opinions[i].member ? Reason::kUsed : Reason::kFalseTicker;
+    verdicts_.push_back({r.anchor_id, reason, r.offset_ns, r.bound_ns, r.hops});
+    if (!majority || !opinions[i].member) continue;
+    drift += opinions[i].weight * r.drift_ppb;
+    weights += opinions[i].weight;
+    hops_ = std::min(hops_, r.hops);
+  }
+  if (majority) {
+    const double centre = std::clamp(TrimmedMean(opinions, 0), clique.low, clique.high);
+    const int64_t whole = origin + std::llround(centre);
+    Follow(whole, clique.low - centre, clique.high - centre, weights > 0 ? drift / weights : 0);
+  } else if (known_) {
+    bound_ns_ += Grown(kWanderPpb, passed_s_);
+    hops_ = 0;
+  }
+}
+
+AnchorRecord Anchors::Next() {
+  if (known_anchors_.empty()) return {};
+  return known_anchors_[next_++ % known_anchors_.size()].record;
+}
+
+Reason Anchors::VerdictOf(uint64_t anchor_id) const {
+  for (const AnchorVerdict& v : verdicts_) {
+    if (v.anchor_id == anchor_id) return v.reason;
+  }
+  return Reason::kWaiting;
+}
+
+}  // namespace cw::sync

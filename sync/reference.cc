@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sync/reference.h"
+
+#include <algorithm>
+
+#include "sync/vote.h"
+
+namespace cw::sync {
+namespace {
+
+constexpr uint32_t kMostHops = 32;            // the diameter of a random graph of 10^6 hosts is 7
+constexpr int64_t kSilentNs = 3'000'000'000;  // a reference whose round does not advance for so long has gone
+constexpr int64_t kSeqNs = 100'000'000;  // the round counts tenths of seconds of fleet time, so it outlives a restart
+constexpr size_t kMostLost = 16;
+constexpr double kNowhereNs = 3.6e12;  // an hour: no distance known
+
+bool Later(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) > 0; }
+
+double Median(std::vector<double>& v) {
+  const auto middle = v.begin() + static_cast<long>(v.size() / 2);
+  std::nth_element(v.begin(), middle, v.end());
+  return *middle;
+}
+
+}  // namespace
+
+void Reference::Reset() { *this = Reference(); }
+
+bool Reference::Gone(uint64_t id, uint32_t seq) const {
+  for (const Lost& l : lost_) {
+    if (l.id == id) return !Later(seq, l.seq);
+  }
+  return false;
+}
+
+void Reference::Elect(uint64_t self, bool eligible, const std::vector<Told>& told, int64_t now_ns) {
+  uint64_t best = eligible ? self : UINT64_MAX;
+  for (const Told& t : told) {
+    const FleetClaim& c = *t.claim;
+    if (c.reference_id == 0 || c.reference_id == self || c.hops >= kMostHops) continue;
+    if (!Gone(c.reference_id, c.reference_seq)) best = std::min(best, c.reference_id);
+  }
+  if (best == UINT64_MAX || best == id_) return;
+  // Who leaves a lower reference only does so after that one has fallen silent.
+  if (id_ != 0 && id_ < best && now_ns - advanced_ns_ < kSilentNs && !Gone(id_, seq_)) return;
+  id_ = best;
+  seq_ = 0;
+  advanced_ns_ = now_ns;
+  measured_ns_ = INT64_MIN;
+}
+
+void Reference::Measure(const std::vector<Told>& told, int64_t now_ns) {
+  candidates_.clear();
+  links_.clear();
+  double direct = -1;
+  uint32_t hops = kMostHops;
+  for (const Told& t : told) {
+    const FleetClaim& c = *t.claim;
+    if (c.reference_id != id_ || c.hops >= kMostHops || Gone(id_, c.reference_seq)) continue;
+    if (seq_ == 0 || Later(c.reference_seq, seq_)) {
+      seq_ = c.reference_seq;
+      advanced_ns_ = now_ns;
+    }
+    const bool is_it = c.host_id == id_;
+    const double far = is_it ? 0 : static_cast<double>(std::max<int64_t>(c.bound_ns, 0)) + t.grown_ns;
+    candidates_.push_back(far + t.link_ns);
+    links_.push_back(t.link_ns);
+    if (is_it) direct = t.link_ns;
+    hops = std::min(hops, is_it ? 0 : c.hops);
+  }
+  if (candidates_.empty()) return;
+  std::sort(candidates_.begin(), candidates_.end());
+  const auto f = static_cast<size_t>(MostLiars(static_cast<int>(candidates_.size())));
+  const double vouched = candidates_[f];
+  relayed_ns_ = std::max(candidates_[0], vouched - 2 * Median(links_));
+  published_ns_ = vouched;
+  if (direct >= 0) relayed_ns_ = published_ns_ = direct;
+  hops_ = hops + 1;
+  measured_ns_ = now_ns;
+}
+
+void Reference::Update(uint64_t self, int64_t now_ns, int64_t fleet_ns, bool eligible, const std::vector<Told>& told,
+                       double growth_ppb) {
+  if (id_ != 0 && id_ != self && now_ns - advanced_ns_ >= kSilentNs && !Gone(id_, seq_)) {
+    lost_.erase(std::remove_if(lost_.begin(), lost_.end(), [this](const Lost& l) { return l.id == id_; }), lost_.end());
+    if (lost_.size() >= kMostLost) lost_.erase(lost_.begin());
+    lost_.push_back({id_, seq_});
+  }
+  Elect(self, eligible, told, now_ns);
+  if (id_ == self && eligible) {
+    seq_ = static_cast<uint32_t>(fleet_ns / kSeqNs);
+    advanced_ns_ = measured_ns_ = now_ns;
+    hops_ = 0;
+    relayed_ns_ = published_ns_ = 0;
+  } else if (id_ != 0) {
+    const bool first = measured_ns_ == INT64_MIN;
+    Measure(told, now_ns);
+    if (measured_ns_ != now_ns) {  // nobody told: the last distance grows
+      const double grown = growth_ppb * 1e-9 * static_cast<double>(now_ns - updated_ns_);
+      relayed_ns_ = first ? kNowhereNs : relayed_ns_ + grown;
+      published_ns_ = first ? kNowhereNs : published_ns_ + grown;
+    }
+  } else {
+    relayed_ns_ = published_ns_ = kNowhereNs;
+  }
+  updated_ns_ = now_ns;
+}
+
+}  // namespace cw::sync

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The simulated hosts, who is whose neighbour, and what of the truth changes with time: who is up, cut off, or lying.
+// Shared by the two kinds of links (links.h) and the world that drives them. One thread.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sync/agreement.h"
+#include "sync/sim/scenario.h"
+
+namespace cw::sync::sim {
+
+struct Lie {
+  bool on = false;
+  bool two_faced = false;
+  TrueNs since = 0;
+  double ns = 0;
+  double ppb = 0;
+};
+
+struct Peer {
+  uint32_t host;
+  uint32_t link;
+  uint8_t end;  // which end of the link is ours
+};
+
+struct Host {
+  std::string name;
+  SimClock clock;
+  std::vector<SimClock> nics;
+  std::vector<Peer> peers;
+  bool up = true;
+  uint8_t group = 0;  // part of a partition
+  uint16_t boots = 0;
+  Lie lie;
+  int region = -1;
+  TrueNs unfair_until = -1;  // not judged before, because something happened to it
+  bool liar_ever = false;
+  bool victim = false;
+};
+
+struct Link {
+  std::array<uint32_t, 2> host;
+  double base_ns;             // fastest packet, one way, without asymmetry
+  double asymmetry_ns;        // host[0] → host[1] minus back, of the regions
+  double added_ns = 0;        // by events, to the direction …
+  uint8_t added_towards = 0;  // … that arrives at this end
+};
+
+// Events with their hosts resolved.
+struct Happening {
+  Event event;
+  TrueNs at;
+  std::vector<uint32_t> hosts;
+};
+
+class Fleet {
+ public:
+  Fleet(const Scenario& scenario, uint64_t seed);
+
+  bool Connected(const Link& link) const {
+    const Host &a = hosts[link.host[0]], &b = hosts[link.host[1]];
+    return a.up && b.up && a.group == b.group;
+  }
+  // What the liar adds to its claims towards this neighbour.
+  double LieNs(const Host& liar, uint32_t towards, TrueNs t) const;
+
+  const Scenario& scenario;
+  uint64_t seed;
+  std::vector<Host> hosts;
+  std::vector<Link> links;
+  std::vector<Happening> happenings;  // by time
+  double load;                        // now
+
+ private:
+  void MakeHosts();
+  void MakeLinks();
+  void Resolve();
+  std::vector<uint32_t> Select(const Selector& who, Random& random) const;
+  int Tolerated(uint32_t host) const;
+  std::vector<uint32_t> MostPerHost(int most, Random& random) const;
+  void Foresee(const Happening& h, Random& random);  // what changes clocks
+};
+
+}  // namespace cw::sync::sim

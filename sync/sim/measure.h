@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a simulation shows against the truth: errors between any two hosts, whether bound and error_est held, when the
+// hosts agreed, whom an event disturbed, who was named. Liars, victims and hosts that something has just happened to
+// are judged apart. One thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sync/sim/fleet.h"
+
+namespace cw::sync::sim {
+
+// By name, see Expect; a metric that does not apply is missing. Times in s, errors in ns, shares 0–1.
+using Metrics = std::map<std::string, double>;
+
+// One host at one time.
+struct HostSample {
+  bool up = false;
+  bool synchronised = false;
+  bool judged = false;  // up, honest, no victim, nothing has just happened to it
+  uint32_t epoch = 0;
+  int reference = -1;   // host of the bound; −1: unknown name
+  double fleet_ns = 0;  // fleet time − true time
+  double est_ns = 0, bound_ns = 0;
+  bool tai_known = false;
+  double tai_error_ns = 0, tai_bound_ns = 0;
+  std::vector<double> nic_ns;  // its NICs' stamps as fleet time − true time
+};
+
+class Measure {
+ public:
+  explicit Measure(const Fleet& fleet);
+  // Verdicts about neighbours are counted apart, because they are not needed at every sample.
+  void Add(TrueNs t, const std::vector<HostSample>& samples);
+  void AddVerdict(bool about_liar, bool named);
+  void AddAnchorVerdict(bool named) { ++bad_anchor_verdicts_, bad_anchors_named_ += named; }
+  Metrics Result();
+
+ private:
+  struct Moment {  // of all hosts, for times of convergence
+    TrueNs at;
+    double worst_ns;  // p99 over the pairs of this time
+    bool all_synchronised;
+  };
+  void AddPairs(TrueNs t, const std::vector<HostSample>& samples, const std::vector<uint32_t>& group);
+  void AddBounds(const std::vector<HostSample>& samples);
+  void AddVictims(const std::vector<HostSample>& samples, double middle_ns);
+  void AddTai(const std::vector<HostSample>& samples);
+  void AddDisturbed(TrueNs t, const std::vector<HostSample>& samples, double middle_ns);
+  void AddJumps(const std::vector<HostSample>& samples);
+  double AgreedAfter(TrueNs from, double limit_ns) const;
+  void Convergence(Metrics& m, double steady_ns) const;
+
+  const Fleet& fleet_;
+  Random random_;
+  TrueNs settle_, last_quarter_;
+  std::vector<float> errors_, ests_, bounds_, tai_errors_, nic_errors_, region_errors_, now_;
+  std::vector<Moment> moments_;
+  std::vector<HostSample> last_;
+  std::vector<double> deviation_ns_;  // usual distance from the middle, per host
+  std::vector<bool> disturbed_;
+  std::vector<uint32_t> epoch_before_;
+  size_t happening_ = 0;  // the next
+  double max_ns_ = 0, jump_ns_ = 0, victim_ns_ = 0, over_bound_ns_ = 0;
+  uint64_t judged_ = 0, synchronised_ = 0, bound_n_ = 0, bound_held_ = 0, pair_n_ = 0, pair_held_ = 0;
+  uint64_t victims_ = 0, refused_ = 0, tai_n_ = 0, tai_known_ = 0, tai_held_ = 0;
+  uint64_t liar_verdicts_ = 0, liars_named_ = 0, honest_verdicts_ = 0, accused_ = 0;
+  uint64_t bad_anchor_verdicts_ = 0, bad_anchors_named_ = 0;
+};
+
+}  // namespace cw::sync::sim

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sync/sim/world.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace cw::sync::sim {
+namespace {
+
+constexpr uint64_t kWorldStream = 5'000'000;
+constexpr int64_t kTaiEpochNs = 1'700'000'000 * kSecond;  // TAI − true time
+constexpr double kRoundJitter = 0.05;                     // timers are late by up to so much of a round
+constexpr double kMessageNs = 2'000'000;                  // a claim waits in queues and for its agent up to so long
+constexpr uint64_t kVerdictsEvery = 10;                   // samples
+
+}  // namespace
+
+World::World(const Scenario& scenario, uint64_t seed)
+    : fleet_(scenario, seed),
+      links_(scenario.packet ? MakePacketLinks(fleet_) : MakeModelLinks(fleet_)),
+      nodes_(fleet_.hosts.size()),
+      random_(seed, kWorldStream),
+      measure_(fleet_) {
+  const double round_ns = scenario.round_s * kSecond;
+  for (uint32_t i = 0; i < nodes_.size(); ++i) {
+    by_name_.emplace(fleet_.hosts[i].name, i);
+    nodes_[i].heard.resize(fleet_.hosts[i].peers.size());
+    if (fleet_.hosts[i].up) Start(i, 0);
+    events_.push({static_cast<TrueNs>(random_.Uniform() * round_ns), Kind::kRound, i});
+  }
+  for (uint32_t i = 0; i < fleet_.happenings.size(); ++i) events_.push({fleet_.happenings[i].at, Kind::kHappening, i});
+  events_.push({static_cast<TrueNs>(scenario.measure_s * kSecond), Kind::kMeasure, 0});
+}
+
+void World::Start(uint32_t host, TrueNs t) {
+  Host& h = fleet_.hosts[host];
+  h.up = true;
+  ++h.boots;
+  Node& node = nodes_[host];
+  node.agreement = std::make_unique<Agreement>(h.name, Mix(fleet_.seed * 1'000'003 + host * 31 + h.boots));
+  for (Said& s : node.said) s.at = -1;
+  for (Heard& heard : node.heard) heard = Heard();
+  links_->Started(host, t);
+}
+
+Metrics World::Run() {
+  const auto end = static_cast<TrueNs>(fleet_.scenario.seconds * kSecond);
+  while (!events_.empty() && events_.top().at <= end) {
+    const Next now = events_.top();
+    events_.pop();
+    switch (now.kind) {
+      case Kind::kHappening:
+        links_->AdvanceTo(now.at);
+        Happen(fleet_.happenings[now.index], now.index);
+        break;
+      case Kind::kResume:
+        links_->AdvanceTo(now.at);
+        Resume(fleet_.happenings[now.index]);
+        break;
+      case Kind::kMeasure:
+        MeasureAll(now.at);
+        events_.push({now.at + static_cast<TrueNs>(fleet_.scenario.measure_s * kSecond), Kind::kMeasure, 0});
+        break;
+      case Kind::kRound: {
+        if (fleet_.hosts[now.index].up) Round(now.index, now.at);
+        const double late = 1 + kRoundJitter * random_.Uniform();
+        events_.push({now.at + static_cast<TrueNs>(late * fleet_.scenario.round_s * kSecond), Kind::kRound, now.index});
+        break;
+      }
+    }
+  }
+  if (cost_.rounds > 0) cost_.update_us /= static_cast<double>(cost_.rounds);
+  return measure_.Result();
+}
+
+// Takes the newest claim that has arrived from this neighbour. Which ones are lost depends on the claim alone.
+void World::Hear(uint32_t host, size_t peer, TrueNs t) {
+  const Peer& p = fleet_.hosts[host].peers[peer];
+  Heard& heard = nodes_[host].heard[peer];
+  const Link& link = fleet_.links[p.link];
+  if (!fleet_.Connected(link)) return;
+  const Said* best = nullptr;
+  for (const Said& s : nodes_[p.host].said) {
+    if (s.at <= heard.said || (best != nullptr && s.at <= best->at)) continue;
+    Random fate(static_cast<uint64_t>(s.at), p.link * 2ull + p.end);
+    if (fate.Chance(fleet_.scenario.link.loss)) continue;
+    const TrueNs arrives = s.at + static_cast<TrueNs>(link.base_ns + fate.Uniform() * kMessageNs);
+    if (arrives > t) continue;
+    best = &s;
+    heard.at = arrives;
+  }
+  if (best == nullptr) return;
+  heard.said = best->at;
+  heard.claim = best->claim;
+  heard.claim.offset_ns += std::llround(fleet_.LieNs(fleet_.hosts[p.host], host, best->at));
+}
+
+AnchorReading World::ReadAnchor(uint32_t host, TrueNs t) {
+  for (const AnchorSpec& a : fleet_.scenario.anchors) {
+    const double t_s = static_cast<double>(t) / kSecond;
+    if (t_s < a.from_s || t_s >= a.to_s) continue;
+    if (std::find(a.hosts.begin(), a.hosts.end(), static_cast<int>(host)) == a.hosts.end()) continue;
+    const double error = a.error_ns + a.ppb * (t_s - a.from_s) + random_.Normal(a.noise_ns);
+    return {true, fleet_.hosts[host].clock.Local(t), kTaiEpochNs + t + std::llround(error), std::llround(a.bound_ns)};
+  }
+  return {};
+}
+
+void World::Round(uint32_t host, TrueNs t) {
+  links_->AdvanceTo(t);
+  Node& node = nodes_[host];
+  const Host& h = fleet_.hosts[host];
+  views_.resize(h.peers.size());
+  for (size_t k = 0; k < h.peers.size(); ++k) {
+    Hear(host, k, t);
+    const Peer& p = h.peers[k];
+    const Heard& heard = node.heard[k];
+    NeighbourView& v = views_[k];
+    v.name = fleet_.hosts[p.host].name;
+    v.link = links_->View(p.link, p.end, t);
+    v.claim = heard.claim;
+    v.claim_age_ns = heard.at < 0 ? INT64_MAX / 2 : t - heard.at;
+  }
+  const AnchorReading anchor = fleet_.scenario.anchors.empty() ? AnchorReading{} : ReadAnchor(host, t);
+  const int64_t local = h.clock.Local(t);
+  const auto before = std::chrono::steady_clock::now();
+  node.agreement->Update(local, views_, anchor);
+  const FleetClaim claim = node.agreement->Claim();
+  cost_.update_us += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - before).count();
+  ++cost_.rounds;
+  node.said[node.next_said++ % node.said.size()] = {t, claim};
+  for (const Peer& p : h.peers) links_->Send(p.link, p.end, t);
+}
+
+void World::Happen(const Happening& h, uint32_t index) {
+  const auto lasts = static_cast<TrueNs>(h.event.seconds * kSecond);
+  const auto grace = static_cast<TrueNs>(fleet_.scenario.grace_s * kSecond);
+  for (const uint32_t i : h.hosts) {
+    Host& host = fleet_.hosts[i];
+    const bool lasting = h.event.kind == EventKind::kSuspend || h.event.kind == EventKind::kRestart;
+    if (lasting || h.event.kind == EventKind::kStep || h.event.kind == EventKind::kJoin) {
+      host.unfair_until = std::max(host.unfair_until, h.at + grace + (lasting ? lasts : 0));
+    }
+    if (lasting || h.event.kind == EventKind::kLeave) host.up = false;
+    if (h.event.kind == EventKind::kJoin) Start(i, h.at);
+    if (h.event.kind == EventKind::kStep && h.event.noticed && host.up) {
+      nodes_[i].agreement->Disrupted(host.clock.Local(h.at));
+    }
+    if (h.event.kind == EventKind::kLie) {
+      host.lie = {true, h.event.two_faced, h.at, h.event.ns, h.event.ppb};
+      host.liar_ever = true;
+    }
+    if (h.event.kind == EventKind::kTruth) host.lie.on = false;
+    if (h.event.kind == EventKind::kAsymmetry) {
+      for (const Peer& p : host.peers) {
+        fleet_.links[p.link].added_ns = h.event.ns;
+        fleet_.links[p.link].added_towards = p.end;
+      }
+    }
+    if (lasting) events_.push({h.at + lasts, Kind::kResume, index});
+  }
+  if (h.event.kind == EventKind::kPartition || h.event.kind == EventKind::kHeal) {
+    const double part = h.event.kind == EventKind::kHeal ? 0 : h.event.value * static_cast<double>(nodes_.size());
+    for (size_t i = 0; i < nodes_.size(); ++i) fleet_.hosts[i].group = static_cast<double>(i) < part ? 1 : 0;
+  }
+  if (h.event.kind == EventKind::kLoad) fleet_.load = h.event.value;
+  links_->Changed(h.at);
+}
+
+void World::Resume(const Happening& h) {
+  const TrueNs t = h.at + static_cast<TrueNs>(h.event.seconds * kSecond);
+  for (const uint32_t i : h.hosts) {
+    Host& host = fleet_.hosts[i];
+    if (host.up) continue;  // several hosts of one happening: the first resume serves all
+    if (h.event.kind == EventKind::kRestart) {
+      Start(i, t);
+    } else {
+      host.up = true;
+      if (h.event.noticed) nodes_[i].agreement->Disrupted(host.clock.Local(t));
+    }
+  }
+  links_->Changed(t);
+}
+
+HostSample World::Sample(uint32_t host, TrueNs t) {
+  const Host& h = fleet_.hosts[host];
+  HostSample s;
+  s.up = h.up;
+  if (!h.up || nodes_[host].agreement == nullptr) return s;
+  const Agreement& agreement = *nodes_[host].agreement;
+  const FleetTime& now = agreement.now();
+  s.synchronised = now.state == SyncState::kSynchronised;
+  s.judged = !h.liar_ever && !h.victim && t >= h.unfair_until;
+  s.epoch = now.epoch;
+  const auto it = by_name_.find(now.reference);
+  s.reference = it == by_name_.end() ? -1 : static_cast<int>(it->second);
+  const auto since = static_cast<double>(h.clock.Local(t) - now.anchor_ns);
+  s.fleet_ns = h.clock.ErrorNs(t) + static_cast<double>(kLocalEpochNs + now.offset_ns) + now.slope_ppb * 1e-9 * since;
+  s.est_ns = static_cast<double>(now.error_est_ns);
+  s.bound_ns = static_cast<double>(now.bound_ns) + AgreementOptions().max_drift_ppb * 1e-9 * std::abs(since);
+  if (!fleet_.scenario.anchors.empty()) {
+    const FleetClaim claim = agreement.Claim();
+    s.tai_known = claim.tai_bound_ns >= 0;
+    s.tai_error_ns = s.fleet_ns + static_cast<double>(claim.tai_offset_ns - kTaiEpochNs);
+    s.tai_bound_ns = static_cast<double>(claim.tai_bound_ns);
+  }
+  for (int n = 0; n < fleet_.scenario.nics.per_host; ++n) {
+    s.nic_ns.push_back(s.fleet_ns + links_->NicErrorNs(host, n, t));
+  }
+  return s;
+}
+
+void World::MeasureAll(TrueNs t) {
+  links_->AdvanceTo(t);
+  std::vector<HostSample> samples;
+  samples.reserve(nodes_.size());
+  for (uint32_t i = 0; i < nodes_.size(); ++i) samples.push_back(Sample(i, t));
+  measure_.Add(t, samples);
+  const auto last_quarter = static_cast<TrueNs>(0.75 * fleet_.scenario.seconds * kSecond);
+  if (t >= last_quarter && measured_++ % kVerdictsEvery == 0) CountVerdicts();
+}
+
+void World::CountAnchorVerdicts(const Agreement& agreement) {
+  for (const AnchorSpec& a : fleet_.scenario.anchors) {
+    if (!a.bad) continue;
+    for (const int bad : a.hosts) {
+      const Node& node = nodes_[static_cast<size_t>(bad)];
+      if (node.agreement == nullptr) continue;
+      const uint64_t id = node.agreement->Claim().host_id;
+      const auto& all = agreement.anchors();
+      measure_.AddAnchorVerdict(std::any_of(all.begin(), all.end(), [&](const AnchorVerdict& v) {
+        return v.anchor_id == id && v.reason == Reason::kFalseTicker;
+      }));
+    }
+  }
+}
+
+// Who is named, by honest hosts.
+void World::CountVerdicts() {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Host& h = fleet_.hosts[i];
+    if (!h.up || h.liar_ever || h.victim || nodes_[i].agreement == nullptr) continue;
+    CountAnchorVerdicts(*nodes_[i].agreement);
+    for (const NeighbourVerdict& v : nodes_[i].agreement->verdicts()) {
+      const auto it = by_name_.find(v.name);
+      if (it == by_name_.end()) continue;
+      const Host& about = fleet_.hosts[it->second];
+      if (!about.up || about.victim) continue;
+      measure_.AddVerdict(about.lie.on, v.reason == Reason::kFalseTicker);
+    }
+  }
+}
+
+}  // namespace cw::sync::sim
