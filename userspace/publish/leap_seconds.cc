@@ -41,7 +41,7 @@ absl::StatusOr<LeapSeconds> LeapSeconds::Load(const std::string& path) {
 absl::StatusOr<LeapState> LeapSeconds::At(int64_t utc_unix_s) const {
   if (utc_unix_s >= expires_unix_s_ || utc_unix_s < entries_.front().from_unix_s) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("%s: holds from %d to %d, not at %d; update the package tzdata", path_,
+        absl::StrFormat("%s: holds from %d to %d, not at %d; update the package tzdata, or configure TAI - UTC", path_,
                         entries_.front().from_unix_s, expires_unix_s_, utc_unix_s));
   }
   LeapState state;

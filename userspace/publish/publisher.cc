@@ -22,7 +22,10 @@ uint32_t Q32(double ppb) { return static_cast<uint32_t>(std::ceil(std::clamp(ppb
 }  // namespace
 
 Publisher::Publisher(PublisherOptions options)
-    : options_(std::move(options)), clocks_(options_.read_clock), watch_(options_.disruption) {}
+    : options_(std::move(options)),
+      clocks_(options_.read_clock),
+      watch_(options_.disruption),
+      leaps_(LeapSeconds::Load(options_.leap_list)) {}
 
 absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Create(PublisherOptions options) {
   options.page.base_clock = options.local.base;
@@ -41,7 +44,6 @@ absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Create(PublisherOptions op
     p->chrony_shm_ = *std::move(shm);
   }
   p->chrony_status_ = absl::FailedPreconditionError("chrony: nothing published yet");
-  if (auto leaps = LeapSeconds::Load(p->options_.leap_list); leaps.ok()) p->leaps_ = *std::move(leaps);
   p->watch_.Poll(p->clocks_.Update());
   // Before an earlier sleep this clock and fleet time stood otherwise.
   if (p->clocks_.now().suspend_ns != 0) p->since_ns_ = p->clocks_.Read(p->options_.local.base);
@@ -136,9 +138,8 @@ void Publisher::MakeLine(const Publication& what, const Point& point, uint32_t s
   l.realtime_low_ns = clocks.realtime_low_ns;
   l.realtime_high_ns = clocks.realtime_high_ns;
   l.realtime_since_ns = clocks.realtime_since_ns;
-  if (what.tai_bound_ns >= 0 && leaps_) {
-    // TAI for UTC: a leap second is known long before it comes, and 37 s do not matter for the day.
-    const auto leap = leaps_->At((point.fleet_ns + what.tai_offset_ns) / kSecond - 37);
+  if (what.tai_bound_ns >= 0) {
+    const auto leap = LeapAt(point.fleet_ns + what.tai_offset_ns);
     if (leap.ok()) l.tai_minus_utc_s = leap->tai_minus_utc_s;
   }
   line_ = l;
@@ -193,12 +194,17 @@ void Publisher::FillBpf(cw_fleet_clock* record) const {
   __atomic_store_n(&record->generation, next, __ATOMIC_RELEASE);
 }
 
+// The list counts in UTC; a leap second is announced long before it comes, so that TAI less 37 s finds it.
+absl::StatusOr<LeapState> Publisher::LeapAt(int64_t tai_ns) const {
+  if (options_.tai_minus_utc_s != 0) return LeapState{.tai_minus_utc_s = options_.tai_minus_utc_s};
+  if (!leaps_.ok()) return leaps_.status();
+  return leaps_->At(tai_ns / kSecond - 37);
+}
+
 absl::Status Publisher::ChronySampleNow(const Publication& what, ChronySample& sample) {
   if (what.anchor)
     return absl::FailedPreconditionError("chrony: this host is an anchor itself, and would follow itself");
   if (what.tai_bound_ns < 0) return absl::FailedPreconditionError("chrony: no host of the fleet has an anchor to TAI");
-  if (!leaps_)
-    return absl::FailedPreconditionError(options_.leap_list + ": no leap seconds, so no UTC; install tzdata");
   int64_t width_ns = INT64_MAX, base_ns = 0;
   for (int i = 0; i < kChronyReads; ++i) {
     const int64_t before_ns = clocks_.Read(options_.local.base);
@@ -210,7 +216,7 @@ absl::Status Publisher::ChronySampleNow(const Publication& what, ChronySample& s
     sample.realtime_ns = realtime_ns;
   }
   const int64_t tai_ns = PointAt(what.time, base_ns).fleet_ns + what.tai_offset_ns;
-  const auto leap = leaps_->At(tai_ns / kSecond - 37);
+  const absl::StatusOr<LeapState> leap = LeapAt(tai_ns);
   if (!leap.ok()) return leap.status();
   sample.utc_ns = tai_ns - leap->tai_minus_utc_s * kSecond;
   sample.leap = leap->announced;

@@ -53,6 +53,7 @@ struct PublisherOptions {
   std::optional<int> chrony_shm;  // unit
   absl::Duration chrony_interval = absl::Milliseconds(250);
   std::string leap_list = LeapSeconds::kPath;
+  int tai_minus_utc_s = 0;  // other than 0: counts instead of the list, which is out of date on many machines
   DisruptionSources disruption;
   ReadClock read_clock = ReadKernelClock;
 };
@@ -101,6 +102,7 @@ class Publisher {
   void MakeBpf(const Publication& what, const Point& point);
   void NoteEpoch(const sync::FleetTime& time, uint32_t state, int64_t base_ns);
   void FeedChrony(const Publication& what, uint32_t state);
+  absl::StatusOr<LeapState> LeapAt(int64_t tai_ns) const;
   absl::Status ChronySampleNow(const Publication& what, ChronySample& sample);
 
   PublisherOptions options_;
@@ -108,7 +110,7 @@ class Publisher {
   DisruptionWatch watch_;
   std::unique_ptr<PageWriter> page_;
   std::unique_ptr<ChronyOutput> chrony_sock_, chrony_shm_;
-  std::optional<LeapSeconds> leaps_;
+  absl::StatusOr<LeapSeconds> leaps_;
   absl::Status chrony_status_;
   uint64_t chrony_samples_ = 0;
   int64_t chrony_next_ns_ = INT64_MIN;
@@ -117,7 +119,7 @@ class Publisher {
   int64_t since_ns_ = INT64_MIN;
   bool disrupted_ = false;
   Disruption untold_ = Disruption::kNone;  // found, and the caller does not know yet
-  std::optional<uint32_t> epoch_;  // of the last usable time
+  std::optional<uint32_t> epoch_;          // of the last usable time
 };
 
 }  // namespace cw::publish
