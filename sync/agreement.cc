@@ -26,7 +26,7 @@ void Agreement::Impl::Begin(int64_t now_ns) {
   if (!started) {
     started = true;
     unsettled_ns = last_ns = time.anchor_ns = now_ns;
-    timeline = NewTimeline(now_ns);
+    timeline = own_timeline = first_timeline = NewTimeline(now_ns);
   }
   if (now_ns < last_ns) Disrupt(now_ns);  // the local clock was set back
   passed_s = std::min(1.0, static_cast<double>(now_ns - last_ns) * 1e-9);
@@ -74,6 +74,7 @@ void Agreement::Impl::Settle(int64_t now_ns) {
   settled_ns = last_compared_ns = now_ns;
   trouble = FleetTrouble::kNone;
   disrupted_alone = false;
+  own_timeline = timeline;
   merge_ns = 0;
   ++time.epoch;
   for (Memory& m : memories) m.returning = false;
@@ -104,10 +105,10 @@ void Agreement::Impl::ChooseTimeline(int64_t now_ns) {
     }
     if (lowest == nullptr || v.timeline < lowest->timeline) lowest = &v;
   }
-  uint64_t best = timeline;
+  uint64_t best = own_timeline;
   if (most != nullptr) {
     best = most->timeline;
-  } else if (lowest != nullptr && lowest->timeline < timeline) {
+  } else if (lowest != nullptr && lowest->timeline < own_timeline) {
     best = lowest->timeline;
   }
   if (best != timeline) {
@@ -132,7 +133,7 @@ bool Agreement::Impl::LeaveTimeline(int64_t now_ns) {
     wanted_since_ns = now_ns;
   }
   if (wanted == timeline || now_ns - wanted_since_ns < hold_ns) return false;
-  timeline = wanted;
+  timeline = own_timeline = wanted;
   Unsettle(now_ns, FleetTrouble::kSettling);
   return true;
 }
@@ -140,12 +141,12 @@ bool Agreement::Impl::LeaveTimeline(int64_t now_ns) {
 // Not settled: fleet time is stepped towards the others, each round by less, until it is near enough.
 void Agreement::Impl::Acquire(int64_t now_ns, const std::vector<NeighbourView>& views) {
   ChooseTimeline(now_ns);
-  const bool founder = timeline == NewTimeline(unsettled_ns) && !disrupted_alone;
+  const bool founder = timeline == first_timeline && !disrupted_alone;
   SelectForAcquiring(views);
   if (voters.empty()) {
     const bool alone = votes.empty() && (views.empty() || now_ns - unsettled_ns >= kListenNs);
     if (!alone) return;
-    if (disrupted_alone) timeline = NewTimeline(now_ns);
+    if (disrupted_alone) timeline = first_timeline = NewTimeline(now_ns);
     error_ns = 0;
     Settle(now_ns);
     return;
@@ -153,11 +154,14 @@ void Agreement::Impl::Acquire(int64_t now_ns, const std::vector<NeighbourView>& 
   heard_anyone = true;
   const Clique clique = Judge(views, -1);
   const int n = static_cast<int>(voters.size());
-  if (2 * clique.members <= n) return;
-  const int outside = n - clique.members;
+  int outside = n - clique.members;
+  if (2 * clique.members <= n) {  // no majority yet: all but the extremes draw each other together
+    for (Opinion& o : opinions) o.member = true;
+    outside = 0;
+  }
   const double apart_ns = TrimmedMean(opinions, std::max(0, MostLiars(n) - outside));
   const double rate = MeanRate(std::max(0, MostLiars(n) - outside));
-  const double gain = founder ? options.steady_gain : options.first_gain / (rounds + 1);
+  const double gain = founder ? options.steady_gain : options.first_gain * std::max(kAcquireGain, 1.0 / (rounds + 1));
   rate_ppb = ClampRate(rate_ppb + gain * rate);
   time.slope_ppb = rate_ppb;
   StepBy(gain * apart_ns);
@@ -178,7 +182,8 @@ bool Agreement::Impl::NearEnough(int64_t now_ns, double apart_ns) const {
   if (rounds < (joining ? kJoinRounds : kFoundRounds)) return false;
   if (now_ns - unsettled_ns >= kPatienceNs) return true;
   if (!joining && now_ns - heard_since_ns < kFoundNs) return false;
-  return 3 * with_us >= 2 * heard && std::abs(apart_ns) <= 5 * own_tolerance_ns + 10;
+  const double near_ns = kNearErrors * usual_error_ns;
+  return 3 * with_us >= 2 * heard && std::abs(apart_ns) <= near_ns && spread_ns <= near_ns;
 }
 
 // Settled: fleet time is slewed towards the others; only after a step of the local clock is it stepped.
@@ -258,6 +263,11 @@ void Agreement::Impl::Dispute(int64_t now_ns) {
   Slew(0);
 }
 
+// Young links are noisy, and so is what was learnt from them: it is forgotten soon, and the gain decays as they age.
+double Agreement::Impl::YoungGain() const {
+  return options.first_gain * std::min(kYoungGain, kYoungRounds * kYoungGain / (rounds + 1));
+}
+
 double Agreement::Impl::ClampRate(double ppb) const {
   const double most = 2 * options.max_drift_ppb;
   return std::clamp(ppb, -most, most);
@@ -267,12 +277,12 @@ double Agreement::Impl::ClampRate(double ppb) const {
 void Agreement::Impl::FollowRate(int f) {
   const double rate = MeanRate(f);
   const bool changed = std::abs(rate) > std::max(kRateJumpPpb, 4 * rate_spread_ppb);
-  const double slow = std::max(1 - std::exp(-passed_s / kRateTimeS), 2.0 / (rounds + 2));
+  const double slow = std::max(1 - std::exp(-passed_s / kRateTimeS), YoungGain());
   rate_ppb = ClampRate(rate_ppb + (changed ? std::max(slow, kRateJumpGain) : slow) * rate);
 }
 
 void Agreement::Impl::Slew(double apart_ns) {
-  const double gain = std::max(options.steady_gain, options.first_gain / (rounds + 1));
+  const double gain = std::max(options.steady_gain, YoungGain());
   const auto most = static_cast<double>(options.max_slew_ppb);
   const double slew = std::clamp(apart_ns * gain / kRoundS, -most, most);
   // Neighbours rely on our line until they hear the next one: it bends only so fast.
@@ -300,7 +310,7 @@ void Agreement::Impl::MeasureError(double apart_ns, const Clique& clique) {
   const double seen = n > 1 ? std::max(0.0, squares - n * mean * mean) : 0;
   // Few links show little of their scatter: their own estimate (two deviations) counts as two more measurements.
   const double now = (seen + 2 * (link / n) / 4) / (n - 1 + 2);
-  const double keep = now > scatter_ns2 ? kScatterRises : kScatterFalls;
+  const double keep = now > scatter_ns2 ? kScatterRises : rounds < kYoungRounds ? kScatterRises : kScatterFalls;
   scatter_ns2 += (1 - std::exp(-passed_s / keep)) * (now - scatter_ns2);
   if (!settled) scatter_ns2 = std::max(scatter_ns2, now);
   error_ns = kErrorFactor * std::sqrt(scatter_ns2 / (n + 1)) + std::abs(apart_ns) + merge_ns;
@@ -366,7 +376,8 @@ void Agreement::Impl::Publish(const std::vector<NeighbourView>& views) {
 FleetClaim Agreement::Impl::Claim() const {
   FleetClaim c;
   c.host_id = id;
-  c.timeline = timeline;
+  // Not before we have taken over its time.
+  if (settled || rounds > 0 || timeline == first_timeline) c.timeline = timeline;
   // Who refuses still has a time that others may judge; otherwise one host's doubt would spread.
   c.state = time.state;
   if (settled && trouble == FleetTrouble::kDisputed) c.state = SyncState::kFreeRunning;

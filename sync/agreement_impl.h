@@ -23,8 +23,10 @@ inline constexpr double kNowhereNs = 3.6e12;
 inline constexpr int64_t kListenNs = 2'000'000'000;      // silence before a host founds a timeline
 inline constexpr int64_t kTimelineHoldNs = 500'000'000;  // and up to twice that before a settled host leaves its own
 inline constexpr int64_t kFoundNs = 1'000'000'000;       // of hearing others before a new timeline is settled
-inline constexpr int64_t kPatienceNs = 10'000'000'000;   // then it is settled as it is
+inline constexpr int64_t kPatienceNs = 6'000'000'000;    // then it is settled as it is
 inline constexpr int kFoundRounds = 8, kJoinRounds = 5;
+inline constexpr double kAcquireGain = 0.5;
+inline constexpr double kNearErrors = 3;  // of the links: so near the neighbours must be to call it settled
 // Following
 inline constexpr int64_t kIsolatedNs = 1'000'000'000;
 inline constexpr int64_t kDisputeNs = 500'000'000;       // contradictions that last are refused …
@@ -32,12 +34,13 @@ inline constexpr int64_t kReconciledNs = 1'000'000'000;  // … until they have 
 inline constexpr int kOffRounds = 2;
 inline constexpr double kSlewableNs = 100'000;  // more is stepped when a majority says so
 inline constexpr double kRateTimeS = 5;
+inline constexpr double kYoungGain = 0.3, kYoungRounds = 30;
 inline constexpr double kRateJumpPpb = 1000, kRateJumpGain = 0.5;
 inline constexpr double kBendPpbPerS = 200'000;         // how fast the slope of fleet time may change
 inline constexpr int64_t kReferenceNs = 2'000'000'000;  // of being settled before one is a reference
 // Errors
 inline constexpr double kErrorFactor = 5;
-inline constexpr double kScatterRises = 0.3, kScatterFalls = 10;  // s
+inline constexpr double kScatterRises = 0.3, kScatterFalls = 5;  // s; young links get better fast
 inline constexpr double kFreeRunPpb = 1000;
 
 struct Agreement::Impl {
@@ -99,6 +102,7 @@ struct Agreement::Impl {
   void Rejoin(int64_t now_ns, const Clique& clique);
   void Dispute(int64_t now_ns);
   void FollowRate(int f);
+  double YoungGain() const;
   double ClampRate(double ppb) const;
   void Slew(double apart_ns);
   void MeasureError(double apart_ns, const Clique& clique);
@@ -131,6 +135,8 @@ struct Agreement::Impl {
   double error_ns = 0;
   double scatter_ns2 = 0;
   double own_tolerance_ns = 0;
+  double usual_error_ns = 0;  // of the links
+  double spread_ns = 0;       // of the neighbours' fleet times
   double rate_spread_ppb = 0;
   FleetTrouble trouble = FleetTrouble::kSettling;
 
@@ -146,6 +152,8 @@ struct Agreement::Impl {
   double merge_ns = 0;  // parts of the timeline that were apart are meeting: so far may honest hosts be
 
   uint64_t timeline = 0, wanted_timeline = 0;
+  uint64_t own_timeline = 0;    // that we go back to when nobody tells of another
+  uint64_t first_timeline = 0;  // that we have founded
   int64_t wanted_since_ns = 0;
 
   std::vector<Memory> memories;   // as the views

@@ -15,7 +15,7 @@ constexpr int64_t kStepNs = 1'000'000'000;           // links that were stepped 
 constexpr int64_t kNeighbourStepNs = 1'500'000'000;  // a neighbour that was stepped may take so long to re-anchor
 constexpr int64_t kAbsentNs = 1'500'000'000;         // longer is an absence
 constexpr int64_t kReturnNs = 30'000'000'000;        // after an absence a neighbour may take so long to come near
-constexpr double kMergeTimeS = 10;
+constexpr double kMergeTimeS = 10, kMergedTimeS = 0.5;
 constexpr double kInsaneNs = 1e15;
 constexpr double kNamedAfterS = 0.5, kForgivenAfterS = 5;
 constexpr int64_t kQuarantineNs = 10'000'000'000;  // doubles each time …
@@ -142,7 +142,7 @@ void Agreement::Impl::SetTolerances() {
   scratch.clear();
   for (const uint32_t v : voters) scratch.push_back(peers[v].error_ns);
   std::nth_element(scratch.begin(), scratch.begin() + static_cast<long>(n / 2), scratch.end());
-  const double usual_error = scratch[n / 2];
+  usual_error_ns = scratch[n / 2];
   scratch.clear();
   for (const uint32_t v : voters) scratch.push_back(peers[v].bound_ns);
   std::nth_element(scratch.begin(), scratch.begin() + static_cast<long>(n / 3), scratch.end());
@@ -151,22 +151,23 @@ void Agreement::Impl::SetTolerances() {
   for (const uint32_t v : voters) scratch.push_back(peers[v].apart_ns);
   if (settled) scratch.push_back(0);
   const double scatter = RobustSpread(scratch).deviation;
+  spread_ns = scatter;
   for (const uint32_t v : voters) {
     Peer& p = peers[v];
-    p.tolerance_ns = std::max(1.25 * p.error_ns + 0.5 * std::min(p.claim_error_ns, p.error_ns), 4 * scatter);
+    p.tolerance_ns = std::max(1.25 * p.error_ns + 0.5 * std::min(p.claim_error_ns, 4 * p.error_ns), 4 * scatter);
     p.reason = Reason::kUsed;
-    if (p.error_ns > kJitteryTimes * usual_error) p.reason = Reason::kJittery;
+    if (p.error_ns > kJitteryTimes * usual_error_ns) p.reason = Reason::kJittery;
     if (p.bound_ns > std::max(kDistantNs, kDistantTimes * short_bound)) {
       p.reason = Reason::kDistant;
       p.tolerance_ns += p.bound_ns;
       p.error_ns += p.bound_ns / 100;
     }
-    p.weight = 1 / (p.error_ns * p.error_ns + usual_error * usual_error / 4);
+    p.weight = 1 / (p.error_ns * p.error_ns + usual_error_ns * usual_error_ns / 4);
   }
   double best = 0;
   for (const uint32_t v : voters) best = std::max(best, peers[v].weight);
   for (const uint32_t v : voters) peers[v].weight = std::max(peers[v].weight, kLeastWeight * best);
-  own_tolerance_ns = std::max(usual_error / 2, 2 * scatter);
+  own_tolerance_ns = std::max(usual_error_ns / 2, 2 * scatter);
 }
 
 // Neighbours that are off for a reason that passes are left out: those whose clock was just stepped, and those that
@@ -181,14 +182,17 @@ void Agreement::Impl::Excuse(int64_t now_ns) {
   };
   int back = 0;
   double furthest = 0;
+  bool all_near = true;
   for (const uint32_t v : voters) {
     Memory& m = memories[v];
+    all_near &= std::abs(peers[v].apart_ns) <= peers[v].tolerance_ns + own_tolerance_ns;
     if (m.returning && (!off(peers[v]) || now_ns - m.returned_ns > kReturnNs)) m.returning = false;
     const double allowed = options.max_drift_ppb * 1e-9 * static_cast<double>(m.absent_ns) + 1000;
     if (!m.returning || std::abs(peers[v].apart_ns) > allowed) continue;
     ++back;
     furthest = std::max(furthest, std::abs(peers[v].apart_ns));
   }
+  if (all_near) merge_ns *= std::exp(-passed_s / kMergedTimeS);
   const int n = static_cast<int>(voters.size());
   if (back > 0 && (back > MostLiars(n) || 2 * back > n)) merge_ns = std::max(merge_ns, 1.5 * furthest);
   const auto excused = [&](uint32_t v) {
