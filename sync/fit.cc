@@ -23,19 +23,24 @@ double Level(const Series& s, double slope, std::vector<double>& scratch) {
   return LowQuantile(scratch);
 }
 
+double Loss(double residual) { return residual > 0 ? kLowQuantile * residual : (kLowQuantile - 1) * residual; }
+
+double PointWeight(const Series& s) { return s.weight / static_cast<double>(s.x.size()); }
+
 // Minus the derivative of the loss by the slope. The loss is convex, so this falls as the slope grows.
 double Pull(const std::vector<Series>& series, const std::vector<double>& mean_x, double slope,
             std::vector<double>& scratch) {
   double pull = 0;
   for (size_t c = 0; c < series.size(); ++c) {
     const Series& s = series[c];
-    if (s.x.empty()) continue;
+    if (s.x.empty() || s.weight == 0) continue;
     const double level = Level(s, slope, scratch);
+    double of_cloud = 0;
     for (size_t i = 0; i < s.x.size(); ++i) {
       const double r = s.z[i] - s.sign * slope * s.x[i] - level;
-      const double weight = r > 0 ? kLowQuantile : (r < 0 ? kLowQuantile - 1 : 0);
-      pull += weight * s.sign * (s.x[i] - mean_x[c]);
+      of_cloud += (r > 0 ? kLowQuantile : (r < 0 ? kLowQuantile - 1 : 0)) * (s.x[i] - mean_x[c]);
     }
+    pull += of_cloud * s.sign * PointWeight(s);
   }
   return pull;
 }
@@ -55,17 +60,46 @@ ParallelFit FitParallel(const std::vector<Series>& series, double least_slope, d
   }
   ParallelFit fit;
   fit.slope = (low + high) / 2;
-  size_t points = 0;
+  double weights = 0;
   for (const Series& s : series) {
     const double level = s.x.empty() ? 0 : Level(s, fit.slope, scratch);
     fit.level.push_back(level);
-    points += s.x.size();
-    for (size_t i = 0; i < s.x.size(); ++i) {
-      const double r = s.z[i] - s.sign * fit.slope * s.x[i] - level;
-      fit.cost += r > 0 ? kLowQuantile * r : (kLowQuantile - 1) * r;
-    }
+    if (s.x.empty()) continue;
+    double of_cloud = 0;
+    for (size_t i = 0; i < s.x.size(); ++i) of_cloud += Loss(s.z[i] - s.sign * fit.slope * s.x[i] - level);
+    fit.cost += of_cloud * PointWeight(s);
+    weights += s.weight;
   }
-  fit.cost /= static_cast<double>(std::max<size_t>(1, points));
+  if (weights > 0) fit.cost /= weights;
+  return fit;
+}
+
+ParallelFit FitSlopeOnly(const std::vector<Series>& series, double least_slope, double most_slope) {
+  double low = least_slope, high = most_slope;
+  // Delayed points pull at the slope with the quantile's small weight; where they are all that one direction has, the
+  // slope shall stay at 0 unless points that lie below say otherwise.
+  double reluctance = 0;
+  for (const Series& s : series) {
+    const double sum = std::accumulate(s.x.begin(), s.x.end(), 0.0);
+    reluctance = std::max(reluctance, 1.2 * kLowQuantile * sum * PointWeight(s));
+  }
+  const auto residual = [](const Series& s, size_t i, double slope) { return s.z[i] - s.sign * slope * s.x[i]; };
+  while (high - low > kSlopeResolution * 10) {
+    const double middle = (low + high) / 2;
+    double pull = middle > 0 ? -reluctance : reluctance;
+    for (const Series& s : series) {
+      for (size_t i = 0; i < s.x.size(); ++i) {
+        const double r = residual(s, i, middle);
+        pull += (r > 0 ? kLowQuantile : (r < 0 ? kLowQuantile - 1 : 0)) * s.sign * s.x[i] * PointWeight(s);
+      }
+    }
+    (pull > 0 ? low : high) = middle;
+  }
+  ParallelFit fit;
+  fit.slope = (low + high) / 2;
+  for (const Series& s : series) {
+    for (size_t i = 0; i < s.x.size(); ++i) fit.cost += Loss(residual(s, i, fit.slope)) * PointWeight(s);
+  }
   return fit;
 }
 

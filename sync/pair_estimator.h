@@ -5,24 +5,32 @@
 // What goes in: our probes (T1 ours, T2 the peer's), the peer's own probes, whose low points it sends us (T1 the
 // peer's, T2 ours), and the replies to our probes (T3 the peer's, T4 ours). The first two are stamped alike, tc egress
 // to XDP, so what the stack adds cancels; a reply's stamps are both XDP's, which shifts the result by some 100 ns, but
-// they are here at once. So replies show steps and drift quickly, and stand in while the peer's points are missing.
+// they are here at once. So replies show steps and drift quickly; their shift is learned from the peer's points, and
+// they stand in where those are missing.
 //
 // How: low envelope per direction (envelope.h), straight lines of one slope under the clouds (fit.h), the offset midway
-// between them. The window is up to 4 s and starts anew where newer points lie below the lines by more than noise:
-// queueing can only add delay, so that is a step or a change of drift, never load.
+// between them. Both directions weigh alike, so what slows both (the machine) moves nothing. The window is up to 4 s
+// and starts anew where newer points lie below the lines by more than noise: queueing can only add delay, so that is a
+// step or a change of drift, never load. The newest 128 ms are kept by the millisecond, so such a change is seen after
+// a few probes. What counts as noise is learned: the depth of runs of points below the line while nothing was changing.
 //
 // Errors: error_est assumes that the fastest paths of both directions are equally long (a constant asymmetry a shows as
-// a/2 and cannot be seen by a pair alone). bound assumes nothing but |drift| ≤ max_drift_ppb: causality both ways. It
-// holds at any time except between a step and its discovery.
+// a/2 and cannot be seen by a pair alone) and that a clock's rate changes no more than it did lately (learned). bound
+// assumes nothing but |drift| ≤ max_drift_ppb: causality both ways. It holds at any time except between a step and its
+// discovery. A host that slept must say so (Reset): its clock shows nothing of it.
 //
 // Pure; one thread per object. Sources: NTP's on-wire equation (RFC 5905 §8); the idea of an envelope per direction:
-// Y. Geng et al., "Exploiting a natural network effect for scalable, fine-grained clock synchronization", NSDI 2018.
+// Y. Geng et al., "Exploiting a natural network effect for scalable, fine-grained clock synchronization", NSDI 2018;
+// quantile regression: R. Koenker, G. Bassett, "Regression quantiles", Econometrica 46, 1978.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "sync/envelope.h"
+#include "sync/pair_line.h"
+#include "sync/stamp_kind.h"
 
 namespace cw::sync {
 
@@ -35,18 +43,19 @@ const char* SyncStateName(SyncState state);  // "unknown", "synchronised", "free
 
 struct Estimate {
   SyncState state = SyncState::kUnknown;
-  int64_t offset_ns = 0;     // peer's clock − ours, at the time asked for
-  double slope_ppb = 0;      // how fast offset_ns grows
-  int64_t error_est_ns = 0;  // 95 % of the errors are smaller
-  int64_t bound_ns = 0;      // the truth is within offset_ns ± bound_ns
-  int64_t age_ns = 0;        // of the older direction's newest point
-  int64_t min_rtt_ns = 0;    // of the window
-  uint32_t epoch = 0;        // grows with every step that was found
+  int64_t offset_ns = 0;       // peer's clock − ours, at the time asked for
+  double slope_ppb = 0;        // how fast offset_ns grows
+  int64_t error_est_ns = 0;    // 99.99 % of the errors are smaller, were the shortest paths of both directions alike
+  int64_t bound_ns = 0;        // the truth is within offset_ns ± bound_ns
+  int64_t age_ns = 0;          // of the older direction's newest point
+  int64_t min_rtt_ns = 0;      // of the window
+  uint32_t epoch = 0;          // grows with every step that was found
+  double rate_change_ppb = 0;  // slope_ppb may change by so much, likely: error_est grows so fast with age
 };
 
 struct EstimatorOptions {
-  int64_t window_ns = 4'000'000'000;
-  int64_t refit_ns = 100'000'000;           // the line is fitted at most this often
+  int64_t window_ns = 8'000'000'000;        // at most; half and less where a clock's rate wanders
+  int64_t refit_ns = 200'000'000;           // without news the line is fitted at most this often
   int64_t fresh_ns = 1'000'000'000;         // older than this is not fresh
   int64_t remote_fresh_ns = 2'000'000'000;  // the peer's points come in batches
   double max_slope_ppb = 300'000;           // of the pair
@@ -59,78 +68,141 @@ class PairEstimator {
  public:
   explicit PairEstimator(const EstimatorOptions& options = {}) : options_(options) {}
 
-  // Thousands per second are fine: each costs a division and a comparison.
+  // Thousands per second are fine: each costs two divisions and two comparisons.
   void AddLocal(const Point& probe);   // ours: T1, T2
   void AddRemote(const Point& probe);  // the peer's: T1, T2
   void AddReply(const Point& reply);   // T3, T4
-  // A probe with its reply. Prefer it to the two calls: T1 after T4 shows that our clock was set back in between.
+  // A probe with its reply. Prefer it to the two calls: what slowed both shows, and T1 after T4 shows that our clock
+  // was set back in between.
   void AddProbe(int64_t t1_ns, int64_t t2_ns, int64_t t3_ns, int64_t t4_ns) {
-    AddReply({t3_ns, t4_ns});
-    if (t1_ns <= t4_ns) AddLocal({t1_ns, t2_ns});
+    AddTrip({t1_ns, t2_ns, t3_ns, t4_ns}, StampKind::kSoftware);
   }
+  // received: how T2 and T4 were stamped; kHardware only if both were. Kinds are not mixed: see stamp_kind.h.
+  void AddTrip(const Trip& trip, StampKind received);
+  // A probe of the peer's with its reply: T1, T4 the peer's, T2, T3 ours. Prefer it to AddRemote: the shift of replies'
+  // stamps then cancels at once.
+  void AddRemoteProbe(const Trip& trip);
 
   // Low points of our probes for the peer's AddRemote, at most one per 20 ms; each is given out once.
   std::vector<Point> TakeOutbound() { return local_.TakeFinished(); }
+  // The same as whole trips, for the peer's AddRemoteProbe.
+  std::vector<Trip> TakeOutboundTrips() { return trips_.TakeFinished(); }
 
-  // At `now_ns` of our clock. Refits when due (some 50 µs); otherwise cheap. Call it at least every 100 ms or so.
+  // At `now_ns` of our clock. Refits when due (some 50 µs); otherwise cheap. Call it every 100 ms or more often: a
+  // change of drift is found at the next call.
   Estimate At(int64_t now_ns);
 
   // Peer's clock − ours at `x_ns` of our clock by the line of the last At(): cheap, for each stamp that is converted.
   // 0 while state is unknown.
-  int64_t OffsetAt(int64_t x_ns) const;
+  int64_t OffsetAt(int64_t x_ns) const { return line_.OffsetAt(x_ns); }
+
+  double slope() const { return slope_; }  // how fast the offset grows, as last known
 
   void Reset();  // forgets all measurements; a new epoch
 
  private:
   static constexpr int64_t kLongAgoNs = INT64_MIN / 2;
-  static constexpr int kClouds = 3;  // local, remote, reply
+  static constexpr int64_t kSubWindowNs = 20'000'000;
+  static constexpr int64_t kFineNs = 1'000'000;
+  static constexpr int kFineWindows = 128;
 
-  // The offset is origin_y + level + slope·(x − origin_x).
-  struct Line {
-    bool valid = false;
-    bool by_reply = false;
-    int64_t origin_x_ns = 0;
-    int64_t origin_y_ns = 0;
-    double slope = 0;
-    double level_ns[kClouds] = {};  // of each cloud's own line
-    double depth_ns[kClouds] = {};  // of its points below that line, without the newest two
-    double points = 0;              // of the direction with fewer
-    double first_ns = 0;            // x of the oldest point − origin_x
-    double last_ns = 0;
-  };
-
-  // The offset at at_ns lies in [low_ns, high_ns] + OffsetAt(at_ns), whatever the paths' lengths are.
+  // The offset at at_ns lies in base_ns + [low_ns, high_ns], whatever the paths' lengths are.
   struct Interval {
     int64_t at_ns = kLongAgoNs;
+    int64_t base_ns = 0;
     double low_ns = 0, high_ns = 0;
     bool contradiction = false;  // empty, or nothing to rest on: a clock was stepped
+
+    bool Open() const;
+    bool Apart(const Interval& other, double slack_ns) const;
   };
 
-  struct Cloud;  // one direction's low points
+  // Of the newest `of` lows of a cloud at least `deep` lie below the line by more than tolerance: the line has ended.
+  // The tolerance is learned from how deep such runs were over the last seconds, the newest second apart.
+  struct RunTest {
+    size_t of, deep;
+    double least_ns;
+    std::array<double, 8> depth_ns{};  // by second, a ring
+    int64_t second = 0;
 
-  bool Fit(const std::vector<Cloud>& clouds, int64_t now_ns, Line& line) const;
-  int64_t BrokenAt(const std::vector<Cloud>& clouds, const Line& line, const double* depth_ns) const;
-  int64_t ContradictedUntil(const std::vector<Cloud>& clouds) const;
+    void Learn(int64_t now_ns, double depth_ns);
+    void Unlearn();  // the newest two seconds: they belong to a change
+    double ToleranceNs() const;
+  };
+  static constexpr int kTests = 3;
+
+  Clouds Coarse(int64_t since_ns) const;
+  int64_t WindowNs() const { return static_cast<int64_t>(window_share_ * static_cast<double>(options_.window_ns)); }
+  LineData ForFit(int64_t since_ns, int64_t now_ns) const;
+  double LeastToleranceNs() const;
+  int64_t BrokenBy(RunTest& test, CloudIndex index, const std::vector<Envelope::Low>& newest, int64_t now_ns);
+  int64_t BrokenAt(int64_t now_ns, bool coarse);
+  int64_t ContradictedUntil(const Clouds& clouds) const;
   void Refit(int64_t now_ns);
+  PairLine FitSince(int64_t since_ns, int64_t now_ns) const;
+  void JudgeTrip(int64_t x_ns, const Trip& trip);
+  bool TryFrom(int64_t since_ns, int64_t now_ns);
+  void Take(const PairLine& line, int64_t now_ns);
+  void Learn(int64_t now_ns);
   void Forget();
+  void StartAnew();
+  Interval IntervalAt(int64_t at_ns, int64_t from_ns, int64_t to_ns) const;
   void Tighten(int64_t now_ns);
+  void TightenByNewest(int64_t now_ns);
+  void JudgeEnd();
   bool RefitDue(int64_t now_ns) const;
   bool IsStep(int64_t jump_ns) const;
   double LikelyErrorAt(int64_t now_ns) const;
+  double RecentErrorAt(int64_t now_ns) const;
 
   EstimatorOptions options_;
-  Envelope local_, remote_, reply_;
-  int64_t since_ns_ = 0;  // older points belong to a line that has ended
+  Envelope local_{kSubWindowNs, 410}, remote_{kSubWindowNs, 410}, reply_{kSubWindowNs, 410};
+  TripEnvelope trips_{kSubWindowNs, 410}, remote_trips_{kSubWindowNs, 410};
+  Envelope fine_local_{kFineNs, kFineWindows}, fine_reply_{kFineNs, kFineWindows};
+  SeriesKind kind_;
+  int64_t since_ns_ = 0;    // older points belong to a line that has ended …
+  int64_t stepped_ns_ = 0;  // … or even to a clock that was stepped since: they prove nothing any more
+  struct Judged {
+    int64_t x_ns = 0;
+    double depth_ns[2] = {};  // by how much a trip contradicts the line, either way
+  };
+  std::array<Judged, 3> judged_{};  // the newest trips that say something, newest first
+  RunTest trip_test_{3, 3, 120};
+  int64_t suspect_ns_ = 0;  // since when points seem to contradict the line; 0: they do not
   int64_t fitted_ns_ = kLongAgoNs;
   int64_t newest_t4_ns_ = kLongAgoNs;
   int64_t asked_ns_ = kLongAgoNs;  // time of the last At()
   int set_back_ = 0;               // replies in a row older than the newest
   uint32_t epoch_ = 0;
-  double slope_ = 0;          // last known; outlives a step, because a step does not change a crystal
-  int64_t fitted_index_ = 0;  // our newest sub-window at the last fit
-  Line line_;
+  double slope_ = 0;           // last known; outlives a step, because a step does not change a crystal
+  int64_t fitted_index_ = 0;   // our newest sub-window at the last fit
+  int64_t checked_index_ = 0;  // … and our newest millisecond at the last check
+  PairLine line_;
   Interval interval_;
+  Interval closed_interval_;  // the newest that points of both directions made
   Interval fitted_interval_;  // when line_ was fitted
+  Interval end_interval_;     // by the points before since_ns_, there; until the line is old enough to be compared
+  std::array<std::array<RunTest, kTests>, kClouds> tests_ = MakeTests();
+  static std::array<std::array<RunTest, kTests>, kClouds> MakeTests();
+
+  mutable std::vector<Envelope::Low> newest_;  // scratch
+
+  // Learned while lines live long.
+  int64_t learned_ns_ = kLongAgoNs;
+  bool shift_known_ = false;
+  double reply_shift_ns_ = 0;
+  double shift_for_s_ = 0.2;
+  double uneven_ns_ = 0, bend_ns_ = 0;
+  double window_share_ = 1;  // of options_.window_ns
+  double spread_ns_ = 0;
+  double fine_spread_ns_ = 0;
+  double least_rtt_ns_ = 0;
+  double floor_ns_ = 0;
+  double change_ppb_ = 0;
+  bool change_seen_ = false;
+  PairLine ended_;                               // the line before, if it ended in a bend, …
+  int64_t ended_from_ns_ = 0, ended_to_ns_ = 0;  // … somewhere between these
+  double last_change_slope_ = 0;
 };
 
 }  // namespace cw::sync

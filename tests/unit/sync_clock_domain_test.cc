@@ -103,7 +103,8 @@ TEST(ClockDomain, RepeatedSlewsAreFollowedAndNeverOutsideTheBound) {
       const Worst w = Follow(clock, 60, read_ms, seed, domain);
       EXPECT_EQ(w.outside_bound, 0) << read_ms;
       // A change is not seen before the next read: there are some 28 a minute.
-      EXPECT_LE(static_cast<double>(w.outside_error), 1.5 * 28 * read_ms / 60e3 * static_cast<double>(w.checks));
+      const double missed = 0.005 + 1.5 * 28 * read_ms / 60e3;
+      EXPECT_LE(static_cast<double>(w.outside_error), missed * static_cast<double>(w.checks)) << read_ms;
       EXPECT_LE(static_cast<double>(w.error_ns), 100 + 500 * read_ms) << read_ms;
       EXPECT_EQ(domain.steps(), 0u);
     }
