@@ -93,46 +93,49 @@ void Agreement::Impl::CountTimelines(const std::vector<NeighbourView>& views) {
   }
 }
 
-// Without a timeline of our own to lose: the one that most neighbours live on; where nobody lives yet, the lowest id
-// spreads like a rumour. Timelines are ordered by their ids, which begin with the founder's time.
-void Agreement::Impl::ChooseTimeline(int64_t now_ns) {
-  const Votes* most = nullptr;
-  const Votes* lowest = nullptr;
+// The timeline of the lowest id that more neighbours live on than may lie; ids begin with the founder's time. 0: none.
+uint64_t Agreement::Impl::Vouched() const {
+  int all = 0;
+  for (const Votes& v : votes) all += v.synchronised;
+  uint64_t best = 0;
   for (const Votes& v : votes) {
-    if (v.synchronised > 0 && (most == nullptr || v.synchronised > most->synchronised ||
-                               (v.synchronised == most->synchronised && v.timeline < most->timeline))) {
-      most = &v;
-    }
-    if (lowest == nullptr || v.timeline < lowest->timeline) lowest = &v;
+    if (v.synchronised > MostLiars(all) && (best == 0 || v.timeline < best)) best = v.timeline;
   }
-  uint64_t best = own_timeline;
-  if (most != nullptr) {
-    best = most->timeline;
-  } else if (lowest != nullptr && lowest->timeline < own_timeline) {
-    best = lowest->timeline;
+  return best;
+}
+
+// Without a timeline of our own to lose. Where nobody lives on one yet, the lowest id spreads like a rumour.
+void Agreement::Impl::ChooseTimeline(int64_t now_ns) {
+  uint64_t best = Vouched();
+  if (best == 0) {
+    best = own_timeline;
+    for (const Votes& v : votes) best = std::min(best, v.timeline);
   }
   if (best != timeline) {
     timeline = best;
     rounds = 0;
   }
-  if (lowest != nullptr && heard_since_ns == kLongAgoNs) heard_since_ns = now_ns;
+  if (!votes.empty() && heard_since_ns == kLongAgoNs) heard_since_ns = now_ns;
 }
 
-// A settled host leaves its timeline only with a majority, itself included; where there are as many on both, the lower
-// id wins. So no minority of liars can move it, and of two timelines that meet one side moves.
+// Of two timelines that meet, those on the one with the higher id move. A host goes over as soon as more neighbours
+// than may lie are on the lower one; back only when nearly all neighbours are on the higher one for long, because then
+// the lower one is a remnant.
 bool Agreement::Impl::LeaveTimeline(int64_t now_ns) {
-  int all = 1;
-  for (const Votes& v : votes) all += v.synchronised;
-  uint64_t wanted = timeline;
+  int all = 0, ours = 0;
   for (const Votes& v : votes) {
-    if (v.timeline == timeline) continue;
-    if (2 * v.synchronised > all || (2 * v.synchronised == all && v.timeline < timeline)) wanted = v.timeline;
+    all += v.synchronised;
+    if (v.timeline == timeline) ours = v.synchronised;
   }
+  uint64_t wanted = timeline;
+  const uint64_t vouched = Vouched();
+  if (vouched != 0 && (vouched < timeline || ours <= MostLiars(all))) wanted = vouched;
   if (wanted != wanted_timeline) {
     wanted_timeline = wanted;
     wanted_since_ns = now_ns;
   }
-  if (wanted == timeline || now_ns - wanted_since_ns < hold_ns) return false;
+  if (wanted == timeline || now_ns - wanted_since_ns < (wanted < timeline ? hold_ns : kRemnantNs + hold_ns))
+    return false;
   timeline = own_timeline = wanted;
   Unsettle(now_ns, FleetTrouble::kSettling);
   return true;
@@ -141,7 +144,6 @@ bool Agreement::Impl::LeaveTimeline(int64_t now_ns) {
 // Not settled: fleet time is stepped towards the others, each round by less, until it is near enough.
 void Agreement::Impl::Acquire(int64_t now_ns, const std::vector<NeighbourView>& views) {
   ChooseTimeline(now_ns);
-  const bool founder = timeline == first_timeline && !disrupted_alone;
   SelectForAcquiring(views);
   if (voters.empty()) {
     const bool alone = votes.empty() && (views.empty() || now_ns - unsettled_ns >= kListenNs);
@@ -154,20 +156,20 @@ void Agreement::Impl::Acquire(int64_t now_ns, const std::vector<NeighbourView>& 
   heard_anyone = true;
   const Clique clique = Judge(views, -1);
   const int n = static_cast<int>(voters.size());
-  int outside = n - clique.members;
-  if (2 * clique.members <= n) {  // no majority yet: all but the extremes draw each other together
-    for (Opinion& o : opinions) o.member = true;
-    outside = 0;
-  }
-  const double apart_ns = TrimmedMean(opinions, std::max(0, MostLiars(n) - outside));
+  const int outside = n - clique.members;
+  // While the neighbours are far apart, liars pull a mean between the honest and themselves, for good. A median takes
+  // one side, and soon all are on the same.
+  const bool far_apart = 2 * clique.members <= n || spread_ns > kNearErrors * usual_error_ns;
+  const double apart_ns = far_apart ? median_ns : TrimmedMean(opinions, std::max(0, MostLiars(n) - outside));
   const double rate = MeanRate(std::max(0, MostLiars(n) - outside));
-  const double gain = founder ? options.steady_gain : options.first_gain * std::max(kAcquireGain, 1.0 / (rounds + 1));
+  double gain = options.first_gain * std::max(kAcquireGain, 1.0 / (rounds + 1));
+  if (far_apart) gain = options.first_gain;
   rate_ppb = ClampRate(rate_ppb + gain * rate);
   time.slope_ppb = rate_ppb;
   StepBy(gain * apart_ns);
   MeasureError(apart_ns * (1 - gain), clique);
   ++rounds;
-  if (NearEnough(now_ns, apart_ns)) Settle(now_ns);
+  if (!far_apart && outside <= MostLiars(n) && NearEnough(now_ns, apart_ns)) Settle(now_ns);
 }
 
 bool Agreement::Impl::NearEnough(int64_t now_ns, double apart_ns) const {
@@ -179,11 +181,13 @@ bool Agreement::Impl::NearEnough(int64_t now_ns, double apart_ns) const {
     with_us = v.heard;
     joining = v.synchronised > 0;
   }
+  if (std::abs(apart_ns) > kNearErrors * usual_error_ns) return false;
   if (rounds < (joining ? kJoinRounds : kFoundRounds)) return false;
+  // A timeline that no majority lives on may be a lie: whoever is on it tells no time.
+  if (2 * with_us <= heard) return false;
   if (now_ns - unsettled_ns >= kPatienceNs) return true;
   if (!joining && now_ns - heard_since_ns < kFoundNs) return false;
-  const double near_ns = kNearErrors * usual_error_ns;
-  return 3 * with_us >= 2 * heard && std::abs(apart_ns) <= near_ns && spread_ns <= near_ns;
+  return 3 * with_us >= 2 * heard;
 }
 
 // Settled: fleet time is slewed towards the others; only after a step of the local clock is it stepped.
@@ -308,8 +312,11 @@ void Agreement::Impl::MeasureError(double apart_ns, const Clique& clique) {
   }
   const double mean = sum / n;
   const double seen = n > 1 ? std::max(0.0, squares - n * mean * mean) : 0;
-  // Few links show little of their scatter: their own estimate (two deviations) counts as two more measurements.
-  const double now = (seen + 2 * (link / n) / 4) / (n - 1 + 2);
+  // Few links show little of their scatter, so what they say of themselves (two deviations) counts as two more
+  // measurements; but not for more than twice what three or more show, because estimators rather say too much.
+  double said = link / n / 4;
+  if (n > 2) said = std::min(said, 4 * seen / (n - 1));
+  const double now = (seen + 2 * said) / (n - 1 + 2);
   const double keep = now > scatter_ns2 ? kScatterRises : rounds < kYoungRounds ? kScatterRises : kScatterFalls;
   scatter_ns2 += (1 - std::exp(-passed_s / keep)) * (now - scatter_ns2);
   if (!settled) scatter_ns2 = std::max(scatter_ns2, now);
@@ -428,6 +435,17 @@ const FleetTime& Agreement::now() const { return impl_->time; }
 FleetClaim Agreement::Claim() const { return impl_->Claim(); }
 const std::vector<NeighbourVerdict>& Agreement::verdicts() const { return impl_->verdicts; }
 const std::vector<AnchorVerdict>& Agreement::anchors() const { return impl_->anchors.verdicts(); }
+
+TaiTime Agreement::tai() const {
+  const Anchors& a = impl_->anchors;
+  if (!a.known()) return {};
+  const FleetTime& t = impl_->time;
+  return {true, t.anchor_ns + t.offset_ns, a.offset_ns(), a.slope_ppb(), a.bound_ns(), a.hops()};
+}
+
+int64_t TaiTime::ToTaiNs(int64_t at_fleet_ns) const {
+  return at_fleet_ns + offset_ns + std::llround(slope_ppb * 1e-9 * static_cast<double>(at_fleet_ns - fleet_ns));
+}
 
 void Agreement::Disrupted(int64_t now_ns) {
   impl_->Disrupt(now_ns);

@@ -110,6 +110,18 @@ struct AnchorReading {
   int64_t bound_ns = 0;
 };
 
+// TAI by the majority of anchors: fleet + offset_ns + slope · (fleet − fleet_ns), ± bound_ns.
+struct TaiTime {
+  bool known = false;
+  int64_t fleet_ns = 0;  // fleet time of the last round
+  int64_t offset_ns = 0;
+  double slope_ppb = 0;   // fleet time's rate is the clocks' mean, not TAI's
+  int64_t bound_ns = -1;  // at fleet_ns; grows by 5 ppm
+  uint32_t hops = 0;      // to the nearest anchor; 0: this host's own
+
+  int64_t ToTaiNs(int64_t at_fleet_ns) const;
+};
+
 class Agreement {
  public:
   Agreement(std::string self, uint64_t seed, const AgreementOptions& options = {});
@@ -124,6 +136,7 @@ class Agreement {
   FleetClaim Claim() const;                               // what to tell the neighbours
   const std::vector<NeighbourVerdict>& verdicts() const;  // of the last round
   const std::vector<AnchorVerdict>& anchors() const;      // of the last round
+  TaiTime tai() const;
   // The local clock was stepped or slept: the timeline is looked for afresh, with a new epoch.
   void Disrupted(int64_t now_ns);
 

@@ -21,9 +21,10 @@ inline constexpr double kNowhereNs = 3.6e12;
 
 // Timelines
 inline constexpr int64_t kListenNs = 2'000'000'000;      // silence before a host founds a timeline
-inline constexpr int64_t kTimelineHoldNs = 500'000'000;  // and up to twice that before a settled host leaves its own
-inline constexpr int64_t kFoundNs = 1'000'000'000;       // of hearing others before a new timeline is settled
-inline constexpr int64_t kPatienceNs = 6'000'000'000;    // then it is settled as it is
+inline constexpr int64_t kTimelineHoldNs = 300'000'000;  // and up to twice that before a settled host leaves its own
+inline constexpr int64_t kRemnantNs = 2'000'000'000;
+inline constexpr int64_t kFoundNs = 1'000'000'000;     // of hearing others before a new timeline is settled
+inline constexpr int64_t kPatienceNs = 6'000'000'000;  // then it is settled as it is
 inline constexpr int kFoundRounds = 8, kJoinRounds = 5;
 inline constexpr double kAcquireGain = 0.5;
 inline constexpr double kNearErrors = 3;  // of the links: so near the neighbours must be to call it settled
@@ -92,6 +93,7 @@ struct Agreement::Impl {
   void Settle(int64_t now_ns);
   uint64_t NewTimeline(int64_t now_ns) const;
   void CountTimelines(const std::vector<NeighbourView>& views);
+  uint64_t Vouched() const;
   void ChooseTimeline(int64_t now_ns);
   bool LeaveTimeline(int64_t now_ns);
   void Acquire(int64_t now_ns, const std::vector<NeighbourView>& views);
@@ -136,7 +138,8 @@ struct Agreement::Impl {
   double scatter_ns2 = 0;
   double own_tolerance_ns = 0;
   double usual_error_ns = 0;  // of the links
-  double spread_ns = 0;       // of the neighbours' fleet times
+  double spread_ns = 0;       // of the neighbours' fleet times; their median:
+  double median_ns = 0;
   double rate_spread_ppb = 0;
   FleetTrouble trouble = FleetTrouble::kSettling;
 

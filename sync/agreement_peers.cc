@@ -23,7 +23,10 @@ constexpr int kMostDoublings = 5;
 constexpr int64_t kForgottenNs = 600'000'000'000;           // … and is forgotten after so long without offence
 constexpr double kDistantNs = 100'000, kDistantTimes = 10;  // of the shortest third of the links' bounds
 constexpr double kJitteryTimes = 8;                         // of the median of the links' errors
-constexpr double kLeastWeight = 1e-3;                       // of a distant or jittery link, beside the best
+constexpr double kMostScatter = 8;                          // of the links' errors: more is not taken for honest
+constexpr double kShown = 12;                               // deviations, of single links
+constexpr int kMatureRounds = 50;
+constexpr double kLeastWeight = 1e-3;  // of a distant or jittery link, beside the best
 
 double Difference(int64_t a, int64_t b, int64_t c) {
   const double d = static_cast<double>(static_cast<__int128>(a) + b - c);
@@ -112,15 +115,15 @@ void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& 
   m.comparable_ns = now_ns;
 }
 
-// While we have no time of our own: those that have, or all when nobody has yet.
+// While we have no time of our own: those that have, if they are most of those on our timeline; otherwise all on it.
 void Agreement::Impl::SelectForAcquiring(const std::vector<NeighbourView>& views) {
   voters.clear();
-  bool any = false;
-  for (const Peer& p : peers) any |= p.comparable;
+  const auto with_us = [&](const Peer& p) { return p.error_ns > 0 && views[p.view].claim.timeline == timeline; };
+  const auto has_time = [&](const Peer& p) { return with_us(p) && views[p.view].claim.state != SyncState::kUnknown; };
+  const auto all = std::count_if(peers.begin(), peers.end(), with_us);
+  const auto settled_ones = std::count_if(peers.begin(), peers.end(), has_time);
   for (uint32_t i = 0; i < peers.size(); ++i) {
-    Peer& p = peers[i];
-    const bool usable = any ? p.comparable : p.error_ns > 0 && views[p.view].claim.timeline == timeline;
-    if (usable) voters.push_back(i);
+    if (2 * settled_ones > all ? has_time(peers[i]) : with_us(peers[i])) voters.push_back(i);
   }
   SetTolerances();
 }
@@ -150,11 +153,18 @@ void Agreement::Impl::SetTolerances() {
   scratch.clear();
   for (const uint32_t v : voters) scratch.push_back(peers[v].apart_ns);
   if (settled) scratch.push_back(0);
-  const double scatter = RobustSpread(scratch).deviation;
-  spread_ns = scatter;
+  const Spread spread = RobustSpread(scratch);
+  spread_ns = spread.deviation;
+  median_ns = spread.median;
+  const double scatter = std::min(spread_ns, kMostScatter * usual_error_ns);
+  const bool mature = settled && rounds >= kMatureRounds && n > 2;
+  const double shown = std::sqrt(scatter_ns2);
   for (const uint32_t v : voters) {
     Peer& p = peers[v];
-    p.tolerance_ns = std::max(1.25 * p.error_ns + 0.5 * std::min(p.claim_error_ns, 4 * p.error_ns), 4 * scatter);
+    double likely = 1.25 * p.error_ns;
+    // Estimators rather say too much of their errors: what a settled neighbourhood shows of itself is nearer.
+    if (mature) likely = std::min(likely, kShown * shown * std::max(1.0, p.error_ns / usual_error_ns));
+    p.tolerance_ns = std::max(likely + 0.5 * std::min(p.claim_error_ns, 4 * p.error_ns), 4 * scatter);
     p.reason = Reason::kUsed;
     if (p.error_ns > kJitteryTimes * usual_error_ns) p.reason = Reason::kJittery;
     if (p.bound_ns > std::max(kDistantNs, kDistantTimes * short_bound)) {
@@ -167,7 +177,7 @@ void Agreement::Impl::SetTolerances() {
   double best = 0;
   for (const uint32_t v : voters) best = std::max(best, peers[v].weight);
   for (const uint32_t v : voters) peers[v].weight = std::max(peers[v].weight, kLeastWeight * best);
-  own_tolerance_ns = std::max(usual_error_ns / 2, 2 * scatter);
+  own_tolerance_ns = std::max(mature ? std::min(usual_error_ns, kShown * shown) / 2 : usual_error_ns / 2, 2 * scatter);
 }
 
 // Neighbours that are off for a reason that passes are left out: those whose clock was just stepped, and those that

@@ -15,6 +15,7 @@ constexpr double kWanderPpb = 5000;  // for the bound: fleet time's rate stays s
 constexpr double kOffsetGain = 0.1, kDriftGain = 0.005;  // of a reading: averages 20 readings, drift over 20 s
 constexpr double kTimeConstantS = 5;                     // our TAI follows the majority …
 constexpr double kMostSlewPpb = 2000;                    // … at most so fast
+constexpr double kAnotherNs = 20'000;
 constexpr int64_t kYears300Ns = INT64_MAX / 2;
 
 int64_t Grown(double ns_per_s_ppb, double seconds) { return std::llround(ns_per_s_ppb * seconds); }
@@ -114,7 +115,8 @@ void Anchors::Stepped(int64_t ns) {
 // Our TAI follows the majority's slowly, so that an anchor that comes or goes is no step for readers; it stays inside
 // what the majority says.
 void Anchors::Follow(int64_t centre_ns, double low_ns, double high_ns, double drift_ppb) {
-  if (!known_) {
+  // What slewing would not mend in seconds is another majority, not noise.
+  if (!known_ || std::abs(static_cast<double>(centre_ns - offset_ns_)) > kAnotherNs) {
     offset_ns_ = centre_ns;
     remainder_ns_ = 0;
   } else {
@@ -125,9 +127,9 @@ void Anchors::Follow(int64_t centre_ns, double low_ns, double high_ns, double dr
     const double whole = std::floor(remainder_ns_);
     offset_ns_ += static_cast<int64_t>(whole);
     remainder_ns_ -= whole;
-    if (std::abs(apart) > 1e9) offset_ns_ = centre_ns;  // slewing would take days: the majority itself has changed
   }
   known_ = true;
+  slope_ppb_ = drift_ppb;
   const auto from_centre = static_cast<double>(offset_ns_ - centre_ns);
   bound_ns_ = std::llround(std::ceil(std::max(high_ns - from_centre, from_centre - low_ns))) + 1;
 }

@@ -29,6 +29,7 @@ class Anchors {
   AnchorRecord Next();  // the record to tell in the next claim; another one each time
   bool known() const { return known_; }
   int64_t offset_ns() const { return offset_ns_; }  // of the majority, smoothed
+  double slope_ppb() const { return slope_ppb_; }
   int64_t bound_ns() const { return bound_ns_; }
   uint32_t hops() const { return hops_; }
   const std::vector<AnchorVerdict>& verdicts() const { return verdicts_; }
@@ -56,6 +57,7 @@ class Anchors {
   bool known_ = false;
   int64_t offset_ns_ = 0;
   double remainder_ns_ = 0;
+  double slope_ppb_ = 0;
   int64_t bound_ns_ = -1;
   uint32_t hops_ = 0;
   std::vector<AnchorVerdict> verdicts_;
