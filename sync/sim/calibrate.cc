@@ -35,6 +35,15 @@ double Sd(const std::vector<double>& v) {
   return v.empty() ? 0 : std::sqrt(sum / static_cast<double>(v.size()));
 }
 
+// What a standard deviation would be without the tails: two of three are smaller.
+double Spread(std::vector<double> v) {
+  if (v.empty()) return 0;
+  for (double& x : v) x = std::abs(x);
+  const auto k = static_cast<std::ptrdiff_t>(0.683 * static_cast<double>(v.size() - 1));
+  std::nth_element(v.begin(), v.begin() + k, v.end());
+  return v[static_cast<size_t>(k)];
+}
+
 // The first lag at which the correlation is below 1/e.
 double CorrelationTime(const std::vector<double>& v) {
   const double power = Sd(v) * Sd(v);
@@ -48,17 +57,18 @@ double CorrelationTime(const std::vector<double>& v) {
 
 struct Series {
   std::vector<double> error, slope_error, est, over;
+  std::vector<double> young_error, young_slope;  // at half a second
   double start_s = kSeconds, find_s = kSeconds;
 };
 
 // One pair; with step_ns, the second clock is stepped in the middle.
-Series Watch(Scenario s, uint64_t seed, double step_ns) {
+Series Watch(const Scenario& s, uint64_t seed, double step_ns, double seconds = kSeconds) {
   Fleet fleet(s, seed);
   const auto step_at = static_cast<TrueNs>(kSeconds / 2 * kSecond);
   if (step_ns != 0) fleet.hosts[1].clock.Step(step_at, step_ns);
   PacketLinks links(fleet);
   Series out;
-  for (TrueNs t = kEvery; t < kSeconds * kSecond; t += kEvery) {
+  for (TrueNs t = kEvery; t < seconds * kSecond; t += kEvery) {
     links.AdvanceTo(t);
     const Estimate e = links.View(0, 0, t);
     links.View(0, 1, t);
@@ -72,9 +82,14 @@ Series Watch(Scenario s, uint64_t seed, double step_ns) {
     const double truth = fleet.hosts[1].clock.ErrorNs(t) - fleet.hosts[0].clock.ErrorNs(t);
     const double error = static_cast<double>(e.offset_ns) - truth;
     if (t > step_at && e.epoch > 0) out.find_s = std::min(out.find_s, at_s - kSeconds / 2);
+    const double slope_error = e.slope_ppb - (fleet.hosts[1].clock.RatePpb(t) - fleet.hosts[0].clock.RatePpb(t));
+    if (at_s > 0.44 && at_s < 0.56) {
+      out.young_error.push_back(error);
+      out.young_slope.push_back(slope_error);
+    }
     if (at_s < kSettled) continue;
     out.error.push_back(error);
-    out.slope_error.push_back(e.slope_ppb - (fleet.hosts[1].clock.RatePpb(t) - fleet.hosts[0].clock.RatePpb(t)));
+    out.slope_error.push_back(slope_error);
     out.est.push_back(static_cast<double>(e.error_est_ns));
     out.over.push_back(static_cast<double>(e.bound_ns) - static_cast<double>(e.min_rtt_ns) / 2);
   }
@@ -86,6 +101,11 @@ Series Watch(Scenario s, uint64_t seed, double step_ns) {
 LinkFigures Calibrate(double load, bool nic_stamps, int seeds) {
   Series all;
   std::vector<double> tau, start, find, lag;
+  for (int k = 1; k <= 20 * seeds; ++k) {
+    const Series young = Watch(TwoHosts(load, nic_stamps), static_cast<uint64_t>(k), 0, 0.6);
+    all.young_error.insert(all.young_error.end(), young.young_error.begin(), young.young_error.end());
+    all.young_slope.insert(all.young_slope.end(), young.young_slope.begin(), young.young_slope.end());
+  }
   for (int k = 1; k <= seeds; ++k) {
     const auto seed = static_cast<uint64_t>(k);
     Scenario s = TwoHosts(load, nic_stamps);
@@ -113,8 +133,9 @@ LinkFigures Calibrate(double load, bool nic_stamps, int seeds) {
     for (const double e : moved.error) sum -= e / 100;
     lag.push_back(moved.error.empty() ? 0 : sum / static_cast<double>(moved.error.size()));
   }
-  return {load,          Sd(all.error), Median(tau), Sd(all.slope_error), Median(all.est), Median(all.over),
-          Median(start), Median(find),  Median(lag)};
+  return {
+      load,          Spread(all.error), Median(tau), Spread(all.slope_error), Median(all.est),        Median(all.over),
+      Median(start), Median(find),      Median(lag), Spread(all.young_error), Spread(all.young_slope)};
 }
 
 TieFigures CalibrateTie(int seeds) {

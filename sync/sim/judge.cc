@@ -36,6 +36,7 @@ constexpr Band kBands[] = {
     {"anchors_named", &Expect::anchors_named, false},
     {"region_p99_ns", &Expect::region_p99_ns, true},
     {"nic_p99_ns", &Expect::nic_p99_ns, true},
+    {"suspects_wrong", &Expect::suspects_wrong, true},
     {"suspects_named", &Expect::suspects_named, false},
 };
 
@@ -62,6 +63,7 @@ SeedResult RunSeed(const Scenario& scenario, uint64_t seed) {
   r.seed = seed;
   r.metrics = world.Run();
   r.cost = world.cost();
+  r.moments = world.moments();
   r.misses = Judge(scenario, r.metrics, seed);
   return r;
 }

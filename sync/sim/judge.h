@@ -24,6 +24,7 @@ struct SeedResult {
   Metrics metrics;
   Cost cost;
   std::vector<Miss> misses;
+  std::vector<Moment> moments;  // how it went
 };
 
 struct Verdict {

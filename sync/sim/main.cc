@@ -28,12 +28,13 @@ struct Options {
   int hosts = 0;  // 0: as the scenario says
   bool json = false;
   bool calibrate = false;
+  bool trace = false;
 };
 
 int Usage(const std::string& what) {
   std::fprintf(stderr,
                "cw_clock_sim: %s\n"
-               "usage: cw_clock_sim SCENARIO.toml… [--seeds N] [--first-seed N] [--hosts N] [--json]\n"
+               "usage: cw_clock_sim SCENARIO.toml… [--seeds N] [--first-seed N] [--hosts N] [--json] [--trace]\n"
                "       cw_clock_sim --calibrate [--seeds N]   figures for the error model of links\n"
                "exit: 0 as expected, 1 a band missed (or a known miss that passes), 2 usage or a bad scenario\n",
                what.c_str());
@@ -50,6 +51,8 @@ int ParseArguments(int argc, char** argv, Options& o) {
       }
     } else if (a == "--json") {
       o.json = true;
+    } else if (a == "--trace") {
+      o.trace = true;
     } else if (a == "--calibrate") {
       o.calibrate = true;
     } else if (a.rfind("-", 0) == 0) {
@@ -64,13 +67,14 @@ int ParseArguments(int argc, char** argv, Options& o) {
 
 int PrintCalibration(int seeds) {
   std::printf(
-      "stamps  load  error  tau   slope  est  over   start find  lag\n"
-      "              ns     s     ppb    ns   ns     s     s     s^2\n");
+      "stamps  load  error  tau   slope  est  over   start find  lag  young\n"
+      "              ns     s     ppb    ns   ns     s     s     s^2  ns, ppb\n");
   for (const bool nic : {false, true}) {
     for (const double load : {0.0, 0.4, 0.8}) {
       const LinkFigures f = Calibrate(load, nic, seeds);
-      std::printf("%-7s %.1f  %6.1f  %4.2f  %5.1f  %4.0f %6.0f  %.2f  %.2f  %.2f\n", nic ? "nic" : "kernel", f.load,
-                  f.error_ns, f.tau_s, f.slope_ppb, f.est_ns, f.over_ns, f.start_s, f.find_s, f.lag_s2);
+      std::printf("%-7s %.1f  %6.1f  %4.2f  %5.1f  %4.0f %6.0f  %.2f  %.2f  %.2f  %.0f %.0f\n", nic ? "nic" : "kernel",
+                  f.load, f.error_ns, f.tau_s, f.slope_ppb, f.est_ns, f.over_ns, f.start_s, f.find_s, f.lag_s2,
+                  f.young_ns, f.young_ppb);
     }
   }
   const TieFigures tie = CalibrateTie(seeds);
@@ -109,6 +113,17 @@ void Print(const Scenario& s, const Verdict& v, double wall_s) {
   if (!s.known_miss.empty()) std::printf("    known: %s\n", s.known_miss.c_str());
 }
 
+void PrintTrace(const Verdict& v) {
+  for (const SeedResult& r : v.seeds) {
+    std::printf("seed %d: s, p99 of |F_i - F_j| ns, share synchronised\n", static_cast<int>(r.seed));
+    for (const Moment& m : r.moments) {
+      std::printf("%8.1f %12.0f %6.3f\n", static_cast<double>(m.at) / kSecond, m.worst_ns, m.synchronised);
+    }
+    for (const auto& [name, value] : r.metrics) std::printf("%20s %g\n", name.c_str(), value);
+    std::printf("%20s %g\n", "update_us", r.cost.update_us);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -136,6 +151,7 @@ int main(int argc, char** argv) {
       all.push_back(ToJson(s, v, wall_s));
     } else {
       Print(s, v, wall_s);
+      if (o.trace) PrintTrace(v);
       std::fflush(stdout);
     }
   }

@@ -22,7 +22,10 @@ double Quantile(std::vector<float>& v, double p) {
   return static_cast<double>(v[static_cast<size_t>(k)]);
 }
 
-double Share(uint64_t part, uint64_t of) { return static_cast<double>(part) / static_cast<double>(of); }
+template <typename T>
+double Share(T part, T of) {
+  return static_cast<double>(part) / static_cast<double>(of);
+}
 
 double MiddleOf(const std::vector<HostSample>& samples) {
   std::vector<double> all;
@@ -43,7 +46,7 @@ Measure::Measure(const Fleet& fleet)
       settle_(static_cast<TrueNs>(fleet.scenario.settle_s * kSecond)),
       last_quarter_(static_cast<TrueNs>(0.75 * fleet.scenario.seconds * kSecond)),
       deviation_ns_(fleet.hosts.size(), 0),
-      disturbed_(fleet.hosts.size(), false) {}
+      disturbed_(fleet.hosts.size(), 0) {}
 
 // Pairs of one part of the fleet. Few hosts: all pairs; many: as many random ones at each time, and the exact maximum.
 void Measure::AddPairs(TrueNs t, const std::vector<HostSample>& samples, const std::vector<uint32_t>& group) {
@@ -57,8 +60,8 @@ void Measure::AddPairs(TrueNs t, const std::vector<HostSample>& samples, const s
     if (!fleet_.scenario.regions.empty() && fleet_.hosts[i].region == fleet_.hosts[j].region) {
       region_errors_.push_back(static_cast<float>(error));
     }
-    ++pair_n_;
-    pair_held_ += error <= a.est_ns + b.est_ns;
+    pair_n_ += a.timeline == b.timeline;
+    pair_held_ += a.timeline == b.timeline && error <= a.est_ns + b.est_ns;
     if (!a.nic_ns.empty() && !b.nic_ns.empty()) {
       const double na = a.nic_ns[random_.Below(a.nic_ns.size())], nb = b.nic_ns[random_.Below(b.nic_ns.size())];
       nic_errors_.push_back(static_cast<float>(std::abs(na - nb)));
@@ -80,7 +83,8 @@ void Measure::AddPairs(TrueNs t, const std::vector<HostSample>& samples, const s
   max_ns_ = std::max(max_ns_, samples[*high].fleet_ns - samples[*low].fleet_ns);
 }
 
-// The bound is told of a reference host; while the two are apart or the reference lies, there is no truth to hold.
+// The bound is told of a reference host; while the two are apart, on
+// two timelines, or the reference lies, there is no truth to hold.
 void Measure::AddBounds(const std::vector<HostSample>& samples) {
   for (size_t i = 0; i < samples.size(); ++i) {
     const HostSample& s = samples[i];
@@ -88,7 +92,8 @@ void Measure::AddBounds(const std::vector<HostSample>& samples) {
     ests_.push_back(static_cast<float>(s.est_ns));
     bounds_.push_back(static_cast<float>(s.bound_ns));
     const auto r = static_cast<size_t>(s.reference);
-    if (!samples[r].judged || fleet_.hosts[r].group != fleet_.hosts[i].group) continue;
+    if (!samples[r].judged || samples[r].timeline != s.timeline) continue;
+    if (fleet_.hosts[r].group != fleet_.hosts[i].group) continue;
     const double off = std::abs(s.fleet_ns - samples[r].fleet_ns);
     ++bound_n_;
     bound_held_ += off <= s.bound_ns;
@@ -135,15 +140,18 @@ void Measure::AddDisturbed(TrueNs t, const std::vector<HostSample>& samples, dou
     }
     if (epoch_before_[i] == UINT32_MAX) continue;
     const double limit = std::max(kLeastDisturbedNs, kDisturbedFactor * deviation_ns_[i]);
-    if (!s.synchronised || s.epoch != epoch_before_[i] || off > limit) disturbed_[i] = true;
+    if (!s.synchronised) disturbed_[i] |= 1;
+    if (s.epoch != epoch_before_[i]) disturbed_[i] |= 2;
+    if (off > limit) disturbed_[i] |= 4;
   }
 }
 
+// The fleet's rate is anybody's; what counts is how far a host leaves its own straight line.
 void Measure::AddJumps(const std::vector<HostSample>& samples) {
-  for (size_t i = 0; i < samples.size() && !last_.empty(); ++i) {
-    const HostSample &a = last_[i], &b = samples[i];
-    if (a.judged && b.judged && a.synchronised && b.synchronised) {
-      jump_ns_ = std::max(jump_ns_, std::abs(b.fleet_ns - a.fleet_ns));
+  for (size_t i = 0; i < samples.size() && !before_last_.empty(); ++i) {
+    const HostSample &a = before_last_[i], &b = last_[i], &c = samples[i];
+    if (a.judged && b.judged && c.judged && a.synchronised && b.synchronised && c.synchronised) {
+      jump_ns_ = std::max(jump_ns_, std::abs(c.fleet_ns - 2 * b.fleet_ns + a.fleet_ns));
     }
   }
 }
@@ -151,9 +159,12 @@ void Measure::AddJumps(const std::vector<HostSample>& samples) {
 void Measure::Add(TrueNs t, const std::vector<HostSample>& samples) {
   std::map<uint8_t, std::vector<uint32_t>> groups;
   bool all = true;
+  int judged = 0, synchronised = 0;
   for (uint32_t i = 0; i < samples.size(); ++i) {
     if (!samples[i].judged) continue;
     all = all && samples[i].synchronised;
+    ++judged;
+    synchronised += samples[i].synchronised;
     if (t >= settle_) {
       ++judged_;
       synchronised_ += samples[i].synchronised;
@@ -164,7 +175,7 @@ void Measure::Add(TrueNs t, const std::vector<HostSample>& samples) {
   for (const auto& [group, members] : groups) AddPairs(t, samples, members);
   if (t >= settle_) errors_.insert(errors_.end(), now_.begin(), now_.end());
   const bool none = now_.empty();
-  moments_.push_back({t, Quantile(now_, 0.99), all && !none});
+  moments_.push_back({t, Quantile(now_, 0.99), judged > 0 ? Share(synchronised, judged) : 0, all && !none});
   const double middle_ns = MiddleOf(samples);
   AddDisturbed(t, samples, middle_ns);
   if (t >= settle_) {
@@ -175,6 +186,7 @@ void Measure::Add(TrueNs t, const std::vector<HostSample>& samples) {
     AddVictims(samples, middle_ns);
     AddTai(samples);
   }
+  before_last_.swap(last_);
   last_ = samples;
 }
 
@@ -229,7 +241,14 @@ Metrics Measure::Result() {
   }
   if (judged_ > 0) m["synchronised"] = Share(synchronised_, judged_);
   m["jump_ns"] = jump_ns_;
-  m["disturbed"] = static_cast<double>(std::count(disturbed_.begin(), disturbed_.end(), true));
+  const auto disturbed = [&](int bits) {
+    return static_cast<double>(
+        std::count_if(disturbed_.begin(), disturbed_.end(), [&](int d) { return (d & bits) != 0; }));
+  };
+  m["disturbed"] = disturbed(7);
+  m["disturbed_state"] = disturbed(1);
+  m["disturbed_epoch"] = disturbed(2);
+  m["disturbed_place"] = disturbed(4);
   if (liar_verdicts_ > 0) m["liars_named"] = Share(liars_named_, liar_verdicts_);
   if (honest_verdicts_ > 0) m["accused"] = Share(accused_, honest_verdicts_);
   if (victims_ > 0) {

@@ -22,12 +22,20 @@ struct HostSample {
   bool synchronised = false;
   bool judged = false;  // up, honest, no victim, nothing has just happened to it
   uint32_t epoch = 0;
+  uint64_t timeline = 0;
   int reference = -1;   // host of the bound; −1: unknown name
   double fleet_ns = 0;  // fleet time − true time
   double est_ns = 0, bound_ns = 0;
   bool tai_known = false;
   double tai_error_ns = 0, tai_bound_ns = 0;
   std::vector<double> nic_ns;  // its NICs' stamps as fleet time − true time
+};
+
+struct Moment {  // of all judged hosts
+  TrueNs at;
+  double worst_ns;  // p99 over the pairs of this time
+  double synchronised;
+  bool all_synchronised;
 };
 
 class Measure {
@@ -38,13 +46,9 @@ class Measure {
   void AddVerdict(bool about_liar, bool named);
   void AddAnchorVerdict(bool named) { ++bad_anchor_verdicts_, bad_anchors_named_ += named; }
   Metrics Result();
+  const std::vector<Moment>& moments() const { return moments_; }
 
  private:
-  struct Moment {  // of all hosts, for times of convergence
-    TrueNs at;
-    double worst_ns;  // p99 over the pairs of this time
-    bool all_synchronised;
-  };
   void AddPairs(TrueNs t, const std::vector<HostSample>& samples, const std::vector<uint32_t>& group);
   void AddBounds(const std::vector<HostSample>& samples);
   void AddVictims(const std::vector<HostSample>& samples, double middle_ns);
@@ -59,9 +63,9 @@ class Measure {
   TrueNs settle_, last_quarter_;
   std::vector<float> errors_, ests_, bounds_, tai_errors_, nic_errors_, region_errors_, now_;
   std::vector<Moment> moments_;
-  std::vector<HostSample> last_;
+  std::vector<HostSample> last_, before_last_;
   std::vector<double> deviation_ns_;  // usual distance from the middle, per host
-  std::vector<bool> disturbed_;
+  std::vector<uint8_t> disturbed_;    // bits: state, epoch, place
   std::vector<uint32_t> epoch_before_;
   size_t happening_ = 0;  // the next
   double max_ns_ = 0, jump_ns_ = 0, victim_ns_ = 0, over_bound_ns_ = 0;

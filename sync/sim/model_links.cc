@@ -13,19 +13,18 @@ constexpr uint64_t kNoiseStream = 4'000'000;
 constexpr double kFreshNs = 1e9;          // an estimator says "free-running" after this …
 constexpr double kFreeRunPpb = 1000;      // … and its error grows so fast
 constexpr double kMaxDriftPpb = 200'000;  // its bound so
-constexpr double kYoungFactor = 3;        // a young window's error is so much larger …
-constexpr double kYoungS = 1;             // … and settles in this time
+constexpr double kYoungS = 0.5;           // the age that LinkFigures' young figures are of
 
-// Printed by `cw_clock_sim --calibrate`.
+// Printed by `cw_clock_sim --calibrate --seeds 8`.
 constexpr LinkFigures kKernelStamps[] = {
-    {0.0, 25, 1.0, 15, 120, 1500, 0.3, 0.3, 1.3},
-    {0.4, 30, 1.0, 20, 130, 2500, 0.3, 0.3, 1.3},
-    {0.8, 60, 1.0, 40, 150, 4000, 0.4, 0.4, 1.3},
+    {0.0, 21, 1.35, 8, 122, 1750, 0.05, 0.10, 1.54, 40, 200},
+    {0.4, 22, 1.25, 9, 126, 2956, 0.05, 0.10, 1.54, 40, 200},
+    {0.8, 38, 3.00, 10, 144, 5092, 0.05, 0.10, 1.71, 80, 400},
 };
 constexpr LinkFigures kNicStamps[] = {
-    {0.0, 3, 1.0, 2, 95, 1500, 0.3, 0.3, 1.3},
-    {0.4, 4, 1.0, 3, 95, 2500, 0.3, 0.3, 1.3},
-    {0.8, 10, 1.0, 8, 100, 4000, 0.4, 0.4, 1.3},
+    {0.0, 1.2, 1.15, 0.8, 102, 1487, 0.05, 0.10, 1.34, 3, 15},
+    {0.4, 1.2, 1.10, 0.8, 102, 2856, 0.05, 0.10, 1.36, 3, 15},
+    {0.8, 1.8, 2.00, 0.8, 102, 5158, 0.05, 0.10, 1.54, 5, 25},
 };
 
 double Between(double a, double b, double x) { return a + x * (b - a); }
@@ -46,7 +45,9 @@ LinkFigures FiguresAt(double load, bool nic_stamps) {
           Between(a.over_ns, b.over_ns, x),
           Between(a.start_s, b.start_s, x),
           Between(a.find_s, b.find_s, x),
-          Between(a.lag_s2, b.lag_s2, x)};
+          Between(a.lag_s2, b.lag_s2, x),
+          Between(a.young_ns, b.young_ns, x),
+          Between(a.young_ppb, b.young_ppb, x)};
 }
 
 TieFigures FiguresOfTie() { return {20, 1.0}; }
@@ -117,9 +118,10 @@ Estimate ModelLinks::Measured(const ModelLink& l, uint32_t link, int end, TrueNs
   if (us.clock.StepsWithin(t - find, t) < 0) return e;  // our clock was set back: the estimator starts afresh
   TrueNs young_since = l.end[end].since;
   if (stepped >= 0) young_since = std::max(young_since, stepped);
-  const double age_s = static_cast<double>(t - young_since) / kSecond;
-  const double young = 1 + kYoungFactor * std::exp(-age_s / kYoungS);
-  double error = sign * (figures_.error_ns * young * static_cast<double>(l.noise) + l.half_asymmetry_ns);
+  const double age = std::max(0.1, static_cast<double>(t - young_since) / kSecond) / kYoungS;
+  const double offset_sd = std::max(figures_.error_ns, figures_.young_ns / std::sqrt(age));
+  const double slope_sd = std::max(figures_.slope_ppb, figures_.young_ppb / (age * std::sqrt(age)));
+  double error = sign * (offset_sd * static_cast<double>(l.noise) + l.half_asymmetry_ns);
   if (truth.added_ns != 0) error += (truth.added_towards == end ? -1 : 1) * truth.added_ns / 2;
   error += LagNs(us, peer, t);
   error -= peer.clock.StepsWithin(t - find, t) - us.clock.StepsWithin(t - find, t);
@@ -130,11 +132,10 @@ Estimate ModelLinks::Measured(const ModelLink& l, uint32_t link, int end, TrueNs
   }
   e.state = SyncState::kSynchronised;
   e.offset_ns = std::llround(peer.clock.ErrorNs(t) - us.clock.ErrorNs(t) + error);
-  e.slope_ppb = peer.clock.RatePpb(t) - us.clock.RatePpb(t) +
-                sign * figures_.slope_ppb * young * static_cast<double>(l.slope_noise);
-  e.error_est_ns = std::llround(figures_.est_ns * young);
+  e.slope_ppb = peer.clock.RatePpb(t) - us.clock.RatePpb(t) + sign * slope_sd * static_cast<double>(l.slope_noise);
+  e.error_est_ns = std::llround(figures_.est_ns * offset_sd / figures_.error_ns);
   e.min_rtt_ns = std::llround(2 * truth.base_ns + std::abs(truth.added_ns));
-  e.bound_ns = e.min_rtt_ns / 2 + std::llround(figures_.over_ns * young);
+  e.bound_ns = e.min_rtt_ns / 2 + std::llround(figures_.over_ns);
   e.age_ns = std::llround(kSecond / fleet_.scenario.link.probes_per_s * 2);
   return e;
 }

@@ -22,6 +22,8 @@ struct LinkFigures {
   double start_s;    // from the first probe to "synchronised"
   double find_s;     // from a step to its discovery
   double lag_s2;     // error by a changing rate: this × ns/s²
+  double young_ns;   // the offset's error half a second after the first probe (falls as 1 / √age) …
+  double young_ppb;  // … and the slope's (falls as age^−1.5)
 };
 LinkFigures FiguresAt(double load, bool nic_stamps);
 struct TieFigures {

@@ -69,7 +69,8 @@ struct Selector {
   std::vector<int> hosts;
   double share = 0;
   int neighbours_of = -1;
-  int count = 0;  // 0 with neighbours_of: that share of them, rounded up
+  // Of neighbours_of; 0: that share of them, rounded up. Asymmetry: so many links of each host; 0: all.
+  int count = 0;
   // As many as possible so that no host has more of them among its d neighbours than this, or than (d − 1) / 3.
   int most_per_host = 0;
 };
@@ -135,6 +136,7 @@ struct Expect {
   double anchors_named = kNoBand;   // least share of (host, bad anchor) at the end
   double region_p99_ns = kNoBand;   // |F_i − F_j| within a region
   double nic_p99_ns = kNoBand;      // any two NICs
+  double suspects_wrong = kNoBand;  // most other links that it names
   double suspects_named = kNoBand;  // least share of asymmetric links that the mesh names
 };
 

@@ -235,6 +235,7 @@ void ReadExpect(Table t, Expect& e) {
       {"anchors_named", &e.anchors_named},
       {"region_p99_ns", &e.region_p99_ns},
       {"nic_p99_ns", &e.nic_p99_ns},
+      {"suspects_wrong", &e.suspects_wrong},
       {"suspects_named", &e.suspects_named},
   };
   for (const auto& [key, band] : bands) t.Number(key, *band, 0, kAny);

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "sync/mesh.h"
+
 namespace cw::sync::sim {
 namespace {
 
@@ -39,7 +41,7 @@ void World::Start(uint32_t host, TrueNs t) {
   ++h.boots;
   Node& node = nodes_[host];
   node.agreement = std::make_unique<Agreement>(h.name, Mix(fleet_.seed * 1'000'003 + host * 31 + h.boots));
-  for (Said& s : node.said) s.at = -1;
+  node.said_at.fill(-1);
   for (Heard& heard : node.heard) heard = Heard();
   links_->Started(host, t);
 }
@@ -71,7 +73,36 @@ Metrics World::Run() {
     }
   }
   if (cost_.rounds > 0) cost_.update_us /= static_cast<double>(cost_.rounds);
-  return measure_.Result();
+  Metrics m = measure_.Result();
+  const bool asymmetric =
+      std::any_of(fleet_.links.begin(), fleet_.links.end(), [](const Link& l) { return l.added_ns != 0; });
+  if (asymmetric) AuditMesh(m);
+  return m;
+}
+
+// Does the production audit of all links name the asymmetric ones, and no others?
+void World::AuditMesh(Metrics& m) {
+  const auto end = static_cast<TrueNs>(fleet_.scenario.seconds * kSecond);
+  links_->AdvanceTo(end);
+  std::vector<MeshLink> mesh;
+  std::vector<const Link*> of;
+  for (uint32_t id = 0; id < fleet_.links.size(); ++id) {
+    const Link& l = fleet_.links[id];
+    const Estimate e = links_->View(id, 0, end);
+    if (e.state != SyncState::kSynchronised) continue;
+    mesh.push_back({l.host[0], l.host[1], static_cast<double>(e.offset_ns), e.slope_ppb,
+                    static_cast<double>(std::max<int64_t>(1, e.error_est_ns)), 1000});
+    of.push_back(&l);
+  }
+  const MeshResult result = SolveMesh(fleet_.hosts.size(), mesh);
+  double asymmetric = 0, named = 0, wrongly = 0;
+  for (size_t i = 0; i < mesh.size(); ++i) {
+    const bool is = of[i]->added_ns != 0;
+    asymmetric += is;
+    (is ? named : wrongly) += result.links[i].suspect;
+  }
+  if (asymmetric > 0) m["suspects_named"] = named / asymmetric;
+  m["suspects_wrong"] = wrongly;
 }
 
 // Takes the newest claim that has arrived from this neighbour. Which ones are lost depends on the claim alone.
@@ -80,20 +111,22 @@ void World::Hear(uint32_t host, size_t peer, TrueNs t) {
   Heard& heard = nodes_[host].heard[peer];
   const Link& link = fleet_.links[p.link];
   if (!fleet_.Connected(link)) return;
-  const Said* best = nullptr;
-  for (const Said& s : nodes_[p.host].said) {
-    if (s.at <= heard.said || (best != nullptr && s.at <= best->at)) continue;
-    Random fate(static_cast<uint64_t>(s.at), p.link * 2ull + p.end);
+  const Node& from = nodes_[p.host];
+  size_t best = from.said.size();
+  for (size_t k = 0; k < from.said.size(); ++k) {
+    const TrueNs at = from.said_at[k];
+    if (at <= heard.said) continue;
+    Random fate(static_cast<uint64_t>(at), p.link * 2ull + p.end);
     if (fate.Chance(fleet_.scenario.link.loss)) continue;
-    const TrueNs arrives = s.at + static_cast<TrueNs>(link.base_ns + fate.Uniform() * kMessageNs);
+    const TrueNs arrives = at + static_cast<TrueNs>(link.base_ns + fate.Uniform() * kMessageNs);
     if (arrives > t) continue;
-    best = &s;
+    best = k;
+    heard.said = at;
     heard.at = arrives;
   }
-  if (best == nullptr) return;
-  heard.said = best->at;
-  heard.claim = best->claim;
-  heard.claim.offset_ns += std::llround(fleet_.LieNs(fleet_.hosts[p.host], host, best->at));
+  if (best == from.said.size()) return;
+  heard.claim = from.said[best];
+  heard.claim.offset_ns += std::llround(fleet_.LieNs(fleet_.hosts[p.host], host, heard.said));
 }
 
 AnchorReading World::ReadAnchor(uint32_t host, TrueNs t) {
@@ -112,6 +145,12 @@ void World::Round(uint32_t host, TrueNs t) {
   Node& node = nodes_[host];
   const Host& h = fleet_.hosts[host];
   views_.resize(h.peers.size());
+  for (const Peer& p : h.peers) {  // of a large fleet nothing is in the cache
+    __builtin_prefetch(&fleet_.hosts[p.host]);
+    __builtin_prefetch(&fleet_.hosts[p.host].clock);
+    __builtin_prefetch(nodes_[p.host].said_at.data());
+    __builtin_prefetch(&fleet_.links[p.link]);
+  }
   for (size_t k = 0; k < h.peers.size(); ++k) {
     Hear(host, k, t);
     const Peer& p = h.peers[k];
@@ -129,7 +168,10 @@ void World::Round(uint32_t host, TrueNs t) {
   const FleetClaim claim = node.agreement->Claim();
   cost_.update_us += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - before).count();
   ++cost_.rounds;
-  node.said[node.next_said++ % node.said.size()] = {t, claim};
+  node.updated = t;
+  const size_t slot = node.next_said++ % node.said.size();
+  node.said_at[slot] = t;
+  node.said[slot] = claim;
   for (const Peer& p : h.peers) links_->Send(p.link, p.end, t);
 }
 
@@ -153,7 +195,9 @@ void World::Happen(const Happening& h, uint32_t index) {
     }
     if (h.event.kind == EventKind::kTruth) host.lie.on = false;
     if (h.event.kind == EventKind::kAsymmetry) {
+      size_t left = h.event.who.count > 0 ? static_cast<size_t>(h.event.who.count) : host.peers.size();
       for (const Peer& p : host.peers) {
+        if (left-- == 0) break;
         fleet_.links[p.link].added_ns = h.event.ns;
         fleet_.links[p.link].added_towards = p.end;
       }
@@ -199,10 +243,12 @@ HostSample World::Sample(uint32_t host, TrueNs t) {
   s.fleet_ns = h.clock.ErrorNs(t) + static_cast<double>(kLocalEpochNs + now.offset_ns) + now.slope_ppb * 1e-9 * since;
   s.est_ns = static_cast<double>(now.error_est_ns);
   s.bound_ns = static_cast<double>(now.bound_ns) + AgreementOptions().max_drift_ppb * 1e-9 * std::abs(since);
-  if (!fleet_.scenario.anchors.empty()) {
-    const FleetClaim claim = agreement.Claim();
+  const FleetClaim claim = agreement.Claim();
+  s.timeline = claim.timeline;
+  if (!fleet_.scenario.anchors.empty()) {  // TAI is told for the claim's own time: fleet time has another rate
     s.tai_known = claim.tai_bound_ns >= 0;
-    s.tai_error_ns = s.fleet_ns + static_cast<double>(claim.tai_offset_ns - kTaiEpochNs);
+    const double told_at = h.clock.ErrorNs(nodes_[host].updated) + static_cast<double>(kLocalEpochNs + claim.offset_ns);
+    s.tai_error_ns = told_at + static_cast<double>(claim.tai_offset_ns - kTaiEpochNs);
     s.tai_bound_ns = static_cast<double>(claim.tai_bound_ns);
   }
   for (int n = 0; n < fleet_.scenario.nics.per_host; ++n) {

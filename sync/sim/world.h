@@ -28,7 +28,7 @@ class World {
   World(const Scenario& scenario, uint64_t seed);
   Metrics Run();
   const Cost& cost() const { return cost_; }
-  Fleet& fleet() { return fleet_; }
+  const std::vector<Moment>& moments() const { return measure_.moments(); }
 
  private:
   enum class Kind : uint8_t { kHappening, kResume, kMeasure, kRound };
@@ -41,10 +41,6 @@ class World {
       return kind != o.kind ? kind > o.kind : index > o.index;
     }
   };
-  struct Said {  // a claim on its way
-    TrueNs at = -1;
-    FleetClaim claim;
-  };
   struct Heard {
     TrueNs at = -1;  // when it arrived
     TrueNs said = -1;
@@ -52,8 +48,10 @@ class World {
   };
   struct Node {
     std::unique_ptr<Agreement> agreement;
-    std::array<Said, 4> said;
+    std::array<TrueNs, 4> said_at;  // the last claims, newest replacing oldest; −1: none
+    std::array<FleetClaim, 4> said;
     uint32_t next_said = 0;
+    TrueNs updated = 0;
     std::vector<Heard> heard;  // as Host::peers
   };
 
@@ -65,6 +63,7 @@ class World {
   void Resume(const Happening& h);
   void MeasureAll(TrueNs t);
   HostSample Sample(uint32_t host, TrueNs t);
+  void AuditMesh(Metrics& m);
   void CountVerdicts();
   void CountAnchorVerdicts(const Agreement& agreement);
 
