@@ -80,16 +80,18 @@ void Agreement::Impl::Settle(int64_t now_ns) {
   for (Memory& m : memories) m.returning = false;
 }
 
-// Each timeline that is heard of, with the number of hosts on it that are synchronised.
+// Each timeline that is heard of, with the number of hosts on it that are synchronised, and of those that have not been
+// on ours within the last minute.
 void Agreement::Impl::CountTimelines(const std::vector<NeighbourView>& views) {
   votes.clear();
   for (const Peer& p : peers) {
     if (!p.heard) continue;
     const FleetClaim& c = views[p.view].claim;
     auto it = std::find_if(votes.begin(), votes.end(), [&](const auto& v) { return v.timeline == c.timeline; });
-    if (it == votes.end()) it = votes.insert(votes.end(), {c.timeline, 0, 0});
+    if (it == votes.end()) it = votes.insert(votes.end(), {c.timeline, 0, 0, 0});
     ++it->heard;
     it->synchronised += c.state != SyncState::kUnknown;
+    it->strangers += last_ns - memories[p.view].comparable_ns > kStrangerNs;
   }
 }
 
@@ -119,17 +121,20 @@ void Agreement::Impl::ChooseTimeline(int64_t now_ns) {
 }
 
 // Of two timelines that meet, those on the one with the higher id move. A host goes over as soon as more neighbours
-// than may lie are on the lower one; back only when nearly all neighbours are on the higher one for long, because then
-// the lower one is a remnant.
+// than may lie are on the lower one, and not all of them were with us just now: another part of the fleet brings new
+// faces, while liars among the neighbours do not. It goes back only when nearly all neighbours are on the higher one
+// for long, because then the lower one is a remnant.
 bool Agreement::Impl::LeaveTimeline(int64_t now_ns) {
-  int all = 0, ours = 0;
+  int all = 0, ours = 0, strangers = 0;
+  const uint64_t vouched = Vouched();
   for (const Votes& v : votes) {
     all += v.synchronised;
     if (v.timeline == timeline) ours = v.synchronised;
+    if (v.timeline == vouched) strangers = v.strangers;
   }
   uint64_t wanted = timeline;
-  const uint64_t vouched = Vouched();
-  if (vouched != 0 && (vouched < timeline || ours <= MostLiars(all))) wanted = vouched;
+  const bool deserted = ours <= MostLiars(all);
+  if (vouched != 0 && ((vouched < timeline && strangers > 0) || deserted)) wanted = vouched;
   if (wanted != wanted_timeline) {
     wanted_timeline = wanted;
     wanted_since_ns = now_ns;
@@ -210,7 +215,7 @@ void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& v
   if (n == 1) return FollowOne(now_ns, views);
   if (clique.with_us && outside <= MostLiars(n)) return Agree(now_ns, clique);
   if (!clique.with_us && 2 * clique.members > n) return Rejoin(now_ns, clique);
-  Dispute(now_ns);
+  Dispute(now_ns, clique);
 }
 
 void Agreement::Impl::Agree(int64_t now_ns, const Clique& clique) {
@@ -258,13 +263,16 @@ void Agreement::Impl::FollowOne(int64_t now_ns, const std::vector<NeighbourView>
 }
 
 // More contradict each other than can be told apart. Following the wrong half would be worse than following none.
-void Agreement::Impl::Dispute(int64_t now_ns) {
+void Agreement::Impl::Dispute(int64_t now_ns, const Clique& clique) {
   off_rounds = 0;
   disputed_ns = now_ns;
-  if (disputed_since_ns == kLongAgoNs) disputed_since_ns = now_ns;
+  if (disputed_since_ns == kLongAgoNs) disputed_since_ns = chaos_since_ns = now_ns;
   if (now_ns - disputed_since_ns >= kDisputeNs) trouble = FleetTrouble::kDisputed;
   error_ns += kFreeRunPpb * passed_s;
   Slew(0);
+  // Not two camps but none that holds half of us: there is nothing to stand by, so all look for each other afresh.
+  if (2 * (clique.members + 1) >= static_cast<int>(voters.size()) + 1) chaos_since_ns = now_ns;
+  if (now_ns - chaos_since_ns >= kChaosNs) Unsettle(now_ns, FleetTrouble::kSettling);
 }
 
 // Young links are noisy, and so is what was learnt from them: it is forgotten soon, and the gain decays as they age.
@@ -282,6 +290,7 @@ void Agreement::Impl::FollowRate(int f) {
   const double rate = MeanRate(f);
   const bool changed = std::abs(rate) > std::max(kRateJumpPpb, 4 * rate_spread_ppb);
   const double slow = std::max(1 - std::exp(-passed_s / kRateTimeS), YoungGain());
+  if (changed) rounds = std::min(rounds, kYoungRounds);  // what has gone wrong meanwhile is mended faster, too
   rate_ppb = ClampRate(rate_ppb + (changed ? std::max(slow, kRateJumpGain) : slow) * rate);
 }
 

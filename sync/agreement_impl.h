@@ -22,6 +22,7 @@ inline constexpr double kNowhereNs = 3.6e12;
 // Timelines
 inline constexpr int64_t kListenNs = 2'000'000'000;      // silence before a host founds a timeline
 inline constexpr int64_t kTimelineHoldNs = 300'000'000;  // and up to twice that before a settled host leaves its own
+inline constexpr int64_t kStrangerNs = 60'000'000'000;
 inline constexpr int64_t kRemnantNs = 2'000'000'000;
 inline constexpr int64_t kFoundNs = 1'000'000'000;     // of hearing others before a new timeline is settled
 inline constexpr int64_t kPatienceNs = 6'000'000'000;  // then it is settled as it is
@@ -32,10 +33,12 @@ inline constexpr double kNearErrors = 3;  // of the links: so near the neighbour
 inline constexpr int64_t kIsolatedNs = 1'000'000'000;
 inline constexpr int64_t kDisputeNs = 500'000'000;       // contradictions that last are refused …
 inline constexpr int64_t kReconciledNs = 1'000'000'000;  // … until they have been gone for so long
+inline constexpr int64_t kChaosNs = 3'000'000'000;
 inline constexpr int kOffRounds = 2;
 inline constexpr double kSlewableNs = 100'000;  // more is stepped when a majority says so
 inline constexpr double kRateTimeS = 5;
-inline constexpr double kYoungGain = 0.3, kYoungRounds = 30;
+inline constexpr double kYoungGain = 0.3;
+inline constexpr int kYoungRounds = 30;
 inline constexpr double kRateJumpPpb = 1000, kRateJumpGain = 0.5;
 inline constexpr double kBendPpbPerS = 200'000;         // how fast the slope of fleet time may change
 inline constexpr int64_t kReferenceNs = 2'000'000'000;  // of being settled before one is a reference
@@ -79,7 +82,7 @@ struct Agreement::Impl {
 
   struct Votes {
     uint64_t timeline;
-    int heard, synchronised;
+    int heard, synchronised, strangers;
   };
 
   Impl(std::string self_name, uint64_t seed, const AgreementOptions& with);
@@ -102,7 +105,7 @@ struct Agreement::Impl {
   void FollowOne(int64_t now_ns, const std::vector<NeighbourView>& views);
   void Agree(int64_t now_ns, const Clique& clique);
   void Rejoin(int64_t now_ns, const Clique& clique);
-  void Dispute(int64_t now_ns);
+  void Dispute(int64_t now_ns, const Clique& clique);
   void FollowRate(int f);
   double YoungGain() const;
   double ClampRate(double ppb) const;
@@ -151,7 +154,7 @@ struct Agreement::Impl {
   int64_t unsettled_ns = 0, settled_ns = 0, heard_since_ns = kLongAgoNs, last_compared_ns = kLongAgoNs;
   int rounds = 0;  // since the timeline was taken
   int off_rounds = 0, recovering = 0;
-  int64_t disputed_since_ns = kLongAgoNs, disputed_ns = kLongAgoNs;
+  int64_t disputed_since_ns = kLongAgoNs, disputed_ns = kLongAgoNs, chaos_since_ns = 0;
   double merge_ns = 0;  // parts of the timeline that were apart are meeting: so far may honest hosts be
 
   uint64_t timeline = 0, wanted_timeline = 0;

@@ -204,7 +204,10 @@ void Agreement::Impl::Excuse(int64_t now_ns) {
   }
   if (all_near) merge_ns *= std::exp(-passed_s / kMergedTimeS);
   const int n = static_cast<int>(voters.size());
-  if (back > 0 && (back > MostLiars(n) || 2 * back > n)) merge_ns = std::max(merge_ns, 1.5 * furthest);
+  // Neighbours that hear more of the other part than we do are drawn towards it, and say so in their errors.
+  const auto drawn = [&](uint32_t v) { return !memories[v].returning && 2 * peers[v].claim_error_ns >= furthest; };
+  const auto witnesses = back + static_cast<int>(std::count_if(voters.begin(), voters.end(), drawn));
+  if (back > 0 && witnesses > MostLiars(n)) merge_ns = std::max(merge_ns, 1.5 * furthest);
   const auto excused = [&](uint32_t v) {
     const Memory& m = memories[v];
     const bool was_stepped = !own_step && now_ns - m.epoch_changed_ns < kNeighbourStepNs;
