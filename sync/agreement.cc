@@ -275,6 +275,11 @@ void Agreement::Impl::Dispute(int64_t now_ns, const Clique& clique) {
   if (now_ns - chaos_since_ns >= kChaosNs) Unsettle(now_ns, FleetTrouble::kSettling);
 }
 
+// 0: as large as noise is; 1: certainly more.
+double Agreement::Impl::StandsOut(double value, double noise) {
+  return std::clamp(std::abs(value) / noise / 2 - 0.75, 0.0, 1.0);
+}
+
 // Young links are noisy, and so is what was learnt from them: it is forgotten soon, and the gain decays as they age.
 double Agreement::Impl::YoungGain() const {
   return options.first_gain * std::min(kYoungGain, kYoungRounds * kYoungGain / (rounds + 1));
@@ -285,17 +290,22 @@ double Agreement::Impl::ClampRate(double ppb) const {
   return std::clamp(ppb, -most, most);
 }
 
-// Towards the others' rate: slowly in small things, at once when our own clock has changed its rate.
+// Towards the others' rate: slowly while the difference may be noise, faster the more it stands out of it (the air
+// warms), at once when our own crystal has jumped.
 void Agreement::Impl::FollowRate(int f) {
   const double rate = MeanRate(f);
   const bool changed = std::abs(rate) > std::max(kRateJumpPpb, 4 * rate_spread_ppb);
-  const double slow = std::max(1 - std::exp(-passed_s / kRateTimeS), YoungGain());
   if (changed) rounds = std::min(rounds, kYoungRounds);  // what has gone wrong meanwhile is mended faster, too
-  rate_ppb = ClampRate(rate_ppb + (changed ? std::max(slow, kRateJumpGain) : slow) * rate);
+  const double slow = std::max(1 - std::exp(-passed_s / kRateTimeS), YoungGain());
+  const double fast = StandsOut(rate, rate_spread_ppb + 1) * kFastGain;
+  const double gain = std::max(slow, changed ? kRateJumpGain : fast);
+  rate_ppb = ClampRate(rate_ppb + gain * rate);
 }
 
 void Agreement::Impl::Slew(double apart_ns) {
-  const double gain = std::max(options.steady_gain, YoungGain());
+  // Noise is averaged over rounds; what stands out of it is the fleet that has not come together yet.
+  const double noise = std::sqrt(scatter_ns2 / static_cast<double>(std::max<size_t>(voters.size(), 1)));
+  const double gain = std::max({options.steady_gain, YoungGain(), StandsOut(apart_ns, noise + 1) * kFastGain});
   const auto most = static_cast<double>(options.max_slew_ppb);
   const double slew = std::clamp(apart_ns * gain / kRoundS, -most, most);
   // Neighbours rely on our line until they hear the next one: it bends only so fast.

@@ -40,6 +40,7 @@ inline constexpr double kRateTimeS = 5;
 inline constexpr double kYoungGain = 0.3;
 inline constexpr int kYoungRounds = 30;
 inline constexpr double kRateJumpPpb = 1000, kRateJumpGain = 0.5;
+inline constexpr double kFastGain = 0.3;
 inline constexpr double kBendPpbPerS = 200'000;         // how fast the slope of fleet time may change
 inline constexpr int64_t kReferenceNs = 2'000'000'000;  // of being settled before one is a reference
 // Errors
@@ -107,6 +108,7 @@ struct Agreement::Impl {
   void Rejoin(int64_t now_ns, const Clique& clique);
   void Dispute(int64_t now_ns, const Clique& clique);
   void FollowRate(int f);
+  static double StandsOut(double value, double noise);
   double YoungGain() const;
   double ClampRate(double ppb) const;
   void Slew(double apart_ns);
