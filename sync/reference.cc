@@ -9,8 +9,10 @@ namespace cw::sync {
 namespace {
 
 constexpr uint32_t kMostHops = 32;            // the diameter of a random graph of 10^6 hosts is 7
-constexpr int64_t kSilentNs = 3'000'000'000;  // a reference whose round does not advance for so long has gone
+constexpr int64_t kSilentNs = 1'500'000'000;  // a reference whose round does not advance for so long has gone
 constexpr int64_t kSeqNs = 100'000'000;  // the round counts tenths of seconds of fleet time, so it outlives a restart
+constexpr int64_t kLostForNs = 60'000'000'000;  // so long it is not taken back, however it flickers
+constexpr uint32_t kOldSeq = 15;                // a distance may be told of a round so much older than the newest
 constexpr size_t kMostLost = 16;
 constexpr double kNowhereNs = 3.6e12;  // an hour: no distance known
 
@@ -26,11 +28,9 @@ double Median(std::vector<double>& v) {
 
 void Reference::Reset() { *this = Reference(); }
 
-bool Reference::Gone(uint64_t id, uint32_t seq) const {
-  for (const Lost& l : lost_) {
-    if (l.id == id) return !Later(seq, l.seq);
-  }
-  return false;
+bool Reference::Gone(uint64_t id, int64_t now_ns) const {
+  return std::any_of(lost_.begin(), lost_.end(),
+                     [&](const Lost& l) { return l.id == id && now_ns - l.at_ns < kLostForNs; });
 }
 
 void Reference::Elect(uint64_t self, bool eligible, const std::vector<Told>& told, int64_t now_ns) {
@@ -38,29 +38,36 @@ void Reference::Elect(uint64_t self, bool eligible, const std::vector<Told>& tol
   for (const Told& t : told) {
     const FleetClaim& c = *t.claim;
     if (c.reference_id == 0 || c.reference_id == self || c.hops >= kMostHops) continue;
-    if (!Gone(c.reference_id, c.reference_seq)) best = std::min(best, c.reference_id);
+    if (!Gone(c.reference_id, now_ns)) best = std::min(best, c.reference_id);
   }
   if (best == UINT64_MAX || best == id_) return;
   // Who leaves a lower reference only does so after that one has fallen silent.
-  if (id_ != 0 && id_ < best && now_ns - advanced_ns_ < kSilentNs && !Gone(id_, seq_)) return;
+  if (id_ != 0 && id_ < best && now_ns - advanced_ns_ < kSilentNs && !Gone(id_, now_ns)) return;
   id_ = best;
   seq_ = 0;
   advanced_ns_ = now_ns;
   measured_ns_ = INT64_MIN;
 }
 
+// Only when something newer is told: otherwise hosts would tell each other a dead reference's last distance, longer
+// each time.
 void Reference::Measure(const std::vector<Told>& told, int64_t now_ns) {
+  uint32_t newest = seq_;
+  for (const Told& t : told) {
+    const FleetClaim& c = *t.claim;
+    if (c.reference_id != id_ || c.hops >= kMostHops) continue;
+    if (newest == 0 || Later(c.reference_seq, newest)) newest = c.reference_seq;
+  }
+  if (newest == seq_) return;
+  seq_ = newest;
+  advanced_ns_ = now_ns;
   candidates_.clear();
   links_.clear();
   double direct = -1;
   uint32_t hops = kMostHops;
   for (const Told& t : told) {
     const FleetClaim& c = *t.claim;
-    if (c.reference_id != id_ || c.hops >= kMostHops || Gone(id_, c.reference_seq)) continue;
-    if (seq_ == 0 || Later(c.reference_seq, seq_)) {
-      seq_ = c.reference_seq;
-      advanced_ns_ = now_ns;
-    }
+    if (c.reference_id != id_ || c.hops >= kMostHops || Later(newest - kOldSeq, c.reference_seq)) continue;
     const bool is_it = c.host_id == id_;
     const double far = is_it ? 0 : static_cast<double>(std::max<int64_t>(c.bound_ns, 0)) + t.grown_ns;
     candidates_.push_back(far + t.link_ns);
@@ -81,10 +88,10 @@ void Reference::Measure(const std::vector<Told>& told, int64_t now_ns) {
 
 void Reference::Update(uint64_t self, int64_t now_ns, int64_t fleet_ns, bool eligible, const std::vector<Told>& told,
                        double growth_ppb) {
-  if (id_ != 0 && id_ != self && now_ns - advanced_ns_ >= kSilentNs && !Gone(id_, seq_)) {
+  if (id_ != 0 && id_ != self && now_ns - advanced_ns_ >= kSilentNs && !Gone(id_, now_ns)) {
     lost_.erase(std::remove_if(lost_.begin(), lost_.end(), [this](const Lost& l) { return l.id == id_; }), lost_.end());
     if (lost_.size() >= kMostLost) lost_.erase(lost_.begin());
-    lost_.push_back({id_, seq_});
+    lost_.push_back({id_, now_ns});
   }
   Elect(self, eligible, told, now_ns);
   if (id_ == self && eligible) {

@@ -39,7 +39,7 @@ class Reference {
   double published_ns() const { return published_ns_; }
 
  private:
-  bool Gone(uint64_t id, uint32_t seq) const;
+  bool Gone(uint64_t id, int64_t now_ns) const;
   void Elect(uint64_t self, bool eligible, const std::vector<Told>& told, int64_t now_ns);
   void Measure(const std::vector<Told>& told, int64_t now_ns);
 
@@ -52,7 +52,7 @@ class Reference {
   double relayed_ns_ = 0, published_ns_ = 0;
   struct Lost {
     uint64_t id;
-    uint32_t seq;
+    int64_t at_ns;
   };
   std::vector<Lost> lost_;
   std::vector<double> candidates_, links_;
