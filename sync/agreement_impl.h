@@ -37,7 +37,7 @@ inline constexpr int64_t kChaosNs = 3'000'000'000;
 inline constexpr int kOffRounds = 2;
 inline constexpr double kSlewableNs = 100'000;  // more is stepped when a majority says so
 inline constexpr double kRateTimeS = 5;
-inline constexpr double kYoungGain = 0.3;
+inline constexpr double kYoungGain = 0.5;
 inline constexpr int kYoungRounds = 30;
 inline constexpr double kRateJumpPpb = 1000, kRateJumpGain = 0.5;
 inline constexpr double kFastGain = 0.3;
