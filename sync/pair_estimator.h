@@ -2,26 +2,30 @@
 //
 // The difference between a peer's clock and ours, from one-way measurements in both directions.
 //
-// What goes in: our probes (T1 ours, T2 the peer's), the peer's own probes, whose low points it sends us (T1 the
-// peer's, T2 ours), and the replies to our probes (T3 the peer's, T4 ours). The first two are stamped alike, tc egress
-// to XDP, so what the stack adds cancels; a reply's stamps are both XDP's, which shifts the result by some 100 ns, but
-// they are here at once. So replies show steps and drift quickly; their shift is learned from the peer's points, and
-// they stand in where those are missing.
+// What goes in: our probes with their replies (T1 ours, T2 and T3 the peer's, T4 ours), and the best of the peer's own
+// probes with their replies, which it sends us. A probe and its reply are handled in one go, so what slows the machine
+// slows both, and half the difference of a trip's two ways is far steadier than any comparison of single ways. A probe
+// is stamped at tc egress and at XDP, its reply twice at XDP: that shifts our trips by some 150 ns one way and the
+// peer's by as much the other way, so their mean is right. Where the peer sends only T1 and T2, the shift is learned.
 //
-// How: low envelope per direction (envelope.h), straight lines of one slope under the clouds (fit.h), the offset midway
-// between them. Both directions weigh alike, so what slows both (the machine) moves nothing. The window is up to 4 s
-// and starts anew where newer points lie below the lines by more than noise: queueing can only add delay, so that is a
-// step or a change of drift, never load. The newest 128 ms are kept by the millisecond, so such a change is seen after
-// a few probes. What counts as noise is learned: the depth of runs of points below the line while nothing was changing.
+// How: of every 20 ms the fastest trip; a straight line through the midpoints of up to 8 s of them by weighted least
+// squares, robust (Huber), with little weight for trips that took longer than the fastest: queueing can only add delay,
+// and what it added may be wholly on one way. The window shrinks while a parabola fits better: a crystal that wanders.
+// A line ends when newer points contradict it: trips that are off by more than they took longer, or single ways faster
+// than the line allows (low envelopes by the millisecond). What counts as noise is learned. If the points agree with a
+// bend (a clock's rate changed, its reading did not jump), the new line begins on the old one and only its slope is
+// looked for, by quantile regression; otherwise it begins afresh, and if no drift can explain the jump, that is a step
+// and a new epoch.
 //
-// Errors: error_est assumes that the fastest paths of both directions are equally long (a constant asymmetry a shows as
-// a/2 and cannot be seen by a pair alone) and that a clock's rate changes no more than it did lately (learned). bound
-// assumes nothing but |drift| ≤ max_drift_ppb: causality both ways. It holds at any time except between a step and its
-// discovery. A host that slept must say so (Reset): its clock shows nothing of it.
+// Errors: error_est assumes that the fastest trips take equally long both ways (a constant asymmetry a shows as a/2 and
+// cannot be seen by a pair alone) and that a clock's rate changes no more than it did lately (learned: at first
+// anything is possible). bound assumes nothing but |drift| ≤ max_drift_ppb: causality both ways. It holds at any time
+// except between a step and its discovery. A host that slept must say so (Reset): its clock shows nothing of it.
 //
 // Pure; one thread per object. Sources: NTP's on-wire equation (RFC 5905 §8); the idea of an envelope per direction:
 // Y. Geng et al., "Exploiting a natural network effect for scalable, fine-grained clock synchronization", NSDI 2018;
-// quantile regression: R. Koenker, G. Bassett, "Regression quantiles", Econometrica 46, 1978.
+// quantile regression: R. Koenker, G. Bassett, "Regression quantiles", Econometrica 46, 1978; weights by delay and a
+// window that sizes itself: chrony's sourcestats (doc/faq); robust weights: P. J. Huber, "Robust statistics", 1981.
 #pragma once
 
 #include <array>
@@ -195,9 +199,9 @@ class PairEstimator {
   double uneven_ns_ = 0, bend_ns_ = 0;
   double window_share_ = 1;  // of options_.window_ns
   double spread_ns_ = 0;
-  double fine_spread_ns_ = 0;
-  double least_rtt_ns_ = 0;
-  double floor_ns_ = 0;
+  double least_rtt_ns_ = 0, least_trip_ns_ = 0;
+  double floor_ns_ = 0;       // one way of the fastest, by the two lines' levels
+  double bend_floor_ns_ = 0;  // … by whole trips: what a short window reaches
   double change_ppb_ = 0;
   bool change_seen_ = false;
   PairLine ended_;                               // the line before, if it ended in a bend, …

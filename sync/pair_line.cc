@@ -21,6 +21,7 @@ constexpr double kLeastExcessNs = 10;  // two round trips that differ by less ar
 constexpr double kRttWander = 150e-9;  // the fastest round trip may change by so much, ns per ns, without a queue
 constexpr double kExcessQuantile = 0.1;
 constexpr size_t kLeastTrips = 8;
+constexpr size_t kRttTrips = 3;
 constexpr int kBends = 8;        // places where a bend is tried
 constexpr double kJumpNs = 400;  // a bend that leaves half of a cloud deeper: the clock jumped
 constexpr double kHuber = 1.5;   // standard deviations
@@ -363,6 +364,13 @@ double PairLine::HeightNs(const Cloud& cloud, CloudIndex index, const Envelope::
   return z - level_ns[index] - cloud.sign * slope * static_cast<double>(low.x_ns - origin_x_ns);
 }
 
+// Of trips, whatever the line: the lowest tenth.
+double FastRtt(const std::vector<Midpoint>& trips) {
+  std::vector<double> rtts;
+  for (const Midpoint& m : trips) rtts.push_back(static_cast<double>(m.rtt_ns));
+  return QuantileOf(rtts, kLowQuantile);
+}
+
 PairLine FitPairLine(const LineData& data, const LineInputs& in) {
   PairLine line;
   const Clouds& clouds = data.clouds;
@@ -391,6 +399,7 @@ PairLine FitPairLine(const LineData& data, const LineInputs& in) {
   if (young && in.floor_ns > 0 && in.ended != nullptr && back == kReply) FromBend(clouds, in, shift, line);
   if (!line.bent) SetLevels(clouds, line);
   line.rtt_ns = line.bent ? 2 * in.floor_ns : line.level_ns[kLocal] + line.level_ns[back] + shift;
+  if (data.ours.size() >= kRttTrips) line.trip_rtt_ns = FastRtt(data.ours);
   line.spread_both_ns = (line.spread_ns[kLocal] + line.spread_ns[back]) / 2;
   if (young && !line.bent && in.floor_ns > 0 && in.last != nullptr) {
     const double high = line.level_ns[kLocal] - in.floor_ns, low = in.floor_ns - line.level_ns[back] - shift;

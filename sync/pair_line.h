@@ -49,6 +49,7 @@ struct PairLine {
   double spread_ns[kClouds] = {};  // from a tenth to three tenths of its points
   double uneven_ns = 0;            // quarters of the window lie off the line by this, root mean square
   double rtt_ns = 0;               // of the fastest: the two levels' sum
+  double trip_rtt_ns = 0;          // … of whole trips, whatever the line; 0: too few
   bool both_ways = false;          // trips that we began and such that the peer began: shifts of their stamps cancel
   bool shift_seen = false;
   double shift_ns = 0;        // of the peer's probes against replies, while both were there

@@ -14,7 +14,7 @@ namespace cw::sync {
 namespace {
 
 bool Long() { return std::getenv("CW_SYNC_LONG") != nullptr; }
-int Seeds() { return Long() ? 30 : 1; }
+int Seeds() { return Long() ? 16 : 1; }
 double Seconds() { return Long() ? 60 : 40; }
 constexpr double kSettledS = 15;  // until then error_est allows for clocks that nobody knows yet
 

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// How PairEstimator notices that a line has ended: a clock was stepped, or its rate changed.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <utility>
+
+#include "sync/pair_estimator.h"
+
+namespace cw::sync {
+namespace {
+
+constexpr double kSettledSpanNs = 600e6, kYoungToleranceNs = 1500;
+constexpr int64_t kClearlyBeforeNs = 10'000'000;
+constexpr double kToleranceFactor = 1.5;      // × the deepest run so far
+constexpr double kTellsNothingNs = 400;       // trips that took so much longer say nothing about the line
+constexpr int64_t kBendReachNs = 60'000'000;  // a change is looked for so long before it showed
+constexpr double kNothing = 1e15;
+constexpr double kNearNs = 150;     // so near its line lies an undisturbed point of a millisecond
+constexpr double kSurelyOther = 3;  // standard deviations
+constexpr double kLeastOtherNs = 100;
+constexpr int64_t kSurelySeenNs = 800'000;  // changes younger than this are too rare to matter
+constexpr double kRttWanderNs = 300;        // the fastest round trips vary by so much without a queue
+
+}  // namespace
+
+void PairEstimator::RunTest::Learn(int64_t now_ns, double depth) {
+  const int64_t now_second = now_ns / 1'000'000'000;
+  const auto size = static_cast<int64_t>(depth_ns.size());
+  for (int64_t s = std::max(second + 1, now_second - size + 1); s <= now_second; ++s) depth_ns[s % size] = 0;
+  second = now_second;
+  double& deepest = depth_ns[static_cast<size_t>(now_second % size)];
+  deepest = std::max(deepest, depth);
+}
+
+void PairEstimator::RunTest::Unlearn() {
+  for (int64_t s = second - 1; s <= second; ++s)
+    depth_ns[static_cast<size_t>(std::max<int64_t>(0, s)) % depth_ns.size()] = 0;
+}
+
+double PairEstimator::RunTest::ToleranceNs() const {
+  double deepest = 0;
+  for (size_t i = 0; i < depth_ns.size(); ++i) {
+    if (i != static_cast<size_t>(second) % depth_ns.size()) deepest = std::max(deepest, depth_ns[i]);
+  }
+  return std::max(least_ns, kToleranceFactor * deepest);
+}
+
+// For each cloud: two, and four of six, of the finest lows; five of eight sub-windows.
+std::array<std::array<PairEstimator::RunTest, PairEstimator::kTests>, kClouds> PairEstimator::MakeTests() {
+  std::array<RunTest, kTests> tests{RunTest{2, 2, 150}, RunTest{6, 4, 90}, RunTest{8, 5, 60}};
+  return {tests, tests, tests};
+}
+
+// A trip's midpoint is off by no more than half of what the trip took longer than the fastest.
+void PairEstimator::JudgeTrip(int64_t x_ns, const Trip& trip) {
+  const auto off = static_cast<double>((trip.OutNs() - trip.BackNs()) / 2 - OffsetAt(x_ns)) - reply_shift_ns_ / 2;
+  const double excess = std::abs(static_cast<double>(trip.RttNs()) + reply_shift_ns_ - 2 * floor_ns_) / 2;
+  const double depth = std::abs(off) - excess;
+  if (depth < -kTellsNothingNs) return;
+  std::rotate(judged_.begin(), judged_.end() - 1, judged_.end());
+  judged_[0] = {x_ns, {off - excess, -off - excess}};
+}
+
+// A young line still moves with every fit: only what it can't follow ends it.
+double PairEstimator::LeastToleranceNs() const { return line_.span_ns() < kSettledSpanNs ? kYoungToleranceNs : 0; }
+
+// Where the newest points, newest first, begin to contradict the line; 0: they do not.
+int64_t PairEstimator::BrokenBy(RunTest& test, CloudIndex index, const std::vector<Envelope::Low>& newest,
+                                int64_t now_ns) {
+  const Cloud sign{index == kLocal ? 1 : -1, {}};
+  std::array<double, 8> depths{};
+  size_t n = 0;
+  int64_t first = 0;
+  const double tolerance = std::max(test.ToleranceNs(), LeastToleranceNs());
+  for (const auto& low : newest) {
+    if (n == test.of || low.x_ns < since_ns_) break;
+    depths[n] = -line_.HeightNs(sign, index, low);
+    if (depths[n++] > tolerance / 2) first = low.x_ns;
+  }
+  if (n < test.of) return 0;
+  std::nth_element(depths.begin(), depths.begin() + static_cast<std::ptrdiff_t>(test.deep - 1),
+                   depths.begin() + static_cast<std::ptrdiff_t>(n), std::greater<>());
+  const double depth = depths[test.deep - 1];
+  if (depth > tolerance) return first;
+  test.Learn(now_ns, depth);
+  return 0;
+}
+
+int64_t PairEstimator::BrokenAt(int64_t now_ns, bool coarse) {
+  int64_t broken = 0;
+  std::vector<Envelope::Low>& newest = newest_;
+  const auto test = [&](const Envelope& envelope, CloudIndex index, int first, int last) {
+    envelope.CopyNewest(8, newest);
+    for (int t = first; t < last; ++t) {
+      broken = std::max(broken, BrokenBy(tests_[index][t], index, newest, now_ns));
+    }
+  };
+  if (coarse) {
+    test(local_, kLocal, 2, 3);
+    test(reply_, kReply, 2, 3);
+    if (!line_.by_reply) test(remote_, kRemote, 0, 3);
+  } else {
+    if (judged_.back().x_ns > since_ns_) {
+      for (int way = 0; way < 2; ++way) {
+        double depth = HUGE_VAL;
+        for (const Judged& j : judged_) depth = std::min(depth, j.depth_ns[way]);
+        if (depth > std::max(trip_test_.ToleranceNs(), LeastToleranceNs())) {
+          broken = std::max(broken, judged_.back().x_ns);
+        } else {
+          trip_test_.Learn(now_ns, depth);
+        }
+      }
+    }
+    test(fine_local_, kLocal, 0, 2);
+    test(fine_reply_, kReply, 0, 2);
+  }
+  return broken;
+}
+
+// Two probes in opposite directions take a positive time together. Where they do not, even if the clocks drifted as
+// fast as they may, a clock was stepped between them: points up to the older of the two are of another time. 0 =
+// nowhere.
+int64_t PairEstimator::ContradictedUntil(const Clouds& clouds) const {
+  const double drift = options_.max_drift_ppb * 1e-9;
+  int64_t until = 0;
+  for (const auto& out : clouds[kLocal].lows) {
+    for (const CloudIndex c : {kRemote, kReply}) {
+      for (const auto& back : clouds[c].lows) {
+        const int64_t older = std::min(out.x_ns, back.x_ns);
+        if (older <= until) continue;
+        const double slack = drift * static_cast<double>(std::max(out.x_ns, back.x_ns) - older);
+        if (static_cast<double>(out.raw_ns + back.raw_ns) + slack < 0) until = older;
+      }
+    }
+  }
+  return until;
+}
+
+// A line through the newest points alone takes over if the two differ by more than the new one's points scatter: then
+// the old one has ended. What slows or hastens both directions alike does not make them differ.
+bool PairEstimator::TryFrom(int64_t since_ns, int64_t now_ns) {
+  const PairLine ended = ended_;
+  const int64_t from = ended_from_ns_, to = ended_to_ns_, was_since = since_ns_;
+  // A depth that grows as time goes by began before it was seen.
+  ended_ = line_;
+  ended_to_ns_ = since_ns;
+  ended_from_ns_ = since_ns - std::min(kBendReachNs, 2 * (now_ns - since_ns) + 4 * kFineNs);
+  since_ns_ = since_ns;
+  const PairLine line = FitSince(since_ns, now_ns);
+  const auto differ = static_cast<double>(std::llabs(line.OffsetAt(now_ns) - OffsetAt(now_ns)));
+  // Without a fast trip both ways, what one way shows may be the machine's doing.
+  const bool fast = line.trip_rtt_ns > 0 && line.trip_rtt_ns < least_trip_ns_ + kRttWanderNs;
+  const double least = kSurelyOther * line.ScatterAt(now_ns, kNearNs) + kLeastOtherNs;
+  if (!line.valid || differ < least + (fast ? 0 : kRttWanderNs)) {
+    ended_ = ended;
+    ended_from_ns_ = from;
+    ended_to_ns_ = to;
+    since_ns_ = was_since;
+    return false;
+  }
+  if (end_interval_.at_ns == kLongAgoNs) end_interval_ = IntervalAt(since_ns, was_since, since_ns - kClearlyBeforeNs);
+  if (!line.bent) {
+    ended_ = PairLine();
+    stepped_ns_ = since_ns;
+  }
+  suspect_ns_ = 0;
+  if (line_.span_ns() > kSettledSpanNs) last_change_slope_ = line_.slope;
+  for (auto& cloud : tests_) {
+    for (RunTest& test : cloud) test.Unlearn();
+  }
+  trip_test_.Unlearn();
+  Take(line, now_ns);
+  return true;
+}
+
+// The rate may have changed since the last point that lay near the line, and points below it show that it has.
+double PairEstimator::RecentErrorAt(int64_t now_ns) const {
+  double stale = 0, depth[2] = {};
+  for (const auto& [envelope, index] : {std::pair{&fine_local_, kLocal}, std::pair{&fine_reply_, kReply}}) {
+    envelope->CopyNewest(16, newest_);
+    const Cloud sign{index == kLocal ? 1 : -1, {}};
+    double age = kNothing;
+    for (size_t i = 0; i < newest_.size(); ++i) {
+      const double height = line_.HeightNs(sign, index, newest_[i]);
+      const auto seen = static_cast<double>(now_ns - newest_[i].x_ns);
+      if (std::abs(height) < 2 * kNearNs) age = std::min(age, seen);
+      double& deepest = depth[index == kLocal ? 0 : 1];
+      if (i < 4) deepest = std::max(deepest, -height);
+    }
+    if (age == kNothing) age = newest_.empty() ? 0 : static_cast<double>(now_ns - newest_.back().x_ns);
+    stale = std::max(stale, age);
+  }
+  const double unseen = std::max(0.0, stale - static_cast<double>(kSurelySeenNs));
+  const double usual = std::max(tests_[kLocal][0].ToleranceNs(), tests_[kReply][0].ToleranceNs()) / kToleranceFactor;
+  return change_ppb_ * 1e-9 * unseen + 2 * std::max(0.0, std::abs(depth[0] - depth[1]) - usual);
+}
+
+}  // namespace cw::sync
