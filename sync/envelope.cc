@@ -23,9 +23,13 @@ void Envelope::Add(int64_t x_ns, const Point& point, double slope) {
 void Envelope::CopySince(int64_t since_ns, std::vector<Low>& out) const {
   out.clear();
   if (empty()) return;
-  for (int64_t i = std::max<int64_t>(0, newest_index_ - sub_windows_ + 1); i <= newest_index_; ++i) {
-    const Low& low = lows_[static_cast<size_t>(i % sub_windows_)];
+  const int64_t oldest = std::max({int64_t{0}, newest_index_ - sub_windows_ + 1, since_ns / sub_window_ns_});
+  if (oldest > newest_index_) return;
+  auto slot = static_cast<size_t>(oldest % sub_windows_);
+  for (int64_t i = oldest; i <= newest_index_; ++i) {
+    const Low& low = lows_[slot];
     if (low.index == i && low.x_ns >= since_ns) out.push_back(low);
+    slot = slot + 1 == lows_.size() ? 0 : slot + 1;
   }
 }
 
@@ -43,10 +47,13 @@ std::vector<Point> Envelope::TakeFinished() {
 
 void Envelope::CopyNewest(size_t most, std::vector<Low>& out) const {
   out.clear();
+  if (empty()) return;
   const int64_t oldest = std::max<int64_t>(0, newest_index_ - sub_windows_ + 1);
+  auto slot =
+      static_cast<size_t>(newest_index_ % sub_windows_);  // stepped by hand: divisions would take most of the time
   for (int64_t i = newest_index_; i >= oldest && out.size() < most; --i) {
-    const Low& low = lows_[static_cast<size_t>(i % sub_windows_)];
-    if (low.index == i) out.push_back(low);
+    if (lows_[slot].index == i) out.push_back(lows_[slot]);
+    slot = slot == 0 ? lows_.size() - 1 : slot - 1;
   }
 }
 
@@ -64,7 +71,8 @@ void TripEnvelope::Add(int64_t x_ns, const Trip& trip) {
 
 void TripEnvelope::CopySince(int64_t since_ns, std::vector<Low>& out) const {
   out.clear();
-  for (int64_t i = std::max<int64_t>(0, newest_index_ - sub_windows_ + 1); i <= newest_index_; ++i) {
+  const int64_t oldest = std::max({int64_t{0}, newest_index_ - sub_windows_ + 1, since_ns / sub_window_ns_});
+  for (int64_t i = oldest; i <= newest_index_; ++i) {
     const Low& low = lows_[static_cast<size_t>(i % sub_windows_)];
     if (low.index == i && low.x_ns >= since_ns) out.push_back(low);
   }

@@ -383,7 +383,9 @@ PairLine FitPairLine(const LineData& data, const LineInputs& in) {
   line.origin_x_ns = local.back().x_ns;
   line.origin_y_ns = local.back().raw_ns;
   const std::vector<Series> series = MakeSeries(clouds, line);
-  ParallelFit fit = FitSlope(series, in);
+  // Enough trips decide alone, from wherever they begin; levels are all that is wanted then.
+  const bool by_trips = line.span_ns() >= kYoungSpanNs && back == kReply && data.ours.size() >= kLeastTrips;
+  ParallelFit fit = by_trips ? FitParallel(series, in.last_slope, in.last_slope) : FitSlope(series, in);
   if (line.span_ns() < kTrustSlopeSpanNs) {
     const ParallelFit kept = FitParallel(series, in.last_slope, in.last_slope);
     if (kept.cost <= kKeepSlopeCost * fit.cost + kCostNoiseNs) fit = kept;
