@@ -240,6 +240,7 @@ void Agreement::Impl::Rejoin(int64_t now_ns, const Clique& clique) {
   off_rounds = 0;
   FollowRate(0);
   MeasureError(apart_ns, clique);
+  rounds = std::min(rounds, kYoungRounds);
   if (!own_step && std::abs(apart_ns) < kSlewableNs) return Slew(apart_ns);
   StepBy(apart_ns);
   Slew(0);

@@ -35,7 +35,7 @@ inline constexpr int64_t kDisputeNs = 500'000'000;       // contradictions that 
 inline constexpr int64_t kReconciledNs = 1'000'000'000;  // … until they have been gone for so long
 inline constexpr int64_t kChaosNs = 3'000'000'000;
 inline constexpr int kOffRounds = 2;
-inline constexpr double kSlewableNs = 100'000;  // more is stepped when a majority says so
+inline constexpr double kSlewableNs = 10'000;  // more is stepped when a majority says so
 inline constexpr double kRateTimeS = 5;
 inline constexpr double kYoungGain = 0.5;
 inline constexpr int kYoungRounds = 30;
@@ -124,6 +124,7 @@ struct Agreement::Impl {
   void Align(const std::vector<NeighbourView>& views);
   void SelectForAcquiring(const std::vector<NeighbourView>& views);
   void SelectForFollowing(int64_t now_ns);
+  void DropHopeless();
   void SetTolerances();
   void Excuse(int64_t now_ns);
   Clique Judge(const std::vector<NeighbourView>& views, double own_tolerance);

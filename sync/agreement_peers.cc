@@ -20,11 +20,13 @@ constexpr double kInsaneNs = 1e15;
 constexpr double kNamedAfterS = 0.5, kForgivenAfterS = 5;
 constexpr int64_t kQuarantineNs = 10'000'000'000;  // doubles each time …
 constexpr int kMostDoublings = 5;
-constexpr int64_t kForgottenNs = 600'000'000'000;           // … and is forgotten after so long without offence
-constexpr double kDistantNs = 100'000, kDistantTimes = 10;  // of the shortest third of the links' bounds
-constexpr double kJitteryTimes = 8;                         // of the median of the links' errors
-constexpr double kMostScatter = 8;                          // of the links' errors: more is not taken for honest
-constexpr double kShown = 12;                               // deviations, of single links
+constexpr int64_t kForgottenNs = 600'000'000'000;               // … and is forgotten after so long without offence
+constexpr double kDistantNs = 100'000, kDistantTimes = 10;      // of the shortest third of the links' bounds
+constexpr double kJitteryTimes = 8;                             // of the median of the links' errors
+constexpr double kHopelessTimes = 100, kHopelessNs = 10'000;    // of the best third of the links
+constexpr double kUselessTimes = 1000, kUselessNs = 1'000'000;  // of our own error
+constexpr double kMostScatter = 8;                              // of the links' errors: more is not taken for honest
+constexpr double kShown = 12;                                   // deviations, of single links
 constexpr int kMatureRounds = 50;
 constexpr double kLeastWeight = 1e-3;  // of a distant or jittery link, beside the best
 
@@ -125,6 +127,7 @@ void Agreement::Impl::SelectForAcquiring(const std::vector<NeighbourView>& views
   for (uint32_t i = 0; i < peers.size(); ++i) {
     if (2 * settled_ones > all ? has_time(peers[i]) : with_us(peers[i])) voters.push_back(i);
   }
+  DropHopeless();
   SetTolerances();
 }
 
@@ -133,8 +136,27 @@ void Agreement::Impl::SelectForFollowing(int64_t now_ns) {
   for (uint32_t i = 0; i < peers.size(); ++i) {
     if (peers[i].comparable) voters.push_back(i);
   }
+  DropHopeless();
   SetTolerances();
   Excuse(now_ns);
+}
+
+// Links that hardly know anything beside the others, or beside what we know already, have no say: one that has just
+// lost its line would tear the rate along.
+void Agreement::Impl::DropHopeless() {
+  if (voters.size() < 2) return;
+  scratch.clear();
+  for (const uint32_t v : voters) scratch.push_back(peers[v].error_ns);
+  const auto third = scratch.begin() + static_cast<long>(scratch.size() / 3);
+  std::nth_element(scratch.begin(), third, scratch.end());
+  double limit = std::max(kHopelessTimes * *third, kHopelessNs);
+  if (settled) limit = std::min(limit, std::max(kUselessNs, kUselessTimes * error_ns));
+  const auto hopeless = [&](uint32_t v) {
+    if (peers[v].error_ns <= limit) return false;
+    peers[v].reason = Reason::kJittery;
+    return true;
+  };
+  voters.erase(std::remove_if(voters.begin(), voters.end(), hopeless), voters.end());
 }
 
 // How far a neighbour may be from the others and still be honest: what its link and it say of their errors, but not

@@ -266,10 +266,13 @@ TEST(Agreement, AChangeOfACrystalIsFollowed) {
   Swarm s({.hosts = 12});
   s.Run(10);
   const auto epochs = Epochs(s);
-  s.SetDrift(5, -100);
+  s.SetDrift(5, s.hosts[5].drift_ppb / 1000 + 20);
   s.Run(6);
   EXPECT_LT(s.Spread(), 200);
   EXPECT_EQ(Epochs(s), epochs);
+  s.SetDrift(6, -100);  // so much that its fleet time is beyond slewing before the slope has followed
+  s.Run(6);
+  EXPECT_LT(s.Spread(), 200);
   EXPECT_TRUE(s.All(SyncState::kSynchronised));
 }
 
