@@ -177,6 +177,12 @@ void ClockSampler::Stop() {
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
+  const int hosts = static_cast<int>(hosts_.size());
+  for (int host = 0; host < hosts; ++host) {
+    for (int other = 0; other < hosts; ++other) {
+      if (other != host) ComparePair(host, other);
+    }
+  }
   for (Host& host : hosts_) {
     pairs_.insert(pairs_.end(), host.pairs.begin(), host.pairs.end());
     if (!host.failure.empty()) failures_.push_back(host.failure);
@@ -186,26 +192,75 @@ void ClockSampler::Stop() {
 
 void ClockSampler::Run(int host, absl::Duration period) {
   api::Client client(DescribeAgentHost(testbed_.fabric(), host).socket);  // the testbed's belong to its thread
-  Host& out = hosts_[static_cast<size_t>(host)];
   for (absl::Time next = absl::Now(); !stop_.load(); next += period) {
     absl::SleepFor(next - absl::Now());
-    absl::StatusOr<api::v1::PathsReply> reply = client.Paths({});
-    if (!reply.ok()) {
-      out.failure = absl::StrCat("h", host, ": ", std::string(reply.status().message()));
-      continue;
-    }
-    for (const auto& pair : reply->pairs()) {
-      int peer = 0;
-      if (pair.peer().size() < 2 || !absl::SimpleAtoi(pair.peer().substr(1), &peer)) continue;
-      const auto& clock = pair.clock();
-      PairSample sample{.host = host, .peer = peer, .synced = clock.state() == api::v1::PeerClock::STATE_SYNCED};
-      sample.true_ns = truth_.TrueNs(host, clock.local_ns());
-      sample.error_ns = static_cast<double>(clock.offset_ns() - truth_.OffsetNs(host, peer, sample.true_ns));
-      sample.error_est_ns = clock.error_est_ns();
-      sample.bound_ns = clock.bound_ns();
-      sample.since_step_s = absl::ToDoubleSeconds(truth_.SinceDriftStep(host, peer, sample.true_ns));
-      out.pairs.push_back(sample);
-    }
+    absl::Status status = AskPairs(host, client);
+    if (status.ok()) status = AskFleet(host, client);
+    if (!status.ok())
+      hosts_[static_cast<size_t>(host)].failure = absl::StrCat("h", host, ": ", std::string(status.message()));
+  }
+}
+
+absl::Status ClockSampler::AskPairs(int host, api::Client& client) {
+  absl::StatusOr<api::v1::PathsReply> reply = client.Paths({});
+  if (!reply.ok()) return reply.status();
+  for (const auto& pair : reply->pairs()) {
+    int peer = 0;
+    if (pair.peer().size() < 2 || !absl::SimpleAtoi(pair.peer().substr(1), &peer)) continue;
+    const auto& clock = pair.clock();
+    PairSample sample{.host = host, .peer = peer, .synced = clock.state() == api::v1::PeerClock::STATE_SYNCED};
+    sample.true_ns = truth_.TrueNs(host, clock.local_ns());
+    sample.error_ns = static_cast<double>(clock.offset_ns() - truth_.OffsetNs(host, peer, sample.true_ns));
+    sample.error_est_ns = clock.error_est_ns();
+    sample.bound_ns = clock.bound_ns();
+    sample.since_step_s = absl::ToDoubleSeconds(truth_.SinceDriftStep(host, peer, sample.true_ns));
+    hosts_[static_cast<size_t>(host)].pairs.push_back(sample);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClockSampler::AskFleet(int host, api::Client& client) {
+  absl::StatusOr<api::v1::ClockReply> reply = client.Clock();
+  if (absl::IsUnimplemented(reply.status())) return absl::OkStatus();  // then there is no sample, and that shows
+  if (!reply.ok()) return reply.status();
+  const auto& tracking = reply->tracking();
+  using Tracking = api::v1::ClockTracking;
+  FleetSample sample{
+      .usable = tracking.state() == Tracking::STATE_SYNCHRONISED || tracking.state() == Tracking::STATE_FREE_RUNNING,
+      .true_ns = truth_.TrueNs(host, tracking.local_ns()),
+      .line_ns = tracking.line_ns(),
+      .offset_ns = tracking.line_offset_ns(),
+      .rate_ppb = tracking.rate_ppb(),
+      .error_est_ns = tracking.error_est_ns(),
+      .bound_ns = tracking.bound_ns(),
+      .timeline = tracking.timeline(),
+      .reference = tracking.reference()};
+  hosts_[static_cast<size_t>(host)].fleet.push_back(std::move(sample));
+  return absl::OkStatus();
+}
+
+double ClockSampler::FleetNs(int host, const FleetSample& line, int64_t true_ns) const {
+  const int64_t local_ns = truth_.LocalNs(host, true_ns);
+  // Differences first: a double does not hold the nanoseconds of an uptime.
+  return static_cast<double>(local_ns - true_ns + line.offset_ns) +
+         line.rate_ppb / 1e9 * static_cast<double>(local_ns - line.line_ns);
+}
+
+void ClockSampler::ComparePair(int host, int other) {
+  const std::vector<FleetSample>& others = hosts_[static_cast<size_t>(other)].fleet;
+  size_t newest = 0;
+  for (const FleetSample& sample : hosts_[static_cast<size_t>(host)].fleet) {
+    while (newest + 1 < others.size() && others[newest + 1].true_ns <= sample.true_ns) ++newest;
+    if (others.empty() || others[newest].true_ns > sample.true_ns) continue;
+    const FleetSample& theirs = others[newest];
+    FleetPair pair{.host = host, .other = other};
+    pair.usable = sample.usable && theirs.usable && sample.timeline == theirs.timeline;
+    pair.difference_ns = FleetNs(host, sample, sample.true_ns) - FleetNs(other, theirs, sample.true_ns);
+    pair.error_est_ns = sample.error_est_ns + theirs.error_est_ns;
+    pair.bound_ns = sample.bound_ns;
+    pair.is_reference = sample.reference == absl::StrCat("h", other);
+    pair.since_step_s = absl::ToDoubleSeconds(truth_.SinceDriftStep(host, other, sample.true_ns));
+    fleet_.push_back(pair);
   }
 }
 

@@ -68,11 +68,11 @@ struct PairSample {
   double since_step_s = 0;  // since the drift of one of the two changed
 };
 
-// A straight line over a host's local clock: fleet = local + offset_ns + rate_ppb / 10^9 · (local − line_ns).
+// What one agent says about fleet time: a straight line over its local clock,
+// fleet = local + offset_ns + rate_ppb / 10^9 · (local − line_ns).
 struct FleetSample {
-  int host = 0;
   bool usable = false;
-  int64_t true_ns = 0;  // when it was fetched
+  int64_t true_ns = 0;  // when it was told
   int64_t line_ns = 0;
   int64_t offset_ns = 0;
   double rate_ppb = 0;
@@ -82,26 +82,47 @@ struct FleetSample {
   std::string reference;
 };
 
+// The fleet times of two hosts at one true instant.
+struct FleetPair {
+  int host = 0;
+  int other = 0;
+  bool usable = false;        // both have fleet time, on one timeline
+  double difference_ns = 0;   // host's − other's: the truth is 0
+  double error_est_ns = 0;    // both ends' likely errors together
+  double bound_ns = 0;        // of host; what it is about is the fleet time of `reference`
+  bool is_reference = false;  // other is host's reference, so that bound_ns speaks of this difference
+  double since_step_s = 0;
+};
+
 // Asks each agent at a fixed rate, on a thread per agent.
 class ClockSampler {
  public:
   ClockSampler(Testbed& testbed, const Truth& truth, absl::Duration period);
   ~ClockSampler();
   void Stop();
-  const std::vector<PairSample>& pairs() const { return pairs_; }  // after Stop
+  // After Stop. Each sample of fleet time is compared with the newest one of each other host: at most one period older,
+  // continued along its own line.
+  const std::vector<PairSample>& pairs() const { return pairs_; }
+  const std::vector<FleetPair>& fleet() const { return fleet_; }
   const std::vector<std::string>& failures() const { return failures_; }
 
  private:
   struct Host {
     std::vector<PairSample> pairs;
+    std::vector<FleetSample> fleet;
     std::string failure;
   };
   void Run(int host, absl::Duration period);
+  absl::Status AskPairs(int host, api::Client& client);
+  absl::Status AskFleet(int host, api::Client& client);
+  double FleetNs(int host, const FleetSample& line, int64_t true_ns) const;  // less true_ns
+  void ComparePair(int host, int other);
 
   Testbed& testbed_;
   Truth truth_;
   std::vector<Host> hosts_;
   std::vector<PairSample> pairs_;
+  std::vector<FleetPair> fleet_;
   std::vector<std::string> failures_;
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/clock_rows.h"
+
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace cw::bench {
+namespace {
+
+constexpr char kProduct[] = "cwfabric";
+constexpr double kSteadyAfterS = 3;  // after a change of a clock's drift
+
+double Percent(size_t part, size_t whole) {
+  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+void AddPercent(const std::string& bench_case, const std::string& system, const std::string& metric, size_t part,
+                size_t whole, Report& report) {
+  const double percent = Percent(part, whole);
+  report.Add(Row{bench_case, system, metric, "percent", whole, percent, percent, percent});
+}
+
+void Print(const std::string& what, const std::vector<double>& signed_ns, const std::string& more = "") {
+  const std::vector<double> absolute = Absolute(signed_ns);
+  std::fprintf(stderr, "  %s: mean %+.0f ns, |error| p50 %.0f p99 %.0f max %.0f ns%s\n", what.c_str(), Mean(signed_ns),
+               Quantile(absolute, 0.5), Quantile(absolute, 0.99), Quantile(absolute, 1), more.c_str());
+}
+
+// Errors of ordered pairs of hosts, gathered.
+struct Errors {
+  std::vector<double> all, steady, error_est;
+  std::map<std::pair<int, int>, std::vector<double>> by_pair;  // with their sign
+  size_t in_error_est = 0;
+
+  void Take(int host, int other, double error_ns, double likely_ns, double since_step_s) {
+    all.push_back(std::abs(error_ns));
+    if (since_step_s >= kSteadyAfterS) steady.push_back(std::abs(error_ns));
+    error_est.push_back(likely_ns);
+    by_pair[{host, other}].push_back(error_ns);
+    in_error_est += std::abs(error_ns) <= likely_ns ? 1 : 0;
+  }
+
+  absl::Status Check(const char* what, int hosts, size_t least) const {
+    if (static_cast<int>(by_pair.size()) != hosts * (hosts - 1)) {
+      return absl::InternalError(absl::StrFormat("%s: %d of %d ordered pairs of hosts were told of", what,
+                                                 by_pair.size(), hosts * (hosts - 1)));
+    }
+    for (const auto& [pair, errors] : by_pair) {
+      if (errors.size() < least)
+        return absl::InternalError(absl::StrFormat("%s: h%d and h%d could be compared only %d times", what, pair.first,
+                                                   pair.second, errors.size()));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::vector<double>& Worst() const {
+    const std::vector<double>* worst = &by_pair.begin()->second;
+    for (const auto& [pair, errors] : by_pair) {
+      if (Quantile(Absolute(errors), 0.99) > Quantile(Absolute(*worst), 0.99)) worst = &errors;
+    }
+    return *worst;
+  }
+
+  void Add(const std::string& bench_case, const std::string& prefix, const std::string& suffix, Report& report) const {
+    report.Add(bench_case, kProduct, prefix + "abs_error" + suffix, "ns", all);
+    report.Add(bench_case, kProduct, prefix + "abs_error_steady" + suffix, "ns", steady);
+    report.Add(bench_case, kProduct, prefix + "abs_error_worst_pair" + suffix, "ns", Absolute(Worst()));
+    report.Add(bench_case, kProduct, prefix + "error_est" + suffix, "ns", error_est);
+    AddPercent(bench_case, kProduct, prefix + "coverage_error_est" + suffix, in_error_est, all.size(), report);
+  }
+};
+
+}  // namespace
+
+double Mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+std::vector<double> Absolute(std::vector<double> values) {
+  for (double& value : values) value = std::abs(value);
+  return values;
+}
+
+absl::Status AddPairs(const std::string& bench_case, const std::string& suffix, const lab::ClockSampler& sampler,
+                      int hosts, size_t least, Report& report) {
+  if (!sampler.failures().empty()) return absl::InternalError(sampler.failures()[0]);
+  Errors errors;
+  std::vector<double> bound;
+  size_t in_bound = 0, synced = 0;
+  for (const lab::PairSample& sample : sampler.pairs()) {
+    errors.Take(sample.host, sample.peer, sample.error_ns, sample.error_est_ns, sample.since_step_s);
+    bound.push_back(sample.bound_ns);
+    in_bound += std::abs(sample.error_ns) <= sample.bound_ns ? 1 : 0;
+    synced += sample.synced ? 1 : 0;
+  }
+  if (absl::Status status = errors.Check("pairs", hosts, least); !status.ok()) return status;
+  for (const auto& [pair, signed_ns] : errors.by_pair)
+    Print(absl::StrFormat("h%d about h%d%s", pair.first, pair.second, suffix), signed_ns);
+  errors.Add(bench_case, "pair_", suffix, report);
+  report.Add(bench_case, kProduct, "pair_bound" + suffix, "ns", bound);
+  AddPercent(bench_case, kProduct, "pair_coverage_bound" + suffix, in_bound, bound.size(), report);
+  AddPercent(bench_case, kProduct, "pair_synced" + suffix, synced, bound.size(), report);
+  return absl::OkStatus();
+}
+
+absl::Status AddFleet(const std::string& bench_case, const std::string& suffix, const lab::ClockSampler& sampler,
+                      int hosts, size_t least, Report& report) {
+  if (!sampler.failures().empty()) return absl::InternalError(sampler.failures()[0]);
+  if (sampler.fleet().empty()) {
+    std::fprintf(stderr, "  these agents do not tell of fleet time yet\n");
+    return absl::OkStatus();
+  }
+  Errors errors;
+  std::vector<double> bound;
+  size_t in_bound = 0, usable = 0;
+  for (const lab::FleetPair& pair : sampler.fleet()) {
+    usable += pair.usable ? 1 : 0;
+    if (!pair.usable) continue;
+    errors.Take(pair.host, pair.other, pair.difference_ns, pair.error_est_ns, pair.since_step_s);
+    if (!pair.is_reference) continue;
+    bound.push_back(pair.bound_ns);
+    in_bound += std::abs(pair.difference_ns) <= pair.bound_ns ? 1 : 0;
+  }
+  if (absl::Status status = errors.Check("fleet time", hosts, least); !status.ok()) return status;
+  for (const auto& [pair, signed_ns] : errors.by_pair) {
+    if (pair.first < pair.second)
+      Print(absl::StrFormat("fleet time, h%d less h%d%s", pair.first, pair.second, suffix), signed_ns);
+  }
+  errors.Add(bench_case, "", suffix, report);
+  report.Add(bench_case, kProduct, "bound" + suffix, "ns", bound);
+  AddPercent(bench_case, kProduct, "coverage_bound" + suffix, in_bound, bound.size(), report);
+  AddPercent(bench_case, kProduct, "usable" + suffix, usable, sampler.fleet().size(), report);
+  return absl::OkStatus();
+}
+
+absl::Status AddCost(const std::string& bench_case, lab::Testbed& testbed, Report& report) {
+  std::vector<double> rate, cpu;
+  for (int host = 0; host < testbed.fabric().hosts(); ++host) {
+    absl::StatusOr<api::v1::StatusReply> status = testbed.agent(host).Status();
+    if (!status.ok()) return status.status();
+    rate.push_back(status->prober().rate_pps());
+    cpu.push_back(status->cpu_percent());
+  }
+  report.Add(bench_case, kProduct, "probe_rate", "pps", rate);
+  report.Add(bench_case, kProduct, "cpu", "percent", cpu);
+  return absl::OkStatus();
+}
+
+absl::Status AddPeer(const std::string& bench_case, ClockPeer& peer, size_t per_second, size_t least, Report& report) {
+  absl::StatusOr<PeerReadings> readings = peer.StopReading(least);
+  if (!readings.ok()) return readings.status();
+  const std::vector<double>& signed_ns = readings->error_ns;
+  const std::vector<double> errors = Absolute(signed_ns);
+  Print(peer.name(), signed_ns, "; " + readings->stamps);
+  report.Add(bench_case, peer.name(), "abs_error", "ns", errors);
+  if (readings->bound_ns.empty()) {
+    std::vector<double> medians;  // what a user of an unfiltered offset would take first
+    for (size_t i = 0; i + per_second <= signed_ns.size(); i += per_second) {
+      const auto first = signed_ns.begin() + static_cast<std::ptrdiff_t>(i);
+      medians.push_back(std::abs(Quantile({first, first + static_cast<std::ptrdiff_t>(per_second)}, 0.5)));
+    }
+    report.Add(bench_case, peer.name(), "abs_error_1s_median", "ns", medians);
+    return absl::OkStatus();
+  }
+  size_t inside = 0;
+  for (size_t i = 0; i < errors.size(); ++i) inside += errors[i] <= readings->bound_ns[i] ? 1 : 0;
+  report.Add(bench_case, peer.name(), "bound", "ns", readings->bound_ns);
+  AddPercent(bench_case, peer.name(), "coverage_bound", inside, errors.size(), report);
+  return absl::OkStatus();
+}
+
+void AddStamps(const std::string& bench_case, const StampRun& run, int spines, Report& report) {
+  for (const auto& [name, stamps] :
+       {std::pair{"delay_forward", &run.forward}, std::pair{"delay_reverse", &run.reverse}}) {
+    std::vector<double> delays;
+    for (const Stamp& stamp : *stamps) delays.push_back(stamp.DelayNs());
+    std::fprintf(stderr, "  stamps, %s: least %.0f p10 %.0f p50 %.0f p99 %.0f ns\n", name, Quantile(delays, 0),
+                 Quantile(delays, 0.1), Quantile(delays, 0.5), Quantile(delays, 0.99));
+    report.Add(bench_case, "stamps", name, "ns", delays);
+  }
+  for (const auto& [name, window] : {std::pair{"100ms", absl::Milliseconds(100)}, std::pair{"1s", absl::Seconds(1)},
+                                     std::pair{"4s", absl::Seconds(4)}}) {
+    const std::vector<double> floors = run.FloorNs(window);
+    Print(absl::StrCat("stamps, minimum of ", name, " over all paths"), floors);
+    report.Add(bench_case, "stamps", absl::StrCat("floor_", name), "ns", Absolute(floors));
+  }
+  for (int path = 0; path < spines; ++path)
+    Print(absl::StrFormat("stamps, minimum of 1s over spine %d", path), run.FloorNs(absl::Seconds(1), path));
+}
+
+void AddLoad(const std::string& bench_case, const std::vector<double>& shares, Report& report) {
+  std::vector<double> percent;
+  for (double share : shares) percent.push_back(100 * share);
+  report.Add(bench_case, kProduct, "load", "percent", percent);
+  std::fprintf(stderr, "  load of the %d link directions: mean %.1f, least %.1f, most %.1f %%\n",
+               static_cast<int>(percent.size()), Mean(percent), Quantile(percent, 0), Quantile(percent, 1));
+}
+
+}  // namespace cw::bench
