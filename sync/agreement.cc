@@ -366,7 +366,7 @@ void Agreement::Impl::FindReference(int64_t now_ns, const std::vector<NeighbourV
 }
 
 void Agreement::Impl::HearAnchors(const std::vector<NeighbourView>& views, const AnchorReading& own) {
-  if (own.has) {
+  if (own.has && settled) {
     anchors.AddOwn(id, own, time.ToFleetNs(own.local_ns));
   }
   for (const Peer& p : peers) {

@@ -13,8 +13,8 @@ constexpr int64_t kForgottenNs = 30'000'000'000;  // an anchor not heard of for 
 constexpr size_t kMostAnchors = 32;               // those with the least bound are kept
 constexpr double kWanderPpb = 5000;  // for the bound: fleet time's rate stays so close to what the anchor measured
 constexpr double kOffsetGain = 0.1, kDriftGain = 0.005;  // of a reading: averages 20 readings, drift over 20 s
-constexpr double kTimeConstantS = 5;                     // our TAI follows the majority …
-constexpr double kMostSlewPpb = 2000;                    // … at most so fast
+constexpr double kTimeConstantS = 2;                     // our TAI follows the majority …
+constexpr double kMostSlewPpb = 10'000;                  // … at most so fast
 constexpr double kAnotherNs = 20'000;
 constexpr int64_t kYears300Ns = INT64_MAX / 2;
 
@@ -120,10 +120,11 @@ void Anchors::Follow(int64_t centre_ns, double low_ns, double high_ns, double dr
     offset_ns_ = centre_ns;
     remainder_ns_ = 0;
   } else {
+    remainder_ns_ += drift_ppb * passed_s_;
     const double apart = static_cast<double>(centre_ns - offset_ns_) - remainder_ns_;
     const double most = kMostSlewPpb * passed_s_;
     const double pull = apart * (1 - std::exp(-passed_s_ / kTimeConstantS));
-    remainder_ns_ += drift_ppb * passed_s_ + std::clamp(pull, -most, most);
+    remainder_ns_ += std::clamp(pull, -most, most);
     const double whole = std::floor(remainder_ns_);
     offset_ns_ += static_cast<int64_t>(whole);
     remainder_ns_ -= whole;
