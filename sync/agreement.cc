@@ -159,7 +159,7 @@ void Agreement::Impl::Acquire(int64_t now_ns, const std::vector<NeighbourView>& 
     return;
   }
   heard_anyone = true;
-  const Clique clique = Judge(views, -1);
+  const Clique clique = Judge(-1);
   const int n = static_cast<int>(voters.size());
   const int outside = n - clique.members;
   // While the neighbours are far apart, liars pull a mean between the honest and themselves, for good. A median takes
@@ -209,7 +209,7 @@ void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& v
   }
   heard_anyone = true;
   last_compared_ns = now_ns;
-  const Clique clique = Judge(views, own_tolerance_ns);
+  const Clique clique = Judge(own_tolerance_ns);
   const int n = static_cast<int>(voters.size());
   const int outside = n - clique.members;
   if (n == 1) return FollowOne(now_ns, views);

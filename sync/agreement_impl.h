@@ -127,7 +127,7 @@ struct Agreement::Impl {
   void DropHopeless();
   void SetTolerances();
   void Excuse(int64_t now_ns);
-  Clique Judge(const std::vector<NeighbourView>& views, double own_tolerance);
+  Clique Judge(double own_tolerance);
   void Remember(int64_t now_ns);
   int Excluded() const;
   double MeanRate(int f);

@@ -241,8 +241,7 @@ void Agreement::Impl::Excuse(int64_t now_ns) {
   voters.erase(std::remove_if(voters.begin(), voters.end(), excused), voters.end());
 }
 
-Clique Agreement::Impl::Judge(const std::vector<NeighbourView>& views, double own_tolerance) {
-  (void)views;
+Clique Agreement::Impl::Judge(double own_tolerance) {
   opinions.clear();
   for (const uint32_t v : voters) {
     const Peer& p = peers[v];

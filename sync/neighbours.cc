@@ -11,6 +11,8 @@ namespace cw::sync {
 namespace {
 
 constexpr int kLeastDegree = 8;
+constexpr size_t kFewMembers = 128;     // among so few, rings often share a link: one ring more makes up for it,
+constexpr size_t kVeryFewMembers = 40;  // or two
 
 // The finaliser of splitmix64 (G. Steele, D. Lea, C. Flood, OOPSLA 2014).
 uint64_t Mix(uint64_t x) {
@@ -25,6 +27,12 @@ using Place = std::pair<uint64_t, uint64_t>;
 
 Place PlaceOf(uint64_t id, uint64_t seed, int ring) {
   return {Mix(Mix(seed + static_cast<uint64_t>(ring)) ^ Mix(id)), id};
+}
+
+bool AllWithAll(size_t members) { return members <= 2 * static_cast<size_t>(NeighbourDegree(members)) + 1; }
+
+int Rings(size_t members) {
+  return NeighbourDegree(members) / 2 + (members < kFewMembers ? 1 : 0) + (members < kVeryFewMembers ? 1 : 0);
 }
 
 void SortUnique(std::vector<size_t>& v) {
@@ -62,10 +70,10 @@ int NeighbourDegree(size_t members) {
 
 std::vector<size_t> ChooseNeighbours(const std::vector<uint64_t>& members, size_t self, uint64_t seed) {
   const size_t n = members.size();
-  const int degree = NeighbourDegree(n);
-  if (n <= static_cast<size_t>(degree) + 1) return AllBut(self, n);
+  if (AllWithAll(n)) return AllBut(self, n);
+  const int rings = Rings(n);
   std::vector<size_t> chosen;
-  for (int ring = 0; ring < degree / 2; ++ring) {
+  for (int ring = 0; ring < rings; ++ring) {
     // The next one above and below our place, and the ends for who stands at an end.
     const Place us = PlaceOf(members[self], seed, ring);
     constexpr size_t kNone = SIZE_MAX;
@@ -88,14 +96,14 @@ std::vector<size_t> ChooseNeighbours(const std::vector<uint64_t>& members, size_
 
 std::vector<std::vector<size_t>> ChooseAllNeighbours(const std::vector<uint64_t>& members, uint64_t seed) {
   const size_t n = members.size();
-  const int degree = NeighbourDegree(n);
+  const int rings = Rings(n);
   std::vector<std::vector<size_t>> chosen(n);
-  if (n <= static_cast<size_t>(degree) + 1) {
+  if (AllWithAll(n)) {
     for (size_t i = 0; i < n; ++i) chosen[i] = AllBut(i, n);
     return chosen;
   }
   std::vector<std::pair<Place, size_t>> places(n);
-  for (int ring = 0; ring < degree / 2; ++ring) {
+  for (int ring = 0; ring < rings; ++ring) {
     for (size_t i = 0; i < n; ++i) places[i] = {PlaceOf(members[i], seed, ring), i};
     std::sort(places.begin(), places.end());
     for (size_t k = 0; k < n; ++k) {

@@ -24,8 +24,9 @@ std::string HostLabel(uint64_t host_id);
 // max(8, about log2 N), even.
 int NeighbourDegree(size_t members);
 
-// Indices into `members` of the neighbours of members[self], ascending; all others when there are not more than the
-// degree. About N · degree / 2 hashes: milliseconds for 100,000. Ids are distinct; their order does not matter.
+// Indices into `members` of the neighbours of members[self], ascending: about NeighbourDegree many (rings may share a
+// link; up to four more below 128 members), all others among up to 17 members. About N · degree / 2 hashes:
+// milliseconds for 100,000. Ids are distinct; their order does not matter.
 std::vector<size_t> ChooseNeighbours(const std::vector<uint64_t>& members, size_t self, uint64_t seed);
 
 // The same for all members at once, for simulators and tests.

@@ -61,9 +61,9 @@ double SecondEigenvalue(const Graph& g) {
 }
 
 TEST(Neighbours, DegreeConnectionAndExpansionForAllSizes) {
-  for (const size_t n : {2, 3, 5, 9, 10, 17, 64, 300, 1000, 10'000, 100'000}) {
+  for (const size_t n : {2, 3, 5, 9, 13, 17, 18, 24, 64, 100, 300, 1000, 10'000, 100'000}) {
     const Graph g = ChooseAllNeighbours(Members(n), 7);
-    const size_t degree = std::min<size_t>(n - 1, static_cast<size_t>(NeighbourDegree(n)));
+    const size_t degree = std::min<size_t>(n - 1, n <= 17 ? 16 : static_cast<size_t>(NeighbourDegree(n)));
     size_t least = n, most = 0;
     for (size_t i = 0; i < n; ++i) {
       least = std::min(least, g[i].size());
@@ -78,8 +78,8 @@ TEST(Neighbours, DegreeConnectionAndExpansionForAllSizes) {
     const double ideal = 2 * std::sqrt(static_cast<double>(degree) - 1) / static_cast<double>(degree);
     std::printf("N %zu: degree %zu to %zu, second eigenvalue %.3f (random regular graph %.3f)\n", n, least, most,
                 second, ideal);
-    EXPECT_LE(most, degree);
-    EXPECT_GE(least + 4, degree);  // two rings may share a link
+    EXPECT_LE(most, degree + (n < 40 ? 4 : n < 128 ? 2 : 0));
+    EXPECT_GE(least + 2, degree);  // rings may share links
     EXPECT_EQ(Reached(g), n);
     EXPECT_LT(second, ideal + 0.1);
   }
@@ -128,7 +128,7 @@ TEST(Neighbours, AJoinChangesOnlyTheLinksOfTheNewcomersPlaces) {
 }
 
 TEST(Neighbours, SmallFleetsCompareAllWithAll) {
-  for (const size_t n : {1, 2, 5, 9}) {
+  for (const size_t n : {1, 2, 5, 9, 17}) {
     const Graph g = ChooseAllNeighbours(Members(n), 1);
     for (size_t i = 0; i < n; ++i) EXPECT_EQ(g[i].size(), n - 1);
   }
