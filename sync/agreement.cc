@@ -75,7 +75,7 @@ void Agreement::Impl::Settle(int64_t now_ns) {
   trouble = FleetTrouble::kNone;
   disrupted_alone = false;
   own_timeline = timeline;
-  merge_ns = 0;
+  merge_ns = trend_ppb_s = 0;
   ++time.epoch;
   for (Memory& m : memories) m.returning = false;
 }
@@ -301,6 +301,8 @@ void Agreement::Impl::FollowRate(int f) {
   const double fast = StandsOut(rate, rate_spread_ppb + 1) * kFastGain;
   const double gain = std::max(slow, changed ? kRateJumpGain : fast);
   rate_ppb = ClampRate(rate_ppb + gain * rate);
+  if (!changed && passed_s > 0)
+    trend_ppb_s += (gain * rate / passed_s - trend_ppb_s) * std::min(1.0, passed_s / kTrendTimeS);
 }
 
 void Agreement::Impl::Slew(double apart_ns) {
@@ -341,6 +343,8 @@ void Agreement::Impl::MeasureError(double apart_ns, const Clique& clique) {
   scatter_ns2 += (1 - std::exp(-passed_s / keep)) * (now - scatter_ns2);
   if (!settled) scatter_ns2 = std::max(scatter_ns2, now);
   error_ns = kErrorFactor * std::sqrt(scatter_ns2 / (n + 1)) + std::abs(apart_ns) + merge_ns;
+  // A crystal that warms bends its clock; all lines through past points end beside it, to the same side.
+  error_ns += kLagS2 * std::abs(trend_ppb_s);
 }
 
 void Agreement::Impl::FindReference(int64_t now_ns, const std::vector<NeighbourView>& views) {

@@ -46,6 +46,7 @@ inline constexpr int64_t kReferenceNs = 2'000'000'000;  // of being settled befo
 // Errors
 inline constexpr double kErrorFactor = 5;
 inline constexpr double kScatterRises = 0.3, kScatterFalls = 5;  // s; young links get better fast
+inline constexpr double kTrendTimeS = 2, kLagS2 = 6;
 inline constexpr double kFreeRunPpb = 1000;
 
 struct Agreement::Impl {
@@ -147,6 +148,7 @@ struct Agreement::Impl {
   double spread_ns = 0;       // of the neighbours' fleet times; their median:
   double median_ns = 0;
   double rate_spread_ppb = 0;
+  double trend_ppb_s = 0;  // of our rate
   FleetTrouble trouble = FleetTrouble::kSettling;
 
   bool started = false, settled = false, heard_anyone = false;
