@@ -112,6 +112,13 @@ void Anchors::Stepped(int64_t ns) {
   offset_ns_ -= ns;
 }
 
+void Anchors::Move(double ns) {
+  remainder_ns_ += ns;
+  const double whole = std::floor(remainder_ns_);
+  offset_ns_ += static_cast<int64_t>(whole);
+  remainder_ns_ -= whole;
+}
+
 // Our TAI follows the majority's slowly, so that an anchor that comes or goes is no step for readers; it stays inside
 // what the majority says.
 void Anchors::Follow(int64_t centre_ns, double low_ns, double high_ns, double drift_ppb) {
@@ -124,10 +131,7 @@ void Anchors::Follow(int64_t centre_ns, double low_ns, double high_ns, double dr
     const double apart = static_cast<double>(centre_ns - offset_ns_) - remainder_ns_;
     const double most = kMostSlewPpb * passed_s_;
     const double pull = apart * (1 - std::exp(-passed_s_ / kTimeConstantS));
-    remainder_ns_ += std::clamp(pull, -most, most);
-    const double whole = std::floor(remainder_ns_);
-    offset_ns_ += static_cast<int64_t>(whole);
-    remainder_ns_ -= whole;
+    Move(std::clamp(pull, -most, most));
   }
   known_ = true;
   slope_ppb_ = drift_ppb;
@@ -167,7 +171,8 @@ void Anchors::Judge() {
     const double centre = std::clamp(TrimmedMean(opinions, 0), clique.low, clique.high);
     const int64_t whole = origin + std::llround(centre);
     Follow(whole, clique.low - centre, clique.high - centre, weights > 0 ? drift / weights : 0);
-  } else if (known_) {
+  } else if (known_) {  // the last one goes on
+    Move(slope_ppb_ * passed_s_);
     bound_ns_ += Grown(kWanderPpb, passed_s_);
     hops_ = 0;
   }

@@ -42,6 +42,7 @@ class Anchors {
     double remainder_ns = 0;
   };
   Known* Find(uint64_t anchor_id);
+  void Move(double ns);
   void Follow(int64_t centre_ns, double low_ns, double high_ns, double drift_ppb);
 
   int64_t now_ns_ = INT64_MIN;

@@ -469,6 +469,53 @@ TEST(Agreement, TaiSpreadsFromGoodAnchorsAndABadOneIsNamed) {
   for (size_t i = 0; i < 24; ++i) EXPECT_LT(s.hosts[i].agreement->Claim().tai_bound_ns, 0) << "anchors age out";
 }
 
+TEST(Agreement, OfTwoAnchorsThatContradictEachOtherNoneIsBelieved) {
+  Swarm s({.hosts = 6});
+  s.hosts[1].anchor = Good;
+  s.Run(8);
+  EXPECT_TRUE(s.hosts[5].agreement->tai().known);
+  const int64_t before = s.hosts[5].agreement->tai().bound_ns;
+  s.hosts[2].anchor = Bad;
+  s.Run(8);
+  EXPECT_LT(std::abs(TaiError(s, 5)), 100'000) << "stays as it was";
+  EXPECT_GT(s.hosts[5].agreement->tai().bound_ns, before + 30'000) << "and is less and less sure";
+  ASSERT_EQ(s.hosts[5].agreement->anchors().size(), 2u);
+  for (const AnchorVerdict& v : s.hosts[5].agreement->anchors()) EXPECT_EQ(v.reason, Reason::kWaiting);
+}
+
+TEST(Reference, ADistanceIsNotSmallerThanTheSmallestHonestOne) {
+  std::vector<FleetClaim> claims(7);
+  std::vector<Reference::Told> told;
+  for (size_t i = 0; i < claims.size(); ++i) {
+    claims[i].host_id = 100 + i;
+    claims[i].reference_id = 7;
+    claims[i].reference_seq = 50;
+    claims[i].bound_ns = 20'000 + 1000 * static_cast<int64_t>(i);
+    claims[i].hops = 3;
+    told.push_back({&claims[i], 5000, 100});
+  }
+  Reference honest, lied, direct;
+  honest.Update(99, 0, 0, false, told, 1000);
+  EXPECT_EQ(honest.id(), 7u);
+  EXPECT_EQ(honest.hops(), 4u);
+  EXPECT_DOUBLE_EQ(honest.relayed_ns(), 25'100);
+  EXPECT_DOUBLE_EQ(honest.published_ns(), 27'100) << "the third smallest of seven";
+  claims[5].bound_ns = claims[6].bound_ns = 0;
+  lied.Update(99, 0, 0, false, told, 1000);
+  EXPECT_GE(lied.published_ns(), 25'100);
+  EXPECT_GE(lied.relayed_ns(), 25'100 - 2 * 5000);
+  claims[3].host_id = 7;  // the reference itself
+  direct.Update(99, 0, 0, false, told, 1000);
+  EXPECT_DOUBLE_EQ(direct.published_ns(), 5000);
+  EXPECT_EQ(direct.hops(), 1u);
+  // Nothing newer: the distance grows with time, and after a while the reference is given up.
+  direct.Update(99, 1'000'000'000, 0, false, told, 1000);
+  EXPECT_DOUBLE_EQ(direct.published_ns(), 6000);
+  direct.Update(99, 2'000'000'000, 2'000'000'000, true, told, 1000);
+  EXPECT_EQ(direct.id(), 99u);
+  EXPECT_EQ(direct.published_ns(), 0);
+}
+
 TEST(Vote, TheLargestSetThatCanBeRightTogether) {
   std::vector<Opinion> o = {{1, 2}, {0, 2}, {-1, 2}, {50, 2}, {51, 2}};
   Clique c = FindClique(o, 1);
