@@ -125,6 +125,17 @@ TEST(ProbeMessages, BytesOfAClaim) {
   EXPECT_EQ((*bytes)[kBodyHeaderLen + 16], 2) << "free-running";
 }
 
+TEST(ProbeMessages, TripsThatWouldOverflowAreRefused) {
+  auto bytes = EncodeBody(TripBatch{{{1, 2, 3, 4}}});
+  ASSERT_TRUE(bytes.ok());
+  ASSERT_TRUE(DecodeBody(*bytes).ok());
+  for (size_t at : {4, 12, 20, 28}) {
+    auto far = *bytes;
+    far[at] = 0x7f;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(far).status())) << at;
+  }
+}
+
 TEST(ProbeMessages, ClaimsOutOfRangeAreNeitherSentNorTaken) {
   const auto bad = [](void (*change)(sync::FleetClaim&)) {
     ClockClaim body = ClaimExample();

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "sync/fleet_clock.h"
+#include "sync/fleet_time.h"
 #include "sync/pair_estimator.h"
 #include "tests/unit/sync_channel_sim.h"
 
@@ -244,71 +244,15 @@ TEST(PairEstimator, SingleWildStampsDoNotMoveIt) {
   EXPECT_LE(worst, 1'000);
 }
 
-Estimate Synchronised(int64_t offset_ns, uint32_t epoch = 0) {
-  Estimate e;
-  e.state = SyncState::kSynchronised;
-  e.offset_ns = offset_ns;
-  e.slope_ppb = 10'000;
-  e.error_est_ns = 90;
-  e.bound_ns = 6'000;
-  e.epoch = epoch;
-  return e;
-}
-
-constexpr int64_t kSecond = 1'000'000'000;
-
-TEST(FleetClock, ReferenceIsTheLowestNameAmongTheSynchronised) {
-  FleetClock clock("h2");
-  Estimate lost;
-  const FleetTime& t = clock.Update(kSecond, {{"h1", Synchronised(500)}, {"h0", lost}, {"h3", Synchronised(700)}});
-  EXPECT_EQ(t.reference, "h1");
-  EXPECT_EQ(t.offset_ns, 500);
+TEST(FleetTime, IsALineThatGoesBothWays) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  FleetTime t;
+  t.anchor_ns = kSecond;
+  t.offset_ns = 500;
+  t.slope_ppb = 10'000;
   EXPECT_EQ(t.ToFleetNs(kSecond), kSecond + 500);
   EXPECT_EQ(t.ToFleetNs(2 * kSecond), 2 * kSecond + 500 + 10'000);
   EXPECT_EQ(t.ToLocalNs(t.ToFleetNs(5 * kSecond)), 5 * kSecond);
-}
-
-TEST(FleetClock, IsItsOwnReferenceWhenLowestOrAlone) {
-  FleetClock lowest("h0");
-  EXPECT_EQ(lowest.Update(kSecond, {{"h1", Synchronised(500)}}).reference, "h0");
-  EXPECT_EQ(lowest.now().ToFleetNs(77), 77);
-  FleetClock alone("h5");
-  EXPECT_EQ(alone.Update(kSecond, {}).reference, "h5");
-}
-
-TEST(FleetClock, ChangesItsReferenceOnlyAfterAHoldAndWithANewEpoch) {
-  FleetClock clock("h2");
-  const uint32_t epoch = clock.Update(kSecond, {{"h1", Synchronised(500)}}).epoch;
-  Estimate lost = Synchronised(500);
-  lost.state = SyncState::kFreeRunning;
-  EXPECT_EQ(clock.Update(2 * kSecond, {{"h1", lost}}).reference, "h1");
-  EXPECT_EQ(clock.now().state, SyncState::kFreeRunning);
-  EXPECT_EQ(clock.Update(4 * kSecond, {{"h1", lost}}).epoch, epoch);
-  EXPECT_EQ(clock.Update(6 * kSecond, {{"h1", lost}}).reference, "h2");
-  EXPECT_EQ(clock.now().epoch, epoch + 1);
-}
-
-TEST(FleetClock, AStepOfTheReferenceIsANewEpoch) {
-  FleetClock clock("h2");
-  const uint32_t epoch = clock.Update(kSecond, {{"h1", Synchronised(500)}}).epoch;
-  EXPECT_EQ(clock.Update(2 * kSecond, {{"h1", Synchronised(500)}}).epoch, epoch);
-  EXPECT_EQ(clock.Update(3 * kSecond, {{"h1", Synchronised(1'000'000, 1)}}).epoch, epoch + 1);
-}
-
-TEST(FleetClock, AllHostsAgree) {
-  // Clocks of h0, h1, h2 read the same true time as −100, 400, 900 ns.
-  FleetClock h0("h0"), h1("h1"), h2("h2");
-  auto offset = [](int64_t o) {
-    Estimate e = Synchronised(o);
-    e.slope_ppb = 0;
-    return e;
-  };
-  const int64_t t = 5 * kSecond;
-  h0.Update(t - 100, {{"h1", offset(500)}, {"h2", offset(1000)}});
-  h1.Update(t + 400, {{"h0", offset(-500)}, {"h2", offset(500)}});
-  h2.Update(t + 900, {{"h0", offset(-1000)}, {"h1", offset(-500)}});
-  EXPECT_EQ(h0.now().ToFleetNs(t - 100), h1.now().ToFleetNs(t + 400));
-  EXPECT_EQ(h0.now().ToFleetNs(t - 100), h2.now().ToFleetNs(t + 900));
 }
 
 }  // namespace

@@ -16,8 +16,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "sync/fleet_clock.h"
 #include "sync/pair_estimator.h"
+#include "userspace/agent/clock.h"
+#include "userspace/agent/clock_anchor.h"
+#include "userspace/agent/clock_output.h"
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/loop.h"
 #include "userspace/agent/pair_state.h"
@@ -62,6 +64,7 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::PathsReply> Paths(const api::v1::PathsRequest& request) override;
   absl::StatusOr<api::v1::QpsReply> Qps(const api::v1::QpsRequest& request) override;
   absl::StatusOr<api::v1::CountersReply> Counters() override;
+  absl::StatusOr<api::v1::ClockReply> Clock() override;
   absl::StatusOr<std::vector<api::v1::Event>> Events(const api::v1::EventsRequest& request, absl::Duration wait) override;
   absl::StatusOr<api::v1::ActionReply> SteerSet(const api::v1::SteerSetRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> SteerClear(const api::v1::SteerClearRequest& request) override;
@@ -108,6 +111,17 @@ class Agent final : public api::AgentView {
   void Send(uint32_t pair, const probe::Body& body);
   void MatchSamples();
 
+  // clock_round.cc: clocks of the peers, fleet time
+  void NameInFleet(const std::vector<config::PeerConfig>& all);
+  void UpdateClocks();
+  void OpenClockOutput();
+  void ClockRound();
+  void PublishClock(bool has_anchor);
+  void SendTrips(PairState& pair, int64_t now_ns);
+  void SendClaims();
+  void ForgetClocks();
+  std::vector<ClockLink> ClockLinks() const;
+
   // paths.cc: discovery and slots
   void AddPair(uint32_t index);
   void OnTable(uint32_t index, const probe::PathTable& table);
@@ -132,7 +146,6 @@ class Agent final : public api::AgentView {
   control::Observation Observe(int64_t now_ns);
   control::PairObservation ObservePair(PairState& pair);
   void Apply(const control::Move& move);
-  void UpdateClocks();
   void UpdateDamping(PairState& pair);
   void VoidSamplesAfterLoss();
   void RenewLease();
@@ -196,7 +209,11 @@ class Agent final : public api::AgentView {
   FlowBook flows_;
   telemetry::SampleMatcher matcher_;
   telemetry::EventLog events_;
-  sync::FleetClock fleet_clock_;
+  std::unique_ptr<FleetClock> fleet_clock_;
+  std::unique_ptr<RealtimeAnchor> anchor_;  // null: none is configured
+  std::unique_ptr<ClockOutput> clock_output_;  // null: nothing is published
+  bool publish_failed_ = false;                // and it was said
+  uint64_t clock_rounds_ = 0;
   std::unique_ptr<control::ContentionState> contention_;
   int64_t last_window_ns_ = 0;
   uint64_t ring_losses_ = 0;     // records of cw_probe_ring lost so far

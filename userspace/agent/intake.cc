@@ -167,6 +167,10 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
     OnSamples(*pair, *samples);
   } else if (const auto* points = std::get_if<probe::ClockBatch>(&*body)) {
     for (const probe::ClockPoint& point : points->points) pair->clock.AddRemote({point.t_tx_ns, point.t_rx_ns});
+  } else if (const auto* trips = std::get_if<probe::TripBatch>(&*body)) {
+    for (const sync::Trip& trip : trips->trips) pair->clock.AddRemoteProbe(trip);
+  } else if (const auto* claim = std::get_if<probe::ClockClaim>(&*body)) {
+    fleet_clock_->OnClaim(pair->peer, claim->claim, NowNs());
   } else if (const auto* hello = std::get_if<probe::Hello>(&*body)) {
     pair->version = hello->version;
   }
@@ -210,49 +214,13 @@ void Agent::SendMessages() {
       Send(index, probe::SampleBatch{.samples = {first, first + static_cast<std::ptrdiff_t>(count)}});
     }
     pair->samples_out.clear();
-    const bool due = pair->active || now_ns - pair->clock_sent_ns >= 1'000'000'000;
-    if (due) {
-      pair->clock_sent_ns = now_ns;
-      probe::ClockBatch batch;
-      for (const sync::Point& point : pair->clock.TakeOutbound()) {
-        if (batch.points.size() == probe::kMaxClockPointsPerMessage) break;
-        batch.points.push_back({.t_tx_ns = point.tx_ns, .t_rx_ns = point.rx_ns});
-      }
-      if (!batch.points.empty()) Send(index, batch);
-    }
+    SendTrips(*pair, now_ns);
     if (pair->last_reply_ns != 0 && (pair->hello_ns == 0 || now_ns - pair->hello_ns > kHelloNs)) {
       pair->hello_ns = now_ns;
       Send(index, probe::Hello{.host = host_name_, .version = kVersion});
     }
   }
   MatchSamples();
-}
-
-void Agent::UpdateClocks() {
-  constexpr int64_t kIdleUpdateNs = 100'000'000;  // an idle pair's line needs no more
-  const int64_t now_ns = NowNs();
-  const int64_t monotonic_ns = MonotonicNs();
-  std::vector<sync::PeerEstimate> peers;
-  for (auto& [index, pair] : pairs_) {
-    if (pair->active || monotonic_ns - pair->updated_ns >= kIdleUpdateNs) {
-      pair->estimate = pair->clock.At(now_ns);
-      pair->updated_ns = monotonic_ns;
-    }
-    if (pair->estimate.state == sync::SyncState::kUnknown) continue;
-    if (pair->epoch != pair->estimate.epoch) {
-      if (pair->epoch != 0) {
-        Log({.type = "clock", .severity = telemetry::Severity::kNotice, .text = absl::StrCat("the clock of ", pair->peer, ", or ours, was set: delays are measured afresh"), .peer = pair->peer});
-      }
-      pair->epoch = pair->estimate.epoch;
-      for (SlotState& slot : pair->slot) {
-        slot.forward.Restart();
-        slot.reverse.Restart();
-        slot.window.owd_ns.clear();
-      }
-    }
-    peers.push_back({pair->peer, pair->estimate});
-  }
-  fleet_clock_.Update(now_ns, peers);
 }
 
 void Agent::Log(telemetry::Event event) {

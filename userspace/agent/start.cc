@@ -25,6 +25,7 @@ namespace {
 
 constexpr absl::Duration kProbeRingPeriod = absl::Milliseconds(20);
 constexpr absl::Duration kMessagePeriod = absl::Milliseconds(100);
+constexpr absl::Duration kClockPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kKernelQpPeriod = absl::Seconds(2);
 constexpr int64_t kSettleNs = 2'000'000'000;  // flows that appear within this time of the start already ran
 
@@ -61,7 +62,7 @@ std::string HostName(const config::Config& config) {
 }  // namespace
 
 Agent::Agent(AgentOptions options)
-    : options_(std::move(options)), host_name_(HostName(options_.config)), fleet_clock_(host_name_) {
+    : options_(std::move(options)), host_name_(HostName(options_.config)) {
   const config::SteeringConfig& steering = options_.config.steering;
   control::ContentionRules rules;
   rules.queue_over_base = steering.queueing_factor;
@@ -118,6 +119,7 @@ absl::Status Agent::OpenDataplane() {
   if (!jiffies.ok()) return jiffies.status();
   jiffies_ = std::make_unique<dataplane::Jiffies>(*jiffies);
   WriteControl();
+  OpenClockOutput();
   return absl::OkStatus();
 }
 
@@ -236,6 +238,7 @@ absl::Status Agent::ConfigurePairs() {
   std::vector<std::string> own;
   for (const Nic& nic : nics_) own.push_back(nic.address.ToString());
   peers_ = config::PeersExceptSelf(*peers, own);  // one list of peers serves every host
+  NameInFleet(*peers);
   std::vector<probe::PairSpec> specs;
   for (const config::PeerConfig& peer : peers_) {
     for (const std::string& text : peer.addresses) {
@@ -290,6 +293,7 @@ absl::Status Agent::StartTimers() {
   last_window_ns_ = MonotonicNs();
   absl::Status status = loop_->AddTimer(kProbeRingPeriod, [this] { ConsumeRings(); });
   status.Update(loop_->AddTimer(kMessagePeriod, [this] { SendMessages(); }));
+  status.Update(loop_->AddTimer(kClockPeriod, [this] { ClockRound(); }));
   // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
   const absl::Duration window = std::max(options_.config.steering.contention_window, absl::Milliseconds(10));
   status.Update(loop_->AddTimer(window, [this] { DecideWindow(); }));

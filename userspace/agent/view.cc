@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/clock_view.h"
 #include "userspace/host/doctor.h"
 
 namespace cw::agent {
@@ -43,15 +44,6 @@ v1::Mode ToApi(Mode mode) {
     case Mode::kOptimize: return v1::MODE_OPTIMIZE;
   }
   return v1::MODE_UNSPECIFIED;
-}
-
-v1::PeerClock::State StateOf(sync::SyncState state) {
-  switch (state) {
-    case sync::SyncState::kSynchronised: return v1::PeerClock::STATE_SYNCED;
-    case sync::SyncState::kFreeRunning: return v1::PeerClock::STATE_HOLDOVER;
-    case sync::SyncState::kUnknown: break;
-  }
-  return v1::PeerClock::STATE_UNKNOWN;
 }
 
 const char* TransportName(uint8_t transport) {
@@ -348,16 +340,8 @@ v1::Pair Agent::MakePair(PairState& pair, int64_t now_ns) {
   bool known = true;
   for (const probe::Path& path : discovery->table().paths) known = known && path.known;
   out.set_table(!pair.table_seen ? "discovering" : !discovery->table().valid ? "invalid" : known ? "valid" : "unknown");
-  v1::PeerClock* clock = out.mutable_clock();
   const int64_t local_ns = NowNs();
-  const sync::Estimate estimate = pair.clock.At(local_ns);
-  clock->set_local_ns(local_ns);
-  clock->set_state(StateOf(estimate.state));
-  clock->set_offset_ns(estimate.offset_ns);
-  clock->set_slope_ppb(estimate.slope_ppb);
-  clock->set_error_est_ns(static_cast<double>(estimate.error_est_ns));
-  clock->set_bound_ns(static_cast<double>(estimate.bound_ns));
-  clock->set_age_s(static_cast<double>(estimate.age_ns) / 1e9);
+  *out.mutable_clock() = agent::ToApi(pair.clock.At(local_ns), local_ns);
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     if (engine_->mesh().slots(pair.index).port(s) != 0) *out.add_paths() = MakePath(pair, s, now_ns);
   }
@@ -472,6 +456,18 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
     out->set_value((*sums).*counter.field);
     out->set_text(counter.text);
   }
+  absl::StatusOr<probe::MessageStats> messages = loop_->Call<probe::MessageStats>([this] { return absl::StatusOr<probe::MessageStats>(engine_->message_stats()); });
+  if (!messages.ok()) return messages.status();
+  auto add = [&](const char* name, uint64_t value, const char* text) {
+    v1::Counter* out = reply.add_counters();
+    out->set_name(name);
+    out->set_value(value);
+    out->set_text(text);
+  };
+  add("messages_sent", messages->sent, "messages to other agents");
+  add("messages_accepted", messages->accepted, "messages of other agents");
+  add("messages_rejected", messages->rejected_mac + messages->rejected_replay + messages->rejected_malformed, "messages with a wrong MAC, seen before, or malformed");
+  add("messages_passed_over", messages->passed_over, "messages of a kind that only a newer agent knows");
   return reply;
 }
 

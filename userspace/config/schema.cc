@@ -144,7 +144,7 @@ void WalkRest(Visitor& v, Config& config) {
        "The anchor is never trusted to be closer to TAI than this, whatever error the kernel tells.");
   Words(v, "page", config.clock.page, TextRule::kAutoPath,
         "File on a tmpfs through which programs read fleet time (libcwclock); \"auto\" takes /run/cwfabric/clock, or "
-        "RUN_DIR/clock where an instance is named; empty for none.");
+        "RUN_DIR/clock where an instance is named; empty publishes nothing, to BPF programs neither.");
   v.EndTable();
   v.BeginTable("log", "What the agent writes.");
   Pick(v, "level", config.log.level, LogLevelWords(), "Least severity written to the log.");

@@ -35,6 +35,10 @@ int64_t HiddenClockError(const cw_lab_clock& clock, uint64_t true_ns) {
   return static_cast<int64_t>(cw_lab_clock_at(&clock, true_ns) - true_ns);
 }
 
+int64_t HiddenClock::AtNs(int64_t monotonic_ns) const {
+  return monotonic_ns + HiddenClockError(clock_, static_cast<uint64_t>(monotonic_ns));
+}
+
 int64_t HiddenClock::NowNs() const {
   const int64_t now_ns = MonotonicClock().NowNs();
   return now_ns + HiddenClockError(clock_, static_cast<uint64_t>(now_ns));

@@ -34,6 +34,7 @@ class HiddenClock final : public Clock {
  public:
   explicit HiddenClock(const cw_lab_clock& clock) : clock_(clock) {}
   int64_t NowNs() const override;
+  int64_t AtNs(int64_t monotonic_ns) const override;
 
  private:
   cw_lab_clock clock_;

@@ -13,6 +13,8 @@ class Clock {
   virtual ~Clock() = default;
   // Nanoseconds of the host's local clock. Any thread.
   virtual int64_t NowNs() const = 0;
+  // The local clock at a time of CLOCK_MONOTONIC, for those who know that clock only. Any thread.
+  virtual int64_t AtNs(int64_t monotonic_ns) const { return monotonic_ns; }
 };
 
 // CLOCK_MONOTONIC, which is what bpf_ktime_get_ns() reads.

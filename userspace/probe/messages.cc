@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/probe/messages.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/status/status.h"
@@ -9,7 +10,7 @@
 namespace cw::probe {
 namespace {
 
-enum Kind : uint8_t { kSamples = 1, kClock = 2, kHello = 3, kClaim = 4 };
+enum Kind : uint8_t { kSamples = 1, kClock = 2, kHello = 3, kClaim = 4, kTrips = 5 };
 
 constexpr uint32_t kMask24 = 0xffffff;
 constexpr uint32_t kFlagResp = 1u << 24;
@@ -98,6 +99,15 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const ClockBatch& b) {
     w.Put(p.slot, 1);
     w.Put(static_cast<uint64_t>(p.t_tx_ns), 8);
     w.Put(static_cast<uint64_t>(p.t_rx_ns), 8);
+  }
+  return w.Take();
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const TripBatch& b) {
+  if (b.trips.size() > kMaxTripsPerMessage) return TooMany("trips", b.trips.size(), kMaxTripsPerMessage);
+  Writer w(kTrips, b.trips.size());
+  for (const sync::Trip& t : b.trips) {
+    for (int64_t ns : {t.t1_ns, t.t2_ns, t.t3_ns, t.t4_ns}) w.Put(static_cast<uint64_t>(ns), 8);
   }
   return w.Take();
 }
@@ -232,6 +242,21 @@ absl::StatusOr<Body> DecodeClock(Reader r, size_t count) {
   return b;
 }
 
+absl::StatusOr<Body> DecodeTrips(Reader r, size_t count) {
+  if (r.left() != count * kTripLen) return absl::InvalidArgumentError("trip batch of a wrong length");
+  TripBatch b;
+  b.trips.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    sync::Trip t;
+    for (int64_t* ns : {&t.t1_ns, &t.t2_ns, &t.t3_ns, &t.t4_ns}) {
+      *ns = static_cast<int64_t>(r.Get(8));
+      if (*ns < -kMaxTripNs || *ns > kMaxTripNs) return absl::InvalidArgumentError("trip at an impossible time");
+    }
+    b.trips.push_back(t);
+  }
+  return b;
+}
+
 absl::StatusOr<Body> DecodeHello(Reader r, size_t count) {
   Hello h;
   h.host = r.GetString();
@@ -250,6 +275,13 @@ absl::StatusOr<Body> DecodeHello(Reader r, size_t count) {
 }
 
 }  // namespace
+
+bool TripBatch::operator==(const TripBatch& other) const {
+  return std::equal(trips.begin(), trips.end(), other.trips.begin(), other.trips.end(),
+                    [](const sync::Trip& a, const sync::Trip& b) {
+                      return a.t1_ns == b.t1_ns && a.t2_ns == b.t2_ns && a.t3_ns == b.t3_ns && a.t4_ns == b.t4_ns;
+                    });
+}
 
 absl::StatusOr<std::vector<uint8_t>> EncodeBody(const Body& body) {
   return std::visit([](const auto& b) { return Encode(b); }, body);
@@ -271,6 +303,8 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
       return DecodeClock(r, count);
     case kHello:
       return DecodeHello(r, count);
+    case kTrips:
+      return DecodeTrips(r, count);
     case kClaim:
       return DecodeClaim(r, count);
     default:

@@ -20,6 +20,7 @@
 #include "absl/types/span.h"
 #include "maps/abi.h"
 #include "sync/agreement.h"
+#include "sync/envelope.h"
 
 namespace cw::probe {
 
@@ -54,6 +55,13 @@ struct ClockBatch {
   bool operator==(const ClockBatch&) const = default;
 };
 
+// A probe and its reply that had to wait for nothing: the sender's own, for the receiver to have the way towards it
+// too. T1 and T4 by the clock of the prober, the message's sender; T2 and T3 by the receiver's.
+struct TripBatch {
+  std::vector<sync::Trip> trips;
+  bool operator==(const TripBatch& other) const;
+};
+
 struct Hello {
   std::string host;     // at most 253 bytes
   std::string version;  // of the agent, at most 64 bytes
@@ -66,11 +74,14 @@ struct ClockClaim {
   bool operator==(const ClockClaim&) const = default;
 };
 
-using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim>;
+using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch>;
 
 inline constexpr size_t kBodyHeaderLen = 4;
 inline constexpr size_t kSampleLen = 16;
 inline constexpr size_t kClockPointLen = 17;
+inline constexpr size_t kTripLen = 32;
+inline constexpr size_t kMaxTripsPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kTripLen;  // 34
+inline constexpr int64_t kMaxTripNs = 2'000'000'000'000'000'000;  // round trips of such stamps cannot overflow
 inline constexpr size_t kClockClaimLen = 149;
 // Times in a claim are at most so far from zero (95 years), so that sums of three cannot overflow.
 inline constexpr int64_t kMaxClaimNs = 3'000'000'000'000'000'000;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fleet time on this host: brings together the links to the peers, what they claim and this host's anchor, round by
+// round, and tells what changed. Pure: time comes in as an argument, always the host's local clock. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "sync/agreement.h"
+#include "sync/pair_estimator.h"
+#include "userspace/agent/clock_events.h"
+#include "userspace/telemetry/event_log.h"
+
+namespace cw::agent {
+
+// The link to one peer: of the pairs of NICs between the two hosts, the one that is known best now.
+struct ClockLink {
+  std::string peer;
+  uint32_t pair = 0;    // in the map cw_pairs
+  std::string address;  // of the peer's NIC
+  std::string nic;      // ours
+  sync::Estimate estimate;
+
+  // Prefers what is synchronised, then the smaller error.
+  bool BetterThan(const ClockLink& other) const;
+};
+
+class FleetClock {
+ public:
+  // seed: different on every start, so that a restarted host is not taken for its former self.
+  FleetClock(std::string host, uint64_t seed);
+
+  // The whole list of peers. Whom to compare with is chosen among them (sync/neighbours.h), so host and peers must have
+  // the same names everywhere.
+  void SetPeers(const std::vector<std::string>& peers);
+  bool IsNeighbour(const std::string& peer) const { return neighbours_.count(peer) != 0; }
+
+  // A claim that a peer's authenticated message brought.
+  void OnClaim(const std::string& peer, const sync::FleetClaim& claim, int64_t now_ns);
+
+  // One round, ten per second. links: one per peer that was measured. Returns what changed.
+  std::vector<telemetry::Event> Round(int64_t now_ns, const std::vector<ClockLink>& links,
+                                      const sync::AnchorReading& anchor);
+
+  // The local clock was set, or the machine slept. The links have to be measured afresh too.
+  void Disrupted(int64_t now_ns);
+
+  // What to tell the peers.
+  sync::FleetClaim Claim() const { return agreement_.Claim(); }
+
+  // A neighbour in the last round.
+  struct Neighbour {
+    std::string name;
+    bool linked = false;  // measured
+    ClockLink link;
+    bool heard = false;
+    sync::FleetClaim claim;
+    int64_t claimed_ns = 0;  // when it arrived
+    sync::NeighbourVerdict verdict;
+  };
+  const std::vector<Neighbour>& neighbours() const { return shown_; }
+  const sync::Agreement& agreement() const { return agreement_; }
+  const sync::FleetTime& now() const { return agreement_.now(); }
+  const std::string& host() const { return host_; }
+  size_t peers() const { return peers_; }
+  int64_t round_ns() const { return round_ns_; }  // of the last round; INT64_MIN: none yet
+
+ private:
+  struct Heard {
+    sync::FleetClaim claim;
+    int64_t at_ns = 0;
+  };
+
+  std::string host_;
+  sync::Agreement agreement_;
+  ClockEvents events_;
+  size_t peers_ = 0;
+  std::map<std::string, size_t> neighbours_;  // name -> place in shown_
+  std::vector<Neighbour> shown_;
+  std::map<std::string, Heard> heard_;
+  int64_t round_ns_ = INT64_MIN;
+};
+
+}  // namespace cw::agent

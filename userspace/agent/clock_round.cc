@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The clocks of the peers and fleet time: estimates, claims in and out, rounds, events.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "maps/names.h"
+#include "sync/neighbours.h"
+#include "userspace/agent/agent.h"
+#include "userspace/agent/clock_view.h"
+
+namespace cw::agent {
+namespace {
+
+constexpr int64_t kIdleUpdateNs = 100'000'000;  // an idle pair's line needs no more
+constexpr uint64_t kSlowRounds = 10;  // hosts that do not compare themselves with us hear us once a second …
+constexpr size_t kSlowHosts = 200;    // … up to so many, and less often beyond: the cost stays the same
+
+}  // namespace
+
+// Everyone computes who is whose neighbour from the names, so ours is the one that the others have for us.
+void Agent::NameInFleet(const std::vector<config::PeerConfig>& all) {
+  std::string self = host_name_;
+  std::vector<std::string> others;
+  for (const config::PeerConfig& peer : all) {
+    const bool is_us = std::any_of(nics_.begin(), nics_.end(), [&](const Nic& nic) {
+      return std::find(peer.addresses.begin(), peer.addresses.end(), nic.address.ToString()) != peer.addresses.end();
+    });
+    if (is_us) self = peer.name;
+  }
+  for (const config::PeerConfig& peer : peers_) others.push_back(peer.name);
+  fleet_clock_ = std::make_unique<FleetClock>(self, sync::HostId(absl::StrCat(self, " ", session_)));
+  fleet_clock_->SetPeers(others);
+  if (options_.config.clock.anchor == config::Anchor::kRealtime) {
+    anchor_ = std::make_unique<RealtimeAnchor>(options_.clock, options_.config.clock.anchor_bound);
+  }
+}
+
+void Agent::UpdateClocks() {
+  const int64_t now_ns = NowNs();
+  const int64_t monotonic_ns = MonotonicNs();
+  for (auto& [index, pair] : pairs_) {
+    if (pair->active || monotonic_ns - pair->updated_ns >= kIdleUpdateNs) {
+      pair->estimate = pair->clock.At(now_ns);
+      pair->updated_ns = monotonic_ns;
+    }
+    if (pair->estimate.state == sync::SyncState::kUnknown || pair->epoch == pair->estimate.epoch) continue;
+    if (pair->epoch != 0) {
+      Log({.type = "clock",
+           .severity = telemetry::Severity::kNotice,
+           .text = absl::StrCat("the clock of ", pair->peer, ", or ours, was set: delays are measured afresh"),
+           .peer = pair->peer});
+    }
+    pair->epoch = pair->estimate.epoch;
+    for (SlotState& slot : pair->slot) {
+      slot.forward.Restart();
+      slot.reverse.Restart();
+      slot.window.owd_ns.clear();
+    }
+  }
+}
+
+std::vector<ClockLink> Agent::ClockLinks() const {
+  std::vector<ClockLink> links;
+  for (const auto& [index, pair] : pairs_) {
+    if (!fleet_clock_->IsNeighbour(pair->peer) || pair->estimate.state == sync::SyncState::kUnknown) continue;
+    ClockLink link{.peer = pair->peer,
+                   .pair = index,
+                   .address = pair->key.remote.ToString(),
+                   .nic = "",
+                   .estimate = pair->estimate};
+    for (const Nic& nic : nics_) {
+      if (nic.ifindex == pair->ifindex) link.nic = nic.config.name;
+    }
+    links.push_back(std::move(link));
+  }
+  return links;
+}
+
+// Fleet time serves others; the agent's own work does not rest on its being published.
+void Agent::OpenClockOutput() {
+  const std::string page = options_.config.ClockPage();
+  if (page.empty()) return;
+  const std::string pin = absl::StrCat(CW_PIN_ROOT, "/", options_.config.instance, "/", CW_MAP_FLEET_CLOCK);
+  absl::StatusOr<std::unique_ptr<ClockOutput>> output =
+      ClockOutput::Create({.page = page, .pin = pin, .clock = options_.clock});
+  if (output.ok()) {
+    clock_output_ = *std::move(output);
+  } else {
+    Log({.type = "clock",
+         .severity = telemetry::Severity::kAlert,
+         .text = absl::StrCat("fleet time is not published: ", output.status().message())});
+  }
+}
+
+void Agent::PublishClock(bool has_anchor) {
+  if (clock_output_ == nullptr) return;
+  const absl::Status status = clock_output_->Publish(*fleet_clock_, has_anchor);
+  if (status.ok() != publish_failed_) return;
+  publish_failed_ = !status.ok();
+  Log({.type = "clock",
+       .severity = status.ok() ? telemetry::Severity::kNotice : telemetry::Severity::kAlert,
+       .text = status.ok() ? "fleet time is published again"
+                           : absl::StrCat("fleet time's page cannot be written: ", status.message())});
+}
+
+void Agent::ClockRound() {
+  if (clock_output_ != nullptr && clock_output_->Disrupted()) ForgetClocks();
+  const int64_t now_ns = NowNs();
+  for (auto& [index, pair] : pairs_) {
+    if (fleet_clock_->IsNeighbour(pair->peer)) pair->estimate = pair->clock.At(now_ns);
+  }
+  const sync::AnchorReading anchor = anchor_ == nullptr ? sync::AnchorReading{} : anchor_->Read();
+  for (telemetry::Event& event : fleet_clock_->Round(now_ns, ClockLinks(), anchor)) Log(std::move(event));
+  PublishClock(anchor.has);
+  SendClaims();
+  ++clock_rounds_;
+}
+
+// Our own fastest probes, for the peer to have the same kind of stamps in both directions.
+void Agent::SendTrips(PairState& pair, int64_t now_ns) {
+  const bool often = pair.active || fleet_clock_->IsNeighbour(pair.peer);
+  if (!often && now_ns - pair.clock_sent_ns < 1'000'000'000) return;
+  pair.clock_sent_ns = now_ns;
+  probe::TripBatch batch;
+  for (const sync::Trip& trip : pair.clock.TakeOutboundTrips()) {
+    batch.trips.push_back(trip);
+    if (batch.trips.size() < probe::kMaxTripsPerMessage) continue;
+    Send(pair.index, batch);
+    batch.trips.clear();
+  }
+  if (!batch.trips.empty()) Send(pair.index, batch);
+}
+
+// One claim per host, over one of its pairs; the next round takes the next pair, so that a dead NIC silences nobody.
+void Agent::SendClaims() {
+  std::map<std::string, std::vector<const PairState*>> hosts;
+  for (const auto& [index, pair] : pairs_) {
+    if (pair->last_reply_ns != 0) hosts[pair->peer].push_back(pair.get());
+  }
+  const uint64_t slow = kSlowRounds * (hosts.size() / kSlowHosts + 1);
+  uint64_t turn = clock_rounds_;
+  const probe::ClockClaim claim{fleet_clock_->Claim()};
+  for (const auto& [peer, pairs] : hosts) {
+    const bool often = fleet_clock_->IsNeighbour(peer) ||
+                       std::any_of(pairs.begin(), pairs.end(), [](const PairState* pair) { return pair->active; });
+    if (!often && turn++ % slow != 0) continue;
+    Send(pairs[clock_rounds_ % pairs.size()]->index, claim);
+  }
+}
+
+// The local clock was set, or the machine slept.
+void Agent::ForgetClocks() {
+  for (auto& [index, pair] : pairs_) pair->clock.Reset();
+  fleet_clock_->Disrupted(NowNs());
+}
+
+absl::StatusOr<api::v1::ClockReply> Agent::Clock() {
+  return loop_->Call<api::v1::ClockReply>([this] {
+    const std::string kind(config::ToString(options_.config.clock.anchor));
+    return absl::StatusOr<api::v1::ClockReply>(
+        MakeClockReply(*fleet_clock_, NowNs(), kind, anchor_ == nullptr ? "" : anchor_->note()));
+  });
+}
+
+}  // namespace cw::agent
