@@ -156,7 +156,7 @@ void Anchors::Judge() {
   const Clique clique = FindClique(opinions, -1);
   const bool majority = 2 * clique.members > static_cast<int>(opinions.size());
   double drift = 0, weights = 0;
-  hops_ = UINT32_MAX;
+  uint32_t hops = UINT32_MAX;
   for (size_t i = 0; i < opinions.size(); ++i) {
     const AnchorRecord& r = known_anchors_[i].record;
     Reason reason = Reason::kWaiting;
@@ -165,16 +165,16 @@ void Anchors::Judge() {
     if (!majority || !opinions[i].member) continue;
     drift += opinions[i].weight * r.drift_ppb;
     weights += opinions[i].weight;
-    hops_ = std::min(hops_, r.hops);
+    hops = std::min(hops, r.hops);
   }
   if (majority) {
     const double centre = std::clamp(TrimmedMean(opinions, 0), clique.low, clique.high);
     const int64_t whole = origin + std::llround(centre);
+    hops_ = hops;
     Follow(whole, clique.low - centre, clique.high - centre, weights > 0 ? drift / weights : 0);
   } else if (known_) {  // the last one goes on
     Move(slope_ppb_ * passed_s_);
     bound_ns_ += Grown(kWanderPpb, passed_s_);
-    hops_ = 0;
   }
 }
 
