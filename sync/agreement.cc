@@ -253,6 +253,7 @@ void Agreement::Impl::Rejoin(int64_t now_ns, const Clique& clique) {
 
 // One neighbour only: nobody can tell which of two clocks was stepped, so the host of the higher id follows.
 void Agreement::Impl::FollowOne(int64_t now_ns, const std::vector<NeighbourView>& views) {
+  if (now_ns < memories[voters[0]].quarantined_until_ns) return Slew(0);  // better none than a liar
   opinions[0].member = true;
   Peer& p = peers[voters[0]];
   p.member = true;
