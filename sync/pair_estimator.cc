@@ -21,6 +21,7 @@ constexpr double kShiftForS = 10;             // … as a mean over so long
 constexpr int64_t kBendReachNs = 60'000'000;  // a change is looked for so long before it showed
 // The likely error: what no averaging removes, and multiples of what the line's points show.
 constexpr double kErrorFloorNs = 30, kScatters = 4, kUnevens = 6, kBends = 5, kUnsettledNs = 150;
+constexpr int64_t kDoubtNs = 20'000'000;
 constexpr int64_t kTightenNs = 5'000'000;
 constexpr double kBentSd = 3, kBentNs = 10;  // a parabola that leaves the line by more is no chance
 constexpr double kLeastWindowShare = 0.2;
@@ -33,6 +34,7 @@ constexpr double kFreeRunPpb = 1000;       // by how much a crystal strays from 
 constexpr double kFirstSpreadNs = 150;     // until learned
 constexpr double kRttWanderNs = 300;       // the fastest round trips vary by so much without a queue
 constexpr double kShortWindowNs = 70;      // by which a short window misses the fastest, at most
+constexpr double kSingleWaysNs = 500;      // by which the fastest single ways together beat the fastest trip, at most
 constexpr double kRttCreep = 50e-9;        // a longer path is believed so slowly
 
 int64_t Nanoseconds(double v) { return static_cast<int64_t>(std::llround(v)); }
@@ -123,6 +125,7 @@ void PairEstimator::Forget() {
 void PairEstimator::Reset() {
   Forget();
   slope_ = 0;
+  slope_known_ = false;
 }
 
 Clouds PairEstimator::Coarse(int64_t since_ns) const {
@@ -229,6 +232,8 @@ void PairEstimator::Learn(int64_t now_ns) {
     least_trip_ns_ = std::min(line_.trip_rtt_ns, known);
   }
   if (line_.middle_sd_ns > 0) least_rtt_ns_ = std::min(line_.rtt_ns, least_rtt_ns_ + creep);
+  // Lines that were wrong for a while cross; whole trips tell how short the way can be.
+  if (least_trip_ns_ > 0) least_rtt_ns_ = std::max(least_rtt_ns_, least_trip_ns_ + reply_shift_ns_ - kSingleWaysNs);
   change_ppb_ =
       std::max(kLeastChangePpb, change_ppb_ * std::exp(-elapsed_s / (change_seen_ ? kForgetChangeS : kForgetFirstS)));
   const double span = line_.span_ns();
@@ -246,6 +251,7 @@ void PairEstimator::Learn(int64_t now_ns) {
     shift_for_s_ = std::min(kShiftForS, shift_for_s_ + elapsed_s);
     shift_known_ = true;
   }
+  if (span > kSettledSpanNs) slope_known_ = true;
   if (span < kMatureSpanNs) return;
   const double gain = std::min(1.0, elapsed_s / 5);
   spread_ns_ += gain * (line_.spread_both_ns - spread_ns_);
@@ -253,7 +259,8 @@ void PairEstimator::Learn(int64_t now_ns) {
   bend_ns_ += gain * (std::max(0.0, line_.bend_ns - line_.bend_sd_ns) - bend_ns_);
   const bool bent = line_.bend_ns > kBentSd * line_.bend_sd_ns + kBentNs;
   window_share_ = std::clamp(window_share_ * (bent ? 0.8 : 1.03), kLeastWindowShare, 1.0);
-  floor_ns_ = std::min(line_.rtt_ns, least_rtt_ns_ + kRttWanderNs) / 2;
+  floor_ns_ = std::clamp(line_.rtt_ns, least_rtt_ns_, least_rtt_ns_ + kRttWanderNs) / 2;
+  if (least_trip_ns_ > 0) floor_ns_ = std::min(floor_ns_, (least_trip_ns_ + reply_shift_ns_) / 2);
   if (line_.trip_rtt_ns > 0) {
     bend_floor_ns_ = std::min((line_.trip_rtt_ns + reply_shift_ns_) / 2, floor_ns_ + kShortWindowNs);
   }
@@ -280,7 +287,10 @@ Estimate PairEstimator::At(int64_t now_ns) {
     const int64_t broken = BrokenAt(now_ns, /*coarse=*/false);
     if (broken == 0) suspect_ns_ = 0;
     if (broken != 0 && suspect_ns_ == 0) suspect_ns_ = broken;
-    if (suspect_ns_ != 0) TryFrom(suspect_ns_, now_ns);
+    // The first doubt may have been a false one: the newest points get a chance of their own.
+    if (suspect_ns_ != 0 && !TryFrom(suspect_ns_, now_ns) && broken - suspect_ns_ > kDoubtNs) {
+      if (!TryFrom(broken, now_ns)) suspect_ns_ = broken;
+    }
   }
   const bool due = RefitDue(now_ns);
   if (due) Refit(now_ns);

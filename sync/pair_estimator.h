@@ -178,6 +178,7 @@ class PairEstimator {
   int64_t asked_ns_ = kLongAgoNs;  // time of the last At()
   int set_back_ = 0;               // replies in a row older than the newest
   uint32_t epoch_ = 0;
+  bool slope_known_ = false;   // a line lived long enough to tell
   double slope_ = 0;           // last known; outlives a step, because a step does not change a crystal
   int64_t fitted_index_ = 0;   // our newest sub-window at the last fit
   int64_t checked_index_ = 0;  // … and our newest millisecond at the last check

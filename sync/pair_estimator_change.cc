@@ -12,7 +12,7 @@
 namespace cw::sync {
 namespace {
 
-constexpr double kSettledSpanNs = 600e6, kYoungToleranceNs = 1500;
+constexpr double kSettledSpanNs = 600e6, kYoungToleranceNs = 1500, kYoungSlope = 1e-5;
 constexpr int64_t kClearlyBeforeNs = 10'000'000;
 constexpr double kToleranceFactor = 1.5;      // × the deepest run so far
 constexpr double kTellsNothingNs = 400;       // trips that took so much longer say nothing about the line
@@ -20,7 +20,7 @@ constexpr int64_t kBendReachNs = 60'000'000;  // a change is looked for so long 
 constexpr double kNothing = 1e15;
 constexpr double kNearNs = 150;     // so near its line lies an undisturbed point of a millisecond
 constexpr double kSurelyOther = 3;  // standard deviations
-constexpr double kLeastOtherNs = 100;
+constexpr double kLeastOtherNs = 100, kLooseNs = 500, kBendLows = 4;
 constexpr int64_t kSurelySeenNs = 800'000;  // changes younger than this are too rare to matter
 constexpr double kRttWanderNs = 300;        // the fastest round trips vary by so much without a queue
 
@@ -64,8 +64,12 @@ void PairEstimator::JudgeTrip(int64_t x_ns, const Trip& trip) {
   judged_[0] = {x_ns, {off - excess, -off - excess}};
 }
 
-// A young line still moves with every fit: only what it can't follow ends it.
-double PairEstimator::LeastToleranceNs() const { return line_.span_ns() < kSettledSpanNs ? kYoungToleranceNs : 0; }
+// A young line still moves with every fit: only what it can't follow ends it. And before a clock's rate was ever known,
+// nothing but a contradiction does.
+double PairEstimator::LeastToleranceNs() const {
+  if (!slope_known_) return kNothing;
+  return line_.span_ns() < kSettledSpanNs ? kYoungToleranceNs + kYoungSlope * line_.span_ns() : 0;
+}
 
 // Where the newest points, newest first, begin to contradict the line; 0: they do not.
 int64_t PairEstimator::BrokenBy(RunTest& test, CloudIndex index, const std::vector<Envelope::Low>& newest,
@@ -85,7 +89,7 @@ int64_t PairEstimator::BrokenBy(RunTest& test, CloudIndex index, const std::vect
                    depths.begin() + static_cast<std::ptrdiff_t>(n), std::greater<>());
   const double depth = depths[test.deep - 1];
   if (depth > tolerance) return first;
-  test.Learn(now_ns, depth);
+  if (line_.span_ns() > kSettledSpanNs) test.Learn(now_ns, depth);
   return 0;
 }
 
@@ -110,7 +114,7 @@ int64_t PairEstimator::BrokenAt(int64_t now_ns, bool coarse) {
         if (depth > std::max(trip_test_.ToleranceNs(), LeastToleranceNs())) {
           broken = std::max(broken, judged_.back().x_ns);
         } else {
-          trip_test_.Learn(now_ns, depth);
+          if (line_.span_ns() > kSettledSpanNs) trip_test_.Learn(now_ns, depth);
         }
       }
     }
@@ -150,11 +154,14 @@ bool PairEstimator::TryFrom(int64_t since_ns, int64_t now_ns) {
   ended_from_ns_ = since_ns - std::min(kBendReachNs, 2 * (now_ns - since_ns) + 4 * kFineNs);
   since_ns_ = since_ns;
   const PairLine line = FitSince(since_ns, now_ns);
-  const auto differ = static_cast<double>(std::llabs(line.OffsetAt(now_ns) - OffsetAt(now_ns)));
+  // Where the points are: beyond them a short line says nothing.
+  const int64_t at_ns = std::min(now_ns, line.origin_x_ns + static_cast<int64_t>(line.last_ns));
+  const auto differ = static_cast<double>(std::llabs(line.OffsetAt(at_ns) - OffsetAt(at_ns)));
   // Without a fast trip both ways, what one way shows may be the machine's doing.
   const bool fast = line.trip_rtt_ns > 0 && line.trip_rtt_ns < least_trip_ns_ + kRttWanderNs;
-  const double least = kSurelyOther * line.ScatterAt(now_ns, kNearNs) + kLeastOtherNs;
-  if (!line.valid || differ < least + (fast ? 0 : kRttWanderNs)) {
+  const double least = kSurelyOther * line.ScatterAt(at_ns, kNearNs) + kLeastOtherNs;
+  const bool enough = line.valid && (!line.bent || line.points >= kBendLows);
+  if (!enough || differ < least + (fast ? 0 : kLooseNs)) {
     ended_ = ended;
     ended_from_ns_ = from;
     ended_to_ns_ = to;
