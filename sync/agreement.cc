@@ -340,7 +340,7 @@ void Agreement::Impl::MeasureError(double apart_ns, const Clique& clique) {
   double said = link / n / 4;
   if (n > 2) said = std::min(said, 4 * seen / (n - 1));
   const double now = (seen + 2 * said) / (n - 1 + 2);
-  const double keep = now > scatter_ns2 ? kScatterRises : rounds < kYoungRounds ? kScatterRises : kScatterFalls;
+  const double keep = now > scatter_ns2 ? kScatterRises : rounds < 2 * kYoungRounds ? kScatterRises : kScatterFalls;
   scatter_ns2 += (1 - std::exp(-passed_s / keep)) * (now - scatter_ns2);
   if (!settled) scatter_ns2 = std::max(scatter_ns2, now);
   error_ns = kErrorFactor * std::sqrt(scatter_ns2 / (n + 1)) + std::abs(apart_ns) + merge_ns;

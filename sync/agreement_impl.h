@@ -45,7 +45,7 @@ inline constexpr double kBendPpbPerS = 200'000;         // how fast the slope of
 inline constexpr int64_t kReferenceNs = 2'000'000'000;  // of being settled before one is a reference
 // Errors
 inline constexpr double kErrorFactor = 5;
-inline constexpr double kScatterRises = 0.3, kScatterFalls = 5;  // s; young links get better fast
+inline constexpr double kScatterRises = 0.3, kScatterFalls = 2;  // s; young links get better fast
 inline constexpr double kTrendTimeS = 2, kLagS2 = 6;
 inline constexpr double kFreeRunPpb = 1000;
 
