@@ -16,7 +16,7 @@ constexpr int64_t kNeighbourStepNs = 1'500'000'000;  // a neighbour that was ste
 constexpr int64_t kAbsentNs = 1'500'000'000;         // longer is an absence
 constexpr int64_t kReturnNs = 30'000'000'000;        // after an absence a neighbour may take so long to come near
 constexpr double kMergeTimeS = 10, kMergedTimeS = 0.5;
-constexpr double kInsaneNs = 1e15;
+constexpr double kInsaneNs = 1e15, kInsanePpb = 1e7;
 constexpr double kNamedAfterS = 0.5, kForgivenAfterS = 5;
 constexpr int64_t kQuarantineNs = 10'000'000'000;  // doubles each time …
 constexpr int kMostDoublings = 5;
@@ -85,6 +85,10 @@ void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& 
   const FleetClaim& c = v.claim;
   const Estimate& link = v.link;
   if (link.state == SyncState::kUnknown || c.host_id == 0 || c.timeline == 0) return;
+  // Also refuses what is no number.
+  const bool sane =
+      std::abs(c.slope_ppb) < kInsanePpb && std::abs(c.rate_ppb) < kInsanePpb && std::abs(link.slope_ppb) < kInsanePpb;
+  if (!sane) return;
   if (v.claim_age_ns > options.claim_fresh_ns || link.age_ns > options.claim_fresh_ns) {
     p.reason = Reason::kStale;
     return;

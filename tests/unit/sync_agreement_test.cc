@@ -195,6 +195,21 @@ TEST(Agreement, HalfOfTheNeighboursLyingIsRefusedAndNotFollowed) {
   }
 }
 
+TEST(Agreement, ClaimsThatAreNoNumbersAreNotHeard) {
+  Swarm s({.hosts = 9});
+  s.twist = [](size_t from, size_t, double, FleetClaim& c) {
+    if (from == 0) c.slope_ppb = NAN;
+    if (from == 1) c.offset_ns = INT64_MIN, c.bound_ns = INT64_MIN, c.error_est_ns = INT64_MAX;
+  };
+  s.Run(10);
+  for (size_t i = 2; i < 9; ++i) {
+    EXPECT_EQ(s.Time(i).state, SyncState::kSynchronised);
+    EXPECT_EQ(s.Verdict(i, 0), Reason::kWaiting);
+    EXPECT_EQ(s.Verdict(i, 1), Reason::kFalseTicker);
+  }
+  EXPECT_LT(s.Spread([](size_t i) { return i > 1; }), 100);
+}
+
 TEST(Agreement, ALiarThatRepentsIsLetBackIn) {
   Swarm s({.hosts = 9});
   bool lies = false;
