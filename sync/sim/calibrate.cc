@@ -57,7 +57,7 @@ double CorrelationTime(const std::vector<double>& v) {
 
 struct Series {
   std::vector<double> error, slope_error, est, over;
-  std::vector<double> young_error, young_slope;  // at half a second
+  std::vector<double> young_error, young_slope, young_est;  // at half a second
   double start_s = kSeconds, find_s = kSeconds;
 };
 
@@ -86,6 +86,7 @@ Series Watch(const Scenario& s, uint64_t seed, double step_ns, double seconds = 
     if (at_s > 0.44 && at_s < 0.56) {
       out.young_error.push_back(error);
       out.young_slope.push_back(slope_error);
+      out.young_est.push_back(static_cast<double>(e.error_est_ns));
     }
     if (at_s < kSettled) continue;
     out.error.push_back(error);
@@ -105,6 +106,7 @@ LinkFigures Calibrate(double load, bool nic_stamps, int seeds) {
     const Series young = Watch(TwoHosts(load, nic_stamps), static_cast<uint64_t>(k), 0, 0.6);
     all.young_error.insert(all.young_error.end(), young.young_error.begin(), young.young_error.end());
     all.young_slope.insert(all.young_slope.end(), young.young_slope.begin(), young.young_slope.end());
+    all.young_est.insert(all.young_est.end(), young.young_est.begin(), young.young_est.end());
   }
   for (int k = 1; k <= seeds; ++k) {
     const auto seed = static_cast<uint64_t>(k);
@@ -133,9 +135,18 @@ LinkFigures Calibrate(double load, bool nic_stamps, int seeds) {
     for (const double e : moved.error) sum -= e / 100;
     lag.push_back(moved.error.empty() ? 0 : sum / static_cast<double>(moved.error.size()));
   }
-  return {
-      load,          Spread(all.error), Median(tau), Spread(all.slope_error), Median(all.est),        Median(all.over),
-      Median(start), Median(find),      Median(lag), Spread(all.young_error), Spread(all.young_slope)};
+  return {load,
+          Spread(all.error),
+          Median(tau),
+          Spread(all.slope_error),
+          Median(all.est),
+          Median(all.over),
+          Median(start),
+          Median(find),
+          Median(lag),
+          Spread(all.young_error),
+          Spread(all.young_slope),
+          Median(all.young_est)};
 }
 
 TieFigures CalibrateTie(int seeds) {

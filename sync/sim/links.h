@@ -19,8 +19,8 @@ class Links {
   virtual Estimate View(uint32_t link, int end, TrueNs t) = 0;
   // The host at this end sends its message to the other.
   virtual void Send(uint32_t link, int end, TrueNs t) = 0;
-  // The host's agent starts, with nothing measured.
-  virtual void Started(uint32_t host, TrueNs t) = 0;
+  // The host's agent starts, or was told that its clock was stepped or slept: nothing is measured.
+  virtual void Forget(uint32_t host, TrueNs t) = 0;
   // What connection or load have changed for one host, or for all.
   virtual void Changed(TrueNs t) = 0;
   // A NIC's clock read as host time, minus the host's clock; ns.

@@ -68,13 +68,13 @@ int ParseArguments(int argc, char** argv, Options& o) {
 int PrintCalibration(int seeds) {
   std::printf(
       "stamps  load  error  tau   slope  est  over   start find  lag  young\n"
-      "              ns     s     ppb    ns   ns     s     s     s^2  ns, ppb\n");
+      "              ns     s     ppb    ns   ns     s     s     s^2  ns, ppb, est\n");
   for (const bool nic : {false, true}) {
     for (const double load : {0.0, 0.4, 0.8}) {
       const LinkFigures f = Calibrate(load, nic, seeds);
-      std::printf("%-7s %.1f  %6.1f  %4.2f  %5.1f  %4.0f %6.0f  %.2f  %.2f  %.2f  %.0f %.0f\n", nic ? "nic" : "kernel",
-                  f.load, f.error_ns, f.tau_s, f.slope_ppb, f.est_ns, f.over_ns, f.start_s, f.find_s, f.lag_s2,
-                  f.young_ns, f.young_ppb);
+      std::printf("%-7s %.1f  %6.1f  %4.2f  %5.1f  %4.0f %6.0f  %.2f  %.2f  %.2f  %.0f %.0f %.0f\n",
+                  nic ? "nic" : "kernel", f.load, f.error_ns, f.tau_s, f.slope_ppb, f.est_ns, f.over_ns, f.start_s,
+                  f.find_s, f.lag_s2, f.young_ns, f.young_ppb, f.young_est_ns);
     }
   }
   const TieFigures tie = CalibrateTie(seeds);

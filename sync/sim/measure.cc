@@ -128,6 +128,12 @@ void Measure::AddDisturbed(TrueNs t, const std::vector<HostSample>& samples, dou
     ++happening_;
     epoch_before_.clear();
     for (const HostSample& s : last_) epoch_before_.push_back(s.judged && s.synchronised ? s.epoch : UINT32_MAX);
+    for (const Happening& h : all) {  // others, not those that it happened to
+      if (h.at > t || t > h.at + kDisturbedFor + static_cast<TrueNs>(h.event.seconds * kSecond)) continue;
+      for (const uint32_t i : h.hosts) {
+        if (i < epoch_before_.size()) epoch_before_[i] = UINT32_MAX;
+      }
+    }
   }
   const bool after = happening_ > 0 && t < all[happening_ - 1].at + kDisturbedFor && !epoch_before_.empty();
   for (size_t i = 0; i < samples.size(); ++i) {

@@ -14,18 +14,27 @@ constexpr double kFreshNs = 1e9;          // an estimator says "free-running" af
 constexpr double kFreeRunPpb = 1000;      // … and its error grows so fast
 constexpr double kMaxDriftPpb = 200'000;  // its bound so
 constexpr double kYoungS = 0.5;           // the age that LinkFigures' young figures are of
+constexpr double kOldS = 4;               // and that from which on an estimate is steady
+constexpr double kWorstNs = 20'000, kWorstPpb = 300'000;
 
-// Printed by `cw_clock_sim --calibrate --seeds 8`.
+// Printed by `cw_clock_sim --calibrate --seeds 4`.
 constexpr LinkFigures kKernelStamps[] = {
-    {0.0, 21, 1.35, 8, 122, 1750, 0.05, 0.10, 1.54, 40, 200},
-    {0.4, 22, 1.25, 9, 126, 2956, 0.05, 0.10, 1.54, 40, 200},
-    {0.8, 38, 3.00, 10, 144, 5092, 0.05, 0.10, 1.71, 80, 400},
+    {0.0, 18, 2.3, 6, 118, 1850, 0.05, 0.05, 0.51, 85, 300, 1280},
+    {0.4, 18, 2.4, 6, 137, 2980, 0.05, 0.05, 0.46, 370, 9700, 3900},
+    {0.8, 35, 2.0, 8, 736, 7720, 0.05, 0.10, 0.40, 270, 780, 8860},
 };
 constexpr LinkFigures kNicStamps[] = {
-    {0.0, 1.2, 1.15, 0.8, 102, 1487, 0.05, 0.10, 1.34, 3, 15},
-    {0.4, 1.2, 1.10, 0.8, 102, 2856, 0.05, 0.10, 1.36, 3, 15},
-    {0.8, 1.8, 2.00, 0.8, 102, 5158, 0.05, 0.10, 1.54, 5, 25},
+    {0.0, 1.8, 3.6, 2, 41, 1580, 0.05, 0.05, 0.33, 4, 10, 600},
+    {0.4, 1.8, 4.0, 2, 46, 2960, 0.05, 0.05, 0.33, 7, 28, 2140},
+    {0.8, 8.9, 2.0, 2, 498, 7650, 0.05, 0.05, 0.33, 10, 29, 5480},
 };
+
+// From a young figure at kYoungS to the steady one at kOldS, by a power of the age.
+double Falling(double steady, double young, double age_s, double most) {
+  if (age_s >= kOldS || young <= steady) return steady;
+  const double power = std::log(young / steady) / std::log(kOldS / kYoungS);
+  return std::min(most, young * std::pow(age_s / kYoungS, -power));
+}
 
 double Between(double a, double b, double x) { return a + x * (b - a); }
 
@@ -47,10 +56,11 @@ LinkFigures FiguresAt(double load, bool nic_stamps) {
           Between(a.find_s, b.find_s, x),
           Between(a.lag_s2, b.lag_s2, x),
           Between(a.young_ns, b.young_ns, x),
-          Between(a.young_ppb, b.young_ppb, x)};
+          Between(a.young_ppb, b.young_ppb, x),
+          Between(a.young_est_ns, b.young_est_ns, x)};
 }
 
-TieFigures FiguresOfTie() { return {20, 1.0}; }
+TieFigures FiguresOfTie() { return {35, 3.0}; }
 
 ModelLinks::ModelLinks(Fleet& fleet) : fleet_(fleet), random_(fleet.seed, kNoiseStream) {
   const auto& link = fleet.scenario.link;
@@ -83,7 +93,7 @@ void ModelLinks::Changed(TrueNs t) {
   }
 }
 
-void ModelLinks::Started(uint32_t host, TrueNs t) {
+void ModelLinks::Forget(uint32_t host, TrueNs t) {
   for (const Peer& p : fleet_.hosts[host].peers) {
     links_[p.link].end[p.end] = End();
     links_[p.link].end[p.end].since = t;
@@ -118,9 +128,10 @@ Estimate ModelLinks::Measured(const ModelLink& l, uint32_t link, int end, TrueNs
   if (us.clock.StepsWithin(t - find, t) < 0) return e;  // our clock was set back: the estimator starts afresh
   TrueNs young_since = l.end[end].since;
   if (stepped >= 0) young_since = std::max(young_since, stepped);
-  const double age = std::max(0.1, static_cast<double>(t - young_since) / kSecond) / kYoungS;
-  const double offset_sd = std::max(figures_.error_ns, figures_.young_ns / std::sqrt(age));
-  const double slope_sd = std::max(figures_.slope_ppb, figures_.young_ppb / (age * std::sqrt(age)));
+  const double age_s = std::max(0.1, static_cast<double>(t - young_since) / kSecond);
+  const double offset_sd = Falling(figures_.error_ns, figures_.young_ns, age_s, kWorstNs);
+  const double slope_sd = Falling(figures_.slope_ppb, figures_.young_ppb, age_s, kWorstPpb);
+  const double est_ns = Falling(figures_.est_ns, figures_.young_est_ns, age_s, kWorstNs);
   double error = sign * (offset_sd * static_cast<double>(l.noise) + l.half_asymmetry_ns);
   if (truth.added_ns != 0) error += (truth.added_towards == end ? -1 : 1) * truth.added_ns / 2;
   error += LagNs(us, peer, t);
@@ -133,7 +144,7 @@ Estimate ModelLinks::Measured(const ModelLink& l, uint32_t link, int end, TrueNs
   e.state = SyncState::kSynchronised;
   e.offset_ns = std::llround(peer.clock.ErrorNs(t) - us.clock.ErrorNs(t) + error);
   e.slope_ppb = peer.clock.RatePpb(t) - us.clock.RatePpb(t) + sign * slope_sd * static_cast<double>(l.slope_noise);
-  e.error_est_ns = std::llround(figures_.est_ns * offset_sd / figures_.error_ns);
+  e.error_est_ns = std::llround(est_ns);
   e.min_rtt_ns = std::llround(2 * truth.base_ns + std::abs(truth.added_ns));
   e.bound_ns = e.min_rtt_ns / 2 + std::llround(figures_.over_ns);
   e.age_ns = std::llround(kSecond / fleet_.scenario.link.probes_per_s * 2);

@@ -14,16 +14,17 @@ namespace cw::sync::sim {
 // What the estimator makes of a link at one load.
 struct LinkFigures {
   double load;
-  double error_ns;   // standard deviation of the offset's error
-  double tau_s;      // its correlation time
-  double slope_ppb;  // standard deviation of the slope's error
-  double est_ns;     // median of error_est
-  double over_ns;    // bound beyond half the fastest round trip, median
-  double start_s;    // from the first probe to "synchronised"
-  double find_s;     // from a step to its discovery
-  double lag_s2;     // error by a changing rate: this × ns/s²
-  double young_ns;   // the offset's error half a second after the first probe (falls as 1 / √age) …
-  double young_ppb;  // … and the slope's (falls as age^−1.5)
+  double error_ns;      // standard deviation of the offset's error
+  double tau_s;         // its correlation time
+  double slope_ppb;     // standard deviation of the slope's error
+  double est_ns;        // median of error_est
+  double over_ns;       // bound beyond half the fastest round trip, median
+  double start_s;       // from the first probe to "synchronised"
+  double find_s;        // from a step to its discovery
+  double lag_s2;        // error by a changing rate: this × ns/s²
+  double young_ns;      // the offset's error half a second after the first probe …
+  double young_ppb;     // … and the slope's
+  double young_est_ns;  // error_est then
 };
 LinkFigures FiguresAt(double load, bool nic_stamps);
 struct TieFigures {
@@ -38,7 +39,7 @@ class ModelLinks : public Links {
   void AdvanceTo(TrueNs) override {}
   Estimate View(uint32_t link, int end, TrueNs t) override;
   void Send(uint32_t, int, TrueNs) override {}
-  void Started(uint32_t host, TrueNs t) override;
+  void Forget(uint32_t host, TrueNs t) override;
   void Changed(TrueNs t) override;
   double NicErrorNs(uint32_t host, int nic, TrueNs t) override;
 

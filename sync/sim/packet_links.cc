@@ -103,7 +103,7 @@ void PacketLinks::AdvanceTo(TrueNs t) {
         Probe(now);
         break;
       case Kind::kReply:
-      case Kind::kPoints:
+      case Kind::kTrips:
         Deliver(now);
         break;
       case Kind::kCrossRead:
@@ -164,9 +164,9 @@ void PacketLinks::Deliver(const Happens& now) {
   if (!host.up || host.boots != now.boots) return;
   PairEstimator& estimator = links_[now.index].end[now.end].estimator;
   if (now.kind == Kind::kReply) {
-    estimator.AddProbe(now.t[0], now.t[1], now.t[2], now.t[3]);
+    estimator.AddTrip(now.trip, fleet_.scenario.link.nic_stamps ? StampKind::kHardware : StampKind::kSoftware);
   } else {
-    for (const Point& p : now.points) estimator.AddRemote(p);
+    for (const Trip& trip : now.trips) estimator.AddRemoteProbe(trip);
   }
 }
 
@@ -184,16 +184,16 @@ Estimate PacketLinks::View(uint32_t link, int end, TrueNs t) {
   return links_[link].end[end].estimator.At(HostAt(link, end).clock.Local(t));
 }
 
-// The low points of our probes go to the peer, in the message that carries the claim.
+// The fastest of our probes go to the peer, in the message that carries the claim.
 void PacketLinks::Send(uint32_t link, int end, TrueNs t) {
   PacketLink& l = links_[link];
-  auto points = l.end[end].estimator.TakeOutbound();
-  if (points.empty() || !fleet_.Connected(fleet_.links[link]) || l.random.Chance(fleet_.scenario.link.loss)) return;
+  auto trips = l.end[end].estimator.TakeOutboundTrips();
+  if (trips.empty() || !fleet_.Connected(fleet_.links[link]) || l.random.Chance(fleet_.scenario.link.loss)) return;
   const auto at = t + static_cast<TrueNs>(fleet_.links[link].base_ns + l.random.Uniform() * kMessageNs);
-  Push({at, 0, Kind::kPoints, static_cast<uint8_t>(1 - end), HostAt(link, 1 - end).boots, link, {}, std::move(points)});
+  Push({at, 0, Kind::kTrips, static_cast<uint8_t>(1 - end), HostAt(link, 1 - end).boots, link, {}, std::move(trips)});
 }
 
-void PacketLinks::Started(uint32_t host, TrueNs) {
+void PacketLinks::Forget(uint32_t host, TrueNs) {
   for (const Peer& p : fleet_.hosts[host].peers) links_[p.link].end[p.end].estimator = PairEstimator();
 }
 

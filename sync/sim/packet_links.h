@@ -19,7 +19,7 @@ class PacketLinks : public Links {
   void AdvanceTo(TrueNs t) override;
   Estimate View(uint32_t link, int end, TrueNs t) override;
   void Send(uint32_t link, int end, TrueNs t) override;
-  void Started(uint32_t host, TrueNs t) override;
+  void Forget(uint32_t host, TrueNs t) override;
   void Changed(TrueNs t) override;
   double NicErrorNs(uint32_t host, int nic, TrueNs t) override;
 
@@ -47,16 +47,16 @@ class PacketLinks : public Links {
     NicTie tie;
     bool ready = false;  // before that its stamps mean nothing
   };
-  enum class Kind : uint8_t { kProbe, kReply, kPoints, kCrossRead };
+  enum class Kind : uint8_t { kProbe, kReply, kTrips, kCrossRead };
   struct Happens {
     TrueNs at;
     uint64_t order;  // ties in the order in which they were made
     Kind kind;
     uint8_t end;
     uint16_t boots;
-    uint32_t index;  // of the link; kCrossRead: of the tie
-    int64_t t[4];
-    std::vector<Point> points;
+    uint32_t index;           // of the link; kCrossRead: of the tie
+    Trip trip;                // kReply
+    std::vector<Trip> trips;  // kTrips
     bool operator<(const Happens& o) const { return at != o.at ? at > o.at : order > o.order; }
   };
 

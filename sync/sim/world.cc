@@ -43,7 +43,7 @@ void World::Start(uint32_t host, TrueNs t) {
   node.agreement = std::make_unique<Agreement>(h.name, Mix(fleet_.seed * 1'000'003 + host * 31 + h.boots));
   node.said_at.fill(-1);
   for (Heard& heard : node.heard) heard = Heard();
-  links_->Started(host, t);
+  links_->Forget(host, t);
 }
 
 Metrics World::Run() {
@@ -187,7 +187,7 @@ void World::Happen(const Happening& h, uint32_t index) {
     if (lasting || h.event.kind == EventKind::kLeave) host.up = false;
     if (h.event.kind == EventKind::kJoin) Start(i, h.at);
     if (h.event.kind == EventKind::kStep && h.event.noticed && host.up) {
-      nodes_[i].agreement->Disrupted(host.clock.Local(h.at));
+      Notice(i, h.at);
     }
     if (h.event.kind == EventKind::kLie) {
       host.lie = {true, h.event.two_faced, h.at, h.event.ns, h.event.ppb};
@@ -212,6 +212,12 @@ void World::Happen(const Happening& h, uint32_t index) {
   links_->Changed(h.at);
 }
 
+// The agent is told that its clock was stepped or slept.
+void World::Notice(uint32_t host, TrueNs t) {
+  links_->Forget(host, t);
+  nodes_[host].agreement->Disrupted(fleet_.hosts[host].clock.Local(t));
+}
+
 void World::Resume(const Happening& h) {
   const TrueNs t = h.at + static_cast<TrueNs>(h.event.seconds * kSecond);
   for (const uint32_t i : h.hosts) {
@@ -221,7 +227,7 @@ void World::Resume(const Happening& h) {
       Start(i, t);
     } else {
       host.up = true;
-      if (h.event.noticed) nodes_[i].agreement->Disrupted(host.clock.Local(t));
+      if (h.event.noticed) Notice(i, t);
     }
   }
   links_->Changed(t);

@@ -15,8 +15,9 @@
 
 namespace cw::sync::sim {
 
-// A claim's fields without padding; what a round costs on the wire is this times the neighbours.
-inline constexpr int kClaimBytes = 8 * 15 + 4 * 4 + 1;
+// A claim as it travels (userspace/probe/messages.h, without the envelope that authenticates it); what a round costs on
+// the wire is this times the neighbours.
+inline constexpr int kClaimBytes = 149;
 
 struct Cost {  // of the production code alone; not part of the result, since it varies
   uint64_t rounds = 0;
@@ -60,6 +61,7 @@ class World {
   void Hear(uint32_t host, size_t peer, TrueNs t);
   AnchorReading ReadAnchor(uint32_t host, TrueNs t);
   void Happen(const Happening& h, uint32_t index);
+  void Notice(uint32_t host, TrueNs t);
   void Resume(const Happening& h);
   void MeasureAll(TrueNs t);
   HostSample Sample(uint32_t host, TrueNs t);

@@ -48,8 +48,10 @@ TEST_P(ClockScenario, KeepsItsBands) {
                           << "\", but keeps its bands now: remove the mark";
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, ClockScenario, testing::ValuesIn(Files()),
-                         [](const auto& info) { return std::filesystem::path(info.param).stem().string(); });
+std::string NameOf(const testing::TestParamInfo<std::string>& file) {
+  return std::filesystem::path(file.param).stem().string();
+}
+INSTANTIATE_TEST_SUITE_P(Files, ClockScenario, testing::ValuesIn(Files()), NameOf);
 
 constexpr char kSmall[] = R"(
 name = "small"
