@@ -8,7 +8,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -82,27 +81,29 @@ class Shm final : public ChronyOutput {
   ~Shm() override { shmdt(at_); }
 
   absl::Status Send(const ChronySample& sample) override {
-    // Odd while it is written; chronyd drops a sample whose count changed while it was read.
+    // Odd while it is written; chronyd drops a sample whose count changed while it was read. Each store is a release,
+    // so that none comes before an earlier one.
     Store(&at_->mode, 1);
     Store(&at_->valid, 0);
     Store(&at_->count, at_->count + 1);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    at_->clock_s = static_cast<time_t>(sample.utc_ns / kSecond);
-    at_->clock_us = static_cast<int>(sample.utc_ns % kSecond / 1000);
-    at_->clock_ns = static_cast<unsigned>(sample.utc_ns % kSecond);
-    at_->receive_s = static_cast<time_t>(sample.realtime_ns / kSecond);
-    at_->receive_us = static_cast<int>(sample.realtime_ns % kSecond / 1000);
-    at_->receive_ns = static_cast<unsigned>(sample.realtime_ns % kSecond);
-    at_->leap = LeapCode(sample.leap);
-    at_->precision = precision_;
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    Store(&at_->clock_s, static_cast<time_t>(sample.utc_ns / kSecond));
+    Store(&at_->clock_us, static_cast<int>(sample.utc_ns % kSecond / 1000));
+    Store(&at_->clock_ns, static_cast<unsigned>(sample.utc_ns % kSecond));
+    Store(&at_->receive_s, static_cast<time_t>(sample.realtime_ns / kSecond));
+    Store(&at_->receive_us, static_cast<int>(sample.realtime_ns % kSecond / 1000));
+    Store(&at_->receive_ns, static_cast<unsigned>(sample.realtime_ns % kSecond));
+    Store(&at_->leap, LeapCode(sample.leap));
+    Store(&at_->precision, precision_);
     Store(&at_->count, at_->count + 1);
     Store(&at_->valid, 1);
     return absl::OkStatus();
   }
 
  private:
-  static void Store(int* at, int value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
+  template <typename T>
+  static void Store(T* at, T value) {
+    __atomic_store_n(at, value, __ATOMIC_RELEASE);
+  }
   ShmTime* at_;
   int precision_;
 };
