@@ -32,6 +32,7 @@ union copy {
 
 struct instant {
   int64_t boot_ns, base_ns, mono_ns;
+  clockid_t base_clock;
 };
 
 INLINE int64_t add(int64_t a, int64_t b) {
@@ -44,10 +45,11 @@ INLINE int64_t stretched(int64_t ns, int64_t slope_q44) { return add(ns, (int64_
 
 INLINE uint64_t growth(uint64_t ns, uint32_t rate_q32) { return (uint64_t)(((unsigned_wide)ns * rate_q32) >> 32); }
 
-INLINE int take_copy(const struct cw_clock_page* page, union copy* out, size_t words) {
+INLINE int take_copy(const struct cw_clock_page* page, union copy* out, size_t words, clockid_t* base_clock) {
   for (int i = 0; i < TRIES; ++i) {
     const uint64_t generation = __atomic_load_n(&page->generation, __ATOMIC_ACQUIRE);
     const word* from = (const word*)&page->copy[generation & 1];
+    *base_clock = (clockid_t)__atomic_load_n(&page->base_clock, __ATOMIC_ACQUIRE); /* another file may have another */
     for (size_t w = 0; w < words; ++w) out->words[w] = __atomic_load_n(from + w, __ATOMIC_ACQUIRE);
     if (LIKELY(__atomic_load_n(&page->generation, __ATOMIC_RELAXED) == generation)) return 0;
   }
@@ -77,10 +79,10 @@ INLINE int judge(struct cw_clock* clock, const struct cw_clock_line* line, const
 
 INLINE int look(struct cw_clock* clock, const struct cw_clock_page* page, union copy* out, size_t words,
                 struct instant* now) {
-  const int error = take_copy(page, out, words);
+  const int error = take_copy(page, out, words, &now->base_clock);
   if (!LIKELY(error == 0)) return error;
   /* After the copy, so that a writer or an interruption in between can only make the line older, which is judged. */
-  if (page->base_clock == CLOCK_MONOTONIC) {
+  if (now->base_clock == CLOCK_MONOTONIC) {
     now->boot_ns = cwck_clock_ns(CLOCK_BOOTTIME);
     now->base_ns = now->mono_ns = sub(now->boot_ns, out->line.suspend_ns);
   } else {
@@ -142,8 +144,8 @@ int cw_clock_now(int64_t* earliest_ns, int64_t* latest_ns) {
 }
 
 /* Fills all of *out for base_ns. TAI may drift against fleet time no faster than a clock of the fleet does. */
-static int describe(const struct cw_clock_page* page, const struct cw_clock_line* line, const struct instant* now,
-                    int64_t base_ns, uint64_t extra_ns, struct cw_clock_time* out) {
+static int describe(const struct cw_clock_line* line, const struct instant* now, int64_t base_ns, uint64_t extra_ns,
+                    struct cw_clock_time* out) {
   const uint64_t elapsed_ns = distance(base_ns, line->base_ns);
   const uint64_t tai_bound_ns = (uint64_t)line->tai_bound_ns + growth(elapsed_ns, line->drift_q32);
   struct cw_clock_time t = {0};
@@ -162,7 +164,7 @@ static int describe(const struct cw_clock_page* page, const struct cw_clock_line
   t.state = now->mono_ns > line->fresh_until_ns ? CW_CLOCK_FREE_RUNNING : line->state;
   t.timeline = line->timeline;
   t.epoch = line->epoch;
-  t.base_clock = page->base_clock;
+  t.base_clock = (uint32_t)now->base_clock;
   t.base_ns = base_ns;
   *out = t;
   return 0;
@@ -175,7 +177,7 @@ int cw_clock_read(struct cw_clock* clock, struct cw_clock_time* out) {
   if (!out) return CW_CLOCK_EINVALID;
   clock = or_default(clock);
   error = take(clock, &c, WORDS_TIME, &now);
-  return error ? error : describe(clock->page, &c.line, &now, now.base_ns, 0, out);
+  return error ? error : describe(&c.line, &now, now.base_ns, 0, out);
 }
 
 int cw_clock_now_tai(int64_t* earliest_ns, int64_t* latest_ns) {
@@ -302,11 +304,11 @@ int cw_clock_convert(struct cw_clock* clock, clockid_t local_clock, int64_t loca
   clock = or_default(clock);
   error = take(clock, &c, WORDS_ALL, &now);
   if (error) return error;
-  if (local_clock != (clockid_t)clock->page->base_clock) {
+  if (local_clock != now.base_clock) {
     error = mono_of(&c.line, local_clock, local_ns, &base_ns, &mono_error_ns);
     if (error) return error;
-    if (clock->page->base_clock == CLOCK_MONOTONIC_RAW) base_ns = raw_of_mono(&c.line, base_ns, &raw_error_ns);
+    if (now.base_clock == CLOCK_MONOTONIC_RAW) base_ns = raw_of_mono(&c.line, base_ns, &raw_error_ns);
   }
   if (base_ns < c.line.since_ns) return CW_CLOCK_ERANGE;
-  return describe(clock->page, &c.line, &now, base_ns, mono_error_ns + raw_error_ns, then);
+  return describe(&c.line, &now, base_ns, mono_error_ns + raw_error_ns, then);
 }
