@@ -96,15 +96,15 @@ TEST(ClockSim, JudgeFindsEachKindOfMiss) {
   EXPECT_EQ(Describe(misses[2]), "seed 3: nothing to judge tai_p99_ns by (band 100)");
 }
 
-// Without estimates and agreement the error is that of the clocks: the truth does not leak into the result.
+// Where no packet arrives, the error is that of the clocks: the truth does not leak into the result.
 TEST(ClockSim, AloneNobodyKnowsTheTime) {
-  auto s = ParseScenario(std::string(kSmall) + "[[event]]\nkind = \"load\"\nat_s = 0\n", "small.toml");
+  auto s = ParseScenario(kSmall, "small.toml");
   ASSERT_TRUE(s.ok()) << s.status().message();
   s->link.loss = 1;
   const Metrics m = RunSeed(*s, 1).metrics;
-  const auto synchronised = m.find("synchronised");
-  ASSERT_NE(synchronised, m.end());
-  EXPECT_EQ(synchronised->second, 0);
+  const auto p50 = m.find("p50_ns");
+  ASSERT_NE(p50, m.end());
+  EXPECT_GT(p50->second, 1e7);  // clocks start up to a second apart, either way
 }
 
 TEST(ClockSim, ClockIsTheSameHoweverOftenItIsAsked) {
