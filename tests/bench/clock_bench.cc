@@ -24,8 +24,9 @@ constexpr struct Case {
 } kCases[] = {{"load_0", 0}, {"load_40", 0.4}, {"load_80", 0.8}};
 
 constexpr absl::Duration kPeerSettle = absl::Seconds(45);  // ptp4l needs that long
-constexpr absl::Duration kSettle = absl::Seconds(10);
+constexpr absl::Duration kSettle = absl::Seconds(15);
 constexpr absl::Duration kPeriod = absl::Milliseconds(50);
+constexpr absl::Duration kFleetPeriod = absl::Milliseconds(1);  // a million samples in a run
 constexpr absl::Duration kStampInterval =
     absl::Milliseconds(2);  // four spines: 2000 packets per second, as the agents have
 constexpr int kHosts = 4;
@@ -77,6 +78,44 @@ absl::StatusOr<std::vector<std::unique_ptr<ClockPeer>>> StartPeers(lab::Fabric& 
   return peers;
 }
 
+// Samples of what the product says, in both its forms.
+class ProductSampler {
+ public:
+  static absl::StatusOr<std::unique_ptr<ProductSampler>> Start(lab::Testbed& testbed) {
+    absl::StatusOr<lab::Truth> truth = lab::Truth::Read(testbed.fabric());
+    if (!truth.ok()) return truth.status();
+    absl::StatusOr<int> reference = lab::FleetReference(testbed);
+    if (!reference.ok()) return reference.status();
+    absl::StatusOr<std::unique_ptr<lab::FleetSampler>> fleet = lab::FleetSampler::Start(testbed, *truth, kFleetPeriod);
+    if (!fleet.ok()) return fleet.status();
+    return std::unique_ptr<ProductSampler>(new ProductSampler(testbed, *truth, *reference, std::move(*fleet)));
+  }
+
+  void Stop() {
+    pairs_.Stop();
+    fleet_->Stop();
+  }
+
+  absl::Status Add(const char* bench_case, const char* suffix, size_t least, Report& report) const {
+    absl::StatusOr<int> reference = lab::FleetReference(testbed_);
+    if (!reference.ok()) return reference.status();
+    if (*reference != reference_) return absl::InternalError("the bounds' reference changed during the run");
+    absl::Status status = AddFleet(bench_case, suffix, *fleet_, kHosts, reference_, least, report);
+    if (status.ok()) status = AddPairs(bench_case, suffix, pairs_, kHosts, least, report);
+    return status;
+  }
+
+ private:
+  ProductSampler(lab::Testbed& testbed, const lab::Truth& truth, int reference,
+                 std::unique_ptr<lab::FleetSampler> fleet)
+      : testbed_(testbed), reference_(reference), fleet_(std::move(fleet)), pairs_(testbed, truth, kPeriod) {}
+
+  lab::Testbed& testbed_;
+  int reference_;
+  std::unique_ptr<lab::FleetSampler> fleet_;
+  lab::ClockSampler pairs_;
+};
+
 size_t TenPerSecond(absl::Duration length) { return static_cast<size_t>(10 * absl::ToDoubleSeconds(length)); }
 
 // Everybody at once, hidden clocks with drift.
@@ -84,24 +123,22 @@ absl::Status Compare(const Case& c, absl::Duration length, Report& report) {
   absl::StatusOr<Bed> bed = Bed::Up(BedSpec(/*agents=*/true, /*drift=*/true), c.share);
   if (!bed.ok()) return bed.status();
   lab::Testbed& testbed = *bed->testbed;
-  absl::StatusOr<lab::Truth> truth = lab::Truth::Read(testbed.fabric());
-  if (!truth.ok()) return truth.status();
   absl::StatusOr<std::vector<std::unique_ptr<ClockPeer>>> peers = StartPeers(testbed.fabric());
   if (!peers.ok()) return peers.status();
   absl::SleepFor(kPeerSettle);
 
   lab::LoadMeter meter(testbed.fabric());
-  lab::ClockSampler sampler(testbed, *truth, kPeriod);
+  absl::StatusOr<std::unique_ptr<ProductSampler>> sampler = ProductSampler::Start(testbed);
+  if (!sampler.ok()) return sampler.status();
   for (auto& peer : *peers) {
     if (absl::Status status = peer->StartReading(kPeriod); !status.ok()) return status;
   }
   absl::SleepFor(length);
   const std::vector<double> shares = meter.Shares();
-  sampler.Stop();
+  (*sampler)->Stop();
 
   AddLoad(c.name, shares, report);
-  absl::Status status = AddFleet(c.name, "", sampler, kHosts, TenPerSecond(length), report);
-  if (status.ok()) status = AddPairs(c.name, "", sampler, kHosts, TenPerSecond(length), report);
+  absl::Status status = (*sampler)->Add(c.name, "", TenPerSecond(length), report);
   if (status.ok()) status = AddCost(c.name, testbed, report);
   for (auto& peer : *peers) {
     if (status.ok())
@@ -114,15 +151,12 @@ absl::Status Compare(const Case& c, absl::Duration length, Report& report) {
 absl::Status WithoutDrift(const Case& c, absl::Duration length, Report& report) {
   absl::StatusOr<Bed> bed = Bed::Up(BedSpec(/*agents=*/true, /*drift=*/false), c.share);
   if (!bed.ok()) return bed.status();
-  absl::StatusOr<lab::Truth> truth = lab::Truth::Read(bed->testbed->fabric());
-  if (!truth.ok()) return truth.status();
   absl::SleepFor(kSettle);
-  lab::ClockSampler sampler(*bed->testbed, *truth, kPeriod);
+  absl::StatusOr<std::unique_ptr<ProductSampler>> sampler = ProductSampler::Start(*bed->testbed);
+  if (!sampler.ok()) return sampler.status();
   absl::SleepFor(length);
-  sampler.Stop();
-  absl::Status status = AddFleet(c.name, "_no_drift", sampler, kHosts, TenPerSecond(length), report);
-  if (status.ok()) status = AddPairs(c.name, "_no_drift", sampler, kHosts, TenPerSecond(length), report);
-  return status;
+  (*sampler)->Stop();
+  return (*sampler)->Add(c.name, "_no_drift", TenPerSecond(length), report);
 }
 
 absl::Status StampsAlone(const Case& c, absl::Duration length, Report& report) {

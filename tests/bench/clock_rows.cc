@@ -44,10 +44,10 @@ struct Errors {
     in_error_est += std::abs(error_ns) <= likely_ns ? 1 : 0;
   }
 
-  absl::Status Check(const char* what, int hosts, size_t least) const {
-    if (static_cast<int>(by_pair.size()) != hosts * (hosts - 1)) {
-      return absl::InternalError(absl::StrFormat("%s: %d of %d ordered pairs of hosts were told of", what,
-                                                 by_pair.size(), hosts * (hosts - 1)));
+  absl::Status Check(const char* what, int pairs, size_t least) const {
+    if (static_cast<int>(by_pair.size()) != pairs) {
+      return absl::InternalError(
+          absl::StrFormat("%s: %d of %d pairs of hosts were told of", what, by_pair.size(), pairs));
     }
     for (const auto& [pair, errors] : by_pair) {
       if (errors.size() < least)
@@ -99,7 +99,7 @@ absl::Status AddPairs(const std::string& bench_case, const std::string& suffix, 
     in_bound += std::abs(sample.error_ns) <= sample.bound_ns ? 1 : 0;
     synced += sample.synced ? 1 : 0;
   }
-  if (absl::Status status = errors.Check("pairs", hosts, least); !status.ok()) return status;
+  if (absl::Status status = errors.Check("pairs", hosts * (hosts - 1), least); !status.ok()) return status;
   for (const auto& [pair, signed_ns] : errors.by_pair)
     Print(absl::StrFormat("h%d about h%d%s", pair.first, pair.second, suffix), signed_ns);
   errors.Add(bench_case, "pair_", suffix, report);
@@ -109,33 +109,29 @@ absl::Status AddPairs(const std::string& bench_case, const std::string& suffix, 
   return absl::OkStatus();
 }
 
-absl::Status AddFleet(const std::string& bench_case, const std::string& suffix, const lab::ClockSampler& sampler,
-                      int hosts, size_t least, Report& report) {
-  if (!sampler.failures().empty()) return absl::InternalError(sampler.failures()[0]);
-  if (sampler.fleet().empty()) {
-    std::fprintf(stderr, "  these agents do not tell of fleet time yet\n");
-    return absl::OkStatus();
-  }
+absl::Status AddFleet(const std::string& bench_case, const std::string& suffix, const lab::FleetSampler& sampler,
+                      int hosts, int reference, size_t least, Report& report) {
   Errors errors;
   std::vector<double> bound;
-  size_t in_bound = 0, usable = 0;
-  for (const lab::FleetPair& pair : sampler.fleet()) {
-    usable += pair.usable ? 1 : 0;
-    if (!pair.usable) continue;
-    errors.Take(pair.host, pair.other, pair.difference_ns, pair.error_est_ns, pair.since_step_s);
-    if (!pair.is_reference) continue;
+  size_t in_bound = 0;
+  for (const lab::FleetPair& pair : sampler.pairs()) {
+    // Both orders of a pair are one difference; the bound is the host's alone.
+    if (pair.host < pair.other)
+      errors.Take(pair.host, pair.other, pair.difference_ns, pair.error_est_ns, pair.since_step_s);
+    if (pair.other != reference) continue;
     bound.push_back(pair.bound_ns);
     in_bound += std::abs(pair.difference_ns) <= pair.bound_ns ? 1 : 0;
   }
-  if (absl::Status status = errors.Check("fleet time", hosts, least); !status.ok()) return status;
-  for (const auto& [pair, signed_ns] : errors.by_pair) {
-    if (pair.first < pair.second)
-      Print(absl::StrFormat("fleet time, h%d less h%d%s", pair.first, pair.second, suffix), signed_ns);
+  if (absl::Status status = errors.Check("fleet time", hosts * (hosts - 1) / 2, least); !status.ok()) {
+    return absl::InternalError(absl::StrCat(std::string(status.message()), "; refused: ", sampler.refusal()));
   }
+  for (const auto& [pair, signed_ns] : errors.by_pair)
+    Print(absl::StrFormat("fleet time, h%d less h%d%s", pair.first, pair.second, suffix), signed_ns);
   errors.Add(bench_case, "", suffix, report);
   report.Add(bench_case, kProduct, "bound" + suffix, "ns", bound);
   AddPercent(bench_case, kProduct, "coverage_bound" + suffix, in_bound, bound.size(), report);
-  AddPercent(bench_case, kProduct, "usable" + suffix, usable, sampler.fleet().size(), report);
+  AddPercent(bench_case, kProduct, "usable" + suffix, sampler.readings() - sampler.refused(), sampler.readings(),
+             report);
   return absl::OkStatus();
 }
 

@@ -22,8 +22,9 @@ std::vector<double> Absolute(std::vector<double> values);
 // samples, or has no fleet time.
 absl::Status AddPairs(const std::string& bench_case, const std::string& suffix, const lab::ClockSampler& sampler,
                       int hosts, size_t least, Report& report);
-absl::Status AddFleet(const std::string& bench_case, const std::string& suffix, const lab::ClockSampler& sampler,
-                      int hosts, size_t least, Report& report);
+// reference: whom the bounds speak of.
+absl::Status AddFleet(const std::string& bench_case, const std::string& suffix, const lab::FleetSampler& sampler,
+                      int hosts, int reference, size_t least, Report& report);
 // What the agents cost, as they say themselves.
 absl::Status AddCost(const std::string& bench_case, lab::Testbed& testbed, Report& report);
 absl::Status AddPeer(const std::string& bench_case, ClockPeer& peer, size_t per_second, size_t least, Report& report);

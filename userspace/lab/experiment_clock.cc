@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "libcwclock/cwclock.h"
 #include "userspace/api/client.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/monotonic.h"
@@ -177,12 +178,6 @@ void ClockSampler::Stop() {
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
-  const int hosts = static_cast<int>(hosts_.size());
-  for (int host = 0; host < hosts; ++host) {
-    for (int other = 0; other < hosts; ++other) {
-      if (other != host) ComparePair(host, other);
-    }
-  }
   for (Host& host : hosts_) {
     pairs_.insert(pairs_.end(), host.pairs.begin(), host.pairs.end());
     if (!host.failure.empty()) failures_.push_back(host.failure);
@@ -195,7 +190,6 @@ void ClockSampler::Run(int host, absl::Duration period) {
   for (absl::Time next = absl::Now(); !stop_.load(); next += period) {
     absl::SleepFor(next - absl::Now());
     absl::Status status = AskPairs(host, client);
-    if (status.ok()) status = AskFleet(host, client);
     if (!status.ok())
       hosts_[static_cast<size_t>(host)].failure = absl::StrCat("h", host, ": ", std::string(status.message()));
   }
@@ -219,49 +213,83 @@ absl::Status ClockSampler::AskPairs(int host, api::Client& client) {
   return absl::OkStatus();
 }
 
-absl::Status ClockSampler::AskFleet(int host, api::Client& client) {
-  absl::StatusOr<api::v1::ClockReply> reply = client.Clock();
-  if (absl::IsUnimplemented(reply.status())) return absl::OkStatus();  // then there is no sample, and that shows
-  if (!reply.ok()) return reply.status();
-  const auto& tracking = reply->tracking();
-  using Tracking = api::v1::ClockTracking;
-  FleetSample sample{
-      .usable = tracking.state() == Tracking::STATE_SYNCHRONISED || tracking.state() == Tracking::STATE_FREE_RUNNING,
-      .true_ns = truth_.TrueNs(host, tracking.local_ns()),
-      .line_ns = tracking.line_ns(),
-      .offset_ns = tracking.line_offset_ns(),
-      .rate_ppb = tracking.rate_ppb(),
-      .error_est_ns = tracking.error_est_ns(),
-      .bound_ns = tracking.bound_ns(),
-      .timeline = tracking.timeline(),
-      .reference = tracking.reference()};
-  hosts_[static_cast<size_t>(host)].fleet.push_back(std::move(sample));
-  return absl::OkStatus();
-}
-
-double ClockSampler::FleetNs(int host, const FleetSample& line, int64_t true_ns) const {
-  const int64_t local_ns = truth_.LocalNs(host, true_ns);
-  // Differences first: a double does not hold the nanoseconds of an uptime.
-  return static_cast<double>(local_ns - true_ns + line.offset_ns) +
-         line.rate_ppb / 1e9 * static_cast<double>(local_ns - line.line_ns);
-}
-
-void ClockSampler::ComparePair(int host, int other) {
-  const std::vector<FleetSample>& others = hosts_[static_cast<size_t>(other)].fleet;
-  size_t newest = 0;
-  for (const FleetSample& sample : hosts_[static_cast<size_t>(host)].fleet) {
-    while (newest + 1 < others.size() && others[newest + 1].true_ns <= sample.true_ns) ++newest;
-    if (others.empty() || others[newest].true_ns > sample.true_ns) continue;
-    const FleetSample& theirs = others[newest];
-    FleetPair pair{.host = host, .other = other};
-    pair.usable = sample.usable && theirs.usable && sample.timeline == theirs.timeline;
-    pair.difference_ns = FleetNs(host, sample, sample.true_ns) - FleetNs(other, theirs, sample.true_ns);
-    pair.error_est_ns = sample.error_est_ns + theirs.error_est_ns;
-    pair.bound_ns = sample.bound_ns;
-    pair.is_reference = sample.reference == absl::StrCat("h", other);
-    pair.since_step_s = absl::ToDoubleSeconds(truth_.SinceDriftStep(host, other, sample.true_ns));
-    fleet_.push_back(pair);
+absl::StatusOr<std::unique_ptr<FleetSampler>> FleetSampler::Start(Testbed& testbed, const Truth& truth,
+                                                                  absl::Duration period) {
+  std::vector<cw_clock*> pages;
+  absl::Status status;
+  for (int host = 0; status.ok() && host < testbed.fabric().hosts(); ++host) {
+    const std::string path = DescribeAgentHost(testbed.fabric(), host).run_dir + "/clock";
+    cw_clock* page = nullptr;
+    if (const int error = cw_clock_open(path.c_str(), &page); error != 0) {
+      status = absl::InternalError(absl::StrCat(path, ": ", cw_clock_strerror(error)));
+    } else {
+      pages.push_back(page);
+    }
   }
+  if (!status.ok()) {
+    for (cw_clock* page : pages) cw_clock_close(page);
+    return status;
+  }
+  std::unique_ptr<FleetSampler> sampler(new FleetSampler(truth, std::move(pages)));
+  sampler->thread_ = std::thread([self = sampler.get(), period] { self->Run(period); });
+  return sampler;
+}
+
+FleetSampler::~FleetSampler() {
+  Stop();
+  for (cw_clock* page : pages_) cw_clock_close(page);
+}
+
+void FleetSampler::Stop() {
+  stop_.store(true);
+  if (thread_.joinable()) thread_.join();
+}
+
+void FleetSampler::Run(absl::Duration period) {
+  for (absl::Time next = absl::Now(); !stop_.load(); next = std::max(next, absl::Now() - period) + period) {
+    absl::SleepFor(next - absl::Now());
+    ReadAll();
+  }
+}
+
+void FleetSampler::ReadAll() {
+  const int64_t true_ns = MonotonicNs();
+  std::vector<cw_clock_time> times(pages_.size());
+  ++readings_;
+  for (size_t host = 0; host < pages_.size(); ++host) {
+    const int error = cw_clock_convert(pages_[host], CLOCK_MONOTONIC, true_ns, &times[host]);
+    if (error == 0 && times[host].timeline == times[0].timeline) continue;
+    refusal_ = error == 0 ? "two timelines" : cw_clock_strerror(error);
+    ++refused_;
+    return;
+  }
+  const int hosts = static_cast<int>(pages_.size());
+  for (int host = 0; host < hosts; ++host) {
+    for (int other = 0; other < hosts; ++other) {
+      if (other == host) continue;
+      const cw_clock_time &mine = times[static_cast<size_t>(host)], &theirs = times[static_cast<size_t>(other)];
+      pairs_.push_back({.host = host,
+                        .other = other,
+                        .difference_ns = static_cast<double>(mine.fleet_ns - theirs.fleet_ns),
+                        .error_est_ns = static_cast<double>(mine.error_est_ns + theirs.error_est_ns),
+                        .bound_ns = static_cast<double>(mine.latest_ns - mine.earliest_ns) / 2,
+                        .since_step_s = absl::ToDoubleSeconds(truth_.SinceDriftStep(host, other, true_ns))});
+    }
+  }
+}
+
+absl::StatusOr<int> FleetReference(Testbed& testbed) {
+  std::set<std::string> names;
+  for (int host = 0; host < testbed.fabric().hosts(); ++host) {
+    absl::StatusOr<api::v1::ClockReply> reply = testbed.agent(host).Clock();
+    if (!reply.ok()) return reply.status();
+    names.insert(reply->tracking().reference());
+  }
+  int reference = 0;
+  if (names.size() != 1 || names.begin()->size() < 2 || !absl::SimpleAtoi(names.begin()->substr(1), &reference)) {
+    return absl::UnavailableError(absl::StrCat("the hosts name ", names.size(), " references"));
+  }
+  return reference;
 }
 
 }  // namespace cw::lab

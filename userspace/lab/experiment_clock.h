@@ -22,6 +22,8 @@
 #include "userspace/lab/emulator.h"
 #include "userspace/lab/testbed.h"
 
+struct cw_clock;  // libcwclock/cwclock.h
+
 namespace cw::lab {
 
 // RoCE flows between the hosts of different leaves with a ceiling per flow, such that each direction of each leaf-spine
@@ -68,31 +70,44 @@ struct PairSample {
   double since_step_s = 0;  // since the drift of one of the two changed
 };
 
-// What one agent says about fleet time: a straight line over its local clock,
-// fleet = local + offset_ns + rate_ppb / 10^9 · (local − line_ns).
-struct FleetSample {
-  bool usable = false;
-  int64_t true_ns = 0;  // when it was told
-  int64_t line_ns = 0;
-  int64_t offset_ns = 0;
-  double rate_ppb = 0;
-  double error_est_ns = 0;
-  double bound_ns = 0;
-  std::string timeline;
-  std::string reference;
-};
-
-// The fleet times of two hosts at one true instant.
+// The fleet times of two hosts at one true instant, as programs on them read it.
 struct FleetPair {
   int host = 0;
   int other = 0;
-  bool usable = false;        // both have fleet time, on one timeline
-  double difference_ns = 0;   // host's − other's: the truth is 0
-  double error_est_ns = 0;    // both ends' likely errors together
-  double bound_ns = 0;        // of host; what it is about is the fleet time of `reference`
-  bool is_reference = false;  // other is host's reference, so that bound_ns speaks of this difference
-  double since_step_s = 0;
+  double difference_ns = 0;  // host's − other's: the truth is 0
+  double error_est_ns = 0;   // both ends' likely errors together
+  double bound_ns = 0;       // of host: speaks of its difference from the reference
+  double since_step_s = 0;   // since the drift of one of the two changed
 };
+
+// Reads fleet time of all hosts at the same instant with libcwclock, at a fixed rate, on a thread of its own.
+class FleetSampler {
+ public:
+  static absl::StatusOr<std::unique_ptr<FleetSampler>> Start(Testbed& testbed, const Truth& truth,
+                                                             absl::Duration period);
+  ~FleetSampler();
+  void Stop();
+  const std::vector<FleetPair>& pairs() const { return pairs_; }  // after Stop; all ordered pairs
+  uint64_t refused() const { return refused_; }            // readings that were refused or of different timelines
+  uint64_t readings() const { return readings_; }          // each of all hosts
+  const std::string& refusal() const { return refusal_; }  // the last one's reason
+
+ private:
+  FleetSampler(const Truth& truth, std::vector<cw_clock*> pages) : truth_(truth), pages_(std::move(pages)) {}
+  void Run(absl::Duration period);
+  void ReadAll();
+
+  Truth truth_;
+  std::vector<cw_clock*> pages_;  // by host
+  std::vector<FleetPair> pairs_;
+  uint64_t refused_ = 0, readings_ = 0;
+  std::string refusal_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+// The host that the bounds are told of, when all hosts name the same one; Unavailable otherwise.
+absl::StatusOr<int> FleetReference(Testbed& testbed);
 
 // Asks each agent at a fixed rate, on a thread per agent.
 class ClockSampler {
@@ -100,29 +115,21 @@ class ClockSampler {
   ClockSampler(Testbed& testbed, const Truth& truth, absl::Duration period);
   ~ClockSampler();
   void Stop();
-  // After Stop. Each sample of fleet time is compared with the newest one of each other host: at most one period older,
-  // continued along its own line.
-  const std::vector<PairSample>& pairs() const { return pairs_; }
-  const std::vector<FleetPair>& fleet() const { return fleet_; }
+  const std::vector<PairSample>& pairs() const { return pairs_; }  // after Stop
   const std::vector<std::string>& failures() const { return failures_; }
 
  private:
   struct Host {
     std::vector<PairSample> pairs;
-    std::vector<FleetSample> fleet;
     std::string failure;
   };
   void Run(int host, absl::Duration period);
   absl::Status AskPairs(int host, api::Client& client);
-  absl::Status AskFleet(int host, api::Client& client);
-  double FleetNs(int host, const FleetSample& line, int64_t true_ns) const;  // less true_ns
-  void ComparePair(int host, int other);
 
   Testbed& testbed_;
   Truth truth_;
   std::vector<Host> hosts_;
   std::vector<PairSample> pairs_;
-  std::vector<FleetPair> fleet_;
   std::vector<std::string> failures_;
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
