@@ -68,7 +68,7 @@ static __always_inline void cw_place(struct cw_egress* e, struct cw_tx_flow* f, 
   f->native_slot = native;
   if (native == CW_SLOT_NONE) f->flags = CW_STEER_NATIVE_NEW;
   if (e->acting && e->ctl->assign_jiffies && e->jiffies >= e->ctl->assign_jiffies)
-    slot = cw_next_slot(pair, pair->live_mask & pair->assign_mask);
+    slot = cw_next_slot(e->ctl, pair, pair->live_mask & pair->assign_mask);
   what.from_slot = native;
   what.to_slot = native;
   if (slot != CW_SLOT_NONE) {

@@ -22,14 +22,15 @@ static __always_inline int cw_may_act(const struct cw_ctl* ctl, __u64 jiffies) {
   return ctl->mode >= CW_MODE_PROTECT && (!ctl->lease_jiffies || jiffies <= ctl->lease_jiffies);
 }
 
-/* The slots of a mask in turn: flows that appear, or flee, together spread evenly, whatever their QPNs are. Each pair
- * of hosts begins elsewhere. CW_SLOT_NONE if the mask is empty. */
-static __always_inline __u32 cw_next_slot(struct cw_pair* pair, __u32 mask) {
-  __u32 n, start = ((pair->key.local[15] << 8 | pair->key.remote[15]) * 0x9e3779b1u) >> 16;
+/* The slots of a mask in turn, over all pairs: slots are numbered by their hops, so the flows of a host spread over the
+ * switches whatever their peers and QPNs are, and hosts with neighbouring addresses begin next to each other.
+ * CW_SLOT_NONE if the mask is empty. */
+static __always_inline __u32 cw_next_slot(struct cw_ctl* ctl, const struct cw_pair* pair, __u32 mask) {
+  __u32 n;
   mask &= 0xffff;
   n = cw_popcount16(mask);
   if (!n) return CW_SLOT_NONE;
-  return cw_kth_bit(mask, (__u32)(start + __sync_fetch_and_add(&pair->turn, 1)) % n);
+  return cw_kth_bit(mask, (__u32)(pair->key.local[15] + __sync_fetch_and_add(&ctl->turn, 1)) % n);
 }
 
 static __always_inline void cw_emit_move(const struct cw_flow_key* key, const struct cw_ev_move* what) {
@@ -81,9 +82,9 @@ static __noinline int cw_leave_dead(struct cw_egress* e, struct cw_tx_flow* f, _
   __u32 to;
   __u16 port;
   if (!e->acting && (e->ctl->mode != CW_MODE_OBSERVE || f->flow.dry_deaths == own->deaths)) return 0;
-  to = cw_next_slot(pair, live & pair->assign_mask);
+  to = cw_next_slot(e->ctl, pair, live & pair->assign_mask);
   /* A path that the agent keeps free (damped, say) is better than a dead one. */
-  if (to == CW_SLOT_NONE) to = cw_next_slot(pair, live);
+  if (to == CW_SLOT_NONE) to = cw_next_slot(e->ctl, pair, live);
   if (to == CW_SLOT_NONE) {
     if (e->acting) cw_count(CW_COUNT_no_live_slot);
     return 0;

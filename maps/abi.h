@@ -48,7 +48,7 @@ struct cw_ctl {
   __u32 session;            /* of this agent start; in requests and replies */
   __u32 steer_full;         /* set by the kernel once an insert into cw_tx_flows failed */
   __u64 move_gap_ns;        /* a pending move may happen at a pause of a flow longer than this */
-  __u64 reserved;
+  __u64 turn;               /* counts flows that were given a slot, so that they take the slots in turn; kernel */
 };
 CW_ASSERT_SIZE(struct cw_ctl, 64);
 
@@ -196,7 +196,7 @@ struct cw_pair {
   __u32 peer_round;      /* newest round received from the peer */
   __u32 tx_session;      /* session of our newest request; a new one may number its rounds afresh; kernel (tc egress) */
   __u32 lag_round;       /* newest round in which half of the live slots or more lagged; kernel */
-  __u32 turn;            /* counts flows that were given a slot, so that they take the slots in turn; kernel */
+  __u32 reserved;
   struct cw_slot slot[CW_MAX_SLOTS];
 };
 CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 16 * 64);

@@ -119,6 +119,7 @@ absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec) {
 
   ContentionResult result{.seed = spec.seed};
   result.initial_flows_per_spine = SpinesByEcmp(testbed.fabric(), emulator.TakeSnapshot());
+  if (spec.testbed.agents) absl::SleepFor(spec.agents_first);
   LoadSampler load(testbed.fabric(), absl::Milliseconds(100));
   std::unique_ptr<DelaySampler> delay;
   if (spec.testbed.agents) delay = std::make_unique<DelaySampler>(testbed, 0, absl::Milliseconds(500));

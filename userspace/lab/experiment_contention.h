@@ -18,6 +18,8 @@ struct ContentionSpec {
   int flows_per_sender = 2;                       // each host of leaf 0 sends so many flows to its partner on leaf 1
   // Each flow's bytes are what the best assignment delivers in this time, so completion times compare directly.
   absl::Duration best_duration = absl::Seconds(20);
+  // The agents run for so long before the first flow, so that flows are new to them, as jobs are on a host in service.
+  absl::Duration agents_first = absl::Seconds(4);
   absl::Duration measure_from = absl::Seconds(2);  // goodput counts from here on
   uint64_t seed = 1;
 };

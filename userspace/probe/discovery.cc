@@ -243,6 +243,8 @@ void Discovery::BuildTable(int64_t now_ns) {
       next.truncated = true;
     }
   }
+  // By hops, so that all hosts of a rack number their paths alike and spread their flows side by side.
+  std::sort(next.paths.begin(), next.paths.end(), [](const Path& a, const Path& b) { return a.hops < b.hops; });
   const auto room = static_cast<size_t>(options_.max_paths) - next.paths.size();
   unknown.resize(std::min({unknown.size(), room, static_cast<size_t>(options_.max_unknown)}));
   next.paths.insert(next.paths.end(), unknown.begin(), unknown.end());
