@@ -142,8 +142,9 @@ int64_t Truth::LocalNs(int host, int64_t true_ns) const {
 }
 
 int64_t Truth::TrueNs(int host, int64_t local_ns) const {
-  // Each step leaves at most |drift| of the distance: 10^9 ns are right after four.
-  int64_t true_ns = local_ns;
+  // Each step leaves at most |drift| of the distance: 10^9 ns are right after four. Before its first segment a clock has
+  // no error, which would be a second solution: begin behind it.
+  int64_t true_ns = std::max(local_ns, static_cast<int64_t>(clocks_.at(static_cast<size_t>(host)).start_ns[0]));
   for (int i = 0; i < 6; ++i) true_ns += local_ns - LocalNs(host, true_ns);
   return true_ns;
 }
