@@ -27,12 +27,19 @@ std::vector<std::string> Files() {
   return files;
 }
 
+// Sanitizers look for faults of the code, which one seed shows as well as three, at ten times the cost.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 class ClockScenario : public testing::TestWithParam<std::string> {};
 
 TEST_P(ClockScenario, KeepsItsBands) {
   const auto scenario = ReadScenario(GetParam());
   ASSERT_TRUE(scenario.ok()) << scenario.status().message();
-  const Verdict v = RunScenario(*scenario, scenario->seeds);
+  const Verdict v = RunScenario(*scenario, kSanitized ? 1 : scenario->seeds);
   std::printf("%s: %s\n", scenario->name.c_str(), v.summary.c_str());
   for (const SeedResult& r : v.seeds) {
     for (const Miss& m : r.misses) {
@@ -44,6 +51,7 @@ TEST_P(ClockScenario, KeepsItsBands) {
       }
     }
   }
+  if (kSanitized && !scenario->known_miss.empty()) return;  // perhaps another seed is the one that misses
   EXPECT_TRUE(v.expected) << "the scenario is marked known_miss = \"" << scenario->known_miss
                           << "\", but keeps its bands now: remove the mark";
 }
