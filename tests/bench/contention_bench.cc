@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "absl/strings/numbers.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_contention.h"
 
@@ -49,10 +50,18 @@ struct Collected {
 bool Run(uint64_t seed, bool agents, const char* system, Collected& into) {
   absl::StatusOr<ContentionResult> result = cw::lab::RunContention(SpecOf(seed, agents));
   if (!result.ok()) {
-    std::fprintf(stderr, "seed %llu, %s: %s\n", static_cast<unsigned long long>(seed), system, std::string(result.status().message()).c_str());
+    std::fprintf(stderr, "seed %llu, %s: %s\n", static_cast<unsigned long long>(seed), system,
+                 std::string(result.status().message()).c_str());
     return false;
   }
-  std::fprintf(stderr, "%s; slowest %.1f Mbit/s, %.1f s\n", result->phase.name.c_str(), result->goodput_min_mbps, result->completion_s);
+  std::fprintf(stderr, "%s; slowest %.1f Mbit/s, %.1f s, %d moves\n", result->phase.name.c_str(),
+               result->goodput_min_mbps, result->completion_s, static_cast<int>(result->moves));
+  if (std::getenv("BENCH_VERBOSE") != nullptr) {
+    for (const double goodput : result->goodput_mbps) std::fprintf(stderr, "  %.1f", goodput);
+    std::fprintf(stderr, " Mbit/s\n");
+    for (const cw::lab::Mark& mark : result->decisions)
+      std::fprintf(stderr, "  %.3f s: %s\n", mark.at_s, mark.text.c_str());
+  }
   into.Add(*result);
   return true;
 }
@@ -60,15 +69,22 @@ bool Run(uint64_t seed, bool agents, const char* system, Collected& into) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const uint64_t seeds = std::getenv("BENCH_FULL") != nullptr ? 40 : 20;
+  uint64_t seeds = std::getenv("BENCH_FULL") != nullptr ? 40 : 20;
+  if (const char* given = std::getenv("BENCH_SEEDS");
+      given != nullptr && (!absl::SimpleAtoi(given, &seeds) || seeds == 0)) {
+    std::fprintf(stderr, "BENCH_SEEDS: '%s' is no number of seeds above 0\n", given);
+    return 2;
+  }
+  const char* only = std::getenv("BENCH_SYSTEM");
+  const bool peer = only == nullptr || std::string(only) != "cwfabric";
   Collected ecmp, steered, best;
   absl::StatusOr<uint64_t> best_seed = cw::lab::FindBestSeed(SpecOf(0, false), 1000);
   if (!best_seed.ok() || !Run(*best_seed, false, "best", best)) return 1;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
-    if (!Run(seed, false, "ecmp", ecmp) || !Run(seed, true, "cwfabric", steered)) return 1;
+    if ((peer && !Run(seed, false, "ecmp", ecmp)) || !Run(seed, true, "cwfabric", steered)) return 1;
   }
   cw::bench::Report report("contention");
-  ecmp.Report(report, "ecmp");
+  if (peer) ecmp.Report(report, "ecmp");
   steered.Report(report, "cwfabric");
   best.Report(report, "best");
   std::vector<double> share;

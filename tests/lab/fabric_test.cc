@@ -202,8 +202,8 @@ TEST(FabricCounters, OverloadMarksEctPacketsAndOnlyThose) {
   // Slow enough that the burst is a burst even on a busy machine: a packet is 4.5 ms of this link.
   spec.link_mbps = 2;
   spec.queue_bytes = 8 << 20;  // holds the whole burst: marks, no loss
-  spec.ecn_min = absl::Milliseconds(20);
-  spec.ecn_max = absl::Milliseconds(40);
+  spec.ecn_min_bytes = 5'000;
+  spec.ecn_max_bytes = 10'000;
   std::unique_ptr<Fabric> fabric = UpOrDie(spec);
   Receiver receiver(*fabric, 1);
   constexpr int kPackets = 100;
@@ -218,7 +218,7 @@ TEST(FabricCounters, OverloadMarksEctPacketsAndOnlyThose) {
   std::vector<Received> got = receiver.Take(kPackets);  // the IP checksum was right, or they would not be here
   ASSERT_EQ(got.size(), size_t{kPackets});
   const auto marked = std::count_if(got.begin(), got.end(), [](const Received& r) { return (r.tos & 3) == 3; });
-  // Certain from 40 ms, that is nine packets, on.
+  // Certain from nine packets on.
   EXPECT_GE(marked, kPackets / 2);
   EXPECT_LT(marked, kPackets);
   // The second hop marks a few more: what arrives at the link's rate overloads its virtual queue, too.
@@ -409,7 +409,7 @@ TEST(FabricLife, TwoLabsSideBySide) {
 
 TEST(FabricLife, AttachSharesFaultsAndCounters) {
   FabricSpec spec = TestSpec();
-  spec.ecn_min = absl::Microseconds(123);
+  spec.ecn_min_bytes = 12'345;
   {
     std::unique_ptr<Fabric> creator = UpOrDie(spec);
     EXPECT_TRUE(absl::IsAlreadyExists(Fabric::Up(spec).status())) << "it has a living owner";
@@ -418,7 +418,7 @@ TEST(FabricLife, AttachSharesFaultsAndCounters) {
   EXPECT_TRUE(absl::IsAlreadyExists(Fabric::Up(spec).status())) << "it is up";
   auto one = Fabric::Attach(spec.lab), two = Fabric::Attach(spec.lab);
   ASSERT_TRUE(one.ok() && two.ok()) << one.status();
-  EXPECT_EQ((*one)->spec().ecn_min, spec.ecn_min);
+  EXPECT_EQ((*one)->spec().ecn_min_bytes, spec.ecn_min_bytes);
   ASSERT_TRUE((*one)->SetFault(LinkDirection::LeafToSpine(1, 3), Fault::Share(0.25, Fault::Match::kProbes)).ok());
   auto fault = (*two)->GetFault(LinkDirection::LeafToSpine(1, 3));
   ASSERT_TRUE(fault.ok());

@@ -55,6 +55,30 @@ TEST_P(Convergence, SlowestFlowGetsNineTenthsOfTheBestAssignmentFromSecondTwoOn)
   EXPECT_LT(ecmp[ecmp.size() / 2], 0.8);  // otherwise this proves nothing
 }
 
+// As the kernel places new flows: in turn over the paths, so that nothing is left to gain.
+TEST_P(Convergence, FlowsThatAreSpreadBestAreHardlyMoved) {
+  SimSpec spec{.hosts = GetParam().hosts, .burst_s = GetParam().burst_s, .seconds = 20};
+  spec.placement = {0, 1, 2, 3, 1, 2, 3, 0};
+  SimSpec untouched = spec;
+  untouched.steer = false;
+  const double best_bps = Simulate(untouched, {}).slowest_bps;
+  int moves = 0, late = 0;
+  std::vector<double> share;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    spec.seed = seed;
+    const SimResult r = Simulate(spec, {});
+    share.push_back(r.slowest_bps / best_bps);
+    moves += r.moves;
+    late += r.late_moves;
+  }
+  std::sort(share.begin(), share.end());
+  std::printf(
+      "slowest flow, share of the best assignment: least %.3f median %.3f, %.1f moves, %.1f in the second half\n",
+      share[0], share[kSeeds / 2], 1.0 * moves / kSeeds, 1.0 * late / kSeeds);
+  EXPECT_GE(share[0], 0.8);
+  EXPECT_GE(share[kSeeds / 2], 0.95);
+}
+
 INSTANTIATE_TEST_SUITE_P(Hosts, Convergence,
                          testing::Values(Layout{1, 0}, Layout{2, 0}, Layout{4, 0}, Layout{8, 0}, Layout{1, 0.25e-3},
                                          Layout{2, 0.25e-3}, Layout{4, 0.25e-3}, Layout{8, 0.25e-3}));

@@ -34,8 +34,10 @@ struct FlowEntry {
   // The slot whose path the flow takes: its own while steered, that of its native port otherwise.
   uint8_t PathSlot() const { return tx.port != 0 ? tx.slot : tx.native_slot; }
   uint64_t window_bytes = 0;  // since the reading before
+  uint64_t window_packets = 0;
   uint64_t window_cnps = 0;
-  uint64_t last_bytes = 0;    // totals at the last reading
+  uint64_t last_bytes = 0;  // totals at the last reading
+  uint64_t last_packets = 0;
   uint64_t last_cnps = 0;
   bool cnps_known = false;    // last_cnps is a reading, not the start
   double rate_bps = 0;        // smoothed over about a second

@@ -12,8 +12,8 @@ namespace cw::agent {
 namespace {
 
 constexpr double kRateSmoothingS = 1.0;
-constexpr int64_t kActiveNs = 1'000'000'000;           // a pair carries data until this long after its last packet
-constexpr uint64_t kForgetAfterS = 600;                // flows idle for longer leave the table
+constexpr int64_t kActiveNs = 1'000'000'000;  // a pair carries data until this long after its last packet
+constexpr uint64_t kForgetAfterS = 600;       // flows idle for longer leave the table
 
 }  // namespace
 
@@ -29,7 +29,9 @@ void Agent::ReadFlows() {
     flow.seen = true;
     flow.window_cnps = 0;
     flow.window_bytes = added ? 0 : record.flow.bytes - flow.last_bytes;
+    flow.window_packets = added ? 0 : record.flow.packets - flow.last_packets;
     flow.last_bytes = record.flow.bytes;
+    flow.last_packets = record.flow.packets;
     flow.tx = record;
     const double weight = std::min(1.0, seconds / kRateSmoothingS);
     flow.rate_bps += weight * (static_cast<double>(flow.window_bytes) * 8 / seconds - flow.rate_bps);
@@ -64,7 +66,8 @@ void Agent::ReplaceStalePorts() {
     (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_MANUAL);
     Log({.type = "move",
          .severity = telemetry::Severity::kNotice,
-         .text = absl::StrFormat("queue pair to %s qp 0x%x is back on its native port: path %d means another port now", PeerName(key.dst), key.dqpn, flow.tx.slot),
+         .text = absl::StrFormat("queue pair to %s qp 0x%x is back on its native port: path %d means another port now",
+                                 PeerName(key.dst), key.dqpn, flow.tx.slot),
          .flow = key.Id().ToString(),
          .peer = PeerName(key.dst),
          .slot = flow.tx.slot});
@@ -124,7 +127,12 @@ void Agent::ReadKernelQps() {
       if (link.device_index != qp.device_index) continue;
       for (const Nic& nic : nics_) {
         if (nic.ifindex != link.ifindex) continue;
-        list.push_back({.lqpn = qp.lqpn, .rqpn = qp.rqpn, .laddr = nic.address, .pid = qp.pid, .comm = qp.comm, .source = "nldev"});
+        list.push_back({.lqpn = qp.lqpn,
+                        .rqpn = qp.rqpn,
+                        .laddr = nic.address,
+                        .pid = qp.pid,
+                        .comm = qp.comm,
+                        .source = "nldev"});
       }
     }
   }
@@ -137,7 +145,9 @@ void Agent::ForgetIdleFlows() {
   std::vector<FlowKey> idle;
   for (const auto& [key, flow] : flows_.sent) {
     const uint64_t last = flow.flow().last_seen_jiffies;
-    if (now > last && now - last > limit && (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) == 0) idle.push_back(key);
+    if (now > last && now - last > limit &&
+        (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) == 0)
+      idle.push_back(key);
   }
   for (const FlowKey& key : idle) {
     const uint16_t port = flows_.sent[key].flow().sport;

@@ -128,8 +128,9 @@ void RunUp(Cli& cli, UpOptions& options) {
   const Fabric& fabric = (*testbed)->fabric();
   json result = Describe(fabric);
   result["seconds"] = absl::ToDoubleSeconds(absl::Now() - start);
-  std::string text = absl::StrFormat("lab %s is up: %d hosts%s in %.1f s (undo: cwlab down --lab %s)\n", cli.lab, fabric.hosts(),
-                                     options.agents ? ", an agent on each," : "", absl::ToDoubleSeconds(absl::Now() - start), cli.lab);
+  std::string text =
+      absl::StrFormat("lab %s is up: %d hosts%s in %.1f s (undo: cwlab down --lab %s)\n", cli.lab, fabric.hosts(),
+                      options.agents ? ", an agent on each," : "", absl::ToDoubleSeconds(absl::Now() - start), cli.lab);
   if (options.agents) absl::StrAppend(&text, "try: cwctl --socket ", fabric.HostRunDir(0), "/agent.sock paths\n");
   cli.Finish(absl::OkStatus(), result, text);
 }
@@ -210,6 +211,9 @@ void AddFabricVerbs(CLI::App& app, Cli& cli) {
   up->add_option("--mtu", spec.mtu, "MTU of every port")->capture_default_str();
   up->add_option("--queue-bytes", spec.queue_bytes, "leaf-spine queue limit (0: 10 ms at the link's rate)");
   up->add_option("--ecn-drain", options->ecn_drain_percent, "virtual queue's drain rate, % of the link's")
+      ->capture_default_str();
+  up->add_option("--ecn-min-bytes", spec.ecn_min_bytes, "virtual queue where marking begins")->capture_default_str();
+  up->add_option("--ecn-max-bytes", spec.ecn_max_bytes, "virtual queue above which every packet is marked")
       ->capture_default_str();
   up->add_flag("--no-ecn", options->no_ecn, "mark no CE");
   up->add_flag("--agents,!--no-agents", options->agents, "an agent on each host (cwlab-agentd)")->capture_default_str();

@@ -139,11 +139,12 @@ absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec) {
   if (delay) result.phase.charts.push_back(delay->PathDelay(start_ns));
   result.phase.marks = testbed.Events(start_ns, "move");
   result.moves = result.phase.marks.size();
+  result.decisions = testbed.Events(start_ns, "decision");
   result.worst_link_share = WorstLinkShare(spec, result.phase.charts[0], absl::ToDoubleSeconds(spec.measure_from),
                                            absl::ToDoubleSeconds(spec.best_duration));
-  result.phase.name = absl::StrFormat("%s, seed %d: %s flows per spine at first, %s in the end", spec.testbed.agents ? "cwfabric" : "kernel ECMP",
-                                      spec.seed, absl::StrJoin(result.initial_flows_per_spine, "+"),
-                                      absl::StrJoin(result.final_flows_per_spine, "+"));
+  result.phase.name = absl::StrFormat(
+      "%s, seed %d: %s flows per spine at first, %s in the end", spec.testbed.agents ? "cwfabric" : "kernel ECMP",
+      spec.seed, absl::StrJoin(result.initial_flows_per_spine, "+"), absl::StrJoin(result.final_flows_per_spine, "+"));
   return result;
 }
 

@@ -15,7 +15,7 @@ namespace cw::lab {
 
 struct ContentionSpec {
   TestbedSpec testbed;
-  int flows_per_sender = 2;                       // each host of leaf 0 sends so many flows to its partner on leaf 1
+  int flows_per_sender = 2;  // each host of leaf 0 sends so many flows to its partner on leaf 1
   // Each flow's bytes are what the best assignment delivers in this time, so completion times compare directly.
   absl::Duration best_duration = absl::Seconds(20);
   // The agents run for so long before the first flow, so that flows are new to them, as jobs are on a host in service.
@@ -28,14 +28,15 @@ struct ContentionResult {
   uint64_t seed = 0;
   std::vector<int> initial_flows_per_spine;  // by kernel ECMP on native ports
   std::vector<int> final_flows_per_spine;
-  std::vector<double> goodput_mbps;          // per flow, from measure_from to the first flow's completion
+  std::vector<double> goodput_mbps;  // per flow, from measure_from to the first flow's completion
   double goodput_min_mbps = 0;
-  double completion_s = 0;        // of the slowest flow
+  double completion_s = 0;                // of the slowest flow
   double owd_p50_us = 0, owd_p99_us = 0;  // of data packets, kernel stamps at both ends
-  double worst_link_share = 0;    // load of the fullest uplink ÷ its rate, from measure_from on
+  double worst_link_share = 0;            // load of the fullest uplink ÷ its rate, from measure_from on
   uint64_t moves = 0, naks = 0, icrc_errors = 0;
   int flows_lost = 0;
   Phase phase;
+  std::vector<Mark> decisions;  // of the agents, with their reasons
 };
 
 // The slowest flow's goodput under ⌈flows/spines⌉ flows per spine, from the link rate and the frame overhead: an upper

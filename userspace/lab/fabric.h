@@ -45,8 +45,10 @@ struct FabricSpec {
   int64_t queue_bytes = 0;    // limit of a leaf–spine queue; 0: 10 ms at the link rate, at least 256 KiB
   bool ecn = true;            // mark CE on leaf–spine links, from a virtual queue (below)
   double ecn_drain = 0.97;    // the virtual queue's drain rate, as a share of the link rate
-  absl::Duration ecn_min = absl::Microseconds(250);   // virtual queue, as time at the link rate: marking begins here,
-  absl::Duration ecn_max = absl::Microseconds(1000);  // grows linearly to ecn_p_max here, and is certain above
+  // Of the virtual queue, in bytes as switches have them: marking begins at ecn_min (three packets of 4 KiB, so that
+  // two senders' packets that meet are no congestion), grows linearly to ecn_p_max at ecn_max, and is certain above.
+  int64_t ecn_min_bytes = 12'500;
+  int64_t ecn_max_bytes = 50'000;
   double ecn_p_max = 0.2;
   uint32_t ecmp_seed = 0;  // net.ipv4.fib_multipath_hash_seed (+ leaf number); 0: the kernel's own random seed.
                            // Ignored where the kernel has no such setting (before 6.11): see ecmp_seeded().

@@ -46,8 +46,8 @@ absl::Status Validate(const FabricSpec& spec) {
   status.Update(InRange("queue_bytes", static_cast<double>(spec.queue_bytes), 0, 1 << 30));
   status.Update(InRange("ecn_drain", spec.ecn_drain, 0.1, 1.0));
   status.Update(InRange("ecn_p_max", spec.ecn_p_max, 0.0, 1.0));
-  if (spec.ecn_min < absl::ZeroDuration() || spec.ecn_max < spec.ecn_min || spec.ecn_max > absl::Seconds(1)) {
-    status.Update(absl::InvalidArgumentError("ecn_min and ecn_max: choose 0 <= ecn_min <= ecn_max <= 1 s"));
+  if (spec.ecn_min_bytes < 0 || spec.ecn_max_bytes < spec.ecn_min_bytes || spec.ecn_max_bytes > (int64_t{1} << 32)) {
+    status.Update(absl::InvalidArgumentError("ecn_min_bytes and ecn_max_bytes: choose 0 <= min <= max <= 4 GiB"));
   }
   return status;
 }

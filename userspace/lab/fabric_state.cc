@@ -43,8 +43,8 @@ json ToJson(const FabricSpec& spec) {
           {"queue_bytes", spec.queue_bytes},
           {"ecn", spec.ecn},
           {"ecn_drain", spec.ecn_drain},
-          {"ecn_min_ns", absl::ToInt64Nanoseconds(spec.ecn_min)},
-          {"ecn_max_ns", absl::ToInt64Nanoseconds(spec.ecn_max)},
+          {"ecn_min_bytes", spec.ecn_min_bytes},
+          {"ecn_max_bytes", spec.ecn_max_bytes},
           {"ecn_p_max", spec.ecn_p_max},
           {"ecmp_seed", spec.ecmp_seed}};
 }
@@ -61,8 +61,8 @@ FabricSpec SpecFrom(const json& j) {
   j.at("queue_bytes").get_to(spec.queue_bytes);
   j.at("ecn").get_to(spec.ecn);
   j.at("ecn_drain").get_to(spec.ecn_drain);
-  spec.ecn_min = absl::Nanoseconds(j.at("ecn_min_ns").get<int64_t>());
-  spec.ecn_max = absl::Nanoseconds(j.at("ecn_max_ns").get<int64_t>());
+  j.at("ecn_min_bytes").get_to(spec.ecn_min_bytes);
+  j.at("ecn_max_bytes").get_to(spec.ecn_max_bytes);
   j.at("ecn_p_max").get_to(spec.ecn_p_max);
   j.at("ecmp_seed").get_to(spec.ecmp_seed);
   return spec;

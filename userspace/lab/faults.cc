@@ -76,8 +76,8 @@ void Fabric::Impl::ConfigureLink(const LinkDirection& link, double mbps) {
   lab_link_config* config = maps->Config(DirectionNumber(link));
   const double bytes_per_ns = mbps * 1e6 / 8 / 1e9;
   config->rate_bps = static_cast<uint64_t>(mbps * 1e6);
-  config->vq_min_bytes = static_cast<uint64_t>(bytes_per_ns * absl::ToDoubleNanoseconds(spec().ecn_min));
-  config->vq_max_bytes = static_cast<uint64_t>(bytes_per_ns * absl::ToDoubleNanoseconds(spec().ecn_max));
+  config->vq_min_bytes = static_cast<uint64_t>(spec().ecn_min_bytes);
+  config->vq_max_bytes = static_cast<uint64_t>(spec().ecn_max_bytes);
   config->vq_p_max = static_cast<uint64_t>(spec().ecn_p_max * 4294967296.0);
   const bool marks = spec().ecn && mbps > 0;
   config->vq_rate = marks ? static_cast<uint64_t>(bytes_per_ns * spec().ecn_drain * (1 << LAB_VQ_SHIFT)) : 0;
