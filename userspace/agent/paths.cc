@@ -91,7 +91,7 @@ void Agent::ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key) {
   for (const auto& [other, flow] : flows_.sent) {
     if (other != key && flow.tx.pair == index && flow.flow().sport == port) return;
   }
-  engine_->ReleaseNative(index, port);
+  engine_->ReleaseNative(index, port, NowNs());
 }
 
 void Agent::EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key) {

@@ -56,7 +56,7 @@ class Engine {
   // The slot that stands for a flow's own port, CW_SLOT_NONE: none is free. The port is traced; when its path turns out
   // to be that of another slot, on_slots tells.
   uint8_t EnsureNative(uint32_t pair, uint16_t port, int64_t now_ns);
-  void ReleaseNative(uint32_t pair, uint16_t port);
+  void ReleaseNative(uint32_t pair, uint16_t port, int64_t now_ns);
   void SetBlocked(uint32_t pair, uint16_t slot_mask);  // slots that no flow shall be put on
   void RebuildPaths(uint32_t pair) { paths_->Rebuild(pair); }
 
