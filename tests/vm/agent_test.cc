@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/vm/agents.h"
@@ -106,12 +107,22 @@ TEST_F(AgentTest, ShowsQueuePairsWithProcessPathAndDelay) {
     ASSERT_TRUE(by_qpn.count(flow.local_qpn)) << flow.local_qpn << " is no queue pair of the kernel's";
     EXPECT_EQ(flow.remote_qpn, by_qpn[flow.local_qpn].rqpn);
     EXPECT_EQ(flow.process, "ib_write_bw");
+    EXPECT_EQ(flow.nic, "rxe0");
+    EXPECT_EQ(flow.device, "eth0");
     EXPECT_EQ(rack_->fabric().PathOf(Rack::FabricAddress(0), Rack::FabricAddress(1), flow.udp_port).value_or(-1),
               SpineOf(flow.remote_qpn));
     // Never negative by more than the clocks' error. Above: four queue pairs of 128 packets fill 170 ms of one link.
     EXPECT_GT(flow.owd_p50_ns, -flow.owd_error_ns);
     EXPECT_LT(flow.owd_p50_ns, 1.7e9);
   }
+  // As people see and type them.
+  const std::string name = absl::StrFormat("rxe0/qp0x%x", flows_[0].local_qpn);
+  auto shown = agents_->CtlText(0, "qps " + name);
+  ASSERT_TRUE(shown.ok()) << shown.status();
+  EXPECT_TRUE(absl::StrContains(*shown, name)) << *shown;
+  auto status = agents_->Ctl(0, "status");
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->at("nics").at(0).at("rdma_devices"), nlohmann::json({"rxe0"}));
   auto result = run_->Wait(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->messages, 0u);

@@ -82,6 +82,7 @@ class Agent final : public api::AgentView {
     std::string note;  // why nothing is attached
     bool attached = false;
     bool offloads_roce = false;
+    std::vector<std::string> rdma_devices;  // as RDMA netlink told last
   };
 
   explicit Agent(AgentOptions options);
@@ -137,6 +138,7 @@ class Agent final : public api::AgentView {
   void ReplaceStalePorts();
   void ReadReceivedFlows();
   void ReadKernelQps();
+  void NameRdmaDevices(const std::vector<rdma::Link>& links);
   void ForgetIdleFlows();
   void ReopenFlowTable();
   void LinkQps(const cw_flow_key& key, FlowEntry& flow);
@@ -176,6 +178,7 @@ class Agent final : public api::AgentView {
   api::v1::Path MakePath(PairState& pair, uint8_t slot, int64_t now_ns);
   api::v1::QpsReply MakeQps(const api::v1::QpsRequest& request);
   api::v1::Flow MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns);
+  void AddNames(const Addr& local, const rdma::QpInfo* qp, api::v1::Flow& out) const;
   void AddSteering(const FlowEntry& flow, int64_t now_ns, api::v1::Flow& out);
   api::v1::FabricHashing Hashing() const;
   std::string PeerName(const Addr& address) const;

@@ -181,6 +181,7 @@ void Agent::AddNics(v1::StatusReply& reply) {
     out->set_note(nic.note);
     out->set_mtu(nic.mtu);
     out->set_offloads_roce(nic.offloads_roce);
+    for (const std::string& device : nic.rdma_devices) out->add_rdma_devices(device);
   }
 }
 
@@ -363,16 +364,15 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   const Addr& local = flow.received ? key.dst : key.src;
   const Addr& remote = flow.received ? key.src : key.dst;
   out.set_id(key.Id().ToString());
-  for (const Nic& nic : nics_) {
-    if (nic.address == local) out.set_nic(nic.config.name);
-  }
   out.set_local_address(local.ToString());
   out.set_remote_address(remote.ToString());
   auto name = peer_names_.find(remote);
   if (name != peer_names_.end()) out.set_peer(name->second);
   out.set_received(flow.received);
   flow.received ? out.set_local_qpn(key.dqpn) : out.set_remote_qpn(key.dqpn);
-  if (const std::optional<rdma::QpInfo> qp = flow.received ? qps_.ByReceivedFlow(key) : qps_.BySentFlow(key)) {
+  const std::optional<rdma::QpInfo> qp = flow.received ? qps_.ByReceivedFlow(key) : qps_.BySentFlow(key);
+  AddNames(local, qp ? &*qp : nullptr, out);
+  if (qp) {
     out.set_local_qpn(qp->lqpn);
     out.set_remote_qpn(qp->rqpn);
     out.set_pid(qp->pid);
@@ -391,6 +391,16 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   out.set_rate_bps(flow.rate_bps);
   out.set_idle_s(std::max(AgoS(now_ns, jiffies_->ToNs(flow.flow().last_seen_jiffies)), 0.0));
   return out;
+}
+
+// The RDMA device where one is known: the queue pair's own, or the only one on the network device.
+void Agent::AddNames(const Addr& local, const rdma::QpInfo* qp, v1::Flow& out) const {
+  for (const Nic& nic : nics_) {
+    if (nic.address != local) continue;
+    out.set_device(nic.config.name);
+    out.set_nic(nic.rdma_devices.size() == 1 ? nic.rdma_devices[0] : nic.config.name);
+  }
+  if (qp != nullptr && !qp->device.empty()) out.set_nic(qp->device);
 }
 
 void Agent::AddSteering(const FlowEntry& flow, int64_t now_ns, v1::Flow& out) {
