@@ -211,6 +211,44 @@ TEST_F(AgentOnFabric, KillLosesNoFlowNoSteeringNoCounter) {
   }
 }
 
+TEST_F(AgentOnFabric, WhatWasSetForAWhileEndsThoughTheAgentWasKilled) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic(3);
+  ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 3; }));
+  const std::vector<v1::Flow> flows = FlowsOf(0);
+  api::Client& agent = testbed->agent(0);
+  // One ends while no agent runs, one after the restart, one much later.
+  v1::SteerSetRequest place;
+  place.set_force(true);
+  const std::map<std::string, double> for_s = {{flows[0].id(), 1}, {flows[1].id(), 7}, {flows[2].id(), 3600}};
+  for (const auto& [flow, seconds] : for_s) {
+    place.set_flow(flow);
+    place.set_path(2);
+    place.set_for_s(seconds);
+    ASSERT_TRUE(agent.SteerSet(place).ok());
+  }
+  v1::SetModeRequest mode;
+  mode.set_mode(v1::MODE_OPTIMIZE);
+  mode.set_for_s(7);
+  ASSERT_TRUE(agent.SetMode(mode).ok());
+  ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
+  absl::SleepFor(absl::Seconds(2));
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  const auto flow = [&](const std::string& id) {
+    for (const v1::Flow& each : FlowsOf(0)) {
+      if (each.id() == id) return each;
+    }
+    return v1::Flow();
+  };
+  EXPECT_TRUE(Eventually([&] { return !flow(flows[0].id()).manual(); })) << "overdue at the restart";
+  EXPECT_GT(flow(flows[2].id()).reverts_s(), 3000);
+  EXPECT_TRUE(Eventually([&] { return !flow(flows[1].id()).manual(); })) << "due after the restart";
+  EXPECT_TRUE(Eventually([&] { return testbed->agent(0).Status()->mode() == v1::MODE_PROTECT; }));
+  EXPECT_TRUE(flow(flows[2].id()).manual());
+  EXPECT_EQ(flow(flows[2].id()).slot(), 2);
+}
+
 TEST_F(AgentOnFabric, FindsAHiddenClockOffsetAndDrift) {
   TestbedSpec spec = SmallSpec();
   spec.clocks = {{.offset_ns = 1'000'000'000, .drift_ppm = 50, .seed = 7}, {.offset_ns = 0, .drift_ppm = 0, .seed = 8}};

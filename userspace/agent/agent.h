@@ -20,10 +20,11 @@
 #include "userspace/agent/clock.h"
 #include "userspace/agent/clock_anchor.h"
 #include "userspace/agent/clock_output.h"
+#include "userspace/agent/deadlines.h"
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/loop.h"
 #include "userspace/agent/pair_state.h"
-#include "userspace/agent/reverts.h"
+#include "userspace/agent/resource_meter.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/api/server.h"
 #include "userspace/config/config.h"
@@ -162,6 +163,10 @@ class Agent final : public api::AgentView {
   absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
   void RevertPlacement(const FlowKey& key);
   void RevertLock(const FlowKey& key);
+  int64_t EndNs(double for_s) const;
+  void KeepDeadlines();
+  absl::Status AdoptDeadlines();
+  void RunDeadlines();
   Mode mode() const;
 
   // view.cc: answers
@@ -222,9 +227,7 @@ class Agent final : public api::AgentView {
   uint64_t ring_losses_ = 0;     // records of cw_probe_ring lost so far
   int64_t newest_data_ns_ = 0;  // monotonic, of the newest measurement
 
-  Reverts placement_reverts_, lock_reverts_;
-  int64_t mode_reverts_ns_ = 0;  // monotonic; 0: the mode stays
-  Mode mode_after_ = Mode::kObserve;
+  Deadlines deadlines_;
   absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;       // observe mode: when a wish was logged last
   absl::flat_hash_map<PairKey, int64_t> finding_logged_ns_;
   ResourceMeter meter_;

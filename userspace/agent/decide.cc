@@ -128,9 +128,7 @@ void Agent::EverySecond() {
       if (engine_->mesh().slots(index).port(s) != 0) pair->slot[s].forward.AddSent(now_ns, sent);
     }
   }
-  for (const FlowKey& flow : placement_reverts_.TakeDue(now_ns)) RevertPlacement(flow);
-  for (const FlowKey& flow : lock_reverts_.TakeDue(now_ns)) RevertLock(flow);
-  if (mode_reverts_ns_ != 0 && now_ns >= mode_reverts_ns_) (void)ChangeMode(mode(), mode_after_, 0);
+  RunDeadlines();
   ReadReceivedFlows();
   ForgetIdleFlows();
   ReopenFlowTable();

@@ -155,7 +155,7 @@ v1::StatusReply Agent::MakeStatus() {
   reply.set_pid(static_cast<uint32_t>(getpid()));
   reply.set_uptime_s(AgoS(now_ns, started_ns_));
   reply.set_mode(ToApi(mode()));
-  if (mode_reverts_ns_ != 0) reply.set_mode_reverts_s(static_cast<double>(mode_reverts_ns_ - now_ns) / 1e9);
+  if (deadlines_.mode()) reply.set_mode_reverts_s(std::max(static_cast<double>(deadlines_.mode()->at_ns - now_ns) / 1e9, 0.001));
   reply.set_lease_s(absl::ToDoubleSeconds(options_.config.steering.lease));
   reply.set_data_age_s(AgoS(now_ns, newest_data_ns_));
   reply.set_hashing(Hashing());
@@ -381,7 +381,7 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
     out.set_path_mtu(qp->path_mtu);
   }
   AddSteering(flow, now_ns, out);
-  out.set_reverts_s(std::max(placement_reverts_.SecondsLeft(key, now_ns), lock_reverts_.SecondsLeft(key, now_ns)));
+  out.set_reverts_s(deadlines_.FlowSecondsLeft(key, now_ns));
   if (!flow.received) Fill(flow.owd.Merged(), out.mutable_owd());
   out.set_owd_window_s(10);
   if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote}); index && FindPair(*index) != nullptr) {
