@@ -78,7 +78,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
   deadlines_.SetPlacement(*key, EndNs(request.for_s()));
   KeepDeadlines();
   v1::ActionReply reply;
-  reply.set_effect(absl::StrFormat("flow %s goes to %s%s", request.flow(), target, pending ? " at the next moment without packets in flight" : ""));
+  reply.set_effect(absl::StrFormat("flow %s goes to %s%s", request.flow(), target, pending ? " at the next pause or moment without packets in flight" : ""));
   reply.set_undo(absl::StrCat("steer clear ", request.flow()));
   reply.set_pending(pending);
   reply.set_reverts_s(request.for_s());
