@@ -102,6 +102,38 @@ TEST_F(AgentOnFabric, FindsEveryPathAndItsHops) {
   EXPECT_EQ(spines, (std::set<int>{0, 1, 2, 3}));
 }
 
+TEST_F(AgentOnFabric, TellsWhatTheSwitchesHashOn) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  const auto check = [&](const std::string& name) {
+    auto reply = testbed->agent(0).Doctor();
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    const v1::DoctorReply checks = reply.value_or(v1::DoctorReply());
+    for (const v1::Check& each : checks.checks()) {
+      if (each.name() == name) return each;
+    }
+    return v1::Check();
+  };
+  const auto hashing = [&] { return testbed->agent(0).Status().value_or(v1::StatusReply()).hashing(); };
+  EXPECT_TRUE(Eventually([&] { return hashing() == v1::FABRIC_HASHING_PORTS; }));
+  EXPECT_EQ(check("fabric hashing").result(), v1::Check::RESULT_OK);
+  EXPECT_EQ(check("mtu eth0").seen(), "4500: carries a RoCE MTU of 4096") << "of the fabric's eth0, not of another";
+  const std::map<SwitchHash, v1::FabricHashing> modes = {{SwitchHash::kAddresses, v1::FABRIC_HASHING_SINGLE},
+                                                         {SwitchHash::kTtl, v1::FABRIC_HASHING_TTL},
+                                                         {SwitchHash::kSpray, v1::FABRIC_HASHING_SPRAYED}};
+  for (const auto& [hash, expected] : modes) {
+    testbed->fabric().SetHash(hash);
+    // A new agent looks at once; one that runs does so when it verifies its paths, every half minute.
+    ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
+    absl::SleepFor(absl::Milliseconds(500));
+    ASSERT_TRUE(testbed->StartAgent(0).ok());
+    EXPECT_TRUE(Eventually([&] { return hashing() == expected; })) << "got " << hashing() << " for " << expected;
+    const bool moves = expected == v1::FABRIC_HASHING_SINGLE;
+    EXPECT_EQ(check("fabric hashing").result(), moves ? v1::Check::RESULT_OK : v1::Check::RESULT_WARN);
+    EXPECT_EQ(testbed->agent(0).Status().value_or(v1::StatusReply()).moves_frozen(), !moves);
+  }
+}
+
 TEST_F(AgentOnFabric, ShowsQueuePairsWithProcessPathAndDelay) {
   Up(SmallSpec());
   ASSERT_NE(testbed, nullptr);

@@ -128,6 +128,7 @@ class Agent final : public api::AgentView {
   void AddPair(uint32_t index);
   void OnTable(uint32_t index, const probe::PathTable& table);
   void OnInvalid(uint32_t index, const probe::DiscoveryEvent& event);
+  void OnHashing(uint32_t index, probe::Hashing hashing);
   void OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update);
   void EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key);
   void ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key);

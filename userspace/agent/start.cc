@@ -222,6 +222,7 @@ absl::Status Agent::OpenProbes() {
       options, store_.get(), &keys_,
       {.on_table = [this](uint32_t pair, const probe::PathTable& table) { OnTable(pair, table); },
        .on_invalid = [this](uint32_t pair, const probe::DiscoveryEvent& event) { OnInvalid(pair, event); },
+       .on_hashing = [this](uint32_t pair, probe::Hashing hashing) { OnHashing(pair, hashing); },
        .on_slots = [this](uint32_t pair, const probe::SlotUpdate& update) { OnSlotUpdate(pair, update); }});
   if (!engine.ok()) return engine.status();
   engine_ = std::move(*engine);

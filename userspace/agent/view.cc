@@ -59,8 +59,22 @@ const char* TransportName(uint8_t transport) {
 
 std::string ReasonText(uint8_t reason) { return reason == CW_MOVE_NONE ? "" : std::string(MoveReasonName(static_cast<MoveReason>(reason))); }
 
+v1::FabricHashing ToApi(probe::Hashing hashing) {
+  switch (hashing) {
+    case probe::Hashing::kPorts: return v1::FABRIC_HASHING_PORTS;
+    case probe::Hashing::kSinglePath: return v1::FABRIC_HASHING_SINGLE;
+    case probe::Hashing::kTtl: return v1::FABRIC_HASHING_TTL;
+    case probe::Hashing::kSprayed: return v1::FABRIC_HASHING_SPRAYED;
+    case probe::Hashing::kUnknown: break;
+  }
+  return v1::FABRIC_HASHING_UNKNOWN;
+}
+
 host::Hashing HostHashing(v1::FabricHashing hashing) {
   switch (hashing) {
+    case v1::FABRIC_HASHING_QPN: return host::Hashing::kQpn;
+    case v1::FABRIC_HASHING_TTL: return host::Hashing::kTtl;
+    case v1::FABRIC_HASHING_SPRAYED: return host::Hashing::kSprayed;
     case v1::FABRIC_HASHING_PORTS: return host::Hashing::kPorts;
     case v1::FABRIC_HASHING_SINGLE: return host::Hashing::kSinglePath;
     default: return host::Hashing::kUnknown;
@@ -134,16 +148,24 @@ std::string Agent::PeerName(const Addr& address) const {
   return name == peer_names_.end() ? address.ToString() : name->second;
 }
 
-// Steering rests on ports alone choosing the path. Until the self-test sends other QPNs and TTLs, what is known is whether
-// different ports were seen on different switches.
+// The worst of all pairs: steering rests on ports alone choosing the path.
 v1::FabricHashing Agent::Hashing() const {
-  size_t most = 0;
+  probe::Hashing worst = probe::Hashing::kUnknown;
+  const auto rank = [](probe::Hashing hashing) {
+    switch (hashing) {
+      case probe::Hashing::kUnknown: return 0;
+      case probe::Hashing::kSinglePath: return 1;
+      case probe::Hashing::kPorts: return 2;
+      case probe::Hashing::kTtl: return 3;
+      case probe::Hashing::kSprayed: return 4;
+    }
+    return 0;
+  };
   for (const auto& [index, pair] : pairs_) {
     const probe::Discovery* discovery = engine_->discovery(index);
-    if (discovery != nullptr && discovery->table().valid) most = std::max(most, discovery->table().paths.size());
+    if (discovery != nullptr && rank(discovery->hashing()) > rank(worst)) worst = discovery->hashing();
   }
-  if (most == 0) return v1::FABRIC_HASHING_UNKNOWN;
-  return most == 1 ? v1::FABRIC_HASHING_SINGLE : v1::FABRIC_HASHING_PORTS;
+  return ToApi(worst);
 }
 
 v1::StatusReply Agent::MakeStatus() {
@@ -202,6 +224,9 @@ void Agent::AddPeers(v1::StatusReply& reply, int64_t now_ns) {
     if (discovery != nullptr && pair->table_seen && !discovery->table().valid) {
       reply.set_moves_frozen(true);
       reply.set_frozen_reason(absl::StrCat("paths to ", pair->peer, " are being found again"));
+    } else if (discovery != nullptr && !probe::PortsChoosePaths(discovery->hashing())) {
+      reply.set_moves_frozen(true);
+      reply.set_frozen_reason(absl::StrCat("ports do not choose the path to ", pair->peer));
     }
   }
   for (auto& [name, peer] : peers) *reply.add_peers() = std::move(peer);
@@ -303,6 +328,7 @@ v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
   SlotState& state = pair.slot[s];
   v1::Path path;
   path.set_slot(s);
+  path.set_reverse_slot(s);
   path.set_udp_port(port);
   if (const probe::Hops* hops = discovery->HopsOf(port); hops != nullptr) {
     for (const Addr& hop : *hops) path.add_hops(hop.is_zero() ? "*" : hop.ToString());
@@ -341,6 +367,7 @@ v1::Pair Agent::MakePair(PairState& pair, int64_t now_ns) {
   bool known = true;
   for (const probe::Path& path : discovery->table().paths) known = known && path.known;
   out.set_table(!pair.table_seen ? "discovering" : !discovery->table().valid ? "invalid" : known ? "valid" : "unknown");
+  out.set_hashing(ToApi(discovery->hashing()));
   const int64_t local_ns = NowNs();
   *out.mutable_clock() = agent::ToApi(pair.clock.At(local_ns), local_ns);
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {

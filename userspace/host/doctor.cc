@@ -99,16 +99,20 @@ Check FleetClockCheck(const DoctorInput& input) {
 
 Check HashingCheck(const DoctorInput& input) {
   const std::string name = "fabric hashing";
-  const std::string no_steering = "flows are not steered on such a fabric; hash on addresses and UDP ports only";
+  const std::string no_moves = "flows are not moved for balance on such a fabric; hash on addresses and UDP ports only";
   switch (input.hashing) {
     case Hashing::kPorts:
       return {name, Result::kOk, "on ports", ""};
     case Hashing::kQpn:
-      return {name, Result::kWarn, "on the destination QPN too", no_steering};
+      return {name, Result::kWarn, "on the destination QPN too", no_moves};
     case Hashing::kTtl:
-      return {name, Result::kWarn, "on the TTL too", no_steering};
+      return {name, Result::kWarn, "on the TTL too: traces of different length contradict each other",
+              no_moves +
+                  "; and let switches answer traces from the port where they came in "
+                  "(Linux: net.ipv4.icmp_errors_use_inbound_ifaddr=1)"};
     case Hashing::kSprayed:
-      return {name, Result::kWarn, "packets are sprayed or routed adaptively", no_steering};
+      return {name, Result::kWarn, "packets are sprayed or routed adaptively: one port takes other switches each time",
+              no_moves};
     case Hashing::kSinglePath:
       return {name, Result::kOk, "one path only: there is nothing to choose", ""};
     case Hashing::kUnknown:

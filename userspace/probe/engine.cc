@@ -142,6 +142,9 @@ void Engine::OnDiscovery(uint32_t pair, const DiscoveryEvent& event) {
     case DiscoveryEvent::Kind::kTraced:
       Apply(pair, mesh_.slots(pair).RefoldNative(event.port, FoldOf(pair), now_ns_));
       return;
+    case DiscoveryEvent::Kind::kHashing:
+      if (callbacks_.on_hashing) callbacks_.on_hashing(pair, paths_->Find(pair)->hashing());
+      return;
     case DiscoveryEvent::Kind::kTable:
       break;
   }

@@ -33,6 +33,8 @@ struct EngineCallbacks {
   std::function<void(uint32_t pair, const PathTable& table)> on_table;
   // A hop differs from before: freeze moves of this pair until the next on_table.
   std::function<void(uint32_t pair, const DiscoveryEvent& event)> on_invalid;
+  // What the self-test says of the pair's fabric has changed.
+  std::function<void(uint32_t pair, Hashing hashing)> on_hashing;
   // Slots mean other ports, or native ports are represented by other slots.
   std::function<void(uint32_t pair, const SlotUpdate& update)> on_slots;
 };
