@@ -260,6 +260,9 @@ TEST_F(AgentOnFabric, WhatWasSetForAWhileEndsThoughTheAgentWasKilled) {
     place.set_for_s(seconds);
     ASSERT_TRUE(agent.SteerSet(place).ok());
   }
+  for (const v1::Flow& each : FlowsOf(0)) {
+    EXPECT_TRUE(each.manual() || for_s.at(each.id()) == 1) << "seen at once";
+  }
   v1::SetModeRequest mode;
   mode.set_mode(v1::MODE_OPTIMIZE);
   mode.set_for_s(7);

@@ -98,7 +98,7 @@ std::unique_ptr<Rack> AgentTest::rack_;
 std::unique_ptr<Agents> AgentTest::agents_;
 
 TEST_F(AgentTest, ShowsQueuePairsWithProcessPathAndDelay) {
-  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 6 -s 65536 -u 18"));
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 12 -s 65536 -u 18"));
   auto listed = QueuePairs(rack_->machine(0));
   ASSERT_TRUE(listed.ok()) << listed.status();
   std::map<uint32_t, QueuePair> by_qpn;

@@ -162,6 +162,7 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> ChangeMode(Mode from, Mode to, double for_s);
   absl::Status Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending);
   absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
+  void Reread(const FlowKey& key);
   void RevertPlacement(const FlowKey& key);
   void RevertLock(const FlowKey& key);
   int64_t EndNs(double for_s) const;

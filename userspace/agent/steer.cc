@@ -75,6 +75,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
   bool pending = false;
   if (absl::Status status = Place(*key, slot, port, request.force(), &pending); !status.ok()) return status;
   if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), CW_STEER_MANUAL, 0); !status.ok()) return status;
+  Reread(*key);
   deadlines_.SetPlacement(*key, EndNs(request.for_s()));
   KeepDeadlines();
   v1::ActionReply reply;
@@ -87,18 +88,27 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
   return reply;
 }
 
+// Whoever asks next sees what was just set.
+void Agent::Reread(const FlowKey& key) {
+  absl::StatusOr<cw_tx_flow> record = dataplane_->tx_flows().Lookup(ToMap(key));
+  auto flow = flows_.sent.find(key);
+  if (record.ok() && flow != flows_.sent.end()) flow->second.tx = *record;
+}
+
 void Agent::RevertPlacement(const FlowKey& key) {
   auto flow = flows_.sent.find(key);
   if (flow == flows_.sent.end() || (flow->second.tx.flags & CW_STEER_MANUAL) == 0) return;
   (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_MANUAL);
   bool pending = false;
   (void)Place(key, flow->second.tx.native_slot, 0, false, &pending);
+  Reread(key);
   Log({.type = "steer", .text = absl::StrCat("flow ", key.Id().ToString(), " goes back to its native port, and is the agent's again"), .flow = key.Id().ToString()});
 }
 
 void Agent::RevertLock(const FlowKey& key) {
   if (!flows_.sent.contains(key)) return;
   (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED);
+  Reread(key);
   Log({.type = "steer", .text = absl::StrCat("flow ", key.Id().ToString(), " may be moved again"), .flow = key.Id().ToString()});
 }
 
@@ -139,6 +149,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const v1::SteerLockRequest& r
     effect = absl::StrCat("flow ", request.flow(), " is never moved, not even off a dead path");
   }
   if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), set, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED); !status.ok()) return status;
+  Reread(*key);
   deadlines_.SetLock(*key, set != 0 ? EndNs(request.for_s()) : 0);
   KeepDeadlines();
   v1::ActionReply reply;
