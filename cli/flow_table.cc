@@ -51,7 +51,7 @@ std::string Held(const v1::Flow& flow) {
   if (const std::string lock = LockText(flow.lock()); !lock.empty()) {
     held += (held.empty() ? "" : ", ") + std::string("lock ") + lock;
   }
-  if (flow.reverts_s() > 0) held += ", for " + DurationText(flow.reverts_s());
+  if (flow.reverts_s() > 0) held += (held.empty() ? "for " : ", for ") + DurationText(flow.reverts_s());
   return held.empty() ? kNoValue : held;
 }
 

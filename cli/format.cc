@@ -136,4 +136,21 @@ std::string UtcText(int64_t unix_ns) {
   return absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", absl::FromUnixNanos(unix_ns), absl::UTCTimeZone());
 }
 
+std::string HashingText(cwfabric::v1::FabricHashing hashing) {
+  switch (hashing) {
+    case cwfabric::v1::FABRIC_HASHING_PORTS:
+      return "hashed on ports";
+    case cwfabric::v1::FABRIC_HASHING_QPN:
+      return "hashed on the destination QPN too: no moves for balance";
+    case cwfabric::v1::FABRIC_HASHING_TTL:
+      return "hashed on the TTL too: no moves for balance";
+    case cwfabric::v1::FABRIC_HASHING_SPRAYED:
+      return "sprayed or adaptive: no moves for balance";
+    case cwfabric::v1::FABRIC_HASHING_SINGLE:
+      return "one path only";
+    default:
+      return "hashing not known";
+  }
+}
+
 }  // namespace cw::cli

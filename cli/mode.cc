@@ -80,7 +80,7 @@ absl::StatusOr<int> Off(Session& session, const Options& options) {
     reply->set_effect(absl::StrFormat(
         "no agent answers; switched off in the kernel through %s: every flow is on its native port%s",
         CtlPinPath(session.instance), *for_s > 0 ? "; it stays so, as only an agent could revert it" : ""));
-    // No undo line: an agent that starts sets the mode of its configuration.
+    // No undo line: an agent that starts keeps this mode, and only an agent can set another.
   }
   if (!reply.ok()) return reply.status();
   session.ShowAction(*reply);

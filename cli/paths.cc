@@ -60,10 +60,10 @@ std::string ClockText(const v1::PeerClock& clock) {
 
 void ShowPairHead(const v1::Pair& pair, bool colour) {
   std::cout << Paint(absl::StrFormat("%s %s", pair.peer(), pair.remote_address()), Tone::kTitle, colour)
-            << Printable(absl::StrFormat("  from %s %s, %s, a round every %s, last reply %s ago, path table %s",
+            << Printable(absl::StrFormat("  from %s %s, %s, a round every %s, last reply %s ago, path table %s, %s",
                                          pair.nic(), pair.local_address(), pair.active() ? "active" : "idle",
                                          DurationText(pair.interval_s()), AgoText(pair.last_reply_ago_s()),
-                                         pair.table()))
+                                         pair.table(), HashingText(pair.hashing())))
             << "\n  " << Printable(ClockText(pair.clock())) << '\n';
 }
 
@@ -119,7 +119,10 @@ absl::StatusOr<int> Paths(Session& session, const Options& options) {
       if (table.empty()) std::cout << "  no path yet\n";
       if (!table.empty()) table.Print(std::cout, session.Colour(), 2);
     }
-    if (!reply->pairs().empty()) std::cout << absl::StrFormat("\ndelays of the last %d s\n", options.window_s);
+    if (reply->pairs().empty()) return;
+    std::cout << absl::StrFormat("\ndelays of the last %d s; REVERSE: over the peer's own path of that number, ",
+                                 options.window_s)
+              << "which may take other switches\n";
   });
   return kOk;
 }
@@ -144,20 +147,19 @@ Table OwdPathTable(const v1::OwdReply& reply) {
     for (const v1::Path& path : pair.paths()) {
       const v1::PathWindow* window = WindowOf(path, reply.window_s());
       if (window == nullptr) continue;
-      const std::vector<Cell> head = {pair.peer(), pair.nic(), std::to_string(path.slot()),
-                                      std::to_string(path.udp_port())};
-      auto add = [&](const char* direction, const v1::Delay& delay, double base_ns, const v1::Delay& queueing,
+      auto add = [&](const std::vector<Cell>& way, const v1::Delay& delay, double base_ns, const v1::Delay& queueing,
                      double jitter_ns) {
-        std::vector<Cell> row = head;
-        row.emplace_back(direction);
+        std::vector<Cell> row = {pair.peer(), pair.nic()};
+        row.insert(row.end(), way.begin(), way.end());
         const bool some = delay.samples() > 0;
         AddDelayRow(table, std::move(row), delay, some && clock.known ? DelayText(base_ns, clock.error_ns) : kNoValue,
                     Queueing(queueing), some ? NsText(jitter_ns) : kNoValue, clock);
       };
-      add("forward", window->forward(), path.base_forward_ns(), window->queueing_forward(),
-          window->jitter_forward_ns());
-      add("reverse", window->reverse(), path.base_reverse_ns(), window->queueing_reverse(),
-          window->jitter_reverse_ns());
+      add({std::to_string(path.slot()), std::to_string(path.udp_port()), "forward"}, window->forward(),
+          path.base_forward_ns(), window->queueing_forward(), window->jitter_forward_ns());
+      // The peer numbers its paths itself, and its port for them is its own.
+      add({absl::StrFormat("peer's %d", path.reverse_slot()), kNoValue, "reverse"}, window->reverse(),
+          path.base_reverse_ns(), window->queueing_reverse(), window->jitter_reverse_ns());
     }
   }
   return table;
@@ -216,8 +218,11 @@ void Add(CLI::App& app, Session& session, const char* name, const char* text, Ve
 }  // namespace
 
 void AddPathVerbs(CLI::App& app, Session& session) {
-  Add(app, session, "paths", "Paths to each peer: state, delay, loss, hops", Paths);
-  Add(app, session, "owd", "One-way delays in full, per path and direction and per flow", Owd);
+  Add(app, session, "paths",
+      "Paths to each peer: state, delay, loss, hops. The reverse delay of path N is that of the peer's own path N",
+      Paths);
+  Add(app, session, "owd",
+      "One-way delays in full, per path and direction (reverse: the peer's own paths) and per flow", Owd);
 }
 
 }  // namespace cw::cli

@@ -70,7 +70,10 @@ void Session::Show(const google::protobuf::Message& reply, const std::function<v
 void Session::ShowAction(const cwfabric::v1::ActionReply& reply) const {
   Show(reply, [&] {
     std::cout << Printable(reply.effect()) << '\n';
-    if (reply.pending()) std::cout << "pending: it happens at the next moment that reorders nothing; see cwctl qps\n";
+    if (reply.pending()) {
+      std::cout << "pending: it waits for a moment that reorders nothing, which a busy queue pair may not have; see\n"
+                   "  steer show. --force moves it at once, at the price of one go-back-N\n";
+    }
     if (reply.reverts_s() > 0) std::cout << "reverts by itself in " << DurationText(reply.reverts_s()) << '\n';
     if (!reply.undo().empty()) std::cout << "undo: " << Self() << " " << Printable(reply.undo()) << '\n';
   });

@@ -51,23 +51,6 @@ std::string FlowLine(const v1::FlowCounts& flows) {
                          flows.received(), flows.steered(), flows.locked(), flows.pending());
 }
 
-std::string HashingText(v1::FabricHashing hashing) {
-  switch (hashing) {
-    case v1::FABRIC_HASHING_PORTS:
-      return "on ports";
-    case v1::FABRIC_HASHING_QPN:
-      return "on the destination QPN too: no steering";
-    case v1::FABRIC_HASHING_TTL:
-      return "on the TTL too: no steering";
-    case v1::FABRIC_HASHING_SPRAYED:
-      return "sprayed or adaptive: no steering";
-    case v1::FABRIC_HASHING_SINGLE:
-      return "one path only";
-    default:
-      return "unknown";
-  }
-}
-
 void ShowHead(const v1::StatusReply& reply, const Page& page) {
   page.Line("agent", absl::StrFormat("%s, instance %s on %s, pid %d, up %s", reply.version(), reply.instance(),
                                      reply.host_name(), reply.pid(), DurationText(reply.uptime_s())));

@@ -80,7 +80,8 @@ struct lab_packet {
   __u32 dqpn;
   __u16 sport;
   __u8 opcode;
-  __u8 ecn;   // of any IPv4 packet
+  __u8 ecn;  // of any IPv4 packet
+  __u8 ttl;
   __u8 roce;  // the fields above are of a RoCEv2 packet
 };
 
@@ -103,6 +104,7 @@ static __always_inline void parse(struct __sk_buff* skb, struct lab_packet* p) {
   p->saddr = l3.ip.saddr;
   p->daddr = l3.ip.daddr;
   p->sport = bpf_ntohs(l4.udp.source);
+  p->ttl = l3.ip.ttl;
   p->opcode = l4.bth.opcode;
   p->dqpn = bpf_ntohl(l4.bth.dqpn) & 0xffffff;
   p->roce = 1;
@@ -199,6 +201,22 @@ static __always_inline int should_mark(const struct lab_link_config* config, __u
   return bpf_get_prandom_u32() < config->vq_p_max * (bytes - low) / (high - low);
 }
 
+// ECMP takes a packet's hash where it has one.
+static __always_inline void choose_hash(struct __sk_buff* skb, __u32 dir, const struct lab_packet* p) {
+  struct lab_link_config* config = bpf_map_lookup_elem(&lab_config, &dir);
+  __u32 mode = config && p->roce ? *(volatile __u32*)&config->hash : LAB_HASH_PORTS;
+  __u32 hash = (p->saddr * 0x9e3779b1u ^ p->daddr) * 0x85ebca6bu;
+
+  // A veth pair carries the sender's socket hash along, and ECMP would use it; a wire does not.
+  if (mode == LAB_HASH_PORTS) {
+    bpf_set_hash_invalid(skb);
+    return;
+  }
+  if (mode == LAB_HASH_TTL) hash = (hash ^ p->sport ^ (__u32)p->ttl << 16) * 0xc2b2ae35u;
+  if (mode == LAB_HASH_SPRAY) hash = bpf_get_prandom_u32();
+  bpf_set_hash(skb, (hash ^ hash >> 15) * 0x846ca68bu);
+}
+
 static __always_inline __u32 port_number(struct __sk_buff* skb) { return skb->ifindex - LAB_IFINDEX_BASE; }
 
 SEC("tc")
@@ -212,9 +230,8 @@ int lab_ingress(struct __sk_buff* skb) {
   } else {
     struct lab_link_counters* link;
 
-    // A veth pair carries the sender's socket hash along, and ECMP would use it; a wire does not.
-    bpf_set_hash_invalid(skb);
     dir = LAB_SPINE_DIRS + 2 * (port - LAB_SPINE_DIRS);
+    choose_hash(skb, dir, &p);
     link = bpf_map_lookup_elem(&lab_links, &dir);
     if (link) count_offered(skb, link);
   }

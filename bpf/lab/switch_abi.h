@@ -29,6 +29,15 @@ enum lab_match { LAB_MATCH_ALL = 0, LAB_MATCH_ROCE_DATA = 1, LAB_MATCH_PROBES = 
 
 #define LAB_PROBE_OPCODE 0xE0 /* BTH opcodes from here on are manufacturer specific: the product's probes */
 
+/* What a leaf chooses the spine by, for packets that came in by this host port (a host's direction towards the leaf).
+ */
+enum lab_hash {
+  LAB_HASH_PORTS = 0,     /* the kernel's own: addresses and UDP ports */
+  LAB_HASH_ADDRESSES = 1, /* no entropy in ports */
+  LAB_HASH_TTL = 2,       /* ports and the TTL */
+  LAB_HASH_SPRAY = 3,     /* each packet by chance */
+};
+
 /* Fixed point of lab_link_config.vq_rate: bytes per nanosecond << LAB_VQ_SHIFT. */
 #define LAB_VQ_SHIFT 20
 
@@ -39,7 +48,8 @@ struct lab_link_config { /* BPF_F_MMAPABLE array, by direction */
   __u64 vq_max_bytes;
   __u64 vq_p_max; /* probability of a mark at vq_max_bytes, times 2^32 */
   __u64 rate_bps; /* the shaper's rate, for userspace only; 0: unshaped */
-  __u64 reserved[2];
+  __u64 hash;     /* enum lab_hash */
+  __u64 reserved;
 };
 
 struct lab_link_counters { /* BPF_F_MMAPABLE array, by direction; atomic adds */

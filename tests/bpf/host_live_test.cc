@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <string>
 
@@ -72,6 +73,33 @@ TEST(KernelProbe, NamesWhatIsAttachedAndWhoseItIs) {
     EXPECT_FALSE(programs["tc egress foreign_tc"].ours);
     EXPECT_TRUE(programs["tc egress " CW_PROG_TC].ours);
     EXPECT_NE(programs["tc egress " CW_PROG_TC].id, 0u);
+  });
+}
+
+// /sys is the first namespace's; the facts have to be those of the namespace that asks.
+TEST(KernelProbe, InterfacesAreThoseOfTheNamespaceThatAsks) {
+  const test::VethRig rig;
+  rig.InNear([] {
+    KernelProbe probe;
+    const std::string device = test::VethRig::kDevice;
+    ASSERT_EQ(std::system(("ip link set " + device + " mtu 1999").c_str()), 0);
+    absl::StatusOr<std::vector<Interface>> interfaces = probe.Interfaces();
+    ASSERT_TRUE(interfaces.ok()) << interfaces.status();
+    const auto find = [&] {
+      return std::find_if(interfaces->begin(), interfaces->end(), [&](const Interface& i) { return i.name == device; });
+    };
+    ASSERT_NE(find(), interfaces->end());
+    EXPECT_EQ(find()->mtu, 1999);
+    EXPECT_EQ(find()->state, "up");
+    EXPECT_FALSE(find()->on_bus);
+    ASSERT_EQ(std::system(("ip link set " + device + " down").c_str()), 0);
+    interfaces = probe.Interfaces();
+    ASSERT_TRUE(interfaces.ok()) << interfaces.status();
+    ASSERT_NE(find(), interfaces->end());
+    EXPECT_EQ(find()->state, "down");
+    absl::StatusOr<std::vector<RdmaPort>> ports = probe.RdmaPorts();
+    ASSERT_TRUE(ports.ok()) << ports.status();
+    EXPECT_TRUE(std::none_of(ports->begin(), ports->end(), [&](const RdmaPort& port) { return port.nic == device; }));
   });
 }
 

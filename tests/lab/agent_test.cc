@@ -102,6 +102,38 @@ TEST_F(AgentOnFabric, FindsEveryPathAndItsHops) {
   EXPECT_EQ(spines, (std::set<int>{0, 1, 2, 3}));
 }
 
+TEST_F(AgentOnFabric, TellsWhatTheSwitchesHashOn) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  const auto check = [&](const std::string& name) {
+    auto reply = testbed->agent(0).Doctor();
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    const v1::DoctorReply checks = reply.value_or(v1::DoctorReply());
+    for (const v1::Check& each : checks.checks()) {
+      if (each.name() == name) return each;
+    }
+    return v1::Check();
+  };
+  const auto hashing = [&] { return testbed->agent(0).Status().value_or(v1::StatusReply()).hashing(); };
+  EXPECT_TRUE(Eventually([&] { return hashing() == v1::FABRIC_HASHING_PORTS; }));
+  EXPECT_EQ(check("fabric hashing").result(), v1::Check::RESULT_OK);
+  EXPECT_EQ(check("mtu eth0").seen(), "4500: carries a RoCE MTU of 4096") << "of the fabric's eth0, not of another";
+  const std::map<SwitchHash, v1::FabricHashing> modes = {{SwitchHash::kAddresses, v1::FABRIC_HASHING_SINGLE},
+                                                         {SwitchHash::kTtl, v1::FABRIC_HASHING_TTL},
+                                                         {SwitchHash::kSpray, v1::FABRIC_HASHING_SPRAYED}};
+  for (const auto& [hash, expected] : modes) {
+    testbed->fabric().SetHash(hash);
+    // A new agent looks at once; one that runs does so when it verifies its paths, every half minute.
+    ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
+    absl::SleepFor(absl::Milliseconds(500));
+    ASSERT_TRUE(testbed->StartAgent(0).ok());
+    EXPECT_TRUE(Eventually([&] { return hashing() == expected; })) << "got " << hashing() << " for " << expected;
+    const bool moves = expected == v1::FABRIC_HASHING_SINGLE;
+    EXPECT_EQ(check("fabric hashing").result(), moves ? v1::Check::RESULT_OK : v1::Check::RESULT_WARN);
+    EXPECT_EQ(testbed->agent(0).Status().value_or(v1::StatusReply()).moves_frozen(), !moves);
+  }
+}
+
 TEST_F(AgentOnFabric, ShowsQueuePairsWithProcessPathAndDelay) {
   Up(SmallSpec());
   ASSERT_NE(testbed, nullptr);
@@ -209,6 +241,47 @@ TEST_F(AgentOnFabric, KillLosesNoFlowNoSteeringNoCounter) {
     EXPECT_EQ(flow.requester.naks_received, 0u);
     EXPECT_FALSE(flow.dead);
   }
+}
+
+TEST_F(AgentOnFabric, WhatWasSetForAWhileEndsThoughTheAgentWasKilled) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic(3);
+  ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 3; }));
+  const std::vector<v1::Flow> flows = FlowsOf(0);
+  api::Client& agent = testbed->agent(0);
+  // One ends while no agent runs, one after the restart, one much later.
+  v1::SteerSetRequest place;
+  place.set_force(true);
+  const std::map<std::string, double> for_s = {{flows[0].id(), 1}, {flows[1].id(), 7}, {flows[2].id(), 3600}};
+  for (const auto& [flow, seconds] : for_s) {
+    place.set_flow(flow);
+    place.set_path(2);
+    place.set_for_s(seconds);
+    ASSERT_TRUE(agent.SteerSet(place).ok());
+  }
+  for (const v1::Flow& each : FlowsOf(0)) {
+    EXPECT_TRUE(each.manual() || for_s.at(each.id()) == 1) << "seen at once";
+  }
+  v1::SetModeRequest mode;
+  mode.set_mode(v1::MODE_OPTIMIZE);
+  mode.set_for_s(7);
+  ASSERT_TRUE(agent.SetMode(mode).ok());
+  ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
+  absl::SleepFor(absl::Seconds(2));
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  const auto flow = [&](const std::string& id) {
+    for (const v1::Flow& each : FlowsOf(0)) {
+      if (each.id() == id) return each;
+    }
+    return v1::Flow();
+  };
+  EXPECT_TRUE(Eventually([&] { return !flow(flows[0].id()).manual(); })) << "overdue at the restart";
+  EXPECT_GT(flow(flows[2].id()).reverts_s(), 3000);
+  EXPECT_TRUE(Eventually([&] { return !flow(flows[1].id()).manual(); })) << "due after the restart";
+  EXPECT_TRUE(Eventually([&] { return testbed->agent(0).Status()->mode() == v1::MODE_PROTECT; }));
+  EXPECT_TRUE(flow(flows[2].id()).manual());
+  EXPECT_EQ(flow(flows[2].id()).slot(), 2);
 }
 
 TEST_F(AgentOnFabric, FindsAHiddenClockOffsetAndDrift) {

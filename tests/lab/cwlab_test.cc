@@ -124,6 +124,8 @@ TEST_F(Cwlab, UpStartsAnAgentPerHostThatCwctlCanAsk) {
 TEST_F(Cwlab, UnsupportedIsExitCodeFour) {
   ASSERT_EQ(Run("up --no-agents --link-mbps 0").exit_code, 0);
   EXPECT_EQ(RunJson("fault pause --leaf 0 --spine 0", 4)["error"]["code"], "UNIMPLEMENTED");
+  EXPECT_EQ(RunJson("hash spray")["hash"], "spray");
+  EXPECT_EQ(Run("hash by-moonlight").exit_code, 2);
 }
 
 }  // namespace

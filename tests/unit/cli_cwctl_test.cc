@@ -86,10 +86,20 @@ TEST_F(Cwctl, ASecondAgentIsRefusedAndALeftSocketIsReplaced) {
 }
 
 TEST_F(Cwctl, EveryReadingVerbSpeaksBothForms) {
-  const std::vector<std::vector<std::string>> verbs = {{"status"},   {"doctor"}, {"paths"},         {"paths", "node2"},
-                                                       {"qps"},      {"owd"},    {"steer", "show"}, {"mode"},
-                                                       {"counters"}, {"events"}, {"clock", "tracking"},
-                                                       {"clock", "sources"}, {"clock", "mesh"}, {"clock", "bound"}};
+  const std::vector<std::vector<std::string>> verbs = {{"status"},
+                                                       {"doctor"},
+                                                       {"paths"},
+                                                       {"paths", "node2"},
+                                                       {"qps"},
+                                                       {"owd"},
+                                                       {"steer", "show"},
+                                                       {"mode"},
+                                                       {"counters"},
+                                                       {"events"},
+                                                       {"clock", "tracking"},
+                                                       {"clock", "sources"},
+                                                       {"clock", "mesh"},
+                                                       {"clock", "bound"}};
   for (const std::vector<std::string>& verb : verbs) {
     SCOPED_TRACE(verb[0]);
     const RunResult text = Run(verb);
@@ -132,6 +142,7 @@ TEST_F(Cwctl, OwdKeepsTheWindowAskedFor) {
   const RunResult text = Run({"owd"});
   EXPECT_THAT(text.out, HasSubstr("last 10 s"));
   EXPECT_THAT(text.out, HasSubstr("forward"));
+  EXPECT_THAT(text.out, HasSubstr("peer's 1")) << "the reverse direction is over the peer's own paths";
   EXPECT_THAT(text.out, HasSubstr("production packets"));
 }
 
@@ -163,7 +174,8 @@ TEST_F(Cwctl, ClockTrackingTellsStateErrorAndBound) {
   EXPECT_THAT(text, HasSubstr("error       within 35 ns, likely\n"));
   EXPECT_THAT(text, HasSubstr("bound       5.66 µs from the fleet time of node0, over 1 link\n"));
   EXPECT_THAT(text, HasSubstr("neighbours  2 used of 4 compared with, 9 peers configured\n"));
-  EXPECT_THAT(text, HasSubstr("TAI         2023-11-14T22:13:57.123456789, within 1.20 ms, from an anchor 2 links away\n"));
+  EXPECT_THAT(text,
+              HasSubstr("TAI         2023-11-14T22:13:57.123456789, within 1.20 ms, from an anchor 2 links away\n"));
   EXPECT_THAT(text, HasSubstr("anchor      realtime, not used: the kernel's clock is not synchronised\n"));
   const json reply = RunJson({"clock", "tracking"});
   EXPECT_EQ(reply["state"], "synchronised");

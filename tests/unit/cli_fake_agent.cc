@@ -20,6 +20,7 @@ void SetDelay(v1::Delay& delay, double p50_ns, double p99_ns) {
 void AddPath(v1::Pair& pair, uint32_t slot, v1::PathState state, double p50_ns) {
   v1::Path& path = *pair.add_paths();
   path.set_slot(slot);
+  path.set_reverse_slot(slot);
   path.set_udp_port(49152 + slot);
   path.add_hops("10.0.0.1");
   path.add_hops(absl::StrFormat("10.1.%d.1", slot));
@@ -196,6 +197,7 @@ absl::StatusOr<v1::PathsReply> FakeAgent::Paths(const v1::PathsRequest& request)
   pair.set_remote_address("10.0.1.10");
   pair.set_interval_s(0.001);
   pair.set_table("valid");
+  pair.set_hashing(v1::FABRIC_HASHING_PORTS);
   pair.mutable_clock()->set_state(v1::PeerClock::STATE_SYNCED);
   pair.mutable_clock()->set_offset_ns(-1000000123);
   pair.mutable_clock()->set_error_est_ns(400);

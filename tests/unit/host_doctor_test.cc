@@ -41,25 +41,24 @@ class Doctor : public ::testing::Test {
     std::ofstream(full) << text;
   }
 
-  void AddNic(const std::string& name, int mtu, const std::string& state = "up") {
-    Write("sys/class/net/" + name + "/ifindex", "7\n");
-    Write("sys/class/net/" + name + "/mtu", std::to_string(mtu) + "\n");
-    Write("sys/class/net/" + name + "/operstate", state + "\n");
+  void AddNic(const std::string& name, int mtu, const std::string& state = "up", bool on_bus = false) {
+    std::erase_if(interfaces_, [&](const Interface& i) { return i.name == name; });
+    interfaces_.push_back({name, state, mtu, on_bus});
     Write("proc/sys/net/ipv4/conf/" + name + "/rp_filter", "0\n");
   }
 
-  void AddRdma(const std::string& name, const std::string& nic, const std::string& driver,
-               const std::string& link_layer = "Ethernet") {
+  void AddRdma(const std::string& name, const std::string& nic, const std::string& driver) {
+    ports_.push_back({name, nic});
     const std::string device = "sys/class/infiniband/" + name;
     Write(device + "/node_type", "1: CA\n");
-    Write(device + "/ports/1/link_layer", link_layer + "\n");
-    Write(device + "/ports/1/gid_attrs/ndevs/0", nic + "\n");
     fs::create_directories(folder_ + "/" + device + "/device");
     fs::create_symlink("../../../../bus/pci/drivers/" + driver, folder_ + "/" + device + "/device/driver");
   }
 
   std::string folder_;
   Roots roots_;
+  std::vector<Interface> interfaces_;
+  std::vector<RdmaPort> ports_;
 };
 
 TEST_F(Doctor, Btf) {
@@ -125,31 +124,28 @@ TEST_F(Doctor, RoceMtuFollowsTheKernelsRule) {
 }
 
 TEST_F(Doctor, Mtu) {
-  EXPECT_EQ(CheckMtu(roots_, "eth0").result, Result::kUnknown);
-  AddNic("eth0", 4500);
-  EXPECT_EQ(CheckMtu(roots_, "eth0").result, Result::kOk);
-  AddNic("eth0", 1500);
-  EXPECT_EQ(CheckMtu(roots_, "eth0").result, Result::kWarn);
-  EXPECT_EQ(CheckMtu(roots_, "eth0").seen, "1500: carries a RoCE MTU of 1024");
-  AddNic("eth0", 100);
-  EXPECT_EQ(CheckMtu(roots_, "eth0").result, Result::kFail);
+  EXPECT_EQ(CheckMtu({"eth0", "up", 4500, true}).result, Result::kOk);
+  EXPECT_EQ(CheckMtu({"eth0", "up", 1500, true}).result, Result::kWarn);
+  EXPECT_EQ(CheckMtu({"eth0", "up", 1500, true}).seen, "1500: carries a RoCE MTU of 1024");
+  EXPECT_EQ(CheckMtu({"eth0", "up", 100, true}).result, Result::kFail);
 }
 
 TEST_F(Doctor, RdmaDevicesTellWhoCarriesRoce) {
   AddRdma("mlx5_0", "eth0", "mlx5_core");
-  AddRdma("mlx5_1", "ib0", "mlx5_core", "InfiniBand");
   AddRdma("rxe0", "eth1", "mlx5_core");  // soft-RoCE upon a NIC that could do it in hardware
   Write("sys/class/infiniband/rxe0/parent", "eth1\n");
+  ports_.push_back({"siw0", "eth2"});
   Write("sys/class/infiniband/siw0/node_type", "4: RNIC\n");
-  const std::vector<RdmaDevice> devices = RdmaDevices(roots_);
-  ASSERT_EQ(devices.size(), 4u);
+  AddRdma("elsewhere", "eth0", "mlx5_core");  // /sys may show more than this namespace has
+  ports_.pop_back();
+  const std::vector<RdmaDevice> devices = RdmaDevices(roots_, ports_);
+  ASSERT_EQ(devices.size(), 3u);
   EXPECT_TRUE(devices[0].offloads());
   EXPECT_EQ(devices[0].driver, "mlx5_core");
   EXPECT_THAT(devices[0].nics, ElementsAre("eth0"));
-  EXPECT_FALSE(devices[1].roce);
-  EXPECT_TRUE(devices[2].software);
-  EXPECT_FALSE(devices[2].offloads());
-  EXPECT_FALSE(devices[3].roce);
+  EXPECT_TRUE(devices[1].software);
+  EXPECT_FALSE(devices[1].offloads());
+  EXPECT_FALSE(devices[2].roce);
 
   EXPECT_EQ(CheckOffload("eth0", devices).result, Result::kWarn);
   EXPECT_THAT(CheckOffload("eth0", devices).seen, HasSubstr("mlx5_0 (mlx5_core)"));
@@ -161,12 +157,12 @@ TEST_F(Doctor, RdmaDevicesTellWhoCarriesRoce) {
 TEST_F(Doctor, CandidatesAreTheMostLikelyNics) {
   AddNic("lo", 65536);
   AddNic("veth0", 1500);
-  EXPECT_THAT(CandidateNics(roots_), ElementsAre("veth0"));
-  AddNic("eth0", 1500);
-  fs::create_directories(folder_ + "/sys/class/net/eth0/device");
-  EXPECT_THAT(CandidateNics(roots_), ElementsAre("eth0"));
+  const auto candidates = [&] { return CandidateNics(interfaces_, RdmaDevices(roots_, ports_)); };
+  EXPECT_THAT(candidates(), ElementsAre("veth0"));
+  AddNic("eth0", 1500, "up", /*on_bus=*/true);
+  EXPECT_THAT(candidates(), ElementsAre("eth0"));
   AddRdma("rxe0", "veth0", "none");
-  EXPECT_THAT(CandidateNics(roots_), ElementsAre("veth0"));
+  EXPECT_THAT(candidates(), ElementsAre("veth0"));
 }
 
 TEST_F(Doctor, RpFilterTakesTheStricterOfTwo) {
@@ -182,10 +178,14 @@ TEST_F(Doctor, RpFilterTakesTheStricterOfTwo) {
 
 class FakeKernel final : public LiveProbe {
  public:
+  absl::StatusOr<std::vector<Interface>> Interfaces() override { return interfaces; }
+  absl::StatusOr<std::vector<RdmaPort>> RdmaPorts() override { return ports; }
   absl::StatusOr<std::vector<AttachedProgram>> Programs(const std::string&) override { return programs; }
   absl::Status Realtime() override { return realtime; }
   absl::StatusOr<ClockDiscipline> Clock() override { return clock; }
 
+  std::vector<Interface> interfaces;
+  absl::StatusOr<std::vector<RdmaPort>> ports = std::vector<RdmaPort>();
   std::vector<AttachedProgram> programs;
   absl::Status realtime;
   ClockDiscipline clock = {true, 1500};
@@ -196,6 +196,8 @@ class WholeDoctor : public Doctor {
   WholeDoctor() { AddNic("eth0", 4500); }
 
   std::map<std::string, Check> Examine() {
+    kernel_.interfaces = interfaces_;
+    if (kernel_.ports.ok()) kernel_.ports = ports_;
     std::map<std::string, Check> by_name;
     for (const Check& check : RunDoctor(roots_, kernel_, input_)) by_name[check.name] = check;
     return by_name;
@@ -256,12 +258,20 @@ TEST_F(WholeDoctor, RefusedRealTimeAndAnIdleClockAreWarnings) {
   EXPECT_EQ(checks["system clock"].result, Result::kWarn);
 }
 
+TEST_F(WholeDoctor, RdmaThatCannotBeAskedForIsUnknown) {
+  EXPECT_EQ(Examine()["rdma eth0"].result, Result::kOk);
+  kernel_.ports = absl::InternalError("RDMA netlink: receive: no");
+  EXPECT_EQ(Examine()["rdma eth0"].result, Result::kUnknown);
+}
+
 TEST_F(WholeDoctor, EveryComplaintTellsWhatToDo) {
   kernel_.programs = {{"xdp generic", "xdp_lb", 8, false}};
   kernel_.realtime = absl::PermissionDeniedError("no");
   kernel_.clock.synchronised = false;
   AddNic("eth0", 1500, "down");
   AddRdma("mlx5_0", "eth0", "mlx5_core");
+  kernel_.interfaces = interfaces_;
+  kernel_.ports = ports_;
   for (const Hashing hashing : {Hashing::kUnknown, Hashing::kQpn, Hashing::kTtl, Hashing::kSprayed}) {
     input_.hashing = hashing;
     input_.agent_runs = true;

@@ -23,16 +23,18 @@ struct Fabric {
   std::set<int> silent_spines;  // forward, but send no ICMP
   std::set<int> cut_spines;     // forward nothing
   bool leaves_silent = false;
-  double lost = 0;  // share of answers lost
+  enum { kPorts, kAddresses, kTtl, kSpray } hash = kPorts;  // what the first leaf chooses by, besides
+  double lost = 0;                                          // share of answers lost
   std::mt19937 random{99};
 
-  int SpineOf(uint16_t port) const {
-    uint32_t h = (port + salt * 0x9e3779b1u) * 0x85ebca6bu;
+  int SpineOf(uint16_t port, int ttl = 0) const {
+    uint32_t h = (port + (salt + static_cast<uint32_t>(ttl) * 77) * 0x9e3779b1u) * 0x85ebca6bu;
     h = (h ^ h >> 13) * 0xc2b2ae35u;
     return static_cast<int>((h ^ h >> 16) % static_cast<uint32_t>(spines));
   }
   std::optional<Addr> Answer(uint16_t port, int ttl) {
-    const int spine = SpineOf(port);
+    int spine = SpineOf(hash == kAddresses ? 0 : port, hash == kTtl ? ttl : 0);
+    if (hash == kSpray) spine = static_cast<int>(random() % static_cast<uint32_t>(spines));
     if (ttl >= 4 || (ttl >= 2 && cut_spines.contains(spine))) return std::nullopt;
     if (ttl == 2 && silent_spines.contains(spine)) return std::nullopt;
     if (ttl != 2 && leaves_silent) return std::nullopt;
@@ -95,6 +97,87 @@ TEST(Discovery, FindsEachPathOnceForTwoToEightSpines) {
     }
   }
   EXPECT_LE(missed, 4) << "of " << runs << " tables, each with a chance of about 1 % to miss one path";
+}
+
+Hashing Tested(Fabric f, uint64_t seed) {
+  f.salt = static_cast<uint32_t>(seed * 7919);
+  f.random.seed(seed);
+  Discovery d({.seed = seed}, {});
+  int64_t now = 0;
+  Simulate(d, f, now, 20 * kSecond);
+  EXPECT_EQ(Count(d.TakeEvents(), DiscoveryEvent::Kind::kHashing), d.hashing() == Hashing::kUnknown ? 0 : 1);
+  return d.hashing();
+}
+
+TEST(SelfTest, TellsWhatSwitchesHashOn) {
+  int missed_paths = 0, missed_spraying = 0, missed_ttl = 0;
+  for (int spines : {2, 3, 4, 8}) {
+    for (uint64_t seed = 1; seed <= 25; ++seed) {
+      missed_paths += Tested({.spines = spines}, seed) != Hashing::kPorts;
+      EXPECT_EQ(Hashing::kSinglePath, Tested({.spines = spines, .hash = Fabric::kAddresses}, seed));
+      missed_ttl += Tested({.spines = spines, .hash = Fabric::kTtl}, seed) != Hashing::kTtl;
+      missed_spraying += Tested({.spines = spines, .hash = Fabric::kSpray}, seed) != Hashing::kSprayed;
+    }
+  }
+  EXPECT_LE(missed_paths, 2) << "all ports on one path, by chance";
+  EXPECT_LE(missed_ttl, 3);
+  EXPECT_LE(missed_spraying, 3);
+}
+
+TEST(SelfTest, LostAnswersAndSilentSwitchesMakeNoSpraying) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    EXPECT_EQ(Hashing::kPorts, Tested({.spines = 4, .lost = 0.2}, seed));
+    EXPECT_EQ(Hashing::kPorts, Tested({.spines = 4, .leaves_silent = true}, seed));
+    EXPECT_EQ(Hashing::kUnknown, Tested({.spines = 2, .silent_spines = {0, 1}, .leaves_silent = true}, seed));
+  }
+}
+
+TEST(SelfTest, OneChangeOfRoutesIsNeitherSprayingNorTtl) {
+  for (int64_t at = 100 * kMs; at < 3 * kSecond; at += 100 * kMs) {
+    Fabric f{.spines = 4};
+    Discovery d({.seed = 5}, {});
+    int64_t now = 0;
+    Simulate(d, f, now, at, /*pps=*/20);
+    f.salt = 2;
+    Simulate(d, f, now, 100 * kSecond, /*pps=*/20);
+    EXPECT_EQ(Hashing::kPorts, d.hashing()) << at;
+    EXPECT_TRUE(d.table().valid);
+    EXPECT_EQ(4u, SpinesOf(d.table(), f).size());
+  }
+}
+
+TEST(SelfTest, AFabricThatStopsSprayingIsFoundAgain) {
+  Fabric f{.spines = 4, .hash = Fabric::kSpray};
+  Discovery d({}, {});
+  int64_t now = 0;
+  Simulate(d, f, now, 100 * kSecond);
+  EXPECT_EQ(Hashing::kSprayed, d.hashing());
+  std::vector<DiscoveryEvent> events = d.TakeEvents();
+  EXPECT_EQ(0, Count(events, DiscoveryEvent::Kind::kInvalid)) << "what changes each time is not told each time";
+  EXPECT_EQ(1, Count(events, DiscoveryEvent::Kind::kHashing));
+  f.hash = Fabric::kPorts;
+  Simulate(d, f, now, 60 * kSecond);
+  EXPECT_EQ(Hashing::kPorts, d.hashing());
+  EXPECT_EQ(4u, d.table().paths.size());
+  EXPECT_EQ(4u, SpinesOf(d.table(), f).size());
+  // And the other way: the hops of a path differ, the table is built anew, and its test fails.
+  f.hash = Fabric::kSpray;
+  Simulate(d, f, now, 100 * kSecond);
+  EXPECT_EQ(Hashing::kSprayed, d.hashing());
+}
+
+// Switches that answer from one address each, whichever port the packet came in by.
+TEST(SelfTest, LoopbackAddressesOfTheFarLeafAreNoContradiction) {
+  std::map<uint16_t, Hops> traced;
+  const auto address = [](int hop, int n) { return Addr::FromV4(static_cast<uint32_t>(0x0a000000 + hop * 256 + n)); };
+  for (int port = 0; port < 40; ++port) {
+    traced[static_cast<uint16_t>(port)] = {address(1, 0), address(2, port % 4), address(3, 0)};
+  }
+  EXPECT_FALSE(TracesContradict(traced));
+  for (auto& [port, hops] : traced) hops[2] = address(3, port % 4);
+  EXPECT_FALSE(TracesContradict(traced)) << "each port of the far leaf behind its own spine";
+  for (auto& [port, hops] : traced) hops[2] = address(3, port / 4 % 4);
+  EXPECT_TRUE(TracesContradict(traced));
 }
 
 TEST(Discovery, LostAnswersAreTriedAgain) {

@@ -99,7 +99,7 @@ TEST(SlotTable, NativePortsFoldOntoPathsWithEqualHops) {
   CheckInvariants(t, pair);
 }
 
-TEST(SlotTable, FullMeansNoneAndRoomComesBack) {
+TEST(SlotTable, ASlotThatBecomesFreeIsGivenToAPortThatWaits) {
   cw_pair pair{};
   SlotTable t(&pair);
   std::vector<uint16_t> paths;
@@ -109,9 +109,19 @@ TEST(SlotTable, FullMeansNoneAndRoomComesBack) {
   for (uint16_t p = 60000; p < 60004; ++p) EXPECT_NE(CW_SLOT_NONE, t.EnsureNative(p, nullptr, 0, &u));
   EXPECT_EQ(CW_SLOT_NONE, t.EnsureNative(60004, nullptr, 0, &u));
   EXPECT_EQ(0xffff, t.used_mask());
-  t.ReleaseNative(60001);
-  EXPECT_EQ(0xffff & ~(1 << 13), t.used_mask());
-  EXPECT_EQ(13, t.EnsureNative(60004, nullptr, 0, &u));
+  EXPECT_EQ(CW_SLOT_NONE, t.EnsureNative(60005, nullptr, 0, &u));
+  u = t.ReleaseNative(60001, nullptr, 7);
+  EXPECT_EQ((std::vector<SlotChange>{{13, 60001, 0}, {13, 0, 60004}}), u.slots);
+  EXPECT_EQ((std::vector<NativeChange>{{60004, 13}}), u.natives);
+  EXPECT_EQ(CW_SLOT_NEW, pair.slot[13].state);
+  EXPECT_EQ(60004, pair.slot[13].port);
+  // A port that turns out to take a known path leaves its slot to the next.
+  const FoldFn fold = [](uint16_t port) { return port == 60002 ? std::optional<uint16_t>(50003) : std::nullopt; };
+  u = t.RefoldNative(60002, fold, 8);
+  EXPECT_EQ((std::vector<NativeChange>{{60002, 3}, {60005, 14}}), u.natives);
+  EXPECT_EQ(60005, pair.slot[14].port);
+  u = t.ReleaseNative(60000, fold, 9);
+  EXPECT_EQ(0xffff & ~(1 << 12), t.used_mask()) << "nobody waits any more";
   CheckInvariants(t, pair);
 }
 
@@ -154,7 +164,7 @@ TEST(SlotTable, InvariantsHoldUnderRandomCalls) {
           t.EnsureNative(port, fold, step, &u);
           break;
         case 3:
-          t.ReleaseNative(port);
+          t.ReleaseNative(port, fold, step);
           break;
         default:
           t.RefoldNative(port, fold, step);

@@ -137,8 +137,9 @@ TEST(QpRegistry, KernelListLearnsTheRemoteAddressFromPackets) {
 TEST(QpRegistry, OwnersAnnouncementOutranksTheKernelList) {
   QpRegistry registry;
   registry.Register({.lqpn = 17, .rqpn = 18, .laddr = kA, .raddr = kB, .label = "job", .source = "inproc"});
-  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .source = "nldev"}});
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .device = "rxe0", .source = "nldev"}});
   EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->label, "job");
+  EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->device, "rxe0");
   registry.ReplaceKernelList({});
   EXPECT_TRUE(registry.BySentFlow({kA, kB, 18}).has_value());
 }

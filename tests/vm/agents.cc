@@ -83,6 +83,8 @@ absl::StatusOr<std::vector<SentFlow>> Agents::SentFlows() {
     if (flow.at("received") || flow.at("gone") != "" || flow.at("process") == "") continue;
     flows.push_back({.id = flow.at("id"),
                      .process = flow.at("process"),
+                     .nic = flow.at("nic"),
+                     .device = flow.at("device"),
                      .local_qpn = flow.at("local_qpn"),
                      .remote_qpn = flow.at("remote_qpn"),
                      .slot = flow.at("slot"),

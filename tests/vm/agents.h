@@ -35,6 +35,7 @@ config::Config AgentConfig();
 // A queue pair of machine 0 towards machine 1, as `cwctl qps` tells it.
 struct SentFlow {
   std::string id, process;
+  std::string nic, device;  // RDMA and network device
   uint32_t local_qpn = 0, remote_qpn = 0;
   int slot = -1;
   uint16_t udp_port = 0;

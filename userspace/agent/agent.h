@@ -20,10 +20,11 @@
 #include "userspace/agent/clock.h"
 #include "userspace/agent/clock_anchor.h"
 #include "userspace/agent/clock_output.h"
+#include "userspace/agent/deadlines.h"
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/loop.h"
 #include "userspace/agent/pair_state.h"
-#include "userspace/agent/reverts.h"
+#include "userspace/agent/resource_meter.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/api/server.h"
 #include "userspace/config/config.h"
@@ -82,6 +83,7 @@ class Agent final : public api::AgentView {
     std::string note;  // why nothing is attached
     bool attached = false;
     bool offloads_roce = false;
+    std::vector<std::string> rdma_devices;  // as RDMA netlink told last
   };
 
   explicit Agent(AgentOptions options);
@@ -126,6 +128,7 @@ class Agent final : public api::AgentView {
   void AddPair(uint32_t index);
   void OnTable(uint32_t index, const probe::PathTable& table);
   void OnInvalid(uint32_t index, const probe::DiscoveryEvent& event);
+  void OnHashing(uint32_t index, probe::Hashing hashing);
   void OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update);
   void EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key);
   void ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key);
@@ -137,6 +140,7 @@ class Agent final : public api::AgentView {
   void ReplaceStalePorts();
   void ReadReceivedFlows();
   void ReadKernelQps();
+  void NameRdmaDevices(const std::vector<rdma::Link>& links);
   void ForgetIdleFlows();
   void ReopenFlowTable();
   void LinkQps(const cw_flow_key& key, FlowEntry& flow);
@@ -158,8 +162,13 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> ChangeMode(Mode from, Mode to, double for_s);
   absl::Status Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending);
   absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
+  void Reread(const FlowKey& key);
   void RevertPlacement(const FlowKey& key);
   void RevertLock(const FlowKey& key);
+  int64_t EndNs(double for_s) const;
+  void KeepDeadlines();
+  absl::Status AdoptDeadlines();
+  void RunDeadlines();
   Mode mode() const;
 
   // view.cc: answers
@@ -176,6 +185,7 @@ class Agent final : public api::AgentView {
   api::v1::Path MakePath(PairState& pair, uint8_t slot, int64_t now_ns);
   api::v1::QpsReply MakeQps(const api::v1::QpsRequest& request);
   api::v1::Flow MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns);
+  void AddNames(const Addr& local, const rdma::QpInfo* qp, api::v1::Flow& out) const;
   void AddSteering(const FlowEntry& flow, int64_t now_ns, api::v1::Flow& out);
   api::v1::FabricHashing Hashing() const;
   std::string PeerName(const Addr& address) const;
@@ -219,9 +229,7 @@ class Agent final : public api::AgentView {
   uint64_t ring_losses_ = 0;     // records of cw_probe_ring lost so far
   int64_t newest_data_ns_ = 0;  // monotonic, of the newest measurement
 
-  Reverts placement_reverts_, lock_reverts_;
-  int64_t mode_reverts_ns_ = 0;  // monotonic; 0: the mode stays
-  Mode mode_after_ = Mode::kObserve;
+  Deadlines deadlines_;
   absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;       // observe mode: when a wish was logged last
   absl::flat_hash_map<PairKey, int64_t> finding_logged_ns_;
   ResourceMeter meter_;

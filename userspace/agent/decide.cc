@@ -41,7 +41,7 @@ std::vector<uint64_t> LinkNames(const probe::Hops* hops) {
 control::PairObservation Agent::ObservePair(PairState& pair) {
   control::PairObservation out{.pair = pair.key};
   const probe::Discovery* discovery = engine_->discovery(pair.index);
-  out.table_valid = discovery != nullptr && discovery->table().valid;
+  out.table_valid = discovery != nullptr && discovery->table().valid && probe::PortsChoosePaths(discovery->hashing());
   const cw_pair& shared = dataplane_->pairs()[pair.index];
   const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
@@ -140,9 +140,7 @@ void Agent::EverySecond() {
       if (engine_->mesh().slots(index).port(s) != 0) pair->slot[s].forward.AddSent(now_ns, sent);
     }
   }
-  for (const FlowKey& flow : placement_reverts_.TakeDue(now_ns)) RevertPlacement(flow);
-  for (const FlowKey& flow : lock_reverts_.TakeDue(now_ns)) RevertLock(flow);
-  if (mode_reverts_ns_ != 0 && now_ns >= mode_reverts_ns_) (void)ChangeMode(mode(), mode_after_, 0);
+  RunDeadlines();
   ReadReceivedFlows();
   ForgetIdleFlows();
   ReopenFlowTable();

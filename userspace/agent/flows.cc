@@ -119,6 +119,7 @@ void Agent::ReadKernelQps() {
     nldev_.reset();  // what is left of a broken answer would be taken for the next one
     return;
   }
+  NameRdmaDevices(*links);
   std::vector<rdma::QpInfo> list;
   for (const rdma::Qp& qp : *qps) {
     if ((qp.type != rdma::kQpTypeRc && qp.type != rdma::kQpTypeUc) || qp.rqpn == 0) continue;
@@ -132,11 +133,21 @@ void Agent::ReadKernelQps() {
                         .laddr = nic.address,
                         .pid = qp.pid,
                         .comm = qp.comm,
+                        .device = link.device,
                         .source = "nldev"});
       }
     }
   }
   qps_.ReplaceKernelList(list);
+}
+
+void Agent::NameRdmaDevices(const std::vector<rdma::Link>& links) {
+  for (Nic& nic : nics_) {
+    nic.rdma_devices.clear();
+    for (const rdma::Link& link : links) {
+      if (link.ifindex == nic.ifindex) nic.rdma_devices.push_back(link.device);
+    }
+  }
 }
 
 void Agent::ForgetIdleFlows() {

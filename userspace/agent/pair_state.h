@@ -24,7 +24,7 @@ struct WindowDelay {
 
 struct SlotState {
   telemetry::PathDelay forward;  // our probes on this slot
-  telemetry::PathDelay reverse;  // replies over the peer's slot of this number
+  telemetry::PathDelay reverse;  // replies over the peer's slot of this number, which is a path of its own
   WindowDelay window;
   control::PathDamping damping;
   control::FlapCounter flaps;

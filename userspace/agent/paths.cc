@@ -64,6 +64,25 @@ void Agent::OnInvalid(uint32_t index, const probe::DiscoveryEvent& event) {
        .evidence = {{"hops_before", HopText(event.before)}, {"hops_now", HopText(event.after)}}});
 }
 
+void Agent::OnHashing(uint32_t index, probe::Hashing hashing) {
+  PairState* pair = FindPair(index);
+  if (pair == nullptr) return;
+  telemetry::Event event{.type = "fabric", .peer = pair->peer};
+  switch (hashing) {
+    case probe::Hashing::kPorts: event.text = "ports choose the paths to " + pair->peer; break;
+    case probe::Hashing::kSinglePath: event.text = "all ports take one path to " + pair->peer; break;
+    case probe::Hashing::kUnknown: event.text = "which switches ports take to " + pair->peer + " cannot be seen"; break;
+    case probe::Hashing::kSprayed:
+      event.text = "packets to " + pair->peer + " are sprayed: a port takes other switches each time, so flows are not moved for balance";
+      break;
+    case probe::Hashing::kTtl:
+      event.text = "paths to " + pair->peer + " depend on the TTL too, so flows are not moved for balance";
+      break;
+  }
+  if (!probe::PortsChoosePaths(hashing)) event.severity = telemetry::Severity::kAlert;
+  Log(std::move(event));
+}
+
 void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
   PairState* pair = FindPair(index);
   if (pair == nullptr) return;
@@ -91,7 +110,7 @@ void Agent::ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key) {
   for (const auto& [other, flow] : flows_.sent) {
     if (other != key && flow.tx.pair == index && flow.flow().sport == port) return;
   }
-  engine_->ReleaseNative(index, port);
+  engine_->ReleaseNative(index, port, NowNs());
 }
 
 void Agent::EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key) {

@@ -62,7 +62,7 @@ std::string HostName(const config::Config& config) {
 }  // namespace
 
 Agent::Agent(AgentOptions options)
-    : options_(std::move(options)), host_name_(HostName(options_.config)) {
+    : options_(std::move(options)), host_name_(HostName(options_.config)), deadlines_(options_.config.RunDir() + "/deadlines.json", Deadlines::BootId()) {
   const config::SteeringConfig& steering = options_.config.steering;
   control::ContentionRules rules;
   rules.queue_over_base = steering.queueing_factor;
@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   std::filesystem::create_directories(agent->options_.config.RunDir(), error);
   if (error) return absl::FailedPreconditionError(absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
   for (auto step : {&Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenProbes, &Agent::OpenSources,
-                    &Agent::OpenRings, &Agent::StartTimers}) {
+                    &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
   }
   absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(agent->options_.config.SocketPath(), *agent);
@@ -222,6 +222,7 @@ absl::Status Agent::OpenProbes() {
       options, store_.get(), &keys_,
       {.on_table = [this](uint32_t pair, const probe::PathTable& table) { OnTable(pair, table); },
        .on_invalid = [this](uint32_t pair, const probe::DiscoveryEvent& event) { OnInvalid(pair, event); },
+       .on_hashing = [this](uint32_t pair, probe::Hashing hashing) { OnHashing(pair, hashing); },
        .on_slots = [this](uint32_t pair, const probe::SlotUpdate& update) { OnSlotUpdate(pair, update); }});
   if (!engine.ok()) return engine.status();
   engine_ = std::move(*engine);

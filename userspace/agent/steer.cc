@@ -2,14 +2,13 @@
 // What operators ask for: placements, locks, modes; each says what changed and how to undo it.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 
 namespace cw::agent {
 namespace {
 
 namespace v1 = api::v1;
-
-int64_t InNs(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
 Mode FromApi(v1::Mode mode) {
   switch (mode) {
@@ -76,10 +75,11 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
   bool pending = false;
   if (absl::Status status = Place(*key, slot, port, request.force(), &pending); !status.ok()) return status;
   if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), CW_STEER_MANUAL, 0); !status.ok()) return status;
-  placement_reverts_.Clear(*key);
-  if (request.for_s() > 0) placement_reverts_.Set(*key, MonotonicNs() + InNs(request.for_s()));
+  Reread(*key);
+  deadlines_.SetPlacement(*key, EndNs(request.for_s()));
+  KeepDeadlines();
   v1::ActionReply reply;
-  reply.set_effect(absl::StrFormat("flow %s goes to %s%s", request.flow(), target, pending ? " at the next moment without packets in flight" : ""));
+  reply.set_effect(absl::StrFormat("flow %s goes to %s%s", request.flow(), target, pending ? " at the next pause or moment without packets in flight" : ""));
   reply.set_undo(absl::StrCat("steer clear ", request.flow()));
   reply.set_pending(pending);
   reply.set_reverts_s(request.for_s());
@@ -88,18 +88,27 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
   return reply;
 }
 
+// Whoever asks next sees what was just set.
+void Agent::Reread(const FlowKey& key) {
+  absl::StatusOr<cw_tx_flow> record = dataplane_->tx_flows().Lookup(ToMap(key));
+  auto flow = flows_.sent.find(key);
+  if (record.ok() && flow != flows_.sent.end()) flow->second.tx = *record;
+}
+
 void Agent::RevertPlacement(const FlowKey& key) {
   auto flow = flows_.sent.find(key);
   if (flow == flows_.sent.end() || (flow->second.tx.flags & CW_STEER_MANUAL) == 0) return;
   (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_MANUAL);
   bool pending = false;
   (void)Place(key, flow->second.tx.native_slot, 0, false, &pending);
+  Reread(key);
   Log({.type = "steer", .text = absl::StrCat("flow ", key.Id().ToString(), " goes back to its native port, and is the agent's again"), .flow = key.Id().ToString()});
 }
 
 void Agent::RevertLock(const FlowKey& key) {
   if (!flows_.sent.contains(key)) return;
   (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED);
+  Reread(key);
   Log({.type = "steer", .text = absl::StrCat("flow ", key.Id().ToString(), " may be moved again"), .flow = key.Id().ToString()});
 }
 
@@ -116,12 +125,13 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const v1::SteerClearRequest&
   }
   v1::ActionReply reply;
   for (const FlowKey& key : chosen) {
-    placement_reverts_.Clear(key);
-    lock_reverts_.Clear(key);
+    deadlines_.SetPlacement(key, 0);
+    deadlines_.SetLock(key, 0);
     RevertPlacement(key);
     RevertLock(key);
     reply.add_flows(key.Id().ToString());
   }
+  KeepDeadlines();
   reply.set_effect(absl::StrFormat("%d flows are the agent's again", chosen.size()));
   return reply;
 }
@@ -139,8 +149,9 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const v1::SteerLockRequest& r
     effect = absl::StrCat("flow ", request.flow(), " is never moved, not even off a dead path");
   }
   if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), set, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED); !status.ok()) return status;
-  lock_reverts_.Clear(*key);
-  if (request.for_s() > 0 && set != 0) lock_reverts_.Set(*key, MonotonicNs() + InNs(request.for_s()));
+  Reread(*key);
+  deadlines_.SetLock(*key, set != 0 ? EndNs(request.for_s()) : 0);
+  KeepDeadlines();
   v1::ActionReply reply;
   reply.set_effect(effect);
   if (set != 0) reply.set_undo(absl::StrCat("steer lock --none ", request.flow()));
@@ -152,8 +163,13 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const v1::SteerLockRequest& r
 
 absl::StatusOr<v1::ActionReply> Agent::ChangeMode(Mode from, Mode to, double for_s) {
   maps::CtlView::Store(dataplane_->ctl()[0].mode, static_cast<uint32_t>(to));
-  if (mode_reverts_ns_ == 0) mode_after_ = from;  // a second --for goes back to where the first one would have
-  mode_reverts_ns_ = for_s > 0 ? MonotonicNs() + InNs(for_s) : 0;
+  if (for_s > 0) {
+    // A second --for goes back to where the first one would have.
+    deadlines_.SetMode(Deadlines::ModeEnd{.set = to, .after = deadlines_.mode() ? deadlines_.mode()->after : from, .at_ns = EndNs(for_s)});
+  } else {
+    deadlines_.SetMode(std::nullopt);
+  }
+  KeepDeadlines();
   v1::ActionReply reply;
   const std::string was(ModeName(from)), is(ModeName(to));
   reply.set_effect(to < Mode::kProtect ? absl::StrFormat("mode %s (was %s): every flow leaves on its native port", is, was) : absl::StrFormat("mode %s (was %s)", is, was));
@@ -161,6 +177,37 @@ absl::StatusOr<v1::ActionReply> Agent::ChangeMode(Mode from, Mode to, double for
   reply.set_reverts_s(for_s);
   Log({.type = "mode", .severity = telemetry::Severity::kNotice, .text = reply.effect()});
   return reply;
+}
+
+int64_t Agent::EndNs(double for_s) const { return for_s > 0 ? MonotonicNs() + static_cast<int64_t>(for_s * 1e9) : 0; }
+
+void Agent::KeepDeadlines() {
+  if (absl::Status status = deadlines_.Save(); !status.ok()) {
+    spdlog::warn("a restart of the agent would forget what ends by itself: {}", std::string(status.message()));
+  }
+}
+
+// What the agent before us was asked to end, and what became due while there was none.
+absl::Status Agent::AdoptDeadlines() {
+  const absl::Status loaded = deadlines_.Load();
+  if (absl::IsInvalidArgument(loaded)) spdlog::warn("what an earlier agent was to end is lost: {}", std::string(loaded.message()));
+  if (!dataplane_->adopted()) deadlines_.Forget();  // what they were about is gone
+  // cwctl off without an agent came later, and holds.
+  if (deadlines_.mode() && deadlines_.mode()->set != mode()) deadlines_.SetMode(std::nullopt);
+  if (deadlines_.size() > 0) {
+    Log({.type = "agent", .text = absl::StrFormat("%d placements, locks or modes of before the restart end in time", deadlines_.size())});
+    ReadFlows();
+  }
+  RunDeadlines();
+  return absl::OkStatus();
+}
+
+void Agent::RunDeadlines() {
+  const Deadlines::Due due = deadlines_.TakeDue(MonotonicNs());
+  for (const FlowKey& flow : due.placements) RevertPlacement(flow);
+  for (const FlowKey& flow : due.locks) RevertLock(flow);
+  if (due.mode && due.mode->set == mode()) (void)ChangeMode(mode(), due.mode->after, 0);
+  KeepDeadlines();
 }
 
 absl::StatusOr<v1::ActionReply> Agent::SteerSet(const v1::SteerSetRequest& request) {

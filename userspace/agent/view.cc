@@ -59,8 +59,22 @@ const char* TransportName(uint8_t transport) {
 
 std::string ReasonText(uint8_t reason) { return reason == CW_MOVE_NONE ? "" : std::string(MoveReasonName(static_cast<MoveReason>(reason))); }
 
+v1::FabricHashing ToApi(probe::Hashing hashing) {
+  switch (hashing) {
+    case probe::Hashing::kPorts: return v1::FABRIC_HASHING_PORTS;
+    case probe::Hashing::kSinglePath: return v1::FABRIC_HASHING_SINGLE;
+    case probe::Hashing::kTtl: return v1::FABRIC_HASHING_TTL;
+    case probe::Hashing::kSprayed: return v1::FABRIC_HASHING_SPRAYED;
+    case probe::Hashing::kUnknown: break;
+  }
+  return v1::FABRIC_HASHING_UNKNOWN;
+}
+
 host::Hashing HostHashing(v1::FabricHashing hashing) {
   switch (hashing) {
+    case v1::FABRIC_HASHING_QPN: return host::Hashing::kQpn;
+    case v1::FABRIC_HASHING_TTL: return host::Hashing::kTtl;
+    case v1::FABRIC_HASHING_SPRAYED: return host::Hashing::kSprayed;
     case v1::FABRIC_HASHING_PORTS: return host::Hashing::kPorts;
     case v1::FABRIC_HASHING_SINGLE: return host::Hashing::kSinglePath;
     default: return host::Hashing::kUnknown;
@@ -134,16 +148,24 @@ std::string Agent::PeerName(const Addr& address) const {
   return name == peer_names_.end() ? address.ToString() : name->second;
 }
 
-// Steering rests on ports alone choosing the path. Until the self-test sends other QPNs and TTLs, what is known is whether
-// different ports were seen on different switches.
+// The worst of all pairs: steering rests on ports alone choosing the path.
 v1::FabricHashing Agent::Hashing() const {
-  size_t most = 0;
+  probe::Hashing worst = probe::Hashing::kUnknown;
+  const auto rank = [](probe::Hashing hashing) {
+    switch (hashing) {
+      case probe::Hashing::kUnknown: return 0;
+      case probe::Hashing::kSinglePath: return 1;
+      case probe::Hashing::kPorts: return 2;
+      case probe::Hashing::kTtl: return 3;
+      case probe::Hashing::kSprayed: return 4;
+    }
+    return 0;
+  };
   for (const auto& [index, pair] : pairs_) {
     const probe::Discovery* discovery = engine_->discovery(index);
-    if (discovery != nullptr && discovery->table().valid) most = std::max(most, discovery->table().paths.size());
+    if (discovery != nullptr && rank(discovery->hashing()) > rank(worst)) worst = discovery->hashing();
   }
-  if (most == 0) return v1::FABRIC_HASHING_UNKNOWN;
-  return most == 1 ? v1::FABRIC_HASHING_SINGLE : v1::FABRIC_HASHING_PORTS;
+  return ToApi(worst);
 }
 
 v1::StatusReply Agent::MakeStatus() {
@@ -155,7 +177,7 @@ v1::StatusReply Agent::MakeStatus() {
   reply.set_pid(static_cast<uint32_t>(getpid()));
   reply.set_uptime_s(AgoS(now_ns, started_ns_));
   reply.set_mode(ToApi(mode()));
-  if (mode_reverts_ns_ != 0) reply.set_mode_reverts_s(static_cast<double>(mode_reverts_ns_ - now_ns) / 1e9);
+  if (deadlines_.mode()) reply.set_mode_reverts_s(std::max(static_cast<double>(deadlines_.mode()->at_ns - now_ns) / 1e9, 0.001));
   reply.set_lease_s(absl::ToDoubleSeconds(options_.config.steering.lease));
   reply.set_data_age_s(AgoS(now_ns, newest_data_ns_));
   reply.set_hashing(Hashing());
@@ -181,6 +203,7 @@ void Agent::AddNics(v1::StatusReply& reply) {
     out->set_note(nic.note);
     out->set_mtu(nic.mtu);
     out->set_offloads_roce(nic.offloads_roce);
+    for (const std::string& device : nic.rdma_devices) out->add_rdma_devices(device);
   }
 }
 
@@ -201,6 +224,9 @@ void Agent::AddPeers(v1::StatusReply& reply, int64_t now_ns) {
     if (discovery != nullptr && pair->table_seen && !discovery->table().valid) {
       reply.set_moves_frozen(true);
       reply.set_frozen_reason(absl::StrCat("paths to ", pair->peer, " are being found again"));
+    } else if (discovery != nullptr && !probe::PortsChoosePaths(discovery->hashing())) {
+      reply.set_moves_frozen(true);
+      reply.set_frozen_reason(absl::StrCat("ports do not choose the path to ", pair->peer));
     }
   }
   for (auto& [name, peer] : peers) *reply.add_peers() = std::move(peer);
@@ -302,6 +328,7 @@ v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
   SlotState& state = pair.slot[s];
   v1::Path path;
   path.set_slot(s);
+  path.set_reverse_slot(s);
   path.set_udp_port(port);
   if (const probe::Hops* hops = discovery->HopsOf(port); hops != nullptr) {
     for (const Addr& hop : *hops) path.add_hops(hop.is_zero() ? "*" : hop.ToString());
@@ -340,6 +367,7 @@ v1::Pair Agent::MakePair(PairState& pair, int64_t now_ns) {
   bool known = true;
   for (const probe::Path& path : discovery->table().paths) known = known && path.known;
   out.set_table(!pair.table_seen ? "discovering" : !discovery->table().valid ? "invalid" : known ? "valid" : "unknown");
+  out.set_hashing(ToApi(discovery->hashing()));
   const int64_t local_ns = NowNs();
   *out.mutable_clock() = agent::ToApi(pair.clock.At(local_ns), local_ns);
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
@@ -363,16 +391,15 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   const Addr& local = flow.received ? key.dst : key.src;
   const Addr& remote = flow.received ? key.src : key.dst;
   out.set_id(key.Id().ToString());
-  for (const Nic& nic : nics_) {
-    if (nic.address == local) out.set_nic(nic.config.name);
-  }
   out.set_local_address(local.ToString());
   out.set_remote_address(remote.ToString());
   auto name = peer_names_.find(remote);
   if (name != peer_names_.end()) out.set_peer(name->second);
   out.set_received(flow.received);
   flow.received ? out.set_local_qpn(key.dqpn) : out.set_remote_qpn(key.dqpn);
-  if (const std::optional<rdma::QpInfo> qp = flow.received ? qps_.ByReceivedFlow(key) : qps_.BySentFlow(key)) {
+  const std::optional<rdma::QpInfo> qp = flow.received ? qps_.ByReceivedFlow(key) : qps_.BySentFlow(key);
+  AddNames(local, qp ? &*qp : nullptr, out);
+  if (qp) {
     out.set_local_qpn(qp->lqpn);
     out.set_remote_qpn(qp->rqpn);
     out.set_pid(qp->pid);
@@ -381,7 +408,7 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
     out.set_path_mtu(qp->path_mtu);
   }
   AddSteering(flow, now_ns, out);
-  out.set_reverts_s(std::max(placement_reverts_.SecondsLeft(key, now_ns), lock_reverts_.SecondsLeft(key, now_ns)));
+  out.set_reverts_s(deadlines_.FlowSecondsLeft(key, now_ns));
   if (!flow.received) Fill(flow.owd.Merged(), out.mutable_owd());
   out.set_owd_window_s(10);
   if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote}); index && FindPair(*index) != nullptr) {
@@ -391,6 +418,16 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   out.set_rate_bps(flow.rate_bps);
   out.set_idle_s(std::max(AgoS(now_ns, jiffies_->ToNs(flow.flow().last_seen_jiffies)), 0.0));
   return out;
+}
+
+// The RDMA device where one is known: the queue pair's own, or the only one on the network device.
+void Agent::AddNames(const Addr& local, const rdma::QpInfo* qp, v1::Flow& out) const {
+  for (const Nic& nic : nics_) {
+    if (nic.address != local) continue;
+    out.set_device(nic.config.name);
+    out.set_nic(nic.rdma_devices.size() == 1 ? nic.rdma_devices[0] : nic.config.name);
+  }
+  if (qp != nullptr && !qp->device.empty()) out.set_nic(qp->device);
 }
 
 void Agent::AddSteering(const FlowEntry& flow, int64_t now_ns, v1::Flow& out) {

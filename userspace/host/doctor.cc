@@ -60,6 +60,10 @@ Check ProgramsCheck(LiveProbe& live, const std::string& nic) {
   return {name, Result::kWarn, seen, "it sees packets before or after ours; check that it leaves UDP 4791 alone"};
 }
 
+Check RdmaUnknown(const std::string& nic, const absl::Status& status) {
+  return {"rdma " + nic, Result::kUnknown, std::string(status.message()), "see rdma link"};
+}
+
 Check RealtimeCheck(LiveProbe& live, const DoctorInput& input) {
   if (input.agent_runs && input.prober_realtime)
     return {"real time", Result::kOk, "the prober runs under SCHED_FIFO", ""};
@@ -95,16 +99,20 @@ Check FleetClockCheck(const DoctorInput& input) {
 
 Check HashingCheck(const DoctorInput& input) {
   const std::string name = "fabric hashing";
-  const std::string no_steering = "flows are not steered on such a fabric; hash on addresses and UDP ports only";
+  const std::string no_moves = "flows are not moved for balance on such a fabric; hash on addresses and UDP ports only";
   switch (input.hashing) {
     case Hashing::kPorts:
       return {name, Result::kOk, "on ports", ""};
     case Hashing::kQpn:
-      return {name, Result::kWarn, "on the destination QPN too", no_steering};
+      return {name, Result::kWarn, "on the destination QPN too", no_moves};
     case Hashing::kTtl:
-      return {name, Result::kWarn, "on the TTL too", no_steering};
+      return {name, Result::kWarn, "on the TTL too: traces of different length contradict each other",
+              no_moves +
+                  "; and let switches answer traces from the port where they came in "
+                  "(Linux: net.ipv4.icmp_errors_use_inbound_ifaddr=1)"};
     case Hashing::kSprayed:
-      return {name, Result::kWarn, "packets are sprayed or routed adaptively", no_steering};
+      return {name, Result::kWarn, "packets are sprayed or routed adaptively: one port takes other switches each time",
+              no_moves};
     case Hashing::kSinglePath:
       return {name, Result::kOk, "one path only: there is nothing to choose", ""};
     case Hashing::kUnknown:
@@ -117,18 +125,21 @@ Check HashingCheck(const DoctorInput& input) {
 }  // namespace
 
 std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorInput& input) {
+  const std::vector<Interface> interfaces = live.Interfaces().value_or(std::vector<Interface>());
+  const absl::StatusOr<std::vector<RdmaPort>> ports = live.RdmaPorts();
+  const std::vector<RdmaDevice> devices = RdmaDevices(roots, ports.value_or(std::vector<RdmaPort>()));
   std::vector<NicFacts> nics = input.nics;
   if (nics.empty()) {
-    for (const std::string& name : CandidateNics(roots)) nics.push_back({name, "", ""});
+    for (const std::string& name : CandidateNics(interfaces, devices)) nics.push_back({name, "", ""});
   }
-  const std::vector<RdmaDevice> devices = RdmaDevices(roots);
   std::vector<Check> checks = {AgentCheck(input),        CheckBtf(roots), CheckBpffs(roots),
                                CheckCapabilities(roots), CheckJit(roots), CheckClocksource(roots)};
   for (const NicFacts& nic : nics) {
-    checks.push_back(CheckNicUp(roots, nic.name));
-    if (checks.back().result == Result::kFail && checks.back().seen.find("no such") != std::string::npos) continue;
-    checks.push_back(CheckMtu(roots, nic.name));
-    checks.push_back(CheckOffload(nic.name, devices));
+    const Interface* interface = FindInterface(interfaces, nic.name);
+    checks.push_back(CheckNicUp(nic.name, interface));
+    if (interface == nullptr) continue;
+    checks.push_back(CheckMtu(*interface));
+    checks.push_back(ports.ok() ? CheckOffload(nic.name, devices) : RdmaUnknown(nic.name, ports.status()));
     checks.push_back(AttachCheck(nic));
     checks.push_back(ProgramsCheck(live, nic.name));
     checks.push_back(CheckRpFilter(roots, nic.name, nics.size()));

@@ -3,9 +3,13 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <linux/ethtool.h>
 #include <linux/if_link.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/timex.h>
 #include <unistd.h>
 
@@ -17,6 +21,7 @@
 #include "absl/strings/str_format.h"
 #include "maps/names.h"
 #include "userspace/host/tc_dump.h"
+#include "userspace/rdma/nldev.h"
 
 namespace cw::host {
 namespace {
@@ -36,6 +41,23 @@ std::string ProgramName(uint32_t id) {
   return rc == 0 ? info.name : "";
 }
 
+// netdevice(7), ethtool's SIOCETHTOOL. A device that goes away in between has what was told until then.
+Interface Ask(int socket, const char* name) {
+  Interface out{.name = name};
+  ifreq request{};
+  std::strncpy(request.ifr_name, name, IFNAMSIZ - 1);
+  if (ioctl(socket, SIOCGIFMTU, &request) == 0) out.mtu = request.ifr_mtu;
+  if (ioctl(socket, SIOCGIFFLAGS, &request) == 0) {
+    const bool up = (request.ifr_flags & IFF_UP) != 0, running = (request.ifr_flags & IFF_RUNNING) != 0;
+    out.state = !up ? "down" : running ? "up" : "no carrier";
+  }
+  ethtool_drvinfo driver{};
+  driver.cmd = ETHTOOL_GDRVINFO;
+  request.ifr_data = reinterpret_cast<char*>(&driver);
+  out.on_bus = ioctl(socket, SIOCETHTOOL, &request) == 0 && driver.bus_info[0] != 0;
+  return out;
+}
+
 void AddXdp(std::vector<AttachedProgram>& programs, const char* hook, uint32_t id) {
   if (id == 0) return;
   AttachedProgram program{hook, ProgramName(id), id, false};
@@ -44,6 +66,30 @@ void AddXdp(std::vector<AttachedProgram>& programs, const char* hook, uint32_t i
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<Interface>> KernelProbe::Interfaces() {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "socket to ask for network devices");
+  std::vector<Interface> interfaces;
+  if (struct if_nameindex* names = if_nameindex(); names != nullptr) {
+    for (const struct if_nameindex* at = names; at->if_index != 0; ++at) interfaces.push_back(Ask(fd, at->if_name));
+    if_freenameindex(names);
+  }
+  close(fd);
+  return interfaces;
+}
+
+absl::StatusOr<std::vector<RdmaPort>> KernelProbe::RdmaPorts() {
+  absl::StatusOr<std::unique_ptr<rdma::NldevClient>> client = rdma::NldevClient::Open();
+  absl::StatusOr<std::vector<rdma::Link>> links = client.ok() ? (*client)->Links() : client.status();
+  if (absl::IsUnavailable(links.status())) return std::vector<RdmaPort>();
+  if (!links.ok()) return links.status();
+  std::vector<RdmaPort> ports;
+  for (const rdma::Link& link : *links) {
+    if (link.ifindex != 0) ports.push_back({link.device, link.netdev});
+  }
+  return ports;
+}
 
 absl::StatusOr<std::vector<AttachedProgram>> KernelProbe::Programs(const std::string& nic) {
   const unsigned ifindex = if_nametoindex(nic.c_str());

@@ -18,6 +18,20 @@ struct AttachedProgram {
   bool ours = false;
 };
 
+// A network device of the present network namespace. /sys does not tell: it shows the namespace that mounted it.
+struct Interface {
+  std::string name;
+  std::string state;    // "up", "no carrier", "down"
+  int mtu = 0;          // bytes
+  bool on_bus = false;  // a device on a bus (PCI, virtio, …), not a virtual one
+};
+
+// A port of an RDMA device over a network device of the present network namespace.
+struct RdmaPort {
+  std::string device;  // mlx5_0
+  std::string nic;
+};
+
 struct ClockDiscipline {
   bool synchronised = false;  // some daemon disciplines the system clock
   int64_t max_error_us = 0;   // as that daemon told the kernel
@@ -26,6 +40,9 @@ struct ClockDiscipline {
 class LiveProbe {
  public:
   virtual ~LiveProbe() = default;
+  virtual absl::StatusOr<std::vector<Interface>> Interfaces() = 0;
+  // Empty where the kernel has no RDMA.
+  virtual absl::StatusOr<std::vector<RdmaPort>> RdmaPorts() = 0;
   // Programs at XDP and at tc of this device. Needs CAP_NET_ADMIN.
   virtual absl::StatusOr<std::vector<AttachedProgram>> Programs(const std::string& nic) = 0;
   // Whether a thread of this process may run under SCHED_FIFO. Ok, or why not.
@@ -36,6 +53,8 @@ class LiveProbe {
 // The kernel of this process, in the network namespace of the calling thread.
 class KernelProbe final : public LiveProbe {
  public:
+  absl::StatusOr<std::vector<Interface>> Interfaces() override;
+  absl::StatusOr<std::vector<RdmaPort>> RdmaPorts() override;
   absl::StatusOr<std::vector<AttachedProgram>> Programs(const std::string& nic) override;
   absl::Status Realtime() override;
   absl::StatusOr<ClockDiscipline> Clock() override;

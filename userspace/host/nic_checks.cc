@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -26,62 +27,42 @@ std::string LinkName(const std::string& path) {
   return error ? "" : target.filename().string();
 }
 
-std::vector<std::string> NicsOf(const std::string& folder) {
-  std::set<std::string> nics;
-  for (const std::string& port : ListFolder(folder + "/ports")) {
-    const std::string table = folder + "/ports/" + port + "/gid_attrs/ndevs";
-    for (const std::string& entry : ListFolder(table)) {
-      const std::optional<std::string> nic = ReadTrimmed(table + "/" + entry);
-      if (nic && !nic->empty()) nics.insert(*nic);
-    }
-  }
-  if (nics.empty()) {
-    for (const std::string& nic : ListFolder(folder + "/device/net")) nics.insert(nic);
-  }
-  return {nics.begin(), nics.end()};
-}
-
-bool HasRocePort(const std::string& folder) {
-  // node_type "1: CA" is InfiniBand or RoCE, "4: RNIC" iWARP.
-  if (!absl::StartsWith(ReadTrimmed(folder + "/node_type").value_or(""), "1")) return false;
-  for (const std::string& port : ListFolder(folder + "/ports")) {
-    if (ReadTrimmed(folder + "/ports/" + port + "/link_layer").value_or("") == "Ethernet") return true;
-  }
-  return false;
+// node_type "1: CA" is InfiniBand or RoCE, "4: RNIC" iWARP; with a network device under it, InfiniBand it is not.
+bool IsRoce(const std::string& folder) {
+  return !absl::StartsWith(ReadTrimmed(folder + "/node_type").value_or("1"), "4");
 }
 
 }  // namespace
 
-std::vector<RdmaDevice> RdmaDevices(const Roots& roots) {
-  std::vector<RdmaDevice> devices;
-  const std::string root = roots.sys + "/class/infiniband";
-  for (const std::string& name : ListFolder(root)) {
-    const std::string folder = root + "/" + name;
-    RdmaDevice device;
-    device.name = name;
-    device.driver = LinkName(folder + "/device/driver");
-    device.nics = NicsOf(folder);
-    device.roce = HasRocePort(folder);
-    // Soft-RoCE alone has the attribute "parent", which names its network device; its driver link is that device's.
-    if (const std::optional<std::string> parent = ReadTrimmed(folder + "/parent")) {
-      device.software = true;
-      if (device.nics.empty()) device.nics.push_back(*parent);
-    }
-    devices.push_back(std::move(device));
+std::vector<RdmaDevice> RdmaDevices(const Roots& roots, const std::vector<RdmaPort>& ports) {
+  std::map<std::string, RdmaDevice> devices;
+  for (const RdmaPort& port : ports) {
+    RdmaDevice& device = devices[port.device];
+    device.name = port.device;
+    device.nics.push_back(port.nic);
   }
-  return devices;
+  std::vector<RdmaDevice> list;
+  for (auto& [name, device] : devices) {
+    const std::string folder = roots.sys + "/class/infiniband/" + name;
+    device.driver = LinkName(folder + "/device/driver");
+    device.roce = IsRoce(folder);
+    // Soft-RoCE alone has the attribute "parent", which names its network device; its driver link is that device's.
+    device.software = ReadTrimmed(folder + "/parent").has_value();
+    list.push_back(std::move(device));
+  }
+  return list;
 }
 
-std::vector<std::string> CandidateNics(const Roots& roots) {
-  const std::string root = roots.sys + "/class/net";
+std::vector<std::string> CandidateNics(const std::vector<Interface>& interfaces,
+                                       const std::vector<RdmaDevice>& devices) {
   std::set<std::string> with_rdma;
-  for (const RdmaDevice& device : RdmaDevices(roots)) with_rdma.insert(device.nics.begin(), device.nics.end());
+  for (const RdmaDevice& device : devices) with_rdma.insert(device.nics.begin(), device.nics.end());
   std::vector<std::string> rdma, bus, rest;
-  for (const std::string& nic : ListFolder(root)) {
-    if (nic == "lo" || !fs::exists(root + "/" + nic + "/ifindex")) continue;
-    if (with_rdma.count(nic) != 0) rdma.push_back(nic);
-    if (fs::exists(root + "/" + nic + "/device")) bus.push_back(nic);
-    rest.push_back(nic);
+  for (const Interface& interface : interfaces) {
+    if (interface.name == "lo") continue;
+    if (with_rdma.count(interface.name) != 0) rdma.push_back(interface.name);
+    if (interface.on_bus) bus.push_back(interface.name);
+    rest.push_back(interface.name);
   }
   if (!rdma.empty()) return rdma;
   return bus.empty() ? rest : bus;
@@ -94,31 +75,31 @@ int RoceMtu(int device_mtu) {
   return 0;
 }
 
-Check CheckNicUp(const Roots& roots, const std::string& nic) {
-  const std::string name = "link " + nic;
-  const std::string folder = roots.sys + "/class/net/" + nic;
-  if (!fs::exists(folder)) {
-    return {name, Result::kFail, "there is no such network device", "see ip link for names; correct [[nic]] name"};
-  }
-  const std::string state = ReadTrimmed(folder + "/operstate").value_or("unknown");
-  if (state == "up" || state == "unknown") return {name, Result::kOk, state, ""};
-  return {name, Result::kFail, state, absl::StrFormat("ip link set %s up; check the cable and the switch port", nic)};
+const Interface* FindInterface(const std::vector<Interface>& interfaces, const std::string& nic) {
+  const auto at = std::find_if(interfaces.begin(), interfaces.end(), [&](const Interface& i) { return i.name == nic; });
+  return at == interfaces.end() ? nullptr : &*at;
 }
 
-Check CheckMtu(const Roots& roots, const std::string& nic) {
-  const std::string name = "mtu " + nic;
-  const std::optional<std::string> text = ReadTrimmed(roots.sys + "/class/net/" + nic + "/mtu");
-  int mtu = 0;
-  if (!text || !absl::SimpleAtoi(*text, &mtu)) {
-    return {name, Result::kUnknown, "not visible", "see ip link for the device's name"};
+Check CheckNicUp(const std::string& nic, const Interface* interface) {
+  const std::string name = "link " + nic;
+  if (interface == nullptr) {
+    return {name, Result::kFail, "there is no such network device", "see ip link for names; correct [[nic]] name"};
   }
+  if (interface->state == "up") return {name, Result::kOk, "up", ""};
+  return {name, Result::kFail, interface->state,
+          absl::StrFormat("ip link set %s up; check the cable and the switch port", nic)};
+}
+
+Check CheckMtu(const Interface& interface) {
+  const std::string name = "mtu " + interface.name;
+  const int mtu = interface.mtu;
   const int roce = RoceMtu(mtu);
   const std::string seen = roce == 0 ? absl::StrFormat("%d: no RoCE MTU fits", mtu)
                                      : absl::StrFormat("%d: carries a RoCE MTU of %d", mtu, roce);
   if (roce == kWantedMtu) return {name, Result::kOk, seen, ""};
   return {name, roce == 0 ? Result::kFail : Result::kWarn, seen,
           absl::StrFormat("for full speed set %d or more on every port of the fabric: ip link set %s mtu %d",
-                          kWantedMtu + kRoceHeaders, nic, 4500)};
+                          kWantedMtu + kRoceHeaders, interface.name, 4500)};
 }
 
 Check CheckOffload(const std::string& nic, const std::vector<RdmaDevice>& devices) {

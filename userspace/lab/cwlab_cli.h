@@ -24,7 +24,7 @@ struct Cli {
   void Finish(const absl::Status& status, const nlohmann::json& result, const std::string& text);
 };
 
-// up, down, status, exec, fault.
+// up, down, status, exec, fault, hash.
 void AddFabricVerbs(CLI::App& app, Cli& cli);
 void AddFaultVerb(CLI::App& app, Cli& cli);
 void AddDemoVerb(CLI::App& app, Cli& cli);

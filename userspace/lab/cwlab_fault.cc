@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cwlab fault drop|share|pause|rate|link|clear.
+// cwlab fault drop|share|pause|rate|link|clear, cwlab hash.
 #include <memory>
 #include <string>
 #include <utility>
@@ -75,6 +75,17 @@ void Clear(Cli& cli, const FaultOptions& options) {
              "all faults cleared, all links up and at their rates\n");
 }
 
+void SetHash(Cli& cli, const std::string& name) {
+  absl::StatusOr<std::unique_ptr<Fabric>> fabric = Fabric::Attach(cli.lab);
+  if (!fabric.ok()) return cli.Finish(fabric.status(), {}, "");
+  (*fabric)->SetHash(name == "addresses" ? SwitchHash::kAddresses
+                     : name == "ttl"     ? SwitchHash::kTtl
+                     : name == "spray"   ? SwitchHash::kSpray
+                                         : SwitchHash::kPorts);
+  cli.Finish(absl::OkStatus(), {{"lab", cli.lab}, {"hash", name}},
+             absl::StrCat("leaves choose spines by: ", name, "\nundo: cwlab hash ports --lab ", cli.lab, "\n"));
+}
+
 void AddLinkOptions(CLI::App* verb, FaultOptions& options, bool required) {
   verb->add_option("--leaf", options.leaf, "leaf number")->required(required);
   verb->add_option("--spine", options.spine, "spine number")->required(required);
@@ -95,6 +106,14 @@ void AddMatch(CLI::App* verb, FaultOptions& options) {
 }  // namespace
 
 void AddFaultVerb(CLI::App& app, Cli& cli) {
+  CLI::App* hash = app.add_subcommand("hash", "what leaves choose the spine of RoCE packets by");
+  auto by = std::make_shared<std::string>();
+  hash->fallthrough();
+  hash->add_option("by", *by, "ports (as at the start), addresses only, ports and ttl, or spray: each packet by chance")
+      ->required()
+      ->check(CLI::IsMember({"ports", "addresses", "ttl", "spray"}));
+  hash->callback([&cli, by] { SetHash(cli, *by); });
+
   CLI::App* fault = app.add_subcommand("fault", "break or mend a leaf-spine link");
   fault->require_subcommand(1);
   auto o = std::make_shared<FaultOptions>();

@@ -99,6 +99,15 @@ struct Fault {
   Match match = Match::kAll;
 };
 
+// What leaves choose the spine of RoCE packets (data, probes) by. All but kPorts stand for fabrics in which ports
+// choose no path; PathOf knows of kPorts only.
+enum class SwitchHash {
+  kPorts,      // addresses and UDP ports: the kernel's own
+  kAddresses,  // ports do not count
+  kTtl,        // ports and the TTL that the host sent
+  kSpray,      // each packet by chance
+};
+
 // Counts of one link direction since Up. Bytes include the Ethernet header, not the FCS.
 struct LinkCounters {
   LinkDirection link;
@@ -182,6 +191,8 @@ class Fabric {
   absl::StatusOr<Fault> GetFault(const LinkDirection& link) const;
   // Clears all faults, and brings every leaf–spine link back up and to the spec's rate.
   absl::Status ClearFaults();
+  // Of every leaf, for the host ports that are there now. Stays until it is set again.
+  void SetHash(SwitchHash hash);
   // Takes the leaf's port down administratively: both ends see the carrier go, and the leaf's ECMP leaves that spine.
   absl::StatusOr<int64_t> SetLinkUp(int leaf, int spine, bool up);
   absl::StatusOr<bool> IsLinkUp(int leaf, int spine) const;

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -48,6 +49,9 @@ Fault FaultOf(uint64_t word) {
 static_assert(static_cast<int>(Fault::Match::kAll) == LAB_MATCH_ALL);
 static_assert(static_cast<int>(Fault::Match::kRoceData) == LAB_MATCH_ROCE_DATA);
 static_assert(static_cast<int>(Fault::Match::kProbes) == LAB_MATCH_PROBES);
+static_assert(static_cast<int>(SwitchHash::kAddresses) == LAB_HASH_ADDRESSES);
+static_assert(static_cast<int>(SwitchHash::kTtl) == LAB_HASH_TTL);
+static_assert(static_cast<int>(SwitchHash::kSpray) == LAB_HASH_SPRAY);
 
 // A shaper that waits for its old, slow rate looks up only when a packet comes: send it one that everybody ignores.
 absl::Status Kick(const std::string& device) {
@@ -113,6 +117,13 @@ absl::StatusOr<int64_t> Fabric::SetFault(const LinkDirection& link, const Fault&
     now = MonotonicNs();
   }
   return now;
+}
+
+void Fabric::SetHash(SwitchHash hash) {
+  for (const LinkDirection& link : LinkDirections()) {
+    if (link.tier != LinkDirection::Tier::kHost || link.toward != LinkDirection::Toward::kUp) continue;
+    std::atomic_ref<__u64>(impl_->maps->Config(DirectionNumber(link))->hash).store(static_cast<__u64>(hash));
+  }
 }
 
 absl::StatusOr<Fault> Fabric::GetFault(const LinkDirection& link) const {

@@ -11,6 +11,7 @@ namespace {
 constexpr int kTracesForDepth = 3;  // finished traces before silence at a TTL counts as the end of the path
 // Ports whose hops end where others go on are most likely all on one path that is cut behind that hop.
 constexpr int kMaxCutPaths = 2;
+constexpr size_t kTestedPorts = 3;
 
 }  // namespace
 
@@ -25,6 +26,7 @@ void Discovery::Restart() {
   active_.clear();
   results_.clear();
   verify_at_.clear();
+  repeats_.Cancel();
   depth_ = 0;
   finished_ = 0;
 }
@@ -93,11 +95,20 @@ void Discovery::StartTraces(int64_t now_ns) {
     if (!results_.contains(*port) && !active_.contains(*port)) active_[*port].purpose = Purpose::kCandidate;
   }
   if (building_) return;
+  for (uint16_t port : repeats_.Wanted()) {
+    if (!room()) return;
+    if (!active_.contains(port)) active_[port].purpose = Purpose::kRepeat;
+  }
   for (auto& [port, at_ns] : verify_at_) {
     if (!room()) return;
     if (at_ns > now_ns || active_.contains(port)) continue;
-    active_[port].purpose = Purpose::kVerify;
     at_ns = now_ns + options_.verify_interval_ns;
+    if (hashing_ != Hashing::kSprayed) {
+      active_[port].purpose = Purpose::kVerify;
+    } else if (!repeats_.running()) {
+      BeginSelfTest();
+      return;  // it may have begun a new table
+    }
   }
 }
 
@@ -173,6 +184,7 @@ void Discovery::FinishTraces(int64_t now_ns) {
     BuildTable(now_ns);
     if (NothingAnswers()) active_.clear();
     ScheduleVerify(now_ns);
+    BeginSelfTest();
   }
 }
 
@@ -181,7 +193,10 @@ void Discovery::Finish(uint16_t port, const Trace& trace, int64_t now_ns) {
   for (const Attempt& a : trace.hop) hops.push_back(a.router);
   hops = TrimSilence(std::move(hops));
   ++finished_;
-  if (trace.purpose == Purpose::kVerify) {
+  if (trace.purpose == Purpose::kRepeat) {
+    repeats_.Add(port, hops);
+    if (!repeats_.running()) FinishSelfTest();
+  } else if (trace.purpose == Purpose::kVerify) {
     FinishVerify(port, hops, now_ns);
   } else {
     results_[port] = hops;
@@ -193,7 +208,7 @@ void Discovery::Finish(uint16_t port, const Trace& trace, int64_t now_ns) {
 void Discovery::FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns) {
   const auto path =
       std::find_if(table_.paths.begin(), table_.paths.end(), [&](const Path& p) { return p.port == port; });
-  if (path == table_.paths.end()) return;
+  if (path == table_.paths.end() || hashing_ == Hashing::kSprayed) return;
   if (Conflict(path->hops, hops)) {
     events_.push_back({DiscoveryEvent::Kind::kInvalid, port, path->hops, hops});
     Rebuild();
@@ -206,6 +221,28 @@ void Discovery::FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns) {
     results_[port] = hops;
     BuildTable(now_ns);
   }
+}
+
+void Discovery::BeginSelfTest() {
+  std::map<uint16_t, Hops> tested;
+  for (const Path& p : table_.paths) {
+    if (tested.size() < kTestedPorts && !p.hops.empty()) tested[p.port] = p.hops;
+  }
+  repeats_.Begin(tested);
+  if (!repeats_.running()) FinishSelfTest();
+}
+
+void Discovery::FinishSelfTest() {
+  const Hashing before = std::exchange(hashing_, Judge());
+  if (hashing_ != before) events_.push_back({DiscoveryEvent::Kind::kHashing, 0, {}, {}});
+  if (before == Hashing::kSprayed && hashing_ != before) Rebuild();  // the table was made of chance
+}
+
+Hashing Discovery::Judge() const {
+  if (repeats_.Sprayed()) return Hashing::kSprayed;
+  if (TracesContradict(results_)) return Hashing::kTtl;
+  if (PortsDiffer(results_)) return Hashing::kPorts;
+  return table_.paths.size() == 1 && table_.paths[0].known ? Hashing::kSinglePath : Hashing::kUnknown;
 }
 
 std::vector<uint16_t> Discovery::PortsByPreference() const {
@@ -318,6 +355,9 @@ int64_t Discovery::NextDeadlineNs() const {
   for (const auto& [port, at_ns] : verify_at_) next = std::min(next, at_ns);
   for (uint16_t port : demanded_) {
     if (!results_.contains(port) && !active_.contains(port)) next = 0;
+  }
+  for (uint16_t port : repeats_.Wanted()) {
+    if (!active_.contains(port)) next = 0;
   }
   return next;
 }

@@ -6,7 +6,9 @@
 // The number of ports follows the answers: with k paths seen, go on until a further path as likely as the others would
 // have been missed with less than 1 % (union bound of the coupon collector's problem). Where switches do not answer,
 // hops are unknown and every port counts as a path of its own. (Where a host's own leaf is the only switch that
-// answers, the pair looks as if it had a single path.) Pure: no sockets, time comes in. Thread rule: one thread.
+// answers, the pair looks as if it had a single path.) Once the table is built, a few of its ports are traced again
+// several times: the fabric's self-test. A table of a fabric that sprays means nothing; it is not verified but the test
+// repeated, until it passes and a new table is built. Pure: no sockets, time comes in. Thread rule: one thread.
 #pragma once
 
 #include <array>
@@ -20,6 +22,7 @@
 
 #include "userspace/model/addr.h"
 #include "userspace/probe/hops.h"
+#include "userspace/probe/self_test.h"
 
 namespace cw::probe {
 
@@ -66,6 +69,7 @@ struct DiscoveryEvent {
     kTable,    // a table was built or its paths changed
     kInvalid,  // port's hops differ from before: freeze moves, a new table is on its way
     kTraced,   // a port traced on demand: Fold() knows it now
+    kHashing,  // hashing() has changed
   };
   Kind kind = Kind::kTable;
   uint16_t port = 0;
@@ -94,11 +98,12 @@ class Discovery {
   const PathTable& table() const { return table_; }
   // The port of the path that a traced port takes; nullopt: not traced, hops unknown, or not in the table.
   std::optional<uint16_t> Fold(uint16_t port) const;
-  const Hops* HopsOf(uint16_t port) const;  // nullptr: not traced
+  const Hops* HopsOf(uint16_t port) const;      // nullptr: not traced
+  Hashing hashing() const { return hashing_; }  // kUnknown until the first table was tested
   int ports_traced() const { return static_cast<int>(results_.size()); }
 
  private:
-  enum class Purpose { kCandidate, kVerify, kDemand };
+  enum class Purpose { kCandidate, kVerify, kDemand, kRepeat };
   struct Attempt {
     bool done = false;
     int tries = 0;
@@ -119,6 +124,9 @@ class Discovery {
   void FinishTraces(int64_t now_ns);
   void Finish(uint16_t port, const Trace& trace, int64_t now_ns);
   void FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns);
+  void BeginSelfTest();
+  void FinishSelfTest();
+  Hashing Judge() const;
   void BuildTable(int64_t now_ns);
   void DrawUnknownPaths(PathTable* table);
   void ScheduleVerify(int64_t now_ns);
@@ -141,6 +149,8 @@ class Discovery {
   int finished_ = 0;                       // traces finished in this build
   uint16_t next_nonce_ = 0;
   PathTable table_;
+  RepeatTest repeats_;
+  Hashing hashing_ = Hashing::kUnknown;
   std::vector<DiscoveryEvent> events_;
 };
 

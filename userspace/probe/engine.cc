@@ -142,6 +142,9 @@ void Engine::OnDiscovery(uint32_t pair, const DiscoveryEvent& event) {
     case DiscoveryEvent::Kind::kTraced:
       Apply(pair, mesh_.slots(pair).RefoldNative(event.port, FoldOf(pair), now_ns_));
       return;
+    case DiscoveryEvent::Kind::kHashing:
+      if (callbacks_.on_hashing) callbacks_.on_hashing(pair, paths_->Find(pair)->hashing());
+      return;
     case DiscoveryEvent::Kind::kTable:
       break;
   }
@@ -179,10 +182,10 @@ uint8_t Engine::EnsureNative(uint32_t pair, uint16_t port, int64_t now_ns) {
   return slot;
 }
 
-void Engine::ReleaseNative(uint32_t pair, uint16_t port) {
+void Engine::ReleaseNative(uint32_t pair, uint16_t port, int64_t now_ns) {
   if (!mesh_.Has(pair)) return;
   paths_->ForgetPort(pair, port);
-  Apply(pair, mesh_.slots(pair).ReleaseNative(port));
+  Apply(pair, mesh_.slots(pair).ReleaseNative(port, FoldOf(pair), now_ns));
 }
 
 void Engine::SetBlocked(uint32_t pair, uint16_t slot_mask) {

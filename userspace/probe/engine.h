@@ -33,6 +33,8 @@ struct EngineCallbacks {
   std::function<void(uint32_t pair, const PathTable& table)> on_table;
   // A hop differs from before: freeze moves of this pair until the next on_table.
   std::function<void(uint32_t pair, const DiscoveryEvent& event)> on_invalid;
+  // What the self-test says of the pair's fabric has changed.
+  std::function<void(uint32_t pair, Hashing hashing)> on_hashing;
   // Slots mean other ports, or native ports are represented by other slots.
   std::function<void(uint32_t pair, const SlotUpdate& update)> on_slots;
 };
@@ -56,7 +58,7 @@ class Engine {
   // The slot that stands for a flow's own port, CW_SLOT_NONE: none is free. The port is traced; when its path turns out
   // to be that of another slot, on_slots tells.
   uint8_t EnsureNative(uint32_t pair, uint16_t port, int64_t now_ns);
-  void ReleaseNative(uint32_t pair, uint16_t port);
+  void ReleaseNative(uint32_t pair, uint16_t port, int64_t now_ns);
   void SetBlocked(uint32_t pair, uint16_t slot_mask);  // slots that no flow shall be put on
   void RebuildPaths(uint32_t pair) { paths_->Rebuild(pair); }
 

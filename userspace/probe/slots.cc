@@ -48,6 +48,7 @@ SlotUpdate SlotTable::SetPaths(absl::Span<const uint16_t> ports, const FoldFn& f
     slots_[*slot].path = true;
   }
   for (uint16_t port : NativePorts()) PlaceNative(port, fold, now_ns, &update);
+  PlaceWaiting(fold, now_ns, &update);  // those after which another left its slot
   Publish();
   return update;
 }
@@ -60,13 +61,14 @@ uint8_t SlotTable::EnsureNative(uint16_t port, const FoldFn& fold, int64_t now_n
   return natives_[port];
 }
 
-SlotUpdate SlotTable::ReleaseNative(uint16_t port) {
+SlotUpdate SlotTable::ReleaseNative(uint16_t port, const FoldFn& fold, int64_t now_ns) {
   SlotUpdate update;
   if (natives_.erase(port) == 0) return update;
   if (std::optional<uint8_t> own = SlotOfPort(port); own.has_value()) {
     slots_[*own].native = false;
     if (!slots_[*own].path) Free(*own, &update);
   }
+  PlaceWaiting(fold, now_ns, &update);
   Publish();
   return update;
 }
@@ -74,6 +76,7 @@ SlotUpdate SlotTable::ReleaseNative(uint16_t port) {
 SlotUpdate SlotTable::RefoldNative(uint16_t port, const FoldFn& fold, int64_t now_ns) {
   SlotUpdate update;
   if (natives_.contains(port)) PlaceNative(port, fold, now_ns, &update);
+  PlaceWaiting(fold, now_ns, &update);
   Publish();
   return update;
 }
@@ -100,6 +103,12 @@ void SlotTable::PlaceNative(uint16_t port, const FoldFn& fold, int64_t now_ns, S
     if (!slots_[s].native && !slots_[s].path) Free(s, update);
   }
   if (natives_[port] != before) update->natives.push_back({port, natives_[port]});
+}
+
+void SlotTable::PlaceWaiting(const FoldFn& fold, int64_t now_ns, SlotUpdate* update) {
+  for (const uint16_t port : NativePorts()) {
+    if (natives_[port] == CW_SLOT_NONE) PlaceNative(port, fold, now_ns, update);
+  }
 }
 
 std::optional<uint8_t> SlotTable::EvictNative(SlotUpdate* update) {

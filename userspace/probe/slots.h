@@ -53,9 +53,9 @@ class SlotTable {
 
   // The slot that stands for a native port; CW_SLOT_NONE when all are taken. Adds it when new.
   uint8_t EnsureNative(uint16_t port, const FoldFn& fold, int64_t now_ns, SlotUpdate* update);
-  // No flow uses the port any more.
-  SlotUpdate ReleaseNative(uint16_t port);
-  // The hops of a native port became known.
+  // No flow uses the port any more. A slot that becomes free is given to a native port that waits for one.
+  SlotUpdate ReleaseNative(uint16_t port, const FoldFn& fold, int64_t now_ns);
+  // The hops of a native port became known; likewise.
   SlotUpdate RefoldNative(uint16_t port, const FoldFn& fold, int64_t now_ns);
 
   // Slots that flows may be put on = path slots that are not blocked. Bit s: slot s.
@@ -81,6 +81,7 @@ class SlotTable {
   void Free(uint8_t slot, SlotUpdate* update);
   std::optional<uint8_t> EvictNative(SlotUpdate* update);
   void PlaceNative(uint16_t port, const FoldFn& fold, int64_t now_ns, SlotUpdate* update);
+  void PlaceWaiting(const FoldFn& fold, int64_t now_ns, SlotUpdate* update);
   size_t NativeOnlySlots() const;
   void Publish();  // flags and assign_mask
 

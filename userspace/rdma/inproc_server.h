@@ -28,6 +28,7 @@ struct QpInfo {
   uint16_t path_mtu = 0;
   std::string comm;
   std::string label;
+  std::string device;  // RDMA device, such as mlx5_0
   std::string source;  // "inproc" or "nldev"
 };
 

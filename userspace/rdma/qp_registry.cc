@@ -40,6 +40,8 @@ void QpRegistry::ReplaceKernelList(const std::vector<QpInfo>& qps) {
       Index(qp);
     } else if (known->second.source == qp.source && (known->second.rqpn != qp.rqpn || known->second.pid != qp.pid)) {
       Index(qp);  // the number was given to another queue pair: its remote address is learned afresh
+    } else {
+      known->second.device = qp.device;  // owners do not announce it
     }
   }
   std::vector<LocalKey> gone;

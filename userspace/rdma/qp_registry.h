@@ -2,7 +2,8 @@
 // Which queue pair a flow belongs to. One table, whatever told us: the owner's RegisterQp or the kernel's list.
 //
 // The kernel's list has both QPNs and no remote address; the first packet received for the local QPN supplies it
-// (ObserveReceived). An announcement by the owner outranks the kernel's list.
+// (ObserveReceived). An announcement by the owner outranks the kernel's list,
+// but for the name of the RDMA device.
 // Pure; thread rule: one thread.
 #ifndef CW_USERSPACE_RDMA_QP_REGISTRY_H
 #define CW_USERSPACE_RDMA_QP_REGISTRY_H

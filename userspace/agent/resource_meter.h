@@ -1,29 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operators' actions that end by themselves (--for), and what the agent itself costs. Thread rule: the agent's loop.
+// What the agent itself costs. Thread rule: the agent's loop.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "userspace/model/flow.h"
-
 namespace cw::agent {
-
-// Per flow, when its placement or lock is taken back. Times: monotonic ns.
-class Reverts {
- public:
-  void Set(const FlowKey& flow, int64_t at_ns) { at_[flow] = at_ns; }
-  void Clear(const FlowKey& flow) { at_.erase(flow); }
-  // Seconds until it happens, 0: never.
-  double SecondsLeft(const FlowKey& flow, int64_t now_ns) const;
-  std::vector<FlowKey> TakeDue(int64_t now_ns);
-
- private:
-  absl::flat_hash_map<FlowKey, int64_t> at_;
-};
 
 // CPU share over the last ten seconds or so.
 class ResourceMeter {

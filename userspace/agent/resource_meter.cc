@@ -1,27 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/reverts.h"
+#include "userspace/agent/resource_meter.h"
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <ctime>
 #include <fstream>
 
 namespace cw::agent {
-
-double Reverts::SecondsLeft(const FlowKey& flow, int64_t now_ns) const {
-  auto it = at_.find(flow);
-  return it == at_.end() ? 0 : std::max(static_cast<double>(it->second - now_ns) / 1e9, 0.001);
-}
-
-std::vector<FlowKey> Reverts::TakeDue(int64_t now_ns) {
-  std::vector<FlowKey> due;
-  for (const auto& [flow, at_ns] : at_) {
-    if (at_ns <= now_ns) due.push_back(flow);
-  }
-  for (const FlowKey& flow : due) at_.erase(flow);
-  return due;
-}
 
 void ResourceMeter::Sample(int64_t now_ns, int64_t cpu_ns, int64_t bpf_ns) {
   points_.push_back({now_ns, cpu_ns, bpf_ns});

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/agent/deadlines.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace cw::agent {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kVersion = 1;
+
+json ToJson(const absl::flat_hash_map<FlowKey, int64_t>& flows) {
+  json list = json::array();
+  for (const auto& [flow, at_ns] : flows) {
+    list.push_back(
+        {{"source", flow.src.ToString()}, {"destination", flow.dst.ToString()}, {"qpn", flow.dqpn}, {"at_ns", at_ns}});
+  }
+  return list;
+}
+
+// Throws what json throws; Load catches.
+absl::flat_hash_map<FlowKey, int64_t> FlowsFrom(const json& list) {
+  absl::flat_hash_map<FlowKey, int64_t> flows;
+  for (const json& entry : list) {
+    absl::StatusOr<Addr> source = Addr::Parse(entry.at("source").get<std::string>());
+    absl::StatusOr<Addr> destination = Addr::Parse(entry.at("destination").get<std::string>());
+    if (!source.ok() || !destination.ok()) continue;
+    const FlowKey flow{.src = *source, .dst = *destination, .dqpn = entry.at("qpn").get<uint32_t>()};
+    flows[flow] = entry.at("at_ns").get<int64_t>();
+  }
+  return flows;
+}
+
+Mode ModeFrom(const json& name) {
+  const std::optional<Mode> mode = ParseMode(name.get<std::string>());
+  if (!mode) throw json::other_error::create(0, "no such mode", nullptr);
+  return *mode;
+}
+
+}  // namespace
+
+Deadlines::Deadlines(std::string file, std::string boot) : file_(std::move(file)), boot_(std::move(boot)) {}
+
+std::string Deadlines::BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+absl::Status Deadlines::Load() {
+  std::ifstream file(file_);
+  if (!file) return absl::NotFoundError(absl::StrCat("there is no ", file_));
+  std::ostringstream text;
+  text << file.rdbuf();
+  try {
+    const json state = json::parse(text.str());
+    if (state.at("boot").get<std::string>() != boot_) {
+      changed_ = true;
+      return absl::NotFoundError(absl::StrCat(file_, " is of an earlier boot"));
+    }
+    if (state.at("version").get<int>() != kVersion) throw json::other_error::create(0, "other version", nullptr);
+    Flows placements = FlowsFrom(state.at("placements"));
+    Flows locks = FlowsFrom(state.at("locks"));
+    if (const auto mode = state.find("mode"); mode != state.end()) {
+      mode_ = ModeEnd{ModeFrom(mode->at("set")), ModeFrom(mode->at("after")), mode->at("at_ns").get<int64_t>()};
+    }
+    placements_ = std::move(placements);
+    locks_ = std::move(locks);
+  } catch (const json::exception& error) {
+    changed_ = true;
+    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", error.what()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Deadlines::Save() {
+  if (!changed_) return absl::OkStatus();
+  if (size() == 0) {
+    if (unlink(file_.c_str()) != 0 && errno != ENOENT)
+      return absl::ErrnoToStatus(errno, absl::StrCat("remove ", file_));
+    changed_ = false;
+    return absl::OkStatus();
+  }
+  json state = {{"version", kVersion}, {"boot", boot_}, {"placements", ToJson(placements_)}, {"locks", ToJson(locks_)}};
+  if (mode_) {
+    state["mode"] = {{"set", std::string(ModeName(mode_->set))},
+                     {"after", std::string(ModeName(mode_->after))},
+                     {"at_ns", mode_->at_ns}};
+  }
+  // A rename: an agent that is killed leaves the old file or the new one. The disk need not have it, as a file that
+  // the power took is of an earlier boot.
+  const std::string fresh = file_ + ".new";
+  std::ofstream out(fresh, std::ios::trunc);
+  out << state.dump(2) << '\n';
+  out.close();
+  if (!out) return absl::InternalError(absl::StrCat("cannot write ", fresh));
+  if (std::rename(fresh.c_str(), file_.c_str()) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("write ", file_));
+  changed_ = false;
+  return absl::OkStatus();
+}
+
+void Deadlines::Forget() {
+  placements_.clear();
+  locks_.clear();
+  mode_.reset();
+  changed_ = true;
+}
+
+void Deadlines::Set(Flows& flows, const FlowKey& flow, int64_t at_ns) {
+  if (at_ns != 0) {
+    flows[flow] = at_ns;
+  } else if (flows.erase(flow) == 0) {
+    return;
+  }
+  changed_ = true;
+}
+
+void Deadlines::SetMode(const std::optional<ModeEnd>& end) {
+  if (end == mode_) return;
+  mode_ = end;
+  changed_ = true;
+}
+
+double Deadlines::FlowSecondsLeft(const FlowKey& flow, int64_t now_ns) const {
+  double left = 0;
+  for (const Flows* flows : {&placements_, &locks_}) {
+    const auto it = flows->find(flow);
+    if (it != flows->end()) left = std::max({left, static_cast<double>(it->second - now_ns) / 1e9, 0.001});
+  }
+  return left;
+}
+
+std::vector<FlowKey> Deadlines::Take(Flows& flows, int64_t now_ns) {
+  std::vector<FlowKey> due;
+  for (const auto& [flow, at_ns] : flows) {
+    if (at_ns <= now_ns) due.push_back(flow);
+  }
+  for (const FlowKey& flow : due) flows.erase(flow);
+  changed_ = changed_ || !due.empty();
+  return due;
+}
+
+Deadlines::Due Deadlines::TakeDue(int64_t now_ns) {
+  Due due{.placements = Take(placements_, now_ns), .locks = Take(locks_, now_ns), .mode = std::nullopt};
+  if (mode_ && mode_->at_ns <= now_ns) {
+    due.mode = mode_;
+    SetMode(std::nullopt);
+  }
+  return due;
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What operators set for a while (--for), and when it ends: placements, locks, the mode. Kept in a file of the agent's
+// run folder, because what they set stays in the kernel when the agent ends, and the next agent has to end it in time.
+// Times are CLOCK_MONOTONIC ns; the file names the boot that they count from, and one of another boot is not read.
+// Thread rule: the agent's loop.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "userspace/model/flow.h"
+#include "userspace/model/names.h"
+
+namespace cw::agent {
+
+class Deadlines {
+ public:
+  struct ModeEnd {
+    Mode set = Mode::kObserve;    // what the operator set; a mode that is another by then was set by somebody else
+    Mode after = Mode::kObserve;  // what it goes back to
+    int64_t at_ns = 0;
+    bool operator==(const ModeEnd&) const = default;
+  };
+  struct Due {
+    std::vector<FlowKey> placements, locks;
+    std::optional<ModeEnd> mode;
+  };
+
+  // boot: names this boot of the kernel (BootId). Reads nothing yet.
+  Deadlines(std::string file, std::string boot);
+
+  // Takes over what an earlier agent left. NotFound: nothing, or of an earlier boot. InvalidArgument: unreadable.
+  absl::Status Load();
+  // Writes the file anew if anything changed since the last time; removes it when nothing is left.
+  absl::Status Save();
+  void Forget();  // everything
+
+  // at_ns 0: it stays.
+  void SetPlacement(const FlowKey& flow, int64_t at_ns) { Set(placements_, flow, at_ns); }
+  void SetLock(const FlowKey& flow, int64_t at_ns) { Set(locks_, flow, at_ns); }
+  void SetMode(const std::optional<ModeEnd>& end);
+
+  const std::optional<ModeEnd>& mode() const { return mode_; }
+  size_t size() const { return placements_.size() + locks_.size() + (mode_ ? 1 : 0); }
+  // Seconds until a flow's placement or lock ends, the later of the two; 0: never.
+  double FlowSecondsLeft(const FlowKey& flow, int64_t now_ns) const;
+  // Those whose time has come, and forgets them.
+  Due TakeDue(int64_t now_ns);
+
+  // /proc/sys/kernel/random/boot_id, "" where it cannot be read.
+  static std::string BootId();
+
+ private:
+  using Flows = absl::flat_hash_map<FlowKey, int64_t>;
+  void Set(Flows& flows, const FlowKey& flow, int64_t at_ns);
+  std::vector<FlowKey> Take(Flows& flows, int64_t now_ns);
+
+  const std::string file_, boot_;
+  Flows placements_, locks_;
+  std::optional<ModeEnd> mode_;
+  bool changed_ = false;  // since the last Save
+};
+
+}  // namespace cw::agent
