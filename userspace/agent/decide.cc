@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kDryEventNs = 10'000'000'000;  // observe mode: a flow's wish is logged at most this often
 
-// A mean without the highest twentieth: one probe that waited behind a burst is not a queue, but the tail tells how many
-// flows share a path (the rule is tuned to this cut).
+// A mean without the highest twentieth: one probe that waited behind a burst is not a queue, but the tail tells how
+// many flows share a path (the rule is tuned to this cut).
 double TypicalNs(std::vector<int64_t>& values) {
   std::sort(values.begin(), values.end());
   const size_t used = values.size() - values.size() / 20;
@@ -68,8 +68,10 @@ control::Observation Agent::Observe(int64_t now_ns) {
     auto at = where.find(flow.tx.pair);
     if (at == where.end()) continue;
     // A flow with a pending move is left alone until the kernel has made it.
-    const bool locked = (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) != 0 || flow.tx.want_slot != CW_SLOT_NONE;
-    seen.pairs[at->second].flows.push_back({.key = key, .slot = flow.PathSlot(), .bytes = flow.window_bytes, .cnps = flow.window_cnps, .locked = locked});
+    const bool locked = (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) != 0 ||
+                        flow.tx.want_slot != CW_SLOT_NONE;
+    seen.pairs[at->second].flows.push_back(
+        {.key = key, .slot = flow.PathSlot(), .bytes = flow.window_bytes, .cnps = flow.window_cnps, .locked = locked});
   }
   return seen;
 }
@@ -77,6 +79,7 @@ control::Observation Agent::Observe(int64_t now_ns) {
 void Agent::DecideWindow() {
   const int64_t now_ns = MonotonicNs();
   ReadFlows();
+  SetPace(!flows_.sent.empty());
   const control::Observation seen = Observe(now_ns);
   last_window_ns_ = now_ns;
   if (seen.window_ns <= 0 || flows_.sent.empty()) return;
@@ -87,8 +90,20 @@ void Agent::DecideWindow() {
     int64_t& last_ns = finding_logged_ns_[finding.pair];
     if (last_ns != 0 && now_ns - last_ns < kDryEventNs) continue;
     last_ns = now_ns;
-    Log({.type = "fabric", .severity = telemetry::Severity::kNotice, .text = finding.text, .peer = PeerName(finding.pair.remote), .evidence = finding.evidence});
+    Log({.type = "fabric",
+         .severity = telemetry::Severity::kNotice,
+         .text = finding.text,
+         .peer = PeerName(finding.pair.remote),
+         .evidence = finding.evidence});
   }
+}
+
+// A wake-up costs more than what there is to do without flows. A new flow wakes the loop by its event.
+void Agent::SetPace(bool busy) {
+  if (busy == busy_) return;
+  busy_ = busy;
+  loop_->SetPeriod(ring_timer_, busy ? kRingPeriod : kQuietPeriod);
+  loop_->SetPeriod(window_timer_, busy ? Window() : std::max(Window(), kQuietPeriod));
 }
 
 void Agent::Apply(const control::Move& move) {
@@ -101,8 +116,10 @@ void Agent::Apply(const control::Move& move) {
     if (last_ns != 0 && now_ns - last_ns < kDryEventNs) return;
     last_ns = now_ns;
   }
-  telemetry::Event event{.type = "decision", .text = absl::StrFormat("%s queue pair to %s qp 0x%x from path %d to path %d: %s", act ? "moving" : "would move",
-                                                                   PeerName(move.flow.dst), move.flow.dqpn, move.from, move.to, move.why)};
+  telemetry::Event event{
+      .type = "decision",
+      .text = absl::StrFormat("%s queue pair to %s qp 0x%x from path %d to path %d: %s", act ? "moving" : "would move",
+                              PeerName(move.flow.dst), move.flow.dqpn, move.from, move.to, move.why)};
   event.flow = move.flow.Id().ToString();
   event.peer = PeerName(move.flow.dst);
   event.slot = move.from;
@@ -112,7 +129,8 @@ void Agent::Apply(const control::Move& move) {
   event.evidence.push_back({"gain", absl::StrFormat("%.2f", move.gain)});
   Log(std::move(event));
   if (!act) return;
-  (void)dataplane_->flow_editor().Want(ToMap(move.flow), move.to, engine_->mesh().slots(*index).port(move.to), move.force);
+  (void)dataplane_->flow_editor().Want(ToMap(move.flow), move.to, engine_->mesh().slots(*index).port(move.to),
+                                       move.force);
 }
 
 void Agent::EverySecond() {
@@ -132,6 +150,7 @@ void Agent::EverySecond() {
   for (const FlowKey& flow : lock_reverts_.TakeDue(now_ns)) RevertLock(flow);
   if (mode_reverts_ns_ != 0 && now_ns >= mode_reverts_ns_) (void)ChangeMode(mode(), mode_after_, 0);
   ReadReceivedFlows();
+  ChooseClockPairs();
   ForgetIdleFlows();
   ReopenFlowTable();
   const uint64_t probes_before = prober_stats_.probes;
@@ -151,7 +170,9 @@ void Agent::ReopenFlowTable() {
   if (!table_full_logged_) {
     Log({.type = "flow",
          .severity = telemetry::Severity::kAlert,
-         .text = absl::StrFormat("the flow table is full (%d): further flows stay on their native ports; raise limits.max_tx_flows", dataplane_->tx_flows().capacity())});
+         .text = absl::StrFormat(
+             "the flow table is full (%d): further flows stay on their native ports; raise limits.max_tx_flows",
+             dataplane_->tx_flows().capacity())});
   }
   table_full_logged_ = true;
   if (flows_.sent.size() >= dataplane_->tx_flows().capacity() * 9 / 10) return;
