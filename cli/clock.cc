@@ -121,6 +121,11 @@ absl::StatusOr<int> Tracking(Session& session, const Options&, const v1::ClockRe
                                        t.neighbours(), t.peers()));
     line("TAI", TaiText(t));
     line("anchor", AnchorText(t));
+    if (!t.chrony().empty()) {
+      line("chrony", t.chrony() == "fed"
+                         ? absl::StrFormat("fed with TAI, %s samples so far", CountText(t.chrony_samples()))
+                         : t.chrony());
+    }
     line("updated", t.updated_ago_s() < 0 ? "never" : AgoText(t.updated_ago_s()) + " ago");
   });
   return kOk;
@@ -180,17 +185,20 @@ absl::StatusOr<int> Mesh(Session& session, const Options&, const v1::ClockReply&
       const Tone tone = l.suspect().empty() ? Tone::kPlain : Tone::kBad;
       table.Add({l.from(),
                  l.to(),
-                 OffsetText(l.offset_ns()),
-                 absl::StrFormat("%+.1f ppb", l.rate_ppb()),
+                 l.heard() ? kNoValue : OffsetText(l.offset_ns()),
+                 l.heard() ? kNoValue : absl::StrFormat("%+.1f ppb", l.rate_ppb()),
                  SmallText(l.error_est_ns()),
-                 SmallText(l.bound_ns()),
-                 SmallText(l.min_rtt_ns()),
+                 l.heard() ? kNoValue : SmallText(l.bound_ns()),
+                 l.heard() ? kNoValue : SmallText(l.min_rtt_ns()),
                  {known ? SignedText(l.residual_ns()) : kNoValue, tone},
                  {known ? absl::StrFormat("%.1f", l.ratio()) : kNoValue, tone},
                  {l.suspect(), tone}});
     }
     table.Print(std::cout, session.Colour());
     std::cout << '\n' << (mesh.suspects().empty() ? "no suspects" : Printable(mesh.suspects())) << '\n';
+    for (const std::string& host : mesh.suspect_hosts()) {
+      std::cout << "most links of " << Printable(host) << " disagree: the fault is there\n";
+    }
   });
   return kOk;
 }
@@ -241,7 +249,8 @@ void AddClockVerbs(CLI::App& app, Session& session) {
   CLI::App* sources = clock->get_subcommand("sources");
   sources->add_option("name", options->name, "A peer's name; all without it")->type_name("NAME");
   sources->add_flag("-v,--verbose", options->legend, "Say what the letters and columns mean");
-  Add(*clock, session, "mesh", "This host's links with their residuals; which are suspected of an asymmetry", Mesh);
+  Add(*clock, session, "mesh",
+      "The links of this host and of its neighbours with their residuals; which are suspected of an asymmetry", Mesh);
   Add(*clock, session, "bound", "Where the bound comes from, term by term", Bound);
 }
 

@@ -6,7 +6,7 @@
  * generation, every word with release order. A program that is interrupted between its first and last load could see a
  * mixture, and takes the generation again to tell.
  *
- * Local time is what the agent and its programs call so: bpf_ktime_get_ns(), with the lab's error where there is one.
+ * Local time t is bpf_ktime_get_ns().
  *   fleet time at local t:  fleet_ns + (t - local_ns) + (t - local_ns) * slope_q32 / 2^32
  * Units: nanoseconds. Both compilers; BPF divides without sign and has no 128-bit product, hence the fixed point. */
 #ifndef CW_MAPS_CLOCK_ABI_H

@@ -38,6 +38,7 @@ lab::TestbedSpec BedSpec(bool agents, bool drift) {
   spec.mode = "observe";
   spec.all_hosts = true;
   spec.probe_budget_pps = 2000;
+  spec.clock_neighbours = 4;
   spec.clocks = {{.offset_ns = 1'000'000'000, .drift_ppm = 100, .segment_s = 30, .seed = 11},
                  {.offset_ns = -700'000'000, .drift_ppm = -80, .segment_s = 30, .seed = 12},
                  {.offset_ns = 3'000'000, .drift_ppm = 60, .segment_s = 30, .seed = 13},

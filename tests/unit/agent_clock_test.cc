@@ -7,10 +7,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "sync/neighbours.h"
 #include "userspace/agent/clock_anchor.h"
 #include "userspace/agent/clock_view.h"
 
@@ -125,6 +127,84 @@ void ExpectAgreement(Fleet& fleet, const std::vector<int>& hosts) {
       EXPECT_EQ(fleet.clock(i).Claim().timeline, fleet.clock(j).Claim().timeline);
     }
   }
+}
+
+// Six hosts that all compare with all; hosts tell their links as the agents do.
+MeshAudit AuditOf(const std::function<int64_t(int from, int to)>& disagreement_ns, int64_t asked_ns = kStartNs) {
+  constexpr int kHosts = 6;
+  std::vector<std::string> names;
+  for (int i = 0; i < kHosts; ++i) names.push_back(Fleet::Name(i));
+  std::vector<std::vector<LinkReport>> links(kHosts);
+  for (int i = 0; i < kHosts; ++i) {
+    for (int j = 0; j < kHosts; ++j) {
+      if (i == j) continue;
+      links[static_cast<size_t>(i)].push_back({.peer_id = sync::HostId(Fleet::Name(j)),
+                                               .disagreement_ns = disagreement_ns(i, j) + (i * 7 + j * 3) % 11 - 5,
+                                               .error_ns = 50});
+    }
+  }
+  LinkBook book(Fleet::Name(0));
+  book.SetNames(names);
+  for (int i = 1; i < kHosts; ++i) book.OnReport(Fleet::Name(i), links[static_cast<size_t>(i)], kStartNs);
+  return book.Audit(links[0], asked_ns);
+}
+
+TEST(LinkBook, NamesAnAsymmetricLinkBetweenOthers) {
+  const MeshAudit audit = AuditOf([](int from, int to) {
+    if (from == 2 && to == 4) return 3000;
+    return from == 4 && to == 2 ? -3000 : 0;
+  });
+  int suspects = 0;
+  for (const AuditedLink& link : audit.links) {
+    const bool is_it = (link.from == "h2" && link.to == "h4") || (link.from == "h4" && link.to == "h2");
+    EXPECT_EQ(link.suspect, is_it) << link.from << " " << link.to << " " << link.deviations;
+    suspects += link.suspect;
+  }
+  EXPECT_EQ(suspects, 2);
+  EXPECT_TRUE(audit.suspect_hosts.empty());
+  EXPECT_EQ(audit.links.size(), 30u);
+}
+
+TEST(LinkBook, FleetTimesThatStandApartAreNoFaultOfALink) {
+  for (const AuditedLink& link : AuditOf([](int from, int to) { return (to - from) * 1000; }).links) {
+    EXPECT_FALSE(link.suspect) << link.from << " " << link.to << " " << link.residual_ns;
+  }
+}
+
+TEST(LinkBook, OldReportsAreLeftOutAndStrangersHaveLabels) {
+  EXPECT_EQ(AuditOf([](int, int) { return 0; }, kStartNs + 6 * kSecond).links.size(), 5u) << "its own alone";
+  LinkBook book("h0");
+  book.SetNames({"h0", "h1"});
+  book.OnReport("h1", {{.peer_id = sync::HostId("far"), .disagreement_ns = 1, .error_ns = 1}}, 0);
+  const MeshAudit audit = book.Audit({}, 0);
+  ASSERT_EQ(audit.links.size(), 1u);
+  EXPECT_EQ(audit.links[0].from, "h1");
+  EXPECT_EQ(audit.links[0].to, sync::HostLabel(sync::HostId("far")));
+}
+
+TEST(FleetClock, BothEndsOfMostLinksChooseThemForFasterProbes) {
+  constexpr int kHosts = 40;
+  constexpr size_t kFast = 4;
+  std::vector<std::string> names;
+  for (int i = 0; i < kHosts; ++i) names.push_back(absl::StrCat("host", i));
+  std::vector<std::unique_ptr<FleetClock>> clocks;
+  for (const std::string& name : names) {
+    clocks.push_back(std::make_unique<FleetClock>(name, 1));
+    clocks.back()->SetPeers(names, kFast);
+  }
+  int chosen = 0, by_both = 0;
+  for (int i = 0; i < kHosts; ++i) {
+    size_t fast = 0;
+    for (int j = 0; j < kHosts; ++j) {
+      if (!clocks[static_cast<size_t>(i)]->IsFast(names[static_cast<size_t>(j)])) continue;
+      EXPECT_TRUE(clocks[static_cast<size_t>(i)]->IsNeighbour(names[static_cast<size_t>(j)]));
+      ++fast;
+      by_both += clocks[static_cast<size_t>(j)]->IsFast(names[static_cast<size_t>(i)]);
+    }
+    EXPECT_EQ(fast, kFast);
+    chosen += static_cast<int>(fast);
+  }
+  EXPECT_GE(by_both * 2, chosen) << "at least half, where independent draws would make two fifths";
 }
 
 TEST(AgentClock, HostsAgreeAndTellItOnce) {

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "libcwclock/cwclock.h"
+
 namespace cw::config {
 namespace {
 
@@ -58,7 +60,7 @@ TEST(Config, DefaultsOfASmallFile) {
 }
 
 TEST(Config, ClockPageFollowsTheInstanceUnlessNamed) {
-  EXPECT_EQ(ParseConfig(kNic, "a.toml")->ClockPage(), "/run/cwfabric/clock");
+  EXPECT_EQ(ParseConfig(kNic, "a.toml")->ClockPage(), CW_CLOCK_DEFAULT_PATH) << "where the library looks";
   EXPECT_EQ(ParseConfig(std::string("instance = \"b\"\n") + kNic, "a.toml")->ClockPage(), "/run/cwfabric/b/clock");
   absl::StatusOr<Config> named =
       ParseConfig(std::string("[clock]\npage = \"/dev/shm/c\"\nanchor = \"realtime\"\n") + kNic, "a.toml");
@@ -68,6 +70,26 @@ TEST(Config, ClockPageFollowsTheInstanceUnlessNamed) {
   EXPECT_EQ(ParseConfig(std::string("[clock]\npage = \"\"\n") + kNic, "a.toml")->ClockPage(), "");
   EXPECT_THAT(ErrorOf(std::string("[clock]\npage = \"clock\"\n") + kNic), HasSubstr("\"auto\" or an absolute path"));
   EXPECT_THAT(ErrorOf(std::string("[clock]\nanchor = \"gps\"\n") + kNic), HasSubstr("clock.anchor"));
+}
+
+TEST(Config, ChronyIsATableWithinTheClocks) {
+  absl::StatusOr<Config> config = ParseConfig(
+      std::string("[clock]\ntai_minus_utc = 37\n[clock.chrony]\nsock = \"/run/chrony/cwfabric.sock\"\nshm = 2\n") +
+          kNic,
+      "a.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->clock.chrony.sock, "/run/chrony/cwfabric.sock");
+  EXPECT_EQ(config->clock.chrony.shm, 2);
+  EXPECT_EQ(config->clock.tai_minus_utc, 37);
+  absl::StatusOr<Config> again = ParseConfig(ToToml(*config), "printed");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(ToToml(*again), ToToml(*config));
+  EXPECT_EQ(again->clock.chrony.shm, 2);
+  EXPECT_FALSE(ParseConfig(kNic, "a.toml")->clock.chrony.shm.has_value());
+  EXPECT_THAT(ErrorOf(std::string("[clock.chrony]\nsocket = \"/x\"\n") + kNic), HasSubstr("did you mean \"sock\""));
+  EXPECT_THAT(ErrorOf(std::string("[clock]\nanchor = \"realtime\"\n[clock.chrony]\nshm = 2\n") + kNic),
+              HasSubstr("would follow itself"));
+  EXPECT_THAT(ErrorOf(std::string("[clock]\npage = \"\"\n[clock.chrony]\nshm = 2\n") + kNic), HasSubstr("clock.page"));
 }
 
 TEST(Config, ReadsEveryKindOfValue) {

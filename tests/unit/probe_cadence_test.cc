@@ -144,6 +144,43 @@ TEST(Cadence, ManyIdlePairsStretchTooAndRecoverWhenPairsGo) {
   EXPECT_EQ(INT64_MAX, c.NextWakeNs());
 }
 
+TEST(Cadence, ClockPairsHaveAnIntervalOfTheirOwnWhileIdle) {
+  Cadence c({.budget_pps = 10'000});
+  for (uint32_t i = 0; i < 3; ++i) c.SetPair(i, 4, 0);
+  c.SetClock(1, true, 0);
+  EXPECT_EQ(100 * kMs, c.IntervalNs(0));
+  EXPECT_EQ(20 * kMs, c.IntervalNs(1));
+  Outcome r = Simulate(c, 0, 10 * kSecond);
+  EXPECT_NEAR(500, r.rounds.at(1), 5);
+  EXPECT_NEAR(100, r.rounds.at(2), 2);
+  c.SetActive(1, true, 10 * kSecond);
+  EXPECT_EQ(1 * kMs, c.IntervalNs(1)) << "data counts for more";
+  c.SetActive(1, false, 10 * kSecond);
+  EXPECT_EQ(20 * kMs, c.IntervalNs(1));
+  c.SetClock(1, false, 10 * kSecond);
+  EXPECT_EQ(100 * kMs, c.IntervalNs(1));
+  EXPECT_EQ(20 * kMs, Cadence({.idle_interval_ns = 20 * kMs, .clock_interval_ns = kSecond}).IntervalNs(7));
+}
+
+TEST(Cadence, ClockPairsAreTheFirstToSlowDown) {
+  Cadence c({.budget_pps = 6000});
+  for (uint32_t i = 0; i < 10; ++i) c.SetPair(i, 4, 0);
+  for (uint32_t i = 1; i < 5; ++i) c.SetClock(i, true, 0);
+  c.SetActive(0, true, 0);  // 4000 and 5 x 40: what is left for 16 probes is 1800
+  EXPECT_EQ(1 * kMs, c.IntervalNs(0));
+  EXPECT_EQ(20 * kMs, c.IntervalNs(1));
+  EXPECT_EQ(100 * kMs, c.IntervalNs(9));
+  c.SetPair(0, 5, 0);  // 5000 and 200: 800 are left, what they want
+  EXPECT_EQ(20 * kMs, c.IntervalNs(1));
+  c.SetPair(9, 20, 0);  // 5000 and 360
+  EXPECT_EQ(1 * kMs, c.IntervalNs(0));
+  EXPECT_NEAR(16e9 / 640, static_cast<double>(c.IntervalNs(1)), 1e3);
+  EXPECT_EQ(100 * kMs, c.IntervalNs(9));
+  c.SetPair(0, 8, 0);  // active pairs alone want more than there is
+  EXPECT_EQ(c.IntervalNs(9), c.IntervalNs(1));
+  EXPECT_GT(c.IntervalNs(0), 1 * kMs);
+}
+
 TEST(Lateness, QuantilesWithinAQuarterOctave) {
   Lateness l;
   EXPECT_EQ(0, l.Quantile(0.99));

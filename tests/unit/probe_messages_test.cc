@@ -136,6 +136,27 @@ TEST(ProbeMessages, TripsThatWouldOverflowAreRefused) {
   }
 }
 
+TEST(ProbeMessages, LinksGoAndComeAndImpossibleOnesAreRefused) {
+  const LinkBatch batch{{{.host_id = 7, .disagreement_ns = -1500, .error_ns = 80}, {.host_id = UINT64_MAX}}};
+  auto bytes = EncodeBody(batch);
+  ASSERT_TRUE(bytes.ok());
+  EXPECT_EQ(bytes->size(), kBodyHeaderLen + 2 * kLinkLen);
+  auto body = DecodeBody(*bytes);
+  ASSERT_TRUE(body.ok()) << body.status();
+  EXPECT_EQ(std::get<LinkBatch>(*body), batch);
+  for (size_t at : {12, 20}) {
+    auto far = *bytes;
+    far[at] = 0x7f;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(far).status())) << at;
+  }
+  bytes->pop_back();
+  EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(*bytes).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(EncodeBody(LinkBatch{{{.error_ns = 0}}}).status()));
+  LinkBatch many;
+  many.links.resize(kMaxLinksPerMessage + 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(EncodeBody(many).status()));
+}
+
 TEST(ProbeMessages, ClaimsOutOfRangeAreNeitherSentNorTaken) {
   const auto bad = [](void (*change)(sync::FleetClaim&)) {
     ClockClaim body = ClaimExample();

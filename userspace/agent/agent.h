@@ -6,6 +6,7 @@
 // AgentView calls come from the API's threads and are handed to the loop.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -46,8 +47,9 @@ extern const char kVersion[];
 
 struct AgentOptions {
   config::Config config;
-  std::shared_ptr<const Clock> clock;  // the host's clock as the BPF programs read it
-  std::string lab_clock;               // pinned path of the lab's hidden clock; production: ""
+  std::shared_ptr<const Clock> clock;           // the host's clock as the BPF programs read it
+  std::string lab_clock;                        // pinned path of the lab's hidden clock; production: ""
+  KernelTime kernel_time = KernelTime::Real();  // what an anchor is read from
 };
 
 class Agent final : public api::AgentView {
@@ -66,7 +68,8 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::QpsReply> Qps(const api::v1::QpsRequest& request) override;
   absl::StatusOr<api::v1::CountersReply> Counters() override;
   absl::StatusOr<api::v1::ClockReply> Clock() override;
-  absl::StatusOr<std::vector<api::v1::Event>> Events(const api::v1::EventsRequest& request, absl::Duration wait) override;
+  absl::StatusOr<std::vector<api::v1::Event>> Events(const api::v1::EventsRequest& request,
+                                                     absl::Duration wait) override;
   absl::StatusOr<api::v1::ActionReply> SteerSet(const api::v1::SteerSetRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> SteerClear(const api::v1::SteerClearRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> SteerLock(const api::v1::SteerLockRequest& request) override;
@@ -74,6 +77,9 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> Off(const api::v1::OffRequest& request) override;
 
  private:
+  static constexpr absl::Duration kRingPeriod = absl::Milliseconds(20);
+  static constexpr absl::Duration kQuietPeriod = absl::Milliseconds(100);
+
   struct Nic {
     config::NicConfig config;
     uint32_t ifindex = 0;
@@ -119,9 +125,12 @@ class Agent final : public api::AgentView {
   void OpenClockOutput();
   void ClockRound();
   void PublishClock(bool has_anchor);
+  void TellOfChrony();
   void SendTrips(PairState& pair, int64_t now_ns);
   void SendClaims();
+  void SendLinks(uint32_t pair);
   void ForgetClocks();
+  void ChooseClockPairs();
   std::vector<ClockLink> ClockLinks() const;
 
   // paths.cc: discovery and slots
@@ -147,6 +156,7 @@ class Agent final : public api::AgentView {
 
   // decide.cc
   void DecideWindow();
+  void SetPace(bool busy);
   control::Observation Observe(int64_t now_ns);
   control::PairObservation ObservePair(PairState& pair);
   void Apply(const control::Move& move);
@@ -191,6 +201,8 @@ class Agent final : public api::AgentView {
   std::string PeerName(const Addr& address) const;
 
   void Log(telemetry::Event event);
+  // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
+  absl::Duration Window() const { return std::max(options_.config.steering.contention_window, absl::Milliseconds(10)); }
   int64_t NowNs() const { return options_.clock->NowNs(); }
   int64_t MonotonicNs() const { return monotonic_.NowNs(); }
 
@@ -220,22 +232,25 @@ class Agent final : public api::AgentView {
   telemetry::SampleMatcher matcher_;
   telemetry::EventLog events_;
   std::unique_ptr<FleetClock> fleet_clock_;
-  std::unique_ptr<RealtimeAnchor> anchor_;  // null: none is configured
+  std::unique_ptr<RealtimeAnchor> anchor_;     // null: none is configured
   std::unique_ptr<ClockOutput> clock_output_;  // null: nothing is published
   bool publish_failed_ = false;                // and it was said
+  bool chrony_fed_ = false;                    // and it was said
   uint64_t clock_rounds_ = 0;
   std::unique_ptr<control::ContentionState> contention_;
   int64_t last_window_ns_ = 0;
-  uint64_t ring_losses_ = 0;     // records of cw_probe_ring lost so far
-  int64_t newest_data_ns_ = 0;  // monotonic, of the newest measurement
+  bool busy_ = true;                         // there are flows to look after
+  int ring_timer_ = -1, window_timer_ = -1;  // of loop_
+  uint64_t ring_losses_ = 0;                 // records of cw_probe_ring lost so far
+  int64_t newest_data_ns_ = 0;               // monotonic, of the newest measurement
 
   Deadlines deadlines_;
-  absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;       // observe mode: when a wish was logged last
+  absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;  // observe mode: when a wish was logged last
   absl::flat_hash_map<PairKey, int64_t> finding_logged_ns_;
   ResourceMeter meter_;
   bool table_full_logged_ = false;
   probe::ProberStats prober_stats_;  // at the last second; reading them begins a new period of lateness
-  double probe_rate_pps_ = 0;  // smoothed over about ten seconds
+  double probe_rate_pps_ = 0;        // smoothed over about ten seconds
 
   std::unique_ptr<api::Server> server_;  // last: ends before what it serves
 };

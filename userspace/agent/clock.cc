@@ -2,6 +2,7 @@
 #include "userspace/agent/clock.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "sync/neighbours.h"
@@ -25,9 +26,10 @@ bool ClockLink::BetterThan(const ClockLink& other) const {
   return rank(*this) < rank(other);
 }
 
-FleetClock::FleetClock(std::string host, uint64_t seed) : host_(std::move(host)), agreement_(host_, seed) {}
+FleetClock::FleetClock(std::string host, uint64_t seed)
+    : host_(std::move(host)), agreement_(host_, seed), links_(host_) {}
 
-void FleetClock::SetPeers(const std::vector<std::string>& peers) {
+void FleetClock::SetPeers(const std::vector<std::string>& peers, size_t fast) {
   std::vector<std::string> names = peers;
   names.push_back(host_);
   std::sort(names.begin(), names.end());
@@ -36,11 +38,22 @@ void FleetClock::SetPeers(const std::vector<std::string>& peers) {
   for (const std::string& name : names) ids.push_back(sync::HostId(name));
   const auto self = static_cast<size_t>(std::find(names.begin(), names.end(), host_) - names.begin());
   peers_ = names.size() - 1;
+  links_.SetNames(names);
   neighbours_.clear();
   shown_.clear();
   for (const size_t index : sync::ChooseNeighbours(ids, self, kGraphSeed)) {
     neighbours_[names[index]] = shown_.size();
     shown_.push_back({.name = names[index]});
+  }
+  // By a hash that is the same at both ends.
+  std::map<uint64_t, std::string> ranked;
+  for (const Neighbour& neighbour : shown_) {
+    const auto [first, second] = std::minmax(host_, neighbour.name);
+    ranked[sync::HostId(first + " " + second)] = neighbour.name;
+  }
+  fast_.clear();
+  for (const auto& [rank, name] : ranked) {
+    if (fast_.size() < fast) fast_.insert(name);
   }
   std::erase_if(heard_, [this](const auto& heard) { return !IsNeighbour(heard.first); });
 }
@@ -51,6 +64,36 @@ void FleetClock::OnClaim(const std::string& peer, const sync::FleetClaim& claim,
   const int64_t behind_ns = heard->second.claim.anchor_ns - claim.anchor_ns;
   if (!is_new && behind_ns > 0 && behind_ns < kLateNs) return;
   heard->second = {claim, now_ns};
+}
+
+void FleetClock::OnLinks(const std::string& peer, std::vector<LinkReport> links, int64_t now_ns) {
+  if (IsNeighbour(peer)) links_.OnReport(peer, std::move(links), now_ns);
+}
+
+bool FleetClock::Compared(const Neighbour& n) {
+  using sync::Reason;
+  return n.linked && n.heard && n.link.estimate.state != sync::SyncState::kUnknown &&
+         (n.verdict.reason == Reason::kUsed || n.verdict.reason == Reason::kTrimmed ||
+          n.verdict.reason == Reason::kFalseTicker || n.verdict.reason == Reason::kJittery ||
+          n.verdict.reason == Reason::kDistant);
+}
+
+double FleetClock::LikelyErrorNs(const Neighbour& n) const {
+  const double likely_ns =
+      std::hypot(static_cast<double>(n.link.estimate.error_est_ns), static_cast<double>(n.claim.error_est_ns),
+                 static_cast<double>(now().error_est_ns));
+  return std::max(likely_ns, 1.0);
+}
+
+std::vector<LinkReport> FleetClock::OwnLinks() const {
+  std::vector<LinkReport> links;
+  for (const Neighbour& n : shown_) {
+    if (!Compared(n)) continue;
+    links.push_back({.peer_id = sync::HostId(n.name),
+                     .disagreement_ns = std::llround(n.verdict.disagreement_ns),
+                     .error_ns = std::llround(LikelyErrorNs(n))});
+  }
+  return links;
 }
 
 std::vector<telemetry::Event> FleetClock::Round(int64_t now_ns, const std::vector<ClockLink>& links,

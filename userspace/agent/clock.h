@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "sync/agreement.h"
 #include "sync/pair_estimator.h"
 #include "userspace/agent/clock_events.h"
+#include "userspace/agent/clock_mesh.h"
 #include "userspace/telemetry/event_log.h"
 
 namespace cw::agent {
@@ -35,12 +37,17 @@ class FleetClock {
   FleetClock(std::string host, uint64_t seed);
 
   // The whole list of peers. Whom to compare with is chosen among them (sync/neighbours.h), so host and peers must have
-  // the same names everywhere.
-  void SetPeers(const std::vector<std::string>& peers);
+  // the same names everywhere. As many of them as `fast` says are to be probed more often; mostly both ends of a link
+  // choose it.
+  void SetPeers(const std::vector<std::string>& peers, size_t fast = 0);
   bool IsNeighbour(const std::string& peer) const { return neighbours_.count(peer) != 0; }
+  bool IsFast(const std::string& peer) const { return fast_.count(peer) != 0; }
 
   // A claim that a peer's authenticated message brought.
   void OnClaim(const std::string& peer, const sync::FleetClaim& claim, int64_t now_ns);
+
+  // What a neighbour measures of others, for the audit.
+  void OnLinks(const std::string& peer, std::vector<LinkReport> links, int64_t now_ns);
 
   // One round, ten per second. links: one per peer that was measured. Returns what changed.
   std::vector<telemetry::Event> Round(int64_t now_ns, const std::vector<ClockLink>& links,
@@ -63,6 +70,12 @@ class FleetClock {
     sync::NeighbourVerdict verdict;
   };
   const std::vector<Neighbour>& neighbours() const { return shown_; }
+  // Its fleet time can be held against ours.
+  static bool Compared(const Neighbour& neighbour);
+  // Of the difference of the two fleet times, as the link shows it, ns.
+  double LikelyErrorNs(const Neighbour& neighbour) const;
+  std::vector<LinkReport> OwnLinks() const;  // of the last round; to tell the neighbours, about once a second
+  MeshAudit Audit(int64_t now_ns) const { return links_.Audit(OwnLinks(), now_ns); }
   const sync::Agreement& agreement() const { return agreement_; }
   const sync::FleetTime& now() const { return agreement_.now(); }
   const std::string& host() const { return host_; }
@@ -80,8 +93,10 @@ class FleetClock {
   ClockEvents events_;
   size_t peers_ = 0;
   std::map<std::string, size_t> neighbours_;  // name -> place in shown_
+  std::set<std::string> fast_;
   std::vector<Neighbour> shown_;
   std::map<std::string, Heard> heard_;
+  LinkBook links_;
   int64_t round_ns_ = INT64_MIN;
 };
 

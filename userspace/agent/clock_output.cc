@@ -2,12 +2,16 @@
 #include "userspace/agent/clock_output.h"
 
 #include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "fleet_clock.skel.h"
 #include "maps/bpf_map.h"
 #include "maps/names.h"
 
@@ -32,10 +36,12 @@ absl::StatusOr<maps::UniqueFd> OpenMap(const std::string& pin) {
     }
     unlink(pin.c_str());
   }
-  LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = kFlags);
-  maps::UniqueFd fd(
-      bpf_map_create(BPF_MAP_TYPE_ARRAY, CW_MAP_FLEET_CLOCK, sizeof(uint32_t), sizeof(cw_fleet_clock), 1, &options));
-  if (fd.get() < 0) return absl::ErrnoToStatus(errno, "cannot make the map of fleet time");
+  // From an object rather than by hand: so the map has its types, and bpftool shows them.
+  const std::unique_ptr<fleet_clock, decltype(&fleet_clock__destroy)> object(fleet_clock__open_and_load(),
+                                                                             &fleet_clock__destroy);
+  if (object == nullptr) return absl::ErrnoToStatus(errno, "cannot make the map of fleet time");
+  maps::UniqueFd fd(fcntl(bpf_map__fd(object->maps.cw_fleet_clock), F_DUPFD_CLOEXEC, 0));
+  if (fd.get() < 0) return absl::ErrnoToStatus(errno, "cannot keep the map of fleet time");
   if (bpf_obj_pin(fd.get(), pin.c_str()) != 0)
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot pin the map of fleet time at ", pin));
   return fd;
@@ -47,6 +53,10 @@ absl::StatusOr<std::unique_ptr<ClockOutput>> ClockOutput::Create(const Options& 
   publish::PublisherOptions publisher_options;
   publisher_options.page.path = options.page;
   publisher_options.local.at = [clock = options.clock](int64_t monotonic_ns) { return clock->AtNs(monotonic_ns); };
+  publisher_options.tai_minus_utc_s = options.tai_minus_utc.value_or(0);
+  publisher_options.chrony_sock = options.chrony.sock;
+  publisher_options.chrony_shm = options.chrony.shm;
+  publisher_options.chrony_interval = options.chrony.interval;
   const sync::AgreementOptions agreement;
   publisher_options.max_drift_ppb = agreement.max_drift_ppb + static_cast<double>(agreement.max_slew_ppb);
   absl::StatusOr<std::unique_ptr<publish::Publisher>> publisher =
@@ -56,8 +66,9 @@ absl::StatusOr<std::unique_ptr<ClockOutput>> ClockOutput::Create(const Options& 
   if (!map.ok()) return map.status();
   void* record = mmap(nullptr, MappedBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, map->get(), 0);
   if (record == MAP_FAILED) return absl::ErrnoToStatus(errno, "cannot map the record of fleet time");
-  return std::unique_ptr<ClockOutput>(
-      new ClockOutput(*std::move(publisher), *std::move(map), static_cast<cw_fleet_clock*>(record)));
+  return std::unique_ptr<ClockOutput>(new ClockOutput(*std::move(publisher), *std::move(map),
+                                                      static_cast<cw_fleet_clock*>(record),
+                                                      !options.chrony.sock.empty() || options.chrony.shm.has_value()));
 }
 
 ClockOutput::~ClockOutput() { munmap(record_, MappedBytes()); }

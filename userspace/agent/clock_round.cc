@@ -29,9 +29,10 @@ void Agent::NameInFleet(const std::vector<config::PeerConfig>& all) {
   }
   for (const config::PeerConfig& peer : peers_) others.push_back(peer.name);
   fleet_clock_ = std::make_unique<FleetClock>(self, sync::HostId(absl::StrCat(self, " ", session_)));
-  fleet_clock_->SetPeers(others);
+  fleet_clock_->SetPeers(others, static_cast<size_t>(options_.config.probe.clock_neighbours));
   if (options_.config.clock.anchor == config::Anchor::kRealtime) {
-    anchor_ = std::make_unique<RealtimeAnchor>(options_.clock, options_.config.clock.anchor_bound);
+    anchor_ =
+        std::make_unique<RealtimeAnchor>(options_.clock, options_.config.clock.anchor_bound, options_.kernel_time);
   }
 }
 
@@ -40,7 +41,7 @@ void Agent::UpdateClocks() {
   const int64_t monotonic_ns = MonotonicNs();
   for (auto& [index, pair] : pairs_) {
     if (pair->active || monotonic_ns - pair->updated_ns >= kIdleUpdateNs) {
-      pair->estimate = pair->clock.At(now_ns);
+      pair->estimate = pair->EstimateAt(now_ns);
       pair->updated_ns = monotonic_ns;
     }
     if (pair->estimate.state == sync::SyncState::kUnknown || pair->epoch == pair->estimate.epoch) continue;
@@ -76,13 +77,38 @@ std::vector<ClockLink> Agent::ClockLinks() const {
   return links;
 }
 
+// One pair per host that is to be probed more often: the one that fleet time rests on, for as long as it is known.
+void Agent::ChooseClockPairs() {
+  const auto better = [](const PairState& a, const PairState& b) {
+    const bool a_known = a.estimate.state == sync::SyncState::kSynchronised;
+    const bool b_known = b.estimate.state == sync::SyncState::kSynchronised;
+    return a_known != b_known ? a_known : a.measures_clock && !b.measures_clock;
+  };
+  std::map<std::string, const PairState*> chosen;
+  for (const auto& [index, pair] : pairs_) {
+    if (!fleet_clock_->IsFast(pair->peer) || pair->last_reply_ns == 0) continue;
+    const PairState*& best = chosen[pair->peer];
+    if (best == nullptr || better(*pair, *best)) best = pair.get();
+  }
+  for (auto& [index, pair] : pairs_) {
+    const auto found = chosen.find(pair->peer);
+    const bool wanted = found != chosen.end() && found->second == pair.get();
+    if (wanted != pair->measures_clock) engine_->SetClock(index, wanted);
+    pair->measures_clock = wanted;
+  }
+}
+
 // Fleet time serves others; the agent's own work does not rest on its being published.
 void Agent::OpenClockOutput() {
   const std::string page = options_.config.ClockPage();
   if (page.empty()) return;
   const std::string pin = absl::StrCat(CW_PIN_ROOT, "/", options_.config.instance, "/", CW_MAP_FLEET_CLOCK);
   absl::StatusOr<std::unique_ptr<ClockOutput>> output =
-      ClockOutput::Create({.page = page, .pin = pin, .clock = options_.clock});
+      ClockOutput::Create({.page = page,
+                           .pin = pin,
+                           .clock = options_.clock,
+                           .tai_minus_utc = options_.config.clock.tai_minus_utc,
+                           .chrony = options_.config.clock.chrony});
   if (output.ok()) {
     clock_output_ = *std::move(output);
   } else {
@@ -95,6 +121,7 @@ void Agent::OpenClockOutput() {
 void Agent::PublishClock(bool has_anchor) {
   if (clock_output_ == nullptr) return;
   const absl::Status status = clock_output_->Publish(*fleet_clock_, has_anchor);
+  TellOfChrony();
   if (status.ok() != publish_failed_) return;
   publish_failed_ = !status.ok();
   Log({.type = "clock",
@@ -103,11 +130,23 @@ void Agent::PublishClock(bool has_anchor) {
                            : absl::StrCat("fleet time's page cannot be written: ", status.message())});
 }
 
+// Both ways: chronyd may be started at any time, and TAI may get lost.
+void Agent::TellOfChrony() {
+  if (!clock_output_->feeds_chrony()) return;
+  const absl::Status& status = clock_output_->chrony_status();
+  if (status.ok() == chrony_fed_) return;
+  chrony_fed_ = status.ok();
+  Log({.type = "clock",
+       .severity = telemetry::Severity::kNotice,
+       .text = status.ok() ? "chronyd is fed with fleet time's TAI"
+                           : absl::StrCat("chronyd is not fed any more: ", status.message())});
+}
+
 void Agent::ClockRound() {
   if (clock_output_ != nullptr && clock_output_->Disrupted()) ForgetClocks();
   const int64_t now_ns = NowNs();
   for (auto& [index, pair] : pairs_) {
-    if (fleet_clock_->IsNeighbour(pair->peer)) pair->estimate = pair->clock.At(now_ns);
+    if (fleet_clock_->IsNeighbour(pair->peer)) pair->estimate = pair->EstimateAt(now_ns);
   }
   const sync::AnchorReading anchor = anchor_ == nullptr ? sync::AnchorReading{} : anchor_->Read();
   for (telemetry::Event& event : fleet_clock_->Round(now_ns, ClockLinks(), anchor)) Log(std::move(event));
@@ -118,11 +157,12 @@ void Agent::ClockRound() {
 
 // Our own fastest probes, for the peer to have the same kind of stamps in both directions.
 void Agent::SendTrips(PairState& pair, int64_t now_ns) {
+  if (pair.clock == nullptr) return;
   const bool often = pair.active || fleet_clock_->IsNeighbour(pair.peer);
   if (!often && now_ns - pair.clock_sent_ns < 1'000'000'000) return;
   pair.clock_sent_ns = now_ns;
   probe::TripBatch batch;
-  for (const sync::Trip& trip : pair.clock.TakeOutboundTrips()) {
+  for (const sync::Trip& trip : pair.clock->TakeOutboundTrips()) {
     batch.trips.push_back(trip);
     if (batch.trips.size() < probe::kMaxTripsPerMessage) continue;
     Send(pair.index, batch);
@@ -140,25 +180,46 @@ void Agent::SendClaims() {
   const uint64_t slow = kSlowRounds * (hosts.size() / kSlowHosts + 1);
   uint64_t turn = clock_rounds_;
   const probe::ClockClaim claim{fleet_clock_->Claim()};
+  const bool tell_links = clock_rounds_ % kSlowRounds == 0;
   for (const auto& [peer, pairs] : hosts) {
     const bool often = fleet_clock_->IsNeighbour(peer) ||
                        std::any_of(pairs.begin(), pairs.end(), [](const PairState* pair) { return pair->active; });
     if (!often && turn++ % slow != 0) continue;
-    Send(pairs[clock_rounds_ % pairs.size()]->index, claim);
+    const uint32_t over = pairs[clock_rounds_ % pairs.size()]->index;
+    Send(over, claim);
+    if (tell_links && fleet_clock_->IsNeighbour(peer)) SendLinks(over);
   }
+}
+
+void Agent::SendLinks(uint32_t pair) {
+  probe::LinkBatch batch;
+  for (const LinkReport& link : fleet_clock_->OwnLinks()) {
+    if (batch.links.size() == probe::kMaxLinksPerMessage) break;  // nobody has so many neighbours
+    batch.links.push_back({.host_id = link.peer_id,
+                           .disagreement_ns = link.disagreement_ns,
+                           .error_ns = std::min(link.error_ns, probe::kMaxLinkErrorNs)});
+  }
+  if (!batch.links.empty()) Send(pair, batch);
 }
 
 // The local clock was set, or the machine slept.
 void Agent::ForgetClocks() {
-  for (auto& [index, pair] : pairs_) pair->clock.Reset();
+  for (auto& [index, pair] : pairs_) {
+    if (pair->clock != nullptr) pair->clock->Reset();
+  }
   fleet_clock_->Disrupted(NowNs());
 }
 
 absl::StatusOr<api::v1::ClockReply> Agent::Clock() {
   return loop_->Call<api::v1::ClockReply>([this] {
     const std::string kind(config::ToString(options_.config.clock.anchor));
-    return absl::StatusOr<api::v1::ClockReply>(
-        MakeClockReply(*fleet_clock_, NowNs(), kind, anchor_ == nullptr ? "" : anchor_->note()));
+    api::v1::ClockReply reply = MakeClockReply(*fleet_clock_, NowNs(), kind, anchor_ == nullptr ? "" : anchor_->note());
+    if (clock_output_ != nullptr && clock_output_->feeds_chrony()) {
+      const absl::Status& fed = clock_output_->chrony_status();
+      reply.mutable_tracking()->set_chrony(fed.ok() ? "fed" : std::string(fed.message()));
+      reply.mutable_tracking()->set_chrony_samples(clock_output_->chrony_samples());
+    }
+    return absl::StatusOr<api::v1::ClockReply>(std::move(reply));
   });
 }
 

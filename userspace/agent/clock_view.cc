@@ -87,13 +87,6 @@ double BoundNow(const sync::FleetTime& time, int64_t now_ns) {
   return static_cast<double>(time.bound_ns) + age_ns * GrowthPpb() * 1e-9;
 }
 
-bool Compared(const FleetClock::Neighbour& n) {
-  return n.linked && n.heard && n.link.estimate.state != SyncState::kUnknown &&
-         (n.verdict.reason == Reason::kUsed || n.verdict.reason == Reason::kTrimmed ||
-          n.verdict.reason == Reason::kFalseTicker || n.verdict.reason == Reason::kJittery ||
-          n.verdict.reason == Reason::kDistant);
-}
-
 void FillTracking(const FleetClock& clock, int64_t now_ns, v1::ClockTracking& out) {
   const sync::FleetTime& time = clock.now();
   const sync::FleetClaim claim = clock.agreement().Claim();
@@ -161,7 +154,27 @@ std::string SuspectText(const FleetClock::Neighbour& n, double residual_ns) {
                          2 * std::abs(residual_ns), n.name);
 }
 
-void FillMesh(const FleetClock& clock, v1::ClockMesh& out) {
+// Links between others, as they tell of them, held against all that is known.
+void FillHeardLinks(const FleetClock& clock, int64_t now_ns, std::vector<std::string>& suspects, v1::ClockMesh& out) {
+  const MeshAudit audit = clock.Audit(now_ns);
+  for (const AuditedLink& heard : audit.links) {
+    if (heard.from == clock.host()) continue;
+    v1::ClockLink& link = *out.add_links();
+    link.set_from(heard.from);
+    link.set_to(heard.to);
+    link.set_heard(true);
+    link.set_error_est_ns(static_cast<double>(heard.error_ns));
+    link.set_residual_ns(heard.residual_ns);
+    link.set_ratio(heard.deviations);
+    if (!heard.suspect) continue;
+    link.set_suspect(absl::StrFormat("one way is slower than the other by %.0f ns, or an end is wrong about its clock",
+                                     2 * std::abs(heard.residual_ns)));
+    suspects.push_back(absl::StrCat(heard.from, "–", heard.to));
+  }
+  for (const std::string& host : audit.suspect_hosts) out.add_suspect_hosts(host);
+}
+
+void FillMesh(const FleetClock& clock, int64_t now_ns, v1::ClockMesh& out) {
   std::vector<std::string> suspects;
   for (const FleetClock::Neighbour& n : clock.neighbours()) {
     if (!n.linked || n.link.estimate.state == SyncState::kUnknown) continue;
@@ -175,16 +188,15 @@ void FillMesh(const FleetClock& clock, v1::ClockMesh& out) {
     link.set_error_est_ns(static_cast<double>(e.error_est_ns));
     link.set_bound_ns(static_cast<double>(e.bound_ns));
     link.set_min_rtt_ns(static_cast<double>(e.min_rtt_ns));
-    if (!Compared(n)) continue;
+    if (!FleetClock::Compared(n)) continue;
     // Its fleet time − ours = (what the link says of its local clock) + its offset − ours.
     link.set_residual_ns(n.verdict.disagreement_ns);
-    const double likely_ns = std::hypot(static_cast<double>(e.error_est_ns), static_cast<double>(n.claim.error_est_ns),
-                                        static_cast<double>(clock.now().error_est_ns));
-    link.set_ratio(std::abs(link.residual_ns()) / std::max(likely_ns, 1.0));
+    link.set_ratio(std::abs(link.residual_ns()) / clock.LikelyErrorNs(n));
     if (link.ratio() <= kSuspectRatio && n.verdict.reason != Reason::kFalseTicker) continue;
     link.set_suspect(SuspectText(n, link.residual_ns()));
     suspects.push_back(absl::StrCat(clock.host(), "–", n.name));
   }
+  FillHeardLinks(clock, now_ns, suspects, out);
   if (!suspects.empty()) {
     out.set_suspects(absl::StrCat(absl::StrJoin(suspects, ", "), suspects.size() == 1 ? " disagrees" : " disagree",
                                   " with the rest"));
@@ -196,7 +208,8 @@ const FleetClock::Neighbour* Vouching(const FleetClock& clock, uint64_t referenc
   const FleetClock::Neighbour* best = nullptr;
   double best_gap_ns = INFINITY;
   for (const FleetClock::Neighbour& n : clock.neighbours()) {
-    if (!Compared(n) || n.verdict.reason == Reason::kFalseTicker || n.claim.reference_id != reference_id) continue;
+    if (!FleetClock::Compared(n) || n.verdict.reason == Reason::kFalseTicker || n.claim.reference_id != reference_id)
+      continue;
     const bool is_it = n.claim.host_id == reference_id;
     const double told_ns = is_it ? 0 : static_cast<double>(n.claim.bound_ns);
     const double gap_ns = std::abs(static_cast<double>(clock.now().bound_ns - n.link.estimate.bound_ns) - told_ns);
@@ -269,7 +282,7 @@ v1::ClockReply MakeClockReply(const FleetClock& clock, int64_t now_ns, const std
   reply.mutable_tracking()->set_anchor(anchor);
   reply.mutable_tracking()->set_anchor_note(anchor_note);
   FillSources(clock, now_ns, *reply.mutable_sources());
-  FillMesh(clock, *reply.mutable_mesh());
+  FillMesh(clock, now_ns, *reply.mutable_mesh());
   FillBound(clock, now_ns, *reply.mutable_bound());
   return reply;
 }

@@ -23,10 +23,14 @@ int Fail(const absl::Status& status) {
 
 spdlog::level::level_enum Level(config::LogLevel level) {
   switch (level) {
-    case config::LogLevel::kError: return spdlog::level::err;
-    case config::LogLevel::kWarn: return spdlog::level::warn;
-    case config::LogLevel::kDebug: return spdlog::level::debug;
-    case config::LogLevel::kInfo: break;
+    case config::LogLevel::kError:
+      return spdlog::level::err;
+    case config::LogLevel::kWarn:
+      return spdlog::level::warn;
+    case config::LogLevel::kDebug:
+      return spdlog::level::debug;
+    case config::LogLevel::kInfo:
+      break;
   }
   return spdlog::level::info;
 }
@@ -57,11 +61,13 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   absl::StatusOr<TimeSource> time = time_source(config, path);
   if (!time.ok()) return Fail(time.status());
-  absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Start({.config = config, .clock = time->clock, .lab_clock = time->lab_clock});
+  absl::StatusOr<std::unique_ptr<Agent>> agent =
+      Agent::Start({.config = config, .clock = time->clock, .lab_clock = time->lab_clock, .kernel_time = time->kernel});
   if (!agent.ok()) return Fail(agent.status());
   std::thread waiter([&] {
     int signal = 0;
-    while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) spdlog::info("SIGHUP: the configuration is read at start only; restart the agent, it adopts what runs");
+    while (sigwait(&signals, &signal) == 0 && signal == SIGHUP)
+      spdlog::info("SIGHUP: the configuration is read at start only; restart the agent, it adopts what runs");
     (*agent)->Stop();
   });
   SdNotify("READY=1\nSTATUS=running");
@@ -79,7 +85,9 @@ int DaemonMain(int argc, char** argv, const char* name, const TimeSourceFn& time
   bool check = false, detach = false;
   app.add_option("--config", path, "The TOML file (docs/config.md)")->required();
   app.add_flag("--check-config", check, "Check the file, print the effective configuration, and end");
-  app.add_flag("--detach", detach, "Detach and remove what the instance has in the kernel, and end; refused while its agent runs")->excludes("--check-config");
+  app.add_flag("--detach", detach,
+               "Detach and remove what the instance has in the kernel, and end; refused while its agent runs")
+      ->excludes("--check-config");
   app.set_version_flag("--version", std::string(kVersion));
   try {
     app.parse(argc, argv);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The command line of the agent's program, shared by cwagentd and the lab's cwlab-agentd, which differ only in where the
-// time comes from.
+// The command line of the agent's program, shared by cwagentd and the lab's cwlab-agentd, which differ only in where
+// the time comes from.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "userspace/agent/clock_anchor.h"
 #include "userspace/config/config.h"
 #include "userspace/model/clock.h"
 
@@ -17,6 +18,7 @@ namespace cw::agent {
 struct TimeSource {
   std::shared_ptr<const Clock> clock;
   std::string lab_clock;  // pinned path of a hidden clock, "" = none
+  KernelTime kernel = KernelTime::Real();
 };
 
 // Called with the configuration and its file's path, before anything is loaded.

@@ -82,6 +82,7 @@ control::Observation Agent::Observe(int64_t now_ns) {
 void Agent::DecideWindow() {
   const int64_t now_ns = MonotonicNs();
   ReadFlows();
+  SetPace(!flows_.sent.empty());
   const control::Observation seen = Observe(now_ns);
   last_window_ns_ = now_ns;
   if (seen.window_ns <= 0 || flows_.sent.empty()) return;
@@ -98,6 +99,14 @@ void Agent::DecideWindow() {
          .peer = PeerName(finding.pair.remote),
          .evidence = finding.evidence});
   }
+}
+
+// A wake-up costs more than what there is to do without flows. A new flow wakes the loop by its event.
+void Agent::SetPace(bool busy) {
+  if (busy == busy_) return;
+  busy_ = busy;
+  loop_->SetPeriod(ring_timer_, busy ? kRingPeriod : kQuietPeriod);
+  loop_->SetPeriod(window_timer_, busy ? Window() : std::max(Window(), kQuietPeriod));
 }
 
 void Agent::Apply(const control::Move& move) {
@@ -142,6 +151,7 @@ void Agent::EverySecond() {
   }
   RunDeadlines();
   ReadReceivedFlows();
+  ChooseClockPairs();
   ForgetIdleFlows();
   ReopenFlowTable();
   const uint64_t probes_before = prober_stats_.probes;

@@ -8,8 +8,8 @@
 namespace cw::agent {
 namespace {
 
-constexpr size_t kWindowProbes = 4096;   // per slot and decision window; more say nothing more
-constexpr size_t kSamplesHeld = 4096;    // halves that wait for the next message to their sender
+constexpr size_t kWindowProbes = 4096;  // per slot and decision window; more say nothing more
+constexpr size_t kSamplesHeld = 4096;   // halves that wait for the next message to their sender
 constexpr int64_t kHelloNs = 30'000'000'000;
 
 std::string PortText(uint16_t port) { return port == 0 ? "its native port" : absl::StrCat("udp-port ", port); }
@@ -52,29 +52,34 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   if (pair == nullptr || probe.slot >= CW_MAX_SLOTS) return;
   const auto t1 = static_cast<int64_t>(probe.t1), t2 = static_cast<int64_t>(probe.t2);
   const auto t3 = static_cast<int64_t>(probe.t3), t4 = static_cast<int64_t>(probe.t4);
-  pair->clock.AddProbe(t1, t2, t3, t4);
+  pair->HeardClock().AddProbe(t1, t2, t3, t4);
   const int64_t now_ns = MonotonicNs();
   pair->last_reply_ns = newest_data_ns_ = now_ns;
   if (pair->estimate.state == sync::SyncState::kUnknown) return;
   SlotState& slot = pair->slot[probe.slot];
-  const int64_t forward_ns = t2 - pair->clock.OffsetAt(t1) - t1;
+  const int64_t forward_ns = t2 - pair->clock->OffsetAt(t1) - t1;
   slot.forward.AddProbe(now_ns, forward_ns);
   if (slot.window.owd_ns.size() < kWindowProbes) slot.window.owd_ns.push_back(forward_ns);
   if (probe.rslot < CW_MAX_SLOTS) {
-    pair->slot[probe.rslot].reverse.AddProbe(now_ns, t4 - (t3 - pair->clock.OffsetAt(t4)));
+    pair->slot[probe.rslot].reverse.AddProbe(now_ns, t4 - (t3 - pair->clock->OffsetAt(t4)));
   }
 }
 
 void Agent::OnSample(const cw_ev_sample& sample) {
   const FlowKey key = FromMap(sample.key);
   if (sample.is_tx != 0) {
-    matcher_.AddSent({.flow = key, .psn = sample.psn, .is_resp = sample.is_resp != 0}, static_cast<int64_t>(sample.ns), sample.slot, sample.duplicate != 0);
+    matcher_.AddSent({.flow = key, .psn = sample.psn, .is_resp = sample.is_resp != 0}, static_cast<int64_t>(sample.ns),
+                     sample.slot, sample.duplicate != 0);
     return;
   }
   const std::optional<uint32_t> index = engine_->mesh().Find({.local = key.dst, .remote = key.src});
   PairState* pair = index ? FindPair(*index) : nullptr;
   if (pair == nullptr || pair->samples_out.size() >= kSamplesHeld) return;
-  pair->samples_out.push_back({.dqpn = key.dqpn, .psn = sample.psn, .is_resp = sample.is_resp != 0, .duplicate = sample.duplicate != 0, .t_rx_ns = static_cast<int64_t>(sample.ns)});
+  pair->samples_out.push_back({.dqpn = key.dqpn,
+                               .psn = sample.psn,
+                               .is_resp = sample.is_resp != 0,
+                               .duplicate = sample.duplicate != 0,
+                               .t_rx_ns = static_cast<int64_t>(sample.ns)});
 }
 
 void Agent::OnSlot(const cw_ev_slot& verdict) {
@@ -86,7 +91,8 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
   event.peer = pair->peer;
   event.slot = verdict.slot;
   if (dead) {
-    event.text = absl::StrFormat("path %d to %s is dead: %d rounds of probes missed while path %d answered", verdict.slot, pair->peer, verdict.misses, verdict.witness);
+    event.text = absl::StrFormat("path %d to %s is dead: %d rounds of probes missed while path %d answered",
+                                 verdict.slot, pair->peer, verdict.misses, verdict.witness);
   } else {
     event.text = absl::StrFormat("path %d to %s is up again", verdict.slot, pair->peer);
     pair->slot[verdict.slot].forward.Restart();
@@ -108,7 +114,8 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
   if (dead && pair->slot[verdict.slot].flaps.Down(now_ns)) {
     Log({.type = "path",
          .severity = telemetry::Severity::kAlert,
-         .text = absl::StrFormat("path %d to %s: %s", verdict.slot, pair->peer, pair->slot[verdict.slot].flaps.AlertText()),
+         .text =
+             absl::StrFormat("path %d to %s: %s", verdict.slot, pair->peer, pair->slot[verdict.slot].flaps.AlertText()),
          .peer = pair->peer,
          .slot = verdict.slot});
   }
@@ -141,17 +148,26 @@ void Agent::VoidSamplesAfterLoss() {
 
 void Agent::OnMove(const cw_ev_move& move) {
   const FlowKey key = FromMap(move.key);
-  telemetry::Event event{.flow = key.Id().ToString(), .peer = PeerName(key.dst), .slot = SlotNumber(move.from_slot), .to_slot = SlotNumber(move.to_slot), .dry = move.dry != 0};
-  event.evidence = {{"psn", absl::StrCat(move.psn)}, {"udp_port_before", absl::StrCat(move.from_port)}, {"udp_port", absl::StrCat(move.to_port)}};
+  telemetry::Event event{.flow = key.Id().ToString(),
+                         .peer = PeerName(key.dst),
+                         .slot = SlotNumber(move.from_slot),
+                         .to_slot = SlotNumber(move.to_slot),
+                         .dry = move.dry != 0};
+  event.evidence = {{"psn", absl::StrCat(move.psn)},
+                    {"udp_port_before", absl::StrCat(move.from_port)},
+                    {"udp_port", absl::StrCat(move.to_port)}};
   if (move.type == CW_EV_FLOW) {
+    SetPace(true);
     event.type = "flow";
-    event.text = absl::StrFormat("queue pair to %s qp 0x%x appeared on %s, %s", event.peer, key.dqpn, SlotText(move.to_slot), PortText(move.to_port));
+    event.text = absl::StrFormat("queue pair to %s qp 0x%x appeared on %s, %s", event.peer, key.dqpn,
+                                 SlotText(move.to_slot), PortText(move.to_port));
   } else {
     event.type = "move";
     event.severity = telemetry::Severity::kNotice;
     const std::string reason(MoveReasonName(static_cast<MoveReason>(move.reason)));
-    event.text = absl::StrFormat("queue pair to %s qp 0x%x %s from %s to %s, %s: %s", event.peer, key.dqpn, event.dry ? "would move" : "moved",
-                                 SlotText(move.from_slot), SlotText(move.to_slot), PortText(move.to_port), reason);
+    event.text = absl::StrFormat("queue pair to %s qp 0x%x %s from %s to %s, %s: %s", event.peer, key.dqpn,
+                                 event.dry ? "would move" : "moved", SlotText(move.from_slot), SlotText(move.to_slot),
+                                 PortText(move.to_port), reason);
     event.evidence.push_back({"reason", reason});
   }
   Log(std::move(event));
@@ -166,11 +182,17 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
   if (const auto* samples = std::get_if<probe::SampleBatch>(&*body)) {
     OnSamples(*pair, *samples);
   } else if (const auto* points = std::get_if<probe::ClockBatch>(&*body)) {
-    for (const probe::ClockPoint& point : points->points) pair->clock.AddRemote({point.t_tx_ns, point.t_rx_ns});
+    for (const probe::ClockPoint& point : points->points) pair->HeardClock().AddRemote({point.t_tx_ns, point.t_rx_ns});
   } else if (const auto* trips = std::get_if<probe::TripBatch>(&*body)) {
-    for (const sync::Trip& trip : trips->trips) pair->clock.AddRemoteProbe(trip);
+    for (const sync::Trip& trip : trips->trips) pair->HeardClock().AddRemoteProbe(trip);
   } else if (const auto* claim = std::get_if<probe::ClockClaim>(&*body)) {
     fleet_clock_->OnClaim(pair->peer, claim->claim, NowNs());
+  } else if (const auto* links = std::get_if<probe::LinkBatch>(&*body)) {
+    std::vector<LinkReport> told;
+    for (const probe::LinkRecord& link : links->links) {
+      told.push_back({.peer_id = link.host_id, .disagreement_ns = link.disagreement_ns, .error_ns = link.error_ns});
+    }
+    fleet_clock_->OnLinks(pair->peer, std::move(told), NowNs());
   } else if (const auto* hello = std::get_if<probe::Hello>(&*body)) {
     pair->version = hello->version;
   }
@@ -178,11 +200,14 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
 
 void Agent::OnSamples(PairState& pair, const probe::SampleBatch& batch) {
   if (pair.estimate.state == sync::SyncState::kUnknown) return;
-  const int64_t now_offset_ns = pair.clock.OffsetAt(NowNs());
+  const int64_t now_offset_ns = pair.clock->OffsetAt(NowNs());
   for (const probe::SampleHalf& half : batch.samples) {
     // The line is in our time: first a rough conversion to look it up, then the exact one.
-    const int64_t rx_ns = half.t_rx_ns - pair.clock.OffsetAt(half.t_rx_ns - now_offset_ns);
-    matcher_.AddReceived({.flow = {.src = pair.key.local, .dst = pair.key.remote, .dqpn = half.dqpn}, .psn = half.psn, .is_resp = half.is_resp}, rx_ns, half.duplicate);
+    const int64_t rx_ns = half.t_rx_ns - pair.clock->OffsetAt(half.t_rx_ns - now_offset_ns);
+    matcher_.AddReceived({.flow = {.src = pair.key.local, .dst = pair.key.remote, .dqpn = half.dqpn},
+                          .psn = half.psn,
+                          .is_resp = half.is_resp},
+                         rx_ns, half.duplicate);
   }
 }
 
@@ -202,7 +227,8 @@ void Agent::MatchSamples() {
 
 void Agent::Send(uint32_t pair, const probe::Body& body) {
   // A lost message costs samples or a slightly older clock; both are counted where they are missed.
-  if (absl::Status status = engine_->SendMessage(pair, body); !status.ok()) spdlog::debug("message to pair {}: {}", pair, std::string(status.message()));
+  if (absl::Status status = engine_->SendMessage(pair, body); !status.ok())
+    spdlog::debug("message to pair {}: {}", pair, std::string(status.message()));
 }
 
 void Agent::SendMessages() {

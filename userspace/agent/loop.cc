@@ -14,6 +14,8 @@
 
 namespace cw::agent {
 
+Loop::Loop(int epoll_fd, int wake_fd) : origin_ns_(MonotonicClock().NowNs()), epoll_fd_(epoll_fd), wake_fd_(wake_fd) {}
+
 absl::StatusOr<std::unique_ptr<Loop>> Loop::Create() {
   const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   const int wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -43,16 +45,24 @@ absl::Status Loop::AddFd(int fd, Callback readable) {
   return absl::OkStatus();
 }
 
-absl::Status Loop::AddTimer(absl::Duration period, Callback tick) {
+absl::Status Loop::AddTimer(absl::Duration period, Callback tick, int* timer) {
   const int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, "timerfd");
   timer_fds_.push_back(fd);
-  itimerspec spec{.it_interval = absl::ToTimespec(period), .it_value = absl::ToTimespec(period)};
-  if (timerfd_settime(fd, 0, &spec, nullptr) < 0) return absl::ErrnoToStatus(errno, "timerfd_settime");
+  if (timer != nullptr) *timer = fd;
+  SetPeriod(fd, period);
   return AddFd(fd, [fd, tick = std::move(tick)] {
     uint64_t expirations;
     if (read(fd, &expirations, sizeof(expirations)) == sizeof(expirations)) tick();
   });
+}
+
+void Loop::SetPeriod(int timer, absl::Duration period) {
+  const int64_t period_ns = absl::ToInt64Nanoseconds(period);
+  const int64_t periods = (MonotonicClock().NowNs() - origin_ns_) / period_ns + 1;
+  const absl::Duration next = absl::Nanoseconds(origin_ns_ + periods * period_ns);
+  const itimerspec spec{.it_interval = absl::ToTimespec(period), .it_value = absl::ToTimespec(next)};
+  timerfd_settime(timer, TFD_TIMER_ABSTIME, &spec, nullptr);  // cannot fail: the descriptor and the times are valid
 }
 
 void Loop::After(absl::Duration delay, Callback callback) {

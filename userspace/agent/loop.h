@@ -34,8 +34,11 @@ class Loop {
   Loop& operator=(const Loop&) = delete;
 
   absl::Status AddFd(int fd, Callback readable);
-  // Ticks that were missed are not made up for.
-  absl::Status AddTimer(absl::Duration period, Callback tick);
+  // Ticks at multiples of the period since the loop was made, so that those of several timers share a wake-up. Ticks
+  // that were missed are not made up for. timer: for SetPeriod.
+  absl::Status AddTimer(absl::Duration period, Callback tick, int* timer = nullptr);
+  // From the next multiple of `period` on.
+  void SetPeriod(int timer, absl::Duration period);
   // Once, after `delay`.
   void After(absl::Duration delay, Callback callback);
 
@@ -74,18 +77,15 @@ class Loop {
     return *std::move(state.result);
   }
 
-  struct Timer {
-    int fd;
-    Callback tick;
-  };
   struct Delayed {
     int64_t at_ns;
     Callback callback;
   };
-  Loop(int epoll_fd, int wake_fd) : epoll_fd_(epoll_fd), wake_fd_(wake_fd) {}
+  Loop(int epoll_fd, int wake_fd);
   void RunPosted();
   int RunDelayed();  // milliseconds until the next one, −1: none
 
+  const int64_t origin_ns_;  // CLOCK_MONOTONIC
   int epoll_fd_;
   int wake_fd_;
   std::list<Callback> watches_;  // stable addresses: epoll holds pointers to them

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,22 +36,30 @@ struct PairState {
   uint32_t index = 0;
   PairKey key;
   uint32_t ifindex = 0;
-  std::string peer;      // configured name
-  std::string version;   // of the peer's agent, from its Hello
-  sync::PairEstimator clock;
-  sync::Estimate estimate;  // at the last update
-  int64_t updated_ns = 0;   // monotonic; of the estimate
-  uint16_t blocked = 0;     // damped slots: no flow is put there
-  uint32_t epoch = 0;       // of the clock, for which the delays hold
+  std::string peer;                            // configured name
+  std::string version;                         // of the peer's agent, from its Hello
+  std::unique_ptr<sync::PairEstimator> clock;  // some 100 KiB, so made when the peer is heard first
+  sync::Estimate estimate;                     // at the last update
+  int64_t updated_ns = 0;                      // monotonic; of the estimate
+  uint16_t blocked = 0;                        // damped slots: no flow is put there
+  uint32_t epoch = 0;                          // of the clock, for which the delays hold
   std::array<SlotState, kMaxSlots> slot;
   std::vector<probe::SampleHalf> samples_out;  // halves of packets received from the peer
   int64_t last_reply_ns = 0;                   // monotonic; 0: never
   uint32_t last_round = 0;                     // cur_round when probes sent were counted last
   bool active = false;
-  int64_t last_data_ns = 0;  // monotonic; a flow of the pair moved
-  int64_t clock_sent_ns = 0, hello_ns = 0;     // monotonic
-  bool table_seen = false;   // a table was built since the start
+  bool measures_clock = false;              // probed at the clock interval while idle
+  int64_t last_data_ns = 0;                 // monotonic; a flow of the pair moved
+  int64_t clock_sent_ns = 0, hello_ns = 0;  // monotonic
+  bool table_seen = false;                  // a table was built since the start
   uint32_t flows = 0;
+
+  sync::PairEstimator& HeardClock() {
+    if (clock == nullptr) clock = std::make_unique<sync::PairEstimator>();
+    return *clock;
+  }
+  // Unknown while the peer was not heard.
+  sync::Estimate EstimateAt(int64_t local_ns) { return clock == nullptr ? sync::Estimate() : clock->At(local_ns); }
 };
 
 }  // namespace cw::agent

@@ -23,7 +23,6 @@ const char kVersion[] = CW_VERSION;
 
 namespace {
 
-constexpr absl::Duration kProbeRingPeriod = absl::Milliseconds(20);
 constexpr absl::Duration kMessagePeriod = absl::Milliseconds(100);
 constexpr absl::Duration kClockPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kKernelQpPeriod = absl::Seconds(2);
@@ -39,15 +38,20 @@ absl::StatusOr<Addr> FirstIpv4(const std::string& device) {
     if (host_order >> 16 != 0xa9fe) found = Addr::FromV4(host_order);  // not 169.254/16: link-local
   }
   freeifaddrs(list);
-  if (!found) return absl::FailedPreconditionError(absl::StrCat("NIC ", device, " has no IPv4 address; give it one, or name the address in the configuration"));
+  if (!found)
+    return absl::FailedPreconditionError(
+        absl::StrCat("NIC ", device, " has no IPv4 address; give it one, or name the address in the configuration"));
   return *found;
 }
 
 uint32_t ModeNumber(config::Mode mode) {
   switch (mode) {
-    case config::Mode::kProtect: return CW_MODE_PROTECT;
-    case config::Mode::kOptimize: return CW_MODE_OPTIMIZE;
-    case config::Mode::kObserve: break;
+    case config::Mode::kProtect:
+      return CW_MODE_PROTECT;
+    case config::Mode::kOptimize:
+      return CW_MODE_OPTIMIZE;
+    case config::Mode::kObserve:
+      break;
   }
   return CW_MODE_OBSERVE;
 }
@@ -62,7 +66,9 @@ std::string HostName(const config::Config& config) {
 }  // namespace
 
 Agent::Agent(AgentOptions options)
-    : options_(std::move(options)), host_name_(HostName(options_.config)), deadlines_(options_.config.RunDir() + "/deadlines.json", Deadlines::BootId()) {
+    : options_(std::move(options)),
+      host_name_(HostName(options_.config)),
+      deadlines_(options_.config.RunDir() + "/deadlines.json", Deadlines::BootId()) {
   const config::SteeringConfig& steering = options_.config.steering;
   control::ContentionRules rules;
   rules.queue_over_base = steering.queueing_factor;
@@ -80,7 +86,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   agent->loop_ = std::move(*loop);
   std::error_code error;
   std::filesystem::create_directories(agent->options_.config.RunDir(), error);
-  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
+  if (error)
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
   for (auto step : {&Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenProbes, &Agent::OpenSources,
                     &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
@@ -88,8 +96,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(agent->options_.config.SocketPath(), *agent);
   if (!server.ok()) return server.status();
   agent->server_ = std::move(*server);
-  agent->Log({.type = "agent", .text = absl::StrCat("agent ", kVersion, " started in mode ", std::string(ModeName(agent->mode())),
-                                                    agent->dataplane_->adopted() ? ", adopted what was pinned" : "")});
+  agent->Log({.type = "agent",
+              .text = absl::StrCat("agent ", kVersion, " started in mode ", std::string(ModeName(agent->mode())),
+                                   agent->dataplane_->adopted() ? ", adopted what was pinned" : "")});
   return agent;
 }
 
@@ -143,14 +152,16 @@ void Agent::WriteControl() {
   // An operator's mode, off included, outlives a crash; the configured one holds for a dataplane made anew.
   if (!dataplane_->adopted()) CtlView::Store(ctl.mode, ModeNumber(config.mode));
   if (CtlView::Load(ctl.mode) != ModeNumber(config.mode)) {
-    spdlog::warn("the mode is {} and stays, as it was before the restart; the configuration says {}: cwctl mode {}", std::string(ModeName(mode())),
-                 std::string(config::ToString(config.mode)), std::string(config::ToString(config.mode)));
+    spdlog::warn("the mode is {} and stays, as it was before the restart; the configuration says {}: cwctl mode {}",
+                 std::string(ModeName(mode())), std::string(config::ToString(config.mode)),
+                 std::string(config::ToString(config.mode)));
   }
 }
 
 void Agent::RenewLease() {
   const absl::Duration lease = options_.config.steering.lease;
-  const uint64_t until = lease == absl::ZeroDuration() ? 0 : jiffies_->AtNs(MonotonicNs() + absl::ToInt64Nanoseconds(lease));
+  const uint64_t until =
+      lease == absl::ZeroDuration() ? 0 : jiffies_->AtNs(MonotonicNs() + absl::ToInt64Nanoseconds(lease));
   maps::CtlView::Store(dataplane_->ctl()[0].lease_jiffies, until);
 }
 
@@ -160,7 +171,8 @@ absl::Status Agent::OpenNics() {
     absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic_config.name);
     if (!ifindex.ok()) return ifindex.status();
     nic.ifindex = *ifindex;
-    absl::StatusOr<Addr> address = nic_config.address == "auto" ? FirstIpv4(nic_config.name) : Addr::Parse(nic_config.address);
+    absl::StatusOr<Addr> address =
+        nic_config.address == "auto" ? FirstIpv4(nic_config.name) : Addr::Parse(nic_config.address);
     if (!address.ok()) return address.status();
     nic.address = *address;
     if (absl::StatusOr<uint32_t> mtu = dataplane::MtuOf(nic_config.name); mtu.ok()) nic.mtu = *mtu;
@@ -205,9 +217,12 @@ absl::Status Agent::OpenProbes() {
   store_ = std::make_unique<probe::MapPairStore>(dataplane_->pair_index(), dataplane_->pairs(), dataplane_->keys());
   probe::EngineOptions options;
   const auto idle_ns = absl::ToInt64Nanoseconds(config.probe.idle_interval);
-  options.mesh = {.session = session_, .miss_limit = static_cast<uint32_t>(config.liveness.misses), .idle_interval_ns = static_cast<uint32_t>(idle_ns)};
+  options.mesh = {.session = session_,
+                  .miss_limit = static_cast<uint32_t>(config.liveness.misses),
+                  .idle_interval_ns = static_cast<uint32_t>(idle_ns)};
   options.prober.cadence = {.active_interval_ns = absl::ToInt64Nanoseconds(config.probe.active_interval),
                             .idle_interval_ns = idle_ns,
+                            .clock_interval_ns = absl::ToInt64Nanoseconds(config.probe.clock_interval),
                             .budget_pps = static_cast<double>(config.probe.budget_pps)};
   options.prober.fifo_priority = config.probe.realtime ? 20 : 0;
   options.paths.per_switch_pps = static_cast<double>(config.probe.discovery_pps);
@@ -262,9 +277,10 @@ absl::Status Agent::ConfigurePairs() {
 }
 
 absl::Status Agent::OpenSources() {
-  absl::StatusOr<std::unique_ptr<rdma::InprocServer>> inproc = rdma::InprocServer::Listen(
-      options_.config.RunDir() + "/inproc.sock",
-      {.registered = [this](const rdma::QpInfo& qp) { qps_.Register(qp); }, .unregistered = [this](const rdma::QpInfo& qp) { qps_.Unregister(qp); }});
+  absl::StatusOr<std::unique_ptr<rdma::InprocServer>> inproc =
+      rdma::InprocServer::Listen(options_.config.RunDir() + "/inproc.sock",
+                                 {.registered = [this](const rdma::QpInfo& qp) { qps_.Register(qp); },
+                                  .unregistered = [this](const rdma::QpInfo& qp) { qps_.Unregister(qp); }});
   if (!inproc.ok()) return inproc.status();
   inproc_ = std::move(*inproc);
   if (absl::Status status = loop_->AddFd(inproc_->fd(), [this] { inproc_->Poll(); }); !status.ok()) return status;
@@ -272,15 +288,19 @@ absl::Status Agent::OpenSources() {
 }
 
 absl::Status Agent::OpenRings() {
-  auto open = [](const maps::BpfMap& map, maps::RingReader::Callback callback, std::unique_ptr<maps::RingReader>* out) -> absl::Status {
+  auto open = [](const maps::BpfMap& map, maps::RingReader::Callback callback,
+                 std::unique_ptr<maps::RingReader>* out) -> absl::Status {
     absl::StatusOr<std::unique_ptr<maps::RingReader>> reader = maps::RingReader::Create(map, std::move(callback));
     if (!reader.ok()) return reader.status();
     *out = std::move(*reader);
     return absl::OkStatus();
   };
-  absl::Status status = open(dataplane_->probe_ring(), [this](auto record) { OnProbeRecord(record); }, &probe_reader_);
-  status.Update(open(dataplane_->event_ring(), [this](auto record) { OnEventRecord(record); }, &event_reader_));
-  status.Update(open(dataplane_->msg_ring(), [this](auto record) { OnMessageRecord(record); }, &message_reader_));
+  absl::Status status = open(
+      dataplane_->probe_ring(), [this](auto record) { OnProbeRecord(record); }, &probe_reader_);
+  status.Update(open(
+      dataplane_->event_ring(), [this](auto record) { OnEventRecord(record); }, &event_reader_));
+  status.Update(open(
+      dataplane_->msg_ring(), [this](auto record) { OnMessageRecord(record); }, &message_reader_));
   if (!status.ok()) return status;
   status.Update(loop_->AddFd(event_reader_->epoll_fd(), [this] { (void)event_reader_->Consume(); }));
   status.Update(loop_->AddFd(message_reader_->epoll_fd(), [this] { (void)message_reader_->Consume(); }));
@@ -292,12 +312,12 @@ absl::Status Agent::StartTimers() {
     if (absl::Status status = events_.OpenFile(options_.config.log.events_file); !status.ok()) return status;
   }
   last_window_ns_ = MonotonicNs();
-  absl::Status status = loop_->AddTimer(kProbeRingPeriod, [this] { ConsumeRings(); });
+  absl::Status status = loop_->AddTimer(
+      kRingPeriod, [this] { ConsumeRings(); }, &ring_timer_);
   status.Update(loop_->AddTimer(kMessagePeriod, [this] { SendMessages(); }));
   status.Update(loop_->AddTimer(kClockPeriod, [this] { ClockRound(); }));
-  // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
-  const absl::Duration window = std::max(options_.config.steering.contention_window, absl::Milliseconds(10));
-  status.Update(loop_->AddTimer(window, [this] { DecideWindow(); }));
+  status.Update(loop_->AddTimer(
+      Window(), [this] { DecideWindow(); }, &window_timer_));
   status.Update(loop_->AddTimer(absl::Seconds(1), [this] { EverySecond(); }));
   ScheduleTick();
   return status;

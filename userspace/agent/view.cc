@@ -28,70 +28,103 @@ void Fill(const telemetry::Sketch& sketch, v1::Delay* out) {
 
 v1::PathState StateOf(uint8_t state) {
   switch (state) {
-    case CW_SLOT_UP: return v1::PATH_STATE_UP;
-    case CW_SLOT_SUSPECT: return v1::PATH_STATE_SUSPECT;
-    case CW_SLOT_DEAD: return v1::PATH_STATE_DEAD;
-    case CW_SLOT_NEW: return v1::PATH_STATE_NEW;
-    default: return v1::PATH_STATE_UNSPECIFIED;
+    case CW_SLOT_UP:
+      return v1::PATH_STATE_UP;
+    case CW_SLOT_SUSPECT:
+      return v1::PATH_STATE_SUSPECT;
+    case CW_SLOT_DEAD:
+      return v1::PATH_STATE_DEAD;
+    case CW_SLOT_NEW:
+      return v1::PATH_STATE_NEW;
+    default:
+      return v1::PATH_STATE_UNSPECIFIED;
   }
 }
 
 v1::Mode ToApi(Mode mode) {
   switch (mode) {
-    case Mode::kOff: return v1::MODE_OFF;
-    case Mode::kObserve: return v1::MODE_OBSERVE;
-    case Mode::kProtect: return v1::MODE_PROTECT;
-    case Mode::kOptimize: return v1::MODE_OPTIMIZE;
+    case Mode::kOff:
+      return v1::MODE_OFF;
+    case Mode::kObserve:
+      return v1::MODE_OBSERVE;
+    case Mode::kProtect:
+      return v1::MODE_PROTECT;
+    case Mode::kOptimize:
+      return v1::MODE_OPTIMIZE;
   }
   return v1::MODE_UNSPECIFIED;
 }
 
 const char* TransportName(uint8_t transport) {
   switch (transport) {
-    case 0: return "RC";
-    case 1: return "UC";
-    case 2: return "RD";
-    case 3: return "UD";
-    case 5: return "XRC";
-    default: return "other";
+    case 0:
+      return "RC";
+    case 1:
+      return "UC";
+    case 2:
+      return "RD";
+    case 3:
+      return "UD";
+    case 5:
+      return "XRC";
+    default:
+      return "other";
   }
 }
 
-std::string ReasonText(uint8_t reason) { return reason == CW_MOVE_NONE ? "" : std::string(MoveReasonName(static_cast<MoveReason>(reason))); }
+std::string ReasonText(uint8_t reason) {
+  return reason == CW_MOVE_NONE ? "" : std::string(MoveReasonName(static_cast<MoveReason>(reason)));
+}
 
 v1::FabricHashing ToApi(probe::Hashing hashing) {
   switch (hashing) {
-    case probe::Hashing::kPorts: return v1::FABRIC_HASHING_PORTS;
-    case probe::Hashing::kSinglePath: return v1::FABRIC_HASHING_SINGLE;
-    case probe::Hashing::kTtl: return v1::FABRIC_HASHING_TTL;
-    case probe::Hashing::kSprayed: return v1::FABRIC_HASHING_SPRAYED;
-    case probe::Hashing::kUnknown: break;
+    case probe::Hashing::kPorts:
+      return v1::FABRIC_HASHING_PORTS;
+    case probe::Hashing::kSinglePath:
+      return v1::FABRIC_HASHING_SINGLE;
+    case probe::Hashing::kTtl:
+      return v1::FABRIC_HASHING_TTL;
+    case probe::Hashing::kSprayed:
+      return v1::FABRIC_HASHING_SPRAYED;
+    case probe::Hashing::kUnknown:
+      break;
   }
   return v1::FABRIC_HASHING_UNKNOWN;
 }
 
 host::Hashing HostHashing(v1::FabricHashing hashing) {
   switch (hashing) {
-    case v1::FABRIC_HASHING_QPN: return host::Hashing::kQpn;
-    case v1::FABRIC_HASHING_TTL: return host::Hashing::kTtl;
-    case v1::FABRIC_HASHING_SPRAYED: return host::Hashing::kSprayed;
-    case v1::FABRIC_HASHING_PORTS: return host::Hashing::kPorts;
-    case v1::FABRIC_HASHING_SINGLE: return host::Hashing::kSinglePath;
-    default: return host::Hashing::kUnknown;
+    case v1::FABRIC_HASHING_QPN:
+      return host::Hashing::kQpn;
+    case v1::FABRIC_HASHING_TTL:
+      return host::Hashing::kTtl;
+    case v1::FABRIC_HASHING_SPRAYED:
+      return host::Hashing::kSprayed;
+    case v1::FABRIC_HASHING_PORTS:
+      return host::Hashing::kPorts;
+    case v1::FABRIC_HASHING_SINGLE:
+      return host::Hashing::kSinglePath;
+    default:
+      return host::Hashing::kUnknown;
   }
 }
 
 v1::Check::Result ToApi(host::Check::Result result) {
   switch (result) {
-    case host::Check::Result::kOk: return v1::Check::RESULT_OK;
-    case host::Check::Result::kWarn: return v1::Check::RESULT_WARN;
-    case host::Check::Result::kFail: return v1::Check::RESULT_FAIL;
-    case host::Check::Result::kUnknown: break;
+    case host::Check::Result::kOk:
+      return v1::Check::RESULT_OK;
+    case host::Check::Result::kWarn:
+      return v1::Check::RESULT_WARN;
+    case host::Check::Result::kFail:
+      return v1::Check::RESULT_FAIL;
+    case host::Check::Result::kUnknown:
+      break;
   }
   return v1::Check::RESULT_UNKNOWN;
 }
 
-void FillWindow(const telemetry::PathDelay& forward, const telemetry::PathDelay& reverse, int64_t now_ns, int seconds, v1::PathWindow* out) {
+void FillWindow(const telemetry::PathDelay& forward, const telemetry::PathDelay& reverse, int64_t now_ns, int seconds,
+                v1::PathWindow* out) {
   const telemetry::DelayWindow ahead = forward.Window(now_ns, seconds);
   const telemetry::DelayWindow back = reverse.Window(now_ns, seconds);
   out->set_seconds(static_cast<uint32_t>(seconds));
@@ -153,11 +186,16 @@ v1::FabricHashing Agent::Hashing() const {
   probe::Hashing worst = probe::Hashing::kUnknown;
   const auto rank = [](probe::Hashing hashing) {
     switch (hashing) {
-      case probe::Hashing::kUnknown: return 0;
-      case probe::Hashing::kSinglePath: return 1;
-      case probe::Hashing::kPorts: return 2;
-      case probe::Hashing::kTtl: return 3;
-      case probe::Hashing::kSprayed: return 4;
+      case probe::Hashing::kUnknown:
+        return 0;
+      case probe::Hashing::kSinglePath:
+        return 1;
+      case probe::Hashing::kPorts:
+        return 2;
+      case probe::Hashing::kTtl:
+        return 3;
+      case probe::Hashing::kSprayed:
+        return 4;
     }
     return 0;
   };
@@ -177,7 +215,8 @@ v1::StatusReply Agent::MakeStatus() {
   reply.set_pid(static_cast<uint32_t>(getpid()));
   reply.set_uptime_s(AgoS(now_ns, started_ns_));
   reply.set_mode(ToApi(mode()));
-  if (deadlines_.mode()) reply.set_mode_reverts_s(std::max(static_cast<double>(deadlines_.mode()->at_ns - now_ns) / 1e9, 0.001));
+  if (deadlines_.mode())
+    reply.set_mode_reverts_s(std::max(static_cast<double>(deadlines_.mode()->at_ns - now_ns) / 1e9, 0.001));
   reply.set_lease_s(absl::ToDoubleSeconds(options_.config.steering.lease));
   reply.set_data_age_s(AgoS(now_ns, newest_data_ns_));
   reply.set_hashing(Hashing());
@@ -237,8 +276,12 @@ void Agent::CountPaths(const PairState& pair, v1::PeerStatus& peer, v1::PathCoun
     if (engine_->mesh().slots(pair.index).port(s) == 0) continue;
     peer.set_paths(peer.paths() + 1);
     switch (StateOf(probe::Load(dataplane_->pairs()[pair.index].slot[s].state))) {
-      case v1::PATH_STATE_NEW: counts.set_new_(counts.new_() + 1); break;
-      case v1::PATH_STATE_DEAD: counts.set_dead(counts.dead() + 1); break;
+      case v1::PATH_STATE_NEW:
+        counts.set_new_(counts.new_() + 1);
+        break;
+      case v1::PATH_STATE_DEAD:
+        counts.set_dead(counts.dead() + 1);
+        break;
       case v1::PATH_STATE_UP:
         counts.set_up(counts.up() + 1);
         peer.set_paths_live(peer.paths_live() + 1);
@@ -247,7 +290,8 @@ void Agent::CountPaths(const PairState& pair, v1::PeerStatus& peer, v1::PathCoun
         counts.set_suspect(counts.suspect() + 1);
         peer.set_paths_live(peer.paths_live() + 1);
         break;
-      default: break;
+      default:
+        break;
     }
   }
 }
@@ -299,14 +343,20 @@ void Agent::AddCounters(v1::StatusReply& reply) {
 }
 
 v1::DoctorReply Agent::MakeDoctor() {
-  host::DoctorInput input{.agent_runs = true, .agent_note = absl::StrCat(kVersion, ", mode ", std::string(ModeName(mode())))};
+  host::DoctorInput input{.agent_runs = true,
+                          .agent_note = absl::StrCat(kVersion, ", mode ", std::string(ModeName(mode())))};
   for (const Nic& nic : nics_) {
-    input.nics.push_back({nic.config.name, !nic.attached ? "none" : nic.attach.mode == dataplane::XdpMode::kNative ? "native" : "generic", nic.note});
+    input.nics.push_back({nic.config.name,
+                          !nic.attached                                    ? "none"
+                          : nic.attach.mode == dataplane::XdpMode::kNative ? "native"
+                                                                           : "generic",
+                          nic.note});
   }
   input.hashing = HostHashing(Hashing());
   input.prober_realtime = prober_stats_.realtime;
   for (const auto& [index, pair] : pairs_) {
-    if (pair->estimate.state != sync::SyncState::kUnknown) input.clock_error_ns = std::max(input.clock_error_ns, static_cast<double>(pair->estimate.error_est_ns));
+    if (pair->estimate.state != sync::SyncState::kUnknown)
+      input.clock_error_ns = std::max(input.clock_error_ns, static_cast<double>(pair->estimate.error_est_ns));
   }
   host::KernelProbe live;
   v1::DoctorReply reply;
@@ -344,7 +394,8 @@ v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
   }
   if (state.forward.BaseNs() != INT64_MAX) path.set_base_forward_ns(static_cast<double>(state.forward.BaseNs()));
   if (state.reverse.BaseNs() != INT64_MAX) path.set_base_reverse_ns(static_cast<double>(state.reverse.BaseNs()));
-  for (int seconds : telemetry::kWindowsS) FillWindow(state.forward, state.reverse, now_ns, seconds, path.add_windows());
+  for (int seconds : telemetry::kWindowsS)
+    FillWindow(state.forward, state.reverse, now_ns, seconds, path.add_windows());
   path.set_deaths(probe::Load(shared.deaths));
   path.set_misses(probe::Load(shared.misses));
   path.set_last_change_ago_s(AgoS(NowNs(), static_cast<int64_t>(probe::Load(shared.changed_ns))));
@@ -369,7 +420,7 @@ v1::Pair Agent::MakePair(PairState& pair, int64_t now_ns) {
   out.set_table(!pair.table_seen ? "discovering" : !discovery->table().valid ? "invalid" : known ? "valid" : "unknown");
   out.set_hashing(ToApi(discovery->hashing()));
   const int64_t local_ns = NowNs();
-  *out.mutable_clock() = agent::ToApi(pair.clock.At(local_ns), local_ns);
+  *out.mutable_clock() = agent::ToApi(pair.EstimateAt(local_ns), local_ns);
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     if (engine_->mesh().slots(pair.index).port(s) != 0) *out.add_paths() = MakePath(pair, s, now_ns);
   }
@@ -380,7 +431,8 @@ v1::PathsReply Agent::MakePaths(const v1::PathsRequest& request) {
   v1::PathsReply reply;
   const int64_t now_ns = MonotonicNs();
   for (auto& [index, pair] : pairs_) {
-    if (!request.remote().empty() && request.remote() != pair->peer && request.remote() != pair->key.remote.ToString()) continue;
+    if (!request.remote().empty() && request.remote() != pair->peer && request.remote() != pair->key.remote.ToString())
+      continue;
     *reply.add_pairs() = MakePair(*pair, now_ns);
   }
   return reply;
@@ -411,7 +463,8 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   out.set_reverts_s(deadlines_.FlowSecondsLeft(key, now_ns));
   if (!flow.received) Fill(flow.owd.Merged(), out.mutable_owd());
   out.set_owd_window_s(10);
-  if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote}); index && FindPair(*index) != nullptr) {
+  if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote});
+      index && FindPair(*index) != nullptr) {
     out.set_owd_error_ns(static_cast<double>(FindPair(*index)->estimate.error_est_ns));
   }
   AddFlowRecord(flow.flow(), out);
@@ -452,14 +505,16 @@ v1::QpsReply Agent::MakeQps(const v1::QpsRequest& request) {
     for (const auto& [key, flow] : book) {
       const Addr& remote = flow.received ? key.src : key.dst;
       if (!request.flow().empty() && request.flow() != key.Id().ToString()) continue;
-      if (!request.remote().empty() && request.remote() != remote.ToString() && request.remote() != PeerName(remote)) continue;
+      if (!request.remote().empty() && request.remote() != remote.ToString() && request.remote() != PeerName(remote))
+        continue;
       *reply.add_flows() = MakeFlow(key, flow, now_ns);
     }
   };
   add(flows_.sent);
   if (request.received()) add(flows_.received);
   std::sort(reply.mutable_flows()->begin(), reply.mutable_flows()->end(), [](const v1::Flow& a, const v1::Flow& b) {
-    return std::tuple(a.received(), a.remote_address(), a.local_qpn(), a.id()) < std::tuple(b.received(), b.remote_address(), b.local_qpn(), b.id());
+    return std::tuple(a.received(), a.remote_address(), a.local_qpn(), a.id()) <
+           std::tuple(b.received(), b.remote_address(), b.local_qpn(), b.id());
   });
   return reply;
 }
@@ -493,7 +548,8 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
     out->set_value((*sums).*counter.field);
     out->set_text(counter.text);
   }
-  absl::StatusOr<probe::MessageStats> messages = loop_->Call<probe::MessageStats>([this] { return absl::StatusOr<probe::MessageStats>(engine_->message_stats()); });
+  absl::StatusOr<probe::MessageStats> messages = loop_->Call<probe::MessageStats>(
+      [this] { return absl::StatusOr<probe::MessageStats>(engine_->message_stats()); });
   if (!messages.ok()) return messages.status();
   auto add = [&](const char* name, uint64_t value, const char* text) {
     v1::Counter* out = reply.add_counters();
@@ -503,7 +559,8 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
   };
   add("messages_sent", messages->sent, "messages to other agents");
   add("messages_accepted", messages->accepted, "messages of other agents");
-  add("messages_rejected", messages->rejected_mac + messages->rejected_replay + messages->rejected_malformed, "messages with a wrong MAC, seen before, or malformed");
+  add("messages_rejected", messages->rejected_mac + messages->rejected_replay + messages->rejected_malformed,
+      "messages with a wrong MAC, seen before, or malformed");
   add("messages_passed_over", messages->passed_over, "messages of a kind that only a newer agent knows");
   return reply;
 }

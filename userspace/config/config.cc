@@ -43,6 +43,19 @@ void CheckPeers(const std::vector<PeerConfig>& peers, const Complain& complain) 
   for (size_t i = 0; i < peers.size(); ++i) CheckPeer(peers[i], absl::StrFormat("peer[%d]", i), complain);
 }
 
+void CheckClock(const ClockConfig& clock, const Complain& complain) {
+  if (clock.chrony.sock.empty() && !clock.chrony.shm) return;
+  if (clock.anchor != Anchor::kNone) {
+    complain("clock.chrony",
+             "clock.anchor makes this host's kernel clock the anchor, so chronyd would follow itself; "
+             "remove clock.anchor or [clock.chrony]");
+  }
+  if (clock.page.empty()) {
+    complain("clock.chrony",
+             "clock.page is empty, so nothing is published and chronyd gets no samples; set clock.page");
+  }
+}
+
 void CheckKeysAndProbe(const Config& config, const Complain& complain) {
   const bool peers = !config.peers.empty() || !config.peers_file.empty() || !config.peers_dir.empty();
   if (peers && config.keys.secret_file.empty()) {
@@ -111,10 +124,7 @@ std::string Config::RunDir() const { return run_dir.empty() ? "/run/cwfabric/" +
 
 std::string Config::SocketPath() const { return RunDir() + "/agent.sock"; }
 
-std::string Config::ClockPage() const {
-  if (clock.page != "auto") return clock.page;
-  return instance == "default" ? "/run/cwfabric/clock" : RunDir() + "/clock";
-}
+std::string Config::ClockPage() const { return clock.page == "auto" ? RunDir() + "/clock" : clock.page; }
 
 absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view file) {
   Config config;
@@ -124,6 +134,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view fil
         CheckNics(config, complain);
         CheckPeers(config.peers, complain);
         CheckKeysAndProbe(config, complain);
+        CheckClock(config.clock, complain);
       });
   if (!status.ok()) return status;
   if (status = CheckUnique(config.peers); !status.ok()) return status;

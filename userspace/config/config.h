@@ -53,8 +53,10 @@ struct ProbeConfig {
   int64_t discovery_pps = 10;  // path-discovery packets per second and switch
   int max_ttl = 4;             // hops that discovery looks at
   std::optional<int> dscp;     // nullopt ("flows"): that of the flows on the pair, 0 until one is seen
-  absl::Duration reverify_interval = absl::Seconds(30);  // each path's hops are checked this often
-  bool realtime = true;                                  // SCHED_FIFO for the prober where permitted
+  absl::Duration reverify_interval = absl::Seconds(30);    // each path's hops are checked this often
+  bool realtime = true;                                    // SCHED_FIFO for the prober where permitted
+  absl::Duration clock_interval = absl::Milliseconds(20);  // round interval of idle pairs that measure the clock
+  int clock_neighbours = 4;                                // to so many hosts; 0: none, all idle pairs are alike
 };
 
 struct LivenessConfig {
@@ -87,10 +89,19 @@ struct LimitsConfig {
 // What ties this host's fleet time to TAI, besides what other hosts know.
 enum class Anchor { kNone, kRealtime };
 
+// Fleet time's TAI as a reference clock of this host's chronyd.
+struct ChronyConfig {
+  std::string sock;                                   // chronyd's "refclock SOCK"; "" = none
+  std::optional<int> shm;                             // unit of chronyd's "refclock SHM"
+  absl::Duration interval = absl::Milliseconds(250);  // between samples
+};
+
 struct ClockConfig {
   Anchor anchor = Anchor::kNone;
   absl::Duration anchor_bound = absl::Milliseconds(1);  // the anchor is never trusted to be closer than this
   std::string page = "auto";                            // where fleet time is published for programs; "" = nowhere
+  std::optional<int> tai_minus_utc;                     // s; nullopt: from the system's list of leap seconds
+  ChronyConfig chrony;
 };
 
 struct LogConfig {
@@ -118,8 +129,7 @@ struct Config {
 
   std::string RunDir() const;      // run_dir, or the default with the instance filled in
   std::string SocketPath() const;  // RunDir()/agent.sock
-  std::string ClockPage()
-      const;  // clock.page with "auto" filled in: /run/cwfabric/clock, RunDir()/clock if an instance is named
+  std::string ClockPage() const;   // clock.page; "auto" is RunDir()/clock, where libcwclock looks for "default"'s
 };
 
 // `file` names the text in errors. Checks ranges and cross-field rules, but touches no other file.

@@ -90,6 +90,12 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
   Time(v, "reverify_interval", probe.reverify_interval, {absl::Seconds(1), absl::Hours(24)},
        "How often the hops of each path are checked.");
   probe.realtime = v.Flag("realtime", probe.realtime, "Run the prober under SCHED_FIFO where permitted.");
+  Time(v, "clock_interval", probe.clock_interval, {absl::Milliseconds(1), absl::Seconds(60)},
+       "Round interval of idle pairs that fleet time rests on, between active_interval and idle_interval. They are the "
+       "first to be slowed down when budget_pps is short.");
+  Number(v, "clock_neighbours", probe.clock_neighbours, {0, 64},
+         "How many hosts are probed so, of those that the clock is compared with; 0 for none. Costs clock_neighbours × "
+         "paths ÷ clock_interval probes per second: 4 × 8 ÷ 20 ms = 1600.");
   v.EndTable();
 }
 
@@ -122,6 +128,22 @@ void WalkSteering(Visitor& v, SteeringConfig& steering) {
   v.EndTable();
 }
 
+void WalkChrony(Visitor& v, ChronyConfig& chrony) {
+  v.BeginTable(
+      "chrony",
+      "Fleet time as a reference clock of this host's chronyd, once an anchor anywhere in the group ties it to "
+      "TAI. Not on a host that is such an anchor itself.");
+  Words(v, "sock", chrony.sock, TextRule::kPath,
+        "Socket of chronyd's \"refclock SOCK /run/chrony/cwfabric.sock refid CWFB\"; empty for none.");
+  std::optional<int64_t> unit = chrony.shm;
+  unit = v.IntegerOr("shm", unit, "none", {0, 255},
+                     "Unit of chronyd's \"refclock SHM 2 refid CWFB\"; 0 and 1 are root's. SOCK is to be preferred.");
+  chrony.shm = unit ? std::optional<int>(static_cast<int>(*unit)) : std::nullopt;
+  Time(v, "interval", chrony.interval, {absl::Milliseconds(100), absl::Seconds(60)},
+       "Time between samples; at most ten per second are made.");
+  v.EndTable();
+}
+
 void WalkRest(Visitor& v, Config& config) {
   v.BeginTable("samples", "Production packets whose delay is measured.");
   Number(v, "level_tx", config.samples.level_tx, {0, 32}, "Sent: one packet in 2^level; 32 for none.");
@@ -143,8 +165,16 @@ void WalkRest(Visitor& v, Config& config) {
   Time(v, "anchor_bound", config.clock.anchor_bound, {absl::ZeroDuration(), absl::Seconds(1)},
        "The anchor is never trusted to be closer to TAI than this, whatever error the kernel tells.");
   Words(v, "page", config.clock.page, TextRule::kAutoPath,
-        "File on a tmpfs through which programs read fleet time (libcwclock); \"auto\" takes /run/cwfabric/clock, or "
-        "RUN_DIR/clock where an instance is named; empty publishes nothing, to BPF programs neither.");
+        "File on a tmpfs through which programs read fleet time (libcwclock); \"auto\" takes RUN_DIR/clock, where the "
+        "library looks by itself for that of the instance \"default\"; empty publishes nothing, to BPF programs and "
+        "chronyd neither.");
+  std::optional<int64_t> leap = config.clock.tai_minus_utc;
+  leap =
+      v.IntegerOr("tai_minus_utc", leap, "list", {1, 100},
+                  "TAI − UTC in seconds; \"list\" reads /usr/share/zoneinfo/leap-seconds.list, which has to be up to "
+                  "date.");
+  config.clock.tai_minus_utc = leap ? std::optional<int>(static_cast<int>(*leap)) : std::nullopt;
+  WalkChrony(v, config.clock.chrony);
   v.EndTable();
   v.BeginTable("log", "What the agent writes.");
   Pick(v, "level", config.log.level, LogLevelWords(), "Least severity written to the log.");

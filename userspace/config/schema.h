@@ -55,6 +55,7 @@ class Visitor {
   virtual size_t Choice(absl::string_view key, size_t value, const std::vector<std::string>& words,
                         absl::string_view doc) = 0;
 
+  // Tables may nest; a nested one comes after the keys of the one around it, as in TOML.
   virtual void BeginTable(absl::string_view key, absl::string_view doc) = 0;
   virtual void EndTable() = 0;
   // [[key]]: returns the number of elements to walk; each is walked between BeginElement and EndElement.

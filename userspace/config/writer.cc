@@ -44,6 +44,11 @@ std::string DurationText(absl::Duration value) { return Quote(absl::FormatDurati
 // Values in, the same values out; what is done with them is the subclass's.
 class Printer : public Visitor {
  public:
+  void BeginTable(absl::string_view key, absl::string_view doc) final {
+    tables_.emplace_back(key);
+    Table(absl::StrJoin(tables_, "."), doc);
+  }
+  void EndTable() final { tables_.pop_back(); }
   std::string Text(absl::string_view key, std::string value, TextRule rule, absl::string_view doc) final {
     const std::string wanted = Violation(rule, "\n");
     Key(key, Quote(value), wanted.empty() ? "text" : wanted, doc);
@@ -85,14 +90,16 @@ class Printer : public Visitor {
   }
 
  protected:
+  virtual void Table(const std::string& name, absl::string_view doc) = 0;
   virtual void Key(absl::string_view key, const std::string& value, const std::string& range,
                    absl::string_view doc) = 0;
+
+ private:
+  std::vector<std::string> tables_;  // from the outermost in
 };
 
 class TomlPrinter final : public Printer {
  public:
-  void BeginTable(absl::string_view key, absl::string_view) override { absl::StrAppendFormat(&text_, "\n[%s]\n", key); }
-  void EndTable() override {}
   size_t BeginArray(absl::string_view key, size_t size, absl::string_view) override {
     array_ = std::string(key);
     return size;
@@ -106,6 +113,7 @@ class TomlPrinter final : public Printer {
   std::string Take() { return std::move(text_); }
 
  protected:
+  void Table(const std::string& name, absl::string_view) override { absl::StrAppendFormat(&text_, "\n[%s]\n", name); }
   void Key(absl::string_view key, const std::string& value, const std::string&, absl::string_view) override {
     absl::StrAppendFormat(&text_, "%s = %s\n", key, value);
   }
@@ -119,8 +127,6 @@ class ReferencePrinter final : public Printer {
  public:
   ReferencePrinter() { Head("Top of the file", "Stands before the first table."); }
 
-  void BeginTable(absl::string_view key, absl::string_view doc) override { Head(absl::StrFormat("[%s]", key), doc); }
-  void EndTable() override {}
   size_t BeginArray(absl::string_view key, size_t, absl::string_view doc) override {
     Head(absl::StrFormat("[[%s]]", key), doc);
     return 1;
@@ -131,6 +137,7 @@ class ReferencePrinter final : public Printer {
   std::string Take() { return std::move(text_); }
 
  protected:
+  void Table(const std::string& name, absl::string_view doc) override { Head(absl::StrFormat("[%s]", name), doc); }
   void Key(absl::string_view key, const std::string& value, const std::string& range, absl::string_view doc) override {
     absl::StrAppendFormat(&text_, "| `%s` | `%s` | %s | %s |\n", key, value, range, doc);
   }

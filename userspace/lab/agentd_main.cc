@@ -22,10 +22,13 @@ absl::StatusOr<HiddenClockSpec> ReadSpec(const fs::path& file) {
   std::ifstream stream(file);
   const nlohmann::json json = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(file.string(), " is not a JSON object"));
-  return HiddenClockSpec{.offset_ns = json.value("offset_ns", int64_t{0}),
-                         .drift_ppm = json.value("drift_ppm", 0.0),
-                         .segment_s = json.value("segment_s", 10.0),
-                         .seed = json.value("seed", 1u)};
+  HiddenClockSpec spec{.offset_ns = json.value("offset_ns", int64_t{0}),
+                       .drift_ppm = json.value("drift_ppm", 0.0),
+                       .segment_s = json.value("segment_s", 10.0),
+                       .seed = json.value("seed", 1u)};
+  if (json.contains("tai_less_monotonic_ns"))
+    spec.tai_less_monotonic_ns = json.value("tai_less_monotonic_ns", int64_t{0});
+  return spec;
 }
 
 // The clock of an instance is pinned, so that a restarted agent finds the same time.
@@ -49,18 +52,32 @@ absl::StatusOr<cw_lab_clock> PinClock(const std::string& pin, const HiddenClockS
   return clock;
 }
 
+// A kernel clock that is disciplined to 10 us and stands where the lab puts it.
+agent::KernelTime KernelOf(const HiddenClockSpec& spec) {
+  if (!spec.tai_less_monotonic_ns) return agent::KernelTime::Real();
+  return {.adjtimex =
+              [](timex* state) {
+                state->maxerror = 10;
+                state->tai = 37;
+                return TIME_OK;
+              },
+          .tai_ns = [offset_ns = *spec.tai_less_monotonic_ns] { return MonotonicClock().NowNs() + offset_ns; }};
+}
+
 absl::StatusOr<agent::TimeSource> LabTime(const config::Config& config, const std::string& config_path) {
   const fs::path file = fs::path(config_path).parent_path() / "hidden_clock.json";
-  if (!fs::exists(file)) return agent::TimeSource{std::make_shared<MonotonicClock>(), ""};
+  if (!fs::exists(file)) return agent::TimeSource{std::make_shared<MonotonicClock>(), "", agent::KernelTime::Real()};
   absl::StatusOr<HiddenClockSpec> spec = ReadSpec(file);
   if (!spec.ok()) return spec.status();
   std::error_code error;
   const std::string pin = HiddenClockPin(config.instance);
   fs::create_directories(fs::path(pin).parent_path(), error);
-  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot make the folder of ", pin, ": ", error.message(), "; is the BPF file system mounted?"));
+  if (error)
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot make the folder of ", pin, ": ", error.message(), "; is the BPF file system mounted?"));
   absl::StatusOr<cw_lab_clock> clock = PinClock(pin, *spec);
   if (!clock.ok()) return clock.status();
-  return agent::TimeSource{std::make_shared<HiddenClock>(*clock), pin};
+  return agent::TimeSource{std::make_shared<HiddenClock>(*clock), pin, KernelOf(*spec)};
 }
 
 }  // namespace

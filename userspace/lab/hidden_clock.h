@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "maps/abi.h"
@@ -18,6 +19,9 @@ struct HiddenClockSpec {
   double drift_ppm = 0;   // the first segment's drift; each other's is drawn from [-|drift_ppm|, |drift_ppm|]
   double segment_s = 10;  // length of a segment; the last of them goes on for ever
   uint32_t seed = 1;
+  // Something disciplines the host's kernel clock, so that it may be an anchor: CLOCK_TAI − CLOCK_MONOTONIC as it reads
+  // it. nullopt: as the machine's own.
+  std::optional<int64_t> tai_less_monotonic_ns;
 };
 
 // start_ns: true time (CLOCK_MONOTONIC) of the first segment's beginning.

@@ -33,7 +33,11 @@ absl::Status WriteSecret(const std::string& path) {
 }
 
 absl::Status WriteClock(const std::string& path, const HiddenClockSpec& clock) {
-  const nlohmann::json json = {{"offset_ns", clock.offset_ns}, {"drift_ppm", clock.drift_ppm}, {"segment_s", clock.segment_s}, {"seed", clock.seed}};
+  nlohmann::json json = {{"offset_ns", clock.offset_ns},
+                         {"drift_ppm", clock.drift_ppm},
+                         {"segment_s", clock.segment_s},
+                         {"seed", clock.seed}};
+  if (clock.tai_less_monotonic_ns) json["tai_less_monotonic_ns"] = *clock.tai_less_monotonic_ns;
   return WriteFile(path, json.dump());
 }
 
@@ -84,11 +88,13 @@ absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
   }
   config.keys.secret_file = absl::StrCat(fabric_->RunDir(), "/secret");
   for (int i = 0; host == 0 && i < spec_.extra_peers; ++i) {
-    config.peers.push_back({.name = absl::StrCat("absent", i), .addresses = {absl::StrFormat("10.%d.%d.%d", 2 + i / 60000, i / 250 % 250, 1 + i % 250)}});
+    config.peers.push_back({.name = absl::StrCat("absent", i),
+                            .addresses = {absl::StrFormat("10.%d.%d.%d", 2 + i / 60000, i / 250 % 250, 1 + i % 250)}});
   }
   config.probe.active_interval = spec_.active_interval;
   config.probe.idle_interval = spec_.idle_interval;
   config.probe.budget_pps = spec_.probe_budget_pps;
+  config.probe.clock_neighbours = spec_.clock_neighbours;
   config.probe.discovery_pps = 2000;  // lab switches do not limit ICMP
   config.probe.max_ttl = 3;           // leaf, spine, leaf: each hop's address names the port where a link ends
   config.steering.contention_window = absl::Milliseconds(40);  // suits links of a few 100 Mbit/s
@@ -96,6 +102,7 @@ absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
   config.samples.level_rx = spec_.sample_level;
   config.limits = {.max_pairs = 64 + spec_.extra_peers, .max_flows = 4096, .max_tx_flows = 2048};
   config.log.events_file = absl::StrCat(description.run_dir, "/events.jsonl");
+  if (spec_.adjust) spec_.adjust(host, config);
   return config::ToToml(config);
 }
 
@@ -104,7 +111,8 @@ absl::Status Testbed::StartAgents() {
   for (int host = 0; host < fabric_->hosts(); ++host) {
     const AgentHost description = DescribeAgentHost(*fabric_, host);
     if (static_cast<size_t>(host) < spec_.clocks.size()) {
-      absl::Status status = WriteClock(absl::StrCat(description.run_dir, "/hidden_clock.json"), spec_.clocks[static_cast<size_t>(host)]);
+      absl::Status status =
+          WriteClock(absl::StrCat(description.run_dir, "/hidden_clock.json"), spec_.clocks[static_cast<size_t>(host)]);
       if (!status.ok()) return status;
     }
     agents_.push_back(std::make_unique<api::Client>(description.socket));
@@ -117,7 +125,9 @@ absl::Status Testbed::StartAgents() {
 absl::Status Testbed::StartAgent(int host) {
   absl::StatusOr<std::string> config = AgentConfig(host);
   if (!config.ok()) return config.status();
-  AgentLauncher launcher{.binary = spec_.agent_binary, .config = [&](const AgentHost&) { return *config; }, .ready_within = absl::Seconds(20)};
+  AgentLauncher launcher{.binary = spec_.agent_binary,
+                         .config = [&](const AgentHost&) { return *config; },
+                         .ready_within = absl::Seconds(20)};
   absl::StatusOr<pid_t> pid = launcher.Start(*fabric_, host);
   if (!pid.ok()) return pid.status();
   agent_pids_[static_cast<size_t>(host)] = *pid;
@@ -135,7 +145,8 @@ absl::Status Testbed::WaitPathsUp(absl::Duration limit) {
         if (pair.peer().rfind("absent", 0) == 0) continue;
         if (pair.table() != "valid") missing = absl::StrCat("paths to ", pair.peer(), " are ", pair.table());
         for (const auto& path : pair.paths()) {
-          if (path.state() != api::v1::PATH_STATE_UP) missing = absl::StrCat("path ", path.slot(), " to ", pair.peer(), " is not up");
+          if (path.state() != api::v1::PATH_STATE_UP)
+            missing = absl::StrCat("path ", path.slot(), " to ", pair.peer(), " is not up");
         }
       }
       if (reply->pairs().empty()) missing = "no pairs";
@@ -168,7 +179,8 @@ int Testbed::SpineOf(const FlowReport& flow, int64_t newer_than_ns) const {
   int spine = -1;
   int64_t newest_ns = newer_than_ns;
   for (const FlowCounters& seen : *flows) {
-    if (seen.probe || seen.link.tier != LinkDirection::Tier::kSpine || seen.link.toward != LinkDirection::Toward::kUp) continue;
+    if (seen.probe || seen.link.tier != LinkDirection::Tier::kSpine || seen.link.toward != LinkDirection::Toward::kUp)
+      continue;
     if (seen.dest_qpn != flow.destination_qpn || seen.source != fabric_->HostAddr(flow.source) ||
         seen.destination != fabric_->HostAddr(flow.destination)) {
       continue;
@@ -191,7 +203,8 @@ std::vector<Mark> Testbed::Events(int64_t origin_ns, const std::string& type) {
     (void)agents_[host]->Events(request, [&](const api::v1::Event& event) {
       const int64_t at_ns = event.time_unix_ns() - wall_minus_monotonic_ns;
       if (at_ns >= origin_ns) {
-        marks.push_back({static_cast<double>(at_ns - origin_ns) / 1e9, event.type(), absl::StrCat("h", host, ": ", event.text())});
+        marks.push_back(
+            {static_cast<double>(at_ns - origin_ns) / 1e9, event.type(), absl::StrCat("h", host, ": ", event.text())});
       }
       return true;
     });
@@ -207,7 +220,9 @@ std::vector<Testbed::PathDeath> Testbed::PathDeaths(int64_t since_ns) {
     api::v1::EventsRequest request;
     request.set_type("path");
     (void)agents_[host]->Events(request, [&](const api::v1::Event& event) {
-      PathDeath death{.at_ns = event.time_unix_ns() - wall_minus_monotonic_ns, .host = static_cast<int>(host), .text = event.text()};
+      PathDeath death{.at_ns = event.time_unix_ns() - wall_minus_monotonic_ns,
+                      .host = static_cast<int>(host),
+                      .text = event.text()};
       int port = 0;
       for (const auto& evidence : event.evidence()) {
         if (evidence.name() == "udp_port") (void)absl::SimpleAtoi(evidence.value(), &port);
@@ -215,7 +230,8 @@ std::vector<Testbed::PathDeath> Testbed::PathDeaths(int64_t since_ns) {
       }
       death.udp_port = static_cast<uint16_t>(port);
       const bool is_death = event.severity() == api::v1::SEVERITY_ALERT && port != 0;
-      if (is_death && death.at_ns >= since_ns && absl::SimpleAtoi(event.peer().substr(1), &death.peer)) deaths.push_back(death);
+      if (is_death && death.at_ns >= since_ns && absl::SimpleAtoi(event.peer().substr(1), &death.peer))
+        deaths.push_back(death);
       return true;
     });
   }

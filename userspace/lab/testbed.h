@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A whole lab for an experiment: the fabric, an agent per host (or none: plain ECMP), and the means to drive traffic and
-// to look at what happened from all sides at once. Everything goes down with the object.
+// A whole lab for an experiment: the fabric, an agent per host (or none: plain ECMP), and the means to drive traffic
+// and to look at what happened from all sides at once. Everything goes down with the object.
 //
 // Thread rule: one thread, besides the sampler's own.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "userspace/api/client.h"
+#include "userspace/config/config.h"
 #include "userspace/lab/emulator.h"
 #include "userspace/lab/fabric.h"
 #include "userspace/lab/hidden_clock.h"
@@ -27,14 +29,16 @@ namespace cw::lab {
 struct TestbedSpec {
   FabricSpec fabric;
   bool agents = true;
-  std::string mode = "optimize";         // observe, protect or optimize
+  std::string mode = "optimize";  // observe, protect or optimize
   absl::Duration active_interval = absl::Milliseconds(1);
   absl::Duration idle_interval = absl::Milliseconds(100);
-  int64_t probe_budget_pps = 8000;       // per host
-  int extra_peers = 0;                   // further peers of host 0 at addresses of leaf 1 that no host has
-  int sample_level = 4;                  // 1 packet in 2^level
-  bool all_hosts = false;                // false: peers are the hosts behind other leaves, the only ones with several paths
-  std::vector<HiddenClockSpec> clocks;   // by host; empty: true clocks
+  int64_t probe_budget_pps = 8000;  // per host
+  int extra_peers = 0;              // further peers of host 0 at addresses of leaf 1 that no host has
+  int sample_level = 4;             // 1 packet in 2^level
+  bool all_hosts = false;           // false: peers are the hosts behind other leaves, the only ones with several paths
+  int clock_neighbours = 0;         // probed faster for the clock; all hosts of a lab share one machine's processors
+  std::vector<HiddenClockSpec> clocks;                    // by host; empty: true clocks
+  std::function<void(int host, config::Config&)> adjust;  // the agents' configuration, last
   std::string agent_binary = "cwlab-agentd";
 };
 
@@ -101,7 +105,8 @@ class LoadSampler {
   LoadSampler(const Fabric& fabric, absl::Duration period);
   ~LoadSampler();
   void Stop();
-  // Mbit/s carried per leaf–spine link that ever had more than 5 % of its rate, or 20 Mbit/s; seconds since `origin_ns`.
+  // Mbit/s carried per leaf–spine link that ever had more than 5 % of its rate, or 20 Mbit/s; seconds since
+  // `origin_ns`.
   Chart LinkLoad(int64_t origin_ns) const;
 
  private:

@@ -7,33 +7,47 @@
 namespace cw::probe {
 namespace {
 
-constexpr int64_t kGroups = 16;
+constexpr int64_t kGroups = 16;  // at most
+constexpr uint64_t kBurst = 32;   // probes that are no burst
 
 }  // namespace
 
 Cadence::Cadence(const CadenceOptions& options) : options_(options) {
   options_.active_interval_ns = std::max<int64_t>(options_.active_interval_ns, 50'000);
   options_.idle_interval_ns = std::max(options_.idle_interval_ns, options_.active_interval_ns);
+  options_.clock_interval_ns =
+      std::clamp(options_.clock_interval_ns, options_.active_interval_ns, options_.idle_interval_ns);
   options_.budget_pps = std::max(options_.budget_pps, 1.0);
-  active_ns_ = options_.active_interval_ns;
-  idle_ns_ = options_.idle_interval_ns;
+  Share();
+}
+
+int64_t Cadence::NominalNs(Pace pace) const {
+  return pace == kActive  ? options_.active_interval_ns
+         : pace == kClock ? options_.clock_interval_ns
+                          : options_.idle_interval_ns;
 }
 
 // The pair's next round after now. Pairs are spread over their interval, so that a large mesh does not send in bursts,
-// but in few groups: a wake-up of the thread costs more than a probe.
+// but in few groups, and all at once if they are few: a wake-up of the thread costs more than ten probes.
 int64_t Cadence::NextDue(uint32_t index, int64_t now_ns) const {
   const int64_t grid = options_.active_interval_ns;
-  const int64_t interval = pairs_[index].active ? active_ns_ : idle_ns_;
-  const int64_t spacing = std::max(grid, interval / kGroups / grid * grid);
+  const Pace pace = pairs_[index].pace();
+  const int64_t interval = interval_ns_[pace];
+  const int64_t wanted = std::clamp(static_cast<int64_t>(probes_[pace] / kBurst), int64_t{1}, kGroups);
+  const int64_t spacing = std::max(grid, interval / wanted / grid * grid);
   const int64_t groups = std::max<int64_t>(1, interval / spacing);
   const int64_t phase = static_cast<int64_t>((index * 0x9e3779b1u) >> 8) % groups * spacing;
   return ((now_ns - phase) / interval + 1) * interval + phase;
 }
 
-void Cadence::SetPair(uint32_t pair, uint32_t probes, int64_t now_ns) {
+Cadence::Pair& Cadence::At(uint32_t pair) {
   if (pair >= pairs_.size()) pairs_.resize(pair + 1);
-  Pair& p = pairs_[pair];
-  (p.active ? active_probes_ : idle_probes_) += uint64_t{probes} - p.probes;  // modulo 2^64: a difference may be < 0
+  return pairs_[pair];
+}
+
+void Cadence::SetPair(uint32_t pair, uint32_t probes, int64_t now_ns) {
+  Pair& p = At(pair);
+  probes_[p.pace()] += uint64_t{probes} - p.probes;  // modulo 2^64: a difference may be < 0
   const bool starts = p.probes == 0 && probes != 0;
   p.probes = probes;
   Share();
@@ -42,34 +56,59 @@ void Cadence::SetPair(uint32_t pair, uint32_t probes, int64_t now_ns) {
 }
 
 void Cadence::SetActive(uint32_t pair, bool active, int64_t now_ns) {
-  if (pair >= pairs_.size()) pairs_.resize(pair + 1);
-  Pair& p = pairs_[pair];
-  if (p.active == active) return;
-  (p.active ? active_probes_ : idle_probes_) -= p.probes;
+  Pair& p = At(pair);
+  const Pace before = p.pace();
   p.active = active;
-  (p.active ? active_probes_ : idle_probes_) += p.probes;
+  Repace(pair, before, now_ns);
+}
+
+void Cadence::SetClock(uint32_t pair, bool clock, int64_t now_ns) {
+  Pair& p = At(pair);
+  const Pace before = p.pace();
+  p.clock = clock;
+  Repace(pair, before, now_ns);
+}
+
+void Cadence::Repace(uint32_t pair, Pace before, int64_t now_ns) {
+  Pair& p = pairs_[pair];
+  if (p.pace() == before) return;
+  probes_[before] -= p.probes;
+  probes_[p.pace()] += p.probes;
   Share();
   if (p.probes == 0) return;
   const int64_t next = NextDue(pair, now_ns);
-  p.due_ns = active ? std::min(p.due_ns, next) : next;
+  p.due_ns = p.pace() < before ? std::min(p.due_ns, next) : next;
 }
 
-bool Cadence::IsActive(uint32_t pair) const { return pair < pairs_.size() && pairs_[pair].active; }
-
 void Cadence::Share() {
-  const double active_want =
-      1e9 * static_cast<double>(active_probes_) / static_cast<double>(options_.active_interval_ns);
-  const double idle_want = 1e9 * static_cast<double>(idle_probes_) / static_cast<double>(options_.idle_interval_ns);
-  active_ns_ = options_.active_interval_ns;
-  idle_ns_ = options_.idle_interval_ns;
-  if (active_want + idle_want <= options_.budget_pps) return;
+  double want[kPaces];
+  for (const Pace pace : {kActive, kClock, kIdle}) {
+    interval_ns_[pace] = NominalNs(pace);
+    want[pace] = 1e9 * static_cast<double>(probes_[pace]) / static_cast<double>(NominalNs(pace));
+  }
+  if (want[kActive] + want[kClock] + want[kIdle] <= options_.budget_pps) return;
+  const double left = options_.budget_pps - want[kActive] - want[kIdle];
+  const auto clock_probes = static_cast<double>(probes_[kClock]);
+  if (left * static_cast<double>(options_.idle_interval_ns) > 1e9 * clock_probes) {
+    interval_ns_[kClock] = std::llround(1e9 * clock_probes / left);
+    return;
+  }
+  ShareShort(want[kActive], probes_[kIdle] + probes_[kClock]);
+  interval_ns_[kClock] = interval_ns_[kIdle];
+}
+
+// Active and idle pairs want more than there is.
+void Cadence::ShareShort(double active_want, uint64_t idle_probes) {
+  const double idle_want = 1e9 * static_cast<double>(idle_probes) / static_cast<double>(options_.idle_interval_ns);
   double idle = std::min(idle_want, options_.idle_share * options_.budget_pps);
-  if (active_probes_ == 0) idle = options_.budget_pps;
+  if (probes_[kActive] == 0) idle = options_.budget_pps;
   const double active = std::min(active_want, options_.budget_pps - idle);
   idle = std::min(idle_want, options_.budget_pps - active);
-  if (active_probes_ != 0) active_ns_ = std::llround(1e9 * static_cast<double>(active_probes_) / active);
-  if (idle_probes_ != 0) idle_ns_ = std::llround(1e9 * static_cast<double>(idle_probes_) / idle);
-  idle_ns_ = std::max(idle_ns_, active_ns_);
+  if (probes_[kActive] != 0) {
+    interval_ns_[kActive] = std::llround(1e9 * static_cast<double>(probes_[kActive]) / active);
+  }
+  if (idle_probes != 0) interval_ns_[kIdle] = std::llround(1e9 * static_cast<double>(idle_probes) / idle);
+  interval_ns_[kIdle] = std::max(interval_ns_[kIdle], interval_ns_[kActive]);
 }
 
 // Pairs that are probed at every tick are served whenever the thread comes. Others that are far behind wait for their
@@ -84,7 +123,7 @@ void Cadence::TakeDue(int64_t now_ns, std::vector<uint32_t>* due) {
   for (uint32_t i = 0; i < pairs_.size(); ++i) {
     Pair& p = pairs_[i];
     if (p.due_ns > now_ns) continue;
-    const int64_t interval = p.active ? active_ns_ : idle_ns_;
+    const int64_t interval = interval_ns_[p.pace()];
     if (now_ns - p.due_ns <= LatestNs(interval)) {
       due->push_back(i);
     } else {
@@ -104,6 +143,8 @@ int64_t Cadence::NextWakeNs() const {
   return (due + grid - 1) / grid * grid;
 }
 
-int64_t Cadence::IntervalNs(uint32_t pair) const { return IsActive(pair) ? active_ns_ : idle_ns_; }
+int64_t Cadence::IntervalNs(uint32_t pair) const {
+  return interval_ns_[pair < pairs_.size() ? pairs_[pair].pace() : kIdle];
+}
 
 }  // namespace cw::probe

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // When each pair's next round of probes is due. A pair that carries data, or has a slot in doubt, is probed at the
-// active interval, another at the idle one. A budget of probes per second for the host stretches the intervals: active
-// pairs share theirs with equal intervals, idle pairs keep a small part. Rounds that were missed are skipped, never
+// active interval, one that measures the clock at an interval of its own, another at the idle one. A budget of probes
+// per second for the host stretches the intervals: first those of clock pairs, down to the idle rate; then active pairs
+// share theirs with equal intervals, idle pairs keep a small part. Rounds that were missed are skipped, never
 // caught up: a burst of late probes would look like a burst of losses.
 // Pure: time comes in. Thread rule: one thread.
 #pragma once
@@ -15,8 +16,9 @@ namespace cw::probe {
 struct CadenceOptions {
   int64_t active_interval_ns = 1'000'000;
   int64_t idle_interval_ns = 100'000'000;
-  double budget_pps = 10'000;  // probes per second of the host, over all pairs and slots
-  double idle_share = 0.2;     // of the budget, when it does not do for all
+  int64_t clock_interval_ns = 20'000'000;  // taken as one of the other two where it is not between them
+  double budget_pps = 10'000;              // probes per second of the host, over all pairs and slots
+  double idle_share = 0.2;                 // of the budget, when it does not do for all
 };
 
 class Cadence {
@@ -26,7 +28,8 @@ class Cadence {
   // probes: per round; 0 silences the pair. A new pair's first round is due within one interval.
   void SetPair(uint32_t pair, uint32_t probes, int64_t now_ns);
   void SetActive(uint32_t pair, bool active, int64_t now_ns);
-  bool IsActive(uint32_t pair) const;
+  // While it is not active.
+  void SetClock(uint32_t pair, bool clock, int64_t now_ns);
 
   // Pairs with a round due, each then advanced behind now. Cleared first.
   void TakeDue(int64_t now_ns, std::vector<uint32_t>* due);
@@ -37,22 +40,27 @@ class Cadence {
   uint64_t skipped_rounds() const { return skipped_; }
 
  private:
+  enum Pace { kActive, kClock, kIdle, kPaces };
   struct Pair {
     int64_t due_ns = INT64_MAX;
     uint32_t probes = 0;
     bool active = false;
+    bool clock = false;
+    Pace pace() const { return active ? kActive : clock ? kClock : kIdle; }
   };
 
+  Pair& At(uint32_t pair);
+  void Repace(uint32_t pair, Pace before, int64_t now_ns);
+  int64_t NominalNs(Pace pace) const;
   void Share();
+  void ShareShort(double active_want, uint64_t idle_probes);
   int64_t NextDue(uint32_t index, int64_t now_ns) const;
   int64_t LatestNs(int64_t interval) const;
 
   CadenceOptions options_;
   std::vector<Pair> pairs_;  // by pair index
-  int64_t active_ns_;
-  int64_t idle_ns_;
-  uint64_t active_probes_ = 0;
-  uint64_t idle_probes_ = 0;
+  int64_t interval_ns_[kPaces] = {};
+  uint64_t probes_[kPaces] = {};  // per round of all pairs of a pace
   uint64_t skipped_ = 0;
 };
 

@@ -55,6 +55,8 @@ class Engine {
   int64_t NextTickNs(int64_t now_ns) const;
 
   void SetActive(uint32_t pair, bool carries_data) { prober_->SetActive(pair, carries_data); }
+  // Its rounds come at the clock interval while it carries no data.
+  void SetClock(uint32_t pair, bool measures_clock) { prober_->SetClock(pair, measures_clock); }
   // The slot that stands for a flow's own port, CW_SLOT_NONE: none is free. The port is traced; when its path turns out
   // to be that of another slot, on_slots tells.
   uint8_t EnsureNative(uint32_t pair, uint16_t port, int64_t now_ns);

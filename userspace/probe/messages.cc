@@ -10,7 +10,7 @@
 namespace cw::probe {
 namespace {
 
-enum Kind : uint8_t { kSamples = 1, kClock = 2, kHello = 3, kClaim = 4, kTrips = 5 };
+enum Kind : uint8_t { kSamples = 1, kClock = 2, kHello = 3, kClaim = 4, kTrips = 5, kLinks = 6 };
 
 constexpr uint32_t kMask24 = 0xffffff;
 constexpr uint32_t kFlagResp = 1u << 24;
@@ -108,6 +108,23 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const TripBatch& b) {
   Writer w(kTrips, b.trips.size());
   for (const sync::Trip& t : b.trips) {
     for (int64_t ns : {t.t1_ns, t.t2_ns, t.t3_ns, t.t4_ns}) w.Put(static_cast<uint64_t>(ns), 8);
+  }
+  return w.Take();
+}
+
+bool LinkInRange(const LinkRecord& link) {
+  return link.disagreement_ns >= -kMaxClaimNs && link.disagreement_ns <= kMaxClaimNs && link.error_ns >= 1 &&
+         link.error_ns <= kMaxLinkErrorNs;
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const LinkBatch& b) {
+  if (b.links.size() > kMaxLinksPerMessage) return TooMany("links", b.links.size(), kMaxLinksPerMessage);
+  Writer w(kLinks, b.links.size());
+  for (const LinkRecord& link : b.links) {
+    if (!LinkInRange(link)) return absl::InvalidArgumentError("link with an impossible difference or error");
+    w.Put(link.host_id, 8);
+    w.Put(static_cast<uint64_t>(link.disagreement_ns), 8);
+    w.Put(static_cast<uint64_t>(link.error_ns), 8);
   }
   return w.Take();
 }
@@ -257,6 +274,21 @@ absl::StatusOr<Body> DecodeTrips(Reader r, size_t count) {
   return b;
 }
 
+absl::StatusOr<Body> DecodeLinks(Reader r, size_t count) {
+  if (r.left() != count * kLinkLen) return absl::InvalidArgumentError("link batch of a wrong length");
+  LinkBatch b;
+  b.links.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    LinkRecord link;
+    link.host_id = r.Get(8);
+    link.disagreement_ns = static_cast<int64_t>(r.Get(8));
+    link.error_ns = static_cast<int64_t>(r.Get(8));
+    if (!LinkInRange(link)) return absl::InvalidArgumentError("link with an impossible difference or error");
+    b.links.push_back(link);
+  }
+  return b;
+}
+
 absl::StatusOr<Body> DecodeHello(Reader r, size_t count) {
   Hello h;
   h.host = r.GetString();
@@ -307,6 +339,8 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
       return DecodeTrips(r, count);
     case kClaim:
       return DecodeClaim(r, count);
+    case kLinks:
+      return DecodeLinks(r, count);
     default:
       return absl::UnimplementedError(absl::StrFormat("message body of unknown kind %d", kind));
   }

@@ -74,7 +74,19 @@ struct ClockClaim {
   bool operator==(const ClockClaim&) const = default;
 };
 
-using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch>;
+// What the sender measures of the fleet times of those that it compares itself with, for the audit of the mesh.
+struct LinkRecord {
+  uint64_t host_id = 0;         // of the other end
+  int64_t disagreement_ns = 0;  // its fleet time − the sender's, by their link
+  int64_t error_ns = 1;         // likely; 1 to 10^12
+  bool operator==(const LinkRecord&) const = default;
+};
+struct LinkBatch {
+  std::vector<LinkRecord> links;
+  bool operator==(const LinkBatch&) const = default;
+};
+
+using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch, LinkBatch>;
 
 inline constexpr size_t kBodyHeaderLen = 4;
 inline constexpr size_t kSampleLen = 16;
@@ -83,6 +95,9 @@ inline constexpr size_t kTripLen = 32;
 inline constexpr size_t kMaxTripsPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kTripLen;  // 34
 inline constexpr int64_t kMaxTripNs = 2'000'000'000'000'000'000;  // round trips of such stamps cannot overflow
 inline constexpr size_t kClockClaimLen = 149;
+inline constexpr size_t kLinkLen = 24;
+inline constexpr size_t kMaxLinksPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kLinkLen;  // 45
+inline constexpr int64_t kMaxLinkErrorNs = 1'000'000'000'000;
 // Times in a claim are at most so far from zero (95 years), so that sums of three cannot overflow.
 inline constexpr int64_t kMaxClaimNs = 3'000'000'000'000'000'000;
 inline constexpr size_t kMaxSamplesPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kSampleLen;          // 68

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/probe/prober.h"
 
+#include <linux/futex.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -38,8 +42,8 @@ struct PairState {
   int64_t doubt_since_ns = 0;
 };
 
-// A mutex and condition on CLOCK_MONOTONIC with priority inheritance: the agent may hold the lock when the real-time
-// thread wakes.
+// A mutex with priority inheritance, because the agent may hold the lock when the real-time thread wakes, and what that
+// one thread sleeps on: a plain futex, which costs a fifth less per wake-up than a condition with such a mutex.
 class Monitor {
  public:
   Monitor() {
@@ -48,29 +52,29 @@ class Monitor {
     pthread_mutexattr_setprotocol(&m, PTHREAD_PRIO_INHERIT);
     pthread_mutex_init(&mutex_, &m);
     pthread_mutexattr_destroy(&m);
-    pthread_condattr_t c;
-    pthread_condattr_init(&c);
-    pthread_condattr_setclock(&c, CLOCK_MONOTONIC);
-    pthread_cond_init(&wake_, &c);
-    pthread_condattr_destroy(&c);
   }
-  ~Monitor() {
-    pthread_cond_destroy(&wake_);
-    pthread_mutex_destroy(&mutex_);
-  }
+  ~Monitor() { pthread_mutex_destroy(&mutex_); }
   void lock() { pthread_mutex_lock(&mutex_); }
   void unlock() { pthread_mutex_unlock(&mutex_); }
-  void Wake() { pthread_cond_signal(&wake_); }
-  // With the lock held. false: the time has come.
-  bool WaitUntil(int64_t when_ns) {
-    if (when_ns == INT64_MAX) return pthread_cond_wait(&wake_, &mutex_) == 0;
+  void Wake() {
+    changes_.fetch_add(1);
+    syscall(SYS_futex, &changes_, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, nullptr, 0);
+  }
+  // With the lock held; gives it up while it sleeps. Until that time of CLOCK_MONOTONIC or a call of Wake, at the
+  // latest.
+  void WaitUntil(int64_t when_ns) {
+    const uint32_t seen = changes_.load();
     const timespec ts{static_cast<time_t>(when_ns / 1'000'000'000), static_cast<long>(when_ns % 1'000'000'000)};
-    return pthread_cond_timedwait(&wake_, &mutex_, &ts) != ETIMEDOUT;
+    unlock();
+    syscall(SYS_futex, &changes_, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen, when_ns == INT64_MAX ? nullptr : &ts,
+            nullptr, FUTEX_BITSET_MATCH_ANY);
+    lock();
   }
 
  private:
   pthread_mutex_t mutex_;
-  pthread_cond_t wake_;
+  std::atomic<uint32_t> changes_{0};
+  static_assert(sizeof(changes_) == sizeof(uint32_t) && decltype(changes_)::is_always_lock_free);
 };
 
 // The messages of one tick for one socket.
@@ -124,6 +128,7 @@ class ProberImpl final : public Prober {
   void SetPlan(ProbePlan plan) override;
   void RemovePair(uint32_t pair) override;
   void SetActive(uint32_t pair, bool carries_data) override;
+  void SetClock(uint32_t pair, bool measures_clock) override;
   ProberStats stats() override;
   int64_t IntervalNs(uint32_t pair) override;
 
@@ -165,6 +170,7 @@ void ProberImpl::RemovePair(uint32_t pair) {
   std::lock_guard<Monitor> hold(monitor_);
   if (pairs_.erase(pair) == 0) return;
   cadence_.SetActive(pair, false, clock_.NowNs());
+  cadence_.SetClock(pair, false, clock_.NowNs());
   cadence_.SetPair(pair, 0, clock_.NowNs());
 }
 
@@ -174,6 +180,13 @@ void ProberImpl::SetActive(uint32_t pair, bool carries_data) {
   if (it == pairs_.end() || it->second.carries_data == carries_data) return;
   it->second.carries_data = carries_data;
   JudgeDoubt(it->second, clock_.NowNs());
+  monitor_.Wake();
+}
+
+void ProberImpl::SetClock(uint32_t pair, bool measures_clock) {
+  std::lock_guard<Monitor> hold(monitor_);
+  if (!pairs_.contains(pair)) return;
+  cadence_.SetClock(pair, measures_clock, clock_.NowNs());
   monitor_.Wake();
 }
 
@@ -217,9 +230,11 @@ void ProberImpl::Run() {
   monitor_.lock();
   while (!stop_) {
     const int64_t wake_ns = cadence_.NextWakeNs();
-    if (wake_ns > clock_.NowNs() && monitor_.WaitUntil(wake_ns)) continue;  // something changed: look again
     const int64_t now_ns = clock_.NowNs();
-    if (now_ns < wake_ns) continue;
+    if (now_ns < wake_ns) {
+      monitor_.WaitUntil(wake_ns);
+      continue;  // something may have changed: look again
+    }
     lateness_.Add(now_ns - wake_ns);
     Tick(now_ns);
   }

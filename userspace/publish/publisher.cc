@@ -146,11 +146,20 @@ void Publisher::MakeLine(const Publication& what, const Point& point, uint32_t s
   SetLife(mono_ns);
 }
 
-void Publisher::MakeBpf(const Publication& what, const Point& point) {
+// Programs read CLOCK_MONOTONIC and nothing else.
+void Publisher::MakeBpf(const Point& point) {
   cw_fleet_line b{};
-  b.local_ns = static_cast<uint64_t>(point.local_ns);
+  b.local_ns = static_cast<uint64_t>(point.base_ns);
   b.fleet_ns = point.fleet_ns;
-  b.slope_q32 = std::llround(what.time.slope_ppb * 1e-9 * 0x1p32);
+  double slope = point.slope;
+  if (options_.local.base != CLOCK_MONOTONIC) {
+    const ClockRelations& clocks = clocks_.now();
+    const auto ahead_ns = static_cast<double>(clocks.raw_ns - point.base_ns);
+    b.local_ns = static_cast<uint64_t>(clocks.mono_ns);
+    b.fleet_ns += std::llround(ahead_ns + ahead_ns * slope);
+    slope += clocks.raw_slope + clocks.raw_slope * slope;
+  }
+  b.slope_q32 = std::llround(slope * 0x1p32);
   b.fresh_until_ns = b.local_ns + static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.fresh_for));
   b.void_after_ns = b.local_ns + static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.void_after));
   b.bound_ns = line_.bound_ns;
@@ -171,7 +180,7 @@ absl::Status Publisher::Publish(const Publication& what) {
   NoteEpoch(what.time, state, base_ns);
   const Point point = PointAt(what.time, base_ns);
   MakeLine(what, point, state);
-  MakeBpf(what, point);
+  MakeBpf(point);
   const absl::Status written = page_->Write(line_);
   FeedChrony(what, state);
   return written;

@@ -99,7 +99,7 @@ class Publisher {
   void SetLife(int64_t mono_ns);  // how long line_ holds
   uint32_t StateOf(const sync::FleetTime& time);
   void MakeLine(const Publication& what, const Point& point, uint32_t state);
-  void MakeBpf(const Publication& what, const Point& point);
+  void MakeBpf(const Point& point);
   void NoteEpoch(const sync::FleetTime& time, uint32_t state, int64_t base_ns);
   void FeedChrony(const Publication& what, uint32_t state);
   absl::StatusOr<LeapState> LeapAt(int64_t tai_ns) const;
