@@ -47,7 +47,7 @@ std::vector<Series> MakeSeries(const Clouds& clouds, PairLine& line) {
     Series s{clouds[c].sign, {}, {}, Leads(clouds, c) ? 1.0 : 0.0};
     for (const auto& p : clouds[c].lows) {
       s.x.push_back(static_cast<double>(p.x_ns - line.origin_x_ns));
-      s.z.push_back(static_cast<double>(p.raw_ns - clouds[c].sign * line.origin_y_ns));
+      s.z.push_back(static_cast<double>(p.RawNs() - clouds[c].sign * line.origin_y_ns));
     }
     if (s.weight > 0 && !s.x.empty()) {
       line.first_ns = std::min(line.first_ns, s.x.front());
@@ -71,6 +71,7 @@ void MeasureShift(const Clouds& clouds, PairLine& line) {
   if (replies.size() < kShiftLows) return;
   line.shift_seen = true;
   line.shift_ns = QuantileOf(probes, kLowQuantile) - QuantileOf(replies, kLowQuantile);
+  line.shift_sd_ns = line.ScatterAt(line.origin_x_ns, 0);
 }
 
 // Looks near the last slope first: that saves half of the work.
@@ -248,6 +249,17 @@ void MeasureUneven(const std::vector<Weighed>& points, const WeightedLine& fit, 
   line.uneven_ns = std::sqrt(squares / kQuarters);
 }
 
+// Those that took long hardly count.
+double WeightedRtt(const std::vector<Weighed>& points, size_t series) {
+  double sum = 0, weights = 0;
+  for (const Weighed& p : points) {
+    if (p.series != series) continue;
+    sum += p.weight * p.rtt;
+    weights += p.weight;
+  }
+  return weights > 0 ? sum / weights : 0;
+}
+
 // Moves a rough line to the midpoints: weighted least squares, those far off with less weight each turn.
 void Refine(const LineData& data, CloudIndex back, PairLine& line) {
   std::vector<Weighed> points;
@@ -283,6 +295,12 @@ void Refine(const LineData& data, CloudIndex back, PairLine& line) {
   if (both) {
     line.both_ways = line.shift_seen = true;
     line.shift_ns = level[0] - level[1];
+    line.shift_sd_ns = std::sqrt(variance / fit.sum[0] + variance / fit.sum[1]);
+  }
+  if (trips) {
+    const double ours = WeightedRtt(points, 0), theirs = both ? WeightedRtt(points, 1) : ours;
+    line.used_rtt_ns = (ours + theirs) / 2;
+    line.slowest_rtt_ns = std::max(ours, theirs);
   }
   for (int s = 0; s < (both ? 2 : 1); ++s) sd += variance / fit.sum[s] / (both ? 4 : 1);
   line.middle_x_ns = both ? (fit.mean[0] + fit.mean[1]) / 2 : fit.mean[0];
@@ -304,7 +322,7 @@ bool FromBend(const Clouds& clouds, const LineInputs& in, double shift, PairLine
     for (const auto& p : clouds[c].lows) {
       if (p.x_ns < in.ended_from_ns) continue;
       since[heights.size()].push_back(static_cast<double>(p.x_ns - in.ended_from_ns));
-      s.z.push_back(static_cast<double>(p.raw_ns - clouds[c].sign * ended.OffsetAt(p.x_ns)) - floors[c]);
+      s.z.push_back(static_cast<double>(p.RawNs() - clouds[c].sign * ended.OffsetAt(p.x_ns)) - floors[c]);
     }
     if (s.z.size() < kLeastLows) return false;
     heights.push_back(std::move(s));
@@ -352,15 +370,22 @@ double PairLine::ScatterAt(int64_t x_ns, double least_spread_ns) const {
   if (middle_sd_ns > 0) {
     return std::hypot(middle_sd_ns, slope_sd * (static_cast<double>(x_ns - origin_x_ns) - middle_x_ns));
   }
-  const double span = std::max(span_ns(), 1e6);
-  const double distance = (static_cast<double>(x_ns - origin_x_ns) - (first_ns + last_ns) / 2) / span;
-  // A tenth's quantile of n points, where a fifth of them lies within the spread; then the mean of two such.
-  const double level = 1.5 * std::max(spread_both_ns, least_spread_ns) / std::sqrt(2 * points);
-  return level * std::sqrt(1 + 12 * distance * distance);
+  const double distance = static_cast<double>(x_ns - origin_x_ns) - (first_ns + last_ns) / 2;
+  return std::hypot(LevelSd(least_spread_ns), SlopeSd(least_spread_ns) * distance);
+}
+
+double PairLine::SlopeSd(double least_spread_ns) const {
+  if (middle_sd_ns > 0) return slope_sd;
+  return LevelSd(least_spread_ns) * std::sqrt(12.0) / std::max(span_ns(), 1e6);
+}
+
+// A tenth's quantile of n points, where a fifth of them lies within the spread; then the mean of two such.
+double PairLine::LevelSd(double least_spread_ns) const {
+  return 1.5 * std::max(spread_both_ns, least_spread_ns) / std::sqrt(2 * points);
 }
 
 double PairLine::HeightNs(const Cloud& cloud, CloudIndex index, const Envelope::Low& low) const {
-  const auto z = static_cast<double>(low.raw_ns - cloud.sign * origin_y_ns);
+  const auto z = static_cast<double>(low.RawNs() - cloud.sign * origin_y_ns);
   return z - level_ns[index] - cloud.sign * slope * static_cast<double>(low.x_ns - origin_x_ns);
 }
 
@@ -381,7 +406,7 @@ PairLine FitPairLine(const LineData& data, const LineInputs& in) {
   line.valid = true;
   line.by_reply = back == kReply && !in.shift_known;
   line.origin_x_ns = local.back().x_ns;
-  line.origin_y_ns = local.back().raw_ns;
+  line.origin_y_ns = local.back().RawNs();
   const std::vector<Series> series = MakeSeries(clouds, line);
   // Enough trips decide alone, from wherever they begin; levels are all that is wanted then.
   const bool by_trips = line.span_ns() >= kYoungSpanNs && back == kReply && data.ours.size() >= kLeastTrips;
@@ -422,7 +447,7 @@ void Thin(Cloud& cloud, double slope, size_t most) {
     size_t lowest = i;
     for (size_t k = i + 1; k < std::min(i + group, lows.size()); ++k) {
       const auto rise = cloud.sign * slope * static_cast<double>(lows[k].x_ns - lows[lowest].x_ns);
-      if (static_cast<double>(lows[k].raw_ns - lows[lowest].raw_ns) < rise) lowest = k;
+      if (static_cast<double>(lows[k].RawNs() - lows[lowest].RawNs()) < rise) lowest = k;
     }
     lows[kept++] = lows[lowest];
   }

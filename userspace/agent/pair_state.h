@@ -40,6 +40,7 @@ struct PairState {
   sync::PairEstimator clock;
   sync::Estimate estimate;  // at the last update
   int64_t updated_ns = 0;   // monotonic; of the estimate
+  double round_slope_ppb = 0;  // of the estimate at the last round of fleet time
   uint16_t blocked = 0;     // damped slots: no flow is put there
   uint32_t epoch = 0;       // of the clock, for which the delays hold
   std::array<SlotState, kMaxSlots> slot;
