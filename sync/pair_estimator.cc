@@ -272,7 +272,8 @@ void PairEstimator::Learn(int64_t now_ns) {
   const double gain = std::min(1.0, elapsed_s / 5);
   spread_ns_ += gain * (line_.spread_both_ns - spread_ns_);
   uneven_ns_ += gain * (line_.uneven_ns - uneven_ns_);
-  bend_ns_ += gain * (std::max(0.0, line_.bend_ns - line_.bend_sd_ns) - bend_ns_);
+  const double left = (1 - line_.bend_share) * line_.bend_ns + line_.bend_share * line_.bend_sd_ns;
+  bend_ns_ += gain * (std::max(0.0, left - line_.bend_sd_ns) - bend_ns_);
   const bool bent = line_.bend_ns > kBentSd * line_.bend_sd_ns + kBentNs;
   window_share_ = std::clamp(window_share_ * (bent ? 0.8 : 1.03), kLeastWindowShare, 1.0);
   floor_ns_ = std::clamp(line_.rtt_ns, least_rtt_ns_, least_rtt_ns_ + kRttWanderNs) / 2;

@@ -26,6 +26,8 @@ constexpr int kBends = 8;        // places where a bend is tried
 constexpr double kJumpNs = 400;  // a bend that leaves half of a cloud deeper: the clock jumped
 constexpr double kHuber = 1.5;   // standard deviations
 constexpr size_t kQuarters = 4;
+constexpr double kChanceSds = 2.5;  // a parabola within so many standard deviations is chance
+constexpr double kTangentSpanNs = 1.5e9;
 
 double QuantileOf(std::vector<double>& v, double p) {
   if (v.empty()) return 0;
@@ -227,8 +229,22 @@ void MeasureBend(const std::vector<Weighed>& points, const WeightedLine& fit, do
     }
   }
   if (sum_hh <= 0) return;
-  line.bend_ns = std::abs(sum_hr / sum_hh * end);
+  const double curve = sum_hr / sum_hh;
+  line.bend_ns = std::abs(curve * end);
   line.bend_sd_ns = std::sqrt(variance / sum_hh) * std::abs(end);
+  const double chance = kChanceSds * line.bend_sd_ns / std::max(line.bend_ns, 1e-9);
+  line.bend_share = line.span_ns() < kTangentSpanNs ? 0 : std::max(0.0, 1 - chance * chance);
+  line.tangent_x_ns = newest;
+  line.tangent_end_ns = line.bend_share * curve * end;
+  line.tangent_slope = line.bend_share * curve * (2 * newest / (scale * scale) - straight.slope);
+}
+
+// A clock whose rate wanders has left the straight line at its end, which is where it is asked for.
+void MoveToTangent(const Clouds& clouds, PairLine& line) {
+  const double level = line.tangent_end_ns - line.tangent_slope * line.tangent_x_ns;
+  line.slope += line.tangent_slope;
+  line.middle_ns += level;
+  for (const CloudIndex c : {kLocal, kRemote, kReply}) line.level_ns[c] += clouds[c].sign * level;
 }
 
 // The same by midpoints.
@@ -435,6 +451,7 @@ PairLine FitPairLine(const LineData& data, const LineInputs& in) {
   }
   if (line.middle_sd_ns == 0) line.uneven_ns = Uneven(clouds, line);
   if (Leads(clouds, kReply) && !line.both_ways) MeasureShift(clouds, line);
+  if (line.bend_share > 0) MoveToTangent(clouds, line);
   return line;
 }
 

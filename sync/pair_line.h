@@ -63,6 +63,8 @@ struct PairLine {
   // How far a parabola through the midpoints would leave the line at its end, and the standard deviation of that: a
   // clock whose rate wanders needs a shorter window.
   double bend_ns = 0, bend_sd_ns = 0;
+  // As far as that is no chance the line was moved to the parabola's tangent at its end: the share, and by how much.
+  double bend_share = 0, tangent_slope = 0, tangent_end_ns = 0, tangent_x_ns = 0;
   double first_ns = 0;  // x of the oldest point − origin_x
   double last_ns = 0;
 
