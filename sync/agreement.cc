@@ -345,39 +345,55 @@ void Agreement::Impl::Slew(double apart_ns) {
   bent = false;
 }
 
-// The scatter of the neighbours' fleet times around their mean shows how well single links measure, each as it weighs
-// in the mean: one that hardly counts spoils nothing. The mean of n is better by √n. See docs/clock.md for the factor.
-void Agreement::Impl::MeasureError(double apart_ns) {
-  double sum = 0, squares = 0, link = 0, weights = 0, squared_weights = 0;
+// Of single links, as deviations of the neighbours' fleet times from their mean, each as it weighs there; those beyond
+// low and high count as these. links: so many of equal weight would make as good a mean.
+double Agreement::Impl::ScatterNs2(double low, double high, double& links) const {
   const auto counts = [this](size_t k) { return opinions[k].member && peers[voters[k]].reason != Reason::kDistant; };
   bool none = true;
   for (size_t k = 0; k < voters.size(); ++k) none &= !counts(k);
+  double sum = 0, squares = 0, link = 0, weights = 0, squared_weights = 0;
   for (size_t k = 0; k < voters.size(); ++k) {
     const Peer& p = peers[voters[k]];
     if (!none && !counts(k)) continue;
-    const double weight = std::max(opinions[k].weight, kNoWeight);
-    sum += weight * p.apart_ns;
-    squares += weight * p.apart_ns * p.apart_ns;
+    const double weight = std::max(opinions[k].weight, kNoWeight), value = std::clamp(p.apart_ns, low, high);
+    sum += weight * value;
+    squares += weight * value * value;
     link += weight * p.error_ns * p.error_ns;
     weights += weight;
     squared_weights += weight * weight;
   }
-  const double n = weights > 0 ? weights * weights / squared_weights : 1;
-  double seen = 0, said = 0;
-  if (weights > 0) {
-    const double mean = sum / weights;
-    seen = none ? 0 : n * std::max(0.0, squares / weights - mean * mean);
-    said = link / weights / (kLinkSds * kLinkSds);
-  }
+  links = weights > 0 ? weights * weights / squared_weights : 1;
+  if (weights == 0) return 0;
+  const double mean = sum / weights;
+  const double seen = none ? 0 : links * std::max(0.0, squares / weights - mean * mean);
   // Few links show little of their scatter, so what they say of themselves counts as two more measurements; but not for
   // more than twice what three or more show, because estimators rather say too much.
-  if (n > 2.5) said = std::min(said, 4 * seen / (n - 1));
-  const double now = (seen + 2 * said) / (n - 1 + 2);
-  const double keep = now > scatter_ns2 ? kScatterRises : rounds < 2 * kYoungRounds ? kScatterRises : kScatterFalls;
-  scatter_ns2 += (1 - std::exp(-passed_s / keep)) * (now - scatter_ns2);
-  if (!settled) scatter_ns2 = std::max(scatter_ns2, now);
-  effective_n = n;
-  error_ns = kErrorFactor * std::sqrt(scatter_ns2 / (n + 1)) + std::abs(apart_ns) + merge_ns;
+  double said = link / weights / (kLinkSds * kLinkSds);
+  if (links > 2.5) said = std::min(said, 4 * seen / (links - 1));
+  return (seen + 2 * said) / (links - 1 + 2);
+}
+
+// How well single links measure shows how well their mean does: by √n better; where the extremes are trimmed, by their
+// scatter with those taken for the last that are not (Tukey and McLaughlin). See docs/clock.md for the factor.
+void Agreement::Impl::MeasureError(double apart_ns) {
+  double low = HUGE_VAL, high = -HUGE_VAL, members = 0, kept = 0;
+  for (size_t k = 0; k < voters.size(); ++k) {
+    members += opinions[k].member;
+    if (!opinions[k].member || opinions[k].trimmed) continue;
+    ++kept;
+    low = std::min(low, peers[voters[k]].apart_ns);
+    high = std::max(high, peers[voters[k]].apart_ns);
+  }
+  const auto follow = [this](double& scatter, double now) {
+    const bool rises = now > scatter || rounds < 2 * kYoungRounds;
+    scatter += (1 - std::exp(-passed_s / (rises ? kScatterRises : kScatterFalls))) * (now - scatter);
+    if (!settled) scatter = std::max(scatter, now);
+  };
+  follow(link_scatter_ns2, ScatterNs2(-HUGE_VAL, HUGE_VAL, effective_n));
+  const double share = kept > 0 ? kept / members : 1;
+  const double trimmed = kept > 0 ? ScatterNs2(low, high, effective_n) : link_scatter_ns2;
+  follow(scatter_ns2, trimmed / (share * share));
+  error_ns = kErrorFactor * std::sqrt(scatter_ns2 / (effective_n + 1)) + std::abs(apart_ns) + merge_ns;
   // A crystal that warms bends its clock; all lines through past points end beside it, to the same side.
   error_ns += kLagS2 * std::abs(trend_ppb_s);
   // Rates that have jumped lately will do so again, and nobody notices at once.

@@ -122,6 +122,7 @@ struct Agreement::Impl {
   double ClampRate(double ppb) const;
   double MeanNoise() const;
   void Slew(double apart_ns);
+  double ScatterNs2(double low, double high, double& links) const;
   void MeasureError(double apart_ns);
   void FindReference(int64_t now_ns, const std::vector<NeighbourView>& views);
   void HearAnchors(const std::vector<NeighbourView>& views, const AnchorReading& own);
@@ -152,8 +153,9 @@ struct Agreement::Impl {
   double fraction_ns = 0;  // of time.offset_ns
   double rate_ppb = 0;     // time.slope_ppb without the slew
   double error_ns = 0;
-  double scatter_ns2 = 0;
-  double effective_n = 1;  // so many links of equal weight the mean is as good as
+  double link_scatter_ns2 = 0;  // of single links
+  double scatter_ns2 = 0;       // … as the trimmed mean feels it
+  double effective_n = 1;       // so many links of equal weight the mean is as good as
   double own_tolerance_ns = 0;
   double usual_error_ns = 0;  // of the links
   double spread_ns = 0;       // of the neighbours' fleet times; their median:

@@ -185,7 +185,7 @@ void Agreement::Impl::SetTolerances() {
   median_ns = spread.median;
   const double scatter = std::min(spread_ns, kMostScatter * usual_error_ns);
   const bool mature = settled && rounds >= kMatureRounds && n > 2;
-  const double shown = std::sqrt(scatter_ns2);
+  const double shown = std::sqrt(link_scatter_ns2);
   for (const uint32_t v : voters) {
     Peer& p = peers[v];
     double likely = 1.25 * p.error_ns;
