@@ -10,8 +10,7 @@
 //
 // How: of every 20 ms the fastest trip; a straight line through the midpoints of up to 8 s of them by weighted least
 // squares, robust (Huber), with little weight for trips that took longer than the fastest: queueing can only add delay,
-// and what it added may be wholly on one way. The window shrinks while a parabola fits better, and the line is moved to
-// its tangent at the end: a crystal that wanders.
+// and what it added may be wholly on one way. Where a parabola fits better the window shrinks; its tangent is taken.
 // A line ends when newer points contradict it: trips that are off by more than they took longer, or single ways faster
 // than the line allows (low envelopes by the millisecond). What counts as noise is learned. If the points agree with a
 // bend (a clock's rate changed, its reading did not jump), the new line begins on the old one and only its slope is
