@@ -156,6 +156,7 @@ void Agreement::Impl::Acquire(int64_t now_ns, const std::vector<NeighbourView>& 
     if (disrupted_alone) timeline = first_timeline = NewTimeline(now_ns);
     error_ns = 0;
     Settle(now_ns);
+    if (!views.empty()) trouble = FleetTrouble::kIsolated;
     return;
   }
   heard_anyone = true;
@@ -172,7 +173,7 @@ void Agreement::Impl::Acquire(int64_t now_ns, const std::vector<NeighbourView>& 
   rate_ppb = ClampRate(rate_ppb + gain * rate);
   time.slope_ppb = rate_ppb;
   StepBy(gain * apart_ns);
-  MeasureError(apart_ns * (1 - gain), clique);
+  MeasureError(apart_ns * (1 - gain));
   ++rounds;
   if (!far_apart && outside <= MostLiars(n) && NearEnough(now_ns, apart_ns)) Settle(now_ns);
 }
@@ -191,6 +192,8 @@ bool Agreement::Impl::NearEnough(int64_t now_ns, double apart_ns) const {
   // A timeline that no majority lives on may be a lie: whoever is on it tells no time.
   if (2 * with_us <= heard) return false;
   if (now_ns - unsettled_ns >= kPatienceNs) return true;
+  const auto good = std::count_if(voters.begin(), voters.end(), [this](uint32_t v) { return peers[v].link_settled; });
+  if (2 * static_cast<size_t>(good) <= voters.size()) return false;  // a line that is young may be microseconds off
   if (!joining && now_ns - heard_since_ns < kFoundNs) return false;
   return 3 * with_us >= 2 * heard;
 }
@@ -199,12 +202,16 @@ bool Agreement::Impl::NearEnough(int64_t now_ns, double apart_ns) const {
 void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& views) {
   SelectForFollowing(now_ns);
   if (voters.empty()) {
+    trend_ppb_s = 0;
     Slew(0);
+    // Who has no neighbours at all is the fleet.
+    if (views.empty()) {
+      trouble = FleetTrouble::kNone;
+      return;
+    }
     // What a clock does without help, beside its bound: a part in a million.
-    if (heard_anyone) error_ns += kFreeRunPpb * passed_s;
-    const bool long_ago = now_ns - last_compared_ns > kIsolatedNs;
-    if (heard_anyone && long_ago && !views.empty()) trouble = FleetTrouble::kIsolated;
-    if (views.empty()) trouble = FleetTrouble::kNone;
+    error_ns += kFreeRunPpb * passed_s;
+    if (now_ns - last_compared_ns > kIsolatedNs) trouble = FleetTrouble::kIsolated;
     return;
   }
   heard_anyone = true;
@@ -213,12 +220,12 @@ void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& v
   const int n = static_cast<int>(voters.size());
   const int outside = n - clique.members;
   if (n == 1) return FollowOne(now_ns, views);
-  if (clique.with_us && outside <= MostLiars(n)) return Agree(now_ns, clique);
-  if (!clique.with_us && 2 * clique.members > n) return Rejoin(now_ns, clique);
+  if (clique.with_us && outside <= MostLiars(n)) return Agree(now_ns);
+  if (!clique.with_us && 2 * clique.members > n) return Rejoin(now_ns);
   Dispute(now_ns, clique);
 }
 
-void Agreement::Impl::Agree(int64_t now_ns, const Clique& clique) {
+void Agreement::Impl::Agree(int64_t now_ns) {
   off_rounds = 0;
   const int n = static_cast<int>(voters.size());
   Remember(now_ns);
@@ -226,7 +233,7 @@ void Agreement::Impl::Agree(int64_t now_ns, const Clique& clique) {
   const double apart_ns = TrimmedMean(opinions, f);
   FollowRate(f);
   Slew(apart_ns);
-  MeasureError(apart_ns, clique);
+  MeasureError(apart_ns);
   ++rounds;
   if (recovering > 0) --recovering;
   if (disputed_since_ns != kLongAgoNs && now_ns - disputed_ns >= kReconciledNs) disputed_since_ns = kLongAgoNs;
@@ -234,12 +241,12 @@ void Agreement::Impl::Agree(int64_t now_ns, const Clique& clique) {
 }
 
 // Most of the others agree with each other and not with us: it is our clock that was stepped, or ran off.
-void Agreement::Impl::Rejoin(int64_t now_ns, const Clique& clique) {
+void Agreement::Impl::Rejoin(int64_t now_ns) {
   const double apart_ns = TrimmedMean(opinions, 0);
   if (++off_rounds < kOffRounds) return Slew(0);
   off_rounds = 0;
   FollowRate(0);
-  MeasureError(apart_ns, clique);
+  MeasureError(apart_ns);
   rounds = std::min(rounds, kYoungRounds);
   if (!own_step && std::abs(apart_ns) < kSlewableNs) return Slew(apart_ns);
   StepBy(apart_ns);
@@ -257,10 +264,8 @@ void Agreement::Impl::FollowOne(int64_t now_ns, const std::vector<NeighbourView>
   opinions[0].member = true;
   Peer& p = peers[voters[0]];
   p.member = true;
-  Clique clique;
-  clique.members = 1;
-  if (std::abs(p.apart_ns) < kSlewableNs) return Agree(now_ns, clique);
-  if (id > views[p.view].claim.host_id) return Rejoin(now_ns, clique);
+  if (std::abs(p.apart_ns) < kSlewableNs) return Agree(now_ns);
+  if (id > views[p.view].claim.host_id) return Rejoin(now_ns);
   Slew(0);
 }
 
@@ -277,9 +282,13 @@ void Agreement::Impl::Dispute(int64_t now_ns, const Clique& clique) {
   if (now_ns - chaos_since_ns >= kChaosNs) Unsettle(now_ns, FleetTrouble::kSettling);
 }
 
-// 0: as large as noise is; 1: certainly more.
-double Agreement::Impl::StandsOut(double value, double noise) {
-  return std::clamp(std::abs(value) / noise / 2 - 0.75, 0.0, 1.0);
+// How much of a difference to make good at once: none while it may be noise, most of it when it is certainly more. Not
+// all of it: the others move, too.
+double Agreement::Impl::FastGain(double value, double noise) const {
+  const double times = std::abs(value) / (noise + 1);
+  const auto n = static_cast<double>(voters.size());
+  const double most = n / (n + 1);
+  return std::min(most, kFastGain * std::clamp(times / 2 - 0.75, 0.0, 1.0) + std::clamp(times / 6 - 0.75, 0.0, 1.0));
 }
 
 // Young links are noisy, and so is what was learnt from them: it is forgotten soon, and the gain decays as they age.
@@ -292,60 +301,103 @@ double Agreement::Impl::ClampRate(double ppb) const {
   return std::clamp(ppb, -most, most);
 }
 
-// Towards the others' rate: slowly while the difference may be noise, faster the more it stands out of it (the air
-// warms), at once when our own crystal has jumped.
+// Towards the others' rate: slowly while the difference may be noise, at once as far as it stands out of it: a crystal
+// has jumped, or the air warms.
 void Agreement::Impl::FollowRate(int f) {
   const double rate = MeanRate(f);
-  const bool changed = std::abs(rate) > std::max(kRateJumpPpb, 4 * rate_spread_ppb);
-  if (changed) rounds = std::min(rounds, kYoungRounds);  // what has gone wrong meanwhile is mended faster, too
+  const bool changed = std::abs(rate) > std::max(kRateJumpPpb, 4 * rate_noise_ppb);
   const double slow = std::max(1 - std::exp(-passed_s / kRateTimeS), YoungGain());
-  const double fast = StandsOut(rate, rate_spread_ppb + 1) * kFastGain;
-  const double gain = std::max(slow, changed ? kRateJumpGain : fast);
+  const double gain = std::max(slow, FastGain(rate, rate_noise_ppb));
   rate_ppb = ClampRate(rate_ppb + gain * rate);
-  if (!changed && passed_s > 0)
-    trend_ppb_s += (gain * rate / passed_s - trend_ppb_s) * std::min(1.0, passed_s / kTrendTimeS);
+  bent = changed;
+  change_ppb *= std::exp(-passed_s / kForgetChangeS);
+  if (changed) {
+    change_ppb = std::max(change_ppb, std::abs(rate));
+  } else if (passed_s > 0 && rounds >= kMatureRounds) {
+    const double trend = std::clamp(gain * rate / passed_s, -kMostTrendPpbS, kMostTrendPpbS);
+    trend_ppb_s += (trend - trend_ppb_s) * std::min(1.0, passed_s / kTrendTimeS);
+  }
+}
+
+// Likely error of the neighbours' mean: what the links say of themselves, or what the neighbours have shown lately.
+double Agreement::Impl::MeanNoise() const {
+  double squares = 0, weights = 0;
+  for (size_t k = 0; k < voters.size(); ++k) {
+    const Peer& p = peers[voters[k]];
+    if (!opinions[k].member || opinions[k].trimmed) continue;
+    squares += opinions[k].weight * opinions[k].weight * p.error_ns * p.error_ns / (kLinkSds * kLinkSds);
+    weights += opinions[k].weight;
+  }
+  const double shown = std::sqrt(scatter_ns2 / effective_n);
+  return weights > 0 ? std::min(shown, std::sqrt(squares) / weights) : shown;
 }
 
 void Agreement::Impl::Slew(double apart_ns) {
   // Noise is averaged over rounds; what stands out of it is the fleet that has not come together yet.
-  const double noise = std::sqrt(scatter_ns2 / static_cast<double>(std::max<size_t>(voters.size(), 1)));
-  const double gain = std::max({options.steady_gain, YoungGain(), StandsOut(apart_ns, noise + 1) * kFastGain});
+  const double gain = std::max({options.steady_gain, YoungGain(), FastGain(apart_ns, MeanNoise())});
   const auto most = static_cast<double>(options.max_slew_ppb);
   const double slew = std::clamp(apart_ns * gain / kRoundS, -most, most);
   // Neighbours rely on our line until they hear the next one: it bends only so fast.
+  // After a jump of our clock's rate they are told at once.
   const double bend = kBendPpbPerS * std::max(passed_s, kRoundS / 2);
-  time.slope_ppb = std::clamp(rate_ppb + slew, time.slope_ppb - bend, time.slope_ppb + bend);
+  const double slope = rate_ppb + slew;
+  time.slope_ppb = bent ? slope : std::clamp(slope, time.slope_ppb - bend, time.slope_ppb + bend);
+  bent = false;
 }
 
-// The scatter of the neighbours' fleet times around their mean shows how well single links measure; the mean of n is
-// better by √n. See docs/clock.md for the factor.
-void Agreement::Impl::MeasureError(double apart_ns, const Clique& clique) {
-  double sum = 0, squares = 0, n = 0, link = 0;
+// Of single links, as deviations of the neighbours' fleet times from their mean, each as it weighs there; those beyond
+// low and high count as these. links: so many of equal weight would make as good a mean.
+double Agreement::Impl::ScatterNs2(double low, double high, double& links) const {
+  const auto counts = [this](size_t k) { return opinions[k].member && peers[voters[k]].reason != Reason::kDistant; };
+  bool none = true;
+  for (size_t k = 0; k < voters.size(); ++k) none &= !counts(k);
+  double sum = 0, squares = 0, link = 0, weights = 0, squared_weights = 0;
   for (size_t k = 0; k < voters.size(); ++k) {
     const Peer& p = peers[voters[k]];
-    if (!opinions[k].member || p.reason == Reason::kDistant) continue;
-    sum += p.apart_ns;
-    squares += p.apart_ns * p.apart_ns;
-    link += p.error_ns * p.error_ns;
-    ++n;
+    if (!none && !counts(k)) continue;
+    const double weight = std::max(opinions[k].weight, kNoWeight), value = std::clamp(p.apart_ns, low, high);
+    sum += weight * value;
+    squares += weight * value * value;
+    link += weight * p.error_ns * p.error_ns;
+    weights += weight;
+    squared_weights += weight * weight;
   }
-  if (n == 0) {
-    for (const uint32_t v : voters) link += peers[v].error_ns * peers[v].error_ns;
-    n = static_cast<double>(std::max(1, clique.members));
+  links = weights > 0 ? weights * weights / squared_weights : 1;
+  if (weights == 0) return 0;
+  const double mean = sum / weights;
+  const double seen = none ? 0 : links * std::max(0.0, squares / weights - mean * mean);
+  // Few links show little of their scatter, so what they say of themselves counts as two more measurements; but not for
+  // more than twice what three or more show, because estimators rather say too much.
+  double said = link / weights / (kLinkSds * kLinkSds);
+  if (links > 2.5) said = std::min(said, 4 * seen / (links - 1));
+  return (seen + 2 * said) / (links - 1 + 2);
+}
+
+// How well single links measure shows how well their mean does: by √n better; where the extremes are trimmed, by their
+// scatter with those taken for the last that are not (Tukey and McLaughlin). See docs/clock.md for the factor.
+void Agreement::Impl::MeasureError(double apart_ns) {
+  double low = HUGE_VAL, high = -HUGE_VAL, members = 0, kept = 0;
+  for (size_t k = 0; k < voters.size(); ++k) {
+    members += opinions[k].member;
+    if (!opinions[k].member || opinions[k].trimmed) continue;
+    ++kept;
+    low = std::min(low, peers[voters[k]].apart_ns);
+    high = std::max(high, peers[voters[k]].apart_ns);
   }
-  const double mean = sum / n;
-  const double seen = n > 1 ? std::max(0.0, squares - n * mean * mean) : 0;
-  // Few links show little of their scatter, so what they say of themselves (two deviations) counts as two more
-  // measurements; but not for more than twice what three or more show, because estimators rather say too much.
-  double said = link / n / 4;
-  if (n > 2) said = std::min(said, 4 * seen / (n - 1));
-  const double now = (seen + 2 * said) / (n - 1 + 2);
-  const double keep = now > scatter_ns2 ? kScatterRises : rounds < 2 * kYoungRounds ? kScatterRises : kScatterFalls;
-  scatter_ns2 += (1 - std::exp(-passed_s / keep)) * (now - scatter_ns2);
-  if (!settled) scatter_ns2 = std::max(scatter_ns2, now);
-  error_ns = kErrorFactor * std::sqrt(scatter_ns2 / (n + 1)) + std::abs(apart_ns) + merge_ns;
+  const auto follow = [this](double& scatter, double now) {
+    const bool rises = now > scatter || rounds < 2 * kYoungRounds;
+    scatter += (1 - std::exp(-passed_s / (rises ? kScatterRises : kScatterFalls))) * (now - scatter);
+    if (!settled) scatter = std::max(scatter, now);
+  };
+  follow(link_scatter_ns2, ScatterNs2(-HUGE_VAL, HUGE_VAL, effective_n));
+  const double share = kept > 0 ? kept / members : 1;
+  const double trimmed = kept > 0 ? ScatterNs2(low, high, effective_n) : link_scatter_ns2;
+  follow(scatter_ns2, trimmed / (share * share));
+  error_ns = kErrorFactor * std::sqrt(scatter_ns2 / (effective_n + 1)) + std::abs(apart_ns) + merge_ns;
   // A crystal that warms bends its clock; all lines through past points end beside it, to the same side.
   error_ns += kLagS2 * std::abs(trend_ppb_s);
+  // Rates that have jumped lately will do so again, and nobody notices at once.
+  error_ns += change_ppb * kNoticedWithinS;
 }
 
 void Agreement::Impl::FindReference(int64_t now_ns, const std::vector<NeighbourView>& views) {
@@ -354,11 +406,15 @@ void Agreement::Impl::FindReference(int64_t now_ns, const std::vector<NeighbourV
   for (const Peer& p : peers) {
     if (!p.comparable || p.reason == Reason::kFalseTicker || p.reason == Reason::kWaiting) continue;
     // A neighbour's line may have bent since it was told.
-    const double bent = 0.5 * kBendPpbPerS * p.age_s * (p.age_s + 2 * kRoundS);
-    const double growth = (options.max_drift_ppb + static_cast<double>(options.max_slew_ppb)) * p.age_s;
-    told.push_back({&views[p.view].claim, std::abs(p.apart_ns) + p.bound_ns + bent, growth});
+    const auto slew = static_cast<double>(options.max_slew_ppb);
+    const double bend = 0.5 * kBendPpbPerS * p.age_s * (p.age_s + 2 * kRoundS) + options.max_drift_ppb * kToldWithinS;
+    const double growth = (options.max_drift_ppb + slew) * p.age_s;
+    told.push_back({&views[p.view].claim, std::abs(p.apart_ns) + p.bound_ns, bend, growth});
   }
-  const bool eligible = trouble == FleetTrouble::kNone && !(heard_anyone && voters.empty() && !views.empty()) &&
+  // Who hears nobody (yet) is its own reference: the first of a fleet.
+  const bool first = !heard_anyone && trouble == FleetTrouble::kIsolated;
+  const bool alone = heard_anyone && voters.empty() && !views.empty();
+  const bool eligible = (trouble == FleetTrouble::kNone || first) && !alone &&
                         (told.empty() || now_ns - settled_ns >= kReferenceNs || reference.id() == id);
   reference.Update(id, now_ns, time.offset_ns + now_ns, eligible, told,
                    options.max_drift_ppb + static_cast<double>(options.max_slew_ppb));
@@ -454,6 +510,10 @@ const FleetTime& Agreement::Update(int64_t now_ns, const std::vector<NeighbourVi
   a.HearAnchors(neighbours, anchor);
   a.Publish(neighbours);
   return a.time;
+}
+
+bool Agreement::RateJumped(int64_t now_ns, const std::vector<NeighbourView>& neighbours) {
+  return impl_->RateJumped(now_ns, neighbours);
 }
 
 const FleetTime& Agreement::now() const { return impl_->time; }

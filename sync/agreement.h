@@ -96,7 +96,7 @@ struct AnchorVerdict {
 
 struct AgreementOptions {
   double first_gain = 1.0;         // decays to …
-  double steady_gain = 0.08;       // … this once the residual is small
+  double steady_gain = 0.2;        // … this once the residual is small
   int64_t max_slew_ppb = 50'000;   // once settled, fleet time is never stepped: it is slewed at most this fast
   double max_drift_ppb = 200'000;  // of a local clock, for the bound
   int64_t claim_fresh_ns = 2'000'000'000;
@@ -131,6 +131,10 @@ class Agreement {
   // One round; ten per second suit. Views of all configured neighbours, heard of or not.
   const FleetTime& Update(int64_t now_ns, const std::vector<NeighbourView>& neighbours,
                           const AnchorReading& anchor = {});
+
+  // Between rounds: has our clock's rate jumped, by what the links say? Then the next round should be now, and its
+  // claim be told at once. Cheap; every 10 ms suits.
+  bool RateJumped(int64_t now_ns, const std::vector<NeighbourView>& neighbours);
 
   const FleetTime& now() const;
   FleetClaim Claim() const;                               // what to tell the neighbours

@@ -36,17 +36,23 @@ inline constexpr int64_t kReconciledNs = 1'000'000'000;  // … until they have 
 inline constexpr int64_t kChaosNs = 3'000'000'000;
 inline constexpr int kOffRounds = 2;
 inline constexpr double kSlewableNs = 10'000;  // more is stepped when a majority says so
-inline constexpr double kRateTimeS = 5;
+inline constexpr double kRateTimeS = 0.5;
+inline constexpr double kUsualTimeS = 5;
 inline constexpr double kYoungGain = 0.5;
-inline constexpr int kYoungRounds = 30;
-inline constexpr double kRateJumpPpb = 1000, kRateJumpGain = 0.5;
+inline constexpr int kYoungRounds = 30, kMatureRounds = 50;
+inline constexpr double kRateJumpPpb = 1000;
+inline constexpr double kRateJumpNoises = 6;
+inline constexpr int64_t kLeastRoundNs = 8'000'000;  // between rounds, however fast rates change
 inline constexpr double kFastGain = 0.3;
 inline constexpr double kBendPpbPerS = 200'000;         // how fast the slope of fleet time may change
+inline constexpr double kToldWithinS = 0.003;           // a jump of a clock's rate is told to the neighbours
 inline constexpr int64_t kReferenceNs = 2'000'000'000;  // of being settled before one is a reference
 // Errors
-inline constexpr double kErrorFactor = 5;
+inline constexpr double kErrorFactor = 5, kNoWeight = 1e-30;
+inline constexpr double kLinkSds = 4;  // standard deviations that a link's error_est is, about
 inline constexpr double kScatterRises = 0.3, kScatterFalls = 2;  // s; young links get better fast
-inline constexpr double kTrendTimeS = 2, kLagS2 = 6;
+inline constexpr double kTrendTimeS = 3, kLagS2 = 2, kMostTrendPpbS = 500;
+inline constexpr double kForgetChangeS = 60, kNoticedWithinS = 0.05;
 inline constexpr double kFreeRunPpb = 1000;
 
 struct Agreement::Impl {
@@ -72,8 +78,10 @@ struct Agreement::Impl {
     bool heard = false;       // link and claim are fresh
     bool comparable = false;  // … and on our timeline, with a time of its own
     bool member = false;
+    bool link_settled = false;
     double apart_ns = 0;  // its fleet time − ours
     double rate_ppb = 0;  // its fleet rate − ours
+    double rate_error_ppb = 0;
     double error_ns = 0;  // likely, of the link
     double claim_error_ns = 0;
     double bound_ns = 0;  // of the link
@@ -105,15 +113,17 @@ struct Agreement::Impl {
   bool NearEnough(int64_t now_ns, double apart_ns) const;
   void Follow(int64_t now_ns, const std::vector<NeighbourView>& views);
   void FollowOne(int64_t now_ns, const std::vector<NeighbourView>& views);
-  void Agree(int64_t now_ns, const Clique& clique);
-  void Rejoin(int64_t now_ns, const Clique& clique);
+  void Agree(int64_t now_ns);
+  void Rejoin(int64_t now_ns);
   void Dispute(int64_t now_ns, const Clique& clique);
   void FollowRate(int f);
-  static double StandsOut(double value, double noise);
+  double FastGain(double value, double noise) const;
   double YoungGain() const;
   double ClampRate(double ppb) const;
+  double MeanNoise() const;
   void Slew(double apart_ns);
-  void MeasureError(double apart_ns, const Clique& clique);
+  double ScatterNs2(double low, double high, double& links) const;
+  void MeasureError(double apart_ns);
   void FindReference(int64_t now_ns, const std::vector<NeighbourView>& views);
   void HearAnchors(const std::vector<NeighbourView>& views, const AnchorReading& own);
   void Publish(const std::vector<NeighbourView>& views);
@@ -132,6 +142,7 @@ struct Agreement::Impl {
   void Remember(int64_t now_ns);
   int Excluded() const;
   double MeanRate(int f);
+  bool RateJumped(int64_t now_ns, const std::vector<NeighbourView>& views);
 
   const AgreementOptions options;
   const std::string self;
@@ -142,13 +153,18 @@ struct Agreement::Impl {
   double fraction_ns = 0;  // of time.offset_ns
   double rate_ppb = 0;     // time.slope_ppb without the slew
   double error_ns = 0;
-  double scatter_ns2 = 0;
+  double link_scatter_ns2 = 0;  // of single links
+  double scatter_ns2 = 0;       // … as the trimmed mean feels it
+  double effective_n = 1;       // so many links of equal weight the mean is as good as
   double own_tolerance_ns = 0;
   double usual_error_ns = 0;  // of the links
   double spread_ns = 0;       // of the neighbours' fleet times; their median:
   double median_ns = 0;
-  double rate_spread_ppb = 0;
-  double trend_ppb_s = 0;  // of our rate
+  double rate_noise_ppb = 0;        // likely error of the neighbours' mean rate
+  double usual_rate_noise_ppb = 0;  // as their scatter shows it, over seconds
+  double trend_ppb_s = 0;           // of our rate
+  bool bent = false;                // our clock's rate has jumped in this round
+  double change_ppb = 0;            // by which rates have jumped in the last minutes
   FleetTrouble trouble = FleetTrouble::kSettling;
 
   bool started = false, settled = false, heard_anyone = false;

@@ -27,20 +27,18 @@ constexpr double kHopelessTimes = 100, kHopelessNs = 10'000;    // of the best t
 constexpr double kUselessTimes = 1000, kUselessNs = 1'000'000;  // of our own error
 constexpr double kMostScatter = 8;                              // of the links' errors: more is not taken for honest
 constexpr double kShown = 12;                                   // deviations, of single links
-constexpr int kMatureRounds = 50;
-constexpr double kLeastWeight = 1e-3;  // of a distant or jittery link, beside the best
+constexpr double kLeastWeight = 1e-3;                           // of a distant or jittery link, beside the best
 
 double Difference(int64_t a, int64_t b, int64_t c) {
   const double d = static_cast<double>(static_cast<__int128>(a) + b - c);
   return std::clamp(d, -kInsaneNs, kInsaneNs);
 }
 
-// A neighbour's correction in progress dies away as its error does; until it is told anew we go on as it will.
+// A neighbour's correction is meant for one round; what it does then it has yet to tell.
 double Predicted(const FleetClaim& c, double age_s, const AgreementOptions& o) {
-  const double time_s = kRoundS / o.steady_gain;
   const auto most = static_cast<double>(o.max_slew_ppb);
   const double slew = std::clamp(c.slope_ppb - c.rate_ppb, -most, most);
-  return c.rate_ppb * age_s + slew * time_s * (1 - std::exp(-age_s / time_s));
+  return c.rate_ppb * age_s + slew * std::min(age_s, kRoundS);
 }
 
 }  // namespace
@@ -102,6 +100,8 @@ void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& 
   const double predicted = Predicted(c, age_ns * 1e-9, options);
   p.apart_ns = Difference(link.offset_ns, c.offset_ns, time.offset_ns) + predicted - fraction_ns;
   p.rate_ppb = c.rate_ppb + link.slope_ppb - rate_ppb;
+  p.link_settled = link.settled;
+  p.rate_error_ppb = std::max(1.0, link.slope_error_ppb);
   p.error_ns = static_cast<double>(std::max<int64_t>(link.error_est_ns, 1));
   p.claim_error_ns = static_cast<double>(std::max<int64_t>(c.error_est_ns, 0));
   p.bound_ns = static_cast<double>(std::max<int64_t>(link.bound_ns, 0));
@@ -121,15 +121,16 @@ void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& 
   m.comparable_ns = now_ns;
 }
 
-// While we have no time of our own: those that have, if they are most of those on our timeline; otherwise all on it.
+// While we have no time of our own: those on our timeline that have; if too few have, all on it.
 void Agreement::Impl::SelectForAcquiring(const std::vector<NeighbourView>& views) {
   voters.clear();
   const auto with_us = [&](const Peer& p) { return p.error_ns > 0 && views[p.view].claim.timeline == timeline; };
   const auto has_time = [&](const Peer& p) { return with_us(p) && views[p.view].claim.state != SyncState::kUnknown; };
-  const auto all = std::count_if(peers.begin(), peers.end(), with_us);
-  const auto settled_ones = std::count_if(peers.begin(), peers.end(), has_time);
+  // More than may lie vouch for a time; of hosts that look for one themselves nothing can be learnt then.
+  const auto all = static_cast<int>(std::count_if(peers.begin(), peers.end(), with_us));
+  const bool vouched = std::count_if(peers.begin(), peers.end(), has_time) > MostLiars(all);
   for (uint32_t i = 0; i < peers.size(); ++i) {
-    if (2 * settled_ones > all ? has_time(peers[i]) : with_us(peers[i])) voters.push_back(i);
+    if (vouched ? has_time(peers[i]) : with_us(peers[i])) voters.push_back(i);
   }
   DropHopeless();
   SetTolerances();
@@ -184,7 +185,7 @@ void Agreement::Impl::SetTolerances() {
   median_ns = spread.median;
   const double scatter = std::min(spread_ns, kMostScatter * usual_error_ns);
   const bool mature = settled && rounds >= kMatureRounds && n > 2;
-  const double shown = std::sqrt(scatter_ns2);
+  const double shown = std::sqrt(link_scatter_ns2);
   for (const uint32_t v : voters) {
     Peer& p = peers[v];
     double likely = 1.25 * p.error_ns;
@@ -292,24 +293,55 @@ int Agreement::Impl::Excluded() const {
   return static_cast<int>(std::count_if(opinions.begin(), opinions.end(), [](const Opinion& o) { return !o.member; }));
 }
 
-// The others' fleet rate − ours. Sets rate_spread_ppb, the likely error of the mean.
+// The others' fleet rate − ours, each weighted by how well its link knows. Sets rate_noise_ppb.
 double Agreement::Impl::MeanRate(int f) {
+  scratch.clear();
+  for (const uint32_t v : voters) scratch.push_back(peers[v].rate_error_ppb);
+  std::nth_element(scratch.begin(), scratch.begin() + static_cast<long>(scratch.size() / 2), scratch.end());
+  const double usual = scratch[scratch.size() / 2];
   rates.clear();
   for (size_t k = 0; k < voters.size(); ++k) {
     const Peer& p = peers[voters[k]];
-    rates.push_back({p.rate_ppb, 0, p.weight, opinions[k].member});
+    rates.push_back({p.rate_ppb, 0, 1 / (p.rate_error_ppb * p.rate_error_ppb + usual * usual), opinions[k].member});
     if (opinions[k].member && opinions[k].trimmed && p.reason == Reason::kUsed)
       peers[voters[k]].reason = Reason::kTrimmed;
   }
   const double mean = TrimmedMean(rates, f);
-  double squares = 0, n = 0;
-  for (const Opinion& r : rates) {
+  double spread = 0, said = 0, weights = 0, n = 0;
+  for (size_t k = 0; k < rates.size(); ++k) {
+    const Opinion& r = rates[k];
     if (!r.member || r.trimmed) continue;
-    squares += (r.value - mean) * (r.value - mean);
+    spread += (r.value - mean) * (r.value - mean);
+    said += r.weight * r.weight * peers[voters[k]].rate_error_ppb * peers[voters[k]].rate_error_ppb;
+    weights += r.weight;
     ++n;
   }
-  rate_spread_ppb = n > 1 ? std::sqrt(squares / (n * (n - 1))) : 0;
+  const double shown = n > 1 ? std::sqrt(spread / (n * (n - 1))) : 0;
+  // While clocks change their rates the neighbours' scatter; that is no noise.
+  const double most = 2 * usual_rate_noise_ppb + 1;
+  usual_rate_noise_ppb += (1 - std::exp(-passed_s / kUsualTimeS)) * (std::min(shown, most) - usual_rate_noise_ppb);
+  rate_noise_ppb = std::max(usual_rate_noise_ppb, weights > 0 ? std::sqrt(said) / weights : 0);
   return mean;
+}
+
+// Between rounds: do most neighbours say that our rate is wrong by more than links err? Then our crystal has changed,
+// or theirs all have.
+bool Agreement::Impl::RateJumped(int64_t now_ns, const std::vector<NeighbourView>& views) {
+  if (!settled || views.size() != peers.size() || now_ns - last_ns < kLeastRoundNs) return false;
+  scratch.clear();
+  double error = 0;
+  for (size_t i = 0; i < views.size(); ++i) {
+    const NeighbourView& v = views[i];
+    const bool used = peers[i].member && v.claim.timeline == timeline && v.link.state == SyncState::kSynchronised &&
+                      v.claim_age_ns <= options.claim_fresh_ns;
+    if (!used) continue;
+    scratch.push_back(v.claim.rate_ppb + v.link.slope_ppb - rate_ppb);
+    error += v.link.slope_error_ppb;
+  }
+  if (scratch.empty()) return false;
+  error /= static_cast<double>(scratch.size());
+  const double median = std::abs(RobustSpread(scratch).median);
+  return median > kRateJumpPpb && median > kRateJumpNoises * error;
 }
 
 }  // namespace cw::sync

@@ -17,16 +17,20 @@ constexpr size_t kFitLows = 64;            // per direction
 constexpr double kMatureSpanNs = 1.5e9;    // from here on things are learned
 constexpr double kShiftSpanNs = 400e6;     // … and from here on how replies are shifted, …
 constexpr double kSettledSpanNs = 600e6, kYoungToleranceNs = 1500;
+constexpr double kSettledErrorNs = 500;  // from here on one-way delays may be taken by the line
+constexpr double kShiftSdNs = 60;
 constexpr double kShiftForS = 10;             // … as a mean over so long
 constexpr int64_t kBendReachNs = 60'000'000;  // a change is looked for so long before it showed
 // The likely error: what no averaging removes, and multiples of what the line's points show.
 constexpr double kErrorFloorNs = 30, kScatters = 4, kUnevens = 6, kBends = 5, kUnsettledNs = 150;
+constexpr double kYoungNoiseNs = 1000;
 constexpr int64_t kDoubtNs = 20'000'000;
 constexpr int64_t kTightenNs = 5'000'000;
 constexpr double kBentSd = 3, kBentNs = 10;  // a parabola that leaves the line by more is no chance
 constexpr double kLeastWindowShare = 0.2;
-constexpr double kForgetFirstS = 5;        // a change of rate is expected for so long at first …
-constexpr double kForgetChangeS = 120;     // … and again after one was seen
+constexpr double kForgetFirstS = 5;     // a change of rate is expected for so long at first …
+constexpr double kForgetChangeS = 120;  // … and again after one was seen
+constexpr double kSlopeNoises = 4;
 constexpr double kChangeFactor = 2;        // the next one may be larger
 constexpr double kFirstChangePpb = 100e3;  // of a clock that nobody knows yet
 constexpr double kLeastChangePpb = 50;     // what a crystal's rate wanders by
@@ -82,6 +86,7 @@ void PairEstimator::AddTrip(const Trip& trip, StampKind received) {
     case SeriesKind::Admission::kUse:
       break;
   }
+  if (began_ns_ == kLongAgoNs) began_ns_ = trip.t1_ns;
   AddReply({trip.t3_ns, trip.t4_ns});
   if (trip.t1_ns > trip.t4_ns) return;
   AddLocal({trip.t1_ns, trip.t2_ns});
@@ -92,12 +97,15 @@ void PairEstimator::AddTrip(const Trip& trip, StampKind received) {
 
 void PairEstimator::AddRemoteProbe(const Trip& trip) {
   if (trip.t3_ns > std::max(newest_t4_ns_, asked_ns_) + kRemoteAheadNs) return;
+  // What the peer tells may be older than our clock is, after a restart or a sleep.
+  if (began_ns_ == kLongAgoNs || trip.t2_ns < began_ns_) return;
   AddRemote({trip.t1_ns, trip.t2_ns});
   remote_trips_.Add(trip.t2_ns + (trip.t3_ns - trip.t2_ns) / 2, trip);
 }
 
 // No point so far is comparable with those to come. The last line goes on until there are enough of them.
 void PairEstimator::StartAnew() {
+  began_ns_ = kLongAgoNs;
   for (Envelope* e : {&local_, &remote_, &reply_, &fine_local_, &fine_reply_}) e->Clear();
   trips_.Clear();
   remote_trips_.Clear();
@@ -119,6 +127,7 @@ void PairEstimator::Forget() {
   newest_t4_ns_ = asked_ns_ = kLongAgoNs;
   set_back_ = 0;
   line_ = PairLine();
+  settled_ = false;
   ++epoch_;
 }
 
@@ -191,6 +200,7 @@ void PairEstimator::Take(const PairLine& line, int64_t now_ns) {
   Tighten(now_ns);
   if (had && IsStep(OffsetAt(now_ns) - before)) {
     ++epoch_;
+    settled_ = false;
     end_interval_ = Interval();
   }
   JudgeEnd();
@@ -238,25 +248,32 @@ void PairEstimator::Learn(int64_t now_ns) {
       std::max(kLeastChangePpb, change_ppb_ * std::exp(-elapsed_s / (change_seen_ ? kForgetChangeS : kForgetFirstS)));
   const double span = line_.span_ns();
   if (span > 100e6) {
-    const double change = kChangeFactor * std::abs(line_.slope - last_change_slope_) * 1e9;
-    if (last_change_slope_ != 0 && (!change_seen_ || change > change_ppb_)) {
+    const double noise = kSlopeNoises * line_.SlopeSd(spread_ns_);
+    const double change = kChangeFactor * std::max(0.0, std::abs(line_.slope - last_change_slope_) - noise) * 1e9;
+    if (last_change_slope_ != 0 && change > 0 && (!change_seen_ || change > change_ppb_)) {
       change_ppb_ = change;
       change_seen_ = true;
     }
     last_change_slope_ = 0;
   }
-  if (span > kShiftSpanNs && line_.shift_seen) {
+  // What queues did to one way would be taken for the stamps' doing.
+  const bool fast = line_.slowest_rtt_ns == 0 || line_.slowest_rtt_ns < least_trip_ns_ + kRttWanderNs;
+  if (span > kShiftSpanNs && line_.shift_seen && line_.shift_sd_ns < kShiftSdNs && fast) {
     const double shift_gain = shift_known_ ? std::clamp(elapsed_s / shift_for_s_, 0.0, 1.0) : 1.0;
     reply_shift_ns_ += shift_gain * (line_.shift_ns - reply_shift_ns_);
     shift_for_s_ = std::min(kShiftForS, shift_for_s_ + elapsed_s);
     shift_known_ = true;
   }
-  if (span > kSettledSpanNs) slope_known_ = true;
+  if (span > kSettledSpanNs) {
+    slope_known_ = true;
+    settled_ |= kScatters * line_.ScatterAt(now_ns, spread_ns_) < kSettledErrorNs || span > kMatureSpanNs;
+  }
   if (span < kMatureSpanNs) return;
   const double gain = std::min(1.0, elapsed_s / 5);
   spread_ns_ += gain * (line_.spread_both_ns - spread_ns_);
   uneven_ns_ += gain * (line_.uneven_ns - uneven_ns_);
-  bend_ns_ += gain * (std::max(0.0, line_.bend_ns - line_.bend_sd_ns) - bend_ns_);
+  const double left = (1 - line_.bend_share) * line_.bend_ns + line_.bend_share * line_.bend_sd_ns;
+  bend_ns_ += gain * (std::max(0.0, left - line_.bend_sd_ns) - bend_ns_);
   const bool bent = line_.bend_ns > kBentSd * line_.bend_sd_ns + kBentNs;
   window_share_ = std::clamp(window_share_ * (bent ? 0.8 : 1.03), kLeastWindowShare, 1.0);
   floor_ns_ = std::clamp(line_.rtt_ns, least_rtt_ns_, least_rtt_ns_ + kRttWanderNs) / 2;
@@ -266,16 +283,25 @@ void PairEstimator::Learn(int64_t now_ns) {
   }
 }
 
+// A clock that nobody knows yet may run as wrong as any, until its line is long.
+double PairEstimator::UnknownSlope() const {
+  if (slope_known_) return 0;
+  return std::min(kFirstChangePpb * 1e-9, kYoungNoiseNs / std::max(line_.span_ns(), 1e6));
+}
+
 // The line's level and slope are means over its points, so the error grows with the distance from their middle.
 double PairEstimator::LikelyErrorAt(int64_t now_ns) const {
   const double scatter = line_.ScatterAt(now_ns, spread_ns_);
   const bool trips = line_.trip_rtt_ns > 0 && least_trip_ns_ > 0;
-  const double longer = trips ? line_.trip_rtt_ns - least_trip_ns_ : line_.rtt_ns - least_rtt_ns_;
+  const double used = line_.used_rtt_ns > 0 ? line_.used_rtt_ns : line_.trip_rtt_ns;
+  const double longer = trips ? used - least_trip_ns_ : line_.rtt_ns - least_rtt_ns_;
   const double queue = std::max(0.0, longer - kRttWanderNs) / 2;
   const double settled = std::min(1.0, line_.span_ns() / kSettledSpanNs / 2);
   const double unsettled = since_ns_ > 0 ? 1 - settled : 0;  // after a change, until the line is long
+  const double middle = static_cast<double>(line_.origin_x_ns) + (line_.first_ns + line_.last_ns) / 2;
+  const double unknown = UnknownSlope() * std::abs(static_cast<double>(now_ns) - middle);
   return kErrorFloorNs + kUnsettledNs * unsettled + kScatters * (1 + unsettled) * scatter + kUnevens * uneven_ns_ +
-         kBends * bend_ns_ + queue + RecentErrorAt(now_ns);
+         kBends * bend_ns_ + queue + unknown + RecentErrorAt(now_ns);
 }
 
 Estimate PairEstimator::At(int64_t now_ns) {
@@ -305,7 +331,9 @@ Estimate PairEstimator::At(int64_t now_ns) {
   const double low = interval_.low_ns, high = interval_.high_ns;
   e.bound_ns = Nanoseconds(std::max(std::abs(high), std::abs(low)) + std::max(0.0, low - high) + strayed);
   e.slope_ppb = line_.slope * 1e9;
+  e.slope_error_ppb = (line_.SlopeSd(spread_ns_) + UnknownSlope()) * 1e9;
   e.rate_change_ppb = change_ppb_;
+  e.settled = settled_;
   e.min_rtt_ns = Nanoseconds(line_.rtt_ns);
   const auto age = [&](const Envelope& v) { return v.empty() ? INT64_MAX / 2 : now_ns - v.newest_x_ns(); };
   e.age_ns = std::max<int64_t>(0, std::max(age(local_), std::min(age(reply_), age(remote_))));

@@ -10,7 +10,7 @@
 //
 // How: of every 20 ms the fastest trip; a straight line through the midpoints of up to 8 s of them by weighted least
 // squares, robust (Huber), with little weight for trips that took longer than the fastest: queueing can only add delay,
-// and what it added may be wholly on one way. The window shrinks while a parabola fits better: a crystal that wanders.
+// and what it added may be wholly on one way. Where a parabola fits better the window shrinks; its tangent is taken.
 // A line ends when newer points contradict it: trips that are off by more than they took longer, or single ways faster
 // than the line allows (low envelopes by the millisecond). What counts as noise is learned. If the points agree with a
 // bend (a clock's rate changed, its reading did not jump), the new line begins on the old one and only its slope is
@@ -54,7 +54,10 @@ struct Estimate {
   int64_t age_ns = 0;          // of the older direction's newest point
   int64_t min_rtt_ns = 0;      // of the window
   uint32_t epoch = 0;          // grows with every step that was found
+  double slope_error_ppb = 0;  // standard deviation of slope_ppb
   double rate_change_ppb = 0;  // slope_ppb may change by so much, likely: error_est grows so fast with age
+  bool settled = false;        // the line is long enough to have shown its slope: fit to take one-way delays by.
+                               // Until then it may be microseconds off, and error_est says so
 };
 
 struct EstimatorOptions {
@@ -156,6 +159,7 @@ class PairEstimator {
   void JudgeEnd();
   bool RefitDue(int64_t now_ns) const;
   bool IsStep(int64_t jump_ns) const;
+  double UnknownSlope() const;
   double LikelyErrorAt(int64_t now_ns) const;
   double RecentErrorAt(int64_t now_ns) const;
 
@@ -164,8 +168,9 @@ class PairEstimator {
   TripEnvelope trips_{kSubWindowNs, 410}, remote_trips_{kSubWindowNs, 410};
   Envelope fine_local_{kFineNs, kFineWindows}, fine_reply_{kFineNs, kFineWindows};
   SeriesKind kind_;
-  int64_t since_ns_ = 0;    // older points belong to a line that has ended …
-  int64_t stepped_ns_ = 0;  // … or even to a clock that was stepped since: they prove nothing any more
+  int64_t began_ns_ = kLongAgoNs;  // our first trip
+  int64_t since_ns_ = 0;           // older points belong to a line that has ended …
+  int64_t stepped_ns_ = 0;         // … or even to a clock that was stepped since: they prove nothing any more
   struct Judged {
     int64_t x_ns = 0;
     double depth_ns[2] = {};  // by how much a trip contradicts the line, either way
@@ -179,6 +184,7 @@ class PairEstimator {
   int set_back_ = 0;               // replies in a row older than the newest
   uint32_t epoch_ = 0;
   bool slope_known_ = false;   // a line lived long enough to tell
+  bool settled_ = false;       // … since the last step
   double slope_ = 0;           // last known; outlives a step, because a step does not change a crystal
   int64_t fitted_index_ = 0;   // our newest sub-window at the last fit
   int64_t checked_index_ = 0;  // … and our newest millisecond at the last check

@@ -52,7 +52,7 @@ PairEstimator::Interval PairEstimator::IntervalAt(int64_t at_ns, int64_t from_ns
     for (const auto& p : c.lows) {
       if (p.x_ns >= to_ns) break;
       const double slack = drift * std::abs(static_cast<double>(at_ns - p.x_ns));
-      const auto gap = static_cast<double>(c.sign * p.raw_ns - offset_ns);
+      const auto gap = static_cast<double>(c.sign * p.RawNs() - offset_ns);
       if (c.sign > 0) {
         high = std::min(high, gap + slack);
       } else {
@@ -98,7 +98,7 @@ void PairEstimator::TightenByNewest(int64_t now_ns) {
     for (const auto& p : newest_) {
       if (p.x_ns < stepped_ns_) continue;
       const double slack = drift * std::abs(static_cast<double>(now_ns - p.x_ns));
-      const auto gap = static_cast<double>(sign * p.raw_ns - offset_ns);
+      const auto gap = static_cast<double>(sign * p.RawNs() - offset_ns);
       if (sign > 0) {
         high = std::min(high, gap + slack);
       } else {

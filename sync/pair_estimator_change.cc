@@ -136,7 +136,7 @@ int64_t PairEstimator::ContradictedUntil(const Clouds& clouds) const {
         const int64_t older = std::min(out.x_ns, back.x_ns);
         if (older <= until) continue;
         const double slack = drift * static_cast<double>(std::max(out.x_ns, back.x_ns) - older);
-        if (static_cast<double>(out.raw_ns + back.raw_ns) + slack < 0) until = older;
+        if (static_cast<double>(out.RawNs() + back.RawNs()) + slack < 0) until = older;
       }
     }
   }
@@ -159,7 +159,9 @@ bool PairEstimator::TryFrom(int64_t since_ns, int64_t now_ns) {
   const auto differ = static_cast<double>(std::llabs(line.OffsetAt(at_ns) - OffsetAt(at_ns)));
   // Without a fast trip both ways, what one way shows may be the machine's doing.
   const bool fast = line.trip_rtt_ns > 0 && line.trip_rtt_ns < least_trip_ns_ + kRttWanderNs;
-  const double least = kSurelyOther * line.ScatterAt(at_ns, kNearNs) + kLeastOtherNs;
+  // Where all took long, a line through them is off by what one way waited longer than the other.
+  const double waited = line.bent || floor_ns_ == 0 ? 0 : std::max(0.0, line.rtt_ns / 2 - floor_ns_ - kRttWanderNs);
+  const double least = kSurelyOther * line.ScatterAt(at_ns, kNearNs) + kLeastOtherNs + waited;
   const bool enough = line.valid && (!line.bent || line.points >= kBendLows);
   if (!enough || differ < least + (fast ? 0 : kLooseNs)) {
     ended_ = ended;

@@ -26,6 +26,8 @@ constexpr int kBends = 8;        // places where a bend is tried
 constexpr double kJumpNs = 400;  // a bend that leaves half of a cloud deeper: the clock jumped
 constexpr double kHuber = 1.5;   // standard deviations
 constexpr size_t kQuarters = 4;
+constexpr double kChanceSds = 2.5;  // a parabola within so many standard deviations is chance
+constexpr double kTangentSpanNs = 1.5e9;
 
 double QuantileOf(std::vector<double>& v, double p) {
   if (v.empty()) return 0;
@@ -47,7 +49,7 @@ std::vector<Series> MakeSeries(const Clouds& clouds, PairLine& line) {
     Series s{clouds[c].sign, {}, {}, Leads(clouds, c) ? 1.0 : 0.0};
     for (const auto& p : clouds[c].lows) {
       s.x.push_back(static_cast<double>(p.x_ns - line.origin_x_ns));
-      s.z.push_back(static_cast<double>(p.raw_ns - clouds[c].sign * line.origin_y_ns));
+      s.z.push_back(static_cast<double>(p.RawNs() - clouds[c].sign * line.origin_y_ns));
     }
     if (s.weight > 0 && !s.x.empty()) {
       line.first_ns = std::min(line.first_ns, s.x.front());
@@ -71,6 +73,7 @@ void MeasureShift(const Clouds& clouds, PairLine& line) {
   if (replies.size() < kShiftLows) return;
   line.shift_seen = true;
   line.shift_ns = QuantileOf(probes, kLowQuantile) - QuantileOf(replies, kLowQuantile);
+  line.shift_sd_ns = line.ScatterAt(line.origin_x_ns, 0);
 }
 
 // Looks near the last slope first: that saves half of the work.
@@ -226,8 +229,22 @@ void MeasureBend(const std::vector<Weighed>& points, const WeightedLine& fit, do
     }
   }
   if (sum_hh <= 0) return;
-  line.bend_ns = std::abs(sum_hr / sum_hh * end);
+  const double curve = sum_hr / sum_hh;
+  line.bend_ns = std::abs(curve * end);
   line.bend_sd_ns = std::sqrt(variance / sum_hh) * std::abs(end);
+  const double chance = kChanceSds * line.bend_sd_ns / std::max(line.bend_ns, 1e-9);
+  line.bend_share = line.span_ns() < kTangentSpanNs ? 0 : std::max(0.0, 1 - chance * chance);
+  line.tangent_x_ns = newest;
+  line.tangent_end_ns = line.bend_share * curve * end;
+  line.tangent_slope = line.bend_share * curve * (2 * newest / (scale * scale) - straight.slope);
+}
+
+// A clock whose rate wanders has left the straight line at its end, which is where it is asked for.
+void MoveToTangent(const Clouds& clouds, PairLine& line) {
+  const double level = line.tangent_end_ns - line.tangent_slope * line.tangent_x_ns;
+  line.slope += line.tangent_slope;
+  line.middle_ns += level;
+  for (const CloudIndex c : {kLocal, kRemote, kReply}) line.level_ns[c] += clouds[c].sign * level;
 }
 
 // The same by midpoints.
@@ -246,6 +263,17 @@ void MeasureUneven(const std::vector<Weighed>& points, const WeightedLine& fit, 
     squares += off * off / (both ? 4 : 1);
   }
   line.uneven_ns = std::sqrt(squares / kQuarters);
+}
+
+// Those that took long hardly count.
+double WeightedRtt(const std::vector<Weighed>& points, size_t series) {
+  double sum = 0, weights = 0;
+  for (const Weighed& p : points) {
+    if (p.series != series) continue;
+    sum += p.weight * p.rtt;
+    weights += p.weight;
+  }
+  return weights > 0 ? sum / weights : 0;
 }
 
 // Moves a rough line to the midpoints: weighted least squares, those far off with less weight each turn.
@@ -283,6 +311,12 @@ void Refine(const LineData& data, CloudIndex back, PairLine& line) {
   if (both) {
     line.both_ways = line.shift_seen = true;
     line.shift_ns = level[0] - level[1];
+    line.shift_sd_ns = std::sqrt(variance / fit.sum[0] + variance / fit.sum[1]);
+  }
+  if (trips) {
+    const double ours = WeightedRtt(points, 0), theirs = both ? WeightedRtt(points, 1) : ours;
+    line.used_rtt_ns = (ours + theirs) / 2;
+    line.slowest_rtt_ns = std::max(ours, theirs);
   }
   for (int s = 0; s < (both ? 2 : 1); ++s) sd += variance / fit.sum[s] / (both ? 4 : 1);
   line.middle_x_ns = both ? (fit.mean[0] + fit.mean[1]) / 2 : fit.mean[0];
@@ -304,7 +338,7 @@ bool FromBend(const Clouds& clouds, const LineInputs& in, double shift, PairLine
     for (const auto& p : clouds[c].lows) {
       if (p.x_ns < in.ended_from_ns) continue;
       since[heights.size()].push_back(static_cast<double>(p.x_ns - in.ended_from_ns));
-      s.z.push_back(static_cast<double>(p.raw_ns - clouds[c].sign * ended.OffsetAt(p.x_ns)) - floors[c]);
+      s.z.push_back(static_cast<double>(p.RawNs() - clouds[c].sign * ended.OffsetAt(p.x_ns)) - floors[c]);
     }
     if (s.z.size() < kLeastLows) return false;
     heights.push_back(std::move(s));
@@ -352,15 +386,22 @@ double PairLine::ScatterAt(int64_t x_ns, double least_spread_ns) const {
   if (middle_sd_ns > 0) {
     return std::hypot(middle_sd_ns, slope_sd * (static_cast<double>(x_ns - origin_x_ns) - middle_x_ns));
   }
-  const double span = std::max(span_ns(), 1e6);
-  const double distance = (static_cast<double>(x_ns - origin_x_ns) - (first_ns + last_ns) / 2) / span;
-  // A tenth's quantile of n points, where a fifth of them lies within the spread; then the mean of two such.
-  const double level = 1.5 * std::max(spread_both_ns, least_spread_ns) / std::sqrt(2 * points);
-  return level * std::sqrt(1 + 12 * distance * distance);
+  const double distance = static_cast<double>(x_ns - origin_x_ns) - (first_ns + last_ns) / 2;
+  return std::hypot(LevelSd(least_spread_ns), SlopeSd(least_spread_ns) * distance);
+}
+
+double PairLine::SlopeSd(double least_spread_ns) const {
+  if (middle_sd_ns > 0) return slope_sd;
+  return LevelSd(least_spread_ns) * std::sqrt(12.0) / std::max(span_ns(), 1e6);
+}
+
+// A tenth's quantile of n points, where a fifth of them lies within the spread; then the mean of two such.
+double PairLine::LevelSd(double least_spread_ns) const {
+  return 1.5 * std::max(spread_both_ns, least_spread_ns) / std::sqrt(2 * points);
 }
 
 double PairLine::HeightNs(const Cloud& cloud, CloudIndex index, const Envelope::Low& low) const {
-  const auto z = static_cast<double>(low.raw_ns - cloud.sign * origin_y_ns);
+  const auto z = static_cast<double>(low.RawNs() - cloud.sign * origin_y_ns);
   return z - level_ns[index] - cloud.sign * slope * static_cast<double>(low.x_ns - origin_x_ns);
 }
 
@@ -381,7 +422,7 @@ PairLine FitPairLine(const LineData& data, const LineInputs& in) {
   line.valid = true;
   line.by_reply = back == kReply && !in.shift_known;
   line.origin_x_ns = local.back().x_ns;
-  line.origin_y_ns = local.back().raw_ns;
+  line.origin_y_ns = local.back().RawNs();
   const std::vector<Series> series = MakeSeries(clouds, line);
   // Enough trips decide alone, from wherever they begin; levels are all that is wanted then.
   const bool by_trips = line.span_ns() >= kYoungSpanNs && back == kReply && data.ours.size() >= kLeastTrips;
@@ -410,6 +451,7 @@ PairLine FitPairLine(const LineData& data, const LineInputs& in) {
   }
   if (line.middle_sd_ns == 0) line.uneven_ns = Uneven(clouds, line);
   if (Leads(clouds, kReply) && !line.both_ways) MeasureShift(clouds, line);
+  if (line.bend_share > 0) MoveToTangent(clouds, line);
   return line;
 }
 
@@ -422,7 +464,7 @@ void Thin(Cloud& cloud, double slope, size_t most) {
     size_t lowest = i;
     for (size_t k = i + 1; k < std::min(i + group, lows.size()); ++k) {
       const auto rise = cloud.sign * slope * static_cast<double>(lows[k].x_ns - lows[lowest].x_ns);
-      if (static_cast<double>(lows[k].raw_ns - lows[lowest].raw_ns) < rise) lowest = k;
+      if (static_cast<double>(lows[k].RawNs() - lows[lowest].RawNs()) < rise) lowest = k;
     }
     lows[kept++] = lows[lowest];
   }

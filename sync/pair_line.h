@@ -50,9 +50,12 @@ struct PairLine {
   double uneven_ns = 0;            // quarters of the window lie off the line by this, root mean square
   double rtt_ns = 0;               // of the fastest: the two levels' sum
   double trip_rtt_ns = 0;          // … of whole trips, whatever the line; 0: too few
+  double slowest_rtt_ns = 0;       // of the two series of trips, the one that took longer
+  double used_rtt_ns = 0;          // of whole trips, as they weigh in the line; 0: none
   bool both_ways = false;          // trips that we began and such that the peer began: shifts of their stamps cancel
   bool shift_seen = false;
-  double shift_ns = 0;        // of the peer's probes against replies, while both were there
+  double shift_ns = 0;  // of the peer's probes against replies, while both were there
+  double shift_sd_ns = 0;
   double spread_both_ns = 0;  // of the two directions that the line rests on, the mean
   double points = 0;          // of the direction with fewer
   // Of a mature line, from how its midpoints lie: standard deviation of the middle at middle_x, and of the slope.
@@ -60,6 +63,8 @@ struct PairLine {
   // How far a parabola through the midpoints would leave the line at its end, and the standard deviation of that: a
   // clock whose rate wanders needs a shorter window.
   double bend_ns = 0, bend_sd_ns = 0;
+  // As far as that is no chance the line was moved to the parabola's tangent at its end: the share, and by how much.
+  double bend_share = 0, tangent_slope = 0, tangent_end_ns = 0, tangent_x_ns = 0;
   double first_ns = 0;  // x of the oldest point − origin_x
   double last_ns = 0;
 
@@ -68,8 +73,13 @@ struct PairLine {
   // Standard deviation of the line at x from how its points scatter: of the middle at the points' middle, more at the
   // ends and beyond. spread: at least so much.
   double ScatterAt(int64_t x_ns, double least_spread_ns) const;
+  // Standard deviation of the slope, ns per ns.
+  double SlopeSd(double least_spread_ns) const;
   // Of a low point above its cloud's line.
   double HeightNs(const Cloud& cloud, CloudIndex index, const Envelope::Low& low) const;
+
+ private:
+  double LevelSd(double least_spread_ns) const;
 };
 
 struct LineInputs {

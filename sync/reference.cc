@@ -69,10 +69,11 @@ void Reference::Measure(const std::vector<Told>& told, int64_t now_ns) {
     const FleetClaim& c = *t.claim;
     if (c.reference_id != id_ || c.hops >= kMostHops || Later(newest - kOldSeq, c.reference_seq)) continue;
     const bool is_it = c.host_id == id_;
-    const double far = is_it ? 0 : static_cast<double>(std::max<int64_t>(c.bound_ns, 0)) + t.grown_ns;
-    candidates_.push_back(far + t.link_ns);
+    // What was told of the distance grows for any line; where the neighbour itself is meant, its line may have bent.
+    const double told_ns = static_cast<double>(std::max<int64_t>(c.bound_ns, 0)) + t.grown_ns;
+    candidates_.push_back(t.link_ns + (is_it ? t.bent_ns : told_ns));
     links_.push_back(t.link_ns);
-    if (is_it) direct = t.link_ns;
+    if (is_it) direct = t.link_ns + t.bent_ns;
     hops = std::min(hops, is_it ? 0 : c.hops);
   }
   if (candidates_.empty()) return;

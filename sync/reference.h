@@ -23,7 +23,8 @@ class Reference {
   // Someone on our timeline whom we believe.
   struct Told {
     const FleetClaim* claim;
-    double link_ns;   // |its fleet time − ours| is at most this, at the time of Update
+    double link_ns;   // |the line that it told − our fleet time| is at most this, at the time of Update
+    double bent_ns;   // its fleet time may have left that line by so much since
     double grown_ns;  // what its distance has grown since it was told
   };
 

@@ -10,6 +10,8 @@ void SimClock::Step(TrueNs at, double ns) { steps_.push_back({at, ns, 0}); }
 
 void SimClock::Ramp(TrueNs at, double ppb, double over_s) { ramps_.push_back({at, ppb, over_s}); }
 
+void SimClock::Jump(TrueNs at, double ppb) { jumps_.push_back({at, ppb, 0}); }
+
 double SimClock::RateAtKnot(size_t k) const {
   const auto t_s = static_cast<double>(k);
   double rate = spec_.drift_ppb + walk_ppb_;
@@ -37,14 +39,18 @@ double SimClock::ErrorNs(TrueNs t) const {
   if (knots_.size() < k + 2) Extend(k + 2);
   const double x = static_cast<double>(t - static_cast<TrueNs>(k) * kSecond) / kSecond;
   const Knot &a = knots_[k], &b = knots_[k + 1];
-  return a.phase_ns + x * (a.rate_ppb + x * (b.rate_ppb - a.rate_ppb) / 2) + StepsWithin(-1, t);
+  double error = a.phase_ns + x * (a.rate_ppb + x * (b.rate_ppb - a.rate_ppb) / 2) + StepsWithin(-1, t);
+  for (const Change& j : jumps_) error += j.value * static_cast<double>(std::max<TrueNs>(0, t - j.at)) / kSecond;
+  return error;
 }
 
 double SimClock::RatePpb(TrueNs t) const {
   const auto k = static_cast<size_t>(t / kSecond);
   if (knots_.size() < k + 2) Extend(k + 2);
   const double x = static_cast<double>(t - static_cast<TrueNs>(k) * kSecond) / kSecond;
-  return knots_[k].rate_ppb + x * (knots_[k + 1].rate_ppb - knots_[k].rate_ppb);
+  double rate = knots_[k].rate_ppb + x * (knots_[k + 1].rate_ppb - knots_[k].rate_ppb);
+  for (const Change& j : jumps_) rate += t > j.at ? j.value : 0;
+  return rate;
 }
 
 double SimClock::StepsWithin(TrueNs after, TrueNs until) const {

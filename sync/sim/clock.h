@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A host's (or NIC's) local clock of known error: offset, drift, random walk of the rate, temperature, steps, ramps.
-// Every change is given before the first question, so the answer to a question does not depend on those before it.
-// Times are ns of true time since the start of the simulation. One thread per object.
+// A host's (or NIC's) local clock of known error: offset, drift, random walk of the rate, temperature, steps, ramps,
+// jumps of the rate. Every change is given before the first question, so the answer to a question does not depend on
+// those before it. Times are ns of true time since the start of the simulation. One thread per object.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,8 @@ class SimClock {
   void Step(TrueNs at, double ns);
   void Ramp(TrueNs at, double ppb, double over_s);  // the rate changes by ppb, evenly over so many seconds
 
+  void Jump(TrueNs at, double ppb);  // the rate changes by ppb at once
+
   double ErrorNs(TrueNs t) const;  // local − true
   double RatePpb(TrueNs t) const;
   double StepsWithin(TrueNs after, TrueNs until) const;                       // ns stepped in (after, until]
@@ -56,7 +58,7 @@ class SimClock {
   ClockSpec spec_;
   mutable Random random_;
   mutable double walk_ppb_ = 0;
-  std::vector<Change> steps_, ramps_;
+  std::vector<Change> steps_, ramps_, jumps_;
   mutable std::vector<Knot> knots_;
 };
 

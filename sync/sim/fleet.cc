@@ -136,6 +136,7 @@ void Fleet::Foresee(const Happening& h, Random& random) {
     Host& host = hosts[i];
     if (h.event.kind == EventKind::kStep) host.clock.Step(h.at, h.event.ns);
     if (h.event.kind == EventKind::kRamp) host.clock.Ramp(h.at, h.event.ppb, h.event.seconds);
+    if (h.event.kind == EventKind::kDrift) host.clock.Jump(h.at, random.Symmetric(h.event.ppb));
     if (h.event.kind == EventKind::kSuspend && h.event.stops_clock) {
       host.clock.Step(h.at + lasts, -h.event.seconds * kSecond);
     }

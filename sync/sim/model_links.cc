@@ -14,6 +14,7 @@ constexpr double kFreshNs = 1e9;          // an estimator says "free-running" af
 constexpr double kFreeRunPpb = 1000;      // … and its error grows so fast
 constexpr double kMaxDriftPpb = 200'000;  // its bound so
 constexpr double kYoungS = 0.5;           // the age that LinkFigures' young figures are of
+constexpr double kSettledS = 0.65;        // of a line that is fit for delays
 constexpr double kOldS = 4;               // and that from which on an estimate is steady
 constexpr double kWorstNs = 20'000, kWorstPpb = 300'000;
 
@@ -144,6 +145,8 @@ Estimate ModelLinks::Measured(const ModelLink& l, uint32_t link, int end, TrueNs
   e.state = SyncState::kSynchronised;
   e.offset_ns = std::llround(peer.clock.ErrorNs(t) - us.clock.ErrorNs(t) + error);
   e.slope_ppb = peer.clock.RatePpb(t) - us.clock.RatePpb(t) + sign * slope_sd * static_cast<double>(l.slope_noise);
+  e.slope_error_ppb = slope_sd;
+  e.settled = age_s > kSettledS;
   e.error_est_ns = std::llround(est_ns);
   e.min_rtt_ns = std::llround(2 * truth.base_ns + std::abs(truth.added_ns));
   e.bound_ns = e.min_rtt_ns / 2 + std::llround(figures_.over_ns);
@@ -158,6 +161,7 @@ Estimate ModelLinks::Remembered(const End& e, TrueNs t) const {
   out.state = age > kFreshNs ? SyncState::kFreeRunning : SyncState::kSynchronised;
   out.offset_ns = std::llround(e.offset_ns + e.slope_ppb * 1e-9 * age);
   out.slope_ppb = e.slope_ppb;
+  out.slope_error_ppb = kFreeRunPpb;
   out.age_ns = t - e.at;
   out.error_est_ns = std::llround(e.est_ns + kFreeRunPpb * 1e-9 * age);
   out.bound_ns = std::llround(e.bound_ns + (kMaxDriftPpb + std::abs(e.slope_ppb)) * 1e-9 * age);

@@ -86,6 +86,7 @@ enum class EventKind {
   kLie,
   kTruth,
   kRamp,
+  kDrift,
   kLoad,
   kAsymmetry
 };
@@ -95,7 +96,7 @@ struct Event {
   double at_s = 0;
   Selector who;
   double ns = 0;            // step, lie, asymmetry (all links of the hosts, towards them)
-  double ppb = 0;           // ramp; lie: grows so fast
+  double ppb = 0;           // ramp; lie: grows so fast; drift: each host's rate jumps by anything in ±
   double seconds = 0;       // suspend, restart: how long; ramp: over how long
   double value = 0;         // load; partition: share of the hosts in the first part
   bool noticed = false;     // suspend, step: the agent is told (Agreement::Disrupted)
@@ -150,6 +151,7 @@ struct Scenario {
   double grace_s = 1;   // hosts that an event is about are not judged for so long
   int seeds = 3;        // in the unit tests
   double round_s = 0.1;
+  double glance_s = 0.01;  // between rounds hosts look for a jump of their clock's rate so often; 0: never
   double measure_s = 0.1;
   std::vector<int> victims;  // hosts judged apart from the others
   ClockRanges clock;

@@ -165,10 +165,11 @@ void ReadLink(Table t, LinkSpec& l) {
 
 bool ReadKind(Table& t, Event& e) {
   static const std::pair<const char*, EventKind> kKinds[] = {
-      {"step", EventKind::kStep}, {"suspend", EventKind::kSuspend}, {"restart", EventKind::kRestart},
-      {"join", EventKind::kJoin}, {"leave", EventKind::kLeave},     {"partition", EventKind::kPartition},
-      {"heal", EventKind::kHeal}, {"lie", EventKind::kLie},         {"truth", EventKind::kTruth},
-      {"ramp", EventKind::kRamp}, {"load", EventKind::kLoad},       {"asymmetry", EventKind::kAsymmetry},
+      {"step", EventKind::kStep},   {"suspend", EventKind::kSuspend}, {"restart", EventKind::kRestart},
+      {"join", EventKind::kJoin},   {"leave", EventKind::kLeave},     {"partition", EventKind::kPartition},
+      {"heal", EventKind::kHeal},   {"lie", EventKind::kLie},         {"truth", EventKind::kTruth},
+      {"ramp", EventKind::kRamp},   {"load", EventKind::kLoad},       {"asymmetry", EventKind::kAsymmetry},
+      {"drift", EventKind::kDrift},
   };
   std::string kind;
   t.Text("kind", kind);
@@ -255,6 +256,7 @@ void ReadTop(Table& t, Scenario& s) {
       .Number("grace_s", s.grace_s, 0, 1e5)
       .Integer("seeds", s.seeds, 1, 10'000)
       .Number("round_s", s.round_s, 0.01, 10)
+      .Number("glance_s", s.glance_s, 0, 10)
       .Number("measure_s", s.measure_s, 0.01, 100)
       .Hosts("victims", s.victims, s.hosts);
   if (s.name.empty()) t.Complain("a scenario needs a name");

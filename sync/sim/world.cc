@@ -30,6 +30,9 @@ World::World(const Scenario& scenario, uint64_t seed)
     nodes_[i].heard.resize(fleet_.hosts[i].peers.size());
     if (fleet_.hosts[i].up) Start(i, 0);
     events_.push({static_cast<TrueNs>(random_.Uniform() * round_ns), Kind::kRound, i});
+    if (scenario.packet && scenario.glance_s > 0) {
+      events_.push({static_cast<TrueNs>(random_.Uniform() * scenario.glance_s * kSecond), Kind::kGlance, i});
+    }
   }
   for (uint32_t i = 0; i < fleet_.happenings.size(); ++i) events_.push({fleet_.happenings[i].at, Kind::kHappening, i});
   events_.push({static_cast<TrueNs>(scenario.measure_s * kSecond), Kind::kMeasure, 0});
@@ -63,6 +66,10 @@ Metrics World::Run() {
       case Kind::kMeasure:
         MeasureAll(now.at);
         events_.push({now.at + static_cast<TrueNs>(fleet_.scenario.measure_s * kSecond), Kind::kMeasure, 0});
+        break;
+      case Kind::kGlance:
+        if (fleet_.hosts[now.index].up) Glance(now.index, now.at);
+        events_.push({now.at + static_cast<TrueNs>(fleet_.scenario.glance_s * kSecond), Kind::kGlance, now.index});
         break;
       case Kind::kRound: {
         if (fleet_.hosts[now.index].up) Round(now.index, now.at);
@@ -140,9 +147,10 @@ AnchorReading World::ReadAnchor(uint32_t host, TrueNs t) {
   return {};
 }
 
-void World::Round(uint32_t host, TrueNs t) {
+// What a host sees of its neighbours, into views_.
+void World::Look(uint32_t host, TrueNs t) {
   links_->AdvanceTo(t);
-  Node& node = nodes_[host];
+  const Node& node = nodes_[host];
   const Host& h = fleet_.hosts[host];
   views_.resize(h.peers.size());
   for (const Peer& p : h.peers) {  // of a large fleet nothing is in the cache
@@ -161,6 +169,18 @@ void World::Round(uint32_t host, TrueNs t) {
     v.claim = heard.claim;
     v.claim_age_ns = heard.at < 0 ? INT64_MAX / 2 : t - heard.at;
   }
+}
+
+// Between rounds, as agents do: a jump of the clock's rate does not wait.
+void World::Glance(uint32_t host, TrueNs t) {
+  Look(host, t);
+  if (nodes_[host].agreement->RateJumped(fleet_.hosts[host].clock.Local(t), views_)) Round(host, t);
+}
+
+void World::Round(uint32_t host, TrueNs t) {
+  Look(host, t);
+  Node& node = nodes_[host];
+  const Host& h = fleet_.hosts[host];
   const AnchorReading anchor = fleet_.scenario.anchors.empty() ? AnchorReading{} : ReadAnchor(host, t);
   const int64_t local = h.clock.Local(t);
   const auto before = std::chrono::steady_clock::now();

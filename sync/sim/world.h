@@ -32,7 +32,7 @@ class World {
   const std::vector<Moment>& moments() const { return measure_.moments(); }
 
  private:
-  enum class Kind : uint8_t { kHappening, kResume, kMeasure, kRound };
+  enum class Kind : uint8_t { kHappening, kResume, kMeasure, kRound, kGlance };
   struct Next {
     TrueNs at;
     Kind kind;
@@ -58,6 +58,8 @@ class World {
 
   void Start(uint32_t host, TrueNs t);
   void Round(uint32_t host, TrueNs t);
+  void Glance(uint32_t host, TrueNs t);
+  void Look(uint32_t host, TrueNs t);
   void Hear(uint32_t host, size_t peer, TrueNs t);
   AnchorReading ReadAnchor(uint32_t host, TrueNs t);
   void Happen(const Happening& h, uint32_t index);

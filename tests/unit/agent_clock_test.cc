@@ -101,6 +101,7 @@ class Fleet {
         sync::Estimate e{.state = SyncState::kSynchronised, .offset_ns = Local(j) - Local(i)};
         e.slope_ppb = (hosts_[static_cast<size_t>(j)].rate - hosts_[static_cast<size_t>(i)].rate) * 1e9;
         e.error_est_ns = link_error_ns;
+        e.settled = true;
         e.bound_ns = 5'200;
         e.min_rtt_ns = 10'000;
         links.push_back(

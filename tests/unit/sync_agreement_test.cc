@@ -507,7 +507,7 @@ TEST(Reference, ADistanceIsNotSmallerThanTheSmallestHonestOne) {
     claims[i].reference_seq = 50;
     claims[i].bound_ns = 20'000 + 1000 * static_cast<int64_t>(i);
     claims[i].hops = 3;
-    told.push_back({&claims[i], 5000, 100});
+    told.push_back({&claims[i], 5000, /*bent_ns=*/300, /*grown_ns=*/100});
   }
   Reference honest, lied, direct;
   honest.Update(99, 0, 0, false, told, 1000);
@@ -521,11 +521,11 @@ TEST(Reference, ADistanceIsNotSmallerThanTheSmallestHonestOne) {
   EXPECT_GE(lied.relayed_ns(), 25'100 - 2 * 5000);
   claims[3].host_id = 7;  // the reference itself
   direct.Update(99, 0, 0, false, told, 1000);
-  EXPECT_DOUBLE_EQ(direct.published_ns(), 5000);
+  EXPECT_DOUBLE_EQ(direct.published_ns(), 5300);
   EXPECT_EQ(direct.hops(), 1u);
   // Nothing newer: the distance grows with time, and after a while the reference is given up.
   direct.Update(99, 1'000'000'000, 0, false, told, 1000);
-  EXPECT_DOUBLE_EQ(direct.published_ns(), 6000);
+  EXPECT_DOUBLE_EQ(direct.published_ns(), 6300);
   direct.Update(99, 2'000'000'000, 2'000'000'000, true, told, 1000);
   EXPECT_EQ(direct.id(), 99u);
   EXPECT_EQ(direct.published_ns(), 0);

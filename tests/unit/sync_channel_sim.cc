@@ -7,8 +7,6 @@
 #include <cstdlib>
 #include <queue>
 
-#include "sync/coded_pairs.h"
-
 namespace cw::sync {
 namespace {
 
@@ -27,51 +25,21 @@ struct Path {
 // A probe whose reply is under way; it is known when the reply arrives.
 struct Arrival {
   double at_s = 0;
-  int slot = 0;
   int64_t t[4] = {};
   bool operator<(const Arrival& o) const { return at_s > o.at_s; }
 };
 using Arrivals = std::priority_queue<Arrival>;
 
-// What stands between a host's probes and its estimator.
-class Gate {
- public:
-  explicit Gate(const ChannelSpec& spec)
-      : gate_(spec.gate),
-        forward_(spec.slots, {spec.gate_share}),
-        back_(spec.slots, {spec.gate_share}),
-        held_(static_cast<size_t>(spec.slots)) {}
-
-  void Deliver(Arrivals& arrivals, double until_s, PairEstimator& to) {
-    for (; !arrivals.empty() && arrivals.top().at_s <= until_s; arrivals.pop()) Pass(arrivals.top(), to);
+void Deliver(Arrivals& arrivals, double until_s, PairEstimator& to) {
+  for (; !arrivals.empty() && arrivals.top().at_s <= until_s; arrivals.pop()) {
+    const Arrival& a = arrivals.top();
+    to.AddProbe(a.t[0], a.t[1], a.t[2], a.t[3]);
   }
-
- private:
-  void Pass(const Arrival& a, PairEstimator& to) {
-    if (gate_ == 0) return Add(a, to);
-    const double rate = to.slope();
-    const auto out = forward_.Add(a.slot, {a.t[0], a.t[1]}, rate);
-    const auto back = back_.Add(a.slot, {a.t[2], a.t[3]}, -rate);
-    const bool good = out.survived && (gate_ == 1 || back.survived);
-    Arrival& held = held_[static_cast<size_t>(a.slot)];
-    if (good) {
-      if (held.at_s > 0) Add(held, to);
-      Add(a, to);
-    }
-    held = a;
-    if (good) held.at_s = 0;  // it is in already
-  }
-  static void Add(const Arrival& a, PairEstimator& to) { to.AddProbe(a.t[0], a.t[1], a.t[2], a.t[3]); }
-
-  int gate_;
-  CodedPairs forward_, back_;
-  std::vector<Arrival> held_;
-};
+}
 
 class Exchange {
  public:
-  explicit Exchange(const ChannelSpec& spec)
-      : spec_(spec), a_(spec.options), b_(spec.options), gate_a_(spec), gate_b_(spec) {
+  explicit Exchange(const ChannelSpec& spec) : spec_(spec), a_(spec.options), b_(spec.options) {
     for (int s = 0; s < spec.slots; ++s) {
       const double longer = s * spec.slot_spread_ns;
       forward_.push_back(MakePath(spec.forward_base_ns + longer, 2 * s));
@@ -85,8 +53,8 @@ class Exchange {
     for (int ms = 0; ms < static_cast<int>(spec_.seconds * 1000); ++ms) {
       for (; next_round < ms + 1; next_round += spec_.round_ms) Round(next_round * 1e-3);
       const double now = (ms + 1) * 1e-3;
-      if (!Rule(spec_.asleep, now)) gate_a_.Deliver(to_a_, now, a_);
-      gate_b_.Deliver(to_b_, now, b_);
+      if (!Rule(spec_.asleep, now)) Deliver(to_a_, now, a_);
+      Deliver(to_b_, now, b_);
       if (ms % 100 == 57 && spec_.remote_points) Message(now);
       if (ms + 1 < next_check) continue;
       next_check += spec_.check_ms;
@@ -117,14 +85,12 @@ class Exchange {
 
   void Probe(const SimClock& from, const SimClock& to, Path& out, Path& back, int slot, double t, Arrivals& arrivals) {
     const bool ours = &from == &spec_.ours;
-    for (int k = 0; k < (spec_.partner_us > 0 ? 2 : 1); ++k) {
-      const double t1 = t + slot * 5e-6 + k * spec_.partner_us * 1e-6;
-      const double t2 = t1 + out.DelayNs(t1, slot == 0 && k == 0) * 1e-9, t3 = t2 + 2e-7;
-      if (Rule(ours ? spec_.forward_lost : spec_.reverse_lost, t1)) continue;
-      if (Rule(ours ? spec_.reverse_lost : spec_.forward_lost, t3)) continue;
-      const double t4 = t3 + (back.DelayNs(t3, false) - 2 * kStackNs) * 1e-9;
-      arrivals.push({t4, slot, {from.At(t1), to.At(t2), to.At(t3), from.At(t4)}});
-    }
+    const double t1 = t + slot * 5e-6;
+    const double t2 = t1 + out.DelayNs(t1, slot == 0) * 1e-9, t3 = t2 + 2e-7;
+    if (Rule(ours ? spec_.forward_lost : spec_.reverse_lost, t1)) return;
+    if (Rule(ours ? spec_.reverse_lost : spec_.forward_lost, t3)) return;
+    const double t4 = t3 + (back.DelayNs(t3, false) - 2 * kStackNs) * 1e-9;
+    arrivals.push({t4, {from.At(t1), to.At(t2), to.At(t3), from.At(t4)}});
   }
 
   void Message(double now) {
@@ -144,7 +110,6 @@ class Exchange {
   const ChannelSpec& spec_;
   std::vector<Path> forward_, reverse_;
   PairEstimator a_, b_;
-  Gate gate_a_, gate_b_;
   Arrivals to_a_, to_b_;
 };
 

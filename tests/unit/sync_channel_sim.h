@@ -17,9 +17,8 @@ namespace cw::sync {
 struct ChannelSpec {
   SimClock ours, theirs;
   int slots = 8;
-  double round_ms = 1;    // each slot is probed once per round
-  double partner_us = 0;  // > 0: … and once more so long after
-  double load = 0;        // mean utilisation of each queue
+  double round_ms = 1;  // each slot is probed once per round
+  double load = 0;      // mean utilisation of each queue
   Traffic traffic = Traffic::kPoisson;
   double packet_ns = 164e3;  // 4 KiB at 200 Mbit/s
   StampNoise noise;
@@ -33,8 +32,6 @@ struct ChannelSpec {
   std::function<bool(double true_s)> forward_lost, reverse_lost;  // empty = never
   std::function<bool(double true_s)> asleep;                      // our agent is not scheduled; empty = never
   EstimatorOptions options;
-  int gate = 0;  // 1: probes go through the coded pairs' gate, forward; 2: and their replies
-  double gate_share = 0.3;
   uint64_t seed = 1;
 };
 

@@ -133,6 +133,8 @@ Estimate Swarm::Link(size_t i, size_t j) {
   e.state = SyncState::kSynchronised;
   e.offset_ns = std::llround(offset);
   e.slope_ppb = peer.drift_ppb - us.drift_ppb + sign * kSlopeNoisePpb * x.slope;
+  e.slope_error_ppb = kSlopeNoisePpb;
+  e.settled = true;
   e.error_est_ns = std::llround(spec_.error_est_ns);
   e.bound_ns = std::llround(spec_.bound_ns);
   return e;

@@ -215,6 +215,22 @@ TEST(PathDelay, ProbesUnderWayAreNotLost) {
   for (const int seconds : kWindowsS) EXPECT_EQ(d.Window(30 * kSecond, seconds).Loss(), 0) << seconds;
 }
 
+TEST(PathDelay, AnsweredProbesOfUnknownDelayAreNotLost) {
+  PathDelay d;
+  for (int64_t i = 0; i < 5000; ++i) {
+    if (i < 2000) {
+      d.AddAnswered(i * kMs);  // the clocks are not known yet
+    } else {
+      d.AddProbe(i * kMs, 5'000);
+    }
+    if (i % 1000 == 999) d.AddSent(i * kMs + kMs, 1000);
+  }
+  const DelayWindow w = d.Window(5 * kSecond + kMs, 10);
+  EXPECT_EQ(w.Loss(), 0);
+  EXPECT_EQ(w.answered, 5000u);
+  EXPECT_EQ(w.owd.count(), 3000u);
+}
+
 TEST(PathDelay, DeadPathLosesEverything) {
   PathDelay d;
   for (int64_t i = 0; i < 5000; ++i) d.AddProbe(i * kMs, 5'000);

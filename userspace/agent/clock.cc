@@ -63,6 +63,7 @@ void FleetClock::OnClaim(const std::string& peer, const sync::FleetClaim& claim,
   auto [heard, is_new] = heard_.try_emplace(peer);
   const int64_t behind_ns = heard->second.claim.anchor_ns - claim.anchor_ns;
   if (!is_new && behind_ns > 0 && behind_ns < kLateNs) return;
+  claims_moved_ |= std::abs(claim.rate_ppb - heard->second.claim.rate_ppb) > kRateMovedPpb;
   heard->second = {claim, now_ns};
 }
 
@@ -96,8 +97,7 @@ std::vector<LinkReport> FleetClock::OwnLinks() const {
   return links;
 }
 
-std::vector<telemetry::Event> FleetClock::Round(int64_t now_ns, const std::vector<ClockLink>& links,
-                                                const sync::AnchorReading& anchor) {
+std::vector<sync::NeighbourView> FleetClock::Views(int64_t now_ns, const std::vector<ClockLink>& links) {
   for (Neighbour& neighbour : shown_) neighbour.linked = false;
   for (const ClockLink& link : links) {
     const auto place = neighbours_.find(link.peer);
@@ -120,6 +120,17 @@ std::vector<telemetry::Event> FleetClock::Round(int64_t now_ns, const std::vecto
     }
     views.push_back(std::move(view));
   }
+  return views;
+}
+
+bool FleetClock::RateJumped(int64_t now_ns, const std::vector<ClockLink>& links) {
+  return agreement_.RateJumped(now_ns, Views(now_ns, links));
+}
+
+std::vector<telemetry::Event> FleetClock::Round(int64_t now_ns, const std::vector<ClockLink>& links,
+                                                const sync::AnchorReading& anchor) {
+  const std::vector<sync::NeighbourView> views = Views(now_ns, links);
+  claims_moved_ = false;
   const sync::FleetTime& time = agreement_.Update(now_ns, views, anchor);
   round_ns_ = now_ns;
   for (const sync::NeighbourVerdict& verdict : agreement_.verdicts()) {

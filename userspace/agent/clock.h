@@ -53,6 +53,12 @@ class FleetClock {
   std::vector<telemetry::Event> Round(int64_t now_ns, const std::vector<ClockLink>& links,
                                       const sync::AnchorReading& anchor);
 
+  // Between rounds: has the rate of our clock jumped? Then the next round should be now. Cheap, but only worth asking
+  // when a link's slope or a claimed rate has changed by kRateMovedPpb since the last round.
+  static constexpr double kRateMovedPpb = 1000;
+  bool RateJumped(int64_t now_ns, const std::vector<ClockLink>& links);
+  bool claims_moved() const { return claims_moved_; }
+
   // The local clock was set, or the machine slept. The links have to be measured afresh too.
   void Disrupted(int64_t now_ns);
 
@@ -88,6 +94,8 @@ class FleetClock {
     int64_t at_ns = 0;
   };
 
+  std::vector<sync::NeighbourView> Views(int64_t now_ns, const std::vector<ClockLink>& links);
+
   std::string host_;
   sync::Agreement agreement_;
   ClockEvents events_;
@@ -97,6 +105,7 @@ class FleetClock {
   std::vector<Neighbour> shown_;
   std::map<std::string, Heard> heard_;
   LinkBook links_;
+  bool claims_moved_ = false;  // a claimed rate has changed since the last round
   int64_t round_ns_ = INT64_MIN;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The clocks of the peers and fleet time: estimates, claims in and out, rounds, events.
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "maps/names.h"
@@ -39,10 +40,12 @@ void Agent::NameInFleet(const std::vector<config::PeerConfig>& all) {
 void Agent::UpdateClocks() {
   const int64_t now_ns = NowNs();
   const int64_t monotonic_ns = MonotonicNs();
+  bool moved = fleet_clock_->claims_moved();
   for (auto& [index, pair] : pairs_) {
     if (pair->active || monotonic_ns - pair->updated_ns >= kIdleUpdateNs) {
       pair->estimate = pair->EstimateAt(now_ns);
       pair->updated_ns = monotonic_ns;
+      moved |= std::abs(pair->estimate.slope_ppb - pair->round_slope_ppb) > FleetClock::kRateMovedPpb;
     }
     if (pair->estimate.state == sync::SyncState::kUnknown || pair->epoch == pair->estimate.epoch) continue;
     if (pair->epoch != 0) {
@@ -58,6 +61,7 @@ void Agent::UpdateClocks() {
       slot.window.owd_ns.clear();
     }
   }
+  if (moved && fleet_clock_->RateJumped(now_ns, ClockLinks())) ClockRound();
 }
 
 std::vector<ClockLink> Agent::ClockLinks() const {
@@ -147,6 +151,7 @@ void Agent::ClockRound() {
   const int64_t now_ns = NowNs();
   for (auto& [index, pair] : pairs_) {
     if (fleet_clock_->IsNeighbour(pair->peer)) pair->estimate = pair->EstimateAt(now_ns);
+    pair->round_slope_ppb = pair->estimate.slope_ppb;
   }
   const sync::AnchorReading anchor = anchor_ == nullptr ? sync::AnchorReading{} : anchor_->Read();
   for (telemetry::Event& event : fleet_clock_->Round(now_ns, ClockLinks(), anchor)) Log(std::move(event));

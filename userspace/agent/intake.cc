@@ -55,14 +55,14 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   pair->HeardClock().AddProbe(t1, t2, t3, t4);
   const int64_t now_ns = MonotonicNs();
   pair->last_reply_ns = newest_data_ns_ = now_ns;
-  if (pair->estimate.state == sync::SyncState::kUnknown) return;
-  SlotState& slot = pair->slot[probe.slot];
   const int64_t forward_ns = t2 - pair->clock->OffsetAt(t1) - t1;
+  const int64_t reverse_ns = t4 - (t3 - pair->clock->OffsetAt(t4));
+  SlotState& slot = pair->slot[probe.slot];
+  // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
+  if (!pair->estimate.settled || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);
   slot.forward.AddProbe(now_ns, forward_ns);
   if (slot.window.owd_ns.size() < kWindowProbes) slot.window.owd_ns.push_back(forward_ns);
-  if (probe.rslot < CW_MAX_SLOTS) {
-    pair->slot[probe.rslot].reverse.AddProbe(now_ns, t4 - (t3 - pair->clock->OffsetAt(t4)));
-  }
+  if (probe.rslot < CW_MAX_SLOTS) pair->slot[probe.rslot].reverse.AddProbe(now_ns, reverse_ns);
 }
 
 void Agent::OnSample(const cw_ev_sample& sample) {
@@ -199,7 +199,7 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
 }
 
 void Agent::OnSamples(PairState& pair, const probe::SampleBatch& batch) {
-  if (pair.estimate.state == sync::SyncState::kUnknown) return;
+  if (!pair.estimate.settled) return;
   const int64_t now_offset_ns = pair.clock->OffsetAt(NowNs());
   for (const probe::SampleHalf& half : batch.samples) {
     // The line is in our time: first a rough conversion to look it up, then the exact one.
@@ -221,7 +221,7 @@ void Agent::MatchSamples() {
   const int64_t now_ns = MonotonicNs();
   matcher_.TakeMatches(NowNs(), [&](const telemetry::SampleMatcher::Match& match) {
     auto flow = flows_.sent.find(match.key.flow);
-    if (flow != flows_.sent.end()) flow->second.owd.Add(now_ns, match.OwdNs());
+    if (flow != flows_.sent.end() && match.OwdNs() > 0) flow->second.owd.Add(now_ns, match.OwdNs());
   });
 }
 

@@ -41,6 +41,7 @@ struct PairState {
   std::unique_ptr<sync::PairEstimator> clock;  // some 100 KiB, so made when the peer is heard first
   sync::Estimate estimate;                     // at the last update
   int64_t updated_ns = 0;                      // monotonic; of the estimate
+  double round_slope_ppb = 0;                  // of the estimate at the last round of fleet time
   uint16_t blocked = 0;                        // damped slots: no flow is put there
   uint32_t epoch = 0;                          // of the clock, for which the delays hold
   std::array<SlotState, kMaxSlots> slot;

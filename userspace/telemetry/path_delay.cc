@@ -100,6 +100,10 @@ void PathDelay::AddProbe(int64_t now_ns, int64_t owd_ns) {
   ++samples_;
 }
 
+void PathDelay::AddAnswered(int64_t now_ns) {
+  if (Block* block = At(SecondOf(now_ns))) ++block->answered;
+}
+
 void PathDelay::AddSent(int64_t now_ns, uint64_t probes) {
   const bool known = counted_to_ns_ != INT64_MIN && now_ns - counted_to_ns_ <= 2 * kSecondNs;
   const int64_t since = known ? counted_to_ns_ : now_ns - kSecondNs;

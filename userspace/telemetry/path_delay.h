@@ -30,8 +30,10 @@ struct DelayWindow {
 
 class PathDelay {
  public:
-  // owd_ns: may be slightly negative (clock error). Base is the minimum of the last 60 to 70 s.
+  // Base is the minimum of the last 60 to 70 s.
   void AddProbe(int64_t now_ns, int64_t owd_ns);
+  // A probe was answered, but the clocks cannot tell its delay: it is not lost.
+  void AddAnswered(int64_t now_ns);
   // Probes sent since the last call; they are spread evenly over the time since then.
   void AddSent(int64_t now_ns, uint64_t probes);
   // A clock step, or other hops: what was measured before says nothing about what comes.
