@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of Agreement (agreement.h): agreement.cc decides, agreement_peers.cc looks at the neighbours.
+// The parts of Agreement (agreement.h): agreement.cc decides, agreement_peers.cc looks at the neighbours,
+// agreement_errors.cc says how wrong that may be.
 // Pure; one thread per object.
 #pragma once
 
@@ -120,14 +121,16 @@ struct Agreement::Impl {
   double FastGain(double value, double noise) const;
   double YoungGain() const;
   double ClampRate(double ppb) const;
-  double MeanNoise() const;
   void Slew(double apart_ns);
-  double ScatterNs2(double low, double high, double& links) const;
-  void MeasureError(double apart_ns);
-  void FindReference(int64_t now_ns, const std::vector<NeighbourView>& views);
   void HearAnchors(const std::vector<NeighbourView>& views, const AnchorReading& own);
   void Publish(const std::vector<NeighbourView>& views);
   FleetClaim Claim() const;
+
+  // agreement_errors.cc
+  double MeanNoise() const;
+  double ScatterNs2(double low, double high, double& links) const;
+  void MeasureError(double apart_ns);
+  void FindReference(int64_t now_ns, const std::vector<NeighbourView>& views);
 
   // agreement_peers.cc
   void Assess(int64_t now_ns, const std::vector<NeighbourView>& views);
