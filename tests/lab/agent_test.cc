@@ -303,7 +303,7 @@ TEST_F(AgentOnFabric, FindsAHiddenClockOffsetAndDrift) {
     EXPECT_GT(flow.owd().samples(), 100u);
     EXPECT_NEAR(flow.owd().p50_ns() / 1e3, Quantile(true_us, 0.5), 50) << "ten times the aim";
     EXPECT_LT(flow.owd().max_ns(), 100e6) << "a mismatched sample: PSNs repeat after seconds";
-    EXPECT_GT(flow.owd().min_ns(), -50e3) << "a difference of two clocks may be negative, by ten times the aim at most";
+    EXPECT_GT(flow.owd().min_ns(), 0);
   }
   const auto clock0 = ReadHiddenClock(testbed->fabric(), 0);
   const auto clock1 = ReadHiddenClock(testbed->fabric(), 1);

@@ -239,7 +239,8 @@ class Agent final : public api::AgentView {
   uint64_t clock_rounds_ = 0;
   std::unique_ptr<control::ContentionState> contention_;
   int64_t last_window_ns_ = 0;
-  bool busy_ = true;                         // there are flows to look after
+  bool busy_ = true;                         // there are flows to look after, or were lately
+  int64_t busy_ns_ = 0;                      // monotonic; when there were flows last, or the start
   int ring_timer_ = -1, window_timer_ = -1;  // of loop_
   uint64_t ring_losses_ = 0;                 // records of cw_probe_ring lost so far
   int64_t newest_data_ns_ = 0;               // monotonic, of the newest measurement

@@ -147,6 +147,7 @@ void Agent::TellOfChrony() {
 }
 
 void Agent::ClockRound() {
+  if (!busy_) ConsumeRings();  // the newest probes count, and the ring's own turn may come later
   if (clock_output_ != nullptr && clock_output_->Disrupted()) ForgetClocks();
   const int64_t now_ns = NowNs();
   for (auto& [index, pair] : pairs_) {

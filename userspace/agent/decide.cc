@@ -13,7 +13,8 @@ namespace {
 // Flows with smaller packets on average are acknowledgements and READ requests: they take no room, so they share
 // nothing.
 constexpr uint64_t kDataPacketBytes = 128;
-constexpr int64_t kDryEventNs = 10'000'000'000;  // observe mode: a flow's wish is logged at most this often
+constexpr int64_t kQuietAfterNs = 10'000'000'000;  // without flows
+constexpr int64_t kDryEventNs = 10'000'000'000;    // observe mode: a flow's wish is logged at most this often
 
 // A mean without the highest twentieth: one probe that waited behind a burst is not a queue, but the tail tells how
 // many flows share a path (the rule is tuned to this cut).
@@ -82,7 +83,8 @@ control::Observation Agent::Observe(int64_t now_ns) {
 void Agent::DecideWindow() {
   const int64_t now_ns = MonotonicNs();
   ReadFlows();
-  SetPace(!flows_.sent.empty());
+  if (!flows_.sent.empty()) busy_ns_ = now_ns;
+  SetPace(now_ns - busy_ns_ < kQuietAfterNs);
   const control::Observation seen = Observe(now_ns);
   last_window_ns_ = now_ns;
   if (seen.window_ns <= 0 || flows_.sent.empty()) return;
@@ -101,7 +103,8 @@ void Agent::DecideWindow() {
   }
 }
 
-// A wake-up costs more than what there is to do without flows. A new flow wakes the loop by its event.
+// A wake-up costs more than what there is to do without flows. A new flow wakes the loop by its event. Not soon after
+// the start: young clock lines need the newest probes.
 void Agent::SetPace(bool busy) {
   if (busy == busy_) return;
   busy_ = busy;

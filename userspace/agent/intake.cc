@@ -157,6 +157,7 @@ void Agent::OnMove(const cw_ev_move& move) {
                     {"udp_port_before", absl::StrCat(move.from_port)},
                     {"udp_port", absl::StrCat(move.to_port)}};
   if (move.type == CW_EV_FLOW) {
+    busy_ns_ = MonotonicNs();
     SetPace(true);
     event.type = "flow";
     event.text = absl::StrFormat("queue pair to %s qp 0x%x appeared on %s, %s", event.peer, key.dqpn,

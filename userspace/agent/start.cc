@@ -311,7 +311,7 @@ absl::Status Agent::StartTimers() {
   if (!options_.config.log.events_file.empty()) {
     if (absl::Status status = events_.OpenFile(options_.config.log.events_file); !status.ok()) return status;
   }
-  last_window_ns_ = MonotonicNs();
+  last_window_ns_ = busy_ns_ = MonotonicNs();
   absl::Status status = loop_->AddTimer(
       kRingPeriod, [this] { ConsumeRings(); }, &ring_timer_);
   status.Update(loop_->AddTimer(kMessagePeriod, [this] { SendMessages(); }));

@@ -8,7 +8,7 @@ namespace cw::probe {
 namespace {
 
 constexpr int64_t kGroups = 16;  // at most
-constexpr uint64_t kBurst = 32;   // probes that are no burst
+constexpr uint64_t kBurst = 32;  // probes that are no burst
 
 }  // namespace
 
