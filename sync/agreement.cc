@@ -258,13 +258,14 @@ void Agreement::Impl::Rejoin(int64_t now_ns) {
   last_compared_ns = now_ns;
 }
 
-// One neighbour only: nobody can tell which of two clocks was stepped, so the host of the higher id follows.
+// One neighbour only: nobody can tell which of two clocks was stepped, so the host of the higher id follows. What the
+// link's own error explains is no step.
 void Agreement::Impl::FollowOne(int64_t now_ns, const std::vector<NeighbourView>& views) {
   if (now_ns < memories[voters[0]].quarantined_until_ns) return Slew(0);  // better none than a liar
   opinions[0].member = true;
   Peer& p = peers[voters[0]];
   p.member = true;
-  if (std::abs(p.apart_ns) < kSlewableNs) return Agree(now_ns);
+  if (std::abs(p.apart_ns) < std::max(kSlewableNs, p.tolerance_ns + own_tolerance_ns)) return Agree(now_ns);
   if (id > views[p.view].claim.host_id) return Rejoin(now_ns);
   Slew(0);
 }

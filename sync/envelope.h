@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The low envelope of measurements: of each sub-window of time only the fastest is kept, because queueing only ever
-// adds delay. Costs a division and a comparison per measurement, and a fixed few KiB. Pure; one thread per object.
+// adds delay. Costs a division and a few comparisons per measurement. Pure; one thread per object.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <iterator>
 #include <vector>
 
 namespace cw::sync {
@@ -30,15 +32,15 @@ struct Trip {
   int64_t RawNs() const { return RttNs(); }
 };
 
-// The item of least RawNs() of each of the last `sub_windows`.
+// The item of least RawNs() of each of the last `sub_windows`. Only sub-windows that had one take memory: a pair that
+// is probed ten times a second has few.
 template <typename Item>
 class LowEnvelope {
  public:
-  LowEnvelope(int64_t sub_window_ns, int sub_windows)
-      : sub_window_ns_(sub_window_ns), sub_windows_(sub_windows), lows_(static_cast<size_t>(sub_windows)) {}
+  LowEnvelope(int64_t sub_window_ns, int sub_windows) : sub_window_ns_(sub_window_ns), sub_windows_(sub_windows) {}
 
   struct Low {
-    int64_t index = -1;  // x / sub-window; −1 = empty
+    int64_t index = -1;  // x / sub-window
     int64_t x_ns = 0;    // by our clock
     Item item;
 
@@ -49,64 +51,51 @@ class LowEnvelope {
   void Add(int64_t x_ns, const Item& item, double slope = 0) {
     if (x_ns < 0) return;
     const int64_t index = x_ns / sub_window_ns_;
-    if (index <= newest_index_ - sub_windows_) return;  // later than the whole window
-    newest_index_ = std::max(newest_index_, index);
+    if (index <= newest_index() - sub_windows_) return;  // later than the whole window
     newest_x_ns_ = std::max(newest_x_ns_, x_ns);
-    Low& low = lows_[static_cast<size_t>(index % sub_windows_)];
-    if (low.index == index) {
-      const double drifted = slope * static_cast<double>(x_ns - low.x_ns);
-      if (static_cast<double>(item.RawNs() - low.RawNs()) - drifted >= 0) return;
+    auto place = lows_.end();  // nearly always the newest, or a new one behind it
+    while (place != lows_.begin() && std::prev(place)->index >= index) --place;
+    if (place == lows_.end() || place->index != index) {
+      lows_.insert(place, {index, x_ns, item});
+      while (lows_.front().index <= newest_index() - sub_windows_) lows_.pop_front();
+      return;
     }
-    low = {index, x_ns, item};
+    const double drifted = slope * static_cast<double>(x_ns - place->x_ns);
+    if (static_cast<double>(item.RawNs() - place->RawNs()) - drifted < 0) *place = {index, x_ns, item};
   }
 
   // Lows with x ≥ since_ns, oldest first.
   void CopySince(int64_t since_ns, std::vector<Low>& out) const {
-    out.clear();
-    const int64_t oldest = std::max({int64_t{0}, newest_index_ - sub_windows_ + 1, since_ns / sub_window_ns_});
-    if (oldest > newest_index_) return;
-    auto slot = static_cast<size_t>(oldest % sub_windows_);
-    for (int64_t i = oldest; i <= newest_index_; ++i) {
-      const Low& low = lows_[slot];
-      if (low.index == i && low.x_ns >= since_ns) out.push_back(low);
-      slot = slot + 1 == lows_.size() ? 0 : slot + 1;
-    }
+    auto from = lows_.end();
+    while (from != lows_.begin() && std::prev(from)->x_ns >= since_ns) --from;
+    out.assign(from, lows_.end());
   }
 
   // The newest lows, at most `most`, newest first.
   void CopyNewest(size_t most, std::vector<Low>& out) const {
-    out.clear();
-    if (empty()) return;
-    const int64_t oldest = std::max<int64_t>(0, newest_index_ - sub_windows_ + 1);
-    auto slot = static_cast<size_t>(newest_index_ % sub_windows_);  // stepped by hand: divisions would take most time
-    for (int64_t i = newest_index_; i >= oldest && out.size() < most; --i) {
-      if (lows_[slot].index == i) out.push_back(lows_[slot]);
-      slot = slot == 0 ? lows_.size() - 1 : slot - 1;
-    }
+    const auto count = static_cast<std::ptrdiff_t>(std::min(most, lows_.size()));
+    out.assign(lows_.rbegin(), lows_.rbegin() + count);
   }
 
   // Items of finished sub-windows that were not taken before.
   std::vector<Item> TakeFinished() {
     std::vector<Item> out;
-    const int64_t first = std::max({taken_index_ + 1, newest_index_ - sub_windows_ + 1, int64_t{0}});
-    for (int64_t i = first; i < newest_index_; ++i) {
-      const Low& low = lows_[static_cast<size_t>(i % sub_windows_)];
-      if (low.index == i) out.push_back(low.item);
+    for (const Low& low : lows_) {
+      if (low.index > taken_index_ && low.index < newest_index()) out.push_back(low.item);
     }
-    taken_index_ = std::max(taken_index_, newest_index_ - 1);
+    taken_index_ = std::max(taken_index_, newest_index() - 1);
     return out;
   }
 
   int64_t newest_x_ns() const { return newest_x_ns_; }
-  int64_t newest_index() const { return newest_index_; }
-  bool empty() const { return newest_index_ < 0; }
+  int64_t newest_index() const { return lows_.empty() ? -1 : lows_.back().index; }
+  bool empty() const { return lows_.empty(); }
   void Clear() { *this = LowEnvelope(sub_window_ns_, static_cast<int>(sub_windows_)); }
 
  private:
   int64_t sub_window_ns_;
   int64_t sub_windows_;
-  std::vector<Low> lows_;
-  int64_t newest_index_ = -1;
+  std::deque<Low> lows_;  // by index, rising
   int64_t newest_x_ns_ = 0;
   int64_t taken_index_ = -1;
 };

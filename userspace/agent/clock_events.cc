@@ -80,9 +80,11 @@ void ClockEvents::LookAtState(int64_t, const sync::FleetTime& time, uint64_t tim
   event.evidence = TimeEvidence(time, timeline);
   event.evidence.push_back({"neighbours_ns", VerdictsText(verdicts)});
   if (time.state == SyncState::kSynchronised && time.trouble == FleetTrouble::kNone) {
-    event.text = absl::StrFormat("fleet time is synchronised: likely within %s, surely within %s of %s",
-                                 NsText(static_cast<double>(time.error_est_ns)),
-                                 NsText(static_cast<double>(time.bound_ns)), time.reference);
+    event.text = absl::StrCat(
+        "fleet time is synchronised: likely within ", NsText(static_cast<double>(time.error_est_ns)),
+        time.bound_ns == 0
+            ? ", and this host is the reference"
+            : absl::StrCat(", surely within ", NsText(static_cast<double>(time.bound_ns)), " of ", time.reference));
   } else {
     event.severity = time.trouble == FleetTrouble::kDisputed || time.trouble == FleetTrouble::kDisrupted
                          ? Severity::kAlert
