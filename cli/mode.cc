@@ -2,13 +2,16 @@
 //
 // cwctl mode, cwctl off.
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_format.h"
 #include "cli/format.h"
 #include "cli/offline.h"
 #include "cli/session.h"
+#include "userspace/agent/deadlines.h"
 
 namespace cw::cli {
 namespace {
@@ -60,6 +63,15 @@ absl::StatusOr<int> Mode(Session& session, const Options& options) {
   return kOk;
 }
 
+// What an agent before was asked to end (--for) is over: the next one must not switch on again.
+void ForgetModeDeadline(const Session& session) {
+  const std::filesystem::path run_dir = std::filesystem::path(session.SocketPath()).parent_path();
+  agent::Deadlines deadlines(run_dir / agent::Deadlines::kFile, agent::Deadlines::BootId());
+  if (!deadlines.Load().ok()) return;
+  deadlines.SetMode(std::nullopt);
+  if (absl::Status status = deadlines.Save(); !status.ok()) session.ShowError(status);
+}
+
 absl::StatusOr<int> Off(Session& session, const Options& options) {
   absl::StatusOr<double> for_s = ParseFor(options.for_text);
   if (!for_s.ok()) return for_s.status();
@@ -80,6 +92,7 @@ absl::StatusOr<int> Off(Session& session, const Options& options) {
     reply->set_effect(absl::StrFormat(
         "no agent answers; switched off in the kernel through %s: every flow is on its native port%s",
         CtlPinPath(session.instance), *for_s > 0 ? "; it stays so, as only an agent could revert it" : ""));
+    ForgetModeDeadline(session);
     // No undo line: an agent that starts keeps this mode, and only an agent can set another.
   }
   if (!reply.ok()) return reply.status();

@@ -77,6 +77,8 @@ TEST_P(Convergence, FlowsThatAreSpreadBestAreHardlyMoved) {
       share[0], share[kSeeds / 2], 1.0 * moves / kSeeds, 1.0 * late / kSeeds);
   EXPECT_GE(share[0], 0.8);
   EXPECT_GE(share[kSeeds / 2], 0.95);
+  EXPECT_LE(moves, 8 * kSeeds);
+  EXPECT_LE(late, 4 * kSeeds);
 }
 
 INSTANTIATE_TEST_SUITE_P(Hosts, Convergence,

@@ -180,6 +180,19 @@ TEST(SelfTest, LoopbackAddressesOfTheFarLeafAreNoContradiction) {
   EXPECT_TRUE(TracesContradict(traced));
 }
 
+// Leaf, four aggregation switches, four cores behind each, and again four aggregation switches that each core leads to.
+TEST(SelfTest, PathsThatMeetAgainInThreeTiersAreNoContradiction) {
+  std::map<uint16_t, Hops> traced;
+  const auto address = [](int hop, int n) { return Addr::FromV4(static_cast<uint32_t>(0x0a000000 + hop * 256 + n)); };
+  for (int port = 0; port < 64; ++port) {
+    traced[static_cast<uint16_t>(port)] = {address(1, 0), address(2, port % 4), address(3, port % 16),
+                                           address(4, port / 16)};
+  }
+  EXPECT_FALSE(TracesContradict(traced));
+  for (auto& [port, hops] : traced) hops[2] = address(3, port / 4);  // a core does not belong to one aggregation switch
+  EXPECT_TRUE(TracesContradict(traced));
+}
+
 TEST(Discovery, LostAnswersAreTriedAgain) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     Fabric f{.spines = 4, .lost = 0.1};

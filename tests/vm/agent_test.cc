@@ -159,7 +159,7 @@ TEST_F(AgentTest, MovesBusyQueuePairsAndPerftestFinishes) {
   ASSERT_TRUE(before.ok()) << before.status();
   auto paths = agents_->LivePathsBySpine(0);
   ASSERT_TRUE(paths.ok()) << paths.status();
-  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 20 -s 65536 -u 18"));
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 40 -s 65536 -u 18"));
   const int spines = rack_->fabric().spec().spines;
   ASSERT_EQ(paths->size(), static_cast<size_t>(spines));
   // Asks for a move to the next spine and gives the reply. An emulated processor may stall for so long that a path is

@@ -103,6 +103,7 @@ class Agent final : public api::AgentView {
   absl::Status ConfigurePairs();
   absl::Status OpenSources();
   absl::Status OpenRings();
+  absl::Status OpenEvents();
   absl::Status StartTimers();
 
   // intake.cc: records of the rings
@@ -114,7 +115,8 @@ class Agent final : public api::AgentView {
   void OnSlot(const cw_ev_slot& verdict);
   void OnMove(const cw_ev_move& move);
   void OnSamples(PairState& pair, const probe::SampleBatch& batch);
-  void ConsumeRings();
+  void ReadProbes();
+  void ConsumeRings();  // and what follows from the probes for the clocks, which may be a round of fleet time
   void SendMessages();
   void Send(uint32_t pair, const probe::Body& body);
   void MatchSamples();
@@ -246,6 +248,7 @@ class Agent final : public api::AgentView {
   int64_t newest_data_ns_ = 0;               // monotonic, of the newest measurement
 
   Deadlines deadlines_;
+  bool deadlines_kept_ = true;                           // in their file
   absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;  // observe mode: when a wish was logged last
   absl::flat_hash_map<PairKey, int64_t> finding_logged_ns_;
   ResourceMeter meter_;

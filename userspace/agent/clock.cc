@@ -124,7 +124,10 @@ std::vector<sync::NeighbourView> FleetClock::Views(int64_t now_ns, const std::ve
 }
 
 bool FleetClock::RateJumped(int64_t now_ns, const std::vector<ClockLink>& links) {
-  return agreement_.RateJumped(now_ns, Views(now_ns, links));
+  const std::vector<Neighbour> shown = shown_;  // what is shown stays that of the last round
+  const bool jumped = agreement_.RateJumped(now_ns, Views(now_ns, links));
+  shown_ = shown;
+  return jumped;
 }
 
 std::vector<telemetry::Event> FleetClock::Round(int64_t now_ns, const std::vector<ClockLink>& links,

@@ -42,6 +42,7 @@ class ClockOutput {
   bool feeds_chrony() const { return feeds_chrony_; }
   // Of the newest sample; see Publisher.
   const absl::Status& chrony_status() const { return publisher_->chrony_status(); }
+  const absl::Status& chrony_error() const { return publisher_->chrony_error(); }
   uint64_t chrony_samples() const { return publisher_->chrony_samples(); }
 
  private:

@@ -115,6 +115,11 @@ void Agent::OpenClockOutput() {
                            .chrony = options_.config.clock.chrony});
   if (output.ok()) {
     clock_output_ = *std::move(output);
+    if (const absl::Status& error = clock_output_->chrony_error(); !error.ok()) {
+      Log({.type = "clock",
+           .severity = telemetry::Severity::kAlert,
+           .text = absl::StrCat("chronyd is not fed: ", error.message())});
+    }
   } else {
     Log({.type = "clock",
          .severity = telemetry::Severity::kAlert,
@@ -147,7 +152,7 @@ void Agent::TellOfChrony() {
 }
 
 void Agent::ClockRound() {
-  if (!busy_) ConsumeRings();  // the newest probes count, and the ring's own turn may come later
+  if (!busy_) ReadProbes();  // the newest count, and the ring's own turn may come later
   if (clock_output_ != nullptr && clock_output_->Disrupted()) ForgetClocks();
   const int64_t now_ns = NowNs();
   for (auto& [index, pair] : pairs_) {

@@ -31,6 +31,8 @@ class Deadlines {
     std::optional<ModeEnd> mode;
   };
 
+  static constexpr char kFile[] = "deadlines.json";  // in the run folder
+
   // boot: names this boot of the kernel (BootId). Reads nothing yet.
   Deadlines(std::string file, std::string boot);
 

@@ -212,9 +212,13 @@ void Agent::OnSamples(PairState& pair, const probe::SampleBatch& batch) {
   }
 }
 
-void Agent::ConsumeRings() {
+void Agent::ReadProbes() {
   (void)probe_reader_->Consume();
   VoidSamplesAfterLoss();
+}
+
+void Agent::ConsumeRings() {
+  ReadProbes();
   UpdateClocks();
 }
 

@@ -38,7 +38,7 @@ struct PairState {
   uint32_t ifindex = 0;
   std::string peer;                            // configured name
   std::string version;                         // of the peer's agent, from its Hello
-  std::unique_ptr<sync::PairEstimator> clock;  // some 100 KiB, so made when the peer is heard first
+  std::unique_ptr<sync::PairEstimator> clock;  // tens of KiB, so made when the peer is heard first
   sync::Estimate estimate;                     // at the last update
   int64_t updated_ns = 0;                      // monotonic; of the estimate
   double round_slope_ppb = 0;                  // of the estimate at the last round of fleet time

@@ -68,7 +68,7 @@ std::string HostName(const config::Config& config) {
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
       host_name_(HostName(options_.config)),
-      deadlines_(options_.config.RunDir() + "/deadlines.json", Deadlines::BootId()) {
+      deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, Deadlines::BootId()) {
   const config::SteeringConfig& steering = options_.config.steering;
   control::ContentionRules rules;
   rules.queue_over_base = steering.queueing_factor;
@@ -89,8 +89,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   if (error)
     return absl::FailedPreconditionError(
         absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
-  for (auto step : {&Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenProbes, &Agent::OpenSources,
-                    &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::StartTimers}) {
+  for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenProbes,
+                    &Agent::OpenSources, &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
   }
   absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(agent->options_.config.SocketPath(), *agent);
@@ -307,10 +307,12 @@ absl::Status Agent::OpenRings() {
   return status;
 }
 
+absl::Status Agent::OpenEvents() {
+  const std::string& file = options_.config.log.events_file;
+  return file.empty() ? absl::OkStatus() : events_.OpenFile(file);
+}
+
 absl::Status Agent::StartTimers() {
-  if (!options_.config.log.events_file.empty()) {
-    if (absl::Status status = events_.OpenFile(options_.config.log.events_file); !status.ok()) return status;
-  }
   last_window_ns_ = busy_ns_ = MonotonicNs();
   absl::Status status = loop_->AddTimer(
       kRingPeriod, [this] { ConsumeRings(); }, &ring_timer_);

@@ -12,10 +12,14 @@ namespace v1 = api::v1;
 
 Mode FromApi(v1::Mode mode) {
   switch (mode) {
-    case v1::MODE_OFF: return Mode::kOff;
-    case v1::MODE_PROTECT: return Mode::kProtect;
-    case v1::MODE_OPTIMIZE: return Mode::kOptimize;
-    default: return Mode::kObserve;
+    case v1::MODE_OFF:
+      return Mode::kOff;
+    case v1::MODE_PROTECT:
+      return Mode::kProtect;
+    case v1::MODE_OPTIMIZE:
+      return Mode::kOptimize;
+    default:
+      return Mode::kObserve;
   }
 }
 
@@ -45,10 +49,12 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
   absl::StatusOr<FlowKey> key = FindFlow(request.flow());
   if (!key.ok()) return key.status();
   if (mode() < Mode::kProtect) {
-    return absl::FailedPreconditionError(absl::StrCat("the mode is ", std::string(ModeName(mode())), ", in which nothing is moved; first: cwctl mode protect"));
+    return absl::FailedPreconditionError(absl::StrCat("the mode is ", std::string(ModeName(mode())),
+                                                      ", in which nothing is moved; first: cwctl mode protect"));
   }
   const FlowEntry& flow = flows_.sent[*key];
-  if ((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0) return absl::FailedPreconditionError("the flow is locked hard; first: cwctl steer lock --none " + request.flow());
+  if ((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0)
+    return absl::FailedPreconditionError("the flow is locked hard; first: cwctl steer lock --none " + request.flow());
   const probe::SlotTable& slots = engine_->mesh().slots(flow.tx.pair);
   uint8_t slot = CW_SLOT_NONE;
   uint16_t port = 0;
@@ -58,7 +64,8 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
     target = absl::StrCat("its native port ", flow.flow().sport);
   } else if (request.has_path()) {
     if (request.path() >= CW_MAX_SLOTS || slots.port(static_cast<uint8_t>(request.path())) == 0) {
-      return absl::NotFoundError(absl::StrCat("no path ", request.path(), " to ", PeerName(key->dst), "; see cwctl paths"));
+      return absl::NotFoundError(
+          absl::StrCat("no path ", request.path(), " to ", PeerName(key->dst), "; see cwctl paths"));
     }
     slot = static_cast<uint8_t>(request.path());
     port = slots.port(slot);
@@ -74,17 +81,24 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
   }
   bool pending = false;
   if (absl::Status status = Place(*key, slot, port, request.force(), &pending); !status.ok()) return status;
-  if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), CW_STEER_MANUAL, 0); !status.ok()) return status;
+  if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), CW_STEER_MANUAL, 0); !status.ok())
+    return status;
   Reread(*key);
   deadlines_.SetPlacement(*key, EndNs(request.for_s()));
   KeepDeadlines();
   v1::ActionReply reply;
-  reply.set_effect(absl::StrFormat("flow %s goes to %s%s", request.flow(), target, pending ? " at the next pause or moment without packets in flight" : ""));
+  reply.set_effect(absl::StrFormat("flow %s goes to %s%s", request.flow(), target,
+                                   pending ? " at the next pause or moment without packets in flight" : ""));
   reply.set_undo(absl::StrCat("steer clear ", request.flow()));
   reply.set_pending(pending);
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
-  Log({.type = "steer", .severity = telemetry::Severity::kNotice, .text = "operator: " + reply.effect(), .flow = request.flow(), .peer = PeerName(key->dst), .to_slot = slot == CW_SLOT_NONE ? -1 : slot});
+  Log({.type = "steer",
+       .severity = telemetry::Severity::kNotice,
+       .text = "operator: " + reply.effect(),
+       .flow = request.flow(),
+       .peer = PeerName(key->dst),
+       .to_slot = slot == CW_SLOT_NONE ? -1 : slot});
   return reply;
 }
 
@@ -102,14 +116,18 @@ void Agent::RevertPlacement(const FlowKey& key) {
   bool pending = false;
   (void)Place(key, flow->second.tx.native_slot, 0, false, &pending);
   Reread(key);
-  Log({.type = "steer", .text = absl::StrCat("flow ", key.Id().ToString(), " goes back to its native port, and is the agent's again"), .flow = key.Id().ToString()});
+  Log({.type = "steer",
+       .text = absl::StrCat("flow ", key.Id().ToString(), " goes back to its native port, and is the agent's again"),
+       .flow = key.Id().ToString()});
 }
 
 void Agent::RevertLock(const FlowKey& key) {
   if (!flows_.sent.contains(key)) return;
   (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED);
   Reread(key);
-  Log({.type = "steer", .text = absl::StrCat("flow ", key.Id().ToString(), " may be moved again"), .flow = key.Id().ToString()});
+  Log({.type = "steer",
+       .text = absl::StrCat("flow ", key.Id().ToString(), " may be moved again"),
+       .flow = key.Id().ToString()});
 }
 
 absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const v1::SteerClearRequest& request) {
@@ -148,7 +166,10 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const v1::SteerLockRequest& r
     set = CW_STEER_LOCKED | CW_STEER_HARD_LOCKED;
     effect = absl::StrCat("flow ", request.flow(), " is never moved, not even off a dead path");
   }
-  if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), set, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED); !status.ok()) return status;
+  if (absl::Status status =
+          dataplane_->flow_editor().SetFlags(ToMap(*key), set, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED);
+      !status.ok())
+    return status;
   Reread(*key);
   deadlines_.SetLock(*key, set != 0 ? EndNs(request.for_s()) : 0);
   KeepDeadlines();
@@ -157,7 +178,10 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const v1::SteerLockRequest& r
   if (set != 0) reply.set_undo(absl::StrCat("steer lock --none ", request.flow()));
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
-  Log({.type = "steer", .severity = telemetry::Severity::kNotice, .text = "operator: " + effect, .flow = request.flow()});
+  Log({.type = "steer",
+       .severity = telemetry::Severity::kNotice,
+       .text = "operator: " + effect,
+       .flow = request.flow()});
   return reply;
 }
 
@@ -165,14 +189,17 @@ absl::StatusOr<v1::ActionReply> Agent::ChangeMode(Mode from, Mode to, double for
   maps::CtlView::Store(dataplane_->ctl()[0].mode, static_cast<uint32_t>(to));
   if (for_s > 0) {
     // A second --for goes back to where the first one would have.
-    deadlines_.SetMode(Deadlines::ModeEnd{.set = to, .after = deadlines_.mode() ? deadlines_.mode()->after : from, .at_ns = EndNs(for_s)});
+    deadlines_.SetMode(Deadlines::ModeEnd{
+        .set = to, .after = deadlines_.mode() ? deadlines_.mode()->after : from, .at_ns = EndNs(for_s)});
   } else {
     deadlines_.SetMode(std::nullopt);
   }
   KeepDeadlines();
   v1::ActionReply reply;
   const std::string was(ModeName(from)), is(ModeName(to));
-  reply.set_effect(to < Mode::kProtect ? absl::StrFormat("mode %s (was %s): every flow leaves on its native port", is, was) : absl::StrFormat("mode %s (was %s)", is, was));
+  reply.set_effect(to < Mode::kProtect
+                       ? absl::StrFormat("mode %s (was %s): every flow leaves on its native port", is, was)
+                       : absl::StrFormat("mode %s (was %s)", is, was));
   if (from != to) reply.set_undo("mode " + (from == Mode::kOff ? std::string("observe") : was));
   reply.set_reverts_s(for_s);
   Log({.type = "mode", .severity = telemetry::Severity::kNotice, .text = reply.effect()});
@@ -182,20 +209,25 @@ absl::StatusOr<v1::ActionReply> Agent::ChangeMode(Mode from, Mode to, double for
 int64_t Agent::EndNs(double for_s) const { return for_s > 0 ? MonotonicNs() + static_cast<int64_t>(for_s * 1e9) : 0; }
 
 void Agent::KeepDeadlines() {
-  if (absl::Status status = deadlines_.Save(); !status.ok()) {
+  const absl::Status status = deadlines_.Save();
+  if (!status.ok() && deadlines_kept_) {
     spdlog::warn("a restart of the agent would forget what ends by itself: {}", std::string(status.message()));
   }
+  deadlines_kept_ = status.ok();
 }
 
 // What the agent before us was asked to end, and what became due while there was none.
 absl::Status Agent::AdoptDeadlines() {
   const absl::Status loaded = deadlines_.Load();
-  if (absl::IsInvalidArgument(loaded)) spdlog::warn("what an earlier agent was to end is lost: {}", std::string(loaded.message()));
+  if (absl::IsInvalidArgument(loaded))
+    spdlog::warn("what an earlier agent was to end is lost: {}", std::string(loaded.message()));
   if (!dataplane_->adopted()) deadlines_.Forget();  // what they were about is gone
   // cwctl off without an agent came later, and holds.
   if (deadlines_.mode() && deadlines_.mode()->set != mode()) deadlines_.SetMode(std::nullopt);
   if (deadlines_.size() > 0) {
-    Log({.type = "agent", .text = absl::StrFormat("%d placements, locks or modes of before the restart end in time", deadlines_.size())});
+    Log({.type = "agent",
+         .text =
+             absl::StrFormat("%d placements, locks or modes of before the restart end in time", deadlines_.size())});
     ReadFlows();
   }
   RunDeadlines();
@@ -223,7 +255,8 @@ absl::StatusOr<v1::ActionReply> Agent::SteerLock(const v1::SteerLockRequest& req
 }
 
 absl::StatusOr<v1::ActionReply> Agent::SetMode(const v1::SetModeRequest& request) {
-  return loop_->Call<v1::ActionReply>([this, request] { return ChangeMode(mode(), FromApi(request.mode()), request.for_s()); });
+  return loop_->Call<v1::ActionReply>(
+      [this, request] { return ChangeMode(mode(), FromApi(request.mode()), request.for_s()); });
 }
 
 absl::StatusOr<v1::ActionReply> Agent::Off(const v1::OffRequest& request) {

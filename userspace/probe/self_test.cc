@@ -2,6 +2,7 @@
 #include "userspace/probe/self_test.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace cw::probe {
@@ -38,18 +39,22 @@ bool TracesContradict(const std::map<uint16_t, Hops>& traced) {
     }
   }
   for (const auto& [distance, addresses] : before) {
-    if (addresses.size() < 2) continue;  // one address for all: a switch that many paths lead to
     int all = 0, against = 0;
+    std::set<Addr> in_front;
     for (const auto& [address, previous] : addresses) {
       int most = 0;
       for (const auto& [hop, count] : previous) {
+        in_front.insert(hop);
         all += count;
         against += count;
         most = std::max(most, count);
       }
       against -= most;
     }
-    if (against >= kFewestContradictions && against > kContradictingShare * all) return true;
+    // One address for all is a switch that many paths lead to, or the one that all leave.
+    if (addresses.size() < 2 || in_front.size() < 2) continue;
+    // The first such distance decides: further on, paths that have parted may well meet again.
+    return against >= kFewestContradictions && against > kContradictingShare * all;
   }
   return false;
 }

@@ -33,21 +33,27 @@ absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Create(PublisherOptions op
   auto page = PageWriter::Create(p->options_.page);
   if (!page.ok()) return page.status();
   p->page_ = *std::move(page);
-  if (!p->options_.chrony_sock.empty()) {
-    auto sock = MakeChronySock(p->options_.chrony_sock);
-    if (!sock.ok()) return sock.status();
-    p->chrony_sock_ = *std::move(sock);
-  }
-  if (p->options_.chrony_shm) {
-    auto shm = MakeChronyShm(*p->options_.chrony_shm);
-    if (!shm.ok()) return shm.status();
-    p->chrony_shm_ = *std::move(shm);
-  }
-  p->chrony_status_ = absl::FailedPreconditionError("chrony: nothing published yet");
+  p->OpenChrony();
   p->watch_.Poll(p->clocks_.Update());
   // Before an earlier sleep this clock and fleet time stood otherwise.
   if (p->clocks_.now().suspend_ns != 0) p->since_ns_ = p->clocks_.Read(p->options_.local.base);
   return p;
+}
+
+// Others read fleet time whether chronyd can be told or not.
+void Publisher::OpenChrony() {
+  chrony_status_ = absl::FailedPreconditionError("chrony: nothing published yet");
+  if (!options_.chrony_sock.empty()) {
+    auto sock = MakeChronySock(options_.chrony_sock);
+    chrony_error_.Update(sock.status());
+    if (sock.ok()) chrony_sock_ = *std::move(sock);
+  }
+  if (options_.chrony_shm) {
+    auto shm = MakeChronyShm(*options_.chrony_shm);
+    chrony_error_.Update(shm.status());
+    if (shm.ok()) chrony_shm_ = *std::move(shm);
+  }
+  if (!chrony_error_.ok()) chrony_status_ = chrony_error_;
 }
 
 void Publisher::Watch() {

@@ -85,10 +85,13 @@ class Publisher {
   bool disrupted() const { return disrupted_; }
   // Of the last sample: OK, Unavailable (chronyd is not there), FailedPrecondition (nothing to tell it, and why).
   const absl::Status& chrony_status() const { return chrony_status_; }
+  // Why one of the ways to chronyd could not be opened; it is not tried again.
+  const absl::Status& chrony_error() const { return chrony_error_; }
   uint64_t chrony_samples() const { return chrony_samples_; }
 
  private:
   explicit Publisher(PublisherOptions options);
+  void OpenChrony();
   struct Point {  // fleet time as a line over the base clock
     int64_t base_ns, local_ns, fleet_ns;
     double local_rate;  // of local over base, minus 1
@@ -111,7 +114,7 @@ class Publisher {
   std::unique_ptr<PageWriter> page_;
   std::unique_ptr<ChronyOutput> chrony_sock_, chrony_shm_;
   absl::StatusOr<LeapSeconds> leaps_;
-  absl::Status chrony_status_;
+  absl::Status chrony_status_, chrony_error_;
   uint64_t chrony_samples_ = 0;
   int64_t chrony_next_ns_ = INT64_MIN;
   cw_clock_line line_{};
