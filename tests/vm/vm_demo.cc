@@ -161,14 +161,17 @@ absl::Status Demo::RefreshRows(const std::function<void(Row&)>& note) {
   return absl::OkStatus();
 }
 
-// A queue pair that shares its spine, if there is one, goes to the spine with the fewest.
+// A queue pair that shares its spine, if there is one, goes to the other spine with the fewest: new queue pairs take
+// the spines in turn, so that often each has its own.
 absl::Status Demo::Move() {
   std::map<int, int> load;
   for (int spine = 0; spine < rack_->fabric().spec().spines; spine++) load[spine] = 0;
   for (const Row& row : rows_) load[row.before]++;
   const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
   const int from = std::max_element(load.begin(), load.end(), fewer)->first;
-  const int to = std::min_element(load.begin(), load.end(), fewer)->first;
+  std::map<int, int> others = load;
+  others.erase(from);
+  const int to = std::min_element(others.begin(), others.end(), fewer)->first;
   const Row& row = *std::find_if(rows_.begin(), rows_.end(), [&](const Row& r) { return r.before == from; });
   Say(absl::StrFormat("The switches saw %d queue pairs on spine %d and %d on spine %d: moving qp 0x%x there.",
                       load[from], from, load[to], to, row.flow.local_qpn));
