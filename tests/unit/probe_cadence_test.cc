@@ -163,7 +163,7 @@ TEST(Cadence, ClockPairsHaveAnIntervalOfTheirOwnWhileIdle) {
 }
 
 TEST(Cadence, ClockPairsAreTheFirstToSlowDown) {
-  Cadence c({.budget_pps = 6000});
+  Cadence c({.budget_pps = 6000, .clock_share = 0.1});
   for (uint32_t i = 0; i < 10; ++i) c.SetPair(i, 4, 0);
   for (uint32_t i = 1; i < 5; ++i) c.SetClock(i, true, 0);
   c.SetActive(0, true, 0);  // 4000 and 5 x 40: what is left for 16 probes is 1800
@@ -177,8 +177,9 @@ TEST(Cadence, ClockPairsAreTheFirstToSlowDown) {
   EXPECT_NEAR(16e9 / 640, static_cast<double>(c.IntervalNs(1)), 1e3);
   EXPECT_EQ(100 * kMs, c.IntervalNs(9));
   c.SetPair(0, 8, 0);  // active pairs alone want more than there is
-  EXPECT_EQ(c.IntervalNs(9), c.IntervalNs(1));
-  EXPECT_GT(c.IntervalNs(0), 1 * kMs);
+  EXPECT_NEAR(16e9 / 600, static_cast<double>(c.IntervalNs(1)), 1e3) << "but clock pairs keep their share";
+  EXPECT_NEAR(8e9 / (5400 - 360), static_cast<double>(c.IntervalNs(0)), 1e3);
+  EXPECT_EQ(100 * kMs, c.IntervalNs(9));
 }
 
 TEST(Lateness, QuantilesWithinAQuarterOctave) {

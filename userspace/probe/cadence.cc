@@ -86,28 +86,24 @@ void Cadence::Share() {
     interval_ns_[pace] = NominalNs(pace);
     want[pace] = 1e9 * static_cast<double>(probes_[pace]) / static_cast<double>(NominalNs(pace));
   }
-  if (want[kActive] + want[kClock] + want[kIdle] <= options_.budget_pps) return;
-  const double left = options_.budget_pps - want[kActive] - want[kIdle];
-  const auto clock_probes = static_cast<double>(probes_[kClock]);
-  if (left * static_cast<double>(options_.idle_interval_ns) > 1e9 * clock_probes) {
-    interval_ns_[kClock] = std::llround(1e9 * clock_probes / left);
-    return;
-  }
-  ShareShort(want[kActive], probes_[kIdle] + probes_[kClock]);
-  interval_ns_[kClock] = interval_ns_[kIdle];
+  double left = options_.budget_pps - want[kActive] - want[kIdle];
+  if (want[kClock] <= left) return;
+  const double clock = std::min(want[kClock], std::max(left, options_.clock_share * options_.budget_pps));
+  left = options_.budget_pps - clock;
+  if (want[kActive] + want[kIdle] > left) ShareShort(left, want[kActive], want[kIdle]);
+  if (clock > 0) interval_ns_[kClock] = std::llround(1e9 * static_cast<double>(probes_[kClock]) / clock);
 }
 
 // Active and idle pairs want more than there is.
-void Cadence::ShareShort(double active_want, uint64_t idle_probes) {
-  const double idle_want = 1e9 * static_cast<double>(idle_probes) / static_cast<double>(options_.idle_interval_ns);
-  double idle = std::min(idle_want, options_.idle_share * options_.budget_pps);
-  if (probes_[kActive] == 0) idle = options_.budget_pps;
-  const double active = std::min(active_want, options_.budget_pps - idle);
-  idle = std::min(idle_want, options_.budget_pps - active);
+void Cadence::ShareShort(double budget_pps, double active_want, double idle_want) {
+  double idle = std::min(idle_want, options_.idle_share * budget_pps);
+  if (probes_[kActive] == 0) idle = budget_pps;
+  const double active = std::min(active_want, budget_pps - idle);
+  idle = std::min(idle_want, budget_pps - active);
   if (probes_[kActive] != 0) {
     interval_ns_[kActive] = std::llround(1e9 * static_cast<double>(probes_[kActive]) / active);
   }
-  if (idle_probes != 0) interval_ns_[kIdle] = std::llround(1e9 * static_cast<double>(idle_probes) / idle);
+  if (probes_[kIdle] != 0) interval_ns_[kIdle] = std::llround(1e9 * static_cast<double>(probes_[kIdle]) / idle);
   interval_ns_[kIdle] = std::max(interval_ns_[kIdle], interval_ns_[kActive]);
 }
 

@@ -2,7 +2,7 @@
 //
 // When each pair's next round of probes is due. A pair that carries data, or has a slot in doubt, is probed at the
 // active interval, one that measures the clock at an interval of its own, another at the idle one. A budget of probes
-// per second for the host stretches the intervals: first those of clock pairs, down to the idle rate; then active pairs
+// per second for the host stretches the intervals: first those of clock pairs, down to their share; then active pairs
 // share theirs with equal intervals, idle pairs keep a small part. Rounds that were missed are skipped, never
 // caught up: a burst of late probes would look like a burst of losses.
 // Pure: time comes in. Thread rule: one thread.
@@ -19,6 +19,7 @@ struct CadenceOptions {
   int64_t clock_interval_ns = 20'000'000;  // taken as one of the other two where it is not between them
   double budget_pps = 10'000;              // probes per second of the host, over all pairs and slots
   double idle_share = 0.2;                 // of the budget, when it does not do for all
+  double clock_share = 0.2;
 };
 
 class Cadence {
@@ -53,7 +54,7 @@ class Cadence {
   void Repace(uint32_t pair, Pace before, int64_t now_ns);
   int64_t NominalNs(Pace pace) const;
   void Share();
-  void ShareShort(double active_want, uint64_t idle_probes);
+  void ShareShort(double budget_pps, double active_want, double idle_want);
   int64_t NextDue(uint32_t index, int64_t now_ns) const;
   int64_t LatestNs(int64_t interval) const;
 

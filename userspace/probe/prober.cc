@@ -136,6 +136,7 @@ class ProberImpl final : public Prober {
   void Run();
   void EnterRealTime();
   void Tick(int64_t now_ns);
+  void OrderDue();
   void Prepare(PairState& p, int64_t now_ns);
   void JudgeDoubt(PairState& p, int64_t now_ns);
   void Flush(RawSocket* socket, Batch& batch);
@@ -150,6 +151,7 @@ class ProberImpl final : public Prober {
   std::map<uint32_t, PairState> pairs_;
   std::map<RawSocket*, Batch> batches_;
   std::vector<uint32_t> due_;
+  std::vector<std::pair<uint64_t, PairState*>> order_;  // of a tick: rank, pair
   ProberStats stats_;
   Lateness lateness_;
 };
@@ -244,9 +246,8 @@ void ProberImpl::Run() {
 void ProberImpl::Tick(int64_t now_ns) {
   cadence_.TakeDue(now_ns, &due_);
   for (auto& [socket, batch] : batches_) batch.Clear();
-  for (uint32_t index : due_) {
-    if (auto it = pairs_.find(index); it != pairs_.end()) Prepare(it->second, now_ns);
-  }
+  OrderDue();
+  for (const auto& [rank, pair] : order_) Prepare(*pair, now_ns);
   for (auto it = batches_.begin(); it != batches_.end();) {
     if (it->second.parts.empty()) {
       it = batches_.erase(it);  // its socket may be gone with the last plan that held it
@@ -259,6 +260,19 @@ void ProberImpl::Tick(int64_t now_ns) {
   ++stats_.ticks;
 }
 
+// The first packet of a burst finds caches and processors asleep and is late by microseconds. A pair of many slots can
+// spare it, as another slot's probe is its fastest of the round; a pair of one slot cannot, so these come last.
+void ProberImpl::OrderDue() {
+  order_.clear();
+  for (const uint32_t index : due_) {
+    const auto it = pairs_.find(index);
+    if (it == pairs_.end()) continue;
+    const uint64_t turn = static_cast<uint32_t>(index * 0x9e3779b1u + stats_.ticks * 0x85ebca6bu);
+    order_.emplace_back(uint64_t{CW_MAX_SLOTS - it->second.plan.slots.size()} << 32 | turn, &it->second);
+  }
+  std::sort(order_.begin(), order_.end());
+}
+
 void ProberImpl::Prepare(PairState& p, int64_t now_ns) {
   if (p.plan.slots.empty() || p.plan.socket == nullptr) return;
   JudgeDoubt(p, now_ns);
@@ -268,7 +282,7 @@ void ProberImpl::Prepare(PairState& p, int64_t now_ns) {
   const auto interval = static_cast<__u32>(std::min<int64_t>(cadence_.IntervalNs(p.plan.pair), UINT32_MAX));
   if (interval > Load(p.plan.shared->interval_ns)) Store(p.plan.shared->interval_ns, interval);
   Batch& batch = batches_[p.plan.socket.get()];
-  // The first packet of a burst is late by a fraction of a microsecond: let each slot take its turn.
+  // Let each slot take its turn to be first.
   const size_t n = p.plan.slots.size();
   for (size_t i = 0; i < n; ++i) {
     ProbeTemplate& t = p.plan.slots[(p.round + i) % n].probe;
