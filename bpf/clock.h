@@ -9,20 +9,22 @@
 /* true_ns: bpf_ktime_get_ns(), CLOCK_MONOTONIC. The last segment that has begun holds; before the first one the clock
  * is right. A rate of 1e6 ppb may run for two hours per segment before the product overflows. */
 CW_INLINE __u64 cw_lab_clock_at(const struct cw_lab_clock* c, __u64 true_ns) {
-  __u32 segments = c->segments;
-  __u64 start = 0;
-  __s64 drift = 0;
-  __s64 base = 0;
+  __u32 at = 0;
+  __u64 start;
+  __s64 drift;
   __u64 drifted;
-  for (__u32 i = 0; i < CW_LAB_SEGMENTS; ++i) {
-    if (i >= segments || c->start_ns[i] > true_ns) break;
-    start = c->start_ns[i];
-    drift = c->drift_ppb[i];
-    base = c->base_ns[i];
+  CW_UNROLL(8)
+  for (__u32 step = CW_LAB_SEGMENTS / 2; step; step >>= 1) {
+    __u32 next = at + step;
+    if (next < c->segments && c->start_ns[next & (CW_LAB_SEGMENTS - 1)] <= true_ns) at = next;
   }
+  at &= CW_LAB_SEGMENTS - 1;
+  start = c->start_ns[at];
+  drift = c->drift_ppb[at];
+  if (!c->segments || start > true_ns) return true_ns;
   /* BPF divides without sign. */
   drifted = (true_ns - start) * (__u64)(drift < 0 ? -drift : drift) / 1000000000u;
-  return true_ns + (__u64)base + (drift < 0 ? 0 - drifted : drifted);
+  return true_ns + (__u64)c->base_ns[at] + (drift < 0 ? 0 - drifted : drifted);
 }
 
 #endif

@@ -301,7 +301,7 @@ struct cw_ev_msg {
 };
 
 /* ---- the lab's hidden clock (cw_lab_clock: ARRAY[1]; exists only where the lab's agent switched it on) ---- */
-#define CW_LAB_SEGMENTS 16
+#define CW_LAB_SEGMENTS 64 /* a power of two */
 struct cw_lab_clock {
   __s64 offset_ns;              /* at start_ns[0] */
   __u32 segments;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/bench/clock_rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -30,18 +32,31 @@ void Print(const std::string& what, const std::vector<double>& signed_ns, const 
                Quantile(absolute, 0.5), Quantile(absolute, 0.99), Quantile(absolute, 1), more.c_str());
 }
 
+// How long after a change of a clock's drift, s: where each class ends.
+constexpr double kSinceS[] = {0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10};
+
 // Errors of ordered pairs of hosts, gathered.
 struct Errors {
   std::vector<double> all, steady, error_est;
+  std::map<double, std::vector<double>> by_age;                // since the last change
   std::map<std::pair<int, int>, std::vector<double>> by_pair;  // with their sign
   size_t in_error_est = 0;
 
   void Take(int host, int other, double error_ns, double likely_ns, double since_step_s) {
     all.push_back(std::abs(error_ns));
     if (since_step_s >= kSteadyAfterS) steady.push_back(std::abs(error_ns));
+    const double* const age = std::lower_bound(std::begin(kSinceS), std::end(kSinceS), since_step_s);
+    by_age[age == std::end(kSinceS) ? HUGE_VAL : *age].push_back(std::abs(error_ns));
     error_est.push_back(likely_ns);
     by_pair[{host, other}].push_back(error_ns);
     in_error_est += std::abs(error_ns) <= likely_ns ? 1 : 0;
+  }
+
+  void PrintByAge(const std::string& what) const {
+    for (const auto& [age, errors_ns] : by_age) {
+      std::fprintf(stderr, "  %s, up to %.2f s after a change of drift: |error| p50 %.0f p99 %.0f max %.0f ns\n",
+                   what.c_str(), age, Quantile(errors_ns, 0.5), Quantile(errors_ns, 0.99), Quantile(errors_ns, 1));
+    }
   }
 
   absl::Status Check(const char* what, int pairs, size_t least) const {
@@ -102,6 +117,7 @@ absl::Status AddPairs(const std::string& bench_case, const std::string& suffix, 
   if (absl::Status status = errors.Check("pairs", hosts * (hosts - 1), least); !status.ok()) return status;
   for (const auto& [pair, signed_ns] : errors.by_pair)
     Print(absl::StrFormat("h%d about h%d%s", pair.first, pair.second, suffix), signed_ns);
+  if (suffix == "_jumps") errors.PrintByAge("pairs");
   errors.Add(bench_case, "pair_", suffix, report);
   report.Add(bench_case, kProduct, "pair_bound" + suffix, "ns", bound);
   AddPercent(bench_case, kProduct, "pair_coverage_bound" + suffix, in_bound, bound.size(), report);
@@ -127,6 +143,7 @@ absl::Status AddFleet(const std::string& bench_case, const std::string& suffix, 
   }
   for (const auto& [pair, signed_ns] : errors.by_pair)
     Print(absl::StrFormat("fleet time, h%d less h%d%s", pair.first, pair.second, suffix), signed_ns);
+  if (suffix == "_jumps") errors.PrintByAge("fleet time");
   errors.Add(bench_case, "", suffix, report);
   report.Add(bench_case, kProduct, "bound" + suffix, "ns", bound);
   AddPercent(bench_case, kProduct, "coverage_bound" + suffix, in_bound, bound.size(), report);

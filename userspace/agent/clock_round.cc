@@ -12,7 +12,8 @@
 namespace cw::agent {
 namespace {
 
-constexpr int64_t kIdleUpdateNs = 100'000'000;  // an idle pair's line needs no more
+constexpr int64_t kIdleUpdateNs = 100'000'000;  // an idle pair's line needs no more …
+constexpr int64_t kClockUpdateNs = 15'000'000;  // … but one that is probed for the clock shows when a rate changes
 constexpr uint64_t kSlowRounds = 10;  // hosts that do not compare themselves with us hear us once a second …
 constexpr size_t kSlowHosts = 200;    // … up to so many, and less often beyond: the cost stays the same
 
@@ -42,7 +43,8 @@ void Agent::UpdateClocks() {
   const int64_t monotonic_ns = MonotonicNs();
   bool moved = fleet_clock_->claims_moved();
   for (auto& [index, pair] : pairs_) {
-    if (pair->active || monotonic_ns - pair->updated_ns >= kIdleUpdateNs) {
+    const int64_t every_ns = pair->active ? 0 : pair->measures_clock ? kClockUpdateNs : kIdleUpdateNs;
+    if (monotonic_ns - pair->updated_ns >= every_ns) {
       pair->estimate = pair->EstimateAt(now_ns);
       pair->updated_ns = monotonic_ns;
       moved |= std::abs(pair->estimate.slope_ppb - pair->round_slope_ppb) > FleetClock::kRateMovedPpb;

@@ -24,6 +24,7 @@ absl::StatusOr<HiddenClockSpec> ReadSpec(const fs::path& file) {
   if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(file.string(), " is not a JSON object"));
   HiddenClockSpec spec{.offset_ns = json.value("offset_ns", int64_t{0}),
                        .drift_ppm = json.value("drift_ppm", 0.0),
+                       .wander_ppm = json.value("wander_ppm", 0.0),
                        .segment_s = json.value("segment_s", 10.0),
                        .seed = json.value("seed", 1u)};
   if (json.contains("tai_less_monotonic_ns"))

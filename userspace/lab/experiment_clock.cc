@@ -153,13 +153,17 @@ int64_t Truth::OffsetNs(int from, int to, int64_t true_ns) const {
   return LocalNs(to, true_ns) - LocalNs(from, true_ns);
 }
 
+// Smaller changes of a drift are a crystal's own and no step.
+constexpr int64_t kWanderPpb = 1000;
+
 absl::Duration Truth::SinceDriftStep(int from, int to, int64_t true_ns) const {
   int64_t newest_ns = 0;
   for (int host : {from, to}) {
     const cw_lab_clock& clock = clocks_.at(static_cast<size_t>(host));
     for (uint32_t i = 0; i < clock.segments; ++i) {
       const auto start_ns = static_cast<int64_t>(clock.start_ns[i]);
-      if (start_ns <= true_ns) newest_ns = std::max(newest_ns, start_ns);
+      const bool jumped = i == 0 || std::llabs(clock.drift_ppb[i] - clock.drift_ppb[i - 1]) > kWanderPpb;
+      if (jumped && start_ns <= true_ns) newest_ns = std::max(newest_ns, start_ns);
     }
   }
   return absl::Nanoseconds(true_ns - newest_ns);

@@ -51,7 +51,7 @@ class Truth {
   int64_t TrueNs(int host, int64_t local_ns) const;
   int64_t LocalNs(int host, int64_t true_ns) const;
   int64_t OffsetNs(int from, int to, int64_t true_ns) const;  // to's clock − from's
-  // Since the newest change of the drift of either clock.
+  // Since the newest jump of the drift of either clock (by more than 1 ppm).
   absl::Duration SinceDriftStep(int from, int to, int64_t true_ns) const;
 
  private:

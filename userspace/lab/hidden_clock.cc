@@ -15,12 +15,16 @@ cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns) {
   clock.offset_ns = spec.offset_ns;
   clock.segments = CW_LAB_SEGMENTS;
   std::mt19937 random(spec.seed);
-  std::uniform_real_distribution<double> draw(-std::abs(spec.drift_ppm), std::abs(spec.drift_ppm));
+  const bool wanders = spec.wander_ppm > 0;
+  const double most_ppm = wanders ? spec.wander_ppm : std::abs(spec.drift_ppm);
+  std::uniform_real_distribution<double> draw(-most_ppm, most_ppm);
+  double drift_ppm = spec.drift_ppm;
   int64_t base = spec.offset_ns;
   for (int i = 0; i < CW_LAB_SEGMENTS; ++i) {
     const auto length_ns = static_cast<int64_t>(spec.segment_s * 1e9);
     clock.start_ns[i] = start_ns + static_cast<uint64_t>(i) * static_cast<uint64_t>(length_ns);
-    clock.drift_ppb[i] = std::llround(1000 * (i == 0 ? spec.drift_ppm : draw(random)));
+    if (i > 0) drift_ppm = draw(random) + (wanders ? drift_ppm : 0);
+    clock.drift_ppb[i] = std::llround(1000 * drift_ppm);
     clock.base_ns[i] = base;
     base += length_ns / 1000 * clock.drift_ppb[i] / 1000000;
   }

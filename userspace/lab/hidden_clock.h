@@ -16,7 +16,8 @@ namespace cw::lab {
 
 struct HiddenClockSpec {
   int64_t offset_ns = 0;
-  double drift_ppm = 0;   // the first segment's drift; each other's is drawn from [-|drift_ppm|, |drift_ppm|]
+  double drift_ppm = 0;   // the first segment's drift; each other's is drawn from [-|drift_ppm|, |drift_ppm|] …
+  double wander_ppm = 0;  // … or, above 0, differs from the one before by at most so much: a crystal in a machine room
   double segment_s = 10;  // length of a segment; the last of them goes on for ever
   uint32_t seed = 1;
   // Something disciplines the host's kernel clock, so that it may be an anchor: CLOCK_TAI − CLOCK_MONOTONIC as it reads

@@ -35,6 +35,7 @@ absl::Status WriteSecret(const std::string& path) {
 absl::Status WriteClock(const std::string& path, const HiddenClockSpec& clock) {
   nlohmann::json json = {{"offset_ns", clock.offset_ns},
                          {"drift_ppm", clock.drift_ppm},
+                         {"wander_ppm", clock.wander_ppm},
                          {"segment_s", clock.segment_s},
                          {"seed", clock.seed}};
   if (clock.tai_less_monotonic_ns) json["tai_less_monotonic_ns"] = *clock.tai_less_monotonic_ns;
