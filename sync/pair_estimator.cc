@@ -334,6 +334,7 @@ Estimate PairEstimator::At(int64_t now_ns) {
   e.slope_error_ppb = (line_.SlopeSd(spread_ns_) + UnknownSlope()) * 1e9;
   e.rate_change_ppb = change_ppb_;
   e.settled = settled_;
+  if (began_ns_ != kLongAgoNs) e.line_age_ns = std::max<int64_t>(0, now_ns - std::max(since_ns_, began_ns_));
   e.min_rtt_ns = Nanoseconds(line_.rtt_ns);
   const auto age = [&](const Envelope& v) { return v.empty() ? INT64_MAX / 2 : now_ns - v.newest_x_ns(); };
   e.age_ns = std::max<int64_t>(0, std::max(age(local_), std::min(age(reply_), age(remote_))));

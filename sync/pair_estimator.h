@@ -56,6 +56,7 @@ struct Estimate {
   uint32_t epoch = 0;          // grows with every step that was found
   double slope_error_ppb = 0;  // standard deviation of slope_ppb
   double rate_change_ppb = 0;  // slope_ppb may change by so much, likely: error_est grows so fast with age
+  int64_t line_age_ns = 0;     // since the first measurement, or since the clocks were last seen to change
   bool settled = false;        // the line is long enough to have shown its slope: fit to take one-way delays by.
                                // Until then it may be microseconds off, and error_est says so
 };

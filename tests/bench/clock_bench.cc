@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "tests/bench/clock_guard.h"
 #include "tests/bench/clock_peers.h"
+#include "tests/bench/clock_recovery.h"
 #include "tests/bench/clock_rows.h"
 #include "tests/bench/clock_stamps.h"
 #include "userspace/lab/bench_result.h"
@@ -200,6 +201,8 @@ absl::Status RunAll(Report& report) {
     if (status.ok() && Wanted("no_drift"))
       status = Alone(c, Drift::kNone, "_no_drift", absl::Seconds(30) * factor, report);
     if (status.ok() && Wanted("stamps")) status = StampsAlone(c, absl::Seconds(30) * factor, report);
+    if (status.ok() && c.share == 0 && Wanted("recovery"))
+      status = MeasureRecovery(BedSpec(/*agents=*/true, Drift::kWanders), c.name, report);
     if (status.ok()) continue;
     status = absl::Status(status.code(), absl::StrCat(c.name, ": ", std::string(status.message())));
     break;

@@ -147,17 +147,22 @@ TEST(Cadence, ManyIdlePairsStretchTooAndRecoverWhenPairsGo) {
 TEST(Cadence, ClockPairsHaveAnIntervalOfTheirOwnWhileIdle) {
   Cadence c({.budget_pps = 10'000});
   for (uint32_t i = 0; i < 3; ++i) c.SetPair(i, 4, 0);
-  c.SetClock(1, true, 0);
+  c.SetClock(1, ClockPace::kSteady, 0);
   EXPECT_EQ(100 * kMs, c.IntervalNs(0));
   EXPECT_EQ(20 * kMs, c.IntervalNs(1));
   Outcome r = Simulate(c, 0, 10 * kSecond);
   EXPECT_NEAR(500, r.rounds.at(1), 5);
   EXPECT_NEAR(100, r.rounds.at(2), 2);
-  c.SetActive(1, true, 10 * kSecond);
+  c.SetClock(1, ClockPace::kYoung, 10 * kSecond);
+  EXPECT_EQ(5 * kMs, c.IntervalNs(1));
+  r = Simulate(c, 10 * kSecond, 20 * kSecond);
+  EXPECT_NEAR(2000, r.rounds.at(1), 20);
+  c.SetClock(1, ClockPace::kSteady, 20 * kSecond);
+  c.SetActive(1, true, 20 * kSecond);
   EXPECT_EQ(1 * kMs, c.IntervalNs(1)) << "data counts for more";
-  c.SetActive(1, false, 10 * kSecond);
+  c.SetActive(1, false, 20 * kSecond);
   EXPECT_EQ(20 * kMs, c.IntervalNs(1));
-  c.SetClock(1, false, 10 * kSecond);
+  c.SetClock(1, ClockPace::kNone, 20 * kSecond);
   EXPECT_EQ(100 * kMs, c.IntervalNs(1));
   EXPECT_EQ(20 * kMs, Cadence({.idle_interval_ns = 20 * kMs, .clock_interval_ns = kSecond}).IntervalNs(7));
 }
@@ -165,7 +170,7 @@ TEST(Cadence, ClockPairsHaveAnIntervalOfTheirOwnWhileIdle) {
 TEST(Cadence, ClockPairsAreTheFirstToSlowDown) {
   Cadence c({.budget_pps = 6000, .clock_share = 0.1});
   for (uint32_t i = 0; i < 10; ++i) c.SetPair(i, 4, 0);
-  for (uint32_t i = 1; i < 5; ++i) c.SetClock(i, true, 0);
+  for (uint32_t i = 1; i < 5; ++i) c.SetClock(i, ClockPace::kSteady, 0);
   c.SetActive(0, true, 0);  // 4000 and 5 x 40: what is left for 16 probes is 1800
   EXPECT_EQ(1 * kMs, c.IntervalNs(0));
   EXPECT_EQ(20 * kMs, c.IntervalNs(1));

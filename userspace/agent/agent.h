@@ -133,6 +133,7 @@ class Agent final : public api::AgentView {
   void SendLinks(uint32_t pair);
   void ForgetClocks();
   void ChooseClockPairs();
+  void PaceClockPair(PairState& pair);
   std::vector<ClockLink> ClockLinks() const;
 
   // paths.cc: discovery and slots
@@ -242,7 +243,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<control::ContentionState> contention_;
   int64_t last_window_ns_ = 0;
   bool busy_ = true;                         // there are flows to look after, or were lately
-  int64_t busy_ns_ = 0;                      // monotonic; when there were flows last, or the start
+  int64_t busy_ns_ = 0;                      // monotonic; when there were flows or young clock lines last, or the start
   int ring_timer_ = -1, window_timer_ = -1;  // of loop_
   uint64_t ring_losses_ = 0;                 // records of cw_probe_ring lost so far
   int64_t newest_data_ns_ = 0;               // monotonic, of the newest measurement

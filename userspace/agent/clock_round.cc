@@ -14,6 +14,8 @@ namespace {
 
 constexpr int64_t kIdleUpdateNs = 100'000'000;  // an idle pair's line needs no more …
 constexpr int64_t kClockUpdateNs = 15'000'000;  // … but one that is probed for the clock shows when a rate changes
+constexpr uint64_t kFirstRounds = 30;           // in which peers are heard for the first time
+constexpr int64_t kYoungLineNs = 3'000'000'000;
 constexpr uint64_t kSlowRounds = 10;  // hosts that do not compare themselves with us hear us once a second …
 constexpr size_t kSlowHosts = 200;    // … up to so many, and less often beyond: the cost stays the same
 
@@ -47,6 +49,7 @@ void Agent::UpdateClocks() {
     if (monotonic_ns - pair->updated_ns >= every_ns) {
       pair->estimate = pair->EstimateAt(now_ns);
       pair->updated_ns = monotonic_ns;
+      PaceClockPair(*pair);
       moved |= std::abs(pair->estimate.slope_ppb - pair->round_slope_ppb) > FleetClock::kRateMovedPpb;
     }
     if (pair->estimate.state == sync::SyncState::kUnknown || pair->epoch == pair->estimate.epoch) continue;
@@ -83,6 +86,18 @@ std::vector<ClockLink> Agent::ClockLinks() const {
   return links;
 }
 
+// More probes while a line is young: after the start, a step, or a jump of a clock's rate.
+void Agent::PaceClockPair(PairState& pair) {
+  const bool young = pair.estimate.line_age_ns < kYoungLineNs;
+  const probe::ClockPace pace = !pair.measures_clock ? probe::ClockPace::kNone
+                                : young              ? probe::ClockPace::kYoung
+                                                     : probe::ClockPace::kSteady;
+  if (pace == pair.clock_pace) return;
+  engine_->SetClock(pair.index, pace);
+  pair.clock_pace = pace;
+  if (pace == probe::ClockPace::kYoung) busy_ns_ = MonotonicNs();  // the newest probes are needed
+}
+
 // One pair per host that is to be probed more often: the one that fleet time rests on, for as long as it is known.
 void Agent::ChooseClockPairs() {
   const auto better = [](const PairState& a, const PairState& b) {
@@ -99,8 +114,8 @@ void Agent::ChooseClockPairs() {
   for (auto& [index, pair] : pairs_) {
     const auto found = chosen.find(pair->peer);
     const bool wanted = found != chosen.end() && found->second == pair.get();
-    if (wanted != pair->measures_clock) engine_->SetClock(index, wanted);
     pair->measures_clock = wanted;
+    PaceClockPair(*pair);
   }
 }
 
@@ -155,6 +170,7 @@ void Agent::TellOfChrony() {
 
 void Agent::ClockRound() {
   if (!busy_) ReadProbes();  // the newest count, and the ring's own turn may come later
+  if (clock_rounds_ < kFirstRounds) ChooseClockPairs();
   if (clock_output_ != nullptr && clock_output_->Disrupted()) ForgetClocks();
   const int64_t now_ns = NowNs();
   for (auto& [index, pair] : pairs_) {

@@ -13,6 +13,7 @@
 #include "userspace/control/damping.h"
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
+#include "userspace/probe/cadence.h"
 #include "userspace/probe/messages.h"
 #include "userspace/telemetry/path_delay.h"
 
@@ -49,10 +50,11 @@ struct PairState {
   int64_t last_reply_ns = 0;                   // monotonic; 0: never
   uint32_t last_round = 0;                     // cur_round when probes sent were counted last
   bool active = false;
-  bool measures_clock = false;              // probed at the clock interval while idle
-  int64_t last_data_ns = 0;                 // monotonic; a flow of the pair moved
-  int64_t clock_sent_ns = 0, hello_ns = 0;  // monotonic
-  bool table_seen = false;                  // a table was built since the start
+  bool measures_clock = false;                            // one of those that fleet time rests on …
+  probe::ClockPace clock_pace = probe::ClockPace::kNone;  // … and so probed at this pace while idle
+  int64_t last_data_ns = 0;                               // monotonic; a flow of the pair moved
+  int64_t clock_sent_ns = 0, hello_ns = 0;                // monotonic
+  bool table_seen = false;                                // a table was built since the start
   uint32_t flows = 0;
 
   sync::PairEstimator& HeardClock() {

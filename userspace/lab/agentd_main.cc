@@ -26,6 +26,7 @@ absl::StatusOr<HiddenClockSpec> ReadSpec(const fs::path& file) {
                        .drift_ppm = json.value("drift_ppm", 0.0),
                        .wander_ppm = json.value("wander_ppm", 0.0),
                        .segment_s = json.value("segment_s", 10.0),
+                       .step_ns = json.value("step_ns", int64_t{0}),
                        .seed = json.value("seed", 1u)};
   if (json.contains("tai_less_monotonic_ns"))
     spec.tai_less_monotonic_ns = json.value("tai_less_monotonic_ns", int64_t{0});

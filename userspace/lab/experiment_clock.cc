@@ -142,8 +142,8 @@ int64_t Truth::LocalNs(int host, int64_t true_ns) const {
 }
 
 int64_t Truth::TrueNs(int host, int64_t local_ns) const {
-  // Each step leaves at most |drift| of the distance: 10^9 ns are right after four. Before its first segment a clock has
-  // no error, which would be a second solution: begin behind it.
+  // Each step leaves at most |drift| of the distance: 10^9 ns are right after four. Before its first segment a clock
+  // has no error, which would be a second solution: begin behind it.
   int64_t true_ns = std::max(local_ns, static_cast<int64_t>(clocks_.at(static_cast<size_t>(host)).start_ns[0]));
   for (int i = 0; i < 6; ++i) true_ns += local_ns - LocalNs(host, true_ns);
   return true_ns;
@@ -259,28 +259,36 @@ void FleetSampler::Run(absl::Duration period) {
 
 void FleetSampler::ReadAll() {
   const int64_t true_ns = MonotonicNs();
+  const int hosts = static_cast<int>(pages_.size());
   std::vector<cw_clock_time> times(pages_.size());
-  ++readings_;
+  std::vector<bool> usable(pages_.size());
+  bool refused = false;
   for (size_t host = 0; host < pages_.size(); ++host) {
     const int error = cw_clock_convert(pages_[host], CLOCK_MONOTONIC, true_ns, &times[host]);
-    if (error == 0 && times[host].timeline == times[0].timeline) continue;
-    refusal_ = error == 0 ? "two timelines" : cw_clock_strerror(error);
-    ++refused_;
-    return;
+    usable[host] = error == 0;
+    if (error != 0) refusal_ = cw_clock_strerror(error);
+    refused |= error != 0;
   }
-  const int hosts = static_cast<int>(pages_.size());
   for (int host = 0; host < hosts; ++host) {
     for (int other = 0; other < hosts; ++other) {
-      if (other == host) continue;
+      if (other == host || !usable[static_cast<size_t>(host)] || !usable[static_cast<size_t>(other)]) continue;
       const cw_clock_time &mine = times[static_cast<size_t>(host)], &theirs = times[static_cast<size_t>(other)];
+      if (mine.timeline != theirs.timeline) {
+        refusal_ = "two timelines";
+        refused = true;
+        continue;
+      }
       pairs_.push_back({.host = host,
                         .other = other,
                         .difference_ns = static_cast<double>(mine.fleet_ns - theirs.fleet_ns),
                         .error_est_ns = static_cast<double>(mine.error_est_ns + theirs.error_est_ns),
                         .bound_ns = static_cast<double>(mine.latest_ns - mine.earliest_ns) / 2,
-                        .since_step_s = absl::ToDoubleSeconds(truth_.SinceDriftStep(host, other, true_ns))});
+                        .since_step_s = absl::ToDoubleSeconds(truth_.SinceDriftStep(host, other, true_ns)),
+                        .true_ns = true_ns});
     }
   }
+  ++readings_;
+  refused_ += refused ? 1 : 0;
 }
 
 absl::StatusOr<int> FleetReference(Testbed& testbed) {

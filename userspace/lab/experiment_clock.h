@@ -78,6 +78,7 @@ struct FleetPair {
   double error_est_ns = 0;   // both ends' likely errors together
   double bound_ns = 0;       // of host: speaks of its difference from the reference
   double since_step_s = 0;   // since the drift of one of the two changed
+  int64_t true_ns = 0;
 };
 
 // Reads fleet time of all hosts at the same instant with libcwclock, at a fixed rate, on a thread of its own.
@@ -87,9 +88,10 @@ class FleetSampler {
                                                              absl::Duration period);
   ~FleetSampler();
   void Stop();
-  const std::vector<FleetPair>& pairs() const { return pairs_; }  // after Stop; all ordered pairs
-  uint64_t refused() const { return refused_; }            // readings that were refused or of different timelines
-  uint64_t readings() const { return readings_; }          // each of all hosts
+  // After Stop; all ordered pairs of hosts that did not refuse and have the same timeline.
+  const std::vector<FleetPair>& pairs() const { return pairs_; }
+  uint64_t refused() const { return refused_; }    // readings in which a host refused, or two had different timelines
+  uint64_t readings() const { return readings_; }  // each of all hosts
   const std::string& refusal() const { return refusal_; }  // the last one's reason
 
  private:

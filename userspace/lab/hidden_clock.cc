@@ -27,6 +27,7 @@ cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns) {
     clock.drift_ppb[i] = std::llround(1000 * drift_ppm);
     clock.base_ns[i] = base;
     base += length_ns / 1000 * clock.drift_ppb[i] / 1000000;
+    if (i == 0) base += spec.step_ns;
   }
   return clock;
 }

@@ -19,6 +19,7 @@ struct HiddenClockSpec {
   double drift_ppm = 0;   // the first segment's drift; each other's is drawn from [-|drift_ppm|, |drift_ppm|] …
   double wander_ppm = 0;  // … or, above 0, differs from the one before by at most so much: a crystal in a machine room
   double segment_s = 10;  // length of a segment; the last of them goes on for ever
+  int64_t step_ns = 0;    // by which the clock is set at the beginning of its second segment
   uint32_t seed = 1;
   // Something disciplines the host's kernel clock, so that it may be an anchor: CLOCK_TAI − CLOCK_MONOTONIC as it reads
   // it. nullopt: as the machine's own.

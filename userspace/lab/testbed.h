@@ -37,6 +37,7 @@ struct TestbedSpec {
   int sample_level = 4;             // 1 packet in 2^level
   bool all_hosts = false;           // false: peers are the hosts behind other leaves, the only ones with several paths
   int clock_neighbours = 0;         // probed faster for the clock; all hosts of a lab share one machine's processors
+  bool wait_paths = true;           // Up returns when all paths are up, or already when the agents answer
   std::vector<HiddenClockSpec> clocks;                    // by host; empty: true clocks
   std::function<void(int host, config::Config&)> adjust;  // the agents' configuration, last
   std::string agent_binary = "cwlab-agentd";
@@ -44,7 +45,7 @@ struct TestbedSpec {
 
 class Testbed {
  public:
-  // Returns when every agent knows its paths and each of them answers.
+  // Returns when every agent knows its paths and each of them answers, where the specification says so.
   static absl::StatusOr<std::unique_ptr<Testbed>> Up(const TestbedSpec& spec);
   ~Testbed();
 

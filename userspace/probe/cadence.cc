@@ -7,8 +7,9 @@
 namespace cw::probe {
 namespace {
 
-constexpr int64_t kGroups = 16;  // at most
-constexpr uint64_t kBurst = 32;  // probes that are no burst
+constexpr int64_t kGroups = 16;     // at most
+constexpr uint64_t kBurst = 32;     // probes that are no burst
+constexpr int64_t kYoungTimes = 4;  // so much more often are young clock pairs probed
 
 }  // namespace
 
@@ -22,9 +23,16 @@ Cadence::Cadence(const CadenceOptions& options) : options_(options) {
 }
 
 int64_t Cadence::NominalNs(Pace pace) const {
-  return pace == kActive  ? options_.active_interval_ns
-         : pace == kClock ? options_.clock_interval_ns
-                          : options_.idle_interval_ns;
+  switch (pace) {
+    case kActive:
+      return options_.active_interval_ns;
+    case kYoung:
+      return std::max(options_.active_interval_ns, options_.clock_interval_ns / kYoungTimes);
+    case kClock:
+      return options_.clock_interval_ns;
+    default:
+      return options_.idle_interval_ns;
+  }
 }
 
 // The pair's next round after now. Pairs are spread over their interval, so that a large mesh does not send in bursts,
@@ -62,10 +70,10 @@ void Cadence::SetActive(uint32_t pair, bool active, int64_t now_ns) {
   Repace(pair, before, now_ns);
 }
 
-void Cadence::SetClock(uint32_t pair, bool clock, int64_t now_ns) {
+void Cadence::SetClock(uint32_t pair, ClockPace pace, int64_t now_ns) {
   Pair& p = At(pair);
   const Pace before = p.pace();
-  p.clock = clock;
+  p.clock = pace == ClockPace::kNone ? kIdle : pace == ClockPace::kSteady ? kClock : kYoung;
   Repace(pair, before, now_ns);
 }
 
@@ -82,16 +90,20 @@ void Cadence::Repace(uint32_t pair, Pace before, int64_t now_ns) {
 
 void Cadence::Share() {
   double want[kPaces];
-  for (const Pace pace : {kActive, kClock, kIdle}) {
+  for (const Pace pace : {kActive, kYoung, kClock, kIdle}) {
     interval_ns_[pace] = NominalNs(pace);
     want[pace] = 1e9 * static_cast<double>(probes_[pace]) / static_cast<double>(NominalNs(pace));
   }
+  const double clocks = want[kYoung] + want[kClock];
   double left = options_.budget_pps - want[kActive] - want[kIdle];
-  if (want[kClock] <= left) return;
-  const double clock = std::min(want[kClock], std::max(left, options_.clock_share * options_.budget_pps));
+  if (clocks <= left) return;
+  const double clock = std::min(clocks, std::max(left, options_.clock_share * options_.budget_pps));
   left = options_.budget_pps - clock;
   if (want[kActive] + want[kIdle] > left) ShareShort(left, want[kActive], want[kIdle]);
-  if (clock > 0) interval_ns_[kClock] = std::llround(1e9 * static_cast<double>(probes_[kClock]) / clock);
+  if (clock <= 0) return;
+  for (const Pace pace : {kYoung, kClock}) {
+    interval_ns_[pace] = std::llround(static_cast<double>(interval_ns_[pace]) * clocks / clock);
+  }
 }
 
 // Active and idle pairs want more than there is.

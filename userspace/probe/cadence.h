@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // When each pair's next round of probes is due. A pair that carries data, or has a slot in doubt, is probed at the
-// active interval, one that measures the clock at an interval of its own, another at the idle one. A budget of probes
-// per second for the host stretches the intervals: first those of clock pairs, down to their share; then active pairs
-// share theirs with equal intervals, idle pairs keep a small part. Rounds that were missed are skipped, never
-// caught up: a burst of late probes would look like a burst of losses.
-// Pure: time comes in. Thread rule: one thread.
+// active interval, one that measures the clock at an interval of its own (a quarter of it while its line is young),
+// another at the idle one. A budget of probes per second for the host stretches the intervals: first those of clock
+// pairs, down to their share; then active pairs share theirs with equal intervals, idle pairs keep a small part. Rounds
+// that were missed are skipped, never caught up: a burst of late probes would look like a burst of losses. Pure: time
+// comes in. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 namespace cw::probe {
+
+// What a pair is to the clock: nothing, one of its links, or a link whose line is young.
+enum class ClockPace : uint8_t { kNone, kSteady, kYoung };
 
 struct CadenceOptions {
   int64_t active_interval_ns = 1'000'000;
@@ -30,7 +33,7 @@ class Cadence {
   void SetPair(uint32_t pair, uint32_t probes, int64_t now_ns);
   void SetActive(uint32_t pair, bool active, int64_t now_ns);
   // While it is not active.
-  void SetClock(uint32_t pair, bool clock, int64_t now_ns);
+  void SetClock(uint32_t pair, ClockPace pace, int64_t now_ns);
 
   // Pairs with a round due, each then advanced behind now. Cleared first.
   void TakeDue(int64_t now_ns, std::vector<uint32_t>* due);
@@ -41,13 +44,13 @@ class Cadence {
   uint64_t skipped_rounds() const { return skipped_; }
 
  private:
-  enum Pace { kActive, kClock, kIdle, kPaces };
+  enum Pace { kActive, kYoung, kClock, kIdle, kPaces };
   struct Pair {
     int64_t due_ns = INT64_MAX;
     uint32_t probes = 0;
     bool active = false;
-    bool clock = false;
-    Pace pace() const { return active ? kActive : clock ? kClock : kIdle; }
+    Pace clock = kIdle;
+    Pace pace() const { return active ? kActive : clock; }
   };
 
   Pair& At(uint32_t pair);

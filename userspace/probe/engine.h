@@ -56,7 +56,7 @@ class Engine {
 
   void SetActive(uint32_t pair, bool carries_data) { prober_->SetActive(pair, carries_data); }
   // Its rounds come at the clock interval while it carries no data.
-  void SetClock(uint32_t pair, bool measures_clock) { prober_->SetClock(pair, measures_clock); }
+  void SetClock(uint32_t pair, ClockPace pace) { prober_->SetClock(pair, pace); }
   // The slot that stands for a flow's own port, CW_SLOT_NONE: none is free. The port is traced; when its path turns out
   // to be that of another slot, on_slots tells.
   uint8_t EnsureNative(uint32_t pair, uint16_t port, int64_t now_ns);

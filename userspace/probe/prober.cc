@@ -128,7 +128,7 @@ class ProberImpl final : public Prober {
   void SetPlan(ProbePlan plan) override;
   void RemovePair(uint32_t pair) override;
   void SetActive(uint32_t pair, bool carries_data) override;
-  void SetClock(uint32_t pair, bool measures_clock) override;
+  void SetClock(uint32_t pair, ClockPace pace) override;
   ProberStats stats() override;
   int64_t IntervalNs(uint32_t pair) override;
 
@@ -172,7 +172,7 @@ void ProberImpl::RemovePair(uint32_t pair) {
   std::lock_guard<Monitor> hold(monitor_);
   if (pairs_.erase(pair) == 0) return;
   cadence_.SetActive(pair, false, clock_.NowNs());
-  cadence_.SetClock(pair, false, clock_.NowNs());
+  cadence_.SetClock(pair, ClockPace::kNone, clock_.NowNs());
   cadence_.SetPair(pair, 0, clock_.NowNs());
 }
 
@@ -185,10 +185,10 @@ void ProberImpl::SetActive(uint32_t pair, bool carries_data) {
   monitor_.Wake();
 }
 
-void ProberImpl::SetClock(uint32_t pair, bool measures_clock) {
+void ProberImpl::SetClock(uint32_t pair, ClockPace pace) {
   std::lock_guard<Monitor> hold(monitor_);
   if (!pairs_.contains(pair)) return;
-  cadence_.SetClock(pair, measures_clock, clock_.NowNs());
+  cadence_.SetClock(pair, pace, clock_.NowNs());
   monitor_.Wake();
 }
 

@@ -60,7 +60,7 @@ class Prober {
   // Returns when the thread has let go of the pair's record.
   virtual void RemovePair(uint32_t pair) = 0;
   virtual void SetActive(uint32_t pair, bool carries_data) = 0;
-  virtual void SetClock(uint32_t pair, bool measures_clock) = 0;
+  virtual void SetClock(uint32_t pair, ClockPace pace) = 0;
   virtual ProberStats stats() = 0;
   // Present interval of the pair, 0: unknown pair.
   virtual int64_t IntervalNs(uint32_t pair) = 0;
