@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cwctl paths, cwctl owd.
+// cwctl paths, cwctl owd, cwctl links.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/format.h"
@@ -198,12 +199,51 @@ absl::StatusOr<int> Owd(Session& session, const Options& options) {
   return kOk;
 }
 
+std::string LinkNote(const v1::Link& link) {
+  if (link.alike().empty()) return "";
+  return absl::StrCat(link.suspect() ? "this one or " : "together with ", absl::StrJoin(link.alike(), ", "));
+}
+
+absl::StatusOr<int> Links(Session& session, const Options& options) {
+  v1::LinksRequest request;
+  request.set_window_s(options.window_s);
+  absl::StatusOr<v1::LinksReply> reply = session.Agent().Links(request);
+  if (!reply.ok()) return reply.status();
+  session.Show(*reply, [&] {
+    if (reply->links().empty()) {
+      std::cout << "no link is known: no peer has answered yet, or the switches do not answer (cwctl doctor)\n";
+      return;
+    }
+    Table table({"FROM", "TO", "PEER", ">PATHS", ">DEAD", ">QUEUE", ">±", "STATE", "NOTE"});
+    for (const v1::Link& link : reply->links()) {
+      const bool queues = link.queue_ns() > 0;
+      table.Add({link.from(),
+                 link.to(),
+                 link.peer().empty() ? kNoValue : link.peer(),
+                 std::to_string(link.paths()),
+                 std::to_string(link.paths_dead()),
+                 queues ? NsText(link.queue_ns()) : kNoValue,
+                 queues ? NsText(link.queue_error_ns()) : kNoValue,
+                 {link.suspect() ? "suspect" : "up", link.suspect() ? Tone::kBad : Tone::kPlain},
+                 LinkNote(link)});
+    }
+    table.Print(std::cout, session.Colour());
+    std::cout << absl::StrFormat("\nof %d paths of this host, last %d s; QUEUE: mean wait that is the link's own\n",
+                                 reply->paths(), reply->window_s());
+    if (reply->paths_dead_unexplained() > 0) {
+      std::cout << reply->paths_dead_unexplained() << " dead paths take no link that living ones do not take\n";
+    }
+  });
+  return kOk;
+}
+
 using Verb = absl::StatusOr<int> (*)(Session&, const Options&);
 
-void Add(CLI::App& app, Session& session, const char* name, const char* text, Verb run) {
+void Add(CLI::App& app, Session& session, const char* name, const char* text, Verb run, bool of_a_peer = true) {
   CLI::App* verb = app.add_subcommand(name, text);
   auto options = std::make_shared<Options>();
-  verb->add_option("remote", options->remote, "A peer's name or address; all without it")->type_name("REMOTE");
+  if (of_a_peer)
+    verb->add_option("remote", options->remote, "A peer's name or address; all without it")->type_name("REMOTE");
   verb->add_option("--window", options->window_s, "Seconds that delays and loss are taken over")
       ->check(CLI::IsMember({1, 10, 60}))
       ->capture_default_str();
@@ -223,6 +263,9 @@ void AddPathVerbs(CLI::App& app, Session& session) {
       Paths);
   Add(app, session, "owd",
       "One-way delays in full, per path and direction (reverse: the peer's own paths) and per flow", Owd);
+  Add(app, session, "links",
+      "Links of the fabric as all paths of this host show them: whose queue it is, and whose death explains dead paths",
+      Links, /*of_a_peer=*/false);
 }
 
 }  // namespace cw::cli

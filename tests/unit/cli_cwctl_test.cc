@@ -85,6 +85,15 @@ TEST_F(Cwctl, ASecondAgentIsRefusedAndALeftSocketIsReplaced) {
   EXPECT_EQ(Run({"status"}).exit_code, 0);
 }
 
+TEST_F(Cwctl, LinksNameSuspectsAndQueues) {
+  const std::string text = Run({"links"}).out;
+  EXPECT_THAT(text, ContainsRegex("10.0.0.1 +10.1.1.0 +– +1 +1 +– +– +suspect +this one or 10.1.1.3"));
+  EXPECT_THAT(text, ContainsRegex("10.1.0.3 +10.0.1.10 +node2 +2 +0 +251 µs +3.00 µs +up"));
+  const json reply = RunJson({"links", "--window", "60"});
+  EXPECT_EQ(reply["window_s"], 60);
+  EXPECT_EQ(reply["links"][1]["queue_ns"], 251000);
+}
+
 TEST_F(Cwctl, EveryReadingVerbSpeaksBothForms) {
   const std::vector<std::vector<std::string>> verbs = {{"status"},
                                                        {"doctor"},
@@ -92,6 +101,8 @@ TEST_F(Cwctl, EveryReadingVerbSpeaksBothForms) {
                                                        {"paths", "node2"},
                                                        {"qps"},
                                                        {"owd"},
+                                                       {"links"},
+                                                       {"links", "--window", "1"},
                                                        {"steer", "show"},
                                                        {"mode"},
                                                        {"counters"},

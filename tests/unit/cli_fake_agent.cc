@@ -207,6 +207,27 @@ absl::StatusOr<v1::PathsReply> FakeAgent::Paths(const v1::PathsRequest& request)
   return reply;
 }
 
+absl::StatusOr<v1::LinksReply> FakeAgent::Links(uint32_t window_s) {
+  v1::LinksReply reply;
+  reply.set_window_s(window_s);
+  reply.set_paths(2);
+  v1::Link& dead = *reply.add_links();
+  dead.set_from("10.0.0.1");
+  dead.set_to("10.1.1.0");
+  dead.set_paths(1);
+  dead.set_paths_dead(1);
+  dead.set_suspect(true);
+  dead.add_alike("10.1.1.3");
+  v1::Link& queue = *reply.add_links();
+  queue.set_from("10.1.0.3");
+  queue.set_to("10.0.1.10");
+  queue.set_peer("node2");
+  queue.set_paths(2);
+  queue.set_queue_ns(251'000);
+  queue.set_queue_error_ns(3'000);
+  return reply;
+}
+
 absl::StatusOr<v1::QpsReply> FakeAgent::Qps(const v1::QpsRequest& request) {
   v1::QpsReply reply;
   for (const v1::Flow& flow : {MakeFlow("0b5c91fe", 0x11, 0x21, false), MakeFlow("11111111", 0x12, 0x22, false),

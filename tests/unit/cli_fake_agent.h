@@ -19,6 +19,7 @@ class FakeAgent final : public AgentView {
   absl::StatusOr<v1::StatusReply> Status() override;
   absl::StatusOr<v1::DoctorReply> Doctor() override { return doctor; }
   absl::StatusOr<v1::PathsReply> Paths(const v1::PathsRequest& request) override;
+  absl::StatusOr<v1::LinksReply> Links(uint32_t window_s) override;
   absl::StatusOr<v1::QpsReply> Qps(const v1::QpsRequest& request) override;
   absl::StatusOr<v1::CountersReply> Counters() override;
   absl::StatusOr<v1::ClockReply> Clock() override;

@@ -65,6 +65,7 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::StatusReply> Status() override;
   absl::StatusOr<api::v1::DoctorReply> Doctor() override;
   absl::StatusOr<api::v1::PathsReply> Paths(const api::v1::PathsRequest& request) override;
+  absl::StatusOr<api::v1::LinksReply> Links(uint32_t window_s) override;
   absl::StatusOr<api::v1::QpsReply> Qps(const api::v1::QpsRequest& request) override;
   absl::StatusOr<api::v1::CountersReply> Counters() override;
   absl::StatusOr<api::v1::ClockReply> Clock() override;

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/clock_view.h"
+#include "userspace/agent/links_view.h"
 #include "userspace/host/doctor.h"
 
 namespace cw::agent {
@@ -24,6 +25,7 @@ void Fill(const telemetry::Sketch& sketch, v1::Delay* out) {
   out->set_p50_ns(sketch.QuantileNs(0.5));
   out->set_p99_ns(sketch.QuantileNs(0.99));
   out->set_max_ns(static_cast<double>(sketch.max_ns()));
+  out->set_mean_ns(sketch.MeanNs());
 }
 
 v1::PathState StateOf(uint8_t state) {
@@ -529,6 +531,12 @@ absl::StatusOr<v1::DoctorReply> Agent::Doctor() {
 
 absl::StatusOr<v1::PathsReply> Agent::Paths(const v1::PathsRequest& request) {
   return loop_->Call<v1::PathsReply>([this, request] { return absl::StatusOr<v1::PathsReply>(MakePaths(request)); });
+}
+
+absl::StatusOr<v1::LinksReply> Agent::Links(uint32_t window_s) {
+  absl::StatusOr<v1::PathsReply> paths = Paths({});
+  if (!paths.ok()) return paths.status();
+  return MakeLinks(*paths, window_s);
 }
 
 absl::StatusOr<v1::QpsReply> Agent::Qps(const v1::QpsRequest& request) {

@@ -30,6 +30,7 @@ class AgentView {
   virtual absl::StatusOr<v1::StatusReply> Status() = 0;
   virtual absl::StatusOr<v1::DoctorReply> Doctor() = 0;
   virtual absl::StatusOr<v1::PathsReply> Paths(const v1::PathsRequest& request) = 0;
+  virtual absl::StatusOr<v1::LinksReply> Links(uint32_t window_s) = 0;  // 1, 10 or 60
   virtual absl::StatusOr<v1::QpsReply> Qps(const v1::QpsRequest& request) = 0;
   virtual absl::StatusOr<v1::CountersReply> Counters() = 0;
   virtual absl::StatusOr<v1::ClockReply> Clock() { return absl::UnimplementedError("no fleet clock here"); }

@@ -115,6 +115,10 @@ absl::StatusOr<v1::OwdReply> Client::Owd(const v1::OwdRequest& request) {
   return impl_->Call(&v1::Agent::Stub::Owd, request);
 }
 
+absl::StatusOr<v1::LinksReply> Client::Links(const v1::LinksRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::Links, request);
+}
+
 absl::StatusOr<v1::SteerShowReply> Client::SteerShow(const v1::SteerShowRequest& request) {
   return impl_->Call(&v1::Agent::Stub::SteerShow, request);
 }

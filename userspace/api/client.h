@@ -28,6 +28,7 @@ class Client {
   absl::StatusOr<v1::StatusReply> Status();
   absl::StatusOr<v1::DoctorReply> Doctor();
   absl::StatusOr<v1::PathsReply> Paths(const v1::PathsRequest& request);
+  absl::StatusOr<v1::LinksReply> Links(const v1::LinksRequest& request);
   absl::StatusOr<v1::QpsReply> Qps(const v1::QpsRequest& request);
   absl::StatusOr<v1::OwdReply> Owd(const v1::OwdRequest& request);
   absl::StatusOr<v1::CountersReply> Counters();

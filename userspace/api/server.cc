@@ -111,6 +111,12 @@ class Service final : public v1::Agent::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status Links(grpc::ServerContext*, const v1::LinksRequest* request, v1::LinksReply* reply) override {
+    const uint32_t window_s = request->window_s() == 0 ? 10 : request->window_s();
+    if (absl::Status status = CheckWindow(window_s); !status.ok()) return ToGrpc(status);
+    return Put(view_.Links(window_s), reply);
+  }
+
   grpc::Status Events(grpc::ServerContext* context, const v1::EventsRequest* request,
                       grpc::ServerWriter<v1::Event>* writer) override {
     if (!request->follow()) {

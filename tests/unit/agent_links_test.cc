@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "userspace/agent/links_view.h"
+
+namespace cw::agent {
+namespace {
+
+namespace v1 = ::cwfabric::v1;
+using ::testing::ElementsAre;
+
+// Two peers on one leaf, over two spines: hops leaf 10.0.0.1, spine 10.1.S.0, leaf 10.1.S.3.
+v1::PathsReply TwoPeers() {
+  v1::PathsReply reply;
+  for (int peer = 1; peer <= 2; ++peer) {
+    v1::Pair& pair = *reply.add_pairs();
+    pair.set_local_address("10.0.0.10");
+    pair.set_peer("h" + std::to_string(peer));
+    pair.set_remote_address("10.0.1." + std::to_string(10 + peer));
+    for (int spine = 0; spine < 2; ++spine) {
+      v1::Path& path = *pair.add_paths();
+      path.set_slot(static_cast<uint32_t>(spine));
+      path.set_state(v1::PATH_STATE_UP);
+      const std::string net = "10.1." + std::to_string(spine);
+      for (const std::string& hop : {std::string("10.0.0.1"), net + ".0", net + ".3"}) path.add_hops(hop);
+      v1::PathWindow& window = *path.add_windows();
+      window.set_seconds(10);
+      window.mutable_forward()->set_samples(1000);
+      window.mutable_forward()->set_mean_ns(10'000);
+      window.mutable_queueing_forward()->set_samples(1000);
+      window.mutable_queueing_forward()->set_mean_ns(500);
+      window.mutable_queueing_forward()->set_p99_ns(2'000);
+    }
+  }
+  return reply;
+}
+
+v1::Delay& Waited(v1::PathsReply& reply, int pair, int path) {
+  return *reply.mutable_pairs(pair)->mutable_paths(path)->mutable_windows(0)->mutable_queueing_forward();
+}
+
+TEST(LinksView, AQueueIsGivenToItsLink) {
+  v1::PathsReply paths = TwoPeers();
+  Waited(paths, 1, 0).set_mean_ns(90'000);  // both paths to h2: its own link
+  Waited(paths, 1, 1).set_mean_ns(91'000);
+  const v1::LinksReply links = MakeLinks(paths, 10);
+  ASSERT_EQ(7, links.links_size()) << "one, two and two, one for each peer";
+  EXPECT_EQ(4u, links.paths());
+  EXPECT_EQ("10.0.1.12", links.links(0).to());
+  EXPECT_EQ("h2", links.links(0).peer());
+  EXPECT_NEAR(90'500, links.links(0).queue_ns(), 3'000);
+  EXPECT_EQ(2u, links.links(0).paths());
+  EXPECT_EQ(0, links.links(1).queue_ns()) << links.links(1).ShortDebugString();
+}
+
+TEST(LinksView, ADeadSpineIsSuspectedAndWhatIsTheSameIsNamed) {
+  v1::PathsReply paths = TwoPeers();
+  for (int pair = 0; pair < 2; ++pair) paths.mutable_pairs(pair)->mutable_paths(1)->set_state(v1::PATH_STATE_DEAD);
+  const v1::LinksReply links = MakeLinks(paths, 10);
+  EXPECT_TRUE(links.links(0).suspect());
+  EXPECT_TRUE(links.links(1).suspect());
+  EXPECT_FALSE(links.links(2).suspect());
+  EXPECT_EQ("10.1.1.0", links.links(0).to());
+  EXPECT_EQ("10.0.0.1", links.links(0).from());
+  EXPECT_THAT(links.links(0).alike(), ElementsAre("10.1.1.3"));
+  EXPECT_EQ(2u, links.links(0).paths_dead());
+  EXPECT_EQ(0u, links.paths_dead_unexplained());
+}
+
+TEST(LinksView, WhatIsNotKnownSaysNothing) {
+  v1::PathsReply paths = TwoPeers();
+  paths.mutable_pairs(0)->mutable_paths(0)->set_hops(1, "*");
+  paths.mutable_pairs(0)->mutable_paths(1)->clear_hops();
+  paths.mutable_pairs(1)->mutable_paths(0)->set_state(v1::PATH_STATE_NEW);
+  const v1::LinksReply links = MakeLinks(paths, 10);
+  EXPECT_EQ(1u, links.paths());
+  EXPECT_EQ(4, links.links_size());
+  EXPECT_EQ(0, MakeLinks({}, 1).links_size());
+}
+
+}  // namespace
+}  // namespace cw::agent
