@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -32,7 +33,7 @@ class LinksOnFabric : public ::testing::Test {
   void SetUp() override {
     TestbedSpec spec;
     spec.fabric = {
-        .lab = "linkstest", .leaves = 3, .spines = 2, .hosts_per_leaf = 2, .link_mbps = kMbps, .ecmp_seed = 1};
+        .lab = "linkstest", .leaves = 3, .spines = 4, .hosts_per_leaf = 2, .link_mbps = kMbps, .ecmp_seed = 1};
     spec.mode = "observe";
     spec.idle_interval = absl::Milliseconds(20);
     spec.agent_binary = CWLAB_AGENTD_BINARY;
@@ -49,67 +50,77 @@ class LinksOnFabric : public ::testing::Test {
     return reply.ok() ? *reply : v1::LinksReply();
   }
 
-  // One flow from host 0 to host 2, as fast as the marks of the switches let it be.
-  void StartFlow() {
+  // Flows from host 0 to host 2, as fast as the marks of the switches let them be. Fewer than spines: were all links of the
+  // leaf to queue, the part that is common to them could as well be the wait for the link that all paths share.
+  void StartFlows() {
     absl::StatusOr<std::unique_ptr<Emulator>> made = testbed->NewEmulator(1);
     ASSERT_TRUE(made.ok()) << made.status();
     emulator = std::move(*made);
     JobSpec job;
     job.pairs = {{0, 2}};
+    job.qps_per_pair = 3;
     job.duration = absl::Hours(1);
     ASSERT_TRUE(emulator->AddJob(job).ok());
     ASSERT_TRUE(emulator->Start().ok());
   }
 
-  // Mean wait behind each leaf-spine port over the window, ns.
-  std::vector<std::pair<LinkDirection, double>> TrueQueues() {
-    std::vector<std::pair<LinkDirection, double>> queues;
+  // Bytes given to each port's queue that have not come out of it: queued now, or lost ever.
+  std::vector<double> Inside() {
+    std::vector<double> bytes;
+    for (const LinkCounters& link : testbed->fabric().Links())
+      bytes.push_back(static_cast<double>(link.offered_bytes) - static_cast<double>(link.carried_bytes));
+    return bytes;
+  }
+
+  // Means over the window.
+  std::vector<double> MeanInside() {
+    std::vector<double> sums(testbed->fabric().LinkDirections().size());
     int readings = 0;
-    for (const absl::Time end = absl::Now() + kWindow; absl::Now() < end; absl::SleepFor(absl::Milliseconds(5))) {
-      const std::vector<LinkCounters> links = testbed->fabric().Links();
-      queues.resize(links.size());
-      for (size_t i = 0; i < links.size(); ++i) {
-        const auto bytes =
-            static_cast<double>(links[i].offered_bytes - std::min(links[i].carried_bytes, links[i].offered_bytes));
-        queues[i].first = links[i].link;
-        queues[i].second += bytes * 8e3 / kMbps;
-      }
+    for (const absl::Time end = absl::Now() + kWindow; absl::Now() < end; absl::SleepFor(absl::Milliseconds(2))) {
+      const std::vector<double> inside = Inside();
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += inside[i];
       ++readings;
     }
-    for (auto& [link, ns] : queues) ns /= readings;
-    return queues;
+    for (double& sum : sums) sum /= readings;
+    return sums;
   }
 
   std::unique_ptr<Testbed> testbed;
   std::unique_ptr<Emulator> emulator;
 };
 
-TEST_F(LinksOnFabric, AnIdleHostNamesTheLinkThatQueuesAndTheSpineThatDied) {
+TEST_F(LinksOnFabric, AnIdleHostNamesTheLinksThatQueueAndTheOneThatDied) {
   ASSERT_NE(testbed, nullptr);
-  ASSERT_NO_FATAL_FAILURE(StartFlow());
+  ASSERT_NO_FATAL_FAILURE(StartFlows());
   absl::SleepFor(absl::Seconds(3));
-  const std::vector<std::pair<LinkDirection, double>> truth = TrueQueues();
+  const std::vector<double> inside = MeanInside();
   const v1::LinksReply links = Links();
+  emulator.reset();
+  absl::SleepFor(absl::Milliseconds(500));
+  const std::vector<double> lost = Inside();
   ASSERT_GT(links.links_size(), 6) << links.ShortDebugString();
 
-  LinkDirection busiest;
-  double busiest_ns = 0;
-  for (const auto& [link, ns] : truth) {
-    if (link.tier != LinkDirection::Tier::kSpine || ns <= busiest_ns) continue;
-    busiest = link;
-    busiest_ns = ns;
+  int queues = 0;
+  double least_ns = HUGE_VAL;  // of those that queue
+  const std::vector<LinkDirection> ports = testbed->fabric().LinkDirections();
+  for (size_t p = 0; p < ports.size(); ++p) {
+    const LinkDirection& port = ports[p];
+    const double true_ns = (inside[p] - lost[p]) * 8e3 / kMbps;
+    if (port.tier != LinkDirection::Tier::kSpine || true_ns < 15e3) continue;
+    ++queues;
+    const auto named = std::find_if(links.links().begin(), links.links().end(),
+                                    [&port](const v1::Link& link) { return link.to() == EndOf(port); });
+    ASSERT_NE(links.links().end(), named) << port.Name();
+    std::printf("%s: %.0f us behind the port, %.0f us +- %.0f us by host %d's probes\n", port.Name().c_str(),
+                true_ns / 1e3, named->queue_ns() / 1e3, named->queue_error_ns() / 1e3, kObserver);
+    EXPECT_NEAR(true_ns, named->queue_ns(), 0.5 * true_ns + 15e3) << links.ShortDebugString();
+    least_ns = std::min(least_ns, named->queue_ns());
   }
-  ASSERT_GT(busiest_ns, 50e3) << "the flow makes no queue: this test shows nothing";
-  const v1::Link& named = links.links(0);
-  std::printf("%s: %.0f us behind the port, %.0f us +- %.0f us by host %d's probes\n", busiest.Name().c_str(),
-              busiest_ns / 1e3, named.queue_ns() / 1e3, named.queue_error_ns() / 1e3, kObserver);
-  EXPECT_EQ(EndOf(busiest), named.to()) << links.ShortDebugString();
-  EXPECT_NEAR(busiest_ns, named.queue_ns(), 0.5 * busiest_ns);
-  for (int i = 1; i < links.links_size(); ++i)
-    EXPECT_LT(links.links(i).queue_ns(), 0.5 * named.queue_ns()) << links.links(i).ShortDebugString();
+  ASSERT_GT(queues, 0) << "the flows make no queue: this test shows nothing";
+  for (int i = queues; i < links.links_size(); ++i)
+    EXPECT_LE(links.links(i).queue_ns(), 0.5 * least_ns + 15e3) << links.links(i).ShortDebugString();
 
-  emulator.reset();
-  const LinkDirection cut = LinkDirection::LeafToSpine(0, busiest.spine);
+  const LinkDirection cut = LinkDirection::LeafToSpine(0, 1);
   ASSERT_TRUE(testbed->fabric().SetFault(cut, Fault::Drop()).ok());
   v1::LinksReply dead;
   for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;
