@@ -34,6 +34,7 @@ class Corridor {
   bool Clip(double x_low, double low, double x_high, double high);
   Range At(double x) const;
   Range slope() const;
+  size_t corners() const { return vertices_.size(); }  // of the polygon: what a clip costs
 
  private:
   struct Vertex {

@@ -26,7 +26,7 @@ class LineClock final : public Clock {
   int64_t NowNs() const override { return AtNs(monotonic_.NowNs()); }
   int64_t AtNs(int64_t monotonic_ns) const override;
 
-  // Has CLOCK_MONOTONIC been slewed? A fifth of a microsecond, and no system call. As often as can be: what is not
+  // Has CLOCK_MONOTONIC been slewed? Half a microsecond, and no system call. As often as can be: what is not
   // noticed yet is an error of local time. Calls on_change after the line has changed.
   void Look();
   void set_on_change(std::function<void()> on_change) { on_change_ = std::move(on_change); }
