@@ -12,6 +12,7 @@
 #include "bpf/icrc.h"
 #include "bpf/liveness.h"
 #include "bpf/psn.h"
+#include "maps/local_clock.h"
 #include "maps/names.h"
 
 /* Knobs, set by the loader before loading. */
@@ -99,6 +100,14 @@ struct {
 
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct cw_local_clock);
+} cw_local_clock SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, 1);
   __type(key, __u32);
   __type(value, struct cw_lab_clock);
@@ -121,10 +130,20 @@ static __noinline __u64 cw_lab_time(__u64 true_ns) {
   return c ? cw_lab_clock_at(c, true_ns) : true_ns;
 }
 
+static __noinline __u64 cw_local_time(__u64 t) {
+  __u32 zero = 0;
+  struct cw_local_clock* c = bpf_map_lookup_elem(&cw_local_clock, &zero);
+  struct cw_local_line line;
+  if (!c) return t;
+  cw_local_get(c, &line);
+  return cw_local_at(&line, t);
+}
+
 /* Nanoseconds of the local clock. */
 static __always_inline __u64 cw_now(void) {
   __u64 t = bpf_ktime_get_ns();
-  return cw_lab_clock_on ? cw_lab_time(t) : t;
+  __u64 local = cw_local_time(t);
+  return cw_lab_clock_on ? local + (cw_lab_time(t) - t) : local;
 }
 
 static __always_inline struct cw_ctl* cw_get_ctl(void) {

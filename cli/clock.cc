@@ -116,6 +116,9 @@ absl::StatusOr<int> Tracking(Session& session, const Options&, const v1::ClockRe
       line("error", absl::StrFormat("within %s, likely", SmallText(t.error_est_ns())));
       line("bound", BoundText(t.bound_ns(), t.reference(), t.hops(), t.host_name()));
     }
+    if (std::abs(t.slew_ppb()) >= 1)
+      line("slew",
+           absl::StrFormat("CLOCK_MONOTONIC is slewed by %+.3f ppm; the local clock is not", t.slew_ppb() / 1e3));
     line("residual", t.neighbours_used() == 0 ? kNoValue : SmallText(t.residual_ns()) + " root mean square");
     line("neighbours", absl::StrFormat("%d used of %d compared with, %d peers configured", t.neighbours_used(),
                                        t.neighbours(), t.peers()));

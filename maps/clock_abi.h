@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /* Fleet time for BPF programs: one record in an array map that userspace has mapped (ARRAY[1], BPF_F_MMAPABLE), written
- * by the agent ten times per second.
+ * by the agent ten times per second, and when CLOCK_MONOTONIC is slewed.
  *
  * Two copies, so that nobody waits: copy[generation & 1] holds. The agent fills the other copy, then adds one to
  * generation, every word with release order. A program that is interrupted between its first and last load could see a
  * mixture, and takes the generation again to tell.
  *
- * Local time t is bpf_ktime_get_ns().
+ * Local time t here is bpf_ktime_get_ns(), whatever the agent makes of it (local_clock.h).
  *   fleet time at local t:  fleet_ns + (t - local_ns) + (t - local_ns) * slope_q32 / 2^32
  * Units: nanoseconds. Both compilers; BPF divides without sign and has no 128-bit product, hence the fixed point. */
 #ifndef CW_MAPS_CLOCK_ABI_H
@@ -57,8 +57,8 @@ _Static_assert(sizeof(struct cw_fleet_clock) == 320, "ABI size");
 
 #define CW_FLEET_INLINE static inline __attribute__((always_inline))
 
-/* Fleet time at local time t in *fleet_ns and its bound in *bound_ns; 0, or -1: not known now. Two tries: the agent
- * writes ten times per second. */
+/* Fleet time at local time t in *fleet_ns and its bound in *bound_ns; 0, or -1: not known now. Two tries: updates
+ * are milliseconds apart. */
 CW_FLEET_INLINE int cw_fleet_at(const struct cw_fleet_clock* c, __u64 t, __s64* fleet_ns, __u64* bound_ns) {
   for (int i = 0; i < 2; ++i) {
     const volatile struct cw_fleet_clock* shared = c;
@@ -74,7 +74,7 @@ CW_FLEET_INLINE int cw_fleet_at(const struct cw_fleet_clock* c, __u64 t, __s64* 
     const __s64 elapsed = (__s64)(t - local_ns);
     const __u64 distance = elapsed < 0 ? 0 - (__u64)elapsed : (__u64)elapsed;
     /* An address dependency orders the loads of the copy after the first one. Before this last one they may be late by
-     * a few on machines with a weak memory order: a writer laps a reader by two updates, 100 ms apart. */
+     * a few on machines with a weak memory order: a writer laps a reader by two updates, milliseconds apart. */
     if (shared->generation != generation) continue;
     if (state != CW_FLEET_SYNCHRONISED && state != CW_FLEET_FREE_RUNNING) return -1;
     if (t > void_after_ns || distance > CW_FLEET_ELAPSED_MAX) return -1;

@@ -18,6 +18,7 @@
 #define CW_MAP_EVENT_RING "cw_event_ring" /* RINGBUF */
 #define CW_MAP_MSG_RING "cw_msg_ring"     /* RINGBUF */
 #define CW_MAP_FLEET_CLOCK "cw_fleet_clock" /* ARRAY[1], struct cw_fleet_clock (clock_abi.h), for other people's programs */
+#define CW_MAP_LOCAL_CLOCK "cw_local_clock" /* ARRAY[1], struct cw_local_clock (local_clock.h) */
 #define CW_MAP_LAB_CLOCK "cw_lab_clock"   /* ARRAY[1], lab only */
 
 #define CW_PROG_XDP "cw_xdp_ingress"

@@ -4,7 +4,8 @@
 //
 //   hash maps    HashView<Key, Value>     FlowsView, TxFlowsView, PairIndexView
 //   array maps   ArrayView<Value>         KeysView, ProbeTxView, LabClockView
-//   mmaped       MmapView<Value>          CtlView, PairsView: no system call, and single fields may be written
+//   mmaped       MmapView<Value>          CtlView, PairsView, LocalClockView: no system call, and single fields
+//                                         may be written
 //   per CPU      CountersView             counters.h
 //   rings        RingReader               ring_reader.h
 //
@@ -26,6 +27,7 @@
 #include "absl/strings/str_format.h"
 #include "maps/abi.h"
 #include "maps/bpf_map.h"
+#include "maps/local_clock.h"
 
 namespace cw::maps {
 
@@ -170,5 +172,6 @@ using ProbeTxView = ArrayView<cw_probe_tx>;
 using LabClockView = ArrayView<cw_lab_clock>;
 using CtlView = MmapView<cw_ctl>;  // one record: ctl[0]
 using PairsView = MmapView<cw_pair>;
+using LocalClockView = MmapView<cw_local_clock>;  // one record, for agent::LineClock
 
 }  // namespace cw::maps

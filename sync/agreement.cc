@@ -351,9 +351,9 @@ void Agreement::Impl::Publish(const std::vector<NeighbourView>& views) {
   time.state = SyncState::kUnknown;
   if (settled && time.trouble == FleetTrouble::kNone) time.state = SyncState::kSynchronised;
   if (settled && time.trouble == FleetTrouble::kIsolated) time.state = SyncState::kFreeRunning;
-  time.error_est_ns = std::llround(std::min(error_ns, kNowhereNs));
+  time.error_est_ns = std::llround(std::min(error_ns, kNowhereNs)) + local_likely_ns;
   time.bound_ns = settled ? std::llround(std::min(reference.published_ns(), kNowhereNs)) : std::llround(kNowhereNs);
-  time.bound_ns = std::max(time.bound_ns, int64_t{0});
+  time.bound_ns = std::max(time.bound_ns, int64_t{0}) + local_bound_ns;
   verdicts.resize(views.size());
   double weights = 0;
   for (const Peer& p : peers) weights += p.weight;
@@ -383,7 +383,7 @@ FleetClaim Agreement::Impl::Claim() const {
   if (settled) {
     c.reference_id = reference.id();
     c.reference_seq = reference.seq();
-    c.bound_ns = std::llround(std::min(reference.relayed_ns(), kNowhereNs));
+    c.bound_ns = std::llround(std::min(reference.relayed_ns(), kNowhereNs)) + local_bound_ns;
     c.hops = reference.hops();
   }
   if (anchors.known()) {
@@ -417,6 +417,11 @@ const FleetTime& Agreement::Update(int64_t now_ns, const std::vector<NeighbourVi
   a.HearAnchors(neighbours, anchor);
   a.Publish(neighbours);
   return a.time;
+}
+
+void Agreement::SetLocalError(int64_t likely_ns, int64_t bound_ns) {
+  impl_->local_likely_ns = std::llabs(likely_ns);
+  impl_->local_bound_ns = bound_ns;
 }
 
 bool Agreement::RateJumped(int64_t now_ns, const std::vector<NeighbourView>& neighbours) {

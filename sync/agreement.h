@@ -132,6 +132,10 @@ class Agreement {
   const FleetTime& Update(int64_t now_ns, const std::vector<NeighbourView>& neighbours,
                           const AnchorReading& anchor = {});
 
+  // How far the local clock may be off the steady line that it is taken for, likely and at most: what a slew brought
+  // that was not noticed at once (LineKeeper). It is part of what Update tells from now on.
+  void SetLocalError(int64_t likely_ns, int64_t bound_ns);
+
   // Between rounds: has our clock's rate jumped, by what the links say? Then the next round should be now, and its
   // claim be told at once. Cheap; every 10 ms suits.
   bool RateJumped(int64_t now_ns, const std::vector<NeighbourView>& neighbours);

@@ -156,9 +156,10 @@ struct Agreement::Impl {
   double fraction_ns = 0;  // of time.offset_ns
   double rate_ppb = 0;     // time.slope_ppb without the slew
   double error_ns = 0;
-  double link_scatter_ns2 = 0;  // of single links
-  double scatter_ns2 = 0;       // … as the trimmed mean feels it
-  double effective_n = 1;       // so many links of equal weight the mean is as good as
+  double link_scatter_ns2 = 0;                      // of single links
+  double scatter_ns2 = 0;                           // … as the trimmed mean feels it
+  double effective_n = 1;                           // so many links of equal weight the mean is as good as
+  int64_t local_likely_ns = 0, local_bound_ns = 0;  // SetLocalError
   double own_tolerance_ns = 0;
   double usual_error_ns = 0;  // of the links
   double spread_ns = 0;       // of the neighbours' fleet times; their median:

@@ -9,7 +9,8 @@ namespace {
 
 constexpr size_t kSegmentsKept = 64;
 constexpr size_t kReadsKept = 3;  // a change of slew is seen a read or two late: so many are tried with the new segment
-constexpr int64_t kTickNs = 1;    // clocks are read in whole nanoseconds, rounded down
+constexpr double kSliverNs = 0.1;
+constexpr int64_t kTickNs = 1;  // clocks are read in whole nanoseconds, rounded down
 
 double Middle(const Corridor::Range& r) { return (r.low + r.high) / 2; }
 
@@ -19,11 +20,15 @@ Corridor::Corridor(double low, double high, double most_slope)
     : vertices_{{low, -most_slope}, {high, -most_slope}, {high, most_slope}, {low, most_slope}} {}
 
 // Sutherland and Hodgman's clipping, by one edge of the interval after the other.
-bool Corridor::Clip(double x, double low, double high) {
+bool Corridor::Clip(double x_low, double low, double x_high, double high) {
   std::vector<Vertex> left = vertices_, kept;
   for (const double sign : {1.0, -1.0}) {
     const double limit = sign > 0 ? low : -high;
+    const double x = sign > 0 ? x_low : x_high;
     const auto inside = [&](const Vertex& v) { return sign * (v.level + v.slope * x) - limit; };
+    // Nothing, or a corner thinner than any clock can show: without this rule thousands of reads make thousands of
+    // them.
+    if (std::all_of(left.begin(), left.end(), [&](const Vertex& v) { return inside(v) > -kSliverNs; })) continue;
     kept.clear();
     for (size_t i = 0; i < left.size(); ++i) {
       const Vertex &a = left[i], &b = left[(i + 1) % left.size()];
@@ -65,14 +70,18 @@ Corridor::Range ClockDomain::Segment::At(int64_t a_ns) const {
 ClockDomain::Segment ClockDomain::Begin(const Read& read, double most_slope) {
   const int64_t d_ns = read.low_ns;
   const auto width = static_cast<double>(read.high_ns - read.low_ns);
-  return {read.a_ns, d_ns, read.a_ns, read.a_ns, width, 0, Corridor(0, width, most_slope)};
+  const double lean = most_slope * static_cast<double>(read.half_ns);
+  Segment segment{read.a_ns, d_ns, read.a_ns, read.a_ns, width, 0, Corridor(-lean, width + lean, most_slope)};
+  Extend(segment, read);
+  return segment;
 }
 
 bool ClockDomain::Extend(Segment& segment, const Read& read) {
   const auto x = static_cast<double>(read.a_ns - segment.origin_a_ns);
+  const auto half = static_cast<double>(read.half_ns);
   const auto low = static_cast<double>(read.low_ns - segment.origin_d_ns);
   const auto width = static_cast<double>(read.high_ns - read.low_ns);
-  if (!segment.corridor.Clip(x, low, low + width)) return false;
+  if (!segment.corridor.Clip(x + half, low, x - half, low + width)) return false;
   segment.widest_ns = std::max(segment.widest_ns, width);
   const int64_t gap = std::max(read.a_ns - segment.last_a_ns, segment.first_a_ns - read.a_ns);
   segment.longest_gap_ns = std::max(segment.longest_gap_ns, static_cast<double>(gap));
@@ -83,7 +92,8 @@ bool ClockDomain::Extend(Segment& segment, const Read& read) {
 
 bool ClockDomain::AddPair(int64_t a_before_ns, int64_t b_ns, int64_t a_after_ns) {
   if (a_after_ns < a_before_ns || a_after_ns - a_before_ns > options_.widest_read_ns) return false;
-  const Read read{a_before_ns + (a_after_ns - a_before_ns) / 2, b_ns - a_after_ns - kTickNs,
+  const int64_t half_ns = (a_after_ns - a_before_ns + 1) / 2;
+  const Read read{a_before_ns + (a_after_ns - a_before_ns) / 2, half_ns, b_ns - a_after_ns - kTickNs,
                   b_ns - a_before_ns + kTickNs};
   if (!segments_.empty() && read.a_ns <= segments_.back().last_a_ns) {
     if (read.a_ns > segments_.back().last_a_ns - options_.widest_read_ns) return false;
@@ -160,6 +170,10 @@ std::optional<ClockDomain::Converted> ClockDomain::ToA(int64_t b_ns) const {
   }
   there->ns = a_ns;
   return there;
+}
+
+Corridor::Range ClockDomain::slew_range() const {
+  return segments_.empty() ? Corridor::Range{} : segments_.back().corridor.slope();
 }
 
 double ClockDomain::slew_ppb() const { return segments_.empty() ? 0 : Middle(segments_.back().corridor.slope()) * 1e9; }

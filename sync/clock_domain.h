@@ -30,10 +30,11 @@ class Corridor {
   // Starts with the lines through [low, high] at x = 0 and |slope| ≤ most_slope.
   Corridor(double low, double high, double most_slope);
 
-  // false, and nothing changed: no line would be left.
-  bool Clip(double x, double low, double high);
+  // At x_low the lines are not below low, at x_high not above high. false, and nothing changed: none would be left.
+  bool Clip(double x_low, double low, double x_high, double high);
   Range At(double x) const;
   Range slope() const;
+  size_t corners() const { return vertices_.size(); }  // of the polygon: what a clip costs
 
  private:
   struct Vertex {
@@ -67,6 +68,7 @@ class ClockDomain {
   std::optional<Converted> ToA(int64_t b_ns) const;
 
   double slew_ppb() const;                       // of B against A, now
+  Corridor::Range slew_range() const;            // … every rate that explains the reads, minus 1
   uint32_t changes() const { return changes_; }  // of the slew, steps included
   uint32_t steps() const { return steps_; }
   int64_t newest_a_ns() const { return segments_.empty() ? INT64_MIN : segments_.back().last_a_ns; }
@@ -75,7 +77,8 @@ class ClockDomain {
  private:
   struct Read {
     int64_t a_ns;             // the middle of the two
-    int64_t low_ns, high_ns;  // of B − A
+    int64_t half_ns;          // half of their distance
+    int64_t low_ns, high_ns;  // B − A is not below at the second one, not above at the first one
   };
   struct Segment {
     int64_t origin_a_ns;

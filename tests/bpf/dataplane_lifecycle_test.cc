@@ -148,6 +148,23 @@ TEST_F(DataplaneTest, AnotherReleasesProgramsAreExchangedOnTheirMaps) {
   EXPECT_TRUE(IsFreed(old_tc));
 }
 
+// As when the release before had no cw_local_clock.
+TEST_F(DataplaneTest, AMapThatIsNewIsAddedToWhatIsAdopted) {
+  Open();
+  Attach();
+  rig_.SendRoce(true, kQpn, 0, 3);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 3));
+  const std::string pin = PinFolder() + "/" CW_MAP_LOCAL_CLOCK;
+  ASSERT_EQ(unlink(pin.c_str()), 0);
+  Open();
+  EXPECT_TRUE(plane_->adopted());
+  EXPECT_TRUE(plane_->replaced());
+  EXPECT_TRUE(std::filesystem::exists(pin));
+  EXPECT_EQ(plane_->local_clock()[0].generation, 0u);
+  rig_.SendRoce(true, kQpn, 3, 3);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 6)) << "flows are kept, and counted on";
+}
+
 TEST_F(DataplaneTest, DetachLeavesNothing) {
   const std::string before = rig_.NearShell("bpftool net show; tc qdisc show dev nic0");
   Open();

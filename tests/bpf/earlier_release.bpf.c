@@ -7,6 +7,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "bpf/icrc.h"
+#include "maps/local_clock.h"
 
 #define ARRAY(name_, type_, entries_, flags_)  \
   struct {                                     \
@@ -33,6 +34,7 @@ ARRAY(cw_ctl, struct cw_ctl, 1, BPF_F_MMAPABLE);
 ARRAY(cw_pairs, struct cw_pair, 16, BPF_F_MMAPABLE);
 ARRAY(cw_probe_tx, struct cw_probe_tx, 16, 0);
 ARRAY(cw_keys, struct cw_pair_keys, 16, 0);
+ARRAY(cw_local_clock, struct cw_local_clock, 1, BPF_F_MMAPABLE);
 HASH(cw_flows, BPF_MAP_TYPE_LRU_HASH, struct cw_flow_key, struct cw_flow, 1024);
 HASH(cw_tx_flows, BPF_MAP_TYPE_HASH, struct cw_flow_key, struct cw_tx_flow, 1024);
 HASH(cw_pair_index, BPF_MAP_TYPE_HASH, struct cw_pair_key, __u32, 32);

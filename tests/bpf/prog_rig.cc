@@ -142,6 +142,12 @@ void ProgRig::SetLabClock(const cw_lab_clock& clock) {
   Require(bpf_map__update_elem(skel_->maps.cw_lab_clock, &zero, sizeof(zero), &clock, sizeof(clock), 0) == 0, "clock");
 }
 
+void ProgRig::SetLocalClock(const cw_local_clock& clock) {
+  uint32_t zero = 0;
+  Require(bpf_map__update_elem(skel_->maps.cw_local_clock, &zero, sizeof(zero), &clock, sizeof(clock), 0) == 0,
+          "local clock");
+}
+
 std::optional<cw_flow> ProgRig::Flow(const cw_flow_key& key) {
   cw_flow f = {};
   if (bpf_map__lookup_elem(skel_->maps.cw_flows, &key, sizeof(key), &f, sizeof(f), 0) != 0) return std::nullopt;

@@ -13,6 +13,7 @@
 
 #include "cwfabric.skel.h"
 #include "maps/abi.h"
+#include "maps/local_clock.h"
 #include "maps/wire.h"
 #include "tests/bpf/frame.h"
 
@@ -51,6 +52,7 @@ class ProgRig {
   cw_pair_keys keys(uint32_t index);
   void SetKeys(uint32_t index, const cw_pair_keys& keys);
   void SetLabClock(const cw_lab_clock& clock);
+  void SetLocalClock(const cw_local_clock& clock);
 
   std::optional<cw_flow> Flow(const cw_flow_key& key);
   std::optional<cw_tx_flow> TxFlow(const cw_flow_key& key);

@@ -189,6 +189,20 @@ TEST(ClockDomain, SlewDoesNotLookLikeDrift) {
   EXPECT_GT(our_domain.changes(), 8u);
 }
 
+// A clip costs as much as the polygon has corners: many reads in a short time must not make many of them.
+TEST(Corridor, StaysSmall) {
+  std::mt19937_64 random(5);
+  Corridor corridor(-100, 100, 0.2);
+  for (int i = 0; i < 100'000; ++i) {
+    const double x = 300.0 * i, truth = std::floor(x * 20e-6);
+    EXPECT_TRUE(corridor.Clip(x, truth - 20 - static_cast<double>(random() % 40), x,
+                              truth + 20 + static_cast<double>(random() % 40)));
+  }
+  EXPECT_LE(corridor.corners(), 100u);
+  EXPECT_NEAR(corridor.slope().low, 20e-6, 2e-6);
+  EXPECT_NEAR(corridor.slope().high, 20e-6, 2e-6);
+}
+
 TEST(ClockDomainReader, ReadsTheRealClocks) {
   ClockDomain domain;
   for (int i = 0; i < 2000; ++i) {

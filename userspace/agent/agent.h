@@ -23,6 +23,7 @@
 #include "userspace/agent/clock_output.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/flow_book.h"
+#include "userspace/agent/line_clock.h"
 #include "userspace/agent/loop.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/resource_meter.h"
@@ -47,7 +48,7 @@ extern const char kVersion[];
 
 struct AgentOptions {
   config::Config config;
-  std::shared_ptr<const Clock> clock;           // the host's clock as the BPF programs read it
+  std::shared_ptr<const Clock> clock;           // what local time is made of: see LineClock
   std::string lab_clock;                        // pinned path of the lab's hidden clock; production: ""
   KernelTime kernel_time = KernelTime::Real();  // what an anchor is read from
 };
@@ -127,12 +128,13 @@ class Agent final : public api::AgentView {
   void UpdateClocks();
   void OpenClockOutput();
   void ClockRound();
-  void PublishClock(bool has_anchor);
+  void PublishClock();
   void TellOfChrony();
   void SendTrips(PairState& pair, int64_t now_ns);
   void SendClaims();
   void SendLinks(uint32_t pair);
   void ForgetClocks();
+  void OnSlew();
   void ChooseClockPairs();
   void PaceClockPair(PairState& pair);
   std::vector<ClockLink> ClockLinks() const;
@@ -207,7 +209,7 @@ class Agent final : public api::AgentView {
   void Log(telemetry::Event event);
   // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
   absl::Duration Window() const { return std::max(options_.config.steering.contention_window, absl::Milliseconds(10)); }
-  int64_t NowNs() const { return options_.clock->NowNs(); }
+  int64_t NowNs() const { return clock_->NowNs(); }
   int64_t MonotonicNs() const { return monotonic_.NowNs(); }
 
   AgentOptions options_;
@@ -217,6 +219,9 @@ class Agent final : public api::AgentView {
   uint32_t session_ = 0;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<dataplane::Dataplane> dataplane_;
+  std::shared_ptr<LineClock> clock_;  // local time, as the BPF programs read it; the prober's thread keeps it
+  std::atomic<bool> slew_posted_{false};
+  uint32_t clock_given_up_ = 0;  // as told
   std::unique_ptr<dataplane::Jiffies> jiffies_;
   std::vector<Nic> nics_;
   std::vector<config::PeerConfig> peers_;
@@ -239,6 +244,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<RealtimeAnchor> anchor_;     // null: none is configured
   std::unique_ptr<ClockOutput> clock_output_;  // null: nothing is published
   bool publish_failed_ = false;                // and it was said
+  bool has_anchor_ = false;                    // in the last round
   bool chrony_fed_ = false;                    // and it was said
   uint64_t clock_rounds_ = 0;
   std::unique_ptr<control::ContentionState> contention_;

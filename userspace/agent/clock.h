@@ -53,6 +53,9 @@ class FleetClock {
   std::vector<telemetry::Event> Round(int64_t now_ns, const std::vector<ClockLink>& links,
                                       const sync::AnchorReading& anchor);
 
+  // See Agreement.
+  void SetLocalError(int64_t likely_ns, int64_t bound_ns) { agreement_.SetLocalError(likely_ns, bound_ns); }
+
   // Between rounds: has the rate of our clock jumped? Then the next round should be now. Cheap, but only worth asking
   // when a link's slope or a claimed rate has changed by kRateMovedPpb since the last round.
   static constexpr double kRateMovedPpb = 1000;

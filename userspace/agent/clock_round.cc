@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "maps/names.h"
 #include "sync/neighbours.h"
 #include "userspace/agent/agent.h"
@@ -16,6 +17,7 @@ constexpr int64_t kIdleUpdateNs = 100'000'000;  // an idle pair's line needs no 
 constexpr int64_t kClockUpdateNs = 15'000'000;  // … but one that is probed for the clock shows when a rate changes
 constexpr uint64_t kFirstRounds = 30;           // in which peers are heard for the first time
 constexpr int64_t kYoungLineNs = 3'000'000'000;
+constexpr int64_t kMuchMissedNs = 100;          // of local time: readers shall know
 constexpr uint64_t kSlowRounds = 10;  // hosts that do not compare themselves with us hear us once a second …
 constexpr size_t kSlowHosts = 200;    // … up to so many, and less often beyond: the cost stays the same
 
@@ -35,8 +37,7 @@ void Agent::NameInFleet(const std::vector<config::PeerConfig>& all) {
   fleet_clock_ = std::make_unique<FleetClock>(self, sync::HostId(absl::StrCat(self, " ", session_)));
   fleet_clock_->SetPeers(others, static_cast<size_t>(options_.config.probe.clock_neighbours));
   if (options_.config.clock.anchor == config::Anchor::kRealtime) {
-    anchor_ =
-        std::make_unique<RealtimeAnchor>(options_.clock, options_.config.clock.anchor_bound, options_.kernel_time);
+    anchor_ = std::make_unique<RealtimeAnchor>(clock_, options_.config.clock.anchor_bound, options_.kernel_time);
   }
 }
 
@@ -127,7 +128,7 @@ void Agent::OpenClockOutput() {
   absl::StatusOr<std::unique_ptr<ClockOutput>> output =
       ClockOutput::Create({.page = page,
                            .pin = pin,
-                           .clock = options_.clock,
+                           .clock = clock_,
                            .tai_minus_utc = options_.config.clock.tai_minus_utc,
                            .chrony = options_.config.clock.chrony});
   if (output.ok()) {
@@ -144,9 +145,9 @@ void Agent::OpenClockOutput() {
   }
 }
 
-void Agent::PublishClock(bool has_anchor) {
+void Agent::PublishClock() {
   if (clock_output_ == nullptr) return;
-  const absl::Status status = clock_output_->Publish(*fleet_clock_, has_anchor);
+  const absl::Status status = clock_output_->Publish(*fleet_clock_, has_anchor_);
   TellOfChrony();
   if (status.ok() != publish_failed_) return;
   publish_failed_ = !status.ok();
@@ -178,8 +179,10 @@ void Agent::ClockRound() {
     pair->round_slope_ppb = pair->estimate.slope_ppb;
   }
   const sync::AnchorReading anchor = anchor_ == nullptr ? sync::AnchorReading{} : anchor_->Read();
+  has_anchor_ = anchor.has;
+  fleet_clock_->SetLocalError(clock_->missing_ns(), clock_->bound_ns());
   for (telemetry::Event& event : fleet_clock_->Round(now_ns, ClockLinks(), anchor)) Log(std::move(event));
-  PublishClock(anchor.has);
+  PublishClock();
   SendClaims();
   ++clock_rounds_;
 }
@@ -239,10 +242,27 @@ void Agent::ForgetClocks() {
   fleet_clock_->Disrupted(NowNs());
 }
 
+// CLOCK_MONOTONIC's rate has changed, and local time's has not: what readers are told in terms of the former has to
+// change at once.
+void Agent::OnSlew() {
+  slew_posted_.store(false);
+  if (clock_->given_up() != clock_given_up_) {
+    clock_given_up_ = clock_->given_up();
+    Log({.type = "clock",
+         .severity = telemetry::Severity::kNotice,
+         .text = absl::StrFormat("CLOCK_MONOTONIC was slewed faster than can be made good: local time is off by %d us, "
+                                 "and the clocks are compared afresh",
+                                 clock_->last_given_up_ns() / 1000)});
+    ForgetClocks();
+  }
+  std::abs(clock_->missing_ns()) > kMuchMissedNs ? ClockRound() : PublishClock();
+}
+
 absl::StatusOr<api::v1::ClockReply> Agent::Clock() {
   return loop_->Call<api::v1::ClockReply>([this] {
     const std::string kind(config::ToString(options_.config.clock.anchor));
     api::v1::ClockReply reply = MakeClockReply(*fleet_clock_, NowNs(), kind, anchor_ == nullptr ? "" : anchor_->note());
+    reply.mutable_tracking()->set_slew_ppb(-clock_->slew_ppb());
     if (clock_output_ != nullptr && clock_output_->feeds_chrony()) {
       const absl::Status& fed = clock_output_->chrony_status();
       reply.mutable_tracking()->set_chrony(fed.ok() ? "fed" : std::string(fed.message()));

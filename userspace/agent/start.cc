@@ -124,9 +124,15 @@ absl::Status Agent::OpenDataplane() {
   if (!opened.ok()) return opened.status();
   dataplane_ = std::move(*opened);
   for (const std::string& note : dataplane_->notes()) spdlog::info("{}", note);
-  absl::StatusOr<dataplane::Jiffies> jiffies = dataplane::Jiffies::Create();
+  clock_ = std::make_shared<LineClock>(options_.clock, &dataplane_->local_clock()[0]);
+  clock_->Look();
+  absl::StatusOr<dataplane::Jiffies> jiffies = dataplane::Jiffies::Create();  // takes long enough to see a slew
   if (!jiffies.ok()) return jiffies.status();
   jiffies_ = std::make_unique<dataplane::Jiffies>(*jiffies);
+  clock_->Look();
+  clock_->set_on_change([this] {
+    if (!slew_posted_.exchange(true)) loop_->Post([this] { OnSlew(); });
+  });
   WriteControl();
   OpenClockOutput();
   return absl::OkStatus();
@@ -225,6 +231,7 @@ absl::Status Agent::OpenProbes() {
                             .clock_interval_ns = absl::ToInt64Nanoseconds(config.probe.clock_interval),
                             .budget_pps = static_cast<double>(config.probe.budget_pps)};
   options.prober.fifo_priority = config.probe.realtime ? 20 : 0;
+  options.prober.look = [this] { clock_->Look(); };
   options.paths.per_switch_pps = static_cast<double>(config.probe.discovery_pps);
   probe::DiscoveryOptions& discovery = options.paths.discovery;
   discovery.max_ttl = config.probe.max_ttl;

@@ -108,18 +108,19 @@ absl::Status Dataplane::OpenViews() {
   auto pairs = maps::PairsView::Create(map(CW_MAP_PAIRS));
   auto probe_tx = maps::ProbeTxView::Create(map(CW_MAP_PROBE_TX));
   auto keys = maps::KeysView::Create(map(CW_MAP_KEYS));
+  auto local_clock = maps::LocalClockView::Create(map(CW_MAP_LOCAL_CLOCK));
   auto counters = maps::CountersView::Create(map(CW_MAP_COUNTERS));
   for (const auto& s : {ctl.status(), flows.status(), tx_flows.status(), pair_index.status(), pairs.status(),
-                        probe_tx.status(), keys.status(), counters.status()}) {
+                        probe_tx.status(), keys.status(), local_clock.status(), counters.status()}) {
     error.Update(s);
   }
   if (!error.ok()) return error;
   auto editor = FlowEditor::Create(*flows, *tx_flows);
   if (!editor.ok()) return editor.status();
-  views_ = std::make_unique<Views>(Views{*std::move(ctl), *std::move(flows), *std::move(tx_flows),
-                                         *std::move(pair_index), *std::move(pairs), *std::move(probe_tx),
-                                         *std::move(keys), *std::move(counters), *std::move(editor),
-                                         map(CW_MAP_PROBE_RING), map(CW_MAP_EVENT_RING), map(CW_MAP_MSG_RING)});
+  views_ = std::make_unique<Views>(
+      Views{*std::move(ctl), *std::move(flows), *std::move(tx_flows), *std::move(pair_index), *std::move(pairs),
+            *std::move(probe_tx), *std::move(keys), *std::move(local_clock), *std::move(counters), *std::move(editor),
+            map(CW_MAP_PROBE_RING), map(CW_MAP_EVENT_RING), map(CW_MAP_MSG_RING)});
   return error;
 }
 

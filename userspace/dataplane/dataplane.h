@@ -89,6 +89,7 @@ class Dataplane {
   const maps::PairsView& pairs() const { return views_->pairs; }
   const maps::ProbeTxView& probe_tx() const { return views_->probe_tx; }
   const maps::KeysView& keys() const { return views_->keys; }
+  const maps::LocalClockView& local_clock() const { return views_->local_clock; }  // one record: local_clock()[0]
   const maps::CountersView& counters() const { return views_->counters; }
   const FlowEditor& flow_editor() const { return views_->flow_editor; }
   const maps::BpfMap& probe_ring() const { return views_->probe_ring; }  // for maps::RingReader
@@ -110,6 +111,7 @@ class Dataplane {
     maps::PairsView pairs;
     maps::ProbeTxView probe_tx;
     maps::KeysView keys;
+    maps::LocalClockView local_clock;
     maps::CountersView counters;
     FlowEditor flow_editor;
     maps::BpfMap probe_ring, event_ring, msg_ring;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "maps/local_clock.h"
+#include "maps/names.h"
 #include "userspace/config/config.h"
 #include "userspace/lab/agent_launcher.h"
 
@@ -254,14 +257,37 @@ uint64_t Testbed::CounterSum(const std::string& name) {
   return sum;
 }
 
+namespace {
+
+// Where NTP slews the machine's clock, what an agent adds to it is part of what its host's clock shows.
+void AddLine(const std::string& instance, cw_lab_clock& clock) {
+  const int fd = bpf_obj_get(absl::StrCat(CW_PIN_ROOT, "/", instance, "/", CW_MAP_LOCAL_CLOCK).c_str());
+  if (fd < 0) return;  // no agent yet
+  const uint32_t zero = 0;
+  cw_local_clock local{};
+  if (bpf_map_lookup_elem(fd, &zero, &local) == 0) {
+    cw_local_line line{};
+    cw_local_get(&local, &line);
+    for (uint32_t i = 0; i < clock.segments; ++i) {
+      clock.base_ns[i] += static_cast<int64_t>(cw_local_at(&line, clock.start_ns[i]) - clock.start_ns[i]);
+      clock.drift_ppb[i] += std::llround(static_cast<double>(line.rate_q32) * 1e9 * 0x1p-32);
+    }
+  }
+  close(fd);
+}
+
+}  // namespace
+
 absl::StatusOr<cw_lab_clock> ReadHiddenClock(const Fabric& fabric, int host) {
-  const int fd = bpf_obj_get(HiddenClockPin(DescribeAgentHost(fabric, host).instance).c_str());
+  const std::string instance = DescribeAgentHost(fabric, host).instance;
+  const int fd = bpf_obj_get(HiddenClockPin(instance).c_str());
   if (fd < 0) return absl::ErrnoToStatus(errno, "no hidden clock is pinned");
   const uint32_t zero = 0;
   cw_lab_clock clock{};
   const int error = bpf_map_lookup_elem(fd, &zero, &clock);
   close(fd);
   if (error != 0) return absl::ErrnoToStatus(errno, "cannot read the hidden clock");
+  AddLine(instance, clock);
   return clock;
 }
 

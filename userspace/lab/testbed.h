@@ -97,7 +97,8 @@ class Testbed {
   bool released_ = false;
 };
 
-// A host's hidden clock as its agent pinned it: the truth to compare with. NotFound: the host has a true clock.
+// A host's hidden clock as its agent pinned it, with what the agent adds now: the truth to compare with. NotFound: the
+// host has a true clock.
 absl::StatusOr<cw_lab_clock> ReadHiddenClock(const Fabric& fabric, int host);
 
 // Reads the switches' counters on a thread of its own: load per leaf–spine link over time.

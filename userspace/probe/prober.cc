@@ -135,6 +135,7 @@ class ProberImpl final : public Prober {
  private:
   void Run();
   void EnterRealTime();
+  void Look(int64_t now_ns);
   void Tick(int64_t now_ns);
   void OrderDue();
   void Prepare(PairState& p, int64_t now_ns);
@@ -154,6 +155,7 @@ class ProberImpl final : public Prober {
   std::vector<std::pair<uint64_t, PairState*>> order_;  // of a tick: rank, pair
   ProberStats stats_;
   Lateness lateness_;
+  int64_t next_look_ns_ = INT64_MIN;
 };
 
 void ProberImpl::SetPlan(ProbePlan plan) {
@@ -233,14 +235,20 @@ void ProberImpl::Run() {
   while (!stop_) {
     const int64_t wake_ns = cadence_.NextWakeNs();
     const int64_t now_ns = clock_.NowNs();
+    if (now_ns >= wake_ns || now_ns >= next_look_ns_) Look(now_ns);
     if (now_ns < wake_ns) {
-      monitor_.WaitUntil(wake_ns);
+      monitor_.WaitUntil(std::min(wake_ns, next_look_ns_));
       continue;  // something may have changed: look again
     }
     lateness_.Add(now_ns - wake_ns);
     Tick(now_ns);
   }
   monitor_.unlock();
+}
+
+void ProberImpl::Look(int64_t now_ns) {
+  next_look_ns_ = options_.look ? now_ns + options_.look_interval_ns : INT64_MAX;
+  if (options_.look) options_.look();
 }
 
 void ProberImpl::Tick(int64_t now_ns) {

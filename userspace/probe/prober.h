@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ struct ProberOptions {
   // A pair with a suspect or dead slot is probed at the active interval for this long after the last new doubt; a path
   // that stays dead for longer is worth no more than the idle interval, unless data runs on the pair.
   int64_t doubt_ns = 10'000'000'000;
+  // Called by the thread before each tick, and at least this often: whoever needs a steady eye on something.
+  std::function<void()> look;
+  int64_t look_interval_ns = 10'000'000;
 };
 
 // What to send for one pair. The pair's record is read (slot states) and written (interval_ns); it must outlive the
