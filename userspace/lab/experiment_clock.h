@@ -27,8 +27,9 @@ struct cw_clock;  // libcwclock/cwclock.h
 namespace cw::lab {
 
 // RoCE flows between the hosts of different leaves with a ceiling per flow, such that each direction of each leaf-spine
-// link carries `share` of its rate as long as flows stay where kernel ECMP puts them.
-absl::StatusOr<std::unique_ptr<Emulator>> StartEvenLoad(Testbed& testbed, double share, uint64_t seed);
+// link carries `share` of its rate as long as flows stay where kernel ECMP puts them. agents: the hosts have agents,
+// which are told of the queue pairs.
+absl::StatusOr<std::unique_ptr<Emulator>> StartEvenLoad(const Fabric& fabric, bool agents, double share, uint64_t seed);
 
 // Load of the leaf-spine links between two readings, as the switches counted it.
 class LoadMeter {
