@@ -128,12 +128,7 @@ absl::Status AddPeer(const std::string& bench_case, ClockPeer& peer, size_t per_
   PrintErrors(peer.name(), signed_ns, "; " + readings->stamps);
   report.Add(bench_case, peer.name(), "abs_error", "ns", errors);
   if (readings->bound_ns.empty()) {
-    std::vector<double> medians;  // what a user of an unfiltered offset would take first
-    for (size_t i = 0; i + per_second <= signed_ns.size(); i += per_second) {
-      const auto first = signed_ns.begin() + static_cast<std::ptrdiff_t>(i);
-      medians.push_back(std::abs(Quantile({first, first + static_cast<std::ptrdiff_t>(per_second)}, 0.5)));
-    }
-    report.Add(bench_case, peer.name(), "abs_error_1s_median", "ns", medians);
+    report.Add(bench_case, peer.name(), "abs_error_1s_median", "ns", Absolute(Medians(signed_ns, per_second)));
     return absl::OkStatus();
   }
   size_t inside = 0;

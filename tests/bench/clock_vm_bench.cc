@@ -168,7 +168,11 @@ absl::Status AddPeer(const Case& c, VmPeer& peer, const VmTruth& truth, size_t l
   const std::vector<double> errors = Absolute(readings->error_ns);
   PrintErrors(peer.name(), readings->error_ns);
   report.Add(c.name, peer.name(), "abs_error", "ns", errors);
-  if (readings->bound_ns.empty()) return absl::OkStatus();
+  if (readings->bound_ns.empty()) {
+    report.Add(c.name, peer.name(), "abs_error_1s_median", "ns",
+               Absolute(Medians(readings->error_ns, static_cast<size_t>(absl::Seconds(1) / kPeriod))));
+    return absl::OkStatus();
+  }
   size_t inside = 0;
   for (size_t i = 0; i < errors.size(); ++i) inside += errors[i] <= readings->bound_ns[i] ? 1 : 0;
   report.Add(c.name, peer.name(), "bound", "ns", readings->bound_ns);

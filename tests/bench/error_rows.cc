@@ -17,6 +17,15 @@ std::vector<double> Absolute(std::vector<double> values) {
   return values;
 }
 
+std::vector<double> Medians(const std::vector<double>& values, size_t count) {
+  std::vector<double> medians;
+  for (size_t i = 0; i + count <= values.size(); i += count) {
+    const auto first = values.begin() + static_cast<std::ptrdiff_t>(i);
+    medians.push_back(Quantile({first, first + static_cast<std::ptrdiff_t>(count)}, 0.5));
+  }
+  return medians;
+}
+
 void AddPercent(const std::string& bench_case, const std::string& system, const std::string& metric, size_t part,
                 size_t whole, Report& report) {
   const double percent = whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);

@@ -14,6 +14,8 @@ inline constexpr char kProduct[] = "cwfabric";
 
 double Mean(const std::vector<double>& values);
 std::vector<double> Absolute(std::vector<double> values);
+// Of each `count` in a row: what a user of an unfiltered offset would take first.
+std::vector<double> Medians(const std::vector<double>& values, size_t count);
 void AddPercent(const std::string& bench_case, const std::string& system, const std::string& metric, size_t part,
                 size_t whole, Report& report);
 // A line on standard error; more: what to append to it.

@@ -267,6 +267,7 @@ void FleetSampler::ReadAll() {
       const cw_clock_time &mine = times[static_cast<size_t>(host)], &theirs = times[static_cast<size_t>(other)];
       pairs_.push_back({.host = host,
                         .other = other,
+                        .true_ns = true_ns,
                         .difference_ns = static_cast<double>(mine.fleet_ns - theirs.fleet_ns),
                         .error_est_ns = static_cast<double>(mine.error_est_ns + theirs.error_est_ns),
                         .bound_ns = static_cast<double>(mine.latest_ns - mine.earliest_ns) / 2,

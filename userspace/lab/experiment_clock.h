@@ -75,6 +75,7 @@ struct PairSample {
 struct FleetPair {
   int host = 0;
   int other = 0;
+  int64_t true_ns = 0;
   double difference_ns = 0;  // host's − other's: the truth is 0
   double error_est_ns = 0;   // both ends' likely errors together
   double bound_ns = 0;       // of host: speaks of its difference from the reference
