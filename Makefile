@@ -56,6 +56,8 @@ endef
 bench-%: deps-build deps-bench
 	$(call run_bench,$*)
 
+bench-clock_vm: deps-vm
+
 # In the lab, then between two virtual machines: build/bench/clock.json and clock_vm.json.
 bench-clock: deps-build deps-bench deps-vm
 	$(call run_bench,clock)

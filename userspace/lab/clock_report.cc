@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "userspace/lab/bench_result.h"
+#include "userspace/lab/monotonic.h"
 
 namespace cw::lab {
 namespace {
@@ -54,18 +55,35 @@ Series Band(const std::string& name, const std::vector<FleetPair>& samples, int6
   return series;
 }
 
-// A host has no page before it has found its first fleet time; and bounds speak of the host's own reference, which is
-// itself until it has heard of a lower id.
+// A host has no page before it has found its first fleet time.
 absl::StatusOr<std::unique_ptr<FleetSampler>> StartSampler(Testbed& testbed, const Truth& truth) {
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   while (true) {
-    absl::Status agreed = FleetReference(testbed).status();
-    absl::StatusOr<std::unique_ptr<FleetSampler>> sampler =
-        agreed.ok() ? FleetSampler::Start(testbed, truth, kPeriod) : agreed;
+    absl::StatusOr<std::unique_ptr<FleetSampler>> sampler = FleetSampler::Start(testbed, truth, kPeriod);
     if (sampler.ok() || absl::Now() > deadline) return sampler;
     absl::SleepFor(absl::Milliseconds(50));
   }
 }
+
+// Bounds speak of the host's reference, which is itself at first and may change as hosts hear of each other.
+struct NamedReference {
+  int host = -1;
+  int64_t since_ns = 0;  // all hosts have named it since
+
+  // Watches for that long. Unavailable: they do not name the same in the end.
+  static absl::StatusOr<NamedReference> Watch(Testbed& testbed, absl::Duration length) {
+    NamedReference named;
+    absl::Status status;
+    for (const absl::Time end = absl::Now() + length; absl::Now() < end; absl::SleepFor(absl::Milliseconds(200))) {
+      absl::StatusOr<int> reference = FleetReference(testbed);
+      status = reference.status();
+      if (reference.ok() && *reference == named.host) continue;
+      named = {.host = reference.value_or(-1), .since_ns = MonotonicNs()};
+    }
+    if (!status.ok()) return status;
+    return named;
+  }
+};
 
 absl::StatusOr<std::vector<Mark>> DriftMarks(const Fabric& fabric, int64_t origin_ns, int64_t end_ns) {
   std::vector<Mark> marks;
@@ -141,17 +159,16 @@ absl::StatusOr<ClockResult> RunClock(const ClockSpec& spec) {
   const int64_t origin_ns = (*testbed)->origin_ns();
   absl::StatusOr<std::unique_ptr<FleetSampler>> sampler = StartSampler(**testbed, *truth);
   if (!sampler.ok()) return sampler.status();
-  absl::SleepFor(spec.length);
+  absl::StatusOr<NamedReference> reference = NamedReference::Watch(**testbed, spec.length);
   (*sampler)->Stop();
-
-  absl::StatusOr<int> reference = FleetReference(**testbed);
   if (!reference.ok()) return reference.status();
-  ClockResult result{.reference = *reference,
+
+  ClockResult result{.reference = reference->host,
                      .refused = (*sampler)->refused(),
                      .readings = (*sampler)->readings(),
                      .load = meter.Shares()};
   for (const FleetPair& pair : (*sampler)->pairs()) {
-    if (pair.other == *reference) result.samples.push_back(pair);
+    if (pair.other == result.reference && pair.true_ns >= reference->since_ns) result.samples.push_back(pair);
   }
   if (result.samples.empty()) {
     return absl::DeadlineExceededError(
@@ -159,9 +176,9 @@ absl::StatusOr<ClockResult> RunClock(const ClockSpec& spec) {
   }
   absl::StatusOr<std::vector<Mark>> marks = DriftMarks(fabric, origin_ns, result.samples.back().true_ns);
   if (!marks.ok()) return marks.status();
-  result.table = ClockTable(result.samples, *reference);
+  result.table = ClockTable(result.samples, result.reference);
   result.phase = {.name = "fleet time",
-                  .charts = ClockCharts(result.samples, *reference, origin_ns, kPoints),
+                  .charts = ClockCharts(result.samples, result.reference, origin_ns, kPoints),
                   .marks = std::move(*marks)};
   return result;
 }

@@ -25,7 +25,7 @@ struct ClockSpec {
 };
 
 struct ClockResult {
-  std::vector<FleetPair> samples;  // of each host against the reference
+  std::vector<FleetPair> samples;  // of each host against the reference, since all hosts named it
   int reference = 0;
   uint64_t refused = 0, readings = 0;
   std::vector<double> load;  // share of its rate, of each direction of each leaf–spine link
