@@ -45,11 +45,23 @@ vm: deps-build deps-test deps-vm
 bench: $(addprefix bench-,$(BENCHES))
 	@$(BUILD)/tests/bench/cw_bench_table build/bench/*.json
 
-bench-%: deps-build deps-bench
+# $(1): the program without its prefix, which is the result's name, too.
+define run_bench
 	@cmake --preset release -Wno-dev >/dev/null
-	@cmake --build --preset release -j $(JOBS) --target cw_bench_$* cw_bench_table cwlab-agentd cwctl
+	@cmake --build --preset release -j $(JOBS) --target cw_bench_$(1) cw_bench_table cwlab-agentd cwctl
 	@mkdir -p build/bench
-	@PATH="$(CURDIR)/$(BUILD)/userspace/lab:$$PATH" $(BUILD)/tests/bench/cw_bench_$* --out build/bench/$*.json
+	@PATH="$(CURDIR)/$(BUILD)/userspace/lab:$$PATH" $(BUILD)/tests/bench/cw_bench_$(1) --out build/bench/$(1).json
+endef
+
+bench-%: deps-build deps-bench
+	$(call run_bench,$*)
+
+bench-clock_vm: deps-vm
+
+# In the lab, then between two virtual machines: build/bench/clock.json and clock_vm.json.
+bench-clock: deps-build deps-bench deps-vm
+	$(call run_bench,clock)
+	$(call run_bench,clock_vm)
 
 SOURCES := $(shell git ls-files '*.c' '*.h' '*.cc' 2>/dev/null)
 format:

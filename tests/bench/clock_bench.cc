@@ -71,7 +71,8 @@ struct Bed {
     if (!testbed.ok()) return testbed.status();
     bed.testbed = std::move(*testbed);
     if (share == 0) return bed;
-    absl::StatusOr<std::unique_ptr<lab::Emulator>> load = lab::StartEvenLoad(*bed.testbed, share, 1);
+    absl::StatusOr<std::unique_ptr<lab::Emulator>> load =
+        lab::StartEvenLoad(bed.testbed->fabric(), spec.agents, share, 1);
     if (!load.ok()) return load.status();
     bed.emulator = std::move(*load);
     return bed;

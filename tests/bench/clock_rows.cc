@@ -13,24 +13,7 @@
 namespace cw::bench {
 namespace {
 
-constexpr char kProduct[] = "cwfabric";
 constexpr double kSteadyAfterS = 3;  // after a change of a clock's drift
-
-double Percent(size_t part, size_t whole) {
-  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
-}
-
-void AddPercent(const std::string& bench_case, const std::string& system, const std::string& metric, size_t part,
-                size_t whole, Report& report) {
-  const double percent = Percent(part, whole);
-  report.Add(Row{bench_case, system, metric, "percent", whole, percent, percent, percent});
-}
-
-void Print(const std::string& what, const std::vector<double>& signed_ns, const std::string& more = "") {
-  const std::vector<double> absolute = Absolute(signed_ns);
-  std::fprintf(stderr, "  %s: mean %+.0f ns, |error| p50 %.0f p99 %.0f max %.0f ns%s\n", what.c_str(), Mean(signed_ns),
-               Quantile(absolute, 0.5), Quantile(absolute, 0.99), Quantile(absolute, 1), more.c_str());
-}
 
 // How long after a change of a clock's drift, s: where each class ends.
 constexpr double kSinceS[] = {0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10};
@@ -91,17 +74,6 @@ struct Errors {
 
 }  // namespace
 
-double Mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (double value : values) sum += value;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
-
-std::vector<double> Absolute(std::vector<double> values) {
-  for (double& value : values) value = std::abs(value);
-  return values;
-}
-
 absl::Status AddPairs(const std::string& bench_case, const std::string& suffix, const lab::ClockSampler& sampler,
                       int hosts, size_t least, Report& report) {
   if (!sampler.failures().empty()) return absl::InternalError(sampler.failures()[0]);
@@ -116,7 +88,7 @@ absl::Status AddPairs(const std::string& bench_case, const std::string& suffix, 
   }
   if (absl::Status status = errors.Check("pairs", hosts * (hosts - 1), least); !status.ok()) return status;
   for (const auto& [pair, signed_ns] : errors.by_pair)
-    Print(absl::StrFormat("h%d about h%d%s", pair.first, pair.second, suffix), signed_ns);
+    PrintErrors(absl::StrFormat("h%d about h%d%s", pair.first, pair.second, suffix), signed_ns);
   if (suffix == "_jumps") errors.PrintByAge("pairs");
   errors.Add(bench_case, "pair_", suffix, report);
   report.Add(bench_case, kProduct, "pair_bound" + suffix, "ns", bound);
@@ -142,7 +114,7 @@ absl::Status AddFleet(const std::string& bench_case, const std::string& suffix, 
     return absl::InternalError(absl::StrCat(std::string(status.message()), "; refused: ", sampler.refusal()));
   }
   for (const auto& [pair, signed_ns] : errors.by_pair)
-    Print(absl::StrFormat("fleet time, h%d less h%d%s", pair.first, pair.second, suffix), signed_ns);
+    PrintErrors(absl::StrFormat("fleet time, h%d less h%d%s", pair.first, pair.second, suffix), signed_ns);
   if (suffix == "_jumps") errors.PrintByAge("fleet time");
   errors.Add(bench_case, "", suffix, report);
   report.Add(bench_case, kProduct, "bound" + suffix, "ns", bound);
@@ -170,15 +142,10 @@ absl::Status AddPeer(const std::string& bench_case, ClockPeer& peer, size_t per_
   if (!readings.ok()) return readings.status();
   const std::vector<double>& signed_ns = readings->error_ns;
   const std::vector<double> errors = Absolute(signed_ns);
-  Print(peer.name(), signed_ns, "; " + readings->stamps);
+  PrintErrors(peer.name(), signed_ns, "; " + readings->stamps);
   report.Add(bench_case, peer.name(), "abs_error", "ns", errors);
   if (readings->bound_ns.empty()) {
-    std::vector<double> medians;  // what a user of an unfiltered offset would take first
-    for (size_t i = 0; i + per_second <= signed_ns.size(); i += per_second) {
-      const auto first = signed_ns.begin() + static_cast<std::ptrdiff_t>(i);
-      medians.push_back(std::abs(Quantile({first, first + static_cast<std::ptrdiff_t>(per_second)}, 0.5)));
-    }
-    report.Add(bench_case, peer.name(), "abs_error_1s_median", "ns", medians);
+    report.Add(bench_case, peer.name(), "abs_error_1s_median", "ns", Absolute(Medians(signed_ns, per_second)));
     return absl::OkStatus();
   }
   size_t inside = 0;
@@ -200,19 +167,11 @@ void AddStamps(const std::string& bench_case, const StampRun& run, int spines, R
   for (const auto& [name, window] : {std::pair{"100ms", absl::Milliseconds(100)}, std::pair{"1s", absl::Seconds(1)},
                                      std::pair{"4s", absl::Seconds(4)}}) {
     const std::vector<double> floors = run.FloorNs(window);
-    Print(absl::StrCat("stamps, minimum of ", name, " over all paths"), floors);
+    PrintErrors(absl::StrCat("stamps, minimum of ", name, " over all paths"), floors);
     report.Add(bench_case, "stamps", absl::StrCat("floor_", name), "ns", Absolute(floors));
   }
   for (int path = 0; path < spines; ++path)
-    Print(absl::StrFormat("stamps, minimum of 1s over spine %d", path), run.FloorNs(absl::Seconds(1), path));
-}
-
-void AddLoad(const std::string& bench_case, const std::vector<double>& shares, Report& report) {
-  std::vector<double> percent;
-  for (double share : shares) percent.push_back(100 * share);
-  report.Add(bench_case, kProduct, "load", "percent", percent);
-  std::fprintf(stderr, "  load of the %d link directions: mean %.1f, least %.1f, most %.1f %%\n",
-               static_cast<int>(percent.size()), Mean(percent), Quantile(percent, 0), Quantile(percent, 1));
+    PrintErrors(absl::StrFormat("stamps, minimum of 1s over spine %d", path), run.FloorNs(absl::Seconds(1), path));
 }
 
 }  // namespace cw::bench

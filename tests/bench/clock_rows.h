@@ -9,13 +9,11 @@
 #include "absl/status/status.h"
 #include "tests/bench/clock_peers.h"
 #include "tests/bench/clock_stamps.h"
+#include "tests/bench/error_rows.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_clock.h"
 
 namespace cw::bench {
-
-double Mean(const std::vector<double>& values);
-std::vector<double> Absolute(std::vector<double> values);
 
 // Metrics pair_…: what each agent says about each other host's clock, all ordered pairs. Metrics without a prefix:
 // fleet time of any two hosts. `suffix` is appended to every metric's name. Internal: a pair has fewer than `least`
@@ -29,6 +27,5 @@ absl::Status AddFleet(const std::string& bench_case, const std::string& suffix, 
 absl::Status AddCost(const std::string& bench_case, lab::Testbed& testbed, Report& report);
 absl::Status AddPeer(const std::string& bench_case, ClockPeer& peer, size_t per_second, size_t least, Report& report);
 void AddStamps(const std::string& bench_case, const StampRun& run, int spines, Report& report);
-void AddLoad(const std::string& bench_case, const std::vector<double>& shares, Report& report);
 
 }  // namespace cw::bench

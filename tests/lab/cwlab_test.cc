@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -109,6 +110,27 @@ TEST_F(Cwlab, RunsAScenarioFile) {
   const json wrong = RunJson("run " + folder + "/wrong.json", 2);
   EXPECT_NE(wrong["error"]["message"].get<std::string>().find("\"cutz\""), std::string::npos) << wrong;
   EXPECT_EQ(RunJson("run " + folder + "/none.json", 1)["error"]["code"], "NOT_FOUND");
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(Cwlab, AScenarioOfHiddenClocksPlotsTheFleetTimesErrors) {
+  const std::string folder = testing::TempDir() + lab_;
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/clocks.json")
+      << R"({"title": "two clocks", "kind": "clock", "mode": "observe", "drift_ppm": 20, "segment_s": 5, "seconds": 15})";
+  const json report = RunJson("run " + folder + "/clocks.json --out " + folder);
+  const json& phase = report["phases"][0];
+  ASSERT_EQ(phase["charts"].size(), 2u) << "one host against the other, with each of its errors";
+  for (const json& chart : phase["charts"]) {
+    const json& series = chart["series"][0];
+    EXPECT_GT(series["at_s"].size(), 100u);
+    for (const char* key : {"values", "low", "high"}) EXPECT_EQ(series[key].size(), series["at_s"].size());
+  }
+  EXPECT_EQ(report["tables"][0]["rows"].size(), 1u);
+  EXPECT_FALSE(phase["marks"].empty()) << "the drifts change";
+  std::stringstream page;
+  page << std::ifstream(folder + "/report.html").rdbuf();
+  EXPECT_NE(page.str().find(phase["charts"][0]["title"].get<std::string>()), std::string::npos);
   std::filesystem::remove_all(folder);
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/vm/rack.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -13,6 +15,10 @@
 #include "tests/vm/host_command.h"
 
 namespace cw::vm {
+
+Rack::~Rack() {
+  if (shared_fd_ >= 0) close(shared_fd_);
+}
 
 std::string Rack::FabricAddress(int i) { return absl::StrCat("10.0.", i, ".100"); }
 std::string Rack::MgmtAddress(int i) { return absl::StrCat("192.168.77.", 100 + i); }
@@ -35,6 +41,7 @@ absl::Status Rack::Plug(int i, const RackOptions& options) {
        .gateway = absl::StrCat("10.0.", i, ".1"),
        .mtu = fabric_->spec().mtu},
       {.tap = mgmt, .netns = fabric_->MgmtNetns(), .address = MgmtAddress(i) + "/24", .gateway = "", .mtu = 1500}};
+  if (shared_fd_ >= 0) config.shared_memory = absl::StrCat("/proc/", getpid(), "/fd/", shared_fd_);
   auto machine = Vm::Boot(image_, config);
   if (!machine.ok()) return machine.status();
   status = fabric_->RecordProcess((*machine)->qemu_pid(), "vm");
@@ -80,6 +87,12 @@ absl::StatusOr<std::unique_ptr<Rack>> Rack::Up(const RackOptions& options) {
   auto image = Image::Build(options.image);
   if (!image.ok()) return image.status();
   std::unique_ptr<Rack> rack(new Rack(*std::move(image)));
+  if (options.shared_memory) {
+    // Without a name, so that a killed run leaves nothing behind.
+    rack->shared_fd_ = memfd_create("shared", MFD_CLOEXEC);
+    if (rack->shared_fd_ < 0 || ftruncate(rack->shared_fd_, kSharedMemoryBytes) != 0)
+      return absl::ErrnoToStatus(errno, "memory for both machines");
+  }
 
   lab::FabricSpec spec;
   spec.lab = options.lab;

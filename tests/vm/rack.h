@@ -31,7 +31,8 @@ struct RackOptions {
   // on one link (four queue pairs: 2.2 MB) the fabric loses nothing by itself, so every loss seen is a fault's.
   int64_t queue_bytes = 4 << 20;
   ImageOptions image;
-  std::string log_dir;  // created; gets the consoles
+  bool shared_memory = false;  // both machines see the same memory of the host (VmConfig::shared_memory)
+  std::string log_dir;         // created; gets the consoles
   absl::Duration boot_timeout = absl::Seconds(120);
 };
 
@@ -39,7 +40,7 @@ class Rack {
  public:
   // Unavailable: QEMU or the kernel package cannot be had.
   static absl::StatusOr<std::unique_ptr<Rack>> Up(const RackOptions& options);
-  ~Rack() = default;
+  ~Rack();
   Rack(const Rack&) = delete;
   Rack& operator=(const Rack&) = delete;
 
@@ -59,6 +60,7 @@ class Rack {
   absl::Status Plug(int i, const RackOptions& options);
 
   Image image_;
+  int shared_fd_ = -1;
   std::unique_ptr<lab::Fabric> fabric_;
   std::array<int, 2> ports_ = {-1, -1};
   std::array<std::unique_ptr<Vm>, 2> machines_;  // after fabric_: they end first

@@ -106,6 +106,13 @@ std::vector<std::string> QemuArguments(const Image& image, const VmConfig& confi
       "-device", "virtio-serial-pci", "-chardev", absl::StrCat("socket,id=commands,fd=", channel_fd),
       "-device", "virtserialport,chardev=commands,name=cw.commands"};
   // clang-format on
+  if (!config.shared_memory.empty()) {
+    argv.push_back("-object");
+    argv.push_back(absl::StrFormat("memory-backend-file,id=shared,share=on,size=%d,mem-path=%s", kSharedMemoryBytes,
+                                   config.shared_memory));
+    argv.push_back("-device");
+    argv.push_back("ivshmem-plain,memdev=shared");
+  }
   for (size_t i = 0; i < config.nics.size(); i++) {
     const VmNic& nic = config.nics[i];
     argv.push_back("-netdev");

@@ -23,6 +23,8 @@
 
 namespace cw::vm {
 
+constexpr int kSharedMemoryBytes = 1 << 20;
+
 struct VmNic {
   std::string tap;      // an existing tap
   std::string netns;    // path of the namespace that holds it, for example /run/netns/leaf0; empty: ours
@@ -37,7 +39,8 @@ struct VmConfig {
   std::vector<VmNic> nics;          // eth0, eth1, ... in this order
   std::string rxe_device = "eth0";  // NIC under rxe0; empty: no soft-RoCE
   int memory_mib = 768;
-  std::string log_dir;  // gets NAME.console and NAME.qemu; empty: no logs
+  std::string shared_memory;  // a file of the host that the machine sees as BAR 2 of an ivshmem device; empty: none
+  std::string log_dir;        // gets NAME.console and NAME.qemu; empty: no logs
 };
 
 class Vm {

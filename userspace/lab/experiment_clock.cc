@@ -43,16 +43,9 @@ std::vector<JobPair> CrossLeafPairs(const Fabric& fabric) {
 
 // Spine of each flow that this seed gives, in the order in which flows are made; found with an emulator that never
 // runs.
-absl::StatusOr<std::vector<int>> SpinesOfSeed(Testbed& testbed, const std::vector<JobPair>& pairs, uint64_t seed) {
-  const Fabric& fabric = testbed.fabric();
-  EmulatorConfig config;
+absl::StatusOr<std::vector<int>> SpinesOfSeed(const Fabric& fabric, const std::vector<JobPair>& pairs, uint64_t seed) {
+  EmulatorConfig config = EmulatedHosts(fabric, /*agents=*/false);
   config.seed = seed;
-  for (int host = 0; host < fabric.hosts(); ++host) {
-    config.hosts.push_back({.name = absl::StrCat("h", host),
-                            .netns_path = fabric.HostNetns(host),
-                            .address = fabric.HostAddr(host),
-                            .agent_socket = ""});
-  }
   absl::StatusOr<std::unique_ptr<Emulator>> emulator = Emulator::Create(config);
   if (!emulator.ok()) return emulator.status();
   for (const JobPair& pair : pairs) {
@@ -80,19 +73,22 @@ std::map<std::pair<int, int>, int> FlowsPerLink(const Fabric& fabric, const std:
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Emulator>> StartEvenLoad(Testbed& testbed, double share, uint64_t seed) {
-  const Fabric& fabric = testbed.fabric();
+absl::StatusOr<std::unique_ptr<Emulator>> StartEvenLoad(const Fabric& fabric, bool agents, double share,
+                                                        uint64_t seed) {
   const std::vector<JobPair> pairs = CrossLeafPairs(fabric);
   const double link_bps = fabric.spec().link_mbps * 1e6;
   const auto links = static_cast<size_t>(fabric.spec().leaves * fabric.spec().spines);
   for (int attempt = 0; attempt < 50; ++attempt, ++seed) {
-    absl::StatusOr<std::vector<int>> spines = SpinesOfSeed(testbed, pairs, seed);
+    absl::StatusOr<std::vector<int>> spines = SpinesOfSeed(fabric, pairs, seed);
     if (!spines.ok()) return spines.status();
     const auto count = FlowsPerLink(fabric, pairs, *spines);
     const bool all =
         count.size() == links && std::all_of(count.begin(), count.end(), [](const auto& c) { return c.second >= 2; });
     if (!all) continue;
-    absl::StatusOr<std::unique_ptr<Emulator>> emulator = testbed.NewEmulator(seed);
+    EmulatorConfig config = EmulatedHosts(fabric, agents);
+    config.seed = seed;
+    config.realtime = true;
+    absl::StatusOr<std::unique_ptr<Emulator>> emulator = Emulator::Create(config);
     if (!emulator.ok()) return emulator.status();
     for (size_t i = 0; i < spines->size(); ++i) {
       const JobPair& pair = pairs[i / kFlowsPerPair];
@@ -280,6 +276,7 @@ void FleetSampler::ReadAll() {
       }
       pairs_.push_back({.host = host,
                         .other = other,
+                        .true_ns = true_ns,
                         .difference_ns = static_cast<double>(mine.fleet_ns - theirs.fleet_ns),
                         .error_est_ns = static_cast<double>(mine.error_est_ns + theirs.error_est_ns),
                         .bound_ns = static_cast<double>(mine.latest_ns - mine.earliest_ns) / 2,

@@ -27,8 +27,9 @@ struct cw_clock;  // libcwclock/cwclock.h
 namespace cw::lab {
 
 // RoCE flows between the hosts of different leaves with a ceiling per flow, such that each direction of each leaf-spine
-// link carries `share` of its rate as long as flows stay where kernel ECMP puts them.
-absl::StatusOr<std::unique_ptr<Emulator>> StartEvenLoad(Testbed& testbed, double share, uint64_t seed);
+// link carries `share` of its rate as long as flows stay where kernel ECMP puts them. agents: the hosts have agents,
+// which are told of the queue pairs.
+absl::StatusOr<std::unique_ptr<Emulator>> StartEvenLoad(const Fabric& fabric, bool agents, double share, uint64_t seed);
 
 // Load of the leaf-spine links between two readings, as the switches counted it.
 class LoadMeter {
@@ -74,6 +75,7 @@ struct PairSample {
 struct FleetPair {
   int host = 0;
   int other = 0;
+  int64_t true_ns = 0;
   double difference_ns = 0;  // host's − other's: the truth is 0
   double error_est_ns = 0;   // both ends' likely errors together
   double bound_ns = 0;       // of host: speaks of its difference from the reference

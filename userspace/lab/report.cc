@@ -18,7 +18,11 @@ nlohmann::json ToJson(const Table& table) {
 
 nlohmann::json ToJson(const Chart& chart) {
   nlohmann::json series = nlohmann::json::array();
-  for (const Series& s : chart.series) series.push_back({{"name", s.name}, {"at_s", s.at_s}, {"values", s.values}});
+  for (const Series& s : chart.series) {
+    nlohmann::json one = {{"name", s.name}, {"at_s", s.at_s}, {"values", s.values}};
+    if (!s.low.empty()) one.update({{"low", s.low}, {"high", s.high}});
+    series.push_back(std::move(one));
+  }
   return {{"title", chart.title}, {"unit", chart.unit}, {"series", series}};
 }
 

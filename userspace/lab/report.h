@@ -17,6 +17,8 @@ struct Series {
   std::string name;            // "leaf0 to spine1"; "h0 to h1 path 3"
   std::vector<double> at_s;    // one per value
   std::vector<double> values;  // unit of the chart
+  std::vector<double> low;     // a band, drawn behind the line; one per value, or empty for none ...
+  std::vector<double> high;    // ... and its upper edge
 };
 
 struct Chart {
@@ -28,7 +30,7 @@ struct Chart {
 // Something that happened: drawn as a vertical line in the charts of its phase and listed below them.
 struct Mark {
   double at_s = 0;
-  std::string kind;  // "fault", "dead", "move", "recovered"
+  std::string kind;  // "fault", "dead", "move", "recovered", "drift"
   std::string text;
 };
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Scenario files: an experiment as data (userspace/lab/scenarios/*.json), run on a fabric of its own.
-//   kind      "failover" or "contention"
+//   kind      "failover", "contention" or "clock"
 //   fabric    {spines, hosts_per_leaf, link_mbps, ecmp_seed}; leaves are two
 //   mode      "observe", "protect", "optimize", or "none": no agents, plain ECMP
 //   failover: cut ("forward", "reverse", "both"), cuts, flows, background (share of every uplink), seed
+//   clock: hidden clocks {offset_s, drift_ppm, segment_s: a new drift so often}, load (share of every uplink), seconds,
+//     seed; each host's clock is wrong by its own part of these
 //   contention: flows_per_sender, seconds (what the best assignment needs), seed
 #pragma once
 

@@ -165,18 +165,22 @@ absl::Status Testbed::WaitPathsUp(absl::Duration limit) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Emulator>> Testbed::NewEmulator(uint64_t seed, uint32_t stamp_every) {
+EmulatorConfig EmulatedHosts(const Fabric& fabric, bool agents) {
   EmulatorConfig config;
+  for (int host = 0; host < fabric.hosts(); ++host) {
+    config.hosts.push_back({.name = absl::StrCat("h", host),
+                            .netns_path = fabric.HostNetns(host),
+                            .address = fabric.HostAddr(host),
+                            .agent_socket = agents ? DescribeAgentHost(fabric, host).run_dir + "/inproc.sock" : ""});
+  }
+  return config;
+}
+
+absl::StatusOr<std::unique_ptr<Emulator>> Testbed::NewEmulator(uint64_t seed, uint32_t stamp_every) {
+  EmulatorConfig config = EmulatedHosts(*fabric_, spec_.agents);
   config.seed = seed;
   config.stamp_every = stamp_every;
   config.realtime = true;
-  for (int host = 0; host < fabric_->hosts(); ++host) {
-    const AgentHost description = DescribeAgentHost(*fabric_, host);
-    config.hosts.push_back({.name = absl::StrCat("h", host),
-                            .netns_path = fabric_->HostNetns(host),
-                            .address = fabric_->HostAddr(host),
-                            .agent_socket = spec_.agents ? description.run_dir + "/inproc.sock" : ""});
-  }
   return Emulator::Create(config);
 }
 

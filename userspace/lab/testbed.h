@@ -43,6 +43,9 @@ struct TestbedSpec {
   std::string agent_binary = "cwlab-agentd";
 };
 
+// An emulator's hosts: all of a fabric's. agents: each has an agent, which is told of its queue pairs.
+EmulatorConfig EmulatedHosts(const Fabric& fabric, bool agents);
+
 class Testbed {
  public:
   // Returns when every agent knows its paths and each of them answers, where the specification says so.
