@@ -75,7 +75,7 @@ void Agreement::Impl::Settle(int64_t now_ns) {
   trouble = FleetTrouble::kNone;
   disrupted_alone = false;
   own_timeline = timeline;
-  merge_ns = trend_ppb_s = 0;
+  merge_ns = trend_ppb_s = slew_ppb = rate_step_ppb = 0;
   ++time.epoch;
   for (Memory& m : memories) m.returning = false;
 }
@@ -250,6 +250,7 @@ void Agreement::Impl::Rejoin(int64_t now_ns) {
   rounds = std::min(rounds, kYoungRounds);
   if (!own_step && std::abs(apart_ns) < kSlewableNs) return Slew(apart_ns);
   StepBy(apart_ns);
+  slew_ppb = rate_step_ppb = 0;
   Slew(0);
   ++time.epoch;
   recovering = kOffRounds;
@@ -297,6 +298,13 @@ double Agreement::Impl::YoungGain() const {
   return options.first_gain * std::min(kYoungGain, kYoungRounds * kYoungGain / (rounds + 1));
 }
 
+// What large parts of the fleet differ by dies away slowly, because only neighbours are averaged. While the fleet comes
+// together each correction goes on with a share of the last one (Polyak's heavy ball); settled hosts do without.
+double Agreement::Impl::Momentum() const {
+  const double most = options.first_gain * kYoungGain;
+  return kMomentum * std::clamp((YoungGain() - options.steady_gain) / (most - options.steady_gain), 0.0, 1.0);
+}
+
 double Agreement::Impl::ClampRate(double ppb) const {
   const double most = 2 * options.max_drift_ppb;
   return std::clamp(ppb, -most, most);
@@ -309,7 +317,8 @@ void Agreement::Impl::FollowRate(int f) {
   const bool changed = std::abs(rate) > std::max(kRateJumpPpb, 4 * rate_noise_ppb);
   const double slow = std::max(1 - std::exp(-passed_s / kRateTimeS), YoungGain());
   const double gain = std::max(slow, FastGain(rate, rate_noise_ppb));
-  rate_ppb = ClampRate(rate_ppb + gain * rate);
+  rate_step_ppb = gain * rate + Momentum() * rate_step_ppb;
+  rate_ppb = ClampRate(rate_ppb + rate_step_ppb);
   bent = changed;
   change_ppb *= std::exp(-passed_s / kForgetChangeS);
   if (changed) {
@@ -324,11 +333,11 @@ void Agreement::Impl::Slew(double apart_ns) {
   // Noise is averaged over rounds; what stands out of it is the fleet that has not come together yet.
   const double gain = std::max({options.steady_gain, YoungGain(), FastGain(apart_ns, MeanNoise())});
   const auto most = static_cast<double>(options.max_slew_ppb);
-  const double slew = std::clamp(apart_ns * gain / kRoundS, -most, most);
+  slew_ppb = std::clamp(apart_ns * gain / kRoundS + Momentum() * slew_ppb, -most, most);
   // Neighbours rely on our line until they hear the next one: it bends only so fast.
   // After a jump of our clock's rate they are told at once.
   const double bend = kBendPpbPerS * std::max(passed_s, kRoundS / 2);
-  const double slope = rate_ppb + slew;
+  const double slope = rate_ppb + slew_ppb;
   time.slope_ppb = bent ? slope : std::clamp(slope, time.slope_ppb - bend, time.slope_ppb + bend);
   bent = false;
 }

@@ -39,7 +39,7 @@ inline constexpr int kOffRounds = 2;
 inline constexpr double kSlewableNs = 10'000;  // more is stepped when a majority says so
 inline constexpr double kRateTimeS = 0.5;
 inline constexpr double kUsualTimeS = 5;
-inline constexpr double kYoungGain = 0.5;
+inline constexpr double kYoungGain = 0.5, kMomentum = 0.4;
 inline constexpr int kYoungRounds = 30, kMatureRounds = 50;
 inline constexpr double kRateJumpPpb = 1000;
 inline constexpr double kRateJumpNoises = 6;
@@ -120,6 +120,7 @@ struct Agreement::Impl {
   void FollowRate(int f);
   double FastGain(double value, double noise) const;
   double YoungGain() const;
+  double Momentum() const;
   double ClampRate(double ppb) const;
   void Slew(double apart_ns);
   void HearAnchors(const std::vector<NeighbourView>& views, const AnchorReading& own);
@@ -153,8 +154,9 @@ struct Agreement::Impl {
   int64_t hold_ns;
 
   FleetTime time;
-  double fraction_ns = 0;  // of time.offset_ns
-  double rate_ppb = 0;     // time.slope_ppb without the slew
+  double fraction_ns = 0;                  // of time.offset_ns
+  double rate_ppb = 0;                     // time.slope_ppb without the slew
+  double slew_ppb = 0, rate_step_ppb = 0;  // of the last round
   double error_ns = 0;
   double link_scatter_ns2 = 0;                      // of single links
   double scatter_ns2 = 0;                           // … as the trimmed mean feels it

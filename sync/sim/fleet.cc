@@ -85,6 +85,14 @@ void Fleet::MakeLinks() {
 // How many liars among its neighbours a host has to withstand.
 int Fleet::Tolerated(uint32_t host) const { return (static_cast<int>(hosts[host].peers.size()) - 1) / 3; }
 
+void Fleet::MarkVictims() {
+  for (uint32_t i = 0; i < hosts.size(); ++i) {
+    const auto lies = [this](const Peer& p) { return hosts[p.host].lie.on; };
+    const auto lying = std::count_if(hosts[i].peers.begin(), hosts[i].peers.end(), lies);
+    if (lying > Tolerated(i)) hosts[i].victim = true;
+  }
+}
+
 double Fleet::LieNs(const Host& liar, uint32_t towards, TrueNs t) const {
   if (!liar.lie.on) return 0;
   const double ns = liar.lie.ns + liar.lie.ppb * static_cast<double>(t - liar.lie.since) / kSecond;

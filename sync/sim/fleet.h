@@ -40,7 +40,7 @@ struct Host {
   int region = -1;
   TrueNs unfair_until = -1;  // not judged before, because something happened to it
   bool liar_ever = false;
-  bool victim = false;
+  bool victim = false;  // more of its neighbours lie than it has to withstand: judged apart
 };
 
 struct Link {
@@ -66,6 +66,8 @@ class Fleet {
     const Host &a = hosts[link.host[0]], &b = hosts[link.host[1]];
     return a.up && b.up && a.group == b.group;
   }
+  // Whose neighbours lie now, more of them than they have to withstand.
+  void MarkVictims();
   // What the liar adds to its claims towards this neighbour.
   double LieNs(const Host& liar, uint32_t towards, TrueNs t) const;
 

@@ -257,8 +257,10 @@ Metrics Measure::Result() {
   m["disturbed_place"] = disturbed(4);
   if (liar_verdicts_ > 0) m["liars_named"] = Share(liars_named_, liar_verdicts_);
   if (honest_verdicts_ > 0) m["accused"] = Share(accused_, honest_verdicts_);
-  if (victims_ > 0) {
-    m["refused"] = Share(refused_, victims_);
+  const auto& events = fleet_.scenario.events;
+  const bool lies = std::any_of(events.begin(), events.end(), [](const Event& e) { return e.kind == EventKind::kLie; });
+  if (victims_ > 0 || lies) {  // liars may be so few that nobody has too many
+    m["refused"] = victims_ > 0 ? Share(refused_, victims_) : 1;
     m["victim_ns"] = victim_ns_;
   }
   if (!fleet_.scenario.anchors.empty() && tai_n_ > 0) {

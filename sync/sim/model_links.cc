@@ -20,14 +20,14 @@ constexpr double kWorstNs = 20'000, kWorstPpb = 300'000;
 
 // Printed by `cw_clock_sim --calibrate --seeds 4`.
 constexpr LinkFigures kKernelStamps[] = {
-    {0.0, 18, 2.3, 6, 118, 1850, 0.05, 0.05, 0.51, 85, 300, 1280},
-    {0.4, 18, 2.4, 6, 137, 2980, 0.05, 0.05, 0.46, 370, 9700, 3900},
-    {0.8, 35, 2.0, 8, 736, 7720, 0.05, 0.10, 0.40, 270, 780, 8860},
+    {0.0, 19, 2.15, 7, 108, 1850, 0.05, 0.05, 0.42, 96, 310, 2180},
+    {0.4, 19, 1.95, 6, 124, 2980, 0.05, 0.05, 0.37, 117, 360, 3320},
+    {0.8, 35, 1.65, 9, 542, 7720, 0.05, 0.05, 0.28, 290, 830, 10060},
 };
 constexpr LinkFigures kNicStamps[] = {
-    {0.0, 1.8, 3.6, 2, 41, 1580, 0.05, 0.05, 0.33, 4, 10, 600},
-    {0.4, 1.8, 4.0, 2, 46, 2960, 0.05, 0.05, 0.33, 7, 28, 2140},
-    {0.8, 8.9, 2.0, 2, 498, 7650, 0.05, 0.05, 0.33, 10, 29, 5480},
+    {0.0, 1.1, 1.7, 2, 38, 1580, 0.05, 0.05, 0.03, 4, 11, 1300},
+    {0.4, 1.1, 1.9, 2, 44, 2960, 0.05, 0.05, 0.05, 4, 13, 2200},
+    {0.8, 5.4, 1.55, 2, 457, 7610, 0.05, 0.05, 0.03, 10, 29, 6000},
 };
 
 // From a young figure at kYoungS to the steady one at kOldS, by a power of the age.
@@ -61,7 +61,7 @@ LinkFigures FiguresAt(double load, bool nic_stamps) {
           Between(a.young_est_ns, b.young_est_ns, x)};
 }
 
-TieFigures FiguresOfTie() { return {35, 3.0}; }
+TieFigures FiguresOfTie() { return {15, 2.25}; }
 
 ModelLinks::ModelLinks(Fleet& fleet) : fleet_(fleet), random_(fleet.seed, kNoiseStream) {
   const auto& link = fleet.scenario.link;

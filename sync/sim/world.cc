@@ -229,6 +229,7 @@ void World::Happen(const Happening& h, uint32_t index) {
     for (size_t i = 0; i < nodes_.size(); ++i) fleet_.hosts[i].group = static_cast<double>(i) < part ? 1 : 0;
   }
   if (h.event.kind == EventKind::kLoad) fleet_.load = h.event.value;
+  if (h.event.kind == EventKind::kLie) fleet_.MarkVictims();
   links_->Changed(h.at);
 }
 
