@@ -280,8 +280,7 @@ void FleetSampler::ReadAll() {
                         .difference_ns = static_cast<double>(mine.fleet_ns - theirs.fleet_ns),
                         .error_est_ns = static_cast<double>(mine.error_est_ns + theirs.error_est_ns),
                         .bound_ns = static_cast<double>(mine.latest_ns - mine.earliest_ns) / 2,
-                        .since_step_s = absl::ToDoubleSeconds(truth_.SinceDriftStep(host, other, true_ns)),
-                        .true_ns = true_ns});
+                        .since_step_s = absl::ToDoubleSeconds(truth_.SinceDriftStep(host, other, true_ns))});
     }
   }
   ++readings_;

@@ -80,7 +80,6 @@ struct FleetPair {
   double error_est_ns = 0;   // both ends' likely errors together
   double bound_ns = 0;       // of host: speaks of its difference from the reference
   double since_step_s = 0;   // since the drift of one of the two changed
-  int64_t true_ns = 0;
 };
 
 // Reads fleet time of all hosts at the same instant with libcwclock, at a fixed rate, on a thread of its own.
