@@ -13,10 +13,14 @@ CW_INLINE __u64 cw_lab_clock_at(const struct cw_lab_clock* c, __u64 true_ns) {
   __u64 start;
   __s64 drift;
   __u64 drifted;
+  /* Without branches: old verifiers would follow each of 64 ways. */
   CW_UNROLL(8)
   for (__u32 step = CW_LAB_SEGMENTS / 2; step; step >>= 1) {
-    __u32 next = at + step;
-    if (next < c->segments && c->start_ns[next & (CW_LAB_SEGMENTS - 1)] <= true_ns) at = next;
+    __u32 next = (at + step) & (CW_LAB_SEGMENTS - 1);
+    __s64 begun = ~((__s64)(true_ns - c->start_ns[next]) >> 63);
+    __s64 used = ((__s64)next - (__s64)c->segments) >> 63;
+    at += (__u32)(step & begun & used);
+    CW_OPAQUE(at);
   }
   at &= CW_LAB_SEGMENTS - 1;
   start = c->start_ns[at];

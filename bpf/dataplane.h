@@ -113,10 +113,6 @@ struct {
   __type(value, struct cw_lab_clock);
 } cw_lab_clock SEC(".maps");
 
-/* The compiler knows nothing of v any more, so that it does not merge two checks of its bounds into one on a copy,
- * which the verifier would not connect with v. */
-#define CW_OPAQUE(v) asm volatile("" : "+r"(v))
-
 static __noinline int cw_count(__u32 counter) {
   __u32 zero = 0;
   __u64* counters = bpf_map_lookup_elem(&cw_counters, &zero);
