@@ -220,18 +220,18 @@ void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& v
   const int n = static_cast<int>(voters.size());
   const int outside = n - clique.members;
   if (n == 1) return FollowOne(now_ns, views);
-  if (clique.with_us && outside <= MostLiars(n)) return Agree(now_ns);
+  if (clique.with_us && outside <= MostLiars(n)) return Agree(now_ns, views);
   if (!clique.with_us && 2 * clique.members > n) return Rejoin(now_ns);
   Dispute(now_ns, clique);
 }
 
-void Agreement::Impl::Agree(int64_t now_ns) {
+void Agreement::Impl::Agree(int64_t now_ns, const std::vector<NeighbourView>& views) {
   off_rounds = 0;
   const int n = static_cast<int>(voters.size());
   Remember(now_ns);
   const int f = std::max(0, MostLiars(n) - Excluded());
   const double apart_ns = TrimmedMean(opinions, f);
-  FollowRate(f);
+  FollowRate(f, ImplausibleRate(views));
   Slew(apart_ns);
   MeasureError(apart_ns);
   ++rounds;
@@ -245,7 +245,7 @@ void Agreement::Impl::Rejoin(int64_t now_ns) {
   const double apart_ns = TrimmedMean(opinions, 0);
   if (++off_rounds < kOffRounds) return Slew(0);
   off_rounds = 0;
-  FollowRate(0);
+  FollowRate(0, 0);
   MeasureError(apart_ns);
   rounds = std::min(rounds, kYoungRounds);
   if (!own_step && std::abs(apart_ns) < kSlewableNs) return Slew(apart_ns);
@@ -266,7 +266,7 @@ void Agreement::Impl::FollowOne(int64_t now_ns, const std::vector<NeighbourView>
   opinions[0].member = true;
   Peer& p = peers[voters[0]];
   p.member = true;
-  if (std::abs(p.apart_ns) < std::max(kSlewableNs, p.tolerance_ns + own_tolerance_ns)) return Agree(now_ns);
+  if (std::abs(p.apart_ns) < std::max(kSlewableNs, p.tolerance_ns + own_tolerance_ns)) return Agree(now_ns, views);
   if (id > views[p.view].claim.host_id) return Rejoin(now_ns);
   Slew(0);
 }
@@ -310,15 +310,30 @@ double Agreement::Impl::ClampRate(double ppb) const {
   return std::clamp(ppb, -most, most);
 }
 
+// By how much fleet time runs faster than clocks do. What all hosts share nobody sees in the others, so noise would
+// carry it anywhere; but crystals are known to about a part in ten thousand, and the mean over a neighbourhood is not
+// far from that of the next one. The median, because of liars.
+double Agreement::Impl::ImplausibleRate(const std::vector<NeighbourView>& views) {
+  scratch.clear();
+  scratch.push_back(rate_ppb);
+  for (size_t k = 0; k < voters.size(); ++k) {
+    if (opinions[k].member) scratch.push_back(views[peers[voters[k]].view].claim.rate_ppb);
+  }
+  const double common = RobustSpread(scratch).median;
+  return common - std::clamp(common, -kPlausiblePpb, kPlausiblePpb);
+}
+
 // Towards the others' rate: slowly while the difference may be noise, at once as far as it stands out of it: a crystal
 // has jumped, or the air warms.
-void Agreement::Impl::FollowRate(int f) {
+void Agreement::Impl::FollowRate(int f, double implausible_ppb) {
   const double rate = MeanRate(f);
   const bool changed = std::abs(rate) > std::max(kRateJumpPpb, 4 * rate_noise_ppb);
-  const double slow = std::max(1 - std::exp(-passed_s / kRateTimeS), YoungGain());
+  // The noisier, the longer the mean: crystals do not wander by parts in a million.
+  const double time_s = kRateTimeS * std::clamp(usual_rate_noise_ppb / kQuietRatePpb, 1.0, kMostRateTimes);
+  const double slow = std::max(1 - std::exp(-passed_s / time_s), YoungGain());
   const double gain = std::max(slow, FastGain(rate, rate_noise_ppb));
   rate_step_ppb = gain * rate + Momentum() * rate_step_ppb;
-  rate_ppb = ClampRate(rate_ppb + rate_step_ppb);
+  rate_ppb = ClampRate(rate_ppb + rate_step_ppb - passed_s / kPlausibleTimeS * implausible_ppb);
   bent = changed;
   change_ppb *= std::exp(-passed_s / kForgetChangeS);
   if (changed) {

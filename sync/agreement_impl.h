@@ -38,6 +38,8 @@ inline constexpr int64_t kChaosNs = 3'000'000'000;
 inline constexpr int kOffRounds = 2;
 inline constexpr double kSlewableNs = 10'000;  // more is stepped when a majority says so
 inline constexpr double kRateTimeS = 0.5;
+inline constexpr double kQuietRatePpb = 1000, kMostRateTimes = 20;
+inline constexpr double kPlausiblePpb = 100'000, kPlausibleTimeS = 10;  // beyond, the common rate is pulled back
 inline constexpr double kUsualTimeS = 5;
 inline constexpr double kYoungGain = 0.5, kMomentum = 0.4;
 inline constexpr int kYoungRounds = 30, kMatureRounds = 50;
@@ -114,10 +116,11 @@ struct Agreement::Impl {
   bool NearEnough(int64_t now_ns, double apart_ns) const;
   void Follow(int64_t now_ns, const std::vector<NeighbourView>& views);
   void FollowOne(int64_t now_ns, const std::vector<NeighbourView>& views);
-  void Agree(int64_t now_ns);
+  void Agree(int64_t now_ns, const std::vector<NeighbourView>& views);
+  double ImplausibleRate(const std::vector<NeighbourView>& views);
   void Rejoin(int64_t now_ns);
   void Dispute(int64_t now_ns, const Clique& clique);
-  void FollowRate(int f);
+  void FollowRate(int f, double implausible_ppb);
   double FastGain(double value, double noise) const;
   double YoungGain() const;
   double Momentum() const;

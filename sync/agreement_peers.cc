@@ -316,11 +316,13 @@ double Agreement::Impl::MeanRate(int f) {
     weights += r.weight;
     ++n;
   }
-  const double shown = n > 1 ? std::sqrt(spread / (n * (n - 1))) : 0;
+  said = weights > 0 ? std::sqrt(said) / weights : 0;
+  // One neighbour alone scatters against us: where both ends of a link see noise, each follows what the other sees.
+  const double shown = n > 1 ? std::sqrt(spread / (n * (n - 1))) : std::abs(mean);
   // While clocks change their rates the neighbours' scatter; that is no noise.
-  const double most = 2 * usual_rate_noise_ppb + 1;
+  const double most = 2 * usual_rate_noise_ppb + std::max(1.0, n > 1 ? 0 : said);
   usual_rate_noise_ppb += (1 - std::exp(-passed_s / kUsualTimeS)) * (std::min(shown, most) - usual_rate_noise_ppb);
-  rate_noise_ppb = std::max(usual_rate_noise_ppb, weights > 0 ? std::sqrt(said) / weights : 0);
+  rate_noise_ppb = std::max(usual_rate_noise_ppb, said);
   return mean;
 }
 
@@ -339,7 +341,7 @@ bool Agreement::Impl::RateJumped(int64_t now_ns, const std::vector<NeighbourView
     error += v.link.slope_error_ppb;
   }
   if (scratch.empty()) return false;
-  error /= static_cast<double>(scratch.size());
+  error = std::max(error / static_cast<double>(scratch.size()), usual_rate_noise_ppb);
   const double median = std::abs(RobustSpread(scratch).median);
   return median > kRateJumpPpb && median > kRateJumpNoises * error;
 }

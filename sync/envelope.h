@@ -64,6 +64,12 @@ class LowEnvelope {
     if (static_cast<double>(item.RawNs() - place->RawNs()) - drifted < 0) *place = {index, x_ns, item};
   }
 
+  // How many sub-windows are kept from now on.
+  void Keep(int sub_windows) {
+    sub_windows_ = sub_windows;
+    while (!lows_.empty() && lows_.front().index <= newest_index() - sub_windows_) lows_.pop_front();
+  }
+
   // Lows with x ≥ since_ns, oldest first.
   void CopySince(int64_t since_ns, std::vector<Low>& out) const {
     auto from = lows_.end();

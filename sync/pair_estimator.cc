@@ -119,6 +119,7 @@ void PairEstimator::StartAnew() {
   judged_ = {};
   tests_ = MakeTests();
   trip_test_.depth_ns = {};
+  noise_ns_ = noisy_turns_ = 0;
   interval_ = closed_interval_ = fitted_interval_ = end_interval_ = Interval();
 }
 
@@ -175,7 +176,8 @@ bool PairEstimator::RefitDue(int64_t now_ns) const {
 PairLine PairEstimator::FitSince(int64_t since_ns, int64_t now_ns) const {
   LineInputs in{options_.max_slope_ppb * 1e-9, slope_};
   in.remote_fresh = !remote_.empty() && remote_.newest_x_ns() >= now_ns - options_.remote_fresh_ns;
-  in.shift_known = shift_known_;
+  in.shift_known = shift_known_ || noise_ns_ > 0;  // noisy trips will never show it, nor does it matter there
+  in.noise_ns = noise_ns_;
   in.reply_shift_ns = reply_shift_ns_;
   in.floor_ns = bend_floor_ns_ > 0 ? bend_floor_ns_ : floor_ns_;
   if (line_.valid) in.last = &line_;
@@ -211,6 +213,7 @@ void PairEstimator::Take(const PairLine& line, int64_t now_ns) {
 void PairEstimator::Refit(int64_t now_ns) {
   fitted_ns_ = now_ns;
   fitted_index_ = local_.newest_index();
+  MeasureNoise(now_ns);
   if (line_.valid && line_.since_ns >= since_ns_) {
     if (const int64_t broken = BrokenAt(now_ns, /*coarse=*/true); broken > 0 && TryFrom(broken, now_ns)) return;
   }
@@ -275,7 +278,12 @@ void PairEstimator::Learn(int64_t now_ns) {
   const double left = (1 - line_.bend_share) * line_.bend_ns + line_.bend_share * line_.bend_sd_ns;
   bend_ns_ += gain * (std::max(0.0, left - line_.bend_sd_ns) - bend_ns_);
   const bool bent = line_.bend_ns > kBentSd * line_.bend_sd_ns + kBentNs;
-  window_share_ = std::clamp(window_share_ * (bent ? 0.8 : 1.03), kLeastWindowShare, 1.0);
+  const double most = noise_ns_ > 0 ? kNoisyWindows : 1;
+  // A long window takes long to notice a bend: what it has left behind stays there.
+  double longer = 1.03 * window_share_;
+  if (noise_ns_ > 0)
+    longer = std::min(longer, window_share_ + elapsed_s * 1e9 / static_cast<double>(options_.window_ns));
+  window_share_ = std::clamp(bent ? 0.8 * window_share_ : longer, kLeastWindowShare, most);
   floor_ns_ = std::clamp(line_.rtt_ns, least_rtt_ns_, least_rtt_ns_ + kRttWanderNs) / 2;
   if (least_trip_ns_ > 0) floor_ns_ = std::min(floor_ns_, (least_trip_ns_ + reply_shift_ns_) / 2);
   if (line_.trip_rtt_ns > 0) {

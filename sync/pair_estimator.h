@@ -12,10 +12,11 @@
 // squares, robust (Huber), with little weight for trips that took longer than the fastest: queueing can only add delay,
 // and what it added may be wholly on one way. Where a parabola fits better the window shrinks; its tangent is taken.
 // A line ends when newer points contradict it: trips that are off by more than they took longer, or single ways faster
-// than the line allows (low envelopes by the millisecond). What counts as noise is learned. If the points agree with a
-// bend (a clock's rate changed, its reading did not jump), the new line begins on the old one and only its slope is
-// looked for, by quantile regression; otherwise it begins afresh, and if no drift can explain the jump, that is a step
-// and a new epoch.
+// than the line allows (low envelopes by the millisecond). What counts as noise is learned; where even the
+// fastest trips scatter by microseconds (an emulated processor), windows are three times as long. If the points agree
+// with a bend (a clock's rate changed, its reading did not jump), the new line begins on the old one and only its slope
+// is looked for, by quantile regression; otherwise it begins afresh, and if no drift can explain the jump, that is a
+// step and a new epoch.
 //
 // Errors: error_est assumes that the fastest trips take equally long both ways (a constant asymmetry a shows as a/2 and
 // cannot be seen by a pair alone) and that a clock's rate changes no more than it did lately (learned: at first
@@ -113,6 +114,8 @@ class PairEstimator {
   static constexpr int64_t kSubWindowNs = 20'000'000;
   static constexpr int64_t kFineNs = 1'000'000;
   static constexpr int kFineWindows = 128;
+  static constexpr int kSubWindows = 410;  // somewhat more than options.window_ns
+  static constexpr int kNoisyWindows = 3;  // … and so many times that where trips are noisy
 
   // The offset at at_ns lies in base_ns + [low_ns, high_ns], whatever the paths' lengths are.
   struct Interval {
@@ -142,6 +145,8 @@ class PairEstimator {
   Clouds Coarse(int64_t since_ns) const;
   int64_t WindowNs() const { return static_cast<int64_t>(window_share_ * static_cast<double>(options_.window_ns)); }
   LineData ForFit(int64_t since_ns, int64_t now_ns) const;
+  double BesideNeighboursNs(const std::vector<TripEnvelope::Low>& trips, int64_t most_rtt_ns) const;
+  void MeasureNoise(int64_t now_ns);
   double LeastToleranceNs() const;
   int64_t BrokenBy(RunTest& test, CloudIndex index, const std::vector<Envelope::Low>& newest, int64_t now_ns);
   int64_t BrokenAt(int64_t now_ns, bool coarse);
@@ -165,8 +170,8 @@ class PairEstimator {
   double RecentErrorAt(int64_t now_ns) const;
 
   EstimatorOptions options_;
-  Envelope local_{kSubWindowNs, 410}, remote_{kSubWindowNs, 410}, reply_{kSubWindowNs, 410};
-  TripEnvelope trips_{kSubWindowNs, 410}, remote_trips_{kSubWindowNs, 410};
+  Envelope local_{kSubWindowNs, kSubWindows}, remote_{kSubWindowNs, kSubWindows}, reply_{kSubWindowNs, kSubWindows};
+  TripEnvelope trips_{kSubWindowNs, kSubWindows}, remote_trips_{kSubWindowNs, kSubWindows};
   Envelope fine_local_{kFineNs, kFineWindows}, fine_reply_{kFineNs, kFineWindows};
   SeriesKind kind_;
   int64_t began_ns_ = kLongAgoNs;  // our first trip
@@ -198,6 +203,9 @@ class PairEstimator {
   static std::array<std::array<RunTest, kTests>, kClouds> MakeTests();
 
   mutable std::vector<Envelope::Low> newest_;  // scratch
+
+  int noisy_turns_ = 0;  // measurements in a row, about, that found noise
+  double noise_ns_ = 0;  // of single trips' midpoints, whatever the line; 0: no more than stamps' own
 
   // Learned while lines live long.
   int64_t learned_ns_ = kLongAgoNs;

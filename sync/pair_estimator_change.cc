@@ -22,7 +22,13 @@ constexpr double kNearNs = 150;     // so near its line lies an undisturbed poin
 constexpr double kSurelyOther = 3;  // standard deviations
 constexpr double kLeastOtherNs = 100, kLooseNs = 500, kBendLows = 4;
 constexpr int64_t kSurelySeenNs = 800'000;  // changes younger than this are too rare to matter
-constexpr double kRttWanderNs = 300;        // the fastest round trips vary by so much without a queue
+constexpr double kStampNoiseNs = 2000;      // what stamps scatter by; tolerances are made for that
+constexpr size_t kNoiseTrips = 64;          // needed to tell …
+constexpr int kNoisyTurns = 8;              // … so many times: a queue may hide all fast trips for a while
+constexpr size_t kFewFastest = 6, kFastestShare = 16;
+constexpr double kNoisyTolerance = 1, kNoisyOther = 4;
+constexpr double kMedianToSd = 1.21;  // of a point beside the line through its neighbours
+constexpr double kRttWanderNs = 300;  // the fastest round trips vary by so much without a queue
 
 }  // namespace
 
@@ -64,11 +70,49 @@ void PairEstimator::JudgeTrip(int64_t x_ns, const Trip& trip) {
   judged_[0] = {x_ns, {off - excess, -off - excess}};
 }
 
+// By how much midpoints lie beside the lines through their neighbours: neither the offset nor the rate matters, nor a
+// change of it.
+double PairEstimator::BesideNeighboursNs(const std::vector<TripEnvelope::Low>& trips, int64_t most_rtt_ns) const {
+  std::vector<double> x, y, off;
+  for (const auto& low : trips) {
+    if (low.item.RttNs() > most_rtt_ns) continue;
+    const auto twice = [](const Trip& t) { return t.OutNs() - t.BackNs(); };
+    x.push_back(static_cast<double>(low.x_ns - trips[0].x_ns));
+    y.push_back(static_cast<double>(twice(low.item) - twice(trips[0].item)) / 2);
+  }
+  for (size_t i = 1; i + 1 < x.size(); ++i) {
+    const double before = x[i] - x[i - 1], after = x[i + 1] - x[i];
+    off.push_back(std::abs(y[i] - (y[i - 1] * after + y[i + 1] * before) / (before + after)));
+  }
+  if (off.empty()) return 0;
+  std::nth_element(off.begin(), off.begin() + static_cast<std::ptrdiff_t>(off.size() / 2), off.end());
+  return kMedianToSd * off[off.size() / 2];
+}
+
+// On a machine whose processor is emulated, or loses it to others, even the fastest trips scatter by tens of
+// microseconds; lines that are held to stamps' noise there would end all the time. Where only queues make trips slow,
+// the fastest are as good as ever, and lines rest on those. The slower half hardly counts in either.
+void PairEstimator::MeasureNoise(int64_t now_ns) {
+  std::vector<TripEnvelope::Low> lows;
+  trips_.CopySince(now_ns - options_.window_ns, lows);  // a step is one point of many
+  if (lows.size() < kNoiseTrips) return;
+  std::vector<int64_t> rtts;
+  for (const auto& low : lows) rtts.push_back(low.item.RttNs());
+  std::sort(rtts.begin(), rtts.end());
+  const bool noisy = BesideNeighboursNs(lows, rtts[std::max(kFewFastest, rtts.size() / kFastestShare)]) > kStampNoiseNs;
+  noisy_turns_ = noisy ? std::min(noisy_turns_ + 1, 2 * kNoisyTurns) : std::max(noisy_turns_ - 1, 0);
+  noise_ns_ = noisy_turns_ >= kNoisyTurns ? BesideNeighboursNs(lows, rtts[rtts.size() / 2]) : 0;
+  const int windows = noise_ns_ > 0 ? kNoisyWindows * kSubWindows : kSubWindows;
+  trips_.Keep(windows);
+  remote_trips_.Keep(windows);
+}
+
 // A young line still moves with every fit: only what it can't follow ends it. And before a clock's rate was ever known,
 // nothing but a contradiction does.
 double PairEstimator::LeastToleranceNs() const {
   if (!slope_known_) return kNothing;
-  return line_.span_ns() < kSettledSpanNs ? kYoungToleranceNs + kYoungSlope * line_.span_ns() : 0;
+  const double young = line_.span_ns() < kSettledSpanNs ? kYoungToleranceNs + kYoungSlope * line_.span_ns() : 0;
+  return young + kNoisyTolerance * noise_ns_;
 }
 
 // Where the newest points, newest first, begin to contradict the line; 0: they do not.
@@ -161,7 +205,8 @@ bool PairEstimator::TryFrom(int64_t since_ns, int64_t now_ns) {
   const bool fast = line.trip_rtt_ns > 0 && line.trip_rtt_ns < least_trip_ns_ + kRttWanderNs;
   // Where all took long, a line through them is off by what one way waited longer than the other.
   const double waited = line.bent || floor_ns_ == 0 ? 0 : std::max(0.0, line.rtt_ns / 2 - floor_ns_ - kRttWanderNs);
-  const double least = kSurelyOther * line.ScatterAt(at_ns, kNearNs) + kLeastOtherNs + waited;
+  const double least = kSurelyOther * line.ScatterAt(at_ns, kNearNs) + kLeastOtherNs + waited +
+                       kNoisyOther * noise_ns_ / std::sqrt(std::max(1.0, line.points));
   const bool enough = line.valid && (!line.bent || line.points >= kBendLows);
   if (!enough || differ < least + (fast ? 0 : kLooseNs)) {
     ended_ = ended;

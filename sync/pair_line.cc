@@ -27,6 +27,8 @@ constexpr double kJumpNs = 400;  // a bend that leaves half of a cloud deeper: t
 constexpr double kHuber = 1.5;   // standard deviations
 constexpr size_t kQuarters = 4;
 constexpr double kChanceSds = 2.5;  // a parabola within so many standard deviations is chance
+constexpr double kQuarterSds = 1.4, kQuarterBend = 0.375, kLeastDoubt = 2, kMostDoubt = 10, kBendNoise = 0.1,
+                 kBentDoubt = 3;
 constexpr double kTangentSpanNs = 1.5e9;
 
 double QuantileOf(std::vector<double>& v, double p) {
@@ -276,8 +278,21 @@ double WeightedRtt(const std::vector<Weighed>& points, size_t series) {
   return weights > 0 ? sum / weights : 0;
 }
 
+// What slows a machine lasts: neighbouring points are off together, which a line takes for its own level, slope or
+// bend. Quarters that lie further off the line than the points' own scatter and a bend allow show by how much.
+void DoubtNoise(double noise_ns, PairLine& line) {
+  const double bend = kQuarterBend * line.bend_ns, uneven = line.uneven_ns;
+  const double left = std::sqrt(std::max(0.0, uneven * uneven - bend * bend));
+  const double more = std::clamp(left / std::max(line.middle_sd_ns * kQuarterSds, 1.0), kLeastDoubt, kMostDoubt);
+  line.middle_sd_ns *= more;
+  line.slope_sd *= more;
+  line.bend_sd_ns = std::hypot(line.bend_sd_ns * more, noise_ns * kBendNoise);
+  if (line.bend_ns > kBentDoubt * line.bend_sd_ns) return;
+  line.bend_share = line.tangent_slope = line.tangent_end_ns = 0;
+}
+
 // Moves a rough line to the midpoints: weighted least squares, those far off with less weight each turn.
-void Refine(const LineData& data, CloudIndex back, PairLine& line) {
+void Refine(const LineData& data, CloudIndex back, double noise_ns, PairLine& line) {
   std::vector<Weighed> points;
   const bool trips = back == kReply && data.ours.size() >= kLeastTrips;
   const bool both = trips && data.theirs.size() >= kLeastTrips;
@@ -303,6 +318,7 @@ void Refine(const LineData& data, CloudIndex back, PairLine& line) {
       p.weight = p.given * std::min(1.0, kHuber / std::max(off, 1e-9));
     }
   }
+  for (const Weighed& p : points) line.first_ns = std::min(line.first_ns, p.x);
   const WeightedLine fit(points);
   double level[2], sd = 0;
   for (int s = 0; s < 2; ++s) level[s] = fit.level[s] - fit.slope * fit.mean[s];
@@ -324,6 +340,7 @@ void Refine(const LineData& data, CloudIndex back, PairLine& line) {
   MeasureUneven(points, fit, both, line);
   MeasureBend(points, fit, variance, line);
   line.slope_sd = std::sqrt(variance / std::max(fit.sum_xx, 1.0));
+  if (noise_ns > 0) DoubtNoise(noise_ns, line);
 }
 
 // The line from a bend in the one that ended, if the points agree that nothing jumped there: the time of the bend and
@@ -437,7 +454,7 @@ PairLine FitPairLine(const LineData& data, const LineInputs& in) {
   line.middle_ns = (fit.level[kLocal] - fit.level[back]) / 2;
   const double shift = back == kReply && in.shift_known ? in.reply_shift_ns : 0;
   const bool young = line.span_ns() < kYoungSpanNs;
-  if (!young) Refine(data, back, line);
+  if (!young) Refine(data, back, in.noise_ns, line);
   if (!line.both_ways) line.middle_ns -= shift / 2;
   if (young && in.floor_ns > 0 && in.ended != nullptr && back == kReply) FromBend(clouds, in, shift, line);
   if (!line.bent) SetLevels(clouds, line);

@@ -91,6 +91,7 @@ struct LineInputs {
   // A short window may hold no fast point of one direction. If the fastest round trip is known (half of it; 0: not
   // known), the offset is then what changes the last line least.
   double floor_ns = 0;
+  double noise_ns = 0;  // of single trips, beyond what stamps scatter by: deviations are then not independent
   const PairLine* last = nullptr;
   // The line that ended, if a clock's rate seems to have changed between these times: the new line begins on it.
   const PairLine* ended = nullptr;
