@@ -6,6 +6,8 @@
 #include <queue>
 #include <random>
 
+#include "tests/unit/control_dcqcn.h"
+
 namespace cw::control {
 namespace {
 
@@ -13,65 +15,10 @@ constexpr double kPacketBits = 4228 * 8;
 constexpr double kRoundTripS = 100e-6;
 constexpr double kCnpIntervalS = 1e-3;
 
-// The sender's reaction point: cut on CNP, fast recovery, additive increase.
-class Sender {
- public:
-  explicit Sender(double line_bps) : line_(line_bps), rate_(line_bps), target_(line_bps) {}
-
-  void OnCnp(double t) {
-    Advance(t);
-    target_ = rate_;
-    rate_ = std::max(line_ / 100, rate_ * (1 - alpha_ / 2));
-    alpha_ += (1 - alpha_) / 16;
-    steps_ = 0;
-    next_alpha_ = t + 1.1e-3;
-    next_increase_ = t + 2e-3;
-  }
-  double Rate(double t) {
-    Advance(t);
-    return rate_;
-  }
-
- private:
-  void Advance(double t) {
-    for (; t >= next_alpha_ && alpha_ > 1e-4; next_alpha_ += 1.1e-3) alpha_ *= 15.0 / 16;
-    for (; t >= next_increase_ && rate_ < line_; next_increase_ += 2e-3) {
-      if (steps_++ >= 5) target_ = std::min(line_, target_ + line_ / 100);
-      rate_ = (rate_ + target_) / 2;
-      if (rate_ > 0.999 * line_) rate_ = target_ = line_;
-    }
-  }
-
-  double line_, rate_, target_;
-  double alpha_ = 1;
-  int steps_ = 0;
-  double next_alpha_ = 0, next_increase_ = 0;
-};
-
-// A queue, and the virtual queue beside it that drains a little slower and decides on CE marks.
-class Link {
- public:
-  explicit Link(double bps) : bps_(bps) {}
-  double WaitS(double t) const { return std::max(0.0, free_at_ - t); }
-  // Returns the time of departure; sets *ce with the marking probability's chance.
-  double Send(double t, double chance, bool* ce) {
-    free_at_ = std::max(free_at_, t) + kPacketBits / bps_;
-    virtual_s_ = std::max(0.0, virtual_s_ - (t - virtual_at_) * 0.97) + kPacketBits / bps_;
-    virtual_at_ = t;
-    const double p = virtual_s_ > 1e-3 ? 1 : std::max(0.0, 0.2 * (virtual_s_ - 250e-6) / 750e-6);
-    if (chance < p) *ce = true;
-    return free_at_;
-  }
-
- private:
-  double bps_;
-  double free_at_ = 0, virtual_s_ = 0, virtual_at_ = 0;
-};
-
 struct SimFlow {
   int host = 0;
   int spine = 0;
-  Sender sender;
+  DcqcnSender sender;
   double next_s = 0;
   double last_cnp_s = -1;
   uint64_t window_bytes = 0, window_cnps = 0;
@@ -110,8 +57,8 @@ class Simulation {
 
   SimSpec spec_;
   std::mt19937_64 random_;
-  std::vector<Link> links_;
-  Link receiver_;
+  std::vector<MarkingLink> links_;
+  MarkingLink receiver_;
   std::vector<SimFlow> flows_;
   std::vector<SimHost> hosts_;
   std::priority_queue<Cnp> cnps_;
@@ -120,14 +67,17 @@ class Simulation {
 };
 
 Simulation::Simulation(const SimSpec& spec, const ContentionRules& rules)
-    : spec_(spec), random_(spec.seed), links_(spec.spines, Link(spec.link_bps)), receiver_(spec.receiver_bps) {
+    : spec_(spec),
+      random_(spec.seed),
+      links_(spec.spines, MarkingLink(spec.link_bps, kPacketBits)),
+      receiver_(spec.receiver_bps, kPacketBits) {
   for (int h = 0; h < spec.hosts; ++h) {
     hosts_.push_back({ContentionState(rules, spec.seed * 1000 + h), spec.window_s * (1 + Uniform()), 0, {}});
     hosts_[h].queue.resize(spec.spines);
   }
   for (int f = 0; f < spec.flows; ++f) {
     const int spine = spec.placement.empty() ? static_cast<int>(random_() % spec.spines) : spec.placement[f];
-    flows_.push_back({f % spec.hosts, spine, Sender(spec.link_bps), Uniform() * 1e-3});
+    flows_.push_back({f % spec.hosts, spine, DcqcnSender(spec.link_bps), Uniform() * 1e-3});
   }
   NoteBalance(0);
 }

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/control/causes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_format.h"
+
+namespace cw::control {
+namespace {
+
+// Probes or packets of one direction of a path in one window.
+struct Lost {
+  double sent = 0;
+  double lost = 0;
+  double Share() const { return sent > 0 ? lost / sent : 0; }
+};
+
+struct PathLosses {
+  std::deque<Lost> forward, backward;  // newest first
+  int64_t last_window = 0;
+};
+
+struct Refused {
+  PairKey pair;
+  std::deque<Lost> windows;  // newest first
+};
+
+struct Told {
+  CauseVerdict verdict;  // that holds
+  Cause candidate = Cause::kNone;
+  int windows = 0;  // in a row that the candidate was found
+  int64_t last_window = 0;
+};
+
+// What one direction of the paths of a pair loses.
+struct Direction {
+  int stopped = 0;
+  int measured = 0;
+  uint8_t stopped_slot = kSlotNone;
+  uint8_t lossy_slot = kSlotNone;
+  double lossy_share = 0;
+  double lossy_lost = 0;
+};
+
+struct PairFacts {
+  Direction forward, backward;
+  double common_queue_ns = 0;  // least of its paths
+  bool queue_known = false;
+  bool queues = false;  // that least one is a queue
+};
+
+struct FlowFacts {
+  double bps = 0, fair_bps = 0;
+  bool slow = false;  // or its NIC's rate is not known
+  double cnps_per_s = 0, rnr_per_s = 0;
+  double queue_ns = 0, rtt_ns = 0;  // of its path
+  bool queued = false, marked = false;
+  double waiting = 0;  // packets in flight, without those that wait for others' acknowledgement
+  double late_ns = 0;  // acknowledgements
+  Lost refused;        // NAKs among packets, of the last windows
+};
+
+std::string Us(double ns) { return absl::StrFormat("%.1f", ns / 1e3); }
+
+}  // namespace
+
+absl::string_view CauseName(Cause cause) {
+  switch (cause) {
+    case Cause::kNone:
+      return "none";
+    case Cause::kFabricContention:
+      return "fabric contention";
+    case Cause::kIncast:
+      return "incast";
+    case Cause::kSlowReceiver:
+      return "slow receiver";
+    case Cause::kSlowSender:
+      return "slow sender";
+    case Cause::kOneDirection:
+      return "one direction bad";
+    case Cause::kGreyLoss:
+      return "grey loss";
+  }
+  return "none";
+}
+
+struct CauseState::Impl {
+  explicit Impl(const CauseRules& r) : rules(r) {}
+
+  void Remember(const CausePair& pair);
+  Direction Losses(const CausePair& pair, bool backward, double answers_lost) const;
+  Lost Sum(const std::deque<Lost>& windows) const;
+  PairFacts Facts(const CausePair& pair);
+  double AnswersLost(const CausePair& pair) const;
+  CauseVerdict OfPaths(const CausePair& pair, const PairFacts& facts) const;
+  FlowFacts Measure(const CauseWindow& window, const CausePair& pair, const CauseFlow& flow);
+  Cause CauseOf(const CauseWindow& window, const CausePair& pair, const PairFacts& facts, const FlowFacts& flow) const;
+  CauseVerdict OfFlow(const CauseWindow& window, const CausePair& pair, const PairFacts& facts, const CauseFlow& flow);
+  bool OthersQueue(const CausePair& pair) const;
+  bool Queues(const CausePath& path) const {
+    return path.queue_ns > std::max(rules.queue_over_base * path.base_ns, rules.queue_floor_ns);
+  }
+  CauseVerdict Damp(CauseVerdict now);
+  void Forget();
+
+  CauseRules rules;
+  int64_t window = 0;
+  double sent_bps = 0;  // all flows of this window
+  int flows = 0;
+  absl::flat_hash_map<PathId, PathLosses> losses;
+  absl::flat_hash_map<FlowKey, Refused> naks;
+  absl::flat_hash_map<PairKey, PairFacts> facts;
+  absl::flat_hash_map<std::pair<PairKey, FlowKey>, Told> told;
+};
+
+// ---- losses of probes ----
+
+void CauseState::Impl::Remember(const CausePair& pair) {
+  for (const CausePath& path : pair.paths) {
+    PathLosses& l = losses[{pair.pair, path.slot}];
+    l.last_window = window;
+    const double lost = static_cast<double>(path.sent) - static_cast<double>(path.answered);
+    l.forward.push_front({static_cast<double>(path.sent), lost});
+    const double gone = static_cast<double>(path.peer_sent) - static_cast<double>(path.peer_heard);
+    l.backward.push_front({static_cast<double>(path.peer_sent), gone});
+    const auto keep = static_cast<size_t>(rules.loss_windows);
+    if (l.forward.size() > keep) l.forward.pop_back();
+    if (l.backward.size() > keep) l.backward.pop_back();
+  }
+}
+
+// Windows in which the path stopped, and those beside them, tell of an outage and not of a share that is lost.
+Lost CauseState::Impl::Sum(const std::deque<Lost>& windows) const {
+  const auto stopped = [&](size_t i) {
+    return i < windows.size() && windows[i].sent > 0 && windows[i].Share() >= rules.stopped_share;
+  };
+  Lost sum;
+  for (size_t i = 0; i < windows.size(); ++i) {
+    if (stopped(i) || stopped(i + 1) || (i > 0 && stopped(i - 1))) continue;
+    sum.sent += windows[i].sent;
+    sum.lost += windows[i].lost;
+  }
+  return sum;
+}
+
+// The share of answers that is lost on the way back: they take the peer's paths in turn.
+double CauseState::Impl::AnswersLost(const CausePair& pair) const {
+  double sum = 0;
+  int paths = 0;
+  for (const CausePath& path : pair.paths) {
+    auto l = losses.find({pair.pair, path.slot});
+    if (l == losses.end()) continue;
+    const Lost back = Sum(l->second.backward);
+    if (back.sent < 1) continue;
+    sum += back.Share();
+    ++paths;
+  }
+  return paths > 0 ? sum / paths : 0;
+}
+
+Direction CauseState::Impl::Losses(const CausePair& pair, bool backward, double answers_lost) const {
+  Direction out;
+  std::vector<std::pair<uint8_t, Lost>> paths;
+  for (const CausePath& path : pair.paths) {
+    auto l = losses.find({pair.pair, path.slot});
+    if (l == losses.end()) continue;
+    const std::deque<Lost>& windows = backward ? l->second.backward : l->second.forward;
+    if (windows.front().sent < rules.least_lost) continue;
+    ++out.measured;
+    if (windows.front().Share() >= rules.stopped_share) {
+      ++out.stopped;
+      out.stopped_slot = path.slot;
+      continue;
+    }
+    paths.push_back({path.slot, Sum(windows)});
+  }
+  std::vector<double> shares;
+  for (const auto& [slot, lost] : paths) shares.push_back(lost.Share());
+  std::sort(shares.begin(), shares.end());
+  for (const auto& [slot, lost] : paths) {
+    // What paths lose together is the machine's or the way back's; a median of all but the worst would be this one's.
+    const double common = std::max(answers_lost, shares[(shares.size() - 1) / 2]);
+    const double expected = lost.sent * (shares.size() > 1 ? common : answers_lost);
+    const double excess = lost.lost - expected;
+    const bool lossy = excess >= rules.least_lost && excess >= rules.loss_sigmas * std::sqrt(expected) &&
+                       excess >= rules.least_loss * lost.sent;
+    if (!lossy || excess / lost.sent <= out.lossy_share) continue;
+    out.lossy_slot = slot;
+    out.lossy_share = excess / lost.sent;
+    out.lossy_lost = excess;
+  }
+  return out;
+}
+
+PairFacts CauseState::Impl::Facts(const CausePair& pair) {
+  PairFacts f;
+  f.backward = Losses(pair, true, 0);
+  f.forward = Losses(pair, false, AnswersLost(pair));
+  double least = 1e18;
+  int usable = 0, queueing = 0;
+  for (const CausePath& path : pair.paths) {
+    if (!path.usable || path.queue_samples == 0 || path.base_ns <= 0) continue;
+    ++usable;
+    least = std::min(least, path.queue_ns);
+    queueing += Queues(path) ? 1 : 0;
+  }
+  f.queue_known = usable > 0;
+  f.common_queue_ns = usable > 0 ? least : 0;
+  f.queues = usable > 0 && queueing >= 0.8 * usable;
+  return f;
+}
+
+// ---- verdicts ----
+
+// One direction bad, and grey loss, are of paths, whether flows take them or not.
+CauseVerdict CauseState::Impl::OfPaths(const CausePair& pair, const PairFacts& f) const {
+  CauseVerdict v{.pair = pair.pair};
+  const bool all = f.forward.stopped == f.forward.measured || f.backward.stopped == f.backward.measured;
+  if ((f.forward.stopped > 0) != (f.backward.stopped > 0) && f.backward.measured > 0 &&
+      (!all || f.forward.measured == 1)) {
+    v.backwards = f.backward.stopped > 0;
+    const Direction& d = v.backwards ? f.backward : f.forward;
+    v.cause = Cause::kOneDirection;
+    v.slot = d.stopped_slot;
+    v.text = v.backwards ? absl::StrFormat("the peer's path %d towards us stopped; no path to the peer did", v.slot)
+                         : absl::StrFormat("path %d stopped; no path of the peer towards us did", v.slot);
+    v.evidence = {{"paths_stopped", absl::StrFormat("%d", f.forward.stopped)},
+                  {"peer_paths_stopped", absl::StrFormat("%d", f.backward.stopped)},
+                  {"paths", absl::StrFormat("%d", f.forward.measured)}};
+    return v;
+  }
+  const bool back = f.backward.lossy_slot != kSlotNone && f.backward.lossy_share >= f.forward.lossy_share;
+  const Direction& d = back ? f.backward : f.forward;
+  if (d.lossy_slot == kSlotNone || f.forward.stopped > 0 || f.backward.stopped > 0) return v;
+  for (const CausePath& path : pair.paths) {  // a full queue may drop, too, and then that is the cause
+    if (!back && path.slot == d.lossy_slot && path.usable && path.queue_samples > 0 && Queues(path) &&
+        path.queue_ns > 20 * std::max(rules.queue_floor_ns, path.base_ns)) {
+      return v;
+    }
+  }
+  v.cause = Cause::kGreyLoss;
+  v.backwards = back;
+  v.slot = d.lossy_slot;
+  v.text = absl::StrFormat("%s %d loses %.1f %% of the probes, others do not", back ? "the peer's path" : "path",
+                           v.slot, 100 * d.lossy_share);
+  v.evidence = {{"loss_percent", absl::StrFormat("%.2f", 100 * d.lossy_share)},
+                {"lost", absl::StrFormat("%.0f", d.lossy_lost)}};
+  return v;
+}
+
+// Do the paths to other receivers queue as well? Then it is not the receiver's link.
+bool CauseState::Impl::OthersQueue(const CausePair& pair) const {
+  int known = 0, queueing = 0;
+  for (const auto& [key, f] : facts) {
+    if (key == pair.pair || !f.queue_known) continue;
+    ++known;
+    queueing += f.queues ? 1 : 0;
+  }
+  return known > 0 && queueing == known;
+}
+
+FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair, const CauseFlow& flow) {
+  FlowFacts m;
+  m.bps = static_cast<double>(flow.bytes) * 8 / w.seconds;
+  m.fair_bps = std::max(w.line_rate_bps / std::max(1, flows), w.line_rate_bps - (sent_bps - m.bps));
+  m.slow = w.line_rate_bps <= 0 || m.bps < rules.slow_share * m.fair_bps;
+  m.cnps_per_s = static_cast<double>(flow.cnps) / w.seconds;
+  m.rnr_per_s = static_cast<double>(flow.rnr_naks) / w.seconds;
+  const CausePath* path = nullptr;
+  for (const CausePath& p : pair.paths) {
+    if (p.slot == flow.slot && p.queue_samples > 0 && p.base_ns > 0) path = &p;
+  }
+  if (path != nullptr) {
+    m.queue_ns = path->queue_ns;
+    m.queued = Queues(*path);
+    m.rtt_ns = path->base_ns + m.queue_ns + pair.reverse_ns;
+  }
+  // Bursts that meet now and then are marked, too, but leave no queue behind them.
+  m.marked =
+      m.cnps_per_s >= rules.cnps_per_s && (path == nullptr || m.queue_ns > rules.marked_queue * rules.queue_floor_ns);
+  // One acknowledgement for many packets comes late for most of them.
+  const double pps = static_cast<double>(flow.packets) / w.seconds;
+  const double per_ack = flow.acks > 0 ? static_cast<double>(flow.packets) / static_cast<double>(flow.acks) : 1;
+  m.waiting = std::max(0.0, flow.in_flight - std::max(0.0, (per_ack - 1) / 2));
+  if (flow.looks > 0 && pps > 0 && m.rtt_ns > 0) m.late_ns = m.waiting / pps * 1e9 - m.rtt_ns;
+
+  Refused& refused = naks[flow.key];
+  refused.pair = pair.pair;
+  refused.windows.push_front(
+      {static_cast<double>(flow.packets), flow.moved ? 0.0 : static_cast<double>(flow.seq_naks)});
+  if (refused.windows.size() > static_cast<size_t>(rules.loss_windows)) refused.windows.pop_back();
+  for (const Lost& l : refused.windows) {
+    m.refused.sent += l.sent;
+    m.refused.lost += l.lost;
+  }
+  return m;
+}
+
+Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, const PairFacts& f,
+                                const FlowFacts& m) const {
+  if (m.rnr_per_s >= rules.rnr_per_s) return Cause::kSlowReceiver;
+  if (m.refused.lost >= rules.least_lost && !m.marked && !m.queued) return Cause::kGreyLoss;
+  if (!m.slow) return Cause::kNone;
+  const double patience = m.marked ? 3 : 1;  // marked packets wait longer than probes
+  if (m.late_ns > patience * rules.late_over_rtt * m.rtt_ns && m.waiting > patience * rules.late_packets) {
+    return Cause::kSlowReceiver;
+  }
+  if (m.marked || m.queued) {
+    const bool alike = f.queue_known && f.common_queue_ns >= rules.alike * m.queue_ns && !OthersQueue(pair);
+    return alike ? Cause::kIncast : Cause::kFabricContention;
+  }
+  return w.line_rate_bps > 0 ? Cause::kSlowSender : Cause::kNone;
+}
+
+static std::string Sentence(Cause cause, const CauseFlow& flow, const PairFacts& f, const FlowFacts& m) {
+  switch (cause) {
+    case Cause::kSlowReceiver:
+      if (flow.rnr_naks > 0) return absl::StrFormat("the receiver was not ready %d times", flow.rnr_naks);
+      return absl::StrFormat("acknowledgements come %s us later than the way there and back takes", Us(m.late_ns));
+    case Cause::kGreyLoss:
+      return absl::StrFormat("%.0f times in its last %.0f packets some were missing, and its path does not queue",
+                             m.refused.lost, m.refused.sent);
+    case Cause::kIncast:
+      return "all paths to this receiver queue alike: its link is full";
+    case Cause::kFabricContention:
+      return absl::StrFormat("path %d queues %s us, the least of this pair %s us", flow.slot, Us(m.queue_ns),
+                             Us(f.common_queue_ns));
+    case Cause::kSlowSender:
+      return absl::StrFormat("it sends %.1f Mbit/s of the %.1f it could, and nothing holds it up on the way",
+                             m.bps / 1e6, m.fair_bps / 1e6);
+    default:
+      return "";
+  }
+}
+
+CauseVerdict CauseState::Impl::OfFlow(const CauseWindow& w, const CausePair& pair, const PairFacts& f,
+                                      const CauseFlow& flow) {
+  CauseVerdict v{.pair = pair.pair, .flow = flow.key, .slot = flow.slot};
+  const FlowFacts m = Measure(w, pair, flow);
+  if (flow.packets == 0) return v;
+  v.cause = CauseOf(w, pair, f, m);
+  v.text = Sentence(v.cause, flow, f, m);
+  v.evidence = {{"rate_mbps", absl::StrFormat("%.1f", m.bps / 1e6)},
+                {"fair_mbps", absl::StrFormat("%.1f", m.fair_bps / 1e6)},
+                {"queue_us", Us(m.queue_ns)},
+                {"least_queue_us", Us(f.common_queue_ns)},
+                {"cnps_per_s", absl::StrFormat("%.1f", m.cnps_per_s)},
+                {"rnr_naks", absl::StrFormat("%d", flow.rnr_naks)},
+                {"seq_naks", absl::StrFormat("%d", flow.seq_naks)},
+                {"in_flight", absl::StrFormat("%.1f", flow.in_flight)},
+                {"acknowledged_late_us", Us(std::max(0.0, m.late_ns))}};
+  return v;
+}
+
+// ---- damping ----
+
+CauseVerdict CauseState::Impl::Damp(CauseVerdict now) {
+  Told& t = told[{now.pair, now.flow}];
+  t.last_window = window;
+  t.windows = t.windows > 0 && t.candidate == now.cause ? t.windows + 1 : 1;
+  t.candidate = now.cause;
+  const bool same = now.cause == t.verdict.cause;
+  if (same || t.windows >= rules.agree_windows) {
+    now.changed = !same;
+    t.verdict = std::move(now);
+  } else {
+    t.verdict.pair = now.pair;
+    t.verdict.flow = now.flow;
+    t.verdict.changed = false;
+  }
+  return t.verdict;
+}
+
+void CauseState::Impl::Forget() {
+  absl::erase_if(told, [&](const auto& e) { return e.second.last_window != window; });
+  absl::erase_if(losses, [&](const auto& e) { return e.second.last_window != window; });
+  absl::erase_if(naks, [&](const auto& e) { return !told.contains({e.second.pair, e.first}); });
+}
+
+CauseState::CauseState(const CauseRules& rules) : impl_(std::make_unique<Impl>(rules)) {}
+CauseState::~CauseState() = default;
+CauseState::CauseState(CauseState&&) noexcept = default;
+
+std::vector<CauseVerdict> CauseState::Judge(const CauseWindow& w) {
+  Impl& s = *impl_;
+  if (w.seconds <= 0) return {};
+  ++s.window;
+  s.sent_bps = 0;
+  s.flows = 0;
+  s.facts.clear();
+  for (const CausePair& pair : w.pairs) {
+    s.Remember(pair);
+    s.facts[pair.pair] = s.Facts(pair);
+    for (const CauseFlow& flow : pair.flows) {
+      s.sent_bps += static_cast<double>(flow.bytes) * 8 / w.seconds;
+      s.flows += flow.packets > 0 ? 1 : 0;
+    }
+  }
+  std::vector<CauseVerdict> out;
+  for (const CausePair& pair : w.pairs) {
+    const PairFacts facts = s.facts[pair.pair];
+    const CauseVerdict paths = s.OfPaths(pair, facts);
+    CauseVerdict worst = paths;
+    for (const CauseFlow& flow : pair.flows) {
+      CauseVerdict v = s.OfFlow(w, pair, facts, flow);
+      if (paths.cause != Cause::kNone && !paths.backwards && paths.slot == flow.slot) {
+        v = paths;
+        v.flow = flow.key;
+      }
+      if (worst.cause == Cause::kNone && v.cause != Cause::kNone) {
+        worst = v;
+        worst.flow = {};
+      }
+      out.push_back(s.Damp(std::move(v)));
+    }
+    out.push_back(s.Damp(std::move(worst)));
+  }
+  s.Forget();
+  return out;
+}
+
+}  // namespace cw::control

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Why a flow is slow: one of six causes, told apart from what the sending host's agent can see, window by window (about
+// a second each). A rule of thresholds, in this order, the first that fits:
+//  - one direction bad: the probes of a path stop in one direction, while no path of the other direction stops;
+//  - grey loss: a share of a path's probes is lost beyond what the other paths lose, or the flow's packets are refused
+//    out of sequence (NAK) although its path neither queues nor is marked;
+//  - slow receiver: the receiver refuses (RNR NAK), or acknowledgements come later than the way there and back takes;
+//  - incast: the flow is slowed by congestion notifications, or its path queues, and all paths to this receiver queue
+//    alike, which other receivers' paths do not;
+//  - fabric contention: the same, and its path queues more than the others to this receiver;
+//  - slow sender: it is slow, and nothing above holds.
+// How late acknowledgements are needs no stamps: packets in flight, looked at many times, ÷ packets per second is the
+// mean time between a packet's leaving and its acknowledgement (J. Little, Operations Research 9(3), 1961).
+// A verdict is told when two windows in a row agree. docs/causes.md: reasons, confusion matrix, conditions.
+//
+// Pure: no clock, no I/O. One thread per CauseState.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "userspace/model/evidence.h"
+#include "userspace/model/flow.h"
+#include "userspace/model/names.h"
+
+namespace cw::control {
+
+enum class Cause : uint8_t {
+  kNone = 0,
+  kFabricContention,
+  kIncast,
+  kSlowReceiver,
+  kSlowSender,
+  kOneDirection,
+  kGreyLoss,
+};
+inline constexpr int kCauses = 7;
+absl::string_view CauseName(Cause cause);  // "none", "fabric contention", "incast", "slow receiver", …
+
+struct CauseRules {
+  double slow_share = 0.8;         // slow: below this share of the rate that the flow's own NIC could give it
+  double queue_over_base = 0.5;    // a path queues: above this share of its base OWD …
+  double queue_floor_ns = 10'000;  // … and above this
+  double alike = 0.5;              // incast: the least queue of the paths to a receiver ÷ that of the flow's path
+  double cnps_per_s = 60;          // so many congestion notifications slow a flow …
+  double marked_queue = 0.2;       // … whose path queues above this share of the floor
+  double rnr_per_s = 1;            // so many refusals …
+  double late_over_rtt = 1.0;      // … or acknowledgements late by this many round trips …
+  double late_packets = 4;         // … and by the time in which the flow sends so many packets, are a slow receiver
+  double stopped_share = 0.9;      // of the probes lost in one direction: it stopped
+  int loss_windows = 4;            // losses are summed over so many windows
+  int least_lost = 3;              // probes or NAKs, in that time
+  double least_loss = 0.002;       // share of the probes
+  double loss_sigmas = 4;          // above what the other paths lose, by so many deviations
+  int agree_windows = 2;           // in a row, before a verdict is told
+};
+
+// One slot of a pair in one window.
+struct CausePath {
+  uint8_t slot = 0;
+  bool usable = true;       // live; its delays count
+  int queue_samples = 0;    // probes behind queue_ns; 0 = no value
+  double queue_ns = 0;      // typical queueing delay (as in contention.h)
+  double base_ns = 0;       // base OWD; 0 = not known
+  uint32_t sent = 0;        // our probes …
+  uint32_t answered = 0;    // … and their answers, which come back over any of the peer's paths
+  uint32_t peer_sent = 0;   // the peer's probes on its slot of this number, as its round numbers tell, …
+  uint32_t peer_heard = 0;  // … and those that arrived here
+};
+
+// A flow that this host sends, in one window.
+struct CauseFlow {
+  FlowKey key;
+  uint8_t slot = kSlotNone;
+  uint64_t packets = 0;
+  uint64_t bytes = 0;
+  uint64_t cnps = 0;      // received
+  uint64_t rnr_naks = 0;  // received
+  uint64_t seq_naks = 0;  // received
+  uint64_t acks = 0;      // received
+  double in_flight = 0;   // packets not acknowledged, mean of the looks
+  int looks = 0;          // 0: not known
+  bool moved = false;     // its path changed in this window: NAKs say nothing
+};
+
+struct CausePair {
+  PairKey pair;
+  double reverse_ns = 0;  // one way back, typical; 0 = not known
+  std::vector<CausePath> paths;
+  std::vector<CauseFlow> flows;
+};
+
+struct CauseWindow {
+  double seconds = 0;
+  double line_rate_bps = 0;  // of the NIC that all these pairs share; 0 = not known: nothing is a slow sender then
+  std::vector<CausePair> pairs;
+};
+
+struct CauseVerdict {
+  PairKey pair;
+  FlowKey flow;  // zero: of the pair, which is its worst path or flow
+  Cause cause = Cause::kNone;
+  uint8_t slot = kSlotNone;  // path concerned, where it is one
+  bool backwards = false;    // the peer's path of that number, towards us
+  bool changed = false;      // another than the window before
+  std::string text;          // one sentence; "" for none
+  Evidence evidence;
+};
+
+class CauseState {
+ public:
+  explicit CauseState(const CauseRules& rules);
+  ~CauseState();
+  CauseState(CauseState&&) noexcept;
+
+  // Call once per window with everything of one NIC. The verdicts that hold now: one for each flow and each pair.
+  std::vector<CauseVerdict> Judge(const CauseWindow& window);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cw::control
