@@ -72,6 +72,7 @@ std::string Flags(const v1::Path& path) {
   std::vector<std::string> flags;
   if (path.native()) flags.push_back("native");
   if (!path.assignable()) flags.push_back("not assigned");
+  if (path.lossy()) flags.push_back("loses packets");
   return absl::StrJoin(flags, ", ");
 }
 

@@ -28,7 +28,8 @@ ladder() { # preset label
   local junit="$PWD/$out/$1-$2.xml"
   rm -f "$junit"
   # Unit tests run side by side; the others are RUN_SERIAL, so that they do not disturb each other.
-  ctest --test-dir "build/$1" -L "^$2\$" -j "$jobs" --output-on-failure --no-tests=error --output-junit "$junit" >"$out/$1-$2.log" 2>&1
+  # A kernel that hangs keeps tests for ever, and ctest waits for them: a rung that takes half an hour has failed.
+  timeout -k 30 1800 ctest --test-dir "build/$1" -L "^$2\$" -j "$jobs" --output-on-failure --no-tests=error --output-junit "$junit" >"$out/$1-$2.log" 2>&1
   local rc=$?
   if [ ! -s "$junit" ]; then
     cat "$out/$1-$2.log"; failed=$((failed + 1)); return

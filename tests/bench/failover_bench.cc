@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recovery from silent one-direction cuts of a spine, idle and under load, beside kernel ECMP in the same run.
-// BENCH_FULL=1 makes more cuts.
+// Recovery from faults of a spine, idle and under load, beside kernel ECMP with static routes and with FRR (BGP and BFD)
+// in the same run. BENCH_FULL=1 makes more cuts.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -18,29 +19,58 @@ struct Case {
   CutKind kind;
   double background;
   const char* mode;  // loaded cases need flows to be spread again after each cut, or the load gathers on a few links
+  double drop_share = 0;
+  int hold_ms = 400;  // of a cut
 };
 
+// What a smaller share of lost packets takes to see is longer; the default timers of BFD see a cut after 0.9 s.
 constexpr Case kCases[] = {
     {"silent_forward", CutKind::kForward, 0, "protect"},
     {"silent_forward_50", CutKind::kForward, 0.5, "optimize"},
     {"silent_forward_90", CutKind::kForward, 0.9, "optimize"},
     {"silent_reverse", CutKind::kReverse, 0, "protect"},
     {"silent_both", CutKind::kBoth, 0, "protect"},
+    {"data_only", CutKind::kDataOnly, 0, "protect"},
+    {"link_down", CutKind::kLinkDown, 0, "protect"},
+    {"partial_50", CutKind::kShare, 0, "protect", 0.5, 1000},
+    {"partial_10", CutKind::kShare, 0, "protect", 0.1, 1000},
+    {"partial_1", CutKind::kShare, 0, "protect", 0.01, 3000},
 };
 
-FailoverSpec SpecOf(const Case& c, bool agents, bool full) {
+struct System {
+  const char* name;
+  bool agents = false;
+  int bfd_ms = 0;  // 0: static routes
+  int hold_ms = 0;  // at least, of a cut
+};
+constexpr System kSystems[] = {{"ecmp"}, {"frr_bfd_10ms", false, 10, 2500}, {"frr_bfd_default", false, 300, 2500}, {"cwfabric", true}};
+
+int Cuts(const System& system, bool full) {
+  if (system.agents) return full ? 100 : 30;
+  return full ? 20 : 5;
+}
+
+FailoverSpec SpecOf(const Case& c, const System& system, bool full) {
   FailoverSpec spec;
   spec.testbed.fabric = {.lab = "benchfo", .link_mbps = 200, .ecmp_seed = 1};
-  spec.testbed.agents = agents;
+  spec.testbed.agents = system.agents;
   spec.testbed.mode = c.mode;
+  if (system.bfd_ms > 0) spec.frr = cw::lab::FrrSpec{.bfd_interval = absl::Milliseconds(system.bfd_ms)};
   spec.kind = c.kind;
+  spec.drop_share = c.drop_share;
   spec.background_share = c.background;
-  spec.cuts = agents ? (full ? 100 : 30) : 5;
+  spec.cuts = Cuts(system, full);
+  spec.hold = absl::Milliseconds(std::max(c.hold_ms, system.hold_ms));
   return spec;
 }
 
-void AddRows(cw::bench::Report& report, const char* name, const char* system, const FailoverResult& result) {
-  report.Add(name, system, "recovery", "ms", result.AllRecoveries());
+void AddRows(cw::bench::Report& report, const Case& c, const char* system, const FailoverResult& result) {
+  const char* name = c.name;
+  if (c.kind == CutKind::kShare) {
+    report.Add(name, system, "left", "ms", result.AllLeft());
+  } else {
+    report.Add(name, system, "recovery", "ms", result.AllRecoveries());
+  }
   report.Add(name, system, "not_recovered", "count", {static_cast<double>(result.NotRecovered())});
   report.Add(name, system, "stall", "ms", result.stall_ms);
   report.Add(name, system, "flows_lost", "count", {static_cast<double>(result.flows_lost)});
@@ -50,7 +80,8 @@ void AddRows(cw::bench::Report& report, const char* name, const char* system, co
 
 // What a reader of the log wants to see at once: the spread, and each verdict that no cut explains (BENCH_VERBOSE=1: all).
 void Explain(const FailoverResult& result) {
-  const std::vector<double> all = result.AllRecoveries();
+  std::vector<double> all = result.AllRecoveries();
+  if (all.empty()) all = result.AllLeft();
   std::fprintf(stderr, "  load %.0f %%, recovery p50 %.1f p99 %.1f max %.1f ms, %d not recovered, %d lost, %d wrong verdicts\n", 100 * result.load_share,
                cw::lab::Quantile(all, 0.5), cw::lab::Quantile(all, 0.99), cw::lab::Quantile(all, 1), result.NotRecovered(), result.flows_lost, result.wrong_verdicts);
   for (const cw::lab::Mark& mark : result.phase.marks) {
@@ -64,18 +95,19 @@ void Explain(const FailoverResult& result) {
 int main(int argc, char** argv) {
   const bool full = std::getenv("BENCH_FULL") != nullptr;
   cw::bench::Report report("failover");
-  const char* only = std::getenv("BENCH_CASE");  // one case, while working on it
+  const char* only = std::getenv("BENCH_CASE");  // one case, one system, while working on it
+  const char* only_system = std::getenv("BENCH_SYSTEM");
   for (const Case& c : kCases) {
     if (only != nullptr && std::string(only) != c.name) continue;
-    for (bool agents : {false, true}) {
-      const char* system = agents ? "cwfabric" : "ecmp";
-      std::fprintf(stderr, "%s, %s ...\n", c.name, system);
-      absl::StatusOr<FailoverResult> result = cw::lab::RunFailover(SpecOf(c, agents, full));
+    for (const System& system : kSystems) {
+      if (only_system != nullptr && std::string(only_system) != system.name) continue;
+      std::fprintf(stderr, "%s, %s ...\n", c.name, system.name);
+      absl::StatusOr<FailoverResult> result = cw::lab::RunFailover(SpecOf(c, system, full));
       if (!result.ok()) {
-        std::fprintf(stderr, "%s, %s: %s\n", c.name, system, std::string(result.status().message()).c_str());
+        std::fprintf(stderr, "%s, %s: %s\n", c.name, system.name, std::string(result.status().message()).c_str());
         return 1;
       }
-      AddRows(report, c.name, system, *result);
+      AddRows(report, c, system.name, *result);
       Explain(*result);
     }
   }

@@ -180,6 +180,37 @@ TEST_F(AgentOnFabric, LeavesASilentlyDeadSpine) {
   EXPECT_LT(Quantile(result->AllRecoveries(), 1), 60) << "ten times what is expected";
 }
 
+// A path that loses one packet in ten is not dead, and as bad.
+TEST_F(AgentOnFabric, LeavesAPathThatLosesATenth) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic(8);
+  ASSERT_TRUE(Eventually([&] { return FlowsOf(0).size() == 8; }));
+  absl::SleepFor(absl::Seconds(1));
+  Fabric& fabric = testbed->fabric();
+  const auto lossy = [&](const v1::Path& path) {
+    return path.lossy() && fabric.PathOf(0, 1, static_cast<uint16_t>(path.udp_port())).value_or(-1) == 2;
+  };
+  const auto count = [&](bool flows) {
+    int sum = 0;
+    const v1::PathsReply reply = PathsOf(0);
+    for (const v1::Path& path : reply.pairs(0).paths()) {
+      EXPECT_TRUE(!path.lossy() || lossy(path)) << "path " << path.slot() << " takes another spine";
+      if (lossy(path)) sum += flows ? static_cast<int>(path.flows()) : 1;
+    }
+    return sum;
+  };
+  ASSERT_TRUE(fabric.SetFault(LinkDirection::LeafToSpine(0, 2), Fault::Share(0.1)).ok());
+  EXPECT_TRUE(Eventually([&] { return count(false) > 0 && count(true) == 0; })) << PathsOf(0).DebugString();
+  EXPECT_FALSE(testbed->Events(testbed->origin_ns(), "path").empty());
+  const v1::PathsReply peer = PathsOf(1);
+  for (const v1::Path& path : peer.pairs(0).paths()) EXPECT_FALSE(path.lossy()) << "the way back is whole";
+  ASSERT_TRUE(fabric.ClearFault(LinkDirection::LeafToSpine(0, 2)).ok());
+  EXPECT_TRUE(Eventually([&] { return count(false) == 0; }, absl::Seconds(40)));
+  emulator->Stop();
+  for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead);
+}
+
 TEST_F(AgentOnFabric, ObserveModeSeesAndNeverActs) {
   TestbedSpec spec = SmallSpec();
   spec.mode = "observe";

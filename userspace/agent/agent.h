@@ -160,6 +160,12 @@ class Agent final : public api::AgentView {
   void ReopenFlowTable();
   void LinkQps(const cw_flow_key& key, FlowEntry& flow);
 
+  // losses.cc: paths that lose a share of their packets
+  uint16_t JudgedSlots(const PairState& pair) const;
+  void JudgeLosses();
+  void OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict);
+  void LeavePath(PairState& pair, uint8_t slot);
+
   // decide.cc
   void DecideWindow();
   void SetPace(bool busy);

@@ -53,6 +53,7 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   const auto t1 = static_cast<int64_t>(probe.t1), t2 = static_cast<int64_t>(probe.t2);
   const auto t3 = static_cast<int64_t>(probe.t3), t4 = static_cast<int64_t>(probe.t4);
   pair->HeardClock().AddProbe(t1, t2, t3, t4);
+  if (pair->loss != nullptr) pair->loss->Answered(probe.round, probe.slot, JudgedSlots(*pair));
   const int64_t now_ns = MonotonicNs();
   pair->last_reply_ns = newest_data_ns_ = now_ns;
   const int64_t forward_ns = t2 - pair->clock->OffsetAt(t1) - t1;
@@ -133,6 +134,7 @@ void Agent::UpdateDamping(PairState& pair) {
     pair.slot[s].was_dead = dead;
     if (!dead && !pair.slot[s].damping.UsableAt(now_ns)) blocked |= static_cast<uint16_t>(1u << s);
   }
+  if (pair.loss != nullptr) blocked |= pair.loss->lossy();
   if (blocked == pair.blocked) return;
   pair.blocked = blocked;
   engine_->SetBlocked(pair.index, blocked);
@@ -219,6 +221,7 @@ void Agent::ReadProbes() {
 
 void Agent::ConsumeRings() {
   ReadProbes();
+  JudgeLosses();
   UpdateClocks();
 }
 

@@ -11,6 +11,7 @@
 
 #include "sync/pair_estimator.h"
 #include "userspace/control/damping.h"
+#include "userspace/control/path_loss.h"
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
 #include "userspace/probe/cadence.h"
@@ -46,6 +47,7 @@ struct PairState {
   uint16_t blocked = 0;                        // damped slots: no flow is put there
   uint32_t epoch = 0;                          // of the clock, for which the delays hold
   std::array<SlotState, kMaxSlots> slot;
+  std::unique_ptr<control::PairLoss> loss;     // made when the pair first carries data
   std::vector<probe::SampleHalf> samples_out;  // halves of packets received from the peer
   int64_t last_reply_ns = 0;                   // monotonic; 0: never
   uint32_t last_round = 0;                     // cur_round when probes sent were counted last

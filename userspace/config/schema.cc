@@ -125,6 +125,8 @@ void WalkSteering(Visitor& v, SteeringConfig& steering) {
   steering.moves_per_second =
       v.Real("moves_per_second", steering.moves_per_second, {0, 1},
              "Share of the host's flows that may move per second for balance; failures are not counted.");
+  steering.loss_limit = v.Real("loss_limit", steering.loss_limit, {0, 1},
+                               "A path that alone loses a larger share of its probes is left like a dead one; 0 for never.");
   v.EndTable();
 }
 

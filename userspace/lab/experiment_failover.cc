@@ -22,9 +22,30 @@ std::vector<LinkDirection> LinksOf(CutKind kind, int spine) {
   // Host 0 is on leaf 0, the receiver on leaf 1; data that leaf 0 sent to the spine dies on its way down to leaf 1.
   const LinkDirection data = LinkDirection::SpineToLeaf(spine, 1);
   const LinkDirection acknowledgements = LinkDirection::SpineToLeaf(spine, 0);
-  if (kind == CutKind::kForward) return {data};
   if (kind == CutKind::kReverse) return {acknowledgements};
-  return {data, acknowledgements};
+  if (kind == CutKind::kBoth) return {data, acknowledgements};
+  return {data};
+}
+
+absl::StatusOr<int64_t> Break(Fabric& fabric, const FailoverSpec& spec, const LinkDirection& link) {
+  if (spec.kind == CutKind::kLinkDown) return fabric.SetLinkUp(link.leaf, link.spine, false);
+  if (spec.kind == CutKind::kShare) return fabric.SetFault(link, Fault::Share(spec.drop_share));
+  return fabric.SetFault(link, Fault::Drop(spec.kind == CutKind::kDataOnly ? Fault::Match::kRoceData : Fault::Match::kAll));
+}
+
+absl::StatusOr<int64_t> Repair(Fabric& fabric, CutKind kind, const LinkDirection& link) {
+  if (kind == CutKind::kLinkDown) return fabric.SetLinkUp(link.leaf, link.spine, true);
+  return fabric.ClearFault(link);
+}
+
+// A flow that was seen on the link within the last 50 ms is still there.
+double LeftMs(const std::vector<FlowCounters>& counted, const std::string& source, uint32_t qpn, const LinkDirection& link, int64_t cut_ns, int64_t until_ns) {
+  int64_t last_ns = cut_ns;
+  for (const FlowCounters& c : counted) {
+    if (c.link == link && !c.probe && c.source == source && c.dest_qpn == qpn)
+      last_ns = std::max(last_ns, c.last_ns);
+  }
+  return last_ns > until_ns - 50'000'000 ? -1 : static_cast<double>(last_ns - cut_ns) / 1e6;
 }
 
 // Packets that had passed the cut still arrive after it, for as long as the queues hold them. The outage is the largest gap
@@ -102,13 +123,31 @@ struct Bench {
     return {spine, on_spine[static_cast<size_t>(spine)]};
   }
 
+  static void Count(double ms, std::vector<double>& into, CutResult& result) {
+    if (ms < 0) {
+      ++result.not_recovered;
+    } else {
+      into.push_back(ms);
+    }
+  }
+
+  absl::Status CountLeft(const std::vector<int>& flows, const LinkDirection& link, int64_t cut_ns, int64_t until_ns, CutResult& result) {
+    const absl::StatusOr<std::vector<FlowCounters>> counted = testbed.fabric().Flows();
+    if (!counted.ok()) return counted.status();
+    const Snapshot snapshot = emulator.TakeSnapshot();
+    for (const FlowReport& flow : snapshot.flows) {
+      if (std::find(flows.begin(), flows.end(), flow.id) != flows.end()) Count(LeftMs(*counted, testbed.fabric().HostAddr(flow.source), flow.destination_qpn, link, cut_ns, until_ns), result.left_ms, result);
+    }
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<CutResult> CutOnce() {
     auto [spine, flows] = ChooseSpine();
     if (spine < 0) return absl::InternalError("no measured flow crosses any spine");
     CutResult result{.spine = spine};
     int64_t cut_ns = 0;
     for (const LinkDirection& link : LinksOf(spec.kind, spine)) {
-      absl::StatusOr<int64_t> at_ns = testbed.fabric().SetFault(link, Fault::Drop());
+      absl::StatusOr<int64_t> at_ns = Break(testbed.fabric(), spec, link);
       if (!at_ns.ok()) return at_ns.status();
       if (cut_ns == 0) cut_ns = *at_ns;
       cuts.push_back({link, *at_ns, 0});
@@ -117,20 +156,17 @@ struct Bench {
     absl::SleepFor(spec.hold);
     const int64_t repaired_ns = MonotonicNs();
     for (const LinkDirection& link : LinksOf(spec.kind, spine)) {
-      if (absl::StatusOr<int64_t> at = testbed.fabric().ClearFault(link); !at.ok()) return at.status();
+      if (absl::StatusOr<int64_t> at = Repair(testbed.fabric(), spec.kind, link); !at.ok()) return at.status();
     }
     for (Cut& cut : cuts) {
       if (cut.repaired_ns == 0) cut.repaired_ns = repaired_ns;
     }
     result.affected = static_cast<int>(flows.size());
-    for (int flow : flows) {
-      const double ms = RecoveryMs(emulator, flow, cut_ns, repaired_ns);
-      if (ms < 0) {
-        ++result.not_recovered;
-      } else {
-        result.recovery_ms.push_back(ms);
-      }
+    if (spec.kind == CutKind::kShare) {
+      if (absl::Status status = CountLeft(flows, LinksOf(spec.kind, spine).front(), cut_ns, repaired_ns, result); !status.ok()) return status;
+      return result;
     }
+    for (int flow : flows) Count(RecoveryMs(emulator, flow, cut_ns, repaired_ns), result.recovery_ms, result);
     return result;
   }
 };
@@ -192,6 +228,12 @@ std::vector<double> FailoverResult::AllRecoveries() const {
   return all;
 }
 
+std::vector<double> FailoverResult::AllLeft() const {
+  std::vector<double> all;
+  for (const CutResult& cut : cuts) all.insert(all.end(), cut.left_ms.begin(), cut.left_ms.end());
+  return all;
+}
+
 int FailoverResult::NotRecovered() const {
   int sum = 0;
   for (const CutResult& cut : cuts) sum += cut.not_recovered;
@@ -201,6 +243,12 @@ int FailoverResult::NotRecovered() const {
 absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   absl::StatusOr<std::unique_ptr<Testbed>> testbed = Testbed::Up(spec.testbed);
   if (!testbed.ok()) return testbed.status();
+  std::unique_ptr<FrrRouting> routing;
+  if (spec.frr) {
+    absl::StatusOr<std::unique_ptr<FrrRouting>> started = FrrRouting::Start((*testbed)->fabric(), *spec.frr);
+    if (!started.ok()) return started.status();
+    routing = *std::move(started);
+  }
   absl::StatusOr<std::unique_ptr<Emulator>> emulator = (*testbed)->NewEmulator(spec.seed);
   if (!emulator.ok()) return emulator.status();
   const int receiver = spec.testbed.fabric.hosts_per_leaf;
@@ -221,9 +269,11 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   for (int i = 0; i < spec.cuts; ++i) {
     absl::StatusOr<CutResult> cut = bench.CutOnce();
     if (!cut.ok()) return cut.status();
-    result.phase.marks.push_back({cut->at_s, "fault", absl::StrFormat("spine%d drops silently, %d flows on it, the last recovered after %.1f ms", cut->spine, cut->affected, Quantile(cut->recovery_ms, 1))});
+    result.phase.marks.push_back({cut->at_s, "fault", absl::StrFormat("spine%d fails, %d flows on it, the last recovered after %.1f ms", cut->spine, cut->affected, Quantile(spec.kind == CutKind::kShare ? cut->left_ms : cut->recovery_ms, 1))});
     result.cuts.push_back(*std::move(cut));
     absl::SleepFor(spec.settle);
+    if (!routing) continue;
+    if (absl::Status status = routing->WaitComplete(absl::Seconds(30)); !status.ok()) return status;
   }
   const Snapshot snapshot = (*emulator)->TakeSnapshot();
   load.Stop();

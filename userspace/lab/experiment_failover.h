@@ -4,21 +4,32 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "userspace/lab/frr.h"
 #include "userspace/lab/testbed.h"
 
 namespace cw::lab {
 
-enum class CutKind { kForward, kReverse, kBoth };  // data direction, acknowledgement direction, both
+enum class CutKind {
+  kForward,   // the data direction drops everything
+  kReverse,   // the acknowledgements' direction does
+  kBoth,      // both do
+  kDataOnly,  // the data direction drops RoCE data, and lets routing protocols and probes pass
+  kShare,     // the data direction drops a share of all packets: drop_share
+  kLinkDown,  // the link to the receiver's leaf loses its carrier, at both ends
+};
 
 struct FailoverSpec {
   TestbedSpec testbed;
+  std::optional<FrrSpec> frr;                                // routes by BGP and BFD instead of static ones
   int cuts = 30;
   CutKind kind = CutKind::kForward;
+  double drop_share = 0;                                     // kind kShare: 0–1
   int flows = 8;                                             // between host 0 and the first host of leaf 1
   absl::Duration packet_interval = absl::Microseconds(500);  // of each measured flow
   double background_share = 0;   // of every uplink's rate, filled by further flows with ECN-driven rates
@@ -32,7 +43,8 @@ struct CutResult {
   int spine = 0;
   int affected = 0;                  // flows on the cut path
   std::vector<double> recovery_ms;   // per affected flow that recovered while the cut lasted: cut → next delivered packet
-  int not_recovered = 0;             // affected flows that stood still until the cut was repaired
+  int not_recovered = 0;             // affected flows that stood still (kShare: stayed) until the cut was repaired
+  std::vector<double> left_ms;       // kShare, in place of recovery_ms: cut → the flow's last packet on that link
 };
 
 struct FailoverResult {
@@ -46,6 +58,7 @@ struct FailoverResult {
   double load_share = 0;          // of the uplinks, measured, mean
   Phase phase;                    // for the report
   std::vector<double> AllRecoveries() const;
+  std::vector<double> AllLeft() const;
   int NotRecovered() const;
 };
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths that lose a share of their packets (control/path_loss.h): left like dead ones, and taken back when clean.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "userspace/agent/agent.h"
+
+namespace cw::agent {
+
+// Dead paths are the kernel's to judge; new ones have not answered yet.
+uint16_t Agent::JudgedSlots(const PairState& pair) const {
+  uint16_t judged = 0;
+  const cw_pair& shared = dataplane_->pairs()[pair.index];
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    const uint8_t state = probe::Load(shared.slot[s].state);
+    if (state == CW_SLOT_UP || state == CW_SLOT_SUSPECT) judged |= static_cast<uint16_t>(1u << s);
+  }
+  return judged;
+}
+
+void Agent::JudgeLosses() {
+  for (auto& [index, pair] : pairs_) {
+    if (pair->loss == nullptr) continue;
+    for (const control::PairLoss::Verdict& verdict : pair->loss->Judge()) OnLoss(*pair, verdict);
+  }
+}
+
+void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
+  const int64_t now_ns = MonotonicNs();
+  const double share = static_cast<double>(verdict.lost) / verdict.rounds;
+  telemetry::Event event{.type = "path",
+                         .severity = verdict.lossy ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,
+                         .peer = pair.peer,
+                         .slot = verdict.slot};
+  event.text = verdict.lossy ? absl::StrFormat(
+                                   "path %d to %s loses packets: %d of %d probes, the other paths %.1f %%; it is left",
+                                   verdict.slot, pair.peer, verdict.lost, verdict.rounds, 100 * verdict.others)
+                             : absl::StrFormat("path %d to %s lost %d of the last %d probes: it may be used again",
+                                               verdict.slot, pair.peer, verdict.lost, verdict.rounds);
+  event.dry = mode() < Mode::kProtect;
+  event.evidence = {{"lost", absl::StrCat(verdict.lost)},
+                    {"probes", absl::StrCat(verdict.rounds)},
+                    {"loss", absl::StrFormat("%.4f", share)},
+                    {"other_paths_loss", absl::StrFormat("%.4f", verdict.others)},
+                    {"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(verdict.slot))}};
+  Log(std::move(event));
+  control::PathDamping& damping = pair.slot[verdict.slot].damping;
+  verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);
+  UpdateDamping(pair);
+  if (verdict.lossy && mode() >= Mode::kProtect) LeavePath(pair, verdict.slot);
+}
+
+// Each flow of the path goes to the usable one that has the fewest then. At once: what is in flight is lost in part
+// anyway.
+void Agent::LeavePath(PairState& pair, uint8_t slot) {
+  const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
+  const uint16_t judged = JudgedSlots(pair);
+  std::array<int, CW_MAX_SLOTS> flows{};
+  for (const auto& [key, flow] : flows_.sent) {
+    if (flow.tx.pair == pair.index && flow.PathSlot() < CW_MAX_SLOTS) ++flows[flow.PathSlot()];
+  }
+  std::vector<uint8_t> targets;
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    if (slots.is_path(s) && (judged >> s & 1) != 0 && (pair.blocked >> s & 1) == 0) targets.push_back(s);
+  }
+  if (targets.empty()) return;
+  for (const auto& [key, flow] : flows_.sent) {
+    if (flow.tx.pair != pair.index || flow.PathSlot() != slot || (flow.tx.flags & CW_STEER_HARD_LOCKED) != 0) continue;
+    const uint8_t to =
+        *std::min_element(targets.begin(), targets.end(), [&](uint8_t a, uint8_t b) { return flows[a] < flows[b]; });
+    ++flows[to];
+    (void)dataplane_->flow_editor().Want(ToMap(key), to, slots.port(to), /*force=*/true);
+  }
+}
+
+}  // namespace cw::agent
