@@ -73,6 +73,7 @@ Simulation::Simulation(const SimSpec& spec, const ContentionRules& rules)
       receiver_(spec.receiver_bps, kPacketBits) {
   for (int h = 0; h < spec.hosts; ++h) {
     hosts_.push_back({ContentionState(rules, spec.seed * 1000 + h), spec.window_s * (1 + Uniform()), 0, {}});
+    if (spec.on_start) spec.on_start(h, hosts_.back().state);
     hosts_[h].queue.resize(spec.spines);
   }
   for (int f = 0; f < spec.flows; ++f) {
@@ -146,6 +147,7 @@ void Simulation::Decide(int h, double t) {
   }
   o.pairs.push_back(std::move(pair));
   const Decision d = DecideMoves(o, host.state);
+  if (spec_.on_window) spec_.on_window(h, o, d, host.state);
   for (const Finding& f : d.findings) result_.findings_full += f.kind == Finding::Kind::kReceiverOrEveryPath;
   for (const Move& m : d.moves) {
     SimFlow& flow = flows_[m.flow.dqpn - 0x100u];

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "userspace/control/contention.h"
@@ -27,6 +28,9 @@ struct SimSpec {
   bool steer = true;
   std::vector<int> placement;  // spine of each flow at the start; empty = random (ECMP)
   uint64_t seed = 1;
+  // For recordings: the host, what it starts with; what it saw and decided, and its state afterwards.
+  std::function<void(int, const ContentionState&)> on_start;
+  std::function<void(int, const Observation&, const Decision&, const ContentionState&)> on_window;
 };
 
 struct SimResult {

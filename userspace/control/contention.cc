@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "userspace/control/contention_state.h"
+#include "userspace/control/explain.h"
 
 namespace cw::control {
 namespace {
@@ -63,10 +64,15 @@ class Planner {
       : seen_(seen), state_(state), fastest_(FastestFlow()), load_(state, state.rules.elephant_share * fastest_) {}
 
   std::vector<Move> Plan();
+  Standing StandingOf(const FlowMemory& flow) const;
+  void ExplainInto(const PairObservation& pair, const FlowMemory& flow, Explanation& out);
 
  private:
   double FastestFlow() const;
-  bool MayMove(const FlowMemory& flow) const;
+  PathExplanation ExplainPath(const PathId& path);
+  CandidateExplanation ExplainCandidate(const PairObservation& pair, const FlowMemory& flow,
+                                        const PathObservation& path, double noise);
+  bool MayMove(const FlowMemory& flow) const { return StandingOf(flow) == Standing::kMayMove; }
   bool HoldOver(FlowMemory& flow);
   std::optional<Target> Find(const PairObservation& pair, const FlowMemory& flow);
   Target Judge(const PairObservation& pair, const FlowMemory& flow, uint8_t slot, double noise);
@@ -89,10 +95,15 @@ double Planner::FastestFlow() const {
   return most;
 }
 
-bool Planner::MayMove(const FlowMemory& flow) const {
-  return !flow.locked && flow.slot != kSlotNone && flow.asked == kSlotNone && !flow.trial && state_.Settled(flow) &&
-         flow.congested_windows >= state_.rules.evidence_windows &&
-         state_.RateBps(flow) >= state_.rules.elephant_share * fastest_;
+Standing Planner::StandingOf(const FlowMemory& flow) const {
+  if (flow.slot == kSlotNone) return Standing::kPathUnknown;
+  if (flow.locked) return Standing::kHeld;
+  if (flow.asked != kSlotNone) return Standing::kAsked;
+  if (flow.trial) return Standing::kTrial;
+  if (!state_.Settled(flow)) return Standing::kSettling;
+  if (flow.congested_windows < state_.rules.evidence_windows) return Standing::kNotCongested;
+  if (!(state_.RateBps(flow) >= state_.rules.elephant_share * fastest_)) return Standing::kSmall;
+  return Standing::kMayMove;
 }
 
 // Starts or continues the random wait. A flow whose evidence goes away in between starts anew.
@@ -227,6 +238,94 @@ std::vector<Move> Planner::Plan() {
   return moves;
 }
 
+PathExplanation Planner::ExplainPath(const PathId& path) {
+  const PathMemory& m = state_.paths[path];
+  return {.slot = path.slot,
+          .usable = m.usable,
+          .queue_windows = m.queue.count(),
+          .queue_ns = m.queue.Mean(),
+          .queue_limit_ns = state_.QueueLimitNs(m.base_ns),
+          .own_flows = load_.On(path),
+          .others = m.external};
+}
+
+CandidateExplanation Planner::ExplainCandidate(const PairObservation& pair, const FlowMemory& flow,
+                                               const PathObservation& path, double noise) {
+  const PathId here{pair.pair, flow.slot}, there{pair.pair, path.slot};
+  CandidateExplanation out{.path = ExplainPath(there), .text = {}};
+  if (!path.usable) {
+    out.text = "no flow is put there now";
+    return out;
+  }
+  const Target target = Judge(pair, flow, path.slot, noise);
+  out.gain = target.gain;
+  out.probability = target.probability;
+  out.enough = target.gain >= state_.rules.min_gain;
+  if (out.enough) {
+    out.text = absl::StrFormat("%s: %.2f times the rate expected", target.reason, target.gain);
+  } else if (target.gain > 0) {
+    out.text = absl::StrFormat("%.2f times the rate expected, %.2f wanted", target.gain, state_.rules.min_gain);
+  } else if (out.path.own_flows > 0) {
+    out.text = "too little to gain from so short a look";
+  } else if (state_.paths[there].queue.count() == 0 || state_.paths[here].queue.count() == 0) {
+    out.text = "queueing delays are not measured yet";
+  } else {
+    out.text = absl::StrFormat("its queue is lower by %.1f standard errors, %.1f wanted",
+                               LowerBy(state_.paths[there], state_.paths[here], noise), state_.rules.significance);
+  }
+  return out;
+}
+
+std::string StandingText(const Explanation& e, const FlowMemory& flow, const ContentionRules& rules) {
+  switch (e.standing) {
+    case Standing::kUnknown:
+      return "it was not in the rule's last window: it sends nothing, or acknowledgements only";
+    case Standing::kPathUnknown:
+      return "its path is not probed, so nothing is known of it";
+    case Standing::kHeld:
+      return "it is locked, placed by an operator, or a move of it is pending";
+    case Standing::kAsked:
+      return absl::StrFormat("a move to path %d was decided and is not seen yet", flow.asked);
+    case Standing::kTrial:
+      return absl::StrFormat("what the move from path %d brings is being measured", flow.trial_from);
+    case Standing::kSettling:
+      return absl::StrFormat("it is on its path for %d windows, and is judged after %d", e.windows_on_path,
+                             rules.settle_windows + rules.rate_windows);
+    case Standing::kNotCongested:
+      return absl::StrFormat("its path was congested in %d windows in a row, %d are wanted", e.congested_windows,
+                             e.congested_wanted);
+    case Standing::kSmall:
+      return absl::StrFormat("it sends less than %.0f %% of this host's fastest flow", 100 * rules.elephant_share);
+    case Standing::kNoBetter:
+      return absl::StrFormat("its path is congested, but no other promises %.2f times the rate", rules.min_gain);
+    case Standing::kWaits:
+    case Standing::kMayMove:
+      break;
+  }
+  return "a better path is known; it waits for its random turn, so that hosts do not jump together";
+}
+
+void Planner::ExplainInto(const PairObservation& pair, const FlowMemory& flow, Explanation& out) {
+  const double noise = StandardError(pair, state_);
+  out.standing = StandingOf(flow);
+  out.pair = pair.pair;
+  out.rate_bps = state_.RateBps(flow);
+  out.capacity_bps = state_.capacity_bps;
+  out.windows_on_path = flow.windows_on_slot;
+  out.congested_windows = flow.congested_windows;
+  out.congested_wanted = state_.rules.evidence_windows;
+  bool better = false;
+  if (flow.slot != kSlotNone) {
+    out.here = ExplainPath({pair.pair, flow.slot});
+    for (const PathObservation& path : pair.paths) {
+      if (path.slot == flow.slot) continue;
+      out.candidates.push_back(ExplainCandidate(pair, flow, path, noise));
+      better = better || out.candidates.back().enough;
+    }
+  }
+  if (out.standing == Standing::kMayMove) out.standing = better ? Standing::kWaits : Standing::kNoBetter;
+}
+
 // Every path busy alike is either a receiver's link or a full fabric: moving flows cures neither.
 void FindFullPairs(const Observation& seen, State& state, Decision& out) {
   for (const PairObservation& pair : seen.pairs) {
@@ -237,7 +336,7 @@ void FindFullPairs(const Observation& seen, State& state, Decision& out) {
       if (!p.usable || path.queue.count() < kQueueWindows) continue;
       const double queue_ns = path.queue.Mean();
       ++usable;
-      busy += queue_ns > std::max(state.rules.queue_over_base * p.base_ns, state.rules.queue_floor_ns);
+      busy += queue_ns > state.QueueLimitNs(p.base_ns);
       least = std::min(least, queue_ns);
       most = std::max(most, queue_ns);
     }
@@ -265,6 +364,31 @@ Decision DecideMoves(const Observation& seen, ContentionState& state) {
   Remember(seen, state.impl(), out);
   out.moves = Planner(seen, state.impl()).Plan();
   FindFullPairs(seen, state.impl(), out);
+  return out;
+}
+
+const char* StandingName(Standing standing) {
+  static constexpr const char* kNames[] = {"unknown",       "path_unknown", "held",      "asked", "trial",   "settling",
+                                           "not_congested", "small",        "no_better", "waits", "may_move"};
+  return kNames[static_cast<int>(standing)];
+}
+
+Explanation Explain(const ContentionState& state, const FlowKey& key) {
+  State copy = state.impl();  // judging makes entries
+  Explanation out;
+  const auto found = copy.flows.find(key);
+  const FlowMemory flow = found == copy.flows.end() ? FlowMemory() : found->second;
+  if (found != copy.flows.end() && flow.last_window == copy.window) {
+    const Observation seen{.now_ns = copy.now_ns, .line_rate_bps = copy.line_rate_bps, .pairs = {}};
+    PairObservation pair{.pair = flow.pair, .paths = {}, .flows = {}};
+    for (auto path = copy.paths.lower_bound({flow.pair, 0}); path != copy.paths.end() && path->first.pair == flow.pair;
+         ++path) {
+      if (path->second.last_window != copy.window) continue;
+      pair.paths.push_back({.slot = path->first.slot, .usable = path->second.usable, .links = {}});
+    }
+    Planner(seen, copy).ExplainInto(pair, flow, out);
+  }
+  out.text = StandingText(out, flow, copy.rules);
   return out;
 }
 

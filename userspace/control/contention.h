@@ -130,6 +130,7 @@ class ContentionState {
   // Everything that the rule keeps between windows.
   struct Impl;
   Impl& impl() { return *impl_; }
+  const Impl& impl() const { return *impl_; }
 
  private:
   std::unique_ptr<Impl> impl_;

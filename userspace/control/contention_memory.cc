@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 
-#include "absl/hash/hash.h"
 #include "absl/strings/str_format.h"
 #include "userspace/control/contention_state.h"
 
@@ -11,9 +11,18 @@ namespace {
 constexpr double kCapacityForgottenPerSecond = 0.01;
 constexpr int kForgetAfterWindows = 50;
 
-bool Congested(const FlowObservation& flow, const PathMemory& path, const ContentionRules& rules) {
-  const double limit = std::max(rules.queue_over_base * path.base_ns, rules.queue_floor_ns);
-  return flow.cnps > 0 || (path.queue.count() > 0 && path.queue.Back(0) > limit);
+bool Congested(const FlowObservation& flow, const PathMemory& path, const ContentionState::Impl& state) {
+  return flow.cnps > 0 || (path.queue.count() > 0 && path.queue.Back(0) > state.QueueLimitNs(path.base_ns));
+}
+
+// A name for a link that nobody else knows: FNV-1a, which is the same in every process, unlike absl::Hash.
+uint64_t OwnLink(const PathId& path) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&](uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3; };
+  for (const uint8_t byte : path.pair.local.bytes) add(byte);
+  for (const uint8_t byte : path.pair.remote.bytes) add(byte);
+  add(path.slot);
+  return hash;
 }
 
 // Links that every path of a pair takes (the receiver's own, say) tell nothing about how its flows are spread.
@@ -87,7 +96,7 @@ void RememberFlow(const FlowObservation& seen, const PairObservation& pair, cons
     if (flow.windows_on_slot == state.rules.settle_windows + 1) flow.rate.Clear();
     flow.rate.Add(8e9 * static_cast<double>(seen.bytes) / static_cast<double>(std::max<int64_t>(1, all.window_ns)));
   }
-  const bool congested = Congested(seen, state.paths[{pair.pair, seen.slot}], state.rules);
+  const bool congested = Congested(seen, state.paths[{pair.pair, seen.slot}], state);
   flow.congested_windows = congested ? flow.congested_windows + 1 : 0;
   if (!congested) flow.hold = -1;
   if (flow.asked != kSlotNone && ++flow.asked_windows > 2 * state.rules.settle_windows) flow.asked = kSlotNone;
@@ -95,15 +104,15 @@ void RememberFlow(const FlowObservation& seen, const PairObservation& pair, cons
 }
 
 void Forget(ContentionState::Impl& state) {
-  absl::erase_if(state.flows, [&](const auto& e) { return e.second.last_window < state.window - kForgetAfterWindows; });
-  absl::erase_if(state.paths, [&](const auto& e) { return e.second.last_window < state.window - kForgetAfterWindows; });
+  std::erase_if(state.flows, [&](const auto& e) { return e.second.last_window < state.window - kForgetAfterWindows; });
+  std::erase_if(state.paths, [&](const auto& e) { return e.second.last_window < state.window - kForgetAfterWindows; });
 }
 
 // What others send on our flows' paths: the share that is missing to the capacity.
 void EstimateExternal(ContentionState::Impl& state) {
   const OwnLoad load(state, 0);
-  absl::flat_hash_map<PathId, double> slowest;
-  absl::flat_hash_map<PathId, bool> unsettled;
+  std::map<PathId, double> slowest;
+  std::map<PathId, bool> unsettled;
   for (const auto& [key, flow] : state.flows) {
     if (flow.last_window != state.window || flow.slot == kSlotNone) continue;
     const PathId path{flow.pair, flow.slot};
@@ -121,6 +130,8 @@ void EstimateExternal(ContentionState::Impl& state) {
 
 void Remember(const Observation& seen, ContentionState::Impl& state, Decision& out) {
   ++state.window;
+  state.now_ns = seen.now_ns;
+  state.line_rate_bps = seen.line_rate_bps;
   for (const PairObservation& pair : seen.pairs) {
     const std::vector<uint64_t> common = CommonLinks(pair);
     for (const PathObservation& path : pair.paths) {
@@ -150,7 +161,7 @@ OwnLoad::OwnLoad(const ContentionState::Impl& state, double least_bps) : state_(
 std::vector<uint64_t> OwnLoad::LinksOf(const PathId& path) const {
   const auto it = state_.paths.find(path);
   if (it != state_.paths.end() && !it->second.links.empty()) return it->second.links;
-  return {absl::HashOf(path)};
+  return {OwnLink(path)};
 }
 
 int OwnLoad::On(const PathId& path) const {

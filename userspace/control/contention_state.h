@@ -3,8 +3,10 @@
 // What the contention rule remembers between windows (internal to contention*.cc).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <random>
 #include <vector>
 
@@ -17,15 +19,22 @@ namespace cw::control {
 template <int N>
 class Recent {
  public:
+  struct Raw {
+    std::array<double, N> values{};
+    int next = 0;
+    int count = 0;
+  };
+  Raw& raw() { return raw_; }  // for snapshots
+
   void Add(double v) {
-    values_[next_] = v;
-    next_ = (next_ + 1) % N;
-    if (count_ < N) ++count_;
+    raw_.values[raw_.next] = v;
+    raw_.next = (raw_.next + 1) % N;
+    if (raw_.count < N) ++raw_.count;
   }
-  void Clear() { count_ = next_ = 0; }
-  int count() const { return count_; }
-  double Back(int ago) const { return values_[(next_ - 1 - ago + 2 * N) % N]; }  // 0 = newest
-  double Mean() const { return MeanOf(count_); }
+  void Clear() { raw_.count = raw_.next = 0; }
+  int count() const { return raw_.count; }
+  double Back(int ago) const { return raw_.values[(raw_.next - 1 - ago + 2 * N) % N]; }  // 0 = newest
+  double Mean() const { return MeanOf(raw_.count); }
   double MeanOf(int newest) const {
     double sum = 0;
     for (int i = 0; i < newest; ++i) sum += Back(i);
@@ -34,14 +43,12 @@ class Recent {
   double SquaredDeviations() const {
     const double mean = Mean();
     double sum = 0;
-    for (int i = 0; i < count_; ++i) sum += (Back(i) - mean) * (Back(i) - mean);
+    for (int i = 0; i < raw_.count; ++i) sum += (Back(i) - mean) * (Back(i) - mean);
     return sum;
   }
 
  private:
-  std::array<double, N> values_{};
-  int next_ = 0;
-  int count_ = 0;
+  Raw raw_;
 };
 
 inline constexpr int kQueueWindows = 6;
@@ -79,16 +86,21 @@ struct ContentionState::Impl {
 
   ContentionRules rules;
   std::mt19937_64 random;
-  int64_t window = 0;  // counts calls
-  absl::flat_hash_map<PathId, PathMemory> paths;
-  absl::flat_hash_map<FlowKey, FlowMemory> flows;
-  absl::flat_hash_map<PairKey, int> full_windows;  // windows in a row in which every path was busy alike
-  double capacity_bps = 0;                         // the most that our flows together got on one link, slowly forgotten
+  int64_t window = 0;        // counts calls
+  int64_t now_ns = 0;        // of the last observation
+  double line_rate_bps = 0;  // of the last observation
+  // Ordered, so that sums and random draws come out the same wherever the same observations are decided again.
+  std::map<PathId, PathMemory> paths;
+  std::map<FlowKey, FlowMemory> flows;
+  std::map<PairKey, int> full_windows;  // windows in a row in which every path was busy alike
+  double capacity_bps = 0;              // the most that our flows together got on one link, slowly forgotten
 
   bool Settled(const FlowMemory& f) const {
     return f.windows_on_slot >= rules.settle_windows + rules.rate_windows && f.rate.count() >= rules.rate_windows;
   }
   double RateBps(const FlowMemory& f) const { return f.rate.MeanOf(std::min(f.rate.count(), rules.rate_windows)); }
+  // Queueing from which on a path is congested, ns.
+  double QueueLimitNs(double base_ns) const { return std::max(rules.queue_over_base * base_ns, rules.queue_floor_ns); }
   double Uniform() { return std::uniform_real_distribution<double>(0, 1)(random); }
 };
 
