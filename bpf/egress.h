@@ -140,6 +140,7 @@ static __always_inline void cw_egress_data(struct __sk_buff* skb, const struct c
   e.pair = cw_get_pair(f->pair);
   if (!e.pair) return;
   e.nothing_in_flight = f->acked_valid && f->acked_psn == f->flow.req.next;
+  if (cw_acked_is_old(f, p)) f->acked_valid = 0;
   duplicate = cw_flow_update(&f->flow, p, e.jiffies);
   cw_steer(&e, f, p);
   cw_mark(&e, f, p, duplicate);

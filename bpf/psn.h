@@ -103,6 +103,14 @@ CW_INLINE __s32 cw_acked_psn(const struct cw_packet* p) {
   return -1;
 }
 
+/* Whether this packet shows that the acknowledgements seen belong to an earlier life of the queue pair: a requester
+ * neither sends again what was acknowledged nor leaves numbers out. Asked before cw_flow_update. */
+CW_INLINE int cw_acked_is_old(const struct cw_tx_flow* f, const struct cw_packet* p) {
+  if (!(p->op & CW_OP_REQ)) return 0;
+  if (cw_psn_diff(p->psn, f->acked_psn) < 0) return 1;
+  return f->flow.req.seen == 1 && cw_psn_diff(p->psn, f->flow.req.next) > 0;
+}
+
 /* Addresses as in a GID: ::ffff:a.b.c.d. */
 CW_INLINE void cw_address_v4(__u8* to, __be32 address) {
   __builtin_memset(to, 0, 10);

@@ -126,7 +126,7 @@ struct cw_tx_flow {
   __u16 want_port;     /* 0 = native */
   __u32 moves;
   __u32 acked_psn;     /* next PSN that the peer has not acknowledged */
-  __u32 acked_valid;   /* 1 once an acknowledgement was seen */
+  __u32 acked_valid;   /* 1 once an acknowledgement was seen, 0 again when the queue pair began another life */
   __u32 move_psn;      /* first PSN sent on the present slot */
   __u32 mark_psn;      /* outstanding mark of data as witness: a PSN … */
   __u32 mark_round;    /* … and the probe round that it was sent in; 0 = none outstanding */

@@ -21,6 +21,7 @@ struct Case {
   const char* mode;  // loaded cases need flows to be spread again after each cut, or the load gathers on a few links
   double drop_share = 0;
   int hold_ms = 400;  // of a cut
+  bool tails = false;
 };
 
 // What a smaller share of lost packets takes to see is longer; the default timers of BFD see a cut after 0.9 s.
@@ -35,6 +36,9 @@ constexpr Case kCases[] = {
     {"partial_50", CutKind::kShare, 0, "protect", 0.5, 1000},
     {"partial_10", CutKind::kShare, 0, "protect", 0.1, 1000},
     {"partial_1", CutKind::kShare, 0, "protect", 0.01, 3000},
+    {"tail_forward", CutKind::kForward, 0, "protect", 0, 400, true},
+    {"tail_reverse", CutKind::kReverse, 0, "protect", 0, 400, true},
+    {"tail_both", CutKind::kBoth, 0, "protect", 0, 400, true},
 };
 
 struct System {
@@ -58,6 +62,8 @@ FailoverSpec SpecOf(const Case& c, const System& system, bool full) {
   if (system.bfd_ms > 0) spec.frr = cw::lab::FrrSpec{.bfd_interval = absl::Milliseconds(system.bfd_ms)};
   spec.kind = c.kind;
   spec.drop_share = c.drop_share;
+  spec.tails = c.tails;
+  if (c.tails) spec.testbed.adjust = [](int, cw::config::Config& config) { config.steering.repair_tails = true; };
   spec.background_share = c.background;
   spec.cuts = Cuts(system, full);
   spec.hold = absl::Milliseconds(std::max(c.hold_ms, system.hold_ms));
@@ -66,13 +72,15 @@ FailoverSpec SpecOf(const Case& c, const System& system, bool full) {
 
 void AddRows(cw::bench::Report& report, const Case& c, const char* system, const FailoverResult& result) {
   const char* name = c.name;
-  if (c.kind == CutKind::kShare) {
-    report.Add(name, system, "left", "ms", result.AllLeft());
+  if (c.tails) {  // where nothing follows, there is no recovery but the end of the stall
+    report.Add(name, system, "stall", "ms", result.CutStalls());
+    report.Add(name, system, "resends_asked", "count", {static_cast<double>(result.resends_asked)});
   } else {
-    report.Add(name, system, "recovery", "ms", result.AllRecoveries());
+    report.Add(name, system, c.kind == CutKind::kShare ? "left" : "recovery", "ms",
+               c.kind == CutKind::kShare ? result.AllLeft() : result.AllRecoveries());
+    report.Add(name, system, "not_recovered", "count", {static_cast<double>(result.NotRecovered())});
+    report.Add(name, system, "stall", "ms", result.stall_ms);
   }
-  report.Add(name, system, "not_recovered", "count", {static_cast<double>(result.NotRecovered())});
-  report.Add(name, system, "stall", "ms", result.stall_ms);
   report.Add(name, system, "flows_lost", "count", {static_cast<double>(result.flows_lost)});
   report.Add(name, system, "wrong_verdicts", "count", {static_cast<double>(result.wrong_verdicts)});
   report.Add(name, system, "load", "percent", {100 * result.load_share});
@@ -84,6 +92,8 @@ void Explain(const FailoverResult& result) {
   if (all.empty()) all = result.AllLeft();
   std::fprintf(stderr, "  load %.0f %%, recovery p50 %.1f p99 %.1f max %.1f ms, %d not recovered, %d lost, %d wrong verdicts\n", 100 * result.load_share,
                cw::lab::Quantile(all, 0.5), cw::lab::Quantile(all, 0.99), cw::lab::Quantile(all, 1), result.NotRecovered(), result.flows_lost, result.wrong_verdicts);
+  std::fprintf(stderr, "  stalls per cut p50 %.1f p99 %.1f max %.1f ms, %d resends asked for\n", cw::lab::Quantile(result.CutStalls(), 0.5), cw::lab::Quantile(result.CutStalls(), 0.99),
+               cw::lab::Quantile(result.CutStalls(), 1), static_cast<int>(result.resends_asked));
   for (const cw::lab::Mark& mark : result.phase.marks) {
     const bool event = mark.kind == "fault" || mark.kind == "dead";
     if (mark.text.rfind("WRONG", 0) == 0 || (event && std::getenv("BENCH_VERBOSE") != nullptr)) std::fprintf(stderr, "  %.3f s: %s\n", mark.at_s, mark.text.c_str());

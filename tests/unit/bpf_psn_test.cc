@@ -174,6 +174,27 @@ TEST(BpfPsn, WhatAnAcknowledgementProves) {
   EXPECT_EQ(cw_acked_psn(&answer), 4);
 }
 
+TEST(BpfPsn, AcknowledgementsOfAnEarlierLifeAreToldByWhatIsSent) {
+  cw_tx_flow f = {};
+  f.flow.req = {.next = 100, .seen = 1};
+  f.acked_psn = 90;
+  const auto old = [&](uint8_t opcode, uint32_t psn) {
+    const cw_packet p = Packet(opcode, psn);
+    return cw_acked_is_old(&f, &p);
+  };
+  EXPECT_EQ(old(kOnly, 100), 0);
+  EXPECT_EQ(old(kOnly, 90), 0) << "sent again";
+  EXPECT_EQ(old(kOnly, 89), 1) << "acknowledged, and sent again";
+  EXPECT_EQ(old(kOnly, 101), 1) << "100 was left out";
+  EXPECT_EQ(old(kRespOnly, 7), 0) << "another sequence";
+  f.flow.req.seen = 2;  // a READ of unknown length
+  EXPECT_EQ(old(kOnly, 101), 0);
+  f.flow.req = {.next = 2, .seen = 1};
+  f.acked_psn = 0xfffffe;
+  EXPECT_EQ(old(kOnly, 0xffffff), 0);
+  EXPECT_EQ(old(kOnly, 0xfffffd), 1);
+}
+
 TEST(BpfSampling, CoarserSetsAreSubsetsOfTheSizeTheyShouldHave) {
   constexpr uint32_t kPsns = 1 << 20;
   for (uint32_t level = 0; level < 14; ++level) {

@@ -50,7 +50,7 @@ std::vector<Body> Examples() {
     clock.points.push_back({static_cast<uint8_t>(i % CW_MAX_SLOTS), INT64_MAX - static_cast<int64_t>(i), INT64_MIN});
   }
   return {samples,      clock,         Hello{"h0.example", "0.1.0"}, SampleBatch{}, ClockBatch{}, Hello{},
-          ClockClaim{}, ClaimExample()};
+          ClockClaim{}, ClaimExample(), PathDeath{7, {1, 0xffffff}}, PathDeath{}};
 }
 
 TEST(ProbeMessages, RoundTrip) {
@@ -155,6 +155,25 @@ TEST(ProbeMessages, LinksGoAndComeAndImpossibleOnesAreRefused) {
   LinkBatch many;
   many.links.resize(kMaxLinksPerMessage + 1);
   EXPECT_TRUE(absl::IsInvalidArgument(EncodeBody(many).status()));
+}
+
+TEST(ProbeMessages, DeathsNameASlotAndQueuePairs) {
+  auto bytes = EncodeBody(PathDeath{3, {0x1a2b3c}});
+  ASSERT_TRUE(bytes.ok());
+  EXPECT_EQ((std::vector<uint8_t>{7, 1, 0, 1, 3, 0, 0, 0, 0, 0x1a, 0x2b, 0x3c}), *bytes);
+  for (size_t at : {4, 5, 8}) {
+    auto bad = *bytes;
+    bad[at] = 16;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(bad).status())) << at;
+  }
+  (*bytes)[9] = (*bytes)[10] = (*bytes)[11] = 0;
+  EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(*bytes).status())) << "QPN 0";
+  EXPECT_TRUE(absl::IsInvalidArgument(EncodeBody(PathDeath{16, {}}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(EncodeBody(PathDeath{0, {0}}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(EncodeBody(PathDeath{0, {1u << 24}}).status()));
+  EXPECT_TRUE(EncodeBody(PathDeath{0, std::vector<uint32_t>(kMaxQpnsPerMessage, 1)}).ok());
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(EncodeBody(PathDeath{0, std::vector<uint32_t>(kMaxQpnsPerMessage + 1, 1)}).status()));
 }
 
 TEST(ProbeMessages, ClaimsOutOfRangeAreNeitherSentNorTaken) {

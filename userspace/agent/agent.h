@@ -27,12 +27,14 @@
 #include "userspace/agent/loop.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/resource_meter.h"
+#include "userspace/agent/tail_book.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/api/server.h"
 #include "userspace/config/config.h"
 #include "userspace/control/contention.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/dataplane/jiffies.h"
+#include "userspace/dataplane/packet_injector.h"
 #include "userspace/model/clock.h"
 #include "userspace/probe/engine.h"
 #include "userspace/probe/keys.h"
@@ -177,6 +179,25 @@ class Agent final : public api::AgentView {
   void RenewLease();
   void EverySecond();
 
+  // tails.cc: what died with a path
+  absl::Status OpenTails();
+  bool RepairsTails() const;
+  control::TailView TailOf(const cw_tx_flow& flow) const;
+  void WatchTail(const FlowKey& key, const cw_tx_flow& flow, uint8_t slot, bool reversed);
+  void OnPathDied(PairState& pair, uint8_t slot);
+  void OnMovedOffDead(const cw_ev_move& move);
+  void OnPeersPathDied(const PairState& pair, const probe::PathDeath& death);
+  void TellOfDeath(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns);
+  void SendNotices(int64_t now_ns);
+  // name, value, what it counts
+  using CounterSink = std::function<void(const char*, uint64_t, const char*)>;
+  void TellTailCounts(const CounterSink& add) const;
+  void StartTailTicks();
+  void TailTick();
+  bool LookAfter(const FlowKey& key, WatchedTail& tail, int64_t now_ns);
+  bool AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow,
+                    const control::TailView& view);
+
   // steer.cc
   absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::v1::SteerSetRequest& request);
   absl::StatusOr<api::v1::ActionReply> DoSteerClear(const api::v1::SteerClearRequest& request);
@@ -260,6 +281,9 @@ class Agent final : public api::AgentView {
   int ring_timer_ = -1, window_timer_ = -1;  // of loop_
   uint64_t ring_losses_ = 0;                 // records of cw_probe_ring lost so far
   int64_t newest_data_ns_ = 0;               // monotonic, of the newest measurement
+
+  std::unique_ptr<dataplane::PacketInjector> injector_;  // null: not wanted, or not on this kernel
+  TailBook tails_;
 
   Deadlines deadlines_;
   bool deadlines_kept_ = true;                           // in their file

@@ -112,6 +112,7 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
                     {"udp_port", absl::StrCat(engine_->mesh().slots(verdict.pair).port(verdict.slot))}};
   Log(std::move(event));
   UpdateDamping(*pair);
+  if (dead) OnPathDied(*pair, verdict.slot);
   if (dead && pair->slot[verdict.slot].flaps.Down(now_ns)) {
     Log({.type = "path",
          .severity = telemetry::Severity::kAlert,
@@ -172,6 +173,7 @@ void Agent::OnMove(const cw_ev_move& move) {
                                  event.dry ? "would move" : "moved", SlotText(move.from_slot), SlotText(move.to_slot),
                                  PortText(move.to_port), reason);
     event.evidence.push_back({"reason", reason});
+    if (move.reason == CW_MOVE_DEAD && move.dry == 0) OnMovedOffDead(move);
   }
   Log(std::move(event));
 }
@@ -198,6 +200,8 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
     fleet_clock_->OnLinks(pair->peer, std::move(told), NowNs());
   } else if (const auto* hello = std::get_if<probe::Hello>(&*body)) {
     pair->version = hello->version;
+  } else if (const auto* death = std::get_if<probe::PathDeath>(&*body)) {
+    OnPeersPathDied(*pair, *death);
   }
 }
 

@@ -90,7 +90,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
   for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenProbes,
-                    &Agent::OpenSources, &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::StartTimers}) {
+                    &Agent::OpenSources, &Agent::OpenTails, &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
   }
   absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(agent->options_.config.SocketPath(), *agent);

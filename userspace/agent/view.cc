@@ -321,18 +321,20 @@ void Agent::AddProber(v1::StatusReply& reply) {
 }
 
 void Agent::AddCounters(v1::StatusReply& reply) {
+  const auto add = [&](const char* name, uint64_t value, const char* text) {
+    if (value == 0) return;
+    v1::Counter* c = reply.add_counters();
+    c->set_name(name);
+    c->set_value(value);
+    c->set_text(text);
+  };
   if (absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum(); sums.ok()) {
-    for (const maps::CounterInfo& counter : maps::Counters()) {
-      if ((*sums).*counter.field == 0) continue;
-      v1::Counter* c = reply.add_counters();
-      c->set_name(counter.name);
-      c->set_value((*sums).*counter.field);
-      c->set_text(counter.text);
-    }
+    for (const maps::CounterInfo& counter : maps::Counters()) add(counter.name, (*sums).*counter.field, counter.text);
     reply.mutable_lost()->set_probe_ring(sums->probe_ring_full);
     reply.mutable_lost()->set_event_ring(sums->event_ring_full);
     reply.mutable_lost()->set_message_ring(sums->message_ring_full);
   }
+  TellTailCounts(add);
   auto fill = [&](const char* name, uint64_t used, uint64_t capacity) {
     v1::MapFill* map = reply.add_maps();
     map->set_name(name);
@@ -551,21 +553,18 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
   absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
   if (!sums.ok()) return sums.status();
   v1::CountersReply reply;
-  for (const maps::CounterInfo& counter : maps::Counters()) {
-    v1::Counter* out = reply.add_counters();
-    out->set_name(counter.name);
-    out->set_value((*sums).*counter.field);
-    out->set_text(counter.text);
-  }
-  absl::StatusOr<probe::MessageStats> messages = loop_->Call<probe::MessageStats>(
-      [this] { return absl::StatusOr<probe::MessageStats>(engine_->message_stats()); });
-  if (!messages.ok()) return messages.status();
-  auto add = [&](const char* name, uint64_t value, const char* text) {
+  const auto add = [&](const char* name, uint64_t value, const char* text) {
     v1::Counter* out = reply.add_counters();
     out->set_name(name);
     out->set_value(value);
     out->set_text(text);
   };
+  for (const maps::CounterInfo& counter : maps::Counters()) add(counter.name, (*sums).*counter.field, counter.text);
+  absl::StatusOr<probe::MessageStats> messages = loop_->Call<probe::MessageStats>([this, &add] {
+    TellTailCounts(add);
+    return absl::StatusOr<probe::MessageStats>(engine_->message_stats());
+  });
+  if (!messages.ok()) return messages.status();
   add("messages_sent", messages->sent, "messages to other agents");
   add("messages_accepted", messages->accepted, "messages of other agents");
   add("messages_rejected", messages->rejected_mac + messages->rejected_replay + messages->rejected_malformed,

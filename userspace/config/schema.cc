@@ -110,6 +110,10 @@ void WalkSteering(Visitor& v, SteeringConfig& steering) {
   v.BeginTable("steering", "Moves of flows; see mode for which are made at all.");
   steering.assign_new_flows = v.Flag("assign_new_flows", steering.assign_new_flows,
                                      "Put new flows on a live path from their first packet (protect, optimize).");
+  steering.repair_tails = v.Flag(
+      "repair_tails", steering.repair_tails,
+      "When a path dies, ask for a resend of what died with it at once, by a NAK to this host's own queue pairs "
+      "(protect, optimize).");
   Time(v, "move_gap", steering.move_gap, {absl::Microseconds(1), absl::Seconds(1)},
        "A flow may be moved at a pause longer than this.");
   Time(v, "lease", steering.lease, {absl::ZeroDuration(), absl::Hours(24 * 365)},

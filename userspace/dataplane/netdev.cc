@@ -2,6 +2,7 @@
 #include "userspace/dataplane/netdev.h"
 
 #include <errno.h>
+#include <linux/if_arp.h>
 #include <linux/pkt_sched.h>
 #include <linux/rtnetlink.h>
 #include <string.h>
@@ -35,6 +36,23 @@ absl::StatusOr<uint32_t> MtuOf(const std::string& ifname) {
     return absl::ErrnoToStatus(errno, absl::StrFormat("read the MTU of %s", ifname));
   }
   return static_cast<uint32_t>(request.ifr_mtu);
+}
+
+absl::StatusOr<std::array<uint8_t, 6>> MacOf(uint32_t ifindex) {
+  absl::StatusOr<std::string> name = IfnameOf(ifindex);
+  if (!name.ok()) return name.status();
+  maps::UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.ok()) return absl::ErrnoToStatus(errno, "open a socket");
+  ifreq request = {};
+  strncpy(request.ifr_name, name->c_str(), IFNAMSIZ - 1);
+  if (ioctl(fd.get(), SIOCGIFHWADDR, &request) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrFormat("read the address of %s", *name));
+  }
+  if (request.ifr_hwaddr.sa_family != ARPHRD_ETHER)
+    return absl::FailedPreconditionError(absl::StrFormat("%s is no Ethernet device", *name));
+  std::array<uint8_t, 6> mac;
+  memcpy(mac.data(), request.ifr_hwaddr.sa_data, mac.size());
+  return mac;
 }
 
 absl::StatusOr<uint64_t> NetnsInode() {

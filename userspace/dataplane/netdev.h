@@ -6,6 +6,7 @@
 
 #include <net/if.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -16,6 +17,9 @@ namespace cw::dataplane {
 absl::StatusOr<uint32_t> IfindexOf(const std::string& ifname);  // NotFound
 absl::StatusOr<std::string> IfnameOf(uint32_t ifindex);         // NotFound
 absl::StatusOr<uint32_t> MtuOf(const std::string& ifname);      // bytes
+
+// FailedPrecondition: it is no Ethernet device.
+absl::StatusOr<std::array<uint8_t, 6>> MacOf(uint32_t ifindex);
 
 // The namespace's identity: the inode of its nsfs file.
 absl::StatusOr<uint64_t> NetnsInode();

@@ -105,7 +105,7 @@ void Endpoint::OnMessageDone(int64_t now_ns, const Message& message, int64_t pos
 }
 
 void Endpoint::OnProgress(int64_t now_ns, int64_t stall_ns) {
-  if (stall_ns > send_.longest_stall.Length()) send_.longest_stall = {now_ns - stall_ns, now_ns};
+  send_.OnStall({now_ns - stall_ns, now_ns});
 }
 
 void Endpoint::OnDead(int64_t now_ns) { send_.dead_ns = now_ns; }

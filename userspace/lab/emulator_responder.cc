@@ -22,7 +22,8 @@ void RcQp::OnRequest(const RocePacket& packet, int64_t now_ns) {
     }
     return;
   }
-  nak_open_ = send_nak_ = false;
+  // A NAK that is still to be sent is sent: what came too early was dropped, and it may have been the last.
+  nak_open_ = false;
   if (read) {
     OnReadRequest(packet, sequence);
     expected_ += PacketsOf(packet.reth_length, config_.path_mtu);

@@ -83,6 +83,13 @@ void ReceiveStats::OnData(int64_t now_ns, uint32_t bytes, bool in_order) {
   bins_[bin] += bytes;
 }
 
+void SendStats::OnStall(const Gap& stall) {
+  if (stall.Length() > longest_stall.Length()) longest_stall = stall;
+  if (stall.Length() < kLongStallNs) return;
+  if (stalls.size() >= kStalls) stalls.erase(stalls.begin());
+  stalls.push_back(stall);
+}
+
 void ReceiveStats::OnMessage(uint64_t bytes) {
   ++messages_;
   message_bytes_ += bytes;

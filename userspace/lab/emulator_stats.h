@@ -85,6 +85,10 @@ class ReceiveStats {
 };
 
 struct SendStats {
+  static constexpr int64_t kLongStallNs = 2'000'000;
+  static constexpr size_t kStalls = 1024;
+
+  void OnStall(const Gap& stall);
   LatencyHistogram latency;  // from post to completion, which for retried messages includes every retry
   uint64_t messages_posted = 0;
   uint64_t messages_done = 0;
@@ -93,6 +97,7 @@ struct SendStats {
   int64_t last_done_ns = 0;
   Gap longest_message;  // post and completion of the slowest message
   Gap longest_stall;    // something was unacknowledged and no acknowledgement made progress
+  std::vector<Gap> stalls;  // of at least kLongStallNs, the newest kStalls of them
   int64_t dead_ns = 0;  // when the queue pair died; 0: alive
 };
 

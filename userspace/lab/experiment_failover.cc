@@ -79,6 +79,10 @@ JobSpec MeasuredJob(const FailoverSpec& spec, int receiver) {
   job.timeout = 14;  // 67 ms
   job.retry_cnt = 7;
   job.rate.reacts = false;
+  if (!spec.tails) return job;
+  job.message_bytes = 2048;
+  job.outstanding = 1;
+  job.timeout = 20;  // 4.3 s
   return job;
 }
 
@@ -111,7 +115,7 @@ struct Bench {
     std::vector<std::vector<int>> on_spine(static_cast<size_t>(testbed.fabric().spec().spines));
     for (const FlowReport& flow : snapshot.flows) {
       if (flow.job != measured_job || flow.dead) continue;
-      const int spine = testbed.SpineOf(flow, recent_ns);
+      const int spine = testbed.SpineOf(flow, recent_ns, spec.tails && spec.kind == CutKind::kReverse);
       if (spine >= 0) on_spine[static_cast<size_t>(spine)].push_back(flow.id);
     }
     std::vector<int> used;
@@ -141,6 +145,31 @@ struct Bench {
     return absl::OkStatus();
   }
 
+  // The longest stall that began during the cut, or with the last progress before it. Those that go on are waited for.
+  double StallMs(int64_t cut_ns, int64_t repaired_ns) {
+    constexpr int64_t kEarlyNs = 5'000'000;
+    constexpr int64_t kLongestNs = 10'000'000'000;
+    int64_t longest_ns = 0;
+    bool waiting = true;
+    while (waiting) {
+      const Snapshot snapshot = emulator.TakeSnapshot();
+      waiting = false;
+      longest_ns = 0;
+      for (const FlowReport& flow : snapshot.flows) {
+        if (flow.job != measured_job) continue;
+        const int64_t since_ns = flow.waiting_since_ns;
+        const bool stuck = since_ns >= cut_ns - kEarlyNs && since_ns < repaired_ns && !flow.dead;
+        waiting |= stuck && snapshot.taken_ns - repaired_ns < kLongestNs;
+        if (stuck) longest_ns = std::max(longest_ns, snapshot.taken_ns - since_ns);
+        for (const Gap& stall : flow.send.stalls) {
+          if (stall.begin_ns >= cut_ns - kEarlyNs && stall.begin_ns < repaired_ns) longest_ns = std::max(longest_ns, stall.Length());
+        }
+      }
+      if (waiting) absl::SleepFor(absl::Milliseconds(20));
+    }
+    return static_cast<double>(longest_ns) / 1e6;
+  }
+
   absl::StatusOr<CutResult> CutOnce() {
     auto [spine, flows] = ChooseSpine();
     if (spine < 0) return absl::InternalError("no measured flow crosses any spine");
@@ -162,6 +191,7 @@ struct Bench {
       if (cut.repaired_ns == 0) cut.repaired_ns = repaired_ns;
     }
     result.affected = static_cast<int>(flows.size());
+    if (spec.tails) result.stall_ms = StallMs(cut_ns, repaired_ns);
     if (spec.kind == CutKind::kShare) {
       if (absl::Status status = CountLeft(flows, LinksOf(spec.kind, spine).front(), cut_ns, repaired_ns, result); !status.ok()) return status;
       return result;
@@ -234,6 +264,12 @@ std::vector<double> FailoverResult::AllLeft() const {
   return all;
 }
 
+std::vector<double> FailoverResult::CutStalls() const {
+  std::vector<double> all;
+  for (const CutResult& cut : cuts) all.push_back(cut.stall_ms);
+  return all;
+}
+
 int FailoverResult::NotRecovered() const {
   int sum = 0;
   for (const CutResult& cut : cuts) sum += cut.not_recovered;
@@ -269,7 +305,7 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   for (int i = 0; i < spec.cuts; ++i) {
     absl::StatusOr<CutResult> cut = bench.CutOnce();
     if (!cut.ok()) return cut.status();
-    result.phase.marks.push_back({cut->at_s, "fault", absl::StrFormat("spine%d fails, %d flows on it, the last recovered after %.1f ms", cut->spine, cut->affected, Quantile(spec.kind == CutKind::kShare ? cut->left_ms : cut->recovery_ms, 1))});
+    result.phase.marks.push_back({cut->at_s, "fault", absl::StrFormat("spine%d fails, %d flows on it, the last recovered after %.1f ms, longest stall %.1f ms", cut->spine, cut->affected, Quantile(spec.kind == CutKind::kShare ? cut->left_ms : cut->recovery_ms, 1), cut->stall_ms)});
     result.cuts.push_back(*std::move(cut));
     absl::SleepFor(spec.settle);
     if (!routing) continue;
@@ -280,6 +316,7 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   if (delay) delay->Stop();
   (*emulator)->Stop();
   Summarise(spec, **testbed, snapshot, *measured, result);
+  result.resends_asked = (*testbed)->CounterSum("tail_naks");
   result.wrong_verdicts = WrongVerdicts(**testbed, bench.cuts, result.phase.marks);
   result.phase.charts.push_back(load.LinkLoad((*testbed)->origin_ns()));
   if (delay) result.phase.charts.push_back(delay->PathDelay((*testbed)->origin_ns()));

@@ -32,6 +32,9 @@ struct FailoverSpec {
   double drop_share = 0;                                     // kind kShare: 0–1
   int flows = 8;                                             // between host 0 and the first host of leaf 1
   absl::Duration packet_interval = absl::Microseconds(500);  // of each measured flow
+  // One short message at a time, so that each cut kills the end of one and nothing follows it; a transport timer of
+  // seconds, as NCCL's settings make it.
+  bool tails = false;
   double background_share = 0;   // of every uplink's rate, filled by further flows with ECN-driven rates
   absl::Duration hold = absl::Milliseconds(400);   // how long a cut lasts
   absl::Duration settle = absl::Milliseconds(800); // between cuts
@@ -45,6 +48,7 @@ struct CutResult {
   std::vector<double> recovery_ms;   // per affected flow that recovered while the cut lasted: cut → next delivered packet
   int not_recovered = 0;             // affected flows that stood still (kShare: stayed) until the cut was repaired
   std::vector<double> left_ms;       // kShare, in place of recovery_ms: cut → the flow's last packet on that link
+  double stall_ms = 0;               // longest time without an acknowledgement of a measured flow that began while it lasted
 };
 
 struct FailoverResult {
@@ -53,12 +57,14 @@ struct FailoverResult {
   int flows = 0;
   int flows_lost = 0;             // queue pairs whose retries ran out
   int wrong_verdicts = 0;         // slots declared dead on links that were whole
+  uint64_t resends_asked = 0;     // by the agents, of what died with a path
   uint64_t icrc_errors = 0;
   uint64_t data_icrc_checked = 0;
   double load_share = 0;          // of the uplinks, measured, mean
   Phase phase;                    // for the report
   std::vector<double> AllRecoveries() const;
   std::vector<double> AllLeft() const;
+  std::vector<double> CutStalls() const;
   int NotRecovered() const;
 };
 

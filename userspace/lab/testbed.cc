@@ -184,7 +184,10 @@ absl::StatusOr<std::unique_ptr<Emulator>> Testbed::NewEmulator(uint64_t seed, ui
   return Emulator::Create(config);
 }
 
-int Testbed::SpineOf(const FlowReport& flow, int64_t newer_than_ns) const {
+int Testbed::SpineOf(const FlowReport& flow, int64_t newer_than_ns, bool acknowledgements) const {
+  const uint32_t qpn = acknowledgements ? flow.source_qpn : flow.destination_qpn;
+  const int from = acknowledgements ? flow.destination : flow.source;
+  const int to = acknowledgements ? flow.source : flow.destination;
   absl::StatusOr<std::vector<FlowCounters>> flows = fabric_->Flows();
   if (!flows.ok()) return -1;
   int spine = -1;
@@ -192,10 +195,8 @@ int Testbed::SpineOf(const FlowReport& flow, int64_t newer_than_ns) const {
   for (const FlowCounters& seen : *flows) {
     if (seen.probe || seen.link.tier != LinkDirection::Tier::kSpine || seen.link.toward != LinkDirection::Toward::kUp)
       continue;
-    if (seen.dest_qpn != flow.destination_qpn || seen.source != fabric_->HostAddr(flow.source) ||
-        seen.destination != fabric_->HostAddr(flow.destination)) {
+    if (seen.dest_qpn != qpn || seen.source != fabric_->HostAddr(from) || seen.destination != fabric_->HostAddr(to))
       continue;
-    }
     if (seen.last_ns > newest_ns) {
       newest_ns = seen.last_ns;
       spine = seen.link.spine;

@@ -69,8 +69,9 @@ class Testbed {
   // All paths of all pairs are up, in the eyes of every agent.
   absl::Status WaitPathsUp(absl::Duration limit);
 
-  // The leaf–spine link that a flow's data crossed last (`newer_than`: CLOCK_MONOTONIC ns); −1: none since.
-  int SpineOf(const FlowReport& flow, int64_t newer_than_ns) const;
+  // The leaf–spine link that a flow's data crossed last (`newer_than`: CLOCK_MONOTONIC ns), or its acknowledgements;
+  // −1: none since.
+  int SpineOf(const FlowReport& flow, int64_t newer_than_ns, bool acknowledgements = false) const;
 
   // Agents' events since origin as marks, at_s counted from `origin_ns`.
   std::vector<Mark> Events(int64_t origin_ns, const std::string& type);

@@ -10,7 +10,7 @@
 namespace cw::probe {
 namespace {
 
-enum Kind : uint8_t { kSamples = 1, kClock = 2, kHello = 3, kClaim = 4, kTrips = 5, kLinks = 6 };
+enum Kind : uint8_t { kSamples = 1, kClock = 2, kHello = 3, kClaim = 4, kTrips = 5, kLinks = 6, kDeath = 7 };
 
 constexpr uint32_t kMask24 = 0xffffff;
 constexpr uint32_t kFlagResp = 1u << 24;
@@ -136,6 +136,19 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const Hello& h) {
   Writer w(kHello, 2);
   w.PutString(h.host);
   w.PutString(h.version);
+  return w.Take();
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const PathDeath& death) {
+  if (death.qpns.size() > kMaxQpnsPerMessage) return TooMany("queue pairs", death.qpns.size(), kMaxQpnsPerMessage);
+  if (death.slot >= CW_MAX_SLOTS) return absl::InvalidArgumentError("death of an impossible slot");
+  Writer w(kDeath, death.qpns.size());
+  w.Put(death.slot, 1);
+  w.Put(0, 3);
+  for (uint32_t qpn : death.qpns) {
+    if (qpn == 0 || qpn > kMask24) return absl::InvalidArgumentError("QPN 0 or of more than 24 bits");
+    w.Put(qpn, 4);
+  }
   return w.Take();
 }
 
@@ -289,6 +302,21 @@ absl::StatusOr<Body> DecodeLinks(Reader r, size_t count) {
   return b;
 }
 
+absl::StatusOr<Body> DecodeDeath(Reader r, size_t count) {
+  if (r.left() != kPathDeathLen + 4 * count) return absl::InvalidArgumentError("path's death of a wrong length");
+  PathDeath death;
+  death.slot = static_cast<uint8_t>(r.Get(1));
+  if (death.slot >= CW_MAX_SLOTS || r.Get(3) != 0) return absl::InvalidArgumentError("death of an impossible slot");
+  death.qpns.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    death.qpns.push_back(static_cast<uint32_t>(r.Get(4)));
+    if (death.qpns.back() == 0 || death.qpns.back() > kMask24) {
+      return absl::InvalidArgumentError("QPN 0 or of more than 24 bits");
+    }
+  }
+  return death;
+}
+
 absl::StatusOr<Body> DecodeHello(Reader r, size_t count) {
   Hello h;
   h.host = r.GetString();
@@ -341,6 +369,8 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
       return DecodeClaim(r, count);
     case kLinks:
       return DecodeLinks(r, count);
+    case kDeath:
+      return DecodeDeath(r, count);
     default:
       return absl::UnimplementedError(absl::StrFormat("message body of unknown kind %d", kind));
   }

@@ -2,6 +2,7 @@
 //
 // Bodies of the messages between two agents (the datagram around them: packet.h). All integers big-endian.
 //   byte 0 kind, byte 1 version (1), bytes 2-3 count; then `count` records, or Hello's two strings.
+// A path's death has its slot in front of the records, which are QPNs.
 // A clock claim is one record of 149 bytes: host id, timeline (8 each), state (1), anchor time, offset, slope in 10^-6
 // ppb, error, reference id, bound (8 each), hops (4), TAI offset, TAI bound (8 each), TAI hops (4), rate in 10^-6 ppb
 // (8), reference's round (4), an anchor's id, offset, bound, drift in 10^-6 ppb, age (8 each), hops (4), reserved 0
@@ -86,7 +87,15 @@ struct LinkBatch {
   bool operator==(const LinkBatch&) const = default;
 };
 
-using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch, LinkBatch>;
+// The sender's path to the receiver is dead, and with it may have died what the sender's flows on it carried: among it
+// acknowledgements for, and answers to, what the receiver's queue pairs asked.
+struct PathDeath {
+  uint8_t slot = 0;            // of the sender
+  std::vector<uint32_t> qpns;  // the receiver's queue pairs that these flows went to; 24 bits, not 0
+  bool operator==(const PathDeath&) const = default;
+};
+
+using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch, LinkBatch, PathDeath>;
 
 inline constexpr size_t kBodyHeaderLen = 4;
 inline constexpr size_t kSampleLen = 16;
@@ -97,6 +106,8 @@ inline constexpr int64_t kMaxTripNs = 2'000'000'000'000'000'000;  // round trips
 inline constexpr size_t kClockClaimLen = 149;
 inline constexpr size_t kLinkLen = 24;
 inline constexpr size_t kMaxLinksPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kLinkLen;  // 45
+inline constexpr size_t kPathDeathLen = 4;  // slot and three zeros, then 4 bytes for each queue pair
+inline constexpr size_t kMaxQpnsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kPathDeathLen) / 4;  // 273
 inline constexpr int64_t kMaxLinkErrorNs = 1'000'000'000'000;
 // Times in a claim are at most so far from zero (95 years), so that sums of three cannot overflow.
 inline constexpr int64_t kMaxClaimNs = 3'000'000'000'000'000'000;

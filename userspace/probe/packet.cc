@@ -21,14 +21,6 @@ constexpr size_t kMacOffset = kHdrOffset + CW_PROBE_MAC_OFFSET;
 constexpr size_t kIcrcOffset = kProbePacketLen - CW_ICRC_LEN;
 constexpr uint8_t kEct0 = 2;
 
-void PutBe16(uint8_t* p, uint16_t v) {
-  p[0] = v >> 8;
-  p[1] = v & 0xff;
-}
-void PutBe32(uint8_t* p, uint32_t v) {
-  PutBe16(p, v >> 16);
-  PutBe16(p + 2, v & 0xffff);
-}
 uint32_t GetBe32(const uint8_t* p) { return uint32_t{p[0]} << 24 | p[1] << 16 | p[2] << 8 | p[3]; }
 uint64_t GetBe64(const uint8_t* p) { return uint64_t{GetBe32(p)} << 32 | GetBe32(p + 4); }
 
@@ -43,8 +35,6 @@ uint32_t MaskedHeaderCrc(absl::Span<const uint8_t> headers) {
   }
   return crc32(0, m.data(), m.size());
 }
-
-void StoreLe32(uint8_t* p, uint32_t v) { std::memcpy(p, &v, 4); }
 
 // SipHash of bytes, zero-padded to whole words.
 uint64_t Mac(const MacKey& key, absl::Span<const uint8_t> bytes) {
@@ -65,26 +55,9 @@ absl::Status CheckSpec(const PacketSpec& s) {
 
 // IPv4, UDP, BTH and the probe header up to the round; everything else of the header 0.
 void WriteHeaders(cw_probe_type type, const PacketSpec& s, size_t total_len, uint8_t* p) {
-  p[0] = 0x45;
-  p[1] = static_cast<uint8_t>(s.dscp << 2 | kEct0);
-  PutBe16(p + 2, static_cast<uint16_t>(total_len));
-  PutBe16(p + 4, s.ip_id);
-  PutBe16(p + 6, 0x4000);  // DF
-  p[8] = s.ttl;
-  p[9] = 17;
-  std::copy_n(s.local.bytes.begin() + 12, 4, p + 12);
-  std::copy_n(s.remote.bytes.begin() + 12, 4, p + 16);
-  uint32_t sum = 0;
-  for (size_t i = 0; i < kIpLen; i += 2) sum += p[i] << 8 | p[i + 1];
-  sum = (sum & 0xffff) + (sum >> 16);
-  PutBe16(p + 10, ~(sum + (sum >> 16)) & 0xffff);
-
-  uint8_t* udp = p + kIpLen;
-  PutBe16(udp, s.port);
-  PutBe16(udp + 2, CW_ROCE_PORT);
-  PutBe16(udp + 4, static_cast<uint16_t>(total_len - kIpLen));
-
-  uint8_t* bth = udp + kUdpLen;
+  const auto tos = static_cast<uint8_t>(s.dscp << 2 | kEct0);
+  PutIpUdp({.from = s.local, .to = s.remote, .port = s.port, .tos = tos, .ttl = s.ttl, .ip_id = s.ip_id}, total_len, p);
+  uint8_t* bth = p + kIpLen + kUdpLen;
   bth[0] = CW_BTH_OPCODE;
   PutBe16(bth + 2, 0xffff);      // P_Key
   PutBe32(bth + 4, CW_BTH_QPN);  // the byte in front of the QPN is 0

@@ -15,11 +15,10 @@
 #include "maps/abi.h"
 #include "maps/wire.h"
 #include "userspace/model/addr.h"
+#include "userspace/probe/packet_bytes.h"
 
 namespace cw::probe {
 
-inline constexpr size_t kIpLen = 20;
-inline constexpr size_t kUdpLen = 8;
 inline constexpr size_t kHdrOffset = kIpLen + kUdpLen + CW_BTH_LEN;   // of cw_probe_hdr, from the IP header
 inline constexpr size_t kProbePacketLen = kIpLen + CW_PROBE_UDP_LEN;  // requests and traces
 inline constexpr uint16_t kRequestIpId = 0x4357;  // any value but 0: the kernel would fill in 0 and break the ICRC
