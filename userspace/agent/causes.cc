@@ -38,6 +38,7 @@ int64_t InFlight(const cw_tx_flow& flow) {
 }  // namespace
 
 void Agent::LookForCauses(const control::Observation& seen) {
+  if (flows_.sent.empty()) return;  // nothing to be slow
   const int64_t now_ns = MonotonicNs();
   for (const control::PairObservation& pair : seen.pairs) {
     const std::optional<uint32_t> index = engine_->mesh().Find(pair.pair);
@@ -59,14 +60,14 @@ void Agent::LookForCauses(const control::Observation& seen) {
 }
 
 void Agent::JudgeCauses(int64_t now_ns) {
-  const double seconds = static_cast<double>(now_ns - causes_judged_ns_) / 1e9;
+  const double seconds = causes_judged_ns_ == 0 ? 0 : static_cast<double>(now_ns - causes_judged_ns_) / 1e9;
   causes_judged_ns_ = now_ns;
   const bool lossless = causes_ring_losses_ == ring_losses_;
   causes_ring_losses_ = ring_losses_;
   for (const Nic& nic : nics_) {
     CauseBook::NicPairs group{.nic = nic.ifindex, .line_rate_bps = nic.rate_bps, .lossless = lossless};
     for (const auto& [index, pair] : pairs_) {
-      if (pair->ifindex == nic.ifindex) group.pairs.push_back({index, ReverseNs(*pair, now_ns)});
+      if (pair->ifindex == nic.ifindex) group.pairs.push_back({index, pair->flows > 0 ? ReverseNs(*pair, now_ns) : 0});
     }
     for (const control::CauseVerdict& verdict : causes_.Judge(group, seconds)) TellCause(verdict);
   }
