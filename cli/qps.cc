@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "cli/flow_table.h"
+#include "cli/format.h"
 #include "cli/session.h"
 
 namespace cw::cli {
@@ -33,6 +34,11 @@ absl::StatusOr<int> Qps(Session& session, const Options& options) {
       std::cout << "no queue pair has sent to a peer" << (options.received ? ", or received" : "") << " yet\n";
     } else {
       FlowTable(reply->flows()).Print(std::cout, session.Colour());
+      for (const v1::Flow& flow : reply->flows()) {
+        if (flow.cause_text().empty()) continue;
+        std::cout << flow.id() << Paint(" is slow: " + flow.cause(), Tone::kWarn, session.Colour()) << ", "
+                  << flow.cause_text() << '\n';
+      }
     }
   });
   return kOk;

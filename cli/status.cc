@@ -139,6 +139,9 @@ absl::StatusOr<int> Status(Session& session) {
     ShowHead(*reply, page);
     page.List(NicTable(*reply));
     page.List(PeerTable(*reply));
+    for (const v1::PeerStatus& peer : reply->peers()) {
+      if (!peer.cause_text().empty()) page.Line(peer.name(), peer.cause() + ": " + peer.cause_text(), Tone::kWarn);
+    }
     page.List(MapTable(*reply));
     page.List(CounterTable(reply->counters(), false));
   });

@@ -46,7 +46,7 @@ struct Setup {
   int fault_spine = -1;
   bool fault_up = false;                     // leaf to spine, else spine to leaf
   double fault_forward = 0, fault_back = 0;  // share lost
-  bool nic_shared = false;  // by two flows of the victim's host
+  bool nic_shared = false;                   // by two flows of the victim's host
   int windows = 3;                           // after the injection
 };
 
@@ -533,6 +533,17 @@ void Draw::Contention() {
   const FlowSpec victim = s_.flows[0];
   const int leaf = victim.src / kHostsPerLeaf, to = victim.dst / kHostsPerLeaf;
   const bool up = Chance(0.5);
+  if (up && s_.spines == 2) {  // both of the leaf's uplinks are full, the victim's with two flows, the other with two
+    for (int i = 1; i <= 3; ++i) {
+      const int dst_leaf = (leaf + 1 + i % 2) % kLeaves;
+      FlowSpec f =
+          Flow(leaf * kHostsPerLeaf + (victim.src + i) % kHostsPerLeaf,
+               dst_leaf * kHostsPerLeaf + (victim.dst + i) % kHostsPerLeaf, i == 1 ? victim.slot : 1 - victim.slot);
+      f.from_injection = true;
+      s_.flows.push_back(f);
+    }
+    return;
+  }
   const int count = Whole(1, 3);
   for (int i = 0; i < count; ++i) {
     const int src_leaf = up ? leaf : 3 - leaf - to;
@@ -656,11 +667,9 @@ std::string Describe(const Setup& s, const std::string& found, double share) {
 
 CauseResult SimulateCause(const CauseScenario& scenario, const CauseRules& rules) {
   const Setup setup = Draw(scenario.seed * 8 + static_cast<uint64_t>(scenario.injected)).Make(scenario.injected);
-  CauseRules scaled = rules;
-  scaled.queue_floor_ns = 2 * kPacketBits / setup.line_bps * 1e9;  // as the floor of a link of that rate is configured
-  Fabric control(setup, false, scenario.seed * 2, scaled);
+  Fabric control(setup, false, scenario.seed * 2, rules);
   control.Run(kInjectS + 1.5);
-  Fabric run(setup, true, scenario.seed * 2 + 1, scaled);
+  Fabric run(setup, true, scenario.seed * 2 + 1, rules);
   run.Run(kInjectS + setup.windows * kWindowS);
   CauseResult out{.found = run.Verdict().cause};
   const double share = run.VictimBps() / control.VictimBps();

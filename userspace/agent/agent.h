@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sync/pair_estimator.h"
+#include "userspace/agent/cause_book.h"
 #include "userspace/agent/clock.h"
 #include "userspace/agent/clock_anchor.h"
 #include "userspace/agent/clock_output.h"
@@ -93,6 +94,7 @@ class Agent final : public api::AgentView {
     std::string note;  // why nothing is attached
     bool attached = false;
     bool offloads_roce = false;
+    double rate_bps = 0;  // of its link, 0 = not known
     std::vector<std::string> rdma_devices;  // as RDMA netlink told last
   };
 
@@ -198,6 +200,11 @@ class Agent final : public api::AgentView {
   bool AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow,
                     const control::TailView& view);
 
+  // causes.cc: why flows are slow
+  void LookForCauses(const control::Observation& seen);
+  void JudgeCauses(int64_t now_ns);
+  void TellCause(const control::CauseVerdict& verdict);
+
   // steer.cc
   absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::v1::SteerSetRequest& request);
   absl::StatusOr<api::v1::ActionReply> DoSteerClear(const api::v1::SteerClearRequest& request);
@@ -275,6 +282,9 @@ class Agent final : public api::AgentView {
   bool chrony_fed_ = false;                    // and it was said
   uint64_t clock_rounds_ = 0;
   std::unique_ptr<control::ContentionState> contention_;
+  CauseBook causes_;
+  int64_t causes_judged_ns_ = 0;      // monotonic
+  uint64_t causes_ring_losses_ = 0;   // ring_losses_ then
   int64_t last_window_ns_ = 0;
   bool busy_ = true;                         // there are flows to look after, or were lately
   int64_t busy_ns_ = 0;                      // monotonic; when there were flows or young clock lines last, or the start

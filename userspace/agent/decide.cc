@@ -85,8 +85,10 @@ void Agent::DecideWindow() {
   ReadFlows();
   if (!flows_.sent.empty()) busy_ns_ = now_ns;
   SetPace(now_ns - busy_ns_ < kQuietAfterNs);
-  const control::Observation seen = Observe(now_ns);
+  control::Observation seen = Observe(now_ns);
   last_window_ns_ = now_ns;
+  LookForCauses(seen);
+  causes_.Hold(seen);
   if (seen.window_ns <= 0 || flows_.sent.empty()) return;
   const control::Decision decision = control::DecideMoves(seen, *contention_);
   for (const control::Move& move : decision.moves) Apply(move);
@@ -153,6 +155,7 @@ void Agent::EverySecond() {
     }
   }
   RunDeadlines();
+  JudgeCauses(now_ns);
   ReadReceivedFlows();
   ChooseClockPairs();
   ForgetIdleFlows();

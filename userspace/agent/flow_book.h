@@ -39,6 +39,10 @@ struct FlowEntry {
   uint64_t last_bytes = 0;  // totals at the last reading
   uint64_t last_packets = 0;
   uint64_t last_cnps = 0;
+  struct Answers {               // of its receiver, totals at the last reading
+    bool known = false;
+    uint64_t acks = 0, rnr_naks = 0, seq_naks = 0;
+  } answers;
   bool cnps_known = false;    // last_cnps is a reading, not the start
   double rate_bps = 0;        // smoothed over about a second
   int64_t read_ns = 0;        // received flows: monotonic time of the last reading

@@ -87,6 +87,7 @@ void Agent::LinkQps(const cw_flow_key& key, FlowEntry& flow) {
   if (record->peer_qpn != sent.dqpn) (void)dataplane_->flow_editor().SetPeerQpn(received, /*received=*/true, sent.dqpn);
   if (flow.cnps_known && record->cnp > flow.last_cnps) flow.window_cnps = record->cnp - flow.last_cnps;
   flow.cnps_known = true;
+  flow.answers = {.known = true, .acks = record->acks, .rnr_naks = record->rnr, .seq_naks = record->nak_seq};
   flow.last_cnps = record->cnp;
 }
 

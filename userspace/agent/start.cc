@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -63,6 +64,16 @@ std::string HostName(const config::Config& config) {
   return name;
 }
 
+// Devices without hardware behind them name a rate that means nothing.
+double LinkRateBps(const config::NicConfig& nic) {
+  if (nic.rate_mbps > 0) return static_cast<double>(nic.rate_mbps) * 1e6;
+  const std::string folder = "/sys/class/net/" + nic.name;
+  std::error_code error;
+  double mbps = 0;
+  if (!std::filesystem::exists(folder + "/device", error) || !(std::ifstream(folder + "/speed") >> mbps)) return 0;
+  return std::max(mbps, 0.0) * 1e6;
+}
+
 }  // namespace
 
 Agent::Agent(AgentOptions options)
@@ -75,6 +86,10 @@ Agent::Agent(AgentOptions options)
   rules.queue_floor_ns = absl::ToDoubleNanoseconds(steering.queueing_floor);
   rules.better_than = steering.target_factor;
   rules.max_moved_share = steering.moves_per_second;
+  control::CauseRules cause_rules;
+  cause_rules.queue_over_base = steering.queueing_factor;
+  cause_rules.queue_floor_ns = rules.queue_floor_ns;
+  causes_.SetRules(cause_rules);
   contention_ = std::make_unique<control::ContentionState>(rules, std::hash<std::string>()(host_name_));
 }
 
@@ -181,6 +196,7 @@ absl::Status Agent::OpenNics() {
         nic_config.address == "auto" ? FirstIpv4(nic_config.name) : Addr::Parse(nic_config.address);
     if (!address.ok()) return address.status();
     nic.address = *address;
+    nic.rate_bps = LinkRateBps(nic_config);
     if (absl::StatusOr<uint32_t> mtu = dataplane::MtuOf(nic_config.name); mtu.ok()) nic.mtu = *mtu;
     if (nic_config.attach == config::Attach::kNone) {
       nic.note = "not attached: attach = \"none\"";

@@ -260,6 +260,7 @@ void Agent::AddPeers(v1::StatusReply& reply, int64_t now_ns) {
     const double ago_s = AgoS(now_ns, pair->last_reply_ns);
     const bool newer = ago_s >= 0 && (peer.last_reply_ago_s() < 0 || ago_s < peer.last_reply_ago_s());
     if (peer.pairs() == 1 || newer) peer.set_last_reply_ago_s(ago_s);
+    AddCause(causes_.Of(pair->key), peer);
     CountPaths(*pair, peer, *reply.mutable_paths());
     const probe::Discovery* discovery = engine_->discovery(index);
     if (discovery != nullptr && pair->table_seen && !discovery->table().valid) {
@@ -466,7 +467,10 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   }
   AddSteering(flow, now_ns, out);
   out.set_reverts_s(deadlines_.FlowSecondsLeft(key, now_ns));
-  if (!flow.received) Fill(flow.owd.Merged(), out.mutable_owd());
+  if (!flow.received) {
+    Fill(flow.owd.Merged(), out.mutable_owd());
+    AddCause(causes_.Of(PairKey{local, remote}, key), out);
+  }
   out.set_owd_window_s(10);
   if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote});
       index && FindPair(*index) != nullptr) {

@@ -29,6 +29,7 @@ struct NicConfig {
   std::string name;              // network device
   std::string address = "auto";  // IPv4, dotted; "auto": the device's first global one
   Attach attach = Attach::kAuto;
+  int64_t rate_mbps = 0;  // of its link; 0: as the device says, where it is a real one
 };
 
 struct PeerConfig {

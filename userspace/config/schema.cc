@@ -54,6 +54,9 @@ void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
                      Pick(v, "attach", nic.attach, AttachWords(),
                           "How the ingress program is attached; auto tries native, then generic with a warning, and "
                           "attaches nothing where the NIC offloads RoCE.");
+                     Number(v, "rate_mbps", nic.rate_mbps, {0, 10 * kMillion},
+                            "Rate of its link in Mbit/s, which tells whether a flow is slow; 0 for what the device says "
+                            "(virtual ones say nothing that is true).");
                    });
 }
 

@@ -103,13 +103,14 @@ struct CauseState::Impl {
   CauseVerdict OfFlow(const CauseWindow& window, const CausePair& pair, const PairFacts& facts, const CauseFlow& flow);
   bool OthersQueue(const CausePair& pair) const;
   bool Queues(const CausePath& path) const {
-    return path.queue_ns > std::max(rules.queue_over_base * path.base_ns, rules.queue_floor_ns);
+    return path.queue_ns > std::max(rules.queue_over_base * path.base_ns, floor_ns);
   }
   CauseVerdict Damp(CauseVerdict now);
   void Forget();
 
   CauseRules rules;
   int64_t window = 0;
+  double floor_ns = 0;  // of a queue, in this window
   double sent_bps = 0;  // all flows of this window
   int flows = 0;
   absl::flat_hash_map<PathId, PathLosses> losses;
@@ -239,7 +240,7 @@ CauseVerdict CauseState::Impl::OfPaths(const CausePair& pair, const PairFacts& f
   if (d.lossy_slot == kSlotNone || f.forward.stopped > 0 || f.backward.stopped > 0) return v;
   for (const CausePath& path : pair.paths) {  // a full queue may drop, too, and then that is the cause
     if (!back && path.slot == d.lossy_slot && path.usable && path.queue_samples > 0 && Queues(path) &&
-        path.queue_ns > 20 * std::max(rules.queue_floor_ns, path.base_ns)) {
+        path.queue_ns > 20 * std::max(floor_ns, path.base_ns)) {
       return v;
     }
   }
@@ -281,8 +282,7 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
     m.rtt_ns = path->base_ns + m.queue_ns + pair.reverse_ns;
   }
   // Bursts that meet now and then are marked, too, but leave no queue behind them.
-  m.marked =
-      m.cnps_per_s >= rules.cnps_per_s && (path == nullptr || m.queue_ns > rules.marked_queue * rules.queue_floor_ns);
+  m.marked = m.cnps_per_s >= rules.cnps_per_s && (path == nullptr || m.queue_ns > rules.marked_queue * floor_ns);
   // One acknowledgement for many packets comes late for most of them.
   const double pps = static_cast<double>(flow.packets) / w.seconds;
   const double per_ack = flow.acks > 0 ? static_cast<double>(flow.packets) / static_cast<double>(flow.acks) : 1;
@@ -390,6 +390,8 @@ std::vector<CauseVerdict> CauseState::Judge(const CauseWindow& w) {
   Impl& s = *impl_;
   if (w.seconds <= 0) return {};
   ++s.window;
+  s.floor_ns = s.rules.queue_floor_ns;
+  if (w.line_rate_bps > 0) s.floor_ns = std::max(s.floor_ns, s.rules.floor_bits / w.line_rate_bps * 1e9);
   s.sent_bps = 0;
   s.flows = 0;
   s.facts.clear();

@@ -44,7 +44,8 @@ absl::string_view CauseName(Cause cause);  // "none", "fabric contention", "inca
 struct CauseRules {
   double slow_share = 0.8;         // slow: below this share of the rate that the flow's own NIC could give it
   double queue_over_base = 0.5;    // a path queues: above this share of its base OWD …
-  double queue_floor_ns = 10'000;  // … and above this
+  double queue_floor_ns = 10'000;  // … and above this …
+  double floor_bits = 67'648;      // … and above the time that so many bits (two packets) take at the line rate
   double alike = 0.5;              // incast: the least queue of the paths to a receiver ÷ that of the flow's path
   double cnps_per_s = 60;          // so many congestion notifications slow a flow …
   double marked_queue = 0.2;       // … whose path queues above this share of the floor

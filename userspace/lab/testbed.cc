@@ -89,6 +89,8 @@ absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
   config.host_name = absl::StrCat("h", host);
   config.mode = ModeOf(spec_.mode);
   config.nics.push_back({.name = "eth0"});
+  const double host_mbps = spec_.fabric.host_link_mbps > 0 ? spec_.fabric.host_link_mbps : spec_.fabric.link_mbps;
+  config.nics[0].rate_mbps = static_cast<int64_t>(host_mbps);
   for (int peer = 0; peer < fabric_->hosts(); ++peer) {
     if (peer == host || (!spec_.all_hosts && fabric_->HostLeaf(peer) == fabric_->HostLeaf(host))) continue;
     config.peers.push_back({.name = absl::StrCat("h", peer), .addresses = {fabric_->HostAddr(peer)}});

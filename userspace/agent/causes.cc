@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why flows are slow: what the agent has at hand goes into the book of causes; its verdicts become events.
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "userspace/agent/agent.h"
+
+namespace cw::agent {
+namespace {
+
+constexpr uint64_t kDataPacketBytes = 128;  // smaller on average: acknowledgements and READ requests
+constexpr uint32_t kPsnMask = 0xffffff;
+
+// One way back, typical in the last second, over all paths; 0: not known.
+double ReverseNs(const PairState& pair, int64_t now_ns) {
+  double sum_ns = 0;
+  int paths = 0;
+  for (const SlotState& slot : pair.slot) {
+    if (slot.reverse.samples() == 0) continue;
+    const telemetry::DelayWindow window = slot.reverse.Window(now_ns, 1);
+    if (window.owd.count() == 0) continue;
+    sum_ns += window.owd.MeanNs();
+    ++paths;
+  }
+  return paths > 0 ? sum_ns / paths : 0;
+}
+
+// Packets sent and not acknowledged; −1: not known, as of READ responses, which nobody acknowledges.
+int64_t InFlight(const cw_tx_flow& flow) {
+  const bool requests = flow.flow.req.packets > flow.flow.resp.packets;
+  if (flow.acked_valid == 0 || flow.flow.req.seen == 0 || !requests) return -1;
+  const uint32_t packets = (flow.flow.req.next - flow.acked_psn) & kPsnMask;
+  return packets <= kPsnMask / 2 ? packets : 0;
+}
+
+}  // namespace
+
+void Agent::LookForCauses(const control::Observation& seen) {
+  if (flows_.sent.empty()) return;  // nothing to be slow
+  const int64_t now_ns = MonotonicNs();
+  for (const control::PairObservation& pair : seen.pairs) {
+    const std::optional<uint32_t> index = engine_->mesh().Find(pair.pair);
+    if (index) causes_.LookAtPair(*index, pair, dataplane_->pairs()[*index], now_ns);
+  }
+  for (const auto& [key, flow] : flows_.sent) {
+    if (flow.window_bytes < kDataPacketBytes * flow.window_packets) continue;
+    causes_.LookAtFlow(flow.tx.pair, {.key = key,
+                                      .slot = flow.PathSlot(),
+                                      .packets = flow.flow().packets,
+                                      .bytes = flow.flow().bytes,
+                                      .cnps = flow.window_cnps,
+                                      .answers_known = flow.answers.known,
+                                      .acks = flow.answers.acks,
+                                      .rnr_naks = flow.answers.rnr_naks,
+                                      .seq_naks = flow.answers.seq_naks,
+                                      .in_flight = InFlight(flow.tx)});
+  }
+}
+
+void Agent::JudgeCauses(int64_t now_ns) {
+  const double seconds = causes_judged_ns_ == 0 ? 0 : static_cast<double>(now_ns - causes_judged_ns_) / 1e9;
+  causes_judged_ns_ = now_ns;
+  const bool lossless = causes_ring_losses_ == ring_losses_;
+  causes_ring_losses_ = ring_losses_;
+  for (const Nic& nic : nics_) {
+    CauseBook::NicPairs group{.nic = nic.ifindex, .line_rate_bps = nic.rate_bps, .lossless = lossless};
+    for (const auto& [index, pair] : pairs_) {
+      if (pair->ifindex == nic.ifindex) group.pairs.push_back({index, pair->flows > 0 ? ReverseNs(*pair, now_ns) : 0});
+    }
+    for (const control::CauseVerdict& verdict : causes_.Judge(group, seconds)) TellCause(verdict);
+  }
+  causes_.EndWindow();
+}
+
+void Agent::TellCause(const control::CauseVerdict& verdict) {
+  using control::Cause;
+  const bool of_flow = verdict.flow != FlowKey{};
+  // A pair's verdict repeats that of a flow, but for what its paths have.
+  const bool of_paths = verdict.cause == Cause::kOneDirection || verdict.cause == Cause::kGreyLoss;
+  if (!of_flow && !of_paths) return;
+  const std::string peer = PeerName(verdict.pair.remote);
+  const std::string what =
+      of_flow ? absl::StrFormat("queue pair to %s qp 0x%x", peer, verdict.flow.dqpn) : absl::StrCat("paths to ", peer);
+  telemetry::Event event{.type = "cause", .severity = telemetry::Severity::kNotice, .peer = peer};
+  event.text = verdict.cause == Cause::kNone
+                   ? absl::StrCat(what, ": nothing makes it slow any more")
+                   : absl::StrCat(what, ": ", std::string(control::CauseName(verdict.cause)), ", ", verdict.text);
+  if (of_flow) event.flow = verdict.flow.Id().ToString();
+  if (verdict.slot != kSlotNone) event.slot = verdict.slot;
+  event.evidence = verdict.evidence;
+  event.evidence.insert(event.evidence.begin(), {"cause", std::string(control::CauseName(verdict.cause))});
+  Log(std::move(event));
+}
+
+}  // namespace cw::agent
