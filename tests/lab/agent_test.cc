@@ -211,6 +211,29 @@ TEST_F(AgentOnFabric, LeavesAPathThatLosesATenth) {
   for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead);
 }
 
+// One short message at a time: whatever dies with a path is the end of one, and only the transport timer, 4.3 s, would
+// send it again.
+TEST_F(AgentOnFabric, EndsOfMessagesThatDiedWithAPathAreResentAtOnce) {
+  for (CutKind kind : {CutKind::kForward, CutKind::kReverse, CutKind::kBoth}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    FailoverSpec spec;
+    spec.testbed = SmallSpec();
+    spec.cuts = 4;
+    spec.kind = kind;
+    spec.tails = true;
+    spec.testbed.adjust = [](int, config::Config& config) { config.steering.repair_tails = true; };
+    const auto result = RunFailover(spec);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->flows_lost, 0);
+    EXPECT_EQ(result->icrc_errors, 0u);
+    EXPECT_GT(result->resends_asked, 0u);
+    std::printf("stall per cut p50 %.1f, max %.1f ms; %d resends asked for\n", Quantile(result->CutStalls(), 0.5),
+                Quantile(result->CutStalls(), 1), static_cast<int>(result->resends_asked));
+    EXPECT_GT(Quantile(result->CutStalls(), 1), 1) << "nothing stalled: the cuts hit no message";
+    EXPECT_LT(Quantile(result->CutStalls(), 1), 200) << "ten times the aim";
+  }
+}
+
 TEST_F(AgentOnFabric, ObserveModeSeesAndNeverActs) {
   TestbedSpec spec = SmallSpec();
   spec.mode = "observe";
