@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/replay/recorder.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
 
@@ -68,6 +69,7 @@ std::string HostName(const config::Config& config) {
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
       host_name_(HostName(options_.config)),
+      drains_(options_.config.RunDir() + "/" + agent::Drains::kFile, Deadlines::BootId()),
       deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, Deadlines::BootId()) {
   const config::SteeringConfig& steering = options_.config.steering;
   control::ContentionRules rules;
@@ -90,7 +92,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
   for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenProbes,
-                    &Agent::OpenSources, &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::StartTimers}) {
+                    &Agent::OpenSources, &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
   }
   absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(agent->options_.config.SocketPath(), *agent);
@@ -316,7 +318,9 @@ absl::Status Agent::OpenRings() {
 
 absl::Status Agent::OpenEvents() {
   const std::string& file = options_.config.log.events_file;
-  return file.empty() ? absl::OkStatus() : events_.OpenFile(file);
+  const absl::Status status = file.empty() ? absl::OkStatus() : events_.OpenFile(file);
+  OpenRecording();
+  return status;
 }
 
 absl::Status Agent::StartTimers() {
