@@ -46,7 +46,10 @@ int Run(int argc, char** argv) {
   AddClockVerbs(app, session);
   AddEventVerbs(app, session);
   AddSteerVerbs(app, session);
+  AddDrainVerbs(app, session);
   AddModeVerbs(app, session);
+  AddWhyVerb(app, session);
+  AddReplayVerb(app, session);
   LetOptionsFallThrough(app);
 
   try {

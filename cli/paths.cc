@@ -71,6 +71,8 @@ void ShowPairHead(const v1::Pair& pair, bool colour) {
 std::string Flags(const v1::Path& path) {
   std::vector<std::string> flags;
   if (path.native()) flags.push_back("native");
+  if (path.damped()) flags.push_back("damped");
+  if (path.drained()) flags.push_back("drained");
   if (!path.assignable()) flags.push_back("not assigned");
   if (path.lossy()) flags.push_back("loses packets");
   return absl::StrJoin(flags, ", ");

@@ -72,5 +72,8 @@ void AddQpVerbs(CLI::App& app, Session& session);
 void AddEventVerbs(CLI::App& app, Session& session);
 void AddSteerVerbs(CLI::App& app, Session& session);
 void AddModeVerbs(CLI::App& app, Session& session);
+void AddWhyVerb(CLI::App& app, Session& session);
+void AddDrainVerbs(CLI::App& app, Session& session);
+void AddReplayVerb(CLI::App& app, Session& session);
 
 }  // namespace cw::cli

@@ -16,6 +16,7 @@
 #include "cli_fake_agent.h"
 #include "cli_run.h"
 #include "userspace/api/client.h"
+#include "userspace/api/path_ref.h"
 #include "userspace/api/server.h"
 
 namespace cw::cli {
@@ -107,6 +108,9 @@ TEST_F(Cwctl, EveryReadingVerbSpeaksBothForms) {
                                                        {"mode"},
                                                        {"counters"},
                                                        {"events"},
+                                                       {"why", "0b5c91fe"},
+                                                       {"why", "node2/1"},
+                                                       {"drain", "list"},
                                                        {"clock", "tracking"},
                                                        {"clock", "sources"},
                                                        {"clock", "mesh"},
@@ -167,6 +171,89 @@ TEST_F(Cwctl, QpsNamesQueuePairsAndHidesControlCharacters) {
   EXPECT_THAT(text.out, Not(HasSubstr("33333333")));
   EXPECT_THAT(Run({"qps", "--received"}).out, HasSubstr("33333333"));
   EXPECT_EQ(RunJson({"qps", "rxe0/qp0x11"})["flows"].size(), 1u);
+}
+
+TEST_F(Cwctl, WhyTellsPlaceHoldsRuleAndEvents) {
+  const std::string text = Run({"why", "rxe0/qp0x11"}).out;
+  EXPECT_THAT(text, HasSubstr("flow     0b5c91fe, rxe0/qp0x11 to node2, mode protect\n"));
+  EXPECT_THAT(text, HasSubstr("now      it left a dead path: path 0, udp-port 49152, 3.00 s ago\n"));
+  EXPECT_THAT(text, HasSubstr("path     node2/0, udp-port 49152"));
+  EXPECT_THAT(text, HasSubstr("held     locked by an operator: it leaves a dead path only, for another 1.50 min\n"));
+  EXPECT_THAT(text, HasSubstr("balance  its path is congested, but no other promises 1.25 times the rate\n"));
+  EXPECT_THAT(text, HasSubstr("congested for 4 windows in a row, 2 are wanted, above 10.0 µs"));
+  EXPECT_THAT(text, HasSubstr("1.50 times the rate expected, with probability 0.30 per window"));
+  EXPECT_THAT(text, HasSubstr("lately   12.0 s ago: queue pair moved  [psn 7]\n"));
+  const json reply = RunJson({"why", "0b5c91fe"});
+  EXPECT_EQ(reply["placement"], "left_dead_path");
+  EXPECT_EQ(reply["rule"]["candidates"][0]["gain"], 1.5);
+  EXPECT_EQ(reply["holds"][0]["kind"], "lock");
+  EXPECT_THAT(Run({"why", "33333333"}).out, HasSubstr("it arrives here"));
+}
+
+TEST_F(Cwctl, WhyOfAPathIsFoundByPeerAndNumber) {
+  for (const char* name : {"node2/1", "10.0.1.10/1"}) {
+    const std::string text = Run({"why", name}).out;
+    EXPECT_THAT(text, HasSubstr("path     node2/1, udp-port 49153")) << name;
+    EXPECT_THAT(text, HasSubstr("3 in the last hour"));
+    EXPECT_THAT(text, HasSubstr("penalty 1800"));
+    EXPECT_THAT(text, HasSubstr("flows    0b5c91fe\n"));
+  }
+  EXPECT_TRUE(RunJson({"why", "node2/1"})["flow"].is_null());
+  const RunResult none = Run({"why", "node2/7"});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.err, HasSubstr("no path 7 to node2"));
+  EXPECT_THAT(Run({"why", "node9/1"}).err, HasSubstr("no flow is called \"node9/1\""));
+  EXPECT_EQ(Run({"why"}).exit_code, 2);
+}
+
+TEST(PathRef, APeerBehindTwoNicsIsNamedWithTheNic) {
+  v1::PathsReply paths;
+  for (uint32_t index = 0; index < 2; ++index) {
+    v1::Pair& pair = *paths.add_pairs();
+    pair.set_index(index);
+    pair.set_nic(index == 0 ? "eth0" : "eth1");
+    pair.set_peer("node2");
+    pair.set_remote_address(index == 0 ? "10.0.1.10" : "10.0.1.11");
+    pair.add_paths()->set_slot(3);
+  }
+  const absl::Status ambiguous = api::ResolvePath(paths, "node2/3").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(ambiguous));
+  EXPECT_THAT(ambiguous.ToString(), HasSubstr("eth1:10.0.1.11/3"));
+  for (const char* name : {"eth1:node2/3", "10.0.1.11/3", "eth1:10.0.1.11/3"}) {
+    const absl::StatusOr<api::PathRef> path = api::ResolvePath(paths, name);
+    ASSERT_TRUE(path.ok()) << name << ": " << path.status();
+    EXPECT_EQ(path->pair, 1u);
+    EXPECT_EQ(path->slot, 3u);
+    EXPECT_EQ(api::PathName(paths, *path), "eth1:10.0.1.11/3");
+  }
+  EXPECT_TRUE(absl::IsNotFound(api::ResolvePath(paths, "10.0.1.11/4").status()));
+  for (const char* flow : {"rxe0/qp0x11", "rxe0/17", "0b5c91fe", "/", ""})
+    EXPECT_TRUE(absl::IsUnimplemented(api::ResolvePath(paths, flow).status())) << flow;
+}
+
+TEST_F(Cwctl, DrainTellsItsEffectAndWatchesUntilSilent) {
+  const RunResult text = Run({"drain", "spine", "10.1.1.1", "--for", "30m", "--now"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(agent_.last_request, HasSubstr("kind: DRAIN_KIND_SPINE what: \"10.1.1.1\" for_s: 1800 now: true"));
+  EXPECT_THAT(text.out, HasSubstr("undrain 10.1.1.1"));
+  EXPECT_THAT(text.out, HasSubstr("4.00 KiB/s over it, 1 flows on it, 1 moved: not yet; stay: 11111111"));
+  EXPECT_THAT(text.out, HasSubstr("0 flows on it, 2 moved: safe to pull (as far as this host is concerned)"));
+  EXPECT_THAT(Run({"drain", "list"}).out, HasSubstr("spine 10.1.1.1"));
+  EXPECT_EQ(RunJson({"drain", "list"})["drains"][0]["safe"], true);
+  EXPECT_EQ(RunJson({"drain", "path", "node2/1", "--no-wait"})["undo"], "undrain node2/1");
+  EXPECT_EQ(RunJson({"undrain", "10.1.1.1"})["effect"], "10.1.1.1 may be used again");
+  EXPECT_EQ(Run({"undrain"}).exit_code, 2);
+  agent_.mode = v1::MODE_OBSERVE;
+  EXPECT_THAT(Run({"drain", "nic", "eth0"}).err, HasSubstr("first: cwctl mode protect"));
+}
+
+TEST_F(Cwctl, ReplayNamesWhatIsNoRecording) {
+  const std::string file = folder_ + "/recording";
+  EXPECT_EQ(Run({"replay", file}).exit_code, 1);
+  std::ofstream(file) << "something else";
+  const RunResult other = Run({"replay", file});
+  EXPECT_NE(other.exit_code, 0);
+  EXPECT_THAT(other.err, HasSubstr("offset 0: not a file of observations"));
 }
 
 TEST_F(Cwctl, CountersAreNumbersAndZerosAreHiddenFromPeople) {

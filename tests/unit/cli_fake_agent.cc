@@ -303,6 +303,96 @@ absl::StatusOr<v1::ActionReply> FakeAgent::SteerLock(const v1::SteerLockRequest&
   return v1::ActionReply();
 }
 
+absl::StatusOr<v1::WhyReply> FakeAgent::WhyFlow(const std::string& id) {
+  v1::WhyReply reply;
+  reply.set_mode(mode);
+  *reply.mutable_flow() = MakeFlow(id, 0x11, 0x21, id == "33333333");
+  reply.mutable_flow()->set_moved_ago_s(3);
+  reply.set_placement(id == "33333333" ? "received" : "left_dead_path");
+  if (id == "33333333") return reply;
+  *reply.mutable_path() = WhyPath(0, 0)->path();
+  v1::WhyHold& hold = *reply.add_holds();
+  hold.set_kind("lock");
+  hold.set_text("locked by an operator: it leaves a dead path only");
+  hold.set_left_s(90);
+  v1::WhyRule& rule = *reply.mutable_rule();
+  rule.set_standing("no_better");
+  rule.set_text("its path is congested, but no other promises 1.25 times the rate");
+  rule.set_rate_bps(1e8);
+  rule.set_congested_windows(4);
+  rule.set_congested_wanted(2);
+  rule.mutable_here()->set_queue_limit_ns(10'000);
+  rule.mutable_here()->set_queue_known(true);
+  rule.mutable_here()->set_queue_ns(412'000);
+  v1::WhyCandidate& candidate = *rule.add_candidates();
+  candidate.set_slot(1);
+  candidate.set_gain(1.5);
+  candidate.set_enough(true);
+  candidate.set_probability(0.3);
+  candidate.set_text("that path is idle: 1.50 times the rate expected");
+  v1::WhyEvent& event = *reply.add_events();
+  event.set_ago_s(12);
+  event.mutable_event()->set_text("queue pair moved");
+  v1::Evidence& evidence = *event.mutable_event()->add_evidence();
+  evidence.set_name("psn");
+  evidence.set_value("7");
+  return reply;
+}
+
+absl::StatusOr<v1::WhyReply> FakeAgent::WhyPath(uint32_t pair, uint32_t slot) {
+  v1::WhyReply reply;
+  reply.set_mode(mode);
+  const v1::PathsReply paths = *Paths(v1::PathsRequest());
+  for (const v1::Pair& known : paths.pairs()) {
+    if (known.index() != pair) continue;
+    reply.mutable_path()->set_nic(known.nic());
+    reply.mutable_path()->set_peer(known.peer());
+    reply.mutable_path()->set_table(known.table());
+    reply.mutable_path()->set_hashing(known.hashing());
+    for (const v1::Path& path : known.paths()) {
+      if (path.slot() == slot) *reply.mutable_path()->mutable_path() = path;
+    }
+  }
+  reply.mutable_path()->set_penalty(1800);
+  reply.mutable_path()->set_flaps(3);
+  reply.mutable_path()->add_flows("0b5c91fe");
+  return reply;
+}
+
+absl::StatusOr<v1::ActionReply> FakeAgent::Drain(const v1::DrainRequest& request) {
+  last_request = request.ShortDebugString();
+  if (mode < v1::MODE_PROTECT) return absl::FailedPreconditionError("the mode is observe; first: cwctl mode protect");
+  v1::ActionReply reply;
+  reply.set_effect("spine " + request.what() + ": no flow is put on the 4 paths that cross it");
+  reply.set_undo("undrain " + request.what());
+  reply.set_reverts_s(request.for_s());
+  return reply;
+}
+
+absl::StatusOr<v1::ActionReply> FakeAgent::Undrain(const v1::UndrainRequest& request) {
+  last_request = request.ShortDebugString();
+  v1::ActionReply reply;
+  reply.set_effect(request.what() + " may be used again");
+  return reply;
+}
+
+absl::StatusOr<v1::DrainsReply> FakeAgent::Drains() {
+  v1::DrainsReply reply;
+  reply.set_mode(mode);
+  v1::Drain& drain = *reply.add_drains();
+  drain.set_kind(v1::DRAIN_KIND_SPINE);
+  drain.set_what("10.1.1.1");
+  drain.set_paths(4);
+  const bool silent = rounds_until_silent-- <= 0;
+  drain.set_flows(silent ? 0 : 1);
+  drain.set_flows_moved(silent ? 2 : 1);
+  drain.set_bytes_per_s(silent ? 0 : 4096);
+  drain.set_quiet_s(silent ? 10.2 : 0);
+  drain.set_safe(silent);
+  if (!silent) drain.add_held("11111111");
+  return reply;
+}
+
 absl::StatusOr<v1::ActionReply> FakeAgent::SetMode(const v1::SetModeRequest& request) {
   last_request = request.ShortDebugString();
   mode = request.mode();

@@ -27,6 +27,11 @@ class FakeAgent final : public AgentView {
   absl::StatusOr<v1::ActionReply> SteerSet(const v1::SteerSetRequest& request) override;
   absl::StatusOr<v1::ActionReply> SteerClear(const v1::SteerClearRequest& request) override;
   absl::StatusOr<v1::ActionReply> SteerLock(const v1::SteerLockRequest& request) override;
+  absl::StatusOr<v1::WhyReply> WhyFlow(const std::string& id) override;
+  absl::StatusOr<v1::WhyReply> WhyPath(uint32_t pair, uint32_t slot) override;
+  absl::StatusOr<v1::ActionReply> Drain(const v1::DrainRequest& request) override;
+  absl::StatusOr<v1::ActionReply> Undrain(const v1::UndrainRequest& request) override;
+  absl::StatusOr<v1::DrainsReply> Drains() override;
   absl::StatusOr<v1::ActionReply> SetMode(const v1::SetModeRequest& request) override;
   absl::StatusOr<v1::ActionReply> Off(const v1::OffRequest& request) override;
 
@@ -38,6 +43,7 @@ class FakeAgent final : public AgentView {
   v1::Mode mode = v1::MODE_PROTECT;
   bool clock_known = true;     // false: fleet time is refused
   bool frozen_in_off = false;  // Off takes 3 s
+  int rounds_until_silent = 2;  // of Drains
 
  private:
   std::mutex mutex_;

@@ -23,6 +23,7 @@
 #include "userspace/agent/clock_anchor.h"
 #include "userspace/agent/clock_output.h"
 #include "userspace/agent/deadlines.h"
+#include "userspace/agent/drains.h"
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/line_clock.h"
 #include "userspace/agent/loop.h"
@@ -44,6 +45,10 @@
 #include "userspace/rdma/qp_registry.h"
 #include "userspace/telemetry/event_log.h"
 #include "userspace/telemetry/sample_matcher.h"
+
+namespace cw::replay {
+class Recorder;
+}
 
 namespace cw::agent {
 
@@ -78,6 +83,11 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> SteerSet(const api::v1::SteerSetRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> SteerClear(const api::v1::SteerClearRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> SteerLock(const api::v1::SteerLockRequest& request) override;
+  absl::StatusOr<api::v1::WhyReply> WhyFlow(const std::string& id) override;
+  absl::StatusOr<api::v1::WhyReply> WhyPath(uint32_t pair, uint32_t slot) override;
+  absl::StatusOr<api::v1::ActionReply> Drain(const api::v1::DrainRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> Undrain(const api::v1::UndrainRequest& request) override;
+  absl::StatusOr<api::v1::DrainsReply> Drains() override;
   absl::StatusOr<api::v1::ActionReply> SetMode(const api::v1::SetModeRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> Off(const api::v1::OffRequest& request) override;
 
@@ -177,6 +187,10 @@ class Agent final : public api::AgentView {
   control::PairObservation ObservePair(PairState& pair);
   void Apply(const control::Move& move);
   void UpdateDamping(PairState& pair);
+  void PublishBlocked(PairState& pair);  // damped and drained slots
+  void LogTrial(const control::Finding& finding);
+  void OpenRecording();
+  void Record(const control::Observation& seen, const control::Decision& decision);
   void VoidSamplesAfterLoss();
   void RenewLease();
   void EverySecond();
@@ -220,6 +234,30 @@ class Agent final : public api::AgentView {
   absl::Status AdoptDeadlines();
   void RunDeadlines();
   Mode mode() const;
+
+  // drain.cc
+  absl::Status AdoptDrains();
+  void RunDrains();
+  void EndDueDrains();
+  void FindCrossing(DrainEntry& drain);
+  uint16_t CrossingPorts(PairState& pair, DrainEntry& drain, uint16_t& unknown);
+  void WatchDrain(DrainEntry& drain, int64_t now_ns);
+  void MoveOff(DrainEntry& drain, const FlowKey& key, FlowEntry& flow);
+  std::vector<control::DrainSlot> DrainSlots(uint32_t index);
+  absl::StatusOr<DrainEntry> MakeDrain(const api::v1::DrainRequest& request);
+  absl::Status CheckSomethingRemains(const DrainEntry& drain);
+  absl::StatusOr<api::v1::ActionReply> DoDrain(const api::v1::DrainRequest& request);
+  absl::StatusOr<api::v1::ActionReply> DoUndrain(const api::v1::UndrainRequest& request);
+  size_t EndDrain(const std::string& what);  // flows that go back
+  api::v1::DrainsReply MakeDrains();
+  void KeepDrains();
+
+  // why.cc
+  absl::StatusOr<api::v1::WhyReply> MakeWhyFlow(const std::string& id);
+  absl::StatusOr<api::v1::WhyReply> MakeWhyPath(uint32_t pair, uint32_t slot);
+  void AddFlowHolds(const FlowKey& key, const FlowEntry& flow, api::v1::WhyReply& reply);
+  void AddPairHolds(const PairState& pair, api::v1::WhyReply& reply);
+  api::v1::WhyPath MakeWhyPathOf(PairState& pair, uint8_t slot);
 
   // view.cc: answers
   api::v1::StatusReply MakeStatus();
@@ -294,6 +332,9 @@ class Agent final : public api::AgentView {
 
   std::unique_ptr<dataplane::PacketInjector> injector_;  // null: not wanted, or not on this kernel
   TailBook tails_;
+  std::unique_ptr<replay::Recorder> recorder_;  // null: what the contention rule sees is not recorded
+  class Drains drains_;
+  bool drains_kept_ = true;  // in their file
 
   Deadlines deadlines_;
   bool deadlines_kept_ = true;                           // in their file

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/replay/recorder.h"
 
 namespace cw::agent {
 namespace {
@@ -85,15 +86,20 @@ void Agent::DecideWindow() {
   ReadFlows();
   if (!flows_.sent.empty()) busy_ns_ = now_ns;
   SetPace(now_ns - busy_ns_ < kQuietAfterNs);
+  RunDrains();
   control::Observation seen = Observe(now_ns);
   last_window_ns_ = now_ns;
   LookForCauses(seen);
   causes_.Hold(seen);
   if (seen.window_ns <= 0 || flows_.sent.empty()) return;
   const control::Decision decision = control::DecideMoves(seen, *contention_);
+  Record(seen, decision);
   for (const control::Move& move : decision.moves) Apply(move);
   for (const control::Finding& finding : decision.findings) {
-    if (finding.kind != control::Finding::Kind::kReceiverOrEveryPath) continue;
+    if (finding.kind != control::Finding::Kind::kReceiverOrEveryPath) {
+      LogTrial(finding);
+      continue;
+    }
     int64_t& last_ns = finding_logged_ns_[finding.pair];
     if (last_ns != 0 && now_ns - last_ns < kDryEventNs) continue;
     last_ns = now_ns;
@@ -103,6 +109,40 @@ void Agent::DecideWindow() {
          .peer = PeerName(finding.pair.remote),
          .evidence = finding.evidence});
   }
+}
+
+// What a move of ours brought.
+void Agent::LogTrial(const control::Finding& finding) {
+  const bool kept = finding.kind == control::Finding::Kind::kMoveConfirmed;
+  Log({.type = "trial",
+       .text = absl::StrCat(kept ? "a move paid: " : "a move brought nothing: ", finding.text),
+       .flow = finding.flow.Id().ToString(),
+       .peer = PeerName(finding.pair.remote),
+       .evidence = finding.evidence});
+}
+
+void Agent::OpenRecording() {
+  const config::LogConfig& log = options_.config.log;
+  if (log.observations_file.empty()) return;
+  auto recorder = replay::Recorder::Open(log.observations_file, static_cast<uint64_t>(log.observations_mib) << 20,
+                                         {.host = host_name_, .version = kVersion}, *contention_);
+  if (recorder.ok()) {
+    recorder_ = *std::move(recorder);
+    return;
+  }
+  Log({.type = "agent",
+       .severity = telemetry::Severity::kAlert,
+       .text = absl::StrCat("observations are not recorded: ", std::string(recorder.status().message()))});
+}
+
+void Agent::Record(const control::Observation& seen, const control::Decision& decision) {
+  if (recorder_ == nullptr) return;
+  const absl::Status status = recorder_->Add(seen, decision, *contention_);
+  if (status.ok()) return;
+  recorder_.reset();
+  Log({.type = "agent",
+       .severity = telemetry::Severity::kAlert,
+       .text = absl::StrCat("observations are recorded no longer: ", std::string(status.message()))});
 }
 
 // A wake-up costs more than what there is to do without flows. A new flow wakes the loop by its event. Not soon after
@@ -156,6 +196,7 @@ void Agent::EverySecond() {
   }
   RunDeadlines();
   JudgeCauses(now_ns);
+  EndDueDrains();
   ReadReceivedFlows();
   ChooseClockPairs();
   ForgetIdleFlows();

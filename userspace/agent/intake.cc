@@ -127,16 +127,22 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
 // A path that flaps is kept out until its penalty has decayed.
 void Agent::UpdateDamping(PairState& pair) {
   const int64_t now_ns = MonotonicNs();
-  uint16_t blocked = 0;
+  uint16_t damped = 0;
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     const uint8_t state = probe::Load(dataplane_->pairs()[pair.index].slot[s].state);
     const bool dead = state == CW_SLOT_DEAD;
     // The record of its return may have been lost, or its number means another path now.
     if (!dead && pair.slot[s].was_dead) pair.slot[s].damping.Up(now_ns);
     pair.slot[s].was_dead = dead;
-    if (!dead && !pair.slot[s].damping.UsableAt(now_ns)) blocked |= static_cast<uint16_t>(1u << s);
+    if (!dead && !pair.slot[s].damping.UsableAt(now_ns)) damped |= static_cast<uint16_t>(1u << s);
   }
-  if (pair.loss != nullptr) blocked |= pair.loss->lossy();
+  pair.damped = damped;
+  PublishBlocked(pair);
+}
+
+void Agent::PublishBlocked(PairState& pair) {
+  const uint16_t lossy = pair.loss == nullptr ? uint16_t{0} : pair.loss->lossy();
+  const auto blocked = static_cast<uint16_t>(pair.damped | pair.drained | lossy);
   if (blocked == pair.blocked) return;
   pair.blocked = blocked;
   engine_->SetBlocked(pair.index, blocked);

@@ -44,7 +44,8 @@ struct PairState {
   sync::Estimate estimate;                     // at the last update
   int64_t updated_ns = 0;                      // monotonic; of the estimate
   double round_slope_ppb = 0;                  // of the estimate at the last round of fleet time
-  uint16_t blocked = 0;                        // damped slots: no flow is put there
+  uint16_t damped = 0, drained = 0;            // slots that flapped; that an operator keeps free
+  uint16_t blocked = 0;                        // or a lossy one: no flow is put there
   uint32_t epoch = 0;                          // of the clock, for which the delays hold
   std::array<SlotState, kMaxSlots> slot;
   std::unique_ptr<control::PairLoss> loss;     // made when the pair first carries data

@@ -17,6 +17,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
+#include "userspace/replay/recorder.h"
 
 namespace cw::agent {
 
@@ -79,6 +80,7 @@ double LinkRateBps(const config::NicConfig& nic) {
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
       host_name_(HostName(options_.config)),
+      drains_(options_.config.RunDir() + "/" + agent::Drains::kFile, Deadlines::BootId()),
       deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, Deadlines::BootId()) {
   const config::SteeringConfig& steering = options_.config.steering;
   control::ContentionRules rules;
@@ -105,7 +107,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
   for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenProbes,
-                    &Agent::OpenSources, &Agent::OpenTails, &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::StartTimers}) {
+                    &Agent::OpenSources, &Agent::OpenTails, &Agent::OpenRings, &Agent::AdoptDeadlines,
+                    &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
   }
   absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(agent->options_.config.SocketPath(), *agent);
@@ -332,7 +335,9 @@ absl::Status Agent::OpenRings() {
 
 absl::Status Agent::OpenEvents() {
   const std::string& file = options_.config.log.events_file;
-  return file.empty() ? absl::OkStatus() : events_.OpenFile(file);
+  const absl::Status status = file.empty() ? absl::OkStatus() : events_.OpenFile(file);
+  OpenRecording();
+  return status;
 }
 
 absl::Status Agent::StartTimers() {

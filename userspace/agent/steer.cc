@@ -79,6 +79,9 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
   if (slot != CW_SLOT_NONE && probe::Load(dataplane_->pairs()[flow.tx.pair].slot[slot].state) == CW_SLOT_DEAD) {
     return absl::FailedPreconditionError(absl::StrFormat("path %d is dead; see cwctl paths", slot));
   }
+  const PairState* pair = FindPair(flow.tx.pair);
+  if (pair != nullptr && slot != CW_SLOT_NONE && (pair->drained >> slot & 1) != 0)
+    return absl::FailedPreconditionError(absl::StrFormat("path %d is drained; see cwctl drain list", slot));
   bool pending = false;
   if (absl::Status status = Place(*key, slot, port, request.force(), &pending); !status.ok()) return status;
   if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), CW_STEER_MANUAL, 0); !status.ok())

@@ -389,8 +389,10 @@ v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
     for (const Addr& hop : *hops) path.add_hops(hop.is_zero() ? "*" : hop.ToString());
   }
   path.set_state(StateOf(probe::Load(shared.state)));
-  path.set_assignable(slots.is_path(s));
+  path.set_assignable(slots.is_path(s) && (pair.blocked >> s & 1) == 0);
   path.set_lossy(pair.loss != nullptr && (pair.loss->lossy() >> s & 1) != 0);
+  path.set_damped((pair.damped >> s & 1) != 0);
+  path.set_drained((pair.drained >> s & 1) != 0);
   path.set_native(!slots.is_path(s));
   for (const probe::Path& known : discovery->table().paths) {
     if (known.port == port) path.set_age_s(AgoS(NowNs(), known.verified_ns));

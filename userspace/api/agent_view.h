@@ -12,6 +12,8 @@
 // this host), InvalidArgument. The message reaches the user as it is: say what to do.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -43,6 +45,18 @@ class AgentView {
   virtual absl::StatusOr<v1::ActionReply> SteerSet(const v1::SteerSetRequest& request) = 0;
   virtual absl::StatusOr<v1::ActionReply> SteerClear(const v1::SteerClearRequest& request) = 0;
   virtual absl::StatusOr<v1::ActionReply> SteerLock(const v1::SteerLockRequest& request) = 0;
+  // A flow by its id; a path by its pair's index (Pair.index) and slot.
+  virtual absl::StatusOr<v1::WhyReply> WhyFlow(const std::string&) { return absl::UnimplementedError("no why here"); }
+  virtual absl::StatusOr<v1::WhyReply> WhyPath(uint32_t, uint32_t) { return absl::UnimplementedError("no why here"); }
+
+  virtual absl::StatusOr<v1::ActionReply> Drain(const v1::DrainRequest&) {
+    return absl::UnimplementedError("no drain here");
+  }
+  virtual absl::StatusOr<v1::ActionReply> Undrain(const v1::UndrainRequest&) {
+    return absl::UnimplementedError("no drain here");
+  }
+  virtual absl::StatusOr<v1::DrainsReply> Drains() { return absl::UnimplementedError("no drain here"); }
+
   virtual absl::StatusOr<v1::ActionReply> SetMode(const v1::SetModeRequest& request) = 0;
   // Every flow native within 1 s. Must work in every state of the agent.
   virtual absl::StatusOr<v1::ActionReply> Off(const v1::OffRequest& request) = 0;

@@ -135,6 +135,20 @@ absl::StatusOr<v1::ActionReply> Client::SteerLock(const v1::SteerLockRequest& re
   return impl_->Call(&v1::Agent::Stub::SteerLock, request);
 }
 
+absl::StatusOr<v1::WhyReply> Client::Why(const v1::WhyRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::Why, request);
+}
+
+absl::StatusOr<v1::ActionReply> Client::Drain(const v1::DrainRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::Drain, request);
+}
+
+absl::StatusOr<v1::ActionReply> Client::Undrain(const v1::UndrainRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::Undrain, request);
+}
+
+absl::StatusOr<v1::DrainsReply> Client::Drains() { return impl_->Call(&v1::Agent::Stub::Drains, v1::DrainsRequest()); }
+
 absl::StatusOr<v1::ActionReply> Client::SetMode(const v1::SetModeRequest& request) {
   return impl_->Call(&v1::Agent::Stub::SetMode, request);
 }

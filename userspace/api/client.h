@@ -37,6 +37,10 @@ class Client {
   absl::StatusOr<v1::ActionReply> SteerSet(const v1::SteerSetRequest& request);
   absl::StatusOr<v1::ActionReply> SteerClear(const v1::SteerClearRequest& request);
   absl::StatusOr<v1::ActionReply> SteerLock(const v1::SteerLockRequest& request);
+  absl::StatusOr<v1::WhyReply> Why(const v1::WhyRequest& request);
+  absl::StatusOr<v1::ActionReply> Drain(const v1::DrainRequest& request);
+  absl::StatusOr<v1::ActionReply> Undrain(const v1::UndrainRequest& request);
+  absl::StatusOr<v1::DrainsReply> Drains();
   absl::StatusOr<v1::ActionReply> SetMode(const v1::SetModeRequest& request);
   absl::StatusOr<v1::ActionReply> Off(const v1::OffRequest& request);
   // Calls back for each event until the stream ends or the callback returns false. Unavailable when the agent goes.

@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "userspace/api/cwfabric.grpc.pb.h"
 #include "userspace/api/flow_ref.h"
+#include "userspace/api/path_ref.h"
 
 namespace cw::api {
 namespace {
@@ -182,6 +183,36 @@ class Service final : public v1::Agent::Service {
     v1::SteerLockRequest resolved = *request;
     if (absl::Status status = ResolveNeeded(resolved.mutable_flow()); !status.ok()) return ToGrpc(status);
     return Put(view_.SteerLock(resolved), reply);
+  }
+
+  grpc::Status Why(grpc::ServerContext*, const v1::WhyRequest* request, v1::WhyReply* reply) override {
+    // Both may hold a '/': a NIC is not a peer, so the peers are asked first.
+    absl::StatusOr<v1::PathsReply> paths = view_.Paths(v1::PathsRequest());
+    if (!paths.ok()) return ToGrpc(paths.status());
+    const absl::StatusOr<PathRef> path = ResolvePath(*paths, request->what());
+    if (path.ok()) return Put(view_.WhyPath(path->pair, path->slot), reply);
+    if (!absl::IsUnimplemented(path.status())) return ToGrpc(path.status());
+    std::string flow = request->what();
+    if (absl::Status status = ResolveNeeded(&flow); !status.ok()) return ToGrpc(status);
+    return Put(view_.WhyFlow(flow), reply);
+  }
+
+  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request, v1::ActionReply* reply) override {
+    if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
+    if (!v1::DrainKind_IsValid(request->kind()) || request->kind() == v1::DRAIN_KIND_UNSPECIFIED)
+      return ToGrpc(absl::InvalidArgumentError("unknown kind; choose path, link, spine or nic"));
+    if (request->what().empty()) return ToGrpc(absl::InvalidArgumentError("nothing to drain was named"));
+    return Put(view_.Drain(*request), reply);
+  }
+
+  grpc::Status Undrain(grpc::ServerContext*, const v1::UndrainRequest* request, v1::ActionReply* reply) override {
+    if (request->all() != request->what().empty())
+      return ToGrpc(absl::InvalidArgumentError("name what was drained, or all; see cwctl drain list"));
+    return Put(view_.Undrain(*request), reply);
+  }
+
+  grpc::Status Drains(grpc::ServerContext*, const v1::DrainsRequest*, v1::DrainsReply* reply) override {
+    return Put(view_.Drains(), reply);
   }
 
   grpc::Status SetMode(grpc::ServerContext*, const v1::SetModeRequest* request, v1::ActionReply* reply) override {

@@ -110,6 +110,8 @@ struct ClockConfig {
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
   std::string events_file;  // one JSON object per line; "" = memory only
+  std::string observations_file;  // what the contention rule saw and decided, for cwctl replay; "" = off
+  int observations_mib = 64;      // the file becomes FILE.1 at this size
 };
 
 struct Config {

@@ -189,6 +189,10 @@ void WalkRest(Visitor& v, Config& config) {
   Pick(v, "level", config.log.level, LogLevelWords(), "Least severity written to the log.");
   Words(v, "events_file", config.log.events_file, TextRule::kPath,
         "Events, one JSON object per line; empty keeps them in memory only.");
+  Words(v, "observations_file", config.log.observations_file, TextRule::kPath,
+        "What the contention rule saw and decided in each window, for cwctl replay; empty records nothing.");
+  Number(v, "observations_mib", config.log.observations_mib, {1, 65536},
+         "Size in MiB at which that file becomes FILE.1, in place of the one before, and a new one begins.");
   v.EndTable();
 }
 

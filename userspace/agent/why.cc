@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a flow is where it is, and what is known of a path.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "userspace/agent/agent.h"
+#include "userspace/control/explain.h"
+
+namespace cw::agent {
+namespace {
+
+namespace v1 = api::v1;
+
+constexpr size_t kEventsShown = 8;
+
+void AddHold(v1::WhyReply& reply, const char* kind, const std::string& text, double left_s = 0) {
+  v1::WhyHold* hold = reply.add_holds();
+  hold->set_kind(kind);
+  hold->set_text(text);
+  hold->set_left_s(left_s);
+}
+
+const char* Placement(const FlowEntry& flow, bool acts) {
+  if (flow.received) return "received";
+  if (!acts || flow.tx.port == 0) return "native";
+  if ((flow.tx.flags & CW_STEER_MANUAL) != 0 && flow.tx.want_slot == CW_SLOT_NONE) return "operator";
+  if (flow.tx.reason == CW_MOVE_ASSIGN) return "assigned";
+  return flow.tx.reason == CW_MOVE_DEAD ? "left_dead_path" : "moved";
+}
+
+void FillCandidate(const control::PathExplanation& from, v1::WhyCandidate* to) {
+  to->set_slot(from.slot);
+  to->set_usable(from.usable);
+  to->set_queue_ns(from.queue_ns);
+  to->set_queue_known(from.queue_windows > 0);
+  to->set_queue_limit_ns(from.queue_limit_ns);
+  to->set_own_flows(static_cast<uint32_t>(std::max(from.own_flows, 0)));
+  to->set_others(from.others);
+}
+
+v1::WhyRule RuleView(const control::Explanation& e) {
+  v1::WhyRule rule;
+  rule.set_standing(control::StandingName(e.standing));
+  rule.set_text(e.text);
+  rule.set_rate_bps(e.rate_bps);
+  rule.set_capacity_bps(e.capacity_bps);
+  rule.set_windows_on_path(static_cast<uint32_t>(e.windows_on_path));
+  rule.set_congested_windows(static_cast<uint32_t>(e.congested_windows));
+  rule.set_congested_wanted(static_cast<uint32_t>(e.congested_wanted));
+  if (e.here.slot != kSlotNone) FillCandidate(e.here, rule.mutable_here());
+  for (const control::CandidateExplanation& c : e.candidates) {
+    v1::WhyCandidate* out = rule.add_candidates();
+    FillCandidate(c.path, out);
+    out->set_gain(c.gain);
+    out->set_probability(c.probability);
+    out->set_enough(c.enough);
+    out->set_text(c.text);
+  }
+  return rule;
+}
+
+// The newest that `fits`, oldest first, with their ages.
+template <typename Fits>
+void AddEvents(const std::vector<v1::Event>& events, Fits fits, v1::WhyReply& reply) {
+  std::vector<const v1::Event*> chosen;
+  for (auto event = events.rbegin(); event != events.rend() && chosen.size() < kEventsShown; ++event) {
+    if (fits(*event)) chosen.push_back(&*event);
+  }
+  const int64_t now_unix_ns = absl::GetCurrentTimeNanos();
+  for (auto event = chosen.rbegin(); event != chosen.rend(); ++event) {
+    v1::WhyEvent* out = reply.add_events();
+    *out->mutable_event() = **event;
+    out->set_ago_s(std::max(0.0, static_cast<double>(now_unix_ns - (*event)->time_unix_ns()) / 1e9));
+  }
+}
+
+}  // namespace
+
+v1::WhyPath Agent::MakeWhyPathOf(PairState& pair, uint8_t slot) {
+  const int64_t now_ns = MonotonicNs();
+  v1::WhyPath out;
+  const v1::Pair whole = MakePair(pair, now_ns);
+  out.set_nic(whole.nic());
+  out.set_peer(whole.peer());
+  out.set_remote_address(whole.remote_address());
+  out.set_table(whole.table());
+  out.set_hashing(whole.hashing());
+  for (const v1::Path& path : whole.paths()) {
+    if (path.slot() == slot) *out.mutable_path() = path;
+  }
+  google::protobuf::RepeatedPtrField<v1::PathWindow> kept;
+  for (v1::PathWindow& window : *out.mutable_path()->mutable_windows()) {
+    if (window.seconds() == 10) kept.Add()->Swap(&window);
+  }
+  out.mutable_path()->mutable_windows()->Swap(&kept);
+  control::PathDamping& damping = pair.slot[slot].damping;
+  out.set_penalty(damping.PenaltyAt(now_ns));
+  out.set_reuse_s(static_cast<double>(std::max<int64_t>(damping.ReuseAtNs(now_ns) - now_ns, 0)) / 1e9);
+  out.set_flaps(static_cast<uint32_t>(pair.slot[slot].flaps.CountAt(now_ns)));
+  for (const auto& [key, flow] : flows_.sent) {
+    if (flow.tx.pair == pair.index && flow.PathSlot() == slot) out.add_flows(key.Id().ToString());
+  }
+  std::sort(out.mutable_flows()->begin(), out.mutable_flows()->end());
+  return out;
+}
+
+// What holds for every flow to the peer.
+void Agent::AddPairHolds(const PairState& pair, v1::WhyReply& reply) {
+  const probe::Discovery* discovery = engine_->discovery(pair.index);
+  if (mode() != Mode::kOptimize) {
+    const char* means = mode() == Mode::kOff       ? "every flow is on its native port"
+                        : mode() == Mode::kObserve ? "moves are decided and logged, none is made"
+                                                   : "flows leave dead paths only, and are not moved for balance";
+    const double left_s = deadlines_.mode() ? static_cast<double>(deadlines_.mode()->at_ns - MonotonicNs()) / 1e9 : 0.0;
+    AddHold(reply, "mode", absl::StrCat("mode ", std::string(ModeName(mode())), ": ", means), std::max(left_s, 0.0));
+  }
+  if (!pair.table_seen) {
+    AddHold(reply, "table", absl::StrCat("the paths to ", pair.peer, " are not found yet"));
+  } else if (discovery != nullptr && !discovery->table().valid) {
+    AddHold(reply, "table", absl::StrCat("the paths to ", pair.peer, " changed and are being found again"));
+  }
+  if (discovery != nullptr && !probe::PortsChoosePaths(discovery->hashing()))
+    AddHold(reply, "hashing",
+            absl::StrCat("ports do not choose the path to ", pair.peer, ": nothing moves for balance"));
+}
+
+void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply& reply) {
+  const int64_t now_ns = MonotonicNs();
+  const double left_s = deadlines_.FlowSecondsLeft(key, now_ns);
+  if ((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0) {
+    AddHold(reply, "hard_lock", "locked hard by an operator: it stays even when its path is dead", left_s);
+  } else if ((flow.tx.flags & CW_STEER_LOCKED) != 0) {
+    AddHold(reply, "lock", "locked by an operator: it leaves a dead path only", left_s);
+  }
+  if ((flow.tx.flags & CW_STEER_MANUAL) != 0) {
+    AddHold(reply, "manual", "placed by an operator: the agent moves it off a dead or drained path only", left_s);
+  }
+  if (flow.tx.want_slot != CW_SLOT_NONE) {
+    AddHold(
+        reply, "pending",
+        absl::StrFormat("a move to path %d waits for %s", flow.tx.want_slot,
+                        flow.tx.want_force != 0 ? "its next packet" : "a pause or a moment without packets in flight"));
+  }
+  const PairState* pair = FindPair(flow.tx.pair);
+  if (pair == nullptr) return;
+  AddPairHolds(*pair, reply);
+  const uint8_t slot = flow.PathSlot();
+  if (slot >= CW_MAX_SLOTS) return;
+  if (probe::Load(dataplane_->pairs()[pair->index].slot[slot].state) == CW_SLOT_DEAD) {
+    AddHold(reply, "dead",
+            absl::StrFormat("path %d is dead; it is left with the next packet where the mode allows it and "
+                            "another path lives",
+                            slot));
+  }
+  if ((pair->drained >> slot & 1) != 0)
+    AddHold(reply, "drained", absl::StrFormat("path %d is drained by an operator; see cwctl drain list", slot));
+}
+
+absl::StatusOr<v1::WhyReply> Agent::MakeWhyFlow(const std::string& id) {
+  v1::WhyReply reply;
+  const int64_t now_ns = MonotonicNs();
+  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(mode()) + 1));
+  for (const auto* book : {&flows_.sent, &flows_.received}) {
+    for (const auto& [key, flow] : *book) {
+      if (key.Id().ToString() != id) continue;
+      *reply.mutable_flow() = MakeFlow(key, flow, now_ns);
+      reply.set_placement(Placement(flow, mode() >= Mode::kProtect));
+      if (flow.received) return reply;
+      AddFlowHolds(key, flow, reply);
+      *reply.mutable_rule() = RuleView(control::Explain(*contention_, key));
+      const uint8_t slot = mode() >= Mode::kProtect ? flow.PathSlot() : flow.tx.native_slot;
+      PairState* pair = FindPair(flow.tx.pair);
+      if (pair != nullptr && slot < CW_MAX_SLOTS) *reply.mutable_path() = MakeWhyPathOf(*pair, slot);
+      return reply;
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("no flow ", id, "; see cwctl qps"));
+}
+
+absl::StatusOr<v1::WhyReply> Agent::MakeWhyPath(uint32_t index, uint32_t slot) {
+  PairState* pair = FindPair(index);
+  if (pair == nullptr || slot >= CW_MAX_SLOTS || engine_->mesh().slots(index).port(static_cast<uint8_t>(slot)) == 0)
+    return absl::NotFoundError("no such path; see cwctl paths");
+  v1::WhyReply reply;
+  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(mode()) + 1));
+  const auto s = static_cast<uint8_t>(slot);
+  *reply.mutable_path() = MakeWhyPathOf(*pair, s);
+  if (reply.path().path().state() == v1::PATH_STATE_DEAD)
+    AddHold(reply, "dead", "it is dead: no probe of the last rounds arrived, and no flow is put there");
+  if ((pair->damped >> s & 1) != 0) {
+    AddHold(reply, "damped",
+            absl::StrFormat("it flapped: no flow is put there while its penalty is %.0f", reply.path().penalty()),
+            reply.path().reuse_s());
+  }
+  if (reply.path().path().lossy()) AddHold(reply, "lossy", "it alone loses packets: flows leave it until it is clean");
+  if ((pair->drained >> s & 1) != 0) AddHold(reply, "drained", "an operator keeps it free; see cwctl drain list");
+  if (!engine_->mesh().slots(index).is_path(s))
+    AddHold(reply, "not_a_path", "it is only probed because a flow chose this port itself");
+  AddPairHolds(*pair, reply);
+  return reply;
+}
+
+absl::StatusOr<v1::WhyReply> Agent::WhyFlow(const std::string& id) {
+  absl::StatusOr<v1::WhyReply> reply = loop_->Call<v1::WhyReply>([this, id] { return MakeWhyFlow(id); });
+  if (!reply.ok()) return reply;
+  const absl::StatusOr<std::vector<v1::Event>> events = Events(v1::EventsRequest(), absl::ZeroDuration());
+  if (events.ok())
+    AddEvents(
+        *events, [&](const v1::Event& event) { return event.flow() == id; }, *reply);
+  return reply;
+}
+
+absl::StatusOr<v1::WhyReply> Agent::WhyPath(uint32_t pair, uint32_t slot) {
+  absl::StatusOr<v1::WhyReply> reply =
+      loop_->Call<v1::WhyReply>([this, pair, slot] { return MakeWhyPath(pair, slot); });
+  if (!reply.ok()) return reply;
+  const absl::StatusOr<std::vector<v1::Event>> events = Events(v1::EventsRequest(), absl::ZeroDuration());
+  if (!events.ok()) return reply;
+  const auto about = [&](const v1::Event& event) {
+    if (event.peer() != reply->path().peer()) return false;
+    const bool of_path = event.slot() == static_cast<int>(slot) || event.to_slot() == static_cast<int>(slot);
+    return of_path || (event.type() == "fabric" && event.slot() < 0);
+  };
+  AddEvents(*events, about, *reply);
+  return reply;
+}
+
+}  // namespace cw::agent
