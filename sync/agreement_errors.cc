@@ -98,7 +98,10 @@ void Agreement::Impl::MeasureError(double apart_ns) {
   const Scatter trimmed = kept > 0 ? ScatterOf(low, high) : all;
   effective_n = trimmed.links;
   follow(scatter_ns2, trimmed.Ns2(HUGE_VAL) / (share * share));
-  follow(likely_scatter_ns2, trimmed.Ns2(MostSaidNs2()) / (share * share), kClearRise);
+  // What few show varies by chance alone: following each rise at once would keep it far above its mean.
+  const double others = std::max(trimmed.links - 1, 0.1);
+  const double clearly = std::min(kClearRise, 1 + 4 / (others * others));
+  follow(likely_scatter_ns2, trimmed.Ns2(MostSaidNs2()) / (share * share), clearly);
   error_ns = kErrorFactor * std::sqrt(likely_scatter_ns2 / (effective_n + 1)) + std::abs(apart_ns) + merge_ns;
   // A crystal that warms bends its clock; all lines through past points end beside it, to the same side.
   error_ns += kLagS2 * std::abs(trend_ppb_s);
