@@ -232,8 +232,9 @@ void Agreement::Impl::Agree(int64_t now_ns, const std::vector<NeighbourView>& vi
   const int f = std::max(0, MostLiars(n) - Excluded());
   const double apart_ns = TrimmedMean(opinions, f);
   FollowRate(f, ImplausibleRate(views));
-  Slew(apart_ns);
-  MeasureError(apart_ns);
+  const double left_ns = apart_ns - MakeGood(now_ns, apart_ns);
+  Slew(left_ns);
+  MeasureError(left_ns);
   ++rounds;
   if (recovering > 0) --recovering;
   if (disputed_since_ns != kLongAgoNs && now_ns - disputed_ns >= kReconciledNs) disputed_since_ns = kLongAgoNs;
@@ -337,11 +338,35 @@ void Agreement::Impl::FollowRate(int f, double implausible_ppb) {
   bent = changed;
   change_ppb *= std::exp(-passed_s / kForgetChangeS);
   if (changed) {
-    change_ppb = std::max(change_ppb, std::abs(rate));
+    if (rounds >= kMatureRounds) change_ppb = std::max(change_ppb, std::abs(rate));  // young rates are noise
   } else if (passed_s > 0 && rounds >= kMatureRounds) {
     const double trend = std::clamp(gain * rate / passed_s, -kMostTrendPpbS, kMostTrendPpbS);
     trend_ppb_s += (trend - trend_ppb_s) * std::min(1.0, passed_s / kTrendTimeS);
   }
+}
+
+// Have most links of ours seen a clock change its rate just now? Then it was ours, or all have.
+bool Agreement::Impl::OwnLinesBroke() const {
+  int members = 0, broke = 0;
+  for (const uint32_t v : voters) {
+    members += peers[v].member;
+    broke += peers[v].member && peers[v].line_broke;
+  }
+  return 2 * broke > members;
+}
+
+// Until a jump of clocks' rates showed, fleet time went with our clock and not with the fleet. What that made of it is
+// no noise, and slewed away it would be wrong for as long again as the links need to show it: it is made good at once.
+// Not all of it, as with the rate: the others make good theirs.
+double Agreement::Impl::MakeGood(int64_t now_ns, double apart_ns) {
+  if (bent && rounds >= kMatureRounds && merge_ns == 0 && OwnLinesBroke()) jumped_ns = now_ns;
+  if (now_ns - jumped_ns > kMakeGoodNs) return 0;
+  const double times = std::abs(apart_ns) / (MeanNoise() + 1);
+  if (times < kClearNoises) return 0;
+  const auto n = static_cast<double>(voters.size());
+  const double ns = apart_ns * n / (n + 1);
+  StepBy(ns);
+  return ns;
 }
 
 void Agreement::Impl::Slew(double apart_ns) {

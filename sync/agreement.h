@@ -97,7 +97,9 @@ struct AnchorVerdict {
 struct AgreementOptions {
   double first_gain = 1.0;         // decays to …
   double steady_gain = 0.2;        // … this once the residual is small
-  int64_t max_slew_ppb = 50'000;   // once settled, fleet time is never stepped: it is slewed at most this fast
+  // Once settled, fleet time is slewed, at most this fast. It is stepped only to make good what a jump of our clock's
+  // rate did until it showed, and after a step of our clock, with a new epoch.
+  int64_t max_slew_ppb = 50'000;
   double max_drift_ppb = 200'000;  // of a local clock, for the bound
   int64_t claim_fresh_ns = 2'000'000'000;
 };

@@ -22,8 +22,8 @@ double Agreement::Impl::MeanNoise() const {
 }
 
 // Of single links, as deviations of the neighbours' fleet times from their mean, each as it weighs there; those beyond
-// low and high count as these. links: so many of equal weight would make as good a mean.
-double Agreement::Impl::ScatterNs2(double low, double high, double& links) const {
+// low and high count as these.
+Agreement::Impl::Scatter Agreement::Impl::ScatterOf(double low, double high) const {
   const auto counts = [this](size_t k) { return opinions[k].member && peers[voters[k]].reason != Reason::kDistant; };
   bool none = true;
   for (size_t k = 0; k < voters.size(); ++k) none &= !counts(k);
@@ -38,15 +38,41 @@ double Agreement::Impl::ScatterNs2(double low, double high, double& links) const
     weights += weight;
     squared_weights += weight * weight;
   }
-  links = weights > 0 ? weights * weights / squared_weights : 1;
-  if (weights == 0) return 0;
+  Scatter s;
+  if (weights == 0) return s;
+  s.links = weights * weights / squared_weights;
   const double mean = sum / weights;
-  const double seen = none ? 0 : links * std::max(0.0, squares / weights - mean * mean);
-  // Few links show little of their scatter, so what they say of themselves counts as two more measurements; but not for
-  // more than twice what three or more show, because estimators rather say too much.
-  double said = link / weights / (kLinkSds * kLinkSds);
-  if (links > 2.5) said = std::min(said, 4 * seen / (links - 1));
-  return (seen + 2 * said) / (links - 1 + 2);
+  s.seen_ns2 = none ? 0 : s.links * std::max(0.0, squares / weights - mean * mean);
+  s.said_ns2 = link / weights / (kLinkSds * kLinkSds);
+  return s;
+}
+
+// Few links show little of their scatter, so what they say of themselves counts as two more measurements; but not for
+// more than twice what three or more show, because estimators rather say too much.
+double Agreement::Impl::Scatter::Ns2(double most_said_ns2) const {
+  double said = std::min(said_ns2, most_said_ns2);
+  if (links > 2.5) said = std::min(said, 4 * seen_ns2 / (links - 1));
+  return (seen_ns2 + 2 * said) / (links - 1 + 2);
+}
+
+// What links have really scattered by over seconds. Two neighbours hardly show it in a round, but do in many.
+void Agreement::Impl::LearnScatter(const Scatter& now) {
+  if (!settled || rounds < 2 * kYoungRounds) {
+    shown_ns2 = shown_links = shown_for_s = 0;
+    return;
+  }
+  const bool rises = now.seen_ns2 * shown_links > shown_ns2 * (now.links - 1);
+  const double gain = std::max(1 - std::exp(-passed_s / (rises ? kShownRises : kShownFalls)),
+                               passed_s / (shown_for_s + passed_s + 1e-9));
+  shown_ns2 += gain * (now.seen_ns2 - shown_ns2);
+  shown_links += gain * (now.links - 1 - shown_links);
+  shown_for_s += passed_s * std::min(1.0, now.links - 1);
+}
+
+// The most that a link's word is worth beside that. Nobody who has one neighbour can know.
+double Agreement::Impl::MostSaidNs2() const {
+  if (shown_for_s < kShownForS || shown_links < kLeastShownLinks) return HUGE_VAL;
+  return kShownMargin * shown_ns2 / shown_links;
 }
 
 // How well single links measure shows how well their mean does: by √n better; where the extremes are trimmed, by their
@@ -60,16 +86,23 @@ void Agreement::Impl::MeasureError(double apart_ns) {
     low = std::min(low, peers[voters[k]].apart_ns);
     high = std::max(high, peers[voters[k]].apart_ns);
   }
-  const auto follow = [this](double& scatter, double now) {
-    const bool rises = now > scatter || rounds < 2 * kYoungRounds;
+  const auto follow = [this](double& scatter, double now, double clearly = 1) {
+    const bool rises = now > clearly * scatter || rounds < 2 * kYoungRounds;
     scatter += (1 - std::exp(-passed_s / (rises ? kScatterRises : kScatterFalls))) * (now - scatter);
     if (!settled) scatter = std::max(scatter, now);
   };
-  follow(link_scatter_ns2, ScatterNs2(-HUGE_VAL, HUGE_VAL, effective_n));
+  const Scatter all = ScatterOf(-HUGE_VAL, HUGE_VAL);
+  LearnScatter(all);
+  follow(link_scatter_ns2, all.Ns2(HUGE_VAL));
   const double share = kept > 0 ? kept / members : 1;
-  const double trimmed = kept > 0 ? ScatterNs2(low, high, effective_n) : link_scatter_ns2;
-  follow(scatter_ns2, trimmed / (share * share));
-  error_ns = kErrorFactor * std::sqrt(scatter_ns2 / (effective_n + 1)) + std::abs(apart_ns) + merge_ns;
+  const Scatter trimmed = kept > 0 ? ScatterOf(low, high) : all;
+  effective_n = trimmed.links;
+  follow(scatter_ns2, trimmed.Ns2(HUGE_VAL) / (share * share));
+  // What few show varies by chance alone: following each rise at once would keep it far above its mean.
+  const double others = std::max(trimmed.links - 1, 0.1);
+  const double clearly = std::min(kClearRise, 1 + 4 / (others * others));
+  follow(likely_scatter_ns2, trimmed.Ns2(MostSaidNs2()) / (share * share), clearly);
+  error_ns = kErrorFactor * std::sqrt(likely_scatter_ns2 / (effective_n + 1)) + std::abs(apart_ns) + merge_ns;
   // A crystal that warms bends its clock; all lines through past points end beside it, to the same side.
   error_ns += kLagS2 * std::abs(trend_ppb_s);
   // Rates that have jumped lately will do so again, and nobody notices at once.
@@ -81,11 +114,12 @@ void Agreement::Impl::FindReference(int64_t now_ns, const std::vector<NeighbourV
   if (!settled) return;
   for (const Peer& p : peers) {
     if (!p.comparable || p.reason == Reason::kFalseTicker || p.reason == Reason::kWaiting) continue;
-    // A neighbour's line may have bent since it was told.
+    // A neighbour's line may have bent since it was told, and, where rates jump, been stepped.
     const auto slew = static_cast<double>(options.max_slew_ppb);
-    const double bend = 0.5 * kBendPpbPerS * p.age_s * (p.age_s + 2 * kRoundS) + options.max_drift_ppb * kToldWithinS;
+    const double bend = 0.5 * kBendPpbPerS * p.age_s * (p.age_s + 2 * kRoundS) + options.max_drift_ppb * kToldWithinS +
+                        change_ppb * kNoticedWithinS;
     const double growth = (options.max_drift_ppb + slew) * p.age_s;
-    told.push_back({&views[p.view].claim, std::abs(p.apart_ns) + p.bound_ns, bend, growth});
+    told.push_back({&views[p.view].claim, std::abs(p.apart_ns) + p.bound_ns, bend, growth, p.age_s});
   }
   // Who hears nobody (yet) is its own reference: the first of a fleet.
   const bool first = !heard_anyone && trouble == FleetTrouble::kIsolated;

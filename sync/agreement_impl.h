@@ -47,13 +47,18 @@ inline constexpr double kRateJumpPpb = 1000;
 inline constexpr double kRateJumpNoises = 6;
 inline constexpr int64_t kLeastRoundNs = 8'000'000;  // between rounds, however fast rates change
 inline constexpr double kFastGain = 0.3;
+inline constexpr int64_t kMakeGoodNs = 500'000'000;      // after a jump of rates
+inline constexpr int64_t kMakeGoodRoundNs = 20'000'000;  // and rounds are so far apart then
+inline constexpr double kClearNoises = 10;
 inline constexpr double kBendPpbPerS = 200'000;         // how fast the slope of fleet time may change
 inline constexpr double kToldWithinS = 0.003;           // a jump of a clock's rate is told to the neighbours
 inline constexpr int64_t kReferenceNs = 2'000'000'000;  // of being settled before one is a reference
 // Errors
 inline constexpr double kErrorFactor = 5, kNoWeight = 1e-30;
 inline constexpr double kLinkSds = 4;  // standard deviations that a link's error_est is, about
-inline constexpr double kScatterRises = 0.3, kScatterFalls = 2;  // s; young links get better fast
+inline constexpr double kScatterRises = 0.3, kScatterFalls = 2, kClearRise = 3;  // s; young links get better fast
+inline constexpr double kShownRises = 1, kShownFalls = 8, kShownForS = 4;        // s
+inline constexpr double kLeastShownLinks = 0.5, kShownMargin = 1.25;
 inline constexpr double kTrendTimeS = 3, kLagS2 = 2, kMostTrendPpbS = 500;
 inline constexpr double kForgetChangeS = 60, kNoticedWithinS = 0.05;
 inline constexpr double kFreeRunPpb = 1000;
@@ -82,8 +87,9 @@ struct Agreement::Impl {
     bool comparable = false;  // … and on our timeline, with a time of its own
     bool member = false;
     bool link_settled = false;
-    double apart_ns = 0;  // its fleet time − ours
-    double rate_ppb = 0;  // its fleet rate − ours
+    bool line_broke = false;  // just now: one of the two clocks changed its rate
+    double apart_ns = 0;      // its fleet time − ours
+    double rate_ppb = 0;      // its fleet rate − ours
     double rate_error_ppb = 0;
     double error_ns = 0;  // likely, of the link
     double claim_error_ns = 0;
@@ -91,6 +97,14 @@ struct Agreement::Impl {
     double age_s = 0;     // of the claim
     double tolerance_ns = 0;
     double weight = 0;
+  };
+
+  // Of single links in a round.
+  struct Scatter {
+    double links = 1;     // so many of equal weight would make as good a mean
+    double seen_ns2 = 0;  // squares of their deviations, summed over these
+    double said_ns2 = 0;  // what a link says of itself
+    double Ns2(double most_said_ns2) const;
   };
 
   struct Votes {
@@ -125,6 +139,8 @@ struct Agreement::Impl {
   double YoungGain() const;
   double Momentum() const;
   double ClampRate(double ppb) const;
+  bool OwnLinesBroke() const;
+  double MakeGood(int64_t now_ns, double apart_ns);
   void Slew(double apart_ns);
   void HearAnchors(const std::vector<NeighbourView>& views, const AnchorReading& own);
   void Publish(const std::vector<NeighbourView>& views);
@@ -132,7 +148,9 @@ struct Agreement::Impl {
 
   // agreement_errors.cc
   double MeanNoise() const;
-  double ScatterNs2(double low, double high, double& links) const;
+  Scatter ScatterOf(double low, double high) const;
+  void LearnScatter(const Scatter& now);
+  double MostSaidNs2() const;
   void MeasureError(double apart_ns);
   void FindReference(int64_t now_ns, const std::vector<NeighbourView>& views);
 
@@ -161,8 +179,11 @@ struct Agreement::Impl {
   double rate_ppb = 0;                     // time.slope_ppb without the slew
   double slew_ppb = 0, rate_step_ppb = 0;  // of the last round
   double error_ns = 0;
-  double link_scatter_ns2 = 0;                      // of single links
-  double scatter_ns2 = 0;                           // … as the trimmed mean feels it
+  double link_scatter_ns2 = 0;            // of single links
+  double scatter_ns2 = 0;                 // … as the trimmed mean feels it
+  double likely_scatter_ns2 = 0;          // … with what they say held against what they have shown:
+  double shown_ns2 = 0, shown_links = 0;  // means over seconds of what was seen, and of links − 1
+  double shown_for_s = 0;
   double effective_n = 1;                           // so many links of equal weight the mean is as good as
   int64_t local_likely_ns = 0, local_bound_ns = 0;  // SetLocalError
   double own_tolerance_ns = 0;
@@ -173,6 +194,7 @@ struct Agreement::Impl {
   double usual_rate_noise_ppb = 0;  // as their scatter shows it, over seconds
   double trend_ppb_s = 0;           // of our rate
   bool bent = false;                // our clock's rate has jumped in this round
+  int64_t jumped_ns = kLongAgoNs;   // when rates last did
   double change_ppb = 0;            // by which rates have jumped in the last minutes
   FleetTrouble trouble = FleetTrouble::kSettling;
 

@@ -101,6 +101,7 @@ void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& 
   p.apart_ns = Difference(link.offset_ns, c.offset_ns, time.offset_ns) + predicted - fraction_ns;
   p.rate_ppb = c.rate_ppb + link.slope_ppb - rate_ppb;
   p.link_settled = link.settled;
+  p.line_broke = link.line_age_ns > 0 && link.line_age_ns < kMakeGoodNs;
   p.rate_error_ppb = std::max(1.0, link.slope_error_ppb);
   p.error_ns = static_cast<double>(std::max<int64_t>(link.error_est_ns, 1));
   p.claim_error_ns = static_cast<double>(std::max<int64_t>(c.error_est_ns, 0));
@@ -330,6 +331,8 @@ double Agreement::Impl::MeanRate(int f) {
 // or theirs all have.
 bool Agreement::Impl::RateJumped(int64_t now_ns, const std::vector<NeighbourView>& views) {
   if (!settled || views.size() != peers.size() || now_ns - last_ns < kLeastRoundNs) return false;
+  // What there is to make good shows better from one measurement to the next.
+  if (now_ns - jumped_ns < kMakeGoodNs && now_ns - last_ns >= kMakeGoodRoundNs) return true;
   scratch.clear();
   double error = 0;
   for (size_t i = 0; i < views.size(); ++i) {

@@ -11,8 +11,10 @@ namespace {
 constexpr uint32_t kMostHops = 32;            // the diameter of a random graph of 10^6 hosts is 7
 constexpr int64_t kSilentNs = 1'500'000'000;  // a reference whose round does not advance for so long has gone
 constexpr int64_t kSeqNs = 100'000'000;  // the round counts tenths of seconds of fleet time, so it outlives a restart
-constexpr int64_t kLostForNs = 60'000'000'000;  // so long it is not taken back, however it flickers
-constexpr uint32_t kOldSeq = 15;                // a distance may be told of a round so much older than the newest
+constexpr int64_t kLostForNs = 5'000'000'000;       // so long it is not taken back, until all have noticed, …
+constexpr int64_t kMostLostForNs = 60'000'000'000;  // … each time twice as long, for one that flickers …
+constexpr int64_t kForgottenNs = 600'000'000'000;   // … within so long
+constexpr uint32_t kOldSeq = 15;                    // a distance may be told of a round so much older than the newest
 constexpr size_t kMostLost = 16;
 constexpr double kNowhereNs = 3.6e12;  // an hour: no distance known
 
@@ -30,7 +32,30 @@ void Reference::Reset() { *this = Reference(); }
 
 bool Reference::Gone(uint64_t id, int64_t now_ns) const {
   return std::any_of(lost_.begin(), lost_.end(),
-                     [&](const Lost& l) { return l.id == id && now_ns - l.at_ns < kLostForNs; });
+                     [&](const Lost& l) { return l.id == id && now_ns - l.at_ns < l.for_ns; });
+}
+
+// Nothing new is told of it, though others are heard. Who hears nobody may be cut off itself, and has not lost it.
+bool Reference::Silent(const std::vector<Told>& told, int64_t now_ns) const {
+  if (now_ns - advanced_ns_ < kSilentNs) return false;
+  bool others = false;
+  for (const Told& t : told) {
+    const FleetClaim& c = *t.claim;
+    if (c.reference_id == id_ && c.hops < kMostHops && Later(c.reference_seq, seq_)) return false;
+    others |= c.host_id != id_ && t.age_s * 1e9 < kSilentNs;
+  }
+  return others;
+}
+
+void Reference::Lose(uint64_t id, int64_t now_ns) {
+  auto it = std::find_if(lost_.begin(), lost_.end(), [id](const Lost& l) { return l.id == id; });
+  int64_t for_ns = kLostForNs;
+  if (it != lost_.end()) {
+    if (now_ns - it->at_ns < kForgottenNs) for_ns = std::min(2 * it->for_ns, kMostLostForNs);
+    lost_.erase(it);
+  }
+  if (lost_.size() >= kMostLost) lost_.erase(lost_.begin());
+  lost_.push_back({id, now_ns, for_ns});
 }
 
 void Reference::Elect(uint64_t self, bool eligible, const std::vector<Told>& told, int64_t now_ns) {
@@ -89,11 +114,7 @@ void Reference::Measure(const std::vector<Told>& told, int64_t now_ns) {
 
 void Reference::Update(uint64_t self, int64_t now_ns, int64_t fleet_ns, bool eligible, const std::vector<Told>& told,
                        double growth_ppb) {
-  if (id_ != 0 && id_ != self && now_ns - advanced_ns_ >= kSilentNs && !Gone(id_, now_ns)) {
-    lost_.erase(std::remove_if(lost_.begin(), lost_.end(), [this](const Lost& l) { return l.id == id_; }), lost_.end());
-    if (lost_.size() >= kMostLost) lost_.erase(lost_.begin());
-    lost_.push_back({id_, now_ns});
-  }
+  if (id_ != 0 && id_ != self && !Gone(id_, now_ns) && Silent(told, now_ns)) Lose(id_, now_ns);
   Elect(self, eligible, told, now_ns);
   if (id_ == self && eligible) {
     seq_ = static_cast<uint32_t>(fleet_ns / kSeqNs);

@@ -26,6 +26,7 @@ class Reference {
     double link_ns;   // |the line that it told − our fleet time| is at most this, at the time of Update
     double bent_ns;   // its fleet time may have left that line by so much since
     double grown_ns;  // what its distance has grown since it was told
+    double age_s = 0;
   };
 
   // ours: fleet time; eligible: we may be a reference ourselves. growth_ppb: of distances with time.
@@ -41,6 +42,8 @@ class Reference {
 
  private:
   bool Gone(uint64_t id, int64_t now_ns) const;
+  bool Silent(const std::vector<Told>& told, int64_t now_ns) const;
+  void Lose(uint64_t id, int64_t now_ns);
   void Elect(uint64_t self, bool eligible, const std::vector<Told>& told, int64_t now_ns);
   void Measure(const std::vector<Told>& told, int64_t now_ns);
 
@@ -53,7 +56,7 @@ class Reference {
   double relayed_ns_ = 0, published_ns_ = 0;
   struct Lost {
     uint64_t id;
-    int64_t at_ns;
+    int64_t at_ns, for_ns;
   };
   std::vector<Lost> lost_;
   std::vector<double> candidates_, links_;

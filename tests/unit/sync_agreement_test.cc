@@ -415,6 +415,23 @@ TEST(Agreement, TheBoundHoldsAlsoWhenLiarsTellShortDistances) {
   EXPECT_LT(most, 1e6);
 }
 
+TEST(Agreement, TwoHostsNameOneReferenceThroughASilence) {
+  Swarm s({.hosts = 2});
+  s.Run(12);
+  const uint64_t before = s.hosts[0].agreement->Claim().reference_id;
+  const auto same = [&](size_t) {
+    for (const Swarm::Host& h : s.hosts) EXPECT_EQ(h.agreement->Claim().reference_id, before);
+  };
+  same(0);
+  for (const double seconds : {1.2, 1.7, 2.5, 6.0}) {
+    s.cut = [](size_t, size_t) { return true; };
+    s.Run(seconds, same);
+    s.cut = nullptr;
+    s.Run(3, same);
+  }
+  ExpectBounds(s);
+}
+
 TEST(Agreement, AReferenceThatDiesIsReplacedAndDistancesDoNotCountToInfinity) {
   Swarm s({.hosts = 30});
   s.Run(12);
@@ -496,6 +513,67 @@ TEST(Agreement, OfTwoAnchorsThatContradictEachOtherNoneIsBelieved) {
   EXPECT_GT(s.hosts[5].agreement->tai().bound_ns, before + 30'000) << "and is less and less sure";
   ASSERT_EQ(s.hosts[5].agreement->anchors().size(), 2u);
   for (const AnchorVerdict& v : s.hosts[5].agreement->anchors()) EXPECT_EQ(v.reason, Reason::kWaiting);
+}
+
+// Seconds from the end of a silence until the reference is named again.
+double TakenBackAfter(Reference& r, int64_t& now_ns, double silent_s) {
+  FleetClaim claim;
+  claim.host_id = claim.reference_id = 7;
+  FleetClaim other;
+  other.host_id = other.reference_id = 200;
+  const auto run = [&](double seconds, bool heard) {
+    const int64_t begin = now_ns, end = now_ns + static_cast<int64_t>(seconds * 1e9);
+    for (; now_ns < end; now_ns += 100'000'000) {
+      claim.reference_seq = static_cast<uint32_t>(now_ns / 100'000'000);
+      other.reference_seq = claim.reference_seq;
+      std::vector<Reference::Told> told = {{&other, 5000, 300, 100}};
+      if (heard) told.push_back({&claim, 5000, 300, 100});
+      r.Update(99, now_ns, now_ns, true, told, 1000);
+      if (heard && r.id() == 7) return static_cast<double>(now_ns - begin) * 1e-9;
+    }
+    return seconds;
+  };
+  run(silent_s, false);
+  EXPECT_EQ(r.id(), 99u);
+  return run(100, true);
+}
+
+TEST(Reference, WhoHearsNobodyKeepsIt) {
+  Reference r;
+  FleetClaim claim;
+  claim.host_id = claim.reference_id = 7;
+  claim.reference_seq = 10;
+  const std::vector<Reference::Told> told = {{&claim, 5000, 300, 100}};
+  r.Update(99, 0, 0, true, told, 1000);
+  EXPECT_EQ(r.id(), 7u);
+  std::vector<Reference::Told> old = told;
+  old[0].age_s = 1.8;
+  r.Update(99, 1'800'000'000, 0, true, old, 1000);
+  EXPECT_EQ(r.id(), 7u);
+  for (int64_t now_ns = 2'000'000'000; now_ns < 30'000'000'000; now_ns += 100'000'000)
+    r.Update(99, now_ns, 0, /*eligible=*/false, {}, 1000);
+  claim.reference_seq = 300;
+  r.Update(99, 30'000'000'000, 0, true, told, 1000);
+  EXPECT_EQ(r.id(), 7u);
+  EXPECT_EQ(r.published_ns(), 5300);
+}
+
+TEST(Reference, OneThatWasSilentIsTakenBackSoonButNotIfItFlickers) {
+  Reference r;
+  int64_t now_ns = 100'000'000'000;
+  EXPECT_LT(TakenBackAfter(r, now_ns, 0.2), 0.2) << "not yet known";
+  double last_s = 0;
+  for (int i = 0; i < 6; ++i) {
+    const double s = TakenBackAfter(r, now_ns, 2);
+    if (i == 0) {
+      EXPECT_GT(s, 3);
+      EXPECT_LT(s, 6);
+    }
+    EXPECT_GE(s, last_s);
+    last_s = s;
+  }
+  EXPECT_GT(last_s, 50);
+  EXPECT_LT(last_s, 61);
 }
 
 TEST(Reference, ADistanceIsNotSmallerThanTheSmallestHonestOne) {
