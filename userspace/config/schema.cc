@@ -54,6 +54,12 @@ void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
                      Pick(v, "attach", nic.attach, AttachWords(),
                           "How the ingress program is attached; auto tries native, then generic with a warning, and "
                           "attaches nothing where the NIC offloads RoCE.");
+                     Pick(v, "rx_stamps", nic.rx_stamps, RxStampsWords(),
+                          "Who stamps the arrival of probes for the fleet clock: the program, or the NIC where its driver "
+                          "gives stamps to XDP (Linux 6.3) and its clock is read. Not yet run on a real NIC.");
+                     Words(v, "clock", nic.clock, TextRule::kFree,
+                           "The NIC's own clock, which is tied to the host's: a PTP device, \"auto\" for the one that "
+                           "its driver names, or \"none\".");
                    });
 }
 
@@ -241,6 +247,11 @@ const std::vector<std::string>& LogLevelWords() {
 
 const std::vector<std::string>& AttachWords() {
   static const auto& words = *new std::vector<std::string>{"auto", "native", "generic", "none"};
+  return words;
+}
+
+const std::vector<std::string>& RxStampsWords() {
+  static const auto& words = *new std::vector<std::string>{"software", "hardware"};
   return words;
 }
 
