@@ -12,6 +12,17 @@
 #include "bpf/ingress.h"
 #include "bpf/probe.h"
 
+#ifdef CW_NIC_STAMPS
+/* The program for one NIC is bound to it, and must never grow while it is loaded: Linux (seen on 6.12 and 6.18) then
+ * moves it, and the NIC keeps the old address, which it follows when it is unregistered. The verifier replaces calls by
+ * longer code, but drops dead code first: so this dead code is room to grow in. Never 1. */
+const volatile _Bool cw_room = 0;
+#define CW_ROOM() \
+  if (cw_room) asm volatile(".rept 2048\n r0 = 0\n .endr" : : : "r0")
+#else
+#define CW_ROOM()
+#endif
+
 /* frags: RoCE's MTU of 4096 makes frames larger than one buffer. Headers are in the first one. */
 SEC("xdp.frags")
 int cw_xdp_ingress(struct xdp_md* ctx) {
@@ -20,6 +31,7 @@ int cw_xdp_ingress(struct xdp_md* ctx) {
   struct cw_packet p;
   __u32 frame_len;
   int r = cw_parse_udp(data, end, &p);
+  CW_ROOM();
   if (r == CW_PARSE_OTHER) return XDP_PASS;
   if (r == CW_PARSE_ROCE) {
     frame_len = end - data;

@@ -14,12 +14,21 @@
 #include "bpf/psn.h"
 #include "maps/local_clock.h"
 #include "maps/names.h"
+#include "maps/nic_line.h"
 
 /* Knobs, set by the loader before loading. */
 
 /* The lab's hidden clock error is added to every time that is read. Needs the map cw_lab_clock; false in production,
  * where that map does not exist and the code that would use it is dead. */
 const volatile _Bool cw_lab_clock_on = 0;
+/* Does this program have the NIC's stamps? Its variant for one NIC does (cwfabric_nic.bpf.c), and the lab's with the
+ * map cw_lab_nic, which simulates such a NIC; elsewhere the code is dead. */
+#ifdef CW_NIC_STAMPS
+#define cw_nic_stamps_on 1
+#else
+const volatile _Bool cw_lab_nic_on = 0;
+#define cw_nic_stamps_on cw_lab_nic_on
+#endif
 /* x^(8n + 32) modulo the ICRC's polynomial, filled by cw_icrc_pow_fill(); while zero, nothing is rewritten. */
 const volatile __u32 cw_icrc_pow[CW_ICRC_POWS] = {0};
 
@@ -112,6 +121,28 @@ struct {
   __type(key, __u32);
   __type(value, struct cw_lab_clock);
 } cw_lab_clock SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 64);
+  __type(key, __u32);
+  __type(value, struct cw_nic_line);
+} cw_nic_lines SEC(".maps");
+
+/* The NIC's stamp of the packet at hand: the stacks have no room for it. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, __u64);
+} cw_nic_stamp SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, struct cw_lab_clock);
+} cw_lab_nic SEC(".maps");
 
 static __noinline int cw_count(__u32 counter) {
   __u32 zero = 0;

@@ -6,6 +6,7 @@
 
 #include "bpf/dataplane.h"
 #include "bpf/judge.h"
+#include "bpf/nic_stamp.h"
 #include "maps/siphash.h"
 
 #define CW_PROBE_WORDS (CW_PROBE_HDR_LEN / 8)
@@ -92,6 +93,7 @@ static __always_inline void cw_reply_fill(struct cw_probe* pr, const struct cw_p
   pr->hdr.key_id = key_id;
   pr->hdr.responder_session = ctl ? cw_be32(ctl->session) : 0;
   pr->hdr.t2 = cw_be64(pr->now);
+  pr->hdr.t2_nic = cw_nic_stamps_on ? cw_be64(cw_nic_stamp_get()) : 0;
   CW_UNROLL(8)
   for (__u32 i = 0; i < CW_ROUNDS; ++i)
     pr->hdr.bitmap[i] = cw_be16(cw_round_mask_of(&pair->rcvd[(round - i) & (CW_ROUNDS - 1)], round - i));
@@ -150,12 +152,9 @@ static __always_inline __u64 cw_take_t1(__u32 pair, __u32 slot, __u32 round) {
   return __sync_lock_test_and_set(&tx->t1[slot][at], 0);
 }
 
-static __always_inline void cw_emit_probe(const struct cw_probe* pr, __u64 t1) {
+static __noinline int cw_emit_probe(const struct cw_probe* pr, __u64 t1) {
   struct cw_ev_probe* ev = bpf_ringbuf_reserve(&cw_probe_ring, sizeof(*ev), 0);
-  if (!ev) {
-    cw_count(CW_COUNT_probe_ring_full);
-    return;
-  }
+  if (!ev) return cw_count(CW_COUNT_probe_ring_full);
   ev->type = CW_EV_PROBE;
   ev->pair = pr->pair;
   ev->slot = pr->hdr.slot;
@@ -166,7 +165,10 @@ static __always_inline void cw_emit_probe(const struct cw_probe* pr, __u64 t1) {
   ev->t2 = cw_be64(pr->hdr.t2);
   ev->t3 = cw_be64(pr->hdr.t3);
   ev->t4 = pr->now;
+  ev->t2_nic = cw_be64(pr->hdr.t2_nic);
+  ev->t4_nic = cw_nic_stamps_on ? cw_nic_stamp_get() : 0;
   bpf_ringbuf_submit(ev, BPF_RB_NO_WAKEUP);
+  return 0;
 }
 
 static __noinline int cw_on_reply(struct cw_probe* pr) {
@@ -253,7 +255,9 @@ static __noinline int cw_on_probe(struct xdp_md* ctx, const struct cw_packet* p)
   struct cw_probe pr;
   struct cw_probe_frame f;
   struct cw_pair_keys* keys;
+  if (cw_nic_stamps_on) cw_nic_stamp_take(ctx);
   pr.now = cw_now();
+  if (cw_nic_stamps_on) cw_nic_stamp_convert(ctx, pr.now);
   if (!cw_probe_frame(ctx, p->l3_off, &f)) goto malformed;
   CW_UNROLL(10)
   for (__u32 i = 0; i < CW_PROBE_WORDS; ++i) pr.words[i] = f.words[i];

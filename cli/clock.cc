@@ -206,6 +206,31 @@ absl::StatusOr<int> Mesh(Session& session, const Options&, const v1::ClockReply&
   return kOk;
 }
 
+absl::StatusOr<int> Nics(Session& session, const Options&, const v1::ClockReply& reply) {
+  v1::ClockReply shown;
+  *shown.mutable_nics() = reply.nics();
+  session.Show(shown, [&] {
+    Table table({"NIC", "CLOCK", ">AHEAD", ">RATE", ">ERROR", ">BOUND", ">READ", ">READS", ">FAILED", "ARRIVALS", "NOTE"});
+    for (const v1::ClockNic& nic : shown.nics()) {
+      const bool tied = nic.tie().state() != v1::PeerClock::STATE_UNKNOWN;
+      const bool by_nic = nic.stamps() && nic.converted();
+      table.Add({nic.name(),
+                 nic.source().empty() ? kNoValue : nic.source(),
+                 tied ? OffsetText(nic.tie().offset_ns()) : kNoValue,
+                 tied ? absl::StrFormat("%+.1f ppb", nic.tie().slope_ppb()) : kNoValue,
+                 tied ? SmallText(nic.tie().error_est_ns()) : kNoValue,
+                 tied ? SmallText(nic.tie().bound_ns()) : kNoValue,
+                 tied ? SmallText(nic.read_ns()) : kNoValue,
+                 CountText(nic.reads()),
+                 {CountText(nic.failed()), nic.failed() > nic.reads() / 10 ? Tone::kWarn : Tone::kPlain},
+                 by_nic ? "by the NIC" : "by software",
+                 nic.note()});
+    }
+    table.Print(std::cout, session.Colour());
+  });
+  return kOk;
+}
+
 absl::StatusOr<int> Bound(Session& session, const Options&, const v1::ClockReply& reply) {
   const v1::ClockBound& bound = reply.bound();
   session.Show(bound, [&] {
@@ -254,6 +279,7 @@ void AddClockVerbs(CLI::App& app, Session& session) {
   sources->add_flag("-v,--verbose", options->legend, "Say what the letters and columns mean");
   Add(*clock, session, "mesh",
       "The links of this host and of its neighbours with their residuals; which are suspected of an asymmetry", Mesh);
+  Add(*clock, session, "nics", "This host's NICs: their own clocks, and who stamps the arrival of probes", Nics);
   Add(*clock, session, "bound", "Where the bound comes from, term by term", Bound);
 }
 

@@ -226,7 +226,7 @@ enum cw_event_type {
   CW_EV_MSG = 6,    /* cw_msg_ring */
 };
 
-/* A probe's four times. t1, t4: our clock; t2, t3: the peer's. */
+/* A probe's four times. t1, t4: our clock; t2, t3: the peer's. Arrivals as the NICs stamped them besides, 0 = none. */
 struct cw_ev_probe {
   __u32 type;
   __u16 pair;
@@ -235,8 +235,9 @@ struct cw_ev_probe {
   __u32 round;
   __u32 responder_session;
   __u64 t1, t2, t3, t4;
+  __u64 t2_nic, t4_nic;
 };
-CW_ASSERT_SIZE(struct cw_ev_probe, 48);
+CW_ASSERT_SIZE(struct cw_ev_probe, 64);
 
 /* One half of a sampled data packet. */
 struct cw_ev_sample {
@@ -357,7 +358,10 @@ struct cw_lab_clock {
   X(moves_idle, "pending moves made with nothing in flight")                                \
   X(moves_gap, "pending moves made at a pause")                                             \
   X(moves_forced, "pending moves made at the price of one go-back-N")                       \
-  X(flows_assigned, "new flows put on a slot")
+  X(flows_assigned, "new flows put on a slot")                                              \
+  X(nic_stamps, "probes whose arrival the NIC stamped")                                     \
+  X(nic_stamps_missing, "probes without a stamp of a NIC that should give one")             \
+  X(nic_stamps_off, "probes whose stamp of the NIC cannot be right, or has no line yet")
 
 struct cw_counters {
 #define CW_COUNTER_FIELD(name, text) __u64 name;

@@ -2,7 +2,7 @@
 //
 // One typed view per map: what maps/names.h names and maps/abi.h lays out.
 //
-//   hash maps    HashView<Key, Value>     FlowsView, TxFlowsView, PairIndexView
+//   hash maps    HashView<Key, Value>     FlowsView, TxFlowsView, PairIndexView, NicLinesView
 //   array maps   ArrayView<Value>         KeysView, ProbeTxView, LabClockView
 //   mmaped       MmapView<Value>          CtlView, PairsView, LocalClockView: no system call, and single fields
 //                                         may be written
@@ -28,6 +28,7 @@
 #include "maps/abi.h"
 #include "maps/bpf_map.h"
 #include "maps/local_clock.h"
+#include "maps/nic_line.h"
 
 namespace cw::maps {
 
@@ -167,6 +168,7 @@ class MmapView {
 using FlowsView = HashView<cw_flow_key, cw_flow>;
 using TxFlowsView = HashView<cw_flow_key, cw_tx_flow>;
 using PairIndexView = HashView<cw_pair_key, uint32_t>;
+using NicLinesView = HashView<uint32_t, cw_nic_line>;
 using KeysView = ArrayView<cw_pair_keys>;
 using ProbeTxView = ArrayView<cw_probe_tx>;
 using LabClockView = ArrayView<cw_lab_clock>;

@@ -39,7 +39,7 @@ struct cw_probe_hdr {
   __be64 t2;      /* reply: arrival of the request, responder's clock */
   __be64 t3;      /* reply: departure of the reply */
   __be16 bitmap[8]; /* reply: [i] = slots whose request of round - i arrived */
-  __u8 reserved[8];
+  __be64 t2_nic;    /* reply: arrival of the request as the responder's NIC stamped it, responder's clock; 0 = it did not */
   __u8 mac[8];
 } __attribute__((packed));
 

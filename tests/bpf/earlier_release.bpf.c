@@ -8,6 +8,7 @@
 
 #include "bpf/icrc.h"
 #include "maps/local_clock.h"
+#include "maps/nic_line.h"
 
 #define ARRAY(name_, type_, entries_, flags_)  \
   struct {                                     \
@@ -38,6 +39,7 @@ ARRAY(cw_local_clock, struct cw_local_clock, 1, BPF_F_MMAPABLE);
 HASH(cw_flows, BPF_MAP_TYPE_LRU_HASH, struct cw_flow_key, struct cw_flow, 1024);
 HASH(cw_tx_flows, BPF_MAP_TYPE_HASH, struct cw_flow_key, struct cw_tx_flow, 1024);
 HASH(cw_pair_index, BPF_MAP_TYPE_HASH, struct cw_pair_key, __u32, 32);
+HASH(cw_nic_lines, BPF_MAP_TYPE_HASH, __u32, struct cw_nic_line, 64);
 HASH(cw_counters, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct cw_counters, 1);
 RING(cw_probe_ring, 1 << 20);
 RING(cw_event_ring, 1 << 18);

@@ -25,6 +25,7 @@ struct Probe {
   uint32_t responder_session = 0;
   uint64_t t1 = 0, t2 = 0, t3 = 0;
   uint16_t bitmap[8] = {};
+  uint64_t t2_nic = 0;
 };
 
 inline uint64_t Mac(const __u64* key, const Bytes& bytes, size_t from, size_t len) {
@@ -49,6 +50,7 @@ inline Bytes Header(const Probe& p, const __u64* key) {
   Store64(b, 32, p.t2);
   Store64(b, 40, p.t3);
   for (size_t i = 0; i < 8; ++i) Store16(b, 48 + 2 * i, p.bitmap[i]);
+  Store64(b, 64, p.t2_nic);
   uint64_t mac = Mac(key, b, 0, CW_PROBE_MAC_OFFSET);
   memcpy(b.data() + CW_PROBE_MAC_OFFSET, &mac, sizeof(mac));
   return b;
@@ -56,7 +58,8 @@ inline Bytes Header(const Probe& p, const __u64* key) {
 
 class Probes : public ::testing::Test {
  protected:
-  Probes() {
+  Probes() : Probes(ProgRig::Options()) {}
+  explicit Probes(const ProgRig::Options& options) : rig_(options) {
     rig_.AddPair(0, 0x0a000009, kPeer, 2);
     rig_.AddPair(3, kOurs, kPeer, 4);
     keys_ = rig_.keys(3);

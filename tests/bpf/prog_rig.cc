@@ -40,7 +40,9 @@ ProgRig::ProgRig(const Options& options) : skel_(cwfabric::open()) {
   Require(bpf_map__set_max_entries(skel_->maps.cw_probe_tx, kPairs) == 0, "size");
   Require(bpf_map__set_max_entries(skel_->maps.cw_keys, kPairs) == 0, "size");
   Require(bpf_map__set_autocreate(skel_->maps.cw_lab_clock, options.lab_clock) == 0, "autocreate");
+  Require(bpf_map__set_autocreate(skel_->maps.cw_lab_nic, options.lab_nic) == 0, "autocreate");
   skel_->rodata->cw_lab_clock_on = options.lab_clock;
+  skel_->rodata->cw_lab_nic_on = options.lab_nic;
   if (options.icrc_table) cw_icrc_pow_fill(skel_->rodata->cw_icrc_pow);
   Require(cwfabric::load(skel_) == 0, "load");
   ctl_ = static_cast<cw_ctl*>(Map(skel_->maps.cw_ctl, sizeof(cw_ctl)));
@@ -140,6 +142,16 @@ void ProgRig::SetKeys(uint32_t index, const cw_pair_keys& k) {
 void ProgRig::SetLabClock(const cw_lab_clock& clock) {
   uint32_t zero = 0;
   Require(bpf_map__update_elem(skel_->maps.cw_lab_clock, &zero, sizeof(zero), &clock, sizeof(clock), 0) == 0, "clock");
+}
+
+void ProgRig::SetLabNic(const cw_lab_clock& clock) {
+  uint32_t zero = 0;
+  Require(bpf_map__update_elem(skel_->maps.cw_lab_nic, &zero, sizeof(zero), &clock, sizeof(clock), 0) == 0, "NIC");
+}
+
+void ProgRig::SetNicLine(uint32_t ifindex, const cw_nic_line& line) {
+  Require(bpf_map__update_elem(skel_->maps.cw_nic_lines, &ifindex, sizeof(ifindex), &line, sizeof(line), 0) == 0,
+          "line of the NIC");
 }
 
 void ProgRig::SetLocalClock(const cw_local_clock& clock) {

@@ -14,6 +14,7 @@
 #include "cwfabric.skel.h"
 #include "maps/abi.h"
 #include "maps/local_clock.h"
+#include "maps/nic_line.h"
 #include "maps/wire.h"
 #include "tests/bpf/frame.h"
 
@@ -29,6 +30,7 @@ class ProgRig {
   struct Options {
     uint32_t max_tx_flows = 256;
     bool lab_clock = false;
+    bool lab_nic = false;
     bool icrc_table = true;
   };
   ProgRig();
@@ -52,6 +54,8 @@ class ProgRig {
   cw_pair_keys keys(uint32_t index);
   void SetKeys(uint32_t index, const cw_pair_keys& keys);
   void SetLabClock(const cw_lab_clock& clock);
+  void SetLabNic(const cw_lab_clock& clock);
+  void SetNicLine(uint32_t ifindex, const cw_nic_line& line);
   void SetLocalClock(const cw_local_clock& clock);
 
   std::optional<cw_flow> Flow(const cw_flow_key& key);

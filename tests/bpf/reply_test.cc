@@ -10,6 +10,8 @@ namespace {
 
 class Replies : public Probes {
  protected:
+  Replies() = default;
+  explicit Replies(const ProgRig::Options& options) : Probes(options) {}
   static constexpr uint64_t kT1 = 1000000000;
   // A request of ours is under way on each of the four slots, in the rounds from .. to.
   void Outstanding(uint32_t from, uint32_t to) {
@@ -59,6 +61,8 @@ TEST_F(Replies, GivesAllFourTimes) {
   EXPECT_EQ(ev.t3, ev.t2 + 300);
   EXPECT_GE(ev.t4, before);
   EXPECT_LE(ev.t4, MonotonicNs());
+  EXPECT_EQ(ev.t2_nic, 0u);
+  EXPECT_EQ(ev.t4_nic, 0u);
   EXPECT_EQ(rig_.pair(3).last_reply_ns, ev.t4);
   EXPECT_EQ(rig_.pair(3).slot[1].progress_round, 100u);
   EXPECT_EQ(rig_.pair(3).slot[1].raw_ns, 2000020000u);
@@ -192,6 +196,65 @@ TEST_F(Replies, AnotherLifeOfThePeerClearsMisses) {
   EXPECT_EQ(rig_.pair(3).floor_round, 108u);
   EXPECT_EQ(rig_.pair(3).responder_session, 4001u);
   EXPECT_EQ(rig_.pair(3).live_mask, 15u);
+}
+
+// A NIC whose clock is 100 s ahead of the machine's, and ours a line away from that.
+class NicStamps : public Replies {
+ protected:
+  static constexpr uint64_t kNicAhead = 100'000'000'000, kLocalAhead = 7'000;
+  void SetUp() override {
+    cw_lab_clock nic = {};
+    nic.segments = 1;
+    nic.base_ns[0] = kNicAhead;
+    rig_.SetLabNic(nic);
+  }
+  // Our stamps seem to be kLocalAhead later than they are, to tell them from software's.
+  void SetLine(uint64_t slack_ns) {
+    const uint64_t now = MonotonicNs();
+    rig_.SetNicLine(1, {.nic_ns = now + kNicAhead, .local_ns = now + kLocalAhead, .rate_q32 = 0, .until_ns = UINT64_MAX, .slack_ns = slack_ns});
+  }
+  NicStamps() : Replies(WithNic()) {}
+  static ProgRig::Options WithNic() {
+    ProgRig::Options options;
+    options.lab_nic = true;
+    return options;
+  }
+};
+
+TEST_F(NicStamps, OfRepliesAndOfRequestsGoBesideTheProgramsOwn) {
+  SetLine(50'000'000);
+  Outstanding(100, 101);
+  Probe reply = ReplyTo(100, 1);
+  reply.t2_nic = reply.t2 - 400;
+  const uint64_t before = MonotonicNs();
+  EXPECT_EQ(Run(reply, XDP_DROP), "probe_replies=1 nic_stamps=1");
+  const uint64_t after = MonotonicNs();
+  std::vector<Bytes> records = rig_.Probes();
+  ASSERT_EQ(records.size(), 1u);
+  auto ev = As<cw_ev_probe>(records[0]);
+  EXPECT_EQ(ev.t2_nic, ev.t2 - 400);
+  EXPECT_GE(ev.t4, before);
+  EXPECT_LE(ev.t4, after);
+  EXPECT_GE(ev.t4_nic, before + kLocalAhead);
+  EXPECT_LE(ev.t4_nic, ev.t4 + kLocalAhead) << "the NIC looked first";
+
+  Probe request;
+  EXPECT_EQ(Run(Build(request), XDP_TX), "probe_requests=1 peer_restarts=1 nic_stamps=1");
+  const uint64_t t2 = Load64(last_.frame, kHdr + 32), t2_nic = Load64(last_.frame, kHdr + 64);
+  EXPECT_GE(t2_nic, after + kLocalAhead);
+  EXPECT_LE(t2_nic, t2 + kLocalAhead);
+  EXPECT_EQ(Mac(keys_.tx[0], last_.frame, kHdr, CW_PROBE_MAC_OFFSET), As<uint64_t>(Bytes(last_.frame.begin() + kHdr + 72, last_.frame.begin() + kHdr + 80)));
+}
+
+TEST_F(NicStamps, WithoutALineOrBeyondBeliefThereAreNone) {
+  Outstanding(100, 100);
+  EXPECT_EQ(Run(ReplyTo(100, 0), XDP_DROP), "probe_replies=1 nic_stamps_off=1");
+  SetLine(kLocalAhead / 2);  // so they are of the future
+  EXPECT_EQ(Run(ReplyTo(100, 1), XDP_DROP), "probe_replies=1 nic_stamps_off=1");
+  Probe request;
+  EXPECT_EQ(Run(Build(request), XDP_TX), "probe_requests=1 peer_restarts=1 nic_stamps_off=1");
+  EXPECT_EQ(Load64(last_.frame, kHdr + 64), 0u);
+  for (const Bytes& record : rig_.Probes()) EXPECT_EQ(As<cw_ev_probe>(record).t4_nic, 0u);
 }
 
 }  // namespace

@@ -61,17 +61,18 @@ int main(int argc, char** argv) {
   const auto batches = [&](const std::string& name, bool full) {
     write("samples_" + name, cw::probe::SampleBatch{std::vector(full ? cw::probe::kMaxSamplesPerMessage : 0, sample)});
     write("points_" + name, cw::probe::ClockBatch{std::vector(full ? cw::probe::kMaxClockPointsPerMessage : 0, point)});
-    write("trips_" + name, cw::probe::TripBatch{std::vector(full ? cw::probe::kMaxTripsPerMessage : 0, trip)});
     write("death_" + name,
           cw::probe::PathDeath{.slot = 15, .qpns = std::vector(full ? cw::probe::kMaxQpnsPerMessage : 0, 0x1a2bu)});
+    write("trips_" + name, cw::probe::TripBatch{.trips = std::vector(full ? cw::probe::kMaxTripsPerMessage : 0, trip)});
     write("links_" + name, cw::probe::LinkBatch{std::vector(full ? cw::probe::kMaxLinksPerMessage : 0, link)});
   };
   batches("none", false);
   batches("full", true);
   write("samples_one", cw::probe::SampleBatch{{sample}});
   write("points_one", cw::probe::ClockBatch{{point}});
-  write("trips_one", cw::probe::TripBatch{{trip}});
   write("death_one", cw::probe::PathDeath{.slot = 3, .qpns = {0xffffff}});
+  write("trips_one", cw::probe::TripBatch{.trips = {trip}});
+  write("trips_by_nics", cw::probe::TripBatch{.trips = {trip}, .by_nics = true, .error_ns = 30, .bound_ns = 500});
   write("links_one", cw::probe::LinkBatch{{link}});
   write("hello", cw::probe::Hello{.host = "gpu-0017.rack3", .version = "0.1.0"});
   write("hello_empty", cw::probe::Hello{});

@@ -204,6 +204,7 @@ std::string TextOf(const fs::path& path) {
 // map's path on to them. Everything else may not.
 const std::set<std::string> kMayName = {"bpf/clock.h",
                                         "bpf/dataplane.h",
+                                        "bpf/nic_stamp.h",
                                         "maps/abi.h",
                                         "maps/names.h",
                                         "maps/views.h",

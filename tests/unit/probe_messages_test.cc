@@ -126,7 +126,7 @@ TEST(ProbeMessages, BytesOfAClaim) {
 }
 
 TEST(ProbeMessages, TripsThatWouldOverflowAreRefused) {
-  auto bytes = EncodeBody(TripBatch{{{1, 2, 3, 4}}});
+  auto bytes = EncodeBody(TripBatch{.trips = {{1, 2, 3, 4}}});
   ASSERT_TRUE(bytes.ok());
   ASSERT_TRUE(DecodeBody(*bytes).ok());
   for (size_t at : {4, 12, 20, 28}) {
@@ -134,6 +134,27 @@ TEST(ProbeMessages, TripsThatWouldOverflowAreRefused) {
     far[at] = 0x7f;
     EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(far).status())) << at;
   }
+}
+
+TEST(ProbeMessages, TripsByNicsTellTheirErrors) {
+  const TripBatch batch{.trips = {{1, 2, 3, 4}, {5, 6, 7, 8}}, .by_nics = true, .error_ns = 30, .bound_ns = 700};
+  auto bytes = EncodeBody(batch);
+  ASSERT_TRUE(bytes.ok());
+  EXPECT_EQ((*bytes)[0], 8) << "a kind of its own: an agent that does not know it must not take these for software's";
+  auto body = DecodeBody(*bytes);
+  ASSERT_TRUE(body.ok()) << body.status();
+  EXPECT_EQ(std::get<TripBatch>(*body), batch);
+  EXPECT_NE(std::get<TripBatch>(*body), (TripBatch{.trips = batch.trips}));
+  for (size_t at : {4, 12}) {
+    auto far = *bytes;
+    far[at] = 1;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(far).status())) << at;
+  }
+  bytes->pop_back();
+  EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(*bytes).status()));
+  EXPECT_FALSE(EncodeBody(TripBatch{.by_nics = true, .error_ns = 800, .bound_ns = 700}).ok());
+  EXPECT_FALSE(EncodeBody(TripBatch{.by_nics = true, .bound_ns = kMaxNicErrorNs + 1}).ok());
+  EXPECT_TRUE(EncodeBody(TripBatch{.trips = std::vector(kMaxTripsPerMessage, sync::Trip{}), .by_nics = true}).ok());
 }
 
 TEST(ProbeMessages, LinksGoAndComeAndImpossibleOnesAreRefused) {

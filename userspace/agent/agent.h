@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,6 +28,7 @@
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/line_clock.h"
 #include "userspace/agent/loop.h"
+#include "userspace/agent/nic_nodes.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/resource_meter.h"
 #include "userspace/agent/tail_book.h"
@@ -59,6 +61,9 @@ struct AgentOptions {
   std::shared_ptr<const Clock> clock;           // what local time is made of: see LineClock
   std::string lab_clock;                        // pinned path of the lab's hidden clock; production: ""
   KernelTime kernel_time = KernelTime::Real();  // what an anchor is read from
+  // The lab's simulated NICs: pinned path of their clock's error, and the clock itself. Production: "" and null.
+  std::string lab_nic;
+  std::function<std::unique_ptr<sync::NicClock>(std::shared_ptr<const Clock> local)> lab_nic_clock;
 };
 
 class Agent final : public api::AgentView {
@@ -106,6 +111,9 @@ class Agent final : public api::AgentView {
     bool offloads_roce = false;
     double rate_bps = 0;  // of its link, 0 = not known
     std::vector<std::string> rdma_devices;  // as RDMA netlink told last
+    std::unique_ptr<NicNode> node;          // its own clock; null: it has none, or none is wanted
+    std::string clock_note;                 // why
+    bool has_line = false;                  // in the map cw_nic_lines
   };
 
   explicit Agent(AgentOptions options);
@@ -136,6 +144,12 @@ class Agent final : public api::AgentView {
   void SendMessages();
   void Send(uint32_t pair, const probe::Body& body);
   void MatchSamples();
+
+  // clock_nics.cc: clocks of our NICs
+  void OpenNicClock(Nic& nic);
+  void LookAtNics();
+  void PutNicLine(Nic& nic, int64_t now_ns);
+  void FillNics(api::v1::ClockReply& reply) const;
 
   // clock_round.cc: clocks of the peers, fleet time
   void NameInFleet(const std::vector<config::PeerConfig>& all);

@@ -25,6 +25,7 @@ struct ClockLink {
   uint32_t pair = 0;    // in the map cw_pairs
   std::string address;  // of the peer's NIC
   std::string nic;      // ours
+  bool by_nics = false;  // arrivals are stamped by the NICs, not by the programs
   sync::Estimate estimate;
 
   // Prefers what is synchronised, then the smaller error.

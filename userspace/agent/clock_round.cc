@@ -78,6 +78,7 @@ std::vector<ClockLink> Agent::ClockLinks() const {
                    .pair = index,
                    .address = pair->key.remote.ToString(),
                    .nic = "",
+                   .by_nics = pair->ByNics(),
                    .estimate = pair->estimate};
     for (const Nic& nic : nics_) {
       if (nic.ifindex == pair->ifindex) link.nic = nic.config.name;
@@ -170,6 +171,7 @@ void Agent::TellOfChrony() {
 }
 
 void Agent::ClockRound() {
+  LookAtNics();
   if (!busy_) ReadProbes();  // the newest count, and the ring's own turn may come later
   if (clock_rounds_ < kFirstRounds) ChooseClockPairs();
   if (clock_output_ != nullptr && clock_output_->Disrupted()) ForgetClocks();
@@ -194,6 +196,11 @@ void Agent::SendTrips(PairState& pair, int64_t now_ns) {
   if (!often && now_ns - pair.clock_sent_ns < 1'000'000'000) return;
   pair.clock_sent_ns = now_ns;
   probe::TripBatch batch;
+  batch.by_nics = pair.ByNics();
+  if (batch.by_nics) {
+    batch.bound_ns = std::min(pair.nic_bound_ns, probe::kMaxNicErrorNs);
+    batch.error_ns = std::min(pair.nic_error_ns, batch.bound_ns);
+  }
   for (const sync::Trip& trip : pair.clock->TakeOutboundTrips()) {
     batch.trips.push_back(trip);
     if (batch.trips.size() < probe::kMaxTripsPerMessage) continue;
@@ -263,6 +270,7 @@ absl::StatusOr<api::v1::ClockReply> Agent::Clock() {
     const std::string kind(config::ToString(options_.config.clock.anchor));
     api::v1::ClockReply reply = MakeClockReply(*fleet_clock_, NowNs(), kind, anchor_ == nullptr ? "" : anchor_->note());
     reply.mutable_tracking()->set_slew_ppb(-clock_->slew_ppb());
+    FillNics(reply);
     if (clock_output_ != nullptr && clock_output_->feeds_chrony()) {
       const absl::Status& fed = clock_output_->chrony_status();
       reply.mutable_tracking()->set_chrony(fed.ok() ? "fed" : std::string(fed.message()));

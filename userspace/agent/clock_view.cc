@@ -138,6 +138,7 @@ void FillSources(const FleetClock& clock, int64_t now_ns, v1::ClockSources& out)
       source.set_link_epoch(n.link.estimate.epoch);
       source.set_address(n.link.address);
       source.set_nic(n.link.nic);
+      source.set_stamps(n.link.by_nics ? "hardware" : "software");
     }
     if (!n.heard) continue;
     source.set_state(ClaimState(n.claim.state));

@@ -62,7 +62,12 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
   absl::StatusOr<TimeSource> time = time_source(config, path);
   if (!time.ok()) return Fail(time.status());
   absl::StatusOr<std::unique_ptr<Agent>> agent =
-      Agent::Start({.config = config, .clock = time->clock, .lab_clock = time->lab_clock, .kernel_time = time->kernel});
+      Agent::Start({.config = config,
+                    .clock = time->clock,
+                    .lab_clock = time->lab_clock,
+                    .kernel_time = time->kernel,
+                    .lab_nic = time->lab_nic,
+                    .lab_nic_clock = time->lab_nic_clock});
   if (!agent.ok()) return Fail(agent.status());
   std::thread waiter([&] {
     int signal = 0;

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "userspace/agent/clock_anchor.h"
+#include "sync/nic_clock.h"
 #include "userspace/config/config.h"
 #include "userspace/model/clock.h"
 
@@ -17,8 +18,10 @@ namespace cw::agent {
 
 struct TimeSource {
   std::shared_ptr<const Clock> clock;
-  std::string lab_clock;  // pinned path of a hidden clock, "" = none
+  std::string lab_clock = "";  // pinned path of a hidden clock, "" = none
   KernelTime kernel = KernelTime::Real();
+  std::string lab_nic = "";  // pinned path of a simulated NIC's clock, "" = none; and the clock
+  std::function<std::unique_ptr<sync::NicClock>(std::shared_ptr<const Clock> local)> lab_nic_clock = nullptr;
 };
 
 // Called with the configuration and its file's path, before anything is loaded.

@@ -52,7 +52,10 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   if (pair == nullptr || probe.slot >= CW_MAX_SLOTS) return;
   const auto t1 = static_cast<int64_t>(probe.t1), t2 = static_cast<int64_t>(probe.t2);
   const auto t3 = static_cast<int64_t>(probe.t3), t4 = static_cast<int64_t>(probe.t4);
-  pair->HeardClock().AddProbe(t1, t2, t3, t4);
+  std::optional<sync::Trip> by_nics;
+  if (probe.t2_nic != 0 && probe.t4_nic != 0)
+    by_nics = {t1, static_cast<int64_t>(probe.t2_nic), t3, static_cast<int64_t>(probe.t4_nic)};
+  pair->AddTrip({t1, t2, t3, t4}, by_nics);
   if (pair->loss != nullptr) pair->loss->Answered(probe.round, probe.slot, JudgedSlots(*pair));
   const int64_t now_ns = MonotonicNs();
   pair->last_reply_ns = newest_data_ns_ = now_ns;
@@ -196,6 +199,11 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
   } else if (const auto* points = std::get_if<probe::ClockBatch>(&*body)) {
     for (const probe::ClockPoint& point : points->points) pair->HeardClock().AddRemote({point.t_tx_ns, point.t_rx_ns});
   } else if (const auto* trips = std::get_if<probe::TripBatch>(&*body)) {
+    if (trips->by_nics) {
+      pair->peer_nic_error_ns = trips->error_ns;
+      pair->peer_nic_bound_ns = trips->bound_ns;
+    }
+    if (trips->by_nics != pair->ByNics()) return;  // one series, one kind of stamps
     for (const sync::Trip& trip : trips->trips) pair->HeardClock().AddRemoteProbe(trip);
   } else if (const auto* claim = std::get_if<probe::ClockClaim>(&*body)) {
     fleet_clock_->OnClaim(pair->peer, claim->claim, NowNs());

@@ -6,10 +6,12 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sync/pair_estimator.h"
+#include "sync/stamp_kind.h"
 #include "userspace/control/damping.h"
 #include "userspace/control/path_loss.h"
 #include "userspace/model/flow.h"
@@ -41,7 +43,11 @@ struct PairState {
   std::string peer;                            // configured name
   std::string version;                         // of the peer's agent, from its Hello
   std::unique_ptr<sync::PairEstimator> clock;  // tens of KiB, so made when the peer is heard first
-  sync::Estimate estimate;                     // at the last update
+  sync::SeriesKind stamps;                     // of the probes that `clock` holds: it decides alike
+  int64_t nic_error_ns = 0, nic_bound_ns = 0;  // of our NIC's stamps in local time …
+  int64_t peer_nic_error_ns = 0;               // … and of the peer's NIC's, as it tells
+  int64_t peer_nic_bound_ns = probe::kMaxNicErrorNs;
+  sync::Estimate estimate;  // at the last update
   int64_t updated_ns = 0;                      // monotonic; of the estimate
   double round_slope_ppb = 0;                  // of the estimate at the last round of fleet time
   uint16_t damped = 0, drained = 0;            // slots that flapped; that an operator keeps free
@@ -65,7 +71,25 @@ struct PairState {
     return *clock;
   }
   // Unknown while the peer was not heard.
-  sync::Estimate EstimateAt(int64_t local_ns) { return clock == nullptr ? sync::Estimate() : clock->At(local_ns); }
+  sync::Estimate EstimateAt(int64_t local_ns) {
+    if (clock == nullptr) return {};
+    sync::Estimate e = clock->At(local_ns);
+    if (!ByNics()) return e;
+    // What a NIC's clock is believed to be off by is the same in all of its stamps.
+    e.error_est_ns += nic_error_ns + peer_nic_error_ns;
+    e.bound_ns += nic_bound_ns + peer_nic_bound_ns;
+    return e;
+  }
+
+  bool ByNics() const { return stamps.kind() == sync::StampKind::kHardware; }
+
+  // A probe of ours with its reply; by_nics: the same with the arrivals as the NICs stamped them, if both did.
+  void AddTrip(const sync::Trip& trip, const std::optional<sync::Trip>& by_nics) {
+    const sync::StampKind kind = by_nics ? sync::StampKind::kHardware : sync::StampKind::kSoftware;
+    const sync::Trip& used = by_nics ? *by_nics : trip;
+    (void)stamps.Admit(used.t4_ns, kind);
+    HeardClock().AddTrip(used, kind);
+  }
 };
 
 }  // namespace cw::agent

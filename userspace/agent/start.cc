@@ -138,6 +138,7 @@ absl::Status Agent::OpenDataplane() {
   options.max_flows = static_cast<uint32_t>(config.limits.max_flows);
   options.max_tx_flows = static_cast<uint32_t>(config.limits.max_tx_flows);
   options.lab_clock = options_.lab_clock;
+  options.lab_nic = options_.lab_nic;
   absl::StatusOr<std::unique_ptr<dataplane::Dataplane>> opened = dataplane::Dataplane::Open(options);
   if (!opened.ok()) return opened.status();
   dataplane_ = std::move(*opened);
@@ -204,7 +205,7 @@ absl::Status Agent::OpenNics() {
     if (nic_config.attach == config::Attach::kNone) {
       nic.note = "not attached: attach = \"none\"";
     } else {
-      absl::StatusOr<dataplane::AttachInfo> attached = dataplane_->Attach(nic.ifindex);
+      absl::StatusOr<dataplane::AttachInfo> attached = dataplane_->Attach(nic.ifindex, nic_config.rx_stamps == config::RxStamps::kHardware);
       if (attached.ok()) {
         nic.attach = *attached;
         nic.attached = true;
@@ -218,6 +219,7 @@ absl::Status Agent::OpenNics() {
         return attached.status();
       }
     }
+    OpenNicClock(nic);
     nics_.push_back(std::move(nic));
   }
   if (nics_.empty()) return absl::InvalidArgumentError("the configuration names no NIC; add a [[nic]] table");

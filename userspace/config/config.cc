@@ -207,6 +207,7 @@ absl::Status CheckSecretFile(const std::string& path) {
 absl::string_view ToString(Mode mode) { return ModeWords()[static_cast<size_t>(mode)]; }
 absl::string_view ToString(LogLevel level) { return LogLevelWords()[static_cast<size_t>(level)]; }
 absl::string_view ToString(Attach attach) { return AttachWords()[static_cast<size_t>(attach)]; }
+absl::string_view ToString(RxStamps stamps) { return RxStampsWords()[static_cast<size_t>(stamps)]; }
 absl::string_view ToString(Anchor anchor) { return AnchorWords()[static_cast<size_t>(anchor)]; }
 
 absl::StatusOr<Mode> ParseMode(absl::string_view text) {

@@ -25,11 +25,16 @@ enum class LogLevel { kError, kWarn, kInfo, kDebug };
 // RoCE (the programs would see nothing).
 enum class Attach { kAuto, kNative, kGeneric, kNone };
 
+// Who stamps the arrival of probes for the clock. kHardware: the NIC, where its driver gives stamps to XDP (Linux 6.3).
+enum class RxStamps { kSoftware, kHardware };
+
 struct NicConfig {
   std::string name;              // network device
   std::string address = "auto";  // IPv4, dotted; "auto": the device's first global one
   Attach attach = Attach::kAuto;
   int64_t rate_mbps = 0;  // of its link; 0: as the device says, where it is a real one
+  RxStamps rx_stamps = RxStamps::kSoftware;
+  std::string clock = "auto";  // the NIC's own: /dev/ptpN; "auto": as its driver says; "none"
 };
 
 struct PeerConfig {
@@ -162,6 +167,7 @@ std::string ReferenceMarkdown();
 absl::string_view ToString(Mode mode);
 absl::string_view ToString(LogLevel level);
 absl::string_view ToString(Attach attach);
+absl::string_view ToString(RxStamps stamps);
 absl::string_view ToString(Anchor anchor);
 absl::StatusOr<Mode> ParseMode(absl::string_view text);
 

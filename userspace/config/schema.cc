@@ -57,6 +57,12 @@ void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
                      Number(v, "rate_mbps", nic.rate_mbps, {0, 10 * kMillion},
                             "Rate of its link in Mbit/s, which tells whether a flow is slow; 0 for what the device says "
                             "(virtual ones say nothing that is true).");
+                     Pick(v, "rx_stamps", nic.rx_stamps, RxStampsWords(),
+                          "Who stamps the arrival of probes for the fleet clock: the program, or the NIC where its driver "
+                          "gives stamps to XDP (Linux 6.3) and its clock is read. Not yet run on a real NIC.");
+                     Words(v, "clock", nic.clock, TextRule::kFree,
+                           "The NIC's own clock, which is tied to the host's: a PTP device, \"auto\" for the one that "
+                           "its driver names, or \"none\".");
                    });
 }
 
@@ -252,6 +258,11 @@ const std::vector<std::string>& LogLevelWords() {
 
 const std::vector<std::string>& AttachWords() {
   static const auto& words = *new std::vector<std::string>{"auto", "native", "generic", "none"};
+  return words;
+}
+
+const std::vector<std::string>& RxStampsWords() {
+  static const auto& words = *new std::vector<std::string>{"software", "hardware"};
   return words;
 }
 

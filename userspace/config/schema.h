@@ -72,6 +72,7 @@ void WalkPeers(Visitor& visitor, std::vector<PeerConfig>& peers);
 const std::vector<std::string>& ModeWords();
 const std::vector<std::string>& LogLevelWords();
 const std::vector<std::string>& AttachWords();
+const std::vector<std::string>& RxStampsWords();
 const std::vector<std::string>& AnchorWords();
 
 // "" when the text obeys the rule, otherwise what is wanted.

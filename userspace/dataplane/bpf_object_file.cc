@@ -15,6 +15,7 @@
 namespace cw::dataplane {
 namespace {
 
+constexpr uint32_t kDeviceBoundOnly = 1u << 6;  // BPF_F_XDP_DEV_BOUND_ONLY, of Linux 6.3
 constexpr size_t kVerifierLogBytes = 1 << 20;
 constexpr size_t kVerifierLogShown = 4000;  // its end says why
 
@@ -110,6 +111,25 @@ absl::Status BpfObjectFile::DropFrags(const char* program) {
   if (p == nullptr) return absl::NotFoundError(absl::StrFormat("the BPF object has no program %s", program));
   const int rc = bpf_program__set_flags(p, bpf_program__flags(p) & ~static_cast<uint32_t>(BPF_F_XDP_HAS_FRAGS));
   return rc == 0 ? absl::OkStatus() : absl::ErrnoToStatus(-rc, absl::StrFormat("change the flags of %s", program));
+}
+
+absl::Status BpfObjectFile::BindOnly(const char* program, uint32_t ifindex) {
+  bpf_program* p;
+  bool found = false;
+  bpf_object__for_each_program(p, object_.get()) {
+    const bool is_it = std::string(program) == bpf_program__name(p);
+    found |= is_it;
+    bpf_program__set_autoload(p, is_it);
+    if (!is_it) continue;
+    bpf_program__set_ifindex(p, ifindex);
+    bpf_program__set_flags(p, bpf_program__flags(p) | kDeviceBoundOnly);
+  }
+  return found ? absl::OkStatus() : absl::NotFoundError(absl::StrFormat("the BPF object has no program %s", program));
+}
+
+size_t BpfObjectFile::Instructions(const char* program) const {
+  const bpf_program* p = bpf_object__find_program_by_name(object_.get(), program);
+  return p == nullptr ? 0 : bpf_program__insn_cnt(p);
 }
 
 absl::Status BpfObjectFile::Load() {

@@ -29,12 +29,15 @@ class BpfObjectFile {
   // Sets a `const volatile` variable of the object; InvalidArgument when it is not as long as `bytes`.
   absl::Status SetConstant(const std::string& name, absl::string_view bytes);
   absl::Status DropFrags(const char* program);
+  // Only this program is loaded, for one device.
+  absl::Status BindOnly(const char* program, uint32_t ifindex);
 
   absl::Status Load();
 
   // After Load: another descriptor.
   absl::StatusOr<maps::UniqueFd> ProgramFd(const char* name) const;
   std::string Constants() const;  // .rodata
+  size_t Instructions(const char* program) const;  // as they were given to the kernel
 
  private:
   struct Closer {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "cwfabric.skel.h"
+#include "cwfabric_nic.skel.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
 #include "userspace/dataplane/tc_hook.h"
@@ -18,6 +19,12 @@ namespace {
 absl::string_view BuiltInObject() {
   size_t size = 0;
   const void* bytes = cwfabric__elf_bytes(&size);
+  return absl::string_view(static_cast<const char*>(bytes), size);
+}
+
+absl::string_view BoundObject() {
+  size_t size = 0;
+  const void* bytes = cwfabric_nic__elf_bytes(&size);
   return absl::string_view(static_cast<const char*>(bytes), size);
 }
 
@@ -43,7 +50,9 @@ std::string MarkerPath(const Options& options, uint32_t ifindex) {
 LoadSpec SpecOf(const Options& options) {
   LoadSpec spec;
   spec.elf = options.elf.empty() ? BuiltInObject() : options.elf;
+  spec.bound_elf = BoundObject();
   spec.lab_clock = options.lab_clock;
+  spec.lab_nic = options.lab_nic;
   spec.map_sizes = {{CW_MAP_FLOWS, options.max_flows}, {CW_MAP_TX_FLOWS, options.max_tx_flows},
                     {CW_MAP_PAIRS, options.max_pairs}, {CW_MAP_PROBE_TX, options.max_pairs},
                     {CW_MAP_KEYS, options.max_pairs},  {CW_MAP_PAIR_INDEX, 2 * options.max_pairs}};
@@ -109,9 +118,10 @@ absl::Status Dataplane::OpenViews() {
   auto probe_tx = maps::ProbeTxView::Create(map(CW_MAP_PROBE_TX));
   auto keys = maps::KeysView::Create(map(CW_MAP_KEYS));
   auto local_clock = maps::LocalClockView::Create(map(CW_MAP_LOCAL_CLOCK));
+  auto nic_lines = maps::NicLinesView::Create(map(CW_MAP_NIC_LINES));
   auto counters = maps::CountersView::Create(map(CW_MAP_COUNTERS));
   for (const auto& s : {ctl.status(), flows.status(), tx_flows.status(), pair_index.status(), pairs.status(),
-                        probe_tx.status(), keys.status(), local_clock.status(), counters.status()}) {
+                        probe_tx.status(), keys.status(), local_clock.status(), nic_lines.status(), counters.status()}) {
     error.Update(s);
   }
   if (!error.ok()) return error;
@@ -119,7 +129,7 @@ absl::Status Dataplane::OpenViews() {
   if (!editor.ok()) return editor.status();
   views_ = std::make_unique<Views>(
       Views{*std::move(ctl), *std::move(flows), *std::move(tx_flows), *std::move(pair_index), *std::move(pairs),
-            *std::move(probe_tx), *std::move(keys), *std::move(local_clock), *std::move(counters), *std::move(editor),
+            *std::move(probe_tx), *std::move(keys), *std::move(local_clock), *std::move(nic_lines), *std::move(counters), *std::move(editor),
             map(CW_MAP_PROBE_RING), map(CW_MAP_EVENT_RING), map(CW_MAP_MSG_RING)});
   return error;
 }
@@ -146,15 +156,15 @@ absl::StatusOr<AttachInfo> Dataplane::Attach(const std::string& ifname) {
   return Attach(*ifindex);
 }
 
-absl::StatusOr<AttachInfo> Dataplane::Attach(uint32_t ifindex) {
-  auto nic = AttachNic(ifindex);
+absl::StatusOr<AttachInfo> Dataplane::Attach(uint32_t ifindex, bool nic_stamps) {
+  auto nic = AttachNic(ifindex, nic_stamps);
   if (!nic.ok()) return nic.status();
   const AttachInfo info = nic->info;
   nics_[ifindex] = *std::move(nic);
   return info;
 }
 
-absl::StatusOr<Dataplane::Nic> Dataplane::AttachNic(uint32_t ifindex) {
+absl::StatusOr<Dataplane::Nic> Dataplane::AttachNic(uint32_t ifindex, bool nic_stamps) {
   const auto ifname = IfnameOf(ifindex);
   if (!ifname.ok()) return ifname.status();
   Nic nic;
@@ -173,14 +183,16 @@ absl::StatusOr<Dataplane::Nic> Dataplane::AttachNic(uint32_t ifindex) {
     if (!lock.ok()) return lock.status();
     nic.lock = *std::move(lock);
   }
-  auto xdp = AttachXdp(programs_, pins_, ifindex);
+  const bool simulated = !options_.lab_nic.empty();  // then the usual program has stamps
+  auto xdp = AttachXdp(programs_, pins_, ifindex, nic_stamps && !simulated);
   if (!xdp.ok()) return absl::Status(xdp.status().code(), absl::StrFormat("%s: %s", *ifname, xdp.status().message()));
   if (auto s = AttachTc(programs_, ifindex, ClsactMarker(ifindex)); !s.ok()) {
     xdp->link.reset();
     DetachXdp(pins_, ifindex).IgnoreError();
     return absl::Status(s.code(), absl::StrFormat("%s: %s", *ifname, s.message()));
   }
-  nic.info = {ifindex, *ifname, xdp->mode, xdp->frags, xdp->adopted, xdp->warning};
+  nic.info = {ifindex,      *ifname,      xdp->mode, xdp->frags, xdp->adopted,
+              xdp->warning, xdp->nic_stamps || (nic_stamps && simulated), xdp->stamps_note};
   nic.xdp_link = std::move(xdp->link);
   return nic;
 }

@@ -36,6 +36,7 @@ struct Options {
   uint32_t max_flows = 65536;
   uint32_t max_tx_flows = 16384;
   std::string lab_clock;          // pinned path of the lab's hidden clock, "" = none
+  std::string lab_nic;            // … and of its simulated NICs' clock: they stamp what arrives
   bool attach_offloaded = false;  // attach even where the NIC offloads RoCE
   std::string pin_root = CW_PIN_ROOT;
   std::string run_root = "/run/cwfabric";  // locks: INSTANCE/lock, nic-NAMESPACE-IFINDEX.lock
@@ -50,6 +51,8 @@ struct AttachInfo {
   bool frags = true;
   bool adopted = false;  // it was attached by an earlier agent
   std::string warning;   // "" or why it is not the best mode
+  bool nic_stamps = false;  // the program asks the NIC for its stamps
+  std::string stamps_note;  // why it does not, though that was asked for
 };
 
 class Dataplane {
@@ -69,7 +72,9 @@ class Dataplane {
   // Attaches both programs, or adopts and repairs what is attached; idempotent. Nothing stays attached on an error.
   // AlreadyExists: somebody else's program is there (named), or another agent serves this NIC. FailedPrecondition: the
   // NIC offloads RoCE. NotFound: no such interface.
-  absl::StatusOr<AttachInfo> Attach(uint32_t ifindex);
+  // nic_stamps: with the program that is bound to this NIC and has its stamps, where kernel and driver can; otherwise
+  // with the usual one.
+  absl::StatusOr<AttachInfo> Attach(uint32_t ifindex, bool nic_stamps = false);
   absl::StatusOr<AttachInfo> Attach(const std::string& ifname);
   absl::Status Detach(uint32_t ifindex);  // Ok when nothing was attached
   // The end of an instance: after it the object is of no use.
@@ -90,6 +95,7 @@ class Dataplane {
   const maps::ProbeTxView& probe_tx() const { return views_->probe_tx; }
   const maps::KeysView& keys() const { return views_->keys; }
   const maps::LocalClockView& local_clock() const { return views_->local_clock; }  // one record: local_clock()[0]
+  const maps::NicLinesView& nic_lines() const { return views_->nic_lines; }
   const maps::CountersView& counters() const { return views_->counters; }
   const FlowEditor& flow_editor() const { return views_->flow_editor; }
   const maps::BpfMap& probe_ring() const { return views_->probe_ring; }  // for maps::RingReader
@@ -112,6 +118,7 @@ class Dataplane {
     maps::ProbeTxView probe_tx;
     maps::KeysView keys;
     maps::LocalClockView local_clock;
+    maps::NicLinesView nic_lines;
     maps::CountersView counters;
     FlowEditor flow_editor;
     maps::BpfMap probe_ring, event_ring, msg_ring;
@@ -125,7 +132,7 @@ class Dataplane {
   Dataplane(Options options, FileLock lock, PinFolder pins, ProgramSet programs);
   absl::Status OpenViews();
   void AdoptInterfaces();
-  absl::StatusOr<Nic> AttachNic(uint32_t ifindex);
+  absl::StatusOr<Nic> AttachNic(uint32_t ifindex, bool nic_stamps);
   std::string ClsactMarker(uint32_t ifindex) const;
 
   Options options_;

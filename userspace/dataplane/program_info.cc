@@ -29,6 +29,7 @@ absl::StatusOr<ProgramInfo> GetProgramInfo(int fd) {
   info.name = raw.name;
   info.tag = absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(raw.tag), sizeof(raw.tag)));
   info.verified_insns = raw.verified_insns;
+  info.translated_insns = raw.xlated_prog_len / 8;
   info.run_time_ns = raw.run_time_ns;
   info.run_count = raw.run_cnt;
   return info;

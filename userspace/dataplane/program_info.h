@@ -17,6 +17,7 @@ struct ProgramInfo {
   std::string name;  // the kernel keeps 15 characters
   std::string tag;   // hex; a hash of the instructions, without the maps that they use
   uint32_t verified_insns = 0;
+  uint32_t translated_insns = 0;  // as they run
   uint64_t run_time_ns = 0;  // both 0 unless kernel.bpf_stats_enabled
   uint64_t run_count = 0;
   std::vector<uint32_t> map_ids;  // sorted

@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 
 #include "absl/cleanup/cleanup.h"
@@ -20,7 +21,15 @@ namespace cw::dataplane {
 namespace {
 
 constexpr char kLabClockKnob[] = "cw_lab_clock_on";
+constexpr char kLabNicKnob[] = "cw_lab_nic_on";
 constexpr uint32_t kNeverSample = 32;
+
+// Constants of every program are blinded: that makes copies of programs.
+bool JitHardened() {
+  std::ifstream file("/proc/sys/net/core/bpf_jit_harden");
+  int level = 0;
+  return file >> level && level >= 2;
+}
 
 // NotFound when there is no such pin.
 absl::StatusOr<maps::BpfMap> PinnedMap(const PinFolder& pins, const std::string& name) {
@@ -55,8 +64,15 @@ absl::Status InitControl(const maps::BpfMap& map) {
 
 absl::Status SetConstants(BpfObjectFile& file, const LoadSpec& spec) {
   if (auto s = file.SetConstant(kIcrcTable, IcrcTableBytes()); !s.ok()) return s;
-  if (spec.lab_clock.empty()) return absl::OkStatus();
-  return file.SetConstant(kLabClockKnob, absl::string_view("\1", 1));
+  if (!spec.lab_clock.empty()) {
+    if (auto s = file.SetConstant(kLabClockKnob, absl::string_view("\1", 1)); !s.ok()) return s;
+  }
+  return spec.lab_nic.empty() ? absl::OkStatus() : file.SetConstant(kLabNicKnob, absl::string_view("\1", 1));
+}
+
+// The lab's maps are pinned by the lab: "" = none.
+const std::string* LabPin(const LoadSpec& spec, absl::string_view name) {
+  return name == CW_MAP_LAB_CLOCK ? &spec.lab_clock : name == CW_MAP_LAB_NIC ? &spec.lab_nic : nullptr;
 }
 
 // Maps and constants of one load. Returns the maps that were pinned already, by name.
@@ -66,12 +82,12 @@ absl::StatusOr<std::map<std::string, bool>> Prepare(BpfObjectFile& file, const L
   for (bpf_map* map : file.Maps()) {
     const std::string name = bpf_map__name(map);  // a copy: libbpf replaces it on reuse
     absl::StatusOr<maps::BpfMap> existing = absl::NotFoundError("");
-    if (name == CW_MAP_LAB_CLOCK) {
-      if (spec.lab_clock.empty()) {
+    if (const std::string* pin = LabPin(spec, name); pin != nullptr) {
+      if (pin->empty()) {
         if (auto s = file.LeaveOut(map); !s.ok()) return s;
         continue;
       }
-      existing = maps::BpfMap::OpenPinned(spec.lab_clock);
+      existing = maps::BpfMap::OpenPinned(*pin);
       if (!existing.ok()) return existing.status();
     } else {
       existing = PinnedMap(pins, name);
@@ -178,7 +194,7 @@ absl::Status ProgramSet::PinEverything() {
   std::vector<std::string> order;
   for (const auto& [name, map] : maps_) {
     const bool there = std::find(before.begin(), before.end(), name) != before.end();
-    if (!there && name != CW_MAP_LAB_CLOCK && name != CW_MAP_CTL) order.push_back(name);
+    if (!there && LabPin(spec_, name) == nullptr && name != CW_MAP_CTL) order.push_back(name);
   }
   if (!adopted_) order.push_back(CW_MAP_CTL);
   for (const std::string& name : order) {
@@ -201,7 +217,7 @@ absl::StatusOr<maps::BpfMap> ProgramSet::Map(const std::string& name) const {
 
 bool ProgramSet::UsesOurMaps(const ProgramInfo& program) const {
   return std::any_of(maps_.begin(), maps_.end(), [&](const auto& m) {
-    return m.first != CW_MAP_LAB_CLOCK &&
+    return LabPin(spec_, m.first) == nullptr &&
            std::binary_search(program.map_ids.begin(), program.map_ids.end(), m.second.id());
   });
 }
@@ -210,11 +226,7 @@ absl::StatusOr<int> ProgramSet::PlainXdpFd() {
   if (plain_xdp_.ok()) return plain_xdp_.get();
   auto file = BpfObjectFile::Open(spec_.elf);
   if (!file.ok()) return file.status();
-  for (bpf_map* map : file->Maps()) {
-    const auto have = maps_.find(bpf_map__name(map));
-    auto s = have == maps_.end() ? file->LeaveOut(map) : file->Reuse(map, have->second);
-    if (!s.ok()) return s;
-  }
+  if (auto s = ReuseMaps(*file); !s.ok()) return s;
   if (auto s = SetConstants(*file, spec_); !s.ok()) return s;
   if (auto s = file->DropFrags(CW_PROG_XDP); !s.ok()) return s;
   if (auto s = file->Load(); !s.ok()) return s;
@@ -222,6 +234,53 @@ absl::StatusOr<int> ProgramSet::PlainXdpFd() {
   if (!fd.ok()) return fd.status();
   plain_xdp_ = *std::move(fd);
   return plain_xdp_.get();
+}
+
+absl::Status ProgramSet::ReuseMaps(BpfObjectFile& file) const {
+  for (bpf_map* map : file.Maps()) {
+    const auto have = maps_.find(bpf_map__name(map));
+    auto s = have == maps_.end() ? file.LeaveOut(map) : file.Reuse(map, have->second);
+    if (!s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ProgramSet::BoundXdp> ProgramSet::LoadBoundXdp(uint32_t ifindex) {
+  if (JitHardened()) {
+    return absl::FailedPreconditionError(
+        "net.core.bpf_jit_harden is 2: such kernels may move a program that is bound to a NIC, and crash later");
+  }
+  auto with_frags = LoadBoundXdp(ifindex, true);
+  if (with_frags.ok()) return BoundXdp{*std::move(with_frags), true};
+  if (absl::IsFailedPrecondition(with_frags.status())) return with_frags.status();
+  auto plain = LoadBoundXdp(ifindex, false);
+  if (!plain.ok()) return plain.status();
+  return BoundXdp{*std::move(plain), false};
+}
+
+absl::StatusOr<maps::UniqueFd> ProgramSet::LoadBoundXdp(uint32_t ifindex, bool frags) {
+  auto file = BpfObjectFile::Open(spec_.bound_elf);
+  if (!file.ok()) return file.status();
+  if (auto s = ReuseMaps(*file); !s.ok()) return s;
+  LoadSpec spec = spec_;
+  spec.lab_nic.clear();  // it has no such knob
+  if (auto s = SetConstants(*file, spec); !s.ok()) return s;
+  if (auto s = file->BindOnly(CW_PROG_XDP, ifindex); !s.ok()) return s;
+  if (auto s = frags ? absl::OkStatus() : file->DropFrags(CW_PROG_XDP); !s.ok()) return s;
+  if (auto s = file->Load(); !s.ok()) return s;
+  auto fd = file->ProgramFd(CW_PROG_XDP);
+  if (!fd.ok()) return fd.status();
+  const auto info = GetProgramInfo(fd->get());
+  if (!info.ok()) return info.status();
+  const size_t given = file->Instructions(CW_PROG_XDP);
+  // It grew only into the room that it has when it is no longer than it was (bpf/cwfabric.bpf.c).
+  if (info->translated_insns == 0 || info->translated_insns > given) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the program for this NIC has grown from %u to %u instructions in the kernel, which may have "
+                        "moved it: it is not used",
+                        given, info->translated_insns));
+  }
+  return *std::move(fd);
 }
 
 }  // namespace cw::dataplane

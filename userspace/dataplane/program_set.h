@@ -19,10 +19,14 @@ struct bpf_object;
 
 namespace cw::dataplane {
 
+class BpfObjectFile;
+
 struct LoadSpec {
   absl::string_view elf;                      // the compiled object; must outlive the ProgramSet
+  absl::string_view bound_elf;                // … and the one for programs that are bound to a NIC
   std::map<std::string, uint32_t> map_sizes;  // max_entries by map name, for maps that are made anew
   std::string lab_clock;                      // pinned path of the lab's hidden clock, "" = none
+  std::string lab_nic;                        // … of its simulated NICs' clock
 };
 
 class ProgramSet {
@@ -50,9 +54,19 @@ class ProgramSet {
   // The XDP program without the multi-buffer flag, for drivers that refuse it; loaded at the first call.
   absl::StatusOr<int> PlainXdpFd();
 
+  struct BoundXdp {
+    maps::UniqueFd fd;
+    bool frags = true;
+  };
+  // The XDP program that is bound to one NIC and has its stamps. Loaded by each call. FailedPrecondition: this kernel
+  // does not keep such a program where it is, which would end in a crash when the NIC goes.
+  absl::StatusOr<BoundXdp> LoadBoundXdp(uint32_t ifindex);
+
  private:
   ProgramSet(LoadSpec spec, PinFolder pins) : spec_(std::move(spec)), pins_(std::move(pins)) {}
   absl::Status LoadObject();
+  absl::StatusOr<maps::UniqueFd> LoadBoundXdp(uint32_t ifindex, bool frags);
+  absl::Status ReuseMaps(BpfObjectFile& file) const;
   absl::Status TakePinnedProgram(const char* name, maps::UniqueFd& fd, ProgramInfo& info);
   absl::Status PinEverything();
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
@@ -95,12 +96,37 @@ absl::Status ExchangeProgram(ProgramSet& programs, const Link& link, XdpAttachme
   return absl::OkStatus();
 }
 
+// The program that is bound to the NIC; false, with the reason in out: it cannot be.
+bool TryBound(ProgramSet& programs, uint32_t ifindex, const std::function<bool(int program)>& use, XdpAttachment& out) {
+  LibbpfLog quiet;
+  const auto bound = programs.LoadBoundXdp(ifindex);
+  if (!bound.ok()) {
+    out.stamps_note = std::string(bound.status().message());
+    return false;
+  }
+  if (!use(bound->fd.get())) {
+    out.stamps_note = absl::StrFormat("the driver refuses the program that is bound to it: %s", strerror(errno));
+    return false;
+  }
+  out.nic_stamps = true;
+  out.frags = bound->frags;
+  if (!out.frags) out.warning = "native XDP without frags: needs frames smaller than a page";
+  return true;
+}
+
 // A fresh link in the best mode that the driver takes.
-absl::StatusOr<XdpAttachment> CreateLink(ProgramSet& programs, const PinFolder& pins, uint32_t ifindex) {
+absl::StatusOr<XdpAttachment> CreateLink(ProgramSet& programs, const PinFolder& pins, uint32_t ifindex, bool nic_stamps) {
   struct Way {
     XdpMode mode;
     bool frags;
   };
+  XdpAttachment stamped;
+  const auto create = [&](int program) {
+    LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
+    stamped.link.reset(bpf_link_create(program, static_cast<int>(ifindex), BPF_XDP, &options));
+    return stamped.link.ok();
+  };
+  if (nic_stamps && TryBound(programs, ifindex, create, stamped)) return stamped;
   std::string refusals;
   int last = 0;
   for (const Way& way : {Way{XdpMode::kNative, true}, Way{XdpMode::kNative, false}, Way{XdpMode::kGeneric, true},
@@ -115,6 +141,7 @@ absl::StatusOr<XdpAttachment> CreateLink(ProgramSet& programs, const PinFolder& 
     last = out.link.ok() ? 0 : errno;
     if (out.link.ok()) {
       out.mode = way.mode;
+      out.stamps_note = stamped.stamps_note;
       out.frags = way.frags;
       if (way.mode == XdpMode::kGeneric) {
         out.warning = "generic XDP: slower, and times are taken later in the stack";
@@ -138,7 +165,7 @@ absl::StatusOr<XdpAttachment> CreateLink(ProgramSet& programs, const PinFolder& 
 
 }  // namespace
 
-absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& pins, uint32_t ifindex) {
+absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& pins, uint32_t ifindex, bool nic_stamps) {
   const std::string path = pins.XdpLink(ifindex);
   auto attached = QueryXdp(ifindex);
   if (!attached.ok()) return attached.status();
@@ -149,6 +176,11 @@ absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& p
       XdpAttachment out;
       out.mode = attached->mode;
       out.adopted = true;
+      const auto exchange = [&](int program) { return bpf_link_update(link->fd.get(), program, nullptr) == 0; };
+      if (nic_stamps && out.mode == XdpMode::kNative && TryBound(programs, ifindex, exchange, out)) {
+        out.link = std::move(link->fd);
+        return out;
+      }
       const auto current = GetProgramInfoById(link->program);
       if (!current.ok()) return current.status();
       const auto same = SameProgram(*current, programs.xdp_info());
@@ -167,7 +199,7 @@ absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& p
     if (!attached.ok()) return attached.status();
   }
   if (attached->program != 0) return Foreign(ifindex, attached->program, pins);
-  auto fresh = CreateLink(programs, pins, ifindex);
+  auto fresh = CreateLink(programs, pins, ifindex, nic_stamps);
   if (!fresh.ok()) return fresh;
   if (auto s = pins.Pin(fresh->link.get(), absl::StrFormat(CW_PIN_XDP_LINK_FMT, ifindex)); !s.ok()) return s;
   return fresh;

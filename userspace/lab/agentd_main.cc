@@ -18,10 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-absl::StatusOr<HiddenClockSpec> ReadSpec(const fs::path& file) {
+absl::StatusOr<nlohmann::json> ReadObject(const fs::path& file) {
   std::ifstream stream(file);
-  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json json = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(file.string(), " is not a JSON object"));
+  return json;
+}
+
+HiddenClockSpec SpecOf(const nlohmann::json& json) {
   HiddenClockSpec spec{.offset_ns = json.value("offset_ns", int64_t{0}),
                        .drift_ppm = json.value("drift_ppm", 0.0),
                        .wander_ppm = json.value("wander_ppm", 0.0),
@@ -66,20 +70,57 @@ agent::KernelTime KernelOf(const HiddenClockSpec& spec) {
           .tai_ns = [offset_ns = *spec.tai_less_monotonic_ns] { return MonotonicClock().NowNs() + offset_ns; }};
 }
 
-absl::StatusOr<agent::TimeSource> LabTime(const config::Config& config, const std::string& config_path) {
-  const fs::path file = fs::path(config_path).parent_path() / "hidden_clock.json";
-  if (!fs::exists(file)) return agent::TimeSource{std::make_shared<MonotonicClock>(), "", agent::KernelTime::Real()};
-  absl::StatusOr<HiddenClockSpec> spec = ReadSpec(file);
-  if (!spec.ok()) return spec.status();
+absl::Status MakeFolderOf(const std::string& pin) {
   std::error_code error;
-  const std::string pin = HiddenClockPin(config.instance);
   fs::create_directories(fs::path(pin).parent_path(), error);
-  if (error)
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot make the folder of ", pin, ": ", error.message(), "; is the BPF file system mounted?"));
-  absl::StatusOr<cw_lab_clock> clock = PinClock(pin, *spec);
+  if (!error) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot make the folder of ", pin, ": ", error.message(), "; is the BPF file system mounted?"));
+}
+
+// Simulated NICs, when nic_clock.json lies beside the configuration. The lab's are veth devices: a program that is bound
+// to one has crashed Linux.
+absl::Status AddNic(const config::Config& config, const fs::path& folder, agent::TimeSource& source) {
+  const fs::path file = folder / "nic_clock.json";
+  if (!fs::exists(file)) {
+    for (const config::NicConfig& nic : config.nics) {
+      if (nic.rx_stamps == config::RxStamps::kHardware)
+        return absl::InvalidArgumentError(absl::StrCat(nic.name, ": the lab has hardware stamps of simulated NICs only"));
+    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<nlohmann::json> json = ReadObject(file);
+  if (!json.ok()) return json.status();
+  NicClockSpec spec{.clock = SpecOf(*json)};
+  spec.read_ns = json->value("read_ns", spec.read_ns);
+  spec.jitter_ns = json->value("jitter_ns", spec.jitter_ns);
+  spec.noise_ns = json->value("noise_ns", spec.noise_ns);
+  source.lab_nic = NicClockPin(config.instance);
+  if (absl::Status status = MakeFolderOf(source.lab_nic); !status.ok()) return status;
+  absl::StatusOr<cw_lab_clock> nic = PinClock(source.lab_nic, spec.clock);
+  if (!nic.ok()) return nic.status();
+  source.lab_nic_clock = [nic = *nic, spec](std::shared_ptr<const Clock> local) {
+    return std::make_unique<SimulatedNicClock>(nic, spec, std::move(local));
+  };
+  return absl::OkStatus();
+}
+
+absl::StatusOr<agent::TimeSource> LabTime(const config::Config& config, const std::string& config_path) {
+  const fs::path folder = fs::path(config_path).parent_path();
+  agent::TimeSource source{.clock = std::make_shared<MonotonicClock>()};
+  if (absl::Status status = AddNic(config, folder, source); !status.ok()) return status;
+  const fs::path file = folder / "hidden_clock.json";
+  if (!fs::exists(file)) return source;
+  absl::StatusOr<nlohmann::json> json = ReadObject(file);
+  if (!json.ok()) return json.status();
+  const HiddenClockSpec spec = SpecOf(*json);
+  source.lab_clock = HiddenClockPin(config.instance);
+  if (absl::Status status = MakeFolderOf(source.lab_clock); !status.ok()) return status;
+  absl::StatusOr<cw_lab_clock> clock = PinClock(source.lab_clock, spec);
   if (!clock.ok()) return clock.status();
-  return agent::TimeSource{std::make_shared<HiddenClock>(*clock), pin, KernelOf(*spec)};
+  source.clock = std::make_shared<HiddenClock>(*clock);
+  source.kernel = KernelOf(spec);
+  return source;
 }
 
 }  // namespace

@@ -6,10 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <random>
 #include <string>
 
 #include "maps/abi.h"
+#include "sync/nic_clock.h"
 #include "userspace/model/clock.h"
 
 namespace cw::lab {
@@ -26,11 +29,20 @@ struct HiddenClockSpec {
   std::optional<int64_t> tai_less_monotonic_ns;
 };
 
+// A simulated NIC's own clock, and what reads of it are like.
+struct NicClockSpec {
+  HiddenClockSpec clock;
+  double read_ns = 800;        // a read takes so long …
+  double jitter_ns = 100;      // … plus an exponential so long on average, on either side of the NIC's look
+  double noise_ns = 5;         // root mean square: of what the NIC says
+};
+
 // start_ns: true time (CLOCK_MONOTONIC) of the first segment's beginning.
 cw_lab_clock MakeHiddenClock(const HiddenClockSpec& spec, uint64_t start_ns);
 
 // Where the clock of an agent's instance is pinned.
 std::string HiddenClockPin(const std::string& instance);
+std::string NicClockPin(const std::string& instance);  // … and that of its NICs
 
 // hidden − true time, at true time true_ns. The same function as in BPF (bpf/clock.h).
 int64_t HiddenClockError(const cw_lab_clock& clock, uint64_t true_ns);
@@ -44,6 +56,20 @@ class HiddenClock final : public Clock {
 
  private:
   cw_lab_clock clock_;
+};
+
+// The clock of a simulated NIC, as its host reads it: the same clock that stamps what arrives (map cw_lab_nic).
+class SimulatedNicClock final : public sync::NicClock {
+ public:
+  SimulatedNicClock(const cw_lab_clock& nic, const NicClockSpec& spec, std::shared_ptr<const Clock> local)
+      : nic_(nic), spec_(spec), local_(std::move(local)), random_(spec.clock.seed) {}
+  std::optional<sync::CrossStamp> Read() override;
+
+ private:
+  const cw_lab_clock nic_;
+  const NicClockSpec spec_;
+  const std::shared_ptr<const Clock> local_;
+  std::mt19937 random_;
 };
 
 }  // namespace cw::lab

@@ -35,7 +35,7 @@ absl::Status WriteSecret(const std::string& path) {
   return ok ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
 }
 
-absl::Status WriteClock(const std::string& path, const HiddenClockSpec& clock) {
+nlohmann::json ToJson(const HiddenClockSpec& clock) {
   nlohmann::json json = {{"offset_ns", clock.offset_ns},
                          {"drift_ppm", clock.drift_ppm},
                          {"wander_ppm", clock.wander_ppm},
@@ -43,7 +43,15 @@ absl::Status WriteClock(const std::string& path, const HiddenClockSpec& clock) {
                          {"segment_s", clock.segment_s},
                          {"seed", clock.seed}};
   if (clock.tai_less_monotonic_ns) json["tai_less_monotonic_ns"] = *clock.tai_less_monotonic_ns;
-  return WriteFile(path, json.dump());
+  return json;
+}
+
+nlohmann::json ToJson(const NicClockSpec& nic) {
+  nlohmann::json json = ToJson(nic.clock);
+  json["read_ns"] = nic.read_ns;
+  json["jitter_ns"] = nic.jitter_ns;
+  json["noise_ns"] = nic.noise_ns;
+  return json;
 }
 
 config::Mode ModeOf(const std::string& name) {
@@ -71,8 +79,9 @@ absl::StatusOr<std::unique_ptr<Testbed>> Testbed::Up(const TestbedSpec& spec) {
 Testbed::~Testbed() {
   agents_.clear();
   if (fabric_ == nullptr || released_) return;
-  for (size_t host = 0; host < spec_.clocks.size(); ++host) {
-    (void)unlink(HiddenClockPin(DescribeAgentHost(*fabric_, static_cast<int>(host)).instance).c_str());
+  for (int host = 0; host < fabric_->hosts(); ++host) {
+    const std::string instance = DescribeAgentHost(*fabric_, host).instance;
+    for (const std::string& pin : {HiddenClockPin(instance), NicClockPin(instance)}) (void)unlink(pin.c_str());
   }
 }
 
@@ -91,6 +100,7 @@ absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
   config.nics.push_back({.name = "eth0"});
   const double host_mbps = spec_.fabric.host_link_mbps > 0 ? spec_.fabric.host_link_mbps : spec_.fabric.link_mbps;
   config.nics[0].rate_mbps = static_cast<int64_t>(host_mbps);
+  if (static_cast<size_t>(host) < spec_.nic_clocks.size()) config.nics[0].rx_stamps = config::RxStamps::kHardware;
   for (int peer = 0; peer < fabric_->hosts(); ++peer) {
     if (peer == host || (!spec_.all_hosts && fabric_->HostLeaf(peer) == fabric_->HostLeaf(host))) continue;
     config.peers.push_back({.name = absl::StrCat("h", peer), .addresses = {fabric_->HostAddr(peer)}});
@@ -121,7 +131,13 @@ absl::Status Testbed::StartAgents() {
     const AgentHost description = DescribeAgentHost(*fabric_, host);
     if (static_cast<size_t>(host) < spec_.clocks.size()) {
       absl::Status status =
-          WriteClock(absl::StrCat(description.run_dir, "/hidden_clock.json"), spec_.clocks[static_cast<size_t>(host)]);
+          WriteFile(absl::StrCat(description.run_dir, "/hidden_clock.json"),
+                    ToJson(spec_.clocks[static_cast<size_t>(host)]).dump());
+      if (!status.ok()) return status;
+    }
+    if (static_cast<size_t>(host) < spec_.nic_clocks.size()) {
+      absl::Status status = WriteFile(absl::StrCat(description.run_dir, "/nic_clock.json"),
+                                      ToJson(spec_.nic_clocks[static_cast<size_t>(host)]).dump());
       if (!status.ok()) return status;
     }
     agents_.push_back(std::make_unique<api::Client>(description.socket));
@@ -283,19 +299,28 @@ void AddLine(const std::string& instance, cw_lab_clock& clock) {
   close(fd);
 }
 
-}  // namespace
-
-absl::StatusOr<cw_lab_clock> ReadHiddenClock(const Fabric& fabric, int host) {
-  const std::string instance = DescribeAgentHost(fabric, host).instance;
-  const int fd = bpf_obj_get(HiddenClockPin(instance).c_str());
-  if (fd < 0) return absl::ErrnoToStatus(errno, "no hidden clock is pinned");
+absl::StatusOr<cw_lab_clock> ReadPinned(const std::string& pin) {
+  const int fd = bpf_obj_get(pin.c_str());
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("no clock is pinned at ", pin));
   const uint32_t zero = 0;
   cw_lab_clock clock{};
   const int error = bpf_map_lookup_elem(fd, &zero, &clock);
   close(fd);
-  if (error != 0) return absl::ErrnoToStatus(errno, "cannot read the hidden clock");
-  AddLine(instance, clock);
+  if (error != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read the clock at ", pin));
   return clock;
+}
+
+}  // namespace
+
+absl::StatusOr<cw_lab_clock> ReadHiddenClock(const Fabric& fabric, int host) {
+  const std::string instance = DescribeAgentHost(fabric, host).instance;
+  absl::StatusOr<cw_lab_clock> clock = ReadPinned(HiddenClockPin(instance));
+  if (clock.ok()) AddLine(instance, *clock);
+  return clock;
+}
+
+absl::StatusOr<cw_lab_clock> ReadNicClock(const Fabric& fabric, int host) {
+  return ReadPinned(NicClockPin(DescribeAgentHost(fabric, host).instance));
 }
 
 LoadSampler::LoadSampler(const Fabric& fabric, absl::Duration period) : fabric_(fabric) {

@@ -39,6 +39,7 @@ struct TestbedSpec {
   int clock_neighbours = 0;         // probed faster for the clock; all hosts of a lab share one machine's processors
   bool wait_paths = true;           // Up returns when all paths are up, or already when the agents answer
   std::vector<HiddenClockSpec> clocks;                    // by host; empty: true clocks
+  std::vector<NicClockSpec> nic_clocks;                   // by host; empty: no NIC has a clock of its own
   std::function<void(int host, config::Config&)> adjust;  // the agents' configuration, last
   std::string agent_binary = "cwlab-agentd";
 };
@@ -104,6 +105,8 @@ class Testbed {
 // A host's hidden clock as its agent pinned it, with what the agent adds now: the truth to compare with. NotFound: the
 // host has a true clock.
 absl::StatusOr<cw_lab_clock> ReadHiddenClock(const Fabric& fabric, int host);
+// Its NICs' simulated clock.
+absl::StatusOr<cw_lab_clock> ReadNicClock(const Fabric& fabric, int host);
 
 // Reads the switches' counters on a thread of its own: load per leaf–spine link over time.
 class LoadSampler {

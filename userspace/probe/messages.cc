@@ -10,7 +10,16 @@
 namespace cw::probe {
 namespace {
 
-enum Kind : uint8_t { kSamples = 1, kClock = 2, kHello = 3, kClaim = 4, kTrips = 5, kLinks = 6, kDeath = 7 };
+enum Kind : uint8_t {
+  kSamples = 1,
+  kClock = 2,
+  kHello = 3,
+  kClaim = 4,
+  kTrips = 5,
+  kLinks = 6,
+  kDeath = 7,
+  kNicTrips = 8
+};
 
 constexpr uint32_t kMask24 = 0xffffff;
 constexpr uint32_t kFlagResp = 1u << 24;
@@ -103,9 +112,18 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const ClockBatch& b) {
   return w.Take();
 }
 
+bool NicErrorsInRange(const TripBatch& b) {
+  return b.error_ns >= 0 && b.error_ns <= b.bound_ns && b.bound_ns <= kMaxNicErrorNs;
+}
+
 absl::StatusOr<std::vector<uint8_t>> Encode(const TripBatch& b) {
   if (b.trips.size() > kMaxTripsPerMessage) return TooMany("trips", b.trips.size(), kMaxTripsPerMessage);
-  Writer w(kTrips, b.trips.size());
+  if (b.by_nics && !NicErrorsInRange(b)) return absl::InvalidArgumentError("trips by NICs with impossible errors");
+  Writer w(b.by_nics ? kNicTrips : kTrips, b.trips.size());
+  if (b.by_nics) {
+    w.Put(static_cast<uint64_t>(b.error_ns), 8);
+    w.Put(static_cast<uint64_t>(b.bound_ns), 8);
+  }
   for (const sync::Trip& t : b.trips) {
     for (int64_t ns : {t.t1_ns, t.t2_ns, t.t3_ns, t.t4_ns}) w.Put(static_cast<uint64_t>(ns), 8);
   }
@@ -272,9 +290,17 @@ absl::StatusOr<Body> DecodeClock(Reader r, size_t count) {
   return b;
 }
 
-absl::StatusOr<Body> DecodeTrips(Reader r, size_t count) {
-  if (r.left() != count * kTripLen) return absl::InvalidArgumentError("trip batch of a wrong length");
+absl::StatusOr<Body> DecodeTrips(Reader r, size_t count, bool by_nics) {
+  if (r.left() != count * kTripLen + (by_nics ? kNicErrorsLen : 0)) {
+    return absl::InvalidArgumentError("trip batch of a wrong length");
+  }
   TripBatch b;
+  b.by_nics = by_nics;
+  if (by_nics) {
+    b.error_ns = static_cast<int64_t>(r.Get(8));
+    b.bound_ns = static_cast<int64_t>(r.Get(8));
+    if (!NicErrorsInRange(b)) return absl::InvalidArgumentError("trips by NICs with impossible errors");
+  }
   b.trips.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     sync::Trip t;
@@ -337,6 +363,7 @@ absl::StatusOr<Body> DecodeHello(Reader r, size_t count) {
 }  // namespace
 
 bool TripBatch::operator==(const TripBatch& other) const {
+  if (by_nics != other.by_nics || error_ns != other.error_ns || bound_ns != other.bound_ns) return false;
   return std::equal(trips.begin(), trips.end(), other.trips.begin(), other.trips.end(),
                     [](const sync::Trip& a, const sync::Trip& b) {
                       return a.t1_ns == b.t1_ns && a.t2_ns == b.t2_ns && a.t3_ns == b.t3_ns && a.t4_ns == b.t4_ns;
@@ -364,7 +391,9 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
     case kHello:
       return DecodeHello(r, count);
     case kTrips:
-      return DecodeTrips(r, count);
+      return DecodeTrips(r, count, false);
+    case kNicTrips:
+      return DecodeTrips(r, count, true);
     case kClaim:
       return DecodeClaim(r, count);
     case kLinks:

@@ -60,6 +60,10 @@ struct ClockBatch {
 // too. T1 and T4 by the clock of the prober, the message's sender; T2 and T3 by the receiver's.
 struct TripBatch {
   std::vector<sync::Trip> trips;
+  // Whether the arrivals (T2, T4) were stamped by the NICs of both. Then also what the stamps of the sender's NIC may
+  // be off by once they are in its local time: likely, and at most.
+  bool by_nics = false;
+  int64_t error_ns = 0, bound_ns = 0;
   bool operator==(const TripBatch& other) const;
 };
 
@@ -101,7 +105,9 @@ inline constexpr size_t kBodyHeaderLen = 4;
 inline constexpr size_t kSampleLen = 16;
 inline constexpr size_t kClockPointLen = 17;
 inline constexpr size_t kTripLen = 32;
-inline constexpr size_t kMaxTripsPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kTripLen;  // 34
+inline constexpr size_t kNicErrorsLen = 16;  // before the trips of a batch by NICs
+inline constexpr size_t kMaxTripsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kNicErrorsLen) / kTripLen;  // 34
+inline constexpr int64_t kMaxNicErrorNs = 100'000;
 inline constexpr int64_t kMaxTripNs = 2'000'000'000'000'000'000;  // round trips of such stamps cannot overflow
 inline constexpr size_t kClockClaimLen = 149;
 inline constexpr size_t kLinkLen = 24;

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
+/* When the NIC saw the packet at hand, in local time. Zero and missing mean none (Linux: an XDP program that is bound to
+ * one NIC may ask its driver, bpf_xdp_metadata_rx_timestamp; a driver that has no stamp says so or gives 0). BPF only. */
+#ifndef CW_BPF_NIC_STAMP_H
+#define CW_BPF_NIC_STAMP_H
+
+#include "bpf/dataplane.h"
+
+#ifdef CW_NIC_STAMPS
+extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md* ctx, __u64* timestamp) __ksym;
+#else
+static __noinline __u64 cw_lab_nic_time(void) {
+  __u32 zero = 0;
+  struct cw_lab_clock* c = bpf_map_lookup_elem(&cw_lab_nic, &zero);
+  return c ? cw_lab_clock_at(c, bpf_ktime_get_ns()) : 0;
+}
+#endif
+
+/* Before anything else: a simulated NIC looks at its clock now. */
+static __noinline int cw_nic_stamp_take(struct xdp_md* ctx) {
+  __u32 zero = 0;
+  __u64* kept = bpf_map_lookup_elem(&cw_nic_stamp, &zero);
+  __u64 stamp = 0;
+  if (!kept) return 0;
+#ifdef CW_NIC_STAMPS
+  if (bpf_xdp_metadata_rx_timestamp(ctx, &stamp)) stamp = 0;
+#else
+  stamp = cw_lab_nic_time();
+#endif
+  *kept = stamp;
+  return 0;
+}
+
+/* now: when we saw the packet. */
+static __noinline int cw_nic_stamp_convert(struct xdp_md* ctx, __u64 now) {
+  __u32 zero = 0;
+  __u32 ifindex = ctx->ingress_ifindex;
+  __u64* kept = bpf_map_lookup_elem(&cw_nic_stamp, &zero);
+  struct cw_nic_line* line = bpf_map_lookup_elem(&cw_nic_lines, &ifindex);
+  __u64 stamp;
+  if (!kept) return 0;
+  stamp = *kept;
+  if (!stamp) return cw_count(CW_COUNT_nic_stamps_missing);
+  stamp = line ? cw_nic_to_local(line, stamp, now) : 0;
+  *kept = stamp;
+  return cw_count(stamp ? CW_COUNT_nic_stamps : CW_COUNT_nic_stamps_off);
+}
+
+/* 0 = none. */
+static __noinline __u64 cw_nic_stamp_get(void) {
+  __u32 zero = 0;
+  __u64* kept = bpf_map_lookup_elem(&cw_nic_stamp, &zero);
+  return kept ? *kept : 0;
+}
+
+#endif

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The clocks of our NICs: opened, read ten times a second, and given to the ingress program as lines.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "spdlog/spdlog.h"
+#include "userspace/agent/agent.h"
+#include "userspace/agent/clock_view.h"
+#include "userspace/phc/phc_clock.h"
+
+namespace cw::agent {
+
+// A NIC without a clock is as good as it was: nothing here is an error.
+void Agent::OpenNicClock(Nic& nic) {
+  if (nic.config.clock == "none") {
+    nic.clock_note = "its clock is not read: clock = \"none\"";
+  } else if (options_.lab_nic_clock) {
+    nic.node = std::make_unique<NicNode>(nic.config.name, "simulated", options_.lab_nic_clock(clock_));
+  } else {
+    std::string path = nic.config.clock;
+    if (path == "auto") {
+      const absl::StatusOr<int> index = phc::PhcIndexOf(nic.config.name);
+      path = index.ok() ? absl::StrCat("/dev/ptp", *index) : "";
+      if (!index.ok()) nic.clock_note = std::string(index.status().message());
+    }
+    if (!path.empty()) {
+      absl::StatusOr<std::unique_ptr<phc::PhcClock>> clock = phc::PhcClock::Open(path, clock_);
+      if (clock.ok()) {
+        nic.node = std::make_unique<NicNode>(nic.config.name, path, *std::move(clock));
+      } else {
+        nic.clock_note = std::string(clock.status().message());
+        spdlog::warn("{}: its clock is not read: {}", nic.config.name, nic.clock_note);
+      }
+    }
+  }
+  const bool wanted = nic.config.rx_stamps == config::RxStamps::kHardware;
+  if (wanted && !nic.attach.stamps_note.empty()) nic.clock_note = nic.attach.stamps_note;
+  if (wanted && (!nic.attach.nic_stamps || nic.node == nullptr))
+    spdlog::warn("{}: arrivals are stamped by software: {}", nic.config.name, nic.clock_note);
+}
+
+void Agent::LookAtNics() {
+  for (Nic& nic : nics_) {
+    if (nic.node == nullptr) continue;
+    nic.node->Look();
+    const int64_t now_ns = NowNs();
+    if (!nic.attach.nic_stamps) continue;
+    PutNicLine(nic, now_ns);
+    const sync::Estimate tie = nic.node->UntilNextLook(now_ns);
+    for (auto& [index, pair] : pairs_) {
+      if (pair->ifindex != nic.ifindex) continue;
+      pair->nic_error_ns = tie.error_est_ns;
+      pair->nic_bound_ns = std::min(tie.bound_ns, NicNode::kMostBoundNs);
+    }
+  }
+}
+
+void Agent::PutNicLine(Nic& nic, int64_t now_ns) {
+  const maps::NicLinesView& lines = dataplane_->nic_lines();
+  const std::optional<cw_nic_line> line = nic.node->Line(now_ns);
+  // Without a line the program takes none of the NIC's stamps; an old one ends by itself.
+  if (line) {
+    nic.has_line = lines.Put(nic.ifindex, *line).ok();
+  } else if (nic.has_line) {
+    (void)lines.Delete(nic.ifindex);
+    nic.has_line = false;
+  }
+}
+
+void Agent::FillNics(api::v1::ClockReply& reply) const {
+  const int64_t now_ns = NowNs();
+  for (const Nic& nic : nics_) {
+    api::v1::ClockNic& out = *reply.add_nics();
+    out.set_name(nic.config.name);
+    out.set_note(nic.clock_note);
+    out.set_stamps(nic.attach.nic_stamps);
+    if (nic.node == nullptr) continue;
+    const sync::Estimate tie = nic.node->At(now_ns);
+    out.set_source(nic.node->source());
+    *out.mutable_tie() = ToApi(tie, now_ns);
+    out.set_read_ns(static_cast<double>(tie.min_rtt_ns));
+    out.set_reads(nic.node->reads());
+    out.set_failed(nic.node->failed());
+    out.set_epoch(tie.epoch);
+    out.set_converted(nic.has_line);
+  }
+}
+
+}  // namespace cw::agent
