@@ -489,7 +489,8 @@ TEST_F(AgentOnFabric, ADrainedSpineCarriesNothingOfThisHostUntilItIsGivenBack) {
   EXPECT_TRUE(Eventually([&] { return state().quiet_s() > 3; })) << state().DebugString();
   EXPECT_EQ(DataBytes(*testbed, 0, 1), before) << "bytes of data over a drained spine, by the switch's own count";
   EXPECT_EQ(state().flows(), 0u);
-  for (const v1::Path& path : PathsOf(0).pairs(0).paths()) {
+  const v1::PathsReply drained = PathsOf(0);
+  for (const v1::Path& path : drained.pairs(0).paths()) {
     if (path.hops_size() < 2) continue;
     EXPECT_EQ(path.drained(), path.hops(1) == "10.1.1.0") << path.DebugString();
   }
@@ -507,7 +508,8 @@ TEST_F(AgentOnFabric, ADrainedSpineCarriesNothingOfThisHostUntilItIsGivenBack) {
   EXPECT_EQ(testbed->agent(0).Drains().value_or(v1::DrainsReply()).drains_size(), 0);
   v1::SteerSetRequest place;
   place.set_flow(FlowsOf(0)[0].id());
-  for (const v1::Path& path : PathsOf(0).pairs(0).paths()) {
+  const v1::PathsReply given_back = PathsOf(0);
+  for (const v1::Path& path : given_back.pairs(0).paths()) {
     if (path.assignable() && path.hops_size() > 1 && path.hops(1) == "10.1.1.0") place.set_path(path.slot());
   }
   place.set_force(true);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/unit/probe_fakes.h"
 
 namespace cw::probe {
@@ -78,7 +79,7 @@ TEST(ProbeKeys, ShortSecretsAreRefused) {
 }
 
 TEST_F(KeyFile, HexWithNewlineIsHexAndRawIsRaw) {
-  Write(std::string(kHex) + "\n");
+  Write(absl::StrCat(kHex, "\n"));
   ASSERT_EQ(0, chmod(path_.c_str(), 0600));
   auto from_file = GroupSecret::FromFile(path_);
   ASSERT_TRUE(from_file.ok()) << from_file.status();

@@ -38,7 +38,7 @@ int64_t InFlight(const cw_tx_flow& flow) {
 }  // namespace
 
 void Agent::LookForCauses(const control::Observation& seen) {
-  if (flows_.sent.empty()) return;  // nothing to be slow
+  if (!options_.config.steering.find_causes || flows_.sent.empty()) return;  // nothing to be slow
   const int64_t now_ns = MonotonicNs();
   for (const control::PairObservation& pair : seen.pairs) {
     const std::optional<uint32_t> index = engine_->mesh().Find(pair.pair);
@@ -60,6 +60,7 @@ void Agent::LookForCauses(const control::Observation& seen) {
 }
 
 void Agent::JudgeCauses(int64_t now_ns) {
+  if (!options_.config.steering.find_causes) return;
   const double seconds = causes_judged_ns_ == 0 ? 0 : static_cast<double>(now_ns - causes_judged_ns_) / 1e9;
   causes_judged_ns_ = now_ns;
   const bool lossless = causes_ring_losses_ == ring_losses_;

@@ -90,7 +90,7 @@ void Agent::DecideWindow() {
   control::Observation seen = Observe(now_ns);
   last_window_ns_ = now_ns;
   LookForCauses(seen);
-  causes_.Hold(seen);
+  if (options_.config.steering.find_causes) causes_.Hold(seen);
   if (seen.window_ns <= 0 || flows_.sent.empty()) return;
   const control::Decision decision = control::DecideMoves(seen, *contention_);
   Record(seen, decision);

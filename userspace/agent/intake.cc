@@ -61,7 +61,7 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   pair->last_reply_ns = newest_data_ns_ = now_ns;
   const int64_t forward_ns = t2 - pair->clock->OffsetAt(t1) - t1;
   const int64_t reverse_ns = t4 - (t3 - pair->clock->OffsetAt(t4));
-  causes_.Answered(probe.pair, probe.slot);
+  if (options_.config.steering.find_causes) causes_.Answered(probe.pair, probe.slot);
   SlotState& slot = pair->slot[probe.slot];
   // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
   if (!pair->estimate.settled || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);

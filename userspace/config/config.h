@@ -80,6 +80,7 @@ struct SteeringConfig {
   double queueing_factor = 0.5;
   double target_factor = 0.8;     // a target must be better than this × the present path
   double moves_per_second = 0.1;  // share of the host's flows; failures are not counted
+  bool find_causes = false;       // tell why flows are slow, and hold moves that cannot help
   double loss_limit = 0.005;      // a path that loses a larger share alone is left as if it were dead; 0 = never
 };
 

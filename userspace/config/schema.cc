@@ -138,6 +138,8 @@ void WalkSteering(Visitor& v, SteeringConfig& steering) {
   steering.moves_per_second =
       v.Real("moves_per_second", steering.moves_per_second, {0, 1},
              "Share of the host's flows that may move per second for balance; failures are not counted.");
+  steering.find_causes = v.Flag("find_causes", steering.find_causes,
+                                "Tell why flows are slow (events, status, qps), and hold moves that cannot help.");
   steering.loss_limit = v.Real("loss_limit", steering.loss_limit, {0, 1},
                                "A path that alone loses a larger share of its probes is left like a dead one; 0 for never.");
   v.EndTable();
