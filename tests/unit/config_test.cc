@@ -192,7 +192,8 @@ TEST(ConfigErrors, UnknownKeysSuggestTheNearest) {
               StartsWith("a.toml:4:1: unknown key \"probe.active_intervall\"; did you mean \"active_interval\"?"));
   EXPECT_THAT(ErrorOf("[probes]\nports = 3\n" + std::string(kNic)),
               StartsWith("a.toml:1:2: unknown key \"probes\"; did you mean \"probe\"?"));
-  EXPECT_THAT(ErrorOf(std::string(kNic) + "zzzzzz = 1\n"), HasSubstr("known here: address, attach, clock, name, rx_stamps"));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "zzzzzz = 1\n"),
+              HasSubstr("known here: address, attach, clock, name, rate_mbps, rx_stamps"));
 }
 
 TEST(ConfigErrors, AllFaultsOfAFileTogetherInOrderOfLines) {
