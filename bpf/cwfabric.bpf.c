@@ -15,7 +15,8 @@
 #ifdef CW_NIC_STAMPS
 /* The program for one NIC is bound to it, and must never grow while it is loaded: Linux (seen on 6.12 and 6.18) then
  * moves it, and the NIC keeps the old address, which it follows when it is unregistered. The verifier replaces calls by
- * longer code, but drops dead code first: so this dead code is room to grow in. Never 1. */
+ * longer code, but drops dead code first: so this dead code is room to grow in. Never 1. Before all else: in the midst
+ * of parsing, clang keeps values across it that it never set, and the verifier refuses the program. */
 const volatile _Bool cw_room = 0;
 #define CW_ROOM() \
   if (cw_room) asm volatile(".rept 2048\n r0 = 0\n .endr" : : : "r0")
@@ -26,12 +27,14 @@ const volatile _Bool cw_room = 0;
 /* frags: RoCE's MTU of 4096 makes frames larger than one buffer. Headers are in the first one. */
 SEC("xdp.frags")
 int cw_xdp_ingress(struct xdp_md* ctx) {
-  void* data = (void*)(long)ctx->data;
-  void* end = (void*)(long)ctx->data_end;
+  void *data, *end;
   struct cw_packet p;
   __u32 frame_len;
-  int r = cw_parse_udp(data, end, &p);
+  int r;
   CW_ROOM();
+  data = (void*)(long)ctx->data;
+  end = (void*)(long)ctx->data_end;
+  r = cw_parse_udp(data, end, &p);
   if (r == CW_PARSE_OTHER) return XDP_PASS;
   if (r == CW_PARSE_ROCE) {
     frame_len = end - data;
