@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
 /* cwfabric's dataplane: one program where packets come in, one where they leave.
  * Whatever is not understood passes untouched and is counted once under the name that says why (maps/abi.h). Neither
- * program drops or changes a data packet, except for the source port of flows that are steered, with its ICRC. */
+ * program drops or changes a data packet, except for the source port of flows that are steered, with its ICRC. A third
+ * one, and addresses that are changed on one side and put back on the other, belong to NIC failover (bpf/carry.h). */
 #include <linux/bpf.h>
 #include <linux/errno.h>
 #include <linux/pkt_cls.h>
 
 #include <bpf/bpf_helpers.h>
 
+#include "bpf/carry.h"
 #include "bpf/egress.h"
 #include "bpf/ingress.h"
 #include "bpf/probe.h"
@@ -54,7 +56,7 @@ int cw_xdp_ingress(struct xdp_md* ctx) {
 #define CW_HEADERS_MAX (14 + 8 + CW_IP4_LEN + CW_UDP_LEN + CW_BTH_LEN + 28)
 
 /* Paged packets may have nothing but Ethernet, IP and UDP in their linear part. */
-static __always_inline int cw_egress_parse(struct __sk_buff* skb, struct cw_packet* p) {
+static __always_inline int cw_tc_parse(struct __sk_buff* skb, struct cw_packet* p) {
   void* data = (void*)(long)skb->data;
   void* end = (void*)(long)skb->data_end;
   __u32 len = skb->len;
@@ -73,15 +75,23 @@ static __always_inline int cw_egress_parse(struct __sk_buff* skb, struct cw_pack
 SEC("tc")
 int cw_tc_egress(struct __sk_buff* skb) {
   struct cw_packet p;
-  int r = cw_egress_parse(skb, &p);
+  int r = cw_tc_parse(skb, &p);
   if (r == CW_PARSE_OTHER) return TC_ACT_UNSPEC;
   if (r >= 0)
     cw_count(r);
   else if (cw_is_probe(&p))
     cw_egress_probe(skb, &p);
   else
-    cw_egress_data(skb, &p);
+    return cw_egress_data(skb, &p);
   return TC_ACT_UNSPEC;
+}
+
+/* NIC failover, receiving: attached only where it is on. Packets were counted by XDP, so nothing is counted here. */
+SEC("tc")
+int cw_tc_ingress(struct __sk_buff* skb) {
+  struct cw_packet p;
+  if (cw_tc_parse(skb, &p) != CW_PARSE_ROCE || !(p.dqpn >> CW_CARRY_TAG_SHIFT)) return TC_ACT_UNSPEC;
+  return cw_carry_restore(skb, &p);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

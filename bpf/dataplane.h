@@ -29,6 +29,8 @@ const volatile _Bool cw_lab_clock_on = 0;
 const volatile _Bool cw_lab_nic_on = 0;
 #define cw_nic_stamps_on cw_lab_nic_on
 #endif
+/* May packets be carried by another pair of NICs (bpf/carry.h)? Else that code is dead, and costs egress nothing. */
+const volatile _Bool cw_nic_failover_on = 0;
 /* x^(8n + 32) modulo the ICRC's polynomial, filled by cw_icrc_pow_fill(); while zero, nothing is rewritten. */
 const volatile __u32 cw_icrc_pow[CW_ICRC_POWS] = {0};
 
@@ -84,6 +86,20 @@ struct {
   __type(key, __u32);
   __type(value, struct cw_pair_keys);
 } cw_keys SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, 1024);
+  __type(key, __u32);
+  __type(value, struct cw_carry_out);
+} cw_carry_out SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 1024);
+  __type(key, struct cw_carry_key);
+  __type(value, struct cw_carry_in);
+} cw_carry_in SEC(".maps");
 
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -3,6 +3,7 @@
 #ifndef CW_BPF_EGRESS_H
 #define CW_BPF_EGRESS_H
 
+#include "bpf/carry.h"
 #include "bpf/probe.h"
 #include "bpf/steer.h"
 
@@ -124,24 +125,29 @@ static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, 
   if (f->want_slot != CW_SLOT_NONE && e->acting) cw_try_wish(e, f, p);
 }
 
-static __always_inline void cw_egress_data(struct __sk_buff* skb, const struct cw_packet* p) {
+/* Returns the program's verdict. */
+static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw_packet* p) {
   struct cw_egress e;
   struct cw_tx_flow* f;
   __u16 port = 0;
   int duplicate;
   cw_flow_key_v4(&e.key, p->saddr, p->daddr, p->dqpn);
   e.ctl = cw_get_ctl();
-  if (!e.ctl) return;
+  if (!e.ctl) return TC_ACT_UNSPEC;
   e.jiffies = bpf_jiffies64();
   e.acting = cw_may_act(e.ctl, e.jiffies);
   f = bpf_map_lookup_elem(&cw_tx_flows, &e.key);
   if (!f) f = cw_make_tx_flow(&e, p);
-  if (!f) return;
+  if (!f) return TC_ACT_UNSPEC;
   e.pair = cw_get_pair(f->pair);
-  if (!e.pair) return;
+  if (!e.pair) return TC_ACT_UNSPEC;
   e.nothing_in_flight = f->acked_valid && f->acked_psn == f->flow.req.next;
   if (cw_acked_is_old(f, p)) f->acked_valid = 0;
   duplicate = cw_flow_update(&f->flow, p, e.jiffies);
+  if (cw_nic_failover_on && e.pair->carried && e.acting) {
+    int verdict = cw_carry(skb, p, f->pair);
+    if (verdict != TC_ACT_UNSPEC) return verdict;
+  }
   cw_steer(&e, f, p);
   cw_mark(&e, f, p, duplicate);
   if (e.acting) {
@@ -153,6 +159,7 @@ static __always_inline void cw_egress_data(struct __sk_buff* skb, const struct c
   if ((p->op & (CW_OP_REQ | CW_OP_RESP)) && cw_psn_sampled(p->psn, e.ctl->sample_level_tx))
     cw_emit_sample(&e.key, p, duplicate | CW_SAMPLE_TX | CW_SAMPLE_SLOT(e.slot) | CW_SAMPLE_PAIR(f->pair),
                    port ? port : p->sport);
+  return TC_ACT_UNSPEC;
 }
 
 #endif

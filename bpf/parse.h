@@ -246,10 +246,13 @@ CW_INLINE int cw_parse_udp(const void* data, const void* end, struct cw_packet* 
   if (type != cw_be16(CW_ETH_IP4)) return cw_parse_not_ip4(&c, type);
 
   ip = CW_TAKE(&c, struct cw_ip4_hdr);
-  if (!ip || ip->version_ihl < 0x45 || ip->version_ihl > 0x4f) return CW_COUNT_ip_truncated;
+  if (!ip) return CW_COUNT_ip_truncated;
+  options = ip->version_ihl - 0x45u;
+  CW_OPAQUE(options); /* or 6.1's verifier loses the bound */
+  if (options > 0x4f - 0x45) return CW_COUNT_ip_truncated;
   if (ip->protocol != CW_PROTO_UDP) return CW_PARSE_OTHER;
   if (ip->frag & cw_be16(0x3fff)) return CW_COUNT_ip_fragment;
-  options = (ip->version_ihl - 0x45u) * 4;
+  options *= 4;
   if (options && !cw_take(&c, options)) return CW_COUNT_ip_truncated;
   udp = CW_TAKE(&c, struct cw_udp_hdr);
   if (!udp) return CW_COUNT_udp_truncated;

@@ -79,6 +79,17 @@ void ShowHead(const v1::StatusReply& reply, const Page& page) {
   page.Line("data", AgoText(reply.data_age_s()) + " old", reply.data_age_s() > 5 ? Tone::kWarn : Tone::kPlain);
 }
 
+std::string NicNote(const v1::NicStatus& nic) {
+  std::vector<std::string> notes;
+  if (!nic.note().empty()) notes.push_back(nic.note());
+  if (nic.link_down()) notes.push_back("link down");
+  if (nic.pairs_silent() > 0) {
+    notes.push_back(absl::StrCat("out of reach for ", nic.pairs_silent(), " remote NICs, ", nic.pairs_carried(),
+                                 " of them reached by another NIC"));
+  }
+  return absl::StrJoin(notes, "; ");
+}
+
 Table NicTable(const v1::StatusReply& reply) {
   Table table({"NIC", "ADDRESS", ">MTU B", "INGRESS", "EGRESS", "RDMA", "NOTE"});
   for (const v1::NicStatus& nic : reply.nics()) {
@@ -89,7 +100,7 @@ Table NicTable(const v1::StatusReply& reply) {
                {nic.ingress(), nic.ingress() == "native" ? Tone::kGood : Tone::kWarn},
                nic.egress(),
                rdma.empty() ? kNoValue : rdma,
-               nic.note()});
+               NicNote(nic)});
   }
   return table;
 }

@@ -196,7 +196,7 @@ struct cw_pair {
   __u32 peer_round;      /* newest round received from the peer */
   __u32 tx_session;      /* session of our newest request; a new one may number its rounds afresh; kernel (tc egress) */
   __u32 lag_round;       /* newest round in which half of the live slots or more lagged; kernel */
-  __u32 reserved;
+  __u32 carried;         /* 1: data to this pair leaves by another one, see cw_carry_out; agent */
   struct cw_slot slot[CW_MAX_SLOTS];
 };
 CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 16 * 64);
@@ -215,6 +215,34 @@ struct cw_pair_keys {
   __u32 valid;
   __u32 tx_id;    /* key that we send with */
 };
+
+/* ---- NIC failover: packets of a pair whose NIC is out of reach, carried by another pair of the two hosts ---- */
+/* A carried packet has the carrying pair's addresses, and a tag in the two upper bits of its destination QPN, by which
+ * the receiver knows it; the receiver puts back what it was, so the ICRC is never touched. Such QPNs are not carried. */
+#define CW_CARRY_TAG_SHIFT 22
+#define CW_CARRY_TAGS 3 /* 1 to 3 */
+
+/* How a pair's packets leave (cw_carry_out: ARRAY, same index as cw_pairs); agent. Valid while the pair is `carried`. */
+struct cw_carry_out {
+  struct cw_pair_key pair; /* that carries */
+  __u32 ifindex;           /* of its local NIC */
+  __u32 tag;
+};
+CW_ASSERT_SIZE(struct cw_carry_out, 40);
+
+/* What an arriving packet was (cw_carry_in: HASH); agent. */
+struct cw_carry_key {
+  struct cw_pair_key pair; /* that carried it, seen from here: local is the packet's destination */
+  __u32 tag;
+};
+CW_ASSERT_SIZE(struct cw_carry_key, 36);
+struct cw_carry_in {
+  struct cw_pair_key pair; /* that the packet is of */
+  __u32 ifindex;           /* of its local NIC, which is given the packet */
+  __u8 mac[6];             /* of that NIC */
+  __u8 reserved[2];
+};
+CW_ASSERT_SIZE(struct cw_carry_in, 44);
 
 /* ---- records in the rings ---- */
 enum cw_event_type {
@@ -361,7 +389,10 @@ struct cw_lab_clock {
   X(flows_assigned, "new flows put on a slot")                                              \
   X(nic_stamps, "probes whose arrival the NIC stamped")                                     \
   X(nic_stamps_missing, "probes without a stamp of a NIC that should give one")             \
-  X(nic_stamps_off, "probes whose stamp of the NIC cannot be right, or has no line yet")
+  X(nic_stamps_off, "probes whose stamp of the NIC cannot be right, or has no line yet")    \
+  X(nic_carried, "packets of a NIC out of reach that left by another one")                  \
+  X(nic_restored, "packets that arrived for a NIC out of reach by another one")             \
+  X(nic_unknown, "carried packets that no entry tells the origin of, passed")
 
 struct cw_counters {
 #define CW_COUNTER_FIELD(name, text) __u64 name;

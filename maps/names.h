@@ -13,6 +13,8 @@
 #define CW_MAP_PAIRS "cw_pairs"           /* ARRAY */
 #define CW_MAP_PROBE_TX "cw_probe_tx"     /* ARRAY */
 #define CW_MAP_KEYS "cw_keys"             /* ARRAY */
+#define CW_MAP_CARRY_OUT "cw_carry_out"   /* ARRAY, same index as cw_pairs: NIC failover, sending */
+#define CW_MAP_CARRY_IN "cw_carry_in"     /* HASH: struct cw_carry_key -> struct cw_carry_in: NIC failover, receiving */
 #define CW_MAP_COUNTERS "cw_counters"     /* PERCPU_ARRAY[1] */
 #define CW_MAP_PROBE_RING "cw_probe_ring" /* RINGBUF */
 #define CW_MAP_EVENT_RING "cw_event_ring" /* RINGBUF */
@@ -25,6 +27,7 @@
 
 #define CW_PROG_XDP "cw_xdp_ingress"
 #define CW_PROG_TC "cw_tc_egress"
+#define CW_PROG_TC_IN "cw_tc_ingress" /* attached where NIC failover is on */
 /* Pinned per interface: xdp_IFINDEX (bpf_link). The tc program is attached with the handle and priority below. */
 #define CW_PIN_XDP_LINK_FMT "xdp_%u"
 #define CW_TC_HANDLE 0x6377 /* "cw" */

@@ -2,8 +2,8 @@
 //
 // One typed view per map: what maps/names.h names and maps/abi.h lays out.
 //
-//   hash maps    HashView<Key, Value>     FlowsView, TxFlowsView, PairIndexView, NicLinesView
-//   array maps   ArrayView<Value>         KeysView, ProbeTxView, LabClockView
+//   hash maps    HashView<Key, Value>     FlowsView, TxFlowsView, PairIndexView, NicLinesView, CarryInView
+//   array maps   ArrayView<Value>         KeysView, ProbeTxView, CarryOutView, LabClockView
 //   mmaped       MmapView<Value>          CtlView, PairsView, LocalClockView: no system call, and single fields
 //                                         may be written
 //   per CPU      CountersView             counters.h
@@ -175,5 +175,7 @@ using LabClockView = ArrayView<cw_lab_clock>;
 using CtlView = MmapView<cw_ctl>;  // one record: ctl[0]
 using PairsView = MmapView<cw_pair>;
 using LocalClockView = MmapView<cw_local_clock>;  // one record, for agent::LineClock
+using CarryOutView = ArrayView<cw_carry_out>;
+using CarryInView = HashView<cw_carry_key, cw_carry_in>;
 
 }  // namespace cw::maps

@@ -11,6 +11,7 @@ namespace {
 
 using dataplane::Dataplane;
 using dataplane::XdpMode;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -182,6 +183,27 @@ TEST_F(DataplaneTest, DetachLeavesNothing) {
   rig_.InNear([&] { status = plane_->DetachAllAndUnpin(); });
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_FALSE(std::filesystem::exists(PinFolder()));
+  EXPECT_EQ(rig_.NearShell("bpftool net show; tc qdisc show dev nic0"), before);
+}
+
+TEST_F(DataplaneTest, NicFailoverHasAnIngressProgramAndAnAgentWithoutItTakesItOff) {
+  const std::string before = rig_.NearShell("bpftool net show; tc qdisc show dev nic0");
+  options_.nic_failover = true;
+  for (int start = 0; start < 2; ++start) {  // attached, then adopted
+    Open();
+    Attach();
+    EXPECT_THAT(rig_.NearShell("bpftool net show"), AllOf(HasSubstr("cw_tc_egress"), HasSubstr("cw_tc_ingress")));
+  }
+  options_.nic_failover = false;
+  Open();
+  Attach();
+  EXPECT_THAT(rig_.NearShell("bpftool net show"), AllOf(HasSubstr("cw_tc_egress"), Not(HasSubstr("cw_tc_ingress"))));
+  options_.nic_failover = true;
+  Open();
+  Attach();
+  absl::Status status;
+  rig_.InNear([&] { status = plane_->Detach(NearIfindex()); });
+  ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(rig_.NearShell("bpftool net show; tc qdisc show dev nic0"), before);
 }
 

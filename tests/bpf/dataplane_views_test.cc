@@ -206,7 +206,7 @@ TEST_F(ViewsTest, VerifierBudgetHolds) {
     unsigned limit;
     if (sscanf(line.c_str(), "%31[a-z_] %u", name, &limit) == 2) budget[name] = limit;
   }
-  for (const auto& info : {plane_->XdpInfo(), plane_->TcInfo()}) {
+  for (const auto& info : {plane_->XdpInfo(), plane_->TcInfo(), plane_->TcIngressInfo()}) {
     ASSERT_TRUE(info.ok());
     ASSERT_EQ(budget.count(info->name), 1u) << info->name << " is not in " << CW_VERIFIER_BUDGET;
     RecordProperty(info->name, static_cast<int>(info->verified_insns));

@@ -36,6 +36,8 @@ ARRAY(cw_pairs, struct cw_pair, 16, BPF_F_MMAPABLE);
 ARRAY(cw_probe_tx, struct cw_probe_tx, 16, 0);
 ARRAY(cw_keys, struct cw_pair_keys, 16, 0);
 ARRAY(cw_local_clock, struct cw_local_clock, 1, BPF_F_MMAPABLE);
+ARRAY(cw_carry_out, struct cw_carry_out, 16, 0);
+HASH(cw_carry_in, BPF_MAP_TYPE_HASH, struct cw_carry_key, struct cw_carry_in, 16);
 HASH(cw_flows, BPF_MAP_TYPE_LRU_HASH, struct cw_flow_key, struct cw_flow, 1024);
 HASH(cw_tx_flows, BPF_MAP_TYPE_HASH, struct cw_flow_key, struct cw_tx_flow, 1024);
 HASH(cw_pair_index, BPF_MAP_TYPE_HASH, struct cw_pair_key, __u32, 32);
@@ -62,6 +64,14 @@ int cw_tc_egress(struct __sk_buff *skb) {
   struct cw_counters *counters = bpf_map_lookup_elem(&cw_counters, &zero);
   if (counters) counters->probe_sent++;
   return TC_ACT_OK;
+}
+
+SEC("tc")
+int cw_tc_ingress(struct __sk_buff *skb) {
+  __u32 zero = 0;
+  struct cw_counters *counters = bpf_map_lookup_elem(&cw_counters, &zero);
+  if (counters) counters->nic_unknown++;
+  return TC_ACT_UNSPEC;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

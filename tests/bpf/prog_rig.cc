@@ -39,10 +39,12 @@ ProgRig::ProgRig(const Options& options) : skel_(cwfabric::open()) {
   Require(bpf_map__set_max_entries(skel_->maps.cw_pairs, kPairs) == 0, "size");
   Require(bpf_map__set_max_entries(skel_->maps.cw_probe_tx, kPairs) == 0, "size");
   Require(bpf_map__set_max_entries(skel_->maps.cw_keys, kPairs) == 0, "size");
+  Require(bpf_map__set_max_entries(skel_->maps.cw_carry_out, kPairs) == 0, "size");
   Require(bpf_map__set_autocreate(skel_->maps.cw_lab_clock, options.lab_clock) == 0, "autocreate");
   Require(bpf_map__set_autocreate(skel_->maps.cw_lab_nic, options.lab_nic) == 0, "autocreate");
   skel_->rodata->cw_lab_clock_on = options.lab_clock;
   skel_->rodata->cw_lab_nic_on = options.lab_nic;
+  skel_->rodata->cw_nic_failover_on = options.nic_failover;
   if (options.icrc_table) cw_icrc_pow_fill(skel_->rodata->cw_icrc_pow);
   Require(cwfabric::load(skel_) == 0, "load");
   ctl_ = static_cast<cw_ctl*>(Map(skel_->maps.cw_ctl, sizeof(cw_ctl)));
@@ -86,6 +88,10 @@ RunResult ProgRig::Tc(const Bytes& frame, uint32_t gso_size) {
   return Run(bpf_program__fd(skel_->progs.cw_tc_egress), frame, gso_size ? &skb : nullptr, gso_size ? sizeof(skb) : 0);
 }
 
+RunResult ProgRig::TcIn(const Bytes& frame) {
+  return Run(bpf_program__fd(skel_->progs.cw_tc_ingress), frame, nullptr, 0);
+}
+
 uint32_t ProgRig::Cost(int fd, const Bytes& frame, int repeat) {
   Bytes out(16384);
   LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame.data(), .data_out = out.data(),
@@ -101,6 +107,10 @@ uint32_t ProgRig::XdpCost(const Bytes& frame, int repeat) {
 
 uint32_t ProgRig::TcCost(const Bytes& frame, int repeat) {
   return Cost(bpf_program__fd(skel_->progs.cw_tc_egress), frame, repeat);
+}
+
+uint32_t ProgRig::TcInCost(const Bytes& frame, int repeat) {
+  return Cost(bpf_program__fd(skel_->progs.cw_tc_ingress), frame, repeat);
 }
 
 void ProgRig::AddPair(uint32_t index, uint32_t local, uint32_t remote, int slots) {
@@ -178,6 +188,14 @@ void ProgRig::SetFlow(const cw_flow_key& key, const cw_flow& flow) {
 
 void ProgRig::SetTxFlow(const cw_flow_key& key, const cw_tx_flow& flow) {
   Require(bpf_map__update_elem(skel_->maps.cw_tx_flows, &key, sizeof(key), &flow, sizeof(flow), 0) == 0, "tx flow");
+}
+
+void ProgRig::SetCarryOut(uint32_t index, const cw_carry_out& out) {
+  Require(bpf_map__update_elem(skel_->maps.cw_carry_out, &index, sizeof(index), &out, sizeof(out), 0) == 0, "carry");
+}
+
+void ProgRig::SetCarryIn(const cw_carry_key& key, const cw_carry_in& in) {
+  Require(bpf_map__update_elem(skel_->maps.cw_carry_in, &key, sizeof(key), &in, sizeof(in), 0) == 0, "carry");
 }
 
 cw_probe_tx ProgRig::ProbeTx(uint32_t index) {

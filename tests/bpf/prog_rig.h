@@ -31,6 +31,7 @@ class ProgRig {
     uint32_t max_tx_flows = 256;
     bool lab_clock = false;
     bool lab_nic = false;
+    bool nic_failover = false;
     bool icrc_table = true;
   };
   ProgRig();
@@ -41,9 +42,11 @@ class ProgRig {
 
   RunResult Xdp(const Bytes& frame);
   RunResult Tc(const Bytes& frame, uint32_t gso_size = 0);
+  RunResult TcIn(const Bytes& frame);
   // Nanoseconds per run of the program on the frame.
   uint32_t XdpCost(const Bytes& frame, int repeat);
   uint32_t TcCost(const Bytes& frame, int repeat);
+  uint32_t TcInCost(const Bytes& frame, int repeat);
 
   cw_ctl& ctl() { return *ctl_; }
   cw_pair& pair(uint32_t index) { return pairs_[index]; }
@@ -62,6 +65,9 @@ class ProgRig {
   std::optional<cw_tx_flow> TxFlow(const cw_flow_key& key);
   void SetFlow(const cw_flow_key& key, const cw_flow& flow);
   void SetTxFlow(const cw_flow_key& key, const cw_tx_flow& flow);
+  // NIC failover: the pair's packets leave as `out` says; what arrives under `key` was `in`.
+  void SetCarryOut(uint32_t index, const cw_carry_out& out);
+  void SetCarryIn(const cw_carry_key& key, const cw_carry_in& in);
   cw_probe_tx ProbeTx(uint32_t index);
   void SetProbeTx(uint32_t index, const cw_probe_tx& tx);
 

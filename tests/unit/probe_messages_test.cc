@@ -109,7 +109,7 @@ TEST(ProbeMessages, LimitsAndVersions) {
   (*bytes)[1] = kBodyVersion + 1;
   EXPECT_TRUE(absl::IsUnimplemented(DecodeBody(*bytes).status())) << "a newer agent's, no fault";
   (*bytes)[1] = kBodyVersion;
-  (*bytes)[0] = 9;
+  (*bytes)[0] = 200;
   EXPECT_TRUE(absl::IsUnimplemented(DecodeBody(*bytes).status()));
   auto control = EncodeBody(Hello{"a\x1b[2J", "b"});
   ASSERT_TRUE(control.ok());
@@ -176,6 +176,30 @@ TEST(ProbeMessages, LinksGoAndComeAndImpossibleOnesAreRefused) {
   LinkBatch many;
   many.links.resize(kMaxLinksPerMessage + 1);
   EXPECT_TRUE(absl::IsInvalidArgument(EncodeBody(many).status()));
+}
+
+TEST(ProbeMessages, NicReportsRoundTripAndAreChecked) {
+  const NicReports batch{{{.pair = {Addr::FromV4(0x0a000001), Addr::FromV4(0x0a000002)},
+                           .carrier = {Addr::FromV4(0x0a000101), Addr::FromV4(0x0a000002)},
+                           .tag = 3,
+                           .silent = true},
+                          {.restores = true}}};
+  const auto bytes = EncodeBody(batch);
+  ASSERT_TRUE(bytes.ok());
+  EXPECT_EQ(bytes->size(), kBodyHeaderLen + 2 * kNicReportLen);
+  const auto body = DecodeBody(*bytes);
+  ASSERT_TRUE(body.ok()) << body.status();
+  EXPECT_EQ(std::get<NicReports>(*body), batch);
+  EXPECT_FALSE(EncodeBody(NicReports{{{.tag = 4}}}).ok());
+  EXPECT_FALSE(EncodeBody(NicReports{std::vector<NicReport>(kMaxNicReportsPerMessage + 1)}).ok());
+  for (const size_t at : {64, 65, 66, 67}) {  // tag, bits, reserved
+    std::vector<uint8_t> bad = *bytes;
+    bad[kBodyHeaderLen + at] = 0x80;
+    EXPECT_FALSE(DecodeBody(bad).ok()) << at;
+  }
+  std::vector<uint8_t> cut = *bytes;
+  cut.pop_back();
+  EXPECT_FALSE(DecodeBody(cut).ok());
 }
 
 TEST(ProbeMessages, DeathsNameASlotAndQueuePairs) {
@@ -314,7 +338,7 @@ TEST_F(Channel, DeliversOnceToTheRightPeerOnly) {
 
 TEST_F(Channel, ANewerAgentsMessagesArePassedOverAndCounted) {
   // What EncodeBody of a newer agent might make: a kind of its own, in an authenticated datagram.
-  auto packet = BuildMessage(a_.mesh->Packet(0, 0, 50000), 1, std::vector<uint8_t>{9, 1, 0, 1, 0xaa, 0xbb});
+  auto packet = BuildMessage(a_.mesh->Packet(0, 0, 50000), 1, std::vector<uint8_t>{200, 1, 0, 1, 0xaa, 0xbb});
   ASSERT_TRUE(packet.ok()) << packet.status();
   EXPECT_TRUE(absl::IsUnimplemented(b_.channel->Receive(Record(*packet)).status()));
   EXPECT_EQ(b_.channel->stats().passed_over, 1u);

@@ -21,6 +21,7 @@ Rack::~Rack() {
 }
 
 std::string Rack::FabricAddress(int i) { return absl::StrCat("10.0.", i, ".100"); }
+std::string Rack::SecondAddress(int i) { return absl::StrCat("10.0.", i, ".101"); }
 std::string Rack::MgmtAddress(int i) { return absl::StrCat("192.168.77.", 100 + i); }
 
 absl::Status Rack::Plug(int i, const RackOptions& options) {
@@ -41,12 +42,34 @@ absl::Status Rack::Plug(int i, const RackOptions& options) {
        .gateway = absl::StrCat("10.0.", i, ".1"),
        .mtu = fabric_->spec().mtu},
       {.tap = mgmt, .netns = fabric_->MgmtNetns(), .address = MgmtAddress(i) + "/24", .gateway = "", .mtu = 1500}};
+  if (options.second_nic) {
+    const std::string second = absl::StrCat("vms", i);
+    auto second_port = fabric_->AddTapPort(i, second, SecondAddress(i));
+    if (!second_port.ok()) return second_port.status();
+    second_ports_[static_cast<size_t>(i)] = *second_port;
+    config.nics.push_back({.tap = second,
+                           .netns = fabric_->LeafNetns(i),
+                           .address = SecondAddress(i) + "/32",
+                           .gateway = "",
+                           .mtu = fabric_->spec().mtu});
+  }
   if (shared_fd_ >= 0) config.shared_memory = absl::StrCat("/proc/", getpid(), "/fd/", shared_fd_);
   auto machine = Vm::Boot(image_, config);
   if (!machine.ok()) return machine.status();
   status = fabric_->RecordProcess((*machine)->qemu_pid(), "vm");
   machines_[static_cast<size_t>(i)] = *std::move(machine);
   return status;
+}
+
+// What is sent from its address, or told to leave by it, does; all else goes by eth0.
+absl::Status Rack::RouteSecondNic(int i) {
+  const std::string gateway = absl::StrCat("10.0.", i, ".1");
+  return machine(i)
+      .Run(absl::StrCat("ip route add ", gateway, " dev eth2 scope link metric 100 && ",
+                        "ip route add 10.0.0.0/15 via ", gateway, " dev eth2 onlink metric 100 && ",
+                        "ip route add 10.0.0.0/15 via ", gateway, " dev eth2 onlink table 100 && ", "ip rule add from ",
+                        SecondAddress(i), " table 100"))
+      .status();
 }
 
 // A veth leaves each packet to the processor that sent it, so a flow whose sender moves to another processor can be
@@ -112,6 +135,7 @@ absl::StatusOr<std::unique_ptr<Rack>> Rack::Up(const RackOptions& options) {
   }
   for (int i = 0; i < 2; i++) {
     absl::Status status = rack->machine(i).WaitReady(options.boot_timeout);
+    if (status.ok() && options.second_nic) status = rack->RouteSecondNic(i);
     if (!status.ok()) return status;
   }
   return rack;

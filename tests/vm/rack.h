@@ -31,6 +31,7 @@ struct RackOptions {
   // on one link (four queue pairs: 2.2 MB) the fabric loses nothing by itself, so every loss seen is a fault's.
   int64_t queue_bytes = 4 << 20;
   ImageOptions image;
+  bool second_nic = false;     // eth2: a second NIC on the fabric, on the same leaf
   bool shared_memory = false;  // both machines see the same memory of the host (VmConfig::shared_memory)
   std::string log_dir;         // created; gets the consoles
   absl::Duration boot_timeout = absl::Seconds(120);
@@ -46,23 +47,27 @@ class Rack {
 
   lab::Fabric& fabric() { return *fabric_; }
   Vm& machine(int i) { return *machines_[static_cast<size_t>(i)]; }
+  int second_port(int i) const { return second_ports_[static_cast<size_t>(i)]; }  // of eth2
   int port(int i) const { return ports_[static_cast<size_t>(i)]; }  // of the machine, for lab::LinkDirection
 
   // The spine that the latest data packet from machine 0 to each destination QPN took, as leaf 0's port counted it.
   absl::StatusOr<std::map<uint32_t, int>> SpinesByQpn() const;
 
   static std::string FabricAddress(int i);  // 10.0.<i>.100
+  static std::string SecondAddress(int i);  // 10.0.<i>.101
   static std::string MgmtAddress(int i);    // 192.168.77.<100+i>
 
  private:
   explicit Rack(Image image) : image_(std::move(image)) {}
   absl::Status KeepFlowsInOrder();
   absl::Status Plug(int i, const RackOptions& options);
+  absl::Status RouteSecondNic(int i);
 
   Image image_;
   int shared_fd_ = -1;
   std::unique_ptr<lab::Fabric> fabric_;
   std::array<int, 2> ports_ = {-1, -1};
+  std::array<int, 2> second_ports_ = {-1, -1};
   std::array<std::unique_ptr<Vm>, 2> machines_;  // after fabric_: they end first
 };
 

@@ -36,8 +36,10 @@
 #include "userspace/api/server.h"
 #include "userspace/config/config.h"
 #include "userspace/control/contention.h"
+#include "userspace/control/nic_failover.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/dataplane/jiffies.h"
+#include "userspace/dataplane/next_hop.h"
 #include "userspace/dataplane/packet_injector.h"
 #include "userspace/model/clock.h"
 #include "userspace/probe/engine.h"
@@ -105,6 +107,7 @@ class Agent final : public api::AgentView {
     uint32_t ifindex = 0;
     Addr address;
     uint32_t mtu = 0;
+    bool link_up = true;
     dataplane::AttachInfo attach;
     std::string note;  // why nothing is attached
     bool attached = false;
@@ -208,6 +211,19 @@ class Agent final : public api::AgentView {
   void VoidSamplesAfterLoss();
   void RenewLease();
   void EverySecond();
+
+  // nics.cc: NIC failover
+  absl::Status OpenNicFailover();
+  void WatchNics();
+  std::vector<control::NicPair> LookAtNicPairs();
+  void OnNicReports(PairState& pair, const probe::NicReports& reports);
+  void ApplyCarries(const std::map<control::NicCarry, PairKey>& wanted);
+  void TellOfCarry(const PairKey& key, const control::NicCarry* carry);
+  void LearnNextHops();
+  void KeepNextHops();
+  bool NicLost(const Nic& nic) const;
+  void TellOfNics(const control::NicStep& step, bool acts);
+  void AddNicFailover(const Nic& nic, api::v1::NicStatus& out);
 
   // tails.cc: what died with a path
   absl::Status OpenTails();
@@ -344,6 +360,11 @@ class Agent final : public api::AgentView {
   uint64_t ring_losses_ = 0;                 // records of cw_probe_ring lost so far
   int64_t newest_data_ns_ = 0;               // monotonic, of the newest measurement
 
+  std::unique_ptr<control::NicFailover> nic_failover_;                         // null: not configured
+  std::map<control::NicCarry, PairKey> carries_;                               // as the maps have them
+  std::map<uint32_t, dataplane::Neighbour> next_hops_;                         // by pair, as last known
+  std::map<std::pair<uint32_t, uint32_t>, dataplane::Neighbour> pinned_hops_;  // by interface and address
+  int64_t next_hops_ns_ = 0;                                                   // monotonic
   std::unique_ptr<dataplane::PacketInjector> injector_;  // null: not wanted, or not on this kernel
   TailBook tails_;
   std::unique_ptr<replay::Recorder> recorder_;  // null: what the contention rule sees is not recorded

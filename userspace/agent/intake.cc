@@ -213,6 +213,8 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
       told.push_back({.peer_id = link.host_id, .disagreement_ns = link.disagreement_ns, .error_ns = link.error_ns});
     }
     fleet_clock_->OnLinks(pair->peer, std::move(told), NowNs());
+  } else if (const auto* reports = std::get_if<probe::NicReports>(&*body)) {
+    OnNicReports(*pair, *reports);
   } else if (const auto* hello = std::get_if<probe::Hello>(&*body)) {
     pair->version = hello->version;
   } else if (const auto* death = std::get_if<probe::PathDeath>(&*body)) {

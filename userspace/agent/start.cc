@@ -107,8 +107,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
   for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenProbes,
-                    &Agent::OpenSources, &Agent::OpenTails, &Agent::OpenRings, &Agent::AdoptDeadlines,
-                    &Agent::AdoptDrains, &Agent::StartTimers}) {
+                    &Agent::OpenNicFailover, &Agent::OpenSources, &Agent::OpenTails, &Agent::OpenRings,
+                    &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
   }
   absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(agent->options_.config.SocketPath(), *agent);
@@ -139,6 +139,7 @@ absl::Status Agent::OpenDataplane() {
   options.max_tx_flows = static_cast<uint32_t>(config.limits.max_tx_flows);
   options.lab_clock = options_.lab_clock;
   options.lab_nic = options_.lab_nic;
+  options.nic_failover = config.steering.nic_failover;
   absl::StatusOr<std::unique_ptr<dataplane::Dataplane>> opened = dataplane::Dataplane::Open(options);
   if (!opened.ok()) return opened.status();
   dataplane_ = std::move(*opened);

@@ -142,6 +142,10 @@ void WalkSteering(Visitor& v, SteeringConfig& steering) {
                                 "Tell why flows are slow (events, status, qps), and hold moves that cannot help.");
   steering.loss_limit = v.Real("loss_limit", steering.loss_limit, {0, 1},
                                "A path that alone loses a larger share of its probes is left like a dead one; 0 for never.");
+  steering.nic_failover =
+      v.Flag("nic_failover", steering.nic_failover,
+             "Hosts with several NICs: queue pairs of a NIC that is out of reach go on through another one (protect, "
+             "optimize). Both hosts need it; see docs/nic-failover.md.");
   v.EndTable();
 }
 

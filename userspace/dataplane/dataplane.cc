@@ -53,9 +53,11 @@ LoadSpec SpecOf(const Options& options) {
   spec.bound_elf = BoundObject();
   spec.lab_clock = options.lab_clock;
   spec.lab_nic = options.lab_nic;
-  spec.map_sizes = {{CW_MAP_FLOWS, options.max_flows}, {CW_MAP_TX_FLOWS, options.max_tx_flows},
-                    {CW_MAP_PAIRS, options.max_pairs}, {CW_MAP_PROBE_TX, options.max_pairs},
-                    {CW_MAP_KEYS, options.max_pairs},  {CW_MAP_PAIR_INDEX, 2 * options.max_pairs}};
+  spec.nic_failover = options.nic_failover;
+  spec.map_sizes = {{CW_MAP_FLOWS, options.max_flows},     {CW_MAP_TX_FLOWS, options.max_tx_flows},
+                    {CW_MAP_PAIRS, options.max_pairs},     {CW_MAP_PROBE_TX, options.max_pairs},
+                    {CW_MAP_KEYS, options.max_pairs},      {CW_MAP_PAIR_INDEX, 2 * options.max_pairs},
+                    {CW_MAP_CARRY_OUT, options.max_pairs}, {CW_MAP_CARRY_IN, options.max_pairs}};
   return spec;
 }
 
@@ -70,7 +72,8 @@ bool UsesPinnedMaps(const ProgramInfo& program, const PinFolder& pins) {
 
 absl::Status DetachInterface(const Options& options, const PinFolder& pins, uint32_t ifindex) {
   const auto ours = [&](const ProgramInfo& p) { return UsesPinnedMaps(p, pins); };
-  const auto tc = DetachTc(ifindex, ours, MarkerPath(options, ifindex));
+  absl::Status tc = DetachTc(TcSide::kIngress, ifindex, ours, MarkerPath(options, ifindex));
+  tc.Update(DetachTc(TcSide::kEgress, ifindex, ours, MarkerPath(options, ifindex)));
   const auto xdp = DetachXdp(pins, ifindex);
   return tc.ok() ? xdp : tc;
 }
@@ -119,9 +122,12 @@ absl::Status Dataplane::OpenViews() {
   auto keys = maps::KeysView::Create(map(CW_MAP_KEYS));
   auto local_clock = maps::LocalClockView::Create(map(CW_MAP_LOCAL_CLOCK));
   auto nic_lines = maps::NicLinesView::Create(map(CW_MAP_NIC_LINES));
+  auto carry_out = maps::CarryOutView::Create(map(CW_MAP_CARRY_OUT));
+  auto carry_in = maps::CarryInView::Create(map(CW_MAP_CARRY_IN));
   auto counters = maps::CountersView::Create(map(CW_MAP_COUNTERS));
   for (const auto& s : {ctl.status(), flows.status(), tx_flows.status(), pair_index.status(), pairs.status(),
-                        probe_tx.status(), keys.status(), local_clock.status(), nic_lines.status(), counters.status()}) {
+                        probe_tx.status(), keys.status(), local_clock.status(), nic_lines.status(), carry_out.status(),
+                        carry_in.status(), counters.status()}) {
     error.Update(s);
   }
   if (!error.ok()) return error;
@@ -129,7 +135,8 @@ absl::Status Dataplane::OpenViews() {
   if (!editor.ok()) return editor.status();
   views_ = std::make_unique<Views>(
       Views{*std::move(ctl), *std::move(flows), *std::move(tx_flows), *std::move(pair_index), *std::move(pairs),
-            *std::move(probe_tx), *std::move(keys), *std::move(local_clock), *std::move(nic_lines), *std::move(counters), *std::move(editor),
+            *std::move(probe_tx), *std::move(keys), *std::move(local_clock), *std::move(nic_lines),
+            *std::move(carry_out), *std::move(carry_in), *std::move(counters), *std::move(editor),
             map(CW_MAP_PROBE_RING), map(CW_MAP_EVENT_RING), map(CW_MAP_MSG_RING)});
   return error;
 }
@@ -186,7 +193,7 @@ absl::StatusOr<Dataplane::Nic> Dataplane::AttachNic(uint32_t ifindex, bool nic_s
   const bool simulated = !options_.lab_nic.empty();  // then the usual program has stamps
   auto xdp = AttachXdp(programs_, pins_, ifindex, nic_stamps && !simulated);
   if (!xdp.ok()) return absl::Status(xdp.status().code(), absl::StrFormat("%s: %s", *ifname, xdp.status().message()));
-  if (auto s = AttachTc(programs_, ifindex, ClsactMarker(ifindex)); !s.ok()) {
+  if (auto s = AttachBothTc(ifindex); !s.ok()) {
     xdp->link.reset();
     DetachXdp(pins_, ifindex).IgnoreError();
     return absl::Status(s.code(), absl::StrFormat("%s: %s", *ifname, s.message()));
@@ -195,6 +202,16 @@ absl::StatusOr<Dataplane::Nic> Dataplane::AttachNic(uint32_t ifindex, bool nic_s
               xdp->warning, xdp->nic_stamps || (nic_stamps && simulated), xdp->stamps_note};
   nic.xdp_link = std::move(xdp->link);
   return nic;
+}
+
+absl::Status Dataplane::AttachBothTc(uint32_t ifindex) {
+  const std::string marker = ClsactMarker(ifindex);
+  if (auto s = AttachTc(programs_, TcSide::kEgress, ifindex, marker); !s.ok()) return s;
+  const auto ours = [&](const ProgramInfo& p) { return programs_.UsesOurMaps(p); };
+  if (!options_.nic_failover) return DetachTc(TcSide::kIngress, ifindex, ours, marker);  // an earlier agent's
+  auto s = AttachTc(programs_, TcSide::kIngress, ifindex, marker);
+  if (!s.ok()) DetachTc(TcSide::kEgress, ifindex, ours, marker).IgnoreError();
+  return s;
 }
 
 absl::Status Dataplane::Detach(uint32_t ifindex) {

@@ -37,6 +37,7 @@ struct Options {
   uint32_t max_tx_flows = 16384;
   std::string lab_clock;          // pinned path of the lab's hidden clock, "" = none
   std::string lab_nic;            // … and of its simulated NICs' clock: they stamp what arrives
+  bool nic_failover = false;      // attach tc ingress too: packets that another NIC carried are put back there
   bool attach_offloaded = false;  // attach even where the NIC offloads RoCE
   std::string pin_root = CW_PIN_ROOT;
   std::string run_root = "/run/cwfabric";  // locks: INSTANCE/lock, nic-NAMESPACE-IFINDEX.lock
@@ -96,6 +97,8 @@ class Dataplane {
   const maps::KeysView& keys() const { return views_->keys; }
   const maps::LocalClockView& local_clock() const { return views_->local_clock; }  // one record: local_clock()[0]
   const maps::NicLinesView& nic_lines() const { return views_->nic_lines; }
+  const maps::CarryOutView& carry_out() const { return views_->carry_out; }
+  const maps::CarryInView& carry_in() const { return views_->carry_in; }
   const maps::CountersView& counters() const { return views_->counters; }
   const FlowEditor& flow_editor() const { return views_->flow_editor; }
   const maps::BpfMap& probe_ring() const { return views_->probe_ring; }  // for maps::RingReader
@@ -107,6 +110,7 @@ class Dataplane {
   // Fresh from the kernel: run time and count, when kernel.bpf_stats_enabled.
   absl::StatusOr<ProgramInfo> XdpInfo() const { return GetProgramInfo(programs_.xdp_fd()); }
   absl::StatusOr<ProgramInfo> TcInfo() const { return GetProgramInfo(programs_.tc_fd()); }
+  absl::StatusOr<ProgramInfo> TcIngressInfo() const { return GetProgramInfo(programs_.tc_in_fd()); }
 
  private:
   struct Views {
@@ -119,6 +123,8 @@ class Dataplane {
     maps::KeysView keys;
     maps::LocalClockView local_clock;
     maps::NicLinesView nic_lines;
+    maps::CarryOutView carry_out;
+    maps::CarryInView carry_in;
     maps::CountersView counters;
     FlowEditor flow_editor;
     maps::BpfMap probe_ring, event_ring, msg_ring;
@@ -133,6 +139,7 @@ class Dataplane {
   absl::Status OpenViews();
   void AdoptInterfaces();
   absl::StatusOr<Nic> AttachNic(uint32_t ifindex, bool nic_stamps);
+  absl::Status AttachBothTc(uint32_t ifindex);
   std::string ClsactMarker(uint32_t ifindex) const;
 
   Options options_;

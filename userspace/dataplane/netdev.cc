@@ -27,6 +27,33 @@ absl::StatusOr<std::string> IfnameOf(uint32_t ifindex) {
   return absl::NotFoundError(absl::StrFormat("no interface with index %u in this network namespace", ifindex));
 }
 
+namespace {
+
+absl::StatusOr<ifreq> AskDevice(const std::string& ifname, unsigned long what) {
+  maps::UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.ok()) return absl::ErrnoToStatus(errno, "open a socket");
+  ifreq request = {};
+  strncpy(request.ifr_name, ifname.c_str(), IFNAMSIZ - 1);
+  if (ioctl(fd.get(), what, &request) != 0) return absl::ErrnoToStatus(errno, absl::StrFormat("ask for %s", ifname));
+  return request;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> LinkUp(const std::string& ifname) {
+  const auto answer = AskDevice(ifname, SIOCGIFFLAGS);
+  if (!answer.ok()) return answer.status();
+  return (answer->ifr_flags & IFF_UP) != 0 && (answer->ifr_flags & IFF_RUNNING) != 0;
+}
+
+absl::StatusOr<std::array<uint8_t, 6>> MacOf(const std::string& ifname) {
+  const auto answer = AskDevice(ifname, SIOCGIFHWADDR);
+  if (!answer.ok()) return answer.status();
+  std::array<uint8_t, 6> mac;
+  std::copy_n(reinterpret_cast<const uint8_t*>(answer->ifr_hwaddr.sa_data), mac.size(), mac.begin());
+  return mac;
+}
+
 absl::StatusOr<uint32_t> MtuOf(const std::string& ifname) {
   maps::UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd.ok()) return absl::ErrnoToStatus(errno, "open a socket");
@@ -103,10 +130,14 @@ absl::StatusOr<int> CountFilters(uint32_t ifindex, uint32_t parent) {
 
 }  // namespace
 
+absl::StatusOr<int> CountClsactFilters(uint32_t ifindex, bool egress) {
+  return CountFilters(ifindex, TC_H_MAKE(TC_H_CLSACT, egress ? TC_H_MIN_EGRESS : TC_H_MIN_INGRESS));
+}
+
 absl::StatusOr<int> CountClsactFilters(uint32_t ifindex) {
-  const auto ingress = CountFilters(ifindex, TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS));
+  const auto ingress = CountClsactFilters(ifindex, false);
   if (!ingress.ok()) return ingress;
-  const auto egress = CountFilters(ifindex, TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS));
+  const auto egress = CountClsactFilters(ifindex, true);
   if (!egress.ok()) return egress;
   return *ingress + *egress;
 }

@@ -26,5 +26,11 @@ absl::StatusOr<uint64_t> NetnsInode();
 
 // How many tc filters of any owner hang at the interface's clsact hooks (both directions).
 absl::StatusOr<int> CountClsactFilters(uint32_t ifindex);
+absl::StatusOr<int> CountClsactFilters(uint32_t ifindex, bool egress);  // of one side
+
+// Is the device up, with a carrier?
+absl::StatusOr<bool> LinkUp(const std::string& ifname);
+// Its Ethernet address.
+absl::StatusOr<std::array<uint8_t, 6>> MacOf(const std::string& ifname);
 
 }  // namespace cw::dataplane

@@ -22,6 +22,7 @@ namespace {
 
 constexpr char kLabClockKnob[] = "cw_lab_clock_on";
 constexpr char kLabNicKnob[] = "cw_lab_nic_on";
+constexpr char kNicFailoverKnob[] = "cw_nic_failover_on";
 constexpr uint32_t kNeverSample = 32;
 
 // Constants of every program are blinded: that makes copies of programs.
@@ -64,10 +65,13 @@ absl::Status InitControl(const maps::BpfMap& map) {
 
 absl::Status SetConstants(BpfObjectFile& file, const LoadSpec& spec) {
   if (auto s = file.SetConstant(kIcrcTable, IcrcTableBytes()); !s.ok()) return s;
-  if (!spec.lab_clock.empty()) {
-    if (auto s = file.SetConstant(kLabClockKnob, absl::string_view("\1", 1)); !s.ok()) return s;
+  for (auto [wanted, knob] : {std::pair{!spec.lab_clock.empty(), kLabClockKnob},
+                              std::pair{!spec.lab_nic.empty(), kLabNicKnob},
+                              std::pair{spec.nic_failover, kNicFailoverKnob}}) {
+    if (!wanted) continue;
+    if (auto s = file.SetConstant(knob, absl::string_view("\1", 1)); !s.ok()) return s;
   }
-  return spec.lab_nic.empty() ? absl::OkStatus() : file.SetConstant(kLabNicKnob, absl::string_view("\1", 1));
+  return absl::OkStatus();
 }
 
 // The lab's maps are pinned by the lab: "" = none.
@@ -138,7 +142,8 @@ absl::Status ProgramSet::LoadObject() {
     }
     maps_.emplace(known->first, *std::move(copy));
   }
-  for (auto [name, fd, info] : {std::tuple{CW_PROG_XDP, &xdp_, &xdp_info_}, std::tuple{CW_PROG_TC, &tc_, &tc_info_}}) {
+  for (auto [name, fd, info] : {std::tuple{CW_PROG_XDP, &xdp_, &xdp_info_}, std::tuple{CW_PROG_TC, &tc_, &tc_info_},
+                                std::tuple{CW_PROG_TC_IN, &tc_in_, &tc_in_info_}}) {
     auto loaded = file->ProgramFd(name);
     if (!loaded.ok()) return loaded.status();
     *fd = *std::move(loaded);
@@ -202,7 +207,8 @@ absl::Status ProgramSet::PinEverything() {
     if (map == maps_.end()) return absl::InternalError("the BPF object has no map " + name);
     if (auto s = pin(map->second.fd(), name); !s.ok()) return s;
   }
-  for (const auto& [name, fd] : {std::pair{CW_PROG_XDP, xdp_.get()}, std::pair{CW_PROG_TC, tc_.get()}}) {
+  for (const auto& [name, fd] :
+       {std::pair{CW_PROG_XDP, xdp_.get()}, std::pair{CW_PROG_TC, tc_.get()}, std::pair{CW_PROG_TC_IN, tc_in_.get()}}) {
     if (auto s = pins_.Pin(fd, name); !s.ok()) return s;
   }
   std::move(undo).Cancel();

@@ -27,6 +27,7 @@ struct LoadSpec {
   std::map<std::string, uint32_t> map_sizes;  // max_entries by map name, for maps that are made anew
   std::string lab_clock;                      // pinned path of the lab's hidden clock, "" = none
   std::string lab_nic;                        // … of its simulated NICs' clock
+  bool nic_failover = false;                  // may packets leave by another NIC?
 };
 
 class ProgramSet {
@@ -43,8 +44,10 @@ class ProgramSet {
 
   int xdp_fd() const { return xdp_.get(); }
   int tc_fd() const { return tc_.get(); }
+  int tc_in_fd() const { return tc_in_.get(); }
   const ProgramInfo& xdp_info() const { return xdp_info_; }
   const ProgramInfo& tc_info() const { return tc_info_; }
+  const ProgramInfo& tc_in_info() const { return tc_in_info_; }
   // Another descriptor of a map; NotFound for a name that the object has not.
   absl::StatusOr<maps::BpfMap> Map(const std::string& name) const;
 
@@ -75,8 +78,8 @@ class ProgramSet {
   bool adopted_ = false;
   bool replaced_ = false;
   std::vector<std::string> notes_;
-  maps::UniqueFd xdp_, tc_, plain_xdp_;
-  ProgramInfo xdp_info_, tc_info_;
+  maps::UniqueFd xdp_, tc_, tc_in_, plain_xdp_;
+  ProgramInfo xdp_info_, tc_info_, tc_in_info_;
   std::map<std::string, maps::BpfMap> maps_;
 };
 

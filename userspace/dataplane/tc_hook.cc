@@ -24,6 +24,10 @@ bpf_tc_hook Hook(uint32_t ifindex, bpf_tc_attach_point point) {
   return hook;
 }
 
+bpf_tc_attach_point Point(TcSide side) { return side == TcSide::kEgress ? BPF_TC_EGRESS : BPF_TC_INGRESS; }
+
+const char* Name(TcSide side) { return side == TcSide::kEgress ? "egress" : "ingress"; }
+
 bpf_tc_opts Place() {
   bpf_tc_opts options = {};
   options.sz = sizeof(options);
@@ -33,20 +37,20 @@ bpf_tc_opts Place() {
 }
 
 // Id of the BPF program in our place, 0 when there is no such filter.
-absl::StatusOr<uint32_t> ProgramInPlace(uint32_t ifindex) {
+absl::StatusOr<uint32_t> ProgramInPlace(TcSide side, uint32_t ifindex) {
   LibbpfLog quiet;
-  const bpf_tc_hook hook = Hook(ifindex, BPF_TC_EGRESS);
+  const bpf_tc_hook hook = Hook(ifindex, Point(side));
   bpf_tc_opts options = Place();
   const int rc = bpf_tc_query(&hook, &options);
   if (rc == 0) return options.prog_id;
   if (rc == -ENOENT) return 0u;
   if (rc == -EINVAL) {  // the kernel's answer both without a clsact qdisc and for a filter of another kind
-    const auto filters = CountClsactFilters(ifindex);
+    const auto filters = CountClsactFilters(ifindex, side == TcSide::kEgress);
     if (!filters.ok() || *filters == 0) return 0u;
     return absl::AlreadyExistsError(absl::StrFormat(
-        "a tc filter of another kind holds egress priority %u of interface %u; it is left alone: move it to another "
+        "a tc filter of another kind holds %s priority %u of interface %u; it is left alone: move it to another "
         "priority first",
-        CW_TC_PRIORITY, ifindex));
+        Name(side), CW_TC_PRIORITY, ifindex));
   }
   return absl::ErrnoToStatus(-rc, absl::StrFormat("ask for the tc filters of interface %u", ifindex));
 }
@@ -81,42 +85,44 @@ absl::Status RemoveClsactIfOurs(uint32_t ifindex, const std::string& marker) {
 
 }  // namespace
 
-absl::Status AttachTc(const ProgramSet& programs, uint32_t ifindex, const std::string& clsact_marker) {
+absl::Status AttachTc(const ProgramSet& programs, TcSide side, uint32_t ifindex, const std::string& clsact_marker) {
   if (auto s = EnsureClsact(ifindex, clsact_marker); !s.ok()) return s;
   const auto undo = [&](absl::Status why) {
     RemoveClsactIfOurs(ifindex, clsact_marker).IgnoreError();
     return why;
   };
-  const auto present = ProgramInPlace(ifindex);
+  const auto present = ProgramInPlace(side, ifindex);
   if (!present.ok()) return undo(present.status());
-  if (*present == programs.tc_info().id) return absl::OkStatus();
+  const bool egress = side == TcSide::kEgress;
+  if (*present == (egress ? programs.tc_info() : programs.tc_in_info()).id) return absl::OkStatus();
   bpf_tc_opts options = Place();
   if (*present != 0) {
     const auto info = GetProgramInfoById(*present);
     if (!info.ok() || !programs.UsesOurMaps(*info)) {
       return undo(absl::AlreadyExistsError(absl::StrFormat(
-          "egress priority %u of interface %u has a tc program of another owner: %s. It is left alone; remove it first "
+          "%s priority %u of interface %u has a tc program of another owner: %s. It is left alone; remove it first "
           "if it is not needed",
-          CW_TC_PRIORITY, ifindex, DescribeProgram(*present))));
+          Name(side), CW_TC_PRIORITY, ifindex, DescribeProgram(*present))));
     }
     options.flags = BPF_TC_F_REPLACE;
   }
-  options.prog_fd = programs.tc_fd();
+  options.prog_fd = egress ? programs.tc_fd() : programs.tc_in_fd();
   LibbpfLog log;
-  const bpf_tc_hook hook = Hook(ifindex, BPF_TC_EGRESS);
+  const bpf_tc_hook hook = Hook(ifindex, Point(side));
   const int rc = bpf_tc_attach(&hook, &options);
   if (rc == 0) return absl::OkStatus();
-  return undo(absl::ErrnoToStatus(-rc, absl::StrFormat("attach tc egress to interface %u: %s", ifindex, log.text())));
+  return undo(
+      absl::ErrnoToStatus(-rc, absl::StrFormat("attach tc %s to interface %u: %s", Name(side), ifindex, log.text())));
 }
 
-absl::Status DetachTc(uint32_t ifindex, absl::FunctionRef<bool(const ProgramInfo&)> owned_by,
+absl::Status DetachTc(TcSide side, uint32_t ifindex, absl::FunctionRef<bool(const ProgramInfo&)> owned_by,
                       const std::string& clsact_marker) {
-  const auto present = ProgramInPlace(ifindex);
+  const auto present = ProgramInPlace(side, ifindex);
   if (present.ok() && *present != 0) {
     const auto info = GetProgramInfoById(*present);
     if (info.ok() && owned_by(*info)) {
       LibbpfLog log;
-      const bpf_tc_hook hook = Hook(ifindex, BPF_TC_EGRESS);
+      const bpf_tc_hook hook = Hook(ifindex, Point(side));
       const bpf_tc_opts options = Place();
       const int rc = bpf_tc_detach(&hook, &options);
       if (rc != 0 && rc != -ENOENT && rc != -ENODEV) {
@@ -124,7 +130,7 @@ absl::Status DetachTc(uint32_t ifindex, absl::FunctionRef<bool(const ProgramInfo
       }
     }
   }
-  return RemoveClsactIfOurs(ifindex, clsact_marker);
+  return side == TcSide::kEgress ? RemoveClsactIfOurs(ifindex, clsact_marker) : absl::OkStatus();
 }
 
 }  // namespace cw::dataplane

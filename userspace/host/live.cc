@@ -109,7 +109,7 @@ absl::StatusOr<std::vector<AttachedProgram>> KernelProbe::Programs(const std::st
       AttachedProgram program{egress ? "tc egress" : "tc ingress", ProgramName(filter.id), filter.id, false};
       // tc shows "NAME" or "FILE:[SECTION]" of its own; the program's name is what we gave.
       if (program.name.empty()) program.name = filter.name;
-      program.ours = IsOurs(program.name, CW_PROG_TC);
+      program.ours = IsOurs(program.name, egress ? CW_PROG_TC : CW_PROG_TC_IN);
       programs.push_back(std::move(program));
     }
   }

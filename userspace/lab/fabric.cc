@@ -202,6 +202,41 @@ absl::StatusOr<int> Fabric::AddTapPort(int leaf, const std::string& device, cons
   return port;
 }
 
+absl::StatusOr<int> Fabric::AddHostNic(int host, int leaf, const std::string& device) {
+  if (leaf < 0 || leaf >= spec().leaves || host < 0 || host >= hosts()) {
+    return absl::InvalidArgumentError(absl::StrCat("no leaf ", leaf, " or no host ", host));
+  }
+  const int port = hosts() + static_cast<int>(impl_->state.taps.size());
+  if (port >= LAB_MAX_HOST_PORTS) return absl::ResourceExhaustedError("too many ports in this lab");
+  absl::StatusOr<std::unique_ptr<LabLock>> lock = LabLock::Take(spec().lab);
+  if (!lock.ok()) return lock.status();
+  const TapPort nic = {port, leaf, absl::StrCat("nic", port), absl::StrCat("10.0.", leaf, ".", 100 + port), host};
+  if (absl::Status status = BuildHostNic(spec(), nic, device); !status.ok()) return status;
+  impl_->state.taps.push_back(nic);
+  if (absl::Status status = SaveState(impl_->state); !status.ok()) return status;
+  return port;
+}
+
+std::string Fabric::PortAddress(int port) const {
+  return port < hosts() ? HostAddr(port) : impl_->state.taps.at(static_cast<size_t>(port - hosts())).address;
+}
+
+absl::Status Fabric::SetHostLinkUp(int port, bool up) {
+  const LinkDirection link = LinkDirection::HostToLeaf(port);
+  if (absl::Status status = impl_->Check(link); !status.ok()) return status;
+  const SwitchPort end = impl_->Receiver(link);
+  const std::string address = PortAddress(port), mac = Mac(HostPortIfindex(port), true);
+  return RunInNetns(NetnsPath(end.netns), [&] {
+    absl::Status status = RunTool({"ip", "link", "set", end.device, up ? "up" : "down"}).status();
+    if (!up || !status.ok()) return status;
+    // A port that goes down loses these.
+    status = RunTool({"ip", "route", "replace", address + "/32", "dev", end.device}).status();
+    status.Update(
+        RunTool({"ip", "neigh", "replace", address, "dev", end.device, "lladdr", mac, "nud", "permanent"}).status());
+    return status;
+  });
+}
+
 absl::Status Fabric::AddMgmtTap(const std::string& device) { return BuildMgmtTap(spec(), device); }
 
 absl::Status Fabric::RecordProcess(pid_t pid, const std::string& role) {

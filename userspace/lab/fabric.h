@@ -181,6 +181,12 @@ class Fabric {
   // gateway 10.0.<leaf>.1 and a route to `address` (10.0.<leaf>.100–250, no prefix). The machine uses address/24.
   // Returns the port's number for LinkDirection::HostToLeaf and LeafToHost.
   absl::StatusOr<int> AddTapPort(int leaf, const std::string& device, const std::string& address);
+  // A further NIC of a host, `device` ("eth1"), on any leaf: 10.0.<leaf>.<100+port>, with routes to the whole fabric
+  // behind those of eth0. Before an agent starts. Returns the port's number.
+  absl::StatusOr<int> AddHostNic(int host, int leaf, const std::string& device);
+  std::string PortAddress(int port) const;  // of a host's first NIC (its own number), a further one, or a tap
+  // Takes the leaf's end of a host port down: the host sees its carrier go.
+  absl::Status SetHostLinkUp(int port, bool up);
   // A tap on the management network's bridge, in MgmtNetns(); choose addresses from 192.168.77.100 on.
   absl::Status AddMgmtTap(const std::string& device);
 

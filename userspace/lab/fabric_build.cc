@@ -317,6 +317,39 @@ absl::Status BuildTapPort(const FabricSpec& spec, const TapPort& tap) {
   });
 }
 
+absl::Status BuildHostNic(const FabricSpec& spec, const TapPort& nic, const std::string& device) {
+  const int ifindex = HostPortIfindex(nic.port);
+  const std::string leaf = LeafName(spec.lab, nic.leaf), host = HostName(spec.lab, nic.host);
+  absl::Status status =
+      Batch("ip", {absl::StrCat("link add name ", VethEnd(nic.device, leaf, ifindex, false, spec.mtu),
+                                " type veth peer name ", VethEnd(device, host, ifindex, true, spec.mtu))});
+  if (!status.ok()) return status;
+  const std::string gateway = Gateway(nic.leaf), far_mac = Mac(ifindex, true);
+  status = RunInNetns(NetnsPath(leaf), [&] {
+    absl::Status s = Batch(
+        "ip", {absl::StrCat("link set ", nic.device, " up"), absl::StrCat("addr add ", gateway, "/32 dev ", nic.device),
+               absl::StrCat("route add ", nic.address, "/32 dev ", nic.device),
+               absl::StrCat("neigh add ", nic.address, " dev ", nic.device, " lladdr ", far_mac, " nud permanent")});
+    const int like = HostPortIfindex(nic.leaf * spec.hosts_per_leaf);
+    if (s.ok()) s = AttachPortLike(like, ifindex);
+    if (s.ok()) s = AttachXdpLike(like, ifindex);
+    if (s.ok() && spec.host_link_mbps > 0) s = Batch("tc", {Shape(nic.device, spec, spec.host_link_mbps)});
+    return s;
+  });
+  if (!status.ok()) return status;
+  const std::string dev = absl::StrCat(" dev ", device), table = absl::StrCat(" table ", 100 + nic.port);
+  return RunInNetns(NetnsPath(host), [&] {
+    return Batch("ip", {absl::StrCat("link set ", device, " up"),
+                        absl::StrCat("addr add ", nic.address, "/24", dev, " noprefixroute"),
+                        absl::StrCat("neigh add ", gateway, dev, " lladdr ", Mac(ifindex), " nud permanent"),
+                        absl::StrCat("route add ", gateway, "/32", dev, " scope link metric 100"),
+                        absl::StrCat("route add 10.0.0.0/15 via ", gateway, dev, " onlink metric 100"),
+                        // What is sent from its address leaves by it.
+                        absl::StrCat("route add 10.0.0.0/15 via ", gateway, dev, " onlink", table),
+                        absl::StrCat("rule add from ", nic.address, "/32", table)});
+  });
+}
+
 absl::Status BuildMgmtTap(const FabricSpec& spec, const std::string& device) {
   return RunInNetns(NetnsPath(MgmtName(spec.lab)), [&] {
     absl::Status status = MakeTap(device, 0);

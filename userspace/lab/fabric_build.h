@@ -22,4 +22,7 @@ absl::Status RemoveLab(const std::string& lab);
 absl::Status BuildTapPort(const FabricSpec& spec, const TapPort& tap);
 absl::Status BuildMgmtTap(const FabricSpec& spec, const std::string& device);
 
+// A veth between the leaf and the host: `nic.device` in the leaf, `device` in the host.
+absl::Status BuildHostNic(const FabricSpec& spec, const TapPort& nic, const std::string& device);
+
 }  // namespace cw::lab

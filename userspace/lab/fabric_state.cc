@@ -71,7 +71,8 @@ FabricSpec SpecFrom(const json& j) {
 json ToJson(const FabricState& state) {
   json taps = json::array();
   for (const TapPort& tap : state.taps) {
-    taps.push_back({{"port", tap.port}, {"leaf", tap.leaf}, {"device", tap.device}, {"address", tap.address}});
+    taps.push_back(
+        {{"port", tap.port}, {"leaf", tap.leaf}, {"device", tap.device}, {"address", tap.address}, {"host", tap.host}});
   }
   return {{"spec", ToJson(state.spec)},
           {"maps",
@@ -94,7 +95,7 @@ FabricState StateFrom(const json& j) {
   j.at("ecmp_seeded").get_to(state.ecmp_seeded);
   if (!j.at("owner").is_null()) state.owner = ProcessFrom(j.at("owner"));
   for (const json& tap : j.at("taps")) {
-    state.taps.push_back({tap.at("port"), tap.at("leaf"), tap.at("device"), tap.at("address")});
+    state.taps.push_back({tap.at("port"), tap.at("leaf"), tap.at("device"), tap.at("address"), tap.value("host", -1)});
   }
   return state;
 }

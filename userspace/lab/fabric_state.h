@@ -20,8 +20,9 @@ namespace cw::lab {
 struct TapPort {
   int port = 0;
   int leaf = 0;
-  std::string device;
+  std::string device;  // in the leaf
   std::string address;
+  int host = -1;  // a further NIC of this host; −1: a virtual machine's
 };
 
 struct FabricState {

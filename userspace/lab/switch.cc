@@ -199,4 +199,15 @@ absl::Status AttachPortLike(int like_ifindex, int ifindex) {
   return status;
 }
 
+absl::Status AttachXdpLike(int like_ifindex, int ifindex) {
+  __u32 id = 0;
+  int error = bpf_xdp_query_id(like_ifindex, XDP_FLAGS_DRV_MODE, &id);
+  const int program = error == 0 && id != 0 ? bpf_prog_get_fd_by_id(id) : -1;
+  if (program < 0) return absl::NotFoundError(absl::StrCat("interface ", like_ifindex, " has no XDP program"));
+  error = bpf_xdp_attach(ifindex, program, XDP_FLAGS_DRV_MODE, nullptr);
+  close(program);
+  if (error == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(-error, absl::StrCat("attach XDP to interface ", ifindex));
+}
+
 }  // namespace cw::lab

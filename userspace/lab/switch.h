@@ -71,5 +71,7 @@ class SwitchPrograms {
 // Attaches the programs of a lab that is up to one more port, by the ids of those that run on `like_ifindex`. In the
 // network namespace of the calling thread, where both ports are.
 absl::Status AttachPortLike(int like_ifindex, int ifindex);
+// And the XDP program.
+absl::Status AttachXdpLike(int like_ifindex, int ifindex);
 
 }  // namespace cw::lab

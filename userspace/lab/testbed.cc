@@ -66,6 +66,11 @@ absl::StatusOr<std::unique_ptr<Testbed>> Testbed::Up(const TestbedSpec& spec) {
   absl::StatusOr<std::unique_ptr<Fabric>> fabric = Fabric::Up(spec.fabric);
   if (!fabric.ok()) return fabric.status();
   testbed->fabric_ = std::move(*fabric);
+  for (size_t host = 0; host < spec.second_nics.size(); ++host) {
+    absl::StatusOr<int> port = testbed->fabric_->AddHostNic(static_cast<int>(host), spec.second_nics[host], "eth1");
+    if (!port.ok()) return port.status();
+    testbed->second_ports_.push_back(*port);
+  }
   if (spec.agents) {
     if (absl::Status status = testbed->StartAgents(); !status.ok()) return status;
     if (spec.wait_paths) {
@@ -101,9 +106,11 @@ absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
   const double host_mbps = spec_.fabric.host_link_mbps > 0 ? spec_.fabric.host_link_mbps : spec_.fabric.link_mbps;
   config.nics[0].rate_mbps = static_cast<int64_t>(host_mbps);
   if (static_cast<size_t>(host) < spec_.nic_clocks.size()) config.nics[0].rx_stamps = config::RxStamps::kHardware;
+  if (!second_ports_.empty()) config.nics.push_back({.name = "eth1"});
   for (int peer = 0; peer < fabric_->hosts(); ++peer) {
     if (peer == host || (!spec_.all_hosts && fabric_->HostLeaf(peer) == fabric_->HostLeaf(host))) continue;
     config.peers.push_back({.name = absl::StrCat("h", peer), .addresses = {fabric_->HostAddr(peer)}});
+    if (!second_ports_.empty()) config.peers.back().addresses.push_back(fabric_->PortAddress(second_port(peer)));
   }
   config.keys.secret_file = absl::StrCat(fabric_->RunDir(), "/secret");
   for (int i = 0; host == 0 && i < spec_.extra_peers; ++i) {

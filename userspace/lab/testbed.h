@@ -37,6 +37,7 @@ struct TestbedSpec {
   int sample_level = 4;             // 1 packet in 2^level
   bool all_hosts = false;           // false: peers are the hosts behind other leaves, the only ones with several paths
   int clock_neighbours = 0;         // probed faster for the clock; all hosts of a lab share one machine's processors
+  std::vector<int> second_nics;     // by host, the leaf of its eth1; empty: hosts have one NIC
   bool wait_paths = true;           // Up returns when all paths are up, or already when the agents answer
   std::vector<HiddenClockSpec> clocks;                    // by host; empty: true clocks
   std::vector<NicClockSpec> nic_clocks;                   // by host; empty: no NIC has a clock of its own
@@ -63,6 +64,8 @@ class Testbed {
   pid_t agent_pid(int host) const { return agent_pids_.at(static_cast<size_t>(host)); }
   // Starts a host's agent again after it was ended.
   absl::Status StartAgent(int host);
+
+  int second_port(int host) const { return second_ports_.at(static_cast<size_t>(host)); }  // of its eth1
 
   // An emulator whose queue pairs announce themselves to the agents. `seed` decides QPNs and so the ports hashed.
   absl::StatusOr<std::unique_ptr<Emulator>> NewEmulator(uint64_t seed, uint32_t stamp_every = 0);
@@ -98,6 +101,7 @@ class Testbed {
   std::unique_ptr<Fabric> fabric_;
   std::vector<std::unique_ptr<api::Client>> agents_;
   std::vector<pid_t> agent_pids_;
+  std::vector<int> second_ports_;
   int64_t origin_ns_ = 0;
   bool released_ = false;
 };

@@ -18,7 +18,8 @@ enum Kind : uint8_t {
   kTrips = 5,
   kLinks = 6,
   kDeath = 7,
-  kNicTrips = 8
+  kNicTrips = 8,
+  kNicReports = 9
 };
 
 constexpr uint32_t kMask24 = 0xffffff;
@@ -128,6 +129,25 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const TripBatch& b) {
   }
   for (const sync::Trip& t : b.trips) {
     for (int64_t ns : {t.t1_ns, t.t2_ns, t.t3_ns, t.t4_ns}) w.Put(static_cast<uint64_t>(ns), 8);
+  }
+  return w.Take();
+}
+
+void PutAddr(Writer& w, const Addr& address) {
+  for (uint8_t byte : address.bytes) w.Put(byte, 1);
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const NicReports& b) {
+  if (b.reports.size() > kMaxNicReportsPerMessage) {
+    return TooMany("NIC reports", b.reports.size(), kMaxNicReportsPerMessage);
+  }
+  Writer w(kNicReports, b.reports.size());
+  for (const NicReport& r : b.reports) {
+    if (r.tag > kNicTags) return absl::InvalidArgumentError("NIC report with an impossible tag");
+    for (const Addr& a : {r.pair.local, r.pair.remote, r.carrier.local, r.carrier.remote}) PutAddr(w, a);
+    w.Put(r.tag, 1);
+    w.Put((r.silent ? 1 : 0) | (r.restores ? 2 : 0), 1);
+    w.Put(0, 2);
   }
   return w.Take();
 }
@@ -345,6 +365,28 @@ absl::StatusOr<Body> DecodeDeath(Reader r, size_t count) {
   return death;
 }
 
+Addr GetAddr(Reader& r) {
+  Addr address;
+  for (uint8_t& byte : address.bytes) byte = static_cast<uint8_t>(r.Get(1));
+  return address;
+}
+
+absl::StatusOr<Body> DecodeNicReports(Reader r, size_t count) {
+  if (r.left() != count * kNicReportLen) return absl::InvalidArgumentError("NIC reports of a wrong length");
+  NicReports b;
+  for (size_t i = 0; i < count; ++i) {
+    NicReport n;
+    for (Addr* a : {&n.pair.local, &n.pair.remote, &n.carrier.local, &n.carrier.remote}) *a = GetAddr(r);
+    n.tag = static_cast<uint8_t>(r.Get(1));
+    const uint64_t bits = r.Get(1);
+    if (n.tag > kNicTags || bits > 3 || r.Get(2) != 0) return absl::InvalidArgumentError("NIC report out of range");
+    n.silent = (bits & 1) != 0;
+    n.restores = (bits & 2) != 0;
+    b.reports.push_back(n);
+  }
+  return b;
+}
+
 absl::StatusOr<Body> DecodeHello(Reader r, size_t count) {
   Hello h;
   h.host = r.GetString();
@@ -400,6 +442,8 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
       return DecodeClaim(r, count);
     case kLinks:
       return DecodeLinks(r, count);
+    case kNicReports:
+      return DecodeNicReports(r, count);
     case kDeath:
       return DecodeDeath(r, count);
     default:

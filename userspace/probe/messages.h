@@ -22,6 +22,7 @@
 #include "maps/abi.h"
 #include "sync/agreement.h"
 #include "sync/envelope.h"
+#include "userspace/model/nic_report.h"
 
 namespace cw::probe {
 
@@ -99,7 +100,14 @@ struct PathDeath {
   bool operator==(const PathDeath&) const = default;
 };
 
-using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch, LinkBatch, PathDeath>;
+// Which pairs of NICs are out of reach, and what carries their packets. A record is 68 bytes: four addresses (the
+// pair's, the carrier's), tag, bits 0 silent and 1 restores, reserved 0 (2).
+struct NicReports {
+  std::vector<NicReport> reports;
+  bool operator==(const NicReports&) const = default;
+};
+
+using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch, LinkBatch, PathDeath, NicReports>;
 
 inline constexpr size_t kBodyHeaderLen = 4;
 inline constexpr size_t kSampleLen = 16;
@@ -112,6 +120,8 @@ inline constexpr int64_t kMaxTripNs = 2'000'000'000'000'000'000;  // round trips
 inline constexpr size_t kClockClaimLen = 149;
 inline constexpr size_t kLinkLen = 24;
 inline constexpr size_t kMaxLinksPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kLinkLen;  // 45
+inline constexpr size_t kNicReportLen = 68;
+inline constexpr size_t kMaxNicReportsPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kNicReportLen;  // 16
 inline constexpr size_t kPathDeathLen = 4;  // slot and three zeros, then 4 bytes for each queue pair
 inline constexpr size_t kMaxQpnsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kPathDeathLen) / 4;  // 273
 inline constexpr int64_t kMaxLinkErrorNs = 1'000'000'000'000;

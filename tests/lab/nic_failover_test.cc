@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// NIC failover on the lab's fabric: hosts with two NICs, of which one is cut, and queue pairs that do not notice.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "userspace/lab/monotonic.h"
+#include "userspace/lab/testbed.h"
+
+namespace cw::lab {
+namespace {
+
+namespace v1 = api::v1;
+
+class NicFailover : public ::testing::Test {
+ protected:
+  // second_nics: the leaves of the hosts' eth1.
+  void Up(const std::string& mode = "protect", const std::vector<int>& second_nics = {0, 1}) {
+    TestbedSpec spec;
+    spec.fabric = {.lab = "nictest", .leaves = 2, .spines = 2, .link_mbps = 400, .ecmp_seed = 1};
+    spec.mode = mode;
+    spec.second_nics = second_nics;
+    spec.agent_binary = CWLAB_AGENTD_BINARY;
+    spec.adjust = [](int, config::Config& config) { config.steering.nic_failover = true; };
+    absl::StatusOr<std::unique_ptr<Testbed>> up = Testbed::Up(spec);
+    ASSERT_TRUE(up.ok()) << up.status();
+    testbed = std::move(*up);
+  }
+  // Queue pairs between the hosts' eth0, in both directions.
+  void StartTraffic(int qps = 2) {
+    auto made = testbed->NewEmulator(1);
+    ASSERT_TRUE(made.ok()) << made.status();
+    emulator = std::move(*made);
+    JobSpec job;
+    job.name = "traffic";
+    job.pairs = {{0, 1}, {1, 0}};
+    job.qps_per_pair = qps;
+    job.message_bytes = 64 << 10;
+    job.duration = absl::Hours(1);
+    job.packet_interval = absl::Milliseconds(1);
+    job.path_mtu = 1024;
+    job.rate.reacts = false;
+    job.timeout = 16;  // 268 ms, seven times
+    ASSERT_TRUE(emulator->AddJob(job).ok());
+    ASSERT_TRUE(emulator->Start().ok());
+    ASSERT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(200)); }));
+  }
+  // Every flow delivered something within the last `within`.
+  bool Delivering(absl::Duration within) {
+    const int64_t since_ns = MonotonicNs();
+    absl::SleepFor(within);
+    const Snapshot now = emulator->TakeSnapshot();
+    return std::all_of(now.flows.begin(), now.flows.end(), [&](const FlowReport& flow) {
+      return !flow.dead && emulator->FirstDeliveryAfter(flow.id, since_ns).in_order_ns.has_value();
+    });
+  }
+  // Longest time from `since_ns` until a flow delivered again, in ms; -1: one has not.
+  double RecoveryMs(int64_t since_ns) {
+    double worst = 0;
+    for (const FlowReport& flow : emulator->TakeSnapshot().flows) {
+      const std::optional<int64_t> first_ns = emulator->FirstDeliveryAfter(flow.id, since_ns).in_order_ns;
+      if (!first_ns) return -1;
+      worst = std::max(worst, static_cast<double>(*first_ns - since_ns) / 1e6);
+    }
+    return worst;
+  }
+  v1::NicStatus NicOf(int host, int nic) {
+    auto reply = testbed->agent(host).Status();
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply.ok() && reply->nics_size() > nic ? reply->nics(nic) : v1::NicStatus();
+  }
+  bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(20)) {
+    const absl::Time deadline = absl::Now() + limit;
+    while (!done()) {
+      if (absl::Now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+    return true;
+  }
+  void ExpectNoneDied() {
+    for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead) << "flow " << flow.id;
+  }
+  void CutSilently(int port, bool cut) {
+    for (const LinkDirection& link : {LinkDirection::HostToLeaf(port), LinkDirection::LeafToHost(port)}) {
+      ASSERT_TRUE(testbed->fabric().SetFault(link, cut ? Fault::Drop() : Fault::None()).ok());
+    }
+  }
+  // Flows stop, go on by the other NIC, and come back.
+  void CutAndReturn(const std::function<void(bool cut)>& cut) {
+    ASSERT_EQ(testbed->CounterSum("nic_carried"), 0u);
+    const int64_t cut_ns = MonotonicNs();
+    cut(true);
+    ASSERT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_carried() > 0 && NicOf(1, 0).pairs_carried() > 0; }));
+    ASSERT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(300)); }));
+    RecordProperty("recovery_ms", std::to_string(RecoveryMs(cut_ns + 5'000'000)));
+    printf("delivered again %.0f ms after the cut\n", RecoveryMs(cut_ns + 5'000'000));
+    EXPECT_GT(testbed->CounterSum("nic_carried"), 0u);
+    EXPECT_GT(testbed->CounterSum("nic_restored"), 0u);
+    EXPECT_EQ(testbed->CounterSum("nic_unknown"), 0u);
+    EXPECT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_silent() == 2; })) << "to both NICs of the peer";
+    EXPECT_EQ(NicOf(0, 1).pairs_silent(), 0u);
+    EXPECT_FALSE(testbed->Events(testbed->origin_ns(), "nic").empty());
+    ExpectNoneDied();
+
+    cut(false);
+    ASSERT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_carried() == 0 && NicOf(1, 0).pairs_carried() == 0; }));
+    EXPECT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(300)); }));
+    const uint64_t carried = testbed->CounterSum("nic_carried");
+    absl::SleepFor(absl::Milliseconds(300));
+    EXPECT_EQ(testbed->CounterSum("nic_carried"), carried) << "they go by their own NIC";
+    EXPECT_EQ(NicOf(0, 0).pairs_silent(), 0u);
+    ExpectNoneDied();
+  }
+  std::unique_ptr<Testbed> testbed;
+  std::unique_ptr<Emulator> emulator;
+};
+
+TEST_F(NicFailover, QueuePairsSurviveASilentlyDeadNic) {
+  Up();
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic();
+  CutAndReturn([&](bool cut) { CutSilently(0, cut); });
+}
+
+TEST_F(NicFailover, QueuePairsSurviveALinkThatIsDown) {
+  Up();
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic();
+  CutAndReturn([&](bool cut) { ASSERT_TRUE(testbed->fabric().SetHostLinkUp(0, !cut).ok()); });
+}
+
+// Rails: the second NICs hang on each other's leaf.
+TEST_F(NicFailover, ByANicOnAnotherLeaf) {
+  Up("protect", {1, 0});
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic();
+  CutAndReturn([&](bool cut) { CutSilently(0, cut); });
+}
+
+TEST_F(NicFailover, ObserveOnlyTells) {
+  Up("observe");
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic();
+  CutSilently(0, true);
+  EXPECT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_silent() > 0; }));
+  absl::SleepFor(absl::Milliseconds(300));
+  EXPECT_EQ(NicOf(0, 0).pairs_carried(), 0u);
+  EXPECT_EQ(testbed->CounterSum("nic_carried"), 0u);
+  EXPECT_FALSE(testbed->Events(testbed->origin_ns(), "nic").empty());
+}
+
+// Neither a dead peer nor its dead agent is a dead NIC.
+TEST_F(NicFailover, APeerThatIsGoneIsNoNicThatIsGone) {
+  Up();
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic();
+  CutSilently(1, true);
+  CutSilently(testbed->second_port(1), true);
+  absl::SleepFor(absl::Seconds(1));
+  for (int host : {0, 1}) {
+    for (int nic : {0, 1}) EXPECT_EQ(NicOf(host, nic).pairs_carried(), 0u) << host << " " << nic;
+  }
+}
+
+}  // namespace
+}  // namespace cw::lab

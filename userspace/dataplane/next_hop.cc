@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/dataplane/next_hop.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/neighbour.h>
+#include <linux/rtnetlink.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <functional>
+
+#include "absl/strings/str_format.h"
+#include "maps/unique_fd.h"
+
+namespace cw::dataplane {
+namespace {
+
+template <typename Body>
+struct Request {
+  nlmsghdr header{};
+  Body body{};
+  char attributes[128]{};
+
+  Request(uint16_t type, uint16_t flags) {
+    header.nlmsg_len = NLMSG_LENGTH(sizeof(Body));
+    header.nlmsg_type = type;
+    header.nlmsg_flags = static_cast<uint16_t>(NLM_F_REQUEST | flags);
+  }
+  void Add(uint16_t type, const void* data, size_t size) {
+    auto* at = reinterpret_cast<rtattr*>(reinterpret_cast<char*>(&header) + NLMSG_ALIGN(header.nlmsg_len));
+    at->rta_type = type;
+    at->rta_len = static_cast<uint16_t>(RTA_LENGTH(size));
+    memcpy(RTA_DATA(at), data, size);
+    header.nlmsg_len = static_cast<uint32_t>(NLMSG_ALIGN(header.nlmsg_len) + RTA_LENGTH(size));
+  }
+  void AddAddress(uint16_t type, uint32_t host_order) {
+    const uint32_t wire = htonl(host_order);
+    Add(type, &wire, sizeof(wire));
+  }
+};
+
+// Sends the request and gives its one answer to `visit`; an error message is the result.
+absl::Status Ask(const nlmsghdr& request, const char* what, const std::function<void(const nlmsghdr&)>& visit) {
+  maps::UniqueFd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  if (!fd.ok() || send(fd.get(), &request, request.nlmsg_len, 0) < 0) return absl::ErrnoToStatus(errno, what);
+  alignas(nlmsghdr) char buffer[8192];
+  const ssize_t n = recv(fd.get(), buffer, sizeof(buffer), 0);
+  if (n < 0) return absl::ErrnoToStatus(errno, what);
+  const auto* answer = reinterpret_cast<const nlmsghdr*>(buffer);
+  if (!NLMSG_OK(answer, static_cast<size_t>(n))) return absl::InternalError(absl::StrFormat("%s: cut answer", what));
+  if (answer->nlmsg_type == NLMSG_ERROR) {
+    const int error = -static_cast<const nlmsgerr*>(NLMSG_DATA(answer))->error;
+    return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, what);
+  }
+  visit(*answer);
+  return absl::OkStatus();
+}
+
+template <typename Body>
+const void* Attribute(const nlmsghdr& message, uint16_t type, size_t size) {
+  const auto* body = static_cast<const Body*>(NLMSG_DATA(&message));
+  const auto* at = reinterpret_cast<const rtattr*>(reinterpret_cast<const char*>(body) + NLMSG_ALIGN(sizeof(Body)));
+  for (size_t left = NLMSG_PAYLOAD(&message, sizeof(Body)); RTA_OK(at, left); at = RTA_NEXT(at, left)) {
+    if (at->rta_type == type && RTA_PAYLOAD(at) >= size) return RTA_DATA(at);
+  }
+  return nullptr;
+}
+
+absl::Status Write(uint16_t type, uint32_t ifindex, const Neighbour& neighbour, uint16_t state) {
+  const bool make = type == RTM_NEWNEIGH;
+  Request<ndmsg> request(type, static_cast<uint16_t>(NLM_F_ACK | (make ? NLM_F_CREATE | NLM_F_REPLACE : 0)));
+  request.body.ndm_family = AF_INET;
+  request.body.ndm_ifindex = static_cast<int>(ifindex);
+  request.body.ndm_state = state;
+  request.AddAddress(NDA_DST, neighbour.address);
+  if (make) request.Add(NDA_LLADDR, neighbour.mac.data(), neighbour.mac.size());
+  return Ask(request.header, "write a neighbour's entry", [](const nlmsghdr&) {});
+}
+
+}  // namespace
+
+absl::StatusOr<Neighbour> NextHop(uint32_t ifindex, uint32_t source, uint32_t destination) {
+  Neighbour out{.address = destination};
+  Request<rtmsg> route(RTM_GETROUTE, 0);
+  route.body.rtm_family = AF_INET;
+  route.body.rtm_dst_len = route.body.rtm_src_len = 32;
+  route.AddAddress(RTA_DST, destination);
+  route.AddAddress(RTA_SRC, source);
+  route.Add(RTA_OIF, &ifindex, sizeof(ifindex));
+  absl::Status status = Ask(route.header, "ask for a route", [&](const nlmsghdr& answer) {
+    if (const void* via = Attribute<rtmsg>(answer, RTA_GATEWAY, 4)) {
+      uint32_t wire;
+      memcpy(&wire, via, sizeof(wire));
+      out.address = ntohl(wire);
+    }
+  });
+  if (!status.ok()) return status;
+  Request<ndmsg> entry(RTM_GETNEIGH, 0);
+  entry.body.ndm_family = AF_INET;
+  entry.body.ndm_ifindex = static_cast<int>(ifindex);
+  entry.AddAddress(NDA_DST, out.address);
+  // No entry is no error: none was needed yet.
+  Ask(entry.header, "ask for a neighbour", [&](const nlmsghdr& answer) {
+    const auto* body = static_cast<const ndmsg*>(NLMSG_DATA(&answer));
+    out.permanent = (body->ndm_state & NUD_PERMANENT) != 0;
+    if ((body->ndm_state & (NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE)) == 0)
+      return;
+    if (const void* mac = Attribute<ndmsg>(answer, NDA_LLADDR, out.mac.size())) {
+      memcpy(out.mac.data(), mac, out.mac.size());
+      out.known = true;
+    }
+  }).IgnoreError();
+  return out;
+}
+
+absl::Status PinNeighbour(uint32_t ifindex, const Neighbour& neighbour) {
+  return Write(RTM_NEWNEIGH, ifindex, neighbour, NUD_PERMANENT);
+}
+
+absl::Status UnpinNeighbour(uint32_t ifindex, const Neighbour& neighbour) {
+  return Write(neighbour.known ? RTM_NEWNEIGH : RTM_DELNEIGH, ifindex, neighbour, NUD_STALE);
+}
+
+}  // namespace cw::dataplane
