@@ -297,6 +297,48 @@ TEST(ContentionRule, AGainIsConfirmed) {
   EXPECT_EQ(confirmed, 1);
 }
 
+// Where everything is full, each place is soon as bad as the last one.
+class Wanderer {
+ public:
+  explicit Wanderer(const ContentionRules& rules) : h_(rules) { h_.flows = {{7, {0, 100e6}}}; }
+  // Windows in which it moved.
+  std::vector<int> Run(int windows, bool full) {
+    std::vector<int> moved;
+    for (int w = 0; w < windows; ++w) {
+      const uint8_t at = h_.flows[7].slot;
+      const bool fresh = ++on_slot_ < 9;
+      h_.flows[7] = {at, fresh || !full ? 200e6 : 100e6, false, full && !fresh ? 3u : 0u};
+      h_.queue_us = {20, 20, 20, 20};
+      if (full && !fresh) h_.queue_us[at] = 400;
+      for (const Move& m : h_.Window().moves) {
+        h_.flows[7].slot = m.to;
+        on_slot_ = 0;
+        moved.push_back(w);
+      }
+    }
+    return moved;
+  }
+
+ private:
+  Hand h_;
+  int on_slot_ = 9;
+};
+
+TEST(ContentionRule, AFlowThatWandersRestsTwiceAsLongEachTimeAndIsForgiven) {
+  constexpr int kMinute = 60 * 25;
+  const size_t restless = Wanderer({.restless_moves = 1000}).Run(kMinute, true).size();
+  Wanderer wanderer({});
+  const std::vector<int> moved = wanderer.Run(kMinute, true);
+  ASSERT_GE(moved.size(), 5u);
+  EXPECT_LT(moved[2], 4 * 25) << "the first moves wait for nothing";
+  EXPECT_LT(moved.size() * 3, restless);
+  EXPECT_GT(moved.back() - moved[moved.size() - 2], 8 * (moved[1] - moved[0]));
+  EXPECT_TRUE(wanderer.Run(4 * kMinute, false).empty());
+  const std::vector<int> again = wanderer.Run(kMinute, true);
+  ASSERT_GE(again.size(), 3u);
+  EXPECT_LT(again[2], 4 * 25) << "a minute of quiet for every four moves, and all is forgiven";
+}
+
 TEST(ContentionRule, LinksThatAllPathsShareDoNotCount) {
   Hand h;
   h.queue_us = {400, 400, 400, 400};

@@ -102,6 +102,7 @@ Standing Planner::StandingOf(const FlowMemory& flow) const {
   if (flow.trial) return Standing::kTrial;
   if (!state_.Settled(flow)) return Standing::kSettling;
   if (flow.congested_windows < state_.rules.evidence_windows) return Standing::kNotCongested;
+  if (!state_.Rested(flow)) return Standing::kRests;
   if (!(state_.RateBps(flow) >= state_.rules.elephant_share * fastest_)) return Standing::kSmall;
   return Standing::kMayMove;
 }
@@ -294,6 +295,8 @@ std::string StandingText(const Explanation& e, const FlowMemory& flow, const Con
     case Standing::kNotCongested:
       return absl::StrFormat("its path was congested in %d windows in a row, %d are wanted", e.congested_windows,
                              e.congested_wanted);
+    case Standing::kRests:
+      return absl::StrFormat("it has moved %d times lately and rests for longer each time", flow.moves);
     case Standing::kSmall:
       return absl::StrFormat("it sends less than %.0f %% of this host's fastest flow", 100 * rules.elephant_share);
     case Standing::kNoBetter:
@@ -368,8 +371,8 @@ Decision DecideMoves(const Observation& seen, ContentionState& state) {
 }
 
 const char* StandingName(Standing standing) {
-  static constexpr const char* kNames[] = {"unknown",       "path_unknown", "held",      "asked", "trial",   "settling",
-                                           "not_congested", "small",        "no_better", "waits", "may_move"};
+  static constexpr const char* kNames[] = {"unknown",       "path_unknown", "held",  "asked",     "trial", "settling",
+                                           "not_congested", "rests",        "small", "no_better", "waits", "may_move"};
   return kNames[static_cast<int>(standing)];
 }
 

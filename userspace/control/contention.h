@@ -15,6 +15,8 @@
 //    taken, with a probability per window, so that hosts that see the same idle path do not jump together.
 //  - Every move is measured: the rate before against the rate after. What a flow got on a path is remembered, so a path
 //    that brought nothing is not tried again until the memory has aged or its queue has changed.
+//  - A flow that has moved some times lately rests before the next move, each time for twice as long: where the whole
+//    fabric is full, every place is soon as bad as the last one, and wandering costs all and gains nobody anything.
 // Sources: two candidates: M. Mitzenmacher, "The power of two choices", 1996; migration with a probability that depends
 // on the gain: P. Berenbrink et al., "Distributed selfish load balancing", SODA 2006.
 //
@@ -59,6 +61,8 @@ struct ContentionRules {
   int full_windows = 10;           // … for so many windows in a row
   double max_moved_share = 0.10;   // of the host's flows per window, but at least one
   double elephant_share = 0.1;     // flows slower than this share of the host's fastest are left alone
+  int restless_moves = 3;          // so many moves lately cost nothing; each more doubles the rest before the next …
+  double forgive_s = 15;           // … and one is forgiven after so long
   int unknown_sharers = 3;         // assumed sharers of a congested link whose capacity is not known yet
 };
 

@@ -59,6 +59,8 @@ void StartOnSlot(const FlowObservation& seen, const PairKey& pair, int64_t now_n
     PathMemory& left = state.paths[{pair, flow.slot}];
     left.joined_bps = flow.trial_before_bps;
     left.joined_ns = now_ns;
+    ++flow.moves;
+    flow.forgiven_ns = now_ns;
   }
   flow.pair = pair;
   flow.slot = seen.slot;
@@ -67,6 +69,12 @@ void StartOnSlot(const FlowObservation& seen, const PairKey& pair, int64_t now_n
   flow.hold = -1;
   flow.asked = kSlotNone;
   flow.rate.Clear();
+}
+
+void Forgive(int64_t now_ns, const ContentionRules& rules, FlowMemory& flow) {
+  if (flow.moves == 0 || static_cast<double>(now_ns - flow.forgiven_ns) < 1e9 * rules.forgive_s) return;
+  --flow.moves;
+  flow.forgiven_ns = now_ns;
 }
 
 void JudgeTrial(const FlowKey& key, int64_t now_ns, ContentionState::Impl& state, FlowMemory& flow, Decision& out) {
@@ -92,6 +100,7 @@ void RememberFlow(const FlowObservation& seen, const PairObservation& pair, cons
   if (flow.slot != seen.slot || !(flow.pair == pair.pair)) StartOnSlot(seen, pair.pair, all.now_ns, state, flow);
   if (seen.slot == kSlotNone) return;
   ++flow.windows_on_slot;
+  Forgive(all.now_ns, state.rules, flow);
   if (flow.windows_on_slot > state.rules.settle_windows || flow.windows_on_slot == 1) {
     if (flow.windows_on_slot == state.rules.settle_windows + 1) flow.rate.Clear();
     flow.rate.Add(8e9 * static_cast<double>(seen.bytes) / static_cast<double>(std::max<int64_t>(1, all.window_ns)));

@@ -21,11 +21,11 @@ constexpr int kMostWindows = 1 << 28;
 // compile when one is added: name it here (recordings of before then keep its default), and in docs/cwctl.md.
 template <typename Rules, typename Each>
 void ForEachRule(Rules& rules, Each each) {
-  static_assert(sizeof(ContentionRules) == 192);
+  static_assert(sizeof(ContentionRules) == 208);
   auto& [queue_over_base, queue_floor_ns, evidence_windows, better_than, idle_below, significance, min_gain, sure_gain,
          force_gain, kept_gain, settle_windows, rate_windows, hold_windows, join_probability, weak_significance,
          weak_probability, weak_after_windows, memory_s, long_memory_s, full_paths, full_alike, full_windows,
-         max_moved_share, elephant_share, unknown_sharers] = rules;
+         max_moved_share, elephant_share, restless_moves, forgive_s, unknown_sharers] = rules;
   each("queue_over_base", queue_over_base);
   each("queue_floor_ns", queue_floor_ns);
   each("evidence_windows", evidence_windows);
@@ -50,6 +50,8 @@ void ForEachRule(Rules& rules, Each each) {
   each("full_windows", full_windows);
   each("max_moved_share", max_moved_share);
   each("elephant_share", elephant_share);
+  each("restless_moves", restless_moves);
+  each("forgive_s", forgive_s);
   each("unknown_sharers", unknown_sharers);
 }
 
@@ -122,7 +124,7 @@ void Code(Archive& ar, PathMemory& path) {
 template <typename Archive>
 void Code(Archive& ar, FlowMemory& flow) {
   auto& [pair, slot, locked, windows_on_slot, congested_windows, hold, rate, trial, trial_from, trial_before_bps, asked,
-         asked_windows, last_window] = flow;
+         asked_windows, moves, forgiven_ns, last_window] = flow;
   Code(ar, pair);
   ar.Number(slot);
   ar.Bool(locked);
@@ -135,6 +137,8 @@ void Code(Archive& ar, FlowMemory& flow) {
   ar.Number(trial_before_bps);
   ar.Number(asked);
   ar.Within(asked_windows, 0, kMostWindows);
+  ar.Within(moves, 0, kMostWindows);
+  ar.Within(forgiven_ns, -kMostNs, kMostNs);
   ar.Within(last_window, int64_t{0}, kMostNs);
 }
 

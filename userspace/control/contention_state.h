@@ -78,6 +78,8 @@ struct FlowMemory {
   double trial_before_bps = 0;
   uint8_t asked = kSlotNone;  // a move was decided and is not seen yet
   int asked_windows = 0;
+  int moves = 0;            // of ours, lately
+  int64_t forgiven_ns = 0;  // when the last of them was made or forgiven
   int64_t last_window = 0;
 };
 
@@ -97,6 +99,11 @@ struct ContentionState::Impl {
 
   bool Settled(const FlowMemory& f) const {
     return f.windows_on_slot >= rules.settle_windows + rules.rate_windows && f.rate.count() >= rules.rate_windows;
+  }
+  // Where everything is full, every place is as good as the next, and a flow that wanders gains nothing.
+  bool Rested(const FlowMemory& f) const {
+    const int more = std::min(f.moves - rules.restless_moves, 20);
+    return more <= 0 || f.windows_on_slot >= (rules.settle_windows + rules.rate_windows) << more;
   }
   double RateBps(const FlowMemory& f) const { return f.rate.MeanOf(std::min(f.rate.count(), rules.rate_windows)); }
   // Queueing from which on a path is congested, ns.

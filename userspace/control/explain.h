@@ -22,6 +22,7 @@ enum class Standing {
   kTrial,         // what a move brought is being measured
   kSettling,      // too short on its path
   kNotCongested,  // its path does not queue for long enough
+  kRests,         // it has moved often lately
   kSmall,         // it sends too little
   kNoBetter,      // no path promises enough
   kWaits,         // a better path is known; it waits for its random turn

@@ -58,6 +58,11 @@ absl::Status Reader::ReadHead() {
         absl::StrCat(At(magic), "version ", version, ", this release reads up to ", kVersion, "; use a newer cwctl"));
   }
   if (version == 0) return absl::InvalidArgumentError(At(magic) + "version 0 does not exist");
+  if (version < kVersion) {
+    return absl::UnimplementedError(absl::StrCat(At(magic), "version ", version,
+                                                 " is of an earlier release, whose rule remembered less than version ",
+                                                 kVersion, "; use the cwctl of the release that recorded it"));
+  }
   offset_ = kFileHead;
   absl::StatusOr<std::optional<RawRecord>> record = NextRecord();
   if (!record.ok()) return absl::InvalidArgumentError(record.status().message());
