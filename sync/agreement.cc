@@ -401,6 +401,7 @@ void Agreement::Impl::Publish(const std::vector<NeighbourView>& views) {
   if (settled && time.trouble == FleetTrouble::kNone) time.state = SyncState::kSynchronised;
   if (settled && time.trouble == FleetTrouble::kIsolated) time.state = SyncState::kFreeRunning;
   time.error_est_ns = std::llround(std::min(error_ns, kNowhereNs)) + local_likely_ns;
+  time.error_drift_ppb = ErrorDriftPpb();
   time.bound_ns = settled ? std::llround(std::min(reference.published_ns(), kNowhereNs)) : std::llround(kNowhereNs);
   time.bound_ns = std::max(time.bound_ns, int64_t{0}) + local_bound_ns;
   verdicts.resize(views.size());

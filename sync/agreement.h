@@ -95,8 +95,8 @@ struct AnchorVerdict {
 };
 
 struct AgreementOptions {
-  double first_gain = 1.0;         // decays to …
-  double steady_gain = 0.2;        // … this once the residual is small
+  double first_gain = 1.0;   // decays to …
+  double steady_gain = 0.2;  // … this once the residual is small
   // Once settled, fleet time is slewed, at most this fast. It is stepped only to make good what a jump of our clock's
   // rate did until it showed, and after a step of our clock, with a new epoch.
   int64_t max_slew_ppb = 50'000;

@@ -102,11 +102,19 @@ void Agreement::Impl::MeasureError(double apart_ns) {
   const double others = std::max(trimmed.links - 1, 0.1);
   const double clearly = std::min(kClearRise, 1 + 4 / (others * others));
   follow(likely_scatter_ns2, trimmed.Ns2(MostSaidNs2()) / (share * share), clearly);
-  error_ns = kErrorFactor * std::sqrt(likely_scatter_ns2 / (effective_n + 1)) + std::abs(apart_ns) + merge_ns;
+  // Far parts of a fleet are further apart than neighbours show; who has less than the least degree sees all of it.
+  const double factor = memories.size() < static_cast<size_t>(kLeastDegree) ? kWholeFleetFactor : kErrorFactor;
+  error_ns = factor * std::sqrt(likely_scatter_ns2 / (effective_n + 1)) + std::abs(apart_ns) + merge_ns;
   // A crystal that warms bends its clock; all lines through past points end beside it, to the same side.
   error_ns += kLagS2 * std::abs(trend_ppb_s);
   // Rates that have jumped lately will do so again, and nobody notices at once.
   error_ns += change_ppb * kNoticedWithinS;
+}
+
+double Agreement::Impl::ErrorDriftPpb() const {
+  if (time.state != SyncState::kSynchronised) return kFreeRunPpb;
+  const double likely = kHeldPpb + kHeldRateNoises * rate_noise_ppb + kHeldTrendS * std::abs(trend_ppb_s) + change_ppb;
+  return std::min(kFreeRunPpb, likely);
 }
 
 void Agreement::Impl::FindReference(int64_t now_ns, const std::vector<NeighbourView>& views) {

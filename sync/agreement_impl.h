@@ -54,7 +54,7 @@ inline constexpr double kBendPpbPerS = 200'000;         // how fast the slope of
 inline constexpr double kToldWithinS = 0.003;           // a jump of a clock's rate is told to the neighbours
 inline constexpr int64_t kReferenceNs = 2'000'000'000;  // of being settled before one is a reference
 // Errors
-inline constexpr double kErrorFactor = 5, kNoWeight = 1e-30;
+inline constexpr double kErrorFactor = 5, kWholeFleetFactor = 4.5, kNoWeight = 1e-30;
 inline constexpr double kLinkSds = 4;  // standard deviations that a link's error_est is, about
 inline constexpr double kScatterRises = 0.3, kScatterFalls = 2, kClearRise = 3;  // s; young links get better fast
 inline constexpr double kShownRises = 1, kShownFalls = 8, kShownForS = 4;        // s
@@ -62,6 +62,9 @@ inline constexpr double kLeastShownLinks = 0.5, kShownMargin = 1.25;
 inline constexpr double kTrendTimeS = 3, kLagS2 = 2, kMostTrendPpbS = 500;
 inline constexpr double kForgetChangeS = 60, kNoticedWithinS = 0.05;
 inline constexpr double kFreeRunPpb = 1000;
+// A line that rounds renew is continued for a tenth of a second, and for ten seconds by readers of a dead agent: its
+// rate is known to some deviations of what the links show, and a crystal wanders.
+inline constexpr double kHeldPpb = 200, kHeldRateNoises = 4, kHeldTrendS = 5;
 
 struct Agreement::Impl {
   // What is remembered of a neighbour between rounds.
@@ -144,6 +147,7 @@ struct Agreement::Impl {
   void Slew(double apart_ns);
   void HearAnchors(const std::vector<NeighbourView>& views, const AnchorReading& own);
   void Publish(const std::vector<NeighbourView>& views);
+  double ErrorDriftPpb() const;
   FleetClaim Claim() const;
 
   // agreement_errors.cc

@@ -10,7 +10,6 @@
 namespace cw::sync {
 namespace {
 
-constexpr int kLeastDegree = 8;
 constexpr size_t kFewMembers = 128;     // among so few, rings often share a link: one ring more makes up for it,
 constexpr size_t kVeryFewMembers = 40;  // or two
 

@@ -21,7 +21,8 @@ uint64_t HostId(const std::string& name);
 // What people see of a host of which only the id is known: "#" and 16 hexadecimal digits.
 std::string HostLabel(uint64_t host_id);
 
-// max(8, about log2 N), even.
+inline constexpr int kLeastDegree = 8;
+// max(kLeastDegree, about log2 N), even.
 int NeighbourDegree(size_t members);
 
 // Indices into `members` of the neighbours of members[self], ascending: about NeighbourDegree many (rings may share a

@@ -28,7 +28,7 @@ constexpr int64_t kDoubtNs = 20'000'000;
 constexpr int64_t kTightenNs = 5'000'000;
 constexpr double kBentSd = 3, kBentNs = 10;  // a parabola that leaves the line by more is no chance
 constexpr double kLeastWindowShare = 0.2;
-constexpr double kForgetFirstS = 5;     // a change of rate is expected for so long at first …
+constexpr double kForgetFirstS = 2;     // a change of rate is expected for so long at first …
 constexpr double kForgetChangeS = 120;  // … and again after one was seen
 constexpr double kSlopeNoises = 4;
 constexpr double kChangeFactor = 2;        // the next one may be larger

@@ -62,6 +62,7 @@ void Measure::AddPairs(TrueNs t, const std::vector<HostSample>& samples, const s
     }
     pair_n_ += a.timeline == b.timeline;
     pair_held_ += a.timeline == b.timeline && error <= a.est_ns + b.est_ns;
+    if (a.timeline == b.timeline) est_used_.push_back(static_cast<float>(error / std::max(1.0, a.est_ns + b.est_ns)));
     if (!a.nic_ns.empty() && !b.nic_ns.empty()) {
       const double na = a.nic_ns[random_.Below(a.nic_ns.size())], nb = b.nic_ns[random_.Below(b.nic_ns.size())];
       nic_errors_.push_back(static_cast<float>(std::abs(na - nb)));
@@ -239,6 +240,7 @@ Metrics Measure::Result() {
     m["est_coverage"] = Share(pair_held_, pair_n_);
     m["est_p50_ns"] = Quantile(ests_, 0.5);
     m["est_ratio"] = m["est_p50_ns"] / std::max(1.0, m["p99_ns"]);
+    m["est_used"] = Quantile(est_used_, 0.9999);
   }
   if (bound_n_ > 0) {
     m["bound_coverage"] = Share(bound_held_, bound_n_);

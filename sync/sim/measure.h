@@ -61,7 +61,7 @@ class Measure {
   const Fleet& fleet_;
   Random random_;
   TrueNs settle_, last_quarter_;
-  std::vector<float> errors_, ests_, bounds_, tai_errors_, nic_errors_, region_errors_, now_;
+  std::vector<float> errors_, ests_, bounds_, tai_errors_, nic_errors_, region_errors_, now_, est_used_;
   std::vector<Moment> moments_;
   std::vector<HostSample> last_, before_last_;
   std::vector<double> deviation_ns_;  // usual distance from the middle, per host

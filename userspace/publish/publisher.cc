@@ -127,9 +127,9 @@ void Publisher::MakeLine(const Publication& what, const Point& point, uint32_t s
   l.drift_q32 = Q32(options_.max_drift_ppb);
   l.state = state;
   l.error_est_ns =
-      static_cast<uint64_t>(what.time.error_est_ns + std::ceil(distance_ns * options_.error_drift_ppb * 1e-9)) +
+      static_cast<uint64_t>(what.time.error_est_ns + std::ceil(distance_ns * what.time.error_drift_ppb * 1e-9)) +
       read_ns;
-  l.error_drift_q32 = Q32(options_.error_drift_ppb);
+  l.error_drift_q32 = Q32(what.time.error_drift_ppb);
   l.epoch = what.time.epoch;
   l.timeline = what.timeline;
   l.tai_offset_ns = what.tai_offset_ns;

@@ -46,7 +46,6 @@ struct PublisherOptions {
   absl::Duration fresh_for = absl::Seconds(1);    // without a new line readers say free-running then …
   absl::Duration void_after = absl::Seconds(10);  // … and refuse then
   double max_drift_ppb = 200'000;                 // how fast the bound grows
-  double error_drift_ppb = 1'000;                 // how fast error_est grows while a line is continued
   double max_slew_ppb = 500'000;  // by which NTP steers CLOCK_MONOTONIC at most: the kernel's own limit. chronyd can do
                                   // 83e6 on start (its maxslewrate); it widens conversions of old RAW stamps only
   std::string chrony_sock;        // "" = none
