@@ -173,7 +173,7 @@ static __noinline __u64 cw_lab_time(__u64 true_ns) {
   return c ? cw_lab_clock_at(c, true_ns) : true_ns;
 }
 
-static __noinline __u64 cw_local_time(__u64 t) {
+static __always_inline __u64 cw_local_time_here(__u64 t) {
   __u32 zero = 0;
   struct cw_local_clock* c = bpf_map_lookup_elem(&cw_local_clock, &zero);
   struct cw_local_line line;
@@ -182,11 +182,22 @@ static __noinline __u64 cw_local_time(__u64 t) {
   return cw_local_at(&line, t);
 }
 
+static __noinline __u64 cw_local_time(__u64 t) { return cw_local_time_here(t); }
+
+static __always_inline __u64 cw_with_lab_error(__u64 t, __u64 local) {
+  return cw_lab_clock_on ? local + (cw_lab_time(t) - t) : local;
+}
+
 /* Nanoseconds of the local clock. */
 static __always_inline __u64 cw_now(void) {
   __u64 t = bpf_ktime_get_ns();
-  __u64 local = cw_local_time(t);
-  return cw_lab_clock_on ? local + (cw_lab_time(t) - t) : local;
+  return cw_with_lab_error(t, cw_local_time(t));
+}
+
+/* The same for what each packet may come to: calls cost some ns each, since returns are guarded against speculation. */
+static __always_inline __u64 cw_now_here(void) {
+  __u64 t = bpf_ktime_get_ns();
+  return cw_with_lab_error(t, cw_local_time_here(t));
 }
 
 static __always_inline struct cw_ctl* cw_get_ctl(void) {
@@ -232,7 +243,8 @@ static __noinline struct cw_flow* cw_make_flow(const struct cw_flow_key* key) {
 #define CW_SAMPLE_PAIR(pair) ((__u32)(pair) << 16)
 
 /* One half of a sample. Consumers poll: no wake-up. */
-static __noinline int cw_emit_sample(const struct cw_flow_key* key, const struct cw_packet* p, __u32 what, __u16 port) {
+static __always_inline int cw_emit_sample(const struct cw_flow_key* key, const struct cw_packet* p, __u32 what,
+                                          __u16 port) {
   struct cw_ev_sample* ev = bpf_ringbuf_reserve(&cw_probe_ring, sizeof(*ev), 0);
   if (!ev) return cw_count(CW_COUNT_probe_ring_full);
   ev->type = CW_EV_SAMPLE;
@@ -242,7 +254,7 @@ static __noinline int cw_emit_sample(const struct cw_flow_key* key, const struct
   ev->slot = what >> 8;
   ev->key = *key;
   ev->psn = p->psn;
-  ev->ns = cw_now();
+  ev->ns = cw_now_here();
   ev->pair = what >> 16;
   ev->port = port;
   ev->reserved = 0;

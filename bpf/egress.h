@@ -152,7 +152,7 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   cw_mark(&e, f, p, duplicate);
   if (e.acting) {
     port = f->port;
-    if (port && port != p->sport && !cw_rewrite(skb, p, port)) port = 0;
+    if (port && port != p->sport && !cw_rewrite(skb, f, p, port)) port = 0;
   } else if (f->port && e.ctl->mode >= CW_MODE_PROTECT) {
     cw_count(CW_COUNT_lease_expired);
   }

@@ -34,6 +34,15 @@ CW_INLINE __u32 cw_icrc_patch(__u32 far, __u32 near, __u16 changed) {
   return sum;
 }
 
+/* A patch remembered: what to xor the ICRC with, and the change of port and the distance that it is for. Packets of a
+ * flow have a few lengths only, most of them the full one. */
+CW_INLINE __u64 cw_icrc_patch_word(__u32 patch, __u32 distance, __u16 changed) {
+  return (__u64)patch << 32 | (__u64)distance << 16 | changed;
+}
+CW_INLINE int cw_icrc_patch_is_for(__u64 word, __u32 distance, __u16 changed) {
+  return (__u32)word == (distance << 16 | changed);
+}
+
 #ifndef __bpf__
 /* Fills CW_ICRC_POWS words. */
 static inline void cw_icrc_pow_fill(__u32* pow) {

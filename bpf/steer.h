@@ -155,25 +155,40 @@ static __always_inline int cw_load_icrc(struct __sk_buff* skb, __u32 icrc_off, _
   return bpf_skb_load_bytes(skb, icrc_off, icrc, CW_ICRC_LEN);
 }
 
+/* What to xor a packet's ICRC with; 0: not known. distance: at most CW_ICRC_DISTANCE_MAX. changed: not 0. */
+static __noinline __u32 cw_new_patch(struct cw_tx_flow* f, __u32 distance, __u32 changed) {
+  __u32 pow, patch;
+  CW_OPAQUE(distance);
+  if (!f || distance > CW_ICRC_DISTANCE_MAX) return 0;
+  pow = cw_icrc_pow[distance];
+  if (!pow) return 0;
+  patch = cw_icrc_patch(cw_icrc_pow[distance + 1], pow, changed);
+  *(volatile __u64*)&f->patch = cw_icrc_patch_word(patch, distance, changed);
+  return patch;
+}
+
 /* Writes another source port and the ICRC that goes with it. Returns 1 if the packet now has the port. */
-static __always_inline int cw_rewrite(struct __sk_buff* skb, const struct cw_packet* p, __u16 port) {
+static __always_inline int cw_rewrite(struct __sk_buff* skb, struct cw_tx_flow* f, const struct cw_packet* p,
+                                      __u16 port) {
   __u32 distance = cw_icrc_distance(p->udp_len);
   __u32 udp_off = p->l3_off + CW_IP4_LEN;
   __u32 icrc_off = udp_off + p->udp_len - CW_ICRC_LEN;
   __be16 old_port = cw_be16(p->sport), new_port = cw_be16(port);
-  __u32 pow, old_icrc, new_icrc;
-  CW_OPAQUE(distance);
+  __u64 known = *(const volatile __u64*)&f->patch;
+  __u32 patch, old_icrc, new_icrc;
   if (distance > CW_ICRC_DISTANCE_MAX) {
     cw_count(CW_COUNT_rewrite_too_long);
     return 0;
   }
-  pow = cw_icrc_pow[distance];
+  patch = cw_icrc_patch_is_for(known, distance, old_port ^ new_port) ? known >> 32
+                                                                     : cw_new_patch(f, distance, old_port ^ new_port);
   /* With an odd length the ICRC would lie across the words of the UDP checksum; RoCE pads, so there is none. */
-  if (!pow || (p->udp_check && (p->udp_len & 1))) goto failed;
+  if (!patch || (p->udp_check && (p->udp_len & 1))) goto failed;
   if (cw_load_icrc(skb, icrc_off, &old_icrc)) goto failed;
-  new_icrc = old_icrc ^ cw_icrc_patch(cw_icrc_pow[distance + 1], pow, old_port ^ new_port);
+  new_icrc = old_icrc ^ patch;
   if (bpf_skb_store_bytes(skb, icrc_off, &new_icrc, sizeof(new_icrc), 0)) goto failed;
-  if (bpf_skb_store_bytes(skb, udp_off, &new_port, sizeof(new_port), 0)) {
+  /* Without the hash that it has: a connected socket's would pull the packet to the old path. */
+  if (bpf_skb_store_bytes(skb, udp_off, &new_port, sizeof(new_port), BPF_F_INVALIDATE_HASH)) {
     bpf_skb_store_bytes(skb, icrc_off, &old_icrc, sizeof(old_icrc), 0);
     goto failed;
   }
@@ -182,7 +197,6 @@ static __always_inline int cw_rewrite(struct __sk_buff* skb, const struct cw_pac
     bpf_l4_csum_replace(skb, check_off, old_port, new_port, BPF_F_MARK_MANGLED_0 | 2);
     bpf_l4_csum_replace(skb, check_off, old_icrc, new_icrc, BPF_F_MARK_MANGLED_0 | 4);
   }
-  bpf_set_hash_invalid(skb); /* a connected socket's hash would pull the packet to the old path */
   return 1;
 failed:
   cw_count(CW_COUNT_rewrite_failed);

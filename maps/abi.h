@@ -133,8 +133,9 @@ struct cw_tx_flow {
   __u32 mark_slot;     /* … and the slot */
   __u64 last_tx_ns;    /* read only while a move is pending */
   __u64 moved_jiffies; /* of the last move */
+  __u64 patch;         /* last change of the ICRC, and for what (bpf/icrc.h); one word, so never half of it */
 };
-CW_ASSERT_SIZE(struct cw_tx_flow, 232);
+CW_ASSERT_SIZE(struct cw_tx_flow, 240);
 
 /* ---- pairs of NICs and their path slots ---- */
 struct cw_pair_key {

@@ -253,21 +253,30 @@ const std::vector<double>& Samples(const std::vector<Case>& cases, const std::st
   abort();  // a name in the table of targets below is wrong
 }
 
+// The median of the ratios turn by turn: peers stand beside each other in a turn, so that a machine that is slow for some
+// seconds is so to both.
+double PairedRatio(const std::vector<double>& ours, const std::vector<double>& peer) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < ours.size(); ++i) ratios.push_back(ours[i] / peer[i]);
+  return Quantile(ratios, 0.5);
+}
+
 // Ratios between figures of the same run; the least of many samples is the least disturbed by the machine.
 void PrintRatios(const std::vector<Case>& cases) {
   struct Target {
     const char *name, *peer;
     double at_most;
   };
-  printf("\n%-18s %-18s %10s %10s %8s\n", "case", "peer", "of medians", "of minima", "target");
+  printf("\n%-18s %-18s %10s %10s %10s %8s\n", "case", "peer", "by turns", "of medians", "of minima", "target");
   for (const Target& t :
        {Target{"ingress_other", "xdp_filter_udp", 1.0}, Target{"ingress_roce", "xdp_filter_rules", 0.8},
         Target{"ingress_sampled", "xdp_filter_rules", 1.4}, Target{"egress_steered", "xdp_filter_rules", 1.4}}) {
     const auto& ours = Samples(cases, t.name, "cwfabric");
     const auto& peer = Samples(cases, "ingress_roce", t.peer);
-    const double ratio = Quantile(ours, 0.5) / Quantile(peer, 0.5);
-    printf("%-18s %-18s %10.2f %10.2f %8.2f  %s\n", t.name, t.peer, ratio, Quantile(ours, 0) / Quantile(peer, 0),
-           t.at_most, ratio <= t.at_most ? "met" : "missed");
+    const double ratio = PairedRatio(ours, peer);
+    printf("%-18s %-18s %10.2f %10.2f %10.2f %8.2f  %s\n", t.name, t.peer, ratio,
+           Quantile(ours, 0.5) / Quantile(peer, 0.5), Quantile(ours, 0) / Quantile(peer, 0), t.at_most,
+           ratio <= t.at_most ? "met" : "missed");
   }
 }
 

@@ -145,6 +145,35 @@ TEST_F(Egress, RewriteIsExactAtEveryLengthAndWithEveryTag) {
   EXPECT_EQ(rig_.CounterChanges(), "");
 }
 
+// The last patch of the ICRC is remembered; another length, native port or path asks for another one.
+TEST_F(Egress, ARememberedPatchIsUsedForItsOwnLengthAndPortsOnly) {
+  Place(1);
+  uint32_t psn = 0;
+  uint64_t last = 0;
+  for (uint8_t slot : {1, 2}) {
+    Edit([&](cw_tx_flow& f) {
+      f.slot = slot;
+      f.port = rig_.pair(5).slot[slot].port;
+    });
+    for (uint16_t native : {49999, 41000}) {
+      for (size_t length : {256, 256, 64, 64, 256}) {
+        Frame f = Data(++psn);
+        f.sport = native;
+        f.payload = Bytes(length, static_cast<uint8_t>(psn));
+        EXPECT_EQ(Send(f), 50000 + slot);  // and looks at the ICRC
+      }
+      EXPECT_NE(Sent().patch, last);
+      last = Sent().patch;
+    }
+  }
+  // Used, indeed: a wrong one would be written.
+  Edit([](cw_tx_flow& f) { f.patch ^= uint64_t{1} << 40; });
+  Frame f = Data(++psn);
+  f.sport = 41000;
+  const RunResult r = rig_.Tc(Build(f));
+  EXPECT_NE(StoredIcrc(r.frame), Icrc(r.frame));
+}
+
 TEST_F(Egress, AcknowledgementsAreSteeredLikeData) {
   Place(2);
   Frame f = Data(44);
