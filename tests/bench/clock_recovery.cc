@@ -119,7 +119,6 @@ absl::Status MeasureRecovery(lab::TestbedSpec spec, const std::string& bench_cas
          GoodAfterS(pairs, {started_ns, settled.to_ns}, AnyPair, set_host, hosts * (hosts - 1) / 2, limit_ns), report);
   AddOne(bench_case, "step_to_3x_steady", "s",
          GoodAfterS(pairs, {step_ns, step_ns + 15 * kSecond}, WithSetHost, set_host, hosts - 1, limit_ns), report);
-  if (getenv("SERIES")) for (const auto& pr : pairs) if (pr.host<pr.other) fprintf(stdout, "S %.3f %d%d %.0f %.0f\n", (pr.true_ns-started_ns)*1e-9, pr.host, pr.other, pr.difference_ns, pr.error_est_ns);
   report.Add(bench_case, "cwfabric", "step_others_abs_error", "ns",
              Errors(pairs, {step_ns, step_ns + 5 * kSecond}, OtherHosts, set_host));
   return absl::OkStatus();

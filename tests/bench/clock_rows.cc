@@ -20,7 +20,7 @@ constexpr double kSinceS[] = {0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 1
 
 // Errors of ordered pairs of hosts, gathered.
 struct Errors {
-  std::vector<double> all, steady, error_est;
+  std::vector<double> all, steady, error_est, of_error_est;    // the last in percent
   std::map<double, std::vector<double>> by_age;                // since the last change
   std::map<std::pair<int, int>, std::vector<double>> by_pair;  // with their sign
   size_t in_error_est = 0;
@@ -31,6 +31,7 @@ struct Errors {
     const double* const age = std::lower_bound(std::begin(kSinceS), std::end(kSinceS), since_step_s);
     by_age[age == std::end(kSinceS) ? HUGE_VAL : *age].push_back(std::abs(error_ns));
     error_est.push_back(likely_ns);
+    of_error_est.push_back(100 * std::abs(error_ns) / std::max(1.0, likely_ns));
     by_pair[{host, other}].push_back(error_ns);
     in_error_est += std::abs(error_ns) <= likely_ns ? 1 : 0;
   }
@@ -68,6 +69,7 @@ struct Errors {
     report.Add(bench_case, kProduct, prefix + "abs_error_steady" + suffix, "ns", steady);
     report.Add(bench_case, kProduct, prefix + "abs_error_worst_pair" + suffix, "ns", Absolute(Worst()));
     report.Add(bench_case, kProduct, prefix + "error_est" + suffix, "ns", error_est);
+    report.Add(bench_case, kProduct, prefix + "error_of_error_est" + suffix, "percent", of_error_est);
     AddPercent(bench_case, kProduct, prefix + "coverage_error_est" + suffix, in_error_est, all.size(), report);
   }
 };

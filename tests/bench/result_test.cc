@@ -8,6 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/bench/markdown.h"
+
 namespace cw::bench {
 namespace {
 
@@ -46,6 +48,20 @@ TEST(BenchResult, FileHasTheContractsFieldsAndReadsBack) {
   EXPECT_EQ(Report::Read(path).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Report::Read(folder + "/none").status().code(), absl::StatusCode::kNotFound);
   std::filesystem::remove_all(folder);
+}
+
+TEST(BenchResult, MarkdownHasOneLinePerMetricAndOneColumnPerCase) {
+  Report report("clock");
+  report.Add("load_0", "cwfabric", "abs_error", "ns", {10, 20, 30});
+  report.Add(Row{"load_0", "cwfabric", "coverage", "percent", 9, 100, 100, 100});
+  report.Add(Row{"load_80", "ecmp", "recovery", "ms", 0, 0, 0, 0});
+  report.Add("load_80", "cwfabric", "abs_error", "ns", {1.234, 123.4});
+  EXPECT_EQ(Markdown(report),
+            "| clock | load_0 | load_80 |\n"
+            "|---|---|---|\n"
+            "| cwfabric: abs_error, ns | 20 / 29.8 / 30 | 62.3 / 122 / 123 |\n"
+            "| cwfabric: coverage, percent | 100 | – |\n"
+            "| ecmp: recovery, ms | – | never |\n");
 }
 
 }  // namespace
