@@ -75,8 +75,8 @@ absl::StatusOr<std::vector<nlohmann::json>> Agents::Events(int i, const std::str
   return events;
 }
 
-absl::StatusOr<std::vector<SentFlow>> Agents::SentFlows() {
-  auto reply = Ctl(0, "qps");
+absl::StatusOr<std::vector<SentFlow>> Agents::SentFlows(int i) {
+  auto reply = Ctl(i, "qps");
   if (!reply.ok()) return reply.status();
   std::vector<SentFlow> flows;
   for (const auto& flow : reply->at("flows")) {

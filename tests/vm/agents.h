@@ -32,7 +32,7 @@ std::vector<std::pair<std::string, std::string>> AgentFiles(const std::string& c
 // processor is late by milliseconds.
 config::Config AgentConfig();
 
-// A queue pair of machine 0 towards machine 1, as `cwctl qps` tells it.
+// A queue pair of one machine towards the other, as `cwctl qps` tells it.
 struct SentFlow {
   std::string id, process;
   std::string nic, device;  // RDMA and network device
@@ -58,8 +58,8 @@ class Agents {
   // `cwctl --json events` of machine i, oldest first; type "" is all types.
   absl::StatusOr<std::vector<nlohmann::json>> Events(int i, const std::string& type);
 
-  // Queue pairs of a living process, by local QPN.
-  absl::StatusOr<std::vector<SentFlow>> SentFlows();
+  // Machine i's queue pairs of a living process, by local QPN.
+  absl::StatusOr<std::vector<SentFlow>> SentFlows(int i = 0);
   // Until each agent has a live path over every spine.
   absl::Status WaitForPaths(absl::Duration timeout);
   // Of machine i's live paths one per spine, by the spine that its leaf's ECMP takes for them.

@@ -241,6 +241,7 @@ class Agent final : public api::AgentView {
   void StartTailTicks();
   void TailTick();
   bool LookAfter(const FlowKey& key, WatchedTail& tail, int64_t now_ns);
+  bool Reads(const FlowKey& sent, uint32_t lqpn) const;
   bool AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow,
                     const control::TailView& view);
 

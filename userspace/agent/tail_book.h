@@ -34,6 +34,7 @@ struct TailCounts {
   uint64_t repaired = 0;    // flows that went on after it
   uint64_t given_up = 0;    // flows that did not
   uint64_t qp_unknown = 0;  // flows of which our own QPN is not known
+  uint64_t reads_left = 0;  // … whose queue pair was answered to READs
   uint64_t told = 0;        // deaths told to peers
   uint64_t heard = 0;       // deaths heard from peers
 };

@@ -128,6 +128,7 @@ void Agent::TellTailCounts(const CounterSink& add) const {
   add("tails_repaired", counts.repaired, "flows that went on after such a resend");
   add("tails_given_up", counts.given_up, "flows that did not, and wait for their own timer");
   add("tails_qp_unknown", counts.qp_unknown, "flows not repaired because their own queue pair is not known");
+  add("tails_reads_left", counts.reads_left, "flows not repaired because their queue pair reads");
   add("path_deaths_told", counts.told, "dead paths told to the peers whose queue pairs were answered over them");
   add("path_deaths_heard", counts.heard, "dead paths that peers told of");
 }
@@ -174,12 +175,23 @@ bool Agent::LookAfter(const FlowKey& key, WatchedTail& tail, int64_t now_ns) {
   return !AskForResend(key, tail, *flow, view);
 }
 
+// Was the queue pair ever answered to a READ or an atomic operation, or cannot that be told? A NAK between two packets
+// of a READ's answer is no error to the specification, but soft-RoCE (6.1, check_ack) ends the queue pair.
+bool Agent::Reads(const FlowKey& sent, uint32_t lqpn) const {
+  const auto received = dataplane_->flows().Lookup(ToMap(FlowKey{.src = sent.dst, .dst = sent.src, .dqpn = lqpn}));
+  return !received.ok() || received->resp.packets != 0;
+}
+
 bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow,
                          const control::TailView& view) {
   const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);
   const PairState* pair = FindPair(flow.pair);
   if (!qp || pair == nullptr) {
     ++tails_.counts.qp_unknown;
+    return false;
+  }
+  if (Reads(key, qp->lqpn)) {
+    ++tails_.counts.reads_left;
     return false;
   }
   const auto nak = probe::BuildSequenceNak({.from = key.dst, .to = key.src, .qpn = qp->lqpn, .psn = view.acked});

@@ -72,7 +72,7 @@ struct LivenessConfig {
 
 struct SteeringConfig {
   bool assign_new_flows = true;                              // protect and optimize: from the first packet
-  bool repair_tails = false;                                 // protect and optimize: ask for what died with a path
+  bool repair_tails = true;                                  // protect and optimize: ask for what died with a path
   absl::Duration move_gap = absl::Microseconds(500);         // a pause longer than this is long enough for a move
   absl::Duration lease = absl::Minutes(10);                  // without an agent, then native ports; 0 = no lease
   absl::Duration contention_window = absl::Milliseconds(2);  // two windows of evidence make a move
