@@ -25,7 +25,7 @@ std::string Number(double value) {
 
 std::string Cell(const Row& row) {
   if (row.n == 0) return "never";
-  if (row.p50 == row.max && row.p99 == row.max) return Number(row.max);
+  if (row.p50 == row.max && row.p99 == row.max) return absl::StrFormat("%.6g", row.max);  // 99.99 % is not 100 %
   return absl::StrCat(Number(row.p50), " / ", Number(row.p99), " / ", Number(row.max));
 }
 
