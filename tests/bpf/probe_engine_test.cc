@@ -116,7 +116,7 @@ class Host {
   }
 
   // May be called again: the agent restarts.
-  void StartEngine(uint32_t session) {
+  void StartEngine(uint32_t session, double budget_pps = 10'000) {
     engine_.reset();
     plane_->ctl().Store(plane_->ctl()[0].session, session);
     EngineOptions options;
@@ -124,6 +124,7 @@ class Host {
     options.paths.per_switch_pps = 2000;
     options.paths.discovery.timeout_ns = kSecond / 10;
     options.prober.doubt_ns = 2 * kSecond;
+    options.prober.cadence.budget_pps = budget_pps;
     EngineCallbacks callbacks;
     callbacks.on_table = [this](uint32_t, const PathTable&) { ++tables; };
     callbacks.on_invalid = [this](uint32_t, const DiscoveryEvent&) { ++invalid; };
@@ -134,11 +135,25 @@ class Host {
       auto engine = Engine::Create(options, store_.get(), &keys_, callbacks);
       ASSERT_TRUE(engine.ok()) << engine.status();
       engine_ = *std::move(engine);
-      const PairSpec pair{Parse(local_), static_cast<int>(if_nametoindex(ProbeRig::kDevice)), Parse(remote_), "peer",
-                          26};
-      auto result = engine_->Configure({pair});
+      auto result = engine_->Configure({Pair()});
       ASSERT_TRUE(result.ok()) << result.status();
       last_configure = *result;
+    });
+  }
+
+  PairSpec Pair() const {
+    return {Parse(local_), static_cast<int>(if_nametoindex(ProbeRig::kDevice)), Parse(remote_), "peer", 26};
+  }
+  // Besides the peer, so many that do not answer.
+  void AddStrangers(int count) {
+    in_([&] {
+      std::vector<PairSpec> pairs = {Pair()};
+      for (int i = 0; i < count; ++i) {
+        pairs.push_back(Pair());
+        pairs.back().remote = Parse(absl::StrFormat("10.98.3.%d", 100 + i).c_str());
+      }
+      auto result = engine_->Configure(pairs);
+      ASSERT_TRUE(result.ok()) << result.status();
     });
   }
 
@@ -278,6 +293,34 @@ TEST_F(ProbeEngine, ACutIsFoundAndItsEndToo) {
   rig_.SetForwardCut(1, false);
   EXPECT_TRUE(RunUntil([&] { return a_.state(cut) == CW_SLOT_UP; }));
   EXPECT_EQ(0, a_.invalid) << "a silent path is no changed path";
+}
+
+// Rounds are far apart where a budget has to do for many peers. One missed round, and the next ones come soon.
+TEST_F(ProbeEngine, APathInDoubtIsAskedSoonHoweverManyPeersThereAre) {
+  constexpr int kStrangers = 40;
+  a_.StartEngine(1000, 1000);
+  b_.StartEngine(2000);
+  ASSERT_TRUE(RunUntil([&] { return BothPathsUp(a_) && BothPathsUp(b_); }));
+  a_.AddStrangers(kStrangers);
+  for (uint32_t pair = 0; pair <= kStrangers; ++pair) a_.engine().SetActive(pair, true);
+  RunFor(2 * kSecond);
+  const int64_t interval_ns = a_.engine().IntervalNs(0);
+  ASSERT_GT(interval_ns, kSecond / 20);
+  EXPECT_EQ(static_cast<uint32_t>(interval_ns), Load(a_.pair().interval_ns));
+  int64_t least_ns = interval_ns;
+  const uint64_t dead = a_.counters().slots_died;
+  const int64_t cut_ns = clock_.NowNs();
+  rig_.SetForwardCut(1, true);
+  EXPECT_TRUE(RunUntil([&] {
+    least_ns = std::min(least_ns, a_.engine().IntervalNs(0));
+    return a_.counters().slots_died > dead;
+  }));
+  EXPECT_LT(least_ns, interval_ns / 8);
+  std::cout << "rounds every " << interval_ns / 1'000'000 << " ms, in doubt " << least_ns / 1'000'000 << "; dead after "
+            << (clock_.NowNs() - cut_ns) / 1'000'000 << " ms\n";
+  EXPECT_EQ(a_.counters().slots_died, dead + 1) << "the other path is whole";
+  rig_.SetForwardCut(1, false);
+  EXPECT_TRUE(RunUntil([&] { return a_.engine().IntervalNs(0) > interval_ns / 2; })) << "doubt has an end";
 }
 
 TEST_F(ProbeEngine, MessagesArrive) {

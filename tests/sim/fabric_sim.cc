@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kMaxHops = 6;
 constexpr double kBaseNs = 4000;
+constexpr int64_t kAnswerNs = 2'000'000;  // as the prober waits before it looks at a round's answers
 constexpr double kProbeBits = 150 * 8;
 
 // Links by number: six groups of as many as there are NICs, up and down for hosts, leaves and aggregation switches.
@@ -318,11 +319,18 @@ RecoveryResult SimulateRecovery(const RecoverySpec& spec) {
     const auto pair = static_cast<uint32_t>(random() % static_cast<uint64_t>(spec.active_peers));
     const int64_t cut_ns =
         now_ns + static_cast<int64_t>(std::uniform_real_distribution<double>(0, interval_ns)(random));
-    for (int missed = 0; missed < spec.misses; now_ns = cadence.NextWakeNs()) {
+    int64_t look_ns = INT64_MAX;
+    for (int missed = 0; missed < spec.misses; now_ns = std::min(cadence.NextWakeNs(), look_ns)) {
       cadence.TakeDue(now_ns, &due);
+      if (look_ns <= now_ns) {
+        cadence.SetDoubt(pair, true, now_ns);
+        look_ns = INT64_MAX;
+      }
       if (now_ns < cut_ns || std::find(due.begin(), due.end(), pair) == due.end()) continue;
+      if (missed == 0) look_ns = now_ns + kAnswerNs;
       if (++missed == spec.misses) took.push_back(static_cast<double>(now_ns - cut_ns) / 1e9 + spec.rtt_s);
     }
+    cadence.SetDoubt(pair, false, now_ns);
   }
   std::sort(took.begin(), took.end());
   out.p50_s = took[took.size() / 2];

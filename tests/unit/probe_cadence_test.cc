@@ -132,6 +132,28 @@ TEST(Cadence, BudgetIsKeptAndSharedFairly) {
   }
 }
 
+TEST(Cadence, PairsInDoubtComeFirstUpToTheirShareOfTheBudget) {
+  Cadence c({.budget_pps = 10'000});
+  for (uint32_t i = 0; i < 64; ++i) {
+    c.SetPair(i, 16, 0);
+    c.SetActive(i, true, 0);
+  }
+  const int64_t before = c.IntervalNs(7);
+  EXPECT_NEAR(102.4 * kMs, before, kMs);
+  c.SetDoubt(7, true, 0);
+  EXPECT_NEAR(3.2 * kMs, c.IntervalNs(7), 0.01 * kMs) << "16 probes from half of the budget";
+  EXPECT_LE(c.NextWakeNs(), 4 * kMs);
+  EXPECT_NEAR(2.0 * 63 / 64 * before, c.IntervalNs(8), kMs);
+  const Outcome r = Simulate(c, 0, 4 * kSecond);
+  int rounds = 0;
+  for (const auto& [pair, n] : r.rounds) rounds += n;
+  EXPECT_LE(rounds * 16 / 4.0, 10'000 * 1.02);
+  for (uint32_t i = 0; i < 64; ++i) c.SetDoubt(i, true, 0);  // a spine has died
+  EXPECT_NEAR(before, c.IntervalNs(7), kMs) << "with none left that is not in doubt, they have all of it";
+  for (uint32_t i = 0; i < 64; ++i) c.SetDoubt(i, false, 0);
+  EXPECT_EQ(before, c.IntervalNs(7));
+}
+
 TEST(Cadence, ManyIdlePairsStretchTooAndRecoverWhenPairsGo) {
   Cadence c({.budget_pps = 1000});
   for (uint32_t i = 0; i < 100; ++i) c.SetPair(i, 8, 0);

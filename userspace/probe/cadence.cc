@@ -24,6 +24,7 @@ Cadence::Cadence(const CadenceOptions& options) : options_(options) {
 
 int64_t Cadence::NominalNs(Pace pace) const {
   switch (pace) {
+    case kDoubt:
     case kActive:
       return options_.active_interval_ns;
     case kYoung:
@@ -70,6 +71,13 @@ void Cadence::SetActive(uint32_t pair, bool active, int64_t now_ns) {
   Repace(pair, before, now_ns);
 }
 
+void Cadence::SetDoubt(uint32_t pair, bool doubt, int64_t now_ns) {
+  Pair& p = At(pair);
+  const Pace before = p.pace();
+  p.doubt = doubt;
+  Repace(pair, before, now_ns);
+}
+
 void Cadence::SetClock(uint32_t pair, ClockPace pace, int64_t now_ns) {
   Pair& p = At(pair);
   const Pace before = p.pace();
@@ -90,15 +98,21 @@ void Cadence::Repace(uint32_t pair, Pace before, int64_t now_ns) {
 
 void Cadence::Share() {
   double want[kPaces];
-  for (const Pace pace : {kActive, kYoung, kClock, kIdle}) {
+  for (const Pace pace : {kDoubt, kActive, kYoung, kClock, kIdle}) {
     interval_ns_[pace] = NominalNs(pace);
     want[pace] = 1e9 * static_cast<double>(probes_[pace]) / static_cast<double>(NominalNs(pace));
   }
   const double clocks = want[kYoung] + want[kClock];
-  double left = options_.budget_pps - want[kActive] - want[kIdle];
+  const double others = want[kActive] + want[kIdle] + clocks;
+  if (want[kDoubt] + others <= options_.budget_pps) return;
+  const double doubt =
+      std::min(want[kDoubt], std::max(options_.doubt_share * options_.budget_pps, options_.budget_pps - others));
+  if (doubt > 0) interval_ns_[kDoubt] = std::llround(static_cast<double>(interval_ns_[kDoubt]) * want[kDoubt] / doubt);
+  const double budget = options_.budget_pps - doubt;
+  double left = budget - want[kActive] - want[kIdle];
   if (clocks <= left) return;
-  const double clock = std::min(clocks, std::max(left, options_.clock_share * options_.budget_pps));
-  left = options_.budget_pps - clock;
+  const double clock = std::min(clocks, std::max(left, options_.clock_share * budget));
+  left = budget - clock;
   if (want[kActive] + want[kIdle] > left) ShareShort(left, want[kActive], want[kIdle]);
   if (clock <= 0) return;
   for (const Pace pace : {kYoung, kClock}) {

@@ -3,9 +3,10 @@
 // When each pair's next round of probes is due. A pair that carries data, or has a slot in doubt, is probed at the
 // active interval, one that measures the clock at an interval of its own (a quarter of it while its line is young),
 // another at the idle one. A budget of probes per second for the host stretches the intervals: first those of clock
-// pairs, down to their share; then active pairs share theirs with equal intervals, idle pairs keep a small part. Rounds
-// that were missed are skipped, never caught up: a burst of late probes would look like a burst of losses. Pure: time
-// comes in. Thread rule: one thread.
+// pairs, down to their share; then active pairs share theirs with equal intervals, idle pairs keep a small part. Pairs
+// that carry data over a slot that has just missed a round come before all others, up to a share of the budget: with
+// many peers it is they who need the next rounds soon. Rounds that were missed are skipped, never caught up: a burst of
+// late probes would look like a burst of losses. Pure: time comes in. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@ struct CadenceOptions {
   double budget_pps = 10'000;              // probes per second of the host, over all pairs and slots
   double idle_share = 0.2;                 // of the budget, when it does not do for all
   double clock_share = 0.2;
+  double doubt_share = 0.5;
 };
 
 class Cadence {
@@ -32,6 +34,8 @@ class Cadence {
   // probes: per round; 0 silences the pair. A new pair's first round is due within one interval.
   void SetPair(uint32_t pair, uint32_t probes, int64_t now_ns);
   void SetActive(uint32_t pair, bool active, int64_t now_ns);
+  // A verdict on one of its slots hangs on the next rounds.
+  void SetDoubt(uint32_t pair, bool doubt, int64_t now_ns);
   // While it is not active.
   void SetClock(uint32_t pair, ClockPace pace, int64_t now_ns);
 
@@ -44,13 +48,14 @@ class Cadence {
   uint64_t skipped_rounds() const { return skipped_; }
 
  private:
-  enum Pace { kActive, kYoung, kClock, kIdle, kPaces };
+  enum Pace { kDoubt, kActive, kYoung, kClock, kIdle, kPaces };
   struct Pair {
     int64_t due_ns = INT64_MAX;
     uint32_t probes = 0;
     bool active = false;
+    bool doubt = false;
     Pace clock = kIdle;
-    Pace pace() const { return active ? kActive : clock; }
+    Pace pace() const { return doubt ? kDoubt : active ? kActive : clock; }
   };
 
   Pair& At(uint32_t pair);

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -30,6 +31,7 @@ namespace cw::probe {
 namespace {
 
 constexpr uint32_t kDoubtful = 1u << CW_SLOT_SUSPECT | 1u << CW_SLOT_DEAD;
+constexpr int64_t kAnswerTicks = 2;  // after so many active intervals a round's answers are there
 // After a restart: behind every round of the agent before, so that no reply to it can be taken for one of ours.
 constexpr uint32_t kRoundGap = 2 * CW_ROUNDS;
 
@@ -38,6 +40,7 @@ struct PairState {
   ProbePlan plan;
   uint32_t round = 0;
   bool carries_data = false;
+  bool look_ahead = false;  // its last round's answers are looked at before its next round
   uint32_t doubt_mask = 0;
   int64_t doubt_since_ns = 0;
 };
@@ -140,6 +143,8 @@ class ProberImpl final : public Prober {
   void OrderDue();
   void Prepare(PairState& p, int64_t now_ns);
   void JudgeDoubt(PairState& p, int64_t now_ns);
+  void LookAtAnswers(int64_t now_ns);
+  int64_t NextWakeNs() const;
   void Flush(RawSocket* socket, Batch& batch);
   void PublishIntervals();
 
@@ -154,6 +159,7 @@ class ProberImpl final : public Prober {
   std::vector<uint32_t> due_;
   std::vector<std::pair<uint64_t, PairState*>> order_;  // of a tick: rank, pair
   ProberStats stats_;
+  std::deque<std::pair<int64_t, uint32_t>> answers_;  // when to look at which pair's
   Lateness lateness_;
   int64_t next_look_ns_ = INT64_MIN;
 };
@@ -174,6 +180,7 @@ void ProberImpl::RemovePair(uint32_t pair) {
   std::lock_guard<Monitor> hold(monitor_);
   if (pairs_.erase(pair) == 0) return;
   cadence_.SetActive(pair, false, clock_.NowNs());
+  cadence_.SetDoubt(pair, false, clock_.NowNs());
   cadence_.SetClock(pair, ClockPace::kNone, clock_.NowNs());
   cadence_.SetPair(pair, 0, clock_.NowNs());
 }
@@ -233,7 +240,7 @@ void ProberImpl::Run() {
   EnterRealTime();
   monitor_.lock();
   while (!stop_) {
-    const int64_t wake_ns = cadence_.NextWakeNs();
+    const int64_t wake_ns = NextWakeNs();
     const int64_t now_ns = clock_.NowNs();
     if (now_ns >= wake_ns || now_ns >= next_look_ns_) Look(now_ns);
     if (now_ns < wake_ns) {
@@ -251,7 +258,23 @@ void ProberImpl::Look(int64_t now_ns) {
   if (options_.look) options_.look();
 }
 
+int64_t ProberImpl::NextWakeNs() const {
+  const int64_t due_ns = cadence_.NextWakeNs();
+  return answers_.empty() ? due_ns : std::min(due_ns, answers_.front().first);
+}
+
+// With many peers the next round is far away: a slot that missed this one shall not wait for it.
+void ProberImpl::LookAtAnswers(int64_t now_ns) {
+  for (; !answers_.empty() && answers_.front().first <= now_ns; answers_.pop_front()) {
+    const auto it = pairs_.find(answers_.front().second);
+    if (it == pairs_.end()) continue;
+    it->second.look_ahead = false;
+    JudgeDoubt(it->second, now_ns);
+  }
+}
+
 void ProberImpl::Tick(int64_t now_ns) {
+  LookAtAnswers(now_ns);
   cadence_.TakeDue(now_ns, &due_);
   for (auto& [socket, batch] : batches_) batch.Clear();
   OrderDue();
@@ -298,6 +321,10 @@ void ProberImpl::Prepare(PairState& p, int64_t now_ns) {
     batch.Add(t.bytes());
   }
   ++stats_.rounds;
+  if (p.carries_data && !p.look_ahead && interval > kAnswerTicks * 2 * options_.cadence.active_interval_ns) {
+    p.look_ahead = true;
+    answers_.emplace_back(now_ns + kAnswerTicks * options_.cadence.active_interval_ns, p.plan.pair);
+  }
 }
 
 void ProberImpl::PublishIntervals() {
@@ -309,15 +336,33 @@ void ProberImpl::PublishIntervals() {
   }
 }
 
-void ProberImpl::JudgeDoubt(PairState& p, int64_t now_ns) {
-  uint32_t mask = 0;
+// Live slots of which the last round shows nothing, though the peer has told of it. The kernel waits for a slot's
+// silence to grow longer than a round's interval.
+uint32_t UnansweredSlots(const PairState& p) {
+  uint32_t unanswered = 0;
+  bool told = false;
   for (const PlannedSlot& s : p.plan.slots) {
-    if ((kDoubtful >> Load(p.plan.shared->slot[s.slot].state) & 1) != 0) mask |= 1u << s.slot;
+    const cw_slot& slot = p.plan.shared->slot[s.slot];
+    const uint32_t progress = Load(slot.progress_round);
+    told |= progress == p.round;
+    if (Load(slot.state) == CW_SLOT_UP && static_cast<int32_t>(p.round - progress) > 0) unanswered |= 1u << s.slot;
   }
-  if ((mask & ~p.doubt_mask) != 0) p.doubt_since_ns = now_ns;
-  p.doubt_mask = mask;
-  const bool doubt = mask != 0 && now_ns - p.doubt_since_ns < options_.doubt_ns;
+  return told ? unanswered : 0;
+}
+
+void ProberImpl::JudgeDoubt(PairState& p, int64_t now_ns) {
+  uint32_t doubtful = 0, hopeful = p.carries_data ? UnansweredSlots(p) : 0;
+  for (const PlannedSlot& s : p.plan.slots) {
+    const auto state = Load(p.plan.shared->slot[s.slot].state);
+    if ((kDoubtful >> state & 1) != 0) doubtful |= 1u << s.slot;
+    if (state == CW_SLOT_SUSPECT) hopeful |= 1u << s.slot;
+  }
+  doubtful |= hopeful;
+  if ((doubtful & ~p.doubt_mask) != 0) p.doubt_since_ns = now_ns;
+  p.doubt_mask = doubtful;
+  const bool doubt = doubtful != 0 && now_ns - p.doubt_since_ns < options_.doubt_ns;
   cadence_.SetActive(p.plan.pair, p.carries_data || doubt, now_ns);
+  cadence_.SetDoubt(p.plan.pair, p.carries_data && hopeful != 0 && doubt, now_ns);
 }
 
 // A packet that is refused takes the pair's others with it (they have the same route), not other pairs'.
