@@ -133,6 +133,7 @@ static __noinline int cw_on_request(struct xdp_md* ctx, __u32 l3_off, struct cw_
     return XDP_DROP;
   }
   if (admission == CW_ADMITTED_RESTART) cw_count(CW_COUNT_peer_restarts);
+  if (pair->peer_round == round) pair->peer_slots = cw_be16(pr->hdr.bitmap[0]);
   key_id = keys->tx_id & 1;
   if (!(keys->valid >> key_id & 1) || !cw_probe_frame(ctx, l3_off, &f)) return XDP_DROP;
   rslot = cw_reply_slot(pair, pr->hdr.slot, round);
@@ -167,6 +168,8 @@ static __noinline int cw_emit_probe(const struct cw_probe* pr, __u64 t1) {
   ev->t4 = pr->now;
   ev->t2_nic = cw_be64(pr->hdr.t2_nic);
   ev->t4_nic = cw_nic_stamps_on ? cw_nic_stamp_get() : 0;
+  CW_UNROLL(8)
+  for (__u32 i = 0; i < CW_ROUNDS; ++i) ev->arrived[i] = cw_be16(pr->hdr.bitmap[i]);
   bpf_ringbuf_submit(ev, BPF_RB_NO_WAKEUP);
   return 0;
 }

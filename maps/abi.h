@@ -198,9 +198,11 @@ struct cw_pair {
   __u32 tx_session;      /* session of our newest request; a new one may number its rounds afresh; kernel (tc egress) */
   __u32 lag_round;       /* newest round in which half of the live slots or more lagged; kernel */
   __u32 carried;         /* 1: data to this pair leaves by another one, see cw_carry_out; agent */
+  __u32 peer_slots;      /* slots that the peer probes, as its newest request says; 0 = it does not say; kernel (XDP) */
+  __u32 reserved;
   struct cw_slot slot[CW_MAX_SLOTS];
 };
-CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 16 * 64);
+CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 8 + 16 * 64);
 
 /* T1 of requests under way (cw_probe_tx: ARRAY, same index as cw_pairs); written by tc egress. */
 struct cw_probe_tx {
@@ -265,8 +267,9 @@ struct cw_ev_probe {
   __u32 responder_session;
   __u64 t1, t2, t3, t4;
   __u64 t2_nic, t4_nic;
+  __u16 arrived[8]; /* masks of the slots whose probes the peer had by then: of this round and those before */
 };
-CW_ASSERT_SIZE(struct cw_ev_probe, 64);
+CW_ASSERT_SIZE(struct cw_ev_probe, 80);
 
 /* One half of a sampled data packet. */
 struct cw_ev_sample {

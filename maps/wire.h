@@ -38,7 +38,7 @@ struct cw_probe_hdr {
   __be64 t1;      /* 0; transports that stamp in userspace may use it. message: bytes of body */
   __be64 t2;      /* reply: arrival of the request, responder's clock */
   __be64 t3;      /* reply: departure of the reply */
-  __be16 bitmap[8]; /* reply: [i] = slots whose request of round - i arrived */
+  __be16 bitmap[8]; /* reply: [i] = slots whose request of round - i arrived. request: [0] = slots probed in its round */
   __be64 t2_nic;    /* reply: arrival of the request as the responder's NIC stamped it, responder's clock; 0 = it did not */
   __u8 mac[8];
 } __attribute__((packed));

@@ -63,10 +63,38 @@ TEST_F(Replies, GivesAllFourTimes) {
   EXPECT_LE(ev.t4, MonotonicNs());
   EXPECT_EQ(ev.t2_nic, 0u);
   EXPECT_EQ(ev.t4_nic, 0u);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(ev.arrived[i], i == 0 ? 1 << 1 : 0);
   EXPECT_EQ(rig_.pair(3).last_reply_ns, ev.t4);
   EXPECT_EQ(rig_.pair(3).slot[1].progress_round, 100u);
   EXPECT_EQ(rig_.pair(3).slot[1].raw_ns, 2000020000u);
   EXPECT_EQ(rig_.ProbeTx(3).t1[1][100 % CW_TX_ROUNDS], 0u);
+}
+
+TEST_F(Replies, HandsOnWhatArrivedInEightRounds) {
+  Outstanding(100, 100);
+  Probe reply = ReplyTo(100, 1);
+  for (uint16_t i = 1; i < 8; ++i) reply.bitmap[i] = static_cast<uint16_t>(0x1230 + i);
+  EXPECT_EQ(Run(reply, XDP_DROP), "probe_replies=1");
+  std::vector<Bytes> records = rig_.Probes();
+  ASSERT_EQ(records.size(), 1u);
+  for (int i = 1; i < 8; ++i) EXPECT_EQ(As<cw_ev_probe>(records[0]).arrived[i], 0x1230 + i);
+}
+
+// The newest request of the peer says which slots it probes.
+TEST_F(Replies, RequestsTellThePeersSlots) {
+  Probe request;
+  request.bitmap[0] = 0x8005;
+  Run(request, XDP_TX);
+  EXPECT_EQ(rig_.pair(3).peer_slots, 0x8005u);
+  request.round += 1;
+  request.bitmap[0] = 0x0005;
+  Run(request, XDP_TX);
+  EXPECT_EQ(rig_.pair(3).peer_slots, 5u);
+  request.round -= 2;  // an older one, that came late
+  request.slot = 1;
+  request.bitmap[0] = 0x8005;
+  Run(request, XDP_TX);
+  EXPECT_EQ(rig_.pair(3).peer_slots, 5u);
 }
 
 TEST_F(Replies, OnlyToWhatIsOutstandingAndOnce) {

@@ -13,7 +13,7 @@ namespace {
 constexpr uint16_t kFour = 0b1111;
 
 // Rounds of four paths; each slot's probe is lost with its own probability, each reply with that of the way back, over
-// which replies come in turn.
+// which replies come in turn. A reply tells what arrived in eight rounds.
 struct Rounds {
   explicit Rounds(uint64_t seed, LossRules rules = {}) : loss(rules), random(seed) {}
 
@@ -22,6 +22,7 @@ struct Rounds {
   std::array<double, 4> lost{}, lost_back{};
   uint32_t round = 0xfffffff0;  // wraps soon
   uint16_t judged = kFour;
+  PairLoss::Arrived arrived{};
 
   bool Chance(double p) { return std::uniform_real_distribution<double>()(random) < p; }
 
@@ -50,9 +51,12 @@ struct Rounds {
 
   void One() {
     ++round;
+    std::copy_backward(arrived.begin(), arrived.end() - 1, arrived.end());
+    arrived[0] = 0;
     for (uint8_t s = 0; s < 4; ++s) {
-      if ((judged >> s & 1) == 0 || Chance(lost[s]) || Chance(lost_back[(s + round) % 4])) continue;
-      loss.Answered(round, s, judged);
+      if ((judged >> s & 1) == 0 || Chance(lost[s])) continue;
+      arrived[0] |= static_cast<uint16_t>(1u << s);
+      if (!Chance(lost_back[(s + round) % 4])) loss.Answered(round, s, arrived, judged);
     }
   }
 };
@@ -65,7 +69,7 @@ TEST_P(ShareTest, LossOfTenPercentIsFoundWithinAHundredRounds) {
   rounds.lost[2] = 0.10;
   const int found = rounds.Until(2, true, 1000);
   EXPECT_GT(found, 0);
-  EXPECT_LT(found, 250) << "32 of them are the wait for late replies";
+  EXPECT_LT(found, 250);
   EXPECT_EQ(rounds.loss.lossy(), 0b0100);
 }
 
@@ -96,6 +100,16 @@ TEST_P(ShareTest, ALossyWayBackIsNobodysForwardPath) {
   rounds.Quiet(20000);
 }
 
+TEST_P(ShareTest, LossesOnTheWayBackHideNoneOnTheWayThere) {
+  Rounds rounds(GetParam());
+  rounds.lost_back[1] = 0.3;
+  rounds.Quiet(2000);
+  rounds.lost[2] = 0.10;
+  const int found = rounds.Until(2, true, 1000);
+  EXPECT_GT(found, 0);
+  EXPECT_LT(found, 250);
+}
+
 TEST_P(ShareTest, LossOfOneInAThousandEverywhereIsNormal) {
   Rounds rounds(GetParam());
   rounds.lost = {0.001, 0.001, 0.001, 0.001};
@@ -103,6 +117,23 @@ TEST_P(ShareTest, LossOfOneInAThousandEverywhereIsNormal) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ShareTest, testing::Range<uint64_t>(1, 21));
+
+// Chance may blame a path for what all of them lose, once in thousands of such peers; 3 of 1200 are tolerated.
+TEST(PathLoss, APeerThatBeginsToLosePacketsCostsNoPath) {
+  int blamed = 0;
+  for (const double lost : {0.005, 0.01, 0.025, 0.05, 0.1, 0.2}) {
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+      Rounds rounds(1000 + seed);
+      rounds.Quiet(1000);
+      rounds.lost.fill(lost);
+      for (int i = 0; i < 2500; ++i) {
+        rounds.One();
+        if (i % 20 == 0) blamed += static_cast<int>(rounds.loss.Judge().size());
+      }
+    }
+  }
+  EXPECT_LE(blamed, 3);
+}
 
 TEST(PathLoss, ASilenceOfOnePathIsNotLoss) {
   Rounds rounds(1);
@@ -125,9 +156,12 @@ TEST(PathLoss, WhatAllPathsLoseTogetherIsNotTheirs) {
 
 TEST(PathLoss, ALateReplyCountsAsOne) {
   Rounds rounds(1);
+  PairLoss::Arrived three{}, four{};
+  three.fill(0b0111);
+  four.fill(kFour);
   for (uint32_t round = 1; round < 4000; ++round) {
-    for (uint8_t s = 0; s < 3; ++s) rounds.loss.Answered(round, s, kFour);
-    if (round > 20) rounds.loss.Answered(round - 20, 3, kFour);  // behind a queue of 20 rounds
+    for (uint8_t s = 0; s < 3; ++s) rounds.loss.Answered(round, s, three, kFour);
+    if (round > 20) rounds.loss.Answered(round - 20, 3, four, kFour);  // behind a queue of 20 rounds
     ASSERT_TRUE(rounds.loss.Judge().empty());
   }
   EXPECT_EQ(rounds.loss.Share(3), 0);

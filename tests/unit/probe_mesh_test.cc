@@ -263,6 +263,7 @@ TEST(Mesh, PlanSendsEachSlotFromItsPortWithThePairsKey) {
   expected.session = 0x55667788;
   expected.cookie = 0;
   expected.key = {{store.keys[0].tx[0][0], store.keys[0].tx[0][1]}};
+  expected.slots = 0b11;
   auto probe = ProbeTemplate::Make(CW_PROBE_REQUEST, expected);
   ASSERT_TRUE(probe.ok());
   (*plan)[1].probe.SetRound(4);

@@ -8,9 +8,8 @@ namespace {
 
 using control::Cause;
 
-constexpr uint32_t kUnderWay = 3;                // newest rounds of the peer, some of whose probes may still come
-constexpr int64_t kPeerSlotNs = 30'000'000'000;  // a slot of the peer that was heard lately is expected
-constexpr uint32_t kNewNumbers = 1u << 20;       // rounds begin anew
+constexpr uint32_t kUnderWay = 3;           // newest rounds of the peer, some of whose probes may still come
+constexpr uint32_t kNewNumbers = 1u << 20;  // rounds begin anew
 
 bool Steers(Cause cause) {
   return cause != Cause::kIncast && cause != Cause::kSlowReceiver && cause != Cause::kSlowSender;
@@ -22,8 +21,7 @@ void CauseBook::Answered(uint32_t pair, uint8_t slot) {
   if (auto at = pairs_.find(pair); at != pairs_.end() && slot < kMaxSlots) ++at->second.slot[slot].answered;
 }
 
-void CauseBook::LookAtPair(uint32_t index, const control::PairObservation& seen, const cw_pair& shared,
-                           int64_t now_ns) {
+void CauseBook::LookAtPair(uint32_t index, const control::PairObservation& seen, const cw_pair& shared) {
   Pair& pair = pairs_[index];
   pair.key = seen.pair;
   const uint32_t round = *const_cast<const volatile uint32_t*>(&shared.cur_round);
@@ -46,14 +44,21 @@ void CauseBook::LookAtPair(uint32_t index, const control::PairObservation& seen,
     slot.base_ns = path.base_ns;
   }
   for (uint8_t s = 0; s < kMaxSlots; ++s) pair.slot[s].present = pair.slot[s].present && here[s];
-  CountPeer(pair, shared, now_ns);
+  CountPeer(pair, shared);
 }
 
 // The peer's probes of the last eight rounds, as far as they were not counted before. A round of which nothing arrived
-// says nothing: the peer may have paused.
-void CauseBook::CountPeer(Pair& pair, const cw_pair& shared, int64_t now_ns) {
+// says nothing: the peer may have paused. Only slots that the peer has been probing since before these
+// rounds count: what it gave up has not stopped.
+void CauseBook::CountPeer(Pair& pair, const cw_pair& shared) {
   const uint32_t newest = *const_cast<const volatile uint32_t*>(&shared.peer_round);
   const uint32_t until = newest - kUnderWay;
+  const uint32_t probed = *const_cast<const volatile uint32_t*>(&shared.peer_slots);
+  const uint32_t expected = probed & pair.peer_slots;
+  pair.peer_slots = probed;
+  for (uint8_t s = 0; s < kMaxSlots; ++s) {
+    if ((probed >> s & 1) == 0) pair.slot[s].peer_heard_ever = false;
+  }
   if (until - pair.peer_round > kNewNumbers) {  // also when it went back
     pair.peer_round = until;
     return;
@@ -66,8 +71,9 @@ void CauseBook::CountPeer(Pair& pair, const cw_pair& shared, int64_t now_ns) {
     for (uint8_t s = 0; s < kMaxSlots; ++s) {
       Slot& slot = pair.slot[s];
       const bool heard = (mask >> s & 1) != 0;
-      if (heard) slot.peer_ns = now_ns;
-      if (slot.peer_ns == 0 || now_ns - slot.peer_ns > kPeerSlotNs) continue;
+      if ((expected >> s & 1) == 0) continue;
+      slot.peer_heard_ever = slot.peer_heard_ever || heard;
+      if (!slot.peer_heard_ever) continue;
       ++slot.peer_sent;
       slot.peer_heard += heard ? 1 : 0;
     }

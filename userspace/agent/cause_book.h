@@ -35,8 +35,8 @@ class CauseBook {
   // A probe of ours came back.
   void Answered(uint32_t pair, uint8_t slot);
   // Once per decision window, in this order: the pair, then its flows. `shared` as it stands in the map: its rounds
-  // tell what was sent and what came from the peer. now_ns: monotonic.
-  void LookAtPair(uint32_t index, const control::PairObservation& seen, const cw_pair& shared, int64_t now_ns);
+  // tell what was sent and what came from the peer.
+  void LookAtPair(uint32_t index, const control::PairObservation& seen, const cw_pair& shared);
   void LookAtFlow(uint32_t pair, const FlowLook& flow);
 
   // Ends a window of the pairs of one NIC and judges it; verdicts that changed. reverse_ns: by pair, one way back.
@@ -67,7 +67,7 @@ class CauseBook {
     int queue_samples = 0;
     double base_ns = 0;
     uint32_t answered = 0, peer_sent = 0, peer_heard = 0;
-    int64_t peer_ns = 0;  // when the peer's probe of this number arrived last; 0 = never
+    bool peer_heard_ever = false;  // since the peer probes its slot of this number
   };
   struct Pair {
     PairKey key;
@@ -77,6 +77,7 @@ class CauseBook {
     uint32_t window_round = 0;  // where the window began
     bool rounds_known = false;
     uint32_t peer_round = 0;  // up to which the peer's are counted
+    uint32_t peer_slots = 0;  // that the peer probed at the look before
     std::map<FlowKey, control::CauseFlow> flows;
   };
   struct Totals {
@@ -84,7 +85,7 @@ class CauseBook {
     bool known = false;
     bool seen = false;  // since the last EndWindow
   };
-  void CountPeer(Pair& pair, const cw_pair& shared, int64_t now_ns);
+  void CountPeer(Pair& pair, const cw_pair& shared);
   control::CausePair Take(Pair& pair, double reverse_ns, bool lossless);
 
   control::CauseRules rules_;

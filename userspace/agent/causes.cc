@@ -39,10 +39,9 @@ int64_t InFlight(const cw_tx_flow& flow) {
 
 void Agent::LookForCauses(const control::Observation& seen) {
   if (!options_.config.steering.find_causes || flows_.sent.empty()) return;  // nothing to be slow
-  const int64_t now_ns = MonotonicNs();
   for (const control::PairObservation& pair : seen.pairs) {
     const std::optional<uint32_t> index = engine_->mesh().Find(pair.pair);
-    if (index) causes_.LookAtPair(*index, pair, dataplane_->pairs()[*index], now_ns);
+    if (index) causes_.LookAtPair(*index, pair, dataplane_->pairs()[*index]);
   }
   for (const auto& [key, flow] : flows_.sent) {
     if (flow.window_bytes < kDataPacketBytes * flow.window_packets) continue;

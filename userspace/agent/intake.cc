@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the rings and the peers bring in: probes, samples, verdicts, moves, messages.
+#include <array>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
@@ -56,7 +58,9 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   if (probe.t2_nic != 0 && probe.t4_nic != 0)
     by_nics = {t1, static_cast<int64_t>(probe.t2_nic), t3, static_cast<int64_t>(probe.t4_nic)};
   pair->AddTrip({t1, t2, t3, t4}, by_nics);
-  if (pair->loss != nullptr) pair->loss->Answered(probe.round, probe.slot, JudgedSlots(*pair));
+  if (pair->loss != nullptr) {
+    pair->loss->Answered(probe.round, probe.slot, std::to_array(probe.arrived), JudgedSlots(*pair));
+  }
   const int64_t now_ns = MonotonicNs();
   pair->last_reply_ns = newest_data_ns_ = now_ns;
   const int64_t forward_ns = t2 - pair->clock->OffsetAt(t1) - t1;

@@ -19,6 +19,18 @@ double PoissonTail(double mean, int k) {
   return sum;
 }
 
+// P(X >= k) of a binomial variable.
+double BinomialTail(int n, double p, int k) {
+  double sum = 0;
+  for (int i = k; i <= n; ++i) {
+    sum += std::exp(std::lgamma(n + 1.0) - std::lgamma(i + 1.0) - std::lgamma(n - i + 1.0) + i * std::log(p) +
+                    (n - i) * std::log1p(-p));
+  }
+  return sum;
+}
+
+constexpr uint32_t kOvertaken = 2;  // rounds: a later probe of the same path is this much later
+
 }  // namespace
 
 void PairLoss::Slot::Add(bool was_lost) {
@@ -40,7 +52,7 @@ int PairLoss::Slot::Rounds(size_t window) const { return std::min(static_cast<in
 
 void PairLoss::Restart(uint32_t round) {
   began_ = true;
-  newest_ = round;
+  newest_ = unsettled_ = round;
   ring_.fill({});
 }
 
@@ -49,28 +61,51 @@ void PairLoss::Forget(uint8_t slot) {
   lossy_ &= static_cast<uint16_t>(~(1u << slot));
 }
 
-void PairLoss::Answered(uint32_t round, uint8_t slot, uint16_t judged) {
+void PairLoss::Answered(uint32_t round, uint8_t slot, const Arrived& arrived, uint16_t judged) {
   const auto ahead = static_cast<int32_t>(round - newest_);
-  if (!began_ || ahead > static_cast<int32_t>(kRing) || ahead < -static_cast<int32_t>(kRing)) Restart(round);
-  for (; static_cast<int32_t>(round - newest_) > 0; ++newest_) {
-    // Round `newest_ + 1` begins; the one that is kSettleRounds older has settled.
-    Settle(ring_[(newest_ + 1 - kSettleRounds) % kRing]);
-    ring_[(newest_ + 1) % kRing] = {.number = newest_ + 1, .answered = 0, .judged = judged};
+  if (!began_ || ahead > static_cast<int32_t>(kSettleRounds) || ahead < -static_cast<int32_t>(kRing)) {
+    Restart(round);
+    ring_[round % kRing] = {.number = round, .judged = judged};
   }
-  Round& entry = ring_[round % kRing];
-  if (entry.number != round) entry = {.number = round, .answered = 0, .judged = judged};
-  entry.answered |= static_cast<uint16_t>(1u << slot);
+  for (; static_cast<int32_t>(round - newest_) > 0; ++newest_) {
+    ring_[(newest_ + 1) % kRing] = {.number = newest_ + 1, .judged = judged};
+    if (newest_ + 1 - unsettled_ >= kSettleRounds) Settle(ring_[unsettled_++ % kRing]);
+  }
+  Arrived known = arrived;
+  known[0] |= static_cast<uint16_t>(1u << slot);
+  Learn(round, known);
+  SettleKnown();
+}
+
+void PairLoss::Learn(uint32_t round, const Arrived& arrived) {
+  unsigned later = 0;  // slots that delivered a probe kOvertaken rounds later
+  for (uint32_t i = 0; i < kReplyRounds; ++i) {
+    if (arrived[i] == 0) return;  // of a late reply: the peer remembers that round no more
+    if (i >= kOvertaken) later |= arrived[i - kOvertaken];
+    Round& entry = ring_[(round - i) % kRing];
+    if (entry.number != round - i) continue;
+    entry.arrived |= arrived[i];
+    entry.lost = static_cast<uint16_t>((entry.lost | later) & ~entry.arrived);
+  }
+}
+
+void PairLoss::SettleKnown() {
+  for (; newest_ - unsettled_ >= kReplyRounds; ++unsettled_) {
+    const Round& round = ring_[unsettled_ % kRing];
+    if ((round.judged & ~(round.arrived | round.lost)) != 0) return;
+    Settle(round);
+  }
 }
 
 void PairLoss::Settle(const Round& round) {
-  const unsigned answered = round.answered & round.judged;
-  if (2 * std::popcount(answered) <= std::popcount(static_cast<unsigned>(round.judged))) return;
+  const unsigned arrived = round.arrived & round.judged, lost = round.lost & round.judged;
+  if (2 * std::popcount(arrived) <= std::popcount(static_cast<unsigned>(round.judged))) return;
   for (uint8_t s = 0; s < kMaxSlots; ++s) {
     const unsigned bit = 1u << s;
     if ((round.judged & bit) == 0) continue;
     // A path that was dead or is another one now: its history ended.
     if ((judged_ & bit) == 0 && (lossy_ & bit) == 0) slot_[s] = Slot();
-    slot_[s].Add((answered & bit) == 0);
+    if (((arrived | lost) & bit) != 0) slot_[s].Add((lost & bit) != 0);
   }
   judged_ = round.judged;
 }
@@ -85,14 +120,29 @@ double PairLoss::Others(size_t slot, size_t window) const {
   return rounds > 0 ? static_cast<double>(lost) / rounds : 0;
 }
 
+// Paths that lost as many may have the same fault: they are no witnesses.
+double PairLoss::FellHere(size_t slot, size_t window) const {
+  const Slot& own = slot_[slot];
+  int lost = 0, rounds = 0;
+  for (size_t s = 0; s < kMaxSlots; ++s) {
+    if (s == slot || (judged_ >> s & 1) == 0 || slot_[s].sum[window] >= own.sum[window]) continue;
+    lost += slot_[s].sum[window];
+    rounds += slot_[s].Rounds(window);
+  }
+  if (rounds == 0) return 1;
+  const int here = own.Rounds(window);
+  return BinomialTail(own.sum[window] + lost, static_cast<double>(here) / (here + rounds), own.sum[window]);
+}
+
 bool PairLoss::Lossy(uint8_t slot, Verdict& verdict) const {
   const Slot& s = slot_[slot];
   for (size_t w = 0; w < kWindows.size(); ++w) {
     const int rounds = s.Rounds(w), lost = s.sum[w];
     if (rounds < rules_.least_rounds || lost < rules_.least_lost || lost < rules_.limit * rounds) continue;
-    const double others = Others(slot, w);
+    double others = 0;
+    for (size_t longer = w; longer < kWindows.size(); ++longer) others = std::max(others, Others(slot, longer));
     const double normal = std::max(rules_.normal, rules_.others_factor * others);
-    if (PoissonTail(normal * rounds, lost) > rules_.chance) continue;
+    if (PoissonTail(normal * rounds, lost) > rules_.chance || FellHere(slot, w) > rules_.fell_here) continue;
     verdict = {.slot = slot, .lossy = true, .lost = lost, .rounds = rounds, .others = others};
     return true;
   }

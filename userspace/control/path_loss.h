@@ -4,14 +4,18 @@
 // which sends a whole window again for each loss. Told from the probes: all paths of a pair of NICs are probed in the
 // same rounds, so what one of them loses beyond what the others lose is its own.
 //
-// How: a round is judged once it is kSettleRounds old (a reply may wait behind data for so long), and only if more than
-// half of the paths answered it; what all lose together is the peer, the host or the prober. Over the last 64, 256 and
-// 2048 such rounds the number of losses is held against what chance allows at the larger of `normal` and three times
-// the other paths' share (the replies come back over all paths in turn, so a lossy way back shows on all alike). Of a
-// run of losses at most two count: a silence belongs to the rule for dead paths. After a verdict the path is clean
-// again when `clean_rounds` rounds in a row of judgement brought no more losses than `normal` explains.
+// How: every reply says which probes of the last eight rounds arrived, so what the replies themselves suffer on their
+// way back counts for nothing. A probe is lost if the same path delivered one of two or more rounds later, for a path
+// keeps order, and none of those replies had it. A round is judged when the fate of all its probes is known, or is
+// given up, and only if more than half of the paths delivered theirs; what all lose together is the peer, the host or
+// the prober. Over the last 64, 128, 256 and 2048 such rounds the number of losses is held against what chance allows
+// at the larger of `normal` and three times the other paths' share (in that window or a longer one), and against the
+// chance that losses common to all paths fell on this one (a binomial tail, given how many there were: a peer that
+// loses packets must not cost a path). Of a run of losses at most two count: a silence belongs to the rule for dead
+// paths. After a verdict the path is clean again when `clean_rounds` rounds in a row of judgement brought no more
+// losses than `normal` explains.
 //
-// Pure: rounds come in, no clock. One thread per object; 4.5 KiB for a pair. Source of the test: the Poisson bound of
+// Pure: rounds come in, no clock. One thread per object; 5 KiB for a pair. Source of the test: the Poisson bound of
 // a binomial tail.
 #pragma once
 
@@ -29,6 +33,7 @@ struct LossRules {
   double normal = 0.001;     // loss that is nobody's fault
   double others_factor = 3;  // and so many times the share that the other paths lose
   double chance = 1e-6;      // of a verdict on a path that loses as normal, per judgement
+  double fell_here = 1e-4;   // of common losses that fall on one path as its own did
   int least_lost = 4;
   int least_rounds = 32;
   int clean_rounds = 1000;
@@ -36,13 +41,16 @@ struct LossRules {
 
 class PairLoss {
  public:
-  static constexpr uint32_t kSettleRounds = 32;
+  static constexpr uint32_t kReplyRounds = 8;    // that a reply tells of
+  static constexpr uint32_t kSettleRounds = 32;  // then nothing more is expected to become known
+  using Arrived = std::array<uint16_t, kReplyRounds>;
 
   explicit PairLoss(const LossRules& rules = {}) : rules_(rules) {}
 
   // The reply to the probe of `slot` in `round` came. Rounds are serial numbers (RFC 1982); a jump begins anew.
+  // arrived: masks of the slots whose probes the peer had by then, of this round and the seven before.
   // judged: the slots that were probed and are not dead; a slot that leaves it begins anew when it comes back.
-  void Answered(uint32_t round, uint8_t slot, uint16_t judged);
+  void Answered(uint32_t round, uint8_t slot, const Arrived& arrived, uint16_t judged);
   // What was learned of a slot is about another path now.
   void Forget(uint8_t slot);
 
@@ -61,7 +69,7 @@ class PairLoss {
 
  private:
   static constexpr size_t kHistory = 2048, kRing = 64;
-  static constexpr std::array<int, 3> kWindows{64, 256, 2048};
+  static constexpr std::array<int, 4> kWindows{64, 128, 256, 2048};
 
   struct Slot {
     std::bitset<kHistory> lost;  // newest at next - 1
@@ -75,18 +83,21 @@ class PairLoss {
   };
   struct Round {
     uint32_t number = 0;
-    uint16_t answered = 0, judged = 0;
+    uint16_t arrived = 0, lost = 0, judged = 0;
   };
 
   void Restart(uint32_t round);
+  void Learn(uint32_t round, const Arrived& arrived);
+  void SettleKnown();
   void Settle(const Round& round);
   double Others(size_t slot, size_t window) const;
+  double FellHere(size_t slot, size_t window) const;
   bool Lossy(uint8_t slot, Verdict& verdict) const;
   bool Clean(uint8_t slot, Verdict& verdict);
 
   LossRules rules_;
   bool began_ = false;
-  uint32_t newest_ = 0;
+  uint32_t newest_ = 0, unsettled_ = 0;  // rounds; all before `unsettled_` are done with
   uint16_t judged_ = 0, lossy_ = 0;
   std::array<Round, kRing> ring_{};
   std::array<Slot, kMaxSlots> slot_;

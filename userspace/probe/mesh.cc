@@ -164,9 +164,13 @@ PacketSpec Mesh::Packet(uint32_t index, uint8_t slot, uint16_t port) const {
 absl::StatusOr<std::vector<PlannedSlot>> Mesh::Plan(uint32_t index) const {
   std::vector<PlannedSlot> plan;
   const SlotTable& table = slots(index);
+  uint16_t all = 0;
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) all |= static_cast<uint16_t>((table.port(s) != 0 ? 1u : 0u) << s);
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     if (table.port(s) == 0) continue;
-    auto probe = ProbeTemplate::Make(CW_PROBE_REQUEST, Packet(index, s, table.port(s)));
+    PacketSpec spec = Packet(index, s, table.port(s));
+    spec.slots = all;
+    auto probe = ProbeTemplate::Make(CW_PROBE_REQUEST, spec);
     if (!probe.ok()) return probe.status();
     plan.push_back({s, *std::move(probe)});
   }

@@ -72,6 +72,7 @@ void WriteHeaders(cw_probe_type type, const PacketSpec& s, size_t total_len, uin
   PutBe32(reinterpret_cast<uint8_t*>(&h.session), s.session);
   PutBe16(reinterpret_cast<uint8_t*>(&h.cookie), s.cookie);
   h.key_id = s.key_id;
+  if (type == CW_PROBE_REQUEST) PutBe16(reinterpret_cast<uint8_t*>(&h.bitmap[0]), s.slots);
   std::memcpy(p + kHdrOffset, &h, sizeof(h));
 }
 

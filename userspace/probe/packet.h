@@ -40,6 +40,7 @@ struct PacketSpec {
   uint16_t cookie = 0;  // our pair index
   uint8_t key_id = 0;
   MacKey key;
+  uint16_t slots = 0;  // request: all slots that are probed in its round
 };
 
 // A request or trace that can be sent again and again: a new round costs one SipHash and the CRC of the tail.
