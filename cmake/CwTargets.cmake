@@ -74,9 +74,10 @@ target_link_libraries(cw_test_headers PRIVATE cw_options GTest::gtest GTest::gmo
 target_precompile_headers(cw_test_headers PRIVATE <algorithm> <functional> <map> <memory> <string> <vector> <gmock/gmock.h> <gtest/gtest.h>)
 
 # cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s]): a GoogleTest program; each TEST is one ctest test.
-# Everything above unit touches the kernel and runs alone, so that tests do not disturb each other's timing.
+# Everything above unit touches the kernel and runs alone, so that tests do not disturb each other's timing; TOGETHER: beside
+# others that say so, for machines of their own of which nothing is timed.
 function(cw_test name)
-  cmake_parse_arguments(A "" "LABEL;TIMEOUT" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(A "TOGETHER" "LABEL;TIMEOUT" "SOURCES;USES" ${ARGN})
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 60)
   endif()
@@ -87,9 +88,10 @@ function(cw_test name)
   target_link_libraries(${name} PRIVATE cw_options ${A_USES} GTest::gtest GTest::gmock GTest::gtest_main)
   target_precompile_headers(${name} REUSE_FROM cw_test_headers)
   set(props LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT})
-  if(NOT A_LABEL STREQUAL "unit")
+  if(NOT A_LABEL STREQUAL "unit" AND NOT A_TOGETHER)
     list(APPEND props RUN_SERIAL TRUE)
-  else()
+  endif()
+  if(A_LABEL STREQUAL "unit")
     add_dependencies(cw_unit_tests ${name})
   endif()
   gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." PROPERTIES ${props} DISCOVERY_TIMEOUT 60)

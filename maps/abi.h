@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define CW_ABI_VERSION 1
+#define CW_ABI_VERSION 2
 
 #define CW_MAX_SLOTS 16      /* path slots of a pair of NICs */
 #define CW_ROUNDS 8          /* rounds that a reception bitmap covers */

@@ -188,7 +188,8 @@ TEST_F(ViewsTest, BpftoolDumpsFieldNames) {
   EXPECT_THAT(dump(CW_MAP_FLOWS), AllOf(HasSubstr("\"dqpn\": 6699"), HasSubstr("\"gaps\": 0"),
                                         HasSubstr("\"packets\": 2"), HasSubstr("\"last_seen_jiffies\"")));
   EXPECT_THAT(dump(CW_MAP_TX_FLOWS), AllOf(HasSubstr("\"native_slot\""), HasSubstr("\"acked_psn\"")));
-  EXPECT_THAT(dump(CW_MAP_CTL), AllOf(HasSubstr("\"abi_version\": 1"), HasSubstr("\"sample_level_tx\": 32")));
+  EXPECT_THAT(dump(CW_MAP_CTL), AllOf(HasSubstr(absl::StrCat("\"abi_version\": ", CW_ABI_VERSION)),
+                                      HasSubstr("\"sample_level_tx\": 32")));
   EXPECT_THAT(dump(CW_MAP_PAIRS), AllOf(HasSubstr("\"progress_round\""), HasSubstr("\"port\": 49152")));
   EXPECT_THAT(dump(CW_MAP_PAIR_INDEX), AllOf(HasSubstr("\"remote\""), HasSubstr("\"value\": 1")));
   EXPECT_THAT(dump(CW_MAP_COUNTERS), AllOf(HasSubstr("\"peer_unknown\""), HasSubstr("\"probe_bad_mac\"")));

@@ -163,6 +163,10 @@ absl::Status Testbed::StartAgent(int host) {
   absl::StatusOr<pid_t> pid = launcher.Start(*fabric_, host);
   if (!pid.ok()) return pid.status();
   agent_pids_[static_cast<size_t>(host)] = *pid;
+  // A client that knew the agent before would first tell that the old connection is gone.
+  std::unique_ptr<api::Client>& client = agents_[static_cast<size_t>(host)];
+  client.reset();
+  client = std::make_unique<api::Client>(DescribeAgentHost(*fabric_, host).socket);
   return absl::OkStatus();
 }
 
