@@ -308,7 +308,6 @@ TEST_F(AgentOnFabric, WhatWasSetForAWhileEndsThoughTheAgentWasKilled) {
   StartTraffic(3);
   ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 3; }));
   const std::vector<v1::Flow> flows = FlowsOf(0);
-  api::Client& agent = testbed->agent(0);
   // One ends while no agent runs, one after the restart, one much later.
   v1::SteerSetRequest place;
   place.set_force(true);
@@ -317,7 +316,7 @@ TEST_F(AgentOnFabric, WhatWasSetForAWhileEndsThoughTheAgentWasKilled) {
     place.set_flow(flow);
     place.set_path(2);
     place.set_for_s(seconds);
-    ASSERT_TRUE(agent.SteerSet(place).ok());
+    ASSERT_TRUE(testbed->agent(0).SteerSet(place).ok());
   }
   for (const v1::Flow& each : FlowsOf(0)) {
     EXPECT_TRUE(each.manual() || for_s.at(each.id()) == 1) << "seen at once";
@@ -325,7 +324,7 @@ TEST_F(AgentOnFabric, WhatWasSetForAWhileEndsThoughTheAgentWasKilled) {
   v1::SetModeRequest mode;
   mode.set_mode(v1::MODE_OPTIMIZE);
   mode.set_for_s(7);
-  ASSERT_TRUE(agent.SetMode(mode).ok());
+  ASSERT_TRUE(testbed->agent(0).SetMode(mode).ok());
   ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
   absl::SleepFor(absl::Seconds(2));
   ASSERT_TRUE(testbed->StartAgent(0).ok());
