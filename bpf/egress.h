@@ -68,7 +68,7 @@ static __always_inline void cw_place(struct cw_egress* e, struct cw_tx_flow* f, 
   __u32 slot = CW_SLOT_NONE;
   f->native_slot = native;
   if (native == CW_SLOT_NONE) f->flags = CW_STEER_NATIVE_NEW;
-  if (e->acting && e->ctl->assign_jiffies && e->jiffies >= e->ctl->assign_jiffies)
+  if (e->acting && !cw_lease_over(e->ctl, e->jiffies) && e->ctl->assign_jiffies && e->jiffies >= e->ctl->assign_jiffies)
     slot = cw_next_slot(e->ctl, pair, pair->live_mask & pair->assign_mask);
   what.from_slot = native;
   what.to_slot = native;
@@ -122,7 +122,11 @@ static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, 
     if (!(f->flags & CW_STEER_HARD_LOCKED)) cw_leave_dead(e, f, p->psn);
     return;
   }
-  if (f->want_slot != CW_SLOT_NONE && e->acting) cw_try_wish(e, f, p);
+  if (!e->acting) return;
+  if (f->port && cw_lease_over(e->ctl, e->jiffies))
+    cw_go_home(e, f, p);
+  else if (f->want_slot != CW_SLOT_NONE)
+    cw_try_wish(e, f, p);
 }
 
 /* Returns the program's verdict. */
@@ -135,7 +139,7 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   e.ctl = cw_get_ctl();
   if (!e.ctl) return TC_ACT_UNSPEC;
   e.jiffies = bpf_jiffies64();
-  e.acting = cw_may_act(e.ctl, e.jiffies);
+  e.acting = e.ctl->mode >= CW_MODE_PROTECT;
   f = bpf_map_lookup_elem(&cw_tx_flows, &e.key);
   if (!f) f = cw_make_tx_flow(&e, p);
   if (!f) return TC_ACT_UNSPEC;
@@ -144,7 +148,7 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   e.nothing_in_flight = f->acked_valid && f->acked_psn == f->flow.req.next;
   if (cw_acked_is_old(f, p)) f->acked_valid = 0;
   duplicate = cw_flow_update(&f->flow, p, e.jiffies);
-  if (cw_nic_failover_on && e.pair->carried && e.acting) {
+  if (cw_nic_failover_on && e.pair->carried && e.acting && !cw_lease_over(e.ctl, e.jiffies)) {
     int verdict = cw_carry(skb, p, f->pair);
     if (verdict != TC_ACT_UNSPEC) return verdict;
   }
@@ -153,8 +157,6 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   if (e.acting) {
     port = f->port;
     if (port && port != p->sport && !cw_rewrite(skb, f, p, port)) port = 0;
-  } else if (f->port && e.ctl->mode >= CW_MODE_PROTECT) {
-    cw_count(CW_COUNT_lease_expired);
   }
   if ((p->op & (CW_OP_REQ | CW_OP_RESP)) && cw_psn_sampled(p->psn, e.ctl->sample_level_tx))
     cw_emit_sample(&e.key, p, duplicate | CW_SAMPLE_TX | CW_SAMPLE_SLOT(e.slot) | CW_SAMPLE_PAIR(f->pair),

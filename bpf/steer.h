@@ -18,8 +18,9 @@ struct cw_egress {
   __u32 slot; /* whose path this packet would take */
 };
 
-static __always_inline int cw_may_act(const struct cw_ctl* ctl, __u64 jiffies) {
-  return ctl->mode >= CW_MODE_PROTECT && (!ctl->lease_jiffies || jiffies <= ctl->lease_jiffies);
+/* No agent has renewed the lease in time: nothing new is steered, and what is goes back to its native port. */
+static __always_inline int cw_lease_over(const struct cw_ctl* ctl, __u64 jiffies) {
+  return ctl->lease_jiffies && jiffies > ctl->lease_jiffies;
 }
 
 /* The slots of a mask in turn, over all pairs: slots are numbered by their hops, so the flows of a host spread over the
@@ -130,6 +131,19 @@ static __noinline int cw_try_wish(struct cw_egress* e, struct cw_tx_flow* f, con
   cw_move(e, f, want, port, p->psn, how);
   if (how == CW_MOVE_IDLE) return cw_count(CW_COUNT_moves_idle);
   return cw_count(how == CW_MOVE_GAP ? CW_COUNT_moves_gap : CW_COUNT_moves_forced);
+}
+
+/* The lease is over, and this flow is steered: it goes home at a moment that keeps order, however long that takes, as no
+ * agent is left to say that a go-back-N is worth it. Not to a path that was dead when it was last looked at. */
+static __noinline int cw_go_home(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p) {
+  __u32 home = f->native_slot;
+  f->want_slot = CW_SLOT_NONE; /* a wish of the agent that is gone */
+  f->want_force = 0;
+  if (home != CW_SLOT_NONE && cw_get_slot(e->pair, home)->state == CW_SLOT_DEAD) return 0;
+  if (cw_move_chance(e, f, p) == CW_MOVE_NONE) return 0;
+  f->last_tx_ns = 0;
+  cw_move(e, f, home, 0, p->psn, CW_MOVE_LEASE);
+  return cw_count(CW_COUNT_moves_lease);
 }
 
 /* Data as a witness: notes a new PSN, the round and the slot. Its acknowledgement will prove that the slot was alive in

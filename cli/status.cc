@@ -57,6 +57,10 @@ void ShowHead(const v1::StatusReply& reply, const Page& page) {
   std::string mode = ModeText(reply.mode());
   if (reply.mode_reverts_s() > 0) mode += ", reverts in " + DurationText(reply.mode_reverts_s());
   mode += reply.lease_s() > 0 ? ", lease " + DurationText(reply.lease_s()) : ", no lease";
+  if (reply.lease_found_over_s() > 0) {
+    mode += absl::StrFormat(" (that of the agent before was over for %s when this one started)",
+                            DurationText(reply.lease_found_over_s()));
+  }
   page.Line("mode", mode, reply.mode() == v1::MODE_OFF ? Tone::kWarn : Tone::kPlain);
   if (reply.moves_frozen()) page.Line("frozen", "no moves for balance: " + reply.frozen_reason(), Tone::kWarn);
   page.Line("paths", PathLine(reply.paths()), reply.paths().dead() > 0 ? Tone::kBad : Tone::kPlain);

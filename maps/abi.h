@@ -41,7 +41,7 @@ struct cw_ctl {
   __u32 mode;               /* enum cw_mode */
   __u32 sample_level_tx;    /* sample when mix(PSN) has at least this many trailing zeros; 32 = never */
   __u32 sample_level_rx;
-  __u64 lease_jiffies;      /* after this jiffy nothing is rewritten; 0 = no lease */
+  __u64 lease_jiffies;      /* after this jiffy flows go back to their native ports; 0 = no lease */
   __u64 assign_jiffies;     /* flows first seen after this jiffy are new: given a slot from the first packet */
   __u32 miss_limit;         /* K of rule B4 */
   __u32 revive_limit;       /* replies in a row that revive a dead slot */
@@ -108,6 +108,7 @@ enum cw_move_reason {
   CW_MOVE_IDLE = 3,       /* pending move, nothing in flight */
   CW_MOVE_GAP = 4,        /* pending move, at a pause */
   CW_MOVE_FORCED = 5,     /* pending move, one go-back-N accepted */
+  CW_MOVE_LEASE = 6,      /* no agent has renewed its lease: back to the native port */
 };
 
 /* A transmitted flow to a configured peer (cw_tx_flows: HASH, never LRU, so an eviction cannot change a verdict).
@@ -368,7 +369,7 @@ struct cw_lab_clock {
   X(no_live_slot, "packets that stayed on a dead path because no slot is live")             \
   X(rewrite_failed, "packets passed unrewritten because the store failed")                  \
   X(rewrite_too_long, "packets passed unrewritten: longer than the ICRC table")             \
-  X(lease_expired, "packets passed native because the agent's lease ran out")               \
+  X(moves_lease, "flows back on their native ports because the agent's lease ran out")      \
   X(probe_malformed, "UDP 4791 with our opcode and QPN but wrong magic, version or length") \
   X(probe_unknown_peer, "probes from or to addresses that are no configured pair")          \
   X(probe_bad_mac, "probes whose MAC is wrong")                                             \

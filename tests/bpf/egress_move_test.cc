@@ -181,6 +181,74 @@ TEST_F(Egress, WishBackToTheNativePort) {
   EXPECT_EQ(Sent().slot, 2);
 }
 
+TEST_F(Egress, WhenTheLeaseIsOverAFlowGoesHomeWithNothingInFlight) {
+  Place(1);
+  Want(3, true);  // of the agent that is gone; its go-back-N is nobody's to accept now
+  rig_.ctl().lease_jiffies = 1;
+  EXPECT_EQ(Send(1), 50001);
+  EXPECT_EQ(Sent().want_slot, CW_SLOT_NONE);
+  Edit([](cw_tx_flow& f) {
+    f.acked_psn = 2;
+    f.acked_valid = 1;
+  });
+  EXPECT_EQ(Send(2), 49999);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_lease=1");
+  EXPECT_EQ(Sent().port, 0);
+  EXPECT_EQ(Sent().slot, CW_SLOT_NONE);
+  const auto ev = As<cw_ev_move>(rig_.Events().back());
+  EXPECT_EQ(ev.reason, CW_MOVE_LEASE);
+  EXPECT_EQ(ev.from_slot, 1);
+  EXPECT_EQ(ev.to_port, 0);
+  EXPECT_EQ(ev.psn, 2u);
+  EXPECT_EQ(Send(3), 49999);
+  EXPECT_TRUE(rig_.Events().empty());
+  EXPECT_EQ(Sent().last_tx_ns, 0u) << "no clock is read any more";
+}
+
+TEST_F(Egress, WhenTheLeaseIsOverAFlowGoesHomeAtAPause) {
+  rig_.ctl().move_gap_ns = 300000000;
+  Place(1);
+  Edit([](cw_tx_flow& f) { f.native_slot = 2; });
+  rig_.ctl().lease_jiffies = 1;
+  for (uint32_t psn = 1; psn < 5; ++psn) EXPECT_EQ(Send(psn), 50001) << "in flight";
+  Edit([](cw_tx_flow& f) { f.last_tx_ns -= 400000000; });
+  EXPECT_EQ(Send(5), 49999);
+  EXPECT_EQ(Sent().slot, 2);
+}
+
+TEST_F(Egress, WhenTheLeaseIsOverADeadPathIsLeftAtOnceAndNoFlowGoesHomeToOne) {
+  Place(1);
+  Edit([](cw_tx_flow& f) {
+    f.native_slot = 2;
+    f.acked_psn = 1;
+    f.acked_valid = 1;
+  });
+  Kill(2);
+  rig_.ctl().lease_jiffies = 1;
+  EXPECT_EQ(Send(1), 50001);
+  Kill(1);
+  const uint16_t port = Send(2);
+  EXPECT_TRUE(port == 50000 || port == 50003) << port;
+  Edit([](cw_tx_flow& f) { f.acked_psn = 3; });
+  Revive(2);
+  EXPECT_EQ(Send(3), 49999);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_lease=1 moves_dead=1");
+}
+
+TEST_F(Egress, ALeaseRenewedInTimeMovesNothing) {
+  Place(1);
+  Edit([](cw_tx_flow& f) {
+    f.acked_psn = 1;
+    f.acked_valid = 1;
+  });
+  rig_.ctl().lease_jiffies = UINT64_MAX;
+  EXPECT_EQ(Send(1), 50001);
+  rig_.ctl().mode = CW_MODE_OBSERVE;
+  rig_.ctl().lease_jiffies = 1;
+  EXPECT_EQ(Send(2), 49999);
+  EXPECT_EQ(Sent().port, 50001) << "observe rewrites nothing, and moves nothing";
+}
+
 TEST_F(Egress, WishesWaitInObserve) {
   Send(0);
   Want(2, true);

@@ -302,6 +302,65 @@ TEST_F(AgentOnFabric, KillLosesNoFlowNoSteeringNoCounter) {
   }
 }
 
+// The ports that the switches saw last, by destination QPN; of data of `host` since then.
+std::map<uint32_t, uint16_t> PortsOnTheWire(Testbed& testbed, int host, int64_t since_ns) {
+  std::map<uint32_t, uint16_t> ports;
+  std::map<uint32_t, int64_t> newest;
+  const absl::StatusOr<std::vector<FlowCounters>> flows = testbed.fabric().Flows();
+  EXPECT_TRUE(flows.ok()) << flows.status();
+  if (!flows.ok()) return ports;
+  for (const FlowCounters& flow : *flows) {
+    if (flow.probe || flow.source != testbed.fabric().HostAddr(host) || flow.last_ns < since_ns) continue;
+    if (flow.last_ns < newest[flow.dest_qpn]) continue;
+    newest[flow.dest_qpn] = flow.last_ns;
+    ports[flow.dest_qpn] = flow.last_udp_sport;
+  }
+  return ports;
+}
+
+// No agent for longer than the lease: every flow goes home at a moment that keeps order, and none notices.
+TEST_F(AgentOnFabric, WithoutAnAgentFlowsGoHomeWhenTheLeaseIsOver) {
+  TestbedSpec spec = SmallSpec();
+  spec.adjust = [](int, config::Config& config) { config.steering.lease = absl::Seconds(2); };
+  Up(spec);
+  ASSERT_NE(testbed, nullptr);
+  absl::SleepFor(absl::Seconds(2));
+  StartTraffic(8);
+  ASSERT_TRUE(Eventually([&] { return testbed->CounterSum("flows_assigned") >= 8; }));
+  std::map<uint32_t, uint16_t> native;
+  for (const FlowReport& flow : emulator->TakeSnapshot().flows) native[flow.destination_qpn] = flow.source_port;
+  const auto steered = [&] {
+    int count = 0;
+    for (const auto& [qpn, port] : PortsOnTheWire(*testbed, 0, MonotonicNs() - 200'000'000))
+      count += native.contains(qpn) && native[qpn] != port ? 1 : 0;
+    return count;
+  };
+  const int before = steered();
+  EXPECT_GE(before, 4) << "a native port is seldom that of a slot";
+  ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
+  absl::SleepFor(absl::Milliseconds(500));
+  EXPECT_EQ(steered(), before) << "the lease runs";
+  ASSERT_TRUE(Eventually([&] { return steered() == 0; }));
+  const std::vector<FlowReport> flows = emulator->TakeSnapshot().flows;
+  uint64_t naks = 0;
+  for (const FlowReport& flow : flows) {
+    EXPECT_FALSE(flow.dead);
+    naks += flow.requester.naks_received;
+  }
+  EXPECT_EQ(naks, 0u) << "a planned move keeps order";
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  EXPECT_TRUE(Eventually([&] {
+    bool told = false;
+    for (const Mark& mark : testbed->Events(0, "agent"))
+      told |= mark.text.find("the lease of the agent before ran out") != std::string::npos;
+    return told;
+  }));
+  EXPECT_GE(testbed->CounterSum("moves_lease"), 8u);
+  const v1::StatusReply status = testbed->agent(0).Status().value_or(v1::StatusReply());
+  EXPECT_GT(status.lease_found_over_s(), 0);
+  EXPECT_GT(status.lease_left_s(), 0);
+}
+
 TEST_F(AgentOnFabric, WhatWasSetForAWhileEndsThoughTheAgentWasKilled) {
   Up(SmallSpec());
   ASSERT_NE(testbed, nullptr);

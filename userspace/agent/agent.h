@@ -125,6 +125,7 @@ class Agent final : public api::AgentView {
   absl::Status OpenDataplane();
   absl::Status OpenNics();
   void WriteControl();
+  void TellOfLease();
   absl::Status OpenKeys();
   absl::Status OpenProbes();
   absl::Status ConfigurePairs();
@@ -319,6 +320,7 @@ class Agent final : public api::AgentView {
   std::string host_name_;
   MonotonicClock monotonic_;
   int64_t started_ns_ = 0;  // monotonic
+  double lease_found_over_s_ = 0;  // at the start: since when the lease of the agent before was over
   uint32_t session_ = 0;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<dataplane::Dataplane> dataplane_;

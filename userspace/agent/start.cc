@@ -174,6 +174,7 @@ void Agent::WriteControl() {
   // Adopted flows are known; only what the first agent finds running counts as old.
   const int64_t settle_ns = dataplane_->adopted() ? 0 : kSettleNs;
   CtlView::Store(ctl.assign_jiffies, config.steering.assign_new_flows ? jiffies_->AtNs(MonotonicNs() + settle_ns) : 0);
+  if (dataplane_->adopted()) TellOfLease();
   RenewLease();
   // An operator's mode, off included, outlives a crash; the configured one holds for a dataplane made anew.
   if (!dataplane_->adopted()) CtlView::Store(ctl.mode, ModeNumber(config.mode));
@@ -182,6 +183,27 @@ void Agent::WriteControl() {
                  std::string(ModeName(mode())), std::string(config::ToString(config.mode)),
                  std::string(config::ToString(config.mode)));
   }
+}
+
+// What the agent before us left may have gone home meanwhile.
+void Agent::TellOfLease() {
+  const uint64_t until = maps::CtlView::Load(dataplane_->ctl()[0].lease_jiffies);
+  const int64_t over_ns = until == 0 ? 0 : MonotonicNs() - jiffies_->ToNs(until);
+  if (over_ns <= 0) return;
+  lease_found_over_s_ = static_cast<double>(over_ns) / 1e9;
+  size_t steered = 0;
+  (void)dataplane_->tx_flows().ForEach(
+      [&](const cw_flow_key&, const cw_tx_flow& flow) { steered += flow.port != 0 ? 1 : 0; });
+  const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
+  const uint64_t went = sums.ok() ? sums->moves_lease : 0;
+  Log({.type = "agent",
+       .severity = telemetry::Severity::kAlert,
+       .text =
+           absl::StrFormat("the lease of the agent before ran out %.1f s ago: flows went back to their native ports",
+                           lease_found_over_s_),
+       .evidence = {{"flows_still_steered", absl::StrCat(steered)},
+                    {"flows_back_since_loaded", absl::StrCat(went)},
+                    {"lease_s", absl::StrCat(absl::ToDoubleSeconds(options_.config.steering.lease))}}});
 }
 
 void Agent::RenewLease() {
@@ -206,7 +228,8 @@ absl::Status Agent::OpenNics() {
     if (nic_config.attach == config::Attach::kNone) {
       nic.note = "not attached: attach = \"none\"";
     } else {
-      absl::StatusOr<dataplane::AttachInfo> attached = dataplane_->Attach(nic.ifindex, nic_config.rx_stamps == config::RxStamps::kHardware);
+      absl::StatusOr<dataplane::AttachInfo> attached =
+          dataplane_->Attach(nic.ifindex, nic_config.rx_stamps == config::RxStamps::kHardware);
       if (attached.ok()) {
         nic.attach = *attached;
         nic.attached = true;

@@ -220,6 +220,9 @@ v1::StatusReply Agent::MakeStatus() {
   if (deadlines_.mode())
     reply.set_mode_reverts_s(std::max(static_cast<double>(deadlines_.mode()->at_ns - now_ns) / 1e9, 0.001));
   reply.set_lease_s(absl::ToDoubleSeconds(options_.config.steering.lease));
+  if (const uint64_t until = maps::CtlView::Load(dataplane_->ctl()[0].lease_jiffies); until != 0)
+    reply.set_lease_left_s(static_cast<double>(jiffies_->ToNs(until) - now_ns) / 1e9);
+  reply.set_lease_found_over_s(lease_found_over_s_);
   reply.set_data_age_s(AgoS(now_ns, newest_data_ns_));
   reply.set_hashing(Hashing());
   reply.set_cpu_percent(meter_.TotalPercent());

@@ -67,6 +67,9 @@ void CheckKeysAndProbe(const Config& config, const Complain& complain) {
   if (config.probe.idle_interval < config.probe.active_interval) {
     complain("probe.idle_interval", "probe.idle_interval must not be shorter than probe.active_interval");
   }
+  if (config.steering.lease > absl::ZeroDuration() && config.steering.lease < absl::Seconds(2)) {
+    complain("steering.lease", "steering.lease is renewed every second; make it 2s or longer, or \"0\" for none");
+  }
   if (config.probe.first_port + config.probe.ports > 65536) {
     complain("probe.ports", absl::StrFormat("probe.first_port + probe.ports goes beyond port 65535; at most %d ports "
                                             "follow port %d",

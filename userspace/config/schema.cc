@@ -126,7 +126,8 @@ void WalkSteering(Visitor& v, SteeringConfig& steering) {
   Time(v, "move_gap", steering.move_gap, {absl::Microseconds(1), absl::Seconds(1)},
        "A flow may be moved at a pause longer than this.");
   Time(v, "lease", steering.lease, {absl::ZeroDuration(), absl::Hours(24 * 365)},
-       "Flows go back to their native ports this long after the agent's end; \"0\" for never.");
+       "Flows go back to their native ports this long after the agent's end, at moments that keep order; \"0\" for "
+       "never. Renewed every second, so not below 2s.");
   Time(v, "contention_window", steering.contention_window, {absl::Microseconds(100), absl::Seconds(60)},
        "Length of one window of evidence; two in a row make a move.");
   Time(v, "queueing_floor", steering.queueing_floor, {absl::ZeroDuration(), absl::Seconds(1)},

@@ -47,6 +47,8 @@ absl::string_view MoveReasonName(MoveReason r) {
       return "gap";
     case MoveReason::kForced:
       return "forced";
+    case MoveReason::kLease:
+      return "lease over";
   }
   return "unknown";
 }
