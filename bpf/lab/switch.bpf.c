@@ -81,6 +81,7 @@ struct lab_packet {
   __u16 sport;
   __u8 opcode;
   __u8 ecn;  // of any IPv4 packet
+  __u8 dscp;
   __u8 ttl;
   __u8 roce;  // the fields above are of a RoCEv2 packet
 };
@@ -99,6 +100,7 @@ static __always_inline void parse(struct __sk_buff* skb, struct lab_packet* p) {
   __builtin_memset(p, 0, sizeof(*p));
   if (bpf_skb_load_bytes(skb, 0, &l3, sizeof(l3)) || l3.eth.h_proto != bpf_htons(ETH_P_IP)) return;
   p->ecn = l3.ip.tos & ECT_MASK;
+  p->dscp = l3.ip.tos >> 2;
   if (l3.ip.ihl != 5 || l3.ip.protocol != IPPROTO_UDP || (l3.ip.frag_off & bpf_htons(0x3fff))) return;
   if (bpf_skb_load_bytes(skb, sizeof(l3), &l4, sizeof(l4)) || l4.udp.dest != bpf_htons(ROCE_PORT)) return;
   p->saddr = l3.ip.saddr;
@@ -213,6 +215,7 @@ static __always_inline void choose_hash(struct __sk_buff* skb, __u32 dir, const 
     return;
   }
   if (mode == LAB_HASH_TTL) hash = (hash ^ p->sport ^ (__u32)p->ttl << 16) * 0xc2b2ae35u;
+  if (mode == LAB_HASH_QPN) hash = ((hash ^ p->sport) * 0xc2b2ae35u ^ p->dqpn) * 0x27d4eb2fu;
   if (mode == LAB_HASH_SPRAY) hash = bpf_get_prandom_u32();
   bpf_set_hash(skb, (hash ^ hash >> 15) * 0x846ca68bu);
 }
@@ -247,6 +250,7 @@ int lab_egress(struct __sk_buff* skb) {
 
   if (!config || !link) return TC_ACT_UNSPEC;
   parse(skb, &p);
+  skb->priority = p.dscp ? LAB_OTHER_CLASS : 0;  // the class, for queues by class (userspace/lab/pause_gate.h)
   count_offered(skb, link);
   if (port >= LAB_SPINE_DIRS && cross_wire(skb, dir, &p)) return TC_ACT_SHOT;
   if (!config->vq_rate) return TC_ACT_UNSPEC;

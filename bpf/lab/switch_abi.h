@@ -36,7 +36,11 @@ enum lab_hash {
   LAB_HASH_ADDRESSES = 1, /* no entropy in ports */
   LAB_HASH_TTL = 2,       /* ports and the TTL */
   LAB_HASH_SPRAY = 3,     /* each packet by chance */
+  LAB_HASH_QPN = 4,       /* ports and the destination QPN */
 };
+
+/* skb priority of packets with another DSCP than 0, the RoCE traffic's: as the handle of the class that HTB puts them in. */
+#define LAB_OTHER_CLASS 0x10020
 
 /* Fixed point of lab_link_config.vq_rate: bytes per nanosecond << LAB_VQ_SHIFT. */
 #define LAB_VQ_SHIFT 20

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recovery from faults of a spine, idle and under load, beside kernel ECMP with static routes and with FRR (BGP and BFD)
-// in the same run. BENCH_FULL=1 makes more cuts.
+// in the same run. BENCH_FULL=1 makes more cuts, BENCH_CUTS=20 so many.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -36,6 +36,12 @@ constexpr Case kCases[] = {
     {"partial_50", CutKind::kShare, 0, "protect", 0.5, 1000},
     {"partial_10", CutKind::kShare, 0, "protect", 0.1, 1000},
     {"partial_1", CutKind::kShare, 0, "protect", 0.01, 3000},
+    {"pause_1", CutKind::kPause, 0, "protect", 0, 1},
+    {"pause_5", CutKind::kPause, 0, "protect", 0, 5},
+    {"pause_20", CutKind::kPause, 0, "protect", 0, 20},
+    {"pause_100", CutKind::kPause, 0, "protect", 0, 100},
+    {"pause_500", CutKind::kPause, 0, "protect", 0, 500},
+    {"pause_storm", CutKind::kStorm, 0, "protect", 0, 1000},
     {"tail_forward", CutKind::kForward, 0, "protect", 0, 400, true},
     {"tail_reverse", CutKind::kReverse, 0, "protect", 0, 400, true},
     {"tail_both", CutKind::kBoth, 0, "protect", 0, 400, true},
@@ -50,6 +56,8 @@ struct System {
 constexpr System kSystems[] = {{"ecmp"}, {"frr_bfd_10ms", false, 10, 2500}, {"frr_bfd_default", false, 300, 2500}, {"cwfabric", true}};
 
 int Cuts(const System& system, bool full) {
+  int cuts = 0;
+  if (const char* wanted = std::getenv("BENCH_CUTS"); wanted != nullptr && (cuts = std::atoi(wanted)) > 0) return cuts;
   if (system.agents) return full ? 100 : 30;
   return full ? 20 : 5;
 }
@@ -66,7 +74,10 @@ FailoverSpec SpecOf(const Case& c, const System& system, bool full) {
   if (c.tails) spec.testbed.adjust = [](int, cw::config::Config& config) { config.steering.repair_tails = true; };
   spec.background_share = c.background;
   spec.cuts = Cuts(system, full);
-  spec.hold = absl::Milliseconds(std::max(c.hold_ms, system.hold_ms));
+  const bool pause = c.kind == CutKind::kPause || c.kind == CutKind::kStorm;  // its length is the case
+  spec.hold = absl::Milliseconds(pause ? c.hold_ms : std::max(c.hold_ms, system.hold_ms));
+  if (pause) spec.settle = absl::Milliseconds(300);
+  if (pause && c.hold_ms > 500) spec.cuts = std::max(3, spec.cuts / 3);
   return spec;
 }
 
@@ -83,6 +94,10 @@ void AddRows(cw::bench::Report& report, const Case& c, const char* system, const
   }
   report.Add(name, system, "flows_lost", "count", {static_cast<double>(result.flows_lost)});
   report.Add(name, system, "wrong_verdicts", "count", {static_cast<double>(result.wrong_verdicts)});
+  if (c.kind == CutKind::kPause || c.kind == CutKind::kStorm) {
+    report.Add(name, system, "told_paused", "count", {static_cast<double>(result.paused_verdicts)});
+    report.Add(name, system, "moves", "count", {static_cast<double>(result.moves)});
+  }
   report.Add(name, system, "load", "percent", {100 * result.load_share});
 }
 
@@ -90,12 +105,12 @@ void AddRows(cw::bench::Report& report, const Case& c, const char* system, const
 void Explain(const FailoverResult& result) {
   std::vector<double> all = result.AllRecoveries();
   if (all.empty()) all = result.AllLeft();
-  std::fprintf(stderr, "  load %.0f %%, recovery p50 %.1f p99 %.1f max %.1f ms, %d not recovered, %d lost, %d wrong verdicts\n", 100 * result.load_share,
-               cw::lab::Quantile(all, 0.5), cw::lab::Quantile(all, 0.99), cw::lab::Quantile(all, 1), result.NotRecovered(), result.flows_lost, result.wrong_verdicts);
+  std::fprintf(stderr, "  load %.0f %%, recovery p50 %.1f p99 %.1f max %.1f ms, %d not recovered, %d lost, %d wrong verdicts, %d times told paused\n", 100 * result.load_share,
+               cw::lab::Quantile(all, 0.5), cw::lab::Quantile(all, 0.99), cw::lab::Quantile(all, 1), result.NotRecovered(), result.flows_lost, result.wrong_verdicts, result.paused_verdicts);
   std::fprintf(stderr, "  stalls per cut p50 %.1f p99 %.1f max %.1f ms, %d resends asked for\n", cw::lab::Quantile(result.CutStalls(), 0.5), cw::lab::Quantile(result.CutStalls(), 0.99),
                cw::lab::Quantile(result.CutStalls(), 1), static_cast<int>(result.resends_asked));
   for (const cw::lab::Mark& mark : result.phase.marks) {
-    const bool event = mark.kind == "fault" || mark.kind == "dead";
+    const bool event = mark.kind == "fault" || mark.kind == "dead" || mark.kind == "path";
     if (mark.text.rfind("WRONG", 0) == 0 || (event && std::getenv("BENCH_VERBOSE") != nullptr)) std::fprintf(stderr, "  %.3f s: %s\n", mark.at_s, mark.text.c_str());
   }
 }
@@ -108,7 +123,8 @@ int main(int argc, char** argv) {
   const char* only = std::getenv("BENCH_CASE");  // one case, one system, while working on it
   const char* only_system = std::getenv("BENCH_SYSTEM");
   for (const Case& c : kCases) {
-    if (only != nullptr && std::string(only) != c.name) continue;
+    const bool pauses = only != nullptr && std::string(only) == "pause" && std::string(c.name).rfind("pause_", 0) == 0;
+    if (only != nullptr && std::string(only) != c.name && !pauses) continue;
     for (const System& system : kSystems) {
       if (only_system != nullptr && std::string(only_system) != system.name) continue;
       std::fprintf(stderr, "%s, %s ...\n", c.name, system.name);

@@ -81,6 +81,7 @@ void SetHash(Cli& cli, const std::string& name) {
   (*fabric)->SetHash(name == "addresses" ? SwitchHash::kAddresses
                      : name == "ttl"     ? SwitchHash::kTtl
                      : name == "spray"   ? SwitchHash::kSpray
+                     : name == "qpn"     ? SwitchHash::kQpn
                                          : SwitchHash::kPorts);
   cli.Finish(absl::OkStatus(), {{"lab", cli.lab}, {"hash", name}},
              absl::StrCat("leaves choose spines by: ", name, "\nundo: cwlab hash ports --lab ", cli.lab, "\n"));
@@ -109,9 +110,9 @@ void AddFaultVerb(CLI::App& app, Cli& cli) {
   CLI::App* hash = app.add_subcommand("hash", "what leaves choose the spine of RoCE packets by");
   auto by = std::make_shared<std::string>();
   hash->fallthrough();
-  hash->add_option("by", *by, "ports (as at the start), addresses only, ports and ttl, or spray: each packet by chance")
+  hash->add_option("by", *by, "ports (as at the start), addresses only, ports and ttl, ports and qpn, or spray: each packet by chance")
       ->required()
-      ->check(CLI::IsMember({"ports", "addresses", "ttl", "spray"}));
+      ->check(CLI::IsMember({"ports", "addresses", "ttl", "qpn", "spray"}));
   hash->callback([&cli, by] { SetHash(cli, *by); });
 
   CLI::App* fault = app.add_subcommand("fault", "break or mend a leaf-spine link");

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "userspace/lab/pause_gate.h"
 
 namespace cw::lab {
 namespace {
@@ -170,7 +171,41 @@ struct Bench {
     return static_cast<double>(longest_ns) / 1e6;
   }
 
+  // Holds the class of the data back, once or again and again; returns when it passes again.
+  absl::Status PauseFor(PauseGate& gate, int64_t& begin_ns, int64_t& end_ns) {
+    std::uniform_real_distribution<double> ms(absl::ToDoubleMilliseconds(spec.pause_min), absl::ToDoubleMilliseconds(spec.pause_max));
+    const bool storm = spec.kind == CutKind::kStorm;
+    const absl::Time until = absl::Now() + spec.hold;
+    do {
+      const absl::StatusOr<int64_t> begin = gate.Pause();
+      if (!begin.ok()) return begin.status();
+      if (begin_ns == 0) begin_ns = *begin;
+      absl::SleepFor(storm ? absl::Milliseconds(ms(random)) : spec.hold);
+      const absl::StatusOr<int64_t> end = gate.Resume();
+      if (!end.ok()) return end.status();
+      end_ns = *end;
+      if (storm) absl::SleepFor(absl::Milliseconds(ms(random)));
+    } while (storm && absl::Now() < until);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<CutResult> PauseOnce() {
+    auto [spine, flows] = ChooseSpine();
+    if (spine < 0) return absl::InternalError("no measured flow crosses any spine");
+    CutResult result{.spine = spine, .affected = static_cast<int>(flows.size())};
+    absl::StatusOr<std::unique_ptr<PauseGate>> gate = PauseGate::Open(testbed.fabric(), LinksOf(spec.kind, spine).front());
+    if (!gate.ok()) return gate.status();
+    absl::SleepFor(absl::Milliseconds(100));
+    int64_t begin_ns = 0, end_ns = 0;
+    if (absl::Status status = PauseFor(**gate, begin_ns, end_ns); !status.ok()) return status;
+    result.at_s = static_cast<double>(begin_ns - testbed.origin_ns()) / 1e9;
+    absl::SleepFor(absl::Milliseconds(500));  // what is held is sent, and the path is taken back
+    for (int flow : flows) Count(RecoveryMs(emulator, flow, begin_ns, MonotonicNs()), result.recovery_ms, result);
+    return result;
+  }
+
   absl::StatusOr<CutResult> CutOnce() {
+    if (spec.kind == CutKind::kPause || spec.kind == CutKind::kStorm) return PauseOnce();
     auto [spine, flows] = ChooseSpine();
     if (spine < 0) return absl::InternalError("no measured flow crosses any spine");
     CutResult result{.spine = spine};
@@ -309,6 +344,7 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
     result.cuts.push_back(*std::move(cut));
     absl::SleepFor(spec.settle);
     if (!routing) continue;
+    if (absl::Status status = routing->DropStaticRoutes(); !status.ok()) return status;
     if (absl::Status status = routing->WaitComplete(absl::Seconds(30)); !status.ok()) return status;
   }
   const Snapshot snapshot = (*emulator)->TakeSnapshot();
@@ -317,6 +353,12 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   (*emulator)->Stop();
   Summarise(spec, **testbed, snapshot, *measured, result);
   result.resends_asked = (*testbed)->CounterSum("tail_naks");
+  result.moves = (*testbed)->CounterSum("moves_dead");
+  for (const Mark& mark : (*testbed)->Events((*testbed)->origin_ns(), "path")) {
+    if (mark.text.find(" paused, not dead") == std::string::npos) continue;
+    ++result.paused_verdicts;
+    result.phase.marks.push_back(mark);
+  }
   result.wrong_verdicts = WrongVerdicts(**testbed, bench.cuts, result.phase.marks);
   result.phase.charts.push_back(load.LinkLoad((*testbed)->origin_ns()));
   if (delay) result.phase.charts.push_back(delay->PathDelay((*testbed)->origin_ns()));

@@ -21,6 +21,8 @@ enum class CutKind {
   kBoth,      // both do
   kDataOnly,  // the data direction drops RoCE data, and lets routing protocols and probes pass
   kShare,     // the data direction drops a share of all packets: drop_share
+  kPause,     // the data direction holds back the class of RoCE traffic for `hold`, and loses nothing
+  kStorm,     // it does so again and again, for times between pause_min and pause_max, with breaks alike, for `hold`
   kLinkDown,  // the link to the receiver's leaf loses its carrier, at both ends
 };
 
@@ -38,6 +40,7 @@ struct FailoverSpec {
   double background_share = 0;   // of every uplink's rate, filled by further flows with ECN-driven rates
   absl::Duration hold = absl::Milliseconds(400);   // how long a cut lasts
   absl::Duration settle = absl::Milliseconds(800); // between cuts
+  absl::Duration pause_min = absl::Milliseconds(1), pause_max = absl::Milliseconds(20);  // kStorm
   uint64_t seed = 1;
 };
 
@@ -57,6 +60,8 @@ struct FailoverResult {
   int flows = 0;
   int flows_lost = 0;             // queue pairs whose retries ran out
   int wrong_verdicts = 0;         // slots declared dead on links that were whole
+  int paused_verdicts = 0;        // times that a path was told to be paused
+  uint64_t moves = 0;             // of flows off silent paths
   uint64_t resends_asked = 0;     // by the agents, of what died with a path
   uint64_t icrc_errors = 0;
   uint64_t data_icrc_checked = 0;

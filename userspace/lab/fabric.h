@@ -106,6 +106,7 @@ enum class SwitchHash {
   kAddresses,  // ports do not count
   kTtl,        // ports and the TTL that the host sent
   kSpray,      // each packet by chance
+  kQpn,        // ports and the destination QPN
 };
 
 // Counts of one link direction since Up. Bytes include the Ethernet header, not the FCS.

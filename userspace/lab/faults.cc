@@ -52,6 +52,7 @@ static_assert(static_cast<int>(Fault::Match::kProbes) == LAB_MATCH_PROBES);
 static_assert(static_cast<int>(SwitchHash::kAddresses) == LAB_HASH_ADDRESSES);
 static_assert(static_cast<int>(SwitchHash::kTtl) == LAB_HASH_TTL);
 static_assert(static_cast<int>(SwitchHash::kSpray) == LAB_HASH_SPRAY);
+static_assert(static_cast<int>(SwitchHash::kQpn) == LAB_HASH_QPN);
 
 // A shaper that waits for its old, slow rate looks up only when a packet comes: send it one that everybody ignores.
 absl::Status Kick(const std::string& device) {

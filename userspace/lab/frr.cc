@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -59,6 +60,26 @@ std::string BfdPeers(const std::string& bgp, const FrrSpec& spec) {
   return out;
 }
 
+// bgpd that finds no zebra tries again after ten seconds, and until then hears nothing of BFD.
+absl::Status WaitForSocket(const std::string& path) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  while (!std::filesystem::exists(path)) {
+    if (absl::Now() > deadline) return absl::DeadlineExceededError("zebra does not open " + path);
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return absl::OkStatus();
+}
+
+// How many of a switch's sessions are up by what BFD told BGP, which is what takes a next hop out. Both daemons' words
+// count: bfdd's alone is worth nothing while bgpd is not listening.
+absl::StatusOr<int> SessionsUp(const std::string& netns) {
+  absl::StatusOr<std::string> out = RunTool({"vtysh", "-N", netns, "-d", "bgpd", "-c", "show bgp neighbors"});
+  if (!out.ok()) return out.status();
+  int up = 0;
+  for (const absl::string_view line : absl::StrSplit(*out, '\n')) up += absl::StartsWith(line, "  Status: Up");
+  return up;
+}
+
 absl::Status Write(const std::string& file, const std::string& text) {
   std::ofstream out(file);
   out << text;
@@ -86,7 +107,7 @@ absl::Status FrrRouting::StartSwitch(const std::string& netns, const std::string
   // The daemons give up root for the user that the package made.
   if (absl::StatusOr<std::string> owned = RunTool({"chown", "frr:frr", folder}); !owned.ok()) return owned.status();
   const std::pair<const char*, std::string> daemons[] = {
-      {"zebra", "hostname " + netns + "\n"}, {"bfdd", BfdPeers(bgp, spec)}, {"bgpd", bgp}};
+      {"zebra", "hostname " + netns + "\nno zebra nexthop kernel enable\n"}, {"bfdd", BfdPeers(bgp, spec)}, {"bgpd", bgp}};
   for (const auto& [daemon, text] : daemons) {
     const std::string file = absl::StrCat(folder, "/", daemon, ".conf");
     if (absl::Status status = Write(file, text); !status.ok()) return status;
@@ -97,6 +118,8 @@ absl::Status FrrRouting::StartSwitch(const std::string& netns, const std::string
     if (!process.ok()) return process.status();
     processes_.push_back(*process);
     if (absl::Status status = fabric_.RecordProcess(process->pid, daemon); !status.ok()) return status;
+    if (std::string(daemon) != "zebra") continue;
+    if (absl::Status status = WaitForSocket(folder + "/zserv.api"); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -124,6 +147,21 @@ absl::StatusOr<std::unique_ptr<FrrRouting>> FrrRouting::Start(Fabric& fabric, co
   }
   if (absl::Status status = routing->WaitComplete(absl::Seconds(60)); !status.ok()) return status;
   return routing;
+}
+
+absl::Status FrrRouting::DropStaticRoutes() const {
+  const FabricSpec& lab = fabric_.spec();
+  for (int own = 0; own < lab.leaves; ++own) {
+    absl::Status status = RunInNetns(NetnsPath(LeafName(lab.lab, own)), [&] {
+      for (int l = 0; l < lab.leaves; ++l) {
+        // There may be none: only the leaf whose link came back got it.
+        if (l != own) (void)RunTool({"ip", "route", "del", absl::StrFormat("10.0.%d.0/24", l), "proto", "boot"});
+      }
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 FrrRouting::~FrrRouting() {
@@ -155,15 +193,30 @@ absl::StatusOr<bool> FrrRouting::Complete() const {
   for (int s = 0; s < lab.spines; ++s) {
     if (absl::Status status = check(SpineName(lab.lab, s), -1, 1); !status.ok()) return status;
   }
+  for (int l = 0; l < lab.leaves && complete; ++l) {
+    absl::StatusOr<int> up = SessionsUp(LeafName(lab.lab, l));
+    if (!up.ok()) return up.status();
+    complete = *up == lab.spines;
+  }
+  for (int s = 0; s < lab.spines && complete; ++s) {
+    absl::StatusOr<int> up = SessionsUp(SpineName(lab.lab, s));
+    if (!up.ok()) return up.status();
+    complete = *up == lab.leaves;
+  }
   return complete;
 }
 
 absl::Status FrrRouting::WaitComplete(absl::Duration limit) const {
+  // A session that has come up goes over from one packet per second to its own interval by an exchange of packets.
+  constexpr absl::Duration kTimersSettle = absl::Milliseconds(500);
   const absl::Time deadline = absl::Now() + limit;
   while (absl::Now() < deadline) {
     absl::StatusOr<bool> complete = Complete();
     if (!complete.ok()) return complete.status();
-    if (*complete) return absl::OkStatus();
+    if (*complete) {
+      absl::SleepFor(kTimersSettle);
+      return absl::OkStatus();
+    }
     absl::SleepFor(absl::Milliseconds(100));
   }
   return absl::DeadlineExceededError("FRR's routes are not complete; its logs are in " + fabric_.RunDir());

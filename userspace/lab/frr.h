@@ -31,7 +31,9 @@ class FrrRouting {
   static absl::StatusOr<std::unique_ptr<FrrRouting>> Start(Fabric& fabric, const FrrSpec& spec);
   ~FrrRouting();
 
-  // Every leaf reaches every other one over all spines, and every spine all leaves.
+  // Fabric::SetLinkUp gives a leaf its static routes back, which go before BGP's: takes them away again.
+  absl::Status DropStaticRoutes() const;
+  // Every leaf reaches every other one over all spines, every spine all leaves, and BGP knows every BFD session to be up.
   absl::Status WaitComplete(absl::Duration limit) const;
 
  private:
