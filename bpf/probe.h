@@ -45,12 +45,14 @@ static __always_inline int cw_probe_frame(struct xdp_md* ctx, __u32 l3_off, stru
 }
 
 static __always_inline int cw_is_probe(const struct cw_packet* p) {
-  return p->opcode == CW_BTH_OPCODE && p->dqpn == CW_BTH_QPN;
+  return p->opcode == CW_BTH_OPCODE &&
+         (p->dqpn == CW_BTH_QPN || p->dqpn >> CW_TEST_QPN_SHIFT == CW_TEST_QPN_TOP);
 }
 
-/* Magic, version, type, length. */
+/* Magic, version, type, length; and the QPN, which only traces may choose. */
 static __always_inline int cw_probe_well_formed(const struct cw_packet* p, const struct cw_probe_hdr* h) {
   if (h->magic != cw_be32(CW_PROBE_MAGIC) || h->version != CW_PROBE_VERSION || h->slot >= CW_MAX_SLOTS) return 0;
+  if (p->dqpn != CW_BTH_QPN && h->type != CW_PROBE_TRACE) return 0;
   if (h->type == CW_PROBE_REQUEST || h->type == CW_PROBE_REPLY || h->type == CW_PROBE_TRACE)
     return p->udp_len == CW_PROBE_UDP_LEN;
   if (h->type == CW_PROBE_MESSAGE)

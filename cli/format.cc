@@ -141,11 +141,11 @@ std::string HashingText(cwfabric::v1::FabricHashing hashing) {
     case cwfabric::v1::FABRIC_HASHING_PORTS:
       return "hashed on ports";
     case cwfabric::v1::FABRIC_HASHING_QPN:
-      return "hashed on the destination QPN too: no moves for balance";
+      return "hashed on the destination QPN too: no moves for balance, failover by chance";
     case cwfabric::v1::FABRIC_HASHING_TTL:
       return "hashed on the TTL too: no moves for balance";
     case cwfabric::v1::FABRIC_HASHING_SPRAYED:
-      return "sprayed or adaptive: no moves for balance";
+      return "sprayed or adaptive: no moves";
     case cwfabric::v1::FABRIC_HASHING_SINGLE:
       return "one path only";
     default:

@@ -13,6 +13,11 @@
 #define CW_ROCE_PORT 4791
 #define CW_BTH_OPCODE 0xE7    /* manufacturer-specific range 0xE0-0xFF */
 #define CW_BTH_QPN 0x00CF0B   /* owned by no one: below 0x10000 and odd numbers this high are not handed out by drivers we know; magic, length and MAC decide */
+/* Traces that ask whether switches hash on the QPN go to one of the QPNs with these upper bits. No queue pair takes them:
+ * the opcode belongs to no transport service, so whoever owns the QPN drops the packet unseen (IBTA vol. 1, 9.6, packet header validation),
+ * and their TTL ends on the way. The two upper bits are 0: they mark packets that NIC failover carries. */
+#define CW_TEST_QPN_SHIFT 18
+#define CW_TEST_QPN_TOP 0xF
 #define CW_PROBE_MAGIC 0x43574650u /* "CWFP" */
 #define CW_PROBE_VERSION 1
 

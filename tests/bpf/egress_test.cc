@@ -305,6 +305,11 @@ TEST_F(OwnProbes, OfNoPairAreNotNoted) {
 TEST_F(OwnProbes, TracesAndMalformedOnesPass) {
   Send(Request(CW_PROBE_TRACE, 9, 0));
   EXPECT_EQ(rig_.CounterChanges(), "");
+  Frame other = Request(CW_PROBE_TRACE, 9, 0);
+  other.dqpn = CW_TEST_QPN_TOP << CW_TEST_QPN_SHIFT | 77;
+  Send(other);
+  EXPECT_EQ(rig_.CounterChanges(), "") << "no flow";
+  EXPECT_FALSE(rig_.TxFlow(Key(other.dqpn)).has_value());
   Frame f = Request(CW_PROBE_REQUEST, 9, 0);
   f.payload[0] = 0;
   Send(f);

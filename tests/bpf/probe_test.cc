@@ -235,6 +235,22 @@ TEST_F(Probes, TracesEndHere) {
   EXPECT_EQ(Run(forged, XDP_DROP), "probe_bad_mac=1");
 }
 
+// Of what goes to a test QPN only traces are ours; a request there would be answered for who guesses.
+TEST_F(Probes, OnlyTracesHaveOtherQpns) {
+  const auto with_qpn = [this](Probe p, uint32_t qpn) {
+    Bytes frame = Build(p);
+    const size_t at = 14 + 20 + 8 + 5;
+    for (int i = 0; i < 3; ++i) frame[at + i] = static_cast<uint8_t>(qpn >> (16 - 8 * i));
+    return frame;
+  };
+  const uint32_t test_qpn = CW_TEST_QPN_TOP << CW_TEST_QPN_SHIFT | 0x1234;
+  Probe p;
+  EXPECT_EQ(Run(with_qpn(p, test_qpn), XDP_PASS), "probe_malformed=1");
+  p.type = CW_PROBE_TRACE;
+  EXPECT_EQ(Run(with_qpn(p, test_qpn), XDP_DROP), "trace_arrived=1");
+  EXPECT_EQ(Run(with_qpn(p, CW_BTH_QPN + 1), XDP_PASS).find("trace_arrived"), std::string::npos);
+}
+
 TEST(LabClock, IsInEveryStamp) {
   ProgRig::Options options;
   options.lab_clock = true;

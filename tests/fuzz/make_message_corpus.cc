@@ -72,6 +72,7 @@ int main(int argc, char** argv) {
   write("points_one", cw::probe::ClockBatch{{point}});
   const cw::NicReport report{.tag = 2, .silent = true};
   write("nics_one", cw::probe::NicReports{{report}});
+  write("question_one", cw::probe::ClassQuestion{.slot = 3, .answer = true, .token = 7});
   write("death_one", cw::probe::PathDeath{.slot = 3, .qpns = {0xffffff}});
   write("trips_one", cw::probe::TripBatch{.trips = {trip}});
   write("trips_by_nics", cw::probe::TripBatch{.trips = {trip}, .by_nics = true, .error_ns = 30, .bound_ns = 500});

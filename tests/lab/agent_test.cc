@@ -122,6 +122,7 @@ TEST_F(AgentOnFabric, TellsWhatTheSwitchesHashOn) {
   EXPECT_EQ(check("mtu eth0").seen(), "4500: carries a RoCE MTU of 4096") << "of the fabric's eth0, not of another";
   const std::map<SwitchHash, v1::FabricHashing> modes = {{SwitchHash::kAddresses, v1::FABRIC_HASHING_SINGLE},
                                                          {SwitchHash::kTtl, v1::FABRIC_HASHING_TTL},
+                                                         {SwitchHash::kQpn, v1::FABRIC_HASHING_QPN},
                                                          {SwitchHash::kSpray, v1::FABRIC_HASHING_SPRAYED}};
   for (const auto& [hash, expected] : modes) {
     testbed->fabric().SetHash(hash);
@@ -134,6 +135,52 @@ TEST_F(AgentOnFabric, TellsWhatTheSwitchesHashOn) {
     EXPECT_EQ(check("fabric hashing").result(), moves ? v1::Check::RESULT_OK : v1::Check::RESULT_WARN);
     EXPECT_EQ(testbed->agent(0).Status().value_or(v1::StatusReply()).moves_frozen(), !moves);
   }
+}
+
+// Which path a flow takes is not known then: no dead slot moves any, and what stands still tries other ports.
+TEST_F(AgentOnFabric, WhereSwitchesHashOnTheQpnFlowsLeaveADeadPathByChance) {
+  TestbedSpec spec = SmallSpec();
+  spec.adjust = [](int, config::Config& config) { config.steering.repair_tails = true; };
+  Up(spec);
+  ASSERT_NE(testbed, nullptr);
+  testbed->fabric().SetHash(SwitchHash::kQpn);
+  ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
+  absl::SleepFor(absl::Milliseconds(500));
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  const auto hashing = [&] { return testbed->agent(0).Status().value_or(v1::StatusReply()).hashing(); };
+  ASSERT_TRUE(Eventually([&] { return hashing() == v1::FABRIC_HASHING_QPN; }));
+  StartTraffic(8);
+  ASSERT_TRUE(Eventually([&] { return FlowsOf(0).size() == 8; }));
+  absl::SleepFor(absl::Seconds(1));
+  for (const v1::Flow& flow : FlowsOf(0)) {
+    EXPECT_EQ(flow.udp_port(), flow.udp_port_native());
+    EXPECT_EQ(flow.slot(), -1) << "no slot stands for its path";
+  }
+  const int spine = testbed->SpineOf(emulator->TakeSnapshot().flows[0], 0);
+  ASSERT_GE(spine, 0);
+  const auto on_spine = [&](int64_t since_ns) {
+    int flows = 0;
+    for (const FlowReport& flow : emulator->TakeSnapshot().flows) flows += testbed->SpineOf(flow, since_ns) == spine;
+    return flows;
+  };
+  ASSERT_GT(on_spine(MonotonicNs() - 50'000'000), 0);
+  const absl::StatusOr<int64_t> cut_ns =
+      testbed->fabric().SetFault(LinkDirection::SpineToLeaf(spine, 1), Fault::Drop(Fault::Match::kAll));
+  ASSERT_TRUE(cut_ns.ok());
+  const auto all_move_on = [&] {
+    const Snapshot now = emulator->TakeSnapshot();
+    return std::all_of(now.flows.begin(), now.flows.end(), [&](const FlowReport& flow) {
+      const auto arrival = emulator->FirstDeliveryAfter(flow.id, *cut_ns + 10'000'000).any_ns;
+      return arrival.has_value() && testbed->SpineOf(flow, now.taken_ns - 100'000'000) != spine;
+    });
+  };
+  EXPECT_TRUE(Eventually(all_move_on)) << "with ECMP alone they would stay";
+  std::printf("all flows moved on after at most %.0f ms, %d throws\n",
+              static_cast<double>(MonotonicNs() - *cut_ns) / 1e6,
+              static_cast<int>(testbed->CounterSum("flows_rerolled")));
+  EXPECT_GT(testbed->CounterSum("flows_rerolled"), 0u);
+  EXPECT_EQ(testbed->CounterSum("moves_dead"), 0u) << "by the slots' verdicts";
+  for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead);
 }
 
 TEST_F(AgentOnFabric, ShowsQueuePairsWithProcessPathAndDelay) {

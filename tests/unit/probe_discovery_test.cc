@@ -23,7 +23,7 @@ struct Fabric {
   std::set<int> silent_spines;  // forward, but send no ICMP
   std::set<int> cut_spines;     // forward nothing
   bool leaves_silent = false;
-  enum { kPorts, kAddresses, kTtl, kSpray } hash = kPorts;  // what the first leaf chooses by, besides
+  enum { kPorts, kAddresses, kTtl, kSpray, kQpn, kQpnOnly } hash = kPorts;  // what the first leaf chooses by, besides
   double lost = 0;                                          // share of answers lost
   std::mt19937 random{99};
 
@@ -32,9 +32,11 @@ struct Fabric {
     h = (h ^ h >> 13) * 0xc2b2ae35u;
     return static_cast<int>((h ^ h >> 16) % static_cast<uint32_t>(spines));
   }
-  std::optional<Addr> Answer(uint16_t port, int ttl) {
+  std::optional<Addr> Answer(uint16_t port, int ttl, uint32_t qpn = CW_BTH_QPN) {
     int spine = SpineOf(hash == kAddresses ? 0 : port, hash == kTtl ? ttl : 0);
     if (hash == kSpray) spine = static_cast<int>(random() % static_cast<uint32_t>(spines));
+    if (hash == kQpn) spine = SpineOf(static_cast<uint16_t>(port ^ qpn * 0x9e3779b1u >> 16));
+    if (hash == kQpnOnly) spine = SpineOf(static_cast<uint16_t>(qpn * 0x9e3779b1u >> 16));
     if (ttl >= 4 || (ttl >= 2 && cut_spines.contains(spine))) return std::nullopt;
     if (ttl == 2 && silent_spines.contains(spine)) return std::nullopt;
     if (ttl != 2 && leaves_silent) return std::nullopt;
@@ -60,7 +62,7 @@ int Simulate(Discovery& d, Fabric& f, int64_t& now, int64_t duration, double pps
       ++sent;
       EXPECT_EQ(p.ttl, p.ip_id & 7);
       EXPECT_NE(0, p.ip_id);
-      if (auto a = f.Answer(p.port, p.ttl)) d.OnAnswer(p.port, p.ip_id, *a, now + 200'000);
+      if (auto a = f.Answer(p.port, p.ttl, p.qpn)) d.OnAnswer(p.port, p.ip_id, *a, now + 200'000);
     }
   }
   return sent;
@@ -110,23 +112,27 @@ Hashing Tested(Fabric f, uint64_t seed) {
 }
 
 TEST(SelfTest, TellsWhatSwitchesHashOn) {
-  int missed_paths = 0, missed_spraying = 0, missed_ttl = 0;
+  int missed_paths = 0, missed_spraying = 0, missed_ttl = 0, missed_qpn = 0;
   for (int spines : {2, 3, 4, 8}) {
     for (uint64_t seed = 1; seed <= 25; ++seed) {
       missed_paths += Tested({.spines = spines}, seed) != Hashing::kPorts;
       EXPECT_EQ(Hashing::kSinglePath, Tested({.spines = spines, .hash = Fabric::kAddresses}, seed));
       missed_ttl += Tested({.spines = spines, .hash = Fabric::kTtl}, seed) != Hashing::kTtl;
+      for (auto hash : {Fabric::kQpn, Fabric::kQpnOnly})
+        if (seed <= 8) missed_qpn += Tested({.spines = spines, .hash = hash}, seed) != Hashing::kQpn;
       missed_spraying += Tested({.spines = spines, .hash = Fabric::kSpray}, seed) != Hashing::kSprayed;
     }
   }
   EXPECT_LE(missed_paths, 2) << "all ports on one path, by chance";
   EXPECT_LE(missed_ttl, 3);
   EXPECT_LE(missed_spraying, 3);
+  EXPECT_LE(missed_qpn, 2) << "of 64";
 }
 
 TEST(SelfTest, LostAnswersAndSilentSwitchesMakeNoSpraying) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     EXPECT_EQ(Hashing::kPorts, Tested({.spines = 4, .lost = 0.2}, seed));
+    EXPECT_EQ(Hashing::kQpn, Tested({.spines = 4, .leaves_silent = true, .hash = Fabric::kQpn, .lost = 0.2}, seed));
     EXPECT_EQ(Hashing::kPorts, Tested({.spines = 4, .leaves_silent = true}, seed));
     EXPECT_EQ(Hashing::kUnknown, Tested({.spines = 2, .silent_spines = {0, 1}, .leaves_silent = true}, seed));
   }
@@ -178,6 +184,20 @@ TEST(SelfTest, LoopbackAddressesOfTheFarLeafAreNoContradiction) {
   EXPECT_FALSE(TracesContradict(traced)) << "each port of the far leaf behind its own spine";
   for (auto& [port, hops] : traced) hops[2] = address(3, port / 4 % 4);
   EXPECT_TRUE(TracesContradict(traced));
+}
+
+// Four aggregation switches that each lead to all of four cores; each switch answers from one address. (With addresses
+// of ports, the far leaf would show four.)
+TEST(SelfTest, SwitchesWithOneAddressEachAndPathsThatMeetAreNoContradiction) {
+  std::map<uint16_t, Hops> traced;
+  const auto address = [](int hop, int n) { return Addr::FromV4(static_cast<uint32_t>(0x0a000000 + hop * 256 + n)); };
+  for (int port = 0; port < 64; ++port) {
+    traced[static_cast<uint16_t>(port)] = {address(1, 0), address(2, port % 4), address(3, port / 4 % 4),
+                                           address(4, port / 16), address(5, 0)};
+  }
+  EXPECT_FALSE(TracesContradict(traced));
+  for (auto& [port, hops] : traced) hops[4] = address(5, port % 4);  // the far leaf's four ports
+  EXPECT_TRUE(TracesContradict(traced)) << "a port of a core with four switches in front of it";
 }
 
 // Leaf, four aggregation switches, four cores behind each, and again four aggregation switches that each core leads to.

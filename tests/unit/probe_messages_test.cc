@@ -50,7 +50,8 @@ std::vector<Body> Examples() {
     clock.points.push_back({static_cast<uint8_t>(i % CW_MAX_SLOTS), INT64_MAX - static_cast<int64_t>(i), INT64_MIN});
   }
   return {samples,      clock,         Hello{"h0.example", "0.1.0"}, SampleBatch{}, ClockBatch{}, Hello{},
-          ClockClaim{}, ClaimExample(), PathDeath{7, {1, 0xffffff}}, PathDeath{}};
+          ClockClaim{}, ClaimExample(), PathDeath{7, {1, 0xffffff}}, PathDeath{},
+          ClassQuestion{15, true, 0xfffffffe}, ClassQuestion{}};
 }
 
 TEST(ProbeMessages, RoundTrip) {
@@ -219,6 +220,18 @@ TEST(ProbeMessages, DeathsNameASlotAndQueuePairs) {
   EXPECT_TRUE(EncodeBody(PathDeath{0, std::vector<uint32_t>(kMaxQpnsPerMessage, 1)}).ok());
   EXPECT_TRUE(
       absl::IsInvalidArgument(EncodeBody(PathDeath{0, std::vector<uint32_t>(kMaxQpnsPerMessage + 1, 1)}).status()));
+}
+
+TEST(ProbeMessages, QuestionsInAnotherClass) {
+  auto bytes = EncodeBody(ClassQuestion{3, true, 0x1a2b3c4d});
+  ASSERT_TRUE(bytes.ok());
+  EXPECT_EQ((std::vector<uint8_t>{10, 1, 0, 0, 3, 1, 0, 0, 0x1a, 0x2b, 0x3c, 0x4d}), *bytes);
+  for (size_t at : {2, 4, 5, 6, 7}) {  // count, slot, answer, zeros
+    auto bad = *bytes;
+    bad[at] = 16;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(bad).status())) << at;
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(EncodeBody(ClassQuestion{16, false, 0}).status()));
 }
 
 TEST(ProbeMessages, ClaimsOutOfRangeAreNeitherSentNorTaken) {

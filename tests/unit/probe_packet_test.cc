@@ -159,6 +159,9 @@ TEST(ProbePacket, RefusesWhatItCannotSend) {
   s.remote = TestAddr("fd00::1");
   EXPECT_TRUE(absl::IsUnimplemented(ProbeTemplate::Make(CW_PROBE_REQUEST, s).status()));
   EXPECT_FALSE(ProbeTemplate::Make(CW_PROBE_REPLY, Spec()).ok());
+  s = Spec();
+  s.qpn = 0x11;
+  EXPECT_FALSE(ProbeTemplate::Make(CW_PROBE_TRACE, s).ok()) << "somebody's queue pair";
 }
 
 TEST(ProbePacket, MessageRoundTripAtEveryLength) {

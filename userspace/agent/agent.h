@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@
 #include "userspace/config/config.h"
 #include "userspace/control/contention.h"
 #include "userspace/control/nic_failover.h"
+#include "userspace/control/reroll.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/dataplane/jiffies.h"
 #include "userspace/dataplane/next_hop.h"
@@ -246,6 +248,25 @@ class Agent final : public api::AgentView {
   bool AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow,
                     const control::TailView& view);
 
+  // blind.cc: pairs whose flows do not take the paths of the probes with their ports
+  void SetBlind(PairState& pair, bool blind);
+  bool MayReroll(const PairState& pair, int64_t now_ns) const;
+  void StartRerolls(PairState& pair);
+  void RerollTick();
+  void Reroll(const FlowKey& key, const cw_tx_flow& flow, int64_t now_ns);
+
+  // pauses.cc: silent paths, dead or paused
+  uint8_t OtherDscp() const;
+  void OnSilent(PairState& pair, const cw_ev_slot& verdict);
+  void SilenceTick();
+  void LookAtSilence(PairState& pair, uint8_t s);
+  void OnClassQuestion(PairState& pair, const probe::ClassQuestion& question);
+  void OnProbeOfSilent(SlotState& slot, const cw_ev_probe& probe);
+  void TellSilence(PairState& pair, uint8_t s);
+  Evidence SilenceEvidence(const PairState& pair, const SilentPath& silent) const;
+  void OnSilenceEnds(PairState& pair, uint8_t s);
+  void OnDead(PairState& pair, uint8_t s);
+
   // causes.cc: why flows are slow
   void LookForCauses(const control::Observation& seen);
   void JudgeCauses(int64_t now_ns);
@@ -370,6 +391,14 @@ class Agent final : public api::AgentView {
   int64_t next_hops_ns_ = 0;                                                   // monotonic
   std::unique_ptr<dataplane::PacketInjector> injector_;  // null: not wanted, or not on this kernel
   TailBook tails_;
+  bool silence_ticking_ = false;
+  uint32_t class_token_ = 0;
+  struct {
+    absl::flat_hash_map<FlowKey, control::RerollWatch> watched;
+    std::mt19937 random{std::random_device{}()};
+    bool ticking = false;
+    uint64_t rolls = 0;
+  } rerolls_;
   std::unique_ptr<replay::Recorder> recorder_;  // null: what the contention rule sees is not recorded
   class Drains drains_;
   bool drains_kept_ = true;  // in their file

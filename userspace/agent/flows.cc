@@ -44,7 +44,7 @@ void Agent::ReadFlows() {
   for (auto& [key, flow] : flows_.sent) {
     if (flow.window_bytes > 0) LinkQps(ToMap(key), flow);
     PairState* pair = FindPair(flow.tx.pair);
-    if (pair != nullptr && pair->table_seen && flow.native_asked != flow.flow().sport) {
+    if (pair != nullptr && pair->table_seen && !pair->blind && flow.native_asked != flow.flow().sport) {
       EnsureNative(*pair, flow, key);
     }
   }

@@ -67,6 +67,7 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   const int64_t reverse_ns = t4 - (t3 - pair->clock->OffsetAt(t4));
   if (options_.config.steering.find_causes) causes_.Answered(probe.pair, probe.slot);
   SlotState& slot = pair->slot[probe.slot];
+  if (slot.silence) OnProbeOfSilent(slot, probe);
   // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
   if (!pair->estimate.settled || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);
   slot.forward.AddProbe(now_ns, forward_ns);
@@ -96,39 +97,10 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
   if (pair == nullptr || verdict.slot >= CW_MAX_SLOTS) return;
   const bool dead = verdict.to == CW_SLOT_DEAD;
   if (!dead && verdict.from != CW_SLOT_DEAD) return;  // first sign of life: the fabric's event says it
-  telemetry::Event event{.type = "path", .severity = dead ? telemetry::Severity::kAlert : telemetry::Severity::kNotice};
-  event.peer = pair->peer;
-  event.slot = verdict.slot;
-  if (dead) {
-    event.text = absl::StrFormat("path %d to %s is dead: %d rounds of probes missed while path %d answered",
-                                 verdict.slot, pair->peer, verdict.misses, verdict.witness);
-  } else {
-    event.text = absl::StrFormat("path %d to %s is up again", verdict.slot, pair->peer);
-    pair->slot[verdict.slot].forward.Restart();
-  }
-  control::PathDamping& damping = pair->slot[verdict.slot].damping;
-  const int64_t now_ns = MonotonicNs();
-  dead ? damping.Down(now_ns) : damping.Up(now_ns);
-  event.evidence = {{"round", absl::StrCat(verdict.round)},
-                    {"last_probe_arrived_round", absl::StrCat(verdict.progress_round)},
-                    {"last_data_acknowledged_round", absl::StrCat(verdict.acked_round)},
-                    {"misses", absl::StrCat(verdict.misses)},
-                    {"limit", absl::StrCat(verdict.limit)},
-                    {"silence_us", absl::StrCat(verdict.silence_ns / 1000)},
-                    {"jump_us", absl::StrCat(verdict.jump_ns / 1000)},
-                    {"half_of_paths_lagged", verdict.half != 0 ? "yes" : "no"},
-                    {"udp_port", absl::StrCat(engine_->mesh().slots(verdict.pair).port(verdict.slot))}};
-  Log(std::move(event));
-  UpdateDamping(*pair);
-  if (dead) OnPathDied(*pair, verdict.slot);
-  if (dead && pair->slot[verdict.slot].flaps.Down(now_ns)) {
-    Log({.type = "path",
-         .severity = telemetry::Severity::kAlert,
-         .text =
-             absl::StrFormat("path %d to %s: %s", verdict.slot, pair->peer, pair->slot[verdict.slot].flaps.AlertText()),
-         .peer = pair->peer,
-         .slot = verdict.slot});
-  }
+  if (!dead) return OnSilenceEnds(*pair, verdict.slot);
+  OnSilent(*pair, verdict);
+  StartRerolls(*pair);
+  OnPathDied(*pair, verdict.slot);
 }
 
 // A path that flaps is kept out until its penalty has decayed.
@@ -149,7 +121,7 @@ void Agent::UpdateDamping(PairState& pair) {
 
 void Agent::PublishBlocked(PairState& pair) {
   const uint16_t lossy = pair.loss == nullptr ? uint16_t{0} : pair.loss->lossy();
-  const auto blocked = static_cast<uint16_t>(pair.damped | pair.drained | lossy);
+  const auto blocked = static_cast<uint16_t>(pair.damped | pair.drained | lossy | (pair.blind ? 0xffff : 0));
   if (blocked == pair.blocked) return;
   pair.blocked = blocked;
   engine_->SetBlocked(pair.index, blocked);
@@ -223,6 +195,8 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
     pair->version = hello->version;
   } else if (const auto* death = std::get_if<probe::PathDeath>(&*body)) {
     OnPeersPathDied(*pair, *death);
+  } else if (const auto* question = std::get_if<probe::ClassQuestion>(&*body)) {
+    OnClassQuestion(*pair, *question);
   }
 }
 

@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "maps/abi.h"
 #include "sync/pair_estimator.h"
 #include "sync/stamp_kind.h"
 #include "userspace/control/damping.h"
 #include "userspace/control/path_loss.h"
+#include "userspace/control/pause.h"
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
 #include "userspace/probe/cadence.h"
@@ -27,12 +29,21 @@ struct WindowDelay {
   std::vector<int64_t> owd_ns;
 };
 
+// A path without a sign of life, by the kernel's verdict.
+struct SilentPath {
+  control::PauseWatch watch;
+  cw_ev_slot verdict = {};
+  control::PathDamping damping;  // as it was before
+  bool told_dead = false;
+};
+
 struct SlotState {
   telemetry::PathDelay forward;  // our probes on this slot
   telemetry::PathDelay reverse;  // replies over the peer's slot of this number, which is a path of its own
   WindowDelay window;
   control::PathDamping damping;
   control::FlapCounter flaps;
+  std::optional<SilentPath> silence;
   bool was_dead = false;  // at the last look at the slot's state
 };
 
@@ -65,6 +76,8 @@ struct PairState {
   int64_t clock_sent_ns = 0, hello_ns = 0;                // monotonic
   bool table_seen = false;                                // a table was built since the start
   uint32_t flows = 0;
+  bool blind = false;    // its flows do not take the paths of the probes with their ports
+  int64_t died_ns = 0;   // monotonic; when a path died last while blind; 0: never
 
   sync::PairEstimator& HeardClock() {
     if (clock == nullptr) clock = std::make_unique<sync::PairEstimator>();

@@ -73,14 +73,21 @@ void Agent::OnHashing(uint32_t index, probe::Hashing hashing) {
     case probe::Hashing::kSinglePath: event.text = "all ports take one path to " + pair->peer; break;
     case probe::Hashing::kUnknown: event.text = "which switches ports take to " + pair->peer + " cannot be seen"; break;
     case probe::Hashing::kSprayed:
-      event.text = "packets to " + pair->peer + " are sprayed: a port takes other switches each time, so flows are not moved for balance";
+      event.text = "packets to " + pair->peer + " are sprayed: a port takes other switches each time, so flows keep their own ports";
+      break;
+    case probe::Hashing::kQpn:
+      event.text = "switches on the paths to " + pair->peer +
+                   " hash on the destination QPN too: probes do not take the paths of flows, so flows keep their own "
+                   "ports, are not moved for balance, and leave a dead path by chance only";
       break;
     case probe::Hashing::kTtl:
-      event.text = "paths to " + pair->peer + " depend on the TTL too, so flows are not moved for balance";
+      event.text = "paths to " + pair->peer + " depend on the TTL too, so flows are not moved for balance, and "
+                   "those with another TTL than the probes' 64 leave a dead path by chance only";
       break;
   }
   if (!probe::PortsChoosePaths(hashing)) event.severity = telemetry::Severity::kAlert;
   Log(std::move(event));
+  SetBlind(*pair, !probe::ProbesFollowFlows(hashing));
 }
 
 void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
@@ -91,6 +98,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     pair->slot[change.slot].forward.Restart();
     pair->slot[change.slot].damping = control::PathDamping();
     pair->slot[change.slot].flaps = control::FlapCounter();
+    pair->slot[change.slot].silence.reset();
     if (pair->loss != nullptr) pair->loss->Forget(change.slot);
     // Flows that were steered to a port that this slot no longer means go back to their own.
     for (auto& [key, flow] : flows_.sent) {

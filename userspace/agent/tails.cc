@@ -126,6 +126,7 @@ void Agent::TellTailCounts(const CounterSink& add) const {
   add("tails_watched", counts.watched, "flows with packets under way on a path that died");
   add("tail_naks", counts.naks, "resends asked of own queue pairs, of what died with a path");
   add("tails_repaired", counts.repaired, "flows that went on after such a resend");
+  add("flows_rerolled", rerolls_.rolls, "flows given another port by chance, where switches do not hash on ports alone");
   add("tails_given_up", counts.given_up, "flows that did not, and wait for their own timer");
   add("tails_qp_unknown", counts.qp_unknown, "flows not repaired because their own queue pair is not known");
   add("tails_reads_left", counts.reads_left, "flows not repaired because their queue pair reads");
@@ -207,10 +208,12 @@ bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_t
        .text = absl::StrFormat(
            "queue pair to %s qp 0x%x resends %d packets: %s", PeerName(key.dst), key.dqpn, packets,
            tail.reversed ? absl::StrFormat("%s's path %d, and acknowledgements with it, is dead", pair->peer, tail.slot)
-                         : absl::StrFormat("they died with path %d", tail.slot)),
+           : tail.slot == CW_SLOT_NONE
+               ? std::string("they are not acknowledged while a path is dead")
+               : absl::StrFormat("they died with path %d", tail.slot)),
        .flow = key.Id().ToString(),
        .peer = PeerName(key.dst),
-       .slot = tail.reversed ? -1 : tail.slot,
+       .slot = tail.reversed || tail.slot == CW_SLOT_NONE ? -1 : tail.slot,
        .evidence = {{"first_unacknowledged_psn", absl::StrCat(view.acked)},
                     {"next_psn", absl::StrCat(view.next)},
                     {"local_qpn", absl::StrFormat("0x%x", qp->lqpn)},

@@ -78,6 +78,10 @@ std::string ReasonText(uint8_t reason) {
   return reason == CW_MOVE_NONE ? "" : std::string(MoveReasonName(static_cast<MoveReason>(reason)));
 }
 
+bool IsPaused(const SlotState& slot) {
+  return slot.silence && slot.silence->watch.verdict() == control::Silence::kPaused;
+}
+
 v1::FabricHashing ToApi(probe::Hashing hashing) {
   switch (hashing) {
     case probe::Hashing::kPorts:
@@ -86,6 +90,8 @@ v1::FabricHashing ToApi(probe::Hashing hashing) {
       return v1::FABRIC_HASHING_SINGLE;
     case probe::Hashing::kTtl:
       return v1::FABRIC_HASHING_TTL;
+    case probe::Hashing::kQpn:
+      return v1::FABRIC_HASHING_QPN;
     case probe::Hashing::kSprayed:
       return v1::FABRIC_HASHING_SPRAYED;
     case probe::Hashing::kUnknown:
@@ -196,8 +202,10 @@ v1::FabricHashing Agent::Hashing() const {
         return 2;
       case probe::Hashing::kTtl:
         return 3;
-      case probe::Hashing::kSprayed:
+      case probe::Hashing::kQpn:
         return 4;
+      case probe::Hashing::kSprayed:
+        return 5;
     }
     return 0;
   };
@@ -287,7 +295,7 @@ void Agent::CountPaths(const PairState& pair, v1::PeerStatus& peer, v1::PathCoun
         counts.set_new_(counts.new_() + 1);
         break;
       case v1::PATH_STATE_DEAD:
-        counts.set_dead(counts.dead() + 1);
+        IsPaused(pair.slot[s]) ? counts.set_paused(counts.paused() + 1) : counts.set_dead(counts.dead() + 1);
         break;
       case v1::PATH_STATE_UP:
         counts.set_up(counts.up() + 1);
@@ -393,6 +401,7 @@ v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
     for (const Addr& hop : *hops) path.add_hops(hop.is_zero() ? "*" : hop.ToString());
   }
   path.set_state(StateOf(probe::Load(shared.state)));
+  if (path.state() == v1::PATH_STATE_DEAD && IsPaused(state)) path.set_state(v1::PATH_STATE_PAUSED);
   path.set_assignable(slots.is_path(s) && (pair.blocked >> s & 1) == 0);
   path.set_lossy(pair.loss != nullptr && (pair.loss->lossy() >> s & 1) != 0);
   path.set_damped((pair.damped >> s & 1) != 0);

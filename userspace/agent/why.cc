@@ -123,7 +123,8 @@ void Agent::AddPairHolds(const PairState& pair, v1::WhyReply& reply) {
   }
   if (discovery != nullptr && !probe::PortsChoosePaths(discovery->hashing()))
     AddHold(reply, "hashing",
-            absl::StrCat("ports do not choose the path to ", pair.peer, ": nothing moves for balance"));
+            absl::StrCat("ports do not choose the path to ", pair.peer, ": nothing moves for balance",
+                         pair.blind ? ", and flows keep their own ports" : ""));
 }
 
 void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply& reply) {

@@ -104,7 +104,8 @@ Check HashingCheck(const DoctorInput& input) {
     case Hashing::kPorts:
       return {name, Result::kOk, "on ports", ""};
     case Hashing::kQpn:
-      return {name, Result::kWarn, "on the destination QPN too", no_moves};
+      return {name, Result::kWarn, "on the destination QPN too: probes do not take the paths of flows",
+              no_moves + "; until then flows leave a dead path only by trying other ports"};
     case Hashing::kTtl:
       return {name, Result::kWarn, "on the TTL too: traces of different length contradict each other",
               no_moves +

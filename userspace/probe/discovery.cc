@@ -97,7 +97,7 @@ void Discovery::StartTraces(int64_t now_ns) {
   if (building_) return;
   for (uint16_t port : repeats_.Wanted()) {
     if (!room()) return;
-    if (!active_.contains(port)) active_[port].purpose = Purpose::kRepeat;
+    if (!active_.contains(port)) active_.emplace(port, RepeatTrace(port));
   }
   for (auto& [port, at_ns] : verify_at_) {
     if (!room()) return;
@@ -110,6 +110,16 @@ void Discovery::StartTraces(int64_t now_ns) {
       return;  // it may have begun a new table
     }
   }
+}
+
+// Switches that did not answer before are not waited for.
+Discovery::Trace Discovery::RepeatTrace(uint16_t port) const {
+  Trace trace{.purpose = Purpose::kRepeat, .qpn = repeats_.Qpn(port), .hop = {}};
+  const Hops* before = HopsOf(port);
+  for (size_t i = 0; before != nullptr && i < trace.hop.size(); ++i) {
+    trace.hop[i].done = i >= before->size() || (*before)[i].is_zero();
+  }
+  return trace;
 }
 
 void Discovery::Expire(int64_t now_ns) {
@@ -144,7 +154,7 @@ std::vector<TraceProbe> Discovery::Poll(int64_t now_ns, const std::function<bool
       a.ip_id = NextIpId(ttl);
       a.deadline_ns = now_ns + options_.timeout_ns;
       ++a.tries;
-      out.push_back({port, static_cast<uint8_t>(ttl), a.ip_id});
+      out.push_back({port, static_cast<uint8_t>(ttl), a.ip_id, trace.qpn});
     }
   }
   return out;
@@ -240,6 +250,7 @@ void Discovery::FinishSelfTest() {
 
 Hashing Discovery::Judge() const {
   if (repeats_.Sprayed()) return Hashing::kSprayed;
+  if (repeats_.QpnMatters()) return Hashing::kQpn;
   if (TracesContradict(results_)) return Hashing::kTtl;
   if (PortsDiffer(results_)) return Hashing::kPorts;
   return table_.paths.size() == 1 && table_.paths[0].known ? Hashing::kSinglePath : Hashing::kUnknown;

@@ -20,6 +20,7 @@
 #include <set>
 #include <vector>
 
+#include "maps/wire.h"
 #include "userspace/model/addr.h"
 #include "userspace/probe/hops.h"
 #include "userspace/probe/self_test.h"
@@ -62,6 +63,7 @@ struct TraceProbe {
   uint16_t port = 0;
   uint8_t ttl = 0;
   uint16_t ip_id = 0;  // names the attempt and the TTL; the ICMP answer quotes it
+  uint32_t qpn = CW_BTH_QPN;
 };
 
 struct DiscoveryEvent {
@@ -113,6 +115,7 @@ class Discovery {
   };
   struct Trace {
     Purpose purpose = Purpose::kCandidate;
+    uint32_t qpn = CW_BTH_QPN;
     std::array<Attempt, kMaxTraceTtl> hop;
   };
 
@@ -120,6 +123,7 @@ class Discovery {
   bool WantMoreCandidates() const;
   std::optional<uint16_t> NextCandidate();
   void StartTraces(int64_t now_ns);
+  Trace RepeatTrace(uint16_t port) const;
   void Expire(int64_t now_ns);
   void FinishTraces(int64_t now_ns);
   void Finish(uint16_t port, const Trace& trace, int64_t now_ns);

@@ -116,6 +116,7 @@ void Engine::SendTrace(uint32_t pair, const TraceProbe& probe) {
   PacketSpec spec = mesh_.Packet(pair, 0, probe.port);  // a trace belongs to no slot; any valid number does
   spec.ttl = probe.ttl;
   spec.ip_id = probe.ip_id;
+  spec.qpn = probe.qpn;
   auto packet = ProbeTemplate::Make(CW_PROBE_TRACE, spec);
   auto socket = SocketOf(mesh_.spec(pair).local_ifindex);
   if (!packet.ok() || !socket.ok()) return;  // as if it had been lost: it is tried again

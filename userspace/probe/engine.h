@@ -65,6 +65,9 @@ class Engine {
   void RebuildPaths(uint32_t pair) { paths_->Rebuild(pair); }
 
   absl::Status SendMessage(uint32_t pair, const Body& body) { return messages_->Send(pair, body); }
+  absl::Status SendMessageOn(uint32_t pair, const Body& body, uint16_t port, uint8_t dscp) {
+    return messages_->SendOn(pair, body, port, dscp);
+  }
   absl::StatusOr<Body> ReceiveMessage(const cw_ev_msg& record) { return messages_->Receive(record); }
 
   const Mesh& mesh() const { return mesh_; }

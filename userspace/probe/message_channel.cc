@@ -45,16 +45,27 @@ uint8_t MessageChannel::ChooseSlot(uint32_t pair, uint32_t sequence) const {
 
 absl::Status MessageChannel::Send(uint32_t pair, const Body& body) {
   if (!mesh_->Has(pair)) return absl::NotFoundError(absl::StrCat("no pair ", pair));
+  const uint8_t slot = ChooseSlot(pair, sequence_[pair] + 1);
+  if (slot == CW_SLOT_NONE) return absl::FailedPreconditionError("the pair has no path slot yet");
+  return Enqueue(pair, body, mesh_->Packet(pair, slot, mesh_->slots(pair).port(slot)));
+}
+
+absl::Status MessageChannel::SendOn(uint32_t pair, const Body& body, uint16_t port, uint8_t dscp) {
+  if (!mesh_->Has(pair)) return absl::NotFoundError(absl::StrCat("no pair ", pair));
+  PacketSpec spec = mesh_->Packet(pair, 0, port);
+  spec.dscp = dscp;
+  return Enqueue(pair, body, spec);
+}
+
+absl::Status MessageChannel::Enqueue(uint32_t pair, const Body& body, const PacketSpec& spec) {
   if (queue_.size() >= queue_limit_) {
     ++stats_.queue_dropped;
     return absl::ResourceExhaustedError("the message queue is full");
   }
   const uint32_t sequence = sequence_[pair] + 1;
-  const uint8_t slot = ChooseSlot(pair, sequence);
-  if (slot == CW_SLOT_NONE) return absl::FailedPreconditionError("the pair has no path slot yet");
   auto bytes = EncodeBody(body);
   if (!bytes.ok()) return bytes.status();
-  auto packet = BuildMessage(mesh_->Packet(pair, slot, mesh_->slots(pair).port(slot)), sequence, *bytes);
+  auto packet = BuildMessage(spec, sequence, *bytes);
   if (!packet.ok()) return packet.status();
   sequence_[pair] = sequence;
   queue_.push_back({pair, *std::move(packet)});

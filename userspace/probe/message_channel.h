@@ -52,6 +52,8 @@ class MessageChannel {
   // NotFound: no such pair. FailedPrecondition: the pair has no slot yet. ResourceExhausted: the queue is full.
   // Ok: sent, or queued until Flush.
   absl::Status Send(uint32_t pair, const Body& body);
+  // By this UDP port and in this class.
+  absl::Status SendOn(uint32_t pair, const Body& body, uint16_t port, uint8_t dscp);
   void Flush();  // sends what is queued, as far as it goes
   bool queue_empty() const { return queue_.empty(); }
 
@@ -63,6 +65,7 @@ class MessageChannel {
   const MessageStats& stats() const { return stats_; }
 
  private:
+  absl::Status Enqueue(uint32_t pair, const Body& body, const PacketSpec& spec);
   struct Queued {
     uint32_t pair;
     std::vector<uint8_t> packet;

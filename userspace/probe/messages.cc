@@ -19,7 +19,8 @@ enum Kind : uint8_t {
   kLinks = 6,
   kDeath = 7,
   kNicTrips = 8,
-  kNicReports = 9
+  kNicReports = 9,
+  kQuestion = 10
 };
 
 constexpr uint32_t kMask24 = 0xffffff;
@@ -189,6 +190,16 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const PathDeath& death) {
     if (qpn == 0 || qpn > kMask24) return absl::InvalidArgumentError("QPN 0 or of more than 24 bits");
     w.Put(qpn, 4);
   }
+  return w.Take();
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const ClassQuestion& question) {
+  if (question.slot >= CW_MAX_SLOTS) return absl::InvalidArgumentError("question about an impossible slot");
+  Writer w(kQuestion, 0);
+  w.Put(question.slot, 1);
+  w.Put(question.answer ? 1 : 0, 1);
+  w.Put(0, 2);
+  w.Put(question.token, 4);
   return w.Take();
 }
 
@@ -365,6 +376,18 @@ absl::StatusOr<Body> DecodeDeath(Reader r, size_t count) {
   return death;
 }
 
+absl::StatusOr<Body> DecodeQuestion(Reader r, size_t count) {
+  if (count != 0 || r.left() != kClassQuestionLen) return absl::InvalidArgumentError("question of a wrong length");
+  ClassQuestion question;
+  question.slot = static_cast<uint8_t>(r.Get(1));
+  const uint64_t answer = r.Get(1);
+  if (question.slot >= CW_MAX_SLOTS || answer > 1 || r.Get(2) != 0)
+    return absl::InvalidArgumentError("question about an impossible slot");
+  question.answer = answer == 1;
+  question.token = static_cast<uint32_t>(r.Get(4));
+  return question;
+}
+
 Addr GetAddr(Reader& r) {
   Addr address;
   for (uint8_t& byte : address.bytes) byte = static_cast<uint8_t>(r.Get(1));
@@ -444,6 +467,8 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
       return DecodeLinks(r, count);
     case kNicReports:
       return DecodeNicReports(r, count);
+    case kQuestion:
+      return DecodeQuestion(r, count);
     case kDeath:
       return DecodeDeath(r, count);
     default:

@@ -107,7 +107,17 @@ struct NicReports {
   bool operator==(const NicReports&) const = default;
 };
 
-using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch, LinkBatch, PathDeath, NicReports>;
+// Sent in another class over a path that is silent; the answer comes back in the usual class over any path. Bytes: slot,
+// 1 for an answer, 0 (2), token (4).
+struct ClassQuestion {
+  uint8_t slot = 0;  // of the one that asks
+  bool answer = false;
+  uint32_t token = 0;  // echoed
+  bool operator==(const ClassQuestion&) const = default;
+};
+
+using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch, LinkBatch, PathDeath, NicReports,
+                          ClassQuestion>;
 
 inline constexpr size_t kBodyHeaderLen = 4;
 inline constexpr size_t kSampleLen = 16;
@@ -124,6 +134,7 @@ inline constexpr size_t kNicReportLen = 68;
 inline constexpr size_t kMaxNicReportsPerMessage = (CW_MSG_MAX - kBodyHeaderLen) / kNicReportLen;  // 16
 inline constexpr size_t kPathDeathLen = 4;  // slot and three zeros, then 4 bytes for each queue pair
 inline constexpr size_t kMaxQpnsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kPathDeathLen) / 4;  // 273
+inline constexpr size_t kClassQuestionLen = 8;
 inline constexpr int64_t kMaxLinkErrorNs = 1'000'000'000'000;
 // Times in a claim are at most so far from zero (95 years), so that sums of three cannot overflow.
 inline constexpr int64_t kMaxClaimNs = 3'000'000'000'000'000'000;

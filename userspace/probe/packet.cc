@@ -50,6 +50,9 @@ absl::Status CheckSpec(const PacketSpec& s) {
   }
   if (s.port == 0) return absl::InvalidArgumentError("a probe needs a UDP source port");
   if (s.ip_id == 0) return absl::InvalidArgumentError("IP id 0 would be replaced by the kernel");
+  if (s.qpn != CW_BTH_QPN && s.qpn >> CW_TEST_QPN_SHIFT != CW_TEST_QPN_TOP) {
+    return absl::InvalidArgumentError(absl::StrFormat("QPN 0x%x may be somebody's", s.qpn));
+  }
   return absl::OkStatus();
 }
 
@@ -60,7 +63,7 @@ void WriteHeaders(cw_probe_type type, const PacketSpec& s, size_t total_len, uin
   uint8_t* bth = p + kIpLen + kUdpLen;
   bth[0] = CW_BTH_OPCODE;
   PutBe16(bth + 2, 0xffff);      // P_Key
-  PutBe32(bth + 4, CW_BTH_QPN);  // the byte in front of the QPN is 0
+  PutBe32(bth + 4, s.qpn);  // the byte in front of the QPN is 0
   // acknowledge request and PSN stay 0
 
   cw_probe_hdr h{};

@@ -40,6 +40,7 @@ struct PacketSpec {
   uint16_t cookie = 0;  // our pair index
   uint8_t key_id = 0;
   MacKey key;
+  uint32_t qpn = CW_BTH_QPN;  // traces may choose another: see TestQpn()
   uint16_t slots = 0;  // request: all slots that are probed in its round
 };
 

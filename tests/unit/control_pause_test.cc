@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/control/pause.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace cw::control {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+// Answers come 1 ms after each question while `passes`. Returns when the verdict was first `wanted`, in ms; −1: never.
+template <typename Passes, typename Progress>
+int64_t Simulate(PauseWatch& watch, int64_t until_ms, Silence wanted, Passes passes, Progress progress) {
+  int64_t found = -1, answer_at = -1;
+  for (int64_t ms = 0; ms <= until_ms; ++ms) {
+    if (answer_at == ms) watch.Answered(ms * kMs);
+    if (watch.Ask(ms * kMs) && passes(ms)) answer_at = ms + 1;
+    watch.Step(ms * kMs, progress(ms));
+    if (found < 0 && watch.verdict() == wanted) found = ms;
+  }
+  return found;
+}
+
+constexpr auto kStill = [](int64_t) { return 7u; };
+constexpr auto kAlways = [](int64_t) { return true; };
+constexpr auto kNever = [](int64_t) { return false; };
+
+TEST(Pause, AnotherClassThatPassesTellsAPauseWithinMilliseconds) {
+  PauseWatch watch(0, 7);
+  EXPECT_EQ(Simulate(watch, 500, Silence::kPaused, kAlways, kStill), 5);
+  EXPECT_EQ(watch.verdict(), Silence::kPaused);
+}
+
+TEST(Pause, WithoutEvidenceItIsDeadAfterTenMilliseconds) {
+  PauseWatch watch(0, 7);
+  EXPECT_EQ(Simulate(watch, 3000, Silence::kDead, kNever, kStill), 10);
+  EXPECT_EQ(watch.verdict(), Silence::kDead);
+  EXPECT_LT(watch.asked(), 200) << "questions become rare";
+}
+
+TEST(Pause, AClassThatStandsStillForSecondsIsBroken) {
+  PauseWatch watch(0, 7);
+  EXPECT_EQ(Simulate(watch, 5000, Silence::kDead, kAlways, kStill), 2000);
+}
+
+TEST(Pause, APausedPathMayDie) {
+  PauseWatch watch(0, 7);
+  const int64_t dead = Simulate(watch, 1000, Silence::kDead, [](int64_t ms) { return ms < 300; }, kStill);
+  EXPECT_GT(dead, 300);
+  EXPECT_LE(dead, 425);
+}
+
+TEST(Pause, LatePacketsTellAPauseThatNoClassCould) {
+  PauseWatch watch(0, 7);
+  EXPECT_EQ(Simulate(watch, 50, Silence::kDead, kNever, kStill), 10);
+  watch.Held();
+  watch.Held();
+  EXPECT_FALSE(watch.Step(51 * kMs, 8)) << "one or two may have been overtaken";
+  watch.Held();
+  EXPECT_TRUE(watch.Step(52 * kMs, 9));
+  EXPECT_EQ(watch.verdict(), Silence::kPaused);
+}
+
+// Three probes lost in a row bring the kernel's verdict about; the other class loses as many.
+TEST(Pause, ALossyPathIsNotTakenForAPausedOne) {
+  std::mt19937 random(1);
+  std::bernoulli_distribution arrives(0.5);
+  int paused = 0;
+  for (int run = 0; run < 1000; ++run) {
+    PauseWatch watch(0, 0);
+    uint32_t newest = 0;
+    Simulate(watch, 20, Silence::kPaused, [&](int64_t) { return arrives(random); },
+        [&](int64_t ms) { return newest = arrives(random) ? static_cast<uint32_t>(ms) : newest; });
+    paused += watch.verdict() == Silence::kPaused;
+  }
+  EXPECT_LT(paused, 60) << "of 1000";
+}
+
+}  // namespace
+}  // namespace cw::control

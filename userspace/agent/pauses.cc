@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths that went silent: dead, or paused? control/pause.h decides; here are its questions, and what is told.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "userspace/agent/agent.h"
+
+namespace cw::agent {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(2), kSlowTick = absl::Milliseconds(20);
+constexpr uint8_t kLowPriority = 8;  // CS1
+
+}  // namespace
+
+// A class of its own queue in most switches: best effort, or the one below it where that is what flows have.
+uint8_t Agent::OtherDscp() const {
+  if (options_.config.probe.pause_dscp) return static_cast<uint8_t>(*options_.config.probe.pause_dscp);
+  return options_.config.probe.dscp.value_or(0) == 0 ? kLowPriority : 0;
+}
+
+void Agent::OnSilent(PairState& pair, const cw_ev_slot& verdict) {
+  SlotState& slot = pair.slot[verdict.slot];
+  slot.silence.emplace(SilentPath{.watch = control::PauseWatch(MonotonicNs(), verdict.progress_round),
+                                  .verdict = verdict,
+                                  .damping = slot.damping});
+  if (silence_ticking_) return;
+  silence_ticking_ = true;
+  loop_->After(absl::ZeroDuration(), [this] { SilenceTick(); });
+}
+
+void Agent::SilenceTick() {
+  ReadProbes();  // a probe that was held back may have arrived
+  bool any = false, undecided = false;
+  for (auto& [index, pair] : pairs_) {
+    for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+      if (!pair->slot[s].silence) continue;
+      LookAtSilence(*pair, s);
+      any = true;
+      undecided |= pair->slot[s].silence->watch.verdict() == control::Silence::kUnknown;
+    }
+  }
+  silence_ticking_ = any;
+  if (any) loop_->After(undecided ? kTick : kSlowTick, [this] { SilenceTick(); });
+}
+
+void Agent::LookAtSilence(PairState& pair, uint8_t s) {
+  SlotState& slot = pair.slot[s];
+  const int64_t now_ns = MonotonicNs();
+  const cw_slot& shared = dataplane_->pairs()[pair.index].slot[s];
+  if (slot.silence->watch.Step(now_ns, probe::Load(shared.progress_round))) TellSilence(pair, s);
+  if (!slot.silence->watch.Ask(now_ns)) return;
+  const uint16_t port = engine_->mesh().slots(pair.index).port(s);
+  (void)engine_->SendMessageOn(pair.index, probe::ClassQuestion{.slot = s, .answer = false, .token = ++class_token_},
+                               port, OtherDscp());
+}
+
+void Agent::OnClassQuestion(PairState& pair, const probe::ClassQuestion& question) {
+  if (!question.answer) {
+    Send(pair.index, probe::ClassQuestion{.slot = question.slot, .answer = true, .token = question.token});
+    return;
+  }
+  SlotState& slot = pair.slot[question.slot];
+  if (!slot.silence) return;
+  slot.silence->watch.Answered(MonotonicNs());
+  LookAtSilence(pair, question.slot);
+}
+
+// A reply to a probe on a silent path. It was held back if it was sent before the verdict, or was under way for longer
+// than a path is believed to be alive without a sign of life.
+void Agent::OnProbeOfSilent(SlotState& slot, const cw_ev_probe& probe) {
+  const cw_ev_slot& verdict = slot.silence->verdict;
+  const bool before = probe.t1<verdict.ns&& static_cast<int32_t>(probe.round - verdict.progress_round)> 0;
+  if (before || probe.t4 - probe.t1 >= verdict.silence_ns) slot.silence->watch.Held();
+}
+
+void Agent::TellSilence(PairState& pair, uint8_t s) {
+  SlotState& slot = pair.slot[s];
+  SilentPath& silent = *slot.silence;
+  const cw_ev_slot& verdict = silent.verdict;
+  const bool dead = silent.watch.verdict() == control::Silence::kDead;
+  const bool was_dead = silent.told_dead;
+  telemetry::Event event{.type = "path",
+                         .severity = dead ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,
+                         .peer = pair.peer,
+                         .slot = s};
+  if (dead) {
+    event.text = absl::StrFormat("path %d to %s is dead: %d rounds of probes missed while path %d answered", s,
+                                 pair.peer, verdict.misses, verdict.witness);
+  } else {
+    event.text = absl::StrFormat(
+        "path %d to %s %s paused, not dead: %s", s, pair.peer, was_dead ? "was" : "is",
+        silent.watch.held() > 0 ? "what was missing arrives late" : absl::StrFormat("DSCP %d passes", OtherDscp()));
+  }
+  event.evidence = SilenceEvidence(pair, silent);
+  Log(std::move(event));
+  if (dead) {
+    silent.told_dead = true;
+    OnDead(pair, s);
+  } else if (was_dead) {
+    slot.damping = silent.damping;  // it did not fail
+    slot.damping.Up(MonotonicNs());
+    UpdateDamping(pair);
+  }
+}
+
+Evidence Agent::SilenceEvidence(const PairState& pair, const SilentPath& silent) const {
+  const cw_ev_slot& verdict = silent.verdict;
+  return {{"round", absl::StrCat(verdict.round)},
+          {"last_probe_arrived_round", absl::StrCat(verdict.progress_round)},
+          {"last_data_acknowledged_round", absl::StrCat(verdict.acked_round)},
+          {"misses", absl::StrCat(verdict.misses)},
+          {"limit", absl::StrCat(verdict.limit)},
+          {"silence_us", absl::StrCat(verdict.silence_ns / 1000)},
+          {"jump_us", absl::StrCat(verdict.jump_ns / 1000)},
+          {"half_of_paths_lagged", verdict.half != 0 ? "yes" : "no"},
+          {"asked_in_dscp", absl::StrCat(OtherDscp())},
+          {"asked", absl::StrCat(silent.watch.asked())},
+          {"answered", absl::StrCat(silent.watch.answers())},
+          {"arrived_late", absl::StrCat(silent.watch.held())},
+          {"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(verdict.slot))}};
+}
+
+// The kernel uses the path again.
+void Agent::OnSilenceEnds(PairState& pair, uint8_t s) {
+  SlotState& slot = pair.slot[s];
+  std::string text = absl::StrFormat("path %d to %s is up again", s, pair.peer);
+  Evidence evidence;
+  if (slot.silence) {
+    ReadProbes();
+    SilentPath& silent = *slot.silence;
+    const int64_t now_ns = MonotonicNs();
+    if (silent.watch.held() > 0 && silent.watch.verdict() != control::Silence::kPaused &&
+        silent.watch.Step(now_ns, silent.verdict.progress_round))
+      TellSilence(pair, s);
+    const int64_t silent_ns = now_ns - silent.watch.began_ns() + silent.verdict.silence_ns;
+    if (silent.watch.verdict() == control::Silence::kPaused) {
+      text = absl::StrFormat("path %d to %s goes on: it was paused for some %.0f ms", s, pair.peer,
+                             static_cast<double>(silent_ns) / 1e6);
+    } else if (silent.watch.verdict() == control::Silence::kUnknown) {
+      text =
+          absl::StrFormat("path %d to %s was silent for %.0f ms", s, pair.peer, static_cast<double>(silent_ns) / 1e6);
+    }
+    evidence = SilenceEvidence(pair, silent);
+    slot.silence.reset();
+  } else {
+    evidence = {{"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(s))}};
+  }
+  slot.forward.Restart();
+  slot.damping.Up(MonotonicNs());
+  Log({.type = "path",
+       .severity = telemetry::Severity::kNotice,
+       .text = std::move(text),
+       .peer = pair.peer,
+       .slot = s,
+       .evidence = std::move(evidence)});
+  UpdateDamping(pair);
+}
+
+void Agent::OnDead(PairState& pair, uint8_t s) {
+  const int64_t now_ns = MonotonicNs();
+  SlotState& slot = pair.slot[s];
+  slot.damping.Down(now_ns);
+  UpdateDamping(pair);
+  if (!slot.flaps.Down(now_ns)) return;
+  Log({.type = "path",
+       .severity = telemetry::Severity::kAlert,
+       .text = absl::StrFormat("path %d to %s: %s", s, pair.peer, slot.flaps.AlertText()),
+       .peer = pair.peer,
+       .slot = s});
+}
+
+}  // namespace cw::agent

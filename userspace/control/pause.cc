@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/control/pause.h"
+
+namespace cw::control {
+
+bool PauseWatch::Ask(int64_t now_ns) {
+  const int64_t every_ns = verdict_ == Silence::kUnknown ? rules_.ask_ns : rules_.ask_slow_ns;
+  if (asked_ns_ != INT64_MIN && now_ns - asked_ns_ < every_ns) return false;
+  asked_ns_ = now_ns;
+  ++asked_;
+  return true;
+}
+
+void PauseWatch::Answered(int64_t now_ns) {
+  answered_ns_ = now_ns;
+  ++answers_;
+  ++all_answers_;
+}
+
+Silence PauseWatch::Judge(int64_t now_ns) const {
+  if (held_ >= rules_.held) return Silence::kPaused;
+  const bool passes = answered_ns_ != INT64_MIN && now_ns - answered_ns_ < rules_.forget_ns;
+  const bool young = now_ns - began_ns_ < rules_.longest_ns;
+  if (passes && young && (answers_ >= rules_.answers || verdict_ == Silence::kPaused)) return Silence::kPaused;
+  if (now_ns - began_ns_ >= rules_.decide_ns || verdict_ == Silence::kDead) return Silence::kDead;
+  return verdict_;
+}
+
+bool PauseWatch::Step(int64_t now_ns, uint32_t progress) {
+  if (progress != progress_) answers_ = 0;
+  progress_ = progress;
+  const Silence before = verdict_;
+  verdict_ = Judge(now_ns);
+  return verdict_ != before;
+}
+
+}  // namespace cw::control
