@@ -244,33 +244,4 @@ MeshResult SolveMesh(size_t nodes, const std::vector<MeshLink>& links, const Mes
   return result;
 }
 
-std::vector<size_t> ChoosePaths(const std::vector<PathMinima>& paths, size_t most) {
-  constexpr double kLonger = 0.1;  // of the shortest round trip: the same number of hops
-  constexpr double kDeviations = 3;
-  std::vector<size_t> chosen;
-  if (paths.empty()) return chosen;
-  double shortest = HUGE_VAL;
-  for (const PathMinima& p : paths) shortest = std::min(shortest, p.forward_ns + p.reverse_ns);
-  std::vector<double> middles;
-  for (size_t i = 0; i < paths.size(); ++i) {
-    const PathMinima& p = paths[i];
-    const double longer = p.forward_ns + p.reverse_ns - shortest;
-    if (longer > std::max(kLonger * std::abs(shortest), kDeviations * p.noise_ns)) continue;
-    chosen.push_back(i);
-    middles.push_back((p.forward_ns - p.reverse_ns) / 2);
-  }
-  const Spread spread = RobustSpread(middles);
-  const auto off = [&](size_t i) { return std::abs((paths[i].forward_ns - paths[i].reverse_ns) / 2 - spread.median); };
-  const auto odd = [&](size_t i) { return off(i) > kDeviations * std::max(spread.deviation, paths[i].noise_ns); };
-  chosen.erase(std::remove_if(chosen.begin(), chosen.end(), odd), chosen.end());
-  // Every ns of delay may hide an asymmetry of as much; an asymmetry that shows counts in full.
-  const auto cost = [&](size_t i) { return off(i) + (paths[i].forward_ns + paths[i].reverse_ns - shortest) / 4; };
-  std::sort(chosen.begin(), chosen.end(), [&](size_t x, size_t y) {
-    const double cx = cost(x), cy = cost(y);
-    return cx != cy ? cx < cy : x < y;
-  });
-  if (chosen.size() > most) chosen.resize(most);
-  return chosen;
-}
-
 }  // namespace cw::sync

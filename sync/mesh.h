@@ -57,16 +57,4 @@ struct MeshResult {
 // (verdict: weight 0). 100,000 nodes and 800,000 links take about two seconds of one core.
 MeshResult SolveMesh(size_t nodes, const std::vector<MeshLink>& links, const MeshOptions& options = {});
 
-// One path (entropy) of a link, by the lowest one-way measurements of one window, same for all paths.
-struct PathMinima {
-  double forward_ns = 0;  // peer's stamp − ours: offset + delay
-  double reverse_ns = 0;  // our stamp − the peer's: −offset + delay
-  double noise_ns = 0;    // likely error of each
-};
-
-// Indices of the paths worth measuring the clock on, best first, `most` at most: of least delay (forward + reverse,
-// where the offset cancels), and as symmetric as most of these are: (forward − reverse) / 2 is the offset plus half the
-// path's asymmetry, and only the first is common to all. An asymmetry that most of them share is invisible.
-std::vector<size_t> ChoosePaths(const std::vector<PathMinima>& paths, size_t most);
-
 }  // namespace cw::sync

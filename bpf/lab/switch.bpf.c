@@ -147,6 +147,15 @@ static __always_inline void count_flow(struct __sk_buff* skb, __u32 dir, const s
   flow->last_sport = p->sport;
 }
 
+static long has_arrived(__u32 turn, void* at_ns) { return bpf_ktime_get_ns() >= *(__u64*)at_ns; }
+
+// A longer wire. Nothing else can hold a packet for microseconds here, so it is for few packets: probes.
+static __always_inline void travel_on(__u64 longer_ns) {
+  __u64 at_ns = bpf_ktime_get_ns() + (longer_ns < LAB_MAX_LONGER_NS ? longer_ns : LAB_MAX_LONGER_NS);
+
+  bpf_loop(LAB_MAX_LONGER_NS / 8, has_arrived, &at_ns, 0);
+}
+
 // The wire: count, then lose. Returns whether the packet is lost.
 static __always_inline int cross_wire(struct __sk_buff* skb, __u32 dir, const struct lab_packet* p) {
   struct lab_link_config* config = bpf_map_lookup_elem(&lab_config, &dir);
@@ -155,6 +164,7 @@ static __always_inline int cross_wire(struct __sk_buff* skb, __u32 dir, const st
 
   if (!config || !link) return 0;
   lost = hit_by(*(volatile __u64*)&config->fault, p);
+  if (config->longer_ns && p->roce) travel_on(config->longer_ns);
   __sync_fetch_and_add(&link->carried_packets, 1);
   __sync_fetch_and_add(&link->carried_bytes, skb->len);
   if (is_probe(p)) __sync_fetch_and_add(&link->probe_packets, 1);

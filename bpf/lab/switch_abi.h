@@ -29,6 +29,8 @@ enum lab_match { LAB_MATCH_ALL = 0, LAB_MATCH_ROCE_DATA = 1, LAB_MATCH_PROBES = 
 
 #define LAB_PROBE_OPCODE 0xE0 /* BTH opcodes from here on are manufacturer specific: the product's probes */
 
+#define LAB_MAX_LONGER_NS 100000u
+
 /* What a leaf chooses the spine by, for packets that came in by this host port (a host's direction towards the leaf).
  */
 enum lab_hash {
@@ -53,7 +55,7 @@ struct lab_link_config { /* BPF_F_MMAPABLE array, by direction */
   __u64 vq_p_max; /* probability of a mark at vq_max_bytes, times 2^32 */
   __u64 rate_bps; /* the shaper's rate, for userspace only; 0: unshaped */
   __u64 hash;     /* enum lab_hash */
-  __u64 reserved;
+  __u64 longer_ns; /* by which the wire is longer than it is: the processor waits */
 };
 
 struct lab_link_counters { /* BPF_F_MMAPABLE array, by direction; atomic adds */

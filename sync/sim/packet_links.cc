@@ -58,6 +58,8 @@ void PacketLinks::MakeLink(uint32_t id) {
   const Link& link = fleet_.links[id];
   links_.emplace_back(Random(fleet_.seed, kLinkStream + id));
   PacketLink& made = links_.back();
+  const int first_short[2] = {static_cast<int>(Mix(fleet_.seed + 2 * id) % 64),
+                              static_cast<int>(Mix(fleet_.seed + 2 * id + 1) % 64)};
   for (int p = 0; p < spec.paths; ++p) {
     const double asymmetry = made.random.Symmetric(spec.asymmetry_ns) + link.asymmetry_ns;
     for (int end = 0; end < 2; ++end) {
@@ -66,6 +68,7 @@ void PacketLinks::MakeLink(uint32_t id) {
       path.base_ns = link.base_ns + (end == 0 ? asymmetry : -asymmetry) / 2;
       path.base_ns +=
           fleet_.scenario.switches.hop_ns * static_cast<double>(fleet_.scenario.switches.leaves ? hops.size() : 0);
+      if ((p + first_short[end]) % spec.paths < spec.short_ways) path.base_ns -= spec.short_ns;
       made.end[end].out.emplace_back(path, std::move(hops), Random(made.random.Next()));
     }
   }
@@ -74,7 +77,7 @@ void PacketLinks::MakeLink(uint32_t id) {
       made.nic[end] = static_cast<int>(made.random.Below(static_cast<uint64_t>(fleet_.scenario.nics.per_host)));
     }
     const auto at = static_cast<TrueNs>(made.random.Below(static_cast<uint64_t>(kStartSpreadNs)));
-    Push({at, 0, Kind::kProbe, static_cast<uint8_t>(end), 0, id, {}, {}});
+    Push({at, 0, Kind::kProbe, static_cast<uint8_t>(end), 0, id, {}, 0, 0, {}});
   }
 }
 
@@ -84,7 +87,7 @@ void PacketLinks::MakeTies() {
     for (SimClock& clock : host.nics) {
       const auto id = static_cast<uint32_t>(ties_.size());
       ties_.emplace_back(host, clock, spec, Random(fleet_.seed, kTieStream + id));
-      Push({static_cast<TrueNs>(id), 0, Kind::kCrossRead, 0, 0, id, {}, {}});
+      Push({static_cast<TrueNs>(id), 0, Kind::kCrossRead, 0, 0, id, {}, 0, 0, {}});
     }
   }
 }
@@ -141,12 +144,14 @@ void PacketLinks::Probe(const Happens& now) {
   if (!fleet_.Connected(fleet_.links[now.index])) return;
   if (!CanStamp(now.index, from) || !CanStamp(now.index, to)) return;
   End& end = link.end[from];
-  const size_t path = end.sent++ % end.out.size();
+  const size_t paths = end.out.size(), path = end.sent % paths;
+  const size_t back_path = spec.replies_in_turn ? (path + end.sent / paths) % paths : path;
+  ++end.sent;
   if (link.random.Chance(spec.loss)) return;
   const TrueNs t1 = now.at;
   const TrueNs t2 = t1 + static_cast<TrueNs>(end.out[path].DelayNs(t1, ExtraNs(now.index, from)));
   const TrueNs t3 = t2 + kTurnRoundNs;
-  const double back = link.end[to].out[path].DelayNs(t3, ExtraNs(now.index, to)) - 2 * spec.stack_ns;
+  const double back = link.end[to].out[back_path].DelayNs(t3, ExtraNs(now.index, to)) - 2 * spec.stack_ns;
   if (link.random.Chance(spec.loss)) return;
   const TrueNs t4 = t3 + static_cast<TrueNs>(std::max(1.0, back));
   Push({t4,
@@ -156,15 +161,22 @@ void PacketLinks::Probe(const Happens& now) {
         HostAt(now.index, from).boots,
         now.index,
         {Stamp(now.index, from, t1), Stamp(now.index, to, t2), Stamp(now.index, to, t3), Stamp(now.index, from, t4)},
+        static_cast<uint8_t>(path),
+        static_cast<uint8_t>(back_path),
         {}});
 }
 
 void PacketLinks::Deliver(const Happens& now) {
   const Host& host = HostAt(now.index, now.end);
   if (!host.up || host.boots != now.boots) return;
-  PairEstimator& estimator = links_[now.index].end[now.end].estimator;
+  End& end = links_[now.index].end[now.end];
+  PairEstimator& estimator = end.estimator;
   if (now.kind == Kind::kReply) {
-    estimator.AddTrip(now.trip, fleet_.scenario.link.nic_stamps ? StampKind::kHardware : StampKind::kSoftware);
+    const Trip& trip = now.trip;
+    if (!end.paths.Admit(trip.t4_ns, now.there, now.back, trip.OutNs() - estimator.OffsetAt(trip.t1_ns),
+                         trip.BackNs() + estimator.OffsetAt(trip.t4_ns), end.settled))
+      return;
+    estimator.AddTrip(trip, fleet_.scenario.link.nic_stamps ? StampKind::kHardware : StampKind::kSoftware);
   } else {
     for (const Trip& trip : now.trips) estimator.AddRemoteProbe(trip);
   }
@@ -181,7 +193,12 @@ void PacketLinks::CrossRead(const Happens& now) {
 }
 
 Estimate PacketLinks::View(uint32_t link, int end, TrueNs t) {
-  return links_[link].end[end].estimator.At(HostAt(link, end).clock.Local(t));
+  End& at = links_[link].end[end];
+  const Estimate estimate = at.estimator.At(HostAt(link, end).clock.Local(t));
+  if (estimate.epoch != at.epoch) at.paths.Reset();
+  at.epoch = estimate.epoch;
+  at.settled = estimate.settled;
+  return estimate;
 }
 
 // The fastest of our probes go to the peer, in the message that carries the claim.
@@ -190,11 +207,25 @@ void PacketLinks::Send(uint32_t link, int end, TrueNs t) {
   auto trips = l.end[end].estimator.TakeOutboundTrips();
   if (trips.empty() || !fleet_.Connected(fleet_.links[link]) || l.random.Chance(fleet_.scenario.link.loss)) return;
   const auto at = t + static_cast<TrueNs>(fleet_.links[link].base_ns + l.random.Uniform() * kMessageNs);
-  Push({at, 0, Kind::kTrips, static_cast<uint8_t>(1 - end), HostAt(link, 1 - end).boots, link, {}, std::move(trips)});
+  Push({at,
+        0,
+        Kind::kTrips,
+        static_cast<uint8_t>(1 - end),
+        HostAt(link, 1 - end).boots,
+        link,
+        {},
+        0,
+        0,
+        std::move(trips)});
 }
 
 void PacketLinks::Forget(uint32_t host, TrueNs) {
-  for (const Peer& p : fleet_.hosts[host].peers) links_[p.link].end[p.end].estimator = PairEstimator();
+  for (const Peer& p : fleet_.hosts[host].peers) {
+    End& end = links_[p.link].end[p.end];
+    end.estimator = PairEstimator();
+    end.paths.Reset();
+    end.settled = false;
+  }
 }
 
 void PacketLinks::Changed(TrueNs) {

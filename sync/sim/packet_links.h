@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Links made of packets: every probe takes its path, meets its queues and is stamped by clocks; the production
-// PairEstimator at each end makes the estimate. With NICs in the scenario, NICs stamp, and the production NicTie turns
+// PathChoice and PairEstimator at each end make the estimate. With NICs in the scenario, NICs stamp, and the production NicTie turns
 // their stamps into host time. One thread.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sync/nic_clock.h"
+#include "sync/path_choice.h"
 #include "sync/sim/links.h"
 
 namespace cw::sync::sim {
@@ -25,7 +26,10 @@ class PacketLinks : public Links {
 
  private:
   struct End {
+    PathChoice paths;
     PairEstimator estimator;
+    bool settled = false;
+    uint32_t epoch = 0;
     std::vector<Direction> out;  // paths from this end to the other
     uint64_t sent = 0;
   };
@@ -55,7 +59,8 @@ class PacketLinks : public Links {
     uint8_t end;
     uint16_t boots;
     uint32_t index;           // of the link; kCrossRead: of the tie
-    Trip trip;                // kReply
+    Trip trip;                // kReply, …
+    uint8_t there, back;      // … and the paths that it took
     std::vector<Trip> trips;  // kTrips
     bool operator<(const Happens& o) const { return at != o.at ? at > o.at : order > o.order; }
   };

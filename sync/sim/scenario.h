@@ -32,6 +32,9 @@ struct LinkSpec {
   QueueSpec queue;
   double base_spread_ns = 2000;  // a link is longer by up to so much, both ways
   double asymmetry_ns = 0;       // each path, forward minus reverse: uniform in ±; drawn once
+  int short_ways = 0;            // in each direction by itself so many paths, drawn once, …
+  double short_ns = 0;           // … are shorter by so much
+  bool replies_in_turn = false;  // each reply takes another path, as the product's do; otherwise the probe's
   double loss = 0;
   double probes_per_s = 125;  // each way; with replies and 8 neighbours that makes 2000 packets a second
   int paths = 8;              // entropies that are probed in turn

@@ -159,6 +159,9 @@ void ReadLink(Table t, LinkSpec& l) {
       .Number("loss", l.loss, 0, 1)
       .Number("probes_per_s", l.probes_per_s, 1, 10'000)
       .Integer("paths", l.paths, 1, 64)
+      .Flag("replies_in_turn", l.replies_in_turn)
+      .Integer("short_ways", l.short_ways, 0, 64)
+      .Number("short_ns", l.short_ns, 0, 1e9)
       .Number("stack_ns", l.stack_ns, 0, 1e6)
       .Close();
 }

@@ -135,19 +135,5 @@ TEST(Mesh, AHundredThousandNodes) {
   EXPECT_LT(Error(r, t.offset_ns, r.offset_ns), 0.30 * 50);
 }
 
-TEST(Paths, LowDelayAndSymmetricOnesAreChosen) {
-  constexpr double kOffset = 123'456'789;
-  const auto path = [](double forward, double reverse) {
-    return PathMinima{kOffset + forward, -kOffset + reverse, 20};
-  };
-  const std::vector<PathMinima> paths = {path(5000, 5000), path(5010, 5005), path(5400, 5000),
-                                         path(9000, 9000), path(4990, 5005), path(5000, 5012)};
-  const auto chosen = ChoosePaths(paths, 8);
-  EXPECT_EQ(std::set<size_t>(chosen.begin(), chosen.end()), (std::set<size_t>{0, 1, 4, 5}));
-  EXPECT_EQ(ChoosePaths(paths, 2).size(), 2u);
-  EXPECT_TRUE(ChoosePaths({}, 3).empty());
-  EXPECT_EQ(ChoosePaths({path(7000, 5000)}, 3), std::vector<size_t>{0});
-}
-
 }  // namespace
 }  // namespace cw::sync

@@ -61,6 +61,7 @@ void Agent::UpdateClocks() {
            .peer = pair->peer});
     }
     pair->epoch = pair->estimate.epoch;
+    pair->clock_paths.Reset();
     for (SlotState& slot : pair->slot) {
       slot.forward.Restart();
       slot.reverse.Restart();

@@ -57,7 +57,7 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   std::optional<sync::Trip> by_nics;
   if (probe.t2_nic != 0 && probe.t4_nic != 0)
     by_nics = {t1, static_cast<int64_t>(probe.t2_nic), t3, static_cast<int64_t>(probe.t4_nic)};
-  pair->AddTrip({t1, t2, t3, t4}, by_nics);
+  pair->AddTrip({t1, t2, t3, t4}, by_nics, probe.slot, probe.rslot);
   if (pair->loss != nullptr) {
     pair->loss->Answered(probe.round, probe.slot, std::to_array(probe.arrived), JudgedSlots(*pair));
   }

@@ -12,6 +12,7 @@
 
 #include "maps/abi.h"
 #include "sync/pair_estimator.h"
+#include "sync/path_choice.h"
 #include "sync/stamp_kind.h"
 #include "userspace/control/damping.h"
 #include "userspace/control/path_loss.h"
@@ -54,16 +55,17 @@ struct PairState {
   std::string peer;                            // configured name
   std::string version;                         // of the peer's agent, from its Hello
   std::unique_ptr<sync::PairEstimator> clock;  // tens of KiB, so made when the peer is heard first
+  sync::PathChoice clock_paths;                // which of the paths `clock` is measured on
   sync::SeriesKind stamps;                     // of the probes that `clock` holds: it decides alike
   int64_t nic_error_ns = 0, nic_bound_ns = 0;  // of our NIC's stamps in local time …
   int64_t peer_nic_error_ns = 0;               // … and of the peer's NIC's, as it tells
   int64_t peer_nic_bound_ns = probe::kMaxNicErrorNs;
-  sync::Estimate estimate;  // at the last update
-  int64_t updated_ns = 0;                      // monotonic; of the estimate
-  double round_slope_ppb = 0;                  // of the estimate at the last round of fleet time
-  uint16_t damped = 0, drained = 0;            // slots that flapped; that an operator keeps free
-  uint16_t blocked = 0;                        // or a lossy one: no flow is put there
-  uint32_t epoch = 0;                          // of the clock, for which the delays hold
+  sync::Estimate estimate;           // at the last update
+  int64_t updated_ns = 0;            // monotonic; of the estimate
+  double round_slope_ppb = 0;        // of the estimate at the last round of fleet time
+  uint16_t damped = 0, drained = 0;  // slots that flapped; that an operator keeps free
+  uint16_t blocked = 0;              // or a lossy one: no flow is put there
+  uint32_t epoch = 0;                // of the clock, for which the delays hold
   std::array<SlotState, kMaxSlots> slot;
   std::unique_ptr<control::PairLoss> loss;     // made when the pair first carries data
   std::vector<probe::SampleHalf> samples_out;  // halves of packets received from the peer
@@ -96,12 +98,16 @@ struct PairState {
 
   bool ByNics() const { return stamps.kind() == sync::StampKind::kHardware; }
 
-  // A probe of ours with its reply; by_nics: the same with the arrivals as the NICs stamped them, if both did.
-  void AddTrip(const sync::Trip& trip, const std::optional<sync::Trip>& by_nics) {
+  // A probe of ours with its reply; by_nics: the same with the arrivals as the NICs stamped them, if both did. there:
+  // the slot it took; back: the peer's that the reply took.
+  void AddTrip(const sync::Trip& trip, const std::optional<sync::Trip>& by_nics, uint8_t there, uint8_t back) {
     const sync::StampKind kind = by_nics ? sync::StampKind::kHardware : sync::StampKind::kSoftware;
     const sync::Trip& used = by_nics ? *by_nics : trip;
-    (void)stamps.Admit(used.t4_ns, kind);
-    HeardClock().AddTrip(used, kind);
+    if (stamps.Admit(used.t4_ns, kind) == sync::SeriesKind::Admission::kStartAnew) clock_paths.Reset();
+    sync::PairEstimator& heard = HeardClock();
+    if (clock_paths.Admit(used.t4_ns, there, back, used.OutNs() - heard.OffsetAt(used.t1_ns),
+                          used.BackNs() + heard.OffsetAt(used.t4_ns), estimate.settled))
+      heard.AddTrip(used, kind);
   }
 };
 

@@ -96,6 +96,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
   for (const probe::SlotChange& change : update.slots) {
     // Another port is another path: its past belongs to the old one.
     pair->slot[change.slot].forward.Restart();
+    pair->clock_paths.ForgetThere(change.slot);
     pair->slot[change.slot].damping = control::PathDamping();
     pair->slot[change.slot].flaps = control::FlapCounter();
     pair->slot[change.slot].silence.reset();

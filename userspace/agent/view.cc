@@ -415,6 +415,10 @@ v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
   }
   if (state.forward.BaseNs() != INT64_MAX) path.set_base_forward_ns(static_cast<double>(state.forward.BaseNs()));
   if (state.reverse.BaseNs() != INT64_MAX) path.set_base_reverse_ns(static_cast<double>(state.reverse.BaseNs()));
+  path.set_longer_forward_ns(pair.clock_paths.LongerThereNs(s));
+  path.set_longer_reverse_ns(pair.clock_paths.LongerBackNs(s));
+  path.set_clock_left_out_forward((pair.clock_paths.choice().there_left_out >> s & 1) != 0);
+  path.set_clock_left_out_reverse((pair.clock_paths.choice().back_left_out >> s & 1) != 0);
   for (int seconds : telemetry::kWindowsS)
     FillWindow(state.forward, state.reverse, now_ns, seconds, path.add_windows());
   path.set_deaths(probe::Load(shared.deaths));

@@ -200,6 +200,9 @@ class Fabric {
   absl::Status ClearFaults();
   // Of every leaf, for the host ports that are there now. Stays until it is set again.
   void SetHash(SwitchHash hash);
+  // The wire of one direction is longer by up to 100 µs for RoCE packets, probes included; 0: as it was. The processor
+  // waits for each packet, so only where there are few.
+  absl::Status SetLonger(const LinkDirection& link, int64_t longer_ns);
   // Takes the leaf's port down administratively: both ends see the carrier go, and the leaf's ECMP leaves that spine.
   absl::StatusOr<int64_t> SetLinkUp(int leaf, int spine, bool up);
   absl::StatusOr<bool> IsLinkUp(int leaf, int spine) const;

@@ -120,6 +120,13 @@ absl::StatusOr<int64_t> Fabric::SetFault(const LinkDirection& link, const Fault&
   return now;
 }
 
+absl::Status Fabric::SetLonger(const LinkDirection& link, int64_t longer_ns) {
+  if (absl::Status status = impl_->Check(link); !status.ok()) return status;
+  if (longer_ns < 0 || longer_ns > LAB_MAX_LONGER_NS) return absl::InvalidArgumentError("longer: choose 0 to 100 us");
+  std::atomic_ref<__u64>(impl_->maps->Config(DirectionNumber(link))->longer_ns).store(static_cast<__u64>(longer_ns));
+  return absl::OkStatus();
+}
+
 void Fabric::SetHash(SwitchHash hash) {
   for (const LinkDirection& link : LinkDirections()) {
     if (link.tier != LinkDirection::Tier::kHost || link.toward != LinkDirection::Toward::kUp) continue;
