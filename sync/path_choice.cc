@@ -9,7 +9,7 @@ namespace cw::sync {
 namespace {
 
 constexpr double kLeastToleranceNs = 300;  // floors of equal paths differ by so much on kernel stamps
-constexpr double kNoises = 12;  // under load floors are far apart by chance
+constexpr double kNoises = 12;             // under load floors are far apart by chance
 constexpr double kStay = 1.5;              // times the tolerance, for ways in use
 constexpr double kEnoughTrips = 1.0 / 16;  // of all
 constexpr uint32_t kEnoughPackets = 4;     // in a piece of time

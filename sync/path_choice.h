@@ -52,7 +52,7 @@ class PathChoice {
   // By how much a way is longer than the shortest of its direction; < 0: not known.
   double LongerThereNs(size_t way) const { return Longer(there_, way); }
   double LongerBackNs(size_t way) const { return Longer(back_, way); }
-  void ForgetThere(size_t way);            // it is another path from now on
+  void ForgetThere(size_t way);           // it is another path from now on
   void Reset() { *this = PathChoice(); }  // after a step of either clock
 
  private:
