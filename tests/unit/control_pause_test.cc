@@ -37,7 +37,7 @@ TEST(Pause, WithoutEvidenceItIsDeadAfterTenMilliseconds) {
   PauseWatch watch(0, 7);
   EXPECT_EQ(Simulate(watch, 3000, Silence::kDead, kNever, kStill), 10);
   EXPECT_EQ(watch.verdict(), Silence::kDead);
-  EXPECT_LT(watch.asked(), 200) << "questions become rare";
+  EXPECT_LT(watch.asked(), 110) << "questions become rare, and end";
 }
 
 TEST(Pause, AClassThatStandsStillForSecondsIsBroken) {

@@ -4,6 +4,7 @@
 namespace cw::control {
 
 bool PauseWatch::Ask(int64_t now_ns) {
+  if (now_ns - began_ns_ >= rules_.longest_ns) return false;  // no answer would change the verdict
   const int64_t every_ns = verdict_ == Silence::kUnknown ? rules_.ask_ns : rules_.ask_slow_ns;
   if (asked_ns_ != INT64_MIN && now_ns - asked_ns_ < every_ns) return false;
   asked_ns_ = now_ns;
