@@ -11,11 +11,13 @@
 #include <map>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "maps/abi.h"
 #include "userspace/lab/experiment_contention.h"
 #include "userspace/lab/experiment_failover.h"
+#include "userspace/lab/pause_gate.h"
 #include "userspace/lab/roce_packet.h"
 #include "userspace/lab/testbed.h"
 #include "userspace/replay/replay.h"
@@ -257,6 +259,48 @@ TEST_F(AgentOnFabric, LeavesAPathThatLosesATenth) {
   ASSERT_TRUE(fabric.ClearFault(LinkDirection::LeafToSpine(0, 2)).ok());
   EXPECT_TRUE(Eventually([&] { return count(false) == 0; }, absl::Seconds(40)));
   emulator->Stop();
+  for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead);
+}
+
+// Priority flow control holds one class back: the path is silent, and not dead, because another class passes.
+TEST_F(AgentOnFabric, APausedClassIsNotADeadPath) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic(8);
+  ASSERT_TRUE(Eventually([&] { return FlowsOf(0).size() == 8; }));
+  absl::SleepFor(absl::Seconds(1));
+  Fabric& fabric = testbed->fabric();
+  const LinkDirection link = LinkDirection::SpineToLeaf(2, 1);
+  const auto in_state = [&](v1::PathState state) {
+    int paths = 0;
+    const v1::PathsReply reply = PathsOf(0);
+    for (const v1::Path& path : reply.pairs(0).paths()) {
+      if (path.state() != state) continue;
+      EXPECT_EQ(fabric.PathOf(0, 1, static_cast<uint16_t>(path.udp_port())).value_or(-1), 2);
+      ++paths;
+    }
+    return paths;
+  };
+  const auto told = [&](const std::string& text) {
+    int events = 0;
+    for (const Mark& mark : testbed->Events(testbed->origin_ns(), "path")) events += absl::StrContains(mark.text, text);
+    return events;
+  };
+  {
+    auto gate = PauseGate::Open(fabric, link);
+    ASSERT_TRUE(gate.ok()) << gate.status();
+    ASSERT_TRUE((*gate)->Pause().ok());
+    EXPECT_TRUE(Eventually([&] { return in_state(v1::PATH_STATE_PAUSED) > 0; }, absl::Seconds(1)));
+    EXPECT_EQ(in_state(v1::PATH_STATE_DEAD), 0);
+    ASSERT_TRUE((*gate)->Resume().ok());
+    EXPECT_TRUE(Eventually([&] { return told("goes on: it was paused") > 0; }));
+    EXPECT_EQ(in_state(v1::PATH_STATE_PAUSED), 0);
+  }
+  EXPECT_GT(told("paused, not dead"), 0);
+  EXPECT_EQ(told("is dead"), 0) << "nothing failed";
+  ASSERT_TRUE(fabric.SetFault(link, Fault::Drop(Fault::Match::kAll)).ok());
+  EXPECT_TRUE(Eventually([&] { return told("is dead") > 0; }));
+  EXPECT_GT(in_state(v1::PATH_STATE_DEAD), 0);
   for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead);
 }
 
