@@ -15,44 +15,26 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "tests/vm/agents.h"
-#include "tests/vm/perftest.h"
-#include "tests/vm/rack.h"
+#include "tests/vm/agents_fixture.h"
 
 namespace cw::vm {
 namespace {
 
-class AgentTest : public testing::Test {
+class AgentTest : public AgentsFixture {
  protected:
   static void SetUpTestSuite() {
     RackOptions options;
     options.lab = "vmagent";
     options.log_dir = CW_VM_LOG_DIR "/agent";
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
-    auto rack = Rack::Up(options);
-    setup_ = rack.status();
-    if (!rack.ok()) return;
-    rack_ = *std::move(rack);
-    auto agents = Agents::Start(*rack_, AgentConfig());
-    setup_ = agents.status();
-    if (agents.ok()) agents_ = *std::move(agents);
-  }
-  static void TearDownTestSuite() {
-    agents_.reset();
-    rack_.reset();
+    Begin(options, AgentConfig());
   }
 
   void SetUp() override {
-    if (absl::IsUnavailable(setup_)) GTEST_SKIP() << setup_.message();
-    ASSERT_TRUE(setup_.ok()) << setup_;
+    AgentsFixture::SetUp();
+    if (!setup_.ok()) return;
     absl::Status paths = agents_->WaitForPaths(absl::Seconds(120));
-    ASSERT_TRUE(paths.ok()) << paths << AgentLogs();
-  }
-  void TearDown() override {
-    run_.reset();
-    if (rack_ != nullptr) {
-      EXPECT_TRUE(rack_->fabric().ClearFaults().ok());
-    }
+    ASSERT_TRUE(paths.ok()) << paths << Logs();
   }
 
   // Starts perftest and waits until its four queue pairs are known and carry data. Asks seldom: each cwctl takes the
@@ -69,15 +51,7 @@ class AgentTest : public testing::Test {
                  });
         },
         absl::Seconds(60), absl::Seconds(2));
-    ASSERT_TRUE(known) << agents_->CtlText(0, "qps").value_or("cwctl qps failed") << AgentLogs();
-  }
-
-  bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(60),
-                  absl::Duration pause = absl::Milliseconds(200)) {
-    for (absl::Time end = absl::Now() + limit; absl::Now() < end; absl::SleepFor(pause)) {
-      if (done()) return true;
-    }
-    return false;
+    ASSERT_TRUE(known) << agents_->CtlText(0, "qps").value_or("cwctl qps failed") << Logs();
   }
 
   // The spine of a queue pair's latest data packet, −1 when it was seen on none.
@@ -86,20 +60,8 @@ class AgentTest : public testing::Test {
     return spines.ok() && spines->count(remote_qpn) ? spines->at(remote_qpn) : -1;
   }
 
-  std::string AgentLogs() {
-    return absl::StrCat("\nagent 0:\n", agents_->agent(0).output(), "\nagent 1:\n", agents_->agent(1).output());
-  }
-
-  static absl::Status setup_;
-  static std::unique_ptr<Rack> rack_;
-  static std::unique_ptr<Agents> agents_;
-  std::unique_ptr<Perftest> run_;
   std::vector<SentFlow> flows_;
 };
-
-absl::Status AgentTest::setup_;
-std::unique_ptr<Rack> AgentTest::rack_;
-std::unique_ptr<Agents> AgentTest::agents_;
 
 TEST_F(AgentTest, ShowsQueuePairsWithProcessPathAndDelay) {
   ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 24 -s 65536 -u 18"));
@@ -129,7 +91,7 @@ TEST_F(AgentTest, ShowsQueuePairsWithProcessPathAndDelay) {
   EXPECT_EQ(status->at("nics").at(0).at("rdma_devices"), nlohmann::json({"rxe0"}));
   auto result = run_->Wait(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_GT(result->messages, 0u) << result->output << AgentLogs();
+  EXPECT_GT(result->messages, 0u) << result->output << Logs();
 }
 
 // One message at a time leaves moments with nothing in flight, and a move waits for one: not one sequence error.
@@ -145,7 +107,7 @@ TEST_F(AgentTest, SteersALiveQueuePairToAnotherSpineWithoutAnError) {
     auto set = agents_->Ctl(0, absl::StrCat("steer set ", flow.id, " --path ", paths->at(to)));
     ASSERT_TRUE(set.ok()) << set.status();
     EXPECT_TRUE(Eventually([&] { return SpineOf(flow.remote_qpn) == to || !run_->running(); }));
-    EXPECT_EQ(SpineOf(flow.remote_qpn), to) << "from spine " << from << ": " << set->dump() << AgentLogs();
+    EXPECT_EQ(SpineOf(flow.remote_qpn), to) << "from spine " << from << ": " << set->dump() << Logs();
   }
   EXPECT_TRUE(run_->running()) << "perftest ended before every queue pair was moved";
   auto result = run_->Wait(absl::Seconds(90));
@@ -183,15 +145,15 @@ TEST_F(AgentTest, MovesBusyQueuePairsAndPerftestFinishes) {
   bool moved = false;
   while (!moved && run_->running()) {
     const nlohmann::json reply = ask(flows_[0], forced_to, "--force");
-    ASSERT_FALSE(reply.is_null()) << AgentLogs();
+    ASSERT_FALSE(reply.is_null()) << Logs();
     EXPECT_FALSE(reply.at("pending")) << reply.dump();
     moved = Eventually([&] { return SpineOf(flows_[0].remote_qpn) == forced_to; }, absl::Seconds(2));
   }
-  EXPECT_TRUE(moved) << "not on spine " << forced_to << AgentLogs();
+  EXPECT_TRUE(moved) << "not on spine " << forced_to << Logs();
 
   const int to = (SpineOf(flows_[1].remote_qpn) + 1) % spines;
   const nlohmann::json reply = ask(flows_[1], to, "");
-  ASSERT_FALSE(reply.is_null()) << AgentLogs();
+  ASSERT_FALSE(reply.is_null()) << Logs();
   EXPECT_TRUE(reply.at("pending")) << reply.dump();
   EXPECT_TRUE(run_->running()) << "perftest ended before every queue pair was asked to move";
   const bool came = Eventually([&] { return SpineOf(flows_[1].remote_qpn) == to; }, absl::Seconds(3));
@@ -203,7 +165,7 @@ TEST_F(AgentTest, MovesBusyQueuePairsAndPerftestFinishes) {
 
   auto result = run_->Wait(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_GT(result->messages, 0u) << result->output << AgentLogs();
+  EXPECT_GT(result->messages, 0u) << result->output << Logs();
   auto after = RxeCounters(rack_->machine(0));
   ASSERT_TRUE(after.ok()) << after.status();
   for (const char* broken : {"retry_exceeded_err", "retry_rnr_exceeded_err", "send_err"}) {
@@ -224,12 +186,12 @@ TEST_F(AgentTest, LeavesASilentlyDeadSpineAndPerftestFinishes) {
     auto spines = rack_->SpinesByQpn();
     return spines.ok() && std::all_of(flows_.begin(), flows_.end(),
                                       [&](const SentFlow& flow) { return spines->at(flow.remote_qpn) != dead; });
-  })) << AgentLogs();
+  })) << Logs();
   EXPECT_TRUE(run_->running()) << "perftest ended before the queue pairs had left";
 
   auto result = run_->Wait(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_GT(result->messages, 0u) << result->output << AgentLogs();
+  EXPECT_GT(result->messages, 0u) << result->output << Logs();
   EXPECT_GT(rack_->fabric().Link(link)->fault_drops, 0u) << "the fault hit nothing";
   auto after = RxeCounters(rack_->machine(0));
   ASSERT_TRUE(after.ok()) << after.status();

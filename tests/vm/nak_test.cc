@@ -14,16 +14,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "tests/vm/agents.h"
-#include "tests/vm/perftest.h"
-#include "tests/vm/rack.h"
+#include "tests/vm/agents_fixture.h"
 
 namespace cw::vm {
 namespace {
 
 constexpr int64_t kDataBytes = 8192;  // in 5 ms; probes and messages are far less
 
-class NakTest : public testing::Test {
+class NakTest : public AgentsFixture {
  protected:
   static void SetUpTestSuite() {
     RackOptions options;
@@ -32,44 +30,19 @@ class NakTest : public testing::Test {
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
     options.image.files.emplace_back(CW_NAKS, "/usr/bin/cw_vm_naks");
     options.image.files.emplace_back("/usr/bin/rping", "/usr/bin/rping");
-    auto rack = Rack::Up(options);
-    setup_ = rack.status();
-    if (!rack.ok()) return;
-    rack_ = *std::move(rack);
-    StartAgents(true);
+    Begin(options, Config(true));
+    AwaitPaths();
   }
-  static void TearDownTestSuite() {
-    agents_.reset();
-    rack_.reset();
-  }
-  static void StartAgents(bool repair) {
-    agents_.reset();
+  static config::Config Config(bool repair) {
     config::Config config = AgentConfig();
     config.steering.repair_tails = repair;
-    auto agents = Agents::Start(*rack_, config);
-    setup_ = agents.status();
-    if (agents.ok()) agents_ = *std::move(agents);
+    return config;
+  }
+  static void AwaitPaths() {
     if (setup_.ok()) setup_ = agents_->WaitForPaths(absl::Seconds(60));
   }
-  void SetUp() override {
-    if (absl::IsUnavailable(setup_)) GTEST_SKIP() << setup_.message();
-    ASSERT_TRUE(setup_.ok()) << setup_;
-  }
-  void TearDown() override {
-    run_.reset();
-    if (rack_ != nullptr) {
-      EXPECT_TRUE(rack_->fabric().ClearFaults().ok());
-    }
-  }
-  static bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(30),
-                         absl::Duration pause = absl::Milliseconds(300)) {
-    for (absl::Time end = absl::Now() + limit; absl::Now() < end; absl::SleepFor(pause)) {
-      if (done()) return true;
-    }
-    return false;
-  }
-  static std::string Logs() {
-    return absl::StrCat("\nagent 0:\n", agents_->agent(0).output(), "\nagent 1:\n", agents_->agent(1).output());
+  static bool Eventually(const std::function<bool()>& done) {
+    return AgentsFixture::Eventually(done, absl::Seconds(30), absl::Milliseconds(300));
   }
 
   // NAKs for machine i's queue pair; how many there were.
@@ -182,16 +155,7 @@ class NakTest : public testing::Test {
     ASSERT_TRUE(result.ok()) << result.status() << Logs();
     EXPECT_GT(result->messages, 0u) << result->output;
   }
-
-  static absl::Status setup_;
-  static std::unique_ptr<Rack> rack_;
-  static std::unique_ptr<Agents> agents_;
-  std::unique_ptr<Perftest> run_;
 };
-
-absl::Status NakTest::setup_;
-std::unique_ptr<Rack> NakTest::rack_;
-std::unique_ptr<Agents> NakTest::agents_;
 
 TEST_F(NakTest, UnneededOnesHarmNoWrites) { NaksUnder("ib_write_bw"); }
 TEST_F(NakTest, UnneededOnesHarmNoSends) { NaksUnder("ib_send_bw"); }
@@ -255,7 +219,8 @@ TEST_F(NakTest, ALostEndIsResentAtOnce) {
 }
 
 TEST_F(NakTest, WithoutRepairALostEndWaitsForTheTimer) {
-  ASSERT_NO_FATAL_FAILURE(StartAgents(false));
+  StartAgents(Config(false));
+  AwaitPaths();
   ASSERT_TRUE(setup_.ok()) << setup_;
   ASSERT_NO_FATAL_FAILURE(StartTails(20));
   const absl::Duration stall = Cut(1, absl::Seconds(3));

@@ -10,14 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "tests/vm/agents.h"
-#include "tests/vm/perftest.h"
-#include "tests/vm/rack.h"
+#include "tests/vm/agents_fixture.h"
 
 namespace cw::vm {
 namespace {
 
-class NicFailoverTest : public testing::Test {
+class NicFailoverTest : public AgentsFixture {
  protected:
   static void SetUpTestSuite() {
     RackOptions options;
@@ -26,39 +24,20 @@ class NicFailoverTest : public testing::Test {
     options.second_nic = true;
     options.log_dir = CW_VM_LOG_DIR "/nic_failover";
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
-    auto rack = Rack::Up(options);
-    setup_ = rack.status();
-    if (!rack.ok()) return;
-    rack_ = *std::move(rack);
     config::Config config = AgentConfig();
     config.nics = {{.name = "eth0"}, {.name = "eth2"}};
     for (int i = 0; i < 2; i++) config.peers[static_cast<size_t>(i)].addresses.push_back(Rack::SecondAddress(i));
     config.steering.nic_failover = true;
-    auto agents = Agents::Start(*rack_, config);
-    setup_ = agents.status();
-    if (agents.ok()) agents_ = *std::move(agents);
-  }
-  static void TearDownTestSuite() {
-    agents_.reset();
-    rack_.reset();
+    Begin(options, config);
   }
   void SetUp() override {
-    if (absl::IsUnavailable(setup_)) GTEST_SKIP() << setup_.message();
-    ASSERT_TRUE(setup_.ok()) << setup_;
+    AgentsFixture::SetUp();
+    if (!setup_.ok()) return;
     // Each of the four pairs of NICs answers.
     ASSERT_TRUE(Eventually([&] { return PairsAlive(0) == 4 && PairsAlive(1) == 4; })) << Logs();
   }
-  void TearDown() override {
-    run_.reset();
-    if (rack_ != nullptr) {
-      EXPECT_TRUE(rack_->fabric().ClearFaults().ok());
-    }
-  }
-  static bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(40)) {
-    for (absl::Time end = absl::Now() + limit; absl::Now() < end; absl::SleepFor(absl::Milliseconds(200))) {
-      if (done()) return true;
-    }
-    return false;
+  static bool Eventually(const std::function<bool()>& done) {
+    return AgentsFixture::Eventually(done, absl::Seconds(40));
   }
   int PairsAlive(int i) {
     auto reply = agents_->Ctl(i, "paths");
@@ -90,19 +69,7 @@ class NicFailoverTest : public testing::Test {
       ASSERT_TRUE(rack_->fabric().SetFault(link, cut ? lab::Fault::Drop() : lab::Fault::None()).ok());
     }
   }
-  std::string Logs() {
-    return absl::StrCat("\nagent 0:\n", agents_->agent(0).output(), "\nagent 1:\n", agents_->agent(1).output());
-  }
-
-  static absl::Status setup_;
-  static std::unique_ptr<Rack> rack_;
-  static std::unique_ptr<Agents> agents_;
-  std::unique_ptr<Perftest> run_;
 };
-
-absl::Status NicFailoverTest::setup_;
-std::unique_ptr<Rack> NicFailoverTest::rack_;
-std::unique_ptr<Agents> NicFailoverTest::agents_;
 
 TEST_F(NicFailoverTest, QueuePairsGoOnByTheOtherNicAndReturn) {
   auto before = RxeCounters(rack_->machine(0));

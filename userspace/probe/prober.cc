@@ -351,18 +351,18 @@ uint32_t UnansweredSlots(const PairState& p) {
 }
 
 void ProberImpl::JudgeDoubt(PairState& p, int64_t now_ns) {
-  uint32_t doubtful = 0, hopeful = p.carries_data ? UnansweredSlots(p) : 0;
+  uint32_t doubtful = 0, undecided = p.carries_data ? UnansweredSlots(p) : 0;
   for (const PlannedSlot& s : p.plan.slots) {
     const auto state = Load(p.plan.shared->slot[s.slot].state);
     if ((kDoubtful >> state & 1) != 0) doubtful |= 1u << s.slot;
-    if (state == CW_SLOT_SUSPECT) hopeful |= 1u << s.slot;
+    if (state == CW_SLOT_SUSPECT) undecided |= 1u << s.slot;
   }
-  doubtful |= hopeful;
+  doubtful |= undecided;
   if ((doubtful & ~p.doubt_mask) != 0) p.doubt_since_ns = now_ns;
   p.doubt_mask = doubtful;
   const bool doubt = doubtful != 0 && now_ns - p.doubt_since_ns < options_.doubt_ns;
   cadence_.SetActive(p.plan.pair, p.carries_data || doubt, now_ns);
-  cadence_.SetDoubt(p.plan.pair, p.carries_data && hopeful != 0 && doubt, now_ns);
+  cadence_.SetDoubt(p.plan.pair, p.carries_data && undecided != 0 && doubt, now_ns);
 }
 
 // A packet that is refused takes the pair's others with it (they have the same route), not other pairs'.

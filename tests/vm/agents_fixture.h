@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of agents in two machines share: one rack for all tests of a suite, its agents, a perftest that ends with
+// its test. Without virtual machines the suite is skipped, with the reason.
+//
+//   class NakTest : public AgentsFixture {
+//    protected:
+//     static void SetUpTestSuite() { Begin({.lab = "vmnak"}, AgentConfig()); }
+//   };
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/vm/agents.h"
+#include "tests/vm/perftest.h"
+#include "tests/vm/rack.h"
+
+namespace cw::vm {
+
+class AgentsFixture : public testing::Test {
+ protected:
+  static void Begin(const RackOptions& options, const config::Config& config) {
+    auto rack = Rack::Up(options);
+    setup_ = rack.status();
+    if (!rack.ok()) return;
+    rack_ = *std::move(rack);
+    StartAgents(config);
+  }
+  // Ends those that run.
+  static void StartAgents(const config::Config& config) {
+    agents_.reset();
+    auto agents = Agents::Start(*rack_, config);
+    setup_ = agents.status();
+    if (agents.ok()) agents_ = *std::move(agents);
+  }
+  static void TearDownTestSuite() {
+    agents_.reset();
+    rack_.reset();
+  }
+
+  void SetUp() override {
+    if (absl::IsUnavailable(setup_)) GTEST_SKIP() << setup_.message();
+    ASSERT_TRUE(setup_.ok()) << setup_;
+  }
+  void TearDown() override {
+    run_.reset();
+    if (rack_ != nullptr) {
+      EXPECT_TRUE(rack_->fabric().ClearFaults().ok());
+    }
+  }
+
+  static bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(60),
+                         absl::Duration pause = absl::Milliseconds(200)) {
+    for (absl::Time end = absl::Now() + limit; absl::Now() < end; absl::SleepFor(pause)) {
+      if (done()) return true;
+    }
+    return false;
+  }
+  static std::string Logs() {
+    return absl::StrCat("\nagent 0:\n", agents_->agent(0).output(), "\nagent 1:\n", agents_->agent(1).output());
+  }
+
+  inline static absl::Status setup_;
+  inline static std::unique_ptr<Rack> rack_;
+  inline static std::unique_ptr<Agents> agents_;
+  std::unique_ptr<Perftest> run_;
+};
+
+}  // namespace cw::vm
