@@ -68,8 +68,8 @@ static __always_inline void cw_place(struct cw_egress* e, struct cw_tx_flow* f, 
   __u32 slot = CW_SLOT_NONE;
   f->native_slot = native;
   if (native == CW_SLOT_NONE) f->flags = CW_STEER_NATIVE_NEW;
-  if (e->acting && !cw_lease_over(e->ctl, e->jiffies) && e->ctl->assign_jiffies && e->jiffies >= e->ctl->assign_jiffies)
-    slot = cw_next_slot(e->ctl, pair, pair->live_mask & pair->assign_mask);
+  if (e->acting && e->ctl->assign_jiffies && e->jiffies >= e->ctl->assign_jiffies)
+    slot = cw_next_slot(e->ctl, pair, pair->live_mask & pair->assign_mask & (e->lease_over - 1));
   what.from_slot = native;
   what.to_slot = native;
   if (slot != CW_SLOT_NONE) {
@@ -122,11 +122,7 @@ static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, 
     if (!(f->flags & CW_STEER_HARD_LOCKED)) cw_leave_dead(e, f, p->psn);
     return;
   }
-  if (!e->acting) return;
-  if (f->port && cw_lease_over(e->ctl, e->jiffies))
-    cw_go_home(e, f, p);
-  else if (f->want_slot != CW_SLOT_NONE)
-    cw_try_wish(e, f, p);
+  if (e->acting && (f->want_slot != CW_SLOT_NONE || e->lease_over)) cw_try_wish(e, f, p);
 }
 
 /* Returns the program's verdict. */
@@ -140,6 +136,7 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   if (!e.ctl) return TC_ACT_UNSPEC;
   e.jiffies = bpf_jiffies64();
   e.acting = e.ctl->mode >= CW_MODE_PROTECT;
+  e.lease_over = cw_lease_over(e.ctl, e.jiffies);
   f = bpf_map_lookup_elem(&cw_tx_flows, &e.key);
   if (!f) f = cw_make_tx_flow(&e, p);
   if (!f) return TC_ACT_UNSPEC;
@@ -148,7 +145,7 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   e.nothing_in_flight = f->acked_valid && f->acked_psn == f->flow.req.next;
   if (cw_acked_is_old(f, p)) f->acked_valid = 0;
   duplicate = cw_flow_update(&f->flow, p, e.jiffies);
-  if (cw_nic_failover_on && e.pair->carried && e.acting && !cw_lease_over(e.ctl, e.jiffies)) {
+  if (cw_nic_failover_on && (e.pair->carried & (e.lease_over - 1)) && e.acting) {
     int verdict = cw_carry(skb, p, f->pair);
     if (verdict != TC_ACT_UNSPEC) return verdict;
   }

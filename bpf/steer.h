@@ -16,11 +16,15 @@ struct cw_egress {
   __u32 acting; /* packets may be rewritten */
   __u32 nothing_in_flight;
   __u32 slot; /* whose path this packet would take */
+  __u32 lease_over;
 };
 
-/* No agent has renewed the lease in time: nothing new is steered, and what is goes back to its native port. */
-static __always_inline int cw_lease_over(const struct cw_ctl* ctl, __u64 jiffies) {
-  return ctl->lease_jiffies && jiffies > ctl->lease_jiffies;
+/* 1: no agent has renewed the lease in time; nothing new is steered, and what is goes back to its native port. Without a
+ * branch: old verifiers follow each one through all that comes behind it. */
+static __always_inline __u32 cw_lease_over(const struct cw_ctl* ctl, __u64 jiffies) {
+  __u64 lease = ctl->lease_jiffies, over = ((lease - jiffies) & (lease | (0 - lease))) >> 63;
+  CW_OPAQUE(over);
+  return over & 1;
 }
 
 /* The slots of a mask in turn, over all pairs: slots are numbered by their hops, so the flows of a host spread over the
@@ -112,14 +116,23 @@ static __always_inline __u32 cw_move_chance(const struct cw_egress* e, struct cw
   return f->want_force ? CW_MOVE_FORCED : CW_MOVE_NONE;
 }
 
+/* Makes the agent's wish true where order allows it. With the lease over the wish is another: this flow, which is
+ * steered, goes home, however long that takes, as no agent is left to say that a go-back-N is worth it; not to a path that
+ * was dead when it was last looked at. One function for both, because 6.1's verifier can't follow two such. */
 static __noinline int cw_try_wish(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p) {
-  __u32 want = f->want_slot;
-  __u16 port = f->want_port;
+  __u32 home = e->lease_over && f->port;
+  __u32 want = home ? f->native_slot : f->want_slot;
+  __u16 port = home ? 0 : f->want_port;
   __u32 state = cw_get_slot(e->pair, want)->state;
   __u32 how;
   /* The slot may have been given another port since the wish was made. */
   __u32 stale = port && port != cw_get_slot(e->pair, want)->port;
-  if (want >= CW_MAX_SLOTS || state == CW_SLOT_DEAD || state == CW_SLOT_UNUSED || port == f->port || stale) {
+  __u32 unknown = want >= CW_MAX_SLOTS; /* a native port that is not probed is home all the same */
+  if (home) { /* a wish of the agent that is gone */
+    f->want_slot = CW_SLOT_NONE;
+    f->want_force = 0;
+  }
+  if (unknown ? !home : state == CW_SLOT_DEAD || state == CW_SLOT_UNUSED || port == f->port || stale) {
     f->want_slot = CW_SLOT_NONE;
     f->last_tx_ns = 0;
     return 0;
@@ -128,22 +141,10 @@ static __noinline int cw_try_wish(struct cw_egress* e, struct cw_tx_flow* f, con
   if (how == CW_MOVE_NONE) return 0;
   f->want_slot = CW_SLOT_NONE;
   f->last_tx_ns = 0;
-  cw_move(e, f, want, port, p->psn, how);
+  cw_move(e, f, want, port, p->psn, home ? CW_MOVE_LEASE : how);
+  if (home) return cw_count(CW_COUNT_moves_lease);
   if (how == CW_MOVE_IDLE) return cw_count(CW_COUNT_moves_idle);
   return cw_count(how == CW_MOVE_GAP ? CW_COUNT_moves_gap : CW_COUNT_moves_forced);
-}
-
-/* The lease is over, and this flow is steered: it goes home at a moment that keeps order, however long that takes, as no
- * agent is left to say that a go-back-N is worth it. Not to a path that was dead when it was last looked at. */
-static __noinline int cw_go_home(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p) {
-  __u32 home = f->native_slot;
-  f->want_slot = CW_SLOT_NONE; /* a wish of the agent that is gone */
-  f->want_force = 0;
-  if (home != CW_SLOT_NONE && cw_get_slot(e->pair, home)->state == CW_SLOT_DEAD) return 0;
-  if (cw_move_chance(e, f, p) == CW_MOVE_NONE) return 0;
-  f->last_tx_ns = 0;
-  cw_move(e, f, home, 0, p->psn, CW_MOVE_LEASE);
-  return cw_count(CW_COUNT_moves_lease);
 }
 
 /* Data as a witness: notes a new PSN, the round and the slot. Its acknowledgement will prove that the slot was alive in

@@ -41,7 +41,7 @@ struct cw_ctl {
   __u32 mode;               /* enum cw_mode */
   __u32 sample_level_tx;    /* sample when mix(PSN) has at least this many trailing zeros; 32 = never */
   __u32 sample_level_rx;
-  __u64 lease_jiffies;      /* after this jiffy flows go back to their native ports; 0 = no lease */
+  __u64 lease_jiffies;      /* below 2^63; after this jiffy flows go back to their native ports; 0 = no lease */
   __u64 assign_jiffies;     /* flows first seen after this jiffy are new: given a slot from the first packet */
   __u32 miss_limit;         /* K of rule B4 */
   __u32 revive_limit;       /* replies in a row that revive a dead slot */

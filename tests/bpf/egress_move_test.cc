@@ -241,7 +241,7 @@ TEST_F(Egress, ALeaseRenewedInTimeMovesNothing) {
     f.acked_psn = 1;
     f.acked_valid = 1;
   });
-  rig_.ctl().lease_jiffies = UINT64_MAX;
+  rig_.ctl().lease_jiffies = INT64_MAX;
   EXPECT_EQ(Send(1), 50001);
   rig_.ctl().mode = CW_MODE_OBSERVE;
   rig_.ctl().lease_jiffies = 1;
