@@ -260,7 +260,7 @@ int lab_egress(struct __sk_buff* skb) {
 
   if (!config || !link) return TC_ACT_UNSPEC;
   parse(skb, &p);
-  skb->priority = p.dscp ? LAB_OTHER_CLASS : 0;  // the class, for queues by class (userspace/lab/pause_gate.h)
+  skb->priority = p.dscp ? LAB_OTHER_CLASS : 0;  // the class, for queues by class (the pause gate)
   count_offered(skb, link);
   if (port >= LAB_SPINE_DIRS && cross_wire(skb, dir, &p)) return TC_ACT_SHOT;
   if (!config->vq_rate) return TC_ACT_UNSPEC;
