@@ -62,6 +62,12 @@ class AgentOnFabric : public ::testing::Test {
     ASSERT_TRUE(emulator->AddJob(Traffic(qps)).ok());
     ASSERT_TRUE(emulator->Start().ok());
   }
+  // Eight queue pairs, which the agent has known for a second.
+  void StartKnownTraffic() {
+    ASSERT_NO_FATAL_FAILURE(StartTraffic(8));
+    ASSERT_TRUE(Eventually([&] { return FlowsOf(0).size() == 8; }));
+    absl::SleepFor(absl::Seconds(1));
+  }
   v1::PathsReply PathsOf(int host) {
     auto reply = testbed->agent(host).Paths({});
     EXPECT_TRUE(reply.ok()) << reply.status();
@@ -151,9 +157,7 @@ TEST_F(AgentOnFabric, WhereSwitchesHashOnTheQpnFlowsLeaveADeadPathByChance) {
   ASSERT_TRUE(testbed->StartAgent(0).ok());
   const auto hashing = [&] { return testbed->agent(0).Status().value_or(v1::StatusReply()).hashing(); };
   ASSERT_TRUE(Eventually([&] { return hashing() == v1::FABRIC_HASHING_QPN; }));
-  StartTraffic(8);
-  ASSERT_TRUE(Eventually([&] { return FlowsOf(0).size() == 8; }));
-  absl::SleepFor(absl::Seconds(1));
+  ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
   for (const v1::Flow& flow : FlowsOf(0)) {
     EXPECT_EQ(flow.udp_port(), flow.udp_port_native());
     EXPECT_EQ(flow.slot(), -1) << "no slot stands for its path";
@@ -235,9 +239,7 @@ TEST_F(AgentOnFabric, LeavesASilentlyDeadSpine) {
 TEST_F(AgentOnFabric, LeavesAPathThatLosesATenth) {
   Up(SmallSpec());
   ASSERT_NE(testbed, nullptr);
-  StartTraffic(8);
-  ASSERT_TRUE(Eventually([&] { return FlowsOf(0).size() == 8; }));
-  absl::SleepFor(absl::Seconds(1));
+  ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
   Fabric& fabric = testbed->fabric();
   const auto lossy = [&](const v1::Path& path) {
     return path.lossy() && fabric.PathOf(0, 1, static_cast<uint16_t>(path.udp_port())).value_or(-1) == 2;
@@ -266,9 +268,7 @@ TEST_F(AgentOnFabric, LeavesAPathThatLosesATenth) {
 TEST_F(AgentOnFabric, APausedClassIsNotADeadPath) {
   Up(SmallSpec());
   ASSERT_NE(testbed, nullptr);
-  StartTraffic(8);
-  ASSERT_TRUE(Eventually([&] { return FlowsOf(0).size() == 8; }));
-  absl::SleepFor(absl::Seconds(1));
+  ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
   Fabric& fabric = testbed->fabric();
   const LinkDirection link = LinkDirection::SpineToLeaf(2, 1);
   const auto in_state = [&](v1::PathState state) {
