@@ -50,6 +50,7 @@ int Run(int argc, char** argv) {
   AddModeVerbs(app, session);
   AddWhyVerb(app, session);
   AddReplayVerb(app, session);
+  AddCompletionVerb(app, session);
   LetOptionsFallThrough(app);
 
   try {

@@ -75,5 +75,6 @@ void AddModeVerbs(CLI::App& app, Session& session);
 void AddWhyVerb(CLI::App& app, Session& session);
 void AddDrainVerbs(CLI::App& app, Session& session);
 void AddReplayVerb(CLI::App& app, Session& session);
+void AddCompletionVerb(CLI::App& app, Session& session);  // after all others, of which it tells
 
 }  // namespace cw::cli

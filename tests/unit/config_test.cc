@@ -287,5 +287,24 @@ TEST(ConfigReference, IsWhatTheDocumentationSays) {
                                                                      << ReferenceMarkdown();
 }
 
+// Every option stands in the example, described, with its default: without the signs of comment it reads as the
+// defaults.
+TEST(ConfigExample, IsTheDefaultsOnceUncommented) {
+  EXPECT_FALSE(ParseConfig(ExampleToml(), "example").ok()) << "it names no NIC";
+  EXPECT_EQ(ExampleToml().find("\n\n\n"), std::string::npos);
+  std::istringstream lines(ExampleToml());
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.rfind("# ", 0) == 0) continue;
+    ASSERT_EQ(line[0], '#') << line;
+    EXPECT_LE(line.size(), 120u);
+    if (line == "#[[peer]]") break;  // has no default that is valid; it stands last
+    text += line == "#name = \"\"" ? "name = \"eth0\"\n" : line.substr(1) + "\n";
+  }
+  absl::StatusOr<Config> config = ParseConfig(text, "example");
+  ASSERT_TRUE(config.ok()) << config.status() << "\n" << text;
+  EXPECT_EQ(ToToml(*config), ToToml(*ParseConfig(kNic, "small")));
+}
+
 }  // namespace
 }  // namespace cw::config

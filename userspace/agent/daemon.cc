@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <thread>
 
+#include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/sd_notify.h"
+#include "userspace/commandline/command.h"
 
 namespace cw::agent {
 namespace {
@@ -61,13 +63,12 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   absl::StatusOr<TimeSource> time = time_source(config, path);
   if (!time.ok()) return Fail(time.status());
-  absl::StatusOr<std::unique_ptr<Agent>> agent =
-      Agent::Start({.config = config,
-                    .clock = time->clock,
-                    .lab_clock = time->lab_clock,
-                    .kernel_time = time->kernel,
-                    .lab_nic = time->lab_nic,
-                    .lab_nic_clock = time->lab_nic_clock});
+  absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Start({.config = config,
+                                                               .clock = time->clock,
+                                                               .lab_clock = time->lab_clock,
+                                                               .kernel_time = time->kernel,
+                                                               .lab_nic = time->lab_nic,
+                                                               .lab_nic_clock = time->lab_nic_clock});
   if (!agent.ok()) return Fail(agent.status());
   std::thread waiter([&] {
     int signal = 0;
@@ -82,23 +83,66 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
   return 0;
 }
 
+std::string ProgramPage(const CLI::App& app) {
+  return commandline::ManualPage(
+      commandline::Describe(app),
+      {.section = 8,
+       .version = kVersion,
+       .summary = "agent of a RoCEv2 fabric: fleet time, delays, steering",
+       .parts = {{"SIGNALS", "SIGTERM and SIGINT end the agent; the programs in the kernel go on under their lease."},
+                 {"EXIT STATUS", "0 ended as asked, 1 failed, 2 usage."},
+                 {"SEE ALSO", ".BR cwagentd.toml (5),\n.BR cwctl (1)"}}});
+}
+
+std::string ConfigPage() {
+  return absl::StrFormat(
+      ".TH CWAGENTD.TOML 5 \"\" \"cwfabric %s\" \"cwfabric\"\n.SH NAME\ncwagentd.toml \\- configuration of cwagentd\n"
+      ".SH DESCRIPTION\nOne TOML file. Durations are texts with a unit, such as \"1ms\" or \"30s\".\n.SH OPTIONS\n%s"
+      ".SH SEE ALSO\n.BR cwagentd (8)\n",
+      kVersion, config::ReferenceRoff());
+}
+
+// Options that print and end, for the packages; true when one was given.
+struct Printouts {
+  bool example = false, page = false, config_page = false;
+
+  void AddTo(CLI::App& app) {
+    app.add_flag("--default-config", example, "Print a configuration file that describes every option, and end");
+    app.add_flag("--manual", page, "Print cwagentd(8) in roff, and end")->group("");
+    app.add_flag("--config-manual", config_page, "Print cwagentd.toml(5) in roff, and end")->group("");
+  }
+  bool Print(const CLI::App& app) const {
+    if (example) std::fputs(config::ExampleToml().c_str(), stdout);
+    if (page) std::fputs(ProgramPage(app).c_str(), stdout);
+    if (config_page) std::fputs(ConfigPage().c_str(), stdout);
+    return example || page || config_page;
+  }
+};
+
 }  // namespace
 
 int DaemonMain(int argc, char** argv, const char* name, const TimeSourceFn& time_source) {
   CLI::App app{"cwfabric's agent: one per host", name};
   std::string path;
   bool check = false, detach = false;
-  app.add_option("--config", path, "The TOML file (docs/config.md)")->required();
+  app.add_option("--config", path, "The TOML file, cwagentd.toml(5)")->type_name("FILE");
   app.add_flag("--check-config", check, "Check the file, print the effective configuration, and end");
   app.add_flag("--detach", detach,
                "Detach and remove what the instance has in the kernel, and end; refused while its agent runs")
       ->excludes("--check-config");
+  Printouts printouts;
+  printouts.AddTo(app);
   app.set_version_flag("--version", std::string(kVersion));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? 0 : 2;
+  }
+  if (printouts.Print(app)) return 0;
+  if (path.empty()) {
+    std::fprintf(stderr, "--config is required: the TOML file; %s --default-config prints one to begin with\n", name);
+    return 2;
   }
   absl::StatusOr<config::Config> config = config::LoadConfig(path);
   if (!config.ok()) return Fail(config.status());

@@ -166,6 +166,9 @@ std::string ToToml(const Config& config);
 
 // The reference table of docs/config.md.
 std::string ReferenceMarkdown();
+// The same for cwagentd.toml(5), and as a file of comments to begin with.
+std::string ReferenceRoff();
+std::string ExampleToml();
 
 absl::string_view ToString(Mode mode);
 absl::string_view ToString(LogLevel level);

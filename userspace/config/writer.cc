@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The visitors that print: the effective configuration as TOML, and the reference of all keys.
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "userspace/config/config.h"
 #include "userspace/config/schema.h"
 
@@ -123,33 +126,95 @@ class TomlPrinter final : public Printer {
   std::string array_;
 };
 
-class ReferencePrinter final : public Printer {
+// Heads and keys one after the other: each table of the schema once, elements of arrays as one example.
+class SectionPrinter : public Printer {
  public:
-  ReferencePrinter() { Head("Top of the file", "Stands before the first table."); }
-
-  size_t BeginArray(absl::string_view key, size_t, absl::string_view doc) override {
+  size_t BeginArray(absl::string_view key, size_t, absl::string_view doc) final {
     Head(absl::StrFormat("[[%s]]", key), doc);
     return 1;
   }
-  std::string BeginElement(size_t) override { return ""; }
-  void EndElement() override {}
-  void EndArray() override {}
+  std::string BeginElement(size_t) final { return ""; }
+  void EndElement() final {}
+  void EndArray() final {}
   std::string Take() { return std::move(text_); }
 
  protected:
-  void Table(const std::string& name, absl::string_view doc) override { Head(absl::StrFormat("[%s]", name), doc); }
-  void Key(absl::string_view key, const std::string& value, const std::string& range, absl::string_view doc) override {
-    absl::StrAppendFormat(&text_, "| `%s` | `%s` | %s | %s |\n", key, value, range, doc);
-  }
-
- private:
-  void Head(const std::string& title, absl::string_view doc) {
-    absl::StrAppendFormat(&text_, "%s### %s\n%s\n\n| key | default | values | meaning |\n|---|---|---|---|\n",
-                          text_.empty() ? "" : "\n", title, doc);
-  }
+  void Table(const std::string& name, absl::string_view doc) final { Head(absl::StrFormat("[%s]", name), doc); }
+  virtual void Head(const std::string& title, absl::string_view doc) = 0;
 
   std::string text_;
 };
+
+constexpr char kTop[] = "Stands before the first table.";
+
+class ReferencePrinter final : public SectionPrinter {
+ public:
+  ReferencePrinter() { Head("Top of the file", kTop); }
+
+ protected:
+  void Key(absl::string_view key, const std::string& value, const std::string& range, absl::string_view doc) override {
+    absl::StrAppendFormat(&text_, "| `%s` | `%s` | %s | %s |\n", key, value, range, doc);
+  }
+  void Head(const std::string& title, absl::string_view doc) override {
+    absl::StrAppendFormat(&text_, "%s### %s\n%s\n\n| key | default | values | meaning |\n|---|---|---|---|\n",
+                          text_.empty() ? "" : "\n", title, doc);
+  }
+};
+
+// A file of which every line is a comment: what stands there is the default, and uncommenting keeps it.
+class ExamplePrinter final : public SectionPrinter {
+ protected:
+  void Key(absl::string_view key, const std::string& value, const std::string& range, absl::string_view doc) override {
+    text_ += Comment(absl::StrFormat("%s Values: %s.", doc, range));
+    absl::StrAppendFormat(&text_, "#%s = %s\n", key, value);
+  }
+  void Head(const std::string& title, absl::string_view doc) override {
+    absl::StrAppendFormat(&text_, "\n%s#%s\n", Comment(std::string(doc)), title);
+  }
+
+ private:
+  // Lines of at most 118 characters, each behind "# ".
+  static std::string Comment(const std::string& text) {
+    constexpr size_t kWidth = 116;
+    std::string lines, line;
+    for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+      if (!line.empty() && line.size() + 1 + word.size() > kWidth) {
+        absl::StrAppendFormat(&lines, "# %s\n", line);
+        line.clear();
+      }
+      absl::StrAppend(&line, line.empty() ? "" : " ", word);
+    }
+    return absl::StrCat(lines, "# ", line, "\n");
+  }
+};
+
+class ManualPrinter final : public SectionPrinter {
+ public:
+  ManualPrinter() { Head("Top of the file", kTop); }
+
+ protected:
+  void Key(absl::string_view key, const std::string& value, const std::string& range, absl::string_view doc) override {
+    absl::StrAppendFormat(&text_, ".TP\n\\fB%s\\fP = %s\n%s Values: %s.\n", Roff(key), Roff(value), Roff(doc),
+                          Roff(range));
+  }
+  void Head(const std::string& title, absl::string_view doc) override {
+    absl::StrAppendFormat(&text_, ".SS \"%s\"\n%s\n", Roff(title), Roff(doc));
+  }
+
+ private:
+  static std::string Roff(absl::string_view text) {
+    std::string safe = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}});
+    return !safe.empty() && (safe[0] == '.' || safe[0] == '\'') ? "\\&" + safe : safe;
+  }
+};
+
+template <typename P>
+std::string PrintDefaults() {
+  P printer;
+  Config defaults;
+  Walk(printer, defaults);
+  return printer.Take();
+}
 
 }  // namespace
 
@@ -160,11 +225,16 @@ std::string ToToml(const Config& config) {
   return printer.Take();
 }
 
-std::string ReferenceMarkdown() {
-  ReferencePrinter printer;
-  Config defaults;
-  Walk(printer, defaults);
-  return printer.Take();
+std::string ReferenceMarkdown() { return PrintDefaults<ReferencePrinter>(); }
+
+std::string ReferenceRoff() { return PrintDefaults<ManualPrinter>(); }
+
+std::string ExampleToml() {
+  return "# Configuration of cwagentd; cwagentd.toml(5) and docs/config.md. Every option with its default: a line that "
+         "begins\n"
+         "# with # and no blank behind it takes effect without the #. Check it: cwagentd --check-config --config "
+         "FILE.\n" +
+         PrintDefaults<ExamplePrinter>();
 }
 
 }  // namespace cw::config

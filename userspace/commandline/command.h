@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A program's command line as data, read from its parser, and what is made of it: completions for three shells and the
+// manual page. The parser is the one source of all of them. Pure; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace cw::commandline {
+
+struct Option {
+  std::vector<std::string> names;    // "-n", "--last"; empty for a positional argument
+  std::string value;                 // what stands for its value, such as "TEXT"; "" for a flag
+  std::vector<std::string> choices;  // the only values it takes; empty: any
+  std::string description;
+  std::string default_value;  // "" for none
+  std::string environment;    // the variable that sets it, "" for none
+  bool required = false;
+  bool repeats = false;
+};
+
+struct Command {
+  std::string name;
+  std::string description;
+  std::string footer;
+  std::vector<Option> options;      // with names
+  std::vector<Option> positionals;  // without
+  std::vector<Command> commands;
+};
+
+// What people may type; hidden verbs and options (an empty group) are left out.
+Command Describe(const CLI::App& app);
+
+// Scripts that a shell reads. Options of a verb stand before or behind it; those of the program with every verb.
+std::string BashCompletion(const Command& program);
+std::string ZshCompletion(const Command& program);
+std::string FishCompletion(const Command& program);
+
+struct ManualHeading {
+  int section = 1;
+  std::string version;
+  std::string summary;                                     // one line, as after the dash of NAME
+  std::vector<std::pair<std::string, std::string>> parts;  // further sections: heading, and text in roff
+};
+
+// man(7) source. Text is escaped, so that nothing of it is taken for a request.
+std::string ManualPage(const Command& program, const ManualHeading& heading);
+std::string RoffText(const std::string& text);
+
+}  // namespace cw::commandline
