@@ -147,6 +147,19 @@ static __always_inline void count_flow(struct __sk_buff* skb, __u32 dir, const s
   flow->last_sport = p->sport;
 }
 
+// A bit that the switch's own memory lost: behind the headers that it forwards by, so that only the ICRC can tell.
+static __always_inline void flip_a_bit(struct __sk_buff* skb) {
+  const __u32 first = sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct roce_bth);
+  __u32 at, chance = bpf_get_prandom_u32();
+  __u8 byte;
+
+  if (skb->len <= first) return;
+  at = first + (chance >> 3) % (skb->len - first);
+  if (bpf_skb_load_bytes(skb, at, &byte, 1)) return;
+  byte ^= 1 << (chance & 7);
+  bpf_skb_store_bytes(skb, at, &byte, 1, 0);
+}
+
 static long has_arrived(__u32 turn, void* at_ns) { return bpf_ktime_get_ns() >= *(__u64*)at_ns; }
 
 // A longer wire. Nothing else can hold a packet for microseconds here, so it is for few packets: probes.
@@ -156,23 +169,27 @@ static __always_inline void travel_on(__u64 longer_ns) {
   bpf_loop(LAB_MAX_LONGER_NS / 8, has_arrived, &at_ns, 0);
 }
 
-// The wire: count, then lose. Returns whether the packet is lost.
+// The wire: count, then lose or damage. Returns whether the packet is lost.
 static __always_inline int cross_wire(struct __sk_buff* skb, __u32 dir, const struct lab_packet* p) {
   struct lab_link_config* config = bpf_map_lookup_elem(&lab_config, &dir);
   struct lab_link_counters* link = bpf_map_lookup_elem(&lab_links, &dir);
-  int lost;
+  __u64 fault;
+  int hit, lost;
 
   if (!config || !link) return 0;
-  lost = hit_by(*(volatile __u64*)&config->fault, p);
+  fault = *(volatile __u64*)&config->fault;
+  hit = hit_by(fault, p);
+  lost = hit && !(fault & LAB_FAULT_CORRUPT);
   if (config->longer_ns && p->roce) travel_on(config->longer_ns);
   __sync_fetch_and_add(&link->carried_packets, 1);
   __sync_fetch_and_add(&link->carried_bytes, skb->len);
   if (is_probe(p)) __sync_fetch_and_add(&link->probe_packets, 1);
   if (p->roce) count_flow(skb, dir, p, lost);
-  if (lost) {
+  if (hit) {
     __sync_fetch_and_add(&link->fault_drops, 1);
     __sync_fetch_and_add(&link->fault_drop_bytes, skb->len);
   }
+  if (hit && !lost && p->roce) flip_a_bit(skb);
   return lost;
 }
 
@@ -260,7 +277,8 @@ int lab_egress(struct __sk_buff* skb) {
 
   if (!config || !link) return TC_ACT_UNSPEC;
   parse(skb, &p);
-  skb->priority = p.dscp ? LAB_OTHER_CLASS : 0;  // the class, for queues by class (the pause gate)
+  // The class, for queues by class (the pause gate).
+  skb->priority = p.dscp == 0 || p.dscp == LAB_ROCE_DSCP ? 0 : LAB_OTHER_CLASS;
   count_offered(skb, link);
   if (port >= LAB_SPINE_DIRS && cross_wire(skb, dir, &p)) return TC_ACT_SHOT;
   if (!config->vq_rate) return TC_ACT_UNSPEC;

@@ -25,6 +25,7 @@
 /* A fault is one 64-bit word, so that it changes at once: drop threshold | match << 32 | flags << 40. */
 #define LAB_FAULT_ALWAYS 1000000u /* drops per million */
 #define LAB_FAULT_PAUSED (1ull << 40)
+#define LAB_FAULT_CORRUPT (1ull << 41) /* the share is not dropped: one bit of each packet is flipped */
 enum lab_match { LAB_MATCH_ALL = 0, LAB_MATCH_ROCE_DATA = 1, LAB_MATCH_PROBES = 2 };
 
 #define LAB_PROBE_OPCODE 0xE0 /* BTH opcodes from here on are manufacturer specific: the product's probes */
@@ -41,7 +42,9 @@ enum lab_hash {
   LAB_HASH_QPN = 4,       /* ports and the destination QPN */
 };
 
-/* skb priority of packets with another DSCP than 0, the RoCE traffic's: as the handle of the class that HTB puts them in. */
+/* The lossless class of RoCE: DSCP 26, which the lab's queue pairs have, and 0, which probes have unless told
+ * otherwise. The other is the skb priority of all the rest: as the handle of the class that HTB puts them in. */
+#define LAB_ROCE_DSCP 26
 #define LAB_OTHER_CLASS 0x10020
 
 /* Fixed point of lab_link_config.vq_rate: bytes per nanosecond << LAB_VQ_SHIFT. */
@@ -52,9 +55,9 @@ struct lab_link_config { /* BPF_F_MMAPABLE array, by direction */
   __u64 vq_rate; /* drain rate of the virtual queue; 0: never mark */
   __u64 vq_min_bytes;
   __u64 vq_max_bytes;
-  __u64 vq_p_max; /* probability of a mark at vq_max_bytes, times 2^32 */
-  __u64 rate_bps; /* the shaper's rate, for userspace only; 0: unshaped */
-  __u64 hash;     /* enum lab_hash */
+  __u64 vq_p_max;  /* probability of a mark at vq_max_bytes, times 2^32 */
+  __u64 rate_bps;  /* the shaper's rate, for userspace only; 0: unshaped */
+  __u64 hash;      /* enum lab_hash */
   __u64 longer_ns; /* by which the wire is longer than it is: the processor waits */
 };
 
@@ -63,7 +66,7 @@ struct lab_link_counters { /* BPF_F_MMAPABLE array, by direction; atomic adds */
   __u64 offered_bytes;
   __u64 carried_packets;
   __u64 carried_bytes;
-  __u64 fault_drops;
+  __u64 fault_drops; /* or damaged: LAB_FAULT_CORRUPT */
   __u64 fault_drop_bytes;
   __u64 ce_marks;
   __u64 probe_packets;

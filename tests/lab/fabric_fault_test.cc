@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Faults of the lab's fabric: each does what it says, where it says, and nothing else.
+#include <atomic>
 #include <cmath>
 #include <ctime>
+#include <thread>
 
 #include "absl/time/clock.h"
 #include "tests/lab/fabric_rig.h"
 #include "userspace/lab/fabric.h"
+#include "userspace/lab/pause_gate.h"
 
 namespace cw::lab {
 namespace {
@@ -123,6 +126,90 @@ TEST(FabricFault, APausedPortHoldsItsPacketsAndLosesNone) {
   ASSERT_EQ(rest.size(), kPackets - early);
   for (size_t i = 0; i < rest.size(); ++i) EXPECT_EQ(rest[i].psn, early + i);
   EXPECT_TRUE(absl::IsUnimplemented(fabric->SetFault(LinkDirection::LeafToHost(0), Fault::Pause()).status()));
+}
+
+// Sends a packet of the class at once and then one every half millisecond, and tells when the last came out at the far
+// end of the link by the switch's own count.
+class SteadyFlow {
+ public:
+  SteadyFlow(const Fabric& fabric, uint32_t qpn, int dscp)
+      : qpn_(qpn), sender_(fabric, 0, 1, PortOver(fabric, 0, 1, 1), dscp << 2), thread_([this] { Loop(); }) {}
+  ~SteadyFlow() {
+    stop_ = true;
+    thread_.join();
+  }
+  static int64_t LastNs(const Fabric& fabric, const LinkDirection& link, uint32_t qpn) {
+    const auto flows = fabric.Flows();
+    int64_t last = 0;
+    for (const FlowCounters& flow : *flows) {
+      if (flow.link == link && flow.dest_qpn == qpn) last = flow.last_ns;
+    }
+    return last;
+  }
+
+ private:
+  void Loop() {
+    for (; !stop_; absl::SleepFor(absl::Microseconds(500))) (void)sender_.Send({.dest_qpn = qpn_});
+  }
+  const uint32_t qpn_;
+  Sender sender_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+// Priority flow control of so many milliseconds holds what queue pairs send (DSCP 26) and what probes send (0) for all
+// of that time, and the next class not at all.
+TEST(FabricFault, AGateHoldsItsClassForAsLongAsItIsAskedTo) {
+  std::unique_ptr<Fabric> fabric = UpOrDie(TestSpec());
+  const LinkDirection link = LinkDirection::SpineToLeaf(1, 1);
+  constexpr uint32_t kData = 1, kProbe = 2, kOther = 3;
+  SteadyFlow data(*fabric, kData, 26), probe(*fabric, kProbe, 0), other(*fabric, kOther, 8);
+  auto gate = PauseGate::Open(*fabric, link);
+  ASSERT_TRUE(gate.ok()) << gate.status();
+  const auto last = [&](uint32_t qpn) { return SteadyFlow::LastNs(*fabric, link, qpn); };
+  for (const int ms : {5, 50, 300}) {
+    ASSERT_TRUE(Eventually([&] { return NowNs() - last(kData) < 3'000'000 && NowNs() - last(kProbe) < 3'000'000; }));
+    const auto paused = (*gate)->Pause();
+    ASSERT_TRUE(paused.ok()) << paused.status();
+    absl::SleepFor(absl::Milliseconds(ms));
+    const uint64_t held = Counters(*fabric, link).offered_packets - Counters(*fabric, link).carried_packets;
+    const int64_t data_ns = last(kData), probe_ns = last(kProbe), other_ns = last(kOther);
+    const auto resumed = (*gate)->Resume();
+    ASSERT_TRUE(resumed.ok()) << resumed.status();
+    // What left the queue before may cross the wire a little later: a processor may have been taken away in between.
+    EXPECT_LT(data_ns - *paused, ms * 500'000) << ms << " ms";
+    EXPECT_LT(probe_ns - *paused, ms * 500'000) << ms << " ms";
+    if (ms >= 50) {
+      EXPECT_GT(other_ns, *paused) << "the other class goes on";
+    }
+    EXPECT_GT(held, 0u);
+    EXPECT_TRUE(Eventually([&] { return last(kData) > *resumed && last(kProbe) > *resumed; }));
+  }
+  EXPECT_TRUE(Eventually([&] {
+    const LinkCounters now = Counters(*fabric, link);
+    return now.offered_packets - now.carried_packets < 10;
+  })) << "what was held was lost";
+}
+
+TEST(FabricFault, AShareIsDamagedBehindItsHeadersAndNoneIsLost) {
+  std::unique_ptr<Fabric> fabric = UpOrDie(TestSpec());
+  Receiver receiver(*fabric, 1);
+  const LinkDirection link = LinkDirection::LeafToSpine(0, 1);
+  Sender sender(*fabric, 0, 1, PortOver(*fabric, 0, 1, 1));
+  ASSERT_TRUE(fabric->SetFault(link, Fault::Corrupt(1)).ok());
+  EXPECT_EQ(fabric->GetFault(link)->kind, Fault::Kind::kCorrupt);
+  constexpr size_t kPackets = 40;
+  for (size_t i = 0; i < kPackets; ++i) ASSERT_TRUE(sender.Send({.psn = uint32_t(i), .payload = 64}));
+  const std::vector<Received> got = receiver.Take(kPackets);
+  ASSERT_EQ(got.size(), kPackets);
+  for (size_t i = 0; i < kPackets; ++i) {
+    EXPECT_EQ(got[i].psn, i);
+    EXPECT_EQ(got[i].flipped_bits, 1);
+  }
+  EXPECT_EQ(Counters(*fabric, link).fault_drops, kPackets);
+  ASSERT_TRUE(fabric->ClearFault(link).ok());
+  ASSERT_TRUE(sender.Send({}));
+  EXPECT_EQ(receiver.Take(1).at(0).flipped_bits, 0);
 }
 
 TEST(FabricFault, AChangedRateShapesOneDirection) {

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstring>
 
 #include "absl/strings/match.h"
@@ -167,6 +168,7 @@ std::optional<Received> Receiver::Next(absl::Duration wait) {
   r.dest_qpn = ntohl(r.dest_qpn) & 0xffffff;
   r.psn = ntohl(r.psn) & 0xffffff;
   r.sport = ntohs(from.sin_port);
+  for (ssize_t i = kBth; i < size; ++i) r.flipped_bits += std::popcount(data[i]);
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
     if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) r.tos = *CMSG_DATA(c);
   }

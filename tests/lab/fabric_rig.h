@@ -57,6 +57,7 @@ struct Received {
   uint8_t opcode = 0;
   int tos = 0;
   uint16_t sport = 0;
+  int flipped_bits = 0;  // behind the BTH, where a Sender puts zeros
 };
 
 // Port 4791 of a host.

@@ -42,6 +42,8 @@ const char* KindName(Fault::Kind kind) {
       return "drop";
     case Fault::Kind::kShare:
       return "share";
+    case Fault::Kind::kCorrupt:
+      return "corrupt";
     case Fault::Kind::kPause:
       return "pause";
     case Fault::Kind::kNone:
@@ -59,7 +61,8 @@ std::string Condition(const Fabric& fabric, const LinkDirection& link) {
   }
   if (fault->kind == Fault::Kind::kNone) return "ok";
   std::string words = KindName(fault->kind);
-  if (fault->kind == Fault::Kind::kShare) absl::StrAppendFormat(&words, " %g %%", fault->drop_share * 100);
+  const bool share = fault->kind == Fault::Kind::kShare || fault->kind == Fault::Kind::kCorrupt;
+  if (share) absl::StrAppendFormat(&words, " %g %%", fault->drop_share * 100);
   if (fault->match == Fault::Match::kRoceData) words += " (data)";
   if (fault->match == Fault::Match::kProbes) words += " (probes)";
   return words;

@@ -110,7 +110,9 @@ void AddFaultVerb(CLI::App& app, Cli& cli) {
   CLI::App* hash = app.add_subcommand("hash", "what leaves choose the spine of RoCE packets by");
   auto by = std::make_shared<std::string>();
   hash->fallthrough();
-  hash->add_option("by", *by, "ports (as at the start), addresses only, ports and ttl, ports and qpn, or spray: each packet by chance")
+  hash->add_option(
+          "by", *by,
+          "ports (as at the start), addresses only, ports and ttl, ports and qpn, or spray: each packet by chance")
       ->required()
       ->check(CLI::IsMember({"ports", "addresses", "ttl", "qpn", "spray"}));
   hash->callback([&cli, by] { SetHash(cli, *by); });
@@ -141,6 +143,17 @@ void AddFaultVerb(CLI::App& app, Cli& cli) {
     Apply(cli, *o, absl::StrFormat("drops %g %% of %s", o->percent, o->match), [o](Fabric& f, const LinkDirection& l) {
       return f.SetFault(l, Fault::Share(o->percent / 100, MatchOf(o->match)));
     });
+  });
+
+  CLI::App* corrupt = add("corrupt", "flip a bit in a share of the RoCE packets at random");
+  AddDirection(corrupt, *o);
+  AddMatch(corrupt, *o);
+  corrupt->add_option("--percent", o->percent, "share in percent")->required()->check(CLI::Range(0.0, 100.0));
+  corrupt->callback([&cli, o] {
+    Apply(cli, *o, absl::StrFormat("damages %g %% of %s", o->percent, o->match),
+          [o](Fabric& f, const LinkDirection& l) {
+            return f.SetFault(l, Fault::Corrupt(o->percent / 100, MatchOf(o->match)));
+          });
   });
 
   CLI::App* pause = add("pause", "hold all packets in the sending port's queue");

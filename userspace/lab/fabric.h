@@ -80,9 +80,10 @@ struct LinkDirection {
 struct Fault {
   enum class Kind {
     kNone,
-    kDrop,   // every matching packet, silently
-    kShare,  // each matching packet with probability drop_share
-    kPause,  // the port's queue stands still (all classes; match must be kAll; leaf–spine links with link_mbps > 0)
+    kDrop,     // every matching packet, silently
+    kShare,    // each matching packet with probability drop_share
+    kCorrupt,  // each matching RoCE packet, with probability drop_share, has one bit behind its BTH flipped
+    kPause,    // the port's queue stands still (all classes; match must be kAll; leaf–spine links with link_mbps > 0)
   };
   enum class Match {
     kAll,       // everything, ARP and ICMP included
@@ -92,6 +93,7 @@ struct Fault {
   static Fault None() { return {}; }
   static Fault Drop(Match match = Match::kAll) { return {Kind::kDrop, 1.0, match}; }
   static Fault Share(double share, Match match = Match::kAll) { return {Kind::kShare, share, match}; }
+  static Fault Corrupt(double share, Match match = Match::kAll) { return {Kind::kCorrupt, share, match}; }
   static Fault Pause() { return {Kind::kPause, 0, Match::kAll}; }
 
   Kind kind = Kind::kNone;
@@ -117,7 +119,7 @@ struct LinkCounters {
   uint64_t carried_packets =
       0;  // came out of the queue and onto the wire; offered − carried = queued now + lost to a full queue
   uint64_t carried_bytes = 0;
-  uint64_t fault_drops = 0;  // of the carried: lost to a fault
+  uint64_t fault_drops = 0;  // of the carried: lost to a fault, or damaged by kCorrupt
   uint64_t fault_drop_bytes = 0;
   uint64_t ce_marks = 0;       // packets that this port turned from ECT to CE
   uint64_t probe_packets = 0;  // of the carried: BTH opcode 0xE0 or more

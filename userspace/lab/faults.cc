@@ -34,7 +34,8 @@ absl::StatusOr<uint64_t> FaultWordOf(const Fault& fault) {
   const double share = fault.kind == Fault::Kind::kDrop ? 1.0 : fault.drop_share;
   if (!(share >= 0 && share <= 1)) return absl::InvalidArgumentError("drop_share: choose 0 to 1");
   const uint64_t per_million = std::llround(share * LAB_FAULT_ALWAYS);
-  return per_million | static_cast<uint64_t>(fault.match) << 32;
+  const uint64_t word = per_million | static_cast<uint64_t>(fault.match) << 32;
+  return fault.kind == Fault::Kind::kCorrupt ? word | LAB_FAULT_CORRUPT : word;
 }
 
 Fault FaultOf(uint64_t word) {
@@ -42,6 +43,7 @@ Fault FaultOf(uint64_t word) {
   const uint32_t per_million = static_cast<uint32_t>(word);
   const auto match = static_cast<Fault::Match>((word >> 32) & 0xff);
   if (!per_million) return Fault::None();
+  if (word & LAB_FAULT_CORRUPT) return Fault::Corrupt(per_million / static_cast<double>(LAB_FAULT_ALWAYS), match);
   if (per_million >= LAB_FAULT_ALWAYS) return Fault::Drop(match);
   return Fault::Share(per_million / static_cast<double>(LAB_FAULT_ALWAYS), match);
 }

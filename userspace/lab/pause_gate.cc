@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/lab/pause_gate.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "userspace/lab/fabric_layout.h"
 #include "userspace/lab/fabric_process.h"
 #include "userspace/lab/monotonic.h"
@@ -20,13 +16,12 @@
 namespace cw::lab {
 namespace {
 
-constexpr int64_t kHeldBytes = 64 << 20;  // nothing is lost in a pause
+constexpr uint32_t kGatedClass = 0x10010;  // 1:10
+constexpr uint32_t kGateHandle = 0x30000;  // 3:
 
-// As the lab's own pause: with the overhead a packet costs more than the bucket holds, so that after the first one,
-// which may as well have been on the wire, the queue stands.
-std::string Gate(const FabricSpec& spec, bool paused) {
-  return absl::StrFormat("tbf rate %s burst %d limit %d%s", paused ? "8kbit" : "40gbit",
-                         paused ? spec.mtu + 64 : 1 << 20, kHeldBytes, paused ? " overhead 60000" : "");
+int PortIfindex(const LinkDirection& link) {
+  const bool up = link.toward == LinkDirection::Toward::kUp;
+  return up ? LeafPortIfindex(link.leaf, link.spine) : SpinePortIfindex(link.leaf, link.spine);
 }
 
 }  // namespace
@@ -37,43 +32,37 @@ absl::StatusOr<std::unique_ptr<PauseGate>> PauseGate::Open(Fabric& fabric, const
   if (link.tier != LinkDirection::Tier::kSpine || *mbps <= 0)
     return absl::FailedPreconditionError("only shaped leaf-spine links can be paused");
   std::unique_ptr<PauseGate> gate(new PauseGate(fabric, link));
-  if (absl::Status status = gate->Start(by_class); !status.ok()) return status;
+  if (absl::Status status = gate->Start(by_class, *mbps); !status.ok()) return status;
   return gate;
 }
 
-absl::Status PauseGate::Start(bool by_class) {
+absl::Status PauseGate::Start(bool by_class, double mbps) {
   const SwitchPort port = SendingPort(fabric_.spec(), link_);
-  device_ = port.device;
-  int pipe_ends[2];
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
-  const std::string netns = "--net=" + NetnsPath(port.netns);
-  pid_ = fork();
-  if (pid_ == 0) {
-    dup2(pipe_ends[0], STDIN_FILENO);
-    execlp("nsenter", "nsenter", netns.c_str(), "tc", "-force", "-batch", "-", nullptr);
-    _exit(127);
-  }
-  close(pipe_ends[0]);
-  to_tc_ = pipe_ends[1];
-  if (pid_ < 0) return absl::ErrnoToStatus(errno, "fork");
-  const absl::StatusOr<double> mbps = fabric_.LinkRateMbps(link_);
-  if (!mbps.ok()) return mbps.status();
-  const std::string device = absl::StrCat(" dev ", device_, " ");
+  const std::string device = absl::StrCat(" dev ", port.device, " ");
   const std::string rate =
-      absl::StrFormat("htb rate %dbit burst 16k cburst 16k quantum 10000", std::llround(*mbps * 1e6));
+      absl::StrFormat("htb rate %dbit burst 16k cburst 16k quantum 10000", std::llround(mbps * 1e6));
   // Two classes that share the link's rate: LAB_OTHER_CLASS by the priority that the switch program gives it, all the
   // rest, or everything, by default.
-  absl::Status status = Line(absl::StrCat("qdisc replace", device, "root handle 1: htb default 10"));
-  status.Update(Line(absl::StrCat("class add", device, "parent 1: classid 1:1 ", rate)));
-  status.Update(Line(absl::StrCat("class add", device, "parent 1:1 classid 1:10 ", rate)));
-  if (by_class) status.Update(Line(absl::StrCat("class add", device, "parent 1:1 classid 1:20 ", rate)));
-  status.Update(Line(absl::StrCat("qdisc add", device, "parent 1:10 handle 3: ", Gate(fabric_.spec(), false))));
-  return status;
+  std::vector<std::string> lines = {absl::StrCat("qdisc replace", device, "root handle 1: htb default 10"),
+                                    absl::StrCat("class add", device, "parent 1: classid 1:1 ", rate),
+                                    absl::StrCat("class add", device, "parent 1:1 classid 1:10 ", rate)};
+  if (by_class) lines.push_back(absl::StrCat("class add", device, "parent 1:1 classid 1:20 ", rate));
+  absl::Status status = RunInNetns(NetnsPath(port.netns), [&] {
+    return RunTool({"tc", "-batch", "-"}, absl::StrJoin(lines, "\n") + "\n").status();
+  });
+  if (!status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<TbfPort>> bucket = TbfPort::Open({.netns_path = NetnsPath(port.netns),
+                                                                   .ifindex = PortIfindex(link_),
+                                                                   .parent = kGatedClass,
+                                                                   .handle = kGateHandle,
+                                                                   .mtu = fabric_.spec().mtu});
+  if (!bucket.ok()) return bucket.status();
+  bucket_ = *std::move(bucket);
+  return bucket_->Add();
 }
 
 PauseGate::~PauseGate() {
-  if (to_tc_ >= 0) close(to_tc_);
-  if (pid_ > 0) waitpid(pid_, nullptr, 0);
+  if (bucket_) bucket_->Let().IgnoreError();
   const SwitchPort port = SendingPort(fabric_.spec(), link_);
   const absl::StatusOr<double> mbps = fabric_.LinkRateMbps(link_);
   if (!mbps.ok()) return;
@@ -90,17 +79,13 @@ PauseGate::~PauseGate() {
   }).IgnoreError();
 }
 
-absl::Status PauseGate::Line(const std::string& line) {
-  const std::string text = line + "\n";
-  if (write(to_tc_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return absl::ErrnoToStatus(errno, "write to tc");
-  return absl::OkStatus();
+absl::StatusOr<int64_t> PauseGate::Pause() {
+  if (absl::Status status = bucket_->Shut(); !status.ok()) return status;
+  return MonotonicNs();
 }
 
-absl::StatusOr<int64_t> PauseGate::Set(bool paused) {
-  absl::Status status =
-      Line(absl::StrCat("qdisc change dev ", device_, " parent 1:10 handle 3: ", Gate(fabric_.spec(), paused)));
-  if (!status.ok()) return status;
+absl::StatusOr<int64_t> PauseGate::Resume() {
+  if (absl::Status status = bucket_->Let(); !status.ok()) return status;
   return MonotonicNs();
 }
 

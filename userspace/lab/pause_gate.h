@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pauses as by priority flow control (IEEE 802.1Qbb) on one direction of a leaf–spine link: what has DSCP 0, as the
-// lab's RoCE traffic has, is held back in the sending port's queue in its order and goes on later; other classes pass
-// by. A change takes some tenths of a millisecond. Thread rule: one thread.
+// Pauses as by priority flow control (IEEE 802.1Qbb) on one direction of a leaf–spine link: the class of RoCE (DSCP 26,
+// the lab's queue pairs, and 0, probes) is held back in the sending port's queue in its order and goes on later; other
+// classes pass by. A change takes some tenths of a millisecond. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "userspace/lab/fabric.h"
+#include "userspace/lab/tbf_port.h"
 
 namespace cw::lab {
 
@@ -23,21 +24,17 @@ class PauseGate {
   PauseGate(const PauseGate&) = delete;
   PauseGate& operator=(const PauseGate&) = delete;
 
-  // CLOCK_MONOTONIC ns, read after the change was asked for.
-  absl::StatusOr<int64_t> Pause() { return Set(true); }
-  absl::StatusOr<int64_t> Resume() { return Set(false); }
+  // CLOCK_MONOTONIC ns, read after the change took effect: from Pause on one more packet may leave, then none.
+  absl::StatusOr<int64_t> Pause();
+  absl::StatusOr<int64_t> Resume();
 
  private:
   PauseGate(Fabric& fabric, const LinkDirection& link) : fabric_(fabric), link_(link) {}
-  absl::Status Start(bool by_class);
-  absl::StatusOr<int64_t> Set(bool paused);
-  absl::Status Line(const std::string& line);
+  absl::Status Start(bool by_class, double mbps);
 
   Fabric& fabric_;
   const LinkDirection link_;
-  std::string device_;
-  int to_tc_ = -1;  // a tc that reads commands; one process per command would take milliseconds
-  int pid_ = -1;
+  std::unique_ptr<TbfPort> bucket_;
 };
 
 }  // namespace cw::lab
