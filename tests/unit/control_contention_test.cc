@@ -85,6 +85,31 @@ INSTANTIATE_TEST_SUITE_P(Hosts, Convergence,
                          testing::Values(Layout{1, 0}, Layout{2, 0}, Layout{4, 0}, Layout{8, 0}, Layout{1, 0.25e-3},
                                          Layout{2, 0.25e-3}, Layout{4, 0.25e-3}, Layout{8, 0.25e-3}));
 
+// Queue pairs that a job has done with, and those that carry a few control messages, share nothing.
+TEST(Contention, WhatDoesNotSendIsMovedAroundByNobody) {
+  struct Company {
+    int mice, ended;
+  };
+  for (const Company company : {Company{0, 16}, Company{16, 0}, Company{8, 8}}) {
+    SimSpec spec{.hosts = 4, .seconds = 10, .placement = {0, 1, 2, 3, 1, 2, 3, 0}};
+    int alone = 0, moves = 0, balanced = 0;
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      spec.seed = seed;
+      spec.mice = spec.ended = 0;
+      alone += Simulate(spec, {}).moves;
+      spec.mice = company.mice;
+      spec.ended = company.ended;
+      const SimResult r = Simulate(spec, {});
+      moves += r.moves;
+      balanced += r.balanced_at_s >= 0;
+    }
+    std::printf("%d mice, %d ended: %d moves in ten runs, %d without them, %d of ten end balanced\n", company.mice,
+                company.ended, moves, alone, balanced);
+    EXPECT_LE(moves, alone + 20);
+    EXPECT_GE(balanced, 9);
+  }
+}
+
 TEST(Contention, OneHostIsBalancedWithinASecond) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const SimResult r = Simulate({.hosts = 1, .seconds = 4, .seed = seed}, {});
@@ -364,6 +389,48 @@ TEST(ContentionRule, MiceStay) {
   h.flows = {{7, {2, 300e6, false, 0}}, {8, {0, 1e6}}};
   h.queue_us = {400, 20, 3, 400};
   EXPECT_TRUE(h.Run(100).empty());
+}
+
+TEST(ContentionRule, IdleFlowsAndMiceAreNoLoad) {
+  for (const double bps : {0.0, 1e6}) {
+    Hand h;
+    h.queue_us = {400, 400, 400, 400};
+    for (uint32_t q = 0; q < 4; ++q) h.flows[q] = {static_cast<uint8_t>(q), 200e6};  // nothing to gain
+    for (uint32_t q = 10; q < 18; ++q) h.flows[q] = {0, bps, false, 0};              // all with the first
+    EXPECT_TRUE(h.Run(200).empty()) << bps;
+  }
+}
+
+TEST(ContentionRule, IdleFlowsAreNoCandidates) {
+  Hand h;
+  h.flows = {{7, {0, 0, false, 0}}, {8, {0, 0, false, 0}}};
+  EXPECT_TRUE(h.Run(200).empty());
+}
+
+TEST(ContentionRule, AFlowThatStopsIsLoadNoLongerAndOneThatGoesOnIsAgain) {
+  Hand h;
+  h.queue_us = {400, 400, 3, 3};
+  h.unusable = 3;
+  h.flows = {{1, {0, kLink / 2, true}}, {2, {0, kLink / 2}}, {3, {1, kLink, true}}};
+  h.Run(20, false);  // knows what a link carries
+  h.queue_us = {400, 400, 400, 400};
+  h.flows[1].bps = 0;  // 2 has the path for itself, but does not use it
+  EXPECT_TRUE(h.Run(60).empty());
+  h.flows[1].bps = kLink / 2;
+  const auto moves = h.Run(60, false);
+  ASSERT_FALSE(moves.empty());
+  EXPECT_EQ(moves[0].flow, Hand::Key(2));
+}
+
+TEST(ContentionRule, APathThatNothingIsKnownOfIsTriedForALargeGainOnly) {
+  for (const double others : {0.5, 1.2}) {  // flows of others on every path
+    Hand h;
+    h.line_rate_bps = kLink;
+    h.queue_us = {400, 400, 400, 400};
+    const double share = kLink / (2 + others);
+    h.flows = {{1, {0, share}}, {2, {0, share}}};
+    EXPECT_EQ(h.Run(60, false).empty(), others > 1) << others;
+  }
 }
 
 TEST(ContentionRule, SameSeedSameDecisions) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <queue>
 #include <random>
+#include <span>
 
 #include "tests/unit/control_dcqcn.h"
 
@@ -23,6 +24,8 @@ struct SimFlow {
   double last_cnp_s = -1;
   uint64_t window_bytes = 0, window_cnps = 0;
   double good_bits = 0;
+  double most_bps = 1e18;
+  double ends_s = 1e18;
   int wanted = -1;  // pending move, made when something lets it
   double wanted_at_s = 0;
 };
@@ -80,6 +83,11 @@ Simulation::Simulation(const SimSpec& spec, const ContentionRules& rules)
     const int spine = spec.placement.empty() ? static_cast<int>(random_() % spec.spines) : spec.placement[f];
     flows_.push_back({f % spec.hosts, spine, DcqcnSender(spec.link_bps), Uniform() * 1e-3});
   }
+  for (int f = 0; f < spec.mice + spec.ended; ++f) {
+    flows_.push_back({f % spec.hosts, 0, DcqcnSender(spec.link_bps), Uniform() * 1e-3});
+    if (f < spec.mice) flows_.back().most_bps = spec.mouse_bps;
+    if (f >= spec.mice) flows_.back().ends_s = spec.ended_s;
+  }
   NoteBalance(0);
 }
 
@@ -89,7 +97,11 @@ void Simulation::SendBurst(int f, double t) {
     Place(flow, flow.wanted, t);
     flow.wanted = -1;
   }
-  const double gap = kPacketBits / flow.sender.Rate(t);
+  if (t >= flow.ends_s) {
+    flow.next_s = 1e18;
+    return;
+  }
+  const double gap = kPacketBits / std::min(flow.sender.Rate(t), flow.most_bps);
   const int packets = std::clamp(static_cast<int>(std::round(spec_.burst_s / gap)), 1, 4);
   for (int i = 0; i < packets; ++i) {
     bool ce = false;
@@ -170,7 +182,7 @@ void Simulation::Place(SimFlow& flow, int spine, double t) {
 
 void Simulation::NoteBalance(double t) {
   std::vector<int> count(spec_.spines);
-  for (const SimFlow& f : flows_) ++count[f.spine];
+  for (int f = 0; f < spec_.flows; ++f) ++count[flows_[f].spine];
   const auto [least, most] = std::minmax_element(count.begin(), count.end());
   if (*most - *least > 1) {
     result_.balanced_at_s = -1;
@@ -200,7 +212,7 @@ SimResult Simulation::Run() {
     SendBurst(static_cast<int>(first), t);
   }
   result_.slowest_bps = 1e18;
-  for (const SimFlow& f : flows_) {
+  for (const SimFlow& f : std::span(flows_).first(spec_.flows)) {
     result_.goodput_bps.push_back(f.good_bits / (spec_.seconds - spec_.measure_from_s));
     result_.slowest_bps = std::min(result_.slowest_bps, result_.goodput_bps.back());
   }

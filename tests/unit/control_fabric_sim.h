@@ -27,6 +27,12 @@ struct SimSpec {
   double measure_from_s = 2;
   bool steer = true;
   std::vector<int> placement;  // spine of each flow at the start; empty = random (ECMP)
+  // Further flows on spine 0, dealt to hosts in turn: those that send mouse_bps, and those that stop at ended_s and
+  // stay known. No result counts them.
+  int mice = 0;
+  double mouse_bps = 250e3;
+  int ended = 0;
+  double ended_s = 0.2;
   uint64_t seed = 1;
   // For recordings: the host, what it starts with; what it saw and decided, and its state afterwards.
   std::function<void(int, const ContentionState&)> on_start;

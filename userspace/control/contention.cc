@@ -61,14 +61,13 @@ std::optional<double> LowerQueue(const PathMemory& there, const PathMemory& here
 class Planner {
  public:
   Planner(const Observation& seen, State& state)
-      : seen_(seen), state_(state), fastest_(FastestFlow()), load_(state, state.rules.elephant_share * fastest_) {}
+      : seen_(seen), state_(state), fastest_(state.FastestBps()), load_(state) {}
 
   std::vector<Move> Plan();
   Standing StandingOf(const FlowMemory& flow) const;
   void ExplainInto(const PairObservation& pair, const FlowMemory& flow, Explanation& out);
 
  private:
-  double FastestFlow() const;
   PathExplanation ExplainPath(const PathId& path);
   CandidateExplanation ExplainCandidate(const PairObservation& pair, const FlowMemory& flow,
                                         const PathObservation& path, double noise);
@@ -87,14 +86,6 @@ class Planner {
   OwnLoad load_;
 };
 
-double Planner::FastestFlow() const {
-  double most = 0;
-  for (const auto& [key, flow] : state_.flows) {
-    if (flow.last_window == state_.window) most = std::max(most, state_.RateBps(flow));
-  }
-  return most;
-}
-
 Standing Planner::StandingOf(const FlowMemory& flow) const {
   if (flow.slot == kSlotNone) return Standing::kPathUnknown;
   if (flow.locked) return Standing::kHeld;
@@ -103,7 +94,7 @@ Standing Planner::StandingOf(const FlowMemory& flow) const {
   if (!state_.Settled(flow)) return Standing::kSettling;
   if (flow.congested_windows < state_.rules.evidence_windows) return Standing::kNotCongested;
   if (!state_.Rested(flow)) return Standing::kRests;
-  if (!(state_.RateBps(flow) >= state_.rules.elephant_share * fastest_)) return Standing::kSmall;
+  if (!state_.IsElephant(flow, fastest_)) return Standing::kSmall;
   return Standing::kMayMove;
 }
 
@@ -157,8 +148,8 @@ Target Planner::ByDelay(const FlowMemory& flow, const PathId& here, const PathId
     }
   }
   if (load_.On(here) >= 2 && lower_by > -rules.significance) {  // spread our own flows before any path takes two
-    const double external = from.external;
-    return {.gain = (load_.On(here) + external) / (external + 1), .reason = "it has none of our flows"};
+    const double gain = (load_.On(here) + from.external) / (from.external + 1);
+    if (gain >= rules.trial_gain) return {.gain = gain, .reason = "it has none of our flows"};
   }
   return {};
 }
@@ -212,20 +203,23 @@ std::vector<Move> Planner::Plan() {
   };
   std::vector<Candidate> candidates;
   size_t flows = 0;
+  absl::flat_hash_map<PairKey, size_t> of_pair, moved;
   for (const PairObservation& pair : seen_.pairs) {
-    flows += pair.flows.size();
-    if (!pair.table_valid) continue;
     for (const FlowObservation& f : pair.flows) {
-      if (MayMove(state_.flows[f.key])) candidates.push_back({&pair, f.key});
+      const FlowMemory& flow = state_.flows[f.key];
+      if (!state_.IsElephant(flow, fastest_)) continue;
+      ++flows;
+      ++of_pair[pair.pair];
+      if (pair.table_valid && MayMove(flow)) candidates.push_back({&pair, f.key});
     }
   }
   std::shuffle(candidates.begin(), candidates.end(), state_.random);
   const auto cap = std::max<size_t>(1, static_cast<size_t>(state_.rules.max_moved_share * static_cast<double>(flows)));
-  absl::flat_hash_map<PairKey, size_t> moved;
   std::vector<Move> moves;
   for (const Candidate& c : candidates) {
     FlowMemory& flow = state_.flows[c.key];
-    const bool last_of_pair = c.pair->flows.size() > 1 && moved[c.pair->pair] + 1 >= c.pair->flows.size();
+    const size_t all = of_pair[c.pair->pair];
+    const bool last_of_pair = all > 1 && moved[c.pair->pair] + 1 >= all;
     if (moves.size() >= cap || last_of_pair) continue;
     const auto target = Find(*c.pair, flow);
     if (!target.has_value()) flow.hold = -1;

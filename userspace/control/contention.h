@@ -13,6 +13,8 @@
 //    the same, because ECN keeps every busy link at the same load. The target must be better than 0.8 times the present
 //    path in two windows in a row, and beyond the noise of the last windows; the better of two random candidates is
 //    taken, with a probability per window, so that hosts that see the same idle path do not jump together.
+//  - Only flows that send, and not little, are load or candidates: a queue pair that a job has done with, and one that
+//    carries its control messages, share nothing. What others send is estimated over the last eight windows.
 //  - Every move is measured: the rate before against the rate after. What a flow got on a path is remembered, so a path
 //    that brought nothing is not tried again until the memory has aged or its queue has changed.
 //  - A flow that has moved some times lately rests before the next move, each time for twice as long: where the whole
@@ -60,10 +62,11 @@ struct ContentionRules {
   double full_alike = 0.7;         // … and the least queue ÷ the most is above this …
   int full_windows = 10;           // … for so many windows in a row
   double max_moved_share = 0.10;   // of the host's flows per window, but at least one
-  double elephant_share = 0.1;     // flows slower than this share of the host's fastest are left alone
-  int restless_moves = 3;          // so many moves lately cost nothing; each more doubles the rest before the next …
-  double forgive_s = 15;           // … and one is forgiven after so long
-  int unknown_sharers = 3;         // assumed sharers of a congested link whose capacity is not known yet
+  double elephant_share = 0.1;  // flows slower than this share of the host's fastest are mice: left alone, and no load
+  int restless_moves = 3;       // so many moves lately cost nothing; each more doubles the rest before the next …
+  double forgive_s = 15;        // … and one is forgiven after so long
+  int unknown_sharers = 3;      // assumed sharers of a congested link whose capacity is not known yet
+  double trial_gain = 1.6;      // min_gain of a move that nothing measured on the target speaks for
 };
 
 struct PathObservation {

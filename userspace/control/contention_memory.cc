@@ -77,6 +77,16 @@ void Forgive(int64_t now_ns, const ContentionRules& rules, FlowMemory& flow) {
   flow.forgiven_ns = now_ns;
 }
 
+// A window without a byte says that the flow has nothing to send, and nothing about its path: the rates start anew with
+// the first window that is sure to be a whole one.
+void RememberRate(double bps, const ContentionRules& rules, FlowMemory& flow) {
+  const bool was_idle = flow.rate.count() == 1 && flow.rate.Back(0) == 0;
+  if (bps == 0 || was_idle) flow.rate.Clear();
+  if (was_idle && bps > 0) return;
+  if (bps > 0 && flow.windows_on_slot == rules.settle_windows + 1) flow.rate.Clear();
+  if (bps == 0 || flow.windows_on_slot > rules.settle_windows || flow.windows_on_slot == 1) flow.rate.Add(bps);
+}
+
 void JudgeTrial(const FlowKey& key, int64_t now_ns, ContentionState::Impl& state, FlowMemory& flow, Decision& out) {
   flow.trial = false;
   const double after = state.RateBps(flow);
@@ -101,10 +111,8 @@ void RememberFlow(const FlowObservation& seen, const PairObservation& pair, cons
   if (seen.slot == kSlotNone) return;
   ++flow.windows_on_slot;
   Forgive(all.now_ns, state.rules, flow);
-  if (flow.windows_on_slot > state.rules.settle_windows || flow.windows_on_slot == 1) {
-    if (flow.windows_on_slot == state.rules.settle_windows + 1) flow.rate.Clear();
-    flow.rate.Add(8e9 * static_cast<double>(seen.bytes) / static_cast<double>(std::max<int64_t>(1, all.window_ns)));
-  }
+  RememberRate(8e9 * static_cast<double>(seen.bytes) / static_cast<double>(std::max<int64_t>(1, all.window_ns)),
+               state.rules, flow);
   const bool congested = Congested(seen, state.paths[{pair.pair, seen.slot}], state);
   flow.congested_windows = congested ? flow.congested_windows + 1 : 0;
   if (!congested) flow.hold = -1;
@@ -117,17 +125,19 @@ void Forget(ContentionState::Impl& state) {
   std::erase_if(state.paths, [&](const auto& e) { return e.second.last_window < state.window - kForgetAfterWindows; });
 }
 
-// What others send on our flows' paths: the share that is missing to the capacity.
+// What others send on our flows' paths: the share that is missing to the capacity. Over all windows that are kept,
+// because a flow's rate swings around its share.
 void EstimateExternal(ContentionState::Impl& state) {
-  const OwnLoad load(state, 0);
+  const OwnLoad load(state);
+  const double fastest = state.FastestBps();
   std::map<PathId, double> slowest;
   std::map<PathId, bool> unsettled;
   for (const auto& [key, flow] : state.flows) {
-    if (flow.last_window != state.window || flow.slot == kSlotNone) continue;
+    if (!state.IsElephant(flow, fastest)) continue;
     const PathId path{flow.pair, flow.slot};
     if (!state.Settled(flow)) unsettled[path] = true;
     double& rate = slowest.try_emplace(path, 1e18).first->second;
-    rate = std::min(rate, state.RateBps(flow));
+    rate = std::min(rate, flow.rate.Mean());
   }
   for (const auto& [path, bps] : slowest) {
     if (unsettled.contains(path) || bps <= 0) continue;
@@ -151,15 +161,15 @@ void Remember(const Observation& seen, ContentionState::Impl& state, Decision& o
   if (state.window % kForgetAfterWindows == 0) Forget(state);
   const double seconds = static_cast<double>(seen.window_ns) * 1e-9;
   state.capacity_bps *= 1 - std::min(1.0, kCapacityForgottenPerSecond * seconds);
-  state.capacity_bps = std::max({state.capacity_bps, seen.line_rate_bps, OwnLoad(state, 0).MaxLinkBps()});
+  state.capacity_bps = std::max({state.capacity_bps, seen.line_rate_bps, OwnLoad(state).MaxLinkBps()});
   EstimateExternal(state);
 }
 
-OwnLoad::OwnLoad(const ContentionState::Impl& state, double least_bps) : state_(state) {
+OwnLoad::OwnLoad(const ContentionState::Impl& state) : state_(state) {
+  const double fastest = state.FastestBps();
   for (const auto& [key, flow] : state.flows) {
-    if (flow.last_window != state.window || flow.slot == kSlotNone) continue;
+    if (!state.IsElephant(flow, fastest)) continue;
     const double bps = state.RateBps(flow);
-    if (bps < least_bps) continue;
     for (const uint64_t link : LinksOf({flow.pair, flow.slot})) {
       ++links_[link].flows;
       if (state.Settled(flow)) links_[link].bps += bps;

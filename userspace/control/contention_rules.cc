@@ -21,11 +21,11 @@ constexpr int kMostWindows = 1 << 28;
 // compile when one is added: name it here (recordings of before then keep its default), and in docs/cwctl.md.
 template <typename Rules, typename Each>
 void ForEachRule(Rules& rules, Each each) {
-  static_assert(sizeof(ContentionRules) == 208);
+  static_assert(sizeof(ContentionRules) == 216);
   auto& [queue_over_base, queue_floor_ns, evidence_windows, better_than, idle_below, significance, min_gain, sure_gain,
          force_gain, kept_gain, settle_windows, rate_windows, hold_windows, join_probability, weak_significance,
          weak_probability, weak_after_windows, memory_s, long_memory_s, full_paths, full_alike, full_windows,
-         max_moved_share, elephant_share, restless_moves, forgive_s, unknown_sharers] = rules;
+         max_moved_share, elephant_share, restless_moves, forgive_s, unknown_sharers, trial_gain] = rules;
   each("queue_over_base", queue_over_base);
   each("queue_floor_ns", queue_floor_ns);
   each("evidence_windows", evidence_windows);
@@ -53,6 +53,7 @@ void ForEachRule(Rules& rules, Each each) {
   each("restless_moves", restless_moves);
   each("forgive_s", forgive_s);
   each("unknown_sharers", unknown_sharers);
+  each("trial_gain", trial_gain);
 }
 
 template <typename T>

@@ -61,7 +61,7 @@ struct PathMemory {
   std::vector<uint64_t> links;
   double joined_bps = 0;  // what one flow of ours got here, when it last came or left; 0 = not known
   int64_t joined_ns = 0;
-  double external = 0;  // flows of others, as far as our own flows' shares tell
+  double external = 0;  // flows of others, as far as our own elephants' shares tell
   int64_t last_window = 0;
 };
 
@@ -106,6 +106,20 @@ struct ContentionState::Impl {
     return more <= 0 || f.windows_on_slot >= (rules.settle_windows + rules.rate_windows) << more;
   }
   double RateBps(const FlowMemory& f) const { return f.rate.MeanOf(std::min(f.rate.count(), rules.rate_windows)); }
+  // Of the flows in this window, bit/s.
+  double FastestBps() const {
+    double most = 0;
+    for (const auto& [key, flow] : flows) {
+      if (flow.last_window == window) most = std::max(most, RateBps(flow));
+    }
+    return most;
+  }
+  // It sends, and not little beside the fastest: what links are shared by. RememberFlow empties the rates of a flow
+  // that has stopped.
+  bool IsElephant(const FlowMemory& f, double fastest_bps) const {
+    const double bps = RateBps(f);
+    return f.last_window == window && f.slot != kSlotNone && bps > 0 && bps >= rules.elephant_share * fastest_bps;
+  }
   // Queueing from which on a path is congested, ns.
   double QueueLimitNs(double base_ns) const { return std::max(rules.queue_over_base * base_ns, rules.queue_floor_ns); }
   double Uniform() { return std::uniform_real_distribution<double>(0, 1)(random); }
@@ -117,7 +131,7 @@ void Remember(const Observation& seen, ContentionState::Impl& state, Decision& o
 // Own flows per link and path, kept up to date while a plan grows, so that each move counts at once.
 class OwnLoad {
  public:
-  OwnLoad(const ContentionState::Impl& state, double least_bps);
+  explicit OwnLoad(const ContentionState::Impl& state);  // of its elephants
   // Flows of this host on the path's most used link.
   int On(const PathId& path) const;
   void Moved(const PathId& from, const PathId& to);
