@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recovery from faults of a spine, idle and under load, beside kernel ECMP with static routes and with FRR (BGP and BFD)
-// in the same run. BENCH_FULL=1 makes more cuts, BENCH_CUTS=20 so many.
+// Recovery from faults of a spine, idle and under load, beside kernel ECMP with static routes and with FRR (BGP and
+// BFD) in the same run. BENCH_FULL=1 makes more cuts and all peers' cases, BENCH_CUTS=20 so many; BENCH_CASE and
+// BENCH_SYSTEM take comma lists (a case's name, or what it begins with: pause is all of pause_1 … pause_storm).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_failover.h"
 
@@ -22,24 +29,27 @@ struct Case {
   double drop_share = 0;
   int hold_ms = 400;  // of a cut
   bool tails = false;
+  bool frr = false;  // FRR runs it, too, without BENCH_FULL: one of each kind of fault
 };
 
 // What a smaller share of lost packets takes to see is longer; the default timers of BFD see a cut after 0.9 s.
 constexpr Case kCases[] = {
-    {"silent_forward", CutKind::kForward, 0, "protect"},
+    {"silent_forward", CutKind::kForward, 0, "protect", 0, 400, false, true},
     {"silent_forward_50", CutKind::kForward, 0.5, "optimize"},
     {"silent_forward_90", CutKind::kForward, 0.9, "optimize"},
-    {"silent_reverse", CutKind::kReverse, 0, "protect"},
-    {"silent_both", CutKind::kBoth, 0, "protect"},
-    {"data_only", CutKind::kDataOnly, 0, "protect"},
-    {"link_down", CutKind::kLinkDown, 0, "protect"},
-    {"partial_50", CutKind::kShare, 0, "protect", 0.5, 1000},
-    {"partial_10", CutKind::kShare, 0, "protect", 0.1, 1000},
-    {"partial_1", CutKind::kShare, 0, "protect", 0.01, 3000},
+    {"silent_reverse", CutKind::kReverse, 0, "protect", 0, 400, false, true},
+    {"silent_both", CutKind::kBoth, 0, "protect", 0, 400, false, true},
+    {"data_only", CutKind::kDataOnly, 0, "protect", 0, 400, false, true},
+    {"link_down", CutKind::kLinkDown, 0, "protect", 0, 400, false, true},
+    {"spine_reboot", CutKind::kReboot, 0, "protect", 0, 1000, false, true},
+    {"partial_50", CutKind::kShare, 0, "protect", 0.5, 1000, false, true},
+    {"partial_10", CutKind::kShare, 0, "protect", 0.1, 1000, false, true},
+    {"partial_1", CutKind::kShare, 0, "protect", 0.01, 3000, false, true},
+    {"corrupt_10", CutKind::kCorrupt, 0, "protect", 0.1, 1000, false, true},
     {"pause_1", CutKind::kPause, 0, "protect", 0, 1},
     {"pause_5", CutKind::kPause, 0, "protect", 0, 5},
     {"pause_20", CutKind::kPause, 0, "protect", 0, 20},
-    {"pause_100", CutKind::kPause, 0, "protect", 0, 100},
+    {"pause_100", CutKind::kPause, 0, "protect", 0, 100, false, true},
     {"pause_500", CutKind::kPause, 0, "protect", 0, 500},
     {"pause_storm", CutKind::kStorm, 0, "protect", 0, 1000},
     {"tail_forward", CutKind::kForward, 0, "protect", 0, 400, true},
@@ -50,16 +60,46 @@ constexpr Case kCases[] = {
 struct System {
   const char* name;
   bool agents = false;
-  int bfd_ms = 0;  // 0: static routes
+  int bfd_ms = 0;   // 0: static routes
   int hold_ms = 0;  // at least, of a cut
 };
-constexpr System kSystems[] = {{"ecmp"}, {"frr_bfd_10ms", false, 10, 2500}, {"frr_bfd_default", false, 300, 2500}, {"cwfabric", true}};
+constexpr System kSystems[] = {
+    {"ecmp"}, {"frr_bfd_10ms", false, 10, 2500}, {"frr_bfd_default", false, 300, 2500}, {"cwfabric", true}};
+
+// BENCH_CASE or BENCH_SYSTEM; empty: all.
+std::vector<std::string> Wanted(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr) return {};
+  return absl::StrSplit(text, ',', absl::SkipEmpty());
+}
+
+bool Names(const std::string& wanted, const std::string& name) {
+  return wanted == name || absl::StartsWith(name, wanted + "_");
+}
+
+bool IsWanted(const std::vector<std::string>& wanted, const std::string& name) {
+  return wanted.empty() ||
+         std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) { return Names(w, name); });
+}
+
+// A name that is no case's would make an empty result, which looks like a run that went well.
+template <typename All>
+bool AllKnown(const char* variable, const std::vector<std::string>& wanted, const All& all) {
+  for (const std::string& w : wanted) {
+    if (std::any_of(std::begin(all), std::end(all), [&](const auto& one) { return Names(w, one.name); })) continue;
+    std::string names;
+    for (const auto& one : all) absl::StrAppend(&names, names.empty() ? "" : ", ", one.name);
+    std::fprintf(stderr, "%s: there is no '%s'; choose of %s\n", variable, w.c_str(), names.c_str());
+    return false;
+  }
+  return true;
+}
 
 int Cuts(const System& system, bool full) {
   int cuts = 0;
   if (const char* wanted = std::getenv("BENCH_CUTS"); wanted != nullptr && (cuts = std::atoi(wanted)) > 0) return cuts;
-  if (system.agents) return full ? 100 : 30;
-  return full ? 20 : 5;
+  if (system.agents) return full ? 100 : 15;
+  return full ? 20 : system.bfd_ms > 0 ? 2 : 3;
 }
 
 FailoverSpec SpecOf(const Case& c, const System& system, bool full) {
@@ -74,44 +114,65 @@ FailoverSpec SpecOf(const Case& c, const System& system, bool full) {
   if (c.tails) spec.testbed.adjust = [](int, cw::config::Config& config) { config.steering.repair_tails = true; };
   spec.background_share = c.background;
   spec.cuts = Cuts(system, full);
-  const bool pause = c.kind == CutKind::kPause || c.kind == CutKind::kStorm;  // its length is the case
-  spec.hold = absl::Milliseconds(pause ? c.hold_ms : std::max(c.hold_ms, system.hold_ms));
-  if (pause) spec.settle = absl::Milliseconds(300);
-  if (pause && c.hold_ms > 500) spec.cuts = std::max(3, spec.cuts / 3);
+  // Where the fault's length is the case, it is the same for all.
+  const bool own_length = cw::lab::IsPause(c.kind) || c.kind == CutKind::kReboot;
+  spec.hold = absl::Milliseconds(own_length ? c.hold_ms : std::max(c.hold_ms, system.hold_ms));
+  if (cw::lab::IsPause(c.kind)) spec.settle = absl::Milliseconds(300);
+  if (cw::lab::IsPause(c.kind) && c.hold_ms > 500) spec.cuts = std::min(spec.cuts, std::max(3, spec.cuts / 3));
   return spec;
+}
+
+std::vector<double> Of(const FailoverResult& result, double cw::lab::CutResult::*field) {
+  std::vector<double> all;
+  for (const cw::lab::CutResult& cut : result.cuts) all.push_back(cut.*field);
+  return all;
 }
 
 void AddRows(cw::bench::Report& report, const Case& c, const char* system, const FailoverResult& result) {
   const char* name = c.name;
+  const auto count = [&](const char* metric, double value) { report.Add(name, system, metric, "count", {value}); };
   if (c.tails) {  // where nothing follows, there is no recovery but the end of the stall
-    report.Add(name, system, "stall", "ms", result.CutStalls());
-    report.Add(name, system, "resends_asked", "count", {static_cast<double>(result.resends_asked)});
+    count("resends_asked", static_cast<double>(result.resends_asked));
   } else {
-    report.Add(name, system, c.kind == CutKind::kShare ? "left" : "recovery", "ms",
-               c.kind == CutKind::kShare ? result.AllLeft() : result.AllRecoveries());
-    report.Add(name, system, "not_recovered", "count", {static_cast<double>(result.NotRecovered())});
-    report.Add(name, system, "stall", "ms", result.stall_ms);
+    report.Add(name, system, "recovery", "ms", result.AllRecoveries());
+    count("not_recovered", result.NotRecovered());
+    // What is held back has left no trace where it would go.
+    if (!cw::lab::IsPause(c.kind)) count("still_on_path", result.StillOnPath());
   }
-  report.Add(name, system, "flows_lost", "count", {static_cast<double>(result.flows_lost)});
-  report.Add(name, system, "wrong_verdicts", "count", {static_cast<double>(result.wrong_verdicts)});
-  if (c.kind == CutKind::kPause || c.kind == CutKind::kStorm) {
-    report.Add(name, system, "told_paused", "count", {static_cast<double>(result.paused_verdicts)});
-    report.Add(name, system, "moves", "count", {static_cast<double>(result.moves)});
+  report.Add(name, system, "stall", "ms", result.CutStalls());
+  count("flows_lost", result.flows_lost);
+  count("wrong_verdicts", result.wrong_verdicts);
+  if (cw::lab::IsPause(c.kind)) {
+    report.Add(name, system, "paused", "ms", Of(result, &cw::lab::CutResult::paused_ms));
+    report.Add(name, system, "held", "ms", Of(result, &cw::lab::CutResult::held_ms));
+    count("told_paused", result.paused_verdicts);
+    count("moves", static_cast<double>(result.moves));
   }
+  if (c.kind == CutKind::kCorrupt) count("icrc_errors", static_cast<double>(result.icrc_errors));
   report.Add(name, system, "load", "percent", {100 * result.load_share});
 }
 
-// What a reader of the log wants to see at once: the spread, and each verdict that no cut explains (BENCH_VERBOSE=1: all).
+std::string Spread(const std::vector<double>& ms) {
+  if (ms.empty()) return "never";
+  using cw::lab::Quantile;
+  return absl::StrFormat("p50 %.1f p99 %.1f max %.1f ms", Quantile(ms, 0.5), Quantile(ms, 0.99), Quantile(ms, 1));
+}
+
+// What a reader of the log wants to see at once: the spread, and each verdict that no cut explains (BENCH_VERBOSE=1:
+// all).
 void Explain(const FailoverResult& result) {
-  std::vector<double> all = result.AllRecoveries();
-  if (all.empty()) all = result.AllLeft();
-  std::fprintf(stderr, "  load %.0f %%, recovery p50 %.1f p99 %.1f max %.1f ms, %d not recovered, %d lost, %d wrong verdicts, %d times told paused\n", 100 * result.load_share,
-               cw::lab::Quantile(all, 0.5), cw::lab::Quantile(all, 0.99), cw::lab::Quantile(all, 1), result.NotRecovered(), result.flows_lost, result.wrong_verdicts, result.paused_verdicts);
-  std::fprintf(stderr, "  stalls per cut p50 %.1f p99 %.1f max %.1f ms, %d resends asked for\n", cw::lab::Quantile(result.CutStalls(), 0.5), cw::lab::Quantile(result.CutStalls(), 0.99),
-               cw::lab::Quantile(result.CutStalls(), 1), static_cast<int>(result.resends_asked));
+  std::fprintf(stderr,
+               "  load %.0f %%, recovery %s, %d not recovered, %d still on the path, %d lost, %d wrong verdicts, %d "
+               "times told paused\n",
+               100 * result.load_share, Spread(result.AllRecoveries()).c_str(), result.NotRecovered(),
+               result.StillOnPath(), result.flows_lost, result.wrong_verdicts, result.paused_verdicts);
+  std::fprintf(stderr, "  stalls per cut %s, %d resends asked for\n", Spread(result.CutStalls()).c_str(),
+               static_cast<int>(result.resends_asked));
   for (const cw::lab::Mark& mark : result.phase.marks) {
     const bool event = mark.kind == "fault" || mark.kind == "dead" || mark.kind == "path";
-    if (mark.text.rfind("WRONG", 0) == 0 || (event && std::getenv("BENCH_VERBOSE") != nullptr)) std::fprintf(stderr, "  %.3f s: %s\n", mark.at_s, mark.text.c_str());
+    const bool wrong = absl::StartsWith(mark.text, "WRONG");
+    if (wrong || (event && std::getenv("BENCH_VERBOSE") != nullptr))
+      std::fprintf(stderr, "  %.3f s: %s\n", mark.at_s, mark.text.c_str());
   }
 }
 
@@ -119,14 +180,14 @@ void Explain(const FailoverResult& result) {
 
 int main(int argc, char** argv) {
   const bool full = std::getenv("BENCH_FULL") != nullptr;
+  const std::vector<std::string> cases = Wanted("BENCH_CASE"), systems = Wanted("BENCH_SYSTEM");
+  if (!AllKnown("BENCH_CASE", cases, kCases) || !AllKnown("BENCH_SYSTEM", systems, kSystems)) return 2;
   cw::bench::Report report("failover");
-  const char* only = std::getenv("BENCH_CASE");  // one case, one system, while working on it
-  const char* only_system = std::getenv("BENCH_SYSTEM");
   for (const Case& c : kCases) {
-    const bool pauses = only != nullptr && std::string(only) == "pause" && std::string(c.name).rfind("pause_", 0) == 0;
-    if (only != nullptr && std::string(only) != c.name && !pauses) continue;
+    if (!IsWanted(cases, c.name)) continue;
     for (const System& system : kSystems) {
-      if (only_system != nullptr && std::string(only_system) != system.name) continue;
+      if (!IsWanted(systems, system.name)) continue;
+      if (system.bfd_ms > 0 && !c.frr && !full && cases.empty()) continue;
       std::fprintf(stderr, "%s, %s ...\n", c.name, system.name);
       absl::StatusOr<FailoverResult> result = cw::lab::RunFailover(SpecOf(c, system, full));
       if (!result.ok()) {

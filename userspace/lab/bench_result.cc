@@ -111,6 +111,11 @@ std::string Report::Table() const {
   std::string out = absl::StrFormat("%-12s %-22s %-18s %-14s %8s %12s %12s %12s  %s\n", "name", "case", "system",
                                     "metric", "n", "p50", "p99", "max", "unit");
   for (const Row& r : rows_) {
+    if (r.n == 0) {
+      absl::StrAppendFormat(&out, "%-12s %-22s %-18s %-14s %8d %12s\n", name_, r.bench_case, r.system, r.metric, r.n,
+                            "never");
+      continue;
+    }
     absl::StrAppendFormat(&out, "%-12s %-22s %-18s %-14s %8d %12.2f %12.2f %12.2f  %s\n", name_, r.bench_case, r.system,
                           r.metric, r.n, r.p50, r.p99, r.max, r.unit);
   }

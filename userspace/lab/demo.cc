@@ -116,7 +116,7 @@ Table FailoverTable(const Collected& all) {
   };
   auto column = [&](const FailoverResult& r) {
     return std::vector<std::string>{recovery(r, 0.5), recovery(r, 0.99), absl::StrFormat("%d of %d", r.NotRecovered(), r.NotRecovered() + static_cast<int>(r.AllRecoveries().size())),
-                                    absl::StrFormat("%.1f ms", *std::max_element(r.stall_ms.begin(), r.stall_ms.end())),
+                                    absl::StrFormat("%.1f ms", *std::max_element(r.flow_stall_ms.begin(), r.flow_stall_ms.end())),
                                     absl::StrFormat("%d of %d", r.flows_lost, r.flows), absl::StrCat(r.wrong_verdicts)};
   };
   const std::vector<std::string> names = {"recovery, median", "recovery, p99", "flows that stood still until the repair",
@@ -141,7 +141,7 @@ bench::Report Figures(const Collected& all) {
   for (const auto& [system, result] : {std::pair<const char*, const FailoverResult&>("ecmp", all.ecmp_cut), {"cwfabric", all.steered_cut}}) {
     report.Add("silent_forward", system, "recovery", "ms", result.AllRecoveries());
     report.Add("silent_forward", system, "not_recovered", "count", {static_cast<double>(result.NotRecovered())});
-    report.Add("silent_forward", system, "stall", "ms", result.stall_ms);
+    report.Add("silent_forward", system, "stall", "ms", result.flow_stall_ms);
     report.Add("silent_forward", system, "flows_lost", "count", {static_cast<double>(result.flows_lost)});
     report.Add("silent_forward", system, "wrong_verdicts", "count", {static_cast<double>(result.wrong_verdicts)});
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "userspace/lab/failover_measure.h"
 #include "userspace/lab/pause_gate.h"
 
 namespace cw::lab {
@@ -15,57 +16,8 @@ namespace {
 
 struct Cut {
   LinkDirection link;
-  int64_t at_ns = 0;
-  int64_t repaired_ns = 0;
+  CutTime time;
 };
-
-std::vector<LinkDirection> LinksOf(CutKind kind, int spine) {
-  // Host 0 is on leaf 0, the receiver on leaf 1; data that leaf 0 sent to the spine dies on its way down to leaf 1.
-  const LinkDirection data = LinkDirection::SpineToLeaf(spine, 1);
-  const LinkDirection acknowledgements = LinkDirection::SpineToLeaf(spine, 0);
-  if (kind == CutKind::kReverse) return {acknowledgements};
-  if (kind == CutKind::kBoth) return {data, acknowledgements};
-  return {data};
-}
-
-absl::StatusOr<int64_t> Break(Fabric& fabric, const FailoverSpec& spec, const LinkDirection& link) {
-  if (spec.kind == CutKind::kLinkDown) return fabric.SetLinkUp(link.leaf, link.spine, false);
-  if (spec.kind == CutKind::kShare) return fabric.SetFault(link, Fault::Share(spec.drop_share));
-  return fabric.SetFault(link, Fault::Drop(spec.kind == CutKind::kDataOnly ? Fault::Match::kRoceData : Fault::Match::kAll));
-}
-
-absl::StatusOr<int64_t> Repair(Fabric& fabric, CutKind kind, const LinkDirection& link) {
-  if (kind == CutKind::kLinkDown) return fabric.SetLinkUp(link.leaf, link.spine, true);
-  return fabric.ClearFault(link);
-}
-
-// A flow that was seen on the link within the last 50 ms is still there.
-double LeftMs(const std::vector<FlowCounters>& counted, const std::string& source, uint32_t qpn, const LinkDirection& link, int64_t cut_ns, int64_t until_ns) {
-  int64_t last_ns = cut_ns;
-  for (const FlowCounters& c : counted) {
-    if (c.link == link && !c.probe && c.source == source && c.dest_qpn == qpn)
-      last_ns = std::max(last_ns, c.last_ns);
-  }
-  return last_ns > until_ns - 50'000'000 ? -1 : static_cast<double>(last_ns - cut_ns) / 1e6;
-}
-
-// Packets that had passed the cut still arrive after it, for as long as the queues hold them. The outage is the largest gap
-// between arrivals that begins within that time; it ends with the recovery. −1: nothing arrived before `until_ns`.
-double RecoveryMs(const Emulator& emulator, int flow, int64_t cut_ns, int64_t until_ns) {
-  constexpr int64_t kDrainNs = 10'000'000;  // what the fabric's queues hold at most
-  int64_t previous_ns = cut_ns;
-  int64_t longest_ns = 0, end_ns = -1;
-  while (previous_ns <= cut_ns + kDrainNs) {
-    const ArrivalRing::After after = emulator.FirstDeliveryAfter(flow, previous_ns + 1);
-    if (!after.any_ns.has_value() || *after.any_ns >= until_ns) return -1;
-    if (*after.any_ns - previous_ns > longest_ns) {
-      longest_ns = *after.any_ns - previous_ns;
-      end_ns = *after.any_ns;
-    }
-    previous_ns = *after.any_ns;
-  }
-  return static_cast<double>(end_ns - cut_ns) / 1e6;
-}
 
 JobSpec MeasuredJob(const FailoverSpec& spec, int receiver) {
   JobSpec job;
@@ -105,6 +57,7 @@ struct Bench {
   const FailoverSpec& spec;
   Testbed& testbed;
   Emulator& emulator;
+  const FrrRouting* routing;
   int measured_job;
   std::mt19937_64 random;
   std::vector<Cut> cuts;
@@ -128,62 +81,89 @@ struct Bench {
     return {spine, on_spine[static_cast<size_t>(spine)]};
   }
 
-  static void Count(double ms, std::vector<double>& into, CutResult& result) {
-    if (ms < 0) {
-      ++result.not_recovered;
-    } else {
-      into.push_back(ms);
+  // The longest stall of each of the flows. Those that go on are waited for.
+  std::vector<Stall> Stalls(const std::vector<int>& flows, const CutTime& time) {
+    constexpr int64_t kLongestNs = 10'000'000'000;
+    for (;; absl::SleepFor(absl::Milliseconds(20))) {
+      std::vector<Stall> all;
+      const Snapshot snapshot = emulator.TakeSnapshot();
+      for (const FlowReport& flow : snapshot.flows) {
+        if (std::find(flows.begin(), flows.end(), flow.id) == flows.end()) continue;
+        all.push_back(LongestStall(flow, snapshot.taken_ns, time));
+      }
+      const bool waiting = std::any_of(all.begin(), all.end(), [](const Stall& s) { return s.end_ns == INT64_MAX; });
+      if (!waiting || snapshot.taken_ns - time.repaired_ns > kLongestNs) return all;
     }
   }
 
-  absl::Status CountLeft(const std::vector<int>& flows, const LinkDirection& link, int64_t cut_ns, int64_t until_ns, CutResult& result) {
+  absl::Status CountRecoveries(const std::vector<int>& flows, const CutTime& time, CutResult& result) {
+    const std::vector<Stall> stalls = Stalls(flows, time);
+    for (const Stall& stall : stalls) result.stall_ms = std::max(result.stall_ms, stall.ms);
     const absl::StatusOr<std::vector<FlowCounters>> counted = testbed.fabric().Flows();
     if (!counted.ok()) return counted.status();
     const Snapshot snapshot = emulator.TakeSnapshot();
+    const auto count = [&](double ms) {
+      if (ms < 0) {
+        ++result.not_recovered;
+      } else {
+        result.recovery_ms.push_back(ms);
+      }
+    };
+    if (spec.kind == CutKind::kReboot) {
+      for (const Stall& stall : stalls) count(!stall.dead && stall.end_ns < time.repaired_ns ? stall.ms : -1);
+      return absl::OkStatus();
+    }
+    const LinkDirection link = BrokenLinks(spec.kind, result.spine, testbed.fabric().spec().leaves).front();
     for (const FlowReport& flow : snapshot.flows) {
-      if (std::find(flows.begin(), flows.end(), flow.id) != flows.end()) Count(LeftMs(*counted, testbed.fabric().HostAddr(flow.source), flow.destination_qpn, link, cut_ns, until_ns), result.left_ms, result);
+      if (std::find(flows.begin(), flows.end(), flow.id) == flows.end()) continue;
+      count(IsShare(spec.kind) ? LeftMs(*counted, testbed.fabric().HostAddr(flow.source), flow.destination_qpn, link,
+                                        time.cut_ns, time.repaired_ns)
+                               : RecoveryMs(emulator, flow.id, time.cut_ns, time.repaired_ns));
     }
     return absl::OkStatus();
   }
 
-  // The longest stall that began during the cut, or with the last progress before it. Those that go on are waited for.
-  double StallMs(int64_t cut_ns, int64_t repaired_ns) {
-    constexpr int64_t kEarlyNs = 5'000'000;
-    constexpr int64_t kLongestNs = 10'000'000'000;
-    int64_t longest_ns = 0;
-    bool waiting = true;
-    while (waiting) {
-      const Snapshot snapshot = emulator.TakeSnapshot();
-      waiting = false;
-      longest_ns = 0;
-      for (const FlowReport& flow : snapshot.flows) {
-        if (flow.job != measured_job) continue;
-        const int64_t since_ns = flow.waiting_since_ns;
-        const bool stuck = since_ns >= cut_ns - kEarlyNs && since_ns < repaired_ns && !flow.dead;
-        waiting |= stuck && snapshot.taken_ns - repaired_ns < kLongestNs;
-        if (stuck) longest_ns = std::max(longest_ns, snapshot.taken_ns - since_ns);
-        for (const Gap& stall : flow.send.stalls) {
-          if (stall.begin_ns >= cut_ns - kEarlyNs && stall.begin_ns < repaired_ns) longest_ns = std::max(longest_ns, stall.Length());
-        }
-      }
-      if (waiting) absl::SleepFor(absl::Milliseconds(20));
+  // Waits until the cut has lasted for `hold`, and looks on the way who is still there.
+  void Hold(int64_t from_ns, const std::vector<int>& flows, CutResult& result) {
+    const auto until = [&](absl::Duration length) {
+      absl::SleepFor(length - absl::Nanoseconds(MonotonicNs() - from_ns));
+    };
+    until(std::min(spec.hold, kStillAfter));
+    result.still_on_path = StillOn(testbed.fabric(), emulator.TakeSnapshot(), flows, result.spine,
+                                   spec.kind == CutKind::kReverse, MonotonicNs());
+    until(spec.hold);
+  }
+
+  // How long the port has carried nothing of a queue pair.
+  double QuietMs(const LinkDirection& link) const {
+    const absl::StatusOr<std::vector<FlowCounters>> counted = testbed.fabric().Flows();
+    if (!counted.ok()) return 0;
+    const int64_t now_ns = MonotonicNs();
+    int64_t last_ns = 0;
+    for (const FlowCounters& c : *counted) {
+      if (c.link == link && !c.probe) last_ns = std::max(last_ns, c.last_ns);
     }
-    return static_cast<double>(longest_ns) / 1e6;
+    return static_cast<double>(now_ns - last_ns) / 1e6;
   }
 
   // Holds the class of the data back, once or again and again; returns when it passes again.
-  absl::Status PauseFor(PauseGate& gate, int64_t& begin_ns, int64_t& end_ns) {
-    std::uniform_real_distribution<double> ms(absl::ToDoubleMilliseconds(spec.pause_min), absl::ToDoubleMilliseconds(spec.pause_max));
+  absl::Status PauseFor(PauseGate& gate, const LinkDirection& link, CutTime& time, CutResult& result) {
+    std::uniform_real_distribution<double> ms(absl::ToDoubleMilliseconds(spec.pause_min),
+                                              absl::ToDoubleMilliseconds(spec.pause_max));
     const bool storm = spec.kind == CutKind::kStorm;
     const absl::Time until = absl::Now() + spec.hold;
     do {
       const absl::StatusOr<int64_t> begin = gate.Pause();
       if (!begin.ok()) return begin.status();
-      if (begin_ns == 0) begin_ns = *begin;
+      if (time.cut_ns == 0) time.cut_ns = *begin;
       absl::SleepFor(storm ? absl::Milliseconds(ms(random)) : spec.hold);
+      const double quiet_ms = QuietMs(link);
       const absl::StatusOr<int64_t> end = gate.Resume();
       if (!end.ok()) return end.status();
-      end_ns = *end;
+      time.repaired_ns = *end;
+      const double length_ms = static_cast<double>(*end - *begin) / 1e6;
+      result.paused_ms += length_ms;
+      result.held_ms += std::min(quiet_ms, length_ms);
       if (storm) absl::SleepFor(absl::Milliseconds(ms(random)));
     } while (storm && absl::Now() < until);
     return absl::OkStatus();
@@ -193,57 +173,49 @@ struct Bench {
     auto [spine, flows] = ChooseSpine();
     if (spine < 0) return absl::InternalError("no measured flow crosses any spine");
     CutResult result{.spine = spine, .affected = static_cast<int>(flows.size())};
-    absl::StatusOr<std::unique_ptr<PauseGate>> gate = PauseGate::Open(testbed.fabric(), LinksOf(spec.kind, spine).front());
+    const LinkDirection link = BrokenLinks(spec.kind, spine, testbed.fabric().spec().leaves).front();
+    absl::StatusOr<std::unique_ptr<PauseGate>> gate = PauseGate::Open(testbed.fabric(), link);
     if (!gate.ok()) return gate.status();
     absl::SleepFor(absl::Milliseconds(100));
-    int64_t begin_ns = 0, end_ns = 0;
-    if (absl::Status status = PauseFor(**gate, begin_ns, end_ns); !status.ok()) return status;
-    result.at_s = static_cast<double>(begin_ns - testbed.origin_ns()) / 1e9;
+    CutTime time;
+    if (absl::Status status = PauseFor(**gate, link, time, result); !status.ok()) return status;
+    result.at_s = static_cast<double>(time.cut_ns - testbed.origin_ns()) / 1e9;
     absl::SleepFor(absl::Milliseconds(500));  // what is held is sent, and the path is taken back
-    for (int flow : flows) Count(RecoveryMs(emulator, flow, begin_ns, MonotonicNs()), result.recovery_ms, result);
+    // What is held is delivered after the pause: that is a recovery, too.
+    time.repaired_ns = MonotonicNs();
+    if (absl::Status status = CountRecoveries(flows, time, result); !status.ok()) return status;
     return result;
   }
 
   absl::StatusOr<CutResult> CutOnce() {
-    if (spec.kind == CutKind::kPause || spec.kind == CutKind::kStorm) return PauseOnce();
+    if (IsPause(spec.kind)) return PauseOnce();
     auto [spine, flows] = ChooseSpine();
     if (spine < 0) return absl::InternalError("no measured flow crosses any spine");
-    CutResult result{.spine = spine};
-    int64_t cut_ns = 0;
-    for (const LinkDirection& link : LinksOf(spec.kind, spine)) {
-      absl::StatusOr<int64_t> at_ns = Break(testbed.fabric(), spec, link);
-      if (!at_ns.ok()) return at_ns.status();
-      if (cut_ns == 0) cut_ns = *at_ns;
-      cuts.push_back({link, *at_ns, 0});
-    }
-    result.at_s = static_cast<double>(cut_ns - testbed.origin_ns()) / 1e9;
-    absl::SleepFor(spec.hold);
-    const int64_t repaired_ns = MonotonicNs();
-    for (const LinkDirection& link : LinksOf(spec.kind, spine)) {
-      if (absl::StatusOr<int64_t> at = Repair(testbed.fabric(), spec.kind, link); !at.ok()) return at.status();
-    }
-    for (Cut& cut : cuts) {
-      if (cut.repaired_ns == 0) cut.repaired_ns = repaired_ns;
-    }
-    result.affected = static_cast<int>(flows.size());
-    if (spec.tails) result.stall_ms = StallMs(cut_ns, repaired_ns);
-    if (spec.kind == CutKind::kShare) {
-      if (absl::Status status = CountLeft(flows, LinksOf(spec.kind, spine).front(), cut_ns, repaired_ns, result); !status.ok()) return status;
-      return result;
-    }
-    for (int flow : flows) Count(RecoveryMs(emulator, flow, cut_ns, repaired_ns), result.recovery_ms, result);
+    CutResult result{.spine = spine, .affected = static_cast<int>(flows.size())};
+    Fabric& fabric = testbed.fabric();
+    const absl::StatusOr<int64_t> began_ns = Break(fabric, spec.kind, spine, spec.drop_share, [&] {
+      return routing != nullptr ? routing->DropStaticRoutes() : absl::OkStatus();
+    });
+    if (!began_ns.ok()) return began_ns.status();
+    result.at_s = static_cast<double>(*began_ns - testbed.origin_ns()) / 1e9;
+    Hold(spec.kind == CutKind::kReboot ? MonotonicNs() : *began_ns, flows, result);
+    const CutTime time{*began_ns, MonotonicNs()};
+    if (absl::Status status = Repair(fabric, spec.kind, spine); !status.ok()) return status;
+    for (const LinkDirection& link : BrokenLinks(spec.kind, spine, fabric.spec().leaves)) cuts.push_back({link, time});
+    if (absl::Status status = CountRecoveries(flows, time, result); !status.ok()) return status;
     return result;
   }
 };
 
-// A verdict is right when the path's spine was cut, in the direction in which that host sends, then or within the 100 ms
-// before (a verdict on what was lost just before the repair). Hosts of leaf 0 send down to leaf 1, and the reverse.
+// A verdict is right when the path's spine was cut, in the direction in which that host sends, then or within the 100
+// ms before (a verdict on what was lost just before the repair). Hosts of leaf 0 send down to leaf 1, and the reverse.
 bool Explained(const Fabric& fabric, const std::vector<Cut>& cuts, const Testbed::PathDeath& death) {
   const absl::StatusOr<int> spine = fabric.PathOf(death.host, death.peer, death.udp_port);
   if (!spine.ok()) return false;
   const int towards_leaf = fabric.HostLeaf(death.peer);
   return std::any_of(cuts.begin(), cuts.end(), [&](const Cut& cut) {
-    return cut.link.spine == *spine && cut.link.leaf == towards_leaf && death.at_ns >= cut.at_ns && death.at_ns <= cut.repaired_ns + 100'000'000;
+    return cut.link.spine == *spine && cut.link.leaf == towards_leaf && death.at_ns >= cut.time.cut_ns &&
+           death.at_ns <= cut.time.repaired_ns + 100'000'000;
   });
 }
 
@@ -258,11 +230,12 @@ int WrongVerdicts(Testbed& testbed, const std::vector<Cut>& cuts, std::vector<Ma
   return wrong;
 }
 
-void Summarise(const FailoverSpec& spec, Testbed& testbed, const Snapshot& snapshot, int measured_job, FailoverResult& result) {
+void Summarise(const FailoverSpec& spec, Testbed& testbed, const Snapshot& snapshot, int measured_job,
+               FailoverResult& result) {
   for (const FlowReport& flow : snapshot.flows) {
     if (flow.job == measured_job) {
       ++result.flows;
-      result.stall_ms.push_back(static_cast<double>(flow.send.longest_stall.Length()) / 1e6);
+      result.flow_stall_ms.push_back(static_cast<double>(flow.send.longest_stall.Length()) / 1e6);
     }
     if (flow.dead) ++result.flows_lost;
   }
@@ -270,7 +243,8 @@ void Summarise(const FailoverSpec& spec, Testbed& testbed, const Snapshot& snaps
   result.data_icrc_checked = snapshot.Total().received;
   double carried = 0;
   for (const LinkCounters& link : testbed.fabric().Links()) {
-    if (link.link.tier == LinkDirection::Tier::kSpine && link.link.toward == LinkDirection::Toward::kUp && link.link.leaf == 0) {
+    if (link.link.tier == LinkDirection::Tier::kSpine && link.link.toward == LinkDirection::Toward::kUp &&
+        link.link.leaf == 0) {
       carried += static_cast<double>(link.carried_bytes) * 8;
     }
   }
@@ -293,12 +267,6 @@ std::vector<double> FailoverResult::AllRecoveries() const {
   return all;
 }
 
-std::vector<double> FailoverResult::AllLeft() const {
-  std::vector<double> all;
-  for (const CutResult& cut : cuts) all.insert(all.end(), cut.left_ms.begin(), cut.left_ms.end());
-  return all;
-}
-
 std::vector<double> FailoverResult::CutStalls() const {
   std::vector<double> all;
   for (const CutResult& cut : cuts) all.push_back(cut.stall_ms);
@@ -308,6 +276,12 @@ std::vector<double> FailoverResult::CutStalls() const {
 int FailoverResult::NotRecovered() const {
   int sum = 0;
   for (const CutResult& cut : cuts) sum += cut.not_recovered;
+  return sum;
+}
+
+int FailoverResult::StillOnPath() const {
+  int sum = 0;
+  for (const CutResult& cut : cuts) sum += cut.still_on_path;
   return sum;
 }
 
@@ -336,11 +310,14 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   absl::SleepFor(absl::Seconds(2));  // flows are up, and spread by the agents where there are agents
 
   FailoverResult result;
-  Bench bench{spec, **testbed, **emulator, *measured, std::mt19937_64(spec.seed), {}};
+  Bench bench{spec, **testbed, **emulator, routing.get(), *measured, std::mt19937_64(spec.seed), {}};
   for (int i = 0; i < spec.cuts; ++i) {
     absl::StatusOr<CutResult> cut = bench.CutOnce();
     if (!cut.ok()) return cut.status();
-    result.phase.marks.push_back({cut->at_s, "fault", absl::StrFormat("spine%d fails, %d flows on it, the last recovered after %.1f ms, longest stall %.1f ms", cut->spine, cut->affected, Quantile(spec.kind == CutKind::kShare ? cut->left_ms : cut->recovery_ms, 1), cut->stall_ms)});
+    result.phase.marks.push_back(
+        {cut->at_s, "fault",
+         absl::StrFormat("spine%d fails, %d flows on it, the last recovered after %.1f ms, longest stall %.1f ms",
+                         cut->spine, cut->affected, Quantile(cut->recovery_ms, 1), cut->stall_ms)});
     result.cuts.push_back(*std::move(cut));
     absl::SleepFor(spec.settle);
     if (!routing) continue;
@@ -363,7 +340,8 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   result.phase.charts.push_back(load.LinkLoad((*testbed)->origin_ns()));
   if (delay) result.phase.charts.push_back(delay->PathDelay((*testbed)->origin_ns()));
   for (Mark& mark : (*testbed)->Events((*testbed)->origin_ns(), "move")) result.phase.marks.push_back(std::move(mark));
-  std::sort(result.phase.marks.begin(), result.phase.marks.end(), [](const Mark& a, const Mark& b) { return a.at_s < b.at_s; });
+  std::sort(result.phase.marks.begin(), result.phase.marks.end(),
+            [](const Mark& a, const Mark& b) { return a.at_s < b.at_s; });
   return result;
 }
 

@@ -95,7 +95,7 @@ absl::StatusOr<ScenarioOutcome> Failover(Reader& reader, const Common& common) {
   table.rows = {{"recovery, median", absl::StrFormat("%.1f ms", Quantile(all, 0.5))},
                 {"recovery, p99", absl::StrFormat("%.1f ms", Quantile(all, 0.99))},
                 {"stood still until the repair", absl::StrCat(result->NotRecovered())},
-                {"longest stall", absl::StrFormat("%.1f ms", Quantile(result->stall_ms, 1))},
+                {"longest stall", absl::StrFormat("%.1f ms", Quantile(result->flow_stall_ms, 1))},
                 {"queue pairs lost", absl::StrCat(result->flows_lost)},
                 {"wrong verdicts", absl::StrCat(result->wrong_verdicts)}};
   result->phase.name = system;
@@ -103,7 +103,7 @@ absl::StatusOr<ScenarioOutcome> Failover(Reader& reader, const Common& common) {
   ScenarioOutcome outcome{MakeReport(common.title, std::move(table), std::move(result->phase)),
                           bench::Report("failover")};
   outcome.result.Add(name, system, "recovery", "ms", all);
-  outcome.result.Add(name, system, "stall", "ms", result->stall_ms);
+  outcome.result.Add(name, system, "stall", "ms", result->flow_stall_ms);
   outcome.result.Add(name, system, "flows_lost", "count", {static_cast<double>(result->flows_lost)});
   outcome.result.Add(name, system, "wrong_verdicts", "count", {static_cast<double>(result->wrong_verdicts)});
   return outcome;
