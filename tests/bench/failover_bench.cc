@@ -73,20 +73,24 @@ std::vector<std::string> Wanted(const char* variable) {
   return absl::StrSplit(text, ',', absl::SkipEmpty());
 }
 
-bool Names(const std::string& wanted, const std::string& name) {
-  return wanted == name || absl::StartsWith(name, wanted + "_");
+// A whole name is itself only, although others begin with it.
+template <typename All>
+bool Names(const std::string& wanted, const std::string& name, const All& all) {
+  const bool whole = std::any_of(std::begin(all), std::end(all), [&](const auto& one) { return wanted == one.name; });
+  return whole ? wanted == name : absl::StartsWith(name, wanted + "_");
 }
 
-bool IsWanted(const std::vector<std::string>& wanted, const std::string& name) {
+template <typename All>
+bool IsWanted(const std::vector<std::string>& wanted, const std::string& name, const All& all) {
   return wanted.empty() ||
-         std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) { return Names(w, name); });
+         std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) { return Names(w, name, all); });
 }
 
 // A name that is no case's would make an empty result, which looks like a run that went well.
 template <typename All>
 bool AllKnown(const char* variable, const std::vector<std::string>& wanted, const All& all) {
   for (const std::string& w : wanted) {
-    if (std::any_of(std::begin(all), std::end(all), [&](const auto& one) { return Names(w, one.name); })) continue;
+    if (std::any_of(std::begin(all), std::end(all), [&](const auto& one) { return Names(w, one.name, all); })) continue;
     std::string names;
     for (const auto& one : all) absl::StrAppend(&names, names.empty() ? "" : ", ", one.name);
     std::fprintf(stderr, "%s: there is no '%s'; choose of %s\n", variable, w.c_str(), names.c_str());
@@ -184,9 +188,9 @@ int main(int argc, char** argv) {
   if (!AllKnown("BENCH_CASE", cases, kCases) || !AllKnown("BENCH_SYSTEM", systems, kSystems)) return 2;
   cw::bench::Report report("failover");
   for (const Case& c : kCases) {
-    if (!IsWanted(cases, c.name)) continue;
+    if (!IsWanted(cases, c.name, kCases)) continue;
     for (const System& system : kSystems) {
-      if (!IsWanted(systems, system.name)) continue;
+      if (!IsWanted(systems, system.name, kSystems)) continue;
       if (system.bfd_ms > 0 && !c.frr && !full && cases.empty()) continue;
       std::fprintf(stderr, "%s, %s ...\n", c.name, system.name);
       absl::StatusOr<FailoverResult> result = cw::lab::RunFailover(SpecOf(c, system, full));

@@ -169,8 +169,16 @@ struct Bench {
     return absl::OkStatus();
   }
 
+  // Waits for flows to run: on a busy machine routing protocols may take longer than their first packets last.
+  std::pair<int, std::vector<int>> AwaitSpine() {
+    const absl::Time until = absl::Now() + absl::Seconds(10);
+    auto chosen = ChooseSpine();
+    for (; chosen.first < 0 && absl::Now() < until; chosen = ChooseSpine()) absl::SleepFor(absl::Milliseconds(100));
+    return chosen;
+  }
+
   absl::StatusOr<CutResult> PauseOnce() {
-    auto [spine, flows] = ChooseSpine();
+    auto [spine, flows] = AwaitSpine();
     if (spine < 0) return absl::InternalError("no measured flow crosses any spine");
     CutResult result{.spine = spine, .affected = static_cast<int>(flows.size())};
     const LinkDirection link = BrokenLinks(spec.kind, spine, testbed.fabric().spec().leaves).front();
@@ -189,7 +197,7 @@ struct Bench {
 
   absl::StatusOr<CutResult> CutOnce() {
     if (IsPause(spec.kind)) return PauseOnce();
-    auto [spine, flows] = ChooseSpine();
+    auto [spine, flows] = AwaitSpine();
     if (spine < 0) return absl::InternalError("no measured flow crosses any spine");
     CutResult result{.spine = spine, .affected = static_cast<int>(flows.size())};
     Fabric& fabric = testbed.fabric();
