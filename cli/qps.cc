@@ -22,6 +22,17 @@ struct Options {
   Session::Watch watch;
 };
 
+std::string OwnerText(const v1::OwnerReport& owner) {
+  std::string text = absl::StrFormat("%s messages, %s bytes", CountText(owner.messages()), CountText(owner.bytes()));
+  if (owner.completion_samples() > 0) {
+    absl::StrAppendFormat(&text, ", completed after %s (p50), at most %s", DelayText(owner.completion_p50_ns(), 0),
+                          DelayText(owner.completion_max_ns(), 0));
+  }
+  if (owner.errors() > 0) absl::StrAppendFormat(&text, ", %d completions with an error", owner.errors());
+  text += owner.placed() ? "; placed when it connected" : "; not placed: " + owner.not_placed();
+  return owner.packets_seen() ? text : text + "; its packets are not seen here";
+}
+
 absl::StatusOr<int> Qps(Session& session, const Options& options) {
   v1::QpsRequest request;
   request.set_flow(options.flow);
@@ -38,6 +49,9 @@ absl::StatusOr<int> Qps(Session& session, const Options& options) {
         if (flow.cause_text().empty()) continue;
         std::cout << flow.id() << Paint(" is slow: " + flow.cause(), Tone::kWarn, session.Colour()) << ", "
                   << flow.cause_text() << '\n';
+      }
+      for (const v1::Flow& flow : reply->flows()) {
+        if (flow.has_owner()) std::cout << flow.id() << " by its owner: " << OwnerText(flow.owner()) << '\n';
       }
     }
   });

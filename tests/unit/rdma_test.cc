@@ -97,7 +97,7 @@ TEST_F(InprocServerTest, MalformedMessagesAreCountedAndHarmless) {
   message.type = CW_INPROC_UNREGISTER_QP;  // never registered by this process
   ASSERT_GT(send(fd, &message, sizeof(message), 0), 0);
   PollTwice();
-  EXPECT_EQ(server_->malformed(), 3u);
+  EXPECT_EQ(server_->counts().malformed, 3u);
   EXPECT_TRUE(registered.empty());
   EXPECT_TRUE(gone.empty());
   close(fd);

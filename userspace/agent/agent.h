@@ -48,6 +48,7 @@
 #include "userspace/probe/keys.h"
 #include "userspace/rdma/inproc_server.h"
 #include "userspace/rdma/nldev.h"
+#include "userspace/rdma/placement.h"
 #include "userspace/rdma/qp_registry.h"
 #include "userspace/telemetry/event_log.h"
 #include "userspace/telemetry/sample_matcher.h"
@@ -194,6 +195,14 @@ class Agent final : public api::AgentView {
   void ReopenFlowTable();
   void LinkQps(const cw_flow_key& key, FlowEntry& flow);
 
+  // places.cc: queue pairs that ask for a path while they connect
+  rdma::Placement PlaceQp(const rdma::QpInfo& qp, const rdma::Requester& who);
+  rdma::Placement ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who);
+  bool OwnsQp(const Nic& nic, const rdma::QpInfo& qp, const rdma::Requester& who);
+  std::vector<rdma::PathLoad> PathLoads(PairState& pair, const rdma::QpInfo& asking) const;
+  static void AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, api::v1::Flow& out);
+  void AddAnnounced(const api::v1::QpsRequest& request, int64_t now_ns, api::v1::QpsReply& reply);
+
   // losses.cc: paths that lose a share of their packets
   uint16_t JudgedSlots(const PairState& pair) const;
   void JudgeLosses();
@@ -241,6 +250,7 @@ class Agent final : public api::AgentView {
   // name, value, what it counts
   using CounterSink = std::function<void(const char*, uint64_t, const char*)>;
   void TellTailCounts(const CounterSink& add) const;
+  void TellPlaceCounts(const CounterSink& add) const;
   void StartTailTicks();
   void TailTick();
   bool LookAfter(const FlowKey& key, WatchedTail& tail, int64_t now_ns);
@@ -362,6 +372,8 @@ class Agent final : public api::AgentView {
   std::unique_ptr<maps::RingReader> probe_reader_, event_reader_, message_reader_;
   std::unique_ptr<rdma::InprocServer> inproc_;
   std::unique_ptr<rdma::NldevClient> nldev_;
+  std::vector<rdma::Link> rdma_links_;  // as RDMA netlink told last
+  std::map<cw_inproc_verdict, uint64_t> answered_;  // queue pairs that asked for a path
   rdma::QpRegistry qps_;
   FlowBook flows_;
   telemetry::SampleMatcher matcher_;

@@ -119,10 +119,12 @@ void Agent::ReadKernelQps() {
   absl::StatusOr<std::vector<rdma::Link>> links = nldev_->Links();
   absl::StatusOr<std::vector<rdma::Qp>> qps = nldev_->Qps();
   if (!links.ok() || !qps.ok()) {
+    rdma_links_.clear();
     nldev_.reset();  // what is left of a broken answer would be taken for the next one
     return;
   }
   NameRdmaDevices(*links);
+  rdma_links_ = *links;
   std::vector<rdma::QpInfo> list;
   for (const rdma::Qp& qp : *qps) {
     if ((qp.type != rdma::kQpTypeRc && qp.type != rdma::kQpTypeUc) || qp.rqpn == 0) continue;

@@ -332,7 +332,11 @@ absl::Status Agent::OpenSources() {
   absl::StatusOr<std::unique_ptr<rdma::InprocServer>> inproc =
       rdma::InprocServer::Listen(options_.config.RunDir() + "/inproc.sock",
                                  {.registered = [this](const rdma::QpInfo& qp) { qps_.Register(qp); },
-                                  .unregistered = [this](const rdma::QpInfo& qp) { qps_.Unregister(qp); }});
+                                  .unregistered = [this](const rdma::QpInfo& qp) { qps_.Unregister(qp); },
+                                  .place = [this](const rdma::QpInfo& qp,
+                                                  const rdma::Requester& who) { return PlaceQp(qp, who); }},
+                                 {.max_qps = static_cast<size_t>(options_.config.inproc.max_qps),
+                                  .messages_per_second = static_cast<double>(options_.config.inproc.messages_per_second)});
   if (!inproc.ok()) return inproc.status();
   inproc_ = std::move(*inproc);
   if (absl::Status status = loop_->AddFd(inproc_->fd(), [this] { inproc_->Poll(); }); !status.ok()) return status;

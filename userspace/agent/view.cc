@@ -348,6 +348,7 @@ void Agent::AddCounters(v1::StatusReply& reply) {
     reply.mutable_lost()->set_message_ring(sums->message_ring_full);
   }
   TellTailCounts(add);
+  TellPlaceCounts(add);
   auto fill = [&](const char* name, uint64_t used, uint64_t capacity) {
     v1::MapFill* map = reply.add_maps();
     map->set_name(name);
@@ -483,6 +484,7 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
     out.set_process(qp->comm);
     out.set_label(qp->label);
     out.set_path_mtu(qp->path_mtu);
+    if (!flow.received) AddOwner(*qp, /*packets_seen=*/true, now_ns, out);
   }
   AddSteering(flow, now_ns, out);
   out.set_reverts_s(deadlines_.FlowSecondsLeft(key, now_ns));
@@ -540,6 +542,7 @@ v1::QpsReply Agent::MakeQps(const v1::QpsRequest& request) {
   };
   add(flows_.sent);
   if (request.received()) add(flows_.received);
+  AddAnnounced(request, now_ns, reply);
   std::sort(reply.mutable_flows()->begin(), reply.mutable_flows()->end(), [](const v1::Flow& a, const v1::Flow& b) {
     return std::tuple(a.received(), a.remote_address(), a.local_qpn(), a.id()) <
            std::tuple(b.received(), b.remote_address(), b.local_qpn(), b.id());
@@ -585,6 +588,7 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
   for (const maps::CounterInfo& counter : maps::Counters()) add(counter.name, (*sums).*counter.field, counter.text);
   absl::StatusOr<probe::MessageStats> messages = loop_->Call<probe::MessageStats>([this, &add] {
     TellTailCounts(add);
+    TellPlaceCounts(add);
     return absl::StatusOr<probe::MessageStats>(engine_->message_stats());
   });
   if (!messages.ok()) return messages.status();

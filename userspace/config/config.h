@@ -115,6 +115,13 @@ struct ClockConfig {
   ChronyConfig chrony;
 };
 
+// Processes that own queue pairs and say so (libcwverbs).
+struct InprocConfig {
+  bool place = true;                    // protect and optimize: answer them with a path
+  int64_t max_qps = 16384;              // of one process; more are not known
+  int64_t messages_per_second = 10000;  // of one process; more are not read
+};
+
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
   std::string events_file;  // one JSON object per line; "" = memory only
@@ -137,6 +144,7 @@ struct Config {
   SteeringConfig steering;
   SamplesConfig samples;
   LimitsConfig limits;
+  InprocConfig inproc;
   ClockConfig clock;
   LogConfig log;
 

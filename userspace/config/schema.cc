@@ -184,6 +184,13 @@ void WalkRest(Visitor& v, Config& config) {
          "Received flows, and sent ones to addresses that are no peer.");
   Number(v, "max_tx_flows", config.limits.max_tx_flows, {64, 4 * kMillion}, "Sent flows to peers.");
   v.EndTable();
+  v.BeginTable("inproc", "Processes that tell of their own queue pairs; see docs/libcwverbs.md.");
+  config.inproc.place = v.Flag("place", config.inproc.place,
+                               "Answer a queue pair that asks for one with a path (protect, optimize).");
+  Number(v, "max_qps", config.inproc.max_qps, {1, kMillion}, "Queue pairs of one process; others are not known.");
+  Number(v, "messages_per_second", config.inproc.messages_per_second, {10, kMillion},
+         "Messages of one process, twice as many at once; others are not read, and counted.");
+  v.EndTable();
   v.BeginTable("clock", "Fleet time: one timeline for all hosts of the group.");
   Pick(
       v, "anchor", config.clock.anchor, AnchorWords(),

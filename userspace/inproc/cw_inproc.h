@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between the agent and libraries or programs that own queue pairs (libcwverbs, the lab's emulator).
  *
- * Transport: unix socket, SOCK_SEQPACKET, at CW_INPROC_SOCKET_FMT with the agent's instance; one message a packet, no reply.
+ * Transport: unix socket, SOCK_SEQPACKET, at CW_INPROC_SOCKET_FMT with the agent's instance; one message a packet. Only
+ * CW_INPROC_PLACE_QP is answered; an agent that does not know a type counts the message and says nothing.
  * The sender may be killed or the agent may be gone at any time: both sides treat a closed socket as "nothing registered".
  * When a connection closes, the agent forgets the queue pairs that were registered over it.
  * All integers are in host byte order (both ends are on one machine). libc only: this header is used in foreign processes.
@@ -18,6 +19,19 @@
 enum cw_inproc_type {
   CW_INPROC_REGISTER_QP = 1,   /* a queue pair reached RTR/RTS */
   CW_INPROC_UNREGISTER_QP = 2, /* it was destroyed or reset */
+  CW_INPROC_PLACE_QP = 3,      /* it is about to: which path? Registers it, too */
+  CW_INPROC_PLACEMENT = 4,     /* the agent's answer */
+  CW_INPROC_QP_SUMS = 5,       /* what it has done so far; at most once per second */
+};
+
+/* Why a queue pair gets no label. The owner goes on with what its provider chooses, whatever the reason. */
+enum cw_inproc_verdict {
+  CW_INPROC_PLACED = 0,
+  CW_INPROC_NOT_ACTING = 1,  /* mode observe or off */
+  CW_INPROC_NO_PATHS = 2,    /* no peer's address, paths not known, or ports do not choose them */
+  CW_INPROC_NOT_YOURS = 3,   /* RDMA netlink does not say that the queue pair is the asking process's */
+  CW_INPROC_OVER_QUOTA = 4,  /* too many queue pairs or messages of this process */
+  CW_INPROC_BY_KERNEL = 5,   /* the agent's program sees the NIC's packets and puts new flows on paths itself */
 };
 
 struct cw_inproc_register_qp {
@@ -33,6 +47,41 @@ struct cw_inproc_register_qp {
   uint16_t path_mtu;  /* bytes, 0 = unknown */
   char comm[16];      /* owner's name, NUL-terminated */
   char label[CW_LABEL_LEN]; /* job or collective, NUL-terminated, may be empty */
+};
+
+struct cw_inproc_place_qp {
+  struct cw_inproc_register_qp qp; /* type CW_INPROC_PLACE_QP; udp_sport: the port if it gets no label */
+  uint32_t request;                /* the answer repeats it */
+  uint32_t zero;
+};
+
+struct cw_inproc_placement {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t type;
+  uint32_t request;
+  uint32_t flow_label; /* for ah_attr.grh.flow_label, 1 to 0xfffff; 0: none */
+  uint16_t udp_sport;  /* that the label gives */
+  uint8_t slot;        /* path that it takes, for people */
+  uint8_t verdict;     /* enum cw_inproc_verdict */
+  uint32_t lqpn;
+};
+
+/* Sums since the queue pair was made. Completion times: from posting a signaled send request to polling its completion,
+ * of one request in 16 at most. */
+struct cw_inproc_qp_sums {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t type;
+  uint32_t lqpn;
+  uint32_t zero;
+  uint8_t laddr[16];
+  uint64_t messages;           /* send requests posted */
+  uint64_t bytes;              /* of them */
+  uint64_t errors;             /* completions with an error, of sends and receives */
+  uint64_t completion_samples;
+  uint64_t completion_p50_ns;  /* of all samples, within 1/8; 0: none */
+  uint64_t completion_max_ns;
 };
 
 #endif

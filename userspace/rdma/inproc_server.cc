@@ -10,15 +10,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 #include "absl/strings/str_format.h"
-#include "userspace/inproc/cw_inproc.h"
 
 namespace cw::rdma {
 namespace {
 
 constexpr size_t kMaxConnections = 4096;
-constexpr size_t kMaxQpsPerConnection = 16384;
 constexpr int kMessagesPerPoll = 512;
 
 std::string BoundedString(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
@@ -36,11 +35,24 @@ QpInfo ToInfo(const cw_inproc_register_qp& message) {
           .source = "inproc"};
 }
 
-bool SameQp(const QpInfo& a, const QpInfo& b) { return a.lqpn == b.lqpn && a.laddr == b.laddr; }
+int64_t MonotonicNs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// A whole message of this type and size, or nothing.
+template <typename T>
+bool Take(const char* data, size_t size, T* out) {
+  if (size != sizeof(T)) return false;
+  std::memcpy(out, data, size);
+  return true;
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<InprocServer>> InprocServer::Listen(const std::string& path, Handler handler) {
+absl::StatusOr<std::unique_ptr<InprocServer>> InprocServer::Listen(const std::string& path, Handler handler,
+                                                                   const QuotaLimits& limits) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return absl::InvalidArgumentError("socket path too long: " + path);
@@ -62,11 +74,15 @@ absl::StatusOr<std::unique_ptr<InprocServer>> InprocServer::Listen(const std::st
     if (epoll >= 0) close(epoll);
     return status;
   }
-  return std::unique_ptr<InprocServer>(new InprocServer(path, fd, epoll, std::move(handler)));
+  return std::unique_ptr<InprocServer>(new InprocServer(path, fd, epoll, std::move(handler), limits));
 }
 
-InprocServer::InprocServer(std::string path, int listen_fd, int epoll_fd, Handler handler)
-    : path_(std::move(path)), listen_fd_(listen_fd), epoll_fd_(epoll_fd), handler_(std::move(handler)) {}
+InprocServer::InprocServer(std::string path, int listen_fd, int epoll_fd, Handler handler, const QuotaLimits& limits)
+    : path_(std::move(path)),
+      listen_fd_(listen_fd),
+      epoll_fd_(epoll_fd),
+      handler_(std::move(handler)),
+      quota_(limits) {}
 
 InprocServer::~InprocServer() {
   for (const auto& connection : connections_) close(connection->fd);
@@ -87,51 +103,115 @@ void InprocServer::Accept() {
       close(fd);
       continue;
     }
-    connections_.push_back(std::make_unique<Connection>(
-        Connection{fd, static_cast<uint32_t>(credentials.pid), static_cast<uint32_t>(credentials.uid), {}}));
+    const Requester peer{.pid = static_cast<uint32_t>(credentials.pid), .uid = static_cast<uint32_t>(credentials.uid)};
+    quota_.Connected(peer.pid, MonotonicNs());
+    connections_.push_back(std::make_unique<Connection>(Connection{fd, peer, {}}));
   }
 }
 
 void InprocServer::Message(Connection& connection, const char* data, size_t size) {
-  cw_inproc_register_qp message;
-  if (size != sizeof(message)) {
-    ++malformed_;
-    return;
-  }
-  std::memcpy(&message, data, sizeof(message));
-  if (message.magic != CW_INPROC_MAGIC || message.version != CW_INPROC_VERSION) {
-    ++malformed_;
-    return;
-  }
-  QpInfo info = ToInfo(message);
-  if (connection.uid != 0 || info.pid == 0) info.pid = connection.pid;
-  auto known =
-      std::find_if(connection.qps.begin(), connection.qps.end(), [&](const QpInfo& qp) { return SameQp(qp, info); });
-  if (message.type == CW_INPROC_REGISTER_QP) {
-    if (known != connection.qps.end()) {
-      *known = info;
-    } else if (connection.qps.size() < kMaxQpsPerConnection) {
-      connection.qps.push_back(info);
-    } else {
-      ++malformed_;
-      return;
-    }
-    handler_.registered(info);
-  } else if (message.type == CW_INPROC_UNREGISTER_QP) {
-    if (known == connection.qps.end()) return;  // a process can only affect its own queue pairs
-    const QpInfo gone = *known;
-    connection.qps.erase(known);
-    handler_.unregistered(gone);
+  struct Head {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t type;
+  } head{};
+  std::memcpy(&head, data, std::min(size, sizeof(head)));
+  cw_inproc_register_qp qp;
+  cw_inproc_place_qp place;
+  cw_inproc_qp_sums sums;
+  if (head.magic != CW_INPROC_MAGIC || head.version != CW_INPROC_VERSION) {
+    ++counts_.malformed;
+  } else if (head.type == CW_INPROC_REGISTER_QP && Take(data, size, &qp)) {
+    OnRegister(connection, qp);
+  } else if (head.type == CW_INPROC_UNREGISTER_QP && Take(data, size, &qp)) {
+    OnUnregister(connection, qp);
+  } else if (head.type == CW_INPROC_PLACE_QP && Take(data, size, &place)) {
+    OnPlace(connection, place);
+  } else if (head.type == CW_INPROC_QP_SUMS && Take(data, size, &sums)) {
+    OnSums(connection, sums);
   } else {
-    ++malformed_;
+    ++counts_.malformed;
   }
+}
+
+QpInfo* InprocServer::Remember(Connection& connection, QpInfo info) {
+  if (connection.peer.uid != 0 || info.pid == 0) info.pid = connection.peer.pid;
+  auto known = connection.qps.find({info.laddr, info.lqpn});
+  if (known == connection.qps.end()) {
+    if (!quota_.TakeQp(connection.peer.pid)) {
+      ++counts_.over_quota;
+      return nullptr;
+    }
+    known = connection.qps.emplace(QpKey{info.laddr, info.lqpn}, QpInfo{}).first;
+  }
+  info.owner = known->second.owner;
+  known->second = std::move(info);
+  return &known->second;
+}
+
+void InprocServer::OnRegister(Connection& connection, const cw_inproc_register_qp& message) {
+  if (const QpInfo* qp = Remember(connection, ToInfo(message)); qp != nullptr) handler_.registered(*qp);
+}
+
+void InprocServer::OnUnregister(Connection& connection, const cw_inproc_register_qp& message) {
+  const auto known = connection.qps.find({Addr::FromBytes(message.laddr), message.lqpn & 0xffffff});
+  if (known == connection.qps.end()) return;  // a process can only affect its own queue pairs
+  const QpInfo gone = std::move(known->second);
+  connection.qps.erase(known);
+  quota_.ReturnQp(connection.peer.pid);
+  handler_.unregistered(gone);
+}
+
+void InprocServer::OnPlace(Connection& connection, const cw_inproc_place_qp& message) {
+  Placement placement{.verdict = CW_INPROC_OVER_QUOTA};
+  QpInfo* qp = Remember(connection, ToInfo(message.qp));
+  if (qp != nullptr) {
+    placement = handler_.place ? handler_.place(*qp, connection.peer) : Placement{};
+    if (!qp->owner) qp->owner.emplace();
+    qp->owner->asked = placement.verdict;
+    // Known from now on, so that the next question counts it. The owner tells again when it did not take the label.
+    if (placement.verdict == CW_INPROC_PLACED) qp->udp_sport = placement.udp_sport;
+    handler_.registered(*qp);
+  }
+  Answer(connection, message, placement);
+}
+
+void InprocServer::OnSums(Connection& connection, const cw_inproc_qp_sums& message) {
+  const auto known = connection.qps.find({Addr::FromBytes(message.laddr), message.lqpn & 0xffffff});
+  if (known == connection.qps.end()) return;
+  OwnerSums& owner = known->second.owner ? *known->second.owner : known->second.owner.emplace();
+  owner.messages = message.messages;
+  owner.bytes = message.bytes;
+  owner.errors = message.errors;
+  owner.completion_samples = message.completion_samples;
+  owner.completion_p50_ns = message.completion_p50_ns;
+  owner.completion_max_ns = message.completion_max_ns;
+  owner.told_ns = MonotonicNs();
+  handler_.registered(known->second);
+}
+
+void InprocServer::Answer(const Connection& connection, const cw_inproc_place_qp& asked, const Placement& placement) {
+  const cw_inproc_placement reply = {.magic = CW_INPROC_MAGIC,
+                                     .version = CW_INPROC_VERSION,
+                                     .type = CW_INPROC_PLACEMENT,
+                                     .request = asked.request,
+                                     .flow_label = placement.flow_label,
+                                     .udp_sport = placement.udp_sport,
+                                     .slot = placement.slot,
+                                     .verdict = static_cast<uint8_t>(placement.verdict),
+                                     .lqpn = asked.qp.lqpn};
+  // One that does not read its answers gets none: it waits for milliseconds only.
+  (void)send(connection.fd, &reply, sizeof(reply), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 bool InprocServer::Receive(Connection& connection) {
   char buffer[512];
+  const int64_t now_ns = MonotonicNs();
   for (int i = 0; i < kMessagesPerPoll; ++i) {
     const ssize_t size = recv(connection.fd, buffer, sizeof(buffer), 0);
-    if (size > 0) {
+    if (size > 0 && !quota_.TakeMessage(connection.peer.pid, now_ns)) {
+      ++counts_.over_quota;
+    } else if (size > 0) {
       Message(connection, buffer, static_cast<size_t>(size));
     } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
       return false;
@@ -146,7 +226,11 @@ void InprocServer::Close(size_t index) {
   std::unique_ptr<Connection> connection = std::move(connections_[index]);
   connections_.erase(connections_.begin() + static_cast<std::ptrdiff_t>(index));
   close(connection->fd);
-  for (const QpInfo& qp : connection->qps) handler_.unregistered(qp);
+  for (const auto& [key, qp] : connection->qps) {
+    quota_.ReturnQp(connection->peer.pid);
+    handler_.unregistered(qp);
+  }
+  quota_.Disconnected(connection->peer.pid);
 }
 
 void InprocServer::Poll() {

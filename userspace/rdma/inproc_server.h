@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's end of the in-process socket (userspace/inproc/cw_inproc.h): programs and libraries that own queue pairs
-// announce them here.
+// announce them here, and ask for a path.
 //
 // Thread rule: one thread; drive it with Poll() when fd() is readable.
 #ifndef CW_USERSPACE_RDMA_INPROC_SERVER_H
@@ -9,13 +9,30 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "userspace/inproc/cw_inproc.h"
 #include "userspace/model/addr.h"
+#include "userspace/rdma/process_quota.h"
 
 namespace cw::rdma {
+
+// What the owner's library counted so far, and what became of its question for a path.
+struct OwnerSums {
+  std::optional<cw_inproc_verdict> asked;  // the answer it got; nullopt: it never asked
+  uint64_t messages = 0;
+  uint64_t bytes = 0;
+  uint64_t errors = 0;
+  uint64_t completion_samples = 0;
+  uint64_t completion_p50_ns = 0;
+  uint64_t completion_max_ns = 0;
+  int64_t told_ns = 0;  // monotonic; 0: never
+};
 
 // A queue pair as its owner announced it, or as it was read from the kernel. Zero or empty = unknown.
 struct QpInfo {
@@ -28,37 +45,64 @@ struct QpInfo {
   uint16_t path_mtu = 0;
   std::string comm;
   std::string label;
-  std::string device;  // RDMA device, such as mlx5_0
-  std::string source;  // "inproc" or "nldev"
+  std::string device;              // RDMA device, such as mlx5_0
+  std::string source;              // "inproc" or "nldev"
+  std::optional<OwnerSums> owner;  // nullopt: the owner has no library that counts
+};
+
+// The answer to a queue pair that asks for a path.
+struct Placement {
+  cw_inproc_verdict verdict = CW_INPROC_NOT_ACTING;
+  uint32_t flow_label = 0;  // of a placed one
+  uint16_t udp_sport = 0;
+  uint8_t slot = 0;
+};
+
+// Who asks, by the kernel's credentials.
+struct Requester {
+  uint32_t pid = 0;
+  uint32_t uid = 0;
 };
 
 class InprocServer {
  public:
   struct Handler {
-    std::function<void(const QpInfo&)> registered;
+    std::function<void(const QpInfo&)> registered;    // or told anew: its sums, another port
     std::function<void(const QpInfo&)> unregistered;  // also for each queue pair of a connection that closed
+    std::function<Placement(const QpInfo&, const Requester&)> place = nullptr;  // null: nothing is placed
+  };
+  struct Counts {
+    uint64_t malformed = 0;
+    uint64_t over_quota = 0;  // messages and queue pairs that were refused
   };
   // Creates the socket (mode 0666: any process may announce its own queue pairs; the kernel's credentials replace the
   // pid that a message claims unless the sender is root). A stale socket file is replaced.
-  static absl::StatusOr<std::unique_ptr<InprocServer>> Listen(const std::string& path, Handler handler);
+  static absl::StatusOr<std::unique_ptr<InprocServer>> Listen(const std::string& path, Handler handler,
+                                                              const QuotaLimits& limits = {});
   ~InprocServer();
 
   int fd() const { return epoll_fd_; }
   // Takes what is waiting, at most a few hundred messages, without blocking.
   void Poll();
-  uint64_t malformed() const { return malformed_; }
+  const Counts& counts() const { return counts_; }
 
  private:
+  using QpKey = std::pair<Addr, uint32_t>;  // local address and QPN
   struct Connection {
     int fd;
-    uint32_t pid;
-    uint32_t uid;
-    std::vector<QpInfo> qps;
+    Requester peer;
+    absl::flat_hash_map<QpKey, QpInfo> qps;
   };
-  InprocServer(std::string path, int listen_fd, int epoll_fd, Handler handler);
+  InprocServer(std::string path, int listen_fd, int epoll_fd, Handler handler, const QuotaLimits& limits);
   void Accept();
   bool Receive(Connection& connection);  // false: the connection ended
   void Message(Connection& connection, const char* data, size_t size);
+  QpInfo* Remember(Connection& connection, QpInfo info);  // null: over quota
+  void OnRegister(Connection& connection, const cw_inproc_register_qp& message);
+  void OnUnregister(Connection& connection, const cw_inproc_register_qp& message);
+  void OnPlace(Connection& connection, const cw_inproc_place_qp& message);
+  void OnSums(Connection& connection, const cw_inproc_qp_sums& message);
+  static void Answer(const Connection& connection, const cw_inproc_place_qp& asked, const Placement& placement);
   void Close(size_t index);
 
   std::string path_;
@@ -66,7 +110,8 @@ class InprocServer {
   int epoll_fd_;
   Handler handler_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  uint64_t malformed_ = 0;
+  ProcessQuota quota_;
+  Counts counts_;
 };
 
 }  // namespace cw::rdma

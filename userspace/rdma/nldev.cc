@@ -61,20 +61,32 @@ struct QpDump {
   std::vector<Qp>* out;
 };
 
+Qp ToQp(Attributes& qp, const std::string& device, uint32_t device_index) {
+  return {.device = device,
+          .device_index = device_index,
+          .lqpn = U32(qp, RDMA_NLDEV_ATTR_RES_LQPN),
+          .rqpn = U32(qp, RDMA_NLDEV_ATTR_RES_RQPN),
+          .type = U8(qp, RDMA_NLDEV_ATTR_RES_TYPE),
+          .state = U8(qp, RDMA_NLDEV_ATTR_RES_STATE),
+          .pid = U32(qp, RDMA_NLDEV_ATTR_RES_PID),
+          .comm = String(qp, RDMA_NLDEV_ATTR_RES_KERN_NAME)};
+}
+
 int ParseQpEntry(const nlattr* entry, void* data) {
   auto* dump = static_cast<QpDump*>(data);
   Attributes qp = {};
   mnl_attr_parse_nested(entry, Store, qp);
-  Qp record{.device = dump->device,
-            .device_index = dump->device_index,
-            .lqpn = U32(qp, RDMA_NLDEV_ATTR_RES_LQPN),
-            .rqpn = U32(qp, RDMA_NLDEV_ATTR_RES_RQPN),
-            .type = U8(qp, RDMA_NLDEV_ATTR_RES_TYPE),
-            .state = U8(qp, RDMA_NLDEV_ATTR_RES_STATE),
-            .pid = U32(qp, RDMA_NLDEV_ATTR_RES_PID),
-            .comm = String(qp, RDMA_NLDEV_ATTR_RES_KERN_NAME)};
+  Qp record = ToQp(qp, dump->device, dump->device_index);
   if (record.pid != 0) record.comm = ProcessName(record.pid);
   dump->out->push_back(std::move(record));
+  return MNL_CB_OK;
+}
+
+// An answer about one queue pair has its attributes at the top.
+int ParseOneQp(const nlmsghdr* message, void* data) {
+  Attributes table = {};
+  mnl_attr_parse(message, 0, Store, table);
+  *static_cast<Qp*>(data) = ToQp(table, String(table, RDMA_NLDEV_ATTR_DEV_NAME), U32(table, RDMA_NLDEV_ATTR_DEV_INDEX));
   return MNL_CB_OK;
 }
 
@@ -118,6 +130,11 @@ absl::Status NldevClient::Request(uint16_t command, uint16_t flags, const uint32
   message->nlmsg_seq = ++sequence_;
   if (device_index != nullptr) mnl_attr_put_u32(message, RDMA_NLDEV_ATTR_DEV_INDEX, *device_index);
   if (mnl_socket_sendto(socket_, message, message->nlmsg_len) < 0) return NetlinkError("send");
+  return Receive(parse, data);
+}
+
+absl::Status NldevClient::Receive(int (*parse)(const nlmsghdr*, void*), void* data) {
+  alignas(nlmsghdr) char buffer[32768];
   const uint32_t port = mnl_socket_get_portid(socket_);
   while (true) {
     const ssize_t size = mnl_socket_recvfrom(socket_, buffer, sizeof(buffer));
@@ -154,6 +171,26 @@ absl::StatusOr<std::vector<Link>> NldevClient::Links() {
     }
   }
   return links;
+}
+
+absl::StatusOr<Qp> NldevClient::FindQp(const Link& link, uint32_t lqpn) {
+  alignas(nlmsghdr) char buffer[256];
+  nlmsghdr* message = mnl_nlmsg_put_header(buffer);
+  message->nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_RES_QP_GET);
+  message->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;  // the acknowledgement ends the answer
+  message->nlmsg_seq = ++sequence_;
+  mnl_attr_put_u32(message, RDMA_NLDEV_ATTR_DEV_INDEX, link.device_index);
+  mnl_attr_put_u32(message, RDMA_NLDEV_ATTR_PORT_INDEX, link.port);
+  mnl_attr_put_u32(message, RDMA_NLDEV_ATTR_RES_LQPN, lqpn);
+  if (mnl_socket_sendto(socket_, message, message->nlmsg_len) < 0) return NetlinkError("send");
+  Qp qp;
+  errno = 0;
+  const absl::Status status = Receive(ParseOneQp, &qp);
+  if (status.ok() && qp.lqpn == lqpn) return qp;
+  if (status.ok() || errno == ENOENT || errno == EINVAL || errno == EAGAIN) {
+    return absl::NotFoundError(absl::StrFormat("%s has no queue pair 0x%x", link.device, lqpn));
+  }
+  return status;
 }
 
 absl::StatusOr<std::vector<Qp>> NldevClient::Qps() {

@@ -53,6 +53,8 @@ class NldevClient {
   absl::StatusOr<std::vector<Link>> Links();
   // Every queue pair of every device, names of processes from /proc where the kernel gives only a pid.
   absl::StatusOr<std::vector<Qp>> Qps();
+  // One of them, asked for by its number; kNotFound: the device has no such queue pair.
+  absl::StatusOr<Qp> FindQp(const Link& link, uint32_t lqpn);
 
  private:
   explicit NldevClient(mnl_socket* socket) : socket_(socket) {}
@@ -64,6 +66,7 @@ class NldevClient {
   absl::StatusOr<std::vector<Device>> Devices();
   absl::Status Request(uint16_t command, uint16_t flags, const uint32_t* device_index,
                        int (*parse)(const nlmsghdr*, void*), void* data);
+  absl::Status Receive(int (*parse)(const nlmsghdr*, void*), void* data);
 
   mnl_socket* socket_;
   uint32_t sequence_ = 0;

@@ -25,7 +25,8 @@ enum class Severity : uint8_t { kInfo = 1, kNotice = 2, kAlert = 3 };
 struct Event {
   uint64_t seq = 0;          // set by the log; from 1
   int64_t time_unix_ns = 0;  // set by the log when 0
-  std::string type;  // path, move, repair, decision, trial, flow, mode, steer, drain, clock, fabric, cause, agent
+  // path, move, place, repair, decision, trial, flow, mode, steer, drain, clock, fabric, cause, agent
+  std::string type;
   Severity severity = Severity::kInfo;
   std::string text;  // one sentence
   std::string flow;  // id, "" = none

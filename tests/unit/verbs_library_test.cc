@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// libcwverbs in processes that know nothing of it, with a provider without a device, and agents of all kinds.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "userspace/inproc/cw_inproc.h"
+#include "userspace/rdma/inproc_server.h"
+#include "userspace/rdma/placement.h"
+
+namespace cw::rdma {
+namespace {
+
+constexpr uint32_t kLabel = 0x1234;
+constexpr int kLongDeadlineMs = 1000;  // an agent of ours answers at once, but the machine may be busy
+
+struct Output {
+  std::string text;
+  int status = -1;
+  std::vector<std::string> Words() const {
+    std::istringstream in(text);
+    return {std::istream_iterator<std::string>(in), {}};
+  }
+};
+
+Output Shell(const std::string& command) {
+  Output out;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return out;
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) out.text.append(buffer, n);
+  const int status = pclose(pipe);
+  out.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return out;
+}
+
+class VerbsLibrary : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char directory[] = "/tmp/cw_verbs_XXXXXX";
+    ASSERT_NE(mkdtemp(directory), nullptr);
+    directory_ = directory;
+  }
+  void TearDown() override {
+    EndAgent();
+    unlink(Socket().c_str());
+    rmdir(directory_.c_str());
+  }
+  std::string Socket() const { return directory_ + "/inproc.sock"; }
+
+  std::string Command(const std::string& what, int deadline_ms = kLongDeadlineMs) const {
+    return "timeout 60 env LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS " CWVERBS_LABEL=job7 CWVERBS_SOCKET=" +
+           Socket() + " CWVERBS_DEADLINE_MS=" + std::to_string(deadline_ms) + " " CW_VERBS_APP " " + what;
+  }
+
+  // The agent's own end of the socket. All it hears is kept.
+  void StartAgent(std::function<Placement(const QpInfo&)> place) {
+    auto server = InprocServer::Listen(Socket(), {.registered =
+                                                      [this](const QpInfo& qp) {
+                                                        std::lock_guard lock(mutex_);
+                                                        told_.push_back(qp);
+                                                      },
+                                                  .unregistered =
+                                                      [this](const QpInfo& qp) {
+                                                        std::lock_guard lock(mutex_);
+                                                        gone_.push_back(qp);
+                                                      },
+                                                  .place =
+                                                      [this, place](const QpInfo& qp, const Requester& who) {
+                                                        std::lock_guard lock(mutex_);
+                                                        asked_by_.insert(who.pid);
+                                                        return place(qp);
+                                                      }});
+    ASSERT_TRUE(server.ok()) << server.status();
+    agent_ = std::thread([this, server = *std::move(server)]() mutable {
+      while (!stop_) {
+        pollfd wait{.fd = server->fd(), .events = POLLIN};
+        poll(&wait, 1, 10);
+        server->Poll();
+      }
+    });
+  }
+  void EndAgent() {
+    stop_ = true;
+    if (agent_.joinable()) agent_.join();
+    stop_ = false;
+  }
+
+  // An agent that takes connections and answers each message with what `answer` makes of it: nothing for "".
+  void StartOddAgent(std::function<std::string(const std::string&)> answer) {
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    std::strcpy(at.sun_path, Socket().c_str());
+    ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
+    ASSERT_EQ(listen(fd, 4), 0);
+    agent_ = std::thread([this, fd, answer = std::move(answer)] {
+      std::vector<pollfd> open = {{.fd = fd, .events = POLLIN}};
+      while (!stop_) {
+        poll(open.data(), open.size(), 10);
+        for (size_t i = open.size(); i-- > 1;) {
+          if (open[i].revents == 0) continue;
+          char buffer[512];
+          const ssize_t n = recv(open[i].fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+          if (n <= 0) {
+            close(open[i].fd);
+            open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
+            continue;
+          }
+          const std::string reply = answer(std::string(buffer, static_cast<size_t>(n)));
+          if (!reply.empty()) (void)send(open[i].fd, reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        }
+        if (open[0].revents != 0) open.push_back({.fd = accept4(fd, nullptr, nullptr, SOCK_CLOEXEC), .events = POLLIN});
+      }
+      for (const pollfd& each : open) close(each.fd);
+    });
+  }
+
+  static Placement Placed(const QpInfo&) {
+    return {.verdict = CW_INPROC_PLACED, .flow_label = kLabel, .udp_sport = PortOfLabel(kLabel), .slot = 3};
+  }
+  // The last that was told of each queue pair.
+  QpInfo LastTold() {
+    std::lock_guard lock(mutex_);
+    return told_.empty() ? QpInfo{} : told_.back();
+  }
+  // What closing the connection leads to takes another round of the agent's.
+  bool WaitGone(size_t count) {
+    for (int i = 0; i < 1000; ++i) {
+      {
+        std::lock_guard lock(mutex_);
+        if (gone_.size() >= count) return true;
+      }
+      usleep(10'000);
+    }
+    return false;
+  }
+
+  std::string directory_;
+  std::thread agent_;
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::vector<QpInfo> told_, gone_;
+  std::set<uint32_t> asked_by_;
+};
+
+// Labels of verbs_app's three queue pairs.
+std::vector<std::string> Labels(const Output& out) {
+  const std::vector<std::string> words = out.Words();
+  std::vector<std::string> labels;
+  for (size_t i = 0; i + 1 < words.size(); i += 2) labels.push_back(words[i]);
+  return labels;
+}
+const std::vector<std::string> kNone = {"0", "0", "0"};
+
+TEST_F(VerbsLibrary, PutsInTheLabelThatTheAgentGives) {
+  StartAgent(Placed);
+  const Output out = Shell(Command("connect"));
+  EXPECT_EQ(out.status, 0);
+  EXPECT_EQ(Labels(out), (std::vector<std::string>{"1234", "1234", "1234"})) << out.text;
+  ASSERT_TRUE(WaitGone(3));
+  const QpInfo qp = gone_[0];
+  EXPECT_EQ(qp.laddr, *Addr::Parse("10.0.0.10"));
+  EXPECT_EQ(qp.raddr, *Addr::Parse("10.0.1.10"));
+  EXPECT_EQ(qp.rqpn, 0x77u);
+  EXPECT_EQ(qp.comm, "verbs_app");
+  EXPECT_EQ(qp.label, "job7");
+  EXPECT_EQ(qp.path_mtu, 4096);
+  EXPECT_EQ(qp.udp_sport, PortOfLabel(kLabel));
+  ASSERT_TRUE(qp.owner.has_value());
+  EXPECT_EQ(qp.owner->asked, CW_INPROC_PLACED);
+}
+
+TEST_F(VerbsLibrary, LeavesAnApplicationsOwnLabel) {
+  StartAgent(Placed);
+  EXPECT_EQ(Labels(Shell(Command("own"))), (std::vector<std::string>{"12345", "12345", "12345"}));
+  ASSERT_TRUE(WaitGone(3));
+  EXPECT_TRUE(asked_by_.empty());
+  EXPECT_EQ(gone_[0].udp_sport, PortOfLabel(0x12345));
+}
+
+TEST_F(VerbsLibrary, GoesOnWithoutALabelWhereTheAgentGivesNone) {
+  StartAgent([](const QpInfo&) { return Placement{.verdict = CW_INPROC_NO_PATHS}; });
+  const Output out = Shell(Command("connect"));
+  EXPECT_EQ(out.status, 0);
+  EXPECT_EQ(Labels(out), kNone);
+  ASSERT_TRUE(WaitGone(3));
+  // What Linux makes of the two QPNs, fe and such: rdma_calc_flow_label and rdma_flow_label_to_udp_sport.
+  const uint64_t v = uint64_t{gone_[0].lqpn} * 0x77;
+  EXPECT_EQ(gone_[0].udp_sport, PortOfLabel(static_cast<uint32_t>(v ^ v >> 20) & 0xfffff));
+}
+
+TEST_F(VerbsLibrary, TriesWithoutTheLabelWhereTheProviderRefusesIt) {
+  StartAgent(Placed);
+  const Output out = Shell(Command("refuse"));
+  EXPECT_EQ(out.status, 0);
+  EXPECT_EQ(Labels(out), kNone);
+  ASSERT_TRUE(WaitGone(3));
+  EXPECT_NE(gone_[0].udp_sport, PortOfLabel(kLabel));
+}
+
+TEST_F(VerbsLibrary, NeedsNoAgent) {
+  const Output out = Shell(Command("connect"));
+  EXPECT_EQ(out.status, 0);
+  EXPECT_EQ(Labels(out), kNone);
+  EXPECT_EQ(Shell(Command("traffic")).status, 0);
+}
+
+// It listens and says nothing: stopped, or of a release that does not know the question. One wait, not one a queue
+// pair.
+TEST_F(VerbsLibrary, WaitsOnceForAnAgentThatDoesNotAnswer) {
+  StartOddAgent([](const std::string&) { return ""; });
+  const Output out = Shell(Command("connect", 300));
+  EXPECT_EQ(out.status, 0);
+  EXPECT_EQ(Labels(out), kNone);
+  const std::vector<std::string> words = out.Words();
+  ASSERT_EQ(words.size(), 6u);
+  EXPECT_GE(std::stod(words[1]), 299);  // ms
+  EXPECT_LT(std::stod(words[1]), 3000);
+  EXPECT_LT(std::stod(words[3]), 299);
+  EXPECT_LT(std::stod(words[5]), 299);
+}
+
+TEST_F(VerbsLibrary, TakesNoNonsense) {
+  StartOddAgent(
+      [n = 0](const std::string&) mutable { return ++n % 2 == 0 ? std::string(400, 'x') : std::string(1, '\0'); });
+  const Output out = Shell(Command("connect", 100));
+  EXPECT_EQ(out.status, 0);
+  EXPECT_EQ(Labels(out), kNone);
+}
+
+std::string AnswerWith(const std::string& question, uint32_t request_offset, uint32_t label, uint16_t port) {
+  cw_inproc_place_qp asked;
+  if (question.size() != sizeof(asked)) return "";
+  std::memcpy(&asked, question.data(), sizeof(asked));
+  const cw_inproc_placement reply = {.magic = CW_INPROC_MAGIC,
+                                     .version = CW_INPROC_VERSION,
+                                     .type = CW_INPROC_PLACEMENT,
+                                     .request = asked.request + request_offset,
+                                     .flow_label = label,
+                                     .udp_sport = port,
+                                     .verdict = CW_INPROC_PLACED,
+                                     .lqpn = asked.qp.lqpn};
+  return std::string(reinterpret_cast<const char*>(&reply), sizeof(reply));
+}
+
+TEST_F(VerbsLibrary, TakesNoAnswerToAnotherQuestionAndNoLabelThatIsNone) {
+  int n = 0;
+  StartOddAgent([&n](const std::string& question) {
+    switch (n++) {
+      case 0:
+        return AnswerWith(question, 1, kLabel, PortOfLabel(kLabel));  // of another queue pair
+      default:
+        return AnswerWith(question, 0, 1 << 20, PortOfLabel(kLabel));  // 21 bits
+    }
+  });
+  const Output out = Shell(Command("connect", 50));
+  EXPECT_EQ(out.status, 0);
+  EXPECT_EQ(Labels(out), kNone);
+}
+
+TEST_F(VerbsLibrary, CountsMessagesBytesAndCompletionTimes) {
+  StartAgent(Placed);
+  EXPECT_EQ(Shell(Command("traffic")).status, 0);
+  ASSERT_TRUE(WaitGone(1));
+  ASSERT_TRUE(gone_[0].owner.has_value());
+  EXPECT_EQ(gone_[0].owner->messages, 101u);  // of the last two the provider refused one
+  EXPECT_EQ(gone_[0].owner->bytes, 101u * 64);
+  EXPECT_EQ(gone_[0].owner->errors, 0u);
+  EXPECT_EQ(gone_[0].owner->completion_samples, 7u);  // numbers 1, 17, … 97
+  EXPECT_GT(gone_[0].owner->completion_p50_ns, 0u);
+  EXPECT_GE(gone_[0].owner->completion_max_ns * 9 / 8 + 128, gone_[0].owner->completion_p50_ns);
+}
+
+TEST_F(VerbsLibrary, CountsRequestsOfTheExtendedInterface) {
+  StartAgent(Placed);
+  EXPECT_EQ(Shell(Command("extended")).status, 0);
+  ASSERT_TRUE(WaitGone(1));
+  ASSERT_TRUE(gone_[0].owner.has_value());
+  EXPECT_EQ(gone_[0].owner->messages, 100u);
+  EXPECT_EQ(gone_[0].owner->bytes, 6400u);
+  EXPECT_GT(gone_[0].owner->completion_samples, 0u);
+}
+
+TEST_F(VerbsLibrary, TwoThreadsConnectAndPostAtOnce) {
+  StartAgent(Placed);
+  EXPECT_EQ(Shell(Command("threads")).status, 0);
+  ASSERT_TRUE(WaitGone(100));
+  ASSERT_EQ(gone_.size(), 100u);
+  for (const QpInfo& qp : gone_) {
+    ASSERT_TRUE(qp.owner.has_value());
+    EXPECT_EQ(qp.owner->messages, 20u);
+    EXPECT_EQ(qp.owner->asked, CW_INPROC_PLACED);
+  }
+}
+
+TEST_F(VerbsLibrary, AChildOfForkHasAConnectionOfItsOwn) {
+  StartAgent(Placed);
+  EXPECT_EQ(Shell(Command("forks")).status, 0);
+  ASSERT_TRUE(WaitGone(3));
+  EXPECT_EQ(asked_by_.size(), 2u);
+  // The child's end took nothing of the parent's with it: each queue pair went once.
+  EXPECT_EQ(gone_.size(), 3u);
+}
+
+TEST_F(VerbsLibrary, ItsSocketDoesNotOutliveExec) {
+  StartAgent(Placed);
+  const std::vector<std::string> words = Shell(Command("execs")).Words();
+  ASSERT_EQ(words.size(), 2u);
+  EXPECT_EQ(words[0], words[1]);
+}
+
+TEST_F(VerbsLibrary, TheAgentsEndIsNotNoticed) {
+  StartAgent(Placed);
+  const int saved = dup(STDIN_FILENO);
+  int in[2];
+  ASSERT_EQ(pipe2(in, O_CLOEXEC), 0);
+  dup2(in[0], STDIN_FILENO);
+  FILE* app = popen(Command("wait").c_str(), "r");
+  dup2(saved, STDIN_FILENO);
+  close(saved);
+  close(in[0]);
+  ASSERT_NE(app, nullptr);
+  char line[64];
+  ASSERT_NE(fgets(line, sizeof(line), app), nullptr);
+  EXPECT_STREQ(line, "1234\n");
+  EndAgent();  // its socket is gone: writing there would raise SIGPIPE
+  ASSERT_EQ(write(in[1], "\n", 1), 1);
+  close(in[1]);
+  EXPECT_EQ(pclose(app), 0);
+}
+
+TEST(VerbsLibraryFile, NeedsLibcOnlyAndAnOldOne) {
+  for (const std::string& library : {std::string(CW_VERBS), std::string(CW_VERBS_NCCL)}) {
+    std::istringstream in(Shell("objdump -p " + library).text);
+    std::set<std::string> needed;
+    for (std::string word; in >> word;) {
+      if (word == "NEEDED") {
+        in >> word;
+        needed.insert(word);
+      } else if (word.rfind("GLIBC_2.", 0) == 0) {
+        EXPECT_LE(std::stoi(word.substr(8)), 17) << word << " in " << library;
+      }
+    }
+    needed.erase("libibverbs.so.1");
+    EXPECT_EQ(needed, (std::set<std::string>{"libc.so.6"})) << library;
+  }
+}
+
+TEST(VerbsLibraryFile, StandsInFrontOfSixFunctionsUnderTheirVersion) {
+  for (const std::string& library : {std::string(CW_VERBS), std::string(CW_VERBS_NCCL)}) {
+    std::istringstream in(Shell("objdump -T " + library).text);
+    std::set<std::string> exported;
+    for (std::string line; std::getline(in, line);) {
+      if (line.find("*UND*") != std::string::npos || line.find("*ABS*") != std::string::npos) continue;
+      if (line.find(" g ") == std::string::npos) continue;
+      EXPECT_NE(line.find("IBVERBS_1.1"), std::string::npos) << line;
+      exported.insert(line.substr(line.rfind(' ') + 1));
+    }
+    EXPECT_EQ(exported, (std::set<std::string>{"ibv_alloc_pd", "ibv_close_device", "ibv_create_qp", "ibv_destroy_qp",
+                                               "ibv_modify_qp", "ibv_open_device"}))
+        << library;
+  }
+}
+
+// As NCCL opens it: everything that libibverbs has is found in it under the same version, six of it ours.
+TEST(VerbsLibraryFile, NcclFindsAllThatLibibverbsHas) {
+  const Output out = Shell(CW_NCCL_SYMBOLS " " CW_VERBS_NCCL);
+  EXPECT_EQ(out.status, 0) << out.text;
+  EXPECT_EQ(out.text, "6\n");
+}
+
+}  // namespace
+}  // namespace cw::rdma

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs that ask for a path while they connect (libcwverbs), and what their owners tell of them.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "userspace/agent/agent.h"
+#include "userspace/control/mode_gate.h"
+
+namespace cw::agent {
+namespace {
+
+namespace v1 = api::v1;
+
+const char* VerdictText(cw_inproc_verdict verdict) {
+  switch (verdict) {
+    case CW_INPROC_PLACED:
+      return "";
+    case CW_INPROC_NOT_ACTING:
+      return "the mode does not act";
+    case CW_INPROC_NO_PATHS:
+      return "no peer, or its paths are not known";
+    case CW_INPROC_NOT_YOURS:
+      return "not the asking process's by RDMA netlink";
+    case CW_INPROC_OVER_QUOTA:
+      return "over quota";
+    case CW_INPROC_BY_KERNEL:
+      return "the kernel's program puts new flows of this NIC on paths";
+  }
+  return "";
+}
+
+std::string LoadText(const std::vector<rdma::PathLoad>& loads) {
+  std::string text;
+  for (const rdma::PathLoad& load : loads)
+    absl::StrAppendFormat(&text, "%spath %d: %d", text.empty() ? "" : ", ", load.slot, load.queue_pairs);
+  return text;
+}
+
+}  // namespace
+
+// RDMA netlink decides where it knows the queue pair. Where it knows nothing, nobody but root is believed.
+bool Agent::OwnsQp(const Nic& nic, const rdma::QpInfo& qp, const rdma::Requester& who) {
+  if (nldev_ == nullptr || rdma_links_.empty()) ReadKernelQps();
+  for (const rdma::Link& link : rdma_links_) {
+    if (link.ifindex != nic.ifindex || nldev_ == nullptr) continue;
+    const absl::StatusOr<rdma::Qp> known = nldev_->FindQp(link, qp.lqpn);
+    if (known.ok()) return known->pid == who.pid;
+  }
+  return who.uid == 0;
+}
+
+// Paths that a new queue pair may be put on, with the queue pairs of the same two NICs that are there: by their packets
+// where those are seen, by the port that was announced otherwise.
+std::vector<rdma::PathLoad> Agent::PathLoads(PairState& pair, const rdma::QpInfo& asking) const {
+  const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
+  const probe::Discovery* discovery = engine_->discovery(pair.index);
+  std::vector<rdma::PathLoad> loads;
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    const auto state = probe::Load(dataplane_->pairs()[pair.index].slot[s].state);
+    const bool alive = state == CW_SLOT_UP || state == CW_SLOT_NEW;
+    if (slots.port(s) == 0 || !slots.is_path(s) || (pair.blocked >> s & 1) != 0 || !alive) continue;
+    loads.push_back({.slot = s, .port = slots.port(s)});
+  }
+  for (const rdma::QpInfo& qp : qps_.All()) {
+    if (qp.laddr != pair.key.local || qp.raddr != pair.key.remote || qp.lqpn == asking.lqpn) continue;
+    uint16_t port = qp.udp_sport;
+    const auto flow = flows_.sent.find(FlowKey{.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn});
+    if (flow != flows_.sent.end()) port = flow->second.tx.port != 0 ? flow->second.tx.port : flow->second.flow().sport;
+    if (port == 0) continue;
+    port = discovery->Fold(port).value_or(port);
+    for (rdma::PathLoad& load : loads) load.queue_pairs += load.port == port ? 1 : 0;
+  }
+  return loads;
+}
+
+rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who) {
+  const control::Verdict gate = control::Gate(mode(), control::Action::kFailover);
+  if (gate == control::Verdict::kNothing || !options_.config.inproc.place) return {.verdict = CW_INPROC_NOT_ACTING};
+  const std::optional<uint32_t> index = engine_->mesh().Find({qp.laddr, qp.raddr});
+  PairState* pair = index ? FindPair(*index) : nullptr;
+  if (pair == nullptr || !pair->table_seen || pair->blind || !engine_->discovery(*index)->table().valid ||
+      !probe::PortsChoosePaths(engine_->discovery(*index)->hashing()))
+    return {.verdict = CW_INPROC_NO_PATHS};
+  const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.ifindex == pair->ifindex; });
+  if (nic == nics_.end()) return {.verdict = CW_INPROC_NO_PATHS};
+  if (nic->attached && options_.config.steering.assign_new_flows) return {.verdict = CW_INPROC_BY_KERNEL};
+  if (!OwnsQp(*nic, qp, who)) return {.verdict = CW_INPROC_NOT_YOURS};
+  const std::vector<rdma::PathLoad> loads = PathLoads(*pair, qp);
+  const rdma::PathLoad* path = rdma::LeastLoaded(loads, *index);
+  if (path == nullptr) return {.verdict = CW_INPROC_NO_PATHS};
+  const bool acts = gate == control::Verdict::kAct;
+  Log({.type = "place",
+       .text = absl::StrFormat("queue pair 0x%x of process %d to %s %s on path %d, udp-port %d", qp.lqpn, who.pid,
+                               pair->peer, acts ? "is put" : "would have been put", path->slot, path->port),
+       .flow = FlowKey{.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn}.Id().ToString(),
+       .peer = pair->peer,
+       .to_slot = path->slot,
+       .dry = !acts,
+       .evidence = {{"queue_pairs", LoadText(loads)}}});
+  if (!acts) return {.verdict = CW_INPROC_NOT_ACTING};
+  return {.verdict = CW_INPROC_PLACED,
+          .flow_label = *rdma::LabelOfPort(path->port),
+          .udp_sport = path->port,
+          .slot = path->slot};
+}
+
+rdma::Placement Agent::PlaceQp(const rdma::QpInfo& qp, const rdma::Requester& who) {
+  const rdma::Placement placement = ChoosePlace(qp, who);
+  ++answered_[placement.verdict];
+  return placement;
+}
+
+void Agent::TellPlaceCounts(const CounterSink& add) const {
+  const auto count = [&](cw_inproc_verdict verdict) {
+    const auto it = answered_.find(verdict);
+    return it == answered_.end() ? uint64_t{0} : it->second;
+  };
+  add("qps_placed", count(CW_INPROC_PLACED), "queue pairs put on a path while they connected (libcwverbs)");
+  add("qps_not_acting", count(CW_INPROC_NOT_ACTING), "queue pairs that asked for a path in a mode that does not act");
+  add("qps_no_paths", count(CW_INPROC_NO_PATHS), "queue pairs that asked for a path to an address without known paths");
+  add("qps_not_owned", count(CW_INPROC_NOT_YOURS), "queue pairs refused a path: not the asking process's");
+  add("qps_left_to_kernel", count(CW_INPROC_BY_KERNEL),
+      "queue pairs that asked for a path where the kernel's program puts new flows on paths");
+  add("inproc_over_quota", inproc_->counts().over_quota, "messages and queue pairs of processes over their quota");
+  add("inproc_malformed", inproc_->counts().malformed, "messages of processes that could not be read");
+}
+
+void Agent::AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, v1::Flow& out) {
+  if (!qp.owner) return;
+  v1::OwnerReport& owner = *out.mutable_owner();
+  owner.set_placed(qp.owner->asked == CW_INPROC_PLACED);
+  owner.set_not_placed(qp.owner->asked ? VerdictText(*qp.owner->asked) : "it did not ask");
+  owner.set_messages(qp.owner->messages);
+  owner.set_bytes(qp.owner->bytes);
+  owner.set_errors(qp.owner->errors);
+  owner.set_completion_samples(qp.owner->completion_samples);
+  owner.set_completion_p50_ns(static_cast<double>(qp.owner->completion_p50_ns));
+  owner.set_completion_max_ns(static_cast<double>(qp.owner->completion_max_ns));
+  owner.set_told_ago_s(qp.owner->told_ns == 0 ? -1 : static_cast<double>(now_ns - qp.owner->told_ns) / 1e9);
+  owner.set_packets_seen(packets_seen);
+}
+
+// Queue pairs whose packets do not pass the kernel are known by what their owners tell alone.
+void Agent::AddAnnounced(const v1::QpsRequest& request, int64_t now_ns, v1::QpsReply& reply) {
+  for (const rdma::QpInfo& qp : qps_.All()) {
+    const FlowKey key{.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn};
+    if (!qp.owner || flows_.sent.contains(key)) continue;
+    if (!request.flow().empty() && request.flow() != key.Id().ToString()) continue;
+    if (!request.remote().empty() && request.remote() != qp.raddr.ToString() && request.remote() != PeerName(qp.raddr))
+      continue;
+    FlowEntry entry;
+    entry.tx.flow.sport = qp.udp_sport;
+    entry.tx.slot = entry.tx.native_slot = entry.tx.want_slot = CW_SLOT_NONE;
+    if (const std::optional<uint32_t> index = engine_->mesh().Find({key.src, key.dst}); index) {
+      const uint16_t port = engine_->discovery(*index)->Fold(qp.udp_sport).value_or(qp.udp_sport);
+      entry.tx.native_slot = engine_->mesh().slots(*index).SlotOfPort(port).value_or(CW_SLOT_NONE);
+    }
+    v1::Flow out = MakeFlow(key, entry, now_ns);
+    out.mutable_owner()->set_packets_seen(false);
+    out.set_idle_s(0);
+    *reply.add_flows() = std::move(out);
+  }
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages, bytes and completion times of each queue pair, counted where requests are posted and completions polled. */
+#include <errno.h>
+
+#include "userspace/inproc/verbs/internal.h"
+
+#define SAMPLE_EVERY 16u /* reading the clock twice costs more than all the rest */
+
+#define ADD(what, n) atomic_fetch_add_explicit(&(what), (n), memory_order_relaxed)
+#define SUBTRACT(what, n) atomic_fetch_sub_explicit(&(what), (n), memory_order_relaxed)
+
+static void start_sample(struct cwv_qp* qp, uint64_t number) {
+  uint64_t none = 0;
+  if (!atomic_compare_exchange_strong(&qp->sample, &none, CWV_CLAIMED)) return;
+  atomic_store_explicit(&qp->sample_ns, cwv_now_ns(), memory_order_relaxed);
+  atomic_store_explicit(&qp->sample, number, memory_order_release);
+}
+
+void cwv_commit(struct cwv_qp* qp, const struct cwv_batch* batch) {
+  uint64_t before;
+  ADD(qp->messages, batch->messages);
+  ADD(qp->bytes, batch->bytes);
+  if (batch->signaled == 0) return;
+  before = ADD(qp->signaled, batch->signaled);
+  /* The last one of the batch, whenever a multiple was passed; numbers count from 1. */
+  if ((before + SAMPLE_EVERY - 1) / SAMPLE_EVERY != (before + batch->signaled + SAMPLE_EVERY - 1) / SAMPLE_EVERY)
+    start_sample(qp, before + batch->signaled);
+}
+
+void cwv_take_back(struct cwv_qp* qp, const struct cwv_batch* batch) {
+  SUBTRACT(qp->messages, batch->messages);
+  SUBTRACT(qp->bytes, batch->bytes);
+  if (batch->signaled == 0) return;
+  SUBTRACT(qp->signaled, batch->signaled);
+  atomic_store(&qp->sample, 0);
+}
+
+void cwv_forget_requests(struct cwv_qp* qp) {
+  atomic_store(&qp->signaled, 0);
+  atomic_store(&qp->completed, 0);
+  atomic_store(&qp->sample, 0);
+}
+
+static struct cwv_batch sum(const struct cwv_qp* qp, const struct ibv_send_wr* wr) {
+  struct cwv_batch batch = {0, 0, 0};
+  for (; wr; wr = wr->next) {
+    batch.messages++;
+    for (int i = 0; i < wr->num_sge; i++) batch.bytes += wr->sg_list[i].length;
+    batch.signaled += qp->all_signaled || (wr->send_flags & IBV_SEND_SIGNALED);
+  }
+  return batch;
+}
+
+int cwv_post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr** bad) {
+  const struct cwv_context* context = cwv_find_context(qp->context);
+  struct cwv_qp* known;
+  struct cwv_batch batch;
+  int error;
+  if (!context) return ENOSYS; /* closed already */
+  known = cwv_find_qp(context, qp->qp_num);
+  if (!known) return context->post_send(qp, wr, bad);
+  batch = sum(known, wr);
+  cwv_commit(known, &batch);
+  error = context->post_send(qp, wr, bad);
+  if (error) {
+    batch = sum(known, bad ? *bad : wr);
+    cwv_take_back(known, &batch);
+  }
+  return error;
+}
+
+static uint32_t bucket_of(uint64_t ns) {
+  uint32_t octave;
+  if (ns < (UINT64_C(1) << CWV_FIRST_OCTAVE)) return 0;
+  octave = 63u - (uint32_t)__builtin_clzll(ns) - CWV_FIRST_OCTAVE;
+  if (octave >= CWV_OCTAVES) return CWV_BUCKETS - 1;
+  return octave * CWV_PARTS + (uint32_t)((ns >> (octave + CWV_FIRST_OCTAVE - 3)) & (CWV_PARTS - 1));
+}
+
+uint64_t cwv_median_ns(const struct cwv_qp* qp) {
+  const uint64_t samples = atomic_load(&qp->samples);
+  uint64_t seen = 0;
+  for (uint32_t i = 0; i < CWV_BUCKETS && samples != 0; i++) {
+    seen += atomic_load_explicit(&qp->bucket[i], memory_order_relaxed);
+    if (2 * seen >= samples) {
+      const uint32_t shift = i / CWV_PARTS + CWV_FIRST_OCTAVE - 3;
+      return ((uint64_t)(CWV_PARTS + i % CWV_PARTS) << shift) + (UINT64_C(1) << shift) / 2;
+    }
+  }
+  return 0;
+}
+
+static void end_sample(struct cwv_qp* qp, uint64_t number) {
+  const int64_t took = cwv_now_ns() - atomic_load_explicit(&qp->sample_ns, memory_order_relaxed);
+  const uint64_t ns = took > 0 ? (uint64_t)took : 0;
+  uint64_t most;
+  if (!atomic_compare_exchange_strong(&qp->sample, &number, 0)) return; /* another thread polled it */
+  ADD(qp->bucket[bucket_of(ns)], 1);
+  ADD(qp->samples, 1);
+  most = atomic_load_explicit(&qp->max_ns, memory_order_relaxed);
+  while (ns > most && !atomic_compare_exchange_weak(&qp->max_ns, &most, ns)) {
+  }
+}
+
+/* Completions in a row of one queue pair: `sent` of send requests, `failed` of either kind. */
+static void settle(struct cwv_qp* qp, uint64_t sent, uint64_t failed) {
+  uint64_t sample;
+  if (failed) {
+    ADD(qp->errors, failed);
+    atomic_store(&qp->sample, 0); /* which of the requests it was cannot be told: the rest are not timed */
+  }
+  if (!sent) return;
+  sent += ADD(qp->completed, sent);
+  sample = atomic_load_explicit(&qp->sample, memory_order_acquire);
+  if (sample != 0 && sample != CWV_CLAIMED && sent >= sample) end_sample(qp, sample);
+}
+
+static void count_completions(const struct cwv_context* context, const struct ibv_wc* wc, int n) {
+  for (int i = 0; i < n;) {
+    const uint32_t qpn = wc[i].qp_num;
+    struct cwv_qp* qp = cwv_find_qp(context, qpn);
+    uint64_t sent = 0, failed = 0;
+    for (; i < n && wc[i].qp_num == qpn; i++) {
+      if (wc[i].status != IBV_WC_SUCCESS) {
+        failed++;
+      } else if (!(wc[i].opcode & IBV_WC_RECV)) {
+        sent++;
+      }
+    }
+    if (qp) settle(qp, sent, failed);
+  }
+}
+
+int cwv_poll_cq(struct ibv_cq* cq, int n, struct ibv_wc* wc) {
+  const struct cwv_context* context = cwv_find_context(cq->context);
+  int got;
+  if (!context) return -1; /* closed already */
+  got = context->poll_cq(cq, n, wc);
+  if (got > 0) count_completions(context, wc, got);
+  return got;
+}

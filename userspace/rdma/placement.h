@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which path a queue pair gets when it connects, and the flow label that puts it there.
+//
+// Linux makes the UDP source port of a RoCEv2 connection from the flow label of its address vector, and the label from
+// both QPNs where the application gave none (rdma_get_udp_sport in include/rdma/ib_verbs.h).
+// Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/types/span.h"
+
+namespace cw::rdma {
+
+// The port of a label of 20 bits, in 0xC000–0xFFFF.
+uint16_t PortOfLabel(uint32_t label);
+// A label that gives this port, never 0; nullopt below 0xC000, which no label gives.
+std::optional<uint32_t> LabelOfPort(uint16_t port);
+
+struct PathLoad {
+  uint8_t slot = 0;
+  uint16_t port = 0;
+  uint32_t queue_pairs = 0;  // that are on it
+};
+
+// The path with the fewest queue pairs of those whose port a label can give. Among equals the first from `turn` on, in
+// turn, so that pairs of hosts do not all begin with the same. nullptr: there is none.
+const PathLoad* LeastLoaded(absl::Span<const PathLoad> paths, uint32_t turn);
+
+}  // namespace cw::rdma

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much one process may tell the agent: queue pairs, and messages per second with a store of two seconds' worth.
+// Pure; one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace cw::rdma {
+
+struct QuotaLimits {
+  size_t max_qps = 16384;
+  double messages_per_second = 10000;
+};
+
+class ProcessQuota {
+ public:
+  explicit ProcessQuota(const QuotaLimits& limits) : limits_(limits) {}
+
+  void Connected(uint32_t pid, int64_t now_ns);
+  void Disconnected(uint32_t pid);  // the last one forgets the process
+
+  bool TakeMessage(uint32_t pid, int64_t now_ns);
+  bool TakeQp(uint32_t pid);
+  void ReturnQp(uint32_t pid);
+
+ private:
+  struct Process {
+    size_t connections = 0;
+    size_t qps = 0;
+    double messages = 0;  // that it may still send at once
+    int64_t filled_ns = 0;
+  };
+  QuotaLimits limits_;
+  absl::flat_hash_map<uint32_t, Process> processes_;
+};
+
+}  // namespace cw::rdma
