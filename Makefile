@@ -5,14 +5,14 @@
 
 DEPS := packaging/deps/install.sh
 BUILD := build/release
-BENCHES := dataplane agent failover contention clock cwclock
+BENCHES := dataplane agent failover contention clock cwclock verbs
 JOBS ?= $(shell nproc)
 
 help:
 	@echo "make demo       the main job on a lab fabric: colliding queue pairs spread, a silently dead spine left; before and after"
 	@echo "make demo-rdma  the same cut and a move on real soft-RoCE in virtual machines"
 	@echo "make test       every test: unit, bpf, lab, vm, sanitizers, fuzzing"
-	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock"
+	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs"
 	@echo "make build      the programs, in $(BUILD)"
 	@echo "make unit|bpf|lab|vm|asan|fuzz   one rung of the tests"
 

@@ -68,7 +68,7 @@ struct cw_inproc_placement {
 };
 
 /* Sums since the queue pair was made. Completion times: from posting a signaled send request to polling its completion,
- * of one request in 16 at most. */
+ * of one request in 64 at most. */
 struct cw_inproc_qp_sums {
   uint32_t magic;
   uint16_t version;

@@ -25,6 +25,7 @@ struct fake_context {
 
 static _Atomic uint32_t next_qpn = 0x100;
 static atomic_bool refuse_labels, refuse_posts;
+static uint32_t idle_qpn; /* each post and each poll of it succeed and do nothing; 0: of none */
 
 static struct fake_context* of(struct ibv_context* context) { return (struct fake_context*)verbs_get_ctx(context); }
 
@@ -38,6 +39,7 @@ static void complete(struct ibv_qp* qp, uint64_t n) {
 static int post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr** bad) {
   const bool all = ((struct fake_qp*)qp)->all_signaled;
   uint64_t n = 0;
+  if (qp->qp_num == idle_qpn) return 0;
   for (; wr; wr = wr->next) {
     n += all || (wr->send_flags & IBV_SEND_SIGNALED);
     if (refuse_posts && wr->next) {
@@ -53,6 +55,12 @@ static int post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_
 static int poll_cq(struct ibv_cq* cq, int n, struct ibv_wc* wc) {
   struct fake_context* at = of(cq->context);
   int got = 0;
+  if (idle_qpn != 0) {
+    wc->status = IBV_WC_SUCCESS;
+    wc->opcode = IBV_WC_RDMA_WRITE;
+    wc->qp_num = idle_qpn;
+    return 1;
+  }
   pthread_mutex_lock(&at->mutex);
   for (; got < n && at->tail != at->head; got++) {
     memset(&wc[got], 0, sizeof(wc[got]));
@@ -145,6 +153,7 @@ int ibv_query_gid(struct ibv_context* context, uint8_t port, int index, union ib
 uint32_t fake_label(const struct ibv_qp* qp) { return ((const struct fake_qp*)qp)->label; }
 void fake_refuse_labels(bool refuse) { refuse_labels = refuse; }
 void fake_refuse_posts(bool refuse) { refuse_posts = refuse; }
+void fake_do_nothing(const struct ibv_qp* qp) { idle_qpn = qp->qp_num; }
 struct ibv_cq* fake_cq(struct ibv_context* context) {
   return &of(context)->cq;
 }

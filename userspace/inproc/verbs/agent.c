@@ -163,12 +163,13 @@ void cwv_announce(struct cwv_qp* qp) {
 
 static void tell_sums(struct cwv_qp* qp) {
   struct cw_inproc_qp_sums sums = {.magic = CW_INPROC_MAGIC, .version = CW_INPROC_VERSION, .type = CW_INPROC_QP_SUMS};
-  const uint64_t completed = atomic_load(&qp->completed) + atomic_load(&qp->errors);
-  sums.messages = atomic_load(&qp->messages);
+  const struct cwv_share all = cwv_sum(qp);
+  const uint64_t completed = all.completed + atomic_load(&qp->errors);
+  sums.messages = all.messages;
   if (!qp->announced || (sums.messages == qp->told_messages && completed == qp->told_completed)) return;
   sums.lqpn = qp->self.lqpn;
   memcpy(sums.laddr, qp->self.laddr, sizeof(sums.laddr));
-  sums.bytes = atomic_load(&qp->bytes);
+  sums.bytes = all.bytes;
   sums.errors = atomic_load(&qp->errors);
   sums.completion_samples = atomic_load(&qp->samples);
   sums.completion_p50_ns = cwv_median_ns(qp);

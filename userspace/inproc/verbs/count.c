@@ -4,10 +4,39 @@
 
 #include "userspace/inproc/verbs/internal.h"
 
-#define SAMPLE_EVERY 16u /* reading the clock twice costs more than all the rest */
+#define SAMPLE_EVERY 64u /* reading the clock twice costs more than all the rest */
 
 #define ADD(what, n) atomic_fetch_add_explicit(&(what), (n), memory_order_relaxed)
-#define SUBTRACT(what, n) atomic_fetch_sub_explicit(&(what), (n), memory_order_relaxed)
+#define LOAD(what) atomic_load_explicit(&(what), memory_order_relaxed)
+
+/* Numbers are never given back: a process that makes many threads counts with the dearer instructions in the end. */
+static _Atomic uint32_t threads;
+static _Thread_local uint32_t my_number; /* from 1; 0: none yet */
+
+static uint32_t my_share(void) {
+  if (my_number == 0) my_number = ADD(threads, 1) + 1;
+  return my_number < CWV_SHARES ? my_number - 1 : CWV_SHARES - 1;
+}
+
+/* Where only one thread writes, no locked instruction is needed. */
+static void add(_Atomic uint64_t* what, uint64_t n, uint32_t share) {
+  if (share == CWV_SHARES - 1) {
+    ADD(*what, n);
+  } else {
+    atomic_store_explicit(what, LOAD(*what) + n, memory_order_relaxed);
+  }
+}
+
+struct cwv_share cwv_sum(const struct cwv_qp* qp) {
+  struct cwv_share sum = {0, 0, 0, 0};
+  for (uint32_t i = 0; i < CWV_SHARES; i++) {
+    sum.messages += LOAD(qp->share[i].messages);
+    sum.bytes += LOAD(qp->share[i].bytes);
+    sum.signaled += LOAD(qp->share[i].signaled);
+    sum.completed += LOAD(qp->share[i].completed);
+  }
+  return sum;
+}
 
 static void start_sample(struct cwv_qp* qp, uint64_t number) {
   uint64_t none = 0;
@@ -17,27 +46,35 @@ static void start_sample(struct cwv_qp* qp, uint64_t number) {
 }
 
 void cwv_commit(struct cwv_qp* qp, const struct cwv_batch* batch) {
+  const uint32_t mine = my_share();
+  struct cwv_share* share = &qp->share[mine];
   uint64_t before;
-  ADD(qp->messages, batch->messages);
-  ADD(qp->bytes, batch->bytes);
+  add(&share->messages, batch->messages, mine);
+  add(&share->bytes, batch->bytes, mine);
   if (batch->signaled == 0) return;
-  before = ADD(qp->signaled, batch->signaled);
+  before = LOAD(share->signaled);
+  add(&share->signaled, batch->signaled, mine);
   /* The last one of the batch, whenever a multiple was passed; numbers count from 1. */
-  if ((before + SAMPLE_EVERY - 1) / SAMPLE_EVERY != (before + batch->signaled + SAMPLE_EVERY - 1) / SAMPLE_EVERY)
-    start_sample(qp, before + batch->signaled);
+  if ((before + SAMPLE_EVERY - 1) / SAMPLE_EVERY != (before + batch->signaled + SAMPLE_EVERY - 1) / SAMPLE_EVERY &&
+      LOAD(qp->sample) == 0)
+    start_sample(qp, cwv_sum(qp).signaled);
 }
 
 void cwv_take_back(struct cwv_qp* qp, const struct cwv_batch* batch) {
-  SUBTRACT(qp->messages, batch->messages);
-  SUBTRACT(qp->bytes, batch->bytes);
+  const uint32_t mine = my_share();
+  struct cwv_share* share = &qp->share[mine];
+  add(&share->messages, 0 - batch->messages, mine);
+  add(&share->bytes, 0 - batch->bytes, mine);
   if (batch->signaled == 0) return;
-  SUBTRACT(qp->signaled, batch->signaled);
+  add(&share->signaled, 0 - batch->signaled, mine);
   atomic_store(&qp->sample, 0);
 }
 
 void cwv_forget_requests(struct cwv_qp* qp) {
-  atomic_store(&qp->signaled, 0);
-  atomic_store(&qp->completed, 0);
+  for (uint32_t i = 0; i < CWV_SHARES; i++) {
+    atomic_store(&qp->share[i].signaled, 0);
+    atomic_store(&qp->share[i].completed, 0);
+  }
   atomic_store(&qp->sample, 0);
 }
 
@@ -104,15 +141,16 @@ static void end_sample(struct cwv_qp* qp, uint64_t number) {
 
 /* Completions in a row of one queue pair: `sent` of send requests, `failed` of either kind. */
 static void settle(struct cwv_qp* qp, uint64_t sent, uint64_t failed) {
+  const uint32_t mine = my_share();
   uint64_t sample;
   if (failed) {
     ADD(qp->errors, failed);
     atomic_store(&qp->sample, 0); /* which of the requests it was cannot be told: the rest are not timed */
   }
   if (!sent) return;
-  sent += ADD(qp->completed, sent);
+  add(&qp->share[mine].completed, sent, mine);
   sample = atomic_load_explicit(&qp->sample, memory_order_acquire);
-  if (sample != 0 && sample != CWV_CLAIMED && sent >= sample) end_sample(qp, sample);
+  if (sample != 0 && sample != CWV_CLAIMED && cwv_sum(qp).completed >= sample) end_sample(qp, sample);
 }
 
 static void count_completions(const struct cwv_context* context, const struct ibv_wc* wc, int n) {

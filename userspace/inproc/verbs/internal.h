@@ -13,6 +13,7 @@
 
 #define CWV_MAX_CONTEXTS 256 /* powers of two */
 #define CWV_MAX_QPS 16384
+#define CWV_SHARES 8
 #define CWV_OCTAVES 27 /* completion times from 128 ns to 16 s … */
 #define CWV_FIRST_OCTAVE 7
 #define CWV_PARTS 8 /* … each octave in so many */
@@ -50,11 +51,17 @@ struct cwv_batch {
   uint64_t messages, bytes, signaled;
 };
 
-struct cwv_qp {
-  _Atomic uint64_t messages, bytes, errors;
+/* What one thread counted of a queue pair. The last share is for all threads beyond the first ones. */
+struct cwv_share {
+  _Atomic uint64_t messages, bytes;
   _Atomic uint64_t signaled, completed; /* send requests with a completion: posted, polled */
-  _Atomic uint64_t sample;              /* the one that is timed, counted from 1; 0: none, CWV_CLAIMED: being set */
-  _Atomic int64_t sample_ns;            /* when it was posted */
+};
+
+struct cwv_qp {
+  _Alignas(64) struct cwv_share share[CWV_SHARES];
+  _Atomic uint64_t errors;
+  _Atomic uint64_t sample;   /* the request that is timed, counted from 1; 0: none, CWV_CLAIMED: being set */
+  _Atomic int64_t sample_ns; /* when it was posted */
   bool all_signaled;
   struct cwv_batch batch; /* of wr_start … wr_complete, which the provider serialises */
   struct cwv_ex_ops ex;
@@ -91,6 +98,7 @@ int cwv_poll_cq(struct ibv_cq* cq, int n, struct ibv_wc* wc);
 void cwv_commit(struct cwv_qp* qp, const struct cwv_batch* batch);
 void cwv_take_back(struct cwv_qp* qp, const struct cwv_batch* batch);
 void cwv_forget_requests(struct cwv_qp* qp); /* it was reset */
+struct cwv_share cwv_sum(const struct cwv_qp* qp);
 uint64_t cwv_median_ns(const struct cwv_qp* qp);
 
 /* count_ex.c */
