@@ -63,11 +63,15 @@ class Owner {
 
 class PlacesOnFabric : public ::testing::Test {
  protected:
-  void SetUpMode(const std::string& mode, bool assign) {
+  void SetUpMode(const std::string& mode, bool assign, config::Attach attach = config::Attach::kAuto) {
     TestbedSpec spec;
     spec.fabric = {.lab = "placestest", .leaves = 2, .spines = kSpines, .hosts_per_leaf = 1, .link_mbps = 200};
     spec.mode = mode;
-    spec.adjust = [assign](int, config::Config& config) { config.steering.assign_new_flows = assign; };
+    spec.wait_paths = attach != config::Attach::kNone;
+    spec.adjust = [=](int, config::Config& config) {
+      config.steering.assign_new_flows = assign;
+      for (config::NicConfig& nic : config.nics) nic.attach = attach;
+    };
     spec.agent_binary = CWLAB_AGENTD_BINARY;
     absl::StatusOr<std::unique_ptr<Testbed>> up = Testbed::Up(spec);
     ASSERT_TRUE(up.ok()) << up.status();
@@ -111,6 +115,24 @@ TEST_F(PlacesOnFabric, EvenOverTheSpinesByTheSwitchesHashing) {
     ++per_spine[testbed_->fabric().PathOf(Address(0), Address(1), second.Ask(0x300 + i).udp_sport).value_or(-1)];
   }
   for (int spine = 0; spine < kSpines; ++spine) EXPECT_EQ(per_spine[spine], 1) << spine;
+}
+
+// As on a NIC that offloads RoCE: no program sees a packet, so no probe is answered, and discovery alone knows the
+// paths.
+TEST_F(PlacesOnFabric, EvenWhereNothingIsAttached) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect", true, config::Attach::kNone));
+  Owner owner(AgentSocket(), Address(0), Address(1));
+  std::map<int, int> per_spine;
+  for (uint32_t i = 0; i < kQueuePairs; ++i) {
+    cw_inproc_placement answer = owner.Ask(0x100 + i);
+    for (int tries = 0; tries < 300 && answer.verdict == CW_INPROC_NO_PATHS; ++tries) {
+      usleep(100'000);
+      answer = owner.Ask(0x100 + i);
+    }
+    ASSERT_EQ(answer.verdict, CW_INPROC_PLACED);
+    ++per_spine[testbed_->fabric().PathOf(Address(0), Address(1), answer.udp_sport).value_or(-1)];
+  }
+  for (int spine = 0; spine < kSpines; ++spine) EXPECT_EQ(per_spine[spine], kQueuePairs / kSpines) << spine;
 }
 
 TEST_F(PlacesOnFabric, ObservesWithoutActing) {
