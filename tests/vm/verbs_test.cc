@@ -19,9 +19,10 @@ constexpr int kQueuePairs = 8;
 constexpr char kLibrary[] = "/usr/lib/libcwverbs.so";
 
 // The agent of a machine with one emulated processor takes longer to answer than the library waits by itself.
-PerftestOptions WithLibrary(const std::string& seconds) {
-  return {.tool = absl::StrCat("env LD_PRELOAD=", kLibrary, " CWVERBS_DEADLINE_MS=1000 CWVERBS_LABEL=job7 ib_write_bw"),
-          .arguments = absl::StrCat("-q ", kQueuePairs, " -t 4 -s 65536 -u 20 -D ", seconds)};
+PerftestOptions WithLibrary(const std::string& seconds, const std::string& as = "") {
+  return {
+      .tool = absl::StrCat(as, "env LD_PRELOAD=", kLibrary, " CWVERBS_DEADLINE_MS=1000 CWVERBS_LABEL=job7 ib_write_bw"),
+      .arguments = absl::StrCat("-q ", kQueuePairs, " -t 4 -s 65536 -u 20 -D ", seconds)};
 }
 
 class VerbsTest : public AgentsFixture {
@@ -32,6 +33,7 @@ class VerbsTest : public AgentsFixture {
     options.log_dir = CW_VM_LOG_DIR "/verbs";
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
     options.image.files.push_back({CW_VERBS, kLibrary});
+    options.image.files.push_back({"/usr/bin/setpriv", "/usr/bin/setpriv"});
     config::Config config = AgentConfig();
     config.steering.assign_new_flows = false;
     Begin(options, config);
@@ -40,7 +42,8 @@ class VerbsTest : public AgentsFixture {
   void SetUp() override {
     AgentsFixture::SetUp();
     if (!setup_.ok()) return;
-    absl::Status paths = agents_->WaitForPaths(absl::Seconds(120));
+    absl::Status paths;  // an agent on an emulated processor may miss one answer
+    Eventually([&] { return (paths = agents_->WaitForPaths(absl::Seconds(60))).ok(); }, absl::Seconds(120));
     ASSERT_TRUE(paths.ok()) << paths << Logs();
   }
 
@@ -96,6 +99,28 @@ TEST_F(VerbsTest, EightQueuePairsAreSpreadTwoPerSpine) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->messages, 0u) << result->output << Logs();
   EXPECT_TRUE(Eventually([&] { return Owned().empty(); })) << "queue pairs of a process that ended: " << Shown();
+}
+
+// Without privilege a queue pair is placed only if RDMA netlink says that it is the asking process's.
+TEST_F(VerbsTest, APlainUsersQueuePairsArePlacedByNetlinksWord) {
+  for (int i = 0; i < 2; ++i) {
+    auto opened = rack_->machine(i).Run("chmod 666 /dev/infiniband/*");
+    ASSERT_TRUE(opened.ok()) << opened.status();
+  }
+  auto run = Perftest::Start(*rack_, WithLibrary("8", "setpriv --reuid 1000 --regid 1000 --clear-groups "));
+  ASSERT_TRUE(run.ok()) << run.status();
+  run_ = *std::move(run);
+  std::vector<nlohmann::json> owned;
+  ASSERT_TRUE(Eventually(
+      [&] {
+        owned = Owned();
+        return owned.size() == kQueuePairs;
+      },
+      absl::Seconds(60), absl::Seconds(1)))
+      << Shown();
+  for (const nlohmann::json& flow : owned) EXPECT_TRUE(flow.at("owner").at("placed").get<bool>()) << flow.dump();
+  auto result = run_->Wait(absl::Seconds(90));
+  ASSERT_TRUE(result.ok()) << result.status();
 }
 
 // Last: the agents do not come back.

@@ -45,7 +45,7 @@ int64_t cwv_now_ns(void) {
 static void hang_up(void) {
   if (fd >= 0) close(fd);
   fd = -1;
-  for (uint32_t i = 0; i < CWV_MAX_QPS; i++) {
+  for (uint32_t i = 0; i < cwv_places(); i++) {
     struct cwv_qp* qp = cwv_qp_at(i);
     if (qp) qp->announced = false;
   }
@@ -54,7 +54,7 @@ static void hang_up(void) {
 /* Queue pairs are the parent's: a child has the memory of them only. */
 static void begin_anew(void) {
   hang_up();
-  for (uint32_t i = 0; i < CWV_MAX_QPS; i++) {
+  for (uint32_t i = 0; i < cwv_places(); i++) {
     struct cwv_qp* qp = cwv_qp_at(i);
     if (qp) qp->known = false;
   }
@@ -207,7 +207,7 @@ static void* report(void* unused) {
     nanosleep(&second, 0);
     lock();
     drain();
-    for (uint32_t i = 0; i < CWV_MAX_QPS; i++) {
+    for (uint32_t i = 0; i < cwv_places(); i++) {
       struct cwv_qp* qp = cwv_qp_at(i);
       if (qp && qp->known) {
         cwv_announce(qp);

@@ -90,7 +90,8 @@ void cwv_remove_context(struct cwv_context* context);
 struct cwv_qp* cwv_find_qp(const struct cwv_context* context, uint32_t qpn);
 struct cwv_qp* cwv_add_qp(const struct cwv_context* context, uint32_t qpn); /* cleared; NULL: the table is full */
 void cwv_remove_qp(struct cwv_qp* qp);
-struct cwv_qp* cwv_qp_at(uint32_t place); /* NULL: free */
+uint32_t cwv_places(void);
+struct cwv_qp* cwv_qp_at(uint32_t place); /* below cwv_places(); NULL: free */
 
 /* count.c: the data path. */
 int cwv_post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr** bad);

@@ -11,6 +11,7 @@
 static struct cwv_context contexts[CWV_MAX_CONTEXTS];
 static _Atomic uint64_t keys[CWV_MAX_QPS]; /* 0: never used */
 static struct cwv_qp qps[CWV_MAX_QPS];
+static _Atomic bool used; /* most processes that are preloaded have no queue pair: their tables stay untouched */
 
 static uint32_t first_of_context(const struct ibv_context* context) {
   return (uint32_t)(((uintptr_t)context >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (CWV_MAX_CONTEXTS - 1);
@@ -69,6 +70,7 @@ struct cwv_qp* cwv_add_qp(const struct cwv_context* context, uint32_t qpn) {
     const uint64_t at = atomic_load(&keys[place]);
     if (at != 0 && at != REMOVED) continue;
     memset(&qps[place], 0, sizeof(qps[place]));
+    used = true;
     atomic_store_explicit(&keys[place], key, memory_order_release);
     return &qps[place];
   }
@@ -76,6 +78,8 @@ struct cwv_qp* cwv_add_qp(const struct cwv_context* context, uint32_t qpn) {
 }
 
 void cwv_remove_qp(struct cwv_qp* qp) { atomic_store(&keys[qp - qps], REMOVED); }
+
+uint32_t cwv_places(void) { return used ? CWV_MAX_QPS : 0; }
 
 struct cwv_qp* cwv_qp_at(uint32_t place) {
   const uint64_t key = atomic_load(&keys[place]);

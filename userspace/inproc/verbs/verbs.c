@@ -39,6 +39,19 @@ static struct cwv_qp* remember(struct ibv_qp* qp) {
   return known || !context ? known : cwv_add_qp(context, qp->qp_num);
 }
 
+/* Of a queue pair that was just made. One of its number that is known still went another way than ibv_destroy_qp. */
+static struct cwv_qp* remember_new(struct ibv_qp* qp, bool all_signaled) {
+  const struct cwv_context* context = cwv_find_context(qp->context);
+  struct cwv_qp* known = context ? cwv_find_qp(context, qp->qp_num) : 0;
+  if (known) {
+    cwv_retire(known);
+    cwv_remove_qp(known);
+  }
+  known = remember(qp);
+  if (known) known->all_signaled = all_signaled;
+  return known;
+}
+
 static struct ibv_qp* create_qp_ex(struct ibv_context* context, struct ibv_qp_init_attr_ex* attr) {
   const struct cwv_context* at = cwv_find_context(context);
   struct ibv_qp* qp;
@@ -50,11 +63,8 @@ static struct ibv_qp* create_qp_ex(struct ibv_context* context, struct ibv_qp_in
   qp = at->create_qp_ex(context, attr);
   if (!qp) return 0;
   pthread_mutex_lock(&cwv_lock);
-  known = remember(qp);
-  if (known) {
-    known->all_signaled = attr->sq_sig_all;
-    if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) cwv_wrap_ex(known, (struct ibv_qp_ex*)qp);
-  }
+  known = remember_new(qp, attr->sq_sig_all);
+  if (known && (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) cwv_wrap_ex(known, (struct ibv_qp_ex*)qp);
   pthread_mutex_unlock(&cwv_lock);
   return qp;
 }
@@ -116,14 +126,12 @@ int ibv_close_device(struct ibv_context* context) {
 struct ibv_qp* ibv_create_qp(struct ibv_pd* pd, struct ibv_qp_init_attr* attr) {
   struct ibv_qp* (*real)(struct ibv_pd*, struct ibv_qp_init_attr*) = REAL(ibv_create_qp);
   struct ibv_qp* qp;
-  struct cwv_qp* known;
   if (!real) return 0;
   hook_locked(pd->context);
   qp = real(pd, attr);
   if (!qp) return 0;
   pthread_mutex_lock(&cwv_lock);
-  known = remember(qp);
-  if (known) known->all_signaled = attr->sq_sig_all;
+  (void)remember_new(qp, attr->sq_sig_all);
   pthread_mutex_unlock(&cwv_lock);
   return qp;
 }
