@@ -173,6 +173,16 @@ TEST_F(Cwctl, QpsNamesQueuePairsAndHidesControlCharacters) {
   EXPECT_EQ(RunJson({"qps", "rxe0/qp0x11"})["flows"].size(), 1u);
 }
 
+TEST_F(Cwctl, QpsTellsWhatOwnersCount) {
+  EXPECT_THAT(Run({"qps"}).out,
+              HasSubstr("11111111 by its owner: 12,345 messages, 790,080 bytes, completed after 8.50 µs (p50), at most "
+                        "41.0 µs; placed when it connected; its packets are not seen here\n"));
+  const auto flows = RunJson({"qps"})["flows"];
+  EXPECT_TRUE(flows[0]["owner"].is_null());
+  EXPECT_EQ(flows[1]["owner"]["messages"], 12345);
+  EXPECT_EQ(flows[1]["owner"]["completion_samples"], 9);
+}
+
 TEST_F(Cwctl, WhyTellsPlaceHoldsRuleAndEvents) {
   const std::string text = Run({"why", "rxe0/qp0x11"}).out;
   EXPECT_THAT(text, HasSubstr("flow     0b5c91fe, rxe0/qp0x11 to node2, mode protect\n"));

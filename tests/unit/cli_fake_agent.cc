@@ -235,6 +235,14 @@ absl::StatusOr<v1::QpsReply> FakeAgent::Qps(const v1::QpsRequest& request) {
     if (!request.flow().empty() && request.flow() != flow.id()) continue;
     if (flow.received() && !request.received() && request.flow().empty()) continue;
     *reply.add_flows() = flow;
+    if (flow.id() != "11111111") continue;
+    v1::OwnerReport& owner = *reply.mutable_flows(reply.flows_size() - 1)->mutable_owner();
+    owner.set_placed(true);
+    owner.set_messages(12345);
+    owner.set_bytes(790080);
+    owner.set_completion_samples(9);
+    owner.set_completion_p50_ns(8'500);
+    owner.set_completion_max_ns(41'000);
   }
   return reply;
 }

@@ -329,14 +329,29 @@ absl::Status Agent::ConfigurePairs() {
 }
 
 absl::Status Agent::OpenSources() {
-  absl::StatusOr<std::unique_ptr<rdma::InprocServer>> inproc =
-      rdma::InprocServer::Listen(options_.config.RunDir() + "/inproc.sock",
-                                 {.registered = [this](const rdma::QpInfo& qp) { qps_.Register(qp); },
-                                  .unregistered = [this](const rdma::QpInfo& qp) { qps_.Unregister(qp); },
-                                  .place = [this](const rdma::QpInfo& qp,
-                                                  const rdma::Requester& who) { return PlaceQp(qp, who); }},
-                                 {.max_qps = static_cast<size_t>(options_.config.inproc.max_qps),
-                                  .messages_per_second = static_cast<double>(options_.config.inproc.messages_per_second)});
+  const auto told_before = [this](const rdma::QpInfo& qp) {
+    std::optional<rdma::QpInfo> known = qps_.ByReceivedFlow({.dst = qp.laddr, .dqpn = qp.lqpn});
+    return known && known->source == qp.source ? known : std::nullopt;
+  };
+  // A process speaks for its own queue pairs: those that RDMA netlink says are its, or that nobody else has told of.
+  const auto registered = [this, told_before](const rdma::QpInfo& qp) {
+    const std::optional<rdma::QpInfo> known = told_before(qp);
+    const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.address == qp.laddr; });
+    const bool anew = known && known->pid == qp.pid;
+    if (anew || nic == nics_.end() || OwnsQp(*nic, qp, {.pid = qp.pid, .uid = known ? 1u : 0u})) qps_.Register(qp);
+  };
+  const auto unregistered = [this, told_before](const rdma::QpInfo& qp) {
+    const std::optional<rdma::QpInfo> known = told_before(qp);
+    if (known && known->pid == qp.pid) qps_.Unregister(qp);
+  };
+  const config::InprocConfig& limits = options_.config.inproc;
+  absl::StatusOr<std::unique_ptr<rdma::InprocServer>> inproc = rdma::InprocServer::Listen(
+      options_.config.RunDir() + "/inproc.sock",
+      {.registered = registered,
+       .unregistered = unregistered,
+       .place = [this](const rdma::QpInfo& qp, const rdma::Requester& who) { return PlaceQp(qp, who); }},
+      {.max_qps = static_cast<size_t>(limits.max_qps),
+       .messages_per_second = static_cast<double>(limits.messages_per_second)});
   if (!inproc.ok()) return inproc.status();
   inproc_ = std::move(*inproc);
   if (absl::Status status = loop_->AddFd(inproc_->fd(), [this] { inproc_->Poll(); }); !status.ok()) return status;
