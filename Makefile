@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The front door. Each target installs just the distribution packages that it needs (packaging/deps/), builds and runs.
-.PHONY: all build demo demo-rdma test unit bpf lab vm asan fuzz bench format format-check tidy clean help
+.PHONY: all build demo demo-rdma test unit bpf lab vm asan fuzz bench soak-liveness format format-check tidy clean help
 .DEFAULT_GOAL := help
 
 DEPS := packaging/deps/install.sh
@@ -13,6 +13,7 @@ help:
 	@echo "make demo-rdma  the same cut and a move on real soft-RoCE in virtual machines"
 	@echo "make test       every test: unit, bpf, lab, vm, sanitizers, fuzzing"
 	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs"
+	@echo "make soak-liveness   30 minutes (SOAK_MINUTES) of a loaded, starved lab: how often a whole path is called dead"
 	@echo "make build      the programs, in $(BUILD)"
 	@echo "make unit|bpf|lab|vm|asan|fuzz   one rung of the tests"
 
@@ -62,6 +63,10 @@ bench-clock_vm: deps-vm
 bench-clock: deps-build deps-bench deps-vm
 	$(call run_bench,clock)
 	$(call run_bench,clock_vm)
+
+# Wrong verdicts over SOAK_MINUTES (30) of load, starvation, stopped agents and dying peers: build/bench/liveness_soak.json.
+soak-liveness: deps-build deps-bench
+	$(call run_bench,liveness_soak)
 
 SOURCES := $(shell git ls-files '*.c' '*.h' '*.cc' 2>/dev/null)
 format:

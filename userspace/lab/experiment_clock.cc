@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kFlowsPerPair = 8;
 
-JobSpec LoadJob(const JobPair& pair, int qps, double ceiling_bps, double link_bps) {
+JobSpec LoadJob(const JobPair& pair, int qps, double ceiling_bps, double link_bps, uint8_t timeout = 14) {
   JobSpec job;
   job.name = "load";
   job.pairs = {pair};
@@ -28,6 +28,7 @@ JobSpec LoadJob(const JobPair& pair, int qps, double ceiling_bps, double link_bp
   job.duration = absl::Hours(1);
   job.rate = RateConfig::ForLine(link_bps);
   job.rate.line_bps = ceiling_bps;
+  job.timeout = timeout;
   return job;
 }
 
@@ -73,8 +74,8 @@ std::map<std::pair<int, int>, int> FlowsPerLink(const Fabric& fabric, const std:
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Emulator>> StartEvenLoad(const Fabric& fabric, bool agents, double share,
-                                                        uint64_t seed) {
+absl::StatusOr<std::unique_ptr<Emulator>> StartEvenLoad(const Fabric& fabric, bool agents, double share, uint64_t seed,
+                                                        uint8_t timeout) {
   const std::vector<JobPair> pairs = CrossLeafPairs(fabric);
   const double link_bps = fabric.spec().link_mbps * 1e6;
   const auto links = static_cast<size_t>(fabric.spec().leaves * fabric.spec().spines);
@@ -93,7 +94,7 @@ absl::StatusOr<std::unique_ptr<Emulator>> StartEvenLoad(const Fabric& fabric, bo
     for (size_t i = 0; i < spines->size(); ++i) {
       const JobPair& pair = pairs[i / kFlowsPerPair];
       const double ceiling_bps = share * link_bps / count.at({fabric.HostLeaf(pair.source), (*spines)[i]});
-      if (absl::StatusOr<int> job = (*emulator)->AddJob(LoadJob(pair, 1, ceiling_bps, link_bps)); !job.ok())
+      if (absl::StatusOr<int> job = (*emulator)->AddJob(LoadJob(pair, 1, ceiling_bps, link_bps, timeout)); !job.ok())
         return job.status();
     }
     if (absl::Status status = (*emulator)->Start(); !status.ok()) return status;

@@ -28,8 +28,10 @@ namespace cw::lab {
 
 // RoCE flows between the hosts of different leaves with a ceiling per flow, such that each direction of each leaf-spine
 // link carries `share` of its rate as long as flows stay where kernel ECMP puts them. agents: the hosts have agents,
-// which are told of the queue pairs.
-absl::StatusOr<std::unique_ptr<Emulator>> StartEvenLoad(const Fabric& fabric, bool agents, double share, uint64_t seed);
+// which are told of the queue pairs. timeout: their transport timer, 4.096 us * 2^timeout; eight of them without an
+// answer, and a queue pair dies.
+absl::StatusOr<std::unique_ptr<Emulator>> StartEvenLoad(const Fabric& fabric, bool agents, double share, uint64_t seed,
+                                                        uint8_t timeout = 14);
 
 // Load of the leaf-spine links between two readings, as the switches counted it.
 class LoadMeter {

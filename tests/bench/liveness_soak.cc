@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often a whole path is called dead: links at 95 % of their rate for SOAK_MINUTES (30), and within every minute a
+// quarter of it without processors to spare, an agent that is stopped for two seconds, and a peer that dies for one and
+// starts anew. No path is cut, so each verdict is wrong. In the end one is cut, and has to be seen: a soak that cannot
+// see a death proves nothing. The upper bound is that of a Poisson process, at 95 % confidence.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "tests/bench/liveness_soak_faults.h"
+#include "tests/bench/poisson.h"
+#include "userspace/lab/bench_result.h"
+#include "userspace/lab/experiment_clock.h"
+#include "userspace/lab/monotonic.h"
+#include "userspace/lab/testbed.h"
+
+namespace {
+
+using cw::lab::Testbed;
+
+constexpr double kLoad = 0.95;
+constexpr absl::Duration kCalm = absl::Seconds(14), kStarved = absl::Seconds(15), kStopped = absl::Seconds(2);
+constexpr absl::Duration kAfter = absl::Seconds(4);  // what a disturbance may still cause belongs to it
+constexpr absl::Duration kOutage = absl::Seconds(1);
+constexpr double kConfidence = 0.95;
+
+struct Tally {
+  double path_hours = 0;
+  int verdicts = 0;
+  int times = 0;  // of the disturbance
+};
+
+class Soak {
+ public:
+  explicit Soak(Testbed& testbed) : testbed_(testbed), since_ns_(testbed.origin_ns()) {}
+
+  // Runs `part`, and adds what the agents said meanwhile to `cause`. `away`: a host whose agent says nothing then, −1:
+  // none; it is away for `length`.
+  absl::Status Run(const std::string& cause, int away, absl::Duration length,
+                   const std::function<absl::Status()>& part) {
+    const int64_t began_ns = cw::lab::MonotonicNs();
+    std::vector<double> paths;
+    for (int host = 0; host < testbed_.fabric().hosts(); ++host) paths.push_back(PathsUp(host));
+    if (absl::Status status = part(); !status.ok()) return status;
+    absl::SleepFor(cause == "load" ? absl::ZeroDuration() : kAfter);
+    Tally& tally = tallies_[cause];
+    ++tally.times;
+    const double hours = static_cast<double>(cw::lab::MonotonicNs() - began_ns) / 3.6e12;
+    for (size_t host = 0; host < paths.size(); ++host) {
+      const double lost = static_cast<int>(host) == away ? absl::ToDoubleHours(length) : 0;
+      tally.path_hours += paths[host] * std::max(0.0, hours - lost);
+    }
+    Collect(cause);
+    return absl::OkStatus();
+  }
+
+  // What was said since the last call; an agent that is killed takes its events with it, so call this before.
+  int Collect(const std::string& cause) {
+    const int64_t now_ns = cw::lab::MonotonicNs();
+    int deaths = 0;
+    for (const Testbed::PathDeath& death : testbed_.PathDeaths(since_ns_)) {
+      if (death.at_ns >= now_ns) continue;
+      ++deaths;
+      std::fprintf(stderr, "  %.3f s, %s: h%d: %s\n", static_cast<double>(death.at_ns - testbed_.origin_ns()) / 1e9,
+                   cause.c_str(), death.host, death.text.c_str());
+    }
+    since_ns_ = now_ns;
+    tallies_[cause].verdicts += deaths;
+    return deaths;
+  }
+
+  const std::map<std::string, Tally>& tallies() const { return tallies_; }
+
+ private:
+  int PathsUp(int host) {
+    const auto reply = testbed_.agent(host).Paths({});
+    if (!reply.ok()) return 0;
+    int up = 0;
+    for (const auto& pair : reply->pairs()) {
+      up += static_cast<int>(std::count_if(pair.paths().begin(), pair.paths().end(), [](const auto& path) {
+        return path.state() == cw::api::v1::PATH_STATE_UP;
+      }));
+    }
+    return up;
+  }
+
+  Testbed& testbed_;
+  int64_t since_ns_;
+  std::map<std::string, Tally> tallies_;
+};
+
+absl::Status Minute(Soak& soak, Testbed& testbed, int host) {
+  const auto calm = [] {
+    absl::SleepFor(kCalm);
+    return absl::OkStatus();
+  };
+  absl::Status status = soak.Run("load", -1, {}, calm);
+  if (status.ok()) {
+    status = soak.Run("starved", -1, {}, [] {
+      cw::bench::Starve(kStarved);
+      return absl::OkStatus();
+    });
+  }
+  if (status.ok()) {
+    status = soak.Run("stopped", host, kStopped, [&] { return cw::bench::StopAgent(testbed, host, kStopped); });
+  }
+  if (status.ok()) status = soak.Run("load", -1, {}, calm);
+  if (!status.ok()) return status;
+  return soak.Run("peer", host, kOutage, [&]() -> absl::Status {
+    soak.Collect("load");
+    if (absl::Status killed = cw::bench::KillHost(testbed, host, kOutage); !killed.ok()) return killed;
+    return testbed.WaitPathsUp(absl::Seconds(60));
+  });
+}
+
+// The control.
+absl::Status SeesACut(Soak& soak, Testbed& testbed) {
+  const auto cut = cw::lab::LinkDirection::LeafToSpine(0, 1);
+  if (absl::StatusOr<int64_t> at = testbed.fabric().SetFault(cut, cw::lab::Fault::Drop()); !at.ok()) return at.status();
+  absl::SleepFor(absl::Seconds(2));
+  if (absl::StatusOr<int64_t> at = testbed.fabric().ClearFault(cut); !at.ok()) return at.status();
+  if (soak.Collect("control") > 0) return absl::OkStatus();
+  return absl::InternalError("the cut at the end was not seen, so that none was wrong means nothing");
+}
+
+absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
+  cw::lab::TestbedSpec spec;
+  spec.fabric = {.lab = "soaklive", .link_mbps = 200, .ecmp_seed = 1};
+  spec.mode = "observe";  // flows stay where kernel ECMP puts them, which is what loads all links alike
+  absl::StatusOr<std::unique_ptr<Testbed>> testbed = Testbed::Up(spec);
+  if (!testbed.ok()) return testbed.status();
+  // A timer of one second: an outage must not end the load.
+  auto load = cw::lab::StartEvenLoad((*testbed)->fabric(), true, kLoad, 1, /*timeout=*/18);
+  if (!load.ok()) return load.status();
+  absl::SleepFor(absl::Seconds(5));
+  cw::lab::LoadMeter meter((*testbed)->fabric());
+  Soak soak(**testbed);
+  soak.Collect("start");
+  const absl::Time until = absl::Now() + length;
+  for (int minute = 0; absl::Now() < until; ++minute) {
+    if (absl::Status status = Minute(soak, **testbed, minute % (*testbed)->fabric().hosts()); !status.ok())
+      return status;
+    std::fprintf(stderr, "minute %d over\n", minute + 1);
+  }
+  std::vector<double> shares = meter.Shares();
+  for (double& share : shares) share *= 100;
+  if (absl::Status status = SeesACut(soak, **testbed); !status.ok()) return status;
+
+  Tally all;
+  for (const auto& [cause, tally] : soak.tallies()) {
+    if (tally.times == 0) {  // before the soak, and the control
+      if (cause == "control") report.Add(cause, "cwfabric", "cut_seen", "count", {static_cast<double>(tally.verdicts)});
+      continue;
+    }
+    report.Add(cause, "cwfabric", "wrong_verdicts", "count", {static_cast<double>(tally.verdicts)});
+    report.Add(cause, "cwfabric", "path_hours", "h", {tally.path_hours});
+    report.Add(cause, "cwfabric", "times", "count", {static_cast<double>(tally.times)});
+    all.path_hours += tally.path_hours;
+    all.verdicts += tally.verdicts;
+  }
+  report.Add("all", "cwfabric", "path_hours", "h", {all.path_hours});
+  report.Add("all", "cwfabric", "wrong_verdicts", "count", {static_cast<double>(all.verdicts)});
+  const double bound = cw::bench::PoissonUpperBound(static_cast<uint64_t>(all.verdicts), kConfidence);
+  report.Add("all", "cwfabric", "wrong_upper_95", "per path-hour", {bound / all.path_hours});
+  report.Add("all", "cwfabric", "load", "percent", shares);
+  report.Add("all", "cwfabric", "flows_lost", "count", {static_cast<double>((*load)->TakeSnapshot().FlowsDied())});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  double minutes = 30;
+  if (const char* given = std::getenv("SOAK_MINUTES");
+      given != nullptr && (!absl::SimpleAtod(given, &minutes) || !(minutes > 0 && minutes <= 60 * 24))) {
+    std::fprintf(stderr, "SOAK_MINUTES: '%s' is no number of minutes above 0, at most a day\n", given);
+    return 2;
+  }
+  cw::bench::Report report("liveness_soak");
+  absl::Status status = Measure(absl::Minutes(minutes), report);
+  if (status.ok()) status = report.Write(cw::bench::OutPath(argc, argv, "build/bench/liveness_soak.json"));
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  std::printf("%s", report.Table().c_str());
+  return 0;
+}
