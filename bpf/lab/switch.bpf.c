@@ -55,6 +55,7 @@ struct lab_virtual_queue {
   __u32 reserved;
   __u64 bytes;
   __u64 updated_ns;
+  __u64 recent_bytes;  // sent lately, fading away
 };
 
 struct {
@@ -63,6 +64,18 @@ struct {
   __type(key, __u32);
   __type(value, struct lab_virtual_queue);
 } lab_queues SEC(".maps");
+
+struct lab_flowlet {
+  __u64 last_ns;
+  __u64 spine;
+};
+
+struct {
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
+  __uint(max_entries, LAB_MAX_FLOWS);
+  __type(key, struct lab_flow_key);
+  __type(value, struct lab_flowlet);
+} lab_flowlets SEC(".maps");
 
 #define ROCE_PORT 4791
 #define ECT_MASK 3
@@ -198,6 +211,10 @@ static __always_inline void count_offered(struct __sk_buff* skb, struct lab_link
   __sync_fetch_and_add(&link->offered_bytes, skb->len);
 }
 
+static __always_inline __u64 faded(__u64 recent_bytes, __u64 elapsed) {
+  return elapsed < LAB_RECENT_NS ? recent_bytes - recent_bytes * elapsed / LAB_RECENT_NS : 0;
+}
+
 // Adds the packet to the direction's virtual queue and returns the queue's length in bytes, the packet included. The
 // queue drains slower than the link, so marks come before the real queue grows.
 static __always_inline __u64 virtual_queue(struct __sk_buff* skb, __u32 dir, const struct lab_link_config* config) {
@@ -213,8 +230,10 @@ static __always_inline __u64 virtual_queue(struct __sk_buff* skb, __u32 dir, con
     if (elapsed > 1000000000) elapsed = 1000000000;  // keeps the product within 64 bits up to 400 Gbit/s
     drained = (elapsed * rate) >> LAB_VQ_SHIFT;
     bytes = bytes > drained ? bytes - drained : 0;
+    queue->recent_bytes = faded(queue->recent_bytes, elapsed);
     queue->updated_ns = now;
   }
+  queue->recent_bytes += len;
   bytes += len;
   if (bytes > limit) bytes = limit;  // a sender that does not listen must not keep marks up for long after it stops
   queue->bytes = bytes;
@@ -230,15 +249,72 @@ static __always_inline int should_mark(const struct lab_link_config* config, __u
   return bpf_get_prandom_u32() < config->vq_p_max * (bytes - low) / (high - low);
 }
 
+// What is queued on an uplink and what went over it lately, in bytes. Read without the lock: a choice between uplinks
+// may be a packet off.
+static __always_inline __u64 burden(__u32 dir, __u64 now) {
+  struct lab_virtual_queue* queue = bpf_map_lookup_elem(&lab_queues, &dir);
+  struct lab_link_config* config = bpf_map_lookup_elem(&lab_config, &dir);
+  __u64 elapsed, drained;
+
+  if (!queue || !config) return ~0ull;
+  elapsed = now > queue->updated_ns ? now - queue->updated_ns : 0;
+  if (elapsed > 1000000000) return 0;
+  drained = (elapsed * config->vq_rate) >> LAB_VQ_SHIFT;
+  return (queue->bytes > drained ? queue->bytes - drained : 0) + faded(queue->recent_bytes, elapsed);
+}
+
+static __always_inline __u32 lightest_spine(__u32 leaf, __u32 spines, __u64 now) {
+  __u32 best = bpf_get_prandom_u32() % spines, first = best;  // of equal ones any
+  __u64 least = ~0ull;
+
+  for (__u32 i = 0; i < LAB_MAX_SPINES; ++i) {
+    __u32 spine = (first + i) % spines;
+    __u64 bytes;
+
+    if (i >= spines) break;
+    bytes = burden(2 * (leaf * LAB_MAX_SPINES + spine), now);
+    if (bytes >= least) continue;
+    least = bytes;
+    best = spine;
+  }
+  return best;
+}
+
+// A flow keeps its uplink until it has paused for the gap that was set.
+static __always_inline __u32 flowlet_spine(__u32 dir, __u64 setting, const struct lab_packet* p) {
+  __u32 leaf = (setting >> LAB_HASH_LEAF_SHIFT) & 0xff, spines = (setting >> LAB_HASH_SPINES_SHIFT) & 0xff;
+  struct lab_flow_key key = {
+      .direction = dir, .saddr = p->saddr, .daddr = p->daddr, .dqpn = p->dqpn, .probe = is_probe(p)};
+  struct lab_flowlet* flow = bpf_map_lookup_elem(&lab_flowlets, &key);
+  struct lab_flowlet fresh = {.last_ns = bpf_ktime_get_ns()};
+
+  if (!spines || spines > LAB_MAX_SPINES) return 0;
+  if (flow && fresh.last_ns - flow->last_ns < setting >> LAB_HASH_GAP_SHIFT) {
+    flow->last_ns = fresh.last_ns;
+    return flow->spine;
+  }
+  fresh.spine = lightest_spine(leaf, spines, fresh.last_ns);
+  bpf_map_update_elem(&lab_flowlets, &key, &fresh, BPF_ANY);
+  return fresh.spine;
+}
+
 // ECMP takes a packet's hash where it has one.
 static __always_inline void choose_hash(struct __sk_buff* skb, __u32 dir, const struct lab_packet* p) {
   struct lab_link_config* config = bpf_map_lookup_elem(&lab_config, &dir);
-  __u32 mode = config && p->roce ? *(volatile __u32*)&config->hash : LAB_HASH_PORTS;
+  __u64 setting = config && p->roce ? *(volatile __u64*)&config->hash : LAB_HASH_PORTS;
+  __u32 mode = setting & 0xff, spines = (setting >> LAB_HASH_SPINES_SHIFT) & 0xff;
   __u32 hash = (p->saddr * 0x9e3779b1u ^ p->daddr) * 0x85ebca6bu;
 
   // A veth pair carries the sender's socket hash along, and ECMP would use it; a wire does not.
   if (mode == LAB_HASH_PORTS) {
     bpf_set_hash_invalid(skb);
+    return;
+  }
+  if (mode == LAB_HASH_FLOWLETS && spines) {
+    // The kernel compares half of the hash with equal shares of 2^31, one per next hop in the route's order.
+    __u32 share = 0x80000000u / spines;
+
+    bpf_set_hash(skb, (flowlet_spine(dir, setting, p) * share + share / 2) << 1);
     return;
   }
   if (mode == LAB_HASH_TTL) hash = (hash ^ p->sport ^ (__u32)p->ttl << 16) * 0xc2b2ae35u;

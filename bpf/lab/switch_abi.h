@@ -40,7 +40,16 @@ enum lab_hash {
   LAB_HASH_TTL = 2,       /* ports and the TTL */
   LAB_HASH_SPRAY = 3,     /* each packet by chance */
   LAB_HASH_QPN = 4,       /* ports and the destination QPN */
+  LAB_HASH_FLOWLETS =
+      5, /* not a hash: a flow that paused goes on over the uplink with the least queued and sent lately */
 };
+/* lab_link_config.hash: the mode in 8 bits; for flowlets the leaf, the number of spines (all of them up), and the pause
+ * in ns that a flowlet begins after. */
+#define LAB_HASH_LEAF_SHIFT 8
+#define LAB_HASH_SPINES_SHIFT 16
+#define LAB_HASH_GAP_SHIFT 32
+#define LAB_RECENT_NS \
+  5000000u /* what was sent so long ago counts for nothing, what was sent half as long ago for half */
 
 /* The lossless class of RoCE: DSCP 26, which the lab's queue pairs have, and 0, which probes have unless told
  * otherwise. The other is the skb priority of all the rest: as the handle of the class that HTB puts them in. */
@@ -57,7 +66,7 @@ struct lab_link_config { /* BPF_F_MMAPABLE array, by direction */
   __u64 vq_max_bytes;
   __u64 vq_p_max;  /* probability of a mark at vq_max_bytes, times 2^32 */
   __u64 rate_bps;  /* the shaper's rate, for userspace only; 0: unshaped */
-  __u64 hash;      /* enum lab_hash */
+  __u64 hash;      /* enum lab_hash, and flowlets' settings */
   __u64 longer_ns; /* by which the wire is longer than it is: the processor waits */
 };
 

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
+#include "tests/bench/wanted.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_failover.h"
 
 namespace {
 
+using cw::bench::Wanted;
 using cw::lab::CutKind;
 using cw::lab::FailoverResult;
 using cw::lab::FailoverSpec;
@@ -66,37 +66,11 @@ struct System {
 constexpr System kSystems[] = {
     {"ecmp"}, {"frr_bfd_10ms", false, 10, 2500}, {"frr_bfd_default", false, 300, 2500}, {"cwfabric", true}};
 
-// BENCH_CASE or BENCH_SYSTEM; empty: all.
-std::vector<std::string> Wanted(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return {};
-  return absl::StrSplit(text, ',', absl::SkipEmpty());
-}
-
-// A whole name is itself only, although others begin with it.
 template <typename All>
-bool Names(const std::string& wanted, const std::string& name, const All& all) {
-  const bool whole = std::any_of(std::begin(all), std::end(all), [&](const auto& one) { return wanted == one.name; });
-  return whole ? wanted == name : absl::StartsWith(name, wanted + "_");
-}
-
-template <typename All>
-bool IsWanted(const std::vector<std::string>& wanted, const std::string& name, const All& all) {
-  return wanted.empty() ||
-         std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) { return Names(w, name, all); });
-}
-
-// A name that is no case's would make an empty result, which looks like a run that went well.
-template <typename All>
-bool AllKnown(const char* variable, const std::vector<std::string>& wanted, const All& all) {
-  for (const std::string& w : wanted) {
-    if (std::any_of(std::begin(all), std::end(all), [&](const auto& one) { return Names(w, one.name, all); })) continue;
-    std::string names;
-    for (const auto& one : all) absl::StrAppend(&names, names.empty() ? "" : ", ", one.name);
-    std::fprintf(stderr, "%s: there is no '%s'; choose of %s\n", variable, w.c_str(), names.c_str());
-    return false;
-  }
-  return true;
+std::vector<std::string> NamesOf(const All& all) {
+  std::vector<std::string> names;
+  for (const auto& one : all) names.emplace_back(one.name);
+  return names;
 }
 
 int Cuts(const System& system, bool full) {
@@ -184,14 +158,19 @@ void Explain(const FailoverResult& result) {
 
 int main(int argc, char** argv) {
   const bool full = std::getenv("BENCH_FULL") != nullptr;
-  const std::vector<std::string> cases = Wanted("BENCH_CASE"), systems = Wanted("BENCH_SYSTEM");
-  if (!AllKnown("BENCH_CASE", cases, kCases) || !AllKnown("BENCH_SYSTEM", systems, kSystems)) return 2;
+  const auto cases = Wanted::Parse(std::getenv("BENCH_CASE"), NamesOf(kCases));
+  const auto systems = Wanted::Parse(std::getenv("BENCH_SYSTEM"), NamesOf(kSystems));
+  for (const auto* wanted : {&cases, &systems}) {
+    if (wanted->ok()) continue;
+    std::fprintf(stderr, "%s\n", std::string(wanted->status().message()).c_str());
+    return 2;
+  }
   cw::bench::Report report("failover");
   for (const Case& c : kCases) {
-    if (!IsWanted(cases, c.name, kCases)) continue;
+    if (!cases->Has(c.name)) continue;
     for (const System& system : kSystems) {
-      if (!IsWanted(systems, system.name, kSystems)) continue;
-      if (system.bfd_ms > 0 && !c.frr && !full && cases.empty()) continue;
+      if (!systems->Has(system.name)) continue;
+      if (system.bfd_ms > 0 && !c.frr && !full && cases->all()) continue;
       std::fprintf(stderr, "%s, %s ...\n", c.name, system.name);
       absl::StatusOr<FailoverResult> result = cw::lab::RunFailover(SpecOf(c, system, full));
       if (!result.ok()) {

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cmath>
 #include <ctime>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "absl/time/clock.h"
@@ -210,6 +212,54 @@ TEST(FabricFault, AShareIsDamagedBehindItsHeadersAndNoneIsLost) {
   ASSERT_TRUE(fabric->ClearFault(link).ok());
   ASSERT_TRUE(sender.Send({}));
   EXPECT_EQ(receiver.Take(1).at(0).flipped_bits, 0);
+}
+
+// The spine that most of a flow's packets took since the counts before, and how many it was.
+std::map<int, uint64_t> PacketsBySpine(const Fabric& fabric, uint32_t qpn) {
+  std::map<int, uint64_t> packets;
+  const auto flows = fabric.Flows();
+  for (const FlowCounters& flow : *flows) {
+    if (flow.dest_qpn == qpn && flow.link.tier == LinkDirection::Tier::kSpine &&
+        flow.link.toward == LinkDirection::Toward::kUp) {
+      packets[flow.link.spine] += flow.packets;
+    }
+  }
+  return packets;
+}
+
+TEST(FabricFault, AFlowletKeepsItsUplinkAndANewOneTakesTheLeastLoaded) {
+  std::unique_ptr<Fabric> fabric = UpOrDie(TestSpec());
+  Receiver receiver(*fabric, 1);
+  ASSERT_TRUE(fabric->SpreadFlowlets(absl::Milliseconds(500)).ok());
+  Sender sender(*fabric, 0, 1, 50000);
+  constexpr int kPackets = 50;
+  for (int i = 0; i < kPackets; ++i) ASSERT_TRUE(sender.Send({.dest_qpn = 7}));
+  ASSERT_EQ(receiver.Take(kPackets).size(), size_t{kPackets});
+  EXPECT_EQ(PacketsBySpine(*fabric, 7).size(), 1u) << "one burst is one flowlet";
+
+  // Flows that begin one after the other, each while those before still weigh, find four different uplinks.
+  std::set<int> used;
+  for (uint32_t qpn = 10; qpn < 14; ++qpn) {
+    for (int i = 0; i < kPackets; ++i) ASSERT_TRUE(sender.Send({.dest_qpn = qpn, .payload = 4000}));
+  }
+  ASSERT_EQ(receiver.Take(4 * kPackets).size(), size_t{4 * kPackets});
+  for (uint32_t qpn = 10; qpn < 14; ++qpn) {
+    const auto packets = PacketsBySpine(*fabric, qpn);
+    ASSERT_EQ(packets.size(), 1u) << qpn;
+    used.insert(packets.begin()->first);
+  }
+  EXPECT_EQ(used.size(), 4u);
+
+  // With a gap that every pause is longer than, packets of one flow take several.
+  ASSERT_TRUE(fabric->SpreadFlowlets(absl::Microseconds(1)).ok());
+  for (int i = 0; i < kPackets; ++i) ASSERT_TRUE(sender.Send({.dest_qpn = 20, .payload = 4000}));
+  ASSERT_EQ(receiver.Take(kPackets).size(), size_t{kPackets});
+  EXPECT_EQ(PacketsBySpine(*fabric, 20).size(), 4u);
+  EXPECT_TRUE(absl::IsInvalidArgument(fabric->SpreadFlowlets(absl::Seconds(5))));
+  fabric->SetHash(SwitchHash::kPorts);
+  for (int i = 0; i < kPackets; ++i) ASSERT_TRUE(sender.Send({.dest_qpn = 21}));
+  ASSERT_EQ(receiver.Take(kPackets).size(), size_t{kPackets});
+  EXPECT_EQ(PacketsBySpine(*fabric, 21), (std::map<int, uint64_t>{{*fabric->PathOf(0, 1, 50000), kPackets}}));
 }
 
 TEST(FabricFault, AChangedRateShapesOneDirection) {

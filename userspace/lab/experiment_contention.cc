@@ -2,6 +2,7 @@
 #include "userspace/lab/experiment_contention.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,7 +16,55 @@ namespace {
 constexpr uint32_t kPathMtu = 4096;
 constexpr uint64_t kMessageBytes = 1 << 20;
 
-int FlowCount(const ContentionSpec& spec) { return spec.testbed.fabric.hosts_per_leaf * spec.flows_per_sender; }
+constexpr double kSettledShare = 0.95;
+constexpr double kSettleWindowS = 2;
+constexpr double kSlowSpine = 0.5;  // of the rate: kAsymmetric
+
+// From leaf 0 to leaf 1, which is what shares the spines.
+int FlowCount(const ContentionSpec& spec) {
+  const int hosts = spec.testbed.fabric.hosts_per_leaf;
+  if (spec.workload != Workload::kTwoAllToAll) return hosts * spec.flows_per_sender;
+  return (hosts / 2) * (hosts / 2) + (hosts - hosts / 2) * (hosts - hosts / 2);
+}
+
+// Most flows first where a flow gets most: with few spines and whole flows that is the best assignment.
+double BestShareMbps(const ContentionSpec& spec) {
+  std::vector<double> rate(static_cast<size_t>(spec.testbed.fabric.spines), spec.testbed.fabric.link_mbps);
+  if (spec.workload == Workload::kAsymmetric) rate.back() *= kSlowSpine;
+  std::vector<int> flows(rate.size());
+  double least = 1e18;
+  for (int f = 0; f < FlowCount(spec); ++f) {
+    size_t best = 0;
+    for (size_t s = 1; s < rate.size(); ++s) {
+      if (rate[s] / (flows[s] + 1) > rate[best] / (flows[best] + 1)) best = s;
+    }
+    ++flows[best];
+    least = std::min(least, rate[best] / flows[best]);
+  }
+  return least;
+}
+
+// Messages that bring `seconds` of the best assignment's goodput.
+uint64_t MessagesFor(const ContentionSpec& spec, double seconds, uint64_t message_bytes) {
+  const double bytes = BestGoodputMbps(spec) * 1e6 / 8 * seconds;
+  return static_cast<uint64_t>(bytes / static_cast<double>(message_bytes)) + 1;
+}
+
+std::vector<JobSpec> AllToAllJobs(const ContentionSpec& spec) {
+  std::vector<JobSpec> jobs(2);
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    JobSpec& job = jobs[j];
+    job.name = absl::StrCat("alltoall", j);
+    job.kind = JobKind::kAllToAll;
+    for (int h = static_cast<int>(j); h < 2 * spec.testbed.fabric.hosts_per_leaf; h += 2) job.hosts.push_back(h);
+    job.rounds = spec.rounds;
+    job.message_bytes = kMessageBytes / 4;
+    job.messages = MessagesFor(spec, absl::ToDoubleSeconds(spec.best_duration) / spec.rounds, job.message_bytes);
+    job.path_mtu = kPathMtu;
+    job.rate = RateConfig::ForLine(spec.testbed.fabric.link_mbps * 1e6);
+  }
+  return jobs;
+}
 
 JobSpec PairwiseJob(const ContentionSpec& spec) {
   JobSpec job;
@@ -25,11 +74,49 @@ JobSpec PairwiseJob(const ContentionSpec& spec) {
   }
   job.qps_per_pair = spec.flows_per_sender;
   job.message_bytes = kMessageBytes;
-  const double bytes = BestGoodputMbps(spec) * 1e6 / 8 * absl::ToDoubleSeconds(spec.best_duration);
-  job.messages = static_cast<uint64_t>(bytes / static_cast<double>(kMessageBytes)) + 1;
+  job.messages = MessagesFor(spec, absl::ToDoubleSeconds(spec.best_duration), kMessageBytes);
   job.path_mtu = kPathMtu;
   job.rate = RateConfig::ForLine(spec.testbed.fabric.link_mbps * 1e6);
   return job;
+}
+
+absl::Status AddJobs(const ContentionSpec& spec, Emulator& emulator) {
+  if (spec.workload != Workload::kTwoAllToAll) return emulator.AddJob(PairwiseJob(spec)).status();
+  absl::Status status;
+  for (const JobSpec& job : AllToAllJobs(spec)) status.Update(emulator.AddJob(job).status());
+  return status;
+}
+
+absl::Status SlowDownASpine(Fabric& fabric) {
+  const int spine = fabric.spec().spines - 1;
+  absl::Status status;
+  for (int leaf = 0; leaf < fabric.spec().leaves; ++leaf) {
+    for (const LinkDirection& link :
+         {LinkDirection::LeafToSpine(leaf, spine), LinkDirection::SpineToLeaf(spine, leaf)}) {
+      status.Update(fabric.SetLinkRate(link, kSlowSpine * fabric.spec().link_mbps).status());
+    }
+  }
+  return status;
+}
+
+bool BetweenLeaves(const ContentionSpec& spec, const FlowReport& flow) {
+  const int hosts = spec.testbed.fabric.hosts_per_leaf;
+  return flow.source / hosts != flow.destination / hosts;
+}
+
+// Whole bins until the first flow is done.
+std::vector<std::vector<double>> BinsMbps(const Snapshot& snapshot, int64_t start_ns, int64_t until_ns) {
+  std::vector<std::vector<double>> all;
+  const auto first = static_cast<size_t>(std::max<int64_t>(0, start_ns - snapshot.origin_ns) / snapshot.bin_ns);
+  const auto last = static_cast<size_t>(std::max<int64_t>(0, until_ns - snapshot.origin_ns) / snapshot.bin_ns);
+  for (const FlowReport& flow : snapshot.flows) {
+    std::vector<double>& mbps = all.emplace_back();
+    const auto& bins = flow.receive.bins();
+    for (size_t i = first; i < last; ++i) {
+      mbps.push_back(i < bins.size() ? static_cast<double>(bins[i]) * 8e3 / static_cast<double>(snapshot.bin_ns) : 0);
+    }
+  }
+  return all;
 }
 
 std::vector<int> SpinesByEcmp(const Fabric& fabric, const Snapshot& snapshot) {
@@ -58,7 +145,14 @@ void Summarise(const ContentionSpec& spec, const Snapshot& snapshot, int64_t sta
   for (const FlowReport& flow : snapshot.flows) until_ns = std::min(until_ns, flow.receive.last_ns());
   std::vector<double> delays_us;
   for (const FlowReport& flow : snapshot.flows) {
-    result.goodput_mbps.push_back(GoodputMbps(flow, snapshot.origin_ns, snapshot.bin_ns, from_ns, until_ns));
+    // Between barriers flows stand, so that what they got is what their job took.
+    const bool rounds = spec.workload == Workload::kTwoAllToAll;
+    if (!rounds) {
+      result.goodput_mbps.push_back(GoodputMbps(flow, snapshot.origin_ns, snapshot.bin_ns, from_ns, until_ns));
+    } else if (BetweenLeaves(spec, flow)) {
+      result.goodput_mbps.push_back(static_cast<double>(flow.receive.bytes()) * 8e3 /
+                                    static_cast<double>(flow.send.last_done_ns - start_ns));
+    }
     const double seconds = static_cast<double>(flow.send.last_done_ns - start_ns) / 1e9;
     result.completion_s = std::max(result.completion_s, seconds);
     result.naks += flow.requester.naks_received;
@@ -66,6 +160,12 @@ void Summarise(const ContentionSpec& spec, const Snapshot& snapshot, int64_t sta
     for (const OneWayDelay& delay : flow.delays) {
       delays_us.push_back(static_cast<double>(delay.received_realtime_ns - delay.sent_realtime_ns) / 1e3);
     }
+  }
+  if (spec.workload != Workload::kTwoAllToAll) {
+    const double bin_s = static_cast<double>(snapshot.bin_ns) / 1e9;
+    result.settle_s =
+        SettleSeconds(BinsMbps(snapshot, start_ns, until_ns), bin_s,
+                      static_cast<int>(std::max(1.0, kSettleWindowS / bin_s)), kSettledShare * BestGoodputMbps(spec));
   }
   result.goodput_min_mbps = *std::min_element(result.goodput_mbps.begin(), result.goodput_mbps.end());
   result.owd_p50_us = Quantile(delays_us, 0.5);
@@ -101,11 +201,23 @@ std::vector<int> SpinesNow(const Testbed& testbed, const Snapshot& snapshot) {
 }  // namespace
 
 double BestGoodputMbps(const ContentionSpec& spec) {
-  const int flows = FlowCount(spec);
-  const int per_spine = (flows + spec.testbed.fabric.spines - 1) / spec.testbed.fabric.spines;
   // Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4: what the shaper counts besides the payload.
   const double efficiency = static_cast<double>(kPathMtu) / (kPathMtu + 58);
-  return spec.testbed.fabric.link_mbps * efficiency / per_spine;
+  return BestShareMbps(spec) * efficiency;
+}
+
+double SettleSeconds(const std::vector<std::vector<double>>& mbps, double bin_s, int window, double wanted_mbps) {
+  if (mbps.empty() || static_cast<int>(mbps.front().size()) < window) return -1;
+  const int windows = static_cast<int>(mbps.front().size()) - window + 1;
+  int settled = windows;  // the first window from which on all are good
+  for (int w = windows - 1; w >= 0; --w) {
+    const bool good = std::all_of(mbps.begin(), mbps.end(), [&](const std::vector<double>& flow) {
+      return std::accumulate(flow.begin() + w, flow.begin() + w + window, 0.0) >= wanted_mbps * window;
+    });
+    if (!good) break;
+    settled = w;
+  }
+  return settled < windows ? settled * bin_s : -1;
 }
 
 absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec) {
@@ -115,7 +227,13 @@ absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec) {
   absl::StatusOr<std::unique_ptr<Emulator>> made = testbed.NewEmulator(spec.seed, /*stamp_every=*/32);
   if (!made.ok()) return made.status();
   Emulator& emulator = **made;
-  if (absl::StatusOr<int> job = emulator.AddJob(PairwiseJob(spec)); !job.ok()) return job.status();
+  if (absl::Status status = AddJobs(spec, emulator); !status.ok()) return status;
+  if (spec.workload == Workload::kAsymmetric) {
+    if (absl::Status status = SlowDownASpine(testbed.fabric()); !status.ok()) return status;
+  }
+  if (spec.flowlet_gap > absl::ZeroDuration()) {
+    if (absl::Status status = testbed.fabric().SpreadFlowlets(spec.flowlet_gap); !status.ok()) return status;
+  }
 
   ContentionResult result{.seed = spec.seed};
   result.initial_flows_per_spine = SpinesByEcmp(testbed.fabric(), emulator.TakeSnapshot());
@@ -143,7 +261,10 @@ absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec) {
   result.worst_link_share = WorstLinkShare(spec, result.phase.charts[0], absl::ToDoubleSeconds(spec.measure_from),
                                            absl::ToDoubleSeconds(spec.best_duration));
   result.phase.name = absl::StrFormat(
-      "%s, seed %d: %s flows per spine at first, %s in the end", spec.testbed.agents ? "cwfabric" : "kernel ECMP",
+      "%s, seed %d: %s flows per spine at first, %s in the end",
+      spec.testbed.agents                       ? "cwfabric"
+      : spec.flowlet_gap > absl::ZeroDuration() ? absl::StrCat("flowlets of ", absl::FormatDuration(spec.flowlet_gap))
+                                                : std::string("kernel ECMP"),
       spec.seed, absl::StrJoin(result.initial_flows_per_spine, "+"), absl::StrJoin(result.final_flows_per_spine, "+"));
   return result;
 }
@@ -158,7 +279,7 @@ absl::StatusOr<uint64_t> FindBestSeed(const ContentionSpec& spec, uint64_t from)
   for (uint64_t seed = from; seed < from + 20000; ++seed) {
     absl::StatusOr<std::unique_ptr<Emulator>> emulator = (*testbed)->NewEmulator(seed);
     if (!emulator.ok()) return emulator.status();
-    if (absl::StatusOr<int> job = (*emulator)->AddJob(PairwiseJob(spec)); !job.ok()) return job.status();
+    if (absl::Status status = AddJobs(spec, **emulator); !status.ok()) return status;
     const std::vector<int> count = SpinesByEcmp((*testbed)->fabric(), (*emulator)->TakeSnapshot());
     if (*std::max_element(count.begin(), count.end()) <= most) return seed;
   }

@@ -202,6 +202,10 @@ class Fabric {
   absl::Status ClearFaults();
   // Of every leaf, for the host ports that are there now. Stays until it is set again.
   void SetHash(SwitchHash hash);
+  // Leaves do not hash RoCE packets but spread flowlets: a flow that has paused for `gap` (1 us to 4 s) goes on over
+  // the uplink with the least queued and sent lately, as switches with dynamic load balancing do. Needs marks
+  // (spec().ecn) and all uplinks. SetHash ends it.
+  absl::Status SpreadFlowlets(absl::Duration gap);
   // The wire of one direction is longer by up to 100 µs for RoCE packets, probes included; 0: as it was. The processor
   // waits for each packet, so only where there are few.
   absl::Status SetLonger(const LinkDirection& link, int64_t longer_ns);

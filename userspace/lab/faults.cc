@@ -136,6 +136,19 @@ void Fabric::SetHash(SwitchHash hash) {
   }
 }
 
+absl::Status Fabric::SpreadFlowlets(absl::Duration gap) {
+  if (gap < absl::Microseconds(1) || gap > absl::Seconds(4))
+    return absl::InvalidArgumentError("gap: choose 1 us to 4 s");
+  if (!spec().ecn || spec().link_mbps <= 0) return absl::FailedPreconditionError("flowlets need shaped links with ecn");
+  for (int host = 0; host < hosts(); ++host) {
+    const uint64_t word = LAB_HASH_FLOWLETS | static_cast<uint64_t>(HostLeaf(host)) << LAB_HASH_LEAF_SHIFT |
+                          static_cast<uint64_t>(spec().spines) << LAB_HASH_SPINES_SHIFT |
+                          static_cast<uint64_t>(absl::ToInt64Nanoseconds(gap)) << LAB_HASH_GAP_SHIFT;
+    std::atomic_ref<__u64>(impl_->maps->Config(DirectionNumber(LinkDirection::HostToLeaf(host)))->hash).store(word);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Fault> Fabric::GetFault(const LinkDirection& link) const {
   if (absl::Status status = impl_->Check(link); !status.ok()) return status;
   return FaultOf(impl_->maps->FaultWord(DirectionNumber(link)));
