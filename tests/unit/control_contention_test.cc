@@ -422,6 +422,18 @@ TEST(ContentionRule, AFlowThatStopsIsLoadNoLongerAndOneThatGoesOnIsAgain) {
   EXPECT_EQ(moves[0].flow, Hand::Key(2));
 }
 
+TEST(ContentionRule, ASenderThatMissesAWindowNowAndThenIsJudgedAllTheSame) {
+  Hand h;
+  h.queue_us = {400, 3, 400, 400};
+  h.flows = {{1, {0, kLink / 2}}, {2, {0, kLink / 2}}};
+  std::vector<Move> moves;
+  for (int w = 0; w < 100 && moves.empty(); ++w) {
+    for (auto& [qpn, flow] : h.flows) flow.bps = w % 4 == 0 ? 0 : kLink / 2;
+    moves = h.Window().moves;
+  }
+  EXPECT_FALSE(moves.empty());
+}
+
 TEST(ContentionRule, APathThatNothingIsKnownOfIsTriedForALargeGainOnly) {
   for (const double others : {0.5, 1.2}) {  // flows of others on every path
     Hand h;

@@ -77,14 +77,17 @@ void Forgive(int64_t now_ns, const ContentionRules& rules, FlowMemory& flow) {
   flow.forgiven_ns = now_ns;
 }
 
-// A window without a byte says that the flow has nothing to send, and nothing about its path: the rates start anew with
-// the first window that is sure to be a whole one.
+// Windows in a row without a byte say that the flow has nothing to send, and nothing about its path: the rates start
+// anew with the first window that is sure to be a whole one. One alone may be a processor that was taken away.
 void RememberRate(double bps, const ContentionRules& rules, FlowMemory& flow) {
   const bool was_idle = flow.rate.count() == 1 && flow.rate.Back(0) == 0;
-  if (bps == 0 || was_idle) flow.rate.Clear();
-  if (was_idle && bps > 0) return;
-  if (bps > 0 && flow.windows_on_slot == rules.settle_windows + 1) flow.rate.Clear();
-  if (bps == 0 || flow.windows_on_slot > rules.settle_windows || flow.windows_on_slot == 1) flow.rate.Add(bps);
+  if (was_idle && bps > 0) flow.rate.Clear();
+  if (was_idle) return;
+  if (flow.windows_on_slot == rules.settle_windows + 1) flow.rate.Clear();
+  if (flow.windows_on_slot > rules.settle_windows || flow.windows_on_slot == 1) flow.rate.Add(bps);
+  if (flow.rate.count() < rules.rate_windows || flow.rate.MeanOf(rules.rate_windows) > 0) return;
+  flow.rate.Clear();
+  flow.rate.Add(0);
 }
 
 void JudgeTrial(const FlowKey& key, int64_t now_ns, ContentionState::Impl& state, FlowMemory& flow, Decision& out) {
