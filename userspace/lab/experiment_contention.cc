@@ -161,11 +161,11 @@ void Summarise(const ContentionSpec& spec, const Snapshot& snapshot, int64_t sta
       delays_us.push_back(static_cast<double>(delay.received_realtime_ns - delay.sent_realtime_ns) / 1e3);
     }
   }
-  if (spec.workload != Workload::kTwoAllToAll) {
+  if (spec.workload != Workload::kTwoAllToAll && spec.best_mbps > 0) {
     const double bin_s = static_cast<double>(snapshot.bin_ns) / 1e9;
     result.settle_s =
         SettleSeconds(BinsMbps(snapshot, start_ns, until_ns), bin_s,
-                      static_cast<int>(std::max(1.0, kSettleWindowS / bin_s)), kSettledShare * BestGoodputMbps(spec));
+                      static_cast<int>(std::max(1.0, kSettleWindowS / bin_s)), kSettledShare * spec.best_mbps);
   }
   result.goodput_min_mbps = *std::min_element(result.goodput_mbps.begin(), result.goodput_mbps.end());
   result.owd_p50_us = Quantile(delays_us, 0.5);

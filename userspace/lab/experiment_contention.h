@@ -30,6 +30,7 @@ struct ContentionSpec {
   absl::Duration agents_first = absl::Seconds(4);
   absl::Duration measure_from = absl::Seconds(2);  // goodput counts from here on
   int rounds = 10;                                 // kTwoAllToAll
+  double best_mbps = 0;                            // what the best assignment was measured to give; 0: not known
   uint64_t seed = 1;
 };
 
@@ -41,7 +42,7 @@ struct ContentionResult {
   double goodput_min_mbps = 0;
   double completion_s = 0;  // of the slowest flow
   // From the first packet until the slowest flow's goodput, over 2 s, reaches 95 % of the best and never falls below
-  // again; −1: it did not. kTwoAllToAll: not told, since flows stand at barriers.
+  // again; −1: it did not, or best_mbps is not known. kTwoAllToAll: not told, since flows stand at barriers.
   double settle_s = -1;
   double owd_p50_us = 0, owd_p99_us = 0;  // of data packets, kernel stamps at both ends
   double worst_link_share = 0;            // load of the fullest uplink ÷ its rate, from measure_from on
