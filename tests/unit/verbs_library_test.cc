@@ -259,19 +259,30 @@ std::string AnswerWith(const std::string& question, uint32_t request_offset, uin
   return std::string(reinterpret_cast<const char*>(&reply), sizeof(reply));
 }
 
+// Each run is a process of its own, which asks once and then leaves such an agent in peace.
 TEST_F(VerbsLibrary, TakesNoAnswerToAnotherQuestionAndNoLabelThatIsNone) {
-  int n = 0;
-  StartOddAgent([&n](const std::string& question) {
-    switch (n++) {
-      case 0:
-        return AnswerWith(question, 1, kLabel, PortOfLabel(kLabel));  // of another queue pair
-      default:
-        return AnswerWith(question, 0, 1 << 20, PortOfLabel(kLabel));  // 21 bits
-    }
+  std::atomic<int> kind{0};
+  std::atomic<int> answered{0};
+  StartOddAgent([&](const std::string& question) {
+    const std::string answers[] = {
+        AnswerWith(question, 0, kLabel, PortOfLabel(kLabel)),      // right
+        AnswerWith(question, 1, kLabel, PortOfLabel(kLabel)),      // of another queue pair
+        AnswerWith(question, 0, 1 << 20, PortOfLabel(0)),          // 21 bits
+        AnswerWith(question, 0, kLabel, PortOfLabel(kLabel + 1)),  // another port
+        AnswerWith(question, 0, 0, PortOfLabel(0)),                // placed without a label
+    };
+    if (!answers[0].empty()) ++answered;
+    return answers[kind];
   });
-  const Output out = Shell(Command("connect", 50));
-  EXPECT_EQ(out.status, 0);
-  EXPECT_EQ(Labels(out), kNone);
+  EXPECT_EQ(Labels(Shell(Command("connect")))[0], "1234") << "what a right answer does here";
+  for (kind = 1; kind < 5; ++kind) {
+    answered = 0;
+    const Output out = Shell(Command("connect", 200));
+    EXPECT_EQ(out.status, 0);
+    EXPECT_EQ(Labels(out), kNone) << kind;
+    EXPECT_GT(answered, 0);
+  }
+  EndAgent();  // before what it uses
 }
 
 TEST_F(VerbsLibrary, CountsMessagesBytesAndCompletionTimes) {
@@ -295,6 +306,31 @@ TEST_F(VerbsLibrary, CountsRequestsOfTheExtendedInterface) {
   EXPECT_EQ(gone_[0].owner->messages, 100u);
   EXPECT_EQ(gone_[0].owner->bytes, 6400u);
   EXPECT_GT(gone_[0].owner->completion_samples, 0u);
+}
+
+TEST_F(VerbsLibrary, WorksForAProgramThatOpensItByName) {
+  StartAgent(Placed);
+  const Output out =
+      Shell("timeout 60 env LD_LIBRARY_PATH=" CW_FAKE_DIR " CWVERBS_DEADLINE_MS=1000 CWVERBS_SOCKET=" + Socket() +
+            " " CW_BY_NAME " " CW_VERBS_NCCL);
+  EXPECT_EQ(out.status, 0);
+  EXPECT_EQ(out.text, "1234\n");
+  ASSERT_TRUE(WaitGone(1));
+  ASSERT_TRUE(gone_[0].owner.has_value());
+  EXPECT_EQ(gone_[0].owner->messages, 5u);
+}
+
+// Both at once: the preloaded one is not in the way of the one that is opened, and neither counts twice.
+TEST_F(VerbsLibrary, BothInOneProcess) {
+  StartAgent(Placed);
+  const Output out = Shell("timeout 60 env LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS
+                           " CWVERBS_DEADLINE_MS=1000 CWVERBS_SOCKET=" +
+                           Socket() + " " CW_BY_NAME " " CW_VERBS_NCCL);
+  EXPECT_EQ(out.status, 0);
+  EXPECT_EQ(out.text, "1234\n");
+  ASSERT_TRUE(WaitGone(1));
+  EXPECT_EQ(gone_.size(), 1u);
+  EXPECT_EQ(gone_[0].owner->messages, 5u);
 }
 
 TEST_F(VerbsLibrary, TwoThreadsConnectAndPostAtOnce) {
