@@ -5,14 +5,14 @@
 
 DEPS := packaging/deps/install.sh
 BUILD := build/release
-BENCHES := dataplane agent failover contention clock cwclock verbs
+BENCHES := dataplane agent failover contention clock cwclock verbs rdma
 JOBS ?= $(shell nproc)
 
 help:
 	@echo "make demo       the main job on a lab fabric: colliding queue pairs spread, a silently dead spine left; before and after"
 	@echo "make demo-rdma  the same cut and a move on real soft-RoCE in virtual machines"
 	@echo "make test       every test: unit, bpf, lab, vm, sanitizers, fuzzing"
-	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs"
+	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs, bench-rdma"
 	@echo "make soak-liveness   30 minutes (SOAK_MINUTES) of a loaded, starved lab: how often a whole path is called dead"
 	@echo "make build      the programs, in $(BUILD)"
 	@echo "make unit|bpf|lab|vm|asan|fuzz   one rung of the tests"
@@ -57,7 +57,7 @@ endef
 bench-%: deps-build deps-bench
 	$(call run_bench,$*)
 
-bench-clock_vm: deps-vm
+bench-clock_vm bench-rdma: deps-vm
 
 # In the lab, then between two virtual machines: build/bench/clock.json and clock_vm.json.
 bench-clock: deps-build deps-bench deps-vm
