@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/vm/agents_fixture.h"
+#include "userspace/inproc/cw_inproc.h"
 
 namespace cw::vm {
 namespace {
@@ -34,6 +35,7 @@ class VerbsTest : public AgentsFixture {
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
     options.image.files.push_back({CW_VERBS, kLibrary});
     options.image.files.push_back({"/usr/bin/setpriv", "/usr/bin/setpriv"});
+    options.image.files.push_back({CW_PLACE, "/usr/bin/cw_vm_place"});
     config::Config config = AgentConfig();
     config.steering.assign_new_flows = false;
     Begin(options, config);
@@ -107,7 +109,7 @@ TEST_F(VerbsTest, APlainUsersQueuePairsArePlacedByNetlinksWord) {
     auto opened = rack_->machine(i).Run("chmod 666 /dev/infiniband/*");
     ASSERT_TRUE(opened.ok()) << opened.status();
   }
-  auto run = Perftest::Start(*rack_, WithLibrary("8", "setpriv --reuid 1000 --regid 1000 --clear-groups "));
+  auto run = Perftest::Start(*rack_, WithLibrary("15", "setpriv --reuid 1000 --regid 1000 --clear-groups "));
   ASSERT_TRUE(run.ok()) << run.status();
   run_ = *std::move(run);
   std::vector<nlohmann::json> owned;
@@ -119,6 +121,16 @@ TEST_F(VerbsTest, APlainUsersQueuePairsArePlacedByNetlinksWord) {
       absl::Seconds(60), absl::Seconds(1)))
       << Shown();
   for (const nlohmann::json& flow : owned) EXPECT_TRUE(flow.at("owner").at("placed").get<bool>()) << flow.dump();
+  // Nor does root get a path for another process's; nobody but root for one that netlink does not know.
+  const std::string ask = absl::StrCat("cw_vm_place ", Rack::FabricAddress(0), " ", Rack::FabricAddress(1), " ");
+  const auto verdict = [&](const std::string& as, uint32_t qpn) {
+    return rack_->machine(0).Run(absl::StrCat(as, ask, qpn)).value_or("no answer");
+  };
+  const std::string user = "setpriv --reuid 1000 --regid 1000 --clear-groups ";
+  EXPECT_EQ(verdict("", owned[0].at("local_qpn")), absl::StrCat(CW_INPROC_NOT_YOURS, "\n"));
+  EXPECT_EQ(verdict(user, 0x7fff), absl::StrCat(CW_INPROC_NOT_YOURS, "\n"));
+  EXPECT_EQ(verdict("", 0x7fff), absl::StrCat(CW_INPROC_PLACED, "\n"));
+  EXPECT_TRUE(run_->running());
   auto result = run_->Wait(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
 }
