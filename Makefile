@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The front door. Each target installs just the distribution packages that it needs (packaging/deps/), builds and runs.
-.PHONY: all build demo demo-rdma test unit bpf lab vm asan fuzz bench soak-liveness format format-check tidy clean help
+.PHONY: all build demo demo-rdma test unit bpf lab vm packaging asan fuzz bench deb rpm soak-liveness format format-check tidy clean help
 .DEFAULT_GOAL := help
 
 DEPS := packaging/deps/install.sh
@@ -11,11 +11,12 @@ JOBS ?= $(shell nproc)
 help:
 	@echo "make demo       the main job on a lab fabric: colliding queue pairs spread, a silently dead spine left; before and after"
 	@echo "make demo-rdma  the same cut and a move on real soft-RoCE in virtual machines"
-	@echo "make test       every test: unit, bpf, lab, vm, sanitizers, fuzzing"
+	@echo "make test       every test: unit, bpf, lab, vm, packages, sanitizers, fuzzing"
 	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs, bench-rdma"
 	@echo "make soak-liveness   30 minutes (SOAK_MINUTES) of a loaded, starved lab: how often a whole path is called dead"
 	@echo "make build      the programs, in $(BUILD)"
-	@echo "make unit|bpf|lab|vm|asan|fuzz   one rung of the tests"
+	@echo "make deb        the Debian packages, in build/packages; make rpm: rpm packages"
+	@echo "make unit|bpf|lab|vm|packaging|asan|fuzz   one rung of the tests"
 
 deps-%:
 	@$(DEPS) $*
@@ -34,13 +35,16 @@ demo-rdma: deps-build deps-vm
 	@cmake --build --preset release -j $(JOBS) --target cw_vm_demo cwagentd cwctl
 	@$(BUILD)/tests/vm/cw_vm_demo
 
-test: deps-build deps-test deps-vm deps-bench
-	@tests/run.sh unit bpf lab vm asan fuzz
+test: deps-build deps-test deps-vm deps-bench deps-deb
+	@tests/run.sh unit bpf lab vm packaging asan fuzz
 
 unit bpf lab asan fuzz: deps-build deps-test deps-bench
 	@tests/run.sh $@
 
 vm: deps-build deps-test deps-vm
+	@tests/run.sh $@
+
+packaging: deps-build deps-test deps-vm deps-deb
 	@tests/run.sh $@
 
 bench: $(addprefix bench-,$(BENCHES))
@@ -67,6 +71,12 @@ bench-clock: deps-build deps-bench deps-vm
 # Wrong verdicts over SOAK_MINUTES (30) of load, starvation, stopped agents and dying peers: build/bench/liveness_soak.json.
 soak-liveness: deps-build deps-bench
 	$(call run_bench,liveness_soak)
+
+deb: deps-build deps-deb
+	@packaging/deb.sh build/packages
+
+rpm: deps-build deps-rpm
+	@packaging/rpm.sh build/packages
 
 SOURCES := $(shell git ls-files '*.c' '*.h' '*.cc' 2>/dev/null)
 format:

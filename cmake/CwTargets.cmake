@@ -47,7 +47,7 @@ function(cw_bpf_object name)
   add_custom_command(
     OUTPUT ${obj}
     COMMAND ${CW_BPF_CLANG} -target bpf -D__TARGET_ARCH_${CW_BPF_ARCH} -O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -Wno-address-of-packed-member
-            -mcpu=v3 -I${CMAKE_SOURCE_DIR} -I/usr/include/${CMAKE_LIBRARY_ARCHITECTURE}
+            -mcpu=v3 -ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -I${CMAKE_SOURCE_DIR} -I/usr/include/${CMAKE_LIBRARY_ARCHITECTURE}
             -MD -MF ${obj}.d -MT ${obj} -c ${src} -o ${obj}
     COMMAND ${CW_LLVM_STRIP} -g ${obj}
     DEPENDS ${src} DEPFILE ${obj}.d VERBATIM COMMENT "BPF ${name}")
@@ -70,9 +70,11 @@ add_custom_target(cw_fuzzers)
 # What nearly every test includes, read once instead of a hundred times. A program with other options than this one reads
 # the headers itself.
 set(CMAKE_PCH_WARN_INVALID OFF)
-add_executable(cw_test_headers EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
-target_link_libraries(cw_test_headers PRIVATE cw_options GTest::gtest GTest::gmock GTest::gtest_main)
-target_precompile_headers(cw_test_headers PRIVATE <algorithm> <functional> <map> <memory> <string> <vector> <gmock/gmock.h> <gtest/gtest.h>)
+if(CW_TESTS)
+  add_executable(cw_test_headers EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
+  target_link_libraries(cw_test_headers PRIVATE cw_options GTest::gtest GTest::gmock GTest::gtest_main)
+  target_precompile_headers(cw_test_headers PRIVATE <algorithm> <functional> <map> <memory> <string> <vector> <gmock/gmock.h> <gtest/gtest.h>)
+endif()
 
 # cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s]): a GoogleTest program; each TEST is one ctest test.
 # Everything above unit touches the kernel and runs alone, so that tests do not disturb each other's timing; TOGETHER: beside

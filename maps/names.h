@@ -25,6 +25,8 @@
 #define CW_MAP_LAB_NIC "cw_lab_nic"       /* ARRAY[1], lab only: what a simulated NIC's clock is off by */
 #define CW_MAP_LAB_CLOCK "cw_lab_clock"   /* ARRAY[1], lab only */
 
+#define CW_MAP_RODATA "cw_rodata" /* the programs' constants: opening a map by its number would take CAP_SYS_ADMIN */
+
 #define CW_PROG_XDP "cw_xdp_ingress"
 #define CW_PROG_TC "cw_tc_egress"
 #define CW_PROG_TC_IN "cw_tc_ingress" /* attached where NIC failover is on */

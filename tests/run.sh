@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds and runs the rungs of the test ladder named as arguments (unit bpf lab vm asan fuzz) and ends with
+# Builds and runs the rungs of the test ladder named as arguments (unit bpf lab vm packaging asan fuzz) and ends with
 # "N passed, N failed, N skipped". More skips than tests/allowed_skips fail the run.
 # Tests of the lab and of virtual machines share two cores with everything they make. Those that failed run once more, one by
 # one; the ones that pass then are named as unsteady at the end, and more of them than tests/allowed_unsteady fail the run.
@@ -60,12 +60,17 @@ run() { # rung
   local start=$SECONDS
   echo "== $1"
   case "$1" in
+    packaging) if packages && build release release; then ladder release packaging; else failed=$((failed + 1)); fi ;;
     unit | bpf | lab | vm) if build release release; then ladder release "$1"; else failed=$((failed + 1)); fi ;;
     asan) if build asan asan --target cw_unit_tests; then ladder asan unit; else failed=$((failed + 1)); fi ;;
     fuzz) fuzz || failed=$((failed + 1)) ;;
-    *) echo "tests/run.sh: unknown rung '$1'; one of unit bpf lab vm asan fuzz" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown rung '$1'; one of unit bpf lab vm packaging asan fuzz" >&2; exit 2 ;;
   esac
   echo "== $1: $((SECONDS - start)) s"
+}
+
+packages() { # what the rung installs
+  packaging/deb.sh build/packages >"$out/deb.log" 2>&1 || { tail -40 "$out/deb.log"; return 1; }
 }
 
 fuzz() { # every fuzz target for a minute

@@ -66,7 +66,9 @@ absl::StatusOr<Image> Image::Build(const ImageOptions& options) {
   for (const auto& [from, to] : options.files) pack.push_back(absl::StrCat(from, "=", to));
   status = RunHostCommand(pack);
   absl::StatusOr<int> joined = absl::InternalError(absl::StrFormat("mkoverlay.sh ended with %d", status));
-  if (status == 0) joined = Join({folder + "/initrd.cpio", overlay});
+  std::vector<std::string> parts = {folder + "/initrd.cpio", overlay};
+  parts.insert(parts.end(), options.archives.begin(), options.archives.end());
+  if (status == 0) joined = Join(parts);
   fs::remove(overlay, error);
   if (!joined.ok()) return joined.status();
   Image image;

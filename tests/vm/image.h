@@ -14,6 +14,7 @@ struct ImageOptions {
   std::string kernel = "6.1";  // a series of Debian 12 and its archives (6.1, 6.12), or a kernel package's full name
   std::vector<std::pair<std::string, std::string>>
       files;  // {host file, path in the machine}; programs bring their libraries
+  std::vector<std::string> archives;  // further ones (cpio, newc), unpacked last
 };
 
 // The kernel and base archive are kept in the source tree's build/vm for all runs; the joined archive belongs to this

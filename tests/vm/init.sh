@@ -3,6 +3,7 @@
 # First process of a virtual machine: mounts, modules, addresses from the kernel command line, the soft-RoCE device; then
 # the command server that the host talks to takes its place. Command line, for N from 0:
 #   cw.ethN=ADDRESS/PREFIX,MTU[,GATEWAY]   cw.rxe=DEVICE (the NIC under rxe0; empty for none)   cw.name=HOSTNAME
+#   cw.root=FOLDER (a whole system in this archive, whose own init goes on and starts /sbin/cw_commands)
 export PATH=/sbin:/usr/sbin:/usr/bin:/bin HOME=/root
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -18,6 +19,7 @@ done </etc/modules.order
 
 ip link set lo up
 rxe=eth0
+root=
 for word in $(cat /proc/cmdline); do
   case $word in
     cw.eth*=*)
@@ -32,6 +34,7 @@ END
       ;;
     cw.rxe=*) rxe=${word#*=} ;;
     cw.name=*) hostname "${word#*=}" ;;
+    cw.root=*) root=${word#*=} ;;
   esac
 done
 if [ -n "$rxe" ]; then
@@ -44,7 +47,13 @@ if [ -n "$rxe" ]; then
   done
 fi
 
-for port in /sys/class/virtio-ports/*; do
-  if [ "$(cat "$port/name")" = cw.commands ]; then exec /sbin/cw_vm_guestd "/dev/$(basename "$port")"; fi
-done
-echo "cw: the host gave no command channel"
+if [ -n "$root" ]; then
+  cp /sbin/cw_vm_guestd /sbin/cw_commands "$root/sbin/"
+  # Memory's root cannot be left; what is mounted over it can be everything from here on.
+  mount --bind "$root" "$root"
+  for folder in proc sys dev; do mount --move "/$folder" "$root/$folder"; done
+  cd "$root" || exit 1
+  mount --move . /
+  exec chroot . /sbin/init
+fi
+exec /sbin/cw_commands

@@ -82,6 +82,7 @@ put_userspace() {
   printf 'root:x:0:\n' >"$root/etc/group"
   printf '127.0.0.1 localhost\n' >"$root/etc/hosts"
   install -m 755 "$here/init.sh" "$root/init"
+  install -m 755 "$here/commands.sh" "$root/sbin/cw_commands"
 }
 
 mkdir -p "$outdir"
@@ -96,7 +97,7 @@ if [ -z "$package" ]; then
   echo "no linux-image-$kernel package is known to apt: run apt-get update" >&2
   exit 3
 fi
-stamp=$(cat "$here/mkinitramfs.sh" "$here/closure.sh" "$here/init.sh" | sha256sum | cut -c 1-16)\ $package\ $(
+stamp=$(cat "$here/mkinitramfs.sh" "$here/closure.sh" "$here/init.sh" "$here/commands.sh" | sha256sum | cut -c 1-16)\ $package\ $(
   dpkg-query -W -f '${Package}=${Version} ' busybox-static perftest ibverbs-providers iproute2 bpftool libc6)
 if [ "$(cat "$outdir/stamp" 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 

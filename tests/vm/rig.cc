@@ -39,6 +39,7 @@ std::string KernelCommandLine(const VmConfig& config) {
   }
   words.push_back("cw.rxe=" + config.rxe_device);
   words.push_back("cw.name=" + config.name);
+  if (!config.root.empty()) words.push_back("cw.root=" + config.root);
   return absl::StrJoin(words, " ");
 }
 

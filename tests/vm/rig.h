@@ -39,6 +39,7 @@ struct VmConfig {
   std::vector<VmNic> nics;          // eth0, eth1, ... in this order
   std::string rxe_device = "eth0";  // NIC under rxe0; empty: no soft-RoCE
   int memory_mib = 768;
+  std::string root;           // folder of the image with a whole system, whose init is started; empty: the rig's own
   std::string shared_memory;  // a file of the host that the machine sees as BAR 2 of an ivshmem device; empty: none
   std::string log_dir;        // gets NAME.console and NAME.qemu; empty: no logs
 };

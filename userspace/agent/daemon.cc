@@ -128,7 +128,8 @@ int DaemonMain(int argc, char** argv, const char* name, const TimeSourceFn& time
   app.add_option("--config", path, "The TOML file, cwagentd.toml(5)")->type_name("FILE");
   app.add_flag("--check-config", check, "Check the file, print the effective configuration, and end");
   app.add_flag("--detach", detach,
-               "Detach and remove what the instance has in the kernel, and end; refused while its agent runs")
+               "Detach and remove what the instance has in the kernel, and end; refused while its agent runs. Without "
+               "--config: the instance \"default\"")
       ->excludes("--check-config");
   Printouts printouts;
   printouts.AddTo(app);
@@ -141,6 +142,7 @@ int DaemonMain(int argc, char** argv, const char* name, const TimeSourceFn& time
   }
   if (printouts.Print(app)) return 0;
   if (path.empty()) {
+    if (detach) return Detach(config::Config());  // the default instance: what a package's removal knows
     std::fprintf(stderr, "--config is required: the TOML file; %s --default-config prints one to begin with\n", name);
     return 2;
   }

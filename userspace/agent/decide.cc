@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/sd_notify.h"
 #include "userspace/replay/recorder.h"
 
 namespace cw::agent {
@@ -182,6 +183,7 @@ void Agent::Apply(const control::Move& move) {
 }
 
 void Agent::EverySecond() {
+  SdNotify("WATCHDOG=1");
   const int64_t now_ns = MonotonicNs();
   RenewLease();
   for (auto& [index, pair] : pairs_) {

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "userspace/dataplane/features.h"
 #include "userspace/dataplane/libbpf_log.h"
@@ -53,6 +54,14 @@ std::vector<bpf_map*> BpfObjectFile::Maps() const {
     if (!bpf_map__is_internal(map)) out.push_back(map);
   }
   return out;
+}
+
+bpf_map* BpfObjectFile::ConstantsMap() const {
+  bpf_map* map;
+  bpf_object__for_each_map(map, object_.get()) {
+    if (absl::EndsWith(bpf_map__name(map), ".rodata")) return map;
+  }
+  return nullptr;
 }
 
 absl::Status BpfObjectFile::SetMaxEntries(bpf_map* map, uint32_t max_entries) {

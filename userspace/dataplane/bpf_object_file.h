@@ -22,6 +22,7 @@ class BpfObjectFile {
   BpfObjectFile(BpfObjectFile&&) = default;
 
   std::vector<bpf_map*> Maps() const;  // those that the source declares, without .rodata and the like
+  bpf_map* ConstantsMap() const;       // .rodata; nullptr without one
   absl::Status SetMaxEntries(bpf_map* map, uint32_t max_entries);
   // FailedPrecondition, with what to do, when `existing` has another layout than `map` declares.
   absl::Status Reuse(bpf_map* map, const maps::BpfMap& existing);
@@ -36,7 +37,7 @@ class BpfObjectFile {
 
   // After Load: another descriptor.
   absl::StatusOr<maps::UniqueFd> ProgramFd(const char* name) const;
-  std::string Constants() const;  // .rodata
+  std::string Constants() const;                   // .rodata
   size_t Instructions(const char* program) const;  // as they were given to the kernel
 
  private:

@@ -198,8 +198,14 @@ absl::StatusOr<Dataplane::Nic> Dataplane::AttachNic(uint32_t ifindex, bool nic_s
     DetachXdp(pins_, ifindex).IgnoreError();
     return absl::Status(s.code(), absl::StrFormat("%s: %s", *ifname, s.message()));
   }
-  nic.info = {ifindex,      *ifname,      xdp->mode, xdp->frags, xdp->adopted,
-              xdp->warning, xdp->nic_stamps || (nic_stamps && simulated), xdp->stamps_note};
+  nic.info = {ifindex,
+              *ifname,
+              xdp->mode,
+              xdp->frags,
+              xdp->adopted,
+              xdp->warning,
+              xdp->nic_stamps || (nic_stamps && simulated),
+              xdp->stamps_note};
   nic.xdp_link = std::move(xdp->link);
   return nic;
 }

@@ -50,8 +50,8 @@ struct AttachInfo {
   std::string ifname;
   XdpMode mode = XdpMode::kNative;
   bool frags = true;
-  bool adopted = false;  // it was attached by an earlier agent
-  std::string warning;   // "" or why it is not the best mode
+  bool adopted = false;     // it was attached by an earlier agent
+  std::string warning;      // "" or why it is not the best mode
   bool nic_stamps = false;  // the program asks the NIC for its stamps
   std::string stamps_note;  // why it does not, though that was asked for
 };

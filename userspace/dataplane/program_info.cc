@@ -41,27 +41,40 @@ absl::StatusOr<ProgramInfo> GetProgramInfoById(uint32_t id) {
   return GetProgramInfo(fd.get());
 }
 
-absl::StatusOr<std::string> ProgramConstants(const ProgramInfo& info) {
+namespace {
+
+absl::StatusOr<std::string> Bytes(const maps::BpfMap& map) {
+  std::string bytes(map.shape().value_size, '\0');
+  const uint32_t index = 0;
+  if (auto s = map.Lookup(&index, bytes.data()); !s.ok()) return s;
+  return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ProgramConstants(const ProgramInfo& info, const std::vector<maps::BpfMap>& known) {
+  for (const maps::BpfMap& map : known)
+    if (std::binary_search(info.map_ids.begin(), info.map_ids.end(), map.id())) return Bytes(map);
   for (uint32_t id : info.map_ids) {
     maps::UniqueFd fd(bpf_map_get_fd_by_id(id));
     if (!fd.ok()) return absl::ErrnoToStatus(errno, absl::StrFormat("open the BPF map with id %u", id));
     auto map = maps::BpfMap::FromFd(std::move(fd));
     if (!map.ok()) return map.status();
-    if (!absl::EndsWith(map->name(), ".rodata")) continue;
-    std::string bytes(map->shape().value_size, '\0');
-    const uint32_t index = 0;
-    if (auto s = map->Lookup(&index, bytes.data()); !s.ok()) return s;
-    return bytes;
+    if (absl::EndsWith(map->name(), ".rodata")) return Bytes(*map);
   }
   return std::string();
 }
 
-absl::StatusOr<bool> SameProgram(const ProgramInfo& a, const ProgramInfo& b) {
-  const auto constants_a = ProgramConstants(a);
+absl::StatusOr<bool> SameProgram(const ProgramInfo& a, const ProgramInfo& b, const std::vector<maps::BpfMap>& known) {
+  if (a.id == b.id) return true;
+  if (a.tag != b.tag) return false;
+  const auto constants_a = ProgramConstants(a, known);
+  if (absl::IsPermissionDenied(constants_a.status())) return false;
   if (!constants_a.ok()) return constants_a.status();
-  const auto constants_b = ProgramConstants(b);
+  const auto constants_b = ProgramConstants(b, known);
+  if (absl::IsPermissionDenied(constants_b.status())) return false;
   if (!constants_b.ok()) return constants_b.status();
-  return a.tag == b.tag && *constants_a == *constants_b;
+  return *constants_a == *constants_b;
 }
 
 std::string DescribeProgram(uint32_t id) {

@@ -65,9 +65,9 @@ absl::Status InitControl(const maps::BpfMap& map) {
 
 absl::Status SetConstants(BpfObjectFile& file, const LoadSpec& spec) {
   if (auto s = file.SetConstant(kIcrcTable, IcrcTableBytes()); !s.ok()) return s;
-  for (auto [wanted, knob] : {std::pair{!spec.lab_clock.empty(), kLabClockKnob},
-                              std::pair{!spec.lab_nic.empty(), kLabNicKnob},
-                              std::pair{spec.nic_failover, kNicFailoverKnob}}) {
+  for (auto [wanted, knob] :
+       {std::pair{!spec.lab_clock.empty(), kLabClockKnob}, std::pair{!spec.lab_nic.empty(), kLabNicKnob},
+        std::pair{spec.nic_failover, kNicFailoverKnob}}) {
     if (!wanted) continue;
     if (auto s = file.SetConstant(knob, absl::string_view("\1", 1)); !s.ok()) return s;
   }
@@ -142,6 +142,7 @@ absl::Status ProgramSet::LoadObject() {
     }
     maps_.emplace(known->first, *std::move(copy));
   }
+  if (auto s = TakeConstants(*file); !s.ok()) return s;
   for (auto [name, fd, info] : {std::tuple{CW_PROG_XDP, &xdp_, &xdp_info_}, std::tuple{CW_PROG_TC, &tc_, &tc_info_},
                                 std::tuple{CW_PROG_TC_IN, &tc_in_, &tc_in_info_}}) {
     auto loaded = file->ProgramFd(name);
@@ -155,6 +156,18 @@ absl::Status ProgramSet::LoadObject() {
   return absl::OkStatus();
 }
 
+// Those of the object just loaded first.
+absl::Status ProgramSet::TakeConstants(const BpfObjectFile& file) {
+  if (bpf_map* map = file.ConstantsMap()) {
+    auto copy = maps::BpfMap::Duplicate(bpf_map__fd(map));
+    if (!copy.ok()) return copy.status();
+    constants_.push_back(*std::move(copy));
+  }
+  auto before = maps::BpfMap::OpenPinned(pins_.File(CW_MAP_RODATA));
+  if (before.ok()) constants_.push_back(*std::move(before));
+  return absl::OkStatus();
+}
+
 // Goes on with the pinned program when it is the same code with the same constants on the same maps, so that nothing
 // that is attached has to change.
 absl::Status ProgramSet::TakePinnedProgram(const char* name, maps::UniqueFd& fd, ProgramInfo& info) {
@@ -165,7 +178,8 @@ absl::Status ProgramSet::TakePinnedProgram(const char* name, maps::UniqueFd& fd,
   }
   auto old = GetProgramInfo(pinned.get());
   if (!old.ok()) return old.status();
-  const auto same = SameProgram(*old, info);
+  earlier_.push_back(old->id);
+  const auto same = SameProgram(*old, info, constants_);
   if (!same.ok()) return same.status();
   const auto ours = [&](uint32_t id) {
     return std::any_of(maps_.begin(), maps_.end(), [&](const auto& m) { return m.second.id() == id; });
@@ -211,6 +225,11 @@ absl::Status ProgramSet::PinEverything() {
        {std::pair{CW_PROG_XDP, xdp_.get()}, std::pair{CW_PROG_TC, tc_.get()}, std::pair{CW_PROG_TC_IN, tc_in_.get()}}) {
     if (auto s = pins_.Pin(fd, name); !s.ok()) return s;
   }
+  // Those of programs that stay are pinned already.
+  const bool pinned = std::find(before.begin(), before.end(), CW_MAP_RODATA) != before.end();
+  if (!constants_.empty() && (replaced_ || !pinned)) {
+    if (auto s = pins_.Pin(constants_.front().fd(), CW_MAP_RODATA); !s.ok()) return s;
+  }
   std::move(undo).Cancel();
   return absl::OkStatus();
 }
@@ -219,6 +238,11 @@ absl::StatusOr<maps::BpfMap> ProgramSet::Map(const std::string& name) const {
   const auto found = maps_.find(name);
   if (found == maps_.end()) return absl::NotFoundError(absl::StrFormat("the BPF object has no map %s", name));
   return maps::BpfMap::Duplicate(found->second.fd());
+}
+
+bool ProgramSet::Knows(uint32_t program_id) const {
+  const auto is = [&](uint32_t id) { return id == program_id; };
+  return is(xdp_info_.id) || is(tc_info_.id) || is(tc_in_info_.id) || std::any_of(earlier_.begin(), earlier_.end(), is);
 }
 
 bool ProgramSet::UsesOurMaps(const ProgramInfo& program) const {

@@ -53,6 +53,10 @@ class ProgramSet {
 
   // Is this program one that works on our maps (of this or an earlier load)?
   bool UsesOurMaps(const ProgramInfo& program) const;
+  // Is it one that is or was pinned here? Needs no right to open programs by their numbers.
+  bool Knows(uint32_t program_id) const;
+  // The constants of these programs and of those that were pinned before.
+  const std::vector<maps::BpfMap>& constants() const { return constants_; }
 
   // The XDP program without the multi-buffer flag, for drivers that refuse it; loaded at the first call.
   absl::StatusOr<int> PlainXdpFd();
@@ -70,6 +74,7 @@ class ProgramSet {
   absl::Status LoadObject();
   absl::StatusOr<maps::UniqueFd> LoadBoundXdp(uint32_t ifindex, bool frags);
   absl::Status ReuseMaps(BpfObjectFile& file) const;
+  absl::Status TakeConstants(const BpfObjectFile& file);
   absl::Status TakePinnedProgram(const char* name, maps::UniqueFd& fd, ProgramInfo& info);
   absl::Status PinEverything();
 
@@ -80,6 +85,8 @@ class ProgramSet {
   std::vector<std::string> notes_;
   maps::UniqueFd xdp_, tc_, tc_in_, plain_xdp_;
   ProgramInfo xdp_info_, tc_info_, tc_in_info_;
+  std::vector<uint32_t> earlier_;  // programs that were pinned
+  std::vector<maps::BpfMap> constants_;
   std::map<std::string, maps::BpfMap> maps_;
 };
 

@@ -98,7 +98,7 @@ absl::Status AttachTc(const ProgramSet& programs, TcSide side, uint32_t ifindex,
   bpf_tc_opts options = Place();
   if (*present != 0) {
     const auto info = GetProgramInfoById(*present);
-    if (!info.ok() || !programs.UsesOurMaps(*info)) {
+    if (!programs.Knows(*present) && (!info.ok() || !programs.UsesOurMaps(*info))) {
       return undo(absl::AlreadyExistsError(absl::StrFormat(
           "%s priority %u of interface %u has a tc program of another owner: %s. It is left alone; remove it first "
           "if it is not needed",

@@ -115,7 +115,8 @@ bool TryBound(ProgramSet& programs, uint32_t ifindex, const std::function<bool(i
 }
 
 // A fresh link in the best mode that the driver takes.
-absl::StatusOr<XdpAttachment> CreateLink(ProgramSet& programs, const PinFolder& pins, uint32_t ifindex, bool nic_stamps) {
+absl::StatusOr<XdpAttachment> CreateLink(ProgramSet& programs, const PinFolder& pins, uint32_t ifindex,
+                                         bool nic_stamps) {
   struct Way {
     XdpMode mode;
     bool frags;
@@ -163,9 +164,19 @@ absl::StatusOr<XdpAttachment> CreateLink(ProgramSet& programs, const PinFolder& 
   return absl::ErrnoToStatus(last, absl::StrFormat("attach XDP to interface %u: %s", ifindex, refusals));
 }
 
+// A program that is not known, and may not be looked at (that takes CAP_SYS_ADMIN), counts as another.
+absl::StatusOr<bool> RunsOurs(const ProgramSet& programs, uint32_t id) {
+  if (id == programs.xdp_info().id) return true;
+  const auto current = GetProgramInfoById(id);
+  if (absl::IsPermissionDenied(current.status())) return false;
+  if (!current.ok()) return current.status();
+  return SameProgram(*current, programs.xdp_info(), programs.constants());
+}
+
 }  // namespace
 
-absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& pins, uint32_t ifindex, bool nic_stamps) {
+absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& pins, uint32_t ifindex,
+                                        bool nic_stamps) {
   const std::string path = pins.XdpLink(ifindex);
   auto attached = QueryXdp(ifindex);
   if (!attached.ok()) return attached.status();
@@ -181,11 +192,9 @@ absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& p
         out.link = std::move(link->fd);
         return out;
       }
-      const auto current = GetProgramInfoById(link->program);
-      if (!current.ok()) return current.status();
-      const auto same = SameProgram(*current, programs.xdp_info());
+      const auto same = RunsOurs(programs, link->program);
       if (!same.ok()) return same.status();
-      out.frags = current->id == programs.xdp_info().id;  // the same code under another id is the plain one
+      out.frags = link->program == programs.xdp_info().id;  // the same code under another id is the plain one
       if (!*same) {
         out.frags = true;
         if (auto s = ExchangeProgram(programs, *link, out); !s.ok()) return s;

@@ -3,6 +3,7 @@
 // cwlab: the lab's command line. Verbs live in cwlab_*.cc.
 #include <iostream>
 
+#include "userspace/commandline/command.h"
 #include "userspace/lab/cwlab_cli.h"
 
 namespace cw::lab {
@@ -31,7 +32,7 @@ void Cli::Finish(const absl::Status& status, const nlohmann::json& result, const
 }  // namespace cw::lab
 
 int main(int argc, char** argv) {
-  CLI::App app("cwlab: a leaf-spine RoCEv2 fabric on this machine, with faults and ground truth");
+  CLI::App app("cwlab: a leaf-spine RoCEv2 fabric on this machine, with faults and ground truth", "cwlab");
   cw::lab::Cli cli;
   app.require_subcommand(1);
   app.fallthrough();
@@ -41,6 +42,12 @@ int main(int argc, char** argv) {
   cw::lab::AddFaultVerb(app, cli);
   cw::lab::AddRunVerb(app, cli);
   cw::lab::AddDemoVerb(app, cli);
+  // For the packages: it is read as cwlab(1).
+  app.add_subcommand("manual", "Print cwlab(1) in roff")->group("")->callback([&app, &cli] {
+    cli.Finish(
+        absl::OkStatus(), {},
+        cw::commandline::ManualPage(cw::commandline::Describe(app), {.summary = "a RoCEv2 fabric on this machine"}));
+  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Debian packages in a fresh Debian 12 with systemd, in a virtual machine: installed, configured, asked, upgraded,
+// removed and purged.
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/vm/host_command.h"
+#include "tests/vm/rig.h"
+
+namespace cw::vm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class PackagesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(CW_VM_LOG_DIR);
+    const std::string archive = absl::StrCat(CW_VM_LOG_DIR, "/debian.cpio");
+    std::vector<std::string> command = {CW_VM_SOURCE_DIR "/mkdebian.sh", archive};
+    for (const auto& entry : std::filesystem::directory_iterator(CW_PACKAGES_DIR)) {
+      if (entry.path().extension() == ".deb" && !absl::StrContains(entry.path().string(), "-dbgsym"))
+        command.push_back(entry.path());
+    }
+    ASSERT_GT(command.size(), 2u) << "no packages in " CW_PACKAGES_DIR ": make deb";
+    const int status = RunHostCommand(command);
+    if (status == 3) GTEST_SKIP() << "a Debian root cannot be had (see the message above)";
+    ASSERT_EQ(status, 0);
+    auto image = Image::Build({.archives = {archive}});
+    if (absl::IsUnavailable(image.status())) GTEST_SKIP() << image.status().message();
+    ASSERT_TRUE(image.ok()) << image.status();
+    auto machine = Vm::Boot(*image, {.name = "packages",
+                                     .nics = {},
+                                     .rxe_device = "",
+                                     .memory_mib = 2560,
+                                     .root = "/debian",
+                                     .log_dir = CW_VM_LOG_DIR});
+    ASSERT_TRUE(machine.ok()) << machine.status();
+    machine_ = *std::move(machine);
+    ASSERT_TRUE(machine_->WaitReady(absl::Seconds(240)).ok());
+  }
+
+  std::string Run(const std::string& line) {
+    auto output = machine_->Run(line, absl::Seconds(120));
+    EXPECT_TRUE(output.ok()) << output.status();
+    return std::string(absl::StripAsciiWhitespace(output.value_or("")));
+  }
+  // What it printed, whatever its exit code.
+  std::string Try(const std::string& line) {
+    auto result = machine_->Exec(line, absl::Seconds(120));
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? std::string(absl::StripAsciiWhitespace(result->output)) : "";
+  }
+  bool Eventually(const std::function<bool()>& done) {
+    for (absl::Time end = absl::Now() + absl::Seconds(90); absl::Now() < end; absl::SleepFor(absl::Milliseconds(500))) {
+      if (done()) return true;
+    }
+    return false;
+  }
+  std::string Active() { return Try("systemctl is-active cwfabric-agent"); }
+  std::string Journal() { return Try("journalctl --no-pager -n 12 -u cwfabric-agent"); }
+  void Install() {
+    Run("ip link add roce0 type veth peer name roce1 && ip addr add 10.98.0.1/24 dev roce0 && ip link set roce0 up && "
+        "ip link set roce1 up");
+    Run("DEBIAN_FRONTEND=noninteractive dpkg -i /packages/*.deb 2>&1");
+  }
+  void Configure() {
+    ASSERT_TRUE(machine_->Put("a secret of this machine, for tests", "/etc/cwfabric/group.key", 0600).ok());
+    Run("chown cwfabric: /etc/cwfabric/group.key");
+    Run("sed -i -e 's/^#\\[\\[nic\\]\\]/[[nic]]\\nname = \"roce0\"/' /etc/cwfabric/cwagentd.toml");
+    Run("systemctl restart cwfabric-agent");
+    ASSERT_TRUE(Eventually([&] { return Active() == "active"; })) << Active() << Journal();
+  }
+  std::string MainPid() { return Run("systemctl show -P MainPID cwfabric-agent"); }
+  std::string Attached() { return Run("ip -d link show roce0; tc filter show dev roce0 egress"); }
+
+  std::unique_ptr<Vm> machine_;
+};
+
+TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
+  Install();
+  EXPECT_EQ(Active(), "inactive") << "no NIC is named: nothing to do, and no failure" << Journal();
+  EXPECT_THAT(Try("systemctl --failed --no-legend"), Not(HasSubstr("cwfabric")));
+  Configure();
+  if (HasFatalFailure()) return;
+
+  // As its own user, with programs in the kernel.
+  EXPECT_EQ(Run("ps -o user= -p " + MainPid()), "cwfabric");
+  EXPECT_THAT(Attached(), HasSubstr("xdp"));
+  EXPECT_THAT(Attached(), HasSubstr("cw_tc_egress"));
+  EXPECT_THAT(Journal(), Not(HasSubstr("SCHED_FIFO"))) << "the prober has its scheduling";
+
+  // A member of the group asks; others may not.
+  Run("useradd -m -G cwfabric member && useradd -m stranger");
+  EXPECT_EQ(nlohmann::json::parse(Run("su member -c 'cwctl --json status'")).at("mode"), "observe");
+  EXPECT_THAT(Try("su stranger -c 'cwctl status' 2>&1"), HasSubstr("may not open"));
+  EXPECT_THAT(Try("su member -c 'cwctl doctor'"), HasSubstr("roce0"));
+
+  // How much of the system the service can reach.
+  const std::string exposure =
+      Run("systemd-analyze security --no-pager cwfabric-agent | grep 'Overall exposure' | grep -oE '[0-9]+\\.[0-9]'");
+  double level = 10;
+  ASSERT_TRUE(absl::SimpleAtod(exposure, &level)) << exposure;
+  EXPECT_LE(level, 2.8);
+  RecordProperty("exposure", exposure);
+
+  // An upgrade: another process, the programs never away, the flows' counters kept.
+  const std::string before = MainPid();
+  const std::string program = Run("ip -d link show roce0 | grep -oE 'prog/xdp id [0-9]+'");
+  Run("DEBIAN_FRONTEND=noninteractive dpkg -i /packages/cwfabric-agent_*.deb 2>&1");
+  ASSERT_TRUE(Eventually([&] { return Active() == "active" && MainPid() != before; })) << Journal();
+  EXPECT_EQ(Run("ip -d link show roce0 | grep -oE 'prog/xdp id [0-9]+'"), program) << "adopted, not attached anew";
+  EXPECT_THAT(Run("cat /etc/cwfabric/cwagentd.toml"), HasSubstr("name = \"roce0\""))
+      << "the administrator's file is kept";
+
+  // Killed: systemd starts it again.
+  const std::string second = MainPid();
+  Run("kill -9 " + second);
+  ASSERT_TRUE(Eventually([&] { return Active() == "active" && MainPid() != second; })) << Journal();
+
+  Run("DEBIAN_FRONTEND=noninteractive dpkg -r cwfabric-agent 2>&1");
+  EXPECT_THAT(Attached(), Not(HasSubstr("xdp")));
+  EXPECT_EQ(Run("tc qdisc show dev roce0 | grep -c clsact || true"), "0");
+  EXPECT_EQ(Run("find /sys/fs/bpf -type f | wc -l"), "0");
+  Run("DEBIAN_FRONTEND=noninteractive dpkg -P cwfabric-agent cwctl cwlab libcwclock-dev libcwclock1 2>&1");
+  EXPECT_EQ(Run("find / -xdev \\( -name '*cwfabric*' -o -name 'cwctl*' -o -name 'cwagentd*' -o -name 'cwlab*' \\) -not "
+                "-path '/packages/*' -not -path '/proc/*' -not -path '/home/*' 2>/dev/null | sort"),
+            "");
+  EXPECT_EQ(Run("find /sys/fs/bpf /run -name '*cwfabric*' | sort"), "");
+}
+
+}  // namespace
+}  // namespace cw::vm
