@@ -289,17 +289,28 @@ TEST_F(AgentOnFabric, APausedClassIsNotADeadPath) {
   {
     auto gate = PauseGate::Open(fabric, link);
     ASSERT_TRUE(gate.ok()) << gate.status();
+    // The kernel drops what comes while it puts other queues on a port: that is no pause.
+    absl::SleepFor(absl::Milliseconds(200));
+    ASSERT_TRUE(Eventually([&] { return in_state(v1::PATH_STATE_DEAD) == 0; }));
+    const int before = told("is dead");
     ASSERT_TRUE((*gate)->Pause().ok());
     EXPECT_TRUE(Eventually([&] { return in_state(v1::PATH_STATE_PAUSED) > 0; }, absl::Seconds(1)));
     EXPECT_EQ(in_state(v1::PATH_STATE_DEAD), 0);
     ASSERT_TRUE((*gate)->Resume().ok());
     EXPECT_TRUE(Eventually([&] { return told("goes on: it was paused") > 0; }));
     EXPECT_EQ(in_state(v1::PATH_STATE_PAUSED), 0);
+    // On a busy machine the other class's answer may come after the verdict, which is then taken back.
+    EXPECT_LE(told("is dead") - before, told("was paused, not dead")) << "nothing failed";
   }
   EXPECT_GT(told("paused, not dead"), 0);
-  EXPECT_EQ(told("is dead"), 0) << "nothing failed";
+  if (HasFailure()) {
+    for (const Mark& mark : testbed->Events(testbed->origin_ns(), "path"))
+      std::printf("%.3f s: %s\n", mark.at_s, mark.text.c_str());
+  }
+  ASSERT_TRUE(Eventually([&] { return in_state(v1::PATH_STATE_DEAD) == 0; }));
+  const int before_cut = told("is dead");
   ASSERT_TRUE(fabric.SetFault(link, Fault::Drop(Fault::Match::kAll)).ok());
-  EXPECT_TRUE(Eventually([&] { return told("is dead") > 0; }));
+  EXPECT_TRUE(Eventually([&] { return told("is dead") > before_cut; }));
   EXPECT_GT(in_state(v1::PATH_STATE_DEAD), 0);
   for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead);
 }

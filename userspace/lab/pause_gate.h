@@ -17,7 +17,9 @@ namespace cw::lab {
 class PauseGate {
  public:
   // Puts queues by class behind the link's shaper; until the gate is gone the link's rate must not be changed. Without
-  // `by_class` all classes are held back. FailedPrecondition: the link is not shaped.
+  // `by_class` all classes are held back. The kernel drops what comes to a port while its queues are put in place, and
+  // when they are taken away again: for some ten milliseconds, which may end a path's life. FailedPrecondition: the
+  // link is not shaped.
   static absl::StatusOr<std::unique_ptr<PauseGate>> Open(Fabric& fabric, const LinkDirection& link,
                                                          bool by_class = true);
   ~PauseGate();  // lets everything pass, and puts the link's own shaper back
