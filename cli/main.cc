@@ -49,6 +49,7 @@ int Run(int argc, char** argv) {
   AddDrainVerbs(app, session);
   AddModeVerbs(app, session);
   AddWhyVerb(app, session);
+  AddJobVerbs(app, session);
   AddReplayVerb(app, session);
   AddCompletionVerb(app, session);
   LetOptionsFallThrough(app);

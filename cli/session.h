@@ -74,6 +74,7 @@ void AddSteerVerbs(CLI::App& app, Session& session);
 void AddModeVerbs(CLI::App& app, Session& session);
 void AddWhyVerb(CLI::App& app, Session& session);
 void AddDrainVerbs(CLI::App& app, Session& session);
+void AddJobVerbs(CLI::App& app, Session& session);
 void AddReplayVerb(CLI::App& app, Session& session);
 void AddCompletionVerb(CLI::App& app, Session& session);  // after all others, of which it tells
 

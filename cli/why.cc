@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/format.h"
+#include "cli/jobs.h"
 #include "cli/session.h"
 #include "cli/table.h"
 #include "userspace/api/flow_ref.h"
@@ -128,6 +129,7 @@ absl::StatusOr<int> Why(Session& session, const std::string& what) {
                 << '\n';
       std::cout << "now      " << Printable(PlacementText(*reply)) << '\n';
     }
+    if (reply->has_collective()) std::cout << "job      " << Printable(CollectiveText(reply->collective())) << '\n';
     if (reply->has_path()) ShowPath(reply->path(), colour);
     ShowHolds(*reply, colour);
     if (reply->has_rule()) ShowRule(reply->rule(), colour);

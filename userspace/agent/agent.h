@@ -56,6 +56,10 @@
 namespace cw::replay {
 class Recorder;
 }
+namespace cw::profile {
+class Profiles;
+struct Stall;
+}  // namespace cw::profile
 
 namespace cw::agent {
 
@@ -98,6 +102,9 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> Drain(const api::v1::DrainRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> Undrain(const api::v1::UndrainRequest& request) override;
   absl::StatusOr<api::v1::DrainsReply> Drains() override;
+  absl::StatusOr<api::v1::ListJobsReply> ListJobs(const api::v1::ListJobsRequest& request) override;
+  absl::StatusOr<api::v1::ListCollectivesReply> ListCollectives(
+      const api::v1::ListCollectivesRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> SetMode(const api::v1::SetModeRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> Off(const api::v1::OffRequest& request) override;
 
@@ -115,7 +122,7 @@ class Agent final : public api::AgentView {
     std::string note;  // why nothing is attached
     bool attached = false;
     bool offloads_roce = false;
-    double rate_bps = 0;  // of its link, 0 = not known
+    double rate_bps = 0;                    // of its link, 0 = not known
     std::vector<std::string> rdma_devices;  // as RDMA netlink told last
     std::unique_ptr<NicNode> node;          // its own clock; null: it has none, or none is wanted
     std::string clock_note;                 // why
@@ -255,8 +262,7 @@ class Agent final : public api::AgentView {
   void TailTick();
   bool LookAfter(const FlowKey& key, WatchedTail& tail, int64_t now_ns);
   bool Reads(const FlowKey& sent, uint32_t lqpn) const;
-  bool AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow,
-                    const control::TailView& view);
+  bool AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow, const control::TailView& view);
 
   // blind.cc: pairs whose flows do not take the paths of the probes with their ports
   void SetBlind(PairState& pair, bool blind);
@@ -315,6 +321,16 @@ class Agent final : public api::AgentView {
   api::v1::DrainsReply MakeDrains();
   void KeepDrains();
 
+  // jobs.cc: collectives of training processes
+  void OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message, int fd);
+  void ReadProfiles();
+  void TellOfStall(const profile::Stall& stall);
+  void Locate(const rdma::QpInfo& qp, api::v1::CollectiveQp& out);
+  void LocateQps(const std::vector<rdma::QpInfo>& known, api::v1::Collective& collective);
+  api::v1::ListJobsReply MakeJobs(const api::v1::ListJobsRequest& request);
+  api::v1::ListCollectivesReply MakeCollectives(const api::v1::ListCollectivesRequest& request);
+  void AddCollective(const FlowKey& key, api::v1::WhyReply& reply);
+
   // why.cc
   absl::StatusOr<api::v1::WhyReply> MakeWhyFlow(const std::string& id);
   absl::StatusOr<api::v1::WhyReply> MakeWhyPath(uint32_t pair, uint32_t slot);
@@ -350,7 +366,7 @@ class Agent final : public api::AgentView {
   AgentOptions options_;
   std::string host_name_;
   MonotonicClock monotonic_;
-  int64_t started_ns_ = 0;  // monotonic
+  int64_t started_ns_ = 0;         // monotonic
   double lease_found_over_s_ = 0;  // at the start: since when the lease of the agent before was over
   uint32_t session_ = 0;
   std::unique_ptr<Loop> loop_;
@@ -375,6 +391,7 @@ class Agent final : public api::AgentView {
   std::vector<rdma::Link> rdma_links_;  // as RDMA netlink told last
   std::map<cw_inproc_verdict, uint64_t> answered_;  // queue pairs that asked for a path
   rdma::QpRegistry qps_;
+  std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread
   FlowBook flows_;
   telemetry::SampleMatcher matcher_;
   telemetry::EventLog events_;
@@ -387,8 +404,8 @@ class Agent final : public api::AgentView {
   uint64_t clock_rounds_ = 0;
   std::unique_ptr<control::ContentionState> contention_;
   CauseBook causes_;
-  int64_t causes_judged_ns_ = 0;      // monotonic
-  uint64_t causes_ring_losses_ = 0;   // ring_losses_ then
+  int64_t causes_judged_ns_ = 0;     // monotonic
+  uint64_t causes_ring_losses_ = 0;  // ring_losses_ then
   int64_t last_window_ns_ = 0;
   bool busy_ = true;                         // there are flows to look after, or were lately
   int64_t busy_ns_ = 0;                      // monotonic; when there were flows or young clock lines last, or the start

@@ -17,6 +17,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
+#include "userspace/profile/profiles.h"
 #include "userspace/replay/recorder.h"
 
 namespace cw::agent {
@@ -349,12 +350,20 @@ absl::Status Agent::OpenSources() {
       options_.config.RunDir() + "/inproc.sock",
       {.registered = registered,
        .unregistered = unregistered,
-       .place = [this](const rdma::QpInfo& qp, const rdma::Requester& who) { return PlaceQp(qp, who); }},
+       .place = [this](const rdma::QpInfo& qp, const rdma::Requester& who) { return PlaceQp(qp, who); },
+       .profiler = [this](const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message,
+                          int fd) { OnProfiler(peer, message, fd); },
+       .closed = [this](const rdma::InprocServer::Peer& peer) { profiles_->Closed(peer.connection, MonotonicNs()); }},
       {.max_qps = static_cast<size_t>(limits.max_qps),
        .messages_per_second = static_cast<double>(limits.messages_per_second)});
   if (!inproc.ok()) return inproc.status();
   inproc_ = std::move(*inproc);
-  if (absl::Status status = loop_->AddFd(inproc_->fd(), [this] { inproc_->Poll(); }); !status.ok()) return status;
+  profiles_ = std::make_unique<profile::Profiles>(
+      profile::ProfileOptions{.stall_ns = absl::ToInt64Nanoseconds(options_.config.profile.stall),
+                              .slow_factor = options_.config.profile.slow_factor});
+  absl::Status status = loop_->AddFd(inproc_->fd(), [this] { inproc_->Poll(); });
+  status.Update(loop_->AddTimer(kQuietPeriod, [this] { ReadProfiles(); }));
+  if (!status.ok()) return status;
   return loop_->AddTimer(kKernelQpPeriod, [this] { ReadKernelQps(); });
 }
 

@@ -169,6 +169,7 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyFlow(const std::string& id) {
       *reply.mutable_flow() = MakeFlow(key, flow, now_ns);
       reply.set_placement(Placement(flow, mode() >= Mode::kProtect));
       if (flow.received) return reply;
+      AddCollective(key, reply);
       AddFlowHolds(key, flow, reply);
       *reply.mutable_rule() = RuleView(control::Explain(*contention_, key));
       const uint8_t slot = mode() >= Mode::kProtect ? flow.PathSlot() : flow.tx.native_slot;

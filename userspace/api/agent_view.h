@@ -57,6 +57,14 @@ class AgentView {
   }
   virtual absl::StatusOr<v1::DrainsReply> Drains() { return absl::UnimplementedError("no drain here"); }
 
+  // Communicators and collectives of the processes of this host that carry the NCCL profiler plug-in.
+  virtual absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest&) {
+    return absl::UnimplementedError("no jobs here");
+  }
+  virtual absl::StatusOr<v1::ListCollectivesReply> ListCollectives(const v1::ListCollectivesRequest&) {
+    return absl::UnimplementedError("no collectives here");
+  }
+
   virtual absl::StatusOr<v1::ActionReply> SetMode(const v1::SetModeRequest& request) = 0;
   // Every flow native within 1 s. Must work in every state of the agent.
   virtual absl::StatusOr<v1::ActionReply> Off(const v1::OffRequest& request) = 0;

@@ -157,6 +157,14 @@ absl::StatusOr<v1::ActionReply> Client::Off(const v1::OffRequest& request) {
   return impl_->Call(&v1::Agent::Stub::Off, request);
 }
 
+absl::StatusOr<v1::ListJobsReply> Client::ListJobs(const v1::ListJobsRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::ListJobs, request);
+}
+
+absl::StatusOr<v1::ListCollectivesReply> Client::ListCollectives(const v1::ListCollectivesRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::ListCollectives, request);
+}
+
 absl::Status Client::Events(const v1::EventsRequest& request, const std::function<bool(const v1::Event&)>& each) {
   if (absl::Status status = impl_->Reach(); !status.ok()) return status;
   impl_->Open();

@@ -223,6 +223,15 @@ class Service final : public v1::Agent::Service {
     return Put(view_.SetMode(*request), reply);
   }
 
+  grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request, v1::ListJobsReply* reply) override {
+    return Put(view_.ListJobs(*request), reply);
+  }
+
+  grpc::Status ListCollectives(grpc::ServerContext*, const v1::ListCollectivesRequest* request,
+                               v1::ListCollectivesReply* reply) override {
+    return Put(view_.ListCollectives(*request), reply);
+  }
+
   grpc::Status Off(grpc::ServerContext*, const v1::OffRequest* request, v1::ActionReply* reply) override {
     if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
     return Put(view_.Off(*request), reply);

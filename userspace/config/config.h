@@ -122,6 +122,12 @@ struct InprocConfig {
   int64_t messages_per_second = 10000;  // of one process; more are not read
 };
 
+// Collectives, as the NCCL profiler plug-in tells of them.
+struct ProfileConfig {
+  absl::Duration stall = absl::Seconds(10);  // one that stands for longer is an event; 0 = never
+  double slow_factor = 2;                    // slow: took longer than this × the median of its like
+};
+
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
   std::string events_file;  // one JSON object per line; "" = memory only
@@ -146,6 +152,7 @@ struct Config {
   LimitsConfig limits;
   InprocConfig inproc;
   ClockConfig clock;
+  ProfileConfig profile;
   LogConfig log;
 
   std::string RunDir() const;      // run_dir, or the default with the instance filled in

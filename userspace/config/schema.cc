@@ -210,6 +210,12 @@ void WalkRest(Visitor& v, Config& config) {
   config.clock.tai_minus_utc = leap ? std::optional<int>(static_cast<int>(*leap)) : std::nullopt;
   WalkChrony(v, config.clock.chrony);
   v.EndTable();
+  v.BeginTable("profile", "Collectives, as the NCCL profiler plug-in tells of them (docs/nccl.md).");
+  Time(v, "stall", config.profile.stall, {absl::ZeroDuration(), absl::Hours(24)},
+       "A collective that stands for longer is an event that names what holds it back; \"0\" for none.");
+  config.profile.slow_factor = v.Real("slow_factor", config.profile.slow_factor, {1, 1000},
+                                      "A collective is slow when it took longer than this × the median of its like.");
+  v.EndTable();
   v.BeginTable("log", "What the agent writes.");
   Pick(v, "level", config.log.level, LogLevelWords(), "Least severity written to the log.");
   Words(v, "events_file", config.log.events_file, TextRule::kPath,

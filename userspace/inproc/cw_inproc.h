@@ -22,6 +22,14 @@ enum cw_inproc_type {
   CW_INPROC_PLACE_QP = 3,      /* it is about to: which path? Registers it, too */
   CW_INPROC_PLACEMENT = 4,     /* the agent's answer */
   CW_INPROC_QP_SUMS = 5,       /* what it has done so far; at most once per second */
+  CW_INPROC_PROFILER = 32,     /* from here on: nccl/cw_profiler.h */
+};
+
+/* Every message begins so. */
+struct cw_inproc_head {
+  uint32_t magic;   /* CW_INPROC_MAGIC */
+  uint16_t version; /* CW_INPROC_VERSION */
+  uint16_t type;    /* enum cw_inproc_type */
 };
 
 /* Why a queue pair gets no label. The owner goes on with what its provider chooses, whatever the reason. */

@@ -41,6 +41,29 @@ int64_t MonotonicNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+// The first descriptor that comes with the message; all others are closed. A message without bytes is the end.
+ssize_t ReceiveWithFd(int socket, char* buffer, size_t size, int* fd) {
+  alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
+  iovec bytes{buffer, size};
+  msghdr message{.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+  const ssize_t received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  if (received < 0) return received;
+  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int each;
+      std::memcpy(&each, CMSG_DATA(head) + i * sizeof(int), sizeof(each));
+      if (*fd < 0 && received > 0) {
+        *fd = each;
+      } else {
+        close(each);
+      }
+    }
+  }
+  return received;
+}
+
 // A whole message of this type and size, or nothing.
 template <typename T>
 bool Take(const char* data, size_t size, T* out) {
@@ -105,21 +128,24 @@ void InprocServer::Accept() {
     }
     const Requester peer{.pid = static_cast<uint32_t>(credentials.pid), .uid = static_cast<uint32_t>(credentials.uid)};
     quota_.Connected(peer.pid, MonotonicNs());
-    connections_.push_back(std::make_unique<Connection>(Connection{fd, peer, {}}));
+    connections_.push_back(std::make_unique<Connection>(Connection{fd, peer, {}, next_connection_++}));
   }
 }
 
-void InprocServer::Message(Connection& connection, const char* data, size_t size) {
-  struct Head {
-    uint32_t magic;
-    uint16_t version;
-    uint16_t type;
-  } head{};
+void InprocServer::Message(Connection& connection, const char* data, size_t size, int fd) {
+  cw_inproc_head head{};
   std::memcpy(&head, data, std::min(size, sizeof(head)));
+  const bool ours = head.magic == CW_INPROC_MAGIC && head.version == CW_INPROC_VERSION;
+  if (ours && head.type >= CW_INPROC_PROFILER && handler_.profiler) {
+    connection.profiler = true;
+    handler_.profiler(connection.AsPeer(), absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(data), size), fd);
+    return;
+  }
+  if (fd >= 0) close(fd);
   cw_inproc_register_qp qp;
   cw_inproc_place_qp place;
   cw_inproc_qp_sums sums;
-  if (head.magic != CW_INPROC_MAGIC || head.version != CW_INPROC_VERSION) {
+  if (!ours) {
     ++counts_.malformed;
   } else if (head.type == CW_INPROC_REGISTER_QP && Take(data, size, &qp)) {
     OnRegister(connection, qp);
@@ -208,11 +234,13 @@ bool InprocServer::Receive(Connection& connection) {
   char buffer[512];
   const int64_t now_ns = MonotonicNs();
   for (int i = 0; i < kMessagesPerPoll; ++i) {
-    const ssize_t size = recv(connection.fd, buffer, sizeof(buffer), 0);
+    int fd = -1;
+    const ssize_t size = ReceiveWithFd(connection.fd, buffer, sizeof(buffer), &fd);
     if (size > 0 && !quota_.TakeMessage(connection.peer.pid, now_ns)) {
+      if (fd >= 0) close(fd);
       ++counts_.over_quota;
     } else if (size > 0) {
-      Message(connection, buffer, static_cast<size_t>(size));
+      Message(connection, buffer, static_cast<size_t>(size), fd);
     } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
       return false;
     } else {
@@ -231,6 +259,7 @@ void InprocServer::Close(size_t index) {
     handler_.unregistered(qp);
   }
   quota_.Disconnected(connection->peer.pid);
+  if (connection->profiler && handler_.closed) handler_.closed(connection->AsPeer());
 }
 
 void InprocServer::Poll() {

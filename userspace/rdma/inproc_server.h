@@ -16,6 +16,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "userspace/inproc/cw_inproc.h"
 #include "userspace/model/addr.h"
 #include "userspace/rdma/process_quota.h"
@@ -66,10 +67,20 @@ struct Requester {
 
 class InprocServer {
  public:
+  // The other end of a connection, as the kernel tells.
+  struct Peer {
+    uint64_t connection = 0;  // never used twice
+    uint32_t pid = 0;
+    uint32_t uid = 0;
+  };
   struct Handler {
     std::function<void(const QpInfo&)> registered;    // or told anew: its sums, another port
     std::function<void(const QpInfo&)> unregistered;  // also for each queue pair of a connection that closed
     std::function<Placement(const QpInfo&, const Requester&)> place = nullptr;  // null: nothing is placed
+    // Messages of profilers (types from CW_INPROC_PROFILER on), and the descriptor that came with one, which is then
+    // the callee's; -1: none. Null: such messages are malformed.
+    std::function<void(const Peer&, absl::Span<const uint8_t> message, int fd)> profiler = nullptr;
+    std::function<void(const Peer&)> closed = nullptr;  // a connection that sent such messages
   };
   struct Counts {
     uint64_t malformed = 0;
@@ -92,11 +103,14 @@ class InprocServer {
     int fd;
     Requester peer;
     absl::flat_hash_map<QpKey, QpInfo> qps;
+    uint64_t id = 0;
+    bool profiler = false;
+    Peer AsPeer() const { return {id, peer.pid, peer.uid}; }
   };
   InprocServer(std::string path, int listen_fd, int epoll_fd, Handler handler, const QuotaLimits& limits);
   void Accept();
   bool Receive(Connection& connection);  // false: the connection ended
-  void Message(Connection& connection, const char* data, size_t size);
+  void Message(Connection& connection, const char* data, size_t size, int fd);
   QpInfo* Remember(Connection& connection, QpInfo info);  // null: over quota
   void OnRegister(Connection& connection, const cw_inproc_register_qp& message);
   void OnUnregister(Connection& connection, const cw_inproc_register_qp& message);
@@ -112,6 +126,7 @@ class InprocServer {
   std::vector<std::unique_ptr<Connection>> connections_;
   ProcessQuota quota_;
   Counts counts_;
+  uint64_t next_connection_ = 1;
 };
 
 }  // namespace cw::rdma

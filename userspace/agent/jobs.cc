@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of training processes: what their profilers tell, with the flows and paths that only the agent knows.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "spdlog/spdlog.h"
+#include "userspace/agent/agent.h"
+#include "userspace/inproc/nccl/cw_profiler.h"
+#include "userspace/profile/profiles.h"
+
+namespace cw::agent {
+namespace {
+
+namespace v1 = api::v1;
+
+// Of the process itself, or the only one with this number on the host: two NICs may each have one.
+const rdma::QpInfo* FindQp(const std::vector<rdma::QpInfo>& known, uint32_t pid, uint32_t qpn) {
+  const rdma::QpInfo* only = nullptr;
+  int others = 0;
+  for (const rdma::QpInfo& qp : known) {
+    if (qp.lqpn != qpn || qp.rqpn == 0) continue;
+    if (qp.pid == pid) return &qp;
+    only = &qp;
+    ++others;
+  }
+  return others == 1 ? only : nullptr;
+}
+
+std::string PlaceText(const v1::CollectiveQp& qp) {
+  std::string out = absl::StrCat("; flow ", qp.flow());
+  if (!qp.nic().empty()) absl::StrAppend(&out, " on ", qp.nic());
+  if (qp.slot() >= 0) absl::StrAppend(&out, ", path ", qp.slot());
+  if (!qp.peer().empty()) absl::StrAppend(&out, " to ", qp.peer());
+  if (qp.hops_size() > 0) absl::StrAppend(&out, " by ", absl::StrJoin(qp.hops(), " "));
+  return out;
+}
+
+std::string Title(const v1::Collective& c) {
+  const std::string& job = c.label().empty() ? c.job_id() : c.label();
+  return absl::StrFormat("%s%s of %s, rank %d of %d", c.function(), c.peer() < 0 ? absl::StrCat(" ", c.seq()) : "", job,
+                         c.rank(), c.ranks());
+}
+
+}  // namespace
+
+void Agent::OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message, int fd) {
+  cw_prof_register hello;
+  const bool known = message.size() == sizeof(hello);
+  if (known) std::memcpy(&hello, message.data(), sizeof(hello));
+  if (!known || hello.type != CW_PROF_REGISTER) {
+    if (fd >= 0) close(fd);
+    return;
+  }
+  if (absl::Status status = profiles_->Register(peer.connection, peer.pid, peer.uid, fd); !status.ok()) {
+    spdlog::warn("process {}: {}", peer.pid, std::string(status.message()));
+  }
+}
+
+void Agent::ReadProfiles() {
+  if (profiles_->empty()) return;
+  profiles_->Poll(MonotonicNs(), [this](const profile::Stall& stall) { TellOfStall(stall); });
+}
+
+void Agent::TellOfStall(const profile::Stall& stall) {
+  v1::Collective collective = stall.collective;
+  LocateQps(qps_.All(), collective);
+  std::string peer;
+  int slot = -1;
+  for (const v1::CollectivePeer& op : collective.peers()) {
+    for (const v1::CollectiveQp& qp : op.qps()) {
+      if (collective.held_flow().empty() || qp.flow() != collective.held_flow()) continue;
+      peer = qp.peer();
+      slot = qp.slot();
+    }
+  }
+  const std::string why = collective.held().empty() ? "no operation of it waits for anything" : collective.held();
+  Log({.type = "job",
+       .severity = telemetry::Severity::kAlert,
+       .text = absl::StrFormat("%s stands for %.1f s: %s", Title(collective), stall.stands_s, why),
+       .flow = collective.held_flow(),
+       .peer = peer,
+       .slot = slot,
+       .evidence = {{"job", collective.job_id()},
+                    {"pid", absl::StrCat(collective.pid())},
+                    {"network", collective.network() ? "yes" : "no"},
+                    {"qpn", absl::StrFormat("0x%x", collective.held_qpn())}}});
+}
+
+void Agent::Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) {
+  const FlowKey key{qp.laddr, qp.raddr, qp.rqpn};
+  out.set_flow(key.Id().ToString());
+  v1::Flow names;
+  AddNames(qp.laddr, &qp, names);
+  out.set_nic(names.nic());
+  out.set_peer(PeerName(qp.raddr));
+  const auto flow = flows_.sent.find(key);
+  if (flow == flows_.sent.end()) return;
+  PairState* pair = FindPair(flow->second.tx.pair);
+  const uint8_t slot = flow->second.PathSlot();
+  if (pair == nullptr || slot >= CW_MAX_SLOTS) return;
+  out.set_slot(slot);
+  *out.mutable_hops() = MakePath(*pair, slot, MonotonicNs()).hops();
+}
+
+void Agent::LocateQps(const std::vector<rdma::QpInfo>& known, v1::Collective& collective) {
+  const v1::CollectiveQp* held = nullptr;
+  for (v1::CollectivePeer& op : *collective.mutable_peers()) {
+    for (v1::CollectiveQp& out : *op.mutable_qps()) {
+      const rdma::QpInfo* qp = FindQp(known, collective.pid(), out.qpn());
+      if (qp == nullptr) continue;
+      Locate(*qp, out);
+      if (op.send() && out.qpn() == collective.held_qpn()) held = &out;
+    }
+  }
+  if (held == nullptr || !collective.network()) return;
+  collective.set_held_flow(held->flow());
+  collective.set_held(absl::StrCat(collective.held(), PlaceText(*held)));
+}
+
+v1::ListJobsReply Agent::MakeJobs(const v1::ListJobsRequest& request) {
+  v1::ListJobsReply reply = profiles_->Jobs(request, MonotonicNs());
+  const std::vector<rdma::QpInfo> known = qps_.All();
+  for (v1::Job& job : *reply.mutable_jobs()) {
+    if (job.has_running()) LocateQps(known, *job.mutable_running());
+    const rdma::QpInfo* qp = FindQp(known, job.pid(), job.slowest_qpn());
+    if (job.slowest_qpn() == 0 || qp == nullptr) continue;
+    v1::CollectiveQp placed;
+    Locate(*qp, placed);
+    job.set_slowest_flow(placed.flow());
+    job.set_slowest_peer_host(placed.peer());
+  }
+  return reply;
+}
+
+v1::ListCollectivesReply Agent::MakeCollectives(const v1::ListCollectivesRequest& request) {
+  v1::ListCollectivesReply reply = profiles_->Collectives(request, MonotonicNs());
+  const std::vector<rdma::QpInfo> known = qps_.All();
+  for (v1::Collective& collective : *reply.mutable_collectives()) LocateQps(known, collective);
+  for (v1::Collective& collective : *reply.mutable_stalls()) LocateQps(known, collective);
+  return reply;
+}
+
+// The job's name where the owner of the queue pair gave none, and the collective that it carried last.
+void Agent::AddCollective(const FlowKey& key, v1::WhyReply& reply) {
+  const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);
+  if (!qp || profiles_->empty()) return;
+  const int64_t now_ns = MonotonicNs();
+  std::optional<v1::Collective> newest = profiles_->NewestOn(qp->pid, qp->lqpn, now_ns);
+  if (!newest) newest = profiles_->NewestOn(0, qp->lqpn, now_ns);
+  if (!newest) return;
+  LocateQps(qps_.All(), *newest);
+  if (reply.flow().label().empty()) reply.mutable_flow()->set_label(newest->label());
+  *reply.mutable_collective() = *std::move(newest);
+}
+
+absl::StatusOr<v1::ListJobsReply> Agent::ListJobs(const v1::ListJobsRequest& request) {
+  return loop_->Call<v1::ListJobsReply>([this, request] { return MakeJobs(request); });
+}
+
+absl::StatusOr<v1::ListCollectivesReply> Agent::ListCollectives(const v1::ListCollectivesRequest& request) {
+  return loop_->Call<v1::ListCollectivesReply>([this, request] { return MakeCollectives(request); });
+}
+
+}  // namespace cw::agent

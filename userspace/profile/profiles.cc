@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/profile/profiles.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace cw::profile {
+namespace {
+
+constexpr size_t kMaxProcesses = 256;
+constexpr size_t kMaxStalls = 32;
+constexpr size_t kRecordsPerPoll = CW_PROF_RING;
+constexpr int64_t kKeepClosedNs = 300'000'000'000;
+
+Op ToOp(const Memory::OpenOp& from) {
+  const cw_prof_op& o = from.op;
+  Op op{.handle = from.handle,
+        .peer = o.peer,
+        .channel = o.channel,
+        .send = o.is_send != 0,
+        .steps = o.steps,
+        .steps_done = o.steps_done,
+        .bytes = o.bytes,
+        .start_ns = static_cast<int64_t>(o.start_ns),
+        .first_ns = static_cast<int64_t>(o.first_ns),
+        .progress_ns = static_cast<int64_t>(o.progress_ns)};
+  for (size_t i = 1; i < CW_WAIT_STATES; ++i) op.wait_ns[i] = static_cast<double>(o.wait_ns[i]);
+  for (size_t i = 0; i < o.qps; ++i) {
+    const cw_prof_qp& qp = o.qp[i];
+    op.qps.push_back({.qpn = qp.qpn & 0xffffff,
+                      .requests = qp.requests,
+                      .bytes = qp.bytes,
+                      .wire_ns = static_cast<double>(qp.wire_ns),
+                      .wire_max_ns = static_cast<double>(qp.wire_max_ns)});
+  }
+  return op;
+}
+
+// What its unfinished steps wait for now counts as time in that state, too.
+void AddStep(Op& op, const cw_prof_step& step, int64_t now_ns) {
+  const auto since_ns = static_cast<int64_t>(step.since_ns);
+  if (step.wait == CW_WAIT_NONE || since_ns <= 0 || since_ns > now_ns) return;
+  op.wait_ns[step.wait] += static_cast<double>(now_ns - since_ns);
+  if (op.state != CW_WAIT_NONE && op.state_since_ns <= since_ns) return;
+  op.state = step.wait;
+  op.state_since_ns = since_ns;
+}
+
+void AddNet(Op& op, const cw_prof_net& net, int64_t now_ns) {
+  auto qp = std::find_if(op.qps.begin(), op.qps.end(), [&](const Qp& q) { return q.qpn == net.qpn; });
+  if (qp == op.qps.end()) {
+    if (op.qps.size() >= CW_PROF_OP_QPS) return;
+    op.qps.push_back({.qpn = net.qpn & 0xffffff});
+    qp = op.qps.end() - 1;
+  }
+  ++qp->open;
+  qp->open_ns = std::max(qp->open_ns, static_cast<double>(now_ns) - static_cast<double>(net.start_ns));
+}
+
+}  // namespace
+
+absl::Status Profiles::Register(uint64_t connection, uint32_t pid, uint32_t uid, int fd) {
+  if (processes_.size() >= kMaxProcesses) {
+    const auto old = std::find_if(processes_.begin(), processes_.end(),
+                                  [](const auto& entry) { return entry.second->closed_ns != 0; });
+    if (old == processes_.end()) {
+      if (fd >= 0) close(fd);
+      return absl::ResourceExhaustedError("too many processes with a profiler on this host");
+    }
+    processes_.erase(old);
+  }
+  absl::StatusOr<std::unique_ptr<Memory>> memory = Memory::Map(fd);
+  if (!memory.ok()) return memory.status();
+  auto process = std::make_unique<Process>();
+  process->connection = connection;
+  process->pid = pid;
+  process->uid = uid;
+  process->own_pid = (*memory)->Pid();
+  process->label = (*memory)->Label();
+  process->name = (*memory)->Process();
+  process->memory = std::move(*memory);
+  processes_[connection] = std::move(process);
+  return absl::OkStatus();
+}
+
+void Profiles::Closed(uint64_t connection, int64_t now_ns) {
+  const auto found = processes_.find(connection);
+  if (found != processes_.end()) found->second->closed_ns = now_ns;
+}
+
+Profiles::Process* Profiles::FindPid(uint32_t pid, uint32_t uid) {
+  for (auto& [connection, process] : processes_) {
+    if (process->own_pid == pid && process->uid == uid && process->closed_ns == 0) return process.get();
+  }
+  return nullptr;
+}
+
+// Under PXN a process drives operations of another one's collectives: of the same user, or not at all.
+void Profiles::Route(Process& from, const cw_prof_record& record) {
+  if (record.type == CW_PROF_QP) from.seen_qps = true;
+  const bool of_op = record.type == CW_PROF_OP_STOP || record.type == CW_PROF_QP;
+  const auto pid = static_cast<uint32_t>(record.pid);
+  if (of_op && pid != from.own_pid) {
+    if (Process* owner = FindPid(pid, from.uid); owner != nullptr) return owner->book.Add(record);
+  }
+  from.book.Add(record);
+}
+
+OpenNow Profiles::Open(const Process& process, int64_t now_ns) const {
+  OpenNow now;
+  if (process.memory == nullptr || process.closed_ns != 0) return now;
+  std::map<uint64_t, size_t> index;
+  for (const Memory::OpenOp& open : process.memory->OpenOps()) {
+    index[open.handle] = now.ops.size();
+    now.ops.push_back(ToOp(open));
+    now.coll.push_back(open.op.coll);
+    now.pid.push_back(open.op.pid);
+  }
+  for (const cw_prof_step& step : process.memory->OpenSteps()) {
+    if (const auto op = index.find(step.op); op != index.end()) AddStep(now.ops[op->second], step, now_ns);
+  }
+  for (const cw_prof_net& net : process.memory->OpenNets()) {
+    if (const auto op = index.find(net.op); op != index.end()) AddNet(now.ops[op->second], net, now_ns);
+  }
+  return now;
+}
+
+void Profiles::FindStalls(Process& process, int64_t now_ns, const std::function<void(const Stall&)>& stalled) {
+  const OpenNow open = Open(process, now_ns);
+  for (auto& [handle, coll] : process.book.open()) {
+    if (coll.stall_told) continue;
+    int64_t progress_ns = coll.last_ns;
+    bool runs = false;
+    for (size_t i = 0; i < open.ops.size(); ++i) {
+      if (open.coll[i] != handle) continue;
+      runs = true;
+      progress_ns = std::max(progress_ns, open.ops[i].progress_ns);
+    }
+    if (!runs || now_ns - progress_ns < options_.stall_ns) continue;
+    coll.stall_told = true;
+    Stall stall;
+    stall.collective = View(process, Book::Running(coll, open), now_ns);
+    stall.stands_s = static_cast<double>(now_ns - progress_ns) / 1e9;
+    stalls_.emplace_back(stall.collective, now_ns);
+    if (stalls_.size() > kMaxStalls) stalls_.pop_front();
+    stalled(stall);
+  }
+}
+
+void Profiles::Poll(int64_t now_ns, const std::function<void(const Stall&)>& stalled) {
+  for (auto entry = processes_.begin(); entry != processes_.end();) {
+    Process& process = *entry->second;
+    if (process.closed_ns != 0 && now_ns - process.closed_ns > kKeepClosedNs) {
+      entry = processes_.erase(entry);
+      continue;
+    }
+    for (const cw_prof_record& record : process.memory->Read(now_ns, kRecordsPerPoll)) Route(process, record);
+    if (process.memory->lost() != process.lost_told) {
+      process.lost_told = process.memory->lost();
+      process.book.Lost();
+    }
+    process.book.Tick(now_ns, options_.slow_factor, [&](uint64_t handle) {
+      const std::optional<cw_prof_coll> coll = process.memory->Coll(handle);
+      return coll && process.closed_ns == 0 ? static_cast<int>(std::min<uint32_t>(coll->open, 1u << 20)) : -1;
+    });
+    const bool waits = std::any_of(process.book.open().begin(), process.book.open().end(), [&](const auto& c) {
+      return !c.second.stall_told && now_ns - c.second.start_ns > options_.stall_ns;
+    });
+    if (options_.stall_ns > 0 && waits && process.closed_ns == 0) FindStalls(process, now_ns, stalled);
+    ++entry;
+  }
+}
+
+}  // namespace cw::profile

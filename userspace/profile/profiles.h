@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The processes of this host that carry the NCCL profiler plug-in: their communicators and collectives.
+//
+// Thread rule: one thread. Times: CLOCK_MONOTONIC, ns.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "userspace/api/cwfabric.pb.h"
+#include "userspace/profile/book.h"
+#include "userspace/profile/memory.h"
+#include "userspace/profile/verdict.h"
+
+namespace cw::profile {
+
+namespace v1 = ::cwfabric::v1;
+
+struct Stall {
+  v1::Collective collective;
+  double stands_s = 0;
+};
+
+struct ProfileOptions {
+  int64_t stall_ns = 10'000'000'000;  // 0: never
+  double slow_factor = 2;
+};
+
+class Profiles {
+ public:
+  explicit Profiles(const ProfileOptions& options) : options_(options) {}
+
+  // Takes the memory's descriptor. Connections are named by the caller; one process has one memory.
+  absl::Status Register(uint64_t connection, uint32_t pid, uint32_t uid, int fd);
+  // The process is gone; what it did is kept for a while.
+  void Closed(uint64_t connection, int64_t now_ns);
+  // Reads what is new; calls back for collectives that began to stand.
+  void Poll(int64_t now_ns, const std::function<void(const Stall&)>& stalled);
+  bool empty() const { return processes_.empty(); }
+
+  // Unset fields: what only the agent knows of queue pairs (flow, NIC, peer, path).
+  v1::ListJobsReply Jobs(const v1::ListJobsRequest& request, int64_t now_ns) const;
+  v1::ListCollectivesReply Collectives(const v1::ListCollectivesRequest& request, int64_t now_ns) const;
+  // The newest that sent over this queue pair; pid 0: of any process.
+  std::optional<v1::Collective> NewestOn(uint32_t pid, uint32_t qpn, int64_t now_ns) const;
+
+ private:
+  struct Process {
+    uint64_t connection = 0;
+    uint32_t pid = 0, uid = 0;
+    uint32_t own_pid = 0;  // as the process has it, in its own namespace
+    std::string label, name;
+    std::unique_ptr<Memory> memory;
+    Book book;
+    uint64_t lost_told = 0;
+    int64_t closed_ns = 0;  // 0: it is there
+    bool seen_qps = false;
+  };
+  OpenNow Open(const Process& process, int64_t now_ns) const;
+  void Route(Process& from, const cw_prof_record& record);
+  Process* FindPid(uint32_t pid, uint32_t uid);
+  void FindStalls(Process& process, int64_t now_ns, const std::function<void(const Stall&)>& stalled);
+  void FillJob(const Process& process, const Comm& comm, const OpenNow& open, int64_t now_ns, v1::Job& out) const;
+  v1::Collective View(const Process& process, const Collective& coll, int64_t now_ns) const;
+  static std::string LabelOf(const Process& process, const Comm* comm);
+  static bool Matches(const Process& process, const Comm* comm, const std::string& job);
+
+  ProfileOptions options_;
+  std::map<uint64_t, std::unique_ptr<Process>> processes_;  // by connection
+  std::deque<std::pair<v1::Collective, int64_t>> stalls_;   // as they were when they were found, and when
+};
+
+}  // namespace cw::profile
