@@ -111,6 +111,9 @@ TEST_F(Cwctl, EveryReadingVerbSpeaksBothForms) {
                                                        {"why", "0b5c91fe"},
                                                        {"why", "node2/1"},
                                                        {"drain", "list"},
+                                                       {"jobs"},
+                                                       {"collectives"},
+                                                       {"collectives", "--job", "train", "--slow", "--last", "5"},
                                                        {"clock", "tracking"},
                                                        {"clock", "sources"},
                                                        {"clock", "mesh"},
@@ -126,6 +129,32 @@ TEST_F(Cwctl, EveryReadingVerbSpeaksBothForms) {
     if (verb[0] == "events") continue;  // one document per line: below
     EXPECT_TRUE(RunJson(verb).is_object());
   }
+}
+
+TEST_F(Cwctl, JobsNameTheSlowestPeerAndWhatStands) {
+  const std::string text = Run({"jobs"}).out;
+  EXPECT_THAT(text, ContainsRegex("train.* +00000000000000ab +3/8 +77 +python3 +12.5 +0.92 GB/s +4 .node2. +0b5c91fe"));
+  EXPECT_THAT(text, HasSubstr("AllReduce 42 stands: the network to rank 4"));
+  EXPECT_THAT(text, HasSubstr("built without NET_PROFILER=1"));
+  EXPECT_THAT(text, HasSubstr("3 records were lost"));
+  EXPECT_THAT(Run({"jobs", "--job", "nobody"}).out, HasSubstr("NCCL_PROFILER_PLUGIN"));
+  const json reply = RunJson({"jobs"});
+  EXPECT_EQ(reply["jobs"][0]["slowest_peer"], 4);
+  EXPECT_EQ(reply["jobs"][0]["running"]["state"], "stalled");
+}
+
+TEST_F(Cwctl, CollectivesSayWhatTheyWaitedFor) {
+  const std::string text = Run({"collectives", "--job", "train", "--slow"}).out;
+  EXPECT_EQ(agent_.last_request, "job: \"train\" slow: true");
+  EXPECT_THAT(text, ContainsRegex("train +3/8 +42 +AllReduce +1.00 MiB +RING +SIMPLE +slow +2.00 ms +0.92 GB/s"));
+  EXPECT_THAT(text, HasSubstr("stood: train AllReduce 42, rank 3"));
+  const json reply = RunJson({"collectives"});
+  EXPECT_EQ(reply["collectives"][0]["held_qpn"], 0x21);
+  EXPECT_EQ(reply["collectives"][0]["peer"], -1);
+}
+
+TEST_F(Cwctl, WhyNamesJobAndCollective) {
+  EXPECT_THAT(Run({"why", "0b5c91fe"}).out, HasSubstr("job      AllReduce 42 of job train, rank 3 of 8, 12.0 s ago"));
 }
 
 TEST_F(Cwctl, StatusTellsModeAndPaths) {

@@ -311,6 +311,29 @@ absl::StatusOr<v1::ActionReply> FakeAgent::SteerLock(const v1::SteerLockRequest&
   return v1::ActionReply();
 }
 
+static v1::Collective MakeCollective(v1::Collective::State state) {
+  v1::Collective c;
+  c.set_job_id("00000000000000ab");
+  c.set_label("train");
+  c.set_rank(3);
+  c.set_ranks(8);
+  c.set_seq(42);
+  c.set_function("AllReduce");
+  c.set_bytes(1 << 20);
+  c.set_algorithm("RING");
+  c.set_protocol("SIMPLE");
+  c.set_state(state);
+  c.set_peer(-1);
+  c.set_enqueued_ago_s(12);
+  c.set_duration_ns(2e6);
+  c.set_bus_bytes_per_s(9.17e8);
+  c.set_held("the network to rank 4, channel 1, queue pair 0x21: SendWait 80 % of the time");
+  c.set_network(true);
+  c.set_held_qpn(0x21);
+  c.set_slow(state == v1::Collective::STATE_DONE);
+  return c;
+}
+
 absl::StatusOr<v1::WhyReply> FakeAgent::WhyFlow(const std::string& id) {
   v1::WhyReply reply;
   reply.set_mode(mode);
@@ -319,6 +342,7 @@ absl::StatusOr<v1::WhyReply> FakeAgent::WhyFlow(const std::string& id) {
   reply.set_placement(id == "33333333" ? "received" : "left_dead_path");
   if (id == "33333333") return reply;
   *reply.mutable_path() = WhyPath(0, 0)->path();
+  *reply.mutable_collective() = MakeCollective(v1::Collective::STATE_DONE);
   v1::WhyHold& hold = *reply.add_holds();
   hold.set_kind("lock");
   hold.set_text("locked by an operator: it leaves a dead path only");
@@ -381,6 +405,36 @@ absl::StatusOr<v1::ActionReply> FakeAgent::Undrain(const v1::UndrainRequest& req
   last_request = request.ShortDebugString();
   v1::ActionReply reply;
   reply.set_effect(request.what() + " may be used again");
+  return reply;
+}
+
+absl::StatusOr<v1::ListJobsReply> FakeAgent::ListJobs(const v1::ListJobsRequest& request) {
+  last_request = request.ShortDebugString();
+  v1::ListJobsReply reply;
+  if (request.job() == "nobody") return reply;
+  v1::Job& job = *reply.add_jobs();
+  job.set_id("00000000000000ab");
+  job.set_label("train\033[31m");
+  job.set_pid(77);
+  job.set_process("python3");
+  job.set_rank(3);
+  job.set_ranks(8);
+  job.set_collectives_per_s(12.5);
+  job.set_bus_bytes_per_s(9.17e8);
+  job.set_slowest_peer(4);
+  job.set_slowest_peer_host("node2");
+  job.set_slowest_flow("0b5c91fe");
+  *job.mutable_running() = MakeCollective(v1::Collective::STATE_STALLED);
+  job.set_note("no queue pair events: NCCL was built without NET_PROFILER=1");
+  job.set_lost(3);
+  return reply;
+}
+
+absl::StatusOr<v1::ListCollectivesReply> FakeAgent::ListCollectives(const v1::ListCollectivesRequest& request) {
+  last_request = request.ShortDebugString();
+  v1::ListCollectivesReply reply;
+  *reply.add_collectives() = MakeCollective(v1::Collective::STATE_DONE);
+  *reply.add_stalls() = MakeCollective(v1::Collective::STATE_STALLED);
   return reply;
 }
 

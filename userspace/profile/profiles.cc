@@ -72,16 +72,20 @@ absl::Status Profiles::Register(uint64_t connection, uint32_t pid, uint32_t uid,
   }
   absl::StatusOr<std::unique_ptr<Memory>> memory = Memory::Map(fd);
   if (!memory.ok()) return memory.status();
+  Add(connection, pid, uid, std::move(*memory));
+  return absl::OkStatus();
+}
+
+void Profiles::Add(uint64_t connection, uint32_t pid, uint32_t uid, std::unique_ptr<Memory> memory) {
   auto process = std::make_unique<Process>();
   process->connection = connection;
   process->pid = pid;
   process->uid = uid;
-  process->own_pid = (*memory)->Pid();
-  process->label = (*memory)->Label();
-  process->name = (*memory)->Process();
-  process->memory = std::move(*memory);
+  process->own_pid = memory->Pid();
+  process->label = memory->Label();
+  process->name = memory->Process();
+  process->memory = std::move(memory);
   processes_[connection] = std::move(process);
-  return absl::OkStatus();
 }
 
 void Profiles::Closed(uint64_t connection, int64_t now_ns) {

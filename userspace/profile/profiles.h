@@ -39,6 +39,7 @@ class Profiles {
 
   // Takes the memory's descriptor. Connections are named by the caller; one process has one memory.
   absl::Status Register(uint64_t connection, uint32_t pid, uint32_t uid, int fd);
+  void Add(uint64_t connection, uint32_t pid, uint32_t uid, std::unique_ptr<Memory> memory);
   // The process is gone; what it did is kept for a while.
   void Closed(uint64_t connection, int64_t now_ns);
   // Reads what is new; calls back for collectives that began to stand.

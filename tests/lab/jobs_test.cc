@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of two ranks on two hosts, over the emulator's queue pairs, one of which takes a slow link: the agents
+// say which queue pair held them back, and where it goes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "nccl_rank.h"
+#include "userspace/lab/agent_launcher.h"
+#include "userspace/lab/experiment_contention.h"
+#include "userspace/lab/testbed.h"
+
+namespace cw::lab {
+namespace {
+
+namespace v1 = api::v1;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr int kMbps = 200, kSlowMbps = 10;
+constexpr int kFlows = 4, kSender = 0, kReceiver = 1;
+
+// A process of its own, as a training's rank is. Its socket's other end is its standard input; no other child has it.
+class RankProcess {
+ public:
+  RankProcess(const std::string& socket, int rank, const char* direction, const std::vector<uint32_t>& qpns) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
+    socket_ = ends[0];
+    std::vector<std::string> words = {CW_NCCL_RANK, NCCL_PLUGIN, absl::StrCat(rank), direction};
+    for (uint32_t qpn : qpns) words.push_back(absl::StrCat(qpn));
+    std::vector<std::string> environment = {"CWFABRIC_INPROC_SOCKET=" + socket, "CWFABRIC_JOB=labjob"};
+    std::vector<char*> arguments, variables;
+    for (std::string& word : words) arguments.push_back(word.data());
+    for (std::string& variable : environment) variables.push_back(variable.data());
+    arguments.push_back(nullptr);
+    variables.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
+    if (posix_spawn(&pid_, CW_NCCL_RANK, &actions, nullptr, arguments.data(), variables.data()) != 0) pid_ = -1;
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+  }
+  ~RankProcess() {
+    if (socket_ >= 0) close(socket_);
+    if (pid_ > 0) (void)End();
+  }
+  bool started() const { return pid_ > 0; }
+  pid_t pid() const { return pid_; }
+  bool Tell(RankOrder order, uint32_t seq, uint32_t channel = 0) {
+    const RankMessage message{order, seq, channel};
+    return send(socket_, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           static_cast<ssize_t>(sizeof(message));
+  }
+  // Its exit status: it ends when it hears that nobody is there, or is ended.
+  int End() {
+    if (socket_ >= 0) close(socket_);
+    socket_ = -1;
+    int status = -1;
+    for (int i = 0; i < 1000 && waitpid(pid_, &status, WNOHANG) == 0; ++i) absl::SleepFor(absl::Milliseconds(10));
+    if (status == -1) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, &status, 0);
+    }
+    pid_ = -1;
+    return status;
+  }
+
+ private:
+  int socket_ = -1;
+  pid_t pid_ = -1;
+};
+
+class JobsOnFabric : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    TestbedSpec spec;
+    spec.fabric = {.lab = "jobstest",
+                   .leaves = 2,
+                   .spines = 4,
+                   .hosts_per_leaf = 1,
+                   .link_mbps = kMbps,
+                   .ecn = false,
+                   .ecmp_seed = 1};
+    spec.mode = "observe";
+    spec.agent_binary = CWLAB_AGENTD_BINARY;
+    spec.adjust = [](int, config::Config& config) { config.profile.stall = absl::Seconds(2); };
+    absl::StatusOr<std::unique_ptr<Testbed>> up = Testbed::Up(spec);
+    ASSERT_TRUE(up.ok()) << up.status();
+    testbed = std::move(*up);
+    ASSERT_NO_FATAL_FAILURE(StartFlows());
+    ASSERT_NO_FATAL_FAILURE(StartRanks());
+  }
+  void TearDown() override {
+    sender.reset();
+    receiver.reset();
+  }
+
+  // Flows of host 0 to host 1 on all spines that their ports lead to; `slow` and `fast` take different ones.
+  void StartFlows() {
+    for (uint64_t seed = 1; seed < 20 && fast.id == slow.id; ++seed) {
+      emulator.reset();
+      absl::StatusOr<std::unique_ptr<Emulator>> made = testbed->NewEmulator(seed);
+      ASSERT_TRUE(made.ok()) << made.status();
+      emulator = std::move(*made);
+      JobSpec job;
+      job.pairs = {{kSender, kReceiver}};
+      job.qps_per_pair = kFlows;
+      job.message_bytes = 65536;
+      job.window = 8;
+      job.ack_every = 1;
+      job.duration = absl::Hours(1);
+      ASSERT_TRUE(emulator->AddJob(job).ok());
+      ASSERT_TRUE(emulator->Start().ok());
+      absl::SleepFor(absl::Seconds(1));
+      const std::vector<FlowReport> flows = emulator->TakeSnapshot().flows;
+      for (const FlowReport& flow : flows) {
+        if (testbed->SpineOf(flow, 0) < 0 || testbed->SpineOf(flow, 0) == testbed->SpineOf(flows[0], 0)) continue;
+        slow = flows[0];
+        fast = flow;
+      }
+    }
+    ASSERT_NE(fast.id, slow.id) << "no seed gave flows on two spines";
+    slow_spine = testbed->SpineOf(slow, 0);
+  }
+
+  void StartRanks() {
+    const auto socket = [&](int host) { return DescribeAgentHost(testbed->fabric(), host).run_dir + "/inproc.sock"; };
+    sender = std::make_unique<RankProcess>(socket(kSender), 0, "SEND",
+                                           std::vector<uint32_t>{fast.source_qpn, slow.source_qpn});
+    receiver = std::make_unique<RankProcess>(socket(kReceiver), 1, "RECEIVE",
+                                             std::vector<uint32_t>{fast.destination_qpn, slow.destination_qpn});
+    ASSERT_TRUE(sender->started() && receiver->started());
+  }
+
+  uint64_t Done(const FlowReport& flow) const {
+    return emulator->TakeSnapshot().flows.at(static_cast<size_t>(flow.id)).send.messages_done;
+  }
+
+  // Steps of both channels go on as messages of the queue pairs complete, until each had `messages`.
+  void RunCollective(uint32_t seq, uint64_t messages) {
+    const FlowReport* flows[kRankChannels] = {&fast, &slow};
+    uint64_t seen[kRankChannels], left[kRankChannels];
+    for (RankProcess* rank : {sender.get(), receiver.get()}) ASSERT_TRUE(rank->Tell(RankOrder::kBegin, seq));
+    for (uint32_t c = 0; c < kRankChannels; ++c) {
+      seen[c] = Done(*flows[c]);
+      left[c] = messages;
+    }
+    const absl::Time end = absl::Now() + absl::Seconds(60);
+    while (*std::max_element(left, left + kRankChannels) > 0) {
+      ASSERT_LT(absl::Now(), end) << "the emulator's queue pairs stand still";
+      for (uint32_t c = 0; c < kRankChannels; ++c) {
+        const uint64_t done = Done(*flows[c]);
+        for (; seen[c] < done && left[c] > 0; ++seen[c], --left[c]) {
+          ASSERT_TRUE(sender->Tell(RankOrder::kComplete, seq, c));
+          ASSERT_TRUE(receiver->Tell(RankOrder::kComplete, seq, c));
+        }
+        seen[c] = done;
+      }
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    for (RankProcess* rank : {sender.get(), receiver.get()}) ASSERT_TRUE(rank->Tell(RankOrder::kEnd, seq));
+  }
+
+  // The collective of this number once it is in that state; a deadline's default otherwise.
+  v1::Collective WaitFor(int host, uint64_t seq, v1::Collective::State state) {
+    v1::ListCollectivesReply last;
+    for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;
+         absl::SleepFor(absl::Milliseconds(50))) {
+      v1::ListCollectivesRequest request;
+      request.set_job("labjob");
+      absl::StatusOr<v1::ListCollectivesReply> reply = testbed->agent(host).ListCollectives(request);
+      EXPECT_TRUE(reply.ok()) << reply.status();
+      if (!reply.ok()) return {};
+      for (const v1::Collective& c : reply->collectives()) {
+        if (c.seq() == seq && c.state() == state) return c;
+      }
+      last = *reply;
+    }
+    ADD_FAILURE() << "no collective " << seq << " in state " << state << ": " << last.ShortDebugString();
+    return {};
+  }
+
+  std::string FlowOf(const FlowReport& flow) {
+    absl::StatusOr<v1::QpsReply> reply = testbed->agent(kSender).Qps(v1::QpsRequest());
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    for (const v1::Flow& f : reply->flows()) {
+      if (f.local_qpn() == flow.source_qpn) return f.id();
+    }
+    return "none";
+  }
+
+  std::unique_ptr<Testbed> testbed;
+  std::unique_ptr<Emulator> emulator;
+  std::unique_ptr<RankProcess> sender, receiver;
+  FlowReport fast, slow;
+  int slow_spine = -1;
+};
+
+TEST_F(JobsOnFabric, TheSlowPathsQueuePairIsNamedAndThenTheOneThatStands) {
+  const LinkDirection link = LinkDirection::LeafToSpine(0, slow_spine);
+  ASSERT_TRUE(testbed->fabric().SetLinkRate(link, kSlowMbps).ok());
+  absl::SleepFor(absl::Seconds(1));
+  ASSERT_NO_FATAL_FAILURE(RunCollective(1, 10));
+
+  const v1::Collective sent = WaitFor(kSender, 1, v1::Collective::STATE_DONE);
+  const std::string flow = FlowOf(slow);
+  EXPECT_TRUE(sent.network()) << sent.ShortDebugString();
+  EXPECT_EQ(sent.held_qpn(), slow.source_qpn) << sent.ShortDebugString();
+  EXPECT_EQ(sent.held_flow(), flow);
+  EXPECT_EQ(sent.label(), "labjob");
+  EXPECT_EQ(sent.pid(), static_cast<uint32_t>(sender->pid()));
+  EXPECT_EQ(sent.bytes(), 4u << 20);
+  EXPECT_GT(sent.bus_bytes_per_s(), 0);
+  ASSERT_EQ(sent.peers_size(), kRankChannels);
+  ASSERT_EQ(sent.peers(0).qps_size(), 1);
+  const v1::CollectiveQp& qp = sent.peers(0).qps(0);
+  EXPECT_EQ(qp.qpn(), slow.source_qpn);
+  EXPECT_EQ(qp.peer(), "h1");
+  EXPECT_GE(qp.slot(), 0);
+  EXPECT_THAT(qp.hops(), Contains(HasSubstr(absl::StrFormat("10.1.%d.", slow_spine))));
+  EXPECT_THAT(sent.held(), HasSubstr(flow));
+
+  const v1::Collective received = WaitFor(kReceiver, 1, v1::Collective::STATE_DONE);
+  EXPECT_FALSE(received.network());
+  EXPECT_THAT(received.held(), HasSubstr("rank 0 sent nothing"));
+
+  absl::StatusOr<v1::ListJobsReply> jobs = testbed->agent(kSender).ListJobs(v1::ListJobsRequest());
+  ASSERT_TRUE(jobs.ok()) << jobs.status();
+  ASSERT_EQ(jobs->jobs_size(), 1) << jobs->ShortDebugString();
+  EXPECT_EQ(jobs->jobs(0).slowest_peer(), 1);
+  EXPECT_EQ(jobs->jobs(0).slowest_flow(), flow);
+  EXPECT_EQ(jobs->jobs(0).slowest_peer_host(), "h1");
+  EXPECT_TRUE(jobs->jobs(0).queue_pair_events());
+
+  v1::WhyRequest why;
+  why.set_what(flow);
+  absl::StatusOr<v1::WhyReply> reply = testbed->agent(kSender).Why(why);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->collective().seq(), 1u);
+  EXPECT_EQ(reply->collective().label(), "labjob");
+
+  // And one whose queue pair's path is cut: the request is never complete.
+  ASSERT_TRUE(testbed->fabric().SetFault(link, Fault::Drop()).ok());
+  ASSERT_TRUE(sender->Tell(RankOrder::kBegin, 2));
+  ASSERT_TRUE(sender->Tell(RankOrder::kComplete, 2, 0));
+  const v1::Collective stalled = WaitFor(kSender, 2, v1::Collective::STATE_STALLED);
+  EXPECT_EQ(stalled.peers_size(), kRankChannels);
+  v1::EventsRequest events;
+  std::vector<v1::Event> told;
+  events.set_type("job");
+  ASSERT_TRUE(testbed->agent(kSender)
+                  .Events(events,
+                          [&](const v1::Event& event) {
+                            told.push_back(event);
+                            return true;
+                          })
+                  .ok());
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_THAT(told[0].text(), HasSubstr("AllReduce 2 of labjob, rank 0 of 2 stands for"));
+  EXPECT_THAT(told[0].text(), HasSubstr("the network to rank 1"));
+  ASSERT_TRUE(sender->Tell(RankOrder::kEnd, 2));
+
+  EXPECT_EQ(sender->End(), 0);
+  EXPECT_EQ(receiver->End(), 0);
+  for (const absl::Time end = absl::Now() + absl::Seconds(10); absl::Now() < end;
+       absl::SleepFor(absl::Milliseconds(50))) {
+    jobs = testbed->agent(kSender).ListJobs(v1::ListJobsRequest());
+    if (jobs.ok() && jobs->jobs_size() == 1 && jobs->jobs(0).ended()) break;
+  }
+  EXPECT_TRUE(jobs->jobs(0).ended());
+}
+
+}  // namespace
+}  // namespace cw::lab

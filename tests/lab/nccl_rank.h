@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What jobs_test tells its rank processes, one packet each over the socket that is their standard input.
+#pragma once
+
+#include <cstdint>
+
+namespace cw::lab {
+
+enum class RankOrder : uint32_t {
+  kBegin = 1,     // a collective: each channel posts its first request
+  kComplete = 2,  // the channel's request is complete; it posts the next
+  kEnd = 3,       // of the collective, each channel's open step included
+};
+
+struct RankMessage {
+  RankOrder order = RankOrder::kBegin;
+  uint32_t seq = 0;
+  uint32_t channel = 0;
+};
+
+constexpr int kRankChannels = 2;
+
+}  // namespace cw::lab
