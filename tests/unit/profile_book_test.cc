@@ -157,6 +157,26 @@ TEST_F(ProfileBook, StaysBounded) {
   EXPECT_EQ(book.open().at(last).ops.size(), Book::kMaxOps);
   EXPECT_TRUE(book.open().at(last).cut);
   for (uint64_t i = 0; i < 100'000; ++i) Qp(i, 1);
+  // All collectives together, too, whether open or done.
+  constexpr uint64_t kFirst = 1 << 21;  // the lowest handles make room
+  for (uint64_t coll = kFirst; coll < kFirst + 2 * Book::kMaxAllOps / Book::kMaxOps; ++coll) {
+    Start(coll, 1);
+    for (uint64_t i = 0; i < Book::kMaxOps; ++i) Op(coll, i, 1, 1, 2);
+  }
+  const auto all = [&] {
+    size_t ops = 0;
+    for (const auto& [handle, open] : book.open()) ops += open.ops.size();
+    for (const Collective& done : book.done()) ops += done.ops.size();
+    return ops;
+  };
+  EXPECT_EQ(all(), Book::kMaxAllOps);
+  for (uint64_t coll = kFirst; coll < kFirst + Book::kMaxOpen; ++coll) Enqueued(coll, 2);
+  Tick(kSecond);
+  EXPECT_FALSE(book.done().empty());
+  Start(1 << 22, kSecond);
+  Op(1 << 22, 1, 1, 1, 2);
+  EXPECT_EQ(book.open().at(1 << 22).ops.size(), 1u) << "the oldest made room";
+  EXPECT_LE(all(), Book::kMaxAllOps);
 }
 
 TEST(ProfileFigures, NcclTestsSizesAndFactors) {

@@ -89,7 +89,8 @@ void Book::StartComm(const cw_prof_record& record) {
 
 void Book::StartColl(const cw_prof_record& record) {
   const auto& from = record.u.coll;
-  if (open_.size() >= kMaxOpen) open_.erase(open_.begin());
+  if (open_.size() >= kMaxOpen) Drop(open_.begin());
+  if (const auto before = open_.find(record.coll); before != open_.end()) Drop(before);
   Collective coll;
   coll.handle = record.coll;
   coll.comm = from.comm;
@@ -107,6 +108,16 @@ void Book::StartColl(const cw_prof_record& record) {
   open_[record.coll] = std::move(coll);
 }
 
+void Book::Drop(std::map<uint64_t, Collective>::iterator coll) {
+  ops_ -= coll->second.ops.size();
+  open_.erase(coll);
+}
+
+void Book::DropOldest() {
+  ops_ -= done_.front().ops.size();
+  done_.pop_front();
+}
+
 void Book::StopOp(const cw_prof_record& record) {
   const auto& from = record.u.op;
   std::vector<Qp> qps;
@@ -114,11 +125,12 @@ void Book::StopOp(const cw_prof_record& record) {
     qps = std::move(known->second);
     qps_.erase(known);
   }
+  while (ops_ >= kMaxAllOps && !done_.empty()) DropOldest();
   Collective* coll = Find(record.coll);
   if (coll == nullptr) return;
   coll->last_ns = std::max(coll->last_ns, static_cast<int64_t>(record.time_ns));
   Earlier(coll->first_ns, static_cast<int64_t>(from.first_ns));
-  if (coll->ops.size() >= kMaxOps) {
+  if (coll->ops.size() >= kMaxOps || ops_ >= kMaxAllOps) {
     coll->cut = true;
     return;
   }
@@ -138,6 +150,7 @@ void Book::StopOp(const cw_prof_record& record) {
     op.wait_ns[static_cast<size_t>(i)] = static_cast<double>(from.wait_ns[i - 1]);
   if (coll->first_ns == 0) coll->first_ns = op.start_ns;
   coll->ops.push_back(std::move(op));
+  ++ops_;
 }
 
 void Book::Add(const cw_prof_record& record) {
@@ -193,7 +206,7 @@ void Book::Close(uint64_t handle, int64_t /*now_ns*/, double slow_factor) {
     if (const auto comm = comms_.find(coll.comm); comm != comms_.end()) ++comm->second.done;
   }
   done_.push_back(std::move(coll));
-  if (done_.size() > kMaxDone) done_.pop_front();
+  if (done_.size() > kMaxDone) DropOldest();
 }
 
 Collective Book::Running(const Collective& coll, const OpenNow& now) {

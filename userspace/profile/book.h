@@ -104,6 +104,7 @@ class Book {
   static constexpr int64_t kSettleNs = 200'000'000;
   static constexpr int64_t kLocalNs = 5'000'000'000;
   static constexpr size_t kMaxOpen = 8192, kMaxDone = 1024, kMaxOps = 512, kMaxComms = 1024;
+  static constexpr size_t kMaxAllOps = 65536;  // of all collectives together
 
   void Add(const cw_prof_record& record);
   void Lost();  // records: what is open now may be incomplete
@@ -128,6 +129,8 @@ class Book {
   void StartComm(const cw_prof_record& record);
   void StartColl(const cw_prof_record& record);
   void StopOp(const cw_prof_record& record);
+  void Drop(std::map<uint64_t, Collective>::iterator coll);
+  void DropOldest();
   Collective* Find(uint64_t handle);
   static bool IsOver(const Collective& coll, int64_t now_ns, int open);
   void Close(uint64_t handle, int64_t now_ns, double slow_factor);
@@ -135,6 +138,7 @@ class Book {
   std::map<uint64_t, Comm> comms_;           // by handle
   std::map<uint64_t, Collective> open_;      // by handle
   std::deque<Collective> done_;              // oldest first
+  size_t ops_ = 0;                           // of both together
   std::map<uint64_t, std::vector<Qp>> qps_;  // of operations whose end comes next
   // Durations of those alike, newest last: communicator, function and bytes.
   std::map<std::tuple<uint64_t, std::string, uint64_t>, std::deque<double>> alike_;

@@ -11,6 +11,7 @@ namespace {
 constexpr size_t kMaxProcesses = 256;
 constexpr size_t kMaxStalls = 32;
 constexpr size_t kRecordsPerPoll = CW_PROF_RING;
+constexpr int64_t kLookEveryNs = 500'000'000;  // for stalls: it goes through all pools
 constexpr int64_t kKeepClosedNs = 300'000'000'000;
 
 Op ToOp(const Memory::OpenOp& from) {
@@ -171,7 +172,10 @@ void Profiles::Poll(int64_t now_ns, const std::function<void(const Stall&)>& sta
     const bool waits = std::any_of(process.book.open().begin(), process.book.open().end(), [&](const auto& c) {
       return !c.second.stall_told && now_ns - c.second.start_ns > options_.stall_ns;
     });
-    if (options_.stall_ns > 0 && waits && process.closed_ns == 0) FindStalls(process, now_ns, stalled);
+    if (options_.stall_ns > 0 && waits && process.closed_ns == 0 && now_ns - process.looked_ns >= kLookEveryNs) {
+      process.looked_ns = now_ns;
+      FindStalls(process, now_ns, stalled);
+    }
     ++entry;
   }
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "userspace/api/cwfabric.pb.h"
@@ -62,6 +63,7 @@ class Profiles {
     Book book;
     uint64_t lost_told = 0;
     int64_t closed_ns = 0;  // 0: it is there
+    int64_t looked_ns = 0;  // for stalls
     bool seen_qps = false;
   };
   OpenNow Open(const Process& process, int64_t now_ns) const;

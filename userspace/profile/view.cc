@@ -9,7 +9,7 @@ namespace cw::profile {
 namespace {
 
 constexpr int64_t kWindowNs = 10'000'000'000;
-constexpr uint32_t kDefaultLast = 100, kMostLast = 10'000;
+constexpr uint32_t kDefaultLast = 100, kMostLast = 1000;
 constexpr char kNoQps[] =
     "no queue pair events: NCCL was built without NET_PROFILER=1; waits are known per peer and channel only";
 
@@ -72,6 +72,11 @@ uint32_t SlowestQpTo(const Book& book, uint64_t comm, int peer) {
   return qpn;
 }
 
+double AlgorithmBytesPerS(const Collective& coll) {
+  const double duration_ns = coll.done ? coll.DurationNs() : 0;
+  return duration_ns > 0 ? static_cast<double>(coll.bytes) / duration_ns * 1e9 : 0;
+}
+
 // Not later than now, whatever a stranger claims.
 double Ago(int64_t now_ns, int64_t then_ns) { return then_ns > now_ns ? 0 : Seconds(now_ns - then_ns); }
 
@@ -115,10 +120,8 @@ v1::Collective Profiles::View(const Process& process, const Collective& coll, in
     out.set_duration_ns(coll.done ? coll.DurationNs()
                                   : static_cast<double>(std::max<int64_t>(now_ns - coll.first_ns, 0)));
   }
-  if (coll.done && out.duration_ns() > 0) {
-    out.set_algorithm_bytes_per_s(static_cast<double>(coll.bytes) / out.duration_ns() * 1e9);
-    out.set_bus_bytes_per_s(out.algorithm_bytes_per_s() * BusFactor(coll.function, out.ranks()));
-  }
+  out.set_algorithm_bytes_per_s(AlgorithmBytesPerS(coll));
+  out.set_bus_bytes_per_s(out.algorithm_bytes_per_s() * BusFactor(coll.function, out.ranks()));
   std::vector<const Op*> ops;
   for (const Op& op : coll.ops) ops.push_back(&op);
   std::stable_sort(ops.begin(), ops.end(), [](const Op* a, const Op* b) { return NetworkWait(*a) > NetworkWait(*b); });
@@ -152,9 +155,8 @@ void Profiles::FillJob(const Process& process, const Comm& comm, const OpenNow& 
   std::map<int, double> waits;
   for (const Collective& coll : process.book.done()) {
     if (coll.comm != comm.handle || now_ns - coll.last_ns > kWindowNs) continue;
-    const v1::Collective view = View(process, coll, now_ns);
     ++count;
-    bus += view.bus_bytes_per_s();
+    bus += AlgorithmBytesPerS(coll) * BusFactor(coll.function, comm.ranks);
     for (const Op& op : coll.ops) waits[op.peer] += NetworkWait(op);
   }
   out.set_collectives_per_s(static_cast<double>(count) / Seconds(kWindowNs));
@@ -188,25 +190,29 @@ v1::ListJobsReply Profiles::Jobs(const v1::ListJobsRequest& request, int64_t now
 }
 
 v1::ListCollectivesReply Profiles::Collectives(const v1::ListCollectivesRequest& request, int64_t now_ns) const {
-  std::vector<v1::Collective> all;
+  struct Found {
+    const Process* process;
+    const Collective* coll;
+  };
+  std::vector<Found> all;
+  std::deque<Collective> running;  // with what is open of them
   for (const auto& [connection, process] : processes_) {
     const auto add = [&, &p = *process](const Collective& coll) {
       const auto comm = p.book.comms().find(coll.comm);
-      if (!Matches(p, comm == p.book.comms().end() ? nullptr : &comm->second, request.job())) return;
       if (request.slow() && !coll.slow && !coll.stall_told) return;
-      all.push_back(View(p, coll, now_ns));
+      if (Matches(p, comm == p.book.comms().end() ? nullptr : &comm->second, request.job())) all.push_back({&p, &coll});
     };
     for (const Collective& coll : process->book.done()) add(coll);
+    if (process->book.open().empty()) continue;
     const OpenNow open = Open(*process, now_ns);
-    for (const auto& [handle, coll] : process->book.open()) add(Book::Running(coll, open));
+    for (const auto& [handle, coll] : process->book.open()) add(running.emplace_back(Book::Running(coll, open)));
   }
-  std::stable_sort(all.begin(), all.end(), [](const v1::Collective& a, const v1::Collective& b) {
-    return a.enqueued_ago_s() > b.enqueued_ago_s();
-  });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Found& a, const Found& b) { return a.coll->start_ns < b.coll->start_ns; });
   const size_t most = std::min(request.last() == 0 ? kDefaultLast : request.last(), kMostLast);
   if (all.size() > most) all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(most));
   v1::ListCollectivesReply reply;
-  for (v1::Collective& coll : all) *reply.add_collectives() = std::move(coll);
+  for (const Found& found : all) *reply.add_collectives() = View(*found.process, *found.coll, now_ns);
   for (const auto& [coll, found_ns] : stalls_) {
     if (request.job().empty() || coll.label() == request.job() || coll.job_id() == request.job())
       *reply.add_stalls() = coll;
@@ -220,20 +226,22 @@ std::optional<v1::Collective> Profiles::NewestOn(uint32_t pid, uint32_t qpn, int
       return op.send && std::any_of(op.qps.begin(), op.qps.end(), [&](const Qp& qp) { return qp.qpn == qpn; });
     });
   };
-  std::optional<v1::Collective> newest;
-  int64_t newest_ns = 0;
+  const Process* of = nullptr;
+  Collective newest;
   for (const auto& [connection, process] : processes_) {
     if (pid != 0 && process->pid != pid) continue;
     const auto look = [&, &p = *process](const Collective& coll) {
-      if (coll.start_ns < newest_ns || !uses(coll)) return;
-      newest_ns = coll.start_ns;
-      newest = View(p, coll, now_ns);
+      if ((of != nullptr && coll.start_ns < newest.start_ns) || !uses(coll)) return;
+      of = &p;
+      newest = coll;
     };
     for (const Collective& coll : process->book.done()) look(coll);
+    if (process->book.open().empty()) continue;
     const OpenNow open = Open(*process, now_ns);
     for (const auto& [handle, coll] : process->book.open()) look(Book::Running(coll, open));
   }
-  return newest;
+  if (of == nullptr) return std::nullopt;
+  return View(*of, newest, now_ns);
 }
 
 }  // namespace cw::profile

@@ -75,9 +75,9 @@ static struct cw_prof_coll* take_coll(struct cw_prof_shared* shared, uint32_t* i
     coll = &shared->coll[*index];
     generation = cwp_generation(&coll->generation);
     if ((generation & 1) && __atomic_load_n(&coll->open, __ATOMIC_ACQUIRE) > 0) continue;
-    /* even while it is filled */
-    if (__atomic_compare_exchange_n(&coll->generation, &generation, (generation + 1) & ~1u, 0, __ATOMIC_ACQ_REL,
-                                    __ATOMIC_RELAXED))
+    if (generation != 0 && !(generation & 1)) continue; /* another thread fills it */
+    if (__atomic_compare_exchange_n(&coll->generation, &generation, generation == 0 ? 2 : generation + 1, 0,
+                                    __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
       return coll;
   }
   return NULL;
@@ -123,9 +123,18 @@ static uint64_t start_coll(struct cw_prof_shared* shared, uint64_t comm, int p2p
   return handle;
 }
 
+/* Null when the slot went to another collective meanwhile. */
+static struct cw_prof_coll* open_child(struct cw_prof_shared* shared, uint64_t handle) {
+  struct cw_prof_coll* coll = find_coll(shared, handle);
+  if (!coll) return NULL;
+  __atomic_fetch_add(&coll->open, 1, __ATOMIC_ACQ_REL);
+  if (cwp_is(&coll->generation, handle)) return coll;
+  __atomic_fetch_sub(&coll->open, 1, __ATOMIC_ACQ_REL);
+  return NULL;
+}
+
 static uint64_t start_op(struct cw_prof_shared* shared, uint64_t comm, uint64_t parent,
                          const struct cw_nccl_event* event) {
-  struct cw_prof_coll* coll = NULL;
   struct cw_prof_op* op;
   int64_t index;
   /* Another process' handle is a number for the agent, which knows that process, too. */
@@ -133,16 +142,15 @@ static uint64_t start_op(struct cw_prof_shared* shared, uint64_t comm, uint64_t 
     cwp_count(&shared->counts.foreign);
   } else if (!parent) {
     cwp_count(&shared->counts.orphan);
-  } else {
-    coll = find_coll(shared, parent);
-    if (!coll) parent = 0;
+  } else if (!find_coll(shared, parent)) {
+    parent = 0;
   }
   index = cwp_take(CWP_POOL_OP);
   if (index < 0) {
     cwp_count(&shared->counts.no_op);
     return 0;
   }
-  if (coll) __atomic_fetch_add(&coll->open, 1, __ATOMIC_ACQ_REL);
+  if (event->u.op.pid == cwp_pid && parent && !open_child(shared, parent)) parent = 0;
   op = &shared->op[index];
   memset((char*)op + sizeof(op->generation), 0, offsetof(struct cw_prof_op, qp) - sizeof(op->generation));
   op->peer = event->u.op.peer;
@@ -207,9 +215,7 @@ static uint64_t start_net(struct cw_prof_shared* shared, uint64_t parent, const 
 
 /* A channel of the kernel keeps its collective open and has nothing else to tell. */
 static uint64_t start_kernel(struct cw_prof_shared* shared, uint64_t parent) {
-  struct cw_prof_coll* coll = parent ? find_coll(shared, parent) : NULL;
-  if (!coll) return 0;
-  __atomic_fetch_add(&coll->open, 1, __ATOMIC_ACQ_REL);
+  if (!parent || !open_child(shared, parent)) return 0;
   return cw_prof_handle(CW_PROF_KERNEL, cw_prof_handle_generation(parent), cw_prof_handle_index(parent));
 }
 
