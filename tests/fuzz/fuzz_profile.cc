@@ -41,6 +41,15 @@ size_t Where(const uint8_t* bytes) {
   }
 }
 
+// Completes the next record, so that what was put into it is read.
+void Complete(cw_prof_shared& shared, std::vector<size_t>& dirty) {
+  cw_prof_record& record = shared.ring[shared.head % CW_PROF_RING];
+  record.seq = 2 * shared.head + 2;
+  ++shared.head;
+  dirty.push_back(static_cast<size_t>(reinterpret_cast<uint8_t*>(&record.seq) - reinterpret_cast<uint8_t*>(&shared)));
+  dirty.push_back(offsetof(cw_prof_shared, head));
+}
+
 void Look(cw::profile::Profiles& profiles, int64_t now_ns) {
   profiles.Poll(now_ns, [](const cw::profile::Stall&) {});
   (void)profiles.Jobs({}, now_ns);
@@ -62,6 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (at + 8 > sizeof(*shared)) continue;
       std::memcpy(reinterpret_cast<uint8_t*>(shared.get()) + at, data + i + 3, 8);
       dirty.push_back(at);
+      if (data[i] >= 0xc0) Complete(*shared, dirty);
       if (data[i] >= 0xf8) Look(profiles, now_ns += 400'000'000);
     }
     Look(profiles, now_ns += 400'000'000);

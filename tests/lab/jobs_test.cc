@@ -30,7 +30,7 @@ namespace v1 = api::v1;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-constexpr int kMbps = 200, kSlowMbps = 10;
+constexpr int kMbps = 200, kSlowMbps = 20;
 constexpr int kFlows = 4, kSender = 0, kReceiver = 1;
 
 // A process of its own, as a training's rank is. Its socket's other end is its standard input; no other child has it.
@@ -121,7 +121,8 @@ class JobsOnFabric : public ::testing::Test {
       job.pairs = {{kSender, kReceiver}};
       job.qps_per_pair = kFlows;
       job.message_bytes = 65536;
-      job.window = 8;
+      job.window = 4;  // what waits for the slow link stays far below the timeout
+      job.timeout = 18;
       job.ack_every = 1;
       job.duration = absl::Hours(1);
       ASSERT_TRUE(emulator->AddJob(job).ok());
@@ -147,37 +148,36 @@ class JobsOnFabric : public ::testing::Test {
     ASSERT_TRUE(sender->started() && receiver->started());
   }
 
-  uint64_t Done(const FlowReport& flow) const {
-    return emulator->TakeSnapshot().flows.at(static_cast<size_t>(flow.id)).send.messages_done;
-  }
-
   // Steps of both channels go on as messages of the queue pairs complete, until each had `messages`.
   void RunCollective(uint32_t seq, uint64_t messages) {
-    const FlowReport* flows[kRankChannels] = {&fast, &slow};
-    uint64_t seen[kRankChannels], left[kRankChannels];
+    const int flows[kRankChannels] = {fast.id, slow.id};
+    uint64_t seen[kRankChannels] = {}, left[kRankChannels] = {messages, messages};
+    Snapshot now = emulator->TakeSnapshot();
+    for (int c = 0; c < kRankChannels; ++c) seen[c] = now.flows.at(static_cast<size_t>(flows[c])).send.messages_done;
     for (RankProcess* rank : {sender.get(), receiver.get()}) ASSERT_TRUE(rank->Tell(RankOrder::kBegin, seq));
-    for (uint32_t c = 0; c < kRankChannels; ++c) {
-      seen[c] = Done(*flows[c]);
-      left[c] = messages;
-    }
     const absl::Time end = absl::Now() + absl::Seconds(60);
     while (*std::max_element(left, left + kRankChannels) > 0) {
       ASSERT_LT(absl::Now(), end) << "the emulator's queue pairs stand still";
+      now = emulator->TakeSnapshot();
       for (uint32_t c = 0; c < kRankChannels; ++c) {
-        const uint64_t done = Done(*flows[c]);
+        const uint64_t done = now.flows.at(static_cast<size_t>(flows[c])).send.messages_done;
         for (; seen[c] < done && left[c] > 0; ++seen[c], --left[c]) {
-          ASSERT_TRUE(sender->Tell(RankOrder::kComplete, seq, c));
-          ASSERT_TRUE(receiver->Tell(RankOrder::kComplete, seq, c));
+          const RankOrder order = left[c] > 1 ? RankOrder::kComplete : RankOrder::kFinish;
+          for (RankProcess* rank : {sender.get(), receiver.get()}) ASSERT_TRUE(rank->Tell(order, seq, c));
         }
-        seen[c] = done;
       }
       absl::SleepFor(absl::Milliseconds(1));
     }
     for (RankProcess* rank : {sender.get(), receiver.get()}) ASSERT_TRUE(rank->Tell(RankOrder::kEnd, seq));
   }
 
+  static bool IsPlaced(const v1::Collective& c) {
+    return c.peers_size() > 0 && c.peers(0).qps_size() > 0 && c.peers(0).qps(0).slot() >= 0;
+  }
+
   // The collective of this number once it is in that state; a deadline's default otherwise.
-  v1::Collective WaitFor(int host, uint64_t seq, v1::Collective::State state) {
+  // placed: and the agent knows the path of the queue pair that held it back.
+  v1::Collective WaitFor(int host, uint64_t seq, v1::Collective::State state, bool placed = false) {
     v1::ListCollectivesReply last;
     for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;
          absl::SleepFor(absl::Milliseconds(50))) {
@@ -187,7 +187,7 @@ class JobsOnFabric : public ::testing::Test {
       EXPECT_TRUE(reply.ok()) << reply.status();
       if (!reply.ok()) return {};
       for (const v1::Collective& c : reply->collectives()) {
-        if (c.seq() == seq && c.state() == state) return c;
+        if (c.seq() == seq && c.state() == state && (!placed || IsPlaced(c))) return c;
       }
       last = *reply;
     }
@@ -217,7 +217,7 @@ TEST_F(JobsOnFabric, TheSlowPathsQueuePairIsNamedAndThenTheOneThatStands) {
   absl::SleepFor(absl::Seconds(1));
   ASSERT_NO_FATAL_FAILURE(RunCollective(1, 10));
 
-  const v1::Collective sent = WaitFor(kSender, 1, v1::Collective::STATE_DONE);
+  const v1::Collective sent = WaitFor(kSender, 1, v1::Collective::STATE_DONE, true);
   const std::string flow = FlowOf(slow);
   EXPECT_TRUE(sent.network()) << sent.ShortDebugString();
   EXPECT_EQ(sent.held_qpn(), slow.source_qpn) << sent.ShortDebugString();

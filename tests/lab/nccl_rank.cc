@@ -55,11 +55,11 @@ class Rank {
         Complete(channels_[message.channel]);
         Post(channels_[message.channel]);
         return;
+      case RankOrder::kFinish:
+        if (message.channel < channels_.size()) Finish(channels_[message.channel]);
+        return;
       case RankOrder::kEnd:
-        for (Channel& channel : channels_) {
-          Complete(channel);
-          plugin_.Stop(channel.op);
-        }
+        for (Channel& channel : channels_) Finish(channel);
         return;
     }
   }
@@ -71,6 +71,12 @@ class Rank {
     if (send_) plugin_.State(channel.step, CW_NCCL_SEND_PEER_WAIT);
     channel.request = plugin_.StartNet(context_, {channel.qpn, 65536}, send_, channel.step);
     if (send_) plugin_.State(channel.step, CW_NCCL_SEND_WAIT, 65536);
+  }
+  void Finish(Channel& channel) {
+    if (channel.op == nullptr) return;
+    Complete(channel);
+    plugin_.Stop(channel.op);
+    channel.op = nullptr;
   }
   void Complete(Channel& channel) {
     plugin_.Stop(channel.request);

@@ -9,7 +9,8 @@ namespace cw::lab {
 enum class RankOrder : uint32_t {
   kBegin = 1,     // a collective: each channel posts its first request
   kComplete = 2,  // the channel's request is complete; it posts the next
-  kEnd = 3,       // of the collective, each channel's open step included
+  kFinish = 3,    // the channel's last request is complete
+  kEnd = 4,       // of the collective, with whatever is open of it
 };
 
 struct RankMessage {
