@@ -24,6 +24,14 @@ typedef __u32 __attribute__((may_alias)) cw_word32;
  * which the verifier would not connect with v. */
 #define CW_OPAQUE(v) asm volatile("" : "+r"(v))
 
+/* The verifier knows nothing of v any more, so that ways to one point that differ in v alone are followed on once.
+ * v: __u64. x: __u64, a number that the verifier knows nothing of, one read from a packet, say. v keeps its value. */
+#ifdef __bpf__
+#define CW_FORGET(v, x) asm volatile("%0 += %1\n%0 -= %1" : "+r"(v) : "r"(x))
+#else
+#define CW_FORGET(v, x) ((void)(x))
+#endif
+
 enum cw_counter {
 #define CW_COUNTER_INDEX(name, text) CW_COUNT_##name,
   CW_COUNTERS(CW_COUNTER_INDEX)

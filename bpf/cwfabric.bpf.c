@@ -39,6 +39,8 @@ int cw_xdp_ingress(struct xdp_md* ctx) {
   r = cw_parse_udp(data, end, &p);
   if (r == CW_PARSE_OTHER) return XDP_PASS;
   if (r == CW_PARSE_ROCE) {
+    data = (void*)(long)ctx->data; /* again, rather than kept: old verifiers count every word of all stacks */
+    end = (void*)(long)ctx->data_end;
     frame_len = end - data;
     if (p.l3_off + p.ip_len > frame_len) frame_len = bpf_xdp_get_buff_len(ctx);
     r = cw_parse_roce(data, end, frame_len, &p);
@@ -53,7 +55,7 @@ int cw_xdp_ingress(struct xdp_md* ctx) {
 }
 
 /* Headers up to a READ request's or an acknowledgement's. */
-#define CW_HEADERS_MAX (14 + 8 + CW_IP4_LEN + CW_UDP_LEN + CW_BTH_LEN + 28)
+#define CW_HEADERS_MAX (14 + 8 + CW_IP6_LEN + CW_UDP_LEN + CW_BTH_LEN + 28)
 
 /* Paged packets may have nothing but Ethernet, IP and UDP in their linear part. */
 static __always_inline int cw_tc_parse(struct __sk_buff* skb, struct cw_packet* p) {
@@ -67,7 +69,6 @@ static __always_inline int cw_tc_parse(struct __sk_buff* skb, struct cw_packet* 
     bpf_skb_pull_data(skb, len < CW_HEADERS_MAX ? len : CW_HEADERS_MAX);
     data = (void*)(long)skb->data;
     end = (void*)(long)skb->data_end;
-    p->l3_off &= 31;
   }
   return cw_parse_roce(data, end, len, p);
 }
@@ -90,7 +91,7 @@ int cw_tc_egress(struct __sk_buff* skb) {
 SEC("tc")
 int cw_tc_ingress(struct __sk_buff* skb) {
   struct cw_packet p;
-  if (cw_tc_parse(skb, &p) != CW_PARSE_ROCE || !(p.dqpn >> CW_CARRY_TAG_SHIFT)) return TC_ACT_UNSPEC;
+  if (cw_tc_parse(skb, &p) != CW_PARSE_ROCE || !(p.key.dqpn >> CW_CARRY_TAG_SHIFT)) return TC_ACT_UNSPEC;
   return cw_carry_restore(skb, &p);
 }
 

@@ -214,11 +214,8 @@ static __always_inline struct cw_slot* cw_get_slot(struct cw_pair* pair, __u32 s
 }
 
 /* Index of the configured pair of addresses, CW_PAIR_NONE if there is none. */
-static __always_inline __u32 cw_find_pair(__be32 local, __be32 remote) {
-  struct cw_pair_key key;
-  __u32* index;
-  cw_pair_key_v4(&key, local, remote);
-  index = bpf_map_lookup_elem(&cw_pair_index, &key);
+static __always_inline __u32 cw_find_pair(const struct cw_pair_key* key) {
+  __u32* index = bpf_map_lookup_elem(&cw_pair_index, key);
   return index ? *index : CW_PAIR_NONE;
 }
 
@@ -243,8 +240,7 @@ static __noinline struct cw_flow* cw_make_flow(const struct cw_flow_key* key) {
 #define CW_SAMPLE_PAIR(pair) ((__u32)(pair) << 16)
 
 /* One half of a sample. Consumers poll: no wake-up. */
-static __always_inline int cw_emit_sample(const struct cw_flow_key* key, const struct cw_packet* p, __u32 what,
-                                          __u16 port) {
+static __always_inline int cw_emit_sample(const struct cw_packet* p, __u32 what, __u16 port) {
   struct cw_ev_sample* ev = bpf_ringbuf_reserve(&cw_probe_ring, sizeof(*ev), 0);
   if (!ev) return cw_count(CW_COUNT_probe_ring_full);
   ev->type = CW_EV_SAMPLE;
@@ -252,7 +248,7 @@ static __always_inline int cw_emit_sample(const struct cw_flow_key* key, const s
   ev->is_resp = !!(p->op & CW_OP_RESP);
   ev->duplicate = what & CW_SAMPLE_DUPLICATE;
   ev->slot = what >> 8;
-  ev->key = *key;
+  ev->key = p->key;
   ev->psn = p->psn;
   ev->ns = cw_now_here();
   ev->pair = what >> 16;

@@ -12,7 +12,7 @@ static __noinline int cw_request_leaves(const struct cw_packet* p, const struct 
   __u32 index = cw_be16(h->cookie);
   struct cw_pair* pair = cw_get_pair(index);
   struct cw_probe_tx* tx = bpf_map_lookup_elem(&cw_probe_tx, &index);
-  if (!pair || !tx || !cw_pair_is_v4(pair, p->saddr, p->daddr)) return cw_count(CW_COUNT_probe_unknown_peer);
+  if (!pair || !tx || !cw_pair_is(pair, p->key.saddr, p->key.daddr)) return cw_count(CW_COUNT_probe_unknown_peer);
   cw_rounds_leave(pair, tx, cw_be32(h->session), cw_be32(h->round), h->slot, cw_now());
   return cw_count(CW_COUNT_probe_sent);
 }
@@ -24,7 +24,7 @@ static __always_inline void cw_egress_probe(struct __sk_buff* skb, const struct 
       struct cw_probe_hdr hdr;
     };
   } pr;
-  __u32 off = p->l3_off + CW_IP4_LEN + CW_UDP_LEN + CW_BTH_LEN;
+  __u32 off = p->l4_off + CW_UDP_LEN + CW_BTH_LEN;
   if (bpf_skb_load_bytes(skb, off, &pr, sizeof(pr)) || !cw_probe_well_formed(p, &pr.hdr)) {
     cw_count(CW_COUNT_probe_malformed);
     return;
@@ -48,11 +48,17 @@ static __always_inline __u32 cw_native_slot(const struct cw_pair* pair, __u16 po
   return CW_SLOT_NONE;
 }
 
+static __always_inline void cw_keep_label(struct cw_tx_flow* f, const struct cw_packet* p) {
+  f->label[0] = p->label >> 16;
+  f->label[1] = p->label >> 8;
+  f->label[2] = p->label;
+}
+
 /* A flow to an address that is no peer, or for which there was no room: counted, never steered. */
 static __noinline int cw_egress_unknown(const struct cw_egress* e, const struct cw_packet* p, __u32 counter) {
-  struct cw_flow* f = bpf_map_lookup_elem(&cw_flows, &e->key);
+  struct cw_flow* f = bpf_map_lookup_elem(&cw_flows, &p->key);
   if (!f) {
-    f = cw_make_flow(&e->key);
+    f = cw_make_flow(&p->key);
     if (!f) return 0;
     cw_count(counter);
   }
@@ -83,12 +89,12 @@ static __always_inline void cw_place(struct cw_egress* e, struct cw_tx_flow* f, 
     cw_count(CW_COUNT_flows_assigned);
   }
   f->slot = what.to_slot;
-  cw_emit_move(&e->key, &what);
+  cw_emit_move(e->key, &what);
 }
 
 /* Makes the record of a sent flow. 0: none, and the packet is done with. */
 static __noinline struct cw_tx_flow* cw_make_tx_flow(struct cw_egress* e, const struct cw_packet* p) {
-  __u32 index = cw_find_pair(p->saddr, p->daddr);
+  __u32 index = cw_find_pair(cw_pair_key_out(p));
   struct cw_tx_flow* f;
   e->pair = cw_get_pair(index);
   if (index == CW_PAIR_NONE || !e->pair) {
@@ -97,9 +103,9 @@ static __noinline struct cw_tx_flow* cw_make_tx_flow(struct cw_egress* e, const 
   }
   /* Once full, no attempt is made until the agent has made room and clears the flag. As int: up to 6.3 the kernel
    * leaves the upper half of the result unset. */
-  if (!e->ctl->steer_full && (int)bpf_map_update_elem(&cw_tx_flows, &e->key, &cw_new_tx_flow, BPF_NOEXIST) == -E2BIG)
+  if (!e->ctl->steer_full && (int)bpf_map_update_elem(&cw_tx_flows, &p->key, &cw_new_tx_flow, BPF_NOEXIST) == -E2BIG)
     e->ctl->steer_full = 1;
-  f = bpf_map_lookup_elem(&cw_tx_flows, &e->key);
+  f = bpf_map_lookup_elem(&cw_tx_flows, &p->key);
   if (!f) {
     cw_egress_unknown(e, p, CW_COUNT_steer_full);
     return 0;
@@ -108,6 +114,7 @@ static __noinline struct cw_tx_flow* cw_make_tx_flow(struct cw_egress* e, const 
     f->pair = index;
     f->flow.first_seen_jiffies = e->jiffies;
     f->acked_psn = p->psn;
+    cw_keep_label(f, p);
     cw_place(e, f, p);
   }
   return f;
@@ -131,13 +138,13 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   struct cw_tx_flow* f;
   __u16 port = 0;
   int duplicate;
-  cw_flow_key_v4(&e.key, p->saddr, p->daddr, p->dqpn);
+  e.key = &p->key;
   e.ctl = cw_get_ctl();
   if (!e.ctl) return TC_ACT_UNSPEC;
   e.jiffies = bpf_jiffies64();
   e.acting = e.ctl->mode >= CW_MODE_PROTECT;
   e.lease_over = cw_lease_over(e.ctl, e.jiffies);
-  f = bpf_map_lookup_elem(&cw_tx_flows, &e.key);
+  f = bpf_map_lookup_elem(&cw_tx_flows, &p->key);
   if (!f) f = cw_make_tx_flow(&e, p);
   if (!f) return TC_ACT_UNSPEC;
   e.pair = cw_get_pair(f->pair);
@@ -156,7 +163,7 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
     if (port && port != p->sport && !cw_rewrite(skb, f, p, port)) port = 0;
   }
   if ((p->op & (CW_OP_REQ | CW_OP_RESP)) && cw_psn_sampled(p->psn, e.ctl->sample_level_tx))
-    cw_emit_sample(&e.key, p, duplicate | CW_SAMPLE_TX | CW_SAMPLE_SLOT(e.slot) | CW_SAMPLE_PAIR(f->pair),
+    cw_emit_sample(p, duplicate | CW_SAMPLE_TX | CW_SAMPLE_SLOT(e.slot) | CW_SAMPLE_PAIR(f->pair),
                    port ? port : p->sport);
   return TC_ACT_UNSPEC;
 }

@@ -25,7 +25,7 @@ static __always_inline void cw_resolve_mark(struct cw_tx_flow* f, __u32 acked) {
 static __noinline int cw_acknowledged(const struct cw_packet* p, __u32 peer_qpn, __u32 acked) {
   struct cw_flow_key key;
   struct cw_tx_flow* f;
-  cw_flow_key_v4(&key, p->daddr, p->saddr, peer_qpn);
+  cw_flow_key_back(&key, p, peer_qpn);
   f = bpf_map_lookup_elem(&cw_tx_flows, &key);
   if (!f || !f->flow.req.seen) return 0;
   if (f->acked_valid && cw_psn_diff(acked, f->acked_psn) <= 0) return 0;
@@ -37,14 +37,12 @@ static __noinline int cw_acknowledged(const struct cw_packet* p, __u32 peer_qpn,
 }
 
 static __noinline int cw_ingress_data(const struct cw_packet* p) {
-  struct cw_flow_key key;
   struct cw_flow* f;
   struct cw_ctl* ctl;
   __s32 acked;
   int duplicate;
-  cw_flow_key_v4(&key, p->saddr, p->daddr, p->dqpn);
-  f = bpf_map_lookup_elem(&cw_flows, &key);
-  if (!f) f = cw_make_flow(&key);
+  f = bpf_map_lookup_elem(&cw_flows, &p->key);
+  if (!f) f = cw_make_flow(&p->key);
   if (!f) return 0;
   duplicate = cw_flow_update(f, p, bpf_jiffies64());
   if (!(p->op & CW_OP_KNOWN)) cw_count(CW_COUNT_opcode_unknown);
@@ -55,7 +53,7 @@ static __noinline int cw_ingress_data(const struct cw_packet* p) {
   if (!(p->op & (CW_OP_REQ | CW_OP_RESP))) return 0;
   ctl = cw_get_ctl();
   if (ctl && cw_psn_sampled(p->psn, ctl->sample_level_rx))
-    cw_emit_sample(&key, p, duplicate | CW_SAMPLE_SLOT(CW_SLOT_NONE) | CW_SAMPLE_PAIR(CW_PAIR_NONE), p->sport);
+    cw_emit_sample(p, duplicate | CW_SAMPLE_SLOT(CW_SLOT_NONE) | CW_SAMPLE_PAIR(CW_PAIR_NONE), p->sport);
   return 0;
 }
 

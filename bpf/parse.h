@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
 /* From an Ethernet frame to the fields of its RoCEv2 packet. Pure: compiles for BPF and for the host, no helper calls.
  *
- * Source: IEEE 802.1Q (two tags), RFC 791, RFC 768, InfiniBand Architecture Specification vol. 1 release 1.4,
+ * Source: IEEE 802.1Q (two tags), RFC 791, RFC 8200, RFC 768, InfiniBand Architecture Specification vol. 1 release 1.4,
  * chapter 9 (BTH and extended headers), annex A17 (RoCEv2).
  * Two steps, because whatever is not RoCEv2 shall leave after the first: cw_parse_udp() down to the UDP ports, then
  * cw_parse_roce(). Each returns CW_PARSE_ROCE to go on, CW_PARSE_OTHER for traffic that is none of our business, or the
@@ -47,11 +47,19 @@ struct cw_ip4_hdr {
 } CW_WIRE;
 
 struct cw_ip6_hdr {
-  __be32 version_class_label;
+  __be32 version_class_label; /* 4, 8 and 20 bits */
   __be16 payload_len;
   __u8 next_header;
   __u8 hop_limit;
-  __u8 addresses[32];
+  __be32 saddr[4];
+  __be32 daddr[4];
+} CW_WIRE;
+
+/* What hop-by-hop options, routing and destination options begin with. */
+struct cw_ip6_ext_hdr {
+  __u8 next_header;
+  __u8 len; /* in units of 8 bytes, the first not counted */
+  __u8 content[6];
 } CW_WIRE;
 
 struct cw_udp_hdr {
@@ -78,12 +86,17 @@ struct cw_reth_hdr {
 CW_ASSERT_SIZE(struct cw_eth_hdr, 14);
 CW_ASSERT_SIZE(struct cw_ip4_hdr, 20);
 CW_ASSERT_SIZE(struct cw_ip6_hdr, 40);
+CW_ASSERT_SIZE(struct cw_ip6_ext_hdr, 8);
 CW_ASSERT_SIZE(struct cw_udp_hdr, 8);
 CW_ASSERT_SIZE(struct cw_bth_hdr, CW_BTH_LEN);
 CW_ASSERT_SIZE(struct cw_reth_hdr, 16);
 
 #define CW_IP4_LEN 20
+#define CW_IP6_LEN 40
 #define CW_UDP_LEN 8
+/* Offsets in the frame, as the verifier needs them said: at most 14 + 8 and 14 + 8 + 40. */
+#define CW_L3_OFF_MASK 31
+#define CW_L4_OFF_MASK 63
 
 CW_INLINE __u16 cw_be16(__u16 x) { return __builtin_bswap16(x); }
 CW_INLINE __u32 cw_be32(__u32 x) { return __builtin_bswap32(x); }
@@ -159,23 +172,23 @@ CW_INLINE __u32 cw_opcode_info(__u8 opcode) {
   return 0;
 }
 
-/* Lengths and offsets in bytes; integers in host order except the two addresses. */
+/* Lengths and offsets in bytes; integers in host order. Both families look alike from here on. */
 struct cw_packet {
-  __be32 saddr;
-  __be32 daddr;
-  __u32 l3_off; /* of the IPv4 header in the frame; the UDP header follows CW_IP4_LEN behind it */
-  __u32 dqpn;
+  struct cw_flow_key key;
   __u32 psn;
   __u32 op;      /* enum cw_op */
   __u32 dma_len; /* READ request: bytes asked for */
+  __u32 label;   /* IPv6 flow label, 20 bits; 0 for IPv4 */
   __u16 sport;
   __u16 ip_len;
   __u16 udp_len;
   __u16 udp_check; /* as on the wire, 0 = none */
   __u16 payload;   /* behind the extended headers, without pad */
-  __u8 tos;
+  __u8 tos;        /* IPv6: traffic class */
   __u8 opcode;
   __u8 syndrome; /* of the AETH, where op has CW_OP_AETH */
+  __u8 l3_off;   /* of the IP header in the frame */
+  __u8 l4_off;   /* of the UDP header */
 };
 
 struct cw_cursor {
@@ -197,12 +210,17 @@ CW_INLINE const void* cw_take(struct cw_cursor* c, __u32 len) {
 #define CW_ETH_VLAN 0x8100
 #define CW_ETH_QINQ 0x88A8
 #define CW_PROTO_UDP 17
+#define CW_IP6_HOP_BY_HOP 0
+#define CW_IP6_ROUTING 43
+#define CW_IP6_FRAGMENT 44
+#define CW_IP6_DESTINATION 60
+#define CW_IP6_LABEL_MASK 0xfffffu
 
 CW_INLINE int cw_is_vlan(__be16 type) { return type == cw_be16(CW_ETH_VLAN) || type == cw_be16(CW_ETH_QINQ); }
 
 /* Leaves the cursor at *l3_off, behind at most two tags, and *type at the type behind them. The offset is counted, not
  * computed from the cursor: the verifier knows no bounds of a difference of pointers. */
-CW_INLINE int cw_parse_eth(struct cw_cursor* c, __be16* type, __u32* l3_off) {
+CW_INLINE int cw_parse_eth(struct cw_cursor* c, __be16* type, __u8* l3_off) {
   const struct cw_eth_hdr* eth = CW_TAKE(c, struct cw_eth_hdr);
   const struct cw_vlan_hdr* tag;
   if (!eth) return CW_COUNT_eth_truncated;
@@ -222,30 +240,49 @@ CW_INLINE int cw_parse_eth(struct cw_cursor* c, __be16* type, __u32* l3_off) {
   return CW_PARSE_ROCE;
 }
 
-/* Neither IPv4 nor anything that is handled: only say whether it would have been RoCE. */
-CW_INLINE int cw_parse_not_ip4(struct cw_cursor* c, __be16 type) {
-  const struct cw_ip6_hdr* ip6;
-  const struct cw_udp_hdr* udp;
-  if (type == cw_be16(CW_ETH_ROCEV1)) return CW_COUNT_rocev1_frames;
-  if (type != cw_be16(CW_ETH_IP6)) return CW_PARSE_OTHER;
-  ip6 = CW_TAKE(c, struct cw_ip6_hdr);
-  if (!ip6 || ip6->next_header != CW_PROTO_UDP) return CW_PARSE_OTHER;
-  udp = CW_TAKE(c, struct cw_udp_hdr);
-  if (udp && udp->dport == cw_be16(CW_ROCE_PORT)) return CW_COUNT_ipv6_roce;
-  return CW_PARSE_OTHER;
+/* Addresses as in a GID: IPv4 is ::ffff:a.b.c.d. All of ours are aligned to 4 bytes. */
+CW_INLINE void cw_address_v4(__u8* to, __be32 address) {
+  cw_word32* w = (cw_word32*)to;
+  __u64 zero = 0, x = address;
+  CW_FORGET(zero, x);
+  w[0] = w[1] = (__u32)zero;
+  w[2] = (__u32)zero | cw_be32(0xffff);
+  w[3] = address;
 }
 
-CW_INLINE int cw_parse_udp(const void* data, const void* end, struct cw_packet* p) {
-  struct cw_cursor c = {(const __u8*)data, (const __u8*)end};
-  const struct cw_ip4_hdr* ip;
-  const struct cw_udp_hdr* udp;
-  __u32 options;
-  __be16 type = 0;
-  int r = cw_parse_eth(&c, &type, &p->l3_off);
-  if (r != CW_PARSE_ROCE) return r;
-  if (type != cw_be16(CW_ETH_IP4)) return cw_parse_not_ip4(&c, type);
+CW_INLINE void cw_address_copy(__u8* to, const __u8* from) {
+  cw_word32* t = (cw_word32*)to;
+  const cw_word32* f = (const cw_word32*)from;
+  t[0] = f[0];
+  t[1] = f[1];
+  t[2] = f[2];
+  t[3] = f[3];
+}
 
-  ip = CW_TAKE(&c, struct cw_ip4_hdr);
+CW_INLINE int cw_address_same(const __u8* a, const __u8* b) {
+  const cw_word32 *x = (const cw_word32*)a, *y = (const cw_word32*)b;
+  return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]));
+}
+
+CW_INLINE int cw_address_is_v4(const __u8* address) {
+  const cw_word32* w = (const cw_word32*)address;
+  return !(w[0] | w[1] | (w[2] ^ cw_be32(0xffff)));
+}
+
+CW_INLINE int cw_parse_udp_ports(struct cw_cursor* c, struct cw_packet* p) {
+  const struct cw_udp_hdr* udp = CW_TAKE(c, struct cw_udp_hdr);
+  if (!udp) return CW_COUNT_udp_truncated;
+  if (udp->dport != cw_be16(CW_ROCE_PORT)) return CW_PARSE_OTHER;
+  p->sport = cw_be16(udp->sport);
+  p->udp_len = cw_be16(udp->len);
+  p->udp_check = udp->check;
+  return CW_PARSE_ROCE;
+}
+
+CW_INLINE int cw_parse_ip4(struct cw_cursor* c, struct cw_packet* p) {
+  const struct cw_ip4_hdr* ip = CW_TAKE(c, struct cw_ip4_hdr);
+  __u32 options;
+  int r;
   if (!ip) return CW_COUNT_ip_truncated;
   options = ip->version_ihl - 0x45u;
   CW_OPAQUE(options); /* or 6.1's verifier loses the bound */
@@ -253,37 +290,100 @@ CW_INLINE int cw_parse_udp(const void* data, const void* end, struct cw_packet* 
   if (ip->protocol != CW_PROTO_UDP) return CW_PARSE_OTHER;
   if (ip->frag & cw_be16(0x3fff)) return CW_COUNT_ip_fragment;
   options *= 4;
-  if (options && !cw_take(&c, options)) return CW_COUNT_ip_truncated;
-  udp = CW_TAKE(&c, struct cw_udp_hdr);
-  if (!udp) return CW_COUNT_udp_truncated;
-  if (udp->dport != cw_be16(CW_ROCE_PORT)) return CW_PARSE_OTHER;
+  if (options && !cw_take(c, options)) return CW_COUNT_ip_truncated;
+  r = cw_parse_udp_ports(c, p);
+  if (r != CW_PARSE_ROCE) return r;
   if (options) return CW_COUNT_ip_options;
-
-  p->saddr = ip->saddr;
-  p->daddr = ip->daddr;
+  cw_address_v4(p->key.saddr, ip->saddr);
+  cw_address_v4(p->key.daddr, ip->daddr);
   p->tos = ip->tos;
   p->ip_len = cw_be16(ip->len);
-  p->sport = cw_be16(udp->sport);
-  p->udp_len = cw_be16(udp->len);
-  p->udp_check = udp->check;
+  p->l4_off = (__u8)(p->l3_off + CW_IP4_LEN);
+  p->label = 0;
   return CW_PARSE_ROCE;
+}
+
+/* Not UDP at once. One extension header is looked behind, to say whether this is RoCE that is not handled. */
+CW_INLINE int cw_parse_ip6_ext(struct cw_cursor* c, __u8 next_header, struct cw_packet* p) {
+  const struct cw_ip6_ext_hdr* ext;
+  __u32 more;
+  int r;
+  if (next_header != CW_IP6_HOP_BY_HOP && next_header != CW_IP6_ROUTING && next_header != CW_IP6_FRAGMENT &&
+      next_header != CW_IP6_DESTINATION)
+    return CW_PARSE_OTHER;
+  ext = CW_TAKE(c, struct cw_ip6_ext_hdr);
+  if (!ext || ext->next_header != CW_PROTO_UDP) return CW_PARSE_OTHER;
+  if (next_header == CW_IP6_FRAGMENT) return CW_COUNT_ip_fragment;
+  more = ext->len * 8u;
+  if (more && !cw_take(c, more)) return CW_PARSE_OTHER;
+  r = cw_parse_udp_ports(c, p);
+  return r == CW_PARSE_ROCE ? (int)CW_COUNT_ip6_extension : r;
+}
+
+CW_INLINE int cw_parse_ip6(struct cw_cursor* c, struct cw_packet* p) {
+  const struct cw_ip6_hdr* ip = CW_TAKE(c, struct cw_ip6_hdr);
+  __u32 first;
+  int r;
+  if (!ip) return CW_COUNT_ip_truncated;
+  first = cw_be32(ip->version_class_label);
+  if (first >> 28 != 6) return CW_COUNT_ip_truncated;
+  if (ip->next_header != CW_PROTO_UDP) return cw_parse_ip6_ext(c, ip->next_header, p);
+  r = cw_parse_udp_ports(c, p);
+  if (r != CW_PARSE_ROCE) return r;
+  __builtin_memcpy(p->key.saddr, ip->saddr, sizeof(ip->saddr));
+  __builtin_memcpy(p->key.daddr, ip->daddr, sizeof(ip->daddr));
+  p->tos = (__u8)(first >> 20);
+  p->label = first & CW_IP6_LABEL_MASK;
+  p->ip_len = (__u16)(cw_be16(ip->payload_len) + CW_IP6_LEN); /* what wraps disagrees with the UDP length */
+  p->l4_off = (__u8)(p->l3_off + CW_IP6_LEN);
+  return CW_PARSE_ROCE;
+}
+
+/* Tags and families, six ways in all, meet here: what is constant on one of them is forgotten. */
+CW_INLINE void cw_forget_ways(struct cw_packet* p) {
+  __u64 l3_off = p->l3_off, l4_off = p->l4_off, label = p->label, x = p->sport;
+  CW_FORGET(l3_off, x);
+  CW_FORGET(l4_off, x);
+  CW_FORGET(label, x);
+  p->l3_off = (__u8)l3_off;
+  p->l4_off = (__u8)l4_off;
+  p->label = (__u32)label;
+}
+
+CW_INLINE int cw_is_ip6(const struct cw_packet* p) { return p->l4_off != p->l3_off + CW_IP4_LEN; }
+
+CW_INLINE int cw_parse_udp(const void* data, const void* end, struct cw_packet* p) {
+  struct cw_cursor c = {(const __u8*)data, (const __u8*)end};
+  __be16 type = 0;
+  int r = cw_parse_eth(&c, &type, &p->l3_off);
+  if (r != CW_PARSE_ROCE) return r;
+  if (type == cw_be16(CW_ETH_IP4))
+    r = cw_parse_ip4(&c, p);
+  else if (type == cw_be16(CW_ETH_IP6))
+    r = cw_parse_ip6(&c, p);
+  else if (type == cw_be16(CW_ETH_ROCEV1))
+    return CW_COUNT_rocev1_frames;
+  else
+    return CW_PARSE_OTHER;
+  if (r == CW_PARSE_ROCE) cw_forget_ways(p);
+  return r;
 }
 
 /* data and end as before (or reloaded); frame_len: bytes of the whole frame, also those beyond end. */
 CW_INLINE int cw_parse_roce(const void* data, const void* end, __u32 frame_len, struct cw_packet* p) {
-  struct cw_cursor c = {(const __u8*)data + p->l3_off + CW_IP4_LEN + CW_UDP_LEN, (const __u8*)end};
+  struct cw_cursor c = {(const __u8*)data + (p->l4_off & CW_L4_OFF_MASK) + CW_UDP_LEN, (const __u8*)end};
   const struct cw_bth_hdr* bth;
   const struct cw_reth_hdr* reth;
   const __u8* aeth;
   __u32 fixed;
-  if (p->l3_off + p->ip_len > frame_len) return CW_COUNT_ip_truncated;
-  if (p->udp_len + CW_IP4_LEN != p->ip_len) return CW_COUNT_udp_length_bad;
+  if ((__u32)p->l3_off + p->ip_len > frame_len) return CW_COUNT_ip_truncated;
+  if (p->udp_len + p->l4_off != p->ip_len + p->l3_off) return CW_COUNT_udp_length_bad;
   if (p->udp_len < CW_UDP_LEN + CW_BTH_LEN + CW_ICRC_LEN) return CW_COUNT_bth_truncated;
   bth = CW_TAKE(&c, struct cw_bth_hdr);
   if (!bth) return CW_COUNT_bth_truncated;
   if (bth->flags & 0x0f) return CW_COUNT_bth_version;
   p->opcode = bth->opcode;
-  p->dqpn = cw_be32(bth->qpn) & 0xffffff;
+  p->key.dqpn = cw_be32(bth->qpn) & 0xffffff;
   p->psn = cw_be32(bth->psn) & 0xffffff;
   p->op = cw_opcode_info(bth->opcode);
   fixed = CW_UDP_LEN + CW_BTH_LEN + (p->op & CW_OP_EXT) + ((bth->flags >> 4) & 3) + CW_ICRC_LEN;

@@ -23,36 +23,37 @@ struct cw_probe {
   __u32 pair; /* index */
 };
 
-/* The headers of a probe in the frame, behind a single check of bounds. */
+/* The headers of a probe in the frame, their bounds checked. */
 struct cw_probe_frame {
   struct cw_eth_hdr* eth;
-  struct cw_ip4_hdr* ip;
+  __u8* ip;
   struct cw_udp_hdr* udp;
   __u64* words;
 };
 
-static __always_inline int cw_probe_frame(struct xdp_md* ctx, __u32 l3_off, struct cw_probe_frame* f) {
+static __always_inline int cw_probe_frame(struct xdp_md* ctx, const struct cw_packet* p, struct cw_probe_frame* f) {
   __u8* data = (__u8*)(long)ctx->data;
   __u8* end = (__u8*)(long)ctx->data_end;
-  __u8* ip = data + (l3_off & 31);
-  if (data + sizeof(struct cw_eth_hdr) > end) return 0;
-  if (ip + CW_IP4_LEN + CW_UDP_LEN + CW_BTH_LEN + CW_PROBE_HDR_LEN > end) return 0;
+  __u8* ip = data + (p->l3_off & CW_L3_OFF_MASK);
+  __u8* udp = data + (p->l4_off & CW_L4_OFF_MASK);
+  if (data + sizeof(struct cw_eth_hdr) > end || ip + CW_IP6_LEN > end) return 0; /* a probe over IPv4 is longer, too */
+  if (udp + CW_UDP_LEN + CW_BTH_LEN + CW_PROBE_HDR_LEN > end) return 0;
   f->eth = (struct cw_eth_hdr*)data;
-  f->ip = (struct cw_ip4_hdr*)ip;
-  f->udp = (struct cw_udp_hdr*)(ip + CW_IP4_LEN);
-  f->words = (__u64*)(ip + CW_IP4_LEN + CW_UDP_LEN + CW_BTH_LEN);
+  f->ip = ip;
+  f->udp = (struct cw_udp_hdr*)udp;
+  f->words = (__u64*)(udp + CW_UDP_LEN + CW_BTH_LEN);
   return 1;
 }
 
 static __always_inline int cw_is_probe(const struct cw_packet* p) {
   return p->opcode == CW_BTH_OPCODE &&
-         (p->dqpn == CW_BTH_QPN || p->dqpn >> CW_TEST_QPN_SHIFT == CW_TEST_QPN_TOP);
+         (p->key.dqpn == CW_BTH_QPN || p->key.dqpn >> CW_TEST_QPN_SHIFT == CW_TEST_QPN_TOP);
 }
 
 /* Magic, version, type, length; and the QPN, which only traces may choose. */
 static __always_inline int cw_probe_well_formed(const struct cw_packet* p, const struct cw_probe_hdr* h) {
   if (h->magic != cw_be32(CW_PROBE_MAGIC) || h->version != CW_PROBE_VERSION || h->slot >= CW_MAX_SLOTS) return 0;
-  if (p->dqpn != CW_BTH_QPN && h->type != CW_PROBE_TRACE) return 0;
+  if (p->key.dqpn != CW_BTH_QPN && h->type != CW_PROBE_TRACE) return 0;
   if (h->type == CW_PROBE_REQUEST || h->type == CW_PROBE_REPLY || h->type == CW_PROBE_TRACE)
     return p->udp_len == CW_PROBE_UDP_LEN;
   if (h->type == CW_PROBE_MESSAGE)
@@ -102,26 +103,49 @@ static __always_inline void cw_reply_fill(struct cw_probe* pr, const struct cw_p
   pr->hdr.t3 = cw_be64(cw_now());
 }
 
-/* Turns the frame round: addresses, ports, TTL, checksums and the header. */
-static __always_inline void cw_reply_store(struct cw_probe_frame* f, const struct cw_probe* pr, __u16 sport) {
+static __always_inline void cw_turn_ip4(struct cw_ip4_hdr* ip) {
+  __be32 addr = ip->saddr;
+  ip->saddr = ip->daddr;
+  ip->daddr = addr;
+  ip->id = 0;
+  ip->ttl = CW_REPLY_TTL;
+  if ((ip->tos & 3) == 3) ip->tos ^= 1; /* CE was the way here; the way back starts as ECT(0) */
+  ip->check = cw_ip4_checksum(ip);
+}
+
+static __always_inline void cw_turn_ip6(struct cw_ip6_hdr* ip, __u16 sport) {
+  __u32 first = cw_be32(ip->version_class_label);
+  CW_UNROLL(4)
+  for (int i = 0; i < 4; ++i) {
+    __be32 word = ip->saddr[i];
+    ip->saddr[i] = ip->daddr[i];
+    ip->daddr[i] = word;
+  }
+  ip->hop_limit = CW_REPLY_TTL;
+  if ((first >> 20 & 3) == 3) first ^= 1 << 20;
+  if (sport) first = (first & ~CW_IP6_LABEL_MASK) | sport; /* as cw_relabel() does */
+  ip->version_class_label = cw_be32(first);
+}
+
+/* Turns the frame round: addresses, ports, TTL, checksums and the header. The UDP checksum is 0 over IPv6, too, as it
+ * is in RoCE (RFC 6935 and 6936: what is checked by other means may do without). */
+static __always_inline void cw_reply_store(struct cw_probe_frame* f, const struct cw_packet* p,
+                                           const struct cw_probe* pr, __u16 sport) {
   __u8 mac[6];
-  __be32 addr = f->ip->saddr;
   __builtin_memcpy(mac, f->eth->src, 6);
   __builtin_memcpy(f->eth->src, f->eth->dst, 6);
   __builtin_memcpy(f->eth->dst, mac, 6);
-  f->ip->saddr = f->ip->daddr;
-  f->ip->daddr = addr;
-  f->ip->id = 0;
-  f->ip->ttl = CW_REPLY_TTL;
-  if ((f->ip->tos & 3) == 3) f->ip->tos ^= 1; /* CE was the way here; the way back starts as ECT(0) */
-  f->ip->check = cw_ip4_checksum(f->ip);
+  if (cw_is_ip6(p))
+    cw_turn_ip6((struct cw_ip6_hdr*)f->ip, sport);
+  else
+    cw_turn_ip4((struct cw_ip4_hdr*)f->ip);
   if (sport) f->udp->sport = cw_be16(sport);
   f->udp->check = 0;
   CW_UNROLL(10)
   for (__u32 i = 0; i < CW_PROBE_WORDS; ++i) f->words[i] = pr->words[i];
 }
 
-static __noinline int cw_on_request(struct xdp_md* ctx, __u32 l3_off, struct cw_probe* pr) {
+static __noinline int cw_on_request(struct xdp_md* ctx, const struct cw_packet* p, struct cw_probe* pr) {
   struct cw_pair* pair = cw_get_pair(pr->pair);
   struct cw_pair_keys* keys = bpf_map_lookup_elem(&cw_keys, &pr->pair);
   struct cw_probe_frame f;
@@ -137,11 +161,11 @@ static __noinline int cw_on_request(struct xdp_md* ctx, __u32 l3_off, struct cw_
   if (admission == CW_ADMITTED_RESTART) cw_count(CW_COUNT_peer_restarts);
   if (pair->peer_round == round) pair->peer_slots = cw_be16(pr->hdr.bitmap[0]);
   key_id = keys->tx_id & 1;
-  if (!(keys->valid >> key_id & 1) || !cw_probe_frame(ctx, l3_off, &f)) return XDP_DROP;
+  if (!(keys->valid >> key_id & 1) || !cw_probe_frame(ctx, p, &f)) return XDP_DROP;
   rslot = cw_reply_slot(pair, pr->hdr.slot, round);
   cw_reply_fill(pr, pair, rslot, key_id);
   pr->words[CW_MAC_WORD] = cw_probe_mac(keys->tx[key_id], pr->words);
-  cw_reply_store(&f, pr, rslot == CW_SLOT_NONE ? 0 : cw_get_slot(pair, rslot)->port);
+  cw_reply_store(&f, p, pr, rslot == CW_SLOT_NONE ? 0 : cw_get_slot(pair, rslot)->port);
   cw_count(CW_COUNT_probe_requests);
   return XDP_TX;
 }
@@ -238,7 +262,7 @@ static __noinline int cw_on_message(struct xdp_md* ctx, const struct cw_packet* 
   ev->pair = pr->pair;
   ev->len = len;
   ev->ns = pr->now;
-  if (bpf_xdp_load_bytes(ctx, (p->l3_off & 31) + CW_IP4_LEN + CW_UDP_LEN + CW_BTH_LEN, ev->packet, len)) {
+  if (bpf_xdp_load_bytes(ctx, (p->l4_off & CW_L4_OFF_MASK) + CW_UDP_LEN + CW_BTH_LEN, ev->packet, len)) {
     bpf_ringbuf_discard(ev, 0);
     return XDP_DROP;
   }
@@ -247,12 +271,19 @@ static __noinline int cw_on_message(struct xdp_md* ctx, const struct cw_packet* 
   return XDP_DROP;
 }
 
+/* A frame of its own on the stack, which those who wait for the answer have no room for. */
+static __noinline __u32 cw_find_pair_in(const struct cw_packet* p) {
+  struct cw_pair_key key __attribute__((aligned(8)));
+  cw_pair_key_in(&key, p);
+  return cw_find_pair(&key);
+}
+
 /* The pair that a probe belongs to: a reply names it, whatever else arrives is found by its addresses. */
 static __always_inline __u32 cw_probe_pair(const struct cw_packet* p, const struct cw_probe_hdr* h) {
   struct cw_pair* pair;
-  if (h->type != CW_PROBE_REPLY) return cw_find_pair(p->daddr, p->saddr);
+  if (h->type != CW_PROBE_REPLY) return cw_find_pair_in(p);
   pair = cw_get_pair(cw_be16(h->cookie));
-  return pair && cw_pair_is_v4(pair, p->daddr, p->saddr) ? cw_be16(h->cookie) : CW_PAIR_NONE;
+  return pair && cw_pair_is(pair, p->key.daddr, p->key.saddr) ? cw_be16(h->cookie) : CW_PAIR_NONE;
 }
 
 /* A packet with our opcode and QPN. What has our magic is nobody else's and ends here; what has not passes. */
@@ -263,7 +294,7 @@ static __noinline int cw_on_probe(struct xdp_md* ctx, const struct cw_packet* p)
   if (cw_nic_stamps_on) cw_nic_stamp_take(ctx);
   pr.now = cw_now();
   if (cw_nic_stamps_on) cw_nic_stamp_convert(ctx, pr.now);
-  if (!cw_probe_frame(ctx, p->l3_off, &f)) goto malformed;
+  if (!cw_probe_frame(ctx, p, &f)) goto malformed;
   CW_UNROLL(10)
   for (__u32 i = 0; i < CW_PROBE_WORDS; ++i) pr.words[i] = f.words[i];
   if (!cw_probe_well_formed(p, &pr.hdr)) goto malformed;
@@ -277,7 +308,7 @@ static __noinline int cw_on_probe(struct xdp_md* ctx, const struct cw_packet* p)
     cw_count(CW_COUNT_probe_bad_mac);
     return XDP_DROP;
   }
-  if (pr.hdr.type == CW_PROBE_REQUEST) return cw_on_request(ctx, p->l3_off, &pr);
+  if (pr.hdr.type == CW_PROBE_REQUEST) return cw_on_request(ctx, p, &pr);
   if (pr.hdr.type == CW_PROBE_REPLY) return cw_on_reply(&pr);
   if (pr.hdr.type == CW_PROBE_MESSAGE) return cw_on_message(ctx, p, &pr);
   cw_count(CW_COUNT_trace_arrived);

@@ -111,31 +111,27 @@ CW_INLINE int cw_acked_is_old(const struct cw_tx_flow* f, const struct cw_packet
   return f->flow.req.seen == 1 && cw_psn_diff(p->psn, f->flow.req.next) > 0;
 }
 
-/* Addresses as in a GID: ::ffff:a.b.c.d. */
-CW_INLINE void cw_address_v4(__u8* to, __be32 address) {
-  __builtin_memset(to, 0, 10);
-  to[10] = to[11] = 0xff;
-  __builtin_memcpy(to + 12, &address, 4);
-}
-
-CW_INLINE void cw_flow_key_v4(struct cw_flow_key* key, __be32 saddr, __be32 daddr, __u32 dqpn) {
-  cw_address_v4(key->saddr, saddr);
-  cw_address_v4(key->daddr, daddr);
+/* What the packet's answers go by: the two addresses the other way round. */
+CW_INLINE void cw_flow_key_back(struct cw_flow_key* key, const struct cw_packet* p, __u32 dqpn) {
+  cw_address_copy(key->saddr, p->key.daddr);
+  cw_address_copy(key->daddr, p->key.saddr);
   key->dqpn = dqpn;
 }
 
-CW_INLINE void cw_pair_key_v4(struct cw_pair_key* key, __be32 local, __be32 remote) {
-  cw_address_v4(key->local, local);
-  cw_address_v4(key->remote, remote);
+/* The pair of a packet that arrives. That of one that leaves is how its flow's key begins: cw_pair_key_out(). */
+CW_INLINE void cw_pair_key_in(struct cw_pair_key* key, const struct cw_packet* p) {
+  cw_address_copy(key->local, p->key.daddr);
+  cw_address_copy(key->remote, p->key.saddr);
 }
 
-CW_INLINE int cw_address_is_v4(const __u8* address, __be32 v4) {
-  const cw_word32* w = (const cw_word32*)address; /* in struct cw_pair, hence aligned */
-  return !(w[0] | w[1] | (w[2] ^ cw_be32(0xffff)) | (w[3] ^ v4));
+CW_ASSERT_OFFSET(struct cw_flow_key, daddr, 16);
+CW_ASSERT_OFFSET(struct cw_pair_key, remote, 16);
+CW_INLINE const struct cw_pair_key* cw_pair_key_out(const struct cw_packet* p) {
+  return (const struct cw_pair_key*)&p->key;
 }
 
-CW_INLINE int cw_pair_is_v4(const struct cw_pair* pair, __be32 local, __be32 remote) {
-  return cw_address_is_v4(pair->key.local, local) && cw_address_is_v4(pair->key.remote, remote);
+CW_INLINE int cw_pair_is(const struct cw_pair* pair, const __u8* local, const __u8* remote) {
+  return cw_address_same(pair->key.local, local) && cw_address_same(pair->key.remote, remote);
 }
 
 #endif

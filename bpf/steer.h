@@ -9,7 +9,7 @@
 
 /* What egress knows while it decides about one packet. */
 struct cw_egress {
-  struct cw_flow_key key;
+  const struct cw_flow_key* key; /* in the packet's record */
   struct cw_ctl* ctl;
   struct cw_pair* pair;
   __u64 jiffies;
@@ -63,7 +63,7 @@ static __always_inline void cw_emit_flow_move(const struct cw_egress* e, const s
       .reason = reason,
       .dry = dry,
   };
-  cw_emit_move(&e->key, &what);
+  cw_emit_move(e->key, &what);
 }
 
 static __always_inline void cw_move(struct cw_egress* e, struct cw_tx_flow* f, __u32 to_slot, __u16 to_port, __u32 psn,
@@ -182,11 +182,19 @@ static __noinline __u32 cw_new_patch(struct cw_tx_flow* f, __u32 distance, __u32
   return patch;
 }
 
+/* The flow label of what is steered over IPv6 is its source port, so that switches that hash on the label alone (RFC
+ * 6438) see the same entropy. Neither ICRC nor UDP checksum cover it. */
+static __noinline int cw_relabel(struct __sk_buff* skb, const struct cw_packet* p, __u32 port) {
+  __be32 first = cw_be32(6u << 28 | (__u32)p->tos << 20 | (port & 0xffff));
+  if (p->label == (port & 0xffff)) return 0;
+  return bpf_skb_store_bytes(skb, p->l3_off, &first, sizeof(first), 0);
+}
+
 /* Writes another source port and the ICRC that goes with it. Returns 1 if the packet now has the port. */
 static __always_inline int cw_rewrite(struct __sk_buff* skb, struct cw_tx_flow* f, const struct cw_packet* p,
                                       __u16 port) {
   __u32 distance = cw_icrc_distance(p->udp_len);
-  __u32 udp_off = p->l3_off + CW_IP4_LEN;
+  __u32 udp_off = p->l4_off;
   __u32 icrc_off = udp_off + p->udp_len - CW_ICRC_LEN;
   __be16 old_port = cw_be16(p->sport), new_port = cw_be16(port);
   __u64 known = *(const volatile __u64*)&f->patch;
@@ -212,6 +220,7 @@ static __always_inline int cw_rewrite(struct __sk_buff* skb, struct cw_tx_flow* 
     bpf_l4_csum_replace(skb, check_off, old_port, new_port, BPF_F_MARK_MANGLED_0 | 2);
     bpf_l4_csum_replace(skb, check_off, old_icrc, new_icrc, BPF_F_MARK_MANGLED_0 | 4);
   }
+  if (cw_is_ip6(p)) cw_relabel(skb, p, port);
   return 1;
 failed:
   cw_count(CW_COUNT_rewrite_failed);

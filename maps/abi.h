@@ -131,7 +131,8 @@ struct cw_tx_flow {
   __u32 move_psn;      /* first PSN sent on the present slot */
   __u32 mark_psn;      /* outstanding mark of data as witness: a PSN … */
   __u32 mark_round;    /* … and the probe round that it was sent in; 0 = none outstanding */
-  __u32 mark_slot;     /* … and the slot */
+  __u8 mark_slot;      /* … and the slot */
+  __u8 label[3];       /* IPv6: the flow label that its RDMA stack gives it, as on the wire */
   __u64 last_tx_ns;    /* read only while a move is pending */
   __u64 moved_jiffies; /* of the last move */
   __u64 patch;         /* last change of the ICRC, and for what (bpf/icrc.h); one word, so never half of it */
@@ -351,10 +352,10 @@ struct cw_lab_clock {
   X(rocev1_frames, "RoCEv1 frames (Ethertype 0x8915), passed")                              \
   X(vlan_too_deep, "frames with more than two VLAN tags, passed")                           \
   X(eth_truncated, "frames shorter than their Ethernet or VLAN header, passed")             \
-  X(ip_truncated, "IPv4 packets shorter than their header says, passed")                    \
+  X(ip_truncated, "IP packets shorter than their header says, passed")                      \
   X(ip_options, "RoCEv2 packets with IPv4 options, passed")                                 \
-  X(ip_fragment, "IPv4 fragments of UDP, passed")                                           \
-  X(ipv6_roce, "RoCEv2 over IPv6, passed (not handled yet)")                                \
+  X(ip_fragment, "IP fragments of UDP, passed")                                             \
+  X(ip6_extension, "RoCEv2 packets with IPv6 extension headers, passed")                    \
   X(udp_truncated, "UDP 4791 packets too short for a UDP header, passed")                   \
   X(udp_length_bad, "UDP 4791 packets whose UDP and IP length disagree, passed")            \
   X(bth_truncated, "UDP 4791 packets too short for BTH and ICRC, passed")                   \

@@ -16,26 +16,20 @@ constexpr int kRedirect = 7;                 // TC_ACT_REDIRECT
 constexpr uint32_t kTagged = kQpn | 2u << CW_CARRY_TAG_SHIFT;
 const Bytes kMac = {0x02, 0x11, 0x22, 0x33, 0x44, 0x55};
 
-cw_pair_key PairOf(uint32_t local, uint32_t remote) {
-  cw_pair_key key = {};
-  cw_pair_key_v4(&key, cw_be32(local), cw_be32(remote));
-  return key;
-}
-
 class Carry : public Egress {
  protected:
   Carry() : Carry(true) {}
   explicit Carry(bool configured) : Egress({.nic_failover = configured}) {
     rig_.AddPair(6, kOther, kPeer, 4);
-    rig_.SetCarryOut(5, {.pair = PairOf(kOther, kPeer), .ifindex = 1, .tag = 2});
+    rig_.SetCarryOut(5, {.pair = PairKeyOf(kOther, kPeer), .ifindex = 1, .tag = 2});
     rig_.pair(5).carried = 1;
     Protect();
   }
   // At the peer: what comes from our other NIC is ours.
   void PeerKnows(uint32_t remote = kOurs, uint32_t local = kPeer) {
-    cw_carry_in in = {.pair = PairOf(local, remote), .ifindex = 1};
+    cw_carry_in in = {.pair = PairKeyOf(local, remote), .ifindex = 1};
     std::copy(kMac.begin(), kMac.end(), in.mac);
-    rig_.SetCarryIn({.pair = PairOf(kPeer, kOther), .tag = 2}, in);
+    rig_.SetCarryIn({.pair = PairKeyOf(kPeer, kOther), .tag = 2}, in);
   }
   static Frame Carried(Frame f) {
     f.saddr = kOther;
@@ -79,10 +73,10 @@ TEST_F(Carry, IsPutBackByteForByteWhereItArrives) {
 }
 
 TEST_F(Carry, ToAnotherNicOfThePeerToo) {
-  rig_.SetCarryOut(5, {.pair = PairOf(kOther, kPeerOther), .ifindex = 1, .tag = 3});
-  cw_carry_in in = {.pair = PairOf(kPeer, kOurs), .ifindex = 1};
+  rig_.SetCarryOut(5, {.pair = PairKeyOf(kOther, kPeerOther), .ifindex = 1, .tag = 3});
+  cw_carry_in in = {.pair = PairKeyOf(kPeer, kOurs), .ifindex = 1};
   std::copy(kMac.begin(), kMac.end(), in.mac);
-  rig_.SetCarryIn({.pair = PairOf(kPeerOther, kOther), .tag = 3}, in);
+  rig_.SetCarryIn({.pair = PairKeyOf(kPeerOther, kOther), .tag = 3}, in);
   Bytes expected = Build(Data(7));
   RunResult r = rig_.TcIn(rig_.Tc(expected).frame);
   std::copy(kMac.begin(), kMac.end(), expected.begin());
@@ -93,7 +87,7 @@ TEST_F(Carry, IsSteeredOnTheWayAsAFlowOfTheCarryingPair) {
   PeerKnows();
   const Frame f = Data(1);
   rig_.Tc(OnTheWire(f));  // what the other NIC's egress sees
-  cw_flow_key key = FlowKeyV4(kOther, kPeer, kTagged);
+  cw_flow_key key = FlowKeyOf(kOther, kPeer, kTagged);
   cw_tx_flow record = rig_.TxFlow(key).value();
   EXPECT_EQ(record.pair, 6);
   record.slot = 2;
@@ -101,7 +95,7 @@ TEST_F(Carry, IsSteeredOnTheWayAsAFlowOfTheCarryingPair) {
   rig_.SetTxFlow(key, record);
   RunResult r = rig_.Tc(OnTheWire(f));
   EXPECT_EQ(r.verdict, kUnspec);
-  EXPECT_EQ(Load16(r.frame, IpOffset(r.frame) + 20), 50002);
+  EXPECT_EQ(Load16(r.frame, UdpOffset(r.frame)), 50002);
   Bytes expected = WithPort(f, 50002);
   r = rig_.TcIn(r.frame);
   std::copy(kMac.begin(), kMac.end(), expected.begin());
@@ -109,7 +103,7 @@ TEST_F(Carry, IsSteeredOnTheWayAsAFlowOfTheCarryingPair) {
 }
 
 TEST_F(Carry, ACarriedPacketIsNotCarriedAgain) {
-  rig_.SetCarryOut(6, {.pair = PairOf(kOurs, kPeer), .ifindex = 1, .tag = 1});
+  rig_.SetCarryOut(6, {.pair = PairKeyOf(kOurs, kPeer), .ifindex = 1, .tag = 1});
   rig_.pair(6).carried = 1;
   EXPECT_EQ(rig_.Tc(OnTheWire(Data(1))).verdict, kUnspec);
 }
@@ -140,7 +134,7 @@ TEST_F(Carry, AnyDoubtLeavesThePacketAlone) {
   rig_.SetCarryOut(5, {});
   untouched(Data(1), "nothing is said of how");
   rig_.pair(5).carried = 0;
-  rig_.SetCarryOut(5, {.pair = PairOf(kOther, kPeer), .ifindex = 1, .tag = 2});
+  rig_.SetCarryOut(5, {.pair = PairKeyOf(kOther, kPeer), .ifindex = 1, .tag = 2});
   untouched(Data(1), "back");
 }
 

@@ -17,7 +17,9 @@ inline constexpr uint32_t kOurs = 0x0a000001, kPeer = 0x0a000002, kQpn = 0x55;
 inline constexpr int kUnspec = -1;  // TC_ACT_UNSPEC
 
 // What the frame must be with another source port: rebuilt from its fields, nothing patched.
+// Over IPv6 the flow label goes with it.
 inline Bytes WithPort(Frame f, uint16_t port) {
+  if (f.sport != port) f.label = port;
   f.sport = port;
   return Build(f);
 }
@@ -38,13 +40,13 @@ class Egress : public ::testing::Test {
     f.payload = Bytes(256, static_cast<uint8_t>(psn));
     return f;
   }
-  static cw_flow_key Key(uint32_t qpn = kQpn) { return FlowKeyV4(kOurs, kPeer, qpn); }
+  static cw_flow_key Key(uint32_t qpn = kQpn) { return FlowKeyOf(kOurs, kPeer, qpn); }
 
   // Sends the frame and returns the source port that it left with; all else must be as built with that port.
   uint16_t Send(const Frame& f) {
     RunResult r = rig_.Tc(Build(f));
     EXPECT_EQ(r.verdict, kUnspec);
-    uint16_t port = Load16(r.frame, IpOffset(r.frame) + 20);
+    uint16_t port = Load16(r.frame, UdpOffset(r.frame));
     EXPECT_EQ(r.frame, WithPort(f, port));
     EXPECT_EQ(StoredIcrc(r.frame), Icrc(r.frame));
     EXPECT_TRUE(UdpChecksumOk(r.frame));

@@ -21,10 +21,15 @@ TEST_F(Egress, EveryExitPassesTheFrameAndIsCountedUnderItsName) {
     return rig_.CounterChanges();
   };
   EXPECT_EQ(with([](Frame& f) { f.vlan_tags = 3; }), "vlan_too_deep=1");
-  EXPECT_EQ(with([](Frame& f) { f.frag = 0x2000; }), "ip_fragment=1");
+  EXPECT_EQ(with([](Frame& f) {
+              f.ip6 = false;
+              f.frag = 0x2000;
+            }),
+            "ip_fragment=1");
   EXPECT_EQ(with([](Frame& f) { f.udp_len_delta = 4; }), "udp_length_bad=1");
   EXPECT_EQ(with([](Frame& f) { f.bth_flags = 0x42; }), "bth_version=1");
   EXPECT_EQ(with([](Frame& f) {
+              f.ip6 = false;
               f.version_ihl = 0x46;
               f.ip_options = Bytes(4, 1);
             }),
@@ -82,7 +87,7 @@ TEST_F(Egress, UnknownPeersAreCountedOncePerFlow) {
   EXPECT_EQ(rig_.CounterChanges(), "peer_unknown=1");
   Send(f);
   EXPECT_EQ(rig_.CounterChanges(), "");
-  EXPECT_EQ(rig_.Flow(FlowKeyV4(kOurs, f.daddr, kQpn)).value().packets, 2u);
+  EXPECT_EQ(rig_.Flow(FlowKeyOf(kOurs, f.daddr, kQpn)).value().packets, 2u);
 }
 
 TEST_F(Egress, NewFlowsTakeLiveSlotsInTurn) {
@@ -273,7 +278,7 @@ TEST_F(OwnProbes, RequestsLeaveUntouchedWithTheirTimeNoted) {
   EXPECT_EQ(rig_.pair(5).tx_session, 77u);
   EXPECT_EQ(rig_.pair(5).sent[9 & 7].mask, 15u);
   EXPECT_EQ(rig_.pair(5).round_ns, tx.t1[0][9 % CW_TX_ROUNDS]);
-  EXPECT_FALSE(rig_.TxFlow(FlowKeyV4(kOurs, kPeer, CW_BTH_QPN)).has_value());
+  EXPECT_FALSE(rig_.TxFlow(FlowKeyOf(kOurs, kPeer, CW_BTH_QPN)).has_value());
 }
 
 TEST_F(OwnProbes, PauseMovesTheFloorAndOnlyAPause) {

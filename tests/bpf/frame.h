@@ -4,6 +4,11 @@
 #ifndef CW_TESTS_BPF_FRAME_H
 #define CW_TESTS_BPF_FRAME_H
 
+// The suites of the dataplane are compiled twice, once for each family.
+#ifndef CW_TEST_IP6
+#define CW_TEST_IP6 0
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -12,9 +17,16 @@ namespace cw::test {
 
 using Bytes = std::vector<uint8_t>;
 
+inline constexpr bool kIp6 = CW_TEST_IP6;
+inline constexpr size_t kIpLen = kIp6 ? 40 : 20;  // of the suite's family
+
 struct Frame {
+  bool ip6 = kIp6;
   int vlan_tags = 0;
-  uint16_t ethertype = 0x0800;
+  uint16_t ethertype = 0;    // 0: of the family
+  uint32_t label = 0x54321;  // IPv6: flow label
+  Bytes ip6_extension;       // IPv6: headers between, whose first is of this kind …
+  uint8_t ip6_next = 60;     // … where there are any
   uint8_t version_ihl = 0x45;
   Bytes ip_options;
   uint8_t tos = 0x02;
@@ -22,7 +34,7 @@ struct Frame {
   uint16_t frag = 0x4000;  // flags and offset: don't fragment
   uint8_t ttl = 63;
   uint8_t protocol = 17;
-  uint32_t saddr = 0x0a000001;
+  uint32_t saddr = 0x0a000001;  // IPv6: fd00::a00:1
   uint32_t daddr = 0x0a000002;
   uint16_t sport = 49152;
   uint16_t dport = 4791;
@@ -43,16 +55,20 @@ size_t ExtLength(uint8_t opcode);
 
 Bytes Build(const Frame& frame);
 
-// Offset of the IPv4 header in a frame.
+// Offsets of the IP header in a frame, and of the UDP header behind one without options or extensions.
 size_t IpOffset(const Bytes& frame);
+size_t UdpOffset(const Bytes& frame);
 
-// The ICRC that a RoCEv2 frame of IPv4 without options must carry, computed over all of it.
+// The 16 bytes that stand for an address of Frame: fd00::a.b.c.d, or ::ffff:a.b.c.d.
+Bytes AddressBytes(uint32_t address, bool ip6);
+
+// The ICRC that a RoCEv2 frame without IP options or extensions must carry, computed over all of it.
 uint32_t Icrc(const Bytes& frame);
 uint32_t StoredIcrc(const Bytes& frame);
 
 // True if the UDP checksum is right, or absent.
 bool UdpChecksumOk(const Bytes& frame);
-bool IpChecksumOk(const Bytes& frame);
+bool IpChecksumOk(const Bytes& frame);  // IPv6 has none
 
 // An AETH with the syndrome; RETH that asks for length bytes.
 Bytes Aeth(uint8_t syndrome);

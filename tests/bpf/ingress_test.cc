@@ -9,6 +9,14 @@
 namespace cw::test {
 namespace {
 
+// Length of what follows the IP header without options.
+void SetIpPayload(Bytes& frame, uint16_t len) {
+  if (kIp6)
+    Store16(frame, 14 + 4, len);
+  else
+    Store16(frame, 14 + 2, static_cast<uint16_t>(20 + len));
+}
+
 class Ingress : public ::testing::Test {
  protected:
   // Runs the frame, which must pass as it is. Returns the counters that moved.
@@ -31,8 +39,6 @@ TEST_F(Ingress, EveryExitPassesTheFrameAndIsCountedUnderItsName) {
   };
   EXPECT_EQ(Pass(with([](Frame& f) { f.ethertype = 0x8915; })), "rocev1_frames=1");
   EXPECT_EQ(Pass(with([](Frame& f) { f.vlan_tags = 3; })), "vlan_too_deep=1");
-  EXPECT_EQ(Pass(with([](Frame& f) { f.frag = 0x2000; })), "ip_fragment=1");
-  EXPECT_EQ(Pass(with([](Frame& f) { f.frag = 100; })), "ip_fragment=1");
   EXPECT_EQ(Pass(with([](Frame& f) { f.ip_len_delta = 4; })), "ip_truncated=1");
   EXPECT_EQ(Pass(with([](Frame& f) { f.udp_len_delta = -8; })), "udp_length_bad=1");
   EXPECT_EQ(Pass(with([](Frame& f) { f.bth_flags = 0x43; })), "bth_version=1");
@@ -41,28 +47,48 @@ TEST_F(Ingress, EveryExitPassesTheFrameAndIsCountedUnderItsName) {
               f.payload.clear();
             })),
             "ext_truncated=1");
-  EXPECT_EQ(Pass(with([](Frame& f) {
-              f.version_ihl = 0x46;
-              f.ip_options = Bytes(4, 1);
-            })),
-            "ip_options=1");
   EXPECT_EQ(Pass(with([](Frame& f) { f.opcode = 0xe0; })), "opcode_unknown=1");
   Bytes short_vlan = FromHex("020000000002 020000000001 8100 0064");
   EXPECT_EQ(Pass(short_vlan), "eth_truncated=1");
   Bytes no_bth = Build(Frame{});
-  no_bth.resize(14 + 20 + 8 + 8);
-  Store16(no_bth, 16, 36);
-  Store16(no_bth, 38, 16);
+  no_bth.resize(14 + kIpLen + 8 + 8);
+  SetIpPayload(no_bth, 16);
+  Store16(no_bth, 14 + kIpLen + 4, 16);
   EXPECT_EQ(Pass(no_bth), "bth_truncated=1");
   Bytes no_udp = Build(Frame{});
-  no_udp.resize(14 + 20 + 4);
-  Store16(no_udp, 16, 24);
+  no_udp.resize(14 + kIpLen + 4);
+  SetIpPayload(no_udp, 4);
   EXPECT_EQ(Pass(no_udp), "udp_truncated=1");
-  Bytes v6 = FromHex("020000000002 020000000001 86dd 60212345001c1140");
-  v6.insert(v6.end(), 32, 0xfd);
-  Bytes v6_udp = FromHex("c12312b7001c0000 1140ffff00000012 00000007 1f000003 a66348cd");
-  v6.insert(v6.end(), v6_udp.begin(), v6_udp.end());
-  EXPECT_EQ(Pass(v6), "ipv6_roce=1");
+}
+
+TEST_F(Ingress, WhatComesBetweenIpAndUdpPassesAndIsCounted) {
+  Frame f;
+  f.ip6 = false;
+  f.frag = 0x2000;
+  EXPECT_EQ(Pass(f), "ip_fragment=1");
+  f.frag = 100;
+  EXPECT_EQ(Pass(f), "ip_fragment=1");
+  f.frag = 0;
+  f.version_ihl = 0x46;
+  f.ip_options = Bytes(4, 1);
+  EXPECT_EQ(Pass(f), "ip_options=1");
+  f = Frame{.ip6 = true};
+  for (uint8_t kind : {0, 43, 60}) {
+    f.ip6_next = kind;
+    f.ip6_extension = FromHex("11 00 010400000000");
+    EXPECT_EQ(Pass(f), "ip6_extension=1") << int{kind};
+    f.ip6_extension = FromHex("11 01 010c000000000000000000000000");
+    EXPECT_EQ(Pass(f), "ip6_extension=1") << int{kind};
+  }
+  f.ip6_next = 44;
+  f.ip6_extension = FromHex("11 00 0001 00000007");
+  EXPECT_EQ(Pass(f), "ip_fragment=1");
+  f.ip6_next = 60;
+  f.ip6_extension = FromHex("06 00 010400000000");
+  EXPECT_EQ(Pass(f), "") << "TCP";
+  f.ip6_extension = FromHex("11 00 010400000000");
+  f.dport = 53;
+  EXPECT_EQ(Pass(f), "");
 }
 
 TEST_F(Ingress, WhatIsNotRoceLeavesNoTrace) {
@@ -87,9 +113,9 @@ TEST_F(Ingress, FlowIsRecordedUnderUpToTwoVlanTags) {
     f.tos = i == 4 ? 0x6b : 0x6a;
     EXPECT_EQ(Pass(f), "");
   }
-  cw_flow flow = rig_.Flow(FlowKeyV4(f.saddr, f.daddr, f.dqpn)).value();
+  cw_flow flow = rig_.Flow(FlowKeyOf(f.saddr, f.daddr, f.dqpn)).value();
   EXPECT_EQ(flow.packets, 9u);
-  EXPECT_EQ(flow.bytes, 9u * (20 + 8 + 12 + 1024 + 4));
+  EXPECT_EQ(flow.bytes, 9u * (kIpLen + 8 + 12 + 1024 + 4));
   EXPECT_EQ(flow.ce, 1u);
   EXPECT_EQ(flow.mtu, 1024u);
   EXPECT_EQ(flow.sport, 49152);
@@ -107,7 +133,7 @@ TEST_F(Ingress, JumboFrameInFragments) {
   f.opcode = 0x07;
   f.payload = Bytes(8192, 1);
   EXPECT_EQ(Pass(f), "");
-  EXPECT_EQ(rig_.Flow(FlowKeyV4(f.saddr, f.daddr, f.dqpn)).value().mtu, 8192u);
+  EXPECT_EQ(rig_.Flow(FlowKeyOf(f.saddr, f.daddr, f.dqpn)).value().mtu, 8192u);
 }
 
 TEST_F(Ingress, SamplesAreThoseOfThePureFunction) {
@@ -135,7 +161,7 @@ TEST_F(Ingress, SamplesAreThoseOfThePureFunction) {
     EXPECT_EQ(s.slot, CW_SLOT_NONE);
     EXPECT_EQ(s.pair, CW_PAIR_NONE);
     EXPECT_EQ(s.port, 49152);
-    cw_flow_key key = FlowKeyV4(f.saddr, f.daddr, f.dqpn);
+    cw_flow_key key = FlowKeyOf(f.saddr, f.daddr, f.dqpn);
     EXPECT_EQ(memcmp(&s.key, &key, sizeof(key)), 0);
     EXPECT_GE(s.ns, before);
     EXPECT_LE(s.ns, MonotonicNs());
@@ -167,7 +193,7 @@ TEST_F(Ingress, FullRingLosesSamplesAndNothingElse) {
   Bytes frame = Build(Frame{});
   rig_.XdpCost(frame, 20000);
   EXPECT_EQ(rig_.CounterChanges().rfind("probe_ring_full=", 0), 0u);
-  EXPECT_EQ(rig_.Flow(FlowKeyV4(Frame{}.saddr, Frame{}.daddr, Frame{}.dqpn)).value().packets, 20000u);
+  EXPECT_EQ(rig_.Flow(FlowKeyOf(Frame{}.saddr, Frame{}.daddr, Frame{}.dqpn)).value().packets, 20000u);
 }
 
 // The peer's acknowledgements travel to our QPN; the agent has told which flow of ours they belong to.
@@ -181,7 +207,7 @@ class Acknowledgements : public Ingress {
     rig_.pair(0).cur_round = 500;
     cw_flow received = {};
     received.peer_qpn = kPeerQpn;
-    rig_.SetFlow(FlowKeyV4(kPeer, kOurs, kOurQpn), received);
+    rig_.SetFlow(FlowKeyOf(kPeer, kOurs, kOurQpn), received);
     cw_tx_flow sent = {};
     sent.flow.req.next = 1000;
     sent.flow.req.seen = 1;
@@ -190,8 +216,8 @@ class Acknowledgements : public Ingress {
     sent.mark_slot = kSlot;
     SetSent(sent);
   }
-  void SetSent(const cw_tx_flow& f) { rig_.SetTxFlow(FlowKeyV4(kOurs, kPeer, kPeerQpn), f); }
-  cw_tx_flow Sent() { return rig_.TxFlow(FlowKeyV4(kOurs, kPeer, kPeerQpn)).value(); }
+  void SetSent(const cw_tx_flow& f) { rig_.SetTxFlow(FlowKeyOf(kOurs, kPeer, kPeerQpn), f); }
+  cw_tx_flow Sent() { return rig_.TxFlow(FlowKeyOf(kOurs, kPeer, kPeerQpn)).value(); }
   void Acknowledge(uint32_t psn, uint8_t syndrome, uint8_t opcode = 0x11) {
     Frame f;
     f.saddr = kPeer;
@@ -249,7 +275,7 @@ TEST_F(Acknowledgements, OldMarksProveNothing) {
 }
 
 TEST_F(Acknowledgements, NoProgressWithoutTheAgentsWord) {
-  rig_.SetFlow(FlowKeyV4(kPeer, kOurs, kOurQpn), cw_flow{});
+  rig_.SetFlow(FlowKeyOf(kPeer, kOurs, kOurQpn), cw_flow{});
   Acknowledge(950, 0x1f);
   EXPECT_EQ(Sent().acked_valid, 0u);
 }

@@ -39,8 +39,8 @@ TEST(PacketInjector, ASocketOfThisHostReceivesWhatIsDelivered) {
       sockaddr_in from{};
       socklen_t length = sizeof(from);
       const ssize_t n = recvfrom(fd.get(), got, sizeof(got), 0, reinterpret_cast<sockaddr*>(&from), &length);
-      ASSERT_EQ(n, static_cast<ssize_t>(probe::kNakPacketLen - probe::kIpLen - probe::kUdpLen));
-      EXPECT_TRUE(std::equal(got, got + n, nak->begin() + probe::kIpLen + probe::kUdpLen));
+      ASSERT_EQ(n, static_cast<ssize_t>(probe::kNakUdpLen - probe::kUdpLen));
+      EXPECT_TRUE(std::equal(got, got + n, nak->begin() + probe::kIp4Len + probe::kUdpLen));
       EXPECT_EQ(Addr::FromV4(ntohl(from.sin_addr.s_addr)).ToString(), VethRig::kFar);
     }
   });

@@ -10,12 +10,8 @@
 namespace cw::test {
 namespace {
 
-// The reply to a request, in full, given the two times.
-Bytes ExpectedReply(const Bytes& request, uint8_t rslot, uint16_t port, const uint16_t* bitmap, uint32_t session,
-                    uint64_t t2, uint64_t t3, const __u64* key, uint8_t key_id) {
-  Bytes b = request;
-  size_t ip = IpOffset(b), hdr = ip + 40;
-  std::swap_ranges(b.begin(), b.begin() + 6, b.begin() + 6);
+void TurnIp4(Bytes& b) {
+  const size_t ip = IpOffset(b);
   std::swap_ranges(b.begin() + ip + 12, b.begin() + ip + 16, b.begin() + ip + 16);
   Store16(b, ip + 4, 0);
   b[ip + 8] = 64;
@@ -25,8 +21,29 @@ Bytes ExpectedReply(const Bytes& request, uint8_t rslot, uint16_t port, const ui
   for (size_t i = 0; i < 20; i += 2) sum += Load16(b, ip + i);
   while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
   Store16(b, ip + 10, static_cast<uint16_t>(~sum));
-  Store16(b, ip + 20, port);
-  Store16(b, ip + 26, 0);
+}
+
+void TurnIp6(Bytes& b, uint16_t label) {
+  const size_t ip = IpOffset(b);
+  std::swap_ranges(b.begin() + ip + 8, b.begin() + ip + 24, b.begin() + ip + 24);
+  b[ip + 7] = 64;
+  if ((b[ip + 1] >> 4 & 3) == 3) b[ip + 1] ^= 0x10;
+  b[ip + 1] &= 0xf0;
+  Store16(b, ip + 2, label);
+}
+
+// The reply to a request, in full, given the two times.
+Bytes ExpectedReply(const Bytes& request, uint8_t rslot, uint16_t port, const uint16_t* bitmap, uint32_t session,
+                    uint64_t t2, uint64_t t3, const __u64* key, uint8_t key_id) {
+  Bytes b = request;
+  const size_t udp = UdpOffset(b), hdr = udp + 20;
+  std::swap_ranges(b.begin(), b.begin() + 6, b.begin() + 6);
+  if (kIp6)
+    TurnIp6(b, port);
+  else
+    TurnIp4(b);
+  Store16(b, udp, port);
+  Store16(b, udp + 6, 0);
   b[hdr + 5] = CW_PROBE_REPLY;
   b[hdr + 7] = rslot;
   b[hdr + 18] = key_id;
@@ -52,7 +69,7 @@ TEST_F(Probes, RequestIsTurnedRound) {
     EXPECT_EQ(Run(request, XDP_TX), tags == 0 ? "probe_requests=1 peer_restarts=1" : "probe_requests=1");
     uint64_t after = MonotonicNs();
     ASSERT_EQ(last_.frame.size(), request.size());
-    size_t hdr = IpOffset(request) + 40;
+    size_t hdr = UdpOffset(request) + 20;
     uint64_t t2 = Load64(last_.frame, hdr + 32), t3 = Load64(last_.frame, hdr + 40);
     EXPECT_GE(t2, before);
     EXPECT_GE(t3, t2);
@@ -89,14 +106,14 @@ TEST_F(Probes, RepliesRotateOverOurLiveSlots) {
   for (p.round = 1; p.round <= 6; ++p.round) {
     Run(p, XDP_TX);
     int rslot = last_.frame[kHdr + 7];
-    EXPECT_EQ(Load16(last_.frame, 34), 50000 + rslot);
+    EXPECT_EQ(Load16(last_.frame, 14 + kIpLen), 50000 + rslot);
     used.insert(rslot);
   }
   EXPECT_EQ(used, (std::set<int>{0, 2, 3}));
   rig_.pair(3).live_mask = 0;
   Run(p, XDP_TX);
   EXPECT_EQ(last_.frame[kHdr + 7], CW_SLOT_NONE);
-  EXPECT_EQ(Load16(last_.frame, 34), 50101);  // the request's own
+  EXPECT_EQ(Load16(last_.frame, 14 + kIpLen), 50101);  // the request's own
 }
 
 TEST_F(Probes, KeysChangeWithoutALoss) {
@@ -239,7 +256,7 @@ TEST_F(Probes, TracesEndHere) {
 TEST_F(Probes, OnlyTracesHaveOtherQpns) {
   const auto with_qpn = [this](Probe p, uint32_t qpn) {
     Bytes frame = Build(p);
-    const size_t at = 14 + 20 + 8 + 5;
+    const size_t at = 14 + kIpLen + 8 + 5;
     for (int i = 0; i < 3; ++i) frame[at + i] = static_cast<uint8_t>(qpn >> (16 - 8 * i));
     return frame;
   };

@@ -116,7 +116,7 @@ uint32_t ProgRig::TcInCost(const Bytes& frame, int repeat) {
 void ProgRig::AddPair(uint32_t index, uint32_t local, uint32_t remote, int slots) {
   cw_pair& p = pair(index);
   p = {};
-  cw_pair_key_v4(&p.key, cw_be32(local), cw_be32(remote));
+  p.key = PairKeyOf(local, remote);
   p.interval_ns = 1000000;
   p.half_dead_rounds = 15;
   for (int s = 0; s < slots; ++s) {
@@ -258,9 +258,18 @@ std::vector<Bytes> ProgRig::Events() { return Drain(skel_->maps.cw_event_ring); 
 std::vector<Bytes> ProgRig::Probes() { return Drain(skel_->maps.cw_probe_ring); }
 std::vector<Bytes> ProgRig::Messages() { return Drain(skel_->maps.cw_msg_ring); }
 
-cw_flow_key FlowKeyV4(uint32_t saddr, uint32_t daddr, uint32_t qpn) {
+cw_flow_key FlowKeyOf(uint32_t saddr, uint32_t daddr, uint32_t qpn) {
   cw_flow_key key = {};
-  cw_flow_key_v4(&key, cw_be32(saddr), cw_be32(daddr), qpn);
+  memcpy(key.saddr, AddressBytes(saddr, kIp6).data(), 16);
+  memcpy(key.daddr, AddressBytes(daddr, kIp6).data(), 16);
+  key.dqpn = qpn;
+  return key;
+}
+
+cw_pair_key PairKeyOf(uint32_t local, uint32_t remote) {
+  cw_pair_key key = {};
+  memcpy(key.local, AddressBytes(local, kIp6).data(), 16);
+  memcpy(key.remote, AddressBytes(remote, kIp6).data(), 16);
   return key;
 }
 
@@ -276,7 +285,7 @@ uint64_t JiffiesNow(ProgRig& rig) {
   f.saddr = 0xc6336401;
   f.dqpn = 0xfffffe;
   rig.Xdp(Build(f));
-  return rig.Flow(FlowKeyV4(f.saddr, f.daddr, f.dqpn)).value().last_seen_jiffies;
+  return rig.Flow(FlowKeyOf(f.saddr, f.daddr, f.dqpn)).value().last_seen_jiffies;
 }
 
 }  // namespace cw::test

@@ -51,7 +51,7 @@ class ProgRig {
   cw_ctl& ctl() { return *ctl_; }
   cw_pair& pair(uint32_t index) { return pairs_[index]; }
 
-  // Makes the pair of the two IPv4 addresses known, with slots 0 .. slots - 1 up, assignable, on ports 50000 + slot,
+  // Makes the pair of the two addresses known, with slots 0 .. slots - 1 up, assignable, on ports 50000 + slot,
   // and keys in both directions.
   void AddPair(uint32_t index, uint32_t local, uint32_t remote, int slots);
   cw_pair_keys keys(uint32_t index);
@@ -93,7 +93,9 @@ class ProgRig {
   std::vector<uint64_t> counters_seen_;
 };
 
-cw_flow_key FlowKeyV4(uint32_t saddr, uint32_t daddr, uint32_t qpn);
+// Of the addresses of Frame, in the suite's family.
+cw_flow_key FlowKeyOf(uint32_t saddr, uint32_t daddr, uint32_t qpn);
+cw_pair_key PairKeyOf(uint32_t local, uint32_t remote);
 
 // A record of a ring as its type.
 template <typename T>

@@ -107,7 +107,7 @@ TEST_F(Wire, PagedPacketsAreRewrittenExactly) {
     uint32_t native_icrc = __builtin_bswap32(Load32(sent, sent.size() - 4));
     EXPECT_EQ(wrong_by, native_icrc ^ Icrc(frame)) << payload;
   }
-  cw_tx_flow flow = prog_.TxFlow(FlowKeyV4(kNear, kFar, kQpn)).value();
+  cw_tx_flow flow = prog_.TxFlow(FlowKeyOf(kNear, kFar, kQpn)).value();
   EXPECT_EQ(flow.flow.packets, 7u);
   EXPECT_EQ(flow.flow.req.gaps, 0u);
   EXPECT_EQ(flow.flow.mtu, 9100u);
@@ -146,7 +146,7 @@ TEST_F(Wire, NativeXdpSeesFramesInSeveralBuffers) {
       EXPECT_EQ(recv(fd.get(), got.data(), got.size(), 0), static_cast<ssize_t>(12 + payload + 4));
     }
   });
-  cw_flow flow = prog_.Flow(FlowKeyV4(kFar, kNear, kQpn)).value();
+  cw_flow flow = prog_.Flow(FlowKeyOf(kFar, kNear, kQpn)).value();
   EXPECT_EQ(flow.packets, 3u);
   EXPECT_EQ(flow.bytes, 3u * (20 + 8 + 12 + 4) + 64 + 4096 + 9000);
   EXPECT_EQ(prog_.CounterChanges().find("truncated"), std::string::npos);

@@ -41,6 +41,14 @@ Bytes Ip4(const Bytes& roce, const Bytes& options = "", unsigned fragment = 0) {
          Hex("0000") + roce;
 }
 
+// The same over IPv6. extension: headers in between, the first of this kind.
+Bytes Ip6(const Bytes& roce, const Bytes& extension = "", unsigned kind = 17) {
+  const unsigned udp_len = static_cast<unsigned>(roce.size()) + 8;
+  return Hex("60212345") + Be16(static_cast<unsigned>(extension.size()) + udp_len) + Bytes(1, static_cast<char>(kind)) +
+         Hex("40 fd000000000000000000000000000001 fd000000000000000000000000000002") + extension + Hex("c123 12b7") +
+         Be16(udp_len) + Hex("0000") + roce;
+}
+
 Bytes Bth(unsigned opcode, const Bytes& rest) {
   return Bytes(1, static_cast<char>(opcode)) + Hex("40 ffff 00 001a2b 80 000010") + rest + Hex("11223344");
 }
@@ -90,5 +98,16 @@ int main(int argc, char** argv) {
   write("arp", Frame(Bytes(28, '\5'), "", 0x0806));
   write("probe", Frame(Ip4(Hex("e740ffff0000cf0b00000000 43574650 01 01 03 ff 00000001 00000002 0007 00 00 00000000") +
                            Bytes(56, '\0') + Hex("55667788"))));
+  const auto write6 = [&](const char* name, const Bytes& ip, const Bytes& tags = "") {
+    write(name, Frame(ip, tags, 0x86dd));
+  };
+  write6("ip6_send_only", Ip6(send));
+  write6("ip6_read_request", Ip6(Bth(0x0c, Hex("0000000000001000 00000001 00010000"))));
+  write6("ip6_vlan_2", Ip6(send), Hex("88a8 0064 8100 0065"));
+  write6("ip6_hop_by_hop", Ip6(send, Hex("11 00 010400000000"), 0));
+  write6("ip6_destination", Ip6(send, Hex("11 01 010c000000000000000000000000"), 60));
+  write6("ip6_fragment", Ip6(send, Hex("11 00 0001 00000007"), 44));
+  write6("ip6_probe", Ip6(Hex("e740ffff0000cf0b00000000 43574650 01 01 03 ff 00000001 00000002 0007 00 00 00000000") +
+                          Bytes(56, '\0') + Hex("55667788")));
   return 0;
 }

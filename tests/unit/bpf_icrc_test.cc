@@ -23,7 +23,7 @@ const std::vector<uint32_t>& Pow() {
 
 // What the dataplane does: new port, ICRC patched.
 void Rewrite(Bytes* frame, uint16_t port) {
-  size_t udp = IpOffset(*frame) + 20;
+  size_t udp = UdpOffset(*frame);
   uint32_t distance = cw_icrc_distance(Load16(*frame, udp + 4));
   ASSERT_LE(distance, static_cast<uint32_t>(CW_ICRC_DISTANCE_MAX));
   auto changed = static_cast<uint16_t>(__builtin_bswap16(Load16(*frame, udp) ^ port));
@@ -39,7 +39,9 @@ TEST(BpfIcrc, IndependentComputationAgreesWithCapturedPackets) {
         "020000000002 020000000001 0800 45010040047840004011b4d5c0a80007c0a80007 c00012b7002caca2 2460ffff000000d3"
         "00cf1710 4630818be28935d90e9a95505401be885e500000 78f353f3",
         "020000000002 020000000001 0800 4502003000004000401126b90a0000010a000002 c12312b7001c0000 1140ffff00000012"
-        "00000007 1f000003 91a6236a"}) {
+        "00000007 1f000003 91a6236a",
+        "020000000002 020000000001 86dd 60212345001c1140fd000000000000000000000000000001"
+        "fd000000000000000000000000000002 c12312b7001c00001140ffff00000012000000071f000003 a66348cd"}) {
     Bytes frame = FromHex(hex);
     EXPECT_EQ(Icrc(frame), StoredIcrc(frame));
   }
@@ -49,6 +51,7 @@ TEST(BpfIcrc, PatchEqualsFullComputationAtEveryLength) {
   std::mt19937 random(1);
   for (size_t payload = 0; payload <= 9180; payload += payload < 600 ? 1 : 61) {
     Frame f;
+    f.ip6 = payload % 2;
     f.opcode = 0x07;
     f.payload.resize(payload);
     for (uint8_t& byte : f.payload) byte = static_cast<uint8_t>(random());

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <random>
 
@@ -42,9 +43,11 @@ TEST(BpfParse, FieldsOfAWrite) {
     cw_packet p = {};
     ASSERT_EQ(Parse(Build(f), &p), CW_PARSE_ROCE) << tags;
     EXPECT_EQ(p.l3_off, 14u + 4 * tags);
-    EXPECT_EQ(cw_be32(p.saddr), 0x0a000001u);
-    EXPECT_EQ(cw_be32(p.daddr), 0x0a000002u);
-    EXPECT_EQ(p.dqpn, 0x123456u);
+    EXPECT_EQ(p.l4_off, p.l3_off + 20);
+    EXPECT_FALSE(cw_is_ip6(&p));
+    EXPECT_EQ(Bytes(p.key.saddr, p.key.saddr + 16), AddressBytes(0x0a000001, false));
+    EXPECT_EQ(Bytes(p.key.daddr, p.key.daddr + 16), AddressBytes(0x0a000002, false));
+    EXPECT_EQ(p.key.dqpn, 0x123456u);
     EXPECT_EQ(p.psn, 0xabcdefu);
     EXPECT_EQ(p.sport, 50001);
     EXPECT_EQ(p.tos, 0x6b);
@@ -64,7 +67,7 @@ TEST(BpfParse, CapturedPackets) {
                   &p),
             CW_PARSE_ROCE);
   EXPECT_EQ(p.op & ~CW_OP_EXT, static_cast<__u32>(CW_OP_KNOWN | CW_OP_CNP));
-  EXPECT_EQ(p.dqpn, 0x118u);
+  EXPECT_EQ(p.key.dqpn, 0x118u);
   ASSERT_EQ(Parse(WithEthernet("4502003000004000401126b90a0000010a000002 c12312b7001c0000 1140ffff00000012"
                                "00000007 1f000003 91a6236a"),
                   &p),
@@ -168,17 +171,104 @@ TEST(BpfParse, ShorterThanBth) {
   EXPECT_EQ(Parse(frame, &p), CW_COUNT_bth_truncated);
 }
 
-TEST(BpfParse, Ipv6) {
-  Bytes frame = FromHex("020000000002 020000000001 86dd 60212345001c1140");
-  frame.insert(frame.end(), 32, 0xfd);
-  Bytes udp = FromHex("c12312b7001c0000 1140ffff00000012 00000007 1f000003 a66348cd");
-  frame.insert(frame.end(), udp.begin(), udp.end());
+TEST(BpfParse, Ipv6LooksLikeIpv4) {
+  Frame f;
+  f.psn = 0xabcdef;
+  f.dqpn = 0x123456;
+  f.tos = 0x6b;
+  f.label = 0xfedcb;
+  f.sport = 50001;
+  for (int tags = 0; tags <= 2; ++tags) {
+    f.vlan_tags = tags;
+    cw_packet four = {}, six = {};
+    f.ip6 = false;
+    ASSERT_EQ(Parse(Build(f), &four), CW_PARSE_ROCE) << tags;
+    f.ip6 = true;
+    ASSERT_EQ(Parse(Build(f), &six), CW_PARSE_ROCE) << tags;
+    EXPECT_TRUE(cw_is_ip6(&six));
+    EXPECT_EQ(six.l4_off, six.l3_off + 40);
+    EXPECT_EQ(six.ip_len, six.udp_len + 40);
+    EXPECT_EQ(six.label, 0xfedcbu);
+    EXPECT_EQ(Bytes(six.key.saddr, six.key.saddr + 16), AddressBytes(f.saddr, true));
+    EXPECT_EQ(Bytes(six.key.daddr, six.key.daddr + 16), AddressBytes(f.daddr, true));
+    // All else is the same.
+    six.l4_off -= 20;
+    six.ip_len = static_cast<__u16>(six.ip_len - 20);
+    six.label = 0;
+    cw_address_copy(six.key.saddr, four.key.saddr);
+    cw_address_copy(six.key.daddr, four.key.daddr);
+    EXPECT_EQ(memcmp(&six, &four, sizeof(six)), 0);
+  }
+}
+
+TEST(BpfParse, Ipv6Captured) {
+  const Bytes frame = FromHex(
+      "020000000002 020000000001 86dd 60212345001c1140fd000000000000000000000000000001fd000000000000000000000000000002"
+      "c12312b7001c00001140ffff00000012000000071f000003 a66348cd");
   cw_packet p = {};
-  EXPECT_EQ(Parse(frame, &p), CW_COUNT_ipv6_roce);
-  frame[14 + 6] = 6;  // TCP
-  EXPECT_EQ(Parse(frame, &p), CW_PARSE_OTHER);
-  frame.resize(40);
-  EXPECT_EQ(Parse(frame, &p), CW_PARSE_OTHER);
+  ASSERT_EQ(Parse(frame, &p), CW_PARSE_ROCE);
+  EXPECT_TRUE(p.op & CW_OP_ACK);
+  EXPECT_EQ(p.tos, 2);
+  EXPECT_EQ(p.label, 0x12345u);
+  EXPECT_EQ(p.sport, 0xc123);
+  EXPECT_EQ(p.key.dqpn, 0x12u);
+}
+
+TEST(BpfParse, EveryTruncationOfIpv6IsRefusedUnderItsName) {
+  Frame f;
+  f.ip6 = true;
+  f.opcode = 0x0c;
+  f.payload.clear();
+  const Bytes whole = Build(f);
+  const size_t ip = IpOffset(whole);
+  for (size_t len = 0; len < whole.size(); ++len) {
+    cw_packet p = {};
+    const int want = len < ip        ? CW_COUNT_eth_truncated
+                     : len < ip + 40 ? CW_COUNT_ip_truncated
+                     : len < ip + 48 ? CW_COUNT_udp_truncated
+                                     : CW_COUNT_ip_truncated;
+    ASSERT_EQ(Parse(Bytes(whole.begin(), whole.begin() + static_cast<long>(len)), &p), want) << len;
+  }
+}
+
+TEST(BpfParse, WhatIsNotHandledOfIpv6) {
+  auto with = [](auto change) {
+    Frame f;
+    f.ip6 = true;
+    change(f);
+    return Parse(f);
+  };
+  EXPECT_EQ(with([](Frame& f) { f.protocol = 6; }), CW_PARSE_OTHER);
+  EXPECT_EQ(with([](Frame& f) { f.protocol = 58; }), CW_PARSE_OTHER);
+  EXPECT_EQ(with([](Frame& f) { f.dport = 4792; }), CW_PARSE_OTHER);
+  EXPECT_EQ(with([](Frame& f) { f.udp_len_delta = 4; }), CW_COUNT_udp_length_bad);
+  EXPECT_EQ(with([](Frame& f) { f.ip_len_delta = 4; }), CW_COUNT_ip_truncated);
+  EXPECT_EQ(with([](Frame& f) { f.ip_len_delta = -4; }), CW_COUNT_udp_length_bad);
+  for (uint8_t kind : {0, 43, 60}) {
+    const auto ext = [&](const char* hex, uint16_t port) {
+      return with([&](Frame& f) {
+        f.ip6_next = kind;
+        f.ip6_extension = FromHex(hex);
+        f.dport = port;
+      });
+    };
+    EXPECT_EQ(ext("11 00 010400000000", 4791), CW_COUNT_ip6_extension);
+    EXPECT_EQ(ext("11 01 010c000000000000000000000000", 4791), CW_COUNT_ip6_extension);
+    EXPECT_EQ(ext("11 00 010400000000", 53), CW_PARSE_OTHER);
+    EXPECT_EQ(ext("11 ff 010400000000", 4791), CW_PARSE_OTHER);  // longer than the packet
+    EXPECT_EQ(ext("06 00 010400000000", 4791), CW_PARSE_OTHER);
+  }
+  EXPECT_EQ(with([](Frame& f) {
+              f.ip6_next = 44;
+              f.ip6_extension = FromHex("11 00 0001 00000007");
+            }),
+            CW_COUNT_ip_fragment);
+  Frame f;
+  f.ip6 = true;
+  Bytes frame = Build(f);
+  frame[14] = 0x45;  // the type says IPv6, the header does not
+  cw_packet p = {};
+  EXPECT_EQ(Parse(frame, &p), CW_COUNT_ip_truncated);
 }
 
 TEST(BpfParse, ExtendedHeadersOfEveryOpcode) {
@@ -202,6 +292,8 @@ TEST(BpfParse, RandomBytesNeverReadOutside) {
   std::mt19937 random(7);
   for (int i = 0; i < 50000; ++i) {
     Frame f;
+    f.ip6 = random() % 2;
+    if (random() % 8 == 0) f.ip6_extension = Bytes(8, 17);
     f.vlan_tags = static_cast<int>(random() % 4);
     f.opcode = static_cast<uint8_t>(random());
     f.payload = Bytes(random() % 40, 0);

@@ -180,6 +180,11 @@ TEST(ConfigErrors, NamePlaceAndRemedy) {
               StartsWith("a.toml:5:19: probe.active_interval must be a duration with its unit in quotes"));
   EXPECT_THAT(ErrorOf(std::string(kNic) + "[probe]\nbudget_pps = 1\n"),
               StartsWith("a.toml:4:14: probe.budget_pps must be a whole number from 10 to 10000000"));
+  EXPECT_TRUE(ParseConfig(std::string(kNic) + "address = \"fd00::10\"\n", "a.toml").ok());
+  for (const char* wrong : {"fd00:0::10", "FD00::10", "fe80::1", "ff02::1", "::", "::ffff:10.0.0.1", "fd00::10%eth0"}) {
+    EXPECT_THAT(ErrorOf(std::string(kNic) + "address = \"" + wrong + "\"\n"), HasSubstr("in its shortest form"))
+        << wrong;
+  }
   EXPECT_THAT(ErrorOf(std::string(kNic) + "address = \"10.0.0\"\n"), StartsWith("a.toml:3:11: nic[0].address must be"));
   EXPECT_THAT(ErrorOf(std::string(kNic) + "[steering]\ntarget_factor = nan\n"), StartsWith("a.toml:4:17: "));
   EXPECT_THAT(ErrorOf("[nic]\nname = \"eth0\"\n"), HasSubstr("write [[nic]]"));

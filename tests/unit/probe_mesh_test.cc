@@ -241,8 +241,29 @@ TEST(Mesh, RefusesWhatCannotBe) {
   EXPECT_TRUE(absl::IsInvalidArgument(mesh.Configure({Spec("10.0.1.10"), Spec("10.0.1.10")}).status()));
   EXPECT_TRUE(
       absl::IsResourceExhausted(mesh.Configure({Spec("10.0.1.10"), Spec("10.0.1.11"), Spec("10.0.1.12")}).status()));
-  EXPECT_TRUE(absl::IsUnimplemented(mesh.Configure({Spec("fd00::1")}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(mesh.Configure({Spec("fd00::1")}).status())) << "the NIC's is IPv4";
   EXPECT_TRUE(store.index.empty());
+}
+
+TEST(Mesh, LabelsOverIpv6AreThePortsOfPathsAndWhatNativeFlowsHave) {
+  MemoryPairStore store(2);
+  const KeyRing keys = TestKeys();
+  Mesh mesh(&store, &keys, {});
+  PairSpec spec = Spec("fd00::2");
+  spec.local = TestAddr("fd00::1");
+  ASSERT_TRUE(mesh.Configure({spec}).ok());
+  mesh.slots(0).SetPaths({50000}, nullptr, 0);
+  mesh.SetNativeLabel(0, 60000, 0x12345);
+  mesh.SetNativeLabel(0, 50000, 0x54321);
+  EXPECT_EQ(mesh.Packet(0, 0, 50000).label, 50000u) << "what is put there gets the port";
+  EXPECT_EQ(mesh.Packet(0, 1, 60000).label, 0x12345u);
+  EXPECT_EQ(mesh.Packet(0, 0, 50001).label, 50001u);
+  mesh.ForgetNativeLabel(0, 60000);
+  EXPECT_EQ(mesh.Packet(0, 1, 60000).label, 60000u);
+  auto plan = mesh.Plan(0);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->size(), 1u);
+  EXPECT_EQ(plan->at(0).probe.bytes().size(), 40u + CW_PROBE_UDP_LEN);
 }
 
 TEST(Mesh, PlanSendsEachSlotFromItsPortWithThePairsKey) {

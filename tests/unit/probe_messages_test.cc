@@ -320,8 +320,8 @@ class Channel : public testing::Test {
   static cw_ev_msg Record(const std::vector<uint8_t>& packet) {
     cw_ev_msg r{};
     r.type = CW_EV_MSG;
-    r.len = static_cast<uint16_t>(packet.size() - kHdrOffset - CW_ICRC_LEN);
-    std::copy_n(packet.begin() + kHdrOffset, r.len, r.packet);
+    r.len = static_cast<uint16_t>(packet.size() - HdrOffset(true) - CW_ICRC_LEN);
+    std::copy_n(packet.begin() + HdrOffset(true), r.len, r.packet);
     return r;
   }
   End a_{"10.0.0.10", "10.0.1.10", 1000};

@@ -112,16 +112,16 @@ TEST(ProbePacket, RequestByteForByte) {
       "00000000000000000000000000000000"
       "0000000000000000");
   std::vector<uint8_t> got(t->bytes().begin(), t->bytes().end());
-  ASSERT_EQ(kProbePacketLen, got.size());
+  ASSERT_EQ(kIp4Len + CW_PROBE_UDP_LEN, got.size());
   uint32_t sum = 0;
   for (size_t i = 0; i < 20; i += 2) sum += got[i] << 8 | got[i + 1];
   EXPECT_EQ(0xffffu, (sum & 0xffff) + (sum >> 16)) << "IPv4 header checksum";
   got[10] = got[11] = 0;
   EXPECT_EQ(absl::BytesToHexString(expected),
-            absl::BytesToHexString(std::string(got.begin(), got.begin() + kHdrOffset + CW_PROBE_MAC_OFFSET)));
+            absl::BytesToHexString(std::string(got.begin(), got.begin() + HdrOffset(true) + CW_PROBE_MAC_OFFSET)));
   uint64_t mac;
-  std::memcpy(&mac, got.data() + kHdrOffset + CW_PROBE_MAC_OFFSET, 8);
-  EXPECT_EQ(ReferenceMac(Spec().key, t->bytes().subspan(kHdrOffset, CW_PROBE_MAC_OFFSET)), mac);
+  std::memcpy(&mac, got.data() + HdrOffset(true) + CW_PROBE_MAC_OFFSET, 8);
+  EXPECT_EQ(ReferenceMac(Spec().key, t->bytes().subspan(HdrOffset(true), CW_PROBE_MAC_OFFSET)), mac);
   EXPECT_EQ(BitwiseIcrc(WithoutIcrc(t->bytes())), StoredIcrc(t->bytes()));
 }
 
@@ -141,11 +141,47 @@ TEST(ProbePacket, EveryRoundHasItsOwnValidMacAndIcrc) {
     for (uint32_t round : {0u, 1u, uint32_t(random()), 0xffffffffu}) {
       t->SetRound(round);
       uint64_t mac;
-      std::memcpy(&mac, t->bytes().data() + kHdrOffset + CW_PROBE_MAC_OFFSET, 8);
-      EXPECT_EQ(ReferenceMac(s.key, t->bytes().subspan(kHdrOffset, CW_PROBE_MAC_OFFSET)), mac);
+      std::memcpy(&mac, t->bytes().data() + HdrOffset(true) + CW_PROBE_MAC_OFFSET, 8);
+      EXPECT_EQ(ReferenceMac(s.key, t->bytes().subspan(HdrOffset(true), CW_PROBE_MAC_OFFSET)), mac);
       EXPECT_EQ(BitwiseIcrc(WithoutIcrc(t->bytes())), StoredIcrc(t->bytes()));
     }
   }
+}
+
+TEST(ProbePacket, OverIpv6AllButTheIpHeaderIsTheSame) {
+  PacketSpec six = Spec();
+  six.local = TestAddr("fd00::1");
+  six.remote = TestAddr("fd00::2");
+  six.label = 0xabcde;
+  auto four = ProbeTemplate::Make(CW_PROBE_REQUEST, Spec()), t = ProbeTemplate::Make(CW_PROBE_REQUEST, six);
+  ASSERT_TRUE(four.ok() && t.ok()) << t.status();
+  for (uint32_t round : {0u, 7u, 0xffffffffu}) {
+    t->SetRound(round);
+    four->SetRound(round);
+    const absl::Span<const uint8_t> p = t->bytes();
+    ASSERT_EQ(p.size(), 40u + CW_PROBE_UDP_LEN);
+    const std::string header = absl::HexStringToBytes(
+        "66aabcde00681140"
+        "fd000000000000000000000000000001fd000000000000000000000000000002");
+    EXPECT_EQ(absl::BytesToHexString(header), absl::BytesToHexString(std::string(p.begin(), p.begin() + 40)));
+    const auto rest = p.subspan(40, p.size() - 40 - CW_ICRC_LEN);
+    const auto rest4 = four->bytes().subspan(20, four->bytes().size() - 20 - CW_ICRC_LEN);
+    EXPECT_TRUE(std::equal(rest.begin(), rest.end(), rest4.begin(), rest4.end()));
+    uint32_t icrc;
+    std::memcpy(&icrc, p.data() + p.size() - 4, 4);
+    EXPECT_EQ(icrc, ComputeIcrc(p.first(p.size() - 4)));
+  }
+}
+
+// The bytes and the ICRC of scapy's RoCE layer.
+TEST(ProbePacket, IcrcOverIpv6) {
+  const std::string raw = absl::HexStringToBytes(
+      "60212345001c1140fd000000000000000000000000000001fd000000000000000000000000000002"
+      "c12312b7001c00001140ffff00000012000000071f000003a66348cd");
+  const std::vector<uint8_t> p(raw.begin(), raw.end());
+  uint32_t icrc;
+  std::memcpy(&icrc, p.data() + p.size() - 4, 4);
+  EXPECT_EQ(icrc, ComputeIcrc(absl::MakeConstSpan(p).first(p.size() - 4)));
 }
 
 TEST(ProbePacket, RefusesWhatItCannotSend) {
@@ -157,7 +193,7 @@ TEST(ProbePacket, RefusesWhatItCannotSend) {
   EXPECT_FALSE(ProbeTemplate::Make(CW_PROBE_REQUEST, s).ok());
   s = Spec();
   s.remote = TestAddr("fd00::1");
-  EXPECT_TRUE(absl::IsUnimplemented(ProbeTemplate::Make(CW_PROBE_REQUEST, s).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ProbeTemplate::Make(CW_PROBE_REQUEST, s).status())) << "from IPv4 to IPv6";
   EXPECT_FALSE(ProbeTemplate::Make(CW_PROBE_REPLY, Spec()).ok());
   s = Spec();
   s.qpn = 0x11;
@@ -174,7 +210,7 @@ TEST(ProbePacket, MessageRoundTripAtEveryLength) {
     EXPECT_EQ(BitwiseIcrc(WithoutIcrc(*packet)), StoredIcrc(*packet));
     EXPECT_EQ(packet->size(), size_t((*packet)[2] << 8 | (*packet)[3]));
     const absl::Span<const uint8_t> record =
-        absl::MakeConstSpan(*packet).subspan(kHdrOffset, packet->size() - kHdrOffset - CW_ICRC_LEN);
+        absl::MakeConstSpan(*packet).subspan(HdrOffset(true), packet->size() - HdrOffset(true) - CW_ICRC_LEN);
     uint64_t header_mac;
     std::memcpy(&header_mac, record.data() + CW_PROBE_MAC_OFFSET, 8);
     EXPECT_EQ(ReferenceMac(Spec().key, record.first(CW_PROBE_MAC_OFFSET)), header_mac);
@@ -199,7 +235,7 @@ TEST(ProbePacket, MessageRoundTripAtEveryLength) {
 TEST(ProbePacket, AnyChangedBitOfAMessageIsRefused) {
   auto packet = BuildMessage(Spec(), 9, std::vector<uint8_t>{1, 2, 3, 4, 5});
   ASSERT_TRUE(packet.ok());
-  std::vector<uint8_t> record(packet->begin() + kHdrOffset, packet->end() - CW_ICRC_LEN);
+  std::vector<uint8_t> record(packet->begin() + HdrOffset(true), packet->end() - CW_ICRC_LEN);
   ASSERT_TRUE(VerifyMessage(record, Spec().key).ok());
   for (size_t bit = 0; bit < record.size() * 8; ++bit) {
     record[bit / 8] ^= 1u << bit % 8;

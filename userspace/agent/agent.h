@@ -416,7 +416,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<control::NicFailover> nic_failover_;                         // null: not configured
   std::map<control::NicCarry, PairKey> carries_;                               // as the maps have them
   std::map<uint32_t, dataplane::Neighbour> next_hops_;                         // by pair, as last known
-  std::map<std::pair<uint32_t, uint32_t>, dataplane::Neighbour> pinned_hops_;  // by interface and address
+  std::map<std::pair<uint32_t, Addr>, dataplane::Neighbour> pinned_hops_;      // by interface and address
   int64_t next_hops_ns_ = 0;                                                   // monotonic
   std::unique_ptr<dataplane::PacketInjector> injector_;  // null: not wanted, or not on this kernel
   TailBook tails_;

@@ -31,6 +31,8 @@ struct FlowEntry {
   bool received = false;
   cw_tx_flow tx{};  // sent flows; for received ones only tx.flow
   const cw_flow& flow() const { return tx.flow; }
+  // IPv6: the flow label that its RDMA stack gives it.
+  uint32_t NativeLabel() const { return uint32_t{tx.label[0]} << 16 | tx.label[1] << 8 | tx.label[2]; }
   // The slot whose path the flow takes: its own while steered, that of its native port otherwise.
   uint8_t PathSlot() const { return tx.port != 0 ? tx.slot : tx.native_slot; }
   uint64_t window_bytes = 0;  // since the reading before

@@ -165,7 +165,7 @@ void Agent::LearnNextHops() {
   size_t asked = 0;
   for (const auto& [index, pair] : pairs_) {
     if (pair->flows == 0 || nic_failover_->Silent(pair->key) || ++asked > kMaxLearned) continue;
-    const auto hop = dataplane::NextHop(pair->ifindex, pair->key.local.v4(), pair->key.remote.v4());
+    const auto hop = dataplane::NextHop(pair->ifindex, pair->key.local, pair->key.remote);
     if (hop.ok() && hop->known) next_hops_[index] = *hop;
   }
 }
@@ -180,19 +180,19 @@ bool Agent::NicLost(const Nic& nic) const {
 // that is lost and itself the next hop.
 void Agent::KeepNextHops() {
   if (carries_.empty() && pinned_hops_.empty()) return;
-  std::map<std::pair<uint32_t, uint32_t>, dataplane::Neighbour> wanted;
+  std::map<std::pair<uint32_t, Addr>, dataplane::Neighbour> wanted;
   for (const Nic& nic : nics_) {
     const bool lost = NicLost(nic);
     for (const auto& [carry, key] : carries_) {
       const auto index = engine_->mesh().Find(key);
       if (!carry.send || key.local != nic.address || !index) continue;
       dataplane::Neighbour hop = next_hops_[*index];
-      if (hop.address == 0) {
-        const auto found = dataplane::NextHop(nic.ifindex, key.local.v4(), key.remote.v4());
+      if (hop.address.is_zero()) {
+        const auto found = dataplane::NextHop(nic.ifindex, key.local, key.remote);
         if (!found.ok()) continue;
         hop = *found;
       }
-      if (!lost && hop.address != key.remote.v4()) continue;
+      if (!lost && hop.address != key.remote) continue;
       // Any address will do while nothing leaves, but nothing would come back with it.
       if (!hop.known && nic.link_up) continue;
       if (!hop.known) hop.mac = {0x02, 0, 0, 0, 0, 1};

@@ -126,7 +126,7 @@ void Agent::ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key) {
 void Agent::EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key) {
   if (flow.native_asked != 0) ReleaseNative(pair.index, flow.native_asked, key);
   flow.native_asked = flow.flow().sport;
-  const uint8_t slot = engine_->EnsureNative(pair.index, flow.flow().sport, NowNs());
+  const uint8_t slot = engine_->EnsureNative(pair.index, flow.flow().sport, NowNs(), flow.NativeLabel());
   if (slot != CW_SLOT_NONE) (void)dataplane_->flow_editor().SetNativeSlot(ToMap(key), slot);
   ScheduleTick();
 }

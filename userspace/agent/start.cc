@@ -31,19 +31,31 @@ constexpr absl::Duration kClockPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kKernelQpPeriod = absl::Seconds(2);
 constexpr int64_t kSettleNs = 2'000'000'000;  // flows that appear within this time of the start already ran
 
-absl::StatusOr<Addr> FirstIpv4(const std::string& device) {
+// Global: neither 169.254/16 nor fe80::/10, which are link-local. Zero: not an address, or not such a one.
+Addr GlobalAddress(const sockaddr* address) {
+  if (address == nullptr) return {};
+  if (address->sa_family == AF_INET) {
+    const uint32_t host_order = ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
+    return host_order >> 16 != 0xa9fe ? Addr::FromV4(host_order) : Addr{};
+  }
+  if (address->sa_family != AF_INET6) return {};
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  return IN6_IS_ADDR_LINKLOCAL(&v6) ? Addr{} : Addr::FromBytes(v6.s6_addr);
+}
+
+// The first of IPv4; where there is none, the first of IPv6.
+absl::StatusOr<Addr> FirstAddress(const std::string& device) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return absl::ErrnoToStatus(errno, "getifaddrs");
   std::optional<Addr> found;
-  for (const ifaddrs* a = list; a != nullptr && !found; a = a->ifa_next) {
-    if (a->ifa_addr == nullptr || a->ifa_addr->sa_family != AF_INET || device != a->ifa_name) continue;
-    const uint32_t host_order = ntohl(reinterpret_cast<const sockaddr_in*>(a->ifa_addr)->sin_addr.s_addr);
-    if (host_order >> 16 != 0xa9fe) found = Addr::FromV4(host_order);  // not 169.254/16: link-local
+  for (const ifaddrs* a = list; a != nullptr; a = a->ifa_next) {
+    const Addr address = device == a->ifa_name ? GlobalAddress(a->ifa_addr) : Addr{};
+    if (!address.is_zero() && (!found || (address.is_v4() && !found->is_v4()))) found = address;
   }
   freeifaddrs(list);
   if (!found)
-    return absl::FailedPreconditionError(
-        absl::StrCat("NIC ", device, " has no IPv4 address; give it one, or name the address in the configuration"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "NIC ", device, " has no IPv4 or global IPv6 address; give it one, or name the address in the configuration"));
   return *found;
 }
 
@@ -221,7 +233,7 @@ absl::Status Agent::OpenNics() {
     if (!ifindex.ok()) return ifindex.status();
     nic.ifindex = *ifindex;
     absl::StatusOr<Addr> address =
-        nic_config.address == "auto" ? FirstIpv4(nic_config.name) : Addr::Parse(nic_config.address);
+        nic_config.address == "auto" ? FirstAddress(nic_config.name) : Addr::Parse(nic_config.address);
     if (!address.ok()) return address.status();
     nic.address = *address;
     nic.rate_bps = LinkRateBps(nic_config);
@@ -315,6 +327,7 @@ absl::Status Agent::ConfigurePairs() {
       if (!remote.ok()) return remote.status();
       peer_names_[*remote] = peer.name;
       for (const Nic& nic : nics_) {
+        if (nic.address.is_v4() != remote->is_v4()) continue;  // no packet goes from one family to the other
         specs.push_back({.local = nic.address,
                          .local_ifindex = static_cast<int>(nic.ifindex),
                          .remote = *remote,

@@ -30,7 +30,7 @@ enum class RxStamps { kSoftware, kHardware };
 
 struct NicConfig {
   std::string name;              // network device
-  std::string address = "auto";  // IPv4, dotted; "auto": the device's first global one
+  std::string address = "auto";  // "auto": the device's first global one, of IPv4 if there is any
   Attach attach = Attach::kAuto;
   int64_t rate_mbps = 0;  // of its link; 0: as the device says, where it is a real one
   RxStamps rx_stamps = RxStamps::kSoftware;
@@ -39,7 +39,7 @@ struct NicConfig {
 
 struct PeerConfig {
   std::string name;                    // host name for people, unique
-  std::vector<std::string> addresses;  // IPv4, dotted: one per NIC of the peer
+  std::vector<std::string> addresses;  // one per NIC of the peer
   std::string origin;                  // "file:line" it was read from, for messages; not part of the configuration
 };
 

@@ -50,7 +50,7 @@ void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
                    [&](NicConfig& nic, const std::string&) {
                      Words(v, "name", nic.name, TextRule::kDevice, "Network device.");
                      Words(v, "address", nic.address, TextRule::kAutoAddress,
-                           "Its IPv4 address; \"auto\" takes the first global one.");
+                           "Its address; \"auto\" takes the first global one, of IPv4 if there is any.");
                      Pick(v, "attach", nic.attach, AttachWords(),
                           "How the ingress program is attached; auto tries native, then generic with a warning, and "
                           "attaches nothing where the NIC offloads RoCE.");
@@ -238,6 +238,23 @@ bool IsUnicastIpv4(const std::string& text) {
   return (host >> 24) != 0 && (host >> 28) < 0xE;
 }
 
+// In the one spelling of RFC 5952, because addresses are compared as they are written. Not link-local: those would need
+// an interface with them, and routers do not forward them.
+bool IsUnicastIpv6(const std::string& text) {
+  in6_addr address{};
+  if (inet_pton(AF_INET6, text.c_str(), &address) != 1) return false;
+  if (IN6_IS_ADDR_UNSPECIFIED(&address) || IN6_IS_ADDR_MULTICAST(&address) || IN6_IS_ADDR_LINKLOCAL(&address) ||
+      IN6_IS_ADDR_V4MAPPED(&address))
+    return false;
+  char spelled[INET6_ADDRSTRLEN];
+  return text == inet_ntop(AF_INET6, &address, spelled, sizeof(spelled));
+}
+
+bool IsUnicast(const std::string& text) { return IsUnicastIpv4(text) || IsUnicastIpv6(text); }
+
+constexpr char kWantedAddress[] =
+    "an IPv4 or global IPv6 unicast address such as 10.0.1.10 or fd00::10, IPv6 in its shortest form";
+
 }  // namespace
 
 void WalkPeers(Visitor& v, std::vector<PeerConfig>& peers) {
@@ -245,8 +262,8 @@ void WalkPeers(Visitor& v, std::vector<PeerConfig>& peers) {
       v, "peer", peers, "A host of the same group; one table each.", [&](PeerConfig& peer, const std::string& origin) {
         if (!origin.empty()) peer.origin = origin;
         Words(v, "name", peer.name, TextRule::kName, "The host's name.");
-        peer.addresses =
-            v.Texts("addresses", peer.addresses, TextRule::kAddress, "IPv4 addresses of its NICs, one per NIC.");
+        peer.addresses = v.Texts("addresses", peer.addresses, TextRule::kAddress,
+                                 "Addresses of its NICs, one per NIC, of the family of the NICs here.");
       });
 }
 
@@ -311,9 +328,9 @@ std::string Violation(TextRule rule, const std::string& text) {
     case TextRule::kName:
       return IsName(text, 64) ? "" : "a name of 1 to 64 characters without blanks";
     case TextRule::kAddress:
-      return IsUnicastIpv4(text) ? "" : "an IPv4 unicast address such as 10.0.1.10";
+      return IsUnicast(text) ? "" : kWantedAddress;
     case TextRule::kAutoAddress:
-      return text == "auto" || IsUnicastIpv4(text) ? "" : "\"auto\" or an IPv4 unicast address such as 10.0.1.10";
+      return text == "auto" || IsUnicast(text) ? "" : absl::StrCat("\"auto\" or ", kWantedAddress);
     case TextRule::kPath:
       return text.empty() || text[0] == '/' ? "" : "an absolute path (it starts with /)";
     case TextRule::kAutoPath:

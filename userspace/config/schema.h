@@ -29,8 +29,8 @@ enum class TextRule {
   kInstance,     // [a-z0-9-], 1–32 characters
   kDevice,       // network device, 1–15 characters
   kName,         // no white space, 1–64 characters
-  kAddress,      // IPv4, unicast
-  kAutoAddress,  // "auto" or IPv4
+  kAddress,      // IPv4 or IPv6, unicast
+  kAutoAddress,  // "auto" or such an address
   kPath,         // absolute, or empty
   kAutoPath,     // "auto", absolute, or empty
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/dataplane/next_hop.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
@@ -15,6 +14,9 @@
 
 namespace cw::dataplane {
 namespace {
+
+uint8_t FamilyOf(const Addr& address) { return address.is_v4() ? AF_INET : AF_INET6; }
+size_t AddressLen(const Addr& address) { return address.is_v4() ? 4 : 16; }
 
 template <typename Body>
 struct Request {
@@ -34,9 +36,9 @@ struct Request {
     memcpy(RTA_DATA(at), data, size);
     header.nlmsg_len = static_cast<uint32_t>(NLMSG_ALIGN(header.nlmsg_len) + RTA_LENGTH(size));
   }
-  void AddAddress(uint16_t type, uint32_t host_order) {
-    const uint32_t wire = htonl(host_order);
-    Add(type, &wire, sizeof(wire));
+  void AddAddress(uint16_t type, const Addr& address) {
+    const size_t len = AddressLen(address);
+    Add(type, address.bytes.data() + address.bytes.size() - len, len);
   }
 };
 
@@ -70,7 +72,7 @@ const void* Attribute(const nlmsghdr& message, uint16_t type, size_t size) {
 absl::Status Write(uint16_t type, uint32_t ifindex, const Neighbour& neighbour, uint16_t state) {
   const bool make = type == RTM_NEWNEIGH;
   Request<ndmsg> request(type, static_cast<uint16_t>(NLM_F_ACK | (make ? NLM_F_CREATE | NLM_F_REPLACE : 0)));
-  request.body.ndm_family = AF_INET;
+  request.body.ndm_family = FamilyOf(neighbour.address);
   request.body.ndm_ifindex = static_cast<int>(ifindex);
   request.body.ndm_state = state;
   request.AddAddress(NDA_DST, neighbour.address);
@@ -80,24 +82,24 @@ absl::Status Write(uint16_t type, uint32_t ifindex, const Neighbour& neighbour, 
 
 }  // namespace
 
-absl::StatusOr<Neighbour> NextHop(uint32_t ifindex, uint32_t source, uint32_t destination) {
+absl::StatusOr<Neighbour> NextHop(uint32_t ifindex, const Addr& source, const Addr& destination) {
   Neighbour out{.address = destination};
   Request<rtmsg> route(RTM_GETROUTE, 0);
-  route.body.rtm_family = AF_INET;
-  route.body.rtm_dst_len = route.body.rtm_src_len = 32;
+  const size_t len = AddressLen(destination);
+  route.body.rtm_family = FamilyOf(destination);
+  route.body.rtm_dst_len = route.body.rtm_src_len = static_cast<uint8_t>(len * 8);
   route.AddAddress(RTA_DST, destination);
   route.AddAddress(RTA_SRC, source);
   route.Add(RTA_OIF, &ifindex, sizeof(ifindex));
   absl::Status status = Ask(route.header, "ask for a route", [&](const nlmsghdr& answer) {
-    if (const void* via = Attribute<rtmsg>(answer, RTA_GATEWAY, 4)) {
-      uint32_t wire;
-      memcpy(&wire, via, sizeof(wire));
-      out.address = ntohl(wire);
+    // IPv4 may go by an IPv6 next hop (RFC 5549), which RTA_VIA would say: then the destination stands, unknown.
+    if (const void* via = Attribute<rtmsg>(answer, RTA_GATEWAY, len)) {
+      memcpy(out.address.bytes.data() + out.address.bytes.size() - len, via, len);
     }
   });
   if (!status.ok()) return status;
   Request<ndmsg> entry(RTM_GETNEIGH, 0);
-  entry.body.ndm_family = AF_INET;
+  entry.body.ndm_family = FamilyOf(out.address);
   entry.body.ndm_ifindex = static_cast<int>(ifindex);
   entry.AddAddress(NDA_DST, out.address);
   // No entry is no error: none was needed yet.

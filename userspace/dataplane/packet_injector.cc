@@ -76,8 +76,9 @@ absl::Status PacketInjector::Deliver(uint32_t ifindex, absl::Span<const uint8_t>
   Frame frame{};
   std::copy(mac->begin(), mac->end(), frame.begin());
   frame[6] = 0x02;  // from a locally administered address
-  frame[12] = ETH_P_IP >> 8;
-  frame[13] = ETH_P_IP & 0xff;
+  const uint16_t type = !packet.empty() && packet[0] >> 4 == 6 ? ETH_P_IPV6 : ETH_P_IP;
+  frame[12] = static_cast<uint8_t>(type >> 8);
+  frame[13] = type & 0xff;
   std::copy(packet.begin(), packet.end(), frame.begin() + ETH_HLEN);
   return RunLive(pass_.get(), ifindex, {frame.data(), ETH_HLEN + packet.size()});
 }

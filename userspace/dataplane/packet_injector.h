@@ -23,7 +23,8 @@ class PacketInjector {
   // Unimplemented: the kernel cannot. Tried once, with a packet that goes nowhere.
   static absl::StatusOr<PacketInjector> Create();
 
-  // packet: from the IPv4 header on. FailedPrecondition: no Ethernet device. InvalidArgument: longer than kMaxPacket.
+  // packet: from its IPv4 or IPv6 header on. FailedPrecondition: no Ethernet device. InvalidArgument: longer than
+  // kMaxPacket.
   absl::Status Deliver(uint32_t ifindex, absl::Span<const uint8_t> packet) const;
 
  private:

@@ -173,8 +173,9 @@ int64_t Engine::NextTickNs(int64_t now_ns) const {
   return messages_->queue_empty() ? next : std::min(next, now_ns + kQueueRetryNs);
 }
 
-uint8_t Engine::EnsureNative(uint32_t pair, uint16_t port, int64_t now_ns) {
+uint8_t Engine::EnsureNative(uint32_t pair, uint16_t port, int64_t now_ns, uint32_t label) {
   if (!mesh_.Has(pair) || port == 0) return CW_SLOT_NONE;
+  mesh_.SetNativeLabel(pair, port, label);
   const bool known = mesh_.slots(pair).NativeSlot(port).has_value();
   SlotUpdate update;
   const uint8_t slot = mesh_.slots(pair).EnsureNative(port, FoldOf(pair), now_ns, &update);
@@ -186,6 +187,7 @@ uint8_t Engine::EnsureNative(uint32_t pair, uint16_t port, int64_t now_ns) {
 void Engine::ReleaseNative(uint32_t pair, uint16_t port, int64_t now_ns) {
   if (!mesh_.Has(pair)) return;
   paths_->ForgetPort(pair, port);
+  mesh_.ForgetNativeLabel(pair, port);
   Apply(pair, mesh_.slots(pair).ReleaseNative(port, FoldOf(pair), now_ns));
 }
 

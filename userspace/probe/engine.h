@@ -59,7 +59,8 @@ class Engine {
   void SetClock(uint32_t pair, ClockPace pace) { prober_->SetClock(pair, pace); }
   // The slot that stands for a flow's own port, CW_SLOT_NONE: none is free. The port is traced; when its path turns out
   // to be that of another slot, on_slots tells.
-  uint8_t EnsureNative(uint32_t pair, uint16_t port, int64_t now_ns);
+  // label: the flow label that comes with the port over IPv6.
+  uint8_t EnsureNative(uint32_t pair, uint16_t port, int64_t now_ns, uint32_t label = 0);
   void ReleaseNative(uint32_t pair, uint16_t port, int64_t now_ns);
   void SetBlocked(uint32_t pair, uint16_t slot_mask);  // slots that no flow shall be put on
   void RebuildPaths(uint32_t pair) { paths_->Rebuild(pair); }

@@ -21,7 +21,9 @@ absl::Status CheckSpecs(const std::vector<PairSpec>& specs, uint32_t capacity) {
   for (const PairSpec& s : specs) {
     const std::string name = absl::StrFormat("%s to %s", s.local.ToString(), s.remote.ToString());
     if (!seen.insert(s.key()).second) return absl::InvalidArgumentError("the pair " + name + " is configured twice");
-    if (!s.local.is_v4() || !s.remote.is_v4()) return absl::UnimplementedError("probes are IPv4 only: pair " + name);
+    if (s.local.is_v4() != s.remote.is_v4()) {
+      return absl::InvalidArgumentError("the pair " + name + " is of IPv4 and IPv6; no packet goes that way");
+    }
     if (s.dscp > 63) return absl::InvalidArgumentError("DSCP above 63 for the pair " + name);
   }
   if (specs.size() > capacity) {
@@ -152,6 +154,7 @@ PacketSpec Mesh::Packet(uint32_t index, uint8_t slot, uint16_t port) const {
   p.local = e.spec.local;
   p.remote = e.spec.remote;
   p.port = port;
+  p.label = LabelOf(e, port);
   p.slot = slot;
   p.dscp = e.spec.dscp;
   p.session = options_.session;
@@ -160,6 +163,20 @@ PacketSpec Mesh::Packet(uint32_t index, uint8_t slot, uint16_t port) const {
   std::memcpy(p.key.k, e.keys.tx[e.keys.tx_id & 1], sizeof(p.key.k));
   return p;
 }
+
+// What the kernel puts on a path carries its port as the label (bpf/steer.h); what goes by itself carries its own.
+uint32_t Mesh::LabelOf(const Entry& entry, uint16_t port) {
+  const auto slot = entry.slots->SlotOfPort(port);
+  if (slot.has_value() && entry.slots->is_path(*slot)) return port;
+  const auto native = entry.native_labels.find(port);
+  return native == entry.native_labels.end() ? port : native->second;
+}
+
+void Mesh::SetNativeLabel(uint32_t index, uint16_t port, uint32_t label) {
+  entries_.at(index).native_labels[port] = label;
+}
+
+void Mesh::ForgetNativeLabel(uint32_t index, uint16_t port) { entries_.at(index).native_labels.erase(port); }
 
 absl::StatusOr<std::vector<PlannedSlot>> Mesh::Plan(uint32_t index) const {
   std::vector<PlannedSlot> plan;

@@ -72,6 +72,9 @@ class Mesh {
 
   // The packet of a slot or, with an explicit port, of a trace or message.
   PacketSpec Packet(uint32_t index, uint8_t slot, uint16_t port) const;
+  // IPv6: the flow label that native packets with this port have. The next packet of the port has it.
+  void SetNativeLabel(uint32_t index, uint16_t port, uint32_t label);
+  void ForgetNativeLabel(uint32_t index, uint16_t port);
   absl::StatusOr<std::vector<PlannedSlot>> Plan(uint32_t index) const;
   MacKey ReceiveKey(uint32_t index, uint8_t key_id) const;  // key_id 0 or 1
   bool ReceiveKeyValid(uint32_t index, uint8_t key_id) const;
@@ -83,8 +86,10 @@ class Mesh {
     PairSpec spec;
     cw_pair_keys keys{};
     std::unique_ptr<SlotTable> slots;
+    std::map<uint16_t, uint32_t> native_labels;  // by port
   };
 
+  static uint32_t LabelOf(const Entry& entry, uint16_t port);
   absl::Status Remove(uint32_t index, const PairKey& key);
   absl::Status Add(uint32_t index, const PairSpec& spec, bool adopt);
   absl::flat_hash_map<PairKey, uint32_t> IndexInMaps(absl::Status* status);

@@ -5,9 +5,9 @@
 // Pure; any thread.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "userspace/model/addr.h"
@@ -16,17 +16,16 @@
 namespace cw::probe {
 
 inline constexpr size_t kAethLen = 4;
-inline constexpr size_t kNakPacketLen = kIpLen + kUdpLen + CW_BTH_LEN + kAethLen + CW_ICRC_LEN;
+inline constexpr size_t kNakUdpLen = kUdpLen + CW_BTH_LEN + kAethLen + CW_ICRC_LEN;
 
 struct NakSpec {
-  Addr from;         // IPv4 of the responder, in whose name it speaks
-  Addr to;           // IPv4 of the requester
+  Addr from;         // of the responder, in whose name it speaks
+  Addr to;           // of the requester, of the same family
   uint32_t qpn = 0;  // of the requester, 24 bits, not 0
   uint32_t psn = 0;  // first PSN to send again, 24 bits
 };
 
-// From the IPv4 header to the ICRC. Unimplemented: an address is not IPv4. InvalidArgument: QPN 0, numbers of more than
-// 24 bits.
-absl::StatusOr<std::array<uint8_t, kNakPacketLen>> BuildSequenceNak(const NakSpec& spec);
+// From the IP header to the ICRC. InvalidArgument: addresses of two families, QPN 0, numbers of more than 24 bits.
+absl::StatusOr<std::vector<uint8_t>> BuildSequenceNak(const NakSpec& spec);
 
 }  // namespace cw::probe

@@ -16,24 +16,29 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "MACs are computed over words as they lie in memory");
 
-constexpr size_t kRoundOffset = kHdrOffset + offsetof(cw_probe_hdr, round);
-constexpr size_t kMacOffset = kHdrOffset + CW_PROBE_MAC_OFFSET;
-constexpr size_t kIcrcOffset = kProbePacketLen - CW_ICRC_LEN;
+constexpr size_t kRound = offsetof(cw_probe_hdr, round);
 constexpr uint8_t kEct0 = 2;
 
 uint32_t GetBe32(const uint8_t* p) { return uint32_t{p[0]} << 24 | p[1] << 16 | p[2] << 8 | p[3]; }
 uint64_t GetBe64(const uint8_t* p) { return uint64_t{GetBe32(p)} << 32 | GetBe32(p + 4); }
 
-// The CRC's state over 8 x 0xff and the headers, variant fields masked. headers: at least IPv4, UDP and BTH.
+size_t HdrOffset(absl::Span<const uint8_t> packet) { return probe::HdrOffset(!IsIp6(packet)); }
+
+// The CRC's state over 8 x 0xff and the headers, variant fields masked. headers: at least IP, UDP and BTH.
 uint32_t MaskedHeaderCrc(absl::Span<const uint8_t> headers) {
-  std::array<uint8_t, 8 + kHdrOffset> m;
+  const size_t ip_len = IpLen(headers), len = HdrOffset(headers);
+  std::array<uint8_t, 8 + kIp6Len + kUdpLen + CW_BTH_LEN> m;
   m.fill(0xff);
-  std::copy_n(headers.begin(), kHdrOffset, m.begin() + 8);
+  std::copy_n(headers.begin(), len, m.begin() + 8);
   uint8_t* ip = m.data() + 8;
-  for (size_t variant : {size_t{1}, size_t{8}, size_t{10}, size_t{11}, kIpLen + 6, kIpLen + 7, kIpLen + kUdpLen + 4}) {
-    ip[variant] = 0xff;
+  if (IsIp6(headers)) {
+    ip[0] |= 0x0f;  // traffic class, flow label, hop limit
+    for (size_t variant : {1, 2, 3, 7}) ip[variant] = 0xff;
+  } else {
+    for (size_t variant : {1, 8, 10, 11}) ip[variant] = 0xff;  // type of service, TTL, checksum
   }
-  return crc32(0, m.data(), m.size());
+  for (size_t variant : {ip_len + 6, ip_len + 7, ip_len + kUdpLen + 4}) ip[variant] = 0xff;
+  return crc32(0, m.data(), static_cast<uInt>(8 + len));
 }
 
 // SipHash of bytes, zero-padded to whole words.
@@ -44,9 +49,9 @@ uint64_t Mac(const MacKey& key, absl::Span<const uint8_t> bytes) {
 }
 
 absl::Status CheckSpec(const PacketSpec& s) {
-  if (!s.local.is_v4() || !s.remote.is_v4()) {
-    return absl::UnimplementedError(
-        absl::StrFormat("probes are IPv4 only, got %s to %s", s.local.ToString(), s.remote.ToString()));
+  if (s.local.is_v4() != s.remote.is_v4()) {
+    return absl::InvalidArgumentError(absl::StrFormat("no packet goes from %s to %s: one is IPv4, the other IPv6",
+                                                      s.local.ToString(), s.remote.ToString()));
   }
   if (s.port == 0) return absl::InvalidArgumentError("a probe needs a UDP source port");
   if (s.ip_id == 0) return absl::InvalidArgumentError("IP id 0 would be replaced by the kernel");
@@ -56,11 +61,13 @@ absl::Status CheckSpec(const PacketSpec& s) {
   return absl::OkStatus();
 }
 
-// IPv4, UDP, BTH and the probe header up to the round; everything else of the header 0.
+// IP, UDP, BTH and the probe header up to the round; everything else of the header 0.
 void WriteHeaders(cw_probe_type type, const PacketSpec& s, size_t total_len, uint8_t* p) {
   const auto tos = static_cast<uint8_t>(s.dscp << 2 | kEct0);
-  PutIpUdp({.from = s.local, .to = s.remote, .port = s.port, .tos = tos, .ttl = s.ttl, .ip_id = s.ip_id}, total_len, p);
-  uint8_t* bth = p + kIpLen + kUdpLen;
+  PutIpUdp(
+      {.from = s.local, .to = s.remote, .port = s.port, .tos = tos, .ttl = s.ttl, .ip_id = s.ip_id, .label = s.label},
+      total_len, p);
+  uint8_t* bth = p + IpLen(s.local.is_v4()) + kUdpLen;
   bth[0] = CW_BTH_OPCODE;
   PutBe16(bth + 2, 0xffff);      // P_Key
   PutBe32(bth + 4, s.qpn);  // the byte in front of the QPN is 0
@@ -76,13 +83,14 @@ void WriteHeaders(cw_probe_type type, const PacketSpec& s, size_t total_len, uin
   PutBe16(reinterpret_cast<uint8_t*>(&h.cookie), s.cookie);
   h.key_id = s.key_id;
   if (type == CW_PROBE_REQUEST) PutBe16(reinterpret_cast<uint8_t*>(&h.bitmap[0]), s.slots);
-  std::memcpy(p + kHdrOffset, &h, sizeof(h));
+  std::memcpy(bth + CW_BTH_LEN, &h, sizeof(h));
 }
 
 }  // namespace
 
 uint32_t ComputeIcrc(absl::Span<const uint8_t> packet) {
-  return crc32(MaskedHeaderCrc(packet), packet.data() + kHdrOffset, packet.size() - kHdrOffset);
+  const size_t hdr = HdrOffset(packet);
+  return crc32(MaskedHeaderCrc(packet), packet.data() + hdr, static_cast<uInt>(packet.size() - hdr));
 }
 
 absl::StatusOr<ProbeTemplate> ProbeTemplate::Make(cw_probe_type type, const PacketSpec& spec) {
@@ -92,20 +100,22 @@ absl::StatusOr<ProbeTemplate> ProbeTemplate::Make(cw_probe_type type, const Pack
   }
   ProbeTemplate t;
   t.key_ = spec.key;
-  WriteHeaders(type, spec, kProbePacketLen, t.bytes_.data());
-  t.prefix_crc_ = crc32(MaskedHeaderCrc(t.bytes_), t.bytes_.data() + kHdrOffset, kRoundOffset - kHdrOffset);
+  t.size_ = IpLen(spec.local.is_v4()) + CW_PROBE_UDP_LEN;
+  WriteHeaders(type, spec, t.size_, t.bytes_.data());
+  t.prefix_crc_ = crc32(MaskedHeaderCrc(t.bytes()), t.bytes_.data() + HdrOffset(t.bytes()), kRound);
   t.SetRound(0);
   return t;
 }
 
 void ProbeTemplate::SetRound(uint32_t round) {
-  uint8_t* p = bytes_.data();
-  PutBe32(p + kRoundOffset, round);
+  uint8_t* hdr = bytes_.data() + HdrOffset(bytes());
+  uint8_t* icrc = bytes_.data() + size_ - CW_ICRC_LEN;
+  PutBe32(hdr + kRound, round);
   __u64 words[CW_PROBE_MAC_OFFSET / 8];
-  std::memcpy(words, p + kHdrOffset, sizeof(words));
+  std::memcpy(words, hdr, sizeof(words));
   const uint64_t mac = cw_siphash24(key_.k, words, CW_PROBE_MAC_OFFSET / 8);
-  std::memcpy(p + kMacOffset, &mac, sizeof(mac));
-  StoreLe32(p + kIcrcOffset, crc32(prefix_crc_, p + kRoundOffset, kIcrcOffset - kRoundOffset));
+  std::memcpy(hdr + CW_PROBE_MAC_OFFSET, &mac, sizeof(mac));
+  StoreLe32(icrc, crc32(prefix_crc_, hdr + kRound, static_cast<uInt>(icrc - hdr - kRound)));
 }
 
 absl::StatusOr<std::vector<uint8_t>> BuildMessage(const PacketSpec& spec, uint32_t sequence,
@@ -114,17 +124,19 @@ absl::StatusOr<std::vector<uint8_t>> BuildMessage(const PacketSpec& spec, uint32
   if (body.size() > CW_MSG_MAX) {
     return absl::InvalidArgumentError(absl::StrFormat("message body of %d bytes, limit %d", body.size(), CW_MSG_MAX));
   }
-  std::vector<uint8_t> packet(kHdrOffset + CW_PROBE_HDR_LEN + body.size() + CW_MSG_MAC_LEN + CW_ICRC_LEN);
+  std::vector<uint8_t> packet(probe::HdrOffset(spec.local.is_v4()) + CW_PROBE_HDR_LEN + body.size() + CW_MSG_MAC_LEN +
+                              CW_ICRC_LEN);
   uint8_t* p = packet.data();
   WriteHeaders(CW_PROBE_MESSAGE, spec, packet.size(), p);
-  PutBe32(p + kRoundOffset, sequence);
-  PutBe32(p + kHdrOffset + offsetof(cw_probe_hdr, t1) + 4, static_cast<uint32_t>(body.size()));
-  const uint64_t header_mac = Mac(spec.key, {p + kHdrOffset, CW_PROBE_MAC_OFFSET});
-  std::memcpy(p + kMacOffset, &header_mac, sizeof(header_mac));
-  std::copy(body.begin(), body.end(), p + kHdrOffset + CW_PROBE_HDR_LEN);
+  uint8_t* hdr = p + HdrOffset(packet);
+  PutBe32(hdr + kRound, sequence);
+  PutBe32(hdr + offsetof(cw_probe_hdr, t1) + 4, static_cast<uint32_t>(body.size()));
+  const uint64_t header_mac = Mac(spec.key, {hdr, CW_PROBE_MAC_OFFSET});
+  std::memcpy(hdr + CW_PROBE_MAC_OFFSET, &header_mac, sizeof(header_mac));
+  std::copy(body.begin(), body.end(), hdr + CW_PROBE_HDR_LEN);
   const size_t signed_len = CW_PROBE_HDR_LEN + body.size();
-  const uint64_t body_mac = Mac(spec.key, {p + kHdrOffset, signed_len});
-  std::memcpy(p + kHdrOffset + signed_len, &body_mac, sizeof(body_mac));
+  const uint64_t body_mac = Mac(spec.key, {hdr, signed_len});
+  std::memcpy(hdr + signed_len, &body_mac, sizeof(body_mac));
   StoreLe32(p + packet.size() - CW_ICRC_LEN, ComputeIcrc({p, packet.size() - CW_ICRC_LEN}));
   return packet;
 }

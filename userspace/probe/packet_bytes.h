@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of IPv4/UDP packets to RoCE's port, shared by those that build them. Pure.
+// Bytes of UDP packets to RoCE's port over IPv4 and IPv6, shared by those that build them. Pure.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,20 @@
 #include <cstdint>
 #include <cstring>
 
+#include "absl/types/span.h"
 #include "maps/wire.h"
 #include "userspace/model/addr.h"
 
 namespace cw::probe {
 
-inline constexpr size_t kIpLen = 20;
+inline constexpr size_t kIp4Len = 20;
+inline constexpr size_t kIp6Len = 40;
 inline constexpr size_t kUdpLen = 8;
+
+inline size_t IpLen(bool v4) { return v4 ? kIp4Len : kIp6Len; }
+// packet: not empty, from its IP header on.
+inline bool IsIp6(absl::Span<const uint8_t> packet) { return packet[0] >> 4 == 6; }
+inline size_t IpLen(absl::Span<const uint8_t> packet) { return IpLen(!IsIp6(packet)); }
 
 inline void PutBe16(uint8_t* p, uint16_t v) {
   p[0] = v >> 8;
@@ -27,15 +34,15 @@ inline void PutBe32(uint8_t* p, uint32_t v) {
 inline void StoreLe32(uint8_t* p, uint32_t v) { std::memcpy(p, &v, 4); }
 
 struct IpSpec {
-  Addr from, to;      // IPv4
+  Addr from, to;      // of one family
   uint16_t port = 0;  // UDP source port
-  uint8_t tos = 0;
+  uint8_t tos = 0;    // IPv6: traffic class
   uint8_t ttl = 64;
-  uint16_t ip_id = 0;
+  uint16_t ip_id = 0;  // IPv4 only
+  uint32_t label = 0;  // IPv6 only: flow label, 20 bits
 };
 
-// IPv4 header without options, and UDP header without checksum, into zeroed bytes. total_len: of the IP packet.
-inline void PutIpUdp(const IpSpec& s, size_t total_len, uint8_t* p) {
+inline void PutIp4(const IpSpec& s, size_t total_len, uint8_t* p) {
   p[0] = 0x45;
   p[1] = s.tos;
   PutBe16(p + 2, static_cast<uint16_t>(total_len));
@@ -46,13 +53,29 @@ inline void PutIpUdp(const IpSpec& s, size_t total_len, uint8_t* p) {
   std::copy_n(s.from.bytes.begin() + 12, 4, p + 12);
   std::copy_n(s.to.bytes.begin() + 12, 4, p + 16);
   uint32_t sum = 0;
-  for (size_t i = 0; i < kIpLen; i += 2) sum += p[i] << 8 | p[i + 1];
+  for (size_t i = 0; i < kIp4Len; i += 2) sum += p[i] << 8 | p[i + 1];
   sum = (sum & 0xffff) + (sum >> 16);
   PutBe16(p + 10, ~(sum + (sum >> 16)) & 0xffff);
-  uint8_t* udp = p + kIpLen;
+}
+
+inline void PutIp6(const IpSpec& s, size_t total_len, uint8_t* p) {
+  PutBe32(p, 6u << 28 | uint32_t{s.tos} << 20 | (s.label & 0xfffff));
+  PutBe16(p + 4, static_cast<uint16_t>(total_len - kIp6Len));
+  p[6] = 17;
+  p[7] = s.ttl;
+  std::copy(s.from.bytes.begin(), s.from.bytes.end(), p + 8);
+  std::copy(s.to.bytes.begin(), s.to.bytes.end(), p + 24);
+}
+
+// IP header without options, and UDP header without checksum, into zeroed bytes. total_len: of the IP packet. RoCE has
+// no UDP checksum over IPv6 either (RFC 6935: what is checked by other means, here ICRC and MAC, may do without).
+inline void PutIpUdp(const IpSpec& s, size_t total_len, uint8_t* p) {
+  const bool v4 = s.from.is_v4();
+  v4 ? PutIp4(s, total_len, p) : PutIp6(s, total_len, p);
+  uint8_t* udp = p + IpLen(v4);
   PutBe16(udp, s.port);
   PutBe16(udp + 2, CW_ROCE_PORT);
-  PutBe16(udp + 4, static_cast<uint16_t>(total_len - kIpLen));
+  PutBe16(udp + 4, static_cast<uint16_t>(total_len - IpLen(v4)));
 }
 
 }  // namespace cw::probe

@@ -80,11 +80,11 @@ class Monitor {
   static_assert(sizeof(changes_) == sizeof(uint32_t) && decltype(changes_)::is_always_lock_free);
 };
 
-// The messages of one tick for one socket.
+// The messages of one tick for one socket and family.
 struct Batch {
   std::vector<mmsghdr> messages;
   std::vector<iovec> parts;
-  std::vector<sockaddr_in> to;
+  std::vector<Destination> to;
 
   void Clear() {
     parts.clear();
@@ -92,16 +92,13 @@ struct Batch {
   }
   void Add(absl::Span<const uint8_t> packet) {
     parts.push_back({const_cast<uint8_t*>(packet.data()), packet.size()});
-    sockaddr_in a{};
-    a.sin_family = AF_INET;
-    std::memcpy(&a.sin_addr, packet.data() + 16, 4);
-    to.push_back(a);
+    to.emplace_back(packet);
   }
   void Seal() {
     messages.assign(parts.size(), {});
     for (size_t i = 0; i < parts.size(); ++i) {
-      messages[i].msg_hdr.msg_name = &to[i];
-      messages[i].msg_hdr.msg_namelen = sizeof(to[i]);
+      messages[i].msg_hdr.msg_name = &to[i].v6;
+      messages[i].msg_hdr.msg_namelen = to[i].len;
       messages[i].msg_hdr.msg_iov = &parts[i];
       messages[i].msg_hdr.msg_iovlen = 1;
     }
@@ -145,7 +142,7 @@ class ProberImpl final : public Prober {
   void JudgeDoubt(PairState& p, int64_t now_ns);
   void LookAtAnswers(int64_t now_ns);
   int64_t NextWakeNs() const;
-  void Flush(RawSocket* socket, Batch& batch);
+  void Flush(RawSocket* socket, bool v6, Batch& batch);
   void PublishIntervals();
 
   const ProberOptions options_;
@@ -155,7 +152,7 @@ class ProberImpl final : public Prober {
   bool stop_ = false;
   Cadence cadence_;
   std::map<uint32_t, PairState> pairs_;
-  std::map<RawSocket*, Batch> batches_;
+  std::map<std::pair<RawSocket*, bool>, Batch> batches_;  // true: IPv6
   std::vector<uint32_t> due_;
   std::vector<std::pair<uint64_t, PairState*>> order_;  // of a tick: rank, pair
   ProberStats stats_;
@@ -276,14 +273,14 @@ void ProberImpl::LookAtAnswers(int64_t now_ns) {
 void ProberImpl::Tick(int64_t now_ns) {
   LookAtAnswers(now_ns);
   cadence_.TakeDue(now_ns, &due_);
-  for (auto& [socket, batch] : batches_) batch.Clear();
+  for (auto& [where, batch] : batches_) batch.Clear();
   OrderDue();
   for (const auto& [rank, pair] : order_) Prepare(*pair, now_ns);
   for (auto it = batches_.begin(); it != batches_.end();) {
     if (it->second.parts.empty()) {
       it = batches_.erase(it);  // its socket may be gone with the last plan that held it
     } else {
-      Flush(it->first, it->second);
+      Flush(it->first.first, it->first.second, it->second);
       ++it;
     }
   }
@@ -312,7 +309,7 @@ void ProberImpl::Prepare(PairState& p, int64_t now_ns) {
   // for a pause of the prober.
   const auto interval = static_cast<__u32>(std::min<int64_t>(cadence_.IntervalNs(p.plan.pair), UINT32_MAX));
   if (interval > Load(p.plan.shared->interval_ns)) Store(p.plan.shared->interval_ns, interval);
-  Batch& batch = batches_[p.plan.socket.get()];
+  Batch& batch = batches_[{p.plan.socket.get(), IsIp6(p.plan.slots[0].probe.bytes())}];
   // Let each slot take its turn to be first.
   const size_t n = p.plan.slots.size();
   for (size_t i = 0; i < n; ++i) {
@@ -366,11 +363,11 @@ void ProberImpl::JudgeDoubt(PairState& p, int64_t now_ns) {
 }
 
 // A packet that is refused takes the pair's others with it (they have the same route), not other pairs'.
-void ProberImpl::Flush(RawSocket* socket, Batch& batch) {
+void ProberImpl::Flush(RawSocket* socket, bool v6, Batch& batch) {
   batch.Seal();
   size_t next = 0;
   while (next < batch.messages.size()) {
-    const int n = socket->SendBatch(&batch.messages[next], static_cast<unsigned>(batch.messages.size() - next));
+    const int n = socket->SendBatch(v6, &batch.messages[next], static_cast<unsigned>(batch.messages.size() - next));
     if (n > 0) {
       stats_.probes += static_cast<uint64_t>(n);
       next += static_cast<size_t>(n);
@@ -378,8 +375,8 @@ void ProberImpl::Flush(RawSocket* socket, Batch& batch) {
     }
     if (n == -EINTR) continue;
     stats_.last_error = strerror(-n);
-    const in_addr_t refused = batch.to[next].sin_addr.s_addr;
-    while (next < batch.to.size() && batch.to[next].sin_addr.s_addr == refused) {
+    const Destination refused = batch.to[next];
+    while (next < batch.to.size() && batch.to[next] == refused) {
       ++stats_.send_errors;
       ++next;
     }

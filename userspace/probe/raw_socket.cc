@@ -10,23 +10,23 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "userspace/probe/packet_bytes.h"
 
 namespace cw::probe {
 namespace {
 
 constexpr int kSendBufferBytes = 4 << 20;  // a tick of a large mesh at once
 
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<RawSocket>> RawSocket::Open(int ifindex) {
-  const int fd = socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_RAW);
+absl::StatusOr<int> OpenFamily(int family, int ifindex) {
+  const int fd = socket(family, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_RAW);
   if (fd < 0) return absl::ErrnoToStatus(errno, "raw socket for probes (CAP_NET_RAW is needed)");
   auto close_fd = absl::MakeCleanup([fd] { close(fd); });
   if (ifindex != 0 && setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &ifindex, sizeof(ifindex)) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("binding the probe socket to interface ", ifindex));
   }
   const int on = 1;
-  if (setsockopt(fd, IPPROTO_IP, IP_HDRINCL, &on, sizeof(on)) != 0) {
+  const bool v4 = family == AF_INET;  // IPv6 sockets of IPPROTO_RAW take packets with their header anyway
+  if (v4 && setsockopt(fd, IPPROTO_IP, IP_HDRINCL, &on, sizeof(on)) != 0) {
     return absl::ErrnoToStatus(errno, "IP_HDRINCL on the probe socket");
   }
   // Larger than the limit of ordinary users where that is permitted, else as large as it is.
@@ -34,19 +34,44 @@ absl::StatusOr<std::shared_ptr<RawSocket>> RawSocket::Open(int ifindex) {
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
   }
   std::move(close_fd).Cancel();
-  return std::shared_ptr<RawSocket>(new RawSocket(fd, ifindex));
+  return fd;
 }
 
-RawSocket::~RawSocket() { close(fd_); }
+}  // namespace
+
+Destination::Destination(absl::Span<const uint8_t> packet) {
+  std::memset(&v6, 0, sizeof(v6));
+  if (IsIp6(packet)) {
+    v6.sin6_family = AF_INET6;
+    std::memcpy(&v6.sin6_addr, packet.data() + 24, 16);
+    len = sizeof(v6);
+  } else {
+    v4.sin_family = AF_INET;
+    std::memcpy(&v4.sin_addr, packet.data() + 16, 4);
+    len = sizeof(v4);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<RawSocket>> RawSocket::Open(int ifindex) {
+  const absl::StatusOr<int> v4 = OpenFamily(AF_INET, ifindex);
+  if (!v4.ok()) return v4.status();
+  const absl::StatusOr<int> v6 = OpenFamily(AF_INET6, ifindex);  // may be missing: sending then says so
+  return std::shared_ptr<RawSocket>(new RawSocket(*v4, v6.value_or(-1), ifindex));
+}
+
+RawSocket::~RawSocket() {
+  close(fd4_);
+  if (fd6_ >= 0) close(fd6_);
+}
 
 absl::Status RawSocket::Send(absl::Span<const uint8_t> packet) {
-  if (packet.size() < 20) return absl::InvalidArgumentError("not an IPv4 packet");
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  std::memcpy(&to.sin_addr, packet.data() + 16, 4);
+  if (packet.empty() || packet.size() < IpLen(packet)) return absl::InvalidArgumentError("not an IP packet");
+  const Destination to(packet);
+  const int fd = IsIp6(packet) ? fd6_ : fd4_;
+  if (fd < 0) return absl::UnimplementedError("this kernel has no IPv6");
   for (;;) {
     const ssize_t n =
-        sendto(fd_, packet.data(), packet.size(), MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&to), sizeof(to));
+        sendto(fd, packet.data(), packet.size(), MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&to.v6), to.len);
     if (n >= 0) return absl::OkStatus();
     if (errno == EINTR) continue;
     if (errno == EAGAIN || errno == ENOBUFS) return absl::UnavailableError("the send queue is full");
@@ -54,8 +79,10 @@ absl::Status RawSocket::Send(absl::Span<const uint8_t> packet) {
   }
 }
 
-int RawSocket::SendBatch(mmsghdr* messages, unsigned count) {
-  const int n = sendmmsg(fd_, messages, count, MSG_DONTWAIT);
+int RawSocket::SendBatch(bool v6, mmsghdr* messages, unsigned count) {
+  const int fd = v6 ? fd6_ : fd4_;
+  if (fd < 0) return -EAFNOSUPPORT;
+  const int n = sendmmsg(fd, messages, count, MSG_DONTWAIT);
   return n >= 0 ? n : -errno;
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sends packets that begin with their own IPv4 header through one NIC (IPPROTO_RAW, so nothing is received).
+// Sends packets that begin with their own IPv4 or IPv6 header through one NIC (IPPROTO_RAW, so nothing is received).
 // Thread rule: any thread; never blocks.
 #pragma once
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -14,6 +16,18 @@
 #include "userspace/model/addr.h"
 
 namespace cw::probe {
+
+// Where a packet goes by its header, as sendmsg() wants to be told.
+struct Destination {
+  union {
+    sockaddr_in6 v6;
+    sockaddr_in v4;
+  };
+  socklen_t len = 0;
+
+  explicit Destination(absl::Span<const uint8_t> packet);  // at least a whole IP header
+  bool operator==(const Destination& other) const { return std::memcmp(&v6, &other.v6, sizeof(v6)) == 0; }
+};
 
 class RawSocket {
  public:
@@ -25,13 +39,14 @@ class RawSocket {
 
   // Unavailable: the queue is full, try later. Other codes: this packet cannot be sent (no route, link down, ...).
   absl::Status Send(absl::Span<const uint8_t> packet);
-  // sendmmsg once: how many went, or −errno of the first.
-  int SendBatch(mmsghdr* messages, unsigned count);
+  // sendmmsg once, packets of one family: how many went, or −errno of the first.
+  int SendBatch(bool v6, mmsghdr* messages, unsigned count);
   int ifindex() const { return ifindex_; }
 
  private:
-  RawSocket(int fd, int ifindex) : fd_(fd), ifindex_(ifindex) {}
-  const int fd_;
+  RawSocket(int fd4, int fd6, int ifindex) : fd4_(fd4), fd6_(fd6), ifindex_(ifindex) {}
+  const int fd4_;
+  const int fd6_;  // -1: the kernel has no IPv6
   const int ifindex_;
 };
 
