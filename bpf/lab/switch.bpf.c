@@ -11,6 +11,7 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <linux/udp.h>
 
@@ -93,11 +94,40 @@ struct lab_packet {
   __u32 dqpn;
   __u16 sport;
   __u8 opcode;
-  __u8 ecn;  // of any IPv4 packet
+  __u8 l4_off;  // of the UDP header
+  __u8 ecn;     // of any IP packet
   __u8 dscp;
   __u8 ttl;
   __u8 roce;  // the fields above are of a RoCEv2 packet
 };
+
+static __always_inline void parse_roce(struct __sk_buff* skb, __u32 l4_off, struct lab_packet* p) {
+  struct {
+    struct udphdr udp;
+    struct roce_bth bth;
+  } l4;
+
+  if (bpf_skb_load_bytes(skb, l4_off, &l4, sizeof(l4)) || l4.udp.dest != bpf_htons(ROCE_PORT)) return;
+  p->l4_off = l4_off;
+  p->sport = bpf_ntohs(l4.udp.source);
+  p->opcode = l4.bth.opcode;
+  p->dqpn = bpf_ntohl(l4.bth.dqpn) & 0xffffff;
+  p->roce = 1;
+}
+
+// Of the lab's IPv6 addresses, fd00::a.b.c.d, the last four bytes tell all.
+static __always_inline void parse_ip6(struct __sk_buff* skb, struct lab_packet* p) {
+  struct ipv6hdr ip;
+
+  if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &ip, sizeof(ip))) return;
+  p->ecn = ip.flow_lbl[0] >> 4 & ECT_MASK;
+  p->dscp = (ip.priority << 2 | ip.flow_lbl[0] >> 6) & 0x3f;
+  if (ip.nexthdr != IPPROTO_UDP) return;
+  p->saddr = ip.saddr.in6_u.u6_addr32[3];
+  p->daddr = ip.daddr.in6_u.u6_addr32[3];
+  p->ttl = ip.hop_limit;
+  parse_roce(skb, sizeof(struct ethhdr) + sizeof(ip), p);
+}
 
 // By copying out rather than by direct access: forwarded packets may keep their headers in fragments.
 static __always_inline void parse(struct __sk_buff* skb, struct lab_packet* p) {
@@ -105,24 +135,21 @@ static __always_inline void parse(struct __sk_buff* skb, struct lab_packet* p) {
     struct ethhdr eth;
     struct iphdr ip;
   } __attribute__((packed)) l3;
-  struct {
-    struct udphdr udp;
-    struct roce_bth bth;
-  } l4;
 
   __builtin_memset(p, 0, sizeof(*p));
-  if (bpf_skb_load_bytes(skb, 0, &l3, sizeof(l3)) || l3.eth.h_proto != bpf_htons(ETH_P_IP)) return;
+  if (bpf_skb_load_bytes(skb, 0, &l3, sizeof(l3))) return;
+  if (l3.eth.h_proto == bpf_htons(ETH_P_IPV6)) {
+    parse_ip6(skb, p);
+    return;
+  }
+  if (l3.eth.h_proto != bpf_htons(ETH_P_IP)) return;
   p->ecn = l3.ip.tos & ECT_MASK;
   p->dscp = l3.ip.tos >> 2;
   if (l3.ip.ihl != 5 || l3.ip.protocol != IPPROTO_UDP || (l3.ip.frag_off & bpf_htons(0x3fff))) return;
-  if (bpf_skb_load_bytes(skb, sizeof(l3), &l4, sizeof(l4)) || l4.udp.dest != bpf_htons(ROCE_PORT)) return;
   p->saddr = l3.ip.saddr;
   p->daddr = l3.ip.daddr;
-  p->sport = bpf_ntohs(l4.udp.source);
   p->ttl = l3.ip.ttl;
-  p->opcode = l4.bth.opcode;
-  p->dqpn = bpf_ntohl(l4.bth.dqpn) & 0xffffff;
-  p->roce = 1;
+  parse_roce(skb, sizeof(l3), p);
 }
 
 static __always_inline int is_probe(const struct lab_packet* p) { return p->roce && p->opcode >= LAB_PROBE_OPCODE; }
@@ -161,8 +188,8 @@ static __always_inline void count_flow(struct __sk_buff* skb, __u32 dir, const s
 }
 
 // A bit that the switch's own memory lost: behind the headers that it forwards by, so that only the ICRC can tell.
-static __always_inline void flip_a_bit(struct __sk_buff* skb) {
-  const __u32 first = sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct roce_bth);
+static __always_inline void flip_a_bit(struct __sk_buff* skb, const struct lab_packet* p) {
+  const __u32 first = p->l4_off + sizeof(struct udphdr) + sizeof(struct roce_bth);
   __u32 at, chance = bpf_get_prandom_u32();
   __u8 byte;
 
@@ -202,7 +229,7 @@ static __always_inline int cross_wire(struct __sk_buff* skb, __u32 dir, const st
     __sync_fetch_and_add(&link->fault_drops, 1);
     __sync_fetch_and_add(&link->fault_drop_bytes, skb->len);
   }
-  if (hit && !lost && p->roce) flip_a_bit(skb);
+  if (hit && !lost && p->roce) flip_a_bit(skb, p);
   return lost;
 }
 

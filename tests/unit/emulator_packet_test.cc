@@ -111,6 +111,38 @@ TEST(IcrcTest, MaskedFieldsDoNotCount) {
   }
 }
 
+TEST(RocePacketTest, OverIpv6AllButTheIpHeaderIsTheSame) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 500; ++i) {
+    RocePacket p = RandomPacket(random);
+    const Bytes payload = RandomBytes(random, p.payload_bytes);
+    const Bytes four = Wire(p, payload);
+    p.ip6 = true;
+    p.label = random() & 0xfffff;
+    const Bytes six = Wire(p, payload);
+    ASSERT_EQ(six.size(), four.size() + 20);
+    EXPECT_EQ(Bytes(six.begin() + 40, six.end() - 4), Bytes(four.begin() + 20, four.end() - 4));
+    size_t bytes = 0;
+    const auto parsed = ParsePacket(six, &bytes);
+    ASSERT_TRUE(parsed.has_value());
+    EXPECT_EQ(bytes, six.size());
+    EXPECT_TRUE(parsed->ip6);
+    EXPECT_EQ(parsed->label, p.label);
+    EXPECT_EQ(parsed->tos, p.tos);
+    EXPECT_EQ(parsed->source, p.source);
+    EXPECT_EQ(parsed->destination, p.destination);
+    EXPECT_EQ(parsed->psn, p.psn);
+    EXPECT_EQ(parsed->payload_bytes, p.payload_bytes);
+    EXPECT_TRUE(IcrcIsRight(six));
+  }
+  const Bytes foreign = Hex(kAckV6Vector);
+  size_t bytes = 0;
+  EXPECT_TRUE(ParsePacket(foreign, &bytes).has_value()) << "fd00::1 is fd00::0.0.0.1";
+  Bytes other = foreign;
+  other[9] = 1;
+  EXPECT_FALSE(ParsePacket(other, &bytes).has_value()) << "no address of the lab";
+}
+
 TEST(Crc32Test, EveryPathEqualsTheBitwiseOne) {
   std::mt19937 random(1);
   for (size_t n = 0; n < 700; ++n) {

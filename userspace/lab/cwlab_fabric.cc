@@ -223,6 +223,7 @@ void AddFabricVerbs(CLI::App& app, Cli& cli) {
   up->add_option("--mode", options->mode, "of the agents: observe, protect or optimize")
       ->capture_default_str()
       ->check(CLI::IsMember({"observe", "protect", "optimize"}));
+  up->add_flag("--ipv6", spec.ipv6, "Hosts are known by IPv6 addresses; leaves hash flow labels as well");
   up->add_option("--ecmp-seed", spec.ecmp_seed, "ECMP hash seed, for repeatable paths (kernel 6.11 or later)");
   up->callback([&cli, options] { RunUp(cli, *options); });
 

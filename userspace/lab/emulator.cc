@@ -135,6 +135,7 @@ void Emulator::Announce(const Endpoint& endpoint, const std::string& label) {
   qp.rqpn = e.qp.remote_qpn;
   qp.local_address = e.address;
   qp.remote_address = e.remote_address;
+  qp.ip6 = WorkerOf(e.host).port(e.host).ip6();
   qp.source_port = e.source_port;
   qp.path_mtu = static_cast<uint16_t>(e.qp.path_mtu);
   qp.label = label;

@@ -12,13 +12,17 @@
 
 #include "absl/time/time.h"
 #include "spdlog/spdlog.h"
+#include "userspace/lab/roce_packet.h"
 
 namespace cw::lab {
 namespace {
 
-void MapV4(uint32_t address, uint8_t out[16]) {
-  std::memset(out, 0, 10);
-  out[10] = out[11] = 0xff;
+void PutAddress(uint32_t address, bool ip6, uint8_t out[16]) {
+  std::memcpy(out, kLabPrefix6, sizeof(kLabPrefix6));
+  if (!ip6) {
+    std::memset(out, 0, 10);
+    out[10] = out[11] = 0xff;
+  }
   for (int i = 0; i < 4; ++i) out[12 + i] = static_cast<uint8_t>(address >> (24 - 8 * i));
 }
 
@@ -35,8 +39,8 @@ cw_inproc_register_qp MakeRegisterQp(const QpAnnouncement& qp, cw_inproc_type ty
   m.type = static_cast<uint16_t>(type);
   m.lqpn = qp.lqpn;
   m.rqpn = qp.rqpn;
-  MapV4(qp.local_address, m.laddr);
-  MapV4(qp.remote_address, m.raddr);
+  PutAddress(qp.local_address, qp.ip6, m.laddr);
+  PutAddress(qp.remote_address, qp.ip6, m.raddr);
   m.pid = static_cast<uint32_t>(getpid());
   m.udp_sport = qp.source_port;
   m.path_mtu = qp.path_mtu;

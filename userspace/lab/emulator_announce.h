@@ -20,6 +20,7 @@ struct QpAnnouncement {
   uint32_t rqpn = 0;
   uint32_t local_address = 0;  // IPv4, host order
   uint32_t remote_address = 0;
+  bool ip6 = false;  // fd00:: and those addresses
   uint16_t source_port = 0;
   uint16_t path_mtu = 0;
   std::string label;

@@ -65,11 +65,16 @@ struct HostPort::Slot {
   std::array<uint8_t, 3 + kIcrcBytes> tail;  // padding and ICRC
   std::array<iovec, 3> iov;
   sockaddr_in to;
+  sockaddr_in6 to6;
   bool stamped;
 };
 
-HostPort::HostPort(uint32_t address, uint32_t verify_every, uint32_t stamp_every)
-    : address_(address), verify_every_(std::max(1u, verify_every)), stamp_every_(stamp_every), slots_(kSlots) {}
+HostPort::HostPort(uint32_t address, bool ip6, uint32_t verify_every, uint32_t stamp_every)
+    : address_(address),
+      ip6_(ip6),
+      verify_every_(std::max(1u, verify_every)),
+      stamp_every_(stamp_every),
+      slots_(kSlots) {}
 
 HostPort::~HostPort() {
   if (ring_ != nullptr) munmap(ring_, size_t{kBlocks} * kBlockBytes);
@@ -80,12 +85,17 @@ HostPort::~HostPort() {
 
 absl::StatusOr<std::unique_ptr<HostPort>> HostPort::Open(const HostSpec& host, uint32_t verify_every,
                                                          uint32_t stamp_every) {
-  in_addr address;
-  if (inet_pton(AF_INET, host.address.c_str(), &address) != 1) {
+  in_addr address{};
+  in6_addr address6{};
+  const bool ip6 = inet_pton(AF_INET6, host.address.c_str(), &address6) == 1 &&
+                   std::memcmp(&address6, kLabPrefix6, sizeof(kLabPrefix6)) == 0;
+  if (ip6) {
+    std::memcpy(&address, address6.s6_addr + sizeof(kLabPrefix6), sizeof(address));
+  } else if (inet_pton(AF_INET, host.address.c_str(), &address) != 1) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("host %s: \"%s\" is not an IPv4 address", host.name, host.address));
+        absl::StrFormat("host %s: \"%s\" is neither an IPv4 address nor fd00:: with one", host.name, host.address));
   }
-  std::unique_ptr<HostPort> port(new HostPort(ntohl(address.s_addr), verify_every, stamp_every));
+  std::unique_ptr<HostPort> port(new HostPort(ntohl(address.s_addr), ip6, verify_every, stamp_every));
   // setns changes a thread for good, so a thread of its own opens the sockets.
   absl::Status status;
   std::thread([&] { status = port->OpenInside(host); }).join();
@@ -111,9 +121,9 @@ absl::Status HostPort::OpenInside(const HostSpec& host) {
 }
 
 absl::Status HostPort::OpenSender() {
-  send_fd_ = socket(AF_INET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_RAW);
+  send_fd_ = socket(ip6_ ? AF_INET6 : AF_INET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_RAW);
   if (send_fd_ < 0) return Failed("raw socket");
-  if (!SetOption(send_fd_, IPPROTO_IP, IP_HDRINCL, 1)) return Failed("IP_HDRINCL");
+  if (!ip6_ && !SetOption(send_fd_, IPPROTO_IP, IP_HDRINCL, 1)) return Failed("IP_HDRINCL");
   // Packets wait in the host's queueing discipline on this budget: room for 10 ms at several Gbit/s.
   if (!SetOption(send_fd_, SOL_SOCKET, SO_SNDBUFFORCE, 8 << 20)) return Failed("SO_SNDBUFFORCE");
   if (stamp_every_ == 0) return absl::OkStatus();
@@ -142,7 +152,15 @@ absl::Status HostPort::OpenReceiver(const std::string& device) {
       BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
       BPF_STMT(BPF_RET | BPF_K, 0),
   };
-  if (!Attach(receive_fd_, code, std::size(code))) return Failed("SO_ATTACH_FILTER");
+  sock_filter code6[] = {
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 6),  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 17, 0, 5),
+      BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 42), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kRoceUdpPort, 0, 3),
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 48), BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0xe0, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),  BPF_STMT(BPF_RET | BPF_K, 0),
+  };
+  const bool attached =
+      ip6_ ? Attach(receive_fd_, code6, std::size(code6)) : Attach(receive_fd_, code, std::size(code));
+  if (!attached) return Failed("SO_ATTACH_FILTER");
   if (!SetOption(receive_fd_, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)) return Failed("PACKET_IGNORE_OUTGOING");
   if (!SetOption(receive_fd_, SOL_PACKET, PACKET_VERSION, int{TPACKET_V2})) return Failed("PACKET_VERSION");
   if (stamp_every_ > 0 && !SetOption(receive_fd_, SOL_SOCKET, SO_TIMESTAMPING,
@@ -156,7 +174,7 @@ absl::Status HostPort::OpenReceiver(const std::string& device) {
   ring_ = static_cast<uint8_t*>(ring);
   sockaddr_ll at{};
   at.sll_family = AF_PACKET;
-  at.sll_protocol = htons(ETH_P_IP);
+  at.sll_protocol = htons(ip6_ ? ETH_P_IPV6 : ETH_P_IP);
   at.sll_ifindex = static_cast<int>(if_nametoindex(device.c_str()));
   if (at.sll_ifindex == 0) return Failed(("no device " + device).c_str());
   if (bind(receive_fd_, reinterpret_cast<sockaddr*>(&at), sizeof(at)) != 0) return Failed("bind of the packet socket");
@@ -164,15 +182,19 @@ absl::Status HostPort::OpenReceiver(const std::string& device) {
 }
 
 absl::Status HostPort::OpenSink() {
-  sink_fd_ = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sink_fd_ = socket(ip6_ ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (sink_fd_ < 0) return Failed("UDP socket");
   sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
   if (!Attach(sink_fd_, nothing, 1)) return Failed("SO_ATTACH_FILTER");
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_port = htons(kRoceUdpPort);
+  sockaddr_in6 at6{};
+  at6.sin6_family = AF_INET6;
+  at6.sin6_port = htons(kRoceUdpPort);
+  const sockaddr* any = ip6_ ? reinterpret_cast<sockaddr*>(&at6) : reinterpret_cast<sockaddr*>(&at);
   // Taken already: then somebody else keeps the kernel from answering, which is all that this socket is for.
-  if (bind(sink_fd_, reinterpret_cast<sockaddr*>(&at), sizeof(at)) != 0 && errno != EADDRINUSE) {
+  if (bind(sink_fd_, any, ip6_ ? sizeof(at6) : sizeof(at)) != 0 && errno != EADDRINUSE) {
     return Failed("bind to UDP port 4791");
   }
   return absl::OkStatus();
@@ -205,7 +227,7 @@ void HostPort::TakeFrame(uint8_t* frame, PacketSink* sink) {
   const std::span<const uint8_t> ip(frame + header->tp_net, header->tp_snaplen);
   size_t bytes = 0;
   const std::optional<RocePacket> packet = ParsePacket(ip, &bytes);
-  if (!packet || packet->destination != address_) {
+  if (!packet || packet->destination != address_ || packet->ip6 != ip6_) {
     ++counters_.unknown;
     return;
   }
@@ -235,7 +257,9 @@ const HostPort::PayloadCrc& HostPort::CrcOfPayload(const uint8_t* data, uint32_t
   return entry;
 }
 
-void HostPort::Queue(const RocePacket& packet) {
+void HostPort::Queue(const RocePacket& queued) {
+  RocePacket packet = queued;
+  packet.ip6 = ip6_;
   Slot& slot = slots_[queued_++];
   const size_t header = EncodeHeaders(packet, slot.header.data());
   const uint8_t* payload = packet.opcode == kCnp ? kZeros.data() : kPattern.data();
@@ -255,6 +279,10 @@ void HostPort::Queue(const RocePacket& packet) {
   slot.to = {};
   slot.to.sin_family = AF_INET;
   slot.to.sin_addr.s_addr = htonl(packet.destination);
+  slot.to6 = {};
+  slot.to6.sin6_family = AF_INET6;
+  std::memcpy(slot.to6.sin6_addr.s6_addr, kLabPrefix6, sizeof(kLabPrefix6));
+  std::memcpy(slot.to6.sin6_addr.s6_addr + sizeof(kLabPrefix6), &slot.to.sin_addr, 4);
   slot.stamped = Stamped(packet);
 }
 
@@ -271,8 +299,8 @@ void HostPort::Flush() {
     Slot& slot = slots_[i];
     messages[i] = {};
     msghdr& m = messages[i].msg_hdr;
-    m.msg_name = &slot.to;
-    m.msg_namelen = sizeof(slot.to);
+    m.msg_name = ip6_ ? static_cast<void*>(&slot.to6) : &slot.to;
+    m.msg_namelen = ip6_ ? sizeof(slot.to6) : sizeof(slot.to);
     m.msg_iov = slot.iov.data();
     m.msg_iovlen = slot.iov.size();
     if (slot.stamped) {

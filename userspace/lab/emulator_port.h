@@ -20,7 +20,7 @@ namespace cw::lab {
 struct HostSpec {
   std::string name;
   std::string netns_path;  // for example /run/netns/x; empty: the caller's namespace
-  std::string address;     // IPv4, dotted
+  std::string address;     // IPv4, dotted; or fd00::a.b.c.d, then all is IPv6
   std::string device = "eth0";
   std::string agent_socket;  // where the host's agent listens for queue pairs (cw_inproc.h); empty: none
   double line_bps = 0;       // all queue pairs of the host together; 0: as fast as each may
@@ -54,6 +54,7 @@ class HostPort {
   HostPort& operator=(const HostPort&) = delete;
 
   uint32_t address() const { return address_; }
+  bool ip6() const { return ip6_; }
   int receive_fd() const { return receive_fd_; }
   const PortCounters& counters() const { return counters_; }
 
@@ -77,7 +78,7 @@ class HostPort {
     uint32_t zeros = 0;
   };
 
-  HostPort(uint32_t address, uint32_t verify_every, uint32_t stamp_every);
+  HostPort(uint32_t address, bool ip6, uint32_t verify_every, uint32_t stamp_every);
   absl::Status OpenInside(const HostSpec& host);
   absl::Status OpenSender();
   absl::Status OpenReceiver(const std::string& device);
@@ -87,6 +88,7 @@ class HostPort {
   bool Stamped(const RocePacket& packet) const;
 
   uint32_t address_;
+  bool ip6_;
   uint32_t verify_every_;
   uint32_t stamp_every_;
   int send_fd_ = -1;

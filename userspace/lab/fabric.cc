@@ -64,7 +64,8 @@ absl::Status Fabric::Impl::Check(const LinkDirection& link) const {
 
 absl::StatusOr<int> Fabric::Impl::PortOf(const std::string& address) const {
   for (int h = 0; h < spec().leaves * spec().hosts_per_leaf; ++h) {
-    if (HostAddress(spec(), h) == address) return h;
+    const std::string v4 = HostAddress(spec(), h);
+    if (address == v4 || (spec().ipv6 && address == Address6(v4))) return h;
   }
   for (const TapPort& tap : state.taps) {
     if (tap.address == address) return tap.port;
@@ -177,7 +178,10 @@ std::string Fabric::HostNetns(int host) const { return NetnsPath(HostName(spec()
 std::string Fabric::LeafNetns(int leaf) const { return NetnsPath(LeafName(spec().lab, leaf)); }
 std::string Fabric::SpineNetns(int spine) const { return NetnsPath(SpineName(spec().lab, spine)); }
 std::string Fabric::MgmtNetns() const { return NetnsPath(MgmtName(spec().lab)); }
-std::string Fabric::HostAddr(int host) const { return HostAddress(spec(), host); }
+std::string Fabric::HostAddr(int host) const {
+  const std::string address = HostAddress(spec(), host);
+  return spec().ipv6 ? Address6(address) : address;
+}
 std::string Fabric::HostGateway(int host) const { return Gateway(HostLeaf(host)); }
 std::string Fabric::HostMgmtAddr(int host) const { return HostMgmtAddress(host); }
 int Fabric::HostLeaf(int host) const { return host / spec().hosts_per_leaf; }
@@ -284,7 +288,8 @@ absl::StatusOr<std::vector<FlowCounters>> Fabric::Flows() const {
   for (const LinkDirection& link : LinkDirections()) by_number[DirectionNumber(link)] = link;
   std::vector<FlowCounters> counters;
   for (const auto& [key, value] : *flows) {
-    counters.push_back({by_number[key.direction], Dotted(key.saddr), Dotted(key.daddr), key.dqpn, key.probe != 0,
+    const auto text = [&](uint32_t address) { return spec().ipv6 ? Address6(Dotted(address)) : Dotted(address); };
+    counters.push_back({by_number[key.direction], text(key.saddr), text(key.daddr), key.dqpn, key.probe != 0,
                         value.packets, value.bytes, value.fault_drops, static_cast<uint16_t>(value.last_sport),
                         static_cast<int64_t>(value.last_ns)});
   }

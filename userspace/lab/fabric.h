@@ -14,6 +14,12 @@
 // A TTL that ends on a switch is answered from the address of the port where the packet came in, so the address names
 // both the switch and the link. ICMP is not rate-limited in the switches.
 //
+// With spec.ipv6 all that has a 10.x address has fd00:: and that address too: hosts on eth0, switches on lo (a leaf
+// fd00::10.1.255.<leaf>, a spine fd00::10.1.<spine>.0), from which they answer; links are fe80:: only. Leaves hash
+// addresses, ports and flow label (fib_multipath_hash_policy 3). HostAddr is then the IPv6 one, and so are the
+// addresses of Flows. PathOf then answers for flow label 0, which is that of flows that nobody steers. Second NICs and
+// taps are IPv4 only.
+//
 // Files      /run/cwlab/<lab>/fabric.json (state), /run/cwlab/<lab>/pids/<pid> (processes that belong to the lab)
 //
 // Threads: calls on one Fabric come from one thread at a time, except SetFault, ClearFault, Links and PathOf, which any
@@ -50,6 +56,7 @@ struct FabricSpec {
   int64_t ecn_min_bytes = 12'500;
   int64_t ecn_max_bytes = 50'000;
   double ecn_p_max = 0.2;
+  bool ipv6 = false;       // hosts have fd00:: addresses as well, and are known by them (below)
   uint32_t ecmp_seed = 0;  // net.ipv4.fib_multipath_hash_seed (+ leaf number); 0: the kernel's own random seed.
                            // Ignored where the kernel has no such setting (before 6.11): see ecmp_seeded().
 };
@@ -175,7 +182,7 @@ class Fabric {
   std::string LeafNetns(int leaf) const;
   std::string SpineNetns(int spine) const;
   std::string MgmtNetns() const;
-  std::string HostAddr(int host) const;      // 10.0.<leaf>.<10+k>
+  std::string HostAddr(int host) const;      // 10.0.<leaf>.<10+k>; with spec.ipv6 fd00:: and that
   std::string HostGateway(int host) const;   // 10.0.<leaf>.1
   std::string HostMgmtAddr(int host) const;  // 192.168.77.<10+host>
   int HostLeaf(int host) const;

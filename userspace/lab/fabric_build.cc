@@ -34,10 +34,26 @@ int Hosts(const FabricSpec& spec) { return spec.leaves * spec.hosts_per_leaf; }
 
 // ---- Settings. They come before the links, because a new device copies its namespace's "default". ----
 
-absl::Status CommonSettings() {
+// Addresses are given by hand, and nothing is asked or announced that can be done without.
+absl::Status Ipv6Settings(const std::string& scope) {
+  absl::Status status;
+  const std::string conf = absl::StrCat("net/ipv6/conf/", scope);
+  status.Update(WriteSysctl(conf + "/disable_ipv6", "0"));
+  status.Update(WriteSysctl(conf + "/accept_ra", "0"));
+  status.Update(WriteSysctl(conf + "/accept_dad", "0"));
+  status.Update(WriteSysctl(conf + "/router_solicitations", "0"));
+  if (scope == "default") status.Update(WriteSysctl(conf + "/addr_gen_mode", "1"));
+  return status;
+}
+
+absl::Status CommonSettings(bool ipv6) {
   absl::Status status;
   for (const char* scope : {"all", "default"}) {
     status.Update(WriteSysctl(absl::StrCat("net/ipv4/conf/", scope, "/rp_filter"), "0"));
+    if (ipv6) {
+      status.Update(Ipv6Settings(scope));
+      continue;
+    }
     // No neighbour discovery or multicast listener reports among the packets that tests count.
     if (absl::Status v6 = WriteSysctl(absl::StrCat("net/ipv6/conf/", scope, "/disable_ipv6"), "1");
         !absl::IsNotFound(v6)) {
@@ -47,8 +63,8 @@ absl::Status CommonSettings() {
   return status;
 }
 
-absl::Status SwitchSettings() {
-  absl::Status status = CommonSettings();
+absl::Status SwitchSettings(bool ipv6) {
+  absl::Status status = CommonSettings(ipv6);
   status.Update(WriteSysctl("net/ipv4/ip_forward", "1"));
   status.Update(WriteSysctl("net/ipv4/fib_multipath_hash_policy", "1"));
   status.Update(WriteSysctl("net/ipv4/icmp_ratemask", "0"));  // neither per target nor in all
@@ -56,6 +72,15 @@ absl::Status SwitchSettings() {
   for (const char* scope : {"all", "default"}) {
     const std::string conf = absl::StrCat("net/ipv4/conf/", scope);
     status.Update(WriteSysctl(conf + "/send_redirects", "0"));
+    status.Update(WriteSysctl(conf + "/ignore_routes_with_linkdown", "1"));
+  }
+  if (!ipv6) return status;
+  status.Update(WriteSysctl("net/ipv6/fib_multipath_hash_policy", "3"));   // by the fields named next:
+  status.Update(WriteSysctl("net/ipv6/fib_multipath_hash_fields", "63"));  // all, the flow label too
+  status.Update(WriteSysctl("net/ipv6/icmp/ratelimit", "0"));
+  for (const char* scope : {"all", "default"}) {
+    const std::string conf = absl::StrCat("net/ipv6/conf/", scope);
+    status.Update(WriteSysctl(conf + "/forwarding", "1"));
     status.Update(WriteSysctl(conf + "/ignore_routes_with_linkdown", "1"));
   }
   return status;
@@ -73,16 +98,16 @@ absl::Status MakeNamespaces(FabricState& state) {
       if (spec.ecmp_seed && !WriteSysctl("net/ipv4/fib_multipath_hash_seed", absl::StrCat(spec.ecmp_seed + l)).ok()) {
         state.ecmp_seeded = false;  // the kernel is older than that setting
       }
-      return SwitchSettings();
+      return SwitchSettings(spec.ipv6);
     }));
   }
   for (int s = 0; s < spec.spines; ++s) {
-    status.Update(RunInNetns(NetnsPath(SpineName(spec.lab, s)), SwitchSettings));
+    status.Update(RunInNetns(NetnsPath(SpineName(spec.lab, s)), [&] { return SwitchSettings(spec.ipv6); }));
   }
   for (int h = 0; h < Hosts(spec); ++h) {
-    status.Update(RunInNetns(NetnsPath(HostName(spec.lab, h)), CommonSettings));
+    status.Update(RunInNetns(NetnsPath(HostName(spec.lab, h)), [&] { return CommonSettings(spec.ipv6); }));
   }
-  status.Update(RunInNetns(NetnsPath(MgmtName(spec.lab)), CommonSettings));
+  status.Update(RunInNetns(NetnsPath(MgmtName(spec.lab)), [] { return CommonSettings(false); }));
   return status;
 }
 
@@ -164,6 +189,59 @@ Lines HostLines(const FabricSpec& spec, int host) {
           absl::StrCat("addr add ", HostMgmtAddress(host), "/24 dev mgmt0")};
 }
 
+// ---- The same for IPv6: only hosts and lo have global addresses. ----
+
+constexpr char kGateway6[] = "fe80::1";  // on each host port
+
+Lines SwitchLines6(const std::string& lo) {
+  return {"link set lo up", absl::StrCat("addr add ", Address6(lo), "/128 dev lo nodad")};
+}
+
+Lines LeafLines6(const FabricSpec& spec, int leaf) {
+  Lines lines = SwitchLines6(absl::StrCat("10.1.255.", leaf));
+  for (int k = 0; k < spec.hosts_per_leaf; ++k) {
+    const int h = leaf * spec.hosts_per_leaf + k;
+    const std::string dev = absl::StrCat(" dev host", h), address = Address6(HostAddress(spec, h));
+    lines.push_back(absl::StrCat("addr add ", kGateway6, "/64", dev, " nodad"));
+    lines.push_back(absl::StrCat("route add ", address, "/128", dev));
+    lines.push_back(
+        absl::StrCat("neigh add ", address, dev, " lladdr ", Mac(HostPortIfindex(h), true), " nud permanent"));
+  }
+  std::vector<int> spines(spec.spines);
+  std::iota(spines.begin(), spines.end(), 0);
+  for (int s : spines) {
+    for (const std::string& line : UplinkLines6(leaf, s)) lines.push_back(line);
+  }
+  for (int remote = 0; remote < spec.leaves; ++remote) {
+    if (remote != leaf) lines.push_back(absl::StrCat("route add ", EcmpRoute6(leaf, remote, spines)));
+  }
+  return lines;
+}
+
+Lines SpineLines6(const FabricSpec& spec, int spine) {
+  Lines lines = SwitchLines6(absl::StrCat("10.1.", spine, ".0"));
+  for (int l = 0; l < spec.leaves; ++l) {
+    const std::string dev = absl::StrCat(" dev leaf", l), leaf = LinkLocal(LeafPortIfindex(l, spine));
+    lines.push_back(absl::StrCat("addr add ", LinkLocal(SpinePortIfindex(l, spine)), "/64", dev, " nodad"));
+    lines.push_back(
+        absl::StrCat("neigh add ", leaf, dev, " lladdr ", Mac(LeafPortIfindex(l, spine)), " nud permanent"));
+    lines.push_back(absl::StrCat("route add ", Address6(absl::StrCat("10.0.", l, ".0")), "/120 via ", leaf, dev));
+  }
+  return lines;
+}
+
+Lines HostLines6(const FabricSpec& spec, int host) {
+  return {absl::StrCat("addr add ", Address6(HostAddress(spec, host)), "/128 dev eth0 nodad"),
+          "addr add fe80::2/64 dev eth0 nodad",
+          absl::StrCat("neigh add ", kGateway6, " dev eth0 lladdr ", Mac(HostPortIfindex(host)), " nud permanent"),
+          absl::StrCat("route add fd00::/16 via ", kGateway6, " dev eth0 src ", Address6(HostAddress(spec, host)))};
+}
+
+Lines Joined(Lines lines, const Lines& more) {
+  lines.insert(lines.end(), more.begin(), more.end());
+  return lines;
+}
+
 Lines MgmtLines(const FabricSpec& spec) {
   Lines lines = {"link add br0 type bridge", "link set br0 up"};
   for (int h = 0; h < Hosts(spec); ++h) lines.push_back(absl::StrCat("link set h", h, " master br0 up"));
@@ -178,7 +256,8 @@ std::string Shape(const std::string& device, const FabricSpec& spec, double mbps
 
 absl::Status FurnishLeaf(const FabricSpec& spec, int leaf, const SwitchPrograms& programs) {
   return RunInNetns(NetnsPath(LeafName(spec.lab, leaf)), [&] {
-    absl::Status status = Batch("ip", LeafLines(spec, leaf));
+    absl::Status status =
+        Batch("ip", spec.ipv6 ? Joined(LeafLines(spec, leaf), LeafLines6(spec, leaf)) : LeafLines(spec, leaf));
     Lines queues;
     for (int s = 0; s < spec.spines && spec.link_mbps > 0; ++s) {
       queues.push_back(Shape(absl::StrCat("spine", s), spec, spec.link_mbps));
@@ -199,7 +278,8 @@ absl::Status FurnishLeaf(const FabricSpec& spec, int leaf, const SwitchPrograms&
 
 absl::Status FurnishSpine(const FabricSpec& spec, int spine, const SwitchPrograms& programs) {
   return RunInNetns(NetnsPath(SpineName(spec.lab, spine)), [&] {
-    absl::Status status = Batch("ip", SpineLines(spec, spine));
+    absl::Status status =
+        Batch("ip", spec.ipv6 ? Joined(SpineLines(spec, spine), SpineLines6(spec, spine)) : SpineLines(spec, spine));
     Lines queues;
     for (int l = 0; l < spec.leaves && spec.link_mbps > 0; ++l) {
       queues.push_back(Shape(absl::StrCat("leaf", l), spec, spec.link_mbps));
@@ -214,7 +294,8 @@ absl::Status FurnishSpine(const FabricSpec& spec, int spine, const SwitchProgram
 
 absl::Status FurnishHost(const FabricSpec& spec, int host) {
   return RunInNetns(NetnsPath(HostName(spec.lab, host)), [&] {
-    absl::Status status = Batch("ip", HostLines(spec, host));
+    absl::Status status =
+        Batch("ip", spec.ipv6 ? Joined(HostLines(spec, host), HostLines6(spec, host)) : HostLines(spec, host));
     if (status.ok() && spec.host_link_mbps > 0) status = Batch("tc", {Shape("eth0", spec, spec.host_link_mbps)});
     return status;
   });

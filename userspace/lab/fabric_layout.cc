@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/lab/fabric_layout.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <regex>
 
@@ -134,6 +136,30 @@ std::string EcmpRoute(int leaf, int remote_leaf, const std::vector<int>& spines)
 std::string UplinkNeighbour(int leaf, int spine) {
   return absl::StrCat("neigh replace ", SpineAddr(leaf, spine), " dev spine", spine, " lladdr ",
                       Mac(SpinePortIfindex(leaf, spine)), " nud permanent");
+}
+
+std::string Address6(const std::string& ipv4) {
+  in6_addr address{};
+  char text[INET6_ADDRSTRLEN] = "";
+  if (inet_pton(AF_INET6, absl::StrCat("fd00::", ipv4).c_str(), &address) != 1) return "";
+  return inet_ntop(AF_INET6, &address, text, sizeof(text));
+}
+
+std::string LinkLocal(int ifindex) { return absl::StrFormat("fe80::%x", ifindex); }
+
+std::string EcmpRoute6(int leaf, int remote_leaf, const std::vector<int>& spines) {
+  std::string route = absl::StrCat(Address6(absl::StrCat("10.0.", remote_leaf, ".0")), "/120");
+  for (int s : spines) {
+    absl::StrAppend(&route, " nexthop via ", LinkLocal(SpinePortIfindex(leaf, s)), " dev spine", s);
+  }
+  return route;
+}
+
+std::vector<std::string> UplinkLines6(int leaf, int spine) {
+  const std::string dev = absl::StrCat(" dev spine", spine);
+  return {absl::StrCat("addr replace ", LinkLocal(LeafPortIfindex(leaf, spine)), "/64", dev, " nodad"),
+          absl::StrCat("neigh replace ", LinkLocal(SpinePortIfindex(leaf, spine)), dev, " lladdr ",
+                       Mac(SpinePortIfindex(leaf, spine)), " nud permanent")};
 }
 
 std::string Shaper(const FabricSpec& spec, double mbps) {

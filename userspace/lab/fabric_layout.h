@@ -51,6 +51,11 @@ SwitchPort ReceivingPort(const FabricSpec& spec, const LinkDirection& link);
 std::string EcmpRoute(int leaf, int remote_leaf, const std::vector<int>& spines);
 // The leaf's static neighbour on an uplink, for ip -batch; again after the port was down, which flushes it.
 std::string UplinkNeighbour(int leaf, int spine);
+// Of a lab of IPv6.
+std::string Address6(const std::string& ipv4);  // fd00:: and the IPv4 address, as inet_ntop() writes it
+std::string LinkLocal(int ifindex);             // of a switch's port
+std::string EcmpRoute6(int leaf, int remote_leaf, const std::vector<int>& spines);
+std::vector<std::string> UplinkLines6(int leaf, int spine);  // what a port that goes down forgets
 // "tbf rate … burst … limit …" for tc.
 std::string Shaper(const FabricSpec& spec, double mbps);
 std::string PausedShaper(const FabricSpec& spec);

@@ -19,7 +19,7 @@ namespace {
 struct Request {
   nlmsghdr header;
   rtmsg route;
-  char attributes[128];
+  char attributes[160];
 };
 
 void Add(Request& request, uint16_t type, const void* data, size_t size) {
@@ -56,9 +56,12 @@ RouteQuery::~RouteQuery() { close(fd_); }
 
 absl::StatusOr<int> RouteQuery::OutputOf(int in_ifindex, const std::string& source, const std::string& destination,
                                          uint16_t sport, uint16_t dport) {
-  in_addr from, to;
-  if (inet_pton(AF_INET, source.c_str(), &from) != 1 || inet_pton(AF_INET, destination.c_str(), &to) != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("not IPv4 addresses: ", source, ", ", destination));
+  const bool ip6 = source.find(':') != std::string::npos;
+  const int family = ip6 ? AF_INET6 : AF_INET;
+  const size_t len = ip6 ? 16 : 4;
+  uint8_t from[16], to[16];
+  if (inet_pton(family, source.c_str(), from) != 1 || inet_pton(family, destination.c_str(), to) != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("not addresses of one family: ", source, ", ", destination));
   }
   const std::lock_guard lock(mutex_);
   Request request = {};
@@ -66,12 +69,12 @@ absl::StatusOr<int> RouteQuery::OutputOf(int in_ifindex, const std::string& sour
   request.header.nlmsg_type = RTM_GETROUTE;
   request.header.nlmsg_flags = NLM_F_REQUEST;
   request.header.nlmsg_seq = ++sequence_;
-  request.route.rtm_family = AF_INET;
-  request.route.rtm_dst_len = request.route.rtm_src_len = 32;
+  request.route.rtm_family = static_cast<uint8_t>(family);
+  request.route.rtm_dst_len = request.route.rtm_src_len = static_cast<uint8_t>(len * 8);
   const uint8_t protocol = IPPROTO_UDP;
   const uint16_t source_port = htons(sport), destination_port = htons(dport);
-  Add(request, RTA_DST, &to, sizeof(to));
-  Add(request, RTA_SRC, &from, sizeof(from));
+  Add(request, RTA_DST, to, len);
+  Add(request, RTA_SRC, from, len);
   Add(request, RTA_IIF, &in_ifindex, sizeof(in_ifindex));
   Add(request, RTA_IP_PROTO, &protocol, sizeof(protocol));
   Add(request, RTA_SPORT, &source_port, sizeof(source_port));

@@ -40,6 +40,7 @@ json ToJson(const FabricSpec& spec) {
           {"link_mbps", spec.link_mbps},
           {"host_link_mbps", spec.host_link_mbps},
           {"mtu", spec.mtu},
+          {"ipv6", spec.ipv6},
           {"queue_bytes", spec.queue_bytes},
           {"ecn", spec.ecn},
           {"ecn_drain", spec.ecn_drain},
@@ -58,6 +59,7 @@ FabricSpec SpecFrom(const json& j) {
   j.at("link_mbps").get_to(spec.link_mbps);
   j.at("host_link_mbps").get_to(spec.host_link_mbps);
   j.at("mtu").get_to(spec.mtu);
+  j.at("ipv6").get_to(spec.ipv6);
   j.at("queue_bytes").get_to(spec.queue_bytes);
   j.at("ecn").get_to(spec.ecn);
   j.at("ecn_drain").get_to(spec.ecn_drain);

@@ -213,6 +213,9 @@ absl::StatusOr<int64_t> Fabric::SetLinkUp(int leaf, int spine, bool up) {
   if (up) {
     // The kernel forgets neighbours of a port that goes down, and the whole route when the last uplink does.
     lines.push_back(UplinkNeighbour(leaf, spine));
+    for (const std::string& line : spec().ipv6 ? UplinkLines6(leaf, spine) : std::vector<std::string>()) {
+      lines.push_back(line);
+    }
     std::vector<int> spines;
     for (int s = 0; s < spec().spines; ++s) {
       absl::StatusOr<bool> other = IsLinkUp(leaf, s);
@@ -220,7 +223,9 @@ absl::StatusOr<int64_t> Fabric::SetLinkUp(int leaf, int spine, bool up) {
       if (s == spine || *other) spines.push_back(s);
     }
     for (int remote = 0; remote < spec().leaves; ++remote) {
-      if (remote != leaf) lines.push_back(absl::StrCat("route replace ", EcmpRoute(leaf, remote, spines)));
+      if (remote == leaf) continue;
+      lines.push_back(absl::StrCat("route replace ", EcmpRoute(leaf, remote, spines)));
+      if (spec().ipv6) lines.push_back(absl::StrCat("route replace ", EcmpRoute6(leaf, remote, spines)));
     }
   }
   absl::Status status = RunInNetns(NetnsPath(port.netns), [&] {

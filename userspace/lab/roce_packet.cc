@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "userspace/lab/roce_packet_crc.h"
 
@@ -100,9 +101,9 @@ bool StartsMessage(uint8_t op) {
          op == kReadResponseFirst || op == kReadResponseOnly;
 }
 
-size_t EncodeHeaders(const RocePacket& packet, uint8_t* out) {
-  const size_t extended = ExtendedBytes(packet.opcode);
-  const size_t udp_bytes = kUdpBytes + kBthBytes + extended + packet.payload_bytes + packet.PadBytes() + kIcrcBytes;
+namespace {
+
+size_t EncodeIp4(const RocePacket& packet, size_t udp_bytes, uint8_t* out) {
   out[0] = 0x45;
   out[1] = packet.tos;
   Put16(out + 2, static_cast<uint32_t>(kIpv4Bytes + udp_bytes));
@@ -114,7 +115,56 @@ size_t EncodeHeaders(const RocePacket& packet, uint8_t* out) {
   Put32(out + 12, packet.source);
   Put32(out + 16, packet.destination);
   Put16(out + 10, IpChecksum(out));
-  uint8_t* udp = out + kIpv4Bytes;
+  return kIpv4Bytes;
+}
+
+size_t EncodeIp6(const RocePacket& packet, size_t udp_bytes, uint8_t* out) {
+  Put32(out, 6u << 28 | uint32_t{packet.tos} << 20 | packet.label);
+  Put16(out + 4, static_cast<uint32_t>(udp_bytes));
+  out[6] = 17;
+  out[7] = packet.ttl;
+  std::copy(std::begin(kLabPrefix6), std::end(kLabPrefix6), out + 8);
+  Put32(out + 20, packet.source);
+  std::copy(std::begin(kLabPrefix6), std::end(kLabPrefix6), out + 24);
+  Put32(out + 36, packet.destination);
+  return kIpv6Bytes;
+}
+
+// Length of the IP header, 0 when it is not of UDP, cut, or has what we do not send. Fills in its fields, and *total.
+size_t ParseIp(std::span<const uint8_t> ip, RocePacket* packet, size_t* total) {
+  if (ip.size() >= kIpv6Bytes && ip[0] >> 4 == 6) {
+    *total = kIpv6Bytes + Get16(&ip[4]);
+    const bool ours = std::equal(std::begin(kLabPrefix6), std::end(kLabPrefix6), &ip[8]) &&
+                      std::equal(std::begin(kLabPrefix6), std::end(kLabPrefix6), &ip[24]);
+    if (!ours || ip[6] != 17) return 0;
+    packet->ip6 = true;
+    packet->tos = static_cast<uint8_t>(Get16(&ip[0]) >> 4);
+    packet->label = Get32(&ip[0]) & 0xfffff;
+    packet->ttl = ip[7];
+    packet->source = Get32(&ip[20]);
+    packet->destination = Get32(&ip[36]);
+    return kIpv6Bytes;
+  }
+  if (ip.size() < kIpv4Bytes || ip[0] >> 4 != 4) return 0;
+  const size_t ihl = (ip[0] & 0x0fu) * 4;
+  const bool fragment = (Get16(&ip[6]) & 0x3fff) != 0;
+  *total = Get16(&ip[2]);
+  if (ihl < kIpv4Bytes || ip[9] != 17 || fragment) return 0;
+  packet->tos = ip[1];
+  packet->ip_id = static_cast<uint16_t>(Get16(&ip[4]));
+  packet->ttl = ip[8];
+  packet->source = Get32(&ip[12]);
+  packet->destination = Get32(&ip[16]);
+  return ihl;
+}
+
+}  // namespace
+
+size_t EncodeHeaders(const RocePacket& packet, uint8_t* out) {
+  const size_t extended = ExtendedBytes(packet.opcode);
+  const size_t udp_bytes = kUdpBytes + kBthBytes + extended + packet.payload_bytes + packet.PadBytes() + kIcrcBytes;
+  const size_t ip_bytes = packet.ip6 ? EncodeIp6(packet, udp_bytes, out) : EncodeIp4(packet, udp_bytes, out);
+  uint8_t* udp = out + ip_bytes;
   Put16(udp, packet.source_port);
   Put16(udp + 2, kRoceUdpPort);
   Put16(udp + 4, static_cast<uint32_t>(udp_bytes));
@@ -128,16 +178,14 @@ size_t EncodeHeaders(const RocePacket& packet, uint8_t* out) {
   Put24(bth + 5, packet.dest_qpn);
   bth[8] = packet.ack_req ? 0x80 : 0;
   Put24(bth + 9, packet.psn);
-  return kIpv4Bytes + kUdpBytes + kBthBytes + EncodeExtended(packet, bth + kBthBytes);
+  return ip_bytes + kUdpBytes + kBthBytes + EncodeExtended(packet, bth + kBthBytes);
 }
 
 std::optional<RocePacket> ParsePacket(std::span<const uint8_t> ip, size_t* ip_bytes) {
-  if (ip.size() < kIpv4Bytes || ip[0] >> 4 != 4) return std::nullopt;
-  const size_t ihl = (ip[0] & 0x0fu) * 4;
-  const size_t total = Get16(&ip[2]);
-  const bool fragment = (Get16(&ip[6]) & 0x3fff) != 0;
-  if (ihl < kIpv4Bytes || ip[9] != 17 || fragment || total > ip.size()) return std::nullopt;
-  if (total < ihl + kUdpBytes + kBthBytes + kIcrcBytes) return std::nullopt;
+  RocePacket packet;
+  size_t total = 0;
+  const size_t ihl = ParseIp(ip, &packet, &total);
+  if (ihl == 0 || total > ip.size() || total < ihl + kUdpBytes + kBthBytes + kIcrcBytes) return std::nullopt;
   const uint8_t* udp = &ip[ihl];
   if (Get16(udp + 2) != kRoceUdpPort || Get16(udp + 4) != total - ihl) return std::nullopt;
   const uint8_t* bth = udp + kUdpBytes;
@@ -145,13 +193,7 @@ std::optional<RocePacket> ParsePacket(std::span<const uint8_t> ip, size_t* ip_by
   const size_t pad = (bth[1] >> 4) & 3;
   const size_t fixed = ihl + kUdpBytes + kBthBytes + extended + pad + kIcrcBytes;
   if (!IsKnown(bth[0]) || (bth[1] & 0x0f) != 0 || total < fixed) return std::nullopt;
-  RocePacket packet;
-  packet.source = Get32(&ip[12]);
-  packet.destination = Get32(&ip[16]);
   packet.source_port = static_cast<uint16_t>(Get16(udp));
-  packet.ip_id = static_cast<uint16_t>(Get16(&ip[4]));
-  packet.tos = ip[1];
-  packet.ttl = ip[8];
   packet.opcode = bth[0];
   packet.becn = (bth[4] & 0x40) != 0;
   packet.dest_qpn = Get24(bth + 5);

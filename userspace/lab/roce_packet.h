@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // RoCEv2 packets of the lab's emulator: fields, encoding, parsing, ICRC, 24-bit PSN arithmetic.
 //
-// Packets start at the IP header. Addresses, QPNs and PSNs are in host order. Encoding and parsing know IPv4; the ICRC
-// knows IPv6 too. Written apart from bpf/'s parser and ICRC on purpose: each is the other's check.
-// Sources: IBTA 1.7 §9 (transport), §A17 (RoCEv2). Thread rule: pure functions.
+// Packets start at the IP header. Addresses, QPNs and PSNs are in host order. Over IPv6, addresses are
+// the lab's: fd00::a.b.c.d, known by their last four bytes. Written apart from bpf/'s parser and ICRC on purpose: each
+// is the other's check. Sources: IBTA 1.7 §9 (transport), §A17 (RoCEv2). Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace cw::lab {
 inline constexpr uint16_t kRoceUdpPort = 4791;
 inline constexpr uint32_t kPsnMask = 0xffffff;
 inline constexpr uint32_t kQpnMask = 0xffffff;
-inline constexpr size_t kMaxRoceHeader = 20 + 8 + 12 + 16 + 4;  // IPv4, UDP, BTH, RETH, immediate
+inline constexpr size_t kMaxRoceHeader = 40 + 8 + 12 + 16 + 4;  // IPv6, UDP, BTH, RETH, immediate
 inline constexpr size_t kIcrcBytes = 4;
 
 enum RoceOpcode : uint8_t {
@@ -55,7 +55,9 @@ struct RocePacket {
   uint32_t source = 0;
   uint32_t destination = 0;
   uint16_t source_port = 0;
-  uint16_t ip_id = 0;
+  bool ip6 = false;
+  uint16_t ip_id = 0;  // IPv4
+  uint32_t label = 0;  // IPv6: flow label; RDMA stacks leave 0 where nobody asks for another
   uint8_t tos = 0;
   uint8_t ttl = 64;
   uint8_t opcode = 0;
@@ -75,6 +77,9 @@ struct RocePacket {
   uint8_t PadBytes() const { return static_cast<uint8_t>(-payload_bytes & 3); }
 };
 
+// fd00:: and the IPv4 address: what stands for it in a lab of IPv6.
+inline constexpr uint8_t kLabPrefix6[12] = {0xfd};
+
 bool HasReth(uint8_t opcode);
 bool HasAeth(uint8_t opcode);
 bool HasImmediate(uint8_t opcode);
@@ -87,7 +92,7 @@ bool StartsMessage(uint8_t opcode);  // First or Only of a SEND, WRITE or READ r
 // checksum is 0, DF is set, and a CNP's 16 reserved bytes are payload. The IP checksum is right.
 size_t EncodeHeaders(const RocePacket& packet, uint8_t* out);
 
-// The RoCEv2 packet that starts at the IPv4 header, or nothing when it is another protocol, a fragment, truncated, has
+// The RoCEv2 packet that starts at the IP header, or nothing when it is another protocol, a fragment, truncated, has
 // an opcode not listed above, or lengths that contradict each other. Trailing bytes after the IP length are ignored.
 // `ip_bytes` receives the packet's length on the wire, ICRC included.
 std::optional<RocePacket> ParsePacket(std::span<const uint8_t> ip, size_t* ip_bytes);

@@ -103,6 +103,7 @@ absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
   config.host_name = absl::StrCat("h", host);
   config.mode = ModeOf(spec_.mode);
   config.nics.push_back({.name = "eth0"});
+  if (spec_.fabric.ipv6) config.nics[0].address = fabric_->HostAddr(host);
   const double host_mbps = spec_.fabric.host_link_mbps > 0 ? spec_.fabric.host_link_mbps : spec_.fabric.link_mbps;
   config.nics[0].rate_mbps = static_cast<int64_t>(host_mbps);
   if (static_cast<size_t>(host) < spec_.nic_clocks.size()) config.nics[0].rx_stamps = config::RxStamps::kHardware;
