@@ -19,9 +19,9 @@ namespace v1 = api::v1;
 class NicFailover : public ::testing::Test {
  protected:
   // second_nics: the leaves of the hosts' eth1.
-  void Up(const std::string& mode = "protect", const std::vector<int>& second_nics = {0, 1}) {
+  void Up(const std::string& mode = "protect", const std::vector<int>& second_nics = {0, 1}, bool ipv6 = false) {
     TestbedSpec spec;
-    spec.fabric = {.lab = "nictest", .leaves = 2, .spines = 2, .link_mbps = 400, .ecmp_seed = 1};
+    spec.fabric = {.lab = "nictest", .leaves = 2, .spines = 2, .link_mbps = 400, .ipv6 = ipv6, .ecmp_seed = 1};
     spec.mode = mode;
     spec.second_nics = second_nics;
     spec.agent_binary = CWLAB_AGENTD_BINARY;
@@ -139,6 +139,20 @@ TEST_F(NicFailover, ByANicOnAnotherLeaf) {
   ASSERT_NE(testbed, nullptr);
   StartTraffic();
   CutAndReturn([&](bool cut) { CutSilently(0, cut); });
+}
+
+TEST_F(NicFailover, OverIpv6) {
+  Up("protect", {0, 1}, /*ipv6=*/true);
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic();
+  CutAndReturn([&](bool cut) { CutSilently(0, cut); });
+}
+
+TEST_F(NicFailover, OverIpv6ALinkThatIsDown) {
+  Up("protect", {0, 1}, /*ipv6=*/true);
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic();
+  CutAndReturn([&](bool cut) { ASSERT_TRUE(testbed->fabric().SetHostLinkUp(0, !cut).ok()); });
 }
 
 TEST_F(NicFailover, ObserveOnlyTells) {

@@ -68,7 +68,7 @@ absl::StatusOr<int> Fabric::Impl::PortOf(const std::string& address) const {
     if (address == v4 || (spec().ipv6 && address == Address6(v4))) return h;
   }
   for (const TapPort& tap : state.taps) {
-    if (tap.address == address) return tap.port;
+    if (tap.address == address || (spec().ipv6 && address == Address6(tap.address))) return tap.port;
   }
   return absl::NotFoundError(absl::StrCat("lab ", spec().lab, " has no host ", address));
 }
@@ -222,7 +222,9 @@ absl::StatusOr<int> Fabric::AddHostNic(int host, int leaf, const std::string& de
 }
 
 std::string Fabric::PortAddress(int port) const {
-  return port < hosts() ? HostAddr(port) : impl_->state.taps.at(static_cast<size_t>(port - hosts())).address;
+  if (port < hosts()) return HostAddr(port);
+  const std::string& address = impl_->state.taps.at(static_cast<size_t>(port - hosts())).address;
+  return spec().ipv6 ? Address6(address) : address;
 }
 
 absl::Status Fabric::SetHostLinkUp(int port, bool up) {
@@ -230,11 +232,15 @@ absl::Status Fabric::SetHostLinkUp(int port, bool up) {
   if (absl::Status status = impl_->Check(link); !status.ok()) return status;
   const SwitchPort end = impl_->Receiver(link);
   const std::string address = PortAddress(port), mac = Mac(HostPortIfindex(port), true);
+  const std::string host = address + (spec().ipv6 ? "/128" : "/32");
   return RunInNetns(NetnsPath(end.netns), [&] {
     absl::Status status = RunTool({"ip", "link", "set", end.device, up ? "up" : "down"}).status();
     if (!up || !status.ok()) return status;
     // A port that goes down loses these.
-    status = RunTool({"ip", "route", "replace", address + "/32", "dev", end.device}).status();
+    if (spec().ipv6) {
+      status = RunTool({"ip", "addr", "replace", "fe80::1/64", "dev", end.device, "nodad"}).status();
+    }
+    status.Update(RunTool({"ip", "route", "replace", host, "dev", end.device}).status());
     status.Update(
         RunTool({"ip", "neigh", "replace", address, "dev", end.device, "lladdr", mac, "nud", "permanent"}).status());
     return status;

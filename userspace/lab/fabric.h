@@ -17,8 +17,8 @@
 // With spec.ipv6 all that has a 10.x address has fd00:: and that address too: hosts on eth0, switches on lo (a leaf
 // fd00::10.1.255.<leaf>, a spine fd00::10.1.<spine>.0), from which they answer; links are fe80:: only. Leaves hash
 // addresses, ports and flow label (fib_multipath_hash_policy 3). HostAddr is then the IPv6 one, and so are the
-// addresses of Flows. PathOf then answers for flow label 0, which is that of flows that nobody steers. Second NICs and
-// taps are IPv4 only.
+// addresses of Flows. PathOf then answers for flow label 0, which is that of flows that nobody steers. Taps are IPv4
+// only.
 //
 // Files      /run/cwlab/<lab>/fabric.json (state), /run/cwlab/<lab>/pids/<pid> (processes that belong to the lab)
 //

@@ -398,6 +398,35 @@ absl::Status BuildTapPort(const FabricSpec& spec, const TapPort& tap) {
   });
 }
 
+namespace {
+
+// A further NIC's own, at both ends of its link.
+Lines NicLeafLines6(const TapPort& nic) {
+  const std::string dev = absl::StrCat(" dev ", nic.device), address = Address6(nic.address);
+  return {absl::StrCat("addr add ", kGateway6, "/64", dev, " nodad"), absl::StrCat("route add ", address, "/128", dev),
+          absl::StrCat("neigh add ", address, dev, " lladdr ", Mac(HostPortIfindex(nic.port), true), " nud permanent")};
+}
+
+Lines NicHostLines6(const TapPort& nic, const std::string& device) {
+  const std::string dev = absl::StrCat(" dev ", device), table = absl::StrCat(" table ", 100 + nic.port);
+  const std::string address = Address6(nic.address);
+  return {absl::StrCat("addr add ", address, "/128", dev, " nodad"), absl::StrCat("addr add fe80::2/64", dev, " nodad"),
+          absl::StrCat("neigh add ", kGateway6, dev, " lladdr ", Mac(HostPortIfindex(nic.port)), " nud permanent"),
+          absl::StrCat("route add fd00::/16 via ", kGateway6, dev, " metric 2048"),
+          absl::StrCat("route add fd00::/16 via ", kGateway6, dev, table)};
+}
+
+absl::Status BuildHostEnd6(const TapPort& nic, const std::string& device) {
+  absl::Status status = Batch("ip", NicHostLines6(nic, device));
+  if (!status.ok()) return status;
+  // In a batch, "rule" believes that all addresses are IPv4.
+  return RunTool(
+             {"ip", "-6", "rule", "add", "from", Address6(nic.address) + "/128", "table", absl::StrCat(100 + nic.port)})
+      .status();
+}
+
+}  // namespace
+
 absl::Status BuildHostNic(const FabricSpec& spec, const TapPort& nic, const std::string& device) {
   const int ifindex = HostPortIfindex(nic.port);
   const std::string leaf = LeafName(spec.lab, nic.leaf), host = HostName(spec.lab, nic.host);
@@ -411,6 +440,7 @@ absl::Status BuildHostNic(const FabricSpec& spec, const TapPort& nic, const std:
         "ip", {absl::StrCat("link set ", nic.device, " up"), absl::StrCat("addr add ", gateway, "/32 dev ", nic.device),
                absl::StrCat("route add ", nic.address, "/32 dev ", nic.device),
                absl::StrCat("neigh add ", nic.address, " dev ", nic.device, " lladdr ", far_mac, " nud permanent")});
+    if (s.ok() && spec.ipv6) s = Batch("ip", NicLeafLines6(nic));
     const int like = HostPortIfindex(nic.leaf * spec.hosts_per_leaf);
     if (s.ok()) s = AttachPortLike(like, ifindex);
     if (s.ok()) s = AttachXdpLike(like, ifindex);
@@ -420,14 +450,15 @@ absl::Status BuildHostNic(const FabricSpec& spec, const TapPort& nic, const std:
   if (!status.ok()) return status;
   const std::string dev = absl::StrCat(" dev ", device), table = absl::StrCat(" table ", 100 + nic.port);
   return RunInNetns(NetnsPath(host), [&] {
-    return Batch("ip", {absl::StrCat("link set ", device, " up"),
-                        absl::StrCat("addr add ", nic.address, "/24", dev, " noprefixroute"),
-                        absl::StrCat("neigh add ", gateway, dev, " lladdr ", Mac(ifindex), " nud permanent"),
-                        absl::StrCat("route add ", gateway, "/32", dev, " scope link metric 100"),
-                        absl::StrCat("route add 10.0.0.0/15 via ", gateway, dev, " onlink metric 100"),
-                        // What is sent from its address leaves by it.
-                        absl::StrCat("route add 10.0.0.0/15 via ", gateway, dev, " onlink", table),
-                        absl::StrCat("rule add from ", nic.address, "/32", table)});
+    absl::Status s = Batch("ip", {absl::StrCat("link set ", device, " up"),
+                                  absl::StrCat("addr add ", nic.address, "/24", dev, " noprefixroute"),
+                                  absl::StrCat("neigh add ", gateway, dev, " lladdr ", Mac(ifindex), " nud permanent"),
+                                  absl::StrCat("route add ", gateway, "/32", dev, " scope link metric 100"),
+                                  absl::StrCat("route add 10.0.0.0/15 via ", gateway, dev, " onlink metric 100"),
+                                  // What is sent from its address leaves by it.
+                                  absl::StrCat("route add 10.0.0.0/15 via ", gateway, dev, " onlink", table),
+                                  absl::StrCat("rule add from ", nic.address, "/32", table)});
+    return s.ok() && spec.ipv6 ? BuildHostEnd6(nic, device) : s;
   });
 }
 

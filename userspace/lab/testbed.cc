@@ -108,6 +108,7 @@ absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
   config.nics[0].rate_mbps = static_cast<int64_t>(host_mbps);
   if (static_cast<size_t>(host) < spec_.nic_clocks.size()) config.nics[0].rx_stamps = config::RxStamps::kHardware;
   if (!second_ports_.empty()) config.nics.push_back({.name = "eth1"});
+  if (!second_ports_.empty() && spec_.fabric.ipv6) config.nics[1].address = fabric_->PortAddress(second_port(host));
   for (int peer = 0; peer < fabric_->hosts(); ++peer) {
     if (peer == host || (!spec_.all_hosts && fabric_->HostLeaf(peer) == fabric_->HostLeaf(host))) continue;
     config.peers.push_back({.name = absl::StrCat("h", peer), .addresses = {fabric_->HostAddr(peer)}});
