@@ -74,21 +74,26 @@ static __always_inline void cw_place(struct cw_egress* e, struct cw_tx_flow* f, 
   __u32 slot = CW_SLOT_NONE;
   f->native_slot = native;
   if (native == CW_SLOT_NONE) f->flags = CW_STEER_NATIVE_NEW;
-  if (e->acting && e->ctl->assign_jiffies && e->jiffies >= e->ctl->assign_jiffies)
+  if ((e->may & (CW_ACTS(CW_CAP_PLACE) | CW_DECIDES(CW_CAP_PLACE))) && e->ctl->assign_jiffies &&
+      e->jiffies >= e->ctl->assign_jiffies)
     slot = cw_next_slot(e->ctl, pair, pair->live_mask & pair->assign_mask & (e->lease_over - 1));
   what.from_slot = native;
   what.to_slot = native;
+  f->slot = native;
   if (slot != CW_SLOT_NONE) {
     what.to_slot = slot;
     what.to_port = cw_get_slot(pair, slot)->port;
     what.reason = CW_MOVE_ASSIGN;
+    what.dry = !(e->may & CW_ACTS(CW_CAP_PLACE));
+  }
+  if (slot != CW_SLOT_NONE && !what.dry) {
+    f->slot = slot;
     f->port = what.to_port;
     f->reason = CW_MOVE_ASSIGN;
     f->move_psn = p->psn;
     f->moved_jiffies = e->jiffies;
     cw_count(CW_COUNT_flows_assigned);
   }
-  f->slot = what.to_slot;
   cw_emit_move(e->key, &what);
 }
 
@@ -122,14 +127,14 @@ static __noinline struct cw_tx_flow* cw_make_tx_flow(struct cw_egress* e, const 
 
 /* Decides about the packet's path; afterwards e->slot is the slot that it takes. */
 static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p) {
-  e->slot = e->acting && f->port ? f->slot : f->native_slot;
+  e->slot = cw_acting(e) && f->port ? f->slot : f->native_slot;
   if (e->slot == CW_SLOT_NONE) {
     cw_count(CW_COUNT_native_unprobed);
   } else if (cw_get_slot(e->pair, e->slot)->state == CW_SLOT_DEAD) {
     if (!(f->flags & CW_STEER_HARD_LOCKED)) cw_leave_dead(e, f, p->psn);
     return;
   }
-  if (e->acting && (f->want_slot != CW_SLOT_NONE || e->lease_over)) cw_try_wish(e, f, p);
+  if (cw_acting(e) && (f->want_slot != CW_SLOT_NONE || e->lease_over)) cw_try_wish(e, f, p);
 }
 
 /* Returns the program's verdict. */
@@ -142,7 +147,7 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   e.ctl = cw_get_ctl();
   if (!e.ctl) return TC_ACT_UNSPEC;
   e.jiffies = bpf_jiffies64();
-  e.acting = e.ctl->mode >= CW_MODE_PROTECT;
+  e.may = e.ctl->mode;
   e.lease_over = cw_lease_over(e.ctl, e.jiffies);
   f = bpf_map_lookup_elem(&cw_tx_flows, &p->key);
   if (!f) f = cw_make_tx_flow(&e, p);
@@ -152,13 +157,13 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   e.nothing_in_flight = f->acked_valid && f->acked_psn == f->flow.req.next;
   if (cw_acked_is_old(f, p)) f->acked_valid = 0;
   duplicate = cw_flow_update(&f->flow, p, e.jiffies);
-  if (cw_nic_failover_on && (e.pair->carried & (e.lease_over - 1)) && e.acting) {
+  if (cw_nic_failover_on && (e.pair->carried & (e.lease_over - 1)) && (e.may & CW_ACTS(CW_CAP_NIC))) {
     int verdict = cw_carry(skb, p, f->pair);
     if (verdict != TC_ACT_UNSPEC) return verdict;
   }
   cw_steer(&e, f, p);
   cw_mark(&e, f, p, duplicate);
-  if (e.acting) {
+  if (cw_acting(&e)) {
     port = f->port;
     if (port && port != p->sport && !cw_rewrite(skb, f, p, port)) port = 0;
   }

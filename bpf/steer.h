@@ -13,11 +13,14 @@ struct cw_egress {
   struct cw_ctl* ctl;
   struct cw_pair* pair;
   __u64 jiffies;
-  __u32 acting; /* packets may be rewritten */
+  __u32 may; /* cw_ctl.mode */
   __u32 nothing_in_flight;
   __u32 slot; /* whose path this packet would take */
   __u32 lease_over;
 };
+
+/* Not 0: packets may be rewritten. */
+static __always_inline __u32 cw_acting(const struct cw_egress* e) { return e->may & CW_ACTS_ANY; }
 
 /* 1: no agent has renewed the lease in time; nothing new is steered, and what is goes back to its native port. Without a
  * branch: old verifiers follow each one through all that comes behind it. */
@@ -57,7 +60,7 @@ static __always_inline void cw_emit_flow_move(const struct cw_egress* e, const s
       .pair = f->pair,
       .from_slot = e->slot,
       .to_slot = to_slot,
-      .from_port = e->acting ? f->port : 0,
+      .from_port = cw_acting(e) ? f->port : 0,
       .to_port = to_port,
       .psn = psn,
       .reason = reason,
@@ -79,23 +82,24 @@ static __always_inline void cw_move(struct cw_egress* e, struct cw_tx_flow* f, _
   e->slot = to_slot;
 }
 
-/* The flow's path is dead. In observe mode: says once per death where it would go. */
+/* The flow's path is dead. Where that may only be observed: says once per death where it would go. */
 static __noinline int cw_leave_dead(struct cw_egress* e, struct cw_tx_flow* f, __u32 psn) {
   struct cw_pair* pair = e->pair;
   struct cw_slot* own = cw_get_slot(pair, e->slot);
   __u32 live = pair->live_mask & ~(1u << (e->slot & (CW_MAX_SLOTS - 1)));
+  __u32 acts = e->may & CW_ACTS(CW_CAP_FAILOVER);
   __u32 to;
   __u16 port;
-  if (!e->acting && (e->ctl->mode != CW_MODE_OBSERVE || f->flow.dry_deaths == own->deaths)) return 0;
+  if (!acts && (!(e->may & CW_DECIDES(CW_CAP_FAILOVER)) || f->flow.dry_deaths == own->deaths)) return 0;
   to = cw_next_slot(e->ctl, pair, live & pair->assign_mask);
   /* A path that the agent keeps free (damped, say) is better than a dead one. */
   if (to == CW_SLOT_NONE) to = cw_next_slot(e->ctl, pair, live);
   if (to == CW_SLOT_NONE) {
-    if (e->acting) cw_count(CW_COUNT_no_live_slot);
+    if (acts) cw_count(CW_COUNT_no_live_slot);
     return 0;
   }
   port = cw_get_slot(pair, to)->port;
-  if (e->acting) {
+  if (acts) {
     cw_move(e, f, to, port, psn, CW_MOVE_DEAD);
     return cw_count(CW_COUNT_moves_dead);
   }

@@ -132,7 +132,7 @@ absl::StatusOr<int> List(Session& session) {
                  StayText(drain)});
     }
     table.Print(std::cout, session.Colour());
-    if (reply->mode() < v1::MODE_PROTECT)
+    if (reply->nothing_moves())
       std::cout << "the mode is " << ModeText(reply->mode())
                 << ": flows are on their native ports, and may cross what is drained\n";
   });

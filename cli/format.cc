@@ -89,6 +89,21 @@ std::string QpnText(uint32_t qpn) { return qpn == 0 ? kNoValue : absl::StrFormat
 
 std::string SlotText(int slot) { return slot < 0 ? kNoValue : std::to_string(slot); }
 
+std::string AllowText(v1::Allow allow) {
+  switch (allow) {
+    case v1::ALLOW_MODE:
+      return "mode";
+    case v1::ALLOW_OFF:
+      return "off";
+    case v1::ALLOW_OBSERVE:
+      return "observe";
+    case v1::ALLOW_ACT:
+      return "act";
+    default:
+      return "unknown";
+  }
+}
+
 std::string ModeText(v1::Mode mode) {
   switch (mode) {
     case v1::MODE_OFF:

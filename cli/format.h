@@ -25,6 +25,7 @@ std::string CountText(uint64_t count);                         // "12,345"
 std::string ShareText(double share);                           // "0 %", "0.02 %", "< 0.01 %"
 std::string QpnText(uint32_t qpn);                             // "0x1a2b", kNoValue when 0
 std::string SlotText(int slot);                                // kNoValue when negative
+std::string AllowText(cwfabric::v1::Allow allow);              // "act"
 std::string ModeText(cwfabric::v1::Mode mode);                 // "observe"
 Cell StateCell(cwfabric::v1::PathState state);                 // "up", coloured
 std::string LockText(cwfabric::v1::Lock lock);                 // "", "soft", "hard"

@@ -51,6 +51,7 @@ int Run(int argc, char** argv) {
   AddWhyVerb(app, session);
   AddJobVerbs(app, session);
   AddReplayVerb(app, session);
+  AddReportVerb(app, session);
   AddCompletionVerb(app, session);
   LetOptionsFallThrough(app);
 

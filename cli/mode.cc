@@ -6,12 +6,16 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/format.h"
 #include "cli/offline.h"
 #include "cli/session.h"
+#include "cli/table.h"
 #include "userspace/agent/deadlines.h"
+#include "userspace/model/allowed.h"
 
 namespace cw::cli {
 namespace {
@@ -19,7 +23,7 @@ namespace {
 namespace v1 = ::cwfabric::v1;
 
 struct Options {
-  std::string mode;
+  std::vector<std::string> words;  // MODE, CAPABILITY=WHAT
   std::string for_text;
 };
 
@@ -33,16 +37,60 @@ v1::Mode ModeOf(const std::string& word) {
   return v1::MODE_OFF;
 }
 
+v1::Allow AllowOf(const std::string& word, bool& known) {
+  known = word == "mode" || word == "off" || word == "observe" || word == "act";
+  if (word == "off") return v1::ALLOW_OFF;
+  if (word == "observe") return v1::ALLOW_OBSERVE;
+  return word == "act" ? v1::ALLOW_ACT : v1::ALLOW_MODE;
+}
+
+absl::StatusOr<v1::SetModeRequest> ParseWords(const std::vector<std::string>& words) {
+  v1::SetModeRequest request;
+  for (const std::string& word : words) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos) {
+      const v1::Mode mode = ModeOf(word);
+      if (mode == v1::MODE_OFF && word != "off")
+        return absl::InvalidArgumentError(
+            absl::StrCat("there is no mode ", word, "; choose observe, protect, optimize or off"));
+      if (request.mode() != v1::MODE_UNSPECIFIED) return absl::InvalidArgumentError("give one mode only");
+      request.set_mode(mode);
+      continue;
+    }
+    const std::string name = word.substr(0, equals);
+    bool known = false;
+    const v1::Allow allow = AllowOf(word.substr(equals + 1), known);
+    if (!ParseCapability(name) || !known) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(word,
+                       ": CAPABILITY=WHAT is wanted, a capability being failover, loss, tails, balance, place or "
+                       "nic, and WHAT mode, off, observe or act"));
+    }
+    v1::CapabilityAllow* out = request.add_allowed();
+    out->set_capability(name);
+    out->set_allow(allow);
+  }
+  return request;
+}
+
 absl::StatusOr<int> ShowMode(Session& session) {
   absl::StatusOr<v1::StatusReply> status = session.Agent().Status();
   if (!status.ok()) return status.status();
-  v1::SetModeRequest present;  // the mode alone, in the shape in which it is set
+  v1::SetModeRequest present;  // in the shape in which it is set
   present.set_mode(status->mode());
   present.set_for_s(status->mode_reverts_s());
+  *present.mutable_allowed() = status->allowed();
   session.Show(present, [&] {
     std::cout << ModeText(status->mode());
     if (status->mode_reverts_s() > 0) std::cout << ", reverts in " << DurationText(status->mode_reverts_s());
     std::cout << '\n';
+    Table table({"CAPABILITY", "MAY", "BY THE MODE"});
+    for (const v1::CapabilityAllow& each : status->allowed()) {
+      table.Add({each.capability(),
+                 {AllowText(each.allow()), each.allow() == each.by_mode() ? Tone::kPlain : Tone::kWarn},
+                 AllowText(each.by_mode())});
+    }
+    if (!table.empty()) table.Print(std::cout, session.Colour());
   });
   return kOk;
 }
@@ -50,14 +98,14 @@ absl::StatusOr<int> ShowMode(Session& session) {
 absl::StatusOr<int> Mode(Session& session, const Options& options) {
   absl::StatusOr<double> for_s = ParseFor(options.for_text);
   if (!for_s.ok()) return for_s.status();
-  if (options.mode.empty()) {
+  if (options.words.empty()) {
     if (!options.for_text.empty()) return absl::InvalidArgumentError("--for needs a mode to hold for that time");
     return ShowMode(session);
   }
-  v1::SetModeRequest request;
-  request.set_mode(ModeOf(options.mode));
-  request.set_for_s(*for_s);
-  absl::StatusOr<v1::ActionReply> reply = session.Agent().SetMode(request);
+  absl::StatusOr<v1::SetModeRequest> request = ParseWords(options.words);
+  if (!request.ok()) return request.status();
+  request->set_for_s(*for_s);
+  absl::StatusOr<v1::ActionReply> reply = session.Agent().SetMode(*request);
   if (!reply.ok()) return reply.status();
   session.ShowAction(*reply);
   return kOk;
@@ -105,9 +153,12 @@ absl::StatusOr<int> Off(Session& session, const Options& options) {
 void AddModeVerbs(CLI::App& app, Session& session) {
   auto mode_options = std::make_shared<Options>();
   CLI::App* mode = app.add_subcommand("mode", "Show or set what the agent may do");
-  mode->add_option("mode", mode_options->mode, "observe, protect, optimize or off; shows the present one without it")
-      ->type_name("MODE")
-      ->check(CLI::IsMember({"observe", "protect", "optimize", "off"}));
+  mode->add_option(
+          "mode", mode_options->words,
+          "observe, protect, optimize or off; and what single capabilities may do whatever the mode says, such "
+          "as balance=observe: failover, loss, tails, balance, place or nic = mode, off, observe or act. Shows "
+          "what is set without any")
+      ->type_name("MODE|CAPABILITY=WHAT");
   mode->add_option("--for", mode_options->for_text, "The agent reverts it after this time, such as 30m");
   mode->callback(
       [&session, mode_options] { session.action = [&session, mode_options] { return Mode(session, *mode_options); }; });

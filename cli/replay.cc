@@ -23,6 +23,7 @@ using nlohmann::json;
 struct Options {
   std::string file;
   std::vector<std::string> rules;
+  int64_t window = -1;  // this one alone, with what was seen
 };
 
 absl::StatusOr<replay::RuleChanges> ParseRules(const std::vector<std::string>& texts) {
@@ -74,9 +75,55 @@ void ShowWindow(const replay::ReplayedWindow& window, double second, bool colour
                               : Paint(absl::StrFormat("recorded: %s   now: %s", left, right), Tone::kWarn, colour))
               << '\n';
   }
-  if (before.moves.empty() && now.moves.empty()) {
+  if (before.moves.empty() && now.moves.empty() && window.same) {
+    std::cout << head << "no moves, then and now\n";
+  } else if (before.moves.empty() && now.moves.empty()) {
     std::cout << head << "findings differ: " << before.findings.size() << " recorded, " << now.findings.size()
               << " now\n";
+  }
+}
+
+json SeenJson(const control::Observation& seen) {
+  json pairs = json::array();
+  for (const control::PairObservation& pair : seen.pairs) {
+    json out = {{"local_address", pair.pair.local.ToString()},
+                {"remote_address", pair.pair.remote.ToString()},
+                {"table_valid", pair.table_valid},
+                {"paths", json::array()},
+                {"flows", json::array()}};
+    for (const control::PathObservation& path : pair.paths) {
+      out["paths"].push_back({{"path", path.slot},
+                              {"usable", path.usable},
+                              {"probes", path.queue_samples},
+                              {"queue_ns", path.queue_ns},
+                              {"base_ns", path.base_ns}});
+    }
+    for (const control::FlowObservation& flow : pair.flows) {
+      out["flows"].push_back({{"flow", flow.key.Id().ToString()},
+                              {"remote_qpn", flow.key.dqpn},
+                              {"path", flow.slot == kSlotNone ? -1 : int{flow.slot}},
+                              {"bytes", flow.bytes},
+                              {"cnps", flow.cnps},
+                              {"locked", flow.locked}});
+    }
+    pairs.push_back(std::move(out));
+  }
+  return {{"window_ns", seen.window_ns}, {"pairs", std::move(pairs)}};
+}
+
+void ShowSeen(const control::Observation& seen) {
+  for (const control::PairObservation& pair : seen.pairs) {
+    std::cout << pair.pair.local.ToString() << " > " << pair.pair.remote.ToString()
+              << (pair.table_valid ? "" : ", paths not known") << '\n';
+    for (const control::PathObservation& path : pair.paths) {
+      std::cout << absl::StrFormat("  path %2d  %-8s  %s queueing, %d probes; flows:", path.slot,
+                                   path.usable ? "usable" : "not used", NsText(path.queue_ns), path.queue_samples);
+      for (const control::FlowObservation& flow : pair.flows) {
+        if (flow.slot != path.slot) continue;
+        std::cout << absl::StrFormat(" %s (%d bytes, %d CNPs)", flow.key.Id().ToString(), flow.bytes, flow.cnps);
+      }
+      std::cout << '\n';
+    }
   }
 }
 
@@ -126,7 +173,9 @@ absl::StatusOr<int> Replay(Session& session, const Options& options) {
   const auto each = [&](const replay::ReplayedWindow& window) {
     if (window.number == 0) shown.first_ns = window.recorded.seen.now_ns;
     const double second = static_cast<double>(window.recorded.seen.now_ns - shown.first_ns) / 1e9;
-    if (window.same && window.recorded.decided.moves.empty()) return;
+    const bool asked = options.window >= 0 && window.number == static_cast<uint64_t>(options.window);
+    if (options.window >= 0 ? !asked : window.same && window.recorded.decided.moves.empty()) return;
+    if (asked && !session.json) ShowSeen(window.recorded.seen);
     if (!session.json) return ShowWindow(window, second, session.Colour());
     shown.windows.push_back({{"window", window.number},
                              {"offset", window.offset},
@@ -134,9 +183,13 @@ absl::StatusOr<int> Replay(Session& session, const Options& options) {
                              {"same", window.same},
                              {"recorded", MovesJson(window.recorded.decided)},
                              {"decided", MovesJson(window.decided)}});
+    if (asked) shown.windows.back()["seen"] = SeenJson(window.recorded.seen);
   };
   const absl::StatusOr<replay::ReplayResult> result = replay::Replay(**reader, *rules, each);
   if (!result.ok()) return result.status();
+  if (options.window >= 0 && static_cast<uint64_t>(options.window) >= result->windows)
+    return absl::NotFoundError(
+        absl::StrCat("there is no window ", options.window, " in ", options.file, ", which has ", result->windows));
   if (session.json) {
     std::cout << Summary(options, (*reader)->head(), *result, shown).dump(2, ' ', false, json::error_handler_t::replace)
               << std::endl;
@@ -157,6 +210,9 @@ void AddReplayVerb(CLI::App& app, Session& session) {
   verb->add_option("file", options->file, "The recording")->type_name("FILE")->required();
   verb->add_option("--rule", options->rules, "Under another rule, NAME=VALUE; differences are shown side by side")
       ->take_all();
+  verb->add_option("--window", options->window, "This window alone, with what was seen in it; see cwctl report --items")
+      ->type_name("NUMBER")
+      ->check(CLI::NonNegativeNumber);
   verb->callback([&session, options] { session.action = [&session, options] { return Replay(session, *options); }; });
 }
 

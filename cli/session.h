@@ -76,6 +76,7 @@ void AddWhyVerb(CLI::App& app, Session& session);
 void AddDrainVerbs(CLI::App& app, Session& session);
 void AddJobVerbs(CLI::App& app, Session& session);
 void AddReplayVerb(CLI::App& app, Session& session);
+void AddReportVerb(CLI::App& app, Session& session);
 void AddCompletionVerb(CLI::App& app, Session& session);  // after all others, of which it tells
 
 }  // namespace cw::cli

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/format.h"
@@ -61,7 +62,24 @@ void ShowHead(const v1::StatusReply& reply, const Page& page) {
     mode += absl::StrFormat(" (that of the agent before was over for %s when this one started)",
                             DurationText(reply.lease_found_over_s()));
   }
+  std::string exceptions;
+  for (const v1::CapabilityAllow& each : reply.allowed()) {
+    if (each.allow() == each.by_mode()) continue;
+    absl::StrAppend(&exceptions, exceptions.empty() ? "" : ", ", each.capability(), " ",
+                    each.allow() == v1::ALLOW_ACT   ? "acts"
+                    : each.allow() == v1::ALLOW_OFF ? "is off"
+                                                    : "only observes");
+  }
   page.Line("mode", mode, reply.mode() == v1::MODE_OFF ? Tone::kWarn : Tone::kPlain);
+  if (!exceptions.empty()) page.Line("but", exceptions, Tone::kWarn);
+  if (reply.breaker().tripped()) {
+    page.Line(
+        "breaker",
+        absl::StrCat("tripped, nothing moves for balance: ", reply.breaker().text(),
+                     reply.breaker().rearms_s() > 0 ? "; armed again in " + DurationText(reply.breaker().rearms_s())
+                                                    : "; cwctl steer breaker reset"),
+        Tone::kWarn);
+  }
   if (reply.moves_frozen()) page.Line("frozen", "no moves for balance: " + reply.frozen_reason(), Tone::kWarn);
   page.Line("paths", PathLine(reply.paths()), reply.paths().dead() > 0 ? Tone::kBad : Tone::kPlain);
   page.Line("flows", FlowLine(reply.flows()));

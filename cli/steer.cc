@@ -83,6 +83,27 @@ absl::StatusOr<int> Lock(Session& session, const Options& options) {
   return Done(session, session.Agent().SteerLock(request));
 }
 
+absl::StatusOr<int> ShowBreaker(Session& session, const Options&) {
+  absl::StatusOr<v1::StatusReply> status = session.Agent().Status();
+  if (!status.ok()) return status.status();
+  const v1::BreakerStatus& breaker = status->breaker();
+  session.Show(breaker, [&] {
+    if (!breaker.enabled()) {
+      std::cout << "there is no breaker (steering.breaker)\n";
+      return;
+    }
+    std::cout << (breaker.tripped() ? "tripped: " + breaker.text() : std::string("armed")) << '\n';
+    if (breaker.rearms_s() > 0) std::cout << "armed again in " << DurationText(breaker.rearms_s()) << '\n';
+    std::cout << "moves judged in the last minute: " << breaker.judged() << ", harmful: " << breaker.harmful()
+              << "; trips since the agent's start: " << breaker.trips() << '\n';
+  });
+  return kOk;
+}
+
+absl::StatusOr<int> ResetBreaker(Session& session, const Options&) {
+  return Done(session, session.Agent().BreakerReset());
+}
+
 using Verb = absl::StatusOr<int> (*)(Session&, const Options&);
 
 CLI::App* Add(CLI::App& group, Session& session, const char* name, const char* text,
@@ -142,6 +163,12 @@ void AddSteerVerbs(CLI::App& app, Session& session) {
   CLI::App* clear = Add(*steer, session, "clear", "End a placement and lock by hand", cleared, Clear);
   AddFlow(*clear, cleared);
   clear->add_flag("--all", cleared->all, "Of every flow");
+
+  auto none = std::make_shared<Options>();
+  CLI::App* breaker = steer->add_subcommand("breaker", "What ends moves for balance that do harm");
+  breaker->require_subcommand(1);
+  Add(*breaker, session, "show", "Armed or tripped, and why", none, ShowBreaker);
+  Add(*breaker, session, "reset", "Moves for balance are made again", none, ResetBreaker);
 
   auto locked = std::make_shared<Options>();
   CLI::App* lock = Add(*steer, session, "lock", "Keep a flow where it is; it still leaves a dead path", locked, Lock);

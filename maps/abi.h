@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define CW_ABI_VERSION 2
+#define CW_ABI_VERSION 3
 
 #define CW_MAX_SLOTS 16      /* path slots of a pair of NICs */
 #define CW_ROUNDS 8          /* rounds that a reception bitmap covers */
@@ -29,16 +29,38 @@
 #endif
 
 /* ---- control (cw_ctl: ARRAY[1], mmapable; written by the agent, read by both programs) ---- */
+/* What may be decided and done, each by itself; userspace/model/allowed.h says what they mean. */
+enum cw_capability {
+  CW_CAP_FAILOVER = 0, /* kernel */
+  CW_CAP_LOSS = 1,
+  CW_CAP_TAILS = 2,
+  CW_CAP_BALANCE = 3,
+  CW_CAP_PLACE = 4, /* kernel */
+  CW_CAP_NIC = 5,   /* kernel, in bpf/carry.h */
+  CW_CAPS = 6,
+};
+#define CW_CAPS_ALL ((1u << CW_CAPS) - 1)
+/* Bits of cw_ctl.mode: the mode's number in bits 0-1, for people; what is decided from bit 8 on; what is done from bit
+ * 16 on. One word, so that 0 ends everything with one store. */
+#define CW_DECIDES_SHIFT 8
+#define CW_ACTS_SHIFT 16
+#define CW_DECIDES(cap) (1u << (CW_DECIDES_SHIFT + (cap)))
+#define CW_ACTS(cap) (1u << (CW_ACTS_SHIFT + (cap)))
+#define CW_ACTS_ANY (CW_CAPS_ALL << CW_ACTS_SHIFT) /* packets may be rewritten; operators' steering applies */
+
 enum cw_mode {
-  CW_MODE_OFF = 0,      /* nothing is rewritten: every flow on its native port */
-  CW_MODE_OBSERVE = 1,  /* verdicts are made and logged, nothing is rewritten */
-  CW_MODE_PROTECT = 2,  /* flows leave dead paths; operator's steering applies */
-  CW_MODE_OPTIMIZE = 3, /* and userspace moves flows for balance */
+  CW_MODE_OFF = 0, /* nothing is rewritten: every flow on its native port */
+  /* verdicts are made and logged, nothing is rewritten */
+  CW_MODE_OBSERVE = 1 | CW_CAPS_ALL << CW_DECIDES_SHIFT,
+  /* flows leave bad paths; operators' steering applies */
+  CW_MODE_PROTECT = 2 | CW_CAPS_ALL << CW_DECIDES_SHIFT | (CW_ACTS_ANY & ~CW_ACTS(CW_CAP_BALANCE)),
+  /* and userspace moves flows for balance */
+  CW_MODE_OPTIMIZE = 3 | CW_CAPS_ALL << CW_DECIDES_SHIFT | CW_ACTS_ANY,
 };
 
 struct cw_ctl {
   __u32 abi_version;
-  __u32 mode;               /* enum cw_mode */
+  __u32 mode;               /* enum cw_mode, or single bits of it set otherwise */
   __u32 sample_level_tx;    /* sample when mix(PSN) has at least this many trailing zeros; 32 = never */
   __u32 sample_level_rx;
   __u64 lease_jiffies;      /* below 2^63; after this jiffy flows go back to their native ports; 0 = no lease */
@@ -320,7 +342,7 @@ struct cw_ev_move {
   __u16 to_port;
   __u32 psn;       /* first PSN on the new path */
   __u8 reason;     /* enum cw_move_reason */
-  __u8 dry;        /* 1 = observe mode: it would have moved, and did not (at most one such record per flow and death) */
+  __u8 dry;        /* 1 = it would have moved, and may not (at most one such record per flow and death) */
   __u16 reserved;
   __u64 ns;
 };

@@ -122,6 +122,41 @@ TEST_F(Egress, ObserveReportsOnceWhatItWouldDo) {
   EXPECT_TRUE(rig_.Events().empty());
 }
 
+TEST_F(Egress, FailoverAloneMayBeObserved) {
+  Place(1);
+  rig_.ctl().mode = CW_MODE_PROTECT & ~CW_ACTS(CW_CAP_FAILOVER);
+  Kill(1);
+  EXPECT_EQ(Send(1), 50001) << "it stays where it was put";
+  EXPECT_EQ(Send(2), 50001);
+  const auto events = rig_.Events();
+  ASSERT_EQ(events.size(), 1u) << "once per death";
+  EXPECT_EQ(As<cw_ev_move>(events[0]).dry, 1);
+  EXPECT_EQ(As<cw_ev_move>(events[0]).from_port, 50001);
+  rig_.ctl().mode = CW_MODE_PROTECT & ~(CW_ACTS(CW_CAP_FAILOVER) | CW_DECIDES(CW_CAP_FAILOVER));
+  Revive(1);
+  Kill(1);
+  EXPECT_EQ(Send(3), 50001);
+  EXPECT_TRUE(rig_.Events().empty()) << "not even decided";
+  rig_.ctl().mode = CW_MODE_OBSERVE | CW_ACTS(CW_CAP_FAILOVER);
+  EXPECT_NE(Send(4), 50001) << "failover alone may act, too";
+  EXPECT_EQ(Sent().reason, CW_MOVE_DEAD);
+}
+
+TEST_F(Egress, PlacingNewFlowsAloneMayBeObserved) {
+  Protect();
+  rig_.ctl().assign_jiffies = 1;
+  rig_.ctl().mode = CW_MODE_PROTECT & ~CW_ACTS(CW_CAP_PLACE);
+  EXPECT_EQ(Send(0), 49999);
+  EXPECT_EQ(Sent().port, 0);
+  const auto events = rig_.Events();
+  ASSERT_EQ(events.size(), 1u);
+  const auto ev = As<cw_ev_move>(events[0]);
+  EXPECT_EQ(ev.type, CW_EV_FLOW);
+  EXPECT_EQ(ev.dry, 1);
+  EXPECT_EQ(ev.to_port, 50000 + ev.to_slot) << "where it would have been put";
+  EXPECT_EQ(rig_.CounterChanges(), "native_unprobed=1");
+}
+
 TEST_F(Egress, WishIsGrantedWhenNothingIsInFlight) {
   Place(1);
   Send(1);

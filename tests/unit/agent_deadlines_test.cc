@@ -65,6 +65,16 @@ TEST_F(DeadlinesTest, AnotherAgentTakesOverWhatWasSaved) {
   EXPECT_FALSE(std::filesystem::exists(file_)) << "nothing is left to keep";
 }
 
+TEST_F(DeadlinesTest, SingleCapabilitiesAreKeptWithTheMode) {
+  const Allowed set = Allowed(Mode::kProtect).With(Capability::kBalance, Allow::kAct);
+  Deadlines first(file_, "boot");
+  first.SetMode(Deadlines::ModeEnd{.set = set, .after = Mode::kObserve, .at_ns = 150});
+  ASSERT_TRUE(first.Save().ok());
+  Deadlines second(file_, "boot");
+  ASSERT_TRUE(second.Load().ok());
+  EXPECT_EQ(second.mode()->set, set);
+}
+
 TEST_F(DeadlinesTest, WhatIsTakenBackDoesNotEnd) {
   Deadlines deadlines(file_, "boot");
   deadlines.SetPlacement(Flow(1), 100);

@@ -157,6 +157,28 @@ TEST_F(Cwctl, WhyNamesJobAndCollective) {
   EXPECT_THAT(Run({"why", "0b5c91fe"}).out, HasSubstr("job      AllReduce 42 of job train, rank 3 of 8, 12.0 s ago"));
 }
 
+TEST_F(Cwctl, CapabilitiesThatAreNotAsTheModeSaysAreShown) {
+  EXPECT_THAT(Run({"status"}).out, Not(HasSubstr("\nbut ")));
+  agent_.balance_acts = true;
+  EXPECT_THAT(Run({"status"}).out, HasSubstr("but      balance acts\n"));
+  EXPECT_THAT(Run({"mode"}).out, HasSubstr("balance     act  observe\n"));
+  const json allowed = RunJson({"mode"})["allowed"];
+  ASSERT_EQ(allowed.size(), 6u);
+  EXPECT_EQ(allowed[3]["capability"], "balance");
+  EXPECT_EQ(allowed[3]["allow"], "act");
+  EXPECT_EQ(allowed[3]["by_mode"], "observe");
+}
+
+TEST_F(Cwctl, TheBreakerIsShownAndReset) {
+  EXPECT_THAT(Run({"steer", "breaker", "show"}).out, HasSubstr("armed\n"));
+  agent_.breaker_tripped = true;
+  EXPECT_THAT(Run({"steer", "breaker", "show"}).out, HasSubstr("tripped: 2 of 3 moves"));
+  EXPECT_THAT(Run({"status"}).out, HasSubstr("breaker  tripped, nothing moves for balance: 2 of 3"));
+  EXPECT_EQ(RunJson({"steer", "breaker", "show"})["tripped"], true);
+  EXPECT_THAT(Run({"steer", "breaker", "reset"}).out, HasSubstr("armed again"));
+  EXPECT_FALSE(agent_.breaker_tripped);
+}
+
 TEST_F(Cwctl, StatusTellsModeAndPaths) {
   const RunResult text = Run({"status"});
   EXPECT_THAT(text.out, HasSubstr("agent    0.1.0, instance default on node1, pid 99, up 1.03 h"));
@@ -400,7 +422,14 @@ TEST_F(Cwctl, OtherActionsReachTheAgent) {
   EXPECT_EQ(agent_.last_request, "all: true");
   EXPECT_EQ(Run({"mode", "optimize", "--for", "1h"}).exit_code, 0);
   EXPECT_EQ(agent_.last_request, "mode: MODE_OPTIMIZE for_s: 3600");
-  EXPECT_EQ(Run({"mode"}).out, "optimize\n");
+  EXPECT_THAT(Run({"mode"}).out, HasSubstr("optimize\nCAPABILITY  MAY      BY THE MODE\n"));
+  EXPECT_EQ(Run({"mode", "balance=observe", "failover=act", "nic=mode"}).exit_code, 0);
+  EXPECT_EQ(
+      agent_.last_request,
+      "allowed { capability: \"balance\" allow: ALLOW_OBSERVE } allowed { capability: \"failover\" allow: ALLOW_ACT } "
+      "allowed { capability: \"nic\" }");
+  EXPECT_EQ(Run({"mode", "protect", "balance=act", "--for", "30m"}).exit_code, 0);
+  EXPECT_EQ(agent_.last_request, "mode: MODE_PROTECT for_s: 1800 allowed { capability: \"balance\" allow: ALLOW_ACT }");
   EXPECT_EQ(Run({"off", "--for", "10m"}).exit_code, 0);
   EXPECT_EQ(agent_.last_request, "for_s: 600");
 }
@@ -428,6 +457,9 @@ TEST_F(Cwctl, ExitCodesAndErrorsAsJson) {
   EXPECT_EQ(RunJson({"steer", "set", "17", "--port", "70000"}, 2)["error"]["code"], "INVALID_ARGUMENT");
   EXPECT_EQ(RunJson({"steer", "clear"}, 2)["error"]["code"], "INVALID_ARGUMENT");
   EXPECT_EQ(RunJson({"mode", "fast"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunJson({"mode", "protect", "observe"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunJson({"mode", "balance=protect"}, 2)["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunJson({"mode", "colour=act"}, 2)["error"]["code"], "INVALID_ARGUMENT");
   EXPECT_EQ(RunJson({"status", "--watch=soon"}, 2)["error"]["code"], "INVALID_ARGUMENT");
   EXPECT_EQ(RunJson({"nonsense"}, 2)["error"]["code"], "INVALID_ARGUMENT");
   EXPECT_EQ(RunJson({}, 2)["error"]["code"], "INVALID_ARGUMENT");

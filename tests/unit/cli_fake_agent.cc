@@ -173,6 +173,18 @@ absl::StatusOr<v1::StatusReply> FakeAgent::Status() {
   reply.set_pid(99);
   reply.set_uptime_s(3700);
   reply.set_mode(mode);
+  for (const char* name : {"failover", "loss", "tails", "balance", "place", "nic"}) {
+    v1::CapabilityAllow& each = *reply.add_allowed();
+    each.set_capability(name);
+    const v1::Allow by_mode =
+        mode == v1::MODE_PROTECT && std::string(name) != "balance" ? v1::ALLOW_ACT : v1::ALLOW_OBSERVE;
+    each.set_by_mode(by_mode);
+    each.set_allow(balance_acts && std::string(name) == "balance" ? v1::ALLOW_ACT : by_mode);
+  }
+  reply.mutable_breaker()->set_enabled(true);
+  reply.mutable_breaker()->set_tripped(breaker_tripped);
+  if (breaker_tripped) reply.mutable_breaker()->set_text("2 of 3 moves for balance within the last minute did harm");
+  reply.set_report_file(report_file);
   reply.mutable_paths()->set_up(3);
   reply.mutable_paths()->set_dead(1);
   reply.set_rss_bytes(40 << 20);
@@ -441,6 +453,7 @@ absl::StatusOr<v1::ListCollectivesReply> FakeAgent::ListCollectives(const v1::Li
 absl::StatusOr<v1::DrainsReply> FakeAgent::Drains() {
   v1::DrainsReply reply;
   reply.set_mode(mode);
+  reply.set_nothing_moves(mode < v1::MODE_PROTECT);
   v1::Drain& drain = *reply.add_drains();
   drain.set_kind(v1::DRAIN_KIND_SPINE);
   drain.set_what("10.1.1.1");
@@ -457,10 +470,17 @@ absl::StatusOr<v1::DrainsReply> FakeAgent::Drains() {
 
 absl::StatusOr<v1::ActionReply> FakeAgent::SetMode(const v1::SetModeRequest& request) {
   last_request = request.ShortDebugString();
-  mode = request.mode();
+  if (request.mode() != v1::MODE_UNSPECIFIED) mode = request.mode();
   v1::ActionReply reply;
   reply.set_effect("mode is set");
   reply.set_undo("mode observe");
+  return reply;
+}
+
+absl::StatusOr<v1::ActionReply> FakeAgent::BreakerReset() {
+  v1::ActionReply reply;
+  reply.set_effect(breaker_tripped ? "the breaker is armed again" : "the breaker has not tripped");
+  breaker_tripped = false;
   return reply;
 }
 

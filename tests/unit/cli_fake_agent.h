@@ -35,6 +35,7 @@ class FakeAgent final : public AgentView {
   absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) override;
   absl::StatusOr<v1::ListCollectivesReply> ListCollectives(const v1::ListCollectivesRequest& request) override;
   absl::StatusOr<v1::ActionReply> SetMode(const v1::SetModeRequest& request) override;
+  absl::StatusOr<v1::ActionReply> BreakerReset() override;
   absl::StatusOr<v1::ActionReply> Off(const v1::OffRequest& request) override;
 
   void Add(const std::string& text);  // an event
@@ -43,8 +44,11 @@ class FakeAgent final : public AgentView {
   std::string last_request;
   v1::DoctorReply doctor;
   v1::Mode mode = v1::MODE_PROTECT;
-  bool clock_known = true;     // false: fleet time is refused
-  bool frozen_in_off = false;  // Off takes 3 s
+  bool balance_acts = false;
+  bool breaker_tripped = false;
+  std::string report_file;
+  bool clock_known = true;      // false: fleet time is refused
+  bool frozen_in_off = false;   // Off takes 3 s
   int rounds_until_silent = 2;  // of Drains
 
  private:

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "userspace/control/damping.h"
-#include "userspace/control/mode_gate.h"
 
 namespace cw::control {
 namespace {
@@ -90,18 +89,6 @@ TEST(FlapCounter, WindowSlidesExactly) {
   EXPECT_FALSE(c.AlertAt(3600 * kSecond));
   EXPECT_TRUE(c.Down(3600 * kSecond));  // crossed again
   EXPECT_EQ(c.CountAt(3608 * kSecond), 1);
-}
-
-TEST(ModeGate, ObserveLogsAndNeverActs) {
-  for (const Action a : {Action::kFailover, Action::kAssign, Action::kBalance, Action::kOperator}) {
-    EXPECT_EQ(Gate(Mode::kObserve, a), Verdict::kLog);
-    EXPECT_EQ(Gate(Mode::kOff, a), Verdict::kNothing);
-    EXPECT_EQ(Gate(Mode::kOptimize, a), Verdict::kAct);
-    EXPECT_EQ(Gate(Mode::kProtect, a), a == Action::kBalance ? Verdict::kLog : Verdict::kAct);
-  }
-  for (const Mode m : {Mode::kOff, Mode::kObserve, Mode::kProtect, Mode::kOptimize}) {
-    EXPECT_EQ(Gate(m, Action::kReturnNative), Verdict::kAct);
-  }
 }
 
 }  // namespace

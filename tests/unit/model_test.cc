@@ -7,6 +7,7 @@
 
 #include "maps/abi.h"
 #include "userspace/model/addr.h"
+#include "userspace/model/allowed.h"
 #include "userspace/model/clock.h"
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
@@ -71,11 +72,48 @@ TEST(FlowId, OfOneHostsFlowsHardlyEverCollide) {
   EXPECT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end());
 }
 
+TEST(Allowed, EachModeSetsAllAtOnce) {
+  for (const Capability c : kAllCapabilities) {
+    EXPECT_EQ(Allowed(Mode::kOff).of(c), Allow::kOff);
+    EXPECT_EQ(Allowed(Mode::kObserve).of(c), Allow::kObserve);
+    EXPECT_EQ(Allowed(Mode::kProtect).of(c), c == Capability::kBalance ? Allow::kObserve : Allow::kAct);
+    EXPECT_EQ(Allowed(Mode::kOptimize).of(c), Allow::kAct);
+  }
+  EXPECT_FALSE(Allowed(Mode::kObserve).ActsAtAll());
+  EXPECT_TRUE(Allowed(Mode::kProtect).ActsAtAll());
+}
+
+TEST(Allowed, SingleCapabilitiesDifferFromTheMode) {
+  AllowOverrides overrides;
+  overrides[static_cast<size_t>(Capability::kFailover)] = Allow::kObserve;
+  overrides[static_cast<size_t>(Capability::kNic)] = Allow::kOff;
+  const Allowed allowed = Apply(Mode::kProtect, overrides);
+  EXPECT_EQ(allowed.mode(), Mode::kProtect);
+  EXPECT_FALSE(allowed.Acts(Capability::kFailover));
+  EXPECT_TRUE(allowed.Decides(Capability::kFailover));
+  EXPECT_FALSE(allowed.Decides(Capability::kNic));
+  EXPECT_TRUE(allowed.Acts(Capability::kLoss));
+  EXPECT_EQ(allowed.ToString(), "protect with failover=observe nic=off");
+  EXPECT_EQ(OverridesOf(allowed), overrides);
+  EXPECT_EQ(Apply(Mode::kOff, overrides).word(), 0u) << "off is off, and one store";
+  EXPECT_EQ(Allowed(Mode::kProtect).ToString(), "protect");
+  overrides = {};
+  overrides[static_cast<size_t>(Capability::kBalance)] = Allow::kAct;
+  EXPECT_TRUE(Apply(Mode::kObserve, overrides).ActsAtAll());
+}
+
 TEST(Names, AreThoseOfTheAbi) {
-  EXPECT_EQ(static_cast<int>(Mode::kOff), CW_MODE_OFF);
-  EXPECT_EQ(static_cast<int>(Mode::kObserve), CW_MODE_OBSERVE);
-  EXPECT_EQ(static_cast<int>(Mode::kProtect), CW_MODE_PROTECT);
-  EXPECT_EQ(static_cast<int>(Mode::kOptimize), CW_MODE_OPTIMIZE);
+  EXPECT_EQ(Allowed(Mode::kOff).word(), static_cast<uint32_t>(CW_MODE_OFF));
+  EXPECT_EQ(Allowed(Mode::kObserve).word(), static_cast<uint32_t>(CW_MODE_OBSERVE));
+  EXPECT_EQ(Allowed(Mode::kProtect).word(), static_cast<uint32_t>(CW_MODE_PROTECT));
+  EXPECT_EQ(Allowed(Mode::kOptimize).word(), static_cast<uint32_t>(CW_MODE_OPTIMIZE));
+  EXPECT_EQ(kCapabilities, CW_CAPS);
+  for (const Capability c : kAllCapabilities) {
+    const auto number = static_cast<uint32_t>(c);
+    EXPECT_EQ(Allowed().With(c, Allow::kObserve).word(), CW_DECIDES(number));
+    EXPECT_EQ(Allowed().With(c, Allow::kAct).word(), CW_DECIDES(number) | CW_ACTS(number));
+    EXPECT_EQ(ParseCapability(CapabilityName(c)), c);
+  }
   EXPECT_EQ(static_cast<int>(SlotState::kUnused), CW_SLOT_UNUSED);
   EXPECT_EQ(static_cast<int>(SlotState::kUp), CW_SLOT_UP);
   EXPECT_EQ(static_cast<int>(SlotState::kSuspect), CW_SLOT_SUSPECT);

@@ -43,6 +43,7 @@
 #include "userspace/dataplane/jiffies.h"
 #include "userspace/dataplane/next_hop.h"
 #include "userspace/dataplane/packet_injector.h"
+#include "userspace/model/allowed.h"
 #include "userspace/model/clock.h"
 #include "userspace/probe/engine.h"
 #include "userspace/probe/keys.h"
@@ -50,6 +51,8 @@
 #include "userspace/rdma/nldev.h"
 #include "userspace/rdma/placement.h"
 #include "userspace/rdma/qp_registry.h"
+#include "userspace/report/item.h"
+#include "userspace/report/writer.h"
 #include "userspace/telemetry/event_log.h"
 #include "userspace/telemetry/sample_matcher.h"
 
@@ -60,6 +63,12 @@ namespace cw::profile {
 class Profiles;
 struct Stall;
 }  // namespace cw::profile
+namespace cw::control {
+class Breaker;
+struct BreakerMove;
+struct BreakerTrip;
+class Returns;
+}  // namespace cw::control
 
 namespace cw::agent {
 
@@ -107,6 +116,7 @@ class Agent final : public api::AgentView {
       const api::v1::ListCollectivesRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> SetMode(const api::v1::SetModeRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> Off(const api::v1::OffRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> BreakerReset() override;
 
  private:
   static constexpr absl::Duration kRingPeriod = absl::Milliseconds(20);
@@ -262,6 +272,7 @@ class Agent final : public api::AgentView {
   void TailTick();
   bool LookAfter(const FlowKey& key, WatchedTail& tail, int64_t now_ns);
   bool Reads(const FlowKey& sent, uint32_t lqpn) const;
+  void TellDryTail(const FlowKey& key, const WatchedTail& tail, const control::TailView& view);
   bool AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow, const control::TailView& view);
 
   // blind.cc: pairs whose flows do not take the paths of the probes with their ports
@@ -292,7 +303,8 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::v1::SteerSetRequest& request);
   absl::StatusOr<api::v1::ActionReply> DoSteerClear(const api::v1::SteerClearRequest& request);
   absl::StatusOr<api::v1::ActionReply> DoSteerLock(const api::v1::SteerLockRequest& request);
-  absl::StatusOr<api::v1::ActionReply> ChangeMode(Mode from, Mode to, double for_s);
+  absl::StatusOr<api::v1::ActionReply> DoSetMode(const api::v1::SetModeRequest& request);
+  absl::StatusOr<api::v1::ActionReply> ChangeMode(Allowed from, Allowed to, double for_s);
   absl::Status Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending);
   absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
   void Reread(const FlowKey& key);
@@ -302,7 +314,38 @@ class Agent final : public api::AgentView {
   void KeepDeadlines();
   absl::Status AdoptDeadlines();
   void RunDeadlines();
-  Mode mode() const;
+  Allowed allowed() const;
+  Mode mode() const { return allowed().mode(); }
+  bool Acts(Capability c) const { return allowed().Acts(c); }
+  bool Observes(Capability c) const { return allowed().of(c) == Allow::kObserve; }
+  bool ActsAtAll() const { return allowed().ActsAtAll(); }
+
+  // returns.cc: back to paths that recovered
+  void LeftBadPath(const FlowKey& flow, uint32_t pair, uint8_t from_slot, uint16_t from_port, uint8_t to_slot,
+                   uint16_t to_port);
+  void StepReturns(int64_t now_ns);
+
+  // breaker.cc: do moves for balance do harm?
+  void OpenBreaker();
+  bool MayBalance() const;
+  void OnMadeMove(const cw_ev_move& move);
+  void StepBreaker(int64_t now_ns);
+  void Trip(const control::BreakerTrip& trip);
+  void AddBreaker(api::v1::StatusReply& reply, int64_t now_ns) const;
+  api::v1::ActionReply DoBreakerReset();
+
+  // dry.cc: what was decided and not done, for cwctl report
+  void OpenReport();
+  void ReportDry(report::Item item);
+  std::pair<int64_t, int64_t> RecordedWindow() const;
+  std::optional<report::Item> DryMove(const control::Move& move) const;
+  report::Item ItemOf(const FlowKey& flow, const char* kind, int slot, int to_slot) const;
+  void ReportDryLoss(PairState& pair, uint8_t slot, double share, const telemetry::Event& event);
+  void ReportDryMove(const cw_ev_move& move, const Evidence& evidence);
+  void EndDryDeaths(uint32_t pair, uint8_t slot);
+  void ExpireDryDeaths();
+  void WriteReport(const report::Item& item);
+  std::vector<std::string> LinksOf(const PairState& pair, uint8_t slot) const;
 
   // drain.cc
   absl::Status AdoptDrains();
@@ -429,6 +472,21 @@ class Agent final : public api::AgentView {
     uint64_t rolls = 0;
   } rerolls_;
   std::unique_ptr<replay::Recorder> recorder_;  // null: what the contention rule sees is not recorded
+  AllowOverrides overrides_;                    // of what the mode says
+  std::unique_ptr<control::Returns> returns_;
+  std::unique_ptr<control::Breaker> breaker_;  // null: not wanted
+  struct {
+    absl::flat_hash_map<FlowKey, uint8_t> wishes;  // of balance, by the slot that the flow is to go to
+    std::string why;                               // it tripped last
+    uint32_t trips = 0;
+    int64_t seen_ns = 0;  // monotonic
+  } balance_;
+  std::unique_ptr<report::Writer> report_;  // null: not wanted
+  struct {
+    std::vector<report::Item> open;                           // flows on dead paths, whose harm is not known yet
+    absl::flat_hash_map<std::string, report::Repeats> again;  // by kind, flow and path
+    std::pair<int64_t, int64_t> window = {0, -1};             // of the recording, that is decided now or next
+  } dry_;
   class Drains drains_;
   bool drains_kept_ = true;  // in their file
 

@@ -41,10 +41,14 @@ absl::flat_hash_map<FlowKey, int64_t> FlowsFrom(const json& list) {
   return flows;
 }
 
-Mode ModeFrom(const json& name) {
-  const std::optional<Mode> mode = ParseMode(name.get<std::string>());
+// {"mode": "protect", "word": …}; the name alone is what earlier releases wrote.
+json ToJson(Allowed allowed) { return {{"mode", std::string(ModeName(allowed.mode()))}, {"word", allowed.word()}}; }
+
+Allowed AllowedFrom(const json& entry) {
+  if (entry.is_object()) return Allowed(entry.at("word").get<uint32_t>());
+  const std::optional<Mode> mode = ParseMode(entry.get<std::string>());
   if (!mode) throw json::other_error::create(0, "no such mode", nullptr);
-  return *mode;
+  return Allowed(*mode);
 }
 
 }  // namespace
@@ -73,7 +77,7 @@ absl::Status Deadlines::Load() {
     Flows placements = FlowsFrom(state.at("placements"));
     Flows locks = FlowsFrom(state.at("locks"));
     if (const auto mode = state.find("mode"); mode != state.end()) {
-      mode_ = ModeEnd{ModeFrom(mode->at("set")), ModeFrom(mode->at("after")), mode->at("at_ns").get<int64_t>()};
+      mode_ = ModeEnd{AllowedFrom(mode->at("set")), AllowedFrom(mode->at("after")), mode->at("at_ns").get<int64_t>()};
     }
     placements_ = std::move(placements);
     locks_ = std::move(locks);
@@ -94,9 +98,7 @@ absl::Status Deadlines::Save() {
   }
   json state = {{"version", kVersion}, {"boot", boot_}, {"placements", ToJson(placements_)}, {"locks", ToJson(locks_)}};
   if (mode_) {
-    state["mode"] = {{"set", std::string(ModeName(mode_->set))},
-                     {"after", std::string(ModeName(mode_->after))},
-                     {"at_ns", mode_->at_ns}};
+    state["mode"] = {{"set", ToJson(mode_->set)}, {"after", ToJson(mode_->after)}, {"at_ns", mode_->at_ns}};
   }
   // A rename: an agent that is killed leaves the old file or the new one. The disk need not have it, as a file that
   // the power took is of an earlier boot.

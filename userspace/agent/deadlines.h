@@ -13,16 +13,16 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "userspace/model/allowed.h"
 #include "userspace/model/flow.h"
-#include "userspace/model/names.h"
 
 namespace cw::agent {
 
 class Deadlines {
  public:
   struct ModeEnd {
-    Mode set = Mode::kObserve;    // what the operator set; a mode that is another by then was set by somebody else
-    Mode after = Mode::kObserve;  // what it goes back to
+    Allowed set;    // what the operator set; what is another by then was set by somebody else
+    Allowed after;  // what it goes back to
     int64_t at_ns = 0;
     bool operator==(const ModeEnd&) const = default;
   };

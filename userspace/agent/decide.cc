@@ -88,14 +88,18 @@ void Agent::DecideWindow() {
   if (!flows_.sent.empty()) busy_ns_ = now_ns;
   SetPace(now_ns - busy_ns_ < kQuietAfterNs);
   RunDrains();
+  StepReturns(now_ns);
+  StepBreaker(now_ns);
   control::Observation seen = Observe(now_ns);
   last_window_ns_ = now_ns;
   LookForCauses(seen);
   if (options_.config.steering.find_causes) causes_.Hold(seen);
   if (seen.window_ns <= 0 || flows_.sent.empty()) return;
   const control::Decision decision = control::DecideMoves(seen, *contention_);
+  dry_.window = RecordedWindow();
   Record(seen, decision);
   for (const control::Move& move : decision.moves) Apply(move);
+  dry_.window = RecordedWindow();
   for (const control::Finding& finding : decision.findings) {
     if (finding.kind != control::Finding::Kind::kReceiverOrEveryPath) {
       LogTrial(finding);
@@ -159,8 +163,10 @@ void Agent::Apply(const control::Move& move) {
   const std::optional<uint32_t> index = engine_->mesh().Find(move.pair);
   if (!index) return;
   const int64_t now_ns = MonotonicNs();
-  const bool act = mode() == Mode::kOptimize;
+  const bool act = MayBalance();
+  if (!act && !allowed().Decides(Capability::kBalance)) return;
   if (!act) {
+    if (const std::optional<report::Item> item = DryMove(move)) ReportDry(*item);
     int64_t& last_ns = dry_logged_ns_[move.flow];
     if (last_ns != 0 && now_ns - last_ns < kDryEventNs) return;
     last_ns = now_ns;
@@ -178,8 +184,10 @@ void Agent::Apply(const control::Move& move) {
   event.evidence.push_back({"gain", absl::StrFormat("%.2f", move.gain)});
   Log(std::move(event));
   if (!act) return;
-  (void)dataplane_->flow_editor().Want(ToMap(move.flow), move.to, engine_->mesh().slots(*index).port(move.to),
-                                       move.force);
+  if (dataplane_->flow_editor()
+          .Want(ToMap(move.flow), move.to, engine_->mesh().slots(*index).port(move.to), move.force)
+          .ok())
+    balance_.wishes[move.flow] = move.to;
 }
 
 void Agent::EverySecond() {
@@ -197,6 +205,7 @@ void Agent::EverySecond() {
     }
   }
   RunDeadlines();
+  ExpireDryDeaths();
   JudgeCauses(now_ns);
   EndDueDrains();
   ReadReceivedFlows();

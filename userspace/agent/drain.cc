@@ -125,7 +125,7 @@ std::vector<control::DrainSlot> Agent::DrainSlots(uint32_t index) {
 // Asks the kernel to move a flow that is on what is drained.
 void Agent::MoveOff(DrainEntry& drain, const FlowKey& key, FlowEntry& flow) {
   const PairState* pair = FindPair(flow.tx.pair);
-  if (pair == nullptr || mode() < Mode::kProtect) return;
+  if (pair == nullptr || !ActsAtAll()) return;
   const bool under_way = flow.tx.want_slot != CW_SLOT_NONE && !Has(pair->drained, flow.tx.want_slot);
   if (under_way && (flow.tx.want_force != 0 || !drain.now)) return;
   const auto target = control::DrainTarget(DrainSlots(flow.tx.pair));
@@ -155,7 +155,7 @@ void Agent::WatchDrain(DrainEntry& drain, int64_t now_ns) {
       if (drain.on_it.contains(key)) bytes += flow.window_bytes;
       continue;
     }
-    const uint8_t slot = mode() >= Mode::kProtect ? flow.PathSlot() : flow.tx.native_slot;
+    const uint8_t slot = ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
     const bool not_known = mask != 0xffff && (slot == CW_SLOT_NONE || Has(unknown, slot));
     const bool crosses = mask == 0xffff || Has(mask, slot) || not_known;
     if (crosses || drain.on_it.contains(key)) bytes += flow.window_bytes;
@@ -166,7 +166,7 @@ void Agent::WatchDrain(DrainEntry& drain, int64_t now_ns) {
   }
   drain.on_it = std::move(on_it);
   drain.Sent(now_ns, bytes);
-  if (drain.told_safe || drain.QuietS(now_ns) < kSafeAfterS || mode() < Mode::kProtect) return;
+  if (drain.told_safe || drain.QuietS(now_ns) < kSafeAfterS || !ActsAtAll()) return;
   drain.told_safe = true;
   Log({.type = "drain",
        .severity = telemetry::Severity::kNotice,
@@ -267,9 +267,9 @@ absl::Status Agent::CheckSomethingRemains(const DrainEntry& drain) {
 }
 
 absl::StatusOr<v1::ActionReply> Agent::DoDrain(const v1::DrainRequest& request) {
-  if (mode() < Mode::kProtect) {
-    return absl::FailedPreconditionError(absl::StrCat("the mode is ", std::string(ModeName(mode())),
-                                                      ", in which nothing is moved; first: cwctl mode protect"));
+  if (!ActsAtAll()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the mode is ", allowed().ToString(), ", in which nothing is moved; first: cwctl mode protect"));
   }
   absl::StatusOr<DrainEntry> made = MakeDrain(request);
   if (!made.ok()) return made.status();
@@ -377,6 +377,7 @@ v1::DrainsReply Agent::MakeDrains() {
   const int64_t now_ns = MonotonicNs();
   v1::DrainsReply reply;
   reply.set_mode(static_cast<v1::Mode>(static_cast<int>(mode()) + 1));
+  reply.set_nothing_moves(!ActsAtAll());
   for (const auto& [what, drain] : drains_.entries()) {
     v1::Drain* out = reply.add_drains();
     out->set_kind(static_cast<v1::DrainKind>(drain.kind));
@@ -397,7 +398,7 @@ v1::DrainsReply Agent::MakeDrains() {
                                             [&](const auto& moved) { return !drain.on_it.contains(moved.first); })));
     out->set_bytes_per_s(static_cast<double>(drain.BytesLastSecond(now_ns)));
     out->set_quiet_s(drain.QuietS(now_ns));
-    out->set_safe(drain.QuietS(now_ns) >= kSafeAfterS && mode() >= Mode::kProtect);
+    out->set_safe(drain.QuietS(now_ns) >= kSafeAfterS && ActsAtAll());
     for (const FlowKey& flow : drain.held) out->add_held(flow.Id().ToString());
   }
   return reply;

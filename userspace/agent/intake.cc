@@ -97,6 +97,7 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
   if (pair == nullptr || verdict.slot >= CW_MAX_SLOTS) return;
   const bool dead = verdict.to == CW_SLOT_DEAD;
   if (!dead && verdict.from != CW_SLOT_DEAD) return;  // first sign of life: the fabric's event says it
+  if (!dead) EndDryDeaths(verdict.pair, verdict.slot);
   if (!dead) return OnSilenceEnds(*pair, verdict.slot);
   OnSilent(*pair, verdict);
   StartRerolls(*pair);
@@ -149,7 +150,8 @@ void Agent::OnMove(const cw_ev_move& move) {
     busy_ns_ = MonotonicNs();
     SetPace(true);
     event.type = "flow";
-    event.text = absl::StrFormat("queue pair to %s qp 0x%x appeared on %s, %s", event.peer, key.dqpn,
+    event.text = absl::StrFormat("queue pair to %s qp 0x%x %s %s, %s", event.peer, key.dqpn,
+                                 event.dry ? "appeared on its native port, and would be put on" : "appeared on",
                                  SlotText(move.to_slot), PortText(move.to_port));
   } else {
     event.type = "move";
@@ -160,7 +162,9 @@ void Agent::OnMove(const cw_ev_move& move) {
                                  PortText(move.to_port), reason);
     event.evidence.push_back({"reason", reason});
     if (move.reason == CW_MOVE_DEAD && move.dry == 0) OnMovedOffDead(move);
+    if (move.dry == 0) OnMadeMove(move);
   }
+  if (move.dry != 0) ReportDryMove(move, event.evidence);
   Log(std::move(event));
 }
 

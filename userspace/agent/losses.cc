@@ -38,17 +38,20 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
                                    verdict.slot, pair.peer, verdict.lost, verdict.rounds, 100 * verdict.others)
                              : absl::StrFormat("path %d to %s lost %d of the last %d probes: it may be used again",
                                                verdict.slot, pair.peer, verdict.lost, verdict.rounds);
-  event.dry = mode() < Mode::kProtect;
+  const bool acts = Acts(Capability::kLoss);
+  event.dry = !acts;
   event.evidence = {{"lost", absl::StrCat(verdict.lost)},
                     {"probes", absl::StrCat(verdict.rounds)},
                     {"loss", absl::StrFormat("%.4f", share)},
                     {"other_paths_loss", absl::StrFormat("%.4f", verdict.others)},
                     {"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(verdict.slot))}};
-  Log(std::move(event));
+  if (event.dry && verdict.lossy && Observes(Capability::kLoss))
+    ReportDryLoss(pair, verdict.slot, share - verdict.others, event);
+  if (acts || Observes(Capability::kLoss)) Log(std::move(event));
   control::PathDamping& damping = pair.slot[verdict.slot].damping;
   verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);
   UpdateDamping(pair);
-  if (verdict.lossy && mode() >= Mode::kProtect) LeavePath(pair, verdict.slot);
+  if (verdict.lossy && acts) LeavePath(pair, verdict.slot);
 }
 
 // Each flow of the path goes to the usable one that has the fewest then. At once: what is in flight is lost in part
@@ -70,7 +73,8 @@ void Agent::LeavePath(PairState& pair, uint8_t slot) {
     const uint8_t to =
         *std::min_element(targets.begin(), targets.end(), [&](uint8_t a, uint8_t b) { return flows[a] < flows[b]; });
     ++flows[to];
-    (void)dataplane_->flow_editor().Want(ToMap(key), to, slots.port(to), /*force=*/true);
+    if (!dataplane_->flow_editor().Want(ToMap(key), to, slots.port(to), /*force=*/true).ok()) continue;
+    LeftBadPath(key, pair.index, slot, flow.tx.port, to, slots.port(to));
   }
 }
 

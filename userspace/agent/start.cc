@@ -15,6 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/control/breaker.h"
+#include "userspace/control/returns.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
 #include "userspace/profile/profiles.h"
@@ -59,16 +61,33 @@ absl::StatusOr<Addr> FirstAddress(const std::string& device) {
   return *found;
 }
 
-uint32_t ModeNumber(config::Mode mode) {
+Mode ModelMode(config::Mode mode) {
   switch (mode) {
     case config::Mode::kProtect:
-      return CW_MODE_PROTECT;
+      return Mode::kProtect;
     case config::Mode::kOptimize:
-      return CW_MODE_OPTIMIZE;
+      return Mode::kOptimize;
     case config::Mode::kObserve:
       break;
   }
-  return CW_MODE_OBSERVE;
+  return Mode::kObserve;
+}
+
+AllowOverrides Overrides(const config::AllowConfig& allow) {
+  const auto of = [](config::AllowSetting setting) -> std::optional<Allow> {
+    switch (setting) {
+      case config::AllowSetting::kOff:
+        return Allow::kOff;
+      case config::AllowSetting::kObserve:
+        return Allow::kObserve;
+      case config::AllowSetting::kAct:
+        return Allow::kAct;
+      case config::AllowSetting::kMode:
+        break;
+    }
+    return std::nullopt;
+  };
+  return {of(allow.failover), of(allow.loss), of(allow.tails), of(allow.balance), of(allow.place), of(allow.nic)};
 }
 
 std::string HostName(const config::Config& config) {
@@ -106,6 +125,8 @@ Agent::Agent(AgentOptions options)
   cause_rules.queue_floor_ns = rules.queue_floor_ns;
   causes_.SetRules(cause_rules);
   contention_ = std::make_unique<control::ContentionState>(rules, std::hash<std::string>()(host_name_));
+  returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
+  OpenBreaker();
 }
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
@@ -128,7 +149,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   if (!server.ok()) return server.status();
   agent->server_ = std::move(*server);
   agent->Log({.type = "agent",
-              .text = absl::StrCat("agent ", kVersion, " started in mode ", std::string(ModeName(agent->mode())),
+              .text = absl::StrCat("agent ", kVersion, " started in mode ", agent->allowed().ToString(),
                                    agent->dataplane_->adopted() ? ", adopted what was pinned" : "")});
   return agent;
 }
@@ -190,11 +211,13 @@ void Agent::WriteControl() {
   if (dataplane_->adopted()) TellOfLease();
   RenewLease();
   // An operator's mode, off included, outlives a crash; the configured one holds for a dataplane made anew.
-  if (!dataplane_->adopted()) CtlView::Store(ctl.mode, ModeNumber(config.mode));
-  if (CtlView::Load(ctl.mode) != ModeNumber(config.mode)) {
+  overrides_ = Overrides(config.steering.allow);
+  const Allowed configured = cw::Apply(ModelMode(config.mode), overrides_);
+  if (!dataplane_->adopted()) CtlView::Store(ctl.mode, configured.word());
+  if (allowed().mode() != Mode::kOff) overrides_ = OverridesOf(allowed());
+  if (allowed() != configured) {
     spdlog::warn("the mode is {} and stays, as it was before the restart; the configuration says {}: cwctl mode {}",
-                 std::string(ModeName(mode())), std::string(config::ToString(config.mode)),
-                 std::string(config::ToString(config.mode)));
+                 allowed().ToString(), configured.ToString(), std::string(ModeName(configured.mode())));
   }
 }
 
@@ -404,6 +427,7 @@ absl::Status Agent::OpenEvents() {
   const std::string& file = options_.config.log.events_file;
   const absl::Status status = file.empty() ? absl::OkStatus() : events_.OpenFile(file);
   OpenRecording();
+  OpenReport();
   return status;
 }
 

@@ -23,9 +23,21 @@ Mode FromApi(v1::Mode mode) {
   }
 }
 
+// The cwctl arguments that set `from` again.
+std::string UndoOf(Allowed from, Allowed to) {
+  std::string undo = absl::StrCat("mode ", std::string(ModeName(from.mode())));
+  for (const Capability c : kAllCapabilities) {
+    const bool was = from.of(c) != Allowed(from.mode()).of(c), is = to.of(c) != Allowed(to.mode()).of(c);
+    if (!was && !is) continue;
+    absl::StrAppend(&undo, " ", std::string(CapabilityName(c)), "=",
+                    was ? std::string(AllowName(from.of(c))) : std::string("mode"));
+  }
+  return undo;
+}
+
 }  // namespace
 
-Mode Agent::mode() const { return static_cast<Mode>(maps::CtlView::Load(dataplane_->ctl()[0].mode)); }
+Allowed Agent::allowed() const { return Allowed(maps::CtlView::Load(dataplane_->ctl()[0].mode)); }
 
 absl::StatusOr<FlowKey> Agent::FindFlow(const std::string& id) const {
   for (const auto& [key, flow] : flows_.sent) {
@@ -48,9 +60,9 @@ absl::Status Agent::Place(const FlowKey& key, uint8_t slot, uint16_t port, bool 
 absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& request) {
   absl::StatusOr<FlowKey> key = FindFlow(request.flow());
   if (!key.ok()) return key.status();
-  if (mode() < Mode::kProtect) {
-    return absl::FailedPreconditionError(absl::StrCat("the mode is ", std::string(ModeName(mode())),
-                                                      ", in which nothing is moved; first: cwctl mode protect"));
+  if (!ActsAtAll()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the mode is ", allowed().ToString(), ", in which nothing is moved; first: cwctl mode protect"));
   }
   const FlowEntry& flow = flows_.sent[*key];
   if ((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0)
@@ -188,8 +200,9 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const v1::SteerLockRequest& r
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> Agent::ChangeMode(Mode from, Mode to, double for_s) {
-  maps::CtlView::Store(dataplane_->ctl()[0].mode, static_cast<uint32_t>(to));
+absl::StatusOr<v1::ActionReply> Agent::ChangeMode(Allowed from, Allowed to, double for_s) {
+  maps::CtlView::Store(dataplane_->ctl()[0].mode, to.word());
+  if (to.mode() != Mode::kOff) overrides_ = OverridesOf(to);
   if (for_s > 0) {
     // A second --for goes back to where the first one would have.
     deadlines_.SetMode(Deadlines::ModeEnd{
@@ -199,14 +212,34 @@ absl::StatusOr<v1::ActionReply> Agent::ChangeMode(Mode from, Mode to, double for
   }
   KeepDeadlines();
   v1::ActionReply reply;
-  const std::string was(ModeName(from)), is(ModeName(to));
-  reply.set_effect(to < Mode::kProtect
-                       ? absl::StrFormat("mode %s (was %s): every flow leaves on its native port", is, was)
-                       : absl::StrFormat("mode %s (was %s)", is, was));
-  if (from != to) reply.set_undo("mode " + (from == Mode::kOff ? std::string("observe") : was));
+  reply.set_effect(absl::StrFormat("mode %s (was %s)%s", to.ToString(), from.ToString(),
+                                   to.ActsAtAll() ? "" : ": every flow leaves on its native port"));
+  if (from != to) reply.set_undo(from.mode() == Mode::kOff ? "mode observe" : UndoOf(from, to));
   reply.set_reverts_s(for_s);
   Log({.type = "mode", .severity = telemetry::Severity::kNotice, .text = reply.effect()});
   return reply;
+}
+
+absl::StatusOr<v1::ActionReply> Agent::DoSetMode(const v1::SetModeRequest& request) {
+  const Allowed from = allowed();
+  if (request.mode() == v1::MODE_OFF) return ChangeMode(from, Mode::kOff, request.for_s());
+  const bool same = request.mode() == v1::MODE_UNSPECIFIED;
+  if (same && from.mode() == Mode::kOff)
+    return absl::FailedPreconditionError("the mode is off; first: cwctl mode observe, protect or optimize");
+  AllowOverrides overrides = overrides_;
+  for (const v1::CapabilityAllow& each : request.allowed()) {
+    const std::optional<Capability> capability = ParseCapability(each.capability());
+    if (!capability) {
+      return absl::InvalidArgumentError(absl::StrCat("there is no capability ", each.capability(),
+                                                     "; choose failover, loss, tails, balance, place or nic"));
+    }
+    std::optional<Allow>& allow = overrides[static_cast<size_t>(*capability)];
+    allow = each.allow() == v1::ALLOW_OFF       ? std::optional(Allow::kOff)
+            : each.allow() == v1::ALLOW_OBSERVE ? std::optional(Allow::kObserve)
+            : each.allow() == v1::ALLOW_ACT     ? std::optional(Allow::kAct)
+                                                : std::nullopt;
+  }
+  return ChangeMode(from, cw::Apply(same ? from.mode() : FromApi(request.mode()), overrides), request.for_s());
 }
 
 int64_t Agent::EndNs(double for_s) const { return for_s > 0 ? MonotonicNs() + static_cast<int64_t>(for_s * 1e9) : 0; }
@@ -226,7 +259,7 @@ absl::Status Agent::AdoptDeadlines() {
     spdlog::warn("what an earlier agent was to end is lost: {}", std::string(loaded.message()));
   if (!dataplane_->adopted()) deadlines_.Forget();  // what they were about is gone
   // cwctl off without an agent came later, and holds.
-  if (deadlines_.mode() && deadlines_.mode()->set != mode()) deadlines_.SetMode(std::nullopt);
+  if (deadlines_.mode() && deadlines_.mode()->set != allowed()) deadlines_.SetMode(std::nullopt);
   if (deadlines_.size() > 0) {
     Log({.type = "agent",
          .text =
@@ -241,7 +274,7 @@ void Agent::RunDeadlines() {
   const Deadlines::Due due = deadlines_.TakeDue(MonotonicNs());
   for (const FlowKey& flow : due.placements) RevertPlacement(flow);
   for (const FlowKey& flow : due.locks) RevertLock(flow);
-  if (due.mode && due.mode->set == mode()) (void)ChangeMode(mode(), due.mode->after, 0);
+  if (due.mode && due.mode->set == allowed()) (void)ChangeMode(allowed(), due.mode->after, 0);
   KeepDeadlines();
 }
 
@@ -258,13 +291,12 @@ absl::StatusOr<v1::ActionReply> Agent::SteerLock(const v1::SteerLockRequest& req
 }
 
 absl::StatusOr<v1::ActionReply> Agent::SetMode(const v1::SetModeRequest& request) {
-  return loop_->Call<v1::ActionReply>(
-      [this, request] { return ChangeMode(mode(), FromApi(request.mode()), request.for_s()); });
+  return loop_->Call<v1::ActionReply>([this, request] { return DoSetMode(request); });
 }
 
 absl::StatusOr<v1::ActionReply> Agent::Off(const v1::OffRequest& request) {
   // At once, whatever the loop is doing: the programs read this word with every packet.
-  const Mode was = mode();
+  const Allowed was = allowed();
   maps::CtlView::Store(dataplane_->ctl()[0].mode, static_cast<uint32_t>(CW_MODE_OFF));
   return loop_->Call<v1::ActionReply>([this, request, was] { return ChangeMode(was, Mode::kOff, request.for_s()); });
 }

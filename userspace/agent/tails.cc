@@ -31,7 +31,7 @@ absl::Status Agent::OpenTails() {
   return absl::OkStatus();
 }
 
-bool Agent::RepairsTails() const { return injector_ != nullptr && mode() >= Mode::kProtect; }
+bool Agent::RepairsTails() const { return injector_ != nullptr && allowed().Decides(Capability::kTails); }
 
 control::TailView Agent::TailOf(const cw_tx_flow& flow) const {
   const cw_pair& pair = dataplane_->pairs()[flow.pair];
@@ -40,7 +40,9 @@ control::TailView Agent::TailOf(const cw_tx_flow& flow) const {
   const bool stays = (flow.flags & CW_STEER_HARD_LOCKED) != 0;
   control::TailView view{.next = flow.flow.req.next, .acked = flow.acked_psn};
   view.known = flow.acked_valid != 0 && flow.flow.req.seen == 1 && flow.flow.transport == kTransportRc;
-  view.can_go = !dead || (!stays && probe::Load(pair.live_mask) != 0);
+  // Asking without failover is asking in vain; but what is only observed is observed whole.
+  const bool leaves = Acts(Capability::kFailover) || !Acts(Capability::kTails);
+  view.can_go = !dead || (leaves && !stays && probe::Load(pair.live_mask) != 0);
   return view;
 }
 
@@ -85,7 +87,7 @@ void Agent::TellOfDeath(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns)
     notice.qpns.insert(notice.qpns.end(), qpns.begin(), qpns.end());
     return;
   }
-  if (qpns.empty()) return;
+  if (qpns.empty() || !Acts(Capability::kTails)) return;
   tails_.notices.push_back({.pair = pair, .slot = slot, .qpns = std::move(qpns), .due_ns = MonotonicNs()});
   StartTailTicks();
 }
@@ -126,7 +128,8 @@ void Agent::TellTailCounts(const CounterSink& add) const {
   add("tails_watched", counts.watched, "flows with packets under way on a path that died");
   add("tail_naks", counts.naks, "resends asked of own queue pairs, of what died with a path");
   add("tails_repaired", counts.repaired, "flows that went on after such a resend");
-  add("flows_rerolled", rerolls_.rolls, "flows given another port by chance, where switches do not hash on ports alone");
+  add("flows_rerolled", rerolls_.rolls,
+      "flows given another port by chance, where switches do not hash on ports alone");
   add("tails_given_up", counts.given_up, "flows that did not, and wait for their own timer");
   add("tails_qp_unknown", counts.qp_unknown, "flows not repaired because their own queue pair is not known");
   add("tails_reads_left", counts.reads_left, "flows not repaired because their queue pair reads");
@@ -183,6 +186,24 @@ bool Agent::Reads(const FlowKey& sent, uint32_t lqpn) const {
   return !received.ok() || received->resp.packets != 0;
 }
 
+void Agent::TellDryTail(const FlowKey& key, const WatchedTail& tail, const control::TailView& view) {
+  telemetry::Event event{
+      .type = "repair",
+      .text =
+          absl::StrFormat("queue pair to %s qp 0x%x would be asked to resend %d packets that a dead path took along",
+                          PeerName(key.dst), key.dqpn, control::Unacknowledged(view)),
+      .flow = key.Id().ToString(),
+      .peer = PeerName(key.dst),
+      .slot = tail.reversed || tail.slot == CW_SLOT_NONE ? -1 : tail.slot,
+      .dry = true,
+      .evidence = {{"first_unacknowledged_psn", absl::StrCat(view.acked)}, {"next_psn", absl::StrCat(view.next)}}};
+  report::Item item = ItemOf(key, "tails", event.slot, -1);
+  item.text = event.text;
+  item.evidence = event.evidence;
+  ReportDry(std::move(item));
+  Log(std::move(event));
+}
+
 bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow,
                          const control::TailView& view) {
   const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);
@@ -193,6 +214,10 @@ bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_t
   }
   if (Reads(key, qp->lqpn)) {
     ++tails_.counts.reads_left;
+    return false;
+  }
+  if (!Acts(Capability::kTails)) {
+    TellDryTail(key, tail, view);
     return false;
   }
   const auto nak = probe::BuildSequenceNak({.from = key.dst, .to = key.src, .qpn = qp->lqpn, .psn = view.acked});
@@ -208,9 +233,8 @@ bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_t
        .text = absl::StrFormat(
            "queue pair to %s qp 0x%x resends %d packets: %s", PeerName(key.dst), key.dqpn, packets,
            tail.reversed ? absl::StrFormat("%s's path %d, and acknowledgements with it, is dead", pair->peer, tail.slot)
-           : tail.slot == CW_SLOT_NONE
-               ? std::string("they are not acknowledged while a path is dead")
-               : absl::StrFormat("they died with path %d", tail.slot)),
+           : tail.slot == CW_SLOT_NONE ? std::string("they are not acknowledged while a path is dead")
+                                       : absl::StrFormat("they died with path %d", tail.slot)),
        .flow = key.Id().ToString(),
        .peer = PeerName(key.dst),
        .slot = tail.reversed || tail.slot == CW_SLOT_NONE ? -1 : tail.slot,

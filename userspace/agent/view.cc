@@ -57,6 +57,18 @@ v1::Mode ToApi(Mode mode) {
   return v1::MODE_UNSPECIFIED;
 }
 
+v1::Allow ToApi(Allow allow) {
+  switch (allow) {
+    case Allow::kOff:
+      return v1::ALLOW_OFF;
+    case Allow::kObserve:
+      return v1::ALLOW_OBSERVE;
+    case Allow::kAct:
+      return v1::ALLOW_ACT;
+  }
+  return v1::ALLOW_MODE;
+}
+
 const char* TransportName(uint8_t transport) {
   switch (transport) {
     case 0:
@@ -231,6 +243,15 @@ v1::StatusReply Agent::MakeStatus() {
   if (const uint64_t until = maps::CtlView::Load(dataplane_->ctl()[0].lease_jiffies); until != 0)
     reply.set_lease_left_s(static_cast<double>(jiffies_->ToNs(until) - now_ns) / 1e9);
   reply.set_lease_found_over_s(lease_found_over_s_);
+  for (const Capability c : kAllCapabilities) {
+    v1::CapabilityAllow* out = reply.add_allowed();
+    out->set_capability(std::string(CapabilityName(c)));
+    out->set_allow(ToApi(allowed().of(c)));
+    out->set_by_mode(ToApi(Allowed(mode()).of(c)));
+  }
+  AddBreaker(reply, now_ns);
+  reply.set_report_file(options_.config.log.report_file);
+  reply.set_observations_file(options_.config.log.observations_file);
   reply.set_data_age_s(AgoS(now_ns, newest_data_ns_));
   reply.set_hashing(Hashing());
   reply.set_cpu_percent(meter_.TotalPercent());
@@ -361,8 +382,7 @@ void Agent::AddCounters(v1::StatusReply& reply) {
 }
 
 v1::DoctorReply Agent::MakeDoctor() {
-  host::DoctorInput input{.agent_runs = true,
-                          .agent_note = absl::StrCat(kVersion, ", mode ", std::string(ModeName(mode())))};
+  host::DoctorInput input{.agent_runs = true, .agent_note = absl::StrCat(kVersion, ", mode ", allowed().ToString())};
   for (const Nic& nic : nics_) {
     input.nics.push_back({nic.config.name,
                           !nic.attached                                    ? "none"

@@ -109,13 +109,16 @@ v1::WhyPath Agent::MakeWhyPathOf(PairState& pair, uint8_t slot) {
 // What holds for every flow to the peer.
 void Agent::AddPairHolds(const PairState& pair, v1::WhyReply& reply) {
   const probe::Discovery* discovery = engine_->discovery(pair.index);
-  if (mode() != Mode::kOptimize) {
+  if (allowed() != Allowed(Mode::kOptimize)) {
     const char* means = mode() == Mode::kOff       ? "every flow is on its native port"
                         : mode() == Mode::kObserve ? "moves are decided and logged, none is made"
-                                                   : "flows leave dead paths only, and are not moved for balance";
+                        : mode() == Mode::kProtect ? "flows leave dead paths only, and are not moved for balance"
+                                                   : "each capability by itself";
     const double left_s = deadlines_.mode() ? static_cast<double>(deadlines_.mode()->at_ns - MonotonicNs()) / 1e9 : 0.0;
-    AddHold(reply, "mode", absl::StrCat("mode ", std::string(ModeName(mode())), ": ", means), std::max(left_s, 0.0));
+    AddHold(reply, "mode", absl::StrCat("mode ", allowed().ToString(), ": ", means), std::max(left_s, 0.0));
   }
+  if (Acts(Capability::kBalance) && !MayBalance())
+    AddHold(reply, "breaker", absl::StrCat("nothing moves for balance: ", balance_.why));
   if (!pair.table_seen) {
     AddHold(reply, "table", absl::StrCat("the paths to ", pair.peer, " are not found yet"));
   } else if (discovery != nullptr && !discovery->table().valid) {
@@ -167,12 +170,12 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyFlow(const std::string& id) {
     for (const auto& [key, flow] : *book) {
       if (key.Id().ToString() != id) continue;
       *reply.mutable_flow() = MakeFlow(key, flow, now_ns);
-      reply.set_placement(Placement(flow, mode() >= Mode::kProtect));
+      reply.set_placement(Placement(flow, ActsAtAll()));
       if (flow.received) return reply;
       AddCollective(key, reply);
       AddFlowHolds(key, flow, reply);
       *reply.mutable_rule() = RuleView(control::Explain(*contention_, key));
-      const uint8_t slot = mode() >= Mode::kProtect ? flow.PathSlot() : flow.tx.native_slot;
+      const uint8_t slot = ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
       PairState* pair = FindPair(flow.tx.pair);
       if (pair != nullptr && slot < CW_MAX_SLOTS) *reply.mutable_path() = MakeWhyPathOf(*pair, slot);
       return reply;

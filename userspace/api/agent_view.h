@@ -68,6 +68,7 @@ class AgentView {
   virtual absl::StatusOr<v1::ActionReply> SetMode(const v1::SetModeRequest& request) = 0;
   // Every flow native within 1 s. Must work in every state of the agent.
   virtual absl::StatusOr<v1::ActionReply> Off(const v1::OffRequest& request) = 0;
+  virtual absl::StatusOr<v1::ActionReply> BreakerReset() { return absl::UnimplementedError("no breaker here"); }
 };
 
 }  // namespace cw::api

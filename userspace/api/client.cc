@@ -153,6 +153,10 @@ absl::StatusOr<v1::ActionReply> Client::SetMode(const v1::SetModeRequest& reques
   return impl_->Call(&v1::Agent::Stub::SetMode, request);
 }
 
+absl::StatusOr<v1::ActionReply> Client::BreakerReset() {
+  return impl_->Call(&v1::Agent::Stub::BreakerReset, v1::BreakerResetRequest());
+}
+
 absl::StatusOr<v1::ActionReply> Client::Off(const v1::OffRequest& request) {
   return impl_->Call(&v1::Agent::Stub::Off, request);
 }

@@ -217,7 +217,12 @@ class Service final : public v1::Agent::Service {
 
   grpc::Status SetMode(grpc::ServerContext*, const v1::SetModeRequest* request, v1::ActionReply* reply) override {
     if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
-    if (!v1::Mode_IsValid(request->mode()) || request->mode() == v1::MODE_UNSPECIFIED) {
+    for (const v1::CapabilityAllow& each : request->allowed()) {
+      if (!v1::Allow_IsValid(each.allow()))
+        return ToGrpc(absl::InvalidArgumentError("unknown permission; choose mode, off, observe or act"));
+    }
+    const bool unchanged = request->mode() == v1::MODE_UNSPECIFIED && !request->allowed().empty();
+    if (!unchanged && (!v1::Mode_IsValid(request->mode()) || request->mode() == v1::MODE_UNSPECIFIED)) {
       return ToGrpc(absl::InvalidArgumentError("unknown mode; choose observe, protect, optimize or off"));
     }
     return Put(view_.SetMode(*request), reply);
@@ -235,6 +240,10 @@ class Service final : public v1::Agent::Service {
   grpc::Status Off(grpc::ServerContext*, const v1::OffRequest* request, v1::ActionReply* reply) override {
     if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
     return Put(view_.Off(*request), reply);
+  }
+
+  grpc::Status BreakerReset(grpc::ServerContext*, const v1::BreakerResetRequest*, v1::ActionReply* reply) override {
+    return Put(view_.BreakerReset(), reply);
   }
 
  private:

@@ -52,13 +52,13 @@ struct KeysConfig {
 struct ProbeConfig {
   absl::Duration active_interval = absl::Milliseconds(1);  // round interval of pairs with data or a suspect path
   absl::Duration idle_interval = absl::Milliseconds(100);
-  int64_t budget_pps = 4000;   // requests per second, whole host; intervals grow to stay below it
-  int first_port = 49152;      // candidates for entropy are first_port … first_port + ports − 1
-  int ports = 64;              // 51 see 8 equal paths with 99 % probability, 115 see 16
-  int max_paths = 12;          // slots for discovered paths; the rest of the 16 is for native ports
-  int64_t discovery_pps = 10;  // path-discovery packets per second and switch
-  int max_ttl = 4;             // hops that discovery looks at
-  std::optional<int> dscp;     // nullopt ("flows"): that of the flows on the pair, 0 until one is seen
+  int64_t budget_pps = 4000;      // requests per second, whole host; intervals grow to stay below it
+  int first_port = 49152;         // candidates for entropy are first_port … first_port + ports − 1
+  int ports = 64;                 // 51 see 8 equal paths with 99 % probability, 115 see 16
+  int max_paths = 12;             // slots for discovered paths; the rest of the 16 is for native ports
+  int64_t discovery_pps = 10;     // path-discovery packets per second and switch
+  int max_ttl = 4;                // hops that discovery looks at
+  std::optional<int> dscp;        // nullopt ("flows"): that of the flows on the pair, 0 until one is seen
   std::optional<int> pause_dscp;  // of questions on silent paths; nullopt ("auto"): 0, or 8 where that is the probes'
   absl::Duration reverify_interval = absl::Seconds(30);    // each path's hops are checked this often
   bool realtime = true;                                    // SCHED_FIFO for the prober where permitted
@@ -69,6 +69,18 @@ struct ProbeConfig {
 struct LivenessConfig {
   int misses = 3;  // proved misses in a row after which a path is dead
   int revive = 8;  // replies in a row that revive it
+};
+
+// What one capability may do, whatever the mode says. kMode: as the mode says.
+enum class AllowSetting { kMode, kOff, kObserve, kAct };
+
+struct AllowConfig {
+  AllowSetting failover = AllowSetting::kMode;
+  AllowSetting loss = AllowSetting::kMode;
+  AllowSetting tails = AllowSetting::kMode;
+  AllowSetting balance = AllowSetting::kMode;
+  AllowSetting place = AllowSetting::kMode;
+  AllowSetting nic = AllowSetting::kMode;
 };
 
 struct SteeringConfig {
@@ -84,6 +96,10 @@ struct SteeringConfig {
   double moves_per_second = 0.1;  // share of the host's flows; failures are not counted
   bool find_causes = false;       // tell why flows are slow, and hold moves that cannot help
   double loss_limit = 0.005;      // a path that loses a larger share alone is left as if it were dead; 0 = never
+  absl::Duration return_step = absl::Seconds(1);    // a path that recovered gets 1, 2, 4, ... flows back; 0 = none
+  bool breaker = true;                              // moves for balance that do harm are undone, and end
+  absl::Duration breaker_hold = absl::Minutes(10);  // for so long; 0 = until an operator says so
+  AllowConfig allow;
 };
 
 struct SamplesConfig {
@@ -130,9 +146,11 @@ struct ProfileConfig {
 
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
-  std::string events_file;  // one JSON object per line; "" = memory only
+  std::string events_file;        // one JSON object per line; "" = memory only
   std::string observations_file;  // what the contention rule saw and decided, for cwctl replay; "" = off
   int observations_mib = 64;      // the file becomes FILE.1 at this size
+  std::string report_file;        // what was only observed, for cwctl report; "" = off
+  int report_mib = 64;            // FILE and FILE.1 together
 };
 
 struct Config {

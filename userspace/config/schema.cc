@@ -120,14 +120,28 @@ void WalkLiveness(Visitor& v, LivenessConfig& liveness) {
   v.EndTable();
 }
 
+void WalkAllow(Visitor& v, AllowConfig& allow) {
+  v.BeginTable("allow",
+               "What each capability may do: as the mode says, nothing, decide and log, or act. Holds under every mode "
+               "but off; cwctl mode CAPABILITY=... changes it while the agent runs.");
+  Pick(v, "failover", allow.failover, AllowWords(), "Flows leave dead paths, and go back when those recovered.");
+  Pick(v, "loss", allow.loss, AllowWords(), "Flows leave paths that lose a share of their packets.");
+  Pick(v, "tails", allow.tails, AllowWords(), "What died with a path is asked for (repair_tails).");
+  Pick(v, "balance", allow.balance, AllowWords(), "Flows move because links are shared unevenly.");
+  Pick(v, "place", allow.place, AllowWords(),
+       "New flows are put on a path from their first packet (assign_new_flows).");
+  Pick(v, "nic", allow.nic, AllowWords(), "Packets of a NIC out of reach leave by another one (nic_failover).");
+  v.EndTable();
+}
+
 void WalkSteering(Visitor& v, SteeringConfig& steering) {
   v.BeginTable("steering", "Moves of flows; see mode for which are made at all.");
   steering.assign_new_flows = v.Flag("assign_new_flows", steering.assign_new_flows,
                                      "Put new flows on a live path from their first packet (protect, optimize).");
-  steering.repair_tails = v.Flag(
-      "repair_tails", steering.repair_tails,
-      "When a path dies, ask for a resend of what died with it at once, by a NAK to this host's own queue pairs "
-      "(protect, optimize).");
+  steering.repair_tails =
+      v.Flag("repair_tails", steering.repair_tails,
+             "When a path dies, ask for a resend of what died with it at once, by a NAK to this host's own queue pairs "
+             "(protect, optimize).");
   Time(v, "move_gap", steering.move_gap, {absl::Microseconds(1), absl::Seconds(1)},
        "A flow may be moved at a pause longer than this.");
   Time(v, "lease", steering.lease, {absl::ZeroDuration(), absl::Hours(24 * 365)},
@@ -146,12 +160,22 @@ void WalkSteering(Visitor& v, SteeringConfig& steering) {
              "Share of the host's flows that may move per second for balance; failures are not counted.");
   steering.find_causes = v.Flag("find_causes", steering.find_causes,
                                 "Tell why flows are slow (events, status, qps), and hold moves that cannot help.");
-  steering.loss_limit = v.Real("loss_limit", steering.loss_limit, {0, 1},
-                               "A path that alone loses a larger share of its probes is left like a dead one; 0 for never.");
+  steering.loss_limit =
+      v.Real("loss_limit", steering.loss_limit, {0, 1},
+             "A path that alone loses a larger share of its probes is left like a dead one; 0 for never.");
   steering.nic_failover =
       v.Flag("nic_failover", steering.nic_failover,
              "Hosts with several NICs: queue pairs of a NIC that is out of reach go on through another one (protect, "
              "optimize). Both hosts need it; see docs/nic-failover.md.");
+  Time(v, "return_step", steering.return_step, {absl::ZeroDuration(), absl::Hours(1)},
+       "Where flows are not moved for balance, a path that recovered gets its flows back slowly: one after this time, "
+       "then 2, 4, 8, ... each time; \"0\" leaves them where they went.");
+  steering.breaker = v.Flag("breaker", steering.breaker,
+                            "When moves for balance do harm (NAKs, standstill, less goodput), undo them and only "
+                            "observe; see cwctl steer breaker.");
+  Time(v, "breaker_hold", steering.breaker_hold, {absl::ZeroDuration(), absl::Hours(24 * 365)},
+       "After so long balance may act again; \"0\" for not before cwctl steer breaker reset.");
+  WalkAllow(v, steering.allow);
   v.EndTable();
 }
 
@@ -224,6 +248,10 @@ void WalkRest(Visitor& v, Config& config) {
         "What the contention rule saw and decided in each window, for cwctl replay; empty records nothing.");
   Number(v, "observations_mib", config.log.observations_mib, {1, 65536},
          "Size in MiB at which that file becomes FILE.1, in place of the one before, and a new one begins.");
+  Words(v, "report_file", config.log.report_file, TextRule::kPath,
+        "What was decided and, by the mode, not done, with what that cost, for cwctl report; empty for none.");
+  Number(v, "report_mib", config.log.report_mib, {1, 65536},
+         "MiB that report_file and the older FILE.1 may take together.");
   v.EndTable();
 }
 
@@ -290,6 +318,11 @@ void Walk(Visitor& v, Config& config) {
 
 const std::vector<std::string>& ModeWords() {
   static const auto& words = *new std::vector<std::string>{"observe", "protect", "optimize"};
+  return words;
+}
+
+const std::vector<std::string>& AllowWords() {
+  static const auto& words = *new std::vector<std::string>{"mode", "off", "observe", "act"};
   return words;
 }
 

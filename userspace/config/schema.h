@@ -70,6 +70,7 @@ void Walk(Visitor& visitor, Config& config);
 void WalkPeers(Visitor& visitor, std::vector<PeerConfig>& peers);
 
 const std::vector<std::string>& ModeWords();
+const std::vector<std::string>& AllowWords();
 const std::vector<std::string>& LogLevelWords();
 const std::vector<std::string>& AttachWords();
 const std::vector<std::string>& RxStampsWords();

@@ -32,11 +32,12 @@ absl::Status Recorder::Begin(const control::ContentionState& state) {
     return absl::ErrnoToStatus(errno, absl::StrCat("rename ", file_));
   fd_ = open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
   if (fd_ < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", file_));
-  bytes_ = 0;
+  bytes_ = windows_ = 0;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
+  started_unix_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   const Head head{.host = by_.host,
                   .version = by_.version,
-                  .started_unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(),
+                  .started_unix_ns = started_unix_ns_,
                   .memory = control::Snapshot(state)};
   return Write(FileHead() + Record(kHead, Encode(head)));
 }
@@ -57,6 +58,7 @@ absl::Status Recorder::Add(const control::Observation& seen, const control::Deci
                            const control::ContentionState& after) {
   if (fd_ < 0) return absl::FailedPreconditionError(absl::StrCat(file_, " is not written any more"));
   absl::Status status = Write(Record(kWindow, Encode(seen, decided)));
+  ++windows_;
   if (status.ok() && bytes_ >= most_bytes_) status = Begin(after);
   if (!status.ok() && fd_ >= 0) {
     close(fd_);

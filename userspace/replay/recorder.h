@@ -33,7 +33,9 @@ class Recorder {
   // one. After an error nothing more is written.
   absl::Status Add(const control::Observation& seen, const control::Decision& decided,
                    const control::ContentionState& after);
-  uint64_t bytes() const { return bytes_; }  // of the present file
+  uint64_t bytes() const { return bytes_; }                     // of the present file
+  uint64_t windows() const { return windows_; }                 // in it; the next has this number
+  int64_t started_unix_ns() const { return started_unix_ns_; }  // of the present file, as its head says
 
  private:
   Recorder(std::string file, uint64_t most_bytes, RecordedBy by)
@@ -45,7 +47,8 @@ class Recorder {
   const uint64_t most_bytes_;
   const RecordedBy by_;
   int fd_ = -1;
-  uint64_t bytes_ = 0;
+  uint64_t bytes_ = 0, windows_ = 0;
+  int64_t started_unix_ns_ = 0;
 };
 
 }  // namespace cw::replay

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// What was decided and not done, with what it cost, for cwctl report: see userspace/report/item.h.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
+#include "userspace/agent/agent.h"
+#include "userspace/replay/recorder.h"
+
+namespace cw::agent {
+namespace {
+
+constexpr size_t kMostOpen = 4096;
+constexpr size_t kMostRepeats = 65536;
+// A queue pair's usual end: timeout 20 and 7 retries, 4.3 s each.
+constexpr double kLongestStallMs = 30'000;
+constexpr int64_t kExpireNs = 60'000'000'000;
+constexpr char kStallHow[] = "from the decision until the path answered again; 30 s at most, when queue pairs give up";
+
+std::string PairText(const FlowKey& flow) { return absl::StrCat(flow.src.ToString(), " > ", flow.dst.ToString()); }
+
+}  // namespace
+
+void Agent::OpenReport() {
+  const config::LogConfig& log = options_.config.log;
+  if (log.report_file.empty()) return;
+  auto writer = report::Writer::Open(log.report_file, static_cast<uint64_t>(log.report_mib) << 20);
+  if (writer.ok()) {
+    report_ = *std::move(writer);
+    return;
+  }
+  Log({.type = "agent",
+       .severity = telemetry::Severity::kAlert,
+       .text = absl::StrCat("what is only observed is not reported: ", std::string(writer.status().message()))});
+}
+
+std::pair<int64_t, int64_t> Agent::RecordedWindow() const {
+  if (recorder_ == nullptr) return {0, -1};
+  return {recorder_->started_unix_ns(), static_cast<int64_t>(recorder_->windows())};
+}
+
+// The links of a path behind this host's own, by the addresses of the ports where they end.
+std::vector<std::string> Agent::LinksOf(const PairState& pair, uint8_t slot) const {
+  std::vector<std::string> links;
+  const probe::Discovery* discovery = engine_->discovery(pair.index);
+  const uint16_t port = slot < CW_MAX_SLOTS ? engine_->mesh().slots(pair.index).port(slot) : uint16_t{0};
+  const probe::Hops* hops = discovery == nullptr || port == 0 ? nullptr : discovery->HopsOf(port);
+  if (hops == nullptr) return links;
+  for (size_t i = 1; i < hops->size(); ++i) links.push_back((*hops)[i].is_zero() ? "*" : (*hops)[i].ToString());
+  return links;
+}
+
+report::Item Agent::ItemOf(const FlowKey& flow, const char* kind, int slot, int to_slot) const {
+  report::Item item{.time_unix_ns = absl::GetCurrentTimeNanos(),
+                    .kind = kind,
+                    .flow = flow.Id().ToString(),
+                    .pair = PairText(flow),
+                    .peer = PeerName(flow.dst),
+                    .slot = slot,
+                    .to_slot = to_slot};
+  if (const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow)) item.job = qp->label.empty() ? qp->comm : qp->label;
+  const std::optional<uint32_t> index = engine_->mesh().Find({.local = flow.src, .remote = flow.dst});
+  const auto pair = index ? pairs_.find(*index) : pairs_.end();
+  if (pair != pairs_.end() && slot >= 0) item.links = LinksOf(*pair->second, static_cast<uint8_t>(slot));
+  std::tie(item.recording_unix_ns, item.window) = dry_.window;
+  return item;
+}
+
+void Agent::WriteReport(const report::Item& item) {
+  const absl::Status status = report_->Add(item);
+  if (!status.ok()) spdlog::warn("an item of the report is lost: {}", std::string(status.message()));
+}
+
+// Alike decisions are merged; deaths are not, because each has a harm of its own.
+void Agent::ReportDry(report::Item item) {
+  if (report_ == nullptr) return;
+  if (item.kind != "failover") {
+    if (dry_.again.size() > kMostRepeats) dry_.again.clear();
+    item.times =
+        dry_.again[absl::StrCat(item.kind, " ", item.pair, " ", item.flow, " ", item.slot)].Tell(MonotonicNs());
+    if (item.times == 0) return;
+  }
+  WriteReport(item);
+}
+
+void Agent::ReportDryMove(const cw_ev_move& move, const Evidence& evidence) {
+  if (report_ == nullptr) return;
+  const bool placed = move.type == CW_EV_FLOW;
+  const auto number = [](uint8_t slot) { return slot == CW_SLOT_NONE ? -1 : static_cast<int>(slot); };
+  const FlowKey key = FromMap(move.key);
+  report::Item item = ItemOf(key, placed ? "place" : "failover", number(move.from_slot), number(move.to_slot));
+  item.text = placed ? absl::StrFormat("a new queue pair to %s qp 0x%x would be put on path %d", item.peer, key.dqpn,
+                                       move.to_slot)
+                     : absl::StrFormat("queue pair to %s qp 0x%x would leave dead path %d for path %d", item.peer,
+                                       key.dqpn, move.from_slot, move.to_slot);
+  item.evidence = evidence;
+  if (!placed && dry_.open.size() < kMostOpen) dry_.open.push_back(item);
+  ReportDry(std::move(item));
+}
+
+// The path answers again: now it is known for how long the flows on it stood.
+void Agent::EndDryDeaths(uint32_t index, uint8_t slot) {
+  const PairState* pair = FindPair(index);
+  if (pair == nullptr || dry_.open.empty()) return;
+  const std::string text = PairText({.src = pair->key.local, .dst = pair->key.remote});
+  const int64_t now_ns = absl::GetCurrentTimeNanos();
+  std::erase_if(dry_.open, [&](report::Item& item) {
+    if (item.pair != text || item.slot != slot) return false;
+    item.stall_ms = std::min(static_cast<double>(now_ns - item.time_unix_ns) / 1e6, kLongestStallMs);
+    item.how = kStallHow;
+    WriteReport(item);
+    return true;
+  });
+}
+
+void Agent::ExpireDryDeaths() {
+  const int64_t now_ns = absl::GetCurrentTimeNanos();
+  std::erase_if(dry_.open, [&](report::Item& item) {
+    if (now_ns - item.time_unix_ns < kExpireNs) return false;
+    item.stall_ms = kLongestStallMs;
+    item.how = kStallHow;
+    WriteReport(item);
+    return true;
+  });
+}
+
+std::optional<report::Item> Agent::DryMove(const control::Move& move) const {
+  if (report_ == nullptr) return std::nullopt;
+  report::Item item = ItemOf(move.flow, "balance", move.from, move.to);
+  item.text = absl::StrFormat("queue pair to %s qp 0x%x would move from path %d to path %d: %s", item.peer,
+                              move.flow.dqpn, move.from, move.to, move.why);
+  item.evidence = move.evidence;
+  if (move.gain > 1) {
+    item.goodput_share = 1 - 1 / move.gain;
+    item.how = "1 - present rate / rate that the rule expects after the move";
+  }
+  return item;
+}
+
+void Agent::ReportDryLoss(PairState& pair, uint8_t slot, double share, const telemetry::Event& event) {
+  for (const auto& [key, flow] : flows_.sent) {
+    if (report_ == nullptr || flow.tx.pair != pair.index || flow.PathSlot() != slot) continue;
+    report::Item item = ItemOf(key, "loss", slot, -1);
+    item.text =
+        absl::StrFormat("queue pair to %s qp 0x%x would leave path %d, which loses packets", item.peer, key.dqpn, slot);
+    item.evidence = event.evidence;
+    item.goodput_share = std::clamp(share, 0.0, 1.0);
+    item.how =
+        "share of the path's packets that is lost, less that of the other paths; what go-back-N costs besides is not "
+        "in it";
+    ReportDry(std::move(item));
+  }
+}
+
+}  // namespace cw::agent
