@@ -3,7 +3,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
-#include "userspace/control/mode_gate.h"
 
 namespace cw::agent {
 namespace {
@@ -73,8 +72,8 @@ std::vector<rdma::PathLoad> Agent::PathLoads(PairState& pair, const rdma::QpInfo
 }
 
 rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who) {
-  const control::Verdict gate = control::Gate(mode(), control::Action::kFailover);
-  if (gate == control::Verdict::kNothing || !options_.config.inproc.place) return {.verdict = CW_INPROC_NOT_ACTING};
+  const Allow allow = allowed().of(Capability::kPlace);
+  if (allow == Allow::kOff || !options_.config.inproc.place) return {.verdict = CW_INPROC_NOT_ACTING};
   const std::optional<uint32_t> index = engine_->mesh().Find({qp.laddr, qp.raddr});
   PairState* pair = index ? FindPair(*index) : nullptr;
   if (pair == nullptr || !pair->table_seen || pair->blind || !engine_->discovery(*index)->table().valid ||
@@ -87,7 +86,7 @@ rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester
   const std::vector<rdma::PathLoad> loads = PathLoads(*pair, qp);
   const rdma::PathLoad* path = rdma::LeastLoaded(loads, *index);
   if (path == nullptr) return {.verdict = CW_INPROC_NO_PATHS};
-  const bool acts = gate == control::Verdict::kAct;
+  const bool acts = allow == Allow::kAct;
   Log({.type = "place",
        .text = absl::StrFormat("queue pair 0x%x of process %d to %s %s on path %d, udp-port %d", qp.lqpn, who.pid,
                                pair->peer, acts ? "is put" : "would have been put", path->slot, path->port),
