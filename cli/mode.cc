@@ -158,7 +158,7 @@ void AddModeVerbs(CLI::App& app, Session& session) {
           "observe, protect, optimize or off; and what single capabilities may do whatever the mode says, such "
           "as balance=observe: failover, loss, tails, balance, place or nic = mode, off, observe or act. Shows "
           "what is set without any")
-      ->type_name("MODE|CAPABILITY=WHAT");
+      ->type_name("MODE|CAPABILITY=WHAT:{observe,protect,optimize,off}");
   mode->add_option("--for", mode_options->for_text, "The agent reverts it after this time, such as 30m");
   mode->callback(
       [&session, mode_options] { session.action = [&session, mode_options] { return Mode(session, *mode_options); }; });

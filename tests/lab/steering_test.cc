@@ -252,7 +252,9 @@ TEST_F(Steering, TheReportListsWhatObservingWouldHaveAvoided) {
   ASSERT_TRUE(Eventually([&] { return !items("failover").empty(); }));
   absl::SleepFor(absl::Seconds(1));
   ASSERT_TRUE(testbed->fabric().ClearFault(link).ok());
-  ASSERT_TRUE(Eventually([&] { return items("failover")[0].stall_ms.has_value(); }));
+  const bool known = Eventually([&] { return items("failover")[0].stall_ms.has_value(); });
+  for (const Mark& mark : Told("path", "")) std::printf("%.2f s: %s\n", mark.at_s, mark.text.c_str());
+  ASSERT_TRUE(known);
   EXPECT_GT(*items("failover")[0].stall_ms, 900);
   EXPECT_EQ(items("failover")[0].job, "greedy");
   EXPECT_FALSE(items("failover")[0].links.empty());

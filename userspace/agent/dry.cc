@@ -98,31 +98,35 @@ void Agent::ReportDryMove(const cw_ev_move& move, const Evidence& evidence) {
   ReportDry(std::move(item));
 }
 
-// The path answers again: now it is known for how long the flows on it stood.
-void Agent::EndDryDeaths(uint32_t index, uint8_t slot) {
-  const PairState* pair = FindPair(index);
-  if (pair == nullptr || dry_.open.empty()) return;
-  const std::string text = PairText({.src = pair->key.local, .dst = pair->key.remote});
+// The path answers again: now it is known for how long the flows on it stood. Ends all whose path is not dead now, or
+// is the one that has just revived: the slot that stands for a flow's path may have been another when it died.
+void Agent::EndDryDeaths(uint32_t revived_pair, uint8_t revived_slot) {
+  if (dry_.open.empty()) return;
+  absl::flat_hash_map<std::string, const FlowEntry*> flows;
+  for (const auto& [key, flow] : flows_.sent) flows[key.Id().ToString()] = &flow;
+  const auto dead = [&](const report::Item& item) {
+    const auto found = flows.find(item.flow);
+    if (found == flows.end()) return false;  // it ended
+    const cw_tx_flow& tx = found->second->tx;
+    const uint8_t slot = ActsAtAll() ? found->second->PathSlot() : tx.native_slot;
+    if (FindPair(tx.pair) == nullptr || (tx.pair == revived_pair && slot == revived_slot)) return false;
+    // A slot that is new or not known yet has not answered either.
+    if (slot >= CW_MAX_SLOTS) return true;
+    const uint8_t state = probe::Load(dataplane_->pairs()[tx.pair].slot[slot].state);
+    return state != CW_SLOT_UP && state != CW_SLOT_SUSPECT;
+  };
   const int64_t now_ns = absl::GetCurrentTimeNanos();
   std::erase_if(dry_.open, [&](report::Item& item) {
-    if (item.pair != text || item.slot != slot) return false;
-    item.stall_ms = std::min(static_cast<double>(now_ns - item.time_unix_ns) / 1e6, kLongestStallMs);
+    const int64_t age_ns = now_ns - item.time_unix_ns;
+    if (age_ns < kExpireNs && dead(item)) return false;
+    item.stall_ms = std::min(static_cast<double>(age_ns) / 1e6, kLongestStallMs);
     item.how = kStallHow;
     WriteReport(item);
     return true;
   });
 }
 
-void Agent::ExpireDryDeaths() {
-  const int64_t now_ns = absl::GetCurrentTimeNanos();
-  std::erase_if(dry_.open, [&](report::Item& item) {
-    if (now_ns - item.time_unix_ns < kExpireNs) return false;
-    item.stall_ms = kLongestStallMs;
-    item.how = kStallHow;
-    WriteReport(item);
-    return true;
-  });
-}
+void Agent::ExpireDryDeaths() { EndDryDeaths(UINT32_MAX, CW_SLOT_NONE); }
 
 std::optional<report::Item> Agent::DryMove(const control::Move& move) const {
   if (report_ == nullptr) return std::nullopt;
