@@ -778,13 +778,11 @@ TEST_F(AgentOnFabric, CollidingQueuePairsAreSpread) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->flows_lost, 0);
   EXPECT_EQ(result->icrc_errors, 0u);
-  EXPECT_LE(*std::max_element(result->final_flows_per_spine.begin(), result->final_flows_per_spine.end()),
-            *std::max_element(result->initial_flows_per_spine.begin(), result->initial_flows_per_spine.end()))
+  const auto most = [](const std::vector<int>& flows) { return *std::max_element(flows.begin(), flows.end()); };
+  // Where the kernel takes the ECMP seed, this seed puts three of the four on one spine. Placed when they are new or
+  // moved later, fewer of them stay together.
+  EXPECT_LE(most(result->final_flows_per_spine), std::max(2, most(result->initial_flows_per_spine) - 1))
       << result->phase.name;
-  // Where the kernel takes the ECMP seed, this seed puts three of the four on one spine.
-  if (*std::max_element(result->initial_flows_per_spine.begin(), result->initial_flows_per_spine.end()) > 2) {
-    EXPECT_GT(result->moves, 0u);
-  }
   std::printf("%s; slowest %.1f of %.1f Mbit/s\n", result->phase.name.c_str(), result->goodput_min_mbps,
               BestGoodputMbps(spec));
 }
