@@ -10,25 +10,25 @@
  * is right. A rate of 1e6 ppb may run for two hours per segment before the product overflows. */
 CW_INLINE __u64 cw_lab_clock_at(const struct cw_lab_clock* c, __u64 true_ns) {
   __u32 at = 0;
-  __u64 start;
-  __s64 drift;
-  __u64 drifted;
-  /* Without branches: old verifiers would follow each of 64 ways. */
+  /* Without branches, and hidden from clang, which would make some: old verifiers would follow each of 64 ways. */
   CW_UNROLL(8)
   for (__u32 step = CW_LAB_SEGMENTS / 2; step; step >>= 1) {
     __u32 next = (at + step) & (CW_LAB_SEGMENTS - 1);
     __s64 begun = ~((__s64)(true_ns - c->start_ns[next]) >> 63);
     __s64 used = ((__s64)next - (__s64)c->segments) >> 63;
+    CW_OPAQUE(begun);
+    CW_OPAQUE(used);
     at += (__u32)(step & begun & used);
     CW_OPAQUE(at);
   }
   at &= CW_LAB_SEGMENTS - 1;
-  start = c->start_ns[at];
-  drift = c->drift_ppb[at];
-  if (!c->segments || start > true_ns) return true_ns;
-  /* BPF divides without sign. */
-  drifted = (true_ns - start) * (__u64)(drift < 0 ? -drift : drift) / 1000000000u;
-  return true_ns + (__u64)c->base_ns[at] + (drift < 0 ? 0 - drifted : drifted);
+  __u64 since = true_ns - c->start_ns[at];
+  __s64 holds = ~(((__s64)since | ((__s64)c->segments - 1)) >> 63);
+  __s64 slow = c->drift_ppb[at] >> 63; /* all ones for a negative rate: BPF divides without sign */
+  CW_OPAQUE(holds);
+  CW_OPAQUE(slow);
+  __u64 drifted = since * (__u64)((c->drift_ppb[at] ^ slow) - slow) / 1000000000u;
+  return true_ns + (((__u64)c->base_ns[at] + ((drifted ^ (__u64)slow) - (__u64)slow)) & (__u64)holds);
 }
 
 #endif
