@@ -134,7 +134,7 @@ TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
   EXPECT_THAT(Attached(), Not(HasSubstr("xdp")));
   EXPECT_EQ(Run("tc qdisc show dev roce0 | grep -c clsact || true"), "0");
   EXPECT_EQ(Run("find /sys/fs/bpf -type f | wc -l"), "0");
-  Run("DEBIAN_FRONTEND=noninteractive dpkg -P cwfabric-agent cwctl cwlab libcwclock-dev libcwclock1 2>&1");
+  Run("DEBIAN_FRONTEND=noninteractive dpkg -P $(for p in /packages/*.deb; do dpkg-deb -f $p Package; done) 2>&1");
   EXPECT_EQ(Run("find / -xdev \\( -name '*cwfabric*' -o -name 'cwctl*' -o -name 'cwagentd*' -o -name 'cwlab*' \\) -not "
                 "-path '/packages/*' -not -path '/proc/*' -not -path '/home/*' 2>/dev/null | sort"),
             "");

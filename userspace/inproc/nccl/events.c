@@ -321,12 +321,13 @@ static struct cw_prof_qp* qp_of(struct cw_prof_op* op, const struct cw_prof_net*
 
 static void stop_net(struct cw_prof_shared* shared, uint64_t handle) {
   const uint32_t index = cw_prof_handle_index(handle);
-  struct cw_prof_net* net = &shared->net[index];
+  struct cw_prof_net* net;
   struct cw_prof_op* op;
-  if (index >= CW_PROF_NETS || !cwp_is(&net->generation, handle)) {
+  if (index >= CW_PROF_NETS || !cwp_is(&shared->net[index].generation, handle)) {
     cwp_count(&shared->counts.stale);
     return;
   }
+  net = &shared->net[index];
   op = find_op(shared, net->op);
   if (op) {
     struct cw_prof_qp* qp = qp_of(op, net);
