@@ -72,6 +72,33 @@ TEST(Config, ClockPageFollowsTheInstanceUnlessNamed) {
   EXPECT_THAT(ErrorOf(std::string("[clock]\nanchor = \"gps\"\n") + kNic), HasSubstr("clock.anchor"));
 }
 
+TEST(Config, MetricsListenOnASocketOfTheInstanceUnlessToldOtherwise) {
+  const auto listen = [](const std::string& text) {
+    absl::StatusOr<Config> config = ParseConfig("[metrics]\n" + text + "\n" + kNic, "a.toml");
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? config->MetricsListen() : Listen{};
+  };
+  EXPECT_EQ(listen(""), (Listen{.kind = Listen::Kind::kUnix, .path = "/run/cwfabric/default/metrics.sock"}));
+  EXPECT_EQ(listen("listen = \"unix:/run/m\""), (Listen{.kind = Listen::Kind::kUnix, .path = "/run/m"}));
+  EXPECT_EQ(listen("listen = \"none\"").kind, Listen::Kind::kNone);
+  EXPECT_EQ(listen("listen = \"127.0.0.1:9477\""),
+            (Listen{.kind = Listen::Kind::kTcp, .address = "127.0.0.1", .port = 9477}));
+  EXPECT_EQ(listen("listen = \"[::1]:9477\"").address, "::1");
+  EXPECT_FALSE(listen("listen = \"10.0.0.1:9477\"\nallow_remote = true").loopback);
+}
+
+TEST(Config, MetricsForOtherHostsNeedAWord) {
+  for (const char* address : {"0.0.0.0:9477", "10.0.0.1:9477", "[::]:9477"}) {
+    EXPECT_THAT(ErrorOf(std::string("[metrics]\nlisten = \"") + address + "\"\n" + kNic),
+                HasSubstr("a.toml:2:10: other hosts reach " + std::string(address)));
+  }
+  for (const char* wrong : {"9477", ":9477", "localhost:9477", "127.0.0.1:0", "127.0.0.1:70000", "::1:9477", "unix:m",
+                            "unix:/", "[10.0.0.1]:9477", ""}) {
+    EXPECT_THAT(ErrorOf(std::string("[metrics]\nlisten = \"") + wrong + "\"\n" + kNic), HasSubstr("unix:/PATH"))
+        << wrong;
+  }
+}
+
 TEST(Config, ChronyIsATableWithinTheClocks) {
   absl::StatusOr<Config> config = ParseConfig(
       std::string("[clock]\ntai_minus_utc = 37\n[clock.chrony]\nsock = \"/run/chrony/cwfabric.sock\"\nshm = 2\n") +

@@ -43,6 +43,7 @@
 #include "userspace/dataplane/jiffies.h"
 #include "userspace/dataplane/next_hop.h"
 #include "userspace/dataplane/packet_injector.h"
+#include "userspace/metrics/path_totals.h"
 #include "userspace/model/allowed.h"
 #include "userspace/model/clock.h"
 #include "userspace/probe/engine.h"
@@ -117,6 +118,8 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> SetMode(const api::v1::SetModeRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> Off(const api::v1::OffRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> BreakerReset() override;
+  // For metrics; any thread, as the calls above.
+  absl::StatusOr<metrics::PathTotals> PathTotals();
 
  private:
   static constexpr absl::Duration kRingPeriod = absl::Milliseconds(20);
@@ -374,6 +377,11 @@ class Agent final : public api::AgentView {
   api::v1::ListCollectivesReply MakeCollectives(const api::v1::ListCollectivesRequest& request);
   void AddCollective(const FlowKey& key, api::v1::WhyReply& reply);
 
+  // totals.cc
+  metrics::NicDelays* DelaysOf(const PairState& pair);
+  metrics::NicPaths CountPathsOf(const Nic& nic);
+  metrics::PathTotals MakePathTotals();
+
   // why.cc
   absl::StatusOr<api::v1::WhyReply> MakeWhyFlow(const std::string& id);
   absl::StatusOr<api::v1::WhyReply> MakeWhyPath(uint32_t pair, uint32_t slot);
@@ -421,6 +429,9 @@ class Agent final : public api::AgentView {
   std::vector<Nic> nics_;
   std::vector<config::PeerConfig> peers_;
   absl::flat_hash_map<Addr, std::string> peer_names_;
+  absl::flat_hash_map<Addr, size_t> peer_rails_;  // an address's place among its peer's
+  metrics::DelayTotals delays_;
+  double totals_cpu_s_ = 0;  // that adding up paths for metrics took
 
   std::unique_ptr<probe::PairStore> store_;
   probe::KeyRing keys_;

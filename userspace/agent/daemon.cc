@@ -14,6 +14,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/sd_notify.h"
 #include "userspace/commandline/command.h"
+#include "userspace/metrics/exporter.h"
 
 namespace cw::agent {
 namespace {
@@ -54,6 +55,21 @@ int Detach(const config::Config& config) {
   return 0;
 }
 
+// Null: none are wanted, or the address cannot be had, which is no reason not to watch over the fabric.
+std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Agent& agent) {
+  metrics::ExporterOptions options{.listen = config.MetricsListen(),
+                                   .worst_paths = static_cast<size_t>(config.metrics.worst_paths),
+                                   .top_flows = static_cast<size_t>(config.metrics.top_flows),
+                                   .run_dir = config.RunDir(),
+                                   .boot = Deadlines::BootId()};
+  if (options.listen.kind == config::Listen::Kind::kNone) return nullptr;
+  for (const config::NicConfig& nic : config.nics) options.nics.push_back(nic.name);
+  auto exporter = metrics::Exporter::Start(std::move(options), agent, [&agent] { return agent.PathTotals(); });
+  if (exporter.ok()) return *std::move(exporter);
+  spdlog::warn("no metrics: {}", std::string(exporter.status().message()));
+  return nullptr;
+}
+
 int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {
   spdlog::set_level(Level(config.log.level));
   // Signals are taken by a thread of their own; every later thread inherits the mask.
@@ -76,8 +92,10 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
       spdlog::info("SIGHUP: the configuration is read at start only; restart the agent, it adopts what runs");
     (*agent)->Stop();
   });
+  std::unique_ptr<metrics::Exporter> metrics = StartMetrics(config, **agent);
   SdNotify("READY=1\nSTATUS=running");
   (*agent)->Run();
+  metrics.reset();
   SdNotify("STOPPING=1");
   waiter.join();
   return 0;

@@ -71,6 +71,10 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
   if (!pair->estimate.settled || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);
   slot.forward.AddProbe(now_ns, forward_ns);
+  if (pair->delays != nullptr) {
+    pair->delays->forward.Add(forward_ns);
+    pair->delays->reverse.Add(reverse_ns);
+  }
   if (slot.window.owd_ns.size() < kWindowProbes) slot.window.owd_ns.push_back(forward_ns);
   if (probe.rslot < CW_MAX_SLOTS) pair->slot[probe.rslot].reverse.AddProbe(now_ns, reverse_ns);
 }

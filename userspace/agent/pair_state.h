@@ -17,6 +17,7 @@
 #include "userspace/control/damping.h"
 #include "userspace/control/path_loss.h"
 #include "userspace/control/pause.h"
+#include "userspace/metrics/path_totals.h"
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
 #include "userspace/probe/cadence.h"
@@ -78,6 +79,7 @@ struct PairState {
   int64_t clock_sent_ns = 0, hello_ns = 0;                // monotonic
   bool table_seen = false;                                // a table was built since the start
   uint32_t flows = 0;
+  metrics::NicDelays* delays = nullptr;  // of its NIC and rail, for metrics
   bool blind = false;    // its flows do not take the paths of the probes with their ports
   int64_t died_ns = 0;   // monotonic; when a path died last while blind; 0: never
 

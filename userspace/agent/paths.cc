@@ -26,6 +26,7 @@ void Agent::AddPair(uint32_t index) {
   pair->ifindex = static_cast<uint32_t>(spec.local_ifindex);
   pair->peer = spec.peer;
   pair->last_round = probe::Load(dataplane_->pairs()[index].cur_round);
+  pair->delays = DelaysOf(*pair);
   pairs_[index] = std::move(pair);
 }
 

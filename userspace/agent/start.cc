@@ -345,10 +345,12 @@ absl::Status Agent::ConfigurePairs() {
   NameInFleet(*peers);
   std::vector<probe::PairSpec> specs;
   for (const config::PeerConfig& peer : peers_) {
-    for (const std::string& text : peer.addresses) {
+    for (size_t rail = 0; rail < peer.addresses.size(); ++rail) {
+      const std::string& text = peer.addresses[rail];
       absl::StatusOr<Addr> remote = Addr::Parse(text);
       if (!remote.ok()) return remote.status();
       peer_names_[*remote] = peer.name;
+      peer_rails_[*remote] = rail;
       for (const Nic& nic : nics_) {
         if (nic.address.is_v4() != remote->is_v4()) continue;  // no packet goes from one family to the other
         specs.push_back({.local = nic.address,

@@ -56,6 +56,16 @@ void CheckClock(const ClockConfig& clock, const Complain& complain) {
   }
 }
 
+void CheckMetrics(const Config& config, const Complain& complain) {
+  const absl::StatusOr<Listen> listen = ParseListen(config.metrics.listen);
+  if (listen.ok() && !listen->loopback && !config.metrics.allow_remote) {
+    complain("metrics.listen",
+             absl::StrFormat("other hosts reach %s, without encryption or password; choose 127.0.0.1:%d, or set "
+                             "metrics.allow_remote = true",
+                             config.metrics.listen, listen->port));
+  }
+}
+
 void CheckKeysAndProbe(const Config& config, const Complain& complain) {
   const bool peers = !config.peers.empty() || !config.peers_file.empty() || !config.peers_dir.empty();
   if (peers && config.keys.secret_file.empty()) {
@@ -129,6 +139,11 @@ std::string Config::SocketPath() const { return RunDir() + "/agent.sock"; }
 
 std::string Config::ClockPage() const { return clock.page == "auto" ? RunDir() + "/clock" : clock.page; }
 
+Listen Config::MetricsListen() const {
+  if (metrics.listen == "auto") return {.kind = Listen::Kind::kUnix, .path = RunDir() + "/metrics.sock"};
+  return ParseListen(metrics.listen).value_or(Listen{});
+}
+
 absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view file) {
   Config config;
   absl::Status status = ReadToml(
@@ -138,6 +153,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view fil
         CheckPeers(config.peers, complain);
         CheckKeysAndProbe(config, complain);
         CheckClock(config.clock, complain);
+        CheckMetrics(config, complain);
       });
   if (!status.ok()) return status;
   if (status = CheckUnique(config.peers); !status.ok()) return status;

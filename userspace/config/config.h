@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "userspace/config/listen.h"
 
 namespace cw::config {
 
@@ -144,6 +145,14 @@ struct ProfileConfig {
   double slow_factor = 2;                    // slow: took longer than this × the median of its like
 };
 
+// What Prometheus and its like read (docs/metrics.md).
+struct MetricsConfig {
+  std::string listen = "auto";  // see ParseListen; "auto": RunDir()/metrics.sock
+  bool allow_remote = false;    // listen may be an address that other hosts reach
+  int worst_paths = 0;          // so many paths with the longest queues have time series of their own
+  int top_flows = 0;            // so many queue pairs with the highest rates
+};
+
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
   std::string events_file;        // one JSON object per line; "" = memory only
@@ -171,11 +180,13 @@ struct Config {
   InprocConfig inproc;
   ClockConfig clock;
   ProfileConfig profile;
+  MetricsConfig metrics;
   LogConfig log;
 
   std::string RunDir() const;      // run_dir, or the default with the instance filled in
   std::string SocketPath() const;  // RunDir()/agent.sock
   std::string ClockPage() const;   // clock.page; "auto" is RunDir()/clock, where libcwclock looks for "default"'s
+  Listen MetricsListen() const;    // metrics.listen; "auto" is unix:RunDir()/metrics.sock
 };
 
 // `file` names the text in errors. Checks ranges and cross-field rules, but touches no other file.

@@ -46,24 +46,25 @@ void Array(Visitor& v, absl::string_view key, std::vector<Element>& elements, ab
 }
 
 void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
-  Array<NicConfig>(v, "nic", nics, "A network device whose RoCEv2 traffic is measured and steered; one table each.",
-                   [&](NicConfig& nic, const std::string&) {
-                     Words(v, "name", nic.name, TextRule::kDevice, "Network device.");
-                     Words(v, "address", nic.address, TextRule::kAutoAddress,
-                           "Its address; \"auto\" takes the first global one, of IPv4 if there is any.");
-                     Pick(v, "attach", nic.attach, AttachWords(),
-                          "How the ingress program is attached; auto tries native, then generic with a warning, and "
-                          "attaches nothing where the NIC offloads RoCE.");
-                     Number(v, "rate_mbps", nic.rate_mbps, {0, 10 * kMillion},
-                            "Rate of its link in Mbit/s, which tells whether a flow is slow; 0 for what the device says "
-                            "(virtual ones say nothing that is true).");
-                     Pick(v, "rx_stamps", nic.rx_stamps, RxStampsWords(),
-                          "Who stamps the arrival of probes for the fleet clock: the program, or the NIC where its driver "
-                          "gives stamps to XDP (Linux 6.3) and its clock is read. Not yet run on a real NIC.");
-                     Words(v, "clock", nic.clock, TextRule::kFree,
-                           "The NIC's own clock, which is tied to the host's: a PTP device, \"auto\" for the one that "
-                           "its driver names, or \"none\".");
-                   });
+  Array<NicConfig>(
+      v, "nic", nics, "A network device whose RoCEv2 traffic is measured and steered; one table each.",
+      [&](NicConfig& nic, const std::string&) {
+        Words(v, "name", nic.name, TextRule::kDevice, "Network device.");
+        Words(v, "address", nic.address, TextRule::kAutoAddress,
+              "Its address; \"auto\" takes the first global one, of IPv4 if there is any.");
+        Pick(v, "attach", nic.attach, AttachWords(),
+             "How the ingress program is attached; auto tries native, then generic with a warning, and "
+             "attaches nothing where the NIC offloads RoCE.");
+        Number(v, "rate_mbps", nic.rate_mbps, {0, 10 * kMillion},
+               "Rate of its link in Mbit/s, which tells whether a flow is slow; 0 for what the device says "
+               "(virtual ones say nothing that is true).");
+        Pick(v, "rx_stamps", nic.rx_stamps, RxStampsWords(),
+             "Who stamps the arrival of probes for the fleet clock: the program, or the NIC where its driver "
+             "gives stamps to XDP (Linux 6.3) and its clock is read. Not yet run on a real NIC.");
+        Words(v, "clock", nic.clock, TextRule::kFree,
+              "The NIC's own clock, which is tied to the host's: a PTP device, \"auto\" for the one that "
+              "its driver names, or \"none\".");
+      });
 }
 
 void WalkKeys(Visitor& v, KeysConfig& keys) {
@@ -209,8 +210,8 @@ void WalkRest(Visitor& v, Config& config) {
   Number(v, "max_tx_flows", config.limits.max_tx_flows, {64, 4 * kMillion}, "Sent flows to peers.");
   v.EndTable();
   v.BeginTable("inproc", "Processes that tell of their own queue pairs; see docs/libcwverbs.md.");
-  config.inproc.place = v.Flag("place", config.inproc.place,
-                               "Answer a queue pair that asks for one with a path (protect, optimize).");
+  config.inproc.place =
+      v.Flag("place", config.inproc.place, "Answer a queue pair that asks for one with a path (protect, optimize).");
   Number(v, "max_qps", config.inproc.max_qps, {1, kMillion}, "Queue pairs of one process; others are not known.");
   Number(v, "messages_per_second", config.inproc.messages_per_second, {10, kMillion},
          "Messages of one process, twice as many at once; others are not read, and counted.");
@@ -239,6 +240,21 @@ void WalkRest(Visitor& v, Config& config) {
        "A collective that stands for longer is an event that names what holds it back; \"0\" for none.");
   config.profile.slow_factor = v.Real("slow_factor", config.profile.slow_factor, {1, 1000},
                                       "A collective is slow when it took longer than this × the median of its like.");
+  v.EndTable();
+  v.BeginTable("metrics", "Prometheus metrics of this host, by HTTP (docs/metrics.md).");
+  Words(
+      v, "listen", config.metrics.listen, TextRule::kListen,
+      "Where GET /metrics is answered: \"auto\" is the socket RUN_DIR/metrics.sock, for the group cwfabric; Prometheus "
+      "itself needs \"127.0.0.1:9477\" or the like; \"none\" serves nothing.");
+  config.metrics.allow_remote =
+      v.Flag("allow_remote", config.metrics.allow_remote,
+             "listen may name an address that other hosts reach. There is no encryption and no password.");
+  Number(
+      v, "worst_paths", config.metrics.worst_paths, {0, 32},
+      "So many paths, those with the longest queues, have time series of their own. Each reading then costs the agent "
+      "what cwctl paths costs.");
+  Number(v, "top_flows", config.metrics.top_flows, {0, 32},
+         "So many queue pairs, those with the highest rates, have time series of their own; as cwctl qps.");
   v.EndTable();
   v.BeginTable("log", "What the agent writes.");
   Pick(v, "level", config.log.level, LogLevelWords(), "Least severity written to the log.");
@@ -286,13 +302,13 @@ constexpr char kWantedAddress[] =
 }  // namespace
 
 void WalkPeers(Visitor& v, std::vector<PeerConfig>& peers) {
-  Array<PeerConfig>(
-      v, "peer", peers, "A host of the same group; one table each.", [&](PeerConfig& peer, const std::string& origin) {
-        if (!origin.empty()) peer.origin = origin;
-        Words(v, "name", peer.name, TextRule::kName, "The host's name.");
-        peer.addresses = v.Texts("addresses", peer.addresses, TextRule::kAddress,
-                                 "Addresses of its NICs, one per NIC, of the family of the NICs here.");
-      });
+  Array<PeerConfig>(v, "peer", peers, "A host of the same group; one table each.",
+                    [&](PeerConfig& peer, const std::string& origin) {
+                      if (!origin.empty()) peer.origin = origin;
+                      Words(v, "name", peer.name, TextRule::kName, "The host's name.");
+                      peer.addresses = v.Texts("addresses", peer.addresses, TextRule::kAddress,
+                                               "Addresses of its NICs, one per NIC, of the family of the NICs here.");
+                    });
 }
 
 void Walk(Visitor& v, Config& config) {
@@ -368,6 +384,10 @@ std::string Violation(TextRule rule, const std::string& text) {
       return text.empty() || text[0] == '/' ? "" : "an absolute path (it starts with /)";
     case TextRule::kAutoPath:
       return text.empty() || text == "auto" || text[0] == '/' ? "" : "\"auto\" or an absolute path (it starts with /)";
+    case TextRule::kListen: {
+      const absl::StatusOr<Listen> listen = ParseListen(text);
+      return text == "auto" || listen.ok() ? "" : std::string(listen.status().message());
+    }
   }
   return "";
 }

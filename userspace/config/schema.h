@@ -33,6 +33,7 @@ enum class TextRule {
   kAutoAddress,  // "auto" or such an address
   kPath,         // absolute, or empty
   kAutoPath,     // "auto", absolute, or empty
+  kListen,       // "auto" or what ParseListen takes
 };
 
 // Each value method takes the present value and returns the new one (the same, unless the visitor reads).

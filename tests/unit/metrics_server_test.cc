@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// /metrics as Prometheus and curl ask for it, over real sockets.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "cli_fake_agent.h"
+#include "metrics_filled.h"
+#include "metrics_http.h"
+#include "userspace/metrics/exporter.h"
+#include "userspace/metrics/http_server.h"
+
+namespace cw::metrics {
+namespace {
+
+using config::Listen;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class Server : public ::testing::Test {
+ protected:
+  Server() {
+    char name[] = "/tmp/cw-metrics-XXXXXX";
+    folder = mkdtemp(name);
+    path = folder + "/m.sock";
+  }
+  ~Server() override { std::filesystem::remove_all(folder); }
+
+  std::string Ask(const std::string& line, const std::string& headers = "") const {
+    return metrics::Ask(path, line, headers);
+  }
+  Listen AtPath() const { return {.kind = Listen::Kind::kUnix, .path = path}; }
+
+  std::string folder, path;
+};
+
+TEST_F(Server, AnswersGetAndHeadAndNothingElse) {
+  auto server = HttpServer::Start(AtPath(), [] { return absl::StatusOr<std::string>("a_metric 1\n"); });
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string get = Ask("GET /metrics");
+  EXPECT_THAT(get, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(get, HasSubstr("text/plain; version=0.0.4"));
+  EXPECT_EQ(Body(get), "a_metric 1\n");
+  const std::string head = Ask("HEAD /metrics");
+  EXPECT_THAT(head, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(head, HasSubstr("Content-Length: 11"));
+  EXPECT_EQ(Body(head), "");
+  EXPECT_EQ(Body(Ask("GET /metrics?x=1")), "a_metric 1\n");
+  EXPECT_THAT(Ask("GET /"), StartsWith("HTTP/1.1 404"));
+  const std::string post = Ask("POST /metrics", "Content-Length: 3\r\n");
+  EXPECT_THAT(post, StartsWith("HTTP/1.1 405"));
+  EXPECT_THAT(post, HasSubstr("Allow: GET, HEAD"));
+  EXPECT_THAT(Ask("DELETE /metrics"), StartsWith("HTTP/1.1 405"));
+}
+
+TEST_F(Server, TheSocketIsForTheGroupAndGoesWithTheServer) {
+  auto server = HttpServer::Start(AtPath(), [] { return absl::StatusOr<std::string>(""); });
+  ASSERT_TRUE(server.ok()) << server.status();
+  struct stat info {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0660u);
+  EXPECT_TRUE(
+      absl::IsAlreadyExists(HttpServer::Start(AtPath(), [] { return absl::StatusOr<std::string>(""); }).status()));
+  EXPECT_THAT(Ask("GET /metrics"), StartsWith("HTTP/1.1 200")) << "the first one still has it";
+  server->reset();
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 0) << "no leftovers";
+  // One that a killed agent left behind.
+  std::ofstream(path) << "";
+  EXPECT_TRUE(HttpServer::Start(AtPath(), [] { return absl::StatusOr<std::string>(""); }).ok());
+}
+
+TEST_F(Server, WhatTheAgentCannotAnswerIs503) {
+  auto server = HttpServer::Start(
+      AtPath(), [] { return absl::StatusOr<std::string>(absl::UnavailableError("the agent is stopping")); });
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string answer = Ask("GET /metrics");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 503"));
+  EXPECT_EQ(Body(answer), "the agent is stopping\n");
+}
+
+TEST_F(Server, AddressesThatCannotBeHadSaySo) {
+  path = folder + "/none/m.sock";
+  const auto page = [] { return absl::StatusOr<std::string>(""); };
+  EXPECT_THAT(std::string(HttpServer::Start(AtPath(), page).status().message()), HasSubstr("see metrics.listen"));
+  // 192.0.2.1 (TEST-NET) is nobody's.
+  EXPECT_TRUE(absl::IsUnavailable(
+      HttpServer::Start({.kind = Listen::Kind::kTcp, .address = "192.0.2.1", .port = 9477}, page).status()));
+}
+
+TEST_F(Server, ServesOnLoopback) {
+  // A port that was free a moment ago; another process may take it meanwhile.
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof(address);
+    ASSERT_EQ(bind(probe, reinterpret_cast<sockaddr*>(&address), length), 0);
+    ASSERT_EQ(getsockname(probe, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    close(probe);
+    auto server =
+        HttpServer::Start({.kind = Listen::Kind::kTcp, .address = "127.0.0.1", .port = ntohs(address.sin_port)},
+                          [] { return absl::StatusOr<std::string>("a_metric 1\n"); });
+    if (!server.ok()) continue;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(Body(Talk(fd, "GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")), "a_metric 1\n");
+    return;
+  }
+  FAIL() << "no free port in twenty tries";
+}
+
+TEST_F(Server, RefusesHeadsThatAreTooLongAndOutlivesIdleConnections) {
+  std::atomic<int> pages{0};
+  auto server = HttpServer::Start(AtPath(), [&] {
+    ++pages;
+    return absl::StatusOr<std::string>("a_metric 1\n");
+  });
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_THAT(Ask("GET /metrics", "X: " + std::string(20'000, 'x') + "\r\n"), Not(StartsWith("HTTP/1.1 200")));
+  EXPECT_THAT(Ask("no such thing"), Not(StartsWith("HTTP/1.1 200")));
+  EXPECT_EQ(pages.load(), 0);
+  std::vector<int> idle;
+  for (int i = 0; i < 16; ++i) idle.push_back(ConnectUnix(path));
+  for (const int fd : idle) close(fd);
+  // Those that are gone make room; when the server notices is its affair.
+  std::string answer;
+  for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end && answer.empty();
+       absl::SleepFor(absl::Milliseconds(20)))
+    answer = Ask("GET /metrics");
+  EXPECT_THAT(answer, HasSubstr("200"));
+}
+
+TEST_F(Server, AnExporterTellsWhatTheAgentTells) {
+  api::FakeAgent agent;
+  std::filesystem::create_directories(folder + "/sys/class/net/eth0");
+  std::ofstream(folder + "/sys/class/net/eth0/carrier_down_count") << "2\n";
+  std::ofstream(folder + "/sys/class/net/eth0/carrier") << "1\n";
+  std::filesystem::create_directories(folder + "/sys/class/infiniband/rxe0/ports/1/hw_counters");
+  std::ofstream(folder + "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts") << "41\n";
+  ExporterOptions options{.listen = AtPath(),
+                          .nics = {"eth0"},
+                          .worst_paths = 1,
+                          .top_flows = 2,
+                          .run_dir = folder,
+                          .boot = "boot1",
+                          .sys_root = folder + "/sys"};
+  auto exporter = Exporter::Start(options, agent, [] {
+    PathTotals totals;
+    totals.nics.push_back({.nic = "eth0", .up = 3, .dead = 1});
+    return absl::StatusOr<PathTotals>(totals);
+  });
+  ASSERT_TRUE(exporter.ok()) << exporter.status();
+  const auto events = [](const Reading& read) {
+    return read.Value("cwfabric_events_total", {{"type", "path"}, {"severity", "info"}});
+  };
+  // Events are counted on a thread of their own.
+  Reading read(Body(Ask("GET /metrics")));
+  for (const absl::Time end = absl::Now() + absl::Seconds(20); events(read) < 3 && absl::Now() < end;
+       absl::SleepFor(absl::Milliseconds(50)))
+    read = Reading(Body(Ask("GET /metrics")));
+  EXPECT_EQ(events(read), 3);
+  EXPECT_EQ(read.Value("cwfabric_paths", {{"state", "dead"}}), 1);
+  EXPECT_EQ(read.Value("cwfabric_link_down_total", {{"nic", "eth0"}}), 2);
+  EXPECT_EQ(read.Value("cwfabric_link_flaps_1h", {{"nic", "eth0"}}), 0);
+  EXPECT_EQ(read.Value("cwfabric_rdma_sent_pkts_total", {{"device", "rxe0"}}), 41);
+  EXPECT_EQ(read.Value("cwfabric_clock_sources", {{"reason", "false_ticker"}}), 1);
+  EXPECT_EQ(read.Value("cwfabric_worst_path_queueing_seconds", {{"peer", "node2/10.0.1.10"}}), 900e-9);
+  // The link flaps; the exporter looks once a second.
+  std::ofstream(folder + "/sys/class/net/eth0/carrier_down_count") << "3\n";
+  agent.Add("another event");
+  for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;
+       absl::SleepFor(absl::Milliseconds(50))) {
+    read = Reading(Body(Ask("GET /metrics")));
+    if (read.Value("cwfabric_link_flaps_1h") > 0 && events(read) > 3) break;
+  }
+  EXPECT_EQ(read.Value("cwfabric_link_flaps_1h"), 1);
+  EXPECT_EQ(events(read), 4);
+  EXPECT_GE(read.Value("cwfabric_metrics_scrapes_total"), 1) << "the readings before this one";
+  EXPECT_TRUE(std::filesystem::exists(folder + "/link_flaps.json"));
+}
+
+}  // namespace
+}  // namespace cw::metrics

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What metrics show of all paths together.
+#include <bit>
+#include <ctime>
+
+#include "userspace/agent/agent.h"
+
+namespace cw::agent {
+namespace {
+
+double ThreadCpuSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+}  // namespace
+
+// NICs and the addresses of a peer are listed in the same order on all hosts: equal places are one rail.
+metrics::NicDelays* Agent::DelaysOf(const PairState& pair) {
+  const auto rail = peer_rails_.find(pair.key.remote);
+  for (size_t i = 0; i < nics_.size(); ++i) {
+    if (nics_[i].ifindex != pair.ifindex) continue;
+    return &delays_.Of(nics_[i].config.name, rail != peer_rails_.end() && rail->second == i);
+  }
+  return nullptr;
+}
+
+metrics::NicPaths Agent::CountPathsOf(const Nic& nic) {
+  metrics::NicPaths out{.nic = nic.config.name};
+  for (const auto& [index, pair] : pairs_) {
+    if (pair->ifindex != nic.ifindex) continue;
+    const probe::SlotTable& slots = engine_->mesh().slots(index);
+    uint16_t living = 0;
+    for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+      if (slots.port(s) == 0) continue;
+      const uint8_t state = probe::Load(dataplane_->pairs()[index].slot[s].state);
+      const bool paused = pair->slot[s].silence && pair->slot[s].silence->watch.verdict() == control::Silence::kPaused;
+      out.up += state == CW_SLOT_UP;
+      out.suspect += state == CW_SLOT_SUSPECT;
+      out.dead += state == CW_SLOT_DEAD && !paused;
+      out.paused += state == CW_SLOT_DEAD && paused;
+      out.fresh += state == CW_SLOT_NEW;
+      if (state == CW_SLOT_UP || state == CW_SLOT_SUSPECT) living |= static_cast<uint16_t>(1u << s);
+    }
+    const auto kept = [living](uint16_t slots_kept) {
+      return static_cast<uint64_t>(std::popcount(static_cast<uint16_t>(slots_kept & living)));
+    };
+    out.damped += kept(pair->damped);
+    out.drained += kept(pair->drained);
+    if (pair->loss != nullptr) out.lossy += kept(pair->loss->lossy());
+  }
+  return out;
+}
+
+metrics::PathTotals Agent::MakePathTotals() {
+  const double before_s = ThreadCpuSeconds();
+  metrics::PathTotals out;
+  for (const Nic& nic : nics_) out.nics.push_back(CountPathsOf(nic));
+  out.delays = delays_;
+  totals_cpu_s_ += ThreadCpuSeconds() - before_s;
+  out.loop_cpu_s = totals_cpu_s_;
+  return out;
+}
+
+absl::StatusOr<metrics::PathTotals> Agent::PathTotals() {
+  return loop_->Call<metrics::PathTotals>([this] { return absl::StatusOr<metrics::PathTotals>(MakePathTotals()); });
+}
+
+}  // namespace cw::agent
