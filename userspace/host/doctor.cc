@@ -17,7 +17,7 @@ using Result = Check::Result;
 Check AgentCheck(const DoctorInput& input) {
   if (input.agent_runs) return {"agent", Result::kOk, input.agent_note, ""};
   return {"agent", Result::kWarn, input.agent_note.empty() ? "not running" : input.agent_note,
-          "systemctl start cwagentd, or name its socket with --instance or --socket"};
+          "systemctl start cwfabric-agent, or name its socket with --instance or --socket"};
 }
 
 Check AttachCheck(const NicFacts& nic) {
