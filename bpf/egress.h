@@ -7,29 +7,39 @@
 #include "bpf/probe.h"
 #include "bpf/steer.h"
 
-/* Records that a request leaves. */
-static __noinline int cw_request_leaves(const struct cw_packet* p, const struct cw_probe_hdr* h) {
-  __u32 index = cw_be16(h->cookie);
+struct cw_own_probe {
+  union {
+    __u64 words[CW_PROBE_WORDS];
+    struct cw_probe_hdr hdr;
+  };
+};
+
+/* Records that a request leaves, if it is the agent's: any process may send bytes that look like one. */
+static __noinline int cw_request_leaves(const struct cw_packet* p, const struct cw_own_probe* pr) {
+  const struct cw_probe_hdr* h = &pr->hdr;
+  __u32 index = cw_be16(h->cookie), id = h->key_id;
   struct cw_pair* pair = cw_get_pair(index);
+  struct cw_pair_keys* keys = bpf_map_lookup_elem(&cw_keys, &index);
   struct cw_probe_tx* tx = bpf_map_lookup_elem(&cw_probe_tx, &index);
-  if (!pair || !tx || !cw_pair_is(pair, p->key.saddr, p->key.daddr)) return cw_count(CW_COUNT_probe_unknown_peer);
+  if (!pair || !keys || !tx || !cw_pair_is(pair, p->key.saddr, p->key.daddr))
+    return cw_count(CW_COUNT_probe_unknown_peer);
+  if (id > 1) return cw_count(CW_COUNT_probe_bad_mac);
+  CW_OPAQUE(id); /* 6.1 forgets its bound where it is kept on the stack */
+  id &= 1;
+  if (!(keys->valid >> id & 1) || cw_probe_mac(keys->tx[id], pr->words) != pr->words[CW_MAC_WORD])
+    return cw_count(CW_COUNT_probe_bad_mac);
   cw_rounds_leave(pair, tx, cw_be32(h->session), cw_be32(h->round), h->slot, cw_now());
   return cw_count(CW_COUNT_probe_sent);
 }
 
 static __always_inline void cw_egress_probe(struct __sk_buff* skb, const struct cw_packet* p) {
-  struct {
-    union {
-      __u64 words[CW_PROBE_WORDS];
-      struct cw_probe_hdr hdr;
-    };
-  } pr;
+  struct cw_own_probe pr;
   __u32 off = p->l4_off + CW_UDP_LEN + CW_BTH_LEN;
   if (bpf_skb_load_bytes(skb, off, &pr, sizeof(pr)) || !cw_probe_well_formed(p, &pr.hdr)) {
     cw_count(CW_COUNT_probe_malformed);
     return;
   }
-  if (pr.hdr.type == CW_PROBE_REQUEST) cw_request_leaves(p, &pr.hdr);
+  if (pr.hdr.type == CW_PROBE_REQUEST) cw_request_leaves(p, &pr);
   bpf_set_hash_invalid(skb);
 }
 

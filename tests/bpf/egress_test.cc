@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
 
+#include <cstring>
 #include <map>
 
+#include "maps/siphash.h"
 #include "tests/bpf/egress_fixture.h"
 
 namespace cw::test {
@@ -258,7 +260,15 @@ class OwnProbes : public Egress {
     Store32(f.payload, 8, session);
     Store32(f.payload, 12, round);
     Store16(f.payload, 16, cookie);
+    Sign(f);
     return f;
+  }
+  // With our key of the pair.
+  void Sign(Frame& f) {
+    __u64 words[CW_PROBE_HDR_LEN / 8];
+    memcpy(words, f.payload.data(), sizeof(words));
+    const __u64 mac = cw_siphash24(rig_.keys(5).tx[0], words, CW_PROBE_MAC_OFFSET / 8);
+    memcpy(f.payload.data() + CW_PROBE_MAC_OFFSET, &mac, sizeof(mac));
   }
 };
 
@@ -279,6 +289,28 @@ TEST_F(OwnProbes, RequestsLeaveUntouchedWithTheirTimeNoted) {
   EXPECT_EQ(rig_.pair(5).sent[9 & 7].mask, 15u);
   EXPECT_EQ(rig_.pair(5).round_ns, tx.t1[0][9 % CW_TX_ROUNDS]);
   EXPECT_FALSE(rig_.TxFlow(FlowKeyOf(kOurs, kPeer, CW_BTH_QPN)).has_value());
+}
+
+// Any process may send UDP to RoCE's port: its bytes may neither set a time nor end a session.
+TEST_F(OwnProbes, ForgedOnesAreNotNoted) {
+  Send(Request(CW_PROBE_REQUEST, 9, 0));
+  const uint64_t t1 = rig_.ProbeTx(5).t1[0][9 % CW_TX_ROUNDS];
+  EXPECT_EQ(rig_.CounterChanges(), "probe_sent=1");
+  Frame forged = Request(CW_PROBE_REQUEST, 9, 0);
+  forged.payload[CW_PROBE_MAC_OFFSET] ^= 1;
+  Send(forged);
+  forged = Request(CW_PROBE_REQUEST, 10, 1, 5, 78);
+  memset(forged.payload.data() + CW_PROBE_MAC_OFFSET, 0, 8);
+  Send(forged);
+  forged = Request(CW_PROBE_REQUEST, 10, 1);
+  forged.payload[18] = 1;  // a key that is not live
+  Send(forged);
+  EXPECT_EQ(rig_.CounterChanges(), "probe_bad_mac=3");
+  EXPECT_EQ(rig_.ProbeTx(5).t1[0][9 % CW_TX_ROUNDS], t1);
+  EXPECT_EQ(rig_.pair(5).cur_round, 9u);
+  EXPECT_EQ(rig_.pair(5).tx_session, 77u);
+  EXPECT_EQ(rig_.pair(5).sent[9 & 7].mask, 1u);
+  EXPECT_EQ(rig_.pair(5).sent[10 & 7].mask, 0u);
 }
 
 TEST_F(OwnProbes, PauseMovesTheFloorAndOnlyAPause) {
