@@ -27,6 +27,7 @@ namespace cw::docs {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -290,14 +291,6 @@ TEST(Docs, CommandsAreReadAsAShellDoes) {
   EXPECT_THAT(CommandsOf("a && b; c 'd;e' > f"), ElementsAre(Words{"a"}, Words{"b"}, Words{"c", "d;e"}, Words{"f"}));
 }
 
-// ---- operating.md ----
-
-// First cells of its tables.
-std::set<std::string> Rows() {
-  const std::vector<std::string> cells = FindAll(Read(kRoot / "docs/operating.md"), "\n\\| `([^`]+)`[^|]*\\|");
-  return {cells.begin(), cells.end()};
-}
-
 std::set<std::string> InSources(const std::string& folder, const std::string& pattern) {
   std::set<std::string> out;
   for (const fs::directory_entry& entry : fs::directory_iterator(kRoot / folder)) {
@@ -307,9 +300,38 @@ std::set<std::string> InSources(const std::string& folder, const std::string& pa
   return out;
 }
 
+std::set<std::string> EventTypes() { return InSources("userspace/agent", "\\btype = \"([a-z]+)\""); }
+
+TEST(MapsDocument, SpeaksOfEveryPinnedMap) {
+  const std::string document = Read(kRoot / "docs/maps.md");
+  const std::vector<std::string> names = FindAll(Read(kRoot / "maps/names.h"), "define CW_MAP_(?!LAB)\\w+ \"(\\w+)\"");
+  EXPECT_GT(names.size(), 10u);
+  for (const std::string& name : names) EXPECT_THAT(document, HasSubstr(absl::StrCat("\n| ", name, " |")));
+}
+
+TEST(CwctlDocument, SpeaksOfEveryVerbAndEventType) {
+  const std::string document = Read(kRoot / "docs/cwctl.md");
+  Tree tree;
+  const std::set<std::string> verbs = tree.HelpOfProgram("cwctl", {}).commands;
+  EXPECT_GT(verbs.size(), 10u);
+  for (const std::string& verb : verbs) EXPECT_THAT(document, ContainsRegex(absl::StrCat("`", verb, "[` ]")));
+  const size_t types = document.find("Types: `path`");
+  ASSERT_NE(types, std::string::npos);
+  const std::string list = document.substr(types, document.find("\n\n", types) - types);
+  for (const std::string& type : EventTypes()) EXPECT_THAT(list, HasSubstr(absl::StrCat("`", type, "`")));
+}
+
+// ---- operating.md ----
+
+// First cells of its tables.
+std::set<std::string> Rows() {
+  const std::vector<std::string> cells = FindAll(Read(kRoot / "docs/operating.md"), "\n\\| `([^`]+)`[^|]*\\|");
+  return {cells.begin(), cells.end()};
+}
+
 TEST(OperatingGuide, SpeaksOfEveryEventType) {
   const std::set<std::string> rows = Rows();
-  const std::set<std::string> types = InSources("userspace/agent", "\\btype = \"([a-z]+)\"");
+  const std::set<std::string> types = EventTypes();
   EXPECT_GT(types.size(), 10u);
   for (const std::string& type : types) EXPECT_EQ(rows.count(type), 1u) << "no row for events of type " << type;
 }
