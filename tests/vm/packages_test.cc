@@ -24,6 +24,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+constexpr char kAskForMetrics[] = R"(use IO::Socket::UNIX;
+$s = IO::Socket::UNIX->new("/run/cwfabric/default/metrics.sock") or die $!;
+print $s "GET /metrics HTTP/1.0\r\n\r\n";
+print while <$s>;
+)";
+
 class PackagesTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -107,6 +113,12 @@ TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
   EXPECT_EQ(nlohmann::json::parse(Run("su member -c 'cwctl --json status'")).at("mode"), "observe");
   EXPECT_THAT(Try("su stranger -c 'cwctl status' 2>&1"), HasSubstr("may not open"));
   EXPECT_THAT(Try("su member -c 'cwctl doctor'"), HasSubstr("roce0"));
+
+  // Prometheus' page, for the same members; alerts and dashboards for it.
+  ASSERT_TRUE(machine_->Put(kAskForMetrics, "/home/ask.pl", 0644).ok());
+  EXPECT_THAT(Run("su member -c 'perl /home/ask.pl'"), HasSubstr("cwfabric_nic_attached{nic=\"roce0\"} 1"));
+  EXPECT_THAT(Try("su stranger -c 'perl /home/ask.pl' 2>&1"), HasSubstr("Permission denied"));
+  EXPECT_EQ(Run("cd /usr/share/cwfabric && ls grafana prometheus | grep -c '^cwfabric'"), "3");
 
   // How much of the system the service can reach.
   const std::string exposure =
