@@ -114,6 +114,9 @@ TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
   EXPECT_THAT(Try("su stranger -c 'cwctl status' 2>&1"), HasSubstr("may not open"));
   EXPECT_THAT(Try("su member -c 'cwctl doctor'"), HasSubstr("roce0"));
 
+  // The journal has events by their fields.
+  EXPECT_THAT(Run("journalctl --no-pager -u cwfabric-agent CW_EVENT=agent"), HasSubstr("started in mode observe"));
+
   // Prometheus' page, for the same members; alerts and dashboards for it.
   ASSERT_TRUE(machine_->Put(kAskForMetrics, "/home/ask.pl", 0644).ok());
   EXPECT_THAT(Run("su member -c 'perl /home/ask.pl'"), HasSubstr("cwfabric_nic_attached{nic=\"roce0\"} 1"));

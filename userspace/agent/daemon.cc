@@ -7,11 +7,13 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/log_output.h"
 #include "userspace/agent/sd_notify.h"
 #include "userspace/commandline/command.h"
 #include "userspace/metrics/exporter.h"
@@ -22,20 +24,6 @@ namespace {
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   return 1;
-}
-
-spdlog::level::level_enum Level(config::LogLevel level) {
-  switch (level) {
-    case config::LogLevel::kError:
-      return spdlog::level::err;
-    case config::LogLevel::kWarn:
-      return spdlog::level::warn;
-    case config::LogLevel::kDebug:
-      return spdlog::level::debug;
-    case config::LogLevel::kInfo:
-      break;
-  }
-  return spdlog::level::info;
 }
 
 int Check(const config::Config& config) {
@@ -71,7 +59,8 @@ std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Ag
 }
 
 int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {
-  spdlog::set_level(Level(config.log.level));
+  const char* journal = std::getenv("JOURNAL_STREAM");
+  OpenLog(ChooseLogOutput(config.log.format, journal == nullptr ? "" : journal), config.log.level);
   // Signals are taken by a thread of their own; every later thread inherits the mask.
   sigset_t signals;
   sigemptyset(&signals);

@@ -4,8 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/log_output.h"
 
 namespace cw::agent {
 namespace {
@@ -265,12 +267,9 @@ void Agent::SendMessages() {
 }
 
 void Agent::Log(telemetry::Event event) {
-  if (event.severity == telemetry::Severity::kAlert) {
-    spdlog::warn("{}", event.text);
-  } else {
-    spdlog::info("{}", event.text);
-  }
-  events_.Add(std::move(event));
+  event.time_unix_ns = absl::GetCurrentTimeNanos();
+  event.seq = events_.Add(event);
+  LogEvent(event);
 }
 
 }  // namespace cw::agent

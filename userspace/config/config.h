@@ -22,6 +22,8 @@ namespace cw::config {
 
 enum class Mode { kObserve, kProtect, kOptimize };
 enum class LogLevel { kError, kWarn, kInfo, kDebug };
+// kAuto: fields of the journal where systemd's journal takes stderr, text elsewhere.
+enum class LogFormat { kAuto, kText, kJson };
 // How the ingress program is attached. kAuto: native, else generic with a warning, and nothing on a NIC that offloads
 // RoCE (the programs would see nothing).
 enum class Attach { kAuto, kNative, kGeneric, kNone };
@@ -155,6 +157,7 @@ struct MetricsConfig {
 
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
+  LogFormat format = LogFormat::kAuto;
   std::string events_file;        // one JSON object per line; "" = memory only
   std::string observations_file;  // what the contention rule saw and decided, for cwctl replay; "" = off
   int observations_mib = 64;      // the file becomes FILE.1 at this size

@@ -258,6 +258,9 @@ void WalkRest(Visitor& v, Config& config) {
   v.EndTable();
   v.BeginTable("log", "What the agent writes.");
   Pick(v, "level", config.log.level, LogLevelWords(), "Least severity written to the log.");
+  Pick(v, "format", config.log.format, LogFormatWords(),
+       "How lines of the log are written: auto gives systemd's journal its fields and writes text elsewhere; json is one "
+       "object per line on stderr.");
   Words(v, "events_file", config.log.events_file, TextRule::kPath,
         "Events, one JSON object per line; empty keeps them in memory only.");
   Words(v, "observations_file", config.log.observations_file, TextRule::kPath,
@@ -344,6 +347,11 @@ const std::vector<std::string>& AllowWords() {
 
 const std::vector<std::string>& LogLevelWords() {
   static const auto& words = *new std::vector<std::string>{"error", "warn", "info", "debug"};
+  return words;
+}
+
+const std::vector<std::string>& LogFormatWords() {
+  static const auto& words = *new std::vector<std::string>{"auto", "text", "json"};
   return words;
 }
 

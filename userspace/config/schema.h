@@ -73,6 +73,7 @@ void WalkPeers(Visitor& visitor, std::vector<PeerConfig>& peers);
 const std::vector<std::string>& ModeWords();
 const std::vector<std::string>& AllowWords();
 const std::vector<std::string>& LogLevelWords();
+const std::vector<std::string>& LogFormatWords();
 const std::vector<std::string>& AttachWords();
 const std::vector<std::string>& RxStampsWords();
 const std::vector<std::string>& AnchorWords();

@@ -26,11 +26,13 @@ const char* SeverityName(Severity s) {
   return "info";
 }
 
+}  // namespace
+
 std::string ToJsonLine(const Event& e) {
   nlohmann::ordered_json j;
-  j["seq"] = e.seq;
+  if (e.seq != 0) j["seq"] = e.seq;
   j["time"] = absl::FormatTime(absl::RFC3339_full, absl::FromUnixNanos(e.time_unix_ns), absl::UTCTimeZone());
-  j["type"] = e.type;
+  if (!e.type.empty()) j["type"] = e.type;
   j["severity"] = SeverityName(e.severity);
   j["text"] = e.text;
   if (!e.flow.empty()) j["flow"] = e.flow;
@@ -45,8 +47,6 @@ std::string ToJsonLine(const Event& e) {
   // Text that is not UTF-8 (a name from a peer) is replaced, not refused.
   return j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
-
-}  // namespace
 
 absl::Status EventLog::OpenFile(const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "ae");

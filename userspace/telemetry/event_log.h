@@ -37,6 +37,9 @@ struct Event {
   Evidence evidence;
 };
 
+// One JSON object, with the newline; what is not set is left out.
+std::string ToJsonLine(const Event& event);
+
 class EventLog {
  public:
   explicit EventLog(size_t capacity = 16384) : capacity_(capacity) {}
