@@ -6,14 +6,20 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <net/if.h>
 #include <sched.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "maps/names.h"
 #include "tests/bpf/veth_rig.h"
@@ -73,6 +79,50 @@ TEST(KernelProbe, NamesWhatIsAttachedAndWhoseItIs) {
     EXPECT_FALSE(programs["tc egress foreign_tc"].ours);
     EXPECT_TRUE(programs["tc egress " CW_PROG_TC].ours);
     EXPECT_NE(programs["tc egress " CW_PROG_TC].id, 0u);
+  });
+}
+
+// CAP_SYS_ADMIN is not among the service's rights, and programs cannot be opened by their numbers without it.
+void WithoutSysAdmin(const std::function<void()>& run) {
+  std::thread([&] {
+    __user_cap_header_struct head{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2] = {};
+    ASSERT_EQ(syscall(SYS_capget, &head, data), 0);
+    data[0].effective &= ~(1u << CAP_SYS_ADMIN);
+    ASSERT_EQ(syscall(SYS_capset, &head, data), 0);
+    run();
+  }).join();
+}
+
+TEST(KernelProbe, WithoutTheRightToOpenProgramsOursAreKnownByTheirPins) {
+  const test::VethRig rig;
+  rig.InNear([] {
+    const auto ifindex = static_cast<int>(if_nametoindex(test::VethRig::kDevice));
+    const std::string root = "/sys/fs/bpf/cw-host-live-" + std::to_string(getpid());
+    const std::string folder = root + "/default";
+    ASSERT_EQ(mkdir(root.c_str(), 0700), 0);
+    ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+    const int xdp = Load(BPF_PROG_TYPE_XDP, CW_PROG_XDP, 2), tc = Load(BPF_PROG_TYPE_SCHED_CLS, CW_PROG_TC, -1);
+    const int other = Load(BPF_PROG_TYPE_SCHED_CLS, "foreign_tc", -1);
+    LIBBPF_OPTS(bpf_link_create_opts, options, .flags = 1u << 1 /* XDP_FLAGS_SKB_MODE */);
+    const int link = bpf_link_create(xdp, ifindex, BPF_XDP, &options);
+    ASSERT_GE(link, 0);
+    EXPECT_EQ(bpf_obj_pin(link, (folder + "/xdp_7").c_str()), 0);
+    EXPECT_EQ(bpf_obj_pin(tc, (folder + "/" CW_PROG_TC).c_str()), 0);
+    AttachTc(ifindex, BPF_TC_EGRESS, tc, true);
+    AttachTc(ifindex, BPF_TC_EGRESS, other, false);
+    for (const int fd : {xdp, tc, other, link}) close(fd);
+    WithoutSysAdmin([&] {
+      const auto ours = [](KernelProbe probe) {
+        int count = 0;
+        const std::vector<AttachedProgram> programs = probe.Programs(test::VethRig::kDevice).value();
+        for (const AttachedProgram& program : programs) count += program.ours ? 1 : 0;
+        return count;
+      };
+      EXPECT_EQ(ours(KernelProbe(root)), 2) << "and the foreign one is not";
+      EXPECT_EQ(ours(KernelProbe(root + "-nothing")), 0);
+    });
+    std::filesystem::remove_all(root);
   });
 }
 

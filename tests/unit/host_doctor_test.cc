@@ -78,6 +78,11 @@ TEST_F(Doctor, BpffsIsTheLastMountAtItsPoint) {
   Write("proc/self/mounts", "none /sys/fs/bpf bpf rw 0 0\nnone /sys/fs/bpf tmpfs rw 0 0\n");
   EXPECT_EQ(CheckBpffs(roots_).result, Result::kFail);
   EXPECT_THAT(CheckBpffs(roots_).seen, HasSubstr("tmpfs"));
+  // As the service sees it: an empty folder with its own in it.
+  Write("proc/self/mounts",
+        "none /sys/fs/bpf bpf rw 0 0\ntmpfs /sys/fs/bpf tmpfs rw 0 0\nnone /sys/fs/bpf/cwfabric bpf rw 0 0\n");
+  EXPECT_EQ(CheckBpffs(roots_).result, Result::kOk);
+  EXPECT_EQ(CheckBpffs(roots_).seen, "mounted at /sys/fs/bpf/cwfabric");
 }
 
 TEST_F(Doctor, Capabilities) {

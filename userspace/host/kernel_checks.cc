@@ -26,6 +26,7 @@ namespace {
 using Result = Check::Result;
 
 constexpr char kBpffsPoint[] = "/sys/fs/bpf";
+constexpr char kOwnFolder[] = "/sys/fs/bpf/cwfabric";  // all that the service sees of it
 
 bool Has(uint64_t effective, int capability) { return (effective >> capability) & 1; }
 
@@ -42,14 +43,16 @@ Check CheckBtf(const Roots& roots) {
 Check CheckBpffs(const Roots& roots) {
   const std::optional<std::string> mounts = ReadTrimmed(roots.proc + "/self/mounts");
   if (!mounts) return {"bpffs", Result::kUnknown, "cannot read /proc/self/mounts", "mount /proc"};
-  std::string type;  // of the last mount there: it is the one that is seen
+  std::string type, point = kBpffsPoint;  // of the last mount there: it is the one that is seen
   for (absl::string_view line : absl::StrSplit(*mounts, '\n')) {
     const std::vector<std::string> fields = absl::StrSplit(line, ' ');
-    if (fields.size() >= 3 && fields[1] == kBpffsPoint) type = fields[2];
+    if (fields.size() < 3 || (fields[1] != kBpffsPoint && fields[1] != kOwnFolder)) continue;
+    point = fields[1];
+    type = fields[2];
   }
-  if (type == "bpf") return {"bpffs", Result::kOk, absl::StrFormat("mounted at %s", kBpffsPoint), ""};
+  if (type == "bpf") return {"bpffs", Result::kOk, absl::StrFormat("mounted at %s", point), ""};
   const std::string seen = type.empty() ? absl::StrFormat("nothing is mounted at %s", kBpffsPoint)
-                                        : absl::StrFormat("%s is mounted at %s", type, kBpffsPoint);
+                                        : absl::StrFormat("%s is mounted at %s", type, point);
   return {"bpffs", Result::kFail, seen, absl::StrFormat("mount -t bpf bpf %s", kBpffsPoint)};
 }
 

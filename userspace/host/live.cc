@@ -15,11 +15,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "maps/names.h"
+#include "userspace/host/roots.h"
 #include "userspace/host/tc_dump.h"
 #include "userspace/rdma/nldev.h"
 
@@ -58,10 +60,37 @@ Interface Ask(int socket, const char* name) {
   return out;
 }
 
-void AddXdp(std::vector<AttachedProgram>& programs, const char* hook, uint32_t id) {
+uint32_t ProgramOfPin(const std::string& path, bool link) {
+  const int fd = bpf_obj_get(path.c_str());
+  if (fd < 0) return 0;
+  bpf_prog_info program{};
+  bpf_link_info attachment{};
+  uint32_t length = link ? sizeof(attachment) : sizeof(program);
+  const int rc = bpf_obj_get_info_by_fd(fd, link ? static_cast<void*>(&attachment) : &program, &length);
+  close(fd);
+  if (rc != 0) return 0;
+  return link ? attachment.prog_id : program.id;
+}
+
+// Of all instances: their programs, and those of their pinned attachments, which may be others (without frags, bound).
+std::set<uint32_t> PinnedPrograms(const std::string& pin_root) {
+  std::set<uint32_t> ids;
+  for (const std::string& instance : ListFolder(pin_root)) {
+    const std::string folder = pin_root + "/" + instance;
+    for (const std::string& pin : ListFolder(folder)) {
+      const bool link = absl::StartsWith(pin, "xdp_");
+      if (link || pin == CW_PROG_XDP || pin == CW_PROG_TC || pin == CW_PROG_TC_IN)
+        ids.insert(ProgramOfPin(folder + "/" + pin, link));
+    }
+  }
+  ids.erase(0);
+  return ids;
+}
+
+void AddXdp(std::vector<AttachedProgram>& programs, const char* hook, uint32_t id, const std::set<uint32_t>& pinned) {
   if (id == 0) return;
   AttachedProgram program{hook, ProgramName(id), id, false};
-  program.ours = IsOurs(program.name, CW_PROG_XDP);
+  program.ours = IsOurs(program.name, CW_PROG_XDP) || pinned.count(id) != 0;
   programs.push_back(std::move(program));
 }
 
@@ -99,9 +128,10 @@ absl::StatusOr<std::vector<AttachedProgram>> KernelProbe::Programs(const std::st
   if (const int rc = bpf_xdp_query(static_cast<int>(ifindex), 0, &xdp); rc != 0) {
     return absl::UnavailableError(absl::StrFormat("asking for XDP programs on %s: %s", nic, strerror(-rc)));
   }
-  AddXdp(programs, "xdp native", xdp.drv_prog_id);
-  AddXdp(programs, "xdp generic", xdp.skb_prog_id);
-  AddXdp(programs, "xdp offload", xdp.hw_prog_id);
+  const std::set<uint32_t> pinned = PinnedPrograms(pin_root_);
+  AddXdp(programs, "xdp native", xdp.drv_prog_id, pinned);
+  AddXdp(programs, "xdp generic", xdp.skb_prog_id, pinned);
+  AddXdp(programs, "xdp offload", xdp.hw_prog_id, pinned);
   for (const bool egress : {false, true}) {
     absl::StatusOr<std::vector<TcProgram>> filters = DumpTcPrograms(ifindex, egress);
     if (!filters.ok()) return filters.status();
@@ -109,7 +139,7 @@ absl::StatusOr<std::vector<AttachedProgram>> KernelProbe::Programs(const std::st
       AttachedProgram program{egress ? "tc egress" : "tc ingress", ProgramName(filter.id), filter.id, false};
       // tc shows "NAME" or "FILE:[SECTION]" of its own; the program's name is what we gave.
       if (program.name.empty()) program.name = filter.name;
-      program.ours = IsOurs(program.name, egress ? CW_PROG_TC : CW_PROG_TC_IN);
+      program.ours = IsOurs(program.name, egress ? CW_PROG_TC : CW_PROG_TC_IN) || pinned.count(filter.id) != 0;
       programs.push_back(std::move(program));
     }
   }

@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "maps/names.h"
 
 namespace cw::host {
 
@@ -53,11 +55,17 @@ class LiveProbe {
 // The kernel of this process, in the network namespace of the calling thread.
 class KernelProbe final : public LiveProbe {
  public:
+  // pin_root: where agents pin what is theirs (CW_PIN_ROOT). Who may not open programs by their numbers, as the service
+  // may not, knows ours by these pins, and has no name of others.
+  explicit KernelProbe(std::string pin_root = CW_PIN_ROOT) : pin_root_(std::move(pin_root)) {}
   absl::StatusOr<std::vector<Interface>> Interfaces() override;
   absl::StatusOr<std::vector<RdmaPort>> RdmaPorts() override;
   absl::StatusOr<std::vector<AttachedProgram>> Programs(const std::string& nic) override;
   absl::Status Realtime() override;
   absl::StatusOr<ClockDiscipline> Clock() override;
+
+ private:
+  std::string pin_root_;
 };
 
 }  // namespace cw::host
