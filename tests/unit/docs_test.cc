@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,6 +28,7 @@ namespace cw::docs {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::Contains;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -319,6 +321,34 @@ TEST(CwctlDocument, SpeaksOfEveryVerbAndEventType) {
   ASSERT_NE(types, std::string::npos);
   const std::string list = document.substr(types, document.find("\n\n", types) - types);
   for (const std::string& type : EventTypes()) EXPECT_THAT(list, HasSubstr(absl::StrCat("`", type, "`")));
+}
+
+// ---- packaging/kubernetes: the same rights and folders as the service's unit ----
+
+std::set<std::string> Split(const std::string& text, char separator) {
+  const std::vector<std::string> parts = absl::StrSplit(text, separator, absl::SkipWhitespace());
+  std::set<std::string> out;
+  for (const std::string& part : parts) out.insert(std::string(absl::StripAsciiWhitespace(part)));
+  return out;
+}
+
+TEST(KubernetesManifest, HasTheUnitsRightsAndFolders) {
+  const std::string unit = Read(kRoot / "packaging/systemd/cwfabric-agent.service");
+  const std::string manifest = Read(kRoot / "packaging/kubernetes/cwfabric.yaml");
+  std::set<std::string> rights;
+  for (const std::string& each : Split(FindAll(unit, "\nCapabilityBoundingSet=([^\n]*)").at(0), ' '))
+    rights.insert(each.substr(std::string("CAP_").size()));
+  EXPECT_EQ(Split(FindAll(manifest, "\n *add: \\[([^\\]]*)\\]").at(0), ','), rights);
+  EXPECT_THAT(manifest, HasSubstr("drop: [ALL]"));
+  const std::vector<std::string> mounts = FindAll(manifest, "mountPath: (\\S+)");
+  const std::map<std::string, std::string> folders = {{"RuntimeDirectory", "/run/"},
+                                                      {"StateDirectory", "/var/lib/"},
+                                                      {"LogsDirectory", "/var/log/"},
+                                                      {"BindPaths", ""}};
+  for (const auto& [setting, below] : folders) {
+    const std::string first = *Split(FindAll(unit, absl::StrCat("\n", setting, "=([^\n]*)")).at(0), ' ').begin();
+    EXPECT_THAT(mounts, Contains(below + first)) << setting;
+  }
 }
 
 // ---- operating.md ----
