@@ -323,6 +323,47 @@ TEST(CwctlDocument, SpeaksOfEveryVerbAndEventType) {
   for (const std::string& type : EventTypes()) EXPECT_THAT(list, HasSubstr(absl::StrCat("`", type, "`")));
 }
 
+// What programs and alerts tell people to run stands in sentences, so only verbs are looked at: below one that needs
+// another no other word may follow.
+std::vector<std::string> VerbFaults(Tree& tree, const std::string& name, const std::string& text) {
+  std::vector<std::string> out;
+  int number = 0;
+  for (const absl::string_view view : absl::StrSplit(text, '\n')) {
+    const std::string line(view);
+    ++number;
+    if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "//")) continue;
+    for (const std::string& said : FindAll(line, "cwctl((?: [a-z]+)+)")) {
+      const std::vector<std::string> words = absl::StrSplit(said, ' ', absl::SkipWhitespace());
+      std::vector<std::string> verbs;
+      for (const std::string& word : words) {
+        const Help& here = tree.HelpOfProgram("cwctl", verbs);
+        if (here.commands.count(word) == 0) {
+          if (!verbs.empty() && !here.commands.empty()) out.push_back(absl::StrCat(name, ":", number, ": cwctl", said));
+          break;
+        }
+        verbs.push_back(word);
+      }
+    }
+  }
+  return out;
+}
+
+TEST(Advice, NamesVerbsThatThereAre) {
+  Tree tree;
+  size_t files = 0;
+  for (const char* folder : {"userspace", "cli", "packaging"}) {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+      const std::string kind = entry.path().extension();
+      if (kind != ".cc" && kind != ".yml" && kind != ".yaml" && kind != ".json") continue;
+      ++files;
+      EXPECT_THAT(VerbFaults(tree, fs::relative(entry.path(), kRoot), Read(entry.path())), IsEmpty());
+    }
+  }
+  EXPECT_GT(files, 100u);
+  EXPECT_THAT(VerbFaults(tree, "sample", "run cwctl steer brake, or cwctl doctor first; see cwctl steer"),
+              ElementsAre("sample:1: cwctl steer brake"));
+}
+
 // ---- packaging/kubernetes: the same rights and folders as the service's unit ----
 
 std::set<std::string> Split(const std::string& text, char separator) {
