@@ -20,12 +20,13 @@ namespace {
 
 class MetricsOnFabric : public ::testing::Test {
  protected:
-  void Up(int extra_peers = 0) {
+  void Up(int extra_peers = 0, const std::vector<int>& second_nics = {}) {
     TestbedSpec spec;
     spec.fabric = {.lab = "metricstest", .link_mbps = 400, .ecmp_seed = 1};
     spec.mode = "observe";
     spec.agent_binary = CWLAB_AGENTD_BINARY;
     spec.extra_peers = extra_peers;
+    spec.second_nics = second_nics;
     absl::StatusOr<std::unique_ptr<Testbed>> up = Testbed::Up(spec);
     ASSERT_TRUE(up.ok()) << up.status();
     testbed = std::move(*up);
@@ -88,6 +89,37 @@ TEST_F(MetricsOnFabric, ASilentlyCutSpineIsADeadPathAndAVerdict) {
     return Read(0).Value("cwfabric_path_owd_seconds_count",
                          {{"nic", "eth0"}, {"rail", "own"}, {"direction", "forward"}}) > 0;
   }));
+}
+
+TEST_F(MetricsOnFabric, FlapsAreCountedThoughNobodyLooksBetweenThem) {
+  Up();
+  ASSERT_NE(testbed, nullptr);
+  EXPECT_EQ(Read(0).Value("cwfabric_link_flaps_1h", {{"nic", "eth0"}}), 0);
+  for (int i = 0; i < 9; ++i) {
+    ASSERT_TRUE(testbed->fabric().SetHostLinkUp(0, false).ok());
+    ASSERT_TRUE(testbed->fabric().SetHostLinkUp(0, true).ok());
+  }
+  EXPECT_TRUE(Eventually([&] { return Read(0).Value("cwfabric_link_flaps_1h", {{"nic", "eth0"}}) == 9; }));
+  ASSERT_TRUE(testbed->fabric().SetHostLinkUp(0, false).ok());
+  EXPECT_TRUE(Eventually([&] { return Read(0).Value("cwfabric_link_up", {{"nic", "eth0"}}) == 0; }));
+  EXPECT_EQ(Read(0).Value("cwfabric_link_flaps_1h", {{"nic", "eth0"}}), 9) << "down is no flap yet";
+  EXPECT_GE(Read(0).Value("cwfabric_link_down_total", {{"nic", "eth0"}}), 10);
+}
+
+TEST_F(MetricsOnFabric, PathsAndDelaysAreTheirNics) {
+  Up(/*extra_peers=*/0, /*second_nics=*/{0, 1});
+  ASSERT_NE(testbed, nullptr);
+  EXPECT_TRUE(Eventually([&] {
+    const metrics::Reading now = Read(0);
+    bool all = true;
+    for (const char* nic : {"eth0", "eth1"}) {
+      all = all && now.Value("cwfabric_paths", {{"nic", nic}, {"state", "up"}}) > 0;
+      for (const char* rail : {"own", "other"})
+        all = all && now.Value("cwfabric_path_owd_seconds_count",
+                               {{"nic", nic}, {"rail", rail}, {"direction", "forward"}}) > 0;
+    }
+    return all;
+  })) << "each NIC probes the peer's NIC of its rail and the other one";
 }
 
 TEST_F(MetricsOnFabric, AReadingCostsLittle) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/metrics/exporter.h"
 
-#include <atomic>
+#include <condition_variable>
 #include <ctime>
 #include <mutex>
 #include <thread>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "spdlog/spdlog.h"
 #include "userspace/metrics/families.h"
 #include "userspace/metrics/http_server.h"
@@ -19,7 +19,6 @@ namespace cw::metrics {
 namespace {
 
 constexpr absl::Duration kLook = absl::Seconds(1);
-constexpr absl::Duration kBurst = absl::Milliseconds(100);  // events that come in one are read together
 constexpr int64_t kFreshNs = 250'000'000;
 
 int64_t Now(clockid_t clock) {
@@ -37,6 +36,7 @@ struct Exporter::Impl {
   // The watching thread.
   void Watch();
   void LookAtLinks();
+  void ReadEvents();  // both threads
   // The server's thread.
   absl::StatusOr<std::string> Page();
   absl::StatusOr<Snapshot> Take();
@@ -46,12 +46,15 @@ struct Exporter::Impl {
   api::AgentView& view;
   const PathTotalsFn totals;
   EventTally tally;
+  std::mutex reading_events;
   std::mutex mutex;
   LinkFlaps flaps;  // under mutex
   SelfCost self;    // the server's thread, as what follows
   std::string page;
   int64_t page_ns = 0;
-  std::atomic<bool> stop{false};
+  std::mutex stop_mutex;
+  std::condition_variable stopped;
+  bool stop = false;  // under stop_mutex
   std::unique_ptr<HttpServer> server;
   std::thread watcher;
 };
@@ -59,7 +62,7 @@ struct Exporter::Impl {
 void Exporter::Impl::LookAtLinks() {
   const std::lock_guard lock(mutex);
   for (const std::string& nic : options.nics) {
-    const absl::StatusOr<LinkReading> reading = ReadLink(options.sys_root, nic);
+    const absl::StatusOr<LinkReading> reading = options.read_link(nic);
     if (reading.ok()) flaps.Observe(Now(CLOCK_MONOTONIC), nic, *reading);
   }
   if (options.run_dir.empty()) return;
@@ -67,15 +70,20 @@ void Exporter::Impl::LookAtLinks() {
   if (!saved.ok()) spdlog::debug("{}", std::string(saved.message()));
 }
 
-// Waits for events, which come at any time, and so looks at links at least once a second.
+void Exporter::Impl::ReadEvents() {
+  const std::lock_guard lock(reading_events);
+  api::v1::EventsRequest request;
+  request.set_after_seq(tally.last_seq());
+  if (absl::StatusOr<std::vector<api::v1::Event>> events = view.Events(request, absl::ZeroDuration()); events.ok())
+    tally.Add(*events);
+}
+
+// The agent keeps some 16000 events, so that one look a second misses none.
 void Exporter::Impl::Watch() {
-  while (!stop.load()) {
+  std::unique_lock lock(stop_mutex);
+  while (!stopped.wait_for(lock, absl::ToChronoSeconds(kLook), [this] { return stop; })) {
     LookAtLinks();
-    v1::EventsRequest request;
-    request.set_after_seq(tally.last_seq());
-    absl::StatusOr<std::vector<v1::Event>> events = view.Events(request, kLook);
-    if (events.ok()) tally.Add(*events);
-    absl::SleepFor(kBurst);
+    ReadEvents();
   }
 }
 
@@ -109,7 +117,9 @@ absl::StatusOr<Snapshot> Exporter::Impl::Take() {
     out.communicators = static_cast<uint32_t>(jobs->jobs_size());
   if (absl::Status chosen = AddChosen(out); !chosen.ok()) return chosen;
   out.rdma = ReadHwCounters(options.sys_root);
+  ReadEvents();
   out.events = tally.Counts();
+  LookAtLinks();
   const std::lock_guard lock(mutex);
   out.links = flaps.States(Now(CLOCK_MONOTONIC));
   return out;
@@ -149,7 +159,11 @@ absl::StatusOr<std::unique_ptr<Exporter>> Exporter::Start(ExporterOptions option
 Exporter::Exporter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Exporter::~Exporter() {
-  impl_->stop.store(true);
+  {
+    const std::lock_guard lock(impl_->stop_mutex);
+    impl_->stop = true;
+  }
+  impl_->stopped.notify_all();
   impl_->server.reset();
   if (impl_->watcher.joinable()) impl_->watcher.join();
 }

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/config/listen.h"
+#include "userspace/metrics/link_flaps.h"
 #include "userspace/metrics/path_totals.h"
 
 namespace cw::metrics {
@@ -24,9 +25,10 @@ struct ExporterOptions {
   config::Listen listen;
   std::vector<std::string> nics;  // network devices whose links are watched
   size_t worst_paths = 0, top_flows = 0;
-  std::string run_dir;  // keeps flaps of links over restarts; "" = nowhere
-  std::string boot;     // names this boot of the kernel
-  std::string sys_root = "/sys";
+  std::string run_dir;            // keeps flaps of links over restarts; "" = nowhere
+  std::string boot;               // names this boot of the kernel
+  std::string sys_root = "/sys";  // of hw_counters
+  std::function<absl::StatusOr<LinkReading>(const std::string& nic)> read_link = ReadLink;
 };
 
 class Exporter {

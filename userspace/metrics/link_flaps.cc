@@ -6,9 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "userspace/host/roots.h"
 
 namespace cw::metrics {
 namespace {
@@ -16,17 +14,6 @@ namespace {
 constexpr size_t kMostKept = 4096;  // per link; more say nothing more
 
 }  // namespace
-
-absl::StatusOr<LinkReading> ReadLink(const std::string& sys_root, const std::string& nic) {
-  const std::string folder = absl::StrCat(sys_root, "/class/net/", nic);
-  const std::optional<std::string> downs = host::ReadTrimmed(folder + "/carrier_down_count");
-  LinkReading reading;
-  if (!downs || !absl::SimpleAtoi(*downs, &reading.downs))
-    return absl::NotFoundError(absl::StrCat(folder, " tells no carrier_down_count"));
-  // Of a device that is set down the file cannot be read.
-  reading.up = host::ReadTrimmed(folder + "/carrier").value_or("0") == "1";
-  return reading;
-}
 
 void LinkFlaps::Observe(int64_t now_ns, const std::string& nic, const LinkReading& reading) {
   Link& link = links_[nic];

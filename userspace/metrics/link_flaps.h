@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How often the NICs' links flapped within the past hour. The kernel counts every loss and return of a carrier
-// (carrier_down_count, carrier_up_count), so nothing between two looks is missed; when they fell is known to the time
-// between looks, and what fell while no agent ran counts as of the next look. A flap is a loss that was followed by a
-// return, whatever the reason: a link set down by hand counts, too. A link that is still down is no flap yet.
+// How often the NICs' links flapped within the past hour. The kernel counts every loss of a carrier, so nothing between
+// two looks is missed; when they fell is known to the time between looks, and what fell while no agent ran counts as of
+// the next look. A flap is a loss that was followed by a return, whatever the reason: a link set down by hand counts,
+// too. A link that is still down is no flap yet.
 // Kept in a file, so that a restart of the agent forgets nothing. Thread rule: one thread.
 #pragma once
 
@@ -24,8 +24,9 @@ struct LinkReading {
   uint64_t downs = 0;  // since the device exists
 };
 
-// sys_root: "/sys", or a fixture's. NotFound: no such device, or one without these counters.
-absl::StatusOr<LinkReading> ReadLink(const std::string& sys_root, const std::string& nic);
+// By rtnetlink, which answers for this network namespace whatever is mounted at /sys. NotFound: no such device.
+// Unimplemented: a kernel that does not tell (before 4.16).
+absl::StatusOr<LinkReading> ReadLink(const std::string& nic);
 
 struct LinkState {
   std::string nic;
@@ -51,7 +52,7 @@ class LinkFlaps {
   struct Link {
     bool seen = false;
     LinkReading last;
-    uint64_t flaps = 0;  // never falls, though the two files are not read at one moment
+    uint64_t flaps = 0;  // since the device exists; never falls
     std::deque<int64_t> flaps_ns;
   };
   // Losses that were followed by a return.

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// A link's carrier and how often it was lost, by rtnetlink.
+#include <linux/if_link.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "userspace/metrics/link_flaps.h"
+
+namespace cw::metrics {
+namespace {
+
+template <typename T>
+std::optional<T> ValueOf(const rtattr* attribute) {
+  T value{};
+  if (RTA_PAYLOAD(attribute) < sizeof(value)) return std::nullopt;
+  std::memcpy(&value, RTA_DATA(attribute), sizeof(value));
+  return value;
+}
+
+absl::StatusOr<LinkReading> Parse(const nlmsghdr* message, const std::string& nic) {
+  std::optional<uint8_t> carrier;
+  std::optional<uint32_t> downs;
+  auto* info = static_cast<const ifinfomsg*>(NLMSG_DATA(message));
+  auto left = static_cast<int>(IFLA_PAYLOAD(message));
+  for (auto* a = IFLA_RTA(info); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+    if (a->rta_type == IFLA_CARRIER) carrier = ValueOf<uint8_t>(a);
+    if (a->rta_type == IFLA_CARRIER_DOWN_COUNT) downs = ValueOf<uint32_t>(a);
+  }
+  if (!carrier || !downs)
+    return absl::UnimplementedError(absl::StrCat("this kernel does not count how often ", nic, " lost its carrier"));
+  return LinkReading{.up = *carrier != 0 && (info->ifi_flags & IFF_UP) != 0, .downs = *downs};
+}
+
+}  // namespace
+
+absl::StatusOr<LinkReading> ReadLink(const std::string& nic) {
+  const int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "open a netlink socket");
+  const auto closed = absl::MakeCleanup([fd] { close(fd); });
+  struct {
+    nlmsghdr header;
+    ifinfomsg info;
+  } request = {};
+  request.header.nlmsg_len = sizeof(request);
+  request.header.nlmsg_type = RTM_GETLINK;
+  request.header.nlmsg_flags = NLM_F_REQUEST;
+  request.info.ifi_index = static_cast<int>(if_nametoindex(nic.c_str()));
+  if (request.info.ifi_index == 0) return absl::NotFoundError(absl::StrCat("there is no network device ", nic));
+  if (send(fd, &request, sizeof(request), 0) < 0) return absl::ErrnoToStatus(errno, absl::StrCat("ask for ", nic));
+  alignas(nlmsghdr) char buffer[32768];
+  const ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
+  auto* message = reinterpret_cast<const nlmsghdr*>(buffer);
+  if (n < 0 || !NLMSG_OK(message, static_cast<size_t>(n)) || message->nlmsg_type != RTM_NEWLINK)
+    return absl::NotFoundError(absl::StrCat("the kernel does not tell of ", nic));
+  return Parse(message, nic);
+}
+
+}  // namespace cw::metrics
