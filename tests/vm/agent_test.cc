@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -27,7 +28,9 @@ class AgentTest : public AgentsFixture {
     options.lab = "vmagent";
     options.log_dir = CW_VM_LOG_DIR "/agent";
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
-    Begin(options, AgentConfig());
+    config::Config config = AgentConfig();
+    config.metrics.listen = "127.0.0.1:9477";
+    Begin(options, config);
   }
 
   void SetUp() override {
@@ -92,6 +95,28 @@ TEST_F(AgentTest, ShowsQueuePairsWithProcessPathAndDelay) {
   auto result = run_->Wait(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->messages, 0u) << result->output << Logs();
+}
+
+TEST_F(AgentTest, ShowsTheDevicesOwnCountersAsMetrics) {
+  const auto shown = [&](const std::string& counter) {
+    auto value = rack_->machine(0).Run(
+        absl::StrCat("ip link set lo up; wget -q -O - http://127.0.0.1:9477/metrics | sed -n 's/^cwfabric_rdma_",
+                     counter, "_total{device=\"rxe0\",port=\"1\"} //p'"));
+    EXPECT_TRUE(value.ok()) << value.status();
+    uint64_t number = 0;
+    EXPECT_TRUE(value.ok() && absl::SimpleAtoi(*value, &number)) << counter << ": " << value.value_or("");
+    return number;
+  };
+  const uint64_t sent = shown("sent_pkts");
+  auto before = RxeCounters(rack_->machine(0));
+  ASSERT_TRUE(before.ok()) << before.status();
+  EXPECT_LE(sent, before->at("sent_pkts"));
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 5 -s 65536 -u 18"));
+  ASSERT_TRUE(run_->Wait(absl::Seconds(90)).ok()) << Logs();
+  auto after = RxeCounters(rack_->machine(0));
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_GT(after->at("sent_pkts"), before->at("sent_pkts"));
+  EXPECT_GE(shown("sent_pkts"), after->at("sent_pkts"));
 }
 
 // One message at a time leaves moments with nothing in flight, and a move waits for one: not one sequence error.
