@@ -53,7 +53,7 @@ constexpr int64_t kSecond = 1'000'000'000;
 
 TEST(Quota, StoresTwoSecondsOfMessages) {
   ProcessQuota quota({.max_qps = 2, .messages_per_second = 10});
-  quota.Connected(7, 0);
+  quota.Connected(7, 1000, 0);
   int taken = 0;
   while (quota.TakeMessage(7, 0)) ++taken;
   EXPECT_EQ(taken, 20);
@@ -64,8 +64,8 @@ TEST(Quota, StoresTwoSecondsOfMessages) {
 
 TEST(Quota, IsTheProcessesNotTheConnections) {
   ProcessQuota quota({.max_qps = 2, .messages_per_second = 10});
-  quota.Connected(7, 0);
-  quota.Connected(7, 0);
+  quota.Connected(7, 1000, 0);
+  quota.Connected(7, 1000, 0);
   EXPECT_TRUE(quota.TakeQp(7));
   EXPECT_TRUE(quota.TakeQp(7));
   EXPECT_FALSE(quota.TakeQp(7));
@@ -73,8 +73,26 @@ TEST(Quota, IsTheProcessesNotTheConnections) {
   EXPECT_FALSE(quota.TakeQp(7));
   quota.ReturnQp(7);
   EXPECT_TRUE(quota.TakeQp(7));
-  quota.Connected(8, 0);
+  quota.Connected(8, 1000, 0);
   EXPECT_TRUE(quota.TakeQp(8)) << "another process has its own";
+}
+
+TEST(Quota, MoreProcessesAreNoWayRoundTheUsers) {
+  ProcessQuota quota({.max_qps = 2, .messages_per_second = 10, .user_connections = 3, .user_qps = 3});
+  EXPECT_TRUE(quota.Connected(7, 1000, 0));
+  EXPECT_TRUE(quota.Connected(8, 1000, 0));
+  EXPECT_TRUE(quota.Connected(9, 1000, 0));
+  EXPECT_FALSE(quota.Connected(10, 1000, 0));
+  EXPECT_FALSE(quota.Connected(7, 1000, 0)) << "nor another one of a process that is known";
+  EXPECT_TRUE(quota.Connected(11, 1001, 0)) << "another user";
+  for (const uint32_t pid : {7, 7, 8}) EXPECT_TRUE(quota.TakeQp(pid));
+  EXPECT_FALSE(quota.TakeQp(8));
+  EXPECT_TRUE(quota.TakeQp(11));
+  quota.ReturnQp(7);
+  EXPECT_TRUE(quota.TakeQp(9)) << "what one gave back another may take";
+  quota.Disconnected(8);
+  EXPECT_TRUE(quota.Connected(10, 1000, 0));
+  for (uint32_t pid = 20; pid < 30; ++pid) EXPECT_TRUE(quota.Connected(pid, 0, 0)) << "root";
 }
 
 class PlacingServer : public ::testing::Test {

@@ -127,7 +127,11 @@ void InprocServer::Accept() {
       continue;
     }
     const Requester peer{.pid = static_cast<uint32_t>(credentials.pid), .uid = static_cast<uint32_t>(credentials.uid)};
-    quota_.Connected(peer.pid, MonotonicNs());
+    if (!quota_.Connected(peer.pid, peer.uid, MonotonicNs())) {
+      ++counts_.over_quota;
+      close(fd);
+      continue;
+    }
     connections_.push_back(std::make_unique<Connection>(Connection{fd, peer, {}, next_connection_++}));
   }
 }

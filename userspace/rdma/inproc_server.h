@@ -84,7 +84,7 @@ class InprocServer {
   };
   struct Counts {
     uint64_t malformed = 0;
-    uint64_t over_quota = 0;  // messages and queue pairs that were refused
+    uint64_t over_quota = 0;  // messages, queue pairs and connections that were refused
   };
   // Creates the socket (mode 0666: any process may announce its own queue pairs; the kernel's credentials replace the
   // pid that a message claims unless the sender is root). A stale socket file is replaced.

@@ -8,15 +8,27 @@ namespace {
 constexpr double kStoreS = 2;
 }  // namespace
 
-void ProcessQuota::Connected(uint32_t pid, int64_t now_ns) {
-  auto [it, added] = processes_.try_emplace(pid);
-  ++it->second.connections;
-  if (added) it->second = {.connections = 1, .messages = kStoreS * limits_.messages_per_second, .filled_ns = now_ns};
+bool ProcessQuota::Connected(uint32_t pid, uint32_t uid, int64_t now_ns) {
+  const auto known = processes_.find(pid);
+  const uint32_t owner = known == processes_.end() ? uid : known->second.uid;
+  User& user = users_[owner];
+  if (owner != 0 && user.connections >= limits_.user_connections) return false;
+  ++user.connections;
+  if (known != processes_.end()) {
+    ++known->second.connections;
+  } else {
+    const double messages = kStoreS * limits_.messages_per_second;
+    processes_[pid] = {.uid = uid, .connections = 1, .messages = messages, .filled_ns = now_ns};
+  }
+  return true;
 }
 
 void ProcessQuota::Disconnected(uint32_t pid) {
-  auto it = processes_.find(pid);
-  if (it != processes_.end() && --it->second.connections == 0) processes_.erase(it);
+  const auto it = processes_.find(pid);
+  if (it == processes_.end()) return;
+  const auto user = users_.find(it->second.uid);
+  if (--user->second.connections == 0) users_.erase(user);
+  if (--it->second.connections == 0) processes_.erase(it);
 }
 
 bool ProcessQuota::TakeMessage(uint32_t pid, int64_t now_ns) {
@@ -33,15 +45,20 @@ bool ProcessQuota::TakeMessage(uint32_t pid, int64_t now_ns) {
 }
 
 bool ProcessQuota::TakeQp(uint32_t pid) {
-  auto it = processes_.find(pid);
+  const auto it = processes_.find(pid);
   if (it == processes_.end() || it->second.qps >= limits_.max_qps) return false;
+  User& user = users_[it->second.uid];
+  if (it->second.uid != 0 && user.qps >= limits_.user_qps) return false;
   ++it->second.qps;
+  ++user.qps;
   return true;
 }
 
 void ProcessQuota::ReturnQp(uint32_t pid) {
-  auto it = processes_.find(pid);
-  if (it != processes_.end() && it->second.qps > 0) --it->second.qps;
+  const auto it = processes_.find(pid);
+  if (it == processes_.end() || it->second.qps == 0) return;
+  --it->second.qps;
+  --users_[it->second.uid].qps;
 }
 
 }  // namespace cw::rdma

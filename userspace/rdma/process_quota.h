@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much one process may tell the agent: queue pairs, and messages per second with a store of two seconds' worth.
-// Pure; one thread.
+// How much one process may tell the agent: queue pairs, and messages per second with a store of two seconds' worth. And
+// one user with all processes, or it would be enough to make more of them; root is trusted. Pure; one thread.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,16 @@ namespace cw::rdma {
 struct QuotaLimits {
   size_t max_qps = 16384;
   double messages_per_second = 10000;
+  size_t user_connections = 1024;
+  size_t user_qps = 65536;
 };
 
 class ProcessQuota {
  public:
   explicit ProcessQuota(const QuotaLimits& limits) : limits_(limits) {}
 
-  void Connected(uint32_t pid, int64_t now_ns);
+  // false: its user has as many connections as it may; nothing is remembered of this one.
+  bool Connected(uint32_t pid, uint32_t uid, int64_t now_ns);
   void Disconnected(uint32_t pid);  // the last one forgets the process
 
   bool TakeMessage(uint32_t pid, int64_t now_ns);
@@ -27,7 +30,12 @@ class ProcessQuota {
   void ReturnQp(uint32_t pid);
 
  private:
+  struct User {
+    size_t connections = 0;
+    size_t qps = 0;
+  };
   struct Process {
+    uint32_t uid = 0;  // of its first connection
     size_t connections = 0;
     size_t qps = 0;
     double messages = 0;  // that it may still send at once
@@ -35,6 +43,7 @@ class ProcessQuota {
   };
   QuotaLimits limits_;
   absl::flat_hash_map<uint32_t, Process> processes_;
+  absl::flat_hash_map<uint32_t, User> users_;
 };
 
 }  // namespace cw::rdma
