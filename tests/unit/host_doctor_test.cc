@@ -251,6 +251,8 @@ TEST_F(WholeDoctor, OtherOwnersAreNamed) {
   kernel_.programs.push_back({"tc egress", "cil_to_netdev", 9, false});
   EXPECT_EQ(Examine()["programs eth0"].result, Result::kWarn);
   EXPECT_EQ(Examine()["programs eth0"].seen, "another owner's: tc egress \"cil_to_netdev\" (id 9)");
+  kernel_.programs = {{"xdp native", "", 8, false}};
+  EXPECT_EQ(Examine()["programs eth0"].result, Result::kUnknown) << "it could be anybody's";
   kernel_.programs = {{"xdp generic", "xdp_lb", 8, false}};
   EXPECT_EQ(Examine()["programs eth0"].result, Result::kFail);
 }

@@ -40,7 +40,7 @@ Check ProgramsCheck(LiveProbe& live, const std::string& nic) {
   if (!programs.ok()) {
     return {name, Result::kUnknown, std::string(programs.status().message()), "run as root to see them"};
   }
-  std::vector<std::string> others;
+  std::vector<std::string> others, unnamed;
   bool other_xdp = false;
   size_t ours = 0;
   for (const AttachedProgram& program : *programs) {
@@ -48,8 +48,16 @@ Check ProgramsCheck(LiveProbe& live, const std::string& nic) {
       ++ours;
       continue;
     }
+    if (program.name.empty()) {
+      unnamed.push_back(absl::StrFormat("%s (id %d)", program.hook, program.id));
+      continue;
+    }
     other_xdp |= program.hook.rfind("xdp", 0) == 0;
     others.push_back(absl::StrFormat("%s \"%s\" (id %d)", program.hook, program.name, program.id));
+  }
+  if (others.empty() && !unnamed.empty()) {
+    return {name, Result::kUnknown, absl::StrFormat("whose this is may not be asked: %s", absl::StrJoin(unnamed, ", ")),
+            "run as root to see it"};
   }
   if (others.empty()) return {name, Result::kOk, ours == 0 ? "none" : "only ours", ""};
   const std::string seen = absl::StrFormat("another owner's: %s", absl::StrJoin(others, ", "));

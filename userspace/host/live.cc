@@ -33,6 +33,7 @@ bool IsOurs(const std::string& name, const char* full) {
   return !name.empty() && name == std::string(full).substr(0, BPF_OBJ_NAME_LEN - 1);
 }
 
+// "": it may not be asked for.
 std::string ProgramName(uint32_t id) {
   const int fd = bpf_prog_get_fd_by_id(id);
   if (fd < 0) return "";
@@ -40,7 +41,8 @@ std::string ProgramName(uint32_t id) {
   uint32_t length = sizeof(info);
   const int rc = bpf_obj_get_info_by_fd(fd, &info, &length);
   close(fd);
-  return rc == 0 ? info.name : "";
+  if (rc != 0) return "";
+  return info.name[0] == 0 ? "(no name)" : info.name;
 }
 
 // netdevice(7), ethtool's SIOCETHTOOL. A device that goes away in between has what was told until then.
@@ -58,6 +60,14 @@ Interface Ask(int socket, const char* name) {
   request.ifr_data = reinterpret_cast<char*>(&driver);
   out.on_bus = ioctl(socket, SIOCETHTOOL, &request) == 0 && driver.bus_info[0] != 0;
   return out;
+}
+
+// "NAME:[17]" → "NAME"; all else as it is.
+std::string WithoutId(const std::string& name) {
+  const size_t at = name.find(":[");
+  if (at == std::string::npos || name.back() != ']') return name;
+  const bool number = name.find_first_not_of("0123456789", at + 2) == name.size() - 1;
+  return number ? name.substr(0, at) : name;
 }
 
 uint32_t ProgramOfPin(const std::string& path, bool link) {
@@ -137,8 +147,8 @@ absl::StatusOr<std::vector<AttachedProgram>> KernelProbe::Programs(const std::st
     if (!filters.ok()) return filters.status();
     for (const TcProgram& filter : *filters) {
       AttachedProgram program{egress ? "tc egress" : "tc ingress", ProgramName(filter.id), filter.id, false};
-      // tc shows "NAME" or "FILE:[SECTION]" of its own; the program's name is what we gave.
-      if (program.name.empty()) program.name = filter.name;
+      // tc shows "FILE:[SECTION]", or "NAME:[ID]" where libbpf attached it; the program's name is what we gave.
+      if (program.name.empty()) program.name = WithoutId(filter.name);
       program.ours = IsOurs(program.name, egress ? CW_PROG_TC : CW_PROG_TC_IN) || pinned.count(filter.id) != 0;
       programs.push_back(std::move(program));
     }
