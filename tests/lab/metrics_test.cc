@@ -13,6 +13,7 @@
 #include "tests/unit/metrics_filled.h"
 #include "tests/unit/metrics_http.h"
 #include "userspace/lab/agent_launcher.h"
+#include "userspace/lab/emulator.h"
 #include "userspace/lab/testbed.h"
 
 namespace cw::lab {
@@ -104,6 +105,31 @@ TEST_F(MetricsOnFabric, FlapsAreCountedThoughNobodyLooksBetweenThem) {
   EXPECT_TRUE(Eventually([&] { return Read(0).Value("cwfabric_link_up", {{"nic", "eth0"}}) == 0; }));
   EXPECT_EQ(Read(0).Value("cwfabric_link_flaps_1h", {{"nic", "eth0"}}), 9) << "down is no flap yet";
   EXPECT_GE(Read(0).Value("cwfabric_link_down_total", {{"nic", "eth0"}}), 10);
+}
+
+TEST_F(MetricsOnFabric, PacketsOfQueuePairsAreCountedPerNic) {
+  Up();
+  ASSERT_NE(testbed, nullptr);
+  auto emulator = testbed->NewEmulator(1);
+  ASSERT_TRUE(emulator.ok()) << emulator.status();
+  JobSpec job;
+  job.name = "traffic";
+  job.pairs = {{0, 1}};
+  job.qps_per_pair = 4;
+  job.message_bytes = 64 << 10;
+  job.duration = absl::Hours(1);
+  job.packet_interval = absl::Milliseconds(1);
+  job.path_mtu = 1024;
+  job.rate.reacts = false;
+  ASSERT_TRUE((*emulator)->AddJob(job).ok());
+  ASSERT_TRUE((*emulator)->Start().ok());
+  const auto bytes = [&](int host, const char* what) {
+    return Read(host).Value(absl::StrCat("cwfabric_roce_", what, "_bytes_total"), {{"nic", "eth0"}});
+  };
+  EXPECT_TRUE(Eventually([&] { return bytes(0, "sent") > 1e5 && bytes(1, "received") > 1e5; }));
+  const double arrived = bytes(1, "received");
+  EXPECT_TRUE(Eventually([&] { return bytes(1, "received") > arrived; })) << "and goes on";
+  EXPECT_LT(bytes(0, "received"), bytes(0, "sent") / 2) << "acknowledgements alone";
 }
 
 TEST_F(MetricsOnFabric, PathsAndDelaysAreTheirNics) {

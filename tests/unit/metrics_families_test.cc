@@ -34,6 +34,8 @@ TEST(MetricFamilies, HaveTheValuesOfTheRepliesInBaseUnits) {
   EXPECT_EQ(read.Value("cwfabric_paths", {{"nic", "eth0"}, {"state", "dead"}}), 1);
   EXPECT_EQ(read.Value("cwfabric_paths", {{"nic", "eth0"}, {"state", "up"}}), 8);
   EXPECT_EQ(read.Value("cwfabric_paths_kept_free", {{"reason", "lossy"}}), 1);
+  EXPECT_EQ(read.Value("cwfabric_roce_sent_bytes_total", {{"nic", "eth0"}}), 40960);
+  EXPECT_EQ(read.Value("cwfabric_roce_received_cnps_total", {{"nic", "eth0"}}), 2);
   EXPECT_EQ(read.Value("cwfabric_peers", {{"state", "unreachable"}}), 1);
   EXPECT_EQ(read.Value("cwfabric_link_flaps_1h", {{"nic", "eth0"}}), 2);
   EXPECT_EQ(read.Value("cwfabric_link_down_total"), 3);

@@ -23,6 +23,8 @@ void AddNic(const std::string& name, int peers, Snapshot& out) {
   out.links.push_back({.nic = name, .up = true, .downs = 3, .flaps_1h = 2});
   NicPaths paths{.nic = name, .up = static_cast<uint64_t>(4 * peers), .dead = 1, .lossy = 1};
   out.paths.nics.push_back(paths);
+  out.paths.flows[name] = {
+      .sent_packets = 10, .sent_bytes = 40960, .received = {.packets = 9, .bytes = 900, .cnps = 2}};
   for (const bool own : {true, false}) {
     out.paths.delays.Of(name, own).forward.Add(5'310);
     out.paths.delays.Of(name, own).reverse.Add(50'000'000);

@@ -162,6 +162,19 @@ TEST(EventTally, CountsByKindAndWhatWasLost) {
   EXPECT_EQ(tally.last_seq(), 7u);
 }
 
+TEST(FlowCounts, GrowAndSurviveRecordsThatAreMadeAnew) {
+  FlowCounts sum;
+  sum.AddGrowth({}, {.packets = 10, .bytes = 1000, .cnps = 3});
+  sum.AddGrowth({.packets = 10, .bytes = 1000, .cnps = 3}, {.packets = 15, .bytes = 1500, .cnps = 3});
+  EXPECT_EQ(sum.packets, 15u);
+  EXPECT_EQ(sum.bytes, 1500u);
+  EXPECT_EQ(sum.cnps, 3u);
+  sum.AddGrowth({.packets = 15, .bytes = 1500, .cnps = 3}, {.packets = 2, .bytes = 2000, .cnps = 1});
+  EXPECT_EQ(sum.packets, 17u) << "evicted and made anew";
+  EXPECT_EQ(sum.bytes, 3500u);
+  EXPECT_EQ(sum.cnps, 4u);
+}
+
 TEST(Worst, PathsByQueueAndFlowsByRateAndNoMoreThanWanted) {
   v1::PathsReply paths;
   for (int peer = 0; peer < 20; ++peer) {

@@ -379,6 +379,8 @@ class Agent final : public api::AgentView {
 
   // totals.cc
   metrics::NicDelays* DelaysOf(const PairState& pair);
+  metrics::NicFlows* FlowsOf(const Addr& local);
+  void CountReceived(const FlowKey& key, const FlowEntry& flow, const cw_flow& now, bool added);
   metrics::NicPaths CountPathsOf(const Nic& nic);
   metrics::PathTotals MakePathTotals();
 
@@ -431,6 +433,8 @@ class Agent final : public api::AgentView {
   absl::flat_hash_map<Addr, std::string> peer_names_;
   absl::flat_hash_map<Addr, size_t> peer_rails_;  // an address's place among its peer's
   metrics::DelayTotals delays_;
+  std::map<std::string, metrics::NicFlows> nic_flows_;
+  bool received_read_ = false;  // records of received flows were read: what is new since began since
   double totals_cpu_s_ = 0;  // that adding up paths for metrics took
 
   std::unique_ptr<probe::PairStore> store_;

@@ -38,6 +38,10 @@ void Agent::ReadFlows() {
     if (PairState* pair = FindPair(record.pair); pair != nullptr) {
       ++pair->flows;
       if (flow.window_bytes > 0) pair->last_data_ns = now_ns;
+      if (pair->sums != nullptr) {
+        pair->sums->sent_packets += flow.window_packets;
+        pair->sums->sent_bytes += flow.window_bytes;
+      }
     }
   });
   absl::erase_if(flows_.sent, [](const auto& entry) { return !entry.second.seen; });
@@ -100,6 +104,7 @@ void Agent::ReadReceivedFlows() {
     FlowEntry& flow = it->second;
     flow.received = true;
     flow.seen = true;
+    CountReceived(key, flow, record, added);
     const double seconds = static_cast<double>(now_ns - flow.read_ns) / 1e9;
     if (!added && seconds > 0) flow.rate_bps = static_cast<double>(record.bytes - flow.last_bytes) * 8 / seconds;
     flow.last_bytes = record.bytes;
@@ -108,6 +113,7 @@ void Agent::ReadReceivedFlows() {
     qps_.ObserveReceived(key);
   });
   absl::erase_if(flows_.received, [](const auto& entry) { return !entry.second.seen; });
+  received_read_ = true;
 }
 
 void Agent::ReadKernelQps() {

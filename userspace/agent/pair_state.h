@@ -80,6 +80,7 @@ struct PairState {
   bool table_seen = false;                                // a table was built since the start
   uint32_t flows = 0;
   metrics::NicDelays* delays = nullptr;  // of its NIC and rail, for metrics
+  metrics::NicFlows* sums = nullptr;     // of its NIC, for metrics
   bool blind = false;    // its flows do not take the paths of the probes with their ports
   int64_t died_ns = 0;   // monotonic; when a path died last while blind; 0: never
 

@@ -27,6 +27,7 @@ void Agent::AddPair(uint32_t index) {
   pair->peer = spec.peer;
   pair->last_round = probe::Load(dataplane_->pairs()[index].cur_round);
   pair->delays = DelaysOf(*pair);
+  pair->sums = FlowsOf(pair->key.local);
   pairs_[index] = std::move(pair);
 }
 

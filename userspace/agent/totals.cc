@@ -14,6 +14,18 @@ double ThreadCpuSeconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
+metrics::FlowCounts CountsOf(const cw_flow& record) {
+  return {.packets = record.packets,
+          .bytes = record.bytes,
+          .ce = record.ce,
+          .cnps = record.cnp,
+          .seq_naks = record.nak_seq,
+          .rnr_naks = record.rnr,
+          .other_naks = record.nak_other,
+          .missing = record.req.missing + record.resp.missing,
+          .duplicates = record.req.duplicates + record.resp.duplicates};
+}
+
 }  // namespace
 
 // NICs and the addresses of a peer are listed in the same order on all hosts: equal places are one rail.
@@ -24,6 +36,20 @@ metrics::NicDelays* Agent::DelaysOf(const PairState& pair) {
     return &delays_.Of(nics_[i].config.name, rail != peer_rails_.end() && rail->second == i);
   }
   return nullptr;
+}
+
+metrics::NicFlows* Agent::FlowsOf(const Addr& local) {
+  for (const Nic& nic : nics_) {
+    if (nic.address == local) return &nic_flows_[nic.config.name];
+  }
+  return nullptr;
+}
+
+// flow.tx.flow: the record at the reading before. What flows did before this agent looked first is not its to count.
+void Agent::CountReceived(const FlowKey& key, const FlowEntry& flow, const cw_flow& now, bool added) {
+  if (added && !received_read_) return;
+  if (metrics::NicFlows* sums = FlowsOf(key.dst); sums != nullptr)
+    sums->received.AddGrowth(added ? metrics::FlowCounts{} : CountsOf(flow.tx.flow), CountsOf(now));
 }
 
 metrics::NicPaths Agent::CountPathsOf(const Nic& nic) {
@@ -58,6 +84,7 @@ metrics::PathTotals Agent::MakePathTotals() {
   metrics::PathTotals out;
   for (const Nic& nic : nics_) out.nics.push_back(CountPathsOf(nic));
   out.delays = delays_;
+  out.flows = nic_flows_;
   totals_cpu_s_ += ThreadCpuSeconds() - before_s;
   out.loop_cpu_s = totals_cpu_s_;
   return out;

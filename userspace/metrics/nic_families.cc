@@ -28,6 +28,30 @@ void AddNicClocks(const v1::ClockReply& clock, FamilyBuilder& out) {
   }
 }
 
+void AddFlows(const std::map<std::string, NicFlows>& flows, FamilyBuilder& out) {
+  for (const auto& [nic, sums] : flows) {
+    const auto count = [&out, nic = nic](const char* name, const char* help, uint64_t value) {
+      out.Counter(name, help, static_cast<double>(value), {{"nic", nic}});
+    };
+    const FlowCounts& received = sums.received;
+    count("roce_sent_packets_total", "RoCE packets of queue pairs to peers that left by the NIC.", sums.sent_packets);
+    count("roce_sent_bytes_total", "IP bytes of them.", sums.sent_bytes);
+    count("roce_received_packets_total", "RoCE packets of queue pairs that arrived at the NIC.", received.packets);
+    count("roce_received_bytes_total", "IP bytes of them.", received.bytes);
+    count("roce_received_ce_packets_total", "Packets of them that switches marked CE.", received.ce);
+    count("roce_received_cnps_total", "Congestion notifications that arrived for own queue pairs.", received.cnps);
+    count("roce_received_psns_missing_total", "PSNs that were skipped in what arrived.", received.missing);
+    count("roce_received_psns_repeated_total", "PSNs that arrived again.", received.duplicates);
+    const std::string naks = "NAKs that arrived for own queue pairs.";
+    const auto nak = [&out, &naks, nic = nic](const char* syndrome, uint64_t value) {
+      out.Counter("roce_received_naks_total", naks, static_cast<double>(value), {{"nic", nic}, {"syndrome", syndrome}});
+    };
+    nak("sequence", received.seq_naks);
+    nak("rnr", received.rnr_naks);
+    nak("other", received.other_naks);
+  }
+}
+
 }  // namespace
 
 void AddNics(const Snapshot& snapshot, FamilyBuilder& out) {
@@ -68,6 +92,7 @@ void AddPathTotals(const PathTotals& totals, FamilyBuilder& out) {
     free("lossy", nic.lossy);
     free("drained", nic.drained);
   }
+  AddFlows(totals.flows, out);
   const std::string delay =
       "One-way delay of probes over all paths of a NIC, to peers' NICs of its own rail or others.";
   for (const auto& [key, delays] : totals.delays.all()) {

@@ -19,4 +19,14 @@ uint64_t DelayHistogram::Cumulative(size_t i) const {
   return sum;
 }
 
+void FlowCounts::AddGrowth(const FlowCounts& before, const FlowCounts& now) {
+  const bool anew = now.packets < before.packets;
+  for (uint64_t FlowCounts::*field :
+       {&FlowCounts::packets, &FlowCounts::bytes, &FlowCounts::ce, &FlowCounts::cnps, &FlowCounts::seq_naks,
+        &FlowCounts::rnr_naks, &FlowCounts::other_naks, &FlowCounts::missing, &FlowCounts::duplicates}) {
+    const uint64_t from = anew || now.*field < before.*field ? 0 : before.*field;
+    this->*field += now.*field - from;
+  }
+}
+
 }  // namespace cw::metrics

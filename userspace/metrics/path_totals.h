@@ -53,8 +53,25 @@ struct NicPaths {
   uint64_t damped = 0, lossy = 0, drained = 0;                    // kept free of flows
 };
 
+// Of records of received flows: what a record counted, or the sum of what they grew by.
+struct FlowCounts {
+  uint64_t packets = 0, bytes = 0;
+  uint64_t ce = 0, cnps = 0;  // packets marked CE; congestion notifications
+  uint64_t seq_naks = 0, rnr_naks = 0, other_naks = 0;
+  uint64_t missing = 0, duplicates = 0;  // PSNs
+  // A record that counts less than before was made anew.
+  void AddGrowth(const FlowCounts& before, const FlowCounts& now);
+};
+
+// All flows of one NIC, of now and before.
+struct NicFlows {
+  uint64_t sent_packets = 0, sent_bytes = 0;  // to peers
+  FlowCounts received;
+};
+
 struct PathTotals {
   std::vector<NicPaths> nics;
+  std::map<std::string, NicFlows> flows;  // by NIC
   DelayTotals delays;
   double loop_cpu_s = 0;  // what making this cost the agent's loop
 };
