@@ -161,7 +161,6 @@ TEST_F(Server, AnExporterTellsWhatTheAgentTells) {
     totals.nics.push_back({.nic = "eth0", .up = 3, .dead = 1});
     return absl::StatusOr<PathTotals>(totals);
   });
-  ASSERT_TRUE(exporter.ok()) << exporter.status();
   const auto events = [](const Reading& read) {
     return read.Value("cwfabric_events_total", {{"type", "path"}, {"severity", "info"}});
   };
@@ -189,6 +188,21 @@ TEST_F(Server, AnExporterTellsWhatTheAgentTells) {
   EXPECT_EQ(events(read), 4);
   EXPECT_GE(read.Value("cwfabric_metrics_scrapes_total"), 1) << "the readings before this one";
   EXPECT_TRUE(std::filesystem::exists(folder + "/link_flaps.json"));
+}
+
+TEST_F(Server, AnExporterTakesItsAddressAsSoonAsItIsFree) {
+  auto other = HttpServer::Start(AtPath(), [] { return absl::StatusOr<std::string>("another's\n"); });
+  ASSERT_TRUE(other.ok()) << other.status();
+  api::FakeAgent agent;
+  const auto exporter = Exporter::Start({.listen = AtPath(), .sys_root = folder}, agent,
+                                        [] { return absl::StatusOr<PathTotals>(PathTotals()); });
+  EXPECT_EQ(Body(Ask("GET /metrics")), "another's\n");
+  other->reset();
+  std::string answer;
+  for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end && answer.empty();
+       absl::SleepFor(absl::Milliseconds(50)))
+    answer = Ask("GET /metrics");
+  EXPECT_THAT(answer, HasSubstr("cwfabric_build_info"));
 }
 
 }  // namespace

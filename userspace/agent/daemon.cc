@@ -43,7 +43,7 @@ int Detach(const config::Config& config) {
   return 0;
 }
 
-// Null: none are wanted, or the address cannot be had, which is no reason not to watch over the fabric.
+// Null: none are wanted.
 std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Agent& agent) {
   metrics::ExporterOptions options{.listen = config.MetricsListen(),
                                    .worst_paths = static_cast<size_t>(config.metrics.worst_paths),
@@ -52,10 +52,7 @@ std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Ag
                                    .boot = Deadlines::BootId()};
   if (options.listen.kind == config::Listen::Kind::kNone) return nullptr;
   for (const config::NicConfig& nic : config.nics) options.nics.push_back(nic.name);
-  auto exporter = metrics::Exporter::Start(std::move(options), agent, [&agent] { return agent.PathTotals(); });
-  if (exporter.ok()) return *std::move(exporter);
-  spdlog::warn("no metrics: {}", std::string(exporter.status().message()));
-  return nullptr;
+  return metrics::Exporter::Start(std::move(options), agent, [&agent] { return agent.PathTotals(); });
 }
 
 int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {

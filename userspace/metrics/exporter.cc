@@ -37,6 +37,7 @@ struct Exporter::Impl {
   void Watch();
   void LookAtLinks();
   void ReadEvents();  // both threads
+  void OpenServer();  // before this thread, too
   // The server's thread.
   absl::StatusOr<std::string> Page();
   absl::StatusOr<Snapshot> Take();
@@ -54,8 +55,9 @@ struct Exporter::Impl {
   int64_t page_ns = 0;
   std::mutex stop_mutex;
   std::condition_variable stopped;
-  bool stop = false;  // under stop_mutex
-  std::unique_ptr<HttpServer> server;
+  bool stop = false;                   // under stop_mutex
+  std::unique_ptr<HttpServer> server;  // null: the address could not be had yet
+  bool refused = false;                // and that was said
   std::thread watcher;
 };
 
@@ -84,6 +86,7 @@ void Exporter::Impl::Watch() {
   while (!stopped.wait_for(lock, absl::ToChronoSeconds(kLook), [this] { return stop; })) {
     LookAtLinks();
     ReadEvents();
+    if (server == nullptr) OpenServer();
   }
 }
 
@@ -142,16 +145,23 @@ absl::StatusOr<std::string> Exporter::Impl::Page() {
   return page;
 }
 
-absl::StatusOr<std::unique_ptr<Exporter>> Exporter::Start(ExporterOptions options, api::AgentView& view,
-                                                          PathTotalsFn totals) {
+void Exporter::Impl::OpenServer() {
+  absl::StatusOr<std::unique_ptr<HttpServer>> opened = HttpServer::Start(options.listen, [this] { return Page(); });
+  if (opened.ok()) {
+    if (refused) spdlog::info("metrics are served now");
+    server = *std::move(opened);
+    return;
+  }
+  if (!refused) spdlog::warn("no metrics yet: {}", std::string(opened.status().message()));
+  refused = true;
+}
+
+std::unique_ptr<Exporter> Exporter::Start(ExporterOptions options, api::AgentView& view, PathTotalsFn totals) {
   auto impl = std::make_unique<Impl>(std::move(options), view, std::move(totals));
   if (!impl->options.run_dir.empty())
     (void)impl->flaps.Load(absl::StrCat(impl->options.run_dir, "/", LinkFlaps::kFile), impl->options.boot);
   impl->LookAtLinks();
-  absl::StatusOr<std::unique_ptr<HttpServer>> server =
-      HttpServer::Start(impl->options.listen, [raw = impl.get()] { return raw->Page(); });
-  if (!server.ok()) return server.status();
-  impl->server = *std::move(server);
+  impl->OpenServer();
   impl->watcher = std::thread([raw = impl.get()] { raw->Watch(); });
   return std::unique_ptr<Exporter>(new Exporter(std::move(impl)));
 }
@@ -164,8 +174,8 @@ Exporter::~Exporter() {
     impl_->stop = true;
   }
   impl_->stopped.notify_all();
+  impl_->watcher.join();
   impl_->server.reset();
-  if (impl_->watcher.joinable()) impl_->watcher.join();
 }
 
 }  // namespace cw::metrics

@@ -35,9 +35,9 @@ class Exporter {
  public:
   using PathTotalsFn = std::function<absl::StatusOr<PathTotals>()>;
 
-  // Errors: HttpServer::Start's.
-  static absl::StatusOr<std::unique_ptr<Exporter>> Start(ExporterOptions options, api::AgentView& view,
-                                                         PathTotalsFn totals);
+  // An address that cannot be had is said in the log and tried again every second: it is no reason not to watch over
+  // the fabric.
+  static std::unique_ptr<Exporter> Start(ExporterOptions options, api::AgentView& view, PathTotalsFn totals);
   ~Exporter();
 
  private:
