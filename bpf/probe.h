@@ -88,6 +88,12 @@ static __always_inline __u32 cw_reply_slot(const struct cw_pair* pair, __u32 slo
   return n ? cw_kth_bit(live, (slot + round) % n) : CW_SLOT_NONE;
 }
 
+/* enum cw_probe_flags of a request. */
+static __always_inline __u8 cw_arrived_how(__u8 tos) {
+  __u8 ecn = tos & 3;
+  return (ecn == 3 ? CW_PROBE_CE : 0) | (ecn ? CW_PROBE_ECT : 0);
+}
+
 static __always_inline void cw_reply_fill(struct cw_probe* pr, const struct cw_pair* pair, __u32 rslot, __u32 key_id) {
   struct cw_ctl* ctl = cw_get_ctl();
   __u32 round = cw_be32(pr->hdr.round);
@@ -164,6 +170,7 @@ static __noinline int cw_on_request(struct xdp_md* ctx, const struct cw_packet* 
   if (!(keys->valid >> key_id & 1) || !cw_probe_frame(ctx, p, &f)) return XDP_DROP;
   rslot = cw_reply_slot(pair, pr->hdr.slot, round);
   cw_reply_fill(pr, pair, rslot, key_id);
+  pr->hdr.flags = cw_arrived_how(p->tos);
   pr->words[CW_MAC_WORD] = cw_probe_mac(keys->tx[key_id], pr->words);
   cw_reply_store(&f, p, pr, rslot == CW_SLOT_NONE ? 0 : cw_get_slot(pair, rslot)->port);
   cw_count(CW_COUNT_probe_requests);
@@ -196,6 +203,8 @@ static __noinline int cw_emit_probe(const struct cw_probe* pr, __u64 t1) {
   ev->t4_nic = cw_nic_stamps_on ? cw_nic_stamp_get() : 0;
   CW_UNROLL(8)
   for (__u32 i = 0; i < CW_ROUNDS; ++i) ev->arrived[i] = cw_be16(pr->hdr.bitmap[i]);
+  ev->flags = pr->hdr.flags;
+  __builtin_memset(ev->reserved, 0, sizeof(ev->reserved));
   bpf_ringbuf_submit(ev, BPF_RB_NO_WAKEUP);
   return 0;
 }

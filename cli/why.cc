@@ -38,6 +38,10 @@ std::string PlacementText(const v1::WhyReply& why) {
 
 std::string QueueText(const v1::WhyCandidate& path) { return path.queue_known() ? NsText(path.queue_ns()) : kNoValue; }
 
+std::string MarkedText(const v1::WhyCandidate& path) {
+  return path.marks_known() ? absl::StrFormat("%.1f %%", 100 * path.marked_share()) : kNoValue;
+}
+
 void ShowRule(const v1::WhyRule& rule, bool colour) {
   std::cout << Printable(absl::StrCat("balance  ", rule.text())) << '\n';
   if (!rule.has_here()) return;
@@ -45,14 +49,15 @@ void ShowRule(const v1::WhyRule& rule, bool colour) {
       "         it sends %s; congested for %d windows in a row, %d are wanted, above %s of queue\n",
       RateText(rule.rate_bps()), rule.congested_windows(), rule.congested_wanted(),
       NsText(rule.here().queue_limit_ns()));
-  Table table({">PATH", ">QUEUE", ">OWN FLOWS", ">OTHERS", ">GAIN", "WHAT THE RULE SAYS"});
-  table.Add({std::to_string(rule.here().slot()), QueueText(rule.here()), std::to_string(rule.here().own_flows()),
-             absl::StrFormat("%.1f", rule.here().others()), kNoValue, "here"});
+  Table table({">PATH", ">QUEUE", ">MARKED", ">OWN FLOWS", ">OTHERS", ">GAIN", "WHAT THE RULE SAYS"});
+  table.Add({std::to_string(rule.here().slot()), QueueText(rule.here()), MarkedText(rule.here()),
+             std::to_string(rule.here().own_flows()), absl::StrFormat("%.1f", rule.here().others()), kNoValue, "here"});
   for (const v1::WhyCandidate& c : rule.candidates()) {
     const std::string chance =
         c.enough() && c.probability() < 1 ? absl::StrFormat(", with probability %.2f per window", c.probability()) : "";
     table.Add({std::to_string(c.slot()),
                QueueText(c),
+               MarkedText(c),
                std::to_string(c.own_flows()),
                absl::StrFormat("%.1f", c.others()),
                c.gain() > 0 ? absl::StrFormat("%.2f", c.gain()) : kNoValue,

@@ -11,21 +11,23 @@
 
 #include <linux/types.h>
 
-#define CW_ABI_VERSION 3
+#define CW_ABI_VERSION 4
 
-#define CW_MAX_SLOTS 16      /* path slots of a pair of NICs */
-#define CW_ROUNDS 8          /* rounds that a reception bitmap covers */
-#define CW_TX_ROUNDS 32      /* rounds for which a request may be under way: a queue may be longer than the bitmap */
-#define CW_SLOT_NONE 0xff    /* no slot: the path is not probed */
-#define CW_PAIR_NONE 0xffff  /* no pair: the peer is not configured */
-#define CW_MSG_MAX 1100      /* body bytes of a message datagram */
+#define CW_MAX_SLOTS 16     /* path slots of a pair of NICs */
+#define CW_ROUNDS 8         /* rounds that a reception bitmap covers */
+#define CW_TX_ROUNDS 32     /* rounds for which a request may be under way: a queue may be longer than the bitmap */
+#define CW_SLOT_NONE 0xff   /* no slot: the path is not probed */
+#define CW_PAIR_NONE 0xffff /* no pair: the peer is not configured */
+#define CW_MSG_MAX 1100     /* body bytes of a message datagram */
 
 #ifdef __cplusplus
 #define CW_ASSERT_SIZE(type, size) static_assert(sizeof(type) == (size), "ABI size of " #type)
-#define CW_ASSERT_OFFSET(type, field, off) static_assert(__builtin_offsetof(type, field) == (off), "ABI offset of " #type "." #field)
+#define CW_ASSERT_OFFSET(type, field, off) \
+  static_assert(__builtin_offsetof(type, field) == (off), "ABI offset of " #type "." #field)
 #else
 #define CW_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), "ABI size of " #type)
-#define CW_ASSERT_OFFSET(type, field, off) _Static_assert(__builtin_offsetof(type, field) == (off), "ABI offset of " #type "." #field)
+#define CW_ASSERT_OFFSET(type, field, off) \
+  _Static_assert(__builtin_offsetof(type, field) == (off), "ABI offset of " #type "." #field)
 #endif
 
 /* ---- control (cw_ctl: ARRAY[1], mmapable; written by the agent, read by both programs) ---- */
@@ -60,17 +62,17 @@ enum cw_mode {
 
 struct cw_ctl {
   __u32 abi_version;
-  __u32 mode;               /* enum cw_mode, or single bits of it set otherwise */
-  __u32 sample_level_tx;    /* sample when mix(PSN) has at least this many trailing zeros; 32 = never */
+  __u32 mode;            /* enum cw_mode, or single bits of it set otherwise */
+  __u32 sample_level_tx; /* sample when mix(PSN) has at least this many trailing zeros; 32 = never */
   __u32 sample_level_rx;
-  __u64 lease_jiffies;      /* below 2^63; after this jiffy flows go back to their native ports; 0 = no lease */
-  __u64 assign_jiffies;     /* flows first seen after this jiffy are new: given a slot from the first packet */
-  __u32 miss_limit;         /* K of rule B4 */
-  __u32 revive_limit;       /* replies in a row that revive a dead slot */
-  __u32 session;            /* of this agent start; in requests and replies */
-  __u32 steer_full;         /* set by the kernel once an insert into cw_tx_flows failed */
-  __u64 move_gap_ns;        /* a pending move may happen at a pause of a flow longer than this */
-  __u64 turn;               /* counts flows that were given a slot, so that they take the slots in turn; kernel */
+  __u64 lease_jiffies;  /* below 2^63; after this jiffy flows go back to their native ports; 0 = no lease */
+  __u64 assign_jiffies; /* flows first seen after this jiffy are new: given a slot from the first packet */
+  __u32 miss_limit;     /* K of rule B4 */
+  __u32 revive_limit;   /* replies in a row that revive a dead slot */
+  __u32 session;        /* of this agent start; in requests and replies */
+  __u32 steer_full;     /* set by the kernel once an insert into cw_tx_flows failed */
+  __u64 move_gap_ns;    /* a pending move may happen at a pause of a flow longer than this */
+  __u64 turn;           /* counts flows that were given a slot, so that they take the slots in turn; kernel */
 };
 CW_ASSERT_SIZE(struct cw_ctl, 64);
 
@@ -84,8 +86,8 @@ CW_ASSERT_SIZE(struct cw_flow_key, 36);
 
 /* One 24-bit PSN sequence. Requests and responses to one QPN are two sequences. */
 struct cw_psn_tracker {
-  __u32 next;       /* PSN expected next */
-  __u32 seen;       /* 0 = nothing seen yet, 1 = next is exact, 2 = next is a lower limit (READ of unknown MTU) */
+  __u32 next; /* PSN expected next */
+  __u32 seen; /* 0 = nothing seen yet, 1 = next is exact, 2 = next is a lower limit (READ of unknown MTU) */
   __u64 packets;
   __u64 gaps;       /* times that PSNs were skipped: loss or reordering before this point */
   __u64 missing;    /* PSNs skipped in all */
@@ -96,7 +98,7 @@ CW_ASSERT_SIZE(struct cw_psn_tracker, 40);
 /* Counters of one direction of one queue pair. last_seen_jiffies: 64-bit jiffies. */
 struct cw_flow {
   __u64 packets;
-  __u64 bytes;      /* IP packets, IP header included */
+  __u64 bytes; /* IP packets, IP header included */
   __u64 first_seen_jiffies;
   __u64 last_seen_jiffies;
   struct cw_psn_tracker req;
@@ -125,12 +127,12 @@ enum cw_steer_flags {
 
 enum cw_move_reason {
   CW_MOVE_NONE = 0,
-  CW_MOVE_ASSIGN = 1,     /* new flow put on a slot */
-  CW_MOVE_DEAD = 2,       /* its path died */
-  CW_MOVE_IDLE = 3,       /* pending move, nothing in flight */
-  CW_MOVE_GAP = 4,        /* pending move, at a pause */
-  CW_MOVE_FORCED = 5,     /* pending move, one go-back-N accepted */
-  CW_MOVE_LEASE = 6,      /* no agent has renewed its lease: back to the native port */
+  CW_MOVE_ASSIGN = 1, /* new flow put on a slot */
+  CW_MOVE_DEAD = 2,   /* its path died */
+  CW_MOVE_IDLE = 3,   /* pending move, nothing in flight */
+  CW_MOVE_GAP = 4,    /* pending move, at a pause */
+  CW_MOVE_FORCED = 5, /* pending move, one go-back-N accepted */
+  CW_MOVE_LEASE = 6,  /* no agent has renewed its lease: back to the native port */
 };
 
 /* A transmitted flow to a configured peer (cw_tx_flows: HASH, never LRU, so an eviction cannot change a verdict).
@@ -138,15 +140,15 @@ enum cw_move_reason {
  * Kernel writes all but: slot/port/native_slot/flags/want_* which the agent may set too (maps/flow_edit.h). */
 struct cw_tx_flow {
   struct cw_flow flow;
-  __u16 pair;          /* index into cw_pairs */
-  __u8 slot;           /* slot whose path it takes now, CW_SLOT_NONE = unknown (native port not probed) */
-  __u8 native_slot;    /* slot that stands for the native port's path */
-  __u16 port;          /* source port written, 0 = the native one */
-  __u8 flags;          /* enum cw_steer_flags */
-  __u8 reason;         /* enum cw_move_reason of the last move */
-  __u8 want_slot;      /* pending move: slot, CW_SLOT_NONE = none */
-  __u8 want_force;     /* pending move may be made at once */
-  __u16 want_port;     /* 0 = native */
+  __u16 pair;       /* index into cw_pairs */
+  __u8 slot;        /* slot whose path it takes now, CW_SLOT_NONE = unknown (native port not probed) */
+  __u8 native_slot; /* slot that stands for the native port's path */
+  __u16 port;       /* source port written, 0 = the native one */
+  __u8 flags;       /* enum cw_steer_flags */
+  __u8 reason;      /* enum cw_move_reason of the last move */
+  __u8 want_slot;   /* pending move: slot, CW_SLOT_NONE = none */
+  __u8 want_force;  /* pending move may be made at once */
+  __u16 want_port;  /* 0 = native */
   __u32 moves;
   __u32 acked_psn;     /* next PSN that the peer has not acknowledged */
   __u32 acked_valid;   /* 1 once an acknowledgement was seen, 0 again when the queue pair began another life */
@@ -172,7 +174,7 @@ enum cw_slot_state {
   CW_SLOT_UP = 1,
   CW_SLOT_SUSPECT = 2, /* at least one miss, below the limit */
   CW_SLOT_DEAD = 3,
-  CW_SLOT_NEW = 4,     /* never answered yet */
+  CW_SLOT_NEW = 4, /* never answered yet */
 };
 
 enum cw_slot_flags {
@@ -193,8 +195,8 @@ struct cw_slot {
   __u64 changed_ns;     /* last change of state */
   __u32 jump_ns;        /* slowly forgetting maximum of how much longer a probe took than the one before */
   __u32 deaths;
-  __u32 misses;         /* rounds missed at the last judgement */
-  __u32 peer_round;     /* newest round of the peer's own slot of this number that arrived here; kernel (XDP) */
+  __u32 misses;     /* rounds missed at the last judgement */
+  __u32 peer_round; /* newest round of the peer's own slot of this number that arrived here; kernel (XDP) */
 };
 CW_ASSERT_SIZE(struct cw_slot, 64);
 
@@ -206,23 +208,23 @@ struct cw_round_mask {
 /* cw_pairs: ARRAY. Array entries are never deleted: remote all-zero = unused. */
 struct cw_pair {
   struct cw_pair_key key;
-  __u32 live_mask;       /* slots in state UP or SUSPECT; kernel */
-  __u32 assign_mask;     /* slots that flows may be put on; agent */
-  __u32 interval_ns;     /* present probe interval; agent */
-  __u32 cur_round;       /* newest round sent; kernel (tc egress) */
-  __u32 floor_round;     /* rounds before it are not counted: the prober paused */
-  __u32 peer_session;    /* session of the peer's requests; kernel */
+  __u32 live_mask;         /* slots in state UP or SUSPECT; kernel */
+  __u32 assign_mask;       /* slots that flows may be put on; agent */
+  __u32 interval_ns;       /* present probe interval; agent */
+  __u32 cur_round;         /* newest round sent; kernel (tc egress) */
+  __u32 floor_round;       /* rounds before it are not counted: the prober paused */
+  __u32 peer_session;      /* session of the peer's requests; kernel */
   __u32 responder_session; /* session seen in the peer's replies; kernel */
   __u32 half_dead_rounds;  /* misses wanted when half of the slots or more lag together; agent (K x 5) */
-  __u64 round_ns;        /* first T1 of cur_round */
+  __u64 round_ns;          /* first T1 of cur_round */
   __u64 last_reply_ns;
   struct cw_round_mask sent[CW_ROUNDS]; /* what we sent, by round & 7; kernel (tc egress) */
   struct cw_round_mask rcvd[CW_ROUNDS]; /* what arrived from the peer, by round & 7; kernel (XDP) */
-  __u32 peer_round;      /* newest round received from the peer */
-  __u32 tx_session;      /* session of our newest request; a new one may number its rounds afresh; kernel (tc egress) */
-  __u32 lag_round;       /* newest round in which half of the live slots or more lagged; kernel */
-  __u32 carried;         /* 1: data to this pair leaves by another one, see cw_carry_out; agent */
-  __u32 peer_slots;      /* slots that the peer probes, as its newest request says; 0 = it does not say; kernel (XDP) */
+  __u32 peer_round;                     /* newest round received from the peer */
+  __u32 tx_session; /* session of our newest request; a new one may number its rounds afresh; kernel (tc egress) */
+  __u32 lag_round;  /* newest round in which half of the live slots or more lagged; kernel */
+  __u32 carried;    /* 1: data to this pair leaves by another one, see cw_carry_out; agent */
+  __u32 peer_slots; /* slots that the peer probes, as its newest request says; 0 = it does not say; kernel (XDP) */
   __u32 reserved;
   struct cw_slot slot[CW_MAX_SLOTS];
 };
@@ -240,16 +242,18 @@ struct cw_pair_keys {
   __u64 tx[2][2]; /* what we send: requests, replies, messages */
   __u64 rx[2][2]; /* what the peer sends */
   __u32 valid;
-  __u32 tx_id;    /* key that we send with */
+  __u32 tx_id; /* key that we send with */
 };
 
 /* ---- NIC failover: packets of a pair whose NIC is out of reach, carried by another pair of the two hosts ---- */
 /* A carried packet has the carrying pair's addresses, and a tag in the two upper bits of its destination QPN, by which
- * the receiver knows it; the receiver puts back what it was, so the ICRC is never touched. Such QPNs are not carried. */
+ * the receiver knows it; the receiver puts back what it was, so the ICRC is never touched. Such QPNs are not carried.
+ */
 #define CW_CARRY_TAG_SHIFT 22
 #define CW_CARRY_TAGS 3 /* 1 to 3 */
 
-/* How a pair's packets leave (cw_carry_out: ARRAY, same index as cw_pairs); agent. Valid while the pair is `carried`. */
+/* How a pair's packets leave (cw_carry_out: ARRAY, same index as cw_pairs); agent. Valid while the pair is `carried`.
+ */
 struct cw_carry_out {
   struct cw_pair_key pair; /* that carries */
   __u32 ifindex;           /* of its local NIC */
@@ -292,8 +296,10 @@ struct cw_ev_probe {
   __u64 t1, t2, t3, t4;
   __u64 t2_nic, t4_nic;
   __u16 arrived[8]; /* masks of the slots whose probes the peer had by then: of this round and those before */
+  __u8 flags;       /* enum cw_probe_flags: how the request arrived */
+  __u8 reserved[7];
 };
-CW_ASSERT_SIZE(struct cw_ev_probe, 80);
+CW_ASSERT_SIZE(struct cw_ev_probe, 88);
 
 /* One half of a sampled data packet. */
 struct cw_ev_sample {
@@ -316,12 +322,12 @@ struct cw_ev_slot {
   __u32 type;
   __u16 pair;
   __u8 slot;
-  __u8 from;           /* enum cw_slot_state */
+  __u8 from; /* enum cw_slot_state */
   __u8 to;
-  __u8 witness;        /* slot whose reply proved it */
-  __u8 half;           /* half of the slots or more lagged: the longer limit was used */
+  __u8 witness; /* slot whose reply proved it */
+  __u8 half;    /* half of the slots or more lagged: the longer limit was used */
   __u8 reserved;
-  __u32 round;         /* of the reply */
+  __u32 round; /* of the reply */
   __u32 progress_round;
   __u32 acked_round;
   __u32 misses;
@@ -340,9 +346,9 @@ struct cw_ev_move {
   __u8 to_slot;
   __u16 from_port; /* 0 = native */
   __u16 to_port;
-  __u32 psn;       /* first PSN on the new path */
-  __u8 reason;     /* enum cw_move_reason */
-  __u8 dry;        /* 1 = it would have moved, and may not (at most one such record per flow and death) */
+  __u32 psn;   /* first PSN on the new path */
+  __u8 reason; /* enum cw_move_reason */
+  __u8 dry;    /* 1 = it would have moved, and may not (at most one such record per flow and death) */
   __u16 reserved;
   __u64 ns;
 };
@@ -352,7 +358,7 @@ CW_ASSERT_SIZE(struct cw_ev_move, 64);
 struct cw_ev_msg {
   __u32 type;
   __u16 pair;
-  __u16 len;   /* bytes of packet[]: wire header, body, body MAC */
+  __u16 len; /* bytes of packet[]: wire header, body, body MAC */
   __u64 ns;
   __u8 packet[80 + CW_MSG_MAX + 8];
 };
@@ -360,12 +366,12 @@ struct cw_ev_msg {
 /* ---- the lab's hidden clock (cw_lab_clock: ARRAY[1]; exists only where the lab's agent switched it on) ---- */
 #define CW_LAB_SEGMENTS 64 /* a power of two */
 struct cw_lab_clock {
-  __s64 offset_ns;              /* at start_ns[0] */
+  __s64 offset_ns; /* at start_ns[0] */
   __u32 segments;
   __u32 reserved;
   __u64 start_ns[CW_LAB_SEGMENTS]; /* true time (bpf_ktime_get_ns) at which a segment begins */
   __s64 drift_ppb[CW_LAB_SEGMENTS];
-  __s64 base_ns[CW_LAB_SEGMENTS];  /* error at the segment's start */
+  __s64 base_ns[CW_LAB_SEGMENTS]; /* error at the segment's start */
 };
 
 /* ---- counters (cw_counters: PERCPU_ARRAY[1]) ---- */

@@ -4,18 +4,22 @@
  * and its MAC, and the ICRC. Requests and messages carry a valid ICRC, replies an unspecified one.
  *
  * mac: SipHash-2-4 of the 72 bytes before it (as nine little-endian words, as the reference does), under the key of the
- * ordered pair of addresses (maps/abi.h, cw_pair_keys), stored as a little-endian word. J.-P. Aumasson, D. J. Bernstein: SipHash, 2012. */
+ * ordered pair of addresses (maps/abi.h, cw_pair_keys), stored as a little-endian word. J.-P. Aumasson, D. J.
+ * Bernstein: SipHash, 2012. */
 #ifndef CW_MAPS_WIRE_H
 #define CW_MAPS_WIRE_H
 
 #include <linux/types.h>
 
 #define CW_ROCE_PORT 4791
-#define CW_BTH_OPCODE 0xE7    /* manufacturer-specific range 0xE0-0xFF */
-#define CW_BTH_QPN 0x00CF0B   /* owned by no one: below 0x10000 and odd numbers this high are not handed out by drivers we know; magic, length and MAC decide */
-/* Traces that ask whether switches hash on the QPN go to one of the QPNs with these upper bits. No queue pair takes them:
- * the opcode belongs to no transport service, so whoever owns the QPN drops the packet unseen (IBTA vol. 1, 9.6, packet header validation),
- * and their TTL ends on the way. The two upper bits are 0: they mark packets that NIC failover carries. */
+#define CW_BTH_OPCODE 0xE7 /* manufacturer-specific range 0xE0-0xFF */
+#define CW_BTH_QPN                                                                                                   \
+  0x00CF0B /* owned by no one: below 0x10000 and odd numbers this high are not handed out by drivers we know; magic, \
+              length and MAC decide */
+/* Traces that ask whether switches hash on the QPN go to one of the QPNs with these upper bits. No queue pair takes
+ * them: the opcode belongs to no transport service, so whoever owns the QPN drops the packet unseen (IBTA vol. 1, 9.6,
+ * packet header validation), and their TTL ends on the way. The two upper bits are 0: they mark packets that NIC
+ * failover carries. */
 #define CW_TEST_QPN_SHIFT 18
 #define CW_TEST_QPN_TOP 0xF
 #define CW_PROBE_MAGIC 0x43574650u /* "CWFP" */
@@ -28,23 +32,32 @@ enum cw_probe_type {
   CW_PROBE_TRACE = 4,   /* path discovery: sent with a small TTL, never answered */
 };
 
+/* How the request arrived (RFC 3168): a responder that says nothing is of before, or the fabric took the ECN bits away.
+ */
+enum cw_probe_flags {
+  CW_PROBE_CE = 1,  /* marked */
+  CW_PROBE_ECT = 2, /* marked, or fit to be */
+};
+
 struct cw_probe_hdr {
   __be32 magic;
   __u8 version;
-  __u8 type;    /* enum cw_probe_type */
-  __u8 slot;    /* requester's slot */
-  __u8 rslot;   /* reply: responder's slot that the reply takes, 0xff = the request's own port */
+  __u8 type;      /* enum cw_probe_type */
+  __u8 slot;      /* requester's slot */
+  __u8 rslot;     /* reply: responder's slot that the reply takes, 0xff = the request's own port */
   __be32 session; /* requester's; message: sender's */
   __be32 round;   /* message: sequence number */
   __be16 cookie;  /* requester's pair index, echoed */
   __u8 key_id;
-  __u8 flags;     /* 0 */
+  __u8 flags;               /* reply: enum cw_probe_flags; otherwise 0 */
   __be32 responder_session; /* reply */
-  __be64 t1;      /* 0; transports that stamp in userspace may use it. message: bytes of body */
-  __be64 t2;      /* reply: arrival of the request, responder's clock */
-  __be64 t3;      /* reply: departure of the reply */
-  __be16 bitmap[8]; /* reply: [i] = slots whose request of round - i arrived. request: [0] = slots probed in its round */
-  __be64 t2_nic;    /* reply: arrival of the request as the responder's NIC stamped it, responder's clock; 0 = it did not */
+  __be64 t1;                /* 0; transports that stamp in userspace may use it. message: bytes of body */
+  __be64 t2;                /* reply: arrival of the request, responder's clock */
+  __be64 t3;                /* reply: departure of the reply */
+  __be16
+      bitmap[8]; /* reply: [i] = slots whose request of round - i arrived. request: [0] = slots probed in its round */
+  __be64
+      t2_nic; /* reply: arrival of the request as the responder's NIC stamped it, responder's clock; 0 = it did not */
   __u8 mac[8];
 } __attribute__((packed));
 

@@ -22,6 +22,7 @@ struct Probe {
   uint32_t round = 100;
   uint16_t cookie = 9;
   uint8_t key_id = 0;
+  uint8_t flags = 0;
   uint32_t responder_session = 0;
   uint64_t t1 = 0, t2 = 0, t3 = 0;
   uint16_t bitmap[8] = {};
@@ -45,6 +46,7 @@ inline Bytes Header(const Probe& p, const __u64* key) {
   Store32(b, 12, p.round);
   Store16(b, 16, p.cookie);
   b[18] = p.key_id;
+  b[19] = p.flags;
   Store32(b, 20, p.responder_session);
   Store64(b, 24, p.t1);
   Store64(b, 32, p.t2);

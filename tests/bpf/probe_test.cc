@@ -37,6 +37,7 @@ Bytes ExpectedReply(const Bytes& request, uint8_t rslot, uint16_t port, const ui
                     uint64_t t2, uint64_t t3, const __u64* key, uint8_t key_id) {
   Bytes b = request;
   const size_t udp = UdpOffset(b), hdr = udp + 20;
+  const int ecn = (kIp6 ? b[IpOffset(b) + 1] >> 4 : b[IpOffset(b) + 1]) & 3;
   std::swap_ranges(b.begin(), b.begin() + 6, b.begin() + 6);
   if (kIp6)
     TurnIp6(b, port);
@@ -47,6 +48,7 @@ Bytes ExpectedReply(const Bytes& request, uint8_t rslot, uint16_t port, const ui
   b[hdr + 5] = CW_PROBE_REPLY;
   b[hdr + 7] = rslot;
   b[hdr + 18] = key_id;
+  b[hdr + 19] = static_cast<uint8_t>((ecn != 0 ? CW_PROBE_ECT : 0) | (ecn == 3 ? CW_PROBE_CE : 0));
   Store32(b, hdr + 20, session);
   Store64(b, hdr + 32, t2);
   Store64(b, hdr + 40, t3);
@@ -80,6 +82,20 @@ TEST_F(Probes, RequestIsTurnedRound) {
     EXPECT_EQ(last_.frame,
               ExpectedReply(request, rslot, static_cast<uint16_t>(50000 + rslot), bitmap, 77, t2, t3, keys_.tx[0], 0));
     EXPECT_TRUE(IpChecksumOk(last_.frame));
+  }
+}
+
+// Not ECN-capable, ECT(1), ECT(0), CE.
+TEST_F(Probes, ReplyTellsHowTheRequestWasMarked) {
+  const int want[] = {0, CW_PROBE_ECT, CW_PROBE_ECT, CW_PROBE_ECT | CW_PROBE_CE};
+  Probe p;
+  for (uint8_t ecn = 0; ecn < 4; ++ecn) {
+    ++p.round;
+    p.flags = 0xff;  // of a request: nothing
+    Frame f = FrameOf(p);
+    f.tos = 0x68 | ecn;
+    Run(test::Build(f), XDP_TX);
+    EXPECT_EQ(last_.frame[kHdr + 19], want[ecn]) << int{ecn};
   }
 }
 

@@ -74,10 +74,12 @@ TEST_F(Replies, HandsOnWhatArrivedInEightRounds) {
   Outstanding(100, 100);
   Probe reply = ReplyTo(100, 1);
   for (uint16_t i = 1; i < 8; ++i) reply.bitmap[i] = static_cast<uint16_t>(0x1230 + i);
+  reply.flags = CW_PROBE_ECT | CW_PROBE_CE;
   EXPECT_EQ(Run(reply, XDP_DROP), "probe_replies=1");
   std::vector<Bytes> records = rig_.Probes();
   ASSERT_EQ(records.size(), 1u);
   for (int i = 1; i < 8; ++i) EXPECT_EQ(As<cw_ev_probe>(records[0]).arrived[i], 0x1230 + i);
+  EXPECT_EQ(As<cw_ev_probe>(records[0]).flags, CW_PROBE_ECT | CW_PROBE_CE);
 }
 
 // The newest request of the peer says which slots it probes.
@@ -239,7 +241,11 @@ class NicStamps : public Replies {
   // Our stamps seem to be kLocalAhead later than they are, to tell them from software's.
   void SetLine(uint64_t slack_ns) {
     const uint64_t now = MonotonicNs();
-    rig_.SetNicLine(1, {.nic_ns = now + kNicAhead, .local_ns = now + kLocalAhead, .rate_q32 = 0, .until_ns = UINT64_MAX, .slack_ns = slack_ns});
+    rig_.SetNicLine(1, {.nic_ns = now + kNicAhead,
+                        .local_ns = now + kLocalAhead,
+                        .rate_q32 = 0,
+                        .until_ns = UINT64_MAX,
+                        .slack_ns = slack_ns});
   }
   NicStamps() : Replies(WithNic()) {}
   static ProgRig::Options WithNic() {
@@ -271,7 +277,8 @@ TEST_F(NicStamps, OfRepliesAndOfRequestsGoBesideTheProgramsOwn) {
   const uint64_t t2 = Load64(last_.frame, kHdr + 32), t2_nic = Load64(last_.frame, kHdr + 64);
   EXPECT_GE(t2_nic, after + kLocalAhead);
   EXPECT_LE(t2_nic, t2 + kLocalAhead);
-  EXPECT_EQ(Mac(keys_.tx[0], last_.frame, kHdr, CW_PROBE_MAC_OFFSET), As<uint64_t>(Bytes(last_.frame.begin() + kHdr + 72, last_.frame.begin() + kHdr + 80)));
+  EXPECT_EQ(Mac(keys_.tx[0], last_.frame, kHdr, CW_PROBE_MAC_OFFSET),
+            As<uint64_t>(Bytes(last_.frame.begin() + kHdr + 72, last_.frame.begin() + kHdr + 80)));
 }
 
 TEST_F(NicStamps, WithoutALineOrBeyondBeliefThereAreNone) {

@@ -164,6 +164,8 @@ class Hand {
                             .queue_samples = 40,
                             .queue_ns = queue_us[s] * 1e3 * noise,
                             .base_ns = 6'000,
+                            .ecn_samples = marked.empty() ? 0 : 40,
+                            .marked = marked.empty() ? 0 : marked[s],
                             .links = links.empty() ? std::vector<uint64_t>{} : links[s]});
     }
     for (const auto& [qpn, f] : flows) {
@@ -195,6 +197,7 @@ class Hand {
   std::map<uint32_t, Flow> flows;
   std::vector<double> queue_us = {400, 20, 400, 400};
   std::vector<std::vector<uint64_t>> links;
+  std::vector<int> marked;  // of 40 probes per window; empty: not told
   int unusable = -1;
   bool table_valid = true;
   double line_rate_bps = 0;
@@ -252,6 +255,49 @@ TEST(ContentionRule, LockedFlowsUntrustedTablesAndDeadPathsAreLeftAlone) {
   dead.unusable = 1;
   dead.flows = {{7, {0, 100e6}}};
   EXPECT_TRUE(dead.Run(100).empty());
+}
+
+// Switches that mark before they queue: all delays are alike.
+TEST(ContentionRule, AFlowLeavesALinkThatMarksForOneThatNeverDoes) {
+  Hand h;
+  h.queue_us = {3, 2.99, 3, 3};
+  h.flows = {{7, {0, 100e6}}};
+  h.marked = {2, 0, 1, 2};
+  const auto moves = h.Run(60, false);
+  ASSERT_FALSE(moves.empty());
+  EXPECT_EQ(moves[0].to, 1);
+  EXPECT_THAT(moves[0].why, testing::HasSubstr("marks no probes"));
+  Hand untold;
+  untold.queue_us = h.queue_us;
+  untold.flows = h.flows;
+  EXPECT_TRUE(untold.Run(200).empty());
+  Hand busy;
+  busy.queue_us = h.queue_us;
+  busy.flows = h.flows;
+  busy.marked = {2, 1, 1, 1};  // fewer marks are no proof of fewer flows
+  EXPECT_TRUE(busy.Run(200).empty());
+  Hand over;
+  over.queue_us = h.queue_us;
+  over.flows = h.flows;
+  over.marked = h.marked;
+  EXPECT_TRUE(over.Run(4).empty());
+  over.marked = {0, 0, 0, 0};  // what marked it has ended
+  EXPECT_TRUE(over.Run(200).empty());
+}
+
+// A flow that is alone marks its own link; where no other gives it more, it knows that it has all there is.
+TEST(ContentionRule, MarksOfItsOwnSendAFlowRoundOnlyOnce) {
+  Hand h;
+  h.queue_us = {3, 3, 3, 3};
+  h.flows = {{7, {0, 100e6}}};
+  int moves = 0;
+  for (int w = 0; w < 1000; ++w) {
+    h.marked = {0, 0, 0, 0};
+    h.marked[h.flows[7].slot] = 2;
+    moves += static_cast<int>(h.Run(1).size());
+  }
+  EXPECT_GE(moves, 1);
+  EXPECT_LE(moves, 2);
 }
 
 TEST(ContentionRule, AFlowAtLineRateStays) {

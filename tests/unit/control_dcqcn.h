@@ -54,12 +54,16 @@ class MarkingLink {
     free_at_ = std::max(free_at_, t) + packet_bits_ / bps_;
     virtual_s_ = std::max(0.0, virtual_s_ - (t - virtual_at_) * 0.97) + packet_bits_ / bps_;
     virtual_at_ = t;
-    const double p = virtual_s_ > 1e-3 ? 1 : std::max(0.0, 0.2 * (virtual_s_ - 250e-6) / 750e-6);
-    if (chance < p) *ce = true;
+    if (chance < MarkChanceAt(virtual_s_)) *ce = true;
     return free_at_;
   }
+  // Of a packet too small to count.
+  double MarkChance(double t) const { return MarkChanceAt(std::max(0.0, virtual_s_ - (t - virtual_at_) * 0.97)); }
 
  private:
+  static double MarkChanceAt(double virtual_s) {
+    return virtual_s > 1e-3 ? 1 : std::max(0.0, 0.2 * (virtual_s - 250e-6) / 750e-6);
+  }
   double bps_, packet_bits_;
   double free_at_ = 0, virtual_s_ = 0, virtual_at_ = 0;
 };

@@ -41,6 +41,7 @@ struct SimHost {
   double next_window_s;
   double last_window_s = 0;
   std::vector<std::vector<double>> queue;  // per slot, this window
+  std::vector<int> marked;
 };
 
 class Simulation {
@@ -78,6 +79,7 @@ Simulation::Simulation(const SimSpec& spec, const ContentionRules& rules)
     hosts_.push_back({ContentionState(rules, spec.seed * 1000 + h), spec.window_s * (1 + Uniform()), 0, {}});
     if (spec.on_start) spec.on_start(h, hosts_.back().state);
     hosts_[h].queue.resize(spec.spines);
+    hosts_[h].marked.resize(spec.spines);
   }
   for (int f = 0; f < spec.flows; ++f) {
     const int spine = spec.placement.empty() ? static_cast<int>(random_() % spec.spines) : spec.placement[f];
@@ -125,6 +127,7 @@ void Simulation::Probe(double t) {
       if (spec_.receiver_bps > 0) wait += receiver_.WaitS(at + wait);
       if (Uniform() < spec_.stall_share) wait += Exponential(3e-3);
       host.queue[s].push_back(wait * 1e9);
+      host.marked[s] += spec_.marks && Uniform() < links_[s].MarkChance(at);
     }
   }
 }
@@ -148,8 +151,16 @@ void Simulation::Decide(int h, double t) {
   for (int s = 0; s < spec_.spines; ++s) {
     auto& q = host.queue[s];
     const int n = static_cast<int>(q.size());
-    pair.paths.push_back({static_cast<uint8_t>(s), true, n, n > 0 ? TrimmedMean(q) : 0, 6000, {}});
+    pair.paths.push_back({.slot = static_cast<uint8_t>(s),
+                          .usable = true,
+                          .queue_samples = n,
+                          .queue_ns = n > 0 ? TrimmedMean(q) : 0,
+                          .base_ns = 6000,
+                          .ecn_samples = spec_.marks ? n : 0,
+                          .marked = host.marked[s],
+                          .links = {}});
     q.clear();
+    host.marked[s] = 0;
   }
   for (size_t f = 0; f < flows_.size(); ++f) {
     if (flows_[f].host != h) continue;

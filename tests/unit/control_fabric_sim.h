@@ -26,6 +26,7 @@ struct SimSpec {
   double seconds = 8;
   double measure_from_s = 2;
   bool steer = true;
+  bool marks = true;           // probes are told to be marked; false: peers of before, or a fabric that clears the bits
   std::vector<int> placement;  // spine of each flow at the start; empty = random (ECMP)
   // Further flows on spine 0, dealt to hosts in turn: those that send mouse_bps, and those that stop at ended_s and
   // stay known. No result counts them.

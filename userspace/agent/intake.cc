@@ -69,6 +69,7 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   const int64_t reverse_ns = t4 - (t3 - pair->clock->OffsetAt(t4));
   if (options_.config.steering.find_causes) causes_.Answered(probe.pair, probe.slot);
   SlotState& slot = pair->slot[probe.slot];
+  slot.window.AddEcn(probe.flags);
   if (slot.silence) OnProbeOfSilent(slot, probe);
   // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
   if (!pair->estimate.settled || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);

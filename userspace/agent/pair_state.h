@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "maps/abi.h"
+#include "maps/wire.h"
 #include "sync/pair_estimator.h"
 #include "sync/path_choice.h"
 #include "sync/stamp_kind.h"
@@ -26,9 +27,19 @@
 
 namespace cw::agent {
 
-// Queueing delays of one slot's probes within one decision window.
+// What one slot's probes met within one decision window.
 struct WindowDelay {
   std::vector<int64_t> owd_ns;
+  int ecn_samples = 0, marked = 0;
+
+  void AddEcn(uint8_t flags) {
+    ecn_samples += (flags & CW_PROBE_ECT) != 0;
+    marked += (flags & CW_PROBE_ECT) != 0 && (flags & CW_PROBE_CE) != 0;
+  }
+  void Clear() {
+    owd_ns.clear();
+    ecn_samples = marked = 0;
+  }
 };
 
 // A path without a sign of life, by the kernel's verdict.
@@ -81,8 +92,8 @@ struct PairState {
   uint32_t flows = 0;
   metrics::NicDelays* delays = nullptr;  // of its NIC and rail, for metrics
   metrics::NicFlows* sums = nullptr;     // of its NIC, for metrics
-  bool blind = false;    // its flows do not take the paths of the probes with their ports
-  int64_t died_ns = 0;   // monotonic; when a path died last while blind; 0: never
+  bool blind = false;   // its flows do not take the paths of the probes with their ports
+  int64_t died_ns = 0;  // monotonic; when a path died last while blind; 0: never
 
   sync::PairEstimator& HeardClock() {
     if (clock == nullptr) clock = std::make_unique<sync::PairEstimator>();

@@ -36,6 +36,8 @@ void FillCandidate(const control::PathExplanation& from, v1::WhyCandidate* to) {
   to->set_queue_ns(from.queue_ns);
   to->set_queue_known(from.queue_windows > 0);
   to->set_queue_limit_ns(from.queue_limit_ns);
+  to->set_marked_share(from.marked_share);
+  to->set_marks_known(from.marks_known);
   to->set_own_flows(static_cast<uint32_t>(std::max(from.own_flows, 0)));
   to->set_others(from.others);
 }

@@ -22,6 +22,7 @@ struct Target {
   double queue_ns = 0;
   double probability = 1;  // per window: below 1 where other hosts may see the same and follow
   const char* reason = "";
+  bool idle = false;  // nobody else seems to be there
 };
 
 // Standard error of a mean over the last windows, pooled over the pair's paths: six windows of one path alone are too
@@ -57,6 +58,13 @@ std::optional<double> LowerQueue(const PathMemory& there, const PathMemory& here
   return std::max(now, there.queue.Mean() / std::max(1.0, here.queue.Mean()));
 }
 
+// Marks that `there` would have shown since its last one if it were as busy as `here`.
+double MissingMarks(const PathMemory& there, const PathMemory& here) { return here.marks.Share() * there.marks.clean; }
+
+std::string MarkedText(const PathMemory& path) {
+  return path.marks.told > 0 ? absl::StrFormat("%.4f", path.marks.Share()) : "not told";
+}
+
 // Plans the moves of one window.
 class Planner {
  public:
@@ -76,6 +84,7 @@ class Planner {
   std::optional<Target> Find(const PairObservation& pair, const FlowMemory& flow);
   Target Judge(const PairObservation& pair, const FlowMemory& flow, uint8_t slot, double noise);
   Target ByOwnFlows(const FlowMemory& flow, const PathId& here, const PathId& there);
+  Target ByMarks(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
   Target ByDelay(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
   double Sharers(const FlowMemory& flow, const PathId& path);
   Move Make(const PairObservation& pair, const FlowKey& key, const FlowMemory& flow, const Target& target);
@@ -125,6 +134,19 @@ Target Planner::ByOwnFlows(const FlowMemory& flow, const PathId& here, const Pat
   return t;
 }
 
+// None of our flows is there, and it queues no more than here: where links mark before they queue, only idle ones never
+// mark. How many flows a busy one has its marks do not tell: their share swings by more than that.
+Target Planner::ByMarks(const FlowMemory& flow, const PathId& here, const PathId& there, double noise) {
+  const PathMemory &from = state_.paths[here], &to = state_.paths[there];
+  if (state_.HasAll(flow) || flow.windows_on_slot <= state_.rules.weak_after_windows) return {};
+  if (LowerBy(to, from, noise) < 0) return {};
+  if (MissingMarks(to, from) < state_.rules.idle_marks) return {};
+  return {.gain = Sharers(flow, here),
+          .probability = state_.rules.join_probability,
+          .reason = "that path marks no probes",
+          .idle = true};
+}
+
 // None of our flows is there: queueing delay is all that shows how many of others are.
 Target Planner::ByDelay(const FlowMemory& flow, const PathId& here, const PathId& there, double noise) {
   const ContentionRules& rules = state_.rules;
@@ -137,8 +159,10 @@ Target Planner::ByDelay(const FlowMemory& flow, const PathId& here, const PathId
     const bool idle = *ratio < rules.idle_below;
     return {.gain = Sharers(flow, here) / (idle ? 1 : 2),
             .probability = rules.join_probability,
-            .reason = idle ? "that path is idle" : "that path queues less"};
+            .reason = idle ? "that path is idle" : "that path queues less",
+            .idle = idle};
   }
+  if (const Target t = ByMarks(flow, here, there, noise); t.gain > 0) return t;
   if (age_s < rules.long_memory_s) return {};
   const double lower_by = LowerBy(to, from, noise);
   if (lower_by > rules.weak_significance && flow.windows_on_slot > rules.weak_after_windows) {
@@ -191,6 +215,8 @@ Move Planner::Make(const PairObservation& pair, const FlowKey& key, const FlowMe
                 {"queue_us", absl::StrFormat("%.1f", from.queue.Mean() / 1e3)},
                 {"target_queue_us", absl::StrFormat("%.1f", target.queue_ns / 1e3)},
                 {"own_flows", absl::StrFormat("%d", load_.On({pair.pair, flow.slot}))},
+                {"marked_share", MarkedText(from)},
+                {"target_marked_share", MarkedText(state_.paths[{pair.pair, target.slot}])},
                 {"target_own_flows", absl::StrFormat("%d", load_.On({pair.pair, target.slot}))},
                 {"expected_gain", absl::StrFormat("%.2f", target.gain)}};
   return m;
@@ -229,6 +255,7 @@ std::vector<Move> Planner::Plan() {
     ++moved[c.pair->pair];
     flow.asked = target->slot;
     flow.asked_windows = 0;
+    flow.trial_idle = target->idle;
   }
   return moves;
 }
@@ -240,6 +267,8 @@ PathExplanation Planner::ExplainPath(const PathId& path) {
           .queue_windows = m.queue.count(),
           .queue_ns = m.queue.Mean(),
           .queue_limit_ns = state_.QueueLimitNs(m.base_ns),
+          .marked_share = m.marks.Share(),
+          .marks_known = m.marks.told > 0,
           .own_flows = load_.On(path),
           .others = m.external};
 }
@@ -265,8 +294,11 @@ CandidateExplanation Planner::ExplainCandidate(const PairObservation& pair, cons
   } else if (state_.paths[there].queue.count() == 0 || state_.paths[here].queue.count() == 0) {
     out.text = "queueing delays are not measured yet";
   } else {
-    out.text = absl::StrFormat("its queue is lower by %.1f standard errors, %.1f wanted",
-                               LowerBy(state_.paths[there], state_.paths[here], noise), state_.rules.significance);
+    out.text = absl::StrFormat(
+        "its queue is lower by %.1f standard errors, %.1f wanted; no mark where %.1f were to come, %.1f wanted%s",
+        LowerBy(state_.paths[there], state_.paths[here], noise), state_.rules.significance,
+        MissingMarks(state_.paths[there], state_.paths[here]), state_.rules.idle_marks,
+        state_.HasAll(flow) ? "; a flow got no more on an idle path lately" : "");
   }
   return out;
 }

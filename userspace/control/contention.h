@@ -9,10 +9,13 @@
 //  - Where the host has flows itself, sharing is arithmetic: a link of capacity C with k flows gives each C/k. k is
 //    known from the flow's own rate once the host has seen what a link can carry, and each move counts at once, so the
 //    host's flows are assigned jointly, one per path before two.
-//  - Where it has none, queueing delay ranks the paths: delay grows with the number of flows even when the mean load is
+//  - Where it has none, queueing delay and marks rank the paths. Delay: delay grows with the number of flows even when
+//  the mean load is
 //    the same, because ECN keeps every busy link at the same load. The target must be better than 0.8 times the present
-//    path in two windows in a row, and beyond the noise of the last windows; the better of two random candidates is
-//    taken, with a probability per window, so that hosts that see the same idle path do not jump together.
+//    path in two windows in a row, and beyond the noise of the last windows. Marks: where switches mark before they
+//    queue, busy and idle links have the same delay, but only a busy one marks probes. The better of two random
+//    candidates is taken, with a probability per window, so that hosts that see the same idle path do not jump
+//    together.
 //  - Only flows that send, and not little, are load or candidates: a queue pair that a job has done with, and one that
 //    carries its control messages, share nothing. What others send is estimated over the last eight windows.
 //  - Every move is measured: the rate before against the rate after. What a flow got on a path is remembered, so a path
@@ -67,6 +70,9 @@ struct ContentionRules {
   double forgive_s = 15;        // … and one is forgiven after so long
   int unknown_sharers = 3;      // assumed sharers of a congested link whose capacity is not known yet
   double trial_gain = 1.6;      // min_gain of a move that nothing measured on the target speaks for
+  double idle_marks = 12;       // a path is idle when so many probes were to be marked there, at the present path's
+                                // share, and none was
+  double marks_memory_s = 1;    // over which that share is taken
 };
 
 struct PathObservation {
@@ -76,6 +82,8 @@ struct PathObservation {
   double queue_ns = 0;    // typical queueing delay of this window: a mean without the highest twentieth, not more: the
                           // tail tells the number of flows
   double base_ns = 0;     // base OWD
+  int ecn_samples = 0;    // probes of this window that arrived with their ECN bits …
+  int marked = 0;         // … and CE among them
   std::vector<uint64_t> links;  // names of the links it takes (hashes of hops), so that paths of different pairs that
                                 // share a link are one; empty = shares with no other path
 };

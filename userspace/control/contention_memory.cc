@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "absl/strings/str_format.h"
@@ -37,12 +38,14 @@ std::vector<uint64_t> CommonLinks(const PairObservation& pair) {
   return common;
 }
 
-void RememberPath(const PathObservation& seen, const std::vector<uint64_t>& common, int64_t window, PathMemory& path) {
+void RememberPath(const PathObservation& seen, const std::vector<uint64_t>& common, double keep, int64_t window,
+                  PathMemory& path) {
   path.usable = seen.usable;
   path.links = seen.links;
   std::erase_if(path.links,
                 [&](uint64_t link) { return std::find(common.begin(), common.end(), link) != common.end(); });
   path.last_window = window;
+  path.marks.Add(seen.ecn_samples, seen.marked, keep);
   if (seen.queue_samples == 0) return;
   path.base_ns = seen.base_ns;
   path.queue.Add(seen.queue_ns);
@@ -97,6 +100,10 @@ void JudgeTrial(const FlowKey& key, int64_t now_ns, ContentionState::Impl& state
   path.joined_bps = after;
   path.joined_ns = now_ns;
   const bool kept = after >= state.rules.kept_gain * flow.trial_before_bps;
+  if (!kept && flow.trial_idle) {
+    state.alone_ns = now_ns;
+    state.alone_bps = std::max(after, flow.trial_before_bps);
+  }
   Finding f{kept ? Finding::Kind::kMoveConfirmed : Finding::Kind::kMoveBroughtNothing, flow.pair, key, "", {}};
   f.text = absl::StrFormat("flow %s got %.0f Mbit/s on path %d, after %.0f Mbit/s on path %d", key.Id().ToString(),
                            after / 1e6, flow.slot, flow.trial_before_bps / 1e6, flow.trial_from);
@@ -154,15 +161,16 @@ void Remember(const Observation& seen, ContentionState::Impl& state, Decision& o
   ++state.window;
   state.now_ns = seen.now_ns;
   state.line_rate_bps = seen.line_rate_bps;
+  const double seconds = static_cast<double>(seen.window_ns) * 1e-9;
+  const double keep = std::exp(-std::max(0.0, seconds) / std::max(1e-3, state.rules.marks_memory_s));
   for (const PairObservation& pair : seen.pairs) {
     const std::vector<uint64_t> common = CommonLinks(pair);
     for (const PathObservation& path : pair.paths) {
-      RememberPath(path, common, state.window, state.paths[{pair.pair, path.slot}]);
+      RememberPath(path, common, keep, state.window, state.paths[{pair.pair, path.slot}]);
     }
     for (const FlowObservation& flow : pair.flows) RememberFlow(flow, pair, seen, state, out);
   }
   if (state.window % kForgetAfterWindows == 0) Forget(state);
-  const double seconds = static_cast<double>(seen.window_ns) * 1e-9;
   state.capacity_bps *= 1 - std::min(1.0, kCapacityForgottenPerSecond * seconds);
   state.capacity_bps = std::max({state.capacity_bps, seen.line_rate_bps, OwnLoad(state).MaxLinkBps()});
   EstimateExternal(state);

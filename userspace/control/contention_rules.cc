@@ -21,11 +21,12 @@ constexpr int kMostWindows = 1 << 28;
 // compile when one is added: name it here (recordings of before then keep its default), and in docs/cwctl.md.
 template <typename Rules, typename Each>
 void ForEachRule(Rules& rules, Each each) {
-  static_assert(sizeof(ContentionRules) == 216);
+  static_assert(sizeof(ContentionRules) == 232);
   auto& [queue_over_base, queue_floor_ns, evidence_windows, better_than, idle_below, significance, min_gain, sure_gain,
          force_gain, kept_gain, settle_windows, rate_windows, hold_windows, join_probability, weak_significance,
          weak_probability, weak_after_windows, memory_s, long_memory_s, full_paths, full_alike, full_windows,
-         max_moved_share, elephant_share, restless_moves, forgive_s, unknown_sharers, trial_gain] = rules;
+         max_moved_share, elephant_share, restless_moves, forgive_s, unknown_sharers, trial_gain, idle_marks,
+         marks_memory_s] = rules;
   each("queue_over_base", queue_over_base);
   each("queue_floor_ns", queue_floor_ns);
   each("evidence_windows", evidence_windows);
@@ -54,6 +55,8 @@ void ForEachRule(Rules& rules, Each each) {
   each("forgive_s", forgive_s);
   each("unknown_sharers", unknown_sharers);
   each("trial_gain", trial_gain);
+  each("idle_marks", idle_marks);
+  each("marks_memory_s", marks_memory_s);
 }
 
 template <typename T>
@@ -109,10 +112,20 @@ void Code(Archive& ar, PathId& id) {
 }
 
 template <typename Archive>
+void Code(Archive& ar, Marks& marks) {
+  ar.Number(marks.told);
+  ar.Number(marks.marked);
+  ar.Number(marks.newest_told);
+  ar.Number(marks.newest_marked);
+  ar.Number(marks.clean);
+}
+
+template <typename Archive>
 void Code(Archive& ar, PathMemory& path) {
-  auto& [queue, base_ns, usable, links, joined_bps, joined_ns, external, last_window] = path;
+  auto& [queue, base_ns, marks, usable, links, joined_bps, joined_ns, external, last_window] = path;
   Code(ar, queue);
   ar.Number(base_ns);
+  Code(ar, marks);
   ar.Bool(usable);
   links.resize(ar.Count(links.size(), sizeof(uint64_t)));
   for (uint64_t& link : links) ar.Number(link);
@@ -124,8 +137,8 @@ void Code(Archive& ar, PathMemory& path) {
 
 template <typename Archive>
 void Code(Archive& ar, FlowMemory& flow) {
-  auto& [pair, slot, locked, windows_on_slot, congested_windows, hold, rate, trial, trial_from, trial_before_bps, asked,
-         asked_windows, moves, forgiven_ns, last_window] = flow;
+  auto& [pair, slot, locked, windows_on_slot, congested_windows, hold, rate, trial, trial_from, trial_idle,
+         trial_before_bps, asked, asked_windows, moves, forgiven_ns, last_window] = flow;
   Code(ar, pair);
   ar.Number(slot);
   ar.Bool(locked);
@@ -135,6 +148,7 @@ void Code(Archive& ar, FlowMemory& flow) {
   Code(ar, rate);
   ar.Bool(trial);
   ar.Number(trial_from);
+  ar.Bool(trial_idle);
   ar.Number(trial_before_bps);
   ar.Number(asked);
   ar.Within(asked_windows, 0, kMostWindows);
@@ -196,6 +210,8 @@ void Code(Archive& ar, State& state) {
   Code(ar, state.flows);
   Code(ar, state.full_windows);
   ar.Number(state.capacity_bps);
+  ar.Within(state.alone_ns, -kMostNs, kMostNs);
+  ar.Number(state.alone_bps);
 }
 
 }  // namespace

@@ -54,9 +54,30 @@ class Recent {
 inline constexpr int kQueueWindows = 6;
 inline constexpr int kMaxRateWindows = 8;
 
+// Probes that told how they arrived, and the marked ones among them.
+struct Marks {
+  // Over marks_memory_s; and over a fifth of it, for what has just ended.
+  double told = 0, marked = 0, newest_told = 0, newest_marked = 0;
+  double clean = 0;  // told since a window with a mark
+
+  void Add(int more_told, int more_marked, double keep) {
+    const double newest_keep = keep * keep * keep * keep * keep;
+    told = keep * told + more_told;
+    marked = keep * marked + more_marked;
+    newest_told = newest_keep * newest_told + more_told;
+    newest_marked = newest_keep * newest_marked + more_marked;
+    clean = more_marked > 0 ? 0 : clean + more_told;
+  }
+  double Share() const {
+    if (told <= 0 || newest_told <= 0) return 0;
+    return std::min(marked / told, 2 * newest_marked / newest_told);
+  }
+};
+
 struct PathMemory {
   Recent<kQueueWindows> queue;  // queueing delay, ns
   double base_ns = 0;
+  Marks marks;
   bool usable = false;
   std::vector<uint64_t> links;
   double joined_bps = 0;  // what one flow of ours got here, when it last came or left; 0 = not known
@@ -75,6 +96,7 @@ struct FlowMemory {
   Recent<kMaxRateWindows> rate;  // bit/s, since it is on this slot
   bool trial = false;            // a move of ours is being measured
   uint8_t trial_from = 0;
+  bool trial_idle = false;  // the target looked idle when the move was decided
   double trial_before_bps = 0;
   uint8_t asked = kSlotNone;  // a move was decided and is not seen yet
   int asked_windows = 0;
@@ -96,6 +118,8 @@ struct ContentionState::Impl {
   std::map<FlowKey, FlowMemory> flows;
   std::map<PairKey, int> full_windows;  // windows in a row in which every path was busy alike
   double capacity_bps = 0;              // the most that our flows together got on one link, slowly forgotten
+  int64_t alone_ns = 0;                 // when a flow of ours last gained nothing on an idle path; 0: never
+  double alone_bps = 0;                 // what it had: all that a flow gets
 
   bool Settled(const FlowMemory& f) const {
     return f.windows_on_slot >= rules.settle_windows + rules.rate_windows && f.rate.count() >= rules.rate_windows;
@@ -119,6 +143,11 @@ struct ContentionState::Impl {
   bool IsElephant(const FlowMemory& f, double fastest_bps) const {
     const double bps = RateBps(f);
     return f.last_window == window && f.slot != kSlotNone && bps > 0 && bps >= rules.elephant_share * fastest_bps;
+  }
+  // A flow that has as much as one alone on an idle path was seen to get gains nowhere.
+  bool HasAll(const FlowMemory& f) const {
+    return alone_ns != 0 && static_cast<double>(now_ns - alone_ns) < 1e9 * rules.long_memory_s &&
+           RateBps(f) * rules.kept_gain >= alone_bps;
   }
   // Queueing from which on a path is congested, ns.
   double QueueLimitNs(double base_ns) const { return std::max(rules.queue_over_base * base_ns, rules.queue_floor_ns); }

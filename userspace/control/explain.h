@@ -36,6 +36,8 @@ struct PathExplanation {
   int queue_windows = 0;      // windows behind queue_ns; 0: not measured
   double queue_ns = 0;        // mean of the last windows
   double queue_limit_ns = 0;  // congested above this
+  double marked_share = 0;    // of probes, over the last seconds (rule marks_memory_s)
+  bool marks_known = false;   // the peer tells how probes arrive, and the fabric leaves the ECN bits alone
   int own_flows = 0;          // of this host on its most used link
   double others = 0;          // flows of other hosts, as far as the shares of our own tell
 };

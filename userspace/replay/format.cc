@@ -70,12 +70,14 @@ void Code(Archive& ar, uint64_t& link) {
 
 template <typename Archive>
 void Code(Archive& ar, PathObservation& path) {
-  auto& [slot, usable, queue_samples, queue_ns, base_ns, links] = path;
+  auto& [slot, usable, queue_samples, queue_ns, base_ns, ecn_samples, marked, links] = path;
   ar.Number(slot);
   ar.Bool(usable);
   ar.Within(queue_samples, 0, kMostSamples);
   ar.Number(queue_ns);
   ar.Number(base_ns);
+  ar.Within(ecn_samples, 0, kMostSamples);
+  ar.Within(marked, 0, ecn_samples);
   CodeList(ar, links, sizeof(uint64_t));
 }
 
@@ -94,7 +96,7 @@ void Code(Archive& ar, PairObservation& pair) {
   auto& [key, table_valid, paths, flows] = pair;
   Code(ar, key);
   ar.Bool(table_valid);
-  CodeList(ar, paths, 26);
+  CodeList(ar, paths, 34);
   CodeList(ar, flows, 54);
 }
 
