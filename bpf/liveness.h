@@ -9,7 +9,7 @@
  * and no more rounds count than the slot has been silent for. A full queue makes packets late, but goes on delivering
  * older ones; a dead path stops. So what counts is the time since anything arrived, probe or data, less the largest
  * jump of the delay in the recent past (a burst that lands in the queue at once silences a whole path for as long), of
- * which two rounds are believed at most: a wrong verdict costs one move, a late one stops the flows.
+ * which 3.5 ms or two rounds are believed at most: a wrong verdict costs one move, a late one stops the flows.
  * miss_limit such rounds are death. If half of the live slots or more lag together, the peer or this host is the
  * likelier cause, and half_dead_rounds are wanted. Silence is told by the peer's clock or by ours, never by both.
  * Serial arithmetic throughout: rounds and times may wrap. Several CPUs may judge at once: changes of state go by
@@ -21,10 +21,11 @@
 
 #define CW_SILENCE_MARGIN_NS 200000
 #define CW_CLOCK_STEP_NS 1000000000ll /* no delay is a second longer than the last: a clock was set */
-#define CW_JUMP_FORGET 9              /* by 1/512 per reply */
+#define CW_JUMP_FORGET 10             /* by 1/1024 per reply */
 #define CW_JUMP_ROUNDS 2
-#define CW_LAG_MEMORY 2               /* rounds */
-#define CW_ROUND_RESTART 1024         /* progress so far ahead belongs to earlier numbering */
+#define CW_JUMP_MOST_NS 3500000
+#define CW_LAG_MEMORY 2       /* rounds */
+#define CW_ROUND_RESTART 1024 /* progress so far ahead belongs to earlier numbering */
 
 /* One verified reply. Masks: bit s is slot s; [i] is round - i. */
 struct cw_b4 {
@@ -104,7 +105,9 @@ CW_INLINE __u32 cw_b4_silent_rounds(const struct cw_b4* r, const struct cw_pair*
   __u64 silence = cw_b4_silence(r, slot);
   __u32 interval = pair->interval_ns;
   __u64 most = (__u64)CW_JUMP_ROUNDS * interval;
-  __u64 explained = (slot->jump_ns < most ? slot->jump_ns : most) + CW_SILENCE_MARGIN_NS;
+  __u64 explained;
+  if (most < CW_JUMP_MOST_NS) most = CW_JUMP_MOST_NS;
+  explained = (slot->jump_ns < most ? slot->jump_ns : most) + CW_SILENCE_MARGIN_NS;
   if (!interval || silence <= explained) return 0;
   silence = (silence - explained) / interval;
   return silence > CW_ROUND_RESTART ? CW_ROUND_RESTART : (__u32)silence;

@@ -387,10 +387,10 @@ TEST(BpfB4, JumpsForget) {
   cw_slot_raw(&slot, 5000000 + 2 * kSecond);  // a clock was set
   cw_slot_raw(&slot, 1000000);
   EXPECT_EQ(slot.jump_ns, 4000000u);
-  for (int i = 0; i < 512; ++i) cw_slot_raw(&slot, 1000000);
+  for (int i = 0; i < 1024; ++i) cw_slot_raw(&slot, 1000000);
   EXPECT_LT(slot.jump_ns, 1600000u);
-  for (int i = 0; i < 512 * 20; ++i) cw_slot_raw(&slot, 1000000);
-  EXPECT_LT(slot.jump_ns, 1000u);
+  for (int i = 0; i < 1024 * 20; ++i) cw_slot_raw(&slot, 1000000);
+  EXPECT_LT(slot.jump_ns, 1024u);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ TEST(Config, DefaultsOfASmallFile) {
   ASSERT_EQ(config->nics.size(), 1u);
   EXPECT_EQ(config->nics[0].name, "eth0");
   EXPECT_EQ(config->nics[0].address, "auto");
-  EXPECT_EQ(config->probe.active_interval, absl::Milliseconds(1));
+  EXPECT_EQ(config->probe.active_interval, absl::Microseconds(400));
   EXPECT_FALSE(config->probe.dscp.has_value());
 }
 

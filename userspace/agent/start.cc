@@ -107,6 +107,13 @@ double LinkRateBps(const config::NicConfig& nic) {
   return std::max(mbps, 0.0) * 1e6;
 }
 
+// Half of the paths silent together is more likely a host that stands still than so many dead paths: with three misses
+// 15 ms at least.
+uint32_t HalfDeadFactor(absl::Duration active_interval) {
+  constexpr uint32_t kLeast = 5;
+  return std::max(kLeast, static_cast<uint32_t>(absl::Milliseconds(kLeast) / active_interval));
+}
+
 }  // namespace
 
 Agent::Agent(AgentOptions options)
@@ -306,6 +313,7 @@ absl::Status Agent::OpenProbes() {
   const auto idle_ns = absl::ToInt64Nanoseconds(config.probe.idle_interval);
   options.mesh = {.session = session_,
                   .miss_limit = static_cast<uint32_t>(config.liveness.misses),
+                  .half_dead_factor = HalfDeadFactor(config.probe.active_interval),
                   .idle_interval_ns = static_cast<uint32_t>(idle_ns)};
   options.prober.cadence = {.active_interval_ns = absl::ToInt64Nanoseconds(config.probe.active_interval),
                             .idle_interval_ns = idle_ns,

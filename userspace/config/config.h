@@ -53,9 +53,9 @@ struct KeysConfig {
 };
 
 struct ProbeConfig {
-  absl::Duration active_interval = absl::Milliseconds(1);  // round interval of pairs with data or a suspect path
+  absl::Duration active_interval = absl::Microseconds(400);  // round interval of pairs with data or a suspect path
   absl::Duration idle_interval = absl::Milliseconds(100);
-  int64_t budget_pps = 4000;      // requests per second, whole host; intervals grow to stay below it
+  int64_t budget_pps = 10'000;    // requests per second, whole host; intervals grow to stay below it
   int first_port = 49152;         // candidates for entropy are first_port … first_port + ports − 1
   int ports = 64;                 // 51 see 8 equal paths with 99 % probability, 115 see 16
   int max_paths = 12;             // slots for discovered paths; the rest of the 16 is for native ports

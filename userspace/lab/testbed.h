@@ -30,15 +30,15 @@ struct TestbedSpec {
   FabricSpec fabric;
   bool agents = true;
   std::string mode = "optimize";  // observe, protect or optimize
-  absl::Duration active_interval = absl::Milliseconds(1);
+  absl::Duration active_interval = absl::Microseconds(400);
   absl::Duration idle_interval = absl::Milliseconds(100);
-  int64_t probe_budget_pps = 8000;  // per host
-  int extra_peers = 0;              // further peers of host 0 at addresses of leaf 1 that no host has
-  int sample_level = 4;             // 1 packet in 2^level
-  bool all_hosts = false;           // false: peers are the hosts behind other leaves, the only ones with several paths
-  int clock_neighbours = 0;         // probed faster for the clock; all hosts of a lab share one machine's processors
-  std::vector<int> second_nics;     // by host, the leaf of its eth1; empty: hosts have one NIC
-  bool wait_paths = true;           // Up returns when all paths are up, or already when the agents answer
+  int64_t probe_budget_pps = 20'000;  // per host
+  int extra_peers = 0;                // further peers of host 0 at addresses of leaf 1 that no host has
+  int sample_level = 4;               // 1 packet in 2^level
+  bool all_hosts = false;        // false: peers are the hosts behind other leaves, the only ones with several paths
+  int clock_neighbours = 0;      // probed faster for the clock; all hosts of a lab share one machine's processors
+  std::vector<int> second_nics;  // by host, the leaf of its eth1; empty: hosts have one NIC
+  bool wait_paths = true;        // Up returns when all paths are up, or already when the agents answer
   std::vector<HiddenClockSpec> clocks;                    // by host; empty: true clocks
   std::vector<NicClockSpec> nic_clocks;                   // by host; empty: no NIC has a clock of its own
   std::function<void(int host, config::Config&)> adjust;  // the agents' configuration, last
