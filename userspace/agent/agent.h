@@ -227,6 +227,10 @@ class Agent final : public api::AgentView {
   uint16_t JudgedSlots(const PairState& pair) const;
   void JudgeLosses();
   void OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict);
+  void JudgeStalls(int64_t now_ns);
+  // Those that lose packets, by their probes or by the flows' acknowledgements.
+  uint16_t LossySlots(const PairState& pair) const;
+  void OnStall(PairState& pair, const control::DataStall::Verdict& verdict);
   void LeavePath(PairState& pair, uint8_t slot);
 
   // decide.cc

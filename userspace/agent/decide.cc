@@ -87,6 +87,7 @@ control::Observation Agent::Observe(int64_t now_ns) {
 void Agent::DecideWindow() {
   const int64_t now_ns = MonotonicNs();
   ReadFlows();
+  JudgeStalls(now_ns);
   if (!flows_.sent.empty()) busy_ns_ = now_ns;
   SetPace(now_ns - busy_ns_ < kQuietAfterNs);
   RunDrains();

@@ -56,8 +56,10 @@ void Agent::ReadFlows() {
   for (auto& [index, pair] : pairs_) {
     const bool active = pair->last_data_ns != 0 && now_ns - pair->last_data_ns < kActiveNs;
     if (active != pair->active) engine_->SetActive(index, active);
-    if (active && pair->loss == nullptr)
+    if (active && pair->loss == nullptr) {
       pair->loss = std::make_unique<control::PairLoss>(control::LossRules{.limit = options_.config.steering.loss_limit});
+      pair->stalls = std::make_unique<control::DataStall>();
+    }
     pair->active = active;
   }
 }

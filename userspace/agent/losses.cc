@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths that lose a share of their packets (control/path_loss.h): left like dead ones, and taken back when clean.
+// Paths that lose a share of their packets (control/path_loss.h), or data while probes pass (control/data_stall.h):
+// left like dead ones, and taken back when clean, or after a time.
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -52,6 +55,50 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
   verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);
   UpdateDamping(pair);
   if (verdict.lossy && acts) LeavePath(pair, verdict.slot);
+}
+
+uint16_t Agent::LossySlots(const PairState& pair) const {
+  const uint16_t by_probes = pair.loss == nullptr ? uint16_t{0} : pair.loss->lossy();
+  const uint16_t by_data = pair.stalls == nullptr ? uint16_t{0} : pair.stalls->KeptFree(MonotonicNs());
+  return by_probes | by_data;
+}
+
+void Agent::JudgeStalls(int64_t now_ns) {
+  std::map<uint32_t, std::vector<control::DataFlow>> flows;
+  for (const auto& [key, flow] : flows_.sent) {
+    const control::TailView view = TailOf(flow.tx);
+    flows[flow.tx.pair].push_back({.key = key,
+                                   .slot = flow.PathSlot(),
+                                   .next = view.next,
+                                   .acked = view.acked,
+                                   .answers = flow.answers.acks + flow.answers.rnr_naks + flow.answers.seq_naks,
+                                   .known = view.known});
+  }
+  for (auto& [index, pair] : pairs_) {
+    if (pair->stalls == nullptr) continue;
+    for (const control::DataStall::Verdict& verdict : pair->stalls->Step(now_ns, flows[index], JudgedSlots(*pair)))
+      OnStall(*pair, verdict);
+  }
+}
+
+void Agent::OnStall(PairState& pair, const control::DataStall::Verdict& verdict) {
+  const bool acts = Acts(Capability::kLoss);
+  const double quiet_ms = static_cast<double>(verdict.quiet_ns) / 1e6;
+  telemetry::Event event{
+      .type = "path", .severity = telemetry::Severity::kAlert, .peer = pair.peer, .slot = verdict.slot, .dry = !acts};
+  event.text = absl::StrFormat(
+      "path %d to %s delivers probes but no data: nothing of the %d flows on it was acknowledged for %.0f ms, while %d "
+      "went on by other paths; it is left for %d s",
+      verdict.slot, pair.peer, verdict.flows, quiet_ms, verdict.witnesses, verdict.away_ns / 1'000'000'000);
+  event.evidence = {{"stalled_flows", absl::StrCat(verdict.flows)},
+                    {"quiet_ms", absl::StrFormat("%.0f", quiet_ms)},
+                    {"witnesses", absl::StrCat(verdict.witnesses)},
+                    {"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(verdict.slot))}};
+  if (acts || Observes(Capability::kLoss)) Log(std::move(event));
+  if (!acts) return pair.stalls->Forget(verdict.slot);
+  UpdateDamping(pair);
+  LeavePath(pair, verdict.slot);
+  OnPathDied(pair, verdict.slot);  // what was under way is asked for again, by the path that they go to
 }
 
 // Each flow of the path goes to the usable one that has the fewest then. At once: what is in flight is lost in part

@@ -16,6 +16,7 @@
 #include "sync/path_choice.h"
 #include "sync/stamp_kind.h"
 #include "userspace/control/damping.h"
+#include "userspace/control/data_stall.h"
 #include "userspace/control/path_loss.h"
 #include "userspace/control/pause.h"
 #include "userspace/metrics/path_totals.h"
@@ -79,7 +80,8 @@ struct PairState {
   uint16_t blocked = 0;              // or a lossy one: no flow is put there
   uint32_t epoch = 0;                // of the clock, for which the delays hold
   std::array<SlotState, kMaxSlots> slot;
-  std::unique_ptr<control::PairLoss> loss;     // made when the pair first carries data
+  std::unique_ptr<control::PairLoss> loss;     // made when the pair first carries data …
+  std::unique_ptr<control::DataStall> stalls;  // … as is this
   std::vector<probe::SampleHalf> samples_out;  // halves of packets received from the peer
   int64_t last_reply_ns = 0;                   // monotonic; 0: never
   uint32_t last_round = 0;                     // cur_round when probes sent were counted last

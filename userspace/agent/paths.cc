@@ -103,6 +103,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     pair->slot[change.slot].flaps = control::FlapCounter();
     pair->slot[change.slot].silence.reset();
     if (pair->loss != nullptr) pair->loss->Forget(change.slot);
+    if (pair->stalls != nullptr) pair->stalls->Forget(change.slot);
     // Flows that were steered to a port that this slot no longer means go back to their own.
     for (auto& [key, flow] : flows_.sent) {
       if (change.old_port == 0 || flow.tx.pair != index || flow.tx.slot != change.slot || flow.tx.port == 0) continue;

@@ -424,7 +424,7 @@ v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
   path.set_state(StateOf(probe::Load(shared.state)));
   if (path.state() == v1::PATH_STATE_DEAD && IsPaused(state)) path.set_state(v1::PATH_STATE_PAUSED);
   path.set_assignable(slots.is_path(s) && (pair.blocked >> s & 1) == 0);
-  path.set_lossy(pair.loss != nullptr && (pair.loss->lossy() >> s & 1) != 0);
+  path.set_lossy((LossySlots(pair) >> s & 1) != 0);
   path.set_damped((pair.damped >> s & 1) != 0);
   path.set_drained((pair.drained >> s & 1) != 0);
   path.set_native(!slots.is_path(s));

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths on which data dies while probes pass, told from the flows' acknowledgements.
+#include "userspace/control/data_stall.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+namespace cw::control {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+// Flows that send 20 packets a window of 20 ms, and have at most `most` under way.
+class Flows {
+ public:
+  explicit Flows(std::vector<uint8_t> slots, uint32_t most = 100) : most_(most) {
+    for (uint8_t slot : slots) {
+      flows_.push_back({.key = {Addr::FromV4(1), Addr::FromV4(2), static_cast<uint32_t>(flows_.size() + 16)},
+                        .slot = slot,
+                        .next = 0xfffff0,  // PSNs wrap
+                        .acked = 0xfffff0,
+                        .known = true});
+    }
+  }
+  DataFlow& operator[](size_t i) { return flows_[i]; }
+
+  // dead(slot, now): data on the slot is lost. Returns the verdicts of all windows.
+  std::vector<DataStall::Verdict> Run(int windows, const std::function<bool(uint8_t)>& dead) {
+    std::vector<DataStall::Verdict> all;
+    for (int w = 0; w < windows; ++w) {
+      now_ns_ += 20 * kMs;
+      for (DataFlow& flow : flows_) {
+        if (stopped_) break;
+        const uint32_t under_way = (flow.next - flow.acked) & 0xffffff;
+        flow.next = (flow.next + std::min<uint32_t>(20, most_ - std::min(most_, under_way))) & 0xffffff;
+        if (dead(flow.slot)) continue;
+        flow.acked = (flow.next - 5) & 0xffffff;
+        ++flow.answers;
+      }
+      const auto verdicts = stall_.Step(now_ns_, flows_, 0xf);
+      all.insert(all.end(), verdicts.begin(), verdicts.end());
+    }
+    return all;
+  }
+  uint16_t KeptFree() const { return stall_.KeptFree(now_ns_); }
+  void Stop() { stopped_ = true; }
+  void Pass(int64_t ns) { now_ns_ += ns; }
+
+ private:
+  uint32_t most_;
+  bool stopped_ = false;
+  int64_t now_ns_ = 1'000 * kMs;
+  std::vector<DataFlow> flows_;
+  DataStall stall_;
+};
+
+bool Nothing(uint8_t) { return false; }
+
+TEST(DataStall, APathWhoseFlowsStandStillAloneIsLeftAndTriedAgainLater) {
+  Flows flows({0, 0, 1, 2});
+  EXPECT_TRUE(flows.Run(20, Nothing).empty());
+  const auto verdicts = flows.Run(20, [](uint8_t slot) { return slot == 0; });
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0].slot, 0);
+  EXPECT_EQ(verdicts[0].flows, 2);
+  EXPECT_EQ(verdicts[0].witnesses, 2);
+  EXPECT_GE(verdicts[0].quiet_ns, 60 * kMs);
+  EXPECT_LE(verdicts[0].quiet_ns, 180 * kMs);
+  EXPECT_EQ(flows.KeptFree(), 1);
+  flows.Pass(verdicts[0].away_ns);
+  EXPECT_EQ(flows.KeptFree(), 0);
+}
+
+TEST(DataStall, ASecondTimeItIsLeftForLonger) {
+  Flows flows({0, 1});
+  flows.Run(5, Nothing);
+  const auto first = flows.Run(20, [](uint8_t slot) { return slot == 0; });
+  ASSERT_EQ(first.size(), 1u);
+  flows.Pass(first[0].away_ns);
+  flows.Run(5, Nothing);
+  const auto second = flows.Run(20, [](uint8_t slot) { return slot == 0; });
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].away_ns, 2 * first[0].away_ns);
+}
+
+TEST(DataStall, AReceiverThatStandsStillIsNoPath) {
+  Flows flows({0, 1, 2, 3});
+  flows.Run(5, Nothing);
+  EXPECT_TRUE(flows.Run(100, [](uint8_t) { return true; }).empty());
+  Flows alone({0, 0});  // nobody goes on elsewhere
+  alone.Run(5, Nothing);
+  EXPECT_TRUE(alone.Run(100, [](uint8_t slot) { return slot == 0; }).empty());
+}
+
+TEST(DataStall, AFlowThatGoesOnClearsItsPath) {
+  Flows flows({0, 0, 1});
+  flows.Run(5, Nothing);
+  for (int w = 0; w < 50; ++w) {
+    flows[0].answers += 1;  // it goes on, though the other flow of the path does not
+    EXPECT_TRUE(flows.Run(1, [](uint8_t slot) { return slot == 0; }).empty());
+  }
+}
+
+TEST(DataStall, NaksAreAnswersAndUnknownPsnsSayNothing) {
+  Flows naked({0, 1});
+  naked.Run(5, Nothing);
+  for (int w = 0; w < 50; ++w) {
+    ++naked[0].answers;
+    EXPECT_TRUE(naked.Run(1, [](uint8_t slot) { return slot == 0; }).empty());
+  }
+  Flows unknown({0, 1});
+  unknown[0].known = false;
+  unknown.Run(5, Nothing);
+  EXPECT_TRUE(unknown.Run(50, [](uint8_t slot) { return slot == 0; }).empty());
+}
+
+TEST(DataStall, ALongMessageIsNoStandstill) {
+  Flows flows({0, 1}, 100'000);  // it sends on, and is acknowledged every 60 windows
+  for (int round = 0; round < 5; ++round) {
+    flows[0].acked = flows[0].next;
+    ++flows[0].answers;
+    const auto verdicts = flows.Run(60, [](uint8_t slot) { return slot == 0; });
+    if (round > 0) {  // the first is not known to be long
+      EXPECT_TRUE(verdicts.empty()) << round;
+    }
+    flows.Pass(2000 * kMs);
+  }
+}
+
+TEST(DataStall, AFlowThatStaysStillIsBlamedOnOnePathOnly) {
+  Flows flows({0, 1, 2});
+  flows.Run(5, Nothing);
+  const auto stuck = [&](uint8_t slot) { return slot == flows[0].slot; };
+  ASSERT_EQ(flows.Run(20, stuck).size(), 1u);
+  flows[0].slot = 3;  // moved, and still without an answer
+  EXPECT_TRUE(flows.Run(100, stuck).empty());
+}
+
+TEST(DataStall, HalfOfThePathsAreNeverTaken) {
+  Flows flows({0, 1, 2, 3});
+  flows.Run(5, Nothing);
+  EXPECT_EQ(flows.Run(40, [](uint8_t slot) { return slot != 3; }).size(), 2u);
+}
+
+TEST(DataStall, FlowsWithoutAnythingUnderWaySayNothing) {
+  Flows flows({0, 1});
+  flows.Run(5, Nothing);
+  flows[0].acked = flows[0].next;
+  flows.Stop();
+  EXPECT_TRUE(flows.Run(100, Nothing).empty());
+}
+
+}  // namespace
+}  // namespace cw::control

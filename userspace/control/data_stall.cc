@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/control/data_stall.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace cw::control {
+namespace {
+
+constexpr uint32_t kPsnMask = 0xffffff;
+constexpr int kMostDoublings = 10;
+
+uint32_t UnderWay(uint32_t next, uint32_t acked) { return (next - acked) & kPsnMask; }
+
+}  // namespace
+
+void DataStall::Follow(int64_t now_ns, const DataFlow& seen) {
+  Flow& flow = flows_[seen.key];
+  const bool went_on = flow.seen_ns != 0 && (seen.acked != flow.acked || seen.answers != flow.answers);
+  if (went_on) {
+    if (flow.under_way) flow.usual = std::max(flow.usual - flow.usual / 64, UnderWay(flow.next, flow.acked));
+    flow.progress_ns = now_ns;
+    flow.blamed = false;
+  }
+  const bool under_way = seen.known && UnderWay(seen.next, seen.acked) != 0;
+  if (went_on || !under_way || !flow.under_way || seen.slot != flow.slot) flow.quiet_since_ns = now_ns;
+  if (flow.seen_ns == 0 || seen.next != flow.next) flow.sent_ns = now_ns;
+  flow.slot = seen.slot;
+  flow.next = seen.next;
+  flow.acked = seen.acked;
+  flow.answers = seen.answers;
+  flow.under_way = under_way;
+  flow.seen_ns = now_ns;
+}
+
+bool DataStall::StandsStill(int64_t now_ns, const Flow& flow) const {
+  if (!flow.under_way || now_ns - flow.quiet_since_ns < rules_.quiet_ns) return false;
+  const double many = std::max<double>(rules_.many, rules_.many_times * flow.usual);
+  return now_ns - flow.sent_ns >= rules_.quiet_ns || UnderWay(flow.next, flow.acked) > many;
+}
+
+// flows = 0: there is nothing to say of the slot.
+DataStall::Verdict DataStall::Judge(int64_t now_ns, uint8_t slot) const {
+  Verdict verdict{.slot = slot, .quiet_ns = INT64_MAX};
+  for (const auto& [key, flow] : flows_) {
+    if (flow.slot != slot || !flow.under_way) continue;
+    if (flow.blamed) continue;
+    if (!StandsStill(now_ns, flow)) return {};
+    ++verdict.flows;
+    verdict.quiet_ns = std::min(verdict.quiet_ns, now_ns - flow.quiet_since_ns);
+  }
+  if (verdict.flows == 0) return {};
+  for (const auto& [key, flow] : flows_) {
+    const int64_t ago_ns = now_ns - flow.progress_ns;
+    verdict.witnesses += flow.slot != slot && flow.progress_ns != 0 && ago_ns < rules_.quiet_ns / 2;
+  }
+  return verdict.witnesses > 0 ? verdict : Verdict{};
+}
+
+std::vector<DataStall::Verdict> DataStall::Step(int64_t now_ns, absl::Span<const DataFlow> flows, uint16_t judged) {
+  for (const DataFlow& seen : flows) Follow(now_ns, seen);
+  std::erase_if(flows_, [&](const auto& entry) { return entry.second.seen_ns != now_ns; });
+  std::vector<Verdict> verdicts;
+  for (uint8_t slot = 0; slot < kMaxSlots; ++slot) {
+    const uint16_t away = KeptFree(now_ns);
+    const bool half = 2 * (std::popcount(static_cast<uint16_t>(away & judged)) + 1) > std::popcount(judged);
+    if ((judged >> slot & 1) == 0 || (away >> slot & 1) != 0 || half) continue;
+    Verdict verdict = Judge(now_ns, slot);
+    if (verdict.flows == 0) continue;
+    for (auto& [key, flow] : flows_) flow.blamed = flow.blamed || (flow.slot == slot && flow.under_way);
+    Slot& s = slot_[slot];
+    if (s.away_ns > 0)
+      s.verdicts -= static_cast<int>(std::min<int64_t>(s.verdicts, (now_ns - s.free_until_ns) / s.away_ns));
+    s.away_ns = std::min(rules_.most_away_ns, rules_.away_ns << std::min(s.verdicts, kMostDoublings));
+    verdict.away_ns = s.away_ns;
+    ++s.verdicts;
+    s.free_until_ns = now_ns + verdict.away_ns;
+    verdicts.push_back(verdict);
+  }
+  return verdicts;
+}
+
+uint16_t DataStall::KeptFree(int64_t now_ns) const {
+  uint16_t mask = 0;
+  for (uint8_t slot = 0; slot < kMaxSlots; ++slot) {
+    if (now_ns < slot_[slot].free_until_ns) mask |= static_cast<uint16_t>(1u << slot);
+  }
+  return mask;
+}
+
+}  // namespace cw::control

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Paths on which data dies while probes pass: a switch that drops one class, one size, or what its table has wrong. The
+// witness is the flows' own acknowledgements. All flows on the path that have packets under way stand still, none of
+// them is answered, and on other paths to the same NIC flows go on: so it is neither the receiver nor the sender.
+//
+// A flow stands still when for quiet_ns nothing of it was acknowledged and no answer came, not even a NAK, and either
+// it sends nothing new for as long, or it has many more packets under way than it ever had when acknowledgements came
+// (a long message is acknowledged once). After a verdict the path is kept free: probes cannot tell when it is whole
+// again, so it is tried again after a time that doubles with each verdict, and halves for each such time in use. A flow
+// that stands still for a reason of its own is blamed on one path only, until it goes on; and no more than half of the
+// paths are kept free like this.
+//
+// Pure: time comes in (any monotonic clock). One thread per object.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "userspace/model/flow.h"
+#include "userspace/model/names.h"
+
+namespace cw::control {
+
+struct DataStallRules {
+  int64_t quiet_ns = 60'000'000;
+  double many_times = 2;  // so many times the packets under way that were acknowledged before, and at least …
+  uint32_t many = 32;     // … so many
+  int64_t away_ns = 1'000'000'000;
+  int64_t most_away_ns = 600'000'000'000;
+};
+
+// One sent flow between the two NICs, as its record says.
+struct DataFlow {
+  FlowKey key;
+  uint8_t slot = kSlotNone;
+  uint32_t next = 0, acked = 0;  // PSNs, 24 bits: sent next for the first time, first that is not acknowledged
+  uint64_t answers = 0;          // ACKs and NAKs received, a total
+  bool known = false;            // the PSNs are exact
+};
+
+class DataStall {
+ public:
+  explicit DataStall(const DataStallRules& rules = {}) : rules_(rules) {}
+
+  struct Verdict {
+    uint8_t slot = 0;
+    int flows = 0;         // that stand still on it …
+    int64_t quiet_ns = 0;  // … for so long, the shortest of them
+    int witnesses = 0;     // flows that went on elsewhere meanwhile
+    int64_t away_ns = 0;   // the path is kept free for so long
+  };
+  // Call once per window with all flows between the two NICs. judged: slots that are alive.
+  std::vector<Verdict> Step(int64_t now_ns, absl::Span<const DataFlow> flows, uint16_t judged);
+  // Slots to keep free now.
+  uint16_t KeptFree(int64_t now_ns) const;
+  // The slot is another path now.
+  void Forget(uint8_t slot) { slot_[slot] = {}; }
+
+ private:
+  struct Flow {
+    uint8_t slot = kSlotNone;
+    uint32_t next = 0, acked = 0, usual = 0;  // usual: most packets under way that went on to be acknowledged
+    uint64_t answers = 0;
+    int64_t quiet_since_ns = 0, sent_ns = 0, progress_ns = 0;
+    bool under_way = false, blamed = false;
+    int64_t seen_ns = 0;
+  };
+  struct Slot {
+    int64_t free_until_ns = 0, away_ns = 0;
+    int verdicts = 0;
+  };
+
+  void Follow(int64_t now_ns, const DataFlow& seen);
+  bool StandsStill(int64_t now_ns, const Flow& flow) const;
+  Verdict Judge(int64_t now_ns, uint8_t slot) const;
+
+  DataStallRules rules_;
+  std::map<FlowKey, Flow> flows_;
+  std::array<Slot, kMaxSlots> slot_;
+};
+
+}  // namespace cw::control
