@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <random>
 #include <vector>
 
 #include "tests/unit/control_fabric_sim.h"
@@ -298,6 +299,56 @@ TEST(ContentionRule, MarksOfItsOwnSendAFlowRoundOnlyOnce) {
   }
   EXPECT_GE(moves, 1);
   EXPECT_LE(moves, 2);
+}
+
+// A host with three receivers behind the same spines. Each path's delay swings too much to say anything alone; what all
+// paths over a spine have in common is its queue.
+Decision ManyReceivers(std::mt19937_64& random, int64_t& now_ns, uint8_t& slot, double spine0_us, double receiver0_us,
+                       ContentionState& state) {
+  std::normal_distribution<double> noise(0, 120);
+  Observation o{.now_ns = now_ns += kWindowNs, .window_ns = kWindowNs};
+  for (uint32_t receiver = 0; receiver < 12; ++receiver) {
+    PairObservation pair{.pair = {Addr::FromV4(1), Addr::FromV4(2 + receiver)}, .table_valid = true};
+    for (uint8_t s = 0; s < 4; ++s) {
+      const double us = 300 + noise(random) + (s == 0 ? spine0_us : 0) + (receiver == 0 ? receiver0_us : 0);
+      pair.paths.push_back({.slot = s,
+                            .usable = true,
+                            .queue_samples = 40,
+                            .queue_ns = std::max(0.0, us) * 1e3,
+                            .base_ns = 6'000,
+                            .links = {100u + s, 1000u + 10 * receiver + s}});
+    }
+    if (receiver == 0) pair.flows.push_back({.key = Hand::Key(7), .slot = slot, .bytes = 500'000, .cnps = 3});
+    o.pairs.push_back(std::move(pair));
+  }
+  Decision d = DecideMoves(o, state);
+  for (const Move& m : d.moves) slot = m.to;
+  return d;
+}
+
+TEST(ContentionRule, ALinksQueueIsSeenInAllPathsThatTakeIt) {
+  int by_links = 0, without_cause = 0, at_receiver = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    for (const int kind : {0, 1, 2}) {  // a spine queues; nothing does; the receiver's own link does
+      std::mt19937_64 random(seed);
+      ContentionState state({}, seed);
+      int64_t now_ns = 1'000'000'000;
+      uint8_t slot = 0;
+      for (int w = 0; w < 40; ++w) {
+        const Decision d = ManyReceivers(random, now_ns, slot, kind == 0 ? 150 : 0, kind == 2 ? 400 : 0, state);
+        for (const Move& m : d.moves) {
+          const bool links = m.why.find("links of that path") != std::string::npos;
+          by_links += kind == 0 && links;
+          without_cause += kind == 1 && links;
+          at_receiver += kind == 2 && links;
+        }
+        if (kind == 0 && !d.moves.empty()) break;
+      }
+    }
+  }
+  EXPECT_GE(by_links, 10);
+  EXPECT_EQ(without_cause, 0);
+  EXPECT_EQ(at_receiver, 0);
 }
 
 TEST(ContentionRule, AFlowAtLineRateStays) {

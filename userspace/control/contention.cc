@@ -25,21 +25,6 @@ struct Target {
   bool idle = false;  // nobody else seems to be there
 };
 
-// Standard error of a mean over the last windows, pooled over the pair's paths: six windows of one path alone are too
-// few to know their spread.
-double StandardError(const PairObservation& pair, State& state) {
-  double sum = 0;
-  int freedom = 0;
-  for (const PathObservation& p : pair.paths) {
-    const PathMemory& m = state.paths[{pair.pair, p.slot}];
-    if (m.queue.count() < 2) continue;
-    sum += m.queue.SquaredDeviations();
-    freedom += m.queue.count() - 1;
-  }
-  if (freedom == 0) return 1e18;
-  return std::sqrt(sum / freedom / kQueueWindows);
-}
-
 // By how many standard errors `there` queues less than `here`.
 double LowerBy(const PathMemory& there, const PathMemory& here, double standard_error) {
   return (here.queue.Mean() - there.queue.Mean()) / (std::sqrt(2.0) * standard_error);
@@ -84,6 +69,7 @@ class Planner {
   std::optional<Target> Find(const PairObservation& pair, const FlowMemory& flow);
   Target Judge(const PairObservation& pair, const FlowMemory& flow, uint8_t slot, double noise);
   Target ByOwnFlows(const FlowMemory& flow, const PathId& here, const PathId& there);
+  Target ByLinks(const FlowMemory& flow, const PathId& here, const PathId& there);
   Target ByMarks(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
   Target ByDelay(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
   double Sharers(const FlowMemory& flow, const PathId& path);
@@ -93,6 +79,7 @@ class Planner {
   State& state_;
   double fastest_;
   OwnLoad load_;
+  std::optional<std::map<PathId, FittedQueue>> fitted_;  // made when a flow first asks
 };
 
 Standing Planner::StandingOf(const FlowMemory& flow) const {
@@ -134,6 +121,23 @@ Target Planner::ByOwnFlows(const FlowMemory& flow, const PathId& here, const Pat
   return t;
 }
 
+// None of our flows is there: what the links on both paths do to all paths of this host that take them tells more than
+// the few probes of the two.
+Target Planner::ByLinks(const FlowMemory& flow, const PathId& here, const PathId& there) {
+  if (!fitted_) fitted_ = FitPaths(seen_, state_);
+  const auto from = fitted_->find(here), to = fitted_->find(there);
+  if (from == fitted_->end() || to == fitted_->end()) return {};
+  const FittedQueue &mine = from->second, &other = to->second;
+  if (mine.queue_ns <= state_.QueueLimitNs(state_.paths[here].base_ns)) return {};
+  if (other.queue_ns > state_.rules.better_than * mine.queue_ns) return {};
+  if (mine.queue_ns - other.queue_ns < state_.rules.significance * std::hypot(mine.error_ns, other.error_ns)) return {};
+  const bool idle = other.queue_ns < state_.rules.idle_below * mine.queue_ns;
+  return {.gain = Sharers(flow, here) / (idle ? 1 : 2),
+          .probability = state_.rules.join_probability,
+          .reason = idle ? "the links of that path are idle" : "the links of that path queue less",
+          .idle = idle};
+}
+
 // None of our flows is there, and it queues no more than here: where links mark before they queue, only idle ones never
 // mark. How many flows a busy one has its marks do not tell: their share swings by more than that.
 Target Planner::ByMarks(const FlowMemory& flow, const PathId& here, const PathId& there, double noise) {
@@ -162,6 +166,7 @@ Target Planner::ByDelay(const FlowMemory& flow, const PathId& here, const PathId
             .reason = idle ? "that path is idle" : "that path queues less",
             .idle = idle};
   }
+  if (const Target t = ByLinks(flow, here, there); t.gain > 0) return t;
   if (const Target t = ByMarks(flow, here, there, noise); t.gain > 0) return t;
   if (age_s < rules.long_memory_s) return {};
   const double lower_by = LowerBy(to, from, noise);

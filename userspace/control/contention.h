@@ -13,9 +13,10 @@
 //  the mean load is
 //    the same, because ECN keeps every busy link at the same load. The target must be better than 0.8 times the present
 //    path in two windows in a row, and beyond the noise of the last windows. Marks: where switches mark before they
-//    queue, busy and idle links have the same delay, but only a busy one marks probes. The better of two random
-//    candidates is taken, with a probability per window, so that hosts that see the same idle path do not jump
-//    together.
+//    queue, busy and idle links have the same delay, but only a busy one marks probes. And where paths to several
+//    receivers share links, the links' queues are fitted to all their delays (link_queues.h), which tell more than the
+//    two paths' own. The better of two random candidates is taken, with a probability per window, so that hosts that
+//    see the same idle path do not jump together.
 //  - Only flows that send, and not little, are load or candidates: a queue pair that a job has done with, and one that
 //    carries its control messages, share nothing. What others send is estimated over the last eight windows.
 //  - Every move is measured: the rate before against the rate after. What a flow got on a path is remembered, so a path

@@ -157,6 +157,20 @@ void EstimateExternal(ContentionState::Impl& state) {
 
 }  // namespace
 
+double StandardError(const PairObservation& pair, const ContentionState::Impl& state) {
+  double sum = 0;
+  int freedom = 0;
+  for (const PathObservation& p : pair.paths) {
+    const auto found = state.paths.find({pair.pair, p.slot});
+    if (found == state.paths.end() || found->second.queue.count() < 2) continue;
+    const PathMemory& m = found->second;
+    sum += m.queue.SquaredDeviations();
+    freedom += m.queue.count() - 1;
+  }
+  if (freedom == 0) return 1e18;
+  return std::sqrt(sum / freedom / kQueueWindows);
+}
+
 void Remember(const Observation& seen, ContentionState::Impl& state, Decision& out) {
   ++state.window;
   state.now_ns = seen.now_ns;

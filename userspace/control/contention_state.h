@@ -157,6 +157,18 @@ struct ContentionState::Impl {
 // Takes a window's observations into the state: rates, queues, trials, capacity. Adds findings about moves.
 void Remember(const Observation& seen, ContentionState::Impl& state, Decision& out);
 
+// Standard error of a mean over the last windows, pooled over the pair's paths: six windows of one path alone are too
+// few to know their spread. 1e18: nothing is known.
+double StandardError(const PairObservation& pair, const ContentionState::Impl& state);
+
+// Queueing delay of a path as the sum of its links' queues, which all paths of this host tell together.
+struct FittedQueue {
+  double queue_ns = 0;
+  double error_ns = 0;  // standard error
+};
+// Of the paths that share a link with a path to another receiver; the others' own delays say as much.
+std::map<PathId, FittedQueue> FitPaths(const Observation& seen, const ContentionState::Impl& state);
+
 // Own flows per link and path, kept up to date while a plan grows, so that each move counts at once.
 class OwnLoad {
  public:
