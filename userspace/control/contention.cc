@@ -69,7 +69,7 @@ class Planner {
   std::optional<Target> Find(const PairObservation& pair, const FlowMemory& flow);
   Target Judge(const PairObservation& pair, const FlowMemory& flow, uint8_t slot, double noise);
   Target ByOwnFlows(const FlowMemory& flow, const PathId& here, const PathId& there);
-  Target ByLinks(const FlowMemory& flow, const PathId& here, const PathId& there);
+  Target ByLinks(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
   Target ByMarks(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
   Target ByDelay(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
   double Sharers(const FlowMemory& flow, const PathId& path);
@@ -122,20 +122,22 @@ Target Planner::ByOwnFlows(const FlowMemory& flow, const PathId& here, const Pat
 }
 
 // None of our flows is there: what the links on both paths do to all paths of this host that take them tells more than
-// the few probes of the two.
-Target Planner::ByLinks(const FlowMemory& flow, const PathId& here, const PathId& there) {
+// the few probes of the two. Weak evidence all the same: which links have no queue is the simplest explanation, not a
+// measurement.
+Target Planner::ByLinks(const FlowMemory& flow, const PathId& here, const PathId& there, double noise) {
+  const ContentionRules& rules = state_.rules;
+  if (flow.windows_on_slot <= rules.weak_after_windows) return {};
+  if (LowerBy(state_.paths[there], state_.paths[here], noise) <= 0) return {};
   if (!fitted_) fitted_ = FitPaths(seen_, state_);
   const auto from = fitted_->find(here), to = fitted_->find(there);
   if (from == fitted_->end() || to == fitted_->end()) return {};
   const FittedQueue &mine = from->second, &other = to->second;
   if (mine.queue_ns <= state_.QueueLimitNs(state_.paths[here].base_ns)) return {};
-  if (other.queue_ns > state_.rules.better_than * mine.queue_ns) return {};
-  if (mine.queue_ns - other.queue_ns < state_.rules.significance * std::hypot(mine.error_ns, other.error_ns)) return {};
-  const bool idle = other.queue_ns < state_.rules.idle_below * mine.queue_ns;
-  return {.gain = Sharers(flow, here) / (idle ? 1 : 2),
-          .probability = state_.rules.join_probability,
-          .reason = idle ? "the links of that path are idle" : "the links of that path queue less",
-          .idle = idle};
+  if (other.queue_ns > rules.better_than * mine.queue_ns) return {};
+  if (mine.queue_ns - other.queue_ns < rules.significance * std::hypot(mine.error_ns, other.error_ns)) return {};
+  return {.gain = Sharers(flow, here) / 2,
+          .probability = rules.weak_probability,
+          .reason = "the links of that path queue less"};
 }
 
 // None of our flows is there, and it queues no more than here: where links mark before they queue, only idle ones never
@@ -166,9 +168,9 @@ Target Planner::ByDelay(const FlowMemory& flow, const PathId& here, const PathId
             .reason = idle ? "that path is idle" : "that path queues less",
             .idle = idle};
   }
-  if (const Target t = ByLinks(flow, here, there); t.gain > 0) return t;
   if (const Target t = ByMarks(flow, here, there, noise); t.gain > 0) return t;
   if (age_s < rules.long_memory_s) return {};
+  if (const Target t = ByLinks(flow, here, there, noise); t.gain >= rules.min_gain) return t;
   const double lower_by = LowerBy(to, from, noise);
   if (lower_by > rules.weak_significance && flow.windows_on_slot > rules.weak_after_windows) {
     const double gain = Sharers(flow, here) / 2;
