@@ -94,8 +94,8 @@ struct PairState {
   uint32_t flows = 0;
   metrics::NicDelays* delays = nullptr;  // of its NIC and rail, for metrics
   metrics::NicFlows* sums = nullptr;     // of its NIC, for metrics
-  bool blind = false;   // its flows do not take the paths of the probes with their ports
-  int64_t died_ns = 0;  // monotonic; when a path died last while blind; 0: never
+  bool blind = false;                    // its flows do not take the paths of the probes with their ports
+  int64_t died_ns = 0;                   // monotonic; when a path died last while blind; 0: never
 
   sync::PairEstimator& HeardClock() {
     if (clock == nullptr) clock = std::make_unique<sync::PairEstimator>();
