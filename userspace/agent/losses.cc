@@ -75,7 +75,7 @@ void Agent::JudgeStalls(int64_t now_ns) {
                                    .known = view.known});
   }
   for (auto& [index, pair] : pairs_) {
-    if (pair->stalls == nullptr) continue;
+    if (pair->stalls == nullptr || pair->blind) continue;  // nobody knows the paths of its flows
     for (const control::DataStall::Verdict& verdict : pair->stalls->Step(now_ns, flows[index], JudgedSlots(*pair)))
       OnStall(*pair, verdict);
   }

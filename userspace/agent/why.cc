@@ -201,7 +201,7 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyPath(uint32_t index, uint32_t slot) {
             absl::StrFormat("it flapped: no flow is put there while its penalty is %.0f", reply.path().penalty()),
             reply.path().reuse_s());
   }
-  if (reply.path().path().lossy()) AddHold(reply, "lossy", "it alone loses packets: flows leave it until it is clean");
+  if (reply.path().path().lossy()) AddHold(reply, "lossy", "it alone loses packets, or data while probes pass: flows leave it until it is clean");
   if ((pair->drained >> s & 1) != 0) AddHold(reply, "drained", "an operator keeps it free; see cwctl drain list");
   if (!engine_->mesh().slots(index).is_path(s))
     AddHold(reply, "not_a_path", "it is only probed because a flow chose this port itself");
