@@ -196,6 +196,42 @@ void WalkChrony(Visitor& v, ChronyConfig& chrony) {
   v.EndTable();
 }
 
+void WalkMetrics(Visitor& v, MetricsConfig& metrics) {
+  v.BeginTable("metrics", "Prometheus metrics of this host, by HTTP (docs/metrics.md).");
+  Words(
+      v, "listen", metrics.listen, TextRule::kListen,
+      "Where GET /metrics is answered: \"auto\" is the socket RUN_DIR/metrics.sock, for the group cwfabric; Prometheus "
+      "itself needs \"127.0.0.1:9477\" or the like; \"none\" serves nothing.");
+  metrics.allow_remote =
+      v.Flag("allow_remote", metrics.allow_remote,
+             "listen may name an address that other hosts reach. There is no encryption and no password.");
+  Number(
+      v, "worst_paths", metrics.worst_paths, {0, 32},
+      "So many paths, those with the longest queues, have time series of their own. Each reading then costs the agent "
+      "what cwctl paths costs.");
+  Number(v, "top_flows", metrics.top_flows, {0, 32},
+         "So many queue pairs, those with the highest rates, have time series of their own; as cwctl qps.");
+  v.EndTable();
+}
+
+void WalkLog(Visitor& v, LogConfig& log) {
+  v.BeginTable("log", "What the agent writes.");
+  Pick(v, "level", log.level, LogLevelWords(), "Least severity written to the log.");
+  Pick(v, "format", log.format, LogFormatWords(),
+       "How lines of the log are written: auto gives systemd's journal its fields and writes text elsewhere; json is "
+       "one object per line on stderr.");
+  Words(v, "events_file", log.events_file, TextRule::kPath,
+        "Events, one JSON object per line; empty keeps them in memory only.");
+  Words(v, "observations_file", log.observations_file, TextRule::kPath,
+        "What the contention rule saw and decided in each window, for cwctl replay; empty records nothing.");
+  Number(v, "observations_mib", log.observations_mib, {1, 65536},
+         "Size in MiB at which that file becomes FILE.1, in place of the one before, and a new one begins.");
+  Words(v, "report_file", log.report_file, TextRule::kPath,
+        "What was decided and, by the mode, not done, with what that cost, for cwctl report; empty for none.");
+  Number(v, "report_mib", log.report_mib, {1, 65536}, "MiB that report_file and the older FILE.1 may take together.");
+  v.EndTable();
+}
+
 void WalkRest(Visitor& v, Config& config) {
   v.BeginTable("samples", "Production packets whose delay is measured.");
   Number(v, "level_tx", config.samples.level_tx, {0, 32}, "Sent: one packet in 2^level; 32 for none.");
@@ -241,37 +277,8 @@ void WalkRest(Visitor& v, Config& config) {
   config.profile.slow_factor = v.Real("slow_factor", config.profile.slow_factor, {1, 1000},
                                       "A collective is slow when it took longer than this × the median of its like.");
   v.EndTable();
-  v.BeginTable("metrics", "Prometheus metrics of this host, by HTTP (docs/metrics.md).");
-  Words(
-      v, "listen", config.metrics.listen, TextRule::kListen,
-      "Where GET /metrics is answered: \"auto\" is the socket RUN_DIR/metrics.sock, for the group cwfabric; Prometheus "
-      "itself needs \"127.0.0.1:9477\" or the like; \"none\" serves nothing.");
-  config.metrics.allow_remote =
-      v.Flag("allow_remote", config.metrics.allow_remote,
-             "listen may name an address that other hosts reach. There is no encryption and no password.");
-  Number(
-      v, "worst_paths", config.metrics.worst_paths, {0, 32},
-      "So many paths, those with the longest queues, have time series of their own. Each reading then costs the agent "
-      "what cwctl paths costs.");
-  Number(v, "top_flows", config.metrics.top_flows, {0, 32},
-         "So many queue pairs, those with the highest rates, have time series of their own; as cwctl qps.");
-  v.EndTable();
-  v.BeginTable("log", "What the agent writes.");
-  Pick(v, "level", config.log.level, LogLevelWords(), "Least severity written to the log.");
-  Pick(v, "format", config.log.format, LogFormatWords(),
-       "How lines of the log are written: auto gives systemd's journal its fields and writes text elsewhere; json is one "
-       "object per line on stderr.");
-  Words(v, "events_file", config.log.events_file, TextRule::kPath,
-        "Events, one JSON object per line; empty keeps them in memory only.");
-  Words(v, "observations_file", config.log.observations_file, TextRule::kPath,
-        "What the contention rule saw and decided in each window, for cwctl replay; empty records nothing.");
-  Number(v, "observations_mib", config.log.observations_mib, {1, 65536},
-         "Size in MiB at which that file becomes FILE.1, in place of the one before, and a new one begins.");
-  Words(v, "report_file", config.log.report_file, TextRule::kPath,
-        "What was decided and, by the mode, not done, with what that cost, for cwctl report; empty for none.");
-  Number(v, "report_mib", config.log.report_mib, {1, 65536},
-         "MiB that report_file and the older FILE.1 may take together.");
-  v.EndTable();
+  WalkMetrics(v, config.metrics);
+  WalkLog(v, config.log);
 }
 
 bool IsName(const std::string& text, size_t longest) {
