@@ -59,12 +59,17 @@ std::string ClockText(const v1::PeerClock& clock) {
   }
 }
 
+// "" where an agent of before does not say.
+std::string InClassText(const v1::Pair& pair) {
+  return pair.dscp_from().empty() ? "" : absl::StrFormat(" in DSCP %d", pair.dscp());
+}
+
 void ShowPairHead(const v1::Pair& pair, bool colour) {
   std::cout << Paint(absl::StrFormat("%s %s", pair.peer(), pair.remote_address()), Tone::kTitle, colour)
-            << Printable(absl::StrFormat("  from %s %s, %s, a round every %s, last reply %s ago, path table %s, %s",
+            << Printable(absl::StrFormat("  from %s %s, %s, a round every %s%s, last reply %s ago, path table %s, %s",
                                          pair.nic(), pair.local_address(), pair.active() ? "active" : "idle",
-                                         DurationText(pair.interval_s()), AgoText(pair.last_reply_ago_s()),
-                                         pair.table(), HashingText(pair.hashing())))
+                                         DurationText(pair.interval_s()), InClassText(pair),
+                                         AgoText(pair.last_reply_ago_s()), pair.table(), HashingText(pair.hashing())))
             << "\n  " << Printable(ClockText(pair.clock())) << '\n';
 }
 

@@ -185,6 +185,7 @@ static __always_inline void count_flow(struct __sk_buff* skb, __u32 dir, const s
   if (dropped) __sync_fetch_and_add(&flow->fault_drops, 1);
   flow->last_ns = bpf_ktime_get_ns();
   flow->last_sport = p->sport;
+  flow->last_dscp = p->dscp;
 }
 
 // A bit that the switch's own memory lost: behind the headers that it forwards by, so that only the ICRC can tell.
@@ -381,7 +382,7 @@ int lab_egress(struct __sk_buff* skb) {
   if (!config || !link) return TC_ACT_UNSPEC;
   parse(skb, &p);
   // The class, for queues by class (the pause gate).
-  skb->priority = p.dscp == 0 || p.dscp == LAB_ROCE_DSCP ? 0 : LAB_OTHER_CLASS;
+  skb->priority = p.dscp == LAB_ROCE_DSCP ? 0 : LAB_OTHER_CLASS;
   count_offered(skb, link);
   if (port >= LAB_SPINE_DIRS && cross_wire(skb, dir, &p)) return TC_ACT_SHOT;
   if (!config->vq_rate) return TC_ACT_UNSPEC;

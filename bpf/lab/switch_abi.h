@@ -51,8 +51,8 @@ enum lab_hash {
 #define LAB_RECENT_NS \
   5000000u /* what was sent so long ago counts for nothing, what was sent half as long ago for half */
 
-/* The lossless class of RoCE: DSCP 26, which the lab's queue pairs have, and 0, which probes have unless told
- * otherwise. The other is the skb priority of all the rest: as the handle of the class that HTB puts them in. */
+/* The lossless class of RoCE: DSCP 26, which the lab's queue pairs have. The other is the skb priority of all the rest:
+ * as the handle of the class that HTB puts them in. */
 #define LAB_ROCE_DSCP 26
 #define LAB_OTHER_CLASS 0x10020
 
@@ -95,6 +95,7 @@ struct lab_flow_counters {
   __u64 fault_drops;
   __u64 last_ns;
   __u64 last_sport; /* host order */
+  __u64 last_dscp;
 };
 
 struct lab_totals { /* BPF_F_MMAPABLE array of one */
@@ -109,6 +110,6 @@ struct lab_totals { /* BPF_F_MMAPABLE array of one */
 LAB_ASSERT(sizeof(struct lab_link_config) == 64, "stride of an mmapable array");
 LAB_ASSERT(sizeof(struct lab_link_counters) == 64, "stride of an mmapable array");
 LAB_ASSERT(sizeof(struct lab_flow_key) == 16, "no padding in a hash key");
-LAB_ASSERT(sizeof(struct lab_flow_counters) == 40, "no padding");
+LAB_ASSERT(sizeof(struct lab_flow_counters) == 48, "no padding");
 
 #endif

@@ -55,11 +55,12 @@ class AgentOnFabric : public ::testing::Test {
     ASSERT_TRUE(up.ok()) << up.status();
     testbed = std::move(*up);
   }
-  void StartTraffic(int qps, uint32_t stamp_every = 0) {
+  void StartTraffic(int qps, uint32_t stamp_every = 0) { StartJob(Traffic(qps), stamp_every); }
+  void StartJob(const JobSpec& job, uint32_t stamp_every = 0) {
     auto made = testbed->NewEmulator(1, stamp_every);
     ASSERT_TRUE(made.ok()) << made.status();
     emulator = std::move(*made);
-    ASSERT_TRUE(emulator->AddJob(Traffic(qps)).ok());
+    ASSERT_TRUE(emulator->AddJob(job).ok());
     ASSERT_TRUE(emulator->Start().ok());
   }
   // Eight queue pairs, which the agent has known for a second.
@@ -262,6 +263,45 @@ TEST_F(AgentOnFabric, LeavesAPathThatLosesATenth) {
   EXPECT_TRUE(Eventually([&] { return count(false) == 0; }, absl::Seconds(40)));
   emulator->Stop();
   for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead);
+}
+
+// The classes of the probes of both hosts, and of their answers, that the switches saw since then.
+std::set<int> ProbesClasses(Testbed& testbed, int64_t since_ns) {
+  std::set<int> classes;
+  const absl::StatusOr<std::vector<FlowCounters>> flows = testbed.fabric().Flows();
+  EXPECT_TRUE(flows.ok()) << flows.status();
+  if (!flows.ok()) return classes;
+  for (const FlowCounters& flow : *flows) {
+    if (flow.probe && flow.last_ns > since_ns) classes.insert(flow.last_dscp);
+  }
+  return classes;
+}
+
+// By the switches' counts. The receiver sends nothing but acknowledgements, and its probes follow those.
+TEST_F(AgentOnFabric, ProbesRideInTheClassOfTheFlows) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  const auto rides_in = [&](int dscp) {
+    const int64_t since_ns = MonotonicNs();
+    absl::SleepFor(absl::Milliseconds(300));
+    return ProbesClasses(*testbed, since_ns) == std::set<int>{dscp};
+  };
+  EXPECT_TRUE(Eventually([&] { return rides_in(0); })) << "no flow yet";
+  EXPECT_EQ(PathsOf(0).pairs(0).dscp_from(), "default");
+  ASSERT_NO_FATAL_FAILURE(StartTraffic(4));
+  EXPECT_TRUE(Eventually([&] { return rides_in(26); }, absl::Seconds(3)));
+  for (int host : {0, 1}) {
+    EXPECT_EQ(PathsOf(host).pairs(0).dscp(), 26u);
+    EXPECT_EQ(PathsOf(host).pairs(0).dscp_from(), "flows");
+  }
+  emulator->Stop();
+  absl::SleepFor(absl::Seconds(1));
+  EXPECT_TRUE(rides_in(26)) << "kept while nothing is sent";
+  JobSpec other = Traffic(4);
+  other.tos = 34 << 2 | 2;
+  ASSERT_NO_FATAL_FAILURE(StartJob(other));
+  EXPECT_TRUE(Eventually([&] { return rides_in(34); }));
+  EXPECT_EQ(testbed->CounterSum("moves_dead"), 0u) << "a change of class is no death";
 }
 
 // Priority flow control holds one class back: the path is silent, and not dead, because another class passes.

@@ -73,6 +73,18 @@ TEST(Ip6Fabric, PathsHopsAndDelaysAreKnown) {
            });
   }));
   EXPECT_EQ((*testbed)->CounterSum("ip6_extension"), 0u);
+  // Probes and their answers ride in the traffic class of the flows.
+  EXPECT_TRUE(Eventually([&] {
+    const int64_t since_ns = MonotonicNs();
+    absl::SleepFor(absl::Milliseconds(300));
+    std::set<int> classes;
+    const auto flows = (*testbed)->fabric().Flows();
+    if (!flows.ok()) return false;
+    for (const FlowCounters& flow : *flows) {
+      if (flow.probe && flow.last_ns > since_ns) classes.insert(flow.last_dscp);
+    }
+    return classes == std::set<int>{26};
+  }));
 }
 
 TEST(Ip6Fabric, LeavesASilentlyDeadSpine) {

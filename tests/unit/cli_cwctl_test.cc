@@ -196,6 +196,9 @@ TEST_F(Cwctl, DelaysBelowTheClocksErrorAreNeverNegative) {
   EXPECT_THAT(text.out, HasSubstr("< 0.40 µs"));
   EXPECT_THAT(text.out, Not(ContainsRegex("-[0-9.]+ µs")));
   EXPECT_THAT(text.out, HasSubstr("10.0.0.1 10.1.1.1"));
+  EXPECT_THAT(text.out, HasSubstr("a round every 1.00 ms in DSCP 26,"));
+  EXPECT_EQ(RunJson({"paths"})["pairs"][0]["dscp"], 26);
+  EXPECT_EQ(RunJson({"paths"})["pairs"][0]["dscp_from"], "flows");
   EXPECT_EQ(RunJson({"paths"})["pairs"][0]["clock"]["offset_ns"], -1000000123);
 }
 

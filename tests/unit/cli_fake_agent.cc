@@ -208,6 +208,8 @@ absl::StatusOr<v1::PathsReply> FakeAgent::Paths(const v1::PathsRequest& request)
   pair.set_peer("node2");
   pair.set_remote_address("10.0.1.10");
   pair.set_interval_s(0.001);
+  pair.set_dscp(26);
+  pair.set_dscp_from("flows");
   pair.set_table("valid");
   pair.set_hashing(v1::FABRIC_HASHING_PORTS);
   pair.mutable_clock()->set_state(v1::PeerClock::STATE_SYNCED);

@@ -23,6 +23,19 @@ int64_t Simulate(PauseWatch& watch, int64_t until_ms, Silence wanted, Passes pas
   return found;
 }
 
+TEST(PauseWatch, QuestionsAreInAClassThatTheFlowsAreNotIn) {
+  EXPECT_EQ(OtherClass(0, std::nullopt), 8);
+  EXPECT_EQ(OtherClass(5, std::nullopt), 8) << "many switches put 0 to 7 into one queue";
+  EXPECT_EQ(OtherClass(8, std::nullopt), 0);
+  EXPECT_EQ(OtherClass(26, std::nullopt), 0);
+  EXPECT_EQ(OtherClass(26, 10), 10);
+  EXPECT_EQ(OtherClass(10, 10), 0) << "the flows came to the class that was configured";
+  EXPECT_EQ(OtherClass(0, 0), 8);
+  for (uint8_t flows = 0; flows < 64; ++flows) {
+    for (uint8_t wanted = 0; wanted < 64; ++wanted) EXPECT_NE(OtherClass(flows, wanted), flows);
+  }
+}
+
 constexpr auto kStill = [](int64_t) { return 7u; };
 constexpr auto kAlways = [](int64_t) { return true; };
 constexpr auto kNever = [](int64_t) { return false; };
@@ -47,7 +60,8 @@ TEST(Pause, AClassThatStandsStillForSecondsIsBroken) {
 
 TEST(Pause, APausedPathMayDie) {
   PauseWatch watch(0, 7);
-  const int64_t dead = Simulate(watch, 1000, Silence::kDead, [](int64_t ms) { return ms < 300; }, kStill);
+  const int64_t dead = Simulate(
+      watch, 1000, Silence::kDead, [](int64_t ms) { return ms < 300; }, kStill);
   EXPECT_GT(dead, 300);
   EXPECT_LE(dead, 425);
 }
@@ -71,7 +85,8 @@ TEST(Pause, ALossyPathIsNotTakenForAPausedOne) {
   for (int run = 0; run < 1000; ++run) {
     PauseWatch watch(0, 0);
     uint32_t newest = 0;
-    Simulate(watch, 20, Silence::kPaused, [&](int64_t) { return arrives(random); },
+    Simulate(
+        watch, 20, Silence::kPaused, [&](int64_t) { return arrives(random); },
         [&](int64_t ms) { return newest = arrives(random) ? static_cast<uint32_t>(ms) : newest; });
     paused += watch.verdict() == Silence::kPaused;
   }

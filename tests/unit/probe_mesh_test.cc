@@ -292,5 +292,19 @@ TEST(Mesh, PlanSendsEachSlotFromItsPortWithThePairsKey) {
   EXPECT_EQ(probe->bytes(), (*plan)[1].probe.bytes());
 }
 
+TEST(Mesh, APairsPacketsRideInTheClassThatItWasGiven) {
+  MemoryPairStore store(2);
+  const KeyRing keys = TestKeys();
+  Mesh mesh(&store, &keys, {.session = 1});
+  ASSERT_TRUE(mesh.Configure({Spec("10.0.1.10"), Spec("10.0.1.11")}).ok());
+  mesh.slots(0).SetPaths({50000}, nullptr, 0);
+  const auto tos = [&] { return mesh.Plan(0)->at(0).probe.bytes()[1]; };
+  EXPECT_EQ(tos(), 26 << 2 | 2) << "ECT(0) besides";
+  mesh.SetDscp(0, 34);
+  EXPECT_EQ(tos(), 34 << 2 | 2);
+  EXPECT_EQ(mesh.Packet(0, 0, 50000).dscp, 34) << "messages and traces, too";
+  EXPECT_EQ(mesh.dscp(1), 26) << "another pair's does not change";
+}
+
 }  // namespace
 }  // namespace cw::probe

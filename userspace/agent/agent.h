@@ -215,6 +215,9 @@ class Agent final : public api::AgentView {
   void ReopenFlowTable();
   void LinkQps(const cw_flow_key& key, FlowEntry& flow);
 
+  // classes.cc: probes ride in the class of the flows
+  void FollowClasses(int64_t now_ns);
+
   // places.cc: queue pairs that ask for a path while they connect
   rdma::Placement PlaceQp(const rdma::QpInfo& qp, const rdma::Requester& who);
   rdma::Placement ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who);
@@ -290,7 +293,7 @@ class Agent final : public api::AgentView {
   void Reroll(const FlowKey& key, const cw_tx_flow& flow, int64_t now_ns);
 
   // pauses.cc: silent paths, dead or paused
-  uint8_t OtherDscp() const;
+  uint8_t OtherDscp(const PairState& pair) const;
   void OnSilent(PairState& pair, const cw_ev_slot& verdict);
   void SilenceTick();
   void LookAtSilence(PairState& pair, uint8_t s);

@@ -15,6 +15,13 @@ constexpr double kRateSmoothingS = 1.0;
 constexpr int64_t kActiveNs = 1'000'000'000;  // a pair carries data until this long after its last packet
 constexpr uint64_t kForgetAfterS = 600;       // flows idle for longer leave the table
 
+// Counts the packets between two readings of a flow for its class. CNPs have a class of their own. A record may have
+// begun anew, or have been read between two of its counters.
+void AddToClass(const cw_flow& before, const cw_flow& now, control::FlowClass& out) {
+  const uint64_t had = before.packets - before.cnp, has = now.packets - now.cnp;
+  if (has > had) out.Saw(now.tos >> 2, has - had);
+}
+
 }  // namespace
 
 void Agent::ReadFlows() {
@@ -32,6 +39,8 @@ void Agent::ReadFlows() {
     flow.window_packets = added ? 0 : record.flow.packets - flow.last_packets;
     flow.last_bytes = record.flow.bytes;
     flow.last_packets = record.flow.packets;
+    if (PairState* pair = FindPair(record.pair); pair != nullptr && !added)
+      AddToClass(flow.flow(), record.flow, pair->flow_class);
     flow.tx = record;
     const double weight = std::min(1.0, seconds / kRateSmoothingS);
     flow.rate_bps += weight * (static_cast<double>(flow.window_bytes) * 8 / seconds - flow.rate_bps);
@@ -53,11 +62,13 @@ void Agent::ReadFlows() {
     }
   }
   ReplaceStalePorts();
+  FollowClasses(now_ns);
   for (auto& [index, pair] : pairs_) {
     const bool active = pair->last_data_ns != 0 && now_ns - pair->last_data_ns < kActiveNs;
     if (active != pair->active) engine_->SetActive(index, active);
     if (active && pair->loss == nullptr) {
-      pair->loss = std::make_unique<control::PairLoss>(control::LossRules{.limit = options_.config.steering.loss_limit});
+      pair->loss =
+          std::make_unique<control::PairLoss>(control::LossRules{.limit = options_.config.steering.loss_limit});
       pair->stalls = std::make_unique<control::DataStall>();
     }
     pair->active = active;
@@ -109,6 +120,10 @@ void Agent::ReadReceivedFlows() {
     CountReceived(key, flow, record, added);
     const double seconds = static_cast<double>(now_ns - flow.read_ns) / 1e9;
     if (!added && seconds > 0) flow.rate_bps = static_cast<double>(record.bytes - flow.last_bytes) * 8 / seconds;
+    // Where nothing is sent, not even acknowledgements, the class is that of what arrives.
+    const std::optional<uint32_t> index = engine_->mesh().Find({key.dst, key.src});
+    if (PairState* pair = index ? FindPair(*index) : nullptr; pair != nullptr && pair->flows == 0 && !added)
+      AddToClass(flow.flow(), record, pair->flow_class);
     flow.last_bytes = record.bytes;
     flow.read_ns = now_ns;
     flow.tx.flow = record;

@@ -17,6 +17,7 @@
 #include "sync/stamp_kind.h"
 #include "userspace/control/damping.h"
 #include "userspace/control/data_stall.h"
+#include "userspace/control/flow_class.h"
 #include "userspace/control/path_loss.h"
 #include "userspace/control/pause.h"
 #include "userspace/metrics/path_totals.h"
@@ -92,6 +93,7 @@ struct PairState {
   int64_t clock_sent_ns = 0, hello_ns = 0;                // monotonic
   bool table_seen = false;                                // a table was built since the start
   uint32_t flows = 0;
+  control::FlowClass flow_class;
   metrics::NicDelays* delays = nullptr;  // of its NIC and rail, for metrics
   metrics::NicFlows* sums = nullptr;     // of its NIC, for metrics
   bool blind = false;                    // its flows do not take the paths of the probes with their ports

@@ -8,14 +8,11 @@ namespace cw::agent {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(2), kSlowTick = absl::Milliseconds(20);
-constexpr uint8_t kLowPriority = 8;  // CS1
 
 }  // namespace
 
-// A class of its own queue in most switches: best effort, or the one below it where that is what flows have.
-uint8_t Agent::OtherDscp() const {
-  if (options_.config.probe.pause_dscp) return static_cast<uint8_t>(*options_.config.probe.pause_dscp);
-  return options_.config.probe.dscp.value_or(0) == 0 ? kLowPriority : 0;
+uint8_t Agent::OtherDscp(const PairState& pair) const {
+  return control::OtherClass(engine_->mesh().dscp(pair.index), options_.config.probe.pause_dscp);
 }
 
 void Agent::OnSilent(PairState& pair, const cw_ev_slot& verdict) {
@@ -51,7 +48,7 @@ void Agent::LookAtSilence(PairState& pair, uint8_t s) {
   if (!slot.silence->watch.Ask(now_ns)) return;
   const uint16_t port = engine_->mesh().slots(pair.index).port(s);
   (void)engine_->SendMessageOn(pair.index, probe::ClassQuestion{.slot = s, .answer = false, .token = ++class_token_},
-                               port, OtherDscp());
+                               port, OtherDscp(pair));
 }
 
 void Agent::OnClassQuestion(PairState& pair, const probe::ClassQuestion& question) {
@@ -89,7 +86,7 @@ void Agent::TellSilence(PairState& pair, uint8_t s) {
   } else {
     event.text = absl::StrFormat(
         "path %d to %s %s paused, not dead: %s", s, pair.peer, was_dead ? "was" : "is",
-        silent.watch.held() > 0 ? "what was missing arrives late" : absl::StrFormat("DSCP %d passes", OtherDscp()));
+        silent.watch.held() > 0 ? "what was missing arrives late" : absl::StrFormat("DSCP %d passes", OtherDscp(pair)));
   }
   event.evidence = SilenceEvidence(pair, silent);
   Log(std::move(event));
@@ -113,7 +110,8 @@ Evidence Agent::SilenceEvidence(const PairState& pair, const SilentPath& silent)
           {"silence_us", absl::StrCat(verdict.silence_ns / 1000)},
           {"jump_us", absl::StrCat(verdict.jump_ns / 1000)},
           {"half_of_paths_lagged", verdict.half != 0 ? "yes" : "no"},
-          {"asked_in_dscp", absl::StrCat(OtherDscp())},
+          {"probed_in_dscp", absl::StrCat(engine_->mesh().dscp(pair.index))},
+          {"asked_in_dscp", absl::StrCat(OtherDscp(pair))},
           {"asked", absl::StrCat(silent.watch.asked())},
           {"answered", absl::StrCat(silent.watch.answers())},
           {"arrived_late", absl::StrCat(silent.watch.held())},

@@ -461,6 +461,8 @@ v1::Pair Agent::MakePair(PairState& pair, int64_t now_ns) {
   out.set_active(pair.active);
   out.set_interval_s(static_cast<double>(engine_->IntervalNs(pair.index)) / 1e9);
   out.set_last_reply_ago_s(AgoS(now_ns, pair.last_reply_ns));
+  out.set_dscp(engine_->mesh().dscp(pair.index));
+  out.set_dscp_from(options_.config.probe.dscp ? "configured" : pair.flow_class.dscp() ? "flows" : "default");
   bool known = true;
   for (const probe::Path& path : discovery->table().paths) known = known && path.known;
   out.set_table(!pair.table_seen ? "discovering" : !discovery->table().valid ? "invalid" : known ? "valid" : "unknown");

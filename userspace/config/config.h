@@ -62,7 +62,7 @@ struct ProbeConfig {
   int64_t discovery_pps = 10;     // path-discovery packets per second and switch
   int max_ttl = 4;                // hops that discovery looks at
   std::optional<int> dscp;        // nullopt ("flows"): that of the flows on the pair, 0 until one is seen
-  std::optional<int> pause_dscp;  // of questions on silent paths; nullopt ("auto"): 0, or 8 where that is the probes'
+  std::optional<int> pause_dscp;  // of questions on silent paths; nullopt ("auto"): 0, or 8 where probes are below 8
   absl::Duration reverify_interval = absl::Seconds(30);    // each path's hops are checked this often
   bool realtime = true;                                    // SCHED_FIFO for the prober where permitted
   absl::Duration clock_interval = absl::Milliseconds(20);  // round interval of idle pairs that measure the clock

@@ -95,12 +95,14 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
   Number(v, "max_ttl", probe.max_ttl, {1, 16}, "Hops that discovery looks at.");
   std::optional<int64_t> dscp = probe.dscp;
   dscp = v.IntegerOr("dscp", dscp, "flows", {0, 63},
-                     "DSCP of probes; \"flows\" follows the flows on the pair, so that probes ride in their class.");
+                     "DSCP of probes; \"flows\": the one that most packets of the flows between the two NICs have, so "
+                     "that probes ride in their class, and 0 until one was seen.");
   probe.dscp = dscp ? std::optional<int>(static_cast<int>(*dscp)) : std::nullopt;
   std::optional<int64_t> pause_dscp = probe.pause_dscp;
   pause_dscp = v.IntegerOr("pause_dscp", pause_dscp, "auto", {0, 63},
                            "DSCP of a class that switches queue apart from dscp's: what passes there while dscp's "
-                           "stands still tells a paused class from a dead path; \"auto\" is 0, or 8 where dscp is 0.");
+                           "stands still tells a paused class from a dead path; \"auto\" (and a class that "
+                           "the flows are in) is 0, or 8 where theirs is below 8.");
   probe.pause_dscp = pause_dscp ? std::optional<int>(static_cast<int>(*pause_dscp)) : std::nullopt;
   Time(v, "reverify_interval", probe.reverify_interval, {absl::Seconds(1), absl::Hours(24)},
        "How often the hops of each path are checked.");

@@ -2,6 +2,16 @@
 #include "userspace/control/pause.h"
 
 namespace cw::control {
+namespace {
+
+constexpr uint8_t kBestEffort = 0, kLowPriority = 8;  // CS0, CS1
+
+}  // namespace
+
+uint8_t OtherClass(uint8_t flows_dscp, std::optional<uint8_t> wanted) {
+  if (wanted && *wanted != flows_dscp) return *wanted;
+  return flows_dscp >> 3 == kBestEffort >> 3 ? kLowPriority : kBestEffort;
+}
 
 bool PauseWatch::Ask(int64_t now_ns) {
   if (now_ns - began_ns_ >= rules_.longest_ns) return false;  // no answer would change the verdict

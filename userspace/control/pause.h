@@ -13,8 +13,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace cw::control {
+
+// The class (DSCP) that questions about a silent path are asked in: one that switches queue apart from that of the
+// flows. wanted: as configured, if it is another one than theirs. Switches that go by the upper three bits alone tell
+// it from theirs, too.
+uint8_t OtherClass(uint8_t flows_dscp, std::optional<uint8_t> wanted);
 
 struct PauseRules {
   int64_t ask_ns = 2'000'000;        // between questions before the first decision …

@@ -297,7 +297,7 @@ absl::StatusOr<std::vector<FlowCounters>> Fabric::Flows() const {
     const auto text = [&](uint32_t address) { return spec().ipv6 ? Address6(Dotted(address)) : Dotted(address); };
     counters.push_back({by_number[key.direction], text(key.saddr), text(key.daddr), key.dqpn, key.probe != 0,
                         value.packets, value.bytes, value.fault_drops, static_cast<uint16_t>(value.last_sport),
-                        static_cast<int64_t>(value.last_ns)});
+                        static_cast<uint8_t>(value.last_dscp), static_cast<int64_t>(value.last_ns)});
   }
   return counters;
 }

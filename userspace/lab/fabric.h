@@ -142,7 +142,8 @@ struct FlowCounters {
   uint64_t bytes = 0;
   uint64_t fault_drops = 0;
   uint16_t last_udp_sport = 0;  // of the flow's latest packet on this link
-  int64_t last_ns = 0;          // CLOCK_MONOTONIC of that packet
+  uint8_t last_dscp = 0;
+  int64_t last_ns = 0;  // CLOCK_MONOTONIC of that packet
 };
 
 struct CaptureResult {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Pauses as by priority flow control (IEEE 802.1Qbb) on one direction of a leaf–spine link: the class of RoCE (DSCP 26,
-// the lab's queue pairs, and 0, probes) is held back in the sending port's queue in its order and goes on later; other
-// classes pass by. A change takes some tenths of a millisecond. Thread rule: one thread.
+// the lab's queue pairs and the probes that follow them) is held back in the sending port's queue in its order and goes
+// on later; other classes pass by. A change takes some tenths of a millisecond. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>

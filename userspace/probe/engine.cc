@@ -105,6 +105,12 @@ absl::Status Engine::Replan(uint32_t pair) {
   return absl::OkStatus();
 }
 
+void Engine::SetDscp(uint32_t pair, uint8_t dscp) {
+  if (!mesh_.Has(pair) || mesh_.dscp(pair) == dscp) return;
+  mesh_.SetDscp(pair, dscp);
+  if (absl::Status s = Replan(pair); !s.ok()) spdlog::error("pair {}: {}", pair, s.ToString());
+}
+
 void Engine::Apply(uint32_t pair, const SlotUpdate& update) {
   if (!update.slots.empty()) {
     if (absl::Status s = Replan(pair); !s.ok()) spdlog::error("pair {}: {}", pair, s.ToString());

@@ -57,6 +57,8 @@ class Engine {
   void SetActive(uint32_t pair, bool carries_data) { prober_->SetActive(pair, carries_data); }
   // Its rounds come at the clock interval while it carries no data.
   void SetClock(uint32_t pair, ClockPace pace) { prober_->SetClock(pair, pace); }
+  // The class that the pair's probes and messages ride in from now on, 0–63.
+  void SetDscp(uint32_t pair, uint8_t dscp);
   // The slot that stands for a flow's own port, CW_SLOT_NONE: none is free. The port is traced; when its path turns out
   // to be that of another slot, on_slots tells.
   // label: the flow label that comes with the port over IPv6.

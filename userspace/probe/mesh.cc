@@ -88,6 +88,7 @@ absl::StatusOr<ConfigureResult> Mesh::Configure(const std::vector<PairSpec>& spe
     const uint32_t index = adopt ? it->second : next;
     if (adopt && entries_.contains(index)) {
       entries_.at(index).spec = spec;  // it was ours already
+      entries_.at(index).dscp = spec.dscp;
       continue;
     }
     if (absl::Status s = Add(index, spec, adopt); !s.ok()) return s;
@@ -108,6 +109,7 @@ absl::Status Mesh::Add(uint32_t index, const PairSpec& spec, bool adopt) {
   Store(pair->half_dead_rounds, __u32{options_.miss_limit * options_.half_dead_factor});
   Entry& e = entries_[index];
   e.spec = spec;
+  e.dscp = spec.dscp;
   e.keys = keys_->Derive(spec.local, spec.remote);
   e.slots = std::make_unique<SlotTable>(pair);
   index_[spec.key()] = index;
@@ -156,7 +158,7 @@ PacketSpec Mesh::Packet(uint32_t index, uint8_t slot, uint16_t port) const {
   p.port = port;
   p.label = LabelOf(e, port);
   p.slot = slot;
-  p.dscp = e.spec.dscp;
+  p.dscp = e.dscp;
   p.session = options_.session;
   p.cookie = static_cast<uint16_t>(index);
   p.key_id = static_cast<uint8_t>(e.keys.tx_id);

@@ -27,7 +27,7 @@ struct PairSpec {
   int local_ifindex = 0;
   Addr remote;
   std::string peer;  // its name, for people
-  uint8_t dscp = 0;  // of the flows on these paths
+  uint8_t dscp = 0;  // of probes and messages until SetDscp
   PairKey key() const { return {local, remote}; }
   bool operator==(const PairSpec&) const = default;
 };
@@ -72,6 +72,9 @@ class Mesh {
 
   // The packet of a slot or, with an explicit port, of a trace or message.
   PacketSpec Packet(uint32_t index, uint8_t slot, uint16_t port) const;
+  // The class that the pair's packets ride in from now on, 0–63.
+  void SetDscp(uint32_t index, uint8_t dscp) { entries_.at(index).dscp = dscp; }
+  uint8_t dscp(uint32_t index) const { return entries_.at(index).dscp; }
   // IPv6: the flow label that native packets with this port have. The next packet of the port has it.
   void SetNativeLabel(uint32_t index, uint16_t port, uint32_t label);
   void ForgetNativeLabel(uint32_t index, uint16_t port);
@@ -86,6 +89,7 @@ class Mesh {
     PairSpec spec;
     cw_pair_keys keys{};
     std::unique_ptr<SlotTable> slots;
+    uint8_t dscp = 0;
     std::map<uint16_t, uint32_t> native_labels;  // by port
   };
 
