@@ -72,6 +72,33 @@ TEST(ProbeKeys, ChangeOfSecretKeepsBothAliveInBetween) {
   EXPECT_FALSE(ring.Set(2, *GroupSecret::FromBytes(kHex)).ok());
 }
 
+TEST(ProbeKeys, AChangeKeepsWhatIsSentWith) {
+  const auto ring = [](const char* first, const char* second, uint8_t send) {
+    KeyRing out;
+    if (first != nullptr) {
+      EXPECT_TRUE(out.Set(0, *GroupSecret::FromBytes(first)).ok());
+    }
+    if (second != nullptr) {
+      EXPECT_TRUE(out.Set(1, *GroupSecret::FromBytes(second)).ok());
+    }
+    EXPECT_TRUE(out.SendWith(send).ok());
+    return out;
+  };
+  constexpr char kOld[] = "the old secret, long enough", kNew[] = "the new secret, long enough";
+  EXPECT_TRUE(CheckChange({}, ring(kOld, nullptr, 0)).ok());
+  EXPECT_TRUE(CheckChange(ring(kOld, nullptr, 0), ring(kOld, kNew, 0)).ok());
+  EXPECT_TRUE(CheckChange(ring(kOld, kNew, 0), ring(kOld, kNew, 1)).ok());
+  EXPECT_TRUE(CheckChange(ring(kOld, kNew, 1), ring(nullptr, kNew, 1)).ok());
+  EXPECT_TRUE(CheckChange(ring(kOld, kNew, 1), ring(kNew, kNew, 1)).ok()) << "the one that is not sent with may change";
+  EXPECT_FALSE(CheckChange(ring(kOld, kNew, 0), ring(nullptr, kNew, 1)).ok());
+  EXPECT_FALSE(CheckChange(ring(kOld, nullptr, 0), ring(kNew, nullptr, 0)).ok());
+  EXPECT_FALSE(CheckChange(ring(kOld, nullptr, 0), {}).ok());
+  const std::string message(CheckChange(ring(kOld, nullptr, 0), ring(kNew, kOld, 1)).message());
+  EXPECT_EQ(message.find("secret, long"), std::string::npos) << message;
+  EXPECT_TRUE(ring(kOld, kNew, 1) == ring(kOld, kNew, 1));
+  EXPECT_FALSE(ring(kOld, kNew, 1) == ring(kOld, kNew, 0));
+}
+
 TEST(ProbeKeys, ShortSecretsAreRefused) {
   EXPECT_FALSE(GroupSecret::FromBytes("").ok());
   EXPECT_FALSE(GroupSecret::FromBytes("0123456789abcde").ok());

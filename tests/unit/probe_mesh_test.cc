@@ -306,5 +306,48 @@ TEST(Mesh, APairsPacketsRideInTheClassThatItWasGiven) {
   EXPECT_EQ(mesh.dscp(1), 26) << "another pair's does not change";
 }
 
+// The programs may read the record between any two writes, and what is in flight was sent before them.
+class RecordingStore final : public PairStore {
+ public:
+  uint32_t capacity() const override { return inner_.capacity(); }
+  cw_pair* At(uint32_t i) override { return inner_.At(i); }
+  absl::StatusOr<std::vector<std::pair<PairKey, uint32_t>>> ReadIndex() override { return inner_.ReadIndex(); }
+  absl::Status PutIndex(const PairKey& key, uint32_t i) override { return inner_.PutIndex(key, i); }
+  absl::Status EraseIndex(const PairKey& key) override { return inner_.EraseIndex(key); }
+  absl::Status PutKeys(uint32_t i, const cw_pair_keys& k) override {
+    written.push_back(k);
+    return inner_.PutKeys(i, k);
+  }
+  std::vector<cw_pair_keys> written;
+
+ private:
+  MemoryPairStore inner_{4};
+};
+
+TEST(MeshKeys, AreThereBeforeTheyAreSentWithAndGoAfterwards) {
+  KeyRing ring = TestKeys();
+  RecordingStore store;
+  Mesh mesh(&store, &ring, {});
+  ASSERT_TRUE(mesh.Configure({{.local = TestAddr("10.0.0.10"), .remote = TestAddr("10.0.1.10"), .peer = "b"}}).ok());
+  ASSERT_TRUE(ring.Set(1, *GroupSecret::FromBytes("another secret of enough bytes")).ok());
+  ASSERT_TRUE(ring.SendWith(1).ok());
+  ASSERT_TRUE(mesh.RewriteKeys().ok());
+  ASSERT_TRUE(ring.Drop(0).ok());
+  ASSERT_TRUE(mesh.RewriteKeys().ok());
+  for (size_t i = 1; i < store.written.size(); ++i) {
+    const cw_pair_keys &before = store.written[i - 1], &now = store.written[i];
+    EXPECT_TRUE(now.valid >> now.tx_id & 1) << i;
+    EXPECT_TRUE(before.valid >> now.tx_id & 1) << i << ": it was there before it is sent with";
+    EXPECT_TRUE(now.valid >> before.tx_id & 1) << i << ": what was sent with is still accepted";
+    for (uint32_t id = 0; id < 2; ++id) {
+      if (((before.valid & now.valid) >> id & 1) != 0) {
+        EXPECT_EQ(before.rx[id][0], now.rx[id][0]) << i;
+      }
+    }
+  }
+  EXPECT_EQ(store.written.back().valid, 2u);
+  EXPECT_EQ(store.written.back().tx[0][0], 0u);
+}
+
 }  // namespace
 }  // namespace cw::probe

@@ -15,6 +15,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace cw::probe {
 namespace {
@@ -113,6 +114,10 @@ MacKey GroupSecret::Derive(const Addr& from, const Addr& to, uint8_t key_id) con
   return key;
 }
 
+bool GroupSecret::operator==(const GroupSecret& other) const {
+  return bytes_.size() == other.bytes_.size() && CRYPTO_memcmp(bytes_.data(), other.bytes_.data(), bytes_.size()) == 0;
+}
+
 absl::Status KeyRing::Set(uint8_t key_id, GroupSecret secret) {
   if (key_id > 1) return absl::InvalidArgumentError("key ids are 0 and 1");
   if (empty()) send_id_ = key_id;
@@ -146,6 +151,24 @@ cw_pair_keys KeyRing::Derive(const Addr& local, const Addr& remote) const {
   }
   keys.tx_id = send_id_;
   return keys;
+}
+
+absl::Status CheckChange(const KeyRing& from, const KeyRing& to) {
+  if (from.empty()) return absl::OkStatus();
+  const int id = from.send_id(), other = 1 - id;
+  if (!to.has(from.send_id())) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("this host sends with key id %d, which would no longer be accepted; first set keys.send_key_id "
+                        "= %d on every host of the group",
+                        id, other));
+  }
+  if (!(from.secrets_[from.send_id()] == to.secrets_[from.send_id()])) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the secret of key id %d, with which this host sends, is another one now; put it back, give the "
+        "new secret as that of key id %d, and set keys.send_key_id = %d when every host has it",
+        id, other, other));
+  }
+  return absl::OkStatus();
 }
 
 void WipeKeys(cw_pair_keys* keys) { OPENSSL_cleanse(keys, sizeof(*keys)); }

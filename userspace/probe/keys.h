@@ -35,6 +35,7 @@ class GroupSecret {
 
   // The key of packets that go from `from` to `to`.
   MacKey Derive(const Addr& from, const Addr& to, uint8_t key_id) const;
+  bool operator==(const GroupSecret& other) const;
 
  private:
   explicit GroupSecret(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {}
@@ -53,12 +54,19 @@ class KeyRing {
   // Wipe the result (WipeKeys) when done.
   cw_pair_keys Derive(const Addr& local, const Addr& remote) const;
   uint8_t send_id() const { return send_id_; }
+  bool has(uint8_t key_id) const { return key_id < 2 && !secrets_[key_id].empty(); }
+  bool operator==(const KeyRing& other) const { return secrets_ == other.secrets_ && send_id_ == other.send_id_; }
   bool empty() const { return secrets_[0].empty() && secrets_[1].empty(); }
 
  private:
+  friend absl::Status CheckChange(const KeyRing& from, const KeyRing& to);
   std::array<std::vector<GroupSecret>, 2> secrets_;  // each none or one
   uint8_t send_id_ = 0;
 };
+
+// Whether a running agent may go from one to the other without losing a probe: what it sends with now has to stay
+// accepted, unchanged. FailedPrecondition: what to do instead. Pure.
+absl::Status CheckChange(const KeyRing& from, const KeyRing& to);
 
 void WipeKeys(cw_pair_keys* keys);
 

@@ -129,10 +129,27 @@ absl::Status Mesh::Remove(uint32_t index, const PairKey& key) {
   return absl::OkStatus();
 }
 
+// The programs read a record while it is written. So what is new is there, unused, before it is sent with, and what
+// goes is no longer sent with before it goes.
 absl::Status Mesh::RewriteKeys() {
   for (auto& [index, e] : entries_) {
-    e.keys = keys_->Derive(e.spec.local, e.spec.remote);
-    if (absl::Status s = store_->PutKeys(index, e.keys); !s.ok()) return s;
+    cw_pair_keys to = keys_->Derive(e.spec.local, e.spec.remote);
+    cw_pair_keys between = to;
+    for (uint32_t id = 0; id < 2; ++id) {
+      if ((to.valid >> id & 1) != 0) continue;
+      std::copy(std::begin(e.keys.tx[id]), std::end(e.keys.tx[id]), between.tx[id]);
+      std::copy(std::begin(e.keys.rx[id]), std::end(e.keys.rx[id]), between.rx[id]);
+    }
+    between.valid |= e.keys.valid;
+    between.tx_id = e.keys.tx_id;
+    absl::Status status = store_->PutKeys(index, between);
+    between.tx_id = to.tx_id;
+    if (status.ok()) status = store_->PutKeys(index, between);
+    if (status.ok()) status = store_->PutKeys(index, to);
+    WipeKeys(&between);
+    if (status.ok()) e.keys = to;
+    WipeKeys(&to);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
