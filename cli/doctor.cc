@@ -63,7 +63,7 @@ v1::DoctorReply LocalChecks(const Session& session, const absl::Status& agent) {
 
 absl::StatusOr<int> Doctor(Session& session) {
   absl::StatusOr<v1::DoctorReply> reply = session.Agent().Doctor();
-  if (absl::IsUnavailable(reply.status()) || absl::IsPermissionDenied(reply.status())) {
+  if (!session.IsRemote() && (absl::IsUnavailable(reply.status()) || absl::IsPermissionDenied(reply.status()))) {
     reply = LocalChecks(session, reply.status());
   }
   if (!reply.ok()) return reply.status();

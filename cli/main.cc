@@ -18,6 +18,19 @@ void AddGlobals(CLI::App& app, Session& session) {
       ->capture_default_str();
   app.add_option("--socket", session.socket, "The agent's socket; default /run/cwfabric/INSTANCE/agent.sock")
       ->envname("CWFABRIC_SOCKET");
+  app.add_option("--server", session.remote.server,
+                 "An agent that listens on TCP (api.listen), in place of this host's")
+      ->type_name("HOST:PORT")
+      ->envname("CWFABRIC_SERVER");
+  app.add_option("--cert", session.remote.tls.cert, "With --server: your certificate, PEM")
+      ->type_name("FILE")
+      ->envname("CWFABRIC_CERT");
+  app.add_option("--key", session.remote.tls.key, "With --server: its key, PEM, readable by you only")
+      ->type_name("FILE")
+      ->envname("CWFABRIC_KEY");
+  app.add_option("--ca", session.remote.tls.ca, "With --server: certificate of the authority that signs agents', PEM")
+      ->type_name("FILE")
+      ->envname("CWFABRIC_CA");
 }
 
 // Options of every verb may stand before or behind it.
@@ -30,6 +43,21 @@ void LetOptionsFallThrough(CLI::App& app) {
 
 bool AsksForJson(int argc, char** argv) {
   return std::any_of(argv + 1, argv + argc, [](const char* argument) { return std::string(argument) == "--json"; });
+}
+
+bool Typed(int argc, char** argv, const std::string& option) {
+  return std::any_of(argv + 1, argv + argc, [&](const std::string& argument) {
+    return argument == option || argument.rfind(option + "=", 0) == 0;
+  });
+}
+
+// What is typed counts for more than what the environment says: of this host's agent and a remote one, only one is
+// meant.
+void ChooseAgent(int argc, char** argv, Session& session) {
+  const bool remote = Typed(argc, argv, "--server");
+  const bool local = Typed(argc, argv, "--socket") || Typed(argc, argv, "--instance");
+  if (remote && !local) session.socket.clear();
+  if (local && !remote) session.remote.server.clear();
 }
 
 int Run(int argc, char** argv) {
@@ -52,6 +80,7 @@ int Run(int argc, char** argv) {
   AddJobVerbs(app, session);
   AddReplayVerb(app, session);
   AddReportVerb(app, session);
+  AddCertsVerbs(app, session);
   AddCompletionVerb(app, session);
   LetOptionsFallThrough(app);
 
@@ -65,7 +94,9 @@ int Run(int argc, char** argv) {
     return kUsage;
   }
   session.instance_given = app.count("--instance") > 0;
-  const absl::StatusOr<int> result = session.action();
+  ChooseAgent(argc, argv, session);
+  const absl::Status options = session.CheckOptions();
+  const absl::StatusOr<int> result = options.ok() ? session.action() : options;
   if (result.ok()) return *result;
   session.ShowError(result.status());
   return ExitCodeOf(result.status());

@@ -125,9 +125,9 @@ absl::StatusOr<int> Off(Session& session, const Options& options) {
   if (!for_s.ok()) return for_s.status();
   v1::OffRequest request;
   request.set_for_s(*for_s);
-  api::Client agent(session.SocketPath(), kOffPatience);
-  absl::StatusOr<v1::ActionReply> reply = agent.Off(request);
-  if (absl::IsUnavailable(reply.status())) {
+  const std::unique_ptr<api::Client> agent = session.NewClient(kOffPatience);
+  absl::StatusOr<v1::ActionReply> reply = agent->Off(request);
+  if (absl::IsUnavailable(reply.status()) && !session.IsRemote()) {
     // A socket does not tell the instance, and another agent's flows are not to be touched.
     if (!session.socket.empty() && !session.instance_given) {
       return absl::UnavailableError(absl::StrFormat(

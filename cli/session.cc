@@ -45,13 +45,37 @@ std::string Session::SocketPath() const {
 }
 
 api::Client& Session::Agent() {
-  if (agent_ == nullptr) agent_ = std::make_unique<api::Client>(SocketPath());
+  if (agent_ == nullptr) agent_ = NewClient(absl::Seconds(5));
   return *agent_;
+}
+
+std::unique_ptr<api::Client> Session::NewClient(absl::Duration timeout) const {
+  return IsRemote() ? std::make_unique<api::Client>(remote, timeout)
+                    : std::make_unique<api::Client>(SocketPath(), timeout);
+}
+
+std::string Session::Where() const { return IsRemote() ? remote.server : SocketPath(); }
+
+// A socket on the command line means this host, whatever the environment says of a server; main sees to that.
+absl::Status Session::CheckOptions() const {
+  if (!IsRemote()) return absl::OkStatus();
+  if (!socket.empty()) return absl::InvalidArgumentError("give either --socket or --server");
+  for (const auto& [option, file] :
+       {std::pair{"--cert", &remote.tls.cert}, {"--key", &remote.tls.key}, {"--ca", &remote.tls.ca}}) {
+    if (file->empty())
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--server needs %s as well: an agent takes nobody over TCP without a certificate; see cwctl certs --help",
+          option));
+  }
+  return absl::OkStatus();
 }
 
 bool Session::Colour() const { return !json && ColourWanted(STDOUT_FILENO); }
 
 std::string Session::Self() const {
+  if (IsRemote())
+    return absl::StrFormat("cwctl --server %s --cert %s --key %s --ca %s", remote.server, remote.tls.cert,
+                           remote.tls.key, remote.tls.ca);
   if (!socket.empty()) return "cwctl --socket " + socket;
   return instance == "default" ? "cwctl" : "cwctl --instance " + instance;
 }

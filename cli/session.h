@@ -30,13 +30,20 @@ class Session {
   bool json = false;
   std::string instance = "default";
   std::string socket;           // "" = that of the instance
+  api::RemoteAgent remote;      // server "" = the agent of this host
   bool instance_given = false;  // it was typed, so it is meant
 
   // What the typed verb does. The number is the exit code; errors are printed by the caller.
   std::function<absl::StatusOr<int>()> action;
 
   std::string SocketPath() const;
+  // InvalidArgument: the options name both a socket and a server, or a server without the files that it takes.
+  absl::Status CheckOptions() const;
+  bool IsRemote() const { return !remote.server.empty(); }
+  // The socket, or the server.
+  std::string Where() const;
   api::Client& Agent();
+  std::unique_ptr<api::Client> NewClient(absl::Duration timeout) const;
   bool Colour() const;
   // "cwctl" with the options that lead to this agent: for lines that people paste.
   std::string Self() const;
@@ -77,6 +84,7 @@ void AddDrainVerbs(CLI::App& app, Session& session);
 void AddJobVerbs(CLI::App& app, Session& session);
 void AddReplayVerb(CLI::App& app, Session& session);
 void AddReportVerb(CLI::App& app, Session& session);
+void AddCertsVerbs(CLI::App& app, Session& session);
 void AddCompletionVerb(CLI::App& app, Session& session);  // after all others, of which it tells
 
 }  // namespace cw::cli

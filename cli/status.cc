@@ -89,6 +89,12 @@ void ShowHead(const v1::StatusReply& reply, const Page& page) {
             absl::StrFormat("%.0f/s of at most %.0f/s; lateness p50 %s, p99 %s; %s rounds skipped%s", prober.rate_pps(),
                             prober.budget_pps(), NsText(prober.lateness_p50_ns()), NsText(prober.lateness_p99_ns()),
                             CountText(prober.skipped()), prober.realtime() ? "" : "; not under SCHED_FIFO"));
+  if (reply.keys().accepted_size() > 1 || reply.keys().send_id() != 0) {
+    page.Line("keys", absl::StrFormat("sends with key id %d, accepts %s", reply.keys().send_id(),
+                                      absl::StrJoin(reply.keys().accepted(), " and ")));
+  }
+  if (reply.has_caller() && reply.caller().role() != "admin")
+    page.Line("you", absl::StrFormat("%s, with the role %s", reply.caller().name(), reply.caller().role()));
   page.Line("cost", absl::StrFormat("%.2f %% of a core (process %.2f %%), %s", reply.cpu_percent(),
                                     reply.cpu_process_percent(), BytesText(static_cast<double>(reply.rss_bytes()))));
   const v1::EventLoss& lost = reply.lost();

@@ -2,6 +2,8 @@
 // Lines of the log as the journal and readers of JSON get them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -15,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/log_output.h"
+#include "userspace/agent/no_dumps.h"
 
 namespace cw::agent {
 namespace {
@@ -132,6 +135,16 @@ TEST(LogOutput, IsTheJournalWhereStderrGoesThere) {
   EXPECT_EQ(ChooseLogOutput(config::LogFormat::kAuto, "1:1"), LogOutput::kText) << "stderr was redirected";
   EXPECT_EQ(ChooseLogOutput(config::LogFormat::kText, here), LogOutput::kText);
   EXPECT_EQ(ChooseLogOutput(config::LogFormat::kJson, here), LogOutput::kJson);
+}
+
+TEST(NoDumps, NoCoreAndNoReader) {
+  const auto look = [] {
+    NoMemoryDumps();
+    rlimit core{};
+    getrlimit(RLIMIT_CORE, &core);
+    std::exit(prctl(PR_GET_DUMPABLE) == 0 && core.rlim_max == 0 ? 0 : 1);
+  };
+  EXPECT_EXIT(look(), ::testing::ExitedWithCode(0), "");  // in a process of its own
 }
 
 }  // namespace

@@ -302,7 +302,8 @@ absl::StatusOr<std::vector<v1::Event>> FakeAgent::Events(const v1::EventsRequest
   return events;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::SteerSet(const v1::SteerSetRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::SteerSet(const Caller& caller, const v1::SteerSetRequest& request) {
+  last_caller = caller;
   last_request = request.ShortDebugString();
   if (request.path() == 9) return absl::FailedPreconditionError("path 9 to node2 is dead; see cwctl paths node2");
   if (request.path() == 10) return absl::UnimplementedError("this NIC offloads RoCE; it cannot be steered from here");
@@ -315,12 +316,14 @@ absl::StatusOr<v1::ActionReply> FakeAgent::SteerSet(const v1::SteerSetRequest& r
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::SteerClear(const v1::SteerClearRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::SteerClear(const Caller& caller, const v1::SteerClearRequest& request) {
+  last_caller = caller;
   last_request = request.ShortDebugString();
   return v1::ActionReply();
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::SteerLock(const v1::SteerLockRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::SteerLock(const Caller& caller, const v1::SteerLockRequest& request) {
+  last_caller = caller;
   last_request = request.ShortDebugString();
   return v1::ActionReply();
 }
@@ -405,7 +408,8 @@ absl::StatusOr<v1::WhyReply> FakeAgent::WhyPath(uint32_t pair, uint32_t slot) {
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::Drain(const v1::DrainRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::Drain(const Caller& caller, const v1::DrainRequest& request) {
+  last_caller = caller;
   last_request = request.ShortDebugString();
   if (mode < v1::MODE_PROTECT) return absl::FailedPreconditionError("the mode is observe; first: cwctl mode protect");
   v1::ActionReply reply;
@@ -415,7 +419,8 @@ absl::StatusOr<v1::ActionReply> FakeAgent::Drain(const v1::DrainRequest& request
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::Undrain(const v1::UndrainRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::Undrain(const Caller& caller, const v1::UndrainRequest& request) {
+  last_caller = caller;
   last_request = request.ShortDebugString();
   v1::ActionReply reply;
   reply.set_effect(request.what() + " may be used again");
@@ -470,7 +475,8 @@ absl::StatusOr<v1::DrainsReply> FakeAgent::Drains() {
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::SetMode(const v1::SetModeRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::SetMode(const Caller& caller, const v1::SetModeRequest& request) {
+  last_caller = caller;
   last_request = request.ShortDebugString();
   if (request.mode() != v1::MODE_UNSPECIFIED) mode = request.mode();
   v1::ActionReply reply;
@@ -479,19 +485,31 @@ absl::StatusOr<v1::ActionReply> FakeAgent::SetMode(const v1::SetModeRequest& req
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::BreakerReset() {
+absl::StatusOr<v1::ActionReply> FakeAgent::BreakerReset(const Caller& caller) {
+  last_caller = caller;
   v1::ActionReply reply;
   reply.set_effect(breaker_tripped ? "the breaker is armed again" : "the breaker has not tripped");
   breaker_tripped = false;
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::Off(const v1::OffRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::Off(const Caller& caller, const v1::OffRequest& request) {
+  last_caller = caller;
   if (frozen_in_off) std::this_thread::sleep_for(std::chrono::seconds(3));
   last_request = request.ShortDebugString();
   v1::ActionReply reply;
   reply.set_effect("every flow is on its native port");
   return reply;
+}
+
+void FakeAgent::Tell(const ApiEvent& event) {
+  const std::lock_guard lock(mutex_);
+  told_.push_back(event);
+}
+
+std::vector<ApiEvent> FakeAgent::Told() {
+  const std::lock_guard lock(mutex_);
+  return told_;
 }
 
 }  // namespace cw::api

@@ -24,24 +24,27 @@ class FakeAgent final : public AgentView {
   absl::StatusOr<v1::CountersReply> Counters() override;
   absl::StatusOr<v1::ClockReply> Clock() override;
   absl::StatusOr<std::vector<v1::Event>> Events(const v1::EventsRequest& request, absl::Duration wait) override;
-  absl::StatusOr<v1::ActionReply> SteerSet(const v1::SteerSetRequest& request) override;
-  absl::StatusOr<v1::ActionReply> SteerClear(const v1::SteerClearRequest& request) override;
-  absl::StatusOr<v1::ActionReply> SteerLock(const v1::SteerLockRequest& request) override;
+  absl::StatusOr<v1::ActionReply> SteerSet(const Caller& caller, const v1::SteerSetRequest& request) override;
+  absl::StatusOr<v1::ActionReply> SteerClear(const Caller& caller, const v1::SteerClearRequest& request) override;
+  absl::StatusOr<v1::ActionReply> SteerLock(const Caller& caller, const v1::SteerLockRequest& request) override;
   absl::StatusOr<v1::WhyReply> WhyFlow(const std::string& id) override;
   absl::StatusOr<v1::WhyReply> WhyPath(uint32_t pair, uint32_t slot) override;
-  absl::StatusOr<v1::ActionReply> Drain(const v1::DrainRequest& request) override;
-  absl::StatusOr<v1::ActionReply> Undrain(const v1::UndrainRequest& request) override;
+  absl::StatusOr<v1::ActionReply> Drain(const Caller& caller, const v1::DrainRequest& request) override;
+  absl::StatusOr<v1::ActionReply> Undrain(const Caller& caller, const v1::UndrainRequest& request) override;
   absl::StatusOr<v1::DrainsReply> Drains() override;
   absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) override;
   absl::StatusOr<v1::ListCollectivesReply> ListCollectives(const v1::ListCollectivesRequest& request) override;
-  absl::StatusOr<v1::ActionReply> SetMode(const v1::SetModeRequest& request) override;
-  absl::StatusOr<v1::ActionReply> BreakerReset() override;
-  absl::StatusOr<v1::ActionReply> Off(const v1::OffRequest& request) override;
+  absl::StatusOr<v1::ActionReply> SetMode(const Caller& caller, const v1::SetModeRequest& request) override;
+  absl::StatusOr<v1::ActionReply> BreakerReset(const Caller& caller) override;
+  void Tell(const ApiEvent& event) override;
+  absl::StatusOr<v1::ActionReply> Off(const Caller& caller, const v1::OffRequest& request) override;
 
   void Add(const std::string& text);  // an event
+  std::vector<ApiEvent> Told();       // by the server so far
 
   // Requests as they arrived, in text form; read only when no call is under way.
   std::string last_request;
+  Caller last_caller;  // of an act
   v1::DoctorReply doctor;
   v1::Mode mode = v1::MODE_PROTECT;
   bool balance_acts = false;
@@ -55,6 +58,7 @@ class FakeAgent final : public AgentView {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<v1::Event> events_;
+  std::vector<ApiEvent> told_;
 };
 
 }  // namespace cw::api

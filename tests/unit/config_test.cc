@@ -99,6 +99,40 @@ TEST(Config, MetricsForOtherHostsNeedAWord) {
   }
 }
 
+constexpr char kTls[] =
+    "tls_cert = \"/etc/cwfabric/tls/h.crt\"\ntls_key = \"/etc/cwfabric/tls/h.key\"\ntls_ca = "
+    "\"/etc/cwfabric/tls/ca.crt\"\n";
+
+TEST(Config, TheApiIsOnTcpOnlyWithTls) {
+  EXPECT_TRUE(ParseConfig(kNic, "a.toml")->api.listen.empty());
+  EXPECT_EQ(ParseConfig(kNic, "a.toml")->api.admin_group, "auto");
+  const std::string listen = "[api]\nlisten = [\"10.0.0.5:9478\", \"[fd00::5]:9478\"]\n";
+  absl::StatusOr<Config> config = ParseConfig(listen + kTls + kNic, "a.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->api.listen.size(), 2u);
+  EXPECT_EQ(ToToml(*ParseConfig(ToToml(*config), "printed")), ToToml(*config));
+  const std::string error = ErrorOf(listen + kNic);
+  EXPECT_THAT(error, HasSubstr("10.0.0.5:9478, [fd00::5]:9478 would be served without TLS"));
+  for (const char* key : {"set api.tls_cert", "set api.tls_key", "set api.tls_ca"}) EXPECT_THAT(error, HasSubstr(key));
+  EXPECT_THAT(ErrorOf(std::string("[api]\nlisten = [\"127.0.0.1:9478\"]\n") + kNic), HasSubstr("without TLS"))
+      << "loopback, too";
+  EXPECT_THAT(ErrorOf(std::string("[api]\nlisten = \"127.0.0.1:9478\"\n") + kNic), HasSubstr("a list of texts"));
+  for (const char* wrong : {"none", "auto", "unix:/run/x", "node17:9478", "10.0.0.5", ":9478"}) {
+    EXPECT_THAT(ErrorOf(std::string("[api]\nlisten = [\"") + wrong + "\"]\n" + kTls + kNic),
+                HasSubstr("api.listen must be an address of this host and a port"))
+        << wrong;
+  }
+  EXPECT_THAT(ErrorOf(std::string("[api]\nread_group = \"a b\"\n") + kNic), HasSubstr("a unix group's name"));
+}
+
+TEST(Config, ASecretMayStandUnderEitherNumber) {
+  const std::string peers = std::string("peers_dir = \"/p\"\n[keys]\n");
+  EXPECT_TRUE(ParseConfig(peers + "secret_file = \"/a\"\n" + kNic, "a.toml").ok());
+  EXPECT_TRUE(ParseConfig(peers + "second_secret_file = \"/b\"\nsend_key_id = 1\n" + kNic, "a.toml").ok());
+  EXPECT_THAT(ErrorOf(peers + "second_secret_file = \"/b\"\n" + kNic), HasSubstr("set keys.send_key_id = 1"));
+  EXPECT_THAT(ErrorOf(peers + kNic), HasSubstr("there are peers but no secret"));
+}
+
 TEST(Config, ChronyIsATableWithinTheClocks) {
   absl::StatusOr<Config> config = ParseConfig(
       std::string("[clock]\ntai_minus_utc = 37\n[clock.chrony]\nsock = \"/run/chrony/cwfabric.sock\"\nshm = 2\n") +

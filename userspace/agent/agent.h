@@ -94,6 +94,8 @@ class Agent final : public api::AgentView {
 
   void Run();
   void Stop() { loop_->Stop(); }
+  // Takes the secrets of a configuration that was read anew; any thread. What came of it is an event.
+  void ReloadKeys(const config::KeysConfig& keys);
 
   absl::StatusOr<api::v1::StatusReply> Status() override;
   absl::StatusOr<api::v1::DoctorReply> Doctor() override;
@@ -104,20 +106,26 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ClockReply> Clock() override;
   absl::StatusOr<std::vector<api::v1::Event>> Events(const api::v1::EventsRequest& request,
                                                      absl::Duration wait) override;
-  absl::StatusOr<api::v1::ActionReply> SteerSet(const api::v1::SteerSetRequest& request) override;
-  absl::StatusOr<api::v1::ActionReply> SteerClear(const api::v1::SteerClearRequest& request) override;
-  absl::StatusOr<api::v1::ActionReply> SteerLock(const api::v1::SteerLockRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> SteerSet(const api::Caller& caller,
+                                                const api::v1::SteerSetRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> SteerClear(const api::Caller& caller,
+                                                  const api::v1::SteerClearRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> SteerLock(const api::Caller& caller,
+                                                 const api::v1::SteerLockRequest& request) override;
   absl::StatusOr<api::v1::WhyReply> WhyFlow(const std::string& id) override;
   absl::StatusOr<api::v1::WhyReply> WhyPath(uint32_t pair, uint32_t slot) override;
-  absl::StatusOr<api::v1::ActionReply> Drain(const api::v1::DrainRequest& request) override;
-  absl::StatusOr<api::v1::ActionReply> Undrain(const api::v1::UndrainRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> Drain(const api::Caller& caller, const api::v1::DrainRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> Undrain(const api::Caller& caller,
+                                               const api::v1::UndrainRequest& request) override;
   absl::StatusOr<api::v1::DrainsReply> Drains() override;
   absl::StatusOr<api::v1::ListJobsReply> ListJobs(const api::v1::ListJobsRequest& request) override;
   absl::StatusOr<api::v1::ListCollectivesReply> ListCollectives(
       const api::v1::ListCollectivesRequest& request) override;
-  absl::StatusOr<api::v1::ActionReply> SetMode(const api::v1::SetModeRequest& request) override;
-  absl::StatusOr<api::v1::ActionReply> Off(const api::v1::OffRequest& request) override;
-  absl::StatusOr<api::v1::ActionReply> BreakerReset() override;
+  absl::StatusOr<api::v1::ActionReply> SetMode(const api::Caller& caller,
+                                               const api::v1::SetModeRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> Off(const api::Caller& caller, const api::v1::OffRequest& request) override;
+  absl::StatusOr<api::v1::ActionReply> BreakerReset(const api::Caller& caller) override;
+  void Tell(const api::ApiEvent& event) override;
   // For metrics; any thread, as the calls above.
   absl::StatusOr<metrics::PathTotals> PathTotals();
 
@@ -149,13 +157,17 @@ class Agent final : public api::AgentView {
   absl::Status OpenNics();
   void WriteControl();
   void TellOfLease();
-  absl::Status OpenKeys();
   absl::Status OpenProbes();
   absl::Status ConfigurePairs();
   absl::Status OpenSources();
   absl::Status OpenRings();
   absl::Status OpenEvents();
   absl::Status StartTimers();
+
+  // keys.cc: the group's secrets
+  absl::Status OpenKeys();
+  absl::Status ChangeKeys(const config::KeysConfig& keys);
+  void AddKeys(api::v1::StatusReply& reply, int64_t now_ns) const;
 
   // intake.cc: records of the rings
   void OnProbeRecord(absl::Span<const uint8_t> record);
@@ -310,11 +322,13 @@ class Agent final : public api::AgentView {
   void TellCause(const control::CauseVerdict& verdict);
 
   // steer.cc
-  absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::v1::SteerSetRequest& request);
-  absl::StatusOr<api::v1::ActionReply> DoSteerClear(const api::v1::SteerClearRequest& request);
-  absl::StatusOr<api::v1::ActionReply> DoSteerLock(const api::v1::SteerLockRequest& request);
-  absl::StatusOr<api::v1::ActionReply> DoSetMode(const api::v1::SetModeRequest& request);
-  absl::StatusOr<api::v1::ActionReply> ChangeMode(Allowed from, Allowed to, double for_s);
+  absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::Caller& caller, const api::v1::SteerSetRequest& request);
+  absl::StatusOr<api::v1::ActionReply> DoSteerClear(const api::Caller& caller,
+                                                    const api::v1::SteerClearRequest& request);
+  absl::StatusOr<api::v1::ActionReply> DoSteerLock(const api::Caller& caller, const api::v1::SteerLockRequest& request);
+  absl::StatusOr<api::v1::ActionReply> DoSetMode(const api::Caller& caller, const api::v1::SetModeRequest& request);
+  absl::StatusOr<api::v1::ActionReply> ChangeMode(const api::Caller& caller, Allowed from, Allowed to, double for_s);
+  void LogAct(const api::Caller& caller, telemetry::Event event);
   absl::Status Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending);
   absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
   void Reread(const FlowKey& key);
@@ -342,7 +356,7 @@ class Agent final : public api::AgentView {
   void StepBreaker(int64_t now_ns);
   void Trip(const control::BreakerTrip& trip);
   void AddBreaker(api::v1::StatusReply& reply, int64_t now_ns) const;
-  api::v1::ActionReply DoBreakerReset();
+  api::v1::ActionReply DoBreakerReset(const api::Caller& caller);
 
   // dry.cc: what was decided and not done, for cwctl report
   void OpenReport();
@@ -368,8 +382,8 @@ class Agent final : public api::AgentView {
   std::vector<control::DrainSlot> DrainSlots(uint32_t index);
   absl::StatusOr<DrainEntry> MakeDrain(const api::v1::DrainRequest& request);
   absl::Status CheckSomethingRemains(const DrainEntry& drain);
-  absl::StatusOr<api::v1::ActionReply> DoDrain(const api::v1::DrainRequest& request);
-  absl::StatusOr<api::v1::ActionReply> DoUndrain(const api::v1::UndrainRequest& request);
+  absl::StatusOr<api::v1::ActionReply> DoDrain(const api::Caller& caller, const api::v1::DrainRequest& request);
+  absl::StatusOr<api::v1::ActionReply> DoUndrain(const api::Caller& caller, const api::v1::UndrainRequest& request);
   size_t EndDrain(const std::string& what);  // flows that go back
   api::v1::DrainsReply MakeDrains();
   void KeepDrains();
@@ -442,10 +456,11 @@ class Agent final : public api::AgentView {
   metrics::DelayTotals delays_;
   std::map<std::string, metrics::NicFlows> nic_flows_;
   bool received_read_ = false;  // records of received flows were read: what is new since began since
-  double totals_cpu_s_ = 0;  // that adding up paths for metrics took
+  double totals_cpu_s_ = 0;     // that adding up paths for metrics took
 
   std::unique_ptr<probe::PairStore> store_;
   probe::KeyRing keys_;
+  int64_t keys_changed_ns_ = 0;  // monotonic; 0: not since the start
   std::unique_ptr<probe::Engine> engine_;
   std::map<uint32_t, std::unique_ptr<PairState>> pairs_;
   int64_t engine_tick_ns_ = INT64_MAX;
@@ -453,7 +468,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<maps::RingReader> probe_reader_, event_reader_, message_reader_;
   std::unique_ptr<rdma::InprocServer> inproc_;
   std::unique_ptr<rdma::NldevClient> nldev_;
-  std::vector<rdma::Link> rdma_links_;  // as RDMA netlink told last
+  std::vector<rdma::Link> rdma_links_;              // as RDMA netlink told last
   std::map<cw_inproc_verdict, uint64_t> answered_;  // queue pairs that asked for a path
   rdma::QpRegistry qps_;
   std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread
@@ -478,12 +493,12 @@ class Agent final : public api::AgentView {
   uint64_t ring_losses_ = 0;                 // records of cw_probe_ring lost so far
   int64_t newest_data_ns_ = 0;               // monotonic, of the newest measurement
 
-  std::unique_ptr<control::NicFailover> nic_failover_;                         // null: not configured
-  std::map<control::NicCarry, PairKey> carries_;                               // as the maps have them
-  std::map<uint32_t, dataplane::Neighbour> next_hops_;                         // by pair, as last known
-  std::map<std::pair<uint32_t, Addr>, dataplane::Neighbour> pinned_hops_;      // by interface and address
-  int64_t next_hops_ns_ = 0;                                                   // monotonic
-  std::unique_ptr<dataplane::PacketInjector> injector_;  // null: not wanted, or not on this kernel
+  std::unique_ptr<control::NicFailover> nic_failover_;                     // null: not configured
+  std::map<control::NicCarry, PairKey> carries_;                           // as the maps have them
+  std::map<uint32_t, dataplane::Neighbour> next_hops_;                     // by pair, as last known
+  std::map<std::pair<uint32_t, Addr>, dataplane::Neighbour> pinned_hops_;  // by interface and address
+  int64_t next_hops_ns_ = 0;                                               // monotonic
+  std::unique_ptr<dataplane::PacketInjector> injector_;                    // null: not wanted, or not on this kernel
   TailBook tails_;
   bool silence_ticking_ = false;
   uint32_t class_token_ = 0;

@@ -116,7 +116,7 @@ void Agent::AddBreaker(api::v1::StatusReply& reply, int64_t now_ns) const {
     out->set_rearms_s(std::max(static_cast<double>(at_ns - now_ns) / 1e9, 0.001));
 }
 
-api::v1::ActionReply Agent::DoBreakerReset() {
+api::v1::ActionReply Agent::DoBreakerReset(const api::Caller& caller) {
   api::v1::ActionReply reply;
   if (breaker_ == nullptr || !breaker_->tripped()) {
     reply.set_effect(breaker_ == nullptr ? "there is no breaker (steering.breaker)" : "the breaker has not tripped");
@@ -124,13 +124,13 @@ api::v1::ActionReply Agent::DoBreakerReset() {
   }
   breaker_->Reset();
   reply.set_effect(absl::StrCat("the breaker is armed again", MayBalance() ? ", and moves for balance are made" : ""));
-  Log({.type = "breaker", .severity = telemetry::Severity::kNotice, .text = "operator: " + reply.effect()});
+  LogAct(caller, {.type = "breaker", .text = reply.effect()});
   return reply;
 }
 
-absl::StatusOr<api::v1::ActionReply> Agent::BreakerReset() {
+absl::StatusOr<api::v1::ActionReply> Agent::BreakerReset(const api::Caller& caller) {
   return loop_->Call<api::v1::ActionReply>(
-      [this]() -> absl::StatusOr<api::v1::ActionReply> { return DoBreakerReset(); });
+      [this, caller]() -> absl::StatusOr<api::v1::ActionReply> { return DoBreakerReset(caller); });
 }
 
 }  // namespace cw::agent

@@ -14,6 +14,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/log_output.h"
+#include "userspace/agent/no_dumps.h"
 #include "userspace/agent/sd_notify.h"
 #include "userspace/commandline/command.h"
 #include "userspace/metrics/exporter.h"
@@ -26,11 +27,20 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
+// Files and groups that the API needs on this host.
+absl::Status CheckApi(const config::ApiConfig& given) {
+  const absl::StatusOr<api::UnixRoles> roles =
+      api::ResolveGroups({given.read_group, given.steer_group, given.admin_group});
+  if (!roles.ok() || given.listen.empty()) return roles.status();
+  return tls::Load({.cert = given.tls_cert, .key = given.tls_key, .ca = given.tls_ca}).status();
+}
+
 int Check(const config::Config& config) {
   absl::StatusOr<std::vector<config::PeerConfig>> peers = config::LoadPeers(config);
   if (!peers.ok()) return Fail(peers.status());
   if (absl::Status status = config::CheckSecretFile(config.keys.secret_file); !status.ok()) return Fail(status);
   if (absl::Status status = config::CheckSecretFile(config.keys.second_secret_file); !status.ok()) return Fail(status);
+  if (absl::Status status = CheckApi(config.api); !status.ok()) return Fail(status);
   std::fputs(config::ToToml(config).c_str(), stdout);
   return 0;
 }
@@ -55,7 +65,24 @@ std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Ag
   return metrics::Exporter::Start(std::move(options), agent, [&agent] { return agent.PathTotals(); });
 }
 
+// SIGHUP: secrets are changed while the agent runs, all else with its next start.
+void Reload(const config::Config& running, const std::string& path, Agent& agent) {
+  absl::StatusOr<config::Config> fresh = config::LoadConfig(path);
+  if (!fresh.ok()) {
+    agent.Tell({.type = "keys",
+                .alert = true,
+                .text = "nothing is changed, the configuration is wrong: " + std::string(fresh.status().message())});
+    return;
+  }
+  agent.ReloadKeys(fresh->keys);
+  fresh->keys = running.keys;
+  if (config::ToToml(*fresh) != config::ToToml(running))
+    spdlog::warn("{}: what changed there besides [keys] takes effect when the agent is restarted; it adopts what runs",
+                 path);
+}
+
 int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {
+  NoMemoryDumps();
   const char* journal = std::getenv("JOURNAL_STREAM");
   OpenLog(ChooseLogOutput(config.log.format, journal == nullptr ? "" : journal), config.log.level);
   // Signals are taken by a thread of their own; every later thread inherits the mask.
@@ -74,8 +101,7 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
   if (!agent.ok()) return Fail(agent.status());
   std::thread waiter([&] {
     int signal = 0;
-    while (sigwait(&signals, &signal) == 0 && signal == SIGHUP)
-      spdlog::info("SIGHUP: the configuration is read at start only; restart the agent, it adopts what runs");
+    while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) Reload(config, path, **agent);
     (*agent)->Stop();
   });
   std::unique_ptr<metrics::Exporter> metrics = StartMetrics(config, **agent);
@@ -93,7 +119,10 @@ std::string ProgramPage(const CLI::App& app) {
       {.section = 8,
        .version = kVersion,
        .summary = "agent of a RoCEv2 fabric: fleet time, delays, steering",
-       .parts = {{"SIGNALS", "SIGTERM and SIGINT end the agent; the programs in the kernel go on under their lease."},
+       .parts = {{"SIGNALS",
+                  "SIGTERM and SIGINT end the agent; the programs in the kernel go on under their lease. SIGHUP: "
+                  "[keys] of the "
+                  "configuration and the secrets' files are read again, without losing a probe."},
                  {"EXIT STATUS", "0 ended as asked, 1 failed, 2 usage."},
                  {"SEE ALSO", ".BR cwagentd.toml (5),\n.BR cwctl (1)"}}});
 }

@@ -266,7 +266,7 @@ absl::Status Agent::CheckSomethingRemains(const DrainEntry& drain) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::ActionReply> Agent::DoDrain(const v1::DrainRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::DoDrain(const api::Caller& caller, const v1::DrainRequest& request) {
   if (!ActsAtAll()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the mode is ", allowed().ToString(), ", in which nothing is moved; first: cwctl mode protect"));
@@ -302,7 +302,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoDrain(const v1::DrainRequest& request) 
   reply.set_pending(!drain.now && !drain.on_it.empty());
   reply.set_reverts_s(request.for_s());
   for (const FlowKey& flow : drain.on_it) reply.add_flows(flow.Id().ToString());
-  Log({.type = "drain", .severity = telemetry::Severity::kNotice, .text = "operator: " + reply.effect()});
+  LogAct(caller, {.type = "drain", .text = reply.effect()});
   return reply;
 }
 
@@ -341,7 +341,7 @@ size_t Agent::EndDrain(const std::string& what) {
   return back;
 }
 
-absl::StatusOr<v1::ActionReply> Agent::DoUndrain(const v1::UndrainRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::DoUndrain(const api::Caller& caller, const v1::UndrainRequest& request) {
   std::vector<std::string> chosen;
   for (const auto& [what, drain] : drains_.entries()) {
     if (request.all() || what == request.what()) chosen.push_back(what);
@@ -355,7 +355,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoUndrain(const v1::UndrainRequest& reque
   reply.set_effect(
       absl::StrFormat("%s may be used again; %d flows go back at the next pause or moment without packets in flight",
                       request.all() ? absl::StrCat(chosen.size(), " drained things") : request.what(), back));
-  Log({.type = "drain", .severity = telemetry::Severity::kNotice, .text = "operator: " + reply.effect()});
+  LogAct(caller, {.type = "drain", .text = reply.effect()});
   return reply;
 }
 
@@ -404,12 +404,12 @@ v1::DrainsReply Agent::MakeDrains() {
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> Agent::Drain(const v1::DrainRequest& request) {
-  return loop_->Call<v1::ActionReply>([this, request] { return DoDrain(request); });
+absl::StatusOr<v1::ActionReply> Agent::Drain(const api::Caller& caller, const v1::DrainRequest& request) {
+  return loop_->Call<v1::ActionReply>([this, caller, request] { return DoDrain(caller, request); });
 }
 
-absl::StatusOr<v1::ActionReply> Agent::Undrain(const v1::UndrainRequest& request) {
-  return loop_->Call<v1::ActionReply>([this, request] { return DoUndrain(request); });
+absl::StatusOr<v1::ActionReply> Agent::Undrain(const api::Caller& caller, const v1::UndrainRequest& request) {
+  return loop_->Call<v1::ActionReply>([this, caller, request] { return DoUndrain(caller, request); });
 }
 
 absl::StatusOr<v1::DrainsReply> Agent::Drains() {

@@ -114,6 +114,15 @@ uint32_t HalfDeadFactor(absl::Duration active_interval) {
   return std::max(kLeast, static_cast<uint32_t>(absl::Milliseconds(kLeast) / active_interval));
 }
 
+api::ServerOptions ApiOptions(const config::Config& config) {
+  const config::ApiConfig& given = config.api;
+  api::ServerOptions options{.socket_path = config.SocketPath(),
+                             .groups = {given.read_group, given.steer_group, given.admin_group},
+                             .tcp = given.listen,
+                             .tls = {.cert = given.tls_cert, .key = given.tls_key, .ca = given.tls_ca}};
+  return options;
+}
+
 }  // namespace
 
 Agent::Agent(AgentOptions options)
@@ -152,7 +161,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
                     &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
   }
-  absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(agent->options_.config.SocketPath(), *agent);
+  absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(ApiOptions(agent->options_.config), *agent);
   if (!server.ok()) return server.status();
   agent->server_ = std::move(*server);
   agent->Log({.type = "agent",
@@ -291,19 +300,6 @@ absl::Status Agent::OpenNics() {
   }
   if (nics_.empty()) return absl::InvalidArgumentError("the configuration names no NIC; add a [[nic]] table");
   return absl::OkStatus();
-}
-
-absl::Status Agent::OpenKeys() {
-  const config::KeysConfig& keys = options_.config.keys;
-  auto load = [&](const std::string& file, uint8_t id) -> absl::Status {
-    if (file.empty()) return absl::OkStatus();
-    absl::StatusOr<probe::GroupSecret> secret = probe::GroupSecret::FromFile(file);
-    return secret.ok() ? keys_.Set(id, *std::move(secret)) : secret.status();
-  };
-  absl::Status status = load(keys.secret_file, 0);
-  status.Update(load(keys.second_secret_file, 1));
-  if (status.ok() && !keys.second_secret_file.empty()) status = keys_.SendWith(static_cast<uint8_t>(keys.send_key_id));
-  return status;
 }
 
 absl::Status Agent::OpenProbes() {

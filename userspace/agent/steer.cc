@@ -37,6 +37,25 @@ std::string UndoOf(Allowed from, Allowed to) {
 
 }  // namespace
 
+// What somebody asked for, with who that was; the agent's own doing (no name) stands by itself.
+void Agent::LogAct(const api::Caller& caller, telemetry::Event event) {
+  event.severity = telemetry::Severity::kNotice;
+  if (!caller.name.empty()) {
+    event.text = absl::StrCat(caller.name, ": ", event.text);
+    event.evidence.insert(
+        event.evidence.end(),
+        {{"by", caller.name}, {"role", std::string(api::RoleName(caller.role))}, {"via", caller.via}});
+  }
+  Log(std::move(event));
+}
+
+void Agent::Tell(const api::ApiEvent& event) {
+  Log({.type = event.type,
+       .severity = event.alert ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,
+       .text = event.text,
+       .evidence = event.evidence});
+}
+
 Allowed Agent::allowed() const { return Allowed(maps::CtlView::Load(dataplane_->ctl()[0].mode)); }
 
 absl::StatusOr<FlowKey> Agent::FindFlow(const std::string& id) const {
@@ -57,7 +76,7 @@ absl::Status Agent::Place(const FlowKey& key, uint8_t slot, uint16_t port, bool 
   return dataplane_->flow_editor().Place(ToMap(key), slot, port);
 }
 
-absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, const v1::SteerSetRequest& request) {
   absl::StatusOr<FlowKey> key = FindFlow(request.flow());
   if (!key.ok()) return key.status();
   if (!ActsAtAll()) {
@@ -108,12 +127,11 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const v1::SteerSetRequest& req
   reply.set_pending(pending);
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
-  Log({.type = "steer",
-       .severity = telemetry::Severity::kNotice,
-       .text = "operator: " + reply.effect(),
-       .flow = request.flow(),
-       .peer = PeerName(key->dst),
-       .to_slot = slot == CW_SLOT_NONE ? -1 : slot});
+  LogAct(caller, {.type = "steer",
+                  .text = reply.effect(),
+                  .flow = request.flow(),
+                  .peer = PeerName(key->dst),
+                  .to_slot = slot == CW_SLOT_NONE ? -1 : slot});
   return reply;
 }
 
@@ -145,7 +163,7 @@ void Agent::RevertLock(const FlowKey& key) {
        .flow = key.Id().ToString()});
 }
 
-absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const v1::SteerClearRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const api::Caller& caller, const v1::SteerClearRequest& request) {
   std::vector<FlowKey> chosen;
   if (request.all()) {
     for (const auto& [key, flow] : flows_.sent) {
@@ -166,10 +184,11 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const v1::SteerClearRequest&
   }
   KeepDeadlines();
   reply.set_effect(absl::StrFormat("%d flows are the agent's again", chosen.size()));
+  LogAct(caller, {.type = "steer", .text = reply.effect()});
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const v1::SteerLockRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const api::Caller& caller, const v1::SteerLockRequest& request) {
   absl::StatusOr<FlowKey> key = FindFlow(request.flow());
   if (!key.ok()) return key.status();
   uint8_t set = 0;
@@ -193,14 +212,11 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const v1::SteerLockRequest& r
   if (set != 0) reply.set_undo(absl::StrCat("steer lock --none ", request.flow()));
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
-  Log({.type = "steer",
-       .severity = telemetry::Severity::kNotice,
-       .text = "operator: " + effect,
-       .flow = request.flow()});
+  LogAct(caller, {.type = "steer", .text = effect, .flow = request.flow()});
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> Agent::ChangeMode(Allowed from, Allowed to, double for_s) {
+absl::StatusOr<v1::ActionReply> Agent::ChangeMode(const api::Caller& caller, Allowed from, Allowed to, double for_s) {
   maps::CtlView::Store(dataplane_->ctl()[0].mode, to.word());
   if (to.mode() != Mode::kOff) overrides_ = OverridesOf(to);
   if (for_s > 0) {
@@ -216,13 +232,13 @@ absl::StatusOr<v1::ActionReply> Agent::ChangeMode(Allowed from, Allowed to, doub
                                    to.ActsAtAll() ? "" : ": every flow leaves on its native port"));
   if (from != to) reply.set_undo(from.mode() == Mode::kOff ? "mode observe" : UndoOf(from, to));
   reply.set_reverts_s(for_s);
-  Log({.type = "mode", .severity = telemetry::Severity::kNotice, .text = reply.effect()});
+  LogAct(caller, {.type = "mode", .text = reply.effect()});
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> Agent::DoSetMode(const v1::SetModeRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::DoSetMode(const api::Caller& caller, const v1::SetModeRequest& request) {
   const Allowed from = allowed();
-  if (request.mode() == v1::MODE_OFF) return ChangeMode(from, Mode::kOff, request.for_s());
+  if (request.mode() == v1::MODE_OFF) return ChangeMode(caller, from, Mode::kOff, request.for_s());
   const bool same = request.mode() == v1::MODE_UNSPECIFIED;
   if (same && from.mode() == Mode::kOff)
     return absl::FailedPreconditionError("the mode is off; first: cwctl mode observe, protect or optimize");
@@ -239,7 +255,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSetMode(const v1::SetModeRequest& reque
             : each.allow() == v1::ALLOW_ACT     ? std::optional(Allow::kAct)
                                                 : std::nullopt;
   }
-  return ChangeMode(from, cw::Apply(same ? from.mode() : FromApi(request.mode()), overrides), request.for_s());
+  return ChangeMode(caller, from, cw::Apply(same ? from.mode() : FromApi(request.mode()), overrides), request.for_s());
 }
 
 int64_t Agent::EndNs(double for_s) const { return for_s > 0 ? MonotonicNs() + static_cast<int64_t>(for_s * 1e9) : 0; }
@@ -274,31 +290,32 @@ void Agent::RunDeadlines() {
   const Deadlines::Due due = deadlines_.TakeDue(MonotonicNs());
   for (const FlowKey& flow : due.placements) RevertPlacement(flow);
   for (const FlowKey& flow : due.locks) RevertLock(flow);
-  if (due.mode && due.mode->set == allowed()) (void)ChangeMode(allowed(), due.mode->after, 0);
+  if (due.mode && due.mode->set == allowed()) (void)ChangeMode({}, allowed(), due.mode->after, 0);
   KeepDeadlines();
 }
 
-absl::StatusOr<v1::ActionReply> Agent::SteerSet(const v1::SteerSetRequest& request) {
-  return loop_->Call<v1::ActionReply>([this, request] { return DoSteerSet(request); });
+absl::StatusOr<v1::ActionReply> Agent::SteerSet(const api::Caller& caller, const v1::SteerSetRequest& request) {
+  return loop_->Call<v1::ActionReply>([this, caller, request] { return DoSteerSet(caller, request); });
 }
 
-absl::StatusOr<v1::ActionReply> Agent::SteerClear(const v1::SteerClearRequest& request) {
-  return loop_->Call<v1::ActionReply>([this, request] { return DoSteerClear(request); });
+absl::StatusOr<v1::ActionReply> Agent::SteerClear(const api::Caller& caller, const v1::SteerClearRequest& request) {
+  return loop_->Call<v1::ActionReply>([this, caller, request] { return DoSteerClear(caller, request); });
 }
 
-absl::StatusOr<v1::ActionReply> Agent::SteerLock(const v1::SteerLockRequest& request) {
-  return loop_->Call<v1::ActionReply>([this, request] { return DoSteerLock(request); });
+absl::StatusOr<v1::ActionReply> Agent::SteerLock(const api::Caller& caller, const v1::SteerLockRequest& request) {
+  return loop_->Call<v1::ActionReply>([this, caller, request] { return DoSteerLock(caller, request); });
 }
 
-absl::StatusOr<v1::ActionReply> Agent::SetMode(const v1::SetModeRequest& request) {
-  return loop_->Call<v1::ActionReply>([this, request] { return DoSetMode(request); });
+absl::StatusOr<v1::ActionReply> Agent::SetMode(const api::Caller& caller, const v1::SetModeRequest& request) {
+  return loop_->Call<v1::ActionReply>([this, caller, request] { return DoSetMode(caller, request); });
 }
 
-absl::StatusOr<v1::ActionReply> Agent::Off(const v1::OffRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::Off(const api::Caller& caller, const v1::OffRequest& request) {
   // At once, whatever the loop is doing: the programs read this word with every packet.
   const Allowed was = allowed();
   maps::CtlView::Store(dataplane_->ctl()[0].mode, static_cast<uint32_t>(CW_MODE_OFF));
-  return loop_->Call<v1::ActionReply>([this, request, was] { return ChangeMode(was, Mode::kOff, request.for_s()); });
+  return loop_->Call<v1::ActionReply>(
+      [this, caller, request, was] { return ChangeMode(caller, was, Mode::kOff, request.for_s()); });
 }
 
 }  // namespace cw::agent

@@ -4,6 +4,7 @@
 //
 // The server has done this before a call arrives here: flows named in a request are replaced by their ids (QpsRequest,
 // SteerSet, SteerClear, SteerLock), windows are defaulted, durations are ≥ 0, modes and locks are known values.
+// The caller may do what it asks for: that was looked at, too. Whoever acts is named in the events.
 // Owd, SteerShow and the follow mode of Events are made by the server from Paths, Qps and Events.
 //
 // Thread rule: calls come from several server threads at once. None may block longer than a few milliseconds, except
@@ -19,11 +20,21 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "userspace/api/caller.h"
 #include "userspace/api/cwfabric.pb.h"
+#include "userspace/model/evidence.h"
 
 namespace cw::api {
 
 namespace v1 = ::cwfabric::v1;
+
+// What the server has to tell: acts of callers (audit), certificates that were changed or are about to expire (api).
+struct ApiEvent {
+  std::string type;
+  bool alert = false;
+  std::string text;  // one sentence
+  Evidence evidence;
+};
 
 class AgentView {
  public:
@@ -42,17 +53,17 @@ class AgentView {
   // (returns empty after it, or earlier).
   virtual absl::StatusOr<std::vector<v1::Event>> Events(const v1::EventsRequest& request, absl::Duration wait) = 0;
 
-  virtual absl::StatusOr<v1::ActionReply> SteerSet(const v1::SteerSetRequest& request) = 0;
-  virtual absl::StatusOr<v1::ActionReply> SteerClear(const v1::SteerClearRequest& request) = 0;
-  virtual absl::StatusOr<v1::ActionReply> SteerLock(const v1::SteerLockRequest& request) = 0;
+  virtual absl::StatusOr<v1::ActionReply> SteerSet(const Caller& caller, const v1::SteerSetRequest& request) = 0;
+  virtual absl::StatusOr<v1::ActionReply> SteerClear(const Caller& caller, const v1::SteerClearRequest& request) = 0;
+  virtual absl::StatusOr<v1::ActionReply> SteerLock(const Caller& caller, const v1::SteerLockRequest& request) = 0;
   // A flow by its id; a path by its pair's index (Pair.index) and slot.
   virtual absl::StatusOr<v1::WhyReply> WhyFlow(const std::string&) { return absl::UnimplementedError("no why here"); }
   virtual absl::StatusOr<v1::WhyReply> WhyPath(uint32_t, uint32_t) { return absl::UnimplementedError("no why here"); }
 
-  virtual absl::StatusOr<v1::ActionReply> Drain(const v1::DrainRequest&) {
+  virtual absl::StatusOr<v1::ActionReply> Drain(const Caller&, const v1::DrainRequest&) {
     return absl::UnimplementedError("no drain here");
   }
-  virtual absl::StatusOr<v1::ActionReply> Undrain(const v1::UndrainRequest&) {
+  virtual absl::StatusOr<v1::ActionReply> Undrain(const Caller&, const v1::UndrainRequest&) {
     return absl::UnimplementedError("no drain here");
   }
   virtual absl::StatusOr<v1::DrainsReply> Drains() { return absl::UnimplementedError("no drain here"); }
@@ -65,10 +76,15 @@ class AgentView {
     return absl::UnimplementedError("no collectives here");
   }
 
-  virtual absl::StatusOr<v1::ActionReply> SetMode(const v1::SetModeRequest& request) = 0;
+  virtual absl::StatusOr<v1::ActionReply> SetMode(const Caller& caller, const v1::SetModeRequest& request) = 0;
   // Every flow native within 1 s. Must work in every state of the agent.
-  virtual absl::StatusOr<v1::ActionReply> Off(const v1::OffRequest& request) = 0;
-  virtual absl::StatusOr<v1::ActionReply> BreakerReset() { return absl::UnimplementedError("no breaker here"); }
+  virtual absl::StatusOr<v1::ActionReply> Off(const Caller& caller, const v1::OffRequest& request) = 0;
+  virtual absl::StatusOr<v1::ActionReply> BreakerReset(const Caller&) {
+    return absl::UnimplementedError("no breaker here");
+  }
+
+  // Must not wait for the agent's own thread.
+  virtual void Tell(const ApiEvent&) {}
 };
 
 }  // namespace cw::api

@@ -2,16 +2,12 @@
 #include "userspace/api/client.h"
 
 #include <grpcpp/grpcpp.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 
 #include "absl/strings/str_format.h"
 #include "userspace/api/cwfabric.grpc.pb.h"
+#include "userspace/api/way.h"
 
 namespace cw::api {
 namespace {
@@ -24,65 +20,45 @@ absl::Status FromGrpc(const grpc::Status& status) {
 }  // namespace
 
 struct Client::Impl {
-  std::string socket_path;
-  absl::Duration timeout;
-  std::shared_ptr<grpc::Channel> channel;
+  explicit Impl(std::unique_ptr<Way> given, absl::Duration patience) : way(std::move(given)), timeout(patience) {}
+
+  const std::unique_ptr<Way> way;
+  const absl::Duration timeout;
   std::unique_ptr<v1::Agent::Stub> stub;
 
-  // gRPC tells "no such socket" and "no permission" apart only in prose, and retries for a while; so look first.
-  absl::Status Reach() {
-    sockaddr_un address{};
-    if (socket_path.size() >= sizeof(address.sun_path)) {
-      return absl::InvalidArgumentError(absl::StrFormat("socket path %s is too long", socket_path));
-    }
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return absl::InternalError(absl::StrFormat("socket: %s", strerror(errno)));
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size());
-    const int rc = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-    const int error = errno;
-    close(fd);
-    if (rc == 0) return absl::OkStatus();
-    if (error == EACCES || error == EPERM) {
-      return absl::PermissionDeniedError(
-          absl::StrFormat("may not open %s; run as root or join the socket's group", socket_path));
-    }
-    return absl::UnavailableError(
-        absl::StrFormat("no agent answers on %s (%s); start cwagentd, or name another with "
-                        "--instance or --socket",
-                        socket_path, strerror(error)));
-  }
-
-  void Open() {
-    if (stub != nullptr) return;
-    channel = grpc::CreateChannel("unix:" + socket_path, grpc::InsecureChannelCredentials());
-    stub = v1::Agent::NewStub(channel);
+  absl::Status Open() {
+    if (absl::Status status = way->Reach(); !status.ok() || stub != nullptr) return status;
+    absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = way->Open();
+    if (!channel.ok()) return channel.status();
+    stub = v1::Agent::NewStub(*channel);
+    return absl::OkStatus();
   }
 
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(grpc::Status (v1::Agent::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                              const Request& request) {
-    if (absl::Status status = Reach(); !status.ok()) return status;
-    Open();
+    if (absl::Status status = Open(); !status.ok()) return status;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
     Reply reply;
     const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return way->Explain(status.error_message(), timeout);
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
       return absl::UnavailableError(
           absl::StrFormat("the agent on %s did not answer within %s; it may be stopped or "
                           "overloaded",
-                          socket_path, absl::FormatDuration(timeout)));
+                          way->name(), absl::FormatDuration(timeout)));
     }
     if (!status.ok()) return FromGrpc(status);
     return reply;
   }
 };
 
-Client::Client(const std::string& socket_path, absl::Duration timeout) : impl_(std::make_unique<Impl>()) {
-  impl_->socket_path = socket_path;
-  impl_->timeout = timeout;
-}
+Client::Client(const std::string& socket_path, absl::Duration timeout)
+    : impl_(std::make_unique<Impl>(SocketWay(socket_path), timeout)) {}
+
+Client::Client(const RemoteAgent& agent, absl::Duration timeout)
+    : impl_(std::make_unique<Impl>(RemoteWay(agent), timeout)) {}
 
 Client::~Client() = default;
 
@@ -170,8 +146,7 @@ absl::StatusOr<v1::ListCollectivesReply> Client::ListCollectives(const v1::ListC
 }
 
 absl::Status Client::Events(const v1::EventsRequest& request, const std::function<bool(const v1::Event&)>& each) {
-  if (absl::Status status = impl_->Reach(); !status.ok()) return status;
-  impl_->Open();
+  if (absl::Status status = impl_->Open(); !status.ok()) return status;
   grpc::ClientContext context;
   std::unique_ptr<grpc::ClientReader<v1::Event>> reader = impl_->stub->Events(&context, request);
   v1::Event event;
@@ -181,7 +156,9 @@ absl::Status Client::Events(const v1::EventsRequest& request, const std::functio
   const grpc::Status status = reader->Finish();
   if (!wanted) return absl::OkStatus();
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    return absl::UnavailableError(absl::StrFormat("the agent on %s ended", impl_->socket_path));
+    const absl::Status why = impl_->way->Explain(status.error_message(), impl_->timeout);
+    if (absl::IsPermissionDenied(why)) return why;
+    return absl::UnavailableError(absl::StrFormat("the agent on %s ended", impl_->way->name()));
   }
   return FromGrpc(status);
 }

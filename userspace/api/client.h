@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A local client of the agent. One call at a time and object. Unavailable: no agent answers on the socket;
-// PermissionDenied: the socket may not be opened; all else comes from the agent as it is.
+// A client of an agent, over its socket or over TCP with mutual TLS. One call at a time and object. Unavailable: no
+// agent answers; PermissionDenied: the socket may not be opened, the certificate is not taken, or the call needs
+// another role; all else comes from the agent as it is.
 #pragma once
 
 #include <functional>
@@ -12,15 +13,22 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "userspace/api/cwfabric.pb.h"
+#include "userspace/tls/certificate.h"
 
 namespace cw::api {
 
 namespace v1 = ::cwfabric::v1;
 
+struct RemoteAgent {
+  std::string server;  // HOST:PORT, the host as the agent's certificate has it
+  tls::Files tls;      // the client's own certificate and key, and the authority of agents
+};
+
 class Client {
  public:
   // Does not connect yet: the first call does. `timeout` holds for each call but Events.
   explicit Client(const std::string& socket_path, absl::Duration timeout = absl::Seconds(5));
+  explicit Client(const RemoteAgent& agent, absl::Duration timeout = absl::Seconds(5));
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;

@@ -2,383 +2,108 @@
 #include "userspace/api/server.h"
 
 #include <grpcpp/grpcpp.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
-#include <chrono>
-#include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "userspace/api/cwfabric.grpc.pb.h"
-#include "userspace/api/flow_ref.h"
-#include "userspace/api/path_ref.h"
+#include "absl/strings/str_join.h"
+#include "userspace/api/calls.h"
+#include "userspace/api/grpc_log.h"
+#include "userspace/api/guard.h"
+#include "userspace/api/rooms.h"
+#include "userspace/api/tls_server.h"
+#include "userspace/api/unix_door.h"
 
 namespace cw::api {
 namespace {
 
-constexpr int kMaxThreads = 24;
-constexpr int kMaxFollowers = 8;  // each holds a thread
-constexpr absl::Duration kFollowTick = absl::Milliseconds(200);
-constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
+constexpr int kHandshakeMs = 10'000;
+constexpr int kKeepaliveMs = 60'000;  // a client that vanished is noticed so
+constexpr mode_t kGroupsMode = 0660, kOpenMode = 0666;
 
-grpc::Status ToGrpc(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  // Both sides number their codes alike (google.rpc.Code).
-  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+void LimitStrangers(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port that is taken is an error
 }
 
-template <typename Reply>
-grpc::Status Put(absl::StatusOr<Reply> result, Reply* reply) {
-  if (!result.ok()) return ToGrpc(result.status());
-  reply->Swap(&*result);
-  return grpc::Status::OK;
-}
-
-absl::Status CheckDuration(double seconds) {
-  if (std::isfinite(seconds) && seconds >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError("for_s must be a finite number of seconds, 0 or more");
-}
-
-bool IsSteered(const v1::Flow& flow) {
-  if (flow.received()) return false;
-  return flow.udp_port() != flow.udp_port_native() || flow.lock() != v1::LOCK_NONE || flow.want_slot() >= 0 ||
-         flow.manual();
-}
-
-absl::Status CheckWindow(uint32_t window_s) {
-  if (window_s == 1 || window_s == 10 || window_s == 60) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat("window_s is %u; windows are 1, 10 and 60 seconds", window_s));
-}
-
-class Service final : public v1::Agent::Service {
- public:
-  explicit Service(AgentView& view) : view_(view) {}
-
-  void Stop() { stopping_ = true; }
-
-  grpc::Status Status(grpc::ServerContext*, const v1::StatusRequest*, v1::StatusReply* reply) override {
-    return Put(view_.Status(), reply);
-  }
-
-  grpc::Status Doctor(grpc::ServerContext*, const v1::DoctorRequest*, v1::DoctorReply* reply) override {
-    return Put(view_.Doctor(), reply);
-  }
-
-  grpc::Status Counters(grpc::ServerContext*, const v1::CountersRequest*, v1::CountersReply* reply) override {
-    return Put(view_.Counters(), reply);
-  }
-
-  grpc::Status Clock(grpc::ServerContext*, const v1::ClockRequest*, v1::ClockReply* reply) override {
-    return Put(view_.Clock(), reply);
-  }
-
-  grpc::Status Paths(grpc::ServerContext*, const v1::PathsRequest* request, v1::PathsReply* reply) override {
-    return Put(view_.Paths(*request), reply);
-  }
-
-  grpc::Status Qps(grpc::ServerContext*, const v1::QpsRequest* request, v1::QpsReply* reply) override {
-    v1::QpsRequest resolved = *request;
-    if (absl::Status status = ResolveInPlace(resolved.mutable_flow()); !status.ok()) return ToGrpc(status);
-    return Put(view_.Qps(resolved), reply);
-  }
-
-  grpc::Status Owd(grpc::ServerContext*, const v1::OwdRequest* request, v1::OwdReply* reply) override {
-    const uint32_t window_s = request->window_s() == 0 ? 10 : request->window_s();
-    if (absl::Status status = CheckWindow(window_s); !status.ok()) return ToGrpc(status);
-    v1::PathsRequest paths_request;
-    paths_request.set_remote(request->remote());
-    absl::StatusOr<v1::PathsReply> paths = view_.Paths(paths_request);
-    if (!paths.ok()) return ToGrpc(paths.status());
-    v1::QpsRequest qps_request;
-    qps_request.set_remote(request->remote());
-    qps_request.set_received(true);
-    absl::StatusOr<v1::QpsReply> qps = view_.Qps(qps_request);
-    if (!qps.ok()) return ToGrpc(qps.status());
-
-    reply->set_window_s(window_s);
-    reply->mutable_pairs()->Swap(paths->mutable_pairs());
-    reply->mutable_flows()->Swap(qps->mutable_flows());
-    for (v1::Pair& pair : *reply->mutable_pairs()) {
-      for (v1::Path& path : *pair.mutable_paths()) KeepWindow(window_s, path);
-    }
-    return grpc::Status::OK;
-  }
-
-  grpc::Status Links(grpc::ServerContext*, const v1::LinksRequest* request, v1::LinksReply* reply) override {
-    const uint32_t window_s = request->window_s() == 0 ? 10 : request->window_s();
-    if (absl::Status status = CheckWindow(window_s); !status.ok()) return ToGrpc(status);
-    return Put(view_.Links(window_s), reply);
-  }
-
-  grpc::Status Events(grpc::ServerContext* context, const v1::EventsRequest* request,
-                      grpc::ServerWriter<v1::Event>* writer) override {
-    if (!request->follow()) {
-      absl::StatusOr<std::vector<v1::Event>> events = view_.Events(*request, absl::ZeroDuration());
-      if (!events.ok()) return ToGrpc(events.status());
-      for (const v1::Event& event : *events) {
-        if (!writer->Write(event)) break;
-      }
-      return grpc::Status::OK;
-    }
-    if (followers_.fetch_add(1) >= kMaxFollowers) {
-      followers_.fetch_sub(1);
-      return ToGrpc(absl::ResourceExhaustedError(
-          absl::StrFormat("%d clients follow events already; end one of them", kMaxFollowers)));
-    }
-    grpc::Status status = Follow(*context, *request, *writer);
-    followers_.fetch_sub(1);
-    return status;
-  }
-
-  grpc::Status SteerShow(grpc::ServerContext*, const v1::SteerShowRequest* request,
-                         v1::SteerShowReply* reply) override {
-    v1::QpsRequest qps_request;
-    qps_request.set_flow(request->flow());
-    if (absl::Status status = ResolveInPlace(qps_request.mutable_flow()); !status.ok()) return ToGrpc(status);
-    absl::StatusOr<v1::QpsReply> qps = view_.Qps(qps_request);
-    if (!qps.ok()) return ToGrpc(qps.status());
-    absl::StatusOr<v1::StatusReply> agent = view_.Status();
-    if (!agent.ok()) return ToGrpc(agent.status());
-    reply->set_mode(agent->mode());
-    for (v1::Flow& flow : *qps->mutable_flows()) {
-      if (!request->flow().empty() || IsSteered(flow)) reply->add_flows()->Swap(&flow);
-    }
-    return grpc::Status::OK;
-  }
-
-  grpc::Status SteerSet(grpc::ServerContext*, const v1::SteerSetRequest* request, v1::ActionReply* reply) override {
-    if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
-    if (request->target_case() == v1::SteerSetRequest::TARGET_NOT_SET) {
-      return ToGrpc(absl::InvalidArgumentError("no target; give a path, a port, or native"));
-    }
-    if (request->target_case() == v1::SteerSetRequest::kPort && (request->port() == 0 || request->port() > 65535)) {
-      return ToGrpc(absl::InvalidArgumentError(
-          absl::StrFormat("port %u is no UDP port; give one from 1 to 65535", request->port())));
-    }
-    v1::SteerSetRequest resolved = *request;
-    if (absl::Status status = ResolveNeeded(resolved.mutable_flow()); !status.ok()) return ToGrpc(status);
-    return Put(view_.SteerSet(resolved), reply);
-  }
-
-  grpc::Status SteerClear(grpc::ServerContext*, const v1::SteerClearRequest* request, v1::ActionReply* reply) override {
-    v1::SteerClearRequest resolved = *request;
-    if (request->all() != request->flow().empty()) {
-      return ToGrpc(absl::InvalidArgumentError("give either a flow or all"));
-    }
-    if (absl::Status status = ResolveInPlace(resolved.mutable_flow()); !status.ok()) return ToGrpc(status);
-    return Put(view_.SteerClear(resolved), reply);
-  }
-
-  grpc::Status SteerLock(grpc::ServerContext*, const v1::SteerLockRequest* request, v1::ActionReply* reply) override {
-    if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
-    if (!v1::Lock_IsValid(request->lock())) return ToGrpc(absl::InvalidArgumentError("unknown kind of lock"));
-    v1::SteerLockRequest resolved = *request;
-    if (absl::Status status = ResolveNeeded(resolved.mutable_flow()); !status.ok()) return ToGrpc(status);
-    return Put(view_.SteerLock(resolved), reply);
-  }
-
-  grpc::Status Why(grpc::ServerContext*, const v1::WhyRequest* request, v1::WhyReply* reply) override {
-    // Both may hold a '/': a NIC is not a peer, so the peers are asked first.
-    absl::StatusOr<v1::PathsReply> paths = view_.Paths(v1::PathsRequest());
-    if (!paths.ok()) return ToGrpc(paths.status());
-    const absl::StatusOr<PathRef> path = ResolvePath(*paths, request->what());
-    if (path.ok()) return Put(view_.WhyPath(path->pair, path->slot), reply);
-    if (!absl::IsUnimplemented(path.status())) return ToGrpc(path.status());
-    std::string flow = request->what();
-    if (absl::Status status = ResolveNeeded(&flow); !status.ok()) return ToGrpc(status);
-    return Put(view_.WhyFlow(flow), reply);
-  }
-
-  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request, v1::ActionReply* reply) override {
-    if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
-    if (!v1::DrainKind_IsValid(request->kind()) || request->kind() == v1::DRAIN_KIND_UNSPECIFIED)
-      return ToGrpc(absl::InvalidArgumentError("unknown kind; choose path, link, spine or nic"));
-    if (request->what().empty()) return ToGrpc(absl::InvalidArgumentError("nothing to drain was named"));
-    return Put(view_.Drain(*request), reply);
-  }
-
-  grpc::Status Undrain(grpc::ServerContext*, const v1::UndrainRequest* request, v1::ActionReply* reply) override {
-    if (request->all() != request->what().empty())
-      return ToGrpc(absl::InvalidArgumentError("name what was drained, or all; see cwctl drain list"));
-    return Put(view_.Undrain(*request), reply);
-  }
-
-  grpc::Status Drains(grpc::ServerContext*, const v1::DrainsRequest*, v1::DrainsReply* reply) override {
-    return Put(view_.Drains(), reply);
-  }
-
-  grpc::Status SetMode(grpc::ServerContext*, const v1::SetModeRequest* request, v1::ActionReply* reply) override {
-    if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
-    for (const v1::CapabilityAllow& each : request->allowed()) {
-      if (!v1::Allow_IsValid(each.allow()))
-        return ToGrpc(absl::InvalidArgumentError("unknown permission; choose mode, off, observe or act"));
-    }
-    const bool unchanged = request->mode() == v1::MODE_UNSPECIFIED && !request->allowed().empty();
-    if (!unchanged && (!v1::Mode_IsValid(request->mode()) || request->mode() == v1::MODE_UNSPECIFIED)) {
-      return ToGrpc(absl::InvalidArgumentError("unknown mode; choose observe, protect, optimize or off"));
-    }
-    return Put(view_.SetMode(*request), reply);
-  }
-
-  grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request, v1::ListJobsReply* reply) override {
-    return Put(view_.ListJobs(*request), reply);
-  }
-
-  grpc::Status ListCollectives(grpc::ServerContext*, const v1::ListCollectivesRequest* request,
-                               v1::ListCollectivesReply* reply) override {
-    return Put(view_.ListCollectives(*request), reply);
-  }
-
-  grpc::Status Off(grpc::ServerContext*, const v1::OffRequest* request, v1::ActionReply* reply) override {
-    if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
-    return Put(view_.Off(*request), reply);
-  }
-
-  grpc::Status BreakerReset(grpc::ServerContext*, const v1::BreakerResetRequest*, v1::ActionReply* reply) override {
-    return Put(view_.BreakerReset(), reply);
-  }
-
- private:
-  static void KeepWindow(uint32_t window_s, v1::Path& path) {
-    google::protobuf::RepeatedPtrField<v1::PathWindow> kept;
-    for (v1::PathWindow& window : *path.mutable_windows()) {
-      if (window.seconds() == window_s) kept.Add()->Swap(&window);
-    }
-    path.mutable_windows()->Swap(&kept);
-  }
-
-  // Replaces what a person typed by the flow's id; "" stays.
-  absl::Status ResolveInPlace(std::string* flow) {
-    if (flow->empty()) return absl::OkStatus();
-    v1::QpsRequest all;
-    all.set_received(true);
-    absl::StatusOr<v1::QpsReply> flows = view_.Qps(all);
-    if (!flows.ok()) return flows.status();
-    absl::StatusOr<std::string> id = ResolveFlow(*flows, *flow);
-    if (!id.ok()) return id.status();
-    *flow = *std::move(id);
-    return absl::OkStatus();
-  }
-
-  absl::Status ResolveNeeded(std::string* flow) {
-    if (flow->empty()) return absl::InvalidArgumentError("no flow given");
-    return ResolveInPlace(flow);
-  }
-
-  grpc::Status Follow(grpc::ServerContext& context, const v1::EventsRequest& request,
-                      grpc::ServerWriter<v1::Event>& writer) {
-    v1::EventsRequest next = request;
-    absl::Duration wait = absl::ZeroDuration();
-    while (!stopping_ && !context.IsCancelled()) {
-      absl::StatusOr<std::vector<v1::Event>> events = view_.Events(next, wait);
-      if (!events.ok()) return ToGrpc(events.status());
-      for (const v1::Event& event : *events) {
-        next.set_after_seq(event.seq());
-        if (!writer.Write(event)) return grpc::Status::OK;
-      }
-      next.set_last(0);
-      wait = kFollowTick;
-    }
-    if (stopping_) return ToGrpc(absl::UnavailableError("the agent is stopping"));
-    return grpc::Status::OK;
-  }
-
-  AgentView& view_;
-  std::atomic<bool> stopping_{false};
-  std::atomic<int> followers_{0};
-};
-
-sockaddr_un SocketAddress(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.c_str(), std::min(path.size(), kMaxSocketPath));
-  return address;
-}
-
-bool SomebodyListens(const std::string& path) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  const sockaddr_un address = SocketAddress(path);
-  const bool connected = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  close(fd);
-  return connected;
-}
-
-absl::Status PrepareFolder(const std::string& socket_path) {
-  const std::filesystem::path folder = std::filesystem::path(socket_path).parent_path();
-  if (folder.empty() || std::filesystem::is_directory(folder)) return absl::OkStatus();
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error) std::filesystem::permissions(folder, std::filesystem::perms(0750), error);
-  if (!error) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrFormat("cannot make folder %s: %s; run as root, or set run_dir", folder.string(), error.message()));
+GuardedService::Identify ByCertificate(Gate& gate) {
+  return [&gate](const grpc::ServerContext& context) -> absl::StatusOr<Caller> {
+    const std::vector<grpc::string_ref> certificates =
+        context.auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+    const std::string pem = certificates.empty() ? "" : std::string(certificates[0].begin(), certificates[0].end());
+    Identified who = IdentifyCertificate(pem, context.peer(), absl::Now());
+    if (who.status.ok()) return who.caller;
+    gate.TurnedAway(who.caller, std::string(who.status.message()));
+    return who.status;
+  };
 }
 
 }  // namespace
 
+// In this order, and ended in the opposite one.
 struct Server::Impl {
-  Impl(AgentView& view, std::string path) : service(view), socket_path(std::move(path)) {}
+  Impl(AgentView& view, UnixRoles roles)
+      : calls(view), gate(view), rooms(calls, gate, std::move(roles)), service(calls, gate, ByCertificate(gate)) {}
 
-  Service service;
-  std::string socket_path;
-  ino_t inode = 0;  // of our socket: another agent's is never removed
-  std::unique_ptr<grpc::Server> server;
+  Calls calls;
+  Gate gate;
+  Rooms rooms;
+  GuardedService service;                                // of tcp
+  std::shared_ptr<grpc::ServerCredentials> credentials;  // gRPC asks them for each connection
+  std::unique_ptr<grpc::Server> tcp;
+  std::unique_ptr<UnixDoor> door;
+
+  absl::Status StartTcp(const ServerOptions& options, AgentView& view) {
+    if (options.tls.cert.empty() || options.tls.key.empty() || options.tls.ca.empty()) {
+      return absl::InvalidArgumentError(
+          "api.listen is served with mutual TLS only; set api.tls_cert, api.tls_key and api.tls_ca");
+    }
+    absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> made =
+        ReloadingCredentials(options.tls, [&view](const ApiEvent& event) { view.Tell(event); });
+    if (!made.ok()) return made.status();
+    credentials = *std::move(made);
+    LimitGrpc();
+    grpc::ServerBuilder builder;
+    LimitServer(builder);
+    LimitStrangers(builder);
+    for (const std::string& address : options.tcp) builder.AddListeningPort(address, credentials);
+    builder.RegisterService(&service);
+    tcp = builder.BuildAndStart();
+    if (tcp != nullptr) return absl::OkStatus();
+    return absl::UnavailableError(
+        absl::StrFormat("cannot serve on %s (api.listen); is it an address of this host, and the "
+                        "port free?",
+                        absl::StrJoin(options.tcp, ", ")));
+  }
 };
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const std::string& socket_path, AgentView& view) {
-  // Bound under a name of its own, then renamed: nobody can open it before its mode is right.
-  const std::string bind_path = absl::StrFormat("%s.%d", socket_path, getpid());
-  if (bind_path.size() > kMaxSocketPath) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "socket path %s is longer than %d bytes; choose a shorter run_dir", socket_path, kMaxSocketPath - 8));
-  }
-  if (absl::Status status = PrepareFolder(socket_path); !status.ok()) return status;
-  if (SomebodyListens(socket_path)) {
-    return absl::AlreadyExistsError(
-        absl::StrFormat("an agent already serves %s; stop it, or give this one another instance name", socket_path));
-  }
-  unlink(bind_path.c_str());
+  return Start(ServerOptions{.socket_path = socket_path, .groups = {}, .tcp = {}, .tls = {}}, view);
+}
 
-  auto impl = std::make_unique<Impl>(view, socket_path);
-  grpc::ServerBuilder builder;
-  grpc::ResourceQuota quota("cwfabric");
-  quota.SetMaxThreads(kMaxThreads);
-  builder.SetResourceQuota(quota);
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
-  builder.AddListeningPort("unix:" + bind_path, grpc::InsecureServerCredentials());
-  builder.RegisterService(&impl->service);
-  impl->server = builder.BuildAndStart();
-  struct stat info {};
-  if (impl->server == nullptr || chmod(bind_path.c_str(), 0660) != 0 || stat(bind_path.c_str(), &info) != 0 ||
-      rename(bind_path.c_str(), socket_path.c_str()) != 0) {
-    const int error = errno;
-    unlink(bind_path.c_str());
-    return absl::UnavailableError(
-        absl::StrFormat("cannot serve on %s: %s; check the folder's owner and mode", socket_path, strerror(error)));
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, AgentView& view) {
+  absl::StatusOr<UnixRoles> roles = ResolveGroups(options.groups);
+  if (!roles.ok()) return roles.status();
+  const mode_t mode = roles->by_mode ? kGroupsMode : kOpenMode;
+  auto impl = std::make_unique<Impl>(view, *std::move(roles));
+  Impl* inner = impl.get();
+  absl::StatusOr<std::unique_ptr<UnixDoor>> door =
+      UnixDoor::Open(options.socket_path, mode, [inner](int fd) { inner->rooms.Admit(fd); });
+  if (!door.ok()) return door.status();
+  impl->door = *std::move(door);
+  if (!options.tcp.empty()) {
+    if (absl::Status status = impl->StartTcp(options, view); !status.ok()) return status;
   }
-  impl->inode = info.st_ino;
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Server::~Server() {
-  struct stat info {};
-  if (stat(impl_->socket_path.c_str(), &info) == 0 && info.st_ino == impl_->inode) unlink(impl_->socket_path.c_str());
-  impl_->service.Stop();
-  impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-  impl_->server->Wait();
+  impl_->door.reset();
+  impl_->calls.Stop();
+  if (impl_->tcp != nullptr) EndServer(*impl_->tcp, absl::Seconds(1));
 }
 
 }  // namespace cw::api

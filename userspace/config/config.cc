@@ -66,9 +66,25 @@ void CheckMetrics(const Config& config, const Complain& complain) {
   }
 }
 
+void CheckApi(const ApiConfig& api, const Complain& complain) {
+  for (const auto& [key, file] :
+       {std::pair{"tls_cert", &api.tls_cert}, {"tls_key", &api.tls_key}, {"tls_ca", &api.tls_ca}}) {
+    if (api.listen.empty() || !file->empty()) continue;
+    complain("api.listen",
+             absl::StrFormat(
+                 "%s would be served without TLS, which is refused on every address; set api.%s (see cwctl certs "
+                 "--help), or leave api.listen empty",
+                 absl::StrJoin(api.listen, ", "), key));
+  }
+}
+
 void CheckKeysAndProbe(const Config& config, const Complain& complain) {
   const bool peers = !config.peers.empty() || !config.peers_file.empty() || !config.peers_dir.empty();
-  if (peers && config.keys.secret_file.empty()) {
+  const bool second_alone = !config.keys.second_secret_file.empty() && config.keys.send_key_id == 1;
+  if (config.keys.secret_file.empty() && !config.keys.second_secret_file.empty() && !second_alone) {
+    complain("keys.send_key_id",
+             "only keys.second_secret_file is set: set keys.send_key_id = 1, or keys.secret_file as well");
+  } else if (peers && config.keys.secret_file.empty() && !second_alone) {
     complain("keys", "there are peers but no secret; set keys.secret_file to a file that all hosts of the group share");
   }
   if (config.keys.send_key_id == 1 && config.keys.second_secret_file.empty()) {
@@ -154,6 +170,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view fil
         CheckKeysAndProbe(config, complain);
         CheckClock(config.clock, complain);
         CheckMetrics(config, complain);
+        CheckApi(config.api, complain);
       });
   if (!status.ok()) return status;
   if (status = CheckUnique(config.peers); !status.ok()) return status;

@@ -155,6 +155,17 @@ struct MetricsConfig {
   int top_flows = 0;            // so many queue pairs with the highest rates
 };
 
+// Who may use the API (userspace/api): the unix socket is always there, TCP only with mutual TLS.
+struct ApiConfig {
+  std::string read_group;   // members of a unix group may look; "" = nobody more than below
+  std::string steer_group;  // and steer by hand
+  std::string admin_group =
+      "auto";                       // and do everything; "auto": whom the socket's mode lets in; "": root and the agent
+  std::vector<std::string> listen;  // addresses and ports, see ParseListen; none: no TCP
+  std::string tls_cert, tls_key,
+      tls_ca;  // PEM files: own certificate (with its chain) and key, whose clients are taken
+};
+
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
   LogFormat format = LogFormat::kAuto;
@@ -184,6 +195,7 @@ struct Config {
   ClockConfig clock;
   ProfileConfig profile;
   MetricsConfig metrics;
+  ApiConfig api;
   LogConfig log;
 
   std::string RunDir() const;      // run_dir, or the default with the instance filled in

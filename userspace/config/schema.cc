@@ -70,7 +70,9 @@ void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
 void WalkKeys(Visitor& v, KeysConfig& keys) {
   v.BeginTable("keys", "The group's secrets: hosts accept each other's probes only when they share one.");
   Words(v, "secret_file", keys.secret_file, TextRule::kPath,
-        "File of the group secret (key id 0): at least 16 bytes, readable by its owner only. Needed with peers.");
+        "File of the group secret (key id 0): at least 16 bytes, readable by its owner only. Needed with peers, unless "
+        "the "
+        "second one is sent with.");
   Words(v, "second_secret_file", keys.second_secret_file, TextRule::kPath,
         "Second secret (key id 1), accepted as well while the group changes its secret; empty for none.");
   Number(v, "send_key_id", keys.send_key_id, {0, 1}, "The key that this host sends with.");
@@ -198,6 +200,27 @@ void WalkChrony(Visitor& v, ChronyConfig& chrony) {
   v.EndTable();
 }
 
+void WalkApi(Visitor& v, ApiConfig& api) {
+  v.BeginTable("api",
+               "Who may ask and steer this agent, in three roles: read < steer < admin (docs/cwctl.md). Root and the "
+               "agent's own user are admin.");
+  Words(v, "read_group", api.read_group, TextRule::kGroup,
+        "Members of this unix group may look at everything; empty for none.");
+  Words(v, "steer_group", api.steer_group, TextRule::kGroup,
+        "Members of this one may also place flows, drain, and switch off; empty for none.");
+  Words(
+      v, "admin_group", api.admin_group, TextRule::kGroup,
+      "Members of this one may also set the mode. \"auto\" is the group of the agent's process; empty is root alone.");
+  api.listen = v.Texts("listen", api.listen, TextRule::kTcp,
+                       "Addresses to serve over TCP as well, always with mutual TLS; none by default.");
+  Words(v, "tls_cert", api.tls_cert, TextRule::kPath,
+        "This host's certificate and its chain, PEM. Read again when it changes, as are the two below.");
+  Words(v, "tls_key", api.tls_key, TextRule::kPath, "Its key, PEM, readable by its owner only.");
+  Words(v, "tls_ca", api.tls_ca, TextRule::kPath,
+        "Certificates of the authorities that sign clients' certificates, PEM; see cwctl certs --help.");
+  v.EndTable();
+}
+
 void WalkMetrics(Visitor& v, MetricsConfig& metrics) {
   v.BeginTable("metrics", "Prometheus metrics of this host, by HTTP (docs/metrics.md).");
   Words(
@@ -280,6 +303,7 @@ void WalkRest(Visitor& v, Config& config) {
                                       "A collective is slow when it took longer than this × the median of its like.");
   v.EndTable();
   WalkMetrics(v, config.metrics);
+  WalkApi(v, config.api);
   WalkLog(v, config.log);
 }
 
@@ -405,6 +429,14 @@ std::string Violation(TextRule rule, const std::string& text) {
       const absl::StatusOr<Listen> listen = ParseListen(text);
       return text == "auto" || listen.ok() ? "" : std::string(listen.status().message());
     }
+    case TextRule::kTcp: {
+      const absl::StatusOr<Listen> listen = ParseListen(text);
+      return listen.ok() && listen->kind == Listen::Kind::kTcp
+                 ? ""
+                 : "an address of this host and a port, such as \"10.0.0.5:9478\" or \"[fd00::5]:9478\"";
+    }
+    case TextRule::kGroup:
+      return text.empty() || IsName(text, 32) ? "" : "a unix group's name, or empty";
   }
   return "";
 }

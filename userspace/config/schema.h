@@ -34,6 +34,8 @@ enum class TextRule {
   kPath,         // absolute, or empty
   kAutoPath,     // "auto", absolute, or empty
   kListen,       // "auto" or what ParseListen takes
+  kTcp,          // an address and a port, as ParseListen takes them
+  kGroup,        // a unix group's name, or empty
 };
 
 // Each value method takes the present value and returns the new one (the same, unless the visitor reads).

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The API over TCP: the real cwctl, with certificates that cwctl made, against the real server on this host's loopback.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "tests/unit/cli_fake_agent.h"
+#include "tests/unit/cli_run.h"
+#include "tests/unit/tls_files.h"
+#include "userspace/api/cwfabric.grpc.pb.h"
+#include "userspace/api/server.h"
+
+namespace cw::api {
+namespace {
+
+using cli::RunProgram;
+using cli::RunResult;
+using nlohmann::json;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::Pair;
+
+uint16_t FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  socklen_t size = sizeof(address);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+class ApiTls : public ::testing::Test {
+ protected:
+  void SetUp() override { Start(site_.Host("node17")); }
+
+  void Start(const tls::Files& files) {
+    absl::StatusOr<std::unique_ptr<Server>> server = absl::UnavailableError("not tried");
+    for (int i = 0; i < 20 && absl::IsUnavailable(server.status()); ++i) {  // another process may take the port
+      port_ = FreePort();
+      server = Server::Start({.socket_path = site_.folder() + "/agent.sock",
+                              .groups = {},
+                              .tcp = {absl::StrCat("127.0.0.1:", port_)},
+                              .tls = files},
+                             agent_);
+    }
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  RunResult As(const tls::Files& files, std::vector<std::string> arguments, const std::string& host = "127.0.0.1") {
+    arguments.insert(arguments.end(), {"--server", absl::StrCat(host, ":", port_), "--cert", files.cert, "--key",
+                                       files.key, "--ca", files.ca});
+    return RunProgram(CWCTL_PATH, arguments, {});
+  }
+
+  // What gRPC itself makes of the server, with these texts as its side of TLS.
+  grpc::Status AskWith(const grpc::SslCredentialsOptions& options) {
+    const auto channel = grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_), grpc::SslCredentials(options));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    v1::StatusReply reply;
+    return v1::Agent::NewStub(channel)->Status(&context, {}, &reply);
+  }
+
+  static std::string Text(const std::string& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+
+  // The serial number of the certificate that new connections see, as the agent tells of it.
+  std::vector<std::string> SerialsTaken() {
+    std::vector<std::string> out;
+    for (const ApiEvent& event : agent_.Told()) {
+      if (event.type != "api") continue;
+      for (const auto& [name, value] : event.evidence)
+        if (name == "serial") out.push_back(value);
+    }
+    return out;
+  }
+
+  tls::Site site_;
+  FakeAgent agent_;
+  uint16_t port_ = 0;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(ApiTls, CertificatesGiveTheirRoleAndNoMore) {
+  const tls::Files reader = site_.User("rita", "read"), steerer = site_.User("stan", "steer"),
+                   admin = site_.User("adam", "admin");
+  RunResult result = As(reader, {"status", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err << result.out;
+  EXPECT_EQ(json::parse(result.out)["caller"]["name"], "rita");
+  EXPECT_EQ(json::parse(result.out)["caller"]["role"], "read");
+
+  result = As(reader, {"off"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("Off needs the role steer, and rita has the role read"));
+  EXPECT_EQ(As(steerer, {"off"}).exit_code, 0);
+  EXPECT_EQ(agent_.last_caller.name, "stan");
+  result = As(steerer, {"mode", "protect"});
+  EXPECT_THAT(result.err, HasSubstr("SetMode needs the role admin"));
+  EXPECT_EQ(As(admin, {"mode", "protect"}).exit_code, 0);
+
+  const ApiEvent last = agent_.Told().back();
+  EXPECT_EQ(last.type, "audit");
+  EXPECT_THAT(last.evidence, Contains(Pair("by", "adam")));
+  EXPECT_THAT(last.evidence, Contains(Pair("via", HasSubstr("CN=adam, serial "))));
+  EXPECT_THAT(last.evidence, Contains(Pair("via", HasSubstr("127.0.0.1"))));
+}
+
+TEST_F(ApiTls, StrangersAreRefusedAndCwctlSaysWhy) {
+  tls::Site stranger("stranger");
+  tls::Files foreign = stranger.User("mallory", "admin");
+  foreign.ca = site_.authority_file();
+  RunResult result = As(foreign, {"status"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("your certificate CN=mallory, signed by CN=stranger, is not one for clients"));
+
+  const tls::Files late = site_.User("leo", "read", absl::Now() - absl::Hours(24 * 10), 2);
+  result = As(late, {"status"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("your certificate CN=leo expired"));
+
+  tls::Files distrusting = site_.User("dora", "read");
+  distrusting.ca = stranger.authority_file();
+  result = As(distrusting, {"status"});
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  result = As(site_.User("rita", "read"), {"status"}, "localhost");
+  EXPECT_EQ(result.exit_code, 1) << "the host's certificate does not have that name";
+  EXPECT_THAT(result.err, HasSubstr("is not to be trusted"));
+}
+
+// Whatever cwctl looks at before: the server itself lets none of them in.
+TEST_F(ApiTls, TheServerTakesNobodyWithoutACertificateOfItsAuthority) {
+  tls::Site stranger("stranger");
+  const std::string ca = Text(site_.authority_file());
+  const auto options = [&](const tls::Files& files) {
+    return grpc::SslCredentialsOptions{
+        .pem_root_certs = ca, .pem_private_key = Text(files.key), .pem_cert_chain = Text(files.cert)};
+  };
+  EXPECT_TRUE(AskWith(options(site_.User("rita", "read"))).ok());
+  EXPECT_FALSE(AskWith({.pem_root_certs = ca, .pem_private_key = "", .pem_cert_chain = ""}).ok());
+  EXPECT_FALSE(AskWith(options(stranger.User("mallory", "admin"))).ok());
+  EXPECT_FALSE(AskWith(options(site_.User("leo", "read", absl::Now() - absl::Hours(24 * 10), 2))).ok());
+  EXPECT_FALSE(AskWith(options(site_.Host("node18"))).ok());
+  const auto plain = grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials());
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  v1::StatusReply reply;
+  EXPECT_FALSE(v1::Agent::NewStub(plain)->Status(&context, {}, &reply).ok()) << "no TLS";
+}
+
+TEST_F(ApiTls, NewCertificatesAreTakenWithoutARestartAndBrokenOnesAreNot) {
+  const tls::Files user = site_.User("rita", "read");
+  EXPECT_EQ(As(user, {"status"}).exit_code, 0);
+  const tls::Files host = site_.Host("node17");  // a new pair under the old names
+  EXPECT_EQ(As(user, {"status"}).exit_code, 0);
+  std::vector<std::string> serials = SerialsTaken();
+  ASSERT_EQ(serials.size(), 2u);
+  EXPECT_NE(serials[0], serials[1]);
+
+  const std::string good = Text(host.cert);
+  tls::WriteText(host.cert, good.substr(0, good.size() / 2));
+  const RunResult result = As(user, {"status"});
+  EXPECT_EQ(result.exit_code, 0) << "the one it has goes on: " << result.err;
+  EXPECT_EQ(SerialsTaken().size(), 2u);
+  EXPECT_THAT(agent_.Told().back().text, HasSubstr("TLS goes on with the certificate it has"));
+  EXPECT_TRUE(agent_.Told().back().alert);
+  tls::WriteText(host.cert, good);
+  EXPECT_EQ(As(user, {"status"}).exit_code, 0);
+}
+
+TEST_F(ApiTls, AnotherAuthorityForClientsTakesEffectWithoutARestart) {
+  tls::Site next("next");
+  const tls::Files old_user = site_.User("rita", "read");
+  tls::Files new_user = next.User("nina", "read");
+  EXPECT_EQ(As(old_user, {"status"}).exit_code, 0);
+  tls::WriteText(site_.authority_file(), next.authority().certificate + site_.authority().certificate);
+  new_user.ca = site_.authority_file();
+  EXPECT_EQ(As(old_user, {"status"}).exit_code, 0);
+  const RunResult result = As(new_user, {"status"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
+TEST_F(ApiTls, WithoutTlsThereIsNoTcp) {
+  FakeAgent agent;
+  const absl::Status status =
+      Server::Start({.socket_path = site_.folder() + "/other.sock", .groups = {}, .tcp = {"127.0.0.1:1"}, .tls = {}},
+                    agent)
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("mutual TLS only"));
+}
+
+TEST_F(ApiTls, CwctlWantsAllOfItsOptions) {
+  RunResult result = RunProgram(CWCTL_PATH, {"status", "--server", "127.0.0.1:1"}, {});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--server needs --cert"));
+  result = RunProgram(CWCTL_PATH, {"status", "--server", "x:1", "--socket", "/x"}, {});
+  EXPECT_EQ(result.exit_code, 2);
+  const tls::Files user = site_.User("rita", "read");
+  result = RunProgram(CWCTL_PATH, {"status"},
+                      {{"CWFABRIC_SERVER", absl::StrCat("127.0.0.1:", port_)},
+                       {"CWFABRIC_CERT", user.cert},
+                       {"CWFABRIC_KEY", user.key},
+                       {"CWFABRIC_CA", user.ca}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  server_.reset();
+  result = As(user, {"status", "--json"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.out, HasSubstr("no agent answers on 127.0.0.1 port"));
+  EXPECT_EQ(As(user, {"off"}).exit_code, 3) << "nothing of this host is switched off in its place";
+}
+
+TEST(CwctlCerts, MakeAWholeSiteThatAnAgentTakes) {
+  char name[] = "/tmp/cw-certs-XXXXXX";
+  const std::string folder = std::string(mkdtemp(name)) + "/pki";
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "certs");
+    return RunProgram(CWCTL_PATH, arguments, {});
+  };
+  EXPECT_EQ(run({"ca", "--out", folder}).exit_code, 0);
+  EXPECT_EQ(run({"host", "node17", "--also", "127.0.0.1", "--ca", folder}).exit_code, 0);
+  const RunResult user = run({"user", "alice", "--role", "steer", "--ca", folder, "--days", "7", "--json"});
+  ASSERT_EQ(user.exit_code, 0) << user.err << user.out;
+  EXPECT_EQ(json::parse(user.out)["certificate"]["role"], "steer");
+  struct stat info {};
+  for (const char* key : {"ca.key", "node17.key", "alice.key"}) {
+    ASSERT_EQ(stat((folder + "/" + key).c_str(), &info), 0) << key;
+    EXPECT_EQ(info.st_mode & 0777, 0600u) << key;
+  }
+  ASSERT_EQ(stat(folder.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+
+  const std::string before = [&] {
+    std::ostringstream t;
+    t << std::ifstream(folder + "/ca.key").rdbuf();
+    return t.str();
+  }();
+  const RunResult again = run({"ca", "--out", folder});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.err, HasSubstr("is not overwritten"));
+  const std::string after = [&] {
+    std::ostringstream t;
+    t << std::ifstream(folder + "/ca.key").rdbuf();
+    return t.str();
+  }();
+  EXPECT_EQ(before, after);
+  EXPECT_EQ(run({"user", "../bob", "--role", "read", "--ca", folder}).exit_code, 2);
+  EXPECT_EQ(run({"user", "bob", "--role", "root", "--ca", folder}).exit_code, 2);
+  EXPECT_THAT(run({"host", "x", "--ca", "/nonexistent"}).err, HasSubstr("cwctl certs ca"));
+  EXPECT_THAT(run({"show", folder + "/alice.crt"}).out, HasSubstr("user with the role steer"));
+
+  FakeAgent agent;
+  const uint16_t port = FreePort();
+  auto server = Server::Start({.socket_path = folder + "/agent.sock",
+                               .groups = {},
+                               .tcp = {absl::StrCat("127.0.0.1:", port)},
+                               .tls = {folder + "/node17.crt", folder + "/node17.key", folder + "/ca.crt"}},
+                              agent);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const RunResult status =
+      RunProgram(CWCTL_PATH,
+                 {"status", "--server", absl::StrCat("127.0.0.1:", port), "--cert", folder + "/alice.crt", "--key",
+                  folder + "/alice.key", "--ca", folder + "/ca.crt"},
+                 {});
+  EXPECT_EQ(status.exit_code, 0) << status.err;
+  server->reset();
+  std::filesystem::remove_all(std::filesystem::path(folder).parent_path());
+}
+
+}  // namespace
+}  // namespace cw::api

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/api/guard.h"
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+namespace cw::api {
+namespace {
+
+// Of what people typed, none of which is long.
+std::string TextOf(const google::protobuf::Message& request) { return request.ShortDebugString(); }
+
+}  // namespace
+
+absl::Status Gate::Admit(const Caller& caller, absl::string_view method, const std::string& request) {
+  const MethodRole* wanted = FindMethod(method);
+  if (wanted != nullptr && caller.role != Role::kNone && caller.role >= wanted->least) return absl::OkStatus();
+  const std::string why = wanted == nullptr ? std::string("nobody may call it: it stands in no table of roles")
+                                            : absl::StrFormat(
+                                                  "%s needs the role %s, and %s has the role %s; see [api] in "
+                                                  "the agent's configuration",
+                                                  method, RoleName(wanted->least), caller.name, RoleName(caller.role));
+  Refuse(caller, method, request, why);
+  return absl::PermissionDeniedError(why);
+}
+
+void Gate::Done(const Caller& caller, absl::string_view method, const std::string& request,
+                const absl::Status& result) {
+  const MethodRole* role = FindMethod(method);
+  if (role != nullptr && role->changes()) view_.Tell(CallMade(caller, method, request, result));
+}
+
+void Gate::TurnedAway(const Caller& caller, const std::string& why) { Refuse(caller, "connect", "", why); }
+
+void Gate::Refuse(const Caller& caller, absl::string_view method, const std::string& request, const std::string& why) {
+  const std::optional<uint64_t> untold = limiter_.Tell(caller.name, absl::Now());
+  if (untold) view_.Tell(CallRefused(caller, method, request, why, *untold));
+}
+
+absl::StatusOr<Caller> GuardedService::Enter(const grpc::ServerContext& context, const char* method,
+                                             const google::protobuf::Message& request) {
+  absl::StatusOr<Caller> caller = identify_(context);
+  if (!caller.ok()) return caller.status();
+  if (absl::Status status = gate_.Admit(*caller, method, TextOf(request)); !status.ok()) return status;
+  return caller;
+}
+
+grpc::Status GuardedService::Events(grpc::ServerContext* context, const v1::EventsRequest* request,
+                                    grpc::ServerWriter<v1::Event>* writer) {
+  const absl::StatusOr<Caller> caller = Enter(*context, "Events", *request);
+  if (!caller.ok()) return ToGrpc(caller.status());
+  return calls_.Events(context, request, writer);
+}
+
+}  // namespace cw::api

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gRPC does not tell a call whose unix socket it came over. So each user gets a gRPC server of its own, which knows
+// whom it serves, and connections are handed to the one of their owner: no number that is used again (of a descriptor,
+// of a process) stands between a call and who made it.
+// Thread rule: one thread (the door's).
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "userspace/api/guard.h"
+#include "userspace/api/unix_peer.h"
+
+namespace cw::api {
+
+// What all servers of this process have in common: few threads, and what one message may take.
+void LimitServer(grpc::ServerBuilder& builder);
+// Running calls are cancelled after `patience`.
+void EndServer(grpc::Server& server, absl::Duration patience);
+
+class Rooms {
+ public:
+  Rooms(Calls& calls, Gate& gate, UnixRoles roles) : calls_(calls), gate_(gate), roles_(std::move(roles)) {}
+  ~Rooms();
+
+  // Owns fd: hands it to its owner's server, or closes it where the owner has no role.
+  void Admit(int fd);
+
+ private:
+  struct Room {
+    Room(Calls& calls, Gate& gate, Caller who)
+        : service(calls, gate, [who = std::move(who)](const grpc::ServerContext&) { return who; }) {}
+    GuardedService service;
+    std::unique_ptr<grpc::Server> server;
+    uint64_t used = 0;
+  };
+  static constexpr size_t kMostRooms = 16;  // more users: the one that came longest ago is sent away
+
+  Room* RoomOf(const UnixPeer& peer, Role role);
+  void MakeSpace();
+
+  Calls& calls_;
+  Gate& gate_;
+  const UnixRoles roles_;
+  std::map<std::pair<uid_t, Role>, Room> rooms_;
+  uint64_t admitted_ = 0;
+};
+
+}  // namespace cw::api
