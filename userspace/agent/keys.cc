@@ -60,10 +60,12 @@ absl::Status Agent::ChangeKeys(const config::KeysConfig& keys) {
     keys_changed_ns_ = MonotonicNs();
   }
   options_.config.keys = keys;
+  const std::string now = keys_.empty() ? "there are none"
+                                        : absl::StrCat("sends with key id ", int{keys_.send_id()}, ", accepts ",
+                                                       absl::StrJoin(AcceptedIds(keys_), " and "));
   Log({.type = "keys",
        .severity = telemetry::Severity::kNotice,
-       .text = absl::StrCat(same ? "keys were read again and are the same" : "keys changed", ": sends with key id ",
-                            int{keys_.send_id()}, ", accepts ", absl::StrJoin(AcceptedIds(keys_), " and ")),
+       .text = absl::StrCat(same ? "keys were read again and are the same: " : "keys changed: ", now),
        .evidence = {{"send_key_id", absl::StrCat(int{keys_.send_id()})},
                     {"accepted", absl::StrJoin(AcceptedIds(keys_), ",")}}});
   return absl::OkStatus();
