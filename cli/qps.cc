@@ -2,6 +2,7 @@
 //
 // cwctl qps.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <string>
 
@@ -33,6 +34,23 @@ std::string OwnerText(const v1::OwnerReport& owner) {
   return owner.packets_seen() ? text : text + "; its packets are not seen here";
 }
 
+// Which flows are slow, and why. Senders that bring little are no fault of the network, and may be all of them: many
+// are one line.
+void ShowCauses(const google::protobuf::RepeatedPtrField<v1::Flow>& flows, bool colour) {
+  constexpr auto kFew = 3;
+  const auto sends_little = [](const v1::Flow& flow) { return flow.cause() == "slow sender"; };
+  const auto little = std::count_if(flows.begin(), flows.end(), sends_little);
+  for (const v1::Flow& flow : flows) {
+    if (flow.cause_text().empty() || (little > kFew && sends_little(flow))) continue;
+    std::cout << flow.id() << Paint(" is slow: " + flow.cause(), Tone::kWarn, colour) << ", " << flow.cause_text()
+              << '\n';
+  }
+  if (little > kFew)
+    std::cout << little
+              << " queue pairs send less than their NIC could give them, and nothing holds them up on the way "
+              << "(slow sender)\n";
+}
+
 absl::StatusOr<int> Qps(Session& session, const Options& options) {
   v1::QpsRequest request;
   request.set_flow(options.flow);
@@ -45,11 +63,7 @@ absl::StatusOr<int> Qps(Session& session, const Options& options) {
       std::cout << "no queue pair has sent to a peer" << (options.received ? ", or received" : "") << " yet\n";
     } else {
       FlowTable(reply->flows()).Print(std::cout, session.Colour());
-      for (const v1::Flow& flow : reply->flows()) {
-        if (flow.cause_text().empty()) continue;
-        std::cout << flow.id() << Paint(" is slow: " + flow.cause(), Tone::kWarn, session.Colour()) << ", "
-                  << flow.cause_text() << '\n';
-      }
+      ShowCauses(reply->flows(), session.Colour());
       for (const v1::Flow& flow : reply->flows()) {
         if (flow.has_owner()) std::cout << flow.id() << " by its owner: " << OwnerText(flow.owner()) << '\n';
       }

@@ -179,7 +179,9 @@ absl::StatusOr<int> Status(Session& session) {
     page.List(NicTable(*reply));
     page.List(PeerTable(*reply));
     for (const v1::PeerStatus& peer : reply->peers()) {
-      if (!peer.cause_text().empty()) page.Line(peer.name(), peer.cause() + ": " + peer.cause_text(), Tone::kWarn);
+      // That a host sends little to a peer is nothing to look at.
+      if (peer.cause_text().empty() || peer.cause() == "slow sender") continue;
+      page.Line(peer.name(), peer.cause() + ": " + peer.cause_text(), Tone::kWarn);
     }
     page.List(MapTable(*reply));
     page.List(CounterTable(reply->counters(), false));

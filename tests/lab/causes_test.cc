@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,7 +32,6 @@ class CausesOnFabric : public ::testing::Test {
     spec.mode = "optimize";
     spec.active_interval = absl::Milliseconds(5);
     spec.agent_binary = CWLAB_AGENTD_BINARY;
-    spec.adjust = [](int, config::Config& config) { config.steering.find_causes = true; };
     auto up = Testbed::Up(spec);
     ASSERT_TRUE(up.ok()) << up.status();
     testbed = std::move(*up);
@@ -62,6 +62,9 @@ class CausesOnFabric : public ::testing::Test {
       if (cause == wanted) break;
     }
     std::printf("host %d: %s, %s\n", host, cause.c_str(), text.c_str());
+    if (cause != wanted) {
+      for (const v1::Event& event : EventsOf(host, "cause")) std::printf("  %s\n", event.ShortDebugString().c_str());
+    }
     return cause;
   }
 
@@ -75,6 +78,40 @@ class CausesOnFabric : public ::testing::Test {
     });
     EXPECT_TRUE(status.ok()) << status;
     return events;
+  }
+
+  // Puts the only flow that `host` sends onto the spine; it stays there.
+  bool PutOn(int host, int spine) {
+    const absl::StatusOr<v1::QpsReply> flows = testbed->agent(host).Qps({});
+    if (!flows.ok() || flows->flows_size() != 1) return false;
+    v1::PathsRequest to;
+    to.set_remote(flows->flows(0).peer());
+    const absl::StatusOr<v1::PathsReply> paths = testbed->agent(host).Paths(to);
+    if (!paths.ok() || paths->pairs_size() != 1) return false;
+    for (const v1::Path& path : paths->pairs(0).paths()) {
+      if (!path.assignable() || path.hops_size() < 2 || path.hops(1) != absl::StrCat("10.1.", spine, ".0")) continue;
+      v1::SteerSetRequest place;
+      place.set_flow(flows->flows(0).id());
+      place.set_path(path.slot());
+      place.set_force(true);
+      return testbed->agent(host).SteerSet(place).ok();
+    }
+    return false;
+  }
+  bool Eventually(const std::function<bool()>& done) {
+    for (const absl::Time end = absl::Now() + absl::Seconds(15); absl::Now() < end;
+         absl::SleepFor(absl::Milliseconds(100))) {
+      if (done()) return true;
+    }
+    return false;
+  }
+  // Of all hosts' events.
+  std::string TextOf(const std::string& type) {
+    std::string text;
+    for (int host = 0; host < testbed->fabric().hosts(); ++host) {
+      for (const v1::Event& event : EventsOf(host, type)) absl::StrAppend(&text, "h", host, ": ", event.text(), "\n");
+    }
+    return text;
   }
 
   std::unique_ptr<Testbed> testbed;
@@ -104,6 +141,28 @@ TEST_F(CausesOnFabric, AHostThatSendsLessThanItCouldIsASlowSender) {
   ASSERT_FALSE(events.empty());
   EXPECT_GT(events.front().evidence_size(), 5);
   EXPECT_TRUE(EventsOf(0, "decision").empty());
+}
+
+TEST_F(CausesOnFabric, FlowsThatShareALinkContend) {
+  ASSERT_NO_FATAL_FAILURE(Up(2));
+  ASSERT_TRUE(emulator->AddJob(Job(0, 2)).ok());
+  ASSERT_TRUE(emulator->AddJob(Job(1, 3)).ok());
+  ASSERT_TRUE(emulator->Start().ok());
+  for (int host : {0, 1}) ASSERT_TRUE(Eventually([&] { return PutOn(host, 1); })) << host;
+  for (int host : {0, 1}) EXPECT_EQ(CauseOf(host, "fabric contention", absl::Seconds(30)), "fabric contention");
+}
+
+// Nothing is slow: nothing is said. The default configuration.
+TEST_F(CausesOnFabric, AnIdleAndAWellSpreadFabricGiveNoFinding) {
+  ASSERT_NO_FATAL_FAILURE(Up(2));
+  absl::SleepFor(absl::Seconds(20));
+  EXPECT_EQ(TextOf("cause"), "") << "idle";
+  ASSERT_TRUE(emulator->AddJob(Job(0, 2)).ok());
+  ASSERT_TRUE(emulator->AddJob(Job(1, 3)).ok());
+  ASSERT_TRUE(emulator->Start().ok());
+  for (int host : {0, 1}) ASSERT_TRUE(Eventually([&] { return PutOn(host, host); })) << host;
+  absl::SleepFor(absl::Seconds(20));
+  EXPECT_EQ(TextOf("cause"), "") << "busy";
 }
 
 }  // namespace

@@ -70,6 +70,23 @@ TEST_F(Book, ANewSlotOfThePeerHasLostNothingBeforeIt) {
   for (int i = 0; i < 10; ++i) EXPECT_EQ(Window(0b10111), control::Cause::kNone);
 }
 
+TEST_F(Book, WhatComesAndGoesIsToldOnceAMinute) {
+  constexpr int64_t kS = 1'000'000'000;
+  const auto worth = [&](control::Cause cause, int64_t at_s) {
+    return book_.WorthTelling({.pair = seen_.pair, .cause = cause}, at_s * kS);
+  };
+  using control::Cause;
+  EXPECT_FALSE(worth(Cause::kNone, 0)) << "nothing had begun";
+  EXPECT_TRUE(worth(Cause::kSlowSender, 1));
+  EXPECT_TRUE(worth(Cause::kNone, 3));
+  EXPECT_FALSE(worth(Cause::kSlowSender, 10));
+  EXPECT_FALSE(worth(Cause::kNone, 11)) << "its beginning was not told";
+  EXPECT_TRUE(worth(Cause::kIncast, 20)) << "another one";
+  EXPECT_TRUE(worth(Cause::kNone, 30));
+  EXPECT_TRUE(worth(Cause::kSlowSender, 31));
+  EXPECT_TRUE(worth(Cause::kIncast, 90));
+}
+
 TEST_F(Book, APeerThatDoesNotSayIsNotJudged) {
   for (int i = 0; i < 5; ++i) Window(0b10111);
   shared_.peer_slots = 0;

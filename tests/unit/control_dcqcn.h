@@ -11,7 +11,13 @@ namespace cw::control {
 // The sender's reaction point: cut on CNP, fast recovery, additive increase.
 class DcqcnSender {
  public:
-  explicit DcqcnSender(double line_bps) : line_(line_bps), rate_(line_bps), target_(line_bps) {}
+  // cnp_interval_s: of its receiver; the timers go with it.
+  explicit DcqcnSender(double line_bps, double cnp_interval_s = 1e-3)
+      : line_(line_bps),
+        rate_(line_bps),
+        target_(line_bps),
+        alpha_timer_s_(1.1 * cnp_interval_s),
+        increase_timer_s_(2 * cnp_interval_s) {}
 
   void OnCnp(double t) {
     Advance(t);
@@ -19,8 +25,8 @@ class DcqcnSender {
     rate_ = std::max(line_ / 100, rate_ * (1 - alpha_ / 2));
     alpha_ += (1 - alpha_) / 16;
     steps_ = 0;
-    next_alpha_ = t + 1.1e-3;
-    next_increase_ = t + 2e-3;
+    next_alpha_ = t + alpha_timer_s_;
+    next_increase_ = t + increase_timer_s_;
   }
   double Rate(double t) {
     Advance(t);
@@ -29,15 +35,15 @@ class DcqcnSender {
 
  private:
   void Advance(double t) {
-    for (; t >= next_alpha_ && alpha_ > 1e-4; next_alpha_ += 1.1e-3) alpha_ *= 15.0 / 16;
-    for (; t >= next_increase_ && rate_ < line_; next_increase_ += 2e-3) {
+    for (; t >= next_alpha_ && alpha_ > 1e-4; next_alpha_ += alpha_timer_s_) alpha_ *= 15.0 / 16;
+    for (; t >= next_increase_ && rate_ < line_; next_increase_ += increase_timer_s_) {
       if (steps_++ >= 5) target_ = std::min(line_, target_ + line_ / 100);
       rate_ = (rate_ + target_) / 2;
       if (rate_ > 0.999 * line_) rate_ = target_ = line_;
     }
   }
 
-  double line_, rate_, target_;
+  double line_, rate_, target_, alpha_timer_s_, increase_timer_s_;
   double alpha_ = 1;
   int steps_ = 0;
   double next_alpha_ = 0, next_increase_ = 0;
@@ -46,7 +52,9 @@ class DcqcnSender {
 // A queue, and the virtual queue beside it that drains a little slower and decides on CE marks.
 class MarkingLink {
  public:
-  MarkingLink(double bps, double packet_bits) : bps_(bps), packet_bits_(packet_bits) {}
+  // mark_from_s: of virtual queue, where marks begin; four times as much is always marked.
+  MarkingLink(double bps, double packet_bits, double mark_from_s = 250e-6)
+      : bps_(bps), packet_bits_(packet_bits), mark_from_s_(mark_from_s) {}
   double WaitS(double t) const { return std::max(0.0, free_at_ - t); }
   double bps() const { return bps_; }
   // Returns the time of departure; sets *ce with the marking probability's chance.
@@ -61,10 +69,10 @@ class MarkingLink {
   double MarkChance(double t) const { return MarkChanceAt(std::max(0.0, virtual_s_ - (t - virtual_at_) * 0.97)); }
 
  private:
-  static double MarkChanceAt(double virtual_s) {
-    return virtual_s > 1e-3 ? 1 : std::max(0.0, 0.2 * (virtual_s - 250e-6) / 750e-6);
+  double MarkChanceAt(double virtual_s) const {
+    return virtual_s > 4 * mark_from_s_ ? 1 : std::max(0.0, 0.2 * (virtual_s / mark_from_s_ - 1) / 3);
   }
-  double bps_, packet_bits_;
+  double bps_, packet_bits_, mark_from_s_;
   double free_at_ = 0, virtual_s_ = 0, virtual_at_ = 0;
 };
 

@@ -2,18 +2,21 @@
 #include "userspace/agent/cause_book.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace cw::agent {
 namespace {
 
 using control::Cause;
 
-constexpr uint32_t kUnderWay = 3;           // newest rounds of the peer, some of whose probes may still come
+constexpr uint32_t kUnderWay = 3;  // newest rounds of the peer, some of whose probes may still come
+constexpr int64_t kTellAgainNs = 60'000'000'000;
 constexpr uint32_t kNewNumbers = 1u << 20;  // rounds begin anew
 
-bool Steers(Cause cause) {
-  return cause != Cause::kIncast && cause != Cause::kSlowReceiver && cause != Cause::kSlowSender;
-}
+uint32_t Volatile(const uint32_t& word) { return *const_cast<const volatile uint32_t*>(&word); }
+
+// A slow sender may: one that sends in bursts is slow on the whole and collides while it sends.
+bool Steers(Cause cause) { return cause != Cause::kIncast && cause != Cause::kSlowReceiver; }
 
 }  // namespace
 
@@ -21,10 +24,19 @@ void CauseBook::Answered(uint32_t pair, uint8_t slot) {
   if (auto at = pairs_.find(pair); at != pairs_.end() && slot < kMaxSlots) ++at->second.slot[slot].answered;
 }
 
+// An idle pair has a round in every tenth window or so.
+bool CauseBook::NothingNew(const Pair& pair, const control::PairObservation& seen, const cw_pair& shared) {
+  const uint32_t round = Volatile(shared.cur_round);
+  const bool counted = pair.rounds_known && pair.round == round && pair.before_round == round;
+  if (!counted || pair.peer_round != Volatile(shared.peer_round) - kUnderWay) return false;
+  return std::all_of(seen.paths.begin(), seen.paths.end(), [](const auto& path) { return path.queue_samples == 0; });
+}
+
 void CauseBook::LookAtPair(uint32_t index, const control::PairObservation& seen, const cw_pair& shared) {
   Pair& pair = pairs_[index];
+  if (NothingNew(pair, seen, shared)) return;
   pair.key = seen.pair;
-  const uint32_t round = *const_cast<const volatile uint32_t*>(&shared.cur_round);
+  const uint32_t round = Volatile(shared.cur_round);
   if (!pair.rounds_known || round - pair.window_round > kNewNumbers) {
     pair.before_round = pair.window_round = round;
     pair.rounds_known = true;
@@ -41,7 +53,10 @@ void CauseBook::LookAtPair(uint32_t index, const control::PairObservation& seen,
     slot.dead = state == CW_SLOT_DEAD;
     slot.queue_sum += path.queue_ns * path.queue_samples;
     slot.queue_samples += path.queue_samples;
+    slot.ecn_samples += path.ecn_samples;
+    slot.marked += path.marked;
     slot.base_ns = path.base_ns;
+    slot.last_link = path.links.empty() ? 0 : path.links.back();
   }
   for (uint8_t s = 0; s < kMaxSlots; ++s) pair.slot[s].present = pair.slot[s].present && here[s];
   CountPeer(pair, shared);
@@ -51,9 +66,9 @@ void CauseBook::LookAtPair(uint32_t index, const control::PairObservation& seen,
 // says nothing: the peer may have paused. Only slots that the peer has been probing since before these
 // rounds count: what it gave up has not stopped.
 void CauseBook::CountPeer(Pair& pair, const cw_pair& shared) {
-  const uint32_t newest = *const_cast<const volatile uint32_t*>(&shared.peer_round);
+  const uint32_t newest = Volatile(shared.peer_round);
   const uint32_t until = newest - kUnderWay;
-  const uint32_t probed = *const_cast<const volatile uint32_t*>(&shared.peer_slots);
+  const uint32_t probed = Volatile(shared.peer_slots);
   const uint32_t expected = probed & pair.peer_slots;
   pair.peer_slots = probed;
   for (uint8_t s = 0; s < kMaxSlots; ++s) {
@@ -119,6 +134,9 @@ control::CausePair CauseBook::Take(Pair& pair, double reverse_ns, bool lossless)
                            .queue_samples = slot.queue_samples,
                            .queue_ns = slot.queue_samples > 0 ? slot.queue_sum / slot.queue_samples : 0,
                            .base_ns = slot.base_ns,
+                           .ecn_samples = slot.ecn_samples,
+                           .marked = slot.marked,
+                           .last_link = slot.last_link,
                            .sent = measured ? sent : 0,
                            .answered = measured ? slot.answered : 0,
                            .peer_sent = slot.peer_sent,
@@ -128,7 +146,7 @@ control::CausePair CauseBook::Take(Pair& pair, double reverse_ns, bool lossless)
     }
     slot.present = true;  // until a look finds it missing
     slot.queue_sum = 0;
-    slot.queue_samples = 0;
+    slot.queue_samples = slot.ecn_samples = slot.marked = 0;
     slot.answered = slot.peer_sent = slot.peer_heard = 0;
   }
   for (auto& [key, flow] : pair.flows) {
@@ -159,12 +177,22 @@ std::vector<control::CauseVerdict> CauseBook::Judge(const NicPairs& nic, double 
   return changed;
 }
 
+bool CauseBook::WorthTelling(const control::CauseVerdict& changed, int64_t now_ns) {
+  Told& told = told_[{changed.pair, changed.flow}];
+  if (changed.cause == Cause::kNone) return std::exchange(told.open, false);
+  if (told.cause == changed.cause && now_ns - told.at_ns < kTellAgainNs) return false;
+  told = {changed.cause, now_ns, true};
+  return true;
+}
+
 void CauseBook::EndWindow() {
   absl::erase_if(totals_, [](const auto& entry) { return !entry.second.seen; });
   for (auto& [key, totals] : totals_) totals.seen = false;
-  absl::erase_if(verdicts_, [&](const auto& entry) {
+  const auto of_gone_flow = [&](const auto& entry) {
     return entry.first.second != FlowKey{} && !totals_.contains(entry.first.second);
-  });
+  };
+  absl::erase_if(verdicts_, of_gone_flow);
+  absl::erase_if(told_, of_gone_flow);
 }
 
 const control::CauseVerdict& CauseBook::Of(const PairKey& pair, const FlowKey& flow) const {

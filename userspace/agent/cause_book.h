@@ -52,6 +52,10 @@ class CauseBook {
   // After all NICs: flows that were not looked at are gone.
   void EndWindow();
 
+  // Whether people should hear of a verdict that changed: what comes and goes is told once a minute, its end only after
+  // its beginning.
+  bool WorthTelling(const control::CauseVerdict& changed, int64_t now_ns);
+
   // Verdicts that hold; of cause none where there is nothing to tell.
   const control::CauseVerdict& Of(const PairKey& pair, const FlowKey& flow = {}) const;
   // Moves for balance cure neither a full receiver's link nor a slow host: what suffers from those stays where it is.
@@ -66,6 +70,8 @@ class CauseBook {
     double queue_sum = 0;
     int queue_samples = 0;
     double base_ns = 0;
+    uint64_t last_link = 0;
+    int ecn_samples = 0, marked = 0;
     uint32_t answered = 0, peer_sent = 0, peer_heard = 0;
     bool peer_heard_ever = false;  // since the peer probes its slot of this number
   };
@@ -85,6 +91,12 @@ class CauseBook {
     bool known = false;
     bool seen = false;  // since the last EndWindow
   };
+  struct Told {
+    control::Cause cause = control::Cause::kNone;
+    int64_t at_ns = 0;
+    bool open = false;  // its end is to be told
+  };
+  static bool NothingNew(const Pair& pair, const control::PairObservation& seen, const cw_pair& shared);
   void CountPeer(Pair& pair, const cw_pair& shared);
   control::CausePair Take(Pair& pair, double reverse_ns, bool lossless);
 
@@ -93,6 +105,7 @@ class CauseBook {
   absl::flat_hash_map<FlowKey, Totals> totals_;
   std::map<uint32_t, control::CauseState> nics_;
   absl::flat_hash_map<std::pair<PairKey, FlowKey>, control::CauseVerdict> verdicts_;
+  absl::flat_hash_map<std::pair<PairKey, FlowKey>, Told> told_;
 };
 
 // Into a peer's status or a flow, where nothing stands yet.

@@ -69,7 +69,9 @@ void Agent::JudgeCauses(int64_t now_ns) {
     for (const auto& [index, pair] : pairs_) {
       if (pair->ifindex == nic.ifindex) group.pairs.push_back({index, pair->flows > 0 ? ReverseNs(*pair, now_ns) : 0});
     }
-    for (const control::CauseVerdict& verdict : causes_.Judge(group, seconds)) TellCause(verdict);
+    for (const control::CauseVerdict& verdict : causes_.Judge(group, seconds)) {
+      if (causes_.WorthTelling(verdict, now_ns)) TellCause(verdict);
+    }
   }
   causes_.EndWindow();
 }
@@ -83,7 +85,9 @@ void Agent::TellCause(const control::CauseVerdict& verdict) {
   const std::string peer = PeerName(verdict.pair.remote);
   const std::string what =
       of_flow ? absl::StrFormat("queue pair to %s qp 0x%x", peer, verdict.flow.dqpn) : absl::StrCat("paths to ", peer);
-  telemetry::Event event{.type = "cause", .severity = telemetry::Severity::kNotice, .peer = peer};
+  // That a host sends little is no fault of anybody's: most jobs compute at times.
+  const auto severity = verdict.cause == Cause::kSlowSender ? telemetry::Severity::kInfo : telemetry::Severity::kNotice;
+  telemetry::Event event{.type = "cause", .severity = severity, .peer = peer};
   event.text = verdict.cause == Cause::kNone
                    ? absl::StrCat(what, ": nothing makes it slow any more")
                    : absl::StrCat(what, ": ", std::string(control::CauseName(verdict.cause)), ", ", verdict.text);

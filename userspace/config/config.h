@@ -97,7 +97,7 @@ struct SteeringConfig {
   double target_factor = 0.8;     // a target must be better than this × the present path
   bool nic_failover = false;      // packets of a dead NIC go by another one
   double moves_per_second = 0.1;  // share of the host's flows; failures are not counted
-  bool find_causes = false;       // tell why flows are slow, and hold moves that cannot help
+  bool find_causes = true;        // tell why flows are slow, and hold moves that cannot help
   double loss_limit = 0.005;      // a path that loses a larger share alone is left as if it were dead; 0 = never
   absl::Duration return_step = absl::Seconds(1);    // a path that recovered gets 1, 2, 4, ... flows back; 0 = none
   bool breaker = true;                              // moves for balance that do harm are undone, and end

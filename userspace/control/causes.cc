@@ -22,6 +22,7 @@ struct Lost {
 
 struct PathLosses {
   std::deque<Lost> forward, backward;  // newest first
+  std::deque<Lost> marks;              // of probes that arrived with their ECN bits: "lost" are those with CE
   int64_t last_window = 0;
 };
 
@@ -50,8 +51,9 @@ struct Direction {
 struct PairFacts {
   Direction forward, backward;
   double common_queue_ns = 0;  // least of its paths
+  double common_marked = 0;    // share of probes, likewise
   bool queue_known = false;
-  bool queues = false;  // that least one is a queue
+  std::vector<uint64_t> last_links;  // of its paths; receivers with common ones are behind one leaf
 };
 
 struct FlowFacts {
@@ -60,9 +62,11 @@ struct FlowFacts {
   double cnps_per_s = 0, rnr_per_s = 0;
   double queue_ns = 0, rtt_ns = 0;  // of its path
   bool queued = false, marked = false;
-  double waiting = 0;  // packets in flight, without those that wait for others' acknowledgement
-  double late_ns = 0;  // acknowledgements
-  Lost refused;        // NAKs among packets, of the last windows
+  bool by_marks = false;    // it hardly queues, and is known to be full by its probes' marks alone …
+  double marked_share = 0;  // … of which this share had one
+  double waiting = 0;       // packets in flight, without those that wait for others' acknowledgement
+  double late_ns = 0;       // acknowledgements
+  Lost refused;             // NAKs among packets, of the last windows
 };
 
 std::string Us(double ns) { return absl::StrFormat("%.1f", ns / 1e3); }
@@ -101,7 +105,8 @@ struct CauseState::Impl {
   FlowFacts Measure(const CauseWindow& window, const CausePair& pair, const CauseFlow& flow);
   Cause CauseOf(const CauseWindow& window, const CausePair& pair, const PairFacts& facts, const FlowFacts& flow) const;
   CauseVerdict OfFlow(const CauseWindow& window, const CausePair& pair, const PairFacts& facts, const CauseFlow& flow);
-  bool OthersQueue(const CausePair& pair) const;
+  bool OthersAlike(const CausePair& pair, const PairFacts& own, bool by_marks) const;
+  Lost Marks(const PathId& path) const;
   bool Queues(const CausePath& path) const {
     return path.queue_ns > std::max(rules.queue_over_base * path.base_ns, floor_ns);
   }
@@ -129,7 +134,9 @@ void CauseState::Impl::Remember(const CausePair& pair) {
     l.forward.push_front({static_cast<double>(path.sent), lost});
     const double gone = static_cast<double>(path.peer_sent) - static_cast<double>(path.peer_heard);
     l.backward.push_front({static_cast<double>(path.peer_sent), gone});
+    l.marks.push_front({static_cast<double>(path.ecn_samples), static_cast<double>(path.marked)});
     const auto keep = static_cast<size_t>(rules.loss_windows);
+    if (l.marks.size() > keep) l.marks.pop_back();
     if (l.forward.size() > keep) l.forward.pop_back();
     if (l.backward.size() > keep) l.backward.pop_back();
   }
@@ -145,6 +152,17 @@ Lost CauseState::Impl::Sum(const std::deque<Lost>& windows) const {
     if (stopped(i) || stopped(i + 1) || (i > 0 && stopped(i - 1))) continue;
     sum.sent += windows[i].sent;
     sum.lost += windows[i].lost;
+  }
+  return sum;
+}
+
+Lost CauseState::Impl::Marks(const PathId& path) const {
+  Lost sum;
+  const auto l = losses.find(path);
+  if (l == losses.end()) return sum;
+  for (const Lost& seen : l->second.marks) {
+    sum.sent += seen.sent;
+    sum.lost += seen.lost;
   }
   return sum;
 }
@@ -202,17 +220,18 @@ PairFacts CauseState::Impl::Facts(const CausePair& pair) {
   PairFacts f;
   f.backward = Losses(pair, true, 0);
   f.forward = Losses(pair, false, AnswersLost(pair));
-  double least = 1e18;
-  int usable = 0, queueing = 0;
+  double least = 1e18, least_marked = 1;
+  int usable = 0;
   for (const CausePath& path : pair.paths) {
     if (!path.usable || path.queue_samples == 0 || path.base_ns <= 0) continue;
     ++usable;
     least = std::min(least, path.queue_ns);
-    queueing += Queues(path) ? 1 : 0;
+    least_marked = std::min(least_marked, Marks({pair.pair, path.slot}).Share());
+    if (path.last_link != 0) f.last_links.push_back(path.last_link);
   }
   f.queue_known = usable > 0;
   f.common_queue_ns = usable > 0 ? least : 0;
-  f.queues = usable > 0 && queueing >= 0.8 * usable;
+  f.common_marked = usable > 0 ? least_marked : 0;
   return f;
 }
 
@@ -254,15 +273,24 @@ CauseVerdict CauseState::Impl::OfPaths(const CausePair& pair, const PairFacts& f
   return v;
 }
 
-// Do the paths to other receivers queue as well? Then it is not the receiver's link.
-bool CauseState::Impl::OthersQueue(const CausePair& pair) const {
-  int known = 0, queueing = 0;
+// Do the paths to other receivers queue as well? Then it is not the receiver's link. Those behind the same leaf have
+// all links in common but that one; where none is known, the others tell at least of the uplinks.
+bool CauseState::Impl::OthersAlike(const CausePair& pair, const PairFacts& own, bool by_marks) const {
+  const double as_much = rules.alike * std::max(own.common_queue_ns, rules.marked_queue * floor_ns);
+  int known = 0, alike = 0, near = 0, near_alike = 0;
   for (const auto& [key, f] : facts) {
     if (key == pair.pair || !f.queue_known) continue;
+    const bool is_near = std::find_first_of(f.last_links.begin(), f.last_links.end(), own.last_links.begin(),
+                                            own.last_links.end()) != f.last_links.end();
+    const bool is_alike =
+        f.common_queue_ns >= as_much || (by_marks && f.common_marked >= rules.alike * own.common_marked);
     ++known;
-    queueing += f.queues ? 1 : 0;
+    alike += is_alike ? 1 : 0;
+    near += is_near ? 1 : 0;
+    near_alike += is_near && is_alike ? 1 : 0;
   }
-  return known > 0 && queueing == known;
+  if (near > 0) return near_alike >= rules.others_alike * near;
+  return known > 0 && alike >= rules.others_alike * known;
 }
 
 FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair, const CauseFlow& flow) {
@@ -283,6 +311,13 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
   }
   // Bursts that meet now and then are marked, too, but leave no queue behind them.
   m.marked = m.cnps_per_s >= rules.cnps_per_s && (path == nullptr || m.queue_ns > rules.marked_queue * floor_ns);
+  // Senders that heed marks may keep a full link free of queues. What a burst of theirs meets is marked as well, but a
+  // link that is not full has its marks in those moments only, and probes come at any.
+  const Lost probes = path != nullptr ? Marks({pair.pair, flow.slot}) : Lost();
+  m.marked_share = probes.Share();
+  m.by_marks = !m.marked && !m.queued && m.cnps_per_s >= rules.few_cnps_per_s && probes.lost >= rules.least_marked &&
+               m.marked_share >= rules.marked_share;
+  m.marked = m.marked || m.by_marks;
   // One acknowledgement for many packets comes late for most of them.
   const double pps = static_cast<double>(flow.packets) / w.seconds;
   const double per_ack = flow.acks > 0 ? static_cast<double>(flow.packets) / static_cast<double>(flow.acks) : 1;
@@ -311,13 +346,15 @@ Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, con
     return Cause::kSlowReceiver;
   }
   if (m.marked || m.queued) {
-    const bool alike = f.queue_known && f.common_queue_ns >= rules.alike * m.queue_ns && !OthersQueue(pair);
+    const bool common =
+        m.by_marks ? f.common_marked >= rules.alike * m.marked_share : f.common_queue_ns >= rules.alike * m.queue_ns;
+    const bool alike = f.queue_known && common && !OthersAlike(pair, f, m.by_marks);
     return alike ? Cause::kIncast : Cause::kFabricContention;
   }
   return w.line_rate_bps > 0 ? Cause::kSlowSender : Cause::kNone;
 }
 
-static std::string Sentence(Cause cause, const CauseFlow& flow, const PairFacts& f, const FlowFacts& m) {
+static std::string Sentence(Cause cause, const CauseFlow& flow, const PairFacts& f, const FlowFacts& m, double alike) {
   switch (cause) {
     case Cause::kSlowReceiver:
       if (flow.rnr_naks > 0) return absl::StrFormat("the receiver was not ready %d times", flow.rnr_naks);
@@ -326,8 +363,15 @@ static std::string Sentence(Cause cause, const CauseFlow& flow, const PairFacts&
       return absl::StrFormat("%.0f times in its last %.0f packets some were missing, and its path does not queue",
                              m.refused.lost, m.refused.sent);
     case Cause::kIncast:
-      return "all paths to this receiver queue alike: its link is full";
+      return m.by_marks ? "on all paths to this receiver probes are marked alike: its link is full"
+                        : "all paths to this receiver queue alike: its link is full";
     case Cause::kFabricContention:
+      if (m.by_marks && f.common_marked < alike * m.marked_share) {
+        return absl::StrFormat("of the probes on path %d %.1f %% are marked, the least of this pair %.1f %%", flow.slot,
+                               100 * m.marked_share, 100 * f.common_marked);
+      }
+      if (m.by_marks || f.common_queue_ns >= alike * m.queue_ns)
+        return "all paths are full alike, those to other receivers, too";
       return absl::StrFormat("path %d queues %s us, the least of this pair %s us", flow.slot, Us(m.queue_ns),
                              Us(f.common_queue_ns));
     case Cause::kSlowSender:
@@ -344,12 +388,13 @@ CauseVerdict CauseState::Impl::OfFlow(const CauseWindow& w, const CausePair& pai
   const FlowFacts m = Measure(w, pair, flow);
   if (flow.packets == 0) return v;
   v.cause = CauseOf(w, pair, f, m);
-  v.text = Sentence(v.cause, flow, f, m);
+  v.text = Sentence(v.cause, flow, f, m, rules.alike);
   v.evidence = {{"rate_mbps", absl::StrFormat("%.1f", m.bps / 1e6)},
                 {"fair_mbps", absl::StrFormat("%.1f", m.fair_bps / 1e6)},
                 {"queue_us", Us(m.queue_ns)},
                 {"least_queue_us", Us(f.common_queue_ns)},
                 {"cnps_per_s", absl::StrFormat("%.1f", m.cnps_per_s)},
+                {"probes_marked_percent", absl::StrFormat("%.2f", 100 * m.marked_share)},
                 {"rnr_naks", absl::StrFormat("%d", flow.rnr_naks)},
                 {"seq_naks", absl::StrFormat("%d", flow.seq_naks)},
                 {"in_flight", absl::StrFormat("%.1f", flow.in_flight)},

@@ -7,8 +7,9 @@
 //    out of sequence (NAK) although its path neither queues nor is marked;
 //  - slow receiver: the receiver refuses (RNR NAK), or acknowledgements come later than the way there and back takes;
 //  - incast: the flow is slowed by congestion notifications, or its path queues, and all paths to this receiver queue
-//    alike, which other receivers' paths do not;
-//  - fabric contention: the same, and its path queues more than the others to this receiver;
+//    alike, which those to other receivers (behind the same leaf, where there are some) do not;
+//  - fabric contention: the same, and its path queues more than the others to this receiver, or all paths queue alike
+//    whichever receiver they lead to;
 //  - slow sender: it is slow, and nothing above holds.
 // How late acknowledgements are needs no stamps: packets in flight, looked at many times, ÷ packets per second is the
 // mean time between a packet's leaving and its acknowledgement (J. Little, Operations Research 9(3), 1961).
@@ -47,8 +48,12 @@ struct CauseRules {
   double queue_floor_ns = 10'000;  // … and above this …
   double floor_bits = 67'648;      // … and above the time that so many bits (two packets) take at the line rate
   double alike = 0.5;              // incast: the least queue of the paths to a receiver ÷ that of the flow's path
+  double others_alike = 0.5;       // … unless so many of the other receivers have as much of a least queue
   double cnps_per_s = 60;          // so many congestion notifications slow a flow …
-  double marked_queue = 0.2;       // … whose path queues above this share of the floor
+  double marked_queue = 0.2;       // … whose path queues above this share of the floor, …
+  double few_cnps_per_s = 5;       // … or so many where the path's probes are marked, too: …
+  int least_marked = 4;            // … this many, summed over loss_windows, …
+  double marked_share = 0.01;      // … and this share
   double rnr_per_s = 1;            // so many refusals …
   double late_over_rtt = 1.0;      // … or acknowledgements late by this many round trips …
   double late_packets = 4;         // … and by the time in which the flow sends so many packets, are a slow receiver
@@ -67,6 +72,9 @@ struct CausePath {
   int queue_samples = 0;    // probes behind queue_ns; 0 = no value
   double queue_ns = 0;      // typical queueing delay (as in contention.h)
   double base_ns = 0;       // base OWD; 0 = not known
+  int ecn_samples = 0;      // probes that arrived with their ECN bits …
+  int marked = 0;           // … and CE among them
+  uint64_t last_link = 0;   // name of the last link before the receiver's own; 0 = not known
   uint32_t sent = 0;        // our probes …
   uint32_t answered = 0;    // … and their answers, which come back over any of the peer's paths
   uint32_t peer_sent = 0;   // the peer's probes on its slot of this number, as its round numbers tell, …
