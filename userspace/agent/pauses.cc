@@ -143,7 +143,6 @@ void Agent::OnSilenceEnds(PairState& pair, uint8_t s) {
   } else {
     evidence = {{"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(s))}};
   }
-  slot.forward.Restart();
   slot.damping.Up(MonotonicNs());
   Log({.type = "path",
        .severity = telemetry::Severity::kNotice,
