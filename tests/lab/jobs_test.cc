@@ -204,6 +204,78 @@ class JobsOnFabric : public ::testing::Test {
     return "none";
   }
 
+  LinkDirection SlowLink() const { return LinkDirection::LeafToSpine(0, slow_spine); }
+
+  // What each of the hosts says of collective 1, that the slow path's queue pair held back.
+  void CheckCollective(const std::string& flow) {
+    const v1::Collective sent = WaitFor(kSender, 1, v1::Collective::STATE_DONE, true);
+    EXPECT_TRUE(sent.network()) << sent.ShortDebugString();
+    EXPECT_EQ(sent.held_qpn(), slow.source_qpn) << sent.ShortDebugString();
+    EXPECT_EQ(sent.held_flow(), flow);
+    EXPECT_EQ(sent.label(), "labjob");
+    EXPECT_EQ(sent.pid(), static_cast<uint32_t>(sender->pid()));
+    EXPECT_EQ(sent.bytes(), 4u << 20);
+    EXPECT_GT(sent.bus_bytes_per_s(), 0);
+    ASSERT_EQ(sent.peers_size(), kRankChannels);
+    ASSERT_EQ(sent.peers(0).qps_size(), 1);
+    const v1::CollectiveQp& qp = sent.peers(0).qps(0);
+    EXPECT_EQ(qp.qpn(), slow.source_qpn);
+    EXPECT_EQ(qp.peer(), "h1");
+    EXPECT_GE(qp.slot(), 0);
+    EXPECT_THAT(qp.hops(), Contains(HasSubstr(absl::StrFormat("10.1.%d.", slow_spine))));
+    EXPECT_THAT(sent.held(), HasSubstr(flow));
+
+    const v1::Collective received = WaitFor(kReceiver, 1, v1::Collective::STATE_DONE);
+    EXPECT_FALSE(received.network());
+    EXPECT_THAT(received.held(), HasSubstr("rank 0 sent nothing"));
+  }
+  void CheckJob(const std::string& flow) {
+    absl::StatusOr<v1::ListJobsReply> jobs = testbed->agent(kSender).ListJobs(v1::ListJobsRequest());
+    ASSERT_TRUE(jobs.ok()) << jobs.status();
+    ASSERT_EQ(jobs->jobs_size(), 1) << jobs->ShortDebugString();
+    EXPECT_EQ(jobs->jobs(0).slowest_peer(), 1);
+    EXPECT_EQ(jobs->jobs(0).slowest_flow(), flow);
+    EXPECT_EQ(jobs->jobs(0).slowest_peer_host(), "h1");
+    EXPECT_TRUE(jobs->jobs(0).queue_pair_events());
+
+    v1::WhyRequest why;
+    why.set_what(flow);
+    absl::StatusOr<v1::WhyReply> reply = testbed->agent(kSender).Why(why);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->collective().seq(), 1u);
+    EXPECT_EQ(reply->collective().label(), "labjob");
+  }
+  // One whose queue pair's path is cut: the request is never complete.
+  void CheckStall() {
+    ASSERT_TRUE(testbed->fabric().SetFault(SlowLink(), Fault::Drop()).ok());
+    ASSERT_TRUE(sender->Tell(RankOrder::kBegin, 2));
+    ASSERT_TRUE(sender->Tell(RankOrder::kComplete, 2, 0));
+    const v1::Collective stalled = WaitFor(kSender, 2, v1::Collective::STATE_STALLED);
+    EXPECT_EQ(stalled.peers_size(), kRankChannels);
+    v1::EventsRequest events;
+    std::vector<v1::Event> told;
+    events.set_type("job");
+    ASSERT_TRUE(testbed->agent(kSender)
+                    .Events(events,
+                            [&](const v1::Event& event) {
+                              told.push_back(event);
+                              return true;
+                            })
+                    .ok());
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_THAT(told[0].text(), HasSubstr("AllReduce 2 of labjob, rank 0 of 2 stands for"));
+    EXPECT_THAT(told[0].text(), HasSubstr("the network to rank 1"));
+    ASSERT_TRUE(sender->Tell(RankOrder::kEnd, 2));
+  }
+  bool EndsInTime() {
+    for (const absl::Time end = absl::Now() + absl::Seconds(10); absl::Now() < end;
+         absl::SleepFor(absl::Milliseconds(50))) {
+      const absl::StatusOr<v1::ListJobsReply> jobs = testbed->agent(kSender).ListJobs(v1::ListJobsRequest());
+      if (jobs.ok() && jobs->jobs_size() == 1 && jobs->jobs(0).ended()) return true;
+    }
+    return false;
+  }
+
   std::unique_ptr<Testbed> testbed;
   std::unique_ptr<Emulator> emulator;
   std::unique_ptr<RankProcess> sender, receiver;
@@ -212,77 +284,16 @@ class JobsOnFabric : public ::testing::Test {
 };
 
 TEST_F(JobsOnFabric, TheSlowPathsQueuePairIsNamedAndThenTheOneThatStands) {
-  const LinkDirection link = LinkDirection::LeafToSpine(0, slow_spine);
-  ASSERT_TRUE(testbed->fabric().SetLinkRate(link, kSlowMbps).ok());
+  ASSERT_TRUE(testbed->fabric().SetLinkRate(SlowLink(), kSlowMbps).ok());
   absl::SleepFor(absl::Seconds(1));
   ASSERT_NO_FATAL_FAILURE(RunCollective(1, 10));
-
-  const v1::Collective sent = WaitFor(kSender, 1, v1::Collective::STATE_DONE, true);
   const std::string flow = FlowOf(slow);
-  EXPECT_TRUE(sent.network()) << sent.ShortDebugString();
-  EXPECT_EQ(sent.held_qpn(), slow.source_qpn) << sent.ShortDebugString();
-  EXPECT_EQ(sent.held_flow(), flow);
-  EXPECT_EQ(sent.label(), "labjob");
-  EXPECT_EQ(sent.pid(), static_cast<uint32_t>(sender->pid()));
-  EXPECT_EQ(sent.bytes(), 4u << 20);
-  EXPECT_GT(sent.bus_bytes_per_s(), 0);
-  ASSERT_EQ(sent.peers_size(), kRankChannels);
-  ASSERT_EQ(sent.peers(0).qps_size(), 1);
-  const v1::CollectiveQp& qp = sent.peers(0).qps(0);
-  EXPECT_EQ(qp.qpn(), slow.source_qpn);
-  EXPECT_EQ(qp.peer(), "h1");
-  EXPECT_GE(qp.slot(), 0);
-  EXPECT_THAT(qp.hops(), Contains(HasSubstr(absl::StrFormat("10.1.%d.", slow_spine))));
-  EXPECT_THAT(sent.held(), HasSubstr(flow));
-
-  const v1::Collective received = WaitFor(kReceiver, 1, v1::Collective::STATE_DONE);
-  EXPECT_FALSE(received.network());
-  EXPECT_THAT(received.held(), HasSubstr("rank 0 sent nothing"));
-
-  absl::StatusOr<v1::ListJobsReply> jobs = testbed->agent(kSender).ListJobs(v1::ListJobsRequest());
-  ASSERT_TRUE(jobs.ok()) << jobs.status();
-  ASSERT_EQ(jobs->jobs_size(), 1) << jobs->ShortDebugString();
-  EXPECT_EQ(jobs->jobs(0).slowest_peer(), 1);
-  EXPECT_EQ(jobs->jobs(0).slowest_flow(), flow);
-  EXPECT_EQ(jobs->jobs(0).slowest_peer_host(), "h1");
-  EXPECT_TRUE(jobs->jobs(0).queue_pair_events());
-
-  v1::WhyRequest why;
-  why.set_what(flow);
-  absl::StatusOr<v1::WhyReply> reply = testbed->agent(kSender).Why(why);
-  ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_EQ(reply->collective().seq(), 1u);
-  EXPECT_EQ(reply->collective().label(), "labjob");
-
-  // And one whose queue pair's path is cut: the request is never complete.
-  ASSERT_TRUE(testbed->fabric().SetFault(link, Fault::Drop()).ok());
-  ASSERT_TRUE(sender->Tell(RankOrder::kBegin, 2));
-  ASSERT_TRUE(sender->Tell(RankOrder::kComplete, 2, 0));
-  const v1::Collective stalled = WaitFor(kSender, 2, v1::Collective::STATE_STALLED);
-  EXPECT_EQ(stalled.peers_size(), kRankChannels);
-  v1::EventsRequest events;
-  std::vector<v1::Event> told;
-  events.set_type("job");
-  ASSERT_TRUE(testbed->agent(kSender)
-                  .Events(events,
-                          [&](const v1::Event& event) {
-                            told.push_back(event);
-                            return true;
-                          })
-                  .ok());
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_THAT(told[0].text(), HasSubstr("AllReduce 2 of labjob, rank 0 of 2 stands for"));
-  EXPECT_THAT(told[0].text(), HasSubstr("the network to rank 1"));
-  ASSERT_TRUE(sender->Tell(RankOrder::kEnd, 2));
-
+  ASSERT_NO_FATAL_FAILURE(CheckCollective(flow));
+  ASSERT_NO_FATAL_FAILURE(CheckJob(flow));
+  ASSERT_NO_FATAL_FAILURE(CheckStall());
   EXPECT_EQ(sender->End(), 0);
   EXPECT_EQ(receiver->End(), 0);
-  for (const absl::Time end = absl::Now() + absl::Seconds(10); absl::Now() < end;
-       absl::SleepFor(absl::Milliseconds(50))) {
-    jobs = testbed->agent(kSender).ListJobs(v1::ListJobsRequest());
-    if (jobs.ok() && jobs->jobs_size() == 1 && jobs->jobs(0).ended()) break;
-  }
-  EXPECT_TRUE(jobs->jobs(0).ended());
+  EXPECT_TRUE(EndsInTime());
 }
 
 }  // namespace
