@@ -95,6 +95,16 @@ void ShowHead(const v1::StatusReply& reply, const Page& page) {
   }
   if (reply.has_caller() && reply.caller().role() != "admin")
     page.Line("you", absl::StrFormat("%s, with the role %s", reply.caller().name(), reply.caller().role()));
+  if (reply.has_verbs()) {
+    const v1::VerbsStatus& verbs = reply.verbs();
+    page.Line(
+        "verbs",
+        absl::StrFormat("%d of %d remote NICs have told their queue pair; %s requests answered, turned "
+                        "round in p50 %s, p99 %s; %.1f s of a core%s",
+                        verbs.peers_known(), verbs.peers(), CountText(verbs.answered()), NsText(verbs.turn_p50_ns()),
+                        NsText(verbs.turn_p99_ns()), verbs.cpu_s(), verbs.busy() ? ", busy" : ""),
+        verbs.peers_known() < verbs.peers() ? Tone::kWarn : Tone::kPlain);
+  }
   page.Line("cost", absl::StrFormat("%.2f %% of a core (process %.2f %%), %s", reply.cpu_percent(),
                                     reply.cpu_process_percent(), BytesText(static_cast<double>(reply.rss_bytes()))));
   const v1::EventLoss& lost = reply.lost();
@@ -111,6 +121,7 @@ std::string NicNote(const v1::NicStatus& nic) {
   std::vector<std::string> notes;
   if (!nic.note().empty()) notes.push_back(nic.note());
   if (nic.link_down()) notes.push_back("link down");
+  if (nic.transport() != "kernel" && !nic.transport_note().empty()) notes.push_back(nic.transport_note());
   if (nic.pairs_silent() > 0) {
     notes.push_back(absl::StrCat("out of reach for ", nic.pairs_silent(), " remote NICs, ", nic.pairs_carried(),
                                  " of them reached by another NIC"));

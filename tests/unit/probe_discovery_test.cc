@@ -514,5 +514,33 @@ TEST(ParseTimeExceeded, ReadsTheQuoteAndSurvivesAnyBytes) {
   }
 }
 
+// A transport that has a few ports only: candidates are those, whatever the range says, and all of them at most.
+TEST(Discovery, DrawsFromThePortsThatThereAre) {
+  DiscoveryOptions o;
+  o.max_candidates = 64;
+  for (uint16_t port = 50000; port < 50640; port += 20) o.ports.push_back(port);
+  Discovery d(o, {});
+  Fabric f;
+  int64_t now = kSecond;
+  Simulate(d, f, now, 20 * kSecond);
+  ASSERT_TRUE(d.table().valid);
+  EXPECT_EQ(d.table().paths.size(), 4u);
+  for (const Path& p : d.table().paths) EXPECT_NE(std::find(o.ports.begin(), o.ports.end(), p.port), o.ports.end());
+  EXPECT_LE(d.ports_traced(), 32);
+}
+
+TEST(Discovery, FewPortsAndNoAnswers) {
+  DiscoveryOptions o;
+  o.ports = {50000, 50001, 50002};
+  Discovery d(o, {});
+  Fabric f;
+  f.leaves_silent = true;
+  f.silent_spines = {0, 1, 2, 3};
+  int64_t now = kSecond;
+  Simulate(d, f, now, 60 * kSecond);
+  ASSERT_TRUE(d.table().valid);
+  EXPECT_EQ(d.table().paths.size(), 3u);
+}
+
 }  // namespace
 }  // namespace cw::probe

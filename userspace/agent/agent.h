@@ -64,6 +64,9 @@ namespace cw::profile {
 class Profiles;
 struct Stall;
 }  // namespace cw::profile
+namespace cw::probe_verbs {
+class VerbsHost;
+}
 namespace cw::control {
 class Breaker;
 struct BreakerMove;
@@ -148,6 +151,8 @@ class Agent final : public api::AgentView {
     std::unique_ptr<NicNode> node;          // its own clock; null: it has none, or none is wanted
     std::string clock_note;                 // why
     bool has_line = false;                  // in the map cw_nic_lines
+    bool by_verbs = false;                  // what its probes go by
+    std::string no_probes;                  // why it has none, though it is to have them by verbs
   };
 
   explicit Agent(AgentOptions options);
@@ -158,6 +163,11 @@ class Agent final : public api::AgentView {
   void WriteControl();
   void TellOfLease();
   absl::Status OpenProbes();
+  // verbs.cc: NICs whose probes go by verbs
+  absl::Status OpenVerbs();
+  void OpenVerbsOf(Nic& nic);
+  void AddVerbs(api::v1::StatusReply& reply);
+  void AddTransport(const Nic& nic, api::v1::NicStatus& out) const;
   absl::Status ConfigurePairs();
   absl::Status OpenSources();
   absl::Status OpenRings();
@@ -461,6 +471,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<probe::PairStore> store_;
   probe::KeyRing keys_;
   int64_t keys_changed_ns_ = 0;  // monotonic; 0: not since the start
+  std::unique_ptr<probe_verbs::VerbsHost> verbs_;  // null: no NIC's probes go by verbs
   std::unique_ptr<probe::Engine> engine_;
   std::map<uint32_t, std::unique_ptr<PairState>> pairs_;
   int64_t engine_tick_ns_ = INT64_MAX;

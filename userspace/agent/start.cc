@@ -19,6 +19,7 @@
 #include "userspace/control/returns.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
+#include "userspace/probe_verbs/verbs_host.h"
 #include "userspace/profile/profiles.h"
 #include "userspace/replay/recorder.h"
 
@@ -156,9 +157,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   if (error)
     return absl::FailedPreconditionError(
         absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
-  for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenProbes,
-                    &Agent::OpenNicFailover, &Agent::OpenSources, &Agent::OpenTails, &Agent::OpenRings,
-                    &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
+  for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
+                    &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenSources, &Agent::OpenTails,
+                    &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
   }
   absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(ApiOptions(agent->options_.config), *agent);
@@ -277,7 +278,13 @@ absl::Status Agent::OpenNics() {
     nic.address = *address;
     nic.rate_bps = LinkRateBps(nic_config);
     if (absl::StatusOr<uint32_t> mtu = dataplane::MtuOf(nic_config.name); mtu.ok()) nic.mtu = *mtu;
-    if (nic_config.attach == config::Attach::kNone) {
+    const config::Transport transport = config::TransportOf(nic_config, options_.config.probe);
+    if (transport == config::Transport::kVerbs) {
+      nic.note = "not attached: probes go by verbs";
+      nic.offloads_roce = !dataplane::RoceOffloadDevice("/sys", nic_config.name).empty();
+      // Where an agent before us had attached, its programs would take probes by verbs for data.
+      if (absl::Status detached = dataplane_->Detach(nic.ifindex); !detached.ok()) return detached;
+    } else if (nic_config.attach == config::Attach::kNone) {
       nic.note = "not attached: attach = \"none\"";
     } else {
       absl::StatusOr<dataplane::AttachInfo> attached =
@@ -295,6 +302,8 @@ absl::Status Agent::OpenNics() {
         return attached.status();
       }
     }
+    nic.by_verbs = transport == config::Transport::kVerbs ||
+                   (transport == config::Transport::kAuto && nic.offloads_roce && !nic.attached);
     OpenNicClock(nic);
     nics_.push_back(std::move(nic));
   }
@@ -317,6 +326,9 @@ absl::Status Agent::OpenProbes() {
                             .budget_pps = static_cast<double>(config.probe.budget_pps)};
   options.prober.fifo_priority = config.probe.realtime ? 20 : 0;
   options.prober.look = [this] { clock_->Look(); };
+  if (verbs_ != nullptr) {
+    options.transport_of = [this](int ifindex) { return verbs_->TransportOf(static_cast<uint32_t>(ifindex)); };
+  }
   options.paths.per_switch_pps = static_cast<double>(config.probe.discovery_pps);
   probe::DiscoveryOptions& discovery = options.paths.discovery;
   discovery.max_ttl = config.probe.max_ttl;
@@ -357,6 +369,7 @@ absl::Status Agent::ConfigurePairs() {
       peer_rails_[*remote] = rail;
       for (const Nic& nic : nics_) {
         if (nic.address.is_v4() != remote->is_v4()) continue;  // no packet goes from one family to the other
+        if (!nic.no_probes.empty()) continue;
         specs.push_back({.local = nic.address,
                          .local_ifindex = static_cast<int>(nic.ifindex),
                          .remote = *remote,
@@ -364,6 +377,11 @@ absl::Status Agent::ConfigurePairs() {
                          .dscp = static_cast<uint8_t>(options_.config.probe.dscp.value_or(0))});
       }
     }
+  }
+  if (verbs_ != nullptr) {
+    std::vector<PairKey> keys;
+    for (const probe::PairSpec& spec : specs) keys.push_back(spec.key());
+    verbs_->SetPairs(keys);
   }
   absl::StatusOr<probe::ConfigureResult> configured = engine_->Configure(specs);
   if (!configured.ok()) return configured.status();

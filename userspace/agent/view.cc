@@ -262,6 +262,7 @@ v1::StatusReply Agent::MakeStatus() {
   AddPeers(reply, now_ns);
   AddFlowCounts(reply);
   AddProber(reply);
+  AddVerbs(reply);
   AddCounters(reply);
   return reply;
 }
@@ -278,6 +279,7 @@ void Agent::AddNics(v1::StatusReply& reply) {
     out->set_mtu(nic.mtu);
     out->set_offloads_roce(nic.offloads_roce);
     AddNicFailover(nic, *out);
+    AddTransport(nic, *out);
     for (const std::string& device : nic.rdma_devices) out->add_rdma_devices(device);
   }
 }

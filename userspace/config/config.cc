@@ -101,6 +101,13 @@ void CheckKeysAndProbe(const Config& config, const Complain& complain) {
                                             "follow port %d",
                                             65536 - config.probe.first_port, config.probe.first_port));
   }
+  const bool verbs = std::any_of(config.nics.begin(), config.nics.end(), [&](const NicConfig& nic) {
+    return TransportOf(nic, config.probe) != Transport::kKernel;
+  });
+  if (verbs && config.probe.first_port < 49152) {
+    complain("probe.first_port",
+             "probes by verbs have UDP source ports from 49152 on; leave probe.first_port at 49152");
+  }
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
@@ -244,6 +251,20 @@ absl::string_view ToString(Mode mode) { return ModeWords()[static_cast<size_t>(m
 absl::string_view ToString(LogLevel level) { return LogLevelWords()[static_cast<size_t>(level)]; }
 absl::string_view ToString(Attach attach) { return AttachWords()[static_cast<size_t>(attach)]; }
 absl::string_view ToString(RxStamps stamps) { return RxStampsWords()[static_cast<size_t>(stamps)]; }
+Transport TransportOf(const NicConfig& nic, const ProbeConfig& probe) {
+  switch (nic.transport) {
+    case NicTransport::kKernel:
+      return Transport::kKernel;
+    case NicTransport::kVerbs:
+      return Transport::kVerbs;
+    case NicTransport::kAuto:
+      return Transport::kAuto;
+    case NicTransport::kProbe:
+      break;
+  }
+  return probe.transport;
+}
+
 absl::string_view ToString(Anchor anchor) { return AnchorWords()[static_cast<size_t>(anchor)]; }
 
 absl::StatusOr<Mode> ParseMode(absl::string_view text) {

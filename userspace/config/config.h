@@ -31,6 +31,12 @@ enum class Attach { kAuto, kNative, kGeneric, kNone };
 // Who stamps the arrival of probes for the clock. kHardware: the NIC, where its driver gives stamps to XDP (Linux 6.3).
 enum class RxStamps { kSoftware, kHardware };
 
+// What probes of a NIC go by. kAuto: verbs where the NIC offloads RoCE and nothing is attached, else the kernel.
+enum class Transport { kKernel, kVerbs, kAuto };
+enum class NicTransport { kProbe, kKernel, kVerbs, kAuto };  // kProbe: as probe.transport says
+// How the thread that answers probes by verbs waits for them.
+enum class VerbsWait { kEvents, kBusy };
+
 struct NicConfig {
   std::string name;              // network device
   std::string address = "auto";  // "auto": the device's first global one, of IPv4 if there is any
@@ -38,6 +44,7 @@ struct NicConfig {
   int64_t rate_mbps = 0;  // of its link; 0: as the device says, where it is a real one
   RxStamps rx_stamps = RxStamps::kSoftware;
   std::string clock = "auto";  // the NIC's own: /dev/ptpN; "auto": as its driver says; "none"
+  NicTransport transport = NicTransport::kProbe;
 };
 
 struct PeerConfig {
@@ -67,6 +74,9 @@ struct ProbeConfig {
   bool realtime = true;                                    // SCHED_FIFO for the prober where permitted
   absl::Duration clock_interval = absl::Milliseconds(20);  // round interval of idle pairs that measure the clock
   int clock_neighbours = 4;                                // to so many hosts; 0: none, all idle pairs are alike
+  Transport transport = Transport::kKernel;
+  int verbs_port = 47910;  // UDP: agents tell each other their probe queue pairs there
+  VerbsWait verbs_wait = VerbsWait::kEvents;
 };
 
 struct LivenessConfig {
@@ -233,6 +243,8 @@ absl::string_view ToString(Mode mode);
 absl::string_view ToString(LogLevel level);
 absl::string_view ToString(Attach attach);
 absl::string_view ToString(RxStamps stamps);
+// What the NIC's probes go by.
+Transport TransportOf(const NicConfig& nic, const ProbeConfig& probe);
 absl::string_view ToString(Anchor anchor);
 absl::StatusOr<Mode> ParseMode(absl::string_view text);
 

@@ -64,6 +64,8 @@ void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
         Words(v, "clock", nic.clock, TextRule::kFree,
               "The NIC's own clock, which is tied to the host's: a PTP device, \"auto\" for the one that "
               "its driver names, or \"none\".");
+        Pick(v, "transport", nic.transport, NicTransportWords(),
+             "What this NIC's probes go by, where it is not what probe.transport says.");
       });
 }
 
@@ -115,6 +117,14 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
   Number(v, "clock_neighbours", probe.clock_neighbours, {0, 64},
          "How many hosts are probed so, of those that the clock is compared with; 0 for none. Costs clock_neighbours × "
          "paths ÷ clock_interval probes per second: 4 × 8 ÷ 20 ms = 1600.");
+  Pick(v, "transport", probe.transport, TransportWords(),
+       "What probes go by: the kernel; a UD queue pair of the NIC (verbs), and then nothing is attached to it; auto "
+       "takes verbs where the NIC offloads RoCE. Both ends of a path need the same. Not yet run on a NIC that "
+       "offloads.");
+  Number(v, "verbs_port", probe.verbs_port, {1, 65535},
+         "UDP port on which agents tell each other their probe queue pairs (verbs); the same on all hosts.");
+  Pick(v, "verbs_wait", probe.verbs_wait, VerbsWaitWords(),
+       "How the thread that answers probes by verbs waits for them: for events, or busy, which takes a whole core.");
   v.EndTable();
 }
 
@@ -395,6 +405,21 @@ const std::vector<std::string>& AttachWords() {
 
 const std::vector<std::string>& RxStampsWords() {
   static const auto& words = *new std::vector<std::string>{"software", "hardware"};
+  return words;
+}
+
+const std::vector<std::string>& TransportWords() {
+  static const auto& words = *new std::vector<std::string>{"kernel", "verbs", "auto"};
+  return words;
+}
+
+const std::vector<std::string>& NicTransportWords() {
+  static const auto& words = *new std::vector<std::string>{"probe", "kernel", "verbs", "auto"};
+  return words;
+}
+
+const std::vector<std::string>& VerbsWaitWords() {
+  static const auto& words = *new std::vector<std::string>{"events", "busy"};
   return words;
 }
 

@@ -78,6 +78,9 @@ const std::vector<std::string>& LogLevelWords();
 const std::vector<std::string>& LogFormatWords();
 const std::vector<std::string>& AttachWords();
 const std::vector<std::string>& RxStampsWords();
+const std::vector<std::string>& TransportWords();
+const std::vector<std::string>& NicTransportWords();
+const std::vector<std::string>& VerbsWaitWords();
 const std::vector<std::string>& AnchorWords();
 
 // "" when the text obeys the rule, otherwise what is wanted.

@@ -20,6 +20,13 @@ Discovery::Discovery(const DiscoveryOptions& options, const std::vector<uint16_t
   Restart();
 }
 
+size_t Discovery::PortCount() const { return options_.ports.empty() ? options_.port_count : options_.ports.size(); }
+
+uint16_t Discovery::DrawPort() {
+  if (!options_.ports.empty()) return options_.ports[random_() % options_.ports.size()];
+  return static_cast<uint16_t>(options_.first_port + random_() % options_.port_count);
+}
+
 void Discovery::Restart() {
   building_ = true;
   candidates_.clear();
@@ -60,7 +67,7 @@ bool Discovery::WantMoreCandidates() const {
   for (const auto& [port, hops] : certain) distinct.insert(hops);
   const size_t fixed = std::min(preferred_.size(), candidates_.size());
   const auto drawn = static_cast<int>(candidates_.size() - fixed);
-  if (drawn >= options_.max_candidates || candidates_.size() >= options_.port_count) return false;
+  if (drawn >= options_.max_candidates || candidates_.size() >= PortCount()) return false;
   const auto seen = std::count_if(candidates_.begin() + static_cast<ptrdiff_t>(fixed), candidates_.end(),
                                   [&](uint16_t p) { return certain.contains(p); });
   if (distinct.empty()) return true;
@@ -76,7 +83,7 @@ std::optional<uint16_t> Discovery::NextCandidate() {
   }
   if (!WantMoreCandidates()) return std::nullopt;
   for (;;) {
-    const auto port = static_cast<uint16_t>(options_.first_port + random_() % options_.port_count);
+    const auto port = DrawPort();
     if (std::find(candidates_.begin(), candidates_.end(), port) != candidates_.end()) continue;
     candidates_.push_back(port);
     return port;
@@ -329,9 +336,9 @@ void Discovery::BuildTable(int64_t now_ns) {
 void Discovery::DrawUnknownPaths(PathTable* table) {
   const auto want = static_cast<size_t>(std::min(options_.max_unknown, options_.max_paths));
   const int64_t now_ns = table->paths.empty() ? 0 : table->paths[0].verified_ns;
-  for (size_t i = 0; table->paths.size() < want && candidates_.size() < options_.port_count; ++i) {
+  for (size_t i = 0; table->paths.size() < want && (i < candidates_.size() || candidates_.size() < PortCount()); ++i) {
     if (i == candidates_.size()) {
-      const auto port = static_cast<uint16_t>(options_.first_port + random_() % options_.port_count);
+      const auto port = DrawPort();
       if (std::find(candidates_.begin(), candidates_.end(), port) != candidates_.end()) {
         --i;
         continue;

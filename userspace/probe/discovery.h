@@ -41,6 +41,7 @@ struct DiscoveryOptions {
   double miss_probability = 0.01;
   uint16_t first_port = 49152;  // candidates are drawn from the ephemeral ports of RFC 6335
   uint16_t port_count = 16384;
+  std::vector<uint16_t> ports;  // not empty: candidates are drawn from these instead
   uint64_t seed = 1;
 };
 
@@ -120,6 +121,8 @@ class Discovery {
   };
 
   void Restart();
+  size_t PortCount() const;
+  uint16_t DrawPort();
   bool WantMoreCandidates() const;
   std::optional<uint16_t> NextCandidate();
   void StartTraces(int64_t now_ns);

@@ -17,13 +17,13 @@ constexpr int64_t kQueueRetryNs = 1'000'000;
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, PairStore* store, const KeyRing* keys, EngineCallbacks callbacks)
-    : callbacks_(std::move(callbacks)), mesh_(store, keys, options.mesh) {
+    : callbacks_(std::move(callbacks)), transport_of_(options.transport_of), mesh_(store, keys, options.mesh) {
   paths_ = std::make_unique<PathMonitor>(
       options.paths, [this](uint32_t pair, const TraceProbe& t) { SendTrace(pair, t); },
       [this](uint32_t pair, const DiscoveryEvent& e) { OnDiscovery(pair, e); });
   messages_ = std::make_unique<MessageChannel>(&mesh_, [this](uint32_t pair, absl::Span<const uint8_t> packet) {
-    auto socket = SocketOf(mesh_.spec(pair).local_ifindex);
-    return socket.ok() ? (*socket)->Send(packet) : socket.status();
+    auto transport = TransportOf(mesh_.spec(pair).local_ifindex);
+    return transport.ok() ? (*transport)->Send(packet) : transport.status();
   });
 }
 
@@ -44,6 +44,13 @@ absl::StatusOr<std::shared_ptr<RawSocket>> Engine::SocketOf(int ifindex) {
   auto socket = RawSocket::Open(ifindex);
   if (!socket.ok()) return socket.status();
   return sockets_[ifindex] = *std::move(socket);
+}
+
+absl::StatusOr<std::shared_ptr<Transport>> Engine::TransportOf(int ifindex) {
+  if (transport_of_) {
+    if (std::shared_ptr<Transport> other = transport_of_(ifindex)) return other;
+  }
+  return SocketOf(ifindex);
 }
 
 absl::StatusOr<ConfigureResult> Engine::Configure(const std::vector<PairSpec>& specs) {
@@ -78,12 +85,17 @@ absl::StatusOr<ConfigureResult> Engine::Configure(const std::vector<PairSpec>& s
 
 absl::Status Engine::StartPair(uint32_t pair) {
   const PairSpec& spec = mesh_.spec(pair);
+  auto transport = TransportOf(spec.local_ifindex);
+  if (!transport.ok()) return transport.status();
+  const absl::Span<const uint16_t> ports = (*transport)->ports();
   std::vector<uint16_t> preferred;
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    if (mesh_.slots(pair).is_path(s)) preferred.push_back(mesh_.slots(pair).port(s));
+    const uint16_t port = mesh_.slots(pair).port(s);
+    const bool has_it = ports.empty() || std::find(ports.begin(), ports.end(), port) != ports.end();
+    if (mesh_.slots(pair).is_path(s) && has_it) preferred.push_back(port);
   }
   paths_->RemovePair(pair);
-  paths_->AddPair(pair, spec.key(), spec.local_ifindex, preferred);
+  paths_->AddPair(pair, spec.key(), spec.local_ifindex, preferred, {ports.begin(), ports.end()});
   for (uint16_t port : mesh_.slots(pair).NativePorts()) paths_->TracePort(pair, port);
   return Replan(pair);
 }
@@ -99,9 +111,9 @@ absl::Status Engine::KeysChanged() {
 absl::Status Engine::Replan(uint32_t pair) {
   auto slots = mesh_.Plan(pair);
   if (!slots.ok()) return slots.status();
-  auto socket = SocketOf(mesh_.spec(pair).local_ifindex);
-  if (!socket.ok()) return socket.status();
-  prober_->SetPlan({pair, mesh_.shared(pair), *std::move(socket), *std::move(slots)});
+  auto transport = TransportOf(mesh_.spec(pair).local_ifindex);
+  if (!transport.ok()) return transport.status();
+  prober_->SetPlan({pair, mesh_.shared(pair), *std::move(transport), *std::move(slots)});
   return absl::OkStatus();
 }
 

@@ -18,6 +18,8 @@
 #include "userspace/probe/message_channel.h"
 #include "userspace/probe/path_monitor.h"
 #include "userspace/probe/prober.h"
+#include "userspace/probe/raw_socket.h"
+#include "userspace/probe/transport.h"
 
 namespace cw::probe {
 
@@ -25,6 +27,8 @@ struct EngineOptions {
   MeshOptions mesh;
   ProberOptions prober;
   PathMonitorOptions paths;
+  // What probes and messages of an interface go by; none, or null for an interface: the kernel.
+  std::function<std::shared_ptr<Transport>(int ifindex)> transport_of;
 };
 
 // Called from within the engine's own members. They must not call Configure.
@@ -86,6 +90,7 @@ class Engine {
   Engine(const EngineOptions& options, PairStore* store, const KeyRing* keys, EngineCallbacks callbacks);
 
   absl::StatusOr<std::shared_ptr<RawSocket>> SocketOf(int ifindex);
+  absl::StatusOr<std::shared_ptr<Transport>> TransportOf(int ifindex);
   absl::Status StartPair(uint32_t pair);
   absl::Status Replan(uint32_t pair);
   void Apply(uint32_t pair, const SlotUpdate& update);
@@ -94,6 +99,7 @@ class Engine {
   FoldFn FoldOf(uint32_t pair) const;
 
   EngineCallbacks callbacks_;
+  std::function<std::shared_ptr<Transport>(int ifindex)> transport_of_;
   Mesh mesh_;
   std::map<int, std::shared_ptr<RawSocket>> sockets_;  // by interface
   std::unique_ptr<IcmpSocket> icmp_;

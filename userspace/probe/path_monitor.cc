@@ -15,8 +15,10 @@ PathMonitor::PathMonitor(const PathMonitorOptions& options, SendFn send, EventFn
   options_.per_switch_pps = std::max(options_.per_switch_pps, 0.01);
 }
 
-void PathMonitor::AddPair(uint32_t pair, const PairKey& key, int ifindex, const std::vector<uint16_t>& preferred) {
+void PathMonitor::AddPair(uint32_t pair, const PairKey& key, int ifindex, const std::vector<uint16_t>& preferred,
+                          std::vector<uint16_t> ports) {
   DiscoveryOptions o = options_.discovery;
+  o.ports = std::move(ports);
   o.seed ^= 0x9e3779b97f4a7c15u * (pair + 1);
   Pair& p = pairs_[pair];
   p.key = key;

@@ -31,7 +31,9 @@ class PathMonitor {
   // event is called from within Tick only.
   PathMonitor(const PathMonitorOptions& options, SendFn send, EventFn event);
 
-  void AddPair(uint32_t pair, const PairKey& key, int ifindex, const std::vector<uint16_t>& preferred);
+  // ports: the only ones that the pair's probes can have; none: as the options say.
+  void AddPair(uint32_t pair, const PairKey& key, int ifindex, const std::vector<uint16_t>& preferred,
+               std::vector<uint16_t> ports = {});
   void RemovePair(uint32_t pair);
   void TracePort(uint32_t pair, uint16_t port);
   void ForgetPort(uint32_t pair, uint16_t port);

@@ -26,6 +26,7 @@
 #include "userspace/model/clock.h"
 #include "userspace/probe/lateness.h"
 #include "userspace/probe/pair_store.h"
+#include "userspace/probe/raw_socket.h"
 
 namespace cw::probe {
 namespace {
@@ -142,7 +143,7 @@ class ProberImpl final : public Prober {
   void JudgeDoubt(PairState& p, int64_t now_ns);
   void LookAtAnswers(int64_t now_ns);
   int64_t NextWakeNs() const;
-  void Flush(RawSocket* socket, bool v6, Batch& batch);
+  void Flush(Transport* socket, bool v6, Batch& batch);
   void PublishIntervals();
 
   const ProberOptions options_;
@@ -152,7 +153,7 @@ class ProberImpl final : public Prober {
   bool stop_ = false;
   Cadence cadence_;
   std::map<uint32_t, PairState> pairs_;
-  std::map<std::pair<RawSocket*, bool>, Batch> batches_;  // true: IPv6
+  std::map<std::pair<Transport*, bool>, Batch> batches_;  // true: IPv6
   std::vector<uint32_t> due_;
   std::vector<std::pair<uint64_t, PairState*>> order_;  // of a tick: rank, pair
   ProberStats stats_;
@@ -363,7 +364,7 @@ void ProberImpl::JudgeDoubt(PairState& p, int64_t now_ns) {
 }
 
 // A packet that is refused takes the pair's others with it (they have the same route), not other pairs'.
-void ProberImpl::Flush(RawSocket* socket, bool v6, Batch& batch) {
+void ProberImpl::Flush(Transport* socket, bool v6, Batch& batch) {
   batch.Seal();
   size_t next = 0;
   while (next < batch.messages.size()) {

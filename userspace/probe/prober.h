@@ -16,7 +16,7 @@
 #include "maps/abi.h"
 #include "userspace/probe/cadence.h"
 #include "userspace/probe/mesh.h"
-#include "userspace/probe/raw_socket.h"
+#include "userspace/probe/transport.h"
 
 namespace cw::probe {
 
@@ -36,7 +36,7 @@ struct ProberOptions {
 struct ProbePlan {
   uint32_t pair = 0;
   cw_pair* shared = nullptr;
-  std::shared_ptr<RawSocket> socket;
+  std::shared_ptr<Transport> socket;
   std::vector<PlannedSlot> slots;  // none: silent
 };
 

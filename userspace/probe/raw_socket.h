@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "userspace/model/addr.h"
+#include "userspace/probe/transport.h"
 
 namespace cw::probe {
 
@@ -29,18 +30,16 @@ struct Destination {
   bool operator==(const Destination& other) const { return std::memcmp(&v6, &other.v6, sizeof(v6)) == 0; }
 };
 
-class RawSocket {
+class RawSocket final : public Transport {
  public:
   // In the calling thread's network namespace; needs CAP_NET_RAW. ifindex 0: whatever the routes say.
   static absl::StatusOr<std::shared_ptr<RawSocket>> Open(int ifindex);
-  ~RawSocket();
+  ~RawSocket() override;
   RawSocket(const RawSocket&) = delete;
   RawSocket& operator=(const RawSocket&) = delete;
 
-  // Unavailable: the queue is full, try later. Other codes: this packet cannot be sent (no route, link down, ...).
-  absl::Status Send(absl::Span<const uint8_t> packet);
-  // sendmmsg once, packets of one family: how many went, or −errno of the first.
-  int SendBatch(bool v6, mmsghdr* messages, unsigned count);
+  absl::Status Send(absl::Span<const uint8_t> packet) override;
+  int SendBatch(bool v6, mmsghdr* messages, unsigned count) override;  // sendmmsg once
   int ifindex() const { return ifindex_; }
 
  private:

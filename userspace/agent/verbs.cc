@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// NICs whose probes go by verbs.
+#include "userspace/probe_verbs/verbs_host.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "spdlog/spdlog.h"
+#include "userspace/agent/agent.h"
+
+namespace cw::agent {
+
+// One that cannot be opened is told, and left without probes; the agent goes on.
+void Agent::OpenVerbsOf(Nic& nic) {
+  const absl::Status opened = verbs_->OpenNic({.ifindex = nic.ifindex,
+                                               .netdev = nic.config.name,
+                                               .address = nic.address,
+                                               .soft_roce_ports = static_cast<uint32_t>(options_.config.probe.ports)});
+  if (opened.ok()) {
+    const probe_verbs::UdEndpoint& endpoint = *verbs_->EndpointOf(nic.ifindex);
+    spdlog::info("{}: probes go by verbs, device {}, queue pair {}", nic.config.name, endpoint.device(),
+                 endpoint.qpn());
+    if (endpoint.max_payload() < probe_verbs::kMaxPayload) {
+      spdlog::warn("{}: the RoCE MTU leaves {} bytes, long messages between agents need {}: samples of delays are lost",
+                   nic.config.name, endpoint.max_payload(), probe_verbs::kMaxPayload);
+    }
+    return;
+  }
+  nic.no_probes = std::string(opened.message());
+  Log({.type = "nic",
+       .severity = telemetry::Severity::kAlert,
+       .text = absl::StrCat("NIC ", nic.config.name, " has no probes: they are to go by verbs, and ", nic.no_probes,
+                            "; set transport = \"kernel\" for it, or repair that and restart the agent")});
+}
+
+absl::Status Agent::OpenVerbs() {
+  const config::ProbeConfig& probe = options_.config.probe;
+  const bool wanted = std::any_of(nics_.begin(), nics_.end(), [](const Nic& nic) { return nic.by_verbs; });
+  if (!wanted) return absl::OkStatus();
+  const probe_verbs::HostOptions options = {
+      .hello_port = static_cast<uint16_t>(probe.verbs_port),
+      .responder = {.busy = probe.verbs_wait == config::VerbsWait::kBusy, .fifo_priority = probe.realtime ? 20 : 0}};
+  verbs_ = std::make_unique<probe_verbs::VerbsHost>(
+      options, dataplane::ProgramRunner(dataplane_->xdp_fd(), dataplane_->tc_fd()), &keys_);
+  for (Nic& nic : nics_) {
+    if (nic.by_verbs) OpenVerbsOf(nic);
+  }
+  absl::Status status = verbs_->Start();
+  for (const int fd : verbs_->fds()) status.Update(loop_->AddFd(fd, [this] { verbs_->OnReadable(); }));
+  status.Update(loop_->AddTimer(probe_verbs::VerbsHost::kTickPeriod, [this] { verbs_->Tick(MonotonicNs()); }));
+  return status;
+}
+
+void Agent::AddTransport(const Nic& nic, api::v1::NicStatus& out) const {
+  out.set_transport(!nic.by_verbs ? "kernel" : nic.no_probes.empty() ? "verbs" : "none");
+  out.set_transport_note(nic.no_probes);
+  const probe_verbs::UdEndpoint* endpoint = verbs_ == nullptr ? nullptr : verbs_->EndpointOf(nic.ifindex);
+  if (endpoint == nullptr) return;
+  out.set_transport_note(absl::StrFormat("probes by %s/qp0x%x", endpoint->device(), endpoint->qpn()));
+}
+
+void Agent::AddVerbs(api::v1::StatusReply& reply) {
+  if (verbs_ == nullptr) return;
+  const probe_verbs::ResponderStats stats = verbs_->responder_stats();
+  api::v1::VerbsStatus* out = reply.mutable_verbs();
+  out->set_received(stats.received);
+  out->set_answered(stats.answered);
+  out->set_unanswered(stats.unanswered);
+  out->set_malformed(stats.malformed);
+  out->set_turn_p50_ns(static_cast<double>(stats.turn_p50_ns));
+  out->set_turn_p99_ns(static_cast<double>(stats.turn_p99_ns));
+  out->set_cpu_s(static_cast<double>(stats.cpu_ns) / 1e9);
+  out->set_busy(verbs_->busy());
+  out->set_peers(verbs_->book().pairs());
+  out->set_peers_known(verbs_->book().known());
+  out->set_hellos_refused(verbs_->hellos_refused());
+}
+
+}  // namespace cw::agent
