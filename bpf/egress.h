@@ -85,8 +85,10 @@ static __always_inline void cw_place(struct cw_egress* e, struct cw_tx_flow* f, 
   f->native_slot = native;
   if (native == CW_SLOT_NONE) f->flags = CW_STEER_NATIVE_NEW;
   if ((e->may & (CW_ACTS(CW_CAP_PLACE) | CW_DECIDES(CW_CAP_PLACE))) && e->ctl->assign_jiffies &&
-      e->jiffies >= e->ctl->assign_jiffies)
-    slot = cw_next_slot(e->ctl, pair, pair->live_mask & pair->assign_mask & (e->lease_over - 1));
+      e->jiffies >= e->ctl->assign_jiffies) {
+    __u32 mask = pair->live_mask & pair->assign_mask & (e->lease_over - 1);
+    slot = p->op & CW_OP_REQ || p->payload ? cw_next_slot(e->ctl, pair, mask) : cw_slot_for_answers(p->key.dqpn, mask);
+  }
   what.from_slot = native;
   what.to_slot = native;
   f->slot = native;
@@ -176,6 +178,7 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   if (cw_acting(&e)) {
     port = f->port;
     if (port && port != p->sport && !cw_rewrite(skb, f, p, port)) port = 0;
+    if (f->hold_ns) cw_hold(skb, f);
   }
   if ((p->op & (CW_OP_REQ | CW_OP_RESP)) && cw_psn_sampled(p->psn, e.ctl->sample_level_tx))
     cw_emit_sample(p, duplicate | CW_SAMPLE_TX | CW_SAMPLE_SLOT(e.slot) | CW_SAMPLE_PAIR(f->pair),

@@ -6,6 +6,10 @@
 #include "bpf/dataplane.h"
 
 #define CW_MARK_MAX_AGE 64 /* rounds after which an unresolved mark is given up */
+/* A held flow waits for the difference of the two paths' newest delays, what both were seen to change by, and this. */
+#define CW_HOLD_MARGIN_NS 50000
+/* More is not waited for: a pause or a go-back-N costs less, and the shortest usual timers of RC are 67 ms. */
+#define CW_HOLD_MOST_NS 20000000
 
 /* What egress knows while it decides about one packet. */
 struct cw_egress {
@@ -31,14 +35,24 @@ static __always_inline __u32 cw_lease_over(const struct cw_ctl* ctl, __u64 jiffi
 }
 
 /* The slots of a mask in turn, over all pairs: slots are numbered by their hops, so the flows of a host spread over the
- * switches whatever their peers and QPNs are, and hosts with neighbouring addresses begin next to each other.
+ * switches whatever their peers and QPNs are, and hosts with neighbouring addresses begin next to each other. A flow
+ * without a choice takes no turn: flows within the rack would unsettle the order of those that leave it.
  * CW_SLOT_NONE if the mask is empty. */
 static __always_inline __u32 cw_next_slot(struct cw_ctl* ctl, const struct cw_pair* pair, __u32 mask) {
-  __u32 n;
+  __u32 n, turn = 0;
   mask &= 0xffff;
   n = cw_popcount16(mask);
   if (!n) return CW_SLOT_NONE;
-  return cw_kth_bit(mask, (__u32)(pair->key.local[15] + __sync_fetch_and_add(&ctl->turn, 1)) % n);
+  if (n > 1) turn = pair->key.local[15] + (__u32)__sync_fetch_and_add(&ctl->turn, 1);
+  return cw_kth_bit(mask, turn % n);
+}
+
+/* One of the mask's slots for a flow of answers, which load nothing: by its QPN, so that they take no turn either. */
+static __always_inline __u32 cw_slot_for_answers(__u32 dqpn, __u32 mask) {
+  __u32 n;
+  mask &= 0xffff;
+  n = cw_popcount16(mask);
+  return n ? cw_kth_bit(mask, dqpn % n) : CW_SLOT_NONE;
 }
 
 static __always_inline void cw_emit_move(const struct cw_flow_key* key, const struct cw_ev_move* what) {
@@ -79,6 +93,7 @@ static __always_inline void cw_move(struct cw_egress* e, struct cw_tx_flow* f, _
   f->reason = reason;
   f->moved_jiffies = e->jiffies;
   f->mark_round = 0; /* what was sent on the old path says nothing about the new one */
+  f->hold_ns = 0;
   e->slot = to_slot;
 }
 
@@ -108,11 +123,25 @@ static __noinline int cw_leave_dead(struct cw_egress* e, struct cw_tx_flow* f, _
   return 0;
 }
 
-/* Whether a wished move may be made with this packet, and how; CW_MOVE_NONE = not yet. */
-static __always_inline __u32 cw_move_chance(const struct cw_egress* e, struct cw_tx_flow* f,
-                                            const struct cw_packet* p) {
+/* For how long the first packets on slot `to` have to wait so that they arrive behind those under way; 0: not known, or
+ * too long. Both raw_ns have the peer's clock less ours in them, which the difference has not. */
+static __always_inline __u64 cw_hold_for(const struct cw_egress* e, __u32 to) {
+  const struct cw_slot* here = cw_get_slot(e->pair, e->slot);
+  const struct cw_slot* there = cw_get_slot(e->pair, to);
+  __s64 wait = (__s64)(here->raw_ns - there->raw_ns);
+  if (!e->pair->departs || e->slot >= CW_MAX_SLOTS || to >= CW_MAX_SLOTS || !here->raw_ns || !there->raw_ns) return 0;
+  if (wait < 0) wait = 0;
+  wait += (__s64)here->jump_ns + there->jump_ns + CW_HOLD_MARGIN_NS;
+  return wait > CW_HOLD_MOST_NS ? 0 : (__u64)wait;
+}
+
+/* Whether a wished move may be made with this packet, and how; CW_MOVE_NONE = not yet. hold: for CW_MOVE_HELD. */
+static __always_inline __u32 cw_move_chance(const struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p,
+                                            __u64 hold) {
   __u64 last, now;
   if (e->nothing_in_flight && !(p->op & CW_OP_RESP)) return CW_MOVE_IDLE;
+  if (f->hold_ns) return CW_MOVE_NONE; /* the last move is not over */
+  if (hold) return CW_MOVE_HELD;
   last = f->last_tx_ns;
   now = cw_now();
   f->last_tx_ns = now;
@@ -129,6 +158,7 @@ static __noinline int cw_try_wish(struct cw_egress* e, struct cw_tx_flow* f, con
   __u16 port = home ? 0 : f->want_port;
   __u32 state = cw_get_slot(e->pair, want)->state;
   __u32 how;
+  __u64 hold;
   /* The slot may have been given another port since the wish was made. */
   __u32 stale = port && port != cw_get_slot(e->pair, want)->port;
   __u32 unknown = want >= CW_MAX_SLOTS; /* a native port that is not probed is home all the same */
@@ -141,14 +171,27 @@ static __noinline int cw_try_wish(struct cw_egress* e, struct cw_tx_flow* f, con
     f->last_tx_ns = 0;
     return 0;
   }
-  how = cw_move_chance(e, f, p);
+  hold = cw_hold_for(e, want);
+  how = cw_move_chance(e, f, p, hold);
   if (how == CW_MOVE_NONE) return 0;
   f->want_slot = CW_SLOT_NONE;
   f->last_tx_ns = 0;
   cw_move(e, f, want, port, p->psn, home ? CW_MOVE_LEASE : how);
+  if (how == CW_MOVE_HELD) f->hold_ns = bpf_ktime_get_ns() + hold;
   if (home) return cw_count(CW_COUNT_moves_lease);
   if (how == CW_MOVE_IDLE) return cw_count(CW_COUNT_moves_idle);
+  if (how == CW_MOVE_HELD) return cw_count(CW_COUNT_moves_held);
   return cw_count(how == CW_MOVE_GAP ? CW_COUNT_moves_gap : CW_COUNT_moves_forced);
+}
+
+/* Packets of a flow that moved depart together once those under way have arrived; fq keeps packets of one departure time
+ * in order. What a sender asked for itself stays if it is later. fq reads CLOCK_MONOTONIC, whatever local time is. */
+static __always_inline void cw_hold(struct __sk_buff* skb, struct cw_tx_flow* f) {
+  __u64 until = f->hold_ns;
+  if (bpf_ktime_get_ns() >= until)
+    f->hold_ns = 0;
+  else if (skb->tstamp < until)
+    skb->tstamp = until;
 }
 
 /* Data as a witness: notes a new PSN, the round and the slot. Its acknowledgement will prove that the slot was alive in

@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define CW_ABI_VERSION 4
+#define CW_ABI_VERSION 5
 
 #define CW_MAX_SLOTS 16     /* path slots of a pair of NICs */
 #define CW_ROUNDS 8         /* rounds that a reception bitmap covers */
@@ -133,6 +133,7 @@ enum cw_move_reason {
   CW_MOVE_GAP = 4,    /* pending move, at a pause */
   CW_MOVE_FORCED = 5, /* pending move, one go-back-N accepted */
   CW_MOVE_LEASE = 6,  /* no agent has renewed its lease: back to the native port */
+  CW_MOVE_HELD = 7,   /* pending move, packets held back until what is under way has arrived */
 };
 
 /* A transmitted flow to a configured peer (cw_tx_flows: HASH, never LRU, so an eviction cannot change a verdict).
@@ -160,8 +161,9 @@ struct cw_tx_flow {
   __u64 last_tx_ns;    /* read only while a move is pending */
   __u64 moved_jiffies; /* of the last move */
   __u64 patch;         /* last change of the ICRC, and for what (bpf/icrc.h); one word, so never half of it */
+  __u64 hold_ns;       /* no packet departs before this CLOCK_MONOTONIC time; 0 = at once */
 };
-CW_ASSERT_SIZE(struct cw_tx_flow, 240);
+CW_ASSERT_SIZE(struct cw_tx_flow, 248);
 
 /* ---- pairs of NICs and their path slots ---- */
 struct cw_pair_key {
@@ -225,7 +227,7 @@ struct cw_pair {
   __u32 lag_round;  /* newest round in which half of the live slots or more lagged; kernel */
   __u32 carried;    /* 1: data to this pair leaves by another one, see cw_carry_out; agent */
   __u32 peer_slots; /* slots that the peer probes, as its newest request says; 0 = it does not say; kernel (XDP) */
-  __u32 reserved;
+  __u32 departs;    /* 1: every queue of the NIC keeps packets' departure times (fq); agent */
   struct cw_slot slot[CW_MAX_SLOTS];
 };
 CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 8 + 16 * 64);
@@ -426,7 +428,8 @@ struct cw_lab_clock {
   X(nic_stamps_off, "probes whose stamp of the NIC cannot be right, or has no line yet")    \
   X(nic_carried, "packets of a NIC out of reach that left by another one")                  \
   X(nic_restored, "packets that arrived for a NIC out of reach by another one")             \
-  X(nic_unknown, "carried packets that no entry tells the origin of, passed")
+  X(nic_unknown, "carried packets that no entry tells the origin of, passed")               \
+  X(moves_held, "pending moves made with packets held until those under way had arrived")
 
 struct cw_counters {
 #define CW_COUNTER_FIELD(name, text) __u64 name;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real soft-RoCE between two virtual machines over four spines: perftest's four queue pairs without an agent ("none")
 // and with agents. steer: queue pairs that ECMP put on three spines or fewer; the agents, which observed, are told to
-// optimize, and nothing else. cut: a spine that carries some of them drops everything for four seconds. BENCH_TRIALS=3
-// of each; BENCH_KERNEL=6.12 (6.1) is the machines' kernel; BENCH_CASE and BENCH_SYSTEM pick. Everything is emulated,
-// so that no millisecond counts; throughput and stalls are the switches' own.
+// optimize, and nothing else. cut: a spine that carries some of them drops everything for four seconds. nic_down:
+// machines with two NICs each; what leaves and reaches the one that two queue pairs use is dropped for eight seconds.
+// BENCH_TRIALS=3 of each; BENCH_KERNEL=6.12 (6.1) is the machines' kernel; BENCH_CASE and BENCH_SYSTEM pick. Everything
+// is emulated, so that no millisecond counts; throughput and stalls are the switches' own.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "maps/abi.h"
 #include "tests/bench/wanted.h"
 #include "tests/vm/agents.h"
 #include "tests/vm/perftest.h"
@@ -29,7 +31,11 @@ namespace {
 constexpr size_t kQueuePairs = 4;
 // -u 18: acknowledgement timeout of one second (PerftestOptions). Ended by the benchmark.
 constexpr char kPerftest[] = "-q 4 -D 150 -s 65536 -u 18";
+// One message in flight each: queues that the emulated processors never work off would lose the probes, too.
+constexpr size_t kNicQueuePairs = 2;
+constexpr char kNicPerftest[] = "-q 2 -t 1 -D 150 -s 16384 -u 18";
 constexpr absl::Duration kLook = absl::Seconds(4);
+constexpr absl::Duration kNicLook = absl::Seconds(8);
 constexpr absl::Duration kSpreadWithin = absl::Seconds(60);
 
 struct Look {
@@ -44,12 +50,20 @@ struct Trial {
   double qp_errors = 0;
 };
 
+struct Arrivals {
+  uint64_t packets = 0, bytes = 0;
+  int64_t last_ns = 0;
+};
+
 class Bed {
  public:
-  static absl::StatusOr<std::unique_ptr<Bed>> Up(const std::string& kernel) {
+  static absl::StatusOr<std::unique_ptr<Bed>> Up(const std::string& kernel, bool two_nics) {
     auto bed = std::make_unique<Bed>();
+    bed->two_nics_ = two_nics;
     vm::RackOptions options;
     options.lab = "benchrdma";
+    options.second_nic = two_nics;
+    if (two_nics) options.spines = 2;
     options.log_dir = CW_VM_LOG_DIR;
     options.image.kernel = kernel;
     options.image.files = vm::AgentFiles(CW_AGENTD, CW_CTL);
@@ -64,6 +78,11 @@ class Bed {
     config.mode = config::Mode::kObserve;
     // A probe per 10 ms and an emulated processor that stands still for tens of them: a window needs some probes.
     config.steering.contention_window = absl::Milliseconds(200);
+    if (two_nics_) {
+      config.nics = {{.name = "eth0"}, {.name = "eth2"}};
+      for (int i = 0; i < 2; ++i) config.peers[static_cast<size_t>(i)].addresses.push_back(vm::Rack::SecondAddress(i));
+      config.steering.nic_failover = true;
+    }
     auto agents = vm::Agents::Start(*rack_, config);
     if (!agents.ok()) return agents.status();
     agents_ = *std::move(agents);
@@ -95,7 +114,7 @@ class Bed {
     if (agents_) {
       if (absl::Status status = SetMode("protect"); !status.ok()) return status;
     }
-    if (absl::Status status = StartPerftest(); !status.ok()) return status;
+    if (absl::Status status = StartPerftest(kPerftest, kQueuePairs); !status.ok()) return status;
     const auto errors = Errors();
     if (!errors.ok()) return errors.status();
     trial.before = Watch(kLook);
@@ -111,15 +130,37 @@ class Bed {
     return Finish(*errors, trial);
   }
 
+  absl::StatusOr<Trial> NicDown() {
+    Trial trial;
+    for (int i = 0; agents_ && i < 2; ++i) {
+      if (absl::Status status = agents_->CtlText(i, "mode protect").status(); !status.ok()) return status;
+    }
+    if (absl::Status status = StartPerftest(kNicPerftest, kNicQueuePairs); !status.ok()) return status;
+    const auto errors = Errors();
+    if (!errors.ok()) return errors.status();
+    trial.before = Watch(kLook);
+    const int port = rack_->port(0);
+    const lab::LinkDirection both[] = {lab::LinkDirection::HostToLeaf(port), lab::LinkDirection::LeafToHost(port)};
+    for (const auto& link : both) {
+      if (auto at = rack_->fabric().SetFault(link, lab::Fault::Drop()); !at.ok()) return at.status();
+    }
+    trial.during = Watch(kNicLook);
+    for (const auto& link : both) {
+      if (auto at = rack_->fabric().ClearFault(link); !at.ok()) return at.status();
+    }
+    trial.after = Watch(kNicLook);
+    return Finish(*errors, trial);
+  }
+
  private:
   absl::Status SetMode(const std::string& mode) { return agents_->CtlText(0, absl::StrCat("mode ", mode)).status(); }
 
-  absl::Status StartPerftest() {
+  absl::Status StartPerftest(const char* arguments, size_t queue_pairs) {
     run_.reset();
-    auto run = vm::Perftest::Start(*rack_, {.arguments = kPerftest});
+    auto run = vm::Perftest::Start(*rack_, {.arguments = arguments});
     if (!run.ok()) return run.status();
     run_ = *std::move(run);
-    if (auto pairs = vm::WaitForQueuePairs(rack_->machine(0), kQueuePairs, absl::Seconds(60)); !pairs.ok())
+    if (auto pairs = vm::WaitForQueuePairs(rack_->machine(0), queue_pairs, absl::Seconds(60)); !pairs.ok())
       return pairs.status();
     absl::SleepFor(absl::Seconds(3));
     return absl::OkStatus();
@@ -131,7 +172,7 @@ class Bed {
       if (agents_) {
         if (absl::Status status = SetMode("observe"); !status.ok()) return status;
       }
-      if (absl::Status status = StartPerftest(); !status.ok()) return status;
+      if (absl::Status status = StartPerftest(kPerftest, kQueuePairs); !status.ok()) return status;
       const size_t used = SpinesNow().size();
       if (used > 0 && used < kQueuePairs) return absl::OkStatus();
     }
@@ -156,14 +197,19 @@ class Bed {
     return spines;
   }
 
-  // What arrives at machine 1, by queue pair.
-  std::map<uint32_t, lab::FlowCounters> Arrived() {
-    std::map<uint32_t, lab::FlowCounters> all;
+  // What arrives at machine 1, by queue pair: by whichever NIC, as sent by whichever (with a tag in the QPN then).
+  std::map<uint32_t, Arrivals> Arrived() {
+    std::map<uint32_t, Arrivals> all;
     const auto flows = rack_->fabric().Flows();
     for (const lab::FlowCounters& flow : flows.ok() ? *flows : std::vector<lab::FlowCounters>()) {
-      if (flow.link == lab::LinkDirection::LeafToHost(rack_->port(1)) && !flow.probe &&
-          flow.source == vm::Rack::FabricAddress(0))
-        all[flow.dest_qpn] = flow;
+      const bool here = flow.link == lab::LinkDirection::LeafToHost(rack_->port(1)) ||
+                        (two_nics_ && flow.link == lab::LinkDirection::LeafToHost(rack_->second_port(1)));
+      const bool ours = flow.source == vm::Rack::FabricAddress(0) || flow.source == vm::Rack::SecondAddress(0);
+      if (!here || !ours || flow.probe) continue;
+      Arrivals& sum = all[flow.dest_qpn & ((1u << CW_CARRY_TAG_SHIFT) - 1)];
+      sum.packets += flow.packets;
+      sum.bytes += flow.bytes;
+      sum.last_ns = std::max(sum.last_ns, flow.last_ns);
     }
     return all;
   }
@@ -212,6 +258,7 @@ class Bed {
     return trial;
   }
 
+  bool two_nics_ = false;
   std::unique_ptr<vm::Rack> rack_;
   std::unique_ptr<vm::Agents> agents_;  // after rack_: they end first
   std::unique_ptr<vm::Perftest> run_;
@@ -220,8 +267,9 @@ class Bed {
 struct Case {
   const char* name;
   absl::StatusOr<Trial> (Bed::*run)();
+  bool two_nics;
 };
-constexpr Case kCases[] = {{"steer", &Bed::Steer}, {"cut", &Bed::Cut}};
+constexpr Case kCases[] = {{"steer", &Bed::Steer, false}, {"cut", &Bed::Cut, false}, {"nic_down", &Bed::NicDown, true}};
 
 void AddRows(Report& report, const std::string& name, const std::string& system, const std::vector<Trial>& trials) {
   const auto add = [&](const char* metric, const char* unit, auto value) {
@@ -235,8 +283,10 @@ void AddRows(Report& report, const std::string& name, const std::string& system,
     add("throughput_during", "MB/s", [](const Trial& t) { return t.during.mb_per_s; });
   add("throughput_after", "MB/s", [](const Trial& t) { return t.after.mb_per_s; });
   add("stall", "ms", [](const Trial& t) { return std::max(t.during.stall_ms, t.after.stall_ms); });
-  add("spines_before", "count", [](const Trial& t) { return t.spines_before; });
-  add("spines_after", "count", [](const Trial& t) { return t.spines_after; });
+  if (name.rfind("nic_down", 0) != 0) {
+    add("spines_before", "count", [](const Trial& t) { return t.spines_before; });
+    add("spines_after", "count", [](const Trial& t) { return t.spines_after; });
+  }
   add("qp_errors", "count", [](const Trial& t) { return t.qp_errors; });
   std::vector<double> spread;
   for (const Trial& trial : trials) {
@@ -245,9 +295,12 @@ void AddRows(Report& report, const std::string& name, const std::string& system,
   if (steers && system == "cwfabric") report.Add(name, system, "spread", "s", spread);
 }
 
-absl::Status Measure(const std::string& kernel, int trials, const Wanted& cases, const Wanted& systems,
+// Of the cases with one NIC per machine, or two.
+absl::Status Measure(const std::string& kernel, bool two_nics, int trials, const Wanted& cases, const Wanted& systems,
                      Report& report) {
-  auto bed = Bed::Up(kernel);
+  const auto wanted = [&](const Case& c) { return c.two_nics == two_nics && cases.Has(c.name); };
+  if (std::none_of(std::begin(kCases), std::end(kCases), wanted)) return absl::OkStatus();
+  auto bed = Bed::Up(kernel, two_nics);
   if (!bed.ok()) return bed.status();
   for (const std::string system : {"none", "cwfabric"}) {
     if (!systems.Has(system)) continue;
@@ -255,7 +308,7 @@ absl::Status Measure(const std::string& kernel, int trials, const Wanted& cases,
       if (absl::Status status = (*bed)->StartAgents(); !status.ok()) return status;
     }
     for (const Case& c : kCases) {
-      if (!cases.Has(c.name)) continue;
+      if (!wanted(c)) continue;
       std::vector<Trial> all;
       for (int i = 0; i < trials; ++i) {
         absl::StatusOr<Trial> trial = ((**bed).*c.run)();
@@ -279,7 +332,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   const char* kernel = std::getenv("BENCH_KERNEL");
-  const auto cases = Wanted::Parse(std::getenv("BENCH_CASE"), {"steer", "cut"});
+  const auto cases = Wanted::Parse(std::getenv("BENCH_CASE"), {"steer", "cut", "nic_down"});
   const auto systems = Wanted::Parse(std::getenv("BENCH_SYSTEM"), {"none", "cwfabric"});
   for (const auto* wanted : {&cases, &systems}) {
     if (wanted->ok()) continue;
@@ -287,7 +340,10 @@ int Main(int argc, char** argv) {
     return 2;
   }
   Report report("rdma");
-  absl::Status status = Measure(kernel == nullptr ? "6.1" : kernel, trials, *cases, *systems, report);
+  absl::Status status;
+  for (const bool two_nics : {false, true}) {
+    if (status.ok()) status = Measure(kernel == nullptr ? "6.1" : kernel, two_nics, trials, *cases, *systems, report);
+  }
   if (status.ok()) status = report.Write(OutPath(argc, argv, "build/bench/rdma.json"));
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());

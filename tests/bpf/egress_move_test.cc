@@ -3,6 +3,7 @@
 // witness.
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
+#include <time.h>
 
 #include <map>
 
@@ -186,6 +187,98 @@ TEST_F(Egress, WishIsGrantedAtAPause) {
   EXPECT_EQ(Send(2), 50002);
   EXPECT_EQ(rig_.CounterChanges(), "moves_gap=1");
   EXPECT_EQ(Sent().last_tx_ns, 0u);
+}
+
+// Moves over a NIC that keeps departure times. The path behind slot 1 takes `wait_us` longer than that of slot 2.
+class HeldMove : public Egress {
+ protected:
+  void SetUp() override {
+    cw_pair& pair = rig_.pair(5);
+    pair.departs = 1;
+    pair.slot[1].raw_ns = 7'000'000'000 + 400'000;
+    pair.slot[2].raw_ns = 7'000'000'000;
+    pair.slot[1].jump_ns = 30'000;
+    pair.slot[2].jump_ns = 20'000;
+    Place(1);
+  }
+  // 400 us between the paths, 50 of what both swing by, and the margin.
+  static constexpr uint64_t kHoldNs = 400'000 + 50'000 + 50'000;
+  static uint64_t NowNs() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+  }
+};
+
+TEST_F(HeldMove, PacketsWaitUntilThoseUnderWayHaveArrived) {
+  Want(2);
+  const uint64_t before = NowNs();
+  const RunResult first = rig_.Tc(Build(Data(1)));
+  const uint64_t after = NowNs();
+  EXPECT_EQ(Load16(first.frame, UdpOffset(first.frame)), 50002);
+  EXPECT_GE(first.departs_ns, before + kHoldNs);
+  EXPECT_LE(first.departs_ns, after + kHoldNs);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_held=1");
+  EXPECT_EQ(Sent().reason, CW_MOVE_HELD);
+  EXPECT_EQ(Sent().want_slot, CW_SLOT_NONE);
+  const uint64_t until = NowNs() + 1'000'000'000;
+  Edit([&](cw_tx_flow& f) { f.hold_ns = until; });
+  EXPECT_EQ(rig_.Tc(Build(Data(2))).departs_ns, until) << "together, so that fq keeps their order";
+  EXPECT_EQ(rig_.Tc(Build(Data(3)), 0, until + 5).departs_ns, until + 5) << "later, because its sender wants so";
+  Edit([&](cw_tx_flow& f) { f.hold_ns = NowNs(); });
+  EXPECT_EQ(rig_.Tc(Build(Data(4))).departs_ns, 0u);
+  EXPECT_EQ(Sent().hold_ns, 0u) << "no clock is read any more";
+}
+
+TEST_F(HeldMove, TheNextMoveWaitsForTheEndOfThis) {
+  Want(2);
+  EXPECT_EQ(Send(1), 50002);
+  Edit([](cw_tx_flow& f) { f.hold_ns = NowNs() + 1'000'000'000; });
+  rig_.pair(5).slot[3].raw_ns = 7'000'000'000;
+  Want(3, true);
+  EXPECT_EQ(Send(2), 50002);
+  Edit([](cw_tx_flow& f) { f.hold_ns = NowNs(); });
+  EXPECT_EQ(Send(3), 50002) << "the packet that ends it";
+  EXPECT_EQ(Send(4), 50003);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_held=2");
+}
+
+TEST_F(HeldMove, ADeadPathIsLeftAtOnce) {
+  Want(2);
+  EXPECT_EQ(Send(1), 50002);
+  Kill(2);
+  const RunResult r = rig_.Tc(Build(Data(2)));
+  EXPECT_NE(Load16(r.frame, UdpOffset(r.frame)), 50002);
+  EXPECT_EQ(r.departs_ns, 0u);
+}
+
+TEST_F(HeldMove, ToASlowerPathOnlyWhatBothSwingByIsWaitedFor) {
+  std::swap(rig_.pair(5).slot[1].raw_ns, rig_.pair(5).slot[2].raw_ns);
+  Want(2);
+  const uint64_t before = NowNs();
+  const RunResult r = rig_.Tc(Build(Data(1)));
+  EXPECT_GE(r.departs_ns, before + kHoldNs - 400'000);
+  EXPECT_LE(r.departs_ns, NowNs() + kHoldNs - 400'000);
+}
+
+TEST_F(HeldMove, WithoutAQueueThatHoldsOrADelayThatIsKnownOrShortNothingIsHeld) {
+  const auto stays = [&](uint32_t psn) {
+    Want(2);
+    const RunResult r = rig_.Tc(Build(Data(psn)));
+    EXPECT_EQ(Load16(r.frame, UdpOffset(r.frame)), 50001);
+    EXPECT_EQ(r.departs_ns, 0u);
+  };
+  rig_.pair(5).departs = 0;
+  stays(1);
+  rig_.pair(5).departs = 1;
+  rig_.pair(5).slot[1].raw_ns += 20'000'000;
+  stays(2);
+  rig_.pair(5).slot[1].raw_ns = 0;
+  stays(3);
+  rig_.pair(5).slot[1].raw_ns = 7'000'000'000;
+  rig_.pair(5).slot[2].raw_ns = 0;
+  stays(4);
+  EXPECT_EQ(rig_.CounterChanges(), "");
 }
 
 TEST_F(Egress, WishIsForced) {

@@ -117,6 +117,27 @@ TEST_F(Egress, NewFlowsTakeLiveSlotsInTurn) {
   EXPECT_EQ(As<cw_ev_move>(events[0]).reason, CW_MOVE_ASSIGN);
 }
 
+// Answers and flows without a choice would otherwise bring two flows of data onto one path.
+TEST_F(Egress, AnswersAndFlowsWithoutAChoiceTakeNoTurn) {
+  Protect();
+  rig_.ctl().assign_jiffies = 1;
+  rig_.AddPair(6, kOurs, 0x0a000003, 1);
+  std::map<uint16_t, int> ports;
+  for (uint32_t qpn = 1; qpn <= 4; ++qpn) {
+    ++ports[Send(0, qpn)];
+    Frame near = Data(0, 1000 + qpn);
+    near.daddr = 0x0a000003;
+    EXPECT_EQ(Send(near), 50000);
+    Frame ack = Data(0, 2000 + qpn);
+    ack.opcode = 0x11;
+    ack.ext = Aeth(0);
+    ack.payload.clear();
+    EXPECT_GE(Send(ack), 50000) << "placed all the same";
+  }
+  EXPECT_EQ(ports.size(), 4u) << "four flows on four paths";
+  EXPECT_EQ(rig_.ctl().turn, 4u);
+}
+
 TEST_F(Egress, WhoIsNotAssigned) {
   rig_.ctl().assign_jiffies = 1;
   EXPECT_EQ(Send(0, 1), 49999);  // observe

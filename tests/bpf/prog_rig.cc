@@ -70,8 +70,8 @@ RunResult ProgRig::Run(int fd, const Bytes& frame, void* ctx, size_t ctx_size) {
   result.frame.resize(16384);
   LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame.data(), .data_out = result.frame.data(),
               .data_size_in = static_cast<__u32>(frame.size()),
-              .data_size_out = static_cast<__u32>(result.frame.size()), .ctx_in = ctx,
-              .ctx_size_in = static_cast<__u32>(ctx_size), .repeat = 1);
+              .data_size_out = static_cast<__u32>(result.frame.size()), .ctx_in = ctx, .ctx_out = ctx,
+              .ctx_size_in = static_cast<__u32>(ctx_size), .ctx_size_out = static_cast<__u32>(ctx_size), .repeat = 1);
   Require(bpf_prog_test_run_opts(fd, &opts) == 0, "BPF_PROG_TEST_RUN");
   result.frame.resize(opts.data_size_out);
   result.verdict = static_cast<int>(opts.retval);
@@ -82,10 +82,13 @@ RunResult ProgRig::Xdp(const Bytes& frame) {
   return Run(bpf_program__fd(skel_->progs.cw_xdp_ingress), frame, nullptr, 0);
 }
 
-RunResult ProgRig::Tc(const Bytes& frame, uint32_t gso_size) {
+RunResult ProgRig::Tc(const Bytes& frame, uint32_t gso_size, uint64_t departs_ns) {
   __sk_buff skb = {};
   skb.gso_size = gso_size;
-  return Run(bpf_program__fd(skel_->progs.cw_tc_egress), frame, gso_size ? &skb : nullptr, gso_size ? sizeof(skb) : 0);
+  skb.tstamp = departs_ns;
+  RunResult result = Run(bpf_program__fd(skel_->progs.cw_tc_egress), frame, &skb, sizeof(skb));
+  result.departs_ns = skb.tstamp;
+  return result;
 }
 
 RunResult ProgRig::TcIn(const Bytes& frame) {

@@ -23,6 +23,7 @@ namespace cw::test {
 struct RunResult {
   int verdict = -1;
   Bytes frame;
+  uint64_t departs_ns = 0;  // tc: the packet's departure time
 };
 
 class ProgRig {
@@ -41,7 +42,7 @@ class ProgRig {
   ProgRig& operator=(const ProgRig&) = delete;
 
   RunResult Xdp(const Bytes& frame);
-  RunResult Tc(const Bytes& frame, uint32_t gso_size = 0);
+  RunResult Tc(const Bytes& frame, uint32_t gso_size = 0, uint64_t departs_ns = 0);
   RunResult TcIn(const Bytes& frame);
   // Nanoseconds per run of the program on the frame.
   uint32_t XdpCost(const Bytes& frame, int repeat);

@@ -26,6 +26,7 @@ struct SimFlow {
   double good_bits = 0;
   double most_bps = 1e18;
   double ends_s = 1e18;
+  double round_left_bits = 1e18;
   int wanted = -1;  // pending move, made when something lets it
   double wanted_at_s = 0;
 };
@@ -44,6 +45,11 @@ struct SimHost {
   std::vector<int> marked;
 };
 
+struct SimJob {
+  int sending = 0;
+  int rounds_left = 0;
+};
+
 class Simulation {
  public:
   Simulation(const SimSpec& spec, const ContentionRules& rules);
@@ -53,6 +59,8 @@ class Simulation {
   double Uniform() { return std::uniform_real_distribution<double>(0, 1)(random_); }
   double Exponential(double mean) { return -mean * std::log(1 - Uniform()); }
   void SendBurst(int f, double t);
+  void StartRound(int job, double t);
+  void EndRound(int f, double t);
   void Probe(double t);
   void Decide(int h, double t);
   void Place(SimFlow& flow, int spine, double t);
@@ -65,6 +73,7 @@ class Simulation {
   MarkingLink receiver_;
   std::vector<SimFlow> flows_;
   std::vector<SimHost> hosts_;
+  std::vector<SimJob> jobs_;
   std::priority_queue<Cnp> cnps_;
   double next_probe_s_ = 0;
   SimResult result_;
@@ -90,7 +99,28 @@ Simulation::Simulation(const SimSpec& spec, const ContentionRules& rules)
     if (f < spec.mice) flows_.back().most_bps = spec.mouse_bps;
     if (f >= spec.mice) flows_.back().ends_s = spec.ended_s;
   }
+  jobs_.resize(spec.jobs, {.rounds_left = spec.rounds});
+  for (int j = 0; j < spec.jobs; ++j) StartRound(j, 0);
   NoteBalance(0);
+}
+
+void Simulation::StartRound(int job, double t) {
+  jobs_[job].sending = 0;
+  for (SimFlow& flow : flows_) {
+    if (flow.host % spec_.jobs != job) continue;
+    ++jobs_[job].sending;
+    flow.round_left_bits = spec_.round_bytes * 8;
+    flow.next_s = t + Uniform() * 1e-3;
+  }
+}
+
+void Simulation::EndRound(int f, double t) {
+  flows_[f].next_s = 1e18;
+  const int job = flows_[f].host % spec_.jobs;
+  if (--jobs_[job].sending > 0) return;
+  if (--jobs_[job].rounds_left > 0) return StartRound(job, t);
+  const auto going_on = [](const SimJob& j) { return j.rounds_left > 0; };
+  if (std::none_of(jobs_.begin(), jobs_.end(), going_on)) result_.done_s = t;
 }
 
 void Simulation::SendBurst(int f, double t) {
@@ -117,6 +147,8 @@ void Simulation::SendBurst(int f, double t) {
     }
   }
   flow.next_s = t + gap * packets * (0.95 + 0.1 * Uniform());
+  flow.round_left_bits -= packets * kPacketBits;
+  if (flow.round_left_bits <= 0) EndRound(f, t);
 }
 
 void Simulation::Probe(double t) {

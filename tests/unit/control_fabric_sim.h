@@ -34,6 +34,11 @@ struct SimSpec {
   double mouse_bps = 250e3;
   int ended = 0;
   double ended_s = 0.2;
+  // Jobs with barriers: the flows of host h are of job h modulo jobs, each sends round_bytes, and waits until all of its
+  // job have. The run ends with the last round. 0: flows send for ever.
+  int jobs = 0;
+  double round_bytes = 0;
+  int rounds = 10;
   uint64_t seed = 1;
   // For recordings: the host, what it starts with; what it saw and decided, and its state afterwards.
   std::function<void(int, const ContentionState&)> on_start;
@@ -48,6 +53,7 @@ struct SimResult {
   int findings_full = 0;
   std::vector<int> final_count;  // flows per spine at the end
   double balanced_at_s = -1;     // from when on the counts differ by at most one, to the end; −1 = not
+  double done_s = -1;            // when the last job had done its rounds; −1 = not, or there are none
 };
 
 SimResult Simulate(const SimSpec& spec, const ContentionRules& rules);

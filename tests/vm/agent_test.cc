@@ -143,6 +143,46 @@ TEST_F(AgentTest, SteersALiveQueuePairToAnotherSpineWithoutAnError) {
   EXPECT_EQ(receiver->at("out_of_seq_request"), receiver_before->at("out_of_seq_request"));
 }
 
+// Packets are always in flight, and the queue of each NIC is an fq: the first packets on the new path are held until
+// those under way have arrived, and soft-RoCE sees none out of order.
+TEST_F(AgentTest, MovesABusyQueuePairWithoutAnErrorWhereTheNicKeepsDepartures) {
+  const auto held = [&] {
+    auto counters = agents_->Ctl(0, "counters");
+    EXPECT_TRUE(counters.ok()) << counters.status();
+    uint64_t moves = 0;
+    if (!counters.ok()) return moves;
+    for (const auto& counter : counters->at("counters"))
+      if (counter.at("name") == "moves_held") moves = counter.at("value");
+    return moves;
+  };
+  ASSERT_TRUE(rack_->machine(0).Run("tc qdisc replace dev eth0 root fq").ok());
+  EXPECT_TRUE(Eventually([&] {
+    auto status = agents_->Ctl(0, "status");
+    return status.ok() && status->at("nics").at(0).at("keeps_departures");
+  }));
+  auto before = RxeCounters(rack_->machine(1));
+  ASSERT_TRUE(before.ok()) << before.status();
+  const uint64_t held_before = held();
+  auto paths = agents_->LivePathsBySpine(0);
+  ASSERT_TRUE(paths.ok()) << paths.status();
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -t 16 -D 30 -s 4096 -u 20"));
+  for (const SentFlow& flow : flows_) {
+    const int to = (SpineOf(flow.remote_qpn) + 1) % rack_->fabric().spec().spines;
+    auto set = agents_->Ctl(0, absl::StrCat("steer set ", flow.id, " --path ", paths->at(to)));
+    ASSERT_TRUE(set.ok()) << set.status();
+    EXPECT_TRUE(Eventually([&] { return SpineOf(flow.remote_qpn) == to || !run_->running(); }));
+    EXPECT_EQ(SpineOf(flow.remote_qpn), to) << set->dump() << Logs();
+  }
+  EXPECT_TRUE(run_->running()) << "perftest ended before every queue pair was moved";
+  auto result = run_->Wait(absl::Seconds(90));
+  ASSERT_TRUE(result.ok()) << result.status();
+  auto after = RxeCounters(rack_->machine(1));
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(after->at("out_of_seq_request"), before->at("out_of_seq_request"));
+  EXPECT_GT(held(), held_before) << agents_->CtlText(0, "counters").value_or("") << Logs();
+  EXPECT_TRUE(rack_->machine(0).Run("tc qdisc del dev eth0 root").ok());
+}
+
 // perftest's own depth: 128 packets in flight, so that a moment without any need not come. A move without --force waits
 // for one and says so; --force makes it with the next packet, and what was overtaken is sent again.
 TEST_F(AgentTest, MovesBusyQueuePairsAndPerftestFinishes) {

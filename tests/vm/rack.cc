@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tests/vm/host_command.h"
+#include "userspace/lab/fabric_layout.h"
 
 namespace cw::vm {
 
@@ -21,6 +22,7 @@ Rack::~Rack() {
 }
 
 std::string Rack::FabricAddress(int i) { return absl::StrCat("10.0.", i, ".100"); }
+std::string Rack::FabricAddress6(int i) { return lab::Address6(FabricAddress(i)); }
 std::string Rack::SecondAddress(int i) { return absl::StrCat("10.0.", i, ".101"); }
 std::string Rack::MgmtAddress(int i) { return absl::StrCat("192.168.77.", 100 + i); }
 
@@ -72,6 +74,14 @@ absl::Status Rack::RouteSecondNic(int i) {
       .status();
 }
 
+absl::Status Rack::GiveAddress6(int i) {
+  return machine(i)
+      .Run(absl::StrCat("ip -6 addr add ", FabricAddress6(i),
+                        "/128 dev eth0 nodad && ip -6 route add fd00::/16 via fe80::1 ", "dev eth0 src ",
+                        FabricAddress6(i)))
+      .status();
+}
+
 // A veth leaves each packet to the processor that sent it, so a flow whose sender moves to another processor can be
 // overtaken by itself: seen as sequence errors without a lost packet in two of ten runs. With receive packet steering
 // each flow has one processor per port.
@@ -97,7 +107,9 @@ absl::StatusOr<std::map<uint32_t, int>> Rack::SpinesByQpn() const {
   std::map<uint32_t, int64_t> newest_ns;
   for (const lab::FlowCounters& flow : *flows) {
     bool up = flow.link.tier == lab::LinkDirection::Tier::kSpine && flow.link.toward == lab::LinkDirection::Toward::kUp;
-    if (!up || flow.probe || flow.source != FabricAddress(0) || flow.last_ns <= newest_ns[flow.dest_qpn]) continue;
+    if (!up || flow.probe || (flow.source != FabricAddress(0) && flow.source != FabricAddress6(0)) ||
+        flow.last_ns <= newest_ns[flow.dest_qpn])
+      continue;
     newest_ns[flow.dest_qpn] = flow.last_ns;
     spines[flow.dest_qpn] = flow.link.spine;
   }
@@ -122,6 +134,7 @@ absl::StatusOr<std::unique_ptr<Rack>> Rack::Up(const RackOptions& options) {
   spec.spines = options.spines;
   spec.link_mbps = options.link_mbps;
   spec.queue_bytes = options.queue_bytes;
+  spec.ipv6 = options.ipv6;
   auto fabric = lab::Fabric::Up(spec);
   if (!fabric.ok()) return fabric.status();
   rack->fabric_ = *std::move(fabric);
@@ -136,6 +149,7 @@ absl::StatusOr<std::unique_ptr<Rack>> Rack::Up(const RackOptions& options) {
   for (int i = 0; i < 2; i++) {
     absl::Status status = rack->machine(i).WaitReady(options.boot_timeout);
     if (status.ok() && options.second_nic) status = rack->RouteSecondNic(i);
+    if (status.ok() && options.ipv6) status = rack->GiveAddress6(i);
     if (!status.ok()) return status;
   }
   return rack;

@@ -32,6 +32,7 @@ struct RackOptions {
   int64_t queue_bytes = 4 << 20;
   ImageOptions image;
   bool second_nic = false;     // eth2: a second NIC on the fabric, on the same leaf
+  bool ipv6 = false;           // eth0 has fd00:: and its IPv4 address as well, and the fabric is known by those
   bool shared_memory = false;  // both machines see the same memory of the host (VmConfig::shared_memory)
   std::string log_dir;         // created; gets the consoles
   absl::Duration boot_timeout = absl::Seconds(120);
@@ -53,15 +54,17 @@ class Rack {
   // The spine that the latest data packet from machine 0 to each destination QPN took, as leaf 0's port counted it.
   absl::StatusOr<std::map<uint32_t, int>> SpinesByQpn() const;
 
-  static std::string FabricAddress(int i);  // 10.0.<i>.100
-  static std::string SecondAddress(int i);  // 10.0.<i>.101
-  static std::string MgmtAddress(int i);    // 192.168.77.<100+i>
+  static std::string FabricAddress(int i);   // 10.0.<i>.100
+  static std::string FabricAddress6(int i);  // the same behind fd00::, as inet_ntop() writes it
+  static std::string SecondAddress(int i);   // 10.0.<i>.101
+  static std::string MgmtAddress(int i);     // 192.168.77.<100+i>
 
  private:
   explicit Rack(Image image) : image_(std::move(image)) {}
   absl::Status KeepFlowsInOrder();
   absl::Status Plug(int i, const RackOptions& options);
   absl::Status RouteSecondNic(int i);
+  absl::Status GiveAddress6(int i);
 
   Image image_;
   int shared_fd_ = -1;

@@ -135,6 +135,7 @@ class Agent final : public api::AgentView {
  private:
   static constexpr absl::Duration kRingPeriod = absl::Milliseconds(20);
   static constexpr absl::Duration kQuietPeriod = absl::Milliseconds(100);
+  static constexpr absl::Duration kQueuesPeriod = absl::Seconds(3);
 
   struct Nic {
     config::NicConfig config;
@@ -153,6 +154,7 @@ class Agent final : public api::AgentView {
     bool has_line = false;                  // in the map cw_nic_lines
     bool by_verbs = false;                  // what its probes go by
     std::string no_probes;                  // why it has none, though it is to have them by verbs
+    bool keeps_departures = false;          // its queues hold packets until they are to depart
   };
 
   explicit Agent(AgentOptions options);
@@ -285,6 +287,9 @@ class Agent final : public api::AgentView {
   bool NicLost(const Nic& nic) const;
   void TellOfNics(const control::NicStep& step, bool acts);
   void AddNicFailover(const Nic& nic, api::v1::NicStatus& out);
+
+  // queues.cc
+  void LookAtQueues();
 
   // tails.cc: what died with a path
   absl::Status OpenTails();

@@ -464,6 +464,8 @@ absl::Status Agent::StartTimers() {
   status.Update(loop_->AddTimer(
       Window(), [this] { DecideWindow(); }, &window_timer_));
   status.Update(loop_->AddTimer(absl::Seconds(1), [this] { EverySecond(); }));
+  LookAtQueues();
+  status.Update(loop_->AddTimer(kQueuesPeriod, [this] { LookAtQueues(); }));
   ScheduleTick();
   return status;
 }

@@ -278,6 +278,7 @@ void Agent::AddNics(v1::StatusReply& reply) {
     out->set_note(nic.note);
     out->set_mtu(nic.mtu);
     out->set_offloads_roce(nic.offloads_roce);
+    out->set_keeps_departures(nic.keeps_departures);
     AddNicFailover(nic, *out);
     AddTransport(nic, *out);
     for (const std::string& device : nic.rdma_devices) out->add_rdma_devices(device);

@@ -380,6 +380,17 @@ absl::Status RemoveLab(const std::string& lab) {
   return status;
 }
 
+namespace {
+
+// Who is behind it is asked for: a machine chooses its own MAC.
+Lines TapLines6(const TapPort& tap) {
+  const std::string dev = absl::StrCat(" dev ", tap.device);
+  return {absl::StrCat("addr add ", kGateway6, "/64", dev, " nodad"),
+          absl::StrCat("route add ", Address6(tap.address), "/128", dev)};
+}
+
+}  // namespace
+
 absl::Status BuildTapPort(const FabricSpec& spec, const TapPort& tap) {
   const int ifindex = HostPortIfindex(tap.port);
   return RunInNetns(NetnsPath(LeafName(spec.lab, tap.leaf)), [&] {
@@ -388,6 +399,7 @@ absl::Status BuildTapPort(const FabricSpec& spec, const TapPort& tap) {
     status = Batch("ip", {absl::StrCat("link set ", tap.device, " mtu ", spec.mtu, " address ", Mac(ifindex), " up"),
                           absl::StrCat("addr add ", Gateway(tap.leaf), "/32 dev ", tap.device),
                           absl::StrCat("route add ", tap.address, "/32 dev ", tap.device)});
+    if (status.ok() && spec.ipv6) status = Batch("ip", TapLines6(tap));
     // The machine believes that its whole /24 is one Ethernet; the leaf answers for the others on it.
     status.Update(WriteSysctl(absl::StrCat("net/ipv4/conf/", tap.device, "/proxy_arp"), "1"));
     status.Update(WriteSysctl(absl::StrCat("net/ipv4/neigh/", tap.device, "/proxy_delay"), "0"));

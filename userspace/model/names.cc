@@ -49,6 +49,8 @@ absl::string_view MoveReasonName(MoveReason r) {
       return "forced";
     case MoveReason::kLease:
       return "lease over";
+    case MoveReason::kHeld:
+      return "held";
   }
   return "unknown";
 }
