@@ -104,7 +104,8 @@ json SeenJson(const control::Observation& seen) {
                               {"path", flow.slot == kSlotNone ? -1 : int{flow.slot}},
                               {"bytes", flow.bytes},
                               {"cnps", flow.cnps},
-                              {"locked", flow.locked}});
+                              {"locked", flow.locked},
+                              {"at_rest", flow.at_rest}});
     }
     pairs.push_back(std::move(out));
   }

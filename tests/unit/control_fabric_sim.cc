@@ -197,7 +197,9 @@ void Simulation::Decide(int h, double t) {
   for (size_t f = 0; f < flows_.size(); ++f) {
     if (flows_[f].host != h) continue;
     SimFlow& flow = flows_[f];
-    pair.flows.push_back({Key(f), static_cast<uint8_t>(flow.spine), flow.window_bytes, flow.window_cnps, false});
+    const bool at_rest = flow.next_s > t + 1;
+    pair.flows.push_back(
+        {Key(f), static_cast<uint8_t>(flow.spine), flow.window_bytes, flow.window_cnps, false, at_rest});
     flow.window_bytes = flow.window_cnps = 0;
   }
   o.pairs.push_back(std::move(pair));

@@ -78,8 +78,14 @@ control::Observation Agent::Observe(int64_t now_ns) {
     // A flow with a pending move is left alone until the kernel has made it.
     const bool locked = (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) != 0 ||
                         flow.tx.want_slot != CW_SLOT_NONE;
+    const cw_tx_flow& tx = flow.tx;
     seen.pairs[at->second].flows.push_back(
-        {.key = key, .slot = flow.PathSlot(), .bytes = flow.window_bytes, .cnps = flow.window_cnps, .locked = locked});
+        {.key = key,
+         .slot = flow.PathSlot(),
+         .bytes = flow.window_bytes,
+         .cnps = flow.window_cnps,
+         .locked = locked,
+         .at_rest = tx.acked_valid != 0 && tx.flow.req.seen == 1 && tx.acked_psn == tx.flow.req.next});
   }
   return seen;
 }

@@ -72,7 +72,11 @@ class Planner {
   Target ByLinks(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
   Target ByMarks(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
   Target ByDelay(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
+  // From the rates of this window, not of flows that rest or have just come.
+  bool ExternalKnown(const PathId& path) { return state_.paths[path].external_ns == seen_.now_ns; }
+  bool SeenForLong(const FlowMemory& flow) const { return flow.rate.count() >= 2 * state_.rules.rate_windows; }
   double Sharers(const FlowMemory& flow, const PathId& path);
+  double ExternalElsewhere(const FlowMemory& flow, double here);
   Move Make(const PairObservation& pair, const FlowKey& key, const FlowMemory& flow, const Target& target);
 
   const Observation& seen_;
@@ -115,9 +119,9 @@ double Planner::Sharers(const FlowMemory& flow, const PathId& path) {
 // Our own flows there tell what that path carries.
 Target Planner::ByOwnFlows(const FlowMemory& flow, const PathId& here, const PathId& there) {
   Target t{.reason = "fewer flows share that path"};
+  if (!ExternalKnown(here) || !ExternalKnown(there)) return t;
   t.gain = (load_.On(here) + state_.paths[here].external) / (load_.On(there) + state_.paths[there].external + 1);
-  const bool seen_for_long = flow.rate.count() >= 2 * state_.rules.rate_windows;
-  if (!seen_for_long && t.gain < state_.rules.sure_gain) t.gain = 0;
+  if (!SeenForLong(flow) && t.gain < state_.rules.sure_gain) t.gain = 0;
   return t;
 }
 
@@ -153,13 +157,30 @@ Target Planner::ByMarks(const FlowMemory& flow, const PathId& here, const PathId
           .idle = true};
 }
 
+// Flows of others on a path that none of ours takes, as on those that ours take, or took lately.
+double Planner::ExternalElsewhere(const FlowMemory& flow, double here) {
+  double sum = here;
+  int paths = 1;
+  for (auto p = state_.paths.lower_bound({flow.pair, 0}); p != state_.paths.end() && p->first.pair == flow.pair; ++p) {
+    const double age_ns = static_cast<double>(seen_.now_ns - p->second.external_ns);
+    if (p->first.slot == flow.slot || p->second.external_ns == 0 || age_ns > 1e9 * state_.rules.memory_s) continue;
+    sum += p->second.external;
+    ++paths;
+  }
+  return sum / paths;
+}
+
 // None of our flows is there: queueing delay is all that shows how many of others are.
 Target Planner::ByDelay(const FlowMemory& flow, const PathId& here, const PathId& there, double noise) {
   const ContentionRules& rules = state_.rules;
   const PathMemory &from = state_.paths[here], &to = state_.paths[there];
   const double age_s = to.joined_bps > 0 ? static_cast<double>(seen_.now_ns - to.joined_ns) * 1e-9 : 1e18;
   if (age_s < rules.memory_s) {
-    return {.gain = to.joined_bps / std::max(1.0, state_.RateBps(flow)), .reason = "a flow was faster there"};
+    const double gain = to.joined_bps / std::max(1.0, state_.RateBps(flow));
+    if (gain < rules.min_gain) return {};
+    // What others got there tells no more of what there is: they may have been alone while the rest paused.
+    const bool left = there.slot == flow.trial_from && (SeenForLong(flow) || gain >= rules.sure_gain);
+    if (left) return {.gain = gain, .reason = "the flow was faster there"};
   }
   if (const auto ratio = LowerQueue(to, from, noise, rules)) {
     const bool idle = *ratio < rules.idle_below;
@@ -178,8 +199,9 @@ Target Planner::ByDelay(const FlowMemory& flow, const PathId& here, const PathId
       return {.gain = gain, .probability = rules.weak_probability, .reason = "that path may queue less"};
     }
   }
-  if (load_.On(here) >= 2 && lower_by > -rules.significance) {  // spread our own flows before any path takes two
-    const double gain = (load_.On(here) + from.external) / (from.external + 1);
+  if (load_.On(here) >= 2 && lower_by > -rules.significance &&
+      ExternalKnown(here)) {  // spread our own flows before any path takes two
+    const double gain = (load_.On(here) + from.external) / (ExternalElsewhere(flow, from.external) + 1);
     if (gain >= rules.trial_gain) return {.gain = gain, .reason = "it has none of our flows"};
   }
   return {};

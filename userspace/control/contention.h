@@ -74,6 +74,7 @@ struct ContentionRules {
   double idle_marks = 12;       // a path is idle when so many probes were to be marked there, at the present path's
                                 // share, and none was
   double marks_memory_s = 1;    // over which that share is taken
+  double pause_s = 0.5;         // a flow that has nothing to send for less than this keeps the rate that it had
 };
 
 struct PathObservation {
@@ -95,6 +96,7 @@ struct FlowObservation {
   uint64_t bytes = 0;  // sent in this window
   uint64_t cnps = 0;   // received in this window
   bool locked = false;
+  bool at_rest = false;  // nothing of it is under way at the window's end
 };
 
 struct PairObservation {

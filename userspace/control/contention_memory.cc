@@ -80,9 +80,29 @@ void Forgive(int64_t now_ns, const ContentionRules& rules, FlowMemory& flow) {
   flow.forgiven_ns = now_ns;
 }
 
+// A window that begins or ends with nothing under way tells what the flow had to send, not what its path gives. Jobs
+// wait at barriers and go on: until it has rested for long, the flow is load, and then its rate is measured anew, since
+// what it got while others rested is no measure.
+bool Pauses(const FlowObservation& seen, int64_t now_ns, const ContentionRules& rules, FlowMemory& flow) {
+  const bool whole = !seen.at_rest && !flow.at_rest;
+  flow.at_rest = seen.at_rest;
+  if (whole && flow.paused) {
+    flow.rate.Clear();
+    flow.windows_on_slot = 0;
+  }
+  if (whole) flow.whole_ns = now_ns;
+  flow.paused = !whole && flow.whole_ns != 0 && static_cast<double>(now_ns - flow.whole_ns) < 1e9 * rules.pause_s;
+  return flow.paused;
+}
+
 // Windows in a row without a byte say that the flow has nothing to send, and nothing about its path: the rates start
 // anew with the first window that is sure to be a whole one. One alone may be a processor that was taken away.
 void RememberRate(double bps, const ContentionRules& rules, FlowMemory& flow) {
+  if (flow.at_rest && bps == 0) {
+    flow.rate.Clear();
+    flow.rate.Add(0);
+    return;
+  }
   const bool was_idle = flow.rate.count() == 1 && flow.rate.Back(0) == 0;
   if (was_idle && bps > 0) flow.rate.Clear();
   if (was_idle) return;
@@ -119,6 +139,11 @@ void RememberFlow(const FlowObservation& seen, const PairObservation& pair, cons
   flow.locked = seen.locked;
   if (flow.slot != seen.slot || !(flow.pair == pair.pair)) StartOnSlot(seen, pair.pair, all.now_ns, state, flow);
   if (seen.slot == kSlotNone) return;
+  if (Pauses(seen, all.now_ns, state.rules, flow)) {
+    flow.congested_windows = 0;
+    flow.hold = -1;
+    return;
+  }
   ++flow.windows_on_slot;
   Forgive(all.now_ns, state.rules, flow);
   RememberRate(8e9 * static_cast<double>(seen.bytes) / static_cast<double>(std::max<int64_t>(1, all.window_ns)),
@@ -152,6 +177,7 @@ void EstimateExternal(ContentionState::Impl& state) {
   for (const auto& [path, bps] : slowest) {
     if (unsettled.contains(path) || bps <= 0) continue;
     state.paths[path].external = std::max(0.0, state.capacity_bps / bps - load.On(path));
+    state.paths[path].external_ns = state.now_ns;
   }
 }
 

@@ -21,12 +21,12 @@ constexpr int kMostWindows = 1 << 28;
 // compile when one is added: name it here (recordings of before then keep its default), and in docs/cwctl.md.
 template <typename Rules, typename Each>
 void ForEachRule(Rules& rules, Each each) {
-  static_assert(sizeof(ContentionRules) == 232);
+  static_assert(sizeof(ContentionRules) == 240);
   auto& [queue_over_base, queue_floor_ns, evidence_windows, better_than, idle_below, significance, min_gain, sure_gain,
          force_gain, kept_gain, settle_windows, rate_windows, hold_windows, join_probability, weak_significance,
          weak_probability, weak_after_windows, memory_s, long_memory_s, full_paths, full_alike, full_windows,
          max_moved_share, elephant_share, restless_moves, forgive_s, unknown_sharers, trial_gain, idle_marks,
-         marks_memory_s] = rules;
+         marks_memory_s, pause_s] = rules;
   each("queue_over_base", queue_over_base);
   each("queue_floor_ns", queue_floor_ns);
   each("evidence_windows", evidence_windows);
@@ -57,6 +57,7 @@ void ForEachRule(Rules& rules, Each each) {
   each("trial_gain", trial_gain);
   each("idle_marks", idle_marks);
   each("marks_memory_s", marks_memory_s);
+  each("pause_s", pause_s);
 }
 
 template <typename T>
@@ -122,7 +123,7 @@ void Code(Archive& ar, Marks& marks) {
 
 template <typename Archive>
 void Code(Archive& ar, PathMemory& path) {
-  auto& [queue, base_ns, marks, usable, links, joined_bps, joined_ns, external, last_window] = path;
+  auto& [queue, base_ns, marks, usable, links, joined_bps, joined_ns, external, external_ns, last_window] = path;
   Code(ar, queue);
   ar.Number(base_ns);
   Code(ar, marks);
@@ -132,13 +133,14 @@ void Code(Archive& ar, PathMemory& path) {
   ar.Number(joined_bps);
   ar.Within(joined_ns, -kMostNs, kMostNs);
   ar.Number(external);
+  ar.Within(external_ns, -kMostNs, kMostNs);
   ar.Within(last_window, int64_t{0}, kMostNs);
 }
 
 template <typename Archive>
 void Code(Archive& ar, FlowMemory& flow) {
-  auto& [pair, slot, locked, windows_on_slot, congested_windows, hold, rate, trial, trial_from, trial_idle,
-         trial_before_bps, asked, asked_windows, moves, forgiven_ns, last_window] = flow;
+  auto& [pair, slot, locked, windows_on_slot, congested_windows, hold, rate, at_rest, paused, whole_ns, trial,
+         trial_from, trial_idle, trial_before_bps, asked, asked_windows, moves, forgiven_ns, last_window] = flow;
   Code(ar, pair);
   ar.Number(slot);
   ar.Bool(locked);
@@ -146,6 +148,9 @@ void Code(Archive& ar, FlowMemory& flow) {
   ar.Within(congested_windows, 0, kMostWindows);
   ar.Within(hold, -1, kMostWindows);
   Code(ar, rate);
+  ar.Bool(at_rest);
+  ar.Bool(paused);
+  ar.Within(whole_ns, -kMostNs, kMostNs);
   ar.Bool(trial);
   ar.Number(trial_from);
   ar.Bool(trial_idle);

@@ -82,7 +82,8 @@ struct PathMemory {
   std::vector<uint64_t> links;
   double joined_bps = 0;  // what one flow of ours got here, when it last came or left; 0 = not known
   int64_t joined_ns = 0;
-  double external = 0;  // flows of others, as far as our own elephants' shares tell
+  double external = 0;      // flows of others, as far as our own elephants' shares tell …
+  int64_t external_ns = 0;  // … and when they last did; 0: never
   int64_t last_window = 0;
 };
 
@@ -94,8 +95,11 @@ struct FlowMemory {
   int congested_windows = 0;
   int hold = -1;                 // windows left before it may move; -1 = not waiting
   Recent<kMaxRateWindows> rate;  // bit/s, since it is on this slot
+  bool at_rest = false;          // nothing of it was under way when the last window ended
+  bool paused = false;           // it has nothing to send, since shortly
+  int64_t whole_ns = 0;          // when the last window ended in which it always had something to send; 0: none yet
   bool trial = false;            // a move of ours is being measured
-  uint8_t trial_from = 0;
+  uint8_t trial_from = kSlotNone;
   bool trial_idle = false;  // the target looked idle when the move was decided
   double trial_before_bps = 0;
   uint8_t asked = kSlotNone;  // a move was decided and is not seen yet

@@ -83,12 +83,13 @@ void Code(Archive& ar, PathObservation& path) {
 
 template <typename Archive>
 void Code(Archive& ar, FlowObservation& flow) {
-  auto& [key, slot, bytes, cnps, locked] = flow;
+  auto& [key, slot, bytes, cnps, locked, at_rest] = flow;
   Code(ar, key);
   ar.Number(slot);
   ar.Number(bytes);
   ar.Number(cnps);
   ar.Bool(locked);
+  ar.Bool(at_rest);
 }
 
 template <typename Archive>
@@ -97,7 +98,7 @@ void Code(Archive& ar, PairObservation& pair) {
   Code(ar, key);
   ar.Bool(table_valid);
   CodeList(ar, paths, 34);
-  CodeList(ar, flows, 54);
+  CodeList(ar, flows, 55);
 }
 
 template <typename Archive>
