@@ -31,11 +31,11 @@ config::Config AgentConfig() {
   return config;
 }
 
-absl::StatusOr<std::unique_ptr<Agents>> Agents::Start(Rack& rack, const config::Config& config) {
+absl::StatusOr<std::unique_ptr<Agents>> Agents::Start(Rack& rack, const std::array<config::Config, 2>& configs) {
   std::unique_ptr<Agents> agents(new Agents(rack));
   for (int i = 0; i < 2; i++) {
     Vm& machine = rack.machine(i);
-    absl::Status status = machine.Put(config::ToToml(config), kConfigFile);
+    absl::Status status = machine.Put(config::ToToml(configs[static_cast<size_t>(i)]), kConfigFile);
     if (status.ok()) status = machine.Put("a secret of this rack, for tests", kSecretFile, 0600);
     if (!status.ok()) return status;
     auto agent = machine.Start(absl::StrCat("exec cwagentd --config ", kConfigFile));

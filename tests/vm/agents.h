@@ -48,7 +48,10 @@ struct SentFlow {
 class Agents {
  public:
   // Starts both and returns when both answer.
-  static absl::StatusOr<std::unique_ptr<Agents>> Start(Rack& rack, const config::Config& config);
+  static absl::StatusOr<std::unique_ptr<Agents>> Start(Rack& rack, const config::Config& config) {
+    return Start(rack, std::array{config, config});
+  }
+  static absl::StatusOr<std::unique_ptr<Agents>> Start(Rack& rack, const std::array<config::Config, 2>& configs);
 
   // `cwctl --json ARGUMENTS` in machine i; an exit code other than 0 is an error that tells the output.
   absl::StatusOr<nlohmann::json> Ctl(int i, const std::string& arguments);

@@ -8,6 +8,7 @@
 //   };
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,16 +25,20 @@ namespace cw::vm {
 class AgentsFixture : public testing::Test {
  protected:
   static void Begin(const RackOptions& options, const config::Config& config) {
+    Begin(options, std::array{config, config});
+  }
+  static void Begin(const RackOptions& options, const std::array<config::Config, 2>& configs) {
     auto rack = Rack::Up(options);
     setup_ = rack.status();
     if (!rack.ok()) return;
     rack_ = *std::move(rack);
-    StartAgents(config);
+    StartAgents(configs);
   }
   // Ends those that run.
-  static void StartAgents(const config::Config& config) {
+  static void StartAgents(const config::Config& config) { StartAgents(std::array{config, config}); }
+  static void StartAgents(const std::array<config::Config, 2>& configs) {
     agents_.reset();
-    auto agents = Agents::Start(*rack_, config);
+    auto agents = Agents::Start(*rack_, configs);
     setup_ = agents.status();
     if (agents.ok()) agents_ = *std::move(agents);
   }

@@ -2,6 +2,7 @@
 // The product on real soft-RoCE over IPv6: queue pairs of fd00:: GIDs across a fabric that hashes addresses, ports and
 // flow labels, agents that know nothing but fd00:: addresses.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <string>
 
@@ -22,9 +23,12 @@ class Ip6Test : public AgentsFixture {
     options.ipv6 = true;
     options.log_dir = CW_VM_LOG_DIR "/ip6";
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
-    config::Config config = AgentConfig();
-    for (int i = 0; i < 2; i++) config.peers[static_cast<size_t>(i)].addresses = {Rack::FabricAddress6(i)};
-    Begin(options, config);
+    std::array<config::Config, 2> configs = {AgentConfig(), AgentConfig()};
+    for (size_t i = 0; i < 2; i++) {
+      configs[i].nics[0].address = Rack::FabricAddress6(static_cast<int>(i));
+      for (config::Config& config : configs) config.peers[i].addresses = {Rack::FabricAddress6(static_cast<int>(i))};
+    }
+    Begin(options, configs);
   }
 
   void SetUp() override {
