@@ -189,20 +189,20 @@ TEST_F(Egress, WishIsGrantedAtAPause) {
   EXPECT_EQ(Sent().last_tx_ns, 0u);
 }
 
-// Moves over a NIC that keeps departure times. The path behind slot 1 takes `wait_us` longer than that of slot 2.
+// Moves over a NIC that keeps departure times. The path behind slot 1 takes longer than that of slot 2.
 class HeldMove : public Egress {
  protected:
   void SetUp() override {
     cw_pair& pair = rig_.pair(5);
     pair.departs = 1;
-    pair.slot[1].raw_ns = 7'000'000'000 + 400'000;
+    pair.slot[1].raw_ns = 7'000'000'000 + 8'000'000;
     pair.slot[2].raw_ns = 7'000'000'000;
-    pair.slot[1].jump_ns = 30'000;
-    pair.slot[2].jump_ns = 20'000;
+    pair.slot[1].jump_ns = 5'000'000;
+    pair.slot[2].jump_ns = 4'000'000;
     Place(1);
   }
-  // 400 us between the paths, 50 of what both swing by, and the margin.
-  static constexpr uint64_t kHoldNs = 400'000 + 50'000 + 50'000;
+  // 8 ms between the paths, 9 of what both swing by, and the margin: an emulated processor takes long for a packet.
+  static constexpr uint64_t kHoldNs = 8'000'000 + 9'000'000 + 50'000;
   static uint64_t NowNs() {
     timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -257,8 +257,8 @@ TEST_F(HeldMove, ToASlowerPathOnlyWhatBothSwingByIsWaitedFor) {
   Want(2);
   const uint64_t before = NowNs();
   const RunResult r = rig_.Tc(Build(Data(1)));
-  EXPECT_GE(r.departs_ns, before + kHoldNs - 400'000);
-  EXPECT_LE(r.departs_ns, NowNs() + kHoldNs - 400'000);
+  EXPECT_GE(r.departs_ns, before + kHoldNs - 8'000'000);
+  EXPECT_LE(r.departs_ns, NowNs() + kHoldNs - 8'000'000);
 }
 
 TEST_F(HeldMove, WithoutAQueueThatHoldsOrADelayThatIsKnownOrShortNothingIsHeld) {
