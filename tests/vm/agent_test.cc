@@ -143,54 +143,6 @@ TEST_F(AgentTest, SteersALiveQueuePairToAnotherSpineWithoutAnError) {
   EXPECT_EQ(receiver->at("out_of_seq_request"), receiver_before->at("out_of_seq_request"));
 }
 
-// The queue of each NIC is an fq: the first packets on the new path are held until those under way have arrived, and
-// soft-RoCE sees none out of order. A move that finds nothing in flight is none of these: cwctl itself takes the
-// machine's only processor from perftest for a while, so that some of the moves are.
-TEST_F(AgentTest, MovesBusyQueuePairsWithoutAnErrorWhereTheNicKeepsDepartures) {
-  const auto held = [&] {
-    uint64_t moves = 0;
-    auto counters = agents_->Ctl(0, "counters");
-    EXPECT_TRUE(counters.ok()) << counters.status();
-    if (!counters.ok()) return moves;
-    for (const auto& counter : counters->at("counters"))
-      if (counter.at("name") == "moves_held") moves = counter.at("value");
-    return moves;
-  };
-  ASSERT_TRUE(rack_->machine(0).Run("tc qdisc replace dev eth0 root fq").ok());
-  EXPECT_TRUE(Eventually([&] {
-    auto status = agents_->Ctl(0, "status");
-    return status.ok() && status->at("nics").at(0).at("keeps_departures");
-  }));
-  auto before = RxeCounters(rack_->machine(1));
-  ASSERT_TRUE(before.ok()) << before.status();
-  auto paths = agents_->LivePathsBySpine(0);
-  ASSERT_TRUE(paths.ok()) << paths.status();
-  auto run = Perftest::Start(*rack_, {.arguments = "-q 2 -t 48 -D 60 -s 4096 -u 20", .nice = 0});
-  ASSERT_TRUE(run.ok()) << run.status();
-  run_ = *std::move(run);
-  ASSERT_TRUE(Eventually([&] {
-    flows_ = agents_->SentFlows().value_or(std::vector<SentFlow>());
-    return flows_.size() == 2 && flows_[0].slot >= 0 && flows_[1].slot >= 0;
-  })) << Logs();
-  const uint64_t held_before = held();
-  int moves = 0;
-  while (run_->running() && held() < held_before + 2) {
-    const SentFlow& flow = flows_[static_cast<size_t>(moves % 2)];
-    const int to = (SpineOf(flow.remote_qpn) + 1) % rack_->fabric().spec().spines;
-    auto set = agents_->Ctl(0, absl::StrCat("steer set ", flow.id, " --path ", paths->at(to)));
-    if (!set.ok()) continue;  // an emulated processor may stall for so long that a path is taken for dead
-    if (Eventually([&] { return SpineOf(flow.remote_qpn) == to || !run_->running(); })) ++moves;
-  }
-  std::printf("%d moves, %d of them held\n", moves, static_cast<int>(held() - held_before));
-  EXPECT_GE(held(), held_before + 2) << agents_->CtlText(0, "counters").value_or("") << Logs();
-  EXPECT_TRUE(run_->running()) << "a queue pair failed, or 60 s were too short";
-  auto after = RxeCounters(rack_->machine(1));
-  ASSERT_TRUE(after.ok()) << after.status();
-  EXPECT_EQ(after->at("out_of_seq_request"), before->at("out_of_seq_request"));
-  run_.reset();
-  EXPECT_TRUE(rack_->machine(0).Run("tc qdisc del dev eth0 root").ok());
-}
-
 // perftest's own depth: 128 packets in flight, so that a moment without any need not come. A move without --force waits
 // for one and says so; --force makes it with the next packet, and what was overtaken is sent again.
 TEST_F(AgentTest, MovesBusyQueuePairsAndPerftestFinishes) {

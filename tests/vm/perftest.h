@@ -20,8 +20,6 @@ struct PerftestOptions {
   // Given to both ends. -u 18: an acknowledgement may take a second; perftest's 67 ms end by themselves on a busy host,
   // and soft-RoCE then sends again what is merely late.
   std::string arguments = "-q 4 -D 5 -s 65536 -u 18";
-  // Because it polls: on a machine's only processor every other program would wait for it.
-  int nice = 19;
   int port = 18515;  // of its own connection, on the management network; one per run at a time
 };
 
