@@ -19,8 +19,11 @@
 //    see the same idle path do not jump together.
 //  - Only flows that send, and not little, are load or candidates: a queue pair that a job has done with, and one that
 //    carries its control messages, share nothing. What others send is estimated over the last eight windows.
-//  - Every move is measured: the rate before against the rate after. What a flow got on a path is remembered, so a path
-//    that brought nothing is not tried again until the memory has aged or its queue has changed.
+//  - A flow with nothing under way at a window's end had less to send than its path gives: such windows say nothing of
+//    the path. Jobs wait at barriers and go on, so for half a second it is load as before, and then measured anew; how
+//    many flows of others a path has is believed only while all of ours there are measured.
+//  - Every move is measured: the rate before against the rate after. A flow that lost by its move goes back; a path that
+//    brought nothing is not tried again until the memory has aged or its queue has changed.
 //  - A flow that has moved some times lately rests before the next move, each time for twice as long: where the whole
 //    fabric is full, every place is soon as bad as the last one, and wandering costs all and gains nobody anything.
 // Sources: two candidates: M. Mitzenmacher, "The power of two choices", 1996; migration with a probability that depends
