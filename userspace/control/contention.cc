@@ -199,8 +199,8 @@ Target Planner::ByDelay(const FlowMemory& flow, const PathId& here, const PathId
       return {.gain = gain, .probability = rules.weak_probability, .reason = "that path may queue less"};
     }
   }
-  if (load_.On(here) >= 2 && lower_by > -rules.significance &&
-      ExternalKnown(here)) {  // spread our own flows before any path takes two
+  // Our own flows are spread before any path takes two.
+  if (load_.On(here) >= 2 && lower_by > -rules.significance && ExternalKnown(here)) {
     const double gain = (load_.On(here) + from.external) / (ExternalElsewhere(flow, from.external) + 1);
     if (gain >= rules.trial_gain) return {.gain = gain, .reason = "it has none of our flows"};
   }
