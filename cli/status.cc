@@ -88,7 +88,8 @@ void ShowHead(const v1::StatusReply& reply, const Page& page) {
   page.Line("probes",
             absl::StrFormat("%.0f/s of at most %.0f/s; lateness p50 %s, p99 %s; %s rounds skipped%s", prober.rate_pps(),
                             prober.budget_pps(), NsText(prober.lateness_p50_ns()), NsText(prober.lateness_p99_ns()),
-                            CountText(prober.skipped()), prober.realtime() ? "" : "; not under SCHED_FIFO"));
+                            CountText(prober.skipped()), prober.realtime() ? "" : "; not under SCHED_FIFO") +
+                (prober.cpus().empty() ? "" : "; on CPUs " + prober.cpus()));
   if (reply.keys().accepted_size() > 1 || reply.keys().send_id() != 0) {
     page.Line("keys", absl::StrFormat("sends with key id %d, accepts %s", reply.keys().send_id(),
                                       absl::StrJoin(reply.keys().accepted(), " and ")));

@@ -3,8 +3,11 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <thread>
+
 #include "gmock/gmock.h"
 #include "tests/bpf/dataplane_fixture.h"
+#include "userspace/rights/rights.h"
 
 namespace cw::test {
 namespace {
@@ -54,6 +57,26 @@ TEST_F(DataplaneTest, AttachesNativelyAndSeesRoceBothWays) {
   const auto counters = plane_->counters().Sum();
   ASSERT_TRUE(counters.ok());
   EXPECT_EQ(counters->peer_unknown, 1u);
+}
+
+// What the agent's main loop keeps of root's rights is enough for that.
+TEST_F(DataplaneTest, ANicThatComesBackIsAttachedWithTheRightsThatAreKept) {
+  Open();
+  Attach();
+  rig_.NearShell("ip link del nic0");
+  Shell(absl::StrFormat("ip -n %s link add nic0 index 77 type veth peer name nic0 netns %s", rig_.near(), rig_.far()));
+  for (const auto& [netns, address] : {std::pair{rig_.near(), VethRig::kNear}, {rig_.far(), VethRig::kFar}})
+    Shell(absl::StrFormat("ip -n %s addr add %s/24 dev nic0 && ip -n %s link set nic0 up", netns, address, netns));
+  absl::Status attached;
+  rig_.InNear([&] {
+    std::thread([&] {
+      attached = rights::KeepOnly(rights::kSteady);
+      if (attached.ok()) attached = plane_->Attach(VethRig::kDevice).status();
+    }).join();
+  });
+  ASSERT_TRUE(attached.ok()) << attached.message();
+  rig_.SendRoce(true, kQpn, 100, 50);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 50)) << Received(*plane_, kQpn);
 }
 
 TEST_F(DataplaneTest, FreshControlIsObserveAndCurrentAbi) {

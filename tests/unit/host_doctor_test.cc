@@ -95,6 +95,11 @@ TEST_F(Doctor, Capabilities) {
   EXPECT_EQ(CheckCapabilities(roots_).result, Result::kOk);
   Write("proc/self/status", "CapEff:\t0000000000201000\n");  // 21 (SYS_ADMIN), 12
   EXPECT_EQ(CheckCapabilities(roots_).seen, "missing CAP_NET_RAW");
+  Write("proc/self/status", "CapEff:\t0000008000003000\n");  // without PERFMON
+  EXPECT_EQ(CheckCapabilities(roots_).seen, "missing CAP_PERFMON");
+  EXPECT_EQ(CheckCapabilities(roots_, /*agent_runs=*/true).result, Result::kOk) << "it needed that to load alone";
+  Write("proc/self/status", "CapEff:\t0000008000002000\n");
+  EXPECT_EQ(CheckCapabilities(roots_, /*agent_runs=*/true).seen, "missing CAP_NET_ADMIN");
 }
 
 TEST_F(Doctor, Jit) {
@@ -235,7 +240,7 @@ TEST_F(WholeDoctor, TheAgentsFactsAreJudged) {
   EXPECT_EQ(checks.count("mtu eth9"), 0u);
   EXPECT_EQ(checks["fabric hashing"].result, Result::kWarn);
   EXPECT_EQ(checks["fleet clock"].seen, "likely error 0.42 µs");
-  EXPECT_EQ(checks["real time"].result, Result::kWarn);  // permitted, not used
+  EXPECT_EQ(checks["real time"].result, Result::kWarn);  // it does not use it
   input_.nics[0].ingress = "native";
   input_.hashing = Hashing::kPorts;
   input_.prober_realtime = true;

@@ -9,6 +9,7 @@
 #include "userspace/model/addr.h"
 #include "userspace/model/allowed.h"
 #include "userspace/model/clock.h"
+#include "userspace/model/cpu_list.h"
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
 
@@ -131,6 +132,16 @@ TEST(Names, AreThoseOfTheAbi) {
   for (const Mode m : {Mode::kOff, Mode::kObserve, Mode::kProtect, Mode::kOptimize})
     EXPECT_EQ(ParseMode(ModeName(m)), m);
   EXPECT_EQ(ParseMode("Observe"), std::nullopt);
+}
+
+TEST(CpuList, IsWrittenAsTheKernelWritesIt) {
+  EXPECT_EQ(*ParseCpuList(""), std::vector<int>());
+  EXPECT_EQ(*ParseCpuList("8,0-2,1"), (std::vector<int>{0, 1, 2, 8}));
+  EXPECT_EQ(ParseCpuList("8191")->front(), 8191);
+  for (const char* wrong : {",", "0-", "-1", "2-1", "a", "0,", " 1", "1 ", "+1", "0x1", "8192", "0-8192", "1-2-3"})
+    EXPECT_FALSE(ParseCpuList(wrong).ok()) << wrong;
+  EXPECT_EQ(CpuListText({}), "");
+  EXPECT_EQ(CpuListText({0, 1, 2, 8, 10, 11}), "0-2,8,10-11");
 }
 
 TEST(MonotonicClock, NeverGoesBack) {

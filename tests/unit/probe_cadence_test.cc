@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/probe/cadence.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
 
+#include "userspace/model/cpu_list.h"
 #include "userspace/probe/lateness.h"
+#include "userspace/probe/prober.h"
 
 namespace cw::probe {
 namespace {
@@ -216,6 +220,24 @@ TEST(Lateness, QuantilesWithinAQuarterOctave) {
   EXPECT_NEAR(std::log2(500e3), std::log2(static_cast<double>(l.Quantile(0.5))), 0.26);
   EXPECT_NEAR(std::log2(990e3), std::log2(static_cast<double>(l.Quantile(0.99))), 0.26);
   EXPECT_EQ(1'000'000, l.max_ns());
+}
+
+TEST(Prober, RunsOnItsCpusOrSaysWhy) {
+  ProberOptions options;
+  options.fifo_priority = 0;
+  options.cpus = {kMaxCpus - 1};
+  const absl::Status refused = Prober::Start(options).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("probe.cpus is \"8191\""));
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("cpuset.cpus.effective"));
+  cpu_set_t mine;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(mine), &mine), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &mine)) ++first;
+  options.cpus = {first, kMaxCpus - 1};
+  const auto prober = Prober::Start(options);
+  ASSERT_TRUE(prober.ok()) << prober.status();
+  EXPECT_EQ((*prober)->stats().cpus, CpuListText({first})) << "what the machine has of them";
 }
 
 }  // namespace

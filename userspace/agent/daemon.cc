@@ -14,10 +14,12 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/log_output.h"
+#include "userspace/agent/memory_lock.h"
 #include "userspace/agent/no_dumps.h"
 #include "userspace/agent/sd_notify.h"
 #include "userspace/commandline/command.h"
 #include "userspace/metrics/exporter.h"
+#include "userspace/rights/rights.h"
 
 namespace cw::agent {
 namespace {
@@ -62,7 +64,17 @@ std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Ag
                                    .boot = Deadlines::BootId()};
   if (options.listen.kind == config::Listen::Kind::kNone) return nullptr;
   for (const config::NicConfig& nic : config.nics) options.nics.push_back(nic.name);
-  return metrics::Exporter::Start(std::move(options), agent, [&agent] { return agent.PathTotals(); });
+  std::unique_ptr<metrics::Exporter> exporter;
+  const absl::Status status = rights::RunWithout(
+      [&] { exporter = metrics::Exporter::Start(std::move(options), agent, [&agent] { return agent.PathTotals(); }); });
+  if (!status.ok()) spdlog::warn("no metrics: {}", std::string(status.message()));
+  return exporter;
+}
+
+// What only loading and the prober's start needed goes, now that everything runs.
+void KeepSteadyRights() {
+  if (const absl::Status status = rights::KeepOnly(rights::kSteady); !status.ok())
+    spdlog::warn("the agent keeps all the rights that it was started with: {}", std::string(status.message()));
 }
 
 // SIGHUP: secrets are changed while the agent runs, all else with its next start.
@@ -83,6 +95,7 @@ void Reload(const config::Config& running, const std::string& path, Agent& agent
 
 int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {
   NoMemoryDumps();
+  if (config.probe.lock_memory) LockMemory();
   const char* journal = std::getenv("JOURNAL_STREAM");
   OpenLog(ChooseLogOutput(config.log.format, journal == nullptr ? "" : journal), config.log.level);
   // Signals are taken by a thread of their own; every later thread inherits the mask.
@@ -100,11 +113,13 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
                                                                .lab_nic_clock = time->lab_nic_clock});
   if (!agent.ok()) return Fail(agent.status());
   std::thread waiter([&] {
+    rights::KeepOnly(rights::kNone).IgnoreError();  // it reads files
     int signal = 0;
     while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) Reload(config, path, **agent);
     (*agent)->Stop();
   });
   std::unique_ptr<metrics::Exporter> metrics = StartMetrics(config, **agent);
+  KeepSteadyRights();
   SdNotify("READY=1\nSTATUS=running");
   (*agent)->Run();
   metrics.reset();

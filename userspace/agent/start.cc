@@ -19,9 +19,11 @@
 #include "userspace/control/returns.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
+#include "userspace/model/cpu_list.h"
 #include "userspace/probe_verbs/verbs_host.h"
 #include "userspace/profile/profiles.h"
 #include "userspace/replay/recorder.h"
+#include "userspace/rights/rights.h"
 
 namespace cw::agent {
 
@@ -162,7 +164,11 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
                     &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
   }
-  absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(ApiOptions(agent->options_.config), *agent);
+  // Its threads, and those that gRPC makes later, read what clients send: they have no right of root's.
+  absl::StatusOr<std::unique_ptr<api::Server>> server = absl::UnknownError("");
+  const absl::Status without =
+      rights::RunWithout([&] { server = api::Server::Start(ApiOptions(agent->options_.config), *agent); });
+  if (!without.ok()) return without;
   if (!server.ok()) return server.status();
   agent->server_ = std::move(*server);
   agent->Log({.type = "agent",
@@ -325,6 +331,9 @@ absl::Status Agent::OpenProbes() {
                             .clock_interval_ns = absl::ToInt64Nanoseconds(config.probe.clock_interval),
                             .budget_pps = static_cast<double>(config.probe.budget_pps)};
   options.prober.fifo_priority = config.probe.realtime ? 20 : 0;
+  const absl::StatusOr<std::vector<int>> cpus = ParseCpuList(config.probe.cpus);
+  if (!cpus.ok()) return cpus.status();
+  options.prober.cpus = *cpus;
   options.prober.look = [this] { clock_->Look(); };
   if (verbs_ != nullptr) {
     options.transport_of = [this](int ifindex) { return verbs_->TransportOf(static_cast<uint32_t>(ifindex)); };

@@ -9,7 +9,9 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/clock_view.h"
 #include "userspace/agent/links_view.h"
+#include "userspace/agent/memory_lock.h"
 #include "userspace/host/doctor.h"
+#include "userspace/rights/rights.h"
 
 namespace cw::agent {
 namespace {
@@ -356,6 +358,14 @@ void Agent::AddProber(v1::StatusReply& reply) {
   out->set_rounds(prober_stats_.rounds);
   out->set_skipped(prober_stats_.skipped_rounds);
   out->set_realtime(prober_stats_.realtime);
+  out->set_cpus(prober_stats_.cpus);
+  const MemoryLock memory = PresentMemoryLock();
+  out->set_memory_locked(memory.locked);
+  out->set_memory_note(memory.note);
+  // This is the loop's thread.
+  if (const absl::StatusOr<rights::Set> held = rights::Held(); held.ok()) {
+    for (const std::string& name : rights::Names(*held)) reply.add_capabilities(name);
+  }
 }
 
 void Agent::AddCounters(v1::StatusReply& reply) {

@@ -72,6 +72,8 @@ struct ProbeConfig {
   std::optional<int> pause_dscp;  // of questions on silent paths; nullopt ("auto"): 0, or 8 where probes are below 8
   absl::Duration reverify_interval = absl::Seconds(30);    // each path's hops are checked this often
   bool realtime = true;                                    // SCHED_FIFO for the prober where permitted
+  std::string cpus;                                        // of the prober, as ParseCpuList takes them; "": any
+  bool lock_memory = true;                                 // keeps the agent's memory in RAM where permitted
   absl::Duration clock_interval = absl::Milliseconds(20);  // round interval of idle pairs that measure the clock
   int clock_neighbours = 4;                                // to so many hosts; 0: none, all idle pairs are alike
   Transport transport = Transport::kKernel;

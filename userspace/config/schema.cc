@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "userspace/model/cpu_list.h"
 
 namespace cw::config {
 namespace {
@@ -111,6 +112,12 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
   Time(v, "reverify_interval", probe.reverify_interval, {absl::Seconds(1), absl::Hours(24)},
        "How often the hops of each path are checked.");
   probe.realtime = v.Flag("realtime", probe.realtime, "Run the prober under SCHED_FIFO where permitted.");
+  Words(v, "cpus", probe.cpus, TextRule::kCpus,
+        "Processors of the prober's thread, such as \"0-1,8\"; empty for any. The agent does not start when its cgroup "
+        "allows none of them.");
+  probe.lock_memory = v.Flag("lock_memory", probe.lock_memory,
+                             "Keep the agent's memory in RAM, so that the prober waits for no page; needs an unlimited "
+                             "RLIMIT_MEMLOCK, as the service has.");
   Time(v, "clock_interval", probe.clock_interval, {absl::Milliseconds(1), absl::Seconds(60)},
        "Round interval of idle pairs that fleet time rests on, between active_interval and idle_interval. They are the "
        "first to be slowed down when budget_pps is short.");
@@ -460,6 +467,8 @@ std::string Violation(TextRule rule, const std::string& text) {
                  ? ""
                  : "an address of this host and a port, such as \"10.0.0.5:9478\" or \"[fd00::5]:9478\"";
     }
+    case TextRule::kCpus:
+      return ParseCpuList(text).ok() ? "" : "processors, such as \"0-1,8\", or empty";
     case TextRule::kGroup:
       return text.empty() || IsName(text, 32) ? "" : "a unix group's name, or empty";
   }

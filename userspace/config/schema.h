@@ -36,6 +36,7 @@ enum class TextRule {
   kListen,       // "auto" or what ParseListen takes
   kTcp,          // an address and a port, as ParseListen takes them
   kGroup,        // a unix group's name, or empty
+  kCpus,         // processors, as ParseCpuList takes them
 };
 
 // Each value method takes the present value and returns the new one (the same, unless the visitor reads).

@@ -75,13 +75,15 @@ Check RdmaUnknown(const std::string& nic, const absl::Status& status) {
 Check RealtimeCheck(LiveProbe& live, const DoctorInput& input) {
   if (input.agent_runs && input.prober_realtime)
     return {"real time", Result::kOk, "the prober runs under SCHED_FIFO", ""};
+  // An agent that runs has given up the right to try.
+  if (input.agent_runs) {
+    return {"real time", Result::kWarn, "the prober does not run under SCHED_FIFO",
+            "set probe.realtime = true, and give the unit CAP_SYS_NICE or LimitRTPRIO="};
+  }
   const absl::Status status = live.Realtime();
   if (!status.ok()) {
     return {"real time", Result::kWarn, std::string(status.message()),
             "give the unit CAP_SYS_NICE or LimitRTPRIO=; without it probes are late when the CPUs are busy"};
-  }
-  if (input.agent_runs) {
-    return {"real time", Result::kWarn, "permitted, but the prober does not use it", "set probe.realtime = true"};
   }
   return {"real time", Result::kOk, "SCHED_FIFO is permitted", ""};
 }
@@ -141,8 +143,9 @@ std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorIn
   if (nics.empty()) {
     for (const std::string& name : CandidateNics(interfaces, devices)) nics.push_back({name, "", ""});
   }
-  std::vector<Check> checks = {AgentCheck(input),        CheckBtf(roots), CheckBpffs(roots),
-                               CheckCapabilities(roots), CheckJit(roots), CheckClocksource(roots)};
+  std::vector<Check> checks = {AgentCheck(input), CheckBtf(roots),
+                               CheckBpffs(roots), CheckCapabilities(roots, input.agent_runs),
+                               CheckJit(roots),   CheckClocksource(roots)};
   for (const NicFacts& nic : nics) {
     const Interface* interface = FindInterface(interfaces, nic.name);
     checks.push_back(CheckNicUp(nic.name, interface));

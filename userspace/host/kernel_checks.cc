@@ -56,7 +56,7 @@ Check CheckBpffs(const Roots& roots) {
   return {"bpffs", Result::kFail, seen, absl::StrFormat("mount -t bpf bpf %s", kBpffsPoint)};
 }
 
-Check CheckCapabilities(const Roots& roots) {
+Check CheckCapabilities(const Roots& roots, bool agent_runs) {
   const std::optional<std::string> status = ReadTrimmed(roots.proc + "/self/status");
   uint64_t effective = 0;
   bool found = false;
@@ -71,9 +71,11 @@ Check CheckCapabilities(const Roots& roots) {
   std::vector<std::string> missing;
   const bool admin = Has(effective, CAP_SYS_ADMIN);  // stands for the two BPF ones
   if (!admin && !Has(effective, CAP_BPF)) missing.push_back("CAP_BPF");
-  if (!admin && !Has(effective, CAP_PERFMON)) missing.push_back("CAP_PERFMON");
+  if (!agent_runs && !admin && !Has(effective, CAP_PERFMON)) missing.push_back("CAP_PERFMON");
   if (!Has(effective, CAP_NET_ADMIN)) missing.push_back("CAP_NET_ADMIN");
   if (!Has(effective, CAP_NET_RAW)) missing.push_back("CAP_NET_RAW");
+  if (missing.empty() && agent_runs)
+    return {"capabilities", Result::kOk, "BPF, NET_ADMIN, NET_RAW; what only the start needs was given up", ""};
   if (missing.empty()) return {"capabilities", Result::kOk, "BPF, PERFMON, NET_ADMIN, NET_RAW", ""};
   return {"capabilities", Result::kFail, "missing " + absl::StrJoin(missing, ", "),
           "run as root, or add them to AmbientCapabilities= of the unit"};

@@ -22,11 +22,14 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/model/clock.h"
+#include "userspace/model/cpu_list.h"
 #include "userspace/probe/lateness.h"
 #include "userspace/probe/pair_store.h"
 #include "userspace/probe/raw_socket.h"
+#include "userspace/rights/rights.h"
 
 namespace cw::probe {
 namespace {
@@ -81,6 +84,11 @@ class Monitor {
   static_assert(sizeof(changes_) == sizeof(uint32_t) && decltype(changes_)::is_always_lock_free);
 };
 
+// Of any machine, where a cpu_set_t has room for 1024.
+struct CpuMask {
+  cpu_set_t bits[kMaxCpus / CPU_SETSIZE] = {};
+};
+
 // The messages of one tick for one socket and family.
 struct Batch {
   std::vector<mmsghdr> messages;
@@ -123,7 +131,7 @@ class ProberImpl final : public Prober {
     } catch (const std::system_error& e) {
       return absl::ResourceExhaustedError(std::string("starting the prober's thread: ") + e.what());
     }
-    return absl::OkStatus();
+    return UseCpus();
   }
 
   void SetPlan(ProbePlan plan) override;
@@ -134,6 +142,7 @@ class ProberImpl final : public Prober {
   int64_t IntervalNs(uint32_t pair) override;
 
  private:
+  absl::Status UseCpus();
   void Run();
   void EnterRealTime();
   void Look(int64_t now_ns);
@@ -220,6 +229,33 @@ ProberStats ProberImpl::stats() {
   return s;
 }
 
+absl::Status ProberImpl::UseCpus() {
+  if (options_.cpus.empty()) return absl::OkStatus();
+  CpuMask wanted;
+  for (const int cpu : options_.cpus) CPU_SET_S(cpu, sizeof(wanted), &wanted.bits[0]);
+  const std::string text = CpuListText(options_.cpus);
+  // The kernel takes those that the cgroup allows, and refuses where that is none.
+  if (pthread_setaffinity_np(thread_.native_handle(), sizeof(wanted), &wanted.bits[0]) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("probe.cpus is \"%s\", and this process may run on none of these: name some of its cgroup's "
+                        "(cpuset.cpus.effective), or allow them in the unit (AllowedCPUs=)",
+                        text));
+  }
+  CpuMask given;
+  if (const int e = pthread_getaffinity_np(thread_.native_handle(), sizeof(given), &given.bits[0]); e != 0)
+    return absl::ErrnoToStatus(e, "ask for the prober's CPUs");
+  std::vector<int> used;
+  for (int cpu = 0; cpu < kMaxCpus; ++cpu) {
+    if (CPU_ISSET_S(cpu, sizeof(given), &given.bits[0])) used.push_back(cpu);
+  }
+  if (used != options_.cpus) {
+    spdlog::warn("probe.cpus is \"{}\", of which the prober's cgroup allows {}", text, CpuListText(used));
+  }
+  std::lock_guard<Monitor> hold(monitor_);
+  stats_.cpus = CpuListText(used);
+  return absl::OkStatus();
+}
+
 void ProberImpl::EnterRealTime() {
   pthread_setname_np(pthread_self(), "cw-prober");
   prctl(PR_SET_TIMERSLACK, 1UL);
@@ -236,6 +272,10 @@ void ProberImpl::EnterRealTime() {
 
 void ProberImpl::Run() {
   EnterRealTime();
+  // It has its sockets, and nothing that it still does needs a right.
+  if (const absl::Status s = rights::KeepOnly(rights::kNone); !s.ok()) {
+    spdlog::warn("the prober's thread keeps its capabilities: {}", std::string(s.message()));
+  }
   monitor_.lock();
   while (!stop_) {
     const int64_t wake_ns = NextWakeNs();

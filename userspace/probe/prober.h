@@ -23,6 +23,7 @@ namespace cw::probe {
 struct ProberOptions {
   CadenceOptions cadence;
   int fifo_priority = 20;  // SCHED_FIFO; 0: ordinary scheduling
+  std::vector<int> cpus;   // the thread runs on these; none: on any
   // A pair with a suspect or dead slot is probed at the active interval for this long after the last new doubt; a path
   // that stays dead for longer is worth no more than the idle interval, unless data runs on the pair.
   int64_t doubt_ns = 10'000'000'000;
@@ -50,13 +51,15 @@ struct ProberStats {
   int64_t lateness_p99_ns = 0;
   int64_t lateness_max_ns = 0;
   bool realtime = false;
+  std::string cpus;    // that it was given and may use, as CpuListText writes them; "": any
   int64_t cpu_ns = 0;  // of the thread
   std::string last_error;
 };
 
 class Prober {
  public:
-  // A refused SCHED_FIFO is a warning in the log, not an error. The thread stays in the caller's network namespace.
+  // A refused SCHED_FIFO is a warning in the log, not an error; FailedPrecondition: none of the CPUs may be used. The
+  // thread stays in the caller's network namespace, and has no capability once it runs.
   static absl::StatusOr<std::unique_ptr<Prober>> Start(const ProberOptions& options);
   virtual ~Prober() = default;
 

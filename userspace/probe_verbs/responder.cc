@@ -2,6 +2,7 @@
 #include "userspace/probe_verbs/responder.h"
 
 #include <linux/bpf.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -22,6 +23,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/model/clock.h"
 #include "userspace/probe/lateness.h"
+#include "userspace/rights/rights.h"
 
 namespace cw::probe_verbs {
 namespace {
@@ -113,6 +115,10 @@ void ResponderImpl::EnterRealTime() {
 
 void ResponderImpl::Run() {
   EnterRealTime();
+  // Kernels before 5.19 run no program, not even one that is open, for who may not load any.
+  if (const absl::Status s = rights::KeepOnly(rights::Bit(CAP_BPF)); !s.ok()) {
+    spdlog::warn("the verbs thread keeps its capabilities: {}", std::string(s.message()));
+  }
   options_.busy ? RunBusy() : RunOnEvents();
 }
 

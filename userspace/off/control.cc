@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/off/control.h"
+
+#include <linux/bpf.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "maps/abi.h"
+#include "maps/names.h"
+#include "userspace/off/kernel.h"
+
+namespace cw::off {
+
+using Outcome = Switched::Outcome;
+
+std::string ControlPin(const std::string& instance_folder) { return instance_folder + "/" CW_MAP_CTL; }
+
+Switched SwitchOff(const std::string& pin, bool dry) {
+  int error = 0;
+  const maps::UniqueFd fd = OpenPin(pin, &error);
+  if (!fd.ok()) {
+    const std::string message = "cannot open " + pin + ": " + strerror(error);
+    if (error == EPERM || error == EACCES) return {Outcome::kNotPermitted, message + "; run as root"};
+    return {error == ENOENT ? Outcome::kNoPin : Outcome::kFailed, message};
+  }
+  MapInfo info;
+  if (ReadMap(fd.get(), &info) != 0 || info.type != BPF_MAP_TYPE_ARRAY || info.value_size != sizeof(cw_ctl) ||
+      (info.flags & BPF_F_MMAPABLE) == 0) {
+    return {Outcome::kUnknownMap,
+            pin + " is not the control map of this version; use the cwctl of the agent that made it"};
+  }
+  // Mapped, so that only the mode is stored: the kernel writes other fields of the record at any time.
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return {Outcome::kFailed, "mapping " + pin + ": " + strerror(errno)};
+  auto* control = static_cast<cw_ctl*>(memory);
+  const bool known = control->abi_version == CW_ABI_VERSION;
+  if (known && !dry) std::atomic_ref<uint32_t>(control->mode).store(CW_MODE_OFF);
+  munmap(memory, page);
+  if (known) return {Outcome::kDone, ""};
+  return {Outcome::kUnknownMap, pin + " has another layout version; use the cwctl of its agent"};
+}
+
+}  // namespace cw::off

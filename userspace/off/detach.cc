@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/off/detach.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include "maps/unique_fd.h"
+#include "userspace/off/control.h"
+#include "userspace/off/kernel.h"
+#include "userspace/off/tc.h"
+
+namespace cw::off {
+namespace {
+
+std::string Why(int error) {
+  return error == EPERM || error == EACCES ? std::string(strerror(error)) + "; run as root" : strerror(error);
+}
+
+// One instance's folder, taken apart.
+class Instance {
+ public:
+  Instance(const Options& options, std::string name, Route& route, Report& report)
+      : options_(options),
+        name_(std::move(name)),
+        pins_(options.pin_root + "/" + name_),
+        run_(options.run_root + "/" + name_),
+        route_(route),
+        report_(report) {}
+
+  void Detach() {
+    if (!LockOut()) return;
+    const size_t left = report_.left.size();
+    if (FindMaps()) {
+      SwitchMode();
+      FindLinks();
+      for (const Interface& interface : route_.Interfaces()) DetachFrom(interface);
+      LeaveOtherLinks();
+      if (report_.left.size() == left) RemovePins();
+    }
+    Unlock();
+  }
+
+ private:
+  struct Pinned {
+    std::string path;
+    maps::UniqueFd fd;
+    Link link;
+  };
+
+  void Done(std::string what, std::string object, std::string note = "", uint32_t ifindex = 0) {
+    report_.done.push_back({name_, std::move(what), std::move(object), ifindex, std::move(note)});
+  }
+  void Left(std::string what, std::string object, std::string note, uint32_t ifindex = 0) {
+    report_.left.push_back({name_, std::move(what), std::move(object), ifindex, std::move(note)});
+  }
+
+  bool LockOut();
+  void Unlock();
+  bool FindMaps();
+  void SwitchMode();
+  void FindLinks();
+  void DetachFrom(const Interface& interface);
+  bool RemoveLink(const Interface& interface);
+  bool RemoveFilter(const Interface& interface, bool egress);
+  void RemoveClsact(const Interface& interface);
+  void LeaveOtherLinks();
+  void RemovePins();
+
+  const Options& options_;
+  const std::string name_, pins_, run_;
+  Route& route_;
+  Report& report_;
+  maps::UniqueFd lock_;
+  std::set<uint32_t> maps_;           // ids
+  std::map<uint32_t, Pinned> links_;  // by interface
+};
+
+// The agent's own lock: no agent runs, and none starts meanwhile.
+bool Instance::LockOut() {
+  const std::string path = run_ + "/lock";
+  lock_.reset(open(path.c_str(), options_.dry ? O_RDONLY | O_CLOEXEC : O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock_.ok()) return true;  // no such folder, or none who holds it
+  // Its next holder is not root.
+  struct stat folder;
+  if (!options_.dry && stat(run_.c_str(), &folder) == 0) (void)!fchown(lock_.get(), folder.st_uid, folder.st_gid);
+  if (flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return true;
+  char holder[256] = {};
+  (void)!pread(lock_.get(), holder, sizeof(holder) - 1, 0);
+  lock_.reset();
+  if (options_.force) return true;
+  Left("agent", holder, "it runs: stop it first, or give --force, and it goes on without its programs");
+  return false;
+}
+
+void Instance::Unlock() {
+  if (!lock_.ok()) return;
+  if (!options_.dry) unlink((run_ + "/lock").c_str());  // while it is held, so that nobody else's goes
+  lock_.reset();
+}
+
+bool Instance::FindMaps() {
+  if (!Exists("/proc/self/fd")) {  // which tells maps from links
+    Left("pins", pins_, "cannot be told apart; mount /proc");
+    return false;
+  }
+  for (const std::string& name : ListFolder(pins_)) {
+    int error = 0;
+    const maps::UniqueFd fd = OpenPin(pins_ + "/" + name, &error);
+    if (error != 0) {
+      Left("pin", pins_ + "/" + name, Why(error));
+      return false;
+    }
+    MapInfo info;
+    if (ReadMap(fd.get(), &info) == 0) maps_.insert(info.id);
+  }
+  return true;
+}
+
+// Flows go home in the programs' own way before these are gone. Maps of another version: detaching does it.
+void Instance::SwitchMode() {
+  if (SwitchOff(ControlPin(pins_), options_.dry).outcome == Switched::Outcome::kDone)
+    Done("mode", ControlPin(pins_), "off: every flow on its native port");
+}
+
+void Instance::FindLinks() {
+  for (const std::string& name : ListFolder(pins_)) {
+    unsigned ifindex = 0;
+    int end = 0;
+    if (sscanf(name.c_str(), CW_PIN_XDP_LINK_FMT "%n", &ifindex, &end) != 1 || name[static_cast<size_t>(end)] != 0)
+      continue;
+    Pinned pinned{.path = pins_ + "/" + name};
+    int error = 0;
+    pinned.fd = OpenPin(pinned.path, &error);
+    if (error != 0 || ReadXdpLink(pinned.fd.get(), &pinned.link) != 0) continue;
+    if (pinned.link.ifindex == ifindex) links_[ifindex] = std::move(pinned);  // else the interface is gone
+  }
+}
+
+void Instance::DetachFrom(const Interface& interface) {
+  bool ours = RemoveLink(interface);
+  for (const bool egress : {false, true}) ours |= RemoveFilter(interface, egress);
+  if (ours) RemoveClsact(interface);
+}
+
+bool Instance::RemoveLink(const Interface& interface) {
+  const auto found = links_.find(interface.ifindex);
+  if (found == links_.end()) return false;
+  std::set<uint32_t> attached;
+  // An interface of this number may be another namespace's: then another program is on ours, or none.
+  if (route_.XdpPrograms(interface.ifindex, &attached) != 0 || !attached.contains(found->second.link.program))
+    return false;
+  const int error = options_.dry ? 0 : DetachLink(found->second.fd.get());
+  if (error != 0 && error != ENOLINK && error != ENODEV) {
+    Left("xdp", interface.name, Why(error), interface.ifindex);
+  } else {
+    Done("xdp", interface.name, "detached", interface.ifindex);
+    if (!options_.dry) unlink(found->second.path.c_str());
+  }
+  links_.erase(found);
+  return true;
+}
+
+bool Instance::RemoveFilter(const Interface& interface, bool egress) {
+  const char* what = egress ? "tc egress" : "tc ingress";
+  uint32_t id = 0;
+  if (const int error = route_.FilterInOurPlace(interface.ifindex, egress, &id); error != 0 || id == 0) return false;
+  Program program;
+  if (const int error = ReadProgram(id, &program); error != 0) {
+    if (error != ENOENT) Left(what, interface.name, "cannot tell whose it is: " + Why(error), interface.ifindex);
+    return false;
+  }
+  const auto is_ours = [&](uint32_t map) { return maps_.contains(map); };
+  if (std::none_of(program.maps.begin(), program.maps.end(), is_ours)) return false;
+  const int error = options_.dry ? 0 : route_.RemoveFilterInOurPlace(interface.ifindex, egress);
+  if (error != 0 && error != ENOENT && error != ENODEV) {
+    Left(what, interface.name, Why(error), interface.ifindex);
+  } else {
+    Done(what, interface.name, "detached", interface.ifindex);
+  }
+  return true;
+}
+
+// Only where the agent noted that it added it.
+void Instance::RemoveClsact(const Interface& interface) {
+  const std::string marker = run_ + "/clsact-" + std::to_string(interface.ifindex);
+  if (!Exists(marker)) return;
+  int filters = 0;
+  if (options_.dry) {
+    Done("clsact", interface.name, "removed, unless others have filters there", interface.ifindex);
+    return;
+  }
+  int error = route_.CountFilters(interface.ifindex, &filters);
+  if (error == 0 && filters > 0) {
+    unlink(marker.c_str());  // it is theirs now
+    Done("clsact", interface.name, "stays: others have filters there", interface.ifindex);
+    return;
+  }
+  if (error == 0) error = route_.RemoveClsact(interface.ifindex);
+  if (error != 0 && error != ENOENT && error != ENODEV && error != EINVAL) {
+    Left("clsact", interface.name, Why(error), interface.ifindex);
+    return;
+  }
+  unlink(marker.c_str());
+  Done("clsact", interface.name, "removed", interface.ifindex);
+}
+
+void Instance::LeaveOtherLinks() {
+  for (const auto& [ifindex, pinned] : links_) {
+    Left("xdp", "interface " + std::to_string(ifindex),
+         "it is in another network namespace: run this there too (nsenter --net=...), with this file system of pins",
+         ifindex);
+  }
+}
+
+void Instance::RemovePins() {
+  for (const std::string& name : options_.dry ? std::vector<std::string>() : ListFolder(pins_)) {
+    if (unlink((pins_ + "/" + name).c_str()) != 0 && errno != ENOENT) {
+      Left("pin", pins_ + "/" + name, Why(errno));
+      return;
+    }
+  }
+  if (!options_.dry && rmdir(pins_.c_str()) != 0 && errno != ENOENT) {
+    Left("pins", pins_, Why(errno));
+    return;
+  }
+  Done("pins", pins_, "removed");
+}
+
+}  // namespace
+
+bool IsInstanceName(const std::string& name) {
+  return !name.empty() && name.size() <= 32 && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  });
+}
+
+Report Detach(const Options& options) {
+  Report report;
+  report.dry = options.dry;
+  Route route;
+  if (route.error() != 0) {
+    report.left.push_back({"", "netlink", "", 0, Why(route.error())});
+    return report;
+  }
+  if (access(options.pin_root.c_str(), R_OK | X_OK) != 0 && errno != ENOENT) {
+    report.left.push_back({"", "pins", options.pin_root, 0, Why(errno)});
+    return report;
+  }
+  for (const std::string& name : ListFolder(options.pin_root)) {
+    if (options.instance.empty() || name == options.instance) Instance(options, name, route, report).Detach();
+  }
+  // The folder above is the package's.
+  if (!options.dry && report.left.empty()) rmdir(options.pin_root.c_str());
+  return report;
+}
+
+}  // namespace cw::off
