@@ -215,7 +215,7 @@ class Tree {
   }
 
   const std::map<std::string, std::string> programs_ = {
-      {"cwctl", CWCTL_PATH}, {"cwagentd", CWAGENTD_PATH}, {"cwlab", CWLAB_PATH}};
+      {"cwctl", CWCTL_PATH}, {"cwagentd", CWAGENTD_PATH}, {"cwfabric-off", CWFABRIC_OFF_PATH}, {"cwlab", CWLAB_PATH}};
   std::map<std::string, Help> help_;
   std::set<std::string> targets_, folders_;
   std::vector<std::string> tests_, test_programs_;
