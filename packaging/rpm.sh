@@ -16,5 +16,13 @@ if ! rpmbuild -bb --nodeps --define "_topdir $top" packaging/rpm/cwfabric.spec >
   exit 1
 fi
 rpmlint --strict -c packaging/rpm/rpmlint.toml "$top"/RPMS/*/*.rpm packaging/rpm/cwfabric.spec
+# Into an empty root, as far as a machine of another distribution can: without dependencies and scripts.
+root=$top/root
+mkdir -p "$root"
+rpm --root "$root" --nodeps --noscripts --nosignature -i "$top"/RPMS/*/*.rpm
+rpm --root "$root" --nodeps --nosignature -Va | { ! grep .; }
+chroot "$root" /usr/sbin/cwfabric-off --version
+rm -f "$out"/*.rpm
 mv "$top"/RPMS/*/*.rpm "$out/"
 ls -l "$out"/*.rpm
+if ls "$out"/*.deb >/dev/null 2>&1; then packaging/same_files.sh "$out"; fi

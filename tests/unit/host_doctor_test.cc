@@ -102,6 +102,36 @@ TEST_F(Doctor, Capabilities) {
   EXPECT_EQ(CheckCapabilities(roots_, /*agent_runs=*/true).seen, "missing CAP_NET_ADMIN");
 }
 
+TEST(Certificates, AreJudgedByTheirTimeAndTheirFiles) {
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);  // 2027-01-15
+  const CertificateFacts good = {.problem = "",
+                                 .files = {{.path = "/x/h.crt", .secret = false, .mode = 0644, .owner = 0},
+                                           {.path = "/x/h.key", .secret = true, .mode = 0600, .owner = 900}},
+                                 .host_until = now + absl::Hours(24 * 30),
+                                 .authority_until = now + absl::Hours(24 * 300),
+                                 .agent_uid = 900};
+  const auto judge = [&](auto change) {
+    CertificateFacts facts = good;
+    change(facts);
+    return CheckCertificates(facts, now);
+  };
+  EXPECT_EQ(judge([](CertificateFacts&) {}).seen, "the host's until 2027-02-14, the authority until 2027-11-11");
+  EXPECT_EQ(judge([](CertificateFacts&) {}).result, Result::kOk);
+  const Check soon = judge([&](CertificateFacts& f) { f.host_until = now + absl::Hours(24 * 13); });
+  EXPECT_EQ(soon.result, Result::kWarn);
+  EXPECT_EQ(soon.seen, "the host's certificate is over on 2027-01-28");
+  const Check over = judge([&](CertificateFacts& f) { f.authority_until = now; });
+  EXPECT_EQ(over.result, Result::kFail);
+  EXPECT_EQ(over.seen, "the authority was over on 2027-01-15");
+  EXPECT_EQ(judge([](CertificateFacts& f) { f.problem = "cannot read /x/h.crt"; }).result, Result::kFail);
+  const Check open = judge([](CertificateFacts& f) { f.files[1].mode = 0640; });
+  EXPECT_EQ(open.result, Result::kFail);
+  EXPECT_EQ(open.seen, "the key /x/h.key has mode 0640 and owner 900");
+  EXPECT_EQ(judge([](CertificateFacts& f) { f.files[1].owner = 1000; }).result, Result::kFail);
+  EXPECT_EQ(judge([](CertificateFacts& f) { f.files[0].mode = 0664; }).result, Result::kWarn);
+  EXPECT_EQ(judge([](CertificateFacts& f) { f.files[0].owner = 1000; }).result, Result::kWarn);
+}
+
 TEST_F(Doctor, Jit) {
   EXPECT_EQ(CheckJit(roots_).result, Result::kUnknown);
   const std::map<std::string, Result> cases = {{"0\n", Result::kFail}, {"1\n", Result::kOk}, {"2\n", Result::kWarn}};

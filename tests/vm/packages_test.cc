@@ -92,6 +92,63 @@ class PackagesTest : public testing::Test {
   std::string MainPid() { return Run("systemctl show -P MainPID cwfabric-agent"); }
   std::string Attached() { return Run("ip -d link show roce0; tc filter show dev roce0 egress"); }
 
+  std::string Events(const std::string& type) {
+    return Run("journalctl --no-pager -u cwfabric-agent CW_EVENT=" + type);
+  }
+
+  // What the unit's settings come to in the process.
+  void LooksAtTheProcess() {
+    const std::string pid = MainPid();
+    const auto status = nlohmann::json::parse(Run("cwctl --json status"));
+    EXPECT_EQ(status.at("capabilities"), nlohmann::json({"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF"}));
+    EXPECT_EQ(status.at("prober").at("realtime"), true);
+    EXPECT_EQ(status.at("prober").at("memory_locked"), true);
+    EXPECT_EQ(Run("grep -h CapPrm /proc/" + pid + "/task/*/status | grep -vc 0000000000000000"), "1") << "one thread";
+    EXPECT_THAT(Run("grep 'Max core file size' /proc/" + pid + "/limits"), testing::ContainsRegex(" 0 +0 "));
+    // Nothing changes, and that is told; the process goes on.
+    Run("systemctl reload cwfabric-agent");
+    EXPECT_TRUE(Eventually([&] { return absl::StrContains(Events("keys"), "keys were read again and are the same"); }));
+    EXPECT_EQ(MainPid(), pid);
+  }
+
+  std::string OverTcp(const std::string& verb) {
+    return Try(
+        "cwctl --server 127.0.0.1:9478 --cert /root/pki/alice.crt --key /root/pki/alice.key --ca /root/pki/ca.crt " +
+        verb + " 2>&1");
+  }
+  void MakeCertificate(const std::string& options) {
+    Run("rm -f /root/pki/localhost.* && cwctl certs host localhost --also 127.0.0.1 --ca /root/pki " + options);
+    Run("cd /root/pki && install -o cwfabric -m 644 localhost.crt ca.crt /etc/cwfabric/tls/ && "
+        "install -o cwfabric -m 600 localhost.key /etc/cwfabric/tls/");
+  }
+  // Users with roles, on the host and from others, as operating.md says.
+  void ServesUsers() {
+    Run("groupadd --system readers && useradd -m -G readers reader");
+    Run("cwctl certs ca --out /root/pki && cwctl certs user alice --role read --ca /root/pki && "
+        "install -d -o root -g cwfabric -m 750 /etc/cwfabric/tls");
+    MakeCertificate("");
+    Run("sed -i -e 's|^#\\[api\\]|[api]|' -e 's|^#read_group = .*|read_group = \"readers\"|' "
+        "-e 's|^#listen = \\[\\]|listen = [\"127.0.0.1:9478\"]|' "
+        "-e 's|^#tls_cert = .*|tls_cert = \"/etc/cwfabric/tls/localhost.crt\"|' "
+        "-e 's|^#tls_key = .*|tls_key = \"/etc/cwfabric/tls/localhost.key\"|' "
+        "-e 's|^#tls_ca = .*|tls_ca = \"/etc/cwfabric/tls/ca.crt\"|' /etc/cwfabric/cwagentd.toml");
+    Run("cwagentd --config /etc/cwfabric/cwagentd.toml --check-config && systemctl restart cwfabric-agent");
+    ASSERT_TRUE(Eventually([&] { return Active() == "active"; })) << Journal();
+    EXPECT_EQ(nlohmann::json::parse(OverTcp("--json status")).at("caller").at("role"), "read");
+    EXPECT_THAT(OverTcp("off"), HasSubstr("needs the role steer"));
+    EXPECT_THAT(Try("su reader -c 'cwctl off' 2>&1"), HasSubstr("needs the role steer"));
+    EXPECT_TRUE(Eventually([&] {
+      const std::string told = Events("audit");
+      return absl::StrContains(told, "alice") && absl::StrContains(told, "reader");
+    })) << Events("audit");
+    EXPECT_THAT(Try("cwctl doctor"), HasSubstr("the host's until "));
+    // Another certificate in its place, for a week: taken up with the next connection, and the doctor warns.
+    MakeCertificate("--days 7");
+    EXPECT_EQ(nlohmann::json::parse(OverTcp("--json status")).at("caller").at("role"), "read");
+    EXPECT_THAT(Try("cwctl doctor"), HasSubstr("the host's certificate is over on "));
+    EXPECT_FALSE(Events("api").empty());
+  }
+
   std::unique_ptr<Vm> machine_;
 };
 
@@ -126,6 +183,10 @@ TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
   EXPECT_THAT(Try("su stranger -c 'perl /home/ask.pl' 2>&1"), HasSubstr("Permission denied"));
   EXPECT_EQ(Run("cd /usr/share/cwfabric && ls grafana prometheus | grep -c '^cwfabric'"), "3");
 
+  LooksAtTheProcess();
+  ServesUsers();
+  if (HasFatalFailure()) return;
+
   // How much of the system the service can reach.
   const std::string exposure =
       Run("systemd-analyze security --no-pager cwfabric-agent | grep 'Overall exposure' | grep -oE '[0-9]+\\.[0-9]'");
@@ -147,6 +208,14 @@ TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
   const std::string second = MainPid();
   Run("kill -9 " + second);
   ASSERT_TRUE(Eventually([&] { return Active() == "active" && MainPid() != second; })) << Journal();
+
+  // The way out without the agent, and back.
+  Run("systemctl stop cwfabric-agent");
+  EXPECT_THAT(Run("cwfabric-off"), HasSubstr("xdp roce0: detached"));
+  EXPECT_THAT(Attached(), Not(HasSubstr("cw_")));
+  Run("systemctl start cwfabric-agent");
+  ASSERT_TRUE(Eventually([&] { return Active() == "active"; })) << Journal();
+  EXPECT_THAT(Attached(), HasSubstr("cw_tc_egress"));
 
   Run("DEBIAN_FRONTEND=noninteractive dpkg -r cwfabric-agent 2>&1");
   EXPECT_THAT(Attached(), Not(HasSubstr("xdp")));

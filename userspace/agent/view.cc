@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/certificates.h"
 #include "userspace/agent/clock_view.h"
 #include "userspace/agent/links_view.h"
 #include "userspace/agent/memory_lock.h"
@@ -406,6 +407,7 @@ v1::DoctorReply Agent::MakeDoctor() {
   }
   input.hashing = HostHashing(Hashing());
   input.prober_realtime = prober_stats_.realtime;
+  input.certificates = LookAtCertificates(options_.config.api);
   for (const auto& [index, pair] : pairs_) {
     if (pair->estimate.state != sync::SyncState::kUnknown)
       input.clock_error_ns = std::max(input.clock_error_ns, static_cast<double>(pair->estimate.error_est_ns));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "userspace/host/kernel_checks.h"
 #include "userspace/host/nic_checks.h"
 
@@ -133,6 +134,12 @@ Check HashingCheck(const DoctorInput& input) {
   return {name, Result::kUnknown, "not known yet", "wait for path discovery; it needs switches that answer with ICMP"};
 }
 
+Check CertificatesCheck(const DoctorInput& input) {
+  if (input.certificates) return CheckCertificates(*input.certificates, absl::Now());
+  if (!input.agent_runs) return {"certificates", Result::kUnknown, "known once an agent runs", "see [api] listen"};
+  return {"certificates", Result::kOk, "none: the API is not served over TCP", ""};
+}
+
 }  // namespace
 
 std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorInput& input) {
@@ -160,6 +167,7 @@ std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorIn
   checks.push_back(SystemClockCheck(live));
   checks.push_back(FleetClockCheck(input));
   checks.push_back(HashingCheck(input));
+  checks.push_back(CertificatesCheck(input));
   return checks;
 }
 

@@ -5,9 +5,11 @@
 // milliseconds.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "userspace/host/certificate_check.h"
 #include "userspace/host/check.h"
 #include "userspace/host/live.h"
 #include "userspace/host/roots.h"
@@ -29,6 +31,7 @@ struct DoctorInput {
   Hashing hashing = Hashing::kUnknown;
   double clock_error_ns = -1;  // likely error of fleet time, worst peer; negative: no estimate
   bool prober_realtime = false;
+  std::optional<CertificateFacts> certificates;  // nothing: the API is not served over TCP
 };
 
 std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorInput& input);
