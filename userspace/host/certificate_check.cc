@@ -46,13 +46,14 @@ Check CheckCertificates(const CertificateFacts& facts, absl::Time now) {
   }
   const absl::Time first = std::min(facts.host_until, facts.authority_until);
   const char* whose = facts.host_until <= facts.authority_until ? "the host's certificate" : "the authority";
+  const char* todo = facts.host_until <= facts.authority_until
+                         ? "cwctl certs host makes a new one; the agent takes it up with the next connection"
+                         : "cwctl certs ca makes a new one; then new certificates for hosts and users";
   if (first <= now) {
-    return {kName, Result::kFail, absl::StrFormat("%s was over on %s", whose, Day(first)),
-            "cwctl certs makes a new one; the agent takes it up with the next connection"};
+    return {kName, Result::kFail, absl::StrFormat("%s was over on %s", whose, Day(first)), todo};
   }
   if (first - now < kSoon) {
-    return {kName, Result::kWarn, absl::StrFormat("%s is over on %s", whose, Day(first)),
-            "cwctl certs makes a new one; the agent takes it up with the next connection"};
+    return {kName, Result::kWarn, absl::StrFormat("%s is over on %s", whose, Day(first)), todo};
   }
   if (worst.result != Result::kOk) return worst;
   return {
