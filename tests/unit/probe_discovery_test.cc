@@ -24,7 +24,7 @@ struct Fabric {
   std::set<int> cut_spines;     // forward nothing
   bool leaves_silent = false;
   enum { kPorts, kAddresses, kTtl, kSpray, kQpn, kQpnOnly } hash = kPorts;  // what the first leaf chooses by, besides
-  double lost = 0;                                          // share of answers lost
+  double lost = 0;                                                          // share of answers lost
   std::mt19937 random{99};
 
   int SpineOf(uint16_t port, int ttl = 0) const {
@@ -302,6 +302,47 @@ TEST(Discovery, AChangedRouteInvalidatesTheTableAndItIsBuiltAnew) {
   ASSERT_TRUE(d.table().valid);
   EXPECT_GT(d.table().generation, before);
   EXPECT_EQ(4u, SpinesOf(d.table(), f).size());
+}
+
+// A spine goes, the hash is over three, and comes back half a second later: the usual verification would lean on the
+// table of three for half a minute.
+TEST(Discovery, WhileTheFabricIsInMotionItIsTracedOften) {
+  Fabric f;
+  Discovery d({.seed = 4}, {});
+  int64_t now = 0;
+  Simulate(d, f, now, 2 * kSecond);
+  ASSERT_EQ(4u, d.table().paths.size());
+  EXPECT_FALSE(d.InMotion());
+  f.spines = 3;
+  d.Doubt(now);  // some path died
+  Simulate(d, f, now, 3 * kSecond);
+  EXPECT_TRUE(d.InMotion());
+  EXPECT_EQ(3u, d.table().paths.size());
+  f.spines = 4;
+  Simulate(d, f, now, 4 * kSecond);
+  EXPECT_EQ(4u, d.table().paths.size()) << "without a doubt, by the hurried verification";
+  EXPECT_TRUE(d.InMotion());
+  d.TakeEvents();
+  Simulate(d, f, now, 70 * kSecond);
+  EXPECT_FALSE(d.InMotion());
+  const auto events = d.TakeEvents();
+  EXPECT_EQ(1, Count(events, DiscoveryEvent::Kind::kCalm));
+  EXPECT_EQ(0, Count(events, DiscoveryEvent::Kind::kInvalid));
+}
+
+TEST(Discovery, DoubtsCostOneLookASecond) {
+  Fabric f;
+  Discovery d({.seed = 4}, {});
+  int64_t now = 0;
+  Simulate(d, f, now, 2 * kSecond);
+  int sent = 0;
+  for (int i = 0; i < 100; ++i) {  // a path that flaps
+    d.Doubt(now);
+    sent += Simulate(d, f, now, 10 * kMs);
+  }
+  EXPECT_GE(sent, 4 * 3);
+  EXPECT_LE(sent, 2 * 4 * 4) << "four paths, at most four TTLs, twice";
+  EXPECT_FALSE(d.InMotion());
 }
 
 TEST(Discovery, ASilentlyDeadSpineIsNoReasonToRebuild) {

@@ -99,6 +99,25 @@ TEST(SlotTable, NativePortsFoldOntoPathsWithEqualHops) {
   CheckInvariants(t, pair);
 }
 
+TEST(SlotTable, NativePortsAreProbedThemselvesWhileNobodyKnowsWhatTheyShare) {
+  cw_pair pair{};
+  SlotTable t(&pair);
+  const FoldFn fold = FoldMod4({50000, 50001, 50002, 50003});
+  t.SetPaths({50000, 50001, 50002, 50003}, fold, 0);
+  SlotUpdate u;
+  const uint8_t folded = t.EnsureNative(60001, fold, 0, &u);
+  EXPECT_EQ(50001, t.port(folded));
+  u = t.RefoldNatives(nullptr, 7);
+  ASSERT_EQ(1u, u.natives.size());
+  EXPECT_EQ(60001, t.port(u.natives[0].slot));
+  EXPECT_EQ(CW_SLOT_NEW, pair.slot[u.natives[0].slot].state);
+  CheckInvariants(t, pair);
+  u = t.RefoldNatives(fold, 9);
+  EXPECT_EQ((std::vector<NativeChange>{{60001, folded}}), u.natives);
+  EXPECT_FALSE(t.SlotOfPort(60001).has_value());
+  CheckInvariants(t, pair);
+}
+
 TEST(SlotTable, ASlotThatBecomesFreeIsGivenToAPortThatWaits) {
   cw_pair pair{};
   SlotTable t(&pair);

@@ -258,7 +258,8 @@ class Agent final : public api::AgentView {
   // Those that lose packets, by their probes or by the flows' acknowledgements.
   uint16_t LossySlots(const PairState& pair) const;
   void OnStall(PairState& pair, const control::DataStall::Verdict& verdict);
-  void LeavePath(PairState& pair, uint8_t slot);
+  int LeavePath(PairState& pair, uint8_t slot, bool may_return);
+  void LeaveMutePorts();
 
   // decide.cc
   void DecideWindow();
@@ -330,6 +331,7 @@ class Agent final : public api::AgentView {
   Evidence SilenceEvidence(const PairState& pair, const SilentPath& silent) const;
   void OnSilenceEnds(PairState& pair, uint8_t s);
   void OnDead(PairState& pair, uint8_t s);
+  void DoubtPaths(const PairState& pair);
 
   // causes.cc: why flows are slow
   void LookForCauses(const control::Observation& seen);

@@ -94,6 +94,7 @@ void Agent::DecideWindow() {
   const int64_t now_ns = MonotonicNs();
   ReadFlows();
   JudgeStalls(now_ns);
+  LeaveMutePorts();
   if (!flows_.sent.empty()) busy_ns_ = now_ns;
   SetPace(now_ns - busy_ns_ < kQuietAfterNs);
   RunDrains();

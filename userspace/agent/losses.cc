@@ -10,6 +10,11 @@
 #include "userspace/agent/agent.h"
 
 namespace cw::agent {
+namespace {
+
+constexpr uint32_t kMuteRounds = 20;
+
+}  // namespace
 
 // Dead paths are the kernel's to judge; new ones have not answered yet.
 uint16_t Agent::JudgedSlots(const PairState& pair) const {
@@ -54,7 +59,7 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
   control::PathDamping& damping = pair.slot[verdict.slot].damping;
   verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);
   UpdateDamping(pair);
-  if (verdict.lossy && acts) LeavePath(pair, verdict.slot);
+  if (verdict.lossy && acts) LeavePath(pair, verdict.slot, /*may_return=*/true);
 }
 
 uint16_t Agent::LossySlots(const PairState& pair) const {
@@ -97,13 +102,38 @@ void Agent::OnStall(PairState& pair, const control::DataStall::Verdict& verdict)
   if (acts || Observes(Capability::kLoss)) Log(std::move(event));
   if (!acts) return pair.stalls->Forget(verdict.slot);
   UpdateDamping(pair);
-  LeavePath(pair, verdict.slot);
+  LeavePath(pair, verdict.slot, /*may_return=*/true);
   OnPathDied(pair, verdict.slot);  // what was under way is asked for again, by the path that they go to
 }
 
+// A native port that is probed for itself and never answers, while other paths do. The kernel judges paths that were
+// alive once.
+void Agent::LeaveMutePorts() {
+  if (!Acts(Capability::kFailover)) return;
+  for (auto& [index, pair] : pairs_) {
+    const cw_pair& shared = dataplane_->pairs()[index];
+    if (!pair->active || pair->blind || probe::Load(shared.live_mask) == 0) continue;
+    for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+      const cw_slot& slot = shared.slot[s];
+      const uint32_t rounds = probe::Load(shared.cur_round) - probe::Load(slot.progress_round);
+      const bool fresh = probe::Load(slot.state) == CW_SLOT_NEW && !engine_->mesh().slots(index).is_path(s);
+      if (!fresh || rounds < kMuteRounds) continue;
+      const int left = LeavePath(*pair, s, /*may_return=*/true);
+      if (left == 0) continue;
+      Log({.type = "path",
+           .severity = telemetry::Severity::kAlert,
+           .text = absl::StrFormat("udp-port %d to %s never answered while other paths did: its %d flows leave it",
+                                   probe::Load(slot.port), pair->peer, left),
+           .peer = pair->peer,
+           .slot = s,
+           .evidence = {{"rounds", absl::StrCat(rounds)}}});
+    }
+  }
+}
+
 // Each flow of the path goes to the usable one that has the fewest then. At once: what is in flight is lost in part
-// anyway.
-void Agent::LeavePath(PairState& pair, uint8_t slot) {
+// anyway. Returns how many go.
+int Agent::LeavePath(PairState& pair, uint8_t slot, bool may_return) {
   const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
   const uint16_t judged = JudgedSlots(pair);
   std::array<int, CW_MAX_SLOTS> flows{};
@@ -114,15 +144,21 @@ void Agent::LeavePath(PairState& pair, uint8_t slot) {
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     if (slots.is_path(s) && (judged >> s & 1) != 0 && (pair.blocked >> s & 1) == 0) targets.push_back(s);
   }
-  if (targets.empty()) return;
+  int left = 0;
+  if (targets.empty()) return left;
   for (const auto& [key, flow] : flows_.sent) {
     if (flow.tx.pair != pair.index || flow.PathSlot() != slot || (flow.tx.flags & CW_STEER_HARD_LOCKED) != 0) continue;
+    const bool going =
+        flow.tx.want_force != 0 && std::find(targets.begin(), targets.end(), flow.tx.want_slot) != targets.end();
+    if (going) continue;  // with its next packet
     const uint8_t to =
         *std::min_element(targets.begin(), targets.end(), [&](uint8_t a, uint8_t b) { return flows[a] < flows[b]; });
     ++flows[to];
     if (!dataplane_->flow_editor().Want(ToMap(key), to, slots.port(to), /*force=*/true).ok()) continue;
-    LeftBadPath(key, pair.index, slot, flow.tx.port, to, slots.port(to));
+    ++left;
+    if (may_return) LeftBadPath(key, pair.index, slot, flow.tx.port, to, slots.port(to));
   }
+  return left;
 }
 
 }  // namespace cw::agent

@@ -8,7 +8,8 @@ namespace cw::agent {
 namespace {
 
 std::string HopText(const probe::Hops& hops) {
-  return absl::StrJoin(hops, " ", [](std::string* out, const Addr& hop) { absl::StrAppend(out, hop.is_zero() ? "*" : hop.ToString()); });
+  return absl::StrJoin(
+      hops, " ", [](std::string* out, const Addr& hop) { absl::StrAppend(out, hop.is_zero() ? "*" : hop.ToString()); });
 }
 
 }  // namespace
@@ -50,8 +51,9 @@ void Agent::OnTable(uint32_t index, const probe::PathTable& table) {
   size_t unknown = 0;
   for (const probe::Path& path : table.paths) unknown += path.known ? 0 : 1;
   Log({.type = "fabric",
-       .text = absl::StrCat(table.paths.size(), table.paths.size() == 1 ? " path to " : " paths to ", pair->peer,
-                            unknown == 0 ? "" : absl::StrCat(", ", unknown, " of them with switches that do not answer")),
+       .text =
+           absl::StrCat(table.paths.size(), table.paths.size() == 1 ? " path to " : " paths to ", pair->peer,
+                        unknown == 0 ? "" : absl::StrCat(", ", unknown, " of them with switches that do not answer")),
        .peer = pair->peer});
   pair->table_seen = true;
 }
@@ -61,7 +63,8 @@ void Agent::OnInvalid(uint32_t index, const probe::DiscoveryEvent& event) {
   if (pair == nullptr) return;
   Log({.type = "fabric",
        .severity = telemetry::Severity::kNotice,
-       .text = absl::StrCat("paths to ", pair->peer, " changed: port ", event.port, " now takes other switches; no moves until the paths are known again"),
+       .text = absl::StrCat("paths to ", pair->peer, " changed: port ", event.port,
+                            " now takes other switches; no moves until the paths are known again"),
        .peer = pair->peer,
        .evidence = {{"hops_before", HopText(event.before)}, {"hops_now", HopText(event.after)}}});
 }
@@ -71,11 +74,18 @@ void Agent::OnHashing(uint32_t index, probe::Hashing hashing) {
   if (pair == nullptr) return;
   telemetry::Event event{.type = "fabric", .peer = pair->peer};
   switch (hashing) {
-    case probe::Hashing::kPorts: event.text = "ports choose the paths to " + pair->peer; break;
-    case probe::Hashing::kSinglePath: event.text = "all ports take one path to " + pair->peer; break;
-    case probe::Hashing::kUnknown: event.text = "which switches ports take to " + pair->peer + " cannot be seen"; break;
+    case probe::Hashing::kPorts:
+      event.text = "ports choose the paths to " + pair->peer;
+      break;
+    case probe::Hashing::kSinglePath:
+      event.text = "all ports take one path to " + pair->peer;
+      break;
+    case probe::Hashing::kUnknown:
+      event.text = "which switches ports take to " + pair->peer + " cannot be seen";
+      break;
     case probe::Hashing::kSprayed:
-      event.text = "packets to " + pair->peer + " are sprayed: a port takes other switches each time, so flows keep their own ports";
+      event.text = "packets to " + pair->peer +
+                   " are sprayed: a port takes other switches each time, so flows keep their own ports";
       break;
     case probe::Hashing::kQpn:
       event.text = "switches on the paths to " + pair->peer +
@@ -83,7 +93,8 @@ void Agent::OnHashing(uint32_t index, probe::Hashing hashing) {
                    "ports, are not moved for balance, and leave a dead path by chance only";
       break;
     case probe::Hashing::kTtl:
-      event.text = "paths to " + pair->peer + " depend on the TTL too, so flows are not moved for balance, and "
+      event.text = "paths to " + pair->peer +
+                   " depend on the TTL too, so flows are not moved for balance, and "
                    "those with another TTL than the probes' 64 leave a dead path by chance only";
       break;
   }
@@ -104,9 +115,12 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     pair->slot[change.slot].silence.reset();
     if (pair->loss != nullptr) pair->loss->Forget(change.slot);
     if (pair->stalls != nullptr) pair->stalls->Forget(change.slot);
-    // Flows that were steered to a port that this slot no longer means go back to their own.
+    if (change.old_port == 0) continue;
+    // Flows that were steered to a port that this slot no longer means go to another path, or back to their own port.
+    if (Acts(Capability::kFailover) && !pair->blind && LeavePath(*pair, change.slot, /*may_return=*/false) > 0)
+      continue;
     for (auto& [key, flow] : flows_.sent) {
-      if (change.old_port == 0 || flow.tx.pair != index || flow.tx.slot != change.slot || flow.tx.port == 0) continue;
+      if (flow.tx.pair != index || flow.tx.slot != change.slot || flow.tx.port == 0) continue;
       (void)dataplane_->flow_editor().Place(ToMap(key), CW_SLOT_NONE, 0);
     }
   }

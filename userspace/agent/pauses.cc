@@ -144,6 +144,7 @@ void Agent::OnSilenceEnds(PairState& pair, uint8_t s) {
     evidence = {{"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(s))}};
   }
   slot.damping.Up(MonotonicNs());
+  DoubtPaths(pair);
   Log({.type = "path",
        .severity = telemetry::Severity::kNotice,
        .text = std::move(text),
@@ -153,8 +154,16 @@ void Agent::OnSilenceEnds(PairState& pair, uint8_t s) {
   UpdateDamping(pair);
 }
 
+// Where a path dies or comes back, switches may deal ports out anew. Pairs without flows have time.
+void Agent::DoubtPaths(const PairState& pair) {
+  if (!pair.active) return;
+  engine_->DoubtPaths(pair.index, NowNs());
+  ScheduleTick();
+}
+
 void Agent::OnDead(PairState& pair, uint8_t s) {
   const int64_t now_ns = MonotonicNs();
+  DoubtPaths(pair);
   SlotState& slot = pair.slot[s];
   slot.damping.Down(now_ns);
   UpdateDamping(pair);

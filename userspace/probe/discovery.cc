@@ -12,6 +12,7 @@ constexpr int kTracesForDepth = 3;  // finished traces before silence at a TTL c
 // Ports whose hops end where others go on are most likely all on one path that is cut behind that hop.
 constexpr int kMaxCutPaths = 2;
 constexpr size_t kTestedPorts = 3;
+constexpr int64_t kHurriedNs = 1'000'000'000;
 
 }  // namespace
 
@@ -32,7 +33,7 @@ void Discovery::Restart() {
   candidates_.clear();
   active_.clear();
   results_.clear();
-  verify_at_.clear();
+  verify_.clear();
   repeats_.Cancel();
   depth_ = 0;
   finished_ = 0;
@@ -41,6 +42,25 @@ void Discovery::Restart() {
 void Discovery::Rebuild() {
   table_.valid = false;
   Restart();
+}
+
+int64_t Discovery::HurriedNs() const { return std::min(kHurriedNs, options_.verify_interval_ns); }
+
+void Discovery::Doubt(int64_t now_ns) {
+  const bool lately = doubted_ns_ != 0 && now_ns - doubted_ns_ < HurriedNs();
+  if (!lately) doubted_ns_ = now_ns;
+  for (auto& [port, verify] : verify_) {
+    verify.step_ns = HurriedNs();
+    verify.at_ns = std::min(verify.at_ns, lately ? now_ns + verify.step_ns : now_ns);
+  }
+}
+
+// Each path has kept its hops for so long that it is traced at the usual pace again.
+void Discovery::LookForCalm() {
+  const auto calm = [this](const auto& entry) { return entry.second.step_ns >= options_.verify_interval_ns; };
+  if (!in_motion_ || building_ || !std::all_of(verify_.begin(), verify_.end(), calm)) return;
+  in_motion_ = false;
+  events_.push_back({DiscoveryEvent::Kind::kCalm, 0, {}, {}});
 }
 
 void Discovery::TracePort(uint16_t port) {
@@ -106,10 +126,11 @@ void Discovery::StartTraces(int64_t now_ns) {
     if (!room()) return;
     if (!active_.contains(port)) active_.emplace(port, RepeatTrace(port));
   }
-  for (auto& [port, at_ns] : verify_at_) {
+  for (auto& [port, verify] : verify_) {
     if (!room()) return;
-    if (at_ns > now_ns || active_.contains(port)) continue;
-    at_ns = now_ns + options_.verify_interval_ns;
+    if (verify.at_ns > now_ns || active_.contains(port)) continue;
+    verify.at_ns = now_ns + verify.step_ns;
+    verify.step_ns = std::min(2 * verify.step_ns, options_.verify_interval_ns);
     if (hashing_ != Hashing::kSprayed) {
       active_[port].purpose = Purpose::kVerify;
     } else if (!repeats_.running()) {
@@ -228,8 +249,11 @@ void Discovery::FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns) {
   if (path == table_.paths.end() || hashing_ == Hashing::kSprayed) return;
   if (Conflict(path->hops, hops)) {
     events_.push_back({DiscoveryEvent::Kind::kInvalid, port, path->hops, hops});
+    in_motion_ = true;
     Rebuild();
-  } else if (path->known) {
+    return;
+  }
+  if (path->known) {
     if (hops == path->hops)
       path->verified_ns = now_ns;  // less than before: its age grows, nothing is known to be wrong
   } else if (path->hops.empty() && !hops.empty()) {
@@ -238,6 +262,7 @@ void Discovery::FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns) {
     results_[port] = hops;
     BuildTable(now_ns);
   }
+  LookForCalm();
 }
 
 void Discovery::BeginSelfTest() {
@@ -324,9 +349,9 @@ void Discovery::BuildTable(int64_t now_ns) {
   preferred_.clear();
   for (const Path& p : table_.paths) {
     preferred_.push_back(p.port);
-    verify_at_.try_emplace(p.port, now_ns + options_.verify_interval_ns);
+    verify_.try_emplace(p.port, Verify{now_ns + options_.verify_interval_ns, options_.verify_interval_ns});
   }
-  std::erase_if(verify_at_, [this](const auto& v) {
+  std::erase_if(verify_, [this](const auto& v) {
     return std::find(preferred_.begin(), preferred_.end(), v.first) == preferred_.end();
   });
   events_.push_back({DiscoveryEvent::Kind::kTable, 0, {}, {}});
@@ -354,10 +379,11 @@ void Discovery::DrawUnknownPaths(PathTable* table) {
 
 // Spread over the interval, so that verification never needs the whole budget at once.
 void Discovery::ScheduleVerify(int64_t now_ns) {
-  verify_at_.clear();
+  verify_.clear();
   const auto n = static_cast<int64_t>(table_.paths.size());
+  const int64_t interval_ns = in_motion_ ? HurriedNs() : options_.verify_interval_ns;
   for (int64_t i = 0; i < n; ++i) {
-    verify_at_[table_.paths[i].port] = now_ns + options_.verify_interval_ns * (i + 1) / n;
+    verify_[table_.paths[i].port] = {now_ns + interval_ns * (i + 1) / n, interval_ns};
   }
 }
 
@@ -370,7 +396,7 @@ int64_t Discovery::NextDeadlineNs() const {
       if (!a.done) next = std::min(next, a.ip_id == 0 ? 0 : a.deadline_ns);
     }
   }
-  for (const auto& [port, at_ns] : verify_at_) next = std::min(next, at_ns);
+  for (const auto& [port, verify] : verify_) next = std::min(next, verify.at_ns);
   for (uint16_t port : demanded_) {
     if (!results_.contains(port) && !active_.contains(port)) next = 0;
   }

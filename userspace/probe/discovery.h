@@ -2,13 +2,16 @@
 //
 // Which UDP source ports take which path: the state of path discovery for one pair of NICs. Each candidate port is
 // traced with small TTLs, ports with the same hops are one path, and each path's port is traced again from time to
-// time; one hop that differs makes the whole table invalid, and it is built anew.
-// The number of ports follows the answers: with k paths seen, go on until a further path as likely as the others would
-// have been missed with less than 1 % (union bound of the coupon collector's problem). Where switches do not answer,
-// hops are unknown and every port counts as a path of its own. (Where a host's own leaf is the only switch that
-// answers, the pair looks as if it had a single path.) Once the table is built, a few of its ports are traced again
-// several times: the fabric's self-test. A table of a fabric that sprays means nothing; it is not verified but the test
-// repeated, until it passes and a new table is built. Pure: no sockets, time comes in. Thread rule: one thread.
+// time; one hop that differs makes the whole table invalid, and it is built anew. From then on the fabric is in motion:
+// the switch that went will come back, and each change of an ECMP group deals ports out anew. Paths are then traced
+// each second, twice as rarely each time, and until the usual interval is reached nobody should lean on two ports
+// taking the same path. The number of ports follows the answers: with k paths seen, go on until a further path as
+// likely as the others would have been missed with less than 1 % (union bound of the coupon collector's problem). Where
+// switches do not answer, hops are unknown and every port counts as a path of its own. (Where a host's own leaf is the
+// only switch that answers, the pair looks as if it had a single path.) Once the table is built, a few of its ports are
+// traced again several times: the fabric's self-test. A table of a fabric that sprays means nothing; it is not verified
+// but the test repeated, until it passes and a new table is built. Pure: no sockets, time comes in. Thread rule: one
+// thread.
 #pragma once
 
 #include <array>
@@ -73,6 +76,7 @@ struct DiscoveryEvent {
     kInvalid,  // port's hops differ from before: freeze moves, a new table is on its way
     kTraced,   // a port traced on demand: Fold() knows it now
     kHashing,  // hashing() has changed
+    kCalm,     // InMotion() is over
   };
   Kind kind = Kind::kTable;
   uint16_t port = 0;
@@ -86,6 +90,8 @@ class Discovery {
   Discovery(const DiscoveryOptions& options, const std::vector<uint16_t>& preferred);
 
   void Rebuild();  // from the start; the table is invalid until it is done
+  // A path died or came back, so ports may have been dealt out anew: all paths are traced now, at most once a second.
+  void Doubt(int64_t now_ns);
   void TracePort(
       uint16_t port);  // on demand, and again in each later build; a port already traced gives its event at once
   void ForgetPort(uint16_t port);  // no longer asked for
@@ -103,6 +109,7 @@ class Discovery {
   std::optional<uint16_t> Fold(uint16_t port) const;
   const Hops* HopsOf(uint16_t port) const;      // nullptr: not traced
   Hashing hashing() const { return hashing_; }  // kUnknown until the first table was tested
+  bool InMotion() const { return in_motion_; }
   int ports_traced() const { return static_cast<int>(results_.size()); }
 
  private:
@@ -113,6 +120,9 @@ class Discovery {
     uint16_t ip_id = 0;  // 0: none under way
     int64_t deadline_ns = 0;
     Addr router;
+  };
+  struct Verify {
+    int64_t at_ns = 0, step_ns = 0;  // the next time, and from then to the one after
   };
   struct Trace {
     Purpose purpose = Purpose::kCandidate;
@@ -137,6 +147,8 @@ class Discovery {
   void BuildTable(int64_t now_ns);
   void DrawUnknownPaths(PathTable* table);
   void ScheduleVerify(int64_t now_ns);
+  int64_t HurriedNs() const;
+  void LookForCalm();
   std::vector<uint16_t> PortsByPreference() const;
   bool NothingAnswers() const;
   int LastTtl() const;  // TTLs beyond it are not worth a packet
@@ -148,16 +160,18 @@ class Discovery {
   bool building_ = true;
   std::vector<uint16_t> candidates_;  // drawn so far in this build, in order; first the preferred ones
   std::map<uint16_t, Trace> active_;
-  std::set<uint16_t> demanded_;            // native ports: traced in each build
-  std::map<uint16_t, Hops> results_;       // of this build
-  std::map<uint16_t, uint16_t> fold_;      // traced port → port of its path
-  std::map<uint16_t, int64_t> verify_at_;  // port of a path → when to trace it again
-  int depth_ = 0;                          // largest TTL that was answered in this build
-  int finished_ = 0;                       // traces finished in this build
+  std::set<uint16_t> demanded_;        // native ports: traced in each build
+  std::map<uint16_t, Hops> results_;   // of this build
+  std::map<uint16_t, uint16_t> fold_;  // traced port → port of its path
+  std::map<uint16_t, Verify> verify_;  // port of a path → when to trace it again
+  int depth_ = 0;                      // largest TTL that was answered in this build
+  int finished_ = 0;                   // traces finished in this build
   uint16_t next_nonce_ = 0;
   PathTable table_;
   RepeatTest repeats_;
   Hashing hashing_ = Hashing::kUnknown;
+  bool in_motion_ = false;
+  int64_t doubted_ns_ = 0;  // 0: never
   std::vector<DiscoveryEvent> events_;
 };
 

@@ -145,7 +145,8 @@ void Engine::SendTrace(uint32_t pair, const TraceProbe& probe) {
 FoldFn Engine::FoldOf(uint32_t pair) const {
   return [this, pair](uint16_t port) -> std::optional<uint16_t> {
     const Discovery* d = paths_->Find(pair);
-    return d != nullptr && d->table().valid ? d->Fold(port) : std::nullopt;
+    // While ports are dealt out anew, a native port is probed itself as far as there are slots.
+    return d != nullptr && d->table().valid && !d->InMotion() ? d->Fold(port) : std::nullopt;
   };
 }
 
@@ -156,7 +157,11 @@ void Engine::OnDiscovery(uint32_t pair, const DiscoveryEvent& event) {
       spdlog::warn("{} to {}: udp-port {} took [{}], now [{}]: paths are discovered anew",
                    mesh_.spec(pair).local.ToString(), mesh_.spec(pair).peer, event.port, HopsToString(event.before),
                    HopsToString(event.after));
+      Apply(pair, mesh_.slots(pair).RefoldNatives(FoldOf(pair), now_ns_));
       if (callbacks_.on_invalid) callbacks_.on_invalid(pair, event);
+      return;
+    case DiscoveryEvent::Kind::kCalm:
+      Apply(pair, mesh_.slots(pair).RefoldNatives(FoldOf(pair), now_ns_));
       return;
     case DiscoveryEvent::Kind::kTraced:
       Apply(pair, mesh_.slots(pair).RefoldNative(event.port, FoldOf(pair), now_ns_));

@@ -70,6 +70,8 @@ class Engine {
   void ReleaseNative(uint32_t pair, uint16_t port, int64_t now_ns);
   void SetBlocked(uint32_t pair, uint16_t slot_mask);  // slots that no flow shall be put on
   void RebuildPaths(uint32_t pair) { paths_->Rebuild(pair); }
+  // A path of the pair died or came back: its hops are looked at again.
+  void DoubtPaths(uint32_t pair, int64_t now_ns) { paths_->Doubt(pair, now_ns); }
 
   absl::Status SendMessage(uint32_t pair, const Body& body) { return messages_->Send(pair, body); }
   absl::Status SendMessageOn(uint32_t pair, const Body& body, uint16_t port, uint8_t dscp) {

@@ -46,6 +46,10 @@ void PathMonitor::Rebuild(uint32_t pair) {
   if (auto it = pairs_.find(pair); it != pairs_.end()) it->second.discovery->Rebuild();
 }
 
+void PathMonitor::Doubt(uint32_t pair, int64_t now_ns) {
+  if (auto it = pairs_.find(pair); it != pairs_.end()) it->second.discovery->Doubt(now_ns);
+}
+
 const Discovery* PathMonitor::Find(uint32_t pair) const {
   const auto it = pairs_.find(pair);
   return it == pairs_.end() ? nullptr : it->second.discovery.get();

@@ -38,6 +38,7 @@ class PathMonitor {
   void TracePort(uint32_t pair, uint16_t port);
   void ForgetPort(uint32_t pair, uint16_t port);
   void Rebuild(uint32_t pair);
+  void Doubt(uint32_t pair, int64_t now_ns);
 
   void OnAnswer(const TraceAnswer& answer, int64_t now_ns);
   void Tick(int64_t now_ns);

@@ -47,8 +47,7 @@ SlotUpdate SlotTable::SetPaths(absl::Span<const uint16_t> ports, const FoldFn& f
     }
     slots_[*slot].path = true;
   }
-  for (uint16_t port : NativePorts()) PlaceNative(port, fold, now_ns, &update);
-  PlaceWaiting(fold, now_ns, &update);  // those after which another left its slot
+  PlaceNatives(fold, now_ns, &update);
   Publish();
   return update;
 }
@@ -79,6 +78,18 @@ SlotUpdate SlotTable::RefoldNative(uint16_t port, const FoldFn& fold, int64_t no
   PlaceWaiting(fold, now_ns, &update);
   Publish();
   return update;
+}
+
+SlotUpdate SlotTable::RefoldNatives(const FoldFn& fold, int64_t now_ns) {
+  SlotUpdate update;
+  PlaceNatives(fold, now_ns, &update);
+  Publish();
+  return update;
+}
+
+void SlotTable::PlaceNatives(const FoldFn& fold, int64_t now_ns, SlotUpdate* update) {
+  for (const uint16_t port : NativePorts()) PlaceNative(port, fold, now_ns, update);
+  PlaceWaiting(fold, now_ns, update);  // those after which another left its slot
 }
 
 // Best first: the slot of this very port if it is a path; the path with the same hops; a slot of its own; none.

@@ -57,6 +57,8 @@ class SlotTable {
   SlotUpdate ReleaseNative(uint16_t port, const FoldFn& fold, int64_t now_ns);
   // The hops of a native port became known; likewise.
   SlotUpdate RefoldNative(uint16_t port, const FoldFn& fold, int64_t now_ns);
+  // What is known of all native ports has changed, or is no longer believed.
+  SlotUpdate RefoldNatives(const FoldFn& fold, int64_t now_ns);
 
   // Slots that flows may be put on = path slots that are not blocked. Bit s: slot s.
   void SetBlocked(uint16_t mask);
@@ -81,6 +83,7 @@ class SlotTable {
   void Free(uint8_t slot, SlotUpdate* update);
   std::optional<uint8_t> EvictNative(SlotUpdate* update);
   void PlaceNative(uint16_t port, const FoldFn& fold, int64_t now_ns, SlotUpdate* update);
+  void PlaceNatives(const FoldFn& fold, int64_t now_ns, SlotUpdate* update);
   void PlaceWaiting(const FoldFn& fold, int64_t now_ns, SlotUpdate* update);
   size_t NativeOnlySlots() const;
   void Publish();  // flags and assign_mask
