@@ -113,11 +113,14 @@ void AddRows(cw::bench::Report& report, const Case& c, const char* system, const
     count("resends_asked", static_cast<double>(result.resends_asked));
   } else {
     report.Add(name, system, "recovery", "ms", result.AllRecoveries());
+    report.Add(name, system, "recovery_undisturbed", "ms", result.AllRecoveries(/*undisturbed=*/true));
     count("not_recovered", result.NotRecovered());
     // What is held back has left no trace where it would go.
     if (!cw::lab::IsPause(c.kind)) count("still_on_path", result.StillOnPath());
   }
   report.Add(name, system, "stall", "ms", result.CutStalls());
+  report.Add(name, system, "stall_undisturbed", "ms", result.CutStalls(/*undisturbed=*/true));
+  report.Add(name, system, "machine_stall", "ms", Of(result, &cw::lab::CutResult::machine_stall_ms));
   count("flows_lost", result.flows_lost);
   count("wrong_verdicts", result.wrong_verdicts);
   if (cw::lab::IsPause(c.kind)) {
@@ -146,6 +149,8 @@ void Explain(const FailoverResult& result) {
                result.StillOnPath(), result.flows_lost, result.wrong_verdicts, result.paused_verdicts);
   std::fprintf(stderr, "  stalls per cut %s, %d resends asked for\n", Spread(result.CutStalls()).c_str(),
                static_cast<int>(result.resends_asked));
+  std::fprintf(stderr, "  the machine stood still about %d cuts; without these recovery %s, stalls %s\n",
+               result.Disturbed(), Spread(result.AllRecoveries(true)).c_str(), Spread(result.CutStalls(true)).c_str());
   for (const cw::lab::Mark& mark : result.phase.marks) {
     const bool event = mark.kind == "fault" || mark.kind == "dead" || mark.kind == "path";
     const bool wrong = absl::StartsWith(mark.text, "WRONG");

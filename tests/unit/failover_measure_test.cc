@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "userspace/lab/experiment_failover.h"
 #include "userspace/lab/failover_fault.h"
+#include "userspace/lab/stall_witness.h"
 
 namespace cw::lab {
 namespace {
@@ -62,6 +64,24 @@ TEST(BrokenLinks, ARebootIsOfAllLinksAndADirectionOfOne) {
   EXPECT_EQ(BrokenLinks(CutKind::kReboot, 3, 2).size(), 2u);
   EXPECT_EQ(BrokenLinks(CutKind::kForward, 3, 2), (std::vector{LinkDirection::SpineToLeaf(3, 1)}));
   EXPECT_EQ(BrokenLinks(CutKind::kReverse, 3, 2), (std::vector{LinkDirection::SpineToLeaf(3, 0)}));
+}
+
+TEST(StallWitness, TheLongestStallThatOverlaps) {
+  const std::vector<MachineStall> stalls = {{10 * kMs, 13 * kMs}, {20 * kMs, 21 * kMs}, {40 * kMs, 90 * kMs}};
+  EXPECT_EQ(0, LongestStallMs(stalls, 0, 10 * kMs)) << "ends where the stall begins";
+  EXPECT_EQ(3, LongestStallMs(stalls, 12 * kMs, 30 * kMs));
+  EXPECT_EQ(1, LongestStallMs(stalls, 13 * kMs, 30 * kMs));
+  EXPECT_EQ(50, LongestStallMs(stalls, 60 * kMs, 61 * kMs));
+}
+
+TEST(StallWitness, OnlyUndisturbedCutsCount) {
+  FailoverResult result;
+  result.cuts.push_back({.recovery_ms = {2, 3}, .stall_ms = 4, .machine_stall_ms = 0.9});
+  result.cuts.push_back({.recovery_ms = {20}, .stall_ms = 40, .machine_stall_ms = 15});
+  EXPECT_EQ(1, result.Disturbed());
+  EXPECT_EQ((std::vector<double>{2, 3, 20}), result.AllRecoveries());
+  EXPECT_EQ((std::vector<double>{2, 3}), result.AllRecoveries(/*undisturbed=*/true));
+  EXPECT_EQ((std::vector<double>{4}), result.CutStalls(/*undisturbed=*/true));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "userspace/lab/failover_measure.h"
 #include "userspace/lab/pause_gate.h"
+#include "userspace/lab/stall_witness.h"
 
 namespace cw::lab {
 namespace {
@@ -303,16 +304,26 @@ double Quantile(std::vector<double> values, double q) {
   return values[rank == 0 ? 0 : rank - 1];
 }
 
-std::vector<double> FailoverResult::AllRecoveries() const {
+std::vector<double> FailoverResult::AllRecoveries(bool undisturbed) const {
   std::vector<double> all;
-  for (const CutResult& cut : cuts) all.insert(all.end(), cut.recovery_ms.begin(), cut.recovery_ms.end());
+  for (const CutResult& cut : cuts) {
+    if (undisturbed && cut.Disturbed()) continue;
+    all.insert(all.end(), cut.recovery_ms.begin(), cut.recovery_ms.end());
+  }
   return all;
 }
 
-std::vector<double> FailoverResult::CutStalls() const {
+std::vector<double> FailoverResult::CutStalls(bool undisturbed) const {
   std::vector<double> all;
-  for (const CutResult& cut : cuts) all.push_back(cut.stall_ms);
+  for (const CutResult& cut : cuts) {
+    if (!undisturbed || !cut.Disturbed()) all.push_back(cut.stall_ms);
+  }
   return all;
+}
+
+int FailoverResult::Disturbed() const {
+  return static_cast<int>(
+      std::count_if(cuts.begin(), cuts.end(), [](const CutResult& cut) { return cut.Disturbed(); }));
 }
 
 int FailoverResult::NotRecovered() const {
@@ -351,15 +362,22 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   if (spec.testbed.agents) delay = std::make_unique<DelaySampler>(**testbed, 0, absl::Milliseconds(500));
   absl::SleepFor(absl::Seconds(2));  // flows are up, and spread by the agents where there are agents
 
+  absl::StatusOr<std::unique_ptr<StallWitness>> witness = StallWitness::Start();
+  if (!witness.ok()) return witness.status();
   FailoverResult result;
   Bench bench{spec, **testbed, **emulator, routing.get(), *measured, std::mt19937_64(spec.seed), {}};
   for (int i = 0; i < spec.cuts; ++i) {
     absl::StatusOr<CutResult> cut = bench.CutOnce();
     if (!cut.ok()) return cut.status();
+    const auto cut_ns = (*testbed)->origin_ns() + static_cast<int64_t>(cut->at_s * 1e9);
+    cut->machine_stall_ms =
+        LongestStallMs((*witness)->Stalls(), cut_ns, cut_ns + absl::ToInt64Nanoseconds(kRecoveryWindow));
     result.phase.marks.push_back(
         {cut->at_s, "fault",
-         absl::StrFormat("spine%d fails, %d flows on it, the last recovered after %.1f ms, longest stall %.1f ms",
-                         cut->spine, cut->affected, Quantile(cut->recovery_ms, 1), cut->stall_ms)});
+         absl::StrFormat("spine%d fails, %d flows on it, the last recovered after %.1f ms, longest stall %.1f ms; the "
+                         "machine stood still for %.1f ms",
+                         cut->spine, cut->affected, Quantile(cut->recovery_ms, 1), cut->stall_ms,
+                         cut->machine_stall_ms)});
     result.cuts.push_back(*std::move(cut));
     absl::SleepFor(spec.settle);
     if (!routing) continue;

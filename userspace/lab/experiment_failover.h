@@ -34,6 +34,10 @@ struct FailoverSpec {
   uint64_t seed = 1;
 };
 
+// What the machine must not have stood still for, about a cut, for the cut's figures to be those of the system.
+constexpr double kDisturbedMs = 1;
+constexpr absl::Duration kRecoveryWindow = absl::Milliseconds(20);
+
 struct CutResult {
   double at_s = 0;  // since the testbed's origin
   int spine = 0;
@@ -47,6 +51,8 @@ struct CutResult {
       0;  // not of pauses: affected flows that still sent there after kStillAfter, or when the cut was repaired before
   double paused_ms = 0;  // kPause: from the pause's beginning to its end
   double held_ms = 0;    // … and to its end from the port's last packet of a queue pair, by the switch's own count
+  double machine_stall_ms = 0;  // the longest while that the machine stood still, from the cut to kRecoveryWindow later
+  bool Disturbed() const { return machine_stall_ms > kDisturbedMs; }
 };
 constexpr absl::Duration kStillAfter = absl::Seconds(1);
 
@@ -63,8 +69,10 @@ struct FailoverResult {
   uint64_t data_icrc_checked = 0;
   double load_share = 0;  // of the uplinks, measured, mean
   Phase phase;            // for the report
-  std::vector<double> AllRecoveries() const;
-  std::vector<double> CutStalls() const;
+  // undisturbed: of the cuts about which the machine ran on, whatever came of them.
+  std::vector<double> AllRecoveries(bool undisturbed = false) const;
+  std::vector<double> CutStalls(bool undisturbed = false) const;
+  int Disturbed() const;
   int NotRecovered() const;
   int StillOnPath() const;
 };
