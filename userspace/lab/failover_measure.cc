@@ -14,13 +14,10 @@ double LeftMs(const std::vector<FlowCounters>& counted, const std::string& sourc
   return last_ns > until_ns - 50'000'000 ? -1 : static_cast<double>(last_ns - cut_ns) / 1e6;
 }
 
-// Packets that had passed the cut still arrive after it, for as long as the queues hold them. The outage is the largest
-// gap between arrivals that begins within that time; it ends with the recovery.
-double RecoveryMs(const Emulator& emulator, int flow, int64_t cut_ns, int64_t until_ns) {
-  constexpr int64_t kDrainNs = 10'000'000;  // what the fabric's queues hold at most
+double RecoveryMs(const Emulator& emulator, int flow, int64_t cut_ns, int64_t until_ns, int64_t begins_ns) {
   int64_t previous_ns = cut_ns;
   int64_t longest_ns = 0, end_ns = -1;
-  while (previous_ns <= cut_ns + kDrainNs) {
+  while (previous_ns <= cut_ns + begins_ns) {
     const ArrivalRing::After after = emulator.FirstDeliveryAfter(flow, previous_ns + 1);
     if (!after.any_ns.has_value() || *after.any_ns >= until_ns) return -1;
     if (*after.any_ns - previous_ns > longest_ns) {

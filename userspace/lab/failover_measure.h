@@ -17,8 +17,10 @@ namespace cw::lab {
 double LeftMs(const std::vector<FlowCounters>& counted, const std::string& source, uint32_t qpn,
               const LinkDirection& link, int64_t cut_ns, int64_t until_ns);
 
-// Milliseconds from the cut to the next delivered packet. −1: nothing arrived before `until_ns`.
-double RecoveryMs(const Emulator& emulator, int flow, int64_t cut_ns, int64_t until_ns);
+// Milliseconds from the cut to the end of the outage: of the gaps between delivered packets that begin before the cut
+// or within begins_ns after it, the largest. begins_ns: for how long packets go on to arrive. −1: nothing arrived
+// before `until_ns`.
+double RecoveryMs(const Emulator& emulator, int flow, int64_t cut_ns, int64_t until_ns, int64_t begins_ns);
 
 // When a flow's stalls count to a cut: those that began while it lasted, or with the last progress before it.
 struct CutTime {
