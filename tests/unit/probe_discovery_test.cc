@@ -490,6 +490,32 @@ TEST(PathMonitor, NoSwitchGetsMoreThanItsBudget) {
   EXPECT_EQ(nullptr, monitor.Find(3));
 }
 
+TEST(PathMonitor, PairsThatCarryDataComeFirst) {
+  constexpr uint32_t kPairs = 200;
+  std::map<uint32_t, int64_t> built_ns;
+  int64_t now = 0;
+  std::vector<std::pair<uint32_t, TraceProbe>> sent;
+  PathMonitor m(
+      {.per_switch_pps = 200}, [&](uint32_t pair, const TraceProbe& t) { sent.emplace_back(pair, t); },
+      [&](uint32_t pair, const DiscoveryEvent& e) {
+        if (e.kind == DiscoveryEvent::Kind::kTable) built_ns.try_emplace(pair, now);
+      });
+  const auto address = [](uint32_t pair) { return Addr::FromV4(0x0a020000 + pair); };
+  for (uint32_t p = 0; p < kPairs; ++p) m.AddPair(p, {Addr::FromV4(1), address(p)}, 3, {});
+  m.SetActive(150, true);
+  Fabric f;
+  for (; now < 10 * kSecond; now += kMs) {
+    m.Tick(now);
+    for (const auto& [pair, t] : std::exchange(sent, {})) {
+      if (auto a = f.Answer(t.port, t.ttl)) m.OnAnswer({Addr::FromV4(1), address(pair), *a, t.port, t.ip_id}, now);
+    }
+  }
+  ASSERT_TRUE(built_ns.contains(150));
+  for (const auto& [pair, at_ns] : built_ns) EXPECT_GE(at_ns, built_ns[150]) << pair;
+  EXPECT_GT(built_ns.size(), 1u) << "the others have the rest of the budget";
+  EXPECT_LT(built_ns.size(), kPairs / 2) << "there is enough to do for an order to matter";
+}
+
 TEST(ParseTimeExceeded6, ReadsTheQuoteAndSurvivesAnyBytes) {
   PacketSpec spec;
   spec.local = TestAddr("fd00::1");

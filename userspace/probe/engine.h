@@ -58,7 +58,10 @@ class Engine {
   void Tick(int64_t now_ns);
   int64_t NextTickNs(int64_t now_ns) const;
 
-  void SetActive(uint32_t pair, bool carries_data) { prober_->SetActive(pair, carries_data); }
+  void SetActive(uint32_t pair, bool carries_data) {
+    prober_->SetActive(pair, carries_data);
+    paths_->SetActive(pair, carries_data);
+  }
   // Its rounds come at the clock interval while it carries no data.
   void SetClock(uint32_t pair, ClockPace pace) { prober_->SetClock(pair, pace); }
   // The class that the pair's probes and messages ride in from now on, 0–63.

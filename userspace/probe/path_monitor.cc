@@ -34,6 +34,10 @@ void PathMonitor::RemovePair(uint32_t pair) {
   pairs_.erase(it);
 }
 
+void PathMonitor::SetActive(uint32_t pair, bool carries_data) {
+  if (auto it = pairs_.find(pair); it != pairs_.end()) it->second.active = carries_data;
+}
+
 void PathMonitor::TracePort(uint32_t pair, uint16_t port) {
   if (auto it = pairs_.find(pair); it != pairs_.end()) it->second.discovery->TracePort(port);
 }
@@ -76,19 +80,24 @@ bool PathMonitor::Grant(int ifindex, int ttl, int64_t now_ns) {
   return true;
 }
 
-void PathMonitor::Tick(int64_t now_ns) {
+// In turn, from first_ on.
+void PathMonitor::Poll(bool active, int64_t now_ns) {
   auto it = pairs_.lower_bound(first_);
   for (size_t i = 0; i < pairs_.size(); ++i, ++it) {
     if (it == pairs_.end()) it = pairs_.begin();
     Discovery& d = *it->second.discovery;
-    if (d.NextDeadlineNs() <= now_ns) {
-      const int ifindex = it->second.ifindex;
-      for (const TraceProbe& t : d.Poll(now_ns, [&](int ttl) { return Grant(ifindex, ttl, now_ns); })) {
-        send_(it->first, t);
-        ++sent_;
-      }
+    if (it->second.active != active || d.NextDeadlineNs() > now_ns) continue;
+    const int ifindex = it->second.ifindex;
+    for (const TraceProbe& t : d.Poll(now_ns, [&](int ttl) { return Grant(ifindex, ttl, now_ns); })) {
+      send_(it->first, t);
+      ++sent_;
     }
   }
+}
+
+void PathMonitor::Tick(int64_t now_ns) {
+  Poll(/*active=*/true, now_ns);
+  Poll(/*active=*/false, now_ns);
   if (!pairs_.empty()) {
     auto next = pairs_.upper_bound(first_);
     first_ = next == pairs_.end() ? 0 : next->first;

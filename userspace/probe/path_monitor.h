@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Path discovery of all pairs of this host, under a budget per switch: the switches at one distance behind one NIC get
-// at most that many trace packets a second from us.
+// at most that many trace packets a second from us. Pairs that carry data come first: a job's peers are not to wait for
+// those of all the cluster.
 // Pure: packets go out through a function, time comes in. Thread rule: one thread (the agent's loop).
 #pragma once
 
@@ -35,6 +36,7 @@ class PathMonitor {
   void AddPair(uint32_t pair, const PairKey& key, int ifindex, const std::vector<uint16_t>& preferred,
                std::vector<uint16_t> ports = {});
   void RemovePair(uint32_t pair);
+  void SetActive(uint32_t pair, bool carries_data);
   void TracePort(uint32_t pair, uint16_t port);
   void ForgetPort(uint32_t pair, uint16_t port);
   void Rebuild(uint32_t pair);
@@ -53,12 +55,14 @@ class PathMonitor {
     PairKey key;
     int ifindex = 0;
     std::unique_ptr<Discovery> discovery;
+    bool active = false;
   };
   struct Bucket {
     double tokens = 0;
     int64_t filled_ns = INT64_MIN;
   };
 
+  void Poll(bool active, int64_t now_ns);
   bool Grant(int ifindex, int ttl, int64_t now_ns);
 
   PathMonitorOptions options_;
