@@ -53,6 +53,20 @@ TEST(Pause, WithoutEvidenceItIsDeadAfterTenMilliseconds) {
   EXPECT_LT(watch.asked(), 110) << "questions become rare, and end";
 }
 
+TEST(Pause, AHostThatCouldNotAskTellsNoDeath) {
+  PauseWatch watch(0, 7);
+  EXPECT_FALSE(watch.Step(30 * kMs, 7)) << "the first look at it, by a process that had no processor";
+  int64_t ms = 30;
+  for (; watch.verdict() == Silence::kUnknown && ms < 100; ++ms) {
+    watch.Ask(ms * kMs);
+    watch.Step(ms * kMs, 7);
+  }
+  EXPECT_EQ(watch.verdict(), Silence::kDead);
+  EXPECT_EQ(watch.asked(), 3);
+  PauseWatch late(0, 7);
+  EXPECT_TRUE(late.Step(3000 * kMs, 7)) << "after seconds nobody asks any more";
+}
+
 TEST(Pause, AClassThatStandsStillForSecondsIsBroken) {
   PauseWatch watch(0, 7);
   EXPECT_EQ(Simulate(watch, 5000, Silence::kDead, kAlways, kStill), 2000);

@@ -33,7 +33,9 @@ Silence PauseWatch::Judge(int64_t now_ns) const {
   const bool passes = answered_ns_ != INT64_MIN && now_ns - answered_ns_ < rules_.forget_ns;
   const bool young = now_ns - began_ns_ < rules_.longest_ns;
   if (passes && young && (answers_ >= rules_.answers || verdict_ == Silence::kPaused)) return Silence::kPaused;
-  if (now_ns - began_ns_ >= rules_.decide_ns || verdict_ == Silence::kDead) return Silence::kDead;
+  // A host that could not ask, because it had no processor for so long, knows nothing of the path.
+  const bool waited = now_ns - began_ns_ >= rules_.decide_ns && (asked_ >= rules_.answers || !young);
+  if (waited || verdict_ == Silence::kDead) return Silence::kDead;
   return verdict_;
 }
 

@@ -25,7 +25,7 @@ uint8_t OtherClass(uint8_t flows_dscp, std::optional<uint8_t> wanted);
 struct PauseRules {
   int64_t ask_ns = 2'000'000;        // between questions before the first decision …
   int64_t ask_slow_ns = 20'000'000;  // … and afterwards
-  int64_t decide_ns = 10'000'000;    // without evidence of a pause for so long: dead
+  int64_t decide_ns = 10'000'000;    // without evidence of a pause for so long, and as many questions as answers: dead
   int answers = 3;
   int held = 3;
   int64_t forget_ns = 100'000'000;     // without an answer for so long, the other class does not pass any more
