@@ -94,6 +94,16 @@ TEST(DataStall, AReceiverThatStandsStillIsNoPath) {
   EXPECT_TRUE(alone.Run(100, [](uint8_t slot) { return slot == 0; }).empty());
 }
 
+// After an outage of the peer each flow waits for its own timer.
+TEST(DataStall, FlowsThatGoOnLaterThanOthersAfterAnOutageAreNoPath) {
+  Flows flows({0, 0, 1, 2}, 30);
+  flows.Run(5, Nothing);
+  EXPECT_TRUE(flows.Run(50, [](uint8_t) { return true; }).empty());
+  EXPECT_TRUE(flows.Run(50, [](uint8_t slot) { return slot == 0; }).empty()) << "their timer is of a second";
+  EXPECT_TRUE(flows.Run(5, Nothing).empty());
+  EXPECT_EQ(flows.Run(20, [](uint8_t slot) { return slot == 0; }).size(), 1u) << "they went on, so they count again";
+}
+
 TEST(DataStall, AFlowThatGoesOnClearsItsPath) {
   Flows flows({0, 0, 1});
   flows.Run(5, Nothing);

@@ -20,7 +20,7 @@ void DataStall::Follow(int64_t now_ns, const DataFlow& seen) {
   if (went_on) {
     if (flow.under_way) flow.usual = std::max(flow.usual - flow.usual / 64, UnderWay(flow.next, flow.acked));
     flow.progress_ns = now_ns;
-    flow.blamed = false;
+    flow.excused = false;
   }
   const bool under_way = seen.known && UnderWay(seen.next, seen.acked) != 0;
   if (went_on || !under_way || !flow.under_way || seen.slot != flow.slot) flow.quiet_since_ns = now_ns;
@@ -44,7 +44,7 @@ DataStall::Verdict DataStall::Judge(int64_t now_ns, uint8_t slot) const {
   Verdict verdict{.slot = slot, .quiet_ns = INT64_MAX};
   for (const auto& [key, flow] : flows_) {
     if (flow.slot != slot || !flow.under_way) continue;
-    if (flow.blamed) continue;
+    if (flow.excused) continue;
     if (!StandsStill(now_ns, flow)) return {};
     ++verdict.flows;
     verdict.quiet_ns = std::min(verdict.quiet_ns, now_ns - flow.quiet_since_ns);
@@ -57,10 +57,21 @@ DataStall::Verdict DataStall::Judge(int64_t now_ns, uint8_t slot) const {
   return verdict.witnesses > 0 ? verdict : Verdict{};
 }
 
+void DataStall::ExcuseIfAllStand(int64_t now_ns) {
+  uint32_t slots = 0;
+  for (const auto& [key, flow] : flows_) {
+    if (flow.progress_ns != 0 && now_ns - flow.progress_ns < rules_.quiet_ns) return;
+    if (flow.slot < kMaxSlots && StandsStill(now_ns, flow)) slots |= 1u << flow.slot;
+  }
+  if (std::popcount(slots) < 2) return;
+  for (auto& [key, flow] : flows_) flow.excused = flow.excused || flow.under_way;
+}
+
 std::vector<DataStall::Verdict> DataStall::Step(int64_t now_ns, absl::Span<const DataFlow> flows, uint16_t judged) {
   if (flows.empty() && flows_.empty()) return {};  // most pairs, most of the time
   for (const DataFlow& seen : flows) Follow(now_ns, seen);
   std::erase_if(flows_, [&](const auto& entry) { return entry.second.seen_ns != now_ns; });
+  ExcuseIfAllStand(now_ns);
   std::vector<Verdict> verdicts;
   for (uint8_t slot = 0; slot < kMaxSlots; ++slot) {
     const uint16_t away = KeptFree(now_ns);
@@ -68,7 +79,7 @@ std::vector<DataStall::Verdict> DataStall::Step(int64_t now_ns, absl::Span<const
     if ((judged >> slot & 1) == 0 || (away >> slot & 1) != 0 || half) continue;
     Verdict verdict = Judge(now_ns, slot);
     if (verdict.flows == 0) continue;
-    for (auto& [key, flow] : flows_) flow.blamed = flow.blamed || (flow.slot == slot && flow.under_way);
+    for (auto& [key, flow] : flows_) flow.excused = flow.excused || (flow.slot == slot && flow.under_way);
     Slot& s = slot_[slot];
     if (s.away_ns > 0)
       s.verdicts -= static_cast<int>(std::min<int64_t>(s.verdicts, (now_ns - s.free_until_ns) / s.away_ns));

@@ -9,7 +9,9 @@
 // (a long message is acknowledged once). After a verdict the path is kept free: probes cannot tell when it is whole
 // again, so it is tried again after a time that doubles with each verdict, and halves for each such time in use. A flow
 // that stands still for a reason of its own is blamed on one path only, until it goes on; and no more than half of the
-// paths are kept free like this.
+// paths are kept free like this. Flows of two paths that stand still together, while no flow goes on, have a peer that
+// was away or a sender that stood still: whatever each of them waits for then, a timer of seconds perhaps, is nobody's
+// fault until it goes on.
 //
 // Pure: time comes in (any monotonic clock). One thread per object.
 #pragma once
@@ -66,7 +68,7 @@ class DataStall {
     uint32_t next = 0, acked = 0, usual = 0;  // usual: most packets under way that went on to be acknowledged
     uint64_t answers = 0;
     int64_t quiet_since_ns = 0, sent_ns = 0, progress_ns = 0;
-    bool under_way = false, blamed = false;
+    bool under_way = false, excused = false;  // excused: not asked again before it goes on
     int64_t seen_ns = 0;
   };
   struct Slot {
@@ -77,6 +79,7 @@ class DataStall {
   void Follow(int64_t now_ns, const DataFlow& seen);
   bool StandsStill(int64_t now_ns, const Flow& flow) const;
   Verdict Judge(int64_t now_ns, uint8_t slot) const;
+  void ExcuseIfAllStand(int64_t now_ns);
 
   DataStallRules rules_;
   std::map<FlowKey, Flow> flows_;
