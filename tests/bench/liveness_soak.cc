@@ -21,6 +21,7 @@
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_clock.h"
 #include "userspace/lab/monotonic.h"
+#include "userspace/lab/stall_witness.h"
 #include "userspace/lab/testbed.h"
 
 namespace {
@@ -41,7 +42,8 @@ struct Tally {
 
 class Soak {
  public:
-  explicit Soak(Testbed& testbed) : testbed_(testbed), since_ns_(testbed.origin_ns()) {}
+  Soak(Testbed& testbed, const cw::lab::StallWitness& machine)
+      : testbed_(testbed), machine_(machine), since_ns_(testbed.origin_ns()) {}
 
   // Runs `part`, and adds what the agents said meanwhile to `cause`. `away`: a host whose agent says nothing then, −1:
   // none; it is away for `length`.
@@ -70,8 +72,10 @@ class Soak {
     for (const Testbed::PathDeath& death : testbed_.PathDeaths(since_ns_)) {
       if (death.at_ns >= now_ns) continue;
       ++deaths;
-      std::fprintf(stderr, "  %.3f s, %s: h%d: %s\n", static_cast<double>(death.at_ns - testbed_.origin_ns()) / 1e9,
-                   cause.c_str(), death.host, death.text.c_str());
+      std::fprintf(stderr, "  %.3f s, %s, the machine stood still for %.1f ms just before: h%d: %s\n",
+                   static_cast<double>(death.at_ns - testbed_.origin_ns()) / 1e9, cause.c_str(),
+                   LongestStallMs(machine_.Stalls(), death.at_ns - 100'000'000, death.at_ns), death.host,
+                   death.text.c_str());
     }
     since_ns_ = now_ns;
     tallies_[cause].verdicts += deaths;
@@ -94,6 +98,7 @@ class Soak {
   }
 
   Testbed& testbed_;
+  const cw::lab::StallWitness& machine_;
   int64_t since_ns_;
   std::map<std::string, Tally> tallies_;
 };
@@ -143,7 +148,9 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
   if (!load.ok()) return load.status();
   absl::SleepFor(absl::Seconds(5));
   cw::lab::LoadMeter meter((*testbed)->fabric());
-  Soak soak(**testbed);
+  auto machine = cw::lab::StallWitness::Start();
+  if (!machine.ok()) return machine.status();
+  Soak soak(**testbed, **machine);
   soak.Collect("start");
   const absl::Time until = absl::Now() + length;
   for (int minute = 0; absl::Now() < until; ++minute) {
@@ -171,6 +178,10 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
   report.Add("all", "cwfabric", "wrong_verdicts", "count", {static_cast<double>(all.verdicts)});
   const double bound = cw::bench::PoissonUpperBound(static_cast<uint64_t>(all.verdicts), kConfidence);
   report.Add("all", "cwfabric", "wrong_upper_95", "per path-hour", {bound / all.path_hours});
+  std::vector<double> stalls_ms;
+  for (const auto& stall : (*machine)->Stalls())
+    stalls_ms.push_back(static_cast<double>(stall.end_ns - stall.begin_ns) / 1e6);
+  report.Add("all", "machine", "stood_still", "ms", stalls_ms);
   report.Add("all", "cwfabric", "load", "percent", shares);
   report.Add("all", "cwfabric", "flows_lost", "count", {static_cast<double>((*load)->TakeSnapshot().FlowsDied())});
   return absl::OkStatus();
