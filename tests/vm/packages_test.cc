@@ -135,8 +135,8 @@ class PackagesTest : public testing::Test {
     Run("cwagentd --config /etc/cwfabric/cwagentd.toml --check-config && systemctl restart cwfabric-agent");
     ASSERT_TRUE(Eventually([&] { return Active() == "active"; })) << Journal();
     EXPECT_EQ(nlohmann::json::parse(OverTcp("--json status")).at("caller").at("role"), "read");
-    EXPECT_THAT(OverTcp("off"), HasSubstr("needs the role steer"));
-    EXPECT_THAT(Try("su reader -c 'cwctl off' 2>&1"), HasSubstr("needs the role steer"));
+    EXPECT_THAT(OverTcp("mode protect"), HasSubstr("needs the role admin"));
+    EXPECT_THAT(Try("su reader -c 'cwctl mode protect' 2>&1"), HasSubstr("needs the role admin"));
     EXPECT_TRUE(Eventually([&] {
       const std::string told = Events("audit");
       return absl::StrContains(told, "alice") && absl::StrContains(told, "reader");
