@@ -280,6 +280,23 @@ TEST_F(WholeDoctor, TheAgentsFactsAreJudged) {
   EXPECT_EQ(checks["real time"].result, Result::kOk);
 }
 
+TEST_F(WholeDoctor, QueuePairsAreToldOrListed) {
+  input_.agent_runs = true;
+  EXPECT_EQ(Examine().count("queue pairs"), 0u) << "there is no RDMA device";
+  AddRdma("mlx5_0", "eth0", "mlx5_core");
+  kernel_.ports = ports_;
+  EXPECT_EQ(Examine()["queue pairs"].result, Result::kOk);
+  input_.no_qp_moments = "the types of the module ib_core are not there";
+  EXPECT_EQ(Examine()["queue pairs"].result, Result::kWarn);
+  EXPECT_THAT(Examine()["queue pairs"].seen, HasSubstr("lists every 2 s: the types of"));
+  input_.agent_runs = false;
+  EXPECT_EQ(Examine().count("queue pairs"), 0u);
+  EXPECT_EQ(RdmaDriver(roots_, "mlx5_0"), "mlx5_core");
+  EXPECT_EQ(RdmaDriver(roots_, "mlx5_7"), "");
+  Write("sys/class/infiniband/rxe0/parent", "eth0\n");
+  EXPECT_EQ(RdmaDriver(roots_, "rxe0"), "rdma_rxe");
+}
+
 TEST_F(WholeDoctor, OtherOwnersAreNamed) {
   kernel_.programs = {{"xdp native", "cw_xdp_ingress", 3, true}, {"tc egress", "cw_tc_egress", 4, true}};
   EXPECT_EQ(Examine()["programs eth0"].result, Result::kOk);

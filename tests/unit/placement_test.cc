@@ -10,6 +10,7 @@
 
 #include "userspace/inproc/cw_inproc.h"
 #include "userspace/rdma/inproc_server.h"
+#include "userspace/rdma/native_port.h"
 #include "userspace/rdma/placement.h"
 #include "userspace/rdma/process_quota.h"
 
@@ -22,6 +23,41 @@ TEST(Labels, PortsAreTheKernels) {
   EXPECT_EQ(PortOfLabel(0x3fff), 0xffff);
   EXPECT_EQ(PortOfLabel(0x4000), 0xc001);
   EXPECT_EQ(PortOfLabel(0xfffff), 0xc000 | (0x3fff ^ 0x3f));
+}
+
+// Values of the kernel's rdma_calc_flow_label, worked out by hand: v = lqpn × rqpn; v ^= v >> 20; v ^= v >> 40.
+TEST(Labels, OfTwoQpnsIsTheSameFromBothEnds) {
+  EXPECT_EQ(LabelOfQpns(0x11, 0x12), 0x132u);
+  EXPECT_EQ(LabelOfQpns(0x400, 0x400), 0x1u) << "2^20, folded";
+  EXPECT_EQ(LabelOfQpns(0xffffff, 0xffffff), 0xfff1eu);
+  for (const uint32_t a : {0x11u, 0x1a2bu, 0xbc4a8u, 0xffffffu}) {
+    for (const uint32_t b : {0x12u, 0x400u, 0x1b668eu}) EXPECT_EQ(LabelOfQpns(a, b), LabelOfQpns(b, a));
+  }
+}
+
+TEST(Labels, OfRdmaCmIsMadeOfItsPorts) {
+  EXPECT_EQ(LabelOfCmPorts(1, 0), 31u);
+  EXPECT_EQ(LabelOfCmPorts(40000, 18515), (40000u * 31 + 18515) & 0xfffffu);
+}
+
+TEST(NativePorts, OwnerThenLabelThenQpns) {
+  QpInfo qp{.lqpn = 0x11, .rqpn = 0x12, .source = "nldev"};
+  EXPECT_EQ(NativePortOf(qp, "mlx5_core").port, 0xc132);
+  EXPECT_EQ(NativePortOf(qp, "mlx5_core").from, PortFrom::kQpns);
+  EXPECT_EQ(NativePortOf(qp, "bnxt_en").port, 0) << "how that driver makes its port is not known";
+  EXPECT_EQ(NativePortOf(qp, "").from, PortFrom::kUnknown);
+  qp.label_known = true;
+  EXPECT_EQ(NativePortOf(qp, "ice").from, PortFrom::kQpns) << "label 0 is none";
+  qp.flow_label = 5;
+  EXPECT_EQ(NativePortOf(qp, "ice").port, 0xc005);
+  EXPECT_EQ(NativePortOf(qp, "ice").from, PortFrom::kLabel);
+  qp.source = "inproc";
+  qp.udp_sport = 50000;
+  EXPECT_EQ(NativePortOf(qp, "bnxt_en").port, 50000);
+  EXPECT_EQ(NativePortOf(qp, "").from, PortFrom::kOwner);
+  EXPECT_STREQ(QpStateName(3), "RTS");
+  EXPECT_STREQ(QpStateName(0), "");
+  EXPECT_STREQ(QpStateName(77), "");
 }
 
 TEST(Labels, EachPortOfLabelsHasOne) {

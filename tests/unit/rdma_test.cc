@@ -114,11 +114,11 @@ TEST(InprocServerProfiler, HandsMessageAndDescriptorOn) {
   auto server = InprocServer::Listen(
       path, {.registered = [](const QpInfo&) {},
              .unregistered = [](const QpInfo&) {},
-             .profiler = [&](const InprocServer::Peer& peer, absl::Span<const uint8_t> message,
-                             int fd) {
-               EXPECT_EQ(message.size(), 24u);
-               got.emplace_back(peer, fd);
-             },
+             .profiler =
+                 [&](const InprocServer::Peer& peer, absl::Span<const uint8_t> message, int fd) {
+                   EXPECT_EQ(message.size(), 24u);
+                   got.emplace_back(peer, fd);
+                 },
              .closed = [&](const InprocServer::Peer& peer) { closed.push_back(peer.connection); }});
   ASSERT_TRUE(server.ok()) << server.status();
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -189,6 +189,41 @@ TEST(QpRegistry, KernelListLearnsTheRemoteAddressFromPackets) {
   EXPECT_EQ(registry.size(), 1u);
   registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 30, .laddr = kA, .source = "nldev"}});
   EXPECT_FALSE(registry.BySentFlow({kA, kB, 30}).has_value());
+}
+
+TEST(QpRegistry, KernelListMayKnowTheOtherEnd) {
+  QpRegistry registry;
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .source = "nldev"}});
+  EXPECT_FALSE(registry.BySentFlow({kA, kB, 18}).has_value());
+  // rdma_cm tells it, perhaps later.
+  registry.ReplaceKernelList({{.lqpn = 17,
+                               .rqpn = 18,
+                               .laddr = kA,
+                               .raddr = kB,
+                               .source = "nldev",
+                               .flow_label = 77,
+                               .label_known = true,
+                               .state = 3}});
+  ASSERT_TRUE(registry.BySentFlow({kA, kB, 18}).has_value());
+  EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->flow_label, 77u);
+  EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->state, 3);
+  // A list without it takes nothing away.
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .source = "nldev", .state = 3}});
+  EXPECT_TRUE(registry.BySentFlow({kA, kB, 18})->label_known);
+}
+
+TEST(QpRegistry, OneThatTheKernelToldAtItsMomentMayBeYoungerThanTheList) {
+  QpRegistry registry;
+  const QpInfo told = {.lqpn = 17, .rqpn = 18, .laddr = kA, .raddr = kB, .pid = 7, .source = "hook"};
+  const QpInfo listed = {.lqpn = 17, .rqpn = 18, .laddr = kA, .pid = 7, .source = "nldev"};
+  registry.Register(told);
+  registry.ReplaceKernelList({});
+  EXPECT_TRUE(registry.BySentFlow({kA, kB, 18}).has_value());
+  registry.ReplaceKernelList({listed});
+  registry.ReplaceKernelList({});
+  EXPECT_TRUE(registry.BySentFlow({kA, kB, 18}).has_value()) << "one list without it may be older";
+  registry.ReplaceKernelList({});
+  EXPECT_EQ(registry.size(), 0u);
 }
 
 TEST(QpRegistry, OwnersAnnouncementOutranksTheKernelList) {

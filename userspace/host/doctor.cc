@@ -140,6 +140,13 @@ Check CertificatesCheck(const DoctorInput& input) {
   return {"certificates", Result::kOk, "none: the API is not served over TCP", ""};
 }
 
+// Without it they are known from lists, seconds later and without their peers' addresses.
+Check QueuePairCheck(const DoctorInput& input) {
+  if (input.no_qp_moments.empty()) return {"queue pairs", Result::kOk, "told by the kernel as they connect", ""};
+  return {"queue pairs", Result::kWarn, "read from lists every 2 s: " + input.no_qp_moments,
+          "load ib_core before the agent looks; see that the kernel has kprobes and the unit CAP_PERFMON"};
+}
+
 }  // namespace
 
 std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorInput& input) {
@@ -163,6 +170,7 @@ std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorIn
     checks.push_back(ProgramsCheck(live, nic.name));
     checks.push_back(CheckRpFilter(roots, nic.name, nics.size()));
   }
+  if (input.agent_runs && !devices.empty()) checks.push_back(QueuePairCheck(input));
   checks.push_back(RealtimeCheck(live, input));
   checks.push_back(SystemClockCheck(live));
   checks.push_back(FleetClockCheck(input));

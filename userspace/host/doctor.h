@@ -32,6 +32,7 @@ struct DoctorInput {
   double clock_error_ns = -1;  // likely error of fleet time, worst peer; negative: no estimate
   bool prober_realtime = false;
   std::optional<CertificateFacts> certificates;  // nothing: the API is not served over TCP
+  std::string no_qp_moments;  // why the kernel does not tell the agent of queue pairs as they connect; "" = it does
 };
 
 std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorInput& input);

@@ -53,6 +53,12 @@ std::vector<RdmaDevice> RdmaDevices(const Roots& roots, const std::vector<RdmaPo
   return list;
 }
 
+std::string RdmaDriver(const Roots& roots, const std::string& device) {
+  const std::string folder = roots.sys + "/class/infiniband/" + device;
+  if (ReadTrimmed(folder + "/parent").has_value()) return "rdma_rxe";
+  return LinkName(folder + "/device/driver");
+}
+
 std::vector<std::string> CandidateNics(const std::vector<Interface>& interfaces,
                                        const std::vector<RdmaDevice>& devices) {
   std::set<std::string> with_rdma;

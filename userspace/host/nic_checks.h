@@ -24,6 +24,9 @@ struct RdmaDevice {
 // Those over network devices of this namespace; what they are, from /sys/class/infiniband.
 std::vector<RdmaDevice> RdmaDevices(const Roots& roots, const std::vector<RdmaPort>& ports);
 
+// What drives it: rdma_rxe, or the driver of its bus device (mlx5_core, ice, bnxt_en, …); "" = not known.
+std::string RdmaDriver(const Roots& roots, const std::string& device);
+
 // Devices worth a look when no configuration says which: those with an RDMA device, otherwise those on a bus, otherwise
 // all but the loopback.
 std::vector<std::string> CandidateNics(const std::vector<Interface>& interfaces,

@@ -47,8 +47,11 @@ struct QpInfo {
   std::string comm;
   std::string label;
   std::string device;              // RDMA device, such as mlx5_0
-  std::string source;              // "inproc" or "nldev"
+  std::string source;              // "inproc", "nldev" (the kernel's list) or "hook" (the kernel, at that moment)
   std::optional<OwnerSums> owner;  // nullopt: the owner has no library that counts
+  uint32_t flow_label = 0;         // of its address vector, as the kernel was told it
+  bool label_known = false;        // false: flow_label says nothing
+  uint8_t state = 0;               // enum ib_qp_state, as the kernel told last; 0: not known
 };
 
 // The answer to a queue pair that asks for a path.

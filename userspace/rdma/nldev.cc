@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/rdma/nldev.h"
 
+#include <arpa/inet.h>
 #include <libmnl/libmnl.h>
 #include <rdma/rdma_netlink.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -80,6 +83,52 @@ int ParseQpEntry(const nlattr* entry, void* data) {
   if (record.pid != 0) record.comm = ProcessName(record.pid);
   dump->out->push_back(std::move(record));
   return MNL_CB_OK;
+}
+
+struct CmDump {
+  uint32_t device_index;
+  std::vector<CmId>* out;
+};
+
+// A sockaddr_storage as the kernel has it.
+void ParseAddress(const nlattr* attribute, Addr& address, uint16_t& port, uint32_t* flowinfo) {
+  if (attribute == nullptr) return;
+  const auto size = std::min<size_t>(mnl_attr_get_payload_len(attribute), sizeof(sockaddr_storage));
+  sockaddr_storage storage = {};
+  std::memcpy(&storage, mnl_attr_get_payload(attribute), size);
+  if (storage.ss_family == AF_INET) {
+    sockaddr_in v4 = {};
+    std::memcpy(&v4, &storage, sizeof(v4));
+    address = Addr::FromV4(ntohl(v4.sin_addr.s_addr));
+    port = ntohs(v4.sin_port);
+  } else if (storage.ss_family == AF_INET6) {
+    sockaddr_in6 v6 = {};
+    std::memcpy(&v6, &storage, sizeof(v6));
+    address = Addr::FromBytes(v6.sin6_addr.s6_addr);
+    port = ntohs(v6.sin6_port);
+    if (flowinfo != nullptr) *flowinfo = ntohl(v6.sin6_flowinfo);
+  }
+}
+
+int ParseCmEntry(const nlattr* entry, void* data) {
+  constexpr uint8_t kListen = 8;  // RDMA_CM_LISTEN of enum rdma_cm_state in drivers/infiniband/core/cma_priv.h
+  auto* dump = static_cast<CmDump*>(data);
+  Attributes table = {};
+  mnl_attr_parse_nested(entry, Store, table);
+  CmId id{.device_index = dump->device_index, .lqpn = U32(table, RDMA_NLDEV_ATTR_RES_LQPN)};
+  ParseAddress(table[RDMA_NLDEV_ATTR_RES_SRC_ADDR], id.local, id.local_port, &id.flowinfo);
+  ParseAddress(table[RDMA_NLDEV_ATTR_RES_DST_ADDR], id.remote, id.remote_port, nullptr);
+  id.listens = U8(table, RDMA_NLDEV_ATTR_RES_STATE) == kListen;
+  dump->out->push_back(id);
+  return MNL_CB_OK;
+}
+
+int ParseCmIds(const nlmsghdr* message, void* data) {
+  Attributes table = {};
+  mnl_attr_parse(message, 0, Store, table);
+  if (table[RDMA_NLDEV_ATTR_RES_CM_ID] == nullptr) return MNL_CB_OK;
+  CmDump dump{U32(table, RDMA_NLDEV_ATTR_DEV_INDEX), static_cast<std::vector<CmId>*>(data)};
+  return mnl_attr_parse_nested(table[RDMA_NLDEV_ATTR_RES_CM_ID], ParseCmEntry, &dump);
 }
 
 // An answer about one queue pair has its attributes at the top.
@@ -191,6 +240,19 @@ absl::StatusOr<Qp> NldevClient::FindQp(const Link& link, uint32_t lqpn) {
     return absl::NotFoundError(absl::StrFormat("%s has no queue pair 0x%x", link.device, lqpn));
   }
   return status;
+}
+
+absl::StatusOr<std::vector<CmId>> NldevClient::CmIds() {
+  absl::StatusOr<std::vector<Device>> devices = Devices();
+  if (!devices.ok()) return devices.status();
+  std::vector<CmId> ids;
+  for (const Device& device : *devices) {
+    if (absl::Status status = Request(RDMA_NLDEV_CMD_RES_CM_ID_GET, NLM_F_DUMP, &device.index, ParseCmIds, &ids);
+        !status.ok()) {
+      return status;
+    }
+  }
+  return ids;
 }
 
 absl::StatusOr<std::vector<Qp>> NldevClient::Qps() {

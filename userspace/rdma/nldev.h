@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "userspace/model/addr.h"
 
 struct mnl_socket;
 struct nlmsghdr;
@@ -39,6 +40,16 @@ struct Qp {
   std::string comm;
 };
 
+// A connection that rdma_cm made (`rdma resource show cm_id`): it alone knows both ends' addresses.
+struct CmId {
+  uint32_t device_index = 0;
+  uint32_t lqpn = 0;  // 0: it has none (yet)
+  Addr local, remote;
+  uint16_t local_port = 0, remote_port = 0;  // of rdma_cm, not of UDP
+  uint32_t flowinfo = 0;                     // of IPv6, as the application set it
+  bool listens = false;
+};
+
 constexpr uint8_t kQpTypeRc = 2;
 constexpr uint8_t kQpTypeUc = 3;
 constexpr uint8_t kQpStateRtr = 2;
@@ -53,6 +64,7 @@ class NldevClient {
   absl::StatusOr<std::vector<Link>> Links();
   // Every queue pair of every device, names of processes from /proc where the kernel gives only a pid.
   absl::StatusOr<std::vector<Qp>> Qps();
+  absl::StatusOr<std::vector<CmId>> CmIds();
   // One of them, asked for by its number; kNotFound: the device has no such queue pair.
   absl::StatusOr<Qp> FindQp(const Link& link, uint32_t lqpn);
 

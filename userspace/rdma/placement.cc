@@ -3,12 +3,23 @@
 
 namespace cw::rdma {
 namespace {
-constexpr uint32_t kPortBits = 0x3fff;
+constexpr uint32_t kPortBits = 0x3fff, kLabelBits = 0xfffff;
 constexpr uint16_t kFirstPort = 0xc000;
 }  // namespace
 
 uint16_t PortOfLabel(uint32_t label) {
   return static_cast<uint16_t>(kFirstPort | ((label & kPortBits) ^ (label >> 14 & 0x3f)));
+}
+
+uint32_t LabelOfQpns(uint32_t lqpn, uint32_t rqpn) {
+  uint64_t v = uint64_t{lqpn} * rqpn;
+  v ^= v >> 20;
+  v ^= v >> 40;
+  return static_cast<uint32_t>(v & kLabelBits);
+}
+
+uint32_t LabelOfCmPorts(uint16_t connected, uint16_t listened) {
+  return (uint32_t{connected} * 31 + listened) & kLabelBits;
 }
 
 std::optional<uint32_t> LabelOfPort(uint16_t port) {

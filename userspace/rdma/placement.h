@@ -15,6 +15,11 @@ namespace cw::rdma {
 
 // The port of a label of 20 bits, in 0xC000–0xFFFF.
 uint16_t PortOfLabel(uint32_t label);
+// The label that Linux makes up from both QPNs where the application gave none (rdma_calc_flow_label); 0 for some.
+uint32_t LabelOfQpns(uint32_t lqpn, uint32_t rqpn);
+// The label that rdma_cm gives both ends of a connection of IPv4, and of IPv6 where the application set no flowinfo
+// (cma_get_roce_udp_flow_label): of the ports of its two ends, the one that connected first.
+uint32_t LabelOfCmPorts(uint16_t connected, uint16_t listened);
 // A label that gives this port, never 0; nullopt below 0xC000, which no label gives.
 std::optional<uint32_t> LabelOfPort(uint16_t port);
 

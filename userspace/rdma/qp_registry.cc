@@ -7,6 +7,7 @@ namespace cw::rdma {
 namespace {
 
 FlowKey SentFlow(const QpInfo& qp) { return {.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn}; }
+bool FromKernel(const QpInfo& qp) { return qp.source == "nldev" || qp.source == "hook"; }
 bool Complete(const QpInfo& qp) { return !qp.raddr.is_zero() && qp.rqpn != 0; }
 
 }  // namespace
@@ -23,6 +24,7 @@ void QpRegistry::Remove(const LocalKey& key) {
   if (it == by_local_.end()) return;
   auto sent = by_sent_flow_.find(SentFlow(it->second));
   if (sent != by_sent_flow_.end() && sent->second == key) by_sent_flow_.erase(sent);
+  unlisted_.erase(key);
   by_local_.erase(it);
 }
 
@@ -38,15 +40,27 @@ void QpRegistry::ReplaceKernelList(const std::vector<QpInfo>& qps) {
     auto known = by_local_.find(key);
     if (known == by_local_.end()) {
       Index(qp);
-    } else if (known->second.source == qp.source && (known->second.rqpn != qp.rqpn || known->second.pid != qp.pid)) {
+    } else if (FromKernel(known->second) && (known->second.rqpn != qp.rqpn || known->second.pid != qp.pid)) {
       Index(qp);  // the number was given to another queue pair: its remote address is learned afresh
     } else {
-      known->second.device = qp.device;  // owners do not announce it
+      QpInfo merged = known->second;
+      merged.device = qp.device;  // owners do not announce it
+      merged.state = qp.state;
+      if (merged.raddr.is_zero()) merged.raddr = qp.raddr;
+      if (!merged.label_known && qp.label_known) {
+        merged.label_known = true;
+        merged.flow_label = qp.flow_label;
+      }
+      Index(merged);
     }
+    unlisted_.erase(key);
   }
   std::vector<LocalKey> gone;
   for (const auto& [key, qp] : by_local_) {
-    if (qp.source == "nldev" && !present.contains(key)) gone.push_back(key);
+    if (!FromKernel(qp) || present.contains(key)) continue;
+    // One that the kernel told of at its moment may be younger than the list.
+    if (qp.source == "hook" && unlisted_.insert(key).second) continue;
+    gone.push_back(key);
   }
   for (const LocalKey& key : gone) Remove(key);
 }

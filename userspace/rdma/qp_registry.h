@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "userspace/model/flow.h"
 #include "userspace/rdma/inproc_server.h"
 
@@ -22,7 +23,8 @@ class QpRegistry {
  public:
   void Register(const QpInfo& qp);
   void Unregister(const QpInfo& qp);
-  // The kernel's list as it is now (source "nldev"): queue pairs of an earlier list that are gone are forgotten.
+  // The kernel's list as it is now (source "nldev"): queue pairs of an earlier list that are gone are forgotten, and
+  // those that the kernel told of at their moment ("hook") when two lists in a row lack them.
   void ReplaceKernelList(const std::vector<QpInfo>& qps);
   // A packet from key.src arrived for local queue pair key.dqpn at key.dst. Returns true if that completed a record.
   bool ObserveReceived(const FlowKey& key);
@@ -39,6 +41,7 @@ class QpRegistry {
 
   absl::flat_hash_map<LocalKey, QpInfo> by_local_;
   absl::flat_hash_map<FlowKey, LocalKey> by_sent_flow_;
+  absl::flat_hash_set<LocalKey> unlisted_;  // told at their moment, and not in the list since
 };
 
 }  // namespace cw::rdma
