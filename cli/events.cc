@@ -87,7 +87,7 @@ void AddEventVerbs(CLI::App& app, Session& session) {
   verb->add_option("--count", options->count, "End after so many events, 0 = never");
   verb->add_option("--type", options->type,
                    "Only path, move, return, repair, decision, trial, breaker, flow, place, mode, steer, drain, nic, "
-                   "clock, fabric, cause, job or agent");
+                   "rdma, clock, fabric, cause, gap, job or agent");
   verb->add_option("--match", options->match, "Only events of this flow id or peer");
   verb->callback([&session, options] { session.action = [&session, options] { return Events(session, *options); }; });
 }

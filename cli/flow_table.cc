@@ -19,12 +19,21 @@ std::string Name(const v1::Flow& flow) {
 
 std::string Peer(const v1::Flow& flow) {
   const std::string peer = flow.peer().empty() ? flow.remote_address() : flow.peer();
+  if (peer.empty()) return kNoValue;  // the kernel does not tell it
   return (flow.received() ? "from " : "") + peer;
+}
+
+// How the port of a flow is known that nobody here saw.
+std::string PortSource(const std::string& from) {
+  if (from == "owner") return " told";
+  if (from == "label") return " by label";
+  return from == "qpns" ? " by QPNs" : "";
 }
 
 // The native port, and where the flow is instead.
 std::string Port(const v1::Flow& flow) {
-  if (flow.udp_port() == flow.udp_port_native()) return std::to_string(flow.udp_port());
+  if (flow.udp_port() == 0) return kNoValue;
+  if (flow.udp_port() == flow.udp_port_native()) return std::to_string(flow.udp_port()) + PortSource(flow.port_from());
   return absl::StrFormat("%d→%d", flow.udp_port_native(), flow.udp_port());
 }
 

@@ -69,6 +69,7 @@ int Run(int argc, char** argv) {
   AddGlobals(app, session);
   AddStatusVerbs(app, session);
   AddDoctorVerb(app, session);
+  AddNicsVerb(app, session);
   AddPathVerbs(app, session);
   AddQpVerbs(app, session);
   AddClockVerbs(app, session);

@@ -51,6 +51,14 @@ void ShowCauses(const google::protobuf::RepeatedPtrField<v1::Flow>& flows, bool 
               << "(slow sender)\n";
 }
 
+void ShowGaps(const google::protobuf::RepeatedPtrField<v1::Flow>& flows, bool colour) {
+  for (const v1::Flow& flow : flows) {
+    if (flow.gap().finding())
+      std::cout << flow.id() << Paint(" is slower than its path", Tone::kWarn, colour) << ": "
+                << Printable(flow.gap().text()) << '\n';
+  }
+}
+
 absl::StatusOr<int> Qps(Session& session, const Options& options) {
   v1::QpsRequest request;
   request.set_flow(options.flow);
@@ -64,6 +72,7 @@ absl::StatusOr<int> Qps(Session& session, const Options& options) {
     } else {
       FlowTable(reply->flows()).Print(std::cout, session.Colour());
       ShowCauses(reply->flows(), session.Colour());
+      ShowGaps(reply->flows(), session.Colour());
       for (const v1::Flow& flow : reply->flows()) {
         if (flow.has_owner()) std::cout << flow.id() << " by its owner: " << OwnerText(flow.owner()) << '\n';
       }

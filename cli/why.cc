@@ -36,6 +36,13 @@ std::string PlacementText(const v1::WhyReply& why) {
   return absl::StrCat("moved (", flow.last_reason(), "): ", where, ago);
 }
 
+std::string GapText(const v1::DelayGap& gap) {
+  if (gap.finding()) return gap.text();
+  return absl::StrFormat(
+      "its packets take %s, the probes on its path %s (p50)%s", NsText(gap.flow_p50_ns()), NsText(gap.mesh_p50_ns()),
+      gap.lasting_s() > 0 ? absl::StrCat(": slower than its path for ", DurationText(gap.lasting_s())) : "");
+}
+
 std::string QueueText(const v1::WhyCandidate& path) { return path.queue_known() ? NsText(path.queue_ns()) : kNoValue; }
 
 std::string MarkedText(const v1::WhyCandidate& path) {
@@ -133,6 +140,7 @@ absl::StatusOr<int> Why(Session& session, const std::string& what) {
                                              ModeText(reply->mode())))
                 << '\n';
       std::cout << "now      " << Printable(PlacementText(*reply)) << '\n';
+      if (flow.has_gap()) std::cout << "delay    " << Printable(GapText(flow.gap())) << '\n';
     }
     if (reply->has_collective()) std::cout << "job      " << Printable(CollectiveText(reply->collective())) << '\n';
     if (reply->has_path()) ShowPath(reply->path(), colour);

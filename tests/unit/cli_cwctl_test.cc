@@ -112,6 +112,7 @@ TEST_F(Cwctl, EveryReadingVerbSpeaksBothForms) {
                                                        {"why", "node2/1"},
                                                        {"drain", "list"},
                                                        {"jobs"},
+                                                       {"nics"},
                                                        {"collectives"},
                                                        {"collectives", "--job", "train", "--slow", "--last", "5"},
                                                        {"clock", "tracking"},
@@ -141,6 +142,28 @@ TEST_F(Cwctl, JobsNameTheSlowestPeerAndWhatStands) {
   const json reply = RunJson({"jobs"});
   EXPECT_EQ(reply["jobs"][0]["slowest_peer"], 4);
   EXPECT_EQ(reply["jobs"][0]["running"]["state"], "stalled");
+}
+
+TEST_F(Cwctl, QpsSayHowAPortIsKnownAndWhoIsSlowerThanItsPath) {
+  const std::string text = Run({"qps"}).out;
+  EXPECT_THAT(text, ContainsRegex("11111111 .* by label "));
+  EXPECT_THAT(text, HasSubstr("11111111 is slower than its path: its packets take 37.0 µs"));
+  EXPECT_THAT(text, Not(HasSubstr("0b5c91fe is slower")));
+}
+
+TEST_F(Cwctl, NicsTellPortsGidsCountersAndFindings) {
+  const std::string text = Run({"nics"}).out;
+  EXPECT_THAT(text, ContainsRegex("mlx5_0 +physical +mlx5_core +0000:c1:00.0 +28.39.1002 +946d:ae03:00a1:b2c0 +1 +"
+                                  "async +eth0"));
+  EXPECT_THAT(text, ContainsRegex("mlx5_0 +1 +active +linkup +Ethernet +400 Gbit/s +eth0 +4500 +4096 +3 10.0.0.10"));
+  EXPECT_THAT(text, ContainsRegex("mlx5_0 +1 +3 +RoCE v2 +eth0 +0000:0000:.*:0a00:000a +10.0.0.10"));
+  EXPECT_THAT(text, ContainsRegex("17 +1,200 +out_of_sequence +packets that"));
+  EXPECT_THAT(text, Not(HasSubstr("rx_write_requests"))) << "it did not move";
+  EXPECT_THAT(text, HasSubstr("fail  mlx5_1 is DOWN, physically Disabled\n      → check the cable"));
+  const json reply = RunJson({"nics"});
+  EXPECT_EQ(reply["nics"][0]["ports"][0]["gids"][0]["index"], 3);
+  EXPECT_EQ(reply["nics"][0]["ports"][0]["counters"][1]["moved"], 0);
+  EXPECT_EQ(reply["findings"][0]["level"], "fail");
 }
 
 TEST_F(Cwctl, CollectivesSayWhatTheyWaitedFor) {

@@ -257,6 +257,14 @@ absl::StatusOr<v1::QpsReply> FakeAgent::Qps(const v1::QpsRequest& request) {
     owner.set_completion_samples(9);
     owner.set_completion_p50_ns(8'500);
     owner.set_completion_max_ns(41'000);
+    v1::Flow& unseen = *reply.mutable_flows(reply.flows_size() - 1);
+    unseen.set_port_from("label");
+    unseen.set_udp_port(unseen.udp_port_native());
+    v1::DelayGap& gap = *unseen.mutable_gap();
+    gap.set_flow_p50_ns(37'000);
+    gap.set_mesh_p50_ns(20'000);
+    gap.set_finding(true);
+    gap.set_text("its packets take 37.0 µs and the probes on its path 20.0 µs (p50), for 12 s now: it is in DSCP 0");
   }
   return reply;
 }
@@ -424,6 +432,51 @@ absl::StatusOr<v1::ActionReply> FakeAgent::Undrain(const Caller& caller, const v
   last_request = request.ShortDebugString();
   v1::ActionReply reply;
   reply.set_effect(request.what() + " may be used again");
+  return reply;
+}
+
+absl::StatusOr<v1::NicsReply> FakeAgent::Nics() {
+  v1::NicsReply reply;
+  v1::RdmaNic& nic = *reply.add_nics();
+  nic.set_name("mlx5_0");
+  nic.set_driver("mlx5_core");
+  nic.set_bus("0000:c1:00.0");
+  nic.set_node_guid("946d:ae03:00a1:b2c0");
+  nic.set_firmware("28.39.1002");
+  nic.set_kind("physical");
+  nic.set_numa_node(1);
+  nic.set_events("async");
+  nic.add_agent_nics("eth0");
+  v1::RdmaNicPort& port = *nic.add_ports();
+  port.set_number(1);
+  port.set_state("active");
+  port.set_physical_state("linkup");
+  port.set_link_layer("Ethernet");
+  port.set_rate_bps(400e9);
+  port.set_netdev("eth0");
+  port.set_netdev_mtu(4500);
+  port.set_active_mtu(4096);
+  v1::RdmaGid& gid = *port.add_gids();
+  gid.set_index(3);
+  gid.set_type("RoCE v2");
+  gid.set_netdev("eth0");
+  gid.set_gid("0000:0000:0000:0000:0000:ffff:0a00:000a");
+  gid.set_address("10.0.0.10");
+  port.set_counters_over_s(120);
+  for (const auto& [name, moved] : {std::pair{"out_of_sequence", 17}, {"rx_write_requests", 0}}) {
+    v1::NicCounter& counter = *port.add_counters();
+    counter.set_name(name);
+    counter.set_value(1200);
+    counter.set_moved(static_cast<uint64_t>(moved));
+    counter.set_text("packets that arrived out of sequence");
+  }
+  v1::NicFinding& finding = *reply.add_findings();
+  finding.set_device("mlx5_1");
+  finding.set_port(1);
+  finding.set_kind("port_down");
+  finding.set_level(v1::NicFinding::LEVEL_FAIL);
+  finding.set_text("mlx5_1 is DOWN, physically Disabled");
+  finding.set_todo("check the cable");
   return reply;
 }
 

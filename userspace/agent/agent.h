@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "maps/qp_watch.h"
 #include "sync/pair_estimator.h"
 #include "userspace/agent/cause_book.h"
 #include "userspace/agent/clock.h"
@@ -49,6 +50,7 @@
 #include "userspace/probe/engine.h"
 #include "userspace/probe/keys.h"
 #include "userspace/rdma/inproc_server.h"
+#include "userspace/rdma/native_port.h"
 #include "userspace/rdma/nldev.h"
 #include "userspace/rdma/placement.h"
 #include "userspace/rdma/qp_registry.h"
@@ -67,14 +69,21 @@ struct Stall;
 namespace cw::probe_verbs {
 class VerbsHost;
 }
+namespace cw::rdma {
+class QpMonitor;
+}
 namespace cw::control {
 class Breaker;
 struct BreakerMove;
 struct BreakerTrip;
+class GapWatch;
+struct GapVerdict;
 class Returns;
 }  // namespace cw::control
 
 namespace cw::agent {
+
+class RdmaWatch;
 
 extern const char kVersion[];
 
@@ -124,6 +133,7 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ListJobsReply> ListJobs(const api::v1::ListJobsRequest& request) override;
   absl::StatusOr<api::v1::ListCollectivesReply> ListCollectives(
       const api::v1::ListCollectivesRequest& request) override;
+  absl::StatusOr<api::v1::NicsReply> Nics() override;
   absl::StatusOr<api::v1::ActionReply> SetMode(const api::Caller& caller,
                                                const api::v1::SetModeRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> Off(const api::Caller& caller, const api::v1::OffRequest& request) override;
@@ -248,7 +258,6 @@ class Agent final : public api::AgentView {
   bool OwnsQp(const Nic& nic, const rdma::QpInfo& qp, const rdma::Requester& who);
   std::vector<rdma::PathLoad> PathLoads(PairState& pair, const rdma::QpInfo& asking) const;
   static void AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, api::v1::Flow& out);
-  void AddAnnounced(const api::v1::QpsRequest& request, int64_t now_ns, api::v1::QpsReply& reply);
 
   // losses.cc: paths that lose a share of their packets
   uint16_t JudgedSlots(const PairState& pair) const;
@@ -292,6 +301,22 @@ class Agent final : public api::AgentView {
   // queues.cc
   void LookAtQueues();
 
+  // rdma_nics.cc: RDMA devices, what they are and what happens to them
+  absl::Status OpenRdmaWatch();
+
+  // qp_moments.cc: queue pairs as the kernel connects and destroys them
+  void OpenQpMonitor();
+  void OnQpMoment(const cw_ev_qp& event);
+  void TellQpMoment(const rdma::QpInfo& qp, const cw_ev_qp& event);
+
+  // unseen.cc: queue pairs whose packets the kernel does not see, by what else tells of them
+  void FollowUnseen();
+  void ReleaseUnseen(const FlowKey& key);
+  void OnUnseenNative(uint32_t pair, const probe::NativeChange& change);
+  FlowEntry UnseenEntry(const FlowKey& key, const rdma::NativePort& port) const;
+  void AddUnseen(const api::v1::QpsRequest& request, int64_t now_ns, api::v1::QpsReply& reply);
+  void AddConnections(const std::vector<rdma::Link>& links, std::vector<rdma::QpInfo>& list);
+
   // tails.cc: what died with a path
   absl::Status OpenTails();
   bool RepairsTails() const;
@@ -312,6 +337,11 @@ class Agent final : public api::AgentView {
   bool Reads(const FlowKey& sent, uint32_t lqpn) const;
   void TellDryTail(const FlowKey& key, const WatchedTail& tail, const control::TailView& view);
   bool AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow, const control::TailView& view);
+
+  // gaps.cc: queue pairs that are slower than the probes on their path
+  void JudgeGaps(int64_t now_ns);
+  void TellGap(const FlowKey& key, const control::GapVerdict& verdict);
+  void AddGap(const FlowKey& key, int64_t now_ns, api::v1::Flow& out) const;
 
   // blind.cc: pairs whose flows do not take the paths of the probes with their ports
   void SetBlind(PairState& pair, bool blind);
@@ -477,7 +507,7 @@ class Agent final : public api::AgentView {
 
   std::unique_ptr<probe::PairStore> store_;
   probe::KeyRing keys_;
-  int64_t keys_changed_ns_ = 0;  // monotonic; 0: not since the start
+  int64_t keys_changed_ns_ = 0;                    // monotonic; 0: not since the start
   std::unique_ptr<probe_verbs::VerbsHost> verbs_;  // null: no NIC's probes go by verbs
   std::unique_ptr<probe::Engine> engine_;
   std::map<uint32_t, std::unique_ptr<PairState>> pairs_;
@@ -490,6 +520,14 @@ class Agent final : public api::AgentView {
   std::map<cw_inproc_verdict, uint64_t> answered_;  // queue pairs that asked for a path
   rdma::QpRegistry qps_;
   std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread
+  std::unique_ptr<rdma::QpMonitor> qp_monitor_;  // null: not (yet), by …
+  std::string no_qp_monitor_ = "not tried yet";  // …
+  struct UnseenQp {
+    uint32_t pair = 0;
+    uint16_t port = 0;
+    uint8_t slot = CW_SLOT_NONE;  // that watches its port
+  };
+  std::map<FlowKey, UnseenQp> unseen_;  // that a slot was asked for
   FlowBook flows_;
   telemetry::SampleMatcher matcher_;
   telemetry::EventLog events_;
@@ -502,6 +540,7 @@ class Agent final : public api::AgentView {
   uint64_t clock_rounds_ = 0;
   std::unique_ptr<control::ContentionState> contention_;
   CauseBook causes_;
+  std::unique_ptr<control::GapWatch> gaps_;
   int64_t causes_judged_ns_ = 0;     // monotonic
   uint64_t causes_ring_losses_ = 0;  // ring_losses_ then
   int64_t last_window_ns_ = 0;
@@ -553,6 +592,8 @@ class Agent final : public api::AgentView {
   bool table_full_logged_ = false;
   probe::ProberStats prober_stats_;  // at the last second; reading them begins a new period of lateness
   double probe_rate_pps_ = 0;        // smoothed over about ten seconds
+
+  std::unique_ptr<RdmaWatch> rdma_watch_;  // a thread of its own, which posts to loop_
 
   std::unique_ptr<api::Server> server_;  // last: ends before what it serves
 };

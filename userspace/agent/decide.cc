@@ -217,8 +217,10 @@ void Agent::EverySecond() {
   RunDeadlines();
   ExpireDryDeaths();
   JudgeCauses(now_ns);
+  JudgeGaps(now_ns);
   EndDueDrains();
   ReadReceivedFlows();
+  FollowUnseen();
   ChooseClockPairs();
   ForgetIdleFlows();
   ReopenFlowTable();

@@ -146,6 +146,7 @@ void Agent::ReadKernelQps() {
     nldev_.reset();  // what is left of a broken answer would be taken for the next one
     return;
   }
+  if (!links->empty()) OpenQpMonitor();
   NameRdmaDevices(*links);
   rdma_links_ = *links;
   std::vector<rdma::QpInfo> list;
@@ -162,10 +163,12 @@ void Agent::ReadKernelQps() {
                         .pid = qp.pid,
                         .comm = qp.comm,
                         .device = link.device,
-                        .source = "nldev"});
+                        .source = "nldev",
+                        .state = qp.state});
       }
     }
   }
+  AddConnections(*links, list);
   qps_.ReplaceKernelList(list);
 }
 

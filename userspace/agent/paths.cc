@@ -125,6 +125,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     }
   }
   for (const probe::NativeChange& change : update.natives) {
+    OnUnseenNative(index, change);
     for (auto& [key, flow] : flows_.sent) {
       if (flow.tx.pair != index || flow.flow().sport != change.port) continue;
       (void)dataplane_->flow_editor().SetNativeSlot(ToMap(key), change.slot);
@@ -136,6 +137,9 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
 void Agent::ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key) {
   for (const auto& [other, flow] : flows_.sent) {
     if (other != key && flow.tx.pair == index && flow.flow().sport == port) return;
+  }
+  for (const auto& [other, qp] : unseen_) {
+    if (other != key && qp.pair == index && qp.port == port) return;
   }
   engine_->ReleaseNative(index, port, NowNs());
 }

@@ -138,26 +138,4 @@ void Agent::AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, 
   owner.set_packets_seen(packets_seen);
 }
 
-// Queue pairs whose packets do not pass the kernel are known by what their owners tell alone.
-void Agent::AddAnnounced(const v1::QpsRequest& request, int64_t now_ns, v1::QpsReply& reply) {
-  for (const rdma::QpInfo& qp : qps_.All()) {
-    const FlowKey key{.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn};
-    if (!qp.owner || flows_.sent.contains(key)) continue;
-    if (!request.flow().empty() && request.flow() != key.Id().ToString()) continue;
-    if (!request.remote().empty() && request.remote() != qp.raddr.ToString() && request.remote() != PeerName(qp.raddr))
-      continue;
-    FlowEntry entry;
-    entry.tx.flow.sport = qp.udp_sport;
-    entry.tx.slot = entry.tx.native_slot = entry.tx.want_slot = CW_SLOT_NONE;
-    if (const std::optional<uint32_t> index = engine_->mesh().Find({key.src, key.dst}); index) {
-      const uint16_t port = engine_->discovery(*index)->Fold(qp.udp_sport).value_or(qp.udp_sport);
-      entry.tx.native_slot = engine_->mesh().slots(*index).SlotOfPort(port).value_or(CW_SLOT_NONE);
-    }
-    v1::Flow out = MakeFlow(key, entry, now_ns);
-    out.mutable_owner()->set_packets_seen(false);
-    out.set_idle_s(0);
-    *reply.add_flows() = std::move(out);
-  }
-}
-
 }  // namespace cw::agent

@@ -15,13 +15,16 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/rdma_watch.h"
 #include "userspace/control/breaker.h"
+#include "userspace/control/delay_gap.h"
 #include "userspace/control/returns.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/probe_verbs/verbs_host.h"
 #include "userspace/profile/profiles.h"
+#include "userspace/rdma/qp_monitor.h"
 #include "userspace/replay/recorder.h"
 #include "userspace/rights/rights.h"
 
@@ -143,6 +146,7 @@ Agent::Agent(AgentOptions options)
   cause_rules.queue_over_base = steering.queueing_factor;
   cause_rules.queue_floor_ns = rules.queue_floor_ns;
   causes_.SetRules(cause_rules);
+  gaps_ = std::make_unique<control::GapWatch>();
   contention_ = std::make_unique<control::ContentionState>(rules, std::hash<std::string>()(host_name_));
   returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
   OpenBreaker();
@@ -159,9 +163,10 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   if (error)
     return absl::FailedPreconditionError(
         absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
-  for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
-                    &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenSources, &Agent::OpenTails,
-                    &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
+  for (auto step :
+       {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
+        &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenSources, &Agent::OpenRdmaWatch, &Agent::OpenTails,
+        &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
   }
   // Its threads, and those that gRPC makes later, read what clients send: they have no right of root's.

@@ -408,6 +408,7 @@ v1::DoctorReply Agent::MakeDoctor() {
   input.hashing = HostHashing(Hashing());
   input.prober_realtime = prober_stats_.realtime;
   input.certificates = LookAtCertificates(options_.config.api);
+  input.no_qp_moments = no_qp_monitor_;
   for (const auto& [index, pair] : pairs_) {
     if (pair->estimate.state != sync::SyncState::kUnknown)
       input.clock_error_ns = std::max(input.clock_error_ns, static_cast<double>(pair->estimate.error_est_ns));
@@ -522,13 +523,17 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
     out.set_process(qp->comm);
     out.set_label(qp->label);
     out.set_path_mtu(qp->path_mtu);
+    out.set_state(rdma::QpStateName(qp->state));
+    out.set_flow_label(qp->flow_label);
     if (!flow.received) AddOwner(*qp, /*packets_seen=*/true, now_ns, out);
   }
   AddSteering(flow, now_ns, out);
   out.set_reverts_s(deadlines_.FlowSecondsLeft(key, now_ns));
   if (!flow.received) {
+    out.set_port_from(rdma::PortFromName(rdma::PortFrom::kPackets));
     Fill(flow.owd.Merged(), out.mutable_owd());
     AddCause(causes_.Of(PairKey{local, remote}, key), out);
+    AddGap(key, now_ns, out);
   }
   out.set_owd_window_s(10);
   if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote});
@@ -580,7 +585,7 @@ v1::QpsReply Agent::MakeQps(const v1::QpsRequest& request) {
   };
   add(flows_.sent);
   if (request.received()) add(flows_.received);
-  AddAnnounced(request, now_ns, reply);
+  AddUnseen(request, now_ns, reply);
   std::sort(reply.mutable_flows()->begin(), reply.mutable_flows()->end(), [](const v1::Flow& a, const v1::Flow& b) {
     return std::tuple(a.received(), a.remote_address(), a.local_qpn(), a.id()) <
            std::tuple(b.received(), b.remote_address(), b.local_qpn(), b.id());

@@ -76,6 +76,11 @@ class AgentView {
     return absl::UnimplementedError("no collectives here");
   }
 
+  // RDMA devices of this host, from its file trees and from the devices: may take some ten milliseconds.
+  virtual absl::StatusOr<v1::NicsReply> Nics() {
+    return absl::UnimplementedError("no RDMA devices are looked at here");
+  }
+
   virtual absl::StatusOr<v1::ActionReply> SetMode(const Caller& caller, const v1::SetModeRequest& request) = 0;
   // Every flow native within 1 s. Must work in every state of the agent.
   virtual absl::StatusOr<v1::ActionReply> Off(const Caller& caller, const v1::OffRequest& request) = 0;

@@ -208,6 +208,10 @@ grpc::Status Calls::Drains(const Caller&, const v1::DrainsRequest*, v1::DrainsRe
   return Put(view_.Drains(), reply);
 }
 
+grpc::Status Calls::Nics(const Caller&, const v1::NicsRequest*, v1::NicsReply* reply) {
+  return Put(view_.Nics(), reply);
+}
+
 grpc::Status Calls::SetMode(const Caller& caller, const v1::SetModeRequest* request, v1::ActionReply* reply) {
   if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
   for (const v1::CapabilityAllow& each : request->allowed()) {

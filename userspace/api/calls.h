@@ -46,6 +46,7 @@ class Calls {
   grpc::Status ListJobs(const Caller& caller, const v1::ListJobsRequest* request, v1::ListJobsReply* reply);
   grpc::Status ListCollectives(const Caller& caller, const v1::ListCollectivesRequest* request,
                                v1::ListCollectivesReply* reply);
+  grpc::Status Nics(const Caller& caller, const v1::NicsRequest* request, v1::NicsReply* reply);
   grpc::Status Off(const Caller& caller, const v1::OffRequest* request, v1::ActionReply* reply);
   grpc::Status BreakerReset(const Caller& caller, const v1::BreakerResetRequest* request, v1::ActionReply* reply);
 

@@ -125,6 +125,8 @@ absl::StatusOr<v1::ActionReply> Client::Undrain(const v1::UndrainRequest& reques
 
 absl::StatusOr<v1::DrainsReply> Client::Drains() { return impl_->Call(&v1::Agent::Stub::Drains, v1::DrainsRequest()); }
 
+absl::StatusOr<v1::NicsReply> Client::Nics() { return impl_->Call(&v1::Agent::Stub::Nics, v1::NicsRequest()); }
+
 absl::StatusOr<v1::ActionReply> Client::SetMode(const v1::SetModeRequest& request) {
   return impl_->Call(&v1::Agent::Stub::SetMode, request);
 }

@@ -54,6 +54,7 @@ class Client {
   absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request);
   absl::StatusOr<v1::ListCollectivesReply> ListCollectives(const v1::ListCollectivesRequest& request);
   absl::StatusOr<v1::ActionReply> BreakerReset();
+  absl::StatusOr<v1::NicsReply> Nics();
   // Calls back for each event until the stream ends or the callback returns false. Unavailable when the agent goes.
   absl::Status Events(const v1::EventsRequest& request, const std::function<bool(const v1::Event&)>& each);
 

@@ -108,6 +108,9 @@ class GuardedService final : public v1::Agent::Service {
                                v1::ListCollectivesReply* reply) override {
     return Pass(context, "ListCollectives", &Calls::ListCollectives, request, reply);
   }
+  grpc::Status Nics(grpc::ServerContext* context, const v1::NicsRequest* request, v1::NicsReply* reply) override {
+    return Pass(context, "Nics", &Calls::Nics, request, reply);
+  }
   grpc::Status Off(grpc::ServerContext* context, const v1::OffRequest* request, v1::ActionReply* reply) override {
     return Pass(context, "Off", &Calls::Off, request, reply);
   }

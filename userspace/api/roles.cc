@@ -29,17 +29,19 @@ std::optional<Role> ParseRole(absl::string_view text) {
 // steer: what places flows by hand and what ends such placements, off included, as whoever may move flows has to be
 // able to stop. admin: what the agent may do by itself from then on.
 const std::vector<MethodRole>& MethodRoles() {
-  static const auto& table = *new std::vector<MethodRole>{{"Status", Role::kRead},     {"Doctor", Role::kRead},
-                                                          {"Paths", Role::kRead},      {"Qps", Role::kRead},
-                                                          {"Owd", Role::kRead},        {"Links", Role::kRead},
-                                                          {"Events", Role::kRead},     {"Counters", Role::kRead},
-                                                          {"Clock", Role::kRead},      {"SteerShow", Role::kRead},
-                                                          {"Why", Role::kRead},        {"Drains", Role::kRead},
-                                                          {"ListJobs", Role::kRead},   {"ListCollectives", Role::kRead},
-                                                          {"SteerSet", Role::kSteer},  {"SteerClear", Role::kSteer},
-                                                          {"SteerLock", Role::kSteer}, {"Drain", Role::kSteer},
-                                                          {"Undrain", Role::kSteer},   {"Off", Role::kSteer},
-                                                          {"SetMode", Role::kAdmin},   {"BreakerReset", Role::kAdmin}};
+  static const auto& table =
+      *new std::vector<MethodRole>{{"Status", Role::kRead},       {"Doctor", Role::kRead},
+                                   {"Paths", Role::kRead},        {"Qps", Role::kRead},
+                                   {"Owd", Role::kRead},          {"Links", Role::kRead},
+                                   {"Events", Role::kRead},       {"Counters", Role::kRead},
+                                   {"Clock", Role::kRead},        {"SteerShow", Role::kRead},
+                                   {"Why", Role::kRead},          {"Drains", Role::kRead},
+                                   {"ListJobs", Role::kRead},     {"ListCollectives", Role::kRead},
+                                   {"Nics", Role::kRead},         {"SteerSet", Role::kSteer},
+                                   {"SteerClear", Role::kSteer},  {"SteerLock", Role::kSteer},
+                                   {"Drain", Role::kSteer},       {"Undrain", Role::kSteer},
+                                   {"Off", Role::kSteer},         {"SetMode", Role::kAdmin},
+                                   {"BreakerReset", Role::kAdmin}};
   return table;
 }
 

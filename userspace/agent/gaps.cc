@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs that are slower than the probes on their path: what the agent has at hand goes into control/delay_gap.h.
+#include "userspace/control/delay_gap.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "userspace/agent/agent.h"
+
+namespace cw::agent {
+namespace {
+
+constexpr int kWindowS = 10;  // that of the flows' own delays
+constexpr double kProbeBytes = 100;
+
+// Each switch and both hosts put a packet onto a wire; the NIC's rate stands for all of them.
+double LargerNs(const cw_flow& flow, size_t hops, double rate_bps) {
+  if (flow.packets == 0 || rate_bps <= 0) return 0;
+  const double bytes =
+      std::max(static_cast<double>(flow.bytes) / static_cast<double>(flow.packets), static_cast<double>(flow.mtu));
+  return std::max(0.0, bytes - kProbeBytes) * 8e9 / rate_bps * static_cast<double>(hops + 1);
+}
+
+// What a path's probes say, once for all of its flows.
+class Meshes {
+ public:
+  explicit Meshes(int64_t now_ns) : now_ns_(now_ns) {}
+
+  void Fill(const PairState& pair, uint8_t slot, control::GapLook& look) {
+    const auto [at, added] = looks_.try_emplace({pair.index, slot});
+    if (added) {
+      const telemetry::DelayWindow mesh = pair.slot[slot].forward.Window(now_ns_, kWindowS);
+      at->second.mesh_samples = mesh.owd.count();
+      if (mesh.owd.count() > 0) {
+        at->second.mesh_p50_ns = mesh.owd.QuantileNs(0.5);
+        at->second.mesh_p99_ns = mesh.owd.QuantileNs(0.99);
+      }
+    }
+    look.mesh_samples = at->second.mesh_samples;
+    look.mesh_p50_ns = at->second.mesh_p50_ns;
+    look.mesh_p99_ns = at->second.mesh_p99_ns;
+  }
+
+ private:
+  const int64_t now_ns_;
+  std::map<std::pair<uint32_t, uint8_t>, control::GapLook> looks_;
+};
+
+}  // namespace
+
+void Agent::JudgeGaps(int64_t now_ns) {
+  Meshes meshes(now_ns);
+  for (const auto& [key, flow] : flows_.sent) {
+    PairState* pair = FindPair(flow.tx.pair);
+    const uint8_t slot = flow.PathSlot();
+    if (pair == nullptr || slot >= CW_MAX_SLOTS || pair->blind) continue;
+    control::GapLook look{.flow_samples = flow.owd.now.count() + flow.owd.before.count()};
+    if (look.flow_samples > 0) {
+      const telemetry::Sketch own = flow.owd.Merged();
+      look.flow_p50_ns = own.QuantileNs(0.5);
+      look.flow_iqr_ns = own.QuantileNs(0.75) - own.QuantileNs(0.25);
+      meshes.Fill(*pair, slot, look);
+    }
+    const probe::Discovery* discovery = engine_->discovery(pair->index);
+    const probe::Hops* hops = discovery->HopsOf(engine_->mesh().slots(pair->index).port(slot));
+    const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.ifindex == pair->ifindex; });
+    // Where the rate is not known, a slow link of 100 Mbit/s is allowed for.
+    const double rate_bps = nic == nics_.end() || nic->rate_bps <= 0 ? 100e6 : nic->rate_bps;
+    look.larger_ns = LargerNs(flow.flow(), hops == nullptr ? 3 : hops->size(), rate_bps);
+    const control::Cause cause = causes_.Of(PairKey{key.src, key.dst}, key).cause;
+    const control::GapClues clues = {.flow_dscp = static_cast<uint8_t>(flow.flow().tos >> 2),
+                                     .probe_dscp = engine_->mesh().dscp(pair->index),
+                                     .ports_choose = probe::PortsChoosePaths(discovery->hashing()),
+                                     .paused = pair->slot[slot].silence.has_value(),
+                                     .slow_receiver = cause == control::Cause::kSlowReceiver,
+                                     .slow_sender = cause == control::Cause::kSlowSender};
+    if (gaps_->Step(key, now_ns, look, clues)) TellGap(key, *gaps_->Of(key));
+  }
+  gaps_->ForgetOthers();
+}
+
+void Agent::TellGap(const FlowKey& key, const control::GapVerdict& verdict) {
+  const std::string what = absl::StrFormat("queue pair to %s qp 0x%x", PeerName(key.dst), key.dqpn);
+  Log({.type = "gap",
+       .severity = verdict.finding ? telemetry::Severity::kNotice : telemetry::Severity::kInfo,
+       .text = verdict.finding ? absl::StrCat(what, " is slower than its path: ", verdict.text)
+                               : absl::StrCat(what, " is as fast as its path again"),
+       .flow = key.Id().ToString(),
+       .peer = PeerName(key.dst),
+       .evidence = verdict.evidence});
+}
+
+void Agent::AddGap(const FlowKey& key, int64_t now_ns, api::v1::Flow& out) const {
+  const control::GapVerdict* verdict = gaps_->Of(key);
+  if (verdict == nullptr || !verdict->known) return;
+  api::v1::DelayGap& gap = *out.mutable_gap();
+  gap.set_flow_p50_ns(verdict->look.flow_p50_ns);
+  gap.set_mesh_p50_ns(verdict->look.mesh_p50_ns);
+  gap.set_spread_ns(verdict->spread_ns);
+  gap.set_lasting_s(verdict->since_ns == 0 ? 0 : static_cast<double>(now_ns - verdict->since_ns) / 1e9);
+  gap.set_finding(verdict->finding);
+  gap.set_cause(control::GapCauseName(verdict->cause));
+  gap.set_text(verdict->text);
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs at the moment the kernel connects and destroys them, so that they are known before their first packet and
+// with their peers, which RDMA netlink's list does not have. Where that cannot be had, the list is read as before.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "userspace/agent/agent.h"
+#include "userspace/host/nic_checks.h"
+#include "userspace/rdma/qp_monitor.h"
+
+namespace cw::agent {
+
+// The modules may be loaded at any time, and until then there is nothing to watch.
+void Agent::OpenQpMonitor() {
+  if (qp_monitor_ != nullptr) return;
+  absl::StatusOr<std::unique_ptr<rdma::QpMonitor>> opened =
+      rdma::QpMonitor::Open([this](const cw_ev_qp& event) { OnQpMoment(event); });
+  if (!opened.ok()) {
+    no_qp_monitor_ = std::string(opened.status().message());
+    return;
+  }
+  if (const absl::Status status = loop_->AddFd((*opened)->fd(), [this] { qp_monitor_->Poll(); }); !status.ok()) {
+    no_qp_monitor_ = std::string(status.message());
+    return;
+  }
+  qp_monitor_ = *std::move(opened);
+  no_qp_monitor_.clear();
+}
+
+void Agent::OnQpMoment(const cw_ev_qp& event) {
+  for (const rdma::Link& link : rdma_links_) {
+    if (link.device != event.device) continue;
+    for (const Nic& nic : nics_) {
+      if (nic.ifindex != link.ifindex) continue;
+      const std::optional<rdma::QpInfo> known = qps_.ByReceivedFlow({.dst = nic.address, .dqpn = event.qpn});
+      const bool owners = known && known->source == "inproc";
+      if (event.type == CW_QP_ENDS) {
+        if (known && !owners) qps_.Unregister(*known);
+        continue;
+      }
+      // What its owner announced stands; what is new is what the address vector says.
+      rdma::QpInfo qp = known ? *known : rdma::QpInfo{.lqpn = event.qpn, .laddr = nic.address, .source = "hook"};
+      if (event.type == CW_QP_CONNECTS && !owners) {
+        qp = {.lqpn = event.qpn,
+              .rqpn = event.remote_qpn,
+              .laddr = nic.address,
+              .pid = event.pid,
+              .comm = event.comm,
+              .source = "hook"};
+      }
+      if (event.has_av != 0) {
+        if (qp.raddr.is_zero()) qp.raddr = Addr::FromBytes(event.remote);
+        qp.flow_label = event.flow_label & 0xfffff;
+        qp.label_known = true;
+      }
+      qp.device = link.device;
+      qp.state = event.type == CW_QP_CONNECTS ? rdma::kQpStateRtr : rdma::kQpStateRts;
+      if (qp.rqpn == 0) continue;
+      qps_.Register(qp);
+      // Where packets are seen, the first one is told.
+      if (event.type == CW_QP_CONNECTS && !nic.attached) TellQpMoment(qp, event);
+    }
+  }
+}
+
+void Agent::TellQpMoment(const rdma::QpInfo& qp, const cw_ev_qp& event) {
+  const int64_t after_ns = MonotonicNs() - static_cast<int64_t>(event.ns);
+  const rdma::NativePort port = rdma::NativePortOf(qp, host::RdmaDriver(host::Roots(), qp.device));
+  Log({.type = "flow",
+       .text =
+           absl::StrFormat("queue pair %s/qp0x%x of %s connects to %s qp 0x%x%s", qp.device, qp.lqpn,
+                           qp.pid == 0 ? "the kernel" : absl::StrFormat("%s[%d]", qp.comm, qp.pid), PeerName(qp.raddr),
+                           qp.rqpn, port.port == 0 ? "" : absl::StrFormat(", udp-port %d", port.port)),
+       .flow = FlowKey{.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn}.Id().ToString(),
+       .peer = PeerName(qp.raddr),
+       .evidence = {{"told_after_us", absl::StrCat(after_ns / 1000)}, {"port_from", rdma::PortFromName(port.from)}}});
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// RDMA devices of this host: looked after beside the loop, told in events and by cwctl nics.
+#include "userspace/agent/agent.h"
+#include "userspace/agent/rdma_watch.h"
+#include "userspace/probe_verbs/verbs_host.h"
+
+namespace cw::agent {
+
+absl::Status Agent::OpenRdmaWatch() {
+  RdmaWatch::Options options;
+  for (const Nic& nic : nics_) {
+    const probe_verbs::UdEndpoint* endpoint = verbs_ == nullptr ? nullptr : verbs_->EndpointOf(nic.ifindex);
+    if (endpoint != nullptr) options.held.insert(endpoint->device());
+  }
+  options.tell = [this](telemetry::Event event) {
+    loop_->Post([this, event = std::move(event)]() mutable { Log(std::move(event)); });
+  };
+  rdma_watch_ = std::make_unique<RdmaWatch>(std::move(options));
+  return absl::OkStatus();
+}
+
+// On the caller's thread: it opens devices. Names of NICs do not change once the agent has started.
+absl::StatusOr<api::v1::NicsReply> Agent::Nics() {
+  api::v1::NicsReply reply = rdma_watch_->Look();
+  for (api::v1::RdmaNic& nic : *reply.mutable_nics()) {
+    for (const api::v1::RdmaNicPort& port : nic.ports()) {
+      for (const Nic& own : nics_) {
+        if (own.config.name == port.netdev()) nic.add_agent_nics(own.config.name);
+      }
+    }
+  }
+  return reply;
+}
+
+}  // namespace cw::agent
