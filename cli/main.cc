@@ -79,6 +79,7 @@ int Run(int argc, char** argv) {
   AddModeVerbs(app, session);
   AddWhyVerb(app, session);
   AddJobVerbs(app, session);
+  AddLabelVerb(app, session);
   AddReplayVerb(app, session);
   AddReportVerb(app, session);
   AddCertsVerbs(app, session);

@@ -82,6 +82,7 @@ void AddModeVerbs(CLI::App& app, Session& session);
 void AddWhyVerb(CLI::App& app, Session& session);
 void AddDrainVerbs(CLI::App& app, Session& session);
 void AddJobVerbs(CLI::App& app, Session& session);
+void AddLabelVerb(CLI::App& app, Session& session);
 void AddNicsVerb(CLI::App& app, Session& session);
 void AddReplayVerb(CLI::App& app, Session& session);
 void AddReportVerb(CLI::App& app, Session& session);

@@ -113,6 +113,7 @@ TEST_F(Cwctl, EveryReadingVerbSpeaksBothForms) {
                                                        {"drain", "list"},
                                                        {"jobs"},
                                                        {"nics"},
+                                                       {"label", "list"},
                                                        {"collectives"},
                                                        {"collectives", "--job", "train", "--slow", "--last", "5"},
                                                        {"clock", "tracking"},
@@ -149,6 +150,20 @@ TEST_F(Cwctl, QpsSayHowAPortIsKnownAndWhoIsSlowerThanItsPath) {
   EXPECT_THAT(text, ContainsRegex("11111111 .* by label "));
   EXPECT_THAT(text, HasSubstr("11111111 is slower than its path: its packets take 37.0 µs"));
   EXPECT_THAT(text, Not(HasSubstr("0b5c91fe is slower")));
+}
+
+TEST_F(Cwctl, LabelsAreGivenTakenAwayAndListed) {
+  EXPECT_THAT(Run({"label", "set", "--pid", "77", "train"}).out, HasSubstr("process 77 is train"));
+  EXPECT_EQ(agent_.last_request, "pid: 77 label: \"train\"");
+  Run({"label", "set", "--cgroup", "/system.slice/job_7", "job 7"});
+  EXPECT_EQ(agent_.last_request, "cgroup: \"/system.slice/job_7\" label: \"job 7\"");
+  Run({"label", "clear", "--pid", "77"});
+  EXPECT_EQ(agent_.last_request, "pid: 77");
+  EXPECT_EQ(Run({"label", "clear"}).exit_code, 2) << "all only where that is meant";
+  EXPECT_EQ(Run({"label", "set", "train"}).exit_code, 2);
+  EXPECT_EQ(Run({"label", "set", "--pid", "77", "--cgroup", "/x", "train"}).exit_code, 2);
+  EXPECT_THAT(Run({"label", "list"}).out, ContainsRegex("– +/system.slice/job_7 +job 7"));
+  EXPECT_EQ(RunJson({"label", "list"})["labels"][0]["label"], "job 7");
 }
 
 TEST_F(Cwctl, NicsTellPortsGidsCountersAndFindings) {

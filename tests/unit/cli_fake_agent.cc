@@ -480,6 +480,22 @@ absl::StatusOr<v1::NicsReply> FakeAgent::Nics() {
   return reply;
 }
 
+absl::StatusOr<v1::ActionReply> FakeAgent::SetLabel(const Caller&, const v1::LabelRequest& request) {
+  last_request = request.ShortDebugString();
+  v1::ActionReply reply;
+  reply.set_effect("process 77 is train");
+  reply.set_undo("label clear --pid 77");
+  return reply;
+}
+
+absl::StatusOr<v1::LabelsReply> FakeAgent::Labels() {
+  v1::LabelsReply reply;
+  v1::ProcessLabel& label = *reply.add_labels();
+  label.set_cgroup("/system.slice/job_7");
+  label.set_label("job 7");
+  return reply;
+}
+
 absl::StatusOr<v1::ListJobsReply> FakeAgent::ListJobs(const v1::ListJobsRequest& request) {
   last_request = request.ShortDebugString();
   v1::ListJobsReply reply;

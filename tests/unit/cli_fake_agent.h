@@ -33,6 +33,8 @@ class FakeAgent final : public AgentView {
   absl::StatusOr<v1::ActionReply> Undrain(const Caller& caller, const v1::UndrainRequest& request) override;
   absl::StatusOr<v1::DrainsReply> Drains() override;
   absl::StatusOr<v1::NicsReply> Nics() override;
+  absl::StatusOr<v1::ActionReply> SetLabel(const Caller& caller, const v1::LabelRequest& request) override;
+  absl::StatusOr<v1::LabelsReply> Labels() override;
   absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) override;
   absl::StatusOr<v1::ListCollectivesReply> ListCollectives(const v1::ListCollectivesRequest& request) override;
   absl::StatusOr<v1::ActionReply> SetMode(const Caller& caller, const v1::SetModeRequest& request) override;

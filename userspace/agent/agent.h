@@ -83,6 +83,7 @@ class Returns;
 
 namespace cw::agent {
 
+class LabelBook;
 class RdmaWatch;
 
 extern const char kVersion[];
@@ -134,6 +135,9 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ListCollectivesReply> ListCollectives(
       const api::v1::ListCollectivesRequest& request) override;
   absl::StatusOr<api::v1::NicsReply> Nics() override;
+  absl::StatusOr<api::v1::ActionReply> SetLabel(const api::Caller& caller,
+                                                const api::v1::LabelRequest& request) override;
+  absl::StatusOr<api::v1::LabelsReply> Labels() override;
   absl::StatusOr<api::v1::ActionReply> SetMode(const api::Caller& caller,
                                                const api::v1::SetModeRequest& request) override;
   absl::StatusOr<api::v1::ActionReply> Off(const api::Caller& caller, const api::v1::OffRequest& request) override;
@@ -337,6 +341,10 @@ class Agent final : public api::AgentView {
   bool Reads(const FlowKey& sent, uint32_t lqpn) const;
   void TellDryTail(const FlowKey& key, const WatchedTail& tail, const control::TailView& view);
   bool AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow, const control::TailView& view);
+
+  // labels.cc: names of jobs for processes that give none
+  absl::StatusOr<api::v1::ActionReply> DoSetLabel(const api::Caller& caller, const api::v1::LabelRequest& request);
+  void AddLabel(const rdma::QpInfo& qp, api::v1::Flow& out) const;
 
   // gaps.cc: queue pairs that are slower than the probes on their path
   void JudgeGaps(int64_t now_ns);
@@ -593,6 +601,7 @@ class Agent final : public api::AgentView {
   probe::ProberStats prober_stats_;  // at the last second; reading them begins a new period of lateness
   double probe_rate_pps_ = 0;        // smoothed over about ten seconds
 
+  std::unique_ptr<LabelBook> labels_;
   std::unique_ptr<RdmaWatch> rdma_watch_;  // a thread of its own, which posts to loop_
 
   std::unique_ptr<api::Server> server_;  // last: ends before what it serves

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/label_book.h"
 #include "userspace/agent/sd_notify.h"
 #include "userspace/replay/recorder.h"
 
@@ -221,6 +222,7 @@ void Agent::EverySecond() {
   EndDueDrains();
   ReadReceivedFlows();
   FollowUnseen();
+  labels_->Refresh();
   ChooseClockPairs();
   ForgetIdleFlows();
   ReopenFlowTable();

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/label_book.h"
 #include "userspace/inproc/nccl/cw_profiler.h"
 #include "userspace/profile/profiles.h"
 
@@ -127,6 +128,8 @@ v1::ListJobsReply Agent::MakeJobs(const v1::ListJobsRequest& request) {
   const std::vector<rdma::QpInfo> known = qps_.All();
   for (v1::Job& job : *reply.mutable_jobs()) {
     if (job.has_running()) LocateQps(known, *job.mutable_running());
+    if (const Label* label = labels_->Of(job.pid()); label != nullptr && job.label().empty())
+      job.set_label(label->label);
     const rdma::QpInfo* qp = FindQp(known, job.pid(), job.slowest_qpn());
     if (job.slowest_qpn() == 0 || qp == nullptr) continue;
     v1::CollectiveQp placed;

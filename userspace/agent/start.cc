@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/label_book.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/control/breaker.h"
 #include "userspace/control/delay_gap.h"
@@ -147,6 +148,7 @@ Agent::Agent(AgentOptions options)
   cause_rules.queue_floor_ns = rules.queue_floor_ns;
   causes_.SetRules(cause_rules);
   gaps_ = std::make_unique<control::GapWatch>();
+  labels_ = std::make_unique<LabelBook>();
   contention_ = std::make_unique<control::ContentionState>(rules, std::hash<std::string>()(host_name_));
   returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
   OpenBreaker();

@@ -143,6 +143,7 @@ void Agent::AddUnseen(const v1::QpsRequest& request, int64_t now_ns, v1::QpsRepl
       out.set_local_qpn(qp.lqpn);
       out.set_pid(qp.pid);
       out.set_process(qp.comm);
+      AddLabel(qp, out);
       out.set_state(rdma::QpStateName(qp.state));
     }
     if (out.has_owner()) out.mutable_owner()->set_packets_seen(false);

@@ -521,7 +521,7 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
     out.set_remote_qpn(qp->rqpn);
     out.set_pid(qp->pid);
     out.set_process(qp->comm);
-    out.set_label(qp->label);
+    AddLabel(*qp, out);
     out.set_path_mtu(qp->path_mtu);
     out.set_state(rdma::QpStateName(qp->state));
     out.set_flow_label(qp->flow_label);

@@ -81,6 +81,11 @@ class AgentView {
     return absl::UnimplementedError("no RDMA devices are looked at here");
   }
 
+  virtual absl::StatusOr<v1::ActionReply> SetLabel(const Caller&, const v1::LabelRequest&) {
+    return absl::UnimplementedError("no labels here");
+  }
+  virtual absl::StatusOr<v1::LabelsReply> Labels() { return absl::UnimplementedError("no labels here"); }
+
   virtual absl::StatusOr<v1::ActionReply> SetMode(const Caller& caller, const v1::SetModeRequest& request) = 0;
   // Every flow native within 1 s. Must work in every state of the agent.
   virtual absl::StatusOr<v1::ActionReply> Off(const Caller& caller, const v1::OffRequest& request) = 0;

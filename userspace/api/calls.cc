@@ -212,6 +212,18 @@ grpc::Status Calls::Nics(const Caller&, const v1::NicsRequest*, v1::NicsReply* r
   return Put(view_.Nics(), reply);
 }
 
+grpc::Status Calls::Label(const Caller& caller, const v1::LabelRequest* request, v1::ActionReply* reply) {
+  if (request->pid() != 0 && !request->cgroup().empty())
+    return ToGrpc(absl::InvalidArgumentError("a label is of a process or of a control group, not of both"));
+  if (request->pid() == 0 && request->cgroup().empty() && !request->label().empty())
+    return ToGrpc(absl::InvalidArgumentError("whose label? Give a process or a control group"));
+  return Put(view_.SetLabel(caller, *request), reply);
+}
+
+grpc::Status Calls::Labels(const Caller&, const v1::LabelsRequest*, v1::LabelsReply* reply) {
+  return Put(view_.Labels(), reply);
+}
+
 grpc::Status Calls::SetMode(const Caller& caller, const v1::SetModeRequest* request, v1::ActionReply* reply) {
   if (absl::Status status = CheckDuration(request->for_s()); !status.ok()) return ToGrpc(status);
   for (const v1::CapabilityAllow& each : request->allowed()) {

@@ -47,6 +47,8 @@ class Calls {
   grpc::Status ListCollectives(const Caller& caller, const v1::ListCollectivesRequest* request,
                                v1::ListCollectivesReply* reply);
   grpc::Status Nics(const Caller& caller, const v1::NicsRequest* request, v1::NicsReply* reply);
+  grpc::Status Label(const Caller& caller, const v1::LabelRequest* request, v1::ActionReply* reply);
+  grpc::Status Labels(const Caller& caller, const v1::LabelsRequest* request, v1::LabelsReply* reply);
   grpc::Status Off(const Caller& caller, const v1::OffRequest* request, v1::ActionReply* reply);
   grpc::Status BreakerReset(const Caller& caller, const v1::BreakerResetRequest* request, v1::ActionReply* reply);
 

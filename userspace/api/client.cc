@@ -127,6 +127,12 @@ absl::StatusOr<v1::DrainsReply> Client::Drains() { return impl_->Call(&v1::Agent
 
 absl::StatusOr<v1::NicsReply> Client::Nics() { return impl_->Call(&v1::Agent::Stub::Nics, v1::NicsRequest()); }
 
+absl::StatusOr<v1::ActionReply> Client::Label(const v1::LabelRequest& request) {
+  return impl_->Call(&v1::Agent::Stub::Label, request);
+}
+
+absl::StatusOr<v1::LabelsReply> Client::Labels() { return impl_->Call(&v1::Agent::Stub::Labels, v1::LabelsRequest()); }
+
 absl::StatusOr<v1::ActionReply> Client::SetMode(const v1::SetModeRequest& request) {
   return impl_->Call(&v1::Agent::Stub::SetMode, request);
 }

@@ -55,6 +55,8 @@ class Client {
   absl::StatusOr<v1::ListCollectivesReply> ListCollectives(const v1::ListCollectivesRequest& request);
   absl::StatusOr<v1::ActionReply> BreakerReset();
   absl::StatusOr<v1::NicsReply> Nics();
+  absl::StatusOr<v1::ActionReply> Label(const v1::LabelRequest& request);
+  absl::StatusOr<v1::LabelsReply> Labels();
   // Calls back for each event until the stream ends or the callback returns false. Unavailable when the agent goes.
   absl::Status Events(const v1::EventsRequest& request, const std::function<bool(const v1::Event&)>& each);
 

@@ -111,6 +111,12 @@ class GuardedService final : public v1::Agent::Service {
   grpc::Status Nics(grpc::ServerContext* context, const v1::NicsRequest* request, v1::NicsReply* reply) override {
     return Pass(context, "Nics", &Calls::Nics, request, reply);
   }
+  grpc::Status Label(grpc::ServerContext* context, const v1::LabelRequest* request, v1::ActionReply* reply) override {
+    return Pass(context, "Label", &Calls::Label, request, reply);
+  }
+  grpc::Status Labels(grpc::ServerContext* context, const v1::LabelsRequest* request, v1::LabelsReply* reply) override {
+    return Pass(context, "Labels", &Calls::Labels, request, reply);
+  }
   grpc::Status Off(grpc::ServerContext* context, const v1::OffRequest* request, v1::ActionReply* reply) override {
     return Pass(context, "Off", &Calls::Off, request, reply);
   }
