@@ -146,7 +146,6 @@ void Agent::ReadKernelQps() {
     nldev_.reset();  // what is left of a broken answer would be taken for the next one
     return;
   }
-  if (!links->empty()) OpenQpMonitor();
   NameRdmaDevices(*links);
   rdma_links_ = *links;
   std::vector<rdma::QpInfo> list;

@@ -9,9 +9,8 @@
 
 namespace cw::agent {
 
-// The modules may be loaded at any time, and until then there is nothing to watch.
+// When the agent starts: it gives up the right to load such programs (CAP_PERFMON) then.
 void Agent::OpenQpMonitor() {
-  if (qp_monitor_ != nullptr) return;
   absl::StatusOr<std::unique_ptr<rdma::QpMonitor>> opened =
       rdma::QpMonitor::Open([this](const cw_ev_qp& event) { OnQpMoment(event); });
   if (!opened.ok()) {

@@ -16,6 +16,8 @@ absl::Status Agent::OpenRdmaWatch() {
     loop_->Post([this, event = std::move(event)]() mutable { Log(std::move(event)); });
   };
   rdma_watch_ = std::make_unique<RdmaWatch>(std::move(options));
+  ReadKernelQps();
+  if (!rdma_links_.empty()) OpenQpMonitor();
   return absl::OkStatus();
 }
 

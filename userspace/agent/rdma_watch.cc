@@ -12,6 +12,7 @@
 #include "userspace/api/nics.h"
 #include "userspace/host/live.h"
 #include "userspace/model/clock.h"
+#include "userspace/rights/rights.h"
 
 namespace cw::agent {
 namespace {
@@ -45,6 +46,7 @@ telemetry::Event EventOf(const host::RdmaChange& change) {
 }  // namespace
 
 RdmaWatch::RdmaWatch(Options options) : options_(std::move(options)), stop_fd_(eventfd(0, EFD_CLOEXEC)) {
+  if (auto monitor = rdma::NldevMonitor::Open(); monitor.ok()) monitor_ = *std::move(monitor);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -67,6 +69,7 @@ host::RdmaTree RdmaWatch::ReadTree() const {
 }
 
 void RdmaWatch::Run() {
+  rights::KeepOnly(rights::kNone).IgnoreError();  // it reads what all may read
   last_ = ReadTree();
   port_states_ = host::PortStates(options_.roots);
   looked_ns_ = MonotonicClock().NowNs();

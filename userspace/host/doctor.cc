@@ -143,8 +143,9 @@ Check CertificatesCheck(const DoctorInput& input) {
 // Without it they are known from lists, seconds later and without their peers' addresses.
 Check QueuePairCheck(const DoctorInput& input) {
   if (input.no_qp_moments.empty()) return {"queue pairs", Result::kOk, "told by the kernel as they connect", ""};
-  return {"queue pairs", Result::kWarn, "read from lists every 2 s: " + input.no_qp_moments,
-          "load ib_core before the agent looks; see that the kernel has kprobes and the unit CAP_PERFMON"};
+  return {
+      "queue pairs", Result::kWarn, "read from lists every 2 s: " + input.no_qp_moments,
+      "restart the agent now that the modules are loaded; see that the kernel has kprobes and the unit CAP_PERFMON"};
 }
 
 }  // namespace
