@@ -19,21 +19,15 @@ namespace {
 
 class NicsTest : public AgentsFixture {
  protected:
-  static void SetUpTestSuite() {
+  static RackOptions Options() {
     RackOptions options;
     options.lab = "vmnics";
     options.log_dir = CW_VM_LOG_DIR "/nics";
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
     options.image.files.push_back({"/usr/bin/ibv_devinfo", "/usr/bin/ibv_devinfo"});
-    Begin(options, AgentConfig());
+    return options;
   }
-
-  // Nothing sees the packets of eth0, as where a NIC offloads RoCE.
-  static config::Config UnattachedConfig() {
-    config::Config config = AgentConfig();
-    config.nics[0].attach = config::Attach::kNone;
-    return config;
-  }
+  static void SetUpTestSuite() { Begin(Options(), AgentConfig()); }
 
   // The value behind "name:" in ibv_devinfo's report, its first word.
   static std::string Told(const std::string& report, const std::string& name) {
@@ -84,6 +78,18 @@ class NicsTest : public AgentsFixture {
                 spines->at(qpn))
           << flow.dump();
     }
+  }
+};
+
+// Nothing sees the packets of eth0, as where a NIC offloads RoCE.
+class UnseenTest : public NicsTest {
+ protected:
+  static void SetUpTestSuite() { Begin(Options(), UnattachedConfig()); }
+
+  static config::Config UnattachedConfig() {
+    config::Config config = AgentConfig();
+    config.nics[0].attach = config::Attach::kNone;
+    return config;
   }
 };
 
@@ -153,9 +159,7 @@ TEST_F(NicsTest, CountersThatMovedAndEvents) {
 
 // Without libcwverbs and without rdma_cm: Linux makes the port of both QPNs, and who the peer is the kernel alone
 // tells, at the moment they connect.
-TEST_F(NicsTest, PathsOfUnseenQueuePairsByTheirQpns) {
-  StartAgents(UnattachedConfig());
-  ASSERT_TRUE(setup_.ok()) << setup_;
+TEST_F(UnseenTest, PathsOfQueuePairsByTheirQpns) {
   auto run = Perftest::Start(*rack_, {.arguments = "-q 4 -D 25 -s 65536 -u 18"});
   ASSERT_TRUE(run.ok()) << run.status();
   std::vector<nlohmann::json> flows;
@@ -190,7 +194,7 @@ TEST_F(NicsTest, PathsOfUnseenQueuePairsByTheirQpns) {
 }
 
 // Agents that come later have missed the moment. rdma_cm still knows the other end, and the flow label that it gave.
-TEST_F(NicsTest, PathsOfUnseenQueuePairsThatRdmaCmConnected) {
+TEST_F(UnseenTest, PathsOfQueuePairsThatRdmaCmConnected) {
   const std::string line = "renice -n 19 -p $$ && exec ib_write_bw -d rxe0 -F -R -q 4 -D 90 -s 65536 -u 18 -p 18620";
   auto server = rack_->machine(1).Start(line);
   ASSERT_TRUE(server.ok()) << server.status();

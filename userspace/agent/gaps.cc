@@ -9,7 +9,8 @@
 namespace cw::agent {
 namespace {
 
-constexpr int kWindowS = 10;  // that of the flows' own delays
+constexpr int kWindowS = 10;                 // that of the flows' own delays
+constexpr int64_t kFreshNs = 7'000'000'000;  // RecentDelays turns with a sample, after five seconds
 constexpr double kProbeBytes = 100;
 
 // Each switch and both hosts put a packet onto a wire; the NIC's rate stands for all of them.
@@ -53,7 +54,9 @@ void Agent::JudgeGaps(int64_t now_ns) {
     PairState* pair = FindPair(flow.tx.pair);
     const uint8_t slot = flow.PathSlot();
     if (pair == nullptr || slot >= CW_MAX_SLOTS || pair->blind) continue;
-    control::GapLook look{.flow_samples = flow.owd.now.count() + flow.owd.before.count()};
+    // What is kept of a flow that rests is old.
+    const bool fresh = now_ns - flow.owd.turned_ns < kFreshNs;
+    control::GapLook look{.flow_samples = fresh ? flow.owd.now.count() + flow.owd.before.count() : 0};
     if (look.flow_samples > 0) {
       const telemetry::Sketch own = flow.owd.Merged();
       look.flow_p50_ns = own.QuantileNs(0.5);
