@@ -23,6 +23,19 @@ struct Options {
   Session::Watch watch;
 };
 
+// Of a queue pair that only its owner's library could move while it is connected.
+std::string MovesText(const v1::OwnerReport& owner) {
+  const v1::OwnerMoves& moves = owner.moves();
+  std::string text = owner.can_move() ? absl::StrFormat("; can be moved, on udp-port %d", owner.udp_port())
+                                      : "; cannot be moved: " + owner.cannot_move();
+  if (moves.lag_port() > 0) absl::StrAppendFormat(&text, "; leaves by port %d of its bond", moves.lag_port());
+  if (moves.done() > 0) absl::StrAppendFormat(&text, "; moved %d times", moves.done());
+  if (moves.to_port() >= 0) absl::StrAppendFormat(&text, "; on its way to udp-port %d", moves.to_port());
+  if (moves.refused() > 0)
+    absl::StrAppendFormat(&text, "; refused %d times, the last: %s", moves.refused(), owner.last_refusal());
+  return text;
+}
+
 std::string OwnerText(const v1::OwnerReport& owner) {
   std::string text = absl::StrFormat("%s messages, %s bytes", CountText(owner.messages()), CountText(owner.bytes()));
   if (owner.completion_samples() > 0) {
@@ -31,7 +44,8 @@ std::string OwnerText(const v1::OwnerReport& owner) {
   }
   if (owner.errors() > 0) absl::StrAppendFormat(&text, ", %d completions with an error", owner.errors());
   text += owner.placed() ? "; placed when it connected" : "; not placed: " + owner.not_placed();
-  return owner.packets_seen() ? text : text + "; its packets are not seen here";
+  if (owner.packets_seen()) return text;
+  return text + "; its packets are not seen here" + MovesText(owner);
 }
 
 // Which flows are slow, and why. Senders that bring little are no fault of the network, and may be all of them: many

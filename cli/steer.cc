@@ -18,6 +18,7 @@ struct Options {
   std::string flow;
   uint32_t path = 0;
   uint32_t port = 0;
+  uint32_t lag_port = 0;
   bool native = false;
   bool force = false;
   bool all = false;
@@ -58,6 +59,7 @@ absl::StatusOr<int> Set(Session& session, const Options& options) {
   if (options.path_given) request.set_path(options.path);
   if (options.port_given) request.set_port(options.port);
   if (options.native) request.set_native(true);
+  request.set_lag_port(options.lag_port);
   request.set_force(options.force);
   request.set_for_s(*for_s);
   return Done(session, session.Agent().SteerSet(request));
@@ -143,6 +145,10 @@ void AddSet(CLI::App& group, Session& session) {
       },
       "UDP source port");
   target->add_flag("--native", options->native, "The port that the NIC chose");
+  target
+      ->add_option("--lag-port", options->lag_port,
+                   "Port of its bond that it leaves by, from 1; where its owner's library can choose it")
+      ->check(CLI::Range(1u, 255u));
   target->require_option(1);
   set->add_flag("--force", options->force, "At once, at the price of one go-back-N");
   AddFor(*set, options);

@@ -30,6 +30,8 @@ std::string PlacementText(const v1::WhyReply& why) {
                                 : absl::StrFormat("udp-port %d, a path that is not probed", flow.udp_port());
   const std::string ago = flow.moved_ago_s() < 0 ? "" : absl::StrCat(", ", DurationText(flow.moved_ago_s()), " ago");
   if (placement == "native") return absl::StrFormat("on its native port %d: %s", flow.udp_port_native(), where);
+  if (placement == "owner_placed") return absl::StrCat("put there when it connected: ", where);
+  if (placement == "owner_moved") return absl::StrCat("moved by its owner's library: ", where);
   if (placement == "operator") return absl::StrCat("placed by an operator: ", where, ago);
   if (placement == "assigned") return absl::StrCat("put there when it was new: ", where, ago);
   if (placement == "left_dead_path") return absl::StrCat("it left a dead path: ", where, ago);

@@ -3,8 +3,9 @@
 // and with agents. steer: queue pairs that ECMP put on three spines or fewer; the agents, which observed, are told to
 // optimize, and nothing else. cut: a spine that carries some of them drops everything for four seconds. nic_down:
 // machines with two NICs each; what leaves and reaches the one that two queue pairs use is dropped for eight seconds.
-// BENCH_TRIALS=3 of each; BENCH_KERNEL=6.12 (6.1) is the machines' kernel; BENCH_CASE and BENCH_SYSTEM pick. Everything
-// is emulated, so that no millisecond counts; throughput and stalls are the switches' own.
+// place: eight queue pairs put on paths when they connect (rdma_place.h), BENCH_SEEDS=20 runs. BENCH_TRIALS=3 of each;
+// BENCH_KERNEL=6.12 (6.1) is the machines' kernel; BENCH_CASE and BENCH_SYSTEM pick. Everything is emulated, so that no
+// millisecond counts; throughput and stalls are the switches' own.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "maps/abi.h"
+#include "tests/bench/rdma_place.h"
 #include "tests/bench/wanted.h"
 #include "tests/vm/agents.h"
 #include "tests/vm/perftest.h"
@@ -324,16 +326,19 @@ absl::Status Measure(const std::string& kernel, bool two_nics, int trials, const
   return absl::OkStatus();
 }
 
+bool ReadNumber(const char* name, int* number) {
+  const char* given = std::getenv(name);
+  if (given == nullptr || (absl::SimpleAtoi(given, number) && *number > 0)) return true;
+  std::fprintf(stderr, "%s: '%s' is no number above 0\n", name, given);
+  return false;
+}
+
 int Main(int argc, char** argv) {
-  int trials = 3;
-  if (const char* given = std::getenv("BENCH_TRIALS");
-      given != nullptr && (!absl::SimpleAtoi(given, &trials) || trials < 1)) {
-    std::fprintf(stderr, "BENCH_TRIALS: '%s' is no number of trials above 0\n", given);
-    return 2;
-  }
+  int trials = 3, seeds = 20;
+  if (!ReadNumber("BENCH_TRIALS", &trials) || !ReadNumber("BENCH_SEEDS", &seeds)) return 2;
   const char* kernel = std::getenv("BENCH_KERNEL");
-  const auto cases = Wanted::Parse(std::getenv("BENCH_CASE"), {"steer", "cut", "nic_down"});
-  const auto systems = Wanted::Parse(std::getenv("BENCH_SYSTEM"), {"none", "cwfabric"});
+  const auto cases = Wanted::Parse(std::getenv("BENCH_CASE"), {"steer", "cut", "nic_down", "place"});
+  const auto systems = Wanted::Parse(std::getenv("BENCH_SYSTEM"), {"none", "ecmp", "cwfabric"});
   for (const auto* wanted : {&cases, &systems}) {
     if (wanted->ok()) continue;
     std::fprintf(stderr, "%s\n", std::string(wanted->status().message()).c_str());
@@ -344,6 +349,8 @@ int Main(int argc, char** argv) {
   for (const bool two_nics : {false, true}) {
     if (status.ok()) status = Measure(kernel == nullptr ? "6.1" : kernel, two_nics, trials, *cases, *systems, report);
   }
+  if (status.ok() && cases->Has("place"))
+    status = MeasurePlaces(kernel == nullptr ? "6.1" : kernel, seeds, *systems, report);
   if (status.ok()) status = report.Write(OutPath(argc, argv, "build/bench/rdma.json"));
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());

@@ -2,12 +2,15 @@
 //
 // What libcwverbs costs per post and per poll, over a provider that does nothing: a process with the library and one
 // without in turn, so that the machine's own swings meet both. "added" is the difference within a pair. And what a
-// probe by verbs costs the thread that turns it round, without the device.
+// probe by verbs costs the thread that turns it round, without the device. moves_N: N queue pairs of one process moved
+// through the library, from the agent's order to the end of the last change, of 200 us each in the provider.
 #include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "tests/bench/verbs_moves.h"
 #include "tests/bench/verbs_turn.h"
 #include "userspace/lab/bench_result.h"
 
@@ -16,6 +19,7 @@ namespace {
 
 constexpr int kPairs = 20;
 constexpr int kTurns = 20000;
+constexpr int kMoveRounds = 50;
 
 struct Costs {
   std::vector<double> post_ns, poll_ns;
@@ -23,7 +27,8 @@ struct Costs {
 
 bool RunOnce(const std::string& environment, Costs* costs) {
   FILE* pipe = popen(
-      ("env LD_LIBRARY_PATH=" CW_FAKE_DIR " CWVERBS_SOCKET=/nonexistent " + environment + " " CW_VERBS_COST).c_str(),
+      ("env LD_LIBRARY_PATH=" CW_FAKE_DIR " CWFABRIC_INPROC_SOCKET=/nonexistent " + environment + " " CW_VERBS_COST)
+          .c_str(),
       "r");
   if (pipe == nullptr) return false;
   double post = 0, poll = 0;
@@ -41,6 +46,18 @@ double Median(std::vector<double> values) {
 
 void Append(const std::vector<double>& from, std::vector<double>* to) {
   to->insert(to->end(), from.begin(), from.end());
+}
+
+absl::Status AddMoves(Report& report) {
+  for (const int queue_pairs : {1, 8, 64, 256}) {
+    const absl::StatusOr<MoveTimes> times = MoveRounds(queue_pairs, kMoveRounds);
+    if (!times.ok()) return times.status();
+    const std::string name = absl::StrCat("moves_", queue_pairs);
+    report.Add(name, "cwfabric", "recovery", "ms", times->recovery_ms);
+    report.Add(name, "cwfabric", "answered", "ms", times->answered_ms);
+    report.Add(name, "provider", "change", "us", times->change_us);
+  }
+  return absl::OkStatus();
 }
 
 int Run(const std::string& out) {
@@ -74,6 +91,10 @@ int Run(const std::string& out) {
   report.Add("poll", "libibverbs", "cost", "ns", without.poll_ns);
   report.Add("poll", "cwfabric", "cost", "ns", with.poll_ns);
   report.Add("poll", "cwfabric", "added", "ns", added.poll_ns);
+  if (const absl::Status moves = AddMoves(report); !moves.ok()) {
+    std::fprintf(stderr, "%s\n", moves.ToString().c_str());
+    return 1;
+  }
   std::printf("%s", report.Table().c_str());
   const absl::Status written = report.Write(out);
   if (!written.ok()) std::fprintf(stderr, "%s\n", written.ToString().c_str());

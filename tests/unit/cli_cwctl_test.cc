@@ -266,13 +266,20 @@ TEST_F(Cwctl, QpsNamesQueuePairsAndHidesControlCharacters) {
 }
 
 TEST_F(Cwctl, QpsTellsWhatOwnersCount) {
-  EXPECT_THAT(Run({"qps"}).out,
-              HasSubstr("11111111 by its owner: 12,345 messages, 790,080 bytes, completed after 8.50 µs (p50), at most "
-                        "41.0 µs; placed when it connected; its packets are not seen here\n"));
+  EXPECT_THAT(
+      Run({"qps"}).out,
+      HasSubstr("11111111 by its owner: 12,345 messages, 790,080 bytes, completed after 8.50 µs (p50), at most "
+                "41.0 µs; placed when it connected; its packets are not seen here; can be moved, on udp-port 49152; "
+                "leaves by "
+                "port 2 of its bond; moved 3 times; refused 1 times, the last: Device or resource busy (errno 16)\n"));
   const auto flows = RunJson({"qps"})["flows"];
   EXPECT_TRUE(flows[0]["owner"].is_null());
   EXPECT_EQ(flows[1]["owner"]["messages"], 12345);
   EXPECT_EQ(flows[1]["owner"]["completion_samples"], 9);
+  EXPECT_EQ(flows[1]["owner"]["can_move"], true);
+  EXPECT_EQ(flows[1]["owner"]["udp_port"], 49152);
+  EXPECT_EQ(flows[1]["owner"]["last_refusal"], "Device or resource busy (errno 16)");
+  EXPECT_EQ(flows[1]["owner"]["moves"]["done"], 3);
 }
 
 TEST_F(Cwctl, WhyTellsPlaceHoldsRuleAndEvents) {

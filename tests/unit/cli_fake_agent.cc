@@ -257,6 +257,13 @@ absl::StatusOr<v1::QpsReply> FakeAgent::Qps(const v1::QpsRequest& request) {
     owner.set_completion_samples(9);
     owner.set_completion_p50_ns(8'500);
     owner.set_completion_max_ns(41'000);
+    owner.set_can_move(true);
+    owner.set_udp_port(49152);
+    owner.set_last_refusal("Device or resource busy (errno 16)");
+    owner.mutable_moves()->set_done(3);
+    owner.mutable_moves()->set_refused(1);
+    owner.mutable_moves()->set_to_port(-1);
+    owner.mutable_moves()->set_lag_port(2);
     v1::Flow& unseen = *reply.mutable_flows(reply.flows_size() - 1);
     unseen.set_port_from("label");
     unseen.set_udp_port(unseen.udp_port_native());

@@ -19,145 +19,13 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/verbs_library_fixture.h"
 #include "userspace/inproc/cw_inproc.h"
 #include "userspace/rdma/inproc_server.h"
 #include "userspace/rdma/placement.h"
 
 namespace cw::rdma {
 namespace {
-
-constexpr uint32_t kLabel = 0x1234;
-constexpr int kLongDeadlineMs = 1000;  // an agent of ours answers at once, but the machine may be busy
-
-struct Output {
-  std::string text;
-  int status = -1;
-  std::vector<std::string> Words() const {
-    std::istringstream in(text);
-    return {std::istream_iterator<std::string>(in), {}};
-  }
-};
-
-Output Shell(const std::string& command) {
-  Output out;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return out;
-  char buffer[4096];
-  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) out.text.append(buffer, n);
-  const int status = pclose(pipe);
-  out.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return out;
-}
-
-class VerbsLibrary : public ::testing::Test {
- protected:
-  void SetUp() override {
-    char directory[] = "/tmp/cw_verbs_XXXXXX";
-    ASSERT_NE(mkdtemp(directory), nullptr);
-    directory_ = directory;
-  }
-  void TearDown() override {
-    EndAgent();
-    unlink(Socket().c_str());
-    rmdir(directory_.c_str());
-  }
-  std::string Socket() const { return directory_ + "/inproc.sock"; }
-
-  std::string Command(const std::string& what, int deadline_ms = kLongDeadlineMs) const {
-    return "timeout 60 env LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS " CWVERBS_LABEL=job7 CWVERBS_SOCKET=" +
-           Socket() + " CWVERBS_DEADLINE_MS=" + std::to_string(deadline_ms) + " " CW_VERBS_APP " " + what;
-  }
-
-  // The agent's own end of the socket. All it hears is kept.
-  void StartAgent(std::function<Placement(const QpInfo&)> place) {
-    auto server = InprocServer::Listen(Socket(), {.registered =
-                                                      [this](const QpInfo& qp) {
-                                                        std::lock_guard lock(mutex_);
-                                                        told_.push_back(qp);
-                                                      },
-                                                  .unregistered =
-                                                      [this](const QpInfo& qp) {
-                                                        std::lock_guard lock(mutex_);
-                                                        gone_.push_back(qp);
-                                                      },
-                                                  .place =
-                                                      [this, place](const QpInfo& qp, const Requester& who) {
-                                                        std::lock_guard lock(mutex_);
-                                                        asked_by_.insert(who.pid);
-                                                        return place(qp);
-                                                      }});
-    ASSERT_TRUE(server.ok()) << server.status();
-    agent_ = std::thread([this, server = *std::move(server)]() mutable {
-      while (!stop_) {
-        pollfd wait{.fd = server->fd(), .events = POLLIN};
-        poll(&wait, 1, 10);
-        server->Poll();
-      }
-    });
-  }
-  void EndAgent() {
-    stop_ = true;
-    if (agent_.joinable()) agent_.join();
-    stop_ = false;
-  }
-
-  // An agent that takes connections and answers each message with what `answer` makes of it: nothing for "".
-  void StartOddAgent(std::function<std::string(const std::string&)> answer) {
-    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    sockaddr_un at{};
-    at.sun_family = AF_UNIX;
-    std::strcpy(at.sun_path, Socket().c_str());
-    ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
-    ASSERT_EQ(listen(fd, 4), 0);
-    agent_ = std::thread([this, fd, answer = std::move(answer)] {
-      std::vector<pollfd> open = {{.fd = fd, .events = POLLIN}};
-      while (!stop_) {
-        poll(open.data(), open.size(), 10);
-        for (size_t i = open.size(); i-- > 1;) {
-          if (open[i].revents == 0) continue;
-          char buffer[512];
-          const ssize_t n = recv(open[i].fd, buffer, sizeof(buffer), MSG_DONTWAIT);
-          if (n <= 0) {
-            close(open[i].fd);
-            open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
-            continue;
-          }
-          const std::string reply = answer(std::string(buffer, static_cast<size_t>(n)));
-          if (!reply.empty()) (void)send(open[i].fd, reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-        }
-        if (open[0].revents != 0) open.push_back({.fd = accept4(fd, nullptr, nullptr, SOCK_CLOEXEC), .events = POLLIN});
-      }
-      for (const pollfd& each : open) close(each.fd);
-    });
-  }
-
-  static Placement Placed(const QpInfo&) {
-    return {.verdict = CW_INPROC_PLACED, .flow_label = kLabel, .udp_sport = PortOfLabel(kLabel), .slot = 3};
-  }
-  // The last that was told of each queue pair.
-  QpInfo LastTold() {
-    std::lock_guard lock(mutex_);
-    return told_.empty() ? QpInfo{} : told_.back();
-  }
-  // What closing the connection leads to takes another round of the agent's.
-  bool WaitGone(size_t count) {
-    for (int i = 0; i < 1000; ++i) {
-      {
-        std::lock_guard lock(mutex_);
-        if (gone_.size() >= count) return true;
-      }
-      usleep(10'000);
-    }
-    return false;
-  }
-
-  std::string directory_;
-  std::thread agent_;
-  std::atomic<bool> stop_{false};
-  std::mutex mutex_;
-  std::vector<QpInfo> told_, gone_;
-  std::set<uint32_t> asked_by_;
-};
 
 // Labels of verbs_app's three queue pairs.
 std::vector<std::string> Labels(const Output& out) {
@@ -311,9 +179,9 @@ TEST_F(VerbsLibrary, CountsRequestsOfTheExtendedInterface) {
 
 TEST_F(VerbsLibrary, WorksForAProgramThatOpensItByName) {
   StartAgent(Placed);
-  const Output out =
-      Shell("timeout 60 env LD_LIBRARY_PATH=" CW_FAKE_DIR " CWVERBS_DEADLINE_MS=1000 CWVERBS_SOCKET=" + Socket() +
-            " " CW_BY_NAME " " CW_VERBS_NCCL);
+  const Output out = Shell(
+      "timeout 60 env LD_LIBRARY_PATH=" CW_FAKE_DIR " CWVERBS_DEADLINE_MS=1000 CWFABRIC_INPROC_SOCKET=" + Socket() +
+      " " CW_BY_NAME " " CW_VERBS_NCCL);
   EXPECT_EQ(out.status, 0);
   EXPECT_EQ(out.text, "1234\n");
   ASSERT_TRUE(WaitGone(1));
@@ -325,7 +193,7 @@ TEST_F(VerbsLibrary, WorksForAProgramThatOpensItByName) {
 TEST_F(VerbsLibrary, BothInOneProcess) {
   StartAgent(Placed);
   const Output out = Shell("timeout 60 env LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS
-                           " CWVERBS_DEADLINE_MS=1000 CWVERBS_SOCKET=" +
+                           " CWVERBS_DEADLINE_MS=1000 CWFABRIC_INPROC_SOCKET=" +
                            Socket() + " " CW_BY_NAME " " CW_VERBS_NCCL);
   EXPECT_EQ(out.status, 0);
   EXPECT_EQ(out.text, "1234\n");

@@ -50,6 +50,7 @@
 #include "userspace/probe/engine.h"
 #include "userspace/probe/keys.h"
 #include "userspace/rdma/inproc_server.h"
+#include "userspace/rdma/move_book.h"
 #include "userspace/rdma/native_port.h"
 #include "userspace/rdma/nldev.h"
 #include "userspace/rdma/placement.h"
@@ -261,7 +262,29 @@ class Agent final : public api::AgentView {
   rdma::Placement ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who);
   bool OwnsQp(const Nic& nic, const rdma::QpInfo& qp, const rdma::Requester& who);
   std::vector<rdma::PathLoad> PathLoads(PairState& pair, const rdma::QpInfo& asking) const;
-  static void AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, api::v1::Flow& out);
+  void AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, api::v1::Flow& out) const;
+
+  api::v1::Flow MakeAnnounced(const rdma::QpInfo& qp, const FlowKey& key, int64_t now_ns);
+
+  // owner_moves.cc: connected queue pairs that the library in their process moves
+  void OnOwner(const rdma::QpInfo& qp, bool sends);
+  void OnOwnerGone(const rdma::QpInfo& qp);
+  void OnOwnerMoved(const rdma::QpInfo& qp, const rdma::MoveResult& result);
+  bool KernelHas(const rdma::QpInfo& qp) const;
+  std::string WhyNotMoved(const rdma::QpInfo& qp) const;
+  uint8_t SlotOfOwned(const rdma::QpInfo& qp, uint16_t port) const;
+  std::vector<rdma::QpInfo> OwnedOn(const PairState& pair, uint8_t slot) const;
+  void MoveOwnersOff(PairState& pair, uint8_t slot, Capability by, bool again = false);
+  void StepOwnerMoves();
+  std::optional<rdma::QpInfo> FindOwned(const std::string& id) const;
+  absl::StatusOr<uint16_t> PortFor(const api::v1::SteerSetRequest& request, const rdma::QpInfo& qp) const;
+  absl::StatusOr<api::v1::ActionReply> SteerOwned(const api::Caller& caller, const api::v1::SteerSetRequest& request,
+                                                  const rdma::QpInfo& qp);
+  void SendOrders(const std::vector<rdma::QpInfo>& qps, const std::vector<rdma::MoveOrder>& orders);
+  void LogOwnerMove(const rdma::QpInfo& qp, const rdma::MoveBook::Asked& asked, int error, bool dry);
+  void RevertOwned(const FlowKey& key);
+  void AddOwnerMoves(const rdma::QpInfo& qp, api::v1::OwnerReport& out) const;
+  std::optional<api::v1::WhyReply> WhyOwned(const std::string& id);
 
   // losses.cc: paths that lose a share of their packets
   uint16_t JudgedSlots(const PairState& pair) const;
@@ -527,6 +550,7 @@ class Agent final : public api::AgentView {
   std::vector<rdma::Link> rdma_links_;              // as RDMA netlink told last
   std::map<cw_inproc_verdict, uint64_t> answered_;  // queue pairs that asked for a path
   rdma::QpRegistry qps_;
+  rdma::MoveBook moves_;  // of queue pairs that their owners' libraries move
   std::unique_ptr<profile::Profiles> profiles_;                                    // loop_'s thread
   std::unique_ptr<rdma::QpMonitor> qp_monitor_;                                    // null: not (yet), by …
   std::string no_qp_monitor_ = "no RDMA device was there when the agent started";  // …

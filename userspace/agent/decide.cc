@@ -220,6 +220,7 @@ void Agent::EverySecond() {
   JudgeCauses(now_ns);
   JudgeGaps(now_ns);
   EndDueDrains();
+  StepOwnerMoves();
   ReadReceivedFlows();
   FollowUnseen();
   labels_->Refresh();

@@ -98,6 +98,9 @@ void Agent::LinkQps(const cw_flow_key& key, FlowEntry& flow) {
   const FlowKey sent = FromMap(key);
   const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(sent);
   if (!qp) return;
+  // Two that move one queue pair would undo each other's work: its process does it.
+  if (rdma::OwnFailover(*qp) && (flow.tx.flags & CW_STEER_HARD_LOCKED) == 0)
+    (void)dataplane_->flow_editor().SetFlags(key, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED, 0);
   const cw_flow_key received = ToMap({.src = sent.dst, .dst = sent.src, .dqpn = qp->lqpn});
   absl::StatusOr<cw_flow> record = dataplane_->flows().Lookup(received);
   if (!record.ok()) return;

@@ -109,6 +109,7 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
   OnSilent(*pair, verdict);
   StartRerolls(*pair);
   OnPathDied(*pair, verdict.slot);
+  MoveOwnersOff(*pair, verdict.slot, Capability::kFailover);
 }
 
 // A path that flaps is kept out until its penalty has decayed.

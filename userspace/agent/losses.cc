@@ -60,6 +60,7 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
   verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);
   UpdateDamping(pair);
   if (verdict.lossy && acts) LeavePath(pair, verdict.slot, /*may_return=*/true);
+  if (verdict.lossy) MoveOwnersOff(pair, verdict.slot, Capability::kLoss);
 }
 
 uint16_t Agent::LossySlots(const PairState& pair) const {

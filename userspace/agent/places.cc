@@ -61,7 +61,7 @@ std::vector<rdma::PathLoad> Agent::PathLoads(PairState& pair, const rdma::QpInfo
   }
   for (const rdma::QpInfo& qp : qps_.All()) {
     if (qp.laddr != pair.key.local || qp.raddr != pair.key.remote || qp.lqpn == asking.lqpn) continue;
-    uint16_t port = qp.udp_sport;
+    uint16_t port = moves_.PortOf(qp);
     const auto flow = flows_.sent.find(FlowKey{.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn});
     if (flow != flows_.sent.end()) port = flow->second.tx.port != 0 ? flow->second.tx.port : flow->second.flow().sport;
     if (port == 0) continue;
@@ -119,11 +119,14 @@ void Agent::TellPlaceCounts(const CounterSink& add) const {
   add("qps_not_owned", count(CW_INPROC_NOT_YOURS), "queue pairs refused a path: not the asking process's");
   add("qps_left_to_kernel", count(CW_INPROC_BY_KERNEL),
       "queue pairs that asked for a path where the kernel's program puts new flows on paths");
+  add("qps_moved_by_owner", moves_.counts().done, "moves of connected queue pairs that their owners' libraries made");
+  add("qps_moves_refused", moves_.counts().refused, "moves that the libraries or their devices refused");
+  add("qps_moves_unanswered", moves_.counts().unanswered, "moves that could not be asked for, or were not answered");
   add("inproc_over_quota", inproc_->counts().over_quota, "messages and queue pairs of processes over their quota");
   add("inproc_malformed", inproc_->counts().malformed, "messages of processes that could not be read");
 }
 
-void Agent::AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, v1::Flow& out) {
+void Agent::AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, v1::Flow& out) const {
   if (!qp.owner) return;
   v1::OwnerReport& owner = *out.mutable_owner();
   owner.set_placed(qp.owner->asked == CW_INPROC_PLACED);
@@ -136,6 +139,18 @@ void Agent::AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, 
   owner.set_completion_max_ns(static_cast<double>(qp.owner->completion_max_ns));
   owner.set_told_ago_s(qp.owner->told_ns == 0 ? -1 : static_cast<double>(now_ns - qp.owner->told_ns) / 1e9);
   owner.set_packets_seen(packets_seen);
+  AddOwnerMoves(qp, owner);
+}
+
+v1::Flow Agent::MakeAnnounced(const rdma::QpInfo& qp, const FlowKey& key, int64_t now_ns) {
+  FlowEntry entry;
+  entry.tx.flow.sport = qp.udp_sport;
+  entry.tx.slot = entry.tx.want_slot = CW_SLOT_NONE;
+  entry.tx.native_slot = SlotOfOwned(qp, qp.udp_sport);
+  v1::Flow out = MakeFlow(key, entry, now_ns);
+  out.mutable_owner()->set_packets_seen(false);
+  out.set_idle_s(0);
+  return out;
 }
 
 }  // namespace cw::agent

@@ -415,11 +415,15 @@ absl::Status Agent::OpenSources() {
     const std::optional<rdma::QpInfo> known = told_before(qp);
     const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.address == qp.laddr; });
     const bool anew = known && known->pid == qp.pid;
-    if (anew || nic == nics_.end() || OwnsQp(*nic, qp, {.pid = qp.pid, .uid = known ? 1u : 0u})) qps_.Register(qp);
+    if (!anew && nic != nics_.end() && !OwnsQp(*nic, qp, {.pid = qp.pid, .uid = known ? 1u : 0u})) return;
+    qps_.Register(qp);
+    OnOwner(qp, anew && known->owner && qp.owner && qp.owner->messages > known->owner->messages);
   };
   const auto unregistered = [this, told_before](const rdma::QpInfo& qp) {
     const std::optional<rdma::QpInfo> known = told_before(qp);
-    if (known && known->pid == qp.pid) qps_.Unregister(qp);
+    if (!known || known->pid != qp.pid) return;
+    qps_.Unregister(qp);
+    OnOwnerGone(qp);
   };
   const config::InprocConfig& limits = options_.config.inproc;
   absl::StatusOr<std::unique_ptr<rdma::InprocServer>> inproc = rdma::InprocServer::Listen(
@@ -429,7 +433,8 @@ absl::Status Agent::OpenSources() {
        .place = [this](const rdma::QpInfo& qp, const rdma::Requester& who) { return PlaceQp(qp, who); },
        .profiler = [this](const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message,
                           int fd) { OnProfiler(peer, message, fd); },
-       .closed = [this](const rdma::InprocServer::Peer& peer) { profiles_->Closed(peer.connection, MonotonicNs()); }},
+       .closed = [this](const rdma::InprocServer::Peer& peer) { profiles_->Closed(peer.connection, MonotonicNs()); },
+       .moved = [this](const rdma::QpInfo& qp, const rdma::MoveResult& result) { OnOwnerMoved(qp, result); }},
       {.max_qps = static_cast<size_t>(limits.max_qps),
        .messages_per_second = static_cast<double>(limits.messages_per_second)});
   if (!inproc.ok()) return inproc.status();

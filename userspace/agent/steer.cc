@@ -78,11 +78,16 @@ absl::Status Agent::Place(const FlowKey& key, uint8_t slot, uint16_t port, bool 
 
 absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, const v1::SteerSetRequest& request) {
   absl::StatusOr<FlowKey> key = FindFlow(request.flow());
-  if (!key.ok()) return key.status();
+  const std::optional<rdma::QpInfo> owned = key.ok() ? std::nullopt : FindOwned(request.flow());
+  if (!key.ok() && !owned) return key.status();
   if (!ActsAtAll()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the mode is ", allowed().ToString(), ", in which nothing is moved; first: cwctl mode protect"));
   }
+  if (owned) return SteerOwned(caller, request, *owned);
+  if (request.lag_port() != 0)
+    return absl::FailedPreconditionError(
+        "its packets pass the kernel; a port of a bond is its owner's library's to choose");
   const FlowEntry& flow = flows_.sent[*key];
   if ((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0)
     return absl::FailedPreconditionError("the flow is locked hard; first: cwctl steer lock --none " + request.flow());
@@ -144,7 +149,8 @@ void Agent::Reread(const FlowKey& key) {
 
 void Agent::RevertPlacement(const FlowKey& key) {
   auto flow = flows_.sent.find(key);
-  if (flow == flows_.sent.end() || (flow->second.tx.flags & CW_STEER_MANUAL) == 0) return;
+  if (flow == flows_.sent.end()) return RevertOwned(key);
+  if ((flow->second.tx.flags & CW_STEER_MANUAL) == 0) return;
   (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_MANUAL);
   bool pending = false;
   (void)Place(key, flow->second.tx.native_slot, 0, false, &pending);
@@ -169,10 +175,14 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const api::Caller& caller, c
     for (const auto& [key, flow] : flows_.sent) {
       if ((flow.tx.flags & (CW_STEER_MANUAL | CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) chosen.push_back(key);
     }
+    for (const rdma::QpInfo& qp : qps_.All()) {
+      if (moves_.Of(qp).manual) chosen.push_back(rdma::SentFlow(qp));
+    }
   } else {
     absl::StatusOr<FlowKey> key = FindFlow(request.flow());
-    if (!key.ok()) return key.status();
-    chosen.push_back(*key);
+    const std::optional<rdma::QpInfo> owned = key.ok() ? std::nullopt : FindOwned(request.flow());
+    if (!key.ok() && !owned) return key.status();
+    chosen.push_back(owned ? rdma::SentFlow(*owned) : *key);
   }
   v1::ActionReply reply;
   for (const FlowKey& key : chosen) {

@@ -135,7 +135,10 @@ void Agent::AddPairHolds(const PairState& pair, v1::WhyReply& reply) {
 void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply& reply) {
   const int64_t now_ns = MonotonicNs();
   const double left_s = deadlines_.FlowSecondsLeft(key, now_ns);
-  if ((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0) {
+  const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);
+  if (qp && rdma::OwnFailover(*qp)) {
+    AddHold(reply, "own_failover", "not moved by the agent: " + rdma::CannotMove(*qp));
+  } else if ((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0) {
     AddHold(reply, "hard_lock", "locked hard by an operator: it stays even when its path is dead", left_s);
   } else if ((flow.tx.flags & CW_STEER_LOCKED) != 0) {
     AddHold(reply, "lock", "locked by an operator: it leaves a dead path only", left_s);
@@ -183,6 +186,7 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyFlow(const std::string& id) {
       return reply;
     }
   }
+  if (std::optional<v1::WhyReply> owned = WhyOwned(id); owned) return *std::move(owned);
   return absl::NotFoundError(absl::StrCat("no flow ", id, "; see cwctl qps"));
 }
 
@@ -201,7 +205,8 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyPath(uint32_t index, uint32_t slot) {
             absl::StrFormat("it flapped: no flow is put there while its penalty is %.0f", reply.path().penalty()),
             reply.path().reuse_s());
   }
-  if (reply.path().path().lossy()) AddHold(reply, "lossy", "it alone loses packets, or data while probes pass: flows leave it until it is clean");
+  if (reply.path().path().lossy())
+    AddHold(reply, "lossy", "it alone loses packets, or data while probes pass: flows leave it until it is clean");
   if ((pair->drained >> s & 1) != 0) AddHold(reply, "drained", "an operator keeps it free; see cwctl drain list");
   if (!engine_->mesh().slots(index).is_path(s))
     AddHold(reply, "not_a_path", "it is only probed because a flow chose this port itself");

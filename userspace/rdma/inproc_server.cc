@@ -149,6 +149,8 @@ void InprocServer::Message(Connection& connection, const char* data, size_t size
   cw_inproc_register_qp qp;
   cw_inproc_place_qp place;
   cw_inproc_qp_sums sums;
+  cw_inproc_qp_can can;
+  cw_inproc_qp_moved moved;
   if (!ours) {
     ++counts_.malformed;
   } else if (head.type == CW_INPROC_REGISTER_QP && Take(data, size, &qp)) {
@@ -159,6 +161,10 @@ void InprocServer::Message(Connection& connection, const char* data, size_t size
     OnPlace(connection, place);
   } else if (head.type == CW_INPROC_QP_SUMS && Take(data, size, &sums)) {
     OnSums(connection, sums);
+  } else if (head.type == CW_INPROC_QP_CAN && Take(data, size, &can)) {
+    OnCan(connection, can);
+  } else if (head.type == CW_INPROC_QP_MOVED && Take(data, size, &moved)) {
+    OnMoved(connection, moved);
   } else {
     ++counts_.malformed;
   }
@@ -206,10 +212,18 @@ void InprocServer::OnPlace(Connection& connection, const cw_inproc_place_qp& mes
   Answer(connection, message, placement);
 }
 
+// One that this connection told of before; null: none.
+QpInfo* InprocServer::Known(Connection& connection, const uint8_t laddr[16], uint32_t lqpn) {
+  const auto known = connection.qps.find({Addr::FromBytes(laddr), lqpn & 0xffffff});
+  if (known == connection.qps.end()) return nullptr;
+  if (!known->second.owner) known->second.owner.emplace();
+  return &known->second;
+}
+
 void InprocServer::OnSums(Connection& connection, const cw_inproc_qp_sums& message) {
-  const auto known = connection.qps.find({Addr::FromBytes(message.laddr), message.lqpn & 0xffffff});
-  if (known == connection.qps.end()) return;
-  OwnerSums& owner = known->second.owner ? *known->second.owner : known->second.owner.emplace();
+  QpInfo* known = Known(connection, message.laddr, message.lqpn);
+  if (known == nullptr) return;
+  OwnerSums& owner = *known->owner;
   owner.messages = message.messages;
   owner.bytes = message.bytes;
   owner.errors = message.errors;
@@ -217,7 +231,69 @@ void InprocServer::OnSums(Connection& connection, const cw_inproc_qp_sums& messa
   owner.completion_p50_ns = message.completion_p50_ns;
   owner.completion_max_ns = message.completion_max_ns;
   owner.told_ns = MonotonicNs();
-  handler_.registered(known->second);
+  handler_.registered(*known);
+}
+
+void InprocServer::OnCan(Connection& connection, const cw_inproc_qp_can& message) {
+  QpInfo* known = Known(connection, message.laddr, message.lqpn);
+  if (known == nullptr) return;
+  known->owner->can = message.can;
+  known->owner->told_can = true;
+  known->owner->refused_errno = message.refused;
+  known->owner->lag_active = message.lag_active;
+  known->owner->lag_wanted = message.lag_wanted;
+  handler_.registered(*known);
+}
+
+void InprocServer::OnMoved(Connection& connection, const cw_inproc_qp_moved& message) {
+  QpInfo* known = Known(connection, message.laddr, message.lqpn);
+  if (known == nullptr) return;
+  known->udp_sport = message.udp_sport;
+  known->owner->lag_active = message.lag_active;
+  known->owner->lag_wanted = message.lag_wanted;
+  handler_.registered(*known);
+  if (handler_.moved) handler_.moved(*known, {.request = message.request, .error = static_cast<int>(message.error)});
+}
+
+const InprocServer::Connection* InprocServer::OwnerOf(const MoveOrder& order) const {
+  for (const auto& connection : connections_) {
+    const auto known = connection->qps.find({order.laddr, order.lqpn});
+    if (known == connection->qps.end() || known->second.pid != order.pid || !known->second.owner) continue;
+    if ((known->second.owner->can & (CW_INPROC_CAN_MOVE_PORT | CW_INPROC_CAN_MOVE_LAG)) != 0) return connection.get();
+  }
+  return nullptr;
+}
+
+std::vector<uint32_t> InprocServer::Move(absl::Span<const MoveOrder> orders) {
+  std::vector<uint32_t> unsent;
+  absl::flat_hash_map<const Connection*, std::vector<const MoveOrder*>> by_owner;
+  for (const MoveOrder& order : orders) {
+    if (const Connection* owner = OwnerOf(order); owner != nullptr) {
+      by_owner[owner].push_back(&order);
+    } else {
+      unsent.push_back(order.request);
+    }
+  }
+  for (const auto& [owner, theirs] : by_owner) {
+    for (size_t at = 0; at < theirs.size(); at += CW_INPROC_MOST_MOVES) {
+      cw_inproc_move_qps message{.magic = CW_INPROC_MAGIC, .version = CW_INPROC_VERSION, .type = CW_INPROC_MOVE_QPS};
+      const size_t count = std::min(theirs.size() - at, size_t{CW_INPROC_MOST_MOVES});
+      message.count = static_cast<uint32_t>(count);
+      for (size_t i = 0; i < count; ++i) {
+        const MoveOrder& order = *theirs[at + i];
+        std::copy(order.laddr.bytes.begin(), order.laddr.bytes.end(), message.move[i].laddr);
+        message.move[i].lqpn = order.lqpn;
+        message.move[i].request = order.request;
+        message.move[i].udp_sport = order.udp_sport;
+        message.move[i].lag_port = order.lag_port;
+      }
+      if (send(owner->fd, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(sizeof(message)))
+        continue;
+      for (size_t i = 0; i < count; ++i) unsent.push_back(theirs[at + i]->request);
+    }
+  }
+  return unsent;
 }
 
 void InprocServer::Answer(const Connection& connection, const cw_inproc_place_qp& asked, const Placement& placement) {

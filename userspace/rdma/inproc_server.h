@@ -33,6 +33,10 @@ struct OwnerSums {
   uint64_t completion_p50_ns = 0;
   uint64_t completion_max_ns = 0;
   int64_t told_ns = 0;  // monotonic; 0: never
+  uint32_t can = 0;     // enum cw_inproc_can; 0 also where the library is of a release that moves nothing
+  bool told_can = false;
+  int refused_errno = 0;                   // by which the device took back that it can move; 0: it did not
+  uint8_t lag_active = 0, lag_wanted = 0;  // ports of the bond; 0: none, or not known
 };
 
 // A queue pair as its owner announced it, or as it was read from the kernel. Zero or empty = unknown.
@@ -62,6 +66,20 @@ struct Placement {
   uint8_t slot = 0;
 };
 
+// To the library in the process that owns a connected queue pair. Zero: as it is.
+struct MoveOrder {
+  Addr laddr;
+  uint32_t lqpn = 0;
+  uint32_t pid = 0;  // the owner's
+  uint32_t request = 0;
+  uint16_t udp_sport = 0;
+  uint8_t lag_port = 0;
+};
+struct MoveResult {
+  uint32_t request = 0;
+  int error = 0;  // errno; 0: done
+};
+
 // Who asks, by the kernel's credentials.
 struct Requester {
   uint32_t pid = 0;
@@ -84,6 +102,8 @@ class InprocServer {
     // the callee's; -1: none. Null: such messages are malformed.
     std::function<void(const Peer&, absl::Span<const uint8_t> message, int fd)> profiler = nullptr;
     std::function<void(const Peer&)> closed = nullptr;  // a connection that sent such messages
+    // The answer to a move; the queue pair is as it is after it.
+    std::function<void(const QpInfo&, const MoveResult&)> moved = nullptr;
   };
   struct Counts {
     uint64_t malformed = 0;
@@ -98,6 +118,9 @@ class InprocServer {
   int fd() const { return epoll_fd_; }
   // Takes what is waiting, at most a few hundred messages, without blocking.
   void Poll();
+  // Sends the orders, many a message. The requests of those that could not be sent: their owner is gone, reads nothing,
+  // or never said that it can.
+  std::vector<uint32_t> Move(absl::Span<const MoveOrder> orders);
   const Counts& counts() const { return counts_; }
 
  private:
@@ -119,6 +142,10 @@ class InprocServer {
   void OnUnregister(Connection& connection, const cw_inproc_register_qp& message);
   void OnPlace(Connection& connection, const cw_inproc_place_qp& message);
   void OnSums(Connection& connection, const cw_inproc_qp_sums& message);
+  void OnCan(Connection& connection, const cw_inproc_qp_can& message);
+  void OnMoved(Connection& connection, const cw_inproc_qp_moved& message);
+  const Connection* OwnerOf(const MoveOrder& order) const;  // null: there is none that can
+  static QpInfo* Known(Connection& connection, const uint8_t laddr[16], uint32_t lqpn);
   static void Answer(const Connection& connection, const cw_inproc_place_qp& asked, const Placement& placement);
   void Close(size_t index);
 

@@ -23,6 +23,9 @@ uint32_t LabelOfCmPorts(uint16_t connected, uint16_t listened);
 // A label that gives this port, never 0; nullopt below 0xC000, which no label gives.
 std::optional<uint32_t> LabelOfPort(uint16_t port);
 
+// The port of a connected queue pair without a label of its own (rdma_calc_flow_label, then as above).
+uint16_t PortOfQpns(uint32_t lqpn, uint32_t rqpn);
+
 struct PathLoad {
   uint8_t slot = 0;
   uint16_t port = 0;

@@ -6,11 +6,12 @@
 namespace cw::rdma {
 namespace {
 
-FlowKey SentFlow(const QpInfo& qp) { return {.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn}; }
 bool FromKernel(const QpInfo& qp) { return qp.source == "nldev" || qp.source == "hook"; }
 bool Complete(const QpInfo& qp) { return !qp.raddr.is_zero() && qp.rqpn != 0; }
 
 }  // namespace
+
+FlowKey SentFlow(const QpInfo& qp) { return {.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn}; }
 
 void QpRegistry::Index(const QpInfo& qp) {
   const LocalKey key{qp.laddr, qp.lqpn};

@@ -19,6 +19,9 @@
 
 namespace cw::rdma {
 
+// What it sends, by its wire's key.
+FlowKey SentFlow(const QpInfo& qp);
+
 class QpRegistry {
  public:
   void Register(const QpInfo& qp);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/verbs/fake_ibverbs.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -102,13 +103,24 @@ static struct ibv_qp* create_qp_ex(struct ibv_context* context, struct ibv_qp_in
   return &qp->ex.qp_base;
 }
 
+typedef int (*post_fn)(struct ibv_qp*, struct ibv_send_wr*, struct ibv_send_wr**);
+
+/* As libibverbs does: the provider is loaded by its file, for itself. */
+static post_fn provider_post_send(void) {
+  const char* path = getenv("FAKE_PROVIDER");
+  void* provider = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : 0;
+  post_fn (*wrap)(post_fn) = provider ? (post_fn(*)(post_fn))dlsym(provider, "fake_mlx5_post_send") : 0;
+  if (path && !wrap) abort();
+  return wrap ? wrap(post_send) : post_send;
+}
+
 struct ibv_context* ibv_open_device(struct ibv_device* device) {
   struct fake_context* at = calloc(1, sizeof(*at));
   at->verbs.sz = sizeof(at->verbs);
   at->verbs.create_qp_ex = create_qp_ex;
   at->verbs.context.device = device;
   at->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
-  at->verbs.context.ops.post_send = post_send;
+  at->verbs.context.ops.post_send = provider_post_send();
   at->verbs.context.ops.poll_cq = poll_cq;
   at->cq.context = &at->verbs.context;
   pthread_mutex_init(&at->mutex, 0);
@@ -132,9 +144,9 @@ struct ibv_qp* ibv_create_qp(struct ibv_pd* pd, struct ibv_qp_init_attr* attr) {
 }
 
 int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask) {
-  if (!(mask & IBV_QP_AV)) return 0;
-  if (refuse_labels && attr->ah_attr.grh.flow_label != 0) return EINVAL;
-  ((struct fake_qp*)qp)->label = attr->ah_attr.grh.flow_label;
+  if ((mask & IBV_QP_AV) && refuse_labels && attr->ah_attr.grh.flow_label != 0) return EINVAL;
+  if (mask & IBV_QP_STATE) qp->state = attr->qp_state;
+  if (mask & IBV_QP_AV) ((struct fake_qp*)qp)->label = attr->ah_attr.grh.flow_label;
   return 0;
 }
 

@@ -3,20 +3,24 @@
  * Prints what the provider was given; ends with 0 when all went as it does without the library. */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "tests/unit/verbs/fake_ibverbs.h"
+#include "tests/unit/verbs/fake_mlx5.h"
 
 #define BYTES 64
 
 static struct ibv_context* context;
 static struct ibv_pd* pd;
+static uint32_t remote_qpn = 0x77;
 
 static struct ibv_qp* make_qp(void) {
   struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC};
@@ -25,7 +29,7 @@ static struct ibv_qp* make_qp(void) {
 
 static int connect_qp(struct ibv_qp* qp, uint32_t label) {
   static const uint8_t remote[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 1, 10};
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR, .dest_qp_num = 0x77, .path_mtu = IBV_MTU_4096};
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR, .dest_qp_num = remote_qpn, .path_mtu = IBV_MTU_4096};
   attr.ah_attr.is_global = 1;
   attr.ah_attr.grh.flow_label = label;
   memcpy(attr.ah_attr.grh.dgid.raw, remote, 16);
@@ -153,6 +157,49 @@ static int execs(char** argv) {
   return 3;
 }
 
+static int to_rts(struct ibv_qp* qp) {
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
+  return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+/* Queue pairs that are connected and stay; of what comes on standard input each line is one change of their
+ * attributes, by the application itself, and the last one the end. */
+static int stay(int n, uint32_t label) {
+  struct ibv_qp* qps[FAKE_MLX5_QPNS];
+  for (int i = 0; i < n; i++) {
+    qps[i] = make_qp();
+    remote_qpn = 0x1000 + (uint32_t)i;
+    if (connect_qp(qps[i], label) != 0 || to_rts(qps[i]) != 0) return 1;
+  }
+  printf("ready\n");
+  fflush(stdout);
+  for (int c; (c = getchar()) != EOF;) {
+    for (int i = 0; i < n && c == '\n'; i++) {
+      if (to_rts(qps[i]) != 0) return 1;
+    }
+  }
+  for (int i = 0; i < n; i++) {
+    if (ibv_destroy_qp(qps[i]) != 0) return 1;
+  }
+  return 0;
+}
+
+/* Destroys a queue pair while it is being moved: the provider must have done with it by then. */
+static int destroy_moving(void) {
+  const int fd = open(getenv("FAKE_MLX5_LOG"), O_RDWR);
+  struct fake_mlx5_log* log = mmap(0, sizeof(*log), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  struct ibv_qp* qp = make_qp();
+  if (log == MAP_FAILED || connect_qp(qp, 0) != 0 || to_rts(qp) != 0) return 1;
+  printf("ready\n");
+  fflush(stdout);
+  for (int i = 0; atomic_load(&log->inside) == 0; i++) {
+    if (i == 3000) return 3;
+    usleep(10000);
+  }
+  if (ibv_destroy_qp(qp) != 0) return 4;
+  return atomic_load(&log->inside) == 0 && atomic_load(&log->changes) == 1 ? 0 : 5;
+}
+
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
   int result = 2;
@@ -165,6 +212,9 @@ int main(int argc, char** argv) {
   if (!strcmp(what, "extended")) result = extended();
   if (!strcmp(what, "threads")) result = threads();
   if (!strcmp(what, "forks")) result = forks();
+  if (!strcmp(what, "stay")) result = stay(argc > 2 ? atoi(argv[2]) : 1, 0);
+  if (!strcmp(what, "stay_own")) result = stay(1, 0x12345);
+  if (!strcmp(what, "destroy_moving")) result = destroy_moving();
   if (!strcmp(what, "execs")) result = execs(argv);
   if (!strcmp(what, "sockets")) printf("%d\n", sockets_of_this_process()), result = 0;
   if (!strcmp(what, "wait")) { /* until the agent's other end is closed, and on */

@@ -47,7 +47,7 @@ static void hang_up(void) {
   fd = -1;
   for (uint32_t i = 0; i < cwv_places(); i++) {
     struct cwv_qp* qp = cwv_qp_at(i);
-    if (qp) qp->announced = false;
+    if (qp) qp->announced = qp->can_told = qp->answer_due = false;
   }
 }
 
@@ -56,8 +56,11 @@ static void begin_anew(void) {
   hang_up();
   for (uint32_t i = 0; i < cwv_places(); i++) {
     struct cwv_qp* qp = cwv_qp_at(i);
-    if (qp) qp->known = false;
+    if (!qp) continue;
+    qp->known = qp->in_line = qp->moving = false;
+    qp->handle = 0;
   }
+  cwv_forget_moves();
   connect_after_ns = ask_after_ns = 0;
   reporting = false;
   owner = getpid();
@@ -76,8 +79,8 @@ __attribute__((constructor)) static void at_load(void) {
 }
 
 static bool socket_address(struct sockaddr_un* at) {
-  const char* path = secure_getenv("CWVERBS_SOCKET");
-  const char* instance = secure_getenv("CWVERBS_INSTANCE");
+  const char* path = secure_getenv("CWFABRIC_INPROC_SOCKET");
+  const char* instance = secure_getenv("CWFABRIC_INSTANCE");
   int length;
   memset(at, 0, sizeof(*at));
   at->sun_family = AF_UNIX;
@@ -125,22 +128,45 @@ static bool good(const struct cw_inproc_placement* answer) {
          cwv_port_of_label(answer->flow_label) == answer->udp_sport;
 }
 
-/* Waits for the answer to `request`; what else comes is late, or nonsense. */
+/* What the agent says. */
+union word {
+  struct cw_inproc_head head;
+  struct cw_inproc_placement placement;
+  struct cw_inproc_move_qps moves;
+};
+
+static bool is(const union word* word, ssize_t size, uint16_t type, size_t length) {
+  return size == (ssize_t)length && word->head.magic == CW_INPROC_MAGIC && word->head.version == CW_INPROC_VERSION &&
+         word->head.type == type;
+}
+
+/* Orders are put in line here, whoever reads them. Returns what came, below 0 for nothing, or the end. */
+static ssize_t read_word(union word* word) {
+  const ssize_t size = recv(fd, word, sizeof(*word), MSG_DONTWAIT | MSG_TRUNC);
+  if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) {
+    hang_up();
+    return -1;
+  }
+  if (is(word, size, CW_INPROC_MOVE_QPS, sizeof(word->moves))) {
+    for (uint32_t i = 0; i < word->moves.count && i < CW_INPROC_MOST_MOVES; i++) cwv_order_move(&word->moves.move[i]);
+  }
+  return size;
+}
+
+/* Waits for the answer to `request`; what else comes is late, nonsense, or an order. */
 static bool hear(uint32_t request, int64_t until_ns, struct cw_inproc_placement* answer) {
+  union word word;
   for (int i = 0; i < MOST_ANSWERS; i++) {
     const int64_t left = until_ns - cwv_now_ns();
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     ssize_t size;
     if (left <= 0) return false;
     if (poll(&wait, 1, (int)((left + 999999) / 1000000)) <= 0) continue; /* time is up, or a signal came */
-    size = recv(fd, answer, sizeof(*answer), MSG_DONTWAIT | MSG_TRUNC);
-    if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) {
-      hang_up();
-      return false;
-    }
-    if (size == sizeof(*answer) && answer->magic == CW_INPROC_MAGIC && answer->version == CW_INPROC_VERSION &&
-        answer->type == CW_INPROC_PLACEMENT && answer->request == request)
-      return good(answer);
+    size = read_word(&word);
+    if (fd < 0) return false;
+    if (!is(&word, size, CW_INPROC_PLACEMENT, sizeof(word.placement)) || word.placement.request != request) continue;
+    *answer = word.placement;
+    return good(answer);
   }
   return false;
 }
@@ -157,8 +183,34 @@ bool cwv_ask(const struct cw_inproc_register_qp* qp, struct cw_inproc_placement*
   return false;
 }
 
+static void tell_can(struct cwv_qp* qp) {
+  struct cw_inproc_qp_can can = {.magic = CW_INPROC_MAGIC, .version = CW_INPROC_VERSION, .type = CW_INPROC_QP_CAN};
+  can.lqpn = qp->self.lqpn;
+  can.can = cwv_can(qp);
+  memcpy(can.laddr, qp->self.laddr, sizeof(can.laddr));
+  can.lag_active = qp->lag_active;
+  can.lag_wanted = qp->lag_wanted;
+  can.refused = cwv_refused(qp);
+  qp->can_told = tell(&can, sizeof(can));
+}
+
 void cwv_announce(struct cwv_qp* qp) {
-  if (qp->known && !qp->announced) qp->announced = tell(&qp->self, sizeof(qp->self));
+  if (!qp->known) return;
+  if (!qp->announced) qp->announced = tell(&qp->self, sizeof(qp->self));
+  if (qp->announced && !qp->can_told) tell_can(qp);
+}
+
+void cwv_tell_moved(struct cwv_qp* qp) {
+  if (!qp->answer_due || !qp->announced) return;
+  qp->answer.magic = CW_INPROC_MAGIC;
+  qp->answer.version = CW_INPROC_VERSION;
+  qp->answer.type = CW_INPROC_QP_MOVED;
+  qp->answer.lqpn = qp->self.lqpn;
+  memcpy(qp->answer.laddr, qp->self.laddr, sizeof(qp->answer.laddr));
+  qp->answer.udp_sport = qp->self.udp_sport;
+  qp->answer.lag_active = qp->lag_active;
+  qp->answer.lag_wanted = qp->lag_wanted;
+  qp->answer_due = !tell(&qp->answer, sizeof(qp->answer));
 }
 
 static void tell_sums(struct cwv_qp* qp) {
@@ -186,39 +238,60 @@ void cwv_retire(struct cwv_qp* qp) {
     end.type = CW_INPROC_UNREGISTER_QP;
     (void)tell(&end, sizeof(end));
   }
-  qp->known = qp->announced = false;
+  qp->known = qp->announced = qp->can_told = qp->answer_due = qp->port_moved = qp->lag_asked = false;
+  qp->handle = 0;
+  qp->lag_active = qp->lag_wanted = 0;
+  memset(&qp->order, 0, sizeof(qp->order));
 }
 
-/* Late answers, and the end of the connection. */
+/* Orders, late answers, and the end of the connection. */
 static void drain(void) {
-  struct cw_inproc_placement late;
+  union word word;
   for (int i = 0; i < MOST_ANSWERS && fd >= 0; i++) {
-    const ssize_t size = recv(fd, &late, sizeof(late), MSG_DONTWAIT);
-    if (size > 0) continue;
-    if (size == 0 || (errno != EAGAIN && errno != EINTR)) hang_up();
-    return;
+    if (read_word(&word) < 0) return;
   }
 }
 
-static void* report(void* unused) {
-  const struct timespec second = {.tv_sec = 1};
+/* Until the agent says something, or it is time to report. */
+static void listen_until(int64_t then_ns) {
+  struct pollfd wait = {.events = POLLIN};
+  const int64_t left = then_ns - cwv_now_ns();
+  lock();
+  wait.fd = fd; /* below 0: poll only sleeps */
+  unlock();
+  if (left > 0) (void)poll(&wait, 1, (int)((left + 999999) / 1000000));
+}
+
+static void report_all(void) {
+  lock();
+  for (uint32_t i = 0; i < cwv_places(); i++) {
+    struct cwv_qp* qp = cwv_qp_at(i);
+    if (qp && qp->known) {
+      cwv_announce(qp);
+      cwv_tell_moved(qp);
+      cwv_ask_lag(qp);
+      tell_sums(qp);
+    }
+    if ((i + 1) % LOCKED_AT_ONCE == 0) { /* somebody may want to connect meanwhile */
+      unlock();
+      lock();
+    }
+  }
+  unlock();
+}
+
+static void* serve(void* unused) {
+  int64_t report_ns = cwv_now_ns() + SECOND_NS;
   (void)unused;
   for (;;) {
-    nanosleep(&second, 0);
+    listen_until(report_ns);
     lock();
     drain();
-    for (uint32_t i = 0; i < cwv_places(); i++) {
-      struct cwv_qp* qp = cwv_qp_at(i);
-      if (qp && qp->known) {
-        cwv_announce(qp);
-        tell_sums(qp);
-      }
-      if ((i + 1) % LOCKED_AT_ONCE == 0) { /* somebody may want to connect meanwhile */
-        unlock();
-        lock();
-      }
-    }
     unlock();
+    cwv_make_moves();
+    if (cwv_now_ns() < report_ns) continue;
+    report_all();
+    report_ns = cwv_now_ns() + SECOND_NS;
   }
   return 0;
 }
@@ -234,7 +307,7 @@ void cwv_start_reporter(void) {
   pthread_attr_setstacksize(&attributes, 256 * 1024);
   sigfillset(&all); /* the application's signals are for its own threads */
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  (void)pthread_create(&thread, &attributes, report, 0);
+  (void)pthread_create(&thread, &attributes, serve, 0);
   pthread_sigmask(SIG_SETMASK, &before, 0);
   pthread_attr_destroy(&attributes);
 }

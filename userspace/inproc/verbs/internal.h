@@ -19,12 +19,22 @@
 #define CWV_PARTS 8 /* … each octave in so many */
 #define CWV_BUCKETS (CWV_OCTAVES * CWV_PARTS)
 
+/* Calls of the device's provider on connected queue pairs; NULL: it has none. */
+struct cwv_provider {
+  int (*set_port)(struct ibv_qp*, uint16_t);
+  int (*set_lag)(struct ibv_qp*, uint8_t);
+  int (*query_lag)(struct ibv_qp*, uint8_t* wanted, uint8_t* active);
+};
+
 /* A device context and what its provider put into it. */
 struct cwv_context {
   _Atomic(struct ibv_context*) context; /* key; NULL: free */
   int (*post_send)(struct ibv_qp*, struct ibv_send_wr*, struct ibv_send_wr**);
   int (*poll_cq)(struct ibv_cq*, int, struct ibv_wc*);
   struct ibv_qp* (*create_qp_ex)(struct ibv_context*, struct ibv_qp_init_attr_ex*);
+  struct cwv_provider provider;
+  int refused_port; /* errno by which the device took set_port back; under cwv_lock, as is … */
+  bool no_bond;
 };
 
 /* Functions of an extended queue pair as its provider set them. */
@@ -57,6 +67,12 @@ struct cwv_share {
   _Atomic uint64_t signaled, completed; /* send requests with a completion: posted, polled */
 };
 
+struct cwv_order {
+  uint32_t request; /* 0: nobody waits for an answer */
+  uint16_t port;    /* 0: as it is */
+  uint8_t lag_port; /* 0: as it is */
+};
+
 struct cwv_qp {
   _Alignas(64) struct cwv_share share[CWV_SHARES];
   _Atomic uint64_t errors;
@@ -73,6 +89,16 @@ struct cwv_qp {
   uint32_t label; /* that we put in, 0: none */
   uint64_t told_messages, told_completed;
   struct cw_inproc_register_qp self;
+  struct ibv_qp* handle;        /* of a connected one: may be used while it is moving, or under cwv_lock */
+  bool own_label, own_failover; /* not ours to move */
+  bool can_told;                /* what it can, over the present socket */
+  bool in_line, moving;         /* for a move; a call of its provider is under way */
+  bool port_moved;              /* while it was connected */
+  bool lag_asked;
+  uint8_t lag_active, lag_wanted;
+  struct cwv_order order; /* all 0: none */
+  bool answer_due;
+  struct cw_inproc_qp_moved answer; /* type and address are filled in when it is told */
 
   _Atomic uint64_t samples, max_ns;
   _Atomic uint32_t bucket[CWV_BUCKETS];
@@ -85,10 +111,11 @@ void* cwv_real(const char* name);
 
 /* table.c. find: any thread, no lock. add, remove: under cwv_lock. */
 struct cwv_context* cwv_find_context(const struct ibv_context* context);
-struct cwv_context* cwv_add_context(struct ibv_context* context);
+struct cwv_context* cwv_add_context(struct ibv_context* context, const struct cwv_provider* provider);
 void cwv_remove_context(struct cwv_context* context);
 struct cwv_qp* cwv_find_qp(const struct cwv_context* context, uint32_t qpn);
-struct cwv_qp* cwv_add_qp(const struct cwv_context* context, uint32_t qpn); /* cleared; NULL: the table is full */
+struct cwv_qp* cwv_find_qp_of_address(const uint8_t laddr[16], uint32_t qpn); /* a connected one; under cwv_lock */
+struct cwv_qp* cwv_add_qp(const struct cwv_context* context, uint32_t qpn);   /* cleared; NULL: the table is full */
 void cwv_remove_qp(struct cwv_qp* qp);
 uint32_t cwv_places(void);
 struct cwv_qp* cwv_qp_at(uint32_t place); /* below cwv_places(); NULL: free */
@@ -106,16 +133,31 @@ uint64_t cwv_median_ns(const struct cwv_qp* qp);
 void cwv_wrap_ex(struct cwv_qp* qp, struct ibv_qp_ex* ex);
 void cwv_unwrap_ex(struct cwv_qp* qp);
 
-/* agent.c: the conversation with the agent. All under cwv_lock, which waits for a few milliseconds at most. */
+/* agent.c: the conversation with the agent. All under cwv_lock, which is held for a few milliseconds at most. */
 extern pthread_mutex_t cwv_lock;
 int64_t cwv_now_ns(void);
 bool cwv_ask(const struct cw_inproc_register_qp* qp, struct cw_inproc_placement* answer);
 void cwv_announce(struct cwv_qp* qp);
 void cwv_retire(struct cwv_qp* qp); /* sums, then the end */
+void cwv_tell_moved(struct cwv_qp* qp);
 void cwv_start_reporter(void);
+
+/* provider.c: of the library that `function` is in. Takes the loader's lock: never under cwv_lock. */
+struct cwv_provider cwv_provider_of(const void* function);
+
+/* move.c: moves of connected queue pairs. Under cwv_lock, but for make_moves, which takes it. */
+uint32_t cwv_can(const struct cwv_qp* qp);     /* enum cw_inproc_can */
+uint16_t cwv_refused(const struct cwv_qp* qp); /* errno, 0 */
+void cwv_order_move(const struct cw_inproc_move* move);
+void cwv_keep_port(struct cwv_qp* qp);
+void cwv_ask_lag(struct cwv_qp* qp);
+void cwv_make_moves(void);
+void cwv_await_move(struct cwv_qp* qp); /* until no call on it is under way; gives cwv_lock away meanwhile */
+void cwv_forget_moves(void);            /* in a child of fork */
 
 /* port.c: Linux's way from labels to UDP source ports, include/rdma/ib_verbs.h. */
 uint16_t cwv_port_of_label(uint32_t label);
+uint32_t cwv_label_of_port(uint16_t port); /* from 0xc000 on; never 0 */
 uint32_t cwv_native_label(uint32_t lqpn, uint32_t rqpn);
 
 #endif

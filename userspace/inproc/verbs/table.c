@@ -28,7 +28,7 @@ struct cwv_context* cwv_find_context(const struct ibv_context* context) {
   return 0;
 }
 
-struct cwv_context* cwv_add_context(struct ibv_context* context) {
+struct cwv_context* cwv_add_context(struct ibv_context* context, const struct cwv_provider* provider) {
   const uint32_t first = first_of_context(context);
   for (uint32_t i = 0; i < CWV_MAX_CONTEXTS; i++) {
     struct cwv_context* at = &contexts[(first + i) & (CWV_MAX_CONTEXTS - 1)];
@@ -36,6 +36,9 @@ struct cwv_context* cwv_add_context(struct ibv_context* context) {
     at->post_send = context->ops.post_send;
     at->poll_cq = context->ops.poll_cq;
     at->create_qp_ex = 0;
+    at->provider = *provider;
+    at->refused_port = 0;
+    at->no_bond = false;
     atomic_store_explicit(&at->context, context, memory_order_release);
     return at;
   }
@@ -58,6 +61,14 @@ struct cwv_qp* cwv_find_qp(const struct cwv_context* context, uint32_t qpn) {
     const uint64_t at = atomic_load_explicit(&keys[place], memory_order_acquire);
     if (at == key) return &qps[place];
     if (at == 0) return 0;
+  }
+  return 0;
+}
+
+struct cwv_qp* cwv_find_qp_of_address(const uint8_t laddr[16], uint32_t qpn) {
+  for (uint32_t i = 0; i < CWV_MAX_CONTEXTS; i++) {
+    struct cwv_qp* qp = atomic_load(&contexts[i].context) ? cwv_find_qp(&contexts[i], qpn) : 0;
+    if (qp && qp->known && !memcmp(qp->self.laddr, laddr, 16)) return qp;
   }
   return 0;
 }

@@ -69,12 +69,12 @@ static struct ibv_qp* create_qp_ex(struct ibv_context* context, struct ibv_qp_in
   return qp;
 }
 
-/* Also for contexts that were opened by other ways than ibv_open_device. Under cwv_lock. */
-static void hook(struct ibv_context* context) {
+/* Under cwv_lock. */
+static void hook(struct ibv_context* context, const struct cwv_provider* provider) {
   struct verbs_context* extended;
   struct cwv_context* at;
-  if (!context || cwv_find_context(context)) return;
-  at = cwv_add_context(context);
+  if (cwv_find_context(context)) return;
+  at = cwv_add_context(context, provider);
   if (!at) return;
   context->ops.post_send = cwv_post_send;
   context->ops.poll_cq = cwv_poll_cq;
@@ -84,10 +84,14 @@ static void hook(struct ibv_context* context) {
   extended->create_qp_ex = create_qp_ex;
 }
 
-static void hook_locked(struct ibv_context* context) {
+/* Also for contexts that were opened by other ways than ibv_open_device. */
+static void hook_new(struct ibv_context* context) {
   const int before = errno;
+  struct cwv_provider provider;
+  if (!context || cwv_find_context(context)) return;
+  provider = cwv_provider_of((const void*)context->ops.post_send);
   pthread_mutex_lock(&cwv_lock);
-  hook(context);
+  hook(context, &provider);
   pthread_mutex_unlock(&cwv_lock);
   errno = before;
 }
@@ -95,14 +99,24 @@ static void hook_locked(struct ibv_context* context) {
 struct ibv_context* ibv_open_device(struct ibv_device* device) {
   struct ibv_context* (*real)(struct ibv_device*) = REAL(ibv_open_device);
   struct ibv_context* context = real ? real(device) : 0;
-  if (context) hook_locked(context);
+  if (context) hook_new(context);
   return context;
 }
 
 struct ibv_pd* ibv_alloc_pd(struct ibv_context* context) {
   struct ibv_pd* (*real)(struct ibv_context*) = REAL(ibv_alloc_pd);
-  if (real) hook_locked(context);
+  if (real) hook_new(context);
   return real ? real(context) : 0;
+}
+
+/* Those that were not destroyed before their context is closed: nobody may touch them any more. Under cwv_lock. */
+static void forget_queue_pairs_of(const struct ibv_context* context) {
+  for (uint32_t i = 0; i < cwv_places(); i++) {
+    struct cwv_qp* qp = cwv_qp_at(i);
+    if (!qp || !qp->handle || qp->handle->context != context) continue;
+    cwv_await_move(qp);
+    cwv_retire(qp);
+  }
 }
 
 /* The provider frees the context: it gets back what was its own first. */
@@ -112,6 +126,7 @@ int ibv_close_device(struct ibv_context* context) {
   if (!real) return -1;
   pthread_mutex_lock(&cwv_lock);
   at = cwv_find_context(context);
+  if (at) forget_queue_pairs_of(context);
   if (at) {
     struct verbs_context* extended = at->create_qp_ex ? verbs_get_ctx(context) : 0;
     context->ops.post_send = at->post_send;
@@ -127,7 +142,7 @@ struct ibv_qp* ibv_create_qp(struct ibv_pd* pd, struct ibv_qp_init_attr* attr) {
   struct ibv_qp* (*real)(struct ibv_pd*, struct ibv_qp_init_attr*) = REAL(ibv_create_qp);
   struct ibv_qp* qp;
   if (!real) return 0;
-  hook_locked(pd->context);
+  hook_new(pd->context);
   qp = real(pd, attr);
   if (!qp) return 0;
   pthread_mutex_lock(&cwv_lock);
@@ -146,6 +161,7 @@ int ibv_destroy_qp(struct ibv_qp* qp) {
   context = cwv_find_context(qp->context);
   known = context ? cwv_find_qp(context, qp->qp_num) : 0;
   if (known) {
+    cwv_await_move(known);
     cwv_retire(known);
     cwv_unwrap_ex(known);
     cwv_remove_qp(known);
@@ -164,6 +180,13 @@ static void put_label(char* out) {
   } else if (job && *job) {
     snprintf(out, CW_LABEL_LEN, "slurm %s", job);
   }
+}
+
+/* NCCL's own port failover (NCCL 2.30, src/transport/net_ib/p2p_resiliency.cc: a number, 0 by default), which RCCL
+ * has, too. What NCCL reads from its configuration files is in the environment by the time it connects. */
+static bool own_failover(void) {
+  const char* text = secure_getenv("NCCL_IB_RESILIENCY_PORT_FAILOVER");
+  return text && strtoll(text, 0, 0) != 0;
 }
 
 static bool describe(struct ibv_qp* qp, const struct ibv_qp_attr* attr, int mask, struct cw_inproc_register_qp* self) {
@@ -202,6 +225,10 @@ static uint32_t place(struct ibv_qp* qp, const struct ibv_qp_attr* attr, int mas
   known->label = 0;
   if (!known->known) return 0;
   known->self.udp_sport = cwv_port_of_label(given ? given : cwv_native_label(qp->qp_num, attr->dest_qp_num));
+  known->handle = qp;
+  known->own_label = given != 0;
+  known->own_failover = own_failover();
+  known->can_told = false;
   cwv_start_reporter();
   if (given || !cwv_ask(&known->self, &answer) || answer.verdict != CW_INPROC_PLACED) return 0;
   return answer.flow_label;
@@ -220,8 +247,8 @@ static int connect_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask,
   uint32_t label = 0;
   int error = -1;
   const int before = errno;
+  hook_new(qp->context);
   pthread_mutex_lock(&cwv_lock);
-  hook(qp->context);
   known = remember(qp);
   if (known) label = place(qp, attr, mask, known);
   pthread_mutex_unlock(&cwv_lock);
@@ -261,6 +288,16 @@ static void on_reset(struct ibv_qp* qp) {
   pthread_mutex_unlock(&cwv_lock);
 }
 
+/* After a change of its attributes. */
+static void on_modified(struct ibv_qp* qp) {
+  const struct cwv_context* context = cwv_find_context(qp->context);
+  struct cwv_qp* known = context ? cwv_find_qp(context, qp->qp_num) : 0;
+  if (!known) return;
+  pthread_mutex_lock(&cwv_lock);
+  cwv_keep_port(known);
+  pthread_mutex_unlock(&cwv_lock);
+}
+
 /* The label that was put in when the queue pair connected, where the application gives its addresses once more. */
 static uint32_t label_of(const struct ibv_qp* qp) {
   const struct cwv_context* context = cwv_find_context(qp->context);
@@ -279,9 +316,11 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask) {
   if (label) {
     copy_attr(&with_label, attr, mask);
     with_label.ah_attr.grh.flow_label = label;
-    return real(qp, &with_label, mask);
+    error = real(qp, &with_label, mask);
+  } else {
+    error = real(qp, attr, mask);
   }
-  error = real(qp, attr, mask);
-  if (!error && (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET) on_reset(qp);
-  return error;
+  if (error) return error;
+  (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET ? on_reset(qp) : on_modified(qp);
+  return 0;
 }

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// A path dies, or an operator wishes so, and the library in the process that owns connected queue pairs moves them:
+// libcwverbs in a process whose provider can (tests/unit/verbs/fake_mlx5.h), against the switches' own hashing. No
+// packet of these queue pairs is ever seen, as with a NIC that offloads RoCE; the probes go through the kernel.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "tests/unit/verbs/fake_mlx5.h"
+#include "userspace/lab/testbed.h"
+
+namespace cw::lab {
+namespace {
+
+namespace v1 = api::v1;
+
+constexpr int kSpines = 4, kQueuePairs = 16;
+constexpr char kLocal[] = "10.0.0.10", kRemote[] = "10.0.1.10";  // of the library's fake and its program
+
+bool Eventually(const std::function<bool()>& condition, absl::Duration limit = absl::Seconds(60)) {
+  for (const absl::Time end = absl::Now() + limit; !condition(); absl::SleepFor(absl::Milliseconds(50))) {
+    if (absl::Now() > end) return false;
+  }
+  return true;
+}
+
+class OwnerMoves : public ::testing::Test {
+ protected:
+  void SetUpMode(const std::string& mode) {
+    TestbedSpec spec;
+    spec.fabric = {.lab = "ownermoves", .leaves = 2, .spines = kSpines, .hosts_per_leaf = 1, .link_mbps = 200};
+    spec.mode = mode;
+    spec.adjust = [](int, config::Config& config) { config.steering.assign_new_flows = false; };
+    spec.agent_binary = CWLAB_AGENTD_BINARY;
+    absl::StatusOr<std::unique_ptr<Testbed>> up = Testbed::Up(spec);
+    ASSERT_TRUE(up.ok()) << up.status();
+    testbed_ = *std::move(up);
+    ASSERT_EQ(testbed_->fabric().PortAddress(0), kLocal);
+    ASSERT_EQ(testbed_->fabric().PortAddress(1), kRemote);
+    char name[] = "/tmp/cw_owner_moves_XXXXXX";
+    const int fd = mkstemp(name);
+    log_path_ = name;
+    ASSERT_EQ(ftruncate(fd, sizeof(fake_mlx5_log)), 0);
+    void* at = mmap(nullptr, sizeof(fake_mlx5_log), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    ASSERT_NE(at, MAP_FAILED);
+    log_ = static_cast<fake_mlx5_log*>(at);
+  }
+  void TearDown() override {
+    if (app_ != nullptr) EndApp();
+    if (log_ != nullptr) munmap(log_, sizeof(*log_));
+    unlink(log_path_.c_str());
+  }
+
+  void StartApp(int queue_pairs, const std::string& environment = "") {
+    const std::string socket = EmulatedHosts(testbed_->fabric(), true).hosts.at(0).agent_socket;
+    int in[2];
+    ASSERT_EQ(pipe2(in, O_CLOEXEC), 0);
+    const int saved = dup(STDIN_FILENO);
+    dup2(in[0], STDIN_FILENO);
+    app_ = popen(absl::StrCat("timeout 110 env FAKE_PROVIDER=" CW_FAKE_MLX5 " FAKE_MLX5_LOG=", log_path_,
+                              " LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS
+                              " CWVERBS_DEADLINE_MS=1000 CWFABRIC_INPROC_SOCKET=",
+                              socket, " ", environment, " " CW_VERBS_APP " stay ", queue_pairs)
+                     .c_str(),
+                 "r");
+    dup2(saved, STDIN_FILENO);
+    close(saved);
+    close(in[0]);
+    input_ = in[1];
+    ASSERT_NE(app_, nullptr);
+    char line[64] = "";
+    ASSERT_NE(fgets(line, sizeof(line), app_), nullptr);
+    ASSERT_STREQ(line, "ready\n");
+    ASSERT_TRUE(Eventually([&] {
+      const auto flows = Flows();
+      return static_cast<int>(flows.size()) == queue_pairs &&
+             std::all_of(flows.begin(), flows.end(),
+                         [](const auto& f) { return f.owner().can_move() || f.owner().moves().own_failover(); });
+    })) << testbed_->agent(0).Qps({})->DebugString();
+  }
+  void EndApp() {
+    close(input_);
+    EXPECT_EQ(pclose(std::exchange(app_, nullptr)), 0);
+  }
+
+  std::vector<v1::Flow> Flows() {
+    const auto reply = testbed_->agent(0).Qps({});
+    if (!reply.ok()) return {};
+    return {reply->flows().begin(), reply->flows().end()};
+  }
+  int SpineOf(const v1::Flow& flow) {
+    return testbed_->fabric().PathOf(kLocal, kRemote, static_cast<uint16_t>(flow.owner().udp_port())).value_or(-1);
+  }
+  int OnSpine(int spine) {
+    const auto flows = Flows();
+    return static_cast<int>(
+        std::count_if(flows.begin(), flows.end(), [&](const auto& f) { return SpineOf(f) == spine; }));
+  }
+  void Cut(int spine) {
+    ASSERT_TRUE(
+        testbed_->fabric().SetFault(LinkDirection::SpineToLeaf(spine, 1), Fault::Drop(Fault::Match::kAll)).ok());
+  }
+
+  std::unique_ptr<Testbed> testbed_;
+  std::string log_path_;
+  fake_mlx5_log* log_ = nullptr;
+  FILE* app_ = nullptr;
+  int input_ = -1;
+};
+
+TEST_F(OwnerMoves, LeaveADeadPathForTheEmptiestOthers) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_NO_FATAL_FAILURE(StartApp(kQueuePairs));
+  for (int spine = 0; spine < kSpines; ++spine) ASSERT_EQ(OnSpine(spine), kQueuePairs / kSpines);
+  ASSERT_NO_FATAL_FAILURE(Cut(1));
+  EXPECT_TRUE(Eventually([&] { return OnSpine(1) == 0; }));
+  EXPECT_EQ(log_->changes, static_cast<uint64_t>(kQueuePairs / kSpines)) << "the others stay";
+  for (int spine : {0, 2, 3}) {
+    EXPECT_GE(OnSpine(spine), 5) << spine;
+    EXPECT_LE(OnSpine(spine), 6) << spine;
+  }
+  for (const v1::Flow& flow : Flows()) {
+    const uint16_t port = log_->port[flow.local_qpn() % FAKE_MLX5_QPNS];
+    if (port != 0) {
+      EXPECT_EQ(port, flow.owner().udp_port()) << "what the agent shows is what the device has";
+    }
+  }
+  EXPECT_EQ(testbed_->CounterSum("qps_moved_by_owner"), static_cast<uint64_t>(kQueuePairs / kSpines));
+  EXPECT_EQ(testbed_->Events(0, "move").size(), static_cast<size_t>(kQueuePairs / kSpines));
+}
+
+TEST_F(OwnerMoves, StayWhereADeviceRefuses) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_NO_FATAL_FAILURE(StartApp(kSpines, "FAKE_MLX5_ERRNO=16"));
+  ASSERT_NO_FATAL_FAILURE(Cut(1));
+  // Asked for again once per second, three times in all.
+  EXPECT_TRUE(Eventually([&] { return testbed_->CounterSum("qps_moves_refused") == 3; }));
+  absl::SleepFor(absl::Seconds(2));
+  EXPECT_EQ(testbed_->CounterSum("qps_moves_refused"), 3u);
+  EXPECT_EQ(OnSpine(1), 1);
+  for (const v1::Flow& flow : Flows()) {
+    if (SpineOf(flow) != 1) continue;
+    EXPECT_EQ(flow.owner().moves().refused(), 3u);
+    EXPECT_EQ(flow.owner().last_refusal(), "Device or resource busy (errno 16)");
+    v1::WhyRequest request;
+    request.set_what(flow.id());
+    const auto why = testbed_->agent(0).Why(request);
+    ASSERT_TRUE(why.ok()) << why.status();
+    EXPECT_TRUE(
+        std::any_of(why->holds().begin(), why->holds().end(), [](const auto& h) { return h.kind() == "refused"; }));
+  }
+}
+
+TEST_F(OwnerMoves, GoWhereAnOperatorWishesAndBack) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_NO_FATAL_FAILURE(StartApp(1));
+  const v1::Flow before = Flows().at(0);
+  v1::SteerSetRequest set;
+  set.set_flow(before.id());
+  set.set_path(static_cast<uint32_t>((before.slot() + 1) % kSpines));
+  auto reply = testbed_->agent(0).SteerSet(set);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(Eventually([&] { return Flows().at(0).slot() == static_cast<int>(set.path()); }));
+  EXPECT_TRUE(Flows().at(0).owner().moves().manual());
+  v1::SteerClearRequest clear;
+  clear.set_flow(before.id());
+  reply = testbed_->agent(0).SteerClear(clear);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(Eventually([&] { return Flows().at(0).owner().udp_port() == before.owner().udp_port(); }));
+  EXPECT_FALSE(Flows().at(0).owner().moves().manual());
+  set.set_port(1234);
+  EXPECT_FALSE(testbed_->agent(0).SteerSet(set).ok());
+  set.set_path(0);
+  set.set_lag_port(2);
+  EXPECT_FALSE(testbed_->agent(0).SteerSet(set).ok()) << "no bond";
+}
+
+TEST_F(OwnerMoves, AreNcclsOwnWhereItMovesThem) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_NO_FATAL_FAILURE(StartApp(kQueuePairs, "NCCL_IB_RESILIENCY_PORT_FAILOVER=1"));
+  for (int spine = 0; spine < kSpines; ++spine) EXPECT_EQ(OnSpine(spine), kQueuePairs / kSpines) << "they are placed";
+  EXPECT_EQ(testbed_->Events(0, "place").size(), static_cast<size_t>(kQueuePairs + 1)) << "said once for all of them";
+  ASSERT_NO_FATAL_FAILURE(Cut(1));
+  ASSERT_TRUE(Eventually([&] { return !testbed_->PathDeaths(0).empty(); }));
+  absl::SleepFor(absl::Seconds(2));  // two more looks at what is still there
+  EXPECT_EQ(OnSpine(1), kQueuePairs / kSpines);
+  EXPECT_EQ(log_->changes, 0u);
+  v1::WhyRequest request;
+  request.set_what(Flows().at(0).id());
+  const auto why = testbed_->agent(0).Why(request);
+  ASSERT_TRUE(why.ok()) << why.status();
+  EXPECT_EQ(why->placement(), "owner_placed");
+  ASSERT_GE(why->holds_size(), 1);
+  EXPECT_EQ(why->holds(0).kind(), "own_failover");
+}
+
+TEST_F(OwnerMoves, AreOnlyToldOfInObserve) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_NO_FATAL_FAILURE(StartApp(kQueuePairs));
+  v1::SetModeRequest observe;
+  observe.set_mode(v1::MODE_OBSERVE);
+  ASSERT_TRUE(testbed_->agent(0).SetMode(observe).ok());
+  ASSERT_NO_FATAL_FAILURE(Cut(1));
+  EXPECT_TRUE(Eventually([&] { return testbed_->Events(0, "move").size() == kQueuePairs / kSpines; }));
+  EXPECT_EQ(OnSpine(1), kQueuePairs / kSpines);
+  EXPECT_EQ(log_->changes, 0u);
+}
+
+}  // namespace
+}  // namespace cw::lab
