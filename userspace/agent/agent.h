@@ -107,6 +107,7 @@ class Agent final : public api::AgentView {
   ~Agent() override;
 
   void Run();
+  bool ProbesByVerbs() const;  // of any NIC; known once it has started
   void Stop() { loop_->Stop(); }
   // Takes the secrets of a configuration that was read anew; any thread. What came of it is an event.
   void ReloadKeys(const config::KeysConfig& keys);

@@ -71,8 +71,10 @@ std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Ag
   return exporter;
 }
 
-// What only loading and the prober's start needed goes, now that everything runs.
-void KeepSteadyRights() {
+// What only loading and the prober's start needed goes, now that everything runs. The main loop posts probes by verbs,
+// which the kernel takes with the rights alone with which the device was opened.
+void KeepSteadyRights(const Agent& agent) {
+  if (agent.ProbesByVerbs()) return;
   if (const absl::Status status = rights::KeepOnly(rights::kSteady); !status.ok())
     spdlog::warn("the agent keeps all the rights that it was started with: {}", std::string(status.message()));
 }
@@ -119,7 +121,7 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
     (*agent)->Stop();
   });
   std::unique_ptr<metrics::Exporter> metrics = StartMetrics(config, **agent);
-  KeepSteadyRights();
+  KeepSteadyRights(**agent);
   SdNotify("READY=1\nSTATUS=running");
   (*agent)->Run();
   metrics.reset();

@@ -341,6 +341,7 @@ absl::Status Agent::OpenProbes() {
   const absl::StatusOr<std::vector<int>> cpus = ParseCpuList(config.probe.cpus);
   if (!cpus.ok()) return cpus.status();
   options.prober.cpus = *cpus;
+  options.prober.keep_rights = ProbesByVerbs();
   options.prober.look = [this] { clock_->Look(); };
   if (verbs_ != nullptr) {
     options.transport_of = [this](int ifindex) { return verbs_->TransportOf(static_cast<uint32_t>(ifindex)); };

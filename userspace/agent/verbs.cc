@@ -32,10 +32,13 @@ void Agent::OpenVerbsOf(Nic& nic) {
                             "; set transport = \"kernel\" for it, or repair that and restart the agent")});
 }
 
+bool Agent::ProbesByVerbs() const {
+  return std::any_of(nics_.begin(), nics_.end(), [](const Nic& nic) { return nic.by_verbs; });
+}
+
 absl::Status Agent::OpenVerbs() {
   const config::ProbeConfig& probe = options_.config.probe;
-  const bool wanted = std::any_of(nics_.begin(), nics_.end(), [](const Nic& nic) { return nic.by_verbs; });
-  if (!wanted) return absl::OkStatus();
+  if (!ProbesByVerbs()) return absl::OkStatus();
   const probe_verbs::HostOptions options = {
       .hello_port = static_cast<uint16_t>(probe.verbs_port),
       .responder = {.busy = probe.verbs_wait == config::VerbsWait::kBusy, .fifo_priority = probe.realtime ? 20 : 0}};

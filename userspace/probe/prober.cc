@@ -273,9 +273,8 @@ void ProberImpl::EnterRealTime() {
 void ProberImpl::Run() {
   EnterRealTime();
   // It has its sockets, and nothing that it still does needs a right.
-  if (const absl::Status s = rights::KeepOnly(rights::kNone); !s.ok()) {
-    spdlog::warn("the prober's thread keeps its capabilities: {}", std::string(s.message()));
-  }
+  const absl::Status given_up = options_.keep_rights ? absl::OkStatus() : rights::KeepOnly(rights::kNone);
+  if (!given_up.ok()) spdlog::warn("the prober's thread keeps its capabilities: {}", std::string(given_up.message()));
   monitor_.lock();
   while (!stop_) {
     const int64_t wake_ns = NextWakeNs();

@@ -24,6 +24,8 @@ struct ProberOptions {
   CadenceOptions cadence;
   int fifo_priority = 20;  // SCHED_FIFO; 0: ordinary scheduling
   std::vector<int> cpus;   // the thread runs on these; none: on any
+  // A transport is bound to the rights with which it was opened (uverbs by write()).
+  bool keep_rights = false;
   // A pair with a suspect or dead slot is probed at the active interval for this long after the last new doubt; a path
   // that stays dead for longer is worth no more than the idle interval, unless data runs on the pair.
   int64_t doubt_ns = 10'000'000'000;

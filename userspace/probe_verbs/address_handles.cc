@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "userspace/model/clock.h"
-#include "userspace/rights/rights.h"
 
 namespace cw::probe_verbs {
 namespace {
@@ -70,7 +69,6 @@ AhHandle AddressHandles::Make(const HandleKey& key) const {
 
 void AddressHandles::Run() {
   pthread_setname_np(pthread_self(), "cw-verbs-ah");
-  rights::KeepOnly(rights::kNone).IgnoreError();  // it asks the NIC's driver through a device that is open
   std::unique_lock hold(mutex_);
   for (;;) {
     changed_.wait(hold, [this] { return stop_ || !wanted_.empty(); });

@@ -2,7 +2,6 @@
 #include "userspace/probe_verbs/responder.h"
 
 #include <linux/bpf.h>
-#include <linux/capability.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -23,7 +22,6 @@
 #include "spdlog/spdlog.h"
 #include "userspace/model/clock.h"
 #include "userspace/probe/lateness.h"
-#include "userspace/rights/rights.h"
 
 namespace cw::probe_verbs {
 namespace {
@@ -115,10 +113,8 @@ void ResponderImpl::EnterRealTime() {
 
 void ResponderImpl::Run() {
   EnterRealTime();
-  // Kernels before 5.19 run no program, not even one that is open, for who may not load any.
-  if (const absl::Status s = rights::KeepOnly(rights::Bit(CAP_BPF)); !s.ok()) {
-    spdlog::warn("the verbs thread keeps its capabilities: {}", std::string(s.message()));
-  }
+  // It keeps its rights: the kernel takes a write() to uverbs, soft-RoCE's doorbell, only with the very credentials with
+  // which the device was opened (ib_safe_file_access), and threads that give rights up have others.
   options_.busy ? RunBusy() : RunOnEvents();
 }
 
