@@ -295,7 +295,7 @@ class Agent final : public api::AgentView {
   // Those that lose packets, by their probes or by the flows' acknowledgements.
   uint16_t LossySlots(const PairState& pair) const;
   void OnStall(PairState& pair, const control::DataStall::Verdict& verdict);
-  int LeavePath(PairState& pair, uint8_t slot, bool may_return);
+  int LeavePath(PairState& pair, uint8_t slot, std::optional<uint16_t> steered_to = std::nullopt);
   void LeaveMutePorts();
 
   // decide.cc

@@ -59,7 +59,7 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
   control::PathDamping& damping = pair.slot[verdict.slot].damping;
   verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);
   UpdateDamping(pair);
-  if (verdict.lossy && acts) LeavePath(pair, verdict.slot, /*may_return=*/true);
+  if (verdict.lossy && acts) LeavePath(pair, verdict.slot);
   if (verdict.lossy) MoveOwnersOff(pair, verdict.slot, Capability::kLoss);
 }
 
@@ -103,7 +103,7 @@ void Agent::OnStall(PairState& pair, const control::DataStall::Verdict& verdict)
   if (acts || Observes(Capability::kLoss)) Log(std::move(event));
   if (!acts) return pair.stalls->Forget(verdict.slot);
   UpdateDamping(pair);
-  LeavePath(pair, verdict.slot, /*may_return=*/true);
+  LeavePath(pair, verdict.slot);
   OnPathDied(pair, verdict.slot);  // what was under way is asked for again, by the path that they go to
 }
 
@@ -119,7 +119,7 @@ void Agent::LeaveMutePorts() {
       const uint32_t rounds = probe::Load(shared.cur_round) - probe::Load(slot.progress_round);
       const bool fresh = probe::Load(slot.state) == CW_SLOT_NEW && !engine_->mesh().slots(index).is_path(s);
       if (!fresh || rounds < kMuteRounds) continue;
-      const int left = LeavePath(*pair, s, /*may_return=*/true);
+      const int left = LeavePath(*pair, s);
       if (left == 0) continue;
       Log({.type = "path",
            .severity = telemetry::Severity::kAlert,
@@ -133,8 +133,9 @@ void Agent::LeaveMutePorts() {
 }
 
 // Each flow of the path goes to the usable one that has the fewest then. At once: what is in flight is lost in part
-// anyway. Returns how many go.
-int Agent::LeavePath(PairState& pair, uint8_t slot, bool may_return) {
+// anyway. steered_to: only those that were steered to this port, which is no path any more, so nobody returns to it.
+// Returns how many go.
+int Agent::LeavePath(PairState& pair, uint8_t slot, std::optional<uint16_t> steered_to) {
   const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
   const uint16_t judged = JudgedSlots(pair);
   std::array<int, CW_MAX_SLOTS> flows{};
@@ -149,6 +150,7 @@ int Agent::LeavePath(PairState& pair, uint8_t slot, bool may_return) {
   if (targets.empty()) return left;
   for (const auto& [key, flow] : flows_.sent) {
     if (flow.tx.pair != pair.index || flow.PathSlot() != slot || (flow.tx.flags & CW_STEER_HARD_LOCKED) != 0) continue;
+    if (steered_to && flow.tx.port != *steered_to) continue;
     const bool going =
         flow.tx.want_force != 0 && std::find(targets.begin(), targets.end(), flow.tx.want_slot) != targets.end();
     if (going) continue;  // with its next packet
@@ -157,7 +159,7 @@ int Agent::LeavePath(PairState& pair, uint8_t slot, bool may_return) {
     ++flows[to];
     if (!dataplane_->flow_editor().Want(ToMap(key), to, slots.port(to), /*force=*/true).ok()) continue;
     ++left;
-    if (may_return) LeftBadPath(key, pair.index, slot, flow.tx.port, to, slots.port(to));
+    if (!steered_to) LeftBadPath(key, pair.index, slot, flow.tx.port, to, slots.port(to));
   }
   return left;
 }

@@ -117,8 +117,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     if (pair->stalls != nullptr) pair->stalls->Forget(change.slot);
     if (change.old_port == 0) continue;
     // Flows that were steered to a port that this slot no longer means go to another path, or back to their own port.
-    if (Acts(Capability::kFailover) && !pair->blind && LeavePath(*pair, change.slot, /*may_return=*/false) > 0)
-      continue;
+    if (Acts(Capability::kFailover) && !pair->blind && LeavePath(*pair, change.slot, change.old_port) > 0) continue;
     for (auto& [key, flow] : flows_.sent) {
       if (flow.tx.pair != index || flow.tx.slot != change.slot || flow.tx.port == 0) continue;
       (void)dataplane_->flow_editor().Place(ToMap(key), CW_SLOT_NONE, 0);
