@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/lab/steady_traffic.h"
 #include "userspace/lab/experiment_contention.h"
 #include "userspace/lab/experiment_failover.h"
 #include "userspace/lab/testbed.h"
@@ -53,16 +54,7 @@ TEST(Ip6Fabric, PathsHopsAndDelaysAreKnown) {
 
   auto emulator = (*testbed)->NewEmulator(1);
   ASSERT_TRUE(emulator.ok()) << emulator.status();
-  JobSpec job;
-  job.name = "traffic";
-  job.pairs = {{0, 1}};
-  job.qps_per_pair = 4;
-  job.message_bytes = 64 << 10;
-  job.duration = absl::Hours(1);
-  job.packet_interval = absl::Microseconds(500);
-  job.path_mtu = 1024;
-  job.rate.reacts = false;
-  ASSERT_TRUE((*emulator)->AddJob(job).ok());
+  ASSERT_TRUE((*emulator)->AddJob(SteadyTraffic(absl::Microseconds(500))).ok());
   ASSERT_TRUE((*emulator)->Start().ok());
   // One-way delays need samples from the other agent, and its clock: messages, both.
   EXPECT_TRUE(Eventually([&] {

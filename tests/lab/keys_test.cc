@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "tests/lab/steady_traffic.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/testbed.h"
 
@@ -34,16 +35,7 @@ class Keys : public ::testing::Test {
     absl::StatusOr<std::unique_ptr<Emulator>> made = testbed_->NewEmulator(1);
     ASSERT_TRUE(made.ok()) << made.status();
     emulator_ = *std::move(made);
-    JobSpec job;
-    job.name = "traffic";
-    job.pairs = {{0, 1}};
-    job.qps_per_pair = 4;
-    job.message_bytes = 64 << 10;
-    job.duration = absl::Hours(1);
-    job.packet_interval = absl::Milliseconds(1);
-    job.path_mtu = 1024;
-    job.rate.reacts = false;
-    ASSERT_TRUE(emulator_->AddJob(job).ok());
+    ASSERT_TRUE(emulator_->AddJob(SteadyTraffic()).ok());
     ASSERT_TRUE(emulator_->Start().ok());
     ASSERT_TRUE(Eventually([&] { return testbed_->agent(0).Qps({})->flows_size() == 4; }));
   }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/lab/steady_traffic.h"
 #include "tests/unit/metrics_filled.h"
 #include "tests/unit/metrics_http.h"
 #include "userspace/lab/agent_launcher.h"
@@ -112,16 +113,7 @@ TEST_F(MetricsOnFabric, PacketsOfQueuePairsAreCountedPerNic) {
   ASSERT_NE(testbed, nullptr);
   auto emulator = testbed->NewEmulator(1);
   ASSERT_TRUE(emulator.ok()) << emulator.status();
-  JobSpec job;
-  job.name = "traffic";
-  job.pairs = {{0, 1}};
-  job.qps_per_pair = 4;
-  job.message_bytes = 64 << 10;
-  job.duration = absl::Hours(1);
-  job.packet_interval = absl::Milliseconds(1);
-  job.path_mtu = 1024;
-  job.rate.reacts = false;
-  ASSERT_TRUE((*emulator)->AddJob(job).ok());
+  ASSERT_TRUE((*emulator)->AddJob(SteadyTraffic()).ok());
   ASSERT_TRUE((*emulator)->Start().ok());
   const auto bytes = [&](int host, const char* what) {
     return Read(host).Value(absl::StrCat("cwfabric_roce_", what, "_bytes_total"), {{"nic", "eth0"}});

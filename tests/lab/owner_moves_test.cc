@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/unit/verbs/app_process.h"
 #include "tests/unit/verbs/fake_mlx5.h"
 #include "userspace/lab/testbed.h"
 
@@ -57,41 +58,26 @@ class OwnerMoves : public ::testing::Test {
     log_ = static_cast<fake_mlx5_log*>(at);
   }
   void TearDown() override {
-    if (app_ != nullptr) EndApp();
+    if (app_.running()) {
+      EXPECT_EQ(app_.End(), 0);
+    }
     if (log_ != nullptr) munmap(log_, sizeof(*log_));
     unlink(log_path_.c_str());
   }
 
   void StartApp(int queue_pairs, const std::string& environment = "") {
     const std::string socket = EmulatedHosts(testbed_->fabric(), true).hosts.at(0).agent_socket;
-    int in[2];
-    ASSERT_EQ(pipe2(in, O_CLOEXEC), 0);
-    const int saved = dup(STDIN_FILENO);
-    dup2(in[0], STDIN_FILENO);
-    app_ = popen(absl::StrCat("timeout 110 env FAKE_PROVIDER=" CW_FAKE_MLX5 " FAKE_MLX5_LOG=", log_path_,
-                              " LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS
-                              " CWVERBS_DEADLINE_MS=1000 CWFABRIC_INPROC_SOCKET=",
-                              socket, " ", environment, " " CW_VERBS_APP " stay ", queue_pairs)
-                     .c_str(),
-                 "r");
-    dup2(saved, STDIN_FILENO);
-    close(saved);
-    close(in[0]);
-    input_ = in[1];
-    ASSERT_NE(app_, nullptr);
-    char line[64] = "";
-    ASSERT_NE(fgets(line, sizeof(line), app_), nullptr);
-    ASSERT_STREQ(line, "ready\n");
+    app_.Start(absl::StrCat("timeout 110 env FAKE_PROVIDER=" CW_FAKE_MLX5 " FAKE_MLX5_LOG=", log_path_,
+                            " LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS
+                            " CWVERBS_DEADLINE_MS=1000 CWFABRIC_INPROC_SOCKET=",
+                            socket, " ", environment, " " CW_VERBS_APP " stay ", queue_pairs));
+    if (HasFatalFailure()) return;
     ASSERT_TRUE(Eventually([&] {
       const auto flows = Flows();
       return static_cast<int>(flows.size()) == queue_pairs &&
              std::all_of(flows.begin(), flows.end(),
                          [](const auto& f) { return f.owner().can_move() || f.owner().moves().own_failover(); });
     })) << testbed_->agent(0).Qps({})->DebugString();
-  }
-  void EndApp() {
-    close(input_);
-    EXPECT_EQ(pclose(std::exchange(app_, nullptr)), 0);
   }
 
   std::vector<v1::Flow> Flows() {
@@ -115,8 +101,7 @@ class OwnerMoves : public ::testing::Test {
   std::unique_ptr<Testbed> testbed_;
   std::string log_path_;
   fake_mlx5_log* log_ = nullptr;
-  FILE* app_ = nullptr;
-  int input_ = -1;
+  AppProcess app_;
 };
 
 TEST_F(OwnerMoves, LeaveADeadPathForTheEmptiestOthers) {

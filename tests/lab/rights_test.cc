@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "tests/lab/steady_traffic.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/testbed.h"
 #include "userspace/rights/rights.h"
@@ -135,16 +136,7 @@ TEST_F(RightsOnFabric, OnlyTheMainLoopHasAny) {
 TEST_F(RightsOnFabric, ThatIsEnoughToGoOn) {
   absl::StatusOr<std::unique_ptr<Emulator>> emulator = testbed_->NewEmulator(1);
   ASSERT_TRUE(emulator.ok()) << emulator.status();
-  JobSpec job;
-  job.name = "traffic";
-  job.pairs = {{0, 1}};
-  job.qps_per_pair = 4;
-  job.message_bytes = 64 << 10;
-  job.duration = absl::Hours(1);
-  job.packet_interval = absl::Milliseconds(1);
-  job.path_mtu = 1024;
-  job.rate.reacts = false;
-  ASSERT_TRUE((*emulator)->AddJob(job).ok());
+  ASSERT_TRUE((*emulator)->AddJob(SteadyTraffic()).ok());
   ASSERT_TRUE((*emulator)->Start().ok());
   const auto flows = [&] {
     const absl::StatusOr<api::v1::QpsReply> reply = testbed_->agent(0).Qps({});

@@ -26,6 +26,12 @@ TEST(BestGoodput, OfWholeFlowsOnLinksOfTheirRates) {
   EXPECT_DOUBLE_EQ(BestGoodputMbps(spec), 100 * wire);
   spec.workload = Workload::kAsymmetric;  // 200, 200, 200, 100: three flows on one, or two on the slow one
   EXPECT_NEAR(BestGoodputMbps(spec), 200.0 / 3 * wire, 1e-9);
+  spec.workload = Workload::kAllToAll;  // sixteen flows each way
+  EXPECT_DOUBLE_EQ(BestGoodputMbps(spec), 50 * wire);
+  spec.workload = Workload::kRing;
+  EXPECT_DOUBLE_EQ(BestGoodputMbps(spec), 100 * wire);
+  spec.testbed.fabric.spines = 8;
+  EXPECT_DOUBLE_EQ(BestGoodputMbps(spec), 200 * wire);
 }
 
 }  // namespace

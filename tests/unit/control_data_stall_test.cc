@@ -39,18 +39,20 @@ class Flows {
         flow.acked = (flow.next - 5) & 0xffffff;
         ++flow.answers;
       }
-      const auto verdicts = stall_.Step(now_ns_, flows_, 0xf);
+      const auto verdicts = stall_.Step(now_ns_, flows_, alive_);
       all.insert(all.end(), verdicts.begin(), verdicts.end());
     }
     return all;
   }
   uint16_t KeptFree() const { return stall_.KeptFree(now_ns_); }
   void Stop() { stopped_ = true; }
+  void Alive(uint16_t slots) { alive_ = slots; }
   void Pass(int64_t ns) { now_ns_ += ns; }
 
  private:
   uint32_t most_;
   bool stopped_ = false;
+  uint16_t alive_ = 0xf;
   int64_t now_ns_ = 1'000 * kMs;
   std::vector<DataFlow> flows_;
   DataStall stall_;
@@ -102,6 +104,19 @@ TEST(DataStall, FlowsThatGoOnLaterThanOthersAfterAnOutageAreNoPath) {
   EXPECT_TRUE(flows.Run(50, [](uint8_t slot) { return slot == 0; }).empty()) << "their timer is of a second";
   EXPECT_TRUE(flows.Run(5, Nothing).empty());
   EXPECT_EQ(flows.Run(20, [](uint8_t slot) { return slot == 0; }).size(), 1u) << "they went on, so they count again";
+}
+
+// Nobody moved them off (mode observe), and the path is back before their timers are over.
+TEST(DataStall, FlowsOfAPathThatDiedAndCameBackBlameItForNothing) {
+  Flows flows({0, 0, 1, 2}, 30);
+  const auto dead = [](uint8_t slot) { return slot == 0; };
+  flows.Run(5, Nothing);
+  flows.Alive(0xe);
+  EXPECT_TRUE(flows.Run(50, dead).empty());
+  flows.Alive(0xf);
+  EXPECT_TRUE(flows.Run(50, dead).empty()) << "their timer is of a second";
+  EXPECT_TRUE(flows.Run(5, Nothing).empty());
+  EXPECT_EQ(flows.Run(20, dead).size(), 1u) << "they went on, so they count again";
 }
 
 TEST(DataStall, AFlowThatGoesOnClearsItsPath) {

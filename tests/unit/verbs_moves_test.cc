@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "tests/unit/verbs/app_process.h"
 #include "tests/unit/verbs/fake_mlx5.h"
 #include "tests/unit/verbs_library_fixture.h"
 #include "userspace/rdma/move_book.h"
@@ -42,8 +43,8 @@ class VerbsMoves : public VerbsLibrary {
     log_ = static_cast<fake_mlx5_log*>(at);
   }
   void TearDown() override {
-    if (app_ != nullptr) {
-      EXPECT_EQ(EndApp(), 0);
+    if (app_.running()) {
+      EXPECT_EQ(app_.End(), 0);
     }
     munmap(log_, sizeof(*log_));
     unlink(LogPath().c_str());
@@ -53,27 +54,8 @@ class VerbsMoves : public VerbsLibrary {
 
   // A process of verbs_app; returns when its queue pairs are connected.
   void StartApp(const std::string& what, const std::string& environment = "FAKE_PROVIDER=" CW_FAKE_MLX5) {
-    int in[2];
-    ASSERT_EQ(pipe2(in, O_CLOEXEC), 0);
-    const int saved = dup(STDIN_FILENO);
-    dup2(in[0], STDIN_FILENO);
-    app_ = popen(("env FAKE_MLX5_LOG=" + LogPath() + " " + environment + " " + Command(what)).c_str(), "r");
-    dup2(saved, STDIN_FILENO);
-    close(saved);
-    close(in[0]);
-    input_ = in[1];
-    ASSERT_NE(app_, nullptr);
-    char line[64] = "";
-    ASSERT_NE(fgets(line, sizeof(line), app_), nullptr);
-    ASSERT_STREQ(line, "ready\n");
+    app_.Start("env FAKE_MLX5_LOG=" + LogPath() + " " + environment + " " + Command(what));
   }
-  int EndApp() {
-    close(input_);
-    const int status = pclose(std::exchange(app_, nullptr));
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-  void Type(const char* text) { ASSERT_EQ(write(input_, text, strlen(text)), static_cast<ssize_t>(strlen(text))); }
-
   // Its queue pairs by number, as they told of themselves last.
   std::map<uint32_t, QpInfo> Told() {
     std::lock_guard lock(mutex_);
@@ -118,8 +100,7 @@ class VerbsMoves : public VerbsLibrary {
   }
 
   fake_mlx5_log* log_ = nullptr;
-  FILE* app_ = nullptr;
-  int input_ = -1;
+  AppProcess app_;
 };
 
 TEST_F(VerbsMoves, ToThePortThatTheAgentOrders) {
@@ -224,7 +205,7 @@ TEST_F(VerbsMoves, ThePortOutlivesChangesOfTheApplications) {
   StartAgent(Placed);
   ASSERT_NO_FATAL_FAILURE(StartApp("stay"));
   ASSERT_EQ(MoveTheOne(kPort), 0);
-  Type("\n");  // from RTS to RTS: the device may have the old port again
+  app_.Type("\n");  // from RTS to RTS: the device may have the old port again
   EXPECT_TRUE(Eventually([&] { return log_->changes == 2; }));
   EXPECT_EQ(log_->port[TheOne().lqpn % FAKE_MLX5_QPNS], kPort);
 }
@@ -233,7 +214,7 @@ TEST_F(VerbsMoves, AQueuePairIsNotDestroyedWhileItIsBeingMoved) {
   StartAgent(Placed);
   ASSERT_NO_FATAL_FAILURE(StartApp("destroy_moving", "FAKE_PROVIDER=" CW_FAKE_MLX5 " FAKE_MLX5_US=300000"));
   EXPECT_TRUE(Order({OrderFor(TheOne(), 9, kPort)}).empty());
-  EXPECT_EQ(EndApp(), 0) << "5: the provider had it still";
+  EXPECT_EQ(app_.End(), 0) << "5: the provider had it still";
 }
 
 TEST_F(VerbsMoves, BondsTellTheirPortsAndTakeOthers) {
@@ -412,7 +393,7 @@ TEST_F(VerbsMoves, OnlyOrdersOfItsOwnShapeAreTaken) {
       EXPECT_EQ((answer.request - 100) % 3, 2u) << "one that it does not know was taken";
     }
   }
-  EXPECT_EQ(EndApp(), 0);
+  EXPECT_EQ(app_.End(), 0);
   EndAgent();
 }
 

@@ -149,6 +149,52 @@ class PackagesTest : public testing::Test {
     EXPECT_FALSE(Events("api").empty());
   }
 
+  // To members of the group, and to nobody else.
+  void AnswersItsGroup() {
+    // A member of the group asks; others may not.
+    Run("useradd -m -G cwfabric member && useradd -m stranger");
+    EXPECT_EQ(nlohmann::json::parse(Run("su member -c 'cwctl --json status'")).at("mode"), "observe");
+    EXPECT_THAT(Try("su stranger -c 'cwctl status' 2>&1"), HasSubstr("may not open"));
+    // Without CAP_SYS_ADMIN, and with nothing of bpffs but its own folder, it knows its own programs and that folder.
+    const std::string doctor = Try("su member -c 'cwctl doctor'");
+    EXPECT_THAT(doctor, HasSubstr("only ours"));
+    EXPECT_THAT(doctor, HasSubstr("mounted at /sys/fs/bpf/cwfabric"));
+
+    // The journal has events by their fields.
+    EXPECT_THAT(Run("journalctl --no-pager -u cwfabric-agent CW_EVENT=agent"), HasSubstr("started in mode observe"));
+
+    // Prometheus' page, for the same members; alerts and dashboards for it.
+    ASSERT_TRUE(machine_->Put(kAskForMetrics, "/home/ask.pl", 0644).ok());
+    EXPECT_THAT(Run("su member -c 'perl /home/ask.pl'"), HasSubstr("cwfabric_nic_attached{nic=\"roce0\"} 1"));
+    EXPECT_THAT(Try("su stranger -c 'perl /home/ask.pl' 2>&1"), HasSubstr("Permission denied"));
+    EXPECT_EQ(Run("cd /usr/share/cwfabric && ls grafana prometheus | grep -c '^cwfabric'"), "3");
+  }
+
+  void Upgrade() {
+    // An upgrade: another process, the programs never away, the flows' counters kept.
+    const std::string before = MainPid();
+    const std::string program = Run("ip -d link show roce0 | grep -oE 'prog/xdp id [0-9]+'");
+    Run("DEBIAN_FRONTEND=noninteractive dpkg -i /packages/cwfabric-agent_*.deb 2>&1");
+    ASSERT_TRUE(Eventually([&] { return Active() == "active" && MainPid() != before; })) << Journal();
+    EXPECT_EQ(Run("ip -d link show roce0 | grep -oE 'prog/xdp id [0-9]+'"), program) << "adopted, not attached anew";
+    EXPECT_THAT(Run("cat /etc/cwfabric/cwagentd.toml"), HasSubstr("name = \"roce0\""))
+        << "the administrator's file is kept";
+  }
+
+  // Removed, then purged.
+  void LeavesNothing() {
+    Run("DEBIAN_FRONTEND=noninteractive dpkg -r cwfabric-agent 2>&1");
+    EXPECT_THAT(Attached(), Not(HasSubstr("xdp")));
+    EXPECT_EQ(Run("tc qdisc show dev roce0 | grep -c clsact || true"), "0");
+    EXPECT_EQ(Run("find /sys/fs/bpf -type f | wc -l"), "0");
+    Run("DEBIAN_FRONTEND=noninteractive dpkg -P $(for p in /packages/*.deb; do dpkg-deb -f $p Package; done) 2>&1");
+    EXPECT_EQ(
+        Run("find / -xdev \\( -name '*cwfabric*' -o -name 'cwctl*' -o -name 'cwagentd*' -o -name 'cwlab*' \\) -not "
+            "-path '/packages/*' -not -path '/proc/*' -not -path '/home/*' 2>/dev/null | sort"),
+        "");
+    EXPECT_EQ(Run("find /sys/fs/bpf /run -name '*cwfabric*' | sort"), "");
+  }
+
   std::unique_ptr<Vm> machine_;
 };
 
@@ -165,24 +211,8 @@ TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
   EXPECT_THAT(Attached(), HasSubstr("cw_tc_egress"));
   EXPECT_THAT(Journal(), Not(HasSubstr("SCHED_FIFO"))) << "the prober has its scheduling";
 
-  // A member of the group asks; others may not.
-  Run("useradd -m -G cwfabric member && useradd -m stranger");
-  EXPECT_EQ(nlohmann::json::parse(Run("su member -c 'cwctl --json status'")).at("mode"), "observe");
-  EXPECT_THAT(Try("su stranger -c 'cwctl status' 2>&1"), HasSubstr("may not open"));
-  // Without CAP_SYS_ADMIN, and with nothing of bpffs but its own folder, it knows its own programs and that folder.
-  const std::string doctor = Try("su member -c 'cwctl doctor'");
-  EXPECT_THAT(doctor, HasSubstr("only ours"));
-  EXPECT_THAT(doctor, HasSubstr("mounted at /sys/fs/bpf/cwfabric"));
-
-  // The journal has events by their fields.
-  EXPECT_THAT(Run("journalctl --no-pager -u cwfabric-agent CW_EVENT=agent"), HasSubstr("started in mode observe"));
-
-  // Prometheus' page, for the same members; alerts and dashboards for it.
-  ASSERT_TRUE(machine_->Put(kAskForMetrics, "/home/ask.pl", 0644).ok());
-  EXPECT_THAT(Run("su member -c 'perl /home/ask.pl'"), HasSubstr("cwfabric_nic_attached{nic=\"roce0\"} 1"));
-  EXPECT_THAT(Try("su stranger -c 'perl /home/ask.pl' 2>&1"), HasSubstr("Permission denied"));
-  EXPECT_EQ(Run("cd /usr/share/cwfabric && ls grafana prometheus | grep -c '^cwfabric'"), "3");
-
+  AnswersItsGroup();
+  if (HasFatalFailure()) return;
   LooksAtTheProcess();
   ServesUsers();
   if (HasFatalFailure()) return;
@@ -195,14 +225,8 @@ TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
   EXPECT_LE(level, 2.8);
   RecordProperty("exposure", exposure);
 
-  // An upgrade: another process, the programs never away, the flows' counters kept.
-  const std::string before = MainPid();
-  const std::string program = Run("ip -d link show roce0 | grep -oE 'prog/xdp id [0-9]+'");
-  Run("DEBIAN_FRONTEND=noninteractive dpkg -i /packages/cwfabric-agent_*.deb 2>&1");
-  ASSERT_TRUE(Eventually([&] { return Active() == "active" && MainPid() != before; })) << Journal();
-  EXPECT_EQ(Run("ip -d link show roce0 | grep -oE 'prog/xdp id [0-9]+'"), program) << "adopted, not attached anew";
-  EXPECT_THAT(Run("cat /etc/cwfabric/cwagentd.toml"), HasSubstr("name = \"roce0\""))
-      << "the administrator's file is kept";
+  Upgrade();
+  if (HasFatalFailure()) return;
 
   // Killed: systemd starts it again.
   const std::string second = MainPid();
@@ -217,15 +241,7 @@ TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
   ASSERT_TRUE(Eventually([&] { return Active() == "active"; })) << Journal();
   EXPECT_THAT(Attached(), HasSubstr("cw_tc_egress"));
 
-  Run("DEBIAN_FRONTEND=noninteractive dpkg -r cwfabric-agent 2>&1");
-  EXPECT_THAT(Attached(), Not(HasSubstr("xdp")));
-  EXPECT_EQ(Run("tc qdisc show dev roce0 | grep -c clsact || true"), "0");
-  EXPECT_EQ(Run("find /sys/fs/bpf -type f | wc -l"), "0");
-  Run("DEBIAN_FRONTEND=noninteractive dpkg -P $(for p in /packages/*.deb; do dpkg-deb -f $p Package; done) 2>&1");
-  EXPECT_EQ(Run("find / -xdev \\( -name '*cwfabric*' -o -name 'cwctl*' -o -name 'cwagentd*' -o -name 'cwlab*' \\) -not "
-                "-path '/packages/*' -not -path '/proc/*' -not -path '/home/*' 2>/dev/null | sort"),
-            "");
-  EXPECT_EQ(Run("find /sys/fs/bpf /run -name '*cwfabric*' | sort"), "");
+  LeavesNothing();
 }
 
 }  // namespace

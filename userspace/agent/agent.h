@@ -342,6 +342,8 @@ class Agent final : public api::AgentView {
   void ReleaseUnseen(const FlowKey& key);
   void OnUnseenNative(uint32_t pair, const probe::NativeChange& change);
   FlowEntry UnseenEntry(const FlowKey& key, const rdma::NativePort& port) const;
+  // The slot of the path that a port takes, as far as its hops are known, for a queue pair without a flow's record.
+  uint8_t SlotOfUntracked(const PairKey& pair, uint16_t port) const;
   void AddUnseen(const api::v1::QpsRequest& request, int64_t now_ns, api::v1::QpsReply& reply);
   void AddConnections(const std::vector<rdma::Link>& links, std::vector<rdma::QpInfo>& list);
 

@@ -55,17 +55,14 @@ std::string Agent::WhyNotMoved(const rdma::QpInfo& qp) const {
 }
 
 uint8_t Agent::SlotOfOwned(const rdma::QpInfo& qp, uint16_t port) const {
-  const std::optional<uint32_t> index = engine_->mesh().Find({qp.laddr, qp.raddr});
-  if (!index) return CW_SLOT_NONE;
-  const uint16_t folded = engine_->discovery(*index)->Fold(port).value_or(port);
-  return engine_->mesh().slots(*index).SlotOfPort(folded).value_or(CW_SLOT_NONE);
+  return SlotOfUntracked({qp.laddr, qp.raddr}, port);
 }
 
 // Queue pairs of the pair that are on the slot and may be asked to leave it, always in the same order.
 std::vector<rdma::QpInfo> Agent::OwnedOn(const PairState& pair, uint8_t slot) const {
   std::vector<rdma::QpInfo> found;
-  for (rdma::QpInfo& qp : qps_.All()) {
-    const bool ours = qp.owner && qp.laddr == pair.key.local && qp.raddr == pair.key.remote;
+  for (rdma::QpInfo& qp : qps_.Owned()) {
+    const bool ours = qp.laddr == pair.key.local && qp.raddr == pair.key.remote;
     if (!ours || !moves_.MayAsk(qp) || SlotOfOwned(qp, qp.udp_sport) != slot || !WhyNotMoved(qp).empty()) continue;
     found.push_back(std::move(qp));
   }

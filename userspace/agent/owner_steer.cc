@@ -24,9 +24,9 @@ void AddHold(v1::WhyReply& reply, const char* kind, const std::string& text) {
 }  // namespace
 
 std::optional<rdma::QpInfo> Agent::FindOwned(const std::string& id) const {
-  for (const rdma::QpInfo& qp : qps_.All()) {
+  for (const rdma::QpInfo& qp : qps_.Owned()) {
     const FlowKey key = rdma::SentFlow(qp);
-    if (qp.owner && key.Id().ToString() == id && !flows_.sent.contains(key)) return qp;
+    if (key.Id().ToString() == id && !flows_.sent.contains(key)) return qp;
   }
   return std::nullopt;
 }

@@ -112,11 +112,16 @@ FlowEntry Agent::UnseenEntry(const FlowKey& key, const rdma::NativePort& port) c
   entry.tx.slot = entry.tx.native_slot = entry.tx.want_slot = CW_SLOT_NONE;
   const auto watched = unseen_.find(key);
   if (watched != unseen_.end()) entry.tx.native_slot = watched->second.slot;
-  const std::optional<uint32_t> index = engine_->mesh().Find({key.src, key.dst});
-  if (entry.tx.native_slot != CW_SLOT_NONE || !index || port.port == 0) return entry;
-  const uint16_t path = engine_->discovery(*index)->Fold(port.port).value_or(port.port);
-  entry.tx.native_slot = engine_->mesh().slots(*index).SlotOfPort(path).value_or(CW_SLOT_NONE);
+  if (entry.tx.native_slot == CW_SLOT_NONE && port.port != 0)
+    entry.tx.native_slot = SlotOfUntracked({key.src, key.dst}, port.port);
   return entry;
+}
+
+uint8_t Agent::SlotOfUntracked(const PairKey& pair, uint16_t port) const {
+  const std::optional<uint32_t> index = engine_->mesh().Find(pair);
+  if (!index) return CW_SLOT_NONE;
+  const uint16_t path = engine_->discovery(*index)->Fold(port).value_or(port);
+  return engine_->mesh().slots(*index).SlotOfPort(path).value_or(CW_SLOT_NONE);
 }
 
 void Agent::AddUnseen(const v1::QpsRequest& request, int64_t now_ns, v1::QpsReply& reply) {

@@ -71,6 +71,11 @@ std::vector<DataStall::Verdict> DataStall::Step(int64_t now_ns, absl::Span<const
   if (flows.empty() && flows_.empty()) return {};  // most pairs, most of the time
   for (const DataFlow& seen : flows) Follow(now_ns, seen);
   std::erase_if(flows_, [&](const auto& entry) { return entry.second.seen_ns != now_ns; });
+  // What dead paths hold back waits for its timers, for longer than they are dead.
+  for (auto& [key, flow] : flows_) {
+    const bool dead = flow.slot < kMaxSlots && (judged >> flow.slot & 1) == 0;
+    flow.excused = flow.excused || (dead && flow.under_way);
+  }
   ExcuseIfAllStand(now_ns);
   std::vector<Verdict> verdicts;
   for (uint8_t slot = 0; slot < kMaxSlots; ++slot) {

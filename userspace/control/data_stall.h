@@ -11,7 +11,7 @@
 // that stands still for a reason of its own is blamed on one path only, until it goes on; and no more than half of the
 // paths are kept free like this. Flows of two paths that stand still together, while no flow goes on, have a peer that
 // was away or a sender that stood still: whatever each of them waits for then, a timer of seconds perhaps, is nobody's
-// fault until it goes on.
+// fault until it goes on. So with flows on a path that was dead to the probes, too.
 //
 // Pure: time comes in (any monotonic clock). One thread per object.
 #pragma once
@@ -55,7 +55,8 @@ class DataStall {
     int witnesses = 0;     // flows that went on elsewhere meanwhile
     int64_t away_ns = 0;   // the path is kept free for so long
   };
-  // Call once per window with all flows between the two NICs. judged: slots that are alive.
+  // Call once per window with all flows between the two NICs. judged: slots that are alive. Flows on others are
+  // excused until they go on.
   std::vector<Verdict> Step(int64_t now_ns, absl::Span<const DataFlow> flows, uint16_t judged);
   // Slots to keep free now.
   uint16_t KeptFree(int64_t now_ns) const;

@@ -23,6 +23,7 @@ constexpr double kSlowSpine = 0.5;  // of the rate: kAsymmetric
 // From leaf 0 to leaf 1, which is what shares the spines.
 int FlowCount(const ContentionSpec& spec) {
   const int hosts = spec.testbed.fabric.hosts_per_leaf;
+  if (spec.workload == Workload::kAllToAll) return hosts * hosts;
   if (spec.workload != Workload::kTwoAllToAll) return hosts * spec.flows_per_sender;
   return (hosts / 2) * (hosts / 2) + (hosts - hosts / 2) * (hosts - hosts / 2);
 }
@@ -51,12 +52,13 @@ uint64_t MessagesFor(const ContentionSpec& spec, double seconds, uint64_t messag
 }
 
 std::vector<JobSpec> AllToAllJobs(const ContentionSpec& spec) {
-  std::vector<JobSpec> jobs(2);
+  std::vector<JobSpec> jobs(spec.workload == Workload::kAllToAll ? 1 : 2);
   for (size_t j = 0; j < jobs.size(); ++j) {
     JobSpec& job = jobs[j];
     job.name = absl::StrCat("alltoall", j);
     job.kind = JobKind::kAllToAll;
-    for (int h = static_cast<int>(j); h < 2 * spec.testbed.fabric.hosts_per_leaf; h += 2) job.hosts.push_back(h);
+    for (size_t h = j; h < 2 * static_cast<size_t>(spec.testbed.fabric.hosts_per_leaf); h += jobs.size())
+      job.hosts.push_back(static_cast<int>(h));
     job.rounds = spec.rounds;
     job.message_bytes = kMessageBytes / 4;
     job.messages = MessagesFor(spec, absl::ToDoubleSeconds(spec.best_duration) / spec.rounds, job.message_bytes);
@@ -66,11 +68,14 @@ std::vector<JobSpec> AllToAllJobs(const ContentionSpec& spec) {
   return jobs;
 }
 
-JobSpec PairwiseJob(const ContentionSpec& spec) {
+JobSpec PairsJob(const ContentionSpec& spec) {
   JobSpec job;
-  job.name = "pairwise";
-  for (int k = 0; k < spec.testbed.fabric.hosts_per_leaf; ++k) {
-    job.pairs.push_back({k, spec.testbed.fabric.hosts_per_leaf + k});
+  const bool ring = spec.workload == Workload::kRing;
+  job.name = ring ? "ring" : "pairwise";
+  const int hosts = spec.testbed.fabric.hosts_per_leaf;
+  for (int k = 0; k < hosts; ++k) {
+    job.pairs.push_back({k, hosts + k});
+    if (ring) job.pairs.push_back({hosts + k, (k + 1) % hosts});
   }
   job.qps_per_pair = spec.flows_per_sender;
   job.message_bytes = kMessageBytes;
@@ -81,7 +86,7 @@ JobSpec PairwiseJob(const ContentionSpec& spec) {
 }
 
 absl::Status AddJobs(const ContentionSpec& spec, Emulator& emulator) {
-  if (spec.workload != Workload::kTwoAllToAll) return emulator.AddJob(PairwiseJob(spec)).status();
+  if (!HasRounds(spec.workload)) return emulator.AddJob(PairsJob(spec)).status();
   absl::Status status;
   for (const JobSpec& job : AllToAllJobs(spec)) status.Update(emulator.AddJob(job).status());
   return status;
@@ -146,8 +151,7 @@ void Summarise(const ContentionSpec& spec, const Snapshot& snapshot, int64_t sta
   std::vector<double> delays_us;
   for (const FlowReport& flow : snapshot.flows) {
     // Between barriers flows stand, so that what they got is what their job took.
-    const bool rounds = spec.workload == Workload::kTwoAllToAll;
-    if (!rounds) {
+    if (!HasRounds(spec.workload)) {
       result.goodput_mbps.push_back(GoodputMbps(flow, snapshot.origin_ns, snapshot.bin_ns, from_ns, until_ns));
     } else if (BetweenLeaves(spec, flow)) {
       result.goodput_mbps.push_back(static_cast<double>(flow.receive.bytes()) * 8e3 /
@@ -161,7 +165,7 @@ void Summarise(const ContentionSpec& spec, const Snapshot& snapshot, int64_t sta
       delays_us.push_back(static_cast<double>(delay.received_realtime_ns - delay.sent_realtime_ns) / 1e3);
     }
   }
-  if (spec.workload != Workload::kTwoAllToAll && spec.best_mbps > 0) {
+  if (!HasRounds(spec.workload) && spec.best_mbps > 0) {
     const double bin_s = static_cast<double>(snapshot.bin_ns) / 1e9;
     result.settle_s =
         SettleSeconds(BinsMbps(snapshot, start_ns, until_ns), bin_s,
@@ -199,6 +203,8 @@ std::vector<int> SpinesNow(const Testbed& testbed, const Snapshot& snapshot) {
 }
 
 }  // namespace
+
+bool HasRounds(Workload workload) { return workload == Workload::kTwoAllToAll || workload == Workload::kAllToAll; }
 
 double BestGoodputMbps(const ContentionSpec& spec) {
   // Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4: what the shaper counts besides the payload.

@@ -16,6 +16,8 @@ namespace cw::lab {
 enum class Workload {
   kPairwise,     // each host of leaf 0 sends to its partner on leaf 1
   kTwoAllToAll,  // two jobs, each an all-to-all among every other host of both leaves, in rounds with a barrier
+  kAllToAll,     // one job of all hosts
+  kRing,         // host to host around a ring whose every hop is between the leaves: as kPairwise, both ways
   kAsymmetric,   // kPairwise, and the last spine's links have half of the rate
 };
 
@@ -29,7 +31,7 @@ struct ContentionSpec {
   // The agents run for so long before the first flow, so that flows are new to them, as jobs are on a host in service.
   absl::Duration agents_first = absl::Seconds(4);
   absl::Duration measure_from = absl::Seconds(2);  // goodput counts from here on
-  int rounds = 10;                                 // kTwoAllToAll
+  int rounds = 10;                                 // kTwoAllToAll, kAllToAll
   double best_mbps = 0;                            // what the best assignment was measured to give; 0: not known
   uint64_t seed = 1;
 };
@@ -42,7 +44,7 @@ struct ContentionResult {
   double goodput_min_mbps = 0;
   double completion_s = 0;  // of the slowest flow
   // From the first packet until the slowest flow's goodput, over 2 s, reaches 95 % of the best and never falls below
-  // again; −1: it did not, or best_mbps is not known. kTwoAllToAll: not told, since flows stand at barriers.
+  // again; −1: it did not, or best_mbps is not known. Jobs with rounds: not told, since flows stand at barriers.
   double settle_s = -1;
   double owd_p50_us = 0, owd_p99_us = 0;  // of data packets, kernel stamps at both ends
   double worst_link_share = 0;            // load of the fullest uplink ÷ its rate, from measure_from on
@@ -53,8 +55,11 @@ struct ContentionResult {
 };
 
 // The slowest flow's goodput under the best assignment of whole flows to spines, from the links' rates and the frame
-// overhead: an upper limit that no assignment can beat. kTwoAllToAll: of the flows between leaves, while they send.
+// overhead: an upper limit that no assignment can beat. Jobs with rounds: of the flows between leaves, while they send.
 double BestGoodputMbps(const ContentionSpec& spec);
+
+// Flows stand at barriers between the workload's rounds.
+bool HasRounds(Workload workload);
 
 // Goodput of each flow in bins of bin_s from the start on → settle_s. Pure. window: bins that are averaged.
 double SettleSeconds(const std::vector<std::vector<double>>& mbps, double bin_s, int window, double wanted_mbps);

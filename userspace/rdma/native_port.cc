@@ -39,7 +39,7 @@ NativePort NativePortOf(const QpInfo& qp, const std::string& driver) {
   if (qp.source == "inproc" && qp.udp_sport != 0) return {qp.udp_sport, PortFrom::kOwner};
   if (qp.lqpn == 0 || qp.rqpn == 0 || !PortFollowsLabel(driver)) return {};
   if (qp.label_known && qp.flow_label != 0) return {PortOfLabel(qp.flow_label), PortFrom::kLabel};
-  return {PortOfLabel(LabelOfQpns(qp.lqpn, qp.rqpn)), PortFrom::kQpns};
+  return {PortOfQpns(qp.lqpn, qp.rqpn), PortFrom::kQpns};
 }
 
 }  // namespace cw::rdma

@@ -29,12 +29,7 @@ std::optional<uint32_t> LabelOfPort(uint16_t port) {
   return low != 0 ? low : (1u << 14 | 1u);
 }
 
-uint16_t PortOfQpns(uint32_t lqpn, uint32_t rqpn) {
-  uint64_t v = uint64_t{lqpn} * rqpn;
-  v ^= v >> 20;
-  v ^= v >> 40;
-  return PortOfLabel(static_cast<uint32_t>(v & 0xfffff));
-}
+uint16_t PortOfQpns(uint32_t lqpn, uint32_t rqpn) { return PortOfLabel(LabelOfQpns(lqpn, rqpn)); }
 
 const PathLoad* LeastLoaded(absl::Span<const PathLoad> paths, uint32_t turn) {
   const PathLoad* best = nullptr;

@@ -94,4 +94,12 @@ std::vector<QpInfo> QpRegistry::All() const {
   return all;
 }
 
+std::vector<QpInfo> QpRegistry::Owned() const {
+  std::vector<QpInfo> owned;
+  for (const auto& [key, qp] : by_local_) {
+    if (qp.owner) owned.push_back(qp);
+  }
+  return owned;
+}
+
 }  // namespace cw::rdma

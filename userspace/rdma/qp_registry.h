@@ -35,6 +35,7 @@ class QpRegistry {
   std::optional<QpInfo> BySentFlow(const FlowKey& key) const;
   std::optional<QpInfo> ByReceivedFlow(const FlowKey& key) const;
   std::vector<QpInfo> All() const;
+  std::vector<QpInfo> Owned() const;  // those whose owner's library tells of itself
   size_t size() const { return by_local_.size(); }
 
  private:
