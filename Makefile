@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # The front door. Each target installs just the distribution packages that it needs (packaging/deps/), builds and runs.
-.PHONY: all build demo demo-rdma test unit bpf lab vm packaging asan fuzz bench deb rpm soak-liveness format format-check tidy clean help
+.PHONY: all build demo demo-rdma test unit bpf lab vm packaging asan fuzz bench deb rpm soak soak-liveness format format-check tidy clean help
 .DEFAULT_GOAL := help
 
 DEPS := packaging/deps/install.sh
 BUILD := build/release
-BENCHES := dataplane agent failover contention clock cwclock verbs rdma profiler
+BENCHES := dataplane agent failover contention clock cwclock verbs rdma profiler restarts
 JOBS ?= $(shell nproc)
 
 help:
 	@echo "make demo       the main job on a lab fabric: colliding queue pairs spread, a silently dead spine left; before and after"
 	@echo "make demo-rdma  the same cut and a move on real soft-RoCE in virtual machines"
 	@echo "make test       every test: unit, bpf, lab, vm, packages, sanitizers, fuzzing"
-	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs, bench-rdma, bench-profiler"
+	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs, bench-rdma, bench-profiler, bench-restarts"
+	@echo "make soak       30 minutes (SOAK_MINUTES) of full links, with queue pairs and readers that come and go: does anything grow?"
 	@echo "make soak-liveness   30 minutes (SOAK_MINUTES) of a loaded, starved lab: how often a whole path is called dead"
 	@echo "make build      the programs, in $(BUILD)"
 	@echo "make deb        the Debian packages, in build/packages; make rpm: rpm packages"
@@ -71,6 +72,10 @@ bench-clock: deps-build deps-bench deps-vm
 # Wrong verdicts over SOAK_MINUTES (30) of load, starvation, stopped agents and dying peers: build/bench/liveness_soak.json.
 soak-liveness: deps-build deps-bench
 	$(call run_bench,liveness_soak)
+
+# What agents hold over SOAK_MINUTES (30) of load: build/bench/soak.json. Fails when something grows.
+soak: deps-build deps-bench
+	$(call run_bench,soak)
 
 deb: deps-build deps-deb
 	@packaging/deb.sh build/packages

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/bench/liveness_soak_faults.h"
 #include "tests/bench/poisson.h"
+#include "tests/bench/soak_length.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_clock.h"
 #include "userspace/lab/monotonic.h"
@@ -190,14 +190,13 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  double minutes = 30;
-  if (const char* given = std::getenv("SOAK_MINUTES");
-      given != nullptr && (!absl::SimpleAtod(given, &minutes) || !(minutes > 0 && minutes <= 60 * 24))) {
-    std::fprintf(stderr, "SOAK_MINUTES: '%s' is no number of minutes above 0, at most a day\n", given);
+  const absl::StatusOr<absl::Duration> length = cw::bench::SoakLength(std::getenv("SOAK_MINUTES"));
+  if (!length.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(length.status().message()).c_str());
     return 2;
   }
   cw::bench::Report report("liveness_soak");
-  absl::Status status = Measure(absl::Minutes(minutes), report);
+  absl::Status status = Measure(*length, report);
   if (status.ok()) status = report.Write(cw::bench::OutPath(argc, argv, "build/bench/liveness_soak.json"));
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the lab's queue pairs lost, by the emulator's and the interfaces' counts. Counts since the start; differences of
+// two are what an interval cost. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "userspace/lab/emulator.h"
+#include "userspace/lab/fabric.h"
+
+namespace cw::bench {
+
+struct Losses {
+  uint64_t naks = 0;             // each: a packet was missing, or came before another one
+  uint64_t timeouts = 0;         // the end of something was missing
+  uint64_t icrc_errors = 0;      // damaged on the way
+  uint64_t retransmissions = 0;  // packets, of which most had arrived
+  uint64_t interface_drops = 0;  // packets, by interfaces of hosts and switches
+  uint64_t died = 0;             // queue pairs
+  uint64_t emulator_drops = 0;   // packets that the emulator itself had no room for
+
+  Losses operator-(const Losses& earlier) const;
+  Losses operator+(const Losses& other) const;
+  // Times that a queue pair noticed a loss.
+  uint64_t Noticed() const { return naks + timeouts + icrc_errors + died; }
+  std::string Text() const;  // "3 NAKs, 1 timeout"; "nothing"
+};
+
+absl::StatusOr<Losses> ReadLosses(const lab::Fabric& fabric, const lab::Emulator& emulator);
+
+// Packets that the fabric's interfaces dropped, of a text as /proc/net/dev; loopback and management are left out. Pure.
+uint64_t DropsIn(const std::string& proc_net_dev);
+
+}  // namespace cw::bench
