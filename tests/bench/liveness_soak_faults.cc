@@ -2,7 +2,6 @@
 #include "tests/bench/liveness_soak_faults.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 
 #include <atomic>
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "tests/bench/end_agent.h"
 
 namespace cw::bench {
 
@@ -36,8 +36,7 @@ absl::Status StopAgent(lab::Testbed& testbed, int host, absl::Duration length) {
 absl::Status KillHost(lab::Testbed& testbed, int host, absl::Duration length) {
   using lab::LinkDirection;
   const LinkDirection links[] = {LinkDirection::HostToLeaf(host), LinkDirection::LeafToHost(host)};
-  if (kill(testbed.agent_pid(host), SIGKILL) != 0) return absl::ErrnoToStatus(errno, "kill an agent");
-  (void)waitpid(testbed.agent_pid(host), nullptr, 0);
+  if (absl::Status killed = EndAgent(testbed, host, SIGKILL); !killed.ok()) return killed;
   absl::Status status;
   for (const LinkDirection& link : links) status.Update(testbed.fabric().SetFault(link, lab::Fault::Drop()).status());
   absl::SleepFor(length);

@@ -2,7 +2,6 @@
 #include "tests/bench/restart_cycles.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "other_release.skel.h"
+#include "tests/bench/end_agent.h"
 #include "tests/bench/pinned_state.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/lab/agent_launcher.h"
@@ -23,17 +23,6 @@ constexpr absl::Duration kLimit = absl::Seconds(30);  // ten times what a start 
 constexpr absl::Duration kControl = absl::Seconds(1);
 
 double SinceMs(int64_t from_ns) { return static_cast<double>(lab::MonotonicNs() - from_ns) / 1e6; }
-
-absl::Status End(lab::Testbed& testbed, int host, int signal) {
-  const pid_t pid = testbed.agent_pid(host);
-  if (kill(pid, signal) != 0) return absl::ErrnoToStatus(errno, "end an agent");
-  for (const absl::Time deadline = absl::Now() + kLimit; waitpid(pid, nullptr, WNOHANG) == 0;) {
-    if (absl::Now() > deadline)
-      return absl::DeadlineExceededError(absl::StrFormat("the agent of h%d does not end on signal %d", host, signal));
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return absl::OkStatus();
-}
 
 std::string InstanceOf(lab::Testbed& testbed, int host) {
   return lab::DescribeAgentHost(testbed.fabric(), host).instance;
@@ -82,7 +71,8 @@ absl::StatusOr<CycleTimes> Restart(Cycle cycle, lab::Testbed& testbed, int host)
   const auto programs = PinnedPrograms(instance);
   if (!programs.ok()) return programs.status();
   const int64_t began_ns = lab::MonotonicNs();
-  if (absl::Status status = End(testbed, host, cycle == Cycle::kKill ? SIGKILL : SIGTERM); !status.ok()) return status;
+  if (absl::Status status = EndAgent(testbed, host, cycle == Cycle::kKill ? SIGKILL : SIGTERM); !status.ok())
+    return status;
   const CycleTimes ended{.end_ms = SinceMs(began_ns)};
   const absl::StatusOr<uint64_t> probes = ProbesSent(instance);
   if (!probes.ok()) return probes.status();
