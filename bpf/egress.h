@@ -3,6 +3,7 @@
 #ifndef CW_BPF_EGRESS_H
 #define CW_BPF_EGRESS_H
 
+#include "bpf/blind.h"
 #include "bpf/carry.h"
 #include "bpf/probe.h"
 #include "bpf/steer.h"
@@ -28,7 +29,7 @@ static __noinline int cw_request_leaves(const struct cw_packet* p, const struct 
   id &= 1;
   if (!(keys->valid >> id & 1) || cw_probe_mac(keys->tx[id], pr->words) != pr->words[CW_MAC_WORD])
     return cw_count(CW_COUNT_probe_bad_mac);
-  cw_rounds_leave(pair, tx, cw_be32(h->session), cw_be32(h->round), h->slot, cw_now());
+  cw_rounds_leave(pair, tx, cw_be32(h->session), cw_be32(h->round), h->slot, cw_now(), bpf_jiffies64());
   return cw_count(CW_COUNT_probe_sent);
 }
 
@@ -138,7 +139,8 @@ static __noinline struct cw_tx_flow* cw_make_tx_flow(struct cw_egress* e, const 
 }
 
 /* Decides about the packet's path; afterwards e->slot is the slot that it takes. */
-static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p) {
+static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p,
+                                     int duplicate) {
   e->slot = cw_acting(e) && f->port ? f->slot : f->native_slot;
   if (e->slot == CW_SLOT_NONE) {
     cw_count(CW_COUNT_native_unprobed);
@@ -146,7 +148,12 @@ static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, 
     if (!(f->flags & CW_STEER_HARD_LOCKED)) cw_leave_dead(e, f, p->psn);
     return;
   }
-  if (cw_acting(e) && (f->want_slot != CW_SLOT_NONE || e->lease_over)) cw_try_wish(e, f, p);
+  if (cw_is_blind(e) && cw_unheard(e, f, p, duplicate)) {
+    cw_leave_blind(e, f, p->psn);
+    return;
+  }
+  if (cw_acting(e) && (f->want_slot != CW_SLOT_NONE || (e->lease_over && f->reason != CW_MOVE_BLIND)))
+    cw_try_wish(e, f, p);
 }
 
 /* Returns the program's verdict. */
@@ -173,7 +180,8 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
     int verdict = cw_carry(skb, p, f->pair);
     if (verdict != TC_ACT_UNSPEC) return verdict;
   }
-  cw_steer(&e, f, p);
+  if (e.nothing_in_flight && (p->op & CW_OP_REQ)) f->heard_jiffies = e.jiffies;
+  cw_steer(&e, f, p, duplicate);
   cw_mark(&e, f, p, duplicate);
   if (cw_acting(&e)) {
     port = f->port;

@@ -3,6 +3,7 @@
 #ifndef CW_BPF_INGRESS_H
 #define CW_BPF_INGRESS_H
 
+#include "bpf/blind.h"
 #include "bpf/dataplane.h"
 #include "bpf/steer.h"
 
@@ -28,10 +29,12 @@ static __noinline int cw_acknowledged(const struct cw_packet* p, __u32 peer_qpn,
   cw_flow_key_back(&key, p, peer_qpn);
   f = bpf_map_lookup_elem(&cw_tx_flows, &key);
   if (!f || !f->flow.req.seen) return 0;
+  cw_heard(f, bpf_jiffies64());
   if (f->acked_valid && cw_psn_diff(acked, f->acked_psn) <= 0) return 0;
   if (cw_psn_diff(acked, f->flow.req.next) > 0) return 0; /* never sent: of an earlier life of the queue pair */
   f->acked_psn = acked;
   f->acked_valid = 1;
+  f->blind_moves = 0;
   cw_resolve_mark(f, acked);
   return 0;
 }
@@ -50,6 +53,7 @@ static __noinline int cw_ingress_data(const struct cw_packet* p) {
     acked = cw_acked_psn(p);
     if (acked >= 0) cw_acknowledged(p, f->peer_qpn, acked);
   }
+  if (duplicate && (p->op & CW_OP_REQ) && f->peer_qpn) cw_sent_again(p, f->peer_qpn);
   if (!(p->op & (CW_OP_REQ | CW_OP_RESP))) return 0;
   ctl = cw_get_ctl();
   if (ctl && cw_psn_sampled(p->psn, ctl->sample_level_rx))

@@ -78,7 +78,7 @@ CW_INLINE void cw_rounds_restart(struct cw_pair* pair, __u32 session, __u32 roun
 
 /* A request leaves at now. A session of its own may number its rounds as it likes; within one they only grow. */
 CW_INLINE void cw_rounds_leave(struct cw_pair* pair, struct cw_probe_tx* tx, __u32 session, __u32 round, __u32 slot,
-                               __u64 now) {
+                               __u64 now, __u64 jiffies) {
   __u32 at = round & (CW_TX_ROUNDS - 1);
   slot &= CW_MAX_SLOTS - 1;
   if (session != pair->tx_session) cw_rounds_restart(pair, session, round);
@@ -87,6 +87,8 @@ CW_INLINE void cw_rounds_leave(struct cw_pair* pair, struct cw_probe_tx* tx, __u
     if (!pair->round_ns || now - pair->round_ns > pair->interval_ns * 5ull / 2) pair->floor_round = round;
     pair->cur_round = round;
     pair->round_ns = now;
+    pair->round_jiffies = jiffies;
+    pair->shunned = 0;
   }
   tx->t1[slot][at] = now;
   tx->round[slot][at] = round;

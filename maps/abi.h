@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define CW_ABI_VERSION 5
+#define CW_ABI_VERSION 6
 
 #define CW_MAX_SLOTS 16     /* path slots of a pair of NICs */
 #define CW_ROUNDS 8         /* rounds that a reception bitmap covers */
@@ -70,7 +70,8 @@ struct cw_ctl {
   __u32 miss_limit;     /* K of rule B4 */
   __u32 revive_limit;   /* replies in a row that revive a dead slot */
   __u32 session;        /* of this agent start; in requests and replies */
-  __u32 steer_full;     /* set by the kernel once an insert into cw_tx_flows failed */
+  __u16 steer_full;     /* set by the kernel once an insert into cw_tx_flows failed */
+  __u16 blind_jiffies;  /* a pair that sent no probe for longer is blind (bpf/blind.h); 0 = none ever is */
   __u64 move_gap_ns;    /* a pending move may happen at a pause of a flow longer than this */
   __u64 turn;           /* counts flows that were given a slot, so that they take the slots in turn; kernel */
 };
@@ -134,6 +135,7 @@ enum cw_move_reason {
   CW_MOVE_FORCED = 5, /* pending move, one go-back-N accepted */
   CW_MOVE_LEASE = 6,  /* no agent has renewed its lease: back to the native port */
   CW_MOVE_HELD = 7,   /* pending move, packets held back until what is under way has arrived */
+  CW_MOVE_BLIND = 8,  /* nobody probes, and it was not answered (bpf/blind.h) */
 };
 
 /* A transmitted flow to a configured peer (cw_tx_flows: HASH, never LRU, so an eviction cannot change a verdict).
@@ -162,8 +164,13 @@ struct cw_tx_flow {
   __u64 moved_jiffies; /* of the last move */
   __u64 patch;         /* last change of the ICRC, and for what (bpf/icrc.h); one word, so never half of it */
   __u64 hold_ns;       /* no packet departs before this CLOCK_MONOTONIC time; 0 = at once */
+  __u16 heard_jiffies; /* lowest bits: last answered, or began to wait for an answer */
+  __u16 heard_gap;     /* 1/64 jiffies: slowly forgetting maximum of the time between answers */
+  __u16 doubt_jiffies; /* lowest bits: when the present silence was first found too long */
+  __u8 blind_moves;    /* in a row, without an acknowledgement between them */
+  __u8 unanswered;     /* 1: the peer sends again what had arrived, so this side's answers die */
 };
-CW_ASSERT_SIZE(struct cw_tx_flow, 248);
+CW_ASSERT_SIZE(struct cw_tx_flow, 256);
 
 /* ---- pairs of NICs and their path slots ---- */
 struct cw_pair_key {
@@ -223,14 +230,17 @@ struct cw_pair {
   struct cw_round_mask sent[CW_ROUNDS]; /* what we sent, by round & 7; kernel (tc egress) */
   struct cw_round_mask rcvd[CW_ROUNDS]; /* what arrived from the peer, by round & 7; kernel (XDP) */
   __u32 peer_round;                     /* newest round received from the peer */
-  __u32 tx_session; /* session of our newest request; a new one may number its rounds afresh; kernel (tc egress) */
-  __u32 lag_round;  /* newest round in which half of the live slots or more lagged; kernel */
-  __u32 carried;    /* 1: data to this pair leaves by another one, see cw_carry_out; agent */
-  __u32 peer_slots; /* slots that the peer probes, as its newest request says; 0 = it does not say; kernel (XDP) */
-  __u32 departs;    /* 1: every queue of the NIC keeps packets' departure times (fq); agent */
+  __u32 tx_session;    /* session of our newest request; a new one may number its rounds afresh; kernel (tc egress) */
+  __u32 lag_round;     /* newest round in which half of the live slots or more lagged; kernel */
+  __u32 carried;       /* 1: data to this pair leaves by another one, see cw_carry_out; agent */
+  __u32 peer_slots;    /* slots that the peer probes, as its newest request says; 0 = it does not say; kernel (XDP) */
+  __u32 departs;       /* 1: every queue of the NIC keeps packets' departure times (fq); agent */
+  __u64 round_jiffies; /* when cur_round began; kernel (tc egress) */
+  __u32 shunned;       /* slots that flows left since the last probe, for want of answers; kernel (tc egress) */
+  __u32 reserved;
   struct cw_slot slot[CW_MAX_SLOTS];
 };
-CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 8 + 16 * 64);
+CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 8 + 16 + 16 * 64);
 
 /* T1 of requests under way (cw_probe_tx: ARRAY, same index as cw_pairs); written by tc egress. */
 struct cw_probe_tx {
@@ -429,7 +439,8 @@ struct cw_lab_clock {
   X(nic_carried, "packets of a NIC out of reach that left by another one")                  \
   X(nic_restored, "packets that arrived for a NIC out of reach by another one")             \
   X(nic_unknown, "carried packets that no entry tells the origin of, passed")               \
-  X(moves_held, "pending moves made with packets held until those under way had arrived")
+  X(moves_held, "pending moves made with packets held until those under way had arrived")   \
+  X(moves_blind, "flows that went unanswered while nobody probed, moved to another slot")
 
 struct cw_counters {
 #define CW_COUNTER_FIELD(name, text) __u64 name;

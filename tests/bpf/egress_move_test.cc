@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <map>
+#include <set>
 
 #include "tests/bpf/egress_fixture.h"
 
@@ -75,6 +76,114 @@ TEST_F(Egress, AssignableLiveSlotsAreTargetsAndAnyLiveOneBeforeADeadOne) {
   Kill(2);
   EXPECT_EQ(Send(3), 50002);
   EXPECT_EQ(rig_.CounterChanges(), "no_live_slot=1 moves_dead=2");
+}
+
+// Nobody probes any more: the pair is blind, and its flows look after themselves.
+class BlindEgress : public Egress {
+ protected:
+  // A running flow on slot 1, with packets under way that are `quiet` jiffies old.
+  void SetUp() override {
+    Place(1);
+    rig_.ctl().blind_jiffies = 50;
+    rig_.pair(5).round_jiffies = Now() - 1000;
+    Send(1);
+    Wait(0, 0);
+  }
+  uint64_t Now() { return JiffiesNow(rig_); }
+  void Wait(int quiet, int doubted) {
+    Edit([&](cw_tx_flow& f) {
+      f.acked_psn = 1;
+      f.acked_valid = 1;
+      f.heard_jiffies = static_cast<uint16_t>(Now() - static_cast<uint64_t>(quiet));
+      f.doubt_jiffies = static_cast<uint16_t>(Now() - static_cast<uint64_t>(doubted));
+    });
+  }
+};
+
+TEST_F(BlindEgress, AFlowThatIsNotAnsweredGoesElsewhere) {
+  EXPECT_EQ(Send(2), 50001);
+  Wait(30, 5);
+  const uint16_t port = Send(3);
+  EXPECT_NE(port, 50001);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_blind=1");
+  EXPECT_EQ(Sent().reason, CW_MOVE_BLIND);
+  EXPECT_EQ(Sent().blind_moves, 1);
+  EXPECT_EQ(rig_.pair(5).shunned, 2u);
+  EXPECT_EQ(As<cw_ev_move>(rig_.Events().back()).reason, CW_MOVE_BLIND);
+  EXPECT_EQ(Send(4), port) << "the new path has its time";
+}
+
+TEST_F(BlindEgress, ItTriesTheOthersBeforeOneAgain) {
+  std::set<uint16_t> ports{50001};
+  for (uint32_t i = 0; i < 3; ++i) {
+    Wait(1000, 5);
+    EXPECT_TRUE(ports.insert(Send(2 + i)).second) << i;
+  }
+  EXPECT_EQ(ports.size(), 4u);
+  Wait(1000, 5);
+  Send(5);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_blind=4");
+}
+
+TEST_F(BlindEgress, WhoeverMustNotOrNeedNotStays) {
+  Wait(30, 500);  // the sender stood still itself: it has not run for any time since
+  EXPECT_EQ(Send(2), 50001);
+  Wait(30, 5);
+  Edit([](cw_tx_flow& f) { f.flags = CW_STEER_HARD_LOCKED; });
+  EXPECT_EQ(Send(3), 50001);
+  Edit([](cw_tx_flow& f) {
+    f.flags = 0;
+    f.acked_valid = 0;  // never answered at all: nothing is known
+  });
+  EXPECT_EQ(Send(4), 50001);
+  Wait(30, 5);
+  Edit([](cw_tx_flow& f) { f.heard_gap = 64 * 20; });  // it often waits for so long
+  EXPECT_EQ(Send(5), 50001);
+  Edit([](cw_tx_flow& f) { f.heard_gap = 0; });
+  rig_.pair(5).round_jiffies = Now();  // somebody probes
+  EXPECT_EQ(Send(6), 50001);
+  rig_.pair(5).round_jiffies = Now() - 1000;
+  EXPECT_EQ(rig_.CounterChanges(), "");
+  rig_.ctl().mode = CW_MODE_OBSERVE;
+  EXPECT_EQ(Send(7), 49999);
+  EXPECT_EQ(Sent().port, 50001);
+  EXPECT_EQ(Sent().moves, 0u);
+}
+
+TEST_F(BlindEgress, WhatIsSentAgainByTheTimerIsEnough) {
+  Edit([](cw_tx_flow& f) { f.heard_gap = 64 * 100; });
+  Wait(30, 500);
+  EXPECT_NE(Send(1), 50001);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_blind=1");
+}
+
+TEST_F(BlindEgress, ThatIsAllThereIsWhereAnswersAreNobodys) {
+  Edit([](cw_tx_flow& f) { f.acked_valid = 0; });
+  EXPECT_EQ(Send(2), 50001);
+  const uint16_t port = Send(1);
+  EXPECT_NE(port, 50001);
+  EXPECT_EQ(Send(2), port) << "sent again with it";
+}
+
+TEST_F(BlindEgress, ItStaysThereThoughTheLeaseIsOver) {
+  Wait(30, 5);
+  const uint16_t port = Send(3);
+  rig_.ctl().lease_jiffies = 1;
+  Edit([](cw_tx_flow& f) { f.acked_psn = 4; });
+  EXPECT_EQ(Send(4), port) << "its home is what died, perhaps";
+}
+
+TEST_F(BlindEgress, AnswersThatDieGoElsewhereToo) {
+  Edit([](cw_tx_flow& f) {
+    f.unanswered = 1;
+    f.moved_jiffies = 1;
+  });
+  Frame ack = Data(1);
+  ack.opcode = 0x11;
+  ack.payload.clear();
+  EXPECT_NE(Send(ack), 50001);
+  EXPECT_EQ(Sent().unanswered, 0);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_blind=1");
 }
 
 TEST_F(Egress, AWishForASlotThatHasAnotherPortNowIsDropped) {

@@ -248,6 +248,40 @@ TEST_F(Acknowledgements, AdvanceAndResolveTheMark) {
   EXPECT_EQ(Sent().acked_psn, 951u);
 }
 
+// For flows that look after themselves (bpf/blind.h).
+TEST_F(Acknowledgements, EachEndsASilenceAndLongOnesAreRemembered) {
+  const auto now = [&] { return static_cast<uint16_t>(JiffiesNow(rig_)); };
+  cw_tx_flow f = Sent();
+  f.heard_jiffies = static_cast<uint16_t>(now() - 10);
+  f.blind_moves = 3;
+  SetSent(f);
+  Acknowledge(950, 0x1f);
+  EXPECT_LE(static_cast<uint16_t>(now() - Sent().heard_jiffies), 100);
+  EXPECT_GE(Sent().heard_gap, 10 * 64);
+  EXPECT_EQ(Sent().blind_moves, 0);
+  for (int i = 0; i < 2000; ++i) Acknowledge(940, 0x1f);  // nothing new in them
+  EXPECT_LE(Sent().heard_gap, 5 * 64) << "forgotten";
+}
+
+TEST_F(Acknowledgements, WhatThePeerSendsAgainTellsThatTheyDieWhereNobodyProbes) {
+  Frame data;
+  data.saddr = kPeer;
+  data.daddr = kOurs;
+  data.dqpn = kOurQpn;
+  data.opcode = 0x07;
+  data.payload = Bytes(256, 1);
+  rig_.ctl().blind_jiffies = 50;
+  rig_.pair(0).round_jiffies = JiffiesNow(rig_);
+  for (int i = 0; i < 2; ++i) Pass(data);
+  EXPECT_EQ(Sent().unanswered, 0) << "somebody probes";
+  rig_.pair(0).round_jiffies = JiffiesNow(rig_) - 1000;
+  data.psn = 1;
+  Pass(data);
+  EXPECT_EQ(Sent().unanswered, 0);
+  Pass(data);
+  EXPECT_EQ(Sent().unanswered, 1);
+}
+
 TEST_F(Acknowledgements, ReadResponsesAcknowledgeToo) {
   Acknowledge(999, 0x1f, 0x10);
   EXPECT_EQ(Sent().acked_psn, 1000u);

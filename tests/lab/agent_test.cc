@@ -221,6 +221,42 @@ TEST_F(AgentOnFabric, ShowsQueuePairsWithProcessPathAndDelay) {
   }
 }
 
+// Killed agents, then a cut: nobody probes, and flows leave by their own answers. Once while the lease runs and flows
+// are steered, once when it is over and they are at home.
+TEST_F(AgentOnFabric, WithoutAgentsFlowsLeaveADeadSpineByThemselves) {
+  for (const absl::Duration lease : {absl::Seconds(60), absl::Seconds(2)}) {
+    TestbedSpec spec = SmallSpec();
+    spec.adjust = [&](int, config::Config& config) { config.steering.lease = lease; };
+    Up(spec);
+    ASSERT_NE(testbed, nullptr);
+    absl::SleepFor(absl::Seconds(2));
+    ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
+    for (int host = 0; host < 2; ++host) ASSERT_EQ(kill(testbed->agent_pid(host), SIGKILL), 0);
+    absl::SleepFor(absl::Seconds(4));
+    const std::vector<FlowReport> before = emulator->TakeSnapshot().flows;
+    const int spine = testbed->SpineOf(before[0], MonotonicNs() - 200'000'000);
+    ASSERT_GE(spine, 0);
+    for (int leaf = 0; leaf < 2; ++leaf)
+      ASSERT_TRUE(testbed->fabric().SetFault(LinkDirection::SpineToLeaf(spine, leaf), Fault::Drop()).ok());
+    const int64_t cut_ns = MonotonicNs();
+    EXPECT_TRUE(Eventually([&] {
+      const std::vector<FlowReport> now = emulator->TakeSnapshot().flows;
+      return std::all_of(now.begin(), now.end(), [&](const FlowReport& flow) {
+        const int at = testbed->SpineOf(flow, MonotonicNs() - 50'000'000);
+        return at >= 0 && at != spine;
+      });
+    })) << "lease "
+        << lease;
+    std::printf("lease %s: all go on %.0f ms after the cut\n", absl::FormatDuration(lease).c_str(),
+                static_cast<double>(MonotonicNs() - cut_ns) / 1e6);
+    for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead);
+    for (int host = 0; host < 2; ++host) ASSERT_TRUE(testbed->StartAgent(host).ok());
+    EXPECT_TRUE(Eventually([&] { return testbed->CounterSum("moves_blind") > 0; }));
+    emulator.reset();
+    testbed.reset();
+  }
+}
+
 TEST_F(AgentOnFabric, LeavesASilentlyDeadSpine) {
   FailoverSpec spec;
   spec.testbed = SmallSpec();

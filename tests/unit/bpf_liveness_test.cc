@@ -73,16 +73,17 @@ TEST(BpfRounds, PauseOfTheProberMovesTheFloor) {
   cw_pair pair = {};
   cw_probe_tx tx = {};
   pair.interval_ns = 1000000;
-  cw_rounds_leave(&pair, &tx, 1, 10, 0, 5000000);
+  cw_rounds_leave(&pair, &tx, 1, 10, 0, 5000000, 1);
   EXPECT_EQ(pair.floor_round, 10u);
-  cw_rounds_leave(&pair, &tx, 1, 11, 0, 7000000);
+  cw_rounds_leave(&pair, &tx, 1, 11, 0, 7000000, 2);
   EXPECT_EQ(pair.floor_round, 10u);
-  cw_rounds_leave(&pair, &tx, 1, 12, 0, 10000000);
+  cw_rounds_leave(&pair, &tx, 1, 12, 0, 10000000, 3);
   EXPECT_EQ(pair.floor_round, 12u);
-  cw_rounds_leave(&pair, &tx, 1, 12, 1, 19000000);  // same round: no pause
+  cw_rounds_leave(&pair, &tx, 1, 12, 1, 19000000, 5);  // same round: no pause
   EXPECT_EQ(pair.floor_round, 12u);
   EXPECT_EQ(cw_round_mask_of(&pair.sent[12 & 7], 12), 3u);
   EXPECT_EQ(tx.t1[1][12 % CW_TX_ROUNDS], 19000000u);
+  EXPECT_EQ(pair.round_jiffies, 3u) << "when the round began";
 }
 
 TEST(BpfSlotState, TransitionKeepsPortAndFlags) {

@@ -45,7 +45,7 @@ void PairSim::SendRound() {
 
 void PairSim::SendProbe(int slot) {
   uint32_t session = session_, round = round_;
-  cw_rounds_leave(&pair_, &tx_, session, round, slot, now_);
+  cw_rounds_leave(&pair_, &tx_, session, round, slot, now_, 0);
   if (config_.data && config_.data(slot, now_)) SendData(slot);
   if (config_.forward && !config_.forward(slot, now_, random_)) return;
   At(now_ + Delay(slot, now_), [=, this] { Arrive(session, round, slot); });

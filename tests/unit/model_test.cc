@@ -127,6 +127,7 @@ TEST(Names, AreThoseOfTheAbi) {
   EXPECT_EQ(static_cast<int>(MoveReason::kForced), CW_MOVE_FORCED);
   EXPECT_EQ(static_cast<int>(MoveReason::kLease), CW_MOVE_LEASE);
   EXPECT_EQ(static_cast<int>(MoveReason::kHeld), CW_MOVE_HELD);
+  EXPECT_EQ(static_cast<int>(MoveReason::kBlind), CW_MOVE_BLIND);
   EXPECT_EQ(kMaxSlots, CW_MAX_SLOTS);
   EXPECT_EQ(kSlotNone, CW_SLOT_NONE);
   for (const Mode m : {Mode::kOff, Mode::kObserve, Mode::kProtect, Mode::kOptimize})

@@ -179,6 +179,7 @@ class Agent final : public api::AgentView {
   absl::Status OpenDataplane();
   absl::Status OpenNics();
   void WriteControl();
+  uint16_t BlindAfterJiffies() const;
   void TellOfLease();
   absl::Status OpenProbes();
   // verbs.cc: NICs whose probes go by verbs

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -38,6 +39,7 @@ namespace {
 constexpr absl::Duration kMessagePeriod = absl::Milliseconds(100);
 constexpr absl::Duration kClockPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kKernelQpPeriod = absl::Seconds(2);
+constexpr absl::Duration kBlindAfter = absl::Milliseconds(250);
 constexpr int64_t kSettleNs = 2'000'000'000;  // flows that appear within this time of the start already ran
 
 // Global: neither 169.254/16 nor fe80::/10, which are link-local. Zero: not an address, or not such a one.
@@ -234,6 +236,7 @@ void Agent::WriteControl() {
   CtlView::Store(ctl.sample_level_rx, static_cast<uint32_t>(config.samples.level_rx));
   CtlView::Store(ctl.miss_limit, static_cast<uint32_t>(config.liveness.misses));
   CtlView::Store(ctl.revive_limit, static_cast<uint32_t>(config.liveness.revive));
+  CtlView::Store(ctl.blind_jiffies, BlindAfterJiffies());
   CtlView::Store(ctl.move_gap_ns, static_cast<uint64_t>(absl::ToInt64Nanoseconds(config.steering.move_gap)));
   // Adopted flows are known; only what the first agent finds running counts as old.
   const int64_t settle_ns = dataplane_->adopted() ? 0 : kSettleNs;
@@ -249,6 +252,14 @@ void Agent::WriteControl() {
     spdlog::warn("the mode is {} and stays, as it was before the restart; the configuration says {}: cwctl mode {}",
                  allowed().ToString(), configured.ToString(), std::string(ModeName(configured.mode())));
   }
+}
+
+// How long a pair sends no probe before its flows look after themselves: longer than an idle one ever waits.
+uint16_t Agent::BlindAfterJiffies() const {
+  const absl::Duration after = std::max(kBlindAfter, 3 * options_.config.probe.idle_interval);
+  const int64_t now_ns = MonotonicNs();
+  const uint64_t jiffies = jiffies_->AtNs(now_ns + absl::ToInt64Nanoseconds(after)) - jiffies_->AtNs(now_ns);
+  return static_cast<uint16_t>(std::clamp<uint64_t>(jiffies, 1, UINT16_MAX));
 }
 
 // What the agent before us left may have gone home meanwhile.

@@ -67,8 +67,8 @@ double SettleSeconds(const std::vector<std::vector<double>>& mbps, double bin_s,
 // spec.testbed.agents = false measures kernel ECMP.
 absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec);
 
-// The first seed from `from` on for which ECMP's own ports spread the flows perfectly (⌈flows/spines⌉ on each spine):
-// run without agents it measures the best static assignment. NotFound within 20,000 seeds.
+// The first seed from `from` on for which ECMP's own ports spread the flows perfectly (⌈flows/spines⌉ on each spine in
+// each direction): run without agents it measures the best static assignment. NotFound within 20,000 seeds.
 absl::StatusOr<uint64_t> FindBestSeed(const ContentionSpec& spec, uint64_t from);
 
 }  // namespace cw::lab

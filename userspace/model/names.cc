@@ -51,6 +51,8 @@ absl::string_view MoveReasonName(MoveReason r) {
       return "lease over";
     case MoveReason::kHeld:
       return "held";
+    case MoveReason::kBlind:
+      return "unanswered";
   }
   return "unknown";
 }

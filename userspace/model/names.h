@@ -16,11 +16,22 @@ inline constexpr uint8_t kSlotNone = 0xff;  // no slot: the path is not probed
 
 enum class Mode : uint8_t { kOff = 0, kObserve = 1, kProtect = 2, kOptimize = 3 };
 enum class SlotState : uint8_t { kUnused = 0, kUp = 1, kSuspect = 2, kDead = 3, kNew = 4 };
-enum class MoveReason : uint8_t { kNone = 0, kAssign = 1, kDead = 2, kIdle = 3, kGap = 4, kForced = 5, kLease = 6, kHeld = 7 };
+enum class MoveReason : uint8_t {
+  kNone = 0,
+  kAssign = 1,
+  kDead = 2,
+  kIdle = 3,
+  kGap = 4,
+  kForced = 5,
+  kLease = 6,
+  kHeld = 7,
+  kBlind = 8
+};
 
 absl::string_view ModeName(Mode mode);             // "off", "observe", "protect", "optimize"
 absl::string_view SlotStateName(SlotState state);  // "unused", "up", "suspect", "dead", "new"
-absl::string_view MoveReasonName(MoveReason r);    // "none", "assigned", "path dead", "idle", "gap", "forced", "lease over", "held"
+// "none", "assigned", "path dead", "idle", "gap", "forced", "lease over", "held", "unanswered"
+absl::string_view MoveReasonName(MoveReason r);
 std::optional<Mode> ParseMode(absl::string_view text);
 
 }  // namespace cw
