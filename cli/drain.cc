@@ -54,7 +54,8 @@ std::string SafeText(const v1::Drain& drain) {
 std::string StayText(const v1::Drain& drain) {
   std::vector<std::string> parts;
   if (!drain.held().empty())
-    parts.push_back(absl::StrCat("stay: ", absl::StrJoin(drain.held(), " "), " (locked hard, or nowhere to go)"));
+    parts.push_back(absl::StrCat("stay: ", absl::StrJoin(drain.held(), " "),
+                                 " (locked hard, nowhere to go, or nobody can move them)"));
   if (drain.flows_unknown() > 0)
     parts.push_back(absl::StrCat(drain.flows_unknown(), " flows on paths that may cross it"));
   if (drain.paths_unknown() > 0)

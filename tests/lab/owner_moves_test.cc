@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A path dies, or an operator wishes so, and the library in the process that owns connected queue pairs moves them:
-// libcwverbs in a process whose provider can (tests/unit/verbs/fake_mlx5.h), against the switches' own hashing. No
-// packet of these queue pairs is ever seen, as with a NIC that offloads RoCE; the probes go through the kernel.
+// A path dies or is drained, or an operator wishes so, and the library in the process that owns connected queue pairs
+// moves them: libcwverbs in a process whose provider can (tests/unit/verbs/fake_mlx5.h), against the switches' own
+// hashing. No packet of these queue pairs is ever seen, as with a NIC that offloads RoCE; the probes go through the
+// kernel.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -96,6 +97,29 @@ class OwnerMoves : public ::testing::Test {
   void Cut(int spine) {
     ASSERT_TRUE(
         testbed_->fabric().SetFault(LinkDirection::SpineToLeaf(spine, 1), Fault::Drop(Fault::Match::kAll)).ok());
+  }
+
+  void Heal(int spine) { ASSERT_TRUE(testbed_->fabric().SetFault(LinkDirection::SpineToLeaf(spine, 1), Fault()).ok()); }
+  void DrainSpine(int spine) {
+    v1::DrainRequest request;
+    request.set_kind(v1::DRAIN_KIND_SPINE);
+    request.set_what(absl::StrCat("10.1.", spine, ".0"));
+    const auto reply = testbed_->agent(0).Drain(request);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+  }
+  v1::Drain DrainState() {
+    const auto reply = testbed_->agent(0).Drains();
+    return reply.ok() && reply->drains_size() == 1 ? reply->drains(0) : v1::Drain();
+  }
+  void SetMode(v1::Mode mode) {
+    v1::SetModeRequest request;
+    request.set_mode(mode);
+    ASSERT_TRUE(testbed_->agent(0).SetMode(request).ok());
+  }
+  size_t Moves(const std::string& why) {
+    const std::vector<Mark> moves = testbed_->Events(0, "move");
+    return static_cast<size_t>(
+        std::count_if(moves.begin(), moves.end(), [&](const Mark& m) { return m.text.ends_with(": " + why); }));
   }
 
   std::unique_ptr<Testbed> testbed_;
@@ -193,13 +217,99 @@ TEST_F(OwnerMoves, AreNcclsOwnWhereItMovesThem) {
 TEST_F(OwnerMoves, AreOnlyToldOfInObserve) {
   ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
   ASSERT_NO_FATAL_FAILURE(StartApp(kQueuePairs));
-  v1::SetModeRequest observe;
-  observe.set_mode(v1::MODE_OBSERVE);
-  ASSERT_TRUE(testbed_->agent(0).SetMode(observe).ok());
+  ASSERT_NO_FATAL_FAILURE(SetMode(v1::MODE_OBSERVE));
   ASSERT_NO_FATAL_FAILURE(Cut(1));
   EXPECT_TRUE(Eventually([&] { return testbed_->Events(0, "move").size() == kQueuePairs / kSpines; }));
   EXPECT_EQ(OnSpine(1), kQueuePairs / kSpines);
   EXPECT_EQ(log_->changes, 0u);
+}
+
+TEST_F(OwnerMoves, GoBackToAPathThatRecovered) {
+  constexpr size_t kOfOne = kQueuePairs / kSpines;
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_NO_FATAL_FAILURE(StartApp(kQueuePairs));
+  ASSERT_NO_FATAL_FAILURE(Cut(1));
+  ASSERT_TRUE(Eventually([&] { return OnSpine(1) == 0; }));
+  ASSERT_NO_FATAL_FAILURE(Heal(1));
+  EXPECT_TRUE(Eventually([&] { return OnSpine(1) == static_cast<int>(kOfOne); }));
+  for (int spine = 0; spine < kSpines; ++spine) EXPECT_EQ(OnSpine(spine), static_cast<int>(kOfOne)) << spine;
+  EXPECT_EQ(log_->changes, 2 * kOfOne) << "the others stay";
+  EXPECT_EQ(testbed_->Events(0, "return").size(), kOfOne);
+  EXPECT_EQ(Moves("recovered"), kOfOne);
+}
+
+TEST_F(OwnerMoves, LeaveADrainedSpineAndComeBackAfterIt) {
+  constexpr uint32_t kOfOne = kQueuePairs / kSpines;
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_NO_FATAL_FAILURE(StartApp(kQueuePairs));
+  ASSERT_NO_FATAL_FAILURE(DrainSpine(2));
+  EXPECT_TRUE(Eventually([&] { return OnSpine(2) == 0; }));
+  EXPECT_EQ(log_->changes, kOfOne) << "the others stay";
+  EXPECT_EQ(Moves("drained"), kOfOne);
+  EXPECT_TRUE(Eventually([&] { return DrainState().safe(); })) << DrainState().DebugString();
+  EXPECT_EQ(DrainState().flows(), 0u);
+  EXPECT_EQ(DrainState().flows_moved(), kOfOne);
+  // A path that fails now is no reason to go there.
+  ASSERT_NO_FATAL_FAILURE(Cut(1));
+  EXPECT_TRUE(Eventually([&] { return OnSpine(1) == 0; }));
+  EXPECT_EQ(OnSpine(2), 0);
+  ASSERT_NO_FATAL_FAILURE(Heal(1));
+  v1::UndrainRequest undrain;
+  undrain.set_all(true);
+  ASSERT_TRUE(testbed_->agent(0).Undrain(undrain).ok());
+  EXPECT_TRUE(Eventually([&] { return OnSpine(2) > 0 && OnSpine(1) > 0; }));
+  EXPECT_GT(Moves("drain over"), 0u);
+}
+
+// What is not moved is counted, so that nobody pulls the cable: that of a device which refuses, and NCCL's own.
+TEST_F(OwnerMoves, ThatStayKeepADrainFromBeingSafe) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_NO_FATAL_FAILURE(StartApp(kSpines, "FAKE_MLX5_ERRNO=16"));
+  ASSERT_NO_FATAL_FAILURE(DrainSpine(2));
+  EXPECT_TRUE(Eventually([&] { return testbed_->CounterSum("qps_moves_refused") == 3; }));
+  EXPECT_TRUE(Eventually([&] { return DrainState().held_size() == 1; })) << DrainState().DebugString();
+  ASSERT_TRUE(Eventually([&] { return DrainState().age_s() > 12; }));
+  const v1::Drain state = DrainState();
+  EXPECT_FALSE(state.safe()) << state.DebugString();
+  EXPECT_EQ(state.flows(), 1u);
+  EXPECT_EQ(state.flows_moved(), 0u);
+  EXPECT_EQ(OnSpine(2), 1);
+  for (const v1::Flow& flow : Flows()) {
+    if (SpineOf(flow) == 2) {
+      EXPECT_EQ(flow.id(), state.held(0));
+    }
+  }
+}
+
+TEST_F(OwnerMoves, AreNotDrainedWhereNcclMovesThem) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_NO_FATAL_FAILURE(StartApp(kQueuePairs, "NCCL_IB_RESILIENCY_PORT_FAILOVER=1"));
+  ASSERT_NO_FATAL_FAILURE(DrainSpine(2));
+  EXPECT_EQ(DrainState().flows(), static_cast<uint32_t>(kQueuePairs / kSpines)) << DrainState().DebugString();
+  EXPECT_EQ(DrainState().held_size(), kQueuePairs / kSpines);
+  absl::SleepFor(absl::Seconds(2));  // two more looks
+  EXPECT_EQ(OnSpine(2), kQueuePairs / kSpines);
+  EXPECT_EQ(log_->changes, 0u);
+}
+
+// Nothing put them on a path: their ports are found out for them.
+TEST_F(OwnerMoves, LeavePortsOfTheirOwn) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_NO_FATAL_FAILURE(DrainSpine(2));
+  ASSERT_NO_FATAL_FAILURE(SetMode(v1::MODE_OBSERVE));
+  ASSERT_NO_FATAL_FAILURE(StartApp(kQueuePairs));
+  const int on_drained = OnSpine(2);
+  ASSERT_GT(on_drained, 0) << "their numbers are always the same";
+  EXPECT_TRUE(Eventually([&] { return DrainState().flows() == static_cast<uint32_t>(on_drained); }))
+      << DrainState().DebugString();
+  EXPECT_TRUE(Eventually([&] { return Moves("drained") == static_cast<size_t>(on_drained); })) << "would be moved";
+  EXPECT_EQ(log_->changes, 0u);
+  ASSERT_NO_FATAL_FAILURE(SetMode(v1::MODE_PROTECT));
+  EXPECT_TRUE(Eventually([&] { return OnSpine(2) == 0; }));
+  EXPECT_TRUE(Eventually([&] { return log_->changes == static_cast<uint64_t>(on_drained); }));
+  const int spine = SpineOf(Flows().at(0));
+  ASSERT_NO_FATAL_FAILURE(Cut(spine));
+  EXPECT_TRUE(Eventually([&] { return OnSpine(spine) == 0; }));
 }
 
 }  // namespace

@@ -85,5 +85,19 @@ TEST(DrainEntry, CountsTheBytesOfTheLastSecondAndTheSilence) {
   EXPECT_DOUBLE_EQ(entry.QuietS(14'000'000'000), 0);
 }
 
+TEST(DrainEntry, IsNotSilentWhileAQueuePairIsOnItWhosePacketsAreNotSeen) {
+  DrainEntry entry = {.since_ns = 1'000'000'000};
+  entry.told_safe = true;
+  entry.SentUnseen(9'000'000'000);
+  entry.Sent(10'000'000'000, 0);
+  EXPECT_FALSE(entry.told_safe);
+  EXPECT_DOUBLE_EQ(entry.QuietS(10'000'000'000), 1);
+  EXPECT_EQ(entry.BytesLastSecond(9'000'000'000), 0u) << "how much it sends is not known";
+  entry.crossing[3] = 0b10;
+  EXPECT_EQ(entry.CrossingOf(3), 0b10);
+  EXPECT_EQ(entry.CrossingOf(4), 0);
+  EXPECT_EQ(entry.UnknownOf(3), 0);
+}
+
 }  // namespace
 }  // namespace cw::agent

@@ -22,6 +22,16 @@ TEST(Drain, WhereASwitchIsSilentAPathMayCrossAnything) {
   EXPECT_EQ(CrossesHop({}, kRemote, kSpine), Crosses::kMaybe);
 }
 
+TEST(Drain, WhoIsOnWhichSlotCrossesItOrMay) {
+  EXPECT_EQ(CrossesSlot(0b010, 0b100, 0), Crosses::kNo);
+  EXPECT_EQ(CrossesSlot(0b010, 0b100, 1), Crosses::kYes);
+  EXPECT_EQ(CrossesSlot(0b010, 0b100, 2), Crosses::kMaybe);
+  EXPECT_EQ(CrossesSlot(0b010, 0, kSlotNone), Crosses::kMaybe) << "nobody knows its path";
+  EXPECT_EQ(CrossesSlot(0, 0b100, kSlotNone), Crosses::kMaybe);
+  EXPECT_EQ(CrossesSlot(0, 0, kSlotNone), Crosses::kNo);
+  EXPECT_EQ(CrossesSlot(0xffff, 0, kSlotNone), Crosses::kYes) << "a NIC: whatever the path is";
+}
+
 DrainSlot Slot(uint8_t number, int flows) { return {.slot = number, .live = true, .path = true, .flows = flows}; }
 
 TEST(Drain, FlowsGoToTheLivePathWithTheFewest) {

@@ -25,7 +25,7 @@ TEST(MoveBook, GoesWhereItWasAskedToUntilItIsAnswered) {
   MoveBook book;
   QpInfo qp = Qp(1, 50000);
   EXPECT_EQ(book.PortOf(qp), 50000);
-  const MoveOrder order = book.Ask(qp, 50001, 0, "dead", 0);
+  const MoveOrder order = book.Ask(qp, 50001, 0, MoveWhy::kDead, 0);
   EXPECT_EQ(order.lqpn, 1u);
   EXPECT_EQ(order.pid, 5u);
   EXPECT_EQ(order.udp_sport, 50001);
@@ -35,7 +35,7 @@ TEST(MoveBook, GoesWhereItWasAskedToUntilItIsAnswered) {
   const auto asked = book.Answered(qp, {.request = order.request});
   ASSERT_TRUE(asked.has_value());
   EXPECT_EQ(asked->from_port, 50000);
-  EXPECT_EQ(asked->why, "dead");
+  EXPECT_EQ(asked->why, MoveWhy::kDead);
   EXPECT_EQ(book.PortOf(qp), 50001);
   EXPECT_TRUE(book.MayAsk(qp));
   EXPECT_EQ(book.Of(qp).done, 1u);
@@ -44,8 +44,8 @@ TEST(MoveBook, GoesWhereItWasAskedToUntilItIsAnswered) {
 TEST(MoveBook, AnAnswerToAnEarlierOrderIsNone) {
   MoveBook book;
   const QpInfo qp = Qp(1, 50000);
-  const uint32_t first = book.Ask(qp, 50001, 0, "dead", 0).request;
-  const uint32_t second = book.Ask(qp, 50002, 0, "dead", 0).request;
+  const uint32_t first = book.Ask(qp, 50001, 0, MoveWhy::kDead, 0).request;
+  const uint32_t second = book.Ask(qp, 50002, 0, MoveWhy::kDead, 0).request;
   EXPECT_FALSE(book.Answered(qp, {.request = first}));
   EXPECT_EQ(book.PortOf(qp), 50002);
   EXPECT_TRUE(book.Answered(qp, {.request = second, .error = EBUSY}));
@@ -58,11 +58,11 @@ TEST(MoveBook, IsNotAskedForOverAndOver) {
   QpInfo qp = Qp(1, 50000);
   for (int i = 0; i < MoveBook::kRefusals; ++i) {
     EXPECT_TRUE(book.MayAsk(qp));
-    book.Answered(qp, {.request = book.Ask(qp, 50001, 0, "dead", 0).request, .error = EBUSY});
+    book.Answered(qp, {.request = book.Ask(qp, 50001, 0, MoveWhy::kDead, 0).request, .error = EBUSY});
   }
   EXPECT_FALSE(book.MayAsk(qp));
   EXPECT_EQ(book.Of(qp).last_error, EBUSY);
-  book.Answered(qp, {.request = book.Ask(qp, 50001, 0, "operator", 0).request});
+  book.Answered(qp, {.request = book.Ask(qp, 50001, 0, MoveWhy::kOperator, 0).request});
   EXPECT_TRUE(book.MayAsk(qp)) << "one that was done begins anew";
   EXPECT_EQ(book.Of(qp).last_error, EBUSY) << "the last refusal stays to be seen";
 }
@@ -70,7 +70,7 @@ TEST(MoveBook, IsNotAskedForOverAndOver) {
 TEST(MoveBook, WaitsTenSecondsForAnAnswer) {
   MoveBook book;
   const QpInfo qp = Qp(1, 50000);
-  book.Ask(qp, 50001, 0, "dead", 0);
+  book.Ask(qp, 50001, 0, MoveWhy::kDead, 0);
   book.ExpireOverdue(10 * kSecond - 1);
   EXPECT_FALSE(book.MayAsk(qp));
   book.ExpireOverdue(10 * kSecond);
@@ -83,7 +83,7 @@ TEST(MoveBook, RemembersWhereAnOperatorTookItFrom) {
   MoveBook book;
   QpInfo qp = Qp(1, 50000);
   book.SetManual(qp, true);
-  book.Answered(qp, {.request = book.Ask(qp, 50001, 0, "operator", 0).request});
+  book.Answered(qp, {.request = book.Ask(qp, 50001, 0, MoveWhy::kOperator, 0).request});
   qp.udp_sport = 50001;
   book.SetManual(qp, true);  // once more
   EXPECT_EQ(book.Of(qp).before_manual, 50000);
@@ -97,6 +97,14 @@ TEST(MoveBook, TellsOfAProcessOnce) {
   EXPECT_FALSE(book.FirstOfOwnFailover(7));
   book.ProcessGone(7);
   EXPECT_TRUE(book.FirstOfOwnFailover(7));
+}
+
+TEST(MoveWhy, HasNamesAndOnlyBadPathsAreLeft) {
+  for (const MoveWhy why : {MoveWhy::kDead, MoveWhy::kLossy, MoveWhy::kOperator, MoveWhy::kDrained, MoveWhy::kDrainOver,
+                            MoveWhy::kRecovered}) {
+    EXPECT_STRNE(MoveWhyName(why), "");
+    EXPECT_EQ(LeavesBadPath(why), why == MoveWhy::kDead || why == MoveWhy::kLossy) << MoveWhyName(why);
+  }
 }
 
 TEST(CannotMove, SaysWhy) {

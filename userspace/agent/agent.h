@@ -80,6 +80,8 @@ struct BreakerTrip;
 class GapWatch;
 struct GapVerdict;
 class Returns;
+struct ReturnAction;
+struct ReturnPlace;
 }  // namespace cw::control
 
 namespace cw::agent {
@@ -173,6 +175,13 @@ class Agent final : public api::AgentView {
     bool keeps_departures = false;          // its queues hold packets until they are to depart
   };
 
+  // A queue pair whose packets nobody here sees.
+  struct QpOnPath {
+    rdma::QpInfo qp;
+    uint32_t pair = 0;
+    uint8_t slot = CW_SLOT_NONE;  // NONE: its path is not known
+  };
+
   explicit Agent(AgentOptions options);
 
   // start.cc
@@ -263,10 +272,8 @@ class Agent final : public api::AgentView {
   rdma::Placement PlaceQp(const rdma::QpInfo& qp, const rdma::Requester& who);
   rdma::Placement ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who);
   bool OwnsQp(const Nic& nic, const rdma::QpInfo& qp, const rdma::Requester& who);
-  std::vector<rdma::PathLoad> PathLoads(PairState& pair, const rdma::QpInfo& asking) const;
+  std::vector<rdma::PathLoad> PathLoads(const PairState& pair, const rdma::QpInfo& asking, uint16_t avoid) const;
   void AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, api::v1::Flow& out) const;
-
-  api::v1::Flow MakeAnnounced(const rdma::QpInfo& qp, const FlowKey& key, int64_t now_ns);
 
   // owner_moves.cc: connected queue pairs that the library in their process moves
   void OnOwner(const rdma::QpInfo& qp, bool sends);
@@ -277,6 +284,8 @@ class Agent final : public api::AgentView {
   uint8_t SlotOfOwned(const rdma::QpInfo& qp, uint16_t port) const;
   std::vector<rdma::QpInfo> OwnedOn(const PairState& pair, uint8_t slot) const;
   void MoveOwnersOff(PairState& pair, uint8_t slot, Capability by, bool again = false);
+  void MoveOwnersTo(const PairState& pair, const std::vector<rdma::QpInfo>& leaving, std::vector<rdma::PathLoad> loads,
+                    rdma::MoveWhy why, bool act);
   void StepOwnerMoves();
   std::optional<rdma::QpInfo> FindOwned(const std::string& id) const;
   absl::StatusOr<uint16_t> PortFor(const api::v1::SteerSetRequest& request, const rdma::QpInfo& qp) const;
@@ -287,6 +296,12 @@ class Agent final : public api::AgentView {
   void RevertOwned(const FlowKey& key);
   void AddOwnerMoves(const rdma::QpInfo& qp, api::v1::OwnerReport& out) const;
   std::optional<api::v1::WhyReply> WhyOwned(const std::string& id);
+
+  // owner_drain.cc: queue pairs whose packets are not seen, and what is drained
+  void DrainUnseen();
+  std::vector<rdma::PathLoad> LoadsBesidesDrains(const PairState& pair) const;
+  void MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, std::vector<rdma::QpInfo> on_it, bool certainly);
+  size_t ReturnDrainedOwners(const std::map<FlowKey, DrainEntry::Moved>& moved);  // how many go back
 
   // losses.cc: paths that lose a share of their packets
   uint16_t JudgedSlots(const PairState& pair) const;
@@ -342,9 +357,12 @@ class Agent final : public api::AgentView {
   void FollowUnseen();
   void ReleaseUnseen(const FlowKey& key);
   void OnUnseenNative(uint32_t pair, const probe::NativeChange& change);
-  FlowEntry UnseenEntry(const FlowKey& key, const rdma::NativePort& port) const;
-  // The slot of the path that a port takes, as far as its hops are known, for a queue pair without a flow's record.
-  uint8_t SlotOfUntracked(const PairKey& pair, uint16_t port) const;
+  bool IsUnseen(const rdma::QpInfo& qp, const Nic& nic) const;
+  std::vector<QpOnPath> UnseenOnPaths() const;
+  // The slot that stands for a queue pair's port, or for one that it has left: that which watches it, or that of the
+  // path that it takes, as far as its hops are known.
+  uint8_t SlotOfUnseen(const FlowKey& key, uint16_t port) const;
+  api::v1::Flow MakeUnseen(const rdma::QpInfo& qp, const rdma::NativePort& port, int64_t now_ns);
   void AddUnseen(const api::v1::QpsRequest& request, int64_t now_ns, api::v1::QpsReply& reply);
   void AddConnections(const std::vector<rdma::Link>& links, std::vector<rdma::QpInfo>& list);
 
@@ -429,7 +447,12 @@ class Agent final : public api::AgentView {
   // returns.cc: back to paths that recovered
   void LeftBadPath(const FlowKey& flow, uint32_t pair, uint8_t from_slot, uint16_t from_port, uint8_t to_slot,
                    uint16_t to_port);
+  bool MayReturnTo(uint32_t index, control::ReturnPlace place);
   void StepReturns(int64_t now_ns);
+  control::ReturnPlace PlaceOfOwned(const rdma::QpInfo& qp, uint16_t port) const;
+  void OwnerLeftBadPath(const rdma::QpInfo& qp, const rdma::MoveBook::Asked& asked);
+  void StepOwnerReturns(int64_t now_ns);
+  void TellReturn(const control::ReturnAction& action, size_t away);
 
   // breaker.cc: do moves for balance do harm?
   void OpenBreaker();
@@ -492,6 +515,7 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::WhyReply> MakeWhyPath(uint32_t pair, uint32_t slot);
   void AddFlowHolds(const FlowKey& key, const FlowEntry& flow, api::v1::WhyReply& reply);
   void AddPairHolds(const PairState& pair, api::v1::WhyReply& reply);
+  void AddPathHolds(const PairState& pair, uint8_t slot, api::v1::WhyReply& reply);
   api::v1::WhyPath MakeWhyPathOf(PairState& pair, uint8_t slot);
 
   // view.cc: answers
@@ -604,7 +628,8 @@ class Agent final : public api::AgentView {
   std::unique_ptr<replay::Recorder> recorder_;  // null: what the contention rule sees is not recorded
   AllowOverrides overrides_;                    // of what the mode says
   std::unique_ptr<control::Returns> returns_;
-  std::unique_ptr<control::Breaker> breaker_;  // null: not wanted
+  std::unique_ptr<control::Returns> owner_returns_;  // of queue pairs that their owners' libraries move
+  std::unique_ptr<control::Breaker> breaker_;        // null: not wanted
   struct {
     absl::flat_hash_map<FlowKey, uint8_t> wishes;  // of balance, by the slot that the flow is to go to
     std::string why;                               // it tripped last

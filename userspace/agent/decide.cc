@@ -221,6 +221,8 @@ void Agent::EverySecond() {
   JudgeGaps(now_ns);
   EndDueDrains();
   StepOwnerMoves();
+  DrainUnseen();
+  StepOwnerReturns(now_ns);
   ReadReceivedFlows();
   FollowUnseen();
   labels_->Refresh();

@@ -19,11 +19,6 @@ constexpr double kSafeAfterS = 10;  // without a byte
 
 bool Has(uint16_t mask, uint8_t slot) { return slot < CW_MAX_SLOTS && (mask >> slot & 1) != 0; }
 
-uint16_t MaskOf(const std::map<uint32_t, uint16_t>& masks, uint32_t pair) {
-  const auto found = masks.find(pair);
-  return found == masks.end() ? uint16_t{0} : found->second;
-}
-
 bool SameHops(const probe::Hops* a, const probe::Hops* b) {
   if (a == nullptr || b == nullptr || a->empty() || *a != *b) return false;
   return std::none_of(a->begin(), a->end(), [](const Addr& hop) { return hop.is_zero(); });
@@ -111,7 +106,7 @@ std::vector<control::DrainSlot> Agent::DrainSlots(uint32_t index) {
     slot.drained = Has(pair->drained, s);
     slot.damped = Has(pair->blocked, s) && !slot.drained;  // flaps, or loses packets
     for (const auto& [what, drain] : drains_.entries()) {  // what may cross it comes last
-      slot.damped = slot.damped || Has(MaskOf(drain.unknown, index), s);
+      slot.damped = slot.damped || Has(drain.UnknownOf(index), s);
     }
     for (const auto& [key, flow] : flows_.sent) {
       if (flow.tx.pair != index) continue;
@@ -150,22 +145,17 @@ void Agent::WatchDrain(DrainEntry& drain, int64_t now_ns) {
   drain.held.clear();
   for (auto& [key, flow] : flows_.sent) {
     const uint32_t index = flow.tx.pair;
-    const uint16_t mask = MaskOf(drain.crossing, index), unknown = MaskOf(drain.unknown, index);
-    if (mask == 0 && unknown == 0) {
-      if (drain.on_it.contains(key)) bytes += flow.window_bytes;
-      continue;
-    }
     const uint8_t slot = ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
-    const bool not_known = mask != 0xffff && (slot == CW_SLOT_NONE || Has(unknown, slot));
-    const bool crosses = mask == 0xffff || Has(mask, slot) || not_known;
-    if (crosses || drain.on_it.contains(key)) bytes += flow.window_bytes;
-    if (!crosses) continue;
+    const Crosses crosses = control::CrossesSlot(drain.CrossingOf(index), drain.UnknownOf(index), slot);
+    if (crosses != Crosses::kNo || drain.on_it.contains(key)) bytes += flow.window_bytes;
+    if (crosses == Crosses::kNo) continue;
     on_it.insert(key);
-    drain.flows_unknown += not_known;
+    drain.flows_unknown += crosses == Crosses::kMaybe;
     MoveOff(drain, key, flow);
   }
   drain.on_it = std::move(on_it);
   drain.Sent(now_ns, bytes);
+  if (!drain.unseen.on_it.empty()) drain.SentUnseen(now_ns);
   if (drain.told_safe || drain.QuietS(now_ns) < kSafeAfterS || !ActsAtAll()) return;
   drain.told_safe = true;
   Log({.type = "drain",
@@ -184,7 +174,7 @@ void Agent::RunDrains() {
     for (const auto& [index, mask] : drain.crossing) drained[index] |= mask;
   }
   for (auto& [index, pair] : pairs_) {
-    pair->drained = MaskOf(drained, index);
+    pair->drained = drained[index];
     PublishBlocked(*pair);
   }
   for (auto& [what, drain] : drains_.entries()) WatchDrain(drain, now_ns);
@@ -285,23 +275,27 @@ absl::StatusOr<v1::ActionReply> Agent::DoDrain(const api::Caller& caller, const 
   DrainEntry& drain = drains_.entries()[what] = *std::move(made);
   drains_.Changed();
   RunDrains();
+  DrainUnseen();
   int paths = 0;
   for (const auto& [index, mask] : drain.crossing) {
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) paths += Has(mask, s) && engine_->mesh().slots(index).port(s) != 0;
   }
   v1::ActionReply reply;
-  reply.set_effect(
+  std::string effect =
       absl::StrFormat("%s %s: no flow is put on the %d paths that cross it; %d flows leave it %s",
                       control::DrainKindName(drain.kind), what, paths, drain.on_it.size() - drain.held.size(),
-                      drain.now ? "with their next packet" : "at the next pause or moment without packets in flight"));
-  if (!drain.held.empty()) {
-    reply.set_effect(
-        absl::StrFormat("%s; %d stay: locked hard, or without another live path", reply.effect(), drain.held.size()));
-  }
+                      drain.now ? "with their next packet" : "at the next pause or moment without packets in flight");
+  if (drain.unseen.leaving > 0)
+    absl::StrAppendFormat(&effect, "; %d more at once, by their owners' libraries", drain.unseen.leaving);
+  if (const size_t stay = drain.held.size() + drain.unseen.held.size(); stay > 0)
+    absl::StrAppendFormat(&effect, "; %d stay: locked hard, without another live path, or nobody can move them", stay);
+  reply.set_effect(effect);
   reply.set_undo(absl::StrCat("undrain ", what));
-  reply.set_pending(!drain.now && !drain.on_it.empty());
+  reply.set_pending((!drain.now && !drain.on_it.empty()) || !drain.unseen.on_it.empty());
   reply.set_reverts_s(request.for_s());
-  for (const FlowKey& flow : drain.on_it) reply.add_flows(flow.Id().ToString());
+  for (const auto* on_it : {&drain.on_it, &drain.unseen.on_it}) {
+    for (const FlowKey& flow : *on_it) reply.add_flows(flow.Id().ToString());
+  }
   LogAct(caller, {.type = "drain", .text = reply.effect()});
   return reply;
 }
@@ -319,7 +313,7 @@ size_t Agent::EndDrain(const std::string& what) {
     PublishBlocked(*pair);
   }
   RunDrains();  // what others keep free
-  size_t back = 0;
+  size_t back = ReturnDrainedOwners(moved);
   for (const auto& [key, move] : moved) {
     auto flow = flows_.sent.find(key);
     if (flow == flows_.sent.end()) continue;
@@ -387,19 +381,23 @@ v1::DrainsReply Agent::MakeDrains() {
     for (const auto& [index, pair] : pairs_) {
       for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
         if (engine_->mesh().slots(index).port(s) == 0) continue;
-        out->set_paths(out->paths() + Has(MaskOf(drain.crossing, index), s));
-        out->set_paths_unknown(out->paths_unknown() + Has(MaskOf(drain.unknown, index), s));
+        out->set_paths(out->paths() + Has(drain.CrossingOf(index), s));
+        out->set_paths_unknown(out->paths_unknown() + Has(drain.UnknownOf(index), s));
       }
     }
-    out->set_flows(static_cast<uint32_t>(drain.on_it.size()) - drain.flows_unknown);
-    out->set_flows_unknown(drain.flows_unknown);
+    const uint32_t unknown = drain.flows_unknown + static_cast<uint32_t>(drain.unseen.unknown.size());
+    out->set_flows(static_cast<uint32_t>(drain.on_it.size() + drain.unseen.on_it.size()) - unknown);
+    out->set_flows_unknown(unknown);
     out->set_flows_moved(
-        static_cast<uint32_t>(std::count_if(drain.moved.begin(), drain.moved.end(),
-                                            [&](const auto& moved) { return !drain.on_it.contains(moved.first); })));
+        static_cast<uint32_t>(std::count_if(drain.moved.begin(), drain.moved.end(), [&](const auto& moved) {
+          return !drain.on_it.contains(moved.first) && !drain.unseen.on_it.contains(moved.first);
+        })));
     out->set_bytes_per_s(static_cast<double>(drain.BytesLastSecond(now_ns)));
     out->set_quiet_s(drain.QuietS(now_ns));
     out->set_safe(drain.QuietS(now_ns) >= kSafeAfterS && ActsAtAll());
-    for (const FlowKey& flow : drain.held) out->add_held(flow.Id().ToString());
+    for (const auto* held : {&drain.held, &drain.unseen.held}) {
+      for (const FlowKey& flow : *held) out->add_held(flow.Id().ToString());
+    }
   }
   return reply;
 }

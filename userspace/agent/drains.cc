@@ -21,6 +21,11 @@ using nlohmann::json;
 constexpr int kVersion = 1;
 constexpr int64_t kSecondNs = 1'000'000'000;
 
+uint16_t MaskOf(const std::map<uint32_t, uint16_t>& masks, uint32_t pair) {
+  const auto found = masks.find(pair);
+  return found == masks.end() ? uint16_t{0} : found->second;
+}
+
 [[noreturn]] void Refuse(const char* why) { throw json::other_error::create(0, why, nullptr); }
 
 Addr AddrFrom(const json& text) {
@@ -82,6 +87,14 @@ void DrainEntry::Sent(int64_t now_ns, uint64_t bytes) {
   }
   while (!sent.empty() && sent.front().first <= now_ns - kSecondNs) sent.pop_front();
 }
+
+void DrainEntry::SentUnseen(int64_t now_ns) {
+  last_sent_ns = now_ns;
+  told_safe = false;
+}
+
+uint16_t DrainEntry::CrossingOf(uint32_t pair) const { return MaskOf(crossing, pair); }
+uint16_t DrainEntry::UnknownOf(uint32_t pair) const { return MaskOf(unknown, pair); }
 
 uint64_t DrainEntry::BytesLastSecond(int64_t now_ns) const {
   uint64_t sum = 0;

@@ -43,9 +43,21 @@ struct DrainEntry {
   uint32_t flows_unknown = 0;
   std::vector<FlowKey> held;
   bool told_safe = false;
+  struct Unseen {  // queue pairs whose packets nobody here sees, at the last look of theirs
+    std::set<FlowKey> on_it;
+    std::map<FlowKey, int> unknown;  // of those: whose path is not known, and for how many looks
+    std::vector<FlowKey> held;
+    size_t leaving = 0;
+  } unseen;
+  std::set<FlowKey> told;  // queue pairs that would be moved, where nothing moves
 
+  uint16_t CrossingOf(uint32_t pair) const;
+  uint16_t UnknownOf(uint32_t pair) const;
   uint64_t BytesLastSecond(int64_t now_ns) const;
   void Sent(int64_t now_ns, uint64_t bytes);
+  // What queue pairs sent whose packets are not seen cannot be told: acknowledgements and answers to READs are posted
+  // by nobody. While one is there, nothing is silent.
+  void SentUnseen(int64_t now_ns);
   double QuietS(int64_t now_ns) const;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connected queue pairs that the library in their process moves (libcwverbs), where no program of ours sees their
 // packets: off dead and lossy paths, by the same choice of a path as when they connected. What is asked for and what
-// came of it: rdma/move_book.h.
+// came of it: rdma/move_book.h. Off what is drained: owner_drain.cc; back to where they were: returns.cc.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -55,7 +55,7 @@ std::string Agent::WhyNotMoved(const rdma::QpInfo& qp) const {
 }
 
 uint8_t Agent::SlotOfOwned(const rdma::QpInfo& qp, uint16_t port) const {
-  return SlotOfUntracked({qp.laddr, qp.raddr}, port);
+  return SlotOfUnseen(rdma::SentFlow(qp), port);
 }
 
 // Queue pairs of the pair that are on the slot and may be asked to leave it, always in the same order.
@@ -76,15 +76,23 @@ void Agent::MoveOwnersOff(PairState& pair, uint8_t slot, Capability by, bool aga
   if (allow == Allow::kOff || (again && allow != Allow::kAct) || pair.blind) return;
   const std::vector<rdma::QpInfo> leaving = OwnedOn(pair, slot);
   if (leaving.empty()) return;
-  std::vector<rdma::PathLoad> loads = PathLoads(pair, {});
+  std::vector<rdma::PathLoad> loads = PathLoads(pair, {}, pair.blocked);
   std::erase_if(loads, [&](const rdma::PathLoad& load) { return load.slot == slot; });
-  const char* why = by == Capability::kLoss ? "lossy" : "dead";
+  const bool dead = by == Capability::kFailover;
+  if (loads.empty() && dead) loads = PathLoads(pair, {}, /*avoid=*/0);  // drained or damped, but alive
+  MoveOwnersTo(pair, leaving, std::move(loads), dead ? rdma::MoveWhy::kDead : rdma::MoveWhy::kLossy,
+               allow == Allow::kAct);
+}
+
+// Each to that of the paths which has the fewest then. act: otherwise it is only told.
+void Agent::MoveOwnersTo(const PairState& pair, const std::vector<rdma::QpInfo>& leaving,
+                         std::vector<rdma::PathLoad> loads, rdma::MoveWhy why, bool act) {
   std::vector<rdma::MoveOrder> orders;
   for (const rdma::QpInfo& qp : leaving) {
     const rdma::PathLoad* to = rdma::LeastLoaded(loads, pair.index);
-    if (to == nullptr) return;  // nowhere to go
+    if (to == nullptr) break;  // nowhere to go
     ++loads[static_cast<size_t>(to - loads.data())].queue_pairs;
-    if (allow == Allow::kAct) {
+    if (act) {
       orders.push_back(moves_.Ask(qp, to->port, 0, why, MonotonicNs()));
     } else {
       LogOwnerMove(qp, {.from_port = qp.udp_sport, .port = to->port, .at_ns = MonotonicNs(), .why = why}, 0, true);
@@ -118,7 +126,10 @@ void Agent::StepOwnerMoves() {
 void Agent::OnOwnerMoved(const rdma::QpInfo& qp, const rdma::MoveResult& result) {
   const std::optional<rdma::QpInfo> known = qps_.ByReceivedFlow({.dst = qp.laddr, .dqpn = qp.lqpn});
   if (!known || known->pid != qp.pid) return;  // another process's, by its number
-  if (const auto asked = moves_.Answered(qp, result); asked) LogOwnerMove(qp, *asked, result.error, false);
+  const auto asked = moves_.Answered(qp, result);
+  if (!asked) return;
+  if (result.error == 0 && rdma::LeavesBadPath(asked->why)) OwnerLeftBadPath(qp, *asked);
+  LogOwnerMove(qp, *asked, result.error, false);
 }
 
 void Agent::LogOwnerMove(const rdma::QpInfo& qp, const rdma::MoveBook::Asked& asked, int error, bool dry) {
@@ -126,22 +137,21 @@ void Agent::LogOwnerMove(const rdma::QpInfo& qp, const rdma::MoveBook::Asked& as
   std::string where =
       asked.port == 0 ? "" : absl::StrFormat(" from %s to %s, udp-port %d", SlotName(from), SlotName(to), asked.port);
   if (asked.lag_port != 0) absl::StrAppendFormat(&where, " to port %d of its bond", asked.lag_port);
-  const std::string peer = PeerName(qp.raddr);
+  const std::string peer = PeerName(qp.raddr), why = rdma::MoveWhyName(asked.why);
   telemetry::Event event{.type = "move",
                          .severity = error != 0 ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,
                          .text = absl::StrFormat("queue pair to %s qp 0x%x %s%s: %s", peer, qp.rqpn,
                                                  dry          ? "would be moved by its owner's library"
                                                  : error != 0 ? "was not moved by its owner's library"
                                                               : "was moved by its owner's library",
-                                                 where, asked.why),
+                                                 where, why),
                          .flow = rdma::SentFlow(qp).Id().ToString(),
                          .peer = peer,
                          .slot = SlotNumber(from),
                          .to_slot = SlotNumber(asked.port == 0 ? from : to),
                          .dry = dry};
-  event.evidence = {{"reason", asked.why},
-                    {"udp_port_before", absl::StrCat(asked.from_port)},
-                    {"udp_port", absl::StrCat(asked.port)}};
+  event.evidence = {
+      {"reason", why}, {"udp_port_before", absl::StrCat(asked.from_port)}, {"udp_port", absl::StrCat(asked.port)}};
   if (!dry)
     event.evidence.push_back(
         {"answered_ms", absl::StrFormat("%.1f", static_cast<double>(MonotonicNs() - asked.at_ns) / 1e6)});

@@ -71,7 +71,7 @@ absl::StatusOr<v1::ActionReply> Agent::SteerOwned(const api::Caller& caller, con
     return absl::InvalidArgumentError("a port of a bond stays until another is chosen; leave --for out");
   if (*port != 0) moves_.SetManual(qp, true);
   const rdma::MoveOrder order =
-      moves_.Ask(qp, *port, static_cast<uint8_t>(request.lag_port()), "operator", MonotonicNs());
+      moves_.Ask(qp, *port, static_cast<uint8_t>(request.lag_port()), rdma::MoveWhy::kOperator, MonotonicNs());
   if (!inproc_->Move({&order, 1}).empty()) {
     moves_.Unsent(qp, order.request);
     return absl::UnavailableError("its owner's library does not take orders now; see cwctl qps");
@@ -108,7 +108,7 @@ void Agent::RevertOwned(const FlowKey& key) {
   const bool dead =
       index && slot != CW_SLOT_NONE && probe::Load(dataplane_->pairs()[*index].slot[slot].state) == CW_SLOT_DEAD;
   const bool goes = !dead && entry.before_manual >= CW_INPROC_FIRST_PORT && WhyNotMoved(*qp).empty();
-  if (goes) SendOrders({*qp}, {moves_.Ask(*qp, entry.before_manual, 0, "operator", MonotonicNs())});
+  if (goes) SendOrders({*qp}, {moves_.Ask(*qp, entry.before_manual, 0, rdma::MoveWhy::kOperator, MonotonicNs())});
   Log({.type = "steer",
        .text =
            absl::StrFormat("flow %s %s, and is the agent's again", key.Id().ToString(),
@@ -122,7 +122,7 @@ std::optional<v1::WhyReply> Agent::WhyOwned(const std::string& id) {
   const FlowKey key = rdma::SentFlow(*qp);
   v1::WhyReply reply;
   reply.set_mode(static_cast<v1::Mode>(static_cast<int>(mode()) + 1));
-  *reply.mutable_flow() = MakeAnnounced(*qp, key, MonotonicNs());
+  *reply.mutable_flow() = MakeUnseen(*qp, rdma::NativePortOf(*qp, ""), MonotonicNs());
   reply.set_placement(PlacementOf(*qp, moves_.Of(*qp)));
   AddCollective(key, reply);
   if (rdma::OwnFailover(*qp)) {
@@ -131,8 +131,11 @@ std::optional<v1::WhyReply> Agent::WhyOwned(const std::string& id) {
     AddHold(reply, "cannot_move", "not moved while it is connected: " + why_not);
   }
   const rdma::MoveBook::Entry entry = moves_.Of(*qp);
+  if (entry.manual)
+    AddHold(reply, "manual", "placed by an operator: the agent moves it off a bad or drained path only");
   if (entry.asked)
-    AddHold(reply, "pending", absl::StrFormat("its owner's library was asked to move it (%s)", entry.asked->why));
+    AddHold(reply, "pending",
+            absl::StrFormat("its owner's library was asked to move it (%s)", rdma::MoveWhyName(entry.asked->why)));
   if (entry.last_error != 0)
     AddHold(reply, "refused", "its last move that was refused: " + rdma::ErrnoText(entry.last_error));
   const std::optional<uint32_t> index = engine_->mesh().Find({qp->laddr, qp->raddr});
@@ -140,7 +143,9 @@ std::optional<v1::WhyReply> Agent::WhyOwned(const std::string& id) {
   if (pair == nullptr) return reply;
   AddPairHolds(*pair, reply);
   const uint8_t slot = SlotOfOwned(*qp, qp->udp_sport);
-  if (slot < CW_MAX_SLOTS) *reply.mutable_path() = MakeWhyPathOf(*pair, slot);
+  if (slot >= CW_MAX_SLOTS) return reply;
+  AddPathHolds(*pair, slot, reply);
+  *reply.mutable_path() = MakeWhyPathOf(*pair, slot);
   return reply;
 }
 

@@ -47,16 +47,16 @@ bool Agent::OwnsQp(const Nic& nic, const rdma::QpInfo& qp, const rdma::Requester
   return who.uid == 0;
 }
 
-// Paths that a new queue pair may be put on, with the queue pairs of the same two NICs that are there: by their packets
+// Live paths but for the slots to avoid, with the queue pairs of the same two NICs that are there: by their packets
 // where those are seen, by the port that was announced otherwise.
-std::vector<rdma::PathLoad> Agent::PathLoads(PairState& pair, const rdma::QpInfo& asking) const {
+std::vector<rdma::PathLoad> Agent::PathLoads(const PairState& pair, const rdma::QpInfo& asking, uint16_t avoid) const {
   const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
   const probe::Discovery* discovery = engine_->discovery(pair.index);
   std::vector<rdma::PathLoad> loads;
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     const auto state = probe::Load(dataplane_->pairs()[pair.index].slot[s].state);
     const bool alive = state == CW_SLOT_UP || state == CW_SLOT_NEW;
-    if (slots.port(s) == 0 || !slots.is_path(s) || (pair.blocked >> s & 1) != 0 || !alive) continue;
+    if (slots.port(s) == 0 || !slots.is_path(s) || (avoid >> s & 1) != 0 || !alive) continue;
     loads.push_back({.slot = s, .port = slots.port(s)});
   }
   for (const rdma::QpInfo& qp : qps_.All()) {
@@ -83,7 +83,7 @@ rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester
   if (nic == nics_.end()) return {.verdict = CW_INPROC_NO_PATHS};
   if (nic->attached && options_.config.steering.assign_new_flows) return {.verdict = CW_INPROC_BY_KERNEL};
   if (!OwnsQp(*nic, qp, who)) return {.verdict = CW_INPROC_NOT_YOURS};
-  const std::vector<rdma::PathLoad> loads = PathLoads(*pair, qp);
+  const std::vector<rdma::PathLoad> loads = PathLoads(*pair, qp, pair->blocked);
   const rdma::PathLoad* path = rdma::LeastLoaded(loads, *index);
   if (path == nullptr) return {.verdict = CW_INPROC_NO_PATHS};
   const bool acts = allow == Allow::kAct;
@@ -140,17 +140,6 @@ void Agent::AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, 
   owner.set_told_ago_s(qp.owner->told_ns == 0 ? -1 : static_cast<double>(now_ns - qp.owner->told_ns) / 1e9);
   owner.set_packets_seen(packets_seen);
   AddOwnerMoves(qp, owner);
-}
-
-v1::Flow Agent::MakeAnnounced(const rdma::QpInfo& qp, const FlowKey& key, int64_t now_ns) {
-  FlowEntry entry;
-  entry.tx.flow.sport = qp.udp_sport;
-  entry.tx.slot = entry.tx.want_slot = CW_SLOT_NONE;
-  entry.tx.native_slot = SlotOfOwned(qp, qp.udp_sport);
-  v1::Flow out = MakeFlow(key, entry, now_ns);
-  out.mutable_owner()->set_packets_seen(false);
-  out.set_idle_s(0);
-  return out;
 }
 
 }  // namespace cw::agent

@@ -153,6 +153,7 @@ Agent::Agent(AgentOptions options)
   labels_ = std::make_unique<LabelBook>();
   contention_ = std::make_unique<control::ContentionState>(rules, std::hash<std::string>()(host_name_));
   returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
+  owner_returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
   OpenBreaker();
 }
 

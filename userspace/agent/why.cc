@@ -155,15 +155,16 @@ void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply
   const PairState* pair = FindPair(flow.tx.pair);
   if (pair == nullptr) return;
   AddPairHolds(*pair, reply);
-  const uint8_t slot = flow.PathSlot();
-  if (slot >= CW_MAX_SLOTS) return;
-  if (probe::Load(dataplane_->pairs()[pair->index].slot[slot].state) == CW_SLOT_DEAD) {
+  if (flow.PathSlot() < CW_MAX_SLOTS) AddPathHolds(*pair, flow.PathSlot(), reply);
+}
+
+// What is wrong with the path that a flow is on.
+void Agent::AddPathHolds(const PairState& pair, uint8_t slot, v1::WhyReply& reply) {
+  if (probe::Load(dataplane_->pairs()[pair.index].slot[slot].state) == CW_SLOT_DEAD) {
     AddHold(reply, "dead",
-            absl::StrFormat("path %d is dead; it is left with the next packet where the mode allows it and "
-                            "another path lives",
-                            slot));
+            absl::StrFormat("path %d is dead; it is left where the mode allows it and another path lives", slot));
   }
-  if ((pair->drained >> slot & 1) != 0)
+  if ((pair.drained >> slot & 1) != 0)
     AddHold(reply, "drained", absl::StrFormat("path %d is drained by an operator; see cwctl drain list", slot));
 }
 

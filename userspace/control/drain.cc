@@ -36,6 +36,13 @@ Crosses CrossesHop(absl::Span<const Addr> hops, const Addr& remote, const Addr& 
   return silent ? Crosses::kMaybe : Crosses::kNo;
 }
 
+Crosses CrossesSlot(uint16_t yes, uint16_t maybe, uint8_t slot) {
+  if (yes == 0xffff) return Crosses::kYes;
+  if (slot >= kMaxSlots) return (yes | maybe) != 0 ? Crosses::kMaybe : Crosses::kNo;
+  if ((yes >> slot & 1) != 0) return Crosses::kYes;
+  return (maybe >> slot & 1) != 0 ? Crosses::kMaybe : Crosses::kNo;
+}
+
 std::optional<uint8_t> DrainTarget(absl::Span<const DrainSlot> slots) {
   const DrainSlot* best = nullptr;
   const auto rank = [](const DrainSlot& s) { return std::tuple(s.damped, s.flows, s.slot); };

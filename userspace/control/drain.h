@@ -26,6 +26,10 @@ enum class Crosses : uint8_t { kNo, kYes, kMaybe };
 // empty where nothing is known; `remote` ends the last link.
 Crosses CrossesHop(absl::Span<const Addr> hops, const Addr& remote, const Addr& hop);
 
+// Whether what takes a slot's path crosses what is drained. yes, maybe: masks of the slots that do, that may; all of
+// them: a NIC. slot kSlotNone: its path is not known.
+Crosses CrossesSlot(uint16_t yes, uint16_t maybe, uint8_t slot);
+
 struct DrainSlot {
   uint8_t slot = 0;
   bool live = false;

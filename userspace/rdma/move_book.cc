@@ -24,7 +24,27 @@ std::string CannotMove(const QpInfo& qp) {
   return "its provider has no call for it";
 }
 
-MoveOrder MoveBook::Ask(const QpInfo& qp, uint16_t port, uint8_t lag_port, const std::string& why, int64_t now_ns) {
+const char* MoveWhyName(MoveWhy why) {
+  switch (why) {
+    case MoveWhy::kDead:
+      return "dead";
+    case MoveWhy::kLossy:
+      return "lossy";
+    case MoveWhy::kOperator:
+      return "operator";
+    case MoveWhy::kDrained:
+      return "drained";
+    case MoveWhy::kDrainOver:
+      return "drain over";
+    case MoveWhy::kRecovered:
+      return "recovered";
+  }
+  return "";
+}
+
+bool LeavesBadPath(MoveWhy why) { return why == MoveWhy::kDead || why == MoveWhy::kLossy; }
+
+MoveOrder MoveBook::Ask(const QpInfo& qp, uint16_t port, uint8_t lag_port, MoveWhy why, int64_t now_ns) {
   if (++last_request_ == 0) ++last_request_;
   entries_[KeyOf(qp)].asked = {.request = last_request_,
                                .from_port = qp.udp_sport,

@@ -22,6 +22,18 @@ std::string CannotMove(const QpInfo& qp);
 // As "Operation not supported (errno 95)".
 std::string ErrnoText(int error);
 
+enum class MoveWhy : uint8_t {
+  kDead,  // its path
+  kLossy,
+  kOperator,
+  kDrained,
+  kDrainOver,
+  kRecovered,  // the path that it left when that died or lost packets
+};
+const char* MoveWhyName(MoveWhy why);  // "dead", "lossy", "operator", "drained", "drain over", "recovered"
+// It leaves a path because of what is wrong with it.
+bool LeavesBadPath(MoveWhy why);
+
 class MoveBook {
  public:
   // An answer takes as long as the moves before it in its process; one that takes longer is not waited for.
@@ -33,7 +45,7 @@ class MoveBook {
     uint16_t from_port = 0, port = 0;  // port 0: as it was
     uint8_t lag_port = 0;
     int64_t at_ns = 0;
-    std::string why;  // "dead", "lossy" or "operator"
+    MoveWhy why = MoveWhy::kOperator;
   };
   struct Entry {
     std::optional<Asked> asked;  // not answered yet
@@ -48,7 +60,7 @@ class MoveBook {
   };
 
   // The order for its library, which takes the place of one that was not answered.
-  MoveOrder Ask(const QpInfo& qp, uint16_t port, uint8_t lag_port, const std::string& why, int64_t now_ns);
+  MoveOrder Ask(const QpInfo& qp, uint16_t port, uint8_t lag_port, MoveWhy why, int64_t now_ns);
   // It could not be sent.
   void Unsent(const QpInfo& qp, uint32_t request);
   // What was asked; nullopt: nothing, or something else since.
