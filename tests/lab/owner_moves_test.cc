@@ -275,8 +275,16 @@ TEST_F(OwnerMoves, ThatStayKeepADrainFromBeingSafe) {
   EXPECT_EQ(state.flows_moved(), 0u);
   EXPECT_EQ(OnSpine(2), 1);
   for (const v1::Flow& flow : Flows()) {
-    if (SpineOf(flow) == 2) {
-      EXPECT_EQ(flow.id(), state.held(0));
+    if (SpineOf(flow) != 2) continue;
+    EXPECT_EQ(flow.id(), state.held(0));
+    v1::WhyRequest request;
+    request.set_what(flow.id());
+    const auto why = testbed_->agent(0).Why(request);
+    ASSERT_TRUE(why.ok()) << why.status();
+    for (const char* kind : {"drained", "refused"}) {
+      EXPECT_TRUE(std::any_of(why->holds().begin(), why->holds().end(), [&](const auto& h) {
+        return h.kind() == kind;
+      })) << kind;
     }
   }
 }
@@ -290,6 +298,20 @@ TEST_F(OwnerMoves, AreNotDrainedWhereNcclMovesThem) {
   absl::SleepFor(absl::Seconds(2));  // two more looks
   EXPECT_EQ(OnSpine(2), kQueuePairs / kSpines);
   EXPECT_EQ(log_->changes, 0u);
+}
+
+// They connect on ports that nobody chose for them, where not even a switch answers any more.
+TEST_F(OwnerMoves, LeavePortsThatNeverAnswered) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_TRUE(testbed_->fabric().SetFault(LinkDirection::LeafToSpine(0, 1), Fault::Drop(Fault::Match::kAll)).ok());
+  ASSERT_TRUE(Eventually([&] { return !testbed_->PathDeaths(0).empty(); }));
+  ASSERT_NO_FATAL_FAILURE(SetMode(v1::MODE_OBSERVE));
+  ASSERT_NO_FATAL_FAILURE(StartApp(kQueuePairs));
+  const int on_dead = OnSpine(1);
+  ASSERT_GT(on_dead, 0) << "their numbers are always the same";
+  ASSERT_NO_FATAL_FAILURE(SetMode(v1::MODE_PROTECT));
+  EXPECT_TRUE(Eventually([&] { return OnSpine(1) == 0; }));
+  EXPECT_EQ(log_->changes, static_cast<uint64_t>(on_dead)) << "the others stay";
 }
 
 // Nothing put them on a path: their ports are found out for them.

@@ -312,6 +312,7 @@ class Agent final : public api::AgentView {
   uint16_t LossySlots(const PairState& pair) const;
   void OnStall(PairState& pair, const control::DataStall::Verdict& verdict);
   int LeavePath(PairState& pair, uint8_t slot, std::optional<uint16_t> steered_to = std::nullopt);
+  bool IsMute(const PairState& pair, uint8_t slot) const;
   void LeaveMutePorts();
 
   // decide.cc

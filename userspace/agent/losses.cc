@@ -109,16 +109,21 @@ void Agent::OnStall(PairState& pair, const control::DataStall::Verdict& verdict)
 
 // A native port that is probed for itself and never answers, while other paths do. The kernel judges paths that were
 // alive once.
+bool Agent::IsMute(const PairState& pair, uint8_t slot) const {
+  const cw_pair& shared = dataplane_->pairs()[pair.index];
+  if (pair.blind || probe::Load(shared.live_mask) == 0 || engine_->mesh().slots(pair.index).is_path(slot)) return false;
+  const uint32_t rounds = probe::Load(shared.cur_round) - probe::Load(shared.slot[slot].progress_round);
+  return probe::Load(shared.slot[slot].state) == CW_SLOT_NEW && rounds >= kMuteRounds;
+}
+
 void Agent::LeaveMutePorts() {
   if (!Acts(Capability::kFailover)) return;
   for (auto& [index, pair] : pairs_) {
-    const cw_pair& shared = dataplane_->pairs()[index];
-    if (!pair->active || pair->blind || probe::Load(shared.live_mask) == 0) continue;
+    if (!pair->active) continue;
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-      const cw_slot& slot = shared.slot[s];
-      const uint32_t rounds = probe::Load(shared.cur_round) - probe::Load(slot.progress_round);
-      const bool fresh = probe::Load(slot.state) == CW_SLOT_NEW && !engine_->mesh().slots(index).is_path(s);
-      if (!fresh || rounds < kMuteRounds) continue;
+      if (!IsMute(*pair, s)) continue;
+      const cw_slot& slot = dataplane_->pairs()[index].slot[s];
+      const uint32_t rounds = probe::Load(dataplane_->pairs()[index].cur_round) - probe::Load(slot.progress_round);
       const int left = LeavePath(*pair, s);
       if (left == 0) continue;
       Log({.type = "path",

@@ -108,13 +108,13 @@ void Agent::SendOrders(const std::vector<rdma::QpInfo>& qps, const std::vector<r
   }
 }
 
-// What could not be asked for then, or died while it was under way.
+// What could not be asked for then, or died while it was under way, or was on a port that never answered.
 void Agent::StepOwnerMoves() {
   moves_.ExpireOverdue(MonotonicNs());
   for (auto& [index, pair] : pairs_) {
     const uint16_t lossy = LossySlots(*pair);
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-      if (probe::Load(dataplane_->pairs()[index].slot[s].state) == CW_SLOT_DEAD) {
+      if (probe::Load(dataplane_->pairs()[index].slot[s].state) == CW_SLOT_DEAD || IsMute(*pair, s)) {
         MoveOwnersOff(*pair, s, Capability::kFailover, /*again=*/true);
       } else if ((lossy >> s & 1) != 0) {
         MoveOwnersOff(*pair, s, Capability::kLoss, /*again=*/true);
