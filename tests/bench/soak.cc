@@ -57,6 +57,18 @@ struct Series {
 };
 using AgentSeries = std::map<std::string, Series>;
 
+// The number of the newest: so many since the agent's start.
+uint64_t EventsSaid(Testbed& testbed, int host) {
+  uint64_t newest = 0;
+  cw::api::v1::EventsRequest request;
+  request.set_last(1);
+  (void)testbed.agent(host).Events(request, [&](const cw::api::v1::Event& event) {
+    newest = event.seq();
+    return true;
+  });
+  return newest;
+}
+
 absl::Status Look(Testbed& testbed, int host, AgentSeries& series) {
   const auto process = cw::bench::ReadProcess(testbed.agent_pid(host));
   if (!process.ok()) return process.status();
@@ -65,6 +77,7 @@ absl::Status Look(Testbed& testbed, int host, AgentSeries& series) {
   const auto add = [&](const std::string& name, Series kind, double value) {
     series.try_emplace(name, std::move(kind)).first->second.values.push_back(value);
   };
+  add("events", {.unit = "count", .judged = false}, static_cast<double>(EventsSaid(testbed, host)));
   add("rss", {.unit = "MiB", .limit = kMemory, .settles_late = true}, process->rss_mib);
   add("pss", {.unit = "MiB", .limit = kMemory, .settles_late = true}, process->pss_mib);
   add("descriptors", {.unit = "count", .limit = kNone}, process->descriptors);
@@ -90,8 +103,7 @@ class Coming {
   absl::Status Round(absl::Duration length) {
     cw::lab::EmulatorConfig config = cw::lab::EmulatedHosts(testbed_.fabric(), /*agents=*/true);
     config.seed = ++seed_;
-    config.realtime = true;
-    config.verify_every = 16;  // it sees the other load's packets, too
+    config.verify_every = 16;  // it sees the other load's packets, too, and leaves the processors to that
     config.arrivals = 1 << 8;
     auto emulator = cw::lab::Emulator::Create(config);
     if (!emulator.ok()) return emulator.status();
