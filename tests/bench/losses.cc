@@ -18,6 +18,7 @@ struct Field {
   const char* name;
 };
 constexpr Field kFields[] = {{&Losses::naks, "NAKs"},
+                             {&Losses::duplicates, "packets that came twice"},
                              {&Losses::timeouts, "timeouts"},
                              {&Losses::icrc_errors, "wrong ICRCs"},
                              {&Losses::retransmissions, "packets sent again"},
@@ -71,6 +72,7 @@ absl::StatusOr<Losses> ReadLosses(const lab::Fabric& fabric, const lab::Emulator
   for (const lab::FlowReport& flow : snapshot.flows) {
     for (const lab::QpCounters* end : {&flow.requester, &flow.responder}) {
       losses.naks += end->naks_received;
+      losses.duplicates += end->duplicates;
       losses.timeouts += end->timeouts;
       losses.retransmissions += end->retransmissions;
     }

@@ -4,6 +4,7 @@
 // two are what an interval cost. Any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -24,8 +25,11 @@ struct Losses {
 
   Losses operator-(const Losses& earlier) const;
   Losses operator+(const Losses& other) const;
+  // NAKs for packets that came after all. A veth gives packets of one flow to the processor of their sender, and one
+  // processor may be ahead of another.
+  uint64_t Reordered() const { return std::min(naks, duplicates); }
   // Times that a queue pair noticed a loss.
-  uint64_t Noticed() const { return naks + timeouts + icrc_errors + died; }
+  uint64_t Noticed() const { return naks - Reordered() + timeouts + icrc_errors + died; }
   std::string Text() const;  // "3 NAKs, 1 timeout"; "nothing"
 };
 

@@ -111,7 +111,7 @@ class Measurement {
     const Losses lost = now.losses - books_.losses;
     tally.lost = tally.lost + lost;
     std::vector<std::string> what;
-    if (lost.Noticed() + lost.interface_drops > 0) what.push_back(lost.Text());
+    if (lost.naks + lost.Noticed() + lost.interface_drops > 0) what.push_back(lost.Text());
     for (size_t h = 0; h < now.hosts.size(); ++h) {
       const PinnedState &was = books_.hosts[h], &is = now.hosts[h];
       const Damage damage = cw::bench::Compare(was, is);
@@ -142,6 +142,7 @@ void AddRows(cw::bench::Report& report, Cycle cycle, const Tally& tally) {
   count("cycles", tally.down_ms.size());
   count("lost", tally.lost.Noticed());
   count("naks", tally.lost.naks);
+  count("reordered", tally.lost.Reordered());
   count("timeouts", tally.lost.timeouts);
   count("icrc_errors", tally.lost.icrc_errors);
   count("sent_again", tally.lost.retransmissions);

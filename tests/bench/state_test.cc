@@ -71,6 +71,11 @@ TEST(Losses, DifferencesAndWords) {
   EXPECT_EQ((now - earlier).Text(), "2 NAKs, 1 timeouts, 30 packets sent again, 2 packets dropped by interfaces");
   EXPECT_EQ((now - now).Text(), "nothing");
   EXPECT_EQ((now + earlier).naks, 4u);
+  now.duplicates = 1;  // one packet was late, the other missing
+  EXPECT_EQ((now - earlier).Reordered(), 1u);
+  EXPECT_EQ((now - earlier).Noticed(), 2u);
+  now.duplicates = 100;
+  EXPECT_EQ((now - earlier).Noticed(), 1u);
 }
 
 TEST(Losses, DropsAreThoseOfTheFabricsInterfaces) {

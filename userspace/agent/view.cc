@@ -643,22 +643,40 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
   return reply;
 }
 
+namespace {
+
+// Who writes events waits while others are copied, and the loop is one of those.
+constexpr size_t kEventsAtOnce = 256;
+
+bool Passes(const v1::EventsRequest& request, const telemetry::Event& event) {
+  if (!request.type().empty() && request.type() != event.type) return false;
+  return request.match().empty() || request.match() == event.flow || request.match() == event.peer;
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& request, absl::Duration wait) {
   std::vector<v1::Event> out;
+  const size_t last = request.after_seq() == 0 ? request.last() : 0;  // 0: all
+  const auto keep_last = [&](size_t most) {
+    if (last > 0 && out.size() > most) out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(last));
+  };
   uint64_t after = request.after_seq();
+  if (last > 0 && request.type().empty() && request.match().empty())
+    after = events_.newest() - std::min<uint64_t>(events_.newest(), last);
   const absl::Time deadline = absl::Now() + wait;
   // Events that do not pass the filter are no answer: go on waiting behind them.
-  do {
-    for (const telemetry::Event& event : events_.WaitAfter(after, deadline - absl::Now())) {
+  for (bool more = true; more;) {
+    std::vector<telemetry::Event> events = events_.After(after, kEventsAtOnce);
+    if (events.empty()) events = events_.WaitAfter(after, deadline - absl::Now());
+    for (const telemetry::Event& event : events) {
       after = event.seq;
-      if (!request.type().empty() && request.type() != event.type) continue;
-      if (!request.match().empty() && request.match() != event.flow && request.match() != event.peer) continue;
-      out.push_back(ToApi(event));
+      if (Passes(request, event)) out.push_back(ToApi(event));
     }
-  } while (out.empty() && absl::Now() < deadline);
-  if (request.last() > 0 && request.after_seq() == 0 && out.size() > request.last()) {
-    out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(request.last()));
+    keep_last(2 * last);
+    more = events.size() >= kEventsAtOnce || (out.empty() && absl::Now() < deadline);
   }
+  keep_last(last);
   return out;
 }
 

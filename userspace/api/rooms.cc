@@ -34,7 +34,7 @@ void EndServer(grpc::Server& server, absl::Duration patience) {
 }
 
 Rooms::~Rooms() {
-  for (auto& [owner, room] : rooms_) EndServer(*room.server, absl::Seconds(1));
+  for (auto& [owner, room] : rooms_) EndServer(*room.server, kPatience);
 }
 
 void Rooms::Admit(int fd) {

@@ -20,7 +20,9 @@ namespace cw::api {
 
 // What all servers of this process have in common: few threads, and what one message may take.
 void LimitServer(grpc::ServerBuilder& builder);
-// Running calls are cancelled after `patience`.
+// Running calls are cancelled after `patience`, which a client that is connected and asks nothing takes, too: it does
+// not hear that its server ends. While an agent ends nobody probes.
+inline constexpr absl::Duration kPatience = absl::Milliseconds(100);
 void EndServer(grpc::Server& server, absl::Duration patience);
 
 class Rooms {

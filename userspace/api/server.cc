@@ -103,7 +103,7 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() {
   impl_->door.reset();
   impl_->calls.Stop();
-  if (impl_->tcp != nullptr) EndServer(*impl_->tcp, absl::Seconds(1));
+  if (impl_->tcp != nullptr) EndServer(*impl_->tcp, kPatience);
 }
 
 }  // namespace cw::api
