@@ -15,7 +15,8 @@
 namespace cw::bench {
 
 struct Losses {
-  uint64_t naks = 0;             // each: a packet was missing, or came before another one
+  uint64_t naks = 0;             // each: a packet was missing, or came after a later one
+  uint64_t duplicates = 0;       // packets that came twice: what a NAK asked for was only late, or an answer was lost
   uint64_t timeouts = 0;         // the end of something was missing
   uint64_t icrc_errors = 0;      // damaged on the way
   uint64_t retransmissions = 0;  // packets, of which most had arrived
