@@ -85,9 +85,10 @@ void AddEventVerbs(CLI::App& app, Session& session) {
   verb->add_flag("--follow,-f", options->follow, "Stay and show what comes");
   verb->add_option("--last,-n", options->last, "How many past events to show first, 0 = all")->capture_default_str();
   verb->add_option("--count", options->count, "End after so many events, 0 = never");
-  verb->add_option("--type", options->type,
-                   "Only path, move, return, repair, decision, trial, breaker, flow, place, mode, steer, drain, nic, "
-                   "rdma, clock, fabric, cause, gap, job or agent");
+  verb->add_option(
+      "--type", options->type,
+      "Only path, move, return, repair, decision, trial, breaker, flow, place, mode, steer, drain, link, nic, "
+      "rdma, clock, fabric, cause, gap, job or agent");
   verb->add_option("--match", options->match, "Only events of this flow id or peer");
   verb->callback([&session, options] { session.action = [&session, options] { return Events(session, *options); }; });
 }

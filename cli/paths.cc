@@ -213,6 +213,12 @@ std::string LinkNote(const v1::Link& link) {
   return absl::StrCat(link.suspect() ? "this one or " : "together with ", absl::StrJoin(link.alike(), ", "));
 }
 
+// Of links that no path tells apart an outage counts for each: then a range.
+std::string FlapsText(const v1::Link& link) {
+  if (link.flaps_1h() == link.flaps_1h_certain()) return std::to_string(link.flaps_1h());
+  return absl::StrCat(link.flaps_1h_certain(), "-", link.flaps_1h());
+}
+
 absl::StatusOr<int> Links(Session& session, const Options& options) {
   v1::LinksRequest request;
   request.set_window_s(options.window_s);
@@ -223,7 +229,7 @@ absl::StatusOr<int> Links(Session& session, const Options& options) {
       std::cout << "no link is known: no peer has answered yet, or the switches do not answer (cwctl doctor)\n";
       return;
     }
-    Table table({"FROM", "TO", "PEER", ">PATHS", ">DEAD", ">QUEUE", ">±", "STATE", "NOTE"});
+    Table table({"FROM", "TO", "PEER", ">PATHS", ">DEAD", ">FLAPS/H", ">QUEUE", ">±", "STATE", "NOTE"});
     for (const v1::Link& link : reply->links()) {
       const bool queues = link.queue_ns() > 0;
       table.Add({link.from(),
@@ -231,6 +237,7 @@ absl::StatusOr<int> Links(Session& session, const Options& options) {
                  link.peer().empty() ? kNoValue : link.peer(),
                  std::to_string(link.paths()),
                  std::to_string(link.paths_dead()),
+                 FlapsText(link),
                  queues ? NsText(link.queue_ns()) : kNoValue,
                  queues ? NsText(link.queue_error_ns()) : kNoValue,
                  {link.suspect() ? "suspect" : "up", link.suspect() ? Tone::kBad : Tone::kPlain},

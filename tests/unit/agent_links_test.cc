@@ -70,6 +70,20 @@ TEST(LinksView, ADeadSpineIsSuspectedAndWhatIsTheSameIsNamed) {
   EXPECT_EQ(0u, links.paths_dead_unexplained());
 }
 
+TEST(LinksView, OutagesAreToldOfTheLinkThatHadThem) {
+  FlapCounts flaps;
+  flaps.by_end["10.1.0.0"] = {.flaps = 9, .certain = 4};
+  flaps.by_end["eth0"] = {.flaps = 2, .certain = 2};
+  flaps.own["10.0.0.10"] = {.flaps = 2, .certain = 2};
+  const v1::LinksReply links = MakeLinks(TwoPeers(), 10, flaps);
+  ASSERT_EQ(7, links.links_size());
+  for (const v1::Link& link : links.links()) {
+    const bool own = link.from() == "10.0.0.10", up = link.to() == "10.1.0.0";
+    EXPECT_EQ(own ? 2u : up ? 9u : 0u, link.flaps_1h()) << link.ShortDebugString();
+    EXPECT_EQ(own ? 2u : up ? 4u : 0u, link.flaps_1h_certain()) << link.ShortDebugString();
+  }
+}
+
 TEST(LinksView, WhatIsNotKnownSaysNothing) {
   v1::PathsReply paths = TwoPeers();
   paths.mutable_pairs(0)->mutable_paths(0)->set_hops(1, "*");

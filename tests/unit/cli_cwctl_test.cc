@@ -88,11 +88,13 @@ TEST_F(Cwctl, ASecondAgentIsRefusedAndALeftSocketIsReplaced) {
 
 TEST_F(Cwctl, LinksNameSuspectsAndQueues) {
   const std::string text = Run({"links"}).out;
-  EXPECT_THAT(text, ContainsRegex("10.0.0.1 +10.1.1.0 +– +1 +1 +– +– +suspect +this one or 10.1.1.3"));
-  EXPECT_THAT(text, ContainsRegex("10.1.0.3 +10.0.1.10 +node2 +2 +0 +251 µs +3.00 µs +up"));
+  EXPECT_THAT(text, ContainsRegex("10.0.0.1 +10.1.1.0 +– +1 +1 +4-9 +– +– +suspect +this one or 10.1.1.3"));
+  EXPECT_THAT(text, ContainsRegex("10.1.0.3 +10.0.1.10 +node2 +2 +0 +0 +251 µs +3.00 µs +up"));
   const json reply = RunJson({"links", "--window", "60"});
   EXPECT_EQ(reply["window_s"], 60);
   EXPECT_EQ(reply["links"][1]["queue_ns"], 251000);
+  EXPECT_EQ(reply["links"][0]["flaps_1h"], 9);
+  EXPECT_EQ(reply["links"][0]["flaps_1h_certain"], 4);
 }
 
 TEST_F(Cwctl, EveryReadingVerbSpeaksBothForms) {

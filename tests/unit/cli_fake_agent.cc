@@ -232,6 +232,8 @@ absl::StatusOr<v1::LinksReply> FakeAgent::Links(uint32_t window_s) {
   dead.set_paths_dead(1);
   dead.set_suspect(true);
   dead.add_alike("10.1.1.3");
+  dead.set_flaps_1h(9);
+  dead.set_flaps_1h_certain(4);
   v1::Link& queue = *reply.add_links();
   queue.set_from("10.1.0.3");
   queue.set_to("10.0.1.10");

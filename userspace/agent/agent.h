@@ -67,6 +67,9 @@ namespace cw::profile {
 class Profiles;
 struct Stall;
 }  // namespace cw::profile
+namespace cw::dataplane {
+class LinkNews;
+}
 namespace cw::probe_verbs {
 class VerbsHost;
 }
@@ -75,6 +78,8 @@ class QpMonitor;
 }
 namespace cw::control {
 class Breaker;
+struct Blame;
+struct FlapAlert;
 struct BreakerMove;
 struct BreakerTrip;
 class GapWatch;
@@ -86,6 +91,7 @@ struct ReturnPlace;
 
 namespace cw::agent {
 
+struct FlapWatch;
 class LabelBook;
 class RdmaWatch;
 
@@ -160,7 +166,12 @@ class Agent final : public api::AgentView {
     uint32_t ifindex = 0;
     Addr address;
     uint32_t mtu = 0;
-    bool link_up = true;
+    bool link_up = true;  // as the witnesses below say
+    bool carrier = true;
+    bool rdma_down = false;       // a port of an RDMA device on it
+    bool carrier_known = false;   // it was read once
+    uint64_t carrier_losses = 0;  // as the kernel counts them
+    int64_t carrier_lost_ns = 0;  // monotonic; when the last one was noticed; 0: never
     dataplane::AttachInfo attach;
     std::string note;  // why nothing is attached
     bool attached = false;
@@ -343,6 +354,30 @@ class Agent final : public api::AgentView {
   void TellOfNics(const control::NicStep& step, bool acts);
   void AddNicFailover(const Nic& nic, api::v1::NicStatus& out);
 
+  // carriers.cc: what the kernel and RDMA devices say of our own NICs' links
+  absl::Status OpenCarriers();
+  void OnLinkNews();
+  void LookAtCarriers();
+  void LookAtCarrier(Nic& nic);
+  void CountCarrierLosses(Nic& nic, uint64_t losses);
+  void OnRdmaPort(const std::string& netdev, bool up);
+  void TellOfLink(Nic& nic, const char* witness, uint64_t losses);
+  Nic* NicOf(const PairState& pair);
+  bool LostCarrier(const PairState& pair, const cw_ev_slot& verdict);
+
+  // link_flaps.cc: outages of links, as paths die of them
+  absl::Status OpenLinkBook();
+  void KeepLinkBook();
+  void RememberLinks(PairState& pair);
+  void BlameLinks(const PairState& pair, const cw_ev_slot& verdict);
+  void LinksAnswer(const PairState& pair, uint8_t s, int64_t sent_ns);
+  void ForgiveLinks(const PairState& pair, uint8_t s);
+  void BlameTick();
+  void CountOutage(const control::Blame& blame);
+  void TellFlaps(const control::FlapAlert& alert);
+  std::string LinkText(const std::string& end) const;
+  bool DampedByLinks(const PairState& pair, uint8_t s, int64_t now_ns) const;
+
   // queues.cc
   void LookAtQueues();
 
@@ -410,7 +445,7 @@ class Agent final : public api::AgentView {
   void SilenceTick();
   void LookAtSilence(PairState& pair, uint8_t s);
   void OnClassQuestion(PairState& pair, const probe::ClassQuestion& question);
-  void OnProbeOfSilent(SlotState& slot, const cw_ev_probe& probe);
+  void OnProbeOfSilent(const PairState& pair, SlotState& slot, const cw_ev_probe& probe);
   void TellSilence(PairState& pair, uint8_t s);
   Evidence SilenceEvidence(const PairState& pair, const SilentPath& silent) const;
   void OnSilenceEnds(PairState& pair, uint8_t s);
@@ -579,9 +614,9 @@ class Agent final : public api::AgentView {
   std::vector<rdma::Link> rdma_links_;              // as RDMA netlink told last
   std::map<cw_inproc_verdict, uint64_t> answered_;  // queue pairs that asked for a path
   rdma::QpRegistry qps_;
-  rdma::MoveBook moves_;  // of queue pairs that their owners' libraries move
-  std::unique_ptr<profile::Profiles> profiles_;                                    // loop_'s thread
-  std::unique_ptr<rdma::QpMonitor> qp_monitor_;                                    // null: not (yet), by …
+  rdma::MoveBook moves_;                         // of queue pairs that their owners' libraries move
+  std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread
+  std::unique_ptr<rdma::QpMonitor> qp_monitor_;  // null: not (yet), by …
   std::string no_qp_monitor_ = "no RDMA device was there when the agent started";  // …
   struct UnseenQp {
     uint32_t pair = 0;
@@ -620,6 +655,8 @@ class Agent final : public api::AgentView {
   TailBook tails_;
   bool silence_ticking_ = false;
   uint32_t class_token_ = 0;
+  std::unique_ptr<FlapWatch> flaps_of_links_;
+  std::unique_ptr<dataplane::LinkNews> link_news_;
   struct {
     absl::flat_hash_map<FlowKey, control::RerollWatch> watched;
     std::mt19937 random{std::random_device{}()};

@@ -209,12 +209,15 @@ void Agent::EverySecond() {
     const uint32_t round = probe::Load(dataplane_->pairs()[index].cur_round);
     const uint32_t sent = round - pair->last_round;
     pair->last_round = round;
+    RememberLinks(*pair);
     UpdateDamping(*pair);
     if (sent > 100'000) continue;  // the numbering began anew
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
       if (engine_->mesh().slots(index).port(s) != 0) pair->slot[s].forward.AddSent(now_ns, sent);
     }
   }
+  KeepLinkBook();
+  LookAtCarriers();
   RunDeadlines();
   ExpireDryDeaths();
   JudgeCauses(now_ns);

@@ -69,8 +69,9 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   const int64_t reverse_ns = t4 - (t3 - pair->clock->OffsetAt(t4));
   if (options_.config.steering.find_causes) causes_.Answered(probe.pair, probe.slot);
   SlotState& slot = pair->slot[probe.slot];
+  slot.answered_ns = std::max(slot.answered_ns, t1);
   slot.window.AddEcn(probe.flags);
-  if (slot.silence) OnProbeOfSilent(slot, probe);
+  if (slot.silence) OnProbeOfSilent(*pair, slot, probe);
   // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
   if (!pair->estimate.settled || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);
   slot.forward.AddProbe(now_ns, forward_ns);
@@ -122,7 +123,8 @@ void Agent::UpdateDamping(PairState& pair) {
     // The record of its return may have been lost, or its number means another path now.
     if (!dead && pair.slot[s].was_dead) pair.slot[s].damping.Up(now_ns);
     pair.slot[s].was_dead = dead;
-    if (!dead && !pair.slot[s].damping.UsableAt(now_ns)) damped |= static_cast<uint16_t>(1u << s);
+    const bool usable = pair.slot[s].damping.UsableAt(now_ns) && !DampedByLinks(pair, s, now_ns);
+    if (!dead && !usable) damped |= static_cast<uint16_t>(1u << s);
   }
   pair.damped = damped;
   PublishBlocked(pair);

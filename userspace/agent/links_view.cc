@@ -69,6 +69,15 @@ control::PathQueue QueueOf(const v1::PathWindow* window, const std::vector<uint6
   return queue;
 }
 
+// Our own link flaps as its NIC's carrier does, which paths cannot see.
+void AddFlaps(const FlapCounts& flaps, v1::Link& link) {
+  const bool own = flaps.own.contains(link.from());
+  if (!own && !flaps.by_end.contains(link.to())) return;
+  const control::FlapCount& count = own ? flaps.own.at(link.from()) : flaps.by_end.at(link.to());
+  link.set_flaps_1h(static_cast<uint32_t>(count.flaps));
+  link.set_flaps_1h_certain(static_cast<uint32_t>(count.certain));
+}
+
 void AddAlike(const std::vector<uint64_t>& group, std::vector<v1::Link>& links) {
   for (const uint64_t link : group) {
     for (const uint64_t other : group) {
@@ -79,7 +88,7 @@ void AddAlike(const std::vector<uint64_t>& group, std::vector<v1::Link>& links) 
 
 }  // namespace
 
-v1::LinksReply MakeLinks(const v1::PathsReply& paths, uint32_t window_s) {
+v1::LinksReply MakeLinks(const v1::PathsReply& paths, uint32_t window_s, const FlapCounts& flaps) {
   LinkIndex index;
   std::vector<control::PathQueue> queues;
   std::vector<control::PathHealth> healths;
@@ -120,6 +129,7 @@ v1::LinksReply MakeLinks(const v1::PathsReply& paths, uint32_t window_s) {
     return a.suspect() != b.suspect() ? a.suspect() : a.queue_ns() > b.queue_ns();
   });
   for (v1::Link& link : index.links) {
+    AddFlaps(flaps, link);
     if (link.paths() > 0) *reply.add_links() = std::move(link);
   }
   return reply;

@@ -4,12 +4,21 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "userspace/api/cwfabric.pb.h"
+#include "userspace/control/link_book.h"
 
 namespace cw::agent {
 
+struct FlapCounts {
+  std::map<std::string, control::FlapCount> by_end;  // the address where a link ends
+  std::map<std::string, control::FlapCount> own;     // this host's own links, by their NICs' addresses
+};
+
 // paths: of all pairs. window_s: 1, 10 or 60.
-cwfabric::v1::LinksReply MakeLinks(const cwfabric::v1::PathsReply& paths, uint32_t window_s);
+cwfabric::v1::LinksReply MakeLinks(const cwfabric::v1::PathsReply& paths, uint32_t window_s,
+                                   const FlapCounts& flaps = {});
 
 }  // namespace cw::agent

@@ -53,9 +53,7 @@ absl::Status Agent::OpenNicFailover() {
 }
 
 std::vector<control::NicPair> Agent::LookAtNicPairs() {
-  for (Nic& nic : nics_) {
-    if (const absl::StatusOr<bool> up = dataplane::LinkUp(nic.config.name); up.ok()) nic.link_up = *up;
-  }
+  LookAtCarriers();  // news of them may come a second late
   std::vector<control::NicPair> view;
   for (const auto& [index, pair] : pairs_) {
     control::NicPair out{.index = index, .key = pair->key, .peer = pair->peer};
@@ -228,8 +226,8 @@ void Agent::TellOfNics(const control::NicStep& step, bool acts) {
 }
 
 void Agent::AddNicFailover(const Nic& nic, api::v1::NicStatus& out) {
-  if (nic_failover_ == nullptr) return;
   out.set_link_down(!nic.link_up);
+  if (nic_failover_ == nullptr) return;
   for (const auto& [index, pair] : pairs_) {
     if (pair->ifindex != nic.ifindex) continue;
     out.set_pairs_silent(out.pairs_silent() + (nic_failover_->Silent(pair->key) ? 1 : 0));

@@ -50,6 +50,8 @@ struct SilentPath {
   cw_ev_slot verdict = {};
   control::PathDamping damping;  // as it was before
   bool told_dead = false;
+  bool own_link = false;    // our NIC had no carrier: no path's fault
+  int64_t answered_ns = 0;  // local time: when the first of its probes since that was answered was sent; 0: none yet
 };
 
 struct SlotState {
@@ -58,6 +60,8 @@ struct SlotState {
   WindowDelay window;
   control::PathDamping damping;
   control::FlapCounter flaps;
+  std::vector<Addr> links;  // where those that it takes end, as last known in full; ours first; empty: not known
+  int64_t answered_ns = 0;  // local time: when the newest of its probes that were answered was sent; 0: none was
   std::optional<SilentPath> silence;
   bool was_dead = false;  // at the last look at the slot's state
 };

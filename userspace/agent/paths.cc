@@ -56,6 +56,7 @@ void Agent::OnTable(uint32_t index, const probe::PathTable& table) {
                         unknown == 0 ? "" : absl::StrCat(", ", unknown, " of them with switches that do not answer")),
        .peer = pair->peer});
   pair->table_seen = true;
+  RememberLinks(*pair);
 }
 
 void Agent::OnInvalid(uint32_t index, const probe::DiscoveryEvent& event) {
@@ -112,6 +113,8 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     pair->clock_paths.ForgetThere(change.slot);
     pair->slot[change.slot].damping = control::PathDamping();
     pair->slot[change.slot].flaps = control::FlapCounter();
+    pair->slot[change.slot].links.clear();
+    pair->slot[change.slot].answered_ns = 0;
     pair->slot[change.slot].silence.reset();
     if (pair->loss != nullptr) pair->loss->Forget(change.slot);
     if (pair->stalls != nullptr) pair->stalls->Forget(change.slot);
@@ -123,6 +126,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
       (void)dataplane_->flow_editor().Place(ToMap(key), CW_SLOT_NONE, 0);
     }
   }
+  RememberLinks(*pair);
   for (const probe::NativeChange& change : update.natives) {
     OnUnseenNative(index, change);
     for (auto& [key, flow] : flows_.sent) {

@@ -64,8 +64,12 @@ void Agent::OnClassQuestion(PairState& pair, const probe::ClassQuestion& questio
 
 // A reply to a probe on a silent path. It was held back if it was sent before the verdict, or was under way for longer
 // than a path is believed to be alive without a sign of life.
-void Agent::OnProbeOfSilent(SlotState& slot, const cw_ev_probe& probe) {
+void Agent::OnProbeOfSilent(const PairState& pair, SlotState& slot, const cw_ev_probe& probe) {
   const cw_ev_slot& verdict = slot.silence->verdict;
+  if (probe.t1 > verdict.ns && slot.silence->answered_ns == 0) {
+    slot.silence->answered_ns = static_cast<int64_t>(probe.t1);
+    LinksAnswer(pair, verdict.slot, slot.silence->answered_ns);
+  }
   const bool before = probe.t1<verdict.ns&& static_cast<int32_t>(probe.round - verdict.progress_round)> 0;
   if (before || probe.t4 - probe.t1 >= verdict.silence_ns) slot.silence->watch.Held();
 }
@@ -76,6 +80,7 @@ void Agent::TellSilence(PairState& pair, uint8_t s) {
   const cw_ev_slot& verdict = silent.verdict;
   const bool dead = silent.watch.verdict() == control::Silence::kDead;
   const bool was_dead = silent.told_dead;
+  silent.own_link = dead && LostCarrier(pair, verdict);
   telemetry::Event event{.type = "path",
                          .severity = dead ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,
                          .peer = pair.peer,
@@ -83,17 +88,20 @@ void Agent::TellSilence(PairState& pair, uint8_t s) {
   if (dead) {
     event.text = absl::StrFormat("path %d to %s is dead: %d rounds of probes missed while path %d answered", s,
                                  pair.peer, verdict.misses, verdict.witness);
+    if (silent.own_link) absl::StrAppend(&event.text, "; our own NIC had no carrier, so no path is to blame");
   } else {
     event.text = absl::StrFormat(
         "path %d to %s %s paused, not dead: %s", s, pair.peer, was_dead ? "was" : "is",
         silent.watch.held() > 0 ? "what was missing arrives late" : absl::StrFormat("DSCP %d passes", OtherDscp(pair)));
   }
   event.evidence = SilenceEvidence(pair, silent);
+  if (silent.own_link) event.evidence.insert(event.evidence.begin(), {"nic_carrier", "down"});
   Log(std::move(event));
   if (dead) {
     silent.told_dead = true;
     OnDead(pair, s);
   } else if (was_dead) {
+    ForgiveLinks(pair, s);
     slot.damping = silent.damping;  // it did not fail
     slot.damping.Up(MonotonicNs());
     UpdateDamping(pair);
@@ -165,14 +173,11 @@ void Agent::OnDead(PairState& pair, uint8_t s) {
   const int64_t now_ns = MonotonicNs();
   DoubtPaths(pair);
   SlotState& slot = pair.slot[s];
+  if (slot.silence->own_link) return;
   slot.damping.Down(now_ns);
+  slot.flaps.Down(now_ns);
+  BlameLinks(pair, slot.silence->verdict);
   UpdateDamping(pair);
-  if (!slot.flaps.Down(now_ns)) return;
-  Log({.type = "path",
-       .severity = telemetry::Severity::kAlert,
-       .text = absl::StrFormat("path %d to %s: %s", s, pair.peer, slot.flaps.AlertText()),
-       .peer = pair.peer,
-       .slot = s});
 }
 
 }  // namespace cw::agent

@@ -15,6 +15,9 @@ absl::Status Agent::OpenRdmaWatch() {
   options.tell = [this](telemetry::Event event) {
     loop_->Post([this, event = std::move(event)]() mutable { Log(std::move(event)); });
   };
+  options.port = [this](const std::string& netdev, bool up) {
+    loop_->Post([this, netdev, up] { OnRdmaPort(netdev, up); });
+  };
   rdma_watch_ = std::make_unique<RdmaWatch>(std::move(options));
   ReadKernelQps();
   if (!rdma_links_.empty()) OpenQpMonitor();

@@ -43,6 +43,15 @@ telemetry::Event EventOf(const host::RdmaChange& change) {
   return event;
 }
 
+bool Active(const host::RdmaTree& tree, const host::RdmaChange& change) {
+  for (const host::RdmaTreeNic& nic : tree.nics) {
+    for (const host::RdmaTreePort& port : nic.ports) {
+      if (nic.name == change.device && port.number == change.port) return port.active();
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 RdmaWatch::RdmaWatch(Options options) : options_(std::move(options)), stop_fd_(eventfd(0, EFD_CLOEXEC)) {
@@ -126,7 +135,10 @@ void RdmaWatch::Hear(rdma::AsyncEvents& device) {
 void RdmaWatch::LookAtAll() {
   looked_ns_ = MonotonicClock().NowNs();
   host::RdmaTree now = ReadTree();
-  for (const host::RdmaChange& change : host::CompareRdma(last_, now)) options_.tell(EventOf(change));
+  for (const host::RdmaChange& change : host::CompareRdma(last_, now)) {
+    options_.tell(EventOf(change));
+    if (change.what == "port" && !change.netdev.empty()) options_.port(change.netdev, Active(now, change));
+  }
   KeepBaseline(now);
   Listen(now);
   last_ = std::move(now);

@@ -34,6 +34,7 @@ class RdmaWatch {
     host::Roots roots;
     std::set<std::string> held;  // soft-RoCE devices that are held open anyway
     std::function<void(telemetry::Event)> tell;
+    std::function<void(const std::string& netdev, bool up)> port;  // it went up or down
   };
   explicit RdmaWatch(Options options);
   ~RdmaWatch();

@@ -16,11 +16,13 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flap_watch.h"
 #include "userspace/agent/label_book.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/control/breaker.h"
 #include "userspace/control/delay_gap.h"
 #include "userspace/control/returns.h"
+#include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
 #include "userspace/model/cpu_list.h"
@@ -168,10 +170,10 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   if (error)
     return absl::FailedPreconditionError(
         absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
-  for (auto step :
-       {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
-        &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenSources, &Agent::OpenRdmaWatch, &Agent::OpenTails,
-        &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
+  for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
+                    &Agent::OpenLinkBook, &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers,
+                    &Agent::OpenSources, &Agent::OpenRdmaWatch, &Agent::OpenTails, &Agent::OpenRings,
+                    &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
   }
   // Its threads, and those that gRPC makes later, read what clients send: they have no right of root's.
@@ -194,6 +196,7 @@ Agent::~Agent() {
 
 void Agent::Run() {
   loop_->Run();
+  KeepLinkBook();
   Log({.type = "agent", .text = "agent stopped; the dataplane goes on under its lease"});
 }
 

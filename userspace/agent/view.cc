@@ -9,6 +9,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/certificates.h"
 #include "userspace/agent/clock_view.h"
+#include "userspace/agent/flap_watch.h"
 #include "userspace/agent/links_view.h"
 #include "userspace/agent/memory_lock.h"
 #include "userspace/host/doctor.h"
@@ -608,7 +609,16 @@ absl::StatusOr<v1::PathsReply> Agent::Paths(const v1::PathsRequest& request) {
 absl::StatusOr<v1::LinksReply> Agent::Links(uint32_t window_s) {
   absl::StatusOr<v1::PathsReply> paths = Paths({});
   if (!paths.ok()) return paths.status();
-  return MakeLinks(*paths, window_s);
+  const absl::StatusOr<FlapCounts> flaps = loop_->Call<FlapCounts>([this]() -> absl::StatusOr<FlapCounts> {
+    FlapCounts counts{.by_end = flaps_of_links_->book.Counts(MonotonicNs()), .own = {}};
+    for (const Nic& nic : nics_) {
+      if (const auto own = counts.by_end.find(nic.config.name); own != counts.by_end.end())
+        counts.own[nic.address.ToString()] = own->second;
+    }
+    return counts;
+  });
+  if (!flaps.ok()) return flaps.status();
+  return MakeLinks(*paths, window_s, *flaps);
 }
 
 absl::StatusOr<v1::QpsReply> Agent::Qps(const v1::QpsRequest& request) {

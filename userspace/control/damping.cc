@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_format.h"
-
 namespace cw::control {
 namespace {
 
@@ -60,23 +58,12 @@ int FlapCounter::CountAt(int64_t now_ns) {
   while (!downs_ns_.empty() && now_ns - downs_ns_.front() >= rules_.flaps_window_s * 1'000'000'000) {
     downs_ns_.pop_front();
   }
-  const int count = static_cast<int>(downs_ns_.size());
-  if (count <= rules_.flaps_alert) alerted_ = false;
-  return count;
+  return static_cast<int>(downs_ns_.size());
 }
 
-bool FlapCounter::Down(int64_t now_ns) {
+void FlapCounter::Down(int64_t now_ns) {
   downs_ns_.push_back(now_ns);
   if (downs_ns_.size() > kFlapsKept) downs_ns_.pop_front();
-  if (CountAt(now_ns) <= rules_.flaps_alert || alerted_) return false;
-  alerted_ = true;
-  return true;
-}
-
-std::string FlapCounter::AlertText() const {
-  const std::string window =
-      rules_.flaps_window_s == 3600 ? "hour" : absl::StrFormat("%d seconds", rules_.flaps_window_s);
-  return absl::StrFormat("link has flapped more than %d times within the past %s", rules_.flaps_alert, window);
 }
 
 }  // namespace cw::control

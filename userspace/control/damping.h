@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Paths that flap: how long a path that came back is kept out, how many flows it may have at first, and the alert for
-// links that went down too often.
+// Paths that flap: how long a path that came back is kept out, and how many flows it may have at first. Links that flap
+// (control/link_book.h) are kept out by the same rule.
 // Sources: route flap damping, RFC 2439, with the well-known figures of IP event dampening.
 // Pure: time comes in (any monotonic clock). One thread per object.
 #pragma once
 
 #include <cstdint>
 #include <deque>
-#include <string>
 
 namespace cw::control {
 
@@ -19,8 +18,7 @@ struct DampingRules {
   double reuse_below = 1000;      // … until it has decayed to this
   double max_suppress_s = 20;     // at most for so long after the last down event
   double return_step_s = 1;       // a path that came back takes 1 flow, after each step twice as many
-  int flaps_alert = 8;            // more down events than this …
-  int64_t flaps_window_s = 3600;  // … within this long raise the alert
+  int64_t flaps_window_s = 3600;  // deaths are counted for so long
 };
 
 class PathDamping {
@@ -48,22 +46,17 @@ class PathDamping {
   int64_t usable_since_ns_ = INT64_MIN;  // of a path that was down or damped; INT64_MIN: never was
 };
 
-// Down events of a link within an exact sliding window.
+// A path's deaths within an exact sliding window.
 class FlapCounter {
  public:
   explicit FlapCounter(const DampingRules& rules = {}) : rules_(rules) {}
 
-  // True: this event makes it more than flaps_alert within the window. Once per crossing, not for each further one.
-  bool Down(int64_t now_ns);
+  void Down(int64_t now_ns);
   int CountAt(int64_t now_ns);
-  bool AlertAt(int64_t now_ns) { return CountAt(now_ns) > rules_.flaps_alert; }
-  // "link has flapped more than 8 times within the past hour"
-  std::string AlertText() const;
 
  private:
   DampingRules rules_;
   std::deque<int64_t> downs_ns_;
-  bool alerted_ = false;
 };
 
 }  // namespace cw::control

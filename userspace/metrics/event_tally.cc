@@ -6,9 +6,9 @@
 namespace cw::metrics {
 namespace {
 
-constexpr absl::string_view kTypes[] = {"agent",  "breaker", "cause", "clock", "decision", "drain", "fabric",
-                                        "flow",   "job",     "mode",  "move",  "nic",      "path",  "place",
-                                        "repair", "return",  "steer", "trial", "other"};
+constexpr absl::string_view kTypes[] = {"agent", "breaker", "cause",  "clock", "decision", "drain", "fabric",
+                                        "flow",  "job",     "link",   "mode",  "move",     "nic",   "path",
+                                        "place", "repair",  "return", "steer", "trial",    "other"};
 constexpr absl::string_view kSeverities[] = {"info", "notice", "alert"};
 
 std::string TypeOf(const v1::Event& event) {
