@@ -2,7 +2,8 @@
 // How often a whole path is called dead: links at 95 % of their rate for SOAK_MINUTES (30), and within every minute a
 // quarter of it without processors to spare, an agent that is stopped for two seconds, and a peer that dies for one and
 // starts anew. No path is cut, so each verdict is wrong. In the end one is cut, and has to be seen: a soak that cannot
-// see a death proves nothing. The upper bound is that of a Poisson process, at 95 % confidence.
+// see a death proves nothing. Two things are counted: verdicts that were told (wrong_verdicts), and paths that a kernel
+// left as dead, told or not (kernel_deaths). Upper bounds are those of a Poisson process, at 95 % confidence.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,7 @@
 #include "tests/bench/soak_length.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_clock.h"
+#include "userspace/lab/kernel_deaths.h"
 #include "userspace/lab/monotonic.h"
 #include "userspace/lab/stall_witness.h"
 #include "userspace/lab/testbed.h"
@@ -36,14 +38,16 @@ constexpr double kConfidence = 0.95;
 
 struct Tally {
   double path_hours = 0;
-  int verdicts = 0;
+  int verdicts = 0;            // told
+  uint64_t kernel_deaths = 0;  // by the dataplanes' own counters, told or not
+  uint64_t kernel_revived = 0;
   int times = 0;  // of the disturbance
 };
 
 class Soak {
  public:
-  Soak(Testbed& testbed, const cw::lab::StallWitness& machine)
-      : testbed_(testbed), machine_(machine), since_ns_(testbed.origin_ns()) {}
+  Soak(Testbed& testbed, cw::lab::KernelDeaths& kernels, const cw::lab::StallWitness& machine)
+      : testbed_(testbed), kernels_(kernels), machine_(machine), since_ns_(testbed.origin_ns()) {}
 
   // Runs `part`, and adds what the agents said meanwhile to `cause`. `away`: a host whose agent says nothing then, −1:
   // none; it is away for `length`.
@@ -61,12 +65,11 @@ class Soak {
       const double lost = static_cast<int>(host) == away ? absl::ToDoubleHours(length) : 0;
       tally.path_hours += paths[host] * std::max(0.0, hours - lost);
     }
-    Collect(cause);
-    return absl::OkStatus();
+    return Collect(cause);
   }
 
-  // What was said since the last call; an agent that is killed takes its events with it, so call this before.
-  int Collect(const std::string& cause) {
+  // What was said and done since the last call; an agent that is killed takes its events with it, so call this before.
+  absl::Status Collect(const std::string& cause) {
     const int64_t now_ns = cw::lab::MonotonicNs();
     int deaths = 0;
     for (const Testbed::PathDeath& death : testbed_.PathDeaths(since_ns_)) {
@@ -79,12 +82,32 @@ class Soak {
     }
     since_ns_ = now_ns;
     tallies_[cause].verdicts += deaths;
-    return deaths;
+    return CollectKernels(cause);
   }
 
   const std::map<std::string, Tally>& tallies() const { return tallies_; }
 
  private:
+  absl::Status CollectKernels(const std::string& cause) {
+    const absl::StatusOr<cw::lab::KernelCounts> now = kernels_.Counted();
+    if (!now.ok()) return now.status();
+    Tally& tally = tallies_[cause];
+    tally.kernel_deaths += now->died - counted_.died;
+    tally.kernel_revived += now->revived - counted_.revived;
+    counted_ = *now;
+    const std::vector<cw::lab::KernelDeath> seen = kernels_.Seen();
+    for (; shown_ < seen.size(); ++shown_) {
+      const cw::lab::KernelDeath& death = seen[shown_];
+      std::fprintf(stderr,
+                   "  %.3f s, %s, the machine stood still for %.1f ms just before: h%d's kernel left path %d to %s "
+                   "(udp-port %d) as dead, %u times\n",
+                   static_cast<double>(death.at_ns - testbed_.origin_ns()) / 1e9, cause.c_str(),
+                   LongestStallMs(machine_.Stalls(), death.at_ns - 100'000'000, death.at_ns), death.host, death.slot,
+                   death.remote.c_str(), death.udp_port, death.times);
+    }
+    return absl::OkStatus();
+  }
+
   int PathsUp(int host) {
     const auto reply = testbed_.agent(host).Paths({});
     if (!reply.ok()) return 0;
@@ -98,8 +121,11 @@ class Soak {
   }
 
   Testbed& testbed_;
+  cw::lab::KernelDeaths& kernels_;
   const cw::lab::StallWitness& machine_;
   int64_t since_ns_;
+  cw::lab::KernelCounts counted_;
+  size_t shown_ = 0;  // of the deaths that were seen
   std::map<std::string, Tally> tallies_;
 };
 
@@ -121,7 +147,7 @@ absl::Status Minute(Soak& soak, Testbed& testbed, int host) {
   if (status.ok()) status = soak.Run("load", -1, {}, calm);
   if (!status.ok()) return status;
   return soak.Run("peer", host, kOutage, [&]() -> absl::Status {
-    soak.Collect("load");
+    if (absl::Status collected = soak.Collect("load"); !collected.ok()) return collected;
     if (absl::Status killed = cw::bench::KillHost(testbed, host, kOutage); !killed.ok()) return killed;
     return testbed.WaitPathsUp(absl::Seconds(60));
   });
@@ -133,8 +159,44 @@ absl::Status SeesACut(Soak& soak, Testbed& testbed) {
   if (absl::StatusOr<int64_t> at = testbed.fabric().SetFault(cut, cw::lab::Fault::Drop()); !at.ok()) return at.status();
   absl::SleepFor(absl::Seconds(2));
   if (absl::StatusOr<int64_t> at = testbed.fabric().ClearFault(cut); !at.ok()) return at.status();
-  if (soak.Collect("control") > 0) return absl::OkStatus();
+  if (absl::Status status = soak.Collect("control"); !status.ok()) return status;
+  const Tally& control = soak.tallies().at("control");
+  if (control.verdicts > 0 && control.kernel_deaths > 0) return absl::OkStatus();
   return absl::InternalError("the cut at the end was not seen, so that none was wrong means nothing");
+}
+
+void AddRate(cw::bench::Report& report, const std::string& cause, const char* metric, uint64_t events,
+             double path_hours) {
+  const double bound = cw::bench::PoissonUpperBound(events, kConfidence);
+  report.Add(cause, "cwfabric", metric, "per path-hour", {path_hours > 0 ? bound / path_hours : 0});
+}
+
+void AddRows(cw::bench::Report& report, const std::string& cause, const Tally& tally) {
+  report.Add(cause, "cwfabric", "wrong_verdicts", "count", {static_cast<double>(tally.verdicts)});
+  report.Add(cause, "cwfabric", "kernel_deaths", "count", {static_cast<double>(tally.kernel_deaths)});
+  report.Add(cause, "cwfabric", "kernel_revived", "count", {static_cast<double>(tally.kernel_revived)});
+  report.Add(cause, "cwfabric", "path_hours", "h", {tally.path_hours});
+  AddRate(report, cause, "wrong_upper_95", static_cast<uint64_t>(tally.verdicts), tally.path_hours);
+  AddRate(report, cause, "kernel_upper_95", tally.kernel_deaths, tally.path_hours);
+}
+
+void AddTallies(cw::bench::Report& report, const std::map<std::string, Tally>& tallies) {
+  Tally all;
+  for (const auto& [cause, tally] : tallies) {
+    if (tally.times == 0) {  // before the soak, and the control
+      if (cause != "control") continue;
+      report.Add(cause, "cwfabric", "cut_seen", "count", {static_cast<double>(tally.verdicts)});
+      report.Add(cause, "cwfabric", "kernel_deaths", "count", {static_cast<double>(tally.kernel_deaths)});
+      continue;
+    }
+    AddRows(report, cause, tally);
+    report.Add(cause, "cwfabric", "times", "count", {static_cast<double>(tally.times)});
+    all.path_hours += tally.path_hours;
+    all.verdicts += tally.verdicts;
+    all.kernel_deaths += tally.kernel_deaths;
+    all.kernel_revived += tally.kernel_revived;
+  }
+  AddRows(report, "all", all);
 }
 
 absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
@@ -150,8 +212,10 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
   cw::lab::LoadMeter meter((*testbed)->fabric());
   auto machine = cw::lab::StallWitness::Start();
   if (!machine.ok()) return machine.status();
-  Soak soak(**testbed, **machine);
-  soak.Collect("start");
+  auto kernels = cw::lab::KernelDeaths::Start((*testbed)->fabric());
+  if (!kernels.ok()) return kernels.status();
+  Soak soak(**testbed, **kernels, **machine);
+  if (absl::Status status = soak.Collect("start"); !status.ok()) return status;
   const absl::Time until = absl::Now() + length;
   for (int minute = 0; absl::Now() < until; ++minute) {
     if (absl::Status status = Minute(soak, **testbed, minute % (*testbed)->fabric().hosts()); !status.ok())
@@ -162,22 +226,7 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
   for (double& share : shares) share *= 100;
   if (absl::Status status = SeesACut(soak, **testbed); !status.ok()) return status;
 
-  Tally all;
-  for (const auto& [cause, tally] : soak.tallies()) {
-    if (tally.times == 0) {  // before the soak, and the control
-      if (cause == "control") report.Add(cause, "cwfabric", "cut_seen", "count", {static_cast<double>(tally.verdicts)});
-      continue;
-    }
-    report.Add(cause, "cwfabric", "wrong_verdicts", "count", {static_cast<double>(tally.verdicts)});
-    report.Add(cause, "cwfabric", "path_hours", "h", {tally.path_hours});
-    report.Add(cause, "cwfabric", "times", "count", {static_cast<double>(tally.times)});
-    all.path_hours += tally.path_hours;
-    all.verdicts += tally.verdicts;
-  }
-  report.Add("all", "cwfabric", "path_hours", "h", {all.path_hours});
-  report.Add("all", "cwfabric", "wrong_verdicts", "count", {static_cast<double>(all.verdicts)});
-  const double bound = cw::bench::PoissonUpperBound(static_cast<uint64_t>(all.verdicts), kConfidence);
-  report.Add("all", "cwfabric", "wrong_upper_95", "per path-hour", {bound / all.path_hours});
+  AddTallies(report, soak.tallies());
   std::vector<double> stalls_ms;
   for (const auto& stall : (*machine)->Stalls())
     stalls_ms.push_back(static_cast<double>(stall.end_ns - stall.begin_ns) / 1e6);

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/bench/liveness_soak_faults.h"
 
-#include <signal.h>
-
 #include <atomic>
-#include <cerrno>
 #include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "tests/bench/end_agent.h"
+#include "userspace/lab/host_fault.h"
 
 namespace cw::bench {
 
@@ -27,20 +24,16 @@ void Starve(absl::Duration length) {
 }
 
 absl::Status StopAgent(lab::Testbed& testbed, int host, absl::Duration length) {
-  if (kill(testbed.agent_pid(host), SIGSTOP) != 0) return absl::ErrnoToStatus(errno, "stop an agent");
+  if (absl::Status status = lab::StopAgent(testbed, host); !status.ok()) return status;
   absl::SleepFor(length);
-  if (kill(testbed.agent_pid(host), SIGCONT) != 0) return absl::ErrnoToStatus(errno, "continue an agent");
-  return absl::OkStatus();
+  return lab::ContinueAgent(testbed, host);
 }
 
 absl::Status KillHost(lab::Testbed& testbed, int host, absl::Duration length) {
-  using lab::LinkDirection;
-  const LinkDirection links[] = {LinkDirection::HostToLeaf(host), LinkDirection::LeafToHost(host)};
-  if (absl::Status killed = EndAgent(testbed, host, SIGKILL); !killed.ok()) return killed;
-  absl::Status status;
-  for (const LinkDirection& link : links) status.Update(testbed.fabric().SetFault(link, lab::Fault::Drop()).status());
+  if (absl::Status status = lab::KillAgent(testbed, host); !status.ok()) return status;
+  absl::Status status = lab::CutPort(testbed.fabric(), host, true);
   absl::SleepFor(length);
-  for (const LinkDirection& link : links) status.Update(testbed.fabric().ClearFault(link).status());
+  status.Update(lab::CutPort(testbed.fabric(), host, false));
   if (status.ok()) status = testbed.StartAgent(host);
   return status;
 }

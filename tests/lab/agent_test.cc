@@ -401,6 +401,7 @@ TEST_F(AgentOnFabric, EndsOfMessagesThatDiedWithAPathAreResentAtOnce) {
     spec.cuts = 4;
     spec.kind = kind;
     spec.tails = true;
+    spec.timeout = 20;
     spec.testbed.adjust = [](int, config::Config& config) { config.steering.repair_tails = true; };
     const auto result = RunFailover(spec);
     ASSERT_TRUE(result.ok()) << result.status();

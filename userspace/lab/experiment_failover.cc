@@ -2,61 +2,28 @@
 #include "userspace/lab/experiment_failover.h"
 
 #include <algorithm>
-#include <cmath>
 #include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "userspace/lab/failover_jobs.h"
 #include "userspace/lab/failover_measure.h"
+#include "userspace/lab/failover_verdicts.h"
+#include "userspace/lab/host_fault.h"
+#include "userspace/lab/kernel_deaths.h"
 #include "userspace/lab/pause_gate.h"
 #include "userspace/lab/stall_witness.h"
 
 namespace cw::lab {
 namespace {
 
-struct Cut {
-  LinkDirection link;
-  CutTime time;
-};
-
-JobSpec MeasuredJob(const FailoverSpec& spec, int receiver) {
-  JobSpec job;
-  job.name = "measured";
-  job.pairs = {{0, receiver}};
-  job.qps_per_pair = spec.flows;
-  job.message_bytes = 64 << 10;
-  job.duration = absl::Hours(1);
-  job.packet_interval = spec.packet_interval;
-  job.path_mtu = 512;
-  job.ack_every = 4;
-  job.timeout = 14;  // 67 ms
-  job.retry_cnt = 7;
-  job.rate.reacts = false;
-  if (!spec.tails) return job;
-  job.message_bytes = 2048;
-  job.outstanding = 1;
-  job.timeout = 20;  // 4.3 s
-  return job;
-}
-
-JobSpec BackgroundJob(const FailoverSpec& spec, int receiver, int flows) {
-  JobSpec job;
-  job.name = "background";
-  job.pairs = {{0, receiver}};
-  job.qps_per_pair = flows;
-  job.message_bytes = 1 << 20;
-  job.duration = absl::Hours(1);
-  const double line_bps = spec.testbed.fabric.link_mbps * 1e6;
-  job.rate = RateConfig::ForLine(line_bps);
-  // ECN would let the flows fill the links; the ceiling per flow sets the share that was asked for.
-  job.rate.line_bps = spec.background_share * line_bps * spec.testbed.fabric.spines / flows;
-  return job;
-}
-
 // What is queued at a cut link is lost with it, so data that arrives later had passed it already. Where
 // acknowledgements are cut, data goes on until the windows are full.
 int64_t OutageBeginsNs(CutKind kind) { return kind == CutKind::kReverse ? 10'000'000 : 1'000'000; }
+
+constexpr int kSender = 0;
+constexpr absl::Duration kBackWithin = absl::Seconds(60);
 
 struct Bench {
   const FailoverSpec& spec;
@@ -66,6 +33,9 @@ struct Bench {
   int measured_job;
   std::mt19937_64 random;
   std::vector<Cut> cuts;
+  std::vector<Cut> pauses;               // explain what kernels do: a paused path is left like a dead one
+  std::vector<Testbed::PathDeath> told;  // until told_until_ns
+  int64_t told_until_ns = 0;
 
   // A spine that carries measured flows now, with those flows.
   std::pair<int, std::vector<int>> ChooseSpine() {
@@ -118,11 +88,11 @@ struct Bench {
       for (const Stall& stall : stalls) count(!stall.dead && stall.end_ns < time.repaired_ns ? stall.ms : -1);
       return absl::OkStatus();
     }
-    const LinkDirection link = BrokenLinks(spec.kind, result.spine, testbed.fabric().spec().leaves).front();
     for (const FlowReport& flow : snapshot.flows) {
       if (std::find(flows.begin(), flows.end(), flow.id) == flows.end()) continue;
       count(IsShare(spec.kind)
-                ? LeftMs(*counted, testbed.fabric().HostAddr(flow.source), flow.destination_qpn, link, time.cut_ns,
+                ? LeftMs(*counted, testbed.fabric().HostAddr(flow.source), flow.destination_qpn,
+                         BrokenLinks(spec.kind, result.spine, testbed.fabric().spec().leaves).front(), time.cut_ns,
                          time.repaired_ns)
                 : RecoveryMs(emulator, flow.id, time.cut_ns, time.repaired_ns, OutageBeginsNs(spec.kind)));
     }
@@ -231,12 +201,102 @@ struct Bench {
     absl::SleepFor(absl::Milliseconds(500));  // what is held is sent, and the path is taken back
     // What is held is delivered after the pause: that is a recovery, too.
     time.repaired_ns = MonotonicNs();
+    pauses.push_back({link, time});
+    if (absl::Status status = CountRecoveries(flows, time, result); !status.ok()) return status;
+    return result;
+  }
+
+  // An agent that is killed takes what it told with it.
+  void CollectTold() {
+    const int64_t now_ns = MonotonicNs();
+    for (Testbed::PathDeath& death : testbed.PathDeaths(told_until_ns)) {
+      if (death.at_ns < now_ns) told.push_back(std::move(death));
+    }
+    told_until_ns = now_ns;
+  }
+
+  absl::Status AgentLeaves() {
+    if (spec.agent_fault == AgentFault::kNone) return absl::OkStatus();
+    CollectTold();
+    const absl::Status status =
+        spec.agent_fault == AgentFault::kKilled ? KillAgent(testbed, kSender) : StopAgent(testbed, kSender);
+    if (status.ok()) absl::SleepFor(spec.agent_away);
+    return status;
+  }
+
+  absl::Status AgentReturns() {
+    if (spec.agent_fault == AgentFault::kNone) return absl::OkStatus();
+    const absl::Status status =
+        spec.agent_fault == AgentFault::kKilled ? testbed.StartAgent(kSender) : ContinueAgent(testbed, kSender);
+    return status.ok() ? testbed.WaitPathsUp(kBackWithin) : status;
+  }
+
+  std::vector<int> LivingFlows() {
+    std::vector<int> living;
+    for (const FlowReport& flow : emulator.TakeSnapshot().flows) {
+      if (flow.job == measured_job && !flow.dead) living.push_back(flow.id);
+    }
+    return living;
+  }
+
+  // Flows have a way again, and nobody speaks of a fault: what comes after the next one is its own.
+  absl::Status HostIsBack(int host) {
+    if (!spec.testbed.agents) return absl::OkStatus();
+    if (spec.kind == CutKind::kPeerRestart) {
+      if (absl::Status status = testbed.StartAgent(host); !status.ok()) return status;
+    }
+    if (absl::Status status = testbed.WaitPathsUp(kBackWithin); !status.ok()) return status;
+    if (spec.kind != CutKind::kNicDown) return absl::OkStatus();
+    const absl::Time until = absl::Now() + kBackWithin;
+    for (;; absl::SleepFor(absl::Milliseconds(20))) {
+      const auto status = testbed.agent(host).Status();
+      if (!status.ok()) return status.status();
+      if (status->nics(0).pairs_carried() == 0) return absl::OkStatus();
+      if (absl::Now() > until) return absl::DeadlineExceededError("packets are carried though the NIC is back");
+    }
+  }
+
+  // The sender's agent knows that the peer is silent: cwctl paths shows since when.
+  bool ToldAsPeer(absl::Duration silent) {
+    const auto reply = testbed.agent(kSender).Paths({});
+    return reply.ok() && !reply->pairs().empty() &&
+           std::all_of(reply->pairs().begin(), reply->pairs().end(), [&](const api::v1::Pair& pair) {
+             return pair.last_reply_ago_s() >= absl::ToDoubleSeconds(silent) / 2;
+           });
+  }
+
+  // No path is at fault, so `cuts` explains nothing.
+  absl::StatusOr<CutResult> HostOnce() {
+    const int host = spec.kind == CutKind::kNicDown ? kSender : spec.testbed.fabric.hosts_per_leaf;
+    const std::vector<int> flows = LivingFlows();
+    if (flows.empty()) return absl::InternalError("no measured flow is alive");
+    CutResult result{.spine = -1, .affected = static_cast<int>(flows.size())};
+    if (spec.kind == CutKind::kPeerRestart && spec.testbed.agents) {
+      CollectTold();
+      if (absl::Status status = KillAgent(testbed, host); !status.ok()) return status;
+    }
+    CutTime time{.cut_ns = MonotonicNs()};
+    result.at_s = static_cast<double>(time.cut_ns - testbed.origin_ns()) / 1e9;
+    if (absl::Status status = CutPort(testbed.fabric(), host, true); !status.ok()) return status;
+    absl::SleepFor(spec.hold);
+    result.told_as_peer = IsPeer(spec.kind) && spec.testbed.agents && ToldAsPeer(spec.hold);
+    time.repaired_ns = MonotonicNs();
+    if (absl::Status status = CutPort(testbed.fabric(), host, false); !status.ok()) return status;
+    if (absl::Status status = HostIsBack(host); !status.ok()) return status;
     if (absl::Status status = CountRecoveries(flows, time, result); !status.ok()) return status;
     return result;
   }
 
   absl::StatusOr<CutResult> CutOnce() {
     if (IsPause(spec.kind)) return PauseOnce();
+    if (IsHost(spec.kind)) return HostOnce();
+    if (absl::Status status = AgentLeaves(); !status.ok()) return status;
+    absl::StatusOr<CutResult> result = CutSpine();
+    if (absl::Status status = AgentReturns(); !status.ok()) return status;
+    return result;
+  }
+
+  absl::StatusOr<CutResult> CutSpine() {
     auto [spine, flows] = AwaitSpine();
     if (spine < 0) return absl::InternalError("no measured flow crosses any spine");
     CutResult result{.spine = spine, .affected = static_cast<int>(flows.size())};
@@ -254,29 +314,6 @@ struct Bench {
     return result;
   }
 };
-
-// A verdict is right when the path's spine was cut, in the direction in which that host sends, then or within the 100
-// ms before (a verdict on what was lost just before the repair). Hosts of leaf 0 send down to leaf 1, and the reverse.
-bool Explained(const Fabric& fabric, const std::vector<Cut>& cuts, const Testbed::PathDeath& death) {
-  const absl::StatusOr<int> spine = fabric.PathOf(death.host, death.peer, death.udp_port);
-  if (!spine.ok()) return false;
-  const int towards_leaf = fabric.HostLeaf(death.peer);
-  return std::any_of(cuts.begin(), cuts.end(), [&](const Cut& cut) {
-    return cut.link.spine == *spine && cut.link.leaf == towards_leaf && death.at_ns >= cut.time.cut_ns &&
-           death.at_ns <= cut.time.repaired_ns + 100'000'000;
-  });
-}
-
-int WrongVerdicts(Testbed& testbed, const std::vector<Cut>& cuts, std::vector<Mark>& marks) {
-  int wrong = 0;
-  for (const Testbed::PathDeath& death : testbed.PathDeaths(testbed.origin_ns())) {
-    const bool right = Explained(testbed.fabric(), cuts, death);
-    wrong += right ? 0 : 1;
-    marks.push_back({static_cast<double>(death.at_ns - testbed.origin_ns()) / 1e9, "dead",
-                     absl::StrFormat("%sh%d: %s", right ? "" : "WRONG: ", death.host, death.text)});
-  }
-  return wrong;
-}
 
 void Summarise(const FailoverSpec& spec, Testbed& testbed, const Snapshot& snapshot, int measured_job,
                FailoverResult& result) {
@@ -300,50 +337,25 @@ void Summarise(const FailoverSpec& spec, Testbed& testbed, const Snapshot& snaps
   result.load_share = carried / seconds / (spec.testbed.fabric.link_mbps * 1e6 * spec.testbed.fabric.spines);
 }
 
+absl::Status Judge(Bench& bench, KernelDeaths* kernels, FailoverResult& result) {
+  bench.CollectTold();
+  result.wrong_verdicts = WrongTold(bench.testbed, bench.told, bench.cuts, result.phase.marks);
+  if (kernels == nullptr) return absl::OkStatus();
+  std::vector<Cut> all = bench.cuts;
+  all.insert(all.end(), bench.pauses.begin(), bench.pauses.end());
+  const absl::StatusOr<KernelVerdicts> verdicts = JudgeKernels(bench.testbed, *kernels, all, result.phase.marks);
+  if (!verdicts.ok()) return verdicts.status();
+  result.kernel_deaths = verdicts->died;
+  result.deaths_elsewhere = verdicts->elsewhere;
+  result.deaths_untraced = verdicts->untraced;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-double Quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(values.size())));
-  return values[rank == 0 ? 0 : rank - 1];
-}
-
-std::vector<double> FailoverResult::AllRecoveries(bool undisturbed) const {
-  std::vector<double> all;
-  for (const CutResult& cut : cuts) {
-    if (undisturbed && cut.Disturbed()) continue;
-    all.insert(all.end(), cut.recovery_ms.begin(), cut.recovery_ms.end());
-  }
-  return all;
-}
-
-std::vector<double> FailoverResult::CutStalls(bool undisturbed) const {
-  std::vector<double> all;
-  for (const CutResult& cut : cuts) {
-    if (!undisturbed || !cut.Disturbed()) all.push_back(cut.stall_ms);
-  }
-  return all;
-}
-
-int FailoverResult::Disturbed() const {
-  return static_cast<int>(
-      std::count_if(cuts.begin(), cuts.end(), [](const CutResult& cut) { return cut.Disturbed(); }));
-}
-
-int FailoverResult::NotRecovered() const {
-  int sum = 0;
-  for (const CutResult& cut : cuts) sum += cut.not_recovered;
-  return sum;
-}
-
-int FailoverResult::StillOnPath() const {
-  int sum = 0;
-  for (const CutResult& cut : cuts) sum += cut.still_on_path;
-  return sum;
-}
-
 absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
+  if (spec.agent_fault != AgentFault::kNone && !spec.testbed.agents)
+    return absl::InvalidArgumentError("no agents, so none can be killed or stopped");
   absl::StatusOr<std::unique_ptr<Testbed>> testbed = Testbed::Up(spec.testbed);
   if (!testbed.ok()) return testbed.status();
   std::unique_ptr<FrrRouting> routing;
@@ -370,7 +382,14 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   absl::StatusOr<std::unique_ptr<StallWitness>> witness = StallWitness::Start();
   if (!witness.ok()) return witness.status();
   FailoverResult result;
-  Bench bench{spec, **testbed, **emulator, routing.get(), *measured, std::mt19937_64(spec.seed), {}};
+  std::unique_ptr<KernelDeaths> kernels;
+  if (spec.testbed.agents) {
+    absl::StatusOr<std::unique_ptr<KernelDeaths>> started = KernelDeaths::Start((*testbed)->fabric());
+    if (!started.ok()) return started.status();
+    kernels = *std::move(started);
+  }
+  Bench bench{spec, **testbed, **emulator, routing.get(), *measured, std::mt19937_64(spec.seed), {}, {}, {}, 0};
+  bench.told_until_ns = (*testbed)->origin_ns();
   for (int i = 0; i < spec.cuts; ++i) {
     absl::StatusOr<CutResult> cut = bench.CutOnce();
     if (!cut.ok()) return cut.status();
@@ -379,10 +398,10 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
         LongestStallMs((*witness)->Stalls(), cut_ns, cut_ns + absl::ToInt64Nanoseconds(kRecoveryWindow));
     result.phase.marks.push_back(
         {cut->at_s, "fault",
-         absl::StrFormat("spine%d fails, %d flows on it, the last recovered after %.1f ms, longest stall %.1f ms; the "
+         absl::StrFormat("%s fails, %d flows on it, the last recovered after %.1f ms, longest stall %.1f ms; the "
                          "machine stood still for %.1f ms",
-                         cut->spine, cut->affected, Quantile(cut->recovery_ms, 1), cut->stall_ms,
-                         cut->machine_stall_ms)});
+                         cut->spine < 0 ? "a host" : absl::StrCat("spine", cut->spine), cut->affected,
+                         Quantile(cut->recovery_ms, 1), cut->stall_ms, cut->machine_stall_ms)});
     result.cuts.push_back(*std::move(cut));
     absl::SleepFor(spec.settle);
     if (!routing) continue;
@@ -401,7 +420,7 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
     ++result.paused_verdicts;
     result.phase.marks.push_back(mark);
   }
-  result.wrong_verdicts = WrongVerdicts(**testbed, bench.cuts, result.phase.marks);
+  if (absl::Status status = Judge(bench, kernels.get(), result); !status.ok()) return status;
   result.phase.charts.push_back(load.LinkLoad((*testbed)->origin_ns()));
   if (delay) result.phase.charts.push_back(delay->PathDelay((*testbed)->origin_ns()));
   for (Mark& mark : (*testbed)->Events((*testbed)->origin_ns(), "move")) result.phase.marks.push_back(std::move(mark));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long flows stand still when a spine fails in one of many ways, over many cuts on one testbed.
+// How long flows stand still when a spine or a host fails in one of many ways, over many cuts on one testbed.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,21 @@
 
 namespace cw::lab {
 
+// What has happened to the sending host's agent for `agent_away` when a spine is cut. It is back before the next cut.
+enum class AgentFault { kNone, kKilled, kStopped };
+
 struct FailoverSpec {
   TestbedSpec testbed;
   std::optional<FrrSpec> frr;  // routes by BGP and BFD instead of static ones
   int cuts = 30;
   CutKind kind = CutKind::kForward;
-  double drop_share = 0;                                     // kShare, kCorrupt: 0–1
+  double drop_share = 0;  // kShare, kCorrupt: 0–1
+  AgentFault agent_fault = AgentFault::kNone;
+  absl::Duration agent_away = absl::Seconds(3);
   int flows = 8;                                             // between host 0 and the first host of leaf 1
   absl::Duration packet_interval = absl::Microseconds(500);  // of each measured flow
-  // One short message at a time, so that each cut kills the end of one and nothing follows it; a transport timer of
-  // seconds, as NCCL's settings make it.
+  uint8_t timeout = 14;  // of the measured queue pairs: 4.096 us * 2^timeout, 67 ms; NCCL's 20 is 4.3 s
+  // One short message at a time, so that each cut kills the end of one and nothing follows it.
   bool tails = false;
   double background_share = 0;  // of every uplink's rate, filled by further flows with ECN-driven rates
   absl::Duration hold = absl::Milliseconds(400);                                         // how long a cut lasts
@@ -39,18 +44,21 @@ constexpr double kDisturbedMs = 1;
 constexpr absl::Duration kRecoveryWindow = absl::Milliseconds(20);
 
 struct CutResult {
-  double at_s = 0;  // since the testbed's origin
-  int spine = 0;
+  double at_s = 0;   // since the testbed's origin
+  int spine = 0;     // −1: the fault is a host's
   int affected = 0;  // flows on the cut path
-  // Per affected flow that recovered while the cut lasted: cut → next delivered packet. kShare, kCorrupt: cut → the
-  // flow's last packet on that link. kReboot: its longest stall, by the carrier's loss or by what was not forwarded.
+  // Per affected flow that recovered while the cut lasted: cut → next delivered packet. kShare, kCorrupt, kSlow: cut →
+  // the flow's last packet on that link. kReboot: its longest stall, by the carrier's loss or by what was not
+  // forwarded.
   std::vector<double> recovery_ms;
-  int not_recovered = 0;  // affected flows that stood still (kShare, kCorrupt: stayed) until the cut was repaired
-  double stall_ms = 0;    // the longest stall of an affected flow that began while the cut lasted
+  int not_recovered =
+      0;                // affected flows that stood still (kShare, kCorrupt, kSlow: stayed) until the cut was repaired
+  double stall_ms = 0;  // the longest stall of an affected flow that began while the cut lasted
   int still_on_path =
       0;  // not of pauses: affected flows that still sent there after kStillAfter, or when the cut was repaired before
-  double paused_ms = 0;  // kPause: from the pause's beginning to its end
-  double held_ms = 0;    // … and to its end from the port's last packet of a queue pair, by the switch's own count
+  bool told_as_peer = false;  // kPeer…: by then the sender's agent knew that the peer is silent
+  double paused_ms = 0;       // kPause: from the pause's beginning to its end
+  double held_ms = 0;  // … and to its end from the port's last packet of a queue pair, by the switch's own count
   double machine_stall_ms = 0;  // the longest while that the machine stood still, from the cut to kRecoveryWindow later
   bool Disturbed() const { return machine_stall_ms > kDisturbedMs; }
 };
@@ -60,8 +68,12 @@ struct FailoverResult {
   std::vector<CutResult> cuts;
   std::vector<double> flow_stall_ms;  // longest stretch without progress, per measured flow, over the whole run
   int flows = 0;
-  int flows_lost = 0;          // queue pairs whose retries ran out
-  int wrong_verdicts = 0;      // slots declared dead on links that were whole
+  int flows_lost = 0;  // queue pairs whose retries ran out
+  // Paths told dead or lossy over links that were whole.
+  int wrong_verdicts = 0;
+  // What the agents' kernels did, told or not: all deaths of path slots, those over links that were whole, and those of
+  // which nobody knows the path.
+  uint64_t kernel_deaths = 0, deaths_elsewhere = 0, deaths_untraced = 0;
   int paused_verdicts = 0;     // times that a path was told to be paused
   uint64_t moves = 0;          // of flows off silent paths
   uint64_t resends_asked = 0;  // by the agents, of what died with a path
@@ -75,6 +87,7 @@ struct FailoverResult {
   int Disturbed() const;
   int NotRecovered() const;
   int StillOnPath() const;
+  int ToldAsPeer() const;  // cuts
 };
 
 absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec);

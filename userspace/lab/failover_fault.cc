@@ -43,9 +43,12 @@ std::vector<LinkDirection> BrokenLinks(CutKind kind, int spine, int leaves) {
   const LinkDirection acknowledgements = LinkDirection::SpineToLeaf(spine, 0);
   if (kind == CutKind::kReverse) return {acknowledgements};
   if (kind == CutKind::kBoth) return {data, acknowledgements};
+  if (kind == CutKind::kLinkDown) return {data, LinkDirection::LeafToSpine(1, spine)};
   if (kind != CutKind::kReboot) return {data};
-  std::vector<LinkDirection> all;
-  for (int leaf = 0; leaf < leaves; ++leaf) all.push_back(LinkDirection::SpineToLeaf(spine, leaf));
+  std::vector<LinkDirection> all = {data};
+  for (int leaf = 0; leaf < leaves; ++leaf) {
+    if (leaf != 1) all.push_back(LinkDirection::SpineToLeaf(spine, leaf));
+  }
   return all;
 }
 
@@ -53,6 +56,8 @@ absl::StatusOr<int64_t> Break(Fabric& fabric, CutKind kind, int spine, double sh
                               const std::function<absl::Status()>& on_links_up) {
   if (kind == CutKind::kReboot) return Reboot(fabric, spine, on_links_up);
   if (kind == CutKind::kLinkDown) return fabric.SetLinkUp(1, spine, false);
+  if (kind == CutKind::kSlow)
+    return fabric.SetLinkRate(LinkDirection::SpineToLeaf(spine, 1), kSlowShare * fabric.spec().link_mbps);
   int64_t began_ns = 0;
   for (const LinkDirection& link : BrokenLinks(kind, spine, fabric.spec().leaves)) {
     const absl::StatusOr<int64_t> at_ns = fabric.SetFault(link, FaultOf(kind, share));
@@ -65,6 +70,8 @@ absl::StatusOr<int64_t> Break(Fabric& fabric, CutKind kind, int spine, double sh
 absl::Status Repair(Fabric& fabric, CutKind kind, int spine) {
   if (kind == CutKind::kReboot) return SetForwarding(fabric, spine, true);
   if (kind == CutKind::kLinkDown) return fabric.SetLinkUp(1, spine, true).status();
+  if (kind == CutKind::kSlow)
+    return fabric.SetLinkRate(LinkDirection::SpineToLeaf(spine, 1), fabric.spec().link_mbps).status();
   absl::Status status;
   for (const LinkDirection& link : BrokenLinks(kind, spine, fabric.spec().leaves)) {
     status.Update(fabric.ClearFault(link).status());

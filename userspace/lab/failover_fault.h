@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The faults of a spine that bench-failover knows, made and mended. Host 0 is on leaf 0, the receiver on leaf 1.
+// The faults that bench-failover knows, made and mended: of a spine, or of a host. Host 0 is on leaf 0, the receiver on
+// leaf 1.
 // Thread rule: as Fabric's.
 #pragma once
 
@@ -27,18 +28,29 @@ enum class CutKind {
   kLinkDown,  // the link to the receiver's leaf loses its carrier, at both ends
   kReboot,  // all links of the spine lose their carrier for kRebootDown, then are there again for `hold`, in which the
             // switch takes what comes and forwards nothing (routing protocols with the switch itself work)
+  kSlow,    // the data direction has kSlowShare of its rate, and its queue
+  kPeerDown,     // nothing comes from the receiving host or reaches it
+  kPeerRestart,  // and its agent is killed, and starts anew when the host is there again
+  kNicDown,      // nothing passes the sending host's first NIC, silently; hosts have a second one
 };
 
 constexpr absl::Duration kRebootDown = absl::Milliseconds(500);
+constexpr double kSlowShare = 0.1;
 
 inline bool IsPause(CutKind kind) { return kind == CutKind::kPause || kind == CutKind::kStorm; }
-inline bool IsShare(CutKind kind) { return kind == CutKind::kShare || kind == CutKind::kCorrupt; }
+// Some packets pass: a flow has recovered when it is gone from there.
+inline bool IsShare(CutKind kind) {
+  return kind == CutKind::kShare || kind == CutKind::kCorrupt || kind == CutKind::kSlow;
+}
+inline bool IsPeer(CutKind kind) { return kind == CutKind::kPeerDown || kind == CutKind::kPeerRestart; }
+// No path is at fault.
+inline bool IsHost(CutKind kind) { return IsPeer(kind) || kind == CutKind::kNicDown; }
 
-// The directions that lose what they are given.
+// The directions that lose what they are given; that which measured data takes comes first. Not for faults of hosts.
 std::vector<LinkDirection> BrokenLinks(CutKind kind, int spine, int leaves);
 
-// Not for pauses. Returns when the fault holds; the time is that at which it began. kReboot: after kRebootDown, when
-// the links are back; `on_links_up` is called then (FRR takes static routes away again).
+// Not for pauses and faults of hosts. Returns when the fault holds; the time is that at which it began. kReboot: after
+// kRebootDown, when the links are back; `on_links_up` is called then (FRR takes static routes away again).
 absl::StatusOr<int64_t> Break(Fabric& fabric, CutKind kind, int spine, double share,
                               const std::function<absl::Status()>& on_links_up);
 absl::Status Repair(Fabric& fabric, CutKind kind, int spine);

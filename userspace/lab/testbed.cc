@@ -27,6 +27,8 @@ namespace {
 // The lab's group secret: it guards nothing, but the agents refuse to run without one.
 constexpr char kSecret[] = "cwlab: not a secret, only this machine's lab uses it\n";
 
+constexpr absl::Duration kAnswersWithin = absl::Seconds(20);
+
 absl::Status WriteSecret(const std::string& path) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
@@ -36,12 +38,9 @@ absl::Status WriteSecret(const std::string& path) {
 }
 
 nlohmann::json ToJson(const HiddenClockSpec& clock) {
-  nlohmann::json json = {{"offset_ns", clock.offset_ns},
-                         {"drift_ppm", clock.drift_ppm},
-                         {"wander_ppm", clock.wander_ppm},
-                         {"step_ns", clock.step_ns},
-                         {"segment_s", clock.segment_s},
-                         {"seed", clock.seed}};
+  nlohmann::json json = {{"offset_ns", clock.offset_ns},   {"drift_ppm", clock.drift_ppm},
+                         {"wander_ppm", clock.wander_ppm}, {"step_ns", clock.step_ns},
+                         {"segment_s", clock.segment_s},   {"seed", clock.seed}};
   if (clock.tai_less_monotonic_ns) json["tai_less_monotonic_ns"] = *clock.tai_less_monotonic_ns;
   return json;
 }
@@ -141,9 +140,8 @@ absl::Status Testbed::StartAgents() {
   for (int host = 0; host < fabric_->hosts(); ++host) {
     const AgentHost description = DescribeAgentHost(*fabric_, host);
     if (static_cast<size_t>(host) < spec_.clocks.size()) {
-      absl::Status status =
-          WriteFile(absl::StrCat(description.run_dir, "/hidden_clock.json"),
-                    ToJson(spec_.clocks[static_cast<size_t>(host)]).dump());
+      absl::Status status = WriteFile(absl::StrCat(description.run_dir, "/hidden_clock.json"),
+                                      ToJson(spec_.clocks[static_cast<size_t>(host)]).dump());
       if (!status.ok()) return status;
     }
     if (static_cast<size_t>(host) < spec_.nic_clocks.size()) {
@@ -167,10 +165,14 @@ absl::Status Testbed::StartAgent(int host) {
   absl::StatusOr<pid_t> pid = launcher.Start(*fabric_, host);
   if (!pid.ok()) return pid.status();
   agent_pids_[static_cast<size_t>(host)] = *pid;
-  // A client that knew the agent before would first tell that the old connection is gone.
+  // A client that knew the agent before would first tell that the old connection is gone, and so does a new one where
+  // another of this process (a sampler's) keeps that connection.
   std::unique_ptr<api::Client>& client = agents_[static_cast<size_t>(host)];
   client.reset();
   client = std::make_unique<api::Client>(DescribeAgentHost(*fabric_, host).socket);
+  const absl::Time deadline = absl::Now() + kAnswersWithin;
+  while (absl::IsUnavailable(client->Status().status()) && absl::Now() < deadline)
+    absl::SleepFor(absl::Milliseconds(20));
   return absl::OkStatus();
 }
 

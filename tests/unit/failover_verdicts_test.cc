@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/lab/failover_verdicts.h"
+
+#include <gtest/gtest.h>
+
+#include "userspace/lab/failover_fault.h"
+
+namespace cw::lab {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+TEST(DeathsBetween, OfTheSamePathIsTheDifference) {
+  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 7, .deaths = 2}), 0u);
+  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 7, .deaths = 5}), 3u);
+}
+
+TEST(DeathsBetween, ASlotThatIsGivenOutAnewCountsFromNothing) {
+  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 8, .deaths = 0}), 0u);
+  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 8, .deaths = 1}), 1u);
+  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 7, .deaths = 1}), 1u) << "an agent started anew";
+  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 0, .deaths = 2}), 0u);
+  EXPECT_EQ(DeathsBetween({}, {.port = 7, .deaths = 1}), 1u) << "a new slot that died before the first look";
+}
+
+std::vector<Cut> CutsOf(CutKind kind, int spine) {
+  std::vector<Cut> cuts;
+  for (const LinkDirection& link : BrokenLinks(kind, spine, 2)) cuts.push_back({link, {1000 * kMs, 1400 * kMs}});
+  return cuts;
+}
+
+TEST(Explained, ByTheSpineTheDirectionAndTheTime) {
+  const std::vector<Cut> cuts = CutsOf(CutKind::kForward, 2);
+  const Way way{.from_leaf = 0, .to_leaf = 1, .spine = 2};
+  EXPECT_TRUE(Explained(cuts, way, 1001 * kMs));
+  EXPECT_FALSE(Explained(cuts, way, 999 * kMs));
+  EXPECT_TRUE(Explained(cuts, way, 1490 * kMs)) << "of what was lost before the repair";
+  EXPECT_FALSE(Explained(cuts, way, 1600 * kMs));
+  EXPECT_FALSE(Explained(cuts, {.from_leaf = 0, .to_leaf = 1, .spine = 1}, 1001 * kMs));
+  EXPECT_FALSE(Explained(cuts, {.from_leaf = 1, .to_leaf = 0, .spine = 2}, 1001 * kMs))
+      << "the other direction is whole";
+}
+
+TEST(Explained, ALinkThatIsDownLosesBothDirections) {
+  const std::vector<Cut> cuts = CutsOf(CutKind::kLinkDown, 2);
+  EXPECT_TRUE(Explained(cuts, {.from_leaf = 0, .to_leaf = 1, .spine = 2}, 1001 * kMs));
+  EXPECT_TRUE(Explained(cuts, {.from_leaf = 1, .to_leaf = 0, .spine = 2}, 1001 * kMs));
+  EXPECT_FALSE(Explained(cuts, {.from_leaf = 1, .to_leaf = 0, .spine = 0}, 1001 * kMs));
+}
+
+TEST(Explained, NoPathIsAtFaultWhereAHostIs) { EXPECT_FALSE(Explained({}, {0, 1, 2}, 1001 * kMs)); }
+
+}  // namespace
+}  // namespace cw::lab

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/lab/host_fault.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+
+namespace cw::lab {
+namespace {
+
+absl::Status Signal(const Testbed& testbed, int host, int signal, const char* what) {
+  if (kill(testbed.agent_pid(host), signal) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat(what, " the agent of h", host));
+}
+
+}  // namespace
+
+absl::Status KillAgent(Testbed& testbed, int host) {
+  if (absl::Status status = Signal(testbed, host, SIGKILL, "kill"); !status.ok()) return status;
+  (void)waitpid(testbed.agent_pid(host), nullptr, 0);
+  return absl::OkStatus();
+}
+
+absl::Status StopAgent(Testbed& testbed, int host) { return Signal(testbed, host, SIGSTOP, "stop"); }
+
+absl::Status ContinueAgent(Testbed& testbed, int host) { return Signal(testbed, host, SIGCONT, "continue"); }
+
+absl::Status CutPort(Fabric& fabric, int port, bool cut) {
+  absl::Status status;
+  for (const LinkDirection& link : {LinkDirection::HostToLeaf(port), LinkDirection::LeafToHost(port)})
+    status.Update(fabric.SetFault(link, cut ? Fault::Drop() : Fault::None()).status());
+  return status;
+}
+
+}  // namespace cw::lab

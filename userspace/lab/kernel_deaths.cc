@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/lab/kernel_deaths.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "maps/counters.h"
+#include "maps/names.h"
+#include "maps/views.h"
+#include "userspace/lab/agent_launcher.h"
+#include "userspace/lab/monotonic.h"
+#include "userspace/model/addr.h"
+
+namespace cw::lab {
+namespace {
+
+using maps::PairsView;
+
+bool InUse(const cw_pair& pair) {
+  return std::any_of(std::begin(pair.key.remote), std::end(pair.key.remote), [](uint8_t byte) { return byte != 0; });
+}
+
+}  // namespace
+
+struct KernelDeaths::Host {
+  using Slots = std::array<SlotLook, CW_MAX_SLOTS>;
+
+  static absl::StatusOr<std::unique_ptr<Host>> Open(const Fabric& fabric, int number) {
+    const std::string pins = absl::StrCat(CW_PIN_ROOT, "/", DescribeAgentHost(fabric, number).instance, "/");
+    absl::StatusOr<maps::BpfMap> counters_map = maps::BpfMap::OpenPinned(pins + CW_MAP_COUNTERS);
+    if (!counters_map.ok()) return counters_map.status();
+    absl::StatusOr<maps::BpfMap> pairs_map = maps::BpfMap::OpenPinned(pins + CW_MAP_PAIRS);
+    if (!pairs_map.ok()) return pairs_map.status();
+    absl::StatusOr<maps::CountersView> counters = maps::CountersView::Create(*std::move(counters_map));
+    if (!counters.ok()) return counters.status();
+    absl::StatusOr<PairsView> pairs = PairsView::Create(*std::move(pairs_map));
+    if (!pairs.ok()) return pairs.status();
+    const absl::StatusOr<cw_counters> at_start = counters->Sum();
+    if (!at_start.ok()) return at_start.status();
+    std::unique_ptr<Host> host(
+        new Host{number, pins + CW_MAP_COUNTERS, *std::move(counters), *std::move(pairs), *at_start, {}});
+    host->last.resize(host->pairs.size());
+    host->Look([](uint32_t, size_t, const SlotLook&, uint32_t) {});
+    return host;
+  }
+
+  // found(pair, slot, as it is now, how many deaths since the last look).
+  template <typename Found>
+  void Look(const Found& found) {
+    for (uint32_t index = 0; index < pairs.size(); ++index) {
+      const cw_pair& pair = pairs[index];
+      if (!InUse(pair)) continue;
+      for (size_t s = 0; s < CW_MAX_SLOTS; ++s) {
+        const SlotLook now{PairsView::Load(pair.slot[s].port), PairsView::Load(pair.slot[s].deaths)};
+        SlotLook& before = last[index][s];
+        if (const uint32_t deaths = DeathsBetween(before, now); deaths > 0) found(index, s, now, deaths);
+        before = now;
+      }
+    }
+  }
+
+  int number;
+  std::string counters_pin;
+  maps::CountersView counters;
+  PairsView pairs;
+  cw_counters at_start;
+  std::vector<Slots> last;  // by pair
+};
+
+uint32_t DeathsBetween(const SlotLook& before, const SlotLook& now) {
+  if (now.port == 0) return 0;
+  return now.port == before.port && now.deaths >= before.deaths ? now.deaths - before.deaths : now.deaths;
+}
+
+KernelDeaths::KernelDeaths() = default;
+
+absl::StatusOr<std::unique_ptr<KernelDeaths>> KernelDeaths::Start(const Fabric& fabric, absl::Duration period) {
+  std::unique_ptr<KernelDeaths> deaths(new KernelDeaths);
+  for (int number = 0; number < fabric.hosts(); ++number) {
+    absl::StatusOr<std::unique_ptr<Host>> host = Host::Open(fabric, number);
+    if (!host.ok()) return host.status();
+    deaths->hosts_.push_back(*std::move(host));
+  }
+  deaths->thread_ = std::thread([self = deaths.get(), period] {
+    while (!self->stop_.load()) {
+      absl::SleepFor(period);
+      self->Look();
+    }
+  });
+  return deaths;
+}
+
+KernelDeaths::~KernelDeaths() {
+  stop_.store(true);
+  if (thread_.joinable()) thread_.join();
+}
+
+void KernelDeaths::Look() {
+  const std::lock_guard lock(mutex_);
+  for (const std::unique_ptr<Host>& host : hosts_) {
+    host->Look([&](uint32_t index, size_t slot, const SlotLook& now, uint32_t times) {
+      const cw_pair_key& key = host->pairs[index].key;
+      seen_.push_back({.at_ns = MonotonicNs(),
+                       .host = host->number,
+                       .local = Addr::FromBytes(key.local).ToString(),
+                       .remote = Addr::FromBytes(key.remote).ToString(),
+                       .slot = static_cast<int>(slot),
+                       .udp_port = now.port,
+                       .times = times});
+    });
+  }
+}
+
+absl::StatusOr<KernelCounts> KernelDeaths::Counted() const {
+  KernelCounts counts;
+  for (const std::unique_ptr<Host>& host : hosts_) {
+    const absl::StatusOr<maps::BpfMap> pinned = maps::BpfMap::OpenPinned(host->counters_pin);
+    if (!pinned.ok()) return pinned.status();
+    if (pinned->id() != host->counters.map().id())
+      return absl::FailedPreconditionError(absl::StrCat("the agent of h", host->number, " made its counters anew"));
+    const absl::StatusOr<cw_counters> now = host->counters.Sum();
+    if (!now.ok()) return now.status();
+    counts.died += now->slots_died - host->at_start.slots_died;
+    counts.revived += now->slots_revived - host->at_start.slots_revived;
+  }
+  return counts;
+}
+
+std::vector<KernelDeath> KernelDeaths::Seen() {
+  Look();
+  const std::lock_guard lock(mutex_);
+  return seen_;
+}
+
+}  // namespace cw::lab

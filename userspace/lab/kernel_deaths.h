@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the kernel called dead, whether anybody was told of it or not: the agent asks before it tells, and an agent that
+// is stopped or killed tells nothing, while its programs go on and move flows. Read from the maps that programs and
+// agents share. They stay when an agent is killed, and the next one takes them over, so counts never go back.
+//
+// Two sources are held against each other: the counters slots_died and slots_revived, which are exact in their sum, and
+// the deaths of each path slot, looked at every few milliseconds, which say which path it was. A death that no look
+// explains (the slot was given to another path in between) is untraced.
+//
+// Thread-safe after Start; a thread of its own looks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "userspace/lab/fabric.h"
+
+namespace cw::lab {
+
+// One path slot at one look.
+struct SlotLook {
+  uint16_t port = 0;    // 0: not in use
+  uint32_t deaths = 0;  // since it was given to its path
+};
+
+// How often the path that has the slot `now` died between two looks. Another port, or fewer deaths: the slot was given
+// out anew in between, and counts from nothing. Pure.
+uint32_t DeathsBetween(const SlotLook& before, const SlotLook& now);
+
+struct KernelDeath {
+  int64_t at_ns = 0;          // CLOCK_MONOTONIC of the look that saw it: late by a period at most
+  int host = 0;               // whose kernel it is
+  std::string local, remote;  // addresses of the two NICs
+  int slot = 0;
+  uint16_t udp_port = 0;
+  uint32_t times = 1;  // between two looks
+};
+
+struct KernelCounts {
+  uint64_t died = 0, revived = 0;  // of all hosts, since Start
+};
+
+class KernelDeaths {
+ public:
+  // All of the fabric's hosts must have an agent by now. NotFound: one has no maps.
+  static absl::StatusOr<std::unique_ptr<KernelDeaths>> Start(const Fabric& fabric,
+                                                             absl::Duration period = absl::Milliseconds(5));
+  ~KernelDeaths();
+
+  // FailedPrecondition: an agent made its maps anew, so what was counted before is lost.
+  absl::StatusOr<KernelCounts> Counted() const;
+  // Since Start, in the order of the looks. Looks once more before it answers.
+  std::vector<KernelDeath> Seen();
+
+ private:
+  struct Host;
+  KernelDeaths();
+  void Look();
+
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::mutex mutex_;
+  std::vector<KernelDeath> seen_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace cw::lab
