@@ -10,17 +10,29 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 
+void ExpectDied(const SlotLook& before, const SlotLook& now, uint16_t port, uint32_t times) {
+  const SlotDeaths died = DeathsBetween(before, now);
+  EXPECT_EQ(died.times, times);
+  EXPECT_TRUE(times == 0 || died.port == port) << died.port;
+}
+
 TEST(DeathsBetween, OfTheSamePathIsTheDifference) {
-  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 7, .deaths = 2}), 0u);
-  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 7, .deaths = 5}), 3u);
+  ExpectDied({.port = 7, .deaths = 2}, {.port = 7, .deaths = 2}, 7, 0);
+  ExpectDied({.port = 7, .deaths = 2}, {.port = 7, .deaths = 5}, 7, 3);
 }
 
 TEST(DeathsBetween, ASlotThatIsGivenOutAnewCountsFromNothing) {
-  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 8, .deaths = 0}), 0u);
-  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 8, .deaths = 1}), 1u);
-  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 7, .deaths = 1}), 1u) << "an agent started anew";
-  EXPECT_EQ(DeathsBetween({.port = 7, .deaths = 2}, {.port = 0, .deaths = 2}), 0u);
-  EXPECT_EQ(DeathsBetween({}, {.port = 7, .deaths = 1}), 1u) << "a new slot that died before the first look";
+  ExpectDied({.port = 7, .deaths = 2}, {.port = 8, .deaths = 0}, 8, 0);
+  ExpectDied({.port = 7, .deaths = 2}, {.port = 8, .deaths = 1}, 8, 1);
+  ExpectDied({.port = 7, .deaths = 2}, {.port = 7, .deaths = 1}, 7, 1);  // an agent started anew
+  ExpectDied({}, {.port = 7, .deaths = 1}, 7, 1);                        // it died before the first look
+}
+
+TEST(DeathsBetween, ASlotThatIsGivenUpTellsOfItsLastPath) {
+  ExpectDied({.port = 7, .deaths = 2}, {.port = 0, .deaths = 2}, 7, 0);
+  ExpectDied({.port = 7, .deaths = 2}, {.port = 0, .deaths = 3}, 7, 1);
+  ExpectDied({.port = 0, .deaths = 3}, {.port = 0, .deaths = 3}, 0, 0);
+  ExpectDied({.port = 0, .deaths = 3}, {.port = 9, .deaths = 0}, 9, 0);
 }
 
 std::vector<Cut> CutsOf(CutKind kind, int spine) {

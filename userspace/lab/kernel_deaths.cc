@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/lab/kernel_deaths.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 
@@ -42,11 +45,11 @@ struct KernelDeaths::Host {
     std::unique_ptr<Host> host(
         new Host{number, pins + CW_MAP_COUNTERS, *std::move(counters), *std::move(pairs), *at_start, {}});
     host->last.resize(host->pairs.size());
-    host->Look([](uint32_t, size_t, const SlotLook&, uint32_t) {});
+    host->Look([](uint32_t, size_t, const SlotDeaths&) {});
     return host;
   }
 
-  // found(pair, slot, as it is now, how many deaths since the last look).
+  // found(pair, slot, what died since the last look).
   template <typename Found>
   void Look(const Found& found) {
     for (uint32_t index = 0; index < pairs.size(); ++index) {
@@ -55,7 +58,7 @@ struct KernelDeaths::Host {
       for (size_t s = 0; s < CW_MAX_SLOTS; ++s) {
         const SlotLook now{PairsView::Load(pair.slot[s].port), PairsView::Load(pair.slot[s].deaths)};
         SlotLook& before = last[index][s];
-        if (const uint32_t deaths = DeathsBetween(before, now); deaths > 0) found(index, s, now, deaths);
+        if (const SlotDeaths died = DeathsBetween(before, now); died.times > 0) found(index, s, died);
         before = now;
       }
     }
@@ -69,9 +72,11 @@ struct KernelDeaths::Host {
   std::vector<Slots> last;  // by pair
 };
 
-uint32_t DeathsBetween(const SlotLook& before, const SlotLook& now) {
-  if (now.port == 0) return 0;
-  return now.port == before.port && now.deaths >= before.deaths ? now.deaths - before.deaths : now.deaths;
+SlotDeaths DeathsBetween(const SlotLook& before, const SlotLook& now) {
+  const uint32_t more = now.deaths >= before.deaths ? now.deaths - before.deaths : 0;
+  if (now.port == 0) return {before.port, before.port == 0 ? 0 : more};
+  if (now.port == before.port && now.deaths >= before.deaths) return {now.port, more};
+  return {now.port, now.deaths};
 }
 
 KernelDeaths::KernelDeaths() = default;
@@ -84,6 +89,10 @@ absl::StatusOr<std::unique_ptr<KernelDeaths>> KernelDeaths::Start(const Fabric& 
     deaths->hosts_.push_back(*std::move(host));
   }
   deaths->thread_ = std::thread([self = deaths.get(), period] {
+    // Slots of dead paths are soon given to others. Without the right to it, some deaths are untraced on a busy
+    // machine.
+    const sched_param above_others{.sched_priority = 1};
+    (void)pthread_setschedparam(pthread_self(), SCHED_FIFO, &above_others);
     while (!self->stop_.load()) {
       absl::SleepFor(period);
       self->Look();
@@ -100,15 +109,15 @@ KernelDeaths::~KernelDeaths() {
 void KernelDeaths::Look() {
   const std::lock_guard lock(mutex_);
   for (const std::unique_ptr<Host>& host : hosts_) {
-    host->Look([&](uint32_t index, size_t slot, const SlotLook& now, uint32_t times) {
+    host->Look([&](uint32_t index, size_t slot, const SlotDeaths& died) {
       const cw_pair_key& key = host->pairs[index].key;
       seen_.push_back({.at_ns = MonotonicNs(),
                        .host = host->number,
                        .local = Addr::FromBytes(key.local).ToString(),
                        .remote = Addr::FromBytes(key.remote).ToString(),
                        .slot = static_cast<int>(slot),
-                       .udp_port = now.port,
-                       .times = times});
+                       .udp_port = died.port,
+                       .times = died.times});
     });
   }
 }

@@ -5,8 +5,8 @@
 // agents share. They stay when an agent is killed, and the next one takes them over, so counts never go back.
 //
 // Two sources are held against each other: the counters slots_died and slots_revived, which are exact in their sum, and
-// the deaths of each path slot, looked at every few milliseconds, which say which path it was. A death that no look
-// explains (the slot was given to another path in between) is untraced.
+// the deaths of each path slot, looked at every millisecond, which say which path it was. A death that no look
+// explains (the slot was given to another path before the next one) is untraced.
 //
 // Thread-safe after Start; a thread of its own looks.
 #pragma once
@@ -31,9 +31,13 @@ struct SlotLook {
   uint32_t deaths = 0;  // since it was given to its path
 };
 
-// How often the path that has the slot `now` died between two looks. Another port, or fewer deaths: the slot was given
-// out anew in between, and counts from nothing. Pure.
-uint32_t DeathsBetween(const SlotLook& before, const SlotLook& now);
+struct SlotDeaths {
+  uint16_t port = 0;  // of the path that died
+  uint32_t times = 0;
+};
+// What died between two looks. A slot that was given up still tells of its last path; another port, or fewer deaths, is
+// another path, which counts from nothing. Pure.
+SlotDeaths DeathsBetween(const SlotLook& before, const SlotLook& now);
 
 struct KernelDeath {
   int64_t at_ns = 0;          // CLOCK_MONOTONIC of the look that saw it: late by a period at most
@@ -52,7 +56,7 @@ class KernelDeaths {
  public:
   // All of the fabric's hosts must have an agent by now. NotFound: one has no maps.
   static absl::StatusOr<std::unique_ptr<KernelDeaths>> Start(const Fabric& fabric,
-                                                             absl::Duration period = absl::Milliseconds(5));
+                                                             absl::Duration period = absl::Milliseconds(1));
   ~KernelDeaths();
 
   // FailedPrecondition: an agent made its maps anew, so what was counted before is lost.
