@@ -62,6 +62,10 @@ void AddRows(cw::bench::Report& report, const FailoverCase& c, const FailoverSys
     count("deaths_elsewhere", static_cast<double>(result.deaths_elsewhere));
     count("deaths_untraced", static_cast<double>(result.deaths_untraced));
     if (cw::lab::IsPeer(c.kind)) count("told_as_peer", result.ToldAsPeer());
+    if (c.agent_fault != cw::lab::AgentFault::kNone) {
+      count("moves_blind", static_cast<double>(result.moves_blind));
+      count("moves_without_fault", static_cast<double>(result.moves_without_fault));
+    }
   }
   if (cw::lab::IsPause(c.kind)) {
     report.Add(name, system, "paused", "ms", Of(result, &cw::lab::CutResult::paused_ms));

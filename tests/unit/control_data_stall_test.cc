@@ -119,6 +119,27 @@ TEST(DataStall, FlowsOfAPathThatDiedAndCameBackBlameItForNothing) {
   EXPECT_EQ(flows.Run(20, dead).size(), 1u) << "they went on, so they count again";
 }
 
+TEST(DataStall, WhatAFlowLostBeforeItMovedIsNoFaultOfTheNextPath) {
+  Flows flows({0, 1, 2}, /*most=*/40);
+  EXPECT_TRUE(flows.Run(20, Nothing).empty());
+  // Its last packets die with path 0, it is moved, and waits for its timer on path 3, which is whole.
+  EXPECT_TRUE(flows.Run(2, [](uint8_t slot) { return slot == 0; }).empty());
+  flows[0].slot = 3;
+  EXPECT_TRUE(flows.Run(50, [](uint8_t slot) { return slot == 3; }).empty());
+  EXPECT_TRUE(flows.Run(5, Nothing).empty());
+  EXPECT_EQ(flows.Run(20, [](uint8_t slot) { return slot == 3; }).size(), 1u) << "it has gone on there";
+}
+
+TEST(DataStall, AnAnswerOfBeforeTheMoveSaysNothingOfTheNextPath) {
+  Flows flows({0, 1, 2}, /*most=*/40);
+  EXPECT_TRUE(flows.Run(20, Nothing).empty());
+  EXPECT_TRUE(flows.Run(1, [](uint8_t slot) { return slot == 0; }).empty());
+  // Seen in the same window: the last answer by path 0, and that the flow is on path 3.
+  flows[0].slot = 3;
+  ++flows[0].answers;
+  EXPECT_TRUE(flows.Run(50, [](uint8_t slot) { return slot == 3; }).empty());
+}
+
 TEST(DataStall, AFlowThatGoesOnClearsItsPath) {
   Flows flows({0, 0, 1});
   flows.Run(5, Nothing);

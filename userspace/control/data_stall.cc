@@ -23,6 +23,8 @@ void DataStall::Follow(int64_t now_ns, const DataFlow& seen) {
     flow.excused = false;
   }
   const bool under_way = seen.known && UnderWay(seen.next, seen.acked) != 0;
+  // What was lost before a move has yet to be sent again, after a timer perhaps: no fault of the path that it moved to.
+  if (seen.slot != flow.slot && flow.slot < kMaxSlots && under_way) flow.excused = true;
   if (went_on || !under_way || !flow.under_way || seen.slot != flow.slot) flow.quiet_since_ns = now_ns;
   if (flow.seen_ns == 0 || seen.next != flow.next) flow.sent_ns = now_ns;
   flow.slot = seen.slot;

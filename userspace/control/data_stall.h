@@ -11,7 +11,8 @@
 // that stands still for a reason of its own is blamed on one path only, until it goes on; and no more than half of the
 // paths are kept free like this. Flows of two paths that stand still together, while no flow goes on, have a peer that
 // was away or a sender that stood still: whatever each of them waits for then, a timer of seconds perhaps, is nobody's
-// fault until it goes on. So with flows on a path that was dead to the probes, too.
+// fault until it goes on. So with flows on a path that was dead to the probes, too, and with those that moved while
+// they had packets under way: what a lossy path lost of them waits for a timer on the next.
 //
 // Pure: time comes in (any monotonic clock). One thread per object.
 #pragma once

@@ -36,6 +36,8 @@ struct Bench {
   std::vector<Cut> pauses;               // explain what kernels do: a paused path is left like a dead one
   std::vector<Testbed::PathDeath> told;  // until told_until_ns
   int64_t told_until_ns = 0;
+  KernelDeaths* kernels = nullptr;   // where there are agents
+  uint64_t moves_without_fault = 0;  // blind ones
 
   // A spine that carries measured flows now, with those flows.
   std::pair<int, std::vector<int>> ChooseSpine() {
@@ -218,10 +220,15 @@ struct Bench {
   absl::Status AgentLeaves() {
     if (spec.agent_fault == AgentFault::kNone) return absl::OkStatus();
     CollectTold();
+    const absl::StatusOr<KernelCounts> before = kernels->Counted();
+    if (!before.ok()) return before.status();
     const absl::Status status =
         spec.agent_fault == AgentFault::kKilled ? KillAgent(testbed, kSender) : StopAgent(testbed, kSender);
-    if (status.ok()) absl::SleepFor(spec.agent_away);
-    return status;
+    if (!status.ok()) return status;
+    absl::SleepFor(spec.agent_away);
+    const absl::StatusOr<KernelCounts> after = kernels->Counted();
+    if (after.ok()) moves_without_fault += after->moves_blind - before->moves_blind;
+    return after.status();
   }
 
   absl::Status AgentReturns() {
@@ -337,17 +344,19 @@ void Summarise(const FailoverSpec& spec, Testbed& testbed, const Snapshot& snaps
   result.load_share = carried / seconds / (spec.testbed.fabric.link_mbps * 1e6 * spec.testbed.fabric.spines);
 }
 
-absl::Status Judge(Bench& bench, KernelDeaths* kernels, FailoverResult& result) {
+absl::Status Judge(Bench& bench, FailoverResult& result) {
   bench.CollectTold();
   result.wrong_verdicts = WrongTold(bench.testbed, bench.told, bench.cuts, result.phase.marks);
-  if (kernels == nullptr) return absl::OkStatus();
+  if (bench.kernels == nullptr) return absl::OkStatus();
   std::vector<Cut> all = bench.cuts;
   all.insert(all.end(), bench.pauses.begin(), bench.pauses.end());
-  const absl::StatusOr<KernelVerdicts> verdicts = JudgeKernels(bench.testbed, *kernels, all, result.phase.marks);
+  const absl::StatusOr<KernelVerdicts> verdicts = JudgeKernels(bench.testbed, *bench.kernels, all, result.phase.marks);
   if (!verdicts.ok()) return verdicts.status();
   result.kernel_deaths = verdicts->died;
   result.deaths_elsewhere = verdicts->elsewhere;
   result.deaths_untraced = verdicts->untraced;
+  result.moves_blind = verdicts->moves_blind;
+  result.moves_without_fault = bench.moves_without_fault;
   return absl::OkStatus();
 }
 
@@ -390,6 +399,7 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   }
   Bench bench{spec, **testbed, **emulator, routing.get(), *measured, std::mt19937_64(spec.seed), {}, {}, {}, 0};
   bench.told_until_ns = (*testbed)->origin_ns();
+  bench.kernels = kernels.get();
   for (int i = 0; i < spec.cuts; ++i) {
     absl::StatusOr<CutResult> cut = bench.CutOnce();
     if (!cut.ok()) return cut.status();
@@ -420,7 +430,7 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
     ++result.paused_verdicts;
     result.phase.marks.push_back(mark);
   }
-  if (absl::Status status = Judge(bench, kernels.get(), result); !status.ok()) return status;
+  if (absl::Status status = Judge(bench, result); !status.ok()) return status;
   result.phase.charts.push_back(load.LinkLoad((*testbed)->origin_ns()));
   if (delay) result.phase.charts.push_back(delay->PathDelay((*testbed)->origin_ns()));
   for (Mark& mark : (*testbed)->Events((*testbed)->origin_ns(), "move")) result.phase.marks.push_back(std::move(mark));

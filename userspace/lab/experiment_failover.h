@@ -74,6 +74,8 @@ struct FailoverResult {
   // What the agents' kernels did, told or not: all deaths of path slots, those over links that were whole, and those of
   // which nobody knows the path.
   uint64_t kernel_deaths = 0, deaths_elsewhere = 0, deaths_untraced = 0;
+  // Flows that a kernel moved for want of answers while no agent probed; those of them while nothing was cut.
+  uint64_t moves_blind = 0, moves_without_fault = 0;
   int paused_verdicts = 0;     // times that a path was told to be paused
   uint64_t moves = 0;          // of flows off silent paths
   uint64_t resends_asked = 0;  // by the agents, of what died with a path

@@ -66,7 +66,7 @@ absl::StatusOr<KernelVerdicts> JudgeKernels(Testbed& testbed, KernelDeaths& deat
                                             std::vector<Mark>& marks) {
   const absl::StatusOr<KernelCounts> counted = deaths.Counted();
   if (!counted.ok()) return counted.status();
-  KernelVerdicts verdicts{.died = counted->died, .revived = counted->revived};
+  KernelVerdicts verdicts{.died = counted->died, .revived = counted->revived, .moves_blind = counted->moves_blind};
   uint64_t seen = 0;
   for (const KernelDeath& death : deaths.Seen()) {
     seen += death.times;

@@ -38,6 +38,7 @@ struct KernelVerdicts {
   uint64_t died = 0, revived = 0;  // by the kernels' own counters
   uint64_t elsewhere = 0;          // of the died, on ways that no cut explains
   uint64_t untraced = 0;           // of the died: nobody knows of which path
+  uint64_t moves_blind = 0;
 };
 // Deaths elsewhere become marks that begin with WRONG.
 absl::StatusOr<KernelVerdicts> JudgeKernels(Testbed& testbed, KernelDeaths& deaths, const std::vector<Cut>& cuts,

@@ -133,6 +133,7 @@ absl::StatusOr<KernelCounts> KernelDeaths::Counted() const {
     if (!now.ok()) return now.status();
     counts.died += now->slots_died - host->at_start.slots_died;
     counts.revived += now->slots_revived - host->at_start.slots_revived;
+    counts.moves_blind += now->moves_blind - host->at_start.moves_blind;
   }
   return counts;
 }

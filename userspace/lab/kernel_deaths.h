@@ -49,7 +49,9 @@ struct KernelDeath {
 };
 
 struct KernelCounts {
-  uint64_t died = 0, revived = 0;  // of all hosts, since Start
+  // Of all hosts, since Start.
+  uint64_t died = 0, revived = 0;  // path slots
+  uint64_t moves_blind = 0;        // flows that left a path for want of answers while nobody probed
 };
 
 class KernelDeaths {
