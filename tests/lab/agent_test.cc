@@ -844,6 +844,48 @@ TEST_F(AgentOnFabric, WhatItDecidedIsDecidedAgainFromItsRecording) {
   std::filesystem::remove_all(folder);
 }
 
+// Few are copied at a time; a reader sees no seam.
+TEST_F(AgentOnFabric, ReadersOfEventsGetTheLastOnesOrAllOfThem) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
+  v1::SteerLockRequest lock;
+  lock.set_flow(FlowsOf(0)[0].id());
+  for (int i = 0; i < 400; ++i) {
+    lock.set_lock(i % 2 == 0 ? v1::LOCK_SOFT : v1::LOCK_NONE);
+    ASSERT_TRUE(testbed->agent(0).SteerLock(lock).ok());
+  }
+  const auto numbers = [&](uint32_t last, const std::string& type, uint64_t after = 0) {
+    v1::EventsRequest request;
+    request.set_last(last);
+    request.set_type(type);
+    request.set_after_seq(after);
+    std::vector<uint64_t> seqs;
+    EXPECT_TRUE(testbed->agent(0).Events(request, [&](const v1::Event& event) {
+      seqs.push_back(event.seq());
+      return true;
+    }).ok());
+    return seqs;
+  };
+  const auto tail = [](const std::vector<uint64_t>& all, size_t count) {
+    return std::vector<uint64_t>(all.end() - static_cast<std::ptrdiff_t>(count), all.end());
+  };
+  const std::vector<uint64_t> steer = numbers(0, "steer");
+  ASSERT_GE(steer.size(), 400u);
+  EXPECT_EQ(numbers(3, "steer"), tail(steer, 3));
+  EXPECT_EQ(numbers(300, "steer"), tail(steer, 300));
+  EXPECT_EQ(numbers(0, "steer", steer[steer.size() - 3]), tail(steer, 2));
+  EXPECT_TRUE(numbers(5, "no such type").empty());
+  // Others are said meanwhile.
+  const std::vector<uint64_t> newest = numbers(300, "");
+  EXPECT_EQ(newest.size(), 300u);
+  EXPECT_EQ(newest.back() - newest.front(), 299u);
+  EXPECT_GE(newest.back(), steer.back());
+  const std::vector<uint64_t> all = numbers(0, "");
+  EXPECT_EQ(all.front(), 1u);
+  EXPECT_EQ(all.back(), all.size());
+}
+
 TEST_F(AgentOnFabric, CollidingQueuePairsAreSpread) {
   ContentionSpec spec;
   spec.testbed.fabric = {.lab = "agenttest", .hosts_per_leaf = 2, .link_mbps = 200, .ecmp_seed = 1};
