@@ -6,7 +6,6 @@
 // left as dead, told or not (kernel_deaths). Upper bounds are those of a Poisson process, at 95 % confidence.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>
@@ -18,7 +17,7 @@
 #include "absl/time/clock.h"
 #include "tests/bench/liveness_soak_faults.h"
 #include "tests/bench/poisson.h"
-#include "tests/bench/soak_length.h"
+#include "tests/bench/soak_run.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_clock.h"
 #include "userspace/lab/kernel_deaths.h"
@@ -238,19 +237,4 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const absl::StatusOr<absl::Duration> length = cw::bench::SoakLength(std::getenv("SOAK_MINUTES"));
-  if (!length.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(length.status().message()).c_str());
-    return 2;
-  }
-  cw::bench::Report report("liveness_soak");
-  absl::Status status = Measure(*length, report);
-  if (status.ok()) status = report.Write(cw::bench::OutPath(argc, argv, "build/bench/liveness_soak.json"));
-  if (!status.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-    return 1;
-  }
-  std::printf("%s", report.Table().c_str());
-  return 0;
-}
+int main(int argc, char** argv) { return cw::bench::RunSoak(argc, argv, "liveness_soak", Measure); }

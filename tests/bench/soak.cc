@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <utility>
@@ -21,8 +20,8 @@
 #include "tests/bench/losses.h"
 #include "tests/bench/pinned_state.h"
 #include "tests/bench/process_sample.h"
-#include "tests/bench/soak_length.h"
 #include "tests/bench/soak_readers.h"
+#include "tests/bench/soak_run.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_clock.h"
@@ -265,20 +264,10 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report, std::vect
 }  // namespace
 
 int main(int argc, char** argv) {
-  const absl::StatusOr<absl::Duration> length = cw::bench::SoakLength(std::getenv("SOAK_MINUTES"));
-  if (!length.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(length.status().message()).c_str());
-    return 2;
-  }
-  cw::bench::Report report("soak");
   std::vector<std::string> grew;
-  absl::Status status = Measure(*length, report, grew);
-  if (status.ok()) status = report.Write(cw::bench::OutPath(argc, argv, "build/bench/soak.json"));
-  if (!status.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-    return 1;
-  }
-  std::printf("%s", report.Table().c_str());
+  const int status = cw::bench::RunSoak(argc, argv, "soak", [&](absl::Duration length, cw::bench::Report& report) {
+    return Measure(length, report, grew);
+  });
   for (const std::string& each : grew) std::fprintf(stderr, "%s\n", each.c_str());
-  return grew.empty() ? 0 : 1;
+  return status == 0 && !grew.empty() ? 1 : status;
 }

@@ -8,7 +8,7 @@
 #include "tests/bench/losses.h"
 #include "tests/bench/pinned_state.h"
 #include "tests/bench/process_sample.h"
-#include "tests/bench/soak_length.h"
+#include "tests/bench/soak_run.h"
 
 namespace cw::bench {
 namespace {
