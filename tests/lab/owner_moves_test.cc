@@ -236,6 +236,12 @@ TEST_F(OwnerMoves, GoBackToAPathThatRecovered) {
   EXPECT_EQ(log_->changes, 2 * kOfOne) << "the others stay";
   EXPECT_EQ(testbed_->Events(0, "return").size(), kOfOne);
   EXPECT_EQ(Moves("recovered"), kOfOne);
+  // The contention rule, where it acts, takes what recovered into use for flows that are seen only.
+  ASSERT_NO_FATAL_FAILURE(SetMode(v1::MODE_OPTIMIZE));
+  ASSERT_NO_FATAL_FAILURE(Cut(3));
+  ASSERT_TRUE(Eventually([&] { return OnSpine(3) == 0; }));
+  ASSERT_NO_FATAL_FAILURE(Heal(3));
+  EXPECT_TRUE(Eventually([&] { return OnSpine(3) == static_cast<int>(kOfOne); }));
 }
 
 TEST_F(OwnerMoves, LeaveADrainedSpineAndComeBackAfterIt) {
@@ -298,6 +304,23 @@ TEST_F(OwnerMoves, AreNotDrainedWhereNcclMovesThem) {
   absl::SleepFor(absl::Seconds(2));  // two more looks
   EXPECT_EQ(OnSpine(2), kQueuePairs / kSpines);
   EXPECT_EQ(log_->changes, 0u);
+}
+
+TEST_F(OwnerMoves, StayOnADrainedNicUntilTheirJobEnds) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect"));
+  ASSERT_NO_FATAL_FAILURE(StartApp(kSpines));
+  const auto status = testbed_->agent(0).Status();
+  ASSERT_TRUE(status.ok() && status->nics_size() == 1);
+  v1::DrainRequest request;
+  request.set_kind(v1::DRAIN_KIND_NIC);
+  request.set_what(status->nics(0).name());
+  request.set_now(true);
+  ASSERT_TRUE(testbed_->agent(0).Drain(request).ok());
+  EXPECT_EQ(DrainState().flows(), static_cast<uint32_t>(kSpines)) << DrainState().DebugString();
+  EXPECT_EQ(DrainState().held_size(), kSpines);
+  EXPECT_EQ(log_->changes, 0u);
+  EXPECT_EQ(app_.End(), 0);
+  EXPECT_TRUE(Eventually([&] { return DrainState().flows() == 0; })) << DrainState().DebugString();
 }
 
 // They connect on ports that nobody chose for them, where not even a switch answers any more.

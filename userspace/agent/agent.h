@@ -311,7 +311,8 @@ class Agent final : public api::AgentView {
   // owner_drain.cc: queue pairs whose packets are not seen, and what is drained
   void DrainUnseen();
   std::vector<rdma::PathLoad> LoadsBesidesDrains(const PairState& pair) const;
-  void MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, std::vector<rdma::QpInfo> on_it, bool certainly);
+  void MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, const std::vector<rdma::QpInfo>& on_it,
+                            bool certainly);
   size_t ReturnDrainedOwners(const std::map<FlowKey, DrainEntry::Moved>& moved);  // how many go back
 
   // losses.cc: paths that lose a share of their packets

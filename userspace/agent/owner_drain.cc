@@ -36,8 +36,8 @@ void Agent::DrainUnseen() {
       }
       on_it[{each.pair, crosses}].push_back(each.qp);
     }
-    for (auto& [where, qps] : on_it)
-      MoveOwnersOffDrained(drain, *pairs_.at(where.first), std::move(qps), where.second == Crosses::kYes);
+    for (const auto& [where, qps] : on_it)
+      MoveOwnersOffDrained(drain, *pairs_.at(where.first), qps, where.second == Crosses::kYes);
   }
 }
 
@@ -49,23 +49,33 @@ std::vector<rdma::PathLoad> Agent::LoadsBesidesDrains(const PairState& pair) con
 }
 
 // certainly: they are on paths that cross it. Others, which may, do not leave for a path of which no more is known.
-void Agent::MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, std::vector<rdma::QpInfo> on_it,
+void Agent::MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, const std::vector<rdma::QpInfo>& on_it,
                                  bool certainly) {
-  std::vector<rdma::PathLoad> loads = LoadsBesidesDrains(pair);
-  if (loads.empty() && certainly) loads = PathLoads(pair, {}, pair.blocked);
   const bool act = ActsAtAll();
   std::vector<rdma::QpInfo> leaving;
+  const auto stays = [&](const rdma::QpInfo& qp) {
+    if (act) drain.unseen.held.push_back(rdma::SentFlow(qp));
+  };
   for (const rdma::QpInfo& qp : on_it) {
-    const FlowKey key = rdma::SentFlow(qp);
-    if (moves_.Of(qp).asked) {  // it may be on its way; the next look tells
-      ++drain.unseen.leaving;
-      continue;
+    if (moves_.Of(qp).asked) {
+      ++drain.unseen.leaving;  // it may be on its way; the next look tells
+    } else if (moves_.MayAsk(qp) && WhyNotMoved(qp).empty()) {
+      leaving.push_back(qp);
+    } else {
+      stays(qp);
     }
-    if (!loads.empty() && moves_.MayAsk(qp) && WhyNotMoved(qp).empty()) {
-      if (act || (mode() != Mode::kOff && drain.told.insert(key).second)) leaving.push_back(qp);
-    } else if (act) {
-      drain.unseen.held.push_back(key);
-    }
+  }
+  if (leaving.empty()) return;
+  std::vector<rdma::PathLoad> loads = LoadsBesidesDrains(pair);
+  if (loads.empty() && certainly) loads = PathLoads(pair, {}, pair.blocked);
+  if (loads.empty()) {
+    std::for_each(leaving.begin(), leaving.end(), stays);
+    return;
+  }
+  if (!act) {  // told of once
+    std::erase_if(leaving, [&](const rdma::QpInfo& qp) {
+      return mode() == Mode::kOff || !drain.told.insert(rdma::SentFlow(qp)).second;
+    });
   }
   std::sort(leaving.begin(), leaving.end(), [](const auto& a, const auto& b) { return a.lqpn < b.lqpn; });
   MoveOwnersTo(pair, leaving, std::move(loads), rdma::MoveWhy::kDrained, act);

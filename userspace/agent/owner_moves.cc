@@ -61,11 +61,11 @@ uint8_t Agent::SlotOfOwned(const rdma::QpInfo& qp, uint16_t port) const {
 // Queue pairs of the pair that are on the slot and may be asked to leave it, always in the same order.
 std::vector<rdma::QpInfo> Agent::OwnedOn(const PairState& pair, uint8_t slot) const {
   std::vector<rdma::QpInfo> found;
-  for (rdma::QpInfo& qp : qps_.Owned()) {
-    const bool ours = qp.laddr == pair.key.local && qp.raddr == pair.key.remote;
-    if (!ours || !moves_.MayAsk(qp) || SlotOfOwned(qp, qp.udp_sport) != slot || !WhyNotMoved(qp).empty()) continue;
-    found.push_back(std::move(qp));
-  }
+  qps_.ForEach([&](const rdma::QpInfo& qp) {
+    const bool ours = qp.owner && qp.laddr == pair.key.local && qp.raddr == pair.key.remote;
+    if (!ours || !moves_.MayAsk(qp) || SlotOfOwned(qp, qp.udp_sport) != slot || !WhyNotMoved(qp).empty()) return;
+    found.push_back(qp);
+  });
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.lqpn < b.lqpn; });
   return found;
 }

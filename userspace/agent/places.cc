@@ -59,15 +59,15 @@ std::vector<rdma::PathLoad> Agent::PathLoads(const PairState& pair, const rdma::
     if (slots.port(s) == 0 || !slots.is_path(s) || (avoid >> s & 1) != 0 || !alive) continue;
     loads.push_back({.slot = s, .port = slots.port(s)});
   }
-  for (const rdma::QpInfo& qp : qps_.All()) {
-    if (qp.laddr != pair.key.local || qp.raddr != pair.key.remote || qp.lqpn == asking.lqpn) continue;
+  qps_.ForEach([&](const rdma::QpInfo& qp) {
+    if (qp.laddr != pair.key.local || qp.raddr != pair.key.remote || qp.lqpn == asking.lqpn) return;
     uint16_t port = moves_.PortOf(qp);
     const auto flow = flows_.sent.find(FlowKey{.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn});
     if (flow != flows_.sent.end()) port = flow->second.tx.port != 0 ? flow->second.tx.port : flow->second.flow().sport;
-    if (port == 0) continue;
+    if (port == 0) return;
     port = discovery->Fold(port).value_or(port);
     for (rdma::PathLoad& load : loads) load.queue_pairs += load.port == port ? 1 : 0;
-  }
+  });
   return loads;
 }
 

@@ -34,6 +34,11 @@ class QpRegistry {
 
   std::optional<QpInfo> BySentFlow(const FlowKey& key) const;
   std::optional<QpInfo> ByReceivedFlow(const FlowKey& key) const;
+  // Each one, in no order; `look` leaves the registry as it is.
+  template <typename Look>
+  void ForEach(Look look) const {
+    for (const auto& [key, qp] : by_local_) look(qp);
+  }
   std::vector<QpInfo> All() const;
   std::vector<QpInfo> Owned() const;  // those whose owner's library tells of itself
   size_t size() const { return by_local_.size(); }
