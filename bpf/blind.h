@@ -60,11 +60,9 @@ static __noinline int cw_leave_blind(struct cw_egress* e, struct cw_tx_flow* f, 
   struct cw_pair* pair = e->pair;
   __u32 own = e->slot < CW_MAX_SLOTS ? 1u << e->slot : 0;
   __u32 live = pair->live_mask & ~own;
-  __u32 to = cw_next_slot(e->ctl, pair, live & pair->assign_mask & ~pair->shunned);
-  if (to == CW_SLOT_NONE) {
-    pair->shunned = 0;
-    to = cw_next_slot(e->ctl, pair, live);
-  }
+  __u32 to;
+  if (!(live & ~pair->shunned)) pair->shunned = 0;
+  to = cw_next_slot(e->ctl, pair, cw_refuge(pair, e->slot, live & ~pair->shunned));
   f->unanswered = 0;
   if (to == CW_SLOT_NONE) return cw_count(CW_COUNT_no_live_slot);
   __sync_fetch_and_or(&pair->shunned, own);

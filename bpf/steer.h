@@ -97,6 +97,20 @@ static __always_inline void cw_move(struct cw_egress* e, struct cw_tx_flow* f, _
   e->slot = to_slot;
 }
 
+/* Where flows of a path that fails may go, the best that there are: its backups, else any assignable slot, else one that
+ * the agent keeps free (damped, say), which is better than a dead one. own: CW_SLOT_NONE if not known. Without branches,
+ * see cw_lease_over(). */
+static __always_inline __u32 cw_refuge(const struct cw_pair* pair, __u32 own, __u32 live) {
+  __u32 known = 0 - ((own - CW_MAX_SLOTS) >> 31), mask, best;
+  live &= 0xffff;
+  mask = live & pair->assign_mask;
+  mask |= live & (0 - ((mask - 1) >> 31)); /* all of live where mask is 0 */
+  best = mask & pair->backup[own & (CW_MAX_SLOTS - 1)] & known;
+  best |= mask & (0 - ((best - 1) >> 31));
+  CW_OPAQUE(best);
+  return best;
+}
+
 /* The flow's path is dead. Where that may only be observed: says once per death where it would go. */
 static __noinline int cw_leave_dead(struct cw_egress* e, struct cw_tx_flow* f, __u32 psn) {
   struct cw_pair* pair = e->pair;
@@ -106,9 +120,7 @@ static __noinline int cw_leave_dead(struct cw_egress* e, struct cw_tx_flow* f, _
   __u32 to;
   __u16 port;
   if (!acts && (!(e->may & CW_DECIDES(CW_CAP_FAILOVER)) || f->flow.dry_deaths == own->deaths)) return 0;
-  to = cw_next_slot(e->ctl, pair, live & pair->assign_mask);
-  /* A path that the agent keeps free (damped, say) is better than a dead one. */
-  if (to == CW_SLOT_NONE) to = cw_next_slot(e->ctl, pair, live);
+  to = cw_next_slot(e->ctl, pair, cw_refuge(pair, e->slot, live));
   if (to == CW_SLOT_NONE) {
     if (acts) cw_count(CW_COUNT_no_live_slot);
     return 0;

@@ -238,9 +238,10 @@ struct cw_pair {
   __u64 round_jiffies; /* when cur_round began; kernel (tc egress) */
   __u32 shunned;       /* slots that flows left since the last probe, for want of answers; kernel (tc egress) */
   __u32 reserved;
+  __u16 backup[CW_MAX_SLOTS]; /* [s]: slots to which flows of slot s go first when it dies; 0 = any; agent */
   struct cw_slot slot[CW_MAX_SLOTS];
 };
-CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 8 + 16 + 16 * 64);
+CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 8 + 16 + 32 + 16 * 64);
 
 /* T1 of requests under way (cw_probe_tx: ARRAY, same index as cw_pairs); written by tc egress. */
 struct cw_probe_tx {

@@ -52,6 +52,19 @@ TEST_F(Egress, FlowsOfADeadSlotSpreadOverTheOthers) {
   for (uint16_t port : {50000, 50002, 50003}) EXPECT_GT(ports[port], 25) << port;
 }
 
+TEST_F(Egress, ADeadPathsBackupsAreTakenFirst) {
+  for (uint32_t qpn = 1; qpn <= 40; ++qpn) Place(1, qpn);
+  rig_.pair(5).backup[1] = 0b1100;
+  Kill(1);
+  std::map<uint16_t, int> ports;
+  for (uint32_t qpn = 1; qpn <= 20; ++qpn) ++ports[Send(1, qpn)];
+  EXPECT_EQ(ports[50002], 10);
+  EXPECT_EQ(ports[50003], 10);
+  Kill(2);
+  Kill(3);
+  for (uint32_t qpn = 21; qpn <= 40; ++qpn) EXPECT_EQ(Send(1, qpn), 50000) << "any live one before none";
+}
+
 TEST_F(Egress, NativePathThatDiesIsLeftToo) {
   Protect();
   Send(0);

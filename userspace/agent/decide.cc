@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decision window: observations in, moves out; and the once-a-second work.
 #include <algorithm>
+#include <array>
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
@@ -46,7 +47,7 @@ control::PairObservation Agent::ObservePair(PairState& pair) {
   control::PairObservation out{.pair = pair.key};
   const probe::Discovery* discovery = engine_->discovery(pair.index);
   out.table_valid = discovery != nullptr && discovery->table().valid && probe::PortsChoosePaths(discovery->hashing());
-  const cw_pair& shared = dataplane_->pairs()[pair.index];
+  cw_pair& shared = dataplane_->pairs()[pair.index];
   const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     SlotState& slot = pair.slot[s];
@@ -63,6 +64,8 @@ control::PairObservation Agent::ObservePair(PairState& pair) {
     if (discovery != nullptr) path.links = LinkNames(discovery->HopsOf(slots.port(s)));
     out.paths.push_back(std::move(path));
   }
+  const std::array<uint16_t, kMaxSlots> backups = pair.backups.Step(out.paths);
+  for (uint8_t s = 0; s < kMaxSlots; ++s) probe::Store(shared.backup[s], backups[s]);
   return out;
 }
 

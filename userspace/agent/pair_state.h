@@ -15,6 +15,7 @@
 #include "sync/pair_estimator.h"
 #include "sync/path_choice.h"
 #include "sync/stamp_kind.h"
+#include "userspace/control/backups.h"
 #include "userspace/control/damping.h"
 #include "userspace/control/data_stall.h"
 #include "userspace/control/flow_class.h"
@@ -85,6 +86,7 @@ struct PairState {
   uint16_t blocked = 0;              // or a lossy one: no flow is put there
   uint32_t epoch = 0;                // of the clock, for which the delays hold
   std::array<SlotState, kMaxSlots> slot;
+  control::Backups backups;
   std::unique_ptr<control::PairLoss> loss;     // made when the pair first carries data …
   std::unique_ptr<control::DataStall> stalls;  // … as is this
   std::vector<probe::SampleHalf> samples_out;  // halves of packets received from the peer
