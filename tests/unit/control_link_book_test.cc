@@ -118,11 +118,18 @@ TEST(LinkBook, APauseTakesItsOutageBack) {
   LinkBook book;
   book.Add(Of({"up0"}, kSecond, 1), kSecond - 1);
   book.Add(Of({"up0"}, kSecond + 1, 2), kSecond - 1);
-  book.Retract(1);
+  book.Retract(1, kSecond - 1);
   EXPECT_EQ(book.CountOf("up0", 2 * kSecond).flaps, 1) << "another path died of it";
-  book.Retract(2);
+  book.Retract(2, kSecond - 1);
   EXPECT_EQ(book.CountOf("up0", 2 * kSecond).flaps, 0);
-  book.Retract(3);
+  book.Retract(3, kSecond - 1);
+}
+
+TEST(LinkBook, APauseLeavesWhatThePathDiedOfBefore) {
+  LinkBook book;
+  book.Add(Of({"up0"}, kSecond, 1), kSecond - 1);
+  book.Retract(1, 5 * kSecond);  // the pause was not in the book yet
+  EXPECT_EQ(book.CountOf("up0", 6 * kSecond).flaps, 1);
 }
 
 TEST(LinkBook, DampsThePathsOfAllPairsThatTakeTheLink) {

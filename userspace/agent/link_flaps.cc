@@ -91,8 +91,10 @@ void Agent::LinksAnswer(const PairState& pair, uint8_t s, int64_t sent_ns) {
 }
 
 void Agent::ForgiveLinks(const PairState& pair, uint8_t s) {
+  const cw_ev_slot& verdict = pair.slot[s].silence->verdict;
+  const int64_t alive_ns = static_cast<int64_t>(verdict.ns) - verdict.silence_ns + MonotonicNs() - NowNs();
   flaps_of_links_->blame.Forget(PathNumber(pair, s));
-  flaps_of_links_->book.Retract(PathNumber(pair, s));
+  flaps_of_links_->book.Retract(PathNumber(pair, s), alive_ns);
 }
 
 void Agent::BlameTick() {

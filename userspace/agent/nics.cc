@@ -53,7 +53,11 @@ absl::Status Agent::OpenNicFailover() {
 }
 
 std::vector<control::NicPair> Agent::LookAtNicPairs() {
-  LookAtCarriers();  // news of them may come a second late
+  // News may be held back, and asking for counts takes the lock of all network devices.
+  for (Nic& nic : nics_) {
+    const absl::StatusOr<bool> up = dataplane::LinkUp(nic.config.name);
+    if (up.ok() && *up != nic.carrier) LookAtCarrier(nic);
+  }
   std::vector<control::NicPair> view;
   for (const auto& [index, pair] : pairs_) {
     control::NicPair out{.index = index, .key = pair->key, .peer = pair->peer};

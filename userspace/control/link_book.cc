@@ -96,14 +96,15 @@ FlapAlert LinkBook::AlertOf(std::vector<std::string> links, int64_t now_ns) cons
   return alert;
 }
 
-void LinkBook::Retract(uint64_t path) {
+void LinkBook::Retract(uint64_t path, int64_t alive_ns) {
   for (auto it = outages_.rbegin(); it != outages_.rend(); ++it) {
+    if (it->began_ns + rules_.slack_ns < alive_ns) continue;  // it died of an earlier one, and had come back since
     const size_t removed =
         std::erase_if(it->seen_by, [&](const LinkOutage::Witness& witness) { return witness.path == path; });
     if (removed == 0) continue;
     changed_ = true;
     if (it->seen_by.empty()) outages_.erase(std::prev(it.base()));
-    return;  // its last death only
+    return;
   }
 }
 

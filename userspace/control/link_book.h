@@ -59,8 +59,8 @@ class LinkBook {
   // alive_ns: the newest sign of life of the paths that died, before they did; INT64_MAX: an outage of its own. An
   // alert when a link has flapped more than `alert` times within the window, once until it has fallen below again.
   std::optional<FlapAlert> Add(LinkOutage outage, int64_t alive_ns);
-  // The path did not die: what it alone showed was no outage.
-  void Retract(uint64_t path);
+  // The path did not die after all, where alive_ns was its last sign of life: what it alone showed was no outage.
+  void Retract(uint64_t path, int64_t alive_ns);
 
   FlapCount CountOf(const std::string& link, int64_t now_ns) const;
   std::map<std::string, FlapCount> Counts(int64_t now_ns) const;  // of all with any
