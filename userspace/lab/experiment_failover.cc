@@ -36,8 +36,9 @@ struct Bench {
   std::vector<Cut> pauses;               // explain what kernels do: a paused path is left like a dead one
   std::vector<Testbed::PathDeath> told;  // until told_until_ns
   int64_t told_until_ns = 0;
-  KernelDeaths* kernels = nullptr;   // where there are agents
-  uint64_t moves_without_fault = 0;  // blind ones
+  std::vector<FlowCounters> at_repair;  // later, flows that left are back
+  KernelDeaths* kernels = nullptr;      // where there are agents
+  uint64_t moves_without_fault = 0;     // blind ones
 
   // A spine that carries measured flows now, with those flows.
   std::pair<int, std::vector<int>> ChooseSpine() {
@@ -76,8 +77,6 @@ struct Bench {
   absl::Status CountRecoveries(const std::vector<int>& flows, const CutTime& time, CutResult& result) {
     const std::vector<Stall> stalls = Stalls(flows, time);
     for (const Stall& stall : stalls) result.stall_ms = std::max(result.stall_ms, stall.ms);
-    const absl::StatusOr<std::vector<FlowCounters>> counted = testbed.fabric().Flows();
-    if (!counted.ok()) return counted.status();
     const Snapshot snapshot = emulator.TakeSnapshot();
     const auto count = [&](double ms) {
       if (ms < 0) {
@@ -93,7 +92,7 @@ struct Bench {
     for (const FlowReport& flow : snapshot.flows) {
       if (std::find(flows.begin(), flows.end(), flow.id) == flows.end()) continue;
       count(IsShare(spec.kind)
-                ? LeftMs(*counted, testbed.fabric().HostAddr(flow.source), flow.destination_qpn,
+                ? LeftMs(at_repair, testbed.fabric().HostAddr(flow.source), flow.destination_qpn,
                          BrokenLinks(spec.kind, result.spine, testbed.fabric().spec().leaves).front(), time.cut_ns,
                          time.repaired_ns)
                 : RecoveryMs(emulator, flow.id, time.cut_ns, time.repaired_ns, OutageBeginsNs(spec.kind)));
@@ -314,6 +313,9 @@ struct Bench {
     if (!began_ns.ok()) return began_ns.status();
     result.at_s = static_cast<double>(*began_ns - testbed.origin_ns()) / 1e9;
     Hold(spec.kind == CutKind::kReboot ? MonotonicNs() : *began_ns, flows, result);
+    absl::StatusOr<std::vector<FlowCounters>> counted = fabric.Flows();
+    if (!counted.ok()) return counted.status();
+    at_repair = *std::move(counted);
     const CutTime time{*began_ns, MonotonicNs()};
     if (absl::Status status = Repair(fabric, spec.kind, spine); !status.ok()) return status;
     for (const LinkDirection& link : BrokenLinks(spec.kind, spine, fabric.spec().leaves)) cuts.push_back({link, time});
