@@ -91,6 +91,10 @@ struct Bench {
     }
     for (const FlowReport& flow : snapshot.flows) {
       if (std::find(flows.begin(), flows.end(), flow.id) == flows.end()) continue;
+      if (flow.dead) {  // silent on that link, and everywhere
+        count(-1);
+        continue;
+      }
       count(IsShare(spec.kind)
                 ? LeftMs(at_repair, testbed.fabric().HostAddr(flow.source), flow.destination_qpn,
                          BrokenLinks(spec.kind, result.spine, testbed.fabric().spec().leaves).front(), time.cut_ns,
