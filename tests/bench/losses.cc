@@ -19,6 +19,7 @@ struct Field {
 };
 constexpr Field kFields[] = {{&Losses::naks, "NAKs"},
                              {&Losses::duplicates, "packets that came twice"},
+                             {&Losses::out_of_order, "packets out of order"},
                              {&Losses::timeouts, "timeouts"},
                              {&Losses::icrc_errors, "wrong ICRCs"},
                              {&Losses::retransmissions, "packets sent again"},
@@ -73,6 +74,7 @@ absl::StatusOr<Losses> ReadLosses(const lab::Fabric& fabric, const lab::Emulator
     for (const lab::QpCounters* end : {&flow.requester, &flow.responder}) {
       losses.naks += end->naks_received;
       losses.duplicates += end->duplicates;
+      losses.out_of_order += end->out_of_order;
       losses.timeouts += end->timeouts;
       losses.retransmissions += end->retransmissions;
     }

@@ -16,7 +16,8 @@ namespace cw::bench {
 
 struct Losses {
   uint64_t naks = 0;             // each: a packet was missing, or came after a later one
-  uint64_t duplicates = 0;       // packets that came twice: what a NAK asked for was only late, or an answer was lost
+  uint64_t duplicates = 0;       // packets that came twice
+  uint64_t out_of_order = 0;     // packets that came before one that was missing, or late, and were thrown away
   uint64_t timeouts = 0;         // the end of something was missing
   uint64_t icrc_errors = 0;      // damaged on the way
   uint64_t retransmissions = 0;  // packets, of which most had arrived
@@ -26,11 +27,12 @@ struct Losses {
 
   Losses operator-(const Losses& earlier) const;
   Losses operator+(const Losses& other) const;
-  // NAKs for packets that came after all. A veth gives packets of one flow to the processor of their sender, and one
-  // processor may be ahead of another.
-  uint64_t Reordered() const { return std::min(naks, duplicates); }
-  // Times that a queue pair noticed a loss.
-  uint64_t Noticed() const { return naks - Reordered() + timeouts + icrc_errors + died; }
+  // Data packets that arrived nowhere, damaged ones among them: of those that were sent again, what came twice or was
+  // thrown away had arrived. (Packets that are merely late are sent again, too: a veth gives each to the processor of
+  // its sender, and one processor may be ahead of another.)
+  uint64_t Lost() const { return retransmissions - std::min(retransmissions, duplicates + out_of_order); }
+  // Whether a queue pair or an interface had anything to complain of.
+  bool Any() const { return naks + timeouts + icrc_errors + died + interface_drops + Lost() > 0; }
   std::string Text() const;  // "3 NAKs, 1 timeout"; "nothing"
 };
 

@@ -85,7 +85,7 @@ class Measurement {
     absl::SleepFor(absl::Seconds(2));
     absl::StatusOr<Books> books = Read();
     if (!books.ok()) return books.status();
-    const uint64_t noticed = (books->losses - books_.losses).Noticed();
+    const uint64_t noticed = (books->losses - books_.losses).Lost();
     if (noticed > 0) return noticed;
     return absl::InternalError("packets that were lost on purpose were not seen, so that none was lost means nothing");
   }
@@ -111,7 +111,7 @@ class Measurement {
     const Losses lost = now.losses - books_.losses;
     tally.lost = tally.lost + lost;
     std::vector<std::string> what;
-    if (lost.naks + lost.Noticed() + lost.interface_drops > 0) what.push_back(lost.Text());
+    if (lost.Any()) what.push_back(lost.Text());
     for (size_t h = 0; h < now.hosts.size(); ++h) {
       const PinnedState &was = books_.hosts[h], &is = now.hosts[h];
       const Damage damage = cw::bench::Compare(was, is);
@@ -140,9 +140,9 @@ void AddRows(cw::bench::Report& report, Cycle cycle, const Tally& tally) {
     report.Add(name, "cwfabric", metric, "count", {static_cast<double>(value)});
   };
   count("cycles", tally.down_ms.size());
-  count("lost", tally.lost.Noticed());
+  count("lost", tally.lost.Lost());
   count("naks", tally.lost.naks);
-  count("reordered", tally.lost.Reordered());
+  count("out_of_order", tally.lost.out_of_order);
   count("timeouts", tally.lost.timeouts);
   count("icrc_errors", tally.lost.icrc_errors);
   count("sent_again", tally.lost.retransmissions);

@@ -43,6 +43,7 @@ constexpr uint64_t kEventsKept = 16384;  // by telemetry/event_log.h
 
 constexpr GrowthLimit kMemory{.percent = 5, .amount = 1};  // MiB
 constexpr GrowthLimit kNone{};
+constexpr GrowthLimit kPool{.percent = 0, .amount = 4};  // the API's library starts and ends some as it likes
 // Flows of a round are forgotten together, so one round more or less may be there: what a host sends of data, and its
 // acknowledgements.
 constexpr GrowthLimit kOneRound{.percent = 0, .amount = 2 * kComing};
@@ -99,7 +100,7 @@ absl::Status Look(Testbed& testbed, int host, AgentSeries& series) {
   add("rss", {.unit = "MiB", .limit = kMemory, .settles_late = true}, process->rss_mib);
   add("pss", {.unit = "MiB", .limit = kMemory, .settles_late = true}, process->pss_mib);
   add("descriptors", {.unit = "count", .limit = kNone}, process->descriptors);
-  add("threads", {.unit = "count", .limit = kNone}, process->threads);
+  add("threads", {.unit = "count", .limit = kPool}, process->threads);
   for (const auto& [name, fill] : *fills) {
     const auto value = static_cast<double>(fill.entries);
     if (fill.ring) {
@@ -253,7 +254,7 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report, std::vect
   std::vector<double> shares = meter.Shares();
   for (double& share : shares) share *= 100;
   report.Add("all", "cwfabric", "load", "percent", shares);
-  report.Add("all", "cwfabric", "lost", "count", {static_cast<double>((*after - *before).Noticed())});
+  report.Add("all", "cwfabric", "lost", "count", {static_cast<double>((*after - *before).Lost())});
   // What of it the agents took on purpose.
   for (const char* counter : {"moves_dead", "moves_idle", "moves_gap", "moves_forced", "slots_died"})
     report.Add("all", "cwfabric", counter, "count", {static_cast<double>((*testbed)->CounterSum(counter))});
