@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "flood_drop.skel.h"
-#include "tests/bench/end_agent.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/lab/agent_launcher.h"
+#include "userspace/lab/host_fault.h"
 #include "userspace/lab/monotonic.h"
 #include "userspace/lab/netns.h"
 
@@ -147,7 +147,7 @@ absl::StatusOr<std::unique_ptr<FloodRig>> FloodRig::Up() {
 }
 
 absl::Status FloodRig::TakeAgentOff(int host) {
-  if (absl::Status status = EndAgent(*testbed_, host, SIGTERM); !status.ok()) return status;
+  if (absl::Status status = lab::EndAgent(*testbed_, host, SIGTERM); !status.ok()) return status;
   dataplane::Options options;
   options.instance = lab::DescribeAgentHost(testbed_->fabric(), host).instance;
   return lab::RunInNetns(testbed_->fabric().HostNetns(host), [&] { return dataplane::Dataplane::Remove(options); });

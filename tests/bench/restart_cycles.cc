@@ -9,10 +9,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "other_release.skel.h"
-#include "tests/bench/end_agent.h"
 #include "tests/bench/pinned_state.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/lab/agent_launcher.h"
+#include "userspace/lab/host_fault.h"
 #include "userspace/lab/monotonic.h"
 #include "userspace/lab/netns.h"
 
@@ -71,7 +71,7 @@ absl::StatusOr<CycleTimes> Restart(Cycle cycle, lab::Testbed& testbed, int host)
   const auto programs = PinnedPrograms(instance);
   if (!programs.ok()) return programs.status();
   const int64_t began_ns = lab::MonotonicNs();
-  if (absl::Status status = EndAgent(testbed, host, cycle == Cycle::kKill ? SIGKILL : SIGTERM); !status.ok())
+  if (absl::Status status = lab::EndAgent(testbed, host, cycle == Cycle::kKill ? SIGKILL : SIGTERM); !status.ok())
     return status;
   const CycleTimes ended{.end_ms = SinceMs(began_ns)};
   const absl::StatusOr<uint64_t> probes = ProbesSent(instance);

@@ -861,10 +861,13 @@ TEST_F(AgentOnFabric, ReadersOfEventsGetTheLastOnesOrAllOfThem) {
     request.set_type(type);
     request.set_after_seq(after);
     std::vector<uint64_t> seqs;
-    EXPECT_TRUE(testbed->agent(0).Events(request, [&](const v1::Event& event) {
-      seqs.push_back(event.seq());
-      return true;
-    }).ok());
+    EXPECT_TRUE(testbed->agent(0)
+                    .Events(request,
+                            [&](const v1::Event& event) {
+                              seqs.push_back(event.seq());
+                              return true;
+                            })
+                    .ok());
     return seqs;
   };
   const auto tail = [](const std::vector<uint64_t>& all, size_t count) {

@@ -366,6 +366,28 @@ absl::Status Judge(Bench& bench, FailoverResult& result) {
   return absl::OkStatus();
 }
 
+absl::Status MakeCuts(Bench& bench, FrrRouting* routing, const StallWitness& witness, FailoverResult& result) {
+  for (int i = 0; i < bench.spec.cuts; ++i) {
+    absl::StatusOr<CutResult> cut = bench.CutOnce();
+    if (!cut.ok()) return cut.status();
+    const auto cut_ns = bench.testbed.origin_ns() + static_cast<int64_t>(cut->at_s * 1e9);
+    cut->machine_stall_ms =
+        LongestStallMs(witness.Stalls(), cut_ns, cut_ns + absl::ToInt64Nanoseconds(kRecoveryWindow));
+    result.phase.marks.push_back(
+        {cut->at_s, "fault",
+         absl::StrFormat("%s fails, %d flows on it, the last recovered after %.1f ms, longest stall %.1f ms; the "
+                         "machine stood still for %.1f ms",
+                         cut->spine < 0 ? "a host" : absl::StrCat("spine", cut->spine), cut->affected,
+                         Quantile(cut->recovery_ms, 1), cut->stall_ms, cut->machine_stall_ms)});
+    result.cuts.push_back(*std::move(cut));
+    absl::SleepFor(bench.spec.settle);
+    if (routing == nullptr) continue;
+    if (absl::Status status = routing->DropStaticRoutes(); !status.ok()) return status;
+    if (absl::Status status = routing->WaitComplete(absl::Seconds(30)); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
@@ -406,24 +428,7 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   Bench bench{spec, **testbed, **emulator, routing.get(), *measured, std::mt19937_64(spec.seed), {}, {}, {}, 0};
   bench.told_until_ns = (*testbed)->origin_ns();
   bench.kernels = kernels.get();
-  for (int i = 0; i < spec.cuts; ++i) {
-    absl::StatusOr<CutResult> cut = bench.CutOnce();
-    if (!cut.ok()) return cut.status();
-    const auto cut_ns = (*testbed)->origin_ns() + static_cast<int64_t>(cut->at_s * 1e9);
-    cut->machine_stall_ms =
-        LongestStallMs((*witness)->Stalls(), cut_ns, cut_ns + absl::ToInt64Nanoseconds(kRecoveryWindow));
-    result.phase.marks.push_back(
-        {cut->at_s, "fault",
-         absl::StrFormat("%s fails, %d flows on it, the last recovered after %.1f ms, longest stall %.1f ms; the "
-                         "machine stood still for %.1f ms",
-                         cut->spine < 0 ? "a host" : absl::StrCat("spine", cut->spine), cut->affected,
-                         Quantile(cut->recovery_ms, 1), cut->stall_ms, cut->machine_stall_ms)});
-    result.cuts.push_back(*std::move(cut));
-    absl::SleepFor(spec.settle);
-    if (!routing) continue;
-    if (absl::Status status = routing->DropStaticRoutes(); !status.ok()) return status;
-    if (absl::Status status = routing->WaitComplete(absl::Seconds(30)); !status.ok()) return status;
-  }
+  if (absl::Status status = MakeCuts(bench, routing.get(), **witness, result); !status.ok()) return status;
   const Snapshot snapshot = (*emulator)->TakeSnapshot();
   load.Stop();
   if (delay) delay->Stop();

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace cw::lab {
 namespace {
@@ -18,11 +19,18 @@ absl::Status Signal(const Testbed& testbed, int host, int signal, const char* wh
 
 }  // namespace
 
-absl::Status KillAgent(Testbed& testbed, int host) {
-  if (absl::Status status = Signal(testbed, host, SIGKILL, "kill"); !status.ok()) return status;
-  (void)waitpid(testbed.agent_pid(host), nullptr, 0);
+absl::Status EndAgent(Testbed& testbed, int host, int signal) {
+  if (absl::Status status = Signal(testbed, host, signal, "end"); !status.ok()) return status;
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (waitpid(testbed.agent_pid(host), nullptr, WNOHANG) == 0) {
+    if (absl::Now() > deadline)
+      return absl::DeadlineExceededError(absl::StrCat("the agent of h", host, " does not end on signal ", signal));
+    absl::SleepFor(absl::Milliseconds(1));
+  }
   return absl::OkStatus();
 }
+
+absl::Status KillAgent(Testbed& testbed, int host) { return EndAgent(testbed, host, SIGKILL); }
 
 absl::Status StopAgent(Testbed& testbed, int host) { return Signal(testbed, host, SIGSTOP, "stop"); }
 

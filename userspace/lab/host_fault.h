@@ -8,8 +8,10 @@
 
 namespace cw::lab {
 
-// SIGKILL, and waited for. Its programs and maps stay; Testbed::StartAgent starts the next one.
-absl::Status KillAgent(Testbed& testbed, int host);
+// Sends the signal to a host's agent and waits until its process is gone. Its programs and maps stay;
+// Testbed::StartAgent starts the next one. DeadlineExceeded: it does not go within 30 s.
+absl::Status EndAgent(Testbed& testbed, int host, int signal);
+absl::Status KillAgent(Testbed& testbed, int host);  // by SIGKILL
 // SIGSTOP and SIGCONT.
 absl::Status StopAgent(Testbed& testbed, int host);
 absl::Status ContinueAgent(Testbed& testbed, int host);
