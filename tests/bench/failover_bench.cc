@@ -55,6 +55,7 @@ void AddRows(cw::bench::Report& report, const FailoverCase& c, const FailoverSys
   report.Add(name, system, "stall", "ms", result.CutStalls());
   report.Add(name, system, "stall_undisturbed", "ms", result.CutStalls(/*undisturbed=*/true));
   report.Add(name, system, "machine_stall", "ms", Of(result, &cw::lab::CutResult::machine_stall_ms));
+  count("cuts", static_cast<double>(result.cuts.size()));
   count("flows_lost", result.flows_lost);
   count("wrong_verdicts", result.wrong_verdicts);
   if (of.agents) {
@@ -91,6 +92,7 @@ void Explain(const FailoverResult& result) {
                "times told paused\n",
                100 * result.load_share, Spread(result.AllRecoveries()).c_str(), result.NotRecovered(),
                result.StillOnPath(), result.flows_lost, result.wrong_verdicts, result.paused_verdicts);
+  if (!result.ended_early.empty()) std::fprintf(stderr, "  %s\n", result.ended_early.c_str());
   std::fprintf(stderr, "  %d paths died in the kernels, %d of them over links that were whole, %d untraced\n",
                static_cast<int>(result.kernel_deaths), static_cast<int>(result.deaths_elsewhere),
                static_cast<int>(result.deaths_untraced));
@@ -106,9 +108,33 @@ void Explain(const FailoverResult& result) {
   }
 }
 
-// Runs what is wanted, into `report` and `table`.
-absl::Status RunAll(const Wanted& cases, const Wanted& systems, const cw::bench::Settings& settings,
+absl::Status RunOne(const FailoverCase& c, const FailoverSystem& system, const cw::bench::Settings& settings,
                     cw::bench::Report& report, cw::bench::FaultTable& table) {
+  std::fprintf(stderr, "%s, %s ...\n", c.name, system.name);
+  const absl::StatusOr<FailoverResult> result = cw::lab::RunFailover(SpecOf(c, system, settings));
+  if (!result.ok()) {
+    table.SetFailed(c.name, system.name);
+    const absl::Status status(result.status().code(), absl::StrFormat("%s, %s: %s", c.name, system.name,
+                                                                      std::string(result.status().message())));
+    std::fprintf(stderr, "  %s\n", std::string(status.message()).c_str());
+    return status;
+  }
+  AddRows(report, c, system, *result);
+  table.SetMeasured(c.name, system.name,
+                    {.has_recovery = cw::bench::HasRecovery(c),
+                     .recovery_ms = result->AllRecoveries(),
+                     .not_recovered = result->NotRecovered(),
+                     .stall_ms = result->CutStalls(),
+                     .ended_after = result->ended_early.empty() ? 0 : static_cast<int>(result->cuts.size())});
+  Explain(*result);
+  return absl::OkStatus();
+}
+
+// Runs what is wanted, into `report` and `table`. A case that fails stops no other; the first failure is returned. What
+// is there after each is written to `so_far`, because a run of an hour may be ended from outside.
+absl::Status RunAll(const Wanted& cases, const Wanted& systems, const cw::bench::Settings& settings,
+                    const std::string& so_far, cw::bench::Report& report, cw::bench::FaultTable& table) {
+  absl::Status all;
   for (const FailoverCase& c : cw::bench::FailoverCases()) {
     if (!cases.Has(c.name)) continue;
     for (const FailoverSystem& system : cw::bench::FailoverSystems()) {
@@ -116,21 +142,11 @@ absl::Status RunAll(const Wanted& cases, const Wanted& systems, const cw::bench:
       if (sight != cw::bench::Sight::kMay) table.SetSight(c.name, system.name, sight);
       if (!systems.Has(system.name) || sight == cw::bench::Sight::kNoAgent) continue;
       if (system.bfd_ms > 0 && !c.frr && !settings.full && cases.all()) continue;
-      std::fprintf(stderr, "%s, %s ...\n", c.name, system.name);
-      const absl::StatusOr<FailoverResult> result = cw::lab::RunFailover(SpecOf(c, system, settings));
-      if (!result.ok())
-        return absl::Status(result.status().code(),
-                            absl::StrFormat("%s, %s: %s", c.name, system.name, std::string(result.status().message())));
-      AddRows(report, c, system, *result);
-      table.SetMeasured(c.name, system.name,
-                        {.has_recovery = cw::bench::HasRecovery(c),
-                         .recovery_ms = result->AllRecoveries(),
-                         .not_recovered = result->NotRecovered(),
-                         .stall_ms = result->CutStalls()});
-      Explain(*result);
+      all.Update(RunOne(c, system, settings, report, table));
+      if (absl::Status written = report.Write(so_far); !written.ok()) return written;
     }
   }
-  return absl::OkStatus();
+  return all;
 }
 
 }  // namespace
@@ -148,12 +164,15 @@ int main(int argc, char** argv) {
   }
   cw::bench::Report report("failover");
   cw::bench::FaultTable table(all_systems);
-  absl::Status status = RunAll(*cases, *systems, *settings, report, table);
-  if (status.ok()) status = report.Write(cw::bench::OutPath(argc, argv, "build/bench/failover.json"));
-  if (!status.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-    return 1;
-  }
+  const std::string path = cw::bench::OutPath(argc, argv, "build/bench/failover.json"), so_far = path + ".incomplete";
+  absl::Status status = RunAll(*cases, *systems, *settings, so_far, report, table);
   std::printf("%s\n%s", report.Table().c_str(), table.Text().c_str());
-  return 0;
+  if (status.ok()) status = report.Write(path);
+  if (status.ok()) {
+    std::remove(so_far.c_str());
+    return 0;
+  }
+  std::fprintf(stderr, "%s\nthe rows of all other cases are in %s\n", std::string(status.message()).c_str(),
+               so_far.c_str());
+  return 1;
 }

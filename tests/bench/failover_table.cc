@@ -21,11 +21,13 @@ std::string FaultCell(Sight sight, const std::optional<FaultFigures>& measured) 
   // What a system that cannot see the fault measures is the fault's end.
   if (sight == Sight::kCannot) return "cannot see";
   if (!measured) return "-";
-  if (!measured->has_recovery) return absl::StrCat("stall ", Spread(measured->stall_ms));
-  if (measured->recovery_ms.empty()) return "never";
+  const std::string ended =
+      measured->ended_after > 0 ? absl::StrCat("; all lost after ", measured->ended_after) : std::string();
+  if (!measured->has_recovery) return absl::StrCat("stall ", Spread(measured->stall_ms), ended);
+  if (measured->recovery_ms.empty()) return absl::StrCat("never", ended);
   std::string text = Spread(measured->recovery_ms);
   if (measured->not_recovered > 0) absl::StrAppend(&text, ", ", measured->not_recovered, " never");
-  return text;
+  return absl::StrCat(text, ended);
 }
 
 FaultTable::Cell& FaultTable::At(const std::string& fault, const std::string& system) {
@@ -37,8 +39,14 @@ void FaultTable::SetSight(const std::string& fault, const std::string& system, S
   At(fault, system).sight = sight;
 }
 
+void FaultTable::SetFailed(const std::string& fault, const std::string& system) { At(fault, system).failed = true; }
+
 void FaultTable::SetMeasured(const std::string& fault, const std::string& system, FaultFigures figures) {
   At(fault, system).measured = std::move(figures);
+}
+
+std::string FaultTable::CellText(const Cell& cell) {
+  return cell.failed ? "failed" : FaultCell(cell.sight, cell.measured);
 }
 
 std::string FaultTable::Text() const {
@@ -49,8 +57,7 @@ std::string FaultTable::Text() const {
     absl::StrAppend(&text, "| ", fault, " |");
     for (const std::string& system : systems_) {
       const auto cell = cells_.find({fault, system});
-      absl::StrAppend(&text, " ", cell == cells_.end() ? "-" : FaultCell(cell->second.sight, cell->second.measured),
-                      " |");
+      absl::StrAppend(&text, " ", cell == cells_.end() ? "-" : CellText(cell->second), " |");
     }
     text += "\n";
   }

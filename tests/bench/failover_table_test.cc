@@ -33,6 +33,15 @@ TEST(FaultCell, NeverIsMeasuredAndCannotIsNot) {
   EXPECT_EQ(FaultCell(Sight::kMay, FaultFigures{.recovery_ms = {1, 2, 3}}), "2.0 / 3.0 / 3.0");
   EXPECT_EQ(FaultCell(Sight::kMay, FaultFigures{.recovery_ms = {1}, .not_recovered = 2}), "1.0 / 1.0 / 1.0, 2 never");
   EXPECT_EQ(FaultCell(Sight::kMay, FaultFigures{.has_recovery = false, .stall_ms = {7}}), "stall 7.0 / 7.0 / 7.0");
+  EXPECT_EQ(FaultCell(Sight::kMay, FaultFigures{.not_recovered = 8, .ended_after = 3}), "never; all lost after 3");
+  EXPECT_EQ(FaultCell(Sight::kMay, FaultFigures{.recovery_ms = {1}, .not_recovered = 2, .ended_after = 4}),
+            "1.0 / 1.0 / 1.0, 2 never; all lost after 4");
+}
+
+TEST(NothingLeft, SaysWhetherQueuePairsDiedOrWereNotSeen) {
+  EXPECT_EQ(lab::NothingLeft(4, 8, 8), "all 8 flows lost after 4 cuts: nothing is left to cut");
+  EXPECT_EQ(lab::NothingLeft(2, 8, 5),
+            "no flow crossed a spine for 10 s after 2 cuts (5 of 8 flows lost): nothing is left to cut");
 }
 
 TEST(FaultTable, ALinePerFaultAndAColumnPerSystem) {
@@ -40,10 +49,12 @@ TEST(FaultTable, ALinePerFaultAndAColumnPerSystem) {
   table.SetSight("slow_link", "ecmp", Sight::kCannot);
   table.SetMeasured("slow_link", "cwfabric", {.recovery_ms = {5}});
   table.SetMeasured("agent_killed", "cwfabric", {.not_recovered = 1});
+  table.SetFailed("link_down", "ecmp");
   EXPECT_EQ(table.Text(),
             "| fault, ms p50 / p99 / max | ecmp | cwfabric |\n|---|---|---|\n"
             "| slow_link | cannot see | 5.0 / 5.0 / 5.0 |\n"
-            "| agent_killed | - | never |\n");
+            "| agent_killed | - | never |\n"
+            "| link_down | failed | - |\n");
 }
 
 TEST(SightOf, PeersAreNotBlamedForWhatTheyCannotSee) {

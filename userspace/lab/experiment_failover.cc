@@ -39,6 +39,12 @@ struct Bench {
   std::vector<FlowCounters> at_repair;  // later, flows that left are back
   KernelDeaths* kernels = nullptr;      // where there are agents
   uint64_t moves_without_fault = 0;     // blind ones
+  bool nothing_to_cut = false;
+
+  absl::Status NothingToCut(const char* why) {
+    nothing_to_cut = true;
+    return absl::InternalError(why);
+  }
 
   // A spine that carries measured flows now, with those flows.
   std::pair<int, std::vector<int>> ChooseSpine() {
@@ -150,11 +156,13 @@ struct Bench {
     return absl::OkStatus();
   }
 
-  // Waits for flows to run: on a busy machine routing protocols may take longer than their first packets last.
+  // Waits for flows to run: on a busy machine routing protocols may take longer than their first packets last. The dead
+  // are not waited for.
   std::pair<int, std::vector<int>> AwaitSpine() {
     const absl::Time until = absl::Now() + absl::Seconds(10);
     auto chosen = ChooseSpine();
-    for (; chosen.first < 0 && absl::Now() < until; chosen = ChooseSpine()) absl::SleepFor(absl::Milliseconds(100));
+    for (; chosen.first < 0 && absl::Now() < until && !LivingFlows().empty(); chosen = ChooseSpine())
+      absl::SleepFor(absl::Milliseconds(100));
     return chosen;
   }
 
@@ -194,7 +202,7 @@ struct Bench {
       CloseGate(spine, *std::move(gate));
       if (!flows.empty()) return result;
     }
-    return absl::InternalError("no measured flow crosses any spine");
+    return NothingToCut("no measured flow crosses any spine");
   }
 
   absl::StatusOr<CutResult> PauseThrough(PauseGate& gate, int spine, const std::vector<int>& flows) {
@@ -279,7 +287,7 @@ struct Bench {
   absl::StatusOr<CutResult> HostOnce() {
     const int host = spec.kind == CutKind::kNicDown ? kSender : spec.testbed.fabric.hosts_per_leaf;
     const std::vector<int> flows = LivingFlows();
-    if (flows.empty()) return absl::InternalError("no measured flow is alive");
+    if (flows.empty()) return NothingToCut("no measured flow is alive");
     CutResult result{.spine = -1, .affected = static_cast<int>(flows.size())};
     if (spec.kind == CutKind::kPeerRestart && spec.testbed.agents) {
       CollectTold();
@@ -308,7 +316,7 @@ struct Bench {
 
   absl::StatusOr<CutResult> CutSpine() {
     auto [spine, flows] = AwaitSpine();
-    if (spine < 0) return absl::InternalError("no measured flow crosses any spine");
+    if (spine < 0) return NothingToCut("no measured flow crosses any spine");
     CutResult result{.spine = spine, .affected = static_cast<int>(flows.size())};
     Fabric& fabric = testbed.fabric();
     const absl::StatusOr<int64_t> began_ns = Break(fabric, spec.kind, spine, spec.drop_share, [&] {
@@ -369,6 +377,11 @@ absl::Status Judge(Bench& bench, FailoverResult& result) {
 absl::Status MakeCuts(Bench& bench, FrrRouting* routing, const StallWitness& witness, FailoverResult& result) {
   for (int i = 0; i < bench.spec.cuts; ++i) {
     absl::StatusOr<CutResult> cut = bench.CutOnce();
+    if (!cut.ok() && bench.nothing_to_cut && i > 0) {
+      const int living = static_cast<int>(bench.LivingFlows().size());
+      result.ended_early = NothingLeft(i, bench.spec.flows, bench.spec.flows - living);
+      break;
+    }
     if (!cut.ok()) return cut.status();
     const auto cut_ns = bench.testbed.origin_ns() + static_cast<int64_t>(cut->at_s * 1e9);
     cut->machine_stall_ms =
@@ -389,6 +402,12 @@ absl::Status MakeCuts(Bench& bench, FrrRouting* routing, const StallWitness& wit
 }
 
 }  // namespace
+
+std::string NothingLeft(int cuts, int flows, int lost) {
+  if (lost == flows) return absl::StrFormat("all %d flows lost after %d cuts: nothing is left to cut", flows, cuts);
+  return absl::StrFormat("no flow crossed a spine for 10 s after %d cuts (%d of %d flows lost): nothing is left to cut",
+                         cuts, lost, flows);
+}
 
 absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   if (spec.agent_fault != AgentFault::kNone && !spec.testbed.agents)

@@ -66,6 +66,7 @@ constexpr absl::Duration kStillAfter = absl::Seconds(1);
 
 struct FailoverResult {
   std::vector<CutResult> cuts;
+  std::string ended_early;            // why there are fewer cuts than asked for; empty: there are not
   std::vector<double> flow_stall_ms;  // longest stretch without progress, per measured flow, over the whole run
   int flows = 0;
   int flows_lost = 0;  // queue pairs whose retries ran out
@@ -92,6 +93,11 @@ struct FailoverResult {
   int ToldAsPeer() const;  // cuts
 };
 
+// Why a run ends when no queue pair is left to be cut. `lost` of `flows` have died. Pure.
+std::string NothingLeft(int cuts, int flows, int lost);
+
+// A system that loses all queue pairs ends the run early; what was measured until then is the result. Internal: there
+// was nothing to cut from the beginning.
 absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec);
 
 // q in [0, 1]; nearest rank; 0 for an empty vector.
