@@ -34,6 +34,20 @@ static __always_inline void cw_emit_slot(const struct cw_b4* r, const struct cw_
   bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP);
 }
 
+/* Before the passes: no slot is blamed for a time in which all were silent. */
+__noinline int cw_judge_away(struct cw_b4* r) {
+  struct cw_pair* pair;
+  __u32 index;
+  __u64 away;
+  if (!r) return 0;
+  index = r->pair;
+  pair = cw_get_pair(index);
+  if (!pair) return 0;
+  away = cw_b4_away(r, pair);
+  if (away) cw_b4_excuse(r, pair, away);
+  return 0;
+}
+
 /* The passes for one slot are global functions, so that the verifier reads each once and not for each of 16 slots. */
 
 __noinline __u32 cw_judge_missed(struct cw_b4* r, __u32 s) {
@@ -94,6 +108,7 @@ __noinline int cw_judge_kill(struct cw_b4* r, __u32 s, __u32 limit) {
 static __noinline int cw_judge(struct cw_b4* r, struct cw_pair* pair) {
   __u32 near = 0, lag = 0, lag_long = 0, dead, limit;
   int half;
+  cw_judge_away(r);
   CW_NO_UNROLL
   for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) {
     __u32 missed, misses, finding;

@@ -10,6 +10,7 @@
  * older ones; a dead path stops. So what counts is the time since anything arrived, probe or data, less the largest
  * jump of the delay in the recent past (a burst that lands in the queue at once silences a whole path for as long), of
  * which 3.5 ms or two rounds are believed at most: a wrong verdict costs one move, a late one stops the flows.
+ * Time in which nothing arrived on any path is no path's silence: the prober, this host or the peer was away.
  * miss_limit such rounds are death. If half of the live slots or more lag together, the peer or this host is the
  * likelier cause, and half_dead_rounds are wanted. Silence is told by the peer's clock or by ours, never by both.
  * Serial arithmetic throughout: rounds and times may wrap. Several CPUs may judge at once: changes of state go by
@@ -141,6 +142,32 @@ CW_INLINE void cw_b4_advance(const struct cw_b4* r, struct cw_slot* slot, __u32 
 /* How many rounds ago the slot's newest progress was; <= 0: none is outstanding. */
 CW_INLINE __s32 cw_b4_behind(const struct cw_b4* r, const struct cw_pair* pair, const struct cw_slot* slot) {
   return cw_round_diff(r->round, cw_b4_progress(pair, slot));
+}
+
+/* How long nothing of ours had arrived at the peer when the witness did, but for one interval; 0: no longer than the
+ * 2.5 intervals after which the prober has paused. Mostly told by the witness's own slot alone. */
+CW_INLINE __u64 cw_b4_away(const struct cw_b4* r, const struct cw_pair* pair) {
+  __s64 most = pair->interval_ns * 5ll / 2;
+  __s64 least = (__s64)(r->t2 - pair->slot[r->witness & (CW_MAX_SLOTS - 1)].heard_ns);
+  if (least <= most) return 0;
+  CW_NO_UNROLL
+  for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) {
+    __s64 since = (__s64)(r->t2 - pair->slot[s].heard_ns);
+    if ((pair->live_mask >> s & 1) && since < least) least = since;
+  }
+  return least <= most ? 0 : (__u64)least - pair->interval_ns;
+}
+
+/* Takes such a time out of the silence of all slots. Without it, a path whose queue grows when all go on would have
+ * been silent for all of it, and three rounds that are late would be its death. */
+CW_INLINE void cw_b4_excuse(const struct cw_b4* r, struct cw_pair* pair, __u64 away) {
+  CW_NO_UNROLL
+  for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) {
+    __u64 heard = pair->slot[s].heard_ns;
+    if (!heard) continue;
+    heard += away;
+    pair->slot[s].heard_ns = (__s64)(r->t2 - heard) < 0 ? r->t2 : heard;
+  }
 }
 
 /* First pass, for each slot in use, in three steps (each a function of its own in BPF, for the verifier's sake).

@@ -230,6 +230,95 @@ TEST(BpfB4, StallsOfTheProberKillNoPath) {
   }
 }
 
+// When a prober goes on after a pause, so does all else that stood still with it, and one queue jumps.
+TEST(BpfB4, AQueueThatJumpsBehindAPauseOfTheProberKillsNoPath) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SimConfig c;
+    c.seed = seed;
+    c.interval = 400 * kUs;
+    constexpr uint64_t kEvery = 500 * kMs, kPause = 20 * kMs, kQueued = 900 * kUs;
+    c.prober_runs = [=](uint64_t t) { return t % kEvery >= kPause; };
+    // Full at the pause's end, empty again after twice as long; each time of another path.
+    c.queue = [=](int s, uint64_t t, std::mt19937&) -> uint64_t {
+      const uint64_t phase = t % kEvery;
+      if (s != static_cast<int>(t / kEvery) % 4 || phase < kPause - kMs || phase > kPause + 2 * kQueued) return 0;
+      return kQueued - (phase > kPause ? (phase - kPause) / 2 : 0);
+    };
+    PairSim sim(c);
+    sim.RunUntil(kStart + 5 * kSecond + seed * 10 * kUs);
+    EXPECT_TRUE(sim.Deaths().empty()) << seed;
+  }
+}
+
+// A peer that was away finds what came meanwhile in one queue per path, and takes one after the other.
+TEST(BpfB4, APeerThatWakesAndReadsQueueByQueueKillsNoPath) {
+  for (uint64_t away = 2 * kMs; away <= 40 * kMs; away += 2 * kMs) {
+    SimConfig c;
+    c.interval = 400 * kUs;
+    constexpr uint64_t kEvery = 100 * kMs;
+    c.queue = [=](int s, uint64_t t, std::mt19937&) -> uint64_t {
+      const uint64_t phase = t % kEvery;
+      return phase < away ? away - phase + static_cast<uint64_t>(s) * 200 * kUs + phase / 1000 : 0;
+    };
+    PairSim sim(c);
+    sim.RunUntil(kStart + 5 * kSecond);
+    EXPECT_TRUE(sim.Deaths().empty()) << away / kMs;
+  }
+}
+
+TEST(BpfB4, APathThatDiesWhileThePeerIsAwayIsFoundWhenItIsBack) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SimConfig c;
+    c.seed = seed;
+    c.interval = 400 * kUs;
+    const uint64_t gone = kStart + 500 * kMs, back = gone + seed * 3 * kMs;
+    c.forward = DeadFrom(2, gone + kMs);
+    c.peer_up = [=](uint64_t t) { return t < gone || t >= back; };
+    PairSim sim(c);
+    sim.RunUntil(back + kSecond);
+    ASSERT_EQ(sim.Deaths().size(), 1u) << seed;
+    EXPECT_EQ(sim.Deaths()[0].slot, 2);
+    EXPECT_LE(sim.Deaths()[0].time - back, 4 * c.interval + 500 * kUs) << seed;
+  }
+}
+
+// Pauses of the prober that are short enough for rounds to count between them hide no death.
+TEST(BpfB4, ADeathAmongPausesIsFound) {
+  SimConfig c;
+  c.interval = 400 * kUs;
+  const uint64_t cut = kStart + 500 * kMs;
+  c.prober_runs = [](uint64_t t) { return t % (5 * kMs) >= 2 * kMs; };
+  c.forward = DeadFrom(1, cut);
+  PairSim sim(c);
+  sim.RunUntil(cut + 100 * kMs);
+  ASSERT_EQ(sim.Deaths().size(), 1u);
+  EXPECT_LE(sim.Deaths()[0].time - cut, 15 * kMs);
+}
+
+TEST(BpfB4, TimeInWhichNobodyWasHeardIsNobodysSilence) {
+  cw_pair pair = {};
+  cw_b4 r = {};
+  pair.interval_ns = 400'000;
+  pair.live_mask = 7;
+  pair.slot[0].heard_ns = 10 * kMs;
+  pair.slot[1].heard_ns = 9 * kMs;
+  pair.slot[2].heard_ns = 3 * kMs;
+  pair.slot[5].heard_ns = 29 * kMs;  // not alive: what it says is old
+  r.witness = 1;
+  r.t2 = 30 * kMs;
+  EXPECT_EQ(cw_b4_away(&r, &pair), 20 * kMs - 400 * kUs) << "since slot 0 was heard";
+  cw_b4_excuse(&r, &pair, 20 * kMs - 400 * kUs);
+  EXPECT_EQ(r.t2 - pair.slot[0].heard_ns, 400 * kUs);
+  EXPECT_EQ(r.t2 - pair.slot[2].heard_ns, 7 * kMs + 400 * kUs) << "it was silent before";
+  EXPECT_EQ(pair.slot[3].heard_ns, 0u) << "was never heard";
+  EXPECT_EQ(pair.slot[5].heard_ns, r.t2) << "never later than now";
+  EXPECT_EQ(cw_b4_away(&r, &pair), 0u);
+  r.t2 = 30 * kMs + 500 * kUs;
+  EXPECT_EQ(cw_b4_away(&r, &pair), 0u) << "within the 2.5 intervals";
+  r.t2 = 5 * kMs;
+  EXPECT_EQ(cw_b4_away(&r, &pair), 0u) << "an older reply that comes later";
+}
+
 TEST(BpfB4, HalfOfThePathsNeedTheLongerLimit) {
   SimConfig c;
   uint64_t cut = kStart + 500 * kMs;

@@ -105,6 +105,7 @@ void PairSim::Reply(uint32_t session, uint32_t round, int slot, uint64_t t2, std
 // As bpf/judge.h.
 void PairSim::Judge(cw_b4* r) {
   uint32_t near = 0, lag = 0, lag_long = 0;
+  if (const uint64_t away = cw_b4_away(r, &pair_)) cw_b4_excuse(r, &pair_, away);
   for (uint32_t s = 0; s < CW_MAX_SLOTS; ++s) {
     cw_slot* slot = &pair_.slot[s];
     if (slot->state == CW_SLOT_UNUSED) continue;
