@@ -3,7 +3,9 @@
 // quarter of it without processors to spare, an agent that is stopped for two seconds, and a peer that dies for one and
 // starts anew. No path is cut, so each verdict is wrong. In the end one is cut, and has to be seen: a soak that cannot
 // see a death proves nothing. Two things are counted: verdicts that were told (wrong_verdicts), and paths that a kernel
-// left as dead, told or not (kernel_deaths). Upper bounds are those of a Poisson process, at 95 % confidence.
+// left as dead, told or not (kernel_deaths), with what was known at each; kernel_undisturbed are those about which
+// neither a processor of this machine nor a link of the path stood still, so that the rule is at fault. Upper bounds
+// are those of a Poisson process, at 95 % confidence.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -20,9 +22,11 @@
 #include "tests/bench/soak_run.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_clock.h"
+#include "userspace/lab/failover_verdicts.h"
 #include "userspace/lab/kernel_deaths.h"
 #include "userspace/lab/monotonic.h"
 #include "userspace/lab/stall_witness.h"
+#include "userspace/lab/standstill.h"
 #include "userspace/lab/testbed.h"
 
 namespace {
@@ -34,19 +38,22 @@ constexpr absl::Duration kCalm = absl::Seconds(14), kStarved = absl::Seconds(15)
 constexpr absl::Duration kAfter = absl::Seconds(4);  // what a disturbance may still cause belongs to it
 constexpr absl::Duration kOutage = absl::Seconds(1);
 constexpr double kConfidence = 0.95;
+constexpr double kStoodStillMs = 1;  // of a processor; a link's standstill is one from Standstills::kLeastNs on
 
 struct Tally {
   double path_hours = 0;
   int verdicts = 0;            // told
   uint64_t kernel_deaths = 0;  // by the dataplanes' own counters, told or not
   uint64_t kernel_revived = 0;
+  uint64_t kernel_undisturbed = 0;
   int times = 0;  // of the disturbance
 };
 
 class Soak {
  public:
-  Soak(Testbed& testbed, cw::lab::KernelDeaths& kernels, const cw::lab::StallWitness& machine)
-      : testbed_(testbed), kernels_(kernels), machine_(machine), since_ns_(testbed.origin_ns()) {}
+  Soak(Testbed& testbed, cw::lab::KernelDeaths& kernels, const cw::lab::StallWitness& machine,
+       const cw::lab::LinkStills& links)
+      : testbed_(testbed), kernels_(kernels), machine_(machine), links_(links), since_ns_(testbed.origin_ns()) {}
 
   // Runs `part`, and adds what the agents said meanwhile to `cause`. `away`: a host whose agent says nothing then, −1:
   // none; it is away for `length`.
@@ -75,9 +82,13 @@ class Soak {
       if (death.at_ns >= now_ns) continue;
       ++deaths;
       std::fprintf(stderr, "  %.3f s, %s, the machine stood still for %.1f ms just before: h%d: %s\n",
-                   static_cast<double>(death.at_ns - testbed_.origin_ns()) / 1e9, cause.c_str(),
+                   SecondsAt(death.at_ns), cause.c_str(),
                    LongestStallMs(machine_.Stalls(), death.at_ns - 100'000'000, death.at_ns), death.host,
                    death.text.c_str());
+    }
+    for (const Testbed::PathDeath& news : testbed_.PathNews(since_ns_)) {
+      if (news.at_ns < now_ns)
+        std::fprintf(stderr, "  %.3f s: h%d: %s\n", SecondsAt(news.at_ns), news.host, news.text.c_str());
     }
     since_ns_ = now_ns;
     tallies_[cause].verdicts += deaths;
@@ -96,15 +107,30 @@ class Soak {
     counted_ = *now;
     const std::vector<cw::lab::KernelDeath> seen = kernels_.Seen();
     for (; shown_ < seen.size(); ++shown_) {
-      const cw::lab::KernelDeath& death = seen[shown_];
-      std::fprintf(stderr,
-                   "  %.3f s, %s, the machine stood still for %.1f ms just before: h%d's kernel left path %d to %s "
-                   "(udp-port %d) as dead, %u times\n",
-                   static_cast<double>(death.at_ns - testbed_.origin_ns()) / 1e9, cause.c_str(),
-                   LongestStallMs(machine_.Stalls(), death.at_ns - 100'000'000, death.at_ns), death.host, death.slot,
-                   death.remote.c_str(), death.udp_port, death.times);
+      if (!Disturbed(cause, seen[shown_])) tally.kernel_undisturbed += seen[shown_].times;
     }
     return absl::OkStatus();
+  }
+
+  double SecondsAt(int64_t at_ns) const { return static_cast<double>(at_ns - testbed_.origin_ns()) / 1e9; }
+
+  // Whether a processor or a link of the path stood still just before; says what is known.
+  bool Disturbed(const std::string& cause, const cw::lab::KernelDeath& death) const {
+    const int64_t from_ns = death.at_ns - cw::lab::kSceneNs;
+    const double machine_ms = LongestStallMs(machine_.Stalls(), from_ns, death.at_ns);
+    double up_ms = 0, down_ms = 0;
+    const auto way = cw::lab::WayOf(testbed_, death.local, death.remote, death.udp_port);
+    if (way) {
+      using cw::lab::LinkDirection;
+      up_ms = links_.LongestMs(LinkDirection::LeafToSpine(way->from_leaf, way->spine), from_ns, death.at_ns);
+      down_ms = links_.LongestMs(LinkDirection::SpineToLeaf(way->spine, way->to_leaf), from_ns, death.at_ns);
+    }
+    std::fprintf(stderr,
+                 "  %.3f s, %s: h%d's kernel left path %d to %s (udp-port %d, spine%d) as dead, %u times: a processor "
+                 "stood still for %.1f ms, the path's links for %.1f and %.1f ms; %s\n",
+                 SecondsAt(death.at_ns), cause.c_str(), death.host, death.slot, death.remote.c_str(), death.udp_port,
+                 way ? way->spine : -1, death.times, machine_ms, up_ms, down_ms, SceneText(death.scene).c_str());
+    return machine_ms >= kStoodStillMs || up_ms > 0 || down_ms > 0;
   }
 
   int PathsUp(int host) {
@@ -122,6 +148,7 @@ class Soak {
   Testbed& testbed_;
   cw::lab::KernelDeaths& kernels_;
   const cw::lab::StallWitness& machine_;
+  const cw::lab::LinkStills& links_;
   int64_t since_ns_;
   cw::lab::KernelCounts counted_;
   size_t shown_ = 0;  // of the deaths that were seen
@@ -174,6 +201,7 @@ void AddRows(cw::bench::Report& report, const std::string& cause, const Tally& t
   report.Add(cause, "cwfabric", "wrong_verdicts", "count", {static_cast<double>(tally.verdicts)});
   report.Add(cause, "cwfabric", "kernel_deaths", "count", {static_cast<double>(tally.kernel_deaths)});
   report.Add(cause, "cwfabric", "kernel_revived", "count", {static_cast<double>(tally.kernel_revived)});
+  report.Add(cause, "cwfabric", "kernel_undisturbed", "count", {static_cast<double>(tally.kernel_undisturbed)});
   report.Add(cause, "cwfabric", "path_hours", "h", {tally.path_hours});
   AddRate(report, cause, "wrong_upper_95", static_cast<uint64_t>(tally.verdicts), tally.path_hours);
   AddRate(report, cause, "kernel_upper_95", tally.kernel_deaths, tally.path_hours);
@@ -194,6 +222,7 @@ void AddTallies(cw::bench::Report& report, const std::map<std::string, Tally>& t
     all.verdicts += tally.verdicts;
     all.kernel_deaths += tally.kernel_deaths;
     all.kernel_revived += tally.kernel_revived;
+    all.kernel_undisturbed += tally.kernel_undisturbed;
   }
   AddRows(report, "all", all);
 }
@@ -213,7 +242,8 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
   if (!machine.ok()) return machine.status();
   auto kernels = cw::lab::KernelDeaths::Start((*testbed)->fabric());
   if (!kernels.ok()) return kernels.status();
-  Soak soak(**testbed, **kernels, **machine);
+  const std::unique_ptr<cw::lab::LinkStills> links = cw::lab::LinkStills::Start((*testbed)->fabric());
+  Soak soak(**testbed, **kernels, **machine, *links);
   if (absl::Status status = soak.Collect("start"); !status.ok()) return status;
   const absl::Time until = absl::Now() + length;
   for (int minute = 0; absl::Now() < until; ++minute) {

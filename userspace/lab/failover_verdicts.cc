@@ -27,7 +27,12 @@ std::optional<int> LeafOf(const Testbed& testbed, Fabric& fabric, const std::str
   return std::nullopt;
 }
 
-// None: the port leads nowhere now, or an address is nobody's.
+double SecondsOf(const Testbed& testbed, int64_t at_ns) {
+  return static_cast<double>(at_ns - testbed.origin_ns()) / 1e9;
+}
+
+}  // namespace
+
 std::optional<Way> WayOf(Testbed& testbed, const std::string& local, const std::string& remote, uint16_t udp_port) {
   const absl::StatusOr<int> spine = testbed.fabric().PathOf(local, remote, udp_port);
   const std::optional<int> from = LeafOf(testbed, testbed.fabric(), local);
@@ -35,12 +40,6 @@ std::optional<Way> WayOf(Testbed& testbed, const std::string& local, const std::
   if (!spine.ok() || !from || !to) return std::nullopt;
   return Way{*from, *to, *spine};
 }
-
-double SecondsOf(const Testbed& testbed, int64_t at_ns) {
-  return static_cast<double>(at_ns - testbed.origin_ns()) / 1e9;
-}
-
-}  // namespace
 
 bool Explained(const std::vector<Cut>& cuts, const Way& way, int64_t at_ns) {
   return std::any_of(cuts.begin(), cuts.end(), [&](const Cut& cut) {
@@ -73,10 +72,10 @@ absl::StatusOr<KernelVerdicts> JudgeKernels(Testbed& testbed, KernelDeaths& deat
     const std::optional<Way> way = WayOf(testbed, death.local, death.remote, death.udp_port);
     if (way && Explained(cuts, *way, death.at_ns)) continue;
     verdicts.elsewhere += death.times;
-    marks.push_back(
-        {SecondsOf(testbed, death.at_ns), "dead",
-         absl::StrFormat("WRONG: h%d's kernel: path %d to %s (udp-port %d, spine%d) died %d times", death.host,
-                         death.slot, death.remote, death.udp_port, way ? way->spine : -1, death.times)});
+    marks.push_back({SecondsOf(testbed, death.at_ns), "dead",
+                     absl::StrFormat("WRONG: h%d's kernel: path %d to %s (udp-port %d, spine%d) died %d times; %s",
+                                     death.host, death.slot, death.remote, death.udp_port, way ? way->spine : -1,
+                                     death.times, SceneText(death.scene))});
   }
   verdicts.untraced = verdicts.died > seen ? verdicts.died - seen : 0;
   return verdicts;

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,6 +27,9 @@ struct Way {
   int from_leaf = 0, to_leaf = 0, spine = 0;
   bool operator==(const Way&) const = default;
 };
+
+// The way of packets with this source port now. None: the port leads nowhere, or an address is nobody's.
+std::optional<Way> WayOf(Testbed& testbed, const std::string& local, const std::string& remote, uint16_t udp_port);
 
 // A verdict is right when the way crosses a link that was cut then, or within the 100 ms before (a verdict on what was
 // lost just before the repair). Pure.

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "maps/counters.h"
 #include "maps/names.h"
@@ -43,18 +45,20 @@ struct KernelDeaths::Host {
     const absl::StatusOr<cw_counters> at_start = counters->Sum();
     if (!at_start.ok()) return at_start.status();
     std::unique_ptr<Host> host(
-        new Host{number, pins + CW_MAP_COUNTERS, *std::move(counters), *std::move(pairs), *at_start, {}});
+        new Host{number, pins + CW_MAP_COUNTERS, *std::move(counters), *std::move(pairs), *at_start, {}, {}});
     host->last.resize(host->pairs.size());
-    host->Look([](uint32_t, size_t, const SlotDeaths&) {});
+    host->rounds.resize(host->pairs.size());
+    host->Look(MonotonicNs(), [](uint32_t, size_t, const SlotDeaths&) {});
     return host;
   }
 
   // found(pair, slot, what died since the last look).
   template <typename Found>
-  void Look(const Found& found) {
+  void Look(int64_t now_ns, const Found& found) {
     for (uint32_t index = 0; index < pairs.size(); ++index) {
       const cw_pair& pair = pairs[index];
       if (!InUse(pair)) continue;
+      rounds[index].Look(now_ns, PairsView::Load(pair.cur_round));
       for (size_t s = 0; s < CW_MAX_SLOTS; ++s) {
         const SlotLook now{PairsView::Load(pair.slot[s].port), PairsView::Load(pair.slot[s].deaths)};
         SlotLook& before = last[index][s];
@@ -69,8 +73,18 @@ struct KernelDeaths::Host {
   maps::CountersView counters;
   PairsView pairs;
   cw_counters at_start;
-  std::vector<Slots> last;  // by pair
+  std::vector<Slots> last;          // by pair
+  std::vector<Standstills> rounds;  // by pair: of the prober's
 };
+
+std::string SceneText(const DeathScene& scene) {
+  return absl::StrFormat(
+      "last arrival %.1f ms before the newest of the pair, data acknowledged %.1f ms ago, largest jump %u us, last "
+      "reply "
+      "%.1f ms ago; no probes sent for %.1f ms, by the peer for %.1f ms",
+      scene.behind_ms, scene.data_age_ms, scene.jump_us, scene.reply_age_ms, scene.prober_still_ms,
+      scene.peer_still_ms);
+}
 
 SlotDeaths DeathsBetween(const SlotLook& before, const SlotLook& now) {
   const uint32_t more = now.deaths >= before.deaths ? now.deaths - before.deaths : 0;
@@ -106,10 +120,35 @@ KernelDeaths::~KernelDeaths() {
   if (thread_.joinable()) thread_.join();
 }
 
+DeathScene KernelDeaths::SceneOf(const Host& host, uint32_t index, size_t slot, int64_t now_ns) const {
+  const cw_pair& pair = host.pairs[index];
+  const auto load = [](const __u64& at) { return static_cast<int64_t>(PairsView::Load(at)); };
+  const int64_t heard = load(pair.slot[slot].heard_ns), acked = load(pair.slot[slot].acked_ns);
+  int64_t newest = heard;
+  for (const cw_slot& other : pair.slot) {
+    if (PairsView::Load(other.port) != 0) newest = std::max(newest, load(other.heard_ns));
+  }
+  DeathScene scene{.behind_ms = static_cast<double>(newest - heard) / 1e6,
+                   .reply_age_ms = static_cast<double>(now_ns - load(pair.last_reply_ns)) / 1e6,
+                   .prober_still_ms = host.rounds[index].LongestMs(now_ns - kSceneNs, now_ns),
+                   .jump_us = PairsView::Load(pair.slot[slot].jump_ns) / 1000};
+  if (acked != 0) scene.data_age_ms = static_cast<double>(now_ns - acked) / 1e6;
+  for (const std::unique_ptr<Host>& peer : hosts_) {
+    for (uint32_t back = 0; back < peer->pairs.size(); ++back) {
+      const cw_pair_key& key = peer->pairs[back].key;
+      if (std::memcmp(key.local, pair.key.remote, sizeof(key.local)) == 0 &&
+          std::memcmp(key.remote, pair.key.local, sizeof(key.remote)) == 0)
+        scene.peer_still_ms = peer->rounds[back].LongestMs(now_ns - kSceneNs, now_ns);
+    }
+  }
+  return scene;
+}
+
 void KernelDeaths::Look() {
   const std::lock_guard lock(mutex_);
+  const int64_t now_ns = MonotonicNs();
   for (const std::unique_ptr<Host>& host : hosts_) {
-    host->Look([&](uint32_t index, size_t slot, const SlotDeaths& died) {
+    host->Look(now_ns, [&](uint32_t index, size_t slot, const SlotDeaths& died) {
       const cw_pair_key& key = host->pairs[index].key;
       seen_.push_back({.at_ns = MonotonicNs(),
                        .host = host->number,
@@ -117,7 +156,8 @@ void KernelDeaths::Look() {
                        .remote = Addr::FromBytes(key.remote).ToString(),
                        .slot = static_cast<int>(slot),
                        .udp_port = died.port,
-                       .times = died.times});
+                       .times = died.times,
+                       .scene = SceneOf(*host, index, slot, MonotonicNs())});
     });
   }
 }

@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "userspace/lab/fabric.h"
+#include "userspace/lab/standstill.h"
 
 namespace cw::lab {
 
@@ -39,6 +40,18 @@ struct SlotDeaths {
 // another path, which counts from nothing. Pure.
 SlotDeaths DeathsBetween(const SlotLook& before, const SlotLook& now);
 
+// What the maps said of a death at the look that saw it.
+struct DeathScene {
+  double behind_ms = 0;        // the path's last arrival before the newest one on any path of the pair, peer's clock
+  double data_age_ms = -1;     // since data sent on the path was last acknowledged; −1: never was
+  double reply_age_ms = 0;     // since the pair's last reply: what of the look was late
+  double prober_still_ms = 0;  // the longest that this host sent no probes to the peer, within kSceneNs before …
+  double peer_still_ms = 0;    // … and the peer none to this host
+  uint32_t jump_us = 0;        // the path's largest jump of the delay in the recent past
+};
+constexpr int64_t kSceneNs = 30'000'000;
+std::string SceneText(const DeathScene& scene);
+
 struct KernelDeath {
   int64_t at_ns = 0;          // CLOCK_MONOTONIC of the look that saw it: late by a period at most
   int host = 0;               // whose kernel it is
@@ -46,6 +59,7 @@ struct KernelDeath {
   int slot = 0;
   uint16_t udp_port = 0;
   uint32_t times = 1;  // between two looks
+  DeathScene scene;
 };
 
 struct KernelCounts {
@@ -70,6 +84,7 @@ class KernelDeaths {
   struct Host;
   KernelDeaths();
   void Look();
+  DeathScene SceneOf(const Host& host, uint32_t index, size_t slot, int64_t now_ns) const;
 
   std::vector<std::unique_ptr<Host>> hosts_;
   std::mutex mutex_;

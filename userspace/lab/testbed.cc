@@ -260,9 +260,13 @@ std::vector<Mark> Testbed::Events(int64_t origin_ns, const std::string& type) {
   return marks;
 }
 
-std::vector<Testbed::PathDeath> Testbed::PathDeaths(int64_t since_ns) {
+std::vector<Testbed::PathDeath> Testbed::PathDeaths(int64_t since_ns) { return PathEvents(since_ns, true); }
+
+std::vector<Testbed::PathDeath> Testbed::PathNews(int64_t since_ns) { return PathEvents(since_ns, false); }
+
+std::vector<Testbed::PathDeath> Testbed::PathEvents(int64_t since_ns, bool deaths) {
   const int64_t wall_minus_monotonic_ns = absl::GetCurrentTimeNanos() - MonotonicNs();
-  std::vector<PathDeath> deaths;
+  std::vector<PathDeath> found;
   for (size_t host = 0; host < agents_.size(); ++host) {
     api::v1::EventsRequest request;
     request.set_type("path");
@@ -277,12 +281,12 @@ std::vector<Testbed::PathDeath> Testbed::PathDeaths(int64_t since_ns) {
       }
       death.udp_port = static_cast<uint16_t>(port);
       const bool is_death = event.severity() == api::v1::SEVERITY_ALERT && port != 0;
-      if (is_death && death.at_ns >= since_ns && absl::SimpleAtoi(event.peer().substr(1), &death.peer))
-        deaths.push_back(death);
+      if (is_death == deaths && death.at_ns >= since_ns && absl::SimpleAtoi(event.peer().substr(1), &death.peer))
+        found.push_back(death);
       return true;
     });
   }
-  return deaths;
+  return found;
 }
 
 uint64_t Testbed::CounterSum(const std::string& name) {

@@ -88,6 +88,8 @@ class Testbed {
     std::string text;
   };
   std::vector<PathDeath> PathDeaths(int64_t since_ns);
+  // Of what agents told of paths, all that is no death: that one is up again, was paused, and what its silence was.
+  std::vector<PathDeath> PathNews(int64_t since_ns);
 
   // Sum over the agents of one of their counters (cwctl counters).
   uint64_t CounterSum(const std::string& name);
@@ -96,6 +98,7 @@ class Testbed {
   explicit Testbed(const TestbedSpec& spec) : spec_(spec) {}
   absl::Status StartAgents();
   absl::StatusOr<std::string> AgentConfig(int host) const;
+  std::vector<PathDeath> PathEvents(int64_t since_ns, bool deaths);
 
   TestbedSpec spec_;
   std::unique_ptr<Fabric> fabric_;
