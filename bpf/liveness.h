@@ -150,23 +150,25 @@ CW_INLINE __u64 cw_b4_away(const struct cw_b4* r, const struct cw_pair* pair) {
   __s64 most = pair->interval_ns * 5ll / 2;
   __s64 least = (__s64)(r->t2 - pair->slot[r->witness & (CW_MAX_SLOTS - 1)].heard_ns);
   if (least <= most) return 0;
-  CW_NO_UNROLL
-  for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) {
-    __s64 since = (__s64)(r->t2 - pair->slot[s].heard_ns);
-    if ((pair->live_mask >> s & 1) && since < least) least = since;
+  CW_UNROLL(16)
+  for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) { /* without branches, for the verifier's sake */
+    __s64 less = (__s64)(r->t2 - pair->slot[s].heard_ns) - least;
+    least += less & (less >> 63) & -(__s64)(pair->live_mask >> s & 1);
   }
   return least <= most ? 0 : (__u64)least - pair->interval_ns;
 }
 
-/* Takes such a time out of the silence of all slots. Without it, a path whose queue grows when all go on would have
- * been silent for all of it, and three rounds that are late would be its death. */
+/* Takes such a time out of the silence of all live slots. Without it, a path whose queue grows when all go on would
+ * have been silent for all of it, and three rounds that are late would be its death. Nothing is heard later than now,
+ * though two CPUs may find the same time. */
 CW_INLINE void cw_b4_excuse(const struct cw_b4* r, struct cw_pair* pair, __u64 away) {
-  CW_NO_UNROLL
+  const __u32 live = pair->live_mask;
+  const __u64 t2 = r->t2;
+  CW_UNROLL(16)
   for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) {
-    __u64 heard = pair->slot[s].heard_ns;
-    if (!heard) continue;
-    heard += away;
-    pair->slot[s].heard_ns = (__s64)(r->t2 - heard) < 0 ? r->t2 : heard;
+    __u64 heard = pair->slot[s].heard_ns + (away & -(__u64)(live >> s & 1));
+    __s64 left = (__s64)(t2 - heard);
+    pair->slot[s].heard_ns = heard + (left & (left >> 63));
   }
 }
 

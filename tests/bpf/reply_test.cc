@@ -200,6 +200,25 @@ TEST_F(Replies, SilentSlotDiesWithItsEvidenceAndRevives) {
   EXPECT_EQ(As<cw_ev_slot>(events[0]).from, CW_SLOT_DEAD);
 }
 
+// All went on after a pause of twenty milliseconds, slot 3 a little later than the others.
+TEST_F(Replies, SilenceOfAllSlotsIsNoSilenceOfOne) {
+  rig_.pair(3).floor_round = 90;
+  constexpr uint64_t kPause = 20'000'000;
+  for (uint32_t round = 96; round <= 104; ++round) {
+    Outstanding(round, round);
+    Probe p = ReplyTo(round, 0);
+    p.t2 += round > 100 ? kPause : 0;
+    for (uint32_t i = 0; i < 8; ++i) {
+      const uint32_t r = round - i;
+      p.bitmap[i] = static_cast<uint16_t>(r < 96 ? 0 : r <= 100 ? 15 : 7);
+    }
+    EXPECT_EQ(Run(p, XDP_DROP), round == 104 ? "probe_replies=1 slots_died=1" : "probe_replies=1") << round;
+  }
+  const std::vector<Bytes> events = rig_.Events();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_LT(As<cw_ev_slot>(events[0]).silence_ns, 6'000'000u) << "the pause is not counted";
+}
+
 TEST_F(Replies, AcknowledgedDataVetoes) {
   rig_.pair(3).floor_round = 90;
   for (uint32_t round = 101; round < 130; ++round) {
