@@ -66,9 +66,9 @@ void PairSim::SendData(int slot) {
 void PairSim::Arrive(uint32_t session, uint32_t round, int slot) {
   if (config_.peer_up && !config_.peer_up(now_)) return;
   if (cw_rounds_admit(&peer_, session, round, slot) == CW_REPLAYED) return;
-  std::vector<uint16_t> bitmap;
+  std::array<uint16_t, CW_ROUNDS> bitmap;
   for (uint32_t i = 0; i < CW_ROUNDS; ++i)
-    bitmap.push_back(static_cast<uint16_t>(cw_round_mask_of(&peer_.rcvd[(round - i) & 7], round - i)));
+    bitmap[i] = static_cast<uint16_t>(cw_round_mask_of(&peer_.rcvd[(round - i) & 7], round - i));
   int back = (slot + static_cast<int>(round)) % config_.slots;
   if (config_.reverse && !config_.reverse(back, now_, random_)) return;
   uint64_t t2 = PeerClock(now_);
@@ -76,56 +76,18 @@ void PairSim::Arrive(uint32_t session, uint32_t round, int slot) {
   At(now_ + Delay(back, now_), [=, this] { Reply(session, round, slot, t2, bitmap, responder); });
 }
 
-// As bpf/probe.h on a verified reply.
-void PairSim::Reply(uint32_t session, uint32_t round, int slot, uint64_t t2, std::vector<uint16_t> bitmap,
+void PairSim::Reply(uint32_t session, uint32_t round, int slot, uint64_t t2, std::array<uint16_t, CW_ROUNDS> bitmap,
                     uint32_t responder) {
-  const uint32_t at = round % CW_TX_ROUNDS;
-  if (session != session_ || tx_.round[slot][at] != round || tx_.t1[slot][at] == 0) return;
-  uint64_t t1 = std::exchange(tx_.t1[slot][at], 0);
-  if (responder != pair_.responder_session) {
-    pair_.responder_session = responder;
-    pair_.floor_round = round;
-  }
-  cw_slot_raw(&pair_.slot[slot], t2 - t1);
-  cw_b4 r = {};
-  r.round = round;
-  r.witness = static_cast<uint32_t>(slot);
-  r.miss_limit = 3;
-  r.revive_limit = 8;
-  r.t2 = t2;
-  r.now = now_;
-  for (uint32_t i = 0; i < CW_ROUNDS; ++i) {
-    r.rcvd[i] = bitmap[i];
-    r.sent[i] = static_cast<uint16_t>(cw_round_mask_of(&pair_.sent[(round - i) & 7], round - i));
-  }
-  r.rcvd[0] |= static_cast<uint16_t>(1u << slot);
-  Judge(&r);
-}
-
-// As bpf/judge.h.
-void PairSim::Judge(cw_b4* r) {
-  uint32_t near = 0, lag = 0, lag_long = 0;
-  if (const uint64_t away = cw_b4_away(r, &pair_)) cw_b4_excuse(r, &pair_, away);
-  for (uint32_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    cw_slot* slot = &pair_.slot[s];
-    if (slot->state == CW_SLOT_UNUSED) continue;
-    uint32_t missed = cw_b4_missed(r, &pair_, slot, s);
-    uint32_t misses = missed ? cw_b4_misses(r, &pair_, s, missed) : 0;
-    uint32_t finding = cw_b4_finding(r, &pair_, slot, s, missed, misses);
-    slot->misses = misses;
-    int from = cw_b4_apply(r, &pair_, slot, s, finding);
-    if (from >= 0) verdicts_.push_back({now_, static_cast<int>(s), from, CW_SLOT_UP, misses});
-    if (finding & CW_B4_NEAR) near |= 1u << s;
-    if (finding & CW_B4_LAG) lag |= 1u << s;
-    if (finding & CW_B4_LAG_LONG) lag_long |= 1u << s;
-  }
-  if (near == 0) return;
-  uint32_t dead = cw_b4_dead(cw_b4_half(r, &pair_, near), lag, lag_long);
-  for (uint32_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    if (!(dead >> s & 1)) continue;
-    int from = cw_b4_kill(r, &pair_, &pair_.slot[s], s);
-    if (from >= 0) verdicts_.push_back({now_, static_cast<int>(s), from, CW_SLOT_DEAD, pair_.slot[s].misses});
-  }
+  if (session != session_) return;
+  const SeenReply seen{.responder_session = responder,
+                       .round = round,
+                       .slot = static_cast<uint32_t>(slot),
+                       .t2 = t2,
+                       .now = now_,
+                       .arrived = bitmap};
+  TakeReply(seen, 3, 8, &pair_, &tx_, [this](uint32_t s, int from, int to) {
+    verdicts_.push_back({now_, static_cast<int>(s), from, to, pair_.slot[s].misses});
+  });
 }
 
 }  // namespace cw::test

@@ -4,6 +4,7 @@
 #ifndef CW_TESTS_UNIT_BPF_PAIR_SIM_H
 #define CW_TESTS_UNIT_BPF_PAIR_SIM_H
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "bpf/liveness.h"
+#include "tests/unit/bpf_judge.h"
 
 namespace cw::test {
 
@@ -60,8 +61,8 @@ class PairSim {
   void SendRound();
   void SendProbe(int slot);
   void Arrive(uint32_t session, uint32_t round, int slot);
-  void Reply(uint32_t session, uint32_t round, int slot, uint64_t t2, std::vector<uint16_t> bitmap, uint32_t responder);
-  void Judge(cw_b4* r);
+  void Reply(uint32_t session, uint32_t round, int slot, uint64_t t2, std::array<uint16_t, CW_ROUNDS> bitmap,
+             uint32_t responder);
   void SendData(int slot);
   void At(uint64_t t, std::function<void()> what) { events_.emplace(t, std::move(what)); }
   uint64_t Delay(int slot, uint64_t t) { return 20 * kUs + (config_.queue ? config_.queue(slot, t, random_) : 0); }

@@ -158,6 +158,27 @@ TEST(Cadence, PairsInDoubtComeFirstUpToTheirShareOfTheBudget) {
   EXPECT_EQ(before, c.IntervalNs(7));
 }
 
+// Whatever else is probed: more pairs in doubt shall not mean later rounds for all of them than without any doubt.
+TEST(Cadence, PairsInDoubtNeverGetLessThanActiveOnes) {
+  Cadence c({.active_interval_ns = 400'000, .budget_pps = 10'000});
+  for (uint32_t i = 0; i < 128; ++i) {
+    c.SetPair(i, 12, 0);
+    if (i < 64) c.SetActive(i, true, 0);
+    if (i >= 64 && i < 68) c.SetClock(i, ClockPace::kSteady, 0);
+  }
+  const int64_t before = c.IntervalNs(0);
+  EXPECT_NEAR(120 * kMs, before, kMs) << "6400 probes a second for 64 pairs";
+  for (uint32_t i = 0; i < 64; ++i) {
+    c.SetDoubt(i, true, 0);
+    ASSERT_LE(c.IntervalNs(0), before + kMs) << i + 1 << " pairs in doubt";
+  }
+  const Outcome r = Simulate(c, 0, 4 * kSecond);
+  double probes = 0;
+  for (const auto& [pair, n] : r.rounds) probes += 12.0 * n;
+  EXPECT_LE(probes / 4, 10'000 * 1.02);
+  EXPECT_TRUE(r.rounds.contains(64) && r.rounds.contains(100)) << "clock and idle pairs go on";
+}
+
 TEST(Cadence, ManyIdlePairsStretchTooAndRecoverWhenPairsGo) {
   Cadence c({.budget_pps = 1000});
   for (uint32_t i = 0; i < 100; ++i) c.SetPair(i, 8, 0);

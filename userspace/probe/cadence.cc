@@ -11,6 +11,20 @@ constexpr int64_t kGroups = 16;     // at most
 constexpr uint64_t kBurst = 32;     // probes that are no burst
 constexpr int64_t kYoungTimes = 4;  // so much more often are young clock pairs probed
 
+// Probes per second that pairs wish for.
+struct Wants {
+  double doubt = 0, active = 0, clock = 0, idle = 0;
+};
+
+// What pairs in doubt would have if they were not: where a spine has died all are in doubt at once, and a share that is
+// meant for few would make them wait for longer than before.
+double DoubtAsActive(const CadenceOptions& options, const Wants& want) {
+  if (want.doubt <= 0) return 0;
+  const double budget = options.budget_pps - std::min(want.clock, options.clock_share * options.budget_pps);
+  const double left = budget - std::min(want.idle, options.idle_share * budget);
+  return left * want.doubt / (want.doubt + want.active);
+}
+
 }  // namespace
 
 Cadence::Cadence(const CadenceOptions& options) : options_(options) {
@@ -105,8 +119,10 @@ void Cadence::Share() {
   const double clocks = want[kYoung] + want[kClock];
   const double others = want[kActive] + want[kIdle] + clocks;
   if (want[kDoubt] + others <= options_.budget_pps) return;
-  const double doubt =
-      std::min(want[kDoubt], std::max(options_.doubt_share * options_.budget_pps, options_.budget_pps - others));
+  const Wants wants{.doubt = want[kDoubt], .active = want[kActive], .clock = clocks, .idle = want[kIdle]};
+  const double most = std::max(
+      {options_.doubt_share * options_.budget_pps, options_.budget_pps - others, DoubtAsActive(options_, wants)});
+  const double doubt = std::min(want[kDoubt], most);
   if (doubt > 0) interval_ns_[kDoubt] = std::llround(static_cast<double>(interval_ns_[kDoubt]) * want[kDoubt] / doubt);
   const double budget = options_.budget_pps - doubt;
   double left = budget - want[kActive] - want[kIdle];

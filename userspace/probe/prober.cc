@@ -26,6 +26,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/model/clock.h"
 #include "userspace/model/cpu_list.h"
+#include "userspace/probe/doubt.h"
 #include "userspace/probe/lateness.h"
 #include "userspace/probe/pair_store.h"
 #include "userspace/probe/raw_socket.h"
@@ -34,8 +35,6 @@
 namespace cw::probe {
 namespace {
 
-constexpr uint32_t kDoubtful = 1u << CW_SLOT_SUSPECT | 1u << CW_SLOT_DEAD;
-constexpr int64_t kAnswerTicks = 2;  // after so many active intervals a round's answers are there
 // After a restart: behind every round of the agent before, so that no reply to it can be taken for one of ours.
 constexpr uint32_t kRoundGap = 2 * CW_ROUNDS;
 
@@ -45,9 +44,14 @@ struct PairState {
   uint32_t round = 0;
   bool carries_data = false;
   bool look_ahead = false;  // its last round's answers are looked at before its next round
-  uint32_t doubt_mask = 0;
-  int64_t doubt_since_ns = 0;
+  DoubtMemory doubt;
 };
+
+uint32_t PlannedSlots(const ProbePlan& plan) {
+  uint32_t mask = 0;
+  for (const PlannedSlot& s : plan.slots) mask |= 1u << s.slot;
+  return mask;
+}
 
 // A mutex with priority inheritance, because the agent may hold the lock when the real-time thread wakes, and what that
 // one thread sleeps on: a plain futex, which costs a fifth less per wake-up than a condition with such a mutex.
@@ -358,9 +362,10 @@ void ProberImpl::Prepare(PairState& p, int64_t now_ns) {
     batch.Add(t.bytes());
   }
   ++stats_.rounds;
-  if (p.carries_data && !p.look_ahead && interval > kAnswerTicks * 2 * options_.cadence.active_interval_ns) {
+  const int64_t look_after_ns = LookAfterNs(interval, options_.cadence.active_interval_ns);
+  if (p.carries_data && !p.look_ahead && look_after_ns != 0) {
     p.look_ahead = true;
-    answers_.emplace_back(now_ns + kAnswerTicks * options_.cadence.active_interval_ns, p.plan.pair);
+    answers_.emplace_back(now_ns + look_after_ns, p.plan.pair);
   }
 }
 
@@ -373,33 +378,11 @@ void ProberImpl::PublishIntervals() {
   }
 }
 
-// Live slots of which the last round shows nothing, though the peer has told of it. The kernel waits for a slot's
-// silence to grow longer than a round's interval.
-uint32_t UnansweredSlots(const PairState& p) {
-  uint32_t unanswered = 0;
-  bool told = false;
-  for (const PlannedSlot& s : p.plan.slots) {
-    const cw_slot& slot = p.plan.shared->slot[s.slot];
-    const uint32_t progress = Load(slot.progress_round);
-    told |= progress == p.round;
-    if (Load(slot.state) == CW_SLOT_UP && static_cast<int32_t>(p.round - progress) > 0) unanswered |= 1u << s.slot;
-  }
-  return told ? unanswered : 0;
-}
-
 void ProberImpl::JudgeDoubt(PairState& p, int64_t now_ns) {
-  uint32_t doubtful = 0, undecided = p.carries_data ? UnansweredSlots(p) : 0;
-  for (const PlannedSlot& s : p.plan.slots) {
-    const auto state = Load(p.plan.shared->slot[s.slot].state);
-    if ((kDoubtful >> state & 1) != 0) doubtful |= 1u << s.slot;
-    if (state == CW_SLOT_SUSPECT) undecided |= 1u << s.slot;
-  }
-  doubtful |= undecided;
-  if ((doubtful & ~p.doubt_mask) != 0) p.doubt_since_ns = now_ns;
-  p.doubt_mask = doubtful;
-  const bool doubt = doubtful != 0 && now_ns - p.doubt_since_ns < options_.doubt_ns;
-  cadence_.SetActive(p.plan.pair, p.carries_data || doubt, now_ns);
-  cadence_.SetDoubt(p.plan.pair, p.carries_data && undecided != 0 && doubt, now_ns);
+  const DoubtVerdict verdict = probe::JudgeDoubt(*p.plan.shared, PlannedSlots(p.plan), p.round, p.carries_data, now_ns,
+                                                 options_.doubt_ns, p.doubt);
+  cadence_.SetActive(p.plan.pair, verdict.active, now_ns);
+  cadence_.SetDoubt(p.plan.pair, verdict.hurry, now_ns);
 }
 
 // A packet that is refused takes the pair's others with it (they have the same route), not other pairs'.
