@@ -4,261 +4,354 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <numeric>
-#include <queue>
 #include <random>
+#include <utility>
 
+#include "tests/sim/fabric_tree.h"
+#include "tests/sim/host_probes.h"
+#include "tests/sim/max_min.h"
 #include "userspace/control/contention.h"
-#include "userspace/probe/cadence.h"
 
 namespace cw::sim {
 namespace {
 
-constexpr int kMaxHops = 6;
 constexpr double kBaseNs = 4000;
-constexpr int64_t kAnswerNs = 2'000'000;  // as the prober waits before it looks at a round's answers
-constexpr double kProbeBits = 150 * 8;
-
-// Links by number: six groups of as many as there are NICs, up and down for hosts, leaves and aggregation switches.
-struct Tree {
-  explicit Tree(int ports) : half(ports / 2), nics(ports * half * half) {}
-  int half;
-  int nics;
-
-  int Links() const { return 6 * nics; }
-  int Pod(int nic) const { return nic / (half * half); }
-  int Leaf(int nic) const { return nic / half; }  // numbered through all pods
-  // Paths between two NICs; 1 under one leaf.
-  int Paths(int a, int b) const {
-    if (Leaf(a) == Leaf(b)) return 1;
-    return Pod(a) == Pod(b) ? half : half * half;
-  }
-  // Links of path `p`; returns their number.
-  int Route(int a, int b, int p, std::array<int, kMaxHops>& links) const {
-    int n = 0;
-    links[n++] = a;
-    if (Leaf(a) != Leaf(b)) {
-      const int agg = p % half, core = p / half;
-      links[n++] = 2 * nics + Leaf(a) * half + agg;
-      if (Pod(a) != Pod(b)) {
-        links[n++] = 4 * nics + (Pod(a) * half + agg) * half + core;
-        links[n++] = 5 * nics + (Pod(b) * half + agg) * half + core;
-      }
-      links[n++] = 3 * nics + Leaf(b) * half + agg;
-    }
-    links[n++] = nics + b;
-    return n;
-  }
-};
+constexpr double kNoiseNs = 200;  // of a delay's measurement
+constexpr int kSlots = 16;
+constexpr int kNoPath = -1;
+constexpr int kCentralPasses = 20;
 
 struct Flow {
   int nic = 0;
+  int peer = 0;  // of its NIC's
   int slot = 0;
   int wanted = -1;  // pending move
-  int hops = 0;
-  std::array<int, kMaxHops> links{};
-  double rate = 0;        // share of a link
-  bool squeezed = false;  // below what its NIC could give it
+  int left = kNoPath;
+};
+
+struct Peer {
+  int to = 0;
+  int known = 0;  // slots below it hold the paths that discovery found; others stand for flows' own ports
+  std::array<int, kSlots> path{};
 };
 
 struct Nic {
-  int to = -1;
-  std::vector<uint16_t> paths;  // by slot
+  std::vector<Peer> peers;
   std::vector<int> flows;
   std::unique_ptr<control::ContentionState> state;
-  double bytes_carried = 0;
+  int64_t phase_ns = 0;  // of its probes
+};
+
+struct Links {
+  int n = 0;
+  Tree::Route at{};
 };
 
 class Simulation {
  public:
-  explicit Simulation(const FabricSimSpec& spec);
+  Simulation(const FabricSimSpec& spec, const LinkModel& links);
   FabricSimResult Run();
 
  private:
   double Uniform() { return std::uniform_real_distribution<double>(0, 1)(random_); }
   double Normal() { return std::normal_distribution<double>(0, 1)(random_); }
-  void Place(Flow& flow, int slot);
+  Peer Discover(int nic, int to);
+  void PlanProbes();
+  Rates Central();
+  void Begin(const std::vector<int>& hashed);
+  int NativeSlot(Peer& peer, int path);
+  Links LinksOf(const Flow& flow, int path) const;
+  void Put(int f, int path);
+  void Place(int f, int slot);
   void Share();
-  double QueueNs(int link) const;
+  control::PathObservation ObservePath(int nic, const Peer& peer, int slot, int64_t now_ns);
+  control::FlowObservation ObserveFlow(int f);
   control::Observation Observe(int nic, int64_t now_ns);
   void Decide(int nic, int64_t now_ns, WindowResult& out);
-  void Measure(WindowResult& out) const;
+  Rates Measure() const;
   static Addr Address(int nic) { return Addr::FromV4(0x0a000000u + static_cast<uint32_t>(nic)); }
 
   const FabricSimSpec spec_;
+  const LinkModel& model_;
   const Tree tree_;
   std::mt19937_64 random_;
   std::vector<Nic> nics_;
   std::vector<Flow> flows_;
-  // Per link, from the last sharing.
-  std::vector<float> load_;
-  std::vector<int> bottlenecked_;  // flows that this link holds back
-  std::vector<int> joined_;        // flows that came in this window
-  double samples_ = 0;             // probes per path and window
+  std::vector<RoutedFlow> routed_;  // same index
+  MaxMin sharing_;
+  std::vector<int> wanted_;  // per link: as many flows want it as LinkModel knows them
+  std::vector<int> joined_;  // per link: flows that came in this window
+  int64_t probe_ns_ = 0;     // between two probes of a path
 };
 
-Simulation::Simulation(const FabricSimSpec& spec)
+Simulation::Simulation(const FabricSimSpec& spec, const LinkModel& links)
     : spec_(spec),
-      tree_(spec.ports),
+      model_(links),
+      tree_(spec.ports, spec.pods),
       random_(spec.seed),
       nics_(tree_.nics),
-      load_(tree_.Links()),
-      bottlenecked_(tree_.Links()),
+      sharing_(tree_.Links()),
+      wanted_(tree_.Links()),
       joined_(tree_.Links()) {
   std::vector<int> senders(tree_.nics);
   std::iota(senders.begin(), senders.end(), 0);
   std::shuffle(senders.begin(), senders.end(), random_);
-  senders.resize(std::max<size_t>(2, static_cast<size_t>(spec.sending * tree_.nics)));
+  const size_t least = static_cast<size_t>(spec.peers) + 1;
+  senders.resize(std::max(least, static_cast<size_t>(spec.sending * tree_.nics)));
+  PlanProbes();
   for (size_t i = 0; i < senders.size(); ++i) {
     Nic& nic = nics_[senders[i]];
-    nic.to = senders[(i + 1) % senders.size()];  // a cycle: each is the target of one
-    const int all = tree_.Paths(senders[i], nic.to);
-    std::vector<uint16_t>& paths = nic.paths;
-    while (static_cast<int>(paths.size()) < std::min(all, spec.slots)) {
-      const auto p = static_cast<uint16_t>(random_() % all);
-      if (std::find(paths.begin(), paths.end(), p) == paths.end()) paths.push_back(p);
+    for (int p = 1; p <= spec.peers; ++p) {
+      nic.peers.push_back(Discover(senders[i], senders[(i + static_cast<size_t>(p)) % senders.size()]));
     }
     nic.state = std::make_unique<control::ContentionState>(control::ContentionRules(), random_());
+    nic.phase_ns = static_cast<int64_t>(Uniform() * static_cast<double>(probe_ns_));
     for (int f = 0; f < spec.flows_per_nic; ++f) {
       nic.flows.push_back(static_cast<int>(flows_.size()));
-      flows_.push_back({.nic = senders[i]});
-      Place(flows_.back(), static_cast<int>(random_() % paths.size()));
+      flows_.push_back({.nic = senders[i], .peer = f % spec.peers});
     }
   }
-  std::fill(joined_.begin(), joined_.end(), 0);
-  probe::Cadence cadence({.budget_pps = spec.budget_pps});
-  cadence.SetPair(0, static_cast<uint32_t>(spec.slots), 0);
-  cadence.SetActive(0, true, 0);
-  samples_ = std::max(1.0, spec.window_s * 1e9 / static_cast<double>(cadence.IntervalNs(0)));
+  routed_.resize(flows_.size());
 }
 
-void Simulation::Place(Flow& flow, int slot) {
-  const Nic& nic = nics_[flow.nic];
-  flow.slot = slot;
-  flow.hops = tree_.Route(flow.nic, nic.to, nic.paths[slot], flow.links);
-  for (int i = 0; i < flow.hops; ++i) ++joined_[flow.links[i]];
-}
-
-// Max-min: the link with the least share per flow is filled first, and its flows are fixed.
-void Simulation::Share() {
-  const int links = tree_.Links();
-  std::vector<int> count(links), start(links + 1);
-  for (const Flow& f : flows_) {
-    for (int i = 0; i < f.hops; ++i) ++count[f.links[i]];
+// Slots are numbered by their hops: by switch, here.
+Peer Simulation::Discover(int nic, int to) {
+  Peer peer{.to = to};
+  peer.path.fill(kNoPath);
+  const int all = tree_.Paths(nic, to);
+  const int wanted = std::min(all, spec_.probe.max_paths);
+  while (peer.known < wanted) {
+    const int path = static_cast<int>(random_() % static_cast<uint64_t>(all));
+    const auto end = peer.path.begin() + peer.known;
+    if (std::find(peer.path.begin(), end, path) == end) peer.path[peer.known++] = path;
   }
-  std::partial_sum(count.begin(), count.end(), start.begin() + 1);
-  std::vector<int> at(start.begin(), start.end() - 1), members(start.back());
+  std::sort(peer.path.begin(), peer.path.begin() + peer.known);
+  return peer;
+}
+
+void Simulation::PlanProbes() {
+  probe::Cadence cadence(AgentCadence(spec_.probe));
+  const int native = spec_.placed ? 0 : std::min(spec_.flows_per_nic, kSlots - spec_.probe.max_paths);
+  AddPeers(spec_.probe, spec_.peers, spec_.idle_peers, spec_.probe.max_paths + native, cadence);
+  probe_ns_ = cadence.IntervalNs(0);
+}
+
+Links Simulation::LinksOf(const Flow& flow, int path) const {
+  Links out;
+  out.n = tree_.Links(flow.nic, nics_[flow.nic].peers[flow.peer].to, path, out.at);
+  return out;
+}
+
+void Simulation::Put(int f, int path) {
+  const Links links = LinksOf(flows_[f], path);
+  routed_[f].hops = links.n;
+  routed_[f].links = links.at;
+}
+
+Rates Simulation::Measure() const {
+  std::vector<double> rates;
+  rates.reserve(routed_.size());
+  for (const RoutedFlow& f : routed_) rates.push_back(f.rate * spec_.flows_per_nic);
+  std::sort(rates.begin(), rates.end());
+  return {.mean = std::accumulate(rates.begin(), rates.end(), 0.0) / static_cast<double>(rates.size()),
+          .p1 = rates[rates.size() / 100],
+          .least = rates[0]};
+}
+
+// Known paths dealt out by one that sees every flow: each in turn goes where its fullest link is least full, until none
+// can do better.
+Rates Simulation::Central() {
+  std::vector<int> count(tree_.Links()), at(flows_.size());
+  const auto cost = [&](int f, int path) {
+    const Links links = LinksOf(flows_[f], path);
+    int most = 0, sum = 0;
+    for (int i = 1; i + 1 < links.n; ++i) {
+      most = std::max(most, count[links.at[i]]);
+      sum += count[links.at[i]];
+    }
+    return std::pair(most, sum);
+  };
+  const auto add = [&](int f, int path, int by) {
+    const Links links = LinksOf(flows_[f], path);
+    for (int i = 0; i < links.n; ++i) count[links.at[i]] += by;
+  };
   for (size_t f = 0; f < flows_.size(); ++f) {
-    flows_[f].rate = -1;
-    for (int i = 0; i < flows_[f].hops; ++i) members[at[flows_[f].links[i]]++] = static_cast<int>(f);
+    const Peer& peer = nics_[flows_[f].nic].peers[flows_[f].peer];
+    at[f] = peer.path[f % static_cast<size_t>(peer.known)];
+    add(static_cast<int>(f), at[f], 1);
   }
-  std::vector<double> left(links, 1.0);
-  std::fill(bottlenecked_.begin(), bottlenecked_.end(), 0);
-  using Entry = std::pair<double, int>;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> least;
-  for (int l = 0; l < links; ++l) {
-    if (count[l] > 0) least.push({left[l] / count[l], l});
-  }
-  while (!least.empty()) {
-    const auto [share, link] = least.top();
-    least.pop();
-    if (count[link] == 0) continue;
-    const double now = left[link] / count[link];
-    if (now > share * (1 + 1e-9)) {  // others on it were fixed meanwhile
-      least.push({now, link});
-      continue;
-    }
-    bottlenecked_[link] = count[link];
-    for (int m = start[link]; m < start[link + 1]; ++m) {
-      Flow& flow = flows_[members[m]];
-      if (flow.rate >= 0) continue;
-      flow.rate = now;
-      flow.squeezed = link >= tree_.nics;
-      for (int i = 0; i < flow.hops; ++i) {
-        left[flow.links[i]] -= now;
-        --count[flow.links[i]];
+  bool moved = true;
+  for (int pass = 0; pass < kCentralPasses && moved; ++pass) {
+    moved = false;
+    for (int f = 0; f < static_cast<int>(flows_.size()); ++f) {
+      const Peer& peer = nics_[flows_[f].nic].peers[flows_[f].peer];
+      add(f, at[f], -1);
+      int best = at[f];
+      for (int s = 0; s < peer.known; ++s) {
+        if (cost(f, peer.path[s]) < cost(f, best)) best = peer.path[s];
       }
+      moved |= best != at[f];
+      at[f] = best;
+      add(f, best, 1);
     }
   }
-  for (int l = 0; l < links; ++l) load_[l] = static_cast<float>(1 - left[l]);
+  for (int f = 0; f < static_cast<int>(flows_.size()); ++f) Put(f, at[f]);
+  Share();
+  return Measure();
 }
 
-// ECN holds a busy link at one load whatever the number of flows; its queue grows with their number.
-double Simulation::QueueNs(int link) const {
-  const double packet_ns = spec_.packet_bits / spec_.link_bps * 1e9;
-  if (bottlenecked_[link] > 1) return packet_ns * 100 * bottlenecked_[link];
-  const double load = std::min<double>(load_[link], 0.97);
-  return packet_ns * 0.5 * load / (1 - load);
+// A flow's own port stands in a slot of its own, unless its path is known. With none free it is put on a known one.
+int Simulation::NativeSlot(Peer& peer, int path) {
+  const auto found = std::find(peer.path.begin(), peer.path.end(), path);
+  if (found != peer.path.end()) return static_cast<int>(found - peer.path.begin());
+  const auto free = std::find(peer.path.begin() + peer.known, peer.path.end(), kNoPath);
+  if (free == peer.path.end()) return static_cast<int>(random_() % static_cast<uint64_t>(peer.known));
+  *free = path;
+  return static_cast<int>(free - peer.path.begin());
+}
+
+void Simulation::Begin(const std::vector<int>& hashed) {
+  for (Nic& nic : nics_) {
+    for (size_t i = 0; i < nic.flows.size(); ++i) {
+      Flow& flow = flows_[nic.flows[i]];
+      Peer& peer = nic.peers[flow.peer];
+      const size_t turn = static_cast<size_t>(flow.nic & 0xff) + i;  // as cw_next_slot takes it
+      flow.slot = spec_.placed ? static_cast<int>(turn % static_cast<size_t>(peer.known))
+                               : NativeSlot(peer, hashed[nic.flows[i]]);
+      Put(nic.flows[i], peer.path[flow.slot]);
+    }
+  }
+  Share();
+}
+
+void Simulation::Place(int f, int slot) {
+  Flow& flow = flows_[f];
+  Nic& nic = nics_[flow.nic];
+  Peer& peer = nic.peers[flow.peer];
+  const int from = std::exchange(flow.slot, slot);
+  flow.left = peer.path[from];
+  Put(f, peer.path[slot]);
+  for (int i = 1; i + 1 < routed_[f].hops; ++i) ++joined_[routed_[f].links[i]];
+  const auto stays = [&](int other) { return flows_[other].peer == flow.peer && flows_[other].slot == from; };
+  if (from >= peer.known && std::none_of(nic.flows.begin(), nic.flows.end(), stays)) peer.path[from] = kNoPath;
+}
+
+// A link that holds n flows back is as one that n senders share; what others send there counts as flows of a NIC's
+// share.
+void Simulation::Share() {
+  sharing_.Share(routed_);
+  for (int l = 0; l < tree_.Links(); ++l) {
+    const int held = sharing_.HeldBack(l);
+    const double others = sharing_.Load(l) - held * (held > 0 ? sharing_.ShareOn(l) : 0);
+    wanted_[l] = held + static_cast<int>(std::lround(std::max(0.0, others) * spec_.flows_per_nic));
+  }
+}
+
+// The probes of the window that ends now, all of which the queues of their time hold up.
+control::PathObservation Simulation::ObservePath(int n, const Peer& peer, int slot, int64_t now_ns) {
+  Tree::Route links{};
+  const int hops = tree_.Links(n, peer.to, peer.path[slot], links);
+  control::PathObservation path{.slot = static_cast<uint8_t>(slot), .usable = slot < peer.known, .base_ns = kBaseNs};
+  // Traces see hops up to max_ttl; the first is this NIC's own link.
+  for (int i = 1; i + 1 < std::min(hops, spec_.probe.max_ttl + 1); ++i) {
+    path.links.push_back(static_cast<uint64_t>(links[i]) + 1);
+  }
+  const auto window_ns = static_cast<int64_t>(spec_.window_s * 1e9);
+  const int64_t phase_ns = nics_[n].phase_ns;
+  const int64_t from = (now_ns - window_ns - phase_ns) / probe_ns_, to = (now_ns - phase_ns) / probe_ns_;
+  std::vector<double> waits;
+  for (int64_t round = from; round < to; ++round) {
+    const int64_t t_ns = (round + 1) * probe_ns_ + phase_ns;
+    double wait = kNoiseNs * std::fabs(Normal()), clean = 1;
+    for (int i = 1; i < hops; ++i) {
+      const LinkModel::Sample sample = model_.At(wanted_[links[i]], static_cast<uint32_t>(links[i]), t_ns);
+      wait += sample.wait_ns;
+      clean *= 1 - sample.mark_chance;
+    }
+    waits.push_back(wait);
+    if (!spec_.marks) continue;
+    ++path.ecn_samples;
+    path.marked += clean < 1 && Uniform() >= clean;
+  }
+  path.queue_samples = static_cast<int>(waits.size());
+  if (waits.empty()) return path;
+  std::sort(waits.begin(), waits.end());
+  waits.resize(waits.size() - waits.size() / 20);  // as the agent does
+  path.queue_ns = std::accumulate(waits.begin(), waits.end(), 0.0) / static_cast<double>(waits.size());
+  return path;
+}
+
+control::FlowObservation Simulation::ObserveFlow(int f) {
+  const Flow& flow = flows_[f];
+  const RoutedFlow& routed = routed_[f];
+  const double bps = routed.rate * spec_.link.bps;
+  double marked = 0;
+  for (int i = 1; i < routed.hops; ++i) marked += model_.Of(wanted_[routed.links[i]]).mark_share;
+  const double per_cnp = bps / spec_.link.packet_bits * spec_.link.cnp_interval_s;  // packets
+  const double cnps = spec_.window_s / spec_.link.cnp_interval_s * (1 - std::exp(-marked * per_cnp));
+  return {.key = {Address(flow.nic), Address(nics_[flow.nic].peers[flow.peer].to), static_cast<uint32_t>(f)},
+          .slot = static_cast<uint8_t>(flow.slot),
+          .bytes = static_cast<uint64_t>(bps / 8 * spec_.window_s),
+          .cnps = static_cast<uint64_t>(cnps + Uniform()),
+          .locked = flow.wanted >= 0};
 }
 
 control::Observation Simulation::Observe(int n, int64_t now_ns) {
-  Nic& nic = nics_[n];
-  control::Observation seen{.now_ns = now_ns, .window_ns = static_cast<int64_t>(spec_.window_s * 1e9)};
-  control::PairObservation pair{.pair = {Address(n), Address(nic.to)}, .table_valid = true};
-  std::array<int, kMaxHops> links{};
-  for (size_t s = 0; s < nic.paths.size(); ++s) {
-    const int hops = tree_.Route(n, nic.to, nic.paths[s], links);
-    control::PathObservation path{.slot = static_cast<uint8_t>(s), .usable = true, .base_ns = kBaseNs};
-    path.queue_samples = static_cast<int>(samples_);
-    for (int i = 1; i < hops; ++i) {  // behind its own link
-      path.queue_ns += QueueNs(links[i]);
-      path.links.push_back(static_cast<uint64_t>(links[i]) + 1);
+  const Nic& nic = nics_[n];
+  control::Observation seen{.now_ns = now_ns, .window_ns = static_cast<int64_t>(spec_.window_s * 1e9), .pairs = {}};
+  for (const Peer& peer : nic.peers) {
+    control::PairObservation pair{
+        .pair = {Address(n), Address(peer.to)}, .table_valid = true, .paths = {}, .flows = {}};
+    for (int s = 0; s < kSlots; ++s) {
+      if (peer.path[s] != kNoPath) pair.paths.push_back(ObservePath(n, peer, s, now_ns));
     }
-    path.queue_ns =
-        std::max(0.0, path.queue_ns * (1 + 0.5 * Normal() / std::sqrt(samples_)) + 200 * std::fabs(Normal()));
-    pair.paths.push_back(std::move(path));
+    seen.pairs.push_back(std::move(pair));
   }
-  for (const int f : nic.flows) {
-    const Flow& flow = flows_[f];
-    const double bytes = flow.rate * spec_.link_bps / 8 * spec_.window_s;
-    pair.flows.push_back({.key = {Address(n), Address(nic.to), static_cast<uint32_t>(f)},
-                          .slot = static_cast<uint8_t>(flow.slot),
-                          .bytes = static_cast<uint64_t>(bytes),
-                          .cnps = flow.squeezed && flow.rate < 0.97 / spec_.flows_per_nic ? 10u : 0u,
-                          .locked = flow.wanted >= 0});
-  }
-  seen.pairs.push_back(std::move(pair));
+  for (const int f : nic.flows) seen.pairs[flows_[f].peer].flows.push_back(ObserveFlow(f));
   return seen;
 }
 
 void Simulation::Decide(int n, int64_t now_ns, WindowResult& out) {
   Nic& nic = nics_[n];
-  for (const int f : nic.flows) {  // a pending move finds its idle moment sooner or later
-    Flow& flow = flows_[f];
-    if (flow.wanted < 0 || Uniform() > 0.5) continue;
-    Place(flow, flow.wanted);
-    flow.wanted = -1;
+  for (const int f : nic.flows) {  // a pending move finds its moment sooner or later
+    if (flows_[f].wanted < 0 || Uniform() > 0.5) continue;
+    Place(f, std::exchange(flows_[f].wanted, -1));
   }
-  for (const control::Move& move : control::DecideMoves(Observe(n, now_ns), *nic.state).moves) {
-    Flow& flow = flows_[move.flow.dqpn];
+  const control::Decision decision = control::DecideMoves(Observe(n, now_ns), *nic.state);
+  for (const control::Move& move : decision.moves) {
+    const auto f = static_cast<int>(move.flow.dqpn);
     ++out.moves;
+    out.undone += nic.peers[flows_[f].peer].path[move.to] == flows_[f].left;
     if (move.force) {
-      Place(flow, move.to);
+      Place(f, move.to);
     } else {
-      flow.wanted = move.to;
+      flows_[f].wanted = move.to;
     }
   }
-}
-
-void Simulation::Measure(WindowResult& out) const {
-  std::vector<double> rates;
-  rates.reserve(flows_.size());
-  for (const Flow& f : flows_) rates.push_back(f.rate * spec_.flows_per_nic);
-  std::sort(rates.begin(), rates.end());
-  out.mean = std::accumulate(rates.begin(), rates.end(), 0.0) / static_cast<double>(rates.size());
-  out.p1 = rates[rates.size() / 100];
-  out.least = rates[0];
-  out.herd = *std::max_element(joined_.begin(), joined_.end());
+  for (const control::Finding& finding : decision.findings) {
+    out.in_vain += finding.kind == control::Finding::Kind::kMoveBroughtNothing;
+  }
 }
 
 FabricSimResult Simulation::Run() {
-  FabricSimResult result{.nics = tree_.nics, .flows = static_cast<int>(flows_.size())};
-  result.probes_per_s = samples_ / spec_.window_s * spec_.slots;
-  result.probe_share = result.probes_per_s * kProbeBits / spec_.link_bps;
+  FabricSimResult result{.nics = tree_.nics,
+                         .flows = static_cast<int>(flows_.size()),
+                         .probe_interval_s = static_cast<double>(probe_ns_) / 1e9,
+                         .windows = {},
+                         .window_s = spec_.window_s};
+  std::vector<int> hashed;
+  for (const Flow& flow : flows_) {
+    const int all = tree_.Paths(flow.nic, nics_[flow.nic].peers[flow.peer].to);
+    hashed.push_back(static_cast<int>(random_() % static_cast<uint64_t>(all)));
+  }
+  for (int f = 0; f < result.flows; ++f) Put(f, hashed[f]);
   Share();
-  WindowResult first;
-  Measure(first);
-  result.windows.push_back(first);
+  result.hashed = Measure();
+  result.central = Central();
+  Begin(hashed);
+  result.windows.push_back({.rates = Measure()});
   const int windows = spec_.steer ? static_cast<int>(spec_.seconds / spec_.window_s) : 0;
   for (int w = 1; w <= windows; ++w) {
     WindowResult out;
@@ -270,7 +363,8 @@ FabricSimResult Simulation::Run() {
       }
       Share();
     }
-    Measure(out);
+    out.rates = Measure();
+    out.herd = *std::max_element(joined_.begin(), joined_.end());
     result.windows.push_back(out);
   }
   return result;
@@ -278,65 +372,34 @@ FabricSimResult Simulation::Run() {
 
 }  // namespace
 
-int FabricSimResult::Moves() const {
-  int moves = 0;
-  for (const WindowResult& w : windows) moves += w.moves;
-  return moves;
-}
-
-double FabricSimResult::LateMovesPerFlowS(double window_s) const {
-  const size_t from = windows.size() - windows.size() / 4;
-  if (from >= windows.size()) return 0;
-  int moves = 0;
-  for (size_t w = from; w < windows.size(); ++w) moves += windows[w].moves;
-  return moves / (static_cast<double>(windows.size() - from) * window_s) / flows;
-}
-
-double FabricSimResult::SettledS(double window_s) const {
-  const size_t from = windows.size() - std::max<size_t>(1, windows.size() / 4);
-  double last = 0;
-  for (size_t w = from; w < windows.size(); ++w) last += windows[w].mean / static_cast<double>(windows.size() - from);
-  size_t settled = from;
-  while (settled > 0 && std::fabs(windows[settled - 1].mean - last) <= 0.01 * last) --settled;
-  return static_cast<double>(settled) * window_s;
-}
-
-FabricSimResult SimulateFabric(const FabricSimSpec& spec) { return Simulation(spec).Run(); }
-
-RecoveryResult SimulateRecovery(const RecoverySpec& spec) {
-  std::mt19937_64 random(spec.seed);
-  probe::Cadence cadence({.budget_pps = spec.budget_pps});
-  for (int p = 0; p < spec.active_peers; ++p) {
-    cadence.SetPair(static_cast<uint32_t>(p), static_cast<uint32_t>(spec.slots), 0);
-    cadence.SetActive(static_cast<uint32_t>(p), true, 0);
+WindowResult FabricSimResult::Sum(double from_s, double to_s) const {
+  WindowResult sum;
+  for (size_t w = 0; w < windows.size(); ++w) {
+    const double t = static_cast<double>(w) * window_s;
+    if (t < from_s || t >= to_s) continue;
+    sum.moves += windows[w].moves;
+    sum.undone += windows[w].undone;
+    sum.in_vain += windows[w].in_vain;
+    sum.herd = std::max(sum.herd, windows[w].herd);
   }
-  RecoveryResult out{.interval_s = static_cast<double>(cadence.IntervalNs(0)) / 1e9};
-  std::vector<double> took;
-  std::vector<uint32_t> due;
-  int64_t now_ns = cadence.NextWakeNs();
-  const auto interval_ns = static_cast<double>(cadence.IntervalNs(0));
-  for (int i = 0; i < spec.faults; ++i) {
-    const auto pair = static_cast<uint32_t>(random() % static_cast<uint64_t>(spec.active_peers));
-    const int64_t cut_ns =
-        now_ns + static_cast<int64_t>(std::uniform_real_distribution<double>(0, interval_ns)(random));
-    int64_t look_ns = INT64_MAX;
-    for (int missed = 0; missed < spec.misses; now_ns = std::min(cadence.NextWakeNs(), look_ns)) {
-      cadence.TakeDue(now_ns, &due);
-      if (look_ns <= now_ns) {
-        cadence.SetDoubt(pair, true, now_ns);
-        look_ns = INT64_MAX;
-      }
-      if (now_ns < cut_ns || std::find(due.begin(), due.end(), pair) == due.end()) continue;
-      if (missed == 0) look_ns = now_ns + kAnswerNs;
-      if (++missed == spec.misses) took.push_back(static_cast<double>(now_ns - cut_ns) / 1e9 + spec.rtt_s);
-    }
-    cadence.SetDoubt(pair, false, now_ns);
+  return sum;
+}
+
+double FabricSimResult::ReachedS(double mean) const {
+  for (size_t w = 0; w < windows.size(); ++w) {
+    if (windows[w].rates.mean >= mean) return static_cast<double>(w) * window_s;
   }
-  std::sort(took.begin(), took.end());
-  out.p50_s = took[took.size() / 2];
-  out.p99_s = took[took.size() * 99 / 100];
-  out.most_s = took.back();
-  return out;
+  return -1;
+}
+
+LinkSpec LinkOf(const FabricSimSpec& spec) {
+  LinkSpec link = spec.link;
+  link.sender_bps = link.bps / spec.flows_per_nic;
+  return link;
+}
+
+FabricSimResult SimulateFabric(const FabricSimSpec& spec, const LinkModel& links) {
+  return Simulation(spec, links).Run();
 }
 
 }  // namespace cw::sim

@@ -1,68 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A flow-level simulation of a three-tier fat tree (M. Al-Fares et al., SIGCOMM 2008) of k ports: k³/4 NICs, every link
-// of the same rate, max-min sharing (D. Bertsekas, R. Gallager, "Data Networks", §6.5.2). Every NIC runs the production
-// rule of contention (control::DecideMoves) on what its probes would show, at the cadence that the production code
-// (probe::Cadence) grants them. One thread; the same seed gives the same result.
+// A flow-level simulation of a three-tier fat tree with links of one rate and max-min sharing (D. Bertsekas, R.
+// Gallager, "Data Networks", §6.5.2). Every NIC runs the production rule of contention (control::DecideMoves), with a
+// ContentionState of its own, on what its agent would observe: queueing delay and CE marks of its probes, at the
+// cadence that the production code grants them beside other peers; the names of the links that traces find; bytes and
+// CNPs of its own flows. Queues and marks of a link come from LinkModel. One thread; the same seed gives the same
+// result.
+//
+// Left out: time that rates need to settle, PFC, flows that pause, loss, wrong bases of delays.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "tests/sim/link_model.h"
+#include "userspace/config/config.h"
+
 namespace cw::sim {
 
 struct FabricSimSpec {
-  int ports = 8;           // of a switch, even; k³/4 NICs
-  int flows_per_nic = 1;   // to one other NIC, each NIC being the target of one
-  double sending = 1;      // share of the NICs that send
-  int slots = 12;          // paths that an agent knows of a pair, drawn from all
-  double window_s = 0.01;  // between two decisions of a host
+  int ports = 8;  // of a switch, even
+  int pods = 0;   // 0: as many as ports; pods·(ports/2)² NICs
+  int flows_per_nic = 1;
+  int peers = 1;        // that they go to, in turn; each NIC is the target of so many
+  double sending = 1;   // share of the NICs that send
+  int idle_peers = 64;  // that a host probes beside those it sends to
+  bool placed = false;  // flows begin on known paths in turn, as the kernel puts new ones; else where hashing put them
   double seconds = 1;
-  int phases = 2;  // groups of hosts that decide one after another within a window
-  double link_bps = 400e9;
-  double packet_bits = 4228 * 8;
-  double budget_pps = 10'000;  // probes of a host
+  double window_s = 0.01;  // between two decisions of a host; agents make it no shorter
+  int phases = 2;          // groups of hosts that decide one after another within a window
+  bool marks = true;       // peers tell how probes were marked
   bool steer = true;
+  config::ProbeConfig probe{};
+  LinkSpec link{};  // its sender_bps is set from flows_per_nic
   uint64_t seed = 1;
 };
 
+// Of flows, as shares of what each could have at best: 1 for all is what the best static assignment gives, since a
+// full fat tree carries every permutation without a collision (D. Slepian 1952; A. Duguid 1959).
+struct Rates {
+  double mean = 0, p1 = 0, least = 0;
+};
+
 struct WindowResult {
-  double mean = 0, p1 = 0, least = 0;  // rates of flows, as shares of what each could have at best
+  Rates rates{};
   int moves = 0;
-  int herd = 0;  // the most flows that came onto one link
+  int undone = 0;   // of these, back to the path that the flow's move before had left
+  int in_vain = 0;  // moves of before that the rule found to have brought nothing
+  int herd = 0;     // the most flows that came onto one link
 };
 
 struct FabricSimResult {
   int nics = 0;
   int flows = 0;
-  std::vector<WindowResult> windows;  // [0]: as placed by hashing
-  double probes_per_s = 0;            // of one host
-  double probe_share = 0;             // of its link
-  // Seconds until the mean stays within 1 % of the last quarter's.
-  double SettledS(double window_s) const;
-  int Moves() const;
-  double LateMovesPerFlowS(double window_s) const;  // in the last quarter
+  double probe_interval_s = 0;        // between two probes of a path that is in use
+  Rates hashed{};                     // ECMP: every flow on a random path
+  Rates central{};                    // known paths dealt out by one that sees all flows, greedily
+  std::vector<WindowResult> windows;  // [0]: before the first decision
+  double window_s = 0;
+
+  WindowResult Sum(double from_s, double to_s) const;  // moves, undone, in_vain, and the greatest herd
+  double ReachedS(double mean) const;                  // first time of that mean; < 0: never
 };
 
-FabricSimResult SimulateFabric(const FabricSimSpec& spec);
-
-struct RecoverySpec {
-  int active_peers = 8;
-  int slots = 16;  // per peer
-  double budget_pps = 10'000;
-  int misses = 3;  // config liveness.misses
-  double rtt_s = 20e-6;
-  int faults = 2000;
-  uint64_t seed = 1;
-};
-
-struct RecoveryResult {
-  double interval_s = 0;  // of the pair's rounds
-  double p50_s = 0, p99_s = 0, most_s = 0;
-};
-
-// How long a path is dead until the liveness rule says so: the rounds of the pair as the production cadence sends them,
-// the verdict with the reply that proves the last miss. Without data as a witness, which is sooner where there is any.
-RecoveryResult SimulateRecovery(const RecoverySpec& spec);
+// links: made from spec.link with sender_bps = its bps / flows_per_nic.
+FabricSimResult SimulateFabric(const FabricSimSpec& spec, const LinkModel& links);
+LinkSpec LinkOf(const FabricSimSpec& spec);
 
 }  // namespace cw::sim

@@ -1,41 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cw_fabric_sim: the tables of docs/fabric-scale.md.
-#include <CLI/CLI.hpp>
-#include <cstdio>
+// cw_fabric_sim: the tables of docs/fabric-scale.md. Time and memory that a table took go to stderr.
+#include <sys/resource.h>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
 #include "tests/sim/fabric_sim.h"
+#include "tests/sim/recovery_sim.h"
 
 namespace {
 
-void PrintFabric(const cw::sim::FabricSimSpec& spec, bool trace) {
-  const cw::sim::FabricSimResult r = cw::sim::SimulateFabric(spec);
-  const cw::sim::WindowResult &first = r.windows.front(), &last = r.windows.back();
-  int herd = 0;
-  for (const cw::sim::WindowResult& w : r.windows) herd = &w == &first ? 0 : std::max(herd, w.herd);
-  std::printf(
-      "| NICs | flows | sending | mean before | p1 | least | mean after | p1 | least | settled s | moves per flow | "
-      "late moves per flow and s | most onto one link in a window | probes/s of a host | of its link |\n");
-  std::printf(
-      "| %d | %d | %.0f %% | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.2f | %.2f | %.2f | %d | %.0f | %.5f %% |\n",
-      r.nics, r.flows, spec.sending * 100, first.mean, first.p1, first.least, last.mean, last.p1, last.least,
-      r.SettledS(spec.window_s), static_cast<double>(r.Moves()) / r.flows, r.LateMovesPerFlowS(spec.window_s), herd,
-      r.probes_per_s, r.probe_share * 100);
+std::string Text(const cw::sim::Rates& r) { return absl::StrFormat("%.3f, %.3f, %.3f", r.mean, r.p1, r.least); }
+
+std::string When(double s) { return s < 0 ? "never" : absl::StrFormat("%.2f", s); }
+
+void PrintFabric(const cw::sim::FabricSimSpec& spec, const cw::sim::FabricSimResult& r, bool trace) {
+  const double seconds = static_cast<double>(r.windows.size()) * r.window_s, late_s = seconds * 3 / 4;
+  const cw::sim::WindowResult all = r.Sum(0, seconds), late = r.Sum(late_s, seconds);
+  const double flows = r.flows, late_flow_s = flows * (seconds - late_s);
+  const cw::sim::Rates &begin = r.windows.front().rates, &end = r.windows.back().rates;
+  absl::PrintF("| %d | %d | %.0f %% | %d | %s | %s | %s | %s | %s | %s | %.2f | %.2f | %.0f %% | %.0f %% | %d |\n",
+               r.nics, r.flows, spec.sending * 100, static_cast<int>(spec.seed), Text(r.hashed), Text(begin), Text(end),
+               Text(r.central), When(r.ReachedS(0.95)), When(r.ReachedS(begin.mean + 0.95 * (end.mean - begin.mean))),
+               all.moves / flows, late.moves / late_flow_s, 100.0 * all.undone / std::max(1, all.moves),
+               100.0 * all.in_vain / std::max(1, all.moves), all.herd);
+  std::fflush(stdout);
   for (size_t w = 0; trace && w < r.windows.size(); ++w) {
     const cw::sim::WindowResult& x = r.windows[w];
-    std::printf("%.3f s: mean %.4f p1 %.4f least %.4f moves %d herd %d\n", static_cast<double>(w) * spec.window_s,
-                x.mean, x.p1, x.least, x.moves, x.herd);
+    absl::PrintF("%.3f s: rates %s moves %d undone %d in vain %d herd %d\n", static_cast<double>(w) * r.window_s,
+                 Text(x.rates), x.moves, x.undone, x.in_vain, x.herd);
   }
 }
 
-void PrintRecovery(cw::sim::RecoverySpec spec) {
-  std::printf("| active peers | interval ms | p50 ms | p99 ms | most ms |\n");
-  for (const int peers : {1, 8, 64, 512}) {
-    spec.active_peers = peers;
-    const cw::sim::RecoveryResult r = cw::sim::SimulateRecovery(spec);
-    std::printf("| %d | %.1f | %.1f | %.1f | %.1f |\n", peers, r.interval_s * 1e3, r.p50_s * 1e3, r.p99_s * 1e3,
-                r.most_s * 1e3);
+void PrintFabrics(cw::sim::FabricSimSpec spec, int seeds, bool trace) {
+  const cw::sim::LinkModel links(LinkOf(spec));
+  absl::PrintF(
+      "| NICs | flows | sending | seed | hashed: mean, worst 1 %%, least | begun | after | central | 0.95 of the best, "
+      "s | 0.95 of the gain, s | moves per flow | late moves per flow and s | undone | in vain | herd |\n");
+  for (int i = 0; i < seeds; ++i, ++spec.seed) PrintFabric(spec, cw::sim::SimulateFabric(spec, links), trace);
+}
+
+void PrintLinks(const cw::sim::FabricSimSpec& spec) {
+  const cw::sim::LinkModel links(LinkOf(spec));
+  absl::PrintF("| flows | queue us | of 10 ms: +- us | marked | busy |\n");
+  for (const int n : {1, 2, 3, 4, 5, 6, 8, 12, 16}) {
+    const cw::sim::LinkModel::Summary& s = links.Of(n);
+    absl::PrintF("| %d | %.2f | %.2f | %.4f %% | %.1f %% |\n", n, s.wait_ns / 1e3, s.swing_ns / 1e3, 100 * s.mark_share,
+                 100 * s.utilization);
   }
+}
+
+void PrintRecovery(cw::sim::RecoverySpec spec, const std::vector<int>& peers) {
+  absl::PrintF(
+      "| active peers | requests/s | Mbit/s each way, with answers to as many | round ms, active | idle | active: p50 "
+      "ms "
+      "| p99 | most | idle: p50 ms | p99 | most | wrong | missed |\n");
+  for (const int active : peers) {
+    spec.active_peers = active;
+    const cw::sim::RecoveryResult r = cw::sim::SimulateRecovery(spec);
+    absl::PrintF("| %d | %.0f (%.0f) | %.1f | %.1f | %.0f | %.1f | %.1f | %.1f | %.0f | %.0f | %.0f | %d | %d |\n",
+                 active, r.probes_per_s, r.most_probes_per_s, 2 * r.probes_per_s * cw::sim::ProbeBits() / 1e6,
+                 r.active_interval_s * 1e3, r.idle_interval_s * 1e3, r.active.p50_s * 1e3, r.active.p99_s * 1e3,
+                 r.active.most_s * 1e3, r.idle.p50_s * 1e3, r.idle.p99_s * 1e3, r.idle.most_s * 1e3, r.wrong, r.missed);
+    std::fflush(stdout);
+  }
+}
+
+void PrintCost(std::chrono::steady_clock::time_point begun) {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  const double cpu_s = static_cast<double>(used.ru_utime.tv_sec) + static_cast<double>(used.ru_utime.tv_usec) / 1e6;
+  absl::FPrintF(stderr, "%.1f s, %.1f s of a processor, %.0f MiB\n", wall_s, cpu_s,
+                static_cast<double>(used.ru_maxrss) / 1024);
 }
 
 }  // namespace
@@ -44,24 +87,43 @@ int main(int argc, char** argv) {
   CLI::App app("Flow-level simulation of fat trees, driven by the production rules (docs/fabric-scale.md)");
   app.require_subcommand(1);
   cw::sim::FabricSimSpec fabric;
-  bool trace = false;
-  CLI::App* balance = app.add_subcommand("balance", "Moves for balance: herding, convergence, probe load");
-  balance->add_option("--ports", fabric.ports, "Of a switch; k^3/4 NICs (74: 101306)")->check(CLI::Range(4, 96));
-  balance->add_option("--flows", fabric.flows_per_nic, "Per NIC that sends")->check(CLI::Range(1, 64));
+  bool trace = false, unmarked = false, virtual_queue = false;
+  int seeds = 1;
+  CLI::App* balance = app.add_subcommand("balance", "Moves for balance: herding, convergence, rates");
+  CLI::App* links = app.add_subcommand("links", "Queues and marks of a link by the number of its flows");
+  balance->add_option("--ports", fabric.ports, "Of a switch")->check(CLI::Range(4, 128));
+  balance->add_option("--pods", fabric.pods, "0: as many as ports; pods x (ports/2)^2 NICs")->check(CLI::Range(0, 128));
+  for (CLI::App* sub : {balance, links}) {
+    sub->add_option("--flows", fabric.flows_per_nic, "Per NIC that sends")->check(CLI::Range(1, 64));
+    sub->add_flag("--virtual-queue", virtual_queue, "Switches mark by a virtual queue: before they queue");
+  }
+  balance->add_option("--peers", fabric.peers, "To which they go in turn")->check(CLI::Range(1, 16));
+  balance->add_option("--idle-peers", fabric.idle_peers, "Probed beside them")->check(CLI::Range(0, 4096));
   balance->add_option("--sending", fabric.sending, "Share of the NICs that send")->check(CLI::Range(0.001, 1.0));
-  balance->add_option("--slots", fabric.slots, "Paths known of a pair")->check(CLI::Range(1, 16));
-  balance->add_option("--window", fabric.window_s, "Seconds between decisions of a host");
+  balance->add_flag("--placed", fabric.placed, "The kernel has put the flows on known paths in turn");
+  balance->add_flag("--unmarked", unmarked, "Peers tell no marks");
   balance->add_option("--seconds", fabric.seconds, "Simulated time");
-  balance->add_option("--budget", fabric.budget_pps, "Probes per second of a host");
-  balance->add_option("--seed", fabric.seed, "Seed");
+  balance->add_option("--budget", fabric.probe.budget_pps, "Requests per second of a host");
+  balance->add_option("--seed", fabric.seed, "Of the first run");
+  balance->add_option("--seeds", seeds, "Runs, one seed after the other")->check(CLI::Range(1, 100));
   balance->add_flag("--trace", trace, "Every window");
   cw::sim::RecoverySpec recovery;
-  CLI::App* recover = app.add_subcommand("recovery", "Time to the verdict on a dead path, by number of active peers");
-  recover->add_option("--budget", recovery.budget_pps, "Probes per second of a host");
-  recover->add_option("--slots", recovery.slots, "Paths per peer")->check(CLI::Range(1, 16));
-  recover->add_option("--faults", recovery.faults, "Number of cuts");
+  std::vector<int> peers = {8, 64, 512};
+  CLI::App* recover = app.add_subcommand("recovery", "Time to the verdict on a switch that died silently");
+  recover->add_option("--peers", peers, "That data goes to")->check(CLI::Range(1, 4096));
+  recover->add_option("--idle-peers", recovery.idle_peers, "Probed beside them")->check(CLI::Range(0, 4096));
+  recover->add_option("--budget", recovery.probe.budget_pps, "Requests per second of a host");
+  recover->add_option("--slots", recovery.slots, "Paths per peer")->check(CLI::Range(2, 16));
+  recover->add_flag("--lone", recovery.lone, "It dies for one pair alone");
+  recover->add_option("--cuts", recovery.cuts, "One dead switch each")->check(CLI::Range(1, 10000));
+  recover->add_option("--seed", recovery.seed, "Seed");
   CLI11_PARSE(app, argc, argv);
-  if (*balance) PrintFabric(fabric, trace);
-  if (*recover) PrintRecovery(recovery);
+  fabric.marks = !unmarked;
+  if (virtual_queue) fabric.link.drain = 0.97;
+  const auto begun = std::chrono::steady_clock::now();
+  if (*balance) PrintFabrics(fabric, seeds, trace);
+  if (*links) PrintLinks(fabric);
+  if (*recover) PrintRecovery(recovery, peers);
+  PrintCost(begun);
   return 0;
 }
