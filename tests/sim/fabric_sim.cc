@@ -301,6 +301,7 @@ control::FlowObservation Simulation::ObserveFlow(int f) {
 control::Observation Simulation::Observe(int n, int64_t now_ns) {
   const Nic& nic = nics_[n];
   control::Observation seen{.now_ns = now_ns, .window_ns = static_cast<int64_t>(spec_.window_s * 1e9), .pairs = {}};
+  if (spec_.port_rate) seen.line_rate_bps = spec_.link.bps;
   for (const Peer& peer : nic.peers) {
     control::PairObservation pair{
         .pair = {Address(n), Address(peer.to)}, .table_valid = true, .paths = {}, .flows = {}};

@@ -30,6 +30,7 @@ struct FabricSimSpec {
   double window_s = 0.01;  // between two decisions of a host; agents make it no shorter
   int phases = 2;          // groups of hosts that decide one after another within a window
   bool marks = true;       // peers tell how probes were marked
+  bool port_rate = false;  // the rule is told the port's rate; agents let it learn what a link carries
   bool steer = true;
   config::ProbeConfig probe{};
   LinkSpec link{};  // its sender_bps is set from flows_per_nic

@@ -102,6 +102,7 @@ int main(int argc, char** argv) {
   balance->add_option("--sending", fabric.sending, "Share of the NICs that send")->check(CLI::Range(0.001, 1.0));
   balance->add_flag("--placed", fabric.placed, "The kernel has put the flows on known paths in turn");
   balance->add_flag("--unmarked", unmarked, "Peers tell no marks");
+  balance->add_flag("--port-rate", fabric.port_rate, "The rule is told the port's rate (agents let it learn it)");
   balance->add_option("--seconds", fabric.seconds, "Simulated time");
   balance->add_option("--budget", fabric.probe.budget_pps, "Requests per second of a host");
   balance->add_option("--seed", fabric.seed, "Of the first run");
