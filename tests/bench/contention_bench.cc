@@ -13,6 +13,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "tests/bench/wanted.h"
 #include "userspace/lab/bench_result.h"
@@ -56,8 +57,12 @@ ContentionSpec SpecOf(const Case& c, uint64_t seed, bool agents) {
   return spec;
 }
 
+// Why a flow left its path when it did, as the agents tell it; the rest are "other".
+const std::vector<std::string> kMoveKinds = {"idle", "held", "gap", "forced", "path dead", "other"};
+
 // Of one system in one case.
 struct Collected {
+  std::map<std::string, std::vector<double>> kind_moves, kind_naks;
   std::vector<double> goodput, completion, settle, owd_p99, moves, naks, lost, icrc;
   std::vector<uint64_t> seeds;
   void Add(const ContentionResult& r) {
@@ -68,8 +73,29 @@ struct Collected {
     owd_p99.push_back(r.owd_p99_us);
     moves.push_back(static_cast<double>(r.moves));
     naks.push_back(static_cast<double>(r.naks));
+    AddKinds(r.kinds);
     lost.push_back(r.flows_lost);
     icrc.push_back(static_cast<double>(r.icrc_errors));
+  }
+  void AddKinds(const std::map<std::string, cw::lab::MovesOfKind>& seen) {
+    for (const std::string& kind : kMoveKinds) {
+      kind_moves[kind].push_back(0);
+      kind_naks[kind].push_back(0);
+    }
+    for (const auto& [reason, of] : seen) {
+      const std::string kind = kind_moves.contains(reason) ? reason : "other";
+      kind_moves[kind].back() += static_cast<double>(of.moves);
+      kind_naks[kind].back() += static_cast<double>(of.naks);
+    }
+  }
+  // Of those kinds that there were.
+  void ReportKinds(cw::bench::Report& report, const Case& c, const char* system) const {
+    for (const auto& [kind, counts] : kind_moves) {
+      if (std::all_of(counts.begin(), counts.end(), [](double n) { return n == 0; })) continue;
+      const std::string name = absl::StrReplaceAll(kind, {{" ", "_"}});
+      report.Add(c.name, system, "moves_" + name, "count", counts);
+      report.Add(c.name, system, "naks_after_" + name, "count", kind_naks.at(kind));
+    }
   }
   void Report(cw::bench::Report& report, const Case& c, const char* system, bool settles) const {
     report.Add(c.name, system, "goodput_min", "Mbit/s", goodput);
@@ -83,6 +109,7 @@ struct Collected {
     report.Add(c.name, system, "owd_p99", "us", owd_p99);
     report.Add(c.name, system, "moves", "count", moves);
     report.Add(c.name, system, "naks", "count", naks);
+    ReportKinds(report, c, system);
     report.Add(c.name, system, "flows_lost", "count", lost);
     report.Add(c.name, system, "icrc_errors", "count", icrc);
   }

@@ -17,6 +17,27 @@ TEST(SettleSeconds, IsFromWhenOnTheSlowestFlowIsGoodForGood) {
   EXPECT_EQ(SettleSeconds({}, 0.5, 2, 8), -1);
 }
 
+TEST(MovesByKind, ANakBelongsToTheNewestMoveOfItsFlow) {
+  constexpr int64_t kMs = 1'000'000;
+  const auto kinds = CountByKind({{.at_ns = 1400 * kMs, .flow = "a", .reason = "forced"},
+                                  {.at_ns = 1000 * kMs, .flow = "a", .reason = "idle"},
+                                  {.at_ns = 1080 * kMs, .flow = "a", .reason = "held"},
+                                  {.at_ns = 1000 * kMs, .flow = "b", .reason = "idle"}},
+                                 {{"a",
+                                   {960 * kMs,                             // before all of them
+                                    975 * kMs, 1040 * kMs,                 // of the first, which is told late
+                                    1060 * kMs,                            // of the second
+                                    1200 * kMs,                            // of none
+                                    1390 * kMs, 1401 * kMs, 1450 * kMs}},  // of the third
+                                  {"c", {1001 * kMs}}});
+  ASSERT_EQ(kinds.size(), 3u);
+  EXPECT_EQ(kinds.at("idle").moves, 2u);
+  EXPECT_EQ(kinds.at("idle").naks, 2u);
+  EXPECT_EQ(kinds.at("held").moves, 1u);
+  EXPECT_EQ(kinds.at("held").naks, 1u);
+  EXPECT_EQ(kinds.at("forced").naks, 3u);
+}
+
 TEST(BestGoodput, OfWholeFlowsOnLinksOfTheirRates) {
   ContentionSpec spec;
   spec.testbed.fabric = {.hosts_per_leaf = 4, .link_mbps = 200};

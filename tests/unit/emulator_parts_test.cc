@@ -9,12 +9,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "userspace/lab/emulator_announce.h"
+#include "userspace/lab/emulator_flow.h"
 #include "userspace/lab/emulator_rate.h"
 #include "userspace/lab/emulator_stats.h"
 #include "userspace/lab/job.h"
@@ -199,8 +201,52 @@ TEST(JobTest, RefusesWhatCannotRunAndSaysWhy) {
   refused([](JobSpec& j) { j.path_mtu = 9000; }, "path_mtu");
   refused([](JobSpec& j) { j.message_bytes = 0; }, "message_bytes");
   refused([](JobSpec& j) { j.timeout = 32; }, "timeout");
+  refused([](JobSpec& j) { j.burst = absl::Seconds(1); }, "burst_period is at least burst");
   refused([](JobSpec& j) { j.outstanding = 0; }, "at least 1");
   refused([](JobSpec& j) { j.kind = JobKind::kAllToAll, j.messages = 0, j.duration = absl::Seconds(1); }, "per round");
+}
+
+// The sender's end of a flow in a job of bursts; nothing it sends is acknowledged.
+struct BurstyEnd {
+  BurstyEnd() {
+    job.spec = GoodJob();
+    job.spec.messages = 0;
+    job.spec.duration = absl::Milliseconds(95);
+    job.spec.outstanding = 2;
+    job.spec.burst = absl::Milliseconds(10);
+    job.spec.burst_period = absl::Milliseconds(30);
+    job.start_ns = 1000 * kMs;
+    job.unfinished = 1;
+    EndpointSpec spec;
+    spec.posts = true;
+    spec.qp = QpConfigOf(job.spec);
+    spec.arrivals = 16;
+    end = std::make_unique<Endpoint>(spec, &job);
+  }
+  JobState job;
+  std::unique_ptr<Endpoint> end;
+};
+
+TEST(EndpointTest, PostsInBurstsAndRestsInBetween) {
+  BurstyEnd sends;
+  sends.end->Drive(1000 * kMs);
+  EXPECT_EQ(sends.end->send().messages_posted, 2u);
+
+  BurstyEnd rests;
+  rests.end->Drive(1012 * kMs);
+  EXPECT_EQ(rests.end->send().messages_posted, 0u);
+  EXPECT_FALSE(rests.end->finished()) << "it goes on with the next burst";
+  EXPECT_EQ(rests.end->NextEventNs(1012 * kMs), 1030 * kMs);
+  rests.end->Drive(1030 * kMs);
+  EXPECT_EQ(rests.end->send().messages_posted, 2u);
+
+  BurstyEnd late;
+  late.end->Drive(1094 * kMs);
+  EXPECT_EQ(late.end->send().messages_posted, 2u) << "4 ms into the fourth burst";
+  BurstyEnd over;
+  over.end->Drive(1100 * kMs);
+  EXPECT_TRUE(over.end->finished());
+  EXPECT_EQ(over.job.unfinished.load(), 0);
 }
 
 TEST(JobTest, FlowsOfPairsAndOfAllToAll) {

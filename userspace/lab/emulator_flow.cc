@@ -21,7 +21,19 @@ Endpoint::Endpoint(const EndpointSpec& spec, JobState* job)
   finished_ = !spec.posts;
 }
 
-bool Endpoint::WantsPost(int64_t now_ns) const {
+int64_t Endpoint::InPeriodNs(int64_t now_ns) const {
+  if (job_->spec.burst <= absl::ZeroDuration()) return 0;
+  return (now_ns - job_->start_ns) % absl::ToInt64Nanoseconds(job_->spec.burst_period);
+}
+
+bool Endpoint::Pauses(int64_t now_ns) const {
+  const int64_t burst_ns = absl::ToInt64Nanoseconds(job_->spec.burst);
+  return burst_ns > 0 && InPeriodNs(now_ns) >= burst_ns;
+}
+
+bool Endpoint::WantsPost(int64_t now_ns) const { return WantsMore(now_ns) && !Pauses(now_ns); }
+
+bool Endpoint::WantsMore(int64_t now_ns) const {
   const JobSpec& job = job_->spec;
   if (job.messages > 0 && posted_in_round_ >= job.messages) return false;
   return job.duration <= absl::ZeroDuration() || now_ns < job_->start_ns + absl::ToInt64Nanoseconds(job.duration);
@@ -46,7 +58,7 @@ void Endpoint::Drive(int64_t now_ns) {
     qp_.Post(m, now_ns);
     ++posted_in_round_;
   }
-  if (qp_.dead() || qp_.messages_outstanding() == 0) FinishRound();
+  if (qp_.dead() || (qp_.messages_outstanding() == 0 && !WantsMore(now_ns))) FinishRound();
 }
 
 void Endpoint::FinishRound() {
@@ -81,7 +93,11 @@ bool Endpoint::PollTransmit(int64_t now_ns, RocePacket* packet) {
 
 int64_t Endpoint::NextEventNs(int64_t now_ns) const {
   const int64_t at = qp_.NextEventNs(now_ns);
-  return finished_ || now_ns >= job_->start_ns ? at : std::min(at, job_->start_ns);
+  if (finished_) return at;
+  if (now_ns < job_->start_ns) return std::min(at, job_->start_ns);
+  if (!Pauses(now_ns)) return at;
+  const int64_t period_ns = absl::ToInt64Nanoseconds(job_->spec.burst_period);
+  return std::min(at, now_ns - InPeriodNs(now_ns) + period_ns);
 }
 
 void Endpoint::AddStamp(const RocePacket& packet, bool sent, int64_t realtime_ns) {
@@ -104,9 +120,7 @@ void Endpoint::OnMessageDone(int64_t now_ns, const Message& message, int64_t pos
   if (now_ns - posted_ns > send_.longest_message.Length()) send_.longest_message = {posted_ns, now_ns};
 }
 
-void Endpoint::OnProgress(int64_t now_ns, int64_t stall_ns) {
-  send_.OnStall({now_ns - stall_ns, now_ns});
-}
+void Endpoint::OnProgress(int64_t now_ns, int64_t stall_ns) { send_.OnStall({now_ns - stall_ns, now_ns}); }
 
 void Endpoint::OnDead(int64_t now_ns) { send_.dead_ns = now_ns; }
 

@@ -63,6 +63,7 @@ class Endpoint : public QpObserver {
   void OnMessageDone(int64_t now_ns, const Message& message, int64_t posted_ns) override;
   void OnProgress(int64_t now_ns, int64_t stall_ns) override;
   void OnDead(int64_t now_ns) override;
+  void OnNak(int64_t now_ns) override { send_.OnNak(now_ns); }
 
   const EndpointSpec& spec() const { return spec_; }
   const RcQp& qp() const { return qp_; }
@@ -76,6 +77,10 @@ class Endpoint : public QpObserver {
 
  private:
   bool WantsPost(int64_t now_ns) const;
+  bool WantsMore(int64_t now_ns) const;  // now or after a pause
+  // Since the present burst began; 0 where there are none.
+  int64_t InPeriodNs(int64_t now_ns) const;
+  bool Pauses(int64_t now_ns) const;
   void FinishRound();
 
   EndpointSpec spec_;

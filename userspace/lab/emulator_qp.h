@@ -70,6 +70,8 @@ class QpObserver {
   // Unacknowledged packets made progress after `stall_ns` without any.
   virtual void OnProgress(int64_t now_ns, int64_t stall_ns) = 0;
   virtual void OnDead(int64_t now_ns) = 0;
+  // The other side lacks a packet before one that it got.
+  virtual void OnNak(int64_t) {}
 };
 
 // A range of sequence numbers of one message as the requester or the READ responder sends it.

@@ -62,7 +62,10 @@ void RcQp::OnAck(const RocePacket& packet, int64_t now_ns) {
   const uint8_t type = packet.aeth_syndrome & 0xe0;
   const uint64_t sequence = Unwrap(packet.psn, una_);
   const bool nak = type == kSyndromeNakSequence;
-  if (nak) ++counters_.naks_received;
+  if (nak) {
+    ++counters_.naks_received;
+    observer_->OnNak(now_ns);
+  }
   if (packet.aeth_syndrome == kSyndromeNakInvalid) return Die(now_ns);
   if (!nak && type != 0) return;
   uint64_t below = nak ? sequence : sequence + 1;

@@ -88,17 +88,23 @@ struct SendStats {
   static constexpr int64_t kLongStallNs = 2'000'000;
   static constexpr size_t kStalls = 1024;
 
+  static constexpr size_t kNaks = 4096;
+
   void OnStall(const Gap& stall);
+  void OnNak(int64_t now_ns) {
+    if (naks_ns.size() < kNaks) naks_ns.push_back(now_ns);
+  }
   LatencyHistogram latency;  // from post to completion, which for retried messages includes every retry
   uint64_t messages_posted = 0;
   uint64_t messages_done = 0;
   uint64_t bytes_done = 0;
   int64_t first_post_ns = 0;
   int64_t last_done_ns = 0;
-  Gap longest_message;  // post and completion of the slowest message
-  Gap longest_stall;    // something was unacknowledged and no acknowledgement made progress
-  std::vector<Gap> stalls;  // of at least kLongStallNs, the newest kStalls of them
-  int64_t dead_ns = 0;  // when the queue pair died; 0: alive
+  Gap longest_message;           // post and completion of the slowest message
+  Gap longest_stall;             // something was unacknowledged and no acknowledgement made progress
+  std::vector<Gap> stalls;       // of at least kLongStallNs, the newest kStalls of them
+  std::vector<int64_t> naks_ns;  // when sequence errors were told, the first kNaks of them
+  int64_t dead_ns = 0;           // when the queue pair died; 0: alive
 };
 
 }  // namespace cw::lab

@@ -10,6 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "userspace/lab/experiment_failover.h"
+#include "userspace/model/addr.h"
+#include "userspace/model/flow.h"
 
 namespace cw::lab {
 namespace {
@@ -19,6 +21,9 @@ constexpr uint64_t kMessageBytes = 1 << 20;
 
 constexpr double kSettledShare = 0.95;
 constexpr double kSettleWindowS = 2;
+// Agents read of moves so much later at the most; and for so long a move may cost order.
+constexpr int64_t kToldLateNs = 30'000'000;
+constexpr int64_t kMoveIsFeltNs = 100'000'000;
 constexpr double kSlowSpine = 0.5;  // of the rate: kAsymmetric
 
 // From leaf 0 to leaf 1, which is what shares the spines.
@@ -180,6 +185,35 @@ void Summarise(const ContentionSpec& spec, const Snapshot& snapshot, int64_t sta
   result.icrc_errors = snapshot.Total().icrc_errors;
 }
 
+std::vector<MadeMove> MadeMoves(Testbed& testbed, int64_t since_ns) {
+  const int64_t wall_minus_monotonic_ns = absl::GetCurrentTimeNanos() - MonotonicNs();
+  std::vector<MadeMove> moves;
+  for (int host = 0; testbed.spec().agents && host < testbed.fabric().hosts(); ++host) {
+    api::v1::EventsRequest request;
+    request.set_type("move");
+    (void)testbed.agent(host).Events(request, [&](const api::v1::Event& event) {
+      MadeMove move{.at_ns = event.time_unix_ns() - wall_minus_monotonic_ns, .flow = event.flow(), .reason = ""};
+      for (const api::v1::Evidence& evidence : event.evidence()) {
+        if (evidence.name() == "reason") move.reason = evidence.value();
+      }
+      if (move.at_ns >= since_ns && !move.reason.empty()) moves.push_back(std::move(move));
+      return true;
+    });
+  }
+  return moves;
+}
+
+std::map<std::string, std::vector<int64_t>> NaksByFlow(const Fabric& fabric, const Snapshot& snapshot) {
+  std::map<std::string, std::vector<int64_t>> naks;
+  for (const FlowReport& flow : snapshot.flows) {
+    const absl::StatusOr<Addr> from = Addr::Parse(fabric.HostAddr(flow.source));
+    const absl::StatusOr<Addr> to = Addr::Parse(fabric.HostAddr(flow.destination));
+    if (!from.ok() || !to.ok()) continue;
+    naks[FlowKey{*from, *to, flow.destination_qpn}.Id().ToString()] = flow.send.naks_ns;
+  }
+  return naks;
+}
+
 double WorstLinkShare(const ContentionSpec& spec, const Chart& load, double from_s, double until_s) {
   double worst = 0;
   for (const Series& series : load.series) {
@@ -229,6 +263,26 @@ double SettleSeconds(const std::vector<std::vector<double>>& mbps, double bin_s,
   return settled < windows ? settled * bin_s : -1;
 }
 
+std::map<std::string, MovesOfKind> CountByKind(std::vector<MadeMove> moves,
+                                               const std::map<std::string, std::vector<int64_t>>& naks_ns) {
+  std::sort(moves.begin(), moves.end(), [](const MadeMove& a, const MadeMove& b) { return a.at_ns < b.at_ns; });
+  std::map<std::string, MovesOfKind> kinds;
+  std::map<std::string, int64_t> next_ns;  // of the flow, while going backwards
+  for (auto move = moves.rbegin(); move != moves.rend(); ++move) {
+    MovesOfKind& kind = kinds[move->reason];
+    ++kind.moves;
+    const auto next = next_ns.try_emplace(move->flow, INT64_MAX).first;
+    const int64_t from_ns = move->at_ns - kToldLateNs;
+    const int64_t until_ns = std::min(move->at_ns + kMoveIsFeltNs, next->second);
+    next->second = from_ns;
+    const auto naks = naks_ns.find(move->flow);
+    if (naks == naks_ns.end()) continue;
+    kind.naks += static_cast<uint64_t>(std::count_if(
+        naks->second.begin(), naks->second.end(), [&](int64_t at_ns) { return at_ns >= from_ns && at_ns < until_ns; }));
+  }
+  return kinds;
+}
+
 absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec) {
   absl::StatusOr<std::unique_ptr<Testbed>> up = Testbed::Up(spec.testbed);
   if (!up.ok()) return up.status();
@@ -266,6 +320,7 @@ absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec) {
   if (delay) result.phase.charts.push_back(delay->PathDelay(start_ns));
   result.phase.marks = testbed.Events(start_ns, "move");
   result.moves = result.phase.marks.size();
+  result.kinds = CountByKind(MadeMoves(testbed, start_ns), NaksByFlow(testbed.fabric(), snapshot));
   result.decisions = testbed.Events(start_ns, "decision");
   result.worst_link_share = WorstLinkShare(spec, result.phase.charts[0], absl::ToDoubleSeconds(spec.measure_from),
                                            absl::ToDoubleSeconds(spec.best_duration));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,22 @@ struct ContentionSpec {
   uint64_t seed = 1;
 };
 
+// A move as an agent tells it.
+struct MadeMove {
+  int64_t at_ns = 0;   // CLOCK_MONOTONIC
+  std::string flow;    // its id
+  std::string reason;  // "idle", "held", "gap", "forced", "path dead", ...
+};
+
+struct MovesOfKind {
+  uint64_t moves = 0;
+  uint64_t naks = 0;  // of the moved flow, from 30 ms before the move was told to 100 ms after, or to its next one
+};
+
+// By reason. naks_ns: of each flow by its id, in order. Pure.
+std::map<std::string, MovesOfKind> CountByKind(std::vector<MadeMove> moves,
+                                               const std::map<std::string, std::vector<int64_t>>& naks_ns);
+
 struct ContentionResult {
   uint64_t seed = 0;
   std::vector<int> initial_flows_per_spine;  // by kernel ECMP on native ports
@@ -49,6 +66,7 @@ struct ContentionResult {
   double owd_p50_us = 0, owd_p99_us = 0;  // of data packets, kernel stamps at both ends
   double worst_link_share = 0;            // load of the fullest uplink ÷ its rate, from measure_from on
   uint64_t moves = 0, naks = 0, icrc_errors = 0;
+  std::map<std::string, MovesOfKind> kinds;  // of the moves, by reason
   int flows_lost = 0;
   Phase phase;
   std::vector<Mark> decisions;  // of the agents, with their reasons

@@ -28,6 +28,9 @@ absl::Status CheckHosts(const JobSpec& job, int hosts) {
 absl::Status CheckJob(const JobSpec& job, int hosts) {
   if (job.messages == 0 && job.duration <= absl::ZeroDuration()) return Wrong(job, "needs messages or a duration");
   if (job.kind == JobKind::kAllToAll && job.messages == 0) return Wrong(job, "an all-to-all needs messages per round");
+  if (job.burst < absl::ZeroDuration() || job.burst_period < job.burst) {
+    return Wrong(job, "burst_period is at least burst, which is not negative");
+  }
   if (job.message_bytes == 0 || job.message_bytes > (uint64_t{1} << 31)) {
     return Wrong(job, "message_bytes must be between 1 and 2^31, as in verbs");
   }

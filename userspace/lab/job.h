@@ -38,6 +38,11 @@ struct JobSpec {
   int rounds = 1;                                     // kAllToAll
   absl::Duration start_after = absl::ZeroDuration();  // after Emulator::Start, or after AddJob when that runs already
 
+  // > 0: on and off in turn, from the start on; messages are posted for `burst` out of each `burst_period`. What was
+  // posted goes on, so let messages be short.
+  absl::Duration burst = absl::ZeroDuration();
+  absl::Duration burst_period = absl::ZeroDuration();
+
   absl::Duration packet_interval = absl::ZeroDuration();  // > 0: one packet per interval and flow
   RateConfig rate;
   uint32_t path_mtu = 4096;
