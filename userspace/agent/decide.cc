@@ -46,7 +46,7 @@ std::vector<uint64_t> LinkNames(const probe::Hops* hops) {
 control::PairObservation Agent::ObservePair(PairState& pair) {
   control::PairObservation out{.pair = pair.key};
   const probe::Discovery* discovery = engine_->discovery(pair.index);
-  out.table_valid = discovery != nullptr && discovery->table().valid && probe::PortsChoosePaths(discovery->hashing());
+  out.table_valid = discovery != nullptr && discovery->table().valid && probe::PortsSeenToChoose(discovery->hashing());
   cw_pair& shared = dataplane_->pairs()[pair.index];
   const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {

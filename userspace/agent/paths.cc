@@ -82,7 +82,7 @@ void Agent::OnHashing(uint32_t index, probe::Hashing hashing) {
       event.text = "all ports take one path to " + pair->peer;
       break;
     case probe::Hashing::kUnknown:
-      event.text = "which switches ports take to " + pair->peer + " cannot be seen";
+      event.text = "which switches ports take to " + pair->peer + " cannot be seen, so flows are not moved for balance";
       break;
     case probe::Hashing::kSprayed:
       event.text = "packets to " + pair->peer +

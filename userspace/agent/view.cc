@@ -310,6 +310,9 @@ void Agent::AddPeers(v1::StatusReply& reply, int64_t now_ns) {
     } else if (discovery != nullptr && !probe::PortsChoosePaths(discovery->hashing())) {
       reply.set_moves_frozen(true);
       reply.set_frozen_reason(absl::StrCat("ports do not choose the path to ", pair->peer));
+    } else if (discovery != nullptr && pair->table_seen && !probe::PortsSeenToChoose(discovery->hashing())) {
+      reply.set_moves_frozen(true);
+      reply.set_frozen_reason(absl::StrCat("whether ports choose the path to ", pair->peer, " was not seen (yet)"));
     }
   }
   for (auto& [name, peer] : peers) *reply.add_peers() = std::move(peer);

@@ -126,10 +126,17 @@ void Agent::AddPairHolds(const PairState& pair, v1::WhyReply& reply) {
   } else if (discovery != nullptr && !discovery->table().valid) {
     AddHold(reply, "table", absl::StrCat("the paths to ", pair.peer, " changed and are being found again"));
   }
-  if (discovery != nullptr && !probe::PortsChoosePaths(discovery->hashing()))
+  if (discovery == nullptr) return;
+  if (!probe::PortsChoosePaths(discovery->hashing())) {
     AddHold(reply, "hashing",
             absl::StrCat("ports do not choose the path to ", pair.peer, ": nothing moves for balance",
                          pair.blind ? ", and flows keep their own ports" : ""));
+  } else if (!probe::PortsSeenToChoose(discovery->hashing())) {
+    AddHold(reply, "hashing",
+            absl::StrCat("whether ports choose the path to ", pair.peer,
+                         " was not seen: nothing moves for balance until the fabric's self-test has seen it, which "
+                         "needs switches that answer traces"));
+  }
 }
 
 void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply& reply) {

@@ -131,7 +131,8 @@ Check HashingCheck(const DoctorInput& input) {
       break;
   }
   if (!input.agent_runs) return {name, Result::kUnknown, "known once an agent runs", ""};
-  return {name, Result::kUnknown, "not known yet", "wait for path discovery; it needs switches that answer with ICMP"};
+  return {name, Result::kUnknown, "not known yet: flows leave dead paths, and are not moved for balance",
+          "wait for path discovery; it needs switches that answer with ICMP"};
 }
 
 Check CertificatesCheck(const DoctorInput& input) {

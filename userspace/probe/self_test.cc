@@ -41,6 +41,8 @@ bool ChangedTwice(const std::map<size_t, int>& changes) {
 
 bool PortsChoosePaths(Hashing hashing) { return hashing != Hashing::kTtl && ProbesFollowFlows(hashing); }
 
+bool PortsSeenToChoose(Hashing hashing) { return hashing == Hashing::kPorts || hashing == Hashing::kSinglePath; }
+
 bool ProbesFollowFlows(Hashing hashing) { return hashing != Hashing::kQpn && hashing != Hashing::kSprayed; }
 
 uint32_t TestQpn(uint32_t n) {

@@ -24,8 +24,12 @@ namespace cw::probe {
 
 enum class Hashing { kUnknown, kPorts, kSinglePath, kTtl, kQpn, kSprayed };
 
-// Moves for balance make sense: what a port shows is what flows on it get. Unknown counts as yes: silent switches.
+// Nothing speaks against it that what a port shows is what flows on it get. Unknown counts as yes: silent switches.
 bool PortsChoosePaths(Hashing hashing);
+
+// It was seen to be so: moves for balance make sense. Unknown counts as no, where the last path is always as good as
+// the next; a dead path is left all the same, as any other port is better than that.
+bool PortsSeenToChoose(Hashing hashing);
 
 // The path of a flow is that of the probes with its port. Where it is not, a dead slot says nothing of flows. On
 // fabrics that hash on the TTL it is, as long as data are sent with the probes' TTL of 64.
