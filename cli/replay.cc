@@ -52,6 +52,7 @@ json MoveJson(const control::Move& move) {
           {"to", move.to},
           {"force", move.force},
           {"gain", move.gain},
+          {"second", move.second == kSlotNone ? json(nullptr) : json(move.second)},
           {"why", move.why},
           {"evidence", evidence}};
 }
@@ -59,6 +60,17 @@ json MoveJson(const control::Move& move) {
 json MovesJson(const control::Decision& decision) {
   json list = json::array();
   for (const control::Move& move : decision.moves) list.push_back(MoveJson(move));
+  return list;
+}
+
+// Moves of the window before, whose two candidates were looked at again just before they were made.
+json SettledJson(const control::Decision& decision) {
+  json list = json::array();
+  for (const control::Settled& settled : decision.settled) {
+    list.push_back({{"flow", settled.flow.Id().ToString()},
+                    {"first", settled.first},
+                    {"to", settled.to == kSlotNone ? json(nullptr) : json(settled.to)}});
+  }
   return list;
 }
 
@@ -78,8 +90,8 @@ void ShowWindow(const replay::ReplayedWindow& window, double second, bool colour
   if (before.moves.empty() && now.moves.empty() && window.same) {
     std::cout << head << "no moves, then and now\n";
   } else if (before.moves.empty() && now.moves.empty()) {
-    std::cout << head << "findings differ: " << before.findings.size() << " recorded, " << now.findings.size()
-              << " now\n";
+    std::cout << head << "findings, or the candidates that moves were made to, differ: " << before.findings.size()
+              << " findings recorded, " << now.findings.size() << " now\n";
   }
 }
 
@@ -183,7 +195,8 @@ absl::StatusOr<int> Replay(Session& session, const Options& options) {
                              {"second", second},
                              {"same", window.same},
                              {"recorded", MovesJson(window.recorded.decided)},
-                             {"decided", MovesJson(window.decided)}});
+                             {"decided", MovesJson(window.decided)},
+                             {"settled", SettledJson(window.decided)}});
     if (asked) shown.windows.back()["seen"] = SeenJson(window.recorded.seen);
   };
   const absl::StatusOr<replay::ReplayResult> result = replay::Replay(**reader, *rules, each);

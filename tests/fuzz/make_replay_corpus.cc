@@ -26,6 +26,11 @@ cw::control::Observation Seen(int64_t now_ns) {
                           .base_ns = 6000,
                           .links = {slot + 1u}});
   }
+  const auto look = [](uint8_t slot) {
+    return cw::control::FreshLook{.slot = slot, .usable = true, .samples = 4, .queue_ns = 9e4, .base_ns = 6000};
+  };
+  seen.reprobed.push_back(
+      {.pair = pair.pair, .flow = {here, there, 7}, .stays = true, .candidates = {look(1), look(0)}});
   pair.flows.push_back({.key = {here, there, 7}, .slot = 0, .bytes = 500'000, .cnps = 3});
   seen.pairs.push_back(std::move(pair));
   return seen;

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "tests/unit/control_dcqcn.h"
+#include "userspace/control/contention_rules.h"
 
 namespace cw::control {
 namespace {
@@ -43,6 +44,7 @@ struct SimHost {
   double last_window_s = 0;
   std::vector<std::vector<double>> queue;  // per slot, this window
   std::vector<int> marked;
+  std::vector<Reprobe> reprobed;  // since the last window
 };
 
 struct SimJob {
@@ -63,6 +65,7 @@ class Simulation {
   void EndRound(int f, double t);
   void Probe(double t);
   void Decide(int h, double t);
+  int Choose(SimHost& host, const Move& move, double t);
   void Place(SimFlow& flow, int spine, double t);
   void NoteBalance(double t);
   FlowKey Key(int f) const { return {Addr::FromV4(0x0a00000a + flows_[f].host), Addr::FromV4(0x0a00010a), 0x100u + f}; }
@@ -85,7 +88,7 @@ Simulation::Simulation(const SimSpec& spec, const ContentionRules& rules)
       links_(spec.spines, MarkingLink(spec.link_bps, kPacketBits)),
       receiver_(spec.receiver_bps, kPacketBits) {
   for (int h = 0; h < spec.hosts; ++h) {
-    hosts_.push_back({ContentionState(rules, spec.seed * 1000 + h), spec.window_s * (1 + Uniform()), 0, {}});
+    hosts_.push_back({ContentionState(rules, spec.seed * 1000 + h), spec.window_s * (1 + Uniform()), 0, {}, {}, {}});
     if (spec.on_start) spec.on_start(h, hosts_.back().state);
     hosts_[h].queue.resize(spec.spines);
     hosts_[h].marked.resize(spec.spines);
@@ -203,21 +206,36 @@ void Simulation::Decide(int h, double t) {
     flow.window_bytes = flow.window_cnps = 0;
   }
   o.pairs.push_back(std::move(pair));
+  o.reprobed = std::exchange(host.reprobed, {});
   const Decision d = DecideMoves(o, host.state);
   if (spec_.on_window) spec_.on_window(h, o, d, host.state);
   for (const Finding& f : d.findings) result_.findings_full += f.kind == Finding::Kind::kReceiverOrEveryPath;
   for (const Move& m : d.moves) {
     SimFlow& flow = flows_[m.flow.dqpn - 0x100u];
+    const int to = Choose(host, m, t);
     ++result_.moves;
+    result_.turned += to != m.to;
     result_.late_moves += t > spec_.seconds / 2;
     if (m.force) {
       flow.good_bits -= t >= spec_.measure_from_s ? flow.sender.Rate(t) * 3 * kRoundTripS : 0;  // go-back-N
-      Place(flow, m.to, t);
+      Place(flow, to, t);
     } else {
-      flow.wanted = m.to;
+      flow.wanted = to;
       flow.wanted_at_s = t + Exponential(0.2);
     }
   }
+}
+
+// One probe of each candidate, which is what a few in a row would tell.
+int Simulation::Choose(SimHost& host, const Move& move, double t) {
+  if (!spec_.look_again || move.second == kSlotNone) return move.to;
+  const auto look = [&](uint8_t slot) {
+    return FreshLook{
+        .slot = slot, .usable = true, .samples = 1, .queue_ns = 1e9 * links_[slot].WaitS(t), .base_ns = 6000};
+  };
+  host.reprobed.push_back(
+      {.pair = move.pair, .flow = move.flow, .stays = true, .candidates = {look(move.to), look(move.second)}});
+  return Settle(RulesOf(host.state), host.reprobed.back()).to;
 }
 
 void Simulation::Place(SimFlow& flow, int spine, double t) {

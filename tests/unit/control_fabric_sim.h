@@ -26,6 +26,7 @@ struct SimSpec {
   double seconds = 8;
   double measure_from_s = 2;
   bool steer = true;
+  bool look_again = false;     // at both candidates just before a move (best_of_two.h)
   bool marks = true;           // probes are told to be marked; false: peers of before, or a fabric that clears the bits
   std::vector<int> placement;  // spine of each flow at the start; empty = random (ECMP)
   // Further flows on spine 0, dealt to hosts in turn: those that send mouse_bps, and those that stop at ended_s and
@@ -34,8 +35,8 @@ struct SimSpec {
   double mouse_bps = 250e3;
   int ended = 0;
   double ended_s = 0.2;
-  // Jobs with barriers: the flows of host h are of job h modulo jobs, each sends round_bytes, and waits until all of its
-  // job have. The run ends with the last round. 0: flows send for ever.
+  // Jobs with barriers: the flows of host h are of job h modulo jobs, each sends round_bytes, and waits until all of
+  // its job have. The run ends with the last round. 0: flows send for ever.
   int jobs = 0;
   double round_bytes = 0;
   int rounds = 10;
@@ -49,6 +50,7 @@ struct SimResult {
   std::vector<double> goodput_bps;  // per flow, from measure_from_s on
   double slowest_bps = 0;
   int moves = 0;       // all hosts, whole run
+  int turned = 0;      // of them, those that went to the second candidate
   int late_moves = 0;  // in the second half
   int findings_full = 0;
   std::vector<int> final_count;  // flows per spine at the end

@@ -6,10 +6,16 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <map>
+#include <memory>
+#include <utility>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/probe/lateness.h"
 #include "userspace/probe/prober.h"
@@ -241,6 +247,66 @@ TEST(Lateness, QuantilesWithinAQuarterOctave) {
   EXPECT_NEAR(std::log2(500e3), std::log2(static_cast<double>(l.Quantile(0.5))), 0.26);
   EXPECT_NEAR(std::log2(990e3), std::log2(static_cast<double>(l.Quantile(0.99))), 0.26);
   EXPECT_EQ(1'000'000, l.max_ns());
+}
+
+// Counts what goes out.
+class CountingTransport final : public Transport {
+ public:
+  absl::Status Send(absl::Span<const uint8_t>) override { return absl::OkStatus(); }
+  int SendBatch(bool, mmsghdr*, unsigned count) override {
+    sent += count;
+    return static_cast<int>(count);
+  }
+  std::atomic<uint64_t> sent{0};
+};
+
+// A prober with two pairs of one slot each, that are probed every hour.
+struct SlowProber {
+  SlowProber() {
+    ProberOptions options;
+    options.fifo_priority = 0;
+    options.cadence = {.active_interval_ns = kMs, .idle_interval_ns = 3600 * kSecond, .budget_pps = 1e6};
+    prober = *Prober::Start(options);
+    for (uint32_t pair = 0; pair < 2; ++pair) {
+      const PacketSpec spec{.local = Addr::FromV4(1), .remote = Addr::FromV4(2 + pair), .port = 50'000};
+      ProbePlan plan{.pair = pair, .shared = &shared[pair], .socket = sent[pair], .slots = {}};
+      plan.slots.push_back({.slot = 0, .probe = *ProbeTemplate::Make(CW_PROBE_REQUEST, spec)});
+      prober->SetPlan(std::move(plan));
+    }
+  }
+  static bool Eventually(const std::function<bool()>& done) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (!done()) {
+      if (absl::Now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return true;
+  }
+
+  cw_pair shared[2] = {};
+  std::shared_ptr<CountingTransport> sent[2] = {std::make_shared<CountingTransport>(),
+                                                std::make_shared<CountingTransport>()};
+  std::unique_ptr<Prober> prober;
+};
+
+TEST(Prober, AHurriedPairsRoundsComeAtOnceAndForAWhileOnly) {
+  SlowProber slow;
+  EXPECT_EQ(slow.prober->IntervalNs(0), 3600 * kSecond);
+  slow.prober->Hurry(0, 30 * kMs);
+  EXPECT_TRUE(SlowProber::Eventually([&] { return slow.sent[0]->sent >= 1; }));
+  EXPECT_TRUE(SlowProber::Eventually([&] { return slow.prober->IntervalNs(0) == 3600 * kSecond; }));
+  EXPECT_EQ(slow.sent[1]->sent, 0u);
+  slow.prober->Hurry(7, 30 * kMs);  // there is no such pair
+}
+
+TEST(Prober, NobodyIsHurriedWhileASlotIsInDoubt) {
+  SlowProber slow;
+  slow.shared[1].slot[0].state = CW_SLOT_SUSPECT;
+  slow.prober->SetActive(1, true);
+  slow.prober->Hurry(0, 3600 * kSecond);
+  EXPECT_EQ(slow.prober->IntervalNs(0), 3600 * kSecond);
+  EXPECT_TRUE(SlowProber::Eventually([&] { return slow.sent[1]->sent >= 3; }));
+  EXPECT_EQ(slow.sent[0]->sent, 0u);
 }
 
 TEST(Prober, RunsOnItsCpusOrSaysWhy) {

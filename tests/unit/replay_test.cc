@@ -32,7 +32,12 @@ class Recording : public ::testing::Test {
   ~Recording() override { std::filesystem::remove_all(folder_); }
 
   void Record(uint64_t most_bytes = 1 << 30) {
-    control::SimSpec spec{.hosts = 1, .seconds = 6, .placement = {0, 0, 0, 0, 0, 1, 1, 1}};
+    control::SimSpec spec{.hosts = 1,
+                          .seconds = 6,
+                          .look_again = true,
+                          .placement = {0, 0, 0, 0, 0, 1, 1, 1},
+                          .on_start = {},
+                          .on_window = {}};
     std::unique_ptr<Recorder> recorder;
     spec.on_window = [&](int, const control::Observation& seen, const control::Decision& decided,
                          const control::ContentionState& after) {

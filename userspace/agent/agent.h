@@ -28,6 +28,7 @@
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/drains.h"
 #include "userspace/agent/flow_book.h"
+#include "userspace/agent/last_look.h"
 #include "userspace/agent/line_clock.h"
 #include "userspace/agent/loop.h"
 #include "userspace/agent/nic_nodes.h"
@@ -342,6 +343,16 @@ class Agent final : public api::AgentView {
   void RenewLease();
   void EverySecond();
 
+  // balance.cc: what becomes of a decided move
+  absl::Duration LastLookWait() const;
+  void LookOnceMore(const control::Move& move, uint32_t pair);
+  bool IsUsable(const PairState& pair, uint8_t s) const;
+  bool StillToBeMoved(const control::Move& move, const PairState& pair) const;
+  void SettleMoves(int64_t now_ns);  // those that are due
+  void TellGivenUp(const control::Move& move, const control::Reprobe& seen);
+  void TellMove(const control::Move& move, bool act);
+  void MakeMove(const control::Move& move, uint32_t pair);
+
   // nics.cc: NIC failover
   absl::Status OpenNicFailover();
   void WatchNics();
@@ -636,6 +647,7 @@ class Agent final : public api::AgentView {
   bool chrony_fed_ = false;                    // and it was said
   uint64_t clock_rounds_ = 0;
   std::unique_ptr<control::ContentionState> contention_;
+  LastLooks last_looks_;
   CauseBook causes_;
   std::unique_ptr<control::GapWatch> gaps_;
   int64_t causes_judged_ns_ = 0;     // monotonic

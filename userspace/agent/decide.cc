@@ -52,9 +52,8 @@ control::PairObservation Agent::ObservePair(PairState& pair) {
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     SlotState& slot = pair.slot[s];
     if (slots.port(s) == 0) continue;
-    const uint8_t state = probe::Load(shared.slot[s].state);
     control::PathObservation path{.slot = s};
-    path.usable = slots.is_path(s) && (state == CW_SLOT_UP || state == CW_SLOT_SUSPECT) && (pair.blocked >> s & 1) == 0;
+    path.usable = IsUsable(pair, s);
     path.base_ns = slot.forward.BaseNs() == INT64_MAX ? 0 : static_cast<double>(slot.forward.BaseNs());
     path.queue_samples = static_cast<int>(slot.window.owd_ns.size());
     if (path.queue_samples > 0) path.queue_ns = std::max(TypicalNs(slot.window.owd_ns) - path.base_ns, 0.0);
@@ -71,6 +70,7 @@ control::PairObservation Agent::ObservePair(PairState& pair) {
 
 control::Observation Agent::Observe(int64_t now_ns) {
   control::Observation seen{.now_ns = now_ns, .window_ns = now_ns - last_window_ns_};
+  seen.reprobed = last_looks_.TakeSeen();
   std::map<uint32_t, size_t> where;
   for (auto& [index, pair] : pairs_) {
     where[index] = seen.pairs.size();
@@ -96,6 +96,7 @@ control::Observation Agent::Observe(int64_t now_ns) {
 
 void Agent::DecideWindow() {
   const int64_t now_ns = MonotonicNs();
+  SettleMoves(INT64_MAX);
   ReadFlows();
   JudgeStalls(now_ns);
   LeaveMutePorts();
@@ -176,32 +177,18 @@ void Agent::SetPace(bool busy) {
 void Agent::Apply(const control::Move& move) {
   const std::optional<uint32_t> index = engine_->mesh().Find(move.pair);
   if (!index) return;
-  const int64_t now_ns = MonotonicNs();
   const bool act = MayBalance();
   if (!act && !allowed().Decides(Capability::kBalance)) return;
   if (!act) {
     if (const std::optional<report::Item> item = DryMove(move)) ReportDry(*item);
+    const int64_t now_ns = MonotonicNs();
     int64_t& last_ns = dry_logged_ns_[move.flow];
     if (last_ns != 0 && now_ns - last_ns < kDryEventNs) return;
     last_ns = now_ns;
   }
-  telemetry::Event event{
-      .type = "decision",
-      .text = absl::StrFormat("%s queue pair to %s qp 0x%x from path %d to path %d: %s", act ? "moving" : "would move",
-                              PeerName(move.flow.dst), move.flow.dqpn, move.from, move.to, move.why)};
-  event.flow = move.flow.Id().ToString();
-  event.peer = PeerName(move.flow.dst);
-  event.slot = move.from;
-  event.to_slot = move.to;
-  event.dry = !act;
-  event.evidence = move.evidence;
-  event.evidence.push_back({"gain", absl::StrFormat("%.2f", move.gain)});
-  Log(std::move(event));
-  if (!act) return;
-  if (dataplane_->flow_editor()
-          .Want(ToMap(move.flow), move.to, engine_->mesh().slots(*index).port(move.to), move.force)
-          .ok())
-    balance_.wishes[move.flow] = move.to;
+  if (!act) return TellMove(move, false);
+  if (move.second != CW_SLOT_NONE) return LookOnceMore(move, *index);
+  MakeMove(move, *index);
 }
 
 void Agent::EverySecond() {

@@ -75,6 +75,7 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
   if (!pair->estimate.settled || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);
   slot.forward.AddProbe(now_ns, forward_ns);
+  if (!last_looks_.empty()) last_looks_.Answered(probe.pair, probe.slot, t1, forward_ns);
   if (pair->delays != nullptr) {
     pair->delays->forward.Add(forward_ns);
     pair->delays->reverse.Add(reverse_ns);

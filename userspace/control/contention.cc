@@ -66,7 +66,7 @@ class Planner {
                                         const PathObservation& path, double noise);
   bool MayMove(const FlowMemory& flow) const { return StandingOf(flow) == Standing::kMayMove; }
   bool HoldOver(FlowMemory& flow);
-  std::optional<Target> Find(const PairObservation& pair, const FlowMemory& flow);
+  std::vector<Target> Find(const PairObservation& pair, const FlowMemory& flow);
   Target Judge(const PairObservation& pair, const FlowMemory& flow, uint8_t slot, double noise);
   Target ByOwnFlows(const FlowMemory& flow, const PathId& here, const PathId& there);
   Target ByLinks(const FlowMemory& flow, const PathId& here, const PathId& there, double noise);
@@ -77,7 +77,12 @@ class Planner {
   bool SeenForLong(const FlowMemory& flow) const { return flow.rate.count() >= 2 * state_.rules.rate_windows; }
   double Sharers(const FlowMemory& flow, const PathId& path);
   double ExternalElsewhere(const FlowMemory& flow, double here);
-  Move Make(const PairObservation& pair, const FlowKey& key, const FlowMemory& flow, const Target& target);
+  double LastQueueNs(const PathId& path) const {
+    const auto found = state_.paths.find(path);
+    return found == state_.paths.end() || found->second.queue.count() == 0 ? 0 : found->second.queue.Back(0);
+  }
+  Move Make(const PairObservation& pair, const FlowKey& key, const FlowMemory& flow,
+            const std::vector<Target>& candidates);
 
   const Observation& seen_;
   State& state_;
@@ -215,8 +220,8 @@ Target Planner::Judge(const PairObservation& pair, const FlowMemory& flow, uint8
   return t;
 }
 
-// The better of two random candidates.
-std::optional<Target> Planner::Find(const PairObservation& pair, const FlowMemory& flow) {
+// Two random candidates at most, the better one first; none: no path is better, or it is not this window's turn.
+std::vector<Target> Planner::Find(const PairObservation& pair, const FlowMemory& flow) {
   const double noise = StandardError(pair, state_);
   std::vector<Target> targets;
   for (const PathObservation& path : pair.paths) {
@@ -224,20 +229,36 @@ std::optional<Target> Planner::Find(const PairObservation& pair, const FlowMemor
     const Target t = Judge(pair, flow, path.slot, noise);
     if (t.gain >= state_.rules.min_gain) targets.push_back(t);
   }
-  if (targets.empty()) return std::nullopt;
+  if (targets.empty()) return {};
   std::shuffle(targets.begin(), targets.end(), state_.random);
   if (targets.size() > 2) targets.erase(targets.begin() + 2, targets.end());
   const auto better = [](const Target& a, const Target& b) {
     return a.gain != b.gain ? a.gain > b.gain : a.queue_ns < b.queue_ns;
   };
-  const Target best = *std::min_element(targets.begin(), targets.end(), better);
-  if (best.probability < 1 && state_.Uniform() > best.probability) return std::nullopt;
-  return best;
+  if (targets.size() == 2 && better(targets[1], targets[0])) std::swap(targets[0], targets[1]);
+  const double probability = targets.front().probability;
+  if (probability < 1 && state_.Uniform() > probability) return {};
+  return targets;
 }
 
-Move Planner::Make(const PairObservation& pair, const FlowKey& key, const FlowMemory& flow, const Target& target) {
+Move Planner::Make(const PairObservation& pair, const FlowKey& key, const FlowMemory& flow,
+                   const std::vector<Target>& candidates) {
+  const Target& target = candidates.front();
   const PathMemory& from = state_.paths[{pair.pair, flow.slot}];
-  Move m{pair.pair, key, flow.slot, target.slot, target.gain >= state_.rules.force_gain, target.gain, "", {}};
+  Move m{.pair = pair.pair,
+         .flow = key,
+         .from = flow.slot,
+         .to = target.slot,
+         .force = target.gain >= state_.rules.force_gain,
+         .gain = target.gain,
+         .why = "",
+         .evidence = {},
+         .queue_ns = LastQueueNs({pair.pair, target.slot})};
+  if (candidates.size() > 1) {
+    m.second = candidates[1].slot;
+    m.second_gain = candidates[1].gain;
+    m.second_queue_ns = LastQueueNs({pair.pair, m.second});
+  }
   m.why = absl::StrFormat("path %d is shared and %s (path %d): about %.1f times the rate expected", flow.slot,
                           target.reason, target.slot, target.gain);
   m.evidence = {{"rate_mbps", absl::StrFormat("%.1f", state_.RateBps(flow) / 1e6)},
@@ -276,15 +297,16 @@ std::vector<Move> Planner::Plan() {
     const size_t all = of_pair[c.pair->pair];
     const bool last_of_pair = all > 1 && moved[c.pair->pair] + 1 >= all;
     if (moves.size() >= cap || last_of_pair) continue;
-    const auto target = Find(*c.pair, flow);
-    if (!target.has_value()) flow.hold = -1;
-    if (!target.has_value() || !HoldOver(flow)) continue;
-    moves.push_back(Make(*c.pair, c.key, flow, *target));
-    load_.Moved({c.pair->pair, flow.slot}, {c.pair->pair, target->slot});
+    const std::vector<Target> targets = Find(*c.pair, flow);
+    if (targets.empty()) flow.hold = -1;
+    if (targets.empty() || !HoldOver(flow)) continue;
+    const Target& target = targets.front();
+    moves.push_back(Make(*c.pair, c.key, flow, targets));
+    load_.Moved({c.pair->pair, flow.slot}, {c.pair->pair, target.slot});
     ++moved[c.pair->pair];
-    flow.asked = target->slot;
+    flow.asked = target.slot;
     flow.asked_windows = 0;
-    flow.trial_idle = target->idle;
+    flow.trial_idle = target.idle;
   }
   return moves;
 }
@@ -384,6 +406,19 @@ void Planner::ExplainInto(const PairObservation& pair, const FlowMemory& flow, E
   if (out.standing == Standing::kMayMove) out.standing = better ? Standing::kWaits : Standing::kNoBetter;
 }
 
+// The move that is waited for is the one that was chosen at the last look.
+Settled TakeSettled(const Reprobe& seen, State& state) {
+  const Settled settled = Settle(state.rules, seen);
+  const auto found = state.flows.find(settled.flow);
+  if (found == state.flows.end() || settled.to == settled.first) return settled;
+  FlowMemory& flow = found->second;
+  if (flow.asked != settled.first || !(flow.pair == settled.pair)) return settled;
+  flow.asked = settled.to;
+  flow.trial_idle = false;  // that was said of the first choice
+  if (settled.to == kSlotNone) flow.hold = -1;
+  return settled;
+}
+
 // Every path busy alike is either a receiver's link or a full fabric: moving flows cures neither.
 void FindFullPairs(const Observation& seen, State& state, Decision& out) {
   for (const PairObservation& pair : seen.pairs) {
@@ -419,6 +454,7 @@ ContentionState::ContentionState(ContentionState&&) noexcept = default;
 
 Decision DecideMoves(const Observation& seen, ContentionState& state) {
   Decision out;
+  for (const Reprobe& reprobe : seen.reprobed) out.settled.push_back(TakeSettled(reprobe, state.impl()));
   Remember(seen, state.impl(), out);
   out.moves = Planner(seen, state.impl()).Plan();
   FindFullPairs(seen, state.impl(), out);

@@ -16,13 +16,14 @@
 //    queue, busy and idle links have the same delay, but only a busy one marks probes. And where paths to several
 //    receivers share links, the links' queues are fitted to all their delays (link_queues.h), which tell more than the
 //    two paths' own. The better of two random candidates is taken, with a probability per window, so that hosts that
-//    see the same idle path do not jump together.
+//    see the same idle path do not jump together. Whoever makes the move looks at both once more (best_of_two.h).
 //  - Only flows that send, and not little, are load or candidates: a queue pair that a job has done with, and one that
 //    carries its control messages, share nothing. What others send is estimated over the last eight windows.
 //  - A flow with nothing under way at a window's end had less to send than its path gives: such windows say nothing of
 //    the path. Jobs wait at barriers and go on, so for half a second it is load as before, and then measured anew; how
 //    many flows of others a path has is believed only while all of ours there are measured.
-//  - Every move is measured: the rate before against the rate after. A flow that lost by its move goes back; a path that
+//  - Every move is measured: the rate before against the rate after. A flow that lost by its move goes back; a path
+//  that
 //    brought nothing is not tried again until the memory has aged or its queue has changed.
 //  - A flow that has moved some times lately rests before the next move, each time for twice as long: where the whole
 //    fabric is full, every place is soon as bad as the last one, and wandering costs all and gains nobody anything.
@@ -37,6 +38,7 @@
 #include <string>
 #include <vector>
 
+#include "userspace/control/best_of_two.h"
 #include "userspace/model/evidence.h"
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
@@ -104,7 +106,8 @@ struct FlowObservation {
 
 struct PairObservation {
   PairKey pair;
-  bool table_valid = false;  // path table is trusted; otherwise nothing of this pair moves
+  bool table_valid =
+      false;  // path table is trusted and ports were seen to choose paths; otherwise nothing of this pair moves
   std::vector<PathObservation> paths;
   std::vector<FlowObservation> flows;
 };
@@ -114,6 +117,7 @@ struct Observation {
   int64_t window_ns = 0;     // time since the last observation
   double line_rate_bps = 0;  // the most that a flow can get on a path, 0 = not known
   std::vector<PairObservation> pairs;
+  std::vector<Reprobe> reprobed{};  // moves of earlier windows whose candidates were looked at again since the last one
 };
 
 struct Move {
@@ -125,6 +129,10 @@ struct Move {
   double gain = 0;     // expected rate ÷ present rate
   std::string why;     // one sentence
   Evidence evidence;
+  uint8_t second = kSlotNone;  // the other candidate; kSlotNone: there was no other
+  double second_gain = 0;      // what it promised
+  double queue_ns = 0;         // queueing delay of `to` in the last window …
+  double second_queue_ns = 0;  // … and of `second`
 };
 
 // Something worth an event that is no move.
@@ -140,6 +148,7 @@ struct Finding {
 struct Decision {
   std::vector<Move> moves;
   std::vector<Finding> findings;
+  std::vector<Settled> settled{};  // what became of Observation::reprobed
 };
 
 class ContentionState {
@@ -158,7 +167,9 @@ class ContentionState {
 };
 
 // Call once per window with everything seen in it. The caller makes the moves (or only logs them); whether a move was
-// made is read from the next observations, so a move that was refused or is pending needs no further word.
+// made is read from the next observations, so a move that was refused or is pending needs no further word. Where a move
+// has a second candidate, the caller may look at both again and take Settle's choice; it then tells what it saw with
+// the next window, so that the rule knows which move to wait for.
 Decision DecideMoves(const Observation& seen, ContentionState& state);
 
 }  // namespace cw::control

@@ -154,7 +154,7 @@ struct ContentionState::Impl {
            RateBps(f) * rules.kept_gain >= alone_bps;
   }
   // Queueing from which on a path is congested, ns.
-  double QueueLimitNs(double base_ns) const { return std::max(rules.queue_over_base * base_ns, rules.queue_floor_ns); }
+  double QueueLimitNs(double base_ns) const { return control::QueueLimitNs(rules, base_ns); }
   double Uniform() { return std::uniform_real_distribution<double>(0, 1)(random); }
 };
 

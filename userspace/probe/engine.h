@@ -64,6 +64,8 @@ class Engine {
   }
   // Its rounds come at the clock interval while it carries no data.
   void SetClock(uint32_t pair, ClockPace pace) { prober_->SetClock(pair, pace); }
+  // The pair's next rounds come soon, as far as the budget goes: their delays are waited for.
+  void Hurry(uint32_t pair, int64_t for_ns) { prober_->Hurry(pair, for_ns); }
   // The class that the pair's probes and messages ride in from now on, 0–63.
   void SetDscp(uint32_t pair, uint8_t dscp);
   // The slot that stands for a flow's own port, CW_SLOT_NONE: none is free. The port is traced; when its path turns out

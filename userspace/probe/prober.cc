@@ -45,6 +45,8 @@ struct PairState {
   bool carries_data = false;
   bool look_ahead = false;  // its last round's answers are looked at before its next round
   DoubtMemory doubt;
+  bool in_doubt = false;       // a verdict on a slot hangs on its next rounds
+  int64_t hurry_until_ns = 0;  // its next rounds are waited for
 };
 
 uint32_t PlannedSlots(const ProbePlan& plan) {
@@ -142,6 +144,7 @@ class ProberImpl final : public Prober {
   void RemovePair(uint32_t pair) override;
   void SetActive(uint32_t pair, bool carries_data) override;
   void SetClock(uint32_t pair, ClockPace pace) override;
+  void Hurry(uint32_t pair, int64_t for_ns) override;
   ProberStats stats() override;
   int64_t IntervalNs(uint32_t pair) override;
 
@@ -154,6 +157,7 @@ class ProberImpl final : public Prober {
   void OrderDue();
   void Prepare(PairState& p, int64_t now_ns);
   void JudgeDoubt(PairState& p, int64_t now_ns);
+  void EndHurries(int64_t now_ns);
   void LookAtAnswers(int64_t now_ns);
   int64_t NextWakeNs() const;
   void Flush(Transport* socket, bool v6, Batch& batch);
@@ -209,6 +213,18 @@ void ProberImpl::SetClock(uint32_t pair, ClockPace pace) {
   std::lock_guard<Monitor> hold(monitor_);
   if (!pairs_.contains(pair)) return;
   cadence_.SetClock(pair, pace, clock_.NowNs());
+  monitor_.Wake();
+}
+
+// Whole rounds: the kernel counts a slot that a round lacks as missed.
+void ProberImpl::Hurry(uint32_t pair, int64_t for_ns) {
+  std::lock_guard<Monitor> hold(monitor_);
+  const auto it = pairs_.find(pair);
+  if (it == pairs_.end() || cadence_.IntervalNs(pair) <= options_.cadence.active_interval_ns) return;
+  if (std::any_of(pairs_.begin(), pairs_.end(), [](const auto& p) { return p.second.in_doubt; })) return;
+  const int64_t now_ns = clock_.NowNs();
+  it->second.hurry_until_ns = now_ns + for_ns;
+  cadence_.SetDoubt(pair, true, now_ns);
   monitor_.Wake();
 }
 
@@ -381,8 +397,17 @@ void ProberImpl::PublishIntervals() {
 void ProberImpl::JudgeDoubt(PairState& p, int64_t now_ns) {
   const DoubtVerdict verdict = probe::JudgeDoubt(*p.plan.shared, PlannedSlots(p.plan), p.round, p.carries_data, now_ns,
                                                  options_.doubt_ns, p.doubt);
+  if (!std::exchange(p.in_doubt, verdict.hurry) && p.in_doubt) EndHurries(now_ns);
   cadence_.SetActive(p.plan.pair, verdict.active, now_ns);
-  cadence_.SetDoubt(p.plan.pair, verdict.hurry, now_ns);
+  cadence_.SetDoubt(p.plan.pair, p.in_doubt || now_ns < p.hurry_until_ns, now_ns);
+}
+
+// A slot is in doubt: its pair has the budget that hurried ones share with it.
+void ProberImpl::EndHurries(int64_t now_ns) {
+  for (auto& [index, pair] : pairs_) {
+    if (std::exchange(pair.hurry_until_ns, 0) <= now_ns) continue;
+    cadence_.SetDoubt(index, pair.in_doubt, now_ns);
+  }
 }
 
 // A packet that is refused takes the pair's others with it (they have the same route), not other pairs'.

@@ -70,6 +70,9 @@ class Prober {
   virtual void RemovePair(uint32_t pair) = 0;
   virtual void SetActive(uint32_t pair, bool carries_data) = 0;
   virtual void SetClock(uint32_t pair, ClockPace pace) = 0;
+  // The pair's rounds come as if a slot of it were in doubt, for so long: somebody waits for fresh delays. Nothing
+  // happens where they come at the active interval anyway, or while another pair's slot is in doubt: those come first.
+  virtual void Hurry(uint32_t pair, int64_t for_ns) = 0;
   virtual ProberStats stats() = 0;
   // Present interval of the pair, 0: unknown pair.
   virtual int64_t IntervalNs(uint32_t pair) = 0;

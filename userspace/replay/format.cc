@@ -50,6 +50,10 @@ template <typename Archive>
 void Code(Archive& ar, Move& move);
 template <typename Archive>
 void Code(Archive& ar, Finding& finding);
+template <typename Archive>
+void Code(Archive& ar, control::Reprobe& reprobe);
+template <typename Archive>
+void Code(Archive& ar, control::Settled& settled);
 
 // A list of things of at least so many bytes each.
 template <typename Archive, typename T>
@@ -103,11 +107,40 @@ void Code(Archive& ar, PairObservation& pair) {
 
 template <typename Archive>
 void Code(Archive& ar, Observation& seen) {
-  auto& [now_ns, window_ns, line_rate_bps, pairs] = seen;
+  auto& [now_ns, window_ns, line_rate_bps, pairs, reprobed] = seen;
   ar.Within(now_ns, -kMostNs, kMostNs);
   ar.Within(window_ns, -kMostNs, kMostNs);
   ar.Number(line_rate_bps);
   CodeList(ar, pairs, 41);
+  CodeList(ar, reprobed, 113);
+}
+
+template <typename Archive>
+void Code(Archive& ar, control::FreshLook& look) {
+  auto& [slot, usable, samples, queue_ns, base_ns] = look;
+  ar.Number(slot);
+  ar.Bool(usable);
+  ar.Within(samples, 0, kMostSamples);
+  ar.Number(queue_ns);
+  ar.Number(base_ns);
+}
+
+template <typename Archive>
+void Code(Archive& ar, control::Reprobe& reprobe) {
+  auto& [pair, flow, stays, candidates] = reprobe;
+  Code(ar, pair);
+  Code(ar, flow);
+  ar.Bool(stays);
+  for (control::FreshLook& look : candidates) Code(ar, look);
+}
+
+template <typename Archive>
+void Code(Archive& ar, control::Settled& settled) {
+  auto& [pair, flow, first, to] = settled;
+  Code(ar, pair);
+  Code(ar, flow);
+  ar.Number(first);
+  ar.Number(to);
 }
 
 template <typename Archive>
@@ -118,7 +151,7 @@ void Code(Archive& ar, std::pair<std::string, std::string>& evidence) {
 
 template <typename Archive>
 void Code(Archive& ar, Move& move) {
-  auto& [pair, flow, from, to, force, gain, why, evidence] = move;
+  auto& [pair, flow, from, to, force, gain, why, evidence, second, second_gain, queue_ns, second_queue_ns] = move;
   Code(ar, pair);
   Code(ar, flow);
   ar.Number(from);
@@ -127,6 +160,10 @@ void Code(Archive& ar, Move& move) {
   ar.Number(gain);
   ar.Text(why);
   CodeList(ar, evidence, 8);
+  ar.Number(second);
+  ar.Number(second_gain);
+  ar.Number(queue_ns);
+  ar.Number(second_queue_ns);
 }
 
 template <typename Archive>
@@ -143,9 +180,10 @@ void Code(Archive& ar, Finding& finding) {
 
 template <typename Archive>
 void Code(Archive& ar, Decision& decided) {
-  auto& [moves, findings] = decided;
-  CodeList(ar, moves, 87);
+  auto& [moves, findings, settled] = decided;
+  CodeList(ar, moves, 112);
   CodeList(ar, findings, 77);
+  CodeList(ar, settled, 70);
 }
 
 template <typename Archive>

@@ -19,7 +19,7 @@
 namespace cw::replay {
 
 inline constexpr char kMagic[] = "CWOBSRV\n";
-inline constexpr uint32_t kVersion = 4;
+inline constexpr uint32_t kVersion = 5;
 inline constexpr size_t kFileHead = 12;
 inline constexpr size_t kRecordHead = 12;
 inline constexpr uint32_t kMostRecordBytes = 256u << 20;
