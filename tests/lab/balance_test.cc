@@ -142,7 +142,7 @@ TEST_F(Balance, NothingMovesBeforeThePortsWereSeenToChoosePaths) {
   EXPECT_FALSE(Status().moves_frozen());
 }
 
-// Four flows send for one second out of 1.3 at the same time, on one spine, as the job's other flow on another.
+// Four flows on one spine, which all send for one second out of 1.3 at the same time.
 TEST_F(Balance, CollidingBurstsAreSpread) {
   Up(Spec());
   ASSERT_NE(testbed, nullptr);
