@@ -754,6 +754,42 @@ TEST_F(AgentOnFabric, ADrainedSpineCarriesNothingOfThisHostUntilItIsGivenBack) {
   EXPECT_TRUE(Eventually([&] { return DataBytes(*testbed, 0, 1) > before; }));
 }
 
+// Of one spine, the link to one leaf alone: flows to the other leaf stay on it.
+TEST_F(AgentOnFabric, ADrainedLinkIsLeftByTheFlowsThatCrossItAlone) {
+  TestbedSpec spec = SmallSpec();
+  spec.fabric.leaves = 3;
+  Up(spec);
+  ASSERT_NE(testbed, nullptr);
+  JobSpec job = Traffic(8, absl::Milliseconds(1));
+  job.pairs = {{0, 1}, {0, 2}};
+  StartJob(job);
+  constexpr int kSpine = 1;
+  const auto crossing = [&](int host) {  // flows of host 0 to this one that are on the spine
+    int count = 0;
+    for (const FlowReport& flow : emulator->TakeSnapshot().flows)
+      count += flow.destination == host && testbed->SpineOf(flow, MonotonicNs() - 300'000'000) == kSpine;
+    return count;
+  };
+  ASSERT_TRUE(Eventually([&] { return FlowsOf(0).size() == 16 && crossing(1) > 0 && crossing(2) > 0; }));
+  v1::DrainRequest drain;
+  drain.set_kind(v1::DRAIN_KIND_LINK);
+  drain.set_what(absl::StrCat("10.1.", kSpine, ".3"));  // where the link from the spine to leaf 1 ends
+  drain.set_now(true);
+  const int stay = crossing(2);
+  const absl::StatusOr<v1::ActionReply> done = testbed->agent(0).Drain(drain);
+  ASSERT_TRUE(done.ok()) << done.status();
+  const auto state = [&] { return testbed->agent(0).Drains().value_or(v1::DrainsReply()).drains(0); };
+  EXPECT_TRUE(Eventually([&] { return crossing(1) == 0 && state().flows() == 0; })) << state().DebugString();
+  EXPECT_GT(state().flows_moved(), 0u);
+  EXPECT_TRUE(Eventually([&] { return state().quiet_s() > 2; })) << state().DebugString();
+  EXPECT_EQ(crossing(1), 0);
+  EXPECT_EQ(crossing(2), stay) << "they do not cross it";
+  v1::UndrainRequest back;
+  back.set_all(true);
+  ASSERT_TRUE(testbed->agent(0).Undrain(back).ok());
+  EXPECT_TRUE(Eventually([&] { return crossing(1) > 0; })) << "they go back where they were";
+}
+
 TEST_F(AgentOnFabric, ObserveModeDrainsNothing) {
   TestbedSpec spec = SmallSpec();
   spec.mode = "observe";

@@ -155,6 +155,49 @@ TEST_F(NicFailover, OverIpv6ALinkThatIsDown) {
   CutAndReturn([&](bool cut) { ASSERT_TRUE(testbed->fabric().SetHostLinkUp(0, !cut).ok()); });
 }
 
+// Nobody but the kernel sees these queue pairs, so nothing else could move them off a NIC that shall be pulled.
+TEST_F(NicFailover, ADrainedNicIsLeftAndTakenBack) {
+  Up();
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic();
+  v1::DrainRequest drain;
+  drain.set_kind(v1::DRAIN_KIND_NIC);
+  drain.set_what("eth0");
+  const auto done = testbed->agent(0).Drain(drain);
+  ASSERT_TRUE(done.ok()) << done.status();
+  const auto state = [&] {
+    const v1::DrainsReply reply = testbed->agent(0).Drains().value_or(v1::DrainsReply());
+    return reply.drains_size() == 1 ? reply.drains(0) : v1::Drain();
+  };
+  // What the host sends as from its eth0, by the switches' counts.
+  const auto sent = [&] {
+    uint64_t bytes = 0;
+    const auto flows = testbed->fabric().Flows();
+    EXPECT_TRUE(flows.ok()) << flows.status();
+    for (const FlowCounters& flow : flows.value_or(std::vector<FlowCounters>())) {
+      if (!flow.probe && flow.source == testbed->fabric().HostAddr(0)) bytes += flow.bytes;
+    }
+    return bytes;
+  };
+  ASSERT_GT(sent(), 0u);
+  ASSERT_TRUE(Eventually([&] { return state().quiet_s() > 2; })) << state().DebugString();
+  EXPECT_EQ(state().flows(), 0u);
+  EXPECT_GT(state().flows_moved(), 0u);
+  EXPECT_EQ(state().held_size(), 0);
+  EXPECT_EQ(NicOf(0, 0).pairs_silent(), 0u) << "it answers";
+  const uint64_t before = sent();
+  EXPECT_TRUE(Delivering(absl::Milliseconds(500)));
+  EXPECT_EQ(sent(), before);
+
+  v1::UndrainRequest undrain;
+  undrain.set_all(true);
+  ASSERT_TRUE(testbed->agent(0).Undrain(undrain).ok());
+  ASSERT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_carried() == 0 && NicOf(1, 0).pairs_carried() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(300)); }));
+  EXPECT_GT(sent(), before);
+  ExpectNoneDied();
+}
+
 TEST_F(NicFailover, ObserveOnlyTells) {
   Up("observe");
   ASSERT_NE(testbed, nullptr);

@@ -186,6 +186,50 @@ TEST_F(TwoHosts, ItReturnsAfterTheHoldTimeWhichGrowsWithFlapping) {
   }
 }
 
+TEST_F(TwoHosts, ADrainedNicIsLeftBothWaysAndTakenBackAtOnce) {
+  for (int h : {0, 1}) {  // the host that chooses the carrier, and the other one
+    for (NicPair& pair : host(h).pairs) pair.drained = pair.key.local == A(h, 0);
+    Run(100);
+    EXPECT_EQ(Carried(0), 2) << h;
+    EXPECT_EQ(Carried(1), 2) << h;
+    for (const auto& [carry, key] : host(h).step.carries) {
+      EXPECT_EQ(key.local, A(h, 0));
+      EXPECT_EQ(carry.carrier.local, A(h, 1)) << "the drained NIC carries nothing";
+    }
+    for (NicPair& pair : host(h).pairs) pair.drained = false;
+    Run(100);
+    EXPECT_EQ(Carried(0) + Carried(1), 0) << h;
+    EXPECT_EQ(changes_, 0) << "nothing is lost";
+    Run(8000);
+  }
+}
+
+TEST_F(TwoHosts, AFailureOutranksADrain) {
+  for (NicPair& pair : near_.pairs) pair.drained = pair.key.local == A(0, 1);
+  Run(100);
+  EXPECT_EQ(Carried(0), 2);
+  dead_ = {A(0, 0)};
+  Run(1000);
+  EXPECT_EQ(CarrierOf({A(0, 0), A(1, 0)}), (PairKey{A(0, 1), A(1, 0)})) << "nothing else lives";
+  EXPECT_EQ(CarrierOf({A(0, 1), A(1, 0)}), PairKey{}) << "and its own packets go by itself";
+}
+
+class ThreeNics : public TwoHosts {
+ protected:
+  ThreeNics() : TwoHosts(3) {}
+};
+
+TEST_F(ThreeNics, ACarrierThatIsDrainedGivesWayToAnother) {
+  dead_ = {A(0, 0)};
+  Run(1000);
+  const Addr carrier = CarrierOf({A(0, 0), A(1, 0)}).local;
+  ASSERT_TRUE(carrier == A(0, 1) || carrier == A(0, 2));
+  for (NicPair& pair : near_.pairs) pair.drained = pair.key.local == carrier;
+  Run(200);
+  EXPECT_EQ(CarrierOf({A(0, 0), A(1, 0)}).local, carrier == A(0, 1) ? A(0, 2) : A(0, 1));
+  EXPECT_EQ(CarrierOf({carrier, A(1, 0)}).local, carrier == A(0, 1) ? A(0, 2) : A(0, 1));
+}
+
 TEST_F(TwoHosts, InObserveModeOnlyVerdicts) {
   far_.acts = false;
   dead_ = {A(0, 0)};

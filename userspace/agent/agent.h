@@ -535,6 +535,9 @@ class Agent final : public api::AgentView {
   std::vector<control::DrainSlot> DrainSlots(uint32_t index);
   absl::StatusOr<DrainEntry> MakeDrain(const api::v1::DrainRequest& request);
   absl::Status CheckSomethingRemains(const DrainEntry& drain);
+  bool NicDrained(const Nic& nic) const;
+  bool AnotherNicMayCarry(const PairState& pair) const;
+  bool LeavesByAnotherNic(const DrainEntry& drain, uint32_t index);
   absl::StatusOr<api::v1::ActionReply> DoDrain(const api::Caller& caller, const api::v1::DrainRequest& request);
   absl::StatusOr<api::v1::ActionReply> DoUndrain(const api::Caller& caller, const api::v1::UndrainRequest& request);
   size_t EndDrain(const std::string& what);  // flows that go back

@@ -41,6 +41,11 @@ Crosses CrossesAt(const DrainEntry& drain, const PairKey& pair, const probe::Dis
                              *hop);
 }
 
+const char* HowTheyLeave(const DrainEntry& drain) {
+  if (drain.kind == DrainKind::kNic) return "where another NIC carries their packets";
+  return drain.now ? "with their next packet" : "at the next pause or moment without packets in flight";
+}
+
 }  // namespace
 
 // Slots of the pair that cross what is drained. Where the pair's paths are not known just now: as they were.
@@ -117,6 +122,30 @@ std::vector<control::DrainSlot> Agent::DrainSlots(uint32_t index) {
   return out;
 }
 
+bool Agent::NicDrained(const Nic& nic) const {
+  const auto drain = drains_.entries().find(nic.config.name);
+  return drain != drains_.entries().end() && drain->second.kind == DrainKind::kNic;
+}
+
+// NIC failover acts here, and another NIC that is not drained reaches the same peer. Whether the peer puts packets back
+// only its agent's answer tells.
+bool Agent::AnotherNicMayCarry(const PairState& pair) const {
+  if (nic_failover_ == nullptr || !Acts(Capability::kNic)) return false;
+  return std::any_of(pairs_.begin(), pairs_.end(), [&](const auto& entry) {
+    const PairState& other = *entry.second;
+    if (other.peer != pair.peer || other.ifindex == pair.ifindex) return false;
+    if (probe::Load(dataplane_->pairs()[other.index].live_mask) == 0) return false;
+    return std::none_of(nics_.begin(), nics_.end(),
+                        [&](const Nic& nic) { return nic.ifindex == other.ifindex && NicDrained(nic); });
+  });
+}
+
+// The pair's packets go by another NIC, or will once the peer has said that it puts them back.
+bool Agent::LeavesByAnotherNic(const DrainEntry& drain, uint32_t index) {
+  const PairState* pair = drain.kind == DrainKind::kNic ? FindPair(index) : nullptr;
+  return pair != nullptr && AnotherNicMayCarry(*pair);
+}
+
 // Asks the kernel to move a flow that is on what is drained.
 void Agent::MoveOff(DrainEntry& drain, const FlowKey& key, FlowEntry& flow) {
   const PairState* pair = FindPair(flow.tx.pair);
@@ -143,15 +172,21 @@ void Agent::WatchDrain(DrainEntry& drain, int64_t now_ns) {
   uint64_t bytes = 0;
   drain.flows_unknown = 0;
   drain.held.clear();
+  drain.carried.clear();
   for (auto& [key, flow] : flows_.sent) {
     const uint32_t index = flow.tx.pair;
     const uint8_t slot = ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
-    const Crosses crosses = control::CrossesSlot(drain.CrossingOf(index), drain.UnknownOf(index), slot);
+    Crosses crosses = control::CrossesSlot(drain.CrossingOf(index), drain.UnknownOf(index), slot);
+    const bool leaves = crosses != Crosses::kNo && LeavesByAnotherNic(drain, index);
+    if (leaves && nic_failover_->Carried(FindPair(index)->key)) {
+      drain.carried.insert(key);
+      crosses = Crosses::kNo;
+    }
     if (crosses != Crosses::kNo || drain.on_it.contains(key)) bytes += flow.window_bytes;
     if (crosses == Crosses::kNo) continue;
     on_it.insert(key);
     drain.flows_unknown += crosses == Crosses::kMaybe;
-    MoveOff(drain, key, flow);
+    if (!leaves) MoveOff(drain, key, flow);
   }
   drain.on_it = std::move(on_it);
   drain.Sent(now_ns, bytes);
@@ -243,11 +278,14 @@ absl::Status Agent::CheckSomethingRemains(const DrainEntry& drain) {
   for (const auto& [index, mask] : drain.crossing) {
     std::vector<control::DrainSlot> slots = DrainSlots(index);
     for (control::DrainSlot& slot : slots) slot.drained = slot.drained || Has(mask, slot.slot);
-    if (!control::NothingRemains(slots)) continue;
+    if (!control::NothingRemains(slots) || LeavesByAnotherNic(drain, index)) continue;
     if (drain.kind == DrainKind::kNic) {
-      return absl::FailedPreconditionError(absl::StrCat("queue pairs cannot leave their NIC: end those of ", drain.what,
-                                                        " in their jobs. --now keeps new flows off its paths where "
-                                                        "that is possible, and watches until it is silent"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("queue pairs cannot leave their NIC without NIC failover (steering.nic_failover "
+                       "here and at ",
+                       FindPair(index)->peer, ", and a second NIC): end those of ", drain.what,
+                       " in their jobs. --now keeps new flows off its paths where "
+                       "that is possible, and watches until it is silent"));
     }
     return absl::FailedPreconditionError(
         absl::StrCat("no live path to ", FindPair(index)->peer, " would remain; --now drains ", drain.what,
@@ -281,17 +319,17 @@ absl::StatusOr<v1::ActionReply> Agent::DoDrain(const api::Caller& caller, const 
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) paths += Has(mask, s) && engine_->mesh().slots(index).port(s) != 0;
   }
   v1::ActionReply reply;
-  std::string effect =
-      absl::StrFormat("%s %s: no flow is put on the %d paths that cross it; %d flows leave it %s",
-                      control::DrainKindName(drain.kind), what, paths, drain.on_it.size() - drain.held.size(),
-                      drain.now ? "with their next packet" : "at the next pause or moment without packets in flight");
+  std::string effect = absl::StrFormat("%s %s: no flow is put on the %d paths that cross it; %d flows leave it %s",
+                                       control::DrainKindName(drain.kind), what, paths,
+                                       drain.on_it.size() - drain.held.size(), HowTheyLeave(drain));
   if (drain.unseen.leaving > 0)
     absl::StrAppendFormat(&effect, "; %d more at once, by their owners' libraries", drain.unseen.leaving);
   if (const size_t stay = drain.held.size() + drain.unseen.held.size(); stay > 0)
     absl::StrAppendFormat(&effect, "; %d stay: locked hard, without another live path, or nobody can move them", stay);
   reply.set_effect(effect);
   reply.set_undo(absl::StrCat("undrain ", what));
-  reply.set_pending((!drain.now && !drain.on_it.empty()) || !drain.unseen.on_it.empty());
+  const bool agreeing = drain.kind == DrainKind::kNic && drain.on_it.size() > drain.held.size();  // with the peer
+  reply.set_pending((!drain.now && !drain.on_it.empty()) || agreeing || !drain.unseen.on_it.empty());
   reply.set_reverts_s(request.for_s());
   for (const auto* on_it : {&drain.on_it, &drain.unseen.on_it}) {
     for (const FlowKey& flow : *on_it) reply.add_flows(flow.Id().ToString());
@@ -389,6 +427,7 @@ v1::DrainsReply Agent::MakeDrains() {
     out->set_flows(static_cast<uint32_t>(drain.on_it.size() + drain.unseen.on_it.size()) - unknown);
     out->set_flows_unknown(unknown);
     out->set_flows_moved(
+        static_cast<uint32_t>(drain.carried.size()) +
         static_cast<uint32_t>(std::count_if(drain.moved.begin(), drain.moved.end(), [&](const auto& moved) {
           return !drain.on_it.contains(moved.first) && !drain.unseen.on_it.contains(moved.first);
         })));

@@ -42,6 +42,7 @@ struct DrainEntry {
   int64_t last_sent_ns = 0;                        // 0: never since the start
   uint32_t flows_unknown = 0;
   std::vector<FlowKey> held;
+  std::set<FlowKey> carried;  // of a NIC: those whose packets go by another one
   bool told_safe = false;
   struct Unseen {  // queue pairs whose packets nobody here sees, at the last look of theirs
     std::set<FlowKey> on_it;

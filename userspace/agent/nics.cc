@@ -66,6 +66,7 @@ std::vector<control::NicPair> Agent::LookAtNicPairs() {
     for (const Nic& nic : nics_) {
       if (nic.ifindex != pair->ifindex) continue;
       out.link_up = nic.link_up;
+      out.drained = NicDrained(nic);
       out.can_carry = nic.attached;
     }
     view.push_back(std::move(out));

@@ -2,6 +2,7 @@
 #include "userspace/control/nic_failover.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -35,6 +36,12 @@ bool NicFailover::Usable(const NicPair& pair, int64_t now_ns) const {
 bool NicFailover::Silent(const PairKey& pair) const {
   const auto found = states_.find(pair);
   return found != states_.end() && found->second.silent;
+}
+
+bool NicFailover::MissedByPeer(const PairKey& pair, int64_t now_ns) const {
+  const auto found = states_.find(pair);
+  return found != states_.end() && found->second.peer.silent && found->second.peer_ns != 0 &&
+         now_ns - found->second.peer_ns < kReportAgeNs;
 }
 
 bool NicFailover::Carried(const PairKey& pair) const {
@@ -112,17 +119,25 @@ void NicFailover::End(State& state, int64_t now_ns) {
 
 // The side that chooses: one carrier while either side misses the pair and the carrier answers.
 void NicFailover::Lead(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, int64_t now_ns) {
-  const bool peer_misses = state.peer.silent && state.peer_ns != 0 && now_ns - state.peer_ns < kReportAgeNs;
-  if (!state.silent && !peer_misses) return End(state, now_ns);
-  const NicPair* best = nullptr;
+  if (!state.silent && !pair.drained && !MissedByPeer(pair.key, now_ns)) return End(state, now_ns);
+  const NicPair *best = nullptr, *present = nullptr;
+  // A failure outranks a drain: what is to be free carries only what nothing else can.
+  const auto shunned = [&](const NicPair& other) { return other.drained || MissedByPeer(other.key, now_ns); };
+  const auto rank = [&](const NicPair& other) { return std::pair(shunned(other), Distance(pair.key, other.key)); };
   for (const NicPair& other : pairs) {
     if (other.peer != pair.peer || other.key == pair.key || !other.can_carry || !Usable(other, now_ns)) continue;
-    if (other.key == state.rule.carrier && state.rule.tag != 0) return;  // goes on
+    if (shunned(other) && !state.silent) continue;
+    if (other.key == state.rule.carrier && state.rule.tag != 0) present = &other;
     // What fell silent together with the pair, but was asked less often, does not show it yet.
-    if (state.silent && pair.link_up && other.last_reply_ns <= pair.last_reply_ns) continue;
-    if (best == nullptr || Distance(pair.key, other.key) < Distance(pair.key, best->key)) best = &other;
+    if (&other != present && state.silent && pair.link_up && other.last_reply_ns <= pair.last_reply_ns) continue;
+    if (best == nullptr || rank(other) < rank(*best)) best = &other;
   }
-  if (best == nullptr) return;  // a carrier that is silent for a moment is no worse than none
+  if (present != nullptr && shunned(*present) == shunned(*best)) return;  // goes on
+  if (best == nullptr) {
+    // A carrier that is silent for a moment is no worse than none, but a drained NIC that answers is better.
+    if (Usable(pair, now_ns)) End(state, now_ns);
+    return;
+  }
   End(state, now_ns);
   if (const uint8_t tag = FreeTag(best->key); tag != 0) state.rule = {.carrier = best->key, .tag = tag};
 }
@@ -143,13 +158,13 @@ void NicFailover::Follow(State& state, absl::Span<const NicPair> pairs, int64_t 
 
 void NicFailover::Report(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, bool acts, int64_t now_ns,
                          NicStep& step) {
-  NicReport report = {.pair = pair.key, .silent = state.silent};
+  NicReport report = {.pair = pair.key, .silent = state.silent || pair.drained};
   if (state.rule.tag != 0) {
     report.carrier = state.rule.carrier;
     report.tag = state.rule.tag;
     report.restores = acts;
   }
-  const bool quiet = !state.silent && state.rule.tag == 0;
+  const bool quiet = !report.silent && state.rule.tag == 0;
   if (!quiet) state.told_until_ns = now_ns + kToldAfterEndNs;
   if (now_ns > state.told_until_ns) return;
   if (report == state.sent && now_ns - state.sent_ns < rules_.report_ns) return;

@@ -6,7 +6,8 @@
 //
 // A pair is silent when its NIC's link is down, or when it does not answer probes for `silence` while another pair to
 // the same peer does: so neither a dead peer nor a dead agent looks like a dead NIC. It is back after it has answered
-// for a hold time without a pause, which doubles with each loss within the last ten minutes.
+// for a hold time without a pause, which doubles with each loss within the last ten minutes. A pair whose local NIC is
+// drained is carried like a silent one, carries only what nothing else can, and goes back at once when that is over.
 // Pure: time comes in (any monotonic clock). One thread per object.
 #pragma once
 
@@ -37,6 +38,7 @@ struct NicPair {
   PairKey key;
   std::string peer;           // its host
   bool link_up = true;        // of the local NIC
+  bool drained = false;       // an operator wants the local NIC free
   bool can_carry = true;      // no queue pair there has a QPN that looks like a tag
   int64_t interval_ns = 0;    // of probe rounds
   int64_t last_reply_ns = 0;  // 0: never
@@ -77,6 +79,8 @@ class NicFailover {
   // What an earlier agent left in force, before the first tick: it goes on.
   void Adopt(const PairKey& pair, const NicCarry& carry);
   bool Silent(const PairKey& pair) const;
+  // The peer lost its end of it, or wants it free.
+  bool MissedByPeer(const PairKey& pair, int64_t now_ns) const;
   // The pair's packets leave by another one.
   bool Carried(const PairKey& pair) const;
 

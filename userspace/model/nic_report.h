@@ -15,7 +15,7 @@ struct NicReport {
   PairKey pair;
   PairKey carrier;        // meaningful with a tag
   uint8_t tag = 0;        // 0: the pair's packets go by the pair itself; else by the carrier, with this tag
-  bool silent = false;    // the host cannot reach the other one by this pair
+  bool silent = false;    // the host cannot reach the other one by this pair, or wants its NIC free
   bool restores = false;  // packets carried by that rule are put back at this host
   bool operator==(const NicReport&) const = default;
 };
