@@ -272,6 +272,22 @@ TEST_F(AgentOnFabric, LeavesASilentlyDeadSpine) {
   EXPECT_LT(Quantile(result->AllRecoveries(), 1), 60) << "ten times what is expected";
 }
 
+// Ports are dealt out anew twice with each reboot, and a pair has 16 slots: 24 flows' own ports have not all one.
+TEST_F(AgentOnFabric, MoreFlowsThanSlotsSurviveASpineThatReboots) {
+  FailoverSpec spec;
+  spec.testbed = SmallSpec();
+  spec.testbed.mode = "optimize";
+  spec.kind = CutKind::kReboot;
+  spec.background_share = 0.3;
+  spec.hold = absl::Seconds(1);
+  spec.cuts = 3;
+  const auto result = RunFailover(spec);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->cuts.size(), 3u);
+  EXPECT_EQ(result->flows_lost, 0);
+  EXPECT_EQ(result->icrc_errors, 0u);
+}
+
 // A path that loses one packet in ten is not dead, and as bad.
 TEST_F(AgentOnFabric, LeavesAPathThatLosesATenth) {
   Up(SmallSpec());

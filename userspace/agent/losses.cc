@@ -120,6 +120,20 @@ void Agent::LeaveMutePorts() {
   if (!Acts(Capability::kFailover)) return;
   for (auto& [index, pair] : pairs_) {
     if (!pair->active) continue;
+    const probe::Discovery* discovery = engine_->discovery(index);
+    if (discovery != nullptr && discovery->InMotion() && !pair->blind) {
+      // While ports are dealt out anew none is believed to take another's path, and slots may not suffice for all: no
+      // verdict would move flows on the rest.
+      if (const int left = LeavePath(*pair, CW_SLOT_NONE, /*steered_to=*/0); left > 0) {
+        Log({.type = "path",
+             .severity = telemetry::Severity::kNotice,
+             .text = absl::StrFormat(
+                 "paths to %s change, and %d flows have ports that no slot is left to watch: they go to "
+                 "paths that are watched",
+                 pair->peer, left),
+             .peer = pair->peer});
+      }
+    }
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
       if (!IsMute(*pair, s)) continue;
       const cw_slot& slot = dataplane_->pairs()[index].slot[s];
