@@ -174,8 +174,9 @@ void AddDrainVerbs(CLI::App& app, Session& session) {
   AddKind(*drain, session, v1::DRAIN_KIND_LINK, "link", "Address of the port where it ends: TO in cwctl links",
           "A link of the fabric");
   AddKind(*drain, session, v1::DRAIN_KIND_SPINE, "spine", "Its address, as among the HOPS of cwctl paths", "A switch");
-  AddKind(*drain, session, v1::DRAIN_KIND_NIC, "nic", "Its name, as in cwctl status",
-          "A NIC of this host: queue pairs cannot leave it, so this only watches");
+  AddKind(
+      *drain, session, v1::DRAIN_KIND_NIC, "nic", "Its name, as in cwctl status",
+      "A NIC of this host: by NIC failover where that is on, else queue pairs cannot leave it and this only watches");
   drain->add_subcommand("list", "What is drained")->callback([&session] {
     session.action = [&session] { return List(session); };
   });

@@ -187,6 +187,7 @@ TEST_F(TwoHosts, ItReturnsAfterTheHoldTimeWhichGrowsWithFlapping) {
 }
 
 TEST_F(TwoHosts, ADrainedNicIsLeftBothWaysAndTakenBackAtOnce) {
+  Run(100);
   for (int h : {0, 1}) {  // the host that chooses the carrier, and the other one
     for (NicPair& pair : host(h).pairs) pair.drained = pair.key.local == A(h, 0);
     Run(100);
@@ -205,6 +206,7 @@ TEST_F(TwoHosts, ADrainedNicIsLeftBothWaysAndTakenBackAtOnce) {
 }
 
 TEST_F(TwoHosts, AFailureOutranksADrain) {
+  Run(100);
   for (NicPair& pair : near_.pairs) pair.drained = pair.key.local == A(0, 1);
   Run(100);
   EXPECT_EQ(Carried(0), 2);
