@@ -12,7 +12,9 @@
 #include "tests/sim/fabric_tree.h"
 #include "tests/sim/host_probes.h"
 #include "tests/sim/max_min.h"
+#include "userspace/control/best_of_two.h"
 #include "userspace/control/contention.h"
+#include "userspace/control/contention_rules.h"
 
 namespace cw::sim {
 namespace {
@@ -22,6 +24,7 @@ constexpr double kNoiseNs = 200;  // of a delay's measurement
 constexpr int kSlots = 16;
 constexpr int kNoPath = -1;
 constexpr int kCentralPasses = 20;
+constexpr int64_t kLastLookNs = 4'000'000;  // as agents wait for the last look before a move
 
 struct Flow {
   int nic = 0;
@@ -42,6 +45,7 @@ struct Nic {
   std::vector<int> flows;
   std::unique_ptr<control::ContentionState> state;
   int64_t phase_ns = 0;  // of its probes
+  std::vector<control::Reprobe> reprobed;
 };
 
 struct Links {
@@ -66,7 +70,10 @@ class Simulation {
   void Put(int f, int path);
   void Place(int f, int slot);
   void Share();
+  LinkModel::Sample Probe(const Tree::Route& links, int hops, int64_t t_ns);
   control::PathObservation ObservePath(int nic, const Peer& peer, int slot, int64_t now_ns);
+  control::FreshLook LookAgain(int nic, const Peer& peer, int slot, int64_t now_ns);
+  control::Move LastLook(int nic, const control::Move& move, int64_t now_ns);
   control::FlowObservation ObserveFlow(int f);
   control::Observation Observe(int nic, int64_t now_ns);
   void Decide(int nic, int64_t now_ns, WindowResult& out);
@@ -249,6 +256,17 @@ void Simulation::Share() {
   }
 }
 
+// What a probe that is sent at t_ns waits for, and the chance of its being marked.
+LinkModel::Sample Simulation::Probe(const Tree::Route& links, int hops, int64_t t_ns) {
+  double wait = kNoiseNs * std::fabs(Normal()), clean = 1;
+  for (int i = 1; i < hops; ++i) {
+    const LinkModel::Sample sample = model_.At(wanted_[links[i]], static_cast<uint32_t>(links[i]), t_ns);
+    wait += sample.wait_ns;
+    clean *= 1 - sample.mark_chance;
+  }
+  return {.wait_ns = static_cast<float>(wait), .mark_chance = static_cast<float>(1 - clean)};
+}
+
 // The probes of the window that ends now, all of which the queues of their time hold up.
 control::PathObservation Simulation::ObservePath(int n, const Peer& peer, int slot, int64_t now_ns) {
   Tree::Route links{};
@@ -264,16 +282,11 @@ control::PathObservation Simulation::ObservePath(int n, const Peer& peer, int sl
   std::vector<double> waits;
   for (int64_t round = from; round < to; ++round) {
     const int64_t t_ns = (round + 1) * probe_ns_ + phase_ns;
-    double wait = kNoiseNs * std::fabs(Normal()), clean = 1;
-    for (int i = 1; i < hops; ++i) {
-      const LinkModel::Sample sample = model_.At(wanted_[links[i]], static_cast<uint32_t>(links[i]), t_ns);
-      wait += sample.wait_ns;
-      clean *= 1 - sample.mark_chance;
-    }
-    waits.push_back(wait);
+    const LinkModel::Sample probe = Probe(links, hops, t_ns);
+    waits.push_back(probe.wait_ns);
     if (!spec_.marks) continue;
     ++path.ecn_samples;
-    path.marked += clean < 1 && Uniform() >= clean;
+    path.marked += probe.mark_chance > 0 && Uniform() < probe.mark_chance;
   }
   path.queue_samples = static_cast<int>(waits.size());
   if (waits.empty()) return path;
@@ -281,6 +294,32 @@ control::PathObservation Simulation::ObservePath(int n, const Peer& peer, int sl
   waits.resize(waits.size() - waits.size() / 20);  // as the agent does
   path.queue_ns = std::accumulate(waits.begin(), waits.end(), 0.0) / static_cast<double>(waits.size());
   return path;
+}
+
+// One probe: a pair that shares its budget has no more time before the move.
+control::FreshLook Simulation::LookAgain(int n, const Peer& peer, int slot, int64_t now_ns) {
+  Tree::Route links{};
+  const int hops = tree_.Links(n, peer.to, peer.path[slot], links);
+  return {.slot = static_cast<uint8_t>(slot),
+          .usable = slot < peer.known,
+          .samples = 1,
+          .queue_ns = Probe(links, hops, now_ns + kLastLookNs / 2).wait_ns,
+          .base_ns = kBaseNs};
+}
+
+// Both candidates are probed once more, and the rule is told with the next window.
+control::Move Simulation::LastLook(int n, const control::Move& move, int64_t now_ns) {
+  if (move.second == kSlotNone) return move;
+  Nic& nic = nics_[n];
+  const Peer& peer = nic.peers[flows_[move.flow.dqpn].peer];
+  const control::Reprobe seen{
+      .pair = move.pair,
+      .flow = move.flow,
+      .stays = true,
+      .candidates = {LookAgain(n, peer, move.to, now_ns), LookAgain(n, peer, move.second, now_ns)}};
+  nic.reprobed.push_back(seen);
+  const control::ContentionRules& rules = control::RulesOf(*nic.state);
+  return control::SettledMove(rules, move, seen, control::Settle(rules, seen));
 }
 
 control::FlowObservation Simulation::ObserveFlow(int f) {
@@ -320,8 +359,11 @@ void Simulation::Decide(int n, int64_t now_ns, WindowResult& out) {
     if (flows_[f].wanted < 0 || Uniform() > 0.5) continue;
     Place(f, std::exchange(flows_[f].wanted, -1));
   }
-  const control::Decision decision = control::DecideMoves(Observe(n, now_ns), *nic.state);
-  for (const control::Move& move : decision.moves) {
+  control::Observation seen = Observe(n, now_ns);
+  seen.reprobed = std::exchange(nic.reprobed, {});
+  const control::Decision decision = control::DecideMoves(seen, *nic.state);
+  for (const control::Move& decided : decision.moves) {
+    const control::Move move = LastLook(n, decided, now_ns);
     const auto f = static_cast<int>(move.flow.dqpn);
     ++out.moves;
     out.undone += nic.peers[flows_[f].peer].path[move.to] == flows_[f].left;
