@@ -11,7 +11,7 @@ JOBS ?= $(shell nproc)
 help:
 	@echo "make demo       the main job on a lab fabric: colliding queue pairs spread, a silently dead spine left; before and after"
 	@echo "make demo-rdma  the same cut and a move on real soft-RoCE in virtual machines"
-	@echo "make test       every test: unit, bpf, lab, vm, packages, sanitizers, fuzzing"
+	@echo "make test       every test: unit, bpf, lab, vm, packages, fuzzing"
 	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs, bench-rdma, bench-profiler, bench-restarts, bench-flood"
 	@echo "make soak       30 minutes (SOAK_MINUTES) of full links, with queue pairs and readers that come and go: does anything grow?"
 	@echo "make soak-liveness   30 minutes (SOAK_MINUTES) of a loaded, starved lab: how often a whole path is called dead"
@@ -37,7 +37,7 @@ demo-rdma: deps-build deps-vm
 	@$(BUILD)/tests/vm/cw_vm_demo
 
 test: deps-build deps-test deps-vm deps-bench deps-deb
-	@tests/run.sh unit bpf lab vm packaging asan fuzz
+	@tests/run.sh unit bpf lab vm packaging fuzz
 
 unit bpf lab asan fuzz: deps-build deps-test deps-bench
 	@tests/run.sh $@

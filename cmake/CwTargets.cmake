@@ -78,9 +78,10 @@ endif()
 
 # cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s]): a GoogleTest program; each TEST is one ctest test.
 # Everything above unit touches the kernel and runs alone, so that tests do not disturb each other's timing; TOGETHER: beside
-# others that say so, for machines of their own of which nothing is timed.
+# others that say so, for machines of their own of which nothing is timed. WHOLE name: the program is one ctest test of that
+# name, so that its tests share what is dear to make (machines); a skip in it skips it.
 function(cw_test name)
-  cmake_parse_arguments(A "TOGETHER" "LABEL;TIMEOUT" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(A "TOGETHER" "LABEL;TIMEOUT;WHOLE" "SOURCES;USES" ${ARGN})
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 60)
   endif()
@@ -96,6 +97,11 @@ function(cw_test name)
   endif()
   if(A_LABEL STREQUAL "unit")
     add_dependencies(cw_unit_tests ${name})
+  endif()
+  if(A_WHOLE)
+    add_test(NAME ${A_LABEL}.${A_WHOLE} COMMAND ${name})
+    set_tests_properties(${A_LABEL}.${A_WHOLE} PROPERTIES ${props} SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+    return()
   endif()
   gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." PROPERTIES ${props} DISCOVERY_TIMEOUT 60)
 endfunction()

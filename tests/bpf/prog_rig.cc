@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -28,25 +29,92 @@ void* Map(bpf_map* map, size_t size) {
 
 constexpr size_t kPairs = 16;
 
+cwfabric* Load(const ProgRig::Options& options) {
+  cwfabric* skel = cwfabric::open();
+  Require(skel != nullptr, "open");
+  Require(bpf_map__set_max_entries(skel->maps.cw_flows, 4096) == 0, "size");
+  Require(bpf_map__set_max_entries(skel->maps.cw_tx_flows, options.max_tx_flows) == 0, "size");
+  Require(bpf_map__set_max_entries(skel->maps.cw_pairs, kPairs) == 0, "size");
+  Require(bpf_map__set_max_entries(skel->maps.cw_probe_tx, kPairs) == 0, "size");
+  Require(bpf_map__set_max_entries(skel->maps.cw_keys, kPairs) == 0, "size");
+  Require(bpf_map__set_max_entries(skel->maps.cw_carry_out, kPairs) == 0, "size");
+  Require(bpf_map__set_autocreate(skel->maps.cw_lab_clock, options.lab_clock) == 0, "autocreate");
+  Require(bpf_map__set_autocreate(skel->maps.cw_lab_nic, options.lab_nic) == 0, "autocreate");
+  skel->rodata->cw_lab_clock_on = options.lab_clock;
+  skel->rodata->cw_lab_nic_on = options.lab_nic;
+  skel->rodata->cw_nic_failover_on = options.nic_failover;
+  if (options.icrc_table) cw_icrc_pow_fill(skel->rodata->cw_icrc_pow);
+  Require(cwfabric::load(skel) == 0, "load");
+  return skel;
+}
+
+void Discard(bpf_map* map) {
+  ring_buffer* ring = ring_buffer__new(
+      bpf_map__fd(map), [](void*, void*, size_t) { return 0; }, nullptr, nullptr);
+  Require(ring != nullptr, "ring");
+  ring_buffer__consume(ring);
+  ring_buffer__free(ring);
+}
+
+void Zero(bpf_map* map) {
+  // Room for one value of each possible processor, as arrays per processor take it.
+  const size_t value = (bpf_map__value_size(map) + 7) / 8 * 8 * static_cast<size_t>(libbpf_num_possible_cpus());
+  const std::vector<uint8_t> zeros(value);
+  for (uint32_t i = 0; i < bpf_map__max_entries(map); ++i)
+    Require(bpf_map_update_elem(bpf_map__fd(map), &i, zeros.data(), BPF_ANY) == 0, "zero");
+}
+
+void Clear(bpf_map* map) {
+  std::vector<uint8_t> key(bpf_map__key_size(map));
+  while (bpf_map_get_next_key(bpf_map__fd(map), nullptr, key.data()) == 0)
+    Require(bpf_map_delete_elem(bpf_map__fd(map), key.data()) == 0, "delete");
+}
+
+// As it was when it was loaded.
+void Reset(cwfabric* skel) {
+  bpf_map* map;
+  bpf_object__for_each_map(map, skel->obj) {
+    if (bpf_map__is_internal(map) || bpf_map__fd(map) < 0) continue;
+    switch (bpf_map__type(map)) {
+      case BPF_MAP_TYPE_RINGBUF:
+        Discard(map);
+        break;
+      case BPF_MAP_TYPE_ARRAY:
+      case BPF_MAP_TYPE_PERCPU_ARRAY:
+        Zero(map);
+        break;
+      default:
+        Clear(map);
+    }
+  }
+}
+
+// Loaded programs that no rig uses: where many tests run in one process, and verification takes seconds (emulated
+// processors), they are loaded once.
+struct Idle {
+  ProgRig::Options options;
+  cwfabric* skel;
+};
+std::vector<Idle>& IdlePrograms() {
+  static auto* idle = new std::vector<Idle>();
+  return *idle;
+}
+
+cwfabric* Programs(const ProgRig::Options& options) {
+  auto& idle = IdlePrograms();
+  auto at = std::find_if(idle.begin(), idle.end(), [&](const Idle& i) { return i.options == options; });
+  if (at == idle.end()) return Load(options);
+  cwfabric* skel = at->skel;
+  idle.erase(at);
+  Reset(skel);
+  return skel;
+}
+
 }  // namespace
 
 ProgRig::ProgRig() : ProgRig(Options()) {}
 
-ProgRig::ProgRig(const Options& options) : skel_(cwfabric::open()) {
-  Require(skel_ != nullptr, "open");
-  Require(bpf_map__set_max_entries(skel_->maps.cw_flows, 4096) == 0, "size");
-  Require(bpf_map__set_max_entries(skel_->maps.cw_tx_flows, options.max_tx_flows) == 0, "size");
-  Require(bpf_map__set_max_entries(skel_->maps.cw_pairs, kPairs) == 0, "size");
-  Require(bpf_map__set_max_entries(skel_->maps.cw_probe_tx, kPairs) == 0, "size");
-  Require(bpf_map__set_max_entries(skel_->maps.cw_keys, kPairs) == 0, "size");
-  Require(bpf_map__set_max_entries(skel_->maps.cw_carry_out, kPairs) == 0, "size");
-  Require(bpf_map__set_autocreate(skel_->maps.cw_lab_clock, options.lab_clock) == 0, "autocreate");
-  Require(bpf_map__set_autocreate(skel_->maps.cw_lab_nic, options.lab_nic) == 0, "autocreate");
-  skel_->rodata->cw_lab_clock_on = options.lab_clock;
-  skel_->rodata->cw_lab_nic_on = options.lab_nic;
-  skel_->rodata->cw_nic_failover_on = options.nic_failover;
-  if (options.icrc_table) cw_icrc_pow_fill(skel_->rodata->cw_icrc_pow);
-  Require(cwfabric::load(skel_) == 0, "load");
+ProgRig::ProgRig(const Options& options) : options_(options), skel_(Programs(options)) {
   ctl_ = static_cast<cw_ctl*>(Map(skel_->maps.cw_ctl, sizeof(cw_ctl)));
   pairs_ = static_cast<cw_pair*>(Map(skel_->maps.cw_pairs, sizeof(cw_pair) * kPairs));
   ctl_->abi_version = CW_ABI_VERSION;
@@ -62,7 +130,7 @@ ProgRig::ProgRig(const Options& options) : skel_(cwfabric::open()) {
 ProgRig::~ProgRig() {
   munmap(ctl_, sizeof(cw_ctl));
   munmap(pairs_, sizeof(cw_pair) * kPairs);
-  cwfabric::destroy(skel_);
+  IdlePrograms().push_back({options_, skel_});
 }
 
 RunResult ProgRig::Run(int fd, const Bytes& frame, void* ctx, size_t ctx_size) {

@@ -34,6 +34,7 @@ class ProgRig {
     bool lab_nic = false;
     bool nic_failover = false;
     bool icrc_table = true;
+    bool operator==(const Options&) const = default;
   };
   ProgRig();
   explicit ProgRig(const Options& options);
@@ -88,6 +89,7 @@ class ProgRig {
   std::vector<Bytes> Drain(bpf_map* map);
   std::vector<uint64_t> Counters();
 
+  Options options_;
   cwfabric* skel_ = nullptr;
   cw_ctl* ctl_ = nullptr;
   cw_pair* pairs_ = nullptr;

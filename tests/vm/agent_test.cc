@@ -67,7 +67,7 @@ class AgentTest : public AgentsFixture {
 };
 
 TEST_F(AgentTest, ShowsQueuePairsWithProcessPathAndDelay) {
-  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 24 -s 65536 -u 18"));
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 60 -s 65536 -u 18"));
   auto listed = QueuePairs(rack_->machine(0));
   ASSERT_TRUE(listed.ok()) << listed.status();
   std::map<uint32_t, QueuePair> by_qpn;
@@ -92,7 +92,7 @@ TEST_F(AgentTest, ShowsQueuePairsWithProcessPathAndDelay) {
   auto status = agents_->Ctl(0, "status");
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->at("nics").at(0).at("rdma_devices"), nlohmann::json({"rxe0"}));
-  auto result = run_->Wait(absl::Seconds(90));
+  auto result = run_->Finish(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->messages, 0u) << result->output << Logs();
 }
@@ -125,7 +125,7 @@ TEST_F(AgentTest, SteersALiveQueuePairToAnotherSpineWithoutAnError) {
   ASSERT_TRUE(sender_before.ok() && receiver_before.ok()) << sender_before.status() << receiver_before.status();
   auto paths = agents_->LivePathsBySpine(0);
   ASSERT_TRUE(paths.ok()) << paths.status();
-  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -t 1 -D 25 -s 65536 -u 20"));
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -t 1 -D 60 -s 65536 -u 20"));
   for (const SentFlow& flow : flows_) {
     const int from = SpineOf(flow.remote_qpn), to = (from + 1) % rack_->fabric().spec().spines;
     ASSERT_TRUE(paths->count(to)) << "no live path over spine " << to;
@@ -135,7 +135,7 @@ TEST_F(AgentTest, SteersALiveQueuePairToAnotherSpineWithoutAnError) {
     EXPECT_EQ(SpineOf(flow.remote_qpn), to) << "from spine " << from << ": " << set->dump() << Logs();
   }
   EXPECT_TRUE(run_->running()) << "perftest ended before every queue pair was moved";
-  auto result = run_->Wait(absl::Seconds(90));
+  auto result = run_->Finish(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
   auto sender = RxeCounters(rack_->machine(0)), receiver = RxeCounters(rack_->machine(1));
   ASSERT_TRUE(sender.ok() && receiver.ok()) << sender.status() << receiver.status();
@@ -150,7 +150,7 @@ TEST_F(AgentTest, MovesBusyQueuePairsAndPerftestFinishes) {
   ASSERT_TRUE(before.ok()) << before.status();
   auto paths = agents_->LivePathsBySpine(0);
   ASSERT_TRUE(paths.ok()) << paths.status();
-  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 40 -s 65536 -u 18"));
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 90 -s 65536 -u 18"));
   const int spines = rack_->fabric().spec().spines;
   ASSERT_EQ(paths->size(), static_cast<size_t>(spines));
   // Asks for a move to the next spine and gives the reply. An emulated processor may stall for so long that a path is
@@ -188,7 +188,7 @@ TEST_F(AgentTest, MovesBusyQueuePairsAndPerftestFinishes) {
   std::printf("without --force it %s within 3 s\n%s", came ? "was moved" : "was not moved",
               agents_->CtlText(0, "steer show").value_or("steer show failed").c_str());
 
-  auto result = run_->Wait(absl::Seconds(90));
+  auto result = run_->Finish(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->messages, 0u) << result->output << Logs();
   auto after = RxeCounters(rack_->machine(0));
@@ -202,7 +202,7 @@ TEST_F(AgentTest, MovesBusyQueuePairsAndPerftestFinishes) {
 TEST_F(AgentTest, LeavesASilentlyDeadSpineAndPerftestFinishes) {
   auto before = RxeCounters(rack_->machine(0));
   ASSERT_TRUE(before.ok()) << before.status();
-  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 24 -s 65536 -u 18"));
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 60 -s 65536 -u 18"));
   const int dead = SpineOf(flows_[0].remote_qpn);
   ASSERT_GE(dead, 0);
   const lab::LinkDirection link = lab::LinkDirection::SpineToLeaf(dead, 1);
@@ -214,7 +214,7 @@ TEST_F(AgentTest, LeavesASilentlyDeadSpineAndPerftestFinishes) {
   })) << Logs();
   EXPECT_TRUE(run_->running()) << "perftest ended before the queue pairs had left";
 
-  auto result = run_->Wait(absl::Seconds(90));
+  auto result = run_->Finish(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->messages, 0u) << result->output << Logs();
   EXPECT_GT(rack_->fabric().Link(link)->fault_drops, 0u) << "the fault hit nothing";

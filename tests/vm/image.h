@@ -13,7 +13,7 @@ namespace cw::vm {
 struct ImageOptions {
   std::string kernel = "6.1";  // a series of Debian 12 and its archives (6.1, 6.12), or a kernel package's full name
   std::vector<std::pair<std::string, std::string>>
-      files;  // {host file, path in the machine}; programs bring their libraries
+      files;                          // {host file, path in the machine}; programs bring their libraries
   std::vector<std::string> archives;  // further ones (cpio, newc), unpacked last
 };
 

@@ -80,7 +80,7 @@ TEST_F(Ip6Test, QueuePairsAreSeenMovedAndLeaveADeadSpine) {
   ASSERT_EQ(gid, GidIndex(1)) << "perftest takes one index for both ends";
   auto before = RxeCounters(rack_->machine(0));
   ASSERT_TRUE(before.ok()) << before.status();
-  auto run = Perftest::Start(*rack_, {.arguments = "-q 4 -D 40 -s 65536 -u 18 -x " + gid});
+  auto run = Perftest::Start(*rack_, {.arguments = "-q 4 -D 90 -s 65536 -u 18 -x " + gid});
   ASSERT_TRUE(run.ok()) << run.status();
   run_ = *std::move(run);
   ASSERT_TRUE(Eventually(
@@ -108,7 +108,7 @@ TEST_F(Ip6Test, QueuePairsAreSeenMovedAndLeaveADeadSpine) {
     return std::all_of(flows_.begin(), flows_.end(), [&](const SentFlow& f) { return SpineOf(f.remote_qpn) != to; });
   })) << Logs();
   EXPECT_TRUE(run_->running()) << "perftest ended before the queue pairs had left";
-  auto result = run_->Wait(absl::Seconds(90));
+  auto result = run_->Finish(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->messages, 0u) << result->output << Logs();
   EXPECT_GT(rack_->fabric().Link(dead)->fault_drops, 0u) << "the fault hit nothing";

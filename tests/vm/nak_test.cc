@@ -151,7 +151,7 @@ class NakTest : public AgentsFixture {
     return silence;
   }
   void FinishTails() {
-    auto result = run_->Wait(absl::Seconds(60));
+    auto result = run_->Finish(absl::Seconds(60));
     ASSERT_TRUE(result.ok()) << result.status() << Logs();
     EXPECT_GT(result->messages, 0u) << result->output;
   }
@@ -164,13 +164,13 @@ TEST_F(NakTest, UnneededOnesHarmNoSends) { NaksUnder("ib_send_bw"); }
 // pairs that read.
 TEST_F(NakTest, ReadsAreLeftToTheirTimer) {
   const uint64_t asked = Counter(0, "tail_naks");
-  auto run = Perftest::Start(*rack_, {.tool = "ib_read_bw", .arguments = "-q 1 -D 12 -s 65536 -u 18"});
+  auto run = Perftest::Start(*rack_, {.tool = "ib_read_bw", .arguments = "-q 1 -D 40 -s 65536 -u 18"});
   ASSERT_TRUE(run.ok()) << run.status();
   run_ = *std::move(run);
   ASSERT_TRUE(Eventually([&] { return Spine(1) >= 0; })) << Logs();
   Cut(1, absl::Seconds(1));
   EXPECT_TRUE(run_->running()) << "perftest ended before the cut";
-  auto result = run_->Wait(absl::Seconds(60));
+  auto result = run_->Finish(absl::Seconds(60));
   ASSERT_TRUE(result.ok()) << result.status() << Logs();
   EXPECT_EQ(Counter(0, "tail_naks"), asked);
 }
@@ -202,7 +202,7 @@ TEST_F(NakTest, NoDataIsHarmed) {
 }
 
 TEST_F(NakTest, ALostEndIsResentAtOnce) {
-  ASSERT_NO_FATAL_FAILURE(StartTails(14));
+  ASSERT_NO_FATAL_FAILURE(StartTails(40));
   std::vector<std::string> told;
   for (int to : {1, 0, 1}) {  // data, its acknowledgements, data
     const absl::Duration stall = Cut(to, absl::Seconds(1));

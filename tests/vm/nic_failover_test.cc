@@ -74,9 +74,9 @@ class NicFailoverTest : public AgentsFixture {
 TEST_F(NicFailoverTest, QueuePairsGoOnByTheOtherNicAndReturn) {
   auto before = RxeCounters(rack_->machine(0));
   ASSERT_TRUE(before.ok()) << before.status();
-  // As long as the cut and the return take, and half as much again. One message in flight each: queues that the emulated
+  // Longer than the cut and the return take. One message in flight each: queues that the emulated
   // processors never work off would lose the probes, too, and make NICs look silent in turn.
-  auto run = Perftest::Start(*rack_, {.arguments = "-q 2 -t 1 -D 40 -s 16384 -u 18"});
+  auto run = Perftest::Start(*rack_, {.arguments = "-q 2 -t 1 -D 90 -s 16384 -u 18"});
   ASSERT_TRUE(run.ok()) << run.status();
   run_ = *std::move(run);
   ASSERT_TRUE(WaitForQueuePairs(rack_->machine(0), 2, absl::Seconds(30)).ok());
@@ -98,7 +98,7 @@ TEST_F(NicFailoverTest, QueuePairsGoOnByTheOtherNicAndReturn) {
   EXPECT_GT(carried, normal / 10);
   EXPECT_GT(after, normal / 10);
 
-  auto result = run_->Wait(absl::Seconds(90));
+  auto result = run_->Finish(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status() << Logs();
   EXPECT_GT(result->messages, 0u);
   auto counters = RxeCounters(rack_->machine(0));

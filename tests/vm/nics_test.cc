@@ -160,7 +160,7 @@ TEST_F(NicsTest, CountersThatMovedAndEvents) {
 // Without libcwverbs and without rdma_cm: Linux makes the port of both QPNs, and who the peer is the kernel alone
 // tells, at the moment they connect.
 TEST_F(UnseenTest, PathsOfQueuePairsByTheirQpns) {
-  auto run = Perftest::Start(*rack_, {.arguments = "-q 4 -D 25 -s 65536 -u 18"});
+  auto run = Perftest::Start(*rack_, {.arguments = "-q 4 -D 60 -s 65536 -u 18"});
   ASSERT_TRUE(run.ok()) << run.status();
   std::vector<nlohmann::json> flows;
   EXPECT_TRUE(Eventually([&] { return (flows = Flows("qpns")).size() == 4; }, absl::Seconds(60), absl::Seconds(2)))
@@ -186,7 +186,7 @@ TEST_F(UnseenTest, PathsOfQueuePairsByTheirQpns) {
     }
   }
   EXPECT_EQ(told, 4) << Logs();
-  auto result = (*run)->Wait(absl::Seconds(90));
+  auto result = (*run)->Finish(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
   ExpectOnTheWireAsTold(flows);
   // They are gone as soon as perftest is.

@@ -208,7 +208,7 @@ TEST_F(VerbsProbeTest, LibcwverbsPutsQueuePairsOnLivePathsOnly) {
   constexpr int kQueuePairs = 6;
   auto run = Perftest::Start(
       *rack_, {.tool = absl::StrCat("env LD_PRELOAD=", kLibrary, " CWVERBS_DEADLINE_MS=1000 ib_write_bw"),
-               .arguments = absl::StrCat("-q ", kQueuePairs, " -t 4 -s 65536 -u 18 -D 12")});
+               .arguments = absl::StrCat("-q ", kQueuePairs, " -t 4 -s 65536 -u 18 -D 60")});
   ASSERT_TRUE(run.ok()) << run.status();
   run_ = *std::move(run);
   EXPECT_TRUE(Eventually([&] {
@@ -221,7 +221,7 @@ TEST_F(VerbsProbeTest, LibcwverbsPutsQueuePairsOnLivePathsOnly) {
     }
     return cannot == kQueuePairs;
   })) << agents_->CtlText(0, "qps --json").value_or("");
-  auto result = run_->Wait(absl::Seconds(90));
+  auto result = run_->Finish(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->messages, 0u) << result->output << Logs();
   auto events = agents_->Events(0, "place");

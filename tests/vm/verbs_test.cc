@@ -65,7 +65,7 @@ class VerbsTest : public AgentsFixture {
 };
 
 TEST_F(VerbsTest, EightQueuePairsAreSpreadTwoPerSpine) {
-  auto run = Perftest::Start(*rack_, WithLibrary("20"));
+  auto run = Perftest::Start(*rack_, WithLibrary("60"));
   ASSERT_TRUE(run.ok()) << run.status();
   run_ = *std::move(run);
   std::vector<nlohmann::json> owned;
@@ -97,7 +97,7 @@ TEST_F(VerbsTest, EightQueuePairsAreSpreadTwoPerSpine) {
     ++per_spine[spines->at(qpn)];
   }
   for (int spine = 0; spine < rack_->fabric().spec().spines; ++spine) EXPECT_EQ(per_spine[spine], 2) << Shown();
-  auto result = run_->Wait(absl::Seconds(90));
+  auto result = run_->Finish(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->messages, 0u) << result->output << Logs();
   EXPECT_TRUE(Eventually([&] { return Owned().empty(); })) << "queue pairs of a process that ended: " << Shown();
@@ -109,7 +109,7 @@ TEST_F(VerbsTest, APlainUsersQueuePairsArePlacedByNetlinksWord) {
     auto opened = rack_->machine(i).Run("chmod 666 /dev/infiniband/*");
     ASSERT_TRUE(opened.ok()) << opened.status();
   }
-  auto run = Perftest::Start(*rack_, WithLibrary("15", "setpriv --reuid 1000 --regid 1000 --clear-groups "));
+  auto run = Perftest::Start(*rack_, WithLibrary("60", "setpriv --reuid 1000 --regid 1000 --clear-groups "));
   ASSERT_TRUE(run.ok()) << run.status();
   run_ = *std::move(run);
   std::vector<nlohmann::json> owned;
@@ -131,7 +131,7 @@ TEST_F(VerbsTest, APlainUsersQueuePairsArePlacedByNetlinksWord) {
   EXPECT_EQ(verdict(user, 0x7fff), absl::StrCat(CW_INPROC_NOT_YOURS, "\n"));
   EXPECT_EQ(verdict("", 0x7fff), absl::StrCat(CW_INPROC_PLACED, "\n"));
   EXPECT_TRUE(run_->running());
-  auto result = run_->Wait(absl::Seconds(90));
+  auto result = run_->Finish(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
 }
 
