@@ -77,11 +77,10 @@ if(CW_TESTS)
 endif()
 
 # cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s]): a GoogleTest program; each TEST is one ctest test.
-# Everything above unit touches the kernel and runs alone, so that tests do not disturb each other's timing; TOGETHER: beside
-# others that say so, for machines of their own of which nothing is timed. WHOLE name: the program is one ctest test of that
-# name, so that its tests share what is dear to make (machines); a skip in it skips it.
+# Everything above unit touches the kernel and runs alone, so that tests do not disturb each other's timing. WHOLE name: the
+# program is one ctest test of that name, so that its tests share what is dear to make (machines); a skip in it skips it.
 function(cw_test name)
-  cmake_parse_arguments(A "TOGETHER" "LABEL;TIMEOUT;WHOLE" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(A "" "LABEL;TIMEOUT;WHOLE" "SOURCES;USES" ${ARGN})
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 60)
   endif()
@@ -92,11 +91,10 @@ function(cw_test name)
   target_link_libraries(${name} PRIVATE cw_options ${A_USES} GTest::gtest GTest::gmock GTest::gtest_main)
   target_precompile_headers(${name} REUSE_FROM cw_test_headers)
   set(props LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT})
-  if(NOT A_LABEL STREQUAL "unit" AND NOT A_TOGETHER)
-    list(APPEND props RUN_SERIAL TRUE)
-  endif()
   if(A_LABEL STREQUAL "unit")
     add_dependencies(cw_unit_tests ${name})
+  else()
+    list(APPEND props RUN_SERIAL TRUE)
   endif()
   if(A_WHOLE)
     add_test(NAME ${A_LABEL}.${A_WHOLE} COMMAND ${name})

@@ -17,10 +17,13 @@ using lab::FailoverSpec;
 constexpr uint8_t kNcclTimeout = 20;  // NCCL_IB_TIMEOUT: 4.3 s, with the seven retries that all cases have
 constexpr uint8_t kPeerTimeout = 18;  // 1.1 s: queue pairs outlive a peer that is away for two seconds
 
-int CutsOf(const FailoverSystem& system, const Settings& settings) {
-  if (settings.cuts > 0) return settings.cuts;
-  if (system.agents) return settings.full ? 100 : 15;
-  return settings.full ? 20 : system.bfd_ms > 0 ? 2 : 3;
+// A NIC comes back after a hold that doubles with each loss within ten minutes, up to a minute.
+constexpr int kMostNicCuts = 5;
+
+int CutsOf(const FailoverCase& c, const FailoverSystem& system, const Settings& settings) {
+  const int by_default = system.agents ? (settings.full ? 100 : 15) : settings.full ? 20 : system.bfd_ms > 0 ? 2 : 3;
+  const int cuts = settings.cuts > 0 ? settings.cuts : by_default;
+  return c.kind == CutKind::kNicDown ? std::min(cuts, kMostNicCuts) : cuts;
 }
 
 // Where the fault's length is the case, it is the same for all.
@@ -143,7 +146,7 @@ FailoverSpec SpecOf(const FailoverCase& c, const FailoverSystem& system, const S
     if (nic) config.steering.nic_failover = true;
   };
   spec.background_share = c.background;
-  spec.cuts = CutsOf(system, settings);
+  spec.cuts = CutsOf(c, system, settings);
   spec.hold = absl::Milliseconds(HasOwnLength(c) ? c.hold_ms : std::max(c.hold_ms, system.hold_ms));
   if (lab::IsPause(c.kind)) spec.settle = absl::Milliseconds(300);
   if (lab::IsPause(c.kind) && c.hold_ms > 500) spec.cuts = std::min(spec.cuts, std::max(3, spec.cuts / 3));
