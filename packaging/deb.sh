@@ -1,9 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the Debian packages from what git has (or, without git, from the whole tree) into the folder named, and checks
-# them with lintian. The same commit gives the same bytes.
+# them with lintian. The same commit gives the same bytes. With --built FOLDER nothing is compiled: the programs and
+# libraries are those of that build of the preset "release", so that tests install what the other tests have tested.
+#   packaging/deb.sh [--built FOLDER] [OUT]     OUT: build/packages if not given
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [ "${1:-}" = --built ]; then
+  CW_BUILT=$(cd "$2" && pwd)
+  export CW_BUILT
+  shift 2
+fi
 out=$(mkdir -p "${1:-build/packages}" && cd "${1:-build/packages}" && pwd)
 work=build/deb-source/cwfabric
 rm -rf build/deb-source

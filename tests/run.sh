@@ -60,7 +60,7 @@ run() { # rung
   local start=$SECONDS
   echo "== $1"
   case "$1" in
-    packaging) if packages && build release release; then ladder release packaging; else failed=$((failed + 1)); fi ;;
+    packaging) if build release release && packages; then ladder release packaging; else failed=$((failed + 1)); fi ;;
     unit | bpf | lab | vm) if build release release; then ladder release "$1"; else failed=$((failed + 1)); fi ;;
     asan) if build asan asan --target cw_unit_tests; then ladder asan unit; else failed=$((failed + 1)); fi ;;
     fuzz) fuzz || failed=$((failed + 1)) ;;
@@ -69,8 +69,8 @@ run() { # rung
   echo "== $1: $((SECONDS - start)) s"
 }
 
-packages() { # what the rung installs
-  packaging/deb.sh build/packages >"$out/deb.log" 2>&1 || { tail -40 "$out/deb.log"; return 1; }
+packages() { # what the rung installs: the programs that the other rungs run
+  packaging/deb.sh --built build/release build/packages >"$out/deb.log" 2>&1 || { tail -40 "$out/deb.log"; return 1; }
 }
 
 fuzz() { # every fuzz target for a quarter of a minute; FUZZ_SECONDS for longer

@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "tests/lab/steady_traffic.h"
 #include "userspace/lab/testbed.h"
 
 namespace cw::lab {
@@ -30,18 +31,7 @@ inline TestbedSpec SmallSpec(const std::string& mode) {
   return spec;
 }
 
-inline JobSpec Paced(int qps) {
-  JobSpec job;
-  job.name = "traffic";
-  job.pairs = {{0, 1}};
-  job.qps_per_pair = qps;
-  job.message_bytes = 64 << 10;
-  job.duration = absl::Hours(1);
-  job.packet_interval = absl::Milliseconds(2);
-  job.path_mtu = 1024;
-  job.rate.reacts = false;
-  return job;
-}
+inline JobSpec Paced(int qps) { return SteadyTraffic(absl::Milliseconds(2), qps); }
 
 // As fast as links and marks let it.
 inline JobSpec Greedy(int qps, double link_mbps) {

@@ -326,6 +326,7 @@ class Agent final : public api::AgentView {
   void OnStall(PairState& pair, const control::DataStall::Verdict& verdict);
   int LeavePath(PairState& pair, uint8_t slot, std::optional<uint16_t> steered_to = std::nullopt);
   bool IsMute(const PairState& pair, uint8_t slot) const;
+  void LeaveUnwatchedPorts();
   void LeaveMutePorts();
 
   // decide.cc

@@ -99,6 +99,7 @@ void Agent::DecideWindow() {
   SettleMoves(INT64_MAX);
   ReadFlows();
   JudgeStalls(now_ns);
+  LeaveUnwatchedPorts();
   LeaveMutePorts();
   if (!flows_.sent.empty()) busy_ns_ = now_ns;
   SetPace(now_ns - busy_ns_ < kQuietAfterNs);

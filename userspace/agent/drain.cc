@@ -169,6 +169,7 @@ void Agent::MoveOff(DrainEntry& drain, const FlowKey& key, FlowEntry& flow) {
 // the old way.
 void Agent::WatchDrain(DrainEntry& drain, int64_t now_ns) {
   std::set<FlowKey> on_it;
+  std::map<uint32_t, bool> leaving;  // pairs, by another NIC
   uint64_t bytes = 0;
   drain.flows_unknown = 0;
   drain.held.clear();
@@ -177,7 +178,12 @@ void Agent::WatchDrain(DrainEntry& drain, int64_t now_ns) {
     const uint32_t index = flow.tx.pair;
     const uint8_t slot = ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
     Crosses crosses = control::CrossesSlot(drain.CrossingOf(index), drain.UnknownOf(index), slot);
-    const bool leaves = crosses != Crosses::kNo && LeavesByAnotherNic(drain, index);
+    bool leaves = false;
+    if (crosses != Crosses::kNo) {
+      const auto [known, fresh] = leaving.try_emplace(index);
+      if (fresh) known->second = LeavesByAnotherNic(drain, index);
+      leaves = known->second;
+    }
     if (leaves && nic_failover_->Carried(FindPair(index)->key)) {
       drain.carried.insert(key);
       crosses = Crosses::kNo;

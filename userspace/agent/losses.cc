@@ -3,6 +3,7 @@
 // left like dead ones, and taken back when clean, or after a time.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -116,24 +117,35 @@ bool Agent::IsMute(const PairState& pair, uint8_t slot) const {
   return probe::Load(shared.slot[slot].state) == CW_SLOT_NEW && rounds >= kMuteRounds;
 }
 
+// While ports are dealt out anew none is believed to take another's path, and slots may not suffice for all: no verdict
+// would move flows on the rest.
+void Agent::LeaveUnwatchedPorts() {
+  if (!Acts(Capability::kFailover)) return;
+  std::set<uint32_t> pairs;
+  for (const auto& [key, flow] : flows_.sent) {
+    if (flow.tx.port == 0 && flow.PathSlot() == CW_SLOT_NONE) pairs.insert(flow.tx.pair);
+  }
+  for (const uint32_t index : pairs) {
+    PairState* pair = FindPair(index);
+    const probe::Discovery* discovery = engine_->discovery(index);
+    if (pair == nullptr || !pair->active || pair->blind) continue;
+    if (discovery == nullptr || !discovery->InMotion()) continue;
+    const int left = LeavePath(*pair, CW_SLOT_NONE, /*steered_to=*/0);
+    if (left == 0) continue;
+    Log({.type = "path",
+         .severity = telemetry::Severity::kNotice,
+         .text =
+             absl::StrFormat("paths to %s change, and %d flows have ports that no slot is left to watch: they go to "
+                             "paths that are watched",
+                             pair->peer, left),
+         .peer = pair->peer});
+  }
+}
+
 void Agent::LeaveMutePorts() {
   if (!Acts(Capability::kFailover)) return;
   for (auto& [index, pair] : pairs_) {
     if (!pair->active) continue;
-    const probe::Discovery* discovery = engine_->discovery(index);
-    if (discovery != nullptr && discovery->InMotion() && !pair->blind) {
-      // While ports are dealt out anew none is believed to take another's path, and slots may not suffice for all: no
-      // verdict would move flows on the rest.
-      if (const int left = LeavePath(*pair, CW_SLOT_NONE, /*steered_to=*/0); left > 0) {
-        Log({.type = "path",
-             .severity = telemetry::Severity::kNotice,
-             .text = absl::StrFormat(
-                 "paths to %s change, and %d flows have ports that no slot is left to watch: they go to "
-                 "paths that are watched",
-                 pair->peer, left),
-             .peer = pair->peer});
-      }
-    }
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
       if (!IsMute(*pair, s)) continue;
       const cw_slot& slot = dataplane_->pairs()[index].slot[s];
