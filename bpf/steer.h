@@ -34,16 +34,24 @@ static __always_inline __u32 cw_lease_over(const struct cw_ctl* ctl, __u64 jiffi
   return over & 1;
 }
 
+/* Where the turn-th of n slots lies after a host's first one: far apart first (of eight 0, 4, 2, 6, 1, 5, 3, 7), each once
+ * in n turns. turn < n <= 16. Powers of two: the bits reversed (the nibbles are those of 0 to 15); others: the halves. */
+static __always_inline __u32 cw_turn_offset(__u32 turn, __u32 n) {
+  __u32 halves = (turn & 1) * ((n + 1) >> 1) + (turn >> 1);
+  __u32 reversed = (__u32)(0xf7b3d591e6a2c480ULL >> (turn * 4 & 63) & 15) * n >> 4;
+  return n & (n - 1) ? halves : reversed;
+}
+
 /* The slots of a mask in turn, over all pairs: slots are numbered by their hops, so the flows of a host spread over the
- * switches whatever their peers and QPNs are, and hosts with neighbouring addresses begin next to each other. A flow
- * without a choice takes no turn: flows within the rack would unsettle the order of those that leave it.
- * CW_SLOT_NONE if the mask is empty. */
+ * switches whatever their peers and QPNs are, and hosts with neighbouring addresses begin next to each other. A host's own
+ * flows go far apart, or those of neighbours with few flows each would overlap. A flow without a choice takes no turn:
+ * flows within the rack would unsettle the order of those that leave it. CW_SLOT_NONE if the mask is empty. */
 static __always_inline __u32 cw_next_slot(struct cw_ctl* ctl, const struct cw_pair* pair, __u32 mask) {
   __u32 n, turn = 0;
   mask &= 0xffff;
   n = cw_popcount16(mask);
   if (!n) return CW_SLOT_NONE;
-  if (n > 1) turn = pair->key.local[15] + (__u32)__sync_fetch_and_add(&ctl->turn, 1);
+  if (n > 1) turn = pair->key.local[15] + cw_turn_offset((__u32)__sync_fetch_and_add(&ctl->turn, 1) % n, n);
   return cw_kth_bit(mask, turn % n);
 }
 

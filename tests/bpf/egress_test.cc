@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -115,6 +116,33 @@ TEST_F(Egress, NewFlowsTakeLiveSlotsInTurn) {
   ASSERT_EQ(events.size(), 200u);
   EXPECT_EQ(As<cw_ev_move>(events[0]).type, CW_EV_FLOW);
   EXPECT_EQ(As<cw_ev_move>(events[0]).reason, CW_MOVE_ASSIGN);
+}
+
+// Hosts whose addresses follow each other, each with a dataplane of its own, so each with turns of its own.
+TEST_F(Egress, FewFlowsOfNeighboursDoNotOverlap) {
+  Protect();
+  rig_.ctl().assign_jiffies = 1;
+  struct Rack {
+    int slots, hosts, flows;  // flows: of each host
+  };
+  for (const Rack& rack : {Rack{8, 4, 2}, Rack{8, 2, 4}, Rack{8, 8, 1}, Rack{4, 4, 2}, Rack{6, 3, 2}, Rack{5, 1, 5},
+                           Rack{6, 1, 6}, Rack{7, 1, 7}, Rack{8, 1, 8}, Rack{16, 4, 4}}) {
+    std::map<uint16_t, int> ports;
+    for (int host = 0; host < rack.hosts; ++host) {
+      const uint32_t local = kOurs + 10 + static_cast<uint32_t>(host);
+      rig_.AddPair(6, local, kPeer, rack.slots);
+      rig_.ctl().turn = 0;
+      for (int flow = 0; flow < rack.flows; ++flow) {
+        Frame frame = Data(0, static_cast<uint32_t>(0x10000 * rack.slots + 0x100 * rack.hosts + 0x10 * host + flow));
+        frame.saddr = local;
+        ++ports[Send(frame)];
+      }
+    }
+    const int most =
+        std::max_element(ports.begin(), ports.end(), [](auto& a, auto& b) { return a.second < b.second; })->second;
+    EXPECT_EQ(most, (rack.hosts * rack.flows + rack.slots - 1) / rack.slots)
+        << rack.slots << " slots, " << rack.hosts << " hosts with " << rack.flows << " flows";
+  }
 }
 
 // Answers and flows without a choice would otherwise bring two flows of data onto one path.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "tests/lab/steady_traffic.h"
 #include "userspace/lab/testbed.h"
 
@@ -62,15 +63,6 @@ class AgentOnFabric : public ::testing::Test {
   std::vector<v1::Flow> FlowsOf(int host) {
     const v1::QpsReply reply = QpsOf(host);
     return {reply.flows().begin(), reply.flows().end()};
-  }
-  // Polls until `done` or a limit far above what is expected.
-  bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(15)) {
-    const absl::Time deadline = absl::Now() + limit;
-    while (!done()) {
-      if (absl::Now() > deadline) return false;
-      absl::SleepFor(absl::Milliseconds(50));
-    }
-    return true;
   }
   std::unique_ptr<Testbed> testbed;
   std::unique_ptr<Emulator> emulator;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "userspace/lab/testbed.h"
 
 namespace cw::lab {
@@ -95,13 +96,6 @@ class CausesOnFabric : public ::testing::Test {
       place.set_path(path.slot());
       place.set_force(true);
       return testbed->agent(host).SteerSet(place).ok();
-    }
-    return false;
-  }
-  bool Eventually(const std::function<bool()>& done) {
-    for (const absl::Time end = absl::Now() + absl::Seconds(15); absl::Now() < end;
-         absl::SleepFor(absl::Milliseconds(100))) {
-      if (done()) return true;
     }
     return false;
   }

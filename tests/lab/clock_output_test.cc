@@ -25,6 +25,7 @@
 #include "maps/names.h"
 #include "maps/unique_fd.h"
 #include "tests/lab/chronyd_rig.h"
+#include "tests/lab/eventually.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/monotonic.h"
 #include "userspace/lab/testbed.h"
@@ -129,15 +130,6 @@ class ClockOutputs : public ::testing::Test {
     return reply.ok() ? reply->tracking() : v1::ClockTracking();
   }
   bool Synchronised(int host) { return Tracking(host).state() == v1::ClockTracking::STATE_SYNCHRONISED; }
-
-  static bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(60)) {
-    const absl::Time deadline = absl::Now() + limit;
-    while (!done()) {
-      if (absl::Now() > deadline) return false;
-      absl::SleepFor(absl::Milliseconds(100));
-    }
-    return true;
-  }
 
   std::string Page(int host) { return DescribeAgentHost(testbed->fabric(), host).run_dir + "/clock"; }
   std::string Pin(int host) {

@@ -334,6 +334,20 @@ TEST_F(EmulatorTest, AllToAllRoundsAndReads) {
   EXPECT_EQ(json["flows"][7]["messages"]["delivered"], 3);
 }
 
+TEST_F(EmulatorTest, DataGoesFromThePortsThatAreChosen) {
+  EmulatorConfig config = VethRig::Config();
+  std::vector<uint16_t> natives;
+  config.choose_port = [&](int source, int destination, uint16_t native) {
+    EXPECT_EQ(destination, 1 - source);
+    natives.push_back(native);
+    return static_cast<uint16_t>(50000 + source);
+  };
+  Open(config);
+  ASSERT_TRUE(emulator_->AddJob(FourFlows(400e6)).ok());
+  EXPECT_EQ(natives.size(), 4u) << "of acknowledgements nobody is asked";
+  for (const FlowReport& flow : emulator_->TakeSnapshot().flows) EXPECT_EQ(flow.source_port, 50000 + flow.source);
+}
+
 TEST_F(EmulatorTest, KernelStampsPairUp) {
   EmulatorConfig config = VethRig::Config();
   config.stamp_every = 8;

@@ -89,13 +89,6 @@ std::unique_ptr<Fabric> UpOrDie(const FabricSpec& spec) {
   return *std::move(fabric);
 }
 
-bool Eventually(const std::function<bool()>& condition) {
-  for (const absl::Time end = absl::Now() + kLong; absl::Now() < end; absl::SleepFor(absl::Milliseconds(5))) {
-    if (condition()) return true;
-  }
-  return condition();
-}
-
 int FrameBytes(const Datagram& datagram) { return kEthernet + kIp + kUdp + kBth + datagram.payload; }
 
 Sender::Sender(const Fabric& fabric, int from, int to, uint16_t sport, int tos, int ttl)

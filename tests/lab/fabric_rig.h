@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "tests/lab/eventually.h"
 #include "userspace/lab/fabric.h"
 
 namespace cw::lab {
@@ -24,9 +25,6 @@ constexpr uint8_t kRcWriteOnly = 0x0A, kProbeOpcode = 0xE5;
 std::string TestLab(const std::string& suffix = "");
 std::unique_ptr<Fabric> UpOrDie(const FabricSpec& spec);
 FabricSpec TestSpec(const std::string& suffix = "");
-
-// Waits until the condition holds, at most 20 s (a bound for a broken test, not a time that is measured).
-bool Eventually(const std::function<bool()>& condition);
 
 struct Datagram {
   uint8_t opcode = kRcWriteOnly;

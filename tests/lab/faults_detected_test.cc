@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "userspace/lab/failover_fault.h"
 #include "userspace/lab/failover_verdicts.h"
 #include "userspace/lab/host_fault.h"
@@ -68,16 +69,6 @@ class FaultsDetected : public ::testing::Test {
     ASSERT_TRUE(emulator->AddJob(job).ok());
     ASSERT_TRUE(emulator->Start().ok());
     ASSERT_TRUE(Eventually([&] { return Known(0) && AllDeliver(); }));
-  }
-
-  // Limits are more than ten times what is expected; nothing is timed.
-  static bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(30)) {
-    const absl::Time deadline = absl::Now() + limit;
-    while (!done()) {
-      if (absl::Now() > deadline) return false;
-      absl::SleepFor(absl::Milliseconds(20));
-    }
-    return true;
   }
 
   // The agent knows all queue pairs and their paths.

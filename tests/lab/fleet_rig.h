@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "userspace/lab/monotonic.h"
 #include "userspace/lab/testbed.h"
 
@@ -52,16 +53,6 @@ class FleetRig : public ::testing::Test {
     absl::StatusOr<api::v1::ClockReply> reply = testbed->agent(host).Clock();
     EXPECT_TRUE(reply.ok()) << "h" << host << ": " << reply.status();
     return reply.ok() ? *reply : api::v1::ClockReply();
-  }
-
-  // The limit is far above what is expected.
-  static bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(60)) {
-    const absl::Time deadline = absl::Now() + limit;
-    while (!done()) {
-      if (absl::Now() > deadline) return false;
-      absl::SleepFor(absl::Milliseconds(50));
-    }
-    return true;
   }
 
   static bool IsSynchronised(const api::v1::ClockTracking& tracking) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "tests/lab/steady_traffic.h"
 #include "userspace/lab/experiment_contention.h"
 #include "userspace/lab/experiment_failover.h"
@@ -25,13 +26,6 @@ TestbedSpec Spec() {
   spec.mode = "protect";
   spec.agent_binary = CWLAB_AGENTD_BINARY;
   return spec;
-}
-
-bool Eventually(const std::function<bool()>& done) {
-  for (const absl::Time deadline = absl::Now() + absl::Seconds(20); !done(); absl::SleepFor(absl::Milliseconds(50))) {
-    if (absl::Now() > deadline) return false;
-  }
-  return true;
 }
 
 TEST(Ip6Fabric, PathsHopsAndDelaysAreKnown) {

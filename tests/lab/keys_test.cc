@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "tests/lab/steady_traffic.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/testbed.h"
@@ -38,15 +39,6 @@ class Keys : public ::testing::Test {
     ASSERT_TRUE(emulator_->AddJob(SteadyTraffic()).ok());
     ASSERT_TRUE(emulator_->Start().ok());
     ASSERT_TRUE(Eventually([&] { return testbed_->agent(0).Qps({})->flows_size() == 4; }));
-  }
-
-  static bool Eventually(const std::function<bool()>& done) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
-    while (!done()) {
-      if (absl::Now() > deadline) return false;
-      absl::SleepFor(absl::Milliseconds(20));
-    }
-    return true;
   }
 
   int hosts() { return testbed_->fabric().hosts(); }

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "userspace/lab/testbed.h"
 
 namespace cw::lab {
@@ -41,13 +42,6 @@ class LinkFlapsOnFabric : public ::testing::Test {
     ASSERT_TRUE(up.ok()) << up.status();
     testbed = std::move(*up);
     ASSERT_TRUE(testbed->WaitPathsUp(absl::Seconds(20)).ok());
-  }
-
-  bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(20)) {
-    for (const absl::Time end = absl::Now() + limit; !done(); absl::SleepFor(absl::Milliseconds(20))) {
-      if (absl::Now() > end) return false;
-    }
-    return true;
   }
 
   v1::Link LinkTo(const std::string& end) {

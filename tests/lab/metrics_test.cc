@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "tests/lab/steady_traffic.h"
 #include "tests/unit/metrics_filled.h"
 #include "tests/unit/metrics_http.h"
@@ -38,14 +39,6 @@ class MetricsOnFabric : public ::testing::Test {
     const std::string answer = metrics::Ask(socket, "GET /metrics");
     EXPECT_THAT(answer, ::testing::StartsWith("HTTP/1.1 200")) << socket;
     return metrics::Reading(metrics::Body(answer));
-  }
-  // Polls until `done` or a limit far above what is expected.
-  static bool Eventually(const std::function<bool()>& done) {
-    for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;
-         absl::SleepFor(absl::Milliseconds(100))) {
-      if (done()) return true;
-    }
-    return false;
   }
   // Processor time of all threads of an agent.
   double CpuMs(int host) const {

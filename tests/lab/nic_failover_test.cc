@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "userspace/lab/monotonic.h"
 #include "userspace/lab/testbed.h"
 
@@ -72,14 +73,6 @@ class NicFailover : public ::testing::Test {
     auto reply = testbed->agent(host).Status();
     EXPECT_TRUE(reply.ok()) << reply.status();
     return reply.ok() && reply->nics_size() > nic ? reply->nics(nic) : v1::NicStatus();
-  }
-  bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(20)) {
-    const absl::Time deadline = absl::Now() + limit;
-    while (!done()) {
-      if (absl::Now() > deadline) return false;
-      absl::SleepFor(absl::Milliseconds(50));
-    }
-    return true;
   }
   void ExpectNoneDied() {
     for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead) << "flow " << flow.id;

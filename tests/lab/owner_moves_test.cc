@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "tests/unit/verbs/app_process.h"
 #include "tests/unit/verbs/fake_mlx5.h"
 #include "userspace/lab/testbed.h"
@@ -28,13 +29,6 @@ namespace v1 = api::v1;
 
 constexpr int kSpines = 4, kQueuePairs = 16;
 constexpr char kLocal[] = "10.0.0.10", kRemote[] = "10.0.1.10";  // of the library's fake and its program
-
-bool Eventually(const std::function<bool()>& condition, absl::Duration limit = absl::Seconds(60)) {
-  for (const absl::Time end = absl::Now() + limit; !condition(); absl::SleepFor(absl::Milliseconds(50))) {
-    if (absl::Now() > end) return false;
-  }
-  return true;
-}
 
 class OwnerMoves : public ::testing::Test {
  protected:

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "tests/lab/steady_traffic.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/testbed.h"
@@ -84,13 +85,6 @@ class RightsOnFabric : public ::testing::Test {
     return threads;
   }
   static rights::Set Caps(const Fields& fields, const char* key) { return std::stoull(fields.at(key), nullptr, 16); }
-  static bool Eventually(const std::function<bool()>& done) {
-    for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;
-         absl::SleepFor(absl::Milliseconds(50))) {
-      if (done()) return true;
-    }
-    return false;
-  }
 
   std::string folder_;
   std::unique_ptr<Testbed> testbed_;

@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "tests/lab/steady_traffic.h"
 #include "userspace/lab/testbed.h"
 
@@ -118,14 +119,6 @@ class Steering : public ::testing::Test {
       if (absl::StrContains(mark.text, text)) marks.push_back(mark);
     }
     return marks;
-  }
-  bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(20)) {
-    const absl::Time deadline = absl::Now() + limit;
-    while (!done()) {
-      if (absl::Now() > deadline) return false;
-      absl::SleepFor(absl::Milliseconds(50));
-    }
-    return true;
   }
   int SpineOfSlot(int slot) {
     const v1::PathsReply reply = testbed->agent(0).Paths({}).value_or(v1::PathsReply());

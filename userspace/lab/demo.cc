@@ -45,30 +45,32 @@ FailoverSpec Failover(const DemoSpec& spec, bool agents) {
 absl::Status RunContentionPart(const DemoSpec& spec, Collected& all) {
   for (uint64_t seed : spec.seeds) {
     for (bool agents : {false, true}) {
-      std::fprintf(stderr, "  two jobs, 8 queue pairs, 4 spines, seed %d, %s ... ", static_cast<int>(seed), agents ? "cwfabric" : "kernel ECMP");
-        absl::StatusOr<ContentionResult> result = RunContention(Contention(spec, seed, agents));
+      std::fprintf(stderr, "  two jobs, 8 queue pairs, 4 spines, seed %d, %s ... ", static_cast<int>(seed),
+                   agents ? "cwfabric" : "kernel ECMP");
+      absl::StatusOr<ContentionResult> result = RunContention(Contention(spec, seed, agents));
       if (!result.ok()) return result.status();
       std::fprintf(stderr, "slowest queue pair %.1f Mbit/s\n", result->goodput_min_mbps);
       (agents ? all.steered : all.ecmp).push_back(*std::move(result));
     }
   }
-  absl::StatusOr<uint64_t> seed = FindBestSeed(Contention(spec, 0, false), 1000);
-  if (!seed.ok()) return seed.status();
-  std::fprintf(stderr, "  the best assignment (ECMP's luckiest ports, seed %d) ... ", static_cast<int>(*seed));
-  absl::StatusOr<ContentionResult> best = RunContention(Contention(spec, *seed, false));
+  std::fprintf(stderr, "  the best assignment, all flows known ... ");
+  ContentionSpec best_static = Contention(spec, spec.seeds.front(), false);
+  best_static.best_static = true;
+  absl::StatusOr<ContentionResult> best = RunContention(best_static);
   if (!best.ok()) return best.status();
   std::fprintf(stderr, "slowest queue pair %.1f Mbit/s\n", best->goodput_min_mbps);
   all.best = *std::move(best);
-  all.best.phase.name = absl::StrCat("best assignment, ", all.best.phase.name);
   return absl::OkStatus();
 }
 
 absl::Status RunFailoverPart(const DemoSpec& spec, Collected& all) {
   for (bool agents : {false, true}) {
-    std::fprintf(stderr, "  a spine silently stops forwarding, 8 queue pairs, links half full, %s ... ", agents ? "cwfabric" : "kernel ECMP");
+    std::fprintf(stderr, "  a spine silently stops forwarding, 8 queue pairs, links half full, %s ... ",
+                 agents ? "cwfabric" : "kernel ECMP");
     absl::StatusOr<FailoverResult> result = RunFailover(Failover(spec, agents));
     if (!result.ok()) return result.status();
-    std::fprintf(stderr, "%d of %d stood still until the repair\n", result->NotRecovered(), static_cast<int>(result->AllRecoveries().size()) + result->NotRecovered());
+    std::fprintf(stderr, "%d of %d stood still until the repair\n", result->NotRecovered(),
+                 static_cast<int>(result->AllRecoveries().size()) + result->NotRecovered());
     result->phase.name = absl::StrFormat("%s, %d cuts", agents ? "cwfabric" : "kernel ECMP", result->cuts.size());
     (agents ? all.steered_cut : all.ecmp_cut) = *std::move(result);
   }
@@ -88,7 +90,8 @@ Table ContentionTable(const Collected& all) {
               .rows = {}};
   auto row = [&](const char* name, int decimals, const char* unit, auto field) {
     auto cell = [&](double value) { return absl::StrFormat("%.*f%s", decimals, value, unit); };
-    table.rows.push_back({name, cell(Quantile(Values(all.ecmp, field), 0.5)), cell(Quantile(Values(all.steered, field), 0.5)), cell(field(all.best))});
+    table.rows.push_back({name, cell(Quantile(Values(all.ecmp, field), 0.5)),
+                          cell(Quantile(Values(all.steered, field), 0.5)), cell(field(all.best))});
   };
   row("goodput of the slowest queue pair", 1, " Mbit/s", [](const ContentionResult& r) { return r.goodput_min_mbps; });
   row("completion of the slowest queue pair", 1, " s", [](const ContentionResult& r) { return r.completion_s; });
@@ -100,7 +103,9 @@ Table ContentionTable(const Collected& all) {
 }
 
 Table SeedTable(const Collected& all) {
-  Table table{.title = "Every seed", .header = {"seed", "flows per spine by ECMP", "with cwfabric", "slowest, ECMP", "slowest, cwfabric"}, .rows = {}};
+  Table table{.title = "Every seed",
+              .header = {"seed", "flows per spine by ECMP", "with cwfabric", "slowest, ECMP", "slowest, cwfabric"},
+              .rows = {}};
   for (size_t i = 0; i < all.ecmp.size(); ++i) {
     table.rows.push_back({absl::StrCat(all.ecmp[i].seed), absl::StrJoin(all.ecmp[i].initial_flows_per_spine, "+"),
                           absl::StrJoin(all.steered[i].final_flows_per_spine, "+"),
@@ -112,18 +117,26 @@ Table SeedTable(const Collected& all) {
 
 Table FailoverTable(const Collected& all) {
   auto recovery = [](const FailoverResult& r, double q) {
-    return r.AllRecoveries().empty() ? std::string("never") : absl::StrFormat("%.1f ms", Quantile(r.AllRecoveries(), q));
+    return r.AllRecoveries().empty() ? std::string("never")
+                                     : absl::StrFormat("%.1f ms", Quantile(r.AllRecoveries(), q));
   };
   auto column = [&](const FailoverResult& r) {
-    return std::vector<std::string>{recovery(r, 0.5), recovery(r, 0.99), absl::StrFormat("%d of %d", r.NotRecovered(), r.NotRecovered() + static_cast<int>(r.AllRecoveries().size())),
-                                    absl::StrFormat("%.1f ms", *std::max_element(r.flow_stall_ms.begin(), r.flow_stall_ms.end())),
-                                    absl::StrFormat("%d of %d", r.flows_lost, r.flows), absl::StrCat(r.wrong_verdicts)};
+    return std::vector<std::string>{
+        recovery(r, 0.5),
+        recovery(r, 0.99),
+        absl::StrFormat("%d of %d", r.NotRecovered(), r.NotRecovered() + static_cast<int>(r.AllRecoveries().size())),
+        absl::StrFormat("%.1f ms", *std::max_element(r.flow_stall_ms.begin(), r.flow_stall_ms.end())),
+        absl::StrFormat("%d of %d", r.flows_lost, r.flows),
+        absl::StrCat(r.wrong_verdicts)};
   };
-  const std::vector<std::string> names = {"recovery, median", "recovery, p99", "flows that stood still until the repair",
-                                          "longest stall", "queue pairs lost", "wrong verdicts"};
+  const std::vector<std::string> names = {
+      "recovery, median", "recovery, p99",    "flows that stood still until the repair",
+      "longest stall",    "queue pairs lost", "wrong verdicts"};
   const std::vector<std::string> ecmp = column(all.ecmp_cut), steered = column(all.steered_cut);
-  Table table{.title = absl::StrFormat("A spine silently stops forwarding for 0.4 s (%d cuts plain, %d with cwfabric)", all.ecmp_cut.cuts.size(), all.steered_cut.cuts.size()),
-              .header = {"", "kernel ECMP", "cwfabric"}, .rows = {}};
+  Table table{.title = absl::StrFormat("A spine silently stops forwarding for 0.4 s (%d cuts plain, %d with cwfabric)",
+                                       all.ecmp_cut.cuts.size(), all.steered_cut.cuts.size()),
+              .header = {"", "kernel ECMP", "cwfabric"},
+              .rows = {}};
   for (size_t i = 0; i < names.size(); ++i) table.rows.push_back({names[i], ecmp[i], steered[i]});
   return table;
 }
@@ -131,14 +144,18 @@ Table FailoverTable(const Collected& all) {
 bench::Report Figures(const Collected& all) {
   bench::Report report("demo");
   auto contention = [&](const char* system, const std::vector<ContentionResult>& results) {
-    report.Add("contention", system, "goodput_min", "Mbit/s", Values(results, [](const ContentionResult& r) { return r.goodput_min_mbps; }));
-    report.Add("contention", system, "completion", "s", Values(results, [](const ContentionResult& r) { return r.completion_s; }));
-    report.Add("contention", system, "owd_p99", "us", Values(results, [](const ContentionResult& r) { return r.owd_p99_us; }));
+    report.Add("contention", system, "goodput_min", "Mbit/s",
+               Values(results, [](const ContentionResult& r) { return r.goodput_min_mbps; }));
+    report.Add("contention", system, "completion", "s",
+               Values(results, [](const ContentionResult& r) { return r.completion_s; }));
+    report.Add("contention", system, "owd_p99", "us",
+               Values(results, [](const ContentionResult& r) { return r.owd_p99_us; }));
   };
   contention("ecmp", all.ecmp);
   contention("cwfabric", all.steered);
   contention("best", {all.best});
-  for (const auto& [system, result] : {std::pair<const char*, const FailoverResult&>("ecmp", all.ecmp_cut), {"cwfabric", all.steered_cut}}) {
+  for (const auto& [system, result] :
+       {std::pair<const char*, const FailoverResult&>("ecmp", all.ecmp_cut), {"cwfabric", all.steered_cut}}) {
     report.Add("silent_forward", system, "recovery", "ms", result.AllRecoveries());
     report.Add("silent_forward", system, "not_recovered", "count", {static_cast<double>(result.NotRecovered())});
     report.Add("silent_forward", system, "stall", "ms", result.flow_stall_ms);
@@ -160,9 +177,11 @@ absl::StatusOr<Report> RunDemo(const DemoSpec& spec) {
   if (absl::Status status = RunFailoverPart(spec, all); !status.ok()) return status;
 
   Report report{.title = "cwfabric demo",
-                .notes = {"Eight queue pairs of two jobs between four pairs of hosts, over four spines of 200 Mbit/s. RoCEv2 traffic comes from the lab's emulator; "
+                .notes = {"Eight queue pairs of two jobs between four pairs of hosts, over four spines of 200 Mbit/s. "
+                          "RoCEv2 traffic comes from the lab's emulator; "
                           "forwarding and ECMP are the kernel's. There is no PFC.",
-                          "Then 8 paced queue pairs (a packet per 0.5 ms each) and half-full links of 200 Mbit/s, while a spine silently drops everything in the data's direction."},
+                          "Then 8 paced queue pairs (a packet per 0.5 ms each) and half-full links of 200 Mbit/s, "
+                          "while a spine silently drops everything in the data's direction."},
                 .tables = {ContentionTable(all), SeedTable(all), FailoverTable(all)},
                 .phases = {}};
   for (size_t i = 0; i < all.ecmp.size(); ++i) {

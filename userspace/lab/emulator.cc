@@ -110,6 +110,7 @@ void Emulator::AddFlow(int job, const JobPair& pair) {
     e.address = WorkerOf(host).port(host).address();
     e.remote_address = WorkerOf(peer).port(peer).address();
     e.source_port = UdpSourcePort(qpn, peer_qpn);
+    if (config_.choose_port && posts != read) e.source_port = config_.choose_port(host, peer, e.source_port);
     e.qp = QpConfigOf(state.spec);
     e.qp.qpn = qpn;
     e.qp.remote_qpn = peer_qpn;

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@
 
 namespace cw::lab {
 
+// The UDP source port of a flow's data, by the hosts that it goes from and to and the port that its driver would take.
+using PortChoice = std::function<uint16_t(int source, int destination, uint16_t native)>;
+
 struct EmulatorConfig {
   std::vector<HostSpec> hosts;
   uint64_t seed = 1;          // of QPNs, and so of the source ports that the switches hash
@@ -38,6 +42,7 @@ struct EmulatorConfig {
   absl::Duration bin = absl::Milliseconds(10);     // of goodput over time
   absl::Duration longest_run = absl::Minutes(10);  // goodput bins end there
   size_t arrivals = 1 << 16;                       // delivery times kept per flow
+  PortChoice choose_port;                          // none: as drivers do
 };
 
 struct OneWayDelay {

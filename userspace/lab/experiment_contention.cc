@@ -2,8 +2,10 @@
 #include "userspace/lab/experiment_contention.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <numeric>
-#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -34,21 +36,51 @@ int FlowCount(const ContentionSpec& spec) {
   return (hosts / 2) * (hosts / 2) + (hosts - hosts / 2) * (hosts - hosts / 2);
 }
 
-// Most flows first where a flow gets most: with few spines and whole flows that is the best assignment.
-double BestShareMbps(const ContentionSpec& spec) {
-  std::vector<double> rate(static_cast<size_t>(spec.testbed.fabric.spines), spec.testbed.fabric.link_mbps);
-  if (spec.workload == Workload::kAsymmetric) rate.back() *= kSlowSpine;
-  std::vector<int> flows(rate.size());
-  double least = 1e18;
-  for (int f = 0; f < FlowCount(spec); ++f) {
-    size_t best = 0;
-    for (size_t s = 1; s < rate.size(); ++s) {
-      if (rate[s] / (flows[s] + 1) > rate[best] / (flows[best] + 1)) best = s;
-    }
-    ++flows[best];
-    least = std::min(least, rate[best] / flows[best]);
+// Of one direction between two leaves. Flows one after the other where they then get most: with few spines and whole
+// flows that is the best assignment.
+class BestSpines {
+ public:
+  explicit BestSpines(const ContentionSpec& spec)
+      : rate_(static_cast<size_t>(spec.testbed.fabric.spines), spec.testbed.fabric.link_mbps), flows_(rate_.size()) {
+    if (spec.workload == Workload::kAsymmetric) rate_.back() *= kSlowSpine;
   }
-  return least;
+  int Next() {
+    size_t best = 0;
+    for (size_t s = 1; s < rate_.size(); ++s) {
+      if (rate_[s] / (flows_[s] + 1) > rate_[best] / (flows_[best] + 1)) best = s;
+    }
+    ++flows_[best];
+    least_ = std::min(least_, rate_[best] / flows_[best]);
+    return static_cast<int>(best);
+  }
+  double least_mbps() const { return least_; }
+
+ private:
+  std::vector<double> rate_;
+  std::vector<int> flows_;
+  double least_ = 1e18;
+};
+
+double BestShareMbps(const ContentionSpec& spec) {
+  BestSpines spines(spec);
+  for (int f = 0; f < FlowCount(spec); ++f) spines.Next();
+  return spines.least_mbps();
+}
+
+// The next port after the flow's own that takes it to its best spine.
+PortChoice BestPorts(const ContentionSpec& spec, const Fabric& fabric) {
+  const int hosts = fabric.spec().hosts_per_leaf;
+  const auto directions = std::make_shared<std::map<std::pair<int, int>, BestSpines>>();  // leaves, from and to
+  return [=, &fabric](int source, int destination, uint16_t native) {
+    const std::pair leaves(source / hosts, destination / hosts);
+    if (leaves.first == leaves.second) return native;
+    const int wanted = directions->try_emplace(leaves, spec).first->second.Next();
+    uint16_t port = native;
+    for (int tried = 0; tried < 1 << 14; ++tried, port = static_cast<uint16_t>((port + 1) | 0xc000)) {
+      if (fabric.PathOf(source, destination, port).value_or(-1) == wanted) return port;
+    }
+    return native;
+  };
 }
 
 // Messages that bring `seconds` of the best assignment's goodput.
@@ -130,11 +162,9 @@ std::vector<std::vector<double>> BinsMbps(const Snapshot& snapshot, int64_t star
   return all;
 }
 
-// from_leaf: flows that leave that leaf; none: all.
-std::vector<int> SpinesByEcmp(const Fabric& fabric, const Snapshot& snapshot, std::optional<int> from_leaf = {}) {
+std::vector<int> SpinesByEcmp(const Fabric& fabric, const Snapshot& snapshot) {
   std::vector<int> count(static_cast<size_t>(fabric.spec().spines));
   for (const FlowReport& flow : snapshot.flows) {
-    if (from_leaf && flow.source / fabric.spec().hosts_per_leaf != *from_leaf) continue;
     absl::StatusOr<int> spine = fabric.PathOf(flow.source, flow.destination, flow.source_port);
     if (spine.ok() && *spine >= 0) ++count[static_cast<size_t>(*spine)];
   }
@@ -287,7 +317,8 @@ absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec) {
   absl::StatusOr<std::unique_ptr<Testbed>> up = Testbed::Up(spec.testbed);
   if (!up.ok()) return up.status();
   Testbed& testbed = **up;
-  absl::StatusOr<std::unique_ptr<Emulator>> made = testbed.NewEmulator(spec.seed, /*stamp_every=*/32);
+  absl::StatusOr<std::unique_ptr<Emulator>> made = testbed.NewEmulator(
+      spec.seed, /*stamp_every=*/32, spec.best_static ? BestPorts(spec, testbed.fabric()) : nullptr);
   if (!made.ok()) return made.status();
   Emulator& emulator = **made;
   if (absl::Status status = AddJobs(spec, emulator); !status.ok()) return status;
@@ -327,28 +358,11 @@ absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec) {
   result.phase.name = absl::StrFormat(
       "%s, seed %d: %s flows per spine at first, %s in the end",
       spec.testbed.agents                       ? "cwfabric"
+      : spec.best_static                        ? "best assignment"
       : spec.flowlet_gap > absl::ZeroDuration() ? absl::StrCat("flowlets of ", absl::FormatDuration(spec.flowlet_gap))
                                                 : std::string("kernel ECMP"),
       spec.seed, absl::StrJoin(result.initial_flows_per_spine, "+"), absl::StrJoin(result.final_flows_per_spine, "+"));
   return result;
-}
-
-absl::StatusOr<uint64_t> FindBestSeed(const ContentionSpec& spec, uint64_t from) {
-  TestbedSpec plain = spec.testbed;
-  plain.agents = false;
-  absl::StatusOr<std::unique_ptr<Testbed>> testbed = Testbed::Up(plain);
-  if (!testbed.ok()) return testbed.status();
-  const int spines = plain.fabric.spines;
-  const int most = (FlowCount(spec) + spines - 1) / spines;
-  for (uint64_t seed = from; seed < from + 20000; ++seed) {
-    absl::StatusOr<std::unique_ptr<Emulator>> emulator = (*testbed)->NewEmulator(seed);
-    if (!emulator.ok()) return emulator.status();
-    if (absl::Status status = AddJobs(spec, **emulator); !status.ok()) return status;
-    const Snapshot snapshot = (*emulator)->TakeSnapshot();
-    const auto fullest = [&](int leaf) { return std::ranges::max(SpinesByEcmp((*testbed)->fabric(), snapshot, leaf)); };
-    if (fullest(0) <= most && fullest(1) <= most) return seed;
-  }
-  return absl::NotFoundError("no seed spreads the flows perfectly");
 }
 
 }  // namespace cw::lab

@@ -34,6 +34,9 @@ struct ContentionSpec {
   absl::Duration measure_from = absl::Seconds(2);  // goodput counts from here on
   int rounds = 10;                                 // kTwoAllToAll, kAllToAll
   double best_mbps = 0;                            // what the best assignment was measured to give; 0: not known
+  // Without agents: each flow has, in place of its own, a source port that takes it where it gets most, with all flows
+  // known and the switches' hash too. What no other fixed assignment of whole flows beats.
+  bool best_static = false;
   uint64_t seed = 1;
 };
 
@@ -82,11 +85,7 @@ bool HasRounds(Workload workload);
 // Goodput of each flow in bins of bin_s from the start on → settle_s. Pure. window: bins that are averaged.
 double SettleSeconds(const std::vector<std::vector<double>>& mbps, double bin_s, int window, double wanted_mbps);
 
-// spec.testbed.agents = false measures kernel ECMP.
+// spec.testbed.agents = false measures kernel ECMP, or the best static assignment.
 absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec);
-
-// The first seed from `from` on for which ECMP's own ports spread the flows perfectly (⌈flows/spines⌉ on each spine in
-// each direction): run without agents it measures the best static assignment. NotFound within 20,000 seeds.
-absl::StatusOr<uint64_t> FindBestSeed(const ContentionSpec& spec, uint64_t from);
 
 }  // namespace cw::lab

@@ -211,11 +211,13 @@ EmulatorConfig EmulatedHosts(const Fabric& fabric, bool agents) {
   return config;
 }
 
-absl::StatusOr<std::unique_ptr<Emulator>> Testbed::NewEmulator(uint64_t seed, uint32_t stamp_every) {
+absl::StatusOr<std::unique_ptr<Emulator>> Testbed::NewEmulator(uint64_t seed, uint32_t stamp_every,
+                                                               PortChoice choose_port) {
   EmulatorConfig config = EmulatedHosts(*fabric_, spec_.agents);
   config.seed = seed;
   config.stamp_every = stamp_every;
   config.realtime = true;
+  config.choose_port = std::move(choose_port);
   return Emulator::Create(config);
 }
 

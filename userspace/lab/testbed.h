@@ -68,7 +68,8 @@ class Testbed {
   int second_port(int host) const { return second_ports_.at(static_cast<size_t>(host)); }  // of its eth1
 
   // An emulator whose queue pairs announce themselves to the agents. `seed` decides QPNs and so the ports hashed.
-  absl::StatusOr<std::unique_ptr<Emulator>> NewEmulator(uint64_t seed, uint32_t stamp_every = 0);
+  absl::StatusOr<std::unique_ptr<Emulator>> NewEmulator(uint64_t seed, uint32_t stamp_every = 0,
+                                                        PortChoice choose_port = nullptr);
 
   // All paths of all pairs are up, in the eyes of every agent.
   absl::Status WaitPathsUp(absl::Duration limit);

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waits for what agents, switches and kernels do in their own time.
+#pragma once
+
+#include <functional>
+
+#include "absl/time/clock.h"
+
+namespace cw::lab {
+
+// Whether `done` comes true before a limit that is far above what is expected.
+inline bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Minutes(1)) {
+  for (const absl::Time end = absl::Now() + limit; !done(); absl::SleepFor(absl::Milliseconds(20))) {
+    if (absl::Now() > end) return false;
+  }
+  return true;
+}
+
+}  // namespace cw::lab
