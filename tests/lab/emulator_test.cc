@@ -343,7 +343,9 @@ TEST_F(EmulatorTest, DataGoesFromThePortsThatAreChosen) {
     return static_cast<uint16_t>(50000 + source);
   };
   Open(config);
-  ASSERT_TRUE(emulator_->AddJob(FourFlows(400e6)).ok());
+  JobSpec job = FourFlows(400e6);
+  job.messages = 1;
+  ASSERT_TRUE(emulator_->AddJob(job).ok());
   EXPECT_EQ(natives.size(), 4u) << "of acknowledgements nobody is asked";
   for (const FlowReport& flow : emulator_->TakeSnapshot().flows) EXPECT_EQ(flow.source_port, 50000 + flow.source);
 }
