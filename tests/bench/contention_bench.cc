@@ -48,7 +48,8 @@ ContentionSpec SpecOf(const Case& c, uint64_t seed, bool agents) {
   spec.testbed.fabric = {
       .lab = "benchco", .spines = c.spines, .hosts_per_leaf = 4, .link_mbps = c.link_mbps, .ecmp_seed = 1};
   spec.testbed.agents = agents;
-  spec.testbed.active_interval = absl::Milliseconds(5);
+  // As many probes with eight spines as with four: two processors carry their hops, too.
+  spec.testbed.active_interval = absl::Milliseconds(5) * c.spines / 4;
   spec.workload = c.workload;
   spec.best_duration = absl::Seconds(20);
   spec.seed = seed;
