@@ -50,6 +50,9 @@ ContentionSpec SpecOf(const Case& c, uint64_t seed, bool agents) {
   spec.testbed.agents = agents;
   // As many probes with eight spines as with four: two processors carry their hops, too.
   spec.testbed.active_interval = absl::Milliseconds(5) * c.spines / 4;
+  spec.testbed.adjust = [rate = c.link_mbps](int, cw::config::Config& config) {
+    config.steering.path_gbps = rate / 1e3;
+  };
   spec.workload = c.workload;
   spec.best_duration = absl::Seconds(20);
   spec.seed = seed;

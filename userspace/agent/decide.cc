@@ -69,7 +69,9 @@ control::PairObservation Agent::ObservePair(PairState& pair) {
 }
 
 control::Observation Agent::Observe(int64_t now_ns) {
-  control::Observation seen{.now_ns = now_ns, .window_ns = now_ns - last_window_ns_};
+  control::Observation seen{.now_ns = now_ns,
+                            .window_ns = now_ns - last_window_ns_,
+                            .line_rate_bps = options_.config.steering.path_gbps * 1e9};
   seen.reprobed = last_looks_.TakeSeen();
   std::map<uint32_t, size_t> where;
   for (auto& [index, pair] : pairs_) {

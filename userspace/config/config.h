@@ -107,6 +107,7 @@ struct SteeringConfig {
   absl::Duration queueing_floor = absl::Microseconds(10);    // congested: queueing > max(floor, factor × base)
   double queueing_factor = 0.5;
   double target_factor = 0.8;     // a target must be better than this × the present path
+  double path_gbps = 0;           // what a path's slowest link carries; 0 = not known
   bool nic_failover = false;      // packets of a dead NIC go by another one
   double moves_per_second = 0.1;  // share of the host's flows; failures are not counted
   bool find_causes = true;        // tell why flows are slow, and hold moves that cannot help

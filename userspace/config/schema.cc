@@ -177,6 +177,10 @@ void WalkSteering(Visitor& v, SteeringConfig& steering) {
       v.Real("queueing_factor", steering.queueing_factor, {0, 100}, "Queueing delay wanted, as a multiple of base.");
   steering.target_factor = v.Real("target_factor", steering.target_factor, {0.01, 1},
                                   "A target must be better than this × the present path's delay.");
+  steering.path_gbps =
+      v.Real("path_gbps", steering.path_gbps, {0, 100000},
+             "What the slowest link of a path carries, Gbit/s: how many flows share it then follows from a flow's own "
+             "rate. 0: not known, and learned from what this host's flows get.");
   steering.moves_per_second =
       v.Real("moves_per_second", steering.moves_per_second, {0, 1},
              "Share of the host's flows that may move per second for balance; failures are not counted.");
