@@ -37,7 +37,14 @@ chown -R 65534:65534 "$pins" "$(dirname "$2")" "$secret"
 chmod o+x "$(dirname "$secret")" "$(dirname "$(dirname "$2")")"
 caps=-all,+bpf,+perfmon,+net_admin,+net_raw,+sys_nice
 export caps
-exec unshare --mount sh -c 'mount -t tmpfs -o uid=65534,gid=65534,mode=755 none /run/cwfabric
+# Where systemd mounts it, /sys/fs/bpf is open to root alone: as for the service, there is one folder in an empty one.
+exec unshare --mount sh -ec 'mount -t tmpfs -o uid=65534,gid=65534,mode=755 none /run/cwfabric
+mkdir /run/cwfabric/bpf
+mount --bind /sys/fs/bpf/cwfabric /run/cwfabric/bpf
+mount -t tmpfs -o mode=755 none /sys/fs/bpf
+mkdir /sys/fs/bpf/cwfabric
+mount --bind /run/cwfabric/bpf /sys/fs/bpf/cwfabric
+umount /run/cwfabric/bpf
 exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set $caps --inh-caps $caps --ambient-caps $caps "$0" "$@"' "${0%.sh}" "$@"
 )sh";
 
