@@ -31,21 +31,24 @@ class NicFailover : public ::testing::Test {
     ASSERT_TRUE(up.ok()) << up.status();
     testbed = std::move(*up);
   }
-  // Queue pairs between the hosts' eth0, in both directions.
-  void StartTraffic(int qps = 2) {
-    auto made = testbed->NewEmulator(1);
-    ASSERT_TRUE(made.ok()) << made.status();
-    emulator = std::move(*made);
+  static JobSpec Traffic() {
     JobSpec job;
     job.name = "traffic";
     job.pairs = {{0, 1}, {1, 0}};
-    job.qps_per_pair = qps;
+    job.qps_per_pair = 2;
     job.message_bytes = 64 << 10;
     job.duration = absl::Hours(1);
     job.packet_interval = absl::Milliseconds(1);
     job.path_mtu = 1024;
     job.rate.reacts = false;
     job.timeout = 16;  // 268 ms, seven times
+    return job;
+  }
+  // Queue pairs between the hosts' eth0, in both directions.
+  void StartTraffic(const JobSpec& job = Traffic()) {
+    auto made = testbed->NewEmulator(1);
+    ASSERT_TRUE(made.ok()) << made.status();
+    emulator = std::move(*made);
     ASSERT_TRUE(emulator->AddJob(job).ok());
     ASSERT_TRUE(emulator->Start().ok());
     ASSERT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(200)); }));
@@ -124,6 +127,19 @@ TEST_F(NicFailover, QueuePairsSurviveALinkThatIsDown) {
   ASSERT_NE(testbed, nullptr);
   StartTraffic();
   CutAndReturn([&](bool cut) { ASSERT_TRUE(testbed->fabric().SetHostLinkUp(0, !cut).ok()); });
+}
+
+// A message at a time, so that nothing follows what died, and a timer that does not end within the test.
+TEST_F(NicFailover, WhatDiedWithTheNicIsAskedForAtOnce) {
+  Up();
+  ASSERT_NE(testbed, nullptr);
+  JobSpec job = Traffic();
+  job.message_bytes = 4096;
+  job.outstanding = 1;
+  job.timeout = 28;  // 18 minutes
+  StartTraffic(job);
+  CutAndReturn([&](bool cut) { CutSilently(0, cut); });
+  EXPECT_GT(testbed->CounterSum("tail_naks"), 0u);
 }
 
 // Rails: the second NICs hang on each other's leaf.

@@ -62,6 +62,22 @@ TEST(TailRepair, WhatIsNotKnownExactlyIsLeftAlone) {
   EXPECT_EQ(Unacknowledged(Flow(0, 0x7ffff0)), 0u) << "so is a window larger than any message";
 }
 
+TEST(TailRepair, WhereAcknowledgementsAreNotSeenSendingIsProgress) {
+  TailView carried = Flow(10, 14);
+  carried.acks_seen = false;
+  TailWatch watch(carried, 0);
+  for (int ms = 1; ms <= 20; ++ms) {
+    ++carried.sent;
+    carried.next += ms % 2;  // or one that was sent before
+    ASSERT_EQ(watch.Step(carried, ms * kMs), TailStep::kWait) << ms;
+  }
+  EXPECT_EQ(watch.Step(carried, 21 * kMs), TailStep::kWait);
+  EXPECT_EQ(watch.Step(carried, 22 * kMs), TailStep::kNak) << "its window is full";
+  carried.acks_seen = true;
+  ++carried.sent;
+  EXPECT_EQ(watch.Step(carried, 30 * kMs), TailStep::kNak) << "where they are seen, sending is no progress";
+}
+
 TEST(TailRepair, SequenceNumbersWrap) {
   TailWatch watch(Flow(0xfffffe, 3), 0);
   EXPECT_EQ(Unacknowledged(Flow(0xfffffe, 3)), 5u);

@@ -421,6 +421,7 @@ class Agent final : public api::AgentView {
   control::TailView TailOf(const cw_tx_flow& flow) const;
   void WatchTail(const FlowKey& key, const cw_tx_flow& flow, uint8_t slot, bool reversed);
   void OnPathDied(PairState& pair, uint8_t slot);
+  void OnCarried(uint32_t index);
   void OnMovedOffDead(const cw_ev_move& move);
   void OnPeersPathDied(const PairState& pair, const probe::PathDeath& death);
   void TellOfDeath(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns);

@@ -146,6 +146,7 @@ void Agent::ApplyCarries(const std::map<control::NicCarry, PairKey>& wanted) {
     if (!status.ok() || !carry.send) continue;
     maps::PairsView::Store(dataplane_->pairs()[*index].carried, 1);
     TellOfCarry(key, &carry);
+    OnCarried(*index);
   }
   carries_ = wanted;
 }

@@ -38,11 +38,12 @@ control::TailView Agent::TailOf(const cw_tx_flow& flow) const {
   const uint8_t path = PathOf(flow);
   const bool dead = path < CW_MAX_SLOTS && probe::Load(pair.slot[path].state) == CW_SLOT_DEAD;
   const bool stays = (flow.flags & CW_STEER_HARD_LOCKED) != 0;
-  control::TailView view{.next = flow.flow.req.next, .acked = flow.acked_psn};
+  control::TailView view{.next = flow.flow.req.next, .acked = flow.acked_psn, .sent = flow.flow.req.packets};
   view.known = flow.acked_valid != 0 && flow.flow.req.seen == 1 && flow.flow.transport == kTransportRc;
   // Asking without failover is asking in vain; but what is only observed is observed whole.
   const bool leaves = Acts(Capability::kFailover) || !Acts(Capability::kTails);
-  view.can_go = !dead || (leaves && !stays && probe::Load(pair.live_mask) != 0);
+  view.acks_seen = maps::PairsView::Load(pair.carried) == 0;
+  view.can_go = !view.acks_seen || !dead || (leaves && !stays && probe::Load(pair.live_mask) != 0);
   return view;
 }
 
@@ -79,6 +80,16 @@ void Agent::OnMovedOffDead(const cw_ev_move& move) {
     WatchTail(FromMap(move.key), *flow, move.from_slot, false);
   }
   TellOfDeath(move.pair, move.from_slot, {move.key.dqpn});
+}
+
+// Another NIC carries the pair's packets from now on: what was under way went with the old one.
+void Agent::OnCarried(uint32_t index) {
+  if (!RepairsTails()) return;
+  (void)dataplane_->tx_flows().ForEach([&](const cw_flow_key& key, const cw_tx_flow& flow) {
+    if (flow.pair != index) return;
+    tails_.watched.erase(FromMap(key));  // what its paths' death was worth before there was a way
+    WatchTail(FromMap(key), flow, CW_SLOT_NONE, false);
+  });
 }
 
 void Agent::TellOfDeath(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns) {
@@ -164,6 +175,7 @@ bool Agent::LookAfter(const FlowKey& key, WatchedTail& tail, int64_t now_ns) {
       if (tail.watch.naks() > 0) ++tails_.counts.repaired;
       return true;
     case control::TailStep::kGiveUp:
+      if (!view.acks_seen) return true;  // whether it helped is not known
       ++tails_.counts.given_up;
       Log({.type = "repair",
            .severity = telemetry::Severity::kNotice,
@@ -233,6 +245,7 @@ bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_t
        .text = absl::StrFormat(
            "queue pair to %s qp 0x%x resends %d packets: %s", PeerName(key.dst), key.dqpn, packets,
            tail.reversed ? absl::StrFormat("%s's path %d, and acknowledgements with it, is dead", pair->peer, tail.slot)
+           : !view.acks_seen           ? std::string("they were lost with a NIC, another one carries them now")
            : tail.slot == CW_SLOT_NONE ? std::string("they are not acknowledged while a path is dead")
                                        : absl::StrFormat("they died with path %d", tail.slot)),
        .flow = key.Id().ToString(),

@@ -23,7 +23,8 @@ TailWatch::TailWatch(const TailView& view, int64_t now_ns, const TailRules& rule
       quiet_since_ns_(now_ns),
       wait_ns_(rules.quiet_ns),
       tail_end_(view.next),
-      acked_(view.acked) {}
+      acked_(view.acked),
+      sent_(view.sent) {}
 
 void TailWatch::Extend(const TailView& view, int64_t now_ns) {
   if (PsnDiff(view.next, tail_end_) > 0) tail_end_ = view.next;
@@ -33,8 +34,9 @@ void TailWatch::Extend(const TailView& view, int64_t now_ns) {
 TailStep TailWatch::Step(const TailView& view, int64_t now_ns) {
   if (Unacknowledged(view) == 0 || PsnDiff(view.acked, tail_end_) >= 0) return TailStep::kDone;
   if (now_ns - began_ns_ > rules_.life_ns) return naks_ > 0 ? TailStep::kGiveUp : TailStep::kDone;
-  if (view.acked != acked_) {
+  if (view.acked != acked_ || (!view.acks_seen && view.sent != sent_)) {
     acked_ = view.acked;
+    sent_ = view.sent;
     quiet_since_ns_ = now_ns;
     return TailStep::kWait;
   }

@@ -30,6 +30,10 @@ struct TailView {
   // since was followed.
   bool known = false;
   bool can_go = false;  // what is resent takes a path that is alive
+  // False: another NIC carries its packets, and where programs run in the driver, acknowledgements come in unseen. Then
+  // what it sends is its progress, and `acked` may be behind: a NAK for what was acknowledged since is ignored.
+  bool acks_seen = true;
+  uint64_t sent = 0;  // packets so far, resent ones too
 };
 
 enum class TailStep : uint8_t {
@@ -62,6 +66,7 @@ class TailWatch {
   int64_t wait_ns_;
   uint32_t tail_end_;  // first PSN that was not under way
   uint32_t acked_;
+  uint64_t sent_;
   int naks_ = 0;
 };
 
