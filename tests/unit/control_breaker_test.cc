@@ -33,9 +33,10 @@ class BreakerOnTraces : public ::testing::Test {
     traces_.resize(flows_.size());
   }
   int64_t NowNs() const { return static_cast<int64_t>(now_s_ * 1e9); }
-  void Move(size_t flow, uint8_t from, uint8_t to) {
+  void Move(size_t flow, uint8_t from, uint8_t to, int64_t spill_ns = 0) {
     flows_[flow].naks += kNaksPerMove;
-    breaker_.Moved({.flow = flows_[flow].key, .from = {.slot = from}, .to = {.slot = to}}, NowNs());
+    breaker_.Moved({.flow = flows_[flow].key, .from = {.slot = from}, .to = {.slot = to}, .spill_ns = spill_ns},
+                   NowNs());
   }
   void Pass(double seconds) {
     for (double end_s = now_s_ + seconds; now_s_ < end_s; now_s_ += kTick) {
@@ -101,6 +102,31 @@ TEST_F(BreakerOnTraces, NaksCountFromTheMoveOnAlsoWhereTheFlowIsMovedAgainSoon) 
     traces_[i].naks_per_s = 0;
     Move(i, 2, 1);  // back: not judged, or it would hide the harm
     Pass(0.6);
+  }
+  EXPECT_EQ(trips_.size(), 1u);
+}
+
+// Soft-RoCE, 60 ms of queue: what the moved packets overtake comes in between them, and costs NAKs for 0.3 s.
+TEST_F(BreakerOnTraces, WhatAForcedMoveOvertakesIsNoHarmUntilItHasDrained) {
+  constexpr int64_t kSpillNs = 240'000'000;
+  Pass(5);
+  for (size_t i = 0; i < 4; ++i) {
+    Move(i, 1, 2, i < 2 ? kSpillNs : 0);
+    traces_[i].naks_per_s = 150;
+    Pass(0.3);
+    traces_[i].naks_per_s = 0;
+    Pass(4);
+    ASSERT_EQ(verdicts_.size(), i + 1);
+    EXPECT_EQ(verdicts_[i].harmful, i >= 2) << i;
+  }
+}
+
+TEST_F(BreakerOnTraces, NaksThatGoOnBehindItAreHarm) {
+  Pass(5);
+  for (size_t i = 0; i < 2; ++i) {
+    Move(i, 1, 2, 240'000'000);
+    traces_[i].naks_per_s = 20;
+    Pass(2);
   }
   EXPECT_EQ(trips_.size(), 1u);
 }

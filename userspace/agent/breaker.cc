@@ -10,6 +10,7 @@ namespace cw::agent {
 namespace {
 
 constexpr int64_t kLookNs = 50'000'000;
+constexpr int64_t kDrains = 4;  // times the queue's delay: it drains, and what is resent meanwhile goes back once more
 
 }  // namespace
 
@@ -36,10 +37,13 @@ void Agent::OnMadeMove(const cw_ev_move& move) {
   const bool made = wish->second == move.to_slot;
   balance_.wishes.erase(wish);
   if (!made || breaker_ == nullptr) return;
+  const PairState* pair = FindPair(move.pair);
+  const bool overtakes = move.reason == CW_MOVE_FORCED && pair != nullptr && move.from_slot < kMaxSlots;
   breaker_->Moved({.flow = key,
                    .pair = move.pair,
                    .from = {.slot = move.from_slot, .port = move.from_port},
-                   .to = {.slot = move.to_slot, .port = move.to_port}},
+                   .to = {.slot = move.to_slot, .port = move.to_port},
+                   .spill_ns = overtakes ? kDrains * static_cast<int64_t>(pair->slot[move.from_slot].queue_ns) : 0},
                   MonotonicNs());
 }
 

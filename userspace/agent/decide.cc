@@ -56,7 +56,10 @@ control::PairObservation Agent::ObservePair(PairState& pair) {
     path.usable = IsUsable(pair, s);
     path.base_ns = slot.forward.BaseNs() == INT64_MAX ? 0 : static_cast<double>(slot.forward.BaseNs());
     path.queue_samples = static_cast<int>(slot.window.owd_ns.size());
-    if (path.queue_samples > 0) path.queue_ns = std::max(TypicalNs(slot.window.owd_ns) - path.base_ns, 0.0);
+    if (path.queue_samples > 0) {
+      path.queue_ns = std::max(TypicalNs(slot.window.owd_ns) - path.base_ns, 0.0);
+      slot.queue_ns = path.queue_ns;
+    }
     path.ecn_samples = slot.window.ecn_samples;
     path.marked = slot.window.marked;
     slot.window.Clear();

@@ -59,6 +59,7 @@ struct SlotState {
   telemetry::PathDelay forward;  // our probes on this slot
   telemetry::PathDelay reverse;  // replies over the peer's slot of this number, which is a path of its own
   WindowDelay window;
+  double queue_ns = 0;  // of the last window that had probes
   control::PathDamping damping;
   control::FlapCounter flaps;
   std::vector<Addr> links;  // where those that it takes end, as last known in full; ours first; empty: not known

@@ -13,6 +13,8 @@ namespace cw::control {
 namespace {
 
 constexpr int64_t kPointNs = 80'000'000;  // points closer than this are not kept
+// What is overtaken for less than this shows in one or two looks, within what is borne anyway.
+constexpr int64_t kLeastSpillNs = 50'000'000;
 
 int64_t Ns(double s) { return static_cast<int64_t>(s * 1e9); }
 
@@ -110,8 +112,10 @@ double Breaker::OthersNakRate(const Trial& trial, int64_t now_ns) const {
 std::optional<BreakerVerdict> Breaker::JudgeAnswers(const Trial& trial, const History& history, int64_t now_ns) const {
   if (!history.answers_known) return std::nullopt;
   BreakerVerdict out{.move = trial.move, .harmful = true, .text = "", .evidence = {}};
-  const double seconds = static_cast<double>(now_ns - trial.moved_ns) / 1e9;
-  const auto since = Between(history, trial.moved_ns, now_ns);
+  // From a point on that is sure to be behind it.
+  const int64_t spill_ns = trial.move.spill_ns < kLeastSpillNs ? 0 : trial.move.spill_ns + 2 * kPointNs;
+  const double seconds = static_cast<double>(now_ns - trial.moved_ns - spill_ns) / 1e9;
+  const auto since = Between(history, trial.moved_ns + spill_ns, now_ns);
   const auto past = Between(history, trial.moved_ns - Ns(rules_.past_s), trial.moved_ns);
   if (since && seconds > 0) {
     const double own = past ? static_cast<double>(past->naks) / (static_cast<double>(past->ns) / 1e9) : 0;

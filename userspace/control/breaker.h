@@ -3,7 +3,8 @@
 // The breaker: do moves for balance do harm? Each moved flow is compared with its own past and with the flows of the
 // host that were not moved:
 //  - NAKs (PSN sequence errors) from the move on, less the one that a move may cost, beyond what the flow got before
-//    and what the others get now;
+//    and what the others get now. A forced move off a deep queue overtakes what stands there, and each packet of that
+//    which comes in between may cost one: they count once it has drained;
 //  - standstill: packets under way, and none acknowledged;
 //  - goodput: its rate after the move ÷ before, beside the others' over the same times.
 // NAKs and standstill are judged as soon as they are seen, also where the flow is moved again before its rate could be
@@ -53,6 +54,7 @@ struct BreakerMove {
   FlowKey flow;
   uint32_t pair = 0;
   ReturnPlace from, to;
+  int64_t spill_ns = 0;  // for so long may what was overtaken cost NAKs
 };
 
 struct BreakerVerdict {
