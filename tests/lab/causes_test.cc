@@ -151,13 +151,13 @@ TEST_F(CausesOnFabric, FlowsThatShareALinkContend) {
 // Nothing is slow: nothing is said. The default configuration.
 TEST_F(CausesOnFabric, AnIdleAndAWellSpreadFabricGiveNoFinding) {
   ASSERT_NO_FATAL_FAILURE(Up(2));
-  absl::SleepFor(absl::Seconds(20));
+  absl::SleepFor(absl::Seconds(10));
   EXPECT_EQ(Findings(), "") << "idle";
   ASSERT_TRUE(emulator->AddJob(Job(0, 2)).ok());
   ASSERT_TRUE(emulator->AddJob(Job(1, 3)).ok());
   ASSERT_TRUE(emulator->Start().ok());
   for (int host : {0, 1}) ASSERT_TRUE(Eventually([&] { return PutOn(host, host); })) << host;
-  absl::SleepFor(absl::Seconds(20));
+  absl::SleepFor(absl::Seconds(10));
   EXPECT_EQ(Findings(), "") << "busy";
 }
 
