@@ -80,6 +80,7 @@ class Bed {
     config.mode = config::Mode::kObserve;
     // A probe per 10 ms and an emulated processor that stands still for tens of them: a window needs some probes.
     config.steering.contention_window = absl::Milliseconds(200);
+    config.steering.path_gbps = 0.1;  // what a link carries, which operators tell before they let flows be moved
     if (two_nics_) {
       config.nics = {{.name = "eth0"}, {.name = "eth2"}};
       for (int i = 0; i < 2; ++i) config.peers[static_cast<size_t>(i)].addresses.push_back(vm::Rack::SecondAddress(i));
@@ -108,6 +109,7 @@ class Bed {
     }
     trial.after = Watch(kLook);
     trial.spines_after = static_cast<int>(SpinesNow().size());
+    TellDecisions();
     return Finish(*errors, trial);
   }
 
@@ -156,6 +158,13 @@ class Bed {
 
  private:
   absl::Status SetMode(const std::string& mode) { return agents_->CtlText(0, absl::StrCat("mode ", mode)).status(); }
+
+  // BENCH_VERBOSE: why machine 0's queue pairs are where they are.
+  void TellDecisions() {
+    if (std::getenv("BENCH_VERBOSE") == nullptr || !agents_) return;
+    const auto told = agents_->CtlText(0, "events --last 60");
+    std::fprintf(stderr, "%s\n", told.ok() ? told->c_str() : std::string(told.status().message()).c_str());
+  }
 
   absl::Status StartPerftest(const char* arguments, size_t queue_pairs) {
     run_.reset();
