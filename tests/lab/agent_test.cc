@@ -356,6 +356,23 @@ TEST_F(AgentOnFabric, EndsOfMessagesThatDiedWithAPathAreResentAtOnce) {
   }
 }
 
+TEST_F(AgentOnFabric, WhatALossyPathLostLastIsResentWhenItIsLeft) {
+  FailoverSpec spec;
+  spec.testbed = SmallSpec();
+  spec.cuts = 3;
+  spec.kind = CutKind::kShare;
+  spec.drop_share = 0.1;
+  spec.hold = absl::Seconds(1);
+  spec.timeout = 20;
+  spec.testbed.adjust = [](int, config::Config& config) { config.steering.repair_tails = true; };
+  const auto result = RunFailover(spec);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->flows_lost, 0);
+  std::printf("stall per cut p50 %.1f, max %.1f ms\n", Quantile(result->CutStalls(), 0.5),
+              Quantile(result->CutStalls(), 1));
+  EXPECT_LT(Quantile(result->CutStalls(), 1), 3000) << "the timer ends after 4.3 s";
+}
+
 TEST_F(AgentOnFabric, ObserveModeSeesAndNeverActs) {
   TestbedSpec spec = SmallSpec();
   spec.mode = "observe";

@@ -60,7 +60,10 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
   control::PathDamping& damping = pair.slot[verdict.slot].damping;
   verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);
   UpdateDamping(pair);
-  if (verdict.lossy && acts) LeavePath(pair, verdict.slot);
+  if (verdict.lossy && acts) {
+    LeavePath(pair, verdict.slot);
+    OnPathDied(pair, verdict.slot);  // what it lost last is asked for again, by the path that they go to
+  }
   if (verdict.lossy) MoveOwnersOff(pair, verdict.slot, Capability::kLoss);
 }
 
