@@ -61,8 +61,8 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
   verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);
   UpdateDamping(pair);
   if (verdict.lossy && acts) {
+    OnPathDied(pair, verdict.slot);  // what it lost last is asked for again, by the path that they go to; before they go
     LeavePath(pair, verdict.slot);
-    OnPathDied(pair, verdict.slot);  // what it lost last is asked for again, by the path that they go to
   }
   if (verdict.lossy) MoveOwnersOff(pair, verdict.slot, Capability::kLoss);
 }
@@ -107,8 +107,8 @@ void Agent::OnStall(PairState& pair, const control::DataStall::Verdict& verdict)
   if (acts || Observes(Capability::kLoss)) Log(std::move(event));
   if (!acts) return pair.stalls->Forget(verdict.slot);
   UpdateDamping(pair);
+  OnPathDied(pair, verdict.slot);  // what was under way is asked for again, by the path that they go to; before they go
   LeavePath(pair, verdict.slot);
-  OnPathDied(pair, verdict.slot);  // what was under way is asked for again, by the path that they go to
 }
 
 // A native port that is probed for itself and never answers, while other paths do. The kernel judges paths that were
