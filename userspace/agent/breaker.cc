@@ -38,7 +38,8 @@ void Agent::OnMadeMove(const cw_ev_move& move) {
   balance_.wishes.erase(wish);
   if (!made || breaker_ == nullptr) return;
   const PairState* pair = FindPair(move.pair);
-  const bool overtakes = move.reason == CW_MOVE_FORCED && pair != nullptr && move.from_slot < kMaxSlots;
+  const bool waited = move.reason != CW_MOVE_FORCED && move.reason != CW_MOVE_GAP;  // a gap is no queue's length
+  const bool overtakes = !waited && pair != nullptr && move.from_slot < kMaxSlots;
   breaker_->Moved({.flow = key,
                    .pair = move.pair,
                    .from = {.slot = move.from_slot, .port = move.from_port},

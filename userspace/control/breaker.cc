@@ -13,8 +13,8 @@ namespace cw::control {
 namespace {
 
 constexpr int64_t kPointNs = 80'000'000;  // points closer than this are not kept
-// What is overtaken for less than this shows in one or two looks, within what is borne anyway.
-constexpr int64_t kLeastSpillNs = 50'000'000;
+// What is overtaken for less than this costs no more NAKs than are borne anyway (soft-RoCE: 170 per second).
+constexpr int64_t kLeastSpillNs = 20'000'000;
 
 int64_t Ns(double s) { return static_cast<int64_t>(s * 1e9); }
 
@@ -112,8 +112,9 @@ double Breaker::OthersNakRate(const Trial& trial, int64_t now_ns) const {
 std::optional<BreakerVerdict> Breaker::JudgeAnswers(const Trial& trial, const History& history, int64_t now_ns) const {
   if (!history.answers_known) return std::nullopt;
   BreakerVerdict out{.move = trial.move, .harmful = true, .text = "", .evidence = {}};
-  // From a point on that is sure to be behind it.
-  const int64_t spill_ns = trial.move.spill_ns < kLeastSpillNs ? 0 : trial.move.spill_ns + 2 * kPointNs;
+  // From a point on that is behind it, as points usually lie; in any case before the rates are judged.
+  const int64_t spill_ns =
+      trial.move.spill_ns < kLeastSpillNs ? 0 : std::min(trial.move.spill_ns + 2 * kPointNs, Ns(rules_.settle_s));
   const double seconds = static_cast<double>(now_ns - trial.moved_ns - spill_ns) / 1e9;
   const auto since = Between(history, trial.moved_ns + spill_ns, now_ns);
   const auto past = Between(history, trial.moved_ns - Ns(rules_.past_s), trial.moved_ns);
@@ -123,7 +124,8 @@ std::optional<BreakerVerdict> Breaker::JudgeAnswers(const Trial& trial, const Hi
     const double naks = static_cast<double>(since->naks) - 1;  // the move's own
     out.evidence = {{"naks_since", absl::StrCat(since->naks)},
                     {"naks_expected", absl::StrFormat("%.1f", expected + 1)},
-                    {"since_move_s", absl::StrFormat("%.2f", seconds)}};
+                    {"since_move_s", absl::StrFormat("%.2f", static_cast<double>(now_ns - trial.moved_ns) / 1e9)},
+                    {"overtook_s", absl::StrFormat("%.2f", static_cast<double>(spill_ns) / 1e9)}};
     if (naks - expected >= rules_.naks_sure && naks - expected >= 3 * std::sqrt(expected)) {
       out.text = absl::StrFormat("%d NAKs in %.1f s after the move, %.1f were to be expected", since->naks, seconds,
                                  expected + 1);
