@@ -78,7 +78,8 @@ TEST_F(PathChoiceOnFabric, WaysThatAreLongerInOneDirectionAreLeftOut) {
   std::printf("%s\n", judged.Text().c_str());
   ASSERT_FALSE(judged.errors_ns.empty()) << Why();
   EXPECT_EQ(judged.outside_bound, 0) << Why();
-  EXPECT_LT(judged.Quantile(0.99), 2'000) << "ten times what is expected";
+  // One way too many would move it by half of kLongerNs; single readings are as late as the machine is busy.
+  EXPECT_LT(judged.Quantile(0.5), 1'000) << "ten times what is expected";
 
   // As soon as the ways are alike again all are used.
   for (int spine = 0; spine < kSpines; ++spine) {

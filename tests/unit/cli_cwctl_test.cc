@@ -13,11 +13,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cli_fake_agent.h"
-#include "cli_run.h"
+#include "cli_cwctl_rig.h"
 #include "userspace/api/client.h"
 #include "userspace/api/path_ref.h"
-#include "userspace/api/server.h"
 
 namespace cw::cli {
 namespace {
@@ -28,44 +26,6 @@ using nlohmann::json;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-class Cwctl : public ::testing::Test {
- protected:
-  Cwctl() {
-    char name[] = "/tmp/cw-cli-XXXXXX";
-    folder_ = mkdtemp(name);
-    socket_ = folder_ + "/run/agent.sock";
-    Start();
-  }
-  ~Cwctl() override {
-    server_.reset();
-    std::filesystem::remove_all(folder_);
-  }
-
-  void Start() {
-    absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(socket_, agent_);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
-
-  RunResult Run(std::vector<std::string> arguments) {
-    return RunProgram(CWCTL_PATH, arguments, {{"CWFABRIC_SOCKET", socket_}});
-  }
-
-  json RunJson(std::vector<std::string> arguments, int exit_code = 0) {
-    arguments.push_back("--json");
-    const RunResult result = Run(arguments);
-    EXPECT_EQ(result.exit_code, exit_code) << result.out << result.err;
-    EXPECT_EQ(result.err, "");
-    json parsed = json::parse(result.out, nullptr, false);
-    EXPECT_FALSE(parsed.is_discarded()) << result.out;
-    return parsed;
-  }
-
-  std::string folder_, socket_;
-  api::FakeAgent agent_;
-  std::unique_ptr<api::Server> server_;
-};
 
 TEST_F(Cwctl, TheSocketIsForRootAndItsGroup) {
   struct stat info {};
@@ -372,79 +332,6 @@ TEST_F(Cwctl, CountersAreNumbersAndZerosAreHiddenFromPeople) {
   EXPECT_THAT(Run({"counters"}).out, Not(HasSubstr("ip_options")));
   EXPECT_THAT(Run({"counters", "--all"}).out, HasSubstr("ip_options"));
   EXPECT_EQ(RunJson({"counters"})["counters"][0]["value"], 18000000000000000001u);
-}
-
-TEST_F(Cwctl, ClockTrackingTellsStateErrorAndBound) {
-  const std::string text = Run({"clock", "tracking"}).out;
-  EXPECT_THAT(text, HasSubstr("state       synchronised\n"));
-  EXPECT_THAT(text, HasSubstr("timeline    4fd1c02a77e6b010, epoch 2\n"));
-  EXPECT_THAT(text, HasSubstr("fleet time  1233.567890046 s\n"));
-  EXPECT_THAT(text, HasSubstr("offset      -1,000,000,077 ns from the local clock, rate -12345.678 ppb\n"));
-  EXPECT_THAT(text, HasSubstr("error       within 35 ns, likely\n"));
-  EXPECT_THAT(text, HasSubstr("bound       5.66 µs from the fleet time of node0, over 1 link\n"));
-  EXPECT_THAT(text, HasSubstr("neighbours  2 used of 4 compared with, 9 peers configured\n"));
-  EXPECT_THAT(text,
-              HasSubstr("TAI         2023-11-14T22:13:57.123456789, within 1.20 ms, from an anchor 2 links away\n"));
-  EXPECT_THAT(text, HasSubstr("anchor      realtime, not used: the kernel's clock is not synchronised\n"));
-  const json reply = RunJson({"clock", "tracking"});
-  EXPECT_EQ(reply["state"], "synchronised");
-  EXPECT_EQ(reply["offset_ns"], -1000000077);
-  EXPECT_EQ(reply["tai"]["hops"], 2);
-}
-
-TEST_F(Cwctl, ClockThatIsRefusedSaysWhyAndShowsNoTime) {
-  agent_.clock_known = false;
-  const std::string text = Run({"clock", "tracking"}).out;
-  EXPECT_THAT(text, HasSubstr("state       unknown: no majority: 2 of 4 neighbours contradict the others\n"));
-  EXPECT_THAT(text, Not(HasSubstr("fleet time")));
-  EXPECT_THAT(text, HasSubstr("updated     never\n"));
-  EXPECT_EQ(RunJson({"clock", "tracking"})["state"], "unknown");
-  EXPECT_TRUE(RunJson({"clock", "tracking"})["tai"].is_null());
-  EXPECT_THAT(Run({"clock", "sources"}).out, HasSubstr("no peer is configured"));
-  EXPECT_THAT(Run({"clock", "mesh"}).out, HasSubstr("no link is measured yet"));
-  EXPECT_THAT(Run({"clock", "bound"}).out, HasSubstr("no bound: fleet time is not known here"));
-}
-
-TEST_F(Cwctl, ClockSourcesGiveOneLetterPerNeighbour) {
-  const std::string text = Run({"clock", "sources"}).out;
-  EXPECT_THAT(text, ContainsRegex("\n\\*  node2 +-1,000,000,123 ns +-12 ns +95 ns +5.21 µs +10.4 µs +80.0 ms"));
-  EXPECT_THAT(text, ContainsRegex("\nx  node3 .* \\+100 µs"));
-  EXPECT_THAT(text, ContainsRegex("\nw  node4 +– +– +– +– +– +–"));
-  EXPECT_THAT(text, Not(HasSubstr("false ticker")));
-  EXPECT_THAT(Run({"clock", "sources", "-v"}).out, HasSubstr("x false ticker: contradicts the majority"));
-  EXPECT_EQ(RunJson({"clock", "sources"})["sources"].size(), 3u);
-  const json one = RunJson({"clock", "sources", "node3"});
-  ASSERT_EQ(one["sources"].size(), 1u);
-  EXPECT_EQ(one["sources"][0]["reason"], "false_ticker");
-  EXPECT_EQ(one["sources"][0]["link"]["state"], "synced");
-}
-
-TEST_F(Cwctl, ClockMeshNamesSuspectsAndBoundAddsUp) {
-  const std::string mesh = Run({"clock", "mesh"}).out;
-  EXPECT_THAT(mesh, HasSubstr("-1.81 µs"));
-  EXPECT_THAT(mesh, HasSubstr("one way is slower by 3.62 µs, or node3 lies\n"));
-  EXPECT_THAT(mesh, HasSubstr("node1–node3 disagrees with the rest\n"));
-  const std::string bound = Run({"clock", "bound"}).out;
-  EXPECT_THAT(bound, HasSubstr("5.20 µs  link to node0"));
-  EXPECT_THAT(bound, HasSubstr("5.66 µs  in all"));
-  const json reply = RunJson({"clock", "bound"});
-  double sum = 0;
-  for (const json& term : reply["terms"]) sum += term["ns"].get<double>();
-  EXPECT_EQ(sum, reply["bound_ns"].get<double>());
-}
-
-TEST_F(Cwctl, ClockSaysWhatItWants) {
-  EXPECT_EQ(RunJson({"clock"}, 2)["error"]["code"], "INVALID_ARGUMENT");
-  EXPECT_EQ(RunJson({"clock", "nonsense"}, 2)["error"]["code"], "INVALID_ARGUMENT");
-  EXPECT_EQ(RunJson({"clock", "tracking", "--watch=soon"}, 2)["error"]["code"], "INVALID_ARGUMENT");
-  EXPECT_EQ(RunJson({"clock", "tracking", "node2"}, 2)["error"]["code"], "INVALID_ARGUMENT");
-  const RunResult nobody = Run({"clock", "sources", "nobody"});
-  EXPECT_EQ(nobody.exit_code, 1);
-  EXPECT_THAT(nobody.err, HasSubstr("there is no peer nobody to compare clocks with; see cwctl clock sources"));
-  const RunResult watched = Run({"clock", "sources", "--watch=100ms", "--count", "2", "--json"});
-  EXPECT_EQ(std::count(watched.out.begin(), watched.out.end(), '\n'), 2);
-  server_.reset();
-  EXPECT_EQ(RunJson({"clock", "tracking"}, 3)["error"]["code"], "UNAVAILABLE");
 }
 
 TEST_F(Cwctl, SteerSetTakesEveryFormOfFlowAndTellsEffectAndUndo) {

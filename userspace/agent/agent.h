@@ -419,8 +419,8 @@ class Agent final : public api::AgentView {
   absl::Status OpenTails();
   bool RepairsTails() const;
   control::TailView TailOf(const cw_tx_flow& flow) const;
-  void WatchTail(const FlowKey& key, const cw_tx_flow& flow, uint8_t slot, bool reversed);
-  void OnPathDied(PairState& pair, uint8_t slot);
+  void WatchTail(const FlowKey& key, const cw_tx_flow& flow, TailCause cause, uint8_t slot = CW_SLOT_NONE);
+  void OnPathLost(PairState& pair, uint8_t slot, TailCause cause);
   void OnCarried(uint32_t index);
   void OnMovedOffDead(const cw_ev_move& move);
   void OnPeersPathDied(const PairState& pair, const probe::PathDeath& death);

@@ -104,7 +104,7 @@ void Agent::Reroll(const FlowKey& key, const cw_tx_flow& flow, int64_t now_ns) {
   if (!RepairsTails()) return;
   if (absl::StatusOr<cw_tx_flow> fresh = dataplane_->tx_flows().Lookup(ToMap(key)); fresh.ok()) {
     tails_.watched.erase(key);  // another throw, another attempt
-    WatchTail(key, *fresh, CW_SLOT_NONE, false);
+    WatchTail(key, *fresh, TailCause::kChance);
   }
 }
 

@@ -110,7 +110,7 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
   if (!dead) return OnSilenceEnds(*pair, verdict.slot);
   OnSilent(*pair, verdict);
   StartRerolls(*pair);
-  OnPathDied(*pair, verdict.slot);
+  OnPathLost(*pair, verdict.slot, TailCause::kDead);
   MoveOwnersOff(*pair, verdict.slot, Capability::kFailover);
 }
 

@@ -146,7 +146,7 @@ void Agent::ApplyCarries(const std::map<control::NicCarry, PairKey>& wanted) {
     if (!status.ok() || !carry.send) continue;
     maps::PairsView::Store(dataplane_->pairs()[*index].carried, 1);
     TellOfCarry(key, &carry);
-    OnCarried(*index);
+    if (!NicDrained(*own)) OnCarried(*index);  // a drained one has lost nothing
   }
   carries_ = wanted;
 }

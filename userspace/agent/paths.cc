@@ -116,6 +116,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     pair->slot[change.slot].links.clear();
     pair->slot[change.slot].answered_ns = 0;
     pair->slot[change.slot].silence.reset();
+    pair->slot[change.slot].queue_ns = 0;
     if (pair->loss != nullptr) pair->loss->Forget(change.slot);
     if (pair->stalls != nullptr) pair->stalls->Forget(change.slot);
     if (change.old_port == 0) continue;

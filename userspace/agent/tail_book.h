@@ -13,10 +13,22 @@
 
 namespace cw::agent {
 
+// Why what is under way may be lost.
+enum class TailCause : uint8_t {
+  kDead = 0,     // our path `slot` died
+  kLossy = 1,    // our path `slot` is left because it loses packets
+  kNoData = 2,   // our path `slot` is left because it delivers probes alone
+  kWayBack = 3,  // the peer left its own path `slot`, with acknowledgements
+  kChance = 4,   // a flow that no path is known of was given another port
+  kNic = 5,      // another NIC carries the packets
+};
+
 struct WatchedTail {
   control::TailWatch watch;
-  uint8_t slot;   // that died: ours, or the peer's own path of this number
-  bool reversed;  // the peer's
+  TailCause cause;
+  uint8_t slot;  // CW_SLOT_NONE: no path is known
+  // Ours, or -1.
+  int OwnPath() const { return cause <= TailCause::kNoData && slot != CW_SLOT_NONE ? slot : -1; }
 };
 
 // Our flows to a peer that were on a path when it died: told twice, because the first may take the next dying path.

@@ -15,6 +15,24 @@ constexpr uint8_t kTransportRc = 0;
 
 uint8_t PathOf(const cw_tx_flow& flow) { return flow.port != 0 ? flow.slot : flow.native_slot; }
 
+std::string CauseText(const WatchedTail& tail, const std::string& peer) {
+  switch (tail.cause) {
+    case TailCause::kLossy:
+      return absl::StrFormat("path %d loses packets and was left", tail.slot);
+    case TailCause::kNoData:
+      return absl::StrFormat("path %d delivers no data and was left", tail.slot);
+    case TailCause::kWayBack:
+      return absl::StrFormat("%s left its path %d, and acknowledgements may be lost with it", peer, tail.slot);
+    case TailCause::kChance:
+      return "they are not acknowledged while a path is dead";
+    case TailCause::kNic:
+      return "they were lost with a NIC, another one carries them now";
+    case TailCause::kDead:
+      break;
+  }
+  return tail.slot == CW_SLOT_NONE ? "they died with a path" : absl::StrFormat("they died with path %d", tail.slot);
+}
+
 }  // namespace
 
 absl::Status Agent::OpenTails() {
@@ -47,7 +65,7 @@ control::TailView Agent::TailOf(const cw_tx_flow& flow) const {
   return view;
 }
 
-void Agent::WatchTail(const FlowKey& key, const cw_tx_flow& flow, uint8_t slot, bool reversed) {
+void Agent::WatchTail(const FlowKey& key, const cw_tx_flow& flow, TailCause cause, uint8_t slot) {
   if (FindPair(flow.pair) == nullptr) return;
   const control::TailView view = TailOf(flow);
   if (control::Unacknowledged(view) == 0) return;
@@ -57,18 +75,18 @@ void Agent::WatchTail(const FlowKey& key, const cw_tx_flow& flow, uint8_t slot, 
     return;
   }
   ++tails_.counts.watched;
-  tails_.watched.insert({key, {.watch = control::TailWatch(view, MonotonicNs()), .slot = slot, .reversed = reversed}});
+  tails_.watched.insert({key, {.watch = control::TailWatch(view, MonotonicNs()), .cause = cause, .slot = slot}});
   StartTailTicks();
 }
 
-// A path to a peer is dead: our own data on it, and what we answered the peer's queue pairs over it.
-void Agent::OnPathDied(PairState& pair, uint8_t slot) {
+// A path to a peer is dead, or left: our own data on it, and what we answered the peer's queue pairs over it.
+void Agent::OnPathLost(PairState& pair, uint8_t slot, TailCause cause) {
   if (!RepairsTails()) return;
   std::vector<uint32_t> qpns;
   (void)dataplane_->tx_flows().ForEach([&](const cw_flow_key& key, const cw_tx_flow& flow) {
     if (flow.pair != pair.index || PathOf(flow) != slot) return;
     qpns.push_back(key.dqpn);
-    WatchTail(FromMap(key), flow, slot, false);
+    WatchTail(FromMap(key), flow, cause, slot);
   });
   TellOfDeath(pair.index, slot, std::move(qpns));
 }
@@ -77,7 +95,7 @@ void Agent::OnPathDied(PairState& pair, uint8_t slot) {
 void Agent::OnMovedOffDead(const cw_ev_move& move) {
   if (!RepairsTails() || FindPair(move.pair) == nullptr) return;
   if (absl::StatusOr<cw_tx_flow> flow = dataplane_->tx_flows().Lookup(move.key); flow.ok()) {
-    WatchTail(FromMap(move.key), *flow, move.from_slot, false);
+    WatchTail(FromMap(move.key), *flow, TailCause::kDead, move.from_slot);
   }
   TellOfDeath(move.pair, move.from_slot, {move.key.dqpn});
 }
@@ -88,7 +106,7 @@ void Agent::OnCarried(uint32_t index) {
   (void)dataplane_->tx_flows().ForEach([&](const cw_flow_key& key, const cw_tx_flow& flow) {
     if (flow.pair != index) return;
     tails_.watched.erase(FromMap(key));  // what its paths' death was worth before there was a way
-    WatchTail(FromMap(key), flow, CW_SLOT_NONE, false);
+    WatchTail(FromMap(key), flow, TailCause::kNic);
   });
 }
 
@@ -129,7 +147,7 @@ void Agent::OnPeersPathDied(const PairState& pair, const probe::PathDeath& death
     if (!qp || qp->raddr != pair.key.remote) continue;
     const FlowKey key{.src = pair.key.local, .dst = pair.key.remote, .dqpn = qp->rqpn};
     if (absl::StatusOr<cw_tx_flow> flow = dataplane_->tx_flows().Lookup(ToMap(key)); flow.ok()) {
-      WatchTail(key, *flow, death.slot, true);
+      WatchTail(key, *flow, TailCause::kWayBack, death.slot);
     }
   }
 }
@@ -201,12 +219,11 @@ bool Agent::Reads(const FlowKey& sent, uint32_t lqpn) const {
 void Agent::TellDryTail(const FlowKey& key, const WatchedTail& tail, const control::TailView& view) {
   telemetry::Event event{
       .type = "repair",
-      .text =
-          absl::StrFormat("queue pair to %s qp 0x%x would be asked to resend %d packets that a dead path took along",
-                          PeerName(key.dst), key.dqpn, control::Unacknowledged(view)),
+      .text = absl::StrFormat("queue pair to %s qp 0x%x would be asked to resend %d packets: %s", PeerName(key.dst),
+                              key.dqpn, control::Unacknowledged(view), CauseText(tail, PeerName(key.dst))),
       .flow = key.Id().ToString(),
       .peer = PeerName(key.dst),
-      .slot = tail.reversed || tail.slot == CW_SLOT_NONE ? -1 : tail.slot,
+      .slot = tail.OwnPath(),
       .dry = true,
       .evidence = {{"first_unacknowledged_psn", absl::StrCat(view.acked)}, {"next_psn", absl::StrCat(view.next)}}};
   report::Item item = ItemOf(key, "tails", event.slot, -1);
@@ -242,15 +259,11 @@ bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_t
   const uint32_t packets = control::Unacknowledged(view);
   Log({.type = "repair",
        .severity = telemetry::Severity::kNotice,
-       .text = absl::StrFormat(
-           "queue pair to %s qp 0x%x resends %d packets: %s", PeerName(key.dst), key.dqpn, packets,
-           tail.reversed ? absl::StrFormat("%s's path %d, and acknowledgements with it, is dead", pair->peer, tail.slot)
-           : !view.acks_seen           ? std::string("they were lost with a NIC, another one carries them now")
-           : tail.slot == CW_SLOT_NONE ? std::string("they are not acknowledged while a path is dead")
-                                       : absl::StrFormat("they died with path %d", tail.slot)),
+       .text = absl::StrFormat("queue pair to %s qp 0x%x resends %d packets: %s", PeerName(key.dst), key.dqpn, packets,
+                               CauseText(tail, pair->peer)),
        .flow = key.Id().ToString(),
        .peer = PeerName(key.dst),
-       .slot = tail.reversed || tail.slot == CW_SLOT_NONE ? -1 : tail.slot,
+       .slot = tail.OwnPath(),
        .evidence = {{"first_unacknowledged_psn", absl::StrCat(view.acked)},
                     {"next_psn", absl::StrCat(view.next)},
                     {"local_qpn", absl::StrFormat("0x%x", qp->lqpn)},

@@ -148,7 +148,7 @@ void WalkAllow(Visitor& v, AllowConfig& allow) {
                "but off; cwctl mode CAPABILITY=... changes it while the agent runs.");
   Pick(v, "failover", allow.failover, AllowWords(), "Flows leave dead paths, and go back when those recovered.");
   Pick(v, "loss", allow.loss, AllowWords(), "Flows leave paths that lose a share of their packets.");
-  Pick(v, "tails", allow.tails, AllowWords(), "What died with a path is asked for (repair_tails).");
+  Pick(v, "tails", allow.tails, AllowWords(), "What was lost with a path or a NIC is asked for (repair_tails).");
   Pick(v, "balance", allow.balance, AllowWords(), "Flows move because links are shared unevenly.");
   Pick(v, "place", allow.place, AllowWords(),
        "New flows are put on a path from their first packet (assign_new_flows).");
@@ -160,10 +160,10 @@ void WalkSteering(Visitor& v, SteeringConfig& steering) {
   v.BeginTable("steering", "Moves of flows; see mode for which are made at all.");
   steering.assign_new_flows = v.Flag("assign_new_flows", steering.assign_new_flows,
                                      "Put new flows on a live path from their first packet (protect, optimize).");
-  steering.repair_tails =
-      v.Flag("repair_tails", steering.repair_tails,
-             "When a path dies, ask for a resend of what died with it at once, by a NAK to this host's own queue pairs "
-             "(protect, optimize).");
+  steering.repair_tails = v.Flag(
+      "repair_tails", steering.repair_tails,
+      "When a path dies or is left, or another NIC takes over, ask at once for a resend of what was lost with it, by "
+      "a NAK to this host's own queue pairs (protect, optimize).");
   Time(v, "move_gap", steering.move_gap, {absl::Microseconds(1), absl::Seconds(1)},
        "A flow may be moved at a pause longer than this.");
   Time(v, "lease", steering.lease, {absl::ZeroDuration(), absl::Hours(24 * 365)},

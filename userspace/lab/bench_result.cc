@@ -57,9 +57,8 @@ json Machine() {
 double Quantile(std::vector<double> samples, double q) {
   if (samples.empty()) return 0;
   std::sort(samples.begin(), samples.end());
-  const double at = q * static_cast<double>(samples.size() - 1);
-  const size_t low = static_cast<size_t>(at), high = std::min(low + 1, samples.size() - 1);
-  return samples[low] + (at - std::floor(at)) * (samples[high] - samples[low]);
+  const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(samples.size())));
+  return samples[rank == 0 ? 0 : rank - 1];
 }
 
 void Report::Add(const std::string& bench_case, const std::string& system, const std::string& metric,

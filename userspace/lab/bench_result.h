@@ -21,7 +21,7 @@ struct Row {
   double p50 = 0, p99 = 0, max = 0;
 };
 
-// Linear interpolation between the closest ranks; q in [0, 1]. 0 for no samples.
+// Nearest rank: a value that was measured; q in [0, 1]. 0 for no samples.
 double Quantile(std::vector<double> samples, double q);
 
 class Report {

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "userspace/lab/bench_result.h"
 #include "userspace/lab/failover_fault.h"
 #include "userspace/lab/frr.h"
 #include "userspace/lab/testbed.h"
@@ -100,7 +101,6 @@ std::string NothingLeft(int cuts, int flows, int lost);
 // was nothing to cut from the beginning.
 absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec);
 
-// q in [0, 1]; nearest rank; 0 for an empty vector.
-double Quantile(std::vector<double> values, double q);
+using bench::Quantile;
 
 }  // namespace cw::lab

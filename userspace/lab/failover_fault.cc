@@ -55,7 +55,12 @@ std::vector<LinkDirection> BrokenLinks(CutKind kind, int spine, int leaves) {
 absl::StatusOr<int64_t> Break(Fabric& fabric, CutKind kind, int spine, double share,
                               const std::function<absl::Status()>& on_links_up) {
   if (kind == CutKind::kReboot) return Reboot(fabric, spine, on_links_up);
-  if (kind == CutKind::kLinkDown) return fabric.SetLinkUp(1, spine, false);
+  const int64_t before_ns = MonotonicNs();
+  if (kind == CutKind::kLinkDown) {
+    // Packets are lost some milliseconds before the change is told as done, where the machine is busy.
+    if (absl::Status status = fabric.SetLinkUp(1, spine, false).status(); !status.ok()) return status;
+    return before_ns;
+  }
   if (kind == CutKind::kSlow)
     return fabric.SetLinkRate(LinkDirection::SpineToLeaf(spine, 1), kSlowShare * fabric.spec().link_mbps);
   int64_t began_ns = 0;

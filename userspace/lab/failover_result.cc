@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cmath>
 
 #include "userspace/lab/experiment_failover.h"
 
 namespace cw::lab {
-
-double Quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(values.size())));
-  return values[rank == 0 ? 0 : rank - 1];
-}
 
 std::vector<double> FailoverResult::AllRecoveries(bool undisturbed) const {
   std::vector<double> all;
