@@ -4,6 +4,7 @@
 #define CW_BPF_STEER_H
 
 #include "bpf/dataplane.h"
+#include "bpf/turn.h"
 
 #define CW_MARK_MAX_AGE 64 /* rounds after which an unresolved mark is given up */
 /* A held flow waits for the difference of the two paths' newest delays, what both were seen to change by, and this. */
@@ -32,15 +33,6 @@ static __always_inline __u32 cw_lease_over(const struct cw_ctl* ctl, __u64 jiffi
   __u64 lease = ctl->lease_jiffies, over = ((lease - jiffies) & (lease | (0 - lease))) >> 63;
   CW_OPAQUE(over);
   return over & 1;
-}
-
-/* Where the turn-th of n slots lies after a host's first one: far apart first (of eight 0, 4, 2, 6, 1, 5, 3, 7), each once
- * in n turns. turn < n <= 16. Eight and sixteen: the bits reversed (the nibbles are those of 0 to 15); up to four: in
- * order, which leaves no overlap there; others: the halves. */
-static __always_inline __u32 cw_turn_offset(__u32 turn, __u32 n) {
-  if (n & (n - 1)) return (turn & 1) * ((n + 1) >> 1) + (turn >> 1);
-  if (n < 8) return turn;
-  return (__u32)(0xf7b3d591e6a2c480ULL >> (turn * 4 & 63) & 15) * n >> 4;
 }
 
 /* The slots of a mask in turn, over all pairs: slots are numbered by their hops, so the flows of a host spread over the

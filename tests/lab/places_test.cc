@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,9 +66,11 @@ class Owner {
 
 class PlacesOnFabric : public ::testing::Test {
  protected:
-  void SetUpMode(const std::string& mode, bool assign, config::Attach attach = config::Attach::kAuto) {
+  void SetUpMode(const std::string& mode, bool assign, config::Attach attach = config::Attach::kAuto,
+                 int hosts_per_leaf = 1) {
     TestbedSpec spec;
-    spec.fabric = {.lab = "placestest", .leaves = 2, .spines = kSpines, .hosts_per_leaf = 1, .link_mbps = 200};
+    spec.fabric = {
+        .lab = "placestest", .leaves = 2, .spines = kSpines, .hosts_per_leaf = hosts_per_leaf, .link_mbps = 200};
     spec.mode = mode;
     spec.wait_paths = attach != config::Attach::kNone;
     spec.adjust = [=](int, config::Config& config) {
@@ -80,7 +83,9 @@ class PlacesOnFabric : public ::testing::Test {
     testbed_ = *std::move(up);
   }
   std::string Address(int host) const { return testbed_->fabric().PortAddress(host); }
-  std::string AgentSocket() const { return EmulatedHosts(testbed_->fabric(), true).hosts.at(0).agent_socket; }
+  std::string AgentSocket(size_t host = 0) const {
+    return EmulatedHosts(testbed_->fabric(), true).hosts.at(host).agent_socket;
+  }
   uint64_t Counter(const std::string& name) { return testbed_->CounterSum(name); }
 
   std::unique_ptr<Testbed> testbed_;
@@ -117,6 +122,19 @@ TEST_F(PlacesOnFabric, EvenOverTheSpinesByTheSwitchesHashing) {
     ++per_spine[testbed_->fabric().PathOf(Address(0), Address(1), second.Ask(0x300 + i).udp_sport).value_or(-1)];
   }
   for (int spine = 0; spine < kSpines; ++spine) EXPECT_EQ(per_spine[spine], 1) << spine;
+}
+
+// Hosts that know nothing of each other's queue pairs, with one each.
+TEST_F(PlacesOnFabric, NeighboursBeginOnDifferentSpines) {
+  ASSERT_NO_FATAL_FAILURE(SetUpMode("protect", false, config::Attach::kAuto, kSpines));
+  std::set<int> spines;
+  for (int host = 0; host < kSpines; ++host) {
+    Owner owner(AgentSocket(static_cast<size_t>(host)), Address(host), Address(kSpines + host));
+    const cw_inproc_placement answer = owner.Ask(0x100);
+    ASSERT_EQ(answer.verdict, CW_INPROC_PLACED);
+    spines.insert(testbed_->fabric().PathOf(Address(host), Address(kSpines + host), answer.udp_sport).value_or(-1));
+  }
+  EXPECT_EQ(spines.size(), static_cast<size_t>(kSpines));
 }
 
 // As on a NIC that offloads RoCE: no program sees a packet, so no probe is answered, and discovery alone knows the

@@ -630,6 +630,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<rdma::NldevClient> nldev_;
   std::vector<rdma::Link> rdma_links_;              // as RDMA netlink told last
   std::map<cw_inproc_verdict, uint64_t> answered_;  // queue pairs that asked for a path
+  uint32_t place_turn_ = 0;                         // those put on one
   rdma::QpRegistry qps_;
   rdma::MoveBook moves_;                         // of queue pairs that their owners' libraries move
   std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread

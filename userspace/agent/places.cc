@@ -2,6 +2,7 @@
 // Queue pairs that ask for a path while they connect (libcwverbs), and what their owners tell of them.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "bpf/turn.h"
 #include "userspace/agent/agent.h"
 
 namespace cw::agent {
@@ -25,6 +26,13 @@ const char* VerdictText(cw_inproc_verdict verdict) {
       return "the kernel's program puts new flows of this NIC on paths";
   }
   return "";
+}
+
+// Among paths that are equally taken, the order in which the kernel's program takes them (cw_next_slot in bpf/steer.h):
+// hosts with neighbouring addresses begin next to each other, and each takes all before any again.
+uint32_t FirstTaken(const Addr& local, uint32_t turn, size_t paths) {
+  const auto n = static_cast<uint32_t>(paths);
+  return n < 2 ? 0 : local.bytes[15] + cw_turn_offset(turn % n, n);
 }
 
 std::string LoadText(const std::vector<rdma::PathLoad>& loads) {
@@ -84,7 +92,7 @@ rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester
   if (nic->attached && options_.config.steering.assign_new_flows) return {.verdict = CW_INPROC_BY_KERNEL};
   if (!OwnsQp(*nic, qp, who)) return {.verdict = CW_INPROC_NOT_YOURS};
   const std::vector<rdma::PathLoad> loads = PathLoads(*pair, qp, pair->blocked);
-  const rdma::PathLoad* path = rdma::LeastLoaded(loads, *index);
+  const rdma::PathLoad* path = rdma::LeastLoaded(loads, FirstTaken(pair->key.local, place_turn_, loads.size()));
   if (path == nullptr) return {.verdict = CW_INPROC_NO_PATHS};
   const bool acts = allow == Allow::kAct;
   Log({.type = "place",
@@ -96,6 +104,7 @@ rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester
        .dry = !acts,
        .evidence = {{"queue_pairs", LoadText(loads)}}});
   if (!acts) return {.verdict = CW_INPROC_NOT_ACTING};
+  ++place_turn_;
   return {.verdict = CW_INPROC_PLACED,
           .flow_label = *rdma::LabelOfPort(path->port),
           .udp_sport = path->port,
