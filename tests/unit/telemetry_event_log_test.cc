@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -107,6 +108,40 @@ TEST(EventLog, AFileThatCannotBeWrittenIsAnErrorAndLosesNothing) {
   log.Add(Say("x"));
   EXPECT_NE(log.file_error(), "");
   EXPECT_EQ(log.newest(), 1u);
+}
+
+// A file system of 64 KiB that fills up in the middle of a line, and is then given room.
+TEST(EventLog, ALineThatWasCutOffSpoilsNoOther) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("cw-events-" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  if (mount("cw-events", folder.c_str(), "tmpfs", 0, "size=65536") != 0) {
+    std::filesystem::remove(folder);
+    GTEST_SKIP() << "no right to mount a small file system";
+  }
+  {
+    EventLog log;
+    ASSERT_TRUE(log.OpenFile(folder + "/events").ok());
+    for (int i = 0; i < 2000; ++i) log.Add(Say("path " + std::to_string(i) + " is dead"));
+    EXPECT_NE(log.file_error(), "");
+    ASSERT_EQ(mount("cw-events", folder.c_str(), "tmpfs", MS_REMOUNT, "size=1048576"), 0);
+    log.Add(Say("after"));
+    EXPECT_EQ(log.file_error(), "");
+    log.Add(Say("the last"));
+  }
+  std::ifstream in(folder + "/events");
+  int whole = 0, torn = 0;
+  std::string line, newest;
+  while (std::getline(in, line)) {
+    const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    (parsed.is_discarded() ? torn : whole)++;
+    if (!parsed.is_discarded()) newest = parsed["text"];
+  }
+  EXPECT_GT(whole, 100);
+  EXPECT_LE(torn, 1);
+  EXPECT_EQ(newest, "the last");
+  in.close();
+  umount(folder.c_str());
+  std::filesystem::remove(folder);
 }
 
 }  // namespace

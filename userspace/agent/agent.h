@@ -118,6 +118,8 @@ class Agent final : public api::AgentView {
   void Run();
   bool ProbesByVerbs() const;  // of any NIC; known once it has started
   void Stop() { loop_->Stop(); }
+  // Run returned to be called again in a new process, which adopts all: a NIC is another device than before.
+  bool starts_anew() const { return starts_anew_; }
   // Takes the secrets of a configuration that was read anew; any thread. What came of it is an event.
   void ReloadKeys(const config::KeysConfig& keys);
 
@@ -171,6 +173,7 @@ class Agent final : public api::AgentView {
     bool carrier = true;
     bool rdma_down = false;       // a port of an RDMA device on it
     bool carrier_known = false;   // it was read once
+    bool removed = false;         // the device went away since the start
     uint64_t carrier_losses = 0;  // as the kernel counts them
     int64_t carrier_lost_ns = 0;  // monotonic; when the last one was noticed; 0: never
     dataplane::AttachInfo attach;
@@ -372,6 +375,8 @@ class Agent final : public api::AgentView {
   void OnLinkNews();
   void LookAtCarriers();
   void LookAtCarrier(Nic& nic);
+  void LookForItsReturn(Nic& nic);
+  static absl::StatusOr<Addr> NicAddress(const config::NicConfig& nic);
   void CountCarrierLosses(Nic& nic, uint64_t losses);
   void OnRdmaPort(const std::string& netdev, bool up);
   void TellOfLink(Nic& nic, const char* witness, uint64_t losses);
@@ -488,6 +493,7 @@ class Agent final : public api::AgentView {
   void KeepDeadlines();
   absl::Status AdoptDeadlines();
   void RunDeadlines();
+  void TellOfEventsFile();
   Allowed allowed() const;
   Mode mode() const { return allowed().mode(); }
   bool Acts(Capability c) const { return allowed().Acts(c); }
@@ -708,6 +714,8 @@ class Agent final : public api::AgentView {
   absl::flat_hash_map<PairKey, int64_t> finding_logged_ns_;
   ResourceMeter meter_;
   bool table_full_logged_ = false;
+  bool starts_anew_ = false;
+  bool file_error_logged_ = false;
   probe::ProberStats prober_stats_;  // at the last second; reading them begins a new period of lateness
   double probe_rate_pps_ = 0;        // smoothed over about ten seconds
 

@@ -9,6 +9,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/flap_watch.h"
 #include "userspace/dataplane/link_news.h"
+#include "userspace/dataplane/netdev.h"
 #include "userspace/metrics/link_flaps.h"
 
 namespace cw::agent {
@@ -33,7 +34,8 @@ void Agent::OnLinkNews() {
   const dataplane::LinkNews::Changed changed = link_news_->Take();
   bool any = false;
   for (Nic& nic : nics_) {
-    if (!changed.Has(nic.ifindex)) continue;
+    nic.removed |= changed.removed.contains(nic.ifindex);
+    if (!changed.Has(nic.ifindex) && !nic.removed) continue;
     LookAtCarrier(nic);
     any = true;
   }
@@ -61,6 +63,25 @@ void Agent::LookAtCarrier(Nic& nic) {
   nic.carrier_losses = counted;
   if (losses > 0) CountCarrierLosses(nic, losses);
   TellOfLink(nic, "carrier", losses);
+  LookForItsReturn(nic);
+}
+
+// A device of this NIC's name that was made anew, or was elsewhere meanwhile, has none of our programs, and most of
+// what the agent knows is bound to the one before.
+void Agent::LookForItsReturn(Nic& nic) {
+  const absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic.config.name);
+  if (!ifindex.ok()) nic.removed = true;
+  if (!ifindex.ok() || (!nic.removed && *ifindex == nic.ifindex)) return;
+  if (starts_anew_ || !NicAddress(nic.config).ok()) return;  // it is looked at again when it has its address
+  starts_anew_ = true;
+  Log({.type = "nic",
+       .severity = telemetry::Severity::kNotice,
+       .text = absl::StrFormat("NIC %s was removed and is there again: the agent ends, to be started on it anew",
+                               nic.config.name),
+       .evidence = {{"nic", nic.config.name},
+                    {"ifindex_before", absl::StrCat(nic.ifindex)},
+                    {"ifindex", absl::StrCat(*ifindex)}}});
+  loop_->Stop();
 }
 
 void Agent::CountCarrierLosses(Nic& nic, uint64_t losses) {

@@ -17,9 +17,9 @@ constexpr int64_t kIdleUpdateNs = 100'000'000;  // an idle pair's line needs no 
 constexpr int64_t kClockUpdateNs = 15'000'000;  // … but one that is probed for the clock shows when a rate changes
 constexpr uint64_t kFirstRounds = 30;           // in which peers are heard for the first time
 constexpr int64_t kYoungLineNs = 3'000'000'000;
-constexpr int64_t kMuchMissedNs = 100;          // of local time: readers shall know
-constexpr uint64_t kSlowRounds = 10;  // hosts that do not compare themselves with us hear us once a second …
-constexpr size_t kSlowHosts = 200;    // … up to so many, and less often beyond: the cost stays the same
+constexpr int64_t kMuchMissedNs = 100;  // of local time: readers shall know
+constexpr uint64_t kSlowRounds = 10;    // hosts that do not compare themselves with us hear us once a second …
+constexpr size_t kSlowHosts = 200;      // … up to so many, and less often beyond: the cost stays the same
 
 }  // namespace
 

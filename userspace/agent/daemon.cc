@@ -24,6 +24,8 @@
 namespace cw::agent {
 namespace {
 
+constexpr int kStartAnew = 75;  // EX_TEMPFAIL: a failure to systemd, which starts the service again
+
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   return 1;
@@ -126,8 +128,10 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
   (*agent)->Run();
   metrics.reset();
   SdNotify("STOPPING=1");
+  const bool starts_anew = (*agent)->starts_anew();
+  if (starts_anew) kill(getpid(), SIGTERM);  // for the waiter
   waiter.join();
-  return 0;
+  return starts_anew ? kStartAnew : 0;
 }
 
 std::string ProgramPage(const CLI::App& app) {
@@ -136,12 +140,15 @@ std::string ProgramPage(const CLI::App& app) {
       {.section = 8,
        .version = kVersion,
        .summary = "agent of a RoCEv2 fabric: fleet time, delays, steering",
-       .parts = {{"SIGNALS",
-                  "SIGTERM and SIGINT end the agent; the programs in the kernel go on under their lease. SIGHUP: "
-                  "[keys] of the "
-                  "configuration and the secrets' files are read again, without losing a probe."},
-                 {"EXIT STATUS", "0 ended as asked, 1 failed, 2 usage."},
-                 {"SEE ALSO", ".BR cwagentd.toml (5),\n.BR cwctl (1)"}}});
+       .parts = {
+           {"SIGNALS",
+            "SIGTERM and SIGINT end the agent; the programs in the kernel go on under their lease. SIGHUP: "
+            "[keys] of the "
+            "configuration and the secrets' files are read again, without losing a probe."},
+           {"EXIT STATUS",
+            "0 ended as asked, 1 failed, 2 usage, 75 to be started anew: a NIC was removed and is there again (systemd "
+            "does so)."},
+           {"SEE ALSO", ".BR cwagentd.toml (5),\n.BR cwctl (1)"}}});
 }
 
 std::string ConfigPage() {

@@ -228,6 +228,7 @@ void Agent::EverySecond() {
   ChooseClockPairs();
   ForgetIdleFlows();
   ReopenFlowTable();
+  TellOfEventsFile();
   const uint64_t probes_before = prober_stats_.probes;
   prober_stats_ = engine_->prober_stats();
   probe_rate_pps_ += 0.2 * (static_cast<double>(prober_stats_.probes - probes_before) - probe_rate_pps_);
@@ -235,6 +236,20 @@ void Agent::EverySecond() {
   if (auto info = dataplane_->XdpInfo(); info.ok()) bpf_ns += static_cast<int64_t>(info->run_time_ns);
   if (auto info = dataplane_->TcInfo(); info.ok()) bpf_ns += static_cast<int64_t>(info->run_time_ns);
   meter_.Sample(now_ns, ResourceMeter::ProcessCpuNs(), bpf_ns);
+}
+
+// Told once, and once when it is over: each event tries the file again.
+void Agent::TellOfEventsFile() {
+  const std::string error = events_.file_error();
+  if (error.empty() == !file_error_logged_) return;
+  file_error_logged_ = !error.empty();
+  const std::string& file = options_.config.log.events_file;
+  Log({.type = "agent",
+       .severity = file_error_logged_ ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,
+       .text =
+           file_error_logged_
+               ? absl::StrCat("events cannot be written to ", file, " (", error, "): make room; cwctl events has them")
+               : absl::StrCat("events are written to ", file, " again; those in between are missing there")});
 }
 
 // The kernel stops inserting once the table was full; it may go on when flows were forgotten.

@@ -14,6 +14,7 @@ namespace {
 constexpr double kRateSmoothingS = 1.0;
 constexpr int64_t kActiveNs = 1'000'000'000;  // a pair carries data until this long after its last packet
 constexpr uint64_t kForgetAfterS = 600;       // flows idle for longer leave the table
+constexpr uint64_t kForgetScarceS = 10;       // where it is nearly full, those that were idle for longest
 
 // Counts the packets between two readings of a flow for its class. CNPs have a class of their own. A record may have
 // begun anew, or have been read between two of its counters.
@@ -185,15 +186,21 @@ void Agent::NameRdmaDevices(const std::vector<rdma::Link>& links) {
 
 void Agent::ForgetIdleFlows() {
   const uint64_t now = jiffies_->AtNs(MonotonicNs());
-  const uint64_t limit = kForgetAfterS * static_cast<uint64_t>(jiffies_->hz());
-  std::vector<FlowKey> idle;
+  const size_t room = dataplane_->tx_flows().capacity();
+  const bool scarce = flows_.sent.size() >= room - room / 10;
+  const uint64_t limit = (scarce ? kForgetScarceS : kForgetAfterS) * static_cast<uint64_t>(jiffies_->hz());
+  std::vector<std::pair<uint64_t, FlowKey>> idle;
   for (const auto& [key, flow] : flows_.sent) {
     const uint64_t last = flow.flow().last_seen_jiffies;
     if (now > last && now - last > limit &&
         (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) == 0)
-      idle.push_back(key);
+      idle.emplace_back(last, key);
   }
-  for (const FlowKey& key : idle) {
+  if (scarce) {  // down to three quarters
+    std::sort(idle.begin(), idle.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    idle.resize(std::min(idle.size(), flows_.sent.size() - room / 4 * 3));
+  }
+  for (const auto& [last, key] : idle) {
     const uint16_t port = flows_.sent[key].flow().sport;
     const uint16_t pair = flows_.sent[key].tx.pair;
     (void)dataplane_->tx_flows().Delete(ToMap(key));

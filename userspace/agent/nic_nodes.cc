@@ -18,7 +18,8 @@ void NicNode::Look() {
 
 std::optional<cw_nic_line> NicNode::Line(int64_t now_ns) const {
   const sync::Estimate e = tie_.At(now_ns);
-  if (e.state != sync::SyncState::kSynchronised || !e.settled || UntilNextLook(now_ns).bound_ns > kMostBoundNs) return std::nullopt;
+  if (e.state != sync::SyncState::kSynchronised || !e.settled || UntilNextLook(now_ns).bound_ns > kMostBoundNs)
+    return std::nullopt;
   const double slope = e.slope_ppb * 1e-9;  // of NIC − local
   const auto nic_ns = static_cast<uint64_t>(now_ns + e.offset_ns);
   if (std::abs(slope) > 0.9e-3) return std::nullopt;

@@ -294,14 +294,17 @@ void Agent::RenewLease() {
   maps::CtlView::Store(dataplane_->ctl()[0].lease_jiffies, until);
 }
 
+absl::StatusOr<Addr> Agent::NicAddress(const config::NicConfig& nic) {
+  return nic.address == "auto" ? FirstAddress(nic.name) : Addr::Parse(nic.address);
+}
+
 absl::Status Agent::OpenNics() {
   for (const config::NicConfig& nic_config : options_.config.nics) {
     Nic nic{.config = nic_config};
     absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic_config.name);
     if (!ifindex.ok()) return ifindex.status();
     nic.ifindex = *ifindex;
-    absl::StatusOr<Addr> address =
-        nic_config.address == "auto" ? FirstAddress(nic_config.name) : Addr::Parse(nic_config.address);
+    absl::StatusOr<Addr> address = NicAddress(nic_config);
     if (!address.ok()) return address.status();
     nic.address = *address;
     nic.rate_bps = LinkRateBps(nic_config);

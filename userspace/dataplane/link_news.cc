@@ -41,7 +41,11 @@ LinkNews::Changed LinkNews::Take() {
     for (auto* m = reinterpret_cast<const nlmsghdr*>(buffer); NLMSG_OK(m, left); m = NLMSG_NEXT(m, left)) {
       if (m->nlmsg_type != RTM_NEWLINK && m->nlmsg_type != RTM_DELLINK) continue;
       if (m->nlmsg_len < NLMSG_LENGTH(sizeof(ifinfomsg))) continue;
-      changed.ifindexes.insert(static_cast<uint32_t>(static_cast<const ifinfomsg*>(NLMSG_DATA(m))->ifi_index));
+      const auto* link = static_cast<const ifinfomsg*>(NLMSG_DATA(m));
+      changed.ifindexes.insert(static_cast<uint32_t>(link->ifi_index));
+      // With AF_BRIDGE a port left its bridge.
+      if (m->nlmsg_type == RTM_DELLINK && link->ifi_family == AF_UNSPEC)
+        changed.removed.insert(static_cast<uint32_t>(link->ifi_index));
     }
   }
 }

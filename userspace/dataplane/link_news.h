@@ -25,7 +25,8 @@ class LinkNews {
 
   struct Changed {
     std::set<uint32_t> ifindexes;
-    bool lost = false;  // and some news were lost: any device may have changed
+    std::set<uint32_t> removed;  // of those: devices that left this network namespace, or the machine
+    bool lost = false;           // and some news were lost: any device may have changed
     bool Has(uint32_t ifindex) const { return lost || ifindexes.contains(ifindex); }
   };
   Changed Take();  // does not wait

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/telemetry/event_log.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -49,20 +52,35 @@ std::string ToJsonLine(const Event& e) {
 }
 
 absl::Status EventLog::OpenFile(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "ae");
-  if (file == nullptr) {
+  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) {
     return absl::ErrnoToStatus(errno,
                                absl::StrCat("cannot append events to ", path, ": check the path and its folder"));
   }
   const std::lock_guard lock(mutex_);
-  if (file_ != nullptr) std::fclose(file_);
+  if (file_ >= 0) close(file_);
   file_ = file;
+  torn_ = false;
   file_error_.clear();
   return absl::OkStatus();
 }
 
 EventLog::~EventLog() {
-  if (file_ != nullptr) std::fclose(file_);
+  if (file_ >= 0) close(file_);
+}
+
+// Where a disk is full a part of a line may have been written: the next begins on a line of its own.
+void EventLog::WriteLine(const std::string& line) {
+  const std::string text = torn_ ? "\n" + line : line;
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t wrote = write(file_, text.data() + done, text.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) break;
+    done += static_cast<size_t>(wrote);
+  }
+  if (done > 0) torn_ = done < text.size();
+  file_error_ = done < text.size() ? std::strerror(errno) : "";
 }
 
 uint64_t EventLog::Add(Event event) {
@@ -71,14 +89,7 @@ uint64_t EventLog::Add(Event event) {
   {
     const std::lock_guard lock(mutex_);
     seq = event.seq = next_seq_++;
-    if (file_ != nullptr) {
-      const std::string line = ToJsonLine(event);
-      if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0) {
-        file_error_ = std::strerror(errno);
-      } else {
-        file_error_.clear();
-      }
-    }
+    if (file_ >= 0) WriteLine(ToJsonLine(event));
     events_.push_back(std::move(event));
     if (events_.size() > capacity_) events_.pop_front();
   }

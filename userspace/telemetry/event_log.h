@@ -7,7 +7,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <cstdio>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -63,7 +62,10 @@ class EventLog {
   mutable std::condition_variable added_;
   std::deque<Event> events_;
   uint64_t next_seq_ = 1;
-  std::FILE* file_ = nullptr;
+  void WriteLine(const std::string& line);  // mutex_ is held
+
+  int file_ = -1;
+  bool torn_ = false;  // the file ends within a line
   std::string file_error_;
 };
 
