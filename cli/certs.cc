@@ -21,6 +21,7 @@
 #include "cli/table.h"
 #include "userspace/tls/authority.h"
 #include "userspace/tls/certificate.h"
+#include "userspace/tls/revocation.h"
 
 namespace cw::cli {
 namespace {
@@ -167,6 +168,40 @@ absl::StatusOr<int> MakeLeaf(const Session& session, const Options& options, boo
            : "cwctl --server HOST:PORT --cert, --key, and --ca with ca.crt; or CWFABRIC_CERT, _KEY, _CA");
 }
 
+// Replaced as a whole: an agent that reads it meanwhile has the one or the other.
+absl::Status Replace(const std::string& path, const std::string& text) {
+  const std::string fresh = path + ".new";
+  if (absl::Status status = WriteNew(fresh, text, 0644); !status.ok()) return status;
+  if (rename(fresh.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const std::string error = strerror(errno);
+  unlink(fresh.c_str());
+  return absl::PermissionDeniedError(absl::StrFormat("cannot replace %s: %s", path, error));
+}
+
+absl::StatusOr<int> RevokeFile(const Session& session, const Options& options) {
+  const absl::StatusOr<tls::Issued> authority = ReadAuthority(options.authority);
+  if (!authority.ok()) return authority.status();
+  const absl::StatusOr<std::string> certificate = ReadText(options.file);
+  if (!certificate.ok()) return certificate.status();
+  const std::string path = PathOf(options.authority, kAuthority, "crl");
+  const std::string before = access(path.c_str(), F_OK) == 0 ? ReadText(path).value_or("") : "";
+  const absl::StatusOr<std::string> list = tls::Revoke(*authority, before, *certificate, absl::Now());
+  if (!list.ok()) return list.status();
+  if (absl::Status status = Replace(path, *list); !status.ok()) return status;
+  const auto revoked = tls::ReadRevocations(*list, authority->certificate);
+  if (!revoked.ok()) return revoked.status();
+  if (session.json) {
+    ordered_json out = {{"list_file", path}, {"serials", ordered_json::array()}};
+    for (const auto& [issuer, serial] : *revoked) out["serials"].push_back(serial);
+    std::cout << out.dump(2) << std::endl;
+  } else {
+    std::cout << path << ": " << revoked->size()
+              << " revoked\nput it on every host, as api.tls_crl names it; agents read it again by themselves"
+              << std::endl;
+  }
+  return kOk;
+}
+
 absl::StatusOr<int> ShowFile(const Session& session, const Options& options) {
   const absl::StatusOr<std::string> text = ReadText(options.file);
   if (!text.ok()) return text.status();
@@ -199,7 +234,8 @@ void AddCertsVerbs(CLI::App& app, Session& session) {
   CLI::App* certs = app.add_subcommand("certs", "Make certificates for agents that listen on TCP, and for their users");
   certs->require_subcommand(1);
   certs->footer(
-      "Keys are made with mode 0600, nothing is ever overwritten. Sites with an authority of their own use that "
+      "Keys are made with mode 0600, nothing but the list of revoked certificates is ever overwritten. Sites with an "
+      "authority of their own use that "
       "one: a user's role is the alternative name URI:cwfabric://role/ROLE.");
   const auto does = [&session](CLI::App* verb, std::function<absl::StatusOr<int>()> action) {
     verb->callback([&session, action] { session.action = action; });
@@ -232,6 +268,12 @@ void AddCertsVerbs(CLI::App& app, Session& session) {
   AddSigned(*user, *options);
   AddDays(*user, *options, kUserDays);
   does(user, [&session, options] { return MakeLeaf(session, *options, false); });
+
+  CLI::App* revoke =
+      certs->add_subcommand("revoke", "Put a certificate on the authority's list of revoked ones, ca.crl");
+  revoke->add_option("file", options->file, "The certificate, PEM")->type_name("FILE")->required();
+  revoke->add_option("--ca", options->authority, "Folder with ca.crt and ca.key")->type_name("DIR")->required();
+  does(revoke, [&session, options] { return RevokeFile(session, *options); });
 
   CLI::App* show = certs->add_subcommand("show", "Tell what a certificate's file says");
   show->add_option("file", options->file, "A file in PEM form")->type_name("FILE")->required();

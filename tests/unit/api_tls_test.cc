@@ -21,6 +21,7 @@
 #include "tests/unit/tls_files.h"
 #include "userspace/api/cwfabric.grpc.pb.h"
 #include "userspace/api/server.h"
+#include "userspace/tls/revocation.h"
 
 namespace cw::api {
 namespace {
@@ -200,6 +201,60 @@ TEST_F(ApiTls, AnotherAuthorityForClientsTakesEffectWithoutARestart) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
 }
 
+TEST_F(ApiTls, ARevokedCertificateIsRefusedFromTheNextCallOn) {
+  const tls::Files rita = site_.User("rita", "read"), sam = site_.User("sam", "admin");
+  tls::Files files = site_.Host("node17");
+  files.crl = site_.folder() + "/ca.crl";
+  EXPECT_EQ(tls::Revocations(files).Load().code(), absl::StatusCode::kNotFound)
+      << "a list that is named has to be there";
+  const auto first = tls::Revoke(site_.authority(), "", Text(sam.cert), absl::Now());
+  ASSERT_TRUE(first.ok()) << first.status();
+  tls::WriteText(files.crl, *first);
+  server_.reset();
+  ASSERT_NO_FATAL_FAILURE(Start(files));
+  EXPECT_EQ(As(rita, {"status"}).exit_code, 0);
+  EXPECT_THAT(As(sam, {"status"}).err, HasSubstr("the certificate of sam is revoked"));
+
+  // On a connection that stands.
+  const auto channel = grpc::CreateChannel(
+      absl::StrCat("127.0.0.1:", port_),
+      grpc::SslCredentials(
+          {.pem_root_certs = Text(rita.ca), .pem_private_key = Text(rita.key), .pem_cert_chain = Text(rita.cert)}));
+  const auto ask = [&] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    v1::StatusReply reply;
+    return v1::Agent::NewStub(channel)->Status(&context, {}, &reply).error_code();
+  };
+  EXPECT_EQ(ask(), grpc::OK);
+  const auto second = tls::Revoke(site_.authority(), *first, Text(rita.cert), absl::Now());
+  ASSERT_TRUE(second.ok()) << second.status();
+  tls::WriteText(files.crl, *second);
+  EXPECT_EQ(ask(), grpc::PERMISSION_DENIED);
+  EXPECT_EQ(As(sam, {"status"}).exit_code, 1) << "the first one still is";
+
+  // One that somebody else signed changes nothing, and is told.
+  tls::Site other("other");
+  tls::WriteText(files.crl, *tls::Revoke(other.authority(), "", Text(other.User("eve", "read").cert), absl::Now()));
+  EXPECT_EQ(ask(), grpc::PERMISSION_DENIED);
+  EXPECT_THAT(agent_.Told(),
+              Contains(::testing::Field(&ApiEvent::text, HasSubstr("signed by none of the authorities"))));
+}
+
+TEST_F(ApiTls, OnlyItsOwnCertificatesAreRevokedAndOnce) {
+  const tls::Files rita = site_.User("rita", "read");
+  tls::Site other("other");
+  const std::string strange = Text(other.User("eve", "read").cert);
+  EXPECT_EQ(tls::Revoke(site_.authority(), "", strange, absl::Now()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  const auto list = tls::Revoke(site_.authority(), "", Text(rita.cert), absl::Now());
+  ASSERT_TRUE(list.ok()) << list.status();
+  EXPECT_EQ(tls::Revoke(site_.authority(), *list, Text(rita.cert), absl::Now()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(tls::ReadRevocations("nothing", site_.authority().certificate).ok());
+  EXPECT_EQ(tls::ReadRevocations(*list, site_.authority().certificate)->size(), 1u);
+}
+
 TEST_F(ApiTls, WithoutTlsThereIsNoTcp) {
   FakeAgent agent;
   const absl::Status status =
@@ -269,13 +324,20 @@ TEST(CwctlCerts, MakeAWholeSiteThatAnAgentTakes) {
   EXPECT_THAT(run({"host", "x", "--ca", "/nonexistent"}).err, HasSubstr("cwctl certs ca"));
   EXPECT_THAT(run({"show", folder + "/alice.crt"}).out, HasSubstr("user with the role steer"));
 
+  EXPECT_EQ(run({"user", "bob", "--role", "read", "--ca", folder}).exit_code, 0);
+  const RunResult revoked = run({"revoke", folder + "/bob.crt", "--ca", folder, "--json"});
+  ASSERT_EQ(revoked.exit_code, 0) << revoked.err;
+  EXPECT_EQ(json::parse(revoked.out)["serials"].size(), 1u);
+  EXPECT_THAT(run({"revoke", folder + "/bob.crt", "--ca", folder}).err, HasSubstr("revoked already"));
+
   FakeAgent agent;
   const uint16_t port = FreePort();
-  auto server = Server::Start({.socket_path = folder + "/agent.sock",
-                               .groups = {},
-                               .tcp = {absl::StrCat("127.0.0.1:", port)},
-                               .tls = {folder + "/node17.crt", folder + "/node17.key", folder + "/ca.crt"}},
-                              agent);
+  auto server =
+      Server::Start({.socket_path = folder + "/agent.sock",
+                     .groups = {},
+                     .tcp = {absl::StrCat("127.0.0.1:", port)},
+                     .tls = {folder + "/node17.crt", folder + "/node17.key", folder + "/ca.crt", folder + "/ca.crl"}},
+                    agent);
   ASSERT_TRUE(server.ok()) << server.status();
   const RunResult status =
       RunProgram(CWCTL_PATH,

@@ -20,6 +20,7 @@
 #include "userspace/commandline/command.h"
 #include "userspace/metrics/exporter.h"
 #include "userspace/rights/rights.h"
+#include "userspace/tls/revocation.h"
 
 namespace cw::agent {
 namespace {
@@ -36,7 +37,10 @@ absl::Status CheckApi(const config::ApiConfig& given) {
   const absl::StatusOr<api::UnixRoles> roles =
       api::ResolveGroups({given.read_group, given.steer_group, given.admin_group});
   if (!roles.ok() || given.listen.empty()) return roles.status();
-  return tls::Load({.cert = given.tls_cert, .key = given.tls_key, .ca = given.tls_ca}).status();
+  const tls::Files files{.cert = given.tls_cert, .key = given.tls_key, .ca = given.tls_ca, .crl = given.tls_crl};
+  absl::Status status = tls::Load(files).status();
+  status.Update(tls::Revocations(files).Load());
+  return status;
 }
 
 int Check(const config::Config& config) {

@@ -127,10 +127,11 @@ uint32_t HalfDeadFactor(absl::Duration active_interval) {
 
 api::ServerOptions ApiOptions(const config::Config& config) {
   const config::ApiConfig& given = config.api;
-  api::ServerOptions options{.socket_path = config.SocketPath(),
-                             .groups = {given.read_group, given.steer_group, given.admin_group},
-                             .tcp = given.listen,
-                             .tls = {.cert = given.tls_cert, .key = given.tls_key, .ca = given.tls_ca}};
+  api::ServerOptions options{
+      .socket_path = config.SocketPath(),
+      .groups = {given.read_group, given.steer_group, given.admin_group},
+      .tcp = given.listen,
+      .tls = {.cert = given.tls_cert, .key = given.tls_key, .ca = given.tls_ca, .crl = given.tls_crl}};
   return options;
 }
 

@@ -13,6 +13,7 @@
 #include "userspace/api/rooms.h"
 #include "userspace/api/tls_server.h"
 #include "userspace/api/unix_door.h"
+#include "userspace/tls/revocation.h"
 
 namespace cw::api {
 namespace {
@@ -27,13 +28,29 @@ void LimitStrangers(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port that is taken is an error
 }
 
-GuardedService::Identify ByCertificate(Gate& gate) {
-  return [&gate](const grpc::ServerContext& context) -> absl::StatusOr<Caller> {
+// Whose certificate was revoked is turned away with the next call, on a connection that stands, too.
+void RefuseRevoked(tls::Revocations& revocations, AgentView& view, const std::string& pem, Identified& who) {
+  const tls::Revocations::Answer answer = revocations.Look(pem);
+  if (!answer.problem.ok()) {
+    view.Tell({.type = "api",
+               .alert = true,
+               .text = absl::StrCat("the list of revoked certificates goes on as it was: ",
+                                    std::string(answer.problem.message()))});
+  }
+  if (answer.revoked)
+    who.status = absl::PermissionDeniedError(
+        absl::StrFormat("the certificate of %s is revoked; have a new one made", who.caller.name));
+}
+
+GuardedService::Identify ByCertificate(Gate& gate, tls::Revocations& revocations, AgentView& view) {
+  return [&gate, &revocations, &view](const grpc::ServerContext& context) -> absl::StatusOr<Caller> {
     const std::vector<grpc::string_ref> certificates =
         context.auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
     const std::string pem = certificates.empty() ? "" : std::string(certificates[0].begin(), certificates[0].end());
     Identified who = IdentifyCertificate(pem, context.peer(), absl::Now());
+    if (who.status.ok()) RefuseRevoked(revocations, view, pem, who);
     if (who.status.ok()) return who.caller;
+    who.caller.role = Role::kNone;
     gate.TurnedAway(who.caller, std::string(who.status.message()));
     return who.status;
   };
@@ -43,12 +60,17 @@ GuardedService::Identify ByCertificate(Gate& gate) {
 
 // In this order, and ended in the opposite one.
 struct Server::Impl {
-  Impl(AgentView& view, UnixRoles roles)
-      : calls(view), gate(view), rooms(calls, gate, std::move(roles)), service(calls, gate, ByCertificate(gate)) {}
+  Impl(AgentView& view, UnixRoles roles, const tls::Files& files)
+      : calls(view),
+        gate(view),
+        rooms(calls, gate, std::move(roles)),
+        revocations(files),
+        service(calls, gate, ByCertificate(gate, revocations, view)) {}
 
   Calls calls;
   Gate gate;
   Rooms rooms;
+  tls::Revocations revocations;
   GuardedService service;                                // of tcp
   std::shared_ptr<grpc::ServerCredentials> credentials;  // gRPC asks them for each connection
   std::unique_ptr<grpc::Server> tcp;
@@ -62,6 +84,7 @@ struct Server::Impl {
     absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> made =
         ReloadingCredentials(options.tls, [&view](const ApiEvent& event) { view.Tell(event); });
     if (!made.ok()) return made.status();
+    if (absl::Status status = revocations.Load(); !status.ok()) return status;
     credentials = *std::move(made);
     LimitGrpc();
     grpc::ServerBuilder builder;
@@ -86,7 +109,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   absl::StatusOr<UnixRoles> roles = ResolveGroups(options.groups);
   if (!roles.ok()) return roles.status();
   const mode_t mode = roles->by_mode ? kGroupsMode : kOpenMode;
-  auto impl = std::make_unique<Impl>(view, *std::move(roles));
+  auto impl = std::make_unique<Impl>(view, *std::move(roles), options.tls);
   Impl* inner = impl.get();
   absl::StatusOr<std::unique_ptr<UnixDoor>> door =
       UnixDoor::Open(options.socket_path, mode, [inner](int fd) { inner->rooms.Admit(fd); });

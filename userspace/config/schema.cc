@@ -239,6 +239,8 @@ void WalkApi(Visitor& v, ApiConfig& api) {
   Words(v, "tls_key", api.tls_key, TextRule::kPath, "Its key, PEM, readable by its owner only.");
   Words(v, "tls_ca", api.tls_ca, TextRule::kPath,
         "Certificates of the authorities that sign clients' certificates, PEM; see cwctl certs --help.");
+  Words(v, "tls_crl", api.tls_crl, TextRule::kPath,
+        "Their lists of revoked certificates (CRL), PEM, read again when it changes; see cwctl certs revoke --help.");
   v.EndTable();
 }
 

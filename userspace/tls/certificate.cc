@@ -23,23 +23,10 @@ namespace {
 
 constexpr size_t kLongestFile = 1 << 20;
 
-std::string NameText(const X509_NAME* name) {
-  Bio out(BIO_new(BIO_s_mem()));
-  X509_NAME_print_ex(out.get(), name, 0, XN_FLAG_RFC2253);
-  return Written(out.get());
-}
-
 std::string CommonName(const X509_NAME* name) {
   char text[256] = {};
   X509_NAME_get_text_by_NID(const_cast<X509_NAME*>(name), NID_commonName, text, sizeof(text));
   return text;
-}
-
-std::string Serial(const X509* certificate) {
-  const ASN1_INTEGER* number = X509_get0_serialNumber(certificate);
-  std::string out;
-  for (int i = 0; i < number->length; ++i) absl::StrAppendFormat(&out, "%02x", number->data[i]);
-  return out;
 }
 
 absl::Time TimeOf(const ASN1_TIME* time) {
@@ -76,7 +63,7 @@ CertificateInfo InfoOf(X509* certificate) {
   out.subject = NameText(X509_get_subject_name(certificate));
   out.common_name = CommonName(X509_get_subject_name(certificate));
   out.issuer = NameText(X509_get_issuer_name(certificate));
-  out.serial = Serial(certificate);
+  out.serial = SerialText(X509_get0_serialNumber(certificate));
   out.not_before = TimeOf(X509_get0_notBefore(certificate));
   out.not_after = TimeOf(X509_get0_notAfter(certificate));
   out.is_authority = X509_check_ca(certificate) == 1;

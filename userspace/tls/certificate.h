@@ -42,6 +42,7 @@ absl::Status Verify(absl::string_view pem, absl::string_view authorities, Use us
 
 struct Files {
   std::string cert, key, ca;  // paths
+  std::string crl = {};       // a list of revoked certificates (revocation.h); "": none
 };
 
 // What the three files hold. The key is wiped when it goes.

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 
 namespace cw::tls {
@@ -28,6 +29,7 @@ struct Freer {
 
 using Bio = std::unique_ptr<BIO, Freer<BIO_free_all>>;
 using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
+using RevocationList = std::unique_ptr<X509_CRL, Freer<X509_CRL_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 using Store = std::unique_ptr<X509_STORE, Freer<X509_STORE_free>>;
 using StoreContext = std::unique_ptr<X509_STORE_CTX, Freer<X509_STORE_CTX_free>>;
@@ -52,6 +54,18 @@ inline std::string LastError() {
 
 // No pass phrase is asked for on a terminal: an encrypted key is an error.
 inline int NoPassPhrase(char*, int, int, void*) { return -1; }
+
+inline std::string NameText(const X509_NAME* name) {
+  const Bio out(BIO_new(BIO_s_mem()));
+  X509_NAME_print_ex(out.get(), name, 0, XN_FLAG_RFC2253);
+  return Written(out.get());
+}
+
+inline std::string SerialText(const ASN1_INTEGER* number) {
+  std::string out;
+  for (int i = 0; i < number->length; ++i) absl::StrAppendFormat(&out, "%02x", number->data[i]);
+  return out;
+}
 
 inline Key ReadKey(absl::string_view pem) {
   return Key(PEM_read_bio_PrivateKey(Reading(pem).get(), nullptr, NoPassPhrase, nullptr));

@@ -7,25 +7,17 @@
 
 namespace cw::tls {
 
-// Through links, so that an exchanged link is a change, too.
-Watch::Stamps Watch::Now() const {
-  Stamps stamps{};
-  size_t i = 0;
-  for (const std::string* path : {&files_.cert, &files_.key, &files_.ca}) {
-    struct stat info {};
-    if (stat(path->c_str(), &info) == 0) {
-      stamps[i] = {static_cast<int64_t>(info.st_ino), static_cast<int64_t>(info.st_size),
-                   static_cast<int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec};
-    }
-    ++i;
-  }
-  return stamps;
+FileStamp StampOf(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return {};
+  return {static_cast<int64_t>(info.st_ino), static_cast<int64_t>(info.st_size),
+          static_cast<int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
 // Stamps are taken before the files are read: what changes meanwhile is a change next time. Files that were no good are
 // read every time, because two writes within one tick of the file system's clock may leave one stamp.
 Watch::News Watch::Look() {
-  const Stamps stamps = Now();
+  const Stamps stamps = {StampOf(files_.cert), StampOf(files_.key), StampOf(files_.ca)};
   if (taken_ == stamps) return {};
   absl::StatusOr<Material> material = Load(files_);
   if (material.ok()) {

@@ -13,6 +13,14 @@
 
 namespace cw::tls {
 
+// What tells that a file was changed; all 0 when there is none. Through links, so that an exchanged link is a change,
+// too.
+struct FileStamp {
+  int64_t inode = 0, size = 0, changed_ns = 0;
+  bool operator==(const FileStamp&) const = default;
+};
+FileStamp StampOf(const std::string& path);
+
 class Watch {
  public:
   explicit Watch(Files files) : files_(std::move(files)) {}
@@ -24,12 +32,7 @@ class Watch {
   News Look();
 
  private:
-  struct Stamp {
-    int64_t inode = 0, size = 0, changed_ns = 0;
-    bool operator==(const Stamp&) const = default;
-  };
-  using Stamps = std::array<Stamp, 3>;
-  Stamps Now() const;
+  using Stamps = std::array<FileStamp, 3>;
 
   const Files files_;
   std::optional<Stamps> taken_;  // of what was last taken
