@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cwlab fault drop|share|pause|rate|link|clear, cwlab hash.
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -104,9 +105,11 @@ void AddMatch(CLI::App* verb, FaultOptions& options) {
       ->capture_default_str();
 }
 
-}  // namespace
+using Options = std::shared_ptr<FaultOptions>;
+// name, help, whether a link has to be given
+using AddVerb = std::function<CLI::App*(const char*, const char*, bool)>;
 
-void AddFaultVerb(CLI::App& app, Cli& cli) {
+void AddHashVerb(CLI::App& app, Cli& cli) {
   CLI::App* hash = app.add_subcommand("hash", "what leaves choose the spine of RoCE packets by");
   auto by = std::make_shared<std::string>();
   hash->fallthrough();
@@ -116,18 +119,10 @@ void AddFaultVerb(CLI::App& app, Cli& cli) {
       ->required()
       ->check(CLI::IsMember({"ports", "addresses", "ttl", "qpn", "spray"}));
   hash->callback([&cli, by] { SetHash(cli, *by); });
+}
 
-  CLI::App* fault = app.add_subcommand("fault", "break or mend a leaf-spine link");
-  fault->require_subcommand(1);
-  auto o = std::make_shared<FaultOptions>();
-  auto add = [&](const char* name, const char* help, bool link_required = true) {
-    CLI::App* verb = fault->add_subcommand(name, help);
-    verb->fallthrough();
-    AddLinkOptions(verb, *o, link_required);
-    return verb;
-  };
-
-  CLI::App* drop = add("drop", "drop every packet silently");
+void AddLossVerbs(const AddVerb& add, Cli& cli, const Options& o) {
+  CLI::App* drop = add("drop", "drop every packet silently", true);
   AddDirection(drop, *o);
   AddMatch(drop, *o);
   drop->callback([&cli, o] {
@@ -135,7 +130,7 @@ void AddFaultVerb(CLI::App& app, Cli& cli) {
           [o](Fabric& f, const LinkDirection& link) { return f.SetFault(link, Fault::Drop(MatchOf(o->match))); });
   });
 
-  CLI::App* share = add("share", "drop a share of the packets at random");
+  CLI::App* share = add("share", "drop a share of the packets at random", true);
   AddDirection(share, *o);
   AddMatch(share, *o);
   share->add_option("--percent", o->percent, "share in percent")->required()->check(CLI::Range(0.0, 100.0));
@@ -145,7 +140,7 @@ void AddFaultVerb(CLI::App& app, Cli& cli) {
     });
   });
 
-  CLI::App* corrupt = add("corrupt", "flip a bit in a share of the RoCE packets at random");
+  CLI::App* corrupt = add("corrupt", "flip a bit in a share of the RoCE packets at random", true);
   AddDirection(corrupt, *o);
   AddMatch(corrupt, *o);
   corrupt->add_option("--percent", o->percent, "share in percent")->required()->check(CLI::Range(0.0, 100.0));
@@ -155,14 +150,16 @@ void AddFaultVerb(CLI::App& app, Cli& cli) {
             return f.SetFault(l, Fault::Corrupt(o->percent / 100, MatchOf(o->match)));
           });
   });
+}
 
-  CLI::App* pause = add("pause", "hold all packets in the sending port's queue");
+void AddLinkVerbs(const AddVerb& add, Cli& cli, const Options& o) {
+  CLI::App* pause = add("pause", "hold all packets in the sending port's queue", true);
   AddDirection(pause, *o);
   pause->callback([&cli, o] {
     Apply(cli, *o, "paused", [](Fabric& f, const LinkDirection& link) { return f.SetFault(link, Fault::Pause()); });
   });
 
-  CLI::App* rate = add("rate", "change the link's rate");
+  CLI::App* rate = add("rate", "change the link's rate", true);
   AddDirection(rate, *o);
   rate->add_option("--mbps", o->mbps, "Mbit/s")->required();
   rate->callback([&cli, o] {
@@ -170,13 +167,30 @@ void AddFaultVerb(CLI::App& app, Cli& cli) {
           [o](Fabric& f, const LinkDirection& link) { return f.SetLinkRate(link, o->mbps); });
   });
 
-  CLI::App* link = add("link", "take the link down, or up again");
+  CLI::App* link = add("link", "take the link down, or up again", true);
   link->add_option("state", o->state, "up or down")->required()->check(CLI::IsMember({"up", "down"}));
   link->callback([&cli, o] { SetLink(cli, *o); });
 
   CLI::App* clear = add("clear", "clear one link's faults, or everything when no link is given", false);
   AddDirection(clear, *o);
   clear->callback([&cli, o] { Clear(cli, *o); });
+}
+
+}  // namespace
+
+void AddFaultVerb(CLI::App& app, Cli& cli) {
+  AddHashVerb(app, cli);
+  CLI::App* fault = app.add_subcommand("fault", "break or mend a leaf-spine link");
+  fault->require_subcommand(1);
+  auto o = std::make_shared<FaultOptions>();
+  const AddVerb add = [&](const char* name, const char* help, bool link_required) {
+    CLI::App* verb = fault->add_subcommand(name, help);
+    verb->fallthrough();
+    AddLinkOptions(verb, *o, link_required);
+    return verb;
+  };
+  AddLossVerbs(add, cli, o);
+  AddLinkVerbs(add, cli, o);
 }
 
 }  // namespace cw::lab
