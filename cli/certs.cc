@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -33,7 +34,7 @@ constexpr int kMostDays = 36500;
 constexpr char kAuthority[] = "ca";
 
 struct Options {
-  std::string name, role, folder, authority, file, title = "cwfabric";
+  std::string name, role, folder, authority, file, serial, title = "cwfabric";
   std::vector<std::string> others;
   int days = 0;
 };
@@ -146,10 +147,15 @@ absl::StatusOr<int> MakeCa(const Session& session, const Options& options) {
   if (!life.ok()) return life.status();
   const absl::StatusOr<tls::Issued> made = tls::MakeAuthority(options.title, *life);
   if (!made.ok()) return made.status();
-  return Made(
-      session, options.folder, kAuthority, *made,
-      "keep ca.key where nobody else gets at it, best not on a host of the fabric; ca.crt goes to all hosts and "
-      "users");
+  const absl::StatusOr<std::string> list = tls::EmptyList(*made, absl::Now());
+  if (!list.ok()) return list.status();
+  const absl::StatusOr<int> code =
+      Made(session, options.folder, kAuthority, *made,
+           "keep ca.key where nobody else gets at it, best not on a host of the fabric; ca.crt goes to all hosts and "
+           "users, ca.crl, the list of revoked certificates, to all hosts (api.tls_crl)");
+  if (!code.ok()) return code;
+  const absl::Status written = WriteNew(PathOf(options.folder, kAuthority, "crl"), *list, 0644);
+  return written.ok() ? code : written;
 }
 
 absl::StatusOr<int> MakeLeaf(const Session& session, const Options& options, bool host) {
@@ -168,31 +174,49 @@ absl::StatusOr<int> MakeLeaf(const Session& session, const Options& options, boo
            : "cwctl --server HOST:PORT --cert, --key, and --ca with ca.crt; or CWFABRIC_CERT, _KEY, _CA");
 }
 
-// Replaced as a whole: an agent that reads it meanwhile has the one or the other.
-absl::Status Replace(const std::string& path, const std::string& text) {
+// The list's file with its next text beside it, which keeps others from changing it meanwhile, and is then put in its
+// place: an agent that reads it has the one or the other.
+absl::StatusOr<std::string> Replace(const std::string& path,
+                                    const std::function<absl::StatusOr<std::string>(const std::string&)>& change) {
   const std::string fresh = path + ".new";
-  if (absl::Status status = WriteNew(fresh, text, 0644); !status.ok()) return status;
-  if (rename(fresh.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (fd < 0) {
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "cannot make %s: %s; another cwctl may be at work, or was ended at it", fresh, strerror(errno)));
+  }
+  const absl::StatusOr<std::string> before = ReadText(path);
+  absl::StatusOr<std::string> text = before.ok() ? change(*before) : before.status();
+  const bool written = text.ok() && fchmod(fd, 0644) == 0 &&
+                       write(fd, text->data(), text->size()) == static_cast<ssize_t>(text->size()) && fsync(fd) == 0;
+  const bool placed = close(fd) == 0 && written && rename(fresh.c_str(), path.c_str()) == 0;
   const std::string error = strerror(errno);
-  unlink(fresh.c_str());
-  return absl::PermissionDeniedError(absl::StrFormat("cannot replace %s: %s", path, error));
+  if (!placed) unlink(fresh.c_str());
+  if (!placed && text.ok()) return absl::DataLossError(absl::StrFormat("cannot replace %s: %s", path, error));
+  return text;
 }
 
-absl::StatusOr<int> RevokeFile(const Session& session, const Options& options) {
+absl::StatusOr<std::string> SerialAsked(const Options& options, const tls::Issued& authority) {
+  if (options.file.empty() == options.serial.empty())
+    return absl::InvalidArgumentError("say which certificate: its file, or --serial with its number");
+  if (!options.serial.empty()) return options.serial;
+  const absl::StatusOr<std::string> certificate = ReadText(options.file);
+  return certificate.ok() ? tls::SerialOf(authority, *certificate) : certificate.status();
+}
+
+absl::StatusOr<int> RevokeOne(const Session& session, const Options& options) {
   const absl::StatusOr<tls::Issued> authority = ReadAuthority(options.authority);
   if (!authority.ok()) return authority.status();
-  const absl::StatusOr<std::string> certificate = ReadText(options.file);
-  if (!certificate.ok()) return certificate.status();
+  const absl::StatusOr<std::string> serial = SerialAsked(options, *authority);
+  if (!serial.ok()) return serial.status();
   const std::string path = PathOf(options.authority, kAuthority, "crl");
-  const std::string before = access(path.c_str(), F_OK) == 0 ? ReadText(path).value_or("") : "";
-  const absl::StatusOr<std::string> list = tls::Revoke(*authority, before, *certificate, absl::Now());
+  const absl::StatusOr<std::string> list =
+      Replace(path, [&](const std::string& before) { return tls::Revoke(*authority, before, *serial, absl::Now()); });
   if (!list.ok()) return list.status();
-  if (absl::Status status = Replace(path, *list); !status.ok()) return status;
-  const auto revoked = tls::ReadRevocations(*list, authority->certificate);
+  const absl::StatusOr<tls::Revoked> revoked = tls::ReadRevocations(*list, authority->certificate);
   if (!revoked.ok()) return revoked.status();
   if (session.json) {
     ordered_json out = {{"list_file", path}, {"serials", ordered_json::array()}};
-    for (const auto& [issuer, serial] : *revoked) out["serials"].push_back(serial);
+    for (const auto& [issuer, each] : *revoked) out["serials"].push_back(each);
     std::cout << out.dump(2) << std::endl;
   } else {
     std::cout << path << ": " << revoked->size()
@@ -240,8 +264,9 @@ void AddCertsVerbs(CLI::App& app, Session& session) {
   const auto does = [&session](CLI::App* verb, std::function<absl::StatusOr<int>()> action) {
     verb->callback([&session, action] { session.action = action; });
   };
-  CLI::App* ca = certs->add_subcommand("ca", "Make an authority: ca.crt, ca.key");
-  ca->add_option("--out", options->folder, "Folder for both, which is made when it is missing")
+  CLI::App* ca =
+      certs->add_subcommand("ca", "Make an authority: ca.crt, ca.key, and ca.crl, its list of revoked certificates");
+  ca->add_option("--out", options->folder, "Folder for them, which is made when it is missing")
       ->type_name("DIR")
       ->required();
   ca->add_option("--name", options->title, "Its name, for people")->capture_default_str();
@@ -271,9 +296,11 @@ void AddCertsVerbs(CLI::App& app, Session& session) {
 
   CLI::App* revoke =
       certs->add_subcommand("revoke", "Put a certificate on the authority's list of revoked ones, ca.crl");
-  revoke->add_option("file", options->file, "The certificate, PEM")->type_name("FILE")->required();
-  revoke->add_option("--ca", options->authority, "Folder with ca.crt and ca.key")->type_name("DIR")->required();
-  does(revoke, [&session, options] { return RevokeFile(session, *options); });
+  revoke->add_option("file", options->file, "The certificate, PEM")->type_name("FILE");
+  revoke->add_option("--serial", options->serial, "Or its serial number, as events of the type audit tell it")
+      ->type_name("HEX");
+  revoke->add_option("--ca", options->authority, "Folder with ca.crt, ca.key and ca.crl")->type_name("DIR")->required();
+  does(revoke, [&session, options] { return RevokeOne(session, *options); });
 
   CLI::App* show = certs->add_subcommand("show", "Tell what a certificate's file says");
   show->add_option("file", options->file, "A file in PEM form")->type_name("FILE")->required();

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -198,7 +199,9 @@ TEST_F(HostFaults, AnInterfaceThatGoesAndComesBack) {
     }
     return false;
   }));
-  EXPECT_EQ(kill(testbed->agent_pid(0), 0), 0) << "without it the agent goes on, for the others";
+  siginfo_t ended{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(testbed->agent_pid(0)), &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+  EXPECT_EQ(ended.si_pid, 0) << "without it the agent goes on, for the others";
   ASSERT_TRUE(RunInNetns(mgmt, [&] {
                 const std::string back = absl::StrCat("ip link set eth0 netns ", name(host));
                 return std::system(back.c_str()) == 0 ? absl::OkStatus() : absl::InternalError(back);
@@ -211,7 +214,12 @@ TEST_F(HostFaults, AnInterfaceThatGoesAndComesBack) {
                              kept, ".neigh; grep link ", kept, ".route | while read r; do ip route add $r dev eth0; ",
                              "done; grep via ", kept, ".route | while read r; do ip route add $r dev eth0; done")),
       0);
-  EXPECT_TRUE(EndAgent(*testbed, 0, /*signal=*/0).ok()) << "it ends by itself, to be started on the new device";
+  EXPECT_TRUE(Eventually([&] {
+    ended = {};
+    return waitid(P_PID, static_cast<id_t>(testbed->agent_pid(0)), &ended, WEXITED | WNOHANG) == 0 && ended.si_pid != 0;
+  })) << "it ends by itself, to be started on the new device";
+  EXPECT_EQ(ended.si_code, CLD_EXITED);
+  EXPECT_EQ(ended.si_status, 75);
   ASSERT_TRUE(testbed->StartAgent(0).ok());
   const absl::Status up = testbed->WaitPathsUp(absl::Seconds(30));
   EXPECT_TRUE(up.ok()) << up;

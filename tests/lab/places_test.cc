@@ -132,7 +132,10 @@ TEST_F(PlacesOnFabric, NeighboursBeginOnDifferentSpines) {
     Owner owner(AgentSocket(static_cast<size_t>(host)), Address(host), Address(kSpines + host));
     const cw_inproc_placement answer = owner.Ask(0x100);
     ASSERT_EQ(answer.verdict, CW_INPROC_PLACED);
-    spines.insert(testbed_->fabric().PathOf(Address(host), Address(kSpines + host), answer.udp_sport).value_or(-1));
+    const absl::StatusOr<int> spine =
+        testbed_->fabric().PathOf(Address(host), Address(kSpines + host), answer.udp_sport);
+    ASSERT_TRUE(spine.ok()) << spine.status();
+    spines.insert(*spine);
   }
   EXPECT_EQ(spines.size(), static_cast<size_t>(kSpines));
 }

@@ -207,7 +207,9 @@ TEST_F(ApiTls, ARevokedCertificateIsRefusedFromTheNextCallOn) {
   files.crl = site_.folder() + "/ca.crl";
   EXPECT_EQ(tls::Revocations(files).Load().code(), absl::StatusCode::kNotFound)
       << "a list that is named has to be there";
-  const auto first = tls::Revoke(site_.authority(), "", Text(sam.cert), absl::Now());
+  const auto serial = [&](const tls::Files& of) { return *tls::SerialOf(site_.authority(), Text(of.cert)); };
+  const std::string none = *tls::EmptyList(site_.authority(), absl::Now());
+  const auto first = tls::Revoke(site_.authority(), none, serial(sam), absl::Now());
   ASSERT_TRUE(first.ok()) << first.status();
   tls::WriteText(files.crl, *first);
   server_.reset();
@@ -227,32 +229,43 @@ TEST_F(ApiTls, ARevokedCertificateIsRefusedFromTheNextCallOn) {
     return v1::Agent::NewStub(channel)->Status(&context, {}, &reply).error_code();
   };
   EXPECT_EQ(ask(), grpc::OK);
-  const auto second = tls::Revoke(site_.authority(), *first, Text(rita.cert), absl::Now());
+  const auto second = tls::Revoke(site_.authority(), *first, serial(rita), absl::Now());
   ASSERT_TRUE(second.ok()) << second.status();
   tls::WriteText(files.crl, *second);
   EXPECT_EQ(ask(), grpc::PERMISSION_DENIED);
   EXPECT_EQ(As(sam, {"status"}).exit_code, 1) << "the first one still is";
 
-  // One that somebody else signed changes nothing, and is told.
+  // One that somebody else signed changes nothing, and is told; so does one that is cut off behind a good one.
   tls::Site other("other");
-  tls::WriteText(files.crl, *tls::Revoke(other.authority(), "", Text(other.User("eve", "read").cert), absl::Now()));
+  tls::WriteText(files.crl, *tls::EmptyList(other.authority(), absl::Now()));
   EXPECT_EQ(ask(), grpc::PERMISSION_DENIED);
   EXPECT_THAT(agent_.Told(),
               Contains(::testing::Field(&ApiEvent::text, HasSubstr("signed by none of the authorities"))));
+  tls::WriteText(files.crl, none + second->substr(0, second->size() / 2));
+  EXPECT_EQ(ask(), grpc::PERMISSION_DENIED);
+  tls::WriteText(files.crl, none);
+  EXPECT_EQ(ask(), grpc::OK) << "nobody is revoked any more";
 }
 
 TEST_F(ApiTls, OnlyItsOwnCertificatesAreRevokedAndOnce) {
   const tls::Files rita = site_.User("rita", "read");
   tls::Site other("other");
-  const std::string strange = Text(other.User("eve", "read").cert);
-  EXPECT_EQ(tls::Revoke(site_.authority(), "", strange, absl::Now()).status().code(),
+  const tls::Issued& authority = site_.authority();
+  EXPECT_EQ(tls::SerialOf(authority, Text(other.User("eve", "read").cert)).status().code(),
             absl::StatusCode::kInvalidArgument);
-  const auto list = tls::Revoke(site_.authority(), "", Text(rita.cert), absl::Now());
+  const std::string none = *tls::EmptyList(authority, absl::Now()), serial = *tls::SerialOf(authority, Text(rita.cert));
+  EXPECT_TRUE(tls::ReadRevocations(none, authority.certificate)->empty());
+  const auto list = tls::Revoke(authority, none, serial, absl::Now());
   ASSERT_TRUE(list.ok()) << list.status();
-  EXPECT_EQ(tls::Revoke(site_.authority(), *list, Text(rita.cert), absl::Now()).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_FALSE(tls::ReadRevocations("nothing", site_.authority().certificate).ok());
-  EXPECT_EQ(tls::ReadRevocations(*list, site_.authority().certificate)->size(), 1u);
+  EXPECT_THAT(*tls::ReadRevocations(*list, authority.certificate),
+              ::testing::ElementsAre(Pair(HasSubstr("site"), serial)));
+  EXPECT_EQ(tls::Revoke(authority, *list, serial, absl::Now()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(tls::Revoke(authority, *list, "0x17", absl::Now()).status().code(), absl::StatusCode::kInvalidArgument);
+  for (const std::string& broken : {std::string(), std::string("nothing"), none + list->substr(0, list->size() / 2)}) {
+    EXPECT_EQ(tls::ReadRevocations(broken, authority.certificate).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+    EXPECT_FALSE(tls::Revoke(authority, broken, "17", absl::Now()).ok()) << "nothing of it would be kept";
+  }
 }
 
 TEST_F(ApiTls, WithoutTlsThereIsNoTcp) {
@@ -329,6 +342,8 @@ TEST(CwctlCerts, MakeAWholeSiteThatAnAgentTakes) {
   ASSERT_EQ(revoked.exit_code, 0) << revoked.err;
   EXPECT_EQ(json::parse(revoked.out)["serials"].size(), 1u);
   EXPECT_THAT(run({"revoke", folder + "/bob.crt", "--ca", folder}).err, HasSubstr("revoked already"));
+  EXPECT_EQ(run({"revoke", "--serial", "4711", "--ca", folder}).exit_code, 0);
+  EXPECT_EQ(run({"revoke", "--ca", folder}).exit_code, 2) << "which one?";
 
   FakeAgent agent;
   const uint16_t port = FreePort();

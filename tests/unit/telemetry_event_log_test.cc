@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/cleanup/cleanup.h"
 #include "nlohmann/json.hpp"
 #include "userspace/telemetry/event_log.h"
 
@@ -118,6 +119,10 @@ TEST(EventLog, ALineThatWasCutOffSpoilsNoOther) {
     std::filesystem::remove(folder);
     GTEST_SKIP() << "no right to mount a small file system";
   }
+  const absl::Cleanup unmount = [&] {
+    umount2(folder.c_str(), MNT_DETACH);
+    std::filesystem::remove(folder);
+  };
   {
     EventLog log;
     ASSERT_TRUE(log.OpenFile(folder + "/events").ok());
@@ -139,9 +144,21 @@ TEST(EventLog, ALineThatWasCutOffSpoilsNoOther) {
   EXPECT_GT(whole, 100);
   EXPECT_LE(torn, 1);
   EXPECT_EQ(newest, "the last");
-  in.close();
-  umount(folder.c_str());
-  std::filesystem::remove(folder);
+}
+
+TEST(EventLog, AFileThatEndsWithinALineGoesOnWithANewOne) {
+  const std::string path = std::filesystem::temp_directory_path() / ("cw-torn-" + std::to_string(getpid()));
+  std::ofstream(path) << "{\"text\": \"cut o";
+  {
+    EventLog log;
+    ASSERT_TRUE(log.OpenFile(path).ok());
+    log.Add(Say("whole"));
+  }
+  std::ifstream in(path);
+  std::string line;
+  ASSERT_TRUE(std::getline(in, line) && std::getline(in, line));
+  EXPECT_EQ(nlohmann::json::parse(line)["text"], "whole");
+  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that we say we run on: the bpf rung's own test programs inside two machines that boot them. Verifiers differ;
-// what the build host's kernel loads says nothing about theirs.
+// The kernels that we say we run on: the bpf rung's own test programs inside two machines that boot them. Verifiers
+// differ; what the build host's kernel loads says nothing about theirs.
 //
 // CW_VM_KERNELS="6.1 6.12" cw_vm_kernels_test   runs more than 6.1 (a package of 107 MB each; so not in every run)
 // CW_VM_SHARDS=1 cw_vm_kernels_test             runs all tests; every third of some by default: each of those loads the

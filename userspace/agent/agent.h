@@ -118,7 +118,7 @@ class Agent final : public api::AgentView {
   void Run();
   bool ProbesByVerbs() const;  // of any NIC; known once it has started
   void Stop() { loop_->Stop(); }
-  // Run returned to be called again in a new process, which adopts all: a NIC is another device than before.
+  // Run returned because a NIC is a new device: the process is to exit with 75, and the next one adopts all.
   bool starts_anew() const { return starts_anew_; }
   // Takes the secrets of a configuration that was read anew; any thread. What came of it is an event.
   void ReloadKeys(const config::KeysConfig& keys);
@@ -276,6 +276,8 @@ class Agent final : public api::AgentView {
   void ReadReceivedFlows();
   void ReadKernelQps();
   void NameRdmaDevices(const std::vector<rdma::Link>& links);
+  bool FlowTableScarce() const;
+  std::vector<FlowKey> IdleFlows() const;
   void ForgetIdleFlows();
   void ReopenFlowTable();
   void LinkQps(const cw_flow_key& key, FlowEntry& flow);
@@ -376,7 +378,7 @@ class Agent final : public api::AgentView {
   void LookAtCarriers();
   void LookAtCarrier(Nic& nic);
   void LookForItsReturn(Nic& nic);
-  static absl::StatusOr<Addr> NicAddress(const config::NicConfig& nic);
+  static bool IsThere(const config::NicConfig& nic);
   void CountCarrierLosses(Nic& nic, uint64_t losses);
   void OnRdmaPort(const std::string& netdev, bool up);
   void TellOfLink(Nic& nic, const char* witness, uint64_t losses);

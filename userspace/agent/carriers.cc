@@ -72,7 +72,9 @@ void Agent::LookForItsReturn(Nic& nic) {
   const absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic.config.name);
   if (!ifindex.ok()) nic.removed = true;
   if (!ifindex.ok() || (!nic.removed && *ifindex == nic.ifindex)) return;
-  if (starts_anew_ || !NicAddress(nic.config).ok()) return;  // it is looked at again when it has its address
+  // Not before every NIC is there with its address: the next agent would not start. All are looked at each second.
+  const bool all_there = std::all_of(nics_.begin(), nics_.end(), [](const Nic& n) { return IsThere(n.config); });
+  if (starts_anew_ || !all_there) return;
   starts_anew_ = true;
   Log({.type = "nic",
        .severity = telemetry::Severity::kNotice,

@@ -265,7 +265,7 @@ void Agent::ReopenFlowTable() {
              dataplane_->tx_flows().capacity())});
   }
   table_full_logged_ = true;
-  if (flows_.sent.size() >= dataplane_->tx_flows().capacity() * 9 / 10) return;
+  if (FlowTableScarce()) return;
   CtlView::Store(ctl.steer_full, 0);
   table_full_logged_ = false;
 }

@@ -2,7 +2,11 @@
 // The flow records of the maps, read once per decision window, and whose queue pairs they are.
 #include <net/if.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -184,10 +188,15 @@ void Agent::NameRdmaDevices(const std::vector<rdma::Link>& links) {
   }
 }
 
-void Agent::ForgetIdleFlows() {
-  const uint64_t now = jiffies_->AtNs(MonotonicNs());
+// Nearly full: the kernel is about to refuse new ones, or does so.
+bool Agent::FlowTableScarce() const {
   const size_t room = dataplane_->tx_flows().capacity();
-  const bool scarce = flows_.sent.size() >= room - room / 10;
+  return flows_.sent.size() >= room - room / 10;
+}
+
+std::vector<FlowKey> Agent::IdleFlows() const {
+  const bool scarce = FlowTableScarce();
+  const uint64_t now = jiffies_->AtNs(MonotonicNs());
   const uint64_t limit = (scarce ? kForgetScarceS : kForgetAfterS) * static_cast<uint64_t>(jiffies_->hz());
   std::vector<std::pair<uint64_t, FlowKey>> idle;
   for (const auto& [key, flow] : flows_.sent) {
@@ -198,14 +207,28 @@ void Agent::ForgetIdleFlows() {
   }
   if (scarce) {  // down to three quarters
     std::sort(idle.begin(), idle.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    idle.resize(std::min(idle.size(), flows_.sent.size() - room / 4 * 3));
+    idle.resize(std::min(idle.size(), flows_.sent.size() - dataplane_->tx_flows().capacity() / 4 * 3));
   }
-  for (const auto& [last, key] : idle) {
-    const uint16_t port = flows_.sent[key].flow().sport;
-    const uint16_t pair = flows_.sent[key].tx.pair;
+  std::vector<FlowKey> keys;
+  for (const auto& [last, key] : idle) keys.push_back(key);
+  return keys;
+}
+
+void Agent::ForgetIdleFlows() {
+  const std::vector<FlowKey> idle = IdleFlows();
+  if (idle.empty()) return;
+  std::map<std::pair<uint32_t, uint16_t>, int> users;  // of native ports, by pair
+  for (const auto& [key, flow] : flows_.sent) ++users[{flow.tx.pair, flow.flow().sport}];
+  for (const auto& [key, qp] : unseen_) ++users[{qp.pair, qp.port}];
+  for (const FlowKey& key : idle) {
+    const FlowEntry& flow = flows_.sent[key];
+    const absl::StatusOr<cw_tx_flow> now = dataplane_->tx_flows().Lookup(ToMap(key));
+    if (now.ok() && now->flow.packets != flow.tx.flow.packets) continue;  // it has just gone on
+    const std::pair<uint32_t, uint16_t> native{flow.tx.pair, flow.flow().sport};
     (void)dataplane_->tx_flows().Delete(ToMap(key));
     flows_.sent.erase(key);
-    if (FindPair(pair) != nullptr) ReleaseNative(pair, port, key);
+    if (--users[native] == 0 && FindPair(native.first) != nullptr)
+      engine_->ReleaseNative(native.first, native.second, NowNs());
   }
 }
 

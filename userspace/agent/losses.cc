@@ -61,8 +61,8 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
   verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);
   UpdateDamping(pair);
   if (verdict.lossy && acts) {
-    OnPathLost(pair, verdict.slot,
-               TailCause::kLossy);  // before they go: what it lost last is asked for again, by the path they take
+    // Before they go: what it lost last is asked for again, by the path they take.
+    OnPathLost(pair, verdict.slot, TailCause::kLossy);
     LeavePath(pair, verdict.slot);
   }
   if (verdict.lossy) MoveOwnersOff(pair, verdict.slot, Capability::kLoss);
@@ -108,8 +108,8 @@ void Agent::OnStall(PairState& pair, const control::DataStall::Verdict& verdict)
   if (acts || Observes(Capability::kLoss)) Log(std::move(event));
   if (!acts) return pair.stalls->Forget(verdict.slot);
   UpdateDamping(pair);
-  OnPathLost(pair, verdict.slot,
-             TailCause::kNoData);  // before they go: what was under way is asked for again, by the path they take
+  // Before they go: what was under way is asked for again, by the path they take.
+  OnPathLost(pair, verdict.slot, TailCause::kNoData);
   LeavePath(pair, verdict.slot);
 }
 

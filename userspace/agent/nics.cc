@@ -146,7 +146,11 @@ void Agent::ApplyCarries(const std::map<control::NicCarry, PairKey>& wanted) {
     if (!status.ok() || !carry.send) continue;
     maps::PairsView::Store(dataplane_->pairs()[*index].carried, 1);
     TellOfCarry(key, &carry);
-    if (!NicDrained(*own)) OnCarried(*index);  // a drained one has lost nothing
+    const bool whole = NicDrained(*own) && !nic_failover_->Silent(key) &&
+                       std::none_of(carries_.begin(), carries_.end(), [&, of = key](const auto& entry) {
+                         return entry.second == of && entry.first.send;
+                       });
+    if (!whole) OnCarried(*index);  // a NIC that is drained, and nothing else, has lost nothing
   }
   carries_ = wanted;
 }

@@ -104,7 +104,7 @@ rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester
        .dry = !acts,
        .evidence = {{"queue_pairs", LoadText(loads)}}});
   if (!acts) return {.verdict = CW_INPROC_NOT_ACTING};
-  ++place_turn_;
+  if (loads.size() > 1) ++place_turn_;
   return {.verdict = CW_INPROC_PLACED,
           .flow_label = *rdma::LabelOfPort(path->port),
           .udp_sport = path->port,

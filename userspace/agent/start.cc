@@ -72,6 +72,16 @@ absl::StatusOr<Addr> FirstAddress(const std::string& device) {
   return *found;
 }
 
+bool HasAddress(const std::string& device, const Addr& wanted) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return false;
+  bool found = false;
+  for (const ifaddrs* a = list; a != nullptr; a = a->ifa_next)
+    found |= device == a->ifa_name && GlobalAddress(a->ifa_addr) == wanted;
+  freeifaddrs(list);
+  return found;
+}
+
 Mode ModelMode(config::Mode mode) {
   switch (mode) {
     case config::Mode::kProtect:
@@ -295,8 +305,12 @@ void Agent::RenewLease() {
   maps::CtlView::Store(dataplane_->ctl()[0].lease_jiffies, until);
 }
 
-absl::StatusOr<Addr> Agent::NicAddress(const config::NicConfig& nic) {
-  return nic.address == "auto" ? FirstAddress(nic.name) : Addr::Parse(nic.address);
+// With an address that the next start would find.
+bool Agent::IsThere(const config::NicConfig& nic) {
+  if (!dataplane::IfindexOf(nic.name).ok()) return false;
+  if (nic.address == "auto") return FirstAddress(nic.name).ok();
+  const absl::StatusOr<Addr> wanted = Addr::Parse(nic.address);
+  return wanted.ok() && HasAddress(nic.name, *wanted);
 }
 
 absl::Status Agent::OpenNics() {
@@ -305,7 +319,8 @@ absl::Status Agent::OpenNics() {
     absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic_config.name);
     if (!ifindex.ok()) return ifindex.status();
     nic.ifindex = *ifindex;
-    absl::StatusOr<Addr> address = NicAddress(nic_config);
+    absl::StatusOr<Addr> address =
+        nic_config.address == "auto" ? FirstAddress(nic_config.name) : Addr::Parse(nic_config.address);
     if (!address.ok()) return address.status();
     nic.address = *address;
     nic.rate_bps = LinkRateBps(nic_config);

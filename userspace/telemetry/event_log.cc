@@ -52,7 +52,7 @@ std::string ToJsonLine(const Event& e) {
 }
 
 absl::Status EventLog::OpenFile(const std::string& path) {
-  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  const int file = open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) {
     return absl::ErrnoToStatus(errno,
                                absl::StrCat("cannot append events to ", path, ": check the path and its folder"));
@@ -60,7 +60,9 @@ absl::Status EventLog::OpenFile(const std::string& path) {
   const std::lock_guard lock(mutex_);
   if (file_ >= 0) close(file_);
   file_ = file;
-  torn_ = false;
+  char last = '\n';
+  const off_t end = lseek(file, 0, SEEK_END);
+  torn_ = end > 0 && pread(file, &last, 1, end - 1) == 1 && last != '\n';
   file_error_.clear();
   return absl::OkStatus();
 }

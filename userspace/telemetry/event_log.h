@@ -24,7 +24,8 @@ enum class Severity : uint8_t { kInfo = 1, kNotice = 2, kAlert = 3 };
 struct Event {
   uint64_t seq = 0;          // set by the log; from 1
   int64_t time_unix_ns = 0;  // set by the log when 0
-  // path, move, place, repair, decision, trial, flow, mode, steer, drain, link, nic, clock, fabric, cause, audit, api, keys, agent
+  // path, move, place, repair, decision, trial, flow, mode, steer, drain, link, nic, clock, fabric, cause, audit, api,
+  // keys, agent
   std::string type;
   Severity severity = Severity::kInfo;
   std::string text;  // one sentence
@@ -57,13 +58,13 @@ class EventLog {
   std::string file_error() const;
 
  private:
+  void WriteLine(const std::string& line);  // mutex_ is held
+
   size_t capacity_;
   mutable std::mutex mutex_;
   mutable std::condition_variable added_;
   std::deque<Event> events_;
   uint64_t next_seq_ = 1;
-  void WriteLine(const std::string& line);  // mutex_ is held
-
   int file_ = -1;
   bool torn_ = false;  // the file ends within a line
   std::string file_error_;

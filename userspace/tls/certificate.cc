@@ -82,6 +82,25 @@ absl::StatusOr<std::vector<Certificate>> Parse(absl::string_view pem) {
   return out;
 }
 
+void Wipe(std::string& text) {
+  OPENSSL_cleanse(text.data(), text.size());
+  text.clear();
+}
+
+absl::Status CheckPair(const Files& files, const Material& material, const X509* certificate) {
+  const Key key = ReadKey(material.key);
+  if (key == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s is no private key in PEM form without a pass phrase: %s", files.key, LastError()));
+  }
+  if (X509_check_private_key(certificate, key.get()) == 1) return absl::OkStatus();
+  ERR_clear_error();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s is not the key of the certificate %s", files.key, files.cert));
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> ReadFile(const std::string& path, bool secret) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
@@ -111,25 +130,6 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, bool secret) {
     return absl::FailedPreconditionError(absl::StrFormat("cannot read %s to its end", path));
   return text;
 }
-
-void Wipe(std::string& text) {
-  OPENSSL_cleanse(text.data(), text.size());
-  text.clear();
-}
-
-absl::Status CheckPair(const Files& files, const Material& material, const X509* certificate) {
-  const Key key = ReadKey(material.key);
-  if (key == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s is no private key in PEM form without a pass phrase: %s", files.key, LastError()));
-  }
-  if (X509_check_private_key(certificate, key.get()) == 1) return absl::OkStatus();
-  ERR_clear_error();
-  return absl::FailedPreconditionError(
-      absl::StrFormat("%s is not the key of the certificate %s", files.key, files.cert));
-}
-
-}  // namespace
 
 absl::StatusOr<std::vector<CertificateInfo>> ReadCertificates(absl::string_view pem) {
   absl::StatusOr<std::vector<Certificate>> certificates = Parse(pem);

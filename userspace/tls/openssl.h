@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 
@@ -51,6 +52,10 @@ inline std::string LastError() {
   ERR_clear_error();
   return reason == nullptr ? "no reason given" : reason;
 }
+
+// NotFound or PermissionDenied: it cannot be read, or others may use a secret; FailedPrecondition: over 1 MiB. In
+// certificate.cc.
+absl::StatusOr<std::string> ReadFile(const std::string& path, bool secret);
 
 // No pass phrase is asked for on a terminal: an encrypted key is an error.
 inline int NoPassPhrase(char*, int, int, void*) { return -1; }

@@ -5,6 +5,7 @@
 // Thread rule: Revocations any thread; Revoke is pure. Source: RFC 5280, 5.
 #pragma once
 
+#include <array>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -24,12 +25,17 @@ namespace cw::tls {
 // Issuer (RFC 2253) and serial number (hexadecimal).
 using Revoked = std::set<std::pair<std::string, std::string>>;
 
-// FailedPrecondition: no list in PEM form, or one that none of the authorities (PEM) signed.
+// FailedPrecondition: no list in PEM form, something there that is none, or one that none of the authorities (PEM)
+// signed.
 absl::StatusOr<Revoked> ReadRevocations(absl::string_view lists, absl::string_view authorities);
 
-// The authority's list (PEM; "": none yet) with one certificate more, signed anew. InvalidArgument: the certificate is
-// not this authority's, or is on the list; FailedPrecondition: the list is not.
-absl::StatusOr<std::string> Revoke(const Issued& authority, absl::string_view list, absl::string_view certificate,
+// The serial number of a certificate (PEM) of this authority. InvalidArgument: it is none, or another one's.
+absl::StatusOr<std::string> SerialOf(const Issued& authority, absl::string_view certificate);
+
+// The authority's list (PEM), with nothing on it, or `list` with one serial number (hexadecimal) more, signed anew.
+// InvalidArgument: no such number, or it is on the list; FailedPrecondition: the list is not the authority's.
+absl::StatusOr<std::string> EmptyList(const Issued& authority, absl::Time now);
+absl::StatusOr<std::string> Revoke(const Issued& authority, absl::string_view list, const std::string& serial,
                                    absl::Time now);
 
 // The list in files.crl, looked at anew when the file changes.
@@ -48,12 +54,14 @@ class Revocations {
   Answer Look(absl::string_view pem);
 
  private:
+  using Stamps = std::array<FileStamp, 2>;
   absl::Status LoadLocked();
 
   const Files files_;
   std::mutex mutex_;
   Revoked revoked_;
-  std::optional<FileStamp> taken_;  // of the file as it was last read
+  std::optional<Stamps> taken_;  // of the list and its authorities as they were last taken
+  std::string told_;             // the problem that was said last
 };
 
 }  // namespace cw::tls
