@@ -5,18 +5,7 @@
 
 DEPS := packaging/deps/install.sh
 BUILD := build/release
-BENCHES := \
-  dataplane \
-  agent \
-  failover \
-  contention \
-  clock \
-  cwclock \
-  verbs \
-  rdma \
-  profiler \
-  restarts \
-  flood
+BENCHES := dataplane agent failover contention clock cwclock verbs rdma profiler restarts flood
 JOBS ?= $(shell nproc)
 
 help:
