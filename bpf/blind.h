@@ -4,9 +4,9 @@
  * packets under way, sends on, and is not answered for much longer than it ever had to wait goes to another live slot,
  * and, if that is no better, to the next after twice as long. What is sent again for want of an answer, by the RDMA
  * stack's own timer, is enough by itself. It stays where it is answered until an agent is back, also when the lease is
- * over. A flow of answers leaves when the peer sends again what had arrived.
- * Where no acknowledgement was ever seen (the agent died before it knew whose they are) only what is sent again counts.
- * BPF only. */
+ * over. A flow of answers leaves when the peer sends again what had arrived. What a NAK asked for is neither sign: it
+ * is an answer, and packets that came late are asked for, too. Where no acknowledgement was ever seen (the agent died
+ * before it knew whose they are) only what is sent again counts. BPF only. */
 #ifndef CW_BPF_BLIND_H
 #define CW_BPF_BLIND_H
 
@@ -15,8 +15,9 @@
 #define CW_BLIND_MIN_JIFFIES 2
 #define CW_BLIND_SURE_JIFFIES 2 /* the sender runs for so long: it is not this host that stood still */
 #define CW_BLIND_MOST_DOUBLINGS 7
-#define CW_HEARD_UNIT 64  /* of heard_gap, to a jiffy */
-#define CW_HEARD_FORGET 8 /* by 1/256 per answer, and at least by one unit */
+#define CW_BLIND_ASKED_JIFFIES 8 /* a NAK brings what is sent again for so long */
+#define CW_HEARD_UNIT 64         /* of heard_gap, to a jiffy */
+#define CW_HEARD_FORGET 8        /* by 1/256 per answer, and at least by one unit */
 
 /* An answer to the flow's requests has come, of whatever kind. */
 static __always_inline void cw_heard(struct cw_tx_flow* f, __u64 jiffies) {
@@ -41,9 +42,11 @@ static __always_inline int cw_unheard(const struct cw_egress* e, struct cw_tx_fl
                                       int duplicate) {
   __u32 quiet = (__u16)((__u32)e->jiffies - f->heard_jiffies);
   __u32 doubted = (__u16)((__u32)e->jiffies - f->doubt_jiffies);
-  __u32 limit = duplicate ? 1 : 2u * f->heard_gap / CW_HEARD_UNIT + CW_BLIND_MIN_JIFFIES;
+  __u32 limit = 2u * f->heard_gap / CW_HEARD_UNIT + CW_BLIND_MIN_JIFFIES;
   __u32 doublings = f->blind_moves < CW_BLIND_MOST_DOUBLINGS ? f->blind_moves : CW_BLIND_MOST_DOUBLINGS;
   if (f->flags & CW_STEER_HARD_LOCKED) return 0;
+  duplicate &= !f->refused;
+  if (duplicate) limit = 1;
   /* Signs without an answer's time: a while after each move. */
   if (f->unanswered || (duplicate && !f->acked_valid))
     return e->jiffies - f->moved_jiffies > (__u32)CW_BLIND_MIN_JIFFIES << doublings;
@@ -79,11 +82,15 @@ static __noinline int cw_sent_again(const struct cw_packet* p, __u32 peer_qpn) {
   struct cw_flow_key key;
   struct cw_tx_flow* f;
   struct cw_pair* pair;
+  __u64 now;
   cw_flow_key_back(&key, p, peer_qpn);
   f = bpf_map_lookup_elem(&cw_tx_flows, &key);
   if (!f || !ctl) return 0;
   pair = cw_get_pair(f->pair);
-  if (pair && cw_pair_is_blind(ctl, pair, bpf_jiffies64())) f->unanswered = 1;
+  now = bpf_jiffies64();
+  if (!pair || !cw_pair_is_blind(ctl, pair, now)) return 0;
+  if (f->flow.nak_seq + f->flow.rnr && (__u16)((__u32)now - f->nak_jiffies) <= CW_BLIND_ASKED_JIFFIES) return 0;
+  f->unanswered = 1;
   return 0;
 }
 

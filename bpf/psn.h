@@ -60,6 +60,9 @@ CW_INLINE int cw_psn_read_request(struct cw_flow* f, const struct cw_packet* p) 
   return cw_psn_take(&f->req, p->psn, count, seen);
 }
 
+/* The receiver asks for all packets from the PSN on once more: it misses one, or was not ready. */
+CW_INLINE int cw_asks_again(const struct cw_packet* p) { return p->syndrome == 0x60 || p->syndrome >> 5 == 1; }
+
 CW_INLINE void cw_flow_aeth(struct cw_flow* f, const struct cw_packet* p) {
   __u32 kind = p->syndrome >> 5;
   if (kind == 0) {
@@ -99,7 +102,7 @@ CW_INLINE int cw_flow_update(struct cw_flow* f, const struct cw_packet* p, __u64
 CW_INLINE __s32 cw_acked_psn(const struct cw_packet* p) {
   if (!(p->op & CW_OP_AETH) || p->opcode >> 5 != CW_TRANSPORT_RC) return -1;
   if (p->syndrome >> 5 == 0) return (p->psn + 1) & CW_PSN_MASK;
-  if (p->syndrome == 0x60 || p->syndrome >> 5 == 1) return p->psn; /* what precedes the refused PSN arrived */
+  if (cw_asks_again(p)) return p->psn; /* what precedes the refused PSN arrived */
   return -1;
 }
 

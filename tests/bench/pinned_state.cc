@@ -64,7 +64,7 @@ absl::StatusOr<PinnedState> ReadPinned(const std::string& instance) {
   if (!sums.ok()) return sums.status();
   for (const maps::CounterInfo& counter : maps::Counters()) state.counters[counter.name] = *sums.*counter.field;
   absl::Status read = sent->ForEach([&](const cw_flow_key& key, const cw_tx_flow& flow) {
-    state.sent[NameOf(key)] = {flow.slot, flow.port, flow.moves, flow.flow.packets};
+    state.sent[NameOf(key)] = {flow.slot, flow.port, flow.moves, flow.flow.packets, flow.reason};
   });
   read.Update(received->ForEach(
       [&](const cw_flow_key& key, const cw_flow& flow) { state.received[NameOf(key)] = flow.packets; }));
@@ -97,8 +97,8 @@ Damage Compare(const PinnedState& before, const PinnedState& after) {
     lower(absl::StrCat("packets sent of ", name), was.packets, is->second.packets);
     if (is->second.slot == was.slot && is->second.port == was.port) continue;
     ++damage.steering_changed;
-    damage.what.push_back(absl::StrFormat("%s went from path %d (port %d) to path %d (port %d)", name, was.slot,
-                                          was.port, is->second.slot, is->second.port));
+    damage.what.push_back(absl::StrFormat("%s went from path %d (port %d) to path %d (port %d), reason %d", name,
+                                          was.slot, was.port, is->second.slot, is->second.port, is->second.reason));
   }
   return damage;
 }

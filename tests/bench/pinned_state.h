@@ -19,6 +19,7 @@ struct SentFlow {
   int port = 0;  // source port written, 0: its own
   uint32_t moves = 0;
   uint64_t packets = 0;
+  int reason = 0;  // enum cw_move_reason of the last move
 };
 
 struct PinnedState {

@@ -44,7 +44,8 @@ TEST(Compare, AnotherPathAnotherPortAndAFlowThatIsGoneAreChanges) {
   EXPECT_EQ(Compare(State(), later).steering_changed, 1);
   later = State();
   later.sent["a>b/qp0x1"].port = 0;
-  EXPECT_THAT(Compare(State(), later).what, ElementsAre("a>b/qp0x1 went from path 2 (port 49154) to path 2 (port 0)"));
+  EXPECT_THAT(Compare(State(), later).what,
+              ElementsAre("a>b/qp0x1 went from path 2 (port 49154) to path 2 (port 0), reason 0"));
   later = State();
   later.sent.erase("a>b/qp0x2");
   EXPECT_EQ(Compare(State(), later).steering_changed, 1);

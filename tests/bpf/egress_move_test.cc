@@ -170,6 +170,26 @@ TEST_F(BlindEgress, WhatIsSentAgainByTheTimerIsEnough) {
   EXPECT_EQ(rig_.CounterChanges(), "moves_blind=1");
 }
 
+TEST_F(BlindEgress, WhatANakAskedForIsNoSign) {
+  Edit([](cw_tx_flow& f) {
+    f.heard_gap = 64 * 100;
+    f.refused = 1;
+  });
+  Wait(30, 5);
+  EXPECT_EQ(Send(1), 50001);
+  Wait(300, 5);  // but so long a silence is
+  EXPECT_NE(Send(1), 50001);
+}
+
+TEST_F(BlindEgress, ANakThatIsSentIsRemembered) {
+  Frame nak = Data(1);
+  nak.opcode = 0x11;
+  nak.payload.clear();
+  nak.ext = Aeth(0x60);
+  Send(nak);
+  EXPECT_LE(static_cast<uint16_t>(Now() - Sent().nak_jiffies), 100);
+}
+
 TEST_F(BlindEgress, ThatIsAllThereIsWhereAnswersAreNobodys) {
   Edit([](cw_tx_flow& f) { f.acked_valid = 0; });
   EXPECT_EQ(Send(2), 50001);

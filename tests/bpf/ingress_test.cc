@@ -282,6 +282,37 @@ TEST_F(Acknowledgements, WhatThePeerSendsAgainTellsThatTheyDieWhereNobodyProbes)
   EXPECT_EQ(Sent().unanswered, 1);
 }
 
+TEST_F(Acknowledgements, WhatThisSideAskedForIsNoSignThatTheyDie) {
+  Frame data;
+  data.saddr = kPeer;
+  data.daddr = kOurs;
+  data.dqpn = kOurQpn;
+  data.opcode = 0x07;
+  data.payload = Bytes(256, 1);
+  rig_.ctl().blind_jiffies = 50;
+  rig_.pair(0).round_jiffies = JiffiesNow(rig_) - 1000;
+  Pass(data);
+  cw_tx_flow f = Sent();
+  f.flow.nak_seq = 1;
+  f.nak_jiffies = static_cast<uint16_t>(JiffiesNow(rig_));
+  SetSent(f);
+  Pass(data);
+  EXPECT_EQ(Sent().unanswered, 0);
+  f.nak_jiffies = static_cast<uint16_t>(JiffiesNow(rig_) - 1000);
+  SetSent(f);
+  Pass(data);
+  EXPECT_EQ(Sent().unanswered, 1);
+}
+
+TEST_F(Acknowledgements, ANakIsRememberedUntilTheNextAnswer) {
+  Acknowledge(930, 0x60);
+  EXPECT_EQ(Sent().refused, 1);
+  Acknowledge(940, 0x1f);
+  EXPECT_EQ(Sent().refused, 0);
+  Acknowledge(950, 0x2c);  // receiver not ready
+  EXPECT_EQ(Sent().refused, 1);
+}
+
 TEST_F(Acknowledgements, ReadResponsesAcknowledgeToo) {
   Acknowledge(999, 0x1f, 0x10);
   EXPECT_EQ(Sent().acked_psn, 1000u);
