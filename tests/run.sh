@@ -73,7 +73,7 @@ packages() { # what the rung installs: the programs that the other rungs run
   packaging/deb.sh --built build/release build/packages >"$out/deb.log" 2>&1 || { tail -40 "$out/deb.log"; return 1; }
 }
 
-fuzz() { # every fuzz target for a quarter of a minute; FUZZ_SECONDS for longer
+fuzz() { # every fuzz target for ten seconds; FUZZ_SECONDS for longer
   build clang clang --target cw_fuzzers || return 1
   local target name seeds ran=0
   for target in build/clang/tests/fuzz/fuzz_*; do
@@ -84,7 +84,7 @@ fuzz() { # every fuzz target for a quarter of a minute; FUZZ_SECONDS for longer
     seeds=tests/fuzz/corpus/$name
     [ -d "$seeds" ] || seeds=
     # shellcheck disable=SC2086  # no argument where there are no seeds
-    if "$target" -max_total_time="${FUZZ_SECONDS:-15}" -print_final_stats=1 "$out/corpus-$name" $seeds >"$out/$name.log" 2>&1; then
+    if "$target" -max_total_time="${FUZZ_SECONDS:-10}" -print_final_stats=1 "$out/corpus-$name" $seeds >"$out/$name.log" 2>&1; then
       passed=$((passed + 1)); grep -E 'stat::number_of_executed_units' "$out/$name.log"
     else
       failed=$((failed + 1)); tail -40 "$out/$name.log"

@@ -331,6 +331,16 @@ TEST_F(Folder, PeersFilesTakeNothingElse) {
   EXPECT_THAT(std::string(LoadPeers(config).status().message()), HasSubstr(":1:1: unknown key \"mode\""));
 }
 
+TEST_F(Folder, AnEmptyPeersFileNamesNobody) {
+  Config config;
+  config.peers_file = Write("more.toml", "");
+  const absl::StatusOr<std::vector<PeerConfig>> peers = LoadPeers(config);
+  ASSERT_TRUE(peers.ok()) << peers.status();
+  EXPECT_TRUE(peers->empty());
+  config.peers_file = path_;  // a folder
+  EXPECT_THAT(std::string(LoadPeers(config).status().message()), HasSubstr("to its end"));
+}
+
 TEST_F(Folder, SecretsBelongToTheirOwner) {
   const std::string secret = Write("key", "0123456789abcdef");
   EXPECT_TRUE(CheckSecretFile(secret).ok());

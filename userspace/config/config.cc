@@ -117,7 +117,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     return errno == ENOENT ? absl::NotFoundError(message) : absl::PermissionDeniedError(message);
   }
   std::ostringstream text;
-  text << file.rdbuf();
+  if (file.peek() != EOF) text << file.rdbuf();  // inserting nothing, as of an empty file, would count as a failure
   if (file.bad() || text.fail()) return absl::DataLossError(absl::StrFormat("cannot read %s to its end", path));
   return text.str();
 }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any bytes as what comes from the network or the kernel and is read outside of BPF: a message datagram of a peer, ICMP
+// errors of switches, answers of netlink about qdiscs and filters. No read outside of them (AddressSanitizer).
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "userspace/dataplane/qdiscs.h"
+#include "userspace/host/tc_dump.h"
+#include "userspace/probe/icmp.h"
+#include "userspace/probe/packet.h"
+
+namespace {
+
+void Require(bool holds) {
+  if (!holds) abort();
+}
+
+void Message(absl::Span<const uint8_t> packet) {
+  const absl::StatusOr<cw::probe::MessageView> view = cw::probe::ParseMessage(packet);
+  if (!view.ok()) return;
+  Require(view->body.empty() || (view->body.data() >= packet.data() &&
+                                 view->body.data() + view->body.size() <= packet.data() + packet.size()));
+  Require(!cw::probe::VerifyMessage(packet, cw::probe::MacKey{}).ok());  // nobody guesses two MACs
+}
+
+}  // namespace
+
+// The first byte says what it is.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 1) return 0;
+  const size_t length = size - 1;
+  // A copy that ends where the bytes end, aligned as the kernel's answers are.
+  std::unique_ptr<uint8_t[]> exact(new uint8_t[length]);
+  std::copy(data + 1, data + size, exact.get());
+  const absl::Span<const uint8_t> bytes(exact.get(), length);
+  std::vector<cw::dataplane::Qdisc> qdiscs;
+  std::vector<cw::host::TcProgram> programs;
+  switch (data[0] % 5) {
+    case 0:
+      Message(bytes);
+      break;
+    case 1:
+      (void)cw::probe::ParseTimeExceeded(bytes);
+      break;
+    case 2:
+      (void)cw::probe::ParseTimeExceeded6(cw::Addr(), bytes);
+      break;
+    case 3:
+      (void)cw::dataplane::ParseQdiscDump(bytes.data(), length, 1, qdiscs);
+      break;
+    default:
+      (void)cw::host::ParseTcDump(bytes.data(), length, programs);
+  }
+  return 0;
+}
