@@ -331,6 +331,16 @@ TEST_F(Folder, PeersFilesTakeNothingElse) {
   EXPECT_THAT(std::string(LoadPeers(config).status().message()), HasSubstr(":1:1: unknown key \"mode\""));
 }
 
+TEST(Config, CharactersBeyondAsciiStandInStringsAndCommentsOnly) {
+  const std::string nic = "[[nic]]\nname = \"eth0\"\n";
+  EXPECT_TRUE(ParseConfig("# Gr\u00f6\u00dfe \"\n" + nic + "label = '\u00dc\"' # \u00e4\n", "a.toml").ok());
+  for (const char* text : {"a = 1\n\u00e4b = 2\n", "# \"\n\u00e4", "a = \"\\\"\"\n\u00e4", "a = \"\"\"'\n\u00e4"}) {
+    EXPECT_THAT(std::string(ParseConfig(text, "a.toml").status().message()),
+                StartsWith("a.toml:2:1: not TOML: characters beyond ASCII"))
+        << text;
+  }
+}
+
 TEST_F(Folder, AnEmptyPeersFileNamesNobody) {
   Config config;
   config.peers_file = Write("more.toml", "");

@@ -268,10 +268,45 @@ class Reader final : public Visitor {
   std::multimap<Place, std::string> faults_;
 };
 
+// The first character beyond ASCII that is neither in a comment nor in a string of one line, or that comes behind a
+// string of several lines; npos: there is none.
+// toml++ 3.3 asks of some of them there whether they are spaces, and its answer is undefined.
+size_t StrayCharacter(absl::string_view text) {
+  char quote = 0;  // that ends the string; '#': in a comment
+  bool strict = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const absl::string_view three = text.substr(i, 3);
+    strict = strict || (quote == 0 && (three == "\"\"\"" || three == "'''"));
+    if (strict && static_cast<unsigned char>(c) > 0x7f) return i;
+    if (quote == 0 && (c == '"' || c == '\'' || c == '#')) {
+      quote = c;
+    } else if (c == '\n' || (c == quote && c != '#')) {
+      quote = 0;
+    } else if (quote == '"' && c == '\\') {
+      ++i;
+    } else if (quote == 0 && static_cast<unsigned char>(c) > 0x7f) {
+      return i;
+    }
+  }
+  return absl::string_view::npos;
+}
+
+absl::Status CheckCharacters(absl::string_view text, absl::string_view file) {
+  const size_t at = StrayCharacter(text);
+  if (at == absl::string_view::npos) return absl::OkStatus();
+  const absl::string_view before = text.substr(0, at);
+  const size_t line = before.rfind('\n');
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s:%d:%d: not TOML: characters beyond ASCII belong into quotes, on one line, or into comments", file,
+      std::count(before.begin(), before.end(), '\n') + 1, line == absl::string_view::npos ? at + 1 : at - line));
+}
+
 }  // namespace
 
 absl::Status ReadToml(absl::string_view text, absl::string_view file, const std::function<void(Visitor&)>& walk,
                       const std::function<void(const Complain&)>& check) {
+  if (const absl::Status status = CheckCharacters(text, file); !status.ok()) return status;
   const toml::parse_result parsed = toml::parse(std::string(text), std::string(file));
   if (!parsed) {
     const Place place = PlaceOf(parsed.error().source());

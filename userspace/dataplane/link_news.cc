@@ -37,7 +37,7 @@ LinkNews::Changed LinkNews::Take() {
       continue;
     }
     if (n <= 0) return changed;
-    auto left = static_cast<unsigned>(n);
+    auto left = static_cast<int>(n);
     for (auto* m = reinterpret_cast<const nlmsghdr*>(buffer); NLMSG_OK(m, left); m = NLMSG_NEXT(m, left)) {
       if (m->nlmsg_type != RTM_NEWLINK && m->nlmsg_type != RTM_DELLINK) continue;
       if (m->nlmsg_len < NLMSG_LENGTH(sizeof(ifinfomsg))) continue;

@@ -54,7 +54,7 @@ class Exchange {
       const ssize_t n = recv(route.socket_.get(), answer.data(), answer.size(), 0);
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return n < 0 ? errno : EPIPE;
-      auto left = static_cast<unsigned>(n);
+      auto left = static_cast<int>(n);
       for (const auto* m = reinterpret_cast<nlmsghdr*>(answer.data()); NLMSG_OK(m, left); m = NLMSG_NEXT(m, left)) {
         if (m->nlmsg_seq != route.sequence_) continue;
         if (m->nlmsg_type == NLMSG_DONE) return 0;
