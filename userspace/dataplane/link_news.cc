@@ -38,7 +38,8 @@ LinkNews::Changed LinkNews::Take() {
     }
     if (n <= 0) return changed;
     auto left = static_cast<int>(n);
-    for (auto* m = reinterpret_cast<const nlmsghdr*>(buffer); NLMSG_OK(m, left); m = NLMSG_NEXT(m, left)) {
+    for (auto* m = reinterpret_cast<const nlmsghdr*>(buffer); left > 0 && NLMSG_OK(m, static_cast<unsigned>(left));
+         m = NLMSG_NEXT(m, left)) {
       if (m->nlmsg_type != RTM_NEWLINK && m->nlmsg_type != RTM_DELLINK) continue;
       if (m->nlmsg_len < NLMSG_LENGTH(sizeof(ifinfomsg))) continue;
       const auto* link = static_cast<const ifinfomsg*>(NLMSG_DATA(m));

@@ -94,7 +94,8 @@ namespace {
 int CountInDatagram(const char* buffer, size_t bytes, bool& done) {
   int filters = 0;
   auto* message = reinterpret_cast<const nlmsghdr*>(buffer);
-  for (auto left = static_cast<int>(bytes); NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
+  for (auto left = static_cast<int>(bytes); left > 0 && NLMSG_OK(message, static_cast<unsigned>(left));
+       message = NLMSG_NEXT(message, left)) {
     if (message->nlmsg_type == RTM_NEWTFILTER) ++filters;
     if (message->nlmsg_type == NLMSG_DONE) done = true;
     if (message->nlmsg_type == NLMSG_ERROR) return static_cast<const nlmsgerr*>(NLMSG_DATA(message))->error;

@@ -51,7 +51,8 @@ bool KeepsDepartures(const std::vector<Qdisc>& qdiscs) {
 absl::StatusOr<bool> ParseQdiscDump(const void* data, size_t length, uint32_t ifindex, std::vector<Qdisc>& qdiscs) {
   auto* message = static_cast<nlmsghdr*>(const_cast<void*>(data));
   // As int: a last message whose length is no multiple of 4 leaves less than nothing.
-  for (auto left = static_cast<int>(length); NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
+  for (auto left = static_cast<int>(length); left > 0 && NLMSG_OK(message, static_cast<unsigned>(left));
+       message = NLMSG_NEXT(message, left)) {
     if (message->nlmsg_type == NLMSG_DONE) return false;
     if (message->nlmsg_type == NLMSG_ERROR) {
       if (message->nlmsg_len < NLMSG_LENGTH(sizeof(nlmsgerr))) return absl::InternalError("netlink: short error");

@@ -55,7 +55,8 @@ class Exchange {
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return n < 0 ? errno : EPIPE;
       auto left = static_cast<int>(n);
-      for (const auto* m = reinterpret_cast<nlmsghdr*>(answer.data()); NLMSG_OK(m, left); m = NLMSG_NEXT(m, left)) {
+      for (const auto* m = reinterpret_cast<nlmsghdr*>(answer.data());
+           left > 0 && NLMSG_OK(m, static_cast<unsigned>(left)); m = NLMSG_NEXT(m, left)) {
         if (m->nlmsg_seq != route.sequence_) continue;
         if (m->nlmsg_type == NLMSG_DONE) return 0;
         if (m->nlmsg_type == NLMSG_ERROR) return -static_cast<const nlmsgerr*>(NLMSG_DATA(m))->error;
