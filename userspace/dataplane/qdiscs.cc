@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_format.h"
@@ -56,7 +57,7 @@ absl::StatusOr<bool> ParseQdiscDump(const void* data, size_t length, uint32_t if
     if (message->nlmsg_type == NLMSG_DONE) return false;
     if (message->nlmsg_type == NLMSG_ERROR) {
       if (message->nlmsg_len < NLMSG_LENGTH(sizeof(nlmsgerr))) return absl::InternalError("netlink: short error");
-      const int error = -static_cast<nlmsgerr*>(NLMSG_DATA(message))->error;
+      const int error = std::abs(std::max(static_cast<nlmsgerr*>(NLMSG_DATA(message))->error, -4095));
       if (error == 0) return false;
       return absl::ErrnoToStatus(error, "list queueing disciplines");
     }

@@ -8,7 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "absl/cleanup/cleanup.h"
@@ -61,7 +63,7 @@ absl::StatusOr<bool> ParseTcDump(const void* data, size_t length, std::vector<Tc
     if (message->nlmsg_type == NLMSG_DONE) return false;
     if (message->nlmsg_type == NLMSG_ERROR) {
       if (message->nlmsg_len < NLMSG_LENGTH(sizeof(nlmsgerr))) return absl::InternalError("netlink: short error");
-      const int error = -static_cast<nlmsgerr*>(NLMSG_DATA(message))->error;
+      const int error = std::abs(std::max(static_cast<nlmsgerr*>(NLMSG_DATA(message))->error, -4095));
       // A device without clsact has no filters.
       if (error == 0 || error == EINVAL || error == ENOENT) return false;
       return absl::UnavailableError(absl::StrFormat("asking for tc filters: %s", strerror(error)));
