@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/lab/agent_rig.h"
+#include "tests/lab/memory_limit.h"
 #include "userspace/lab/host_fault.h"
 #include "userspace/lab/monotonic.h"
 #include "userspace/lab/netns.h"
@@ -30,6 +31,7 @@ class HostFaults : public AgentOnFabric {
     TestbedSpec spec = SmallSpec();
     spec.fabric.lab = "hostfaults";
     spec.adjust = adjust;
+    if (!agent_binary.empty()) spec.agent_binary = agent_binary;
     Up(spec);
     ASSERT_NE(testbed, nullptr);
     ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
@@ -69,6 +71,7 @@ class HostFaults : public AgentOnFabric {
   }
 
   std::function<void(int, config::Config&)> adjust;
+  std::string agent_binary;  // empty: the lab's
 };
 
 TEST_F(HostFaults, AnMtuThatChanges) {
@@ -226,6 +229,38 @@ TEST_F(HostFaults, AnInterfaceThatGoesAndComesBack) {
   const int64_t returned_ns = MonotonicNs();
   ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
   ExpectAllGoesOn(returned_ns);
+}
+
+// An agent that is killed for want of memory at several points of its start, over the programs of the one before.
+TEST_F(HostFaults, TooLittleMemory) {
+  MemoryLimit memory("cw-hostfaults");
+  const std::string command = absl::StrCat(::testing::TempDir(), "/cw-hostfaults-agent.", getpid());
+  const auto start_with = [&](const std::string& lines) {
+    std::ofstream(command) << "#!/bin/sh\n" << lines << "exec " << CWLAB_AGENTD_BINARY << " \"$@\"\n";
+    std::filesystem::permissions(command, std::filesystem::perms::owner_all);
+  };
+  start_with("");
+  agent_binary = command;
+  ASSERT_NO_FATAL_FAILURE(UpWithTraffic());
+  const uint64_t sent_again = SentAgain();
+  ASSERT_TRUE(KillAgent(*testbed, 0).ok());
+  int killed = 0;
+  for (const uint64_t mib : {2, 8, 14, 20, 26, 32}) {
+    start_with(memory.Lines(mib << 20));
+    if (testbed->StartAgent(0).ok()) {
+      ASSERT_TRUE(KillAgent(*testbed, 0).ok());
+    } else {
+      ++killed;
+      memory.EndAll();
+    }
+  }
+  EXPECT_GT(killed, 0);
+  start_with("");
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  ExpectAllGoesOn();
+  std::printf("%d of 6 starts ended by %s; %d packets were sent again\n", killed, memory.kind(),
+              static_cast<int>(SentAgain() - sent_again));
+  std::filesystem::remove(command);
 }
 
 TEST_F(HostFaults, AllAgentsAtOnce) {
