@@ -62,6 +62,16 @@ TEST_F(VerbsLibrary, LeavesAnApplicationsOwnLabel) {
   EXPECT_EQ(gone_[0].udp_sport, PortOfLabel(0x12345));
 }
 
+// 32 ones for every queue pair are no choice of a path; without an agent they stay what they are.
+TEST_F(VerbsLibrary, PlacesQueuePairsOfUcx) {
+  EXPECT_EQ(Labels(Shell(Command("ucx"))), (std::vector<std::string>{"ffffffff", "ffffffff", "ffffffff"}));
+  StartAgent(Placed);
+  EXPECT_EQ(Labels(Shell(Command("ucx"))), (std::vector<std::string>{"1234", "1234", "1234"}));
+  ASSERT_TRUE(WaitGone(3));
+  EXPECT_FALSE(asked_by_.empty());
+  EXPECT_EQ(gone_[0].udp_sport, PortOfLabel(kLabel));
+}
+
 TEST_F(VerbsLibrary, GoesOnWithoutALabelWhereTheAgentGivesNone) {
   StartAgent([](const QpInfo&) { return Placement{.verdict = CW_INPROC_NO_PATHS}; });
   const Output out = Shell(Command("connect"));

@@ -207,6 +207,7 @@ int main(int argc, char** argv) {
   pd = ibv_alloc_pd(context);
   if (!strcmp(what, "connect")) result = connect_three(0);
   if (!strcmp(what, "own")) result = connect_three(0x12345);
+  if (!strcmp(what, "ucx")) result = connect_three(0xffffffff);
   if (!strcmp(what, "refuse")) fake_refuse_labels(true), result = connect_three(0);
   if (!strcmp(what, "traffic")) result = traffic();
   if (!strcmp(what, "extended")) result = extended();

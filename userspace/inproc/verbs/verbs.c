@@ -216,9 +216,19 @@ static bool connects(const struct ibv_qp* qp, const struct ibv_qp_attr* attr, in
          attr->qp_state == IBV_QPS_RTR && attr->ah_attr.is_global;
 }
 
+/* The label that the application chose, 0 for none. UCX gives every queue pair over RoCE the same 32 ones, which is no
+ * label (20 bits) and no path of its choice: as they are, all its queue pairs have one UDP port and share a path
+ * (uct_ib_iface_fill_ah_attr_from_gid_lid, UCX 1.13 as in 2026). Its further paths (UCX_IB_NUM_PATHS) have other
+ * values. */
+static uint32_t chosen_label(const struct ibv_qp_attr* attr) {
+  const uint32_t given = attr->ah_attr.grh.flow_label;
+  return given == UINT32_MAX ? 0 : given;
+}
+
 /* Under cwv_lock. Returns the label to put in, 0 for none. */
 static uint32_t place(struct ibv_qp* qp, const struct ibv_qp_attr* attr, int mask, struct cwv_qp* known) {
   const uint32_t given = attr->ah_attr.grh.flow_label;
+  const bool own = chosen_label(attr) != 0;
   struct cw_inproc_placement answer;
   known->known = describe(qp, attr, mask, &known->self);
   known->announced = false;
@@ -226,11 +236,11 @@ static uint32_t place(struct ibv_qp* qp, const struct ibv_qp_attr* attr, int mas
   if (!known->known) return 0;
   known->self.udp_sport = cwv_port_of_label(given ? given : cwv_native_label(qp->qp_num, attr->dest_qp_num));
   known->handle = qp;
-  known->own_label = given != 0;
+  known->own_label = own;
   known->own_failover = own_failover();
   known->can_told = false;
   cwv_start_reporter();
-  if (given || !cwv_ask(&known->self, &answer) || answer.verdict != CW_INPROC_PLACED) return 0;
+  if (own || !cwv_ask(&known->self, &answer) || answer.verdict != CW_INPROC_PLACED) return 0;
   return answer.flow_label;
 }
 
@@ -312,7 +322,7 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask) {
   int error;
   if (!real) return ENOSYS;
   if (connects(qp, attr, mask)) return connect_qp(qp, attr, mask, real);
-  label = (mask & IBV_QP_AV) && attr->ah_attr.is_global && !attr->ah_attr.grh.flow_label ? label_of(qp) : 0;
+  label = (mask & IBV_QP_AV) && attr->ah_attr.is_global && !chosen_label(attr) ? label_of(qp) : 0;
   if (label) {
     copy_attr(&with_label, attr, mask);
     with_label.ah_attr.grh.flow_label = label;
