@@ -96,13 +96,15 @@ class VerbsTest : public AgentsFixture {
   // `client`, under the library, has a placed queue pair that carries messages; the agents are killed; it ends well.
   void RunsOnWithoutAgents(Command& client, const std::string& process) {
     std::vector<nlohmann::json> owned;
-    const bool counted = Eventually(
+    const bool seen = Eventually(
         [&] {
           owned = Owned();
+          // UCX under MPI connects a rank with itself, too.
+          std::erase_if(owned, [](const auto& flow) { return flow.at("remote_address") != Rack::FabricAddress(1); });
           return !client.running() || (!owned.empty() && owned[0].at("owner").at("messages").get<uint64_t>() > 0);
         },
         absl::Seconds(120), absl::Seconds(1));
-    ASSERT_TRUE(counted && !owned.empty()) << client.output() << Shown() << Logs();
+    ASSERT_TRUE(seen && !owned.empty()) << client.output() << Shown() << Logs();
     for (const nlohmann::json& flow : owned) {
       EXPECT_TRUE(flow.at("owner").at("placed").get<bool>()) << flow.dump();
       EXPECT_EQ(flow.at("process"), process);
@@ -195,15 +197,18 @@ TEST_F(VerbsTest, APlainUsersQueuePairsArePlacedByNetlinksWord) {
 TEST_F(VerbsTest, UcxRunsUnchangedAlsoWhenTheAgentsDie) {
   ASSERT_TRUE(has_mpi_) << "packages are missing: packaging/deps/vm.txt";
   const std::string line = absl::StrCat("mkdir -p /dev/shm; renice -n 19 -p $$; ", UcxSettings("export "),
-                                        "exec ucx_perftest -t tag_bw -n 1000 -s 65536 ");
+                                        "exec ucx_perftest -t tag_bw -n 600 -s 65536 ");
   auto server = rack_->machine(1).Start(line);
   ASSERT_TRUE(server.ok()) << server.status();
-  ASSERT_TRUE((*server)->WaitForOutput("Waiting for connection", absl::Seconds(30)).ok()) << (*server)->output();
+  // It says so in a pipe only when it ends; its port is 13337.
+  auto listens = rack_->machine(1).Run(
+      "for i in $(seq 200); do grep -q ':3419 .* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1");
+  ASSERT_TRUE(listens.ok()) << (*server)->output();
   auto client = rack_->machine(0).Start(line + Rack::MgmtAddress(1));
   ASSERT_TRUE(client.ok()) << client.status();
   ASSERT_NO_FATAL_FAILURE(RunsOnWithoutAgents(**client, "ucx_perftest"));
   EXPECT_NE((*client)->output().find("Final:"), std::string::npos) << (*client)->output();
-  EXPECT_NE((*client)->output().find(" 1000 "), std::string::npos) << (*client)->output();
+  EXPECT_NE((*client)->output().find(" 600 "), std::string::npos) << (*client)->output();
   auto served = (*server)->Wait(absl::Seconds(20));
   ASSERT_TRUE(served.ok()) << served.status();
   EXPECT_EQ(served->exit_code, 0) << served->output;
@@ -218,10 +223,10 @@ TEST_F(VerbsTest, OpenMpiRunsUnchangedAlsoWhenTheAgentsDie) {
                                                      " 2222 </dev/null && break; sleep 0.1; done; mkdir -p /dev/shm; ",
                                                      "renice -n 19 -p $$; exec cw_mpi ", Rack::MgmtAddress(0), " ",
                                                      Rack::MgmtAddress(1), " ", UcxSettings("-x "),
-                                                     "NPopenmpi -l 65536 -u 65536 -n 300 -p 0"));
+                                                     "NPopenmpi -l 65536 -u 65536 -n 200 -p 0"));
   ASSERT_TRUE(client.ok()) << client.status();
   ASSERT_NO_FATAL_FAILURE(RunsOnWithoutAgents(**client, "NPopenmpi"));
-  EXPECT_NE((*client)->output().find("300 times -->"), std::string::npos) << (*client)->output();
+  EXPECT_NE((*client)->output().find("200 times -->"), std::string::npos) << (*client)->output();
   EXPECT_NE((*client)->output().find(" Mbps in "), std::string::npos) << (*client)->output();
 }
 
