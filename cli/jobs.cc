@@ -37,6 +37,12 @@ std::string RanksText(int rank, int ranks) { return absl::StrFormat("%d/%d", ran
 
 std::string NameOf(const std::string& label, const std::string& id) { return label.empty() ? id : label; }
 
+// Median / 99th percentile ± bound of the chunks' one-way delays.
+std::string ChunkText(bool known, const v1::ChunkDelay& delay) {
+  if (!known) return kNoValue;
+  return absl::StrCat(NsText(delay.p50_ns()), " / ", NsText(delay.p99_ns()), " ±", NsText(delay.bound_ns()));
+}
+
 Cell CollectiveState(const v1::Collective& c) {
   switch (c.state()) {
     case v1::Collective::STATE_ENQUEUED:
@@ -91,8 +97,8 @@ absl::StatusOr<int> Jobs(Session& session, const Options& options) {
       std::cout << kNobody;
       return;
     }
-    Table table(
-        {"JOB", "COMMUNICATOR", "RANK", ">PID", "PROCESS", ">COLL/S", ">BUS BANDWIDTH", "SLOWEST PEER", "FLOW", "NOW"});
+    Table table({"JOB", "COMMUNICATOR", "RANK", ">PID", "PROCESS", ">COLL/S", ">BUS BANDWIDTH", "SLOWEST PEER", "FLOW",
+                 ">CHUNK DELAY", "NOW"});
     for (const v1::Job& job : reply->jobs()) {
       Cell now = job.ended() ? Cell("ended", Tone::kFaint) : Cell(kNoValue);
       if (job.has_running()) {
@@ -102,7 +108,8 @@ absl::StatusOr<int> Jobs(Session& session, const Options& options) {
       table.Add({job.label().empty() ? kNoValue : job.label(), job.id(), RanksText(job.rank(), job.ranks()),
                  std::to_string(job.pid()), job.process(), absl::StrFormat("%.1f", job.collectives_per_s()),
                  BandwidthText(job.bus_bytes_per_s()), PeerText(job),
-                 job.slowest_flow().empty() ? kNoValue : job.slowest_flow(), now});
+                 job.slowest_flow().empty() ? kNoValue : job.slowest_flow(),
+                 ChunkText(job.has_chunk_delay(), job.chunk_delay()), now});
     }
     table.Print(std::cout, session.Colour());
     ShowNotes(*reply, session.Colour());
@@ -115,8 +122,8 @@ void AddRow(const v1::Collective& c, Table& table) {
              c.peer() >= 0 ? kNoValue : std::to_string(c.seq()), FunctionText(c),
              c.bytes() > 0 ? BytesText(static_cast<double>(c.bytes())) : kNoValue, c.algorithm(), c.protocol(),
              CollectiveState(c), c.duration_ns() > 0 ? NsText(c.duration_ns()) : kNoValue,
-             BandwidthText(c.bus_bytes_per_s()), absl::StrCat(DurationText(c.enqueued_ago_s()), " ago"),
-             c.held().empty() ? kNoValue : c.held()});
+             BandwidthText(c.bus_bytes_per_s()), ChunkText(c.has_chunk_delay(), c.chunk_delay()),
+             absl::StrCat(DurationText(c.enqueued_ago_s()), " ago"), c.held().empty() ? kNoValue : c.held()});
 }
 
 absl::StatusOr<int> Collectives(Session& session, const Options& options) {
@@ -132,7 +139,7 @@ absl::StatusOr<int> Collectives(Session& session, const Options& options) {
                                  : "no collectives; cwctl jobs tells who profiles\n");
     } else {
       Table table({"JOB", "RANK", ">SEQ", "FUNCTION", ">SIZE", "ALGO", "PROTO", "STATE", ">TIME", ">BUS BANDWIDTH",
-                   "ENQUEUED", "MOST OF THE TIME"});
+                   ">CHUNK DELAY", "ENQUEUED", "MOST OF THE TIME"});
       for (const v1::Collective& c : reply->collectives()) AddRow(c, table);
       table.Print(std::cout, session.Colour());
     }

@@ -52,6 +52,15 @@ void Complete(cw_prof_shared& shared, std::vector<size_t>& dirty) {
 
 void Look(cw::profile::Profiles& profiles, int64_t now_ns) {
   profiles.Poll(now_ns, [](const cw::profile::Stall&) {});
+  for (const cw::profile::ChunkOp& op : profiles.TakeChunks()) {
+    Require(op.posted <= cw::profile::kMostChunks && op.stamps.size() <= CW_PROF_STAMPS);
+    profiles.AddDelays({.connection = op.connection,
+                        .coll = op.coll,
+                        .handle = op.handle,
+                        .qpn = op.qpn,
+                        .delay_ns = {1, 2, 3},
+                        .bound_ns = 1});
+  }
   (void)profiles.Jobs({}, now_ns);
   (void)profiles.Collectives({}, now_ns);
   (void)profiles.NewestOn(0, 0x21, now_ns);

@@ -58,12 +58,21 @@ int main(int argc, char** argv) {
   const cw::probe::ClockPoint point{.slot = 3, .t_tx_ns = -5, .t_rx_ns = 118'527'949'120};
   const cw::sync::Trip trip{.t1_ns = 100'000, .t2_ns = 90'000, .t3_ns = 91'000, .t4_ns = 115'000};
   const cw::probe::LinkRecord link{.host_id = 8, .disagreement_ns = -40, .error_ns = 120};
+  const cw::probe::ChunkArrival chunk{.operation = 0x1122334455667788,
+                                      .qpn = 0x1a2b,
+                                      .number = 3,
+                                      .posted = 16,
+                                      .bound_ns = 40'000,
+                                      .fleet_ns = 118'527'949'120,
+                                      .bytes = 1 << 20};
   const auto batches = [&](const std::string& name, bool full) {
     write("samples_" + name, cw::probe::SampleBatch{std::vector(full ? cw::probe::kMaxSamplesPerMessage : 0, sample)});
     write("points_" + name, cw::probe::ClockBatch{std::vector(full ? cw::probe::kMaxClockPointsPerMessage : 0, point)});
     write("death_" + name,
           cw::probe::PathDeath{.slot = 15, .qpns = std::vector(full ? cw::probe::kMaxQpnsPerMessage : 0, 0x1a2bu)});
     write("trips_" + name, cw::probe::TripBatch{.trips = std::vector(full ? cw::probe::kMaxTripsPerMessage : 0, trip)});
+    write("chunks_" + name,
+          cw::probe::ChunkArrivals{9, std::vector(full ? cw::probe::kMaxChunkArrivalsPerMessage : 0, chunk)});
     write("links_" + name, cw::probe::LinkBatch{std::vector(full ? cw::probe::kMaxLinksPerMessage : 0, link)});
   };
   batches("none", false);
@@ -73,6 +82,7 @@ int main(int argc, char** argv) {
   const cw::NicReport report{.tag = 2, .silent = true};
   write("nics_one", cw::probe::NicReports{{report}});
   write("question_one", cw::probe::ClassQuestion{.slot = 3, .answer = true, .token = 7});
+  write("chunks_one", cw::probe::ChunkArrivals{9, {chunk}});
   write("death_one", cw::probe::PathDeath{.slot = 3, .qpns = {0xffffff}});
   write("trips_one", cw::probe::TripBatch{.trips = {trip}});
   write("trips_by_nics", cw::probe::TripBatch{.trips = {trip}, .by_nics = true, .error_ns = 30, .bound_ns = 500});

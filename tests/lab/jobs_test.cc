@@ -66,6 +66,14 @@ class RankProcess {
     return send(socket_, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT) ==
            static_cast<ssize_t>(sizeof(message));
   }
+  // Those of one channel, so far.
+  const std::vector<RankStamp>& Stamps(uint32_t channel) {
+    RankStamp stamp;
+    while (recv(socket_, &stamp, sizeof(stamp), MSG_DONTWAIT) == static_cast<ssize_t>(sizeof(stamp))) {
+      if (stamp.channel < kRankChannels) stamps_[stamp.channel].push_back(stamp);
+    }
+    return stamps_[channel];
+  }
   // Its exit status: it ends when it hears that nobody is there, or is ended.
   int End() {
     if (socket_ >= 0) close(socket_);
@@ -82,6 +90,7 @@ class RankProcess {
 
  private:
   int socket_ = -1;
+  std::vector<RankStamp> stamps_[kRankChannels];
   pid_t pid_ = -1;
 };
 
@@ -121,7 +130,7 @@ class JobsOnFabric : public ::testing::Test {
       job.pairs = {{kSender, kReceiver}};
       job.qps_per_pair = kFlows;
       job.message_bytes = 65536;
-      job.window = 4;  // what waits for the slow link stays far below the timeout
+      job.window = 1;  // so a message is posted when the one before it is acknowledged
       job.timeout = 18;
       job.ack_every = 1;
       job.duration = absl::Hours(1);
@@ -148,23 +157,41 @@ class JobsOnFabric : public ::testing::Test {
     ASSERT_TRUE(sender->started() && receiver->started());
   }
 
-  // Steps of both channels go on as messages of the queue pairs complete, until each had `messages`.
+  void WaitForFleetTime() {
+    for (const absl::Time end = absl::Now() + absl::Seconds(60); absl::Now() < end;
+         absl::SleepFor(absl::Milliseconds(100))) {
+      const absl::StatusOr<v1::ClockReply> a = testbed->agent(kSender).Clock(), b = testbed->agent(kReceiver).Clock();
+      if (a.ok() && b.ok() && a->tracking().state() == v1::ClockTracking::STATE_SYNCHRONISED &&
+          b->tracking().state() == v1::ClockTracking::STATE_SYNCHRONISED &&
+          a->tracking().timeline() == b->tracking().timeline())
+        return;
+    }
+    FAIL() << "the hosts do not agree on a time";
+  }
+
+  // Steps of both channels go on as messages of the queue pairs are acknowledged (the sender's) and have come (the
+  // receiver's, which is told after the sender has told of its post), until each had `messages`.
   void RunCollective(uint32_t seq, uint64_t messages) {
     const int flows[kRankChannels] = {fast.id, slow.id};
-    uint64_t seen[kRankChannels] = {}, left[kRankChannels] = {messages, messages};
+    uint64_t first[kRankChannels] = {}, sent[kRankChannels] = {}, received[kRankChannels] = {};
     Snapshot now = emulator->TakeSnapshot();
-    for (int c = 0; c < kRankChannels; ++c) seen[c] = now.flows.at(static_cast<size_t>(flows[c])).send.messages_done;
+    for (int c = 0; c < kRankChannels; ++c) first[c] = now.flows.at(static_cast<size_t>(flows[c])).send.messages_done;
+    const auto tell = [&](RankProcess& rank, uint32_t c, uint64_t& told) {
+      ++told;
+      return rank.Tell(told < messages ? RankOrder::kComplete : RankOrder::kFinish, seq, c);
+    };
     for (RankProcess* rank : {sender.get(), receiver.get()}) ASSERT_TRUE(rank->Tell(RankOrder::kBegin, seq));
     const absl::Time end = absl::Now() + absl::Seconds(60);
-    while (*std::max_element(left, left + kRankChannels) > 0) {
+    while (*std::min_element(received, received + kRankChannels) < messages ||
+           *std::min_element(sent, sent + kRankChannels) < messages) {
       ASSERT_LT(absl::Now(), end) << "the emulator's queue pairs stand still";
       now = emulator->TakeSnapshot();
       for (uint32_t c = 0; c < kRankChannels; ++c) {
-        const uint64_t done = now.flows.at(static_cast<size_t>(flows[c])).send.messages_done;
-        for (; seen[c] < done && left[c] > 0; ++seen[c], --left[c]) {
-          const RankOrder order = left[c] > 1 ? RankOrder::kComplete : RankOrder::kFinish;
-          for (RankProcess* rank : {sender.get(), receiver.get()}) ASSERT_TRUE(rank->Tell(order, seq, c));
-        }
+        const FlowReport& flow = now.flows.at(static_cast<size_t>(flows[c]));
+        const uint64_t come = std::min<uint64_t>(flow.receive.messages() - first[c], sender->Stamps(c).size());
+        while (received[c] < come && received[c] < messages) ASSERT_TRUE(tell(*receiver, c, received[c]));
+        const uint64_t done = flow.send.messages_done - first[c];
+        while (sent[c] < done && sent[c] < messages) ASSERT_TRUE(tell(*sender, c, sent[c]));
       }
       absl::SleepFor(absl::Milliseconds(1));
     }
@@ -229,6 +256,54 @@ class JobsOnFabric : public ::testing::Test {
     EXPECT_FALSE(received.network());
     EXPECT_THAT(received.held(), HasSubstr("rank 0 sent nothing"));
   }
+  // The rank's own stamps of a channel say what its chunks' delays were, give or take the call of the plug-in.
+  void CheckDelays(uint32_t channel, const v1::ChunkDelay& delay) {
+    const std::vector<RankStamp>&posts = sender->Stamps(channel), &arrivals = receiver->Stamps(channel);
+    std::vector<double> least, most;
+    for (size_t i = 0; i < std::min(posts.size(), arrivals.size()); i += 2) {  // of ten every second one is stamped
+      least.push_back(static_cast<double>(arrivals[i].before_ns - posts[i].after_ns));
+      most.push_back(static_cast<double>(arrivals[i].after_ns - posts[i].before_ns));
+    }
+    ASSERT_EQ(delay.chunks(), least.size()) << "channel " << channel;
+    std::sort(least.begin(), least.end());
+    std::sort(most.begin(), most.end());
+    EXPECT_GT(delay.bound_ns(), 0);
+    EXPECT_GE(delay.p50_ns(), least[least.size() / 2] - delay.bound_ns());
+    EXPECT_LE(delay.p50_ns(), most[most.size() / 2] + delay.bound_ns());
+    EXPECT_GE(delay.max_ns(), least.back() - delay.bound_ns());
+    EXPECT_LE(delay.max_ns(), most.back() + delay.bound_ns());
+    RecordProperty(absl::StrCat("channel", channel),
+                   absl::StrFormat("p50 %.0f of %.0f, max %.0f, bound %.0f ns", delay.p50_ns(), least[least.size() / 2],
+                                   delay.max_ns(), delay.bound_ns()));
+  }
+  const v1::ChunkDelay* DelayOf(const v1::Collective& c, uint32_t qpn) {
+    for (const v1::CollectivePeer& op : c.peers()) {
+      for (const v1::CollectiveQp& qp : op.qps()) {
+        if (op.send() && qp.qpn() == qpn && qp.has_chunk_delay()) return &qp.chunk_delay();
+      }
+    }
+    return nullptr;
+  }
+  void CheckChunks() {
+    v1::Collective sent;
+    for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
+      sent = WaitFor(kSender, 1, v1::Collective::STATE_DONE, true);
+      if (DelayOf(sent, fast.source_qpn) != nullptr && DelayOf(sent, slow.source_qpn) != nullptr) break;
+      absl::SleepFor(absl::Milliseconds(100));
+    }
+    const v1::ChunkDelay *of_fast = DelayOf(sent, fast.source_qpn), *of_slow = DelayOf(sent, slow.source_qpn);
+    ASSERT_TRUE(of_fast != nullptr && of_slow != nullptr) << sent.ShortDebugString();
+    CheckDelays(0, *of_fast);
+    CheckDelays(1, *of_slow);
+    // A message needs so much longer on the slow link; half of it, because the sender is told of its posts late.
+    constexpr double kExtraNs = 65536 * 8e3 / kSlowMbps - 65536 * 8e3 / kMbps;
+    EXPECT_GT(of_slow->p50_ns(), of_fast->p50_ns() + kExtraNs / 2);
+    EXPECT_LT(of_slow->bound_ns(), kExtraNs);
+    EXPECT_EQ(sent.chunk_delay().chunks(), of_fast->chunks() + of_slow->chunks());
+    EXPECT_EQ(sent.chunk_delay().max_ns(), std::max(of_fast->max_ns(), of_slow->max_ns()));
+    EXPECT_THAT(sent.held(), HasSubstr("its chunks took"));
+    EXPECT_THAT(sent.held(), HasSubstr("those of the other queue pairs"));
+  }
   void CheckJob(const std::string& flow) {
     absl::StatusOr<v1::ListJobsReply> jobs = testbed->agent(kSender).ListJobs(v1::ListJobsRequest());
     ASSERT_TRUE(jobs.ok()) << jobs.status();
@@ -237,6 +312,10 @@ class JobsOnFabric : public ::testing::Test {
     EXPECT_EQ(jobs->jobs(0).slowest_flow(), flow);
     EXPECT_EQ(jobs->jobs(0).slowest_peer_host(), "h1");
     EXPECT_TRUE(jobs->jobs(0).queue_pair_events());
+    ASSERT_EQ(jobs->jobs(0).chunk_qps_size(), kRankChannels) << jobs->ShortDebugString();
+    EXPECT_EQ(jobs->jobs(0).chunk_qps(0).qpn(), slow.source_qpn) << "the slowest first";
+    EXPECT_EQ(jobs->jobs(0).chunk_qps(0).peer(), "h1");
+    EXPECT_EQ(jobs->jobs(0).chunk_delay().max_ns(), jobs->jobs(0).chunk_qps(0).chunk_delay().max_ns());
 
     v1::WhyRequest why;
     why.set_what(flow);
@@ -285,10 +364,11 @@ class JobsOnFabric : public ::testing::Test {
 
 TEST_F(JobsOnFabric, TheSlowPathsQueuePairIsNamedAndThenTheOneThatStands) {
   ASSERT_TRUE(testbed->fabric().SetLinkRate(SlowLink(), kSlowMbps).ok());
-  absl::SleepFor(absl::Seconds(1));
+  ASSERT_NO_FATAL_FAILURE(WaitForFleetTime());
   ASSERT_NO_FATAL_FAILURE(RunCollective(1, 10));
   const std::string flow = FlowOf(slow);
   ASSERT_NO_FATAL_FAILURE(CheckCollective(flow));
+  ASSERT_NO_FATAL_FAILURE(CheckChunks());
   ASSERT_NO_FATAL_FAILURE(CheckJob(flow));
   ASSERT_NO_FATAL_FAILURE(CheckStall());
   EXPECT_EQ(sender->End(), 0);

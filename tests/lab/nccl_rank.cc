@@ -14,6 +14,7 @@
 
 #include "nccl_rank.h"
 #include "tests/unit/nccl_harness.h"
+#include "userspace/model/clock.h"
 
 namespace cw::lab {
 namespace {
@@ -27,6 +28,7 @@ struct Channel {
   void* step = nullptr;
   void* request = nullptr;
   int steps = 0;
+  uint32_t stamps = 0;
 };
 
 class Rank {
@@ -47,6 +49,7 @@ class Rank {
         for (Channel& channel : channels_) {
           channel.op = plugin_.StartOp(context_, channel.spec, coll_);
           channel.steps = 0;
+          channel.stamps = 0;
           Post(channel);
         }
         return;
@@ -69,8 +72,20 @@ class Rank {
     channel.step = plugin_.StartStep(context_, channel.steps++, channel.op);
     plugin_.State(channel.step, send_ ? CW_NCCL_SEND_GPU_WAIT : CW_NCCL_RECV_WAIT);
     if (send_) plugin_.State(channel.step, CW_NCCL_SEND_PEER_WAIT);
-    channel.request = plugin_.StartNet(context_, {channel.qpn, 65536}, send_, channel.step);
+    Timed(channel, send_, [&] {
+      channel.request = plugin_.StartNet(context_, {channel.qpn, 65536}, send_, channel.step);
+    });
     if (send_) plugin_.State(channel.step, CW_NCCL_SEND_WAIT, 65536);
+  }
+  template <typename Call>
+  void Timed(Channel& channel, bool tell, const Call& call) {
+    RankStamp stamp{.channel = static_cast<uint32_t>(channel.spec.channel)};
+    stamp.before_ns = MonotonicClock().NowNs();
+    call();
+    stamp.after_ns = MonotonicClock().NowNs();
+    if (!tell) return;
+    stamp.number = channel.stamps++;
+    (void)send(STDIN_FILENO, &stamp, sizeof(stamp), MSG_NOSIGNAL);
   }
   void Finish(Channel& channel) {
     if (channel.op == nullptr) return;
@@ -79,7 +94,8 @@ class Rank {
     channel.op = nullptr;
   }
   void Complete(Channel& channel) {
-    plugin_.Stop(channel.request);
+    Timed(channel, !send_, [&] { plugin_.Stop(channel.request); });
+    if (!send_) plugin_.State(channel.step, CW_NCCL_RECV_FLUSH_WAIT, 65536);
     if (!send_) plugin_.State(channel.step, CW_NCCL_RECV_GPU_WAIT, 65536);
     plugin_.Stop(channel.step);
   }

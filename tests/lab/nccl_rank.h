@@ -19,6 +19,14 @@ struct RankMessage {
   uint32_t channel = 0;
 };
 
+// What a rank tells of each post (a sender) and completion (a receiver): when it told the plug-in, CLOCK_MONOTONIC.
+struct RankStamp {
+  uint32_t channel = 0;
+  uint32_t number = 0;  // in the collective
+  int64_t before_ns = 0;
+  int64_t after_ns = 0;
+};
+
 constexpr int kRankChannels = 2;
 
 }  // namespace cw::lab

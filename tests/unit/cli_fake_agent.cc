@@ -364,6 +364,12 @@ static v1::Collective MakeCollective(v1::Collective::State state) {
   c.set_held("the network to rank 4, channel 1, queue pair 0x21: SendWait 80 % of the time");
   c.set_network(true);
   c.set_held_qpn(0x21);
+  v1::ChunkDelay& delay = *c.mutable_chunk_delay();
+  delay.set_chunks(16);
+  delay.set_p50_ns(300'000);
+  delay.set_p99_ns(2'000'000);
+  delay.set_max_ns(2'500'000);
+  delay.set_bound_ns(20'000);
   c.set_slow(state == v1::Collective::STATE_DONE);
   return c;
 }
@@ -522,6 +528,7 @@ absl::StatusOr<v1::ListJobsReply> FakeAgent::ListJobs(const v1::ListJobsRequest&
   job.set_slowest_peer_host("node2");
   job.set_slowest_flow("0b5c91fe");
   *job.mutable_running() = MakeCollective(v1::Collective::STATE_STALLED);
+  *job.mutable_chunk_delay() = job.running().chunk_delay();
   job.set_note("no queue pair events: NCCL was built without NET_PROFILER=1");
   job.set_lost(3);
   return reply;

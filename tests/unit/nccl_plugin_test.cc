@@ -170,6 +170,59 @@ TEST_F(NcclPlugin, EveryVersionGivesWholeCollectives) {
   }
 }
 
+// Both ends stamp the same chunks, whatever there is on their queue pairs.
+TEST_F(NcclPlugin, ChunksAreCountedAndStampedAlikeAtBothEnds) {
+  void* context = Comm("chunks");
+  CollSpec spec{.function = "AllReduce", .seq = 3};
+  spec.ops = {{.peer = 2, .channel = 1, .send = true, .steps = 21, .qps = {{0x21, 100}, {0x22, 50}}},
+              {.peer = 1, .channel = 1, .send = false, .steps = 21, .qps = {{0x31}, {0x32}}},
+              {.peer = 1, .channel = 2, .send = false, .steps = 3, .qps = {{0x31}}}};
+  (void)agent.profiles.TakeChunks();
+  const int64_t before_ns = NowNs();
+  plugin.Run(context, spec);
+  const int64_t after_ns = NowNs();
+  ASSERT_EQ(agent.Done("chunks", 1).size(), 1u);
+  const uint64_t name = profile::OperationName(std::hash<std::string>()("chunks"), "AllReduce", 3, 1);
+  size_t seen = 0;
+  for (const profile::ChunkOp& op : agent.profiles.TakeChunks()) {
+    if (op.operation != name) continue;
+    ++seen;
+    EXPECT_EQ(op.send, op.qpn < 0x30) << op.qpn;
+    EXPECT_EQ(op.posted, 21u);
+    EXPECT_EQ(op.bytes, 21u * 4096);
+    std::vector<uint32_t> numbers;
+    for (const auto& [number, at_ns] : op.stamps) {
+      numbers.push_back(number);
+      EXPECT_TRUE(at_ns >= before_ns && at_ns <= after_ns);
+    }
+    EXPECT_EQ(numbers, (std::vector<uint32_t>{0, 4, 8, 12, 16, 20}));
+  }
+  EXPECT_EQ(seen, 4u);
+  plugin.Finalize(context);
+}
+
+// An operation during which events were lost, anybody's, may have counted wrongly.
+TEST_F(NcclPlugin, AfterALossNumbersOfChunksAreNotTold) {
+  void* context = Comm("chunks-lost");
+  void* coll = plugin.StartColl(context, {.seq = 4});
+  void* op = plugin.StartOp(context, {.peer = 2}, coll);
+  for (int i = 0; i < 2; ++i) {
+    void* step = plugin.StartStep(context, i, op);
+    plugin.Stop(plugin.StartNet(context, {0x51, 64}, true, step));
+    plugin.Stop(step);
+  }
+  (void)plugin.StartNet(context, {0x51, 64}, true, nullptr);  // its step had no room
+  plugin.Stop(op);
+  plugin.RunOp(context, {.peer = 3, .channel = 1, .qps = {{0x52}}}, coll);
+  plugin.Stop(coll);
+  ASSERT_EQ(agent.Done("chunks-lost", 1).size(), 1u);
+  std::set<uint32_t> told;
+  for (const profile::ChunkOp& chunks : agent.profiles.TakeChunks()) told.insert(chunks.qpn);
+  EXPECT_EQ(told.count(0x51), 0u);
+  EXPECT_EQ(told.count(0x52), 1u);
+  plugin.Finalize(context);
+}
+
 TEST_F(NcclPlugin, CommunicatorsStayApartAndOutliveEachOther) {
   void* a = Comm("apart-a");
   void* b = Comm("apart-b");

@@ -39,6 +39,14 @@ ClockClaim ClaimExample() {
   return {c};
 }
 
+const ChunkArrival kArrival{.operation = 0xfedcba9876543210,
+                            .qpn = 0xffffff,
+                            .number = kMaxChunks - 1,
+                            .posted = kMaxChunks,
+                            .bound_ns = kMaxChunkBoundNs,
+                            .fleet_ns = -kMaxClaimNs,
+                            .bytes = 0xffffffffffffffff};
+
 std::vector<Body> Examples() {
   SampleBatch samples;
   for (size_t i = 0; i < kMaxSamplesPerMessage; ++i) {
@@ -49,9 +57,20 @@ std::vector<Body> Examples() {
   for (size_t i = 0; i < kMaxClockPointsPerMessage; ++i) {
     clock.points.push_back({static_cast<uint8_t>(i % CW_MAX_SLOTS), INT64_MAX - static_cast<int64_t>(i), INT64_MIN});
   }
-  return {samples,      clock,         Hello{"h0.example", "0.1.0"}, SampleBatch{}, ClockBatch{}, Hello{},
-          ClockClaim{}, ClaimExample(), PathDeath{7, {1, 0xffffff}}, PathDeath{},
-          ClassQuestion{15, true, 0xfffffffe}, ClassQuestion{}};
+  return {samples,
+          clock,
+          Hello{"h0.example", "0.1.0"},
+          SampleBatch{},
+          ClockBatch{},
+          Hello{},
+          ClockClaim{},
+          ClaimExample(),
+          PathDeath{7, {1, 0xffffff}},
+          PathDeath{},
+          ClassQuestion{15, true, 0xfffffffe},
+          ClassQuestion{},
+          ChunkArrivals{},
+          ChunkArrivals{7, std::vector(kMaxChunkArrivalsPerMessage, kArrival)}};
 }
 
 TEST(ProbeMessages, RoundTrip) {
@@ -71,6 +90,24 @@ TEST(ProbeMessages, BytesOfASample) {
   EXPECT_EQ((std::vector<uint8_t>{1, 1, 0,    1,    0,    0x1a, 0x2b, 0x3c, 1,    1,
                                   2, 3, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88}),
             *bytes);
+}
+
+TEST(ProbeMessages, BytesOfAChunksArrival) {
+  auto bytes = EncodeBody(ChunkArrivals{
+      1, {{.operation = 2, .qpn = 3, .number = 4, .posted = 5, .bound_ns = 6, .fleet_ns = 7, .bytes = 8}}});
+  ASSERT_TRUE(bytes.ok());
+  const std::vector<uint8_t> expected = {11, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0,
+                                         0,  4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8};
+  EXPECT_EQ(*bytes, expected);
+  for (size_t at : {23, 27, 31, 35}) {  // QPN, number, posted, bound
+    std::vector<uint8_t> wrong = expected;
+    wrong[at] = at == 23 || at == 31 ? 0 : wrong[at];
+    if (at == 27) wrong[at] = 5;
+    if (at == 35) wrong[at - 3] = 0x40;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(wrong).status())) << at;
+  }
+  EXPECT_FALSE(EncodeBody(ChunkArrivals{0, std::vector(kMaxChunkArrivalsPerMessage + 1, kArrival)}).ok());
+  EXPECT_FALSE(EncodeBody(ChunkArrivals{0, {ChunkArrival{}}}).ok());
 }
 
 TEST(ProbeMessages, EveryTruncationAndExtensionIsAnError) {

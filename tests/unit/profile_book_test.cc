@@ -59,6 +59,14 @@ class ProfileBook : public ::testing::Test {
     record.u.qp.qp.requests = 2;
     book.Add(record);
   }
+  void Chunks(uint64_t op, uint32_t qpn, uint32_t count, bool unsure = false) {
+    cw_prof_record record = Record(CW_PROF_CHUNKS, 1, 0);
+    record.u.chunks = {.op = op, .base_ns = 10, .qpn = qpn, .posted = count};
+    record.u.chunks.count = static_cast<uint8_t>(count);
+    record.u.chunks.unsure = unsure ? 1 : 0;
+    for (uint32_t i = 0; i < count; ++i) record.u.chunks.stamp[i] = {i, i};
+    book.Add(record);
+  }
   void Tick(int64_t now_ns, int open = 0) {
     book.Tick(now_ns, 2, [open](uint64_t) { return open; });
   }
@@ -147,6 +155,44 @@ TEST_F(ProfileBook, WhatIsOpenIsAddedOnce) {
   const Collective running = Book::Running(book.open().at(1), now);
   EXPECT_EQ(running.ops.size(), 2u);
   EXPECT_EQ(running.first_ns, 3 * kMs);
+}
+
+TEST_F(ProfileBook, ChunksOfAnOperationGetTheirDelays) {
+  Start(1, 0);
+  Qp(100, 0x21);
+  Chunks(100, 0x21, 3);
+  Chunks(100, 0x22, 2, true);
+  Op(1, 100, kMs, kMs, 2 * kMs);
+  const std::vector<ChunkOp> taken = book.TakeChunks();
+  ASSERT_EQ(taken.size(), 1u) << "one is unsure";
+  EXPECT_EQ(taken[0].operation, OperationName(0xabc, "AllReduce", 0, 0));
+  EXPECT_EQ(taken[0].stamps, (std::vector<std::pair<uint32_t, int64_t>>{{0, 10}, {1, 11}, {2, 12}}));
+  EXPECT_TRUE(book.TakeChunks().empty());
+  book.AddDelays({.coll = 1, .handle = 100, .qpn = 0x21, .delay_ns = {7, 8}, .bound_ns = 5});
+  book.AddDelays({.coll = 1, .handle = 101, .qpn = 0x21, .delay_ns = {9}});
+  EXPECT_EQ(book.open().at(1).ops[0].qps[0].chunk_ns, (std::vector<int64_t>{7, 8}));
+  Enqueued(1, kMs);
+  Tick(kSecond);
+  book.AddDelays({.coll = 1, .handle = 100, .qpn = 0x21, .delay_ns = {6}, .bound_ns = 5});
+  EXPECT_EQ(book.done()[0].ops[0].qps[0].chunk_ns, std::vector<int64_t>{6});
+}
+
+TEST_F(ProfileBook, ChunksOfUnknownCollectivesAndClaimsThatCannotBeAreLeftOut) {
+  Chunks(100, 0x21, 3);
+  Op(7, 100, kMs, kMs, 2 * kMs);  // its start was lost
+  Start(1, 0);
+  cw_prof_record record = Record(CW_PROF_CHUNKS, 1, 0);
+  record.u.chunks = {.op = 101, .base_ns = UINT64_MAX, .posted = 1, .count = 200};
+  book.Add(record);
+  record.u.chunks = {.op = 101, .posted = UINT32_MAX, .count = 8};
+  book.Add(record);
+  Op(1, 101, kMs, kMs, 2 * kMs);
+  EXPECT_TRUE(book.TakeChunks().empty());
+  for (uint64_t op = 0; op < 2 * Book::kMaxChunkOps; ++op) {
+    Chunks(1000 + op, 1, 1);
+    Op(1, 1000 + op, kMs, kMs, 2 * kMs);
+  }
+  EXPECT_EQ(book.TakeChunks().size(), Book::kMaxChunkOps);
 }
 
 TEST_F(ProfileBook, StaysBounded) {

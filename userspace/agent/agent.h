@@ -50,6 +50,7 @@
 #include "userspace/model/clock.h"
 #include "userspace/probe/engine.h"
 #include "userspace/probe/keys.h"
+#include "userspace/profile/chunks.h"
 #include "userspace/rdma/inproc_server.h"
 #include "userspace/rdma/move_book.h"
 #include "userspace/rdma/native_port.h"
@@ -563,6 +564,18 @@ class Agent final : public api::AgentView {
   api::v1::ListJobsReply MakeJobs(const api::v1::ListJobsRequest& request);
   api::v1::ListCollectivesReply MakeCollectives(const api::v1::ListCollectivesRequest& request);
   void AddCollective(const FlowKey& key, api::v1::WhyReply& reply);
+  // Of the process itself, or the only one with this number on the host: two NICs may each have one.
+  static const rdma::QpInfo* FindQp(const std::vector<rdma::QpInfo>& known, uint32_t pid, uint32_t qpn);
+
+  // chunks.cc: one-way delays of collectives' chunks
+  // nullopt: fleet time is not synchronised, or that is too long ago.
+  std::optional<profile::ChunkTime> FleetTimeOf(uint32_t number, int64_t monotonic_ns) const;
+  uint64_t KeepOneTimeline();  // which it is
+  void ReadChunks();
+  void HoldArrivals(const rdma::QpInfo& qp, const profile::ChunkOp& op, const std::vector<profile::ChunkTime>& times);
+  void SendChunks(PairState& pair);
+  void OnChunks(const PairState& pair, const probe::ChunkArrivals& batch);
+  void TellChunkCounts(const CounterSink& add) const;
 
   // totals.cc
   metrics::NicDelays* DelaysOf(const PairState& pair);
@@ -642,7 +655,9 @@ class Agent final : public api::AgentView {
   rdma::QpRegistry qps_;
   rdma::MoveBook moves_;                         // of queue pairs that their owners' libraries move
   std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread
-  std::unique_ptr<rdma::QpMonitor> qp_monitor_;  // null: not (yet), by …
+  profile::ChunkMatcher chunks_;
+  std::pair<uint64_t, uint32_t> chunks_time_;  // timeline and epoch of the fleet time of what is in chunks_
+  std::unique_ptr<rdma::QpMonitor> qp_monitor_;                                    // null: not (yet), by …
   std::string no_qp_monitor_ = "no RDMA device was there when the agent started";  // …
   struct UnseenQp {
     uint32_t pair = 0;

@@ -212,6 +212,8 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
     OnPeersPathDied(*pair, *death);
   } else if (const auto* question = std::get_if<probe::ClassQuestion>(&*body)) {
     OnClassQuestion(*pair, *question);
+  } else if (const auto* chunks = std::get_if<probe::ChunkArrivals>(&*body)) {
+    OnChunks(*pair, *chunks);
   }
 }
 
@@ -262,6 +264,7 @@ void Agent::SendMessages() {
       Send(index, probe::SampleBatch{.samples = {first, first + static_cast<std::ptrdiff_t>(count)}});
     }
     pair->samples_out.clear();
+    SendChunks(*pair);
     SendTrips(*pair, now_ns);
     if (pair->last_reply_ns != 0 && (pair->hello_ns == 0 || now_ns - pair->hello_ns > kHelloNs)) {
       pair->hello_ns = now_ns;

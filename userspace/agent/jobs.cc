@@ -19,19 +19,6 @@ namespace {
 
 namespace v1 = api::v1;
 
-// Of the process itself, or the only one with this number on the host: two NICs may each have one.
-const rdma::QpInfo* FindQp(const std::vector<rdma::QpInfo>& known, uint32_t pid, uint32_t qpn) {
-  const rdma::QpInfo* only = nullptr;
-  int others = 0;
-  for (const rdma::QpInfo& qp : known) {
-    if (qp.lqpn != qpn || qp.rqpn == 0) continue;
-    if (qp.pid == pid) return &qp;
-    only = &qp;
-    ++others;
-  }
-  return others == 1 ? only : nullptr;
-}
-
 std::string PlaceText(const v1::CollectiveQp& qp) {
   std::string out = absl::StrCat("; flow ", qp.flow());
   if (!qp.nic().empty()) absl::StrAppend(&out, " on ", qp.nic());
@@ -49,6 +36,18 @@ std::string Title(const v1::Collective& c) {
 
 }  // namespace
 
+const rdma::QpInfo* Agent::FindQp(const std::vector<rdma::QpInfo>& known, uint32_t pid, uint32_t qpn) {
+  const rdma::QpInfo* only = nullptr;
+  int others = 0;
+  for (const rdma::QpInfo& qp : known) {
+    if (qp.lqpn != qpn || qp.rqpn == 0) continue;
+    if (qp.pid == pid) return &qp;
+    only = &qp;
+    ++others;
+  }
+  return others == 1 ? only : nullptr;
+}
+
 void Agent::OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message, int fd) {
   cw_prof_register hello;
   const bool known = message.size() == sizeof(hello);
@@ -65,6 +64,7 @@ void Agent::OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const ui
 void Agent::ReadProfiles() {
   if (profiles_->empty()) return;
   profiles_->Poll(MonotonicNs(), [this](const profile::Stall& stall) { TellOfStall(stall); });
+  ReadChunks();
 }
 
 void Agent::TellOfStall(const profile::Stall& stall) {
@@ -128,6 +128,9 @@ v1::ListJobsReply Agent::MakeJobs(const v1::ListJobsRequest& request) {
   const std::vector<rdma::QpInfo> known = qps_.All();
   for (v1::Job& job : *reply.mutable_jobs()) {
     if (job.has_running()) LocateQps(known, *job.mutable_running());
+    for (v1::CollectiveQp& out : *job.mutable_chunk_qps()) {
+      if (const rdma::QpInfo* qp = FindQp(known, job.pid(), out.qpn()); qp != nullptr) Locate(*qp, out);
+    }
     if (const Label* label = labels_->Of(job.pid()); label != nullptr && job.label().empty())
       job.set_label(label->label);
     const rdma::QpInfo* qp = FindQp(known, job.pid(), job.slowest_qpn());

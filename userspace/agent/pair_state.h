@@ -88,11 +88,12 @@ struct PairState {
   uint32_t epoch = 0;                // of the clock, for which the delays hold
   std::array<SlotState, kMaxSlots> slot;
   control::Backups backups;
-  std::unique_ptr<control::PairLoss> loss;     // made when the pair first carries data …
-  std::unique_ptr<control::DataStall> stalls;  // … as is this
-  std::vector<probe::SampleHalf> samples_out;  // halves of packets received from the peer
-  int64_t last_reply_ns = 0;                   // monotonic; 0: never
-  uint32_t last_round = 0;                     // cur_round when probes sent were counted last
+  std::unique_ptr<control::PairLoss> loss;      // made when the pair first carries data …
+  std::unique_ptr<control::DataStall> stalls;   // … as is this
+  std::vector<probe::SampleHalf> samples_out;   // halves of packets received from the peer
+  std::vector<probe::ChunkArrival> chunks_out;  // chunks of collectives received from the peer
+  int64_t last_reply_ns = 0;                    // monotonic; 0: never
+  uint32_t last_round = 0;                      // cur_round when probes sent were counted last
   bool active = false;
   bool measures_clock = false;                            // one of those that fleet time rests on …
   probe::ClockPace clock_pace = probe::ClockPace::kNone;  // … and so probed at this pace while idle

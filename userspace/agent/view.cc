@@ -519,6 +519,7 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
   absl::StatusOr<probe::MessageStats> messages = loop_->Call<probe::MessageStats>([this, &add] {
     TellTailCounts(add);
     TellPlaceCounts(add);
+    TellChunkCounts(add);
     return absl::StatusOr<probe::MessageStats>(engine_->message_stats());
   });
   if (!messages.ok()) return messages.status();

@@ -20,7 +20,8 @@ enum Kind : uint8_t {
   kDeath = 7,
   kNicTrips = 8,
   kNicReports = 9,
-  kQuestion = 10
+  kQuestion = 10,
+  kChunks = 11
 };
 
 constexpr uint32_t kMask24 = 0xffffff;
@@ -203,6 +204,27 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const ClassQuestion& question) {
   return w.Take();
 }
 
+bool ChunkInRange(const ChunkArrival& a) {
+  return a.qpn != 0 && a.qpn <= kMask24 && a.posted <= kMaxChunks && a.number < a.posted &&
+         a.bound_ns <= kMaxChunkBoundNs && a.fleet_ns >= -kMaxClaimNs && a.fleet_ns <= kMaxClaimNs;
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const ChunkArrivals& b) {
+  if (b.arrivals.size() > kMaxChunkArrivalsPerMessage) {
+    return TooMany("arrivals of chunks", b.arrivals.size(), kMaxChunkArrivalsPerMessage);
+  }
+  Writer w(kChunks, b.arrivals.size());
+  w.Put(b.timeline, 8);
+  for (const ChunkArrival& a : b.arrivals) {
+    if (!ChunkInRange(a)) return absl::InvalidArgumentError("arrival of a chunk with a number out of its range");
+    w.Put(a.operation, 8);
+    for (uint32_t word : {a.qpn, a.number, a.posted, a.bound_ns}) w.Put(word, 4);
+    w.Put(static_cast<uint64_t>(a.fleet_ns), 8);
+    w.Put(a.bytes, 8);
+  }
+  return w.Take();
+}
+
 bool TimeInRange(int64_t ns) { return ns >= -kMaxClaimNs && ns <= kMaxClaimNs; }
 
 bool SpanInRange(int64_t ns) { return ns >= 0 && ns <= kMaxClaimNs; }
@@ -361,6 +383,24 @@ absl::StatusOr<Body> DecodeLinks(Reader r, size_t count) {
   return b;
 }
 
+absl::StatusOr<Body> DecodeChunks(Reader r, size_t count) {
+  if (r.left() != kTimelineLen + count * kChunkArrivalLen)
+    return absl::InvalidArgumentError("arrivals of chunks of a wrong length");
+  ChunkArrivals b;
+  b.timeline = r.Get(8);
+  b.arrivals.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    ChunkArrival a;
+    a.operation = r.Get(8);
+    for (uint32_t* word : {&a.qpn, &a.number, &a.posted, &a.bound_ns}) *word = static_cast<uint32_t>(r.Get(4));
+    a.fleet_ns = static_cast<int64_t>(r.Get(8));
+    a.bytes = r.Get(8);
+    if (!ChunkInRange(a)) return absl::InvalidArgumentError("arrival of a chunk with a number out of its range");
+    b.arrivals.push_back(a);
+  }
+  return b;
+}
+
 absl::StatusOr<Body> DecodeDeath(Reader r, size_t count) {
   if (r.left() != kPathDeathLen + 4 * count) return absl::InvalidArgumentError("path's death of a wrong length");
   PathDeath death;
@@ -469,6 +509,8 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
       return DecodeNicReports(r, count);
     case kQuestion:
       return DecodeQuestion(r, count);
+    case kChunks:
+      return DecodeChunks(r, count);
     case kDeath:
       return DecodeDeath(r, count);
     default:

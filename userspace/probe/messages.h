@@ -107,8 +107,8 @@ struct NicReports {
   bool operator==(const NicReports&) const = default;
 };
 
-// Sent in another class over a path that is silent; the answer comes back in the usual class over any path. Bytes: slot,
-// 1 for an answer, 0 (2), token (4).
+// Sent in another class over a path that is silent; the answer comes back in the usual class over any path. Bytes:
+// slot, 1 for an answer, 0 (2), token (4).
 struct ClassQuestion {
   uint8_t slot = 0;  // of the one that asks
   bool answer = false;
@@ -116,8 +116,27 @@ struct ClassQuestion {
   bool operator==(const ClassQuestion&) const = default;
 };
 
+// When requests of a collective's operations were complete at the receiver's end of a queue pair that comes from the
+// message's receiver (userspace/profile/chunks.h). In front of the records: the timeline of the fleet time (8). A
+// record is 40 bytes: operation (8), QPN, number, posted, bound (4 each), time, bytes (8 each).
+struct ChunkArrival {
+  uint64_t operation = 0;  // its name, the same at both ends
+  uint32_t qpn = 0;        // of the message's sender; 24 bits, not 0
+  uint32_t number = 0;     // of the chunk, among those of the operation on the queue pair; below posted
+  uint32_t posted = 0;     // of these in all, 1 to 2^24
+  uint32_t bound_ns = 0;   // of the time; at most 10^9
+  int64_t fleet_ns = 0;
+  uint64_t bytes = 0;  // of the whole operation, 0: not known
+  bool operator==(const ChunkArrival&) const = default;
+};
+struct ChunkArrivals {
+  uint64_t timeline = 0;  // ClockClaim's
+  std::vector<ChunkArrival> arrivals;
+  bool operator==(const ChunkArrivals&) const = default;
+};
+
 using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch, LinkBatch, PathDeath, NicReports,
-                          ClassQuestion>;
+                          ClassQuestion, ChunkArrivals>;
 
 inline constexpr size_t kBodyHeaderLen = 4;
 inline constexpr size_t kSampleLen = 16;
@@ -135,6 +154,12 @@ inline constexpr size_t kMaxNicReportsPerMessage = (CW_MSG_MAX - kBodyHeaderLen)
 inline constexpr size_t kPathDeathLen = 4;  // slot and three zeros, then 4 bytes for each queue pair
 inline constexpr size_t kMaxQpnsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kPathDeathLen) / 4;  // 273
 inline constexpr size_t kClassQuestionLen = 8;
+inline constexpr size_t kTimelineLen = 8;
+inline constexpr size_t kChunkArrivalLen = 40;
+inline constexpr size_t kMaxChunkArrivalsPerMessage =
+    (CW_MSG_MAX - kBodyHeaderLen - kTimelineLen) / kChunkArrivalLen;  // 27
+inline constexpr uint32_t kMaxChunks = 1u << 24;
+inline constexpr uint32_t kMaxChunkBoundNs = 1'000'000'000;
 inline constexpr int64_t kMaxLinkErrorNs = 1'000'000'000'000;
 // Times in a claim are at most so far from zero (95 years), so that sums of three cannot overflow.
 inline constexpr int64_t kMaxClaimNs = 3'000'000'000'000'000'000;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "userspace/profile/memory.h"
 
@@ -127,6 +128,8 @@ void Book::StopOp(const cw_prof_record& record) {
   }
   while (ops_ >= kMaxAllOps && !done_.empty()) DropOldest();
   Collective* coll = Find(record.coll);
+  if (coll != nullptr) EndChunks(record, *coll);
+  chunks_.erase(from.op);
   if (coll == nullptr) return;
   coll->last_ns = std::max(coll->last_ns, static_cast<int64_t>(record.time_ns));
   Earlier(coll->first_ns, static_cast<int64_t>(from.first_ns));
@@ -153,7 +156,58 @@ void Book::StopOp(const cw_prof_record& record) {
   ++ops_;
 }
 
-void Book::Add(const cw_prof_record& record) {
+// Every number is a claim.
+void Book::AddChunks(const cw_prof_record& record, uint32_t driver) {
+  const auto& from = record.u.chunks;
+  if (chunks_.size() >= kMaxWaitingQps) chunks_.clear();
+  std::vector<ChunkOp>& waiting = chunks_[from.op];
+  if (from.unsure != 0 || from.posted > kMostChunks || waiting.size() >= CW_PROF_OP_QPS) return;
+  ChunkOp op{.coll = record.coll,
+             .handle = from.op,
+             .pid = driver,
+             .qpn = from.qpn & 0xffffff,
+             .send = record.is_send != 0,
+             .posted = from.posted};
+  for (size_t i = 0; i < std::min<size_t>(from.count, CW_PROF_STAMPS); ++i) {
+    if (from.stamp[i].number >= from.posted || from.base_ns > INT64_MAX / 2) continue;
+    op.stamps.emplace_back(from.stamp[i].number, static_cast<int64_t>(from.base_ns + from.stamp[i].after_ns));
+  }
+  if (!op.stamps.empty()) waiting.push_back(std::move(op));
+}
+
+// Sends and receives have no number by which the other end could tell them apart.
+void Book::EndChunks(const cw_prof_record& record, const Collective& coll) {
+  const auto waiting = chunks_.find(record.u.op.op);
+  const auto comm = comms_.find(coll.comm);
+  if (waiting == chunks_.end() || coll.p2p || comm == comms_.end()) return;
+  for (ChunkOp& op : waiting->second) {
+    if (chunk_ops_.size() >= kMaxChunkOps) return;
+    op.operation = OperationName(comm->second.id, coll.function, coll.seq, record.channel);
+    op.bytes = record.u.op.bytes;
+    chunk_ops_.push_back(std::move(op));
+  }
+}
+
+std::vector<ChunkOp> Book::TakeChunks() { return std::exchange(chunk_ops_, {}); }
+
+void Book::AddDelays(const ChunkMatcher::Match& match) {
+  const auto put = [&](Collective& coll) {
+    for (Op& op : coll.ops) {
+      if (op.handle != match.handle) continue;
+      for (Qp& qp : op.qps) {
+        if (qp.qpn != match.qpn) continue;
+        qp.chunk_ns = match.delay_ns;
+        qp.chunk_bound_ns = match.bound_ns;
+      }
+    }
+  };
+  if (const auto open = open_.find(match.coll); open != open_.end()) return put(open->second);
+  for (auto coll = done_.rbegin(); coll != done_.rend(); ++coll) {
+    if (coll->handle == match.coll) return put(*coll);
+  }
+}
+
+void Book::Add(const cw_prof_record& record, uint32_t driver) {
   switch (record.type) {
     case CW_PROF_COMM_START:
       return StartComm(record);
@@ -169,6 +223,8 @@ void Book::Add(const cw_prof_record& record) {
       if (qps_.size() >= kMaxWaitingQps) qps_.clear();
       if (std::vector<Qp>& qps = qps_[record.u.qp.op]; qps.size() < CW_PROF_OP_QPS) qps.push_back(ToQp(record.u.qp.qp));
       return;
+    case CW_PROF_CHUNKS:
+      return AddChunks(record, driver);
     case CW_PROF_OP_STOP:
       return StopOp(record);
     case CW_PROF_KERNEL_STOP:

@@ -20,6 +20,7 @@
 
 #include "absl/types/span.h"
 #include "userspace/inproc/nccl/cw_profiler.h"
+#include "userspace/profile/chunks.h"
 
 namespace cw::profile {
 
@@ -31,8 +32,10 @@ struct Qp {
   uint64_t bytes = 0;
   double wire_ns = 0;
   double wire_max_ns = 0;
-  uint32_t open = 0;   // posted and not completed
-  double open_ns = 0;  // the oldest of these, for so long
+  uint32_t open = 0;              // posted and not completed
+  double open_ns = 0;             // the oldest of these, for so long
+  std::vector<int64_t> chunk_ns;  // one-way delays of some of its chunks, see chunks.h; empty: not known
+  int64_t chunk_bound_ns = 0;
 };
 
 // One proxy operation.
@@ -105,8 +108,10 @@ class Book {
   static constexpr int64_t kLocalNs = 5'000'000'000;
   static constexpr size_t kMaxOpen = 8192, kMaxDone = 1024, kMaxOps = 512, kMaxComms = 1024;
   static constexpr size_t kMaxAllOps = 65536;  // of all collectives together
+  static constexpr size_t kMaxChunkOps = 4096;
 
-  void Add(const cw_prof_record& record);
+  // driver: the process that wrote the record; another one's than the collective's under PXN.
+  void Add(const cw_prof_record& record, uint32_t driver = 0);
   void Lost();  // records: what is open now may be incomplete
   // open: children of the collective with this handle, −1 when its slot is another's by now.
   template <typename OpenChildren>
@@ -122,6 +127,10 @@ class Book {
   std::map<uint64_t, Collective>& open() { return open_; }
   const std::map<uint64_t, Collective>& open() const { return open_; }
   const std::deque<Collective>& done() const { return done_; }
+  // What was stamped of operations that ended since the last call; at most kMaxChunkOps, the oldest.
+  std::vector<ChunkOp> TakeChunks();
+  // Delays of chunks that were matched.
+  void AddDelays(const ChunkMatcher::Match& match);
   // The collective with what is open of it.
   static Collective Running(const Collective& coll, const OpenNow& now);
 
@@ -129,17 +138,21 @@ class Book {
   void StartComm(const cw_prof_record& record);
   void StartColl(const cw_prof_record& record);
   void StopOp(const cw_prof_record& record);
+  void AddChunks(const cw_prof_record& record, uint32_t driver);
+  void EndChunks(const cw_prof_record& record, const Collective& coll);
   void Drop(std::map<uint64_t, Collective>::iterator coll);
   void DropOldest();
   Collective* Find(uint64_t handle);
   static bool IsOver(const Collective& coll, int64_t now_ns, int open);
   void Close(uint64_t handle, int64_t now_ns, double slow_factor);
 
-  std::map<uint64_t, Comm> comms_;           // by handle
-  std::map<uint64_t, Collective> open_;      // by handle
-  std::deque<Collective> done_;              // oldest first
-  size_t ops_ = 0;                           // of both together
-  std::map<uint64_t, std::vector<Qp>> qps_;  // of operations whose end comes next
+  std::map<uint64_t, Comm> comms_;                   // by handle
+  std::map<uint64_t, Collective> open_;              // by handle
+  std::deque<Collective> done_;                      // oldest first
+  size_t ops_ = 0;                                   // of both together
+  std::map<uint64_t, std::vector<Qp>> qps_;          // of operations whose end comes next
+  std::map<uint64_t, std::vector<ChunkOp>> chunks_;  // the same
+  std::vector<ChunkOp> chunk_ops_;
   // Durations of those alike, newest last: communicator, function and bytes.
   std::map<std::tuple<uint64_t, std::string, uint64_t>, std::deque<double>> alike_;
 };

@@ -104,12 +104,12 @@ Profiles::Process* Profiles::FindPid(uint32_t pid, uint32_t uid) {
 // Under PXN a process drives operations of another one's collectives: of the same user, or not at all.
 void Profiles::Route(Process& from, const cw_prof_record& record) {
   if (record.type == CW_PROF_QP) from.seen_qps = true;
-  const bool of_op = record.type == CW_PROF_OP_STOP || record.type == CW_PROF_QP;
+  const bool of_op = record.type == CW_PROF_OP_STOP || record.type == CW_PROF_QP || record.type == CW_PROF_CHUNKS;
   const auto pid = static_cast<uint32_t>(record.pid);
   if (of_op && pid != from.own_pid) {
-    if (Process* owner = FindPid(pid, from.uid); owner != nullptr) return owner->book.Add(record);
+    if (Process* owner = FindPid(pid, from.uid); owner != nullptr) return owner->book.Add(record, from.pid);
   }
-  from.book.Add(record);
+  from.book.Add(record, from.pid);
 }
 
 OpenNow Profiles::Open(const Process& process, int64_t now_ns) const {
@@ -151,6 +151,22 @@ void Profiles::FindStalls(Process& process, int64_t now_ns, const std::function<
     if (stalls_.size() > kMaxStalls) stalls_.pop_front();
     stalled(stall);
   }
+}
+
+std::vector<ChunkOp> Profiles::TakeChunks() {
+  std::vector<ChunkOp> out;
+  for (auto& [connection, process] : processes_) {
+    for (ChunkOp& op : process->book.TakeChunks()) {
+      op.connection = connection;
+      out.push_back(std::move(op));
+    }
+  }
+  return out;
+}
+
+void Profiles::AddDelays(const ChunkMatcher::Match& match) {
+  const auto process = processes_.find(match.connection);
+  if (process != processes_.end()) process->second->book.AddDelays(match);
 }
 
 void Profiles::Poll(int64_t now_ns, const std::function<void(const Stall&)>& stalled) {

@@ -43,6 +43,9 @@ class Profiles {
   void Add(uint64_t connection, uint32_t pid, uint32_t uid, std::unique_ptr<Memory> memory);
   // The process is gone; what it did is kept for a while.
   void Closed(uint64_t connection, int64_t now_ns);
+  // What was stamped of chunks, since the last call; and the delays that came of it.
+  std::vector<ChunkOp> TakeChunks();
+  void AddDelays(const ChunkMatcher::Match& match);
   // Reads what is new; calls back for collectives that began to stand.
   void Poll(int64_t now_ns, const std::function<void(const Stall&)>& stalled);
   bool empty() const { return processes_.empty(); }

@@ -2,6 +2,7 @@
 // Answers: what is known of communicators and collectives, as the API has it.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/profile/profiles.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 constexpr int64_t kWindowNs = 10'000'000'000;
 constexpr uint32_t kDefaultLast = 100, kMostLast = 1000;
+constexpr int kMostChunkQps = 64;
 constexpr char kNoQps[] =
     "no queue pair events: NCCL was built without NET_PROFILER=1; waits are known per peer and channel only";
 
@@ -32,6 +34,45 @@ void FillQp(const Qp& qp, v1::CollectiveQp& out) {
   out.set_open_ns(std::max(qp.open_ns, 0.0));
 }
 
+struct Delays {
+  std::vector<int64_t> ns;
+  int64_t bound_ns = 0;
+  void Add(const Qp& qp) {
+    ns.insert(ns.end(), qp.chunk_ns.begin(), qp.chunk_ns.end());
+    bound_ns = std::max(bound_ns, qp.chunk_bound_ns);
+  }
+  bool known() const { return !ns.empty(); }
+  // Of so few the nearest: q = 1 is the largest.
+  double At(double q) {
+    const auto at = static_cast<std::ptrdiff_t>(q * static_cast<double>(ns.size() - 1) + 0.5);
+    std::nth_element(ns.begin(), ns.begin() + at, ns.end());
+    return static_cast<double>(ns[static_cast<size_t>(at)]);
+  }
+  void Fill(v1::ChunkDelay& out) {
+    out.set_chunks(ns.size());
+    out.set_p50_ns(At(0.5));
+    out.set_p99_ns(At(0.99));
+    out.set_max_ns(At(1));
+    out.set_bound_ns(static_cast<double>(bound_ns));
+  }
+};
+
+// What chunks' delays say of the queue pair that held a collective back, and of the others.
+std::string ChunkSentence(const Collective& coll, uint32_t qpn) {
+  Delays of, others;
+  for (const Op& op : coll.ops) {
+    for (const Qp& qp : op.qps) {
+      if (op.send) (qp.qpn == qpn ? of : others).Add(qp);
+    }
+  }
+  if (qpn == 0 || !of.known()) return "";
+  const auto text = [](double ns) { return absl::StrFormat("%.3f ms", ns / 1e6); };
+  std::string out = absl::StrFormat("; its chunks took %s one way (median of %d, give or take %s)", text(of.At(0.5)),
+                                    of.ns.size(), text(static_cast<double>(of.bound_ns)));
+  if (others.known()) absl::StrAppend(&out, ", those of the other queue pairs ", text(others.At(0.5)));
+  return out;
+}
+
 void FillPeer(const Op& op, int64_t now_ns, v1::CollectivePeer& out) {
   out.set_rank(op.peer);
   out.set_channel(op.channel);
@@ -50,7 +91,30 @@ void FillPeer(const Op& op, int64_t now_ns, v1::CollectivePeer& out) {
     out.set_state(StateName(op.state));
     out.set_state_ns(static_cast<double>(now_ns - op.state_since_ns));
   }
-  for (const Qp& qp : op.qps) FillQp(qp, *out.add_qps());
+  for (const Qp& qp : op.qps) {
+    FillQp(qp, *out.add_qps());
+    Delays delays;
+    delays.Add(qp);
+    if (delays.known()) delays.Fill(*out.mutable_qps()->rbegin()->mutable_chunk_delay());
+  }
+}
+
+void FillChunks(std::map<uint32_t, Delays>& by_qp, v1::Job& out) {
+  Delays all;
+  for (auto& [qpn, delays] : by_qp) {
+    all.ns.insert(all.ns.end(), delays.ns.begin(), delays.ns.end());
+    all.bound_ns = std::max(all.bound_ns, delays.bound_ns);
+    v1::CollectiveQp& qp = *out.add_chunk_qps();
+    qp.set_qpn(qpn);
+    qp.set_slot(-1);
+    delays.Fill(*qp.mutable_chunk_delay());
+  }
+  if (all.known()) all.Fill(*out.mutable_chunk_delay());
+  auto& qps = *out.mutable_chunk_qps();
+  std::stable_sort(qps.begin(), qps.end(), [](const v1::CollectiveQp& a, const v1::CollectiveQp& b) {
+    return a.chunk_delay().p50_ns() > b.chunk_delay().p50_ns();
+  });
+  while (qps.size() > kMostChunkQps) qps.RemoveLast();
 }
 
 // Of the newest collectives; only sends have times of the network.
@@ -127,7 +191,12 @@ v1::Collective Profiles::View(const Process& process, const Collective& coll, in
   std::stable_sort(ops.begin(), ops.end(), [](const Op* a, const Op* b) { return NetworkWait(*a) > NetworkWait(*b); });
   for (const Op* op : ops) FillPeer(*op, now_ns, *out.add_peers());
   const Verdict verdict = Judge(coll);
-  out.set_held(Sentence(verdict, ""));
+  out.set_held(absl::StrCat(Sentence(verdict, ""), ChunkSentence(coll, verdict.qpn)));
+  Delays delays;
+  for (const Op& op : coll.ops) {
+    for (const Qp& qp : op.qps) delays.Add(qp);
+  }
+  if (delays.known()) delays.Fill(*out.mutable_chunk_delay());
   out.set_network(verdict.held == Held::kNetwork);
   out.set_held_qpn(verdict.qpn);
   return out;
@@ -153,14 +222,21 @@ void Profiles::FillJob(const Process& process, const Comm& comm, const OpenNow& 
   double bus = 0;
   uint64_t count = 0;
   std::map<int, double> waits;
+  std::map<uint32_t, Delays> chunks;  // by queue pair
   for (const Collective& coll : process.book.done()) {
     if (coll.comm != comm.handle || now_ns - coll.last_ns > kWindowNs) continue;
     ++count;
     bus += AlgorithmBytesPerS(coll) * BusFactor(coll.function, comm.ranks);
-    for (const Op& op : coll.ops) waits[op.peer] += NetworkWait(op);
+    for (const Op& op : coll.ops) {
+      waits[op.peer] += NetworkWait(op);
+      for (const Qp& qp : op.qps) {
+        if (!qp.chunk_ns.empty()) chunks[qp.qpn].Add(qp);
+      }
+    }
   }
   out.set_collectives_per_s(static_cast<double>(count) / Seconds(kWindowNs));
   out.set_bus_bytes_per_s(count > 0 ? bus / static_cast<double>(count) : 0);
+  FillChunks(chunks, out);
   out.set_slowest_peer(-1);
   for (const auto& [peer, ns] : waits) {
     if (ns <= out.slowest_wait_ns()) continue;

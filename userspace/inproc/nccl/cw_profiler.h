@@ -30,6 +30,8 @@
 #define CW_PROF_NETS 16384
 #define CW_PROF_RING 32768 /* records */
 #define CW_PROF_OP_QPS 8   /* of one operation; what more there are is added to the last */
+#define CW_PROF_STAMPS 8   /* chunks of an operation on one queue pair that are stamped, see cwp_chunk_stamp */
+#define CW_PROF_MOST_CHUNKS (1u << 24) /* of one operation on one queue pair, to be counted */
 
 enum cw_prof_kind { /* of a handle; 0 is never one */
                     CW_PROF_COMM = 1,
@@ -131,7 +133,7 @@ struct cw_prof_net {
   uint64_t start_ns;
   uint64_t bytes;
   int32_t device;
-  uint32_t pad;
+  uint32_t number; /* among those of its operation on its queue pair, from 0 */
 };
 
 enum cw_prof_type {
@@ -142,6 +144,7 @@ enum cw_prof_type {
   CW_PROF_OP_STOP = 5,   /* behind the records of its queue pairs */
   CW_PROF_QP = 6,
   CW_PROF_KERNEL_STOP = 7,
+  CW_PROF_CHUNKS = 8, /* in front of CW_PROF_OP_STOP; an agent that does not know it passes over it */
 };
 
 struct cw_prof_record {
@@ -185,6 +188,21 @@ struct cw_prof_record {
       uint64_t op;
       struct cw_prof_qp qp;
     } qp;
+    /* When single chunks were posted (sends) or complete (receives). A chunk's number is its place among the requests
+     * of this operation on this queue pair, in the order of their posts: the same at both ends. */
+    struct {
+      uint64_t op;
+      uint64_t base_ns;
+      uint32_t qpn;
+      uint32_t posted; /* requests in all */
+      uint8_t count;   /* of stamps */
+      uint8_t unsure;  /* 1: events were lost meanwhile, so numbers may be wrong */
+      uint8_t pad[6];
+      struct {
+        uint32_t number;
+        uint32_t after_ns; /* base_ns */
+      } stamp[CW_PROF_STAMPS];
+    } chunks;
   } u;
 };
 

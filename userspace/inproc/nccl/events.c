@@ -161,6 +161,7 @@ static uint64_t start_op(struct cw_prof_shared* shared, uint64_t comm, uint64_t 
   op->steps = (uint32_t)event->u.op.steps;
   op->channel = event->u.op.channel;
   op->is_send = event->u.op.is_send != 0;
+  cwp_chunks_begin(shared, (uint32_t)index);
   return cw_prof_handle(CW_PROF_OP, cwp_live(&op->generation), (uint32_t)index);
 }
 
@@ -186,10 +187,32 @@ static uint64_t start_step(struct cw_prof_shared* shared, uint64_t parent, const
   return cw_prof_handle(CW_PROF_STEP, cwp_live(&step->generation), (uint32_t)index);
 }
 
+/* Its place in the operation; CW_PROF_OP_QPS: there is none left. */
+static uint32_t find_qp(const struct cw_prof_op* op, uint32_t qpn, int32_t device) {
+  uint32_t i = 0;
+  while (i < op->qps && i < CW_PROF_OP_QPS && (op->qp[i].qpn != qpn || op->qp[i].device != device)) ++i;
+  return i < CW_PROF_OP_QPS ? i : CW_PROF_OP_QPS;
+}
+
+/* The chunk's number on its queue pair. */
+static uint32_t count_chunk(struct cw_prof_op* op, uint32_t op_index, uint32_t qpn, int32_t device) {
+  const uint32_t i = find_qp(op, qpn, device);
+  if (i == CW_PROF_OP_QPS) return CW_PROF_MOST_CHUNKS;
+  if (i == op->qps) {
+    memset(&op->qp[i], 0, sizeof(op->qp[i]));
+    op->qp[i].qpn = qpn;
+    op->qp[i].device = device;
+    op->qps = (uint8_t)(i + 1);
+  }
+  return cwp_chunk_post(op_index, i);
+}
+
 static uint64_t start_net(struct cw_prof_shared* shared, uint64_t parent, const struct cw_nccl_event* event) {
   const struct cw_nccl_net_ib* ib = event->u.net.data;
   struct cw_prof_step* step;
   struct cw_prof_net* net;
+  struct cw_prof_op* op;
+  uint32_t qpn, number;
   int64_t index;
   if (event->u.net.id != CW_NCCL_NET_IB_1 || !ib || ib->type != 1) return 0;
   cwp_count(&shared->counts.net);
@@ -198,18 +221,24 @@ static uint64_t start_net(struct cw_prof_shared* shared, uint64_t parent, const 
     return 0;
   }
   step = find_step(shared, parent);
-  if (!step) return 0;
+  op = step ? find_op(shared, step->op) : NULL;
+  if (!op) return 0;
+  qpn = (uint32_t)ib->qpn & 0xffffff;
+  number = count_chunk(op, cw_prof_handle_index(step->op), qpn, ib->device);
   index = cwp_take(CWP_POOL_NET);
   if (index < 0) {
     cwp_count(&shared->counts.no_net);
     return 0;
   }
   net = &shared->net[index];
-  net->qpn = (uint32_t)ib->qpn & 0xffffff;
+  net->qpn = qpn;
+  net->number = number;
   net->op = step->op;
   net->start_ns = cwp_now_ns();
   net->device = ib->device;
   net->bytes = ib->length; /* NCCL's memory is only ours during this call */
+  if (op->is_send)
+    cwp_chunk_stamp(cw_prof_handle_index(step->op), find_qp(op, qpn, net->device), number, net->start_ns);
   return cw_prof_handle(CW_PROF_NET, cwp_live(&net->generation), (uint32_t)index);
 }
 
@@ -264,6 +293,7 @@ static void stop_op(struct cw_prof_shared* shared, uint64_t handle) {
   int own;
   if (!op) return;
   put_qps(shared, handle, op, now_ns);
+  cwp_chunks_put(shared, handle, op, now_ns);
   record = cwp_ring_begin(shared, CW_PROF_OP_STOP, op->coll, now_ns);
   record->pid = op->pid;
   record->channel = op->channel;
@@ -304,21 +334,6 @@ static void stop_step(struct cw_prof_shared* shared, uint64_t handle) {
   if (cwp_end(&step->generation, handle)) cwp_give(CWP_POOL_STEP, cw_prof_handle_index(handle));
 }
 
-static struct cw_prof_qp* qp_of(struct cw_prof_op* op, const struct cw_prof_net* net) {
-  struct cw_prof_qp* qp;
-  int i = 0;
-  while (i < op->qps && (op->qp[i].qpn != net->qpn || op->qp[i].device != net->device)) ++i;
-  if (i >= CW_PROF_OP_QPS) return &op->qp[CW_PROF_OP_QPS - 1];
-  qp = &op->qp[i];
-  if (i == op->qps) {
-    memset(qp, 0, sizeof(*qp));
-    qp->qpn = net->qpn;
-    qp->device = net->device;
-    op->qps = (uint8_t)(i + 1);
-  }
-  return qp;
-}
-
 static void stop_net(struct cw_prof_shared* shared, uint64_t handle) {
   const uint32_t index = cw_prof_handle_index(handle);
   struct cw_prof_net* net;
@@ -330,7 +345,8 @@ static void stop_net(struct cw_prof_shared* shared, uint64_t handle) {
   net = &shared->net[index];
   op = find_op(shared, net->op);
   if (op) {
-    struct cw_prof_qp* qp = qp_of(op, net);
+    const uint32_t place = find_qp(op, net->qpn, net->device);
+    struct cw_prof_qp* qp = &op->qp[place < CW_PROF_OP_QPS ? place : CW_PROF_OP_QPS - 1];
     const uint64_t now_ns = cwp_now_ns();
     const uint64_t wire_ns = now_ns - net->start_ns;
     ++qp->requests;
@@ -338,6 +354,7 @@ static void stop_net(struct cw_prof_shared* shared, uint64_t handle) {
     qp->wire_ns += wire_ns;
     if (wire_ns > qp->wire_max_ns) qp->wire_max_ns = wire_ns;
     op->progress_ns = now_ns;
+    if (!op->is_send) cwp_chunk_stamp(cw_prof_handle_index(net->op), place, net->number, now_ns);
   }
   if (cwp_end(&net->generation, handle)) cwp_give(CWP_POOL_NET, index);
 }
@@ -402,7 +419,8 @@ void cwp_event_state(uint64_t handle, int state, const union cw_nccl_state_args*
   now_ns = cwp_now_ns();
   leave_state(op, step, now_ns);
   step->wait = wait;
-  if (args && args->step_bytes) step->bytes = args->step_bytes;
+  /* In other states NCCL tells the size of another step of the operation. */
+  if (args && (wait == CW_WAIT_SEND || wait == CW_WAIT_RECV_FLUSH)) step->bytes = args->step_bytes;
   /* Data is there: the GPU gave it, or the network did. */
   if (!op->first_ns && wait != CW_WAIT_SEND_GPU && wait != CW_WAIT_RECV) op->first_ns = now_ns;
 }

@@ -58,6 +58,13 @@ static inline uint64_t cwp_now_ns(void) {
 struct cw_prof_record* cwp_ring_begin(struct cw_prof_shared* shared, int type, uint64_t coll, uint64_t now_ns);
 void cwp_ring_end(struct cw_prof_record* record);
 
+/* chunks.c: when single chunks of an operation were posted or complete. Calls for one operation come from one thread,
+ * NCCL's proxy. op: its slot; qp: its place in that slot. */
+void cwp_chunks_begin(const struct cw_prof_shared* shared, uint32_t op);
+uint32_t cwp_chunk_post(uint32_t op, uint32_t qp); /* its number */
+void cwp_chunk_stamp(uint32_t op, uint32_t qp, uint32_t number, uint64_t now_ns);
+void cwp_chunks_put(struct cw_prof_shared* shared, uint64_t handle, const struct cw_prof_op* op, uint64_t now_ns);
+
 /* events.c: what NCCL tells. Handles are numbers of cw_profiler.h; 0 = not wanted, or no room. */
 uint64_t cwp_comm_start(int version, uint64_t id, const char* name, int nodes, int ranks, int rank);
 void cwp_comm_end(uint64_t comm);
