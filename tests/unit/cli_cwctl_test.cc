@@ -97,7 +97,8 @@ TEST_F(Cwctl, EveryReadingVerbSpeaksBothForms) {
 
 TEST_F(Cwctl, JobsNameTheSlowestPeerAndWhatStands) {
   const std::string text = Run({"jobs"}).out;
-  EXPECT_THAT(text, ContainsRegex("train.* +00000000000000ab +3/8 +77 +python3 +12.5 +0.92 GB/s +4 .node2. +0b5c91fe +300 µs / 2.00 ms ±20.0 µs"));
+  EXPECT_THAT(text, ContainsRegex("train.* +00000000000000ab +3/8 +77 +python3 +12.5 +0.92 GB/s +4 .node2. +0b5c91fe "
+                                  "+300 µs / 2.00 ms ±20.0 µs"));
   EXPECT_THAT(text, HasSubstr("AllReduce 42 stands: the network to rank 4"));
   EXPECT_THAT(text, HasSubstr("built without NET_PROFILER=1"));
   EXPECT_THAT(text, HasSubstr("3 records were lost"));
@@ -146,7 +147,10 @@ TEST_F(Cwctl, NicsTellPortsGidsCountersAndFindings) {
 TEST_F(Cwctl, CollectivesSayWhatTheyWaitedFor) {
   const std::string text = Run({"collectives", "--job", "train", "--slow"}).out;
   EXPECT_EQ(agent_.last_request, "job: \"train\" slow: true");
-  EXPECT_THAT(text, ContainsRegex("train +3/8 +42 +AllReduce +1.00 MiB +RING +SIMPLE +slow +2.00 ms +0.92 GB/s +300 µs / 2.00 ms ±20.0 µs"));
+  EXPECT_THAT(
+      text,
+      ContainsRegex(
+          "train +3/8 +42 +AllReduce +1.00 MiB +RING +SIMPLE +slow +2.00 ms +0.92 GB/s +300 µs / 2.00 ms ±20.0 µs"));
   EXPECT_THAT(text, HasSubstr("stood: train AllReduce 42, rank 3"));
   const json reply = RunJson({"collectives"});
   EXPECT_EQ(reply["collectives"][0]["held_qpn"], 0x21);

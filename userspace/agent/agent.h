@@ -656,8 +656,8 @@ class Agent final : public api::AgentView {
   rdma::MoveBook moves_;                         // of queue pairs that their owners' libraries move
   std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread
   profile::ChunkMatcher chunks_;
-  std::pair<uint64_t, uint32_t> chunks_time_;  // timeline and epoch of the fleet time of what is in chunks_
-  std::unique_ptr<rdma::QpMonitor> qp_monitor_;                                    // null: not (yet), by …
+  std::pair<uint64_t, uint32_t> chunks_time_;    // timeline and epoch of the fleet time of what is in chunks_
+  std::unique_ptr<rdma::QpMonitor> qp_monitor_;  // null: not (yet), by …
   std::string no_qp_monitor_ = "no RDMA device was there when the agent started";  // …
   struct UnseenQp {
     uint32_t pair = 0;
