@@ -49,7 +49,7 @@ int cw_xdp_ingress(struct xdp_md* ctx) {
     cw_count(r);
     return XDP_PASS;
   }
-  if (cw_is_probe(&p)) return cw_on_probe(ctx, &p);
+  if (cw_is_probe(&p)) return cw_ingress_probe(ctx, &p);
   cw_ingress_data(&p);
   return XDP_PASS;
 }

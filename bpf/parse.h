@@ -176,9 +176,12 @@ CW_INLINE __u32 cw_opcode_info(__u8 opcode) {
 struct cw_packet {
   struct cw_flow_key key;
   __u32 psn;
-  __u32 op;      /* enum cw_op */
-  __u32 dma_len; /* READ request: bytes asked for */
-  __u32 label;   /* IPv6 flow label, 20 bits; 0 for IPv4 */
+  __u32 op; /* enum cw_op */
+  union {
+    __u32 dma_len; /* READ request: bytes asked for */
+    __u32 pair;    /* probe that was let in: its pair's index */
+  };
+  __u32 label; /* IPv6 flow label, 20 bits; 0 for IPv4 */
   __u16 sport;
   __u16 ip_len;
   __u16 udp_len;

@@ -66,12 +66,6 @@ static __noinline __u64 cw_probe_mac(const __u64* key, const __u64* words) {
   return cw_siphash24(key, words, CW_MAC_WORD);
 }
 
-static __always_inline int cw_probe_mac_ok(const struct cw_pair_keys* keys, const struct cw_probe* pr) {
-  __u32 id = pr->hdr.key_id;
-  if (id > 1 || !(keys->valid >> id & 1)) return 0;
-  return cw_probe_mac(keys->rx[id], pr->words) == pr->words[CW_MAC_WORD];
-}
-
 /* Sum of the IPv4 header with a zero checksum field, folded and inverted (RFC 1071). */
 static __always_inline __u16 cw_ip4_checksum(const struct cw_ip4_hdr* ip) {
   const __u16* w = (const __u16*)ip;
@@ -280,51 +274,91 @@ static __noinline int cw_on_message(struct xdp_md* ctx, const struct cw_packet* 
   return XDP_DROP;
 }
 
-/* A frame of its own on the stack, which those who wait for the answer have no room for. */
-static __noinline __u32 cw_find_pair_in(const struct cw_packet* p) {
-  struct cw_pair_key key __attribute__((aligned(8)));
-  cw_pair_key_in(&key, p);
-  return cw_find_pair(&key);
-}
-
 /* The pair that a probe belongs to: a reply names it, whatever else arrives is found by its addresses. */
 static __always_inline __u32 cw_probe_pair(const struct cw_packet* p, const struct cw_probe_hdr* h) {
+  struct cw_pair_key key __attribute__((aligned(8)));
   struct cw_pair* pair;
-  if (h->type != CW_PROBE_REPLY) return cw_find_pair_in(p);
+  if (h->type != CW_PROBE_REPLY) {
+    cw_pair_key_in(&key, p);
+    return cw_find_pair(&key);
+  }
   pair = cw_get_pair(cw_be16(h->cookie));
   return pair && cw_pair_is(pair, p->key.daddr, p->key.saddr) ? cw_be16(h->cookie) : CW_PAIR_NONE;
 }
 
-/* A packet with our opcode and QPN. What has our magic is nobody else's and ends here; what has not passes. */
-static __noinline int cw_on_probe(struct xdp_md* ctx, const struct cw_packet* p) {
+/* What would be refused with a right MAC, too, is refused without computing it. Returns the counter, CW_COUNT_END for
+ * none. Reads only; who acts on the probe looks again. */
+static __always_inline __u32 cw_probe_known(const struct cw_probe_hdr* h, const struct cw_pair* pair, __u32 index) {
+  __u32 slot = h->slot & (CW_MAX_SLOTS - 1), round = cw_be32(h->round);
+  __u32 at = round & (CW_TX_ROUNDS - 1);
+  struct cw_probe_tx* tx;
+  struct cw_ctl* ctl;
+  if (h->type == CW_PROBE_REQUEST)
+    return cw_rounds_known(pair, cw_be32(h->session), round, slot) ? CW_COUNT_probe_replayed : CW_COUNT_END;
+  if (h->type != CW_PROBE_REPLY) return CW_COUNT_END;
+  ctl = cw_get_ctl();
+  if (ctl && cw_be32(h->session) != ctl->session) return CW_COUNT_probe_bad_session;
+  tx = bpf_map_lookup_elem(&cw_probe_tx, &index);
+  return tx && tx->round[slot][at] == round && tx->t1[slot][at] ? CW_COUNT_END : CW_COUNT_probe_stale;
+}
+
+enum cw_screened { CW_REFUSED = 0, CW_NOT_OURS = 1 };
+
+/* Is a packet with our opcode and QPN a probe that we believe? Returns when it arrived (CLOCK_MONOTONIC) and sets
+ * p->pair, or says why not, counted. A flood of what is refused has to cost little: what is cheap to ask comes first,
+ * then the clock, the MAC last, and nothing is called that need not be. */
+static __noinline __u64 cw_probe_screen(struct xdp_md* ctx, struct cw_packet* p) {
+  __u32 why = CW_COUNT_probe_malformed, id;
+  const struct cw_probe_hdr* h;
+  struct cw_pair_keys* keys;
+  struct cw_probe_frame f;
+  struct cw_pair* pair;
+  __u64 now;
+  if (!cw_probe_frame(ctx, p, &f)) goto refused;
+  h = __builtin_assume_aligned(f.words, 8);
+  if (!cw_probe_well_formed(p, h)) goto refused;
+  why = CW_COUNT_probe_unknown_peer;
+  p->pair = cw_probe_pair(p, h);
+  pair = cw_get_pair(p->pair);
+  keys = bpf_map_lookup_elem(&cw_keys, &p->pair);
+  if (p->pair == CW_PAIR_NONE || !pair || !keys) goto refused;
+  why = CW_COUNT_probe_bad_mac;
+  id = h->key_id;
+  if (id > 1 || !(keys->valid >> id & 1)) goto refused;
+  why = cw_probe_known(h, pair, p->pair);
+  if (why != CW_COUNT_END) goto refused;
+  if (cw_nic_stamps_on) cw_nic_stamp_take(ctx);
+  now = bpf_ktime_get_ns();
+  why = CW_COUNT_probe_bad_mac;
+  if (cw_siphash24(keys->rx[id], f.words, CW_MAC_WORD) == f.words[CW_MAC_WORD]) return now;
+refused:
+  cw_count_here(why);
+  return why == CW_COUNT_probe_malformed ? CW_NOT_OURS : CW_REFUSED;
+}
+
+/* A probe that was let in, which arrived at `arrived` (CLOCK_MONOTONIC). */
+static __noinline int cw_on_probe(struct xdp_md* ctx, const struct cw_packet* p, __u64 arrived) {
   struct cw_probe pr;
   struct cw_probe_frame f;
-  struct cw_pair_keys* keys;
-  if (cw_nic_stamps_on) cw_nic_stamp_take(ctx);
-  pr.now = cw_now();
+  pr.now = cw_with_lab_error(arrived, cw_local_time(arrived));
   if (cw_nic_stamps_on) cw_nic_stamp_convert(ctx, pr.now);
-  if (!cw_probe_frame(ctx, p, &f)) goto malformed;
+  if (!cw_probe_frame(ctx, p, &f)) return XDP_DROP;
   CW_UNROLL(10)
   for (__u32 i = 0; i < CW_PROBE_WORDS; ++i) pr.words[i] = f.words[i];
-  if (!cw_probe_well_formed(p, &pr.hdr)) goto malformed;
-  pr.pair = cw_probe_pair(p, &pr.hdr);
-  keys = bpf_map_lookup_elem(&cw_keys, &pr.pair);
-  if (pr.pair == CW_PAIR_NONE || !keys) {
-    cw_count(CW_COUNT_probe_unknown_peer);
-    return XDP_DROP;
-  }
-  if (!cw_probe_mac_ok(keys, &pr)) {
-    cw_count(CW_COUNT_probe_bad_mac);
-    return XDP_DROP;
-  }
+  pr.pair = p->pair;
   if (pr.hdr.type == CW_PROBE_REQUEST) return cw_on_request(ctx, p, &pr);
   if (pr.hdr.type == CW_PROBE_REPLY) return cw_on_reply(&pr);
   if (pr.hdr.type == CW_PROBE_MESSAGE) return cw_on_message(ctx, p, &pr);
   cw_count(CW_COUNT_trace_arrived);
   return XDP_DROP;
-malformed:
-  cw_count(CW_COUNT_probe_malformed);
-  return XDP_PASS;
+}
+
+/* What has our magic is nobody else's and ends here; what has not passes. */
+static __always_inline int cw_ingress_probe(struct xdp_md* ctx, struct cw_packet* p) {
+  __u64 arrived = cw_probe_screen(ctx, p);
+  if (arrived == CW_REFUSED) return XDP_DROP;
+  if (arrived == CW_NOT_OURS) return XDP_PASS;
+  return cw_on_probe(ctx, p, arrived);
 }
 
 #endif

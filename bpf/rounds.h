@@ -103,6 +103,20 @@ CW_INLINE enum cw_admission cw_rounds_admit_late(const struct cw_pair* pair, __u
   return cw_round_diff(round, pair->slot[slot].peer_round) > 0 ? CW_ADMITTED : CW_REPLAYED;
 }
 
+/* Would cw_rounds_admit() call a request of these numbers a replay? Changes nothing, so that it may be asked before
+ * the MAC is computed: books only go on, so what is known once is known for ever. */
+CW_INLINE int cw_rounds_known(const struct cw_pair* pair, __u32 session, __u32 round, __u32 slot) {
+  const struct cw_round_mask* entry = &pair->rcvd[round & (CW_ROUNDS - 1)];
+  __u64 was;
+  slot &= CW_MAX_SLOTS - 1;
+  if (session != pair->peer_session) return pair->peer_session && cw_round_diff(session, pair->peer_session) < 0;
+  if (cw_round_diff(round, pair->peer_round - CW_ROUNDS) <= 0)
+    return cw_rounds_admit_late(pair, round, slot) == CW_REPLAYED;
+  was = *(const volatile cw_word64*)entry;
+  if ((__u32)was != round) return cw_round_diff((__u32)was, round) > 0;
+  return was >> (32 + slot) & 1;
+}
+
 /* A verified request of the peer arrives. Sessions are start times: an older one is a replay, a newer one begins with
  * empty books. A request that has arrived before is a replay too, as is one so old that this cannot be told. */
 CW_INLINE enum cw_admission cw_rounds_admit(struct cw_pair* pair, __u32 session, __u32 round, __u32 slot) {

@@ -16,12 +16,15 @@
 
 #include "absl/strings/str_format.h"
 #include "bench_restore.skel.h"
+#include "flood_drop.skel.h"
+#include "maps/wire.h"
 #include "tests/bench/dataplane_frames.h"
+#include "tests/bench/flood_frames.h"
 #include "tests/bench/prog_run.h"
 #include "tests/bench/restore.h"
-#include "userspace/lab/bench_result.h"
 #include "tests/bench/xdp_filter_peer.h"
 #include "userspace/dataplane/dataplane.h"
+#include "userspace/lab/bench_result.h"
 
 namespace cw::bench {
 namespace {
@@ -30,7 +33,7 @@ constexpr int kSamples = 60, kWarmUp = 3;
 constexpr int kRepeat = 100000;
 constexpr uint32_t kQpnIn = 0x100, kQpnNative = 0x200, kQpnSteered = 0x300;
 constexpr uint16_t kSteeredPort = 49153;
-constexpr uint32_t kXdpPass = 2, kXdpTx = 3, kTcUnspec = static_cast<uint32_t>(-1);
+constexpr uint32_t kXdpDrop = 1, kXdpPass = 2, kXdpTx = 3, kTcUnspec = static_cast<uint32_t>(-1);
 
 struct Case {
   std::string name, system;
@@ -49,6 +52,7 @@ class Bench {
   absl::Status SetUpMaps();
   absl::Status SetUpPeers();
   void AddCases();
+  absl::Status AddBadProbes();
   std::function<absl::StatusOr<double>()> Plain(int fd, std::string frame, uint32_t expected, int repeat = kRepeat);
   absl::StatusOr<double> Sampled();
   absl::StatusOr<double> Reflect();
@@ -61,16 +65,19 @@ class Bench {
   dataplane::Options options_;
   std::unique_ptr<dataplane::Dataplane> plane_;
   bench_restore* restore_ = nullptr;
+  flood_drop* drop_ = nullptr;
   std::unique_ptr<maps::MmapView<bench_request>> requests_;
   std::unique_ptr<maps::RingReader> ring_;
   maps::UniqueFd filter_udp_, filter_rules_;
   std::string last_frame_;  // as a restored run left it
   uint32_t round_ = 0;
-  uint64_t key_[2] = {0x0706050403020100, 0x0f0e0d0c0b0a0908};
+  uint64_t key_[2] = {0x0706050403020100, 0x0f0e0d0c0b0a0908};  // the peer's
+  uint64_t own_key_[2] = {0x1716151413121110, 0x1f1e1d1c1b1a1918};
   std::vector<Case> cases_;
 };
 
 Bench::~Bench() {
+  flood_drop__destroy(drop_);
   bench_restore__destroy(restore_);
   if (plane_ != nullptr) plane_->DetachAllAndUnpin().IgnoreError();
 }
@@ -93,7 +100,7 @@ absl::Status Bench::SetUp() {
   if (auto s = SetUpMaps(); !s.ok()) return s;
   if (auto s = SetUpPeers(); !s.ok()) return s;
   AddCases();
-  return absl::OkStatus();
+  return AddBadProbes();
 }
 
 // One pair with three live paths: two to steer to, and the native port's. One flow on its native port, one steered.
@@ -109,7 +116,7 @@ absl::Status Bench::SetUpMaps() {
   pair.interval_ns = 1000000;
   plane_->pairs().Write(0, pair);
   cw_pair_keys keys = {};
-  std::memcpy(keys.tx[0], key_, sizeof(key_));
+  std::memcpy(keys.tx[0], own_key_, sizeof(own_key_));
   std::memcpy(keys.rx[0], key_, sizeof(key_));
   keys.valid = 1;
   if (auto s = plane_->keys().Put(0, keys); !s.ok()) return s;
@@ -234,6 +241,27 @@ void Bench::AddCases() {
   };
 }
 
+// What nobody may believe, beside a program that drops it unseen. Those that carry a MAC are of a round far ahead, so
+// that nothing but the MAC refuses them.
+absl::Status Bench::AddBadProbes() {
+  drop_ = flood_drop__open_and_load();
+  if (drop_ == nullptr) return absl::ErrnoToStatus(errno, "load flood_drop.bpf.c");
+  constexpr uint32_t kAhead = 1u << 30;
+  const GenuineProbes genuine = {.request = RequestFrame(1, ++round_, key_),
+                                 .reply = ProbeFrame(false, CW_PROBE_REPLY, 1, 1, key_),
+                                 .own = ProbeFrame(true, CW_PROBE_REQUEST, 1, kAhead, own_key_)};
+  const auto answered = RunProgram(plane_->xdp_fd(), genuine.request, 1);
+  if (!answered.ok()) return answered.status();
+  if (answered->retval != kXdpTx) return absl::InternalError("a request was not answered");
+  for (const BadProbe kind : kBadProbes) {
+    const std::string frame = MakeBad(kind, genuine), name = "bad_" + NameOf(kind);
+    const uint32_t verdict = kind == BadProbe::kMalformed ? kXdpPass : kXdpDrop;
+    cases_.push_back({name, "cwfabric", Plain(plane_->xdp_fd(), frame, verdict)});
+    cases_.push_back({name, "drop", Plain(bpf_program__fd(drop_->progs.bench_flood_drop), frame, kXdpDrop)});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Bench::Measure() {
   for (int i = -kWarmUp; i < kSamples; ++i) {
     for (Case& c : cases_) {
@@ -253,8 +281,8 @@ const std::vector<double>& Samples(const std::vector<Case>& cases, const std::st
   abort();  // a name in the table of targets below is wrong
 }
 
-// The median of the ratios turn by turn: peers stand beside each other in a turn, so that a machine that is slow for some
-// seconds is so to both.
+// The median of the ratios turn by turn: peers stand beside each other in a turn, so that a machine that is slow for
+// some seconds is so to both.
 double PairedRatio(const std::vector<double>& ours, const std::vector<double>& peer) {
   std::vector<double> ratios;
   for (size_t i = 0; i < ours.size(); ++i) ratios.push_back(ours[i] / peer[i]);

@@ -64,11 +64,11 @@ std::string RoceFrame(bool from_here, uint32_t qpn, uint32_t psn) {
 
 std::string OtherFrame(bool from_here) { return Frame(from_here, 53, std::string(1024, '\x5a')); }
 
-std::string RequestFrame(uint32_t session, uint32_t round, const uint64_t key[2]) {
+std::string ProbeFrame(bool from_here, uint8_t type, uint32_t session, uint32_t round, const uint64_t key[2]) {
   cw_probe_hdr header = {};
   header.magic = htonl(CW_PROBE_MAGIC);
   header.version = CW_PROBE_VERSION;
-  header.type = CW_PROBE_REQUEST;
+  header.type = type;
   header.rslot = 0xff;
   header.session = htonl(session);
   header.round = htonl(round);
@@ -78,11 +78,15 @@ std::string RequestFrame(uint32_t session, uint32_t round, const uint64_t key[2]
   const __u64 mac = cw_siphash24(key_words, words, CW_PROBE_MAC_OFFSET / 8);
   std::memcpy(header.mac, &mac, sizeof(header.mac));
   std::string frame =
-      Frame(false, CW_ROCE_PORT,
+      Frame(from_here, CW_ROCE_PORT,
             Bth(CW_BTH_OPCODE, CW_BTH_QPN, 0) + std::string(reinterpret_cast<const char*>(&header), sizeof(header)) +
                 std::string(CW_ICRC_LEN, '\0'));
   PutIcrc(frame);
   return frame;
+}
+
+std::string RequestFrame(uint32_t session, uint32_t round, const uint64_t key[2]) {
+  return ProbeFrame(false, CW_PROBE_REQUEST, session, round, key);
 }
 
 void HereAndThere(uint8_t here[16], uint8_t there[16]) {

@@ -14,8 +14,9 @@ inline constexpr uint16_t kNativePort = 0xc123;
 std::string RoceFrame(bool from_here, uint32_t qpn, uint32_t psn);
 // UDP to port 53: leaves the parser as late as traffic that is none of ours can.
 std::string OtherFrame(bool from_here);
-// From there to here, slot 0, MAC under `key`.
-std::string RequestFrame(uint32_t session, uint32_t round, const uint64_t key[2]);
+// A probe of slot 0 and pair 0, MAC under `key`. type: enum cw_probe_type.
+std::string ProbeFrame(bool from_here, uint8_t type, uint32_t session, uint32_t round, const uint64_t key[2]);
+std::string RequestFrame(uint32_t session, uint32_t round, const uint64_t key[2]);  // from there to here
 
 void HereAndThere(uint8_t here[16], uint8_t there[16]);  // the addresses in the maps' form
 

@@ -42,7 +42,7 @@ bool HasAddress(const std::string& frame, size_t at, const std::string& address)
          std::memcmp(frame.data() + at, &wanted, sizeof(wanted)) == 0;
 }
 
-void Flip(std::string& frame, size_t at) { frame[at] = static_cast<char>(frame[at] ^ 1); }
+void Flip(std::string& frame, size_t at, uint8_t bit = 1) { frame[at] = static_cast<char>(frame[at] ^ bit); }
 
 }  // namespace
 
@@ -113,7 +113,7 @@ std::string MakeBad(BadProbe kind, const GenuineProbes& genuine) {
       Flip(frame, kProbe + offsetof(cw_probe_hdr, key_id));
       break;
     case BadProbe::kWrongMac:
-      Flip(frame, kProbe + CW_PROBE_MAC_OFFSET);
+      Flip(frame, kProbe + offsetof(cw_probe_hdr, round), 0x40);
       break;
     case BadProbe::kReplayed:
       break;

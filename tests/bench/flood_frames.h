@@ -13,7 +13,7 @@ enum class BadProbe {
   kMalformed,    // our opcode and QPN without the magic: perhaps somebody else's, so it passes to the kernel
   kUnknownPeer,  // from an address that is no peer
   kWrongKey,     // names a key that is not valid
-  kWrongMac,     // one bit of the MAC flipped: all of it has to be computed
+  kWrongMac,     // of a round to come, so that nothing but its MAC is wrong: all of it has to be computed
   kReplayed,     // a request that was answered already
   kStaleReply,   // an answer that was taken already
   kReflected,    // the host's own request, sent back as if its peer had asked

@@ -60,7 +60,7 @@ TEST(FloodFrames, DifferFromGenuineOnesWhereTheyShall) {
   const auto changed = [&](BadProbe kind) { return Differences(genuine.request, MakeBad(kind, genuine)); };
   EXPECT_EQ(changed(BadProbe::kMalformed), std::set<size_t>{kProbe});
   EXPECT_EQ(changed(BadProbe::kWrongKey), std::set<size_t>{kProbe + 18});
-  EXPECT_EQ(changed(BadProbe::kWrongMac), std::set<size_t>{kProbe + CW_PROBE_MAC_OFFSET});
+  EXPECT_EQ(changed(BadProbe::kWrongMac), std::set<size_t>{kProbe + offsetof(cw_probe_hdr, round)});
   EXPECT_TRUE(changed(BadProbe::kReplayed).empty());
   EXPECT_EQ(MakeBad(BadProbe::kStaleReply, genuine), genuine.reply);
   const std::string unknown = MakeBad(BadProbe::kUnknownPeer, genuine);
