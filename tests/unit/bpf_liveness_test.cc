@@ -69,6 +69,27 @@ TEST(BpfRounds, Admission) {
   EXPECT_EQ(cw_rounds_admit(&pair, 100, 58, 0), CW_REPLAYED);
 }
 
+// What is refused before the MAC is computed is what would be refused after it, no more and no less.
+TEST(BpfRounds, KnownIsWhatAdmissionCallsAReplay) {
+  std::mt19937 random(7);
+  cw_pair pair = {};
+  uint32_t session = 100, round = 0xffffff00;  // the numbers wrap on the way
+  int replays = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    round += random() % 8 == 0 ? 1 : 0;
+    session += random() % 5000 == 0 ? 1 : 0;
+    const uint32_t asked_session = session - (random() % 50 == 0 ? 1 : 0);
+    const uint32_t asked_round = round - random() % (random() % 10 == 0 ? 2 * CW_TX_ROUNDS : CW_ROUNDS + 2);
+    const uint32_t slot = random() % CW_MAX_SLOTS;
+    const int known = cw_rounds_known(&pair, asked_session, asked_round, slot);
+    const bool replayed = cw_rounds_admit(&pair, asked_session, asked_round, slot) == CW_REPLAYED;
+    ASSERT_EQ(known != 0, replayed) << i << ": session " << asked_session << ", round " << asked_round;
+    replays += replayed ? 1 : 0;
+  }
+  EXPECT_GT(replays, 50'000);
+  EXPECT_LT(replays, 190'000);
+}
+
 TEST(BpfRounds, PauseOfTheProberMovesTheFloor) {
   cw_pair pair = {};
   cw_probe_tx tx = {};
