@@ -60,6 +60,12 @@ CW_INLINE int cw_round_mark(struct cw_round_mask* entry, __u32 round, __u32 slot
   return -1;
 }
 
+/* Empty masks of a round before all that count. Of round 0 they would be newer than every second number. */
+CW_INLINE void cw_rounds_clear(struct cw_round_mask* masks, __u32 round) {
+  CW_NO_UNROLL
+  for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile cw_word64*)&masks[i] = (__u32)(round - CW_ROUNDS);
+}
+
 /* The sender's books begin anew. Progress in the old numbers would pass for life in the new ones. */
 CW_INLINE void cw_rounds_restart(struct cw_pair* pair, __u32 session, __u32 round) {
   pair->tx_session = session;
@@ -72,8 +78,7 @@ CW_INLINE void cw_rounds_restart(struct cw_pair* pair, __u32 session, __u32 roun
     pair->slot[s].progress_round = 0;
     pair->slot[s].acked_round = 0;
   }
-  CW_NO_UNROLL
-  for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile cw_word64*)&pair->sent[i] = 0;
+  cw_rounds_clear(pair->sent, round);
 }
 
 /* A request leaves at now. A session of its own may number its rounds as it likes; within one they only grow. */
@@ -124,8 +129,7 @@ CW_INLINE enum cw_admission cw_rounds_admit(struct cw_pair* pair, __u32 session,
   slot &= CW_MAX_SLOTS - 1;
   if (session != pair->peer_session) {
     if (pair->peer_session && cw_round_diff(session, pair->peer_session) < 0) return CW_REPLAYED;
-    CW_NO_UNROLL
-    for (__u32 i = 0; i < CW_ROUNDS; ++i) *(volatile cw_word64*)&pair->rcvd[i] = 0;
+    cw_rounds_clear(pair->rcvd, round);
     CW_NO_UNROLL
     for (__u32 s = 0; s < CW_MAX_SLOTS; ++s) pair->slot[s].peer_round = round - CW_TX_ROUNDS;
     pair->peer_round = round;

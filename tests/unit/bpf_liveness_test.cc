@@ -69,6 +69,19 @@ TEST(BpfRounds, Admission) {
   EXPECT_EQ(cw_rounds_admit(&pair, 100, 58, 0), CW_REPLAYED);
 }
 
+// As of a host that has probed for ten days when its peer starts.
+TEST(BpfRounds, AnyNumberMayBeTheFirst) {
+  for (const uint32_t first : {0u, 1u, 0x7fffffffu, 0x80000001u, 0xc0000000u, 0xfffffff9u}) {
+    cw_pair pair = {};
+    EXPECT_EQ(cw_rounds_admit(&pair, 100, first, 3), CW_ADMITTED_RESTART) << first;
+    EXPECT_EQ(cw_rounds_admit(&pair, 100, first, 3), CW_REPLAYED) << first;
+    for (uint32_t i = 1; i < 20; ++i) EXPECT_EQ(cw_rounds_admit(&pair, 100, first + i, 3), CW_ADMITTED) << first;
+    cw_probe_tx tx = {};
+    cw_rounds_leave(&pair, &tx, 200, first, 3, 1000, 1);
+    EXPECT_EQ(cw_round_mask_of(&pair.sent[first & (CW_ROUNDS - 1)], first), 8u) << first;
+  }
+}
+
 // What is refused before the MAC is computed is what would be refused after it, no more and no less.
 TEST(BpfRounds, KnownIsWhatAdmissionCallsAReplay) {
   std::mt19937 random(7);
