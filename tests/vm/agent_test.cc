@@ -97,6 +97,40 @@ TEST_F(AgentTest, ShowsQueuePairsWithProcessPathAndDelay) {
   EXPECT_GT(result->messages, 0u) << result->output << Logs();
 }
 
+// By an hour and by ten years, forwards and back: fleet time, probes and queue pairs know the monotonic clock alone.
+TEST_F(AgentTest, AWallClockThatIsSetChangesNothing) {
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 60 -s 65536 -u 18"));
+  nlohmann::json before;
+  ASSERT_TRUE(Eventually([&] {
+    before = agents_->Ctl(0, "clock tracking").value_or(nlohmann::json::object());
+    return before.value("state", "") == "synchronised";
+  }));
+  int64_t set_by_s = 0;
+  for (const int64_t to_s : {3600, -3600, 315'360'000, 0}) {
+    auto set = rack_->machine(0).Run(absl::StrCat("date -s @$(( $(date +%s) + ", to_s - set_by_s, " ))"));
+    ASSERT_TRUE(set.ok()) << set.status();
+    set_by_s = to_s;
+    absl::SleepFor(absl::Seconds(1));
+    auto tracking = agents_->Ctl(0, "clock tracking");
+    ASSERT_TRUE(tracking.ok()) << tracking.status();
+    EXPECT_EQ(tracking->at("state"), "synchronised") << tracking->dump();
+    EXPECT_EQ(tracking->at("timeline"), before.at("timeline"));
+    EXPECT_EQ(tracking->at("epoch"), before.at("epoch"));
+    auto flows = agents_->SentFlows();
+    ASSERT_TRUE(flows.ok()) << flows.status();
+    EXPECT_EQ(flows->size(), flows_.size());
+  }
+  EXPECT_TRUE(run_->running()) << "perftest ended before the clock was set back";
+  auto paths = agents_->WaitForPaths(absl::Seconds(60));
+  EXPECT_TRUE(paths.ok()) << paths << Logs();
+  auto counters = RxeCounters(rack_->machine(0));
+  ASSERT_TRUE(counters.ok()) << counters.status();
+  EXPECT_EQ(counters->at("retry_exceeded_err"), 0u);
+  auto result = run_->Finish(absl::Seconds(90));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(result->messages, 0u) << result->output << Logs();
+}
+
 TEST_F(AgentTest, ShowsTheDevicesOwnCountersAsMetrics) {
   const auto shown = [&](const std::string& counter) {
     auto value = rack_->machine(0).Run(
