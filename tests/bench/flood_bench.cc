@@ -89,7 +89,9 @@ void AddState(Report& report, BadProbe kind, const Books& before, const Books& a
   };
   const auto sent = static_cast<double>(after.flooded - before.flooded);
   add("frames", "count", sent);
-  add("counted", "percent", 100 * static_cast<double>(Grown(before.victim, after.victim, CounterOf(kind))) / sent);
+  uint64_t counted = 0;
+  for (const std::string& counter : CountersOf(kind)) counted += Grown(before.victim, after.victim, counter);
+  add("counted", "percent", 100 * static_cast<double>(counted) / sent);
   const uint64_t answered = Grown(before.victim, after.victim, "probe_requests");
   const uint64_t asked = Grown(before.peer, after.peer, "probe_sent");
   add("answers_more", "count", static_cast<double>(answered - std::min(answered, asked)));

@@ -66,22 +66,23 @@ std::string NameOf(BadProbe kind) {
   return "";
 }
 
-std::string CounterOf(BadProbe kind) {
+std::vector<std::string> CountersOf(BadProbe kind) {
   switch (kind) {
     case BadProbe::kMalformed:
-      return "probe_malformed";
+      return {"probe_malformed"};
     case BadProbe::kUnknownPeer:
-      return "probe_unknown_peer";
+      return {"probe_unknown_peer"};
     case BadProbe::kReplayed:
-      return "probe_replayed";
+      return {"probe_replayed"};
     case BadProbe::kStaleReply:
-      return "probe_stale";
+      return {"probe_stale"};
     case BadProbe::kWrongKey:
     case BadProbe::kWrongMac:
+      return {"probe_bad_mac"};
     case BadProbe::kReflected:
-      return "probe_bad_mac";
+      return {"probe_bad_mac", "probe_replayed"};
   }
-  return "";
+  return {};
 }
 
 std::optional<ProbeKind> KindOf(const std::string& frame) {

@@ -22,8 +22,8 @@ inline constexpr BadProbe kBadProbes[] = {BadProbe::kMalformed, BadProbe::kUnkno
                                           BadProbe::kWrongMac,  BadProbe::kReplayed,    BadProbe::kStaleReply,
                                           BadProbe::kReflected};
 std::string NameOf(BadProbe kind);
-// The counter of maps/abi.h under which the dataplane refuses it.
-std::string CounterOf(BadProbe kind);
+// The counters of maps/abi.h under which the dataplane refuses it: a reflected request may be old by the peer's books.
+std::vector<std::string> CountersOf(BadProbe kind);
 
 // Frames to and from the host under attack.
 struct GenuineProbes {
