@@ -264,5 +264,51 @@ TEST_F(AgentTest, LeavesASilentlyDeadSpineAndPerftestFinishes) {
   EXPECT_TRUE(named) << agents_->CtlText(0, "events --last 0").value_or("cwctl events failed");
 }
 
+// Last: the machines' NIC becomes the member of a bond, which RDMA and the agent then have. A member that loses its
+// link for a moment costs queue pairs nothing but that moment.
+TEST_F(AgentTest, ABondIsSteeredLikeItsMember) {
+  agents_.reset();
+  for (int i = 0; i < 2; ++i) {
+    auto made = rack_->machine(i).Run(absl::StrCat(
+        "set -e; cwagentd --detach; rdma link delete rxe0; mtu=$(cat /sys/class/net/eth0/mtu); ",
+        "ip link add bond0 type bond mode active-backup miimon 50; ip addr flush dev eth0; ip link set eth0 down; ",
+        "ip link set eth0 master bond0; ip link set bond0 mtu $mtu up; ip addr add ", Rack::FabricAddress(i),
+        "/24 dev bond0; ip route add default via 10.0.", i, ".1 dev bond0; rdma link add rxe0 type rxe netdev bond0; ",
+        "until ping -c 1 -W 1 10.0.", i, ".1 >/dev/null; do sleep 0.1; done"));
+    ASSERT_TRUE(made.ok()) << made.status();
+  }
+  config::Config config = AgentConfig();
+  config.nics = {{.name = "bond0"}};
+  StartAgents(config);
+  ASSERT_TRUE(setup_.ok()) << setup_;
+  absl::Status up = agents_->WaitForPaths(absl::Seconds(120));
+  ASSERT_TRUE(up.ok()) << up << Logs();
+  auto status = agents_->Ctl(0, "status");
+  ASSERT_TRUE(status.ok()) << status.status();
+  std::printf("on a bond: %s\n", status->at("nics").at(0).dump().c_str());
+
+  auto paths = agents_->LivePathsBySpine(0);
+  ASSERT_TRUE(paths.ok()) << paths.status();
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -t 1 -D 60 -s 65536 -u 18"));
+  EXPECT_EQ(flows_[0].device, "bond0");
+  const int to = (SpineOf(flows_[0].remote_qpn) + 1) % rack_->fabric().spec().spines;
+  ASSERT_TRUE(paths->count(to)) << "no live path over spine " << to;
+  auto set = agents_->Ctl(0, absl::StrCat("steer set ", flows_[0].id, " --path ", paths->at(to)));
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_TRUE(Eventually([&] { return SpineOf(flows_[0].remote_qpn) == to; })) << set->dump() << Logs();
+
+  auto flapped = rack_->machine(0).Run("ip link set eth0 down; sleep 0.3; ip link set eth0 up");
+  ASSERT_TRUE(flapped.ok()) << flapped.status();
+  up = agents_->WaitForPaths(absl::Seconds(60));
+  EXPECT_TRUE(up.ok()) << up << Logs();
+  EXPECT_TRUE(run_->running()) << "perftest ended before the member's link was back";
+  auto result = run_->Finish(absl::Seconds(90));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(result->messages, 0u) << result->output << Logs();
+  auto after = RxeCounters(rack_->machine(0));
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(after->at("retry_exceeded_err"), 0u);
+}
+
 }  // namespace
 }  // namespace cw::vm

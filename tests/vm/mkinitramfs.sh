@@ -14,7 +14,7 @@ here=$(dirname "$(readlink -f "$0")")
 outdir=${1:?usage: mkinitramfs.sh OUTDIR [KERNEL]}
 archives=/var/cache/apt/archives
 modules="crc32_generic virtio_pci virtio_net virtio_console rdma_rxe ib_uverbs rdma_ucm cls_bpf cls_matchall cls_u32
-  cls_flower act_gact sch_ingress sch_fq sch_netem sch_tbf bridge veth"
+  cls_flower act_gact sch_ingress sch_fq sch_netem sch_tbf bridge veth bonding"
 programs="/bin/ip /sbin/tc /usr/bin/rdma /usr/sbin/bpftool /usr/bin/ib_write_bw /usr/bin/ib_read_bw /usr/bin/ib_send_bw
   /usr/bin/ib_atomic_bw /usr/bin/ib_write_lat /usr/bin/ib_send_lat /bin/ss /usr/bin/ibv_devinfo"
 
