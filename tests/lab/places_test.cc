@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,8 +29,8 @@ constexpr int kSpines = 4, kQueuePairs = 16;
 // A process of host 0 that owns queue pairs to host 1.
 class Owner {
  public:
-  Owner(const std::string& socket_path, const std::string& from, const std::string& to, uint32_t pid = 0)
-      : pid_(pid), local_(*Addr::Parse(from)), remote_(*Addr::Parse(to)) {
+  Owner(const std::string& socket_path, const std::string& from, const std::string& to)
+      : local_(*Addr::Parse(from)), remote_(*Addr::Parse(to)) {
     fd_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     sockaddr_un at{};
     at.sun_family = AF_UNIX;
@@ -45,7 +46,6 @@ class Owner {
     question.qp.magic = CW_INPROC_MAGIC;
     question.qp.version = CW_INPROC_VERSION;
     question.qp.type = CW_INPROC_PLACE_QP;
-    question.qp.pid = pid_;  // the lab's tests are root, which may say whose it is
     question.qp.lqpn = lqpn;
     question.qp.rqpn = lqpn + 0x1000;
     std::copy(local_.bytes.begin(), local_.bytes.end(), question.qp.laddr);
@@ -59,7 +59,6 @@ class Owner {
   }
 
  private:
-  uint32_t pid_;
   Addr local_, remote_;
   int fd_ = -1;
 };
@@ -162,10 +161,12 @@ TEST_F(PlacesOnFabric, AnotherProcessCannotSpeakForAQueuePair) {
   ASSERT_NO_FATAL_FAILURE(SetUpMode("protect", false));
   Owner owner(AgentSocket(), Address(0), Address(1));
   ASSERT_EQ(owner.Ask(0x100).verdict, CW_INPROC_PLACED);
-  {
-    Owner stranger(AgentSocket(), Address(0), Address(1), /*pid=*/1);
-    stranger.Ask(0x100);
+  const pid_t child = fork();
+  if (child == 0) {
+    Owner(AgentSocket(), Address(0), Address(1)).Ask(0x100);
+    _exit(0);
   }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
   // Neither what it said nor its end changed anything.
   ASSERT_EQ(owner.Ask(0x101).verdict, CW_INPROC_PLACED);
   const auto reply = testbed_->agent(0).Qps({});

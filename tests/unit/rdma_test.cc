@@ -2,15 +2,18 @@
 // Queue pairs reach one table from their owners (a real SEQPACKET socket) and from the kernel's list.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "userspace/inproc/cw_inproc.h"
 #include "userspace/rdma/inproc_server.h"
+#include "userspace/rdma/process_of.h"
 #include "userspace/rdma/qp_registry.h"
 
 namespace cw::rdma {
@@ -78,7 +81,7 @@ TEST_F(InprocServerTest, RegistersAndForgetsWithTheConnection) {
   EXPECT_EQ(registered[0].raddr, kB);
   EXPECT_EQ(registered[0].comm, std::string(16, 'x'));
   EXPECT_EQ(registered[0].label, "job7");
-  EXPECT_EQ(registered[0].pid, getuid() == 0 ? 4242u : static_cast<uint32_t>(getpid()));
+  EXPECT_EQ(registered[0].pid, static_cast<uint32_t>(getpid())) << "what the message says was believed";
   close(fd);
   PollTwice();
   ASSERT_EQ(gone.size(), 1u);
@@ -158,6 +161,21 @@ TEST(InprocServerProfiler, HandsMessageAndDescriptorOn) {
   close(pipe_ends[0]);
   server->reset();
   rmdir(directory);
+}
+
+TEST(ProcessOf, AThreadsProcessAndItsName) {
+  pthread_setname_np(pthread_self(), "the process");
+  Process process;
+  std::thread thread([&] {
+    pthread_setname_np(pthread_self(), "async");
+    process = ProcessOf(static_cast<uint32_t>(gettid()));
+  });
+  thread.join();
+  EXPECT_EQ(process.pid, static_cast<uint32_t>(getpid()));
+  EXPECT_EQ(process.comm, "the process");
+  process = ProcessOf(UINT32_MAX);
+  EXPECT_EQ(process.pid, UINT32_MAX);
+  EXPECT_EQ(process.comm, "");
 }
 
 TEST(QpRegistry, FindsBothDirections) {

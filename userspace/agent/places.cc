@@ -44,13 +44,14 @@ std::string LoadText(const std::vector<rdma::PathLoad>& loads) {
 
 }  // namespace
 
-// RDMA netlink decides where it knows the queue pair. Where it knows nothing, nobody but root is believed.
+// RDMA netlink decides where it knows whose the queue pair is. Where it does not (also: the thread that made it has
+// ended), nobody but root is believed.
 bool Agent::OwnsQp(const Nic& nic, const rdma::QpInfo& qp, const rdma::Requester& who) {
   if (nldev_ == nullptr || rdma_links_.empty()) ReadKernelQps();
   for (const rdma::Link& link : rdma_links_) {
     if (link.ifindex != nic.ifindex || nldev_ == nullptr) continue;
     const absl::StatusOr<rdma::Qp> known = nldev_->FindQp(link, qp.lqpn);
-    if (known.ok()) return known->pid == who.pid;
+    if (known.ok() && (known->pid != 0 || !known->comm.empty())) return known->pid == who.pid;
   }
   return who.uid == 0;
 }

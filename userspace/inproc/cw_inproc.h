@@ -59,7 +59,7 @@ struct cw_inproc_register_qp {
   uint32_t rqpn;     /* remote QPN, 24 bit */
   uint8_t laddr[16]; /* network order; IPv4 as ::ffff:a.b.c.d, as in a GID */
   uint8_t raddr[16];
-  uint32_t pid;             /* owner */
+  uint32_t pid;             /* owner, as it knows itself: the agent goes by the socket's credentials */
   uint16_t udp_sport;       /* source port that the provider chose, 0 = unknown */
   uint16_t path_mtu;        /* bytes, 0 = unknown */
   char comm[16];            /* owner's name, NUL-terminated */

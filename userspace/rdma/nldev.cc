@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 
 #include "absl/strings/str_format.h"
+#include "userspace/rdma/process_of.h"
 
 namespace cw::rdma {
 namespace {
@@ -40,13 +40,6 @@ std::string String(Attributes& table, int type) {
                                                                                         : "";
 }
 
-std::string ProcessName(uint32_t pid) {
-  std::ifstream file(absl::StrFormat("/proc/%u/comm", pid));
-  std::string name;
-  std::getline(file, name);
-  return name;
-}
-
 int ParseLink(const nlmsghdr* message, void* data) {
   Attributes table = {};
   mnl_attr_parse(message, 0, Store, table);
@@ -71,8 +64,21 @@ Qp ToQp(Attributes& qp, const std::string& device, uint32_t device_index) {
           .rqpn = U32(qp, RDMA_NLDEV_ATTR_RES_RQPN),
           .type = U8(qp, RDMA_NLDEV_ATTR_RES_TYPE),
           .state = U8(qp, RDMA_NLDEV_ATTR_RES_STATE),
-          .pid = U32(qp, RDMA_NLDEV_ATTR_RES_PID),
+          .thread = U32(qp, RDMA_NLDEV_ATTR_RES_PID),
           .comm = String(qp, RDMA_NLDEV_ATTR_RES_KERN_NAME)};
+}
+
+// A job's queue pairs are listed in a row: what was made by the same thread is of the same process.
+void NameProcess(Qp& qp, const Qp* before) {
+  if (qp.thread == 0) return;
+  if (before != nullptr && before->thread == qp.thread) {
+    qp.pid = before->pid;
+    qp.comm = before->comm;
+    return;
+  }
+  Process process = ProcessOf(qp.thread);
+  qp.pid = process.pid;
+  qp.comm = std::move(process.comm);
 }
 
 int ParseQpEntry(const nlattr* entry, void* data) {
@@ -80,7 +86,7 @@ int ParseQpEntry(const nlattr* entry, void* data) {
   Attributes qp = {};
   mnl_attr_parse_nested(entry, Store, qp);
   Qp record = ToQp(qp, dump->device, dump->device_index);
-  if (record.pid != 0) record.comm = ProcessName(record.pid);
+  NameProcess(record, dump->out->empty() ? nullptr : &dump->out->back());
   dump->out->push_back(std::move(record));
   return MNL_CB_OK;
 }
@@ -235,7 +241,10 @@ absl::StatusOr<Qp> NldevClient::FindQp(const Link& link, uint32_t lqpn) {
   Qp qp;
   errno = 0;
   const absl::Status status = Receive(ParseOneQp, &qp);
-  if (status.ok() && qp.lqpn == lqpn) return qp;
+  if (status.ok() && qp.lqpn == lqpn) {
+    NameProcess(qp, nullptr);
+    return qp;
+  }
   if (status.ok() || errno == ENOENT || errno == EINVAL || errno == EAGAIN) {
     return absl::NotFoundError(absl::StrFormat("%s has no queue pair 0x%x", link.device, lqpn));
   }

@@ -36,7 +36,8 @@ struct Qp {
   uint32_t rqpn = 0;  // 0: not connected
   uint8_t type = 0;   // enum ib_qp_type: 2 RC, 3 UC, 4 UD
   uint8_t state = 0;  // enum ib_qp_state: 0 RESET, 1 INIT, 2 RTR, 3 RTS, 4 SQD, 5 SQE, 6 ERR
-  uint32_t pid = 0;   // 0: owned by the kernel
+  uint32_t thread = 0;  // that made it; 0: the kernel did (`comm` says which part), or that thread has ended
+  uint32_t pid = 0;     // its process
   std::string comm;
 };
 
@@ -62,7 +63,7 @@ class NldevClient {
   ~NldevClient();
 
   absl::StatusOr<std::vector<Link>> Links();
-  // Every queue pair of every device, names of processes from /proc where the kernel gives only a pid.
+  // Every queue pair of every device; processes and their names from /proc.
   absl::StatusOr<std::vector<Qp>> Qps();
   absl::StatusOr<std::vector<CmId>> CmIds();
   // One of them, asked for by its number; kNotFound: the device has no such queue pair.
