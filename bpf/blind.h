@@ -17,12 +17,15 @@
 #define CW_BLIND_MOST_DOUBLINGS 7
 #define CW_BLIND_ASKED_JIFFIES 8 /* a NAK brings what is sent again for so long */
 #define CW_HEARD_UNIT 64         /* of heard_gap, to a jiffy */
-#define CW_HEARD_FORGET 8        /* by 1/256 per answer, and at least by one unit */
+#define CW_HEARD_FORGET 8        /* by 1/256 per jiffy with an answer, and at least by one unit */
 
-/* An answer to the flow's requests has come, of whatever kind. */
+/* An answer to the flow's requests has come, of whatever kind. The longest wait is forgotten with time, not with the
+ * number of answers: where hosts stand still for a moment now and then, a busy flow must still know of it a second
+ * later. */
 static __always_inline void cw_heard(struct cw_tx_flow* f, __u64 jiffies) {
   __u32 gap = (__u32)(__u16)((__u32)jiffies - f->heard_jiffies) * CW_HEARD_UNIT;
   __u32 known = f->heard_gap;
+  if (!gap) return;
   if (gap > 0xffff) gap = 0xffff;
   known -= (known + (1u << CW_HEARD_FORGET) - 1) >> CW_HEARD_FORGET;
   f->heard_gap = gap > known ? gap : known;
