@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/bench/flood_rig.h"
 
-#include <linux/if_link.h>
-#include <net/if.h>
+#include <bpf/bpf.h>
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
@@ -14,7 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "flood_drop.skel.h"
+#include "maps/names.h"
+#include "maps/unique_fd.h"
+#include "tests/bench/flood_mark.h"
 #include "userspace/dataplane/dataplane.h"
+#include "userspace/dataplane/pins.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/host_fault.h"
 #include "userspace/lab/monotonic.h"
@@ -23,7 +26,7 @@
 namespace cw::bench {
 namespace {
 
-// Hosts 0 and 1 are on one leaf, 2 and 3 on the other. Host 1 has nothing to do.
+// Hosts 0 and 1 are on one leaf, 2 and 3 on the other; hosts of the same leaf are no peers. Host 1 has nothing to do.
 constexpr int kSender = 0, kIdle = 1, kProduct = 2, kDrop = 3, kHosts = 4;
 constexpr absl::Duration kSettle = absl::Milliseconds(400), kSlice = absl::Milliseconds(160);
 constexpr absl::Duration kBetween = absl::Milliseconds(20);  // what is under way between two slices belongs to neither
@@ -36,8 +39,10 @@ lab::TestbedSpec Spec() {
   spec.fabric = {.lab = "flood", .spines = 2, .hosts_per_leaf = 2, .link_mbps = 0};
   spec.mode = "observe";
   spec.adjust = [](int host, config::Config& config) {
-    const std::string peer = absl::StrCat("h", (host + 2) % kHosts);
-    std::erase_if(config.peers, [&](const config::PeerConfig& each) { return each.name != peer; });
+    const bool first_leaf = host == kSender || host == kIdle;
+    std::erase_if(config.peers, [&](const config::PeerConfig& each) {
+      return first_leaf == (each.name == absl::StrCat("h", kSender) || each.name == absl::StrCat("h", kIdle));
+    });
   };
   return spec;
 }
@@ -131,10 +136,8 @@ absl::StatusOr<std::unique_ptr<FloodRig>> FloodRig::Up() {
   auto testbed = lab::Testbed::Up(Spec());
   if (!testbed.ok()) return testbed.status();
   rig->testbed_ = *std::move(testbed);
-  for (const int host : {kIdle, kDrop}) {
-    if (absl::Status status = rig->TakeAgentOff(host); !status.ok()) return status;
-  }
-  if (absl::Status status = rig->AttachDrop(); !status.ok()) return status;
+  if (absl::Status status = rig->TakeAgentOff(kIdle); !status.ok()) return status;
+  if (absl::Status status = rig->PutGate(); !status.ok()) return status;
   const std::string leaf = rig->testbed_->fabric().LeafNetns(rig->testbed_->fabric().HostLeaf(kProduct));
   auto to_product = FloodSender::Open(leaf, PortOf(kProduct)), to_drop = FloodSender::Open(leaf, PortOf(kDrop));
   if (!to_product.ok()) return to_product.status();
@@ -153,14 +156,26 @@ absl::Status FloodRig::TakeAgentOff(int host) {
   return lab::RunInNetns(testbed_->fabric().HostNetns(host), [&] { return dataplane::Dataplane::Remove(options); });
 }
 
-absl::Status FloodRig::AttachDrop() {
+// In front of the program that is attached to the host's NIC, by its pinned link.
+absl::Status FloodRig::PutGate() {
   drop_ = flood_drop__open_and_load();
   if (drop_ == nullptr) return absl::ErrnoToStatus(errno, "load the program that only drops");
-  return lab::RunInNetns(testbed_->fabric().HostNetns(kDrop), [&]() -> absl::Status {
-    const int error = bpf_xdp_attach(static_cast<int>(if_nametoindex("eth0")),
-                                     bpf_program__fd(drop_->progs.bench_flood_drop), XDP_FLAGS_DRV_MODE, nullptr);
-    return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(-error, "attach the program that only drops");
-  });
+  const dataplane::PinFolder pins(CW_PIN_ROOT, lab::DescribeAgentHost(testbed_->fabric(), kDrop).instance);
+  const std::vector<uint32_t> nics = pins.XdpLinkIfindexes();
+  if (nics.size() != 1) return absl::InternalError(absl::StrCat(nics.size(), " XDP links in ", pins.path(), ", not 1"));
+  const maps::UniqueFd link(bpf_obj_get(pins.XdpLink(nics[0]).c_str()));
+  bpf_link_info info = {};
+  uint32_t size = sizeof(info);
+  if (!link.ok() || bpf_obj_get_info_by_fd(link.get(), &info, &size) != 0)
+    return absl::ErrnoToStatus(errno, "open the product's XDP link");
+  const maps::UniqueFd product(bpf_prog_get_fd_by_id(info.prog_id));
+  const uint32_t first = 0;
+  const int fd = product.get();
+  if (!product.ok() || bpf_map_update_elem(bpf_map__fd(drop_->maps.bench_product), &first, &fd, BPF_ANY) != 0)
+    return absl::ErrnoToStatus(errno, "hand what is not the flood's on to the product's program");
+  if (bpf_link_update(link.get(), bpf_program__fd(drop_->progs.bench_flood_gate), nullptr) != 0)
+    return absl::ErrnoToStatus(errno, "put the program that only drops in front of the product's");
+  return absl::OkStatus();
 }
 
 absl::Status FloodRig::CatchProbes() {
@@ -181,10 +196,15 @@ absl::StatusOr<Turn> FloodRig::Run(Target target, const std::string& frame, doub
   auto data = StartData(testbed_->fabric(), target == Target::kProduct ? kProduct : kDrop);
   if (!data.ok()) return data.status();
   FloodSender& flood = SenderTo(target);
+  std::string marked = frame;
+  if (target == Target::kDrop) {
+    marked[6] = static_cast<char>(FLOOD_MARK_0);  // the source address, behind the destination's six bytes
+    marked[7] = static_cast<char>(FLOOD_MARK_1);
+  }
   Meter quiet{**data, flood}, flooded{**data, flood};
   for (int slice = 0; slice < kSlices; ++slice) {
     quiet.Slice();
-    flood.Start(frame, pps);
+    flood.Start(marked, pps);
     absl::SleepFor(kBetween);
     flooded.Slice();
     flood.Stop();

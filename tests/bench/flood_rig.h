@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two hosts of one leaf that are sent the same data and the same flood: one has the product, with an agent and its
-// programs, the other a program that drops what looks like a probe and does nothing else. Links are not shaped, and one
-// processor has to do it all: both ends of the data, every hop, the flood and what the programs make of it. So what the
-// flood takes is what the data lacks. Thread: one, which stays on that processor.
+// Two hosts of one leaf, both with the product, that are sent the same data and the same flood. On one of them a program
+// in front of the product's drops the flood and does nothing else: all that differs is what a frame of the flood costs.
+// Links are not shaped, and one processor has to do it all: both ends of the data, every hop, the flood and what the
+// programs make of it. So what the flood takes is what the data lacks. Thread: one, which stays on that processor.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ class FloodRig {
  private:
   FloodRig() = default;
   absl::Status TakeAgentOff(int host);
-  absl::Status AttachDrop();
+  absl::Status PutGate();
   absl::Status CatchProbes();
   FloodSender& SenderTo(Target target) { return target == Target::kProduct ? *to_product_ : *to_drop_; }
 
