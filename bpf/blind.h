@@ -5,7 +5,7 @@
  * and, if that is no better, to the next after twice as long. What is sent again for want of an answer, by the RDMA
  * stack's own timer, is enough by itself. It stays where it is answered until an agent is back, also when the lease is
  * over. A flow of answers leaves when the peer sends again what had arrived. What a NAK asked for is neither sign: it
- * is an answer, and packets that came late are asked for, too. Where no acknowledgement was ever seen (the agent died
+ * is an answer, packets that came late are asked for, too, and all that followed them comes again at the flow's pace. Where no acknowledgement was ever seen (the agent died
  * before it knew whose they are) only what is sent again counts. BPF only. */
 #ifndef CW_BPF_BLIND_H
 #define CW_BPF_BLIND_H
@@ -15,17 +15,14 @@
 #define CW_BLIND_MIN_JIFFIES 2
 #define CW_BLIND_SURE_JIFFIES 2 /* the sender runs for so long: it is not this host that stood still */
 #define CW_BLIND_MOST_DOUBLINGS 7
-#define CW_BLIND_ASKED_JIFFIES 8 /* a NAK brings what is sent again for so long */
+#define CW_BLIND_ASKED_JIFFIES 64 /* after a NAK, in whichever direction, packets are sent again for so long */
 #define CW_HEARD_UNIT 64         /* of heard_gap, to a jiffy */
-#define CW_HEARD_FORGET 8        /* by 1/256 per jiffy with an answer, and at least by one unit */
+#define CW_HEARD_FORGET 8        /* by 1/256 per answer, and at least by one unit */
 
-/* An answer to the flow's requests has come, of whatever kind. The longest wait is forgotten with time, not with the
- * number of answers: where hosts stand still for a moment now and then, a busy flow must still know of it a second
- * later. */
+/* An answer to the flow's requests has come, of whatever kind. */
 static __always_inline void cw_heard(struct cw_tx_flow* f, __u64 jiffies) {
   __u32 gap = (__u32)(__u16)((__u32)jiffies - f->heard_jiffies) * CW_HEARD_UNIT;
   __u32 known = f->heard_gap;
-  if (!gap) return;
   if (gap > 0xffff) gap = 0xffff;
   known -= (known + (1u << CW_HEARD_FORGET) - 1) >> CW_HEARD_FORGET;
   f->heard_gap = gap > known ? gap : known;
@@ -40,6 +37,10 @@ static __always_inline int cw_is_blind(const struct cw_egress* e) {
   return (e->may & CW_ACTS(CW_CAP_FAILOVER)) && cw_pair_is_blind(e->ctl, e->pair, e->jiffies);
 }
 
+static __always_inline int cw_asked_lately(const struct cw_tx_flow* f, __u64 jiffies) {
+  return (__u16)((__u32)jiffies - f->nak_jiffies) <= CW_BLIND_ASKED_JIFFIES;
+}
+
 /* Whether the packet's flow has waited for longer than its path explains. */
 static __always_inline int cw_unheard(const struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p,
                                       int duplicate) {
@@ -48,7 +49,7 @@ static __always_inline int cw_unheard(const struct cw_egress* e, struct cw_tx_fl
   __u32 limit = 2u * f->heard_gap / CW_HEARD_UNIT + CW_BLIND_MIN_JIFFIES;
   __u32 doublings = f->blind_moves < CW_BLIND_MOST_DOUBLINGS ? f->blind_moves : CW_BLIND_MOST_DOUBLINGS;
   if (f->flags & CW_STEER_HARD_LOCKED) return 0;
-  duplicate &= !f->refused;
+  duplicate &= !cw_asked_lately(f, e->jiffies);
   if (duplicate) limit = 1;
   /* Signs without an answer's time: a while after each move. */
   if (f->unanswered || (duplicate && !f->acked_valid))
@@ -92,7 +93,7 @@ static __noinline int cw_sent_again(const struct cw_packet* p, __u32 peer_qpn) {
   pair = cw_get_pair(f->pair);
   now = bpf_jiffies64();
   if (!pair || !cw_pair_is_blind(ctl, pair, now)) return 0;
-  if (f->flow.nak_seq + f->flow.rnr && (__u16)((__u32)now - f->nak_jiffies) <= CW_BLIND_ASKED_JIFFIES) return 0;
+  if (cw_asked_lately(f, now)) return 0;
   f->unanswered = 1;
   return 0;
 }

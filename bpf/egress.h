@@ -176,7 +176,10 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   e.nothing_in_flight = f->acked_valid && f->acked_psn == f->flow.req.next;
   if (cw_acked_is_old(f, p)) f->acked_valid = 0;
   duplicate = cw_flow_update(&f->flow, p, e.jiffies);
-  if (cw_asks_again(p)) f->nak_jiffies = e.jiffies;
+  if (cw_asks_again(p)) {
+    f->nak_jiffies = e.jiffies;
+    f->unanswered = 0; /* a packet that is late looks as if it were sent again, just before the NAK that it caused */
+  }
   if (cw_nic_failover_on && (e.pair->carried & (e.lease_over - 1)) && (e.may & CW_ACTS(CW_CAP_NIC))) {
     int verdict = cw_carry(skb, p, f->pair);
     if (verdict != TC_ACT_UNSPEC) return verdict;

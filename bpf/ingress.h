@@ -26,11 +26,13 @@ static __always_inline void cw_resolve_mark(struct cw_tx_flow* f, __u32 acked) {
 static __noinline int cw_acknowledged(const struct cw_packet* p, __u32 peer_qpn, __u32 acked) {
   struct cw_flow_key key;
   struct cw_tx_flow* f;
+  __u64 now;
   cw_flow_key_back(&key, p, peer_qpn);
   f = bpf_map_lookup_elem(&cw_tx_flows, &key);
   if (!f || !f->flow.req.seen) return 0;
-  cw_heard(f, bpf_jiffies64());
-  f->refused = cw_asks_again(p);
+  now = bpf_jiffies64();
+  cw_heard(f, now);
+  if (cw_asks_again(p)) f->nak_jiffies = now;
   if (f->acked_valid && cw_psn_diff(acked, f->acked_psn) <= 0) return 0;
   if (cw_psn_diff(acked, f->flow.req.next) > 0) return 0; /* never sent: of an earlier life of the queue pair */
   f->acked_psn = acked;

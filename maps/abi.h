@@ -155,8 +155,8 @@ struct cw_tx_flow {
   __u32 moves;
   __u32 acked_psn;     /* next PSN that the peer has not acknowledged */
   __u8 acked_valid;    /* 1 once an acknowledgement was seen, 0 again when the queue pair began another life */
-  __u8 refused;        /* 1: the last answer was a NAK (PSN sequence or RNR), so what is sent again was asked for */
-  __u16 nak_jiffies;   /* lowest bits: when this side last sent such a NAK */
+  __u8 reserved;
+  __u16 nak_jiffies;   /* lowest bits: last NAK of a PSN or for want of a receiver, sent or received by this side */
   __u32 move_psn;      /* first PSN sent on the present slot */
   __u32 mark_psn;      /* outstanding mark of data as witness: a PSN … */
   __u32 mark_round;    /* … and the probe round that it was sent in; 0 = none outstanding */

@@ -109,6 +109,7 @@ class BlindEgress : public Egress {
       f.acked_valid = 1;
       f.heard_jiffies = static_cast<uint16_t>(Now() - static_cast<uint64_t>(quiet));
       f.doubt_jiffies = static_cast<uint16_t>(Now() - static_cast<uint64_t>(doubted));
+      f.nak_jiffies = static_cast<uint16_t>(Now() - 1000);
     });
   }
 };
@@ -171,13 +172,13 @@ TEST_F(BlindEgress, WhatIsSentAgainByTheTimerIsEnough) {
 }
 
 TEST_F(BlindEgress, WhatANakAskedForIsNoSign) {
-  Edit([](cw_tx_flow& f) {
-    f.heard_gap = 64 * 100;
-    f.refused = 1;
-  });
   Wait(30, 5);
+  Edit([this](cw_tx_flow& f) {
+    f.heard_gap = 64 * 100;
+    f.nak_jiffies = static_cast<uint16_t>(Now());
+  });
   EXPECT_EQ(Send(1), 50001);
-  Wait(300, 5);  // but so long a silence is
+  Wait(30, 5);  // nor is it for ever
   EXPECT_NE(Send(1), 50001);
 }
 
@@ -186,8 +187,13 @@ TEST_F(BlindEgress, ANakThatIsSentIsRemembered) {
   nak.opcode = 0x11;
   nak.payload.clear();
   nak.ext = Aeth(0x60);
-  Send(nak);
+  Edit([](cw_tx_flow& f) {
+    f.unanswered = 1;
+    f.moved_jiffies = 1;
+  });
+  EXPECT_EQ(Send(nak), 50001);
   EXPECT_LE(static_cast<uint16_t>(Now() - Sent().nak_jiffies), 100);
+  EXPECT_EQ(Sent().unanswered, 0) << "the packet that it is about looked as if it were sent again";
 }
 
 TEST_F(BlindEgress, ThatIsAllThereIsWhereAnswersAreNobodys) {
