@@ -5,8 +5,9 @@
  * and, if that is no better, to the next after twice as long. What is sent again for want of an answer, by the RDMA
  * stack's own timer, is enough by itself. It stays where it is answered until an agent is back, also when the lease is
  * over. A flow of answers leaves when the peer sends again what had arrived. What a NAK asked for is neither sign: it
- * is an answer, packets that came late are asked for, too, and all that followed them comes again at the flow's pace. Where no acknowledgement was ever seen (the agent died
- * before it knew whose they are) only what is sent again counts. BPF only. */
+ * is an answer, packets that came late are asked for, too, and all that followed them comes again at the flow's pace.
+ * Where no acknowledgement was ever seen (the agent died before it knew whose they are) only what is sent again counts.
+ * BPF only. */
 #ifndef CW_BPF_BLIND_H
 #define CW_BPF_BLIND_H
 
@@ -16,8 +17,8 @@
 #define CW_BLIND_SURE_JIFFIES 2 /* the sender runs for so long: it is not this host that stood still */
 #define CW_BLIND_MOST_DOUBLINGS 7
 #define CW_BLIND_ASKED_JIFFIES 64 /* after a NAK, in whichever direction, packets are sent again for so long */
-#define CW_HEARD_UNIT 64         /* of heard_gap, to a jiffy */
-#define CW_HEARD_FORGET 8        /* by 1/256 per answer, and at least by one unit */
+#define CW_HEARD_UNIT 64          /* of heard_gap, to a jiffy */
+#define CW_HEARD_FORGET 8         /* by 1/256 per answer, and at least by one unit */
 
 /* An answer to the flow's requests has come, of whatever kind. */
 static __always_inline void cw_heard(struct cw_tx_flow* f, __u64 jiffies) {

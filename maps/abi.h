@@ -153,8 +153,8 @@ struct cw_tx_flow {
   __u8 want_force;  /* pending move may be made at once */
   __u16 want_port;  /* 0 = native */
   __u32 moves;
-  __u32 acked_psn;     /* next PSN that the peer has not acknowledged */
-  __u8 acked_valid;    /* 1 once an acknowledgement was seen, 0 again when the queue pair began another life */
+  __u32 acked_psn;  /* next PSN that the peer has not acknowledged */
+  __u8 acked_valid; /* 1 once an acknowledgement was seen, 0 again when the queue pair began another life */
   __u8 reserved;
   __u16 nak_jiffies;   /* lowest bits: last NAK of a PSN or for want of a receiver, sent or received by this side */
   __u32 move_psn;      /* first PSN sent on the present slot */

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two hosts of one leaf, both with the product, that are sent the same data and the same flood. On one of them a program
-// in front of the product's drops the flood and does nothing else: all that differs is what a frame of the flood costs.
-// Links are not shaped, and one processor has to do it all: both ends of the data, every hop, the flood and what the
-// programs make of it. So what the flood takes is what the data lacks. Thread: one, which stays on that processor.
+// Two hosts of one leaf, both with the product, that are sent the same data and the same flood. On one of them a
+// program in front of the product's drops the flood and does nothing else: all that differs is what a frame of the
+// flood costs. Links are not shaped, and one processor has to do it all: both ends of the data, every hop, the flood
+// and what the programs make of it. So what the flood takes is what the data lacks. Thread: one, which stays on that
+// processor.
 #pragma once
 
 #include <cstdint>

@@ -33,9 +33,9 @@ struct Qp {
   std::string device;
   uint32_t device_index = 0;
   uint32_t lqpn = 0;
-  uint32_t rqpn = 0;  // 0: not connected
-  uint8_t type = 0;   // enum ib_qp_type: 2 RC, 3 UC, 4 UD
-  uint8_t state = 0;  // enum ib_qp_state: 0 RESET, 1 INIT, 2 RTR, 3 RTS, 4 SQD, 5 SQE, 6 ERR
+  uint32_t rqpn = 0;    // 0: not connected
+  uint8_t type = 0;     // enum ib_qp_type: 2 RC, 3 UC, 4 UD
+  uint8_t state = 0;    // enum ib_qp_state: 0 RESET, 1 INIT, 2 RTR, 3 RTS, 4 SQD, 5 SQE, 6 ERR
   uint32_t thread = 0;  // that made it; 0: the kernel did (`comm` says which part), or that thread has ended
   uint32_t pid = 0;     // its process
   std::string comm;
