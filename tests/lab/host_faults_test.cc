@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -229,6 +230,28 @@ TEST_F(HostFaults, AnInterfaceThatGoesAndComesBack) {
   const int64_t returned_ns = MonotonicNs();
   ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
   ExpectAllGoesOn(returned_ns);
+}
+
+// From some moment on a running agent gets no more memory, and is asked for all that it knows: whether it lives or ends,
+// packets flow on, and the next one takes over.
+TEST_F(HostFaults, MemoryThatGetsShortUnderAnAgent) {
+  ASSERT_NO_FATAL_FAILURE(UpWithTraffic());
+  const uint64_t sent_again = SentAgain();
+  const pid_t agent = testbed->agent_pid(0);
+  const rlimit less_than_it_has{.rlim_cur = 1 << 20, .rlim_max = RLIM_INFINITY};
+  ASSERT_EQ(prlimit(agent, RLIMIT_DATA, &less_than_it_has, nullptr), 0) << strerror(errno);
+  siginfo_t end{};
+  for (int i = 0; i < 50 && end.si_pid == 0; ++i) {
+    (void)testbed->agent(0).Status();
+    (void)testbed->agent(0).Qps({});
+    absl::SleepFor(absl::Milliseconds(100));
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(agent), &end, WEXITED | WNOHANG | WNOWAIT), 0) << strerror(errno);
+  }
+  std::printf("the agent %s; ", end.si_pid == 0 ? "lives without more memory" : "ended for want of memory");
+  ASSERT_TRUE(KillAgent(*testbed, 0).ok());
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  ExpectAllGoesOn();
+  std::printf("%d packets were sent again\n", static_cast<int>(SentAgain() - sent_again));
 }
 
 // An agent that is killed for want of memory at several points of its start, over the programs of the one before.
