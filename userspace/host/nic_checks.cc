@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -15,17 +14,10 @@
 namespace cw::host {
 namespace {
 
-namespace fs = std::filesystem;
 using Result = Check::Result;
 
 constexpr int kRoceHeaders = 40 + 8 + 12 + 4 + 28 + 4;
 constexpr int kWantedMtu = 4096;
-
-std::string LinkName(const std::string& path) {
-  std::error_code error;
-  const fs::path target = fs::read_symlink(path, error);
-  return error ? "" : target.filename().string();
-}
 
 // node_type "1: CA" is InfiniBand or RoCE, "4: RNIC" iWARP; with a network device under it, InfiniBand it is not.
 bool IsRoce(const std::string& folder) {

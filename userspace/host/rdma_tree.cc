@@ -2,7 +2,6 @@
 #include "userspace/host/rdma_tree.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -14,15 +13,7 @@
 namespace cw::host {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr size_t kMaxGidSlots = 1024;  // of one port
-
-std::string LinkName(const std::string& path) {
-  std::error_code error;
-  const fs::path target = fs::read_symlink(path, error);
-  return error ? "" : target.filename().string();
-}
 
 std::string Text(const std::string& path) { return ReadTrimmed(path).value_or(""); }
 

@@ -20,6 +20,12 @@ std::optional<std::string> ReadTrimmed(const std::string& path) {
   return std::string(absl::StripAsciiWhitespace(text.str()));
 }
 
+std::string LinkName(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+  return error ? "" : target.filename().string();
+}
+
 std::vector<std::string> ListFolder(const std::string& path) {
   std::vector<std::string> names;
   std::error_code error;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/tls/authority.h"
 
-#include <arpa/inet.h>
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
 
@@ -117,11 +116,6 @@ absl::StatusOr<Issued> MakeLeaf(const Issued& authority, const std::string& name
                {NID_subject_key_identifier, "hash"},
                {NID_authority_key_identifier, "keyid"}},
               &signer);
-}
-
-bool IsAddress(const std::string& text) {
-  unsigned char bytes[sizeof(in6_addr)];
-  return inet_pton(AF_INET, text.c_str(), bytes) == 1 || inet_pton(AF_INET6, text.c_str(), bytes) == 1;
 }
 
 absl::Status CheckName(const std::string& name) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/tls/handshake.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
@@ -58,11 +57,6 @@ void LimitWaits(int fd, absl::Duration patience) {
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   const int flags = fcntl(fd, F_GETFL, 0);
   (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
-}
-
-bool IsAddress(const std::string& host) {
-  unsigned char bytes[sizeof(in6_addr)];
-  return inet_pton(AF_INET, host.c_str(), bytes) == 1 || inet_pton(AF_INET6, host.c_str(), bytes) == 1;
 }
 
 // As gRPC speaks: TLS 1.2 or later, HTTP/2.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owners of OpenSSL's objects, and its errors as text. For this room alone.
+// Owners of OpenSSL's objects, its errors as text, and what several files here do with both. For this room alone.
 #pragma once
 
+#include <arpa/inet.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -70,6 +71,12 @@ inline std::string SerialText(const ASN1_INTEGER* number) {
   std::string out;
   for (int i = 0; i < number->length; ++i) absl::StrAppendFormat(&out, "%02x", number->data[i]);
   return out;
+}
+
+// Of IPv4 or IPv6, without brackets.
+inline bool IsAddress(const std::string& text) {
+  unsigned char bytes[sizeof(in6_addr)];
+  return inet_pton(AF_INET, text.c_str(), bytes) == 1 || inet_pton(AF_INET6, text.c_str(), bytes) == 1;
 }
 
 inline Key ReadKey(absl::string_view pem) {
