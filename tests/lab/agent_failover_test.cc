@@ -251,7 +251,7 @@ TEST_F(AgentOnFabric, EndsOfMessagesThatDiedWithAPathAreResentAtOnce) {
     SCOPED_TRACE(static_cast<int>(kind));
     FailoverSpec spec;
     spec.testbed = SmallSpec();
-    spec.cuts = 4;
+    spec.cuts = 3;
     spec.kind = kind;
     spec.tails = true;
     spec.timeout = 20;

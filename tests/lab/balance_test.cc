@@ -173,9 +173,9 @@ TEST_F(Balance, BurstsThatDoNotOverlapAreNotChased) {
   second.start_after = absl::Milliseconds(500);
   const Spines spines = StartWhere({first, second}, [](const Spines& s) { return s[0] == s[1]; });
   ASSERT_FALSE(spines.empty());
-  absl::SleepFor(absl::Seconds(20));
+  absl::SleepFor(absl::Seconds(12));
   PrintDecisions();
-  EXPECT_LE(Moves(), 4u) << "of two flows in twenty bursts each";
+  EXPECT_LE(Moves(), 4u) << "of two flows in twelve bursts each";
 }
 
 TEST_F(Balance, ALockedFlowStaysUntilItsPathDies) {

@@ -80,7 +80,7 @@ TEST_F(Ip6Test, QueuePairsAreSeenMovedAndLeaveADeadSpine) {
   ASSERT_EQ(gid, GidIndex(1)) << "perftest takes one index for both ends";
   auto before = RxeCounters(rack_->machine(0));
   ASSERT_TRUE(before.ok()) << before.status();
-  auto run = Perftest::Start(*rack_, {.arguments = "-q 4 -D 90 -s 65536 -u 18 -x " + gid});
+  auto run = Perftest::Start(*rack_, {.arguments = "-q 4 -D 400 -s 65536 -u 18 -x " + gid});
   ASSERT_TRUE(run.ok()) << run.status();
   run_ = *std::move(run);
   ASSERT_TRUE(Eventually(

@@ -124,8 +124,7 @@ class NakTest : public AgentsFixture {
   }
 
   // One queue pair with one message under way at a time. Its timer is 18 minutes long, because soft-RoCE's runs
-  // through, progress or not: what goes on within seconds was asked for. The run's own steps, one after a quarter of
-  // its time, come long after Finish's: two at once would leave nothing measured.
+  // through, progress or not: what goes on within seconds was asked for.
   void StartTails() {
     auto run = Perftest::Start(*rack_, {.arguments = "-q 1 -t 1 -D 400 -s 65536 -u 28"});
     ASSERT_TRUE(run.ok()) << run.status();

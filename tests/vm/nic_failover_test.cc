@@ -76,7 +76,7 @@ TEST_F(NicFailoverTest, QueuePairsGoOnByTheOtherNicAndReturn) {
   ASSERT_TRUE(before.ok()) << before.status();
   // Longer than the cut and the return take. One message in flight each: queues that the emulated
   // processors never work off would lose the probes, too, and make NICs look silent in turn.
-  auto run = Perftest::Start(*rack_, {.arguments = "-q 2 -t 1 -D 90 -s 16384 -u 18"});
+  auto run = Perftest::Start(*rack_, {.arguments = "-q 2 -t 1 -D 400 -s 16384 -u 18"});
   ASSERT_TRUE(run.ok()) << run.status();
   run_ = *std::move(run);
   ASSERT_TRUE(WaitForQueuePairs(rack_->machine(0), 2, absl::Seconds(30)).ok());

@@ -160,7 +160,7 @@ TEST_F(NicsTest, CountersThatMovedAndEvents) {
 // Without libcwverbs and without rdma_cm: Linux makes the port of both QPNs, and who the peer is the kernel alone
 // tells, at the moment they connect.
 TEST_F(UnseenTest, PathsOfQueuePairsByTheirQpns) {
-  auto run = Perftest::Start(*rack_, {.arguments = "-q 4 -D 60 -s 65536 -u 18"});
+  auto run = Perftest::Start(*rack_, {.arguments = "-q 4 -D 400 -s 65536 -u 18"});
   ASSERT_TRUE(run.ok()) << run.status();
   std::vector<nlohmann::json> flows;
   EXPECT_TRUE(Eventually([&] { return (flows = Flows("qpns")).size() == 4; }, absl::Seconds(60), absl::Seconds(2)))

@@ -37,7 +37,8 @@ class Perftest {
   static absl::StatusOr<std::unique_ptr<Perftest>> Start(Rack& rack, const PerftestOptions& options);
   // Both ends have ended without an error and the report could be read, or an error that tells their output.
   absl::StatusOr<PerftestResult> Wait(absl::Duration timeout);
-  // Wait, after telling a run with -D (writes, reads) that its time is over: nobody waits for what no test looks at.
+  // Wait, after telling a run with -D (writes, reads) that its time is over: nobody waits for what no test looks at. -D
+  // 400 keeps perftest's own steps, the first after a quarter of it, away from these: two at once measure nothing.
   absl::StatusOr<PerftestResult> Finish(absl::Duration timeout);
   bool running() const { return client_->running(); }
 

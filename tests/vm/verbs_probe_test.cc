@@ -208,7 +208,7 @@ TEST_F(VerbsProbeTest, LibcwverbsPutsQueuePairsOnLivePathsOnly) {
   constexpr int kQueuePairs = 6;
   auto run = Perftest::Start(
       *rack_, {.tool = absl::StrCat("env LD_PRELOAD=", kLibrary, " CWVERBS_DEADLINE_MS=1000 ib_write_bw"),
-               .arguments = absl::StrCat("-q ", kQueuePairs, " -t 4 -s 65536 -u 18 -D 60")});
+               .arguments = absl::StrCat("-q ", kQueuePairs, " -t 4 -s 65536 -u 18 -D 400")});
   ASSERT_TRUE(run.ok()) << run.status();
   run_ = *std::move(run);
   EXPECT_TRUE(Eventually([&] {
