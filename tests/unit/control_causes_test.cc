@@ -106,5 +106,31 @@ TEST(Causes, TellAVerdictAfterTwoWindows) {
   EXPECT_EQ(of_flow(w).cause, Cause::kNone);
 }
 
+// Probes of another class do not stand for what the flow goes through: a queue that they do not meet is no receiver's.
+TEST(Causes, ProbesOfAnotherClassSayNothingOfAFlow) {
+  const PairKey key{Addr::FromV4(0x0a000001), Addr::FromV4(0x0a000002)};
+  CauseWindow w{.seconds = 1, .line_rate_bps = 200e6};
+  CausePair pair{.pair = key, .reverse_ns = 1e4};
+  pair.paths = {{.slot = 0, .queue_samples = 100, .queue_ns = 500, .base_ns = 1e4}};
+  // 16 packets at 450 a second: acknowledged after 35 ms.
+  pair.flows = {{.key = {key.local, key.remote, 7}, .slot = 0, .packets = 450, .bytes = 500'000, .acks = 450}};
+  pair.flows[0].in_flight = 16;
+  pair.flows[0].looks = 25;
+  w.pairs = {pair};
+  const auto judged = [&] {
+    CauseState state{CauseRules()};
+    state.Judge(w);
+    for (const CauseVerdict& v : state.Judge(w)) {
+      if (v.flow.dqpn == 7) return v.cause;
+    }
+    return Cause::kNone;
+  };
+  EXPECT_EQ(judged(), Cause::kSlowReceiver);
+  w.pairs[0].flows[0].other_class = true;
+  EXPECT_EQ(judged(), Cause::kNone);
+  w.pairs[0].flows[0].rnr_naks = 100;
+  EXPECT_EQ(judged(), Cause::kSlowReceiver) << "it says so itself";
+}
+
 }  // namespace
 }  // namespace cw::control

@@ -118,6 +118,7 @@ void CauseBook::LookAtFlow(uint32_t index, const FlowLook& look) {
     }
   }
   flow.slot = look.slot;
+  flow.other_class = look.other_class;
   last = {look, true, true};
 }
 

@@ -44,7 +44,7 @@ void Agent::LookForCauses(const control::Observation& seen) {
     if (index) causes_.LookAtPair(*index, pair, dataplane_->pairs()[*index]);
   }
   for (const auto& [key, flow] : flows_.sent) {
-    if (flow.window_bytes < kDataPacketBytes * flow.window_packets) continue;
+    if (flow.window_bytes < kDataPacketBytes * flow.window_packets || FindPair(flow.tx.pair) == nullptr) continue;
     causes_.LookAtFlow(flow.tx.pair, {.key = key,
                                       .slot = flow.PathSlot(),
                                       .packets = flow.flow().packets,
@@ -54,7 +54,8 @@ void Agent::LookForCauses(const control::Observation& seen) {
                                       .acks = flow.answers.acks,
                                       .rnr_naks = flow.answers.rnr_naks,
                                       .seq_naks = flow.answers.seq_naks,
-                                      .in_flight = InFlight(flow.tx)});
+                                      .in_flight = InFlight(flow.tx),
+                                      .other_class = flow.flow().tos >> 2 != engine_->mesh().dscp(flow.tx.pair)});
   }
 }
 

@@ -66,7 +66,8 @@ struct FlowFacts {
   double marked_share = 0;  // … of which this share had one
   double waiting = 0;       // packets in flight, without those that wait for others' acknowledgement
   double late_ns = 0;       // acknowledgements
-  Lost refused;             // NAKs among packets, of the last windows
+  bool other_class = false;
+  Lost refused;  // NAKs among packets, of the last windows
 };
 
 std::string Us(double ns) { return absl::StrFormat("%.1f", ns / 1e3); }
@@ -298,6 +299,7 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
   m.bps = static_cast<double>(flow.bytes) * 8 / w.seconds;
   m.fair_bps = std::max(w.line_rate_bps / std::max(1, flows), w.line_rate_bps - (sent_bps - m.bps));
   m.slow = w.line_rate_bps <= 0 || m.bps < rules.slow_share * m.fair_bps;
+  m.other_class = flow.other_class;
   m.cnps_per_s = static_cast<double>(flow.cnps) / w.seconds;
   m.rnr_per_s = static_cast<double>(flow.rnr_naks) / w.seconds;
   const CausePath* path = nullptr;
@@ -340,7 +342,7 @@ Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, con
                                 const FlowFacts& m) const {
   if (m.rnr_per_s >= rules.rnr_per_s) return Cause::kSlowReceiver;
   if (m.refused.lost >= rules.least_lost && !m.marked && !m.queued) return Cause::kGreyLoss;
-  if (!m.slow) return Cause::kNone;
+  if (!m.slow || m.other_class) return Cause::kNone;
   const double patience = m.marked ? 3 : 1;  // marked packets wait longer than probes
   if (m.late_ns > patience * rules.late_over_rtt * m.rtt_ns && m.waiting > patience * rules.late_packets) {
     return Cause::kSlowReceiver;

@@ -87,13 +87,14 @@ struct CauseFlow {
   uint8_t slot = kSlotNone;
   uint64_t packets = 0;
   uint64_t bytes = 0;
-  uint64_t cnps = 0;      // received
-  uint64_t rnr_naks = 0;  // received
-  uint64_t seq_naks = 0;  // received
-  uint64_t acks = 0;      // received
-  double in_flight = 0;   // packets not acknowledged, mean of the looks
-  int looks = 0;          // 0: not known
-  bool moved = false;     // its path changed in this window: NAKs say nothing
+  uint64_t cnps = 0;         // received
+  uint64_t rnr_naks = 0;     // received
+  uint64_t seq_naks = 0;     // received
+  uint64_t acks = 0;         // received
+  double in_flight = 0;      // packets not acknowledged, mean of the looks
+  int looks = 0;             // 0: not known
+  bool moved = false;        // its path changed in this window: NAKs say nothing
+  bool other_class = false;  // than the probes: neither their round trip nor their queues are its own
 };
 
 struct CausePair {
