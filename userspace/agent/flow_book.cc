@@ -37,6 +37,12 @@ void RecentDelays::Add(int64_t now_ns, int64_t owd_ns) {
   now.Add(owd_ns);
 }
 
+void FlowEntry::AddDelay(int64_t now_ns, uint8_t on_slot, int64_t owd_ns) {
+  if (owd_slot != on_slot) owd = {};
+  owd_slot = on_slot;
+  owd.Add(now_ns, owd_ns);
+}
+
 telemetry::Sketch RecentDelays::Merged() const {
   telemetry::Sketch all = now;
   all.Merge(before);

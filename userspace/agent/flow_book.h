@@ -35,13 +35,15 @@ struct FlowEntry {
   uint32_t NativeLabel() const { return uint32_t{tx.label[0]} << 16 | tx.label[1] << 8 | tx.label[2]; }
   // The slot whose path the flow takes: its own while steered, that of its native port otherwise.
   uint8_t PathSlot() const { return tx.port != 0 ? tx.slot : tx.native_slot; }
+  // What it knows of the path that it took before is forgotten.
+  void AddDelay(int64_t now_ns, uint8_t on_slot, int64_t owd_ns);
   uint64_t window_bytes = 0;  // since the reading before
   uint64_t window_packets = 0;
   uint64_t window_cnps = 0;
   uint64_t last_bytes = 0;  // totals at the last reading
   uint64_t last_packets = 0;
   uint64_t last_cnps = 0;
-  struct Answers {               // of its receiver, totals at the last reading
+  struct Answers {  // of its receiver, totals at the last reading
     bool known = false;
     uint64_t acks = 0, rnr_naks = 0, seq_naks = 0;
   } answers;
@@ -49,8 +51,9 @@ struct FlowEntry {
   double rate_bps = 0;        // smoothed over about a second
   int64_t read_ns = 0;        // received flows: monotonic time of the last reading
   uint16_t native_asked = 0;  // native port that a slot was asked for
-  RecentDelays owd;           // of its packets
-  bool seen = false;          // in the present reading
+  RecentDelays owd;           // of its packets on the path of owd_slot
+  uint8_t owd_slot = CW_SLOT_NONE;
+  bool seen = false;  // in the present reading
 };
 
 struct FlowBook {

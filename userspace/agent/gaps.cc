@@ -9,7 +9,8 @@
 namespace cw::agent {
 namespace {
 
-constexpr int kWindowS = 10;                 // that of the flows' own delays
+constexpr int kWindowS = 10;  // that of the flows' own delays
+constexpr int64_t kWindowNs = int64_t{kWindowS} * 1'000'000'000;
 constexpr int64_t kFreshNs = 7'000'000'000;  // RecentDelays turns with a sample, after five seconds
 constexpr double kProbeBytes = 100;
 
@@ -19,6 +20,12 @@ double LargerNs(const cw_flow& flow, size_t hops, double rate_bps) {
   const double bytes =
       std::max(static_cast<double>(flow.bytes) / static_cast<double>(flow.packets), static_cast<double>(flow.mtu));
   return std::max(0.0, bytes - kProbeBytes) * 8e9 / rate_bps * static_cast<double>(hops + 1);
+}
+
+// Within what both are measured over. A path that is silent now may as well be dead.
+bool PausedLately(const SlotState& slot, int64_t now_ns) {
+  if (slot.silence && slot.silence->watch.verdict() == control::Silence::kPaused) return true;
+  return slot.paused_ns != 0 && now_ns - slot.paused_ns < kWindowNs;
 }
 
 // What a path's probes say, once for all of its flows.
@@ -52,7 +59,7 @@ void Agent::JudgeGaps(int64_t now_ns) {
   Meshes meshes(now_ns);
   for (const auto& [key, flow] : flows_.sent) {
     PairState* pair = FindPair(flow.tx.pair);
-    const uint8_t slot = flow.PathSlot();
+    const uint8_t slot = ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
     if (pair == nullptr || slot >= CW_MAX_SLOTS || pair->blind) continue;
     // What is kept of a flow that rests is old.
     const bool fresh = now_ns - flow.owd.turned_ns < kFreshNs;
@@ -73,7 +80,7 @@ void Agent::JudgeGaps(int64_t now_ns) {
     const control::GapClues clues = {.flow_dscp = static_cast<uint8_t>(flow.flow().tos >> 2),
                                      .probe_dscp = engine_->mesh().dscp(pair->index),
                                      .ports_choose = probe::PortsChoosePaths(discovery->hashing()),
-                                     .paused = pair->slot[slot].silence.has_value(),
+                                     .paused = PausedLately(pair->slot[slot], now_ns),
                                      .slow_receiver = cause == control::Cause::kSlowReceiver,
                                      .slow_sender = cause == control::Cause::kSlowSender};
     if (gaps_->Step(key, now_ns, look, clues)) TellGap(key, *gaps_->Of(key));

@@ -244,8 +244,10 @@ void Agent::ConsumeRings() {
 void Agent::MatchSamples() {
   const int64_t now_ns = MonotonicNs();
   matcher_.TakeMatches(NowNs(), [&](const telemetry::SampleMatcher::Match& match) {
-    auto flow = flows_.sent.find(match.key.flow);
-    if (flow != flows_.sent.end() && match.OwdNs() > 0) flow->second.owd.Add(now_ns, match.OwdNs());
+    auto at = flows_.sent.find(match.key.flow);
+    if (at == flows_.sent.end() || match.OwdNs() <= 0) return;
+    FlowEntry& flow = at->second;
+    flow.AddDelay(now_ns, ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot, match.OwdNs());
   });
 }
 

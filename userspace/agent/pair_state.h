@@ -65,6 +65,7 @@ struct SlotState {
   std::vector<Addr> links;  // where those that it takes end, as last known in full; ours first; empty: not known
   int64_t answered_ns = 0;  // local time: when the newest of its probes that were answered was sent; 0: none was
   std::optional<SilentPath> silence;
+  int64_t paused_ns = 0;  // monotonic: when it was last found paused; 0: never
   bool was_dead = false;  // at the last look at the slot's state
 };
 

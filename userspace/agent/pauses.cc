@@ -140,6 +140,7 @@ void Agent::OnSilenceEnds(PairState& pair, uint8_t s) {
       TellSilence(pair, s);
     const int64_t silent_ns = now_ns - silent.watch.began_ns() + silent.verdict.silence_ns;
     if (silent.watch.verdict() == control::Silence::kPaused) {
+      slot.paused_ns = now_ns;
       text = absl::StrFormat("path %d to %s goes on: it was paused for some %.0f ms", s, pair.peer,
                              static_cast<double>(silent_ns) / 1e6);
     } else if (silent.watch.verdict() == control::Silence::kUnknown) {

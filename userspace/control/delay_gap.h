@@ -45,7 +45,7 @@ struct GapLook {
 struct GapClues {
   uint8_t flow_dscp = 0, probe_dscp = 0;
   bool ports_choose = true;  // false: the fabric hashes on more than ports, or sprays
-  bool paused = false;       // a path of the pair was told paused lately
+  bool paused = false;       // its path was told paused within that window
   bool slow_receiver = false;
   bool slow_sender = false;
 };
