@@ -51,6 +51,11 @@ absl::StatusOr<int> Join(const std::vector<std::string>& parts) {
 
 }  // namespace
 
+std::string DefaultKernel() {
+  const char* named = getenv("CW_VM_KERNEL");
+  return named == nullptr || *named == '\0' ? "6.1" : named;
+}
+
 absl::StatusOr<Image> Image::Build(const ImageOptions& options) {
   if (!InPath("qemu-system-x86_64")) return absl::UnavailableError("qemu-system-x86_64 is not installed");
   const char* cache = getenv("CW_VM_CACHE");

@@ -10,8 +10,12 @@
 
 namespace cw::vm {
 
+// CW_VM_KERNEL in the environment, or 6.1: what machines boot for which a test names no other kernel.
+std::string DefaultKernel();
+
 struct ImageOptions {
-  std::string kernel = "6.1";  // a series of Debian 12 and its archives (6.1, 6.12), or a kernel package's full name
+  // A series of Debian 12 and its archives (6.1, 6.12), or a kernel package's full name.
+  std::string kernel = DefaultKernel();
   std::vector<std::pair<std::string, std::string>>
       files;                          // {host file, path in the machine}; programs bring their libraries
   std::vector<std::string> archives;  // further ones (cpio, newc), unpacked last

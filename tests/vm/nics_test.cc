@@ -2,6 +2,9 @@
 // What the agent says of real soft-RoCE devices and of queue pairs whose packets it does not see, against what
 // ibv_devinfo, rdma and the switches say.
 #include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <sstream>
 #include <string>
@@ -25,6 +28,7 @@ class NicsTest : public AgentsFixture {
     options.log_dir = CW_VM_LOG_DIR "/nics";
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
     options.image.files.push_back({"/usr/bin/ibv_devinfo", "/usr/bin/ibv_devinfo"});
+    options.image.files.push_back({"/usr/bin/date", "/usr/bin/date"});  // busybox's knows no nanoseconds
     return options;
   }
   static void SetUpTestSuite() { Begin(Options(), AgentConfig()); }
@@ -155,6 +159,21 @@ TEST_F(NicsTest, CountersThatMovedAndEvents) {
   ASSERT_TRUE(rack_->machine(0).Run("ip link set eth0 up").ok());
   EXPECT_TRUE(Eventually([&] { return EventSays("port of rxe0 (eth0) is active again"); })) << Logs();
   if (!route->empty()) rack_->machine(0).Run(absl::StrCat("ip route replace ", *route, " dev eth0")).IgnoreError();
+}
+
+TEST_F(NicsTest, ADeviceThatComesAndGoes) {
+  auto began = rack_->machine(0).Run("/usr/bin/date +%s%N && rdma link add rxe9 type rxe netdev eth1");
+  ASSERT_TRUE(began.ok()) << began.status();
+  ASSERT_TRUE(Eventually([&] { return EventSays("RDMA device rxe9 appeared"); })) << Logs();
+  ASSERT_TRUE(rack_->machine(0).Run("rdma link delete rxe9").ok());
+  EXPECT_TRUE(Eventually([&] { return EventSays("RDMA device rxe9 is gone"); })) << Logs();
+  auto events = agents_->Events(0, "rdma");
+  ASSERT_TRUE(events.ok()) << events.status();
+  for (const nlohmann::json& event : *events) {
+    if (event.at("text") != "RDMA device rxe9 appeared") continue;
+    const int64_t after_ns = event.at("time_unix_ns").get<int64_t>() - std::atoll(began->c_str());
+    std::printf("told after %d ms\n", static_cast<int>(after_ns / 1'000'000));
+  }
 }
 
 // Without libcwverbs and without rdma_cm: Linux makes the port of both QPNs, and who the peer is the kernel alone
