@@ -5,6 +5,7 @@
 #define CW_BPF_NIC_STAMP_H
 
 #include "bpf/dataplane.h"
+#include "maps/arrival.h"
 
 #ifdef CW_NIC_STAMPS
 extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md* ctx, __u64* timestamp) __ksym;
@@ -44,6 +45,29 @@ static __noinline int cw_nic_stamp_convert(struct xdp_md* ctx, __u64 now) {
   stamp = line ? cw_nic_to_local(line, stamp, now) : 0;
   *kept = stamp;
   return cw_count(stamp ? CW_COUNT_nic_stamps : CW_COUNT_nic_stamps_off);
+}
+
+#define CW_LOOPBACK 1 /* in every network namespace (Linux, include/net/flow.h: LOOPBACK_IFINDEX) */
+
+/* Of a frame that the agent shows (maps/arrival.h): by how much its device saw it earlier than we do, 0 = not told.
+ * seen: when we saw it (CLOCK_MONOTONIC); now: the same in local time. No packet can bring a stamp along: metadata is no
+ * part of it, another XDP program would have to make some, and even then the packet has the interface that it came by,
+ * while what BPF_PROG_RUN shows has loopback's, to which this program is never attached. */
+static __noinline __u64 cw_shown_age(struct xdp_md* ctx, __u64 seen, __u64 now) {
+  const struct cw_arrival* a = (const struct cw_arrival*)(long)ctx->data_meta;
+  __u64 ns, age = 0;
+  if ((void*)(a + 1) > (void*)(long)ctx->data) goto done;
+  if (ctx->ingress_ifindex != CW_LOOPBACK || a->magic != CW_ARRIVAL_MAGIC) goto done;
+  ns = a->ns;
+  if (seen - ns > CW_ARRIVAL_OLDEST_NS) { /* or of the future */
+    cw_count(CW_COUNT_nic_stamps_off);
+    goto done;
+  }
+  cw_count(CW_COUNT_nic_stamps);
+  age = now - cw_with_lab_error(ns, cw_local_time(ns));
+done:
+  CW_FORGET(age, seen);
+  return age;
 }
 
 /* 0 = none. */

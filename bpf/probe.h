@@ -19,9 +19,16 @@ struct cw_probe {
     __u64 words[CW_PROBE_WORDS];
     struct cw_probe_hdr hdr;
   };
-  __u64 now;  /* arrival, local clock */
-  __u32 pair; /* index */
+  __u64 now;    /* arrival, local clock */
+  __u32 pair;   /* index */
+  __u32 age_ns; /* the NIC's device saw it so long before, 0 = not known */
 };
+
+/* Arrival as the NIC stamped it, local clock; 0 = it did not. */
+static __always_inline __u64 cw_nic_arrival(const struct cw_probe* pr) {
+  if (cw_nic_stamps_on) return cw_nic_stamp_get();
+  return pr->age_ns ? pr->now - pr->age_ns : 0;
+}
 
 /* The headers of a probe in the frame, their bounds checked. */
 struct cw_probe_frame {
@@ -96,7 +103,7 @@ static __always_inline void cw_reply_fill(struct cw_probe* pr, const struct cw_p
   pr->hdr.key_id = key_id;
   pr->hdr.responder_session = ctl ? cw_be32(ctl->session) : 0;
   pr->hdr.t2 = cw_be64(pr->now);
-  pr->hdr.t2_nic = cw_nic_stamps_on ? cw_be64(cw_nic_stamp_get()) : 0;
+  pr->hdr.t2_nic = cw_be64(cw_nic_arrival(pr));
   CW_UNROLL(8)
   for (__u32 i = 0; i < CW_ROUNDS; ++i)
     pr->hdr.bitmap[i] = cw_be16(cw_round_mask_of(&pair->rcvd[(round - i) & (CW_ROUNDS - 1)], round - i));
@@ -194,7 +201,7 @@ static __noinline int cw_emit_probe(const struct cw_probe* pr, __u64 t1) {
   ev->t3 = cw_be64(pr->hdr.t3);
   ev->t4 = pr->now;
   ev->t2_nic = cw_be64(pr->hdr.t2_nic);
-  ev->t4_nic = cw_nic_stamps_on ? cw_nic_stamp_get() : 0;
+  ev->t4_nic = cw_nic_arrival(pr);
   CW_UNROLL(8)
   for (__u32 i = 0; i < CW_ROUNDS; ++i) ev->arrived[i] = cw_be16(pr->hdr.bitmap[i]);
   ev->flags = pr->hdr.flags;
@@ -341,7 +348,11 @@ static __noinline int cw_on_probe(struct xdp_md* ctx, const struct cw_packet* p,
   struct cw_probe pr;
   struct cw_probe_frame f;
   pr.now = cw_with_lab_error(arrived, cw_local_time(arrived));
-  if (cw_nic_stamps_on) cw_nic_stamp_convert(ctx, pr.now);
+  pr.age_ns = 0;
+  if (cw_nic_stamps_on)
+    cw_nic_stamp_convert(ctx, pr.now);
+  else
+    pr.age_ns = cw_shown_age(ctx, arrived, pr.now);
   if (!cw_probe_frame(ctx, p, &f)) return XDP_DROP;
   CW_UNROLL(10)
   for (__u32 i = 0; i < CW_PROBE_WORDS; ++i) pr.words[i] = f.words[i];

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // A probe that came by verbs, shown to the programs: what they make of it is what they make of the same probe on a
 // netdev.
+#include <bpf/bpf.h>
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
+#include <linux/if_link.h>
+#include <net/if.h>
 
+#include <cerrno>
+#include <cstring>
+
+#include "maps/arrival.h"
 #include "tests/bpf/probe_fixture.h"
+#include "tests/bpf/veth_rig.h"
 #include "userspace/probe/packet.h"
 #include "userspace/probe_verbs/responder.h"
 
@@ -44,6 +52,7 @@ TEST_F(VerbsTurn, ARequestIsAnsweredAsOnANetdev) {
   EXPECT_GE(t2, before);
   EXPECT_GE(t3, t2);
   EXPECT_LE(t3, MonotonicNs());
+  EXPECT_EQ(reply.t2_nic, 0u);
   EXPECT_EQ(rig_.CounterChanges(), "probe_requests=1 peer_restarts=1");
   // Replayed, it is known.
   EXPECT_FALSE(TurnOf(request, arrival_).reply);
@@ -115,6 +124,129 @@ TEST_F(VerbsTurn, TheEgressProgramNotesWhenARequestLeaves) {
   EXPECT_GE(ev.t1, before);
   EXPECT_LE(ev.t1, reply.t2);
   EXPECT_GE(ev.t4, reply.t3 - 10);
+}
+
+class VerbsStamps : public VerbsTurn {
+ protected:
+  // The arrival of a new round's request as the reply tells it; 0: by no device.
+  uint64_t T2ByNic(const Turned& turned) {
+    EXPECT_TRUE(turned.reply);
+    if (!turned.reply) return 0;
+    return __builtin_bswap64(
+        As<cw_probe_hdr>(Bytes(turned.reply->payload.begin(), turned.reply->payload.end())).t2_nic);
+  }
+  uint64_t T2ByNic(uint64_t stamp_ns) {
+    probe_verbs::Arrival arrival = arrival_;
+    arrival.ns = static_cast<int64_t>(stamp_ns);
+    return T2ByNic(TurnOf({.slot = 1, .round = ++round_}, arrival));
+  }
+  // The same with metadata as it stands, from an interface; 0: what BPF_PROG_RUN takes.
+  uint64_t T2OfShown(const Bytes& metadata, uint32_t ifindex) {
+    const Bytes payload = Header({.slot = 1, .round = ++round_}, keys_.rx[0]);
+    const auto packed = probe_verbs::PackFrame(arrival_, 50007, payload, &frame_);
+    EXPECT_TRUE(packed);
+    Bytes shown = metadata;
+    shown.insert(shown.end(), packed->begin(), packed->end());
+    xdp_md context = {};
+    context.data = static_cast<__u32>(metadata.size());
+    context.data_end = static_cast<__u32>(shown.size());
+    context.ingress_ifindex = ifindex;
+    LIBBPF_OPTS(bpf_test_run_opts, run, .data_in = shown.data(), .data_out = shown.data(),
+                .data_size_in = context.data_end, .data_size_out = context.data_end, .ctx_in = &context,
+                .ctx_size_in = sizeof(context), .repeat = 1);
+    const int fd = bpf_program__fd(rig_.skeleton()->progs.cw_xdp_ingress);
+    EXPECT_EQ(bpf_prog_test_run_opts(fd, &run), 0) << strerror(errno);
+    EXPECT_EQ(run.retval, static_cast<__u32>(XDP_TX));
+    const Bytes header(shown.begin() + static_cast<long>(metadata.size() + kHdr), shown.end());
+    return __builtin_bswap64(As<cw_probe_hdr>(header).t2_nic);
+  }
+  static Bytes Metadata(uint64_t magic, uint64_t ns) {
+    const cw_arrival arrival = {.magic = magic, .ns = ns};
+    Bytes bytes(sizeof(arrival));
+    memcpy(bytes.data(), &arrival, sizeof(arrival));
+    return bytes;
+  }
+
+ private:
+  uint32_t round_ = 100;
+};
+
+TEST_F(VerbsStamps, ARequestsArrivalIsAsTheDeviceStampedIt) {
+  const uint64_t stamp = MonotonicNs() - 30'000;
+  EXPECT_EQ(T2ByNic(stamp), stamp);
+  EXPECT_EQ(rig_.CounterChanges(), "probe_requests=1 peer_restarts=1 nic_stamps=1");
+  // Nothing else of the answer differs: the program's own T2 is beside it, and later.
+  const auto answer = As<cw_probe_hdr>(Bytes(frame_.begin() + kHdr, frame_.end()));
+  EXPECT_GE(__builtin_bswap64(answer.t2), stamp + 30'000);
+  EXPECT_EQ(answer.type, CW_PROBE_REPLY);
+  uint64_t mac = 0;
+  memcpy(&mac, answer.mac, sizeof(mac));
+  EXPECT_EQ(mac, Mac(keys_.tx[0], Bytes(frame_.begin() + kHdr, frame_.end()), 0, CW_PROBE_MAC_OFFSET));
+}
+
+TEST_F(VerbsStamps, ItIsToldInLocalTime) {
+  cw_local_clock clock = {};
+  clock.copy[0].ahead_ns = 7'000'000;
+  rig_.SetLocalClock(clock);
+  const uint64_t stamp = MonotonicNs() - 30'000;
+  EXPECT_EQ(T2ByNic(stamp), stamp + 7'000'000);
+}
+
+TEST_F(VerbsStamps, ARepliesArrivalIsAsTheDeviceStampedIt) {
+  cw_probe_tx tx = {};
+  tx.round[1][200 & (CW_TX_ROUNDS - 1)] = 200;
+  tx.t1[1][200 & (CW_TX_ROUNDS - 1)] = MonotonicNs();
+  rig_.SetProbeTx(3, tx);
+  Probe reply{.type = CW_PROBE_REPLY, .slot = 1, .rslot = 2, .session = 77, .round = 200, .cookie = 3};
+  reply.responder_session = 4000;
+  reply.t2 = MonotonicNs();
+  reply.t3 = reply.t2 + 10;
+  reply.t2_nic = reply.t2 - 5;
+  probe_verbs::Arrival arrival = arrival_;
+  arrival.ns = static_cast<int64_t>(MonotonicNs());
+  EXPECT_TRUE(TurnOf(reply, arrival).accepted);
+  const std::vector<Bytes> records = rig_.Probes();
+  ASSERT_EQ(records.size(), 1u);
+  const auto ev = As<cw_ev_probe>(records[0]);
+  EXPECT_EQ(ev.t2_nic, reply.t2_nic);
+  EXPECT_EQ(ev.t4_nic, static_cast<uint64_t>(*arrival.ns));
+  EXPECT_GT(ev.t4, ev.t4_nic);
+}
+
+TEST_F(VerbsStamps, WhatIsTooOldOrOfTheFutureIsNoStamp) {
+  EXPECT_NE(T2ByNic(MonotonicNs() - CW_ARRIVAL_OLDEST_NS / 2), 0u);
+  EXPECT_EQ(rig_.CounterChanges(), "probe_requests=1 peer_restarts=1 nic_stamps=1");
+  for (const uint64_t stamp :
+       {MonotonicNs() - CW_ARRIVAL_OLDEST_NS, MonotonicNs() + 50'000'000, uint64_t{0}, ~uint64_t{0}}) {
+    EXPECT_EQ(T2ByNic(stamp), 0u) << stamp;
+    EXPECT_EQ(rig_.CounterChanges(), "probe_requests=1 nic_stamps_off=1");
+  }
+}
+
+TEST_F(VerbsStamps, OtherMetadataIsNoStamp) {
+  const auto now = [] { return MonotonicNs() - 1000; };
+  EXPECT_NE(T2OfShown(Metadata(CW_ARRIVAL_MAGIC, now()), 0), 0u);
+  EXPECT_EQ(rig_.CounterChanges(), "probe_requests=1 peer_restarts=1 nic_stamps=1");
+  EXPECT_EQ(T2OfShown(Metadata(CW_ARRIVAL_MAGIC ^ 1, now()), 0), 0u);
+  Bytes half = Metadata(CW_ARRIVAL_MAGIC, now());
+  half.resize(sizeof(cw_arrival) - 4);
+  EXPECT_EQ(T2OfShown(half, 0), 0u);
+  EXPECT_EQ(T2OfShown({}, 0), 0u);
+  EXPECT_EQ(rig_.CounterChanges(), "probe_requests=3");
+}
+
+// Another XDP program may have written it, from the packet even.
+TEST_F(VerbsStamps, APacketOfANicHasNoStampWhateverStandsInFrontOfIt) {
+  const VethRig veth;
+  veth.InNear([&] {
+    const auto ifindex = static_cast<int>(if_nametoindex(VethRig::kDevice));
+    const int fd = bpf_program__fd(rig_.skeleton()->progs.cw_xdp_ingress);
+    ASSERT_EQ(bpf_xdp_attach(ifindex, fd, XDP_FLAGS_DRV_MODE, nullptr), 0);  // its queues are known to XDP only then
+    EXPECT_EQ(T2OfShown(Metadata(CW_ARRIVAL_MAGIC, MonotonicNs() - 1000), static_cast<uint32_t>(ifindex)), 0u);
+    EXPECT_EQ(rig_.CounterChanges(), "probe_requests=1 peer_restarts=1");
+    EXPECT_NE(T2OfShown(Metadata(CW_ARRIVAL_MAGIC, MonotonicNs() - 1000), 0), 0u);
+    EXPECT_EQ(bpf_xdp_detach(ifindex, XDP_FLAGS_DRV_MODE, nullptr), 0);
+  });
 }
 
 }  // namespace

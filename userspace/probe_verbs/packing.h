@@ -44,6 +44,7 @@ struct Arrival {
   Addr from, to;
   uint8_t traffic_class = 0;  // with the ECN bits
   uint8_t hop_limit = 0;
+  std::optional<int64_t> ns;  // when the device saw it, CLOCK_MONOTONIC; not of the GRH
 };
 
 // grh: 40 bytes. v4: the family of the GID that it was received on. nullopt: no header of that family.

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -22,17 +23,23 @@
 #include "spdlog/spdlog.h"
 #include "userspace/model/clock.h"
 #include "userspace/probe/lateness.h"
+#include "userspace/probe_verbs/device_clock.h"
 
 namespace cw::probe_verbs {
 namespace {
 
 constexpr int kMaxEvents = 16;
+constexpr int kClockPeriodMs = static_cast<int>(DeviceClock::kPeriodNs / 1'000'000);
 
 class ResponderImpl final : public Responder {
  public:
   ResponderImpl(const ResponderOptions& options, const dataplane::ProgramRunner& runner,
                 std::vector<UdEndpoint*> endpoints, const PeerBook* book)
-      : options_(options), runner_(runner), endpoints_(std::move(endpoints)), book_(book) {}
+      : options_(options),
+        runner_(runner),
+        endpoints_(std::move(endpoints)),
+        book_(book),
+        has_clocks_(std::any_of(endpoints_.begin(), endpoints_.end(), [](auto* e) { return e->has_clock(); })) {}
   ~ResponderImpl() override {
     stop_ = true;
     const uint64_t one = 1;
@@ -48,6 +55,7 @@ class ResponderImpl final : public Responder {
   void EnterRealTime();
   void RunOnEvents();
   void RunBusy();
+  void KeepClocks();
   void Drain(UdEndpoint& endpoint);
   void OnDatagram(UdEndpoint& endpoint, const Received& received);
   bool Answer(UdEndpoint& endpoint, const Unpacked& reply);
@@ -56,6 +64,7 @@ class ResponderImpl final : public Responder {
   const dataplane::ProgramRunner runner_;
   const std::vector<UdEndpoint*> endpoints_;
   const PeerBook* const book_;
+  const bool has_clocks_;
   const MonotonicClock clock_;
   maps::UniqueFd epoll_, wake_;
   std::atomic<bool> stop_{false};
@@ -113,13 +122,14 @@ void ResponderImpl::EnterRealTime() {
 
 void ResponderImpl::Run() {
   EnterRealTime();
-  // It keeps its rights: the kernel takes a write() to uverbs, soft-RoCE's doorbell, only with the very credentials with
-  // which the device was opened (ib_safe_file_access), and threads that give rights up have others.
+  // It keeps its rights: the kernel takes a write() to uverbs, soft-RoCE's doorbell, only with the very credentials
+  // with which the device was opened (ib_safe_file_access), and threads that give rights up have others.
   options_.busy ? RunBusy() : RunOnEvents();
 }
 
 void ResponderImpl::RunBusy() {
   while (!stop_.load(std::memory_order_relaxed)) {
+    KeepClocks();
     for (UdEndpoint* endpoint : endpoints_) Drain(*endpoint);
   }
 }
@@ -131,7 +141,8 @@ void ResponderImpl::RunOnEvents() {
   }
   epoll_event events[kMaxEvents];
   while (!stop_) {
-    const int n = epoll_wait(epoll_.get(), events, kMaxEvents, -1);
+    KeepClocks();
+    const int n = epoll_wait(epoll_.get(), events, kMaxEvents, has_clocks_ ? kClockPeriodMs : -1);
     for (int i = 0; i < n; ++i) {
       auto* endpoint = static_cast<UdEndpoint*>(events[i].data.ptr);
       if (endpoint == nullptr) continue;
@@ -140,6 +151,12 @@ void ResponderImpl::RunOnEvents() {
       Drain(*endpoint);
     }
   }
+}
+
+void ResponderImpl::KeepClocks() {
+  if (!has_clocks_) return;
+  const int64_t now_ns = clock_.NowNs();
+  for (UdEndpoint* endpoint : endpoints_) endpoint->KeepClock(now_ns);
 }
 
 void ResponderImpl::Drain(UdEndpoint& endpoint) {
@@ -162,10 +179,11 @@ bool ResponderImpl::Answer(UdEndpoint& endpoint, const Unpacked& reply) {
 
 void ResponderImpl::OnDatagram(UdEndpoint& endpoint, const Received& received) {
   const int64_t begun_ns = clock_.NowNs();
-  const std::optional<Arrival> arrival = ReadGrh(received.grh, endpoint.address().is_v4());
+  std::optional<Arrival> arrival = ReadGrh(received.grh, endpoint.address().is_v4());
   Frame frame;
   Turned turned;
   if (arrival && arrival->to == endpoint.address()) {
+    arrival->ns = received.arrived_ns;
     turned = Turn(runner_, *arrival, endpoint.AnyPort(turn_++), received.payload, &frame);
   }
   const bool answered = turned.reply && Answer(endpoint, *turned.reply);
@@ -184,7 +202,7 @@ Turned Turn(const dataplane::ProgramRunner& runner, const Arrival& arrival, uint
             absl::Span<const uint8_t> payload, Frame* frame) {
   const std::optional<absl::Span<uint8_t>> packed = PackFrame(arrival, port, payload, frame);
   if (!packed) return {};
-  const absl::StatusOr<int> verdict = runner.Ingress(*packed);
+  const absl::StatusOr<int> verdict = runner.Ingress(*packed, arrival.ns);
   if (!verdict.ok() || *verdict == XDP_PASS) return {};  // passed: the program knows no such probe
   Turned turned{.accepted = true, .reply = std::nullopt};
   if (*verdict != XDP_TX) return turned;

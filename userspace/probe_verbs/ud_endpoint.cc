@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "userspace/probe_verbs/address_handles.h"
 #include "userspace/probe_verbs/packing.h"
+#include "userspace/probe_verbs/receive_queue.h"
 #include "userspace/probe_verbs/soft_roce.h"
 #include "userspace/probe_verbs/verbs_handles.h"
 #include "userspace/rdma/placement.h"
@@ -27,7 +28,7 @@ constexpr uint32_t kQKey = 0x43574650;
 constexpr uint32_t kReceives = 1024;
 constexpr uint32_t kSends = 512;        // buffers, and work requests of one queue pair
 constexpr uint32_t kSendsPerPort = 64;  // work requests, where each port has a queue pair of its own
-constexpr int kPollBatch = 64;
+constexpr size_t kPollBatch = 64;
 constexpr size_t kSendStride = 1280;
 constexpr size_t kReceiveStride = 1344;
 static_assert(kSendStride >= kMaxPayload && kReceiveStride >= kGrhLen + kMaxPayload);
@@ -57,6 +58,9 @@ class Endpoint final : public UdEndpoint {
   absl::Status Arm() override;
   void TakeEvents() override;
   int Poll(absl::FunctionRef<void(const Received&)> each) override;
+  bool has_clock() const override { return receives_->has_clock(); }
+  void KeepClock(int64_t now_ns) override { receives_->KeepClock(now_ns); }
+  ArrivalStamps stamps() const override { return receives_->stamps(); }
 
  private:
   absl::Status MakeQueues();
@@ -71,7 +75,8 @@ class Endpoint final : public UdEndpoint {
   DevicePort device_;
   PdHandle pd_;
   ChannelHandle channel_;
-  CqHandle receive_cq_, send_cq_;
+  std::unique_ptr<ReceiveQueue> receives_;
+  CqHandle send_cq_;
   std::vector<uint8_t> receive_bytes_, send_bytes_;
   MrHandle receive_mr_, send_mr_;
   std::unique_ptr<AddressHandles> handles_;
@@ -91,9 +96,11 @@ absl::Status Endpoint::MakeQueues() {
   if (channel_ == nullptr) return Failed(errno, "ibv_create_comp_channel", device());
   const int flags = fcntl(channel_->fd, F_GETFL);
   if (flags < 0 || fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0) return Failed(errno, "fcntl", device());
-  receive_cq_.reset(ibv_create_cq(device_.context.get(), kReceives, nullptr, channel_.get(), 0));
+  auto receives = ReceiveQueue::Make(device_.context.get(), device(), kReceives, channel_.get());
+  if (!receives.ok()) return receives.status();
+  receives_ = *std::move(receives);
   send_cq_.reset(ibv_create_cq(device_.context.get(), kSends, nullptr, nullptr, 0));
-  if (receive_cq_ == nullptr || send_cq_ == nullptr) return Failed(errno, "ibv_create_cq", device());
+  if (send_cq_ == nullptr) return Failed(errno, "ibv_create_cq", device());
   receive_bytes_.resize(kReceives * kReceiveStride);
   send_bytes_.resize(kSends * kSendStride);
   receive_mr_.reset(ibv_reg_mr(pd_.get(), receive_bytes_.data(), receive_bytes_.size(), IBV_ACCESS_LOCAL_WRITE));
@@ -121,7 +128,7 @@ absl::Status Endpoint::Bring(ibv_qp* qp) {
 absl::Status Endpoint::AddQueuePair(uint32_t receives) {
   ibv_qp_init_attr init = {};
   init.send_cq = send_cq_.get();
-  init.recv_cq = receive_cq_.get();
+  init.recv_cq = receives_->cq();
   init.qp_type = IBV_QPT_UD;
   init.cap.max_send_wr = device_.soft_roce ? kSendsPerPort : kSends;
   init.cap.max_recv_wr = receives;
@@ -237,7 +244,7 @@ absl::Status Endpoint::PostReceive(uint64_t slot) {
 }
 
 absl::Status Endpoint::Arm() {
-  const int error = ibv_req_notify_cq(receive_cq_.get(), 0);
+  const int error = ibv_req_notify_cq(receives_->cq(), 0);
   return error == 0 ? absl::OkStatus() : Failed(error, "ibv_req_notify_cq", device());
 }
 
@@ -246,21 +253,23 @@ void Endpoint::TakeEvents() {
   void* context = nullptr;
   unsigned events = 0;
   while (ibv_get_cq_event(channel_.get(), &cq, &context) == 0) ++events;
-  if (events > 0) ibv_ack_cq_events(receive_cq_.get(), events);
+  if (events > 0) ibv_ack_cq_events(receives_->cq(), events);
 }
 
 int Endpoint::Poll(absl::FunctionRef<void(const Received&)> each) {
-  std::array<ibv_wc, kPollBatch> arrived;
-  const int n = ibv_poll_cq(receive_cq_.get(), kPollBatch, arrived.data());
-  for (int i = 0; i < n; ++i) {
-    const ibv_wc& wc = arrived[static_cast<size_t>(i)];
-    const uint8_t* bytes = receive_bytes_.data() + wc.wr_id * kReceiveStride;
-    if (wc.status == IBV_WC_SUCCESS && wc.byte_len >= kGrhLen) {
-      each({.grh = {bytes, kGrhLen}, .payload = {bytes + kGrhLen, wc.byte_len - kGrhLen}, .qpn = wc.src_qp});
+  std::array<Completion, kPollBatch> arrived;
+  const size_t n = receives_->Poll(absl::MakeSpan(arrived));
+  for (const Completion& done : absl::MakeConstSpan(arrived).first(n)) {
+    const uint8_t* bytes = receive_bytes_.data() + done.id * kReceiveStride;
+    if (done.success && done.bytes >= kGrhLen) {
+      each({.grh = {bytes, kGrhLen},
+            .payload = {bytes + kGrhLen, done.bytes - kGrhLen},
+            .qpn = done.from_qpn,
+            .arrived_ns = done.arrived_ns});
     }
-    (void)PostReceive(wc.wr_id);  // refused only while the queue pair is being taken down
+    (void)PostReceive(done.id);  // refused only while the queue pair is being taken down
   }
-  return std::max(n, 0);
+  return static_cast<int>(n);
 }
 
 }  // namespace

@@ -5,11 +5,13 @@
 // address handle where the driver makes the port from it, by the choice of a queue pair on soft-RoCE (soft_roce.h).
 // Address handles are made by a thread of its own, because that may wait for a neighbour's answer; until one is there,
 // Send says Unavailable.
-// Thread rule: Send and CanSend from any thread; they do not block. Arm, TakeEvents and Poll from one thread.
+// Thread rule: Send, CanSend and stamps from any thread; they do not block. Arm, TakeEvents, Poll and KeepClock from
+// one thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -17,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "userspace/model/addr.h"
+#include "userspace/probe_verbs/receive_queue.h"
 
 namespace cw::probe_verbs {
 
@@ -39,7 +42,8 @@ struct Datagram {
 struct Received {
   absl::Span<const uint8_t> grh;  // 40 bytes
   absl::Span<const uint8_t> payload;
-  uint32_t qpn = 0;  // of the sender
+  uint32_t qpn = 0;                   // of the sender
+  std::optional<int64_t> arrived_ns;  // as the device stamped it, CLOCK_MONOTONIC
 };
 
 class UdEndpoint {
@@ -68,6 +72,11 @@ class UdEndpoint {
   virtual void TakeEvents() = 0;  // after event_fd() was readable; then Arm, then Poll until 0
   // Calls for each datagram that has arrived, at most 64; how many. The spans hold during the call.
   virtual int Poll(absl::FunctionRef<void(const Received&)> each) = 0;
+
+  // Whether the device stamps what arrives by a clock of its own; then KeepClock has to be called ten times a second.
+  virtual bool has_clock() const = 0;
+  virtual void KeepClock(int64_t now_ns) = 0;
+  virtual ArrivalStamps stamps() const = 0;
 };
 
 }  // namespace cw::probe_verbs

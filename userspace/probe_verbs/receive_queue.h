@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The completions of what is received, with the device's stamps where it gives some. A device that tells a clock by
+// ibv_query_device_ex(3), lets it be read (ibv_query_rt_values_ex) and makes such a queue (ibv_create_cq_ex) has its
+// completions stamped in its own ticks; device_clock.h converts them. Others have a plain queue (soft-RoCE).
+// Thread rule: Poll and KeepClock from one thread; stamps from any.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "userspace/probe_verbs/device_clock.h"
+#include "userspace/probe_verbs/verbs_handles.h"
+
+namespace cw::probe_verbs {
+
+// Who stamps what arrives.
+struct ArrivalStamps {
+  bool by_device = false;  // its clock is converted now
+  std::string note;        // why the device's stamps are not used, in a sentence; "" where they are
+  int64_t error_ns = 0;    // what the device's stamps may be off by in CLOCK_MONOTONIC: likely …
+  int64_t bound_ns = 0;    // … and at most
+  uint64_t stamped = 0;    // arrivals with the device's stamp
+  uint64_t doubted = 0;    // whose stamp could not be right
+};
+
+struct Completion {
+  uint64_t id = 0;  // of the work request
+  bool success = false;
+  uint32_t bytes = 0;
+  uint32_t from_qpn = 0;
+  std::optional<int64_t> arrived_ns;  // by the device, CLOCK_MONOTONIC
+};
+
+class ReceiveQueue {
+ public:
+  // Which call failed. A device that refuses stamps is no failure: it is logged.
+  static absl::StatusOr<std::unique_ptr<ReceiveQueue>> Make(ibv_context* context, const std::string& device,
+                                                            int entries, ibv_comp_channel* channel);
+  virtual ~ReceiveQueue() = default;
+
+  virtual ibv_cq* cq() = 0;
+  // How many of `done` it filled.
+  virtual size_t Poll(absl::Span<Completion> done) = 0;
+  // Whether there is a clock, which KeepClock then has to read each DeviceClock::kPeriodNs.
+  virtual bool has_clock() const = 0;
+  virtual void KeepClock(int64_t now_ns) = 0;  // reads it when it is time to
+  virtual ArrivalStamps stamps() const = 0;
+};
+
+}  // namespace cw::probe_verbs
