@@ -73,6 +73,7 @@ namespace cw::dataplane {
 class LinkNews;
 }
 namespace cw::probe_verbs {
+struct ArrivalStamps;
 class VerbsHost;
 }
 namespace cw::rdma {
@@ -212,6 +213,8 @@ class Agent final : public api::AgentView {
   void OpenVerbsOf(Nic& nic);
   void AddVerbs(api::v1::StatusReply& reply);
   void AddTransport(const Nic& nic, api::v1::NicStatus& out) const;
+  probe_verbs::ArrivalStamps DeviceStamps(const Nic& nic) const;
+  bool IsByVerbs(const PairState& pair);
   absl::Status ConfigurePairs();
   absl::Status OpenSources();
   absl::Status OpenRings();
@@ -241,6 +244,7 @@ class Agent final : public api::AgentView {
   // clock_nics.cc: clocks of our NICs
   void OpenNicClock(Nic& nic);
   void LookAtNics();
+  void SetNicErrors(const Nic& nic, int64_t error_ns, int64_t bound_ns);
   void PutNicLine(Nic& nic, int64_t now_ns);
   void FillNics(api::v1::ClockReply& reply) const;
 

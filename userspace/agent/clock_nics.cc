@@ -7,6 +7,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/clock_view.h"
 #include "userspace/phc/phc_clock.h"
+#include "userspace/probe_verbs/verbs_host.h"
 
 namespace cw::agent {
 
@@ -35,23 +36,30 @@ void Agent::OpenNicClock(Nic& nic) {
   }
   const bool wanted = nic.config.rx_stamps == config::RxStamps::kHardware;
   if (wanted && !nic.attach.stamps_note.empty()) nic.clock_note = nic.attach.stamps_note;
-  if (wanted && (!nic.attach.nic_stamps || nic.node == nullptr))
+  if (wanted && !nic.by_verbs && (!nic.attach.nic_stamps || nic.node == nullptr))
     spdlog::warn("{}: arrivals are stamped by software: {}", nic.config.name, nic.clock_note);
+}
+
+// What the stamps of this NIC may be off by.
+void Agent::SetNicErrors(const Nic& nic, int64_t error_ns, int64_t bound_ns) {
+  for (auto& [index, pair] : pairs_) {
+    if (pair->ifindex != nic.ifindex) continue;
+    pair->nic_error_ns = error_ns;
+    pair->nic_bound_ns = bound_ns;
+  }
 }
 
 void Agent::LookAtNics() {
   for (Nic& nic : nics_) {
+    if (const probe_verbs::ArrivalStamps stamps = DeviceStamps(nic); stamps.by_device)
+      SetNicErrors(nic, stamps.error_ns, stamps.bound_ns);
     if (nic.node == nullptr) continue;
     nic.node->Look();
     const int64_t now_ns = NowNs();
     if (!nic.attach.nic_stamps) continue;
     PutNicLine(nic, now_ns);
     const sync::Estimate tie = nic.node->UntilNextLook(now_ns);
-    for (auto& [index, pair] : pairs_) {
-      if (pair->ifindex != nic.ifindex) continue;
-      pair->nic_error_ns = tie.error_est_ns;
-      pair->nic_bound_ns = std::min(tie.bound_ns, NicNode::kMostBoundNs);
-    }
+    SetNicErrors(nic, tie.error_est_ns, std::min(tie.bound_ns, NicNode::kMostBoundNs));
   }
 }
 
@@ -74,6 +82,10 @@ void Agent::FillNics(api::v1::ClockReply& reply) const {
     out.set_name(nic.config.name);
     out.set_note(nic.clock_note);
     out.set_stamps(nic.attach.nic_stamps);
+    if (DeviceStamps(nic).by_device) {
+      out.set_stamps(true);
+      out.set_converted(true);
+    }
     if (nic.node == nullptr) continue;
     const sync::Estimate tie = nic.node->At(now_ns);
     out.set_source(nic.node->source());
@@ -82,7 +94,7 @@ void Agent::FillNics(api::v1::ClockReply& reply) const {
     out.set_reads(nic.node->reads());
     out.set_failed(nic.node->failed());
     out.set_epoch(tie.epoch);
-    out.set_converted(nic.has_line);
+    if (nic.has_line) out.set_converted(true);
   }
 }
 

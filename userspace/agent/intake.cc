@@ -59,21 +59,27 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   std::optional<sync::Trip> by_nics;
   if (probe.t2_nic != 0 && probe.t4_nic != 0)
     by_nics = {t1, static_cast<int64_t>(probe.t2_nic), t3, static_cast<int64_t>(probe.t4_nic)};
-  pair->AddTrip({t1, t2, t3, t4}, by_nics, probe.slot, probe.rslot);
+  const sync::Trip trip = {t1, t2, t3, t4};
+  pair->AddTrip(trip, by_nics, probe.slot, probe.rslot);
   if (pair->loss != nullptr) {
     pair->loss->Answered(probe.round, probe.slot, std::to_array(probe.arrived), JudgedSlots(*pair));
   }
   const int64_t now_ns = MonotonicNs();
   pair->last_reply_ns = newest_data_ns_ = now_ns;
-  const int64_t forward_ns = t2 - pair->clock->OffsetAt(t1) - t1;
-  const int64_t reverse_ns = t4 - (t3 - pair->clock->OffsetAt(t4));
+  // By verbs, software stamps an arrival when a thread was woken for it. So delays take the devices' stamps where the
+  // clock does; never both kinds.
+  const bool by_devices = pair->ByNics() && IsByVerbs(*pair);
+  const sync::Trip& timed = by_devices && by_nics ? *by_nics : trip;
+  const int64_t forward_ns = timed.OutNs() - pair->clock->OffsetAt(timed.t1_ns);
+  const int64_t reverse_ns = timed.BackNs() + pair->clock->OffsetAt(timed.t4_ns);
   if (options_.config.steering.find_causes) causes_.Answered(probe.pair, probe.slot);
   SlotState& slot = pair->slot[probe.slot];
   slot.answered_ns = std::max(slot.answered_ns, t1);
   slot.window.AddEcn(probe.flags);
   if (slot.silence) OnProbeOfSilent(*pair, slot, probe);
   // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
-  if (!pair->estimate.settled || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);
+  const bool measured = pair->estimate.settled && (!by_devices || by_nics);
+  if (!measured || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);
   slot.forward.AddProbe(now_ns, forward_ns);
   if (!last_looks_.empty()) last_looks_.Answered(probe.pair, probe.slot, t1, forward_ns);
   if (pair->delays != nullptr) {

@@ -53,12 +53,28 @@ absl::Status Agent::OpenVerbs() {
   return status;
 }
 
+// Of a NIC whose probes go by verbs; others have none.
+probe_verbs::ArrivalStamps Agent::DeviceStamps(const Nic& nic) const {
+  const probe_verbs::UdEndpoint* endpoint = verbs_ == nullptr ? nullptr : verbs_->EndpointOf(nic.ifindex);
+  return endpoint == nullptr ? probe_verbs::ArrivalStamps{} : endpoint->stamps();
+}
+
+bool Agent::IsByVerbs(const PairState& pair) {
+  const Nic* nic = NicOf(pair);
+  return nic != nullptr && nic->by_verbs;
+}
+
 void Agent::AddTransport(const Nic& nic, api::v1::NicStatus& out) const {
   out.set_transport(!nic.by_verbs ? "kernel" : nic.no_probes.empty() ? "verbs" : "none");
   out.set_transport_note(nic.no_probes);
+  const probe_verbs::ArrivalStamps stamps = DeviceStamps(nic);
+  const bool by_nic = stamps.by_device || (nic.attach.nic_stamps && nic.has_line);
+  out.set_arrival_stamps(by_nic ? "hardware" : "software");
+  out.set_arrivals_doubted(stamps.doubted);
   const probe_verbs::UdEndpoint* endpoint = verbs_ == nullptr ? nullptr : verbs_->EndpointOf(nic.ifindex);
   if (endpoint == nullptr) return;
-  out.set_transport_note(absl::StrFormat("probes by %s/qp0x%x", endpoint->device(), endpoint->qpn()));
+  out.set_transport_note(absl::StrFormat("probes by %s/qp0x%x%s", endpoint->device(), endpoint->qpn(),
+                                         stamps.by_device ? ", which stamps arrivals" : ""));
 }
 
 void Agent::AddVerbs(api::v1::StatusReply& reply) {
