@@ -274,6 +274,23 @@ TEST_F(AgentTest, LeavesASilentlyDeadSpineAndPerftestFinishes) {
   EXPECT_TRUE(named) << agents_->CtlText(0, "events --last 0").value_or("cwctl events failed");
 }
 
+// Power fails, for both hosts and then for one: agents, programs and all they knew are gone, counters and clocks begin
+// anew, and nothing that a peer remembers keeps the paths away.
+TEST_F(AgentTest, HostsThatLosePowerComeBackByThemselves) {
+  absl::Status back = rack_->Restart({0, 1});
+  ASSERT_TRUE(back.ok()) << back;
+  StartAgents(AgentConfig());
+  ASSERT_TRUE(setup_.ok()) << setup_;
+  back = agents_->WaitForPaths(absl::Seconds(120));
+  ASSERT_TRUE(back.ok()) << back << Logs();
+
+  back = rack_->Restart({1});
+  if (back.ok()) back = agents_->StartAgain(1);
+  if (back.ok()) back = agents_->WaitForPaths(absl::Seconds(120));
+  ASSERT_TRUE(back.ok()) << back << Logs();
+  EXPECT_TRUE(agents_->agent(0).running()) << Logs();
+}
+
 // Last: the machines' NIC becomes the member of a bond, which RDMA and the agent then have. A member that loses its
 // link for a moment costs queue pairs nothing but that moment.
 TEST_F(AgentTest, ABondIsSteeredLikeItsMember) {

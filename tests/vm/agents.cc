@@ -31,24 +31,37 @@ config::Config AgentConfig() {
   return config;
 }
 
+absl::Status Agents::Launch(int i) {
+  Vm& machine = rack_.machine(i);
+  absl::Status status = machine.Put(config::ToToml(configs_[static_cast<size_t>(i)]), kConfigFile);
+  if (status.ok()) status = machine.Put("a secret of this rack, for tests", kSecretFile, 0600);
+  if (!status.ok()) return status;
+  auto agent = machine.Start(absl::StrCat("exec cwagentd --config ", kConfigFile));
+  if (agent.ok()) agents_[static_cast<size_t>(i)] = *std::move(agent);
+  return agent.status();
+}
+
+absl::Status Agents::AwaitAnswer(int i) {
+  auto up = rack_.machine(i).Run(
+      "for i in $(seq 300); do cwctl status >/dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1", absl::Seconds(90));
+  if (up.ok()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the agent of machine ", i, " does not answer: ", agent(i).output()));
+}
+
+absl::Status Agents::StartAgain(int i) {
+  absl::Status status = Launch(i);
+  return status.ok() ? AwaitAnswer(i) : status;
+}
+
 absl::StatusOr<std::unique_ptr<Agents>> Agents::Start(Rack& rack, const std::array<config::Config, 2>& configs) {
-  std::unique_ptr<Agents> agents(new Agents(rack));
+  std::unique_ptr<Agents> agents(new Agents(rack, configs));
+  absl::Status status;
+  for (int i = 0; i < 2; i++) status.Update(agents->Launch(i));
   for (int i = 0; i < 2; i++) {
-    Vm& machine = rack.machine(i);
-    absl::Status status = machine.Put(config::ToToml(configs[static_cast<size_t>(i)]), kConfigFile);
-    if (status.ok()) status = machine.Put("a secret of this rack, for tests", kSecretFile, 0600);
-    if (!status.ok()) return status;
-    auto agent = machine.Start(absl::StrCat("exec cwagentd --config ", kConfigFile));
-    if (!agent.ok()) return agent.status();
-    agents->agents_[static_cast<size_t>(i)] = *std::move(agent);
+    if (status.ok()) status = agents->AwaitAnswer(i);
   }
-  for (int i = 0; i < 2; i++) {
-    auto up = rack.machine(i).Run(
-        "for i in $(seq 300); do cwctl status >/dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1", absl::Seconds(90));
-    if (up.ok()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("the agent of machine ", i, " does not answer: ", agents->agent(i).output()));
-  }
+  if (!status.ok()) return status;
   return agents;
 }
 

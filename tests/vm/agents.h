@@ -53,6 +53,9 @@ class Agents {
   }
   static absl::StatusOr<std::unique_ptr<Agents>> Start(Rack& rack, const std::array<config::Config, 2>& configs);
 
+  // In a machine that was restarted (Rack::Restart), with the configuration that it had.
+  absl::Status StartAgain(int i);
+
   // `cwctl --json ARGUMENTS` in machine i; an exit code other than 0 is an error that tells the output.
   absl::StatusOr<nlohmann::json> Ctl(int i, const std::string& arguments);
   // Without --json, as a person sees it.
@@ -71,9 +74,12 @@ class Agents {
   Command& agent(int i) { return *agents_[static_cast<size_t>(i)]; }  // its output is its log
 
  private:
-  explicit Agents(Rack& rack) : rack_(rack) {}
+  Agents(Rack& rack, const std::array<config::Config, 2>& configs) : rack_(rack), configs_(configs) {}
+  absl::Status Launch(int i);
+  absl::Status AwaitAnswer(int i);
 
   Rack& rack_;
+  const std::array<config::Config, 2> configs_;
   std::array<std::unique_ptr<Command>, 2> agents_;
 };
 

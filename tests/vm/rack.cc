@@ -26,7 +26,8 @@ std::string Rack::FabricAddress6(int i) { return lab::Address6(FabricAddress(i))
 std::string Rack::SecondAddress(int i) { return absl::StrCat("10.0.", i, ".101"); }
 std::string Rack::MgmtAddress(int i) { return absl::StrCat("192.168.77.", 100 + i); }
 
-absl::Status Rack::Plug(int i, const RackOptions& options) {
+// Its ports of the switches, and what it boots with.
+absl::Status Rack::Plug(int i) {
   std::string tap = absl::StrCat("vm", i), mgmt = absl::StrCat("vmm", i);
   auto port = fabric_->AddTapPort(i, tap, FabricAddress(i));
   if (!port.ok()) return port.status();
@@ -34,9 +35,9 @@ absl::Status Rack::Plug(int i, const RackOptions& options) {
   absl::Status status = fabric_->AddMgmtTap(mgmt);
   if (!status.ok()) return status;
 
-  VmConfig config;
+  VmConfig& config = configs_[static_cast<size_t>(i)];
   config.name = tap;
-  config.log_dir = options.log_dir;
+  config.log_dir = options_.log_dir;
   config.nics = {
       {.tap = tap,
        .netns = fabric_->LeafNetns(i),
@@ -44,7 +45,7 @@ absl::Status Rack::Plug(int i, const RackOptions& options) {
        .gateway = absl::StrCat("10.0.", i, ".1"),
        .mtu = fabric_->spec().mtu},
       {.tap = mgmt, .netns = fabric_->MgmtNetns(), .address = MgmtAddress(i) + "/24", .gateway = "", .mtu = 1500}};
-  if (options.second_nic) {
+  if (options_.second_nic) {
     const std::string second = absl::StrCat("vms", i);
     auto second_port = fabric_->AddTapPort(i, second, SecondAddress(i));
     if (!second_port.ok()) return second_port.status();
@@ -56,10 +57,34 @@ absl::Status Rack::Plug(int i, const RackOptions& options) {
                            .mtu = fabric_->spec().mtu});
   }
   if (shared_fd_ >= 0) config.shared_memory = absl::StrCat("/proc/", getpid(), "/fd/", shared_fd_);
-  auto machine = Vm::Boot(image_, config);
+  return absl::OkStatus();
+}
+
+absl::Status Rack::Boot(int i) {
+  auto machine = Vm::Boot(image_, configs_[static_cast<size_t>(i)]);
   if (!machine.ok()) return machine.status();
-  status = fabric_->RecordProcess((*machine)->qemu_pid(), "vm");
+  absl::Status status = fabric_->RecordProcess((*machine)->qemu_pid(), "vm");
   machines_[static_cast<size_t>(i)] = *std::move(machine);
+  return status;
+}
+
+absl::Status Rack::AwaitMachine(int i) {
+  absl::Status status = machine(i).WaitReady(options_.boot_timeout);
+  if (status.ok() && options_.second_nic) status = RouteSecondNic(i);
+  if (status.ok() && options_.ipv6) status = GiveAddress6(i);
+  return status;
+}
+
+absl::Status Rack::Restart(const std::vector<int>& machines) {
+  for (const int i : machines) {
+    fabric_->ForgetProcess(machine(i).qemu_pid());
+    machines_[static_cast<size_t>(i)].reset();
+  }
+  absl::Status status;
+  for (const int i : machines) status.Update(Boot(i));
+  for (const int i : machines) {
+    if (status.ok()) status = AwaitMachine(i);
+  }
   return status;
 }
 
@@ -121,7 +146,7 @@ absl::StatusOr<std::unique_ptr<Rack>> Rack::Up(const RackOptions& options) {
   if (!options.log_dir.empty()) std::filesystem::create_directories(options.log_dir, ignored);
   auto image = Image::Build(options.image);
   if (!image.ok()) return image.status();
-  std::unique_ptr<Rack> rack(new Rack(*std::move(image)));
+  std::unique_ptr<Rack> rack(new Rack(options, *std::move(image)));
   if (options.shared_memory) {
     // Without a name, so that a killed run leaves nothing behind.
     rack->shared_fd_ = memfd_create("shared", MFD_CLOEXEC);
@@ -143,13 +168,12 @@ absl::StatusOr<std::unique_ptr<Rack>> Rack::Up(const RackOptions& options) {
   if (!ordered.ok()) return ordered;
 
   for (int i = 0; i < 2; i++) {
-    absl::Status status = rack->Plug(i, options);
+    absl::Status status = rack->Plug(i);
+    if (status.ok()) status = rack->Boot(i);
     if (!status.ok()) return status;
   }
   for (int i = 0; i < 2; i++) {
-    absl::Status status = rack->machine(i).WaitReady(options.boot_timeout);
-    if (status.ok() && options.second_nic) status = rack->RouteSecondNic(i);
-    if (status.ok() && options.ipv6) status = rack->GiveAddress6(i);
+    absl::Status status = rack->AwaitMachine(i);
     if (!status.ok()) return status;
   }
   return rack;

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -46,6 +47,10 @@ class Rack {
   Rack(const Rack&) = delete;
   Rack& operator=(const Rack&) = delete;
 
+  // Both at once when both are named: as a loss of power ends a machine, and as it comes back. What was in its memory
+  // is gone, addresses and soft-RoCE are as at first.
+  absl::Status Restart(const std::vector<int>& machines);
+
   lab::Fabric& fabric() { return *fabric_; }
   Vm& machine(int i) { return *machines_[static_cast<size_t>(i)]; }
   int second_port(int i) const { return second_ports_[static_cast<size_t>(i)]; }  // of eth2
@@ -60,15 +65,19 @@ class Rack {
   static std::string MgmtAddress(int i);     // 192.168.77.<100+i>
 
  private:
-  explicit Rack(Image image) : image_(std::move(image)) {}
+  Rack(const RackOptions& options, Image image) : options_(options), image_(std::move(image)) {}
   absl::Status KeepFlowsInOrder();
-  absl::Status Plug(int i, const RackOptions& options);
+  absl::Status Plug(int i);
+  absl::Status Boot(int i);
+  absl::Status AwaitMachine(int i);
   absl::Status RouteSecondNic(int i);
   absl::Status GiveAddress6(int i);
 
+  const RackOptions options_;
   Image image_;
   int shared_fd_ = -1;
   std::unique_ptr<lab::Fabric> fabric_;
+  std::array<VmConfig, 2> configs_;
   std::array<int, 2> ports_ = {-1, -1};
   std::array<int, 2> second_ports_ = {-1, -1};
   std::array<std::unique_ptr<Vm>, 2> machines_;  // after fabric_: they end first
