@@ -75,7 +75,7 @@ class LinkNews;
 namespace cw::probe_verbs {
 struct ArrivalStamps;
 class VerbsHost;
-}
+}  // namespace cw::probe_verbs
 namespace cw::rdma {
 class QpMonitor;
 }
