@@ -90,6 +90,15 @@ TEST_F(Hooks, ANodesConditionTellsTheFirstThingToRepair) {
   EXPECT_EQ(NodeCheck("agent").exit_code, 1);
 }
 
+TEST_F(Hooks, WithoutCwctlNobodyKnowsANodesCondition) {
+  environment_["PATH"] = folder_;
+  for (const char* what : {"doctor", "agent"}) {
+    const RunResult unknown = NodeCheck(what);
+    EXPECT_EQ(unknown.exit_code, 2) << what;
+    EXPECT_THAT(unknown.out, HasSubstr("install the package cwctl"));
+  }
+}
+
 // A condition without a rule would never change.
 TEST_F(Hooks, NodeProblemDetectorsRulesNameWhatIsInstalled) {
   const nlohmann::json monitor =
