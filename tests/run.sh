@@ -73,24 +73,38 @@ packages() { # what the rung installs: the programs that the other rungs run
   packaging/deb.sh --built build/release build/packages >"$out/deb.log" 2>&1 || { tail -40 "$out/deb.log"; return 1; }
 }
 
-fuzz() { # every fuzz target for ten seconds; FUZZ_SECONDS for longer
+fuzz_one() { # program
+  local name seeds
+  name=$(basename "$1")
+  mkdir -p "$out/corpus-$name"
+  seeds=tests/fuzz/corpus/$name
+  [ -d "$seeds" ] || seeds=
+  # shellcheck disable=SC2086  # no argument where there are no seeds
+  "$1" -max_total_time="${FUZZ_SECONDS:-10}" -print_final_stats=1 "$out/corpus-$name" $seeds >"$out/$name.log" 2>&1
+  echo $? >"$out/$name.rc"
+}
+
+fuzz() { # every fuzz target for ten seconds, as many at once as there are processors; FUZZ_SECONDS for longer
   build clang clang --target cw_fuzzers || return 1
-  local target name seeds ran=0
+  local target name
+  local -a names=()
   for target in build/clang/tests/fuzz/fuzz_*; do
     [ -x "$target" ] && [ -f "$target" ] || continue
     name=$(basename "$target")
-    ran=$((ran + 1))
-    mkdir -p "$out/corpus-$name"
-    seeds=tests/fuzz/corpus/$name
-    [ -d "$seeds" ] || seeds=
-    # shellcheck disable=SC2086  # no argument where there are no seeds
-    if "$target" -max_total_time="${FUZZ_SECONDS:-10}" -print_final_stats=1 "$out/corpus-$name" $seeds >"$out/$name.log" 2>&1; then
+    rm -f "$out/$name.rc"
+    names+=("$name")
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+    fuzz_one "$target" &
+  done
+  wait
+  for name in "${names[@]}"; do
+    if [ "$(cat "$out/$name.rc" 2>/dev/null)" = 0 ]; then
       passed=$((passed + 1)); grep -E 'stat::number_of_executed_units' "$out/$name.log"
     else
       failed=$((failed + 1)); tail -40 "$out/$name.log"
     fi
   done
-  [ "$ran" -gt 0 ] || { echo "no fuzz target was built"; return 1; }
+  [ ${#names[@]} -gt 0 ] || { echo "no fuzz target was built"; return 1; }
 }
 
 for rung in "$@"; do run "$rung"; done
