@@ -244,6 +244,32 @@ TEST(QpRegistry, OneThatTheKernelToldAtItsMomentMayBeYoungerThanTheList) {
   EXPECT_EQ(registry.size(), 0u);
 }
 
+// The thread that made it has ended, and then the process itself.
+TEST(QpRegistry, AListThatKnowsNoProcessTakesNothingAway) {
+  QpRegistry registry;
+  registry.Register({.lqpn = 17,
+                     .rqpn = 18,
+                     .laddr = kA,
+                     .raddr = kB,
+                     .pid = 7,
+                     .comm = "async",
+                     .source = "hook",
+                     .flow_label = 77,
+                     .label_known = true});
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .pid = 7, .comm = "train", .source = "nldev"}});
+  ASSERT_TRUE(registry.BySentFlow({kA, kB, 18}));
+  EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->comm, "train") << "the process's name, not its thread's";
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .source = "nldev"}});
+  const auto kept = registry.BySentFlow({kA, kB, 18});
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->pid, 7u);
+  EXPECT_EQ(kept->comm, "train");
+  EXPECT_EQ(kept->flow_label, 77u);
+  // Another process's queue pair of that number is another one.
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .pid = 8, .comm = "other", .source = "nldev"}});
+  EXPECT_FALSE(registry.BySentFlow({kA, kB, 18}));
+}
+
 TEST(QpRegistry, OwnersAnnouncementOutranksTheKernelList) {
   QpRegistry registry;
   registry.Register({.lqpn = 17, .rqpn = 18, .laddr = kA, .raddr = kB, .label = "job", .source = "inproc"});

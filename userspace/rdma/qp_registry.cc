@@ -7,6 +7,11 @@ namespace cw::rdma {
 namespace {
 
 bool FromKernel(const QpInfo& qp) { return qp.source == "nldev" || qp.source == "hook"; }
+// The number was given to another queue pair. A list knows no process whose creating thread has ended: one that it knew
+// before is still its.
+bool IsAnother(const QpInfo& known, const QpInfo& listed) {
+  return known.rqpn != listed.rqpn || (known.pid != 0 && listed.pid != 0 && known.pid != listed.pid);
+}
 bool Complete(const QpInfo& qp) { return !qp.raddr.is_zero() && qp.rqpn != 0; }
 
 }  // namespace
@@ -41,12 +46,16 @@ void QpRegistry::ReplaceKernelList(const std::vector<QpInfo>& qps) {
     auto known = by_local_.find(key);
     if (known == by_local_.end()) {
       Index(qp);
-    } else if (FromKernel(known->second) && (known->second.rqpn != qp.rqpn || known->second.pid != qp.pid)) {
-      Index(qp);  // the number was given to another queue pair: its remote address is learned afresh
+    } else if (FromKernel(known->second) && IsAnother(known->second, qp)) {
+      Index(qp);  // its remote address is learned afresh
     } else {
       QpInfo merged = known->second;
       merged.device = qp.device;  // owners do not announce it
       merged.state = qp.state;
+      if (FromKernel(merged) && qp.pid != 0) {
+        merged.pid = qp.pid;
+        merged.comm = qp.comm;  // the process's; the hook told its thread's
+      }
       if (merged.raddr.is_zero()) merged.raddr = qp.raddr;
       if (!merged.label_known && qp.label_known) {
         merged.label_known = true;
