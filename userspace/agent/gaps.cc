@@ -61,8 +61,8 @@ void Agent::JudgeGaps(int64_t now_ns) {
     PairState* pair = FindPair(flow.tx.pair);
     const uint8_t slot = ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
     if (pair == nullptr || slot >= CW_MAX_SLOTS || pair->blind) continue;
-    // What is kept of a flow that rests is old.
-    const bool fresh = now_ns - flow.owd.turned_ns < kFreshNs;
+    // What is kept of a flow that rests is old, and of one that has just moved it is another path's.
+    const bool fresh = flow.owd_slot == slot && now_ns - flow.owd.turned_ns < kFreshNs;
     control::GapLook look{.flow_samples = fresh ? flow.owd.now.count() + flow.owd.before.count() : 0};
     if (look.flow_samples > 0) {
       const telemetry::Sketch own = flow.owd.Merged();
