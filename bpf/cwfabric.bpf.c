@@ -50,6 +50,7 @@ int cw_xdp_ingress(struct xdp_md* ctx) {
     return XDP_PASS;
   }
   if (cw_is_probe(&p)) return cw_ingress_probe(ctx, &p);
+  if (cw_is_ud(&p) && cw_ingress_ud_probe(ctx, &p)) return XDP_PASS;
   cw_ingress_data(&p);
   return XDP_PASS;
 }
@@ -82,6 +83,8 @@ int cw_tc_egress(struct __sk_buff* skb) {
     cw_count(r);
   else if (cw_is_probe(&p))
     cw_egress_probe(skb, &p);
+  else if (cw_is_ud(&p) && cw_egress_ud_probe(skb, &p))
+    bpf_set_hash_invalid(skb);
   else
     return cw_egress_data(skb, &p);
   return TC_ACT_UNSPEC;

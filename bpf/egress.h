@@ -44,6 +44,13 @@ static __always_inline void cw_egress_probe(struct __sk_buff* skb, const struct 
   bpf_set_hash_invalid(skb);
 }
 
+/* The agent's own, of which the program was told before (userspace/probe_verbs/verbs_transport.h). */
+static __always_inline int cw_egress_ud_probe(struct __sk_buff* skb, const struct cw_packet* p) {
+  struct cw_ud_head h;
+  if (bpf_skb_load_bytes(skb, p->l4_off + CW_UDP_LEN + CW_BTH_LEN, &h, sizeof(h))) return 0;
+  return h.qkey == cw_be32(CW_UD_QKEY) && h.qpn == cw_be32(CW_BTH_QPN) && h.magic == cw_be32(CW_PROBE_MAGIC);
+}
+
 static const struct cw_tx_flow cw_new_tx_flow = {
     .pair = CW_PAIR_NONE,
     .slot = CW_SLOT_NONE,

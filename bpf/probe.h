@@ -364,6 +364,29 @@ static __noinline int cw_on_probe(struct xdp_md* ctx, const struct cw_packet* p,
   return XDP_DROP;
 }
 
+/* DETH and magic of a probe that came or goes as a UD SEND. */
+struct cw_ud_head {
+  __be32 qkey;
+  __be32 qpn; /* the sender's */
+  __be32 magic;
+};
+
+static __always_inline int cw_is_ud(const struct cw_packet* p) { return p->opcode == CW_UD_OPCODE; }
+
+/* To nobody's queue pair, with our key and magic: the agent reads it (userspace/probe_verbs/packet_endpoint.h). Neither
+ * IP nor soft-RoCE would know whose it is. */
+static __always_inline int cw_ingress_ud_probe(struct xdp_md* ctx, const struct cw_packet* p) {
+  __u8* data = (__u8*)(long)ctx->data;
+  __u8* end = (__u8*)(long)ctx->data_end;
+  __u8* type = data + ((p->l3_off - 2) & CW_L3_OFF_MASK);
+  __u8* head = data + (p->l4_off & CW_L4_OFF_MASK) + CW_UDP_LEN + CW_BTH_LEN;
+  const struct cw_ud_head* h = (const struct cw_ud_head*)head;
+  if (p->key.dqpn != CW_BTH_QPN || type + 2 > end || head + sizeof(*h) > end) return 0;
+  if (h->qkey != cw_be32(CW_UD_QKEY) || h->magic != cw_be32(CW_PROBE_MAGIC)) return 0;
+  *(__be16*)type = cw_be16(CW_ETH_UD_PROBE);
+  return 1;
+}
+
 /* What has our magic is nobody else's and ends here; what has not passes. */
 static __always_inline int cw_ingress_probe(struct xdp_md* ctx, struct cw_packet* p) {
   __u64 arrived = cw_probe_screen(ctx, p);

@@ -122,7 +122,7 @@ std::string NicNote(const v1::NicStatus& nic) {
   std::vector<std::string> notes;
   if (!nic.note().empty()) notes.push_back(nic.note());
   if (nic.link_down()) notes.push_back("link down");
-  if (nic.transport() != "kernel" && !nic.transport_note().empty()) notes.push_back(nic.transport_note());
+  if (!nic.transport_note().empty()) notes.push_back(nic.transport_note());
   if (nic.pairs_silent() > 0) {
     notes.push_back(absl::StrCat("out of reach for ", nic.pairs_silent(), " remote NICs, ", nic.pairs_carried(),
                                  " of them reached by another NIC"));

@@ -66,6 +66,15 @@ struct cw_probe_hdr {
 #define CW_BTH_LEN 12
 #define CW_ICRC_LEN 4
 #define CW_MSG_MAC_LEN 8 /* behind the body, SipHash-2-4 of header and body, zero-padded to 8 bytes */
+/* A peer whose NIC keeps UDP 4791 from its kernel has UD queue pairs only. It gets the probe as a UD SEND (IBTA vol. 1,
+ * 9.4.3 and 9.6.1.5), header, body and MAC unchanged behind a DETH: Q_Key, and the sender's QPN in the low 24 bits. To
+ * and from a kernel's end that QPN is CW_BTH_QPN. */
+#define CW_UD_OPCODE 0x64
+#define CW_UD_QKEY 0x43574650u /* the upper bit would make it the kernel's to give */
+#define CW_DETH_LEN 8
+/* What XDP hands to the agent gets this EtherType on the way (IEEE 802-2014, 9.2.4: local experimental 2), so that
+ * nobody else on the host takes it. */
+#define CW_ETH_UD_PROBE 0x88B6
 /* UDP length of requests, replies and traces. */
 #define CW_PROBE_UDP_LEN (8 + CW_BTH_LEN + CW_PROBE_HDR_LEN + CW_ICRC_LEN)
 

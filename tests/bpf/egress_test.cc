@@ -340,6 +340,25 @@ TEST_F(OwnProbes, RequestsLeaveUntouchedWithTheirTimeNoted) {
   EXPECT_FALSE(rig_.TxFlow(FlowKeyOf(kOurs, kPeer, CW_BTH_QPN)).has_value());
 }
 
+// To a peer whose NIC has queue pairs only: no flow is made of it, nothing moves it.
+TEST_F(OwnProbes, AsUdSendsLeaveUntouched) {
+  Protect();
+  Frame f = Request(CW_PROBE_REQUEST, 9, 1);
+  f.opcode = CW_UD_OPCODE;
+  f.dqpn = kQpn;
+  f.ext = Bytes(CW_DETH_LEN, 0);
+  Store32(f.ext, 0, CW_UD_QKEY);
+  Store32(f.ext, 4, CW_BTH_QPN);
+  Kill(1);
+  EXPECT_EQ(Send(f), 50001) << "the path that it asks after";
+  EXPECT_EQ(rig_.CounterChanges(), "");
+  EXPECT_FALSE(rig_.TxFlow(FlowKeyOf(kOurs, kPeer, kQpn)));
+  EXPECT_EQ(rig_.ProbeTx(5).t1[1][9 % CW_TX_ROUNDS], 0u) << "the agent showed it before";
+  Store32(f.ext, 4, CW_BTH_QPN + 1);
+  Send(f);
+  EXPECT_TRUE(rig_.TxFlow(FlowKeyOf(kOurs, kPeer, kQpn))) << "somebody else's";
+}
+
 // Any process may send UDP to RoCE's port: its bytes may neither set a time nor end a session.
 TEST_F(OwnProbes, ForgedOnesAreNotNoted) {
   Send(Request(CW_PROBE_REQUEST, 9, 0));

@@ -284,6 +284,41 @@ TEST_F(Probes, OnlyTracesHaveOtherQpns) {
   EXPECT_EQ(Run(with_qpn(p, CW_BTH_QPN + 1), XDP_PASS).find("trace_arrived"), std::string::npos);
 }
 
+// From a peer whose NIC sends UD only. The agent takes it, by an EtherType that is nobody else's.
+TEST_F(Probes, AsUdSendsGoToTheAgent) {
+  const auto ud = [this](const Bytes& payload) {
+    Frame f = FrameOf({.slot = 1, .round = 100});
+    f.opcode = CW_UD_OPCODE;
+    f.ext = Bytes(CW_DETH_LEN, 0);
+    Store32(f.ext, 0, CW_UD_QKEY);
+    Store32(f.ext, 4, 0x12);
+    f.payload = payload;
+    return f;
+  };
+  Frame f = ud(Header({.slot = 1, .round = 100}, keys_.rx[0]));
+  for (const int tags : {0, 1, 2}) {
+    f.vlan_tags = tags;
+    Bytes frame = test::Build(f);
+    last_ = rig_.Xdp(frame);
+    EXPECT_EQ(last_.verdict, XDP_PASS);
+    Store16(frame, IpOffset(frame) - 2, CW_ETH_UD_PROBE);
+    EXPECT_EQ(last_.frame, frame) << tags << " tags";
+  }
+  EXPECT_EQ(rig_.CounterChanges(), "");
+  EXPECT_FALSE(rig_.Flow(FlowKeyOf(kPeer, kOurs, CW_BTH_QPN))) << "a probe is no flow";
+  // Anybody else's passes as it came.
+  f.vlan_tags = 0;
+  Frame other = f;
+  other.dqpn = 0x12;
+  Run(test::Build(other), XDP_PASS);
+  other = f;
+  other.ext[0] ^= 1;
+  Run(test::Build(other), XDP_PASS);
+  other = ud(Bytes(CW_PROBE_HDR_LEN, 7));
+  Run(test::Build(other), XDP_PASS);
+  EXPECT_TRUE(rig_.Flow(FlowKeyOf(kPeer, kOurs, CW_BTH_QPN)));
+}
+
 TEST(LabClock, IsInEveryStamp) {
   ProgRig::Options options;
   options.lab_clock = true;

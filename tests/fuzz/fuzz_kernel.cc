@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what comes from the network or the kernel and is read outside of BPF: a message datagram of a peer, ICMP
-// errors of switches, answers of netlink about qdiscs and filters. No read outside of them (AddressSanitizer).
+// Any bytes as what comes from the network or the kernel and is read outside of BPF: a message datagram of a peer, a UD
+// SEND to a NIC without queue pairs, ICMP errors of switches, answers of netlink about qdiscs and filters. No read
+// outside of them (AddressSanitizer).
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -11,6 +12,8 @@
 #include "userspace/host/tc_dump.h"
 #include "userspace/probe/icmp.h"
 #include "userspace/probe/packet.h"
+#include "userspace/probe_verbs/packing.h"
+#include "userspace/probe_verbs/ud_packet.h"
 
 namespace {
 
@@ -26,6 +29,16 @@ void Message(absl::Span<const uint8_t> packet) {
   Require(!cw::probe::VerifyMessage(packet, cw::probe::MacKey{}).ok());  // nobody guesses two MACs
 }
 
+void UdSend(absl::Span<const uint8_t> packet) {
+  const auto send = cw::probe_verbs::ParseUdSend(packet);
+  if (!send) return;
+  Require(send->payload.data() + send->payload.size() <= packet.data() + packet.size());
+  cw::probe_verbs::Frame frame;
+  const auto packed =
+      cw::probe_verbs::PackFrame({.from = send->from, .to = send->to}, send->port, send->payload, &frame);
+  Require(!packed || cw::probe_verbs::Unpack(cw::probe_verbs::PacketOf(*packed)).ok());
+}
+
 }  // namespace
 
 // The first byte says what it is.
@@ -38,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::Span<const uint8_t> bytes(exact.get(), length);
   std::vector<cw::dataplane::Qdisc> qdiscs;
   std::vector<cw::host::TcProgram> programs;
-  switch (data[0] % 5) {
+  switch (data[0] % 6) {
     case 0:
       Message(bytes);
       break;
@@ -50,6 +63,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 3:
       (void)cw::dataplane::ParseQdiscDump(bytes.data(), length, 1, qdiscs);
+      break;
+    case 5:
+      UdSend(bytes);
       break;
     default:
       (void)cw::host::ParseTcDump(bytes.data(), length, programs);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <set>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "userspace/probe_verbs/packing.h"
 #include "userspace/probe_verbs/peer_book.h"
 #include "userspace/probe_verbs/soft_roce.h"
+#include "userspace/probe_verbs/ud_packet.h"
 #include "userspace/rdma/placement.h"
 
 namespace cw::probe_verbs {
@@ -203,7 +205,7 @@ class Book : public testing::Test {
 };
 
 TEST_F(Book, AsksUntilItKnowsAndThenSeldom) {
-  book_.SetPairs({pair_});
+  book_.SetPairs({pair_}, {});
   EXPECT_FALSE(book_.Qpn(pair_));
   EXPECT_EQ(Due(kStart).size(), 1u);
   EXPECT_TRUE(Due(kStart + PeerBook::kAskUnknownNs - 1).empty());
@@ -219,7 +221,7 @@ TEST_F(Book, AsksUntilItKnowsAndThenSeldom) {
 }
 
 TEST_F(Book, TakesOnlyTheAnswerToItsLatestQuestionAndThatOnce) {
-  book_.SetPairs({pair_});
+  book_.SetPairs({pair_}, {});
   const uint64_t old = Due(kStart)[0].nonce;
   const uint64_t latest = Due(kStart + PeerBook::kAskUnknownNs)[0].nonce;
   EXPECT_FALSE(book_.Answered(pair_, old, 18));
@@ -232,14 +234,111 @@ TEST_F(Book, TakesOnlyTheAnswerToItsLatestQuestionAndThatOnce) {
 
 TEST_F(Book, KeepsWhatItKnowsOfPairsThatStay) {
   const PairKey other = {.local = kOurs, .remote = kOurs6};
-  book_.SetPairs({pair_, other});
+  book_.SetPairs({pair_, other}, {});
   for (const auto& question : Due(kStart)) EXPECT_TRUE(book_.Answered(question.pair, question.nonce, 20));
-  book_.SetPairs({pair_});
+  book_.SetPairs({pair_}, {});
   EXPECT_EQ(book_.Qpn(pair_), 20u);
   EXPECT_FALSE(book_.Qpn(other));
   EXPECT_FALSE(book_.Has(other));
   EXPECT_EQ(book_.pairs(), 1u);
+  EXPECT_EQ(book_.known(), 1u);
 }
+
+// A NIC that the kernel serves, in a fleet without verbs: nobody is asked, nothing is sent.
+TEST_F(Book, OfAKernelsNicAsksOnlyWhoAskedLately) {
+  book_.SetPairs({}, {pair_});
+  EXPECT_TRUE(Due(kStart).empty());
+  EXPECT_EQ(book_.pairs(), 0u);
+  book_.WasAsked(pair_, kStart);
+  const auto question = Due(kStart);
+  ASSERT_EQ(question.size(), 1u);
+  EXPECT_EQ(book_.known(), 0u) << "a question may be an old one";
+  ASSERT_TRUE(book_.Answered(pair_, question[0].nonce, 18));
+  EXPECT_EQ(book_.Qpn(pair_), 18u);
+  EXPECT_EQ(book_.KnownFrom(kOurs), 1u);
+  EXPECT_EQ(book_.KnownFrom(kPeer), 0u);
+  // As long as it asks it is known, and not much longer.
+  book_.WasAsked(pair_, kStart + PeerBook::kAskKnownNs);
+  Due(kStart + PeerBook::kAskedForNs);
+  EXPECT_EQ(book_.known(), 1u);
+  EXPECT_TRUE(Due(kStart + PeerBook::kAskKnownNs + PeerBook::kAskedForNs).empty());
+  EXPECT_FALSE(book_.Qpn(pair_));
+  EXPECT_EQ(book_.known(), 0u);
+  EXPECT_EQ(book_.pairs(), 0u);
+}
+
+// A peer that went back to the kernel's way says so; a NIC by verbs sends to it by UD all the same.
+TEST_F(Book, TwoKernelsNicsNeedNoQueuePair) {
+  const PairKey by_verbs = {.local = kOurs6, .remote = kPeer6};
+  book_.SetPairs({by_verbs}, {pair_});
+  book_.WasAsked(pair_, kStart);
+  for (const auto& question : Due(kStart)) ASSERT_TRUE(book_.Answered(question.pair, question.nonce, 18));
+  EXPECT_EQ(book_.known(), 2u);
+  const int64_t later = kStart + PeerBook::kAskKnownNs;
+  for (const auto& question : Due(later)) ASSERT_TRUE(book_.Answered(question.pair, question.nonce, CW_BTH_QPN));
+  EXPECT_FALSE(book_.Qpn(pair_));
+  EXPECT_EQ(book_.Qpn(by_verbs), uint32_t{CW_BTH_QPN});
+  EXPECT_EQ(book_.known(), 1u);
+  EXPECT_EQ(Due(later + PeerBook::kAskKnownNs).size(), 1u) << "the other is asked no more";
+}
+
+class UdPackets : public Packing {
+ protected:
+  UdSend Send(absl::Span<const uint8_t> payload) const {
+    return {.from = ours(),
+            .to = peer(),
+            .port = 0xc123,
+            .traffic_class = 0x6a,
+            .label = GetParam() ? 0x54321u : 0,
+            .qpn = 0x11,
+            .from_qpn = CW_BTH_QPN,
+            .payload = payload};
+  }
+};
+
+TEST_P(UdPackets, ArriveAsTheyWereSentWhateverFollows) {
+  for (const size_t size : {size_t{CW_PROBE_HDR_LEN}, size_t{CW_PROBE_HDR_LEN + 9}, kMaxPayload}) {
+    std::vector<uint8_t> payload(size);
+    for (size_t i = 0; i < size; ++i) payload[i] = static_cast<uint8_t>(i * 7);
+    UdPacket bytes;
+    const auto packet = BuildUdSend(Send(payload), &bytes);
+    ASSERT_FALSE(packet.empty());
+    EXPECT_EQ(packet.size() % 4, 0u);
+    const uint32_t icrc = probe::ComputeIcrc(packet.first(packet.size() - CW_ICRC_LEN));
+    EXPECT_EQ(0, std::memcmp(&icrc, packet.data() + packet.size() - CW_ICRC_LEN, sizeof(icrc)));
+    std::vector<uint8_t> padded(packet.begin(), packet.end());
+    padded.resize(padded.size() + 6);
+    const auto arrived = ParseUdSend(padded);
+    ASSERT_TRUE(arrived) << size;
+    EXPECT_EQ(arrived->from, ours());
+    EXPECT_EQ(arrived->to, peer());
+    EXPECT_EQ(arrived->port, 0xc123);
+    EXPECT_EQ(arrived->traffic_class, 0x6a);
+    EXPECT_EQ(arrived->label, GetParam() ? 0x54321u : 0u);
+    EXPECT_EQ(arrived->qpn, 0x11u);
+    EXPECT_EQ(arrived->from_qpn, uint32_t{CW_BTH_QPN});
+    EXPECT_EQ(std::vector<uint8_t>(arrived->payload.begin(), arrived->payload.end()), payload);
+  }
+}
+
+TEST_P(UdPackets, ThatAreCutOrSomebodyElsesAreNone) {
+  const std::vector<uint8_t> payload(CW_PROBE_HDR_LEN, 7);
+  UdPacket bytes;
+  const auto packet = BuildUdSend(Send(payload), &bytes);
+  for (size_t len = 0; len < packet.size(); ++len) EXPECT_FALSE(ParseUdSend(packet.first(len))) << len;
+  const size_t ip = probe::IpLen(!GetParam());
+  // Protocol, RoCE's port, UDP length, opcode, version, Q_Key.
+  for (const size_t at : {GetParam() ? size_t{6} : size_t{9}, ip + 3, ip + 5, ip + 8, ip + 9, ip + 20}) {
+    std::vector<uint8_t> other(packet.begin(), packet.end());
+    other[at] ^= 1;
+    EXPECT_FALSE(ParseUdSend(other)) << at;
+  }
+  EXPECT_TRUE(BuildUdSend(Send(std::vector<uint8_t>(CW_PROBE_HDR_LEN - 1)), &bytes).empty());
+  EXPECT_TRUE(BuildUdSend(Send(std::vector<uint8_t>(kMaxPayload + 1)), &bytes).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, UdPackets, testing::Values(false, true),
+                         [](const auto& v) { return v.param ? "Ip6" : "Ip4"; });
 
 }  // namespace
 }  // namespace cw::probe_verbs

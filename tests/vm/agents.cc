@@ -54,6 +54,13 @@ absl::Status Agents::StartAgain(int i) {
   return status.ok() ? AwaitAnswer(i) : status;
 }
 
+absl::Status Agents::StartAgain(int i, const config::Config& config) {
+  const auto at = static_cast<size_t>(i);
+  agents_[at].reset();
+  configs_[at] = config;
+  return StartAgain(i);
+}
+
 absl::StatusOr<std::unique_ptr<Agents>> Agents::Start(Rack& rack, const std::array<config::Config, 2>& configs) {
   std::unique_ptr<Agents> agents(new Agents(rack, configs));
   absl::Status status;

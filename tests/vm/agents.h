@@ -55,6 +55,8 @@ class Agents {
 
   // In a machine that was restarted (Rack::Restart), with the configuration that it had.
   absl::Status StartAgain(int i);
+  // Ends machine i's agent and starts it with another configuration.
+  absl::Status StartAgain(int i, const config::Config& config);
 
   // `cwctl --json ARGUMENTS` in machine i; an exit code other than 0 is an error that tells the output.
   absl::StatusOr<nlohmann::json> Ctl(int i, const std::string& arguments);
@@ -79,7 +81,7 @@ class Agents {
   absl::Status AwaitAnswer(int i);
 
   Rack& rack_;
-  const std::array<config::Config, 2> configs_;
+  std::array<config::Config, 2> configs_;
   std::array<std::unique_ptr<Command>, 2> agents_;
 };
 

@@ -280,7 +280,81 @@ TEST_F(VerbsProbeTest, DelaysSpreadNotMuchMoreThanThroughTheKernel) {
   EXPECT_LT(verbs_ns, 20 * kernel_ns);
 }
 
-// Not fatal: the agent runs without probes on that NIC, and says why.
+// Machine 0's NIC by verbs; machine 1's has no RDMA device at all, and is the kernel's: each sees the other's paths,
+// and a cut one; when machine 0 goes back to the kernel's way, machine 1 notices.
+TEST_F(VerbsProbeTest, TheOtherEndMayBeTheKernels) {
+  agents_.reset();  // soft-RoCE waits for whoever has it open
+  ASSERT_TRUE(rack_->machine(1).Run("rdma link del rxe0").ok());
+  config::Config either = AgentConfig();
+  either.nics[0].transport = config::NicTransport::kAuto;
+  StartAgents(std::array{VerbsConfig(), either});
+  ASSERT_TRUE(setup_.ok()) << setup_;
+  absl::Status paths;
+  Eventually([&] { return (paths = agents_->WaitForPaths(absl::Seconds(60))).ok(); }, absl::Seconds(120));
+  ASSERT_TRUE(paths.ok()) << paths << Status(0).dump() << Status(1).dump() << Logs();
+  const auto transport = [&](int i) { return Status(i).at("nics").at(0).at("transport").get<std::string>(); };
+  const auto note = [&](int i) { return Status(i).at("nics").at(0).at("transport_note").get<std::string>(); };
+  EXPECT_EQ(transport(0), "verbs");
+  EXPECT_EQ(transport(1), "kernel") << "auto, attached";
+  EXPECT_EQ(note(1), "UD SENDs to 1 peer by verbs");
+  EXPECT_NE(Status(1).at("nics").at(0).at("ingress"), "none");
+  const auto up = [&](int i) {
+    auto live = agents_->LivePathsBySpine(i);
+    std::set<int> spines;
+    if (live.ok()) {
+      for (const auto& [spine, slot] : *live) spines.insert(spine);
+    }
+    return spines;
+  };
+  for (const int i : {0, 1}) {
+    EXPECT_TRUE(Eventually([&] { return up(i).size() == 4; })) << i << agents_->CtlText(i, "paths").value_or("");
+  }
+  const int cut = 2;
+  const lab::LinkDirection link = lab::LinkDirection::SpineToLeaf(cut, 1);
+  ASSERT_TRUE(rack_->fabric().SetFault(link, lab::Fault::Drop()).ok());
+  EXPECT_TRUE(Eventually([&] {
+    return up(0) == std::set<int>{0, 1, 3};
+  })) << agents_->CtlText(0, "paths").value_or("")
+      << Logs();
+  ASSERT_TRUE(rack_->fabric().ClearFault(link).ok());
+  const lab::LinkDirection back = lab::LinkDirection::SpineToLeaf(cut, 0);
+  ASSERT_TRUE(rack_->fabric().SetFault(back, lab::Fault::Drop()).ok());
+  EXPECT_TRUE(Eventually([&] {
+    return up(1) == std::set<int>{0, 1, 3};
+  })) << agents_->CtlText(1, "paths").value_or("")
+      << Logs();
+  ASSERT_TRUE(rack_->fabric().ClearFault(back).ok());
+  EXPECT_TRUE(Eventually([&] { return up(0).size() == 4 && up(1).size() == 4; })) << Logs();
+  // Delays of both, one clock.
+  for (const int i : {0, 1}) {
+    EXPECT_TRUE(Eventually([&] {
+      const auto reply = agents_->Ctl(i, "paths");
+      size_t with = 0;
+      for (const auto& path : reply.ok() ? reply->at("pairs").at(0).at("paths") : nlohmann::json::array()) {
+        const auto& window = path.at("windows").back();
+        with += !window.at("forward").is_null() && window.at("forward").at("samples").get<uint64_t>() > 0;
+      }
+      return with >= 4;
+    })) << agents_->CtlText(i, "paths").value_or("");
+  }
+  // No probe is taken for a flow, and nobody is told that RoCE's port is closed, as it is on machine 1.
+  for (const int i : {0, 1}) {
+    const auto flows = agents_->Ctl(i, "qps");
+    ASSERT_TRUE(flows.ok()) << flows.status();
+    EXPECT_EQ(flows->at("flows").size(), 0u) << flows->dump();
+  }
+  const std::string refusals = "awk '/^Icmp: [0-9]/ { print $17 }' /proc/net/snmp";  // OutDestUnreachs
+  const std::string before = rack_->machine(1).Run(refusals).value_or("before");
+  const uint64_t answered = Status(1).at("verbs").at("answered");
+  EXPECT_TRUE(Eventually([&] { return Status(1).at("verbs").at("answered").get<uint64_t>() > answered + 100; }));
+  EXPECT_EQ(rack_->machine(1).Run(refusals).value_or("after"), before);
+  ASSERT_TRUE(agents_->StartAgain(0, either).ok());
+  EXPECT_TRUE(Eventually([&] { return note(1).empty() && up(0).size() == 4 && up(1).size() == 4; }, absl::Seconds(90)))
+      << note(1) << agents_->CtlText(1, "paths").value_or("") << Logs();
+}
+
+// Not fatal: the agent runs without probes on that NIC, and says why. When the device comes it ends, to be started
+// anew, and when it goes, which soft-RoCE's can only then.
 TEST_F(VerbsProbeTest, WithoutItsDeviceTheAgentGoesOnAndSaysSo) {
   agents_.reset();  // soft-RoCE waits for whoever has it open
   auto removed = rack_->machine(0).Run("rdma link del rxe0");
@@ -296,6 +370,17 @@ TEST_F(VerbsProbeTest, WithoutItsDeviceTheAgentGoesOnAndSaysSo) {
   EXPECT_TRUE(std::any_of(events->begin(), events->end(), [](const nlohmann::json& event) {
     return absl::StrContains(event.at("text").get<std::string>(), "has no probes");
   }));
+  const auto ended = [&](const char* why) {
+    return Eventually([&] { return absl::StrContains(agents_->agent(0).output(), why); }) &&
+           rack_->machine(0).Run("for i in $(seq 100); do pidof cwagentd || exit 0; sleep 0.1; done; exit 1").ok();
+  };
+  ASSERT_TRUE(rack_->machine(0).Run("rdma link add rxe0 type rxe netdev eth0").ok());
+  EXPECT_TRUE(ended("rxe0, which its probes go by, is there: the agent ends")) << Logs();
+  ASSERT_TRUE(agents_->StartAgain(0).ok());
+  EXPECT_EQ(Status(0).at("nics").at(0).at("transport"), "verbs");
+  auto deleted = rack_->machine(0).Run("timeout 30 rdma link del rxe0", absl::Seconds(40));
+  EXPECT_TRUE(deleted.ok()) << deleted.status();
+  EXPECT_TRUE(ended("rxe0, which its probes go by, is gone: the agent ends")) << Logs();
 }
 
 }  // namespace

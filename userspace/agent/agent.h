@@ -74,6 +74,7 @@ class LinkNews;
 }
 namespace cw::probe_verbs {
 struct ArrivalStamps;
+struct EndpointOptions;
 class VerbsHost;
 }  // namespace cw::probe_verbs
 namespace cw::rdma {
@@ -188,6 +189,7 @@ class Agent final : public api::AgentView {
     std::string clock_note;                 // why
     bool has_line = false;                  // in the map cw_nic_lines
     bool by_verbs = false;                  // what its probes go by
+    bool hears_verbs = false;               // the kernel serves it, and peers may have probes by verbs
     std::string no_probes;                  // why it has none, though it is to have them by verbs
     bool keeps_departures = false;          // its queues hold packets until they are to depart
   };
@@ -214,6 +216,9 @@ class Agent final : public api::AgentView {
   void AddVerbs(api::v1::StatusReply& reply);
   void AddTransport(const Nic& nic, api::v1::NicStatus& out) const;
   probe_verbs::ArrivalStamps DeviceStamps(const Nic& nic) const;
+  void OpenForPeersByVerbs(const Nic& nic);
+  probe_verbs::EndpointOptions EndpointOptionsOf(const Nic& nic) const;
+  void OnRdmaDevice(const std::string& device, bool gone);
   bool IsByVerbs(const PairState& pair);
   absl::Status ConfigurePairs();
   absl::Status OpenSources();
@@ -383,6 +388,7 @@ class Agent final : public api::AgentView {
   void LookAtCarriers();
   void LookAtCarrier(Nic& nic);
   void LookForItsReturn(Nic& nic);
+  void StartAnew(telemetry::Event why);
   static bool IsThere(const config::NicConfig& nic);
   void CountCarrierLosses(Nic& nic, uint64_t losses);
   void OnRdmaPort(const std::string& netdev, bool up);

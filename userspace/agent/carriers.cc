@@ -74,15 +74,21 @@ void Agent::LookForItsReturn(Nic& nic) {
   if (!ifindex.ok() || (!nic.removed && *ifindex == nic.ifindex)) return;
   // Not before every NIC is there with its address: the next agent would not start. All are looked at each second.
   const bool all_there = std::all_of(nics_.begin(), nics_.end(), [](const Nic& n) { return IsThere(n.config); });
-  if (starts_anew_ || !all_there) return;
+  if (!all_there) return;
+  StartAnew({.type = "nic",
+             .severity = telemetry::Severity::kNotice,
+             .text = absl::StrFormat("NIC %s was removed and is there again: the agent ends, to be started on it anew",
+                                     nic.config.name),
+             .evidence = {{"nic", nic.config.name},
+                          {"ifindex_before", absl::StrCat(nic.ifindex)},
+                          {"ifindex", absl::StrCat(*ifindex)}}});
+}
+
+// What the service's Restart= is for; programs, maps and flows stay as they are.
+void Agent::StartAnew(telemetry::Event why) {
+  if (starts_anew_) return;
   starts_anew_ = true;
-  Log({.type = "nic",
-       .severity = telemetry::Severity::kNotice,
-       .text = absl::StrFormat("NIC %s was removed and is there again: the agent ends, to be started on it anew",
-                               nic.config.name),
-       .evidence = {{"nic", nic.config.name},
-                    {"ifindex_before", absl::StrCat(nic.ifindex)},
-                    {"ifindex", absl::StrCat(*ifindex)}}});
+  Log(std::move(why));
   loop_->Stop();
 }
 

@@ -18,6 +18,9 @@ absl::Status Agent::OpenRdmaWatch() {
   options.port = [this](const std::string& netdev, bool up) {
     loop_->Post([this, netdev, up] { OnRdmaPort(netdev, up); });
   };
+  options.device = [this](const std::string& device, bool gone) {
+    loop_->Post([this, device, gone] { OnRdmaDevice(device, gone); });
+  };
   rdma_watch_ = std::make_unique<RdmaWatch>(std::move(options));
   ReadKernelQps();
   if (!rdma_links_.empty()) OpenQpMonitor();

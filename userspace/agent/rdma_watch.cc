@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,10 @@ telemetry::Event EventOf(const host::RdmaChange& change) {
   return event;
 }
 
+bool Has(const host::RdmaTree& tree, const std::string& device) {
+  return std::any_of(tree.nics.begin(), tree.nics.end(), [&](const auto& nic) { return nic.name == device; });
+}
+
 bool Active(const host::RdmaTree& tree, const host::RdmaChange& change) {
   for (const host::RdmaTreeNic& nic : tree.nics) {
     for (const host::RdmaTreePort& port : nic.ports) {
@@ -74,13 +79,32 @@ host::RdmaTree RdmaWatch::ReadTree() const {
   if (interfaces.ok()) {
     host::AddInterfaces(*interfaces, ports.ok() ? *ports : std::vector<host::RdmaPort>(), tree);
   }
+  // One that waits for us to let go keeps its files; RDMA netlink does not list it any more.
+  if (ports.ok()) {
+    std::erase_if(tree.nics, [&](const host::RdmaTreeNic& nic) {
+      return options_.held.contains(nic.name) &&
+             std::none_of(ports->begin(), ports->end(),
+                          [&](const host::RdmaPort& port) { return port.device == nic.name; });
+    });
+  }
   return tree;
+}
+
+// What changes when something may have happened; quickly read.
+std::string RdmaWatch::States() const {
+  std::string states = host::PortStates(options_.roots);
+  if (options_.held.empty()) return states;
+  host::KernelProbe live;
+  const absl::StatusOr<std::vector<host::RdmaPort>> ports = live.RdmaPorts();
+  if (!ports.ok()) return states;
+  for (const host::RdmaPort& port : *ports) absl::StrAppend(&states, port.device, " ");
+  return states;
 }
 
 void RdmaWatch::Run() {
   rights::KeepOnly(rights::kNone).IgnoreError();  // it reads what all may read
   last_ = ReadTree();
-  port_states_ = host::PortStates(options_.roots);
+  port_states_ = States();
   looked_ns_ = MonotonicClock().NowNs();
   KeepBaseline(last_);
   Listen(last_);
@@ -88,7 +112,7 @@ void RdmaWatch::Run() {
     const bool told = Wait();
     pollfd stop = {.fd = stop_fd_, .events = POLLIN, .revents = 0};
     if (poll(&stop, 1, 0) > 0) return;
-    std::string states = host::PortStates(options_.roots);
+    std::string states = States();
     const bool changed = states != port_states_;
     port_states_ = std::move(states);
     if (told || changed || MonotonicClock().NowNs() - looked_ns_ >= kFullNs) LookAtAll();
@@ -124,6 +148,7 @@ void RdmaWatch::Hear(rdma::AsyncEvents& device) {
                    .text = absl::StrCat("RDMA device ", event->device,
                                         " failed for good: all its queue pairs are gone, jobs on it end"),
                    .evidence = {{"device", event->device}, {"what", "fatal"}}});
+    options_.device(event->device, true);
   }
   if (!fatal) return;
   const std::string name = device.device();
@@ -138,6 +163,7 @@ void RdmaWatch::LookAtAll() {
   for (const host::RdmaChange& change : host::CompareRdma(last_, now)) {
     options_.tell(EventOf(change));
     if (change.what == "port" && !change.netdev.empty()) options_.port(change.netdev, Active(now, change));
+    options_.device(change.device, !Has(now, change.device));
   }
   KeepBaseline(now);
   Listen(now);

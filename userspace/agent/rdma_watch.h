@@ -32,9 +32,10 @@ class RdmaWatch {
  public:
   struct Options {
     host::Roots roots;
-    std::set<std::string> held;  // soft-RoCE devices that are held open anyway
+    std::set<std::string> held;  // devices that probes go by: also soft-RoCE's are held open then
     std::function<void(telemetry::Event)> tell;
-    std::function<void(const std::string& netdev, bool up)> port;  // it went up or down
+    std::function<void(const std::string& netdev, bool up)> port;      // it went up or down
+    std::function<void(const std::string& device, bool gone)> device;  // it went, or anything else of it changed
   };
   explicit RdmaWatch(Options options);
   ~RdmaWatch();
@@ -52,6 +53,7 @@ class RdmaWatch {
   void Hear(rdma::AsyncEvents& device);
   void KeepBaseline(const host::RdmaTree& tree);
   host::RdmaTree ReadTree() const;
+  std::string States() const;
   void AddKnown(api::v1::NicsReply& reply);
 
   const Options options_;

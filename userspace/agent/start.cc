@@ -351,6 +351,7 @@ absl::Status Agent::OpenNics() {
     }
     nic.by_verbs = transport == config::Transport::kVerbs ||
                    (transport == config::Transport::kAuto && nic.offloads_roce && !nic.attached);
+    nic.hears_verbs = transport == config::Transport::kAuto && nic.attached;
     OpenNicClock(nic);
     nics_.push_back(std::move(nic));
   }

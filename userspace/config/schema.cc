@@ -59,9 +59,11 @@ void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
         Number(v, "rate_mbps", nic.rate_mbps, {0, 10 * kMillion},
                "Rate of its link in Mbit/s, which tells whether a flow is slow; 0 for what the device says "
                "(virtual ones say nothing that is true).");
-        Pick(v, "rx_stamps", nic.rx_stamps, RxStampsWords(),
-             "Who stamps the arrival of probes for the fleet clock: the program, or the NIC where its driver "
-             "gives stamps to XDP (Linux 6.3) and its clock is read. Not yet run on a real NIC.");
+        Pick(
+            v, "rx_stamps", nic.rx_stamps, RxStampsWords(),
+            "Who stamps the arrival of probes for the fleet clock: the program, or the NIC where its driver "
+            "gives stamps to XDP (Linux 6.3) and its clock is read. Probes by verbs take a device's stamps wherever it "
+            "gives some. Not yet run on a real NIC.");
         Words(v, "clock", nic.clock, TextRule::kFree,
               "The NIC's own clock, which is tied to the host's: a PTP device, \"auto\" for the one that "
               "its driver names, or \"none\".");
@@ -126,10 +128,11 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
          "paths ÷ clock_interval probes per second: 4 × 8 ÷ 20 ms = 1600.");
   Pick(v, "transport", probe.transport, TransportWords(),
        "What probes go by: the kernel; a UD queue pair of the NIC (verbs), and then nothing is attached to it; auto "
-       "takes verbs where the NIC offloads RoCE. Both ends of a path need the same. Not yet run on a NIC that "
-       "offloads.");
+       "takes verbs where the NIC offloads RoCE, and elsewhere the kernel with an ear for peers by verbs. Not yet run "
+       "on "
+       "a NIC that offloads.");
   Number(v, "verbs_port", probe.verbs_port, {1, 65535},
-         "UDP port on which agents tell each other their probe queue pairs (verbs); the same on all hosts.");
+         "UDP port on which agents tell each other their probe queue pairs (verbs, auto); the same on all hosts.");
   Pick(v, "verbs_wait", probe.verbs_wait, VerbsWaitWords(),
        "How the thread that answers probes by verbs waits for them: for events, or busy, which takes a whole core.");
   v.EndTable();

@@ -19,7 +19,6 @@ static_assert(std::endian::native == std::endian::little, "MACs are computed ove
 constexpr size_t kRound = offsetof(cw_probe_hdr, round);
 constexpr uint8_t kEct0 = 2;
 
-uint32_t GetBe32(const uint8_t* p) { return uint32_t{p[0]} << 24 | p[1] << 16 | p[2] << 8 | p[3]; }
 uint64_t GetBe64(const uint8_t* p) { return uint64_t{GetBe32(p)} << 32 | GetBe32(p + 4); }
 
 size_t HdrOffset(absl::Span<const uint8_t> packet) { return probe::HdrOffset(!IsIp6(packet)); }
@@ -69,8 +68,8 @@ void WriteHeaders(cw_probe_type type, const PacketSpec& s, size_t total_len, uin
       total_len, p);
   uint8_t* bth = p + IpLen(s.local.is_v4()) + kUdpLen;
   bth[0] = CW_BTH_OPCODE;
-  PutBe16(bth + 2, 0xffff);      // P_Key
-  PutBe32(bth + 4, s.qpn);  // the byte in front of the QPN is 0
+  PutBe16(bth + 2, 0xffff);  // P_Key
+  PutBe32(bth + 4, s.qpn);   // the byte in front of the QPN is 0
   // acknowledge request and PSN stay 0
 
   cw_probe_hdr h{};

@@ -31,6 +31,8 @@ inline void PutBe32(uint8_t* p, uint32_t v) {
   PutBe16(p, v >> 16);
   PutBe16(p + 2, v & 0xffff);
 }
+inline uint16_t GetBe16(const uint8_t* p) { return static_cast<uint16_t>(p[0] << 8 | p[1]); }
+inline uint32_t GetBe32(const uint8_t* p) { return uint32_t{GetBe16(p)} << 16 | GetBe16(p + 2); }
 inline void StoreLe32(uint8_t* p, uint32_t v) { std::memcpy(p, &v, 4); }
 
 struct IpSpec {
@@ -65,6 +67,22 @@ inline void PutIp6(const IpSpec& s, size_t total_len, uint8_t* p) {
   p[7] = s.ttl;
   std::copy(s.from.bytes.begin(), s.from.bytes.end(), p + 8);
   std::copy(s.to.bytes.begin(), s.to.bytes.end(), p + 24);
+}
+
+// What PutIp4 and PutIp6 write, but for the port. ip: a whole header, without options.
+inline IpSpec ReadIp(bool v4, const uint8_t* ip) {
+  if (v4) {
+    return {.from = Addr::FromV4(GetBe32(ip + 12)),
+            .to = Addr::FromV4(GetBe32(ip + 16)),
+            .tos = ip[1],
+            .ttl = ip[8],
+            .ip_id = GetBe16(ip + 4)};
+  }
+  return {.from = Addr::FromBytes(ip + 8),
+          .to = Addr::FromBytes(ip + 24),
+          .tos = static_cast<uint8_t>(GetBe32(ip) >> 20),
+          .ttl = ip[7],
+          .label = GetBe32(ip) & 0xfffff};
 }
 
 // IP header without options, and UDP header without checksum, into zeroed bytes. total_len: of the IP packet. RoCE has

@@ -15,7 +15,7 @@ constexpr uint8_t kVersion = 1;
 constexpr size_t kType = 5, kKeyId = 6, kNonce = 8, kQpn = 16, kFrom = 20, kTo = 36, kMac = 56;  // 52–55: 0
 static_assert(kMac + 8 == kHelloLen && kMac % 8 == 0);
 
-uint32_t GetBe32(const uint8_t* p) { return uint32_t{p[0]} << 24 | uint32_t{p[1]} << 16 | uint32_t{p[2]} << 8 | p[3]; }
+using probe::GetBe32;
 
 uint64_t Mac(const uint64_t* key, const uint8_t* bytes) {
   __u64 k[2] = {key[0], key[1]};

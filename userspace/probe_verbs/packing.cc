@@ -16,9 +16,6 @@ constexpr uint16_t kEthIp4 = 0x0800;
 constexpr uint16_t kEthIp6 = 0x86dd;
 constexpr size_t kIp4InGrh = kGrhLen - probe::kIp4Len;
 
-uint16_t GetBe16(const uint8_t* p) { return static_cast<uint16_t>(p[0] << 8 | p[1]); }
-uint32_t GetBe32(const uint8_t* p) { return uint32_t{GetBe16(p)} << 16 | GetBe16(p + 2); }
-
 bool FitsAProbe(size_t payload) { return payload >= CW_PROBE_HDR_LEN && payload <= kMaxPayload; }
 
 void PutEthernet(bool v4, uint8_t* frame) {
@@ -40,10 +37,12 @@ absl::StatusOr<Unpacked> Unpack(absl::Span<const uint8_t> packet) {
   const uint8_t* ip = packet.data();
   const uint8_t* udp = ip + probe::IpLen(v4);
   if (udp[probe::kUdpLen] != CW_BTH_OPCODE) return not_ours();
-  u.from = v4 ? Addr::FromV4(GetBe32(ip + 12)) : Addr::FromBytes(ip + 8);
-  u.to = v4 ? Addr::FromV4(GetBe32(ip + 16)) : Addr::FromBytes(ip + 24);
-  u.traffic_class = v4 ? ip[1] : static_cast<uint8_t>(GetBe32(ip) >> 20);
-  u.port = GetBe16(udp);
+  const probe::IpSpec header_of = probe::ReadIp(v4, ip);
+  u.from = header_of.from;
+  u.to = header_of.to;
+  u.traffic_class = header_of.tos;
+  u.label = header_of.label;
+  u.port = probe::GetBe16(udp);
   u.payload = packet.subspan(header, packet.size() - header - CW_ICRC_LEN);
   u.type = u.payload[offsetof(cw_probe_hdr, type)];
   return u;
@@ -51,14 +50,10 @@ absl::StatusOr<Unpacked> Unpack(absl::Span<const uint8_t> packet) {
 
 std::optional<Arrival> ReadGrh(absl::Span<const uint8_t> grh, bool v4) {
   if (grh.size() < kGrhLen) return std::nullopt;
-  Arrival a;
   const uint8_t* ip = grh.data() + (v4 ? kIp4InGrh : 0);
   if (ip[0] >> 4 != (v4 ? 4 : 6)) return std::nullopt;
-  a.from = v4 ? Addr::FromV4(GetBe32(ip + 12)) : Addr::FromBytes(ip + 8);
-  a.to = v4 ? Addr::FromV4(GetBe32(ip + 16)) : Addr::FromBytes(ip + 24);
-  a.traffic_class = v4 ? ip[1] : static_cast<uint8_t>(GetBe32(ip) >> 20);
-  a.hop_limit = v4 ? ip[8] : ip[7];
-  return a;
+  const probe::IpSpec header = probe::ReadIp(v4, ip);
+  return Arrival{.from = header.from, .to = header.to, .traffic_class = header.tos, .hop_limit = header.ttl, .ns = {}};
 }
 
 std::optional<absl::Span<uint8_t>> PackFrame(const Arrival& arrival, uint16_t port, absl::Span<const uint8_t> payload,

@@ -32,7 +32,8 @@ struct Unpacked {
   Addr from, to;
   uint16_t port = 0;  // UDP source port
   uint8_t traffic_class = 0;
-  uint8_t type = 0;  // enum cw_probe_type
+  uint8_t type = 0;    // enum cw_probe_type
+  uint32_t label = 0;  // IPv6 flow label
   absl::Span<const uint8_t> payload;
 };
 

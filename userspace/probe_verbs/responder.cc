@@ -24,6 +24,7 @@
 #include "userspace/model/clock.h"
 #include "userspace/probe/lateness.h"
 #include "userspace/probe_verbs/device_clock.h"
+#include "userspace/rights/rights.h"
 
 namespace cw::probe_verbs {
 namespace {
@@ -122,8 +123,8 @@ void ResponderImpl::EnterRealTime() {
 
 void ResponderImpl::Run() {
   EnterRealTime();
-  // It keeps its rights: the kernel takes a write() to uverbs, soft-RoCE's doorbell, only with the very credentials
-  // with which the device was opened (ib_safe_file_access), and threads that give rights up have others.
+  const absl::Status given_up = options_.keep_rights ? absl::OkStatus() : rights::KeepOnly(rights::kNone);
+  if (!given_up.ok()) spdlog::warn("the thread that answers probes keeps its rights: {}", given_up.ToString());
   options_.busy ? RunBusy() : RunOnEvents();
 }
 
@@ -173,6 +174,7 @@ bool ResponderImpl::Answer(UdEndpoint& endpoint, const Unpacked& reply) {
              .qpn = *qpn,
              .port = reply.port,
              .traffic_class = reply.traffic_class,
+             .label = reply.label,
              .payload = reply.payload})
       .ok();
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The thread that takes what arrives by verbs, of all NICs of the host: it shows each datagram to the ingress program
-// (userspace/dataplane/program_runner.h), which authenticates it, keeps the states, puts records into the rings and
-// turns requests round; the answers go out by verbs again.
-// Thread rule: stats from any thread; Turn from one.
+// The thread that takes the datagrams that arrive, of all NICs of the host: it shows each datagram to the ingress
+// program (userspace/dataplane/program_runner.h), which authenticates it, keeps the states, puts records into the rings
+// and turns requests round; the answers go out by verbs again. Thread rule: stats from any thread; Turn from one.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +31,9 @@ Turned Turn(const dataplane::ProgramRunner& runner, const Arrival& arrival, uint
 struct ResponderOptions {
   bool busy = false;       // polls without end instead of waiting for events
   int fifo_priority = 20;  // SCHED_FIFO, not when busy; 0: ordinary scheduling
+  // Soft-RoCE's doorbell is a write() to uverbs, which the kernel takes only with the very credentials with which the
+  // device was opened (ib_safe_file_access), and threads that give rights up have others.
+  bool keep_rights = true;
 };
 
 struct ResponderStats {

@@ -23,8 +23,6 @@
 namespace cw::probe_verbs {
 namespace {
 
-// Q_Keys with the upper bit set are the kernel's to give.
-constexpr uint32_t kQKey = 0x43574650;
 constexpr uint32_t kReceives = 1024;
 constexpr uint32_t kSends = 512;        // buffers, and work requests of one queue pair
 constexpr uint32_t kSendsPerPort = 64;  // work requests, where each port has a queue pair of its own
@@ -115,7 +113,7 @@ absl::Status Endpoint::Bring(ibv_qp* qp) {
   ibv_qp_attr attr = {};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = device_.port;
-  attr.qkey = kQKey;
+  attr.qkey = CW_UD_QKEY;
   int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
   attr.qp_state = IBV_QPS_RTR;
   if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
@@ -220,7 +218,7 @@ absl::Status Endpoint::Send(const Datagram& datagram) {
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr.ud.ah = handle;
   request.wr.ud.remote_qpn = datagram.qpn;
-  request.wr.ud.remote_qkey = kQKey;
+  request.wr.ud.remote_qkey = CW_UD_QKEY;
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(qp, &request, &bad);
   if (error == ENOMEM || error == EAGAIN) return absl::UnavailableError("the send queue is full");
@@ -273,6 +271,10 @@ int Endpoint::Poll(absl::FunctionRef<void(const Received&)> each) {
 }
 
 }  // namespace
+
+bool UdEndpoint::IsThere(const EndpointOptions& options) {
+  return OpenDeviceOf(options.ifindex, options.netdev, options.address).ok();
+}
 
 absl::StatusOr<std::unique_ptr<UdEndpoint>> UdEndpoint::Open(const EndpointOptions& options) {
   absl::StatusOr<DevicePort> device = OpenDeviceOf(options.ifindex, options.netdev, options.address);

@@ -4,7 +4,7 @@
 // address. One queue pair receives. Sent datagrams get the UDP source port that is asked for: by the flow label of the
 // address handle where the driver makes the port from it, by the choice of a queue pair on soft-RoCE (soft_roce.h).
 // Address handles are made by a thread of its own, because that may wait for a neighbour's answer; until one is there,
-// Send says Unavailable.
+// Send says Unavailable. What packet_endpoint.h opens does the same without a device.
 // Thread rule: Send, CanSend and stamps from any thread; they do not block. Arm, TakeEvents, Poll and KeepClock from
 // one thread.
 #pragma once
@@ -36,6 +36,7 @@ struct Datagram {
   uint32_t qpn = 0;
   uint16_t port = 0;  // UDP source port
   uint8_t traffic_class = 0;
+  uint32_t label = 0;  // IPv6 flow label; a device that makes the port of the label has its own
   absl::Span<const uint8_t> payload;
 };
 
@@ -50,6 +51,8 @@ class UdEndpoint {
  public:
   // NotFound: no RDMA device has the address as a RoCEv2 GID on that interface. Other errors name the call that failed.
   static absl::StatusOr<std::unique_ptr<UdEndpoint>> Open(const EndpointOptions& options);
+  // Whether Open would find a device; opens it for that.
+  static bool IsThere(const EndpointOptions& options);
   virtual ~UdEndpoint() = default;
 
   virtual const Addr& address() const = 0;

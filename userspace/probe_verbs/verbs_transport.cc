@@ -17,6 +17,7 @@ absl::Status VerbsTransport::Send(absl::Span<const uint8_t> packet) {
                              .qpn = *qpn,
                              .port = unpacked->port,
                              .traffic_class = unpacked->traffic_class,
+                             .label = unpacked->label,
                              .payload = unpacked->payload};
   if (unpacked->type == CW_PROBE_REQUEST) {
     Frame frame;
