@@ -33,7 +33,7 @@ constexpr int kAuthorityDays = 3650, kHostDays = 365, kUserDays = 90;
 constexpr int kMostDays = 36500;
 constexpr char kAuthority[] = "ca";
 
-struct Options {
+struct CertOptions {
   std::string name, role, folder, authority, file, serial, title = "cwfabric";
   std::vector<std::string> others;
   int days = 0;
@@ -142,7 +142,7 @@ absl::StatusOr<tls::Life> LifeOf(int days, int otherwise) {
   return tls::Life{.now = absl::Now(), .days = days};
 }
 
-absl::StatusOr<int> MakeCa(const Session& session, const Options& options) {
+absl::StatusOr<int> MakeCa(const Session& session, const CertOptions& options) {
   const absl::StatusOr<tls::Life> life = LifeOf(options.days, kAuthorityDays);
   if (!life.ok()) return life.status();
   const absl::StatusOr<tls::Issued> made = tls::MakeAuthority(options.title, *life);
@@ -158,7 +158,7 @@ absl::StatusOr<int> MakeCa(const Session& session, const Options& options) {
   return written.ok() ? code : written;
 }
 
-absl::StatusOr<int> MakeLeaf(const Session& session, const Options& options, bool host) {
+absl::StatusOr<int> MakeLeaf(const Session& session, const CertOptions& options, bool host) {
   const absl::StatusOr<tls::Life> life = LifeOf(options.days, host ? kHostDays : kUserDays);
   if (!life.ok()) return life.status();
   const absl::StatusOr<tls::Issued> authority = ReadAuthority(options.authority);
@@ -195,7 +195,7 @@ absl::StatusOr<std::string> Replace(const std::string& path,
   return text;
 }
 
-absl::StatusOr<std::string> SerialAsked(const Options& options, const tls::Issued& authority) {
+absl::StatusOr<std::string> SerialAsked(const CertOptions& options, const tls::Issued& authority) {
   if (options.file.empty() == options.serial.empty())
     return absl::InvalidArgumentError("say which certificate: its file, or --serial with its number");
   if (!options.serial.empty()) return options.serial;
@@ -203,7 +203,7 @@ absl::StatusOr<std::string> SerialAsked(const Options& options, const tls::Issue
   return certificate.ok() ? tls::SerialOf(authority, *certificate) : certificate.status();
 }
 
-absl::StatusOr<int> RevokeOne(const Session& session, const Options& options) {
+absl::StatusOr<int> RevokeOne(const Session& session, const CertOptions& options) {
   const absl::StatusOr<tls::Issued> authority = ReadAuthority(options.authority);
   if (!authority.ok()) return authority.status();
   const absl::StatusOr<std::string> serial = SerialAsked(options, *authority);
@@ -226,7 +226,7 @@ absl::StatusOr<int> RevokeOne(const Session& session, const Options& options) {
   return kOk;
 }
 
-absl::StatusOr<int> ShowFile(const Session& session, const Options& options) {
+absl::StatusOr<int> ShowFile(const Session& session, const CertOptions& options) {
   const absl::StatusOr<std::string> text = ReadText(options.file);
   if (!text.ok()) return text.status();
   const absl::StatusOr<std::vector<tls::CertificateInfo>> infos = tls::ReadCertificates(*text);
@@ -241,11 +241,11 @@ absl::StatusOr<int> ShowFile(const Session& session, const Options& options) {
   return kOk;
 }
 
-void AddDays(CLI::App& verb, Options& options, int otherwise) {
+void AddDays(CLI::App& verb, CertOptions& options, int otherwise) {
   verb.add_option("--days", options.days, absl::StrFormat("Life time in days; %d by default", otherwise));
 }
 
-void AddSigned(CLI::App& verb, Options& options) {
+void AddSigned(CLI::App& verb, CertOptions& options) {
   verb.add_option("--ca", options.authority, "Folder with ca.crt and ca.key")->type_name("DIR")->required();
   verb.add_option("--out", options.folder, "Folder for NAME.crt and NAME.key; that of the authority by default")
       ->type_name("DIR");
@@ -254,7 +254,7 @@ void AddSigned(CLI::App& verb, Options& options) {
 }  // namespace
 
 void AddCertsVerbs(CLI::App& app, Session& session) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CertOptions>();
   CLI::App* certs = app.add_subcommand("certs", "Make certificates for agents that listen on TCP, and for their users");
   certs->require_subcommand(1);
   certs->footer(

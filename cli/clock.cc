@@ -18,13 +18,13 @@ namespace {
 
 namespace v1 = ::cwfabric::v1;
 
-struct Options {
+struct ClockOptions {
   std::string name;
   bool legend = false;
   Session::Watch watch;
 };
 
-using Verb = absl::StatusOr<int> (*)(Session&, const Options&, const v1::ClockReply&);
+using Verb = absl::StatusOr<int> (*)(Session&, const ClockOptions&, const v1::ClockReply&);
 
 // Clocks agree to nanoseconds: below a microsecond those are shown.
 std::string SmallText(double ns) {
@@ -60,7 +60,7 @@ Cell StateCell(v1::ClockTracking::State state) {
   }
 }
 
-Tone ToneOf(v1::ClockSource::Reason reason) {
+Tone ClockTone(v1::ClockSource::Reason reason) {
   switch (reason) {
     case v1::ClockSource::REASON_USED:
       return Tone::kGood;
@@ -96,7 +96,7 @@ std::string BoundText(double bound_ns, const std::string& reference, uint32_t ho
                          hops == 1 ? "" : "s");
 }
 
-absl::StatusOr<int> Tracking(Session& session, const Options&, const v1::ClockReply& reply) {
+absl::StatusOr<int> Tracking(Session& session, const ClockOptions&, const v1::ClockReply& reply) {
   const v1::ClockTracking& t = reply.tracking();
   session.Show(t, [&] {
     auto line = [&](const char* title, const std::string& text, Tone tone = Tone::kPlain) {
@@ -140,7 +140,7 @@ constexpr char kLegend[] =
     "|     LINK: its local clock − ours. DISAGREES: its fleet time − ours, likely true to ERROR, surely to BOUND.\n"
     "|     RTT: lowest round trip. CLAIM: since it said its fleet time. EPOCH: steps found on the link.\n";
 
-absl::StatusOr<int> Sources(Session& session, const Options& options, const v1::ClockReply& reply) {
+absl::StatusOr<int> Sources(Session& session, const ClockOptions& options, const v1::ClockReply& reply) {
   v1::ClockSources shown;
   for (const v1::ClockSource& source : reply.sources().sources()) {
     if (options.name.empty() || options.name == source.name()) *shown.add_sources() = source;
@@ -159,7 +159,7 @@ absl::StatusOr<int> Sources(Session& session, const Options& options, const v1::
       const bool measured = s.link().state() != v1::PeerClock::STATE_UNKNOWN;
       const bool compared = measured && s.claim_ago_s() >= 0 && s.reason() != v1::ClockSource::REASON_TIMELINE &&
                             s.reason() != v1::ClockSource::REASON_WAITING;
-      table.Add({{s.letter(), ToneOf(s.reason())},
+      table.Add({{s.letter(), ClockTone(s.reason())},
                  s.name(),
                  measured ? OffsetText(s.link().offset_ns()) : kNoValue,
                  compared ? SignedText(s.disagreement_ns()) : kNoValue,
@@ -177,7 +177,7 @@ absl::StatusOr<int> Sources(Session& session, const Options& options, const v1::
   return kOk;
 }
 
-absl::StatusOr<int> Mesh(Session& session, const Options&, const v1::ClockReply& reply) {
+absl::StatusOr<int> Mesh(Session& session, const ClockOptions&, const v1::ClockReply& reply) {
   const v1::ClockMesh& mesh = reply.mesh();
   session.Show(mesh, [&] {
     if (mesh.links().empty()) std::cout << "no link is measured yet\n";
@@ -206,7 +206,7 @@ absl::StatusOr<int> Mesh(Session& session, const Options&, const v1::ClockReply&
   return kOk;
 }
 
-absl::StatusOr<int> Nics(Session& session, const Options&, const v1::ClockReply& reply) {
+absl::StatusOr<int> Nics(Session& session, const ClockOptions&, const v1::ClockReply& reply) {
   v1::ClockReply shown;
   *shown.mutable_nics() = reply.nics();
   session.Show(shown, [&] {
@@ -231,7 +231,7 @@ absl::StatusOr<int> Nics(Session& session, const Options&, const v1::ClockReply&
   return kOk;
 }
 
-absl::StatusOr<int> Bound(Session& session, const Options&, const v1::ClockReply& reply) {
+absl::StatusOr<int> Bound(Session& session, const ClockOptions&, const v1::ClockReply& reply) {
   const v1::ClockBound& bound = reply.bound();
   session.Show(bound, [&] {
     if (bound.terms().empty()) std::cout << "no bound: fleet time is not known here; see cwctl clock tracking\n";
@@ -248,15 +248,15 @@ absl::StatusOr<int> Bound(Session& session, const Options&, const v1::ClockReply
   return kOk;
 }
 
-absl::StatusOr<int> Once(Session& session, const Options& options, Verb run) {
+absl::StatusOr<int> Once(Session& session, const ClockOptions& options, Verb run) {
   absl::StatusOr<v1::ClockReply> reply = session.Agent().Clock();
   if (!reply.ok()) return reply.status();
   return run(session, options, *reply);
 }
 
-std::shared_ptr<Options> Add(CLI::App& group, Session& session, const char* name, const char* text, Verb run) {
+std::shared_ptr<ClockOptions> Add(CLI::App& group, Session& session, const char* name, const char* text, Verb run) {
   CLI::App* verb = group.add_subcommand(name, text);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ClockOptions>();
   Session::AddWatch(*verb, options->watch);
   verb->callback([&session, options, run] {
     session.action = [&session, options, run] {

@@ -22,7 +22,7 @@ namespace v1 = ::cwfabric::v1;
 
 constexpr int kSafeAfterS = 10;  // as the agent has it
 
-struct Options {
+struct DrainOptions {
   std::string what;
   std::string for_text;
   bool now = false;
@@ -92,7 +92,7 @@ absl::StatusOr<int> Watch(Session& session, const std::string& what) {
   return kFailed;
 }
 
-absl::StatusOr<int> Drain(Session& session, const Options& options, v1::DrainKind kind) {
+absl::StatusOr<int> Drain(Session& session, const DrainOptions& options, v1::DrainKind kind) {
   absl::StatusOr<double> for_s = ParseFor(options.for_text);
   if (!for_s.ok()) return for_s.status();
   v1::DrainRequest request;
@@ -112,7 +112,7 @@ absl::StatusOr<int> Drain(Session& session, const Options& options, v1::DrainKin
   return options.no_wait ? absl::StatusOr<int>(kOk) : Watch(session, what);
 }
 
-absl::StatusOr<int> List(Session& session) {
+absl::StatusOr<int> ListDrains(Session& session) {
   absl::StatusOr<v1::DrainsReply> reply = session.Agent().Drains();
   if (!reply.ok()) return reply.status();
   session.Show(*reply, [&] {
@@ -140,7 +140,7 @@ absl::StatusOr<int> List(Session& session) {
   return kOk;
 }
 
-absl::StatusOr<int> Undrain(Session& session, const Options& options) {
+absl::StatusOr<int> Undrain(Session& session, const DrainOptions& options) {
   v1::UndrainRequest request;
   request.set_what(options.what);
   request.set_all(options.all);
@@ -152,7 +152,7 @@ absl::StatusOr<int> Undrain(Session& session, const Options& options) {
 
 void AddKind(CLI::App& group, Session& session, v1::DrainKind kind, const char* name, const char* what,
              const char* text) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DrainOptions>();
   CLI::App* verb = group.add_subcommand(name, text);
   verb->add_option("what", options->what, what)->required();
   verb->add_option("--for", options->for_text, "The agent gives it back after this time, such as 30m");
@@ -178,10 +178,10 @@ void AddDrainVerbs(CLI::App& app, Session& session) {
       *drain, session, v1::DRAIN_KIND_NIC, "nic", "Its name, as in cwctl status",
       "A NIC of this host: by NIC failover where that is on, else queue pairs cannot leave it and this only watches");
   drain->add_subcommand("list", "What is drained")->callback([&session] {
-    session.action = [&session] { return List(session); };
+    session.action = [&session] { return ListDrains(session); };
   });
 
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DrainOptions>();
   CLI::App* undrain = app.add_subcommand("undrain", "Let flows use again what was drained; those that left it go back");
   undrain->add_option("what", options->what, "As it was drained; see cwctl drain list");
   undrain->add_flag("--all", options->all, "Everything that is drained");

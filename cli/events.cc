@@ -16,7 +16,7 @@ namespace {
 
 namespace v1 = ::cwfabric::v1;
 
-struct Options {
+struct EventOptions {
   bool follow = false;
   uint32_t last = 50;
   uint64_t count = 0;
@@ -24,7 +24,7 @@ struct Options {
   std::string match;
 };
 
-Tone ToneOf(v1::Severity severity) {
+Tone EventTone(v1::Severity severity) {
   switch (severity) {
     case v1::SEVERITY_ALERT:
       return Tone::kBad;
@@ -37,7 +37,7 @@ Tone ToneOf(v1::Severity severity) {
 
 void ShowEvent(const v1::Event& event, bool colour) {
   std::cout << UtcText(event.time_unix_ns()) << "  " << absl::StrFormat("%-6s", Printable(event.type())) << "  "
-            << (event.dry() ? "(observe) " : "") << Paint(event.text(), ToneOf(event.severity()), colour);
+            << (event.dry() ? "(observe) " : "") << Paint(event.text(), EventTone(event.severity()), colour);
   if (!event.evidence().empty()) {
     std::cout << "  [";
     const char* separator = "";
@@ -51,7 +51,7 @@ void ShowEvent(const v1::Event& event, bool colour) {
 }
 
 // One line per event in both forms; lost events are told, in JSON by the jump of seq.
-absl::StatusOr<int> Events(Session& session, const Options& options) {
+absl::StatusOr<int> Events(Session& session, const EventOptions& options) {
   v1::EventsRequest request;
   request.set_follow(options.follow);
   request.set_last(options.last);
@@ -81,7 +81,7 @@ absl::StatusOr<int> Events(Session& session, const Options& options) {
 
 void AddEventVerbs(CLI::App& app, Session& session) {
   CLI::App* verb = app.add_subcommand("events", "Verdicts, moves and changes with their evidence (times in UTC)");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EventOptions>();
   verb->add_flag("--follow,-f", options->follow, "Stay and show what comes");
   verb->add_option("--last,-n", options->last, "How many past events to show first, 0 = all")->capture_default_str();
   verb->add_option("--count", options->count, "End after so many events, 0 = never");

@@ -17,7 +17,7 @@ namespace {
 
 namespace v1 = ::cwfabric::v1;
 
-struct Options {
+struct JobOptions {
   std::string job;
   bool slow = false;
   uint32_t last = 0;
@@ -87,7 +87,7 @@ void ShowNotes(const v1::ListJobsReply& reply, bool colour) {
   }
 }
 
-absl::StatusOr<int> Jobs(Session& session, const Options& options) {
+absl::StatusOr<int> Jobs(Session& session, const JobOptions& options) {
   v1::ListJobsRequest request;
   request.set_job(options.job);
   absl::StatusOr<v1::ListJobsReply> reply = session.Agent().ListJobs(request);
@@ -126,7 +126,7 @@ void AddRow(const v1::Collective& c, Table& table) {
              absl::StrCat(DurationText(c.enqueued_ago_s()), " ago"), c.held().empty() ? kNoValue : c.held()});
 }
 
-absl::StatusOr<int> Collectives(Session& session, const Options& options) {
+absl::StatusOr<int> Collectives(Session& session, const JobOptions& options) {
   v1::ListCollectivesRequest request;
   request.set_job(options.job);
   request.set_slow(options.slow);
@@ -164,7 +164,7 @@ std::string CollectiveText(const v1::Collective& c) {
 }
 
 void AddJobVerbs(CLI::App& app, Session& session) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<JobOptions>();
   CLI::App* jobs = app.add_subcommand("jobs", "Communicators of training processes: rate, bandwidth, slowest peer");
   jobs->add_option("--job", options->job, "Only this one (label or id of the communicator)");
   Session::AddWatch(*jobs, options->watch);

@@ -14,14 +14,14 @@ namespace {
 
 namespace v1 = ::cwfabric::v1;
 
-struct Options {
+struct LabelOptions {
   uint32_t pid = 0;
   std::string cgroup;
   std::string label;
   bool all = false;
 };
 
-absl::StatusOr<int> Send(Session& session, const Options& options) {
+absl::StatusOr<int> Send(Session& session, const LabelOptions& options) {
   v1::LabelRequest request;
   request.set_pid(options.pid);
   request.set_cgroup(options.cgroup);
@@ -32,7 +32,7 @@ absl::StatusOr<int> Send(Session& session, const Options& options) {
   return kOk;
 }
 
-absl::StatusOr<int> List(Session& session) {
+absl::StatusOr<int> ListLabels(Session& session) {
   const absl::StatusOr<v1::LabelsReply> reply = session.Agent().Labels();
   if (!reply.ok()) return reply.status();
   session.Show(*reply, [&] {
@@ -50,7 +50,7 @@ absl::StatusOr<int> List(Session& session) {
   return kOk;
 }
 
-void AddWhose(CLI::App& verb, Options& options) {
+void AddWhose(CLI::App& verb, LabelOptions& options) {
   CLI::Option* pid = verb.add_option("--pid", options.pid, "A process of this host");
   verb.add_option("--cgroup", options.cgroup, "A control group and all below it, as in /proc/PID/cgroup")
       ->excludes(pid);
@@ -61,7 +61,7 @@ void AddWhose(CLI::App& verb, Options& options) {
 void AddLabelVerb(CLI::App& app, Session& session) {
   CLI::App* label = app.add_subcommand("label", "Names of jobs for processes that give none: set, clear, list");
   label->require_subcommand(1);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LabelOptions>();
   CLI::App* set = label->add_subcommand("set", "Give a process or a control group a label");
   AddWhose(*set, *options);
   set->add_option("label", options->label, "Shown with its queue pairs and jobs")->required();
@@ -82,7 +82,7 @@ void AddLabelVerb(CLI::App& app, Session& session) {
     };
   });
   CLI::App* list = label->add_subcommand("list", "Labels that are given");
-  list->callback([&session] { session.action = [&session] { return List(session); }; });
+  list->callback([&session] { session.action = [&session] { return ListLabels(session); }; });
 }
 
 }  // namespace cw::cli

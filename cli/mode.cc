@@ -22,7 +22,7 @@ namespace {
 
 namespace v1 = ::cwfabric::v1;
 
-struct Options {
+struct ModeOptions {
   std::vector<std::string> words;  // MODE, CAPABILITY=WHAT
   std::string for_text;
 };
@@ -95,7 +95,7 @@ absl::StatusOr<int> ShowMode(Session& session) {
   return kOk;
 }
 
-absl::StatusOr<int> Mode(Session& session, const Options& options) {
+absl::StatusOr<int> Mode(Session& session, const ModeOptions& options) {
   absl::StatusOr<double> for_s = ParseFor(options.for_text);
   if (!for_s.ok()) return for_s.status();
   if (options.words.empty()) {
@@ -120,7 +120,7 @@ void ForgetModeDeadline(const Session& session) {
   if (absl::Status status = deadlines.Save(); !status.ok()) session.ShowError(status);
 }
 
-absl::StatusOr<int> Off(Session& session, const Options& options) {
+absl::StatusOr<int> Off(Session& session, const ModeOptions& options) {
   absl::StatusOr<double> for_s = ParseFor(options.for_text);
   if (!for_s.ok()) return for_s.status();
   v1::OffRequest request;
@@ -153,7 +153,7 @@ absl::StatusOr<int> Off(Session& session, const Options& options) {
 }  // namespace
 
 void AddModeVerbs(CLI::App& app, Session& session) {
-  auto mode_options = std::make_shared<Options>();
+  auto mode_options = std::make_shared<ModeOptions>();
   CLI::App* mode = app.add_subcommand("mode", "Show or set what the agent may do");
   mode->add_option(
           "mode", mode_options->words,
@@ -165,7 +165,7 @@ void AddModeVerbs(CLI::App& app, Session& session) {
   mode->callback(
       [&session, mode_options] { session.action = [&session, mode_options] { return Mode(session, *mode_options); }; });
 
-  auto off_options = std::make_shared<Options>();
+  auto off_options = std::make_shared<ModeOptions>();
   CLI::App* off = app.add_subcommand("off", "Every flow back on its native port, now; works without an agent too");
   off->add_option("--for", off_options->for_text, "The agent reverts it after this time, such as 30m");
   off->callback(

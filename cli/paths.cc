@@ -18,7 +18,7 @@ namespace {
 
 namespace v1 = ::cwfabric::v1;
 
-struct Options {
+struct PathOptions {
   std::string remote;
   uint32_t window_s = 10;
   Session::Watch watch;
@@ -113,7 +113,7 @@ Table PathTable(const v1::Pair& pair, uint32_t window_s) {
   return table;
 }
 
-absl::StatusOr<int> Paths(Session& session, const Options& options) {
+absl::StatusOr<int> Paths(Session& session, const PathOptions& options) {
   v1::PathsRequest request;
   request.set_remote(options.remote);
   absl::StatusOr<v1::PathsReply> reply = session.Agent().Paths(request);
@@ -189,7 +189,7 @@ Table OwdFlowTable(const v1::OwdReply& reply) {
   return table;
 }
 
-absl::StatusOr<int> Owd(Session& session, const Options& options) {
+absl::StatusOr<int> Owd(Session& session, const PathOptions& options) {
   v1::OwdRequest request;
   request.set_remote(options.remote);
   request.set_window_s(options.window_s);
@@ -219,7 +219,7 @@ std::string FlapsText(const v1::Link& link) {
   return absl::StrCat(link.flaps_1h_certain(), "-", link.flaps_1h());
 }
 
-absl::StatusOr<int> Links(Session& session, const Options& options) {
+absl::StatusOr<int> Links(Session& session, const PathOptions& options) {
   v1::LinksRequest request;
   request.set_window_s(options.window_s);
   absl::StatusOr<v1::LinksReply> reply = session.Agent().Links(request);
@@ -253,11 +253,11 @@ absl::StatusOr<int> Links(Session& session, const Options& options) {
   return kOk;
 }
 
-using Verb = absl::StatusOr<int> (*)(Session&, const Options&);
+using PathVerb = absl::StatusOr<int> (*)(Session&, const PathOptions&);
 
-void Add(CLI::App& app, Session& session, const char* name, const char* text, Verb run, bool of_a_peer = true) {
+void AddPathVerb(CLI::App& app, Session& session, const char* name, const char* text, PathVerb run, bool of_a_peer = true) {
   CLI::App* verb = app.add_subcommand(name, text);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PathOptions>();
   if (of_a_peer)
     verb->add_option("remote", options->remote, "A peer's name or address; all without it")->type_name("REMOTE");
   verb->add_option("--window", options->window_s, "Seconds that delays and loss are taken over")
@@ -274,12 +274,12 @@ void Add(CLI::App& app, Session& session, const char* name, const char* text, Ve
 }  // namespace
 
 void AddPathVerbs(CLI::App& app, Session& session) {
-  Add(app, session, "paths",
+  AddPathVerb(app, session, "paths",
       "Paths to each peer: state, delay, loss, hops. The reverse delay of path N is that of the peer's own path N",
       Paths);
-  Add(app, session, "owd",
+  AddPathVerb(app, session, "owd",
       "One-way delays in full, per path and direction (reverse: the peer's own paths) and per flow", Owd);
-  Add(app, session, "links",
+  AddPathVerb(app, session, "links",
       "Links of the fabric as all paths of this host show them: whose queue it is, and whose death explains dead paths",
       Links, /*of_a_peer=*/false);
 }

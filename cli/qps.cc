@@ -16,7 +16,7 @@ namespace {
 
 namespace v1 = ::cwfabric::v1;
 
-struct Options {
+struct QpOptions {
   std::string flow;
   std::string remote;
   bool received = false;
@@ -73,7 +73,7 @@ void ShowGaps(const google::protobuf::RepeatedPtrField<v1::Flow>& flows, bool co
   }
 }
 
-absl::StatusOr<int> Qps(Session& session, const Options& options) {
+absl::StatusOr<int> Qps(Session& session, const QpOptions& options) {
   v1::QpsRequest request;
   request.set_flow(options.flow);
   request.set_remote(options.remote);
@@ -99,7 +99,7 @@ absl::StatusOr<int> Qps(Session& session, const Options& options) {
 
 void AddQpVerbs(CLI::App& app, Session& session) {
   CLI::App* verb = app.add_subcommand("qps", "Queue pairs: owner, path, delay of their own packets, rate, losses");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<QpOptions>();
   verb->add_option("flow", options->flow, "Its id, NIC/qp0x1a2b, or a QPN; all without it")->type_name("FLOW");
   verb->add_option("--remote", options->remote, "Only to this peer (name or address)");
   verb->add_flag("--received", options->received, "Also the flows that arrive here");

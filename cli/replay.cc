@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct ReplayOptions {
   std::string file;
   std::vector<std::string> rules;
   int64_t window = -1;  // this one alone, with what was seen
@@ -145,7 +145,7 @@ struct Shown {
   int64_t first_ns = 0;
 };
 
-json Summary(const Options& options, const replay::Head& head, const replay::ReplayResult& result, Shown& shown) {
+json Summary(const ReplayOptions& options, const replay::Head& head, const replay::ReplayResult& result, Shown& shown) {
   json out = {{"file", options.file},
               {"host", head.host},
               {"agent_version", head.version},
@@ -177,7 +177,7 @@ void ShowSummary(const replay::ReplayResult& result, bool other_rules) {
   }
 }
 
-absl::StatusOr<int> Replay(Session& session, const Options& options) {
+absl::StatusOr<int> Replay(Session& session, const ReplayOptions& options) {
   absl::StatusOr<replay::RuleChanges> rules = ParseRules(options.rules);
   if (!rules.ok()) return rules.status();
   auto reader = replay::Reader::Open(options.file);
@@ -220,7 +220,7 @@ absl::StatusOr<int> Replay(Session& session, const Options& options) {
 void AddReplayVerb(CLI::App& app, Session& session) {
   CLI::App* verb =
       app.add_subcommand("replay", "Decide again what an agent recorded (log.observations_file); needs no agent");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReplayOptions>();
   verb->add_option("file", options->file, "The recording")->type_name("FILE")->required();
   verb->add_option("--rule", options->rules, "Under another rule, NAME=VALUE; differences are shown side by side")
       ->take_all();

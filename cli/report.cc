@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Options {
+struct ReportOptions {
   std::string since = "7d";
   std::string by = "kind";
   std::string file;       // "": the agent's
@@ -84,7 +84,7 @@ ordered_json GroupJson(const report::Group& group) {
   return out;
 }
 
-void ShowGroups(const std::vector<report::Group>& groups, const Options& options, bool colour) {
+void ShowGroups(const std::vector<report::Group>& groups, const ReportOptions& options, bool colour) {
   Table table({options.by == "kind"   ? "CAPABILITY"
                : options.by == "job"  ? "JOB"
                : options.by == "link" ? "LINK"
@@ -111,7 +111,7 @@ void ShowItems(const std::vector<std::pair<const report::Item*, std::string>>& i
   }
 }
 
-absl::StatusOr<int> Report(Session& session, Options options) {
+absl::StatusOr<int> Report(Session& session, ReportOptions options) {
   const absl::StatusOr<double> since_s = ParseSince(options.since);
   if (!since_s.ok()) return since_s.status();
   if (options.file.empty()) {
@@ -161,7 +161,7 @@ absl::StatusOr<int> Report(Session& session, Options options) {
 void AddReportVerb(CLI::App& app, Session& session) {
   CLI::App* verb = app.add_subcommand(
       "report", "What the agent decided and, by its mode, did not do, and what acting would have avoided");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReportOptions>();
   verb->add_option("--since", options->since, "How far back, such as 7d or 12h (7d)");
   verb->add_option("--by", options->by, "kind, job, link or pair (kind)")
       ->check(CLI::IsMember({"kind", "job", "link", "pair"}));

@@ -14,7 +14,7 @@ namespace {
 
 namespace v1 = ::cwfabric::v1;
 
-struct Options {
+struct SteerOptions {
   std::string flow;
   uint32_t path = 0;
   uint32_t port = 0;
@@ -35,7 +35,7 @@ absl::StatusOr<int> Done(Session& session, const absl::StatusOr<v1::ActionReply>
   return kOk;
 }
 
-absl::StatusOr<int> Show(Session& session, const Options& options) {
+absl::StatusOr<int> Show(Session& session, const SteerOptions& options) {
   v1::SteerShowRequest request;
   request.set_flow(options.flow);
   absl::StatusOr<v1::SteerShowReply> reply = session.Agent().SteerShow(request);
@@ -51,7 +51,7 @@ absl::StatusOr<int> Show(Session& session, const Options& options) {
   return kOk;
 }
 
-absl::StatusOr<int> Set(Session& session, const Options& options) {
+absl::StatusOr<int> Set(Session& session, const SteerOptions& options) {
   absl::StatusOr<double> for_s = ParseFor(options.for_text);
   if (!for_s.ok()) return for_s.status();
   v1::SteerSetRequest request;
@@ -65,7 +65,7 @@ absl::StatusOr<int> Set(Session& session, const Options& options) {
   return Done(session, session.Agent().SteerSet(request));
 }
 
-absl::StatusOr<int> Clear(Session& session, const Options& options) {
+absl::StatusOr<int> Clear(Session& session, const SteerOptions& options) {
   if (options.all != options.flow.empty()) {
     return absl::InvalidArgumentError("give either a FLOW or --all; see cwctl steer show");
   }
@@ -75,7 +75,7 @@ absl::StatusOr<int> Clear(Session& session, const Options& options) {
   return Done(session, session.Agent().SteerClear(request));
 }
 
-absl::StatusOr<int> Lock(Session& session, const Options& options) {
+absl::StatusOr<int> Lock(Session& session, const SteerOptions& options) {
   absl::StatusOr<double> for_s = ParseFor(options.for_text);
   if (!for_s.ok()) return for_s.status();
   v1::SteerLockRequest request;
@@ -85,7 +85,7 @@ absl::StatusOr<int> Lock(Session& session, const Options& options) {
   return Done(session, session.Agent().SteerLock(request));
 }
 
-absl::StatusOr<int> ShowBreaker(Session& session, const Options&) {
+absl::StatusOr<int> ShowBreaker(Session& session, const SteerOptions&) {
   absl::StatusOr<v1::StatusReply> status = session.Agent().Status();
   if (!status.ok()) return status.status();
   const v1::BreakerStatus& breaker = status->breaker();
@@ -102,32 +102,32 @@ absl::StatusOr<int> ShowBreaker(Session& session, const Options&) {
   return kOk;
 }
 
-absl::StatusOr<int> ResetBreaker(Session& session, const Options&) {
+absl::StatusOr<int> ResetBreaker(Session& session, const SteerOptions&) {
   return Done(session, session.Agent().BreakerReset());
 }
 
-using Verb = absl::StatusOr<int> (*)(Session&, const Options&);
+using SteerVerb = absl::StatusOr<int> (*)(Session&, const SteerOptions&);
 
-CLI::App* Add(CLI::App& group, Session& session, const char* name, const char* text,
-              const std::shared_ptr<Options>& options, Verb run) {
+CLI::App* AddSteer(CLI::App& group, Session& session, const char* name, const char* text,
+              const std::shared_ptr<SteerOptions>& options, SteerVerb run) {
   CLI::App* verb = group.add_subcommand(name, text);
   verb->callback(
       [&session, options, run] { session.action = [&session, options, run] { return run(session, *options); }; });
   return verb;
 }
 
-CLI::Option* AddFlow(CLI::App& verb, const std::shared_ptr<Options>& options) {
+CLI::Option* AddFlow(CLI::App& verb, const std::shared_ptr<SteerOptions>& options) {
   return verb.add_option("flow", options->flow, "Its id, NIC/qp0x1a2b, or a QPN that only one flow has")
       ->type_name("FLOW");
 }
 
-void AddFor(CLI::App& verb, const std::shared_ptr<Options>& options) {
+void AddFor(CLI::App& verb, const std::shared_ptr<SteerOptions>& options) {
   verb.add_option("--for", options->for_text, "The agent reverts it after this time, such as 30m");
 }
 
 void AddSet(CLI::App& group, Session& session) {
-  auto options = std::make_shared<Options>();
-  CLI::App* set = Add(group, session, "set", "Put a flow on a path", options, Set);
+  auto options = std::make_shared<SteerOptions>();
+  CLI::App* set = AddSteer(group, session, "set", "Put a flow on a path", options, Set);
   AddFlow(*set, options)->required();
   CLI::Option_group* target = set->add_option_group("target", "Where to");
   target->add_option_function<uint32_t>(
@@ -160,24 +160,24 @@ void AddSteerVerbs(CLI::App& app, Session& session) {
   CLI::App* steer = app.add_subcommand("steer", "Which path flows take, by hand");
   steer->require_subcommand(1);
 
-  auto shown = std::make_shared<Options>();
-  AddFlow(*Add(*steer, session, "show", "Flows that are steered, locked or about to move", shown, Show), shown);
+  auto shown = std::make_shared<SteerOptions>();
+  AddFlow(*AddSteer(*steer, session, "show", "Flows that are steered, locked or about to move", shown, Show), shown);
 
   AddSet(*steer, session);
 
-  auto cleared = std::make_shared<Options>();
-  CLI::App* clear = Add(*steer, session, "clear", "End a placement and lock by hand", cleared, Clear);
+  auto cleared = std::make_shared<SteerOptions>();
+  CLI::App* clear = AddSteer(*steer, session, "clear", "End a placement and lock by hand", cleared, Clear);
   AddFlow(*clear, cleared);
   clear->add_flag("--all", cleared->all, "Of every flow");
 
-  auto none = std::make_shared<Options>();
+  auto none = std::make_shared<SteerOptions>();
   CLI::App* breaker = steer->add_subcommand("breaker", "What ends moves for balance that do harm");
   breaker->require_subcommand(1);
-  Add(*breaker, session, "show", "Armed or tripped, and why", none, ShowBreaker);
-  Add(*breaker, session, "reset", "Moves for balance are made again", none, ResetBreaker);
+  AddSteer(*breaker, session, "show", "Armed or tripped, and why", none, ShowBreaker);
+  AddSteer(*breaker, session, "reset", "Moves for balance are made again", none, ResetBreaker);
 
-  auto locked = std::make_shared<Options>();
-  CLI::App* lock = Add(*steer, session, "lock", "Keep a flow where it is; it still leaves a dead path", locked, Lock);
+  auto locked = std::make_shared<SteerOptions>();
+  CLI::App* lock = AddSteer(*steer, session, "lock", "Keep a flow where it is; it still leaves a dead path", locked, Lock);
   AddFlow(*lock, locked)->required();
   CLI::Option* hard = lock->add_flag("--hard", locked->hard, "Even when its path is dead");
   lock->add_flag("--none", locked->none, "Unlock")->excludes(hard);

@@ -18,7 +18,6 @@ namespace cw::sync {
 
 inline constexpr int64_t kLongAgoNs = INT64_MIN / 2;
 inline constexpr double kRoundS = 0.1;  // gains are per so long
-inline constexpr double kNowhereNs = 3.6e12;
 
 // Timelines
 inline constexpr int64_t kListenNs = 2'000'000'000;      // silence before a host founds a timeline

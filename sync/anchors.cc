@@ -9,19 +9,19 @@
 namespace cw::sync {
 namespace {
 
-constexpr int64_t kForgottenNs = 30'000'000'000;  // an anchor not heard of for so long has gone
+constexpr int64_t kAnchorGoneNs = 30'000'000'000;  // an anchor not heard of for so long has gone
 constexpr size_t kMostAnchors = 32;               // those with the least bound are kept
 constexpr double kWanderPpb = 5000;  // for the bound: fleet time's rate stays so close to what the anchor measured
 constexpr double kOffsetGain = 0.1, kDriftGain = 0.005;  // of a reading: averages 20 readings, drift over 20 s
 constexpr double kTimeConstantS = 2;                     // our TAI follows the majority …
-constexpr double kMostSlewPpb = 10'000;                  // … at most so fast
+constexpr double kMostAnchorSlewPpb = 10'000;                  // … at most so fast
 constexpr double kAnotherNs = 20'000;
 constexpr int64_t kYears300Ns = INT64_MAX / 2;
 
 int64_t Grown(double ns_per_s_ppb, double seconds) { return std::llround(ns_per_s_ppb * seconds); }
 
 bool Sane(const AnchorRecord& r) {
-  return r.anchor_id != 0 && r.bound_ns >= 0 && r.bound_ns < kYears300Ns && r.age_ns >= 0 && r.age_ns < kForgottenNs &&
+  return r.anchor_id != 0 && r.bound_ns >= 0 && r.bound_ns < kYears300Ns && r.age_ns >= 0 && r.age_ns < kAnchorGoneNs &&
          r.offset_ns > -kYears300Ns && r.offset_ns < kYears300Ns && std::abs(r.drift_ppb) < 1e6;
 }
 
@@ -46,7 +46,7 @@ void Anchors::Advance(int64_t now_ns) {
     k.record.bound_ns += Grown(kWanderPpb, passed_s_);
     k.record.age_ns += passed;
   }
-  const auto old = [](const Known& k) { return k.record.age_ns >= kForgottenNs; };
+  const auto old = [](const Known& k) { return k.record.age_ns >= kAnchorGoneNs; };
   known_anchors_.erase(std::remove_if(known_anchors_.begin(), known_anchors_.end(), old), known_anchors_.end());
 }
 
@@ -89,7 +89,7 @@ void Anchors::Add(uint64_t self, const AnchorRecord& told, int64_t age_ns, doubl
   r.bound_ns += std::llround(link_bound_ns) + Grown(kWanderPpb, age_s);
   r.age_ns += age_ns;
   ++r.hops;
-  if (r.age_ns >= kForgottenNs) return;
+  if (r.age_ns >= kAnchorGoneNs) return;
   // Bounds grow with age and with every link, so the least bound is the newest on the shortest way, and what we told
   // others never comes back to us as news.
   Known* k = Find(r.anchor_id);
@@ -129,7 +129,7 @@ void Anchors::Follow(int64_t centre_ns, double low_ns, double high_ns, double dr
   } else {
     remainder_ns_ += drift_ppb * passed_s_;
     const double apart = static_cast<double>(centre_ns - offset_ns_) - remainder_ns_;
-    const double most = kMostSlewPpb * passed_s_;
+    const double most = kMostAnchorSlewPpb * passed_s_;
     const double pull = apart * (1 - std::exp(-passed_s_ / kTimeConstantS));
     Move(std::clamp(pull, -most, most));
   }

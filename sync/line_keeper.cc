@@ -8,7 +8,7 @@ namespace cw::sync {
 namespace {
 
 // What NTP clients can ask of the kernel: a tick of 9,000 to 11,000 µs, and 500 ppm more.
-constexpr double kMostSlewPpb = 101e6;
+constexpr double kMostLineSlewPpb = 101e6;
 constexpr int64_t kRoundingNs = 2;  // of local time: the line's fractions
 
 int64_t Q32(double rate) { return std::llround(rate * 0x1p32); }
@@ -35,7 +35,7 @@ void LineKeeper::Recent::Add(int64_t at_ns, int64_t value, int64_t span_ns) {
   newer_ = std::max(newer_, value);
 }
 
-LineKeeper::LineKeeper(const LineKeeperOptions& options) : options_(options), domain_({.max_slew_ppb = kMostSlewPpb}) {}
+LineKeeper::LineKeeper(const LineKeeperOptions& options) : options_(options), domain_({.max_slew_ppb = kMostLineSlewPpb}) {}
 
 // RAW − local, less what it was when they were tied. Until the line changes for the first time nothing ties them.
 double LineKeeper::Missing(const ClockDomain::Converted& raw, int64_t at_ns, const cw_local_line& line) {

@@ -24,7 +24,7 @@ constexpr double kOffSds = 6;  // beyond, so many reads in a row are a jump
 constexpr int kOffReads = 4;
 constexpr double kScatters = 5, kErrorFloorNs = 3;
 constexpr double kSettledErrorNs = 500;
-constexpr int64_t kSettledSpanNs = 600'000'000, kMatureSpanNs = 1'500'000'000;
+constexpr int64_t kNicSettledSpanNs = 600'000'000, kMatureSpanNs = 1'500'000'000;
 
 }  // namespace
 
@@ -255,7 +255,7 @@ Estimate NicTie::At(int64_t host_ns) const {
   e.bound_ns = std::llround(std::max({high_ns_ - offset_ns_, offset_ns_ - low_ns_, 0.0}) + strayed) + 1;
   e.error_est_ns = std::min<int64_t>(e.bound_ns, std::llround(kErrorFloorNs + kScatters * sd));
   const int64_t span = x_ns_ - began_ns_;
-  e.settled = span >= kMatureSpanNs || (span >= kSettledSpanNs && kScatters * sd < kSettledErrorNs);
+  e.settled = span >= kMatureSpanNs || (span >= kNicSettledSpanNs && kScatters * sd < kSettledErrorNs);
   return e;
 }
 

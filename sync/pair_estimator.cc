@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "sync/pair_estimator_rules.h"
+
 namespace cw::sync {
 namespace {
 
@@ -12,15 +14,12 @@ constexpr int64_t kSetBackNs = 1'000'000;  // T4 falls behind by more: our clock
 constexpr int kSetBackReplies = 8;         // … if so many in a row do: one may have been held up on its CPU
 constexpr int64_t kRemoteAheadNs = 200'000'000;
 constexpr int64_t kNewsSubWindows = 3;
-constexpr int64_t kYoungNs = 120'000'000;  // a younger line is fitted to milliseconds
 constexpr size_t kFitLows = 64;            // per direction
 constexpr double kMatureSpanNs = 1.5e9;    // from here on things are learned
 constexpr double kShiftSpanNs = 400e6;     // … and from here on how replies are shifted, …
-constexpr double kSettledSpanNs = 600e6, kYoungToleranceNs = 1500;
 constexpr double kSettledErrorNs = 500;  // from here on one-way delays may be taken by the line
 constexpr double kShiftSdNs = 60;
 constexpr double kShiftForS = 10;             // … as a mean over so long
-constexpr int64_t kBendReachNs = 60'000'000;  // a change is looked for so long before it showed
 // The likely error: what no averaging removes, and multiples of what the line's points show.
 constexpr double kErrorFloorNs = 30, kScatters = 4, kUnevens = 6, kBends = 5, kUnsettledNs = 150;
 constexpr double kYoungNoiseNs = 1000;
@@ -29,14 +28,13 @@ constexpr int64_t kTightenNs = 5'000'000;
 constexpr double kBentSd = 3, kBentNs = 10;  // a parabola that leaves the line by more is no chance
 constexpr double kLeastWindowShare = 0.2;
 constexpr double kForgetFirstS = 2;     // a change of rate is expected for so long at first …
-constexpr double kForgetChangeS = 120;  // … and again after one was seen
+constexpr double kForgetSeenChangeS = 120;  // … and again after one was seen
 constexpr double kSlopeNoises = 4;
 constexpr double kChangeFactor = 2;        // the next one may be larger
 constexpr double kFirstChangePpb = 100e3;  // of a clock that nobody knows yet
 constexpr double kLeastChangePpb = 50;     // what a crystal's rate wanders by
-constexpr double kFreeRunPpb = 1000;       // by how much a crystal strays from its last slope in the long run, likely
+constexpr double kStrayPpb = 1000;       // by how much a crystal strays from its last slope in the long run, likely
 constexpr double kFirstSpreadNs = 150;     // until learned
-constexpr double kRttWanderNs = 300;       // the fastest round trips vary by so much without a queue
 constexpr double kShortWindowNs = 70;      // by which a short window misses the fastest, at most
 constexpr double kSingleWaysNs = 500;      // by which the fastest single ways together beat the fastest trip, at most
 constexpr double kRttCreep = 50e-9;        // a longer path is believed so slowly
@@ -248,7 +246,7 @@ void PairEstimator::Learn(int64_t now_ns) {
   // Lines that were wrong for a while cross; whole trips tell how short the way can be.
   if (least_trip_ns_ > 0) least_rtt_ns_ = std::max(least_rtt_ns_, least_trip_ns_ + reply_shift_ns_ - kSingleWaysNs);
   change_ppb_ =
-      std::max(kLeastChangePpb, change_ppb_ * std::exp(-elapsed_s / (change_seen_ ? kForgetChangeS : kForgetFirstS)));
+      std::max(kLeastChangePpb, change_ppb_ * std::exp(-elapsed_s / (change_seen_ ? kForgetSeenChangeS : kForgetFirstS)));
   const double span = line_.span_ns();
   if (span > 100e6) {
     const double noise = kSlopeNoises * line_.SlopeSd(spread_ns_);
@@ -351,7 +349,7 @@ Estimate PairEstimator::At(int64_t now_ns) {
   e.state = fresh ? SyncState::kSynchronised : SyncState::kFreeRunning;
   double error = LikelyErrorAt(now_ns);
   if (line_.by_reply) error += static_cast<double>(options_.reply_bias_ns);
-  if (!fresh) error += kFreeRunPpb * 1e-9 * static_cast<double>(e.age_ns);
+  if (!fresh) error += kStrayPpb * 1e-9 * static_cast<double>(e.age_ns);
   if (interval_.contradiction) {  // a step, not found yet: look at the next chance, and do not pretend to know
     fitted_ns_ = std::min(fitted_ns_, now_ns - 3 * options_.refit_ns + kSubWindowNs);
     error = static_cast<double>(e.bound_ns);

@@ -6,13 +6,12 @@
 #include <utility>
 
 #include "sync/pair_estimator.h"
+#include "sync/pair_estimator_rules.h"
 
 namespace cw::sync {
 namespace {
 
-constexpr int64_t kYoungNs = 120'000'000;  // a younger line is fitted to milliseconds
 constexpr double kJudgeSpanNs = 300e6;     // from here on a line tells whether a step led to it
-constexpr double kNothing = 1e15;
 
 }  // namespace
 

@@ -8,16 +8,15 @@
 #include <utility>
 
 #include "sync/pair_estimator.h"
+#include "sync/pair_estimator_rules.h"
 
 namespace cw::sync {
 namespace {
 
-constexpr double kSettledSpanNs = 600e6, kYoungToleranceNs = 1500, kYoungSlope = 1e-5;
+constexpr double kYoungSlope = 1e-5;
 constexpr int64_t kClearlyBeforeNs = 10'000'000;
 constexpr double kToleranceFactor = 1.5;      // × the deepest run so far
 constexpr double kTellsNothingNs = 400;       // trips that took so much longer say nothing about the line
-constexpr int64_t kBendReachNs = 60'000'000;  // a change is looked for so long before it showed
-constexpr double kNothing = 1e15;
 constexpr double kNearNs = 150;     // so near its line lies an undisturbed point of a millisecond
 constexpr double kSurelyOther = 3;  // standard deviations
 constexpr double kLeastOtherNs = 100, kLooseNs = 500, kBendLows = 4;
@@ -28,7 +27,6 @@ constexpr int kNoisyTurns = 8;              // … so many times: a queue may hi
 constexpr size_t kFewFastest = 6, kFastestShare = 16;
 constexpr double kNoisyTolerance = 1, kNoisyOther = 4;
 constexpr double kMedianToSd = 1.21;  // of a point beside the line through its neighbours
-constexpr double kRttWanderNs = 300;  // the fastest round trips vary by so much without a queue
 
 }  // namespace
 

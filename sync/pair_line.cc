@@ -22,7 +22,7 @@ constexpr double kRttWander = 150e-9;  // the fastest round trip may change by s
 constexpr double kExcessQuantile = 0.1;
 constexpr size_t kLeastTrips = 8;
 constexpr size_t kRttTrips = 3;
-constexpr int kBends = 8;        // places where a bend is tried
+constexpr int kBendPlaces = 8;        // places where a bend is tried
 constexpr double kJumpNs = 400;  // a bend that leaves half of a cloud deeper: the clock jumped
 constexpr double kHuber = 1.5;   // standard deviations
 constexpr size_t kQuarters = 4;
@@ -363,8 +363,8 @@ bool FromBend(const Clouds& clouds, const LineInputs& in, double shift, PairLine
   ParallelFit best;
   double best_bend = 0;
   best.cost = HUGE_VAL;
-  for (int k = 0; k <= kBends; ++k) {
-    const double bend = static_cast<double>(in.ended_to_ns - in.ended_from_ns) * k / kBends;
+  for (int k = 0; k <= kBendPlaces; ++k) {
+    const double bend = static_cast<double>(in.ended_to_ns - in.ended_from_ns) * k / kBendPlaces;
     for (size_t i = 0; i < heights.size(); ++i) {
       heights[i].x.clear();
       for (const double x : since[i]) heights[i].x.push_back(std::max(0.0, x - bend));

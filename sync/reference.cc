@@ -13,10 +13,9 @@ constexpr int64_t kSilentNs = 1'500'000'000;  // a reference whose round does no
 constexpr int64_t kSeqNs = 100'000'000;  // the round counts tenths of seconds of fleet time, so it outlives a restart
 constexpr int64_t kLostForNs = 5'000'000'000;       // so long it is not taken back, until all have noticed, …
 constexpr int64_t kMostLostForNs = 60'000'000'000;  // … each time twice as long, for one that flickers …
-constexpr int64_t kForgottenNs = 600'000'000'000;   // … within so long
+constexpr int64_t kFlickerNs = 600'000'000'000;   // … within so long
 constexpr uint32_t kOldSeq = 15;                    // a distance may be told of a round so much older than the newest
 constexpr size_t kMostLost = 16;
-constexpr double kNowhereNs = 3.6e12;  // an hour: no distance known
 
 bool Later(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) > 0; }
 
@@ -51,7 +50,7 @@ void Reference::Lose(uint64_t id, int64_t now_ns) {
   auto it = std::find_if(lost_.begin(), lost_.end(), [id](const Lost& l) { return l.id == id; });
   int64_t for_ns = kLostForNs;
   if (it != lost_.end()) {
-    if (now_ns - it->at_ns < kForgottenNs) for_ns = std::min(2 * it->for_ns, kMostLostForNs);
+    if (now_ns - it->at_ns < kFlickerNs) for_ns = std::min(2 * it->for_ns, kMostLostForNs);
     lost_.erase(it);
   }
   if (lost_.size() >= kMostLost) lost_.erase(lost_.begin());

@@ -18,6 +18,8 @@
 
 namespace cw::sync {
 
+inline constexpr double kNowhereNs = 3.6e12;  // an hour: no distance known
+
 class Reference {
  public:
   // Someone on our timeline whom we believe.

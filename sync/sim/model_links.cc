@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kNoiseStream = 4'000'000;
 constexpr double kFreshNs = 1e9;          // an estimator says "free-running" after this …
-constexpr double kFreeRunPpb = 1000;      // … and its error grows so fast
+constexpr double kModelStrayPpb = 1000;      // … and its error grows so fast
 constexpr double kMaxDriftPpb = 200'000;  // its bound so
 constexpr double kYoungS = 0.5;           // the age that LinkFigures' young figures are of
 constexpr double kSettledS = 0.65;        // of a line that is fit for delays
@@ -161,9 +161,9 @@ Estimate ModelLinks::Remembered(const End& e, TrueNs t) const {
   out.state = age > kFreshNs ? SyncState::kFreeRunning : SyncState::kSynchronised;
   out.offset_ns = std::llround(e.offset_ns + e.slope_ppb * 1e-9 * age);
   out.slope_ppb = e.slope_ppb;
-  out.slope_error_ppb = kFreeRunPpb;
+  out.slope_error_ppb = kModelStrayPpb;
   out.age_ns = t - e.at;
-  out.error_est_ns = std::llround(e.est_ns + kFreeRunPpb * 1e-9 * age);
+  out.error_est_ns = std::llround(e.est_ns + kModelStrayPpb * 1e-9 * age);
   out.bound_ns = std::llround(e.bound_ns + (kMaxDriftPpb + std::abs(e.slope_ppb)) * 1e-9 * age);
   return out;
 }

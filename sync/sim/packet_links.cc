@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kLinkStream = 1'000'000, kQueueStream = 2'000'000, kTieStream = 3'000'000;
 constexpr TrueNs kTurnRoundNs = 200;          // between T2 and T3
-constexpr double kMessageNs = 500'000;        // a message waits for its agent up to so long
+constexpr double kPacketWaitNs = 500'000;        // a message waits for its agent up to so long
 constexpr TrueNs kStartSpreadNs = 8'000'000;  // so that not all hosts probe at once
 
 }  // namespace
@@ -206,7 +206,7 @@ void PacketLinks::Send(uint32_t link, int end, TrueNs t) {
   PacketLink& l = links_[link];
   auto trips = l.end[end].estimator.TakeOutboundTrips();
   if (trips.empty() || !fleet_.Connected(fleet_.links[link]) || l.random.Chance(fleet_.scenario.link.loss)) return;
-  const auto at = t + static_cast<TrueNs>(fleet_.links[link].base_ns + l.random.Uniform() * kMessageNs);
+  const auto at = t + static_cast<TrueNs>(fleet_.links[link].base_ns + l.random.Uniform() * kPacketWaitNs);
   Push({at,
         0,
         Kind::kTrips,

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kWorldStream = 5'000'000;
 constexpr int64_t kTaiEpochNs = 1'700'000'000 * kSecond;  // TAI − true time
 constexpr double kRoundJitter = 0.05;                     // timers are late by up to so much of a round
-constexpr double kMessageNs = 2'000'000;                  // a claim waits in queues and for its agent up to so long
+constexpr double kClaimWaitNs = 2'000'000;                  // a claim waits in queues and for its agent up to so long
 constexpr uint64_t kVerdictsEvery = 10;                   // samples
 
 }  // namespace
@@ -125,7 +125,7 @@ void World::Hear(uint32_t host, size_t peer, TrueNs t) {
     if (at <= heard.said) continue;
     Random fate(static_cast<uint64_t>(at), p.link * 2ull + p.end);
     if (fate.Chance(fleet_.scenario.link.loss)) continue;
-    const TrueNs arrives = at + static_cast<TrueNs>(link.base_ns + fate.Uniform() * kMessageNs);
+    const TrueNs arrives = at + static_cast<TrueNs>(link.base_ns + fate.Uniform() * kClaimWaitNs);
     if (arrives > t) continue;
     best = k;
     heard.said = at;

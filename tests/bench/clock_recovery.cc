@@ -24,12 +24,12 @@ struct Phase {
   int64_t from_ns, to_ns;
 };
 
-using Wanted = bool (*)(const lab::FleetPair& pair, int set_host);
+using WantedRecovery = bool (*)(const lab::FleetPair& pair, int set_host);
 bool AnyPair(const lab::FleetPair&, int) { return true; }
 bool WithSetHost(const lab::FleetPair& pair, int set_host) { return pair.other == set_host; }
 bool OtherHosts(const lab::FleetPair& pair, int set_host) { return pair.host != set_host && pair.other != set_host; }
 
-std::vector<double> Errors(const std::vector<lab::FleetPair>& pairs, const Phase& phase, Wanted wanted, int set_host) {
+std::vector<double> RecoveryErrors(const std::vector<lab::FleetPair>& pairs, const Phase& phase, WantedRecovery wanted, int set_host) {
   std::vector<double> errors;
   for (const lab::FleetPair& pair : pairs) {
     const bool within = pair.true_ns >= phase.from_ns && pair.true_ns < phase.to_ns;
@@ -40,7 +40,7 @@ std::vector<double> Errors(const std::vector<lab::FleetPair>& pairs, const Phase
 
 // Seconds from the phase's beginning to the first reading of the last stretch in which all wanted pairs could be read
 // and were within limit_ns; NaN: there is none.
-double GoodAfterS(const std::vector<lab::FleetPair>& pairs, const Phase& phase, Wanted wanted, int set_host,
+double GoodAfterS(const std::vector<lab::FleetPair>& pairs, const Phase& phase, WantedRecovery wanted, int set_host,
                   size_t wanted_pairs, double limit_ns) {
   int64_t good_since_ns = 0, reading_ns = 0;
   size_t seen = 0;
@@ -110,7 +110,7 @@ absl::Status MeasureRecovery(lab::TestbedSpec spec, const std::string& bench_cas
   const std::vector<lab::FleetPair>& pairs = (*sampler)->pairs();
   // A line that is published just before a step of the local clock reaches beyond it.
   const Phase settled{started_ns + static_cast<int64_t>(kSteadyFromS * kSecond), step_ns - kSecond / 5};
-  const std::vector<double> steady = Errors(pairs, settled, AnyPair, set_host);
+  const std::vector<double> steady = RecoveryErrors(pairs, settled, AnyPair, set_host);
   if (steady.empty()) return absl::InternalError("recovery: fleet time was never usable: " + (*sampler)->refusal());
   const double limit_ns = kSteadyTimes * Quantile(steady, 0.99);
   const auto hosts = static_cast<size_t>(set_host) + 1;
@@ -120,7 +120,7 @@ absl::Status MeasureRecovery(lab::TestbedSpec spec, const std::string& bench_cas
   AddOne(bench_case, "step_to_3x_steady", "s",
          GoodAfterS(pairs, {step_ns, step_ns + 15 * kSecond}, WithSetHost, set_host, hosts - 1, limit_ns), report);
   report.Add(bench_case, "cwfabric", "step_others_abs_error", "ns",
-             Errors(pairs, {step_ns, step_ns + 5 * kSecond}, OtherHosts, set_host));
+             RecoveryErrors(pairs, {step_ns, step_ns + 5 * kSecond}, OtherHosts, set_host));
   return absl::OkStatus();
 }
 

@@ -16,11 +16,11 @@
 namespace cw::bench {
 namespace {
 
-constexpr size_t kQueuePairs = 8;
+constexpr size_t kPlaceQueuePairs = 8;
 constexpr char kLibrary[] = "/usr/lib/libcwverbs.so";
 // As the test of placements (tests/vm/verbs_test.cc): the agent of an emulated machine answers late.
 constexpr char kWithLibrary[] = "env LD_PRELOAD=/usr/lib/libcwverbs.so CWVERBS_DEADLINE_MS=1000 ib_write_bw";
-constexpr absl::Duration kSettle = absl::Seconds(3), kLook = absl::Seconds(4);
+constexpr absl::Duration kSettle = absl::Seconds(3), kPlaceLook = absl::Seconds(4);
 
 struct Placed {
   double fullest = 0;           // queue pairs on the spine that has the most
@@ -41,16 +41,16 @@ std::map<uint32_t, uint64_t> Arrived(vm::Rack& rack) {
 }
 
 absl::StatusOr<Placed> RunOnce(vm::Rack& rack, bool with_library) {
-  vm::PerftestOptions options{.arguments = absl::StrCat("-q ", kQueuePairs, " -t 4 -s 65536 -u 20 -D 60")};
+  vm::PerftestOptions options{.arguments = absl::StrCat("-q ", kPlaceQueuePairs, " -t 4 -s 65536 -u 20 -D 60")};
   if (with_library) options.tool = kWithLibrary;
   auto run = vm::Perftest::Start(rack, options);
   if (!run.ok()) return run.status();
-  const auto pairs = vm::WaitForQueuePairs(rack.machine(0), kQueuePairs, absl::Seconds(60));
+  const auto pairs = vm::WaitForQueuePairs(rack.machine(0), kPlaceQueuePairs, absl::Seconds(60));
   if (!pairs.ok()) return pairs.status();
   absl::SleepFor(kSettle);
   const auto before = Arrived(rack);
   const absl::Time start = absl::Now();
-  absl::SleepFor(kLook);
+  absl::SleepFor(kPlaceLook);
   const auto after = Arrived(rack);
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
   const auto spines = rack.SpinesByQpn();
@@ -72,7 +72,7 @@ absl::StatusOr<Placed> RunOnce(vm::Rack& rack, bool with_library) {
   return placed;
 }
 
-void AddRows(Report& report, const std::string& name, const std::string& system, const std::vector<Placed>& all) {
+void AddPlaceRows(Report& report, const std::string& name, const std::string& system, const std::vector<Placed>& all) {
   const auto add = [&](const char* metric, const char* unit, double Placed::*value) {
     std::vector<double> samples;
     for (const Placed& placed : all) samples.push_back(placed.*value);
@@ -122,7 +122,7 @@ absl::Status MeasurePlaces(const std::string& kernel, int seeds, const Wanted& s
                    system.c_str(), placed->fullest, placed->spines, placed->mb_per_s, placed->slowest_mb_per_s);
       all.push_back(*placed);
     }
-    AddRows(report, absl::StrCat("place_", kernel), system, all);
+    AddPlaceRows(report, absl::StrCat("place_", kernel), system, all);
   }
   return absl::OkStatus();
 }

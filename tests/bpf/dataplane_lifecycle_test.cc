@@ -18,7 +18,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr uint32_t kQpn = 0x1a2b;
+constexpr uint32_t kLifecycleQpn = 0x1a2b;
 
 uint64_t Received(const Dataplane& plane, uint32_t qpn) {
   const auto flow = plane.flows().Lookup(FlowKey(VethRig::kFar, VethRig::kNear, qpn));
@@ -48,10 +48,10 @@ TEST_F(DataplaneTest, AttachesNativelyAndSeesRoceBothWays) {
   EXPECT_TRUE(info.frags);
   EXPECT_FALSE(info.adopted);
   EXPECT_EQ(info.warning, "");
-  rig_.SendRoce(true, kQpn, 100, 50);
-  rig_.SendRoce(false, kQpn + 1, 7, 20);
-  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 50)) << Received(*plane_, kQpn);
-  const auto sent = plane_->flows().Lookup(FlowKey(VethRig::kNear, VethRig::kFar, kQpn + 1));
+  rig_.SendRoce(true, kLifecycleQpn, 100, 50);
+  rig_.SendRoce(false, kLifecycleQpn + 1, 7, 20);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kLifecycleQpn, 50)) << Received(*plane_, kLifecycleQpn);
+  const auto sent = plane_->flows().Lookup(FlowKey(VethRig::kNear, VethRig::kFar, kLifecycleQpn + 1));
   ASSERT_TRUE(sent.ok()) << "a flow to an unknown peer is recorded at egress";
   EXPECT_EQ(sent->packets, 20u);
   const auto counters = plane_->counters().Sum();
@@ -75,8 +75,8 @@ TEST_F(DataplaneTest, ANicThatComesBackIsAttachedWithTheRightsThatAreKept) {
     }).join();
   });
   ASSERT_TRUE(attached.ok()) << attached.message();
-  rig_.SendRoce(true, kQpn, 100, 50);
-  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 50)) << Received(*plane_, kQpn);
+  rig_.SendRoce(true, kLifecycleQpn, 100, 50);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kLifecycleQpn, 50)) << Received(*plane_, kLifecycleQpn);
 }
 
 TEST_F(DataplaneTest, FreshControlIsObserveAndCurrentAbi) {
@@ -92,7 +92,7 @@ TEST_F(DataplaneTest, FreshControlIsObserveAndCurrentAbi) {
 
 // A real crash: another process opens and attaches, and is killed.
 TEST_F(DataplaneTest, KillLosesNoFlowNoSteeringNoCounter) {
-  const auto key = FlowKey(VethRig::kNear, VethRig::kFar, kQpn);
+  const auto key = FlowKey(VethRig::kNear, VethRig::kFar, kLifecycleQpn);
   const pid_t child = fork();
   if (child == 0) {
     rig_.InNear([&] {
@@ -104,7 +104,7 @@ TEST_F(DataplaneTest, KillLosesNoFlowNoSteeringNoCounter) {
       steered.flags = CW_STEER_MANUAL;
       if (!(*plane)->tx_flows().Insert(key, steered).ok()) _exit(2);
       maps::CtlView::Store((*plane)->ctl()[0].session, 4711u);
-      rig_.SendRoce(true, kQpn, 0, 30);
+      rig_.SendRoce(true, kLifecycleQpn, 0, 30);
       raise(SIGKILL);
     });
     _exit(3);
@@ -112,7 +112,7 @@ TEST_F(DataplaneTest, KillLosesNoFlowNoSteeringNoCounter) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "child ended with " << status;
-  rig_.SendRoce(true, kQpn, 30, 12);  // while no agent lives
+  rig_.SendRoce(true, kLifecycleQpn, 30, 12);  // while no agent lives
   Open();
   EXPECT_TRUE(plane_->adopted());
   EXPECT_FALSE(plane_->replaced());
@@ -121,16 +121,16 @@ TEST_F(DataplaneTest, KillLosesNoFlowNoSteeringNoCounter) {
   const auto again = Attach();
   EXPECT_EQ(again.mode, XdpMode::kNative);
   EXPECT_TRUE(again.frags);
-  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 42)) << Received(*plane_, kQpn);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kLifecycleQpn, 42)) << Received(*plane_, kLifecycleQpn);
   const auto steered = plane_->tx_flows().Lookup(key);
   ASSERT_TRUE(steered.ok());
   EXPECT_EQ(steered->slot, 3);
   EXPECT_EQ(steered->port, 49155);
   EXPECT_EQ(steered->flags, CW_STEER_MANUAL);
   EXPECT_EQ(maps::CtlView::Load(plane_->ctl()[0].session), 4711u);
-  rig_.SendRoce(true, kQpn, 42, 8);
-  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 50)) << Received(*plane_, kQpn);
-  const auto flow = plane_->flows().Lookup(FlowKey(VethRig::kFar, VethRig::kNear, kQpn));
+  rig_.SendRoce(true, kLifecycleQpn, 42, 8);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kLifecycleQpn, 50)) << Received(*plane_, kLifecycleQpn);
+  const auto flow = plane_->flows().Lookup(FlowKey(VethRig::kFar, VethRig::kNear, kLifecycleQpn));
   ASSERT_TRUE(flow.ok());
   EXPECT_EQ(flow->req.gaps, 0u) << "one unbroken sequence over the crash";
 }
@@ -149,8 +149,8 @@ TEST_F(DataplaneTest, AnotherReleasesProgramsAreExchangedOnTheirMaps) {
   earlier.elf = EarlierRelease();
   Open(earlier);
   Attach();
-  rig_.SendRoce(true, kQpn, 0, 10);
-  rig_.SendRoce(false, kQpn, 0, 10);
+  rig_.SendRoce(true, kLifecycleQpn, 0, 10);
+  rig_.SendRoce(false, kLifecycleQpn, 0, 10);
   const auto before = plane_->counters().Sum();
   ASSERT_TRUE(before.ok());
   EXPECT_GE(before->trace_arrived, 10u);
@@ -161,10 +161,10 @@ TEST_F(DataplaneTest, AnotherReleasesProgramsAreExchangedOnTheirMaps) {
   EXPECT_TRUE(plane_->replaced());
   EXPECT_NE(plane_->XdpInfo()->id, old_xdp);
   ASSERT_EQ(plane_->Attached().size(), 1u);
-  rig_.SendRoce(true, kQpn, 0, 25);
-  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 25)) << Received(*plane_, kQpn) << " by the new program";
-  rig_.SendRoce(false, kQpn, 0, 5);
-  EXPECT_TRUE(plane_->flows().Lookup(FlowKey(VethRig::kNear, VethRig::kFar, kQpn)).ok()) << "and so is the new tc one";
+  rig_.SendRoce(true, kLifecycleQpn, 0, 25);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kLifecycleQpn, 25)) << Received(*plane_, kLifecycleQpn) << " by the new program";
+  rig_.SendRoce(false, kLifecycleQpn, 0, 5);
+  EXPECT_TRUE(plane_->flows().Lookup(FlowKey(VethRig::kNear, VethRig::kFar, kLifecycleQpn)).ok()) << "and so is the new tc one";
   const auto after = plane_->counters().Sum();
   ASSERT_TRUE(after.ok());
   EXPECT_GE(after->trace_arrived, before->trace_arrived) << "counters are kept";
@@ -176,8 +176,8 @@ TEST_F(DataplaneTest, AnotherReleasesProgramsAreExchangedOnTheirMaps) {
 TEST_F(DataplaneTest, AMapThatIsNewIsAddedToWhatIsAdopted) {
   Open();
   Attach();
-  rig_.SendRoce(true, kQpn, 0, 3);
-  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 3));
+  rig_.SendRoce(true, kLifecycleQpn, 0, 3);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kLifecycleQpn, 3));
   const std::string pin = PinFolder() + "/" CW_MAP_LOCAL_CLOCK;
   ASSERT_EQ(unlink(pin.c_str()), 0);
   Open();
@@ -185,8 +185,8 @@ TEST_F(DataplaneTest, AMapThatIsNewIsAddedToWhatIsAdopted) {
   EXPECT_TRUE(plane_->replaced());
   EXPECT_TRUE(std::filesystem::exists(pin));
   EXPECT_EQ(plane_->local_clock()[0].generation, 0u);
-  rig_.SendRoce(true, kQpn, 3, 3);
-  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 6)) << "flows are kept, and counted on";
+  rig_.SendRoce(true, kLifecycleQpn, 3, 3);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kLifecycleQpn, 6)) << "flows are kept, and counted on";
 }
 
 TEST_F(DataplaneTest, DetachLeavesNothing) {
@@ -262,9 +262,9 @@ TEST_F(DataplaneTest, LargeMtuIsNativeWithFrags) {
   const auto info = Attach();
   EXPECT_EQ(info.mode, XdpMode::kNative);
   EXPECT_TRUE(info.frags);
-  rig_.SendRoce(true, kQpn, 0, 10, 4096);
-  rig_.SendRoce(true, kQpn, 10, 10, 8192);
-  EXPECT_TRUE(ReceivesInTime(*plane_, kQpn, 20)) << Received(*plane_, kQpn);
+  rig_.SendRoce(true, kLifecycleQpn, 0, 10, 4096);
+  rig_.SendRoce(true, kLifecycleQpn, 10, 10, 8192);
+  EXPECT_TRUE(ReceivesInTime(*plane_, kLifecycleQpn, 20)) << Received(*plane_, kLifecycleQpn);
 }
 
 TEST_F(DataplaneTest, FallsBackToGenericXdpWithAWarning) {

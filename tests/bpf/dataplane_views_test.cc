@@ -12,7 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr uint32_t kQpn = 0x1a2b;
+constexpr uint32_t kViewQpn = 0x1a2b;
 
 class ViewsTest : public DataplaneTest {
  protected:
@@ -59,14 +59,14 @@ TEST_F(ViewsTest, IterationOfAnEmptyMapVisitsNothing) {
 }
 
 TEST_F(ViewsTest, ErrorsSayWhatHappened) {
-  const auto key = TxKey(kQpn);
+  const auto key = TxKey(kViewQpn);
   EXPECT_EQ(plane_->tx_flows().Lookup(key).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(plane_->tx_flows().Delete(key).code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(plane_->tx_flows().Insert(key, {}).ok());
   EXPECT_EQ(plane_->tx_flows().Insert(key, {}).code(), absl::StatusCode::kAlreadyExists);
   absl::Status status;
   for (uint32_t q = 1; q <= options_.max_tx_flows && status.ok(); ++q) {
-    status = plane_->tx_flows().Insert(TxKey(kQpn + q), {});
+    status = plane_->tx_flows().Insert(TxKey(kViewQpn + q), {});
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("cw_tx_flows"));
@@ -91,7 +91,7 @@ TEST_F(ViewsTest, MemoryMappedRecordsAreTheKernelsOwn) {
 }
 
 TEST_F(ViewsTest, CountersHaveNamesAndTexts) {
-  rig_.SendRoce(false, kQpn, 0, 3);
+  rig_.SendRoce(false, kViewQpn, 0, 3);
   const auto sums = plane_->counters().Sum();
   ASSERT_TRUE(sums.ok());
   std::map<std::string, uint64_t> nonzero;
@@ -112,10 +112,10 @@ TEST_F(ViewsTest, ANewFlowToAPeerIsAnEvent) {
   });
   ASSERT_TRUE(ring.ok()) << ring.status().message();
   EXPECT_EQ(*(*ring)->Consume(), 0);
-  rig_.SendRoce(false, kQpn, 77, 4);
+  rig_.SendRoce(false, kViewQpn, 77, 4);
   EXPECT_EQ(*(*ring)->Consume(), 1);
   ASSERT_EQ(flows.size(), 1u);
-  EXPECT_EQ(flows[0].key.dqpn, kQpn);
+  EXPECT_EQ(flows[0].key.dqpn, kViewQpn);
   EXPECT_EQ(flows[0].pair, 1);
   EXPECT_EQ(flows[0].psn, 77u);
   EXPECT_FALSE(maps::RecordAs<cw_ev_msg>(absl::Span<const uint8_t>()).has_value());
@@ -123,9 +123,9 @@ TEST_F(ViewsTest, ANewFlowToAPeerIsAnEvent) {
 
 TEST_F(ViewsTest, FieldsOfALiveFlowAreEditedInPlace) {
   AddPair(1);
-  rig_.SendRoce(false, kQpn, 0, 10);
+  rig_.SendRoce(false, kViewQpn, 0, 10);
   const auto& editor = plane_->flow_editor();
-  const auto key = TxKey(kQpn);
+  const auto key = TxKey(kViewQpn);
   ASSERT_TRUE(editor.Want(key, 0, 49152, true).ok());
   ASSERT_TRUE(editor.SetFlags(key, CW_STEER_LOCKED | CW_STEER_MANUAL, 0).ok());
   ASSERT_TRUE(editor.SetFlags(key, 0, CW_STEER_MANUAL).ok());
@@ -151,26 +151,26 @@ TEST_F(ViewsTest, FieldsOfALiveFlowAreEditedInPlace) {
   EXPECT_EQ(flow->port, 49152);
   EXPECT_EQ(flow->want_slot, CW_SLOT_NONE);
   // A received flow's record has a peer QPN too.
-  rig_.SendRoce(true, kQpn, 0, 1);
-  const auto received = FlowKey(VethRig::kFar, VethRig::kNear, kQpn);
+  rig_.SendRoce(true, kViewQpn, 0, 1);
+  const auto received = FlowKey(VethRig::kFar, VethRig::kNear, kViewQpn);
   ASSERT_TRUE(editor.SetPeerQpn(received, true, 0x99).ok());
   EXPECT_EQ(plane_->flows().Lookup(received)->peer_qpn, 0x99u);
-  EXPECT_EQ(editor.Want(TxKey(kQpn + 1), 0, 1, false).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(editor.Want(TxKey(kViewQpn + 1), 0, 1, false).code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(ViewsTest, ASteeredFlowLeavesWithItsNewPort) {
   AddPair(1);
   maps::CtlView::Store(plane_->ctl()[0].mode, CW_MODE_PROTECT);
-  rig_.SendRoce(false, kQpn, 0, 1);
-  ASSERT_TRUE(plane_->flow_editor().Place(TxKey(kQpn), 0, 49152).ok());
+  rig_.SendRoce(false, kViewQpn, 0, 1);
+  ASSERT_TRUE(plane_->flow_editor().Place(TxKey(kViewQpn), 0, 49152).ok());
   // A second instance's view of the wire: the far side's own dataplane records the port that it receives.
   auto far_options = TestOptions("-far");
   rig_.InFar([&] {
     auto far = dataplane::Dataplane::Open(far_options);
     ASSERT_TRUE(far.ok()) << far.status().message();
     ASSERT_TRUE((*far)->Attach(VethRig::kDevice).ok());
-    rig_.SendRoce(false, kQpn, 1, 5);
-    const auto flow = (*far)->flows().Lookup(TxKey(kQpn));
+    rig_.SendRoce(false, kViewQpn, 1, 5);
+    const auto flow = (*far)->flows().Lookup(TxKey(kViewQpn));
     EXPECT_TRUE(flow.ok()) << flow.status();
     if (flow.ok()) {
       EXPECT_EQ(flow->packets, 5u);
@@ -182,8 +182,8 @@ TEST_F(ViewsTest, ASteeredFlowLeavesWithItsNewPort) {
 
 TEST_F(ViewsTest, BpftoolDumpsFieldNames) {
   AddPair(1);
-  rig_.SendRoce(true, kQpn, 0, 2);
-  rig_.SendRoce(false, kQpn, 0, 2);
+  rig_.SendRoce(true, kViewQpn, 0, 2);
+  rig_.SendRoce(false, kViewQpn, 0, 2);
   const auto dump = [&](const char* map) { return Shell("bpftool map dump pinned " + PinFolder() + "/" + map); };
   EXPECT_THAT(dump(CW_MAP_FLOWS), AllOf(HasSubstr("\"dqpn\": 6699"), HasSubstr("\"gaps\": 0"),
                                         HasSubstr("\"packets\": 2"), HasSubstr("\"last_seen_jiffies\"")));

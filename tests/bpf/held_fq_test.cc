@@ -15,7 +15,7 @@
 namespace cw::test {
 namespace {
 
-constexpr uint32_t kQpn = 0x1a2b, kPair = 5;
+constexpr uint32_t kHeldQpn = 0x1a2b, kPair = 5;
 constexpr uint16_t kOldPort = 50001, kNewPort = 50002;
 // Slot 1's path is 10 ms longer, and both were seen to jump by 1.5 ms.
 constexpr int64_t kLongerNs = 10'000'000, kJumpNs = 1'500'000;
@@ -51,7 +51,7 @@ class HeldInFq : public DataplaneTest {
     maps::CtlView::Store(plane_->ctl()[0].mode, static_cast<uint32_t>(CW_MODE_PROTECT));
   }
 
-  static cw_flow_key Key() { return FlowKey(VethRig::kNear, VethRig::kFar, kQpn); }
+  static cw_flow_key Key() { return FlowKey(VethRig::kNear, VethRig::kFar, kHeldQpn); }
 
   void Listen() {
     socket_ = maps::UniqueFd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -102,16 +102,16 @@ TEST_F(HeldInFq, TheKernelIsSeenToKeepDepartures) {
 }
 
 TEST_F(HeldInFq, PacketsWaitTogetherAndKeepTheirOrder) {
-  rig_.SendRoce(false, kQpn, 1, 1);
+  rig_.SendRoce(false, kHeldQpn, 1, 1);
   std::vector<Arrival> arrivals = {Receive()};  // waited for: the neighbour is asked for its address first
   ASSERT_TRUE(plane_->flow_editor().Place(Key(), 1, kOldPort).ok());
-  rig_.SendRoce(false, kQpn, 2, 3);
+  rig_.SendRoce(false, kHeldQpn, 2, 3);
   ASSERT_TRUE(plane_->flow_editor().Want(Key(), 2, kNewPort, false).ok());
-  rig_.SendRoce(false, kQpn, 5, 4);  // held …
-  rig_.SendRoce(false, kQpn, 9, 2);  // … with these, if they are sent in time
+  rig_.SendRoce(false, kHeldQpn, 5, 4);  // held …
+  rig_.SendRoce(false, kHeldQpn, 9, 2);  // … with these, if they are sent in time
   timespec later = {0, 60'000'000};
   nanosleep(&later, nullptr);
-  rig_.SendRoce(false, kQpn, 11, 2);
+  rig_.SendRoce(false, kHeldQpn, 11, 2);
   for (int i = 1; i < 12; ++i) arrivals.push_back(Receive());
   for (uint32_t i = 0; i < 12; ++i) {
     EXPECT_EQ(arrivals[i].psn, i + 1) << "packets overtook each other";

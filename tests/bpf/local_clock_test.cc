@@ -7,11 +7,11 @@
 #include "bpf/clock.h"
 #include "maps/local_clock.h"
 #include "tests/bpf/prog_rig.h"
+#include "tests/unit/time_units.h"
 
 namespace cw::test {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
 
 ProgRig::Options Hidden(bool on) {
   ProgRig::Options options;

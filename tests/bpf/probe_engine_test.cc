@@ -23,6 +23,7 @@
 #include "maps/ring_reader.h"
 #include "maps/unique_fd.h"
 #include "tests/bpf/probe_rig.h"
+#include "tests/unit/time_units.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/model/clock.h"
 
@@ -31,7 +32,6 @@ namespace {
 
 using test::ProbeRig;
 
-constexpr int64_t kSecond = 1'000'000'000;
 
 Addr Parse(const char* text) { return *Addr::Parse(text); }
 

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sync/neighbours.h"
+#include "tests/unit/time_units.h"
 #include "userspace/agent/clock_anchor.h"
 #include "userspace/agent/clock_view.h"
 
@@ -25,7 +26,6 @@ using sync::SyncState;
 using ::testing::HasSubstr;
 
 constexpr int64_t kRoundNs = 100'000'000;
-constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kStartNs = 1000 * kSecond;
 
 // Hosts whose clocks are known. Links are exact but for an asymmetry; claims arrive in the round in which they are

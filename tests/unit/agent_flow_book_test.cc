@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/agent/flow_book.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +7,6 @@
 namespace cw::agent {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
 
 TEST(FlowBook, DelaysAreOfThePathThatTheFlowTakes) {
   FlowEntry flow;

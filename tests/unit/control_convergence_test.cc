@@ -13,7 +13,7 @@ namespace cw::control {
 namespace {
 
 constexpr int kSeeds = 20;
-constexpr double kLink = 400e6;
+constexpr double kConvergenceLink = 400e6;
 
 struct Layout {
   int hosts;
@@ -169,7 +169,7 @@ TEST(Contention, IncastIsNamedAndHardlyMoved) {
   int named = 0, moves = 0, last_moves = 0;
   for (uint64_t seed = 1; seed <= 5; ++seed) {  // the receiver's link is the bottleneck, whatever the path
     const SimResult r = Simulate(
-        {.hosts = 4, .receiver_bps = kLink, .seconds = 8, .placement = {0, 1, 2, 3, 1, 2, 3, 0}, .seed = seed}, {});
+        {.hosts = 4, .receiver_bps = kConvergenceLink, .seconds = 8, .placement = {0, 1, 2, 3, 1, 2, 3, 0}, .seed = seed}, {});
     named += r.findings_full > 0;
     moves += r.moves;
     last_moves += r.late_moves;

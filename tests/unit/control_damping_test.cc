@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "tests/unit/time_units.h"
 #include "userspace/control/damping.h"
 
 namespace cw::control {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
 
 TEST(PathDamping, OneFailureIsForgiven) {
   PathDamping d;

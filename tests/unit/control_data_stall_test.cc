@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paths on which data dies while probes pass, told from the flows' acknowledgements.
+#include "tests/unit/time_units.h"
 #include "userspace/control/data_stall.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,6 @@
 namespace cw::control {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 
 // Flows that send 20 packets a window of 20 ms, and have at most `most` under way.
 class Flows {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/control/delay_gap.h"
 
 #include <gmock/gmock.h>
@@ -9,10 +10,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kSecond = 1'000'000'000;
-const FlowKey kFlow = {.src = *Addr::Parse("10.0.0.10"), .dst = *Addr::Parse("10.0.1.10"), .dqpn = 0x11};
+const FlowKey kGapFlow = {.src = *Addr::Parse("10.0.0.10"), .dst = *Addr::Parse("10.0.1.10"), .dqpn = 0x11};
 
-GapLook Look(double flow_us, double mesh_us) {
+Look TakeLook(double flow_us, double mesh_us) {
   return {.flow_samples = 500,
           .flow_p50_ns = flow_us * 1e3,
           .flow_iqr_ns = 2'000,
@@ -25,65 +25,65 @@ GapLook Look(double flow_us, double mesh_us) {
 // Steps once a second; the second at which Step said true, −1: never.
 int StepsUntilTold(GapWatch& watch, int from_s, int to_s, const GapLook& look, const GapClues& clues = {}) {
   for (int s = from_s; s < to_s; ++s) {
-    if (watch.Step(kFlow, s * kSecond, look, clues)) return s;
+    if (watch.Step(kGapFlow, s * kSecond, look, clues)) return s;
   }
   return -1;
 }
 
 TEST(DelayGap, SpreadIsWhatMayDifferForGoodReason) {
-  EXPECT_EQ(GapSpreadNs({}, Look(30, 20)), 10'000 + 1'000 + 5'000);
-  GapLook wide = Look(30, 20);
+  EXPECT_EQ(GapSpreadNs({}, TakeLook(30, 20)), 10'000 + 1'000 + 5'000);
+  GapLook wide = TakeLook(30, 20);
   wide.flow_iqr_ns = 40'000;
   EXPECT_EQ(GapSpreadNs({}, wide), 10'000 + 1'000 + 20'000);
 }
 
 TEST(DelayGap, IsToldWhenItHasLasted) {
   GapWatch watch;
-  EXPECT_EQ(StepsUntilTold(watch, 1, 60, Look(36, 20)), -1) << "16 µs more is within the spread";
-  EXPECT_EQ(StepsUntilTold(watch, 60, 90, Look(37, 20)), 70);
-  ASSERT_NE(watch.Of(kFlow), nullptr);
-  EXPECT_TRUE(watch.Of(kFlow)->finding);
-  EXPECT_EQ(watch.Of(kFlow)->cause, GapCause::kUnknown);
-  EXPECT_THAT(watch.Of(kFlow)->text, HasSubstr("take 37.0 µs and the probes on its path 20.0 µs (p50), for 10 s"));
+  EXPECT_EQ(StepsUntilTold(watch, 1, 60, TakeLook(36, 20)), -1) << "16 µs more is within the spread";
+  EXPECT_EQ(StepsUntilTold(watch, 60, 90, TakeLook(37, 20)), 70);
+  ASSERT_NE(watch.Of(kGapFlow), nullptr);
+  EXPECT_TRUE(watch.Of(kGapFlow)->finding);
+  EXPECT_EQ(watch.Of(kGapFlow)->cause, GapCause::kUnknown);
+  EXPECT_THAT(watch.Of(kGapFlow)->text, HasSubstr("take 37.0 µs and the probes on its path 20.0 µs (p50), for 10 s"));
 }
 
 TEST(DelayGap, OneThatComesAndGoesIsNone) {
   GapWatch watch;
   for (int s = 1; s < 100; s += 10) {
-    EXPECT_EQ(StepsUntilTold(watch, s, s + 9, Look(90, 20)), -1);
-    EXPECT_FALSE(watch.Step(kFlow, (s + 9) * kSecond, Look(25, 20), {}));
+    EXPECT_EQ(StepsUntilTold(watch, s, s + 9, TakeLook(90, 20)), -1);
+    EXPECT_FALSE(watch.Step(kGapFlow, (s + 9) * kSecond, TakeLook(25, 20), {}));
   }
 }
 
 TEST(DelayGap, IsOverWhenItHasBeenAwayAsLong) {
   GapWatch watch;
-  ASSERT_EQ(StepsUntilTold(watch, 1, 60, Look(90, 20)), 11);
-  EXPECT_EQ(StepsUntilTold(watch, 60, 65, Look(25, 20)), -1);
-  EXPECT_EQ(StepsUntilTold(watch, 65, 80, Look(90, 20)), -1) << "it is the same one";
-  EXPECT_TRUE(watch.Of(kFlow)->finding);
-  EXPECT_EQ(StepsUntilTold(watch, 80, 120, Look(25, 20)), 90);
-  EXPECT_FALSE(watch.Of(kFlow)->finding);
-  EXPECT_EQ(watch.Of(kFlow)->text, "");
-  EXPECT_EQ(watch.Of(kFlow)->since_ns, 0);
+  ASSERT_EQ(StepsUntilTold(watch, 1, 60, TakeLook(90, 20)), 11);
+  EXPECT_EQ(StepsUntilTold(watch, 60, 65, TakeLook(25, 20)), -1);
+  EXPECT_EQ(StepsUntilTold(watch, 65, 80, TakeLook(90, 20)), -1) << "it is the same one";
+  EXPECT_TRUE(watch.Of(kGapFlow)->finding);
+  EXPECT_EQ(StepsUntilTold(watch, 80, 120, TakeLook(25, 20)), 90);
+  EXPECT_FALSE(watch.Of(kGapFlow)->finding);
+  EXPECT_EQ(watch.Of(kGapFlow)->text, "");
+  EXPECT_EQ(watch.Of(kGapFlow)->since_ns, 0);
 }
 
 TEST(DelayGap, FewSamplesSayNothing) {
   GapWatch watch;
-  GapLook few = Look(900, 20);
+  GapLook few = TakeLook(900, 20);
   few.flow_samples = 19;
   EXPECT_EQ(StepsUntilTold(watch, 1, 60, few), -1);
-  EXPECT_FALSE(watch.Of(kFlow)->known);
-  few = Look(900, 20);
+  EXPECT_FALSE(watch.Of(kGapFlow)->known);
+  few = TakeLook(900, 20);
   few.mesh_samples = 49;
   EXPECT_EQ(StepsUntilTold(watch, 60, 120, few), -1);
   // A flow that pauses neither ends its finding nor makes it older.
-  ASSERT_EQ(StepsUntilTold(watch, 120, 180, Look(900, 20)), 130);
+  ASSERT_EQ(StepsUntilTold(watch, 120, 180, TakeLook(900, 20)), 130);
   EXPECT_EQ(StepsUntilTold(watch, 180, 240, few), -1);
-  EXPECT_TRUE(watch.Of(kFlow)->finding);
+  EXPECT_TRUE(watch.Of(kGapFlow)->finding);
 }
 
 TEST(DelayGap, QueuesThatProbesMeetAreNone) {
-  GapLook bursts = Look(200, 20);
+  GapLook bursts = TakeLook(200, 20);
   bursts.mesh_p99_ns = 210'000;  // the flow's own queue, a hundredth of the time or more
   GapWatch watch;
   EXPECT_EQ(StepsUntilTold(watch, 1, 60, bursts), -1);
@@ -97,17 +97,17 @@ TEST(DelayGap, LikelyCauses) {
   EXPECT_EQ(LikelyCause({.flow_dscp = 0, .probe_dscp = 26, .paused = true}), GapCause::kClass);
   EXPECT_EQ(LikelyCause({.flow_dscp = 0, .probe_dscp = 26, .ports_choose = false}), GapCause::kPath);
   GapWatch watch;
-  ASSERT_EQ(StepsUntilTold(watch, 1, 60, Look(90, 20), {.flow_dscp = 0, .probe_dscp = 26}), 11);
-  EXPECT_THAT(watch.Of(kFlow)->text, HasSubstr("it is in DSCP 0, the probes in 26"));
+  ASSERT_EQ(StepsUntilTold(watch, 1, 60, TakeLook(90, 20), {.flow_dscp = 0, .probe_dscp = 26}), 11);
+  EXPECT_THAT(watch.Of(kGapFlow)->text, HasSubstr("it is in DSCP 0, the probes in 26"));
 }
 
 TEST(DelayGap, FlowsThatAreGoneAreForgotten) {
   GapWatch watch;
-  StepsUntilTold(watch, 1, 20, Look(90, 20));
+  StepsUntilTold(watch, 1, 20, TakeLook(90, 20));
   watch.ForgetOthers();
-  EXPECT_NE(watch.Of(kFlow), nullptr);
+  EXPECT_NE(watch.Of(kGapFlow), nullptr);
   watch.ForgetOthers();
-  EXPECT_EQ(watch.Of(kFlow), nullptr);
+  EXPECT_EQ(watch.Of(kGapFlow), nullptr);
 }
 
 }  // namespace

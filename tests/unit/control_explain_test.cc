@@ -14,21 +14,21 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kWindowNs = 40'000'000;
-const PairKey kPair{Addr::FromV4(1), Addr::FromV4(2)};
+constexpr int64_t kExplainWindowNs = 40'000'000;
+const PairKey kExplainPair{Addr::FromV4(1), Addr::FromV4(2)};
 
-FlowKey Key(uint32_t qpn) { return {kPair.local, kPair.remote, qpn}; }
+FlowKey Key(uint32_t qpn) { return {kExplainPair.local, kExplainPair.remote, qpn}; }
 
 // One flow on path 0 of four, as often as wanted.
-class Host {
+class ExplainHost {
  public:
-  explicit Host(uint64_t seed = 1) : state({}, seed) {}
+  explicit ExplainHost(uint64_t seed = 1) : state({}, seed) {}
 
   Decision Window() {
-    Observation seen{.now_ns = now_ns_ += kWindowNs, .window_ns = kWindowNs, .pairs = {}};
-    PairObservation pair{.pair = kPair, .table_valid = true, .paths = {}, .flows = {}};
+    Observation seen{.now_ns = now_ns_ += kExplainWindowNs, .window_ns = kExplainWindowNs, .pairs = {}};
+    PairObservation pair{.pair = kExplainPair, .table_valid = true, .paths = {}, .flows = {}};
     for (uint8_t s = 0; s < queue_us.size(); ++s) {
-      const double noise = 1 + 0.02 * static_cast<double>((now_ns_ / kWindowNs + s) % 3);
+      const double noise = 1 + 0.02 * static_cast<double>((now_ns_ / kExplainWindowNs + s) % 3);
       pair.paths.push_back({.slot = s,
                             .usable = unusable != s,
                             .queue_samples = 40,
@@ -57,7 +57,7 @@ class Host {
 };
 
 TEST(Explain, AFlowThatWasNotSeenIsNotKnown) {
-  Host host;
+  ExplainHost host;
   EXPECT_EQ(Explain(host.state, Key(7)).standing, Standing::kUnknown);
   host.Run(10);
   EXPECT_NE(Explain(host.state, Key(7)).standing, Standing::kUnknown);
@@ -70,7 +70,7 @@ TEST(Explain, AFlowThatWasNotSeenIsNotKnown) {
 }
 
 TEST(Explain, NamesWhatHoldsAFlowInTheOrderOfTheRule) {
-  Host host;
+  ExplainHost host;
   host.Run(2);
   Explanation e = Explain(host.state, Key(7));
   EXPECT_EQ(e.standing, Standing::kSettling) << e.text;
@@ -93,7 +93,7 @@ TEST(Explain, NamesWhatHoldsAFlowInTheOrderOfTheRule) {
 }
 
 TEST(Explain, TellsOfEachPathWhatItPromises) {
-  Host host;
+  ExplainHost host;
   host.queue_us = {400, 395, 402, 20};
   host.Run(12);
   const Explanation e = Explain(host.state, Key(7));
@@ -107,7 +107,7 @@ TEST(Explain, TellsOfEachPathWhatItPromises) {
 
 // Windows in which the rule said that a move waits, before it was decided; −1: none was.
 int WaitsBeforeMove(uint64_t seed) {
-  Host host(seed);
+  ExplainHost host(seed);
   int waits = 0;
   for (int w = 0; w < 200; ++w) {
     const Decision decision = host.Window();
@@ -139,7 +139,7 @@ TEST(Explain, AMoveThatIsComingIsSeenBeforeAndAfterItsDecision) {
 }
 
 TEST(Explain, AskingChangesNoDecision) {
-  Host asked, silent;
+  ExplainHost asked, silent;
   for (int w = 0; w < 200; ++w) {
     const Decision a = asked.Window(), b = silent.Window();
     ASSERT_EQ(a.moves.size(), b.moves.size()) << w;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/control/flow_class.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,6 @@
 namespace cw::control {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kWindow = 10 * kMs;
 
 TEST(FlowClass, TheFirstClassIsTakenAtOnce) {

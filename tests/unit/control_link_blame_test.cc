@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/control/link_blame.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +15,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-constexpr int64_t kMs = 1'000'000, kInterval = 10 * kMs;
+constexpr int64_t kInterval = 10 * kMs;
 constexpr int64_t kCut = 1000 * kMs, kDied = 1030 * kMs;
 
 Addr Own() { return Addr::FromV4(1); }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/control/link_book.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr int64_t kSecond = 1'000'000'000, kHour = 3600 * kSecond;
+constexpr int64_t kHour = 3600 * kSecond;
 
 LinkOutage Of(const std::vector<std::string>& links, int64_t began_ns, uint64_t path = 1) {
   return {.links = links, .began_ns = began_ns, .seen_by = {{path, "h" + std::to_string(path) + "/0"}}};

@@ -13,11 +13,11 @@
 namespace cw::control {
 namespace {
 
-constexpr int kLeaves = 6, kSpines = 8, kPeersPerLeaf = 3;
+constexpr int kLeaves = 6, kQueueSpines = 8, kPeersPerLeaf = 3;
 
-uint64_t Up(int spine) { return 100 + static_cast<uint64_t>(spine); }
-uint64_t Down(int spine, int leaf) { return 1000 + static_cast<uint64_t>(100 * spine + leaf); }
-uint64_t Edge(int leaf, int peer) { return 5000 + static_cast<uint64_t>(100 * leaf + peer); }
+uint64_t QueueUp(int spine) { return 100 + static_cast<uint64_t>(spine); }
+uint64_t QueueDown(int spine, int leaf) { return 1000 + static_cast<uint64_t>(100 * spine + leaf); }
+uint64_t QueueEdge(int leaf, int peer) { return 5000 + static_cast<uint64_t>(100 * leaf + peer); }
 
 // Paths of one host of leaf 0 to the hosts of all other leaves.
 std::vector<PathQueue> Observe(const std::map<uint64_t, double>& queues, double error_ns, std::mt19937& random) {
@@ -25,8 +25,8 @@ std::vector<PathQueue> Observe(const std::map<uint64_t, double>& queues, double 
   std::vector<PathQueue> paths;
   for (int leaf = 1; leaf < kLeaves; ++leaf) {
     for (int peer = 0; peer < kPeersPerLeaf; ++peer) {
-      for (int spine = 0; spine < kSpines; ++spine) {
-        PathQueue path{noise(random), error_ns, {Up(spine), Down(spine, leaf), Edge(leaf, peer)}};
+      for (int spine = 0; spine < kQueueSpines; ++spine) {
+        PathQueue path{noise(random), error_ns, {QueueUp(spine), QueueDown(spine, leaf), QueueEdge(leaf, peer)}};
         for (const uint64_t link : path.links) {
           if (const auto queue = queues.find(link); queue != queues.end()) path.queue_ns += queue->second;
         }
@@ -46,9 +46,9 @@ const LinkQueue* Find(const std::vector<LinkQueue>& found, uint64_t link) {
 
 TEST(LinkQueues, SumsAreTakenApart) {
   std::mt19937 random(1);
-  const std::map<uint64_t, double> queues = {{Up(2), 300e3}, {Down(2, 4), 200e3}, {Edge(3, 1), 500e3}};
+  const std::map<uint64_t, double> queues = {{QueueUp(2), 300e3}, {QueueDown(2, 4), 200e3}, {QueueEdge(3, 1), 500e3}};
   const std::vector<LinkQueue> found = FitLinkQueues(Observe(queues, 10e3, random));
-  ASSERT_EQ(static_cast<size_t>(kSpines + kSpines * (kLeaves - 1) + (kLeaves - 1) * kPeersPerLeaf), found.size());
+  ASSERT_EQ(static_cast<size_t>(kQueueSpines + kQueueSpines * (kLeaves - 1) + (kLeaves - 1) * kPeersPerLeaf), found.size());
   for (const auto& [link, queue_ns] : queues) {
     const LinkQueue* const q = Find(found, link);
     ASSERT_NE(nullptr, q);
@@ -56,7 +56,7 @@ TEST(LinkQueues, SumsAreTakenApart) {
     EXPECT_LT(q->error_ns, 10e3);
   }
   EXPECT_EQ(0, found[3].queue_ns) << "nothing else queues";
-  EXPECT_EQ(kPeersPerLeaf * (kLeaves - 1), Find(found, Up(2))->paths);
+  EXPECT_EQ(kPeersPerLeaf * (kLeaves - 1), Find(found, QueueUp(2))->paths);
 }
 
 // Hundreds of fabrics with one to six queues of 50 µs to 1 ms, noise of a tenth of the least.
@@ -70,9 +70,9 @@ TEST(LinkQueues, MedianErrorIsSmallAndNothingIsInvented) {
     std::map<uint64_t, double> queues;
     for (int n = 1 + pick(6); n > 0; --n) {
       const int kind = pick(3), leaf = 1 + pick(kLeaves - 1);
-      const uint64_t link = kind == 0   ? Up(pick(kSpines))
-                            : kind == 1 ? Down(pick(kSpines), leaf)
-                                        : Edge(leaf, pick(kPeersPerLeaf));
+      const uint64_t link = kind == 0   ? QueueUp(pick(kQueueSpines))
+                            : kind == 1 ? QueueDown(pick(kQueueSpines), leaf)
+                                        : QueueEdge(leaf, pick(kPeersPerLeaf));
       queues[link] = std::exp(exponent(random));
     }
     for (const LinkQueue& q : FitLinkQueues(Observe(queues, 5e3, random))) {
@@ -108,14 +108,14 @@ TEST(LinkQueues, LinksThatNoPathTellsApartAreOneAnswer) {
 // A slow receiver's paths, or a wrong list of links, must not turn into queues of links that others share.
 TEST(LinkQueues, PathsThatFitNothingAreLeftOut) {
   std::mt19937 random(3);
-  std::vector<PathQueue> paths = Observe({{Up(1), 200e3}}, 5e3, random);
+  std::vector<PathQueue> paths = Observe({{QueueUp(1), 200e3}}, 5e3, random);
   for (size_t i = 0; i < paths.size(); i += 17) paths[i].queue_ns = 3e6;
   const std::vector<LinkQueue> found = FitLinkQueues(paths);
-  const LinkQueue* const q = Find(found, Up(1));
+  const LinkQueue* const q = Find(found, QueueUp(1));
   ASSERT_NE(nullptr, q);
   EXPECT_NEAR(200e3, q->queue_ns, 40e3);
-  for (int spine = 0; spine < kSpines; ++spine) {
-    const LinkQueue* const other = Find(found, Up(spine));
+  for (int spine = 0; spine < kQueueSpines; ++spine) {
+    const LinkQueue* const other = Find(found, QueueUp(spine));
     EXPECT_TRUE(spine == 1 || other->queue_ns < 40e3) << spine;
   }
 }

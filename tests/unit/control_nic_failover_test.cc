@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <set>
 
+#include "tests/unit/time_units.h"
 #include "userspace/control/nic_failover.h"
 
 namespace cw::control {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 
 class TwoHosts : public ::testing::Test {
  protected:

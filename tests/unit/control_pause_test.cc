@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/control/pause.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,6 @@
 namespace cw::control {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 
 // Answers come 1 ms after each question while `passes`. Returns when the verdict was first `wanted`, in ms; −1: never.
 template <typename Passes, typename Progress>

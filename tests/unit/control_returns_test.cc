@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/control/returns.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +10,6 @@
 namespace cw::control {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
 
 FlowKey Flow(uint32_t qpn) { return {.src = Addr::FromV4(1), .dst = Addr::FromV4(2), .dqpn = qpn}; }
 

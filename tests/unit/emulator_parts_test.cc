@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "tests/unit/time_units.h"
 #include "userspace/lab/emulator_announce.h"
 #include "userspace/lab/emulator_flow.h"
 #include "userspace/lab/emulator_rate.h"
@@ -24,7 +25,6 @@
 namespace cw::lab {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 
 TEST(RateControllerTest, TheFirstCnpHalvesAndQuietTimeRestores) {
   RateController rate(RateConfig::ForLine(400e6));

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/time_units.h"
 #include "userspace/lab/emulator_qp.h"
 
 namespace cw::lab {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kTimeoutUnit = 4096;
 
 struct Recorder : QpObserver {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/lab/failover_measure.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,6 @@
 namespace cw::lab {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 
 FlowReport WithStalls(const std::vector<Gap>& stalls) {
   FlowReport flow;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/lab/failover_verdicts.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,6 @@
 namespace cw::lab {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 
 void ExpectDied(const SlotLook& before, const SlotLook& now, uint16_t port, uint32_t times) {
   const SlotDeaths died = DeathsBetween(before, now);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/unit/time_units.h"
 #include "userspace/inproc/cw_inproc.h"
 #include "userspace/rdma/inproc_server.h"
 #include "userspace/rdma/native_port.h"
@@ -85,7 +86,6 @@ TEST(LeastLoadedPath, TakesNoPortThatNoLabelGives) {
   EXPECT_EQ(LeastLoaded(absl::MakeConstSpan(paths, 1), 0), nullptr);
 }
 
-constexpr int64_t kSecond = 1'000'000'000;
 
 TEST(Quota, StoresTwoSecondsOfMessages) {
   ProcessQuota quota({.max_qps = 2, .messages_per_second = 10});

@@ -16,6 +16,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "tests/unit/time_units.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/probe/lateness.h"
 #include "userspace/probe/prober.h"
@@ -23,8 +24,6 @@
 namespace cw::probe {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kSecond = 1000 * kMs;
 
 struct Outcome {
   std::map<uint32_t, int> rounds;

@@ -8,13 +8,12 @@
 
 #include "absl/strings/escaping.h"
 #include "tests/unit/probe_fakes.h"
+#include "tests/unit/time_units.h"
 #include "userspace/probe/path_monitor.h"
 
 namespace cw::probe {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kSecond = 1000 * kMs;
 
 // Leaf, spine, leaf: the spine follows from the port by a hash, as in ECMP. TTL 4 is the host, which never answers.
 struct Fabric {
@@ -48,7 +47,7 @@ struct Fabric {
 };
 
 // Runs for a while; answers take 0.2 ms.
-int Simulate(Discovery& d, Fabric& f, int64_t& now, int64_t duration, double pps = 1000) {
+int SimulateDiscovery(Discovery& d, Fabric& f, int64_t& now, int64_t duration, double pps = 1000) {
   const int64_t end = now + duration;
   int sent = 0;
   std::map<int, int64_t> next_ok;
@@ -85,7 +84,7 @@ TEST(Discovery, FindsEachPathOnceForTwoToEightSpines) {
       Fabric f{.spines = spines, .salt = static_cast<uint32_t>(seed * 7919)};
       Discovery d({.seed = seed}, {});
       int64_t now = 0;
-      Simulate(d, f, now, 10 * kSecond);
+      SimulateDiscovery(d, f, now, 10 * kSecond);
       ASSERT_TRUE(d.table().valid);
       EXPECT_EQ(d.table().paths.size(), SpinesOf(d.table(), f).size()) << "one slot per path";
       for (const Path& p : d.table().paths) {
@@ -106,7 +105,7 @@ Hashing Tested(Fabric f, uint64_t seed) {
   f.random.seed(seed);
   Discovery d({.seed = seed}, {});
   int64_t now = 0;
-  Simulate(d, f, now, 20 * kSecond);
+  SimulateDiscovery(d, f, now, 20 * kSecond);
   EXPECT_EQ(Count(d.TakeEvents(), DiscoveryEvent::Kind::kHashing), d.hashing() == Hashing::kUnknown ? 0 : 1);
   return d.hashing();
 }
@@ -143,9 +142,9 @@ TEST(SelfTest, OneChangeOfRoutesIsNeitherSprayingNorTtl) {
     Fabric f{.spines = 4};
     Discovery d({.seed = 5}, {});
     int64_t now = 0;
-    Simulate(d, f, now, at, /*pps=*/20);
+    SimulateDiscovery(d, f, now, at, /*pps=*/20);
     f.salt = 2;
-    Simulate(d, f, now, 100 * kSecond, /*pps=*/20);
+    SimulateDiscovery(d, f, now, 100 * kSecond, /*pps=*/20);
     EXPECT_EQ(Hashing::kPorts, d.hashing()) << at;
     EXPECT_TRUE(d.table().valid);
     EXPECT_EQ(4u, SpinesOf(d.table(), f).size());
@@ -156,19 +155,19 @@ TEST(SelfTest, AFabricThatStopsSprayingIsFoundAgain) {
   Fabric f{.spines = 4, .hash = Fabric::kSpray};
   Discovery d({}, {});
   int64_t now = 0;
-  Simulate(d, f, now, 100 * kSecond);
+  SimulateDiscovery(d, f, now, 100 * kSecond);
   EXPECT_EQ(Hashing::kSprayed, d.hashing());
   std::vector<DiscoveryEvent> events = d.TakeEvents();
   EXPECT_EQ(0, Count(events, DiscoveryEvent::Kind::kInvalid)) << "what changes each time is not told each time";
   EXPECT_EQ(1, Count(events, DiscoveryEvent::Kind::kHashing));
   f.hash = Fabric::kPorts;
-  Simulate(d, f, now, 60 * kSecond);
+  SimulateDiscovery(d, f, now, 60 * kSecond);
   EXPECT_EQ(Hashing::kPorts, d.hashing());
   EXPECT_EQ(4u, d.table().paths.size());
   EXPECT_EQ(4u, SpinesOf(d.table(), f).size());
   // And the other way: the hops of a path differ, the table is built anew, and its test fails.
   f.hash = Fabric::kSpray;
-  Simulate(d, f, now, 100 * kSecond);
+  SimulateDiscovery(d, f, now, 100 * kSecond);
   EXPECT_EQ(Hashing::kSprayed, d.hashing());
 }
 
@@ -219,7 +218,7 @@ TEST(Discovery, LostAnswersAreTriedAgain) {
     f.random.seed(seed);
     Discovery d({.seed = seed}, {});
     int64_t now = 0;
-    Simulate(d, f, now, 30 * kSecond);
+    SimulateDiscovery(d, f, now, 30 * kSecond);
     ASSERT_TRUE(d.table().valid);
     int known = 0;
     std::set<int> spines;
@@ -237,7 +236,7 @@ TEST(Discovery, WithoutIcmpEveryPortIsItsOwnUnknownPath) {
   f.silent_spines = {0, 1, 2, 3};
   Discovery d({}, {});
   int64_t now = 0;
-  const int sent = Simulate(d, f, now, 3 * kSecond);
+  const int sent = SimulateDiscovery(d, f, now, 3 * kSecond);
   ASSERT_TRUE(d.table().valid);
   EXPECT_EQ(8u, d.table().paths.size());
   std::set<uint16_t> ports;
@@ -251,7 +250,7 @@ TEST(Discovery, WithoutIcmpEveryPortIsItsOwnUnknownPath) {
   // ICMP is switched on: the next verification finds out.
   f.leaves_silent = false;
   f.silent_spines.clear();
-  Simulate(d, f, now, 60 * kSecond);
+  SimulateDiscovery(d, f, now, 60 * kSecond);
   EXPECT_EQ(4u, d.table().paths.size());
   for (const Path& p : d.table().paths) EXPECT_TRUE(p.known);
 }
@@ -261,7 +260,7 @@ TEST(Discovery, ASilentSpineInBetweenIsNotFoldedByGuess) {
   f.silent_spines = {2};
   Discovery d({}, {});
   int64_t now = 0;
-  Simulate(d, f, now, 60 * kSecond);
+  SimulateDiscovery(d, f, now, 60 * kSecond);
   ASSERT_TRUE(d.table().valid);
   std::set<int> known;
   for (const Path& p : d.table().paths) {
@@ -270,7 +269,7 @@ TEST(Discovery, ASilentSpineInBetweenIsNotFoldedByGuess) {
   EXPECT_TRUE(known.empty()) << "with a silent first hop no path is complete";
   f.leaves_silent = false;
   Discovery e({}, {});
-  Simulate(e, f, now, 60 * kSecond);
+  SimulateDiscovery(e, f, now, 60 * kSecond);
   std::set<int> unknown;
   known.clear();
   for (const Path& p : e.table().paths) (p.known ? known : unknown).insert(f.SpineOf(p.port));
@@ -283,17 +282,17 @@ TEST(Discovery, AChangedRouteInvalidatesTheTableAndItIsBuiltAnew) {
   Fabric f{.spines = 4};
   Discovery d({}, {});
   int64_t now = 0;
-  Simulate(d, f, now, 5 * kSecond);
+  SimulateDiscovery(d, f, now, 5 * kSecond);
   ASSERT_TRUE(d.table().valid);
   d.TakeEvents();
   const uint64_t before = d.table().generation;
-  Simulate(d, f, now, 65 * kSecond);
+  SimulateDiscovery(d, f, now, 65 * kSecond);
   EXPECT_TRUE(d.TakeEvents().empty()) << "nothing changed";
   for (const Path& p : d.table().paths) EXPECT_LE(now - p.verified_ns, 32 * kSecond);
   f.salt = 12345;  // every port hashes anew
   bool was_invalid = false;
   for (int i = 0; i < 40'000 && !(was_invalid && d.table().valid); ++i) {
-    Simulate(d, f, now, kMs);
+    SimulateDiscovery(d, f, now, kMs);
     was_invalid = was_invalid || !d.table().valid;
   }
   const auto events = d.TakeEvents();
@@ -310,20 +309,20 @@ TEST(Discovery, WhileTheFabricIsInMotionItIsTracedOften) {
   Fabric f;
   Discovery d({.seed = 4}, {});
   int64_t now = 0;
-  Simulate(d, f, now, 2 * kSecond);
+  SimulateDiscovery(d, f, now, 2 * kSecond);
   ASSERT_EQ(4u, d.table().paths.size());
   EXPECT_FALSE(d.InMotion());
   f.spines = 3;
   d.Doubt(now);  // some path died
-  Simulate(d, f, now, 3 * kSecond);
+  SimulateDiscovery(d, f, now, 3 * kSecond);
   EXPECT_TRUE(d.InMotion());
   EXPECT_EQ(3u, d.table().paths.size());
   f.spines = 4;
-  Simulate(d, f, now, 4 * kSecond);
+  SimulateDiscovery(d, f, now, 4 * kSecond);
   EXPECT_EQ(4u, d.table().paths.size()) << "without a doubt, by the hurried verification";
   EXPECT_TRUE(d.InMotion());
   d.TakeEvents();
-  Simulate(d, f, now, 70 * kSecond);
+  SimulateDiscovery(d, f, now, 70 * kSecond);
   EXPECT_FALSE(d.InMotion());
   const auto events = d.TakeEvents();
   EXPECT_EQ(1, Count(events, DiscoveryEvent::Kind::kCalm));
@@ -334,11 +333,11 @@ TEST(Discovery, DoubtsCostOneLookASecond) {
   Fabric f;
   Discovery d({.seed = 4}, {});
   int64_t now = 0;
-  Simulate(d, f, now, 2 * kSecond);
+  SimulateDiscovery(d, f, now, 2 * kSecond);
   int sent = 0;
   for (int i = 0; i < 100; ++i) {  // a path that flaps
     d.Doubt(now);
-    sent += Simulate(d, f, now, 10 * kMs);
+    sent += SimulateDiscovery(d, f, now, 10 * kMs);
   }
   EXPECT_GE(sent, 4 * 3);
   EXPECT_LE(sent, 2 * 4 * 4) << "four paths, at most four TTLs, twice";
@@ -349,11 +348,11 @@ TEST(Discovery, ASilentlyDeadSpineIsNoReasonToRebuild) {
   Fabric f{.spines = 4};
   Discovery d({}, {});
   int64_t now = 0;
-  Simulate(d, f, now, 5 * kSecond);
+  SimulateDiscovery(d, f, now, 5 * kSecond);
   const PathTable before = d.table();
   d.TakeEvents();
   f.cut_spines = {1};
-  Simulate(d, f, now, 100 * kSecond);
+  SimulateDiscovery(d, f, now, 100 * kSecond);
   EXPECT_TRUE(d.TakeEvents().empty());
   EXPECT_TRUE(d.table().valid);
   for (const Path& p : d.table().paths) {
@@ -371,11 +370,11 @@ TEST(Discovery, BuiltWhileASpineIsCutItTakesFewSlotsAndHealsLater) {
   f.cut_spines = {1};
   Discovery d({}, {});
   int64_t now = 0;
-  Simulate(d, f, now, 40 * kSecond);
+  SimulateDiscovery(d, f, now, 40 * kSecond);
   ASSERT_TRUE(d.table().valid);
   EXPECT_LE(d.table().paths.size(), 5u) << "three paths, and at most two ports that end at the leaf";
   f.cut_spines.clear();
-  Simulate(d, f, now, 40 * kSecond);
+  SimulateDiscovery(d, f, now, 40 * kSecond);
   EXPECT_EQ(4u, d.table().paths.size());
   EXPECT_EQ(4u, SpinesOf(d.table(), f).size());
 }
@@ -384,12 +383,12 @@ TEST(Discovery, NativePortsAreTracedOnDemandAndFold) {
   Fabric f{.spines = 4};
   Discovery d({}, {});
   int64_t now = 0;
-  Simulate(d, f, now, 5 * kSecond);
+  SimulateDiscovery(d, f, now, 5 * kSecond);
   d.TakeEvents();
   EXPECT_EQ(std::nullopt, d.Fold(0xd001));
   d.TracePort(0xd001);
   EXPECT_LE(d.NextDeadlineNs(), now);
-  Simulate(d, f, now, kSecond);
+  SimulateDiscovery(d, f, now, kSecond);
   const auto events = d.TakeEvents();
   ASSERT_EQ(1, Count(events, DiscoveryEvent::Kind::kTraced));
   ASSERT_TRUE(d.Fold(0xd001).has_value());
@@ -397,7 +396,7 @@ TEST(Discovery, NativePortsAreTracedOnDemandAndFold) {
   EXPECT_EQ(4u, d.table().paths.size());
   d.Rebuild();
   EXPECT_FALSE(d.table().valid);
-  Simulate(d, f, now, 10 * kSecond);
+  SimulateDiscovery(d, f, now, 10 * kSecond);
   ASSERT_TRUE(d.Fold(0xd001).has_value()) << "and again in each build";
 }
 
@@ -405,11 +404,11 @@ TEST(Discovery, AdoptedPortsStayThePathsPorts) {
   Fabric f{.spines = 4};
   Discovery first({.seed = 1}, {});
   int64_t now = 0;
-  Simulate(first, f, now, 5 * kSecond);
+  SimulateDiscovery(first, f, now, 5 * kSecond);
   std::vector<uint16_t> ports;
   for (const Path& p : first.table().paths) ports.push_back(p.port);
   Discovery second({.seed = 2}, ports);
-  Simulate(second, f, now, 5 * kSecond);
+  SimulateDiscovery(second, f, now, 5 * kSecond);
   std::vector<uint16_t> again;
   for (const Path& p : second.table().paths) again.push_back(p.port);
   EXPECT_EQ(ports, again);
@@ -419,7 +418,7 @@ TEST(Discovery, MoreThanTwelvePathsAreTruncated) {
   Fabric f{.spines = 16};
   Discovery d({.max_candidates = 100}, {});
   int64_t now = 0;
-  Simulate(d, f, now, 20 * kSecond);
+  SimulateDiscovery(d, f, now, 20 * kSecond);
   EXPECT_EQ(12u, d.table().paths.size());
   EXPECT_TRUE(d.table().truncated);
 }
@@ -430,7 +429,7 @@ TEST(Discovery, AnswersThatNobodyAskedForChangeNothing) {
   int64_t now = 0;
   std::mt19937 random(1);
   for (int i = 0; i < 5000; ++i) {
-    Simulate(d, f, now, kMs);
+    SimulateDiscovery(d, f, now, kMs);
     d.OnAnswer(static_cast<uint16_t>(random()), static_cast<uint16_t>(random()),
                Addr::FromV4(0x0b000000 + random() % 9), now);
   }
@@ -524,7 +523,7 @@ TEST(Discovery, DrawsFromThePortsThatThereAre) {
   Discovery d(o, {});
   Fabric f;
   int64_t now = kSecond;
-  Simulate(d, f, now, 20 * kSecond);
+  SimulateDiscovery(d, f, now, 20 * kSecond);
   ASSERT_TRUE(d.table().valid);
   EXPECT_EQ(d.table().paths.size(), 4u);
   for (const Path& p : d.table().paths) EXPECT_NE(std::find(o.ports.begin(), o.ports.end(), p.port), o.ports.end());
@@ -539,7 +538,7 @@ TEST(Discovery, FewPortsAndNoAnswers) {
   f.leaves_silent = true;
   f.silent_spines = {0, 1, 2, 3};
   int64_t now = kSecond;
-  Simulate(d, f, now, 60 * kSecond);
+  SimulateDiscovery(d, f, now, 60 * kSecond);
   ASSERT_TRUE(d.table().valid);
   EXPECT_EQ(d.table().paths.size(), 3u);
 }

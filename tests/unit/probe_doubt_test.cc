@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/probe/doubt.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +7,6 @@
 namespace cw::probe {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kDoubtNs = 10'000 * kMs;
 constexpr uint32_t kSlots = 0xf;
 

@@ -197,26 +197,26 @@ TEST(SlotTable, InvariantsHoldUnderRandomCalls) {
   }
 }
 
-PairSpec Spec(const char* remote) { return {TestAddr("10.0.0.10"), 2, TestAddr(remote), remote, 26}; }
+PairSpec MeshSpec(const char* remote) { return {TestAddr("10.0.0.10"), 2, TestAddr(remote), remote, 26}; }
 
 TEST(Mesh, ConfiguresAddsAndRemoves) {
   MemoryPairStore store(8);
   const KeyRing keys = TestKeys();
   Mesh mesh(&store, &keys, {.session = 42});
-  auto r = mesh.Configure({Spec("10.0.1.10"), Spec("10.0.1.11"), Spec("10.0.1.12")});
+  auto r = mesh.Configure({MeshSpec("10.0.1.10"), MeshSpec("10.0.1.11"), MeshSpec("10.0.1.12")});
   ASSERT_TRUE(r.ok()) << r.status();
   EXPECT_EQ((std::vector<uint32_t>{0, 1, 2}), r->added);
-  EXPECT_EQ(1u, mesh.Find(Spec("10.0.1.11").key()));
+  EXPECT_EQ(1u, mesh.Find(MeshSpec("10.0.1.11").key()));
   EXPECT_EQ(15u, store.pairs[1].half_dead_rounds);
   EXPECT_EQ(100'000'000u, store.pairs[1].interval_ns);
   EXPECT_EQ(1u, store.keys[1].valid);
-  r = mesh.Configure({Spec("10.0.1.12"), Spec("10.0.1.13"), Spec("10.0.1.10")});
+  r = mesh.Configure({MeshSpec("10.0.1.12"), MeshSpec("10.0.1.13"), MeshSpec("10.0.1.10")});
   ASSERT_TRUE(r.ok());
   EXPECT_EQ((std::vector<uint32_t>{1}), r->removed);
   EXPECT_EQ((std::vector<uint32_t>{1}), r->added) << "the free index is used again";
   EXPECT_TRUE(r->adopted.empty());
   EXPECT_EQ(3u, store.index.size());
-  EXPECT_EQ(2u, mesh.Find(Spec("10.0.1.12").key()));
+  EXPECT_EQ(2u, mesh.Find(MeshSpec("10.0.1.12").key()));
   ASSERT_TRUE(mesh.Configure({}).ok());
   EXPECT_TRUE(store.index.empty());
   EXPECT_EQ(0u, store.keys[2].valid);
@@ -228,7 +228,7 @@ TEST(Mesh, AnotherAgentAdoptsIndexesSlotsAndStates) {
   const KeyRing keys = TestKeys();
   {
     Mesh mesh(&store, &keys, {});
-    ASSERT_TRUE(mesh.Configure({Spec("10.0.1.10"), Spec("10.0.1.11"), Spec("10.0.1.12")}).ok());
+    ASSERT_TRUE(mesh.Configure({MeshSpec("10.0.1.10"), MeshSpec("10.0.1.11"), MeshSpec("10.0.1.12")}).ok());
     mesh.slots(1).SetPaths({50000, 50001}, nullptr, 0);
     SlotUpdate u;
     mesh.slots(1).EnsureNative(60000, nullptr, 0, &u);
@@ -239,7 +239,7 @@ TEST(Mesh, AnotherAgentAdoptsIndexesSlotsAndStates) {
   store.index[PairKey{TestAddr("10.9.9.9"), TestAddr("10.8.8.8")}] = 6;  // a crash in between left it
 
   Mesh mesh(&store, &keys, {});
-  auto r = mesh.Configure({Spec("10.0.1.11"), Spec("10.0.1.14")});
+  auto r = mesh.Configure({MeshSpec("10.0.1.11"), MeshSpec("10.0.1.14")});
   ASSERT_TRUE(r.ok());
   EXPECT_EQ((std::vector<uint32_t>{1}), r->adopted);
   EXPECT_EQ((std::vector<uint32_t>{0}), r->added);
@@ -257,10 +257,10 @@ TEST(Mesh, RefusesWhatCannotBe) {
   MemoryPairStore store(2);
   const KeyRing keys = TestKeys();
   Mesh mesh(&store, &keys, {});
-  EXPECT_TRUE(absl::IsInvalidArgument(mesh.Configure({Spec("10.0.1.10"), Spec("10.0.1.10")}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(mesh.Configure({MeshSpec("10.0.1.10"), MeshSpec("10.0.1.10")}).status()));
   EXPECT_TRUE(
-      absl::IsResourceExhausted(mesh.Configure({Spec("10.0.1.10"), Spec("10.0.1.11"), Spec("10.0.1.12")}).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(mesh.Configure({Spec("fd00::1")}).status())) << "the NIC's is IPv4";
+      absl::IsResourceExhausted(mesh.Configure({MeshSpec("10.0.1.10"), MeshSpec("10.0.1.11"), MeshSpec("10.0.1.12")}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(mesh.Configure({MeshSpec("fd00::1")}).status())) << "the NIC's is IPv4";
   EXPECT_TRUE(store.index.empty());
 }
 
@@ -268,7 +268,7 @@ TEST(Mesh, LabelsOverIpv6AreThePortsOfPathsAndWhatNativeFlowsHave) {
   MemoryPairStore store(2);
   const KeyRing keys = TestKeys();
   Mesh mesh(&store, &keys, {});
-  PairSpec spec = Spec("fd00::2");
+  PairSpec spec = MeshSpec("fd00::2");
   spec.local = TestAddr("fd00::1");
   ASSERT_TRUE(mesh.Configure({spec}).ok());
   mesh.slots(0).SetPaths({50000}, nullptr, 0);
@@ -289,7 +289,7 @@ TEST(Mesh, PlanSendsEachSlotFromItsPortWithThePairsKey) {
   MemoryPairStore store(2);
   const KeyRing keys = TestKeys();
   Mesh mesh(&store, &keys, {.session = 0x55667788});
-  ASSERT_TRUE(mesh.Configure({Spec("10.0.1.10")}).ok());
+  ASSERT_TRUE(mesh.Configure({MeshSpec("10.0.1.10")}).ok());
   mesh.slots(0).SetPaths({50000, 50001}, nullptr, 0);
   auto plan = mesh.Plan(0);
   ASSERT_TRUE(plan.ok());
@@ -315,7 +315,7 @@ TEST(Mesh, APairsPacketsRideInTheClassThatItWasGiven) {
   MemoryPairStore store(2);
   const KeyRing keys = TestKeys();
   Mesh mesh(&store, &keys, {.session = 1});
-  ASSERT_TRUE(mesh.Configure({Spec("10.0.1.10"), Spec("10.0.1.11")}).ok());
+  ASSERT_TRUE(mesh.Configure({MeshSpec("10.0.1.10"), MeshSpec("10.0.1.11")}).ok());
   mesh.slots(0).SetPaths({50000}, nullptr, 0);
   const auto tos = [&] { return mesh.Plan(0)->at(0).probe.bytes()[1]; };
   EXPECT_EQ(tos(), 26 << 2 | 2) << "ECT(0) besides";

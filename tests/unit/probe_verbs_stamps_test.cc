@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/unit/time_units.h"
 #include "userspace/model/clock.h"
 #include "userspace/probe_verbs/device_clock.h"
 #include "userspace/probe_verbs/receive_queue.h"
@@ -27,7 +28,6 @@ namespace {
 
 using Verdict = DeviceClock::Stamp::Verdict;
 
-constexpr int64_t kMs = 1'000'000, kSecond = 1'000'000'000;
 constexpr uint64_t kKhz = 156'250;
 
 // A counter whose truth is known, read every 100 ms.

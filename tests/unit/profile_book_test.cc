@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/profile/book.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,6 @@
 namespace cw::profile {
 namespace {
 
-constexpr int64_t kMs = 1'000'000, kSecond = 1000 * kMs;
 constexpr uint64_t kComm = 7;
 
 template <size_t N>

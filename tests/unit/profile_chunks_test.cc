@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/profile/chunks.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 namespace cw::profile {
 namespace {
 
-constexpr int64_t kMs = 1'000'000, kBound = 10'000;
+constexpr int64_t kBound = 10'000;
 
 const FlowKey kFlow{.src = *Addr::Parse("10.0.0.10"), .dst = *Addr::Parse("10.0.1.10"), .dqpn = 0x21};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of a stranger: whole, torn, and hostile.
+#include "tests/unit/time_units.h"
 #include "userspace/profile/memory.h"
 
 #include <fcntl.h>
@@ -14,7 +15,6 @@
 namespace cw::profile {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
 
 class ProfileMemory : public ::testing::Test {
  protected:

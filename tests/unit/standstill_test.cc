@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/time_units.h"
 #include "userspace/lab/standstill.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +7,6 @@
 namespace cw::lab {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 
 TEST(Standstills, BetweenLooksThatFoundTheSame) {
   Standstills stills;

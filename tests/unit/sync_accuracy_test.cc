@@ -26,7 +26,7 @@ struct Load {
   double load;
   Traffic traffic;
 };
-constexpr Load kLoads[] = {{0, Traffic::kPoisson},    {0.4, Traffic::kPoisson}, {0.4, Traffic::kBursts},
+constexpr Load kAccuracyLoads[] = {{0, Traffic::kPoisson},    {0.4, Traffic::kPoisson}, {0.4, Traffic::kBursts},
                            {0.4, Traffic::kReacting}, {0.8, Traffic::kPoisson}, {0.8, Traffic::kBursts},
                            {0.8, Traffic::kReacting}};
 
@@ -45,7 +45,7 @@ ChannelSpec Budgeted(const Load& load, int slots, uint64_t seed) {
 template <typename Prepare>
 Tally Over(const Prepare& prepare) {
   Tally tally;
-  for (const Load& load : kLoads) {
+  for (const Load& load : kAccuracyLoads) {
     for (const int slots : {1, 8}) {
       for (int seed = 1; seed <= Seeds(); ++seed) {
         ChannelSpec spec = Budgeted(load, slots, seed);
@@ -65,7 +65,7 @@ void ExpectHonest(const Tally& t) {
 }
 
 TEST(PairAccuracy, SteadyDrift) {
-  for (const Load& load : kLoads) {
+  for (const Load& load : kAccuracyLoads) {
     Tally t;
     for (const int slots : {1, 8}) {
       for (int seed = 1; seed <= Seeds(); ++seed) {
@@ -139,7 +139,7 @@ TEST(PairAccuracy, StampsAndPathsOfOtherKinds) {
 }
 
 TEST(PairAccuracy, SettlesWithinThreeSeconds) {
-  for (const Load& load : kLoads) {
+  for (const Load& load : kAccuracyLoads) {
     for (int seed = 1; seed <= 3; ++seed) {
       ChannelSpec spec = Budgeted(load, 8, seed);
       spec.seconds = 20;
@@ -159,7 +159,7 @@ TEST(PairAccuracy, SettlesWithinThreeSeconds) {
 TEST(PairAccuracy, BoundHoldsThroughEverything) {
   int64_t checks = 0;
   for (int seed = 1; seed <= 4 * Seeds(); ++seed) {
-    for (const Load& load : kLoads) {
+    for (const Load& load : kAccuracyLoads) {
       ChannelSpec spec = Budgeted(load, 1 + seed % 8, seed);
       spec.seconds = 30;
       spec.theirs = SimClock(PiecewiseDrift(1e9, 100, 5, 30, seed));

@@ -14,10 +14,10 @@
 namespace cw::sync {
 namespace {
 
-constexpr double kStartNs = 100e9;
+constexpr double kLineStartNs = 100e9;
 
 // CLOCK_MONOTONIC as an NTP client slews it, by true time, which CLOCK_MONOTONIC_RAW reads.
-class Slewed {
+class SlewedLine {
  public:
   void Slew(double at_s, double ppm) { Change(at_s, ppm, 0); }
   void Step(double at_s, double ns) { Change(at_s, pieces_.back().ppm, ns); }
@@ -35,20 +35,20 @@ class Slewed {
   };
   void Change(double at_s, double ppm, double step_ns) {
     const Piece& last = pieces_.back();
-    const double at_ns = kStartNs + at_s * 1e9;
+    const double at_ns = kLineStartNs + at_s * 1e9;
     pieces_.push_back({at_ns, last.ahead_ns + (at_ns - last.since_ns) * last.ppm * 1e-6 + step_ns, ppm});
   }
-  std::vector<Piece> pieces_ = {{kStartNs, 5e9 + 0.4, 0}};
+  std::vector<Piece> pieces_ = {{kLineStartNs, 5e9 + 0.4, 0}};
 };
 
 // A host: its clock, the line in its map, and the agent that keeps it.
 class Host {
  public:
-  Host(const Slewed& clock, uint64_t seed) : clock_(clock), random_(seed) {}
+  Host(const SlewedLine& clock, uint64_t seed) : clock_(clock), random_(seed) {}
 
   // Looks every look_s until that time; calls at_look before and after each.
   void RunTo(double until_s, double look_s, const std::function<void(double now_ns)>& at_look = nullptr) {
-    for (; now_ns_ < kStartNs + until_s * 1e9; now_ns_ += look_s * 1e9) {
+    for (; now_ns_ < kLineStartNs + until_s * 1e9; now_ns_ += look_s * 1e9) {
       if (at_look) at_look(now_ns_);
       Look();
       if (at_look) at_look(now_ns_ + 1000);
@@ -83,16 +83,16 @@ class Host {
   int lines() const { return lines_; }
 
  private:
-  const Slewed& clock_;
+  const SlewedLine& clock_;
   std::mt19937_64 random_;
   LineKeeper keeper_;
   cw_local_line line_{};
-  double now_ns_ = kStartNs;
+  double now_ns_ = kLineStartNs;
   int lines_ = 0;
 };
 
 TEST(LineKeeper, AClockThatNobodySlewsKeepsTheLineThatIsNothing) {
-  const Slewed clock;
+  const SlewedLine clock;
   for (const double look_s : {1e-3, 0.1}) {
     Host host(clock, 1);
     host.RunTo(130, look_s);  // longer than any segment
@@ -106,7 +106,7 @@ TEST(LineKeeper, AClockThatNobodySlewsKeepsTheLineThatIsNothing) {
 
 TEST(LineKeeper, ASteadySlewIsTakenOffWithinATenthOfASecond) {
   for (const double ppm : {-20.0, 0.05, 480.0, -90'000.0}) {
-    Slewed clock;
+    SlewedLine clock;
     clock.Slew(0, ppm);
     Host host(clock, 2);
     host.RunTo(std::abs(ppm) < 1000 ? 0.1 : 1.5, 1e-3);  // 90 us are made good at 100 ppm
@@ -122,7 +122,7 @@ TEST(LineKeeper, ASteadySlewIsTakenOffWithinATenthOfASecond) {
 // What is missed before a change is noticed: the change times the time between two looks, and what a read cannot tell.
 TEST(LineKeeper, AChangeOfSlewIsMissedForOneLookAndMadeGood) {
   for (const double look_s : {1e-3, 10e-3}) {
-    Slewed clock;
+    SlewedLine clock;
     clock.Slew(1.0004, 500);
     clock.Slew(3.0001, -500);
     clock.Slew(5.0002, -499);
@@ -132,7 +132,7 @@ TEST(LineKeeper, AChangeOfSlewIsMissedForOneLookAndMadeGood) {
     double worst = 0, settled = 0;
     int64_t last = host.Local(host.now_ns());
     host.RunTo(9, look_s, [&](double now_ns) {
-      const double away = std::abs(host.AwayNs(now_ns)), s = (now_ns - kStartNs) * 1e-9;
+      const double away = std::abs(host.AwayNs(now_ns)), s = (now_ns - kLineStartNs) * 1e-9;
       worst = std::max(worst, away);
       if (std::fmod(s, 2) < 0.9) settled = std::max(settled, away);  // a second after each change
       EXPECT_GE(host.Local(now_ns), last);
@@ -148,7 +148,7 @@ TEST(LineKeeper, AChangeOfSlewIsMissedForOneLookAndMadeGood) {
 
 // The kernel's own loop (ntp_adjtime) changes the slew by a little, each second.
 TEST(LineKeeper, SmallChangesEachSecondAreFollowed) {
-  Slewed clock;
+  SlewedLine clock;
   for (int s = 0; s < 60; ++s) clock.Slew(s + 0.5, 12 + 30 * std::exp(-s / 10.0));
   Host host(clock, 4);
   host.RunTo(1, 2e-3);
@@ -166,16 +166,16 @@ TEST(LineKeeper, TheBoundHoldsAtEveryMoment) {
     const auto draw = [&](double low, double high) {
       return low + (high - low) * static_cast<double>(random() >> 11) * 0x1p-53;
     };
-    Slewed clock;
+    SlewedLine clock;
     for (double s = 0.5; s < 20; s += draw(0.001, 1.5)) clock.Slew(s, draw(-250, 250));
     Host host(clock, seed);
     host.RunTo(0.4, 5e-3);
     const double away = host.AwayNs(host.now_ns());
     const double widest_s = draw(1e-3, 20e-3);
     host.Sleep(widest_s);
-    while (host.now_ns() < kStartNs + 20e9) {
+    while (host.now_ns() < kLineStartNs + 20e9) {
       const double before = host.now_ns();
-      host.RunTo((before - kStartNs) * 1e-9 + 1e-9, draw(0.2e-3, widest_s));
+      host.RunTo((before - kLineStartNs) * 1e-9 + 1e-9, draw(0.2e-3, widest_s));
       for (int i = 0; i < 4; ++i) {
         const double at = draw(before, host.now_ns());
         const auto bound = static_cast<double>(host.keeper().BoundNs(clock.Mono(at)));
@@ -191,7 +191,7 @@ TEST(LineKeeper, TheBoundHoldsAtEveryMoment) {
 
 // While it is made good, local time runs at most 100 ppm off, but for what a young line does not know yet.
 TEST(LineKeeper, MakesGoodGently) {
-  Slewed clock;
+  SlewedLine clock;
   clock.Slew(1.0001, 500);
   Host host(clock, 5);
   host.RunTo(1.02, 10e-3);
@@ -208,7 +208,7 @@ TEST(LineKeeper, MakesGoodGently) {
 }
 
 TEST(LineKeeper, WhatIsTooMuchIsGivenUp) {
-  Slewed clock;
+  SlewedLine clock;
   clock.Slew(1, 80'000);  // chronyd can
   clock.Slew(3, 0);
   clock.Step(5, 1e6);  // no kernel does
@@ -227,7 +227,7 @@ TEST(LineKeeper, WhatIsTooMuchIsGivenUp) {
 }
 
 TEST(LineKeeper, ANewAgentGoesOnWithTheLineItFinds) {
-  Slewed clock;
+  SlewedLine clock;
   clock.Slew(0, 100);
   clock.Slew(10, -100);  // while nobody looks
   Host host(clock, 7);
@@ -240,7 +240,7 @@ TEST(LineKeeper, ANewAgentGoesOnWithTheLineItFinds) {
   host.Look();
   EXPECT_EQ(host.Local(host.now_ns()), before);  // no step, though local time has run wrongly meanwhile
   const double then = host.now_ns();
-  host.RunTo((then - kStartNs) * 1e-9 + 0.1, 1e-3);
+  host.RunTo((then - kLineStartNs) * 1e-9 + 0.1, 1e-3);
   const double away = host.AwayNs(host.now_ns());
   host.RunTo(30, 1e-3);
   EXPECT_NEAR(host.AwayNs(host.now_ns()), away, 60);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sync/path_choice.h"
+#include "tests/unit/time_units.h"
 
 #include <gtest/gtest.h>
 
@@ -70,7 +71,6 @@ TEST(WayChoice, UnknownWaysAreNotLeftOut) {
   EXPECT_EQ(ChooseWays({}, {}), WayChoice());
 }
 
-constexpr int64_t kMs = 1'000'000, kSecond = 1'000'000'000;
 
 // Four ways each way, one there 5 us longer; replies take the ways in turn.
 struct Trips {

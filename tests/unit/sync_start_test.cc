@@ -11,7 +11,7 @@
 namespace cw::sync {
 namespace {
 
-constexpr int kSeeds = 12;
+constexpr int kStartSeeds = 12;
 constexpr double kLoads[] = {0, 0.4, 0.8};
 
 struct Cadence {
@@ -37,7 +37,7 @@ TEST(PairStart, SaysFromWhenOnItIsGoodAndIsHonestBefore) {
     Tally young, settled;
     double settled_s = 0;
     for (const double load : kLoads) {
-      for (int seed = 1; seed <= kSeeds; ++seed) {
+      for (int seed = 1; seed <= kStartSeeds; ++seed) {
         double first_s = 0;
         for (const Checked& c : RunChannel(Starting(cadence, load, seed))) {
           (c.estimate.settled ? settled : young).Add({c}, 0);

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/unit/time_units.h"
 #include "userspace/telemetry/path_delay.h"
 #include "userspace/telemetry/sketch.h"
 
@@ -14,8 +15,6 @@ namespace cw::telemetry {
 namespace {
 
 constexpr double kError = 0.022;
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kSecond = 1'000'000'000;
 
 double TrueQuantile(std::vector<int64_t> v, double q) {
   std::sort(v.begin(), v.end());

@@ -7,13 +7,12 @@
 #include <random>
 #include <vector>
 
+#include "tests/unit/time_units.h"
 #include "userspace/telemetry/sample_matcher.h"
 
 namespace cw::telemetry {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kSecond = 1'000'000'000;
 
 SampleKey Key(uint32_t psn, bool resp = false, uint32_t qpn = 7) {
   return {{Addr::FromV4(1), Addr::FromV4(2), qpn}, psn, resp};

@@ -12,7 +12,7 @@
 namespace cw::agent {
 namespace {
 
-constexpr absl::Duration kTick = absl::Milliseconds(4);
+constexpr absl::Duration kBlindTick = absl::Milliseconds(4);
 constexpr int64_t kAfterDeathNs = 2'000'000'000;  // a revived path's flows may still wait
 
 }  // namespace
@@ -53,7 +53,7 @@ void Agent::StartRerolls(PairState& pair) {
   pair.died_ns = MonotonicNs();
   if (rerolls_.ticking || !MayReroll(pair, pair.died_ns)) return;
   rerolls_.ticking = true;
-  loop_->After(kTick, [this] { RerollTick(); });
+  loop_->After(kBlindTick, [this] { RerollTick(); });
 }
 
 void Agent::RerollTick() {
@@ -74,7 +74,7 @@ void Agent::RerollTick() {
   rerolls_.ticking = !open.empty();
   if (rerolls_.ticking) {
     // A tenth of the loop's time at most, however many flows there are.
-    loop_->After(std::max(kTick, 10 * absl::Nanoseconds(MonotonicNs() - now_ns)), [this] { RerollTick(); });
+    loop_->After(std::max(kBlindTick, 10 * absl::Nanoseconds(MonotonicNs() - now_ns)), [this] { RerollTick(); });
   } else {
     rerolls_.watched.clear();
   }

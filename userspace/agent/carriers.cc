@@ -15,7 +15,7 @@
 namespace cw::agent {
 namespace {
 
-constexpr uint64_t kMostAtOnce = 64;  // outages between two looks; more say nothing more
+constexpr uint64_t kMostOutages = 64;  // outages between two looks; more say nothing more
 
 }  // namespace
 
@@ -94,7 +94,7 @@ void Agent::StartAnew(telemetry::Event why) {
 
 void Agent::CountCarrierLosses(Nic& nic, uint64_t losses) {
   nic.carrier_lost_ns = MonotonicNs();
-  for (uint64_t i = 0; i < std::min(losses, kMostAtOnce); ++i) {
+  for (uint64_t i = 0; i < std::min(losses, kMostOutages); ++i) {
     control::LinkOutage outage{.links = {nic.config.name}, .began_ns = nic.carrier_lost_ns};
     outage.seen_by.push_back({0, "carrier"});
     if (const auto alert = flaps_of_links_->book.Add(std::move(outage), INT64_MAX); alert) TellFlaps(*alert);

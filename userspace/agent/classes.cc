@@ -6,7 +6,7 @@
 namespace cw::agent {
 namespace {
 
-constexpr int kMostAtOnce = 64;  // pairs per window: each change makes up to sixteen packets anew
+constexpr int kMostPairs = 64;  // pairs per window: each change makes up to sixteen packets anew
 
 }  // namespace
 
@@ -14,7 +14,7 @@ void Agent::FollowClasses(int64_t now_ns) {
   if (options_.config.probe.dscp) return;
   int changed = 0;
   for (auto& [index, pair] : pairs_) {
-    if (changed == kMostAtOnce) return;
+    if (changed == kMostPairs) return;
     if (!pair->flow_class.Step(now_ns)) continue;
     engine_->SetDscp(index, *pair->flow_class.dscp());
     ++changed;

@@ -11,7 +11,7 @@ namespace cw::agent {
 namespace {
 
 // A claim that is older than the one held is a late message, unless so much older that its host's clock was set back.
-constexpr int64_t kLateNs = 1'000'000'000;
+constexpr int64_t kLateRoundNs = 1'000'000'000;
 // Any number does, as long as all hosts have the same.
 constexpr uint64_t kGraphSeed = 0x6377666162726963;
 
@@ -62,7 +62,7 @@ void FleetClock::OnClaim(const std::string& peer, const sync::FleetClaim& claim,
   if (!IsNeighbour(peer)) return;
   auto [heard, is_new] = heard_.try_emplace(peer);
   const int64_t behind_ns = heard->second.claim.anchor_ns - claim.anchor_ns;
-  if (!is_new && behind_ns > 0 && behind_ns < kLateNs) return;
+  if (!is_new && behind_ns > 0 && behind_ns < kLateRoundNs) return;
   claims_moved_ |= std::abs(claim.rate_ppb - heard->second.claim.rate_ppb) > kRateMovedPpb;
   heard->second = {claim, now_ns};
 }

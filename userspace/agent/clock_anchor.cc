@@ -12,7 +12,7 @@
 namespace cw::agent {
 namespace {
 
-constexpr int kTries = 5;               // the tightest read counts: one may be interrupted
+constexpr int kAnchorReads = 5;               // the tightest read counts: one may be interrupted
 constexpr int64_t kWidestNs = 100'000;  // a read that took longer says little
 constexpr int64_t kWorstBoundNs = 1'000'000'000;
 
@@ -49,7 +49,7 @@ sync::AnchorReading RealtimeAnchor::Read() {
   }
   if (!note_.empty()) return reading;
   int64_t width_ns = INT64_MAX;
-  for (int i = 0; i < kTries; ++i) {
+  for (int i = 0; i < kAnchorReads; ++i) {
     const int64_t before_ns = local_->NowNs();
     const int64_t tai_ns = kernel_.tai_ns();
     const int64_t after_ns = local_->NowNs();

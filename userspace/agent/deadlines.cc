@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kDeadlinesVersion = 1;
 
 json ToJson(const absl::flat_hash_map<FlowKey, int64_t>& flows) {
   json list = json::array();
@@ -73,7 +73,7 @@ absl::Status Deadlines::Load() {
       changed_ = true;
       return absl::NotFoundError(absl::StrCat(file_, " is of an earlier boot"));
     }
-    if (state.at("version").get<int>() != kVersion) throw json::other_error::create(0, "other version", nullptr);
+    if (state.at("version").get<int>() != kDeadlinesVersion) throw json::other_error::create(0, "other version", nullptr);
     Flows placements = FlowsFrom(state.at("placements"));
     Flows locks = FlowsFrom(state.at("locks"));
     if (const auto mode = state.find("mode"); mode != state.end()) {
@@ -96,7 +96,7 @@ absl::Status Deadlines::Save() {
     changed_ = false;
     return absl::OkStatus();
   }
-  json state = {{"version", kVersion}, {"boot", boot_}, {"placements", ToJson(placements_)}, {"locks", ToJson(locks_)}};
+  json state = {{"version", kDeadlinesVersion}, {"boot", boot_}, {"placements", ToJson(placements_)}, {"locks", ToJson(locks_)}};
   if (mode_) {
     state["mode"] = {{"set", ToJson(mode_->set)}, {"after", ToJson(mode_->after)}, {"at_ns", mode_->at_ns}};
   }

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kDrainsVersion = 1;
 constexpr int64_t kSecondNs = 1'000'000'000;
 
 uint16_t MaskOf(const std::map<uint32_t, uint16_t>& masks, uint32_t pair) {
@@ -34,7 +34,7 @@ Addr AddrFrom(const json& text) {
   return *addr;
 }
 
-json ToJson(const DrainEntry& entry) {
+json DrainToJson(const DrainEntry& entry) {
   json ports = json::array(), moved = json::array();
   for (const auto& [pair, list] : entry.ports) {
     ports.push_back({{"local", pair.local.ToString()}, {"remote", pair.remote.ToString()}, {"ports", list}});
@@ -117,7 +117,7 @@ absl::Status Drains::Load() {
       changed_ = true;
       return absl::NotFoundError(absl::StrCat(file_, " is of an earlier boot"));
     }
-    if (state.at("version").get<int>() != kVersion) Refuse("other version");
+    if (state.at("version").get<int>() != kDrainsVersion) Refuse("other version");
     std::map<std::string, DrainEntry> entries;
     for (const json& entry : state.at("drains")) {
       DrainEntry read = EntryFrom(entry);
@@ -140,8 +140,8 @@ absl::Status Drains::Save() {
     changed_ = false;
     return absl::OkStatus();
   }
-  json state = {{"version", kVersion}, {"boot", boot_}, {"drains", json::array()}};
-  for (const auto& [what, entry] : entries_) state["drains"].push_back(ToJson(entry));
+  json state = {{"version", kDrainsVersion}, {"boot", boot_}, {"drains", json::array()}};
+  for (const auto& [what, entry] : entries_) state["drains"].push_back(DrainToJson(entry));
   // As in Deadlines: a rename, so that a killed agent leaves the old file or the new one.
   const std::string fresh = file_ + ".new";
   std::ofstream out(fresh, std::ios::trunc);

@@ -8,8 +8,8 @@
 namespace cw::agent {
 namespace {
 
-constexpr int kTries = 3;           // the tightest read counts
-constexpr int64_t kLateNs = 1'000;  // a line that takes hold so late is begun anew …
+constexpr int kLineReads = 3;           // the tightest read counts
+constexpr int64_t kLateLineNs = 1'000;  // a line that takes hold so late is begun anew …
 constexpr int kLateTries = 8;       // … unless the machine is so busy that it always does
 
 }  // namespace
@@ -22,7 +22,7 @@ int64_t LineClock::AtNs(int64_t monotonic_ns) const {
 }
 
 void LineClock::Look() {
-  const std::optional<sync::PairedRead> read = sync::ReadPaired(CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, kTries);
+  const std::optional<sync::PairedRead> read = sync::ReadPaired(CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, kLineReads);
   if (!read) return;
   cw_local_line held;
   cw_local_get(record_, &held);
@@ -52,7 +52,7 @@ void PutLine(cw_local_clock* record, const cw_local_line& held, const cw_local_l
     __atomic_store_n(&copy.rate_q32, next.rate_q32, __ATOMIC_RELEASE);
     __atomic_store_n(&copy.work_q32, next.work_q32, __ATOMIC_RELEASE);
     __atomic_store_n(&copy.work_ns, next.work_ns, __ATOMIC_RELEASE);
-    if (monotonic.NowNs() - at_ns < kLateNs) break;
+    if (monotonic.NowNs() - at_ns < kLateLineNs) break;
   }
   __atomic_store_n(&record->generation, generation, __ATOMIC_RELEASE);
 }

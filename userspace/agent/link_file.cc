@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kLinkFileVersion = 1;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ absl::Status LoadLinkBook(const std::string& file, const std::string& boot, cont
     const json state = json::parse(in);
     if (state.at("boot").get<std::string>() != boot)
       return absl::NotFoundError(absl::StrCat(file, " is of an earlier boot"));
-    if (state.at("version").get<int>() != kVersion)
+    if (state.at("version").get<int>() != kLinkFileVersion)
       return absl::InvalidArgumentError(absl::StrCat(file, " is of another version"));
     for (const json& each : state.at("outages")) {
       control::LinkOutage outage;
@@ -45,7 +45,7 @@ absl::Status LoadLinkBook(const std::string& file, const std::string& boot, cont
 }
 
 absl::Status SaveLinkBook(const std::string& file, const std::string& boot, const control::LinkBook& book) {
-  json state = {{"version", kVersion}, {"boot", boot}, {"outages", json::array()}};
+  json state = {{"version", kLinkFileVersion}, {"boot", boot}, {"outages", json::array()}};
   for (const control::LinkOutage& outage : book.outages()) {
     json seen_by = json::array();
     for (const control::LinkOutage::Witness& witness : outage.seen_by) seen_by.push_back(witness.name);

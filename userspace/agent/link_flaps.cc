@@ -15,7 +15,7 @@
 namespace cw::agent {
 namespace {
 
-constexpr absl::Duration kTick = absl::Milliseconds(20);
+constexpr absl::Duration kFlapTick = absl::Milliseconds(20);
 
 uint64_t PathNumber(const PairState& pair, uint8_t slot) {
   return (uint64_t{pair.index} + 1) << 8 | slot;  // 0 is no path
@@ -82,7 +82,7 @@ void Agent::BlameLinks(const PairState& pair, const cw_ev_slot& verdict) {
     flaps_of_links_->blame.Back(PathNumber(pair, verdict.slot), slot.silence->answered_ns);
   if (flaps_of_links_->ticking) return;
   flaps_of_links_->ticking = true;
-  loop_->After(kTick, [this] { BlameTick(); });
+  loop_->After(kFlapTick, [this] { BlameTick(); });
 }
 
 // sent_ns: local time.
@@ -117,7 +117,7 @@ void Agent::BlameTick() {
     for (auto& [index, pair] : pairs_) UpdateDamping(*pair);
   }
   flaps_of_links_->ticking = flaps_of_links_->blame.Waits();
-  if (flaps_of_links_->ticking) loop_->After(kTick, [this] { BlameTick(); });
+  if (flaps_of_links_->ticking) loop_->After(kFlapTick, [this] { BlameTick(); });
 }
 
 void Agent::CountOutage(const control::Blame& blame) {

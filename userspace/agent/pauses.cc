@@ -7,7 +7,7 @@
 namespace cw::agent {
 namespace {
 
-constexpr absl::Duration kTick = absl::Milliseconds(2), kSlowTick = absl::Milliseconds(20);
+constexpr absl::Duration kPauseTick = absl::Milliseconds(2), kSlowTick = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -37,7 +37,7 @@ void Agent::SilenceTick() {
     }
   }
   silence_ticking_ = any;
-  if (any) loop_->After(undecided ? kTick : kSlowTick, [this] { SilenceTick(); });
+  if (any) loop_->After(undecided ? kPauseTick : kSlowTick, [this] { SilenceTick(); });
 }
 
 void Agent::LookAtSilence(PairState& pair, uint8_t s) {

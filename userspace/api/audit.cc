@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kLongestRequest = 300;
 
 std::string Shortened(const std::string& request) {
-  return request.size() <= kLongestRequest ? request : request.substr(0, kLongestRequest) + "…";
+  return request.size() <= kLongestRequest ? request : absl::StrCat(absl::string_view(request).substr(0, kLongestRequest), "…");
 }
 
 ApiEvent Told(const Caller& caller, absl::string_view call, const std::string& request, const std::string& outcome) {

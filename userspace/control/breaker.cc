@@ -16,7 +16,7 @@ constexpr int64_t kPointNs = 80'000'000;  // points closer than this are not kep
 // What is overtaken for less than this costs no more NAKs than are borne anyway (soft-RoCE: 170 per second).
 constexpr int64_t kLeastSpillNs = 20'000'000;
 
-int64_t Ns(double s) { return static_cast<int64_t>(s * 1e9); }
+int64_t BreakerNs(double s) { return static_cast<int64_t>(s * 1e9); }
 
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -27,7 +27,7 @@ double Median(std::vector<double> values) {
 }  // namespace
 
 void Breaker::See(const std::vector<BreakerFlow>& flows, int64_t now_ns) {
-  const int64_t keep_ns = Ns(rules_.past_s + rules_.settle_s + rules_.judge_s) + 1'000'000'000;
+  const int64_t keep_ns = BreakerNs(rules_.past_s + rules_.settle_s + rules_.judge_s) + 1'000'000'000;
   for (auto& [key, history] : flows_) history.seen = false;
   for (const BreakerFlow& flow : flows) {
     History& history = flows_[flow.key];
@@ -47,7 +47,7 @@ void Breaker::See(const std::vector<BreakerFlow>& flows, int64_t now_ns) {
     const auto history = flows_.find(entry.first);
     if (history == flows_.end()) return true;  // it ended: nothing more is known
     if (JudgeEarly(entry.second, now_ns)) return true;
-    if (now_ns - entry.second.moved_ns < Ns(rules_.settle_s + rules_.judge_s)) return false;
+    if (now_ns - entry.second.moved_ns < BreakerNs(rules_.settle_s + rules_.judge_s)) return false;
     if (auto verdict = JudgeGoodput(entry.second, history->second, now_ns)) Decide(*std::move(verdict), now_ns);
     return true;
   });
@@ -57,13 +57,13 @@ void Breaker::Moved(const BreakerMove& move, int64_t now_ns) {
   if (const auto trial = trials_.find(move.flow); trial != trials_.end()) {
     const auto history = flows_.find(move.flow);
     if (history != flows_.end() && !JudgeEarly(trial->second, now_ns) &&
-        now_ns - trial->second.moved_ns > Ns(rules_.settle_s + rules_.judge_s / 2)) {
+        now_ns - trial->second.moved_ns > BreakerNs(rules_.settle_s + rules_.judge_s / 2)) {
       if (auto verdict = JudgeGoodput(trial->second, history->second, now_ns)) Decide(*std::move(verdict), now_ns);
     }
     trials_.erase(trial);
   }
   History& history = flows_[move.flow];
-  const bool back = history.last && history.last->from == move.to && now_ns - history.moved_ns < Ns(rules_.window_s);
+  const bool back = history.last && history.last->from == move.to && now_ns - history.moved_ns < BreakerNs(rules_.window_s);
   if (!back) trials_.insert({move.flow, {.move = move, .moved_ns = now_ns}});
   history.last = move;
   history.moved_ns = now_ns;
@@ -98,7 +98,7 @@ std::optional<Breaker::Point> Breaker::Between(const History& history, int64_t f
 double Breaker::OthersNakRate(const Trial& trial, int64_t now_ns) const {
   std::vector<double> rates;
   for (const auto& [key, history] : flows_) {
-    if (key == trial.move.flow || !history.answers_known || history.moved_ns >= trial.moved_ns - Ns(rules_.window_s))
+    if (key == trial.move.flow || !history.answers_known || history.moved_ns >= trial.moved_ns - BreakerNs(rules_.window_s))
       continue;
     const auto span = Between(history, trial.moved_ns, now_ns);
     if (span) rates.push_back(static_cast<double>(span->naks) / (static_cast<double>(span->ns) / 1e9));
@@ -114,10 +114,10 @@ std::optional<BreakerVerdict> Breaker::JudgeAnswers(const Trial& trial, const Hi
   BreakerVerdict out{.move = trial.move, .harmful = true, .text = "", .evidence = {}};
   // From a point on that is behind it, as points usually lie; in any case before the rates are judged.
   const int64_t spill_ns =
-      trial.move.spill_ns < kLeastSpillNs ? 0 : std::min(trial.move.spill_ns + 2 * kPointNs, Ns(rules_.settle_s));
+      trial.move.spill_ns < kLeastSpillNs ? 0 : std::min(trial.move.spill_ns + 2 * kPointNs, BreakerNs(rules_.settle_s));
   const double seconds = static_cast<double>(now_ns - trial.moved_ns - spill_ns) / 1e9;
   const auto since = Between(history, trial.moved_ns + spill_ns, now_ns);
-  const auto past = Between(history, trial.moved_ns - Ns(rules_.past_s), trial.moved_ns);
+  const auto past = Between(history, trial.moved_ns - BreakerNs(rules_.past_s), trial.moved_ns);
   if (since && seconds > 0) {
     const double own = past ? static_cast<double>(past->naks) / (static_cast<double>(past->ns) / 1e9) : 0;
     const double expected = std::max(own, OthersNakRate(trial, now_ns)) * seconds;
@@ -137,7 +137,7 @@ std::optional<BreakerVerdict> Breaker::JudgeAnswers(const Trial& trial, const Hi
   // Everybody stands still: it is not the move.
   const bool others_go = std::any_of(flows_.begin(), flows_.end(), [&](const auto& entry) {
     return entry.first != trial.move.flow && entry.second.answers_known && entry.second.points.size() > 1 &&
-           now_ns - entry.second.progress_ns < Ns(rules_.standstill_s) / 2;
+           now_ns - entry.second.progress_ns < BreakerNs(rules_.standstill_s) / 2;
   });
   if (!others_go && flows_.size() > 1) return std::nullopt;
   out.evidence.push_back({"standstill_s", absl::StrFormat("%.2f", still_s)});
@@ -149,9 +149,9 @@ std::optional<BreakerVerdict> Breaker::JudgeAnswers(const Trial& trial, const Hi
 std::optional<double> Breaker::OthersChange(const Trial& trial, int64_t now_ns) const {
   std::vector<double> changes;
   for (const auto& [key, history] : flows_) {
-    if (key == trial.move.flow || history.moved_ns >= trial.moved_ns - Ns(rules_.window_s)) continue;
-    const auto before = Between(history, trial.moved_ns - Ns(rules_.past_s), trial.moved_ns);
-    const auto after = Between(history, trial.moved_ns + Ns(rules_.settle_s), now_ns);
+    if (key == trial.move.flow || history.moved_ns >= trial.moved_ns - BreakerNs(rules_.window_s)) continue;
+    const auto before = Between(history, trial.moved_ns - BreakerNs(rules_.past_s), trial.moved_ns);
+    const auto after = Between(history, trial.moved_ns + BreakerNs(rules_.settle_s), now_ns);
     if (!before || !after) continue;
     const double was = static_cast<double>(before->bytes) / (static_cast<double>(before->ns) / 1e9);
     if (was < rules_.min_bytes_per_s) continue;
@@ -163,14 +163,14 @@ std::optional<double> Breaker::OthersChange(const Trial& trial, int64_t now_ns) 
 
 // nullopt: nothing can be told.
 std::optional<BreakerVerdict> Breaker::JudgeGoodput(const Trial& trial, const History& history, int64_t now_ns) const {
-  const auto before = Between(history, trial.moved_ns - Ns(rules_.past_s), trial.moved_ns);
-  const auto after = Between(history, trial.moved_ns + Ns(rules_.settle_s), now_ns);
+  const auto before = Between(history, trial.moved_ns - BreakerNs(rules_.past_s), trial.moved_ns);
+  const auto after = Between(history, trial.moved_ns + BreakerNs(rules_.settle_s), now_ns);
   if (!before || !after || static_cast<double>(before->ns) < 0.5e9 * rules_.past_s) return std::nullopt;
   const double was = static_cast<double>(before->bytes) / (static_cast<double>(before->ns) / 1e9);
   const double is = static_cast<double>(after->bytes) / (static_cast<double>(after->ns) / 1e9);
   if (was < rules_.min_bytes_per_s) return std::nullopt;
   // A flow that sends nothing and waits for nothing has nothing to send: a pause of the job.
-  if (after->bytes == 0 && now_ns - history.progress_ns < Ns(rules_.standstill_s)) return std::nullopt;
+  if (after->bytes == 0 && now_ns - history.progress_ns < BreakerNs(rules_.standstill_s)) return std::nullopt;
   const std::optional<double> others = OthersChange(trial, now_ns);
   // The others' gain is no claim of this one: they may have gained by its leaving.
   const double expected = was * std::min(others.value_or(1), 1.0);
@@ -191,14 +191,14 @@ void Breaker::Decide(BreakerVerdict verdict, int64_t now_ns) {
 
 int Breaker::Count(int64_t now_ns, bool harmful_only) const {
   return static_cast<int>(std::count_if(judged_.begin(), judged_.end(), [&](const Judged_& each) {
-    return each.ns > now_ns - Ns(rules_.window_s) && (each.harmful || !harmful_only);
+    return each.ns > now_ns - BreakerNs(rules_.window_s) && (each.harmful || !harmful_only);
   }));
 }
 
 std::vector<BreakerVerdict> Breaker::TakeVerdicts() { return std::exchange(verdicts_, {}); }
 
 std::optional<BreakerTrip> Breaker::TakeTrip(int64_t now_ns) {
-  while (!judged_.empty() && judged_.front().ns <= now_ns - Ns(rules_.window_s)) judged_.pop_front();
+  while (!judged_.empty() && judged_.front().ns <= now_ns - BreakerNs(rules_.window_s)) judged_.pop_front();
   if (tripped_) return std::nullopt;
   BreakerTrip trip{.undo = {}, .judged = Judged(now_ns), .harmful = Harmful(now_ns), .text = ""};
   if (trip.harmful < rules_.harmful || trip.harmful <= rules_.harmful_share * trip.judged) return std::nullopt;

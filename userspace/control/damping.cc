@@ -7,7 +7,7 @@
 namespace cw::control {
 namespace {
 
-int64_t Ns(double seconds) { return std::llround(seconds * 1e9); }
+int64_t HoldNs(double seconds) { return std::llround(seconds * 1e9); }
 double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 constexpr size_t kFlapsKept = 4096;
@@ -37,7 +37,7 @@ void PathDamping::Up(int64_t now_ns) {
 int64_t PathDamping::ReuseAtNs(int64_t now_ns) const {
   if (!suppressed_) return now_ns;
   const double decay_s = rules_.half_life_s * std::log2(std::max(1.0, penalty_ / rules_.reuse_below));
-  const int64_t reuse = std::min(penalty_ns_ + Ns(decay_s), last_down_ns_ + Ns(rules_.max_suppress_s));
+  const int64_t reuse = std::min(penalty_ns_ + HoldNs(decay_s), last_down_ns_ + HoldNs(rules_.max_suppress_s));
   return std::max(now_ns, reuse);
 }
 

@@ -14,7 +14,7 @@
 namespace cw::host {
 namespace {
 
-using Result = Check::Result;
+using NicResult = Check::Result;
 
 constexpr int kRoceHeaders = 40 + 8 + 12 + 4 + 28 + 4;
 constexpr int kWantedMtu = 4096;
@@ -81,10 +81,10 @@ const Interface* FindInterface(const std::vector<Interface>& interfaces, const s
 Check CheckNicUp(const std::string& nic, const Interface* interface) {
   const std::string name = "link " + nic;
   if (interface == nullptr) {
-    return {name, Result::kFail, "there is no such network device", "see ip link for names; correct [[nic]] name"};
+    return {name, NicResult::kFail, "there is no such network device", "see ip link for names; correct [[nic]] name"};
   }
-  if (interface->state == "up") return {name, Result::kOk, "up", ""};
-  return {name, Result::kFail, interface->state,
+  if (interface->state == "up") return {name, NicResult::kOk, "up", ""};
+  return {name, NicResult::kFail, interface->state,
           absl::StrFormat("ip link set %s up; check the cable and the switch port", nic)};
 }
 
@@ -94,8 +94,8 @@ Check CheckMtu(const Interface& interface) {
   const int roce = RoceMtu(mtu);
   const std::string seen = roce == 0 ? absl::StrFormat("%d: no RoCE MTU fits", mtu)
                                      : absl::StrFormat("%d: carries a RoCE MTU of %d", mtu, roce);
-  if (roce == kWantedMtu) return {name, Result::kOk, seen, ""};
-  return {name, roce == 0 ? Result::kFail : Result::kWarn, seen,
+  if (roce == kWantedMtu) return {name, NicResult::kOk, seen, ""};
+  return {name, roce == 0 ? NicResult::kFail : NicResult::kWarn, seen,
           absl::StrFormat("for full speed set %d or more on every port of the fabric: ip link set %s mtu %d",
                           kWantedMtu + kRoceHeaders, interface.name, 4500)};
 }
@@ -112,15 +112,15 @@ Check CheckOffload(const std::string& nic, const std::vector<RdmaDevice>& device
     }
   }
   if (!offloading.empty()) {
-    return {name, Result::kWarn,
+    return {name, NicResult::kWarn,
             absl::StrFormat("%s carries RoCE past the kernel: its packets are not seen here",
                             absl::StrJoin(offloading, ", ")),
             "the kernel programs cannot measure or steer this NIC's queue pairs; nothing is attached to it by default"};
   }
   if (!software.empty()) {
-    return {name, Result::kOk, absl::StrJoin(software, ", ") + ": soft-RoCE, its packets pass the kernel", ""};
+    return {name, NicResult::kOk, absl::StrJoin(software, ", ") + ": soft-RoCE, its packets pass the kernel", ""};
   }
-  return {name, Result::kOk, "no RDMA device: RoCE packets, if any, pass the kernel", ""};
+  return {name, NicResult::kOk, "no RDMA device: RoCE packets, if any, pass the kernel", ""};
 }
 
 Check CheckRpFilter(const Roots& roots, const std::string& nic, size_t nics) {
@@ -133,11 +133,11 @@ Check CheckRpFilter(const Roots& roots, const std::string& nic, size_t nics) {
     const std::optional<std::string> text = ReadTrimmed(root + scope + "/rp_filter");
     if (text && absl::SimpleAtoi(*text, &value)) strictest = std::max(strictest, value);
   }
-  if (strictest < 0) return {name, Result::kUnknown, "not visible", "see sysctl net.ipv4.conf"};
-  if (strictest == 0) return {name, Result::kOk, "off", ""};
-  if (strictest == 2) return {name, Result::kOk, "loose", ""};
-  if (nics < 2) return {name, Result::kOk, "strict; harmless with one NIC", ""};
-  return {name, Result::kWarn, "strict: packets that arrive on another NIC than the route's are dropped",
+  if (strictest < 0) return {name, NicResult::kUnknown, "not visible", "see sysctl net.ipv4.conf"};
+  if (strictest == 0) return {name, NicResult::kOk, "off", ""};
+  if (strictest == 2) return {name, NicResult::kOk, "loose", ""};
+  if (nics < 2) return {name, NicResult::kOk, "strict; harmless with one NIC", ""};
+  return {name, NicResult::kWarn, "strict: packets that arrive on another NIC than the route's are dropped",
           absl::StrFormat("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.%s.rp_filter=2", nic)};
 }
 

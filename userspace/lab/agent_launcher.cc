@@ -32,7 +32,7 @@ std::string LogTail(const std::string& path) {
 
 bool IsProgram(const fs::path& path) { return access(path.c_str(), X_OK) == 0 && fs::is_regular_file(path); }
 
-absl::StatusOr<ProcessId> Spawn(const AgentLauncher& launcher, Fabric& fabric, const AgentHost& host) {
+absl::StatusOr<ProcessId> SpawnAgent(const AgentLauncher& launcher, Fabric& fabric, const AgentHost& host) {
   absl::StatusOr<std::string> binary = launcher.FindBinary();
   if (!binary.ok()) return binary.status();
   const std::string config = host.run_dir + "/agent.toml";
@@ -90,7 +90,7 @@ absl::StatusOr<std::string> AgentLauncher::FindBinary() const {
 
 absl::StatusOr<pid_t> AgentLauncher::Start(Fabric& fabric, int host) const {
   const AgentHost description = DescribeAgentHost(fabric, host);
-  absl::StatusOr<ProcessId> process = Spawn(*this, fabric, description);
+  absl::StatusOr<ProcessId> process = SpawnAgent(*this, fabric, description);
   if (!process.ok()) return process.status();
   if (absl::Status status = WaitUntilReady(*this, description, *process); !status.ok()) return status;
   return process->pid;
@@ -99,7 +99,7 @@ absl::StatusOr<pid_t> AgentLauncher::Start(Fabric& fabric, int host) const {
 absl::Status AgentLauncher::StartAll(Fabric& fabric) const {
   std::vector<ProcessId> processes;
   for (int h = 0; h < fabric.hosts(); ++h) {
-    absl::StatusOr<ProcessId> process = Spawn(*this, fabric, DescribeAgentHost(fabric, h));
+    absl::StatusOr<ProcessId> process = SpawnAgent(*this, fabric, DescribeAgentHost(fabric, h));
     if (!process.ok()) return process.status();
     processes.push_back(*process);
   }

@@ -90,7 +90,7 @@ json Describe(const Fabric& fabric) {
           {"links", std::move(links)}};
 }
 
-std::string Table(const Fabric& fabric) {
+std::string FabricTable(const Fabric& fabric) {
   const FabricSpec& spec = fabric.spec();
   std::string text = absl::StrFormat("lab %s: %d leaves, %d spines, %d hosts, MTU %d\n\n%-5s %-5s %-12s %-16s %s\n",
                                      spec.lab, spec.leaves, spec.spines, fabric.hosts(), spec.mtu, "HOST", "LEAF",
@@ -161,7 +161,7 @@ void RunStatus(Cli& cli, bool lab_given) {
   }
   absl::StatusOr<std::unique_ptr<Fabric>> fabric = Fabric::Attach(cli.lab);
   if (!fabric.ok()) return cli.Finish(fabric.status(), {}, "");
-  cli.Finish(absl::OkStatus(), Describe(**fabric), Table(**fabric));
+  cli.Finish(absl::OkStatus(), Describe(**fabric), FabricTable(**fabric));
 }
 
 absl::StatusOr<std::string> NetnsOf(const Fabric& fabric, const std::string& where) {

@@ -181,7 +181,7 @@ double GoodputMbps(const FlowReport& flow, int64_t origin_ns, int64_t bin_ns, in
   return until_ns > from_ns ? bytes * 8e3 / static_cast<double>(until_ns - from_ns) : 0;
 }
 
-void Summarise(const ContentionSpec& spec, const Snapshot& snapshot, int64_t start_ns, ContentionResult& result) {
+void SummariseContention(const ContentionSpec& spec, const Snapshot& snapshot, int64_t start_ns, ContentionResult& result) {
   const int64_t from_ns = start_ns + absl::ToInt64Nanoseconds(spec.measure_from);
   // Until the first flow is done: from then on the others have more room than any assignment would give them.
   int64_t until_ns = INT64_MAX;
@@ -346,7 +346,7 @@ absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec) {
   emulator.Stop();
   if (!done) return absl::DeadlineExceededError("flows did not finish in nine times the best time");
 
-  Summarise(spec, snapshot, start_ns, result);
+  SummariseContention(spec, snapshot, start_ns, result);
   result.phase.charts.push_back(load.LinkLoad(start_ns));
   if (delay) result.phase.charts.push_back(delay->PathDelay(start_ns));
   result.phase.marks = testbed.Events(start_ns, "move");

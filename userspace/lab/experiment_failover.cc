@@ -336,7 +336,7 @@ struct Bench {
   }
 };
 
-void Summarise(const FailoverSpec& spec, Testbed& testbed, const Snapshot& snapshot, int measured_job,
+void SummariseFailover(const FailoverSpec& spec, Testbed& testbed, const Snapshot& snapshot, int measured_job,
                FailoverResult& result) {
   for (const FlowReport& flow : snapshot.flows) {
     if (flow.job == measured_job) {
@@ -452,7 +452,7 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
   load.Stop();
   if (delay) delay->Stop();
   (*emulator)->Stop();
-  Summarise(spec, **testbed, snapshot, *measured, result);
+  SummariseFailover(spec, **testbed, snapshot, *measured, result);
   result.resends_asked = (*testbed)->CounterSum("tail_naks");
   result.moves = (*testbed)->CounterSum("moves_dead");
   for (const Mark& mark : (*testbed)->Events((*testbed)->origin_ns(), "path")) {

@@ -2,8 +2,8 @@
 #include "userspace/lab/fabric_build.h"
 
 #include <fcntl.h>
-#include <linux/if.h>
 #include <linux/if_tun.h>
+#include <net/if.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

@@ -29,10 +29,10 @@ std::string LockFile(const std::string& lab) {
 }  // Down removes the folder
 std::string PidsDir(const std::string& lab) { return LabRunDir(lab) + "/pids"; }
 
-json ToJson(const ProcessId& process) { return {{"pid", process.pid}, {"start_ticks", process.start_ticks}}; }
+json StateToJson(const ProcessId& process) { return {{"pid", process.pid}, {"start_ticks", process.start_ticks}}; }
 ProcessId ProcessFrom(const json& j) { return {j.at("pid").get<pid_t>(), j.at("start_ticks").get<uint64_t>()}; }
 
-json ToJson(const FabricSpec& spec) {
+json StateToJson(const FabricSpec& spec) {
   return {{"lab", spec.lab},
           {"leaves", spec.leaves},
           {"spines", spec.spines},
@@ -70,13 +70,13 @@ FabricSpec SpecFrom(const json& j) {
   return spec;
 }
 
-json ToJson(const FabricState& state) {
+json StateToJson(const FabricState& state) {
   json taps = json::array();
   for (const TapPort& tap : state.taps) {
     taps.push_back(
         {{"port", tap.port}, {"leaf", tap.leaf}, {"device", tap.device}, {"address", tap.address}, {"host", tap.host}});
   }
-  return {{"spec", ToJson(state.spec)},
+  return {{"spec", StateToJson(state.spec)},
           {"maps",
            {{"config", state.maps.config},
             {"links", state.maps.links},
@@ -84,7 +84,7 @@ json ToJson(const FabricState& state) {
             {"flows", state.maps.flows}}},
           {"complete", state.complete},
           {"ecmp_seeded", state.ecmp_seeded},
-          {"owner", state.owner ? ToJson(*state.owner) : json(nullptr)},
+          {"owner", state.owner ? StateToJson(*state.owner) : json(nullptr)},
           {"taps", taps}};
 }
 
@@ -102,7 +102,7 @@ FabricState StateFrom(const json& j) {
   return state;
 }
 
-std::string ReadFile(const fs::path& path) {
+std::string ReadStateFile(const fs::path& path) {
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
@@ -127,13 +127,13 @@ absl::Status SaveState(const FabricState& state) {
   std::error_code error;
   fs::create_directories(PidsDir(state.spec.lab), error);
   if (error) return absl::InternalError(absl::StrCat("cannot create ", PidsDir(state.spec.lab), ": ", error.message()));
-  return ReplaceFile(StateFile(state.spec.lab), ToJson(state).dump(2));
+  return ReplaceFile(StateFile(state.spec.lab), StateToJson(state).dump(2));
 }
 
 absl::StatusOr<FabricState> LoadState(const std::string& lab) {
   if (!fs::exists(StateFile(lab))) return absl::NotFoundError(absl::StrCat("lab ", lab, " is not up (cwlab up)"));
   try {
-    return StateFrom(json::parse(ReadFile(StateFile(lab))));
+    return StateFrom(json::parse(ReadStateFile(StateFile(lab))));
   } catch (const std::exception& e) {
     return absl::DataLossError(absl::StrCat(StateFile(lab), " cannot be read (", e.what(), "): run cwlab down"));
   }
@@ -157,7 +157,7 @@ std::vector<std::string> LabsOnDisk() {
 }
 
 absl::Status SaveProcess(const std::string& lab, const ProcessId& process, const std::string& role) {
-  json j = ToJson(process);
+  json j = StateToJson(process);
   j["role"] = role;
   return ReplaceFile(absl::StrCat(PidsDir(lab), "/", process.pid), j.dump());
 }
@@ -171,7 +171,7 @@ std::vector<ProcessId> LoadProcesses(const std::string& lab) {
   std::vector<ProcessId> processes;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(PidsDir(lab), error)) {
-    const json j = json::parse(ReadFile(entry.path()), nullptr, /*allow_exceptions=*/false);
+    const json j = json::parse(ReadStateFile(entry.path()), nullptr, /*allow_exceptions=*/false);
     if (j.is_object() && j.contains("pid") && j.contains("start_ticks")) processes.push_back(ProcessFrom(j));
   }
   return processes;

@@ -37,7 +37,7 @@ absl::Status WriteSecret(const std::string& path) {
   return ok ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
 }
 
-nlohmann::json ToJson(const HiddenClockSpec& clock) {
+nlohmann::json TestbedToJson(const HiddenClockSpec& clock) {
   nlohmann::json json = {{"offset_ns", clock.offset_ns},   {"drift_ppm", clock.drift_ppm},
                          {"wander_ppm", clock.wander_ppm}, {"step_ns", clock.step_ns},
                          {"segment_s", clock.segment_s},   {"seed", clock.seed}};
@@ -45,8 +45,8 @@ nlohmann::json ToJson(const HiddenClockSpec& clock) {
   return json;
 }
 
-nlohmann::json ToJson(const NicClockSpec& nic) {
-  nlohmann::json json = ToJson(nic.clock);
+nlohmann::json TestbedToJson(const NicClockSpec& nic) {
+  nlohmann::json json = TestbedToJson(nic.clock);
   json["read_ns"] = nic.read_ns;
   json["jitter_ns"] = nic.jitter_ns;
   json["noise_ns"] = nic.noise_ns;
@@ -141,12 +141,12 @@ absl::Status Testbed::StartAgents() {
     const AgentHost description = DescribeAgentHost(*fabric_, host);
     if (static_cast<size_t>(host) < spec_.clocks.size()) {
       absl::Status status = WriteFile(absl::StrCat(description.run_dir, "/hidden_clock.json"),
-                                      ToJson(spec_.clocks[static_cast<size_t>(host)]).dump());
+                                      TestbedToJson(spec_.clocks[static_cast<size_t>(host)]).dump());
       if (!status.ok()) return status;
     }
     if (static_cast<size_t>(host) < spec_.nic_clocks.size()) {
       absl::Status status = WriteFile(absl::StrCat(description.run_dir, "/nic_clock.json"),
-                                      ToJson(spec_.nic_clocks[static_cast<size_t>(host)]).dump());
+                                      TestbedToJson(spec_.nic_clocks[static_cast<size_t>(host)]).dump());
       if (!status.ok()) return status;
     }
     agents_.push_back(std::make_unique<api::Client>(description.socket));

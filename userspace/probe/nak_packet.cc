@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint8_t kAcknowledge = 0x11;  // RC
 constexpr uint8_t kSequenceError = 0x60;
-constexpr uint32_t kMask24 = 0xffffff;
+constexpr uint32_t kMostPsn = 0xffffff;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ absl::StatusOr<std::vector<uint8_t>> BuildSequenceNak(const NakSpec& spec) {
     return absl::InvalidArgumentError(absl::StrFormat("no NAK goes from %s to %s: one is IPv4, the other IPv6",
                                                       spec.from.ToString(), spec.to.ToString()));
   }
-  if (spec.qpn == 0 || spec.qpn > kMask24 || spec.psn > kMask24) {
+  if (spec.qpn == 0 || spec.qpn > kMostPsn || spec.psn > kMostPsn) {
     return absl::InvalidArgumentError(absl::StrFormat("no NAK for QPN 0x%x, PSN 0x%x", spec.qpn, spec.psn));
   }
   std::vector<uint8_t> packet(IpLen(v4) + kNakUdpLen);

@@ -22,7 +22,7 @@
 namespace cw::probe_verbs {
 namespace {
 
-constexpr int kPollBatch = 64;
+constexpr int kMostPackets = 64;
 constexpr int kReceiveBufferBytes = 1 << 20;  // as many probes as an endpoint by verbs has receives posted
 
 class PacketEndpointImpl final : public PacketEndpoint {
@@ -102,7 +102,7 @@ void PacketEndpointImpl::Show(absl::Span<const uint8_t> packet, absl::FunctionRe
 int PacketEndpointImpl::Poll(absl::FunctionRef<void(const Received&)> each) {
   std::array<uint8_t, kMaxUdPacket + 64> bytes;  // with what Ethernet may have added
   int n = 0;
-  for (; n < kPollBatch; ++n) {
+  for (; n < kMostPackets; ++n) {
     sockaddr_ll from = {};
     socklen_t from_len = sizeof(from);
     const ssize_t len = recvfrom(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_TRUNC,

@@ -16,7 +16,7 @@
 namespace cw::publish {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kSecondNs = 1'000'000'000;
 
 // One datagram of a SOCK reference clock; chronyd refuses other lengths.
 struct SockSample {
@@ -56,9 +56,9 @@ class Sock final : public ChronyOutput {
 
   absl::Status Send(const ChronySample& sample) override {
     SockSample message{};
-    message.tv.tv_sec = sample.realtime_ns / kSecond;
-    message.tv.tv_usec = sample.realtime_ns % kSecond / 1000;
-    message.offset = static_cast<double>(sample.utc_ns - sample.realtime_ns) / kSecond;
+    message.tv.tv_sec = sample.realtime_ns / kSecondNs;
+    message.tv.tv_usec = sample.realtime_ns % kSecondNs / 1000;
+    message.offset = static_cast<double>(sample.utc_ns - sample.realtime_ns) / kSecondNs;
     message.leap = LeapCode(sample.leap);
     message.magic = kSockMagic;
     const auto* address = reinterpret_cast<const sockaddr*>(&to_);
@@ -86,12 +86,12 @@ class Shm final : public ChronyOutput {
     Store(&at_->mode, 1);
     Store(&at_->valid, 0);
     Store(&at_->count, at_->count + 1);
-    Store(&at_->clock_s, static_cast<time_t>(sample.utc_ns / kSecond));
-    Store(&at_->clock_us, static_cast<int>(sample.utc_ns % kSecond / 1000));
-    Store(&at_->clock_ns, static_cast<unsigned>(sample.utc_ns % kSecond));
-    Store(&at_->receive_s, static_cast<time_t>(sample.realtime_ns / kSecond));
-    Store(&at_->receive_us, static_cast<int>(sample.realtime_ns % kSecond / 1000));
-    Store(&at_->receive_ns, static_cast<unsigned>(sample.realtime_ns % kSecond));
+    Store(&at_->clock_s, static_cast<time_t>(sample.utc_ns / kSecondNs));
+    Store(&at_->clock_us, static_cast<int>(sample.utc_ns % kSecondNs / 1000));
+    Store(&at_->clock_ns, static_cast<unsigned>(sample.utc_ns % kSecondNs));
+    Store(&at_->receive_s, static_cast<time_t>(sample.realtime_ns / kSecondNs));
+    Store(&at_->receive_us, static_cast<int>(sample.realtime_ns % kSecondNs / 1000));
+    Store(&at_->receive_ns, static_cast<unsigned>(sample.realtime_ns % kSecondNs));
     Store(&at_->leap, LeapCode(sample.leap));
     Store(&at_->precision, precision_);
     Store(&at_->count, at_->count + 1);

@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gives its options to the precompiled headers of all libraries (CwTargets.cmake).
