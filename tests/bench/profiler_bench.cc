@@ -16,6 +16,7 @@
 #include "tests/unit/nccl_harness.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/model/clock.h"
+#include "userspace/profile/hello.h"
 #include "userspace/profile/profiles.h"
 #include "userspace/rdma/inproc_server.h"
 
@@ -35,8 +36,12 @@ class Reader {
         socket, {.registered = [](const rdma::QpInfo&) {},
                  .unregistered = [](const rdma::QpInfo&) {},
                  .profiler =
-                     [this](const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t>, int fd) {
-                       if (profiles_.Register(peer.connection, peer.pid, peer.uid, fd).ok()) ready_ = true;
+                     [this](const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message) {
+                       const absl::Status status = profile::TakeHello(
+                           profiles_, peer.connection, peer.pid, peer.uid, message,
+                           [&](const auto& answer, int fd) { return server_->Give(peer.connection, answer, fd); });
+                       if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+                       if (!profiles_.empty()) ready_ = true;
                      },
                  .closed = [](const rdma::InprocServer::Peer&) {}});
     if (!server.ok()) {

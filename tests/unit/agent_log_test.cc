@@ -16,8 +16,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
+#include "tests/unit/no_descriptors.h"
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/no_dumps.h"
+#include "userspace/agent/sd_notify.h"
 
 namespace cw::agent {
 namespace {
@@ -34,6 +36,30 @@ telemetry::Event Death() {
                          .slot = 2};
   event.evidence = {{"udp-port", "49153"}};
   return event;
+}
+
+// A watchdog that is not heard has systemd kill the agent.
+TEST(SdNotify, NeedsADescriptorAtItsFirstWordOnly) {
+  const std::string path = absl::StrCat("/tmp/cw_notify_", getpid());
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  path.copy(at.sun_path, sizeof(at.sun_path) - 1);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
+  setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  SdNotify("STATUS=starting");
+  {
+    const NoDescriptors none;
+    ASSERT_TRUE(none.none_left());
+    SdNotify("WATCHDOG=1");
+  }
+  unsetenv("NOTIFY_SOCKET");
+  char text[64];
+  ASSERT_EQ(recv(fd, text, sizeof(text), 0), 15);
+  ASSERT_EQ(recv(fd, text, sizeof(text), 0), 10);
+  EXPECT_EQ(std::string(text, 10), "WATCHDOG=1");
+  close(fd);
+  std::filesystem::remove(path);
 }
 
 // A journal of our own: the socket that datagrams go to.

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 const FlowKey kGapFlow = {.src = *Addr::Parse("10.0.0.10"), .dst = *Addr::Parse("10.0.1.10"), .dqpn = 0x11};
 
-Look TakeLook(double flow_us, double mesh_us) {
+GapLook TakeLook(double flow_us, double mesh_us) {
   return {.flow_samples = 500,
           .flow_p50_ns = flow_us * 1e3,
           .flow_iqr_ns = 2'000,

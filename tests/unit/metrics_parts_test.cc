@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "metrics_filled.h"
+#include "tests/unit/no_descriptors.h"
 #include "userspace/metrics/event_tally.h"
 #include "userspace/metrics/hw_counters.h"
 #include "userspace/metrics/link_flaps.h"
@@ -90,6 +91,14 @@ TEST(LinkReading, AsksTheKernelForThisNamespacesDevices) {
   ASSERT_TRUE(loopback.ok()) << loopback.status();
   EXPECT_EQ(loopback->downs, 0u) << "it has no carrier to lose";
   EXPECT_TRUE(absl::IsNotFound(ReadLink("no-such-nic").status()));
+}
+
+// "Gone" makes a NIC's carrier lost and moves its flows.
+TEST(LinkReading, ADeviceThatCouldNotBeAskedForIsNotGone) {
+  const NoDescriptors none;
+  ASSERT_TRUE(none.none_left());
+  const absl::Status status = ReadLink("lo").status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
 }
 
 TEST(LinkFlaps, ALossThatWasFollowedByAReturnIsAFlapForAnHour) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -17,6 +18,7 @@
 #include "nccl_harness.h"
 #include "userspace/inproc/nccl/cw_profiler.h"
 #include "userspace/model/clock.h"
+#include "userspace/profile/hello.h"
 #include "userspace/profile/profiles.h"
 #include "userspace/rdma/inproc_server.h"
 
@@ -45,11 +47,15 @@ class Agent {
         {.registered = [](const rdma::QpInfo&) {},
          .unregistered = [](const rdma::QpInfo&) {},
          .profiler =
-             [this](const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message, int fd) {
-               EXPECT_EQ(message.size(), sizeof(cw_prof_register));
-               const absl::Status status = profiles.Register(peer.connection, peer.pid, peer.uid, fd);
+             [this](const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message) {
+               ASSERT_EQ(message.size(), sizeof(cw_prof_hello));
+               const absl::Status status = profile::TakeHello(
+                   profiles, peer.connection, peer.pid, peer.uid, message,
+                   [&](const auto& answer, int fd) { return server->Give(peer.connection, answer, fd); });
                EXPECT_TRUE(status.ok()) << status;
-               ++registered;
+               cw_prof_hello hello;
+               std::memcpy(&hello, message.data(), sizeof(hello));
+               if (hello.type == CW_PROF_READY) ++registered;
              },
          .closed = [this](const rdma::InprocServer::Peer& peer) { profiles.Closed(peer.connection, NowNs()); }});
     EXPECT_TRUE(listening.ok()) << listening.status();

@@ -80,7 +80,7 @@ TEST_F(ProfileBook, FromFirstDataToTheLastEnd) {
   Qp(100, 0x21);
   Op(1, 100, 12 * kMs, 20 * kMs, 50 * kMs);
   Op(1, 101, 12 * kMs, 15 * kMs, 45 * kMs, 2);
-  Tick(300 * kMs);
+  Tick(51 * kMs + Book::kSettleNs);
   ASSERT_EQ(book.done().size(), 1u);
   const Collective& coll = book.done()[0];
   EXPECT_EQ(coll.DurationNs(), 35 * kMs);

@@ -8,9 +8,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <string>
+#include <vector>
+
+#include "userspace/profile/hello.h"
 
 namespace cw::profile {
 namespace {
@@ -95,25 +100,102 @@ TEST_F(ProfileMemory, OnlyLiveSlotsAreOpen) {
   EXPECT_FALSE(memory.Coll(cw_prof_handle(CW_PROF_COLL, 3, CW_PROF_COLLS)).has_value());
 }
 
-int Made(size_t size, bool sealed, bool magic) {
-  const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  EXPECT_EQ(ftruncate(fd, static_cast<off_t>(size)), 0);
-  const uint64_t head[2] = {magic ? CW_PROF_MAGIC : 1, CW_PROF_VERSION};
-  EXPECT_EQ(pwrite(fd, head, sizeof(head), 0), 16);
-  if (sealed) {
-    EXPECT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+// The other end, as the plug-in has it.
+class Given {
+ public:
+  explicit Given(int fd) : fd_(fd) {
+    shared = static_cast<cw_prof_shared*>(mmap(nullptr, CW_PROF_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
   }
-  return fd;
-}
+  ~Given() {
+    munmap(shared, CW_PROF_SIZE);
+    close(fd_);
+  }
+  cw_prof_shared* shared;
+
+ private:
+  const int fd_;
+};
 
 // A file that can be cut would end the agent with a signal.
-TEST(ProfileMemoryMap, TakesSealedMemoryOfItsSizeOnly) {
-  EXPECT_TRUE(Memory::Map(Made(CW_PROF_SIZE, true, true)).ok());
-  EXPECT_FALSE(Memory::Map(Made(CW_PROF_SIZE, false, true)).ok());
-  EXPECT_FALSE(Memory::Map(Made(CW_PROF_SIZE - 1, true, true)).ok());
-  EXPECT_FALSE(Memory::Map(Made(CW_PROF_SIZE, true, false)).ok());
-  EXPECT_FALSE(Memory::Map(-1).ok());
-  EXPECT_FALSE(Memory::Map(open("/dev/null", O_RDONLY | O_CLOEXEC)).ok());
+TEST(ProfileMemoryMade, WhoeverIsGivenItCannotChangeItsSize) {
+  absl::StatusOr<Memory::Made> made = Memory::Make();
+  ASSERT_TRUE(made.ok()) << made.status();
+  const Given given(made->fd);
+  ASSERT_NE(given.shared, MAP_FAILED);
+  EXPECT_NE(ftruncate(made->fd, 0), 0);
+  EXPECT_NE(ftruncate(made->fd, CW_PROF_SIZE + 4096), 0);
+  EXPECT_EQ(fcntl(made->fd, F_GET_SEALS) & F_SEAL_SEAL, F_SEAL_SEAL);
+  EXPECT_FALSE(made->memory->Check().ok()) << "nobody has written there";
+  given.shared->version = CW_PROF_VERSION;
+  given.shared->magic = CW_PROF_MAGIC;
+  EXPECT_TRUE(made->memory->Check().ok());
+  given.shared->version = CW_PROF_VERSION + 1;
+  EXPECT_FALSE(made->memory->Check().ok());
+}
+
+cw_prof_hello Hello(cw_prof_message type) {
+  return {.magic = CW_INPROC_MAGIC,
+          .version = CW_INPROC_VERSION,
+          .type = static_cast<uint16_t>(type),
+          .layout = CW_PROF_VERSION,
+          .size = CW_PROF_SIZE};
+}
+
+class ProfileHello : public ::testing::Test {
+ protected:
+  ~ProfileHello() override {
+    for (const int fd : fds) close(fd);
+  }
+  absl::Status Take(uint64_t connection, const cw_prof_hello& hello, uint32_t uid = 1000) {
+    return TakeHello(profiles, connection, 7, uid, {reinterpret_cast<const uint8_t*>(&hello), sizeof(hello)},
+                     [this](absl::Span<const uint8_t> bytes, int fd) {
+                       std::memcpy(&answer, bytes.data(), sizeof(answer));
+                       if (fd >= 0) fds.push_back(dup(fd));
+                       return absl::OkStatus();
+                     });
+  }
+  Profiles profiles{ProfileOptions{}};
+  cw_prof_hello answer{};
+  std::vector<int> fds;  // that were given
+};
+
+TEST_F(ProfileHello, GivesOneMemoryToEachConnection) {
+  ASSERT_TRUE(Take(1, Hello(CW_PROF_ASK)).ok());
+  ASSERT_EQ(fds.size(), 1u);
+  EXPECT_EQ(answer.type, CW_PROF_MEMORY);
+  EXPECT_EQ(answer.refused, 0u);
+  EXPECT_FALSE(Take(1, Hello(CW_PROF_ASK)).ok());
+  EXPECT_NE(answer.refused, 0u);
+  EXPECT_FALSE(Take(1, Hello(CW_PROF_READY)).ok()) << "nothing is there";
+  EXPECT_FALSE(Take(2, Hello(CW_PROF_READY)).ok()) << "it was given none";
+  const Given given(fds[0]);
+  fds.clear();
+  given.shared->version = CW_PROF_VERSION;
+  given.shared->magic = CW_PROF_MAGIC;
+  EXPECT_TRUE(profiles.empty());
+  EXPECT_TRUE(Take(1, Hello(CW_PROF_READY)).ok());
+  EXPECT_FALSE(profiles.empty());
+}
+
+TEST_F(ProfileHello, APlugInOfAnotherReleaseIsToldApart) {
+  const absl::Status older = Take(1, Hello(CW_PROF_REGISTER));
+  EXPECT_NE(older.message().find("of an earlier release: install libnccl-profiler-cwfabric"), std::string::npos)
+      << older;
+  cw_prof_hello other = Hello(CW_PROF_ASK);
+  other.size += 8;
+  EXPECT_FALSE(Take(2, other).ok());
+  EXPECT_EQ(answer.refused, static_cast<uint32_t>(EPROTO));
+  EXPECT_TRUE(fds.empty());
+}
+
+TEST_F(ProfileHello, OneUserLeavesRoomForOthers) {
+  uint64_t connection = 0;
+  while (connection < 1000 && Take(connection, Hello(CW_PROF_ASK)).ok()) ++connection;
+  EXPECT_EQ(connection, 128u);
+  EXPECT_EQ(answer.refused, static_cast<uint32_t>(EDQUOT));
+  EXPECT_TRUE(Take(1000, Hello(CW_PROF_ASK), 1001).ok());
+  profiles.Closed(5, 1);
+  EXPECT_TRUE(Take(1001, Hello(CW_PROF_ASK)).ok()) << "what one gave back another may take";
 }
 
 }  // namespace

@@ -107,60 +107,43 @@ TEST_F(InprocServerTest, MalformedMessagesAreCountedAndHarmless) {
   close(fd);
 }
 
-// A message with descriptors: the first is handed on, the others are closed; nobody leaks one.
-TEST(InprocServerProfiler, HandsMessageAndDescriptorOn) {
-  char directory[] = "/tmp/cw_inproc_XXXXXX";
-  ASSERT_NE(mkdtemp(directory), nullptr);
-  const std::string path = std::string(directory) + "/inproc.sock";
-  std::vector<std::pair<InprocServer::Peer, int>> got;
+TEST_F(InprocServerTest, HandsProfilersMessagesOnAndGivesThemADescriptor) {
+  std::vector<InprocServer::Peer> got;
   std::vector<uint64_t> closed;
-  auto server = InprocServer::Listen(
-      path, {.registered = [](const QpInfo&) {},
-             .unregistered = [](const QpInfo&) {},
-             .profiler =
-                 [&](const InprocServer::Peer& peer, absl::Span<const uint8_t> message, int fd) {
-                   EXPECT_EQ(message.size(), 24u);
-                   got.emplace_back(peer, fd);
-                 },
-             .closed = [&](const InprocServer::Peer& peer) { closed.push_back(peer.connection); }});
+  server_.reset();
+  auto server =
+      InprocServer::Listen(directory_ + "/inproc.sock",
+                           {.registered = [](const QpInfo&) {},
+                            .unregistered = [](const QpInfo&) {},
+                            .profiler =
+                                [&](const InprocServer::Peer& peer, absl::Span<const uint8_t> message) {
+                                  EXPECT_EQ(message.size(), 24u);
+                                  got.push_back(peer);
+                                },
+                            .closed = [&](const InprocServer::Peer& peer) { closed.push_back(peer.connection); }});
   ASSERT_TRUE(server.ok()) << server.status();
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strcpy(address.sun_path, path.c_str());
-  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  int pipe_ends[2];
-  ASSERT_EQ(pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK), 0);
+  server_ = *std::move(server);
+  const int fd = Connect();
   char message[24] = {};
   const cw_inproc_head head{CW_INPROC_MAGIC, CW_INPROC_VERSION, CW_INPROC_PROFILER};
   std::memcpy(message, &head, sizeof(head));
-  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
-  iovec bytes{message, sizeof(message)};
-  msghdr packet{.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
-  cmsghdr* const rights = CMSG_FIRSTHDR(&packet);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(2 * sizeof(int));
-  const int both[2] = {pipe_ends[1], pipe_ends[1]};
-  std::memcpy(CMSG_DATA(rights), both, sizeof(both));
-  ASSERT_EQ(sendmsg(fd, &packet, 0), 24);
-  (*server)->Poll();
-  (*server)->Poll();
+  ASSERT_EQ(send(fd, message, sizeof(message), 0), 24);
+  PollTwice();
   ASSERT_EQ(got.size(), 1u);
-  EXPECT_EQ(got[0].first.pid, static_cast<uint32_t>(getpid()));
-  ASSERT_GE(got[0].second, 0);
-  // The pipe's reader sees its end when the last writer goes.
-  close(pipe_ends[1]);
+  EXPECT_EQ(got[0].pid, static_cast<uint32_t>(getpid()));
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  const uint8_t answer[3] = {1, 2, 3};
+  EXPECT_TRUE(server_->Give(got[0].connection, answer, ends[1]).ok());
+  EXPECT_TRUE(absl::IsNotFound(server_->Give(got[0].connection + 1, answer, ends[1])));
+  close(ends[1]);
   char byte;
-  EXPECT_EQ(read(pipe_ends[0], &byte, 1), -1) << "the handler's descriptor is one";
-  close(got[0].second);
-  EXPECT_EQ(read(pipe_ends[0], &byte, 1), 0) << "and the only one";
+  EXPECT_EQ(read(ends[0], &byte, 1), -1) << "it is in the message";
   close(fd);
-  (*server)->Poll();
-  EXPECT_EQ(closed, std::vector<uint64_t>{got[0].first.connection});
-  close(pipe_ends[0]);
-  server->reset();
-  rmdir(directory);
+  EXPECT_EQ(read(ends[0], &byte, 1), 0);
+  PollTwice();
+  EXPECT_EQ(closed, std::vector<uint64_t>{got[0].connection});
+  close(ends[0]);
 }
 
 TEST(ProcessOf, AThreadsProcessAndItsName) {

@@ -177,6 +177,15 @@ TEST_F(VerbsLibrary, CountsMessagesBytesAndCompletionTimes) {
   EXPECT_GE(gone_[0].owner->completion_max_ns * 9 / 8 + 128, gone_[0].owner->completion_p50_ns);
 }
 
+// What it failed with was not for one request: the provider left the application's pointer as it was.
+TEST_F(VerbsLibrary, CountsNothingOfAPostThatFailsWithoutSayingWhere) {
+  StartAgent(Placed);
+  EXPECT_EQ(Shell(Command("broken")).status, 0);
+  ASSERT_TRUE(WaitGone(1));
+  ASSERT_TRUE(gone_[0].owner.has_value());
+  EXPECT_EQ(gone_[0].owner->messages, 10u);
+}
+
 TEST_F(VerbsLibrary, CountsRequestsOfTheExtendedInterface) {
   StartAgent(Placed);
   EXPECT_EQ(Shell(Command("extended")).status, 0);

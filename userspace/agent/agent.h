@@ -566,7 +566,9 @@ class Agent final : public api::AgentView {
   void KeepDrains();
 
   // jobs.cc: collectives of training processes
-  void OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message, int fd);
+  void OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message);
+  void OnStranger(const rdma::InprocServer::Peer& peer);
+  bool MayTellOfStrangers();
   void ReadProfiles();
   void TellOfStall(const profile::Stall& stall);
   void Locate(const rdma::QpInfo& qp, api::v1::CollectiveQp& out);
@@ -665,6 +667,7 @@ class Agent final : public api::AgentView {
   rdma::QpRegistry qps_;
   rdma::MoveBook moves_;                         // of queue pairs that their owners' libraries move
   std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread
+  int64_t stranger_told_ns_ = 0;
   profile::ChunkMatcher chunks_;
   std::pair<uint64_t, uint32_t> chunks_time_;    // timeline and epoch of the fleet time of what is in chunks_
   std::unique_ptr<rdma::QpMonitor> qp_monitor_;  // null: not (yet), by …

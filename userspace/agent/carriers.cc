@@ -70,7 +70,7 @@ void Agent::LookAtCarrier(Nic& nic) {
 // what the agent knows is bound to the one before.
 void Agent::LookForItsReturn(Nic& nic) {
   const absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic.config.name);
-  if (!ifindex.ok()) nic.removed = true;
+  if (absl::IsNotFound(ifindex.status())) nic.removed = true;
   if (!ifindex.ok() || (!nic.removed && *ifindex == nic.ifindex)) return;
   // Not before every NIC is there with its address: the next agent would not start. All are looked at each second.
   const bool all_there = std::all_of(nics_.begin(), nics_.end(), [](const Nic& n) { return IsThere(n.config); });

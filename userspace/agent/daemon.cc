@@ -102,6 +102,7 @@ void Reload(const config::Config& running, const std::string& path, Agent& agent
 }
 
 int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {
+  SdNotify("STATUS=starting");
   NoMemoryDumps();
   if (config.probe.lock_memory) LockMemory();
   const char* journal = std::getenv("JOURNAL_STREAM");

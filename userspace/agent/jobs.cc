@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of training processes: what their profilers tell, with the flows and paths that only the agent knows.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -11,7 +8,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/label_book.h"
-#include "userspace/inproc/nccl/cw_profiler.h"
+#include "userspace/profile/hello.h"
 #include "userspace/profile/profiles.h"
 
 namespace cw::agent {
@@ -48,17 +45,31 @@ const rdma::QpInfo* Agent::FindQp(const std::vector<rdma::QpInfo>& known, uint32
   return others == 1 ? only : nullptr;
 }
 
-void Agent::OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message, int fd) {
-  cw_prof_register hello;
-  const bool known = message.size() == sizeof(hello);
-  if (known) std::memcpy(&hello, message.data(), sizeof(hello));
-  if (!known || hello.type != CW_PROF_REGISTER) {
-    if (fd >= 0) close(fd);
-    return;
-  }
-  if (absl::Status status = profiles_->Register(peer.connection, peer.pid, peer.uid, fd); !status.ok()) {
-    spdlog::warn("process {}: {}", peer.pid, std::string(status.message()));
-  }
+void Agent::OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message) {
+  const absl::Status status = profile::TakeHello(
+      *profiles_, peer.connection, peer.pid, peer.uid, message,
+      [this, &peer](const auto& answer, int fd) { return inproc_->Give(peer.connection, answer, fd); });
+  if (status.ok() || !MayTellOfStrangers()) return;
+  spdlog::warn("process {}: {}", peer.pid, std::string(status.message()));
+}
+
+// Any process can be the reason, as often as it likes.
+bool Agent::MayTellOfStrangers() {
+  constexpr int64_t kEveryNs = 60'000'000'000;
+  const int64_t now_ns = MonotonicNs();
+  if (stranger_told_ns_ != 0 && now_ns - stranger_told_ns_ < kEveryNs) return false;
+  stranger_told_ns_ = now_ns;
+  return true;
+}
+
+void Agent::OnStranger(const rdma::InprocServer::Peer& peer) {
+  if (!MayTellOfStrangers()) return;
+  spdlog::warn(
+      "process {} of user {} sent a descriptor over inproc.sock, or hung up without a word, as who is refused one "
+      "does: "
+      "none is taken. Where it is a training, its NCCL profiler plug-in is of an earlier release: install "
+      "libnccl-profiler-cwfabric of this one there. Others are told of once a minute at most",
+      peer.pid, peer.uid);
 }
 
 void Agent::ReadProfiles() {

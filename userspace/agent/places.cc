@@ -133,6 +133,9 @@ void Agent::TellPlaceCounts(const CounterSink& add) const {
   add("qps_moves_refused", moves_.counts().refused, "moves that the libraries or their devices refused");
   add("qps_moves_unanswered", moves_.counts().unanswered, "moves that could not be asked for, or were not answered");
   add("inproc_over_quota", inproc_->counts().over_quota, "messages and queue pairs of processes over their quota");
+  add("inproc_descriptors", inproc_->counts().descriptors,
+      "connections that were ended because of a descriptor in them");
+  add("inproc_rests", inproc_->counts().rests, "times that connections had to wait for want of descriptors");
   add("inproc_malformed", inproc_->counts().malformed, "messages of processes that could not be read");
 }
 

@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,6 +58,11 @@ Addr GlobalAddress(const sockaddr* address) {
 }
 
 // The first of IPv4; where there is none, the first of IPv6.
+uint64_t MostDescriptors() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 1024;
+}
+
 absl::StatusOr<Addr> FirstAddress(const std::string& device) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return absl::ErrnoToStatus(errno, "getifaddrs");
@@ -467,12 +473,14 @@ absl::Status Agent::OpenSources() {
       {.registered = registered,
        .unregistered = unregistered,
        .place = [this](const rdma::QpInfo& qp, const rdma::Requester& who) { return PlaceQp(qp, who); },
-       .profiler = [this](const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message,
-                          int fd) { OnProfiler(peer, message, fd); },
+       .profiler = [this](const rdma::InprocServer::Peer& peer,
+                          absl::Span<const uint8_t> message) { OnProfiler(peer, message); },
        .closed = [this](const rdma::InprocServer::Peer& peer) { profiles_->Closed(peer.connection, MonotonicNs()); },
+       .strange = [this](const rdma::InprocServer::Peer& peer) { OnStranger(peer); },
        .moved = [this](const rdma::QpInfo& qp, const rdma::MoveResult& result) { OnOwnerMoved(qp, result); }},
-      {.max_qps = static_cast<size_t>(limits.max_qps),
-       .messages_per_second = static_cast<double>(limits.messages_per_second)});
+      rdma::Within({.max_qps = static_cast<size_t>(limits.max_qps),
+                    .messages_per_second = static_cast<double>(limits.messages_per_second)},
+                   MostDescriptors()));
   if (!inproc.ok()) return inproc.status();
   inproc_ = std::move(*inproc);
   profiles_ = std::make_unique<profile::Profiles>(

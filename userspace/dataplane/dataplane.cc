@@ -145,7 +145,7 @@ absl::Status Dataplane::OpenViews() {
 // is worth more than refusing to start.
 void Dataplane::AdoptInterfaces() {
   for (uint32_t ifindex : pins_.XdpLinkIfindexes()) {
-    if (!IfnameOf(ifindex).ok()) {
+    if (absl::IsNotFound(IfnameOf(ifindex).status())) {
       DetachXdp(pins_, ifindex).IgnoreError();  // the interface is gone, and with it the attachment
       continue;
     }

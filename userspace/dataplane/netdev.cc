@@ -14,17 +14,32 @@
 #include "maps/unique_fd.h"
 
 namespace cw::dataplane {
+namespace {
+
+// Never NotFound: callers take that for a device that is gone.
+absl::Status NotToldError(int error, const std::string& what) {
+  return absl::UnavailableError(
+      absl::StrFormat("the kernel was not asked for interface %s: %s; see the limit on open "
+                      "files",
+                      what, strerror(error)));
+}
+
+}  // namespace
 
 absl::StatusOr<uint32_t> IfindexOf(const std::string& ifname) {
   const uint32_t index = if_nametoindex(ifname.c_str());
-  if (index == 0) return absl::NotFoundError(absl::StrFormat("no interface %s in this network namespace", ifname));
-  return index;
+  if (index != 0) return index;
+  // It opens a socket to ask: without a descriptor for that, nothing is known of the device.
+  if (errno == ENODEV) return absl::NotFoundError(absl::StrFormat("no interface %s in this network namespace", ifname));
+  return NotToldError(errno, ifname);
 }
 
 absl::StatusOr<std::string> IfnameOf(uint32_t ifindex) {
   char name[IF_NAMESIZE];
   if (if_indextoname(ifindex, name) != nullptr) return std::string(name);
-  return absl::NotFoundError(absl::StrFormat("no interface with index %u in this network namespace", ifindex));
+  if (errno == ENODEV || errno == ENXIO)
+    return absl::NotFoundError(absl::StrFormat("no interface with index %u in this network namespace", ifindex));
+  return NotToldError(errno, absl::StrFormat("index %u", ifindex));
 }
 
 namespace {

@@ -14,9 +14,10 @@
 
 namespace cw::dataplane {
 
-absl::StatusOr<uint32_t> IfindexOf(const std::string& ifname);  // NotFound
-absl::StatusOr<std::string> IfnameOf(uint32_t ifindex);         // NotFound
-absl::StatusOr<uint32_t> MtuOf(const std::string& ifname);      // bytes
+// NotFound: there is none. Unavailable: nothing is known, such as without a descriptor to ask with.
+absl::StatusOr<uint32_t> IfindexOf(const std::string& ifname);
+absl::StatusOr<std::string> IfnameOf(uint32_t ifindex);
+absl::StatusOr<uint32_t> MtuOf(const std::string& ifname);  // bytes
 
 // FailedPrecondition: it is no Ethernet device.
 absl::StatusOr<std::array<uint8_t, 6>> MacOf(uint32_t ifindex);

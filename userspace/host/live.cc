@@ -132,7 +132,9 @@ absl::StatusOr<std::vector<RdmaPort>> KernelProbe::RdmaPorts() {
 
 absl::StatusOr<std::vector<AttachedProgram>> KernelProbe::Programs(const std::string& nic) {
   const unsigned ifindex = if_nametoindex(nic.c_str());
-  if (ifindex == 0) return absl::NotFoundError(absl::StrFormat("there is no network device %s", nic));
+  if (ifindex == 0 && errno == ENODEV)
+    return absl::NotFoundError(absl::StrFormat("there is no network device %s", nic));
+  if (ifindex == 0) return absl::UnavailableError(absl::StrFormat("asking for device %s: %s", nic, strerror(errno)));
   std::vector<AttachedProgram> programs;
   LIBBPF_OPTS(bpf_xdp_query_opts, xdp);
   if (const int rc = bpf_xdp_query(static_cast<int>(ifindex), 0, &xdp); rc != 0) {

@@ -39,11 +39,17 @@ absl::StatusOr<LinkReading> Parse(const nlmsghdr* message, const std::string& ni
   return LinkReading{.up = *carrier != 0 && (info->ifi_flags & IFF_UP) != 0, .downs = *downs};
 }
 
+// Only ENODEV says that the device is gone; without a descriptor or memory nothing is known of it.
+absl::Status NotTold(int error, const std::string& nic) {
+  if (error == ENODEV) return absl::NotFoundError(absl::StrCat("there is no network device ", nic));
+  return absl::UnavailableError(absl::StrCat("the kernel does not tell of ", nic, ": ", strerror(error)));
+}
+
 }  // namespace
 
 absl::StatusOr<LinkReading> ReadLink(const std::string& nic) {
   const int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "open a netlink socket");
+  if (fd < 0) return NotTold(errno, nic);
   const auto closed = absl::MakeCleanup([fd] { close(fd); });
   struct {
     nlmsghdr header;
@@ -53,13 +59,16 @@ absl::StatusOr<LinkReading> ReadLink(const std::string& nic) {
   request.header.nlmsg_type = RTM_GETLINK;
   request.header.nlmsg_flags = NLM_F_REQUEST;
   request.info.ifi_index = static_cast<int>(if_nametoindex(nic.c_str()));
-  if (request.info.ifi_index == 0) return absl::NotFoundError(absl::StrCat("there is no network device ", nic));
+  if (request.info.ifi_index == 0) return NotTold(errno, nic);
   if (send(fd, &request, sizeof(request), 0) < 0) return absl::ErrnoToStatus(errno, absl::StrCat("ask for ", nic));
   alignas(nlmsghdr) char buffer[32768];
   const ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
   auto* message = reinterpret_cast<const nlmsghdr*>(buffer);
-  if (n < 0 || !NLMSG_OK(message, static_cast<size_t>(n)) || message->nlmsg_type != RTM_NEWLINK)
-    return absl::NotFoundError(absl::StrCat("the kernel does not tell of ", nic));
+  if (n < 0) return NotTold(errno, nic);
+  if (!NLMSG_OK(message, static_cast<size_t>(n))) return NotTold(EBADMSG, nic);
+  if (message->nlmsg_type == NLMSG_ERROR && message->nlmsg_len >= NLMSG_LENGTH(sizeof(nlmsgerr)))
+    return NotTold(-static_cast<const nlmsgerr*>(NLMSG_DATA(message))->error, nic);
+  if (message->nlmsg_type != RTM_NEWLINK) return NotTold(EBADMSG, nic);
   return Parse(message, nic);
 }
 

@@ -104,7 +104,7 @@ struct OpenNow {
 
 class Book {
  public:
-  static constexpr int64_t kSettleNs = 200'000'000;
+  static constexpr int64_t kSettleNs = 300'000'000;  // of which 100 ms pass until the plug-in has told
   static constexpr int64_t kLocalNs = 5'000'000'000;
   static constexpr size_t kMaxOpen = 8192, kMaxDone = 1024, kMaxOps = 512, kMaxComms = 1024;
   static constexpr size_t kMaxAllOps = 65536;  // of all collectives together

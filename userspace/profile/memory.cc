@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,30 +52,28 @@ std::string Text(const char* text, size_t size) {
   return out;
 }
 
-absl::StatusOr<std::unique_ptr<Memory>> Memory::Map(int fd) {
-  struct stat info {};
-  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+absl::StatusOr<Memory::Made> Memory::Make() {
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  const int fd = memfd_create("cwfabric-nccl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "make memory for a profiler");
   void* mapped = MAP_FAILED;
-  const char* wrong = "";
-  if (fd < 0) return absl::InvalidArgumentError("a profiler sent no memory");
-  if ((fcntl(fd, F_GET_SEALS) & kSeals) != kSeals || fcntl(fd, F_GET_SEALS) < 0) {
-    wrong = "is not sealed";
-  } else if (fstat(fd, &info) != 0 || info.st_size != static_cast<off_t>(CW_PROF_SIZE)) {
-    wrong = "has another size; the plug-in and the agent are of different releases";
-  } else {
+  if (ftruncate(fd, static_cast<off_t>(CW_PROF_SIZE)) == 0 && fcntl(fd, F_ADD_SEALS, kSeals) == 0)
     mapped = mmap(nullptr, CW_PROF_SIZE, PROT_READ, MAP_SHARED, fd, 0);
-    if (mapped == MAP_FAILED) wrong = "cannot be mapped";
+  if (mapped == MAP_FAILED) {
+    const absl::Status status = absl::ErrnoToStatus(errno, "make memory for a profiler");
+    close(fd);
+    return status;
   }
-  close(fd);
-  if (mapped == MAP_FAILED) return absl::InvalidArgumentError(absl::StrFormat("the memory of a profiler %s", wrong));
-  const auto* shared = static_cast<const cw_prof_shared*>(mapped);
-  if (__atomic_load_n(&shared->magic, __ATOMIC_ACQUIRE) != CW_PROF_MAGIC || shared->version != CW_PROF_VERSION) {
-    munmap(mapped, CW_PROF_SIZE);
-    return absl::InvalidArgumentError("the memory of a profiler has another layout; use a plug-in of this release");
-  }
-  auto memory = std::make_unique<Memory>(shared);
-  memory->mapped_ = true;
-  return memory;
+  Made made{.memory = std::make_unique<Memory>(static_cast<const cw_prof_shared*>(mapped)), .fd = fd};
+  made.memory->mapped_ = true;
+  return made;
+}
+
+absl::Status Memory::Check() const {
+  const uint64_t magic = __atomic_load_n(&shared_->magic, __ATOMIC_ACQUIRE);
+  if (magic == CW_PROF_MAGIC && __atomic_load_n(&shared_->version, __ATOMIC_RELAXED) == CW_PROF_VERSION)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError("the memory of a profiler has another layout; use a plug-in of this release");
 }
 
 Memory::~Memory() {

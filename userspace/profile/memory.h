@@ -2,8 +2,8 @@
 //
 // Reads the memory of userspace/inproc/nccl/cw_profiler.h. Whoever wrote it may be hostile, may write while we read,
 // and may have died in the middle of it: every index is masked, everything is copied before it is looked at, and a
-// number is a claim. What cannot be is a fault of ours: the file's size is sealed, so that no read of it ends in a
-// signal.
+// number is a claim. What cannot be is a fault of ours: the file is our own and its size is sealed, so that no read of
+// it ends in a signal. A stranger's file is never taken, see userspace/rdma/stranger_socket.h.
 //
 // Thread rule: one thread. Times: CLOCK_MONOTONIC, ns.
 #pragma once
@@ -24,8 +24,14 @@ std::string Text(const char* text, size_t size);
 
 class Memory {
  public:
-  // Takes the descriptor. InvalidArgument when it is not a sealed memory of the right size and version.
-  static absl::StatusOr<std::unique_ptr<Memory>> Map(int fd);
+  // An empty one, and the descriptor to give away; the caller closes it.
+  struct Made {
+    std::unique_ptr<Memory> memory;
+    int fd = -1;
+  };
+  static absl::StatusOr<Made> Make();
+  // InvalidArgument: its writer has not begun, or writes another layout.
+  absl::Status Check() const;
   // Over memory that stays the caller's: for tests.
   explicit Memory(const cw_prof_shared* shared) : shared_(shared) {}
   ~Memory();

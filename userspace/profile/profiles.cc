@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/profile/profiles.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 namespace cw::profile {
 namespace {
 
 constexpr size_t kMaxProcesses = 256;
+constexpr size_t kMaxOfUser = 128;  // root is trusted
 constexpr size_t kMaxStalls = 32;
 constexpr size_t kRecordsPerPoll = CW_PROF_RING;
 constexpr int64_t kLookEveryNs = 500'000'000;  // for stalls: it goes through all pools
@@ -61,19 +60,37 @@ void AddNet(Op& op, const cw_prof_net& net, int64_t now_ns) {
 
 }  // namespace
 
-absl::Status Profiles::Register(uint64_t connection, uint32_t pid, uint32_t uid, int fd) {
-  if (processes_.size() >= kMaxProcesses) {
-    const auto old = std::find_if(processes_.begin(), processes_.end(),
-                                  [](const auto& entry) { return entry.second->closed_ns != 0; });
-    if (old == processes_.end()) {
-      if (fd >= 0) close(fd);
-      return absl::ResourceExhaustedError("too many processes with a profiler on this host");
-    }
-    processes_.erase(old);
-  }
-  absl::StatusOr<std::unique_ptr<Memory>> memory = Memory::Map(fd);
-  if (!memory.ok()) return memory.status();
-  Add(connection, pid, uid, std::move(*memory));
+// Where there is none, one of a process that has gone is forgotten.
+absl::Status Profiles::MakeRoom(uint32_t uid) {
+  size_t of_user = 0;
+  for (const auto& [connection, process] : processes_) of_user += process->uid == uid && process->closed_ns == 0;
+  for (const auto& [connection, offered] : offered_) of_user += offered.uid == uid;
+  if (uid != 0 && of_user >= kMaxOfUser)
+    return absl::ResourceExhaustedError("too many processes of this user have a profiler");
+  if (processes_.size() + offered_.size() < kMaxProcesses) return absl::OkStatus();
+  const auto old = std::find_if(processes_.begin(), processes_.end(),
+                                [](const auto& entry) { return entry.second->closed_ns != 0; });
+  if (old == processes_.end()) return absl::ResourceExhaustedError("too many processes with a profiler on this host");
+  processes_.erase(old);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> Profiles::Offer(uint64_t connection, uint32_t pid, uint32_t uid) {
+  if (offered_.count(connection) != 0 || processes_.count(connection) != 0)
+    return absl::AlreadyExistsError("its profiler has a memory already");
+  if (absl::Status status = MakeRoom(uid); !status.ok()) return status;
+  absl::StatusOr<Memory::Made> made = Memory::Make();
+  if (!made.ok()) return made.status();
+  offered_[connection] = {.pid = pid, .uid = uid, .memory = std::move(made->memory)};
+  return made->fd;
+}
+
+absl::Status Profiles::Begin(uint64_t connection) {
+  const auto found = offered_.find(connection);
+  if (found == offered_.end()) return absl::NotFoundError("its profiler was given no memory");
+  if (absl::Status status = found->second.memory->Check(); !status.ok()) return status;
+  Add(connection, found->second.pid, found->second.uid, std::move(found->second.memory));
+  offered_.erase(found);
   return absl::OkStatus();
 }
 
@@ -90,6 +107,7 @@ void Profiles::Add(uint64_t connection, uint32_t pid, uint32_t uid, std::unique_
 }
 
 void Profiles::Closed(uint64_t connection, int64_t now_ns) {
+  offered_.erase(connection);
   const auto found = processes_.find(connection);
   if (found != processes_.end()) found->second->closed_ns = now_ns;
 }

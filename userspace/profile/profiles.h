@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "userspace/api/cwfabric.pb.h"
 #include "userspace/profile/book.h"
 #include "userspace/profile/memory.h"
@@ -38,8 +39,11 @@ class Profiles {
  public:
   explicit Profiles(const ProfileOptions& options) : options_(options) {}
 
-  // Takes the memory's descriptor. Connections are named by the caller; one process has one memory.
-  absl::Status Register(uint64_t connection, uint32_t pid, uint32_t uid, int fd);
+  // Connections are named by the caller; each has one memory. Its descriptor, to be given to the process and closed.
+  // ResourceExhausted: there are too many; AlreadyExists.
+  absl::StatusOr<int> Offer(uint64_t connection, uint32_t pid, uint32_t uid);
+  // The process has begun to write there. NotFound: none was offered.
+  absl::Status Begin(uint64_t connection);
   void Add(uint64_t connection, uint32_t pid, uint32_t uid, std::unique_ptr<Memory> memory);
   // The process is gone; what it did is kept for a while.
   void Closed(uint64_t connection, int64_t now_ns);
@@ -69,6 +73,11 @@ class Profiles {
     int64_t looked_ns = 0;  // for stalls
     bool seen_qps = false;
   };
+  struct Offered {
+    uint32_t pid = 0, uid = 0;
+    std::unique_ptr<Memory> memory;
+  };
+  absl::Status MakeRoom(uint32_t uid);
   OpenNow Open(const Process& process, int64_t now_ns) const;
   void Route(Process& from, const cw_prof_record& record);
   Process* FindPid(uint32_t pid, uint32_t uid);
@@ -80,6 +89,7 @@ class Profiles {
 
   ProfileOptions options_;
   std::map<uint64_t, std::unique_ptr<Process>> processes_;  // by connection
+  std::map<uint64_t, Offered> offered_;                     // by connection; not begun
   std::deque<std::pair<v1::Collective, int64_t>> stalls_;   // as they were when they were found, and when
 };
 

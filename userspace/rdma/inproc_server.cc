@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/rdma/inproc_server.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -17,8 +19,9 @@
 namespace cw::rdma {
 namespace {
 
-constexpr size_t kMaxConnections = 4096;
 constexpr int kMessagesPerPoll = 512;
+constexpr int kAcceptsPerPoll = 128;
+constexpr int64_t kRestNs = 100'000'000;  // when no descriptor is left for another connection
 
 std::string BoundedString(const char* text, size_t size) { return std::string(text, strnlen(text, size)); }
 
@@ -41,29 +44,6 @@ int64_t MonotonicNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// The first descriptor that comes with the message; all others are closed. A message without bytes is the end.
-ssize_t ReceiveWithFd(int socket, char* buffer, size_t size, int* fd) {
-  alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
-  iovec bytes{buffer, size};
-  msghdr message{.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
-  const ssize_t received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (received < 0) return received;
-  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
-    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int each;
-      std::memcpy(&each, CMSG_DATA(head) + i * sizeof(int), sizeof(each));
-      if (*fd < 0 && received > 0) {
-        *fd = each;
-      } else {
-        close(each);
-      }
-    }
-  }
-  return received;
-}
-
 // A whole message of this type and size, or nothing.
 template <typename T>
 bool Take(const char* data, size_t size, T* out) {
@@ -80,72 +60,123 @@ absl::StatusOr<std::unique_ptr<InprocServer>> InprocServer::Listen(const std::st
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return absl::InvalidArgumentError("socket path too long: " + path);
   std::memcpy(address.sun_path, path.c_str(), path.size());
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "socket");
+  Sockets sockets;
+  sockets.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  sockets.epoll = epoll_create1(EPOLL_CLOEXEC);
+  sockets.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  sockets.reserve = fcntl(sockets.epoll, F_DUPFD_CLOEXEC, 0);
+  // Made first, so that it closes what there is, and knows whose socket file it is.
+  auto server = std::unique_ptr<InprocServer>(new InprocServer(path, sockets, std::move(handler), limits));
+  if (sockets.listener < 0 || sockets.reserve < 0 || sockets.timer < 0) return absl::ErrnoToStatus(errno, "socket");
+  (void)RefuseDescriptors(sockets.listener);
   unlink(path.c_str());
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) < 0 || chmod(path.c_str(), 0666) < 0 ||
-      listen(fd, 128) < 0) {
-    const absl::Status status = absl::ErrnoToStatus(errno, absl::StrFormat("cannot listen on %s", path));
-    close(fd);
-    return status;
+  if (bind(sockets.listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) < 0 ||
+      chmod(path.c_str(), 0666) < 0 || listen(sockets.listener, 128) < 0)
+    return absl::ErrnoToStatus(errno, absl::StrFormat("cannot listen on %s", path));
+  for (const int fd : {sockets.listener, sockets.timer}) {
+    epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+    if (epoll_ctl(sockets.epoll, EPOLL_CTL_ADD, fd, &event) < 0) return absl::ErrnoToStatus(errno, "epoll");
   }
-  const int epoll = epoll_create1(EPOLL_CLOEXEC);
-  epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
-  if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
-    const absl::Status status = absl::ErrnoToStatus(errno, "epoll");
-    close(fd);
-    if (epoll >= 0) close(epoll);
-    return status;
-  }
-  return std::unique_ptr<InprocServer>(new InprocServer(path, fd, epoll, std::move(handler), limits));
+  return server;
 }
 
-InprocServer::InprocServer(std::string path, int listen_fd, int epoll_fd, Handler handler, const QuotaLimits& limits)
-    : path_(std::move(path)),
-      listen_fd_(listen_fd),
-      epoll_fd_(epoll_fd),
-      handler_(std::move(handler)),
-      quota_(limits) {}
+InprocServer::InprocServer(std::string path, const Sockets& sockets, Handler handler, const QuotaLimits& limits)
+    : path_(std::move(path)), sockets_(sockets), handler_(std::move(handler)), quota_(limits) {}
 
 InprocServer::~InprocServer() {
-  for (const auto& connection : connections_) close(connection->fd);
-  close(epoll_fd_);
-  close(listen_fd_);
   unlink(path_.c_str());
-}
-
-void InprocServer::Accept() {
-  while (true) {
-    const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
-    ucred credentials{};
-    socklen_t size = sizeof(credentials);
-    epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
-    if (connections_.size() >= kMaxConnections || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0 ||
-        epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) < 0) {
-      close(fd);
-      continue;
-    }
-    const Requester peer{.pid = static_cast<uint32_t>(credentials.pid), .uid = static_cast<uint32_t>(credentials.uid)};
-    if (!quota_.Connected(peer.pid, peer.uid, MonotonicNs())) {
-      ++counts_.over_quota;
-      close(fd);
-      continue;
-    }
-    connections_.push_back(std::make_unique<Connection>(Connection{fd, peer, {}, next_connection_++}));
+  for (const auto& connection : connections_) discards_.End(connection->fd);
+  // What is in the backlog may hold descriptors, too.
+  if (sockets_.listener >= 0) {
+    shutdown(sockets_.listener, SHUT_RD);
+    for (int fd; (fd = accept4(sockets_.listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) Refuse(fd);
+  }
+  for (const int fd : {sockets_.epoll, sockets_.listener, sockets_.timer, sockets_.reserve}) {
+    if (fd >= 0) close(fd);
   }
 }
 
-void InprocServer::Message(Connection& connection, const char* data, size_t size, int fd) {
+void InprocServer::Wake() {
+  const itimerspec in{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = kRestNs}};
+  (void)timerfd_settime(sockets_.timer, 0, &in, nullptr);
+}
+
+// Under level-triggered epoll a connection that cannot be taken would wake the loop again at once.
+void InprocServer::Rest() {
+  epoll_event nothing{.events = 0, .data = {.fd = sockets_.listener}};
+  (void)epoll_ctl(sockets_.epoll, EPOLL_CTL_MOD, sockets_.listener, &nothing);
+  ++counts_.rests;
+  Wake();
+}
+
+void InprocServer::OnTimer() {
+  uint64_t times;
+  (void)!read(sockets_.timer, &times, sizeof(times));
+  discards_.Work();
+  if (sockets_.reserve < 0) sockets_.reserve = fcntl(sockets_.epoll, F_DUPFD_CLOEXEC, 0);
+  if (discards_.busy()) Wake();
+  if (discards_.full() || sockets_.reserve < 0) return Wake();
+  epoll_event event{.events = EPOLLIN, .data = {.fd = sockets_.listener}};
+  (void)epoll_ctl(sockets_.epoll, EPOLL_CTL_MOD, sockets_.listener, &event);
+}
+
+void InprocServer::Refuse(int fd) {
+  (void)TellMessagesFromTheEnd(fd);
+  discards_.End(fd);
+  if (discards_.busy()) Wake();
+}
+
+// The descriptor kept in reserve takes the first one that waits: it is told at once, and not left to its patience.
+void InprocServer::RefuseOne() {
+  close(sockets_.reserve);
+  const int fd = accept4(sockets_.listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd >= 0) Refuse(fd);
+  sockets_.reserve = fcntl(sockets_.epoll, F_DUPFD_CLOEXEC, 0);
+}
+
+// Not all that wait: who connects again and again would keep the loop here.
+void InprocServer::Accept() {
+  for (int i = 0; i < kAcceptsPerPoll && !discards_.full(); ++i) {
+    const int fd = accept4(sockets_.listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      Admit(fd);
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+      if (sockets_.reserve >= 0) RefuseOne();
+      return Rest();
+    } else if (errno != EINTR && errno != ECONNABORTED) {
+      return;
+    }
+  }
+  if (discards_.full()) Rest();
+}
+
+void InprocServer::Admit(int fd) {
+  ucred credentials{};
+  socklen_t size = sizeof(credentials);
+  epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0 || !TellMessagesFromTheEnd(fd))
+    return Refuse(fd);
+  const Requester peer{.pid = static_cast<uint32_t>(credentials.pid), .uid = static_cast<uint32_t>(credentials.uid)};
+  if (!quota_.Connected(peer.pid, peer.uid, MonotonicNs())) {
+    ++counts_.over_quota;
+    return Refuse(fd);
+  }
+  if (epoll_ctl(sockets_.epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
+    quota_.Disconnected(peer.pid);
+    return Refuse(fd);
+  }
+  connections_.push_back(std::make_unique<Connection>(Connection{fd, peer, {}, next_connection_++}));
+}
+
+void InprocServer::Message(Connection& connection, const char* data, size_t size) {
   cw_inproc_head head{};
   std::memcpy(&head, data, std::min(size, sizeof(head)));
   const bool ours = head.magic == CW_INPROC_MAGIC && head.version == CW_INPROC_VERSION;
   if (ours && head.type >= CW_INPROC_PROFILER && handler_.profiler) {
     connection.profiler = true;
-    handler_.profiler(connection.AsPeer(), absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(data), size), fd);
+    handler_.profiler(connection.AsPeer(), absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(data), size));
     return;
   }
-  if (fd >= 0) close(fd);
   cw_inproc_register_qp qp;
   cw_inproc_place_qp place;
   cw_inproc_qp_sums sums;
@@ -310,30 +341,62 @@ void InprocServer::Answer(const Connection& connection, const cw_inproc_place_qp
   (void)send(connection.fd, &reply, sizeof(reply), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-bool InprocServer::Receive(Connection& connection) {
+absl::Status InprocServer::Give(uint64_t connection, absl::Span<const uint8_t> message, int fd) {
+  const auto to = std::find_if(connections_.begin(), connections_.end(),
+                               [connection](const auto& each) { return each->id == connection; });
+  if (to == connections_.end()) return absl::NotFoundError("the connection is gone");
+  if (fd < 0) {
+    const bool sent = send((*to)->fd, message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+    return sent ? absl::OkStatus() : absl::ErrnoToStatus(errno, "answer a profiler");
+  }
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fd))] = {};
+  iovec bytes{const_cast<uint8_t*>(message.data()), message.size()};
+  msghdr packet{.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+  cmsghdr* const rights = CMSG_FIRSTHDR(&packet);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(fd));
+  std::memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
+  if (sendmsg((*to)->fd, &packet, MSG_DONTWAIT | MSG_NOSIGNAL) != static_cast<ssize_t>(message.size()))
+    return absl::ErrnoToStatus(errno, "send a descriptor");
+  return absl::OkStatus();
+}
+
+InprocServer::After InprocServer::Receive(Connection& connection) {
   char buffer[512];
   const int64_t now_ns = MonotonicNs();
   for (int i = 0; i < kMessagesPerPoll; ++i) {
-    int fd = -1;
-    const ssize_t size = ReceiveWithFd(connection.fd, buffer, sizeof(buffer), &fd);
-    if (size > 0 && !quota_.TakeMessage(connection.peer.pid, now_ns)) {
-      if (fd >= 0) close(fd);
+    switch (Peek(connection.fd)) {
+      case Next::kNothing:
+        return After::kGoesOn;
+      case Next::kMessage:
+        break;
+      case Next::kEnd:
+        return connection.said ? After::kEnds : After::kStrange;
+      case Next::kDescriptors:
+        ++counts_.descriptors;
+        return After::kStrange;
+      case Next::kBroken:
+        return After::kEnds;
+    }
+    const ssize_t size = recv(connection.fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (size < 0) return After::kEnds;
+    connection.said = true;
+    if (!quota_.TakeMessage(connection.peer.pid, now_ns)) {
       ++counts_.over_quota;
-    } else if (size > 0) {
-      Message(connection, buffer, static_cast<size_t>(size), fd);
-    } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
-      return false;
     } else {
-      return true;
+      Message(connection, buffer, static_cast<size_t>(size));
     }
   }
-  return true;
+  return After::kGoesOn;
 }
 
 void InprocServer::Close(size_t index) {
   std::unique_ptr<Connection> connection = std::move(connections_[index]);
   connections_.erase(connections_.begin() + static_cast<std::ptrdiff_t>(index));
-  close(connection->fd);
+  (void)epoll_ctl(sockets_.epoll, EPOLL_CTL_DEL, connection->fd, nullptr);  // others may hold the socket, too
+  discards_.End(connection->fd);
+  if (discards_.busy()) Wake();
   for (const auto& [key, qp] : connection->qps) {
     quota_.ReturnQp(connection->peer.pid);
     handler_.unregistered(qp);
@@ -344,15 +407,16 @@ void InprocServer::Close(size_t index) {
 
 void InprocServer::Poll() {
   epoll_event events[64];
-  const int count = epoll_wait(epoll_fd_, events, 64, 0);
+  const int count = epoll_wait(sockets_.epoll, events, 64, 0);
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.fd == listen_fd_) {
-      Accept();
-      continue;
-    }
+    if (events[i].data.fd == sockets_.timer) OnTimer();
+    if (events[i].data.fd == sockets_.listener) Accept();
     for (size_t c = 0; c < connections_.size(); ++c) {
       if (connections_[c]->fd != events[i].data.fd) continue;
-      if (!Receive(*connections_[c])) Close(c);
+      const After after = Receive(*connections_[c]);
+      const Peer peer = connections_[c]->AsPeer();
+      if (after != After::kGoesOn) Close(c);
+      if (after == After::kStrange && handler_.strange) handler_.strange(peer);
       break;
     }
   }

@@ -20,6 +20,7 @@
 #include "userspace/inproc/cw_inproc.h"
 #include "userspace/model/addr.h"
 #include "userspace/rdma/process_quota.h"
+#include "userspace/rdma/stranger_socket.h"
 
 namespace cw::rdma {
 
@@ -98,29 +99,36 @@ class InprocServer {
     std::function<void(const QpInfo&)> registered;    // or told anew: its sums, another port
     std::function<void(const QpInfo&)> unregistered;  // also for each queue pair of a connection that closed
     std::function<Placement(const QpInfo&, const Requester&)> place = nullptr;  // null: nothing is placed
-    // Messages of profilers (types from CW_INPROC_PROFILER on), and the descriptor that came with one, which is then
-    // the callee's; -1: none. Null: such messages are malformed.
-    std::function<void(const Peer&, absl::Span<const uint8_t> message, int fd)> profiler = nullptr;
+    // Messages of profilers (types from CW_INPROC_PROFILER on). Null: such messages are malformed.
+    std::function<void(const Peer&, absl::Span<const uint8_t> message)> profiler = nullptr;
     std::function<void(const Peer&)> closed = nullptr;  // a connection that sent such messages
+    // One that sent a descriptor, or ended without a word, as who is refused one does: a plug-in of an earlier release,
+    // or who means ill. Its connection is ended.
+    std::function<void(const Peer&)> strange = nullptr;
     // The answer to a move; the queue pair is as it is after it.
     std::function<void(const QpInfo&, const MoveResult&)> moved = nullptr;
   };
   struct Counts {
     uint64_t malformed = 0;
-    uint64_t over_quota = 0;  // messages, queue pairs and connections that were refused
+    uint64_t over_quota = 0;   // messages, queue pairs and connections that were refused
+    uint64_t descriptors = 0;  // messages that held one, and ended their connection
+    uint64_t rests = 0;        // without taking connections, for want of descriptors
   };
   // Creates the socket (mode 0666: any process may announce its own queue pairs; the kernel's credentials replace the
-  // pid that a message claims unless the sender is root). A stale socket file is replaced.
+  // pid that a message claims). A stale socket file is replaced. No descriptor of another process ever comes into this
+  // one by it (stranger_socket.h).
   static absl::StatusOr<std::unique_ptr<InprocServer>> Listen(const std::string& path, Handler handler,
                                                               const QuotaLimits& limits = {});
   ~InprocServer();
 
-  int fd() const { return epoll_fd_; }
+  int fd() const { return sockets_.epoll; }
   // Takes what is waiting, at most a few hundred messages, without blocking.
   void Poll();
   // Sends the orders, many a message. The requests of those that could not be sent: their owner is gone, reads nothing,
   // or never said that it can.
   std::vector<uint32_t> Move(absl::Span<const MoveOrder> orders);
+  // Sends a message with a descriptor of ours, which stays the caller's; -1: none. NotFound: the connection is gone.
+  absl::Status Give(uint64_t connection, absl::Span<const uint8_t> message, int fd);
   const Counts& counts() const { return counts_; }
 
  private:
@@ -131,12 +139,24 @@ class InprocServer {
     absl::flat_hash_map<QpKey, QpInfo> qps;
     uint64_t id = 0;
     bool profiler = false;
+    bool said = false;  // anything
     Peer AsPeer() const { return {id, peer.pid, peer.uid}; }
   };
-  InprocServer(std::string path, int listen_fd, int epoll_fd, Handler handler, const QuotaLimits& limits);
+  // reserve: given up for a moment where there is no other, to take and refuse who waits.
+  struct Sockets {
+    int listener = -1, epoll = -1, timer = -1, reserve = -1;
+  };
+  enum class After { kGoesOn, kEnds, kStrange };
+  InprocServer(std::string path, const Sockets& sockets, Handler handler, const QuotaLimits& limits);
   void Accept();
-  bool Receive(Connection& connection);  // false: the connection ended
-  void Message(Connection& connection, const char* data, size_t size, int fd);
+  void Admit(int fd);
+  void Refuse(int fd);
+  void RefuseOne();
+  void Rest();
+  void Wake();  // OnTimer, in a while
+  void OnTimer();
+  After Receive(Connection& connection);
+  void Message(Connection& connection, const char* data, size_t size);
   QpInfo* Remember(Connection& connection, QpInfo info);  // null: over quota
   void OnRegister(Connection& connection, const cw_inproc_register_qp& message);
   void OnUnregister(Connection& connection, const cw_inproc_register_qp& message);
@@ -150,11 +170,11 @@ class InprocServer {
   void Close(size_t index);
 
   std::string path_;
-  int listen_fd_;
-  int epoll_fd_;
+  Sockets sockets_;
   Handler handler_;
   std::vector<std::unique_ptr<Connection>> connections_;
   ProcessQuota quota_;
+  Discards discards_;
   Counts counts_;
   uint64_t next_connection_ = 1;
 };

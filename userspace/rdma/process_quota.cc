@@ -8,12 +8,20 @@ namespace {
 constexpr double kStoreS = 2;
 }  // namespace
 
+QuotaLimits Within(QuotaLimits limits, uint64_t descriptors) {
+  limits.connections = std::min<uint64_t>(limits.connections, descriptors / 2);
+  limits.user_connections = std::min(limits.user_connections, limits.connections / 4);
+  return limits;
+}
+
 bool ProcessQuota::Connected(uint32_t pid, uint32_t uid, int64_t now_ns) {
+  if (connections_ >= limits_.connections) return false;
   const auto known = processes_.find(pid);
   const uint32_t owner = known == processes_.end() ? uid : known->second.uid;
   User& user = users_[owner];
   if (owner != 0 && user.connections >= limits_.user_connections) return false;
   ++user.connections;
+  ++connections_;
   if (known != processes_.end()) {
     ++known->second.connections;
   } else {
@@ -26,6 +34,7 @@ bool ProcessQuota::Connected(uint32_t pid, uint32_t uid, int64_t now_ns) {
 void ProcessQuota::Disconnected(uint32_t pid) {
   const auto it = processes_.find(pid);
   if (it == processes_.end()) return;
+  --connections_;
   const auto user = users_.find(it->second.uid);
   if (--user->second.connections == 0) users_.erase(user);
   if (--it->second.connections == 0) processes_.erase(it);

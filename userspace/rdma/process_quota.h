@@ -15,13 +15,18 @@ struct QuotaLimits {
   double messages_per_second = 10000;
   size_t user_connections = 1024;
   size_t user_qps = 65536;
+  size_t connections = 4096;  // of all users, root too: each is a descriptor of this process
 };
+
+// The same, with connections that leave a process of so many descriptors half of them, and other users three quarters
+// of what one may have.
+QuotaLimits Within(QuotaLimits limits, uint64_t descriptors);
 
 class ProcessQuota {
  public:
   explicit ProcessQuota(const QuotaLimits& limits) : limits_(limits) {}
 
-  // false: its user has as many connections as it may; nothing is remembered of this one.
+  // false: its user, or all together, have as many connections as they may; nothing is remembered of this one.
   bool Connected(uint32_t pid, uint32_t uid, int64_t now_ns);
   void Disconnected(uint32_t pid);  // the last one forgets the process
 
@@ -42,6 +47,7 @@ class ProcessQuota {
     int64_t filled_ns = 0;
   };
   QuotaLimits limits_;
+  size_t connections_ = 0;
   absl::flat_hash_map<uint32_t, Process> processes_;
   absl::flat_hash_map<uint32_t, User> users_;
 };

@@ -25,7 +25,7 @@ struct fake_context {
 };
 
 static _Atomic uint32_t next_qpn = 0x100;
-static atomic_bool refuse_labels, refuse_posts;
+static atomic_bool refuse_labels, refuse_posts, refuse_all;
 static uint32_t idle_qpn; /* each post and each poll of it succeed and do nothing; 0: of none */
 
 static struct fake_context* of(struct ibv_context* context) { return (struct fake_context*)verbs_get_ctx(context); }
@@ -41,6 +41,7 @@ static int post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_
   const bool all = ((struct fake_qp*)qp)->all_signaled;
   uint64_t n = 0;
   if (qp->qp_num == idle_qpn) return 0;
+  if (refuse_all) return EIO; /* as providers do of a queue pair or a device that is broken: bad stays as it is */
   for (; wr; wr = wr->next) {
     n += all || (wr->send_flags & IBV_SEND_SIGNALED);
     if (refuse_posts && wr->next) {
@@ -165,6 +166,7 @@ int ibv_query_gid(struct ibv_context* context, uint8_t port, int index, union ib
 uint32_t fake_label(const struct ibv_qp* qp) { return ((const struct fake_qp*)qp)->label; }
 void fake_refuse_labels(bool refuse) { refuse_labels = refuse; }
 void fake_refuse_posts(bool refuse) { refuse_posts = refuse; }
+void fake_refuse_all_posts(bool refuse) { refuse_all = refuse; }
 void fake_do_nothing(const struct ibv_qp* qp) { idle_qpn = qp->qp_num; }
 struct ibv_cq* fake_cq(struct ibv_context* context) {
   return &of(context)->cq;

@@ -9,6 +9,7 @@
 uint32_t fake_label(const struct ibv_qp* qp);  /* of its latest address vector */
 void fake_refuse_labels(bool refuse);          /* ibv_modify_qp fails where there is one */
 void fake_refuse_posts(bool refuse);           /* ibv_post_send takes the first request of a list only */
+void fake_refuse_all_posts(bool refuse);       /* it fails and says nothing of which request */
 void fake_do_nothing(const struct ibv_qp* qp); /* what it posts completes at once, for measurements */
 struct ibv_cq* fake_cq(struct ibv_context* context);
 #endif

@@ -80,6 +80,22 @@ static int traffic(void) {
   return ibv_destroy_qp(qp);
 }
 
+/* A provider that fails and sets nothing: what the application has there stays, and nobody follows it. */
+static int broken(void) {
+  struct ibv_qp* qp = make_qp();
+  struct ibv_send_wr second = {0};
+  struct ibv_send_wr first = {.next = &second};
+  struct ibv_send_wr* const before[] = {0, (struct ibv_send_wr*)8};
+  if (connect_qp(qp, 0) != 0) return 1;
+  post(qp, 10);
+  fake_refuse_all_posts(true);
+  for (int i = 0; i < 2; i++) {
+    struct ibv_send_wr* bad = before[i];
+    if (qp->context->ops.post_send(qp, &first, &bad) == 0 || bad != before[i]) return 3;
+  }
+  return ibv_destroy_qp(qp);
+}
+
 static int extended(void) {
   struct ibv_qp_init_attr_ex attr = {.qp_type = IBV_QPT_RC,
                                      .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
@@ -210,6 +226,7 @@ int main(int argc, char** argv) {
   if (!strcmp(what, "ucx")) result = connect_three(0xffffffff);
   if (!strcmp(what, "refuse")) fake_refuse_labels(true), result = connect_three(0);
   if (!strcmp(what, "traffic")) result = traffic();
+  if (!strcmp(what, "broken")) result = broken();
   if (!strcmp(what, "extended")) result = extended();
   if (!strcmp(what, "threads")) result = threads();
   if (!strcmp(what, "forks")) result = forks();

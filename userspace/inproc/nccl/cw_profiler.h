@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the NCCL profiler plug-in shares with the agent: one memory per process, written by the plug-in alone.
  *
- * The memory is a memfd of exactly CW_PROF_SIZE bytes, sealed against shrinking and growing, sent with
- * cw_prof_register over the socket of cw_inproc.h. It holds
+ * The agent makes the memory, a memfd of exactly CW_PROF_SIZE bytes, sealed against shrinking and growing, and sends it
+ * over the socket of cw_inproc.h: CW_PROF_ASK, CW_PROF_MEMORY with its descriptor, and CW_PROF_READY when its head is
+ * filled in. The agent takes no descriptor from anybody. It holds
  *   - pools of what is open now (communicators, collectives, proxy operations, steps, requests of the network), and
  *   - a ring of what ended: communicators, collectives, proxy operations with the time in each state, their queue
  * pairs. Sizes are fixed by the version, so a reader takes no index, offset or size from the memory without masking it.
@@ -244,16 +245,19 @@ struct cw_prof_shared {
 #define CW_PROF_SIZE sizeof(struct cw_prof_shared)
 
 enum cw_prof_message {
-  CW_PROF_REGISTER = CW_INPROC_PROFILER, /* with the memory's descriptor */
+  CW_PROF_REGISTER = CW_INPROC_PROFILER, /* of releases before these three, with a descriptor: refused */
+  CW_PROF_ASK,                           /* the plug-in: may I have a memory? */
+  CW_PROF_MEMORY,                        /* the agent: there it is, or not */
+  CW_PROF_READY,                         /* the plug-in: what is there may be read */
 };
 
-struct cw_prof_register {
+struct cw_prof_hello {
   uint32_t magic;   /* CW_INPROC_MAGIC */
   uint16_t version; /* CW_INPROC_VERSION */
-  uint16_t type;    /* CW_PROF_REGISTER */
-  uint32_t layout;  /* CW_PROF_VERSION */
-  uint32_t pid;
-  uint64_t size; /* CW_PROF_SIZE */
+  uint16_t type;    /* enum cw_prof_message */
+  uint32_t layout;  /* CW_PROF_VERSION, the sender's */
+  uint32_t refused; /* CW_PROF_MEMORY without a descriptor: errno */
+  uint64_t size;    /* CW_PROF_SIZE, the sender's */
 };
 
 #ifdef __cplusplus
@@ -273,6 +277,6 @@ CW_PROF_CHECK(sizeof(struct cw_prof_counts) == 128);
 CW_PROF_CHECK(offsetof(struct cw_prof_shared, counts) == 256);
 CW_PROF_CHECK(offsetof(struct cw_prof_shared, head) == 384);
 CW_PROF_CHECK(offsetof(struct cw_prof_shared, comm) == 4096);
-CW_PROF_CHECK(sizeof(struct cw_prof_register) == 24);
+CW_PROF_CHECK(sizeof(struct cw_prof_hello) == 24);
 
 #endif

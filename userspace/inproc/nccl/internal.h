@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plug-in's own parts. All of it is safe from any thread; nothing waits but link.c's thread. */
+/* The plug-in's own parts. All of it is safe from any thread; nothing waits but link.c's thread,
+ * and the end of a communicator, for the mirror. */
 #ifndef CW_NCCL_INTERNAL_H
 #define CW_NCCL_INTERNAL_H
 #include <stdint.h>
@@ -15,10 +16,17 @@ struct cwp_context {
   void* chained; /* the other profiler's context, see chain.c */
 };
 
-/* memory.c: the shared memory of this process; null before the first communicator, and in a child after fork. */
+/* memory.c: what the agent is to see of this process; null before the first communicator, and in a child after fork. */
 extern struct cw_prof_shared* cwp_shared;
 struct cw_prof_shared* cwp_open_memory(void); /* null: there is none to be had */
-int cwp_memory_fd(void);
+
+/* mirror.c: the copy of it in the agent's memory. `memory`: the agent's descriptor, which stays the caller's; 0: it is
+ * not what was agreed. */
+int cwp_open_mirror(int memory);
+int cwp_has_mirror(void);
+void cwp_mirror(void); /* copies what is new, if there is a mirror */
+void cwp_close_mirror(void);
+void cwp_forget_mirror(void); /* in a child after fork */
 
 /* pool.c: free slots, last in first out, so that the ones in use stay in the processor's cache. */
 enum { CWP_POOL_COMM, CWP_POOL_OP, CWP_POOL_STEP, CWP_POOL_NET, CWP_POOL_PAIR, CWP_POOLS };

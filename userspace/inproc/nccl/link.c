@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Brings the memory to the agent: one thread, which connects, hands the descriptor over, and waits for the end of the
- * connection to begin anew. No agent, a later one, another one: the thread tries, NCCL's threads never wait for it. */
+/* Gets a memory from the agent: one thread, which connects, asks, copies what is new, and begins anew when the
+ * connection ends. No agent, a later one, another one: the thread tries, NCCL's threads never wait for it. An agent of
+ * a release that gives none does not answer: then nothing is copied. */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,6 +17,7 @@
 
 #define RETRY_MS 500
 #define RETRY_MAX_MS 5000
+#define MIRROR_MS 100 /* as often as the agent reads */
 
 /* glibc 2.34 moved threads into libc under a new version; this one is there before and after. */
 #if defined(__x86_64__) && defined(__GLIBC__)
@@ -41,46 +42,66 @@ static int find_agent(void) {
   return length > 0 && (size_t)length < sizeof(address.sun_path);
 }
 
-static int hand_over(int fd, int memory) {
-  struct cw_prof_register message = {
+static int tell(int fd, uint16_t type) {
+  struct cw_prof_hello message = {
       .magic = CW_INPROC_MAGIC,
       .version = CW_INPROC_VERSION,
-      .type = CW_PROF_REGISTER,
+      .type = type,
       .layout = CW_PROF_VERSION,
-      .pid = (uint32_t)cwp_pid,
       .size = CW_PROF_SIZE,
   };
-  union {
-    struct cmsghdr head;
-    char bytes[CMSG_SPACE(sizeof(int))];
-  } control;
-  struct iovec bytes = {&message, sizeof(message)};
-  struct msghdr packet = {
-      .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
-  memset(&control, 0, sizeof(control));
-  control.head.cmsg_level = SOL_SOCKET;
-  control.head.cmsg_type = SCM_RIGHTS;
-  control.head.cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(&control.head), &memory, sizeof(memory));
-  return sendmsg(fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(message);
+  return send(fd, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(message);
 }
 
 /* Its descriptor, or -1. */
 static int connect_agent(void) {
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
-  if (connect(fd, (const struct sockaddr*)&address, sizeof(address)) == 0 && hand_over(fd, cwp_memory_fd())) return fd;
+  if (connect(fd, (const struct sockaddr*)&address, sizeof(address)) == 0 && tell(fd, CW_PROF_ASK)) return fd;
   close(fd);
   return -1;
 }
 
-static void wait_for_end(int fd) {
-  char nothing[64];
+/* Room for one descriptor: the kernel puts no second one in. -1: there is none with it. */
+static int descriptor_of(struct msghdr* packet) {
+  const struct cmsghdr* const head = CMSG_FIRSTHDR(packet);
+  int fd;
+  if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) return -1;
+  if (head->cmsg_len != CMSG_LEN(sizeof(fd))) return -1;
+  memcpy(&fd, CMSG_DATA(head), sizeof(fd));
+  return fd;
+}
+
+/* 0: the connection is over, or the agent gives no memory now. */
+static int hear(int fd) {
+  struct cw_prof_hello message;
+  union {
+    struct cmsghdr head;
+    char bytes[CMSG_LEN(sizeof(int))]; /* not CMSG_SPACE, which has room for two */
+  } control;
+  struct iovec bytes = {&message, sizeof(message)};
+  struct msghdr packet = {
+      .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_LEN(sizeof(int))};
+  const ssize_t size = recvmsg(fd, &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  int memory, good;
+  if (size < 0) return errno == EAGAIN || errno == EINTR;
+  memory = descriptor_of(&packet);
+  good = size == (ssize_t)sizeof(message) && message.magic == CW_INPROC_MAGIC && message.type == CW_PROF_MEMORY &&
+         message.layout == CW_PROF_VERSION && memory >= 0 && !cwp_has_mirror();
+  if (good && cwp_open_mirror(memory)) good = tell(fd, CW_PROF_READY);
+  if (memory >= 0) close(memory);
+  return size > 0 && cwp_has_mirror();
+}
+
+/* Until the connection is over. */
+static void serve(int fd) {
   while (1) {
     struct pollfd watch = {.fd = fd, .events = POLLIN};
-    if (poll(&watch, 1, -1) < 0 && errno != EINTR) return;
-    if (watch.revents & (POLLHUP | POLLERR | POLLNVAL)) return;
-    if ((watch.revents & POLLIN) && recv(fd, nothing, sizeof(nothing), MSG_DONTWAIT) == 0) return;
+    const int count = poll(&watch, 1, cwp_has_mirror() ? MIRROR_MS : -1);
+    if (count < 0 && errno != EINTR) return;
+    if (count > 0 && (watch.revents & POLLIN) && !hear(fd)) return;
+    if (count > 0 && !(watch.revents & POLLIN)) return;
+    if (count == 0) cwp_mirror();
   }
 }
 
@@ -91,10 +112,11 @@ static void* keep_link(void* unused) {
     const int fd = connect_agent();
     if (fd >= 0) {
       __atomic_store_n(&link_fd, fd, __ATOMIC_RELEASE);
-      wait_for_end(fd);
+      serve(fd);
+      if (cwp_has_mirror()) wait_ms = RETRY_MS; /* it was an agent */
+      cwp_close_mirror();
       __atomic_store_n(&link_fd, -1, __ATOMIC_RELEASE);
       close(fd);
-      wait_ms = RETRY_MS;
     }
     poll(NULL, 0, wait_ms);
     if (wait_ms < RETRY_MAX_MS) wait_ms *= 2;

@@ -1,33 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory that is shared with the agent. Made once, at the first communicator; never given back, because a callback
- * may be in it. */
+/* The memory that events are written to: this process's alone, so that agents may come and go; mirror.c copies it into
+ * the agent's. Made once, at the first communicator; never given back, because a callback may be in it. */
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/memfd.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "userspace/inproc/nccl/internal.h"
 
-#ifndef F_ADD_SEALS
-#define F_ADD_SEALS 1033
-#define F_SEAL_SEAL 1
-#define F_SEAL_SHRINK 2
-#define F_SEAL_GROW 4
-#endif
-
 struct cw_prof_shared* cwp_shared;
 int32_t cwp_pid;
 
-static int memory_fd = -1;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* init alone takes it */
-
-int cwp_memory_fd(void) { return memory_fd; }
 
 static void copy_text(char* to, size_t size, const char* prefix, const char* from) {
   size_t n = strnlen(prefix, size - 1);
@@ -52,26 +39,16 @@ static void in_child(void) {
   if (!cwp_shared) return;
   munmap(cwp_shared, CW_PROF_SIZE);
   __atomic_store_n(&cwp_shared, NULL, __ATOMIC_RELEASE);
-  close(memory_fd);
-  memory_fd = -1;
   cwp_forget_link();
+  cwp_forget_mirror();
 }
 
 static struct cw_prof_shared* make(void) {
   struct cw_prof_shared* shared;
   static int watched;
-  /* glibc has the wrapper since 2.27; this one runs everywhere. */
-  const int fd = (int)syscall(SYS_memfd_create, "cwfabric-nccl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return NULL;
-  if (ftruncate(fd, CW_PROF_SIZE) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    close(fd);
-    return NULL;
-  }
-  shared = mmap(NULL, CW_PROF_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (shared == MAP_FAILED) {
-    close(fd);
-    return NULL;
-  }
+  /* Pages that are never touched take no memory. */
+  shared = mmap(NULL, CW_PROF_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (shared == MAP_FAILED) return NULL;
   if (!watched && pthread_atfork(NULL, NULL, in_child) == 0) watched = 1;
   cwp_pid = getpid();
   shared->version = CW_PROF_VERSION;
@@ -80,7 +57,6 @@ static struct cw_prof_shared* make(void) {
   prctl(PR_GET_NAME, shared->process);
   name_job(shared);
   for (int pool = 0; pool < CWP_POOL_PAIR; ++pool) cwp_reset_pool(pool);
-  memory_fd = fd;
   __atomic_store_n(&shared->magic, CW_PROF_MAGIC, __ATOMIC_RELEASE);
   return shared;
 }

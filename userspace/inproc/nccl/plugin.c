@@ -97,6 +97,7 @@ static int finalize(void* context) {
   if (!ours) return 0;
   cwp_chain_finalize(ours);
   if (ours->comm) cwp_comm_end(ours->comm);
+  cwp_mirror(); /* the process may end now */
   free(ours);
   return 0;
 }

@@ -88,8 +88,18 @@ static struct cwv_batch sum(const struct cwv_qp* qp, const struct ibv_send_wr* w
   return batch;
 }
 
+/* Of an attempt that failed, what was not posted begins here. Providers leave `bad` unset for errors that have nothing
+ * to do with one request: then none of the list was posted. Only what is in the list may be looked at. */
+static const struct ibv_send_wr* first_left(const struct ibv_send_wr* wr, const struct ibv_send_wr* bad) {
+  for (const struct ibv_send_wr* at = wr; at; at = at->next) {
+    if (at == bad) return at;
+  }
+  return wr;
+}
+
 int cwv_post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr** bad) {
   const struct cwv_context* context = cwv_find_context(qp->context);
+  struct ibv_send_wr* left = 0; /* ours, so that "unset" is a value that is known */
   struct cwv_qp* known;
   struct cwv_batch batch;
   int error;
@@ -98,9 +108,10 @@ int cwv_post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr*
   if (!known) return context->post_send(qp, wr, bad);
   batch = sum(known, wr);
   cwv_commit(known, &batch);
-  error = context->post_send(qp, wr, bad);
+  error = context->post_send(qp, wr, &left);
+  if (left && bad) *bad = left;
   if (error) {
-    batch = sum(known, bad ? *bad : wr);
+    batch = sum(known, first_left(wr, left));
     cwv_take_back(known, &batch);
   }
   return error;
