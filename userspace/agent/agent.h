@@ -221,6 +221,7 @@ class Agent final : public api::AgentView {
   void OnRdmaDevice(const std::string& device, bool gone);
   bool IsByVerbs(const PairState& pair);
   absl::Status ConfigurePairs();
+  void TakeName(const std::string& in_peer_files);
   absl::Status OpenSources();
   absl::Status OpenRings();
   absl::Status OpenEvents();
@@ -254,7 +255,7 @@ class Agent final : public api::AgentView {
   void FillNics(api::v1::ClockReply& reply) const;
 
   // clock_round.cc: clocks of the peers, fleet time
-  void NameInFleet(const std::vector<config::PeerConfig>& all);
+  void NameInFleet();
   void UpdateClocks();
   void OpenClockOutput();
   void ClockRound();

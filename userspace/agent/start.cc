@@ -410,7 +410,8 @@ absl::Status Agent::ConfigurePairs() {
   std::vector<std::string> own;
   for (const Nic& nic : nics_) own.push_back(nic.address.ToString());
   peers_ = config::PeersExceptSelf(*peers, own);  // one list of peers serves every host
-  NameInFleet(*peers);
+  TakeName(config::OwnName(*peers, own));
+  NameInFleet();
   std::vector<probe::PairSpec> specs;
   for (const config::PeerConfig& peer : peers_) {
     for (size_t rail = 0; rail < peer.addresses.size(); ++rail) {
@@ -439,6 +440,22 @@ absl::Status Agent::ConfigurePairs() {
   if (!configured.ok()) return configured.status();
   for (uint32_t index : engine_->mesh().Pairs()) AddPair(index);
   return absl::OkStatus();
+}
+
+// Who chooses a carrier and who is whose neighbour both ends compute from names, so ours is the one that others have.
+void Agent::TakeName(const std::string& in_peer_files) {
+  const std::string& configured = options_.config.host_name;
+  if (!in_peer_files.empty()) {
+    if (!configured.empty() && configured != in_peer_files) {
+      spdlog::warn("host_name is {}, but the [[peer]] tables call this host {}, and that holds: make them agree",
+                   configured, in_peer_files);
+    }
+    host_name_ = in_peer_files;
+  } else if (options_.config.steering.nic_failover && configured.empty()) {
+    spdlog::warn("no [[peer]] table has an address of this host, so it goes by the kernel's name {}: where peers call "
+                 "it otherwise no NIC is carried; give all hosts the same tables, or set host_name to that name",
+                 host_name_);
+  }
 }
 
 absl::Status Agent::OpenSources() {

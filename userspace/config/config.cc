@@ -225,6 +225,15 @@ std::vector<PeerConfig> PeersExceptSelf(std::vector<PeerConfig> peers, const std
   return peers;
 }
 
+std::string OwnName(const std::vector<PeerConfig>& peers, const std::vector<std::string>& own_addresses) {
+  for (const PeerConfig& peer : peers) {
+    for (const std::string& address : own_addresses) {
+      if (std::find(peer.addresses.begin(), peer.addresses.end(), address) != peer.addresses.end()) return peer.name;
+    }
+  }
+  return "";
+}
+
 absl::Status CheckSecretFile(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   namespace fs = std::filesystem;

@@ -192,7 +192,7 @@ struct LogConfig {
 
 struct Config {
   std::string instance = "default";  // names pins, sockets and folders: [a-z0-9-], at most 32 characters
-  std::string host_name;             // "" = the kernel's
+  std::string host_name;             // where no peer file has one for it: see OwnName; "" = the kernel's
   Mode mode = Mode::kObserve;
   std::string run_dir;  // ParseConfig fills in the default, /run/cwfabric/INSTANCE
   std::vector<NicConfig> nics;
@@ -229,6 +229,9 @@ absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config);
 // Without the addresses that are this host's own, and without peers that then have none: so that all hosts of a group
 // may share the same peer files.
 std::vector<PeerConfig> PeersExceptSelf(std::vector<PeerConfig> peers, const std::vector<std::string>& own_addresses);
+
+// What the peer files call the host with one of these addresses: the name by which all others know it. "": nothing.
+std::string OwnName(const std::vector<PeerConfig>& peers, const std::vector<std::string>& own_addresses);
 
 // FailedPrecondition unless the file is a regular file that only its owner can read or write, with at least 16 bytes.
 // "" passes: no secret configured.

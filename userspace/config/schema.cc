@@ -376,7 +376,9 @@ void WalkPeers(Visitor& v, std::vector<PeerConfig>& peers) {
 void Walk(Visitor& v, Config& config) {
   Words(v, "instance", config.instance, TextRule::kInstance,
         "Names pins, sockets and folders; several agents on one machine need different ones.");
-  Words(v, "host_name", config.host_name, TextRule::kFree, "Name shown to people; empty takes the kernel's.");
+  Words(v, "host_name", config.host_name, TextRule::kFree,
+        "Name of this host where no [[peer]] table has one of its addresses (else the name there holds, as for all "
+        "others); empty takes the kernel's.");
   Pick(v, "mode", config.mode, ModeWords(),
        "observe decides and logs but never acts, protect moves flows off dead paths, optimize moves them for balance "
        "too.");
