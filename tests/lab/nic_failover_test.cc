@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // NIC failover on the lab's fabric: hosts with two NICs, of which one is cut, and queue pairs that do not notice.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -15,9 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
-#include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/monotonic.h"
-#include "userspace/lab/netns.h"
 #include "userspace/lab/testbed.h"
 
 namespace cw::lab {
@@ -41,21 +35,6 @@ class NicFailover : public ::testing::Test {
     absl::StatusOr<std::unique_ptr<Testbed>> up = Testbed::Up(spec);
     ASSERT_TRUE(up.ok()) << up.status();
     testbed = std::move(*up);
-  }
-  void KillAgent(int host) {
-    ASSERT_EQ(kill(testbed->agent_pid(host), SIGKILL), 0);
-    siginfo_t ended{};
-    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(testbed->agent_pid(host)), &ended, WEXITED), 0);
-  }
-  // What a reboot leaves of the agent in the kernel, and in its run folder: nothing. Its queue pairs live on here.
-  void TakeAgentAway(int host) {
-    ASSERT_NO_FATAL_FAILURE(KillAgent(host));
-    const std::string folder = DescribeAgentHost(testbed->fabric(), host).run_dir;
-    const std::string line = absl::StrCat(CWLAB_AGENTD_BINARY, " --config ", folder, "/agent.toml --detach >/dev/null");
-    ASSERT_TRUE(RunInNetns(testbed->fabric().HostNetns(host), [&] {
-                  return std::system(line.c_str()) == 0 ? absl::OkStatus() : absl::InternalError(line);
-                }).ok());
-    std::filesystem::remove(folder + "/drains.json");
   }
   void DrainEth0(int host) {
     v1::DrainRequest drain;
@@ -193,7 +172,7 @@ TEST_F(NicFailover, HostsGoByTheNamesThatThePeerFilesHave) {
   };
   Up();
   ASSERT_NE(testbed, nullptr);
-  ASSERT_NO_FATAL_FAILURE(KillAgent(0));
+  ASSERT_TRUE(testbed->LoseAgent(0).ok());
   ASSERT_TRUE(testbed->StartAgent(0).ok());  // now its own table is known here, too
   ASSERT_TRUE(testbed->WaitPathsUp(absl::Seconds(30)).ok());
   for (int host : {0, 1}) EXPECT_EQ(testbed->agent(host).Status()->host_name(), absl::StrCat("h", host));
@@ -273,7 +252,7 @@ TEST_F(NicFailover, AHostThatRebootsDuringADrainGetsItsPacketsByTheirOwnNic) {
   ASSERT_NE(testbed, nullptr);
   StartTraffic(PatientTraffic());
   ASSERT_NO_FATAL_FAILURE(DrainEth0(0));
-  ASSERT_NO_FATAL_FAILURE(TakeAgentAway(0));
+  ASSERT_TRUE(testbed->LoseAgent(0).ok());
   ASSERT_TRUE(testbed->StartAgent(0).ok());
   EXPECT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_carried() == 0 && NicOf(1, 0).pairs_carried() == 0; }));
   EXPECT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(300)); }));
@@ -285,7 +264,7 @@ TEST_F(NicFailover, AHostWhoseProgramsAreTakenAwayGetsNothingThatItWouldHaveToPu
   ASSERT_NE(testbed, nullptr);
   StartTraffic(PatientTraffic());
   ASSERT_NO_FATAL_FAILURE(DrainEth0(0));
-  ASSERT_NO_FATAL_FAILURE(TakeAgentAway(1));
+  ASSERT_TRUE(testbed->LoseAgent(1).ok());
   EXPECT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_carried() == 0; }));
   EXPECT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(300)); }));
   ExpectNoneDied();

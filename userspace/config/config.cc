@@ -158,6 +158,8 @@ absl::Status CheckUnique(const std::vector<PeerConfig>& peers) {
 
 std::string Config::RunDir() const { return run_dir.empty() ? "/run/cwfabric/" + instance : run_dir; }
 
+std::string Config::StateDir() const { return state_dir.empty() ? "/var/lib/cwfabric/" + instance : state_dir; }
+
 std::string Config::SocketPath() const { return RunDir() + "/agent.sock"; }
 
 std::string Config::ClockPage() const { return clock.page == "auto" ? RunDir() + "/clock" : clock.page; }
@@ -182,6 +184,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view fil
   if (!status.ok()) return status;
   if (status = CheckUnique(config.peers); !status.ok()) return status;
   config.run_dir = config.RunDir();
+  config.state_dir = config.StateDir();
   return config;
 }
 

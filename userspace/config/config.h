@@ -194,7 +194,8 @@ struct Config {
   std::string instance = "default";  // names pins, sockets and folders: [a-z0-9-], at most 32 characters
   std::string host_name;             // where no peer file has one for it: see OwnName; "" = the kernel's
   Mode mode = Mode::kObserve;
-  std::string run_dir;  // ParseConfig fills in the default, /run/cwfabric/INSTANCE
+  std::string run_dir;    // ParseConfig fills in the default, /run/cwfabric/INSTANCE
+  std::string state_dir;  // the same, /var/lib/cwfabric/INSTANCE; what is to outlive a reboot
   std::vector<NicConfig> nics;
   std::vector<PeerConfig> peers;
   std::string peers_file;  // [[peer]] tables in a file of their own, read after this one
@@ -213,6 +214,7 @@ struct Config {
   LogConfig log;
 
   std::string RunDir() const;      // run_dir, or the default with the instance filled in
+  std::string StateDir() const;    // state_dir, likewise
   std::string SocketPath() const;  // RunDir()/agent.sock
   std::string ClockPage() const;   // clock.page; "auto" is RunDir()/clock, where libcwclock looks for "default"'s
   Listen MetricsListen() const;    // metrics.listen; "auto" is unix:RunDir()/metrics.sock
