@@ -50,7 +50,7 @@ struct cw_probe_hdr {
   __be16 cookie;  /* requester's pair index, echoed */
   __u8 key_id;
   __u8 flags;               /* reply: enum cw_probe_flags; otherwise 0 */
-  __be32 responder_session; /* reply */
+  __be32 responder_session; /* reply; message: the receiver's as the sender last heard it, 0: not yet */
   __be64 t1;                /* 0; transports that stamp in userspace may use it. message: bytes of body */
   __be64 t2;                /* reply: arrival of the request, responder's clock */
   __be64 t3;                /* reply: departure of the reply */

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "maps/abi.h"
 #include "tests/lab/agent_rig.h"
+#include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_contention.h"
 #include "userspace/lab/roce_packet.h"
@@ -70,6 +71,21 @@ TEST_F(AgentOnFabric, TellsWhatTheSwitchesHashOn) {
     EXPECT_EQ(check("fabric hashing").result(), moves ? v1::Check::RESULT_OK : v1::Check::RESULT_WARN);
     EXPECT_EQ(testbed->agent(0).Status().value_or(v1::StatusReply()).moves_frozen(), !moves);
   }
+}
+
+// The lab's clock cannot be set back, so what peers have seen of the host is ahead of it.
+TEST_F(AgentOnFabric, ARebootWithAClockThatIsBehindIsNoReplay) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  const std::string file = DescribeAgentHost(testbed->fabric(), 0).run_dir + "/state/session";
+  ASSERT_TRUE(testbed->LoseAgent(0).ok());
+  std::ofstream(file) << absl::ToUnixSeconds(absl::Now()) + 1'000'000 << '\n';
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  ASSERT_TRUE(testbed->WaitPathsUp(absl::Seconds(30)).ok());
+  ASSERT_TRUE(testbed->LoseAgent(0).ok());
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  const absl::Status up = testbed->WaitPathsUp(absl::Seconds(30));
+  EXPECT_TRUE(up.ok()) << up;
 }
 
 TEST_F(AgentOnFabric, ShowsQueuePairsWithProcessPathAndDelay) {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -26,10 +28,26 @@ class NicFailover : public ::testing::Test {
     spec.mode = mode;
     spec.second_nics = second_nics;
     spec.agent_binary = CWLAB_AGENTD_BINARY;
-    spec.adjust = [](int, config::Config& config) { config.steering.nic_failover = true; };
+    spec.adjust = [this](int host, config::Config& config) {
+      config.steering.nic_failover = true;
+      if (adjust) adjust(host, config);
+    };
     absl::StatusOr<std::unique_ptr<Testbed>> up = Testbed::Up(spec);
     ASSERT_TRUE(up.ok()) << up.status();
     testbed = std::move(*up);
+  }
+  void DrainEth0(int host) {
+    v1::DrainRequest drain;
+    drain.set_kind(v1::DRAIN_KIND_NIC);
+    drain.set_what("eth0");
+    const auto done = testbed->agent(host).Drain(drain);
+    ASSERT_TRUE(done.ok()) << done.status();
+    ASSERT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_carried() > 0 && NicOf(1, 0).pairs_carried() > 0; }));
+  }
+  static JobSpec PatientTraffic() {
+    JobSpec job = Traffic();
+    job.timeout = 19;  // 2.1 s, seven times: longer than a host needs to be back, or to be given up
+    return job;
   }
   static JobSpec Traffic() {
     JobSpec job;
@@ -111,6 +129,7 @@ class NicFailover : public ::testing::Test {
     EXPECT_EQ(NicOf(0, 0).pairs_silent(), 0u);
     ExpectNoneDied();
   }
+  std::function<void(int host, config::Config&)> adjust;
   std::unique_ptr<Testbed> testbed;
   std::unique_ptr<Emulator> emulator;
 };
@@ -140,6 +159,26 @@ TEST_F(NicFailover, WhatDiedWithTheNicIsAskedForAtOnce) {
   StartTraffic(job);
   CutAndReturn([&](bool cut) { CutSilently(0, cut); });
   EXPECT_GT(testbed->CounterSum("tail_naks"), 0u);
+}
+
+// Both have the same name of their own, and others in the one list of peers of both.
+TEST_F(NicFailover, HostsGoByTheNamesThatThePeerFilesHave) {
+  std::map<std::string, config::PeerConfig> tables;
+  adjust = [&](int host, config::Config& config) {
+    config.host_name = "zz";  // behind either of the names
+    for (const config::PeerConfig& peer : config.peers) tables[peer.name] = peer;
+    const auto own = tables.find(absl::StrCat("h", host));
+    if (own != tables.end()) config.peers.push_back(own->second);
+  };
+  Up();
+  ASSERT_NE(testbed, nullptr);
+  ASSERT_TRUE(testbed->LoseAgent(0).ok());
+  ASSERT_TRUE(testbed->StartAgent(0).ok());  // now its own table is known here, too
+  ASSERT_TRUE(testbed->WaitPathsUp(absl::Seconds(30)).ok());
+  for (int host : {0, 1}) EXPECT_EQ(testbed->agent(host).Status()->host_name(), absl::StrCat("h", host));
+  StartTraffic();
+  CutSilently(0, true);
+  EXPECT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_carried() > 0 && NicOf(1, 0).pairs_carried() > 0; }));
 }
 
 // Rails: the second NICs hang on each other's leaf.
@@ -204,6 +243,30 @@ TEST_F(NicFailover, ADrainedNicIsLeftAndTakenBack) {
   ASSERT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_carried() == 0 && NicOf(1, 0).pairs_carried() == 0; }));
   EXPECT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(300)); }));
   EXPECT_GT(sent(), before);
+  ExpectNoneDied();
+}
+
+// Of the two this host chooses what carries; the other one goes by its word, and is told nothing of its own accord.
+TEST_F(NicFailover, AHostThatRebootsDuringADrainGetsItsPacketsByTheirOwnNic) {
+  Up();
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic(PatientTraffic());
+  ASSERT_NO_FATAL_FAILURE(DrainEth0(0));
+  ASSERT_TRUE(testbed->LoseAgent(0).ok());
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  EXPECT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_carried() == 0 && NicOf(1, 0).pairs_carried() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(300)); }));
+  ExpectNoneDied();
+}
+
+TEST_F(NicFailover, AHostWhoseProgramsAreTakenAwayGetsNothingThatItWouldHaveToPutBack) {
+  Up();
+  ASSERT_NE(testbed, nullptr);
+  StartTraffic(PatientTraffic());
+  ASSERT_NO_FATAL_FAILURE(DrainEth0(0));
+  ASSERT_TRUE(testbed->LoseAgent(1).ok());
+  EXPECT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_carried() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(300)); }));
   ExpectNoneDied();
 }
 

@@ -325,6 +325,14 @@ TEST(Peers, AHostLeavesItselfOut) {
   EXPECT_EQ(peers[0].name, "b");
 }
 
+TEST(Peers, AHostIsCalledAsTheOthersCallIt) {
+  const std::vector<PeerConfig> peers = {{"a", {"10.0.0.1", "10.0.1.1"}, ""}, {"b", {"10.0.0.2"}, ""}};
+  EXPECT_EQ(OwnName(peers, {"10.0.9.9", "10.0.1.1"}), "a") << "any of its addresses will do";
+  EXPECT_EQ(OwnName(peers, {"10.0.0.2"}), "b");
+  EXPECT_EQ(OwnName(peers, {"10.0.0.3"}), "");
+  EXPECT_EQ(OwnName({}, {}), "");
+}
+
 TEST_F(Folder, PeersFilesTakeNothingElse) {
   Config config;
   config.peers_file = Write("more.toml", "mode = \"observe\"\n");

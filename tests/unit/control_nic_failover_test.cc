@@ -21,6 +21,9 @@ class TwoHosts : public ::testing::Test {
     std::vector<NicPair> pairs;
     NicStep step;
     bool acts = true;
+    uint32_t session = 100;  // 0: not told
+    bool mute = false;       // its reports are lost
+    bool stopped = false;    // no agent, but its programs answer and put back
   };
   static Addr A(int host, int nic) { return Addr::FromV4(0x0a000000u + static_cast<uint32_t>(host << 8 | nic)); }
 
@@ -46,21 +49,41 @@ class TwoHosts : public ::testing::Test {
       now_ns_ += 10 * kMs;
       for (int h : {0, 1}) {
         for (NicPair& pair : host(h).pairs) {
-          if (Answers(pair.key) && !paused_) pair.last_reply_ns = now_ns_;
+          if (!Answers(pair.key) || paused_) continue;
+          pair.last_reply_ns = now_ns_;
+          pair.session = host(1 - h).session;
         }
       }
       for (int h : {0, 1}) {
         Host& from = host(h);
+        if (from.stopped) continue;
         from.step = from.rule.Tick(from.pairs, from.acts, now_ns_);
         changes_ += static_cast<int>(from.step.changes.size());
         for (const NicStep::Outgoing& out : from.step.reports) {
           ++reports_;
-          if (!Answers(from.pairs[out.via].key)) continue;
+          if (!Answers(from.pairs[out.via].key) || from.mute || host(1 - h).stopped) continue;
           host(1 - h).rule.OnReport(from.name, out.report, now_ns_);
         }
-        Check();
+        if (!unsettled_) Check();
       }
     }
+  }
+  // The host begins anew with nothing; leaves: the next agent takes its rules over.
+  void Restart(int h, bool leaves) {
+    Host& again = host(h);
+    const auto left = again.step.carries;
+    again.rule = NicFailover(again.name);
+    if (!leaves) again.step = {};
+    ++again.session;
+    for (NicPair& pair : again.pairs) {
+      pair.last_reply_ns = 0;
+      pair.drained = pair.drained && leaves;
+    }
+    if (!leaves) return;
+    for (const auto& [carry, key] : left) again.rule.Adopt(key, carry);
+  }
+  void DrainNear(bool drained) {
+    for (NicPair& pair : near_.pairs) pair.drained = drained && pair.key.local == A(0, 0);
   }
   // Whatever one sends by another pair the other one puts back.
   void Check() {
@@ -93,6 +116,7 @@ class TwoHosts : public ::testing::Test {
   Host near_{"a"}, far_{"b"};
   std::set<Addr> dead_;
   bool gone_ = false, paused_ = false;
+  bool unsettled_ = false;  // one has just lost its rules, which the other does not know yet
   int64_t now_ns_ = 1000 * kMs;
   int changes_ = 0, reports_ = 0;
 };
@@ -271,6 +295,111 @@ TEST_F(TwoHosts, WhatAnEarlierAgentLeftGoesOn) {
   dead_.clear();
   Run(5000);
   EXPECT_EQ(Carried(0) + Carried(1), 0);
+}
+
+// The host with the drain chooses the carrier, rebooted, and has nothing to say of its own accord.
+TEST_F(TwoHosts, AHostThatRebootsDuringADrainIsNotSentCarriedPacketsForEver) {
+  DrainNear(true);
+  Run(1000);
+  ASSERT_EQ(Carried(1), 2);
+  Restart(0, /*leaves=*/false);
+  unsettled_ = true;
+  Run(300);
+  unsettled_ = false;
+  EXPECT_EQ(Carried(1), 0) << "told that there is no such rule";
+  Run(10'000);
+  EXPECT_EQ(Carried(0) + Carried(1), 0);
+  EXPECT_TRUE(far_.step.carries.empty());
+}
+
+TEST_F(TwoHosts, AHostThatRebootsWhileTheOtherDrainsAgreesAnew) {
+  DrainNear(true);
+  Run(1000);
+  ASSERT_EQ(Carried(0), 2);
+  Restart(1, /*leaves=*/false);
+  unsettled_ = true;
+  Run(300);
+  unsettled_ = false;
+  Run(10'000);
+  EXPECT_EQ(Carried(0), 2);
+  EXPECT_EQ(Carried(1), 2);
+}
+
+// As an agent of an earlier release does: it has no such rule, and does not say so.
+TEST_F(TwoHosts, ANewSessionOfThePeerHasToConfirmWhatWasAgreed) {
+  for (const int h : {0, 1}) {
+    DrainNear(true);
+    Run(1000);
+    ASSERT_EQ(Carried(1 - h), 2);
+    Restart(h, /*leaves=*/false);
+    host(h).mute = true;
+    unsettled_ = true;
+    Run(1900);
+    EXPECT_EQ(Carried(1 - h), 2) << "an agent that was started anew takes as long until it is heard";
+    Run(200);
+    EXPECT_EQ(Carried(1 - h), 0) << h;
+    unsettled_ = false;
+    Run(2000);
+    host(h).mute = false;
+    DrainNear(false);
+    Run(20'000);
+    ASSERT_EQ(Carried(0) + Carried(1), 0);
+  }
+}
+
+TEST_F(TwoHosts, WithoutReportsAndWithProbesThatPassPacketsGoByTheirOwnNic) {
+  DrainNear(true);
+  Run(1000);
+  near_.session = far_.session = 0;
+  Restart(0, /*leaves=*/false);
+  near_.session = 0;
+  near_.mute = true;
+  unsettled_ = true;
+  Run(6000);
+  EXPECT_EQ(Carried(1), 0);
+}
+
+// Programs taken away (cwagentd --detach, the package removed), or the host is down: no pair answers any more.
+TEST_F(TwoHosts, APeerThatAnswersByNoPairPutsNothingBack) {
+  for (const bool drain : {true, false}) {
+    DrainNear(drain);
+    if (!drain) dead_ = {A(0, 0)};
+    Run(1000);
+    ASSERT_EQ(Carried(0), 2);
+    gone_ = true;
+    Run(4000);
+    EXPECT_EQ(Carried(0), 2) << "it may be back at once";
+    Run(2000);
+    EXPECT_EQ(Carried(0), 0) << drain;
+    gone_ = false;
+    Run(500);
+    EXPECT_EQ(Carried(0), 2) << "back, with its rules";
+  }
+}
+
+TEST_F(TwoHosts, ThePeersProgramsPutBackWithoutItsAgentWhileANicIsDead) {
+  dead_ = {A(0, 0)};
+  Run(1000);
+  far_.stopped = true;
+  Run(20'000);
+  EXPECT_EQ(Carried(0), 2);
+}
+
+TEST_F(TwoHosts, AnAgentThatIsStartedAnewInterruptsNothing) {
+  for (const int h : {0, 1}) {
+    dead_ = {A(0, 0)};
+    Run(1000);
+    ASSERT_EQ(Carried(1 - h), 2);
+    Restart(h, /*leaves=*/true);
+    for (int i = 0; i < 500; ++i) {
+      Run(10);
+      ASSERT_EQ(Carried(1 - h), 2) << h << " after " << i * 10 << " ms";
+    }
+    EXPECT_EQ(Carried(h), 2);
+    dead_.clear();
+    Run(70'000);
+    ASSERT_EQ(Carried(0) + Carried(1), 0);
+  }
 }
 
 TEST_F(TwoHosts, LostReportsAreMadeGood) {

@@ -311,6 +311,19 @@ TEST(Mesh, PlanSendsEachSlotFromItsPortWithThePairsKey) {
   EXPECT_EQ(probe->bytes(), (*plan)[1].probe.bytes());
 }
 
+TEST(Mesh, ANewSessionIsInAllThatIsSentFromThenOn) {
+  MemoryPairStore store(2);
+  const KeyRing keys = TestKeys();
+  Mesh mesh(&store, &keys, {.session = 7});
+  ASSERT_TRUE(mesh.Configure({{TestAddr("10.0.0.10"), 1, TestAddr("10.0.1.10"), "peer", 0}}).ok());
+  mesh.slots(0).SetPaths({50000}, nullptr, 0);
+  const auto session = [&] { return mesh.Plan(0)->at(0).probe.bytes()[HdrOffset(true) + 11]; };
+  EXPECT_EQ(session(), 7);
+  mesh.SetSession(8);
+  EXPECT_EQ(session(), 8);
+  EXPECT_EQ(mesh.Packet(0, 0, 50000).session, 8u);
+}
+
 TEST(Mesh, APairsPacketsRideInTheClassThatItWasGiven) {
   MemoryPairStore store(2);
   const KeyRing keys = TestKeys();

@@ -386,6 +386,33 @@ TEST_F(Channel, DeliversOnceToTheRightPeerOnly) {
   EXPECT_FALSE(b_.channel->Receive(bad).ok());
 }
 
+// The window is gone with the agent that kept it; the maps are not.
+TEST_F(Channel, WhatWasRecordedBeforeARestartIsRefusedAfterIt) {
+  a_.store.pairs[0].responder_session = 1001;
+  b_.store.pairs[0].peer_session = 1000;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(a_.channel->Send(0, Hello{"a", "b"}).ok());
+  for (size_t i : {0, 1}) ASSERT_TRUE(b_.channel->Receive(Record(a_.wire[i])).ok());
+
+  End again("10.0.1.10", "10.0.0.10", 1002);
+  again.store.pairs = b_.store.pairs;
+  for (const auto& packet : a_.wire) {
+    EXPECT_TRUE(absl::IsAlreadyExists(again.channel->Receive(Record(packet)).status()));
+  }
+  EXPECT_EQ(again.channel->stats().rejected_replay, 3u);
+  a_.store.pairs[0].responder_session = 1002;  // the first probe's answer says so
+  ASSERT_TRUE(a_.channel->Send(0, Hello{"a", "b"}).ok());
+  EXPECT_TRUE(again.channel->Receive(Record(a_.wire.back())).ok());
+}
+
+TEST_F(Channel, MessagesOfAnEarlierSessionThanThePeersProbesAreRefused) {
+  End before("10.0.0.10", "10.0.1.10", 999);
+  ASSERT_TRUE(before.channel->Send(0, Hello{"a", "b"}).ok());
+  b_.store.pairs[0].peer_session = 1000;
+  EXPECT_TRUE(absl::IsAlreadyExists(b_.channel->Receive(Record(before.wire[0])).status()));
+  ASSERT_TRUE(a_.channel->Send(0, Hello{"a", "b"}).ok());
+  EXPECT_TRUE(b_.channel->Receive(Record(a_.wire[0])).ok()) << "one that does not say whom it is for";
+}
+
 TEST_F(Channel, ANewerAgentsMessagesArePassedOverAndCounted) {
   // What EncodeBody of a newer agent might make: a kind of its own, in an authenticated datagram.
   auto packet = BuildMessage(a_.mesh->Packet(0, 0, 50000), 1, std::vector<uint8_t>{200, 1, 0, 1, 0xaa, 0xbb});

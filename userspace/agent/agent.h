@@ -34,6 +34,7 @@
 #include "userspace/agent/nic_nodes.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/resource_meter.h"
+#include "userspace/agent/session_keeper.h"
 #include "userspace/agent/tail_book.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/api/server.h"
@@ -207,6 +208,8 @@ class Agent final : public api::AgentView {
   absl::Status OpenDataplane();
   absl::Status OpenNics();
   void WriteControl();
+  void BeginSession(uint32_t pinned);
+  void RenewSession();
   uint16_t BlindAfterJiffies() const;
   void TellOfLease();
   absl::Status OpenProbes();
@@ -221,6 +224,7 @@ class Agent final : public api::AgentView {
   void OnRdmaDevice(const std::string& device, bool gone);
   bool IsByVerbs(const PairState& pair);
   absl::Status ConfigurePairs();
+  void TakeName(const std::string& in_peer_files);
   absl::Status OpenSources();
   absl::Status OpenRings();
   absl::Status OpenEvents();
@@ -254,7 +258,7 @@ class Agent final : public api::AgentView {
   void FillNics(api::v1::ClockReply& reply) const;
 
   // clock_round.cc: clocks of the peers, fleet time
-  void NameInFleet(const std::vector<config::PeerConfig>& all);
+  void NameInFleet();
   void UpdateClocks();
   void OpenClockOutput();
   void ClockRound();
@@ -634,7 +638,7 @@ class Agent final : public api::AgentView {
   MonotonicClock monotonic_;
   int64_t started_ns_ = 0;         // monotonic
   double lease_found_over_s_ = 0;  // at the start: since when the lease of the agent before was over
-  uint32_t session_ = 0;
+  SessionKeeper session_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<dataplane::Dataplane> dataplane_;
   std::shared_ptr<LineClock> clock_;  // local time, as the BPF programs read it; the prober's thread keeps it

@@ -23,18 +23,11 @@ constexpr size_t kSlowHosts = 200;      // … up to so many, and less often bey
 
 }  // namespace
 
-// Everyone computes who is whose neighbour from the names, so ours is the one that the others have for us.
-void Agent::NameInFleet(const std::vector<config::PeerConfig>& all) {
-  std::string self = host_name_;
+void Agent::NameInFleet() {
   std::vector<std::string> others;
-  for (const config::PeerConfig& peer : all) {
-    const bool is_us = std::any_of(nics_.begin(), nics_.end(), [&](const Nic& nic) {
-      return std::find(peer.addresses.begin(), peer.addresses.end(), nic.address.ToString()) != peer.addresses.end();
-    });
-    if (is_us) self = peer.name;
-  }
   for (const config::PeerConfig& peer : peers_) others.push_back(peer.name);
-  fleet_clock_ = std::make_unique<FleetClock>(self, sync::HostId(absl::StrCat(self, " ", session_)));
+  fleet_clock_ =
+      std::make_unique<FleetClock>(host_name_, sync::HostId(absl::StrCat(host_name_, " ", session_.session())));
   fleet_clock_->SetPeers(others, static_cast<size_t>(options_.config.probe.clock_neighbours));
   if (options_.config.clock.anchor == config::Anchor::kRealtime) {
     anchor_ = std::make_unique<RealtimeAnchor>(clock_, options_.config.clock.anchor_bound, options_.kernel_time);

@@ -201,6 +201,7 @@ void Agent::EverySecond() {
   SdNotify("WATCHDOG=1");
   const int64_t now_ns = MonotonicNs();
   RenewLease();
+  RenewSession();
   for (auto& [index, pair] : pairs_) {
     const uint32_t round = probe::Load(dataplane_->pairs()[index].cur_round);
     const uint32_t sent = round - pair->last_round;

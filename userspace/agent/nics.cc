@@ -63,6 +63,7 @@ std::vector<control::NicPair> Agent::LookAtNicPairs() {
     control::NicPair out{.index = index, .key = pair->key, .peer = pair->peer};
     out.interval_ns = engine_->IntervalNs(index);
     out.last_reply_ns = pair->last_reply_ns;
+    out.session = maps::PairsView::Load(dataplane_->pairs()[index].responder_session);
     for (const Nic& nic : nics_) {
       if (nic.ifindex != pair->ifindex) continue;
       out.link_up = nic.link_up;

@@ -9,12 +9,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/flap_watch.h"
@@ -156,6 +156,7 @@ api::ServerOptions ApiOptions(const config::Config& config) {
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
       host_name_(HostName(options_.config)),
+      session_(options_.config.StateDir() + "/" + SessionKeeper::kFile),
       drains_(options_.config.RunDir() + "/" + agent::Drains::kFile, Deadlines::BootId()),
       deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, Deadlines::BootId()) {
   const config::SteeringConfig& steering = options_.config.steering;
@@ -249,10 +250,8 @@ void Agent::WriteControl() {
   const config::Config& config = options_.config;
   using maps::CtlView;
   cw_ctl& ctl = dataplane_->ctl()[0];
-  // Sessions must grow from start to start, also when the wall clock was set back.
-  session_ = std::max<uint32_t>(static_cast<uint32_t>(time(nullptr)), CtlView::Load(ctl.session) + 1);
+  BeginSession(CtlView::Load(ctl.session));
   CtlView::Store(ctl.abi_version, CW_ABI_VERSION);
-  CtlView::Store(ctl.session, session_);
   CtlView::Store(ctl.sample_level_tx, static_cast<uint32_t>(config.samples.level_tx));
   CtlView::Store(ctl.sample_level_rx, static_cast<uint32_t>(config.samples.level_rx));
   CtlView::Store(ctl.miss_limit, static_cast<uint32_t>(config.liveness.misses));
@@ -273,6 +272,30 @@ void Agent::WriteControl() {
     spdlog::warn("the mode is {} and stays, as it was before the restart; the configuration says {}: cwctl mode {}",
                  allowed().ToString(), configured.ToString(), std::string(ModeName(configured.mode())));
   }
+}
+
+void Agent::BeginSession(uint32_t pinned) {
+  const absl::Status kept = session_.Begin(pinned, absl::GetCurrentTimeNanos(), MonotonicNs());
+  if (!kept.ok()) {
+    spdlog::warn(
+        "the session is not kept ({}): after a reboot with a clock that is behind, peers would refuse this host's "
+        "probes as replayed until the clock is set; let the agent write state_dir ({})",
+        std::string(kept.message()), options_.config.StateDir());
+  }
+  maps::CtlView::Store(dataplane_->ctl()[0].session, session_.session());
+}
+
+// A host that had booted with a clock that was behind, and knew no session before, is refused by its peers until now.
+void Agent::RenewSession() {
+  if (!session_.Due(absl::GetCurrentTimeNanos(), MonotonicNs())) return;
+  BeginSession(session_.session());
+  if (absl::Status status = engine_->SetSession(session_.session()); !status.ok()) {
+    spdlog::error("new session: {}", std::string(status.message()));
+  }
+  Log({.type = "agent",
+       .severity = telemetry::Severity::kNotice,
+       .text = "the wall clock was set forward: a new session begins, so that no peer takes this host for an old one",
+       .evidence = {{"session", absl::StrCat(session_.session())}}});
 }
 
 // How long a pair sends no probe before its flows look after themselves: longer than an idle one ever waits.
@@ -370,7 +393,7 @@ absl::Status Agent::OpenProbes() {
   store_ = std::make_unique<probe::MapPairStore>(dataplane_->pair_index(), dataplane_->pairs(), dataplane_->keys());
   probe::EngineOptions options;
   const auto idle_ns = absl::ToInt64Nanoseconds(config.probe.idle_interval);
-  options.mesh = {.session = session_,
+  options.mesh = {.session = session_.session(),
                   .miss_limit = static_cast<uint32_t>(config.liveness.misses),
                   .half_dead_factor = HalfDeadFactor(config.probe.active_interval),
                   .idle_interval_ns = static_cast<uint32_t>(idle_ns)};
@@ -394,7 +417,7 @@ absl::Status Agent::OpenProbes() {
   discovery.max_paths = config.probe.max_paths;
   discovery.first_port = static_cast<uint16_t>(config.probe.first_port);
   discovery.verify_interval_ns = absl::ToInt64Nanoseconds(config.probe.reverify_interval);
-  discovery.seed = session_;
+  discovery.seed = session_.session();
   absl::StatusOr<std::unique_ptr<probe::Engine>> engine = probe::Engine::Create(
       options, store_.get(), &keys_,
       {.on_table = [this](uint32_t pair, const probe::PathTable& table) { OnTable(pair, table); },
@@ -416,7 +439,8 @@ absl::Status Agent::ConfigurePairs() {
   std::vector<std::string> own;
   for (const Nic& nic : nics_) own.push_back(nic.address.ToString());
   peers_ = config::PeersExceptSelf(*peers, own);  // one list of peers serves every host
-  NameInFleet(*peers);
+  TakeName(config::OwnName(*peers, own));
+  NameInFleet();
   std::vector<probe::PairSpec> specs;
   for (const config::PeerConfig& peer : peers_) {
     for (size_t rail = 0; rail < peer.addresses.size(); ++rail) {
@@ -445,6 +469,23 @@ absl::Status Agent::ConfigurePairs() {
   if (!configured.ok()) return configured.status();
   for (uint32_t index : engine_->mesh().Pairs()) AddPair(index);
   return absl::OkStatus();
+}
+
+// Who chooses a carrier and who is whose neighbour both ends compute from names, so ours is the one that others have.
+void Agent::TakeName(const std::string& in_peer_files) {
+  const std::string& configured = options_.config.host_name;
+  if (!in_peer_files.empty()) {
+    if (!configured.empty() && configured != in_peer_files) {
+      spdlog::warn("host_name is {}, but the [[peer]] tables call this host {}, and that holds: make them agree",
+                   configured, in_peer_files);
+    }
+    host_name_ = in_peer_files;
+  } else if (options_.config.steering.nic_failover && configured.empty()) {
+    spdlog::warn(
+        "no [[peer]] table has an address of this host, so it goes by the kernel's name {}: where peers call "
+        "it otherwise no NIC is carried; give all hosts the same tables, or set host_name to that name",
+        host_name_);
+  }
 }
 
 absl::Status Agent::OpenSources() {

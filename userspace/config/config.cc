@@ -158,6 +158,8 @@ absl::Status CheckUnique(const std::vector<PeerConfig>& peers) {
 
 std::string Config::RunDir() const { return run_dir.empty() ? "/run/cwfabric/" + instance : run_dir; }
 
+std::string Config::StateDir() const { return state_dir.empty() ? "/var/lib/cwfabric/" + instance : state_dir; }
+
 std::string Config::SocketPath() const { return RunDir() + "/agent.sock"; }
 
 std::string Config::ClockPage() const { return clock.page == "auto" ? RunDir() + "/clock" : clock.page; }
@@ -182,6 +184,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view fil
   if (!status.ok()) return status;
   if (status = CheckUnique(config.peers); !status.ok()) return status;
   config.run_dir = config.RunDir();
+  config.state_dir = config.StateDir();
   return config;
 }
 
@@ -223,6 +226,15 @@ std::vector<PeerConfig> PeersExceptSelf(std::vector<PeerConfig> peers, const std
   }
   std::erase_if(peers, [](const PeerConfig& peer) { return peer.addresses.empty(); });
   return peers;
+}
+
+std::string OwnName(const std::vector<PeerConfig>& peers, const std::vector<std::string>& own_addresses) {
+  for (const PeerConfig& peer : peers) {
+    for (const std::string& address : own_addresses) {
+      if (std::find(peer.addresses.begin(), peer.addresses.end(), address) != peer.addresses.end()) return peer.name;
+    }
+  }
+  return "";
 }
 
 absl::Status CheckSecretFile(const std::string& path) {

@@ -192,9 +192,10 @@ struct LogConfig {
 
 struct Config {
   std::string instance = "default";  // names pins, sockets and folders: [a-z0-9-], at most 32 characters
-  std::string host_name;             // "" = the kernel's
+  std::string host_name;             // where no peer file has one for it: see OwnName; "" = the kernel's
   Mode mode = Mode::kObserve;
-  std::string run_dir;  // ParseConfig fills in the default, /run/cwfabric/INSTANCE
+  std::string run_dir;    // ParseConfig fills in the default, /run/cwfabric/INSTANCE
+  std::string state_dir;  // the same, /var/lib/cwfabric/INSTANCE; what is to outlive a reboot
   std::vector<NicConfig> nics;
   std::vector<PeerConfig> peers;
   std::string peers_file;  // [[peer]] tables in a file of their own, read after this one
@@ -213,6 +214,7 @@ struct Config {
   LogConfig log;
 
   std::string RunDir() const;      // run_dir, or the default with the instance filled in
+  std::string StateDir() const;    // state_dir, likewise
   std::string SocketPath() const;  // RunDir()/agent.sock
   std::string ClockPage() const;   // clock.page; "auto" is RunDir()/clock, where libcwclock looks for "default"'s
   Listen MetricsListen() const;    // metrics.listen; "auto" is unix:RunDir()/metrics.sock
@@ -229,6 +231,9 @@ absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config);
 // Without the addresses that are this host's own, and without peers that then have none: so that all hosts of a group
 // may share the same peer files.
 std::vector<PeerConfig> PeersExceptSelf(std::vector<PeerConfig> peers, const std::vector<std::string>& own_addresses);
+
+// What the peer files call the host with one of these addresses: the name by which all others know it. "": nothing.
+std::string OwnName(const std::vector<PeerConfig>& peers, const std::vector<std::string>& own_addresses);
 
 // FailedPrecondition unless the file is a regular file that only its owner can read or write, with at least 16 bytes.
 // "" passes: no secret configured.

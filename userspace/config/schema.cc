@@ -376,12 +376,16 @@ void WalkPeers(Visitor& v, std::vector<PeerConfig>& peers) {
 void Walk(Visitor& v, Config& config) {
   Words(v, "instance", config.instance, TextRule::kInstance,
         "Names pins, sockets and folders; several agents on one machine need different ones.");
-  Words(v, "host_name", config.host_name, TextRule::kFree, "Name shown to people; empty takes the kernel's.");
+  Words(v, "host_name", config.host_name, TextRule::kFree,
+        "Name of this host where no [[peer]] table has one of its addresses (else the name there holds, as for all "
+        "others); empty takes the kernel's.");
   Pick(v, "mode", config.mode, ModeWords(),
        "observe decides and logs but never acts, protect moves flows off dead paths, optimize moves them for balance "
        "too.");
   Words(v, "run_dir", config.run_dir, TextRule::kPath,
         "Folder of the agent's sockets; empty takes /run/cwfabric/INSTANCE.");
+  Words(v, "state_dir", config.state_dir, TextRule::kPath,
+        "Folder of what has to outlive a reboot (the last session); empty takes /var/lib/cwfabric/INSTANCE.");
   Words(v, "peers_file", config.peers_file, TextRule::kPath, "More [[peer]] tables, watched for changes.");
   Words(v, "peers_dir", config.peers_dir, TextRule::kPath,
         "A folder whose *.toml files hold [[peer]] tables, watched for changes.");

@@ -57,7 +57,11 @@ void NicFailover::OnReport(const std::string& peer, const NicReport& report, int
   state.peer = report;
   state.peer.pair = Mirrored(report.pair);
   state.peer.carrier = Mirrored(report.carrier);
-  state.peer_ns = now_ns;
+  state.peer_ns = state.vouched_ns = now_ns;
+  state.doubted_ns = 0;
+  // An agent that has nothing to carry is quiet; but the peer must not go by a rule that is none here.
+  const bool known = report.tag == state.rule.tag && state.peer.carrier == state.rule.carrier;
+  if (report.tag != 0 && !known) state.told_until_ns = now_ns + kToldAfterEndNs;
 }
 
 void NicFailover::Adopt(const PairKey& pair, const NicCarry& carry) {
@@ -114,7 +118,35 @@ void NicFailover::End(State& state, int64_t now_ns) {
   state.old.send = false;
   state.old_until_ns = now_ns + rules_.linger_ns;
   state.told_until_ns = now_ns + kToldAfterEndNs;
+  state.doubted_ns = 0;
   state.rule = {};
+}
+
+// A new session may be an agent that took its rules over, or a host that rebooted and has none.
+void NicFailover::DoubtNewSession(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, int64_t now_ns) {
+  const NicPair* newest = nullptr;  // a pair that does not answer does not know of it
+  for (const NicPair& other : pairs) {
+    if (other.peer != pair.peer || other.session == 0 || other.last_reply_ns == 0) continue;
+    if (newest == nullptr || other.last_reply_ns > newest->last_reply_ns) newest = &other;
+  }
+  if (newest != nullptr && newest->session != state.session) {
+    if (state.session != 0 && state.rule.tag != 0) state.doubted_ns = now_ns;
+    state.session = newest->session;
+  }
+  if (state.doubted_ns == 0 || now_ns - state.doubted_ns < rules_.confirm_ns) return;
+  state.peer = {};  // it was another one's word
+  state.peer_ns = 0;
+  End(state, now_ns);
+}
+
+// Does the peer still put back what leaves by the rule, as far as can be told?
+bool NicFailover::Stands(const State& state, absl::Span<const NicPair> pairs, int64_t now_ns) const {
+  if (now_ns - state.vouched_ns < rules_.unheard_ns) return true;
+  if (!state.silent) return false;  // then the pair itself is the safer way
+  return std::any_of(pairs.begin(), pairs.end(), [&](const NicPair& other) {
+    return other.key == state.rule.carrier && other.last_reply_ns != 0 &&
+           now_ns - other.last_reply_ns < rules_.unheard_ns;
+  });
 }
 
 // The side that chooses: one carrier while either side misses the pair and the carrier answers.
@@ -195,6 +227,8 @@ NicStep NicFailover::Tick(absl::Span<const NicPair> pairs, bool acts, int64_t no
   for (const NicPair& pair : pairs) {
     State& state = states_[pair.key];
     if (state.old.tag != 0 && now_ns >= state.old_until_ns) state.old = {};
+    if (state.vouched_ns == 0) state.vouched_ns = now_ns;
+    DoubtNewSession(pair, state, pairs, now_ns);
     if (!acts) {
       End(state, now_ns);
     } else if (host_ < pair.peer) {
@@ -202,9 +236,8 @@ NicStep NicFailover::Tick(absl::Span<const NicPair> pairs, bool acts, int64_t no
     } else {
       Follow(state, pairs, now_ns);
     }
-    // Kept when the peer is not heard: its programs go on without its agent.
     state.rule.send = state.rule.tag != 0 && state.peer.restores && state.peer.tag == state.rule.tag &&
-                      state.peer.carrier == state.rule.carrier;
+                      state.peer.carrier == state.rule.carrier && Stands(state, pairs, now_ns);
     Report(pair, state, pairs, acts, now_ns, step);
     if (state.rule.tag != 0) step.carries[state.rule] = pair.key;
     if (state.old.tag != 0) step.carries[state.old] = pair.key;

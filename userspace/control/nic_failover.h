@@ -2,13 +2,20 @@
 //
 // NIC failover: which pairs of NICs are out of reach, and which other pair of the same two hosts carries their packets
 // (bpf/carry.h). Two agents agree on it by reports: a packet is sent the other way only once the peer has said that it
-// puts it back. The host whose name is smaller chooses the carrier; the other one only says what it misses.
+// puts it back. The host whose name is smaller chooses the carrier; the other one only says what it misses. Both must
+// have the same two names: `host` is what the peer's NicPair::peer says, the name in the peer files (config::OwnName).
 //
 // A pair is silent when its NIC's link is down, or when it does not answer probes for `silence` while another pair to
 // the same peer does: so neither a dead peer nor a dead agent looks like a dead NIC. It is back after it has answered
 // for a hold time without a pause, which doubles with each loss within the last ten minutes. A pair whose local NIC is
 // drained is carried like a silent one, carries only what nothing else can, and goes back at once when that is over.
-// Pure: time comes in (any monotonic clock). One thread per object.
+//
+// What was agreed goes on while the peer's agent is not heard, since its programs do; but not for ever, since a peer
+// that rebooted or whose programs were taken away puts nothing back. So an agreement ends when the peer says otherwise
+// (who is told of a rule that it does not have answers), and when a new session of the peer does not say the same
+// within `confirm`. Nothing leaves by it, though what arrives is put back, when no report came for `unheard` and either
+// the pair itself is good or its carrier did not answer for as long. Pure: time comes in (any monotonic clock). One
+// thread per object.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +37,8 @@ struct NicFailoverRules {
   int64_t flap_window_ns = 600'000'000'000;
   int64_t report_ns = 100'000'000;    // between reports of what has not changed
   int64_t linger_ns = 5'000'000'000;  // packets under way are put back so long after the end
+  int64_t confirm_ns = 2'000'000'000;
+  int64_t unheard_ns = 5'000'000'000;
 };
 
 // One pair as the host sees it now.
@@ -42,6 +51,7 @@ struct NicPair {
   bool can_carry = true;      // no queue pair there has a QPN that looks like a tag
   int64_t interval_ns = 0;    // of probe rounds
   int64_t last_reply_ns = 0;  // 0: never
+  uint32_t session = 0;       // of the peer, as this pair's newest reply says; 0: not known
 };
 
 // How a pair's packets are carried. What the maps shall say is one of these per {carrier, tag}.
@@ -97,6 +107,9 @@ class NicFailover {
     int64_t old_until_ns = 0;
     NicReport peer;  // its last report, in our view
     int64_t peer_ns = 0;
+    uint32_t session = 0;    // of the peer, as last seen; 0: never
+    int64_t doubted_ns = 0;  // since when that session has to confirm the rule; 0: it has
+    int64_t vouched_ns = 0;  // when the peer's last report of the pair came, or an earlier agent's rule was taken over
     NicReport sent;
     int64_t sent_ns = 0, told_until_ns = 0;
   };
@@ -105,6 +118,8 @@ class NicFailover {
   void Lead(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, int64_t now_ns);
   void Follow(State& state, absl::Span<const NicPair> pairs, int64_t now_ns);
   void End(State& state, int64_t now_ns);
+  void DoubtNewSession(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, int64_t now_ns);
+  bool Stands(const State& state, absl::Span<const NicPair> pairs, int64_t now_ns) const;
   void Report(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, bool acts, int64_t now_ns,
               NicStep& step);
   uint8_t FreeTag(const PairKey& carrier) const;

@@ -3,11 +3,15 @@
 
 #include <bpf/bpf.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -20,6 +24,7 @@
 #include "maps/names.h"
 #include "userspace/config/config.h"
 #include "userspace/lab/agent_launcher.h"
+#include "userspace/lab/netns.h"
 
 namespace cw::lab {
 namespace {
@@ -101,6 +106,7 @@ absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
   config::Config config;
   config.instance = description.instance;
   config.run_dir = description.run_dir;
+  config.state_dir = absl::StrCat(description.run_dir, "/state");
   config.host_name = absl::StrCat("h", host);
   config.mode = ModeOf(spec_.mode);
   config.nics.push_back({.name = "eth0"});
@@ -174,6 +180,23 @@ absl::Status Testbed::StartAgent(int host) {
   while (absl::IsUnavailable(client->Status().status()) && absl::Now() < deadline)
     absl::SleepFor(absl::Milliseconds(20));
   return absl::OkStatus();
+}
+
+absl::Status Testbed::LoseAgent(int host) {
+  const std::string& run_dir = DescribeAgentHost(*fabric_, host).run_dir;
+  const pid_t pid = agent_pid(host);
+  siginfo_t ended{};
+  if (kill(pid, SIGKILL) != 0 || waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("end the agent of h", host));
+  }
+  absl::StatusOr<std::string> binary = AgentLauncher{.binary = spec_.agent_binary}.FindBinary();
+  if (!binary.ok()) return binary.status();
+  const std::string line = absl::StrCat(*binary, " --config ", run_dir, "/agent.toml --detach >/dev/null");
+  std::error_code error;
+  std::filesystem::remove(run_dir + "/drains.json", error);
+  return RunInNetns(fabric_->HostNetns(host), [&] {
+    return std::system(line.c_str()) == 0 ? absl::OkStatus() : absl::InternalError(absl::StrCat("failed: ", line));
+  });
 }
 
 absl::Status Testbed::WaitPathsUp(absl::Duration limit) {

@@ -64,6 +64,8 @@ class Testbed {
   pid_t agent_pid(int host) const { return agent_pids_.at(static_cast<size_t>(host)); }
   // Starts a host's agent again after it was ended.
   absl::Status StartAgent(int host);
+  // What a reboot, or the agent's removal, leaves of it: nothing in the kernel, no drain. Its queue pairs live on.
+  absl::Status LoseAgent(int host);
 
   int second_port(int host) const { return second_ports_.at(static_cast<size_t>(host)); }  // of its eth1
 

@@ -102,6 +102,15 @@ absl::Status Engine::StartPair(uint32_t pair) {
 
 absl::Status Engine::KeysChanged() {
   if (absl::Status s = mesh_.RewriteKeys(); !s.ok()) return s;
+  return ReplanAll();
+}
+
+absl::Status Engine::SetSession(uint32_t session) {
+  mesh_.SetSession(session);
+  return ReplanAll();
+}
+
+absl::Status Engine::ReplanAll() {
   for (uint32_t pair : mesh_.Pairs()) {
     if (absl::Status s = Replan(pair); !s.ok()) return s;
   }

@@ -52,6 +52,8 @@ class Engine {
   // The whole wanted set of pairs (Mesh::Configure). Probing and discovery begin at once.
   absl::StatusOr<ConfigureResult> Configure(const std::vector<PairSpec>& specs);
   absl::Status KeysChanged();  // after a change of the key ring
+  // All that is sent from now on is of this session, as after a restart; cw_ctl has it already.
+  absl::Status SetSession(uint32_t session);
 
   int icmp_fd() const { return icmp_->fd(); }
   void OnIcmpReadable(int64_t now_ns);
@@ -100,6 +102,7 @@ class Engine {
   absl::StatusOr<std::shared_ptr<Transport>> TransportOf(int ifindex);
   absl::Status StartPair(uint32_t pair);
   absl::Status Replan(uint32_t pair);
+  absl::Status ReplanAll();
   void Apply(uint32_t pair, const SlotUpdate& update);
   void SendTrace(uint32_t pair, const TraceProbe& probe);
   void OnDiscovery(uint32_t pair, const DiscoveryEvent& event);

@@ -177,6 +177,7 @@ PacketSpec Mesh::Packet(uint32_t index, uint8_t slot, uint16_t port) const {
   p.slot = slot;
   p.dscp = e.dscp;
   p.session = options_.session;
+  p.receiver_session = Load(store_->At(index)->responder_session);
   p.cookie = static_cast<uint16_t>(index);
   p.key_id = static_cast<uint8_t>(e.keys.tx_id);
   std::memcpy(p.key.k, e.keys.tx[e.keys.tx_id & 1], sizeof(p.key.k));

@@ -69,6 +69,8 @@ class Mesh {
   SlotTable& slots(uint32_t index) { return *entries_.at(index).slots; }
   const SlotTable& slots(uint32_t index) const { return *entries_.at(index).slots; }
   cw_pair* shared(uint32_t index) { return store_->At(index); }
+  uint32_t session() const { return options_.session; }
+  void SetSession(uint32_t session) { options_.session = session; }  // packets made from now on
 
   // The packet of a slot or, with an explicit port, of a trace or message.
   PacketSpec Packet(uint32_t index, uint8_t slot, uint16_t port) const;

@@ -82,6 +82,13 @@ void MessageChannel::Flush() {
   }
 }
 
+// For session 0: an agent that does not tell yet (an earlier release's), or that has not heard ours.
+bool MessageChannel::OfEarlierLives(uint32_t pair, const MessageView& message) const {
+  const uint32_t heard = Load(mesh_->shared(pair)->peer_session);
+  if (heard != 0 && static_cast<int32_t>(message.session - heard) < 0) return true;
+  return message.receiver_session != 0 && message.receiver_session != mesh_->session();
+}
+
 absl::StatusOr<Body> MessageChannel::Receive(const cw_ev_msg& record) {
   const uint32_t pair = record.pair;
   if (!mesh_->Has(pair)) return absl::NotFoundError(absl::StrCat("message for unknown pair ", pair));
@@ -100,7 +107,7 @@ absl::StatusOr<Body> MessageChannel::Receive(const cw_ev_msg& record) {
     ++stats_.rejected_mac;
     return absl::UnauthenticatedError("message with a wrong MAC");
   }
-  if (!seen_[pair].Accept(view->session, view->sequence)) {
+  if (OfEarlierLives(pair, *view) || !seen_[pair].Accept(view->session, view->sequence)) {
     ++stats_.rejected_replay;
     return absl::AlreadyExistsError("message seen before");
   }

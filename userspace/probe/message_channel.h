@@ -2,6 +2,8 @@
 //
 // Messages between two agents over the probes' datagrams: sequence numbers and a bounded queue on the way out, MACs and
 // replay protection (a sliding window as in RFC 4303, 3.4.3) on the way in. Messages may be lost; nothing is repeated.
+// The window does not outlive the agent. So a message also names the session of ours that it is for, and one for an
+// earlier session is refused, as is one of an earlier session of the peer than its newest probe, by the pinned maps.
 // Thread rule: one thread (the agent's loop).
 #pragma once
 
@@ -16,6 +18,7 @@
 #include "maps/abi.h"
 #include "userspace/probe/mesh.h"
 #include "userspace/probe/messages.h"
+#include "userspace/probe/packet.h"
 #include "userspace/probe/raw_socket.h"
 
 namespace cw::probe {
@@ -71,6 +74,7 @@ class MessageChannel {
     std::vector<uint8_t> packet;
   };
   uint8_t ChooseSlot(uint32_t pair, uint32_t sequence) const;
+  bool OfEarlierLives(uint32_t pair, const MessageView& message) const;
 
   Mesh* mesh_;
   SendFn send_;

@@ -82,6 +82,7 @@ void WriteHeaders(cw_probe_type type, const PacketSpec& s, size_t total_len, uin
   PutBe16(reinterpret_cast<uint8_t*>(&h.cookie), s.cookie);
   h.key_id = s.key_id;
   if (type == CW_PROBE_REQUEST) PutBe16(reinterpret_cast<uint8_t*>(&h.bitmap[0]), s.slots);
+  if (type == CW_PROBE_MESSAGE) PutBe32(reinterpret_cast<uint8_t*>(&h.responder_session), s.receiver_session);
   std::memcpy(bth + CW_BTH_LEN, &h, sizeof(h));
 }
 
@@ -154,6 +155,7 @@ absl::StatusOr<MessageView> ParseMessage(absl::Span<const uint8_t> packet) {
   }
   MessageView v;
   v.session = GetBe32(raw + offsetof(cw_probe_hdr, session));
+  v.receiver_session = GetBe32(raw + offsetof(cw_probe_hdr, responder_session));
   v.sequence = GetBe32(raw + offsetof(cw_probe_hdr, round));
   v.key_id = h.key_id;
   v.body = packet.subspan(CW_PROBE_HDR_LEN, body_len);

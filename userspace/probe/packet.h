@@ -41,8 +41,9 @@ struct PacketSpec {
   uint16_t cookie = 0;  // our pair index
   uint8_t key_id = 0;
   MacKey key;
-  uint32_t qpn = CW_BTH_QPN;  // traces may choose another: see TestQpn()
-  uint16_t slots = 0;  // request: all slots that are probed in its round
+  uint32_t qpn = CW_BTH_QPN;      // traces may choose another: see TestQpn()
+  uint16_t slots = 0;             // request: all slots that are probed in its round
+  uint32_t receiver_session = 0;  // message: of the agent that it is for, as last heard; 0: not known
 };
 
 // A request or trace that can be sent again and again: a new round costs one SipHash and the CRC of the tail.
@@ -71,6 +72,7 @@ absl::StatusOr<std::vector<uint8_t>> BuildMessage(const PacketSpec& spec, uint32
 // What a message carries besides its body.
 struct MessageView {
   uint32_t session = 0;
+  uint32_t receiver_session = 0;
   uint32_t sequence = 0;
   uint8_t key_id = 0;
   absl::Span<const uint8_t> body;  // into the packet given
