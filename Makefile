@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # The front door. Each target installs just the distribution packages that it needs (packaging/deps/), builds and runs.
-.PHONY: all build demo demo-rdma test unit bpf lab vm packaging asan fuzz bench deb rpm soak soak-liveness format format-check tidy clean help
+.PHONY: all build demo demo-rdma test nightly unit bpf lab vm packaging asan fuzz bench deb rpm soak soak-liveness format format-check tidy clean help
 .DEFAULT_GOAL := help
 
 DEPS := packaging/deps/install.sh
 BUILD := build/release
 BENCHES := dataplane agent failover contention clock cwclock verbs rdma profiler restarts flood
-JOBS ?= $(shell nproc)
+export JOBS ?= $(shell nproc)
 
 help:
 	@echo "make demo       the main job on a lab fabric: colliding queue pairs spread, a silently dead spine left; before and after"
 	@echo "make demo-rdma  the same cut and a move on real soft-RoCE in virtual machines"
 	@echo "make test       every test: unit, bpf, lab, vm, packages, fuzzing"
+	@echo "make nightly    what takes hours: soaks, other kernels, packages built twice, fuzzing (NIGHTLY=\"STEP ...\" for some; docs/nightly.md)"
 	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs, bench-rdma, bench-profiler, bench-restarts, bench-flood"
 	@echo "make soak       30 minutes (SOAK_MINUTES) of full links, with queue pairs and readers that come and go: does anything grow?"
 	@echo "make soak-liveness   30 minutes (SOAK_MINUTES) of a loaded, starved lab: how often a whole path is called dead"
@@ -23,17 +24,14 @@ deps-%:
 	@$(DEPS) $*
 
 build: deps-build
-	@cmake --preset release -Wno-dev >/dev/null
-	@cmake --build --preset release -j $(JOBS)
+	@cmake/build.sh release cw_programs
 
 demo: deps-build deps-demo
-	@cmake --preset release -Wno-dev >/dev/null
-	@cmake --build --preset release -j $(JOBS) --target cwlab cwlab-agentd cwctl
+	@cmake/build.sh release cwlab cwlab-agentd cwctl
 	@$(BUILD)/userspace/lab/cwlab demo --out build/demo
 
 demo-rdma: deps-build deps-vm
-	@cmake --preset release -Wno-dev >/dev/null
-	@cmake --build --preset release -j $(JOBS) --target cw_vm_demo cwagentd cwctl
+	@cmake/build.sh release cw_vm_demo cwagentd cwctl
 	@$(BUILD)/tests/vm/cw_vm_demo
 
 test: deps-build deps-test deps-vm deps-bench deps-deb
@@ -48,13 +46,16 @@ vm: deps-build deps-test deps-vm
 packaging: deps-build deps-test deps-vm deps-deb
 	@tests/run.sh $@
 
+# Steps by NIGHTLY="asan fuzz"; all if not given. The result: docs/nightly.md.
+nightly: deps-build deps-test deps-vm deps-bench deps-deb deps-rpm
+	@tests/nightly.sh $(NIGHTLY)
+
 bench: $(addprefix bench-,$(BENCHES))
 	@$(BUILD)/tests/bench/cw_bench_table build/bench/*.json
 
 # $(1): the program without its prefix, which is the result's name, too.
 define run_bench
-	@cmake --preset release -Wno-dev >/dev/null
-	@cmake --build --preset release -j $(JOBS) --target cw_bench_$(1) cw_bench_table cwlab-agentd cwctl
+	@cmake/build.sh release cw_bench_$(1) cw_bench_table cwlab-agentd cwctl
 	@mkdir -p build/bench
 	@PATH="$(CURDIR)/$(BUILD)/userspace/lab:$$PATH" $(BUILD)/tests/bench/cw_bench_$(1) --out build/bench/$(1).json
 endef
@@ -90,9 +91,10 @@ format:
 format-check:
 	@$(DEPS) format
 	clang-format --dry-run --Werror $(SOURCES)
-tidy: build
+tidy: deps-build deps-test deps-bench
 	@$(DEPS) format
-	run-clang-tidy -quiet -p $(BUILD) $(filter %.cc,$(SOURCES))
+	@cmake --preset dev -Wno-dev -DCW_FAST=OFF >/dev/null && ninja -C build/dev cw_programs
+	run-clang-tidy -quiet -p build/dev $(filter %.cc,$(SOURCES))
 
 clean:
 	rm -rf build

@@ -87,27 +87,56 @@ endfunction()
 
 # Groups for the build tool: what the sanitizer rung and the fuzz rung need.
 add_custom_target(cw_unit_tests)
+add_custom_target(cw_tests)  # what `make test` runs: no benchmark, no simulator, no demonstration
 add_custom_target(cw_fuzzers)
 
 # What nearly every test includes, read once instead of a hundred times. A program with other options than this one reads
 # the headers itself.
-# Of the build's time tests are half; what they do themselves need not be fast (a sixth of the compiler's time). With -O1
-# gcc 12 sees copies of negative lengths in string literals' assignments.
-set(CW_TEST_FLAGS "$<$<CONFIG:RelWithDebInfo>:-O1;-Wno-stringop-overflow>")
+# Of the build's time tests are half; what they do themselves need not be fast, what they test is compiled as users have it.
+set(CW_TEST_FLAGS "$<$<CONFIG:RelWithDebInfo>:-O0;-U_FORTIFY_SOURCE>")
 if(CW_TESTS)
   add_executable(cw_test_headers EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
   target_link_libraries(cw_test_headers PRIVATE cw_options GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_options(cw_test_headers PRIVATE ${CW_TEST_FLAGS})
-  target_precompile_headers(cw_test_headers PRIVATE <algorithm> <functional> <map> <memory> <string> <vector> <gmock/gmock.h> <gtest/gtest.h>)
+  target_precompile_headers(cw_test_headers PRIVATE
+    <algorithm> <filesystem> <fstream> <functional> <map> <memory> <optional> <sstream> <string> <thread> <vector> <gmock/gmock.h> <gtest/gtest.h>
+    <absl/status/status.h> <absl/status/statusor.h> <absl/strings/match.h> <absl/strings/str_cat.h> <absl/strings/str_format.h> <absl/time/clock.h>
+    <absl/time/time.h> <absl/types/span.h> <nlohmann/json.hpp>)
 endif()
 
-# cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s]): a GoogleTest program; each TEST is one ctest test.
-# Everything above unit touches the kernel and runs alone, so that tests do not disturb each other's timing. WHOLE name: the
-# program is one ctest test of that name, so that its tests share what is dear to make (machines); a skip in it skips it.
+# Tests that only `make nightly` runs: lines "PROGRAM SUITE.TEST # why" (a * stands for any text;
+# * alone for the whole program).
+file(STRINGS ${CMAKE_SOURCE_DIR}/tests/nightly_only CW_NIGHTLY_ONLY REGEX "^[^#]")
+set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/nightly_only)
+function(cw_nightly_only program out)
+  set(names)
+  foreach(line IN LISTS CW_NIGHTLY_ONLY)
+    if(line MATCHES "^([^ ]+) +([^ ]+)" AND CMAKE_MATCH_1 STREQUAL program)
+      list(APPEND names ${CMAKE_MATCH_2})
+    endif()
+  endforeach()
+  list(JOIN names ":" names)
+  set(${out} "${names}" PARENT_SCOPE)
+endfunction()
+
+# One ctest test for a whole program. What was in it is counted from what the program writes (tests/run.sh).
+function(cw_whole_test test program filter)
+  cmake_parse_arguments(A "" "" "PROPERTIES" ${ARGN})
+  add_test(NAME ${test} COMMAND ${program} --gtest_filter=${filter} --gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${test}.xml)
+  set_tests_properties(${test} PROPERTIES ${A_PROPERTIES})
+endfunction()
+
+# cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s] [WHOLE name] [QUIET]): a GoogleTest program.
+# Programs of unit tests, and those with WHOLE (whose tests share what is dear to make: machines), are one ctest test each;
+# of the others each TEST is one. bpf and vm run alone. Of the lab, two programs run side by side, each on a fabric of its
+# own, but those with QUIET, whose times mean something, run alone.
 function(cw_test name)
-  cmake_parse_arguments(A "" "LABEL;TIMEOUT;WHOLE" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(A "QUIET" "LABEL;TIMEOUT;WHOLE" "SOURCES;USES" ${ARGN})
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 60)
+  endif()
+  if(A_LABEL STREQUAL "unit")
+    math(EXPR A_TIMEOUT "${A_TIMEOUT} * 4")  # for all its tests together
   endif()
   if(CW_SANITIZE)
     math(EXPR A_TIMEOUT "${A_TIMEOUT} * 10")  # instrumented code is several times slower
@@ -115,17 +144,37 @@ function(cw_test name)
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE cw_options ${A_USES} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE ${CW_TEST_FLAGS})
-  target_precompile_headers(${name} REUSE_FROM cw_test_headers)
+  if(CW_FAST)
+    target_precompile_headers(${name} REUSE_FROM cw_test_headers)
+  endif()
+  add_dependencies(cw_tests ${name})
+  set_property(GLOBAL APPEND PROPERTY CW_TEST_PROGRAMS ${name})
   set(props LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT})
+  set(nightly_props LABELS nightly TIMEOUT ${A_TIMEOUT} RUN_SERIAL TRUE)
   if(A_LABEL STREQUAL "unit")
     add_dependencies(cw_unit_tests ${name})
+  elseif(A_LABEL STREQUAL "lab" AND NOT A_QUIET)
+    list(APPEND props RESOURCE_LOCK ${name})
   else()
     list(APPEND props RUN_SERIAL TRUE)
   endif()
-  if(A_WHOLE)
-    add_test(NAME ${A_LABEL}.${A_WHOLE} COMMAND ${name})
-    set_tests_properties(${A_LABEL}.${A_WHOLE} PROPERTIES ${props} SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  cw_nightly_only(${name} nightly)
+  if(A_WHOLE OR A_LABEL STREQUAL "unit")
+    if(NOT A_WHOLE)
+      set(A_WHOLE ${name})
+    endif()
+    if(NOT nightly STREQUAL "*")
+      cw_whole_test(${A_LABEL}.${A_WHOLE} ${name} "*-${nightly}" PROPERTIES ${props})
+    endif()
+    if(nightly)
+      cw_whole_test(nightly.${A_WHOLE} ${name} "${nightly}" PROPERTIES ${nightly_props})
+    endif()
     return()
   endif()
-  gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." PROPERTIES ${props} DISCOVERY_TIMEOUT 60)
+  if(NOT nightly STREQUAL "*")
+    gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." TEST_FILTER "*-${nightly}" TEST_LIST ${name}_all PROPERTIES ${props} DISCOVERY_TIMEOUT 60)
+  endif()
+  if(nightly)
+    gtest_discover_tests(${name} TEST_PREFIX "nightly." TEST_FILTER "${nightly}" TEST_LIST ${name}_nightly PROPERTIES ${nightly_props} DISCOVERY_TIMEOUT 60)
+  endif()
 endfunction()

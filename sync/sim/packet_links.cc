@@ -8,7 +8,7 @@
 namespace cw::sync::sim {
 namespace {
 
-constexpr uint64_t kLinkStream = 1'000'000, kQueueStream = 2'000'000, kTieStream = 3'000'000;
+constexpr uint64_t kPacketLinkStream = 1'000'000, kQueueStream = 2'000'000, kTieStream = 3'000'000;
 constexpr TrueNs kTurnRoundNs = 200;          // between T2 and T3
 constexpr double kPacketWaitNs = 500'000;        // a message waits for its agent up to so long
 constexpr TrueNs kStartSpreadNs = 8'000'000;  // so that not all hosts probe at once
@@ -56,7 +56,7 @@ std::vector<std::shared_ptr<Queue>> PacketLinks::Hops(uint32_t from, uint32_t to
 void PacketLinks::MakeLink(uint32_t id) {
   const LinkSpec& spec = fleet_.scenario.link;
   const Link& link = fleet_.links[id];
-  links_.emplace_back(Random(fleet_.seed, kLinkStream + id));
+  links_.emplace_back(Random(fleet_.seed, kPacketLinkStream + id));
   PacketLink& made = links_.back();
   const int first_short[2] = {static_cast<int>(Mix(fleet_.seed + 2 * id) % 64),
                               static_cast<int>(Mix(fleet_.seed + 2 * id + 1) % 64)};

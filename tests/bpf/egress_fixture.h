@@ -13,7 +13,7 @@
 
 namespace cw::test {
 
-inline constexpr uint32_t kOurs = 0x0a000001, kPeer = 0x0a000002, kQpn = 0x55;
+inline constexpr uint32_t kQpn = 0x55;
 inline constexpr int kUnspec = -1;  // TC_ACT_UNSPEC
 
 // What the frame must be with another source port: rebuilt from its fields, nothing patched.

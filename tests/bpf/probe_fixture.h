@@ -11,7 +11,6 @@
 
 namespace cw::test {
 
-inline constexpr uint32_t kOurs = 0x0a000001, kPeer = 0x0a000002;
 inline constexpr size_t kHdr = 14 + kIpLen + 8 + 12;  // of the probe header in an untagged frame
 
 struct Probe {

@@ -20,6 +20,8 @@
 
 namespace cw::test {
 
+inline constexpr uint32_t kOurs = 0x0a000001, kPeer = 0x0a000002;  // addresses of most frames
+
 struct RunResult {
   int verdict = -1;
   Bytes frame;

@@ -1,16 +1,23 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # mkdebian.sh OUT PACKAGE.deb...
+# mkdebian.sh --base OUT
 #
 # Writes OUT, an archive for a virtual machine with a fresh Debian 12 under /debian: systemd, what the packages depend on,
-# and the packages themselves in /packages, not installed. Kept until the packages' dependencies change. Exit code 3: Debian cannot be had.
+# and the packages themselves in /packages, not installed. Kept until the packages' dependencies change. --base makes just
+# what does not depend on packages, for the call that follows. Exit code 3: Debian cannot be had.
 set -Eeuo pipefail
 trap 'echo "$0: line $LINENO failed" >&2' ERR
 here=$(dirname "$(readlink -f "$0")")
 . "$here/closure.sh"
 
-out=${1:?usage: mkdebian.sh OUT PACKAGE.deb...}
+base_only=
+if [ "${1:-}" = --base ]; then base_only=yes; shift; fi
+out=${1:?usage: mkdebian.sh [--base] OUT PACKAGE.deb...}
 shift
+mkdir -p "$(dirname "$out")"
+exec 9>"$out.lock"
+flock 9
 mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources 2>/dev/null || true; } | grep -E '^(URIs:|deb )' | grep -oE 'https?://[^ ]+' | head -1)
 
 # Names alone, without ours: versions and alternatives are for dpkg to judge when it installs.
@@ -19,18 +26,24 @@ dependencies() {
     tr ',' '\n' | sed -E 's/^ *([^ |]+).*/\1/' | grep -vE '^(cwctl|cwlab|cwfabric-agent|libcw.*|)$' | sort -u | paste -sd' '
 }
 
-names="systemd-sysv dbus procps $(dependencies "$@")"
 base=$out.base
-if [ "$(cat "$base/names" 2>/dev/null)" != "$names" ]; then
+fail() {
+  tail -5 "$base/log" >&2
+  exit 3
+}
+if [ ! -e "$base/minimal" ]; then
   rm -rf "$base"
   mkdir -p "$base"
+  debootstrap --variant=minbase --include=systemd-sysv,dbus,procps bookworm "$base/debian" "$mirror" >"$base/log" 2>&1 || fail
+  touch "$base/minimal"
+fi
+[ -z "$base_only" ] || exit 0
+names=$(dependencies "$@")
+if [ "$(cat "$base/names" 2>/dev/null)" != "$names" ]; then
   # apt knows what debootstrap does not: names that several packages may stand for.
   # shellcheck disable=SC2086  # a list of names
-  if ! { debootstrap --variant=minbase bookworm "$base/debian" "$mirror" && cp -L /etc/resolv.conf "$base/debian/etc/" &&
-    chroot "$base/debian" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $names; } >"$base/log" 2>&1; then
-    tail -5 "$base/log" >&2
-    exit 3
-  fi
+  { cp -L /etc/resolv.conf "$base/debian/etc/" && chroot "$base/debian" apt-get update &&
+    chroot "$base/debian" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $names; } >"$base/log" 2>&1 || fail
   rm -rf "$base"/debian/var/cache/apt/archives/*.deb "$base"/debian/var/lib/apt/lists/* "$base"/debian/usr/share/{doc,locale,man,i18n}/*
   echo "$names" >"$base/names"
 fi

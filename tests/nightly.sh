@@ -1,0 +1,58 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What takes hours: nightly.sh [STEP...]. Without a step all of them, one after the other. Each step's last result, with its
+# date and commit, is a row of docs/nightly.md; a step that was not run keeps its row. Logs: build/nightly/STEP.log.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=$PWD/build/nightly
+table=docs/nightly.md
+mkdir -p "$out"
+
+# STEP|what it is|command. The step `left_out` runs what tests/nightly_only names.
+steps() {
+  cat <<'END'
+left_out|the tests that `make test` leaves out (`tests/nightly_only`), on 6.1|tests/run.sh nightly
+kernel_6.1|every test of the bpf rung inside 6.1|CW_VM_SHARDS=1 ctest --test-dir build/release -R vm.*KernelsTest --output-on-failure
+kernel_6.12|the same inside 6.12|CW_VM_SHARDS=1 CW_VM_KERNELS=6.12 build/release/tests/vm/cw_vm_kernels_test
+vm_6.12|the vm rung on 6.12|CW_VM_KERNEL=6.12 tests/run.sh vm
+left_out_6.12|what `make test` leaves out, on 6.12|CW_VM_KERNEL=6.12 tests/run.sh nightly
+alone|each file compiled alone, with just what it includes|cmake -S . -B build/alone -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCW_FAST=OFF -Wno-dev && ninja -C build/alone
+asan|the unit rung under sanitizers|tests/run.sh asan
+fuzz|an hour of fuzzing|FUZZ_SECONDS=1000 tests/run.sh fuzz
+lab_again|the lab rung five times: what is unsteady?|ctest --test-dir build/release -L '^lab$' -j "$(nproc)" --repeat until-fail:5 --output-on-failure
+reproducible|the Debian packages built twice, byte for byte|packaging/reproducible.sh build/nightly/deb
+rpm|rpm packages, with the same files as the Debian ones|make rpm && packaging/same_files.sh build/packages
+image|the container image|packaging/kubernetes/image.sh build/packages
+soak|30 minutes of full links: does anything grow?|make soak
+soak_liveness|30 minutes of a loaded, starved lab: what is called dead?|make soak-liveness
+bench|every benchmark|make bench
+END
+}
+
+# The last line that says something, without what would break a table.
+headline() {
+  grep -vE '^\s*$|^make|^== ' "$1" | grep -E 'passed|failed|same|grew|error|Report|Built|tests' | tail -1 | tr '|' '/' | cut -c1-120
+}
+
+write_row() { # step what result seconds
+  local row="| $1 | $2 | $3 | $(date -u +%F) | $(git rev-parse --short HEAD)$(git diff --quiet HEAD -- . || echo +) | $(($4 / 60)) |"
+  grep -vF "| $1 |" "$table" >"$out/table"
+  printf '%s\n' "$row" >>"$out/table"
+  cp "$out/table" "$table"
+}
+
+run_step() { # step what command
+  local start=$SECONDS result
+  printf '== %s: %s\n' "$1" "$2"
+  if bash -c "set -o pipefail; $3" >"$out/$1.log" 2>&1; then result=passed; else result="**failed**" status=1; fi
+  result="$result: $(headline "$out/$1.log")"
+  printf '%s (%d s)\n' "$result" $((SECONDS - start))
+  write_row "$1" "$2" "$result" $((SECONDS - start))
+}
+
+status=0
+wanted=" $* "
+while IFS='|' read -r -u 3 step what command; do
+  if [ $# -eq 0 ] || [[ $wanted == *" $step "* ]]; then run_step "$step" "$what" "$command"; fi
+done 3< <(steps)
+exit $status
