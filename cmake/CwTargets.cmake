@@ -119,19 +119,31 @@ function(cw_nightly_only program out)
   set(${out} "${names}" PARENT_SCOPE)
 endfunction()
 
-# One ctest test for a whole program. What was in it is counted from what the program writes (tests/run.sh).
-function(cw_whole_test test program filter)
-  cmake_parse_arguments(A "" "" "PROPERTIES" ${ARGN})
-  add_test(NAME ${test} COMMAND ${program} --gtest_filter=${filter} --gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${test}.xml)
-  set_tests_properties(${test} PROPERTIES ${A_PROPERTIES})
+# One ctest test for a whole program, or one for each of SHARDS parts of it, which may run side by side. What was in it is
+# counted from what the program writes (tests/run.sh).
+function(cw_whole_test name program filter)
+  cmake_parse_arguments(A "" "SHARDS" "PROPERTIES" ${ARGN})
+  if(NOT A_SHARDS)
+    set(A_SHARDS 1)
+  endif()
+  math(EXPR last "${A_SHARDS} - 1")
+  foreach(shard RANGE ${last})
+    set(test ${name})
+    if(A_SHARDS GREATER 1)
+      set(test ${name}.${shard})
+    endif()
+    add_test(NAME ${test} COMMAND ${program} --gtest_filter=${filter} --gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${test}.xml)
+    set_tests_properties(${test} PROPERTIES ${A_PROPERTIES} ENVIRONMENT "GTEST_TOTAL_SHARDS=${A_SHARDS};GTEST_SHARD_INDEX=${shard}")
+  endforeach()
 endfunction()
 
-# cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s] [WHOLE name] [QUIET]): a GoogleTest program.
+# cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s] [WHOLE name] [SHARDS n] [QUIET] [FAST]): a GoogleTest
+# program. FAST: it computes for long, so it is optimised.
 # Programs of unit tests, and those with WHOLE (whose tests share what is dear to make: machines), are one ctest test each;
 # of the others each TEST is one. bpf and vm run alone. Of the lab, two programs run side by side, each on a fabric of its
 # own, but those with QUIET, whose times mean something, run alone.
 function(cw_test name)
-  cmake_parse_arguments(A "QUIET" "LABEL;TIMEOUT;WHOLE" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(A "QUIET;FAST" "LABEL;TIMEOUT;WHOLE;SHARDS" "SOURCES;USES" ${ARGN})
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 60)
   endif()
@@ -143,7 +155,9 @@ function(cw_test name)
   endif()
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE cw_options ${A_USES} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${CW_TEST_FLAGS})
+  if(NOT A_FAST)
+    target_compile_options(${name} PRIVATE ${CW_TEST_FLAGS})
+  endif()
   if(CW_FAST)
     target_precompile_headers(${name} REUSE_FROM cw_test_headers)
   endif()
@@ -164,7 +178,7 @@ function(cw_test name)
       set(A_WHOLE ${name})
     endif()
     if(NOT nightly STREQUAL "*")
-      cw_whole_test(${A_LABEL}.${A_WHOLE} ${name} "*-${nightly}" PROPERTIES ${props})
+      cw_whole_test(${A_LABEL}.${A_WHOLE} ${name} "*-${nightly}" SHARDS ${A_SHARDS} PROPERTIES ${props})
     endif()
     if(nightly)
       cw_whole_test(nightly.${A_WHOLE} ${name} "${nightly}" PROPERTIES ${nightly_props})

@@ -49,8 +49,8 @@ ladder() { # preset label
   if [ $rc -ne 0 ]; then cat "$out/$1-$2.log"; else tail -4 "$out/$1-$2.log"; fi
   if [ $rc -ne 0 ]; then case $2 in lab | vm | nightly) again "$1" "$2" "$junit" "$again" ;; esac fi
   # What passed when it ran again counts as passed.
-  count "$1" < <(awk 'NR == FNR { if ($2 == "run") ok[$1]; next } { if ($2 == "fail" && $1 in ok) $2 = "run"; print }' \
-    <([ ! -s "$again" ] || statuses "$again") <(statuses "$junit"))
+  count "$1" < <({ [ ! -s "$again" ] || statuses "$again" | sed 's/^/again /'; statuses "$junit"; } |
+    awk '$1 == "again" { if ($3 == "run") ok[$2]; next } { if ($2 == "fail" && $1 in ok) $2 = "run"; print }')
   # Each skipped test with its reason.
   { sed -n '/status="notrun"/,/<\/testcase>/p' "$junit"; grep -h -A1 'result="skipped"' "build/$1/gtest"/*.xml 2>/dev/null; } |
     grep -E '<testcase|Skipped|skip' | sed 's/^/  skipped: /' | head -40 || true
