@@ -317,7 +317,8 @@ TEST(QpClaim, OfItsProcessIsProvenByTheNextListAndEndsWithTheQueuePair) {
   ASSERT_TRUE(registry.Claim(ClaimBy(kVictim, 17, 18), {.asked = true, .there = true, .pid = kVictim}));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(registry.ReplaceKernelList({}, Covering({17})).empty()) << "it connects";
   EXPECT_FALSE(registry.BySentFlow({kA, kB, 18})->proven);
-  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .pid = kVictim, .source = "nldev"}}, Covering({17}));
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .pid = kVictim, .source = "nldev"}},
+                             Covering({17}));
   ASSERT_TRUE(registry.BySentFlow({kA, kB, 18}));
   EXPECT_TRUE(registry.BySentFlow({kA, kB, 18})->proven);
   EXPECT_TRUE(registry.TellAnew(ClaimBy(kVictim, 17, 18)));
@@ -352,9 +353,9 @@ TEST(EndedFlows, LeaveWhenTwoListsLackThemAndNothingCameBetween) {
   EndedFlows ended;
   KernelCover list = Covering({17});
   list.sends.insert({kA, kB, 18});
-  const std::vector<EndedFlows::Flow> flows = {
-      {{kA, kB, 18}, false, 5}, {{kA, kB, 30}, false, 5}, {{kA, kC, 18}, false, 5}, {{kC, kB, 30}, false, 5},
-      {{kB, kA, 17}, true, 5},  {{kB, kA, 20}, true, 5}};
+  const std::vector<EndedFlows::Flow> flows = {{{kA, kB, 18}, false, 5}, {{kA, kB, 30}, false, 5},
+                                               {{kA, kC, 18}, false, 5}, {{kC, kB, 30}, false, 5},
+                                               {{kB, kA, 17}, true, 5},  {{kB, kA, 20}, true, 5}};
   EXPECT_TRUE(ended.Step(list, flows).empty()) << "they may be younger than the list";
   const auto gone = ended.Step(list, flows);
   ASSERT_EQ(gone.size(), 3u) << "not that of an address without an RDMA device";

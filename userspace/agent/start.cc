@@ -493,14 +493,15 @@ absl::Status Agent::OpenSources() {
     std::optional<rdma::QpInfo> known = qps_.ByReceivedFlow({.dst = qp.laddr, .dqpn = qp.lqpn});
     return known && known->source == qp.source ? known : std::nullopt;
   };
-  // A process speaks for its own queue pairs: those that RDMA netlink says are its, or that nobody else has told of.
+  // A process speaks for its own queue pairs: rdma/qp_claim.h.
   const auto registered = [this, told_before](const rdma::QpInfo& qp) {
     const std::optional<rdma::QpInfo> known = told_before(qp);
-    const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.address == qp.laddr; });
-    const bool anew = known && known->pid == qp.pid;
-    if (!anew && nic != nics_.end() && !OwnsQp(*nic, qp, {.pid = qp.pid, .uid = known ? 1u : 0u})) return;
-    qps_.Register(qp);
-    OnOwner(qp, anew && known->owner && qp.owner && qp.owner->messages > known->owner->messages);
+    const bool anew = qps_.TellAnew(qp);
+    if (!anew && !qps_.Claim(qp, KernelWordOn(qp))) {
+      if (known && known->pid == qp.pid) OnOwnerGone(*known);
+      return;
+    }
+    OnOwner(qp, anew && known && known->owner && qp.owner && qp.owner->messages > known->owner->messages);
   };
   const auto unregistered = [this, told_before](const rdma::QpInfo& qp) {
     const std::optional<rdma::QpInfo> known = told_before(qp);

@@ -23,7 +23,8 @@ class EndedFlows {
     bool received = false;
     uint64_t packets = 0;
   };
-  // flows: RC and UC ones, which alone have one queue pair at each end. The ended ones; told again while they are there.
+  // flows: RC and UC ones, which alone have one queue pair at each end. The ended ones; told again while they are
+  // there.
   std::vector<Flow> Step(const KernelCover& list, const std::vector<Flow>& flows);
 
  private:

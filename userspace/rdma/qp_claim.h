@@ -15,8 +15,8 @@ struct KernelWord {
   bool asked = false;      // there is an RDMA device at the address, which would have it
   bool there = false;      // it has it
   bool by_kernel = false;  // … for the kernel itself
-  uint32_t pid = 0;        // … for this process; 0: the thread that made it has ended, or the number is not ours to know
-  uint32_t rqpn = 0;       // 0: not connected yet
+  uint32_t pid = 0;   // … for this process; 0: the thread that made it has ended, or the number is not ours to know
+  uint32_t rqpn = 0;  // 0: not connected yet
 };
 
 enum class Claim : uint8_t {
