@@ -65,7 +65,7 @@ void ChooseAgent(int argc, char** argv, Session& session) {
 }
 
 // What nobody could read is no success: a full disk is told. A reader that has seen enough (| head) is not.
-int Written(const Session& session, int exit_code) {
+int Written(int exit_code) {
   std::cout.flush();
   if (std::cout) return exit_code;
   pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
@@ -103,7 +103,7 @@ int Run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return Written(session, app.exit(help));
+    return Written(app.exit(help));
   } catch (const CLI::ParseError& error) {
     session.json = AsksForJson(argc, argv);
     const std::string advice = commandline::VerbAdvice(commandline::Describe(app), {argv + 1, argv + argc});
@@ -114,7 +114,7 @@ int Run(int argc, char** argv) {
   ChooseAgent(argc, argv, session);
   const absl::Status options = session.CheckOptions();
   const absl::StatusOr<int> result = options.ok() ? session.action() : options;
-  if (result.ok()) return Written(session, *result);
+  if (result.ok()) return Written(*result);
   session.ShowError(result.status());
   return ExitCodeOf(result.status());
 }
