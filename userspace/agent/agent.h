@@ -204,6 +204,7 @@ class Agent final : public api::AgentView {
   };
 
   explicit Agent(AgentOptions options);
+  absl::Status Open();
 
   // start.cc
   absl::Status OpenDataplane();
@@ -510,6 +511,7 @@ class Agent final : public api::AgentView {
   absl::Status Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending);
   absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
   void Reread(const FlowKey& key);
+  void RememberPlace(const FlowKey& key, const cw_tx_flow& before);  // for when the placement by hand ends
   void RevertPlacement(const FlowKey& key);
   void RevertLock(const FlowKey& key);
   int64_t EndNs(double for_s) const;
