@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/format.h"
 #include "cli/session.h"
+#include "userspace/model/counted.h"
 #include "cli/table.h"
 #include "userspace/api/json.h"
 
@@ -69,8 +70,8 @@ void ShowRound(Session& session, const v1::Drain& drain) {
     return;
   }
   const std::string stay = StayText(drain);
-  std::cout << Printable(absl::StrFormat("%s/s over it, %d flows on it, %d moved: %s%s", BytesText(drain.bytes_per_s()),
-                                         drain.flows(), drain.flows_moved(), SafeText(drain),
+  std::cout << Printable(absl::StrFormat("%s/s over it, %s on it, %d moved: %s%s", BytesText(drain.bytes_per_s()),
+                                         Counted(drain.flows(), "flow"), drain.flows_moved(), SafeText(drain),
                                          stay.empty() ? "" : "; " + stay))
             << std::endl;
 }

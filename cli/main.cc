@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cwctl: what one host's agent sees and does. docs/cwctl.md.
+#include <poll.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -8,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "cli/session.h"
+#include "userspace/commandline/command.h"
 
 namespace cw::cli {
 namespace {
@@ -60,6 +64,16 @@ void ChooseAgent(int argc, char** argv, Session& session) {
   if (local && !remote) session.remote.server.clear();
 }
 
+// What nobody could read is no success: a full disk is told. A reader that has seen enough (| head) is not.
+int Written(int exit_code) {
+  std::cout.flush();
+  if (std::cout) return exit_code;
+  pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  if (poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0) return exit_code;
+  std::cerr << "cwctl: the standard output took not all of it: is the disk full?" << std::endl;
+  return exit_code == kOk ? kFailed : exit_code;
+}
+
 int Run(int argc, char** argv) {
   Session session;
   CLI::App app("cwctl shows and steers what the agent of this host measures.", "cwctl");
@@ -89,17 +103,18 @@ int Run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return app.exit(help);
+    return Written(app.exit(help));
   } catch (const CLI::ParseError& error) {
     session.json = AsksForJson(argc, argv);
-    session.ShowError(absl::InvalidArgumentError(std::string(error.what()) + "; see cwctl --help"));
+    const std::string advice = commandline::VerbAdvice(commandline::Describe(app), {argv + 1, argv + argc});
+    session.ShowError(absl::InvalidArgumentError((advice.empty() ? error.what() : advice) + "; see cwctl --help"));
     return kUsage;
   }
   session.instance_given = app.count("--instance") > 0;
   ChooseAgent(argc, argv, session);
   const absl::Status options = session.CheckOptions();
   const absl::StatusOr<int> result = options.ok() ? session.action() : options;
-  if (result.ok()) return *result;
+  if (result.ok()) return Written(*result);
   session.ShowError(result.status());
   return ExitCodeOf(result.status());
 }

@@ -2,15 +2,19 @@
 //
 // cwctl mode, cwctl off.
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "cli/format.h"
+#include "cli/off_proof.h"
 #include "cli/offline.h"
 #include "cli/session.h"
 #include "cli/table.h"
@@ -29,6 +33,7 @@ struct ModeOptions {
 
 // An agent that hangs must not keep flows from going back: after this the switch is made without it.
 constexpr absl::Duration kOffPatience = absl::Milliseconds(800);
+constexpr std::chrono::seconds kProofSpan{1};
 
 v1::Mode ModeOf(const std::string& word) {
   if (word == "observe") return v1::MODE_OBSERVE;
@@ -120,6 +125,22 @@ void ForgetModeDeadline(const Session& session) {
   if (absl::Status status = deadlines.Save(); !status.ok()) session.ShowError(status);
 }
 
+// An operator who pulled the brake wants to see that the wheels stand: what left in the second after it.
+absl::StatusOr<int> ShowProof(Session& session) {
+  v1::QpsRequest all;
+  const absl::StatusOr<v1::QpsReply> before = session.Agent().Qps(all);
+  const absl::Time from = absl::Now();
+  std::this_thread::sleep_for(kProofSpan);
+  const absl::StatusOr<v1::QpsReply> after = session.Agent().Qps(all);
+  if (!before.ok() || !after.ok()) {
+    std::cout << "proof: the agent did not tell the flows; look: cwctl qps\n";
+    return kOk;
+  }
+  const OffProof proof = ProveOff(*before, *after);
+  std::cout << ProofText(proof, absl::ToDoubleSeconds(absl::Now() - from));
+  return proof.still_steered.empty() ? kOk : kFailed;
+}
+
 absl::StatusOr<int> Off(Session& session, const ModeOptions& options) {
   absl::StatusOr<double> for_s = ParseFor(options.for_text);
   if (!for_s.ok()) return for_s.status();
@@ -144,10 +165,12 @@ absl::StatusOr<int> Off(Session& session, const ModeOptions& options) {
         CtlPinPath(session.instance), *for_s > 0 ? "; it stays so, as only an agent could revert it" : ""));
     ForgetModeDeadline(session);
     // No undo line: an agent that starts keeps this mode, and only an agent can set another.
+    session.ShowAction(*reply);
+    return kOk;
   }
   if (!reply.ok()) return reply.status();
   session.ShowAction(*reply);
-  return kOk;
+  return session.json ? kOk : ShowProof(session);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 //
 // cwctl paths, cwctl owd, cwctl links.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -9,9 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/columns.h"
 #include "cli/format.h"
 #include "cli/session.h"
 #include "cli/table.h"
+#include "userspace/model/counted.h"
 
 namespace cw::cli {
 namespace {
@@ -21,6 +24,7 @@ namespace v1 = ::cwfabric::v1;
 struct PathOptions {
   std::string remote;
   uint32_t window_s = 10;
+  std::string columns;  // "" those that fit
   Session::Watch watch;
 };
 
@@ -84,9 +88,21 @@ std::string Flags(const v1::Path& path) {
   return absl::StrJoin(flags, ", ");
 }
 
-Table PathTable(const v1::Pair& pair, uint32_t window_s) {
-  Table table({">PATH", ">UDP-PORT", "STATE", ">FLOWS", ">FORWARD P50", ">P99", ">QUEUEING P99", ">REVERSE P50", ">P99",
-               ">JITTER", ">LOSS", ">DEATHS", ">CHANGED", ">CHECKED", "HOPS", "NOTE"});
+// As PathTable has them. On a narrow terminal what is wrong with a path stays longest.
+const std::vector<ColumnChoice>& PathColumns() {
+  static const std::vector<ColumnChoice> columns = {
+      {"path", 16},      {"port", 6},          {"state", 15},       {"flows", 14},      {"forward-p50", 11},
+      {"forward-p99", 10}, {"queueing-p99", 9}, {"reverse-p50", 4}, {"reverse-p99", 3}, {"jitter", 2},
+      {"loss", 12},      {"deaths", 7},        {"changed", 8},      {"checked", 1},     {"hops", 5},
+      {"note", 13}};
+  return columns;
+}
+
+Table PathTable(const v1::Pair& pair, uint32_t window_s, bool whole) {
+  // Each P99 stands beside its P50 where all are shown, and says whose it is where they are not.
+  Table table({">PATH", ">UDP-PORT", "STATE", ">FLOWS", ">FORWARD P50", whole ? ">P99" : ">FORWARD P99",
+               ">QUEUEING P99", ">REVERSE P50", whole ? ">P99" : ">REVERSE P99", ">JITTER", ">LOSS", ">DEATHS",
+               ">CHANGED", ">CHECKED", "HOPS", "NOTE"});
   const ClockView clock = ViewOf(pair);
   for (const v1::Path& path : pair.paths()) {
     const v1::PathWindow* found = WindowOf(path, window_s);
@@ -113,27 +129,46 @@ Table PathTable(const v1::Pair& pair, uint32_t window_s) {
   return table;
 }
 
+constexpr size_t kPathIndent = 2;
+
+// The same for all pairs, so that what stands below each other is the same thing.
+absl::StatusOr<std::vector<size_t>> ColumnsOf(const v1::PathsReply& reply, const PathOptions& options, size_t room) {
+  std::vector<size_t> widths(PathColumns().size());
+  for (const v1::Pair& pair : reply.pairs()) {
+    const std::vector<size_t> of_pair = PathTable(pair, options.window_s, room == 0).Widths();
+    for (size_t c = 0; c < widths.size(); ++c) widths[c] = std::max(widths[c], of_pair[c]);
+  }
+  return ChooseColumns(PathColumns(), widths, options.columns, room > kPathIndent ? room - kPathIndent : 0);
+}
+
+void ShowPaths(const v1::PathsReply& reply, const PathOptions& options, const std::vector<size_t>& columns,
+               bool colour) {
+  if (reply.pairs().empty()) std::cout << "no pairs of NICs: no peer is configured\n";
+  if (reply.pairs().empty()) return;
+  const bool whole = columns.size() == PathColumns().size();
+  bool first = true;
+  for (const v1::Pair& pair : reply.pairs()) {
+    if (!first) std::cout << '\n';
+    first = false;
+    ShowPairHead(pair, colour);
+    const Table table = PathTable(pair, options.window_s, whole).Only(columns);
+    if (table.empty()) std::cout << "  no path yet\n";
+    if (!table.empty()) table.Print(std::cout, colour, kPathIndent);
+  }
+  std::cout << absl::StrFormat("\ndelays of the last %d s", options.window_s)
+            << (whole ? "; REVERSE: over the peer's own path of that number, which may take other switches" : "")
+            << (!whole && options.columns.empty() ? "; more columns: -o wide" : "") << '\n';
+}
+
 absl::StatusOr<int> Paths(Session& session, const PathOptions& options) {
   v1::PathsRequest request;
   request.set_remote(options.remote);
   absl::StatusOr<v1::PathsReply> reply = session.Agent().Paths(request);
   if (!reply.ok()) return reply.status();
-  session.Show(*reply, [&] {
-    if (reply->pairs().empty()) std::cout << "no pairs of NICs: no peer is configured\n";
-    bool first = true;
-    for (const v1::Pair& pair : reply->pairs()) {
-      if (!first) std::cout << '\n';
-      first = false;
-      ShowPairHead(pair, session.Colour());
-      const Table table = PathTable(pair, options.window_s);
-      if (table.empty()) std::cout << "  no path yet\n";
-      if (!table.empty()) table.Print(std::cout, session.Colour(), 2);
-    }
-    if (reply->pairs().empty()) return;
-    std::cout << absl::StrFormat("\ndelays of the last %d s; REVERSE: over the peer's own path of that number, ",
-                                 options.window_s)
-              << "which may take other switches\n";
-  });
+  const absl::StatusOr<std::vector<size_t>> columns =
+      ColumnsOf(*reply, options, options.columns.empty() ? TerminalWidth() : 0);
+  if (!columns.ok()) return columns.status();
+  session.Show(*reply, [&] { ShowPaths(*reply, options, *columns, session.Colour()); });
   return kOk;
 }
 
@@ -244,10 +279,12 @@ absl::StatusOr<int> Links(Session& session, const PathOptions& options) {
                  LinkNote(link)});
     }
     table.Print(std::cout, session.Colour());
-    std::cout << absl::StrFormat("\nof %d paths of this host, last %d s; QUEUE: mean wait that is the link's own\n",
-                                 reply->paths(), reply->window_s());
+    std::cout << absl::StrFormat("\nof %s of this host, last %d s; QUEUE: mean wait that is the link's own\n",
+                                 Counted(reply->paths(), "path"), reply->window_s());
     if (reply->paths_dead_unexplained() > 0) {
-      std::cout << reply->paths_dead_unexplained() << " dead paths take no link that living ones do not take\n";
+      const uint32_t dead = reply->paths_dead_unexplained();
+      std::cout << Counted(dead, "dead path") << (dead == 1 ? " takes" : " take")
+                << " no link that living ones do not take\n";
     }
   });
   return kOk;
@@ -255,7 +292,7 @@ absl::StatusOr<int> Links(Session& session, const PathOptions& options) {
 
 using PathVerb = absl::StatusOr<int> (*)(Session&, const PathOptions&);
 
-void AddPathVerb(CLI::App& app, Session& session, const char* name, const char* text, PathVerb run, bool of_a_peer = true) {
+void AddPathVerb(CLI::App& app, Session& session, const char* name, const char* text, PathVerb run, bool of_a_peer = true, bool chosen_columns = false) {
   CLI::App* verb = app.add_subcommand(name, text);
   auto options = std::make_shared<PathOptions>();
   if (of_a_peer)
@@ -263,9 +300,18 @@ void AddPathVerb(CLI::App& app, Session& session, const char* name, const char* 
   verb->add_option("--window", options->window_s, "Seconds that delays and loss are taken over")
       ->check(CLI::IsMember({1, 10, 60}))
       ->capture_default_str();
+  if (chosen_columns) {
+    std::vector<std::string> names;
+    for (const ColumnChoice& column : PathColumns()) names.push_back(column.name);
+    verb->add_option("-o,--columns", options->columns,
+                     "wide for all columns, or those wanted: " + absl::StrJoin(names, ", ") +
+                         ". Without it a terminal gets those that fit, and a pipe all")
+        ->type_name("COL,...");
+  }
   Session::AddWatch(*verb, options->watch);
   verb->callback([&session, options, run] {
-    session.action = [&session, options, run] {
+    session.action = [&session, options, run]() -> absl::StatusOr<int> {
+      if (absl::Status status = Session::CheckWatch(options->watch, options->remote); !status.ok()) return status;
       return session.Repeat(options->watch, [&] { return run(session, *options); });
     };
   });
@@ -276,7 +322,7 @@ void AddPathVerb(CLI::App& app, Session& session, const char* name, const char* 
 void AddPathVerbs(CLI::App& app, Session& session) {
   AddPathVerb(app, session, "paths",
       "Paths to each peer: state, delay, loss, hops. The reverse delay of path N is that of the peer's own path N",
-      Paths);
+      Paths, /*of_a_peer=*/true, /*chosen_columns=*/true);
   AddPathVerb(app, session, "owd",
       "One-way delays in full, per path and direction (reverse: the peer's own paths) and per flow", Owd);
   AddPathVerb(app, session, "links",

@@ -10,6 +10,7 @@
 #include "cli/flow_table.h"
 #include "cli/format.h"
 #include "cli/session.h"
+#include "userspace/model/counted.h"
 
 namespace cw::cli {
 namespace {
@@ -29,10 +30,10 @@ std::string MovesText(const v1::OwnerReport& owner) {
   std::string text = owner.can_move() ? absl::StrFormat("; can be moved, on udp-port %d", owner.udp_port())
                                       : "; cannot be moved: " + owner.cannot_move();
   if (moves.lag_port() > 0) absl::StrAppendFormat(&text, "; leaves by port %d of its bond", moves.lag_port());
-  if (moves.done() > 0) absl::StrAppendFormat(&text, "; moved %d times", moves.done());
+  if (moves.done() > 0) absl::StrAppendFormat(&text, "; moved %s", Counted(moves.done(), "time"));
   if (moves.to_port() >= 0) absl::StrAppendFormat(&text, "; on its way to udp-port %d", moves.to_port());
   if (moves.refused() > 0)
-    absl::StrAppendFormat(&text, "; refused %d times, the last: %s", moves.refused(), owner.last_refusal());
+    absl::StrAppendFormat(&text, "; refused %s, the last: %s", Counted(moves.refused(), "time"), owner.last_refusal());
   return text;
 }
 

@@ -8,7 +8,10 @@
 #include <thread>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "cli/format.h"
 #include "cli/table.h"
 #include "userspace/api/json.h"
@@ -119,6 +122,23 @@ void Session::AddWatch(CLI::App& verb, Watch& watch) {
   verb.add_option("--count", watch.count, "With --watch: how often to show, 0 = until interrupted");
 }
 
+// Of the agent, which may be another host's.
+std::string Session::HostText() {
+  absl::StatusOr<cwfabric::v1::StatusReply> status = Agent().Status();
+  if (!status.ok()) return Where();
+  return absl::StrCat(status->host_name(), ", instance ", status->instance());
+}
+
+absl::Status Session::CheckWatch(const Watch& watch, const std::string& positional) {
+  if (watch.every.empty() || positional.empty()) return absl::OkStatus();
+  double seconds = 0;
+  absl::Duration duration;
+  const bool number = absl::SimpleAtod(positional, &seconds);
+  if (!number && !absl::ParseDuration(positional, &duration)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("--watch takes its interval behind a \"=\": --watch=%s%s", positional,
+                                                    number ? "s" : ""));
+}
+
 absl::StatusOr<int> Session::Repeat(const Watch& watch, const std::function<absl::StatusOr<int>()>& once) {
   if (watch.every.empty()) return once();
   absl::Duration every;
@@ -127,11 +147,16 @@ absl::StatusOr<int> Session::Repeat(const Watch& watch, const std::function<absl
         absl::StrFormat("--watch=%s: give an interval with its unit, from 100ms on", watch.every));
   }
   one_line_ = true;
+  const std::string host = json ? "" : HostText();
   const bool screen = !json && isatty(STDOUT_FILENO) != 0;
   absl::StatusOr<int> result = kOk;
   for (uint64_t round = 1; result.ok(); ++round) {
     if (screen) std::cout << "\033[H\033[J";
     if (!screen && !json && round > 1) std::cout << '\n';
+    // Several of these stand side by side, and a screen that stands still looks like one that is up to date.
+    if (!json) {
+      std::cout << Paint(UtcText(absl::ToUnixNanos(absl::Now())) + "  " + host, Tone::kTitle, Colour()) << "\n\n";
+    }
     result = once();
     if (!std::cout || round == watch.count) break;
     std::this_thread::sleep_for(absl::ToChronoMilliseconds(every));

@@ -60,10 +60,13 @@ class Session {
     uint64_t count = 0;  // rounds, 0 = until interrupted
   };
   static void AddWatch(CLI::App& verb, Watch& watch);
+  // A positional argument that was meant as --watch's interval, which stands behind a "=".
+  static absl::Status CheckWatch(const Watch& watch, const std::string& positional);
   absl::StatusOr<int> Repeat(const Watch& watch, const std::function<absl::StatusOr<int>()>& once);
 
  private:
   std::unique_ptr<api::Client> agent_;
+  std::string HostText();
   bool one_line_ = false;  // JSON documents one per line
 };
 

@@ -12,6 +12,8 @@
 #include "cli/format.h"
 #include "cli/session.h"
 #include "cli/table.h"
+#include "cli/verdict.h"
+#include "userspace/model/counted.h"
 
 namespace cw::cli {
 namespace {
@@ -48,8 +50,8 @@ std::string PathLine(const v1::PathCounts& paths) {
 }
 
 std::string FlowLine(const v1::FlowCounts& flows) {
-  return absl::StrFormat("%d sent, %d received; %d steered, %d locked, %d moves pending", flows.transmitted(),
-                         flows.received(), flows.steered(), flows.locked(), flows.pending());
+  return absl::StrFormat("%d sent, %d received; %d steered, %d locked, %s pending", flows.transmitted(),
+                         flows.received(), flows.steered(), flows.locked(), Counted(flows.pending(), "move"));
 }
 
 void ShowHead(const v1::StatusReply& reply, const Page& page) {
@@ -187,6 +189,8 @@ absl::StatusOr<int> Status(Session& session) {
   if (!reply.ok()) return reply.status();
   session.Show(*reply, [&] {
     const Page page(session.Colour());
+    const Verdict verdict = VerdictOf(*reply);
+    page.Line("verdict", verdict.text, verdict.tone);
     ShowHead(*reply, page);
     page.List(NicTable(*reply));
     page.List(PeerTable(*reply));

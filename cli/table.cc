@@ -77,15 +77,31 @@ void Table::Add(std::vector<Cell> row) {
   rows_.push_back(std::move(row));
 }
 
-void Table::Print(std::ostream& out, bool colour, int indent) const {
+std::vector<size_t> Table::Widths() const {
   std::vector<size_t> widths;
-  std::vector<Cell> titles;
   for (size_t c = 0; c < columns_.size(); ++c) {
     size_t width = Width(columns_[c].title);
     for (const auto& row : rows_) width = std::max(width, Width(Printable(row[c].text)));
     widths.push_back(width);
-    titles.emplace_back(columns_[c].title, Tone::kTitle);
   }
+  return widths;
+}
+
+Table Table::Only(const std::vector<size_t>& columns) const {
+  Table table;
+  for (const size_t c : columns) table.columns_.push_back(columns_[c]);
+  for (const auto& row : rows_) {
+    std::vector<Cell> kept;
+    for (const size_t c : columns) kept.push_back(row[c]);
+    table.rows_.push_back(std::move(kept));
+  }
+  return table;
+}
+
+void Table::Print(std::ostream& out, bool colour, int indent) const {
+  const std::vector<size_t> widths = Widths();
+  std::vector<Cell> titles;
+  for (const Column& column : columns_) titles.emplace_back(column.title, Tone::kTitle);
   auto print = [&](const std::vector<Cell>& row) {
     size_t last = row.size();
     while (last > 0 && row[last - 1].text.empty()) --last;

@@ -34,6 +34,10 @@ class Table {
   explicit Table(const std::vector<std::string>& titles);
   void Add(std::vector<Cell> row);  // as many cells as titles
   bool empty() const { return rows_.empty(); }
+  // How many characters each column takes on a terminal.
+  std::vector<size_t> Widths() const;
+  // The same with these columns only, in this order.
+  Table Only(const std::vector<size_t>& columns) const;
   // Columns are separated by two blanks; no blanks at a line's end. `indent` blanks before each line.
   void Print(std::ostream& out, bool colour, int indent = 0) const;
 
@@ -42,6 +46,7 @@ class Table {
     std::string title;
     bool right;
   };
+  Table() = default;
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> rows_;
 };

@@ -34,6 +34,22 @@ class DeadlinesTest : public ::testing::Test {
   std::string folder_, file_;
 };
 
+TEST_F(DeadlinesTest, TheFirstPlaceIsKeptOverARestart) {
+  Deadlines first(file_, "boot");
+  first.RememberPlace(Flow(1), {.slot = 2, .port = 49154});
+  first.RememberPlace(Flow(1), {.slot = 0, .port = 49152});  // set again by hand: not where it is to go back to
+  first.RememberPlace(Flow(2), {.slot = 1, .port = 0});
+  first.ForgetPlacesUnless([](const FlowKey& flow) { return flow == Flow(1); });
+  ASSERT_TRUE(first.Save().ok());
+  Deadlines second(file_, "boot");
+  ASSERT_TRUE(second.Load().ok());
+  EXPECT_EQ(second.TakePlace(Flow(1)), (Deadlines::Place{.slot = 2, .port = 49154}));
+  EXPECT_EQ(second.TakePlace(Flow(1)), std::nullopt);
+  EXPECT_EQ(second.TakePlace(Flow(2)), std::nullopt);
+  ASSERT_TRUE(second.Save().ok());
+  EXPECT_FALSE(std::filesystem::exists(file_)) << "nothing is left to end";
+}
+
 TEST_F(DeadlinesTest, AnotherAgentTakesOverWhatWasSaved) {
   Deadlines first(file_, "boot");
   EXPECT_TRUE(absl::IsNotFound(first.Load()));

@@ -238,7 +238,7 @@ TEST_F(Cwctl, QpsTellsWhatOwnersCount) {
       HasSubstr("11111111 by its owner: 12,345 messages, 790,080 bytes, completed after 8.50 µs (p50), at most "
                 "41.0 µs; placed when it connected; its packets are not seen here; can be moved, on udp-port 49152; "
                 "leaves by "
-                "port 2 of its bond; moved 3 times; refused 1 times, the last: Device or resource busy (errno 16)\n"));
+                "port 2 of its bond; moved 3 times; refused 1 time, the last: Device or resource busy (errno 16)\n"));
   const auto flows = RunJson({"qps"})["flows"];
   EXPECT_TRUE(flows[0]["owner"].is_null());
   EXPECT_EQ(flows[1]["owner"]["messages"], 12345);
@@ -312,7 +312,7 @@ TEST_F(Cwctl, DrainTellsItsEffectAndWatchesUntilSilent) {
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(agent_.last_request, HasSubstr("kind: DRAIN_KIND_SPINE what: \"10.1.1.1\" for_s: 1800 now: true"));
   EXPECT_THAT(text.out, HasSubstr("undrain 10.1.1.1"));
-  EXPECT_THAT(text.out, HasSubstr("4.00 KiB/s over it, 1 flows on it, 1 moved: not yet; stay: 11111111"));
+  EXPECT_THAT(text.out, HasSubstr("4.00 KiB/s over it, 1 flow on it, 1 moved: not yet; stay: 11111111"));
   EXPECT_THAT(text.out, HasSubstr("0 flows on it, 2 moved: safe to pull (as far as this host is concerned)"));
   EXPECT_THAT(Run({"drain", "list"}).out, HasSubstr("spine 10.1.1.1"));
   EXPECT_EQ(RunJson({"drain", "list"})["drains"][0]["safe"], true);
@@ -390,7 +390,7 @@ TEST_F(Cwctl, AmbiguousFlowsAreAUsageErrorWithCandidates) {
 TEST_F(Cwctl, ExitCodesAndErrorsAsJson) {
   json error = RunJson({"paths", "nobody"}, 1);
   EXPECT_EQ(error["error"]["code"], "NOT_FOUND");
-  EXPECT_EQ(error["error"]["message"], "there is no peer nobody; see cwctl status");
+  EXPECT_EQ(error["error"]["message"], "there is no peer \"nobody\"; known: node2 (10.0.1.10)");
   EXPECT_EQ(RunJson({"steer", "set", "17", "--path", "9"}, 1)["error"]["code"], "FAILED_PRECONDITION");
   EXPECT_EQ(RunJson({"steer", "set", "17", "--path", "10"}, 4)["error"]["code"], "UNIMPLEMENTED");
   EXPECT_EQ(RunJson({"steer", "set", "17"}, 2)["error"]["code"], "INVALID_ARGUMENT");
@@ -408,6 +408,95 @@ TEST_F(Cwctl, ExitCodesAndErrorsAsJson) {
   EXPECT_EQ(Run({"--help"}).exit_code, 0);
   EXPECT_EQ(Run({"steer", "set", "--help"}).exit_code, 0);
   EXPECT_EQ(Run({"--version"}).exit_code, 0);
+}
+
+TEST_F(Cwctl, UnknownNamesAreErrorsThatListTheKnownOnes) {
+  for (const std::vector<std::string>& typed :
+       std::vector<std::vector<std::string>>{{"paths", "h9"}, {"owd", "h9"}, {"qps", "--remote", "h9"},
+                                             {"events", "--type", "job", "--peer", "h9"}}) {
+    const RunResult text = Run(typed);
+    EXPECT_EQ(text.exit_code, 1) << typed[0];
+    EXPECT_EQ(text.out, "") << typed[0];
+    EXPECT_THAT(text.err, HasSubstr("there is no peer \"h9\"; known: node2 (10.0.1.10)")) << typed[0];
+  }
+  EXPECT_EQ(Run({"qps", "--remote", "10.0.1.10"}).exit_code, 0);
+  const RunResult type = Run({"events", "--type", "pth"});
+  EXPECT_EQ(type.exit_code, 2);
+  EXPECT_THAT(type.err, HasSubstr("did you mean path? Known: path, decision, trial, "));
+}
+
+TEST_F(Cwctl, AMistypedVerbGetsTheNearestOne) {
+  EXPECT_THAT(Run({"pahts"}).err, HasSubstr("there is no verb \"pahts\"; did you mean paths? Known: status, counters"));
+  EXPECT_THAT(Run({"clock"}).err, HasSubstr("cwctl clock needs a verb: tracking, sources, mesh, nics, bound"));
+  EXPECT_THAT(Run({"clock", "mash"}).err, HasSubstr("there is no cwctl clock verb \"mash\"; did you mean mesh?"));
+  EXPECT_EQ(Run({"pahts"}).exit_code, 2);
+}
+
+TEST_F(Cwctl, AnIntervalWithoutItsEqualsSignIsNoPeer) {
+  for (const char* verb : {"owd", "paths"}) {
+    const RunResult text = Run({verb, "--watch", "2"});
+    EXPECT_EQ(text.exit_code, 2) << verb;
+    EXPECT_THAT(text.err, HasSubstr("--watch=2s")) << verb;
+  }
+}
+
+TEST_F(Cwctl, WhatWasNotWrittenIsAFailure) {
+  for (const char* verb : {"status", "paths", "qps", "events", "counters", "doctor", "nics", "--help", "off"}) {
+    const RunResult text = RunProgram("/bin/sh", {"-c", std::string(CWCTL_PATH " ") + verb + " >/dev/full"},
+                                      {{"CWFABRIC_SOCKET", socket_}});
+    EXPECT_EQ(text.exit_code, 1) << verb;
+    EXPECT_THAT(text.err, HasSubstr("standard output")) << verb;
+  }
+  const RunResult json = RunProgram("/bin/sh", {"-c", CWCTL_PATH " status --json >/dev/full"},
+                                    {{"CWFABRIC_SOCKET", socket_}});
+  EXPECT_EQ(json.exit_code, 1);
+  // Who has seen enough closes the pipe.
+  EXPECT_EQ(RunProgram("/bin/sh", {"-c", "set -e; { " CWCTL_PATH " status; echo $? >&2; } | true"},
+                       {{"CWFABRIC_SOCKET", socket_}})
+                .err,
+            "0\n");
+}
+
+TEST_F(Cwctl, StatusBeginsWithAVerdict) {
+  EXPECT_THAT(Run({"status"}).out, ::testing::StartsWith("verdict  1 path is dead (cwctl links)\n"));
+}
+
+TEST_F(Cwctl, PathsShowTheColumnsThatAreAskedFor) {
+  EXPECT_THAT(Run({"paths", "-o", "path,state,hops"}).out, HasSubstr("  PATH  STATE  HOPS\n     0  up     10.0.0.1"));
+  EXPECT_THAT(Run({"paths", "-o", "forward-p99"}).out, HasSubstr("  FORWARD P99\n"));
+  EXPECT_EQ(Run({"paths", "-o", "wide"}).out, Run({"paths"}).out) << "a pipe gets all";
+  const RunResult wrong = Run({"paths", "-o", "stat"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("there is no column \"stat\"; did you mean state? Known: path, port"));
+}
+
+TEST_F(Cwctl, EventsAreFilteredByTypesPeersAndTimes) {
+  const auto lines = [&](const std::vector<std::string>& typed) {
+    const RunResult text = Run(typed);
+    EXPECT_EQ(text.exit_code, 0) << text.err;
+    return std::count(text.out.begin(), text.out.end(), '\n');
+  };
+  EXPECT_EQ(lines({"events", "--json", "--type", "move,path"}), 3);
+  EXPECT_EQ(lines({"events", "--json", "--type", "move", "--type", "path", "--last", "2"}), 2);
+  EXPECT_EQ(lines({"events", "--json", "--type", "move,job"}), 0);
+  EXPECT_EQ(lines({"events", "--json", "--since", "2023-11-14T22:13:20Z", "--until", "2023-11-14T22:13:21Z"}), 3);
+  EXPECT_EQ(lines({"events", "--json", "--since", "10m"}), 0);
+  EXPECT_EQ(lines({"events", "--json", "--until", "2023-11-14"}), 0);
+  EXPECT_THAT(Run({"events", "--type", "move", "--peer", "node2"}).out,
+              HasSubstr("no events of type move about node2\n"));
+  EXPECT_EQ(Run({"events", "--since", "yesterday"}).exit_code, 2);
+}
+
+TEST_F(Cwctl, OffEndsWithAProof) {
+  const RunResult text = Run({"off"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("every flow is on its native port\n"));
+  EXPECT_THAT(text.out, ContainsRegex("proof: in [0-9.]+ s [0-9,]+ packets left by native ports .port: packets.: 51234: "));
+  EXPECT_EQ(RunJson({"off"})["effect"], "every flow is on its native port");
+  agent_.off_sticks = true;
+  const RunResult stuck = Run({"off"});
+  EXPECT_EQ(stuck.exit_code, 1);
+  EXPECT_THAT(stuck.out, HasSubstr("NOT off: still on other ports: 0b5c91fe, 22222222\n"));
 }
 
 TEST_F(Cwctl, NoAgent) {
@@ -477,7 +566,9 @@ TEST_F(Cwctl, WatchRepeats) {
   EXPECT_EQ(text.exit_code, 0);
   EXPECT_EQ(std::count(text.out.begin(), text.out.end(), '\n'), 3);
   EXPECT_TRUE(json::parse(text.out.substr(0, text.out.find('\n')))["flows"].is_array());
-  EXPECT_EQ(Run({"status", "--watch", "--count", "1"}).exit_code, 0);
+  const RunResult status = Run({"status", "--watch", "--count", "1"});
+  EXPECT_EQ(status.exit_code, 0);
+  EXPECT_THAT(status.out, ContainsRegex("^20[0-9-]+T[0-9:.]+Z  node1, instance default\n\nverdict "));
 }
 
 // Requests that cwctl would not send: other clients may.

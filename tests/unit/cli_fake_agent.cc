@@ -198,10 +198,8 @@ absl::StatusOr<v1::StatusReply> FakeAgent::Status() {
 }
 
 absl::StatusOr<v1::PathsReply> FakeAgent::Paths(const v1::PathsRequest& request) {
-  if (!request.remote().empty() && request.remote() != "node2" && request.remote() != "10.0.1.10") {
-    return absl::NotFoundError(absl::StrFormat("there is no peer %s; see cwctl status", request.remote()));
-  }
   v1::PathsReply reply;
+  if (!request.remote().empty() && request.remote() != "node2" && request.remote() != "10.0.1.10") return reply;
   v1::Pair& pair = *reply.add_pairs();
   pair.set_nic("eth0");
   pair.set_local_address("10.0.0.10");
@@ -250,7 +248,12 @@ absl::StatusOr<v1::QpsReply> FakeAgent::Qps(const v1::QpsRequest& request) {
                                MakeFlow("22222222", 0x13, 0x22, false), MakeFlow("33333333", 0x11, 0x21, true)}) {
     if (!request.flow().empty() && request.flow() != flow.id()) continue;
     if (flow.received() && !request.received() && request.flow().empty()) continue;
-    *reply.add_flows() = flow;
+    if (!request.remote().empty() && request.remote() != "node2" && request.remote() != "10.0.1.10") continue;
+    v1::Flow& out = *reply.add_flows();
+    out = flow;
+    out.set_packets(100 * ++asked_);
+    if (!flow.received()) out.set_port_from("packets");
+    if (mode == v1::MODE_OFF) out.set_udp_port(off_sticks ? out.udp_port() : out.udp_port_native());
     if (flow.id() != "11111111") continue;
     v1::OwnerReport& owner = *reply.mutable_flows(reply.flows_size() - 1)->mutable_owner();
     owner.set_placed(true);
@@ -583,6 +586,7 @@ absl::StatusOr<v1::ActionReply> FakeAgent::Off(const Caller& caller, const v1::O
   if (frozen_in_off) std::this_thread::sleep_for(std::chrono::seconds(3));
   last_request = request.ShortDebugString();
   v1::ActionReply reply;
+  mode = v1::MODE_OFF;
   reply.set_effect("every flow is on its native port");
   return reply;
 }

@@ -54,6 +54,7 @@ class FakeAgent final : public AgentView {
   bool breaker_tripped = false;
   std::string report_file;
   bool clock_known = true;      // false: fleet time is refused
+  bool off_sticks = false;      // true: flows stay where they were, whatever the mode
   bool frozen_in_off = false;   // Off takes 3 s
   int rounds_until_silent = 2;  // of Drains
 
@@ -62,6 +63,7 @@ class FakeAgent final : public AgentView {
   std::condition_variable changed_;
   std::vector<v1::Event> events_;
   std::vector<ApiEvent> told_;
+  uint64_t asked_ = 0;  // packets grow with each look at the flows
 };
 
 }  // namespace cw::api

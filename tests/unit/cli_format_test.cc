@@ -4,12 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <sstream>
 
+#include "cli/columns.h"
+#include "cli/event_filter.h"
+#include "cli/off_proof.h"
 #include "cli/session.h"
 #include "cli/table.h"
+#include "cli/verdict.h"
 #include "userspace/api/flow_ref.h"
 #include "userspace/api/json.h"
+#include "userspace/model/counted.h"
 
 namespace cw::cli {
 namespace {
@@ -83,6 +89,82 @@ TEST(For, NeedsAUnit) {
   EXPECT_EQ(*ParseFor("30m"), 1800);
   EXPECT_EQ(*ParseFor("1h30m"), 5400);
   for (const char* bad : {"30", "-5m", "0", "forever", "1ms", "inf"}) EXPECT_FALSE(ParseFor(bad).ok()) << bad;
+}
+
+TEST(Moments, AreAgoOrUtc) {
+  const absl::Time now = absl::FromUnixSeconds(1'700'000'000);  // 2023-11-14T22:13:20Z
+  EXPECT_EQ(*ParseMoment("--since", "10m", now), now - absl::Minutes(10));
+  EXPECT_EQ(*ParseMoment("--since", "2023-11-14T22:13:20.5Z", now), now + absl::Milliseconds(500));
+  EXPECT_EQ(*ParseMoment("--since", "22:13", now), now - absl::Seconds(20));
+  EXPECT_EQ(*ParseMoment("--since", "22:14:00", now), now - absl::Hours(24) + absl::Seconds(40)) << "yesterday's";
+  EXPECT_EQ(*ParseMoment("--since", "2023-11-14", now), absl::FromUnixSeconds(1'699'920'000));
+  for (const char* bad : {"", "yesterday", "-5m", "10", "25:00"})
+    EXPECT_FALSE(ParseMoment("--since", bad, now).ok()) << bad;
+}
+
+TEST(Columns, TheLeastImportantGoFirst) {
+  const std::vector<ColumnChoice> columns = {{"path", 9}, {"hops", 1}, {"loss", 5}};
+  const std::vector<size_t> widths = {4, 30, 6};
+  using Chosen = std::vector<size_t>;
+  EXPECT_EQ(*ChooseColumns(columns, widths, "", 0), (Chosen{0, 1, 2})) << "no terminal";
+  EXPECT_EQ(*ChooseColumns(columns, widths, "", 44), (Chosen{0, 1, 2}));
+  EXPECT_EQ(*ChooseColumns(columns, widths, "", 43), (Chosen{0, 2}));
+  EXPECT_EQ(*ChooseColumns(columns, widths, "", 5), (Chosen{0}));
+  EXPECT_EQ(*ChooseColumns(columns, widths, "wide", 5), (Chosen{0, 1, 2}));
+  EXPECT_EQ(*ChooseColumns(columns, widths, "LOSS,path", 5), (Chosen{2, 0}));
+  EXPECT_FALSE(ChooseColumns(columns, widths, ",", 5).ok());
+}
+
+TEST(Verdicts, SayWhatIsWrongTheWorstFirst) {
+  v1::StatusReply status;
+  status.set_mode(v1::MODE_PROTECT);
+  v1::PeerStatus& peer = *status.add_peers();
+  peer.set_name("h1");
+  peer.set_paths(4);
+  peer.set_paths_live(4);
+  EXPECT_EQ(VerdictOf(status).text, "healthy");
+  EXPECT_EQ(VerdictOf(status).tone, Tone::kGood);
+  status.set_mode(v1::MODE_OFF);
+  EXPECT_EQ(VerdictOf(status).tone, Tone::kWarn);
+  peer.set_paths_live(0);
+  status.mutable_paths()->set_dead(4);
+  EXPECT_EQ(VerdictOf(status).text,
+            "no path lives to h1; 4 paths are dead (cwctl links); switched off, every flow is on its native port");
+  EXPECT_EQ(VerdictOf(status).tone, Tone::kBad);
+  peer.set_last_reply_ago_s(-1);
+  status.mutable_paths()->clear_dead();
+  EXPECT_EQ(VerdictOf(status).text, "never answered: h1; switched off, every flow is on its native port");
+}
+
+TEST(Off, IsProvenByPacketsThatLeft) {
+  v1::QpsReply before, after;
+  const auto add = [](v1::QpsReply& reply, const char* id, uint32_t native, uint32_t port, uint64_t packets) {
+    v1::Flow& flow = *reply.add_flows();
+    flow.set_id(id);
+    flow.set_udp_port_native(native);
+    flow.set_udp_port(port);
+    flow.set_packets(packets);
+    flow.set_port_from("packets");
+  };
+  add(before, "a", 50000, 50000, 10);
+  add(before, "b", 50000, 49152, 10);
+  add(before, "c", 50001, 49152, 10);
+  add(after, "a", 50000, 50000, 17);
+  add(after, "b", 50000, 49152, 12);
+  add(after, "c", 50001, 49152, 10);
+  add(after, "d", 50002, 50002, 3);
+  OffProof proof = ProveOff(before, after);
+  EXPECT_EQ(proof.packets, (std::map<uint32_t, uint64_t>{{50000, 7}, {50002, 3}}));
+  EXPECT_EQ(proof.still_steered, std::vector<std::string>{"b"}) << "c sent nothing";
+  EXPECT_EQ(ProofText(proof, 1),
+            "NOT off: still on other ports: b\nproof: in 1.00 s 10 packets left by native ports (port: packets): "
+            "50000: 7, 50002: 3\n");
+  EXPECT_EQ(ProofText({}, 1), "proof: no packet of a flow left in 1.00 s; look again: cwctl qps\n");
+}
+
+TEST(Counted, OneIsNoPlural) {
+  EXPECT_EQ(Counted(0, "path"), "0 paths");
+  EXPECT_EQ(Counted(1, "path"), "1 path");
 }
 
 TEST(ExitCodes, FollowTheStatus) {

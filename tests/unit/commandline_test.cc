@@ -81,6 +81,26 @@ TEST(Describe, ReadsVerbsOptionsAndChoices) {
   EXPECT_EQ(program.options[1].value, "") << "a flag takes no value";
 }
 
+TEST(Advice, NamesTheVerbThatWasMeant) {
+  CLI::App app("A program", "prog");
+  std::string socket, what;
+  app.add_option("--socket", socket, "Where");
+  app.add_subcommand("status", "It")->add_option("what", what, "That");
+  CLI::App* clock = app.add_subcommand("clock", "Time");
+  clock->add_subcommand("mesh", "Links");
+  clock->add_subcommand("bound", "Error");
+  const Command program = Describe(app);
+  EXPECT_EQ(VerbAdvice(program, {"--socket", "x", "sttaus"}),
+            "there is no verb \"sttaus\"; did you mean status? Known: status, clock");
+  EXPECT_EQ(VerbAdvice(program, {"--socket=x", "frobnicate"}), "there is no verb \"frobnicate\"; known: status, clock");
+  EXPECT_EQ(VerbAdvice(program, {"clock"}), "prog clock needs a verb: mesh, bound");
+  EXPECT_EQ(VerbAdvice(program, {}), "prog needs a verb: status, clock");
+  EXPECT_EQ(VerbAdvice(program, {"status", "anything"}), "") << "an argument is no verb";
+  EXPECT_EQ(VerbAdvice(program, {"--sokcet", "x", "status"}), "") << "the option is what is wrong";
+  EXPECT_EQ(Nearest("ecents", {"events", "owd"}), "events");
+  EXPECT_EQ(Nearest("od", {"events", "owd"}), "owd");
+}
+
 TEST(Manual, TextIsNeverTakenForARequest) {
   EXPECT_EQ(RoffText(".SH x"), "\\&.SH x");
   EXPECT_EQ(RoffText("a\n'b"), "a\n\\&'b");

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "userspace/inproc/cw_inproc.h"
+#include "userspace/rdma/ended_flows.h"
 #include "userspace/rdma/inproc_server.h"
 #include "userspace/rdma/process_of.h"
 #include "userspace/rdma/qp_registry.h"
@@ -261,6 +262,121 @@ TEST(QpRegistry, OwnersAnnouncementOutranksTheKernelList) {
   EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->device, "rxe0");
   registry.ReplaceKernelList({});
   EXPECT_TRUE(registry.BySentFlow({kA, kB, 18}).has_value());
+}
+
+// The list as cover of address kA with these numbers, connected or not.
+KernelCover Covering(std::initializer_list<uint32_t> lqpns) {
+  KernelCover cover;
+  cover.addresses.insert(kA);
+  for (const uint32_t lqpn : lqpns) cover.there.insert({kA, lqpn});
+  return cover;
+}
+
+constexpr uint32_t kVictim = 7, kThief = 66;
+QpInfo ClaimBy(uint32_t pid, uint32_t lqpn, uint32_t rqpn) {
+  return {.lqpn = lqpn, .rqpn = rqpn, .laddr = kA, .raddr = kB, .pid = pid, .source = "inproc"};
+}
+
+TEST(QpClaim, IsProvenByProcessAndPeerQpnAlone) {
+  const QpInfo mine = ClaimBy(kVictim, 17, 18);
+  const KernelWord word{.asked = true, .there = true, .pid = kVictim, .rqpn = 18};
+  EXPECT_EQ(Judge(mine, word), Claim::kProven);
+  EXPECT_EQ(Judge(ClaimBy(kThief, 17, 18), word), Claim::kFalse);
+  EXPECT_EQ(Judge(ClaimBy(kVictim, 17, 19), word), Claim::kFalse) << "another peer QPN";
+  EXPECT_EQ(Judge(mine, {.asked = true}), Claim::kFalse) << "there is no such queue pair (yet)";
+  EXPECT_EQ(Judge(mine, {.asked = true, .there = true, .by_kernel = true}), Claim::kFalse);
+  EXPECT_EQ(Judge(mine, {.asked = true, .there = true, .pid = kVictim}), Claim::kOpen) << "not connected yet";
+  EXPECT_EQ(Judge(mine, {.asked = true, .there = true, .rqpn = 18}), Claim::kOpen) << "nobody's by the list";
+  EXPECT_EQ(Judge(mine, {}), Claim::kProven) << "no RDMA device that could tell";
+}
+
+TEST(QpClaim, OneThatCameBeforeTheKernelsWordGivesWayToIt) {
+  QpRegistry registry;
+  const QpInfo listed = {.lqpn = 17, .rqpn = 18, .laddr = kA, .pid = kVictim, .device = "rxe0", .source = "nldev"};
+  // It is there, and the kernel names nobody.
+  ASSERT_TRUE(registry.Claim(ClaimBy(kThief, 17, 18), {.asked = true, .there = true}));
+  EXPECT_FALSE(IsProven(*registry.BySentFlow({kA, kB, 18}))) << "no NAK, no peer QPN by this";
+  const std::vector<QpInfo> ended = registry.ReplaceKernelList({listed}, Covering({17}));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].pid, kThief);
+  const auto now = registry.ByReceivedFlow({kB, kA, 17});
+  ASSERT_TRUE(now);
+  EXPECT_EQ(now->pid, kVictim);
+  EXPECT_EQ(now->source, "nldev");
+  EXPECT_FALSE(registry.Claim(ClaimBy(kThief, 17, 18), {.asked = true, .there = true, .rqpn = 18}))
+      << "the thread that made it has ended: what the kernel told before holds";
+  EXPECT_EQ(registry.ByReceivedFlow({kB, kA, 17})->pid, kVictim);
+  // A lie about one's own peer.
+  ASSERT_TRUE(registry.Claim(ClaimBy(kVictim, 17, 99), {.asked = true, .there = true, .pid = kVictim}));
+  EXPECT_EQ(registry.ReplaceKernelList({listed}, Covering({17})).size(), 1u);
+  EXPECT_EQ(registry.ByReceivedFlow({kB, kA, 17})->rqpn, 18u);
+}
+
+TEST(QpClaim, OfItsProcessIsProvenByTheNextListAndEndsWithTheQueuePair) {
+  QpRegistry registry;
+  ASSERT_TRUE(registry.Claim(ClaimBy(kVictim, 17, 18), {.asked = true, .there = true, .pid = kVictim}));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(registry.ReplaceKernelList({}, Covering({17})).empty()) << "it connects";
+  EXPECT_FALSE(registry.BySentFlow({kA, kB, 18})->proven);
+  registry.ReplaceKernelList({{.lqpn = 17, .rqpn = 18, .laddr = kA, .pid = kVictim, .source = "nldev"}},
+                             Covering({17}));
+  ASSERT_TRUE(registry.BySentFlow({kA, kB, 18}));
+  EXPECT_TRUE(registry.BySentFlow({kA, kB, 18})->proven);
+  EXPECT_TRUE(registry.TellAnew(ClaimBy(kVictim, 17, 18)));
+  EXPECT_TRUE(registry.BySentFlow({kA, kB, 18})->proven) << "and its sums change nothing of that";
+  EXPECT_FALSE(registry.TellAnew(ClaimBy(kVictim, 17, 20))) << "another connection is asked about";
+  EXPECT_FALSE(registry.TellAnew(ClaimBy(kThief, 17, 18)));
+  EXPECT_TRUE(registry.ReplaceKernelList({}, Covering({})).empty()) << "it may be younger than the list";
+  EXPECT_EQ(registry.ReplaceKernelList({}, Covering({})).size(), 1u);
+  EXPECT_EQ(registry.size(), 0u);
+}
+
+TEST(QpClaim, TakesNoFlowFromItsProvenQueuePair) {
+  QpRegistry registry;
+  const KernelWord connected{.asked = true, .there = true, .pid = kVictim, .rqpn = 18};
+  ASSERT_TRUE(registry.Claim(ClaimBy(kThief, 40, 18), {.asked = true, .there = true, .pid = kThief}));
+  ASSERT_TRUE(registry.Claim(ClaimBy(kVictim, 17, 18), connected));
+  EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->lqpn, 17u);
+  ASSERT_TRUE(registry.Claim(ClaimBy(kThief, 41, 18), {.asked = true, .there = true, .pid = kThief}));
+  EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->lqpn, 17u);
+}
+
+TEST(QpClaim, WithoutRdmaTheFirstOneIsBelieved) {
+  QpRegistry registry;
+  ASSERT_TRUE(registry.Claim(ClaimBy(kVictim, 17, 18), {}));
+  EXPECT_TRUE(registry.BySentFlow({kA, kB, 18})->proven);
+  EXPECT_FALSE(registry.Claim(ClaimBy(kThief, 17, 99), {}));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(registry.ReplaceKernelList({}, {}).empty());
+  EXPECT_EQ(registry.BySentFlow({kA, kB, 18})->pid, kVictim);
+}
+
+TEST(EndedFlows, LeaveWhenTwoListsLackThemAndNothingCameBetween) {
+  EndedFlows ended;
+  KernelCover list = Covering({17});
+  list.sends.insert({kA, kB, 18});
+  const std::vector<EndedFlows::Flow> flows = {{{kA, kB, 18}, false, 5}, {{kA, kB, 30}, false, 5},
+                                               {{kA, kC, 18}, false, 5}, {{kC, kB, 30}, false, 5},
+                                               {{kB, kA, 17}, true, 5},  {{kB, kA, 20}, true, 5}};
+  EXPECT_TRUE(ended.Step(list, flows).empty()) << "they may be younger than the list";
+  const auto gone = ended.Step(list, flows);
+  ASSERT_EQ(gone.size(), 3u) << "not that of an address without an RDMA device";
+  EXPECT_EQ(gone[0].key, (FlowKey{kA, kB, 30}));
+  EXPECT_EQ(gone[1].key, (FlowKey{kA, kC, 18})) << "to another peer's queue pair of that number";
+  EXPECT_EQ(gone[2].key, (FlowKey{kB, kA, 20}));
+}
+
+TEST(EndedFlows, AListThatLacksALivingOneIsNotBelieved) {
+  EndedFlows ended;
+  const KernelCover list = Covering({});
+  (void)ended.Step(list, {{{kA, kB, 18}, false, 5}, {{kA, kB, 30}, false, 5}});
+  EXPECT_TRUE(ended.Step(list, {{{kA, kB, 18}, false, 6}, {{kA, kB, 30}, false, 5}}).empty());
+  EXPECT_EQ(ended.Step(list, {{{kA, kB, 18}, false, 6}, {{kA, kB, 30}, false, 5}}).size(), 2u);
+}
+
+TEST(EndedFlows, ToAPeerThatTheListDoesNotKnow) {
+  EndedFlows ended;
+  KernelCover list = Covering({17});
+  list.sends.insert({.src = kA, .dst = {}, .dqpn = 18});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(ended.Step(list, {{{kA, kC, 18}, false, 5}}).empty());
 }
 
 }  // namespace

@@ -105,6 +105,12 @@ TEST_F(AgentTest, ShowsQueuePairsWithProcessPathAndDelay) {
   auto result = run_->Finish(absl::Seconds(90));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->messages, 0u) << result->output << Logs();
+  // They have ended, and cost nothing from then on.
+  const auto sent = [&] {
+    auto now = agents_->Ctl(0, "status");
+    return now.ok() ? now->at("flows").at("transmitted").get<int>() : -1;
+  };
+  EXPECT_TRUE(Eventually([&] { return sent() == 0; }, absl::Seconds(30), absl::Seconds(1))) << sent();
 }
 
 // By an hour and by ten years, forwards and back: fleet time, probes and queue pairs know the monotonic clock alone.

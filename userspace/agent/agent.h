@@ -52,6 +52,7 @@
 #include "userspace/probe/engine.h"
 #include "userspace/probe/keys.h"
 #include "userspace/profile/chunks.h"
+#include "userspace/rdma/ended_flows.h"
 #include "userspace/rdma/inproc_server.h"
 #include "userspace/rdma/move_book.h"
 #include "userspace/rdma/native_port.h"
@@ -203,6 +204,7 @@ class Agent final : public api::AgentView {
   };
 
   explicit Agent(AgentOptions options);
+  absl::Status Open();
 
   // start.cc
   absl::Status OpenDataplane();
@@ -293,6 +295,10 @@ class Agent final : public api::AgentView {
   bool FlowTableScarce() const;
   std::vector<FlowKey> IdleFlows() const;
   void ForgetIdleFlows();
+  void ForgetFlows(const std::vector<FlowKey>& keys);
+  // ended.cc: flows whose queue pair is gone
+  void ForgetEndedFlows(const std::vector<rdma::QpInfo>& list, rdma::KernelCover cover);
+  void OnQpEnds(const rdma::QpInfo& qp);
   void ReopenFlowTable();
   void LinkQps(const cw_flow_key& key, FlowEntry& flow);
 
@@ -302,7 +308,8 @@ class Agent final : public api::AgentView {
   // places.cc: queue pairs that ask for a path while they connect
   rdma::Placement PlaceQp(const rdma::QpInfo& qp, const rdma::Requester& who);
   rdma::Placement ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who);
-  bool OwnsQp(const Nic& nic, const rdma::QpInfo& qp, const rdma::Requester& who);
+  rdma::KernelWord KernelWordOn(const rdma::QpInfo& qp);
+  bool OwnsQp(const rdma::QpInfo& qp, const rdma::Requester& who);
   std::vector<rdma::PathLoad> PathLoads(const PairState& pair, const rdma::QpInfo& asking, uint16_t avoid) const;
   void AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, api::v1::Flow& out) const;
 
@@ -504,6 +511,7 @@ class Agent final : public api::AgentView {
   absl::Status Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending);
   absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
   void Reread(const FlowKey& key);
+  void RememberPlace(const FlowKey& key, const cw_tx_flow& before);  // for when the placement by hand ends
   void RevertPlacement(const FlowKey& key);
   void RevertLock(const FlowKey& key);
   int64_t EndNs(double for_s) const;
@@ -669,6 +677,7 @@ class Agent final : public api::AgentView {
   std::map<cw_inproc_verdict, uint64_t> answered_;  // queue pairs that asked for a path
   uint32_t place_turn_ = 0;                         // those put on one
   rdma::QpRegistry qps_;
+  rdma::EndedFlows ended_;
   rdma::MoveBook moves_;                         // of queue pairs that their owners' libraries move
   std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread
   int64_t stranger_told_ns_ = 0;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/host_check.h"
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/memory_lock.h"
 #include "userspace/agent/no_dumps.h"
@@ -20,7 +21,6 @@
 #include "userspace/commandline/command.h"
 #include "userspace/metrics/exporter.h"
 #include "userspace/rights/rights.h"
-#include "userspace/tls/revocation.h"
 
 namespace cw::agent {
 namespace {
@@ -32,23 +32,8 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-// Files and groups that the API needs on this host.
-absl::Status CheckApi(const config::ApiConfig& given) {
-  const absl::StatusOr<api::UnixRoles> roles =
-      api::ResolveGroups({given.read_group, given.steer_group, given.admin_group});
-  if (!roles.ok() || given.listen.empty()) return roles.status();
-  const tls::Files files{.cert = given.tls_cert, .key = given.tls_key, .ca = given.tls_ca, .crl = given.tls_crl};
-  absl::Status status = tls::Load(files).status();
-  status.Update(tls::Revocations(files).Load());
-  return status;
-}
-
 int Check(const config::Config& config) {
-  absl::StatusOr<std::vector<config::PeerConfig>> peers = config::LoadPeers(config);
-  if (!peers.ok()) return Fail(peers.status());
-  if (absl::Status status = config::CheckSecretFile(config.keys.secret_file); !status.ok()) return Fail(status);
-  if (absl::Status status = config::CheckSecretFile(config.keys.second_secret_file); !status.ok()) return Fail(status);
-  if (absl::Status status = CheckApi(config.api); !status.ok()) return Fail(status);
+  if (absl::Status status = CheckHost(config); !status.ok()) return Fail(status);
   std::fputs(config::ToToml(config).c_str(), stdout);
   return 0;
 }

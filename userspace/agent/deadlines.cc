@@ -41,6 +41,30 @@ absl::flat_hash_map<FlowKey, int64_t> FlowsFrom(const json& list) {
   return flows;
 }
 
+json PlacesToJson(const absl::flat_hash_map<FlowKey, Deadlines::Place>& places) {
+  json list = json::array();
+  for (const auto& [flow, place] : places) {
+    list.push_back({{"source", flow.src.ToString()},
+                    {"destination", flow.dst.ToString()},
+                    {"qpn", flow.dqpn},
+                    {"slot", place.slot},
+                    {"port", place.port}});
+  }
+  return list;
+}
+
+absl::flat_hash_map<FlowKey, Deadlines::Place> PlacesFrom(const json& list) {
+  absl::flat_hash_map<FlowKey, Deadlines::Place> places;
+  for (const json& entry : list) {
+    absl::StatusOr<Addr> source = Addr::Parse(entry.at("source").get<std::string>());
+    absl::StatusOr<Addr> destination = Addr::Parse(entry.at("destination").get<std::string>());
+    if (!source.ok() || !destination.ok()) continue;
+    const FlowKey flow{.src = *source, .dst = *destination, .dqpn = entry.at("qpn").get<uint32_t>()};
+    places[flow] = {.slot = entry.at("slot").get<uint8_t>(), .port = entry.at("port").get<uint16_t>()};
+  }
+  return places;
+}
+
 // {"mode": "protect", "word": …}; the name alone is what earlier releases wrote.
 json ToJson(Allowed allowed) { return {{"mode", std::string(ModeName(allowed.mode()))}, {"word", allowed.word()}}; }
 
@@ -76,11 +100,14 @@ absl::Status Deadlines::Load() {
     if (state.at("version").get<int>() != kDeadlinesVersion) throw json::other_error::create(0, "other version", nullptr);
     Flows placements = FlowsFrom(state.at("placements"));
     Flows locks = FlowsFrom(state.at("locks"));
+    // Earlier releases did not write it.
+    auto before = PlacesFrom(state.value("before", json::array()));
     if (const auto mode = state.find("mode"); mode != state.end()) {
       mode_ = ModeEnd{AllowedFrom(mode->at("set")), AllowedFrom(mode->at("after")), mode->at("at_ns").get<int64_t>()};
     }
     placements_ = std::move(placements);
     locks_ = std::move(locks);
+    before_ = std::move(before);
   } catch (const json::exception& error) {
     changed_ = true;
     return absl::InvalidArgumentError(absl::StrCat(file_, ": ", error.what()));
@@ -90,13 +117,13 @@ absl::Status Deadlines::Load() {
 
 absl::Status Deadlines::Save() {
   if (!changed_) return absl::OkStatus();
-  if (size() == 0) {
+  if (size() == 0 && before_.empty()) {
     if (unlink(file_.c_str()) != 0 && errno != ENOENT)
       return absl::ErrnoToStatus(errno, absl::StrCat("remove ", file_));
     changed_ = false;
     return absl::OkStatus();
   }
-  json state = {{"version", kDeadlinesVersion}, {"boot", boot_}, {"placements", ToJson(placements_)}, {"locks", ToJson(locks_)}};
+  json state = {{"version", kDeadlinesVersion}, {"boot", boot_}, {"placements", ToJson(placements_)}, {"locks", ToJson(locks_)}, {"before", PlacesToJson(before_)}};
   if (mode_) {
     state["mode"] = {{"set", ToJson(mode_->set)}, {"after", ToJson(mode_->after)}, {"at_ns", mode_->at_ns}};
   }
@@ -115,6 +142,7 @@ absl::Status Deadlines::Save() {
 void Deadlines::Forget() {
   placements_.clear();
   locks_.clear();
+  before_.clear();
   mode_.reset();
   changed_ = true;
 }
@@ -126,6 +154,23 @@ void Deadlines::Set(Flows& flows, const FlowKey& flow, int64_t at_ns) {
     return;
   }
   changed_ = true;
+}
+
+void Deadlines::RememberPlace(const FlowKey& flow, const Place& before) {
+  changed_ = before_.emplace(flow, before).second || changed_;
+}
+
+std::optional<Deadlines::Place> Deadlines::TakePlace(const FlowKey& flow) {
+  const auto found = before_.find(flow);
+  if (found == before_.end()) return std::nullopt;
+  const Place place = found->second;
+  before_.erase(found);
+  changed_ = true;
+  return place;
+}
+
+void Deadlines::ForgetPlacesUnless(const std::function<bool(const FlowKey&)>& wanted) {
+  changed_ = absl::erase_if(before_, [&](const auto& each) { return !wanted(each.first); }) > 0 || changed_;
 }
 
 void Deadlines::SetMode(const std::optional<ModeEnd>& end) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,12 @@ class Deadlines {
     Allowed after;  // what it goes back to
     int64_t at_ns = 0;
     bool operator==(const ModeEnd&) const = default;
+  };
+  // Where a flow was; slot as in the kernel's record, port 0: its native one.
+  struct Place {
+    uint8_t slot = 0;
+    uint16_t port = 0;
+    bool operator==(const Place&) const = default;
   };
   struct Due {
     std::vector<FlowKey> placements, locks;
@@ -45,6 +52,11 @@ class Deadlines {
   // at_ns 0: it stays.
   void SetPlacement(const FlowKey& flow, int64_t at_ns) { Set(placements_, flow, at_ns); }
   void SetLock(const FlowKey& flow, int64_t at_ns) { Set(locks_, flow, at_ns); }
+  // Where a flow was before an operator placed it, for when that ends; the first one counts, until it is taken.
+  void RememberPlace(const FlowKey& flow, const Place& before);
+  std::optional<Place> TakePlace(const FlowKey& flow);
+  // Of flows that are gone there is nothing to give back.
+  void ForgetPlacesUnless(const std::function<bool(const FlowKey&)>& wanted);
   void SetMode(const std::optional<ModeEnd>& end);
 
   const std::optional<ModeEnd>& mode() const { return mode_; }
@@ -64,6 +76,7 @@ class Deadlines {
 
   const std::string file_, boot_;
   Flows placements_, locks_;
+  absl::flat_hash_map<FlowKey, Place> before_;
   std::optional<ModeEnd> mode_;
   bool changed_ = false;  // since the last Save
 };

@@ -106,7 +106,9 @@ void Agent::DecideWindow() {
   JudgeStalls(now_ns);
   LeaveUnwatchedPorts();
   LeaveMutePorts();
-  if (!flows_.sent.empty()) busy_ns_ = now_ns;
+  // Those that send nothing are no work: most of them have ended.
+  if (std::any_of(flows_.sent.begin(), flows_.sent.end(), [](const auto& f) { return f.second.window_packets > 0; }))
+    busy_ns_ = now_ns;
   SetPace(now_ns - busy_ns_ < kQuietAfterNs);
   RunDrains();
   StepReturns(now_ns);

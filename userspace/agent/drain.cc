@@ -7,6 +7,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/api/path_ref.h"
+#include "userspace/model/counted.h"
 
 namespace cw::agent {
 namespace {
@@ -325,9 +326,12 @@ absl::StatusOr<v1::ActionReply> Agent::DoDrain(const api::Caller& caller, const 
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) paths += Has(mask, s) && engine_->mesh().slots(index).port(s) != 0;
   }
   v1::ActionReply reply;
-  std::string effect = absl::StrFormat("%s %s: no flow is put on the %d paths that cross it; %d flows leave it %s",
-                                       control::DrainKindName(drain.kind), what, paths,
-                                       drain.on_it.size() - drain.held.size(), HowTheyLeave(drain));
+  const size_t leaving = drain.on_it.size() - drain.held.size();
+  std::string effect = absl::StrFormat("%s %s: no flow is put on the %s that %s it; %s %s it %s",
+                                       control::DrainKindName(drain.kind), what,
+                                       paths == 1 ? "one path" : absl::StrCat(paths, " paths"),
+                                       paths == 1 ? "crosses" : "cross", Counted(leaving, "flow"),
+                                       leaving == 1 ? "leaves" : "leave", HowTheyLeave(drain));
   if (drain.unseen.leaving > 0)
     absl::StrAppendFormat(&effect, "; %d more at once, by their owners' libraries", drain.unseen.leaving);
   if (const size_t stay = drain.held.size() + drain.unseen.held.size(); stay > 0)

@@ -35,6 +35,10 @@ struct FlowEntry {
   uint32_t NativeLabel() const { return uint32_t{tx.label[0]} << 16 | tx.label[1] << 8 | tx.label[2]; }
   // The slot whose path the flow takes: its own while steered, that of its native port otherwise.
   uint8_t PathSlot() const { return tx.port != 0 ? tx.slot : tx.native_slot; }
+  // What its packets do: where nothing is rewritten (acts false: modes off and observe) they leave by the native port,
+  // whatever the record keeps for later.
+  uint8_t SlotOfPackets(bool acts) const { return acts ? PathSlot() : tx.native_slot; }
+  uint16_t PortOfPackets(bool acts) const { return acts && tx.port != 0 ? tx.port : flow().sport; }
   // What it knows of the path that it took before is forgotten.
   void AddDelay(int64_t now_ns, uint8_t on_slot, int64_t owd_ns);
   uint64_t window_bytes = 0;  // since the reading before

@@ -102,7 +102,7 @@ void Agent::ReplaceStalePorts() {
 void Agent::LinkQps(const cw_flow_key& key, FlowEntry& flow) {
   const FlowKey sent = FromMap(key);
   const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(sent);
-  if (!qp) return;
+  if (!qp || !rdma::IsProven(*qp)) return;
   // Two that move one queue pair would undo each other's work: its process does it.
   if (rdma::OwnFailover(*qp) && (flow.tx.flags & CW_STEER_HARD_LOCKED) == 0)
     (void)dataplane_->flow_editor().SetFlags(key, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED, 0);
@@ -150,20 +150,25 @@ void Agent::ReadKernelQps() {
   absl::StatusOr<std::vector<rdma::Link>> links = nldev_->Links();
   absl::StatusOr<std::vector<rdma::Qp>> qps = nldev_->Qps();
   if (!links.ok() || !qps.ok()) {
-    rdma_links_.clear();
+    // The devices are there still: who speaks for their queue pairs is not believed meanwhile.
     nldev_.reset();  // what is left of a broken answer would be taken for the next one
     return;
   }
   NameRdmaDevices(*links);
   rdma_links_ = *links;
+  rdma::KernelCover cover;
   std::vector<rdma::QpInfo> list;
-  for (const rdma::Qp& qp : *qps) {
-    if ((qp.type != rdma::kQpTypeRc && qp.type != rdma::kQpTypeUc) || qp.rqpn == 0) continue;
-    if (qp.state != rdma::kQpStateRtr && qp.state != rdma::kQpStateRts) continue;
+  for (const Nic& nic : nics_) {
     for (const rdma::Link& link : *links) {
-      if (link.device_index != qp.device_index) continue;
-      for (const Nic& nic : nics_) {
-        if (nic.ifindex != link.ifindex) continue;
+      if (nic.ifindex != link.ifindex) continue;
+      cover.addresses.insert(nic.address);
+      for (const rdma::Qp& qp : *qps) {
+        if (link.device_index != qp.device_index) continue;
+        cover.there.insert({nic.address, qp.lqpn});
+        if (!rdma::IsConnected(qp)) {  // it waits, or has failed: it is there, to whomever
+          if (qp.rqpn != 0) cover.sends.insert({.src = nic.address, .dst = {}, .dqpn = qp.rqpn});
+          continue;
+        }
         list.push_back({.lqpn = qp.lqpn,
                         .rqpn = qp.rqpn,
                         .laddr = nic.address,
@@ -176,7 +181,8 @@ void Agent::ReadKernelQps() {
     }
   }
   AddConnections(*links, list);
-  qps_.ReplaceKernelList(list);
+  for (const rdma::QpInfo& ended : qps_.ReplaceKernelList(list, cover)) OnOwnerGone(ended);
+  ForgetEndedFlows(list, std::move(cover));
 }
 
 void Agent::NameRdmaDevices(const std::vector<rdma::Link>& links) {
@@ -214,19 +220,23 @@ std::vector<FlowKey> Agent::IdleFlows() const {
   return keys;
 }
 
-void Agent::ForgetIdleFlows() {
-  const std::vector<FlowKey> idle = IdleFlows();
-  if (idle.empty()) return;
+void Agent::ForgetIdleFlows() { ForgetFlows(IdleFlows()); }
+
+// Unless they have just gone on.
+void Agent::ForgetFlows(const std::vector<FlowKey>& keys) {
+  if (keys.empty()) return;
   std::map<std::pair<uint32_t, uint16_t>, int> users;  // of native ports, by pair
   for (const auto& [key, flow] : flows_.sent) ++users[{flow.tx.pair, flow.flow().sport}];
   for (const auto& [key, qp] : unseen_) ++users[{qp.pair, qp.port}];
-  for (const FlowKey& key : idle) {
-    const FlowEntry& flow = flows_.sent[key];
+  for (const FlowKey& key : keys) {
+    const auto known = flows_.sent.find(key);
+    if (known == flows_.sent.end()) continue;
+    const FlowEntry& flow = known->second;
     const absl::StatusOr<cw_tx_flow> now = dataplane_->tx_flows().Lookup(ToMap(key));
-    if (now.ok() && now->flow.packets != flow.tx.flow.packets) continue;  // it has just gone on
+    if (now.ok() && now->flow.packets != flow.tx.flow.packets) continue;
     const std::pair<uint32_t, uint16_t> native{flow.tx.pair, flow.flow().sport};
     (void)dataplane_->tx_flows().Delete(ToMap(key));
-    flows_.sent.erase(key);
+    flows_.sent.erase(known);
     if (--users[native] == 0 && FindPair(native.first) != nullptr)
       engine_->ReleaseNative(native.first, native.second, NowNs());
   }

@@ -174,8 +174,12 @@ void Agent::OnMove(const cw_ev_move& move) {
     event.type = "move";
     event.severity = telemetry::Severity::kNotice;
     const std::string reason(MoveReasonName(static_cast<MoveReason>(move.reason)));
-    event.text = absl::StrFormat("queue pair to %s qp 0x%x %s from %s to %s, %s: %s", event.peer, key.dqpn,
-                                 event.dry ? "would move" : "moved", SlotText(move.from_slot), SlotText(move.to_slot),
+    // Another port of the same path, as when a flow goes back to its native port there.
+    const bool same_path = move.from_slot == move.to_slot && move.to_slot != CW_SLOT_NONE;
+    const std::string way = same_path ? absl::StrCat("stays on ", SlotText(move.to_slot), " and takes another port")
+                                      : absl::StrCat(event.dry ? "would move" : "moved", " from ",
+                                                     SlotText(move.from_slot), " to ", SlotText(move.to_slot));
+    event.text = absl::StrFormat("queue pair to %s qp 0x%x %s, %s: %s", event.peer, key.dqpn, way,
                                  PortText(move.to_port), reason);
     event.evidence.push_back({"reason", reason});
     if (move.reason == CW_MOVE_DEAD && move.dry == 0) OnMovedOffDead(move);

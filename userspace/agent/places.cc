@@ -44,16 +44,35 @@ std::string LoadText(const std::vector<rdma::PathLoad>& loads) {
 
 }  // namespace
 
-// RDMA netlink decides where it knows whose the queue pair is. Where it does not (also: the thread that made it has
-// ended), nobody but root is believed.
-bool Agent::OwnsQp(const Nic& nic, const rdma::QpInfo& qp, const rdma::Requester& who) {
+// Asks the kernel. Of an address that is no NIC of ours it may know all or nothing: no claim on it is ever proven.
+rdma::KernelWord Agent::KernelWordOn(const rdma::QpInfo& qp) {
   if (nldev_ == nullptr || rdma_links_.empty()) ReadKernelQps();
+  rdma::KernelWord word;
+  const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.address == qp.laddr; });
+  if (nic == nics_.end()) return {.asked = !rdma_links_.empty(), .there = true};
   for (const rdma::Link& link : rdma_links_) {
-    if (link.ifindex != nic.ifindex || nldev_ == nullptr) continue;
+    if (link.ifindex != nic->ifindex) continue;
+    word.asked = true;
+    if (nldev_ == nullptr) continue;
     const absl::StatusOr<rdma::Qp> known = nldev_->FindQp(link, qp.lqpn);
-    if (known.ok() && (known->pid != 0 || !known->comm.empty())) return known->pid == who.pid;
+    if (!known.ok()) continue;
+    word = {.asked = true,
+            .there = true,
+            .by_kernel = known->pid == 0 && !known->comm.empty(),
+            .pid = known->pid,
+            .rqpn = known->rqpn};
+    if (word.pid == qp.pid) break;  // two devices of one NIC may both have the number
   }
-  return who.uid == 0;
+  return word;
+}
+
+// For a path. RDMA netlink decides where it knows whose the queue pair is. Where nobody knows (also: the thread that
+// made it has ended), nobody but root is believed.
+bool Agent::OwnsQp(const rdma::QpInfo& qp, const rdma::Requester& who) {
+  const rdma::KernelWord word = KernelWordOn(qp);
+  if (word.by_kernel) return false;
+  const uint32_t pid = word.pid != 0 || !word.there ? word.pid : qps_.PidByKernel({qp.laddr, qp.lqpn});
+  return pid != 0 ? pid == who.pid : who.uid == 0;
 }
 
 // Live paths but for the slots to avoid, with the queue pairs of the same two NICs that are there: by their packets
@@ -91,7 +110,7 @@ rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester
   const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.ifindex == pair->ifindex; });
   if (nic == nics_.end()) return {.verdict = CW_INPROC_NO_PATHS};
   if (nic->attached && options_.config.steering.assign_new_flows) return {.verdict = CW_INPROC_BY_KERNEL};
-  if (!OwnsQp(*nic, qp, who)) return {.verdict = CW_INPROC_NOT_YOURS};
+  if (!OwnsQp(qp, who)) return {.verdict = CW_INPROC_NOT_YOURS};
   const std::vector<rdma::PathLoad> loads = PathLoads(*pair, qp, pair->blocked);
   const rdma::PathLoad* path = rdma::LeastLoaded(loads, FirstTaken(pair->key.local, place_turn_, loads.size()));
   if (path == nullptr) return {.verdict = CW_INPROC_NO_PATHS};

@@ -31,14 +31,17 @@ void Agent::OnQpMoment(const cw_ev_qp& event) {
     for (const Nic& nic : nics_) {
       if (nic.ifindex != link.ifindex) continue;
       const std::optional<rdma::QpInfo> known = qps_.ByReceivedFlow({.dst = nic.address, .dqpn = event.qpn});
-      const bool owners = known && known->source == "inproc";
       if (event.type == CW_QP_ENDS) {
-        if (known && !owners) qps_.Unregister(*known);
+        if (known) OnQpEnds(*known);
         continue;
       }
-      // What its owner announced stands; what is new is what the address vector says.
+      // What its process announced stands, unless the kernel knows better.
+      const bool connects = event.type == CW_QP_CONNECTS;
+      const bool claimed = known && !rdma::FromKernel(*known);
+      const bool stands = claimed && (!connects || (known->pid == event.pid && known->rqpn == event.remote_qpn));
+      if (claimed && !stands) OnOwnerGone(*known);
       rdma::QpInfo qp = known ? *known : rdma::QpInfo{.lqpn = event.qpn, .laddr = nic.address, .source = "hook"};
-      if (event.type == CW_QP_CONNECTS && !owners) {
+      if (connects && !stands) {
         qp = {.lqpn = event.qpn,
               .rqpn = event.remote_qpn,
               .laddr = nic.address,
@@ -46,8 +49,10 @@ void Agent::OnQpMoment(const cw_ev_qp& event) {
               .comm = event.comm,
               .source = "hook"};
       }
+      if (connects && stands) qp.proven = true;
       if (event.has_av != 0) {
-        if (qp.raddr.is_zero()) qp.raddr = Addr::FromBytes(event.remote);
+        qp.raddr = Addr::FromBytes(event.remote);
+        qp.raddr_by_kernel = true;
         qp.flow_label = event.flow_label & 0xfffff;
         qp.label_known = true;
       }

@@ -18,6 +18,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/flap_watch.h"
+#include "userspace/agent/host_check.h"
 #include "userspace/agent/label_book.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/control/breaker.h"
@@ -77,6 +78,15 @@ absl::StatusOr<Addr> FirstAddress(const std::string& device) {
         "NIC ", device, " has no IPv4 or global IPv6 address; give it one, or name the address in the configuration"));
   return *found;
 }
+
+}  // namespace
+
+absl::Status CheckNic(const config::NicConfig& nic) {
+  if (absl::Status status = dataplane::IfindexOf(nic.name).status(); !status.ok()) return status;
+  return (nic.address == "auto" ? FirstAddress(nic.name) : Addr::Parse(nic.address)).status();
+}
+
+namespace {
 
 bool HasAddress(const std::string& device, const Addr& wanted) {
   ifaddrs* list = nullptr;
@@ -177,34 +187,50 @@ Agent::Agent(AgentOptions options)
   OpenBreaker();
 }
 
+// A start that fails leaves the kernel as it was: what an agent before left goes on, and what was made goes.
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
+  if (absl::Status status = CheckHost(options.config); !status.ok()) return status;
   std::unique_ptr<Agent> agent(new Agent(std::move(options)));
-  agent->started_ns_ = agent->MonotonicNs();
+  const absl::Status opened = agent->Open();
+  if (opened.ok()) return agent;
+  dataplane::Options what;
+  what.instance = agent->options_.config.instance;
+  const bool made = agent->dataplane_ != nullptr && !agent->dataplane_->adopted();
+  agent.reset();
+  const absl::Status removed = made ? dataplane::Dataplane::Remove(what) : absl::OkStatus();
+  if (!removed.ok())
+    spdlog::warn("what was begun is left in the kernel ({}); cwagentd --detach removes it",
+                 std::string(removed.message()));
+  return opened;
+}
+
+absl::Status Agent::Open() {
+  started_ns_ = MonotonicNs();
   absl::StatusOr<std::unique_ptr<Loop>> loop = Loop::Create();
   if (!loop.ok()) return loop.status();
-  agent->loop_ = std::move(*loop);
+  loop_ = std::move(*loop);
   std::error_code error;
-  std::filesystem::create_directories(agent->options_.config.RunDir(), error);
+  std::filesystem::create_directories(options_.config.RunDir(), error);
   if (error)
     return absl::FailedPreconditionError(
-        absl::StrCat("cannot make ", agent->options_.config.RunDir(), ": ", error.message()));
+        absl::StrCat("cannot make ", options_.config.RunDir(), ": ", error.message()));
   for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
                     &Agent::OpenLinkBook, &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers,
                     &Agent::OpenSources, &Agent::OpenRdmaWatch, &Agent::OpenTails, &Agent::OpenRings,
                     &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
-    if (absl::Status status = (agent.get()->*step)(); !status.ok()) return status;
+    if (absl::Status status = (this->*step)(); !status.ok()) return status;
   }
   // Its threads, and those that gRPC makes later, read what clients send: they have no right of root's.
   absl::StatusOr<std::unique_ptr<api::Server>> server = absl::UnknownError("");
   const absl::Status without =
-      rights::RunWithout([&] { server = api::Server::Start(ApiOptions(agent->options_.config), *agent); });
+      rights::RunWithout([&] { server = api::Server::Start(ApiOptions(options_.config), *this); });
   if (!without.ok()) return without;
   if (!server.ok()) return server.status();
-  agent->server_ = std::move(*server);
-  agent->Log({.type = "agent",
-              .text = absl::StrCat("agent ", kVersion, " started in mode ", agent->allowed().ToString(),
-                                   agent->dataplane_->adopted() ? ", adopted what was pinned" : "")});
-  return agent;
+  server_ = std::move(*server);
+  Log({.type = "agent",
+       .text = absl::StrCat("agent ", kVersion, " started in mode ", allowed().ToString(),
+                            dataplane_->adopted() ? ", adopted what was pinned" : "")});
+  return absl::OkStatus();
 }
 
 Agent::~Agent() {
@@ -493,14 +519,15 @@ absl::Status Agent::OpenSources() {
     std::optional<rdma::QpInfo> known = qps_.ByReceivedFlow({.dst = qp.laddr, .dqpn = qp.lqpn});
     return known && known->source == qp.source ? known : std::nullopt;
   };
-  // A process speaks for its own queue pairs: those that RDMA netlink says are its, or that nobody else has told of.
+  // A process speaks for its own queue pairs: rdma/qp_claim.h.
   const auto registered = [this, told_before](const rdma::QpInfo& qp) {
     const std::optional<rdma::QpInfo> known = told_before(qp);
-    const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.address == qp.laddr; });
-    const bool anew = known && known->pid == qp.pid;
-    if (!anew && nic != nics_.end() && !OwnsQp(*nic, qp, {.pid = qp.pid, .uid = known ? 1u : 0u})) return;
-    qps_.Register(qp);
-    OnOwner(qp, anew && known->owner && qp.owner && qp.owner->messages > known->owner->messages);
+    const bool anew = qps_.TellAnew(qp);
+    if (!anew && !qps_.Claim(qp, KernelWordOn(qp))) {
+      if (known && known->pid == qp.pid) OnOwnerGone(*known);
+      return;
+    }
+    OnOwner(qp, anew && known && known->owner && qp.owner && qp.owner->messages > known->owner->messages);
   };
   const auto unregistered = [this, told_before](const rdma::QpInfo& qp) {
     const std::optional<rdma::QpInfo> known = told_before(qp);

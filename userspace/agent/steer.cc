@@ -4,6 +4,8 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/placement.h"
+#include "userspace/model/counted.h"
 
 namespace cw::agent {
 namespace {
@@ -118,17 +120,25 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
   const PairState* pair = FindPair(flow.tx.pair);
   if (pair != nullptr && slot != CW_SLOT_NONE && (pair->drained >> slot & 1) != 0)
     return absl::FailedPreconditionError(absl::StrFormat("path %d is drained; see cwctl drain list", slot));
+  const cw_tx_flow before = flow.tx;
+  const bool there = IsOn(before, {.slot = slot, .port = port});
+  RememberPlace(*key, before);
   bool pending = false;
-  if (absl::Status status = Place(*key, slot, port, request.force(), &pending); !status.ok()) return status;
+  // A wish for the path that it is on would never come true; one for another path must not.
+  const absl::Status placed = there ? dataplane_->flow_editor().Want(ToMap(*key), CW_SLOT_NONE, 0, false)
+                                    : Place(*key, slot, port, request.force(), &pending);
+  if (!placed.ok()) return placed;
   if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), CW_STEER_MANUAL, 0); !status.ok())
     return status;
   Reread(*key);
   deadlines_.SetPlacement(*key, EndNs(request.for_s()));
   KeepDeadlines();
   v1::ActionReply reply;
-  reply.set_effect(absl::StrFormat("flow %s goes to %s%s", request.flow(), target,
-                                   pending ? " at the next pause or moment without packets in flight" : ""));
-  reply.set_undo(absl::StrCat("steer clear ", request.flow()));
+  const bool same = there && (before.flags & CW_STEER_MANUAL) != 0 && before.want_slot == CW_SLOT_NONE;
+  reply.set_effect(there ? absl::StrFormat("flow %s is on %s already, and stays there", request.flow(), target)
+                         : absl::StrFormat("flow %s goes to %s%s", request.flow(), target,
+                                           pending ? " at the next pause or moment without packets in flight" : ""));
+  if (!same) reply.set_undo(UndoOfSet(before, request.flow()));
   reply.set_pending(pending);
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
@@ -140,6 +150,14 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
   return reply;
 }
 
+void Agent::RememberPlace(const FlowKey& key, const cw_tx_flow& before) {
+  deadlines_.ForgetPlacesUnless([this](const FlowKey& flow) {
+    const auto found = flows_.sent.find(flow);
+    return found != flows_.sent.end() && (found->second.tx.flags & CW_STEER_MANUAL) != 0;
+  });
+  deadlines_.RememberPlace(key, PresentPlace(before));
+}
+
 // Whoever asks next sees what was just set.
 void Agent::Reread(const FlowKey& key) {
   absl::StatusOr<cw_tx_flow> record = dataplane_->tx_flows().Lookup(ToMap(key));
@@ -148,20 +166,33 @@ void Agent::Reread(const FlowKey& key) {
 }
 
 void Agent::RevertPlacement(const FlowKey& key) {
+  const std::optional<Deadlines::Place> before = deadlines_.TakePlace(key);
   auto flow = flows_.sent.find(key);
   if (flow == flows_.sent.end()) return RevertOwned(key);
-  if ((flow->second.tx.flags & CW_STEER_MANUAL) == 0) return;
+  const cw_tx_flow& tx = flow->second.tx;
+  if ((tx.flags & CW_STEER_MANUAL) == 0) return;
+  const Deadlines::Place to = PlaceAfter(
+      before, tx.native_slot,
+      [&](uint16_t port) { return engine_->mesh().slots(tx.pair).SlotOfPort(port); },
+      [&](uint8_t slot) { return probe::Load(dataplane_->pairs()[tx.pair].slot[slot].state) == CW_SLOT_DEAD; });
   (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_MANUAL);
   bool pending = false;
-  (void)Place(key, flow->second.tx.native_slot, 0, false, &pending);
+  if (tx.port == to.port) {
+    (void)dataplane_->flow_editor().Want(ToMap(key), CW_SLOT_NONE, 0, false);
+  } else {
+    (void)Place(key, to.slot, to.port, false, &pending);
+  }
   Reread(key);
   Log({.type = "steer",
-       .text = absl::StrCat("flow ", key.Id().ToString(), " goes back to its native port, and is the agent's again"),
+       .text = absl::StrCat("flow ", key.Id().ToString(), " goes back to ",
+                            to.port == 0 ? "its native port" : absl::StrCat("path ", to.slot, ", where it was"),
+                            ", and is the agent's again"),
        .flow = key.Id().ToString()});
 }
 
 void Agent::RevertLock(const FlowKey& key) {
-  if (!flows_.sent.contains(key)) return;
+  const auto flow = flows_.sent.find(key);
+  if (flow == flows_.sent.end() || (flow->second.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) == 0) return;
   (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED);
   Reread(key);
   Log({.type = "steer",
@@ -193,7 +224,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const api::Caller& caller, c
     reply.add_flows(key.Id().ToString());
   }
   KeepDeadlines();
-  reply.set_effect(absl::StrFormat("%d flows are the agent's again", chosen.size()));
+  reply.set_effect(absl::StrCat(Counted(chosen.size(), "flow"), chosen.size() == 1 ? " is" : " are", " the agent's again"));
   LogAct(caller, {.type = "steer", .text = reply.effect()});
   return reply;
 }
@@ -210,6 +241,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const api::Caller& caller, co
     set = CW_STEER_LOCKED | CW_STEER_HARD_LOCKED;
     effect = absl::StrCat("flow ", request.flow(), " is never moved, not even off a dead path");
   }
+  const uint8_t flags_before = flows_.sent[*key].tx.flags;
   if (absl::Status status =
           dataplane_->flow_editor().SetFlags(ToMap(*key), set, CW_STEER_LOCKED | CW_STEER_HARD_LOCKED);
       !status.ok())
@@ -219,7 +251,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const api::Caller& caller, co
   KeepDeadlines();
   v1::ActionReply reply;
   reply.set_effect(effect);
-  if (set != 0) reply.set_undo(absl::StrCat("steer lock --none ", request.flow()));
+  reply.set_undo(UndoOfLock(flags_before, set, request.flow()));
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
   LogAct(caller, {.type = "steer", .text = effect, .flow = request.flow()});
@@ -240,7 +272,7 @@ absl::StatusOr<v1::ActionReply> Agent::ChangeMode(const api::Caller& caller, All
   v1::ActionReply reply;
   reply.set_effect(absl::StrFormat("mode %s (was %s)%s", to.ToString(), from.ToString(),
                                    to.ActsAtAll() ? "" : ": every flow leaves on its native port"));
-  if (from != to) reply.set_undo(from.mode() == Mode::kOff ? "mode observe" : UndoOf(from, to));
+  if (from != to) reply.set_undo(from.mode() == Mode::kOff ? "off" : UndoOf(from, to));
   reply.set_reverts_s(for_s);
   LogAct(caller, {.type = "mode", .text = reply.effect()});
   return reply;

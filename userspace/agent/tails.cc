@@ -144,7 +144,7 @@ void Agent::OnPeersPathDied(const PairState& pair, const probe::PathDeath& death
   for (uint32_t qpn : death.qpns) {
     const std::optional<rdma::QpInfo> qp =
         qps_.ByReceivedFlow({.src = pair.key.remote, .dst = pair.key.local, .dqpn = qpn});
-    if (!qp || qp->raddr != pair.key.remote) continue;
+    if (!qp || !rdma::IsProven(*qp) || qp->raddr != pair.key.remote) continue;
     const FlowKey key{.src = pair.key.local, .dst = pair.key.remote, .dqpn = qp->rqpn};
     if (absl::StatusOr<cw_tx_flow> flow = dataplane_->tx_flows().Lookup(ToMap(key)); flow.ok()) {
       WatchTail(key, *flow, TailCause::kWayBack, death.slot);
@@ -160,7 +160,8 @@ void Agent::TellTailCounts(const CounterSink& add) const {
   add("flows_rerolled", rerolls_.rolls,
       "flows given another port by chance, where switches do not hash on ports alone");
   add("tails_given_up", counts.given_up, "flows that did not, and wait for their own timer");
-  add("tails_qp_unknown", counts.qp_unknown, "flows not repaired because their own queue pair is not known");
+  add("tails_qp_unknown", counts.qp_unknown,
+      "flows not repaired because their own queue pair is not known for certain");
   add("tails_reads_left", counts.reads_left, "flows not repaired because their queue pair reads");
   add("path_deaths_told", counts.told, "dead paths told to the peers whose queue pairs were answered over them");
   add("path_deaths_heard", counts.heard, "dead paths that peers told of");
@@ -237,7 +238,8 @@ bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_t
                          const control::TailView& view) {
   const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);
   const PairState* pair = FindPair(flow.pair);
-  if (!qp || pair == nullptr) {
+  // A NAK goes into the queue pair of that number, and its PSN is another one's if a process lied.
+  if (!qp || !rdma::IsProven(*qp) || pair == nullptr) {
     ++tails_.counts.qp_unknown;
     return false;
   }

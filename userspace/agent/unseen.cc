@@ -50,6 +50,7 @@ void Agent::AddConnections(const std::vector<rdma::Link>& links, std::vector<rdm
       if (qp.lqpn != id.lqpn || qp.device != link->device || qp.laddr != id.local) continue;
       const bool accepted = listened.contains({id.device_index, id.local_port});
       qp.raddr = id.remote;
+      qp.raddr_by_kernel = true;
       qp.label_known = true;
       qp.flow_label = id.flowinfo != 0 ? id.flowinfo & 0xfffff
                       : accepted       ? rdma::LabelOfCmPorts(id.remote_port, id.local_port)

@@ -222,9 +222,9 @@ void Agent::AddFlowCounts(v1::StatusReply& reply) {
   flows->set_transmitted(static_cast<uint32_t>(flows_.sent.size()));
   flows->set_received(static_cast<uint32_t>(flows_.received.size()));
   for (const auto& [key, flow] : flows_.sent) {
-    if (flow.tx.port != 0) flows->set_steered(flows->steered() + 1);
+    if (ActsAtAll() && flow.tx.port != 0) flows->set_steered(flows->steered() + 1);
     if ((flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) flows->set_locked(flows->locked() + 1);
-    if (flow.tx.want_slot != CW_SLOT_NONE) flows->set_pending(flows->pending() + 1);
+    if (ActsAtAll() && flow.tx.want_slot != CW_SLOT_NONE) flows->set_pending(flows->pending() + 1);
   }
 }
 
@@ -327,7 +327,7 @@ v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
     if (known.port == port) path.set_age_s(AgoS(NowNs(), known.verified_ns));
   }
   for (const auto& [key, flow] : flows_.sent) {
-    if (flow.tx.pair == pair.index && flow.PathSlot() == s) path.set_flows(path.flows() + 1);
+    if (flow.tx.pair == pair.index && flow.SlotOfPackets(ActsAtAll()) == s) path.set_flows(path.flows() + 1);
   }
   if (state.forward.BaseNs() != INT64_MAX) path.set_base_forward_ns(static_cast<double>(state.forward.BaseNs()));
   if (state.reverse.BaseNs() != INT64_MAX) path.set_base_reverse_ns(static_cast<double>(state.reverse.BaseNs()));
@@ -435,11 +435,12 @@ void Agent::AddNames(const Addr& local, const rdma::QpInfo* qp, v1::Flow& out) c
 }
 
 void Agent::AddSteering(const FlowEntry& flow, int64_t now_ns, v1::Flow& out) {
+  const bool acts = ActsAtAll();
   auto number = [&](uint8_t slot) { return flow.received || slot == CW_SLOT_NONE ? -1 : static_cast<int>(slot); };
-  out.set_slot(number(flow.PathSlot()));
+  out.set_slot(number(flow.SlotOfPackets(acts)));
   out.set_native_slot(number(flow.tx.native_slot));
-  out.set_want_slot(number(flow.tx.want_slot));
-  out.set_udp_port(flow.tx.port != 0 ? flow.tx.port : flow.flow().sport);
+  out.set_want_slot(acts ? number(flow.tx.want_slot) : -1);
+  out.set_udp_port(flow.received ? flow.flow().sport : flow.PortOfPackets(acts));
   out.set_udp_port_native(flow.flow().sport);
   const bool hard = (flow.tx.flags & CW_STEER_HARD_LOCKED) != 0, soft = (flow.tx.flags & CW_STEER_LOCKED) != 0;
   out.set_lock(hard ? v1::LOCK_HARD : soft ? v1::LOCK_SOFT : v1::LOCK_NONE);

@@ -102,7 +102,7 @@ v1::WhyPath Agent::MakeWhyPathOf(PairState& pair, uint8_t slot) {
   out.set_reuse_s(static_cast<double>(std::max<int64_t>(damping.ReuseAtNs(now_ns) - now_ns, 0)) / 1e9);
   out.set_flaps(static_cast<uint32_t>(pair.slot[slot].flaps.CountAt(now_ns)));
   for (const auto& [key, flow] : flows_.sent) {
-    if (flow.tx.pair == pair.index && flow.PathSlot() == slot) out.add_flows(key.Id().ToString());
+    if (flow.tx.pair == pair.index && flow.SlotOfPackets(ActsAtAll()) == slot) out.add_flows(key.Id().ToString());
   }
   std::sort(out.mutable_flows()->begin(), out.mutable_flows()->end());
   return out;
@@ -150,10 +150,12 @@ void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply
   } else if ((flow.tx.flags & CW_STEER_LOCKED) != 0) {
     AddHold(reply, "lock", "locked by an operator: it leaves a dead path only", left_s);
   }
-  if ((flow.tx.flags & CW_STEER_MANUAL) != 0) {
+  if ((flow.tx.flags & CW_STEER_MANUAL) != 0 && !ActsAtAll()) {
+    AddHold(reply, "manual", "placed by an operator, which counts again when the mode acts", left_s);
+  } else if ((flow.tx.flags & CW_STEER_MANUAL) != 0) {
     AddHold(reply, "manual", "placed by an operator: the agent moves it off a dead or drained path only", left_s);
   }
-  if (flow.tx.want_slot != CW_SLOT_NONE) {
+  if (flow.tx.want_slot != CW_SLOT_NONE && ActsAtAll()) {
     AddHold(
         reply, "pending",
         absl::StrFormat("a move to path %d waits for %s", flow.tx.want_slot,
@@ -162,7 +164,8 @@ void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply
   const PairState* pair = FindPair(flow.tx.pair);
   if (pair == nullptr) return;
   AddPairHolds(*pair, reply);
-  if (flow.PathSlot() < CW_MAX_SLOTS) AddPathHolds(*pair, flow.PathSlot(), reply);
+  const uint8_t slot = flow.SlotOfPackets(ActsAtAll());
+  if (slot < CW_MAX_SLOTS) AddPathHolds(*pair, slot, reply);
 }
 
 // What is wrong with the path that a flow is on.
@@ -188,7 +191,7 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyFlow(const std::string& id) {
       AddCollective(key, reply);
       AddFlowHolds(key, flow, reply);
       *reply.mutable_rule() = RuleView(control::Explain(*contention_, key));
-      const uint8_t slot = ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
+      const uint8_t slot = flow.SlotOfPackets(ActsAtAll());
       PairState* pair = FindPair(flow.tx.pair);
       if (pair != nullptr && slot < CW_MAX_SLOTS) *reply.mutable_path() = MakeWhyPathOf(*pair, slot);
       return reply;

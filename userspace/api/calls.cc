@@ -75,13 +75,21 @@ grpc::Status Calls::Clock(const Caller&, const v1::ClockRequest*, v1::ClockReply
 }
 
 grpc::Status Calls::Paths(const Caller&, const v1::PathsRequest* request, v1::PathsReply* reply) {
-  return Put(view_.Paths(*request), reply);
+  absl::StatusOr<v1::PathsReply> paths = view_.Paths(*request);
+  if (paths.ok() && paths->pairs().empty()) {
+    if (absl::Status status = CheckRemote(request->remote()); !status.ok()) return ToGrpc(status);
+  }
+  return Put(std::move(paths), reply);
 }
 
 grpc::Status Calls::Qps(const Caller&, const v1::QpsRequest* request, v1::QpsReply* reply) {
   v1::QpsRequest resolved = *request;
   if (absl::Status status = ResolveInPlace(resolved.mutable_flow()); !status.ok()) return ToGrpc(status);
-  return Put(view_.Qps(resolved), reply);
+  absl::StatusOr<v1::QpsReply> qps = view_.Qps(resolved);
+  if (qps.ok() && qps->flows().empty()) {
+    if (absl::Status status = CheckRemote(request->remote()); !status.ok()) return ToGrpc(status);
+  }
+  return Put(std::move(qps), reply);
 }
 
 grpc::Status Calls::Owd(const Caller&, const v1::OwdRequest* request, v1::OwdReply* reply) {
@@ -96,6 +104,9 @@ grpc::Status Calls::Owd(const Caller&, const v1::OwdRequest* request, v1::OwdRep
   qps_request.set_received(true);
   absl::StatusOr<v1::QpsReply> qps = view_.Qps(qps_request);
   if (!qps.ok()) return ToGrpc(qps.status());
+  if (paths->pairs().empty() && qps->flows().empty()) {
+    if (absl::Status status = CheckRemote(request->remote()); !status.ok()) return ToGrpc(status);
+  }
 
   reply->set_window_s(window_s);
   reply->mutable_pairs()->Swap(paths->mutable_pairs());
@@ -253,6 +264,13 @@ grpc::Status Calls::Off(const Caller& caller, const v1::OffRequest* request, v1:
 
 grpc::Status Calls::BreakerReset(const Caller& caller, const v1::BreakerResetRequest*, v1::ActionReply* reply) {
   return Put(view_.BreakerReset(caller), reply);
+}
+
+// Nothing of a peer that does not exist would look like a peer at rest. "" stands for all.
+absl::Status Calls::CheckRemote(const std::string& remote) {
+  if (remote.empty()) return absl::OkStatus();
+  absl::StatusOr<v1::PathsReply> all = view_.Paths(v1::PathsRequest());
+  return all.ok() ? CheckPeer(*all, remote) : all.status();
 }
 
 // Replaces what a person typed by the flow's id; "" stays.

@@ -53,6 +53,7 @@ class Calls {
   grpc::Status BreakerReset(const Caller& caller, const v1::BreakerResetRequest* request, v1::ActionReply* reply);
 
  private:
+  absl::Status CheckRemote(const std::string& remote);
   absl::Status ResolveInPlace(std::string* flow);
   absl::Status ResolveNeeded(std::string* flow);
   grpc::Status Follow(grpc::ServerContext& context, const v1::EventsRequest& request,

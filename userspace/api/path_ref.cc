@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/api/path_ref.h"
 
+#include <map>
+#include <set>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -26,6 +28,25 @@ std::vector<const Pair*> PairsOf(const PathsReply& paths, absl::string_view peer
 }
 
 }  // namespace
+
+absl::Status CheckPeer(const PathsReply& paths, const std::string& remote) {
+  constexpr size_t kMost = 20;
+  std::map<std::string, std::set<std::string>> peers;
+  for (const Pair& pair : paths.pairs()) {
+    if (pair.peer() == remote || pair.remote_address() == remote) return absl::OkStatus();
+    peers[pair.peer()].insert(pair.remote_address());
+  }
+  if (peers.empty())
+    return absl::NotFoundError(absl::StrCat("there is no peer \"", remote, "\": none is configured (peers in the "
+                                            "agent's configuration; cwagentd --check-config shows them)"));
+  std::vector<std::string> names;
+  for (const auto& [name, addresses] : peers) {
+    if (names.size() < kMost) names.push_back(absl::StrCat(name, " (", absl::StrJoin(addresses, ", "), ")"));
+  }
+  const std::string more = peers.size() > kMost ? absl::StrCat(" and ", peers.size() - kMost, " more") : "";
+  return absl::NotFoundError(
+      absl::StrCat("there is no peer \"", remote, "\"; known: ", absl::StrJoin(names, ", "), more));
+}
 
 absl::StatusOr<PathRef> ResolvePath(const PathsReply& paths, absl::string_view text) {
   const size_t slash = text.rfind('/');

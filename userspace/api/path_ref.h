@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "userspace/api/cwfabric.pb.h"
@@ -21,6 +22,9 @@ struct PathRef {
 // Unimplemented: the text is not of this form, or names no peer: it may be a flow. NotFound: the peer has no such path.
 // InvalidArgument with the candidates when several pairs fit.
 absl::StatusOr<PathRef> ResolvePath(const cwfabric::v1::PathsReply& paths, absl::string_view text);
+
+// NotFound with the peers that there are, when `remote` is neither a name nor an address of one. `paths`: of all peers.
+absl::Status CheckPeer(const cwfabric::v1::PathsReply& paths, const std::string& remote);
 
 // "host3/2"; "eth1:host3/2" where the peer's name alone names several pairs.
 std::string PathName(const cwfabric::v1::PathsReply& paths, const PathRef& path);

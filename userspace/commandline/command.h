@@ -36,6 +36,14 @@ struct Command {
 // What people may type; hidden verbs and options (an empty group) are left out.
 Command Describe(const CLI::App& app);
 
+// The one of `known` that was likely meant, by the fewest letters that differ; "" where none is near.
+std::string Nearest(const std::string& word, const std::vector<std::string>& known);
+// "there is no verb "pahts"; did you mean paths? Known: …".
+std::string UnknownWord(const std::string& what, const std::string& word, const std::vector<std::string>& known);
+// What is wrong with the verbs among what was typed (without the program's name): a word that is none, with the one
+// that was likely meant, or a group without one of its verbs. "": the verbs are right.
+std::string VerbAdvice(const Command& program, const std::vector<std::string>& words);
+
 // Scripts that a shell reads. Options of a verb stand before or behind it; those of the program with every verb.
 std::string BashCompletion(const Command& program);
 std::string ZshCompletion(const Command& program);

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "userspace/config/reader.h"
@@ -207,7 +208,13 @@ absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config) {
       if (entry.path().extension() == ".toml" && name[0] != '.') in_folder.push_back(entry.path().string());
     }
     if (error) {
-      return absl::NotFoundError(absl::StrFormat("cannot read folder %s: %s", config.peers_dir, error.message()));
+      std::string text =
+          absl::StrFormat("cannot read folder %s (peers_dir): %s", config.peers_dir, error.message());
+      // What else is missing is told as well, so that one look is enough.
+      std::error_code missing;
+      if (!config.peers_file.empty() && !std::filesystem::exists(config.peers_file, missing))
+        absl::StrAppend(&text, "\nthere is no file ", config.peers_file, " (peers_file)");
+      return absl::NotFoundError(text);
     }
     std::sort(in_folder.begin(), in_folder.end());
     files.insert(files.end(), in_folder.begin(), in_folder.end());
@@ -242,6 +249,12 @@ absl::Status CheckSecretFile(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "there is no key file %s; make one, and give all hosts the same: (umask 077; mkdir -p %s; head -c 32 "
+        "/dev/urandom > %s)",
+        path, fs::path(path).parent_path().string(), path));
+  }
   if (!fs::is_regular_file(status)) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s is no regular file; make one: (umask 077; head -c 32 /dev/urandom > %s)", path, path));

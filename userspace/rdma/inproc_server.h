@@ -57,6 +57,8 @@ struct QpInfo {
   uint32_t flow_label = 0;         // of its address vector, as the kernel was told it
   bool label_known = false;        // false: flow_label says nothing
   uint8_t state = 0;               // enum ib_qp_state, as the kernel told last; 0: not known
+  bool proven = false;             // of "inproc": the kernel told the same process and peer QPN; see qp_claim.h
+  bool raddr_by_kernel = false;    // raddr is the kernel's word
 };
 
 // The answer to a queue pair that asks for a path.

@@ -56,6 +56,12 @@ constexpr uint8_t kQpTypeUc = 3;
 constexpr uint8_t kQpStateRtr = 2;
 constexpr uint8_t kQpStateRts = 3;
 
+// To one other queue pair, and packets may pass between them.
+inline bool IsConnected(const Qp& qp) {
+  const bool has_peer = (qp.type == kQpTypeRc || qp.type == kQpTypeUc) && qp.rqpn != 0;
+  return has_peer && (qp.state == kQpStateRtr || qp.state == kQpStateRts);
+}
+
 class NldevClient {
  public:
   // kUnavailable when this kernel has no RDMA subsystem.

@@ -6,7 +6,6 @@
 namespace cw::rdma {
 namespace {
 
-bool FromKernel(const QpInfo& qp) { return qp.source == "nldev" || qp.source == "hook"; }
 // The number was given to another queue pair. A list knows no process whose creating thread has ended: one that it knew
 // before is still its.
 bool IsAnother(const QpInfo& known, const QpInfo& listed) {
@@ -22,7 +21,10 @@ void QpRegistry::Index(const QpInfo& qp) {
   const LocalKey key{qp.laddr, qp.lqpn};
   Remove(key);
   by_local_[key] = qp;
-  if (Complete(qp)) by_sent_flow_[SentFlow(qp)] = key;
+  if (!Complete(qp)) return;
+  // Nobody takes a flow from its proven queue pair by saying that it is his, too.
+  const auto [sent, added] = by_sent_flow_.try_emplace(SentFlow(qp), key);
+  if (!added && !IsProven(by_local_.at(sent->second))) sent->second = key;
 }
 
 void QpRegistry::Remove(const LocalKey& key) {
@@ -38,41 +40,103 @@ void QpRegistry::Register(const QpInfo& qp) { Index(qp); }
 
 void QpRegistry::Unregister(const QpInfo& qp) { Remove({qp.laddr, qp.lqpn}); }
 
-void QpRegistry::ReplaceKernelList(const std::vector<QpInfo>& qps) {
-  absl::flat_hash_set<LocalKey> present;
-  for (const QpInfo& qp : qps) {
-    const LocalKey key{qp.laddr, qp.lqpn};
-    present.insert(key);
-    auto known = by_local_.find(key);
-    if (known == by_local_.end()) {
-      Index(qp);
-    } else if (FromKernel(known->second) && IsAnother(known->second, qp)) {
-      Index(qp);  // its remote address is learned afresh
-    } else {
-      QpInfo merged = known->second;
-      merged.device = qp.device;  // owners do not announce it
-      merged.state = qp.state;
-      if (FromKernel(merged) && qp.pid != 0) {
-        merged.pid = qp.pid;
-        merged.comm = qp.comm;  // the process's; the hook told its thread's
-      }
-      if (merged.raddr.is_zero()) merged.raddr = qp.raddr;
-      if (!merged.label_known && qp.label_known) {
-        merged.label_known = true;
-        merged.flow_label = qp.flow_label;
-      }
-      Index(merged);
-    }
-    unlisted_.erase(key);
+uint32_t QpRegistry::PidByKernel(const QpKey& key) const {
+  const auto known = by_local_.find(key);
+  return known != by_local_.end() && IsProven(known->second) ? known->second.pid : 0;
+}
+
+bool QpRegistry::TellAnew(const QpInfo& qp) {
+  const auto known = by_local_.find({qp.laddr, qp.lqpn});
+  if (known == by_local_.end() || FromKernel(known->second)) return false;
+  const QpInfo& before = known->second;
+  if (before.pid != qp.pid || before.rqpn != qp.rqpn) return false;
+  QpInfo told = qp;
+  told.proven = before.proven;
+  told.device = before.device;
+  told.state = before.state;
+  told.flow_label = before.flow_label;
+  told.label_known = before.label_known;
+  told.raddr_by_kernel = before.raddr_by_kernel;
+  if (before.raddr_by_kernel || told.raddr.is_zero()) told.raddr = before.raddr;
+  Index(told);
+  return true;
+}
+
+bool QpRegistry::Claim(QpInfo qp, KernelWord word) {
+  const QpKey key{qp.laddr, qp.lqpn};
+  const auto known = by_local_.find(key);
+  const QpInfo* before = known == by_local_.end() ? nullptr : &known->second;
+  const bool others = before != nullptr && !FromKernel(*before) && before->pid != qp.pid;
+  if (word.pid == 0) word.pid = PidByKernel(key);
+  const rdma::Claim claim = Judge(qp, word);
+  if (claim == rdma::Claim::kFalse) {
+    if (before != nullptr && !FromKernel(*before) && !others) Remove(key);
+    return false;
   }
-  std::vector<LocalKey> gone;
+  if (others && word.pid != qp.pid) return false;  // where nobody can tell, the first one that said so
+  qp.proven = claim == rdma::Claim::kProven;
+  if (before != nullptr && before->rqpn == qp.rqpn) {
+    qp.device = before->device;
+    qp.state = before->state;
+    qp.flow_label = before->flow_label;
+    qp.label_known = before->label_known;
+    qp.raddr_by_kernel = before->raddr_by_kernel;
+    if (before->raddr_by_kernel || qp.raddr.is_zero()) qp.raddr = before->raddr;
+  }
+  Index(qp);
+  return true;
+}
+
+void QpRegistry::TakeListed(const QpInfo& qp, std::vector<QpInfo>& ended) {
+  const QpKey key{qp.laddr, qp.lqpn};
+  const auto known = by_local_.find(key);
+  unlisted_.erase(key);
+  if (known == by_local_.end()) return Index(qp);
+  QpInfo merged = known->second;
+  const bool claimed = !FromKernel(merged);
+  if (IsAnother(merged, qp)) {
+    if (claimed) ended.push_back(merged);
+    return Index(qp);  // its remote address is learned afresh
+  }
+  if (claimed && qp.pid != 0) merged.proven = true;
+  merged.device = qp.device;  // owners do not announce it
+  merged.state = qp.state;
+  if (!claimed && qp.pid != 0) {
+    merged.pid = qp.pid;
+    merged.comm = qp.comm;  // the process's; the hook told its thread's
+  }
+  if (merged.raddr.is_zero() || (qp.raddr_by_kernel && !qp.raddr.is_zero())) {
+    merged.raddr = qp.raddr;
+    merged.raddr_by_kernel = qp.raddr_by_kernel;
+  }
+  if (!merged.label_known && qp.label_known) {
+    merged.label_known = true;
+    merged.flow_label = qp.flow_label;
+  }
+  Index(merged);
+}
+
+std::vector<QpInfo> QpRegistry::ReplaceKernelList(const std::vector<QpInfo>& qps, const KernelCover& cover) {
+  absl::flat_hash_set<QpKey> present;
+  std::vector<QpInfo> ended;
+  for (const QpInfo& qp : qps) {
+    present.insert({qp.laddr, qp.lqpn});
+    TakeListed(qp, ended);
+  }
+  std::vector<QpKey> gone;
   for (const auto& [key, qp] : by_local_) {
-    if (!FromKernel(qp) || present.contains(key)) continue;
-    // One that the kernel told of at its moment may be younger than the list.
-    if (qp.source == "hook" && unlisted_.insert(key).second) continue;
+    if (present.contains(key)) continue;
+    // A claim stands where no list speaks, and for one that is connecting.
+    if (!FromKernel(qp) && (!cover.addresses.contains(key.first) || cover.there.contains(key))) continue;
+    // One that the kernel told of at its moment, or that has just asked for a path, may be younger than the list.
+    if (qp.source != "nldev" && unlisted_.insert(key).second) continue;
     gone.push_back(key);
   }
-  for (const LocalKey& key : gone) Remove(key);
+  for (const QpKey& key : gone) {
+    if (const QpInfo& qp = by_local_.at(key); !FromKernel(qp)) ended.push_back(qp);
+    Remove(key);
+  }
+  return ended;
 }
 
 bool QpRegistry::ObserveReceived(const FlowKey& key) {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/columns.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
+#include "userspace/commandline/command.h"
+
+namespace cw::cli {
+namespace {
+
+std::vector<size_t> ThatFit(const std::vector<ColumnChoice>& columns, const std::vector<size_t>& widths, size_t room) {
+  std::vector<size_t> kept(columns.size());
+  std::iota(kept.begin(), kept.end(), 0);
+  const auto needed = [&] {
+    size_t sum = 0;
+    for (const size_t c : kept) sum += widths[c] + 2;
+    return sum - 2;
+  };
+  while (kept.size() > 1 && needed() > room) {
+    kept.erase(std::min_element(kept.begin(), kept.end(), [&](size_t a, size_t b) {
+      return columns[a].importance < columns[b].importance;
+    }));
+  }
+  return kept;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<size_t>> ChooseColumns(const std::vector<ColumnChoice>& columns,
+                                                  const std::vector<size_t>& widths, const std::string& typed,
+                                                  size_t room) {
+  if (typed.empty() && room > 0) return ThatFit(columns, widths, room);
+  std::vector<size_t> chosen(columns.size());
+  std::iota(chosen.begin(), chosen.end(), 0);
+  if (typed.empty() || typed == "wide") return chosen;
+  chosen.clear();
+  std::vector<std::string> names;
+  for (const ColumnChoice& column : columns) names.push_back(column.name);
+  const std::vector<std::string> wanted = absl::StrSplit(absl::AsciiStrToLower(typed), ',', absl::SkipEmpty());
+  for (const std::string& name : wanted) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) {
+      names.push_back("wide");
+      return absl::InvalidArgumentError(commandline::UnknownWord("column", name, names));
+    }
+    chosen.push_back(static_cast<size_t>(found - names.begin()));
+  }
+  if (chosen.empty()) return absl::InvalidArgumentError("-o: name columns, or wide");
+  return chosen;
+}
+
+size_t TerminalWidth() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+}  // namespace cw::cli

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/agent/host_check.h"
+
+#include <set>
+
+#include "absl/strings/str_join.h"
+#include "userspace/api/unix_peer.h"
+#include "userspace/tls/certificate.h"
+#include "userspace/tls/revocation.h"
+
+namespace cw::agent {
+namespace {
+
+// Files and groups that the API needs on this host.
+void CheckApi(const config::ApiConfig& given, std::vector<absl::Status>& problems) {
+  problems.push_back(api::ResolveGroups({given.read_group, given.steer_group, given.admin_group}).status());
+  if (given.listen.empty()) return;
+  const tls::Files files{.cert = given.tls_cert, .key = given.tls_key, .ca = given.tls_ca, .crl = given.tls_crl};
+  problems.push_back(tls::Load(files).status());
+  problems.push_back(tls::Revocations(files).Load());
+}
+
+}  // namespace
+
+absl::Status Together(const std::vector<absl::Status>& problems) {
+  std::vector<std::string> lines;
+  std::set<std::string> told;
+  for (const absl::Status& status : problems) {
+    const std::string line(status.message());
+    if (!status.ok() && told.insert(line).second) lines.push_back(line);
+  }
+  return lines.empty() ? absl::OkStatus() : absl::FailedPreconditionError(absl::StrJoin(lines, "\n"));
+}
+
+absl::Status CheckHost(const config::Config& config) {
+  std::vector<absl::Status> problems;
+  for (const config::NicConfig& nic : config.nics) problems.push_back(CheckNic(nic));
+  problems.push_back(config::LoadPeers(config).status());
+  problems.push_back(config::CheckSecretFile(config.keys.secret_file));
+  problems.push_back(config::CheckSecretFile(config.keys.second_secret_file));
+  CheckApi(config.api, problems);
+  return Together(problems);
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flows whose queue pair has ended, by the kernel's list of queue pairs. The list may lack one that is alive: one that
+// began since it was read, or all those of processes that the agent may not see. So a flow has ended when two lists in
+// a row lack its queue pair and no packet of it came between them; where packets did come, the list does not know all
+// of that address's, and none of them is taken for ended.
+// Pure; one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "userspace/model/flow.h"
+#include "userspace/rdma/qp_registry.h"
+
+namespace cw::rdma {
+
+class EndedFlows {
+ public:
+  struct Flow {
+    FlowKey key;
+    bool received = false;
+    uint64_t packets = 0;
+  };
+  // flows: RC and UC ones, which alone have one queue pair at each end. The ended ones; told again while they are
+  // there.
+  std::vector<Flow> Step(const KernelCover& list, const std::vector<Flow>& flows);
+
+ private:
+  absl::flat_hash_map<std::pair<FlowKey, bool>, uint64_t> lacked_;  // by the last list; their packets then
+};
+
+}  // namespace cw::rdma
