@@ -447,9 +447,9 @@ TEST_F(Cwctl, WhatWasNotWrittenIsAFailure) {
     EXPECT_EQ(text.exit_code, 1) << verb;
     EXPECT_THAT(text.err, HasSubstr("standard output")) << verb;
   }
-  const RunResult json = RunProgram("/bin/sh", {"-c", CWCTL_PATH " status --json >/dev/full"},
+  const RunResult as_json = RunProgram("/bin/sh", {"-c", CWCTL_PATH " status --json >/dev/full"},
                                     {{"CWFABRIC_SOCKET", socket_}});
-  EXPECT_EQ(json.exit_code, 1);
+  EXPECT_EQ(as_json.exit_code, 1);
   // Who has seen enough closes the pipe.
   EXPECT_EQ(RunProgram("/bin/sh", {"-c", "set -e; { " CWCTL_PATH " status; echo $? >&2; } | true"},
                        {{"CWFABRIC_SOCKET", socket_}})

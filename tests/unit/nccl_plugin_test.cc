@@ -52,7 +52,8 @@ class Agent {
                const absl::Status status = profile::TakeHello(
                    profiles, peer.connection, peer.pid, peer.uid, message,
                    [&](const auto& answer, int fd) { return server->Give(peer.connection, answer, fd); });
-               EXPECT_TRUE(status.ok()) << status;
+               // A child that has ended since it asked gets nothing any more.
+               EXPECT_TRUE(status.ok() || status.message().find("Broken pipe") != std::string::npos) << status;
                cw_prof_hello hello;
                std::memcpy(&hello, message.data(), sizeof(hello));
                if (hello.type == CW_PROF_READY) ++registered;

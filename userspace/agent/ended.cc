@@ -46,7 +46,7 @@ void Agent::OnQpEnds(const rdma::QpInfo& qp) {
   const FlowKey received{.src = qp.raddr, .dst = qp.laddr, .dqpn = qp.lqpn};
   (void)dataplane_->flows().Delete(ToMap(received));
   flows_.received.erase(received);
-  if (!qps_.BySentFlow(rdma::SentFlow(qp))) ForgetFlows({rdma::SentFlow(qp)});
+  if (!qps_.BySentFlow(rdma::SentFlow(qp))) ended_.Add(rdma::SentFlow(qp));
 }
 
 }  // namespace cw::agent

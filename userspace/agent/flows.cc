@@ -220,11 +220,14 @@ std::vector<FlowKey> Agent::IdleFlows() const {
   return keys;
 }
 
-void Agent::ForgetIdleFlows() { ForgetFlows(IdleFlows()); }
+void Agent::ForgetIdleFlows() {
+  ForgetFlows(ended_.TakeDestroyed());
+  ForgetFlows(IdleFlows());
+}
 
 // Unless they have just gone on.
 void Agent::ForgetFlows(const std::vector<FlowKey>& keys) {
-  if (keys.empty()) return;
+  if (std::none_of(keys.begin(), keys.end(), [&](const FlowKey& key) { return flows_.sent.contains(key); })) return;
   std::map<std::pair<uint32_t, uint16_t>, int> users;  // of native ports, by pair
   for (const auto& [key, flow] : flows_.sent) ++users[{flow.tx.pair, flow.flow().sport}];
   for (const auto& [key, qp] : unseen_) ++users[{qp.pair, qp.port}];

@@ -53,8 +53,10 @@ rdma::KernelWord Agent::KernelWordOn(const rdma::QpInfo& qp) {
   for (const rdma::Link& link : rdma_links_) {
     if (link.ifindex != nic->ifindex) continue;
     word.asked = true;
+    word.there |= nldev_ == nullptr;
     if (nldev_ == nullptr) continue;
     const absl::StatusOr<rdma::Qp> known = nldev_->FindQp(link, qp.lqpn);
+    if (!known.ok() && !absl::IsNotFound(known.status())) word.there = true;  // it did not say no
     if (!known.ok()) continue;
     word = {.asked = true,
             .there = true,
@@ -63,6 +65,8 @@ rdma::KernelWord Agent::KernelWordOn(const rdma::QpInfo& qp) {
             .rqpn = known->rqpn};
     if (word.pid == qp.pid) break;  // two devices of one NIC may both have the number
   }
+  // The device of a NIC may go by another name, as a bond's does: then nothing is proven.
+  if (!word.asked && !rdma_links_.empty()) return {.asked = true, .there = true};
   return word;
 }
 

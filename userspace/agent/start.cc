@@ -195,7 +195,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   if (opened.ok()) return agent;
   dataplane::Options what;
   what.instance = agent->options_.config.instance;
-  const bool made = agent->dataplane_ != nullptr && !agent->dataplane_->adopted();
+  // What the next try may heal (an address that comes up late) keeps the programs: to attach every second would cost packets.
+  const bool for_good = absl::IsInvalidArgument(opened) || absl::IsNotFound(opened);
+  const bool made = for_good && agent->dataplane_ != nullptr && !agent->dataplane_->adopted();
   agent.reset();
   const absl::Status removed = made ? dataplane::Dataplane::Remove(what) : absl::OkStatus();
   if (!removed.ok())
@@ -314,6 +316,9 @@ void Agent::BeginSession(uint32_t pinned) {
 // A host that had booted with a clock that was behind, and knew no session before, is refused by its peers until now.
 void Agent::RenewSession() {
   if (!session_.Due(absl::GetCurrentTimeNanos(), MonotonicNs())) return;
+  // Where a peer answers it is believed as it is; a new session would cost every pair its history.
+  const bool heard = std::any_of(pairs_.begin(), pairs_.end(), [](const auto& pair) { return pair.second->last_reply_ns != 0; });
+  if (heard) return;
   BeginSession(session_.session());
   if (absl::Status status = engine_->SetSession(session_.session()); !status.ok()) {
     spdlog::error("new session: {}", std::string(status.message()));

@@ -93,6 +93,8 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
   const FlowEntry& flow = flows_.sent[*key];
   if ((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0)
     return absl::FailedPreconditionError("the flow is locked hard; first: cwctl steer lock --none " + request.flow());
+  if (FindPair(flow.tx.pair) == nullptr)
+    return absl::FailedPreconditionError(absl::StrCat(PeerName(key->dst), " is no longer a peer; its flows are not steered"));
   const probe::SlotTable& slots = engine_->mesh().slots(flow.tx.pair);
   uint8_t slot = CW_SLOT_NONE;
   uint16_t port = 0;
@@ -171,8 +173,9 @@ void Agent::RevertPlacement(const FlowKey& key) {
   if (flow == flows_.sent.end()) return RevertOwned(key);
   const cw_tx_flow& tx = flow->second.tx;
   if ((tx.flags & CW_STEER_MANUAL) == 0) return;
+  const bool has_paths = FindPair(tx.pair) != nullptr;  // its peer may have left the configuration
   const Deadlines::Place to = PlaceAfter(
-      before, tx.native_slot,
+      has_paths ? before : std::nullopt, tx.native_slot,
       [&](uint16_t port) { return engine_->mesh().slots(tx.pair).SlotOfPort(port); },
       [&](uint8_t slot) { return probe::Load(dataplane_->pairs()[tx.pair].slot[slot].state) == CW_SLOT_DEAD; });
   (void)dataplane_->flow_editor().SetFlags(ToMap(key), 0, CW_STEER_MANUAL);
@@ -330,6 +333,7 @@ absl::Status Agent::AdoptDeadlines() {
 
 void Agent::RunDeadlines() {
   const Deadlines::Due due = deadlines_.TakeDue(MonotonicNs());
+  KeepDeadlines();  // first: what is due is done once, whatever comes of it
   for (const FlowKey& flow : due.placements) RevertPlacement(flow);
   for (const FlowKey& flow : due.locks) RevertLock(flow);
   if (due.mode && due.mode->set == allowed()) (void)ChangeMode({}, allowed(), due.mode->after, 0);

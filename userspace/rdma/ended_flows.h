@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -27,7 +28,13 @@ class EndedFlows {
   // there.
   std::vector<Flow> Step(const KernelCover& list, const std::vector<Flow>& flows);
 
+  // Sent flows whose queue pair the kernel destroyed, kept until they are forgotten together: a job may end with
+  // thousands.
+  void Add(const FlowKey& sent) { destroyed_.push_back(sent); }
+  std::vector<FlowKey> TakeDestroyed() { return std::exchange(destroyed_, {}); }
+
  private:
+  std::vector<FlowKey> destroyed_;
   absl::flat_hash_map<std::pair<FlowKey, bool>, uint64_t> lacked_;  // by the last list; their packets then
 };
 
