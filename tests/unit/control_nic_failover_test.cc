@@ -334,7 +334,7 @@ TEST_F(TwoHosts, ANewSessionOfThePeerHasToConfirmWhatWasAgreed) {
     Restart(h, /*leaves=*/false);
     host(h).mute = true;
     unsettled_ = true;
-    Run(7900);
+    Run(3900);
     EXPECT_EQ(Carried(1 - h), 2) << "an agent that was started anew takes as long until it is heard";
     Run(200);
     EXPECT_EQ(Carried(1 - h), 0) << h;

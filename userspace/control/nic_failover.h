@@ -37,7 +37,7 @@ struct NicFailoverRules {
   int64_t flap_window_ns = 600'000'000'000;
   int64_t report_ns = 100'000'000;    // between reports of what has not changed
   int64_t linger_ns = 5'000'000'000;  // packets under way are put back so long after the end
-  int64_t confirm_ns = 8'000'000'000;
+  int64_t confirm_ns = 4'000'000'000;
   int64_t unheard_ns = 5'000'000'000;
 };
 
