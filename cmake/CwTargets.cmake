@@ -104,13 +104,15 @@ if(CW_TESTS)
     <absl/time/time.h> <absl/types/span.h> <nlohmann/json.hpp>)
 endif()
 
-# Tests that only `make nightly` runs: lines "PROGRAM SUITE.TEST # why" (a * stands for any text;
-# * alone for the whole program).
-file(STRINGS ${CMAKE_SOURCE_DIR}/tests/nightly_only CW_NIGHTLY_ONLY REGEX "^[^#]")
-set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/nightly_only)
-function(cw_nightly_only program out)
+# Lists of tests: lines "PROGRAM SUITE.TEST # why" (a * stands for any text; * alone for the whole program).
+# nightly_only: `make nightly` alone runs them. quiet: of the lab, what runs with nothing beside it.
+foreach(list nightly_only quiet)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/tests/${list} CW_LIST_${list} REGEX "^[^#]")
+  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${list})
+endforeach()
+function(cw_listed list program out)
   set(names)
-  foreach(line IN LISTS CW_NIGHTLY_ONLY)
+  foreach(line IN LISTS CW_LIST_${list})
     if(line MATCHES "^([^ ]+) +([^ ]+)" AND CMAKE_MATCH_1 STREQUAL program)
       list(APPEND names ${CMAKE_MATCH_2})
     endif()
@@ -137,13 +139,13 @@ function(cw_whole_test name program filter)
   endforeach()
 endfunction()
 
-# cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s] [WHOLE name] [SHARDS n] [QUIET] [FAST]): a GoogleTest
+# cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s] [WHOLE name] [SHARDS n] [FAST]): a GoogleTest
 # program. FAST: it computes for long, so it is optimised.
 # Programs of unit tests, and those with WHOLE (whose tests share what is dear to make: machines), are one ctest test each;
 # of the others each TEST is one. bpf and vm run alone. Of the lab, two programs run side by side, each on a fabric of its
-# own, but those with QUIET, whose times mean something, run alone.
+# own, but for the tests that tests/quiet names.
 function(cw_test name)
-  cmake_parse_arguments(A "QUIET;FAST" "LABEL;TIMEOUT;WHOLE;SHARDS" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(A "FAST" "LABEL;TIMEOUT;WHOLE;SHARDS" "SOURCES;USES" ${ARGN})
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 60)
   endif()
@@ -167,12 +169,12 @@ function(cw_test name)
   set(nightly_props LABELS nightly TIMEOUT ${A_TIMEOUT} RUN_SERIAL TRUE)
   if(A_LABEL STREQUAL "unit")
     add_dependencies(cw_unit_tests ${name})
-  elseif(A_LABEL STREQUAL "lab" AND NOT A_QUIET)
+  elseif(A_LABEL STREQUAL "lab")
     list(APPEND props RESOURCE_LOCK ${name})
   else()
     list(APPEND props RUN_SERIAL TRUE)
   endif()
-  cw_nightly_only(${name} nightly)
+  cw_listed(nightly_only ${name} nightly)
   if(A_WHOLE OR A_LABEL STREQUAL "unit")
     if(NOT A_WHOLE)
       set(A_WHOLE ${name})
@@ -185,8 +187,13 @@ function(cw_test name)
     endif()
     return()
   endif()
-  if(NOT nightly STREQUAL "*")
-    gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." TEST_FILTER "*-${nightly}" TEST_LIST ${name}_all PROPERTIES ${props} DISCOVERY_TIMEOUT 60)
+  cw_listed(quiet ${name} quiet)
+  if(NOT nightly STREQUAL "*" AND NOT quiet STREQUAL "*")
+    gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." TEST_FILTER "*-${nightly}:${quiet}" TEST_LIST ${name}_all PROPERTIES ${props} DISCOVERY_TIMEOUT 60)
+  endif()
+  if(quiet)
+    gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." TEST_FILTER "${quiet}" TEST_LIST ${name}_quiet
+      PROPERTIES LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT} RUN_SERIAL TRUE DISCOVERY_TIMEOUT 60)
   endif()
   if(nightly)
     gtest_discover_tests(${name} TEST_PREFIX "nightly." TEST_FILTER "${nightly}" TEST_LIST ${name}_nightly PROPERTIES ${nightly_props} DISCOVERY_TIMEOUT 60)
