@@ -242,7 +242,7 @@ absl::StatusOr<int> Bound(Session& session, const ClockOptions&, const v1::Clock
     }
     table.Add({{SmallText(bound.bound_ns()), Tone::kTitle},
                {"in all", Tone::kTitle},
-               absl::StrFormat("distance from the fleet time of %s that cannot be exceeded", bound.reference())});
+               absl::StrFormat("distance from the fleet time of %s that is not exceeded in fleets of up to 64 hosts", bound.reference())});
     table.Print(std::cout, session.Colour());
   });
   return kOk;

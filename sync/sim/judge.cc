@@ -83,9 +83,9 @@ Verdict RunScenario(const Scenario& scenario, int seeds, uint64_t first_seed) {
     }
     return w;
   };
-  v.summary = absl::StrFormat("p50 %.0f p99 %.0f max %.0f ns, converged %.1f s, bound %.0f error_est %.0f ns",
+  v.summary = absl::StrFormat("p50 %.0f p99 %.0f max %.0f ns, converged %.1f s, bound %.0f (judged at %.0f hosts) error_est %.0f ns",
                               worst("p50_ns"), worst("p99_ns"), worst("max_ns"), worst("converge_s"),
-                              worst("bound_p50_ns"), worst("est_p50_ns"));
+                              worst("bound_p50_ns"), worst("bound_judged_hosts"), worst("est_p50_ns"));
   return v;
 }
 

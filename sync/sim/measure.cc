@@ -97,6 +97,7 @@ void Measure::AddBounds(const std::vector<HostSample>& samples) {
     if (fleet_.hosts[r].group != fleet_.hosts[i].group) continue;
     const double off = std::abs(s.fleet_ns - samples[r].fleet_ns);
     ++bound_n_;
+    bound_hosts_.insert(i);
     bound_held_ += off <= s.bound_ns;
     over_bound_ns_ = std::max(over_bound_ns_, off - s.bound_ns);
   }
@@ -244,6 +245,7 @@ Metrics Measure::Result() {
   }
   if (bound_n_ > 0) {
     m["bound_coverage"] = Share(bound_held_, bound_n_);
+    m["bound_judged_hosts"] = static_cast<double>(bound_hosts_.size());  // those that know their reference themselves
     m["bound_p50_ns"] = Quantile(bounds_, 0.5);
     m["over_bound_ns"] = std::max(0.0, over_bound_ns_);
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,7 @@ class Measure {
   std::vector<uint32_t> epoch_before_;
   size_t happening_ = 0;  // the next
   double max_ns_ = 0, jump_ns_ = 0, victim_ns_ = 0, over_bound_ns_ = 0;
+  std::set<size_t> bound_hosts_;  // whose bound could be judged
   uint64_t judged_ = 0, synchronised_ = 0, bound_n_ = 0, bound_held_ = 0, pair_n_ = 0, pair_held_ = 0;
   uint64_t victims_ = 0, refused_ = 0, tai_n_ = 0, tai_known_ = 0, tai_held_ = 0;
   uint64_t liar_verdicts_ = 0, liars_named_ = 0, honest_verdicts_ = 0, accused_ = 0;

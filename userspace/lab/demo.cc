@@ -127,11 +127,11 @@ Table FailoverTable(const Collected& all) {
         absl::StrFormat("%d of %d", r.NotRecovered(), r.NotRecovered() + static_cast<int>(r.AllRecoveries().size())),
         absl::StrFormat("%.1f ms", *std::max_element(r.flow_stall_ms.begin(), r.flow_stall_ms.end())),
         absl::StrFormat("%d of %d", r.flows_lost, r.flows),
-        absl::StrCat(r.wrong_verdicts)};
+        WrongText(r)};
   };
   const std::vector<std::string> names = {
       "recovery, median", "recovery, p99",    "flows that stood still until the repair",
-      "longest stall",    "queue pairs lost", "wrong verdicts"};
+      "longest stall",    "queue pairs lost", kWrongTitle};
   const std::vector<std::string> ecmp = column(all.ecmp_cut), steered = column(all.steered_cut);
   Table table{.title = absl::StrFormat("A spine silently stops forwarding for 0.4 s (%d cuts plain, %d with cwfabric)",
                                        all.ecmp_cut.cuts.size(), all.steered_cut.cuts.size()),

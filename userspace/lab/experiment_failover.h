@@ -94,6 +94,11 @@ struct FailoverResult {
   int ToldAsPeer() const;  // cuts
 };
 
+// Both kinds of paths called dead over links that were whole: what agents told, and what kernels left, told or not (the
+// report marks each as WRONG).
+inline constexpr char kWrongTitle[] = "called dead though whole: told; by kernels";
+std::string WrongText(const FailoverResult& result);
+
 // Why a run ends when no queue pair is left to be cut. `lost` of `flows` have died. Pure.
 std::string NothingLeft(int cuts, int flows, int lost);
 

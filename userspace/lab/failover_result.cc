@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "userspace/lab/experiment_failover.h"
 
 namespace cw::lab {
@@ -37,6 +38,10 @@ int FailoverResult::StillOnPath() const {
   int sum = 0;
   for (const CutResult& cut : cuts) sum += cut.still_on_path;
   return sum;
+}
+
+std::string WrongText(const FailoverResult& result) {
+  return absl::StrCat(result.wrong_verdicts, "; ", result.deaths_elsewhere);
 }
 
 int FailoverResult::ToldAsPeer() const {

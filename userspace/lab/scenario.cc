@@ -97,7 +97,7 @@ absl::StatusOr<ScenarioOutcome> Failover(Reader& reader, const Common& common) {
                 {"stood still until the repair", absl::StrCat(result->NotRecovered())},
                 {"longest stall", absl::StrFormat("%.1f ms", Quantile(result->flow_stall_ms, 1))},
                 {"queue pairs lost", absl::StrCat(result->flows_lost)},
-                {"wrong verdicts", absl::StrCat(result->wrong_verdicts)}};
+                {kWrongTitle, WrongText(*result)}};
   result->phase.name = system;
   const std::string name = "silent_" + cut;
   ScenarioOutcome outcome{MakeReport(common.title, std::move(table), std::move(result->phase)),
