@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 if [ "${1:-}" = --built ]; then
   CW_BUILT=$(cd "$2" && pwd)
   export CW_BUILT
+  export DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS:-} noautodbgsym" # that build has no debug information
   shift 2
 fi
 out=$(mkdir -p "${1:-build/packages}" && cd "${1:-build/packages}" && pwd)

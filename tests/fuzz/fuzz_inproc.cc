@@ -37,9 +37,7 @@ class Harness {
     handler.registered = [this](const cw::rdma::QpInfo& qp) { known_.insert({qp.laddr.ToString(), qp.lqpn}); };
     handler.unregistered = [this](const cw::rdma::QpInfo& qp) { known_.erase({qp.laddr.ToString(), qp.lqpn}); };
     handler.place = [](const cw::rdma::QpInfo&, const cw::rdma::Requester&) { return cw::rdma::Placement{}; };
-    handler.profiler = [](const InprocServer::Peer&, absl::Span<const uint8_t>, int fd) {
-      if (fd >= 0) close(fd);
-    };
+    handler.profiler = [](const InprocServer::Peer&, absl::Span<const uint8_t>) {};
     handler.closed = [](const InprocServer::Peer&) {};
     handler.moved = [](const cw::rdma::QpInfo&, const cw::rdma::MoveResult&) {};
     cw::rdma::QuotaLimits limits;
