@@ -105,8 +105,8 @@ if(CW_TESTS)
 endif()
 
 # Lists of tests: lines "PROGRAM SUITE.TEST # why" (a * stands for any text; * alone for the whole program).
-# nightly_only: `make nightly` alone runs them. quiet: of the lab, what runs with nothing beside it.
-foreach(list nightly_only quiet)
+# nightly_only: `make nightly` alone runs them. beside: programs of the lab that may run two at a time.
+foreach(list nightly_only beside)
   file(STRINGS ${CMAKE_SOURCE_DIR}/tests/${list} CW_LIST_${list} REGEX "^[^#]")
   set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${list})
 endforeach()
@@ -142,8 +142,8 @@ endfunction()
 # cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s] [WHOLE name] [SHARDS n] [FAST]): a GoogleTest
 # program. FAST: it computes for long, so it is optimised.
 # Programs of unit tests, and those with WHOLE (whose tests share what is dear to make: machines), are one ctest test each;
-# of the others each TEST is one. bpf and vm run alone. Of the lab, two programs run side by side, each on a fabric of its
-# own, but for the tests that tests/quiet names.
+# of the others each TEST is one. Everything above unit runs alone, so that tests do not disturb each other's timing, but
+# for the programs that tests/beside names: those run two at a time, each on a fabric of its own.
 function(cw_test name)
   cmake_parse_arguments(A "FAST" "LABEL;TIMEOUT;WHOLE;SHARDS" "SOURCES;USES" ${ARGN})
   if(NOT A_TIMEOUT)
@@ -165,11 +165,12 @@ function(cw_test name)
   endif()
   add_dependencies(cw_tests ${name})
   set_property(GLOBAL APPEND PROPERTY CW_TEST_PROGRAMS ${name})
+  cw_listed(beside ${name} beside)
   set(props LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT})
   set(nightly_props LABELS nightly TIMEOUT ${A_TIMEOUT} RUN_SERIAL TRUE)
   if(A_LABEL STREQUAL "unit")
     add_dependencies(cw_unit_tests ${name})
-  elseif(A_LABEL STREQUAL "lab")
+  elseif(beside)
     list(APPEND props RESOURCE_LOCK ${name})
   else()
     list(APPEND props RUN_SERIAL TRUE)
@@ -187,13 +188,8 @@ function(cw_test name)
     endif()
     return()
   endif()
-  cw_listed(quiet ${name} quiet)
-  if(NOT nightly STREQUAL "*" AND NOT quiet STREQUAL "*")
-    gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." TEST_FILTER "*-${nightly}:${quiet}" TEST_LIST ${name}_all PROPERTIES ${props} DISCOVERY_TIMEOUT 60)
-  endif()
-  if(quiet)
-    gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." TEST_FILTER "${quiet}" TEST_LIST ${name}_quiet
-      PROPERTIES LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT} RUN_SERIAL TRUE DISCOVERY_TIMEOUT 60)
+  if(NOT nightly STREQUAL "*")
+    gtest_discover_tests(${name} TEST_PREFIX "${A_LABEL}." TEST_FILTER "*-${nightly}" TEST_LIST ${name}_all PROPERTIES ${props} DISCOVERY_TIMEOUT 60)
   endif()
   if(nightly)
     gtest_discover_tests(${name} TEST_PREFIX "nightly." TEST_FILTER "${nightly}" TEST_LIST ${name}_nightly PROPERTIES ${nightly_props} DISCOVERY_TIMEOUT 60)
