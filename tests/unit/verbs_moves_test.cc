@@ -281,6 +281,11 @@ TEST_F(VerbsMoves, AnOldAgentFindsAllItKnows) {
   });
   const Output out = Shell("env FAKE_PROVIDER=" CW_FAKE_MLX5 " " + Command("traffic"));
   EXPECT_EQ(out.status, 0);
+  // The process ends before its last messages are read.
+  EXPECT_TRUE(Eventually([&] {
+    std::lock_guard lock(mutex);
+    return lengths.contains(CW_INPROC_UNREGISTER_QP);
+  }));
   EndAgent();
   EXPECT_EQ(lengths[CW_INPROC_REGISTER_QP], std::set<size_t>{104});
   EXPECT_EQ(lengths[CW_INPROC_PLACE_QP], std::set<size_t>{112});

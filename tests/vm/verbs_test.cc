@@ -61,6 +61,8 @@ class VerbsTest : public AgentsFixture {
   static config::Config Config() {
     config::Config config = AgentConfig();
     config.steering.assign_new_flows = false;
+    // Neither may it leave a path: an emulated processor that stands still makes one look dead.
+    config.steering.allow.failover = config.steering.allow.loss = config::AllowSetting::kOff;
     return config;
   }
 
