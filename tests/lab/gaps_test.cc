@@ -78,8 +78,8 @@ class Gaps : public Steering {
   }
   void Show() {
     for (const auto& [name, flow] : Flows())
-      std::printf("%s (%s, %.2f Mbit/s): %s\n", name.c_str(), flow.cause().c_str(), flow.rate_bps() / 1e6,
-                  flow.gap().ShortDebugString().c_str());
+      std::printf("%s (%s: %s, %.2f Mbit/s): %s\n", name.c_str(), flow.cause().c_str(), flow.cause_text().c_str(),
+                  flow.rate_bps() / 1e6, flow.gap().ShortDebugString().c_str());
     for (const FlowReport& flow : emulator->TakeSnapshot().flows)
       std::printf("h%d: %lu packets, %lu sent again, %lu timeouts%s\n", flow.source, flow.requester.data_packets,
                   flow.requester.retransmissions, flow.requester.timeouts, flow.dead ? ", dead" : "");

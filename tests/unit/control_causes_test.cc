@@ -132,5 +132,41 @@ TEST(Causes, ProbesOfAnotherClassSayNothingOfAFlow) {
   EXPECT_EQ(judged(), Cause::kSlowReceiver) << "it says so itself";
 }
 
+// A full link drops, too, and so may a queue that no probe meets; and a few packets out of their order are no bad optic.
+TEST(Causes, OnlyLossesOfAPathThatDoesNotQueueAreGrey) {
+  const PairKey key{Addr::FromV4(0x0a000001), Addr::FromV4(0x0a000002)};
+  CauseWindow w{.seconds = 1};
+  CausePair pair{.pair = key, .reverse_ns = 1e4};
+  pair.paths = {{.slot = 0, .queue_samples = 100, .queue_ns = 500, .base_ns = 1e4}};
+  pair.flows = {{.key = {key.local, key.remote, 7}, .slot = 0, .packets = 2000, .bytes = 8'000'000, .seq_naks = 4}};
+  w.pairs = {pair};
+  CausePath& path = w.pairs[0].paths[0];
+  CauseFlow& flow = w.pairs[0].flows[0];
+  const auto judged = [&](CauseState state = CauseState(CauseRules())) {
+    state.Judge(w);
+    for (const CauseVerdict& v : state.Judge(w)) {
+      if (v.flow.dqpn == 7) return v.cause;
+    }
+    return Cause::kNone;
+  };
+  EXPECT_EQ(judged(), Cause::kGreyLoss);
+  flow.other_class = true;
+  EXPECT_EQ(judged(), Cause::kNone);
+  flow.other_class = false;
+  flow.slot = 3;  // of whose path nothing is known
+  EXPECT_EQ(judged(), Cause::kNone);
+  flow.slot = 0;
+  flow.packets = 20'000;  // 4 of 20,000
+  EXPECT_EQ(judged(), Cause::kNone);
+  flow.packets = 2000;
+  CauseState after_a_queue{CauseRules()};
+  path.queue_ns = 5e6;
+  after_a_queue.Judge(w);
+  after_a_queue.Judge(w);
+  path.queue_ns = 500;
+  flow.seq_naks = 0;
+  EXPECT_EQ(judged(std::move(after_a_queue)), Cause::kNone) << "what was lost was lost in the queue";
+}
+
 }  // namespace
 }  // namespace cw::control

@@ -328,8 +328,9 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
 
   Refused& refused = naks[flow.key];
   refused.pair = pair.pair;
-  refused.windows.push_front(
-      {static_cast<double>(flow.packets), flow.moved ? 0.0 : static_cast<double>(flow.seq_naks)});
+  // A full queue drops, too, and a move overtakes: only where a path is seen not to queue is a loss its own.
+  const bool its_own = path != nullptr && !flow.other_class && !flow.moved && !m.queued && !m.marked;
+  refused.windows.push_front({static_cast<double>(flow.packets), its_own ? static_cast<double>(flow.seq_naks) : 0.0});
   if (refused.windows.size() > static_cast<size_t>(rules.loss_windows)) refused.windows.pop_back();
   for (const Lost& l : refused.windows) {
     m.refused.sent += l.sent;
@@ -341,7 +342,8 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
 Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, const PairFacts& f,
                                 const FlowFacts& m) const {
   if (m.rnr_per_s >= rules.rnr_per_s) return Cause::kSlowReceiver;
-  if (m.refused.lost >= rules.least_lost && !m.marked && !m.queued) return Cause::kGreyLoss;
+  const bool lossy = m.refused.lost >= rules.least_lost && m.refused.Share() >= rules.least_refused;
+  if (lossy && !m.marked && !m.queued) return Cause::kGreyLoss;
   if (!m.slow || m.other_class) return Cause::kNone;
   const double patience = m.marked ? 3 : 1;  // marked packets wait longer than probes
   if (m.late_ns > patience * rules.late_over_rtt * m.rtt_ns && m.waiting > patience * rules.late_packets) {

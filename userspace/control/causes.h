@@ -4,7 +4,7 @@
 // a second each). A rule of thresholds, in this order, the first that fits:
 //  - one direction bad: the probes of a path stop in one direction, while no path of the other direction stops;
 //  - grey loss: a share of a path's probes is lost beyond what the other paths lose, or the flow's packets are refused
-//    out of sequence (NAK) although its path neither queues nor is marked;
+//    out of sequence (NAK) although its path is seen neither to queue nor to be marked;
 //  - slow receiver: the receiver refuses (RNR NAK), or acknowledgements come later than the way there and back takes;
 //  - incast: the flow is slowed by congestion notifications, or its path queues, and all paths to this receiver queue
 //    alike, which those to other receivers (behind the same leaf, where there are some) do not;
@@ -60,7 +60,8 @@ struct CauseRules {
   double stopped_share = 0.9;      // of the probes lost in one direction: it stopped
   int loss_windows = 4;            // losses are summed over so many windows
   int least_lost = 3;              // probes or NAKs, in that time
-  double least_loss = 0.002;       // share of the probes
+  double least_loss = 0.002;       // share of the probes, …
+  double least_refused = 0.0005;   // … of a flow's packets: a loss costs a window, within which more count for one
   double loss_sigmas = 4;          // above what the other paths lose, by so many deviations
   int agree_windows = 2;           // in a row, before a verdict is told
 };
