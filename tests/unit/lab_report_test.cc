@@ -34,7 +34,9 @@ std::vector<FleetPair> Samples() {
 
 Report Page() {
   return {.title = "clocks",
+          .headline = "",
           .notes = {},
+          .comparisons = {},
           .tables = {ClockTable(Samples(), 0)},
           .phases = {{.name = "fleet time", .charts = ClockCharts(Samples(), 0, kOriginNs, 100), .marks = {}}}};
 }
@@ -92,6 +94,37 @@ TEST(LabReport, SeriesWithoutABandSayNothingOfOne) {
                     .charts = {{.title = "t", .unit = "us", .series = {{.name = "s", .at_s = {0}, .values = {1}}}}},
                     .marks = {}}};
   EXPECT_FALSE(ToJson(report)["phases"][0]["charts"][0]["series"][0].contains("low"));
+}
+
+TEST(LabReport, AStretchHasItsTimesCountedFromItsZero) {
+  const Chart chart{
+      .title = "t", .unit = "Mbit/s", .series = {{.name = "s", .at_s = {1, 2, 3, 4}, .values = {5, 6, 7, 8}}}};
+  const Series cut = StretchOf(chart, 2, 3, 2.5).series.at(0);
+  EXPECT_EQ(cut.at_s, (std::vector<double>{-0.5, 0.5}));
+  EXPECT_EQ(cut.values, (std::vector<double>{6, 7}));
+  const std::vector<Mark> marks = StretchOf(std::vector<Mark>{{1, "fault", "early"}, {3, "move", "in it"}}, 2, 3, 2.5);
+  ASSERT_EQ(marks.size(), 1u);
+  EXPECT_EQ(marks[0].at_s, 0.5);
+  EXPECT_EQ(marks[0].text, "in it");
+}
+
+TEST(LabReport, ThePageLeadsWithWhatCameOfItAndShowsSystemsSideBySide) {
+  const Chart chart{.title = "Goodput", .unit = "Mbit/s", .series = {{.name = "s", .at_s = {0, 1}, .values = {1, 0}}}};
+  Report report{.title = "t", .headline = "twice as fast", .notes = {}, .comparisons = {}, .tables = {}, .phases = {}};
+  report.comparisons = {
+      {"goodput", {{"without", chart, {}}, {"with", chart, {{.at_s = 1, .kind = "move", .text = "m"}}}}}};
+  const nlohmann::json data = ToJson(report);
+  EXPECT_EQ(data.at("headline"), "twice as fast");
+  const nlohmann::json& panels = data.at("comparisons").at(0).at("panels");
+  ASSERT_EQ(panels.size(), 2u);
+  EXPECT_EQ(panels[1].at("name"), "with");
+  EXPECT_EQ(panels[1].at("marks").at(0).at("kind"), "move");
+  EXPECT_EQ(panels[0].at("chart").at("series").at(0).at("values"), (nlohmann::json{1, 0}));
+}
+
+TEST(LabReport, ATableStandsInColumnsWhateverItsLetters) {
+  const Table table{.title = "t", .header = {"", "with"}, .rows = {{"delay", "15 µs"}, {"rate", "9.5 %"}}};
+  EXPECT_EQ(ToText(table), "t\n        with\ndelay  15 µs\nrate   9.5 %\n");
 }
 
 }  // namespace

@@ -108,10 +108,10 @@ std::vector<Chart> ClockCharts(const std::vector<FleetPair>& samples, int refere
     const std::vector<FleetPair> kept = Thin(all, points);
     const std::string name = absl::StrFormat("h%d: fleet time less h%d's", host, reference);
     charts.push_back({.title = name + ", and error_est around it",
-                      .unit = "us",
+                      .unit = "µs",
                       .series = {Band("error ± error_est", kept, origin_ns, &FleetPair::error_est_ns)}});
     charts.push_back({.title = name + ", and bound around it",
-                      .unit = "us",
+                      .unit = "µs",
                       .series = {Band("error ± bound", kept, origin_ns, &FleetPair::bound_ns)}});
   }
   return charts;

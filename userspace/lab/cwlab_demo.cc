@@ -15,7 +15,7 @@ void AddDemoVerb(CLI::App& app, Cli& cli) {
   verb->callback([spec, &cli] {
     absl::StatusOr<Report> report = RunDemo(*spec);
     if (!report.ok()) return cli.Finish(report.status(), {}, "");
-    std::string text;
+    std::string text = absl::StrCat(report->headline, "\n\n");
     for (const Table& table : report->tables) text += ToText(table) + "\n";
     absl::StrAppend(&text, "Report: ", spec->out, "/report.html\nFigures: ", spec->out, "/result.json\n");
     cli.Finish(absl::OkStatus(), ToJson(*report), text);

@@ -96,8 +96,8 @@ Table ContentionTable(const Collected& all) {
   row("goodput of the slowest queue pair", 1, " Mbit/s", [](const ContentionResult& r) { return r.goodput_min_mbps; });
   row("completion of the slowest queue pair", 1, " s", [](const ContentionResult& r) { return r.completion_s; });
   row("fullest uplink", 0, " %", [](const ContentionResult& r) { return 100 * r.worst_link_share; });
-  row("one-way delay of data, median", 0, " us", [](const ContentionResult& r) { return r.owd_p50_us; });
-  row("one-way delay of data, p99", 0, " us", [](const ContentionResult& r) { return r.owd_p99_us; });
+  row("one-way delay of data, median", 0, " µs", [](const ContentionResult& r) { return r.owd_p50_us; });
+  row("one-way delay of data, p99", 0, " µs", [](const ContentionResult& r) { return r.owd_p99_us; });
   row("moves", 0, "", [](const ContentionResult& r) { return static_cast<double>(r.moves); });
   return table;
 }
@@ -115,6 +115,11 @@ Table SeedTable(const Collected& all) {
   return table;
 }
 
+// "2 of 27": flows that stood still until the repair.
+std::string StoodStill(const FailoverResult& r) {
+  return absl::StrFormat("%d of %d", r.NotRecovered(), r.NotRecovered() + static_cast<int>(r.AllRecoveries().size()));
+}
+
 Table FailoverTable(const Collected& all) {
   auto recovery = [](const FailoverResult& r, double q) {
     return r.AllRecoveries().empty() ? std::string("never")
@@ -124,7 +129,7 @@ Table FailoverTable(const Collected& all) {
     return std::vector<std::string>{
         recovery(r, 0.5),
         recovery(r, 0.99),
-        absl::StrFormat("%d of %d", r.NotRecovered(), r.NotRecovered() + static_cast<int>(r.AllRecoveries().size())),
+        StoodStill(r),
         absl::StrFormat("%.1f ms", *std::max_element(r.flow_stall_ms.begin(), r.flow_stall_ms.end())),
         absl::StrFormat("%d of %d", r.flows_lost, r.flows),
         WrongText(r)};
@@ -139,6 +144,32 @@ Table FailoverTable(const Collected& all) {
               .rows = {}};
   for (size_t i = 0; i < names.size(); ++i) table.rows.push_back({names[i], ecmp[i], steered[i]});
   return table;
+}
+
+std::string Headline(const Collected& all) {
+  const auto slowest = [](const ContentionResult& r) { return r.goodput_min_mbps; };
+  const double plain = Quantile(Values(all.ecmp, slowest), 0.5);
+  const std::string faster = plain > 0 ? absl::StrFormat("Slowest queue pair %.1f × as fast as by kernel ECMP; ",
+                                                         Quantile(Values(all.steered, slowest), 0.5) / plain)
+                                       : "";
+  return absl::StrCat(faster, "when a spine died silently ", StoodStill(all.steered_cut),
+                      " flows on it stood still until the repair, without cwfabric ", StoodStill(all.ecmp_cut), ".");
+}
+
+// The first cut in the middle of four seconds that begin one before it.
+Comparison::Panel AroundTheFirstCut(const std::string& name, const FailoverResult& r) {
+  const auto cut =
+      std::find_if(r.phase.marks.begin(), r.phase.marks.end(), [](const Mark& mark) { return mark.kind == "fault"; });
+  const double at_s = cut != r.phase.marks.end() ? cut->at_s : 0;
+  return {name, StretchOf(r.goodput, at_s - 1, at_s + 3, at_s), StretchOf(r.phase.marks, at_s - 1, at_s + 3, at_s)};
+}
+
+std::vector<Comparison> Comparisons(const Collected& all) {
+  const ContentionResult &plain = all.ecmp.front(), &steered = all.steered.front();
+  return {{absl::StrFormat("Goodput of each queue pair, two jobs that collide (seed %d)", plain.seed),
+           {{"kernel ECMP", plain.goodput, plain.phase.marks}, {"cwfabric", steered.goodput, steered.phase.marks}}},
+          {"Goodput of each queue pair around the first silent death of a spine (at 0 s)",
+           {AroundTheFirstCut("kernel ECMP", all.ecmp_cut), AroundTheFirstCut("cwfabric", all.steered_cut)}}};
 }
 
 bench::Report Figures(const Collected& all) {
@@ -177,11 +208,13 @@ absl::StatusOr<Report> RunDemo(const DemoSpec& spec) {
   if (absl::Status status = RunFailoverPart(spec, all); !status.ok()) return status;
 
   Report report{.title = "cwfabric demo",
+                .headline = Headline(all),
                 .notes = {"Eight queue pairs of two jobs between four pairs of hosts, over four spines of 200 Mbit/s. "
                           "RoCEv2 traffic comes from the lab's emulator; "
                           "forwarding and ECMP are the kernel's. There is no PFC.",
                           "Then 8 paced queue pairs (a packet per 0.5 ms each) and half-full links of 200 Mbit/s, "
                           "while a spine silently drops everything in the data's direction."},
+                .comparisons = Comparisons(all),
                 .tables = {ContentionTable(all), SeedTable(all), FailoverTable(all)},
                 .phases = {}};
   for (size_t i = 0; i < all.ecmp.size(); ++i) {

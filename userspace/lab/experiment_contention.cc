@@ -347,6 +347,7 @@ absl::StatusOr<ContentionResult> RunContention(const ContentionSpec& spec) {
   if (!done) return absl::DeadlineExceededError("flows did not finish in nine times the best time");
 
   SummariseContention(spec, snapshot, start_ns, result);
+  result.goodput = Goodput(snapshot, -1, start_ns, absl::Milliseconds(100));
   result.phase.charts.push_back(load.LinkLoad(start_ns));
   if (delay) result.phase.charts.push_back(delay->PathDelay(start_ns));
   result.phase.marks = testbed.Events(start_ns, "move");

@@ -461,6 +461,7 @@ absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {
     result.phase.marks.push_back(mark);
   }
   if (absl::Status status = Judge(bench, result); !status.ok()) return status;
+  result.goodput = Goodput(snapshot, *measured, (*testbed)->origin_ns(), absl::Milliseconds(10));
   result.phase.charts.push_back(load.LinkLoad((*testbed)->origin_ns()));
   if (delay) result.phase.charts.push_back(delay->PathDelay((*testbed)->origin_ns()));
   for (Mark& mark : (*testbed)->Events((*testbed)->origin_ns(), "move")) result.phase.marks.push_back(std::move(mark));

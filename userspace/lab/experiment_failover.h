@@ -85,6 +85,7 @@ struct FailoverResult {
   uint64_t data_icrc_checked = 0;
   double load_share = 0;  // of the uplinks, measured, mean
   Phase phase;            // for the report
+  Chart goodput;          // of each measured queue pair
   // undisturbed: of the cuts about which the machine ran on, whatever came of them.
   std::vector<double> AllRecoveries(bool undisturbed = false) const;
   std::vector<double> CutStalls(bool undisturbed = false) const;

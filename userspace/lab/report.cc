@@ -26,22 +26,68 @@ nlohmann::json ToJson(const Chart& chart) {
   return {{"title", chart.title}, {"unit", chart.unit}, {"series", series}};
 }
 
+nlohmann::json ToJson(const std::vector<Mark>& marks) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Mark& mark : marks) all.push_back({{"at_s", mark.at_s}, {"kind", mark.kind}, {"text", mark.text}});
+  return all;
+}
+
 nlohmann::json ToJson(const Phase& phase) {
   nlohmann::json charts = nlohmann::json::array();
   for (const Chart& chart : phase.charts) charts.push_back(ToJson(chart));
-  nlohmann::json marks = nlohmann::json::array();
-  for (const Mark& mark : phase.marks) marks.push_back({{"at_s", mark.at_s}, {"kind", mark.kind}, {"text", mark.text}});
-  return {{"name", phase.name}, {"charts", charts}, {"marks", marks}};
+  return {{"name", phase.name}, {"charts", charts}, {"marks", ToJson(phase.marks)}};
+}
+
+nlohmann::json ToJson(const Comparison& comparison) {
+  nlohmann::json panels = nlohmann::json::array();
+  for (const Comparison::Panel& panel : comparison.panels)
+    panels.push_back({{"name", panel.name}, {"chart", ToJson(panel.chart)}, {"marks", ToJson(panel.marks)}});
+  return {{"title", comparison.title}, {"panels", panels}};
+}
+
+// Of UTF-8 text without combining characters.
+size_t Letters(const std::string& text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 }  // namespace
+
+Chart StretchOf(const Chart& chart, double from_s, double until_s, double zero_s) {
+  Chart out{.title = chart.title, .unit = chart.unit, .series = {}};
+  for (const Series& series : chart.series) {
+    Series cut{.name = series.name, .at_s = {}, .values = {}};
+    for (size_t i = 0; i < series.values.size(); ++i) {
+      if (series.at_s[i] < from_s || series.at_s[i] > until_s) continue;
+      cut.at_s.push_back(series.at_s[i] - zero_s);
+      cut.values.push_back(series.values[i]);
+      if (series.low.empty()) continue;
+      cut.low.push_back(series.low[i]);
+      cut.high.push_back(series.high[i]);
+    }
+    out.series.push_back(std::move(cut));
+  }
+  return out;
+}
+
+std::vector<Mark> StretchOf(const std::vector<Mark>& marks, double from_s, double until_s, double zero_s) {
+  std::vector<Mark> out;
+  for (const Mark& mark : marks) {
+    if (mark.at_s >= from_s && mark.at_s <= until_s) out.push_back({mark.at_s - zero_s, mark.kind, mark.text});
+  }
+  return out;
+}
 
 nlohmann::json ToJson(const Report& report) {
   nlohmann::json tables = nlohmann::json::array();
   for (const Table& table : report.tables) tables.push_back(ToJson(table));
   nlohmann::json phases = nlohmann::json::array();
   for (const Phase& phase : report.phases) phases.push_back(ToJson(phase));
-  return {{"title", report.title}, {"notes", report.notes}, {"tables", tables}, {"phases", phases}};
+  nlohmann::json comparisons = nlohmann::json::array();
+  for (const Comparison& comparison : report.comparisons) comparisons.push_back(ToJson(comparison));
+  return {{"title", report.title}, {"headline", report.headline},
+          {"notes", report.notes}, {"comparisons", comparisons},
+          {"tables", tables},      {"phases", phases}};
 }
 
 std::string ToHtml(const Report& report) {
@@ -57,14 +103,15 @@ std::string ToHtml(const Report& report) {
 std::string ToText(const Table& table) {
   std::vector<size_t> width(table.header.size());
   for (size_t c = 0; c < width.size(); ++c) {
-    width[c] = table.header[c].size();
-    for (const auto& row : table.rows) width[c] = std::max(width[c], c < row.size() ? row[c].size() : 0);
+    width[c] = Letters(table.header[c]);
+    for (const auto& row : table.rows) width[c] = std::max(width[c], c < row.size() ? Letters(row[c]) : 0);
   }
   auto line = [&](const std::vector<std::string>& cells) {
     std::string out;
     for (size_t c = 0; c < cells.size(); ++c) {
+      const std::string rest(width[c] - Letters(cells[c]), ' ');
       // The first column names the row; figures stand to the right.
-      out += c == 0 ? absl::StrFormat("%-*s", width[c], cells[c]) : absl::StrFormat("  %*s", width[c], cells[c]);
+      absl::StrAppend(&out, c == 0 ? "" : "  ", c == 0 ? "" : rest, cells[c], c == 0 ? rest : "");
     }
     return out + "\n";
   };

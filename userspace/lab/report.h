@@ -15,7 +15,7 @@ namespace cw::lab {
 
 struct Series {
   std::string name;            // "leaf0 to spine1"; "h0 to h1 path 3"
-  std::vector<double> at_s;    // one per value
+  std::vector<double> at_s;    // one per value; where two are far apart the line has a gap
   std::vector<double> values;  // unit of the chart
   std::vector<double> low;     // a band, drawn behind the line; one per value, or empty for none ...
   std::vector<double> high;    // ... and its upper edge
@@ -23,8 +23,8 @@ struct Series {
 
 struct Chart {
   std::string title;
-  std::string unit;  // "Mbit/s", "us"
-  std::vector<Series> series;
+  std::string unit;            // "Mbit/s", "µs"
+  std::vector<Series> series;  // the first six have colours and names, those after them are grey
 };
 
 // Something that happened: drawn as a vertical line in the charts of its phase and listed below them.
@@ -41,6 +41,17 @@ struct Phase {
   std::vector<Mark> marks;
 };
 
+// The same figure of several systems side by side, on one scale. Zeroes between a series' values are marked as stalls.
+struct Comparison {
+  struct Panel {
+    std::string name;  // of the system
+    Chart chart;
+    std::vector<Mark> marks;
+  };
+  std::string title;
+  std::vector<Panel> panels;  // charts of one unit
+};
+
 // A cell is text as it shall be shown, unit included.
 struct Table {
   std::string title;
@@ -50,10 +61,16 @@ struct Table {
 
 struct Report {
   std::string title;
+  std::string headline;            // what came of it, in one sentence; "" for none
   std::vector<std::string> notes;  // what was run, in a sentence each
+  std::vector<Comparison> comparisons;
   std::vector<Table> tables;
   std::vector<Phase> phases;
 };
+
+// What lies between two moments, with times counted from `zero_s` on.
+Chart StretchOf(const Chart& chart, double from_s, double until_s, double zero_s);
+std::vector<Mark> StretchOf(const std::vector<Mark>& marks, double from_s, double until_s, double zero_s);
 
 nlohmann::json ToJson(const Report& report);
 // The page needs no network and no file beside it.

@@ -71,7 +71,12 @@ absl::Status ReadFabric(const json& file, const std::string& name, FabricSpec* f
 }
 
 Report MakeReport(const std::string& title, Table table, Phase phase) {
-  return {.title = title, .notes = {}, .tables = {std::move(table)}, .phases = {std::move(phase)}};
+  return {.title = title,
+          .headline = "",
+          .notes = {},
+          .comparisons = {},
+          .tables = {std::move(table)},
+          .phases = {std::move(phase)}};
 }
 
 absl::StatusOr<ScenarioOutcome> Failover(Reader& reader, const Common& common) {

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -369,6 +370,12 @@ absl::StatusOr<cw_lab_clock> ReadNicClock(const Fabric& fabric, int host) {
   return ReadPinned(NicClockPin(DescribeAgentHost(fabric, host).instance));
 }
 
+// The series with the smallest figure first. None is empty.
+static void SortBy(Chart& chart, double (*figure)(const std::vector<double>&)) {
+  std::sort(chart.series.begin(), chart.series.end(),
+            [&](const Series& a, const Series& b) { return figure(a.values) < figure(b.values); });
+}
+
 LoadSampler::LoadSampler(const Fabric& fabric, absl::Duration period) : fabric_(fabric) {
   for (const LinkDirection& link : fabric.LinkDirections()) {
     if (link.tier == LinkDirection::Tier::kSpine) links_.push_back(link);
@@ -377,7 +384,8 @@ LoadSampler::LoadSampler(const Fabric& fabric, absl::Duration period) : fabric_(
     while (!stop_.load()) {
       Sample sample{MonotonicNs(), {}};
       for (const LinkCounters& counters : fabric_.Links()) {
-        if (counters.link.tier == LinkDirection::Tier::kSpine) sample.bytes.push_back(counters.carried_bytes);
+        if (counters.link.tier == LinkDirection::Tier::kSpine)
+          sample.bytes.push_back(counters.carried_bytes - counters.fault_drop_bytes);
       }
       samples_.push_back(std::move(sample));
       absl::SleepFor(period);
@@ -407,6 +415,7 @@ Chart LoadSampler::LinkLoad(int64_t origin_ns) const {
     const double rate_mbps = fabric_.spec().link_mbps;
     if (peak > 0.05 * rate_mbps || peak > 20) chart.series.push_back(std::move(series));
   }
+  SortBy(chart, [](const std::vector<double>& values) { return -*std::max_element(values.begin(), values.end()); });
   return chart;
 }
 
@@ -442,12 +451,41 @@ void DelaySampler::Stop() {
 }
 
 Chart DelaySampler::PathDelay(int64_t origin_ns) const {
-  Chart chart{.title = "One-way delay per path, median of the last second", .unit = "us", .series = {}};
+  Chart chart{.title = "One-way delay per path, median of the last second", .unit = "µs", .series = {}};
   for (const Line& line : lines_) {
     Series series{.name = line.name, .at_s = {}, .values = line.p50_us};
     for (int64_t at_ns : line.at_ns) series.at_s.push_back(static_cast<double>(at_ns - origin_ns) / 1e9);
     chart.series.push_back(std::move(series));
   }
+  SortBy(chart, [](const std::vector<double>& values) { return -*std::max_element(values.begin(), values.end()); });
+  return chart;
+}
+
+Chart Goodput(const Snapshot& snapshot, int job, int64_t origin_ns, absl::Duration bin) {
+  const auto merged = static_cast<size_t>(absl::ToInt64Nanoseconds(bin) / snapshot.bin_ns);
+  const int64_t bin_ns = static_cast<int64_t>(merged) * snapshot.bin_ns;
+  Chart chart{.title = "Goodput per queue pair", .unit = "Mbit/s", .series = {}};
+  for (const FlowReport& flow : snapshot.flows) {
+    if (job >= 0 && flow.job != job) continue;
+    const std::string name = absl::StrFormat("h%d to h%d qp 0x%x", flow.source, flow.destination, flow.destination_qpn);
+    Series series{.name = name, .at_s = {}, .values = {}};
+    const std::vector<uint64_t>& bins = flow.receive.bins();
+    // It ends with the flow: what is not sent is no stall.
+    const int64_t last_ns = flow.finished ? flow.receive.last_ns() : snapshot.taken_ns;
+    for (size_t first = 0;; first += merged) {
+      const int64_t from_ns = snapshot.origin_ns + static_cast<int64_t>(first) * snapshot.bin_ns;
+      if (from_ns + bin_ns > last_ns) break;
+      if (from_ns < flow.receive.first_ns()) continue;
+      uint64_t bytes = 0;
+      for (size_t i = first; i < std::min(first + merged, bins.size()); ++i) bytes += bins[i];
+      series.at_s.push_back(static_cast<double>(from_ns + bin_ns / 2 - origin_ns) / 1e9);
+      series.values.push_back(static_cast<double>(bytes) * 8e3 / static_cast<double>(bin_ns));
+    }
+    if (!series.values.empty()) chart.series.push_back(std::move(series));
+  }
+  SortBy(chart, [](const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  });
   return chart;
 }
 

@@ -159,4 +159,7 @@ class DelaySampler {
   std::thread thread_;
 };
 
+// Payload delivered per `bin`, a multiple of the emulator's; the slowest flow first. job < 0: of all jobs.
+Chart Goodput(const Snapshot& snapshot, int job, int64_t origin_ns, absl::Duration bin);
+
 }  // namespace cw::lab
