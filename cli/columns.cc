@@ -8,6 +8,8 @@
 #include <numeric>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "userspace/commandline/command.h"
 
@@ -23,9 +25,8 @@ std::vector<size_t> ThatFit(const std::vector<ColumnChoice>& columns, const std:
     return sum - 2;
   };
   while (kept.size() > 1 && needed() > room) {
-    kept.erase(std::min_element(kept.begin(), kept.end(), [&](size_t a, size_t b) {
-      return columns[a].importance < columns[b].importance;
-    }));
+    kept.erase(std::min_element(kept.begin(), kept.end(),
+                                [&](size_t a, size_t b) { return columns[a].importance < columns[b].importance; }));
   }
   return kept;
 }
@@ -59,6 +60,38 @@ size_t TerminalWidth() {
   winsize size{};
   if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
   return size.ws_col;
+}
+
+absl::StatusOr<Table> Chosen(const Table& table, const std::vector<ColumnChoice>& columns, const std::string& typed,
+                             size_t indent) {
+  const size_t terminal = typed.empty() ? TerminalWidth() : 0;
+  const absl::StatusOr<std::vector<size_t>> chosen =
+      ChooseColumns(columns, table.Widths(), typed, terminal > indent ? terminal - indent : 0);
+  if (!chosen.ok()) return chosen.status();
+  return table.Only(*chosen);
+}
+
+std::string ColumnsHelp(const std::vector<ColumnChoice>& columns) {
+  const std::string names = absl::StrJoin(
+      columns, ", ", [](std::string* out, const ColumnChoice& column) { absl::StrAppend(out, column.name); });
+  return absl::StrCat("wide for all columns, or those wanted: ", names,
+                      ". Without it a terminal gets those that fit, and a pipe all");
+}
+
+std::string BrokenAtCommas(const std::string& text, size_t room, size_t indent) {
+  if (room == 0) return text;
+  std::string out;
+  size_t column = 0;
+  for (const absl::string_view piece : absl::StrSplit(text, ", ")) {
+    if (!out.empty()) {
+      const bool fits = column + 2 + piece.size() < room;
+      absl::StrAppend(&out, fits ? ", " : ",\n", fits ? "" : std::string(indent, ' '));
+      column = fits ? column + 2 : indent;
+    }
+    absl::StrAppend(&out, piece);
+    column += piece.size();
+  }
+  return out;
 }
 
 }  // namespace cw::cli

@@ -2,6 +2,7 @@
 #include "cli/flow_table.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "cli/format.h"
@@ -66,9 +67,17 @@ std::string Held(const v1::Flow& flow) {
 
 }  // namespace
 
+const std::vector<ColumnChoice>& FlowColumns() {
+  static const std::vector<ColumnChoice> columns = {{"flow", 16}, {"qp", 9},    {"remote-qpn", 5}, {"peer", 15},
+                                                    {"path", 14}, {"port", 6},  {"owd-p50", 11},   {"owd-p99", 10},
+                                                    {"rate", 13}, {"gaps", 4},  {"dup", 1},        {"nak", 7},
+                                                    {"cnp", 3},   {"moves", 2}, {"last-move", 8},  {"owner", 12}};
+  return columns;
+}
+
 Table FlowTable(const Flows& flows) {
-  Table table({"FLOW", "QP", ">REMOTE QPN", "PEER", ">PATH", ">UDP-PORT", ">OWD P50", ">P99", ">RATE", ">GAPS", ">DUP",
-               ">NAK", ">CNP", ">MOVES", "LAST MOVE", "OWNER"});
+  Table table({"FLOW", "QP", ">REMOTE QPN", "PEER", ">PATH", ">UDP-PORT", ">OWD P50", ">OWD P99", ">RATE", ">GAPS",
+               ">DUP", ">NAK", ">CNP", ">MOVES", "LAST MOVE", "OWNER"});
   for (const v1::Flow& flow : flows) {
     const bool idle = flow.idle_s() > 5;
     table.Add({flow.id(), Name(flow), QpnText(flow.remote_qpn()), Peer(flow), SlotText(flow.slot()), Port(flow),

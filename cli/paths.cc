@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/columns.h"
 #include "cli/format.h"
 #include "cli/session.h"
@@ -69,12 +70,16 @@ std::string InClassText(const v1::Pair& pair) {
 }
 
 void ShowPairHead(const v1::Pair& pair, bool colour) {
-  std::cout << Paint(absl::StrFormat("%s %s", pair.peer(), pair.remote_address()), Tone::kTitle, colour)
-            << Printable(absl::StrFormat("  from %s %s, %s, a round every %s%s, last reply %s ago, path table %s, %s",
-                                         pair.nic(), pair.local_address(), pair.active() ? "active" : "idle",
-                                         DurationText(pair.interval_s()), InClassText(pair),
-                                         AgoText(pair.last_reply_ago_s()), pair.table(), HashingText(pair.hashing())))
-            << "\n  " << Printable(ClockText(pair.clock())) << '\n';
+  const size_t room = TerminalWidth();
+  const std::string title = absl::StrFormat("%s %s", pair.peer(), pair.remote_address());
+  const std::string head =
+      absl::StrFormat("%s  from %s %s, %s, a round every %s%s, last reply %s ago, path table %s, %s", title, pair.nic(),
+                      pair.local_address(), pair.active() ? "active" : "idle", DurationText(pair.interval_s()),
+                      InClassText(pair), AgoText(pair.last_reply_ago_s()), pair.table(), HashingText(pair.hashing()));
+  const std::string lines = absl::StrCat(BrokenAtCommas(head, room, 4).substr(title.size()), "\n  ",
+                                         BrokenAtCommas(ClockText(pair.clock()), room, 4));
+  std::cout << Paint(title, Tone::kTitle, colour);
+  for (const absl::string_view line : absl::StrSplit(lines, '\n')) std::cout << Printable(line) << '\n';
 }
 
 std::string Flags(const v1::Path& path) {
@@ -91,10 +96,10 @@ std::string Flags(const v1::Path& path) {
 // As PathTable has them. On a narrow terminal what is wrong with a path stays longest.
 const std::vector<ColumnChoice>& PathColumns() {
   static const std::vector<ColumnChoice> columns = {
-      {"path", 16},      {"port", 6},          {"state", 15},       {"flows", 14},      {"forward-p50", 11},
-      {"forward-p99", 10}, {"queueing-p99", 9}, {"reverse-p50", 4}, {"reverse-p99", 3}, {"jitter", 2},
-      {"loss", 12},      {"deaths", 7},        {"changed", 8},      {"checked", 1},     {"hops", 5},
-      {"note", 13}};
+      {"path", 16},        {"port", 6},         {"state", 15},       {"flows", 14},
+      {"forward-p50", 11}, {"forward-p99", 10}, {"queueing-p99", 9}, {"reverse-p50", 4},
+      {"reverse-p99", 3},  {"jitter", 2},       {"loss", 12},        {"deaths", 7},
+      {"changed", 8},      {"checked", 1},      {"hops", 5},         {"note", 13}};
   return columns;
 }
 
@@ -210,6 +215,20 @@ Table OwdPathTable(const v1::OwdReply& reply) {
   return table;
 }
 
+const std::vector<ColumnChoice>& OwdColumns() {
+  static const std::vector<ColumnChoice> columns = {
+      {"peer", 12}, {"nic", 4},  {"path", 13}, {"port", 3}, {"direction", 11},   {"samples", 5}, {"base", 8},
+      {"min", 2},   {"p50", 10}, {"p99", 9},   {"max", 1},  {"queueing-p99", 7}, {"jitter", 6}};
+  return columns;
+}
+
+const std::vector<ColumnChoice>& OwdFlowColumns() {
+  static const std::vector<ColumnChoice> columns = {{"flow", 9},    {"peer", 8},     {"direction", 5}, {"path", 4},
+                                                    {"samples", 3}, {"min", 1},      {"p50", 7},       {"p99", 6},
+                                                    {"max", 0},     {"unmatched", 2}};
+  return columns;
+}
+
 Table OwdFlowTable(const v1::OwdReply& reply) {
   Table table({"FLOW", "PEER", "DIRECTION", ">PATH", ">SAMPLES", ">MIN", ">P50", ">P99", ">MAX", ">UNMATCHED"});
   for (const v1::Flow& flow : reply.flows()) {
@@ -230,15 +249,18 @@ absl::StatusOr<int> Owd(Session& session, const PathOptions& options) {
   request.set_window_s(options.window_s);
   absl::StatusOr<v1::OwdReply> reply = session.Agent().Owd(request);
   if (!reply.ok()) return reply.status();
+  const absl::StatusOr<Table> paths = Chosen(OwdPathTable(*reply), OwdColumns(), options.columns, kPathIndent);
+  if (!paths.ok()) return paths.status();
+  const absl::StatusOr<Table> flows =
+      Chosen(OwdFlowTable(*reply), OwdFlowColumns(), options.columns.empty() ? "" : "wide", kPathIndent);
+  if (!flows.ok()) return flows.status();
   session.Show(*reply, [&] {
     std::cout << absl::StrFormat("one-way delays by probes, last %d s\n", reply->window_s());
-    const Table paths = OwdPathTable(*reply);
-    if (paths.empty()) std::cout << "  no path has answered yet\n";
-    if (!paths.empty()) paths.Print(std::cout, session.Colour(), 2);
-    const Table flows = OwdFlowTable(*reply);
-    if (flows.empty()) return;
+    if (paths->empty()) std::cout << "  no path has answered yet\n";
+    if (!paths->empty()) paths->Print(std::cout, session.Colour(), kPathIndent);
+    if (flows->empty()) return;
     std::cout << "\none-way delays of production packets\n";
-    flows.Print(std::cout, session.Colour(), 2);
+    flows->Print(std::cout, session.Colour(), kPathIndent);
   });
   return kOk;
 }
@@ -292,7 +314,8 @@ absl::StatusOr<int> Links(Session& session, const PathOptions& options) {
 
 using PathVerb = absl::StatusOr<int> (*)(Session&, const PathOptions&);
 
-void AddPathVerb(CLI::App& app, Session& session, const char* name, const char* text, PathVerb run, bool of_a_peer = true, bool chosen_columns = false) {
+void AddPathVerb(CLI::App& app, Session& session, const char* name, const char* text, PathVerb run,
+                 bool of_a_peer = true, const std::vector<ColumnChoice>& columns = {}) {
   CLI::App* verb = app.add_subcommand(name, text);
   auto options = std::make_shared<PathOptions>();
   if (of_a_peer)
@@ -300,14 +323,7 @@ void AddPathVerb(CLI::App& app, Session& session, const char* name, const char* 
   verb->add_option("--window", options->window_s, "Seconds that delays and loss are taken over")
       ->check(CLI::IsMember({1, 10, 60}))
       ->capture_default_str();
-  if (chosen_columns) {
-    std::vector<std::string> names;
-    for (const ColumnChoice& column : PathColumns()) names.push_back(column.name);
-    verb->add_option("-o,--columns", options->columns,
-                     "wide for all columns, or those wanted: " + absl::StrJoin(names, ", ") +
-                         ". Without it a terminal gets those that fit, and a pipe all")
-        ->type_name("COL,...");
-  }
+  if (!columns.empty()) verb->add_option("-o,--columns", options->columns, ColumnsHelp(columns))->type_name("COL,...");
   Session::AddWatch(*verb, options->watch);
   verb->callback([&session, options, run] {
     session.action = [&session, options, run]() -> absl::StatusOr<int> {
@@ -320,12 +336,15 @@ void AddPathVerb(CLI::App& app, Session& session, const char* name, const char* 
 }  // namespace
 
 void AddPathVerbs(CLI::App& app, Session& session) {
-  AddPathVerb(app, session, "paths",
+  AddPathVerb(
+      app, session, "paths",
       "Paths to each peer: state, delay, loss, hops. The reverse delay of path N is that of the peer's own path N",
-      Paths, /*of_a_peer=*/true, /*chosen_columns=*/true);
+      Paths, /*of_a_peer=*/true, PathColumns());
   AddPathVerb(app, session, "owd",
-      "One-way delays in full, per path and direction (reverse: the peer's own paths) and per flow", Owd);
-  AddPathVerb(app, session, "links",
+              "One-way delays in full, per path and direction (reverse: the peer's own paths) and per flow", Owd,
+              /*of_a_peer=*/true, OwdColumns());
+  AddPathVerb(
+      app, session, "links",
       "Links of the fabric as all paths of this host show them: whose queue it is, and whose death explains dead paths",
       Links, /*of_a_peer=*/false);
 }

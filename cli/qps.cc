@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "cli/columns.h"
 #include "cli/flow_table.h"
 #include "cli/format.h"
 #include "cli/session.h"
@@ -21,6 +22,7 @@ struct QpOptions {
   std::string flow;
   std::string remote;
   bool received = false;
+  std::string columns;  // "" those that fit
   Session::Watch watch;
 };
 
@@ -81,11 +83,13 @@ absl::StatusOr<int> Qps(Session& session, const QpOptions& options) {
   request.set_received(options.received);
   absl::StatusOr<v1::QpsReply> reply = session.Agent().Qps(request);
   if (!reply.ok()) return reply.status();
+  const absl::StatusOr<Table> table = Chosen(FlowTable(reply->flows()), FlowColumns(), options.columns);
+  if (!table.ok()) return table.status();
   session.Show(*reply, [&] {
     if (reply->flows().empty()) {
       std::cout << "no queue pair has sent to a peer" << (options.received ? ", or received" : "") << " yet\n";
     } else {
-      FlowTable(reply->flows()).Print(std::cout, session.Colour());
+      table->Print(std::cout, session.Colour());
       ShowCauses(reply->flows(), session.Colour());
       ShowGaps(reply->flows(), session.Colour());
       for (const v1::Flow& flow : reply->flows()) {
@@ -104,6 +108,7 @@ void AddQpVerbs(CLI::App& app, Session& session) {
   verb->add_option("flow", options->flow, "Its id, NIC/qp0x1a2b, or a QPN; all without it")->type_name("FLOW");
   verb->add_option("--remote", options->remote, "Only to this peer (name or address)");
   verb->add_flag("--received", options->received, "Also the flows that arrive here");
+  verb->add_option("-o,--columns", options->columns, ColumnsHelp(FlowColumns()))->type_name("COL,...");
   Session::AddWatch(*verb, options->watch);
   verb->callback([&session, options] {
     session.action = [&session, options] {

@@ -115,6 +115,13 @@ TEST(Columns, TheLeastImportantGoFirst) {
   EXPECT_FALSE(ChooseColumns(columns, widths, ",", 5).ok());
 }
 
+TEST(CliFormat, ALongHeadIsBrokenAfterCommas) {
+  EXPECT_EQ(BrokenAtCommas("from eth0, active, a round every 10 ms", 20, 4),
+            "from eth0, active,\n    a round every 10 ms");
+  EXPECT_EQ(BrokenAtCommas("one, two", 0, 4), "one, two") << "no terminal";
+  EXPECT_EQ(BrokenAtCommas("a long word, b", 5, 2), "a long word,\n  b");
+}
+
 TEST(Verdicts, SayWhatIsWrongTheWorstFirst) {
   v1::StatusReply status;
   status.set_mode(v1::MODE_PROTECT);
