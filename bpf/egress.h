@@ -140,6 +140,7 @@ static __noinline struct cw_tx_flow* cw_make_tx_flow(struct cw_egress* e, const 
     f->flow.first_seen_jiffies = e->jiffies;
     f->acked_psn = p->psn;
     cw_keep_label(f, p);
+    if (cw_is_datagram(p)) f->flow.peer_qpn = p->sender;
     cw_place(e, f, p);
   }
   return f;

@@ -83,6 +83,11 @@ struct cw_reth_hdr {
   __be32 dma_len;
 } CW_WIRE;
 
+struct cw_deth_hdr {
+  __be32 qkey;
+  __be32 qpn; /* the sender's, in the low 24 bits */
+} CW_WIRE;
+
 CW_ASSERT_SIZE(struct cw_eth_hdr, 14);
 CW_ASSERT_SIZE(struct cw_ip4_hdr, 20);
 CW_ASSERT_SIZE(struct cw_ip6_hdr, 40);
@@ -180,6 +185,7 @@ struct cw_packet {
   union {
     __u32 dma_len; /* READ request: bytes asked for */
     __u32 pair;    /* probe that was let in: its pair's index */
+    __u32 sender;  /* UD: QPN of the sender, which its packets alone tell */
   };
   __u32 label; /* IPv6 flow label, 20 bits; 0 for IPv4 */
   __u16 sport;
@@ -193,6 +199,8 @@ struct cw_packet {
   __u8 l3_off;   /* of the IP header in the frame */
   __u8 l4_off;   /* of the UDP header */
 };
+
+CW_INLINE int cw_is_datagram(const struct cw_packet* p) { return p->opcode >> 5 == CW_TRANSPORT_UD; }
 
 struct cw_cursor {
   const __u8* pos;
@@ -377,6 +385,7 @@ CW_INLINE int cw_parse_roce(const void* data, const void* end, __u32 frame_len, 
   struct cw_cursor c = {(const __u8*)data + (p->l4_off & CW_L4_OFF_MASK) + CW_UDP_LEN, (const __u8*)end};
   const struct cw_bth_hdr* bth;
   const struct cw_reth_hdr* reth;
+  const struct cw_deth_hdr* deth;
   const __u8* aeth;
   __u32 fixed;
   if ((__u32)p->l3_off + p->ip_len > frame_len) return CW_COUNT_ip_truncated;
@@ -398,6 +407,9 @@ CW_INLINE int cw_parse_roce(const void* data, const void* end, __u32 frame_len, 
     reth = CW_TAKE(&c, struct cw_reth_hdr);
     if (!reth) return CW_COUNT_ext_truncated;
     p->dma_len = cw_be32(reth->dma_len);
+  } else if (cw_is_datagram(p)) {
+    deth = CW_TAKE(&c, struct cw_deth_hdr);
+    if (deth) p->sender = cw_be32(deth->qpn) & 0xffffff;
   } else if (p->op & CW_OP_AETH) {
     aeth = (const __u8*)cw_take(&c, 4);
     if (!aeth) return CW_COUNT_ext_truncated;

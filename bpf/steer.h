@@ -281,6 +281,7 @@ static __always_inline int cw_rewrite(struct __sk_buff* skb, struct cw_tx_flow* 
     bpf_l4_csum_replace(skb, check_off, old_icrc, new_icrc, BPF_F_MARK_MANGLED_0 | 4);
   }
   if (cw_is_ip6(p)) cw_relabel(skb, p, port);
+  cw_count(CW_COUNT_rewritten);
   return 1;
 failed:
   cw_count(CW_COUNT_rewrite_failed);

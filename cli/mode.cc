@@ -125,20 +125,27 @@ void ForgetModeDeadline(const Session& session) {
   if (absl::Status status = deadlines.Save(); !status.ok()) session.ShowError(status);
 }
 
+absl::StatusOr<OffLook> LookAtFlows(Session& session) {
+  absl::StatusOr<v1::QpsReply> flows = session.Agent().Qps({});
+  if (!flows.ok()) return flows.status();
+  absl::StatusOr<v1::CountersReply> counters = session.Agent().Counters();
+  if (!counters.ok()) return counters.status();
+  return OffLook{*std::move(flows), *std::move(counters)};
+}
+
 // An operator who pulled the brake wants to see that the wheels stand: what left in the second after it.
 absl::StatusOr<int> ShowProof(Session& session) {
-  v1::QpsRequest all;
-  const absl::StatusOr<v1::QpsReply> before = session.Agent().Qps(all);
+  const absl::StatusOr<OffLook> before = LookAtFlows(session);
   const absl::Time from = absl::Now();
   std::this_thread::sleep_for(kProofSpan);
-  const absl::StatusOr<v1::QpsReply> after = session.Agent().Qps(all);
+  const absl::StatusOr<OffLook> after = LookAtFlows(session);
   if (!before.ok() || !after.ok()) {
     std::cout << "proof: the agent did not tell the flows; look: cwctl qps\n";
     return kOk;
   }
   const OffProof proof = ProveOff(*before, *after);
   std::cout << ProofText(proof, absl::ToDoubleSeconds(absl::Now() - from));
-  return proof.still_steered.empty() ? kOk : kFailed;
+  return proof.Holds() ? kOk : kFailed;
 }
 
 absl::StatusOr<int> Off(Session& session, const ModeOptions& options) {

@@ -17,11 +17,20 @@ uint64_t OffProof::Total() const {
   return total;
 }
 
-OffProof ProveOff(const cwfabric::v1::QpsReply& before, const cwfabric::v1::QpsReply& after) {
+static std::optional<uint64_t> Rewritten(const OffLook& look) {
+  for (const auto& counter : look.counters.counters()) {
+    if (counter.name() == "rewritten") return counter.value();
+  }
+  return std::nullopt;
+}
+
+OffProof ProveOff(const OffLook& before, const OffLook& after) {
   std::map<std::string, uint64_t> earlier;
-  for (const auto& flow : before.flows()) earlier[flow.id()] = flow.packets();
+  for (const auto& flow : before.flows.flows()) earlier[flow.id()] = flow.packets();
   OffProof proof;
-  for (const auto& flow : after.flows()) {
+  const std::optional<uint64_t> was_rewritten = Rewritten(before), now_rewritten = Rewritten(after);
+  if (was_rewritten && now_rewritten) proof.rewritten = *now_rewritten - std::min(*was_rewritten, *now_rewritten);
+  for (const auto& flow : after.flows.flows()) {
     // Of those whose packets the kernel does not see there is no proof: their owner's library moves them.
     if (flow.received() || flow.port_from() != "packets") continue;
     const auto was = earlier.find(flow.id());
@@ -38,6 +47,9 @@ std::string ProofText(const OffProof& proof, double seconds) {
   std::string text;
   if (!proof.still_steered.empty())
     text = absl::StrCat("NOT off: still on other ports: ", absl::StrJoin(proof.still_steered, ", "), "\n");
+  if (proof.rewritten.value_or(0) > 0)
+    absl::StrAppend(&text, "NOT off: the kernel's program gave ", CountText(*proof.rewritten),
+                    *proof.rewritten == 1 ? " packet another port\n" : " packets another port\n");
   if (proof.packets.empty())
     return absl::StrCat(text, "proof: no packet of a flow left in ", DurationText(seconds), "; look again: cwctl qps\n");
   std::vector<std::string> ports;
@@ -46,8 +58,9 @@ std::string ProofText(const OffProof& proof, double seconds) {
   }
   if (proof.packets.size() > kMost)
     ports.push_back(absl::StrCat("and ", Counted(proof.packets.size() - kMost, "more port")));
-  absl::StrAppendFormat(&text, "proof: in %s %s %s left by native ports (port: packets): %s\n", DurationText(seconds),
-                        CountText(proof.Total()), proof.Total() == 1 ? "packet" : "packets", absl::StrJoin(ports, ", "));
+  absl::StrAppendFormat(&text, "proof: in %s %s %s left by native ports (port: packets): %s%s\n", DurationText(seconds),
+                        CountText(proof.Total()), proof.Total() == 1 ? "packet" : "packets", absl::StrJoin(ports, ", "),
+                        proof.rewritten == 0 ? "; none was given another port" : "");
   return text;
 }
 

@@ -111,7 +111,8 @@ struct cw_flow {
   __u64 nak_other;  /* NAK, invalid request, access or operational error */
   __u64 rnr;        /* receiver not ready */
   __u32 mtu;        /* path MTU learned from First/Middle packets, 0 = unknown */
-  __u32 peer_qpn;   /* destination QPN of the opposite direction, 0 = unknown; written by the agent (RegisterQp) */
+  __u32 peer_qpn;   /* destination QPN of the opposite direction, 0 = unknown; written by the agent (RegisterQp), for UD by
+                       the kernel: the sender's QPN */
   __u16 sport;      /* UDP source port last seen, before any rewrite */
   __u8 tos;         /* last seen */
   __u8 transport;   /* BTH transport: 0 RC, 1 UC, 3 UD, ... */
@@ -443,7 +444,8 @@ struct cw_lab_clock {
   X(nic_restored, "packets that arrived for a NIC out of reach by another one")             \
   X(nic_unknown, "carried packets that no entry tells the origin of, passed")               \
   X(moves_held, "pending moves made with packets held until those under way had arrived")   \
-  X(moves_blind, "flows that went unanswered while nobody probed, moved to another slot")
+  X(moves_blind, "flows that went unanswered while nobody probed, moved to another slot")   \
+  X(rewritten, "packets that left with another UDP source port than their own")
 
 struct cw_counters {
 #define CW_COUNTER_FIELD(name, text) __u64 name;

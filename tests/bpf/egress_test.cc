@@ -241,6 +241,20 @@ TEST_F(Egress, AcknowledgementsAreSteeredLikeData) {
   EXPECT_EQ(Sent().flow.req.packets, 1u);
 }
 
+// What an operator's proof of an emergency off rests on.
+TEST_F(Egress, CountsThePacketsThatItGivesAnotherPort) {
+  const uint64_t before = rig_.Rewritten();
+  Send(1);
+  EXPECT_EQ(rig_.Rewritten(), before);
+  Place(1);
+  EXPECT_EQ(Send(2), 50001);
+  EXPECT_EQ(Send(3), 50001);
+  EXPECT_EQ(rig_.Rewritten(), before + 2);
+  rig_.ctl().mode = CW_MODE_OFF;
+  EXPECT_EQ(Send(4), 49999);
+  EXPECT_EQ(rig_.Rewritten(), before + 2);
+}
+
 TEST_F(Egress, OffAndObserveLeaveNative) {
   Place(1);
   EXPECT_EQ(Send(1), 50001);
@@ -356,7 +370,9 @@ TEST_F(OwnProbes, AsUdSendsLeaveUntouched) {
   EXPECT_EQ(rig_.ProbeTx(5).t1[1][9 % CW_TX_ROUNDS], 0u) << "the agent showed it before";
   Store32(f.ext, 4, CW_BTH_QPN + 1);
   Send(f);
-  EXPECT_TRUE(rig_.TxFlow(FlowKeyOf(kOurs, kPeer, kQpn))) << "somebody else's";
+  const auto flow = rig_.TxFlow(FlowKeyOf(kOurs, kPeer, kQpn));
+  ASSERT_TRUE(flow) << "somebody else's";
+  EXPECT_EQ(flow->flow.peer_qpn, CW_BTH_QPN + 1u) << "whose it is the packet alone tells";
 }
 
 // Any process may send UDP to RoCE's port: its bytes may neither set a time nor end a session.

@@ -301,13 +301,15 @@ std::string ProgRig::CounterChanges() {
   std::vector<uint64_t> now = Counters();
   std::string changes;
   for (size_t i = 0; i < now.size(); ++i) {
-    if (now[i] == counters_seen_[i]) continue;
+    if (now[i] == counters_seen_[i] || i == CW_COUNT_rewritten) continue;
     if (!changes.empty()) changes += " ";
     changes += std::string(names[i]) + "=" + std::to_string(now[i] - counters_seen_[i]);
   }
   counters_seen_ = now;
   return changes;
 }
+
+uint64_t ProgRig::Rewritten() { return Counters()[CW_COUNT_rewritten]; }
 
 std::vector<Bytes> ProgRig::Drain(bpf_map* map) {
   std::vector<Bytes> records;

@@ -75,8 +75,10 @@ class ProgRig {
   cw_probe_tx ProbeTx(uint32_t index);
   void SetProbeTx(uint32_t index, const cw_probe_tx& tx);
 
-  // Counters that changed since the last call, as "name=delta name=delta".
+  // Counters that changed since the last call, as "name=delta name=delta"; but for rewritten, of which every steered
+  // packet is one.
   std::string CounterChanges();
+  uint64_t Rewritten();  // packets, since the beginning
 
   // What stands in the rings, oldest first; each record once.
   std::vector<Bytes> Events();

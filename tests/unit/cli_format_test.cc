@@ -144,9 +144,9 @@ TEST(Verdicts, SayWhatIsWrongTheWorstFirst) {
 }
 
 TEST(Off, IsProvenByPacketsThatLeft) {
-  v1::QpsReply before, after;
-  const auto add = [](v1::QpsReply& reply, const char* id, uint32_t native, uint32_t port, uint64_t packets) {
-    v1::Flow& flow = *reply.add_flows();
+  OffLook before, after;
+  const auto add = [](OffLook& look, const char* id, uint32_t native, uint32_t port, uint64_t packets) {
+    v1::Flow& flow = *look.flows.add_flows();
     flow.set_id(id);
     flow.set_udp_port_native(native);
     flow.set_udp_port(port);
@@ -166,6 +166,22 @@ TEST(Off, IsProvenByPacketsThatLeft) {
   EXPECT_EQ(ProofText(proof, 1),
             "NOT off: still on other ports: b\nproof: in 1.00 s 10 packets left by native ports (port: packets): "
             "50000: 7, 50002: 3\n");
+  const auto count = [](OffLook& look, uint64_t value) {
+    v1::Counter& counter = *look.counters.add_counters();
+    counter.set_name("rewritten");
+    counter.set_value(value);
+  };
+  proof.still_steered.clear();
+  EXPECT_TRUE(proof.Holds()) << "an agent of before does not count them";
+  count(before, 100);
+  count(after, 101);
+  EXPECT_EQ(ProveOff(before, after).rewritten, 1u);
+  proof.rewritten = 1;
+  EXPECT_FALSE(proof.Holds());
+  EXPECT_THAT(ProofText(proof, 1), testing::HasSubstr("NOT off: the kernel's program gave 1 packet another port\n"));
+  proof.rewritten = 0;
+  EXPECT_TRUE(proof.Holds());
+  EXPECT_THAT(ProofText(proof, 1), testing::HasSubstr("50002: 3; none was given another port\n"));
   EXPECT_EQ(ProofText({}, 1), "proof: no packet of a flow left in 1.00 s; look again: cwctl qps\n");
 }
 

@@ -631,6 +631,7 @@ class Agent final : public api::AgentView {
   api::v1::QpsReply MakeQps(const api::v1::QpsRequest& request);
   api::v1::Flow MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns);
   void AddNames(const Addr& local, const rdma::QpInfo* qp, api::v1::Flow& out) const;
+  void AddDatagramOwner(const Addr& local, uint32_t qpn, api::v1::Flow& out) const;
   void AddSteering(const FlowEntry& flow, int64_t now_ns, api::v1::Flow& out);
   api::v1::FabricHashing Hashing() const;
   std::string PeerName(const Addr& address) const;
@@ -677,6 +678,7 @@ class Agent final : public api::AgentView {
   std::map<cw_inproc_verdict, uint64_t> answered_;  // queue pairs that asked for a path
   uint32_t place_turn_ = 0;                         // those put on one
   rdma::QpRegistry qps_;
+  absl::flat_hash_map<rdma::QpKey, rdma::QpInfo> datagram_qps_;  // UD: each sends to many, so none has one flow
   rdma::EndedFlows ended_;
   rdma::MoveBook moves_;                         // of queue pairs that their owners' libraries move
   std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread

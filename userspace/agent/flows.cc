@@ -158,6 +158,7 @@ void Agent::ReadKernelQps() {
   rdma_links_ = *links;
   rdma::KernelCover cover;
   std::vector<rdma::QpInfo> list;
+  datagram_qps_.clear();
   for (const Nic& nic : nics_) {
     for (const rdma::Link& link : *links) {
       if (nic.ifindex != link.ifindex) continue;
@@ -165,6 +166,9 @@ void Agent::ReadKernelQps() {
       for (const rdma::Qp& qp : *qps) {
         if (link.device_index != qp.device_index) continue;
         cover.there.insert({nic.address, qp.lqpn});
+        if (qp.type == rdma::kQpTypeUd)
+          datagram_qps_[{nic.address, qp.lqpn}] = {
+              .lqpn = qp.lqpn, .pid = qp.pid, .comm = qp.comm, .device = link.device, .state = qp.state};
         if (!rdma::IsConnected(qp)) {  // it waits, or has failed: it is there, to whomever
           if (qp.rqpn != 0) cover.sends.insert({.src = nic.address, .dst = {}, .dqpn = qp.rqpn});
           continue;

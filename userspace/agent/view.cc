@@ -19,6 +19,8 @@
 namespace cw::agent {
 namespace {
 
+constexpr uint8_t kTransportUd = 3;  // of the BTH
+
 namespace v1 = api::v1;
 
 double AgoS(int64_t now_ns, int64_t then_ns) { return then_ns == 0 ? -1 : static_cast<double>(now_ns - then_ns) / 1e9; }
@@ -404,6 +406,8 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
     out.set_state(rdma::QpStateName(qp->state));
     out.set_flow_label(qp->flow_label);
     if (!flow.received) AddOwner(*qp, /*packets_seen=*/true, now_ns, out);
+  } else if (flow.flow().transport == kTransportUd) {
+    AddDatagramOwner(local, flow.received ? key.dqpn : flow.flow().peer_qpn, out);
   }
   AddSteering(flow, now_ns, out);
   out.set_reverts_s(deadlines_.FlowSecondsLeft(key, now_ns));
@@ -422,6 +426,18 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   out.set_rate_bps(flow.rate_bps);
   out.set_idle_s(std::max(AgoS(now_ns, jiffies_->ToNs(flow.flow().last_seen_jiffies)), 0.0));
   return out;
+}
+
+// A datagram names its sender's queue pair; to whom that is bound the kernel's list says.
+void Agent::AddDatagramOwner(const Addr& local, uint32_t qpn, v1::Flow& out) const {
+  out.set_local_qpn(qpn);
+  const auto qp = datagram_qps_.find({local, qpn});
+  if (qp == datagram_qps_.end()) return;
+  out.set_nic(qp->second.device);
+  out.set_pid(qp->second.pid);
+  out.set_process(qp->second.comm);
+  AddLabel(qp->second, out);
+  out.set_state(rdma::QpStateName(qp->second.state));
 }
 
 // The RDMA device where one is known: the queue pair's own, or the only one on the network device.

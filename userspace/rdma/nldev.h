@@ -53,6 +53,7 @@ struct CmId {
 
 constexpr uint8_t kQpTypeRc = 2;
 constexpr uint8_t kQpTypeUc = 3;
+constexpr uint8_t kQpTypeUd = 4;
 constexpr uint8_t kQpStateRtr = 2;
 constexpr uint8_t kQpStateRts = 3;
 
