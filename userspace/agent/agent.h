@@ -369,6 +369,7 @@ class Agent final : public api::AgentView {
   void VoidSamplesAfterLoss();
   void RenewLease();
   void EverySecond();
+  void CountSent(PairState& pair, int64_t now_ns);
 
   // balance.cc: what becomes of a decided move
   absl::Duration LastLookWait() const;

@@ -26,7 +26,6 @@ void Agent::AddPair(uint32_t index) {
   pair->key = spec.key();
   pair->ifindex = static_cast<uint32_t>(spec.local_ifindex);
   pair->peer = spec.peer;
-  pair->last_round = probe::Load(dataplane_->pairs()[index].cur_round);
   pair->delays = DelaysOf(*pair);
   pair->sums = FlowsOf(pair->key.local);
   pairs_[index] = std::move(pair);
@@ -109,7 +108,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
   if (pair == nullptr) return;
   for (const probe::SlotChange& change : update.slots) {
     // Another port is another path: its past belongs to the old one.
-    pair->slot[change.slot].forward.Restart();
+    pair->slot[change.slot].forward.Restart(MonotonicNs());
     pair->clock_paths.ForgetThere(change.slot);
     pair->slot[change.slot].damping = control::PathDamping();
     pair->slot[change.slot].flaps = control::FlapCounter();
