@@ -75,6 +75,7 @@ void ShowPairHead(const v1::Pair& pair, bool colour) {
                                          DurationText(pair.interval_s()), InClassText(pair),
                                          AgoText(pair.last_reply_ago_s()), pair.table(), HashingText(pair.hashing())))
             << "\n  " << Printable(ClockText(pair.clock())) << '\n';
+  if (const std::string unseen = UnseenPathsText(pair); !unseen.empty()) std::cout << "  " << unseen << '\n';
 }
 
 std::string Flags(const v1::Path& path) {
