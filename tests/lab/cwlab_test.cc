@@ -59,8 +59,8 @@ class Cwlab : public testing::Test {
   }
 
   json Cwctl(const std::string& host, const std::string& arguments) {
-    const Outcome outcome = Shell(absl::StrCat(CWCTL_BINARY, " --socket /run/cwlab/", lab_, "/", host, "/agent.sock --json ",
-                                               arguments, " 2>/dev/null"));
+    const Outcome outcome = Shell(absl::StrCat(CWCTL_BINARY, " --socket /run/cwlab/", lab_, "/", host,
+                                               "/agent.sock --json ", arguments, " 2>/dev/null"));
     const json parsed = json::parse(outcome.out, nullptr, false);
     return outcome.exit_code == 0 && !parsed.is_discarded() ? parsed : json::object();
   }
@@ -215,7 +215,8 @@ TEST_F(Cwlab, TrafficIsSeenByCwctlAndEndsByItself) {
   json totals;
   std::thread traffic([&] { totals = RunJson("traffic --for 2s"); });
   size_t seen = 0;
-  EXPECT_TRUE(Eventually([&] { return (seen = Cwctl("h0", "qps").value("flows", json::array()).size()) >= 2; })) << seen;
+  EXPECT_TRUE(Eventually([&] { return (seen = Cwctl("h0", "qps").value("flows", json::array()).size()) >= 2; }))
+      << seen;
   traffic.join();
   EXPECT_GE(totals["seconds"].get<double>(), 2);
   EXPECT_GT(totals["bytes"].get<uint64_t>(), 0u);

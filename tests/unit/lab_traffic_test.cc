@@ -15,7 +15,8 @@ using testing::HasSubstr;
 std::string Words(const absl::StatusOr<std::vector<JobPair>>& pairs) {
   if (!pairs.ok()) return std::string(pairs.status().message());
   std::string words;
-  for (const JobPair& pair : *pairs) words += "h" + std::to_string(pair.source) + "-h" + std::to_string(pair.destination) + " ";
+  for (const JobPair& pair : *pairs)
+    words += "h" + std::to_string(pair.source) + "-h" + std::to_string(pair.destination) + " ";
   return words;
 }
 

@@ -82,17 +82,20 @@ void RunTraffic(Cli& cli, const TrafficOptions& options) {
   (*fabric)->RecordProcess(getpid(), "traffic").IgnoreError();  // so that down ends it
   const size_t queue_pairs = FlowsOf(*job).size();
   if (!cli.json) {
-    std::cout << absl::StrFormat("%d queue pairs of %g Mbit/s each on lab %s%s; see them: cwctl --socket %s/agent.sock qps",
-                                 queue_pairs, options.mbps, cli.lab, options.time.empty() ? ", until Ctrl-C" : "",
-                                 (*fabric)->HostRunDir(job->pairs.front().source))
+    std::cout << absl::StrFormat(
+                     "%d queue pairs of %g Mbit/s each on lab %s%s; see them: cwctl --socket %s/agent.sock qps",
+                     queue_pairs, options.mbps, cli.lab, options.time.empty() ? ", until Ctrl-C" : "",
+                     (*fabric)->HostRunDir(job->pairs.front().source))
               << std::endl;
   }
   const Snapshot last = Watch(cli, **emulator, *length);
   (*emulator)->Stop();
   (*fabric)->ForgetProcess(getpid());
   if (last.FlowsDied() == static_cast<int>(last.flows.size())) {
-    return cli.Finish(absl::UnavailableError("every queue pair gave up: nothing came through for 8 s; cwlab fault clear "
-                                             "mends the fabric, then start again"), {}, "");
+    return cli.Finish(
+        absl::UnavailableError("every queue pair gave up: nothing came through for 8 s; cwlab fault clear "
+                               "mends the fabric, then start again"),
+        {}, "");
   }
   nlohmann::json totals = TrafficTotals(last, absl::Now() - start);
   totals["lab"] = cli.lab;
@@ -107,7 +110,9 @@ void AddTrafficVerb(CLI::App& app, Cli& cli) {
   CLI::Option* pairs = verb->add_option(
       "--pairs", options->pairs, "hosts, as h0-h2,h1-h3 (from h0 to h2, ...); else each host to one on the next leaf");
   verb->add_flag("--all-to-all", options->all_to_all, "every host to every other one")->excludes(pairs);
-  verb->add_option("--qps", options->qps, "queue pairs per pair of hosts")->capture_default_str()->check(CLI::Range(1, 64));
+  verb->add_option("--qps", options->qps, "queue pairs per pair of hosts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
   verb->add_option("--mbps", options->mbps, "of each queue pair, Mbit/s")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 10'000.0));

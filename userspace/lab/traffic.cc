@@ -53,7 +53,8 @@ double Mbps(uint64_t bytes, absl::Duration length) {
 
 absl::StatusOr<std::vector<JobPair>> PairsOf(const TrafficOptions& options, const FabricSpec& fabric) {
   const int hosts = fabric.leaves * fabric.hosts_per_leaf;
-  if (hosts < 2) return absl::InvalidArgumentError("the lab has one host; traffic takes two (cwlab up --hosts-per-leaf)");
+  if (hosts < 2)
+    return absl::InvalidArgumentError("the lab has one host; traffic takes two (cwlab up --hosts-per-leaf)");
   if (!options.pairs.empty()) return ParsePairs(options.pairs, hosts);
   if (!options.all_to_all) return AcrossLeaves(fabric.leaves, fabric.hosts_per_leaf);
   std::vector<JobPair> pairs;
@@ -87,8 +88,7 @@ absl::StatusOr<std::vector<JobPair>> ParsePairs(const std::string& text, int hos
 std::vector<JobPair> AcrossLeaves(int leaves, int hosts_per_leaf) {
   const int hosts = leaves * hosts_per_leaf;
   std::vector<JobPair> pairs;
-  for (int host = 0; host < hosts; ++host)
-    pairs.push_back({host, (host + (leaves > 1 ? hosts_per_leaf : 1)) % hosts});
+  for (int host = 0; host < hosts; ++host) pairs.push_back({host, (host + (leaves > 1 ? hosts_per_leaf : 1)) % hosts});
   return pairs;
 }
 
