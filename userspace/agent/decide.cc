@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/placement.h"
 #include "userspace/agent/sd_notify.h"
 #include "userspace/replay/recorder.h"
 
@@ -223,6 +224,7 @@ void Agent::EverySecond() {
     UpdateDamping(*pair);
     CountSent(*pair, now_ns);
   }
+  DropMetWishes();
   KeepLinkBook();
   LookAtCarriers();
   RunDeadlines();
