@@ -58,9 +58,9 @@ std::string StayText(const v1::Drain& drain) {
     parts.push_back(absl::StrCat("stay: ", absl::StrJoin(drain.held(), " "),
                                  " (locked hard, nowhere to go, or nobody can move them)"));
   if (drain.flows_unknown() > 0)
-    parts.push_back(absl::StrCat(drain.flows_unknown(), " flows on paths that may cross it"));
+    parts.push_back(Counted(drain.flows_unknown(), "flow") + " on paths that may cross it");
   if (drain.paths_unknown() > 0)
-    parts.push_back(absl::StrCat(drain.paths_unknown(), " paths may cross it: switches do not answer"));
+    parts.push_back(Counted(drain.paths_unknown(), "path") + " may cross it: switches do not answer");
   return absl::StrJoin(parts, "; ");
 }
 

@@ -168,4 +168,15 @@ std::string HashingText(cwfabric::v1::FabricHashing hashing) {
   }
 }
 
+std::string UnseenPathsText(const cwfabric::v1::Pair& pair) {
+  int ports = 0;
+  for (const cwfabric::v1::Path& path : pair.paths()) {
+    if (!path.hops().empty()) return "";
+    if (!path.native()) ++ports;
+  }
+  if (ports < 2 || pair.table() != "unknown") return "";
+  return absl::StrFormat(
+      "no switch answers: %d ports are probed, each as a path; a cable or one Ethernet has a single one", ports);
+}
+
 }  // namespace cw::cli

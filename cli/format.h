@@ -30,6 +30,8 @@ std::string ModeText(cwfabric::v1::Mode mode);                 // "observe"
 Cell StateCell(cwfabric::v1::PathState state);                 // "up", coloured
 std::string LockText(cwfabric::v1::Lock lock);                 // "", "soft", "hard"
 std::string HashingText(cwfabric::v1::FabricHashing hashing);  // "hashed on ports"
+// Where no switch answers, ports are probed as if each took a path of its own; "" where one answers.
+std::string UnseenPathsText(const cwfabric::v1::Pair& pair);
 std::string UtcText(int64_t unix_ns);                          // "2024-05-01T12:00:00.123456Z"
 
 }  // namespace cw::cli

@@ -80,6 +80,8 @@ void ShowPairHead(const v1::Pair& pair, bool colour) {
                                          BrokenAtCommas(ClockText(pair.clock()), room, 4));
   std::cout << Paint(title, Tone::kTitle, colour);
   for (const absl::string_view line : absl::StrSplit(lines, '\n')) std::cout << Printable(line) << '\n';
+  if (const std::string unseen = UnseenPathsText(pair); !unseen.empty())
+    std::cout << "  " << BrokenAtCommas(unseen, room, 4) << '\n';
 }
 
 std::string Flags(const v1::Path& path) {

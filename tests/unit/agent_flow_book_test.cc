@@ -63,6 +63,27 @@ TEST(Placement, AFlowThatIsThereNeedsNoMove) {
   EXPECT_FALSE(IsOn(Steered(CW_SLOT_NONE, 50001), {.slot = CW_SLOT_NONE, .port = 50000}));
 }
 
+TEST(Placement, AFlowThatIsOnItsWantedPathWaitsForNothing) {
+  const auto wants = [](cw_tx_flow flow, uint8_t slot, uint16_t port) {
+    flow.want_slot = slot;
+    flow.want_port = port;
+    return PendingSlot(flow);
+  };
+  EXPECT_EQ(PendingSlot(Steered(1, 49153)), CW_SLOT_NONE);
+  EXPECT_EQ(wants(Steered(1, 49153), 2, 49154), 2);
+  EXPECT_EQ(wants(Steered(1, 49153), 1, 49153), CW_SLOT_NONE) << "a dead path's flow came there first";
+  EXPECT_EQ(wants(Steered(1, 49153), 1, 49160), 1) << "the path has another port by now";
+  EXPECT_EQ(wants(Steered(0, 0), 3, 49155), CW_SLOT_NONE) << "its native port takes that path";
+  EXPECT_EQ(wants(Steered(0, 0), 2, 49154), 2);
+  EXPECT_EQ(wants(Steered(3, 49155), 3, 0), 3) << "home, to its native port";
+}
+
+TEST(Placement, AMoveWithinAPathIsToldAsOneOfPorts) {
+  EXPECT_EQ(WayOfMove(1, 2, 50000), " from path 1 to path 2, udp-port 50000");
+  EXPECT_EQ(WayOfMove(1, 1, 50000), " to another port of path 1, udp-port 50000");
+  EXPECT_EQ(WayOfMove(CW_SLOT_NONE, 2, 50000), " from an unprobed path to path 2, udp-port 50000");
+}
+
 TEST(Placement, WhatUndoesItPutsTheFlowWhereItWas) {
   EXPECT_EQ(UndoOfSet(Steered(1, 49153), "f"), "steer clear f") << "the agent had placed it";
   EXPECT_EQ(UndoOfSet(Steered(1, 49153, CW_STEER_MANUAL), "f"), "steer set f --path 1");

@@ -143,6 +143,17 @@ TEST(Verdicts, SayWhatIsWrongTheWorstFirst) {
   EXPECT_EQ(VerdictOf(status).text, "never answered: h1; switched off, every flow is on its native port");
 }
 
+TEST(Format, PortsBehindSilentSwitchesAreNotSoldAsPaths) {
+  v1::Pair pair;
+  pair.set_table("unknown");
+  for (int i = 0; i < 8; ++i) pair.add_paths()->set_slot(static_cast<uint32_t>(i));
+  pair.add_paths()->set_native(true);
+  EXPECT_EQ(UnseenPathsText(pair),
+            "no switch answers: 8 ports are probed, each as a path; a cable or one Ethernet has a single one");
+  pair.mutable_paths(3)->add_hops("10.0.0.1");
+  EXPECT_EQ(UnseenPathsText(pair), "");
+}
+
 TEST(Off, IsProvenByPacketsThatLeft) {
   OffLook before, after;
   const auto add = [](OffLook& look, const char* id, uint32_t native, uint32_t port, uint64_t packets) {

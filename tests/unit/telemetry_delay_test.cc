@@ -172,7 +172,7 @@ TEST(PathDelay, BaseFollowsTheWindowAndStartsAfresh) {
   EXPECT_EQ(d.BaseNs(), 3'000);
   for (int64_t t = 55 * kSecond; t < 90 * kSecond; t += 100 * kMs) d.AddProbe(t, 5'000);
   EXPECT_EQ(d.BaseNs(), 5'000);
-  d.Restart();
+  d.ForgetDelays();
   EXPECT_EQ(d.BaseNs(), INT64_MAX);
   EXPECT_EQ(d.Window(90 * kSecond, 60).owd.count(), 0u);
   d.AddProbe(90 * kSecond, 9'000);
@@ -212,6 +212,31 @@ TEST(PathDelay, ProbesUnderWayAreNotLost) {
     if (i % 10 == 9) d.AddSent(i * 100 * kMs + 30 * kMs, 10);
   }
   for (const int seconds : kWindowsS) EXPECT_EQ(d.Window(30 * kSecond, seconds).Loss(), 0) << seconds;
+}
+
+TEST(PathDelay, APathThatBeginsWithinASecondHasLostNothing) {
+  PathDelay d;
+  d.AddSent(kSecond, 10);  // a second of another path, whose answers are not this one's
+  d.AddProbe(kSecond + 100 * kMs, 5'000);
+  d.Restart(kSecond + 700 * kMs);
+  for (int64_t t = kSecond + 700 * kMs; t < 4 * kSecond; t += 100 * kMs) d.AddProbe(t, 5'000);
+  d.AddSent(2 * kSecond, 3);
+  d.AddSent(3 * kSecond, 10);
+  d.AddSent(4 * kSecond, 10);
+  for (const int seconds : kWindowsS) EXPECT_EQ(d.Window(4 * kSecond + kMs, seconds).Loss(), 0) << seconds;
+}
+
+TEST(PathDelay, AClockThatIsSetLosesNoProbe) {
+  PathDelay d;
+  for (int64_t i = 0; i < 5000; ++i) {
+    if (i == 2500) d.ForgetDelays();
+    d.AddProbe(i * kMs, 5'000);
+    if (i % 1000 == 999) d.AddSent(i * kMs + kMs, 1000);
+  }
+  const DelayWindow w = d.Window(5 * kSecond + kMs, 10);
+  EXPECT_EQ(w.Loss(), 0);
+  EXPECT_EQ(w.answered, 5000u);
+  EXPECT_EQ(w.owd.count(), 2500u);
 }
 
 TEST(PathDelay, AnsweredProbesOfUnknownDelayAreNotLost) {

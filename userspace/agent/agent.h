@@ -369,6 +369,8 @@ class Agent final : public api::AgentView {
   void VoidSamplesAfterLoss();
   void RenewLease();
   void EverySecond();
+  void CountSent(PairState& pair, int64_t now_ns);
+  void DropMetWishes();
 
   // balance.cc: what becomes of a decided move
   absl::Duration LastLookWait() const;

@@ -56,8 +56,8 @@ void Agent::UpdateClocks() {
     pair->epoch = pair->estimate.epoch;
     pair->clock_paths.Reset();
     for (SlotState& slot : pair->slot) {
-      slot.forward.Restart();
-      slot.reverse.Restart();
+      slot.forward.ForgetDelays();
+      slot.reverse.ForgetDelays();
       slot.window.owd_ns.clear();
     }
   }

@@ -2,12 +2,14 @@
 // The decision window: observations in, moves out; and the once-a-second work.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/placement.h"
 #include "userspace/agent/sd_notify.h"
 #include "userspace/replay/recorder.h"
 
@@ -199,22 +201,30 @@ void Agent::Apply(const control::Move& move) {
   MakeMove(move, *index);
 }
 
+// A path that has not answered yet has lost nothing: its peer may not be there. OnProbe begins its count.
+void Agent::CountSent(PairState& pair, int64_t now_ns) {
+  const cw_pair& shared = dataplane_->pairs()[pair.index];
+  const uint32_t round = probe::Load(shared.cur_round);
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    SlotState& slot = pair.slot[s];
+    const uint32_t sent = round - std::exchange(slot.counted_round, round);
+    if (sent > 100'000) continue;  // the numbering began anew
+    const bool begun = slot.answered_ns != 0 || probe::Load(shared.slot[s].state) != CW_SLOT_NEW;
+    if (begun && engine_->mesh().slots(pair.index).port(s) != 0) slot.forward.AddSent(now_ns, sent);
+  }
+}
+
 void Agent::EverySecond() {
   SdNotify("WATCHDOG=1");
   const int64_t now_ns = MonotonicNs();
   RenewLease();
   RenewSession();
   for (auto& [index, pair] : pairs_) {
-    const uint32_t round = probe::Load(dataplane_->pairs()[index].cur_round);
-    const uint32_t sent = round - pair->last_round;
-    pair->last_round = round;
     RememberLinks(*pair);
     UpdateDamping(*pair);
-    if (sent > 100'000) continue;  // the numbering began anew
-    for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-      if (engine_->mesh().slots(index).port(s) != 0) pair->slot[s].forward.AddSent(now_ns, sent);
-    }
+    CountSent(*pair, now_ns);
   }
+  DropMetWishes();
   KeepLinkBook();
   LookAtCarriers();
   RunDeadlines();

@@ -74,6 +74,10 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   const int64_t reverse_ns = timed.BackNs() + pair->clock->OffsetAt(timed.t4_ns);
   if (options_.config.steering.find_causes) causes_.Answered(probe.pair, probe.slot);
   SlotState& slot = pair->slot[probe.slot];
+  if (slot.answered_ns == 0) {  // rounds before it went unanswered, or were never sent: an agent begins behind a gap
+    slot.forward.Restart(now_ns);
+    slot.counted_round = probe.round - 1;
+  }
   slot.answered_ns = std::max(slot.answered_ns, t1);
   slot.window.AddEcn(probe.flags);
   if (slot.silence) OnProbeOfSilent(*pair, slot, probe);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/model/counted.h"
 
 namespace cw::agent {
 namespace {
@@ -98,9 +99,10 @@ void Agent::OnStall(PairState& pair, const control::DataStall::Verdict& verdict)
   telemetry::Event event{
       .type = "path", .severity = telemetry::Severity::kAlert, .peer = pair.peer, .slot = verdict.slot, .dry = !acts};
   event.text = absl::StrFormat(
-      "path %d to %s delivers probes but no data: nothing of the %d flows on it was acknowledged for %.0f ms, while %d "
+      "path %d to %s delivers probes but no data: nothing of the %s on it was acknowledged for %.0f ms, while %d "
       "went on by other paths; it is left for %d s",
-      verdict.slot, pair.peer, verdict.flows, quiet_ms, verdict.witnesses, verdict.away_ns / 1'000'000'000);
+      verdict.slot, pair.peer, Counted(static_cast<uint64_t>(verdict.flows), "flow"), quiet_ms, verdict.witnesses,
+      verdict.away_ns / 1'000'000'000);
   event.evidence = {{"stalled_flows", absl::StrCat(verdict.flows)},
                     {"quiet_ms", absl::StrFormat("%.0f", quiet_ms)},
                     {"witnesses", absl::StrCat(verdict.witnesses)},
@@ -139,10 +141,9 @@ void Agent::LeaveUnwatchedPorts() {
     if (left == 0) continue;
     Log({.type = "path",
          .severity = telemetry::Severity::kNotice,
-         .text =
-             absl::StrFormat("paths to %s change, and %d flows have ports that no slot is left to watch: they go to "
-                             "paths that are watched",
-                             pair->peer, left),
+         .text = absl::StrFormat(
+             "paths to %s change, and no slot is left to watch the ports of %s: put on paths that are watched",
+             pair->peer, Counted(static_cast<uint64_t>(left), "flow")),
          .peer = pair->peer});
   }
 }
@@ -159,8 +160,8 @@ void Agent::LeaveMutePorts() {
       if (left == 0) continue;
       Log({.type = "path",
            .severity = telemetry::Severity::kAlert,
-           .text = absl::StrFormat("udp-port %d to %s never answered while other paths did: its %d flows leave it",
-                                   probe::Load(slot.port), pair->peer, left),
+           .text = absl::StrFormat("udp-port %d to %s never answered while other paths did: %s put on others",
+                                   probe::Load(slot.port), pair->peer, Counted(static_cast<uint64_t>(left), "flow")),
            .peer = pair->peer,
            .slot = s,
            .evidence = {{"rounds", absl::StrCat(rounds)}}});

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/placement.h"
 
 namespace cw::agent {
 namespace {
@@ -15,7 +16,6 @@ namespace v1 = api::v1;
 
 constexpr int64_t kTellingNs = 1'000'000'000;  // libraries tell once per this time
 
-std::string SlotName(uint8_t slot) { return slot == CW_SLOT_NONE ? "an unprobed path" : absl::StrCat("path ", slot); }
 int SlotNumber(uint8_t slot) { return slot == CW_SLOT_NONE ? -1 : slot; }
 
 }  // namespace
@@ -134,8 +134,7 @@ void Agent::OnOwnerMoved(const rdma::QpInfo& qp, const rdma::MoveResult& result)
 
 void Agent::LogOwnerMove(const rdma::QpInfo& qp, const rdma::MoveBook::Asked& asked, int error, bool dry) {
   const uint8_t from = SlotOfOwned(qp, asked.from_port), to = SlotOfOwned(qp, asked.port);
-  std::string where =
-      asked.port == 0 ? "" : absl::StrFormat(" from %s to %s, udp-port %d", SlotName(from), SlotName(to), asked.port);
+  std::string where = asked.port == 0 ? "" : WayOfMove(from, to, asked.port);
   if (asked.lag_port != 0) absl::StrAppendFormat(&where, " to port %d of its bond", asked.lag_port);
   const std::string peer = PeerName(qp.raddr), why = rdma::MoveWhyName(asked.why);
   telemetry::Event event{.type = "move",

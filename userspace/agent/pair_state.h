@@ -58,6 +58,7 @@ struct SilentPath {
 struct SlotState {
   telemetry::PathDelay forward;  // our probes on this slot
   telemetry::PathDelay reverse;  // replies over the peer's slot of this number, which is a path of its own
+  uint32_t counted_round = 0;    // up to which its probes are counted as sent
   WindowDelay window;
   double queue_ns = 0;  // of the last window that had probes
   control::PathDamping damping;
@@ -94,7 +95,6 @@ struct PairState {
   std::vector<probe::SampleHalf> samples_out;   // halves of packets received from the peer
   std::vector<probe::ChunkArrival> chunks_out;  // chunks of collectives received from the peer
   int64_t last_reply_ns = 0;                    // monotonic; 0: never
-  uint32_t last_round = 0;                      // cur_round when probes sent were counted last
   bool active = false;
   bool measures_clock = false;                            // one of those that fleet time rests on …
   probe::ClockPace clock_pace = probe::ClockPace::kNone;  // … and so probed at this pace while idle

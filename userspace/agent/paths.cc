@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "userspace/agent/agent.h"
+#include "userspace/model/counted.h"
 
 namespace cw::agent {
 namespace {
@@ -26,7 +27,6 @@ void Agent::AddPair(uint32_t index) {
   pair->key = spec.key();
   pair->ifindex = static_cast<uint32_t>(spec.local_ifindex);
   pair->peer = spec.peer;
-  pair->last_round = probe::Load(dataplane_->pairs()[index].cur_round);
   pair->delays = DelaysOf(*pair);
   pair->sums = FlowsOf(pair->key.local);
   pairs_[index] = std::move(pair);
@@ -48,12 +48,18 @@ void Agent::ScheduleTick() {
 void Agent::OnTable(uint32_t index, const probe::PathTable& table) {
   PairState* pair = FindPair(index);
   if (pair == nullptr) return;
-  size_t unknown = 0;
-  for (const probe::Path& path : table.paths) unknown += path.known ? 0 : 1;
+  size_t unknown = 0, silent = 0;
+  for (const probe::Path& path : table.paths) {
+    unknown += path.known ? 0 : 1;
+    silent += path.hops.empty() ? 1 : 0;
+  }
+  const std::string paths = absl::StrCat(Counted(table.paths.size(), "path"), " to ", pair->peer);
+  const bool no_switch = silent > 1 && silent == table.paths.size();  // as on a cable, where ports choose nothing
   Log({.type = "fabric",
-       .text =
-           absl::StrCat(table.paths.size(), table.paths.size() == 1 ? " path to " : " paths to ", pair->peer,
-                        unknown == 0 ? "" : absl::StrCat(", ", unknown, " of them with switches that do not answer")),
+       .text = no_switch     ? absl::StrCat("no switch on the way to ", pair->peer, " answers: ", silent,
+                                            " ports are probed, each as a path")
+               : unknown > 0 ? absl::StrCat(paths, ", ", unknown, " of them with switches that do not answer")
+                             : paths,
        .peer = pair->peer});
   pair->table_seen = true;
   RememberLinks(*pair);
@@ -109,7 +115,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
   if (pair == nullptr) return;
   for (const probe::SlotChange& change : update.slots) {
     // Another port is another path: its past belongs to the old one.
-    pair->slot[change.slot].forward.Restart();
+    pair->slot[change.slot].forward.Restart(MonotonicNs());
     pair->clock_paths.ForgetThere(change.slot);
     pair->slot[change.slot].damping = control::PathDamping();
     pair->slot[change.slot].flaps = control::FlapCounter();

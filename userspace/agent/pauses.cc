@@ -9,6 +9,13 @@ namespace {
 
 constexpr absl::Duration kPauseTick = absl::Milliseconds(2), kSlowTick = absl::Milliseconds(20);
 
+// What says that a dead path lives: what arrives now. What said that it was dead is in the event before.
+Evidence ReturnEvidence(const cw_ev_slot& verdict, uint32_t progress_round, int64_t silent_ns) {
+  return {{"silent_ms", absl::StrFormat("%.0f", static_cast<double>(silent_ns) / 1e6)},
+          {"died_round", absl::StrCat(verdict.round)},
+          {"last_probe_arrived_round", absl::StrCat(progress_round)}};
+}
+
 }  // namespace
 
 uint8_t Agent::OtherDscp(const PairState& pair) const {
@@ -110,27 +117,30 @@ void Agent::TellSilence(PairState& pair, uint8_t s) {
 
 Evidence Agent::SilenceEvidence(const PairState& pair, const SilentPath& silent) const {
   const cw_ev_slot& verdict = silent.verdict;
-  return {{"round", absl::StrCat(verdict.round)},
-          {"last_probe_arrived_round", absl::StrCat(verdict.progress_round)},
-          {"last_data_acknowledged_round", absl::StrCat(verdict.acked_round)},
-          {"misses", absl::StrCat(verdict.misses)},
-          {"limit", absl::StrCat(verdict.limit)},
-          {"silence_us", absl::StrCat(verdict.silence_ns / 1000)},
-          {"jump_us", absl::StrCat(verdict.jump_ns / 1000)},
-          {"half_of_paths_lagged", verdict.half != 0 ? "yes" : "no"},
-          {"probed_in_dscp", absl::StrCat(engine_->mesh().dscp(pair.index))},
-          {"asked_in_dscp", absl::StrCat(OtherDscp(pair))},
-          {"asked", absl::StrCat(silent.watch.asked())},
-          {"answered", absl::StrCat(silent.watch.answers())},
-          {"arrived_late", absl::StrCat(silent.watch.held())},
-          {"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(verdict.slot))}};
+  Evidence evidence = {{"round", absl::StrCat(verdict.round)},
+                       {"last_probe_arrived_round", absl::StrCat(verdict.progress_round)},
+                       {"last_data_acknowledged_round", absl::StrCat(verdict.acked_round)},
+                       {"misses", absl::StrCat(verdict.misses)},
+                       {"limit", absl::StrCat(verdict.limit)},
+                       {"silence_us", absl::StrCat(verdict.silence_ns / 1000)},
+                       {"jump_us", absl::StrCat(verdict.jump_ns / 1000)},
+                       {"half_of_paths_lagged", verdict.half != 0 ? "yes" : "no"},
+                       {"probed_in_dscp", absl::StrCat(engine_->mesh().dscp(pair.index))},
+                       {"arrived_late", absl::StrCat(silent.watch.held())},
+                       {"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(verdict.slot))}};
+  if (silent.watch.asked() > 0) {
+    evidence.push_back({"asked_in_dscp", absl::StrCat(OtherDscp(pair))});
+    evidence.push_back({"asked", absl::StrCat(silent.watch.asked())});
+    evidence.push_back({"answered", absl::StrCat(silent.watch.answers())});
+  }
+  return evidence;
 }
 
 // The kernel uses the path again.
 void Agent::OnSilenceEnds(PairState& pair, uint8_t s) {
   SlotState& slot = pair.slot[s];
   std::string text = absl::StrFormat("path %d to %s is up again", s, pair.peer);
-  Evidence evidence;
+  Evidence evidence = {{"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(s))}};
   if (slot.silence) {
     ReadProbes();
     SilentPath& silent = *slot.silence;
@@ -147,10 +157,14 @@ void Agent::OnSilenceEnds(PairState& pair, uint8_t s) {
       text =
           absl::StrFormat("path %d to %s was silent for %.0f ms", s, pair.peer, static_cast<double>(silent_ns) / 1e6);
     }
-    evidence = SilenceEvidence(pair, silent);
+    if (silent.watch.verdict() == control::Silence::kDead) {
+      const uint32_t progress_round = probe::Load(dataplane_->pairs()[pair.index].slot[s].progress_round);
+      const Evidence back = ReturnEvidence(silent.verdict, progress_round, silent_ns);
+      evidence.insert(evidence.begin(), back.begin(), back.end());
+    } else {
+      evidence = SilenceEvidence(pair, silent);
+    }
     slot.silence.reset();
-  } else {
-    evidence = {{"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(s))}};
   }
   slot.damping.Up(MonotonicNs());
   DoubtPaths(pair);

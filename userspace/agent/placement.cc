@@ -15,6 +15,23 @@ bool IsOn(const cw_tx_flow& flow, const Deadlines::Place& place) {
   return place.slot != CW_SLOT_NONE && place.port != 0 ? slot == place.slot : flow.port == place.port;
 }
 
+std::string WayOfMove(uint8_t from, uint8_t to, uint16_t port) {
+  const auto name = [](uint8_t slot) {
+    return slot == CW_SLOT_NONE ? std::string("an unprobed path") : absl::StrCat("path ", slot);
+  };
+  const bool same = from == to && to != CW_SLOT_NONE;
+  const std::string way =
+      same ? absl::StrCat(" to another port of ", name(to)) : absl::StrCat(" from ", name(from), " to ", name(to));
+  return absl::StrCat(way, ", udp-port ", port);
+}
+
+uint8_t PendingSlot(const cw_tx_flow& flow) {
+  if (flow.want_slot == CW_SLOT_NONE) return CW_SLOT_NONE;
+  const bool by_its_port = flow.port == flow.want_port;
+  const bool by_native = flow.port == 0 && flow.native_slot == flow.want_slot;
+  return by_its_port || by_native ? uint8_t{CW_SLOT_NONE} : flow.want_slot;
+}
+
 std::string UndoOfSet(const cw_tx_flow& before, const std::string& id) {
   if ((before.flags & CW_STEER_MANUAL) == 0) return absl::StrCat("steer clear ", id);
   const Deadlines::Place place = PresentPlace(before);

@@ -19,6 +19,14 @@ Deadlines::Place PresentPlace(const cw_tx_flow& flow);
 // On that path, by whatever port; where the path is not known, on that port.
 bool IsOn(const cw_tx_flow& flow, const Deadlines::Place& place);
 
+// " from path 1 to path 2, udp-port 50000", behind "was moved"; another port of the same path is no other path.
+std::string WayOfMove(uint8_t from, uint8_t to, uint16_t port);
+
+// The path that it waits to go to; CW_SLOT_NONE: none, or it has come there by another way (a dead path left, its
+// native port's path found to be the same), so that the kernel, which looks at ports and at its next packet, never
+// moves it.
+uint8_t PendingSlot(const cw_tx_flow& flow);
+
 // The cwctl arguments that put it where it was before it was set. Whoever was not placed by hand goes back by clear.
 std::string UndoOfSet(const cw_tx_flow& before, const std::string& id);
 

@@ -167,6 +167,18 @@ void Agent::Reread(const FlowKey& key) {
   if (record.ok() && flow != flows_.sent.end()) flow->second.tx = *record;
 }
 
+// A wish that came true by another way is taken back, so that it does not move the flow later, nor bar balance from it.
+void Agent::DropMetWishes() {
+  const auto met = [](const cw_tx_flow& flow) {
+    return flow.want_slot != CW_SLOT_NONE && PendingSlot(flow) == CW_SLOT_NONE;
+  };
+  for (auto& [key, flow] : flows_.sent) {
+    if (!met(flow.tx)) continue;
+    Reread(key);  // it may have another wish by now
+    if (met(flow.tx)) (void)dataplane_->flow_editor().Want(ToMap(key), CW_SLOT_NONE, 0, false);
+  }
+}
+
 void Agent::RevertPlacement(const FlowKey& key) {
   const std::optional<Deadlines::Place> before = deadlines_.TakePlace(key);
   auto flow = flows_.sent.find(key);

@@ -12,6 +12,7 @@
 #include "userspace/agent/flap_watch.h"
 #include "userspace/agent/links_view.h"
 #include "userspace/agent/memory_lock.h"
+#include "userspace/agent/placement.h"
 #include "userspace/agent/view_words.h"
 #include "userspace/host/doctor.h"
 #include "userspace/rights/rights.h"
@@ -226,7 +227,7 @@ void Agent::AddFlowCounts(v1::StatusReply& reply) {
   for (const auto& [key, flow] : flows_.sent) {
     if (ActsAtAll() && flow.tx.port != 0) flows->set_steered(flows->steered() + 1);
     if ((flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) flows->set_locked(flows->locked() + 1);
-    if (ActsAtAll() && flow.tx.want_slot != CW_SLOT_NONE) flows->set_pending(flows->pending() + 1);
+    if (ActsAtAll() && PendingSlot(flow.tx) != CW_SLOT_NONE) flows->set_pending(flows->pending() + 1);
   }
 }
 
@@ -455,7 +456,7 @@ void Agent::AddSteering(const FlowEntry& flow, int64_t now_ns, v1::Flow& out) {
   auto number = [&](uint8_t slot) { return flow.received || slot == CW_SLOT_NONE ? -1 : static_cast<int>(slot); };
   out.set_slot(number(flow.SlotOfPackets(acts)));
   out.set_native_slot(number(flow.tx.native_slot));
-  out.set_want_slot(acts ? number(flow.tx.want_slot) : -1);
+  out.set_want_slot(acts ? number(PendingSlot(flow.tx)) : -1);
   out.set_udp_port(flow.received ? flow.flow().sport : flow.PortOfPackets(acts));
   out.set_udp_port_native(flow.flow().sport);
   const bool hard = (flow.tx.flags & CW_STEER_HARD_LOCKED) != 0, soft = (flow.tx.flags & CW_STEER_LOCKED) != 0;

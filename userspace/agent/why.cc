@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/placement.h"
 #include "userspace/control/explain.h"
 
 namespace cw::agent {
@@ -155,10 +156,10 @@ void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply
   } else if ((flow.tx.flags & CW_STEER_MANUAL) != 0) {
     AddHold(reply, "manual", "placed by an operator: the agent moves it off a dead or drained path only", left_s);
   }
-  if (flow.tx.want_slot != CW_SLOT_NONE && ActsAtAll()) {
+  if (const uint8_t wanted = PendingSlot(flow.tx); wanted != CW_SLOT_NONE && ActsAtAll()) {
     AddHold(
         reply, "pending",
-        absl::StrFormat("a move to path %d waits for %s", flow.tx.want_slot,
+        absl::StrFormat("a move to path %d waits for %s", wanted,
                         flow.tx.want_force != 0 ? "its next packet" : "a pause or a moment without packets in flight"));
   }
   const PairState* pair = FindPair(flow.tx.pair);

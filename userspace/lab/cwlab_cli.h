@@ -29,5 +29,6 @@ void AddFabricVerbs(CLI::App& app, Cli& cli);
 void AddFaultVerb(CLI::App& app, Cli& cli);
 void AddDemoVerb(CLI::App& app, Cli& cli);
 void AddRunVerb(CLI::App& app, Cli& cli);
+void AddTrafficVerb(CLI::App& app, Cli& cli);
 
 }  // namespace cw::lab

@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", cli.json, "print one JSON document, errors included");
   app.add_option("--lab", cli.lab, "name of the lab")->capture_default_str();
   cw::lab::AddFabricVerbs(app, cli);
+  cw::lab::AddTrafficVerb(app, cli);
   cw::lab::AddFaultVerb(app, cli);
   cw::lab::AddRunVerb(app, cli);
   cw::lab::AddDemoVerb(app, cli);

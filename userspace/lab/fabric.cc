@@ -25,10 +25,12 @@ constexpr uint16_t kRocePort = 4791;
 absl::Status MakeRoom(const std::string& lab) {
   absl::StatusOr<FabricState> old = LoadState(lab);
   if (old.ok() && old->owner && IsAlive(*old->owner)) {
-    return absl::AlreadyExistsError(absl::StrCat("lab ", lab, " belongs to process ", old->owner->pid));
+    return absl::AlreadyExistsError(absl::StrCat("lab ", lab, " belongs to process ", old->owner->pid,
+                                                 ": wait for its end or give this one another name (--lab NAME)"));
   }
   if (old.ok() && old->complete && !old->owner && SwitchMaps::Open(old->maps).ok()) {
-    return absl::AlreadyExistsError(absl::StrCat("lab ", lab, " is up already (cwlab down --lab ", lab, ")"));
+    return absl::AlreadyExistsError(absl::StrCat("lab ", lab, " is up already: end it (cwlab down --lab ", lab,
+                                                 ") or give this one another name (--lab NAME)"));
   }
   return RemoveLab(lab);
 }

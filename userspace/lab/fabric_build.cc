@@ -5,6 +5,7 @@
 #include <linux/if_tun.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,6 +14,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "maps/names.h"
@@ -29,6 +31,8 @@ absl::Status Batch(const char* tool, const Lines& lines) {
   if (lines.empty()) return absl::OkStatus();
   return RunTool({tool, "-batch", "-"}, absl::StrJoin(lines, "\n") + "\n").status();
 }
+
+constexpr char kAgentRun[] = "/run/cwfabric";  // where agents lock, whatever their own run folder is
 
 int Hosts(const FabricSpec& spec) { return spec.leaves * spec.hosts_per_leaf; }
 
@@ -340,12 +344,27 @@ absl::Status MakeTap(const std::string& device, int ifindex) {
   return status;
 }
 
-void RemovePins(const std::string& lab) {
+// Pins and marks of this lab's agents: an agent's instance has its host's namespace's name.
+void RemoveAgentRemains(const std::string& lab) {
+  for (const char* folder : {CW_PIN_ROOT, kAgentRun}) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+      if (!IsNamespaceOf(lab, entry.path().filename())) continue;
+      std::error_code ignored;
+      std::filesystem::remove_all(entry.path(), ignored);
+    }
+  }
+}
+
+// What agents that were killed leave of their locks on a namespace's NICs. The number may be another namespace's later.
+void RemoveNicLocks(const std::string& netns) {
+  struct stat inode;
+  if (stat(NetnsPath(netns).c_str(), &inode) != 0) return;
+  const std::string prefix = absl::StrCat("nic-", inode.st_ino, "-");
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(CW_PIN_ROOT, error)) {
-    if (!IsNamespaceOf(lab, entry.path().filename())) continue;  // an agent's instance has its host's namespace's name
+  for (const auto& entry : std::filesystem::directory_iterator(kAgentRun, error)) {
     std::error_code ignored;
-    std::filesystem::remove_all(entry.path(), ignored);
+    if (absl::StartsWith(entry.path().filename().string(), prefix)) std::filesystem::remove(entry.path(), ignored);
   }
 }
 
@@ -373,9 +392,11 @@ absl::Status RemoveLab(const std::string& lab) {
   absl::Status status;
   for (const ProcessId& process : LoadProcesses(lab)) status.Update(EndProcess(process));
   for (const std::string& name : ListNetns()) {
-    if (IsNamespaceOf(lab, name)) status.Update(DeleteNetns(name));
+    if (!IsNamespaceOf(lab, name)) continue;
+    RemoveNicLocks(name);
+    status.Update(DeleteNetns(name));
   }
-  RemovePins(lab);
+  RemoveAgentRemains(lab);
   status.Update(RemoveStateFiles(lab));
   return status;
 }

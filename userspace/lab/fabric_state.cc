@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "userspace/lab/fabric_layout.h"
 
 namespace cw::lab {
@@ -102,6 +103,12 @@ FabricState StateFrom(const json& j) {
   return state;
 }
 
+absl::Status NotUp(const std::string& lab) {
+  const std::vector<std::string> others = LabsOnDisk();
+  return absl::NotFoundError(absl::StrCat("lab ", lab, " is not up (cwlab up --lab ", lab, ")",
+                                          others.empty() ? "" : "; there are (--lab): ", absl::StrJoin(others, ", ")));
+}
+
 std::string ReadStateFile(const fs::path& path) {
   std::ifstream file(path);
   std::stringstream text;
@@ -131,7 +138,7 @@ absl::Status SaveState(const FabricState& state) {
 }
 
 absl::StatusOr<FabricState> LoadState(const std::string& lab) {
-  if (!fs::exists(StateFile(lab))) return absl::NotFoundError(absl::StrCat("lab ", lab, " is not up (cwlab up)"));
+  if (!fs::exists(StateFile(lab))) return NotUp(lab);
   try {
     return StateFrom(json::parse(ReadStateFile(StateFile(lab))));
   } catch (const std::exception& e) {
@@ -183,6 +190,11 @@ absl::StatusOr<std::unique_ptr<LabLock>> LabLock::Take(const std::string& lab) {
   const std::string path = LockFile(lab);
   for (;;) {
     int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == ENOENT) {  // another lab's end took the folder
+      fs::create_directories(kRoot, error);
+      if (!error) continue;
+      errno = ENOENT;
+    }
     if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("open ", path));
     std::unique_ptr<LabLock> lock(new LabLock(fd, lab));
     while (flock(fd, LOCK_EX)) {
@@ -197,7 +209,10 @@ absl::StatusOr<std::unique_ptr<LabLock>> LabLock::Take(const std::string& lab) {
 
 LabLock::~LabLock() {
   std::error_code ignored;
-  if (!lab_.empty() && !fs::exists(LabRunDir(lab_), ignored)) fs::remove(LockFile(lab_), ignored);
+  if (!lab_.empty() && !fs::exists(LabRunDir(lab_), ignored)) {
+    fs::remove(LockFile(lab_), ignored);
+    fs::remove(kRoot, ignored);  // the last lab's end; not while another one is there
+  }
   close(fd_);
 }
 

@@ -117,10 +117,21 @@ void PathDelay::AddSent(int64_t now_ns, uint64_t probes) {
   }
 }
 
-void PathDelay::Restart() {
+void PathDelay::ForgetDelays() {
+  for (Block& b : blocks_) {
+    b.owd = Sketch();
+    b.jitter_sum_ns = 0;
+    b.jitter_count = 0;
+  }
+  base_ns_ = INT64_MAX;
+  has_last_ = false;
+}
+
+void PathDelay::Restart(int64_t now_ns) {
   blocks_.clear();
   base_ns_ = INT64_MAX;
   has_last_ = false;
+  counted_to_ns_ = now_ns;
 }
 
 DelayWindow PathDelay::Window(int64_t now_ns, int seconds) const {

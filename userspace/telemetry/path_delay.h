@@ -34,10 +34,12 @@ class PathDelay {
   void AddProbe(int64_t now_ns, int64_t owd_ns);
   // A probe was answered, but the clocks cannot tell its delay: it is not lost.
   void AddAnswered(int64_t now_ns);
-  // Probes sent since the last call; they are spread evenly over the time since then.
+  // Probes sent since the last call, or since Restart; they are spread evenly over the time since then.
   void AddSent(int64_t now_ns, uint64_t probes);
-  // A clock step, or other hops: what was measured before says nothing about what comes.
-  void Restart();
+  // A clock step: delays measured before say nothing about those that come. What was lost was lost.
+  void ForgetDelays();
+  // Other hops: it is another path from now on.
+  void Restart(int64_t now_ns);
 
   int64_t BaseNs() const { return base_ns_; }  // INT64_MAX: nothing measured
   // The window that ends with the second under way; whole blocks, so 10 covers the last 9 to 10 and 60 the last 51
