@@ -183,5 +183,79 @@ TEST_F(OffTest, TheProgramSaysWhatItDid) {
   options_.run_root = TestOptions().run_root;
 }
 
+// Folders as the package makes them: another user's, who may put anything there before root takes the agent out.
+class ServiceFolders : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const std::string& folder : {Pins(), Run() + "/default", root_ + "/victim"}) {
+      std::filesystem::create_directories(folder);
+    }
+    std::ofstream(Victim()) << "theirs";
+    for (const std::string& folder : {Pins(), Run(), Run() + "/default"}) {
+      ASSERT_EQ(chown(folder.c_str(), kService, kService), 0);
+    }
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  std::string Pins() const { return root_ + "/pins"; }
+  std::string Run() const { return root_ + "/run"; }
+  std::string Victim() const { return root_ + "/victim/file"; }
+  absl::Status Remove() const {
+    return Dataplane::Remove(dataplane::Options{.instance = "default", .pin_root = Pins(), .run_root = Run()});
+  }
+  off::Report Off() const { return off::Detach({.pin_root = Pins(), .run_root = Run(), .instance = "default"}); }
+  void ExpectVictimUntouched() const {
+    std::ifstream file(Victim());
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "theirs");
+    struct stat info = {};
+    EXPECT_EQ(stat(Victim().c_str(), &info), 0);
+    EXPECT_EQ(info.st_uid, 0u) << "it was given away";
+  }
+
+  static constexpr uid_t kService = 12345;
+  const std::string root_ = absl::StrFormat("/tmp/cwtest-%d-folders", getpid());
+};
+
+TEST_F(ServiceFolders, RootWritesThroughNoLockThatIsASymlinkOrASecondName) {
+  std::filesystem::create_directory(Pins() + "/default");
+  const std::string lock = Run() + "/default/lock";
+  for (const bool symlink : {true, false}) {
+    std::filesystem::remove(lock);
+    symlink ? std::filesystem::create_symlink(Victim(), lock) : std::filesystem::create_hard_link(Victim(), lock);
+    EXPECT_FALSE(Remove().ok());
+    ExpectVictimUntouched();
+    const off::Report report = Off();
+    EXPECT_EQ(report.left.size(), 1u) << off::Text(report);
+    ExpectVictimUntouched();
+  }
+}
+
+TEST_F(ServiceFolders, RootEmptiesNoFolderThatASymlinkNames) {
+  std::filesystem::create_directory_symlink(root_ + "/victim", Pins() + "/default");
+  EXPECT_THAT(std::string(Remove().message()), HasSubstr("other user's symlink"));
+  ExpectVictimUntouched();
+  EXPECT_THAT(off::Text(Off()), HasSubstr("a symlink of another user's"));
+  ExpectVictimUntouched();
+
+  std::filesystem::remove(Pins() + "/default");
+  std::filesystem::create_directory(Pins() + "/default");
+  std::filesystem::remove_all(Run() + "/default");
+  std::filesystem::create_directory_symlink(root_ + "/victim", Run() + "/default");
+  std::filesystem::rename(Victim(), root_ + "/victim/lock");
+  EXPECT_FALSE(Remove().ok());
+  EXPECT_THAT(off::Text(Off()), HasSubstr("a symlink of another user's"));
+  std::filesystem::rename(root_ + "/victim/lock", Victim());
+  ExpectVictimUntouched();
+}
+
+TEST_F(ServiceFolders, RootsOwnSymlinksAreFollowed) {
+  std::filesystem::create_directory(Pins() + "/default");
+  const std::string elsewhere = root_ + "/elsewhere";
+  std::filesystem::rename(Run(), elsewhere);
+  std::filesystem::create_directory_symlink(elsewhere, Run());  // in a folder of root's
+  EXPECT_TRUE(Remove().ok()) << Remove();
+  EXPECT_FALSE(std::filesystem::exists(Pins() + "/default"));
+}
+
 }  // namespace
 }  // namespace cw::test

@@ -11,7 +11,6 @@
 namespace cw::control {
 namespace {
 
-
 // Flows that send 20 packets a window of 20 ms, and have at most `most` under way.
 class Flows {
  public:
@@ -35,8 +34,9 @@ class Flows {
         if (stopped_) break;
         const uint32_t under_way = (flow.next - flow.acked) & 0xffffff;
         flow.next = (flow.next + std::min<uint32_t>(20, most_ - std::min(most_, under_way))) & 0xffffff;
-        if (dead(flow.slot)) continue;
-        flow.acked = (flow.next - 5) & 0xffffff;
+        const auto i = static_cast<size_t>(&flow - flows_.data());
+        if (dead(flow.slot) || (flow.process != 0 && flow.process == killed_) || i == lost_) continue;
+        flow.acked = (flow.next - (i == whole_ ? 0 : 5)) & 0xffffff;
         ++flow.answers;
       }
       const auto verdicts = stall_.Step(now_ns_, flows_, alive_);
@@ -46,12 +46,17 @@ class Flows {
   }
   uint16_t KeptFree() const { return stall_.KeptFree(now_ns_); }
   void Stop() { stopped_ = true; }
+  void Kill(uint32_t process) { killed_ = process; }  // the peer of this one
+  void Lose(size_t flow) { lost_ = flow; }            // nothing of it arrives
+  void AnswerAll(size_t flow) { whole_ = flow; }      // it has nothing under way when it is looked at
   void Alive(uint16_t slots) { alive_ = slots; }
   void Pass(int64_t ns) { now_ns_ += ns; }
 
  private:
   uint32_t most_;
   bool stopped_ = false;
+  uint32_t killed_ = 0;
+  size_t lost_ = SIZE_MAX, whole_ = SIZE_MAX;
   uint16_t alive_ = 0xf;
   int64_t now_ns_ = 1'000 * kMs;
   std::vector<DataFlow> flows_;
@@ -182,6 +187,38 @@ TEST(DataStall, AFlowThatStaysStillIsBlamedOnOnePathOnly) {
   ASSERT_EQ(flows.Run(20, stuck).size(), 1u);
   flows[0].slot = 3;  // moved, and still without an answer
   EXPECT_TRUE(flows.Run(100, stuck).empty());
+}
+
+// Two jobs' queue pairs over four paths; the receiver of one is killed.
+TEST(DataStall, AProcessWhosePeerDiedIsNoPath) {
+  Flows apart({0, 1, 2, 3});
+  Flows mixed({0, 1, 2, 3, 0, 1, 2, 3});
+  for (size_t i = 0; i < 2; ++i) apart[i].process = 100, apart[i + 2].process = 200;
+  for (size_t i = 0; i < 4; ++i) mixed[i].process = 100, mixed[i + 4].process = 200;
+  for (Flows* flows : {&apart, &mixed}) {
+    flows->Run(20, Nothing);
+    flows->Kill(100);
+    EXPECT_TRUE(flows->Run(200, Nothing).empty());
+    EXPECT_EQ(flows->KeptFree(), 0);
+  }
+}
+
+TEST(DataStall, APathThatLosesOneOfAProcesssFlowsIsLeftAndSoIsOneThatLosesTwoProcesses) {
+  Flows one({0, 1, 2}), two({0, 0, 1});
+  for (size_t i = 0; i < 3; ++i) one[i].process = 100, two[i].process = static_cast<uint32_t>(100 + i);
+  for (Flows* flows : {&one, &two}) {
+    flows->Run(20, Nothing);
+    EXPECT_EQ(flows->Run(20, [](uint8_t slot) { return slot == 0; }).size(), 1u);
+  }
+}
+
+// One that was acknowledged and has nothing under way just now.
+TEST(DataStall, DataThatWasAcknowledgedOnThePathIsAVeto) {
+  Flows flows({0, 0, 1});
+  flows.Run(20, Nothing);
+  flows.Lose(0);
+  flows.AnswerAll(1);
+  EXPECT_TRUE(flows.Run(50, Nothing).empty());
 }
 
 TEST(DataStall, HalfOfThePathsAreNeverTaken) {

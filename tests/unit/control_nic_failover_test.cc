@@ -144,6 +144,46 @@ TEST_F(TwoHosts, ADeadNicsPairsAreCarriedByThePeersSameNicBothWays) {
   }
 }
 
+// A host with a second NIC of a smaller MTU, the leader or the follower.
+TEST_F(TwoHosts, ANicThatIsTooSmallForThePacketsCarriesNone) {
+  for (int h : {0, 1}) {
+    for (NicPair& pair : host(h).pairs) pair.mtu = pair.key.local == A(h, 1) ? 1500 : 4500;
+    dead_ = {A(h, 0)};
+    Run(300);
+    EXPECT_EQ(Carried(0) + Carried(1), 0) << h;
+    for (NicPair& pair : host(h).pairs) pair.mtu = 4500;  // somebody raised it
+    Run(300);
+    EXPECT_EQ(Carried(h), 2) << h;
+    for (NicPair& pair : host(h).pairs) pair.mtu = pair.key.local == A(h, 1) ? 1500 : 4500;
+    Run(300);
+    EXPECT_EQ(Carried(0) + Carried(1), 0) << h << ": it goes on no longer";
+    for (NicPair& pair : host(h).pairs) pair.mtu = 9000;
+    dead_.clear();
+    Run(30'000);
+  }
+}
+
+TEST_F(TwoHosts, ALossSaysThatNoOtherNicIsLargeEnough) {
+  for (NicPair& pair : near_.pairs) pair.mtu = pair.key.local == A(0, 1) ? 1500 : 4500;
+  Run(100);
+  dead_ = {A(0, 0)};
+  std::string text;
+  for (int i = 0; i < 30 && text.empty(); ++i) {
+    Run(10);
+    if (!near_.step.changes.empty()) text = near_.step.changes[0].text;
+  }
+  EXPECT_NE(text.find("no other NIC has an MTU"), std::string::npos) << text;
+}
+
+TEST(CarriersMtu, CountsUpToTheLargestRoCEPacket) {
+  EXPECT_TRUE(FitsCarrier(1500, 1500));
+  EXPECT_TRUE(FitsCarrier(1500, 9000));
+  EXPECT_TRUE(FitsCarrier(9000, 4500)) << "no RoCE packet is larger than 4192";
+  EXPECT_FALSE(FitsCarrier(4500, 1500));
+  EXPECT_FALSE(FitsCarrier(9000, 4191));
+  EXPECT_TRUE(FitsCarrier(4500, 0)) << "not known";
+}
+
 TEST_F(TwoHosts, DeadNicsAtBothEndsShareTheOnePairThatIsLeft) {
   dead_ = {A(0, 0), A(1, 1)};
   Run(300);

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plug-in as a file, driven as NCCL drives it, with the agent's reader at the other end of the socket.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -372,6 +376,43 @@ TEST_F(NcclPlugin, AnotherAgentGetsTheMemoryAgain) {
   const std::vector<v1::Collective> done = later.Done("restart", 3);
   ASSERT_EQ(done.size(), 3u) << "the ring still has what was before";
   EXPECT_EQ(done[2].seq(), 3u);
+  plugin.Finalize(context);
+}
+
+// This process's sockets but the agent's own end: what a program that closes what it does not know would close.
+std::vector<int> OpenSockets() {
+  std::vector<int> out;
+  for (int fd = 3; fd < 256; ++fd) {
+    struct stat info;
+    if (fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode)) out.push_back(fd);
+  }
+  return out;
+}
+
+TEST_F(NcclPlugin, ADescriptorThatTheProgramReusedIsLeftAlone) {
+  void* context = Comm("closed");
+  plugin.Run(context, {.seq = 1});
+  ASSERT_EQ(agent.Done("closed", 1).size(), 1u);
+  // The plug-in's end is the one that is connected to the agent's socket.
+  int link = -1;
+  for (const int fd : OpenSockets()) {
+    sockaddr_un peer{};
+    socklen_t size = sizeof(peer);
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && Folder() + "/inproc.sock" == peer.sun_path)
+      link = fd;
+  }
+  ASSERT_GE(link, 0);
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  ASSERT_EQ(dup3(ends[0], link, O_CLOEXEC), link);  // closed, and used again
+  ASSERT_EQ(write(ends[1], "ours", 4), 4);
+  const int before = agent.registered;
+  ASSERT_TRUE(agent.Wait([&] { return agent.registered > before; })) << "it connects again";
+  char word[8];
+  EXPECT_EQ(recv(link, word, sizeof(word), MSG_DONTWAIT), 4) << "nobody read or closed it";
+  EXPECT_EQ(recv(ends[1], word, sizeof(word), MSG_DONTWAIT), -1) << "nobody wrote";
+  EXPECT_EQ(errno, EAGAIN);
+  for (const int fd : {link, ends[0], ends[1]}) close(fd);
   plugin.Finalize(context);
 }
 

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "userspace/profile/hello.h"
+#include "userspace/profile/profiles.h"
 
 namespace cw::profile {
 namespace {
-
 
 class ProfileMemory : public ::testing::Test {
  protected:
@@ -117,6 +117,61 @@ class Given {
 };
 
 // A file that can be cut would end the agent with a signal.
+// One process that writes without end, and others that write a little.
+class ManyProfiles : public ::testing::Test {
+ protected:
+  void Put(size_t process, uint64_t count) {
+    cw_prof_shared& shared = *shared_[process];
+    for (uint64_t i = 0; i < count; ++i, ++shared.head) {
+      shared.ring[shared.head % CW_PROF_RING] = {.seq = 2 * shared.head + 2};
+    }
+  }
+  void Add(size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      shared_.push_back(std::make_unique<cw_prof_shared>());
+      auto memory = std::make_unique<Memory>(shared_.back().get());
+      memories_.push_back(memory.get());
+      profiles_.Add(i + 1, static_cast<uint32_t>(i + 1), 1000, std::move(memory));
+    }
+  }
+  size_t Poll() {
+    return profiles_.Poll(now_ns_ += kMs, [](const Stall&) {});
+  }
+
+  int64_t now_ns_ = kSecond;
+  std::vector<std::unique_ptr<cw_prof_shared>> shared_;
+  std::vector<const Memory*> memories_;
+  Profiles profiles_{{.records_per_poll = 2048}};
+};
+
+TEST_F(ManyProfiles, ShareOneBudgetOfAPoll) {
+  Add(8);
+  for (size_t i = 0; i < 8; ++i) Put(i, 4096);
+  size_t total = 0;
+  for (int poll = 0; poll < 16; ++poll) {
+    const size_t got = Poll();
+    EXPECT_EQ(got, 2048u);
+    total += got;
+  }
+  EXPECT_EQ(total, 8u * 4096) << "the rest came with later polls";
+  EXPECT_EQ(Poll(), 0u);
+}
+
+TEST_F(ManyProfiles, OneThatWritesWithoutEndDelaysNobody) {
+  Add(8);
+  for (int poll = 0; poll < 8; ++poll) {
+    Put(0, 20'000);
+    for (size_t i = 1; i < 8; ++i) Put(i, 100);
+    EXPECT_LE(Poll(), 2048u);
+  }
+  Put(0, 20'000);
+  size_t others = 0;
+  for (int poll = 0; poll < 4; ++poll) Poll();
+  for (size_t i = 1; i < 8; ++i) others += memories_[i]->unread() == 0;
+  EXPECT_EQ(others, 7u) << "each had its turn";
+  EXPECT_GT(memories_[0]->unread(), 0u);
+}
+
 TEST(ProfileMemoryMade, WhoeverIsGivenItCannotChangeItsSize) {
   absl::StatusOr<Memory::Made> made = Memory::Make();
   ASSERT_TRUE(made.ok()) << made.status();

@@ -249,6 +249,11 @@ TEST_F(VerbsLibrary, ItsSocketDoesNotOutliveExec) {
   EXPECT_EQ(words[0], words[1]);
 }
 
+TEST_F(VerbsLibrary, ADescriptorThatTheApplicationReusedIsLeftAlone) {
+  StartAgent(Placed);
+  EXPECT_EQ(Shell(Command("closes")).status, 0);
+}
+
 TEST_F(VerbsLibrary, TheAgentsEndIsNotNoticed) {
   StartAgent(Placed);
   const int saved = dup(STDIN_FILENO);

@@ -385,6 +385,7 @@ class Agent final : public api::AgentView {
   // nics.cc: NIC failover
   absl::Status OpenNicFailover();
   void WatchNics();
+  void TellOfSmallMtus();
   std::vector<control::NicPair> LookAtNicPairs();
   void OnNicReports(PairState& pair, const probe::NicReports& reports);
   void ApplyCarries(const std::map<control::NicCarry, PairKey>& wanted);
@@ -400,6 +401,7 @@ class Agent final : public api::AgentView {
   void OnLinkNews();
   void LookAtCarriers();
   void LookAtCarrier(Nic& nic);
+  void LookAtMtu(Nic& nic);
   void LookForItsReturn(Nic& nic);
   void StartAnew(telemetry::Event why);
   static bool IsThere(const config::NicConfig& nic);

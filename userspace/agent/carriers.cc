@@ -66,6 +66,13 @@ void Agent::LookAtCarrier(Nic& nic) {
   LookForItsReturn(nic);
 }
 
+void Agent::LookAtMtu(Nic& nic) {
+  const absl::StatusOr<uint32_t> mtu = dataplane::MtuOf(nic.config.name);
+  if (!mtu.ok() || *mtu == nic.mtu) return;
+  nic.mtu = *mtu;
+  if (nic_failover_ != nullptr) TellOfSmallMtus();
+}
+
 // A device of this NIC's name that was made anew, or was elsewhere meanwhile, has none of our programs, and most of
 // what the agent knows is bound to the one before.
 void Agent::LookForItsReturn(Nic& nic) {

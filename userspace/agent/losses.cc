@@ -78,16 +78,20 @@ uint16_t Agent::LossySlots(const PairState& pair) const {
 void Agent::JudgeStalls(int64_t now_ns) {
   std::map<uint32_t, std::vector<control::DataFlow>> flows;
   for (const auto& [key, flow] : flows_.sent) {
+    const PairState* pair = FindPair(flow.tx.pair);
+    if (pair == nullptr || pair->stalls == nullptr || pair->blind) continue;  // nobody knows the paths of its flows
     const control::TailView view = TailOf(flow.tx);
+    const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);
     flows[flow.tx.pair].push_back({.key = key,
                                    .slot = flow.PathSlot(),
                                    .next = view.next,
                                    .acked = view.acked,
                                    .answers = flow.answers.acks + flow.answers.rnr_naks + flow.answers.seq_naks,
-                                   .known = view.known});
+                                   .known = view.known,
+                                   .process = qp ? qp->pid : 0});
   }
   for (auto& [index, pair] : pairs_) {
-    if (pair->stalls == nullptr || pair->blind) continue;  // nobody knows the paths of its flows
+    if (pair->stalls == nullptr || pair->blind) continue;
     for (const control::DataStall::Verdict& verdict : pair->stalls->Step(now_ns, flows[index], JudgedSlots(*pair)))
       OnStall(*pair, verdict);
   }

@@ -49,7 +49,19 @@ absl::Status Agent::OpenNicFailover() {
   });
   for (const cw_carry_key& key : stale) dataplane_->carry_in().Delete(key).IgnoreError();
   if (!on || !status.ok()) return status;
+  TellOfSmallMtus();
   return loop_->AddTimer(kPeriod, [this] { WatchNics(); });
+}
+
+// Before a NIC is lost: then it is too late to raise an MTU.
+void Agent::TellOfSmallMtus() {
+  for (const Nic& lost : nics_) {
+    for (const Nic& carrier : nics_) {
+      if (&lost == &carrier || control::FitsCarrier(lost.mtu, carrier.mtu)) continue;
+      spdlog::warn("NIC failover: {} (MTU {}) carries no packets of {} (MTU {}): raise its MTU", carrier.config.name,
+                   carrier.mtu, lost.config.name, lost.mtu);
+    }
+  }
 }
 
 std::vector<control::NicPair> Agent::LookAtNicPairs() {
@@ -69,6 +81,7 @@ std::vector<control::NicPair> Agent::LookAtNicPairs() {
       out.link_up = nic.link_up;
       out.drained = NicDrained(nic);
       out.can_carry = nic.attached;
+      out.mtu = nic.mtu;
     }
     view.push_back(std::move(out));
   }

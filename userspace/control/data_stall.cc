@@ -27,7 +27,9 @@ void DataStall::Follow(int64_t now_ns, const DataFlow& seen) {
   if (seen.slot != flow.slot && flow.slot < kMaxSlots && under_way) flow.excused = true;
   if (went_on || !under_way || !flow.under_way || seen.slot != flow.slot) flow.quiet_since_ns = now_ns;
   if (flow.seen_ns == 0 || seen.next != flow.next) flow.sent_ns = now_ns;
+  if (seen.slot != flow.slot) flow.slot_since_ns = now_ns;
   flow.slot = seen.slot;
+  flow.process = seen.process;
   flow.next = seen.next;
   flow.acked = seen.acked;
   flow.answers = seen.answers;
@@ -41,17 +43,38 @@ bool DataStall::StandsStill(int64_t now_ns, const Flow& flow) const {
   return now_ns - flow.sent_ns >= rules_.quiet_ns || UnderWay(flow.next, flow.acked) > many;
 }
 
+// By the path that it takes: what comes right after a move may be the answer to what left before.
+bool DataStall::Delivers(int64_t now_ns, const Flow& flow) const {
+  return flow.progress_ns != 0 && now_ns - flow.progress_ns < rules_.quiet_ns &&
+         flow.progress_ns - flow.slot_since_ns >= rules_.quiet_ns;
+}
+
+// All that stands still on the path is one process's, and none of its flows goes on elsewhere.
+bool DataStall::MayBeItsPeer(int64_t now_ns, uint8_t slot) const {
+  uint32_t process = 0;
+  for (const auto& [key, flow] : flows_) {
+    if (flow.slot != slot || !flow.under_way || flow.excused) continue;
+    if (flow.process == 0 || (process != 0 && flow.process != process)) return false;
+    process = flow.process;
+  }
+  return std::none_of(flows_.begin(), flows_.end(), [&](const auto& entry) {
+    const Flow& flow = entry.second;
+    return flow.process == process && flow.slot != slot && flow.progress_ns != 0 &&
+           now_ns - flow.progress_ns < rules_.quiet_ns / 2;
+  });
+}
+
 // flows = 0: there is nothing to say of the slot.
 DataStall::Verdict DataStall::Judge(int64_t now_ns, uint8_t slot) const {
   Verdict verdict{.slot = slot, .quiet_ns = INT64_MAX};
   for (const auto& [key, flow] : flows_) {
-    if (flow.slot != slot || !flow.under_way) continue;
-    if (flow.excused) continue;
+    if (flow.slot == slot && Delivers(now_ns, flow)) return {};
+    if (flow.slot != slot || !flow.under_way || flow.excused) continue;
     if (!StandsStill(now_ns, flow)) return {};
     ++verdict.flows;
     verdict.quiet_ns = std::min(verdict.quiet_ns, now_ns - flow.quiet_since_ns);
   }
-  if (verdict.flows == 0) return {};
+  if (verdict.flows == 0 || MayBeItsPeer(now_ns, slot)) return {};
   for (const auto& [key, flow] : flows_) {
     const int64_t ago_ns = now_ns - flow.progress_ns;
     verdict.witnesses += flow.slot != slot && flow.progress_ns != 0 && ago_ns < rules_.quiet_ns / 2;

@@ -13,6 +13,9 @@
 // was away or a sender that stood still: whatever each of them waits for then, a timer of seconds perhaps, is nobody's
 // fault until it goes on. So with flows on a path that was dead to the probes, too, and with those that moved while
 // they had packets under way: what a lossy path lost of them waits for a timer on the next.
+// A path by which anything was acknowledged within quiet_ns delivers data, whatever else stands still on it. And where
+// all that stands still is one process's, one of its own flows must go on by another path: else its peer may have died,
+// which is nobody's path.
 //
 // Pure: time comes in (any monotonic clock). One thread per object.
 #pragma once
@@ -43,6 +46,7 @@ struct DataFlow {
   uint32_t next = 0, acked = 0;  // PSNs, 24 bits: sent next for the first time, first that is not acknowledged
   uint64_t answers = 0;          // ACKs and NAKs received, a total
   bool known = false;            // the PSNs are exact
+  uint32_t process = 0;          // that sends it; 0: not known
 };
 
 class DataStall {
@@ -69,7 +73,9 @@ class DataStall {
     uint8_t slot = kSlotNone;
     uint32_t next = 0, acked = 0, usual = 0;  // usual: most packets under way that went on to be acknowledged
     uint64_t answers = 0;
+    uint32_t process = 0;
     int64_t quiet_since_ns = 0, sent_ns = 0, progress_ns = 0;
+    int64_t slot_since_ns = 0;                // it takes this path
     bool under_way = false, excused = false;  // excused: not asked again before it goes on
     int64_t seen_ns = 0;
   };
@@ -79,6 +85,8 @@ class DataStall {
   };
 
   void Follow(int64_t now_ns, const DataFlow& seen);
+  bool Delivers(int64_t now_ns, const Flow& flow) const;
+  bool MayBeItsPeer(int64_t now_ns, uint8_t slot) const;
   bool StandsStill(int64_t now_ns, const Flow& flow) const;
   Verdict Judge(int64_t now_ns, uint8_t slot) const;
   void ExcuseIfAllStand(int64_t now_ns);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace cw::control {
@@ -12,6 +13,8 @@ namespace {
 constexpr int kIntervals = 6;                    // of probes that a pair may miss
 constexpr int64_t kReportAgeNs = 2'000'000'000;  // older ones say nothing any more
 constexpr int64_t kToldAfterEndNs = 2'000'000'000;
+// The largest RoCE MTU and the headers that the kernel takes off for it (host/nic_checks.h): all packets are below.
+constexpr uint32_t kLargestRoce = 4096 + 96;
 
 PairKey Mirrored(const PairKey& key) { return {.local = key.remote, .remote = key.local}; }
 
@@ -22,6 +25,10 @@ int Distance(const PairKey& pair, const PairKey& carrier) {
 }
 
 }  // namespace
+
+bool FitsCarrier(uint32_t pair_mtu, uint32_t carrier_mtu) {
+  return carrier_mtu == 0 || carrier_mtu >= std::min(pair_mtu == 0 ? kLargestRoce : pair_mtu, kLargestRoce);
+}
 
 int64_t NicFailover::LimitNs(const NicPair& pair) const {
   const auto found = states_.find(pair.key);
@@ -71,6 +78,23 @@ void NicFailover::Adopt(const PairKey& pair, const NicCarry& carry) {
   state.peer = {.pair = pair, .carrier = carry.carrier, .tag = carry.tag, .silent = true, .restores = carry.send};
 }
 
+// All that could carry it, and there are some.
+bool NicFailover::OthersAreTooSmall(const NicPair& pair, absl::Span<const NicPair> pairs) {
+  bool any = false;
+  for (const NicPair& other : pairs) {
+    if (other.peer != pair.peer || other.key.local == pair.key.local || !other.can_carry) continue;
+    if (FitsCarrier(pair.mtu, other.mtu)) return false;
+    any = true;
+  }
+  return any;
+}
+
+// An MTU may change while a NIC carries.
+bool NicFailover::CarrierFits(const NicPair& pair, const PairKey& carrier, absl::Span<const NicPair> pairs) {
+  return std::all_of(pairs.begin(), pairs.end(),
+                     [&](const NicPair& other) { return other.key != carrier || FitsCarrier(pair.mtu, other.mtu); });
+}
+
 // Is the pair silent, and did that change?
 void NicFailover::Judge(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, int64_t now_ns,
                         NicStep& step) {
@@ -87,8 +111,10 @@ void NicFailover::Judge(const NicPair& pair, State& state, absl::Span<const NicP
     if (!lost) return;
     state.silent = true;
     state.losses_ns.push_back(now_ns);
-    step.changes.push_back(
-        {pair.key, pair.peer, pair.link_up ? "does not answer while another pair of NICs does" : "link is down", true});
+    std::string text = pair.link_up ? "does not answer while another pair of NICs does" : "link is down";
+    if (OthersAreTooSmall(pair, pairs))
+      absl::StrAppend(&text, ", and no other NIC has an MTU that carries its packets");
+    step.changes.push_back({pair.key, pair.peer, std::move(text), true});
     return;
   }
   while (!state.losses_ns.empty() && now_ns - state.losses_ns.front() > rules_.flap_window_ns) {
@@ -152,12 +178,14 @@ bool NicFailover::Stands(const State& state, absl::Span<const NicPair> pairs, in
 // The side that chooses: one carrier while either side misses the pair and the carrier answers.
 void NicFailover::Lead(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, int64_t now_ns) {
   if (!state.silent && !pair.drained && !MissedByPeer(pair.key, now_ns)) return End(state, now_ns);
+  if (state.rule.tag != 0 && !CarrierFits(pair, state.rule.carrier, pairs)) End(state, now_ns);
   const NicPair *best = nullptr, *present = nullptr;
   // A failure outranks a drain: what is to be free carries only what nothing else can.
   const auto shunned = [&](const NicPair& other) { return other.drained || MissedByPeer(other.key, now_ns); };
   const auto rank = [&](const NicPair& other) { return std::pair(shunned(other), Distance(pair.key, other.key)); };
   for (const NicPair& other : pairs) {
     if (other.peer != pair.peer || other.key == pair.key || !other.can_carry || !Usable(other, now_ns)) continue;
+    if (!FitsCarrier(pair.mtu, other.mtu)) continue;
     if (shunned(other) && !state.silent) continue;
     if (other.key == state.rule.carrier && state.rule.tag != 0) present = &other;
     // What fell silent together with the pair, but was asked less often, does not show it yet.
@@ -174,18 +202,22 @@ void NicFailover::Lead(const NicPair& pair, State& state, absl::Span<const NicPa
   if (const uint8_t tag = FreeTag(best->key); tag != 0) state.rule = {.carrier = best->key, .tag = tag};
 }
 
-void NicFailover::Follow(State& state, absl::Span<const NicPair> pairs, int64_t now_ns) {
+void NicFailover::Follow(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, int64_t now_ns) {
   if (state.peer_ns == 0 || now_ns - state.peer_ns > kReportAgeNs) return;  // what was agreed goes on
   const NicCarry wanted = {.carrier = state.peer.carrier, .tag = state.peer.tag};
-  if (wanted.tag == state.rule.tag && wanted.carrier == state.rule.carrier) return;
+  const bool can = std::any_of(pairs.begin(), pairs.end(), [&](const NicPair& other) {
+    return other.key == wanted.carrier && other.can_carry && FitsCarrier(pair.mtu, other.mtu);
+  });
+  if (wanted.tag == state.rule.tag && wanted.carrier == state.rule.carrier && CarrierFits(pair, wanted.carrier, pairs))
+    return;
   End(state, now_ns);
-  const bool can = std::any_of(pairs.begin(), pairs.end(),
-                               [&](const NicPair& pair) { return pair.key == wanted.carrier && pair.can_carry; });
   if (wanted.tag == 0 || !can) return;
   const bool taken = std::any_of(states_.begin(), states_.end(), [&](const auto& s) {
     return &s.second != &state && s.second.rule.tag == wanted.tag && s.second.rule.carrier == wanted.carrier;
   });
-  if (!taken) state.rule = wanted;
+  if (taken) return;
+  state.rule = wanted;
+  if (state.old.tag == wanted.tag && state.old.carrier == wanted.carrier) state.old = {};  // the leader kept to it
 }
 
 void NicFailover::Report(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, bool acts, int64_t now_ns,
@@ -234,7 +266,7 @@ NicStep NicFailover::Tick(absl::Span<const NicPair> pairs, bool acts, int64_t no
     } else if (host_ < pair.peer) {
       Lead(pair, state, pairs, now_ns);
     } else {
-      Follow(state, pairs, now_ns);
+      Follow(pair, state, pairs, now_ns);
     }
     state.rule.send = state.rule.tag != 0 && state.peer.restores && state.peer.tag == state.rule.tag &&
                       state.peer.carrier == state.rule.carrier && Stands(state, pairs, now_ns);

@@ -9,6 +9,7 @@
 // the same peer does: so neither a dead peer nor a dead agent looks like a dead NIC. It is back after it has answered
 // for a hold time without a pause, which doubles with each loss within the last ten minutes. A pair whose local NIC is
 // drained is carried like a silent one, carries only what nothing else can, and goes back at once when that is over.
+// A NIC that could not send the pair's largest packets carries nothing of it: they would be lost without a word.
 //
 // What was agreed goes on while the peer's agent is not heard, since its programs do; but not for ever, since a peer
 // that rebooted or whose programs were taken away puts nothing back. So an agreement ends when the peer says otherwise
@@ -49,6 +50,7 @@ struct NicPair {
   bool link_up = true;        // of the local NIC
   bool drained = false;       // an operator wants the local NIC free
   bool can_carry = true;      // no queue pair there has a QPN that looks like a tag
+  uint32_t mtu = 0;           // of the local NIC, bytes; 0: not known
   int64_t interval_ns = 0;    // of probe rounds
   int64_t last_reply_ns = 0;  // 0: never
   uint32_t session = 0;       // of the peer, as this pair's newest reply says; 0: not known
@@ -61,6 +63,9 @@ struct NicCarry {
   bool send = false;  // its packets leave by the carrier; else only arriving ones are put back
   auto operator<=>(const NicCarry&) const = default;
 };
+
+// Does a packet that the pair's NIC sends fit the carrier's NIC?
+bool FitsCarrier(uint32_t pair_mtu, uint32_t carrier_mtu);
 
 struct NicStep {
   struct Outgoing {
@@ -116,12 +121,14 @@ class NicFailover {
 
   void Judge(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, int64_t now_ns, NicStep& step);
   void Lead(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, int64_t now_ns);
-  void Follow(State& state, absl::Span<const NicPair> pairs, int64_t now_ns);
+  void Follow(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, int64_t now_ns);
   void End(State& state, int64_t now_ns);
   void DoubtNewSession(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, int64_t now_ns);
   bool Stands(const State& state, absl::Span<const NicPair> pairs, int64_t now_ns) const;
   void Report(const NicPair& pair, State& state, absl::Span<const NicPair> pairs, bool acts, int64_t now_ns,
               NicStep& step);
+  static bool OthersAreTooSmall(const NicPair& pair, absl::Span<const NicPair> pairs);
+  static bool CarrierFits(const NicPair& pair, const PairKey& carrier, absl::Span<const NicPair> pairs);
   uint8_t FreeTag(const PairKey& carrier) const;
   int64_t LimitNs(const NicPair& pair) const;
   bool Usable(const NicPair& pair, int64_t now_ns) const;

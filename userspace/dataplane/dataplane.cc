@@ -245,7 +245,8 @@ absl::Status Dataplane::Remove(const Options& options) {
   const auto lock = LockInstance(options);
   if (!lock.ok()) return lock.status();
   PinFolder pins(options.pin_root, options.instance);
-  absl::Status first;
+  absl::Status first = pins.CheckOwn();
+  if (!first.ok()) return first;
   for (uint32_t ifindex : pins.XdpLinkIfindexes()) first.Update(DetachInterface(options, pins, ifindex));
   first.Update(pins.RemoveAll());
   return first;

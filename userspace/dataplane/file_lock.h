@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An exclusive flock(2) on a file, held until destruction (or the process's death), with a line in the file that says
-// who holds it. The file is removed on release, and its folder when nothing else is in it.
+// who holds it. The file is removed on release, and its folder when nothing else is in it. A symlink that another user
+// made is not followed (maps/folder.h): root takes the lock of a service that is not root.
 #pragma once
 
 #include <string>
@@ -24,6 +25,7 @@ class FileLock {
 
  private:
   void Release();
+  maps::UniqueFd folder_;
   maps::UniqueFd fd_;
   std::string path_;
 };

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "maps/folder.h"
 #include "maps/names.h"
 
 namespace cw::dataplane {
@@ -99,9 +100,19 @@ std::vector<uint32_t> PinFolder::XdpLinkIfindexes() const {
   return out;
 }
 
+absl::Status PinFolder::CheckOwn() const {
+  if (maps::OpenFolder(path_).ok() || errno == ENOENT) return absl::OkStatus();
+  return absl::ErrnoToStatus(
+      errno, absl::StrFormat("open %s, which must be a folder with no other user's symlink in its path", path_));
+}
+
 absl::Status PinFolder::RemoveAll() const {
+  const maps::UniqueFd folder = maps::OpenFolder(path_);
+  if (!folder.ok() && errno != ENOENT) return CheckOwn();
+  // Names that another folder has by now are none of this one's.
   for (const std::string& name : Names()) {
-    if (auto s = Unpin(name); !s.ok()) return s;
+    if (folder.ok() && unlinkat(folder.get(), name.c_str(), 0) != 0 && errno != ENOENT)
+      return absl::ErrnoToStatus(errno, absl::StrFormat("unpin %s", File(name)));
   }
   if (rmdir(path_.c_str()) != 0 && errno != ENOENT)
     return absl::ErrnoToStatus(errno, absl::StrFormat("remove %s", path_));

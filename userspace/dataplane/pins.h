@@ -32,6 +32,8 @@ class PinFolder {
   absl::Status Unpin(const std::string& name) const;
   std::vector<std::string> Names() const;          // sorted
   std::vector<uint32_t> XdpLinkIfindexes() const;  // of the pins xdp_N
+  // An error where another user's symlink would lead elsewhere: root removes what is the service's.
+  absl::Status CheckOwn() const;
   // Removes every pin and the folder; the folders above it too when they are empty then.
   absl::Status RemoveAll() const;
 

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 
+#include "maps/folder.h"
 #include "maps/unique_fd.h"
 #include "userspace/off/control.h"
 #include "userspace/off/kernel.h"
@@ -19,6 +20,8 @@
 
 namespace cw::off {
 namespace {
+
+constexpr char kLock[] = "lock";
 
 std::string Why(int error) {
   return error == EPERM || error == EACCES ? std::string(strerror(error)) + "; run as root" : strerror(error);
@@ -36,7 +39,7 @@ class Instance {
         report_(report) {}
 
   void Detach() {
-    if (!LockOut()) return;
+    if (!OpenFolders() || !LockOut()) return;
     const size_t left = report_.left.size();
     if (FindMaps()) {
       SwitchMode();
@@ -50,7 +53,7 @@ class Instance {
 
  private:
   struct Pinned {
-    std::string path;
+    std::string name;
     maps::UniqueFd fd;
     Link link;
   };
@@ -75,7 +78,14 @@ class Instance {
   void RemovePins();
 
   const Options& options_;
+  // Both folders are the service's, and this is root: see maps/folder.h.
+  bool OpenFolders();
+  std::vector<std::string> Pins() const {
+    return pins_folder_.ok() ? ListFolder(pins_folder_.get()) : std::vector<std::string>();
+  }
+
   const std::string name_, pins_, run_;
+  maps::UniqueFd pins_folder_, run_folder_;
   Route& route_;
   Report& report_;
   maps::UniqueFd lock_;
@@ -83,14 +93,29 @@ class Instance {
   std::map<uint32_t, Pinned> links_;  // by interface
 };
 
+bool Instance::OpenFolders() {
+  for (auto [path, folder] : {std::pair(&pins_, &pins_folder_), std::pair(&run_, &run_folder_)}) {
+    *folder = maps::OpenFolder(*path);
+    if (folder->ok() || errno == ENOENT) continue;
+    Left("folder", *path,
+         errno == ENOTDIR ? "a symlink of another user's is in the path: look who made it" : Why(errno));
+    return false;
+  }
+  return true;
+}
+
 // The agent's own lock: no agent runs, and none starts meanwhile.
 bool Instance::LockOut() {
-  const std::string path = run_ + "/lock";
-  lock_.reset(open(path.c_str(), options_.dry ? O_RDONLY | O_CLOEXEC : O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!lock_.ok()) return true;  // no such folder, or none who holds it
+  if (!run_folder_.ok()) return true;
+  lock_ = maps::OpenFileIn(run_folder_.get(), kLock, options_.dry ? O_RDONLY : O_RDWR | O_CREAT, 0644);
+  if (!lock_.ok() && (errno == ELOOP || errno == EMLINK)) {
+    Left("lock", run_ + "/" + kLock, "it is not a file of its own: look who made it, and remove it");
+    return false;
+  }
+  if (!lock_.ok()) return true;  // none who holds it
   // Its next holder is not root.
   struct stat folder;
-  if (!options_.dry && stat(run_.c_str(), &folder) == 0) (void)!fchown(lock_.get(), folder.st_uid, folder.st_gid);
+  if (!options_.dry && fstat(run_folder_.get(), &folder) == 0) (void)!fchown(lock_.get(), folder.st_uid, folder.st_gid);
   if (flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return true;
   char holder[256] = {};
   (void)!pread(lock_.get(), holder, sizeof(holder) - 1, 0);
@@ -102,7 +127,7 @@ bool Instance::LockOut() {
 
 void Instance::Unlock() {
   if (!lock_.ok()) return;
-  if (!options_.dry) unlink((run_ + "/lock").c_str());  // while it is held, so that nobody else's goes
+  if (!options_.dry) unlinkat(run_folder_.get(), kLock, 0);  // while it is held, so that nobody else's goes
   lock_.reset();
 }
 
@@ -111,9 +136,9 @@ bool Instance::FindMaps() {
     Left("pins", pins_, "cannot be told apart; mount /proc");
     return false;
   }
-  for (const std::string& name : ListFolder(pins_)) {
+  for (const std::string& name : Pins()) {
     int error = 0;
-    const maps::UniqueFd fd = OpenPin(pins_ + "/" + name, &error);
+    const maps::UniqueFd fd = OpenPinIn(pins_folder_.get(), name, &error);
     if (error != 0) {
       Left("pin", pins_ + "/" + name, Why(error));
       return false;
@@ -131,14 +156,14 @@ void Instance::SwitchMode() {
 }
 
 void Instance::FindLinks() {
-  for (const std::string& name : ListFolder(pins_)) {
+  for (const std::string& name : Pins()) {
     unsigned ifindex = 0;
     int end = 0;
     if (sscanf(name.c_str(), CW_PIN_XDP_LINK_FMT "%n", &ifindex, &end) != 1 || name[static_cast<size_t>(end)] != 0)
       continue;
-    Pinned pinned{.path = pins_ + "/" + name};
+    Pinned pinned{.name = name};
     int error = 0;
-    pinned.fd = OpenPin(pinned.path, &error);
+    pinned.fd = OpenPinIn(pins_folder_.get(), name, &error);
     if (error != 0 || ReadXdpLink(pinned.fd.get(), &pinned.link) != 0) continue;
     if (pinned.link.ifindex == ifindex) links_[ifindex] = std::move(pinned);  // else the interface is gone
   }
@@ -162,7 +187,7 @@ bool Instance::RemoveLink(const Interface& interface) {
     Left("xdp", interface.name, Why(error), interface.ifindex);
   } else {
     Done("xdp", interface.name, "detached", interface.ifindex);
-    if (!options_.dry) unlink(found->second.path.c_str());
+    if (!options_.dry) unlinkat(pins_folder_.get(), found->second.name.c_str(), 0);
   }
   links_.erase(found);
   return true;
@@ -190,8 +215,8 @@ bool Instance::RemoveFilter(const Interface& interface, bool egress) {
 
 // Only where the agent noted that it added it.
 void Instance::RemoveClsact(const Interface& interface) {
-  const std::string marker = run_ + "/clsact-" + std::to_string(interface.ifindex);
-  if (!Exists(marker)) return;
+  const std::string marker = "clsact-" + std::to_string(interface.ifindex);
+  if (!run_folder_.ok() || faccessat(run_folder_.get(), marker.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0) return;
   int filters = 0;
   if (options_.dry) {
     Done("clsact", interface.name, "removed, unless others have filters there", interface.ifindex);
@@ -199,7 +224,7 @@ void Instance::RemoveClsact(const Interface& interface) {
   }
   int error = route_.CountFilters(interface.ifindex, &filters);
   if (error == 0 && filters > 0) {
-    unlink(marker.c_str());  // it is theirs now
+    unlinkat(run_folder_.get(), marker.c_str(), 0);  // it is theirs now
     Done("clsact", interface.name, "stays: others have filters there", interface.ifindex);
     return;
   }
@@ -208,7 +233,7 @@ void Instance::RemoveClsact(const Interface& interface) {
     Left("clsact", interface.name, Why(error), interface.ifindex);
     return;
   }
-  unlink(marker.c_str());
+  unlinkat(run_folder_.get(), marker.c_str(), 0);
   Done("clsact", interface.name, "removed", interface.ifindex);
 }
 
@@ -221,8 +246,8 @@ void Instance::LeaveOtherLinks() {
 }
 
 void Instance::RemovePins() {
-  for (const std::string& name : options_.dry ? std::vector<std::string>() : ListFolder(pins_)) {
-    if (unlink((pins_ + "/" + name).c_str()) != 0 && errno != ENOENT) {
+  for (const std::string& name : options_.dry ? std::vector<std::string>() : Pins()) {
+    if (unlinkat(pins_folder_.get(), name.c_str(), 0) != 0 && errno != ENOENT) {
       Left("pin", pins_ + "/" + name, Why(errno));
       return;
     }

@@ -2,6 +2,7 @@
 #include "userspace/off/kernel.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -44,6 +45,16 @@ maps::UniqueFd OpenPin(const std::string& path, int* error) {
   const int fd = Bpf(BPF_OBJ_GET, attr, sizeof(attr));
   *error = fd < 0 ? -fd : 0;
   return maps::UniqueFd(std::max(fd, -1));
+}
+
+maps::UniqueFd OpenPinIn(int folder, const std::string& name, int* error) {
+  const maps::UniqueFd pin(openat(folder, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info;
+  if (!pin.ok() || fstat(pin.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    *error = pin.ok() ? ELOOP : errno;
+    return maps::UniqueFd();
+  }
+  return OpenPin("/proc/self/fd/" + std::to_string(pin.get()), error);
 }
 
 int ReadMap(int fd, MapInfo* out) {
@@ -98,6 +109,8 @@ std::vector<std::string> ListFolder(const std::string& path) {
   std::sort(names.begin(), names.end());
   return names;
 }
+
+std::vector<std::string> ListFolder(int folder) { return ListFolder("/proc/self/fd/" + std::to_string(folder)); }
 
 bool Exists(const std::string& path) {
   struct stat info;

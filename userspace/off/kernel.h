@@ -16,6 +16,9 @@ namespace cw::off {
 // A pinned object; not ok with *error set.
 maps::UniqueFd OpenPin(const std::string& path, int* error);
 
+// One of this folder itself: ELOOP for a symlink. Needs /proc.
+maps::UniqueFd OpenPinIn(int folder, const std::string& name, int* error);
+
 struct MapInfo {
   uint32_t id = 0;
   uint32_t type = 0;
@@ -41,6 +44,7 @@ int ReadProgram(uint32_t id, Program* out);
 
 // Names in a folder, sorted; none where there is no such folder.
 std::vector<std::string> ListFolder(const std::string& path);
+std::vector<std::string> ListFolder(int folder);  // needs /proc
 bool Exists(const std::string& path);
 
 }  // namespace cw::off

@@ -41,6 +41,7 @@ class Memory {
   // The next complete records, at most `limit`. A record that stays incomplete for a second is given up.
   std::vector<cw_prof_record> Read(int64_t now_ns, size_t limit);
   uint64_t lost() const { return lost_; }  // overwritten, or given up
+  uint64_t unread() const { return __atomic_load_n(&shared_->head, __ATOMIC_RELAXED) - next_; }
 
   // What is open now; a slot that changes meanwhile is left out.
   std::optional<cw_prof_coll> Coll(uint64_t handle) const;

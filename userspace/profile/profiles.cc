@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kMaxProcesses = 256;
 constexpr size_t kMaxOfUser = 128;  // root is trusted
 constexpr size_t kMaxStalls = 32;
-constexpr size_t kRecordsPerPoll = CW_PROF_RING;
+constexpr size_t kPortion = 512;               // records of one process before the next one's turn
 constexpr int64_t kLookEveryNs = 500'000'000;  // for stalls: it goes through all pools
 constexpr int64_t kKeepClosedNs = 300'000'000'000;
 
@@ -187,18 +187,44 @@ void Profiles::AddDelays(const ChunkMatcher::Match& match) {
   if (process != processes_.end()) process->second->book.AddDelays(match);
 }
 
-void Profiles::Poll(int64_t now_ns, const std::function<void(const Stall&)>& stalled) {
-  for (auto entry = processes_.begin(); entry != processes_.end();) {
-    Process& process = *entry->second;
-    if (process.closed_ns != 0 && now_ns - process.closed_ns > kKeepClosedNs) {
-      entry = processes_.erase(entry);
-      continue;
-    }
-    for (const cw_prof_record& record : process.memory->Read(now_ns, kRecordsPerPoll)) Route(process, record);
-    if (process.memory->lost() != process.lost_told) {
-      process.lost_told = process.memory->lost();
-      process.book.Lost();
-    }
+size_t Profiles::ReadSome(Process& process, int64_t now_ns, size_t limit) {
+  const std::vector<cw_prof_record> records = process.memory->Read(now_ns, limit);
+  for (const cw_prof_record& record : records) Route(process, record);
+  if (process.memory->lost() != process.lost_told) {
+    process.lost_told = process.memory->lost();
+    process.book.Lost();
+  }
+  return records.size();
+}
+
+// In turns, from where the last call ended, until nobody has more or the budget is used up.
+size_t Profiles::ReadAll(int64_t now_ns) {
+  std::deque<Process*> line;
+  for (auto entry = processes_.lower_bound(first_); entry != processes_.end(); ++entry)
+    line.push_back(entry->second.get());
+  for (auto entry = processes_.begin(); entry != processes_.lower_bound(first_); ++entry)
+    line.push_back(entry->second.get());
+  size_t total = 0;
+  while (!line.empty() && total < options_.records_per_poll) {
+    Process* next = line.front();
+    line.pop_front();
+    const size_t portion = std::min(kPortion, options_.records_per_poll - total);
+    const size_t got = ReadSome(*next, now_ns, portion);
+    total += got;
+    if (got == portion) line.push_back(next);
+  }
+  if (!line.empty()) first_ = line.front()->connection;
+  return total;
+}
+
+size_t Profiles::Poll(int64_t now_ns, const std::function<void(const Stall&)>& stalled) {
+  std::erase_if(processes_, [&](const auto& entry) {
+    return entry.second->closed_ns != 0 && now_ns - entry.second->closed_ns > kKeepClosedNs;
+  });
+  const size_t records = ReadAll(now_ns);
+  std::vector<Process*> doubted;
+  for (auto& [connection, entry] : processes_) {
+    Process& process = *entry;
     process.book.Tick(now_ns, options_.slow_factor, [&](uint64_t handle) {
       const std::optional<cw_prof_coll> coll = process.memory->Coll(handle);
       return coll && process.closed_ns == 0 ? static_cast<int>(std::min<uint32_t>(coll->open, 1u << 20)) : -1;
@@ -206,12 +232,19 @@ void Profiles::Poll(int64_t now_ns, const std::function<void(const Stall&)>& sta
     const bool waits = std::any_of(process.book.open().begin(), process.book.open().end(), [&](const auto& c) {
       return !c.second.stall_told && now_ns - c.second.start_ns > options_.stall_ns;
     });
-    if (options_.stall_ns > 0 && waits && process.closed_ns == 0 && now_ns - process.looked_ns >= kLookEveryNs) {
-      process.looked_ns = now_ns;
-      FindStalls(process, now_ns, stalled);
-    }
-    ++entry;
+    if (options_.stall_ns > 0 && waits && process.closed_ns == 0 && now_ns - process.looked_ns >= kLookEveryNs)
+      doubted.push_back(&process);
   }
+  // Those first that were not looked at for longest.
+  std::sort(doubted.begin(), doubted.end(), [](const Process* a, const Process* b) {
+    return std::pair(a->looked_ns, a->connection) < std::pair(b->looked_ns, b->connection);
+  });
+  if (doubted.size() > options_.looks_per_poll) doubted.resize(options_.looks_per_poll);
+  for (Process* process : doubted) {
+    process->looked_ns = now_ns;
+    FindStalls(*process, now_ns, stalled);
+  }
+  return records;
 }
 
 }  // namespace cw::profile

@@ -33,6 +33,8 @@ struct Stall {
 struct ProfileOptions {
   int64_t stall_ns = 10'000'000'000;  // 0: never
   double slow_factor = 2;
+  size_t records_per_poll = CW_PROF_RING;  // of all processes together
+  size_t looks_per_poll = 8;               // for stalls, each of which goes through all pools of a process
 };
 
 class Profiles {
@@ -50,8 +52,9 @@ class Profiles {
   // What was stamped of chunks, since the last call; and the delays that came of it.
   std::vector<ChunkOp> TakeChunks();
   void AddDelays(const ChunkMatcher::Match& match);
-  // Reads what is new; calls back for collectives that began to stand.
-  void Poll(int64_t now_ns, const std::function<void(const Stall&)>& stalled);
+  // Reads what is new, up to a budget that all processes share: one that writes without end delays nobody else, and the
+  // rest comes with the next call. Calls back for collectives that began to stand. The number of records.
+  size_t Poll(int64_t now_ns, const std::function<void(const Stall&)>& stalled);
   bool empty() const { return processes_.empty(); }
 
   // Unset fields: what only the agent knows of queue pairs (flow, NIC, peer, path).
@@ -81,6 +84,8 @@ class Profiles {
   OpenNow Open(const Process& process, int64_t now_ns) const;
   void Route(Process& from, const cw_prof_record& record);
   Process* FindPid(uint32_t pid, uint32_t uid);
+  size_t ReadAll(int64_t now_ns);
+  size_t ReadSome(Process& process, int64_t now_ns, size_t limit);
   void FindStalls(Process& process, int64_t now_ns, const std::function<void(const Stall&)>& stalled);
   void FillJob(const Process& process, const Comm& comm, const OpenNow& open, int64_t now_ns, v1::Job& out) const;
   v1::Collective View(const Process& process, const Collective& coll, int64_t now_ns) const;
@@ -88,6 +93,7 @@ class Profiles {
   static bool Matches(const Process& process, const Comm* comm, const std::string& job);
 
   ProfileOptions options_;
+  uint64_t first_ = 0;                                      // connection whose turn it is
   std::map<uint64_t, std::unique_ptr<Process>> processes_;  // by connection
   std::map<uint64_t, Offered> offered_;                     // by connection; not begun
   std::deque<std::pair<v1::Collective, int64_t>> stalls_;   // as they were when they were found, and when

@@ -3,12 +3,15 @@
  * Prints what the provider was given; ends with 0 when all went as it does without the library. */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -173,6 +176,35 @@ static int execs(char** argv) {
   return 3;
 }
 
+/* Closes what it does not know, and has the numbers again at once for sockets of its own: ends in order. */
+static int closes(void) {
+  int end = -1;
+  char byte;
+  if (connect_qp(make_qp(), 0) != 0) return 1;
+  for (int fd = 3; fd < 64; fd++) {
+    struct stat info;
+    int pair[2];
+    if (fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode)) continue;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0 || dup2(pair[0], fd) != fd) return 2;
+    close(pair[0]);
+    end = pair[1];
+    break;
+  }
+  if (end < 0) return 6;
+  /* Until it has a connection again; the reporter has had its turn by then, too. */
+  for (int i = 0; i < 300; i++) {
+    struct ibv_qp* qp = make_qp();
+    if (connect_qp(qp, 0) != 0) return 3;
+    post(qp, 1);
+    if (fake_label(qp) != 0) break;
+    if (i == 299) return 4;
+    usleep(100000);
+  }
+  /* Neither written to nor closed. */
+  if (recv(end, &byte, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN) return 5;
+  return 0;
+}
+
 static int to_rts(struct ibv_qp* qp) {
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
   return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
@@ -229,6 +261,7 @@ int main(int argc, char** argv) {
   if (!strcmp(what, "broken")) result = broken();
   if (!strcmp(what, "extended")) result = extended();
   if (!strcmp(what, "threads")) result = threads();
+  if (!strcmp(what, "closes")) result = closes();
   if (!strcmp(what, "forks")) result = forks();
   if (!strcmp(what, "stay")) result = stay(argc > 2 ? atoi(argv[2]) : 1, 0);
   if (!strcmp(what, "stay_own")) result = stay(1, 0x12345);

@@ -14,10 +14,12 @@
 #include <unistd.h>
 
 #include "userspace/inproc/nccl/internal.h"
+#include "userspace/inproc/own_socket.h"
 
 #define RETRY_MS 500
 #define RETRY_MAX_MS 5000
 #define MIRROR_MS 100 /* as often as the agent reads */
+#define ASKED_MS 5000 /* how long a socket that the program closed is waited on */
 
 /* glibc 2.34 moved threads into libc under a new version; this one is there before and after. */
 #if defined(__x86_64__) && defined(__GLIBC__)
@@ -25,7 +27,8 @@ __asm__(".symver pthread_create, pthread_create@GLIBC_2.2.5");
 __asm__(".symver pthread_sigmask, pthread_sigmask@GLIBC_2.2.5");
 #endif
 
-static int link_fd = -1; /* the thread's, and a child's after fork */
+static int link_fd = -1;     /* the thread's, and a child's after fork */
+static uint64_t link_cookie; /* of that socket */
 static struct sockaddr_un address;
 
 static int find_agent(void) {
@@ -42,6 +45,9 @@ static int find_agent(void) {
   return length > 0 && (size_t)length < sizeof(address.sun_path);
 }
 
+/* Not what the program put in its place. */
+static int still_ours(int fd) { return link_cookie != 0 && cw_socket_cookie(fd) == link_cookie; }
+
 static int tell(int fd, uint16_t type) {
   struct cw_prof_hello message = {
       .magic = CW_INPROC_MAGIC,
@@ -57,7 +63,9 @@ static int tell(int fd, uint16_t type) {
 static int connect_agent(void) {
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
-  if (connect(fd, (const struct sockaddr*)&address, sizeof(address)) == 0 && tell(fd, CW_PROF_ASK)) return fd;
+  link_cookie = cw_socket_cookie(fd);
+  if (still_ours(fd) && connect(fd, (const struct sockaddr*)&address, sizeof(address)) == 0 && tell(fd, CW_PROF_ASK))
+    return fd;
   close(fd);
   return -1;
 }
@@ -95,13 +103,14 @@ static int hear(int fd) {
 
 /* Until the connection is over. */
 static void serve(int fd) {
-  while (1) {
+  while (still_ours(fd)) {
     struct pollfd watch = {.fd = fd, .events = POLLIN};
-    const int count = poll(&watch, 1, cwp_has_mirror() ? MIRROR_MS : -1);
+    const int count = poll(&watch, 1, cwp_has_mirror() ? MIRROR_MS : ASKED_MS);
+    if (!still_ours(fd)) return;
     if (count < 0 && errno != EINTR) return;
     if (count > 0 && (watch.revents & POLLIN) && !hear(fd)) return;
     if (count > 0 && !(watch.revents & POLLIN)) return;
-    if (count == 0) cwp_mirror();
+    if (count == 0 && cwp_has_mirror()) cwp_mirror();
   }
 }
 
@@ -116,7 +125,7 @@ static void* keep_link(void* unused) {
       if (cwp_has_mirror()) wait_ms = RETRY_MS; /* it was an agent */
       cwp_close_mirror();
       __atomic_store_n(&link_fd, -1, __ATOMIC_RELEASE);
-      close(fd);
+      if (still_ours(fd)) close(fd);
     }
     poll(NULL, 0, wait_ms);
     if (wait_ms < RETRY_MAX_MS) wait_ms *= 2;
@@ -140,5 +149,5 @@ void cwp_start_link(void) {
 
 void cwp_forget_link(void) {
   const int fd = __atomic_exchange_n(&link_fd, -1, __ATOMIC_ACQ_REL);
-  if (fd >= 0) close(fd);
+  if (fd >= 0 && still_ours(fd)) close(fd);
 }

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "userspace/inproc/own_socket.h"
 #include "userspace/inproc/verbs/internal.h"
 #include "userspace/inproc/verbs/old_glibc.h"
 
@@ -30,6 +31,7 @@ CWV_OLD_SYMBOL(pthread_sigmask);
 pthread_mutex_t cwv_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int fd = -1;
+static uint64_t cookie;          /* of our socket, which may not be the one that fd is by now */
 static int64_t connect_after_ns; /* not before */
 static int64_t ask_after_ns;     /* not before: the agent did not answer in time */
 static uint32_t last_request;
@@ -42,8 +44,11 @@ int64_t cwv_now_ns(void) {
   return now.tv_sec * SECOND_NS + now.tv_nsec;
 }
 
+/* What the application put in its place is neither written to nor closed. */
+static bool still_ours(void) { return fd >= 0 && cookie != 0 && cw_socket_cookie(fd) == cookie; }
+
 static void hang_up(void) {
-  if (fd >= 0) close(fd);
+  if (still_ours()) close(fd);
   fd = -1;
   for (uint32_t i = 0; i < cwv_places(); i++) {
     struct cwv_qp* qp = cwv_qp_at(i);
@@ -97,11 +102,13 @@ static bool connected(void) {
   struct sockaddr_un at;
   const int64_t now = cwv_now_ns();
   if (owner != getpid()) begin_anew(); /* a clone that ran no handler */
-  if (fd >= 0) return true;
+  if (still_ours()) return true;
+  if (fd >= 0) hang_up();
   if (now < connect_after_ns || !socket_address(&at)) return false;
   connect_after_ns = now + SECOND_NS;
   fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd >= 0 && connect(fd, (const struct sockaddr*)&at, sizeof(at)) == 0) return true;
+  cookie = cw_socket_cookie(fd);
+  if (still_ours() && connect(fd, (const struct sockaddr*)&at, sizeof(at)) == 0) return true;
   hang_up();
   return false;
 }
@@ -142,7 +149,7 @@ static bool is(const union word* word, ssize_t size, uint16_t type, size_t lengt
 
 /* Orders are put in line here, whoever reads them. Returns what came, below 0 for nothing, or the end. */
 static ssize_t read_word(union word* word) {
-  const ssize_t size = recv(fd, word, sizeof(*word), MSG_DONTWAIT | MSG_TRUNC);
+  const ssize_t size = still_ours() ? recv(fd, word, sizeof(*word), MSG_DONTWAIT | MSG_TRUNC) : 0;
   if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) {
     hang_up();
     return -1;
@@ -257,7 +264,7 @@ static void listen_until(int64_t then_ns) {
   struct pollfd wait = {.events = POLLIN};
   const int64_t left = then_ns - cwv_now_ns();
   lock();
-  wait.fd = fd; /* below 0: poll only sleeps */
+  wait.fd = still_ours() ? fd : -1; /* then poll only sleeps */
   unlock();
   if (left > 0) (void)poll(&wait, 1, (int)((left + 999999) / 1000000));
 }
