@@ -27,8 +27,8 @@ struct cw_egress {
 /* Not 0: packets may be rewritten. */
 static __always_inline __u32 cw_acting(const struct cw_egress* e) { return e->may & CW_ACTS_ANY; }
 
-/* 1: no agent has renewed the lease in time; nothing new is steered, and what is goes back to its native port. Without a
- * branch: old verifiers follow each one through all that comes behind it. */
+/* 1: no agent has renewed the lease in time; nothing new is steered, and what is goes back to its native port. Without
+ * a branch: old verifiers follow each one through all that comes behind it. */
 static __always_inline __u32 cw_lease_over(const struct cw_ctl* ctl, __u64 jiffies) {
   __u64 lease = ctl->lease_jiffies, over = ((lease - jiffies) & (lease | (0 - lease))) >> 63;
   CW_OPAQUE(over);
@@ -36,9 +36,9 @@ static __always_inline __u32 cw_lease_over(const struct cw_ctl* ctl, __u64 jiffi
 }
 
 /* The slots of a mask in turn, over all pairs: slots are numbered by their hops, so the flows of a host spread over the
- * switches whatever their peers and QPNs are, and hosts with neighbouring addresses begin next to each other. A host's own
- * flows go far apart, or those of neighbours with few flows each would overlap. A flow without a choice takes no turn:
- * flows within the rack would unsettle the order of those that leave it. CW_SLOT_NONE if the mask is empty. */
+ * switches whatever their peers and QPNs are, and hosts with neighbouring addresses begin next to each other. A host's
+ * own flows go far apart, or those of neighbours with few flows each would overlap. A flow without a choice takes no
+ * turn: flows within the rack would unsettle the order of those that leave it. CW_SLOT_NONE if the mask is empty. */
 static __always_inline __u32 cw_next_slot(struct cw_ctl* ctl, const struct cw_pair* pair, __u32 mask) {
   __u32 n, turn = 0;
   mask &= 0xffff;
@@ -98,9 +98,9 @@ static __always_inline void cw_move(struct cw_egress* e, struct cw_tx_flow* f, _
   e->slot = to_slot;
 }
 
-/* Where flows of a path that fails may go, the best that there are: its backups, else any assignable slot, else one that
- * the agent keeps free (damped, say), which is better than a dead one. own: CW_SLOT_NONE if not known. Without branches,
- * see cw_lease_over(). */
+/* Where flows of a path that fails may go, the best that there are: its backups, else any assignable slot, else one
+ * that the agent keeps free (damped, say), which is better than a dead one. own: CW_SLOT_NONE if not known. Without
+ * branches, see cw_lease_over(). */
 static __always_inline __u32 cw_refuge(const struct cw_pair* pair, __u32 own, __u32 live) {
   __u32 known = 0 - ((own - CW_MAX_SLOTS) >> 31), mask, best;
   live &= 0xffff;
@@ -163,8 +163,8 @@ static __always_inline __u32 cw_move_chance(const struct cw_egress* e, struct cw
 }
 
 /* Makes the agent's wish true where order allows it. With the lease over the wish is another: this flow, which is
- * steered, goes home, however long that takes, as no agent is left to say that a go-back-N is worth it; not to a path that
- * was dead when it was last looked at. One function for both, because 6.1's verifier can't follow two such. */
+ * steered, goes home, however long that takes, as no agent is left to say that a go-back-N is worth it; not to a path
+ * that was dead when it was last looked at. One function for both, because 6.1's verifier can't follow two such. */
 static __noinline int cw_try_wish(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p) {
   __u32 home = e->lease_over && f->port;
   __u32 want = home ? f->native_slot : f->want_slot;
@@ -175,7 +175,7 @@ static __noinline int cw_try_wish(struct cw_egress* e, struct cw_tx_flow* f, con
   /* The slot may have been given another port since the wish was made. */
   __u32 stale = port && port != cw_get_slot(e->pair, want)->port;
   __u32 unknown = want >= CW_MAX_SLOTS; /* a native port that is not probed is home all the same */
-  if (home) { /* a wish of the agent that is gone */
+  if (home) {                           /* a wish of the agent that is gone */
     f->want_slot = CW_SLOT_NONE;
     f->want_force = 0;
   }
@@ -197,8 +197,9 @@ static __noinline int cw_try_wish(struct cw_egress* e, struct cw_tx_flow* f, con
   return cw_count(how == CW_MOVE_GAP ? CW_COUNT_moves_gap : CW_COUNT_moves_forced);
 }
 
-/* Packets of a flow that moved depart together once those under way have arrived; fq keeps packets of one departure time
- * in order. What a sender asked for itself stays if it is later. fq reads CLOCK_MONOTONIC, whatever local time is. */
+/* Packets of a flow that moved depart together once those under way have arrived; fq keeps packets of one departure
+ * time in order. What a sender asked for itself stays if it is later. fq reads CLOCK_MONOTONIC, whatever local time is.
+ */
 static __always_inline void cw_hold(struct __sk_buff* skb, struct cw_tx_flow* f) {
   __u64 until = f->hold_ns;
   if (bpf_ktime_get_ns() >= until)

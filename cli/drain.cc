@@ -12,9 +12,9 @@
 #include "absl/strings/str_join.h"
 #include "cli/format.h"
 #include "cli/session.h"
-#include "userspace/model/counted.h"
 #include "cli/table.h"
 #include "userspace/api/json.h"
+#include "userspace/model/counted.h"
 
 namespace cw::cli {
 namespace {

@@ -32,6 +32,6 @@ std::string LockText(cwfabric::v1::Lock lock);                 // "", "soft", "h
 std::string HashingText(cwfabric::v1::FabricHashing hashing);  // "hashed on ports"
 // Where no switch answers, ports are probed as if each took a path of its own; "" where one answers.
 std::string UnseenPathsText(const cwfabric::v1::Pair& pair);
-std::string UtcText(int64_t unix_ns);                          // "2024-05-01T12:00:00.123456Z"
+std::string UtcText(int64_t unix_ns);  // "2024-05-01T12:00:00.123456Z"
 
 }  // namespace cw::cli

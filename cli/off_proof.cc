@@ -34,7 +34,8 @@ OffProof ProveOff(const OffLook& before, const OffLook& after) {
     // Of those whose packets the kernel does not see there is no proof: their owner's library moves them.
     if (flow.received() || flow.port_from() != "packets") continue;
     const auto was = earlier.find(flow.id());
-    const uint64_t sent = was == earlier.end() ? flow.packets() : flow.packets() - std::min(was->second, flow.packets());
+    const uint64_t sent =
+        was == earlier.end() ? flow.packets() : flow.packets() - std::min(was->second, flow.packets());
     if (sent == 0) continue;
     if (flow.udp_port() != flow.udp_port_native()) proof.still_steered.push_back(flow.id());
     if (flow.udp_port() == flow.udp_port_native()) proof.packets[flow.udp_port_native()] += sent;
@@ -51,7 +52,8 @@ std::string ProofText(const OffProof& proof, double seconds) {
     absl::StrAppend(&text, "NOT off: the kernel's program gave ", CountText(*proof.rewritten),
                     *proof.rewritten == 1 ? " packet another port\n" : " packets another port\n");
   if (proof.packets.empty())
-    return absl::StrCat(text, "proof: no packet of a flow left in ", DurationText(seconds), "; look again: cwctl qps\n");
+    return absl::StrCat(text, "proof: no packet of a flow left in ", DurationText(seconds),
+                        "; look again: cwctl qps\n");
   std::vector<std::string> ports;
   for (const auto& [port, count] : proof.packets) {
     if (ports.size() < kMost) ports.push_back(absl::StrCat(port, ": ", CountText(count)));

@@ -111,8 +111,8 @@ struct cw_flow {
   __u64 nak_other;  /* NAK, invalid request, access or operational error */
   __u64 rnr;        /* receiver not ready */
   __u32 mtu;        /* path MTU learned from First/Middle packets, 0 = unknown */
-  __u32 peer_qpn;   /* destination QPN of the opposite direction, 0 = unknown; written by the agent (RegisterQp), for UD by
-                       the kernel: the sender's QPN */
+  __u32 peer_qpn;   /* destination QPN of the opposite direction, 0 = unknown; written by the agent (RegisterQp), for UD
+                       by   the kernel: the sender's QPN */
   __u16 sport;      /* UDP source port last seen, before any rewrite */
   __u8 tos;         /* last seen */
   __u8 transport;   /* BTH transport: 0 RC, 1 UC, 3 UD, ... */

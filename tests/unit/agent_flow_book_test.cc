@@ -8,7 +8,6 @@
 namespace cw::agent {
 namespace {
 
-
 TEST(FlowBook, DelaysAreOfThePathThatTheFlowTakes) {
   FlowEntry flow;
   for (int s = 0; s < 8; ++s) flow.AddDelay(s * kSecond, 2, 9'000'000);

@@ -132,7 +132,8 @@ TEST(Causes, ProbesOfAnotherClassSayNothingOfAFlow) {
   EXPECT_EQ(judged(), Cause::kSlowReceiver) << "it says so itself";
 }
 
-// A full link drops, too, and so may a queue that no probe meets; and a few packets out of their order are no bad optic.
+// A full link drops, too, and so may a queue that no probe meets; and a few packets out of their order are no bad
+// optic.
 TEST(Causes, OnlyLossesOfAPathThatDoesNotQueueAreGrey) {
   const PairKey key{Addr::FromV4(0x0a000001), Addr::FromV4(0x0a000002)};
   CauseWindow w{.seconds = 1};

@@ -11,7 +11,6 @@
 namespace cw::control {
 namespace {
 
-
 class TwoHosts : public ::testing::Test {
  protected:
   struct Host {

@@ -94,7 +94,8 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
   if ((flow.tx.flags & CW_STEER_HARD_LOCKED) != 0)
     return absl::FailedPreconditionError("the flow is locked hard; first: cwctl steer lock --none " + request.flow());
   if (FindPair(flow.tx.pair) == nullptr)
-    return absl::FailedPreconditionError(absl::StrCat(PeerName(key->dst), " is no longer a peer; its flows are not steered"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(PeerName(key->dst), " is no longer a peer; its flows are not steered"));
   const probe::SlotTable& slots = engine_->mesh().slots(flow.tx.pair);
   uint8_t slot = CW_SLOT_NONE;
   uint16_t port = 0;
@@ -239,7 +240,8 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const api::Caller& caller, c
     reply.add_flows(key.Id().ToString());
   }
   KeepDeadlines();
-  reply.set_effect(absl::StrCat(Counted(chosen.size(), "flow"), chosen.size() == 1 ? " is" : " are", " the agent's again"));
+  reply.set_effect(
+      absl::StrCat(Counted(chosen.size(), "flow"), chosen.size() == 1 ? " is" : " are", " the agent's again"));
   LogAct(caller, {.type = "steer", .text = reply.effect()});
   return reply;
 }

@@ -7,11 +7,17 @@ namespace cw::lab {
 
 void AddDemoVerb(CLI::App& app, Cli& cli) {
   auto spec = std::make_shared<DemoSpec>();
-  CLI::App* verb = app.add_subcommand("demo", "The main job, before and after: colliding queue pairs spread, a silently dead spine left");
+  CLI::App* verb = app.add_subcommand(
+      "demo", "The main job, before and after: colliding queue pairs spread, a silently dead spine left");
   verb->add_option("--out", spec->out, "Folder for report.html and result.json")->capture_default_str();
-  verb->add_option("--seeds", spec->seeds, "Seeds of the queue pairs' numbers; all are reported")->capture_default_str();
-  verb->add_option("--seconds", spec->contention_s, "What the best assignment needs per seed")->capture_default_str()->check(CLI::Range(4.0, 600.0));
-  verb->add_option("--cuts", spec->cuts, "Cuts of a spine with the agents running")->capture_default_str()->check(CLI::Range(1, 1000));
+  verb->add_option("--seeds", spec->seeds, "Seeds of the queue pairs' numbers; all are reported")
+      ->capture_default_str();
+  verb->add_option("--seconds", spec->contention_s, "What the best assignment needs per seed")
+      ->capture_default_str()
+      ->check(CLI::Range(4.0, 600.0));
+  verb->add_option("--cuts", spec->cuts, "Cuts of a spine with the agents running")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
   verb->callback([spec, &cli] {
     absl::StatusOr<Report> report = RunDemo(*spec);
     if (!report.ok()) return cli.Finish(report.status(), {}, "");

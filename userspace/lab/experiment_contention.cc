@@ -181,7 +181,8 @@ double GoodputMbps(const FlowReport& flow, int64_t origin_ns, int64_t bin_ns, in
   return until_ns > from_ns ? bytes * 8e3 / static_cast<double>(until_ns - from_ns) : 0;
 }
 
-void SummariseContention(const ContentionSpec& spec, const Snapshot& snapshot, int64_t start_ns, ContentionResult& result) {
+void SummariseContention(const ContentionSpec& spec, const Snapshot& snapshot, int64_t start_ns,
+                         ContentionResult& result) {
   const int64_t from_ns = start_ns + absl::ToInt64Nanoseconds(spec.measure_from);
   // Until the first flow is done: from then on the others have more room than any assignment would give them.
   int64_t until_ns = INT64_MAX;

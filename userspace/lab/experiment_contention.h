@@ -72,7 +72,7 @@ struct ContentionResult {
   std::map<std::string, MovesOfKind> kinds;  // of the moves, by reason
   int flows_lost = 0;
   Phase phase;
-  Chart goodput;                 // of each queue pair, from the start on
+  Chart goodput;                // of each queue pair, from the start on
   std::vector<Mark> decisions;  // of the agents, with their reasons
 };
 

@@ -337,7 +337,7 @@ struct Bench {
 };
 
 void SummariseFailover(const FailoverSpec& spec, Testbed& testbed, const Snapshot& snapshot, int measured_job,
-               FailoverResult& result) {
+                       FailoverResult& result) {
   for (const FlowReport& flow : snapshot.flows) {
     if (flow.job == measured_job) {
       ++result.flows;
