@@ -25,21 +25,25 @@ if(CW_FAST)
   include(CwFast)
 endif()
 
-add_library(cw_library_headers OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/library_headers.cc)
-target_link_libraries(cw_library_headers PRIVATE cw_options absl::status absl::statusor absl::strings absl::str_format absl::time)
-target_precompile_headers(cw_library_headers PRIVATE
+set(CW_LIBRARY_HEADERS
   <algorithm> <array> <atomic> <chrono> <cstdint> <cstring> <deque> <functional> <map> <memory> <mutex> <optional> <set> <string> <string_view>
   <thread> <utility> <variant> <vector>
   <absl/container/flat_hash_map.h> <absl/container/flat_hash_set.h> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
   <absl/strings/str_format.h> <absl/strings/str_join.h> <absl/strings/str_split.h> <absl/time/clock.h> <absl/time/time.h> <absl/types/span.h>)
+add_library(cw_library_headers OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/library_headers.cc)
+target_link_libraries(cw_library_headers PRIVATE cw_options absl::status absl::statusor absl::strings absl::str_format absl::time)
+target_precompile_headers(cw_library_headers PRIVATE ${CW_LIBRARY_HEADERS})
 
-# cw_library(NAME SOURCES a.cc ... USES lib ...): a static library; headers are included as "folder/file.h" from the root.
+# cw_library(NAME SOURCES a.cc ... USES lib ... [HEADER x.h]): a static library; headers are included as "folder/file.h"
+# from the root. HEADER: one of its own that nearly all of its files include and that is long to read.
 function(cw_library name)
-  cmake_parse_arguments(A "" "" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(A "" "HEADER" "SOURCES;USES" ${ARGN})
   if(A_SOURCES)
     add_library(${name} STATIC ${A_SOURCES})
     target_link_libraries(${name} PUBLIC cw_options ${A_USES})
-    if(CW_FAST)
+    if(CW_FAST AND A_HEADER)
+      target_precompile_headers(${name} PRIVATE ${CW_LIBRARY_HEADERS} ${A_HEADER})
+    elseif(CW_FAST)
       target_precompile_headers(${name} REUSE_FROM cw_library_headers)
     endif()
   else()
