@@ -113,6 +113,26 @@ TEST_F(AgentTest, ShowsQueuePairsWithProcessPathAndDelay) {
   EXPECT_TRUE(Eventually([&] { return sent() == 0; }, absl::Seconds(30), absl::Seconds(1))) << sent();
 }
 
+// A datagram names its sender's queue pair, and the kernel whose that is, at both ends.
+TEST_F(AgentTest, DatagramsHaveAnOwner) {
+  auto run = Perftest::Start(*rack_, {.tool = "ib_send_bw", .arguments = "-c UD -D 400 -s 2048"});
+  ASSERT_TRUE(run.ok()) << run.status();
+  run_ = *std::move(run);
+  const auto owned = [&](int machine, bool received) {
+    auto reply = agents_->Ctl(machine, "qps --received");
+    if (!reply.ok()) return false;
+    const auto& flows = reply->at("flows");
+    return std::any_of(flows.begin(), flows.end(), [&](const nlohmann::json& flow) {
+      return flow.at("transport") == "UD" && flow.at("received") == received && flow.at("process") == "ib_send_bw" &&
+             flow.at("local_qpn").get<uint32_t>() > 1 && flow.at("nic") == "rxe0";
+    });
+  };
+  const auto shown = [&](int machine) { return agents_->CtlText(machine, "qps --received").value_or("no answer"); };
+  EXPECT_TRUE(Eventually([&] { return owned(0, false); }, absl::Seconds(60), absl::Seconds(1))) << shown(0) << Logs();
+  EXPECT_TRUE(Eventually([&] { return owned(1, true); }, absl::Seconds(60), absl::Seconds(1))) << shown(1) << Logs();
+  // A lost datagram is never sent again: perftest's receiver would wait for it.
+}
+
 // By an hour and by ten years, forwards and back: fleet time, probes and queue pairs know the monotonic clock alone.
 TEST_F(AgentTest, AWallClockThatIsSetChangesNothing) {
   ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 400 -s 65536 -u 18"));
