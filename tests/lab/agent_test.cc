@@ -190,6 +190,14 @@ TEST_F(AgentOnFabric, KillLosesNoFlowNoSteeringNoCounter) {
     EXPECT_EQ(flow.requester.naks_received, 0u);
     EXPECT_FALSE(flow.dead);
   }
+  if (HasFailure()) {
+    for (const char* type : {"path", "move"}) {
+      for (const Mark& mark : testbed->Events(testbed->origin_ns(), type))
+        std::printf("%.3f s: %s\n", mark.at_s, mark.text.c_str());
+    }
+    std::printf("moved off dead paths %d, blindly %d\n", static_cast<int>(testbed->CounterSum("moves_dead")),
+                static_cast<int>(testbed->CounterSum("moves_blind")));
+  }
 }
 
 // No agent for longer than the lease: every flow goes home at a moment that keeps order, and none notices.
@@ -214,7 +222,7 @@ TEST_F(AgentOnFabric, WithoutAnAgentFlowsGoHomeWhenTheLeaseIsOver) {
   ASSERT_TRUE(KillAgent(*testbed, 0).ok());
   ASSERT_TRUE(EachFlowDelivers(*emulator));
   EXPECT_EQ(steered(), before) << "the lease runs";
-  ASSERT_TRUE(Eventually([&] { return steered() == 0; }));
+  ASSERT_TRUE(Eventually([&] { return steered() == 0; })) << steered() << " of " << before << " are not at home";
   const std::vector<FlowReport> flows = emulator->TakeSnapshot().flows;
   uint64_t naks = 0;
   for (const FlowReport& flow : flows) {
