@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of paths on the lab's fabric, and what becomes of the flows on them.
-#include <signal.h>
-
 #include <algorithm>
 #include <set>
 
@@ -9,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/lab/agent_rig.h"
 #include "userspace/lab/experiment_failover.h"
+#include "userspace/lab/host_fault.h"
 #include "userspace/lab/pause_gate.h"
 
 namespace cw::lab {
@@ -21,8 +20,7 @@ TEST_F(AgentOnFabric, WhereSwitchesHashOnTheQpnFlowsLeaveADeadPathByChance) {
   Up(spec);
   ASSERT_NE(testbed, nullptr);
   testbed->fabric().SetHash(SwitchHash::kQpn);
-  ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
-  absl::SleepFor(absl::Milliseconds(500));
+  ASSERT_TRUE(KillAgent(*testbed, 0).ok());
   ASSERT_TRUE(testbed->StartAgent(0).ok());
   const auto hashing = [&] { return testbed->agent(0).Status().value_or(v1::StatusReply()).hashing(); };
   ASSERT_TRUE(Eventually([&] { return hashing() == v1::FABRIC_HASHING_QPN; }));
@@ -66,10 +64,10 @@ TEST_F(AgentOnFabric, WithoutAgentsFlowsLeaveADeadSpineByThemselves) {
     spec.adjust = [&](int, config::Config& config) { config.steering.lease = lease; };
     Up(spec);
     ASSERT_NE(testbed, nullptr);
-    absl::SleepFor(absl::Seconds(2));
+    ASSERT_TRUE(FlowsAreNewFromNowOn(*testbed));
     ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
-    for (int host = 0; host < 2; ++host) ASSERT_EQ(kill(testbed->agent_pid(host), SIGKILL), 0);
-    absl::SleepFor(absl::Seconds(4));
+    for (int host = 0; host < 2; ++host) ASSERT_TRUE(KillAgent(*testbed, host).ok());
+    Hold(absl::Seconds(4));  // nobody probes, for longer than the shorter lease
     const std::vector<FlowReport> before = emulator->TakeSnapshot().flows;
     const int spine = testbed->SpineOf(before[0], MonotonicNs() - 200'000'000);
     ASSERT_GE(spine, 0);
@@ -184,7 +182,7 @@ TEST_F(AgentOnFabric, ProbesRideInTheClassOfTheFlows) {
     EXPECT_EQ(PathsOf(host).pairs(0).dscp_from(), "flows");
   }
   emulator->Stop();
-  absl::SleepFor(absl::Seconds(1));
+  ASSERT_TRUE(Eventually([&] { return !PathsOf(0).pairs(0).active() && !PathsOf(1).pairs(0).active(); }));
   EXPECT_TRUE(rides_in(26)) << "kept while nothing is sent";
   JobSpec other = SteadyTraffic(absl::Microseconds(500));
   other.tos = 34 << 2 | 2;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/lab/agent_rig.h"
 #include "userspace/lab/experiment_contention.h"
+#include "userspace/lab/host_fault.h"
 #include "userspace/replay/replay.h"
 
 namespace cw::lab {
@@ -30,7 +31,7 @@ uint64_t DataBytes(Testbed& testbed, int host, int spine) {
 TEST_F(AgentOnFabric, ADrainedSpineCarriesNothingOfThisHostUntilItIsGivenBack) {
   Up(SmallSpec());
   ASSERT_NE(testbed, nullptr);
-  absl::SleepFor(absl::Seconds(2));
+  ASSERT_TRUE(FlowsAreNewFromNowOn(*testbed));
   StartTraffic(4);
   ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 4 && testbed->CounterSum("flows_assigned") >= 4; }));
   ASSERT_TRUE(Eventually([&] { return DataBytes(*testbed, 0, 1) > 0; })) << "nothing to drain";
@@ -55,8 +56,8 @@ TEST_F(AgentOnFabric, ADrainedSpineCarriesNothingOfThisHostUntilItIsGivenBack) {
   ASSERT_TRUE((*newer)->AddJob(second).ok());
   ASSERT_TRUE((*newer)->Start().ok());
   EXPECT_TRUE(Eventually([&] { return state().safe(); }, absl::Seconds(40))) << state().DebugString();
-  ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
-  absl::SleepFor(absl::Seconds(1));
+  ASSERT_TRUE(KillAgent(*testbed, 0).ok());
+  ASSERT_TRUE(EachFlowDelivers(*emulator)) << "without an agent";
   ASSERT_TRUE(testbed->StartAgent(0).ok());
   ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 8; }));
   EXPECT_TRUE(Eventually([&] { return state().quiet_s() > 3; })) << state().DebugString();
@@ -148,7 +149,7 @@ TEST_F(AgentOnFabric, ObserveModeDrainsNothing) {
 TEST_F(AgentOnFabric, SaysWhyAFlowIsWhereItIs) {
   Up(SmallSpec());
   ASSERT_NE(testbed, nullptr);
-  absl::SleepFor(absl::Seconds(2));
+  ASSERT_TRUE(FlowsAreNewFromNowOn(*testbed));
   StartTraffic(4);
   ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 4 && testbed->CounterSum("flows_assigned") >= 4; }));
   const v1::Flow flow = FlowsOf(0)[0];

@@ -6,12 +6,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
+#include "tests/lab/evidence.h"
 #include "tests/lab/steady_traffic.h"
 #include "userspace/lab/testbed.h"
 
@@ -44,11 +46,14 @@ class AgentOnFabric : public ::testing::Test {
     ASSERT_TRUE(emulator->AddJob(job).ok());
     ASSERT_TRUE(emulator->Start().ok());
   }
-  // Eight queue pairs, which the agent has known for a second.
+  // Eight queue pairs of each of which the agent has seen a thousand packets, half a second of them.
   void StartKnownTraffic() {
     ASSERT_NO_FATAL_FAILURE(StartTraffic(8));
-    ASSERT_TRUE(Eventually([&] { return FlowsOf(0).size() == 8; }));
-    absl::SleepFor(absl::Seconds(1));
+    ASSERT_TRUE(Eventually([&] {
+      const std::vector<v1::Flow> flows = FlowsOf(0);
+      return flows.size() == 8 &&
+             std::all_of(flows.begin(), flows.end(), [](const v1::Flow& flow) { return flow.packets() > 1000; });
+    }));
   }
   v1::PathsReply PathsOf(int host) {
     auto reply = testbed->agent(host).Paths({});
@@ -59,6 +64,12 @@ class AgentOnFabric : public ::testing::Test {
     auto reply = testbed->agent(host).Qps({});
     EXPECT_TRUE(reply.ok()) << reply.status();
     return reply.ok() ? *reply : v1::QpsReply();
+  }
+  // A slot is known for each of so many flows of host 0.
+  bool PathsKnown(size_t count) {
+    const std::vector<v1::Flow> flows = FlowsOf(0);
+    return flows.size() == count &&
+           std::all_of(flows.begin(), flows.end(), [](const v1::Flow& flow) { return flow.slot() >= 0; });
   }
   std::vector<v1::Flow> FlowsOf(int host) {
     const v1::QpsReply reply = QpsOf(host);

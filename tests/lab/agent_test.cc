@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The product on the lab's fabric: real programs, real agents, real packets, checked against what the switches saw.
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_contention.h"
+#include "userspace/lab/host_fault.h"
 #include "userspace/lab/roce_packet.h"
 
 namespace cw::lab {
@@ -63,8 +63,7 @@ TEST_F(AgentOnFabric, TellsWhatTheSwitchesHashOn) {
   for (const auto& [hash, expected] : modes) {
     testbed->fabric().SetHash(hash);
     // A new agent looks at once; one that runs does so when it verifies its paths, every half minute.
-    ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
-    absl::SleepFor(absl::Milliseconds(500));
+    ASSERT_TRUE(KillAgent(*testbed, 0).ok());
     ASSERT_TRUE(testbed->StartAgent(0).ok());
     EXPECT_TRUE(Eventually([&] { return hashing() == expected; })) << "got " << hashing() << " for " << expected;
     const bool moves = expected == v1::FABRIC_HASHING_SINGLE;
@@ -125,64 +124,15 @@ TEST_F(AgentOnFabric, ObserveModeSeesAndNeverActs) {
   Up(spec);
   ASSERT_NE(testbed, nullptr);
   StartTraffic(4);
-  ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 4; }));
-  absl::SleepFor(absl::Seconds(1));
-  const int spine = testbed->SpineOf(emulator->TakeSnapshot().flows[0], 0);
-  ASSERT_GE(spine, 0);
+  ASSERT_TRUE(Eventually([&] { return PathsKnown(4); }));
+  int spine = -1;
+  ASSERT_TRUE(Eventually([&] { return (spine = testbed->SpineOf(emulator->TakeSnapshot().flows[0], 0)) >= 0; }));
   ASSERT_TRUE(testbed->fabric().SetFault(LinkDirection::SpineToLeaf(spine, 1), Fault::Drop(Fault::Match::kAll)).ok());
   EXPECT_TRUE(Eventually([&] { return !testbed->Events(0, "move").empty(); }));
   for (const Mark& mark : testbed->Events(0, "move"))
     EXPECT_NE(mark.text.find("would move"), std::string::npos) << mark.text;
   EXPECT_EQ(testbed->CounterSum("moves_dead"), 0u);
   for (const v1::Flow& flow : FlowsOf(0)) EXPECT_EQ(flow.udp_port(), flow.udp_port_native());
-}
-
-TEST_F(AgentOnFabric, OffPutsEveryFlowOnItsNativePortWithinASecond) {
-  Up(SmallSpec());
-  ASSERT_NE(testbed, nullptr);
-  absl::SleepFor(absl::Seconds(2));  // flows are new from now on, and assigned
-  StartTraffic(8);
-  ASSERT_TRUE(Eventually([&] { return testbed->CounterSum("flows_assigned") >= 8; }));
-  ASSERT_TRUE(testbed->agent(0).Off({}).ok());
-  const int64_t off_ns = MonotonicNs();
-  absl::SleepFor(absl::Seconds(1));
-  const Snapshot snapshot = emulator->TakeSnapshot();
-  std::map<uint32_t, uint16_t> native;
-  for (const FlowReport& flow : snapshot.flows) native[flow.destination_qpn] = flow.source_port;
-  const auto flows = testbed->fabric().Flows();
-  ASSERT_TRUE(flows.ok());
-  int seen = 0;
-  for (const FlowCounters& flow : *flows) {
-    if (flow.probe || flow.source != testbed->fabric().HostAddr(0) || flow.last_ns < off_ns + 900'000'000) continue;
-    EXPECT_EQ(flow.last_udp_sport, native[flow.dest_qpn]);
-    ++seen;
-  }
-  EXPECT_GE(seen, 8);
-}
-
-TEST_F(AgentOnFabric, KillLosesNoFlowNoSteeringNoCounter) {
-  Up(SmallSpec());
-  ASSERT_NE(testbed, nullptr);
-  absl::SleepFor(absl::Seconds(2));
-  StartTraffic(4);
-  ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 4 && testbed->CounterSum("flows_assigned") >= 4; }));
-  std::map<std::string, v1::Flow> before;
-  for (const v1::Flow& flow : FlowsOf(0)) before[flow.id()] = flow;
-  ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
-  absl::SleepFor(absl::Seconds(1));
-  ASSERT_TRUE(testbed->StartAgent(0).ok());
-  ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 4; }));
-  for (const v1::Flow& flow : FlowsOf(0)) {
-    const v1::Flow& was = before[flow.id()];
-    EXPECT_EQ(flow.udp_port(), was.udp_port());
-    EXPECT_EQ(flow.slot(), was.slot());
-    EXPECT_GT(flow.packets(), was.packets());
-  }
-  const Snapshot snapshot = emulator->TakeSnapshot();
-  for (const FlowReport& flow : snapshot.flows) {
-    EXPECT_EQ(flow.requester.naks_received, 0u);
-    EXPECT_FALSE(flow.dead);
-  }
 }
 
 // The ports that the switches saw last, by destination QPN; of data of `host` since then.
@@ -201,13 +151,62 @@ std::map<uint32_t, uint16_t> PortsOnTheWire(Testbed& testbed, int host, int64_t 
   return ports;
 }
 
+TEST_F(AgentOnFabric, OffPutsEveryFlowOnItsNativePortWithinASecond) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  ASSERT_TRUE(FlowsAreNewFromNowOn(*testbed));
+  StartTraffic(8);
+  ASSERT_TRUE(Eventually([&] { return testbed->CounterSum("flows_assigned") >= 8; }));
+  ASSERT_TRUE(testbed->agent(0).Off({}).ok());
+  std::map<uint32_t, uint16_t> native;
+  for (const FlowReport& flow : emulator->TakeSnapshot().flows) native[flow.destination_qpn] = flow.source_port;
+  // The newest port of each flow, of packets that the switches saw lately.
+  EXPECT_TRUE(
+      Eventually([&] { return PortsOnTheWire(*testbed, 0, MonotonicNs() - 50'000'000) == native; }, absl::Seconds(1)));
+  ASSERT_TRUE(EachFlowDelivers(*emulator));
+  EXPECT_EQ(PortsOnTheWire(*testbed, 0, MonotonicNs() - 200'000'000), native) << "and it stays there";
+}
+
+TEST_F(AgentOnFabric, KillLosesNoFlowNoSteeringNoCounter) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  ASSERT_TRUE(FlowsAreNewFromNowOn(*testbed));
+  StartTraffic(4);
+  ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 4 && testbed->CounterSum("flows_assigned") >= 4; }));
+  std::map<std::string, v1::Flow> before;
+  for (const v1::Flow& flow : FlowsOf(0)) before[flow.id()] = flow;
+  ASSERT_TRUE(KillAgent(*testbed, 0).ok());
+  ASSERT_TRUE(EachFlowDelivers(*emulator)) << "without an agent";
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  ASSERT_TRUE(Eventually([&] { return QpsOf(0).flows_size() == 4; }));
+  for (const v1::Flow& flow : FlowsOf(0)) {
+    const v1::Flow& was = before[flow.id()];
+    EXPECT_EQ(flow.udp_port(), was.udp_port());
+    EXPECT_EQ(flow.slot(), was.slot());
+    EXPECT_GT(flow.packets(), was.packets());
+  }
+  const Snapshot snapshot = emulator->TakeSnapshot();
+  for (const FlowReport& flow : snapshot.flows) {
+    EXPECT_EQ(flow.requester.naks_received, 0u);
+    EXPECT_FALSE(flow.dead);
+  }
+  if (HasFailure()) {
+    for (const char* type : {"path", "move"}) {
+      for (const Mark& mark : testbed->Events(testbed->origin_ns(), type))
+        std::printf("%.3f s: %s\n", mark.at_s, mark.text.c_str());
+    }
+    std::printf("moved off dead paths %d, blindly %d\n", static_cast<int>(testbed->CounterSum("moves_dead")),
+                static_cast<int>(testbed->CounterSum("moves_blind")));
+  }
+}
+
 // No agent for longer than the lease: every flow goes home at a moment that keeps order, and none notices.
 TEST_F(AgentOnFabric, WithoutAnAgentFlowsGoHomeWhenTheLeaseIsOver) {
   TestbedSpec spec = SmallSpec();
   spec.adjust = [](int, config::Config& config) { config.steering.lease = absl::Seconds(2); };
   Up(spec);
   ASSERT_NE(testbed, nullptr);
-  absl::SleepFor(absl::Seconds(2));
+  ASSERT_TRUE(FlowsAreNewFromNowOn(*testbed));
   StartTraffic(8);
   ASSERT_TRUE(Eventually([&] { return testbed->CounterSum("flows_assigned") >= 8; }));
   std::map<uint32_t, uint16_t> native;
@@ -220,10 +219,10 @@ TEST_F(AgentOnFabric, WithoutAnAgentFlowsGoHomeWhenTheLeaseIsOver) {
   };
   const int before = steered();
   EXPECT_GE(before, 4) << "a native port is seldom that of a slot";
-  ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
-  absl::SleepFor(absl::Milliseconds(500));
+  ASSERT_TRUE(KillAgent(*testbed, 0).ok());
+  ASSERT_TRUE(EachFlowDelivers(*emulator));
   EXPECT_EQ(steered(), before) << "the lease runs";
-  ASSERT_TRUE(Eventually([&] { return steered() == 0; }));
+  ASSERT_TRUE(Eventually([&] { return steered() == 0; })) << steered() << " of " << before << " are not at home";
   const std::vector<FlowReport> flows = emulator->TakeSnapshot().flows;
   uint64_t naks = 0;
   for (const FlowReport& flow : flows) {
@@ -267,8 +266,8 @@ TEST_F(AgentOnFabric, WhatWasSetForAWhileEndsThoughTheAgentWasKilled) {
   mode.set_mode(v1::MODE_OPTIMIZE);
   mode.set_for_s(7);
   ASSERT_TRUE(testbed->agent(0).SetMode(mode).ok());
-  ASSERT_EQ(kill(testbed->agent_pid(0), SIGKILL), 0);
-  absl::SleepFor(absl::Seconds(2));
+  ASSERT_TRUE(KillAgent(*testbed, 0).ok());
+  Hold(absl::Milliseconds(1200));  // beyond the second of the first one
   ASSERT_TRUE(testbed->StartAgent(0).ok());
   const auto flow = [&](const std::string& id) {
     for (const v1::Flow& each : FlowsOf(0)) {
@@ -295,7 +294,19 @@ TEST_F(AgentOnFabric, FindsAHiddenClockOffsetAndDrift) {
   Up(spec);
   ASSERT_NE(testbed, nullptr);
   StartTraffic(2, /*stamp_every=*/16);
-  absl::SleepFor(absl::Seconds(6));
+  // Samples of before the clock was known are in the delays, too: until they are a few among many.
+  ASSERT_TRUE(Eventually([&] {
+    const v1::PathsReply reply = PathsOf(0);
+    return reply.pairs_size() == 1 && reply.pairs(0).clock().state() == v1::PeerClock::STATE_SYNCED &&
+           reply.pairs(0).clock().error_est_ns() < 20'000;
+  }));
+  const auto samples = [&] {
+    uint64_t least = UINT64_MAX;
+    for (const v1::Flow& flow : FlowsOf(0)) least = std::min(least, flow.owd().samples());
+    return FlowsOf(0).size() == 2 ? least : 0;
+  };
+  const uint64_t before_samples = samples();
+  ASSERT_TRUE(Eventually([&] { return samples() > 3 * before_samples + 200; }));
   std::vector<double> true_us;
   for (const FlowReport& flow : emulator->TakeSnapshot().flows) {
     for (const OneWayDelay& delay : flow.delays)
@@ -355,7 +366,7 @@ std::vector<std::vector<uint8_t>> ReadPcap(const std::string& path) {
 TEST_F(AgentOnFabric, EverySteeredPacketAtASwitchHasARightIcrc) {
   Up(SmallSpec());
   ASSERT_NE(testbed, nullptr);
-  absl::SleepFor(absl::Seconds(2));
+  ASSERT_TRUE(FlowsAreNewFromNowOn(*testbed));
   StartTraffic(8);
   ASSERT_TRUE(Eventually([&] { return testbed->CounterSum("flows_assigned") >= 8; }));
   const std::string file = testbed->fabric().RunDir() + "/icrc.pcap";
@@ -363,7 +374,15 @@ TEST_F(AgentOnFabric, EverySteeredPacketAtASwitchHasARightIcrc) {
   ASSERT_GE(spine, 0);
   const auto capture = testbed->fabric().StartCapture(LinkDirection::SpineToLeaf(spine, 1), file);
   ASSERT_TRUE(capture.ok()) << capture.status();
-  absl::SleepFor(absl::Seconds(1));
+  const auto crossed = [&] {
+    uint64_t packets = 0;
+    const auto flows = testbed->fabric().Flows();
+    for (const FlowCounters& flow : flows.value_or(std::vector<FlowCounters>()))
+      packets += !flow.probe && flow.link == LinkDirection::SpineToLeaf(spine, 1) ? flow.packets : 0;
+    return packets;
+  };
+  const uint64_t at_first = crossed();
+  ASSERT_TRUE(Eventually([&] { return crossed() > at_first + 2000; }));
   ASSERT_TRUE(testbed->fabric().StopCapture(*capture).ok());
   std::map<uint32_t, uint16_t> native;
   for (const FlowReport& flow : emulator->TakeSnapshot().flows) native[flow.destination_qpn] = flow.source_port;

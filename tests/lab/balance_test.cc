@@ -173,7 +173,7 @@ TEST_F(Balance, BurstsThatDoNotOverlapAreNotChased) {
   second.start_after = absl::Milliseconds(500);
   const Spines spines = StartWhere({first, second}, [](const Spines& s) { return s[0] == s[1]; });
   ASSERT_FALSE(spines.empty());
-  absl::SleepFor(absl::Seconds(12));
+  Hold(12 * first.burst_period);
   PrintDecisions();
   EXPECT_LE(Moves(), 4u) << "of two flows in twelve bursts each";
 }
@@ -199,7 +199,7 @@ TEST_F(Balance, ALockedFlowStaysUntilItsPathDies) {
   ASSERT_TRUE(reply.ok()) << reply.status();
   ASSERT_NO_FATAL_FAILURE(Allow("balance", v1::ALLOW_MODE));
   EXPECT_TRUE(Eventually([&] { return Fullest() <= 2; }, absl::Seconds(60))) << "the others move";
-  absl::SleepFor(absl::Seconds(3));
+  EXPECT_TRUE(AfterLooks(*testbed, 3));
   EXPECT_EQ(SpineOfSlot(Slots()[locked]), full);
   for (const v1::Event& event : EventsOf("decision")) {
     EXPECT_FALSE(event.flow() == locked && !event.dry()) << event.text();
@@ -221,7 +221,7 @@ TEST_F(Balance, ALockedFlowStaysUntilItsPathDies) {
     return true;
   };
   EXPECT_TRUE(Eventually(others_left));
-  absl::SleepFor(absl::Seconds(1));
+  EXPECT_TRUE(AfterLooks(*testbed, 1));
   EXPECT_EQ(SpineOfSlot(Slots()[locked]), now);
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
+#include "tests/lab/evidence.h"
 #include "userspace/lab/testbed.h"
 
 namespace cw::lab {
@@ -121,7 +122,7 @@ TEST_F(CausesOnFabric, ManySendersIntoOneReceiverAreIncastAndNobodyMoves) {
   for (int host = 0; host < 3; ++host) EXPECT_EQ(CauseOf(host, "incast", absl::Seconds(30)), "incast");
   int before = 0, after = 0;
   for (int host = 0; host < 3; ++host) before += static_cast<int>(EventsOf(host, "decision").size());
-  absl::SleepFor(absl::Seconds(5));
+  EXPECT_TRUE(AfterLooks(*testbed, 5));
   for (int host = 0; host < 3; ++host) after += static_cast<int>(EventsOf(host, "decision").size());
   EXPECT_EQ(after, before) << "moves cannot help";
 }
@@ -151,13 +152,13 @@ TEST_F(CausesOnFabric, FlowsThatShareALinkContend) {
 // Nothing is slow: nothing is said. The default configuration.
 TEST_F(CausesOnFabric, AnIdleAndAWellSpreadFabricGiveNoFinding) {
   ASSERT_NO_FATAL_FAILURE(Up(2));
-  absl::SleepFor(absl::Seconds(10));
+  EXPECT_TRUE(AfterLooks(*testbed, 10));
   EXPECT_EQ(Findings(), "") << "idle";
   ASSERT_TRUE(emulator->AddJob(Job(0, 2)).ok());
   ASSERT_TRUE(emulator->AddJob(Job(1, 3)).ok());
   ASSERT_TRUE(emulator->Start().ok());
   for (int host : {0, 1}) ASSERT_TRUE(Eventually([&] { return PutOn(host, host); })) << host;
-  absl::SleepFor(absl::Seconds(10));
+  EXPECT_TRUE(AfterLooks(*testbed, 10));
   EXPECT_EQ(Findings(), "") << "busy";
 }
 

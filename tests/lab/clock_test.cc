@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "maps/abi.h"
 #include "maps/names.h"
+#include "tests/lab/eventually.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/experiment_clock.h"
 #include "userspace/lab/monotonic.h"
@@ -180,7 +181,7 @@ TEST_F(HiddenClocks, TheAgentsSynchroniseWithTheTruthOutOfReach) {
     std::error_code error;
     ASSERT_TRUE(fs::remove(DescribeAgentHost(testbed->fabric(), host).run_dir + "/hidden_clock.json", error));
   }
-  absl::SleepFor(absl::Seconds(3));  // beyond a change of drift: what was known before does not help
+  Hold(absl::Seconds(3));  // beyond a change of drift: what was known before does not help
   std::vector<double> errors_ns;
   for (int i = 0; i < 50; ++i) {
     for (int host : {0, 1}) errors_ns.push_back(std::abs(ErrorNs(host)));

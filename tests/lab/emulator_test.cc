@@ -21,6 +21,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
+#include "tests/lab/eventually.h"
 #include "userspace/lab/emulator.h"
 
 namespace cw::lab {
@@ -273,7 +274,7 @@ TEST_F(EmulatorTest, ACutIsLeftByRetriesOrKillsTheFlow) {
   {
     IngressFault cut(1, 1.0, IngressFault::kDrop);
     cut_ns = MonotonicNs();
-    absl::SleepFor(absl::Milliseconds(400));
+    Hold(absl::Milliseconds(400));
     healed_ns = MonotonicNs();
   }
   ASSERT_TRUE(emulator_->WaitDone(absl::Seconds(20)));

@@ -16,4 +16,7 @@ inline bool Eventually(const std::function<bool()>& done, absl::Duration limit =
   return true;
 }
 
+// The stimulus itself lasts so long (an outage, an agent's absence, bursts): not a wait for anything.
+inline void Hold(absl::Duration duration) { absl::SleepFor(duration); }
+
 }  // namespace cw::lab

@@ -179,7 +179,7 @@ TEST(FabricFault, AGateHoldsItsClassForAsLongAsItIsAskedTo) {
     ASSERT_TRUE(Eventually([&] { return NowNs() - last(kData) < 3'000'000 && NowNs() - last(kBest) < 3'000'000; }));
     const auto paused = (*gate)->Pause();
     ASSERT_TRUE(paused.ok()) << paused.status();
-    absl::SleepFor(absl::Milliseconds(ms));
+    Hold(absl::Milliseconds(ms));
     const uint64_t held = behind();
     const int64_t data_ns = last(kData), best_ns = last(kBest), other_ns = last(kOther);
     const auto resumed = (*gate)->Resume();

@@ -191,7 +191,7 @@ TEST_F(FaultsDetected, NoPathDiesWithAnAgentOrAPeer) {
   for (const int host : {0, 1}) {
     SCOPED_TRACE(testing::Message() << "agent of h" << host << " stopped");
     ASSERT_TRUE(StopAgent(*testbed, host).ok());
-    absl::SleepFor(kAway);
+    Hold(kAway);
     ASSERT_TRUE(ContinueAgent(*testbed, host).ok());
     ASSERT_NO_FATAL_FAILURE(ExpectGoesOn(host));
   }
@@ -199,7 +199,7 @@ TEST_F(FaultsDetected, NoPathDiesWithAnAgentOrAPeer) {
     SCOPED_TRACE(testing::Message() << "agent of h" << host << " killed");
     CollectTold();
     ASSERT_TRUE(KillAgent(*testbed, host).ok());
-    absl::SleepFor(kAway);
+    Hold(kAway);
     const absl::Status started = testbed->StartAgent(host);
     ASSERT_TRUE(started.ok()) << started;
     ASSERT_NO_FATAL_FAILURE(ExpectGoesOn(host));

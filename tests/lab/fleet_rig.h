@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
+#include "tests/lab/evidence.h"
 #include "userspace/lab/monotonic.h"
 #include "userspace/lab/testbed.h"
 
@@ -97,6 +98,10 @@ class FleetRig : public ::testing::Test {
                           " outside error_est");
     }
   };
+
+  // The clocks were compared for so many more seconds, and the lines told anew from that: what was not known yet when
+  // the hosts first agreed has faded.
+  bool AfterRounds(int seconds) { return AfterLooks(*testbed, seconds); }
 
   // All hosts' lines at once, compared at one true time.
   Judged Judge(int rounds) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fleet time on the lab's fabric: hosts whose clocks are hidden from them, judged against the truth that the lab knows.
 #include <gtest/gtest.h>
-#include <signal.h>
 
 #include <cstdio>
 #include <map>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/lab/fleet_rig.h"
+#include "userspace/lab/host_fault.h"
 
 namespace cw::lab {
 namespace {
@@ -49,7 +49,7 @@ TEST_F(FleetOnFabric, AnyTwoHostsAgreeAndARestartDisturbsNobody) {
   const absl::Time begun = absl::Now();
   ASSERT_TRUE(Eventually([&] { return AllSynchronised(); })) << Why();
   std::printf("synchronised %.1f s after all paths were up\n", absl::ToDoubleSeconds(absl::Now() - begun));
-  absl::SleepFor(absl::Seconds(3));
+  ASSERT_TRUE(AfterRounds(3));
 
   const Judged steady = Judge(200);
   ASSERT_GT(steady.errors_ns.size(), 1000u) << Why();
@@ -75,8 +75,7 @@ TEST_F(FleetOnFabric, AnyTwoHostsAgreeAndARestartDisturbsNobody) {
   std::map<int, v1::ClockTracking> before;
   for (int host = 0; host < kHosts; ++host) before[host] = ClockOf(host).tracking();
   const int restarted = kHosts - 1;
-  ASSERT_EQ(kill(testbed->agent_pid(restarted), SIGKILL), 0);
-  absl::SleepFor(absl::Seconds(1));
+  ASSERT_TRUE(KillAgent(*testbed, restarted).ok());
   ASSERT_TRUE(testbed->StartAgent(restarted).ok());
   ASSERT_TRUE(Eventually([&] { return IsSynchronised(ClockOf(restarted).tracking()); })) << Why();
   const Judged after = Judge(100);

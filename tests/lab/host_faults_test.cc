@@ -2,7 +2,6 @@
 // What befalls hosts while queue pairs send: their interfaces, their kernel's tables and news, their disk, all agents
 // at once. No queue pair ends, no path of a whole fabric is told dead, and the agents answer afterwards.
 #include <arpa/inet.h>
-#include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -232,8 +231,8 @@ TEST_F(HostFaults, AnInterfaceThatGoesAndComesBack) {
   ExpectAllGoesOn(returned_ns);
 }
 
-// From some moment on a running agent gets no more memory, and is asked for all that it knows: whether it lives or ends,
-// packets flow on, and the next one takes over.
+// From some moment on a running agent gets no more memory, and is asked for all that it knows: whether it lives or
+// ends, packets flow on, and the next one takes over.
 TEST_F(HostFaults, MemoryThatGetsShortUnderAnAgent) {
   ASSERT_NO_FATAL_FAILURE(UpWithTraffic());
   const uint64_t sent_again = SentAgain();
@@ -290,8 +289,7 @@ TEST_F(HostFaults, AllAgentsAtOnce) {
   ASSERT_NO_FATAL_FAILURE(UpWithTraffic());
   const uint64_t sent_again = SentAgain();
   for (int round = 0; round < 3; ++round) {
-    for (const int host : {0, 1}) ASSERT_EQ(kill(testbed->agent_pid(host), SIGKILL), 0);
-    absl::SleepFor(absl::Milliseconds(300));
+    for (const int host : {0, 1}) ASSERT_TRUE(KillAgent(*testbed, host).ok());
     for (const int host : {0, 1}) ASSERT_TRUE(testbed->StartAgent(host).ok());
     ExpectAllGoesOn();
   }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "nccl_rank.h"
+#include "tests/lab/eventually.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/experiment_contention.h"
 #include "userspace/lab/testbed.h"
@@ -136,8 +137,12 @@ class JobsOnFabric : public ::testing::Test {
       job.duration = absl::Hours(1);
       ASSERT_TRUE(emulator->AddJob(job).ok());
       ASSERT_TRUE(emulator->Start().ok());
-      absl::SleepFor(absl::Seconds(1));
-      const std::vector<FlowReport> flows = emulator->TakeSnapshot().flows;
+      std::vector<FlowReport> flows;
+      ASSERT_TRUE(Eventually([&] {
+        flows = emulator->TakeSnapshot().flows;
+        return std::all_of(flows.begin(), flows.end(),
+                           [&](const FlowReport& f) { return testbed->SpineOf(f, 0) >= 0; });
+      }));
       for (const FlowReport& flow : flows) {
         if (testbed->SpineOf(flow, 0) < 0 || testbed->SpineOf(flow, 0) == testbed->SpineOf(flows[0], 0)) continue;
         slow = flows[0];

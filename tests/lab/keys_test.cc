@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
+#include "tests/lab/evidence.h"
 #include "tests/lab/steady_traffic.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/testbed.h"
@@ -95,7 +96,7 @@ class Keys : public ::testing::Test {
       SetKeys(host, first, second, send);
       const v1::Event told = Reload(host);
       EXPECT_EQ(told.text(), absl::StrCat("keys changed: sends with key id ", send, ", accepts ", accepted));
-      absl::SleepFor(absl::Milliseconds(300));  // hosts differ for a while: rounds of every kind fall in between
+      Hold(absl::Milliseconds(300));  // hosts differ for a while: rounds of every kind fall in between
     }
   }
 
@@ -153,7 +154,7 @@ TEST_F(Keys, WhatWouldLoseProbesIsRefusedAndChangesNothing) {
   EXPECT_EQ(status->keys().accepted_size(), 1);
   EXPECT_EQ(status->keys().send_id(), 0u);
   const uint64_t bad = testbed_->CounterSum("probe_bad_mac");
-  absl::SleepFor(absl::Milliseconds(500));
+  ASSERT_TRUE(AfterReplies(*testbed_, 50));
   EXPECT_EQ(testbed_->CounterSum("probe_bad_mac"), bad) << "the hosts still understand each other";
 }
 

@@ -80,7 +80,7 @@ class LinkFlapsOnFabric : public ::testing::Test {
       const v1::Link seen = LinkTo(end);
       return seen.paths() > 0 && seen.paths_dead() == seen.paths();
     })) << LinkTo(end).ShortDebugString();
-    absl::SleepFor(absl::Milliseconds(100));  // longer than it takes to tell a pause from a death
+    Hold(absl::Milliseconds(100));  // longer than it takes to tell a pause from a death
     ASSERT_TRUE(testbed->fabric().ClearFault(link).ok());
     EXPECT_TRUE(Eventually([&] { return LinkTo(end).paths_dead() == 0; })) << LinkTo(end).ShortDebugString();
   }
@@ -127,7 +127,7 @@ TEST_F(LinkFlapsOnFabric, OurOwnLinkIsToldAtOnceAndNoPathIsBlamed) {
   for (uint32_t flap = 1; flap <= kSilent + 1; ++flap) {
     ASSERT_TRUE(testbed->fabric().SetHostLinkUp(kHost, false).ok());
     EXPECT_TRUE(Eventually([&] { return Events("nic").size() == 2 * flap - 1; })) << flap;
-    absl::SleepFor(absl::Milliseconds(100));
+    Hold(absl::Milliseconds(100));
     ASSERT_TRUE(testbed->fabric().SetHostLinkUp(kHost, true).ok());
     EXPECT_TRUE(Eventually([&] { return Events("nic").size() == 2 * flap; })) << flap;
     EXPECT_EQ(Events("link").size(), flap > kSilent ? 1u : 0u) << "flap " << flap;

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/lab/evidence.h"
 #include "userspace/lab/experiment_contention.h"
 #include "userspace/lab/port_queue.h"
 #include "userspace/lab/testbed.h"
@@ -49,18 +50,17 @@ class LinksOnFabric : public ::testing::Test {
     ASSERT_TRUE(up.ok()) << up.status();
     testbed = std::move(*up);
     // One-way delays begin when a peer's clock is known. A queue that stands from then on would be taken for distance.
-    for (const absl::Time end = absl::Now() + absl::Seconds(30); !KnowsDelays();
-         absl::SleepFor(absl::Milliseconds(100)))
-      ASSERT_LT(absl::Now(), end) << "no delay is known on some path";
-    absl::SleepFor(absl::Seconds(1));
+    ASSERT_TRUE(Eventually([&] { return KnowsDelays(); })) << "too few delays are known on some path";
   }
 
+  // A second of them on each path.
   bool KnowsDelays() {
+    constexpr uint64_t kDelays = 50;
     const absl::StatusOr<v1::PathsReply> reply = testbed->agent(kObserver).Paths({});
     if (!reply.ok()) return false;
     for (const v1::Pair& pair : reply->pairs()) {
       for (const v1::Path& path : pair.paths()) {
-        if (path.windows_size() == 0 || path.windows(0).queueing_forward().samples() == 0) return false;
+        if (path.windows_size() < 2 || path.windows(1).queueing_forward().samples() < kDelays) return false;
       }
     }
     return reply->pairs_size() > 0;
@@ -90,6 +90,14 @@ class LinksOnFabric : public ::testing::Test {
     job.duration = absl::Hours(1);
     ASSERT_TRUE(emulator->AddJob(job).ok());
     ASSERT_TRUE(emulator->Start().ok());
+  }
+
+  // So much waits for the link, and the seconds that the agent sums up from now on are of that alone.
+  bool QueueStands(const LinkDirection& link, uint64_t bytes) {
+    absl::StatusOr<std::unique_ptr<PortQueue>> port = PortQueue::Open(testbed->fabric(), link);
+    EXPECT_TRUE(port.ok()) << port.status();
+    return port.ok() && Eventually([&] { return (*port)->WaitingBytes().value_or(0) >= bytes; }) &&
+           AfterLooks(*testbed, 1);
   }
 
   // What a packet that comes now waits for the link, on average from now on: by the kernel's count of what is queued,
@@ -125,12 +133,11 @@ TEST_F(LinksOnFabric, AHopsQueueIsWhatItsPortHolds) {
   std::vector<double> errors;
   for (const Case& c : {Case{true, 20, 4, 4096}, Case{true, 50, 48, 1024}, Case{false, 50, 24, 1024}}) {
     ASSERT_NO_FATAL_FAILURE(StartFlow(c.window, c.path_mtu));
-    absl::SleepFor(absl::Seconds(1));
-    const int spine = testbed->SpineOf(emulator->TakeSnapshot().flows[0], 0);
-    ASSERT_GE(spine, 0);
+    int spine = -1;
+    ASSERT_TRUE(Eventually([&] { return (spine = testbed->SpineOf(emulator->TakeSnapshot().flows[0], 0)) >= 0; }));
     const LinkDirection link = c.up ? LinkDirection::LeafToSpine(0, spine) : LinkDirection::SpineToLeaf(spine, 1);
     ASSERT_TRUE(testbed->fabric().SetLinkRate(link, c.mbps).ok());
-    absl::SleepFor(absl::Seconds(2));
+    ASSERT_TRUE(QueueStands(link, c.window * c.path_mtu / 2));
     const double true_ns = MeanWaitNs(link, c.path_mtu, kWindow);
     const v1::LinksReply links = Links();
     emulator.reset();
@@ -150,12 +157,11 @@ TEST_F(LinksOnFabric, AHopsQueueIsWhatItsPortHolds) {
 TEST_F(LinksOnFabric, AnIdleHostNamesTheLinkThatQueuesAndTheOneThatDied) {
   ASSERT_NE(testbed, nullptr);
   ASSERT_NO_FATAL_FAILURE(StartFlow());
-  absl::SleepFor(absl::Seconds(1));
-  const int spine = testbed->SpineOf(emulator->TakeSnapshot().flows[0], 0);
-  ASSERT_GE(spine, 0);
+  int spine = -1;
+  ASSERT_TRUE(Eventually([&] { return (spine = testbed->SpineOf(emulator->TakeSnapshot().flows[0], 0)) >= 0; }));
   const LinkDirection slow = LinkDirection::LeafToSpine(0, spine);
   ASSERT_TRUE(testbed->fabric().SetLinkRate(slow, kSlowMbps).ok());
-  absl::SleepFor(absl::Seconds(2));
+  ASSERT_TRUE(QueueStands(slow, kWindowPackets * kDataBytes / 2));
   const double true_ns = MeanWaitNs(slow, kDataBytes, kWindow);
   const v1::LinksReply links = Links();
   emulator.reset();

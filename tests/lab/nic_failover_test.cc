@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
+#include "tests/lab/evidence.h"
 #include "userspace/lab/monotonic.h"
 #include "userspace/lab/testbed.h"
 
@@ -70,16 +71,24 @@ class NicFailover : public ::testing::Test {
     ASSERT_TRUE(emulator->AddJob(job).ok());
     ASSERT_TRUE(emulator->Start().ok());
     ASSERT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(200)); }));
+    ASSERT_TRUE(Eventually([&] { return Seen(0) && Seen(1); })) << "by the agents of both hosts";
   }
-  // Every flow delivered something within the last `within`.
-  bool Delivering(absl::Duration within) {
-    const int64_t since_ns = MonotonicNs();
-    absl::SleepFor(within);
+  // The agent has seen a hundred packets of each flow that it sends or receives.
+  bool Seen(int host) {
+    v1::QpsRequest request;
+    request.set_received(true);
+    const v1::QpsReply reply = testbed->agent(host).Qps(request).value_or(v1::QpsReply());
     const Snapshot now = emulator->TakeSnapshot();
     return std::all_of(now.flows.begin(), now.flows.end(), [&](const FlowReport& flow) {
-      return !flow.dead && emulator->FirstDeliveryAfter(flow.id, since_ns).in_order_ns.has_value();
+      return std::any_of(reply.flows().begin(), reply.flows().end(), [&](const v1::Flow& seen) {
+        const bool same = flow.source == host ? !seen.received() && seen.remote_qpn() == flow.destination_qpn
+                                              : seen.received() && seen.local_qpn() == flow.destination_qpn;
+        return same && seen.packets() > 100;
+      });
     });
   }
+  // Every flow delivers something within `within`, from now on.
+  bool Delivering(absl::Duration within) { return EachFlowDelivers(*emulator, within); }
   // Longest time from `since_ns` until a flow delivered again, in ms; -1: one has not.
   double RecoveryMs(int64_t since_ns) {
     double worst = 0;
@@ -94,6 +103,13 @@ class NicFailover : public ::testing::Test {
     auto reply = testbed->agent(host).Status();
     EXPECT_TRUE(reply.ok()) << reply.status();
     return reply.ok() && reply->nics_size() > nic ? reply->nics(nic) : v1::NicStatus();
+  }
+  // Seconds since a probe of the host was answered.
+  double SilentS(int host) {
+    const v1::PathsReply reply = testbed->agent(host).Paths({}).value_or(v1::PathsReply());
+    double newest_s = reply.pairs().empty() ? -1 : 3600;
+    for (const v1::Pair& pair : reply.pairs()) newest_s = std::min(newest_s, pair.last_reply_ago_s());
+    return newest_s;
   }
   void ExpectNoneDied() {
     for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead) << "flow " << flow.id;
@@ -124,7 +140,7 @@ class NicFailover : public ::testing::Test {
     ASSERT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_carried() == 0 && NicOf(1, 0).pairs_carried() == 0; }));
     EXPECT_TRUE(Eventually([&] { return Delivering(absl::Milliseconds(300)); }));
     const uint64_t carried = testbed->CounterSum("nic_carried");
-    absl::SleepFor(absl::Milliseconds(300));
+    for (int i = 0; i < 15; ++i) ASSERT_TRUE(EachFlowDelivers(*emulator));
     EXPECT_EQ(testbed->CounterSum("nic_carried"), carried) << "they go by their own NIC";
     EXPECT_EQ(NicOf(0, 0).pairs_silent(), 0u);
     ExpectNoneDied();
@@ -234,7 +250,7 @@ TEST_F(NicFailover, ADrainedNicIsLeftAndTakenBack) {
   EXPECT_EQ(state().held_size(), 0);
   EXPECT_EQ(NicOf(0, 0).pairs_silent(), 0u) << "it answers";
   const uint64_t before = sent();
-  EXPECT_TRUE(Delivering(absl::Milliseconds(500)));
+  for (int i = 0; i < 25; ++i) ASSERT_TRUE(Delivering(absl::Milliseconds(500)));
   EXPECT_EQ(sent(), before);
 
   v1::UndrainRequest undrain;
@@ -276,7 +292,7 @@ TEST_F(NicFailover, ObserveOnlyTells) {
   StartTraffic();
   CutSilently(0, true);
   EXPECT_TRUE(Eventually([&] { return NicOf(0, 0).pairs_silent() > 0; }));
-  absl::SleepFor(absl::Milliseconds(300));
+  EXPECT_TRUE(AfterLooks(*testbed, 1));
   EXPECT_EQ(NicOf(0, 0).pairs_carried(), 0u);
   EXPECT_EQ(testbed->CounterSum("nic_carried"), 0u);
   EXPECT_FALSE(testbed->Events(testbed->origin_ns(), "nic").empty());
@@ -289,7 +305,7 @@ TEST_F(NicFailover, APeerThatIsGoneIsNoNicThatIsGone) {
   StartTraffic();
   CutSilently(1, true);
   CutSilently(testbed->second_port(1), true);
-  absl::SleepFor(absl::Seconds(1));
+  ASSERT_TRUE(Eventually([&] { return SilentS(0) > 1 && SilentS(1) > 1; }));
   for (int host : {0, 1}) {
     for (int nic : {0, 1}) EXPECT_EQ(NicOf(host, nic).pairs_carried(), 0u) << host << " " << nic;
   }

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
+#include "tests/lab/evidence.h"
 #include "tests/unit/verbs/app_process.h"
 #include "tests/unit/verbs/fake_mlx5.h"
 #include "userspace/lab/testbed.h"
@@ -149,7 +150,7 @@ TEST_F(OwnerMoves, StayWhereADeviceRefuses) {
   ASSERT_NO_FATAL_FAILURE(Cut(1));
   // Asked for again once per second, three times in all.
   EXPECT_TRUE(Eventually([&] { return testbed_->CounterSum("qps_moves_refused") == 3; }));
-  absl::SleepFor(absl::Seconds(2));
+  EXPECT_TRUE(AfterLooks(*testbed_, 2));
   EXPECT_EQ(testbed_->CounterSum("qps_moves_refused"), 3u);
   EXPECT_EQ(OnSpine(1), 1);
   for (const v1::Flow& flow : Flows()) {
@@ -196,7 +197,7 @@ TEST_F(OwnerMoves, AreNcclsOwnWhereItMovesThem) {
   EXPECT_EQ(testbed_->Events(0, "place").size(), static_cast<size_t>(kQueuePairs + 1)) << "said once for all of them";
   ASSERT_NO_FATAL_FAILURE(Cut(1));
   ASSERT_TRUE(Eventually([&] { return !testbed_->PathDeaths(0).empty(); }));
-  absl::SleepFor(absl::Seconds(2));  // two more looks at what is still there
+  EXPECT_TRUE(AfterLooks(*testbed_, 2));  // at what is still there
   EXPECT_EQ(OnSpine(1), kQueuePairs / kSpines);
   EXPECT_EQ(log_->changes, 0u);
   v1::WhyRequest request;
@@ -295,7 +296,7 @@ TEST_F(OwnerMoves, AreNotDrainedWhereNcclMovesThem) {
   ASSERT_NO_FATAL_FAILURE(DrainSpine(2));
   EXPECT_EQ(DrainState().flows(), static_cast<uint32_t>(kQueuePairs / kSpines)) << DrainState().DebugString();
   EXPECT_EQ(DrainState().held_size(), kQueuePairs / kSpines);
-  absl::SleepFor(absl::Seconds(2));  // two more looks
+  EXPECT_TRUE(AfterLooks(*testbed_, 2));
   EXPECT_EQ(OnSpine(2), kQueuePairs / kSpines);
   EXPECT_EQ(log_->changes, 0u);
 }

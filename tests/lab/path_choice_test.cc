@@ -73,7 +73,7 @@ TEST_F(PathChoiceOnFabric, WaysThatAreLongerInOneDirectionAreLeftOut) {
       EXPECT_NEAR(path.longer_forward_ns(), longer ? kLongerNs : 0, kLongerNs / 3);
     }
   }
-  absl::SleepFor(absl::Seconds(4));
+  ASSERT_TRUE(AfterRounds(4));
   const Judged judged = Judge(100);
   std::printf("%s\n", judged.Text().c_str());
   ASSERT_FALSE(judged.errors_ns.empty()) << Why();

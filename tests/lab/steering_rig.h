@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
+#include "tests/lab/evidence.h"
 #include "tests/lab/steady_traffic.h"
 #include "userspace/lab/testbed.h"
 
@@ -105,6 +106,12 @@ class Steering : public ::testing::Test {
     const v1::QpsReply reply = testbed->agent(0).Qps({}).value_or(v1::QpsReply());
     for (const v1::Flow& flow : reply.flows()) slots[flow.id()] = flow.slot();
     return slots;
+  }
+  // A slot is known for each of so many flows, and none stands for a port of its own any more.
+  bool PathsKnown(size_t count) {
+    const auto slots = Slots();
+    return slots.size() == count && NativePortsAreFolded() &&
+           std::all_of(slots.begin(), slots.end(), [](const auto& entry) { return entry.second >= 0; });
   }
   void Allow(const std::string& capability, v1::Allow allow) {
     v1::SetModeRequest request;

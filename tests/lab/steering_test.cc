@@ -23,11 +23,10 @@ TEST_F(Steering, FailoverAloneIsObservedThenActs) {
   Up(SmallSpec("protect"));
   ASSERT_NE(testbed, nullptr);
   ASSERT_NO_FATAL_FAILURE(Start(Paced(8)));
-  ASSERT_TRUE(Eventually([&] { return Slots().size() == 8; }));
   ASSERT_NO_FATAL_FAILURE(Allow("failover", v1::ALLOW_OBSERVE));
   EXPECT_EQ(Status().allowed(0).allow(), v1::ALLOW_OBSERVE);
   EXPECT_EQ(Status().allowed(0).by_mode(), v1::ALLOW_ACT);
-  absl::SleepFor(absl::Seconds(1));
+  ASSERT_TRUE(Eventually([&] { return PathsKnown(8); }));
   const auto before = Slots();
   const int spine = SpineOfSlot(before.begin()->second);
   ASSERT_GE(spine, 0);
@@ -42,10 +41,9 @@ TEST_F(Steering, FailoverAloneIsObservedThenActs) {
 TEST_F(Steering, FlowsComeBackToARecoveredPathOneThenTwo) {
   Up(SmallSpec("protect"));
   ASSERT_NE(testbed, nullptr);
-  absl::SleepFor(absl::Seconds(2));  // flows are new from now on, and assigned
+  ASSERT_TRUE(FlowsAreNewFromNowOn(*testbed));
   ASSERT_NO_FATAL_FAILURE(Start(Paced(16)));
-  ASSERT_TRUE(Eventually([&] { return Slots().size() == 16 && testbed->CounterSum("flows_assigned") >= 16; }));
-  absl::SleepFor(absl::Seconds(1));
+  ASSERT_TRUE(Eventually([&] { return PathsKnown(16) && testbed->CounterSum("flows_assigned") >= 16; }));
   const auto before = Slots();
   std::map<int, int> per_slot;
   for (const auto& [flow, slot] : before) ++per_slot[slot];
@@ -85,7 +83,9 @@ TEST_F(Steering, TheBreakerEndsMovesThatDoHarm) {
                     .SetFault(LinkDirection::LeafToSpine(0, spine), Fault::Share(0.08, Fault::Match::kRoceData))
                     .ok());
   }
-  absl::SleepFor(absl::Seconds(4));  // a past to compare with
+  ASSERT_TRUE(Eventually([&] { return PathsKnown(5); }));
+  // A past to compare with: the breaker takes two seconds of it (control/breaker.h).
+  ASSERT_TRUE(AfterLooks(*testbed, 3));
   ASSERT_NO_FATAL_FAILURE(Allow("balance", v1::ALLOW_MODE));
   const bool tripped = Eventually([&] { return Status().breaker().tripped(); }, absl::Seconds(60));
   for (const Mark& mark : testbed->Events(testbed->origin_ns(), "breaker"))
@@ -101,7 +101,7 @@ TEST_F(Steering, TheBreakerEndsMovesThatDoHarm) {
     return true;
   };
   EXPECT_TRUE(Eventually(all_off)) << "the moves are undone";
-  absl::SleepFor(absl::Seconds(3));
+  EXPECT_TRUE(AfterLooks(*testbed, 3));
   EXPECT_TRUE(all_off()) << "balance only observes";
   const auto reply = testbed->agent(0).BreakerReset();
   ASSERT_TRUE(reply.ok()) << reply.status();
@@ -138,7 +138,7 @@ TEST_F(Steering, TheReportListsWhatObservingWouldHaveAvoided) {
   const LinkDirection link = LinkDirection::SpineToLeaf(full, 1);
   ASSERT_TRUE(testbed->fabric().SetFault(link, Fault::Drop()).ok());
   ASSERT_TRUE(Eventually([&] { return !items("failover").empty(); }));
-  absl::SleepFor(absl::Seconds(1));
+  Hold(absl::Seconds(1));  // what they stand for is told of
   ASSERT_TRUE(testbed->fabric().ClearFault(link).ok());
   const bool known = Eventually([&] { return items("failover")[0].stall_ms.has_value(); });
   ASSERT_TRUE(known);
