@@ -62,6 +62,7 @@ void ChooseAgent(int argc, char** argv, Session& session) {
   const bool local = Typed(argc, argv, "--socket") || Typed(argc, argv, "--instance");
   if (remote && !local) session.socket.clear();
   if (local && !remote) session.remote.server.clear();
+  if (Typed(argc, argv, "--instance") && !Typed(argc, argv, "--socket")) session.socket.clear();
 }
 
 // What nobody could read is no success: a full disk is told. A reader that has seen enough (| head) is not.

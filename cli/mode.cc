@@ -2,6 +2,7 @@
 //
 // cwctl mode, cwctl off.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -12,12 +13,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "cli/format.h"
 #include "cli/off_proof.h"
 #include "cli/offline.h"
 #include "cli/session.h"
 #include "cli/table.h"
+#include "maps/names.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/model/allowed.h"
 
@@ -116,6 +119,16 @@ absl::StatusOr<int> Mode(Session& session, const ModeOptions& options) {
   return kOk;
 }
 
+// Of those that have something in the kernel.
+std::string InstancesText() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(CW_PIN_ROOT, error))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names.empty() ? "; no instance has anything there" : ", one of " + absl::StrJoin(names, ", ");
+}
+
 // What an agent before was asked to end (--for) is over: the next one must not switch on again.
 void ForgetModeDeadline(const Session& session) {
   const std::filesystem::path run_dir = std::filesystem::path(session.SocketPath()).parent_path();
@@ -158,8 +171,9 @@ absl::StatusOr<int> Off(Session& session, const ModeOptions& options) {
   if (absl::IsUnavailable(reply.status()) && !session.IsRemote()) {
     // A socket does not tell the instance, and another agent's flows are not to be touched.
     if (!session.socket.empty() && !session.instance_given) {
-      return absl::UnavailableError(absl::StrFormat(
-          "no agent answers on %s; to switch off what it left in the kernel, add --instance", session.socket));
+      return absl::UnavailableError(
+          absl::StrFormat("no agent answers on %s; to switch off what it left in the kernel, add --instance NAME%s",
+                          session.socket, InstancesText()));
     }
     absl::Status direct = SwitchOffWithoutAgent(session.instance);
     if (absl::IsNotFound(direct)) return reply.status();  // no agent, and nothing that it left

@@ -90,6 +90,8 @@ absl::StatusOr<int> Qps(Session& session, const QpOptions& options) {
       std::cout << "no queue pair has sent to a peer" << (options.received ? ", or received" : "") << " yet\n";
     } else {
       table->Print(std::cout, session.Colour());
+      if (options.columns.empty() && table->Widths().size() < FlowColumns().size())
+        std::cout << "more columns: -o wide\n";
       ShowCauses(reply->flows(), session.Colour());
       ShowGaps(reply->flows(), session.Colour());
       for (const v1::Flow& flow : reply->flows()) {

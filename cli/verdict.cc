@@ -19,7 +19,10 @@ Verdict VerdictOf(const cwfabric::v1::StatusReply& status) {
   std::vector<std::string> bad, warn;
   std::vector<std::string> cut_off, waited_for;
   for (const auto& peer : status.peers()) {
-    if (peer.paths_live() > 0) continue;
+    // Paths that all fall silent together are called dead by nobody: it may be the peer.
+    if (peer.last_reply_ago_s() > kOldDataS)
+      bad.push_back(absl::StrCat(peer.name(), " is silent for ", DurationText(peer.last_reply_ago_s())));
+    if (peer.paths_live() > 0 || peer.last_reply_ago_s() > kOldDataS) continue;
     (peer.last_reply_ago_s() < 0 ? waited_for : cut_off).push_back(peer.name());
   }
   if (!cut_off.empty()) bad.push_back("no path lives to " + absl::StrJoin(cut_off, ", "));

@@ -457,6 +457,16 @@ TEST_F(Cwctl, WhatWasNotWrittenIsAFailure) {
             "0\n");
 }
 
+// An emergency off for another instance must not switch this one off.
+TEST_F(Cwctl, ATypedInstanceCountsForMoreThanTheSocketInTheEnvironment) {
+  for (const char* verb : {"off", "status"}) {
+    const RunResult text =
+        RunProgram(CWCTL_PATH, {"--instance", "no-such-instance", verb}, {{"CWFABRIC_SOCKET", socket_}});
+    EXPECT_EQ(text.exit_code, 3) << verb << text.out;
+    EXPECT_THAT(text.err, HasSubstr("/run/cwfabric/no-such-instance/agent.sock")) << verb;
+  }
+}
+
 TEST_F(Cwctl, StatusBeginsWithAVerdict) {
   EXPECT_THAT(Run({"status"}).out, ::testing::StartsWith("verdict  1 path is dead (cwctl links)\n"));
 }

@@ -138,6 +138,11 @@ TEST(Verdicts, SayWhatIsWrongTheWorstFirst) {
   EXPECT_EQ(VerdictOf(status).text,
             "no path lives to h1; 4 paths are dead (cwctl links); switched off, every flow is on its native port");
   EXPECT_EQ(VerdictOf(status).tone, Tone::kBad);
+  peer.set_last_reply_ago_s(12.6);  // nobody calls the last paths of a silent peer dead
+  peer.set_paths_live(1);
+  EXPECT_EQ(VerdictOf(status).text,
+            "h1 is silent for 12.6 s; 4 paths are dead (cwctl links); switched off, every flow is on its native port");
+  peer.set_paths_live(0);
   peer.set_last_reply_ago_s(-1);
   status.mutable_paths()->clear_dead();
   EXPECT_EQ(VerdictOf(status).text, "never answered: h1; switched off, every flow is on its native port");

@@ -35,6 +35,7 @@
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/resource_meter.h"
 #include "userspace/agent/session_keeper.h"
+#include "userspace/agent/silent_peers.h"
 #include "userspace/agent/tail_book.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/api/server.h"
@@ -347,6 +348,7 @@ class Agent final : public api::AgentView {
   void JudgeLosses();
   void OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict);
   void JudgeStalls(int64_t now_ns);
+  void WatchPeers(int64_t now_ns);
   // Those that lose packets, by their probes or by the flows' acknowledgements.
   uint16_t LossySlots(const PairState& pair) const;
   void OnStall(PairState& pair, const control::DataStall::Verdict& verdict);
@@ -710,6 +712,8 @@ class Agent final : public api::AgentView {
   std::unique_ptr<control::ContentionState> contention_;
   LastLooks last_looks_;
   CauseBook causes_;
+  SilentPeers silent_peers_;
+  int64_t peers_looked_ns_ = 0;  // monotonic
   std::unique_ptr<control::GapWatch> gaps_;
   int64_t causes_judged_ns_ = 0;     // monotonic
   uint64_t causes_ring_losses_ = 0;  // ring_losses_ then

@@ -35,6 +35,13 @@ int64_t InFlight(const cw_tx_flow& flow) {
   return packets <= kPsnMask / 2 ? packets : 0;
 }
 
+// In a window without packets what it sent before tells: acknowledgements alone are nobody's slow data.
+bool SendsData(const FlowEntry& flow) {
+  const bool now = flow.window_packets > 0;
+  const uint64_t bytes = now ? flow.window_bytes : flow.flow().bytes;
+  return bytes >= kDataPacketBytes * (now ? flow.window_packets : flow.flow().packets);
+}
+
 }  // namespace
 
 void Agent::LookForCauses(const control::Observation& seen) {
@@ -44,7 +51,7 @@ void Agent::LookForCauses(const control::Observation& seen) {
     if (index) causes_.LookAtPair(*index, pair, dataplane_->pairs()[*index]);
   }
   for (const auto& [key, flow] : flows_.sent) {
-    if (flow.window_bytes < kDataPacketBytes * flow.window_packets || FindPair(flow.tx.pair) == nullptr) continue;
+    if (!SendsData(flow) || FindPair(flow.tx.pair) == nullptr) continue;
     causes_.LookAtFlow(flow.tx.pair, {.key = key,
                                       .slot = flow.PathSlot(),
                                       .packets = flow.flow().packets,
@@ -90,7 +97,9 @@ void Agent::TellCause(const control::CauseVerdict& verdict) {
   const auto severity = verdict.cause == Cause::kSlowSender ? telemetry::Severity::kInfo : telemetry::Severity::kNotice;
   telemetry::Event event{.type = "cause", .severity = severity, .peer = peer};
   event.text = verdict.cause == Cause::kNone
-                   ? absl::StrCat(what, ": nothing makes it slow any more")
+                   ? absl::StrCat(what, verdict.evidence.empty() && of_flow
+                                            ? ": it sends nothing now, and why it was slow holds no more"
+                                            : ": nothing makes it slow any more")
                    : absl::StrCat(what, ": ", std::string(control::CauseName(verdict.cause)), ", ", verdict.text);
   if (of_flow) event.flow = verdict.flow.Id().ToString();
   if (verdict.slot != kSlotNone) event.slot = verdict.slot;

@@ -106,6 +106,7 @@ void Agent::DecideWindow() {
   SettleMoves(INT64_MAX);
   ReadFlows();
   JudgeStalls(now_ns);
+  WatchPeers(now_ns);
   LeaveUnwatchedPorts();
   LeaveMutePorts();
   // Those that send nothing are no work: most of them have ended.

@@ -138,6 +138,9 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
   KeepDeadlines();
   v1::ActionReply reply;
   const bool same = there && (before.flags & CW_STEER_MANUAL) != 0 && before.want_slot == CW_SLOT_NONE;
+  // Another port may lead to the same path.
+  if (there && request.has_path())
+    target = absl::StrFormat("path %d, udp-port %d", slot, before.port != 0 ? before.port : before.flow.sport);
   reply.set_effect(there ? absl::StrFormat("flow %s is on %s already, and stays there", request.flow(), target)
                          : absl::StrFormat("flow %s goes to %s%s", request.flow(), target,
                                            pending ? " at the next pause or moment without packets in flight" : ""));
@@ -232,6 +235,12 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const api::Caller& caller, c
     chosen.push_back(owned ? rdma::SentFlow(*owned) : *key);
   }
   v1::ActionReply reply;
+  const auto held = [&](const FlowKey& key) {
+    const auto flow = flows_.sent.find(key);
+    return flow == flows_.sent.end() ||
+           (flow->second.tx.flags & (CW_STEER_MANUAL | CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0;
+  };
+  const bool was_its_own = chosen.size() == 1 && !held(chosen[0]);
   for (const FlowKey& key : chosen) {
     deadlines_.SetPlacement(key, 0);
     deadlines_.SetLock(key, 0);
@@ -240,8 +249,9 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const api::Caller& caller, c
     reply.add_flows(key.Id().ToString());
   }
   KeepDeadlines();
-  reply.set_effect(
-      absl::StrCat(Counted(chosen.size(), "flow"), chosen.size() == 1 ? " is" : " are", " the agent's again"));
+  reply.set_effect(was_its_own ? absl::StrCat("flow ", request.flow(), " was the agent's already")
+                               : absl::StrCat(Counted(chosen.size(), "flow"), chosen.size() == 1 ? " is" : " are",
+                                              " the agent's again"));
   LogAct(caller, {.type = "steer", .text = reply.effect()});
   return reply;
 }

@@ -214,7 +214,8 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyPath(uint32_t index, uint32_t slot) {
     AddHold(reply, "dead", "it is dead: no probe of the last rounds arrived, and no flow is put there");
   if ((pair->damped >> s & 1) != 0) {
     AddHold(reply, "damped",
-            absl::StrFormat("it flapped: no flow is put there while its penalty is %.0f", reply.path().penalty()),
+            absl::StrFormat("it died, flapped or lost packets: no flow is put there while its penalty is %.0f",
+                            reply.path().penalty()),
             reply.path().reuse_s());
   }
   if (reply.path().path().lossy())

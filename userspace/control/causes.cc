@@ -267,8 +267,8 @@ CauseVerdict CauseState::Impl::OfPaths(const CausePair& pair, const PairFacts& f
   v.cause = Cause::kGreyLoss;
   v.backwards = back;
   v.slot = d.lossy_slot;
-  v.text = absl::StrFormat("%s %d loses %.1f %% of the probes, others do not", back ? "the peer's path" : "path",
-                           v.slot, 100 * d.lossy_share);
+  v.text = absl::StrFormat("%s %d loses %.1f %% of the probes, %s", back ? "the peer's path" : "path", v.slot,
+                           100 * d.lossy_share, d.measured > 1 ? "others do not" : "and is the only one");
   v.evidence = {{"loss_percent", absl::StrFormat("%.2f", 100 * d.lossy_share)},
                 {"lost", absl::StrFormat("%.0f", d.lossy_lost)}};
   return v;

@@ -438,7 +438,7 @@ void FindFullPairs(const Observation& seen, State& state, Decision& out) {
     windows = full ? windows + 1 : 0;
     if (windows != state.rules.full_windows) continue;
     Finding f{Finding::Kind::kReceiverOrEveryPath, pair.pair, {}, "", {}};
-    f.text = "every path to this receiver queues alike: its own link or the whole fabric is full, so no flow is moved";
+    f.text = "every path to this receiver queues alike: its own link or the whole fabric has it, so no flow is moved";
     f.evidence = {{"least_queue_us", absl::StrFormat("%.1f", least / 1e3)},
                   {"most_queue_us", absl::StrFormat("%.1f", most / 1e3)}};
     out.findings.push_back(std::move(f));

@@ -3,6 +3,7 @@
 // cwlab up, down, status, exec.
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "userspace/lab/cwlab_cli.h"
 #include "userspace/lab/fabric.h"
@@ -142,9 +144,12 @@ void RunDown(Cli& cli, bool all) {
   const std::vector<std::string> labs = all ? Fabric::List() : std::vector<std::string>{cli.lab};
   absl::Status status;
   std::string text;
+  const std::vector<std::string> up = Fabric::List();
   for (const std::string& lab : labs) {
-    status.Update(Fabric::Down(lab));
-    absl::StrAppend(&text, "lab ", lab, " is down\n");
+    const bool was_up = std::find(up.begin(), up.end(), lab) != up.end();
+    status.Update(Fabric::Down(lab));  // also what an interrupted `up` has left
+    absl::StrAppend(&text, "lab ", lab, was_up ? " is down" : " was not up", "\n");
+    if (!was_up && !up.empty()) absl::StrAppend(&text, "up: ", absl::StrJoin(up, ", "), "\n");
   }
   cli.Finish(status, {{"down", labs}}, text);
 }

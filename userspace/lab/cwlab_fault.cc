@@ -70,6 +70,12 @@ void Clear(Cli& cli, const FaultOptions& options) {
     return Apply(cli, options, "no fault",
                  [](Fabric& fabric, const LinkDirection& link) { return fabric.ClearFault(link); });
   }
+  if (options.leaf >= 0 || options.spine >= 0) {
+    const absl::string_view missing = options.leaf >= 0 ? "--spine" : "--leaf";
+    return cli.Finish(absl::InvalidArgumentError(
+                          absl::StrCat("name the link with ", missing, ", too; with neither, all faults are cleared")),
+                      {}, "");
+  }
   absl::StatusOr<std::unique_ptr<Fabric>> fabric = Fabric::Attach(cli.lab);
   if (!fabric.ok()) return cli.Finish(fabric.status(), {}, "");
   cli.Finish((*fabric)->ClearFaults(), {{"lab", cli.lab}, {"cleared", "all"}},

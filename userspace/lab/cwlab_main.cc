@@ -54,8 +54,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    if (!cli.json) app.exit(error);  // CLI11's own words and hint
-    if (cli.json) cli.Finish(absl::InvalidArgumentError(error.what()), {}, "");
+    const std::string advice = cw::commandline::VerbAdvice(cw::commandline::Describe(app), {argv + 1, argv + argc});
+    cli.Finish(absl::InvalidArgumentError((advice.empty() ? error.what() : advice) + "; see cwlab --help"), {}, "");
     return cw::lab::kExitUsage;
   }
   return cli.exit_code;
