@@ -389,12 +389,13 @@ TEST_F(VerbsMoves, OnlyOrdersOfItsOwnShapeAreTaken) {
   ASSERT_NO_FATAL_FAILURE(StartApp("stay 3"));
   EXPECT_TRUE(Eventually([&] {
     std::lock_guard lock(mutex);
-    return !answers.empty();
+    return std::any_of(answers.begin(), answers.end(), [](const auto& answer) { return answer.error == 0; });
   }));
   {
     std::lock_guard lock(mutex);
     for (const cw_inproc_qp_moved& answer : answers) {
-      EXPECT_EQ(answer.error, 0u);
+      // The queue pair is told of before it may send: an order of that moment comes too early.
+      EXPECT_TRUE(answer.error == 0 || answer.error == ENOTCONN) << answer.error;
       EXPECT_EQ((answer.request - 100) % 3, 2u) << "one that it does not know was taken";
     }
   }
