@@ -92,6 +92,26 @@ TEST(DataStall, ASecondTimeItIsLeftForLonger) {
   EXPECT_EQ(second[0].away_ns, 2 * first[0].away_ns);
 }
 
+// Soft-RoCE's timers, and processors that are short, stall flows for a tenth of a second by themselves.
+TEST(DataStall, SilencesThatEndByThemselvesTeachPatience) {
+  const auto dead = [](uint8_t slot) { return slot == 0; };
+  Flows flows({0, 1, 2, 3});
+  flows.Run(20, Nothing);
+  for (const int windows : {2, 7, 20}) {  // 60, 160 and 420 ms from answer to answer
+    EXPECT_TRUE(flows.Run(windows, dead).empty()) << windows;
+    EXPECT_TRUE(flows.Run(1, Nothing).empty()) << windows;
+  }
+  const auto late = flows.Run(50, dead);
+  ASSERT_EQ(late.size(), 1u) << "patience has an end";
+  EXPECT_GE(late[0].quiet_ns, 480 * kMs);
+  EXPECT_LE(late[0].quiet_ns, 600 * kMs);
+  flows.Pass(late[0].away_ns);
+  flows.Run(3000, Nothing);  // a minute
+  const auto soon = flows.Run(50, dead);
+  ASSERT_EQ(soon.size(), 1u) << "what is long ago is forgotten";
+  EXPECT_LE(soon[0].quiet_ns, 180 * kMs);
+}
+
 TEST(DataStall, AReceiverThatStandsStillIsNoPath) {
   Flows flows({0, 1, 2, 3});
   flows.Run(5, Nothing);

@@ -372,6 +372,16 @@ TEST(EndedFlows, AListThatLacksALivingOneIsNotBelieved) {
   EXPECT_EQ(ended.Step(list, {{{kA, kB, 18}, false, 6}, {{kA, kB, 30}, false, 5}}).size(), 2u);
 }
 
+TEST(EndedFlows, DatagramsAreLookedForByTheirSender) {
+  EndedFlows ended;
+  const KernelCover list = Covering({17});
+  const std::vector<EndedFlows::Flow> flows = {{{kA, kB, 40}, false, 5, 17}, {{kA, kB, 41}, false, 5, 19}};
+  EXPECT_TRUE(ended.Step(list, flows).empty());
+  const auto gone = ended.Step(list, flows);
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_EQ(gone[0].key, (FlowKey{kA, kB, 41}));
+}
+
 TEST(EndedFlows, ToAPeerThatTheListDoesNotKnow) {
   EndedFlows ended;
   KernelCover list = Covering({17});

@@ -130,7 +130,13 @@ TEST_F(AgentTest, DatagramsHaveAnOwner) {
   const auto shown = [&](int machine) { return agents_->CtlText(machine, "qps --received").value_or("no answer"); };
   EXPECT_TRUE(Eventually([&] { return owned(0, false); }, absl::Seconds(60), absl::Seconds(1))) << shown(0) << Logs();
   EXPECT_TRUE(Eventually([&] { return owned(1, true); }, absl::Seconds(60), absl::Seconds(1))) << shown(1) << Logs();
-  // A lost datagram is never sent again: perftest's receiver would wait for it.
+  // A lost datagram is never sent again: perftest's receiver would wait for it. What ends leaves the tables.
+  run_.reset();
+  const auto sent = [&] {
+    auto now = agents_->Ctl(0, "status");
+    return now.ok() ? now->at("flows").at("transmitted").get<int>() : -1;
+  };
+  EXPECT_TRUE(Eventually([&] { return sent() == 0; }, absl::Seconds(60), absl::Seconds(1))) << shown(0);
 }
 
 // By an hour and by ten years, forwards and back: fleet time, probes and queue pairs know the monotonic clock alone.

@@ -23,7 +23,8 @@ void Agent::ForgetEndedFlows(const std::vector<rdma::QpInfo>& list, rdma::Kernel
   std::vector<rdma::EndedFlows::Flow> flows;
   for (const auto* book : {&flows_.sent, &flows_.received}) {
     for (const auto& [key, flow] : *book) {
-      if (HasOneSender(flow)) flows.push_back({key, flow.received, flow.flow().packets});
+      const uint32_t sender = flow.received || HasOneSender(flow) ? 0 : flow.flow().peer_qpn;
+      if (HasOneSender(flow) || sender != 0) flows.push_back({key, flow.received, flow.flow().packets, sender});
     }
   }
   std::vector<FlowKey> sent;

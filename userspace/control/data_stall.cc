@@ -18,6 +18,10 @@ void DataStall::Follow(int64_t now_ns, const DataFlow& seen) {
   Flow& flow = flows_[seen.key];
   const bool went_on = flow.seen_ns != 0 && (seen.acked != flow.acked || seen.answers != flow.answers);
   if (went_on) {
+    // By itself, on the same path: so long may a silence be that means nothing. Not one in which nobody looked.
+    const bool looked = now_ns - flow.seen_ns < rules_.quiet_ns;
+    if (flow.under_way && !flow.excused && seen.slot == flow.slot && looked)
+      longest_ns_ = std::max(longest_ns_, now_ns - flow.quiet_since_ns);
     if (flow.under_way) flow.usual = std::max(flow.usual - flow.usual / 64, UnderWay(flow.next, flow.acked));
     flow.progress_ns = now_ns;
     flow.excused = false;
@@ -37,8 +41,19 @@ void DataStall::Follow(int64_t now_ns, const DataFlow& seen) {
   flow.seen_ns = now_ns;
 }
 
+int64_t DataStall::Patience() const {
+  const auto usual = static_cast<int64_t>(rules_.longest_times * static_cast<double>(longest_ns_));
+  return std::max(rules_.quiet_ns, std::min(usual, rules_.most_quiet_ns));
+}
+
+void DataStall::ForgetLongest(int64_t now_ns) {
+  const int64_t passed_ns = std::min(now_ns - stepped_ns_, rules_.longest_memory_ns);
+  if (stepped_ns_ != 0) longest_ns_ -= longest_ns_ * (passed_ns / 1'000'000) / (rules_.longest_memory_ns / 1'000'000);
+  stepped_ns_ = now_ns;
+}
+
 bool DataStall::StandsStill(int64_t now_ns, const Flow& flow) const {
-  if (!flow.under_way || now_ns - flow.quiet_since_ns < rules_.quiet_ns) return false;
+  if (!flow.under_way || now_ns - flow.quiet_since_ns < Patience()) return false;
   const double many = std::max<double>(rules_.many, rules_.many_times * flow.usual);
   return now_ns - flow.sent_ns >= rules_.quiet_ns || UnderWay(flow.next, flow.acked) > many;
 }
@@ -94,6 +109,7 @@ void DataStall::ExcuseIfAllStand(int64_t now_ns) {
 
 std::vector<DataStall::Verdict> DataStall::Step(int64_t now_ns, absl::Span<const DataFlow> flows, uint16_t judged) {
   if (flows.empty() && flows_.empty()) return {};  // most pairs, most of the time
+  ForgetLongest(now_ns);
   for (const DataFlow& seen : flows) Follow(now_ns, seen);
   std::erase_if(flows_, [&](const auto& entry) { return entry.second.seen_ns != now_ns; });
   // What dead paths hold back waits for its timers, for longer than they are dead.

@@ -17,6 +17,9 @@
 // all that stands still is one process's, one of its own flows must go on by another path: else its peer may have died,
 // which is nobody's path.
 //
+// How long a silence has to last follows what silences of these flows ended by themselves lately: stacks and timers
+// differ, and a starved host stalls often (the idea of accrual failure detectors: Hayashibara et al., SRDS 2004).
+//
 // Pure: time comes in (any monotonic clock). One thread per object.
 #pragma once
 
@@ -32,7 +35,10 @@
 namespace cw::control {
 
 struct DataStallRules {
-  int64_t quiet_ns = 60'000'000;
+  int64_t quiet_ns = 60'000'000;               // of silence at least …
+  double longest_times = 3;                    // … and so many times the longest that ended by itself, …
+  int64_t most_quiet_ns = 500'000'000;         // … but no more than this
+  int64_t longest_memory_ns = 10'000'000'000;  // in which that one is forgotten (to 1/e)
   double many_times = 2;  // so many times the packets under way that were acknowledged before, and at least …
   uint32_t many = 32;     // … so many
   int64_t away_ns = 1'000'000'000;
@@ -88,10 +94,13 @@ class DataStall {
   bool Delivers(int64_t now_ns, const Flow& flow) const;
   bool MayBeItsPeer(int64_t now_ns, uint8_t slot) const;
   bool StandsStill(int64_t now_ns, const Flow& flow) const;
+  int64_t Patience() const;
+  void ForgetLongest(int64_t now_ns);
   Verdict Judge(int64_t now_ns, uint8_t slot) const;
   void ExcuseIfAllStand(int64_t now_ns);
 
   DataStallRules rules_;
+  int64_t longest_ns_ = 0, stepped_ns_ = 0;  // silence that ended by itself, slowly forgotten
   std::map<FlowKey, Flow> flows_;
   std::array<Slot, kMaxSlots> slot_;
 };

@@ -10,6 +10,7 @@ const Addr& LocalOf(const EndedFlows::Flow& flow) { return flow.received ? flow.
 
 bool IsListed(const KernelCover& list, const EndedFlows::Flow& flow) {
   if (flow.received) return list.there.contains({flow.key.dst, flow.key.dqpn});
+  if (flow.sender != 0) return list.there.contains({flow.key.src, flow.sender});
   // Zero: the list alone does not know to whom.
   return list.sends.contains(flow.key) || list.sends.contains({.src = flow.key.src, .dst = {}, .dqpn = flow.key.dqpn});
 }

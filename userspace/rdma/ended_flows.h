@@ -23,9 +23,10 @@ class EndedFlows {
     FlowKey key;
     bool received = false;
     uint64_t packets = 0;
+    uint32_t sender = 0;  // of a sent datagram: the QPN that it names, by which it is looked for; 0: of another kind
   };
-  // flows: RC and UC ones, which alone have one queue pair at each end. The ended ones; told again while they are
-  // there.
+  // flows: RC and UC ones, which alone have one queue pair at each end, and datagrams whose sender is known. The ended
+  // ones; told again while they are there.
   std::vector<Flow> Step(const KernelCover& list, const std::vector<Flow>& flows);
 
   // Sent flows whose queue pair the kernel destroyed, kept until they are forgotten together: a job may end with
