@@ -107,11 +107,12 @@ class Steering : public ::testing::Test {
     for (const v1::Flow& flow : reply.flows()) slots[flow.id()] = flow.slot();
     return slots;
   }
-  // A slot is known for each of so many flows, and none stands for a port of its own any more.
+  // The path is known of each of so many flows, and none stands for a port of its own any more, also where flows are
+  // told, which is read later.
   bool PathsKnown(size_t count) {
     const auto slots = Slots();
     return slots.size() == count && NativePortsAreFolded() &&
-           std::all_of(slots.begin(), slots.end(), [](const auto& entry) { return entry.second >= 0; });
+           std::all_of(slots.begin(), slots.end(), [&](const auto& entry) { return SpineOfSlot(entry.second) >= 0; });
   }
   void Allow(const std::string& capability, v1::Allow allow) {
     v1::SetModeRequest request;
