@@ -514,6 +514,12 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> DoSetMode(const api::Caller& caller, const api::v1::SetModeRequest& request);
   absl::StatusOr<api::v1::ActionReply> ChangeMode(const api::Caller& caller, Allowed from, Allowed to, double for_s);
   void LogAct(const api::Caller& caller, telemetry::Event event);
+  struct SteerTarget {
+    uint8_t slot = CW_SLOT_NONE;
+    uint16_t port = 0;  // 0: the native one
+    std::string text;   // as people are told
+  };
+  absl::StatusOr<SteerTarget> TargetOf(const api::v1::SteerSetRequest& request, const Addr& peer, const cw_tx_flow& flow);
   absl::Status Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending);
   absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
   void Reread(const FlowKey& key);

@@ -55,6 +55,7 @@ struct FlowEntry {
   double rate_bps = 0;        // smoothed over about a second
   int64_t read_ns = 0;        // received flows: monotonic time of the last reading
   uint16_t native_asked = 0;  // native port that a slot was asked for
+  uint32_t process = 0;       // sent flows: whose queue pair it is; 0: not known (yet)
   RecentDelays owd;           // of its packets on the path of owd_slot
   uint8_t owd_slot = CW_SLOT_NONE;
   bool seen = false;  // in the present reading

@@ -77,18 +77,21 @@ uint16_t Agent::LossySlots(const PairState& pair) const {
 
 void Agent::JudgeStalls(int64_t now_ns) {
   std::map<uint32_t, std::vector<control::DataFlow>> flows;
-  for (const auto& [key, flow] : flows_.sent) {
+  for (auto& [key, flow] : flows_.sent) {
     const PairState* pair = FindPair(flow.tx.pair);
     if (pair == nullptr || pair->stalls == nullptr || pair->blind) continue;  // nobody knows the paths of its flows
     const control::TailView view = TailOf(flow.tx);
-    const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);
+    if (flow.process == 0) {  // it does not change, and this is done for every flow in every window
+      const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);
+      flow.process = qp ? qp->pid : 0;
+    }
     flows[flow.tx.pair].push_back({.key = key,
                                    .slot = flow.PathSlot(),
                                    .next = view.next,
                                    .acked = view.acked,
                                    .answers = flow.answers.acks + flow.answers.rnr_naks + flow.answers.seq_naks,
                                    .known = view.known,
-                                   .process = qp ? qp->pid : 0});
+                                   .process = flow.process});
   }
   for (auto& [index, pair] : pairs_) {
     if (pair->stalls == nullptr || pair->blind) continue;

@@ -78,6 +78,35 @@ absl::Status Agent::Place(const FlowKey& key, uint8_t slot, uint16_t port, bool 
   return dataplane_->flow_editor().Place(ToMap(key), slot, port);
 }
 
+// Where an operator wants the flow, if it can be there.
+absl::StatusOr<Agent::SteerTarget> Agent::TargetOf(const v1::SteerSetRequest& request, const Addr& peer,
+                                                   const cw_tx_flow& flow) {
+  const probe::SlotTable& slots = engine_->mesh().slots(flow.pair);
+  SteerTarget to;
+  if (request.has_native()) {
+    to.slot = flow.native_slot;
+    to.text = absl::StrCat("its native port ", flow.flow.sport);
+  } else if (request.has_path()) {
+    if (request.path() >= CW_MAX_SLOTS || slots.port(static_cast<uint8_t>(request.path())) == 0)
+      return absl::NotFoundError(absl::StrCat("no path ", request.path(), " to ", PeerName(peer), "; see cwctl paths"));
+    to.slot = static_cast<uint8_t>(request.path());
+    to.port = slots.port(to.slot);
+    to.text = absl::StrFormat("path %d, udp-port %d", to.slot, to.port);
+  } else {
+    if (request.port() == 0 || request.port() > 65535) return absl::InvalidArgumentError("a UDP port is 1-65535");
+    to.port = static_cast<uint16_t>(request.port());
+    to.slot = slots.SlotOfPort(to.port).value_or(CW_SLOT_NONE);
+    to.text = absl::StrCat("udp-port ", to.port);
+  }
+  if (to.slot == CW_SLOT_NONE) return to;
+  if (probe::Load(dataplane_->pairs()[flow.pair].slot[to.slot].state) == CW_SLOT_DEAD)
+    return absl::FailedPreconditionError(absl::StrFormat("path %d is dead; see cwctl paths", to.slot));
+  const PairState* pair = FindPair(flow.pair);
+  if (pair != nullptr && (pair->drained >> to.slot & 1) != 0)
+    return absl::FailedPreconditionError(absl::StrFormat("path %d is drained; see cwctl drain list", to.slot));
+  return to;
+}
+
 absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, const v1::SteerSetRequest& request) {
   absl::StatusOr<FlowKey> key = FindFlow(request.flow());
   const std::optional<rdma::QpInfo> owned = key.ok() ? std::nullopt : FindOwned(request.flow());
@@ -96,40 +125,15 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
   if (FindPair(flow.tx.pair) == nullptr)
     return absl::FailedPreconditionError(
         absl::StrCat(PeerName(key->dst), " is no longer a peer; its flows are not steered"));
-  const probe::SlotTable& slots = engine_->mesh().slots(flow.tx.pair);
-  uint8_t slot = CW_SLOT_NONE;
-  uint16_t port = 0;
-  std::string target;
-  if (request.has_native()) {
-    slot = flow.tx.native_slot;
-    target = absl::StrCat("its native port ", flow.flow().sport);
-  } else if (request.has_path()) {
-    if (request.path() >= CW_MAX_SLOTS || slots.port(static_cast<uint8_t>(request.path())) == 0) {
-      return absl::NotFoundError(
-          absl::StrCat("no path ", request.path(), " to ", PeerName(key->dst), "; see cwctl paths"));
-    }
-    slot = static_cast<uint8_t>(request.path());
-    port = slots.port(slot);
-    target = absl::StrFormat("path %d, udp-port %d", slot, port);
-  } else {
-    if (request.port() == 0 || request.port() > 65535) return absl::InvalidArgumentError("a UDP port is 1-65535");
-    port = static_cast<uint16_t>(request.port());
-    slot = slots.SlotOfPort(port).value_or(CW_SLOT_NONE);
-    target = absl::StrCat("udp-port ", port);
-  }
-  if (slot != CW_SLOT_NONE && probe::Load(dataplane_->pairs()[flow.tx.pair].slot[slot].state) == CW_SLOT_DEAD) {
-    return absl::FailedPreconditionError(absl::StrFormat("path %d is dead; see cwctl paths", slot));
-  }
-  const PairState* pair = FindPair(flow.tx.pair);
-  if (pair != nullptr && slot != CW_SLOT_NONE && (pair->drained >> slot & 1) != 0)
-    return absl::FailedPreconditionError(absl::StrFormat("path %d is drained; see cwctl drain list", slot));
+  const absl::StatusOr<SteerTarget> target = TargetOf(request, key->dst, flow.tx);
+  if (!target.ok()) return target.status();
   const cw_tx_flow before = flow.tx;
-  const bool there = IsOn(before, {.slot = slot, .port = port});
+  const bool there = IsOn(before, {.slot = target->slot, .port = target->port});
   RememberPlace(*key, before);
   bool pending = false;
   // A wish for the path that it is on would never come true; one for another path must not.
   const absl::Status placed = there ? dataplane_->flow_editor().Want(ToMap(*key), CW_SLOT_NONE, 0, false)
-                                    : Place(*key, slot, port, request.force(), &pending);
+                                    : Place(*key, target->slot, target->port, request.force(), &pending);
   if (!placed.ok()) return placed;
   if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), CW_STEER_MANUAL, 0); !status.ok())
     return status;
@@ -138,11 +142,11 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
   KeepDeadlines();
   v1::ActionReply reply;
   const bool same = there && (before.flags & CW_STEER_MANUAL) != 0 && before.want_slot == CW_SLOT_NONE;
-  // Another port may lead to the same path.
-  if (there && request.has_path())
-    target = absl::StrFormat("path %d, udp-port %d", slot, before.port != 0 ? before.port : before.flow.sport);
-  reply.set_effect(there ? absl::StrFormat("flow %s is on %s already, and stays there", request.flow(), target)
-                         : absl::StrFormat("flow %s goes to %s%s", request.flow(), target,
+  const uint16_t port_now = before.port != 0 ? before.port : before.flow.sport;  // another may lead to the same path
+  const std::string where =
+      there && request.has_path() ? absl::StrFormat("path %d, udp-port %d", target->slot, port_now) : target->text;
+  reply.set_effect(there ? absl::StrFormat("flow %s is on %s already, and stays there", request.flow(), where)
+                         : absl::StrFormat("flow %s goes to %s%s", request.flow(), where,
                                            pending ? " at the next pause or moment without packets in flight" : ""));
   if (!same) reply.set_undo(UndoOfSet(before, request.flow()));
   reply.set_pending(pending);
@@ -152,7 +156,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
                   .text = reply.effect(),
                   .flow = request.flow(),
                   .peer = PeerName(key->dst),
-                  .to_slot = slot == CW_SLOT_NONE ? -1 : slot});
+                  .to_slot = target->slot == CW_SLOT_NONE ? -1 : target->slot});
   return reply;
 }
 
