@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -78,20 +79,35 @@ std::string ColumnsHelp(const std::vector<ColumnChoice>& columns) {
                       ". Without it a terminal gets those that fit, and a pipe all");
 }
 
-std::string BrokenAtCommas(const std::string& text, size_t room, size_t indent) {
+namespace {
+
+// `mark` joins pieces on one line, and its part before the blank stays at the end of a line that is broken there.
+std::string Broken(const std::string& text, absl::string_view mark, size_t room, size_t indent) {
   if (room == 0) return text;
+  const absl::string_view kept = mark.substr(0, mark.size() - 1);
   std::string out;
   size_t column = 0;
-  for (const absl::string_view piece : absl::StrSplit(text, ", ")) {
-    if (!out.empty()) {
-      const bool fits = column + 2 + piece.size() < room;
-      absl::StrAppend(&out, fits ? ", " : ",\n", fits ? "" : std::string(indent, ' '));
-      column = fits ? column + 2 : indent;
+  bool first = true;
+  for (const absl::string_view piece : absl::StrSplit(text, mark)) {
+    if (!std::exchange(first, false)) {
+      const bool fits = column + mark.size() + piece.size() < room;
+      absl::StrAppend(&out, fits ? mark : absl::StrCat(kept, "\n", std::string(indent, ' ')));
+      column = fits ? column + mark.size() : indent;
     }
     absl::StrAppend(&out, piece);
     column += piece.size();
   }
   return out;
+}
+
+}  // namespace
+
+std::string BrokenAtCommas(const std::string& text, size_t room, size_t indent) {
+  return Broken(text, ", ", room, indent);
+}
+
+std::string BrokenAtBlanks(const std::string& text, size_t room, size_t indent) {
+  return Broken(text, " ", room, indent);
 }
 
 }  // namespace cw::cli

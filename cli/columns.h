@@ -37,4 +37,7 @@ std::string ColumnsHelp(const std::vector<ColumnChoice>& columns);
 // with `indent` blanks. room 0: as it is.
 std::string BrokenAtCommas(const std::string& text, size_t room, size_t indent);
 
+// Breaks at blanks, likewise.
+std::string BrokenAtBlanks(const std::string& text, size_t room, size_t indent);
+
 }  // namespace cw::cli

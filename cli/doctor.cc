@@ -7,6 +7,8 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "cli/columns.h"
 #include "cli/session.h"
 #include "cli/table.h"
 #include "userspace/api/checks.h"
@@ -35,18 +37,24 @@ Look LookOf(v1::Check::Result result) {
   }
 }
 
+void PrintLines(const std::string& text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) std::cout << Printable(line) << '\n';
+}
+
 void ShowChecks(const v1::DoctorReply& reply, bool colour) {
+  const size_t room = TerminalWidth();
   size_t width = 0;
   for (const v1::Check& check : reply.checks()) width = std::max(width, check.name().size());
   int worst[4] = {};
   for (const v1::Check& check : reply.checks()) {
     const Look look = LookOf(check.result());
     ++worst[std::clamp<int>(check.result(), 0, 3)];
-    std::cout << Paint(absl::StrFormat("%-7s", look.word), look.tone, colour) << "  "
-              << absl::StrFormat("%-*s", static_cast<int>(width), Printable(check.name())) << "  "
-              << Printable(check.seen()) << '\n';
+    const std::string head = absl::StrFormat("%-7s  %-*s  ", look.word, static_cast<int>(width), check.name());
+    const std::string seen = BrokenAtBlanks(head + check.seen(), room, width + 11).substr(head.size());
+    std::cout << Paint(absl::StrFormat("%-7s", look.word), look.tone, colour) << head.substr(7);
+    PrintLines(seen);
     if (check.todo().empty() || check.result() == v1::Check::RESULT_OK) continue;
-    std::cout << std::string(width + 11, ' ') << "→ " << Printable(check.todo()) << '\n';
+    PrintLines(BrokenAtBlanks(std::string(width + 11, ' ') + "→ " + check.todo(), room, width + 13));
   }
   std::cout << absl::StrFormat("\n%d ok, %d to look at, %d to repair, %d unknown\n", worst[v1::Check::RESULT_OK],
                                worst[v1::Check::RESULT_WARN], worst[v1::Check::RESULT_FAIL],

@@ -268,6 +268,7 @@ absl::StatusOr<int> Owd(Session& session, const PathOptions& options) {
 }
 
 std::string LinkNote(const v1::Link& link) {
+  if (link.gone_ago_s() > 0) return absl::StrCat("no path takes it, the last one ", AgoText(link.gone_ago_s()), " ago");
   if (link.alike().empty()) return "";
   return absl::StrCat(link.suspect() ? "this one or " : "together with ", absl::StrJoin(link.alike(), ", "));
 }
@@ -278,39 +279,71 @@ std::string FlapsText(const v1::Link& link) {
   return absl::StrCat(link.flaps_1h_certain(), "-", link.flaps_1h());
 }
 
+Cell LinkState(const v1::Link& link) {
+  if (link.suspect()) return {"suspect", Tone::kBad};
+  if (link.gone_ago_s() > 0) return {"gone", Tone::kBad};
+  return "up";
+}
+
+const std::vector<ColumnChoice>& LinkColumns() {
+  static const std::vector<ColumnChoice> columns = {{"from", 10}, {"to", 11},     {"peer", 4},   {"paths", 2},
+                                                    {"dead", 6},  {"flaps", 7},   {"loss", 8},   {"queue", 9},
+                                                    {"error", 1}, {"checked", 0}, {"state", 12}, {"note", 5}};
+  return columns;
+}
+
+Table LinkTable(const v1::LinksReply& reply) {
+  Table table(
+      {"FROM", "TO", "PEER", ">PATHS", ">DEAD", ">FLAPS/H", ">LOSS", ">QUEUE", ">±", ">CHECKED", "STATE", "NOTE"});
+  for (const v1::Link& link : reply.links()) {
+    const bool queues = link.queue_ns() > 0, used = link.paths() > 0;
+    table.Add({link.from(),
+               link.to(),
+               link.peer().empty() ? kNoValue : link.peer(),
+               std::to_string(link.paths()),
+               std::to_string(link.paths_dead()),
+               FlapsText(link),
+               {used ? ShareText(link.loss()) : kNoValue, link.loss() > 0.01 ? Tone::kWarn : Tone::kPlain},
+               queues ? NsText(link.queue_ns()) : kNoValue,
+               queues ? NsText(link.queue_error_ns()) : kNoValue,
+               used ? AgoText(link.checked_ago_s()) : kNoValue,
+               LinkState(link),
+               LinkNote(link)});
+  }
+  return table;
+}
+
+// A switch whose link went down sends its paths elsewhere at once; here that shows at the next look.
+std::string LastLookText(const v1::LinksReply& reply) {
+  double longest_s = 0;
+  for (const v1::Link& link : reply.links()) longest_s = std::max(longest_s, link.checked_ago_s());
+  return absl::StrCat("each seen in use within ", DurationText(longest_s));
+}
+
+void ShowLinks(const v1::LinksReply& reply, const Table& table, bool colour) {
+  if (table.empty()) {
+    std::cout << "no link is known: no peer has answered yet, or the switches do not answer (cwctl doctor)\n";
+    return;
+  }
+  table.Print(std::cout, colour);
+  const std::string foot = absl::StrFormat(
+      "of %s of this host, last %d s, %s, QUEUE: mean wait that is the link's own, LOSS: at most this is the link's",
+      Counted(reply.paths(), "path"), reply.window_s(), LastLookText(reply));
+  std::cout << '\n' << BrokenAtCommas(foot, TerminalWidth(), 0) << '\n';
+  if (const uint32_t dead = reply.paths_dead_unexplained(); dead > 0) {
+    std::cout << Counted(dead, "dead path") << (dead == 1 ? " takes" : " take")
+              << " no link that living ones do not take\n";
+  }
+}
+
 absl::StatusOr<int> Links(Session& session, const PathOptions& options) {
   v1::LinksRequest request;
   request.set_window_s(options.window_s);
-  absl::StatusOr<v1::LinksReply> reply = session.Agent().Links(request);
+  const absl::StatusOr<v1::LinksReply> reply = session.Agent().Links(request);
   if (!reply.ok()) return reply.status();
-  session.Show(*reply, [&] {
-    if (reply->links().empty()) {
-      std::cout << "no link is known: no peer has answered yet, or the switches do not answer (cwctl doctor)\n";
-      return;
-    }
-    Table table({"FROM", "TO", "PEER", ">PATHS", ">DEAD", ">FLAPS/H", ">QUEUE", ">±", "STATE", "NOTE"});
-    for (const v1::Link& link : reply->links()) {
-      const bool queues = link.queue_ns() > 0;
-      table.Add({link.from(),
-                 link.to(),
-                 link.peer().empty() ? kNoValue : link.peer(),
-                 std::to_string(link.paths()),
-                 std::to_string(link.paths_dead()),
-                 FlapsText(link),
-                 queues ? NsText(link.queue_ns()) : kNoValue,
-                 queues ? NsText(link.queue_error_ns()) : kNoValue,
-                 {link.suspect() ? "suspect" : "up", link.suspect() ? Tone::kBad : Tone::kPlain},
-                 LinkNote(link)});
-    }
-    table.Print(std::cout, session.Colour());
-    std::cout << absl::StrFormat("\nof %s of this host, last %d s; QUEUE: mean wait that is the link's own\n",
-                                 Counted(reply->paths(), "path"), reply->window_s());
-    if (reply->paths_dead_unexplained() > 0) {
-      const uint32_t dead = reply->paths_dead_unexplained();
-      std::cout << Counted(dead, "dead path") << (dead == 1 ? " takes" : " take")
-                << " no link that living ones do not take\n";
-    }
-  });
+  const absl::StatusOr<Table> table = Chosen(LinkTable(*reply), LinkColumns(), options.columns);
+  if (!table.ok()) return table.status();
+  session.Show(*reply, [&] { ShowLinks(*reply, *table, session.Colour()); });
   return kOk;
 }
 
@@ -348,7 +381,7 @@ void AddPathVerbs(CLI::App& app, Session& session) {
   AddPathVerb(
       app, session, "links",
       "Links of the fabric as all paths of this host show them: whose queue it is, and whose death explains dead paths",
-      Links, /*of_a_peer=*/false);
+      Links, /*of_a_peer=*/false, LinkColumns());
 }
 
 }  // namespace cw::cli

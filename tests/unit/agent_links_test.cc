@@ -71,7 +71,7 @@ TEST(LinksView, ADeadSpineIsSuspectedAndWhatIsTheSameIsNamed) {
 }
 
 TEST(LinksView, OutagesAreToldOfTheLinkThatHadThem) {
-  FlapCounts flaps;
+  LinkPast flaps;
   flaps.by_end["10.1.0.0"] = {.flaps = 9, .certain = 4};
   flaps.by_end["eth0"] = {.flaps = 2, .certain = 2};
   flaps.own["10.0.0.10"] = {.flaps = 2, .certain = 2};
@@ -82,6 +82,54 @@ TEST(LinksView, OutagesAreToldOfTheLinkThatHadThem) {
     EXPECT_EQ(own ? 2u : up ? 9u : 0u, link.flaps_1h()) << link.ShortDebugString();
     EXPECT_EQ(own ? 2u : up ? 4u : 0u, link.flaps_1h_certain()) << link.ShortDebugString();
   }
+}
+
+TEST(LinksView, ALinkLosesNoMoreThanItsBestPath) {
+  v1::PathsReply paths = TwoPeers();
+  for (int pair = 0; pair < 2; ++pair) {
+    for (int path = 0; path < 2; ++path) {
+      v1::Path& of = *paths.mutable_pairs(pair)->mutable_paths(path);
+      of.set_age_s(pair + path);
+      of.mutable_windows(0)->set_sent(1000);
+      of.mutable_windows(0)->set_loss(path == 1 ? 0.02 + 0.01 * pair : 0);
+    }
+  }
+  const v1::LinksReply links = MakeLinks(paths, 10);
+  for (const v1::Link& link : links.links()) {
+    const bool spine1 = link.to() == "10.1.1.0" || link.to() == "10.1.1.3";
+    EXPECT_DOUBLE_EQ(spine1 ? 0.02 : 0, link.loss()) << link.ShortDebugString();
+    EXPECT_GE(link.checked_ago_s(), spine1 ? 1 : 0);
+  }
+}
+
+TEST(LinksView, ALinkThatPathsLeftIsNamedUntilOneIsBack) {
+  LinkPast past;
+  past.gone.push_back({{.from = "10.0.0.1", .to = "10.1.2.0", .left_ns = 0}, 12.5});
+  past.gone.push_back({{.from = "10.0.0.1", .to = "10.1.1.0", .left_ns = 0}, 50});
+  v1::PathsReply paths = TwoPeers();
+  v1::LinksReply links = MakeLinks(paths, 10, past);
+  ASSERT_EQ(8, links.links_size());
+  EXPECT_EQ("10.1.2.0", links.links(0).to());
+  EXPECT_EQ(12.5, links.links(0).gone_ago_s());
+  EXPECT_EQ(0u, links.links(0).paths());
+  for (int pair = 0; pair < 2; ++pair) paths.mutable_pairs(pair)->mutable_paths(1)->set_state(v1::PATH_STATE_DEAD);
+  links = MakeLinks(paths, 10, past);
+  EXPECT_TRUE(links.links(0).suspect()) << "what is dead comes first";
+}
+
+TEST(GoneLinks, AreKeptForAnHourAndNoMoreThanSoMany) {
+  control::GoneLinks gone;
+  const std::vector<std::string> ends = {"10.0.0.1", "10.1.0.0"};
+  gone.Left("10.0.0.10", ends, 1000);
+  ASSERT_EQ(2u, gone.All(1000).size());
+  EXPECT_EQ("10.0.0.10", gone.All(1000)[0].from);
+  EXPECT_EQ("10.0.0.1", gone.All(1000)[1].from);
+  EXPECT_TRUE(gone.All(1001 + control::GoneLinks::kWindowNs).empty());
+  for (int i = 0; i < 3000; ++i) {
+    const std::vector<std::string> one = {"end" + std::to_string(i)};
+    gone.Left("10.0.0.10", one, 2000 + i);
+  }
+  EXPECT_EQ(control::GoneLinks::kMost, gone.All(6000).size());
 }
 
 TEST(LinksView, WhatIsNotKnownSaysNothing) {

@@ -48,8 +48,10 @@ TEST_F(Cwctl, ASecondAgentIsRefusedAndALeftSocketIsReplaced) {
 
 TEST_F(Cwctl, LinksNameSuspectsAndQueues) {
   const std::string text = Run({"links"}).out;
-  EXPECT_THAT(text, ContainsRegex("10.0.0.1 +10.1.1.0 +– +1 +1 +4-9 +– +– +suspect +this one or 10.1.1.3"));
-  EXPECT_THAT(text, ContainsRegex("10.1.0.3 +10.0.1.10 +node2 +2 +0 +0 +251 µs +3.00 µs +up"));
+  EXPECT_THAT(text, ContainsRegex("10.0.0.1 +10.1.1.0 +– +1 +1 +4-9 +0 % +– +– +0 +suspect +this one or 10.1.1.3"));
+  EXPECT_THAT(text, ContainsRegex("10.1.0.3 +10.0.1.10 +node2 +2 +0 +0 +2.10 % +251 µs +3.00 µs +12.0 s +up"));
+  EXPECT_THAT(text, ContainsRegex("10.0.0.1 +10.1.2.0 .*gone +no path takes it, the last one 40.0 s ago"));
+  EXPECT_THAT(Run({"links", "-o", "to,loss"}).out, HasSubstr("10.0.1.10  2.10 %\n"));
   const json reply = RunJson({"links", "--window", "60"});
   EXPECT_EQ(reply["window_s"], 60);
   EXPECT_EQ(reply["links"][1]["queue_ns"], 251000);
@@ -411,9 +413,8 @@ TEST_F(Cwctl, ExitCodesAndErrorsAsJson) {
 }
 
 TEST_F(Cwctl, UnknownNamesAreErrorsThatListTheKnownOnes) {
-  for (const std::vector<std::string>& typed :
-       std::vector<std::vector<std::string>>{{"paths", "h9"}, {"owd", "h9"}, {"qps", "--remote", "h9"},
-                                             {"events", "--type", "job", "--peer", "h9"}}) {
+  for (const std::vector<std::string>& typed : std::vector<std::vector<std::string>>{
+           {"paths", "h9"}, {"owd", "h9"}, {"qps", "--remote", "h9"}, {"events", "--type", "job", "--peer", "h9"}}) {
     const RunResult text = Run(typed);
     EXPECT_EQ(text.exit_code, 1) << typed[0];
     EXPECT_EQ(text.out, "") << typed[0];
@@ -447,8 +448,8 @@ TEST_F(Cwctl, WhatWasNotWrittenIsAFailure) {
     EXPECT_EQ(text.exit_code, 1) << verb;
     EXPECT_THAT(text.err, HasSubstr("standard output")) << verb;
   }
-  const RunResult as_json = RunProgram("/bin/sh", {"-c", CWCTL_PATH " status --json >/dev/full"},
-                                    {{"CWFABRIC_SOCKET", socket_}});
+  const RunResult as_json =
+      RunProgram("/bin/sh", {"-c", CWCTL_PATH " status --json >/dev/full"}, {{"CWFABRIC_SOCKET", socket_}});
   EXPECT_EQ(as_json.exit_code, 1);
   // Who has seen enough closes the pipe.
   EXPECT_EQ(RunProgram("/bin/sh", {"-c", "set -e; { " CWCTL_PATH " status; echo $? >&2; } | true"},
@@ -501,7 +502,8 @@ TEST_F(Cwctl, OffEndsWithAProof) {
   const RunResult text = Run({"off"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("every flow is on its native port\n"));
-  EXPECT_THAT(text.out, ContainsRegex("proof: in [0-9.]+ s [0-9,]+ packets left by native ports .port: packets.: 51234: "));
+  EXPECT_THAT(text.out,
+              ContainsRegex("proof: in [0-9.]+ s [0-9,]+ packets left by native ports .port: packets.: 51234: "));
   EXPECT_EQ(RunJson({"off"})["effect"], "every flow is on its native port");
   agent_.off_sticks = true;
   const RunResult stuck = Run({"off"});

@@ -239,6 +239,12 @@ absl::StatusOr<v1::LinksReply> FakeAgent::Links(uint32_t window_s) {
   queue.set_paths(2);
   queue.set_queue_ns(251'000);
   queue.set_queue_error_ns(3'000);
+  queue.set_loss(0.021);
+  queue.set_checked_ago_s(12);
+  v1::Link& gone = *reply.add_links();
+  gone.set_from("10.0.0.1");
+  gone.set_to("10.1.2.0");
+  gone.set_gone_ago_s(40);
   return reply;
 }
 

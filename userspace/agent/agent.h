@@ -417,6 +417,7 @@ class Agent final : public api::AgentView {
   absl::Status OpenLinkBook();
   void KeepLinkBook();
   void RememberLinks(PairState& pair);
+  void LeaveLinks(PairState& pair, uint8_t slot);
   void BlameLinks(const PairState& pair, const cw_ev_slot& verdict);
   void LinksAnswer(const PairState& pair, uint8_t s, int64_t sent_ns);
   void ForgiveLinks(const PairState& pair, uint8_t s);
@@ -519,7 +520,8 @@ class Agent final : public api::AgentView {
     uint16_t port = 0;  // 0: the native one
     std::string text;   // as people are told
   };
-  absl::StatusOr<SteerTarget> TargetOf(const api::v1::SteerSetRequest& request, const Addr& peer, const cw_tx_flow& flow);
+  absl::StatusOr<SteerTarget> TargetOf(const api::v1::SteerSetRequest& request, const Addr& peer,
+                                       const cw_tx_flow& flow);
   absl::Status Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending);
   absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
   void Reread(const FlowKey& key);

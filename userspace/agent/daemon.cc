@@ -32,9 +32,10 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-int Check(const config::Config& config) {
+int Check(const config::Config& config, const std::string& path) {
   if (absl::Status status = CheckHost(config); !status.ok()) return Fail(status);
   std::fputs(config::ToToml(config).c_str(), stdout);
+  std::fprintf(stderr, "%s: no fault found; on standard output is what takes effect\n", path.c_str());
   return 0;
 }
 
@@ -195,7 +196,7 @@ int DaemonMain(int argc, char** argv, const char* name, const TimeSourceFn& time
   }
   absl::StatusOr<config::Config> config = config::LoadConfig(path);
   if (!config.ok()) return Fail(config.status());
-  if (check) return Check(*config);
+  if (check) return Check(*config, path);
   if (detach) return Detach(*config);
   return Serve(*config, path, time_source);
 }

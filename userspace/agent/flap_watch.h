@@ -3,6 +3,7 @@
 // What the agent keeps of links that go down. Thread rule: the agent's loop.
 #pragma once
 
+#include "userspace/control/gone_links.h"
 #include "userspace/control/link_blame.h"
 #include "userspace/control/link_book.h"
 
@@ -11,6 +12,7 @@ namespace cw::agent {
 struct FlapWatch {
   control::LinkBlame blame;
   control::LinkBook book;
+  control::GoneLinks gone;
   bool ticking = false;
   bool kept = true;  // in its file
 };

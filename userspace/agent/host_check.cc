@@ -3,13 +3,22 @@
 
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "userspace/agent/nic_address.h"
 #include "userspace/api/unix_peer.h"
+#include "userspace/dataplane/netdev.h"
 #include "userspace/tls/certificate.h"
 #include "userspace/tls/revocation.h"
 
 namespace cw::agent {
 namespace {
+
+// The same fault, with where in the file it comes from.
+absl::Status At(const std::string& place, const absl::Status& status) {
+  if (status.ok() || place.empty()) return status;
+  return {status.code(), absl::StrCat(place, ": ", status.message())};
+}
 
 // Files and groups that the API needs on this host.
 void CheckApi(const config::ApiConfig& given, std::vector<absl::Status>& problems) {
@@ -21,6 +30,15 @@ void CheckApi(const config::ApiConfig& given, std::vector<absl::Status>& problem
 }
 
 }  // namespace
+
+absl::Status CheckNic(const config::NicConfig& nic) {
+  if (absl::Status status = dataplane::IfindexOf(nic.name).status(); !status.ok()) return status;
+  if (IsLoopback(nic.name))
+    return absl::FailedPreconditionError(absl::StrCat(
+        "NIC ", nic.name,
+        " is this host's loopback, on which no peer is; name the device that the cable is on (ip -br link)"));
+  return (nic.address == "auto" ? FirstAddress(nic.name) : Addr::Parse(nic.address)).status();
+}
 
 absl::Status Together(const std::vector<absl::Status>& problems) {
   std::vector<std::string> lines;
@@ -34,10 +52,10 @@ absl::Status Together(const std::vector<absl::Status>& problems) {
 
 absl::Status CheckHost(const config::Config& config) {
   std::vector<absl::Status> problems;
-  for (const config::NicConfig& nic : config.nics) problems.push_back(CheckNic(nic));
+  for (const config::NicConfig& nic : config.nics) problems.push_back(At(nic.origin, CheckNic(nic)));
   problems.push_back(config::LoadPeers(config).status());
-  problems.push_back(config::CheckSecretFile(config.keys.secret_file));
-  problems.push_back(config::CheckSecretFile(config.keys.second_secret_file));
+  problems.push_back(At("keys.secret_file", config::CheckSecretFile(config.keys.secret_file)));
+  problems.push_back(At("keys.second_secret_file", config::CheckSecretFile(config.keys.second_secret_file)));
   CheckApi(config.api, problems);
   return Together(problems);
 }

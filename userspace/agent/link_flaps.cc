@@ -64,9 +64,15 @@ void Agent::RememberLinks(PairState& pair) {
     std::vector<Addr>& links = pair.slot[s].links;
     const bool same = links.size() == hops->size() + 1 && std::equal(hops->begin(), hops->end(), links.begin());
     if (same) continue;
+    LeaveLinks(pair, s);
     links.assign(hops->begin(), hops->end());
     links.push_back(pair.key.remote);
   }
+}
+
+void Agent::LeaveLinks(PairState& pair, uint8_t s) {
+  flaps_of_links_->gone.Left(pair.key.local.ToString(), Names(pair.slot[s].links), MonotonicNs());
+  pair.slot[s].links.clear();
 }
 
 void Agent::BlameLinks(const PairState& pair, const cw_ev_slot& verdict) {

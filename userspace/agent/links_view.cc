@@ -70,12 +70,39 @@ control::PathQueue QueueOf(const v1::PathWindow* window, const std::vector<uint6
 }
 
 // Our own link flaps as its NIC's carrier does, which paths cannot see.
-void AddFlaps(const FlapCounts& flaps, v1::Link& link) {
+void AddFlaps(const LinkPast& flaps, v1::Link& link) {
   const bool own = flaps.own.contains(link.from());
   if (!own && !flaps.by_end.contains(link.to())) return;
   const control::FlapCount& count = own ? flaps.own.at(link.from()) : flaps.by_end.at(link.to());
   link.set_flaps_1h(static_cast<uint32_t>(count.flaps));
   link.set_flaps_1h_certain(static_cast<uint32_t>(count.certain));
+}
+
+// What each of the links is known by from one of the paths that take it.
+void AddPath(const v1::Path& path, uint32_t window_s, const std::vector<uint64_t>& links, LinkIndex& index) {
+  const v1::PathWindow* window = WindowOf(path, window_s);
+  const double loss = window == nullptr || window->sent() == 0 ? 0 : window->loss();
+  for (const uint64_t number : links) {
+    v1::Link& link = index.links[number];
+    const bool first = link.paths() == 0;
+    link.set_paths(link.paths() + 1);
+    link.set_paths_dead(link.paths_dead() + (path.state() == v1::PATH_STATE_DEAD ? 1 : 0));
+    link.set_loss(first ? loss : std::min(link.loss(), loss));
+    link.set_checked_ago_s(first ? path.age_s() : std::min(link.checked_ago_s(), path.age_s()));
+  }
+}
+
+// Links of the past hour that no path takes now.
+void AddGone(const LinkPast& past, const LinkIndex& index, v1::LinksReply& reply) {
+  for (const LinkPast::Gone& gone : past.gone) {
+    const auto found = index.number.find(gone.link.to);
+    if (found != index.number.end() && index.links[found->second].paths() > 0) continue;
+    v1::Link& link = *reply.add_links();
+    link.set_from(gone.link.from);
+    link.set_to(gone.link.to);
+    link.set_gone_ago_s(gone.ago_s);
+    AddFlaps(past, link);
+  }
 }
 
 void AddAlike(const std::vector<uint64_t>& group, std::vector<v1::Link>& links) {
@@ -88,7 +115,7 @@ void AddAlike(const std::vector<uint64_t>& group, std::vector<v1::Link>& links) 
 
 }  // namespace
 
-v1::LinksReply MakeLinks(const v1::PathsReply& paths, uint32_t window_s, const FlapCounts& flaps) {
+v1::LinksReply MakeLinks(const v1::PathsReply& paths, uint32_t window_s, const LinkPast& past) {
   LinkIndex index;
   std::vector<control::PathQueue> queues;
   std::vector<control::PathHealth> healths;
@@ -100,10 +127,7 @@ v1::LinksReply MakeLinks(const v1::PathsReply& paths, uint32_t window_s, const F
       const bool dead = path.state() == v1::PATH_STATE_DEAD;
       healths.push_back({dead, links});
       if (!dead) queues.push_back(QueueOf(WindowOf(path, window_s), links));
-      for (const uint64_t link : links) {
-        index.links[link].set_paths(index.links[link].paths() + 1);
-        index.links[link].set_paths_dead(index.links[link].paths_dead() + (dead ? 1 : 0));
-      }
+      AddPath(path, window_s, links, index);
     }
   }
   v1::LinksReply reply;
@@ -128,10 +152,13 @@ v1::LinksReply MakeLinks(const v1::PathsReply& paths, uint32_t window_s, const F
   std::stable_sort(index.links.begin(), index.links.end(), [](const v1::Link& a, const v1::Link& b) {
     return a.suspect() != b.suspect() ? a.suspect() : a.queue_ns() > b.queue_ns();
   });
+  AddGone(past, index, reply);
   for (v1::Link& link : index.links) {
-    AddFlaps(flaps, link);
+    AddFlaps(past, link);
     if (link.paths() > 0) *reply.add_links() = std::move(link);
   }
+  std::stable_partition(reply.mutable_links()->begin(), reply.mutable_links()->end(),
+                        [](const v1::Link& link) { return link.suspect(); });
   return reply;
 }
 

@@ -119,7 +119,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     pair->clock_paths.ForgetThere(change.slot);
     pair->slot[change.slot].damping = control::PathDamping();
     pair->slot[change.slot].flaps = control::FlapCounter();
-    pair->slot[change.slot].links.clear();
+    LeaveLinks(*pair, change.slot);
     pair->slot[change.slot].answered_ns = 0;
     pair->slot[change.slot].silence.reset();
     pair->slot[change.slot].queue_ns = 0;

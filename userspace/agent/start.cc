@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bringing the agent up: each step opens one thing and says what is wrong in a sentence.
-#include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -20,6 +17,7 @@
 #include "userspace/agent/flap_watch.h"
 #include "userspace/agent/host_check.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/nic_address.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/control/breaker.h"
 #include "userspace/control/delay_gap.h"
@@ -46,56 +44,9 @@ constexpr absl::Duration kKernelQpPeriod = absl::Seconds(2);
 constexpr absl::Duration kBlindAfter = absl::Milliseconds(250);
 constexpr int64_t kSettleNs = 2'000'000'000;  // flows that appear within this time of the start already ran
 
-// Global: neither 169.254/16 nor fe80::/10, which are link-local. Zero: not an address, or not such a one.
-Addr GlobalAddress(const sockaddr* address) {
-  if (address == nullptr) return {};
-  if (address->sa_family == AF_INET) {
-    const uint32_t host_order = ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
-    return host_order >> 16 != 0xa9fe ? Addr::FromV4(host_order) : Addr{};
-  }
-  if (address->sa_family != AF_INET6) return {};
-  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-  return IN6_IS_ADDR_LINKLOCAL(&v6) ? Addr{} : Addr::FromBytes(v6.s6_addr);
-}
-
-// The first of IPv4; where there is none, the first of IPv6.
 uint64_t MostDescriptors() {
   rlimit limit{};
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 1024;
-}
-
-absl::StatusOr<Addr> FirstAddress(const std::string& device) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return absl::ErrnoToStatus(errno, "getifaddrs");
-  std::optional<Addr> found;
-  for (const ifaddrs* a = list; a != nullptr; a = a->ifa_next) {
-    const Addr address = device == a->ifa_name ? GlobalAddress(a->ifa_addr) : Addr{};
-    if (!address.is_zero() && (!found || (address.is_v4() && !found->is_v4()))) found = address;
-  }
-  freeifaddrs(list);
-  if (!found)
-    return absl::FailedPreconditionError(absl::StrCat(
-        "NIC ", device, " has no IPv4 or global IPv6 address; give it one, or name the address in the configuration"));
-  return *found;
-}
-
-}  // namespace
-
-absl::Status CheckNic(const config::NicConfig& nic) {
-  if (absl::Status status = dataplane::IfindexOf(nic.name).status(); !status.ok()) return status;
-  return (nic.address == "auto" ? FirstAddress(nic.name) : Addr::Parse(nic.address)).status();
-}
-
-namespace {
-
-bool HasAddress(const std::string& device, const Addr& wanted) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return false;
-  bool found = false;
-  for (const ifaddrs* a = list; a != nullptr; a = a->ifa_next)
-    found |= device == a->ifa_name && GlobalAddress(a->ifa_addr) == wanted;
-  freeifaddrs(list);
-  return found;
 }
 
 Mode ModelMode(config::Mode mode) {
@@ -195,7 +146,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   if (opened.ok()) return agent;
   dataplane::Options what;
   what.instance = agent->options_.config.instance;
-  // What the next try may heal (an address that comes up late) keeps the programs: to attach every second would cost packets.
+  // What the next try may heal (an address that comes up late) keeps the programs: to attach every second would cost
+  // packets.
   const bool for_good = absl::IsInvalidArgument(opened) || absl::IsNotFound(opened);
   const bool made = for_good && agent->dataplane_ != nullptr && !agent->dataplane_->adopted();
   agent.reset();
@@ -214,8 +166,7 @@ absl::Status Agent::Open() {
   std::error_code error;
   std::filesystem::create_directories(options_.config.RunDir(), error);
   if (error)
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot make ", options_.config.RunDir(), ": ", error.message()));
+    return absl::FailedPreconditionError(absl::StrCat("cannot make ", options_.config.RunDir(), ": ", error.message()));
   for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
                     &Agent::OpenLinkBook, &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers,
                     &Agent::OpenSources, &Agent::OpenRdmaWatch, &Agent::OpenTails, &Agent::OpenRings,
@@ -317,7 +268,8 @@ void Agent::BeginSession(uint32_t pinned) {
 void Agent::RenewSession() {
   if (!session_.Due(absl::GetCurrentTimeNanos(), MonotonicNs())) return;
   // Where a peer answers it is believed as it is; a new session would cost every pair its history.
-  const bool heard = std::any_of(pairs_.begin(), pairs_.end(), [](const auto& pair) { return pair.second->last_reply_ns != 0; });
+  const bool heard =
+      std::any_of(pairs_.begin(), pairs_.end(), [](const auto& pair) { return pair.second->last_reply_ns != 0; });
   if (heard) return;
   BeginSession(session_.session());
   if (absl::Status status = engine_->SetSession(session_.session()); !status.ok()) {

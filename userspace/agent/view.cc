@@ -504,8 +504,11 @@ absl::StatusOr<v1::PathsReply> Agent::Paths(const v1::PathsRequest& request) {
 absl::StatusOr<v1::LinksReply> Agent::Links(uint32_t window_s) {
   absl::StatusOr<v1::PathsReply> paths = Paths({});
   if (!paths.ok()) return paths.status();
-  const absl::StatusOr<FlapCounts> flaps = loop_->Call<FlapCounts>([this]() -> absl::StatusOr<FlapCounts> {
-    FlapCounts counts{.by_end = flaps_of_links_->book.Counts(MonotonicNs()), .own = {}};
+  const absl::StatusOr<LinkPast> flaps = loop_->Call<LinkPast>([this]() -> absl::StatusOr<LinkPast> {
+    const int64_t now_ns = MonotonicNs();
+    LinkPast counts{.by_end = flaps_of_links_->book.Counts(now_ns), .own = {}, .gone = {}};
+    for (const control::GoneLink& link : flaps_of_links_->gone.All(now_ns))
+      counts.gone.push_back({link, 1e-9 * static_cast<double>(now_ns - link.left_ns)});
     for (const Nic& nic : nics_) {
       if (const auto own = counts.by_end.find(nic.config.name); own != counts.by_end.end())
         counts.own[nic.address.ToString()] = own->second;

@@ -45,6 +45,7 @@ struct NicConfig {
   RxStamps rx_stamps = RxStamps::kSoftware;
   std::string clock = "auto";  // the NIC's own: /dev/ptpN; "auto": as its driver says; "none"
   NicTransport transport = NicTransport::kProbe;
+  std::string origin;  // "file:line" it was read from, for messages; not part of the configuration
 };
 
 struct PeerConfig {

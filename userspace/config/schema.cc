@@ -49,7 +49,8 @@ void Array(Visitor& v, absl::string_view key, std::vector<Element>& elements, ab
 void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
   Array<NicConfig>(
       v, "nic", nics, "A network device whose RoCEv2 traffic is measured and steered; one table each.",
-      [&](NicConfig& nic, const std::string&) {
+      [&](NicConfig& nic, const std::string& origin) {
+        if (!origin.empty()) nic.origin = origin;
         Words(v, "name", nic.name, TextRule::kDevice, "Network device.");
         Words(v, "address", nic.address, TextRule::kAutoAddress,
               "Its address; \"auto\" takes the first global one, of IPv4 if there is any.");

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/agent/host_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "userspace/config/config.h"
+
+namespace cw::agent {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string FaultsOf(const std::string& text) {
+  const absl::StatusOr<config::Config> config = config::ParseConfig(text, "a.toml");
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.ok() ? std::string(CheckHost(*config).message()) : "";
+}
+
+TEST(HostCheck, EachMissingNicIsToldWithItsLine) {
+  EXPECT_THAT(FaultsOf("mode = \"observe\"\n[[nic]]\nname = \"eth99\"\n\n[[nic]]\nname = \"eth98\"\n"),
+              AllOf(HasSubstr("a.toml:2: no interface eth99"), HasSubstr("a.toml:5: no interface eth98")));
+}
+
+TEST(HostCheck, LoopbackIsNoNic) {
+  EXPECT_THAT(FaultsOf("[[nic]]\nname = \"lo\"\n"), HasSubstr("a.toml:1: NIC lo is this host's loopback"));
+}
+
+TEST(HostCheck, AMissingSecretIsToldByItsKey) {
+  EXPECT_THAT(FaultsOf("[keys]\nsecret_file = \"/nowhere/key\"\n[[nic]]\nname = \"eth99\"\n"),
+              AllOf(HasSubstr("a.toml:3: no interface eth99"), HasSubstr("keys.secret_file: ")));
+}
+
+TEST(HostCheck, TheSameFaultIsToldOnce) {
+  EXPECT_EQ(Together({absl::OkStatus(), absl::NotFoundError("gone"), absl::NotFoundError("gone"),
+                      absl::NotFoundError("lost")})
+                .message(),
+            "gone\nlost");
+  EXPECT_TRUE(Together({absl::OkStatus()}).ok());
+}
+
+}  // namespace
+}  // namespace cw::agent
