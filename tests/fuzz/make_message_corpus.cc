@@ -70,6 +70,8 @@ int main(int argc, char** argv) {
     write("points_" + name, cw::probe::ClockBatch{std::vector(full ? cw::probe::kMaxClockPointsPerMessage : 0, point)});
     write("death_" + name,
           cw::probe::PathDeath{.slot = 15, .qpns = std::vector(full ? cw::probe::kMaxQpnsPerMessage : 0, 0x1a2bu)});
+    write("gaps_" + name, cw::probe::GapReport{false, std::vector(full ? cw::probe::kMaxGapsPerMessage : 0,
+                                                                  cw::probe::GapReport::Flow{.qpn = 0x1a2b})});
     write("trips_" + name, cw::probe::TripBatch{.trips = std::vector(full ? cw::probe::kMaxTripsPerMessage : 0, trip)});
     write("chunks_" + name,
           cw::probe::ChunkArrivals{9, std::vector(full ? cw::probe::kMaxChunkArrivalsPerMessage : 0, chunk)});
@@ -82,6 +84,7 @@ int main(int argc, char** argv) {
   const cw::NicReport report{.tag = 2, .silent = true};
   write("nics_one", cw::probe::NicReports{{report}});
   write("question_one", cw::probe::ClassQuestion{.slot = 3, .answer = true, .token = 7});
+  write("gaps_one", cw::probe::GapReport{true, {{.qpn = 0x1a2b, .known = true, .gaps = 3}}});
   write("chunks_one", cw::probe::ChunkArrivals{9, {chunk}});
   write("death_one", cw::probe::PathDeath{.slot = 3, .qpns = {0xffffff}});
   write("trips_one", cw::probe::TripBatch{.trips = {trip}});

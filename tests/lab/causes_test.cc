@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the agents say of why flows are slow, against what was done to them.
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+#include <net/if.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
 #include "tests/lab/evidence.h"
+#include "userspace/lab/netns.h"
 #include "userspace/lab/testbed.h"
 
 namespace cw::lab {
@@ -20,6 +29,32 @@ namespace {
 namespace v1 = api::v1;
 
 constexpr double kMbps = 100;
+
+// Drops one packet of 50 behind the XDP hook of the calling thread's eth0, as a host does whose buffers are full.
+absl::Status DropBehindXdp() {
+  const bpf_insn program[] = {
+      {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_get_prandom_u32},
+      {.code = BPF_JMP32 | BPF_JLT | BPF_K, .dst_reg = BPF_REG_0, .off = 2, .imm = static_cast<int>(UINT32_MAX / 50)},
+      {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = TC_ACT_OK},
+      {.code = BPF_JMP | BPF_EXIT},
+      {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = TC_ACT_SHOT},
+      {.code = BPF_JMP | BPF_EXIT},
+  };
+  const int fd = bpf_prog_load(BPF_PROG_TYPE_SCHED_CLS, "drop", "GPL", program, std::size(program), nullptr);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "BPF_PROG_LOAD");
+  bpf_tc_hook hook = {};
+  hook.sz = sizeof hook;
+  hook.ifindex = static_cast<int>(if_nametoindex("eth0"));
+  hook.attach_point = BPF_TC_INGRESS;
+  bpf_tc_opts place = {};
+  place.sz = sizeof place;
+  place.prog_fd = fd;
+  place.priority = 7000;
+  (void)bpf_tc_hook_create(&hook);  // the agent's may be there
+  const int rc = bpf_tc_attach(&hook, &place);
+  close(fd);
+  return rc == 0 ? absl::OkStatus() : absl::ErrnoToStatus(-rc, "bpf_tc_attach");
+}
 
 class CausesOnFabric : public ::testing::Test {
  protected:
@@ -138,6 +173,22 @@ TEST_F(CausesOnFabric, AHostThatSendsLessThanItCouldIsASlowSender) {
   ASSERT_FALSE(events.empty());
   EXPECT_GT(events.front().evidence_size(), 5);
   EXPECT_TRUE(EventsOf(0, "decision").empty());
+}
+
+// Its NIC has seen all of them: nobody is sent to look at optics.
+TEST_F(CausesOnFabric, WhatTheReceivingHostDropsIsNoGreyLoss) {
+  ASSERT_NO_FATAL_FAILURE(Up(1));
+  const absl::Status dropping = RunInNetns(testbed->fabric().HostNetns(1), DropBehindXdp);
+  ASSERT_TRUE(dropping.ok()) << dropping;
+  JobSpec job = Job(0, 1);
+  job.packet_interval = absl::Milliseconds(2);
+  ASSERT_TRUE(emulator->AddJob(job).ok());
+  ASSERT_TRUE(emulator->Start().ok());
+  EXPECT_EQ(CauseOf(0, "slow receiver", absl::Seconds(30)), "slow receiver");
+  const absl::StatusOr<v1::QpsReply> reply = testbed->agent(0).Qps({});
+  ASSERT_TRUE(reply.ok() && reply->flows_size() > 0);
+  EXPECT_THAT(reply->flows(0).cause_text(), ::testing::HasSubstr("its host drops packets"));
+  EXPECT_THAT(Findings(), ::testing::Not(::testing::HasSubstr("grey loss")));
 }
 
 TEST_F(CausesOnFabric, FlowsThatShareALinkContend) {

@@ -69,6 +69,9 @@ std::vector<Body> Examples() {
           PathDeath{},
           ClassQuestion{15, true, 0xfffffffe},
           ClassQuestion{},
+          GapReport{true, {{0xffffff, true, UINT32_MAX}, {1, false, 0}}},
+          GapReport{},
+          GapReport{false, std::vector(kMaxGapsPerMessage, GapReport::Flow{.qpn = 7})},
           ChunkArrivals{},
           ChunkArrivals{7, std::vector(kMaxChunkArrivalsPerMessage, kArrival)}};
 }

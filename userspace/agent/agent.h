@@ -37,6 +37,7 @@
 #include "userspace/agent/session_keeper.h"
 #include "userspace/agent/silent_peers.h"
 #include "userspace/agent/tail_book.h"
+#include "userspace/agent/wire_gaps.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/api/server.h"
 #include "userspace/config/config.h"
@@ -494,6 +495,7 @@ class Agent final : public api::AgentView {
   void OnSilent(PairState& pair, const cw_ev_slot& verdict);
   void SilenceTick();
   void LookAtSilence(PairState& pair, uint8_t s);
+  void OnGapReport(PairState& pair, const probe::GapReport& report);
   void OnClassQuestion(PairState& pair, const probe::ClassQuestion& question);
   void OnProbeOfSilent(const PairState& pair, SlotState& slot, const cw_ev_probe& probe);
   void TellSilence(PairState& pair, uint8_t s);
@@ -720,6 +722,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<control::ContentionState> contention_;
   LastLooks last_looks_;
   CauseBook causes_;
+  WireGaps wire_gaps_;
   SilentPeers silent_peers_;
   int64_t peers_looked_ns_ = 0;  // monotonic
   std::unique_ptr<control::GapWatch> gaps_;

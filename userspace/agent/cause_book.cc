@@ -111,6 +111,8 @@ void CauseBook::LookAtFlow(uint32_t index, const FlowLook& look) {
       flow.rnr_naks += look.rnr_naks - last.look.rnr_naks;
       flow.seq_naks += look.seq_naks - last.look.seq_naks;
     }
+    flow.gaps_known = look.gaps_known;
+    if (look.gaps > last.look.gaps) flow.gaps += look.gaps - last.look.gaps;
     flow.moved = flow.moved || look.slot != last.look.slot;
     if (look.in_flight >= 0) {
       flow.in_flight += static_cast<double>(look.in_flight);  // a sum until the window ends

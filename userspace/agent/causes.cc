@@ -11,6 +11,7 @@ namespace cw::agent {
 namespace {
 
 constexpr uint64_t kDataPacketBytes = 128;  // smaller on average: acknowledgements and READ requests
+constexpr int64_t kTellGapsAgainNs = 100'000'000;
 constexpr uint32_t kPsnMask = 0xffffff;
 
 // One way back, typical in the last second, over all paths; 0: not known.
@@ -52,6 +53,7 @@ void Agent::LookForCauses(const control::Observation& seen) {
   }
   for (const auto& [key, flow] : flows_.sent) {
     if (!SendsData(flow) || FindPair(flow.tx.pair) == nullptr) continue;
+    const WireGaps::Count gaps = wire_gaps_.Look(flow.tx.pair, key, flow.answers.seq_naks);
     causes_.LookAtFlow(flow.tx.pair, {.key = key,
                                       .slot = flow.PathSlot(),
                                       .packets = flow.flow().packets,
@@ -61,6 +63,8 @@ void Agent::LookForCauses(const control::Observation& seen) {
                                       .acks = flow.answers.acks,
                                       .rnr_naks = flow.answers.rnr_naks,
                                       .seq_naks = flow.answers.seq_naks,
+                                      .gaps_known = gaps.known,
+                                      .gaps = gaps.gaps,
                                       .in_flight = InFlight(flow.tx),
                                       .other_class = flow.flow().tos >> 2 != engine_->mesh().dscp(flow.tx.pair)});
   }
@@ -82,6 +86,24 @@ void Agent::JudgeCauses(int64_t now_ns) {
     }
   }
   causes_.EndWindow();
+  for (const auto& [pair, question] : wire_gaps_.Questions()) Send(pair, question);
+}
+
+// Asked about flows that the peer sends: their records know what was missing on arrival. Answered ten times a second at
+// most.
+void Agent::OnGapReport(PairState& pair, const probe::GapReport& report) {
+  if (report.answer) return wire_gaps_.Answered(pair.key, report);
+  const int64_t now_ns = MonotonicNs();
+  if (now_ns - pair.gaps_told_ns < kTellGapsAgainNs) return;
+  pair.gaps_told_ns = now_ns;
+  probe::GapReport answer{.answer = true};
+  for (const probe::GapReport::Flow& asked : report.flows) {
+    const FlowKey key{.src = pair.key.remote, .dst = pair.key.local, .dqpn = asked.qpn};
+    const absl::StatusOr<cw_flow> record = dataplane_->flows().Lookup(ToMap(key));
+    const uint64_t gaps = record.ok() ? record->req.gaps + record->resp.gaps : 0;
+    answer.flows.push_back({.qpn = asked.qpn, .known = record.ok(), .gaps = static_cast<uint32_t>(gaps)});
+  }
+  Send(pair.index, answer);
 }
 
 void Agent::TellCause(const control::CauseVerdict& verdict) {

@@ -226,6 +226,8 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
     OnPeersPathDied(*pair, *death);
   } else if (const auto* question = std::get_if<probe::ClassQuestion>(&*body)) {
     OnClassQuestion(*pair, *question);
+  } else if (const auto* gaps = std::get_if<probe::GapReport>(&*body)) {
+    OnGapReport(*pair, *gaps);
   } else if (const auto* chunks = std::get_if<probe::ChunkArrivals>(&*body)) {
     OnChunks(*pair, *chunks);
   }

@@ -93,6 +93,7 @@ struct PairState {
   std::unique_ptr<control::PairLoss> loss;      // made when the pair first carries data …
   std::unique_ptr<control::DataStall> stalls;   // … as is this
   std::vector<probe::SampleHalf> samples_out;   // halves of packets received from the peer
+  int64_t gaps_told_ns = 0;                     // when the peer's question was answered last; 0: never
   std::vector<probe::ChunkArrival> chunks_out;  // chunks of collectives received from the peer
   int64_t last_reply_ns = 0;                    // monotonic; 0: never
   bool active = false;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -29,6 +30,7 @@ struct PathLosses {
 struct Refused {
   PairKey pair;
   std::deque<Lost> windows;  // newest first
+  std::deque<double> gaps;   // in the same windows
 };
 
 struct Told {
@@ -67,7 +69,8 @@ struct FlowFacts {
   double waiting = 0;       // packets in flight, without those that wait for others' acknowledgement
   double late_ns = 0;       // acknowledgements
   bool other_class = false;
-  Lost refused;  // NAKs among packets, of the last windows
+  Lost refused;              // NAKs among packets, of the last windows
+  bool lost_inside = false;  // they had arrived at the receiver's NIC
 };
 
 std::string Us(double ns) { return absl::StrFormat("%.1f", ns / 1e3); }
@@ -331,11 +334,17 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
   // A full queue drops, too, and a move overtakes: only where a path is seen not to queue is a loss its own.
   const bool its_own = path != nullptr && !flow.other_class && !flow.moved && !m.queued && !m.marked;
   refused.windows.push_front({static_cast<double>(flow.packets), its_own ? static_cast<double>(flow.seq_naks) : 0.0});
-  if (refused.windows.size() > static_cast<size_t>(rules.loss_windows)) refused.windows.pop_back();
+  refused.gaps.push_front(static_cast<double>(flow.gaps));
+  if (refused.windows.size() > static_cast<size_t>(rules.loss_windows)) {
+    refused.windows.pop_back();
+    refused.gaps.pop_back();
+  }
   for (const Lost& l : refused.windows) {
     m.refused.sent += l.sent;
     m.refused.lost += l.lost;
   }
+  const double on_wire = std::accumulate(refused.gaps.begin(), refused.gaps.end(), 0.0);
+  m.lost_inside = flow.gaps_known && on_wire < rules.least_on_wire * m.refused.lost;
   return m;
 }
 
@@ -343,6 +352,7 @@ Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, con
                                 const FlowFacts& m) const {
   if (m.rnr_per_s >= rules.rnr_per_s) return Cause::kSlowReceiver;
   const bool lossy = m.refused.lost >= rules.least_lost && m.refused.Share() >= rules.least_refused;
+  if (lossy && m.lost_inside) return Cause::kSlowReceiver;
   if (lossy && !m.marked && !m.queued) return Cause::kGreyLoss;
   if (!m.slow || m.other_class) return Cause::kNone;
   const double patience = m.marked ? 3 : 1;  // marked packets wait longer than probes
@@ -362,6 +372,12 @@ static std::string Sentence(Cause cause, const CauseFlow& flow, const PairFacts&
   switch (cause) {
     case Cause::kSlowReceiver:
       if (flow.rnr_naks > 0) return absl::StrFormat("the receiver was not ready %d times", flow.rnr_naks);
+      if (m.lost_inside && m.refused.lost > 0) {
+        return absl::StrFormat(
+            "its host drops packets: of the last %.0f it asked %.0f times for some again, and all had "
+            "reached its NIC",
+            m.refused.sent, m.refused.lost);
+      }
       return absl::StrFormat("acknowledgements come %s us later than the way there and back takes", Us(m.late_ns));
     case Cause::kGreyLoss:
       return absl::StrFormat("%.0f times in its last %.0f packets some were missing, and its path does not queue",

@@ -62,6 +62,7 @@ struct CauseRules {
   int least_lost = 3;              // probes or NAKs, in that time
   double least_loss = 0.002;       // share of the probes, …
   double least_refused = 0.0005;   // … of a flow's packets: a loss costs a window, within which more count for one
+  double least_on_wire = 0.2;      // of the refused ones: with fewer of them missing on arrival, the receiver lost them
   double loss_sigmas = 4;          // above what the other paths lose, by so many deviations
   int agree_windows = 2;           // in a row, before a verdict is told
 };
@@ -92,6 +93,8 @@ struct CauseFlow {
   uint64_t rnr_naks = 0;     // received
   uint64_t seq_naks = 0;     // received
   uint64_t acks = 0;         // received
+  bool gaps_known = false;   // the peer has told lately …
+  uint64_t gaps = 0;         // … how often packets were missing on arrival at its NIC; told a window later than NAKs
   double in_flight = 0;      // packets not acknowledged, mean of the looks
   int looks = 0;             // 0: not known
   bool moved = false;        // its path changed in this window: NAKs say nothing

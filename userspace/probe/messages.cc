@@ -21,10 +21,12 @@ enum Kind : uint8_t {
   kNicTrips = 8,
   kNicReports = 9,
   kQuestion = 10,
-  kChunks = 11
+  kChunks = 11,
+  kGaps = 12
 };
 
 constexpr uint32_t kMask24 = 0xffffff;
+constexpr uint32_t kFlagKnown = 1u << 24;
 constexpr uint32_t kFlagResp = 1u << 24;
 constexpr uint32_t kFlagDuplicate = 1u << 25;
 constexpr size_t kMaxHost = 253;  // RFC 1035's longest name
@@ -201,6 +203,19 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const ClassQuestion& question) {
   w.Put(question.answer ? 1 : 0, 1);
   w.Put(0, 2);
   w.Put(question.token, 4);
+  return w.Take();
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const GapReport& report) {
+  if (report.flows.size() > kMaxGapsPerMessage) return TooMany("flows", report.flows.size(), kMaxGapsPerMessage);
+  Writer w(kGaps, report.flows.size());
+  w.Put(report.answer ? 1 : 0, 1);
+  w.Put(0, 3);
+  for (const GapReport::Flow& flow : report.flows) {
+    if (flow.qpn == 0 || flow.qpn > kMask24) return absl::InvalidArgumentError("QPN 0 or of more than 24 bits");
+    w.Put(flow.qpn | (flow.known ? kFlagKnown : 0), 4);
+    w.Put(flow.gaps, 4);
+  }
   return w.Take();
 }
 
@@ -428,6 +443,24 @@ absl::StatusOr<Body> DecodeQuestion(Reader r, size_t count) {
   return question;
 }
 
+absl::StatusOr<Body> DecodeGaps(Reader r, size_t count) {
+  if (r.left() != kGapHeaderLen + count * kGapLen)
+    return absl::InvalidArgumentError("report of gaps of a wrong length");
+  const uint64_t answer = r.Get(1);
+  if (answer > 1 || r.Get(3) != 0)
+    return absl::InvalidArgumentError("report of gaps that is neither question nor answer");
+  GapReport report{.answer = answer == 1};
+  report.flows.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto word = static_cast<uint32_t>(r.Get(4));
+    GapReport::Flow flow{.qpn = word & kMask24, .known = (word & kFlagKnown) != 0};
+    flow.gaps = static_cast<uint32_t>(r.Get(4));
+    if (flow.qpn == 0 || word >> 25 != 0) return absl::InvalidArgumentError("QPN 0 or of more than 24 bits");
+    report.flows.push_back(flow);
+  }
+  return report;
+}
+
 Addr GetAddr(Reader& r) {
   Addr address;
   for (uint8_t& byte : address.bytes) byte = static_cast<uint8_t>(r.Get(1));
@@ -513,6 +546,8 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
       return DecodeChunks(r, count);
     case kDeath:
       return DecodeDeath(r, count);
+    case kGaps:
+      return DecodeGaps(r, count);
     default:
       return absl::UnimplementedError(absl::StrFormat("message body of unknown kind %d", kind));
   }
