@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "userspace/lab/machine_drops.h"
 #include "userspace/lab/traffic.h"
 
 namespace cw::lab {
@@ -18,6 +19,13 @@ std::string Words(const absl::StatusOr<std::vector<JobPair>>& pairs) {
   for (const JobPair& pair : *pairs)
     words += "h" + std::to_string(pair.source) + "-h" + std::to_string(pair.destination) + " ";
   return words;
+}
+
+TEST(LabTraffic, WhatTheMachineItselfDroppedIsTold) {
+  EXPECT_EQ(DroppedBySoftnet("017cfe0a 00000003 000001e6\n01bb4e96 000003e6 0000025a\n"), 3u + 998u);
+  EXPECT_EQ(DroppedBySoftnet("\nno numbers\n"), 0u);
+  EXPECT_EQ(MachineDropsText(0), "");
+  EXPECT_THAT(MachineDropsText(998), HasSubstr("too small for that: its own processors lost 998 packets"));
 }
 
 TEST(LabTraffic, PairsAreReadAsTheyAreWritten) {

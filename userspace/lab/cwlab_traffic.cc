@@ -12,11 +12,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "userspace/lab/cwlab_cli.h"
+#include "userspace/lab/machine_drops.h"
 #include "userspace/lab/testbed.h"
 #include "userspace/lab/traffic.h"
 
 namespace cw::lab {
 namespace {
+
+constexpr double kManyResent = 0.0005;  // the share of a flow's packets from which agents tell of losses
 
 sigset_t EndSignals() {
   sigset_t signals;
@@ -36,6 +39,14 @@ std::string TotalsText(const nlohmann::json& totals) {
                          totals["seconds"].get<double>(), totals["packets"].get<uint64_t>(),
                          totals["bytes"].get<double>() / 1e6, totals["goodput_mbps"].get<double>(),
                          totals["resent"].get<uint64_t>());
+}
+
+// Between processors that are all busy packets overtake each other, and their receivers ask for them again.
+std::string ResentText(const nlohmann::json& totals) {
+  if (totals["resent"].get<double>() < kManyResent * totals["packets"].get<double>()) return "";
+  return "packets were sent again: unless you broke something (cwlab status), this machine is too busy for that much, "
+         "and "
+         "what its agents call losses is no fault of the fabric\n";
 }
 
 // A line per second, until the time is over, a signal comes, or no queue pair is left.
@@ -77,6 +88,7 @@ void RunTraffic(Cli& cli, const TrafficOptions& options) {
   const sigset_t signals = EndSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before the emulator's threads are made
   const absl::Time start = absl::Now();
+  const uint64_t drops_before = MachineDrops();
   absl::StatusOr<std::unique_ptr<Emulator>> emulator = StartTraffic(**fabric, *job);
   if (!emulator.ok()) return cli.Finish(emulator.status(), {}, "");
   (*fabric)->RecordProcess(getpid(), "traffic").IgnoreError();  // so that down ends it
@@ -99,7 +111,9 @@ void RunTraffic(Cli& cli, const TrafficOptions& options) {
   }
   nlohmann::json totals = TrafficTotals(last, absl::Now() - start);
   totals["lab"] = cli.lab;
-  cli.Finish(absl::OkStatus(), totals, TotalsText(totals));
+  const uint64_t drops = MachineDrops() - drops_before;
+  totals["machine_drops"] = drops;
+  cli.Finish(absl::OkStatus(), totals, TotalsText(totals) + MachineDropsText(drops) + ResentText(totals));
 }
 
 }  // namespace
