@@ -10,6 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "userspace/commandline/command.h"
@@ -61,6 +62,21 @@ size_t TerminalWidth() {
   winsize size{};
   if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
   return size.ws_col;
+}
+
+size_t TerminalRows() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_row;
+}
+
+std::string FirstRows(const std::string& text, size_t rows) {
+  const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+  if (rows == 0 || lines <= rows) return text;
+  size_t end = 0;
+  for (size_t line = 0; line + 1 < rows; ++line) end = text.find('\n', end) + 1;
+  return absl::StrFormat("%s… %d more lines: a taller terminal shows them, or a pipe\n", text.substr(0, end),
+                         lines - (rows - 1));
 }
 
 absl::StatusOr<Table> Chosen(const Table& table, const std::vector<ColumnChoice>& columns, const std::string& typed,

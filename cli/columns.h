@@ -25,6 +25,10 @@ absl::StatusOr<std::vector<size_t>> ChooseColumns(const std::vector<ColumnChoice
 
 // Of the terminal on standard output; 0: it is none, or its width is not known.
 size_t TerminalWidth();
+size_t TerminalRows();
+
+// As many lines of it as there is room for, the last then saying how many more there are; 0 rooms: all.
+std::string FirstRows(const std::string& text, size_t rows);
 
 // The table as ChooseColumns has it for this terminal, less `indent` blanks. One choice for each of its columns.
 absl::StatusOr<Table> Chosen(const Table& table, const std::vector<ColumnChoice>& columns, const std::string& typed,

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <sstream>
 #include <thread>
 
 #include "absl/strings/ascii.h"
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "cli/columns.h"
 #include "cli/format.h"
 #include "cli/table.h"
 #include "userspace/api/json.h"
@@ -135,8 +137,20 @@ absl::Status Session::CheckWatch(const Watch& watch, const std::string& position
   absl::Duration duration;
   const bool number = absl::SimpleAtod(positional, &seconds);
   if (!number && !absl::ParseDuration(positional, &duration)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat("--watch takes its interval behind a \"=\": --watch=%s%s", positional,
-                                                    number ? "s" : ""));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("--watch takes its interval behind a \"=\": --watch=%s%s", positional, number ? "s" : ""));
+}
+
+// Below the title and the line that the cursor stands on: what scrolled away would take the title with it.
+static absl::StatusOr<int> OnScreen(const std::function<absl::StatusOr<int>()>& once) {
+  constexpr size_t kTitleRows = 3;
+  std::ostringstream text;
+  std::streambuf* const before = std::cout.rdbuf(text.rdbuf());
+  const absl::StatusOr<int> result = once();
+  std::cout.rdbuf(before);
+  const size_t rows = TerminalRows();
+  std::cout << FirstRows(text.str(), rows > kTitleRows ? rows - kTitleRows : 0) << std::flush;
+  return result;
 }
 
 absl::StatusOr<int> Session::Repeat(const Watch& watch, const std::function<absl::StatusOr<int>()>& once) {
@@ -157,7 +171,7 @@ absl::StatusOr<int> Session::Repeat(const Watch& watch, const std::function<absl
     if (!json) {
       std::cout << Paint(UtcText(absl::ToUnixNanos(absl::Now())) + "  " + host, Tone::kTitle, Colour()) << "\n\n";
     }
-    result = once();
+    result = screen ? OnScreen(once) : once();
     if (!std::cout || round == watch.count) break;
     std::this_thread::sleep_for(absl::ToChronoMilliseconds(every));
   }

@@ -115,6 +115,13 @@ TEST(Columns, TheLeastImportantGoFirst) {
   EXPECT_FALSE(ChooseColumns(columns, widths, ",", 5).ok());
 }
 
+TEST(Columns, AScreenHoldsTheFirstRows) {
+  EXPECT_EQ(FirstRows("a\nb\nc\n", 0), "a\nb\nc\n") << "no terminal";
+  EXPECT_EQ(FirstRows("a\nb\nc\n", 3), "a\nb\nc\n");
+  EXPECT_EQ(FirstRows("a\nb\nc\n", 2), "a\n… 2 more lines: a taller terminal shows them, or a pipe\n");
+  EXPECT_EQ(FirstRows("a\nb\n", 1), "… 2 more lines: a taller terminal shows them, or a pipe\n");
+}
+
 TEST(CliFormat, ALongHeadIsBrokenAfterCommas) {
   EXPECT_EQ(BrokenAtCommas("from eth0, active, a round every 10 ms", 20, 4),
             "from eth0, active,\n    a round every 10 ms");
