@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/ingest/ingest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "userspace/fleet/ingest/host_name.h"
+#include "userspace/fleet/store/sqlite/sqlite_store.h"
+#include "userspace/model/hops_id.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace pb = cwfabric::v1;
+using ::testing::SizeIs;
+
+constexpr uint64_t kRun = 42;
+const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
+
+std::string V4(uint32_t host_order) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(host_order >> shift);
+  return bytes;
+}
+
+pb::Hello Hello(const std::string& host = "a", uint64_t run = kRun) {
+  pb::Hello hello;
+  hello.set_host(host);
+  hello.set_run(run);
+  return hello;
+}
+
+// A batch with two paths; the first of a run defines them.
+pb::Batch Batch(uint64_t sequence, const std::string& host = "a", uint64_t run = kRun) {
+  pb::Batch batch;
+  batch.set_host(host);
+  batch.set_run(run);
+  batch.set_sequence(sequence);
+  batch.set_from_ns(absl::ToUnixNanos(kNow - absl::Seconds(20)) + static_cast<int64_t>(sequence));
+  batch.set_to_ns(absl::ToUnixNanos(kNow - absl::Seconds(10)) + static_cast<int64_t>(sequence));
+  batch.set_usual_sent(100);
+  const std::vector<Addr> hops = {Addr::FromV4(1), Addr{}, Addr::FromV4(2)};
+  if (sequence == 1) {
+    pb::HopList* list = batch.mutable_definitions()->add_hop_lists();
+    list->set_id(HopsId(hops));
+    for (const std::string& address : {V4(1), std::string(), V4(2)}) list->add_address(address);
+  }
+  for (uint32_t p = 1; p <= 2; ++p) {
+    if (sequence == 1) {
+      pb::PathName* name = batch.mutable_definitions()->add_paths();
+      name->set_path(p);
+      name->set_local(V4(0x0a000001));
+      name->set_remote(V4(0x0a000100 + p));
+      name->set_udp_port(0xc001);
+      name->set_hops(HopsId(hops));
+    }
+    PackedSketch queue;
+    queue.Add(100 * p, 90);
+    pb::PathRecord* path = batch.add_paths();
+    path->set_path(p);
+    path->set_queue(queue.Pack());
+    path->set_base_ns(5000);
+    path->set_lost(3);
+  }
+  return batch;
+}
+
+pb::FleetEvent Event(uint64_t seq) {
+  pb::FleetEvent event;
+  event.mutable_event()->set_seq(seq);
+  event.mutable_event()->set_type("path");
+  event.set_time_ns(absl::ToUnixNanos(kNow));
+  return event;
+}
+
+class IngestTest : public ::testing::Test {
+ protected:
+  IngestTest() {
+    store_ = OpenSqliteStore(":memory:", {.reserve_bytes = 0}).value();
+    Restart();
+  }
+  void Restart() { ingest_ = std::make_unique<Ingest>(*store_, "one", limits_); }
+  pb::Welcome Connect(const std::string& host = "a", uint64_t run = kRun) {
+    absl::StatusOr<pb::Welcome> welcome = ingest_->Connect(Hello(host, run), {host}, kNow);
+    EXPECT_TRUE(welcome.ok()) << welcome.status();
+    return welcome.value_or(pb::Welcome());
+  }
+  // What comes back for one batch, at once or after the store.
+  pb::Ack Send(const pb::Batch& batch, const std::string& host = "a") {
+    const std::optional<pb::Ack> now = ingest_->Enqueue(host, batch, kNow);
+    if (now.has_value()) return *now;
+    const auto acks = ingest_->Flush(kNow);
+    EXPECT_THAT(acks, SizeIs(1));
+    return acks.empty() ? pb::Ack() : acks[0].second;
+  }
+
+  IngestLimits limits_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Ingest> ingest_;
+};
+
+TEST(HostName, ACertificateSpeaksForItsOwnNamesOnly) {
+  EXPECT_TRUE(MaySpeakFor({"node1.rack2", "node1"}, "node1").ok());
+  EXPECT_TRUE(MaySpeakFor({"Node1"}, "node1").ok());
+  for (const char* other : {"node2", "node11", "node1.rack2", "", "no de", "../x", "a..b"}) {
+    EXPECT_FALSE(MaySpeakFor({"node1", "*.rack2", "*"}, other).ok()) << other;
+  }
+  EXPECT_TRUE(absl::StrContains(MaySpeakFor({"node1"}, "node2").message(), "for node1, not for node2"));
+}
+
+TEST(Quota, ABurstAndThenARate) {
+  Quota quota({.bytes_per_s = 100, .burst_bytes = 1000});
+  EXPECT_EQ(quota.Take(1000, kNow), absl::ZeroDuration());
+  EXPECT_EQ(quota.Take(50, kNow), absl::Milliseconds(500));
+  EXPECT_EQ(quota.Take(50, kNow + absl::Milliseconds(500)), absl::ZeroDuration());
+  EXPECT_GT(quota.Take(1, kNow), absl::ZeroDuration());                          // a clock that goes back gives nothing
+  EXPECT_EQ(quota.Take(5000, kNow + absl::Seconds(100)), absl::ZeroDuration());  // all there is, not never
+}
+
+TEST_F(IngestTest, ABatchIsAcknowledgedWhenTheStoreHasItAndShownAsItIs) {
+  EXPECT_TRUE(Connect().send_definitions());
+  const pb::Ack ack = Send(Batch(1));
+  EXPECT_EQ(ack.through_sequence(), 1u);
+  EXPECT_THAT(ack.refusals(), SizeIs(0));
+  EXPECT_EQ(store_->Through("a", kRun).value(), 1u);
+  const LiveHost* live = ingest_->Find("a");
+  ASSERT_NE(live, nullptr);
+  ASSERT_THAT(live->paths, SizeIs(2));
+  const PathSample& path = live->paths.begin()->second;
+  EXPECT_EQ(path.sent, 100u);
+  EXPECT_EQ(path.lost, 3u);
+  EXPECT_EQ(path.state, PathState::kUp);
+  EXPECT_EQ(store_->Hops("a", path.hops)->hops.size(), 3u);
+  EXPECT_FALSE(Connect().send_definitions());
+  EXPECT_EQ(Connect().acknowledged_sequence(), 1u);
+}
+
+TEST_F(IngestTest, TwiceIsOnceAndAMissingOneIsAskedFor) {
+  Connect();
+  Send(Batch(1));
+  EXPECT_EQ(Send(Batch(1)).through_sequence(), 1u);
+  const pb::Ack early = Send(Batch(3));
+  EXPECT_TRUE(early.again());
+  EXPECT_EQ(early.through_sequence(), 1u);
+  EXPECT_EQ(Send(Batch(2)).through_sequence(), 2u);
+  // What the spool dropped never comes, and is not waited for.
+  pb::Batch after_gap = Batch(9);
+  after_gap.set_after_sequence(2);
+  EXPECT_EQ(Send(after_gap).through_sequence(), 9u);
+  EXPECT_EQ(store_->Through("a", kRun).value(), 9u);
+}
+
+TEST_F(IngestTest, ASpoolOfAnEarlierRunIsHistoryNotThePresent) {
+  Connect("a", kRun + 1);
+  EXPECT_EQ(Send(Batch(1)).through_sequence(), 1u);
+  EXPECT_THAT(ingest_->Find("a")->paths, SizeIs(0));
+  EXPECT_EQ(store_->Hosts()->at(0).newest_ns, Batch(1).to_ns());
+}
+
+TEST_F(IngestTest, AfterARestartItGoesOnAndAsksForDefinitions) {
+  Connect();
+  Send(Batch(1));
+  Restart();
+  const pb::Welcome welcome = Connect();
+  EXPECT_EQ(welcome.acknowledged_sequence(), 1u);
+  EXPECT_TRUE(welcome.send_definitions());
+  pb::Batch batch = Batch(2);
+  *batch.add_events() = Event(1);
+  const pb::Ack ack = Send(batch);
+  EXPECT_TRUE(ack.send_definitions());
+  EXPECT_EQ(ack.refusals_size(), 2);                   // its paths, of which nothing is known …
+  EXPECT_THAT(store_->Events({})->events, SizeIs(1));  // … but the event is there
+}
+
+TEST_F(IngestTest, NoHostSpeaksForAnother) {
+  EXPECT_TRUE(absl::IsPermissionDenied(ingest_->Connect(Hello("a"), {"b"}, kNow).status()));
+  Connect("b");
+  const pb::Ack ack = Send(Batch(1, "a"), "b");
+  ASSERT_EQ(ack.refusals_size(), 1);
+  EXPECT_TRUE(absl::StrContains(ack.refusals(0).reason(), "may not speak"));
+  EXPECT_TRUE(store_->Hosts()->empty());
+}
+
+TEST_F(IngestTest, NonsenseIsLeftOutWithAReasonAndTheRestTaken) {
+  Connect();
+  pb::Batch batch = Batch(1);
+  batch.mutable_paths(0)->set_queue("\xff\xff\xff");
+  batch.add_paths()->set_path(99);
+  batch.mutable_definitions()->add_hop_lists()->set_id(5);  // not its name
+  batch.mutable_definitions()->add_paths()->set_path(3);    // no address
+  *batch.add_events() = Event(0);
+  *batch.add_events() = Event(8);
+  const pb::Ack ack = Send(batch);
+  EXPECT_EQ(ack.through_sequence(), 1u);
+  EXPECT_EQ(ack.refusals_size(), 5);
+  EXPECT_THAT(ingest_->Find("a")->paths, SizeIs(1));
+  EXPECT_THAT(store_->Events({})->events, SizeIs(1));
+  EXPECT_EQ(ingest_->Find("a")->records_left_out, 5u);
+}
+
+TEST_F(IngestTest, MoreThanWasSentIsAbsurd) {
+  Connect();
+  pb::Batch batch = Batch(1);
+  batch.mutable_paths(0)->set_lost(101);
+  batch.mutable_paths(1)->set_sent_more(-50);  // 90 samples of 50
+  EXPECT_EQ(Send(batch).refusals_size(), 2);
+}
+
+TEST_F(IngestTest, ABatchThatCannotBeIsRefusedForGoodAndTheNextGoesOn) {
+  Connect();
+  pb::Batch future = Batch(1);
+  future.set_to_ns(absl::ToUnixNanos(kNow + absl::Hours(1)));
+  const pb::Ack ack = Send(future);
+  EXPECT_EQ(ack.through_sequence(), 1u);
+  ASSERT_EQ(ack.refusals_size(), 1);
+  EXPECT_TRUE(absl::StrContains(ack.refusals(0).reason(), "future"));
+  pb::Batch large = Batch(2);
+  large.mutable_inventory()->set_kernel(std::string(2 << 20, 'x'));
+  EXPECT_EQ(Send(large).refusals_size(), 1);
+  EXPECT_EQ(Send(Batch(3)).through_sequence(), 3u);
+}
+
+TEST_F(IngestTest, AnEventOfAnImpossibleTimeIsKeptAndItsBoundSaysSo) {
+  Connect();
+  pb::Batch batch = Batch(1);
+  *batch.add_events() = Event(1);
+  batch.mutable_events(0)->set_time_ns(INT64_MIN);
+  Send(batch);
+  const StoredEvent event = store_->Events({})->events.at(0);
+  EXPECT_EQ(event.time_ns, batch.to_ns());
+  EXPECT_GE(event.bound_ns, static_cast<uint64_t>(absl::ToInt64Nanoseconds(absl::Hours(48))));
+}
+
+TEST_F(IngestTest, AHostThatFloodsWaitsAlone) {
+  limits_.quota = {.bytes_per_s = 10, .burst_bytes = 600};
+  Restart();
+  Connect();
+  Connect("b");
+  pb::Ack ack;
+  uint64_t sequence = 0;
+  while (ack.pause_s() == 0 && sequence < 50) ack = Send(Batch(++sequence));
+  EXPECT_GT(ack.pause_s(), 0);
+  EXPECT_EQ(ack.through_sequence(), sequence - 1);
+  EXPECT_EQ(Send(Batch(1, "b"), "b").through_sequence(), 1u);
+}
+
+TEST_F(IngestTest, MoreThanTheQueueHoldsWaitsAndIsTakenLater) {
+  limits_.queued_batches = 2;
+  Restart();
+  Connect();
+  EXPECT_FALSE(ingest_->Enqueue("a", Batch(1), kNow).has_value());
+  EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
+  for (const uint64_t s : {3, 4}) {
+    const std::optional<pb::Ack> ack = ingest_->Enqueue("a", Batch(s), kNow);
+    ASSERT_TRUE(ack.has_value());
+    EXPECT_TRUE(ack->again());
+    EXPECT_EQ(ack->through_sequence(), 0u);  // nothing is in the store yet
+  }
+  EXPECT_EQ(ingest_->Flush(kNow).at(0).second.through_sequence(), 2u);
+  EXPECT_EQ(Send(Batch(3)).through_sequence(), 3u);
+}
+
+// An engine that fails as long as it is told to.
+class FailingStore final : public Store {
+ public:
+  explicit FailingStore(Store& real) : real_(real) {}
+  bool fails = false;
+  absl::StatusOr<size_t> Append(absl::Span<const HostBatch> b) override {
+    if (fails) return absl::UnavailableError("the disk fails");
+    return real_.Append(b);
+  }
+  absl::StatusOr<uint64_t> Through(const std::string& h, uint64_t r) override { return real_.Through(h, r); }
+  absl::Status Skip(const std::string& h, uint64_t r, uint64_t f, uint64_t l) override {
+    return real_.Skip(h, r, f, l);
+  }
+  absl::StatusOr<std::vector<HostSeen>> Hosts() override { return real_.Hosts(); }
+  absl::StatusOr<HostView> LatestAt(const std::string& h, int64_t t, absl::Duration d) override {
+    return real_.LatestAt(h, t, d);
+  }
+  absl::StatusOr<RangeReply> Range(const RangeQuery& q) override { return real_.Range(q); }
+  absl::StatusOr<EventPage> Events(const EventQuery& q) override { return real_.Events(q); }
+  absl::StatusOr<HopList> Hops(const std::string& h, uint64_t i) override { return real_.Hops(h, i); }
+  absl::StatusOr<std::vector<HopList>> AllHops(const std::string& h) override { return real_.AllHops(h); }
+  absl::StatusOr<bool> Compact(int64_t n) override { return real_.Compact(n); }
+  absl::StatusOr<std::vector<Deletion>> PlanRetention(int64_t n, const Retention& r) override {
+    return real_.PlanRetention(n, r);
+  }
+  absl::Status Delete(const std::vector<Deletion>& p) override { return real_.Delete(p); }
+  uint64_t thinned_bytes() const override { return 0; }
+
+ private:
+  Store& real_;
+};
+
+TEST_F(IngestTest, WhatTheStoreDidNotTakeIsNotAcknowledgedAndComesAgain) {
+  FailingStore failing(*store_);
+  Ingest ingest(failing, "one", limits_);
+  ASSERT_TRUE(ingest.Connect(Hello(), {"a"}, kNow).ok());
+  failing.fails = true;
+  EXPECT_FALSE(ingest.Enqueue("a", Batch(1), kNow).has_value());
+  EXPECT_FALSE(ingest.Enqueue("a", Batch(2), kNow).has_value());
+  const auto failed = ingest.Flush(kNow);
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_TRUE(failed[0].second.again());
+  EXPECT_EQ(failed[0].second.through_sequence(), 0u);
+  EXPECT_GT(failed[0].second.pause_s(), 0);
+  EXPECT_TRUE(ingest.Enqueue("a", Batch(3), kNow)->again());  // it was under way already
+  failing.fails = false;
+  EXPECT_FALSE(ingest.Enqueue("a", Batch(1), kNow).has_value());
+  EXPECT_FALSE(ingest.Enqueue("a", Batch(2), kNow).has_value());
+  EXPECT_EQ(ingest.Flush(kNow).at(0).second.through_sequence(), 2u);
+}
+
+}  // namespace
+}  // namespace cw::fleet

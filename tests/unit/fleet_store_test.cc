@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// The conformance suite: what every engine of the fleet's store does. An engine joins by a factory at the end.
+#include "userspace/fleet/store/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <filesystem>
+#include <functional>
+#include <random>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "userspace/fleet/store/sample_blob.h"
+#include "userspace/fleet/store/sqlite/schema.h"
+#include "userspace/fleet/store/sqlite/sqlite_store.h"
+#include "userspace/model/hops_id.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kStart = 1'800'000'000 * kSecond;  // a full hour
+
+// How an engine is opened on what is in a folder; a second time it finds what the first left.
+struct Engine {
+  std::string name;
+  std::function<absl::StatusOr<std::unique_ptr<Store>>(const std::string& folder)> open;
+};
+
+PathKey Key(int number) {
+  return {Addr::FromV4(0x0a000001), Addr::FromV4(0x0a010000 + static_cast<uint32_t>(number)), 0xc000, number % 2 == 1};
+}
+
+PathSample Sample(int path, int64_t time_ns, uint64_t queue_ns = 100) {
+  PathSample s{.key = Key(path), .time_ns = time_ns, .hops = 9, .base_ns = 5000, .sent = 100, .lost = 1};
+  s.queue.Add(queue_ns, 99);
+  return s;
+}
+
+HostBatch Batch(uint64_t sequence, int64_t time_ns, int paths = 2, const std::string& host = "a") {
+  HostBatch batch{.host = host, .run = 7, .sequence = sequence};
+  for (int p = 0; p < paths; ++p) batch.paths.push_back(Sample(p, time_ns));
+  return batch;
+}
+
+StoredEvent Event(uint64_t seq, int64_t time_ns, const std::string& type = "path", const std::string& host = "a") {
+  return {.host = host,
+          .run = 7,
+          .seq = seq,
+          .time_ns = time_ns,
+          .bound_ns = 5,
+          .type = type,
+          .severity = 3,
+          .payload = absl::StrCat("p", seq)};
+}
+
+HostBatch EventBatch(uint64_t sequence, std::vector<StoredEvent> events) {
+  HostBatch batch{.host = events.at(0).host, .run = 7, .sequence = sequence};
+  batch.events = std::move(events);
+  return batch;
+}
+
+class StoreTest : public ::testing::TestWithParam<Engine> {
+ protected:
+  StoreTest() {
+    std::string name = (fs::temp_directory_path() / "cw_store_XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    Open();
+  }
+  ~StoreTest() override {
+    store_.reset();
+    fs::remove_all(folder_);
+  }
+  void Open() {
+    store_.reset();
+    absl::StatusOr<std::unique_ptr<Store>> store = GetParam().open(folder_);
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+  }
+  size_t Append(const HostBatch& batch) {
+    const absl::StatusOr<size_t> added = store_->Append({batch});
+    EXPECT_TRUE(added.ok()) << added.status();
+    return added.value_or(0);
+  }
+  // Batches each ten seconds from kStart on.
+  void Fill(int batches, int paths = 2) {
+    for (int i = 1; i <= batches; ++i) Append(Batch(static_cast<uint64_t>(i), kStart + i * 10 * kSecond, paths));
+  }
+  void CompactAll(int64_t now_ns) {
+    for (bool more = true; more;) {
+      const absl::StatusOr<bool> went_on = store_->Compact(now_ns);
+      ASSERT_TRUE(went_on.ok()) << went_on.status();
+      more = *went_on;
+    }
+  }
+  std::vector<PathSample> Range(int64_t from_ns, int64_t to_ns, size_t most = 10'000) {
+    const absl::StatusOr<RangeReply> reply =
+        store_->Range({.host = "a", .from_ns = from_ns, .to_ns = to_ns, .path = Key(0), .most_samples = most});
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply.ok() ? reply->samples : std::vector<PathSample>{};
+  }
+  std::vector<uint64_t> EventSeqs(const EventQuery& query) {
+    const absl::StatusOr<EventPage> page = store_->Events(query);
+    EXPECT_TRUE(page.ok()) << page.status();
+    std::vector<uint64_t> seqs;
+    if (!page.ok()) return seqs;
+    for (const StoredEvent& e : page->events) seqs.push_back(e.seq);
+    return seqs;
+  }
+
+  std::string folder_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_P(StoreTest, ABatchThatComesTwiceChangesNothing) {
+  HostBatch batch = Batch(1, kStart + 10 * kSecond);
+  batch.events = {Event(1, kStart)};
+  EXPECT_EQ(Append(batch), 1u);
+  EXPECT_EQ(Append(batch), 0u);
+  EXPECT_EQ(*store_->Append({batch, Batch(2, kStart + 20 * kSecond), batch}), 1u);
+  Open();  // and after a restart
+  EXPECT_EQ(Append(batch), 0u);
+  EXPECT_THAT(Range(kStart, kStart + 60 * kSecond), SizeIs(2));
+  EXPECT_THAT(EventSeqs({}), ElementsAre(1));
+  HostBatch other_run = batch;
+  other_run.run = 8;
+  EXPECT_EQ(Append(other_run), 1u);
+}
+
+TEST_P(StoreTest, TellsUpToWhereNothingIsMissing) {
+  EXPECT_EQ(*store_->Through("a", 7), 0u);
+  for (const uint64_t s : {2, 1, 4, 5, 9}) Append(Batch(s, kStart + static_cast<int64_t>(s) * kSecond));
+  EXPECT_EQ(*store_->Through("a", 7), 2u);
+  Append(Batch(3, kStart));
+  EXPECT_EQ(*store_->Through("a", 7), 5u);
+  ASSERT_TRUE(store_->Skip("a", 7, 5, 8).ok());  // the agent lost them
+  EXPECT_EQ(*store_->Through("a", 7), 9u);
+  EXPECT_EQ(Append(Batch(7, kStart)), 0u);
+  EXPECT_EQ(*store_->Through("a", 8), 0u);
+  EXPECT_FALSE(store_->Skip("a", 7, 0, 3).ok());
+}
+
+TEST_P(StoreTest, SequencesInAnyOrderAreEachTakenOnce) {
+  std::vector<uint64_t> order(200);
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i / 2 + 1;  // each twice
+  std::mt19937_64 random(5);
+  std::shuffle(order.begin(), order.end(), random);
+  size_t taken = 0;
+  for (const uint64_t s : order) taken += Append(EventBatch(s, {Event(s, kStart)}));
+  EXPECT_EQ(taken, 100u);
+  EXPECT_EQ(*store_->Through("a", 7), 100u);
+}
+
+TEST_P(StoreTest, TheFleetAsItWasAtATime) {
+  Fill(30);
+  HostBatch with_document = Batch(31, kStart + 310 * kSecond);
+  with_document.documents = {{"inventory", kStart + 310 * kSecond, "two NICs"}};
+  Append(with_document);
+  for (const bool compacted : {false, true}) {
+    if (compacted) CompactAll(kStart + 3600 * kSecond);
+    const absl::StatusOr<HostView> view = store_->LatestAt("a", kStart + 125 * kSecond, absl::Minutes(5));
+    ASSERT_TRUE(view.ok()) << view.status();
+    EXPECT_THAT(view->paths, ElementsAre(Sample(0, kStart + 120 * kSecond), Sample(1, kStart + 120 * kSecond)));
+    EXPECT_THAT(view->documents, IsEmpty());  // it came later
+    EXPECT_THAT(store_->LatestAt("a", kStart + 310 * kSecond, absl::Minutes(5))->documents, SizeIs(1));
+    EXPECT_THAT(store_->LatestAt("a", kStart + 3000 * kSecond, absl::Minutes(5))->paths, IsEmpty());
+    EXPECT_THAT(store_->LatestAt("a", kStart, absl::Minutes(5))->paths, IsEmpty());
+  }
+  EXPECT_TRUE(absl::IsNotFound(store_->LatestAt("nobody", kStart, absl::Minutes(5)).status()));
+  EXPECT_EQ(store_->Hosts()->at(0).newest_ns, kStart + 310 * kSecond);
+}
+
+TEST_P(StoreTest, TheLadderLosesNoSampleAndNoMaximum) {
+  for (int i = 1; i <= 360; ++i) {  // an hour
+    HostBatch batch = Batch(static_cast<uint64_t>(i), kStart + i * 10 * kSecond, 1);
+    if (i == 100) batch.paths[0] = Sample(0, kStart + i * 10 * kSecond, 123456);
+    if (i == 200) batch.paths[0].state = PathState::kDead;
+    Append(batch);
+  }
+  for (const bool compacted : {false, true}) {
+    if (compacted) CompactAll(kStart + 2 * 3600 * kSecond);
+    EXPECT_THAT(Range(kStart, kStart + 3601 * kSecond), SizeIs(360));
+    for (const size_t most : {60, 12}) {
+      const std::vector<PathSample> coarse = Range(kStart, kStart + 3600 * kSecond + 1, most);
+      ASSERT_EQ(coarse.size(), most) << compacted;
+      uint64_t sent = 0, samples = 0, max_ns = 0, dead = 0;
+      for (const PathSample& s : coarse) {
+        sent += s.sent;
+        samples += s.queue.Count();
+        max_ns = std::max(max_ns, s.queue.max_ns);
+        dead += s.state == PathState::kDead ? 1 : 0;
+      }
+      EXPECT_EQ(sent, 36000u);
+      EXPECT_EQ(samples, 360u * 99);
+      EXPECT_EQ(max_ns, 123456u);
+      EXPECT_EQ(dead, 1u);
+    }
+  }
+}
+
+TEST_P(StoreTest, WhatComesLateIsPlacedWhereItBelongs) {
+  for (int i = 1; i <= 120; ++i) {
+    if (i % 3 == 0) continue;
+    Append(Batch(static_cast<uint64_t>(i), kStart + i * 10 * kSecond, 1));
+  }
+  CompactAll(kStart + 3 * 3600 * kSecond);
+  for (int i = 3; i <= 120; i += 3) Append(Batch(static_cast<uint64_t>(i), kStart + i * 10 * kSecond, 1));
+  for (const bool compacted : {false, true}) {
+    if (compacted) CompactAll(kStart + 3 * 3600 * kSecond);
+    EXPECT_THAT(Range(kStart, kStart + 1201 * kSecond), SizeIs(120));
+    const std::vector<PathSample> minutes = Range(kStart, kStart + 1201 * kSecond, 20);
+    ASSERT_THAT(minutes, SizeIs(20));
+    for (const PathSample& s : minutes) EXPECT_EQ(s.sent, 600u);
+  }
+}
+
+TEST_P(StoreTest, EventsByTimeHostAndTypeAndResumedWithoutAGap) {
+  Append(EventBatch(1, {Event(1, kStart), Event(2, kStart + 5 * kSecond, "move"), Event(3, kStart + 9 * kSecond)}));
+  Append(EventBatch(1, {Event(1, kStart + kSecond, "path", "b")}));
+  EXPECT_THAT(EventSeqs({.host = "a"}), ElementsAre(1, 2, 3));
+  EXPECT_THAT(EventSeqs({.host = "a", .type = "move"}), ElementsAre(2));
+  EXPECT_THAT(EventSeqs({.from_ns = kStart + kSecond, .to_ns = kStart + 9 * kSecond}), ElementsAre(2, 1));
+  EXPECT_THAT(EventSeqs({.limit = 2, .newest_first = true}), ElementsAre(3, 2));
+  EXPECT_THAT(EventSeqs({.host = "nobody"}), IsEmpty());
+  EventQuery query{.host = "a", .limit = 2};
+  const absl::StatusOr<EventPage> first = store_->Events(query);
+  ASSERT_THAT(first->events, SizeIs(2));
+  EXPECT_EQ(first->events[1], Event(2, kStart + 5 * kSecond, "move"));
+  // One that is older by time and comes later is not missed.
+  Append(EventBatch(2, {Event(4, kStart - 100 * kSecond)}));
+  query.after = first->next;
+  const absl::StatusOr<EventPage> second = store_->Events(query);
+  EXPECT_THAT(second->events, ElementsAre(Event(3, kStart + 9 * kSecond), Event(4, kStart - 100 * kSecond)));
+  query.after = second->next;
+  EXPECT_THAT(store_->Events(query)->events, IsEmpty());
+  EXPECT_EQ(store_->Events(query)->next, second->next);
+}
+
+TEST_P(StoreTest, HopListsByHostAndName) {
+  const std::vector<Addr> hops = {Addr::FromV4(1), Addr{}, Addr::FromV4(3)};
+  HostBatch batch = Batch(1, kStart);
+  batch.hop_lists = {{HopsId(hops), hops}};
+  Append(batch);
+  EXPECT_EQ(store_->Hops("a", HopsId(hops))->hops, hops);
+  EXPECT_TRUE(absl::IsNotFound(store_->Hops("a", 1).status()));
+  EXPECT_TRUE(absl::IsNotFound(store_->Hops("b", HopsId(hops)).status()));
+  EXPECT_THAT(*store_->AllHops("a"), SizeIs(1));
+}
+
+TEST_P(StoreTest, RetentionSaysWhatGoesBeforeItGoes) {
+  Fill(60);
+  Append(EventBatch(61, {Event(1, kStart), Event(2, kStart + 4000 * kSecond)}));
+  CompactAll(kStart + 2 * 3600 * kSecond);
+  Retention retention;
+  retention.tiers[0].age = absl::Minutes(30);
+  retention.events.age = absl::Minutes(30);
+  EXPECT_THAT(*store_->PlanRetention(kStart + 600 * kSecond, retention), IsEmpty());
+  const absl::StatusOr<std::vector<Deletion>> plan = store_->PlanRetention(kStart + 3600 * kSecond, retention);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_THAT(*plan, SizeIs(2));
+  EXPECT_TRUE(absl::StrContains((*plan)[0].reason, "30m")) << (*plan)[0].reason;
+  EXPECT_GT((*plan)[0].bytes, 0u);
+  EXPECT_THAT(Range(kStart, kStart + 700 * kSecond), SizeIs(60));  // told only
+  ASSERT_TRUE(store_->Delete(*plan).ok());
+  EXPECT_THAT(EventSeqs({}), ElementsAre(2));
+  const absl::StatusOr<RangeReply> left =
+      store_->Range({.host = "a", .from_ns = kStart, .to_ns = kStart + 700 * kSecond, .path = Key(0)});
+  EXPECT_EQ(left->tier, Tier::kMinute);  // the next one of the ladder
+  EXPECT_THAT(left->samples, SizeIs(10));
+  EXPECT_THAT(store_->LatestAt("a", kStart + 125 * kSecond, absl::Minutes(5))->paths, SizeIs(2));
+  Append(Batch(62, kStart + 60 * kSecond));  // later than what is kept: not a new beginning of the past
+  EXPECT_THAT(Range(kStart, kStart + 700 * kSecond), SizeIs(10));
+}
+
+TEST_P(StoreTest, RetentionBySize) {
+  Fill(120, 20);
+  CompactAll(kStart + 3 * 3600 * kSecond);
+  Retention retention;
+  retention.tiers[0].bytes = 1000;
+  const int64_t now = kStart + 3 * 3600 * kSecond;
+  absl::StatusOr<std::vector<Deletion>> plan = store_->PlanRetention(now, retention);
+  ASSERT_THAT(*plan, SizeIs(1));
+  EXPECT_TRUE(absl::StrContains((*plan)[0].reason, "1000 are to be kept"));
+  ASSERT_TRUE(store_->Delete(*plan).ok());
+  plan = store_->PlanRetention(now, retention);
+  EXPECT_THAT(*plan, IsEmpty());
+  EXPECT_THAT(store_->LatestAt("a", kStart + 1200 * kSecond, absl::Minutes(1))->paths,
+              SizeIs(20));  // the newest are there
+}
+
+TEST_P(StoreTest, ABadQuestionIsRefused) {
+  EXPECT_TRUE(absl::IsInvalidArgument(store_->Range({.host = "a", .from_ns = 5, .to_ns = 5}).status()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sqlite, StoreTest,
+                         ::testing::Values(Engine{"sqlite",
+                                                  [](const std::string& folder) {
+                                                    return OpenSqliteStore(folder + "/fleet.db",
+                                                                           {.reserve_bytes = 65536});
+                                                  }}),
+                         [](const auto& test) { return test.param.name; });
+
+// ---- blocks of samples ----
+
+TEST(SampleBlob, ComesBackAsItWas) {
+  std::mt19937_64 random(1);
+  std::vector<NumberedSample> samples;
+  for (int i = 0; i < 3000; ++i) {
+    PathSample s{.time_ns = static_cast<int64_t>(random()), .state = static_cast<PathState>(1 + random() % 5)};
+    s.hops = random() % 3 == 0 ? random() : 7;
+    s.base_ns = random() >> (random() % 64);
+    s.sent = static_cast<uint32_t>(random());
+    s.lost = static_cast<uint32_t>(random() >> 40);
+    for (uint64_t n = random() % 5; n > 0; --n) s.queue.Add(random() >> (random() % 64));
+    samples.push_back({random() % 50, s});
+  }
+  SortSamples(samples);
+  const absl::StatusOr<std::vector<NumberedSample>> back = UnpackSamples(PackSamples(samples));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, samples);
+  EXPECT_THAT(*UnpackSamples(PackSamples({})), IsEmpty());
+}
+
+TEST(SampleBlob, DamageIsDataLoss) {
+  const std::string blob = PackSamples({{1, Sample(0, kStart)}, {2, Sample(0, kStart)}});
+  for (size_t cut = 0; cut < blob.size(); ++cut) {
+    EXPECT_TRUE(absl::IsDataLoss(UnpackSamples(blob.substr(0, cut)).status())) << cut;
+  }
+}
+
+// ---- SQLite's own ----
+
+struct SqliteStore : ::testing::Test {
+  SqliteStore() {
+    std::string name = (fs::temp_directory_path() / "cw_sqlite_XXXXXX").string();
+    folder = mkdtemp(name.data());
+  }
+  ~SqliteStore() override { fs::remove_all(folder); }
+  std::string folder;
+};
+
+// Everything that a day brings until the store is full, and a few times more.
+void Overfill(Store& store, uint64_t* events) {
+  for (uint64_t i = 1; i <= 600 && store.thinned_bytes() < 400'000; ++i) {
+    HostBatch batch{.host = absl::StrCat("h", i % 20), .run = 7, .sequence = i};
+    for (int p = 0; p < 160; ++p) {
+      batch.paths.push_back(Sample(p, kStart + static_cast<int64_t>(i) * 10 * kSecond,
+                                   (i * 7919 + static_cast<uint64_t>(p) * 104729) % 100000));
+    }
+    batch.events = {Event(i, kStart + static_cast<int64_t>(i) * 10 * kSecond)};
+    const absl::StatusOr<size_t> added = store.Append({batch});
+    ASSERT_TRUE(added.ok()) << i << ": " << added.status();
+    *events = i;
+    if (i % 30 != 0) continue;
+    ASSERT_TRUE(store.Compact(kStart + static_cast<int64_t>(i) * 10 * kSecond).ok());
+  }
+}
+
+void ExpectAllEventsAndSomeThinned(Store& store, uint64_t events) {
+  EXPECT_GT(store.thinned_bytes(), 0u);
+  const absl::StatusOr<EventPage> page = store.Events({.limit = 10'000});
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(page->events.size(), events);
+}
+
+TEST_F(SqliteStore, AFullDatabaseThinsSamplesAndKeepsEvents) {
+  auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 65536, .most_pages = 400});
+  ASSERT_TRUE(store.ok()) << store.status();
+  uint64_t events = 0;
+  Overfill(**store, &events);
+  ExpectAllEventsAndSomeThinned(**store, events);
+}
+
+TEST_F(SqliteStore, AFullDiskThinsSamplesAndKeepsEvents) {
+  if (mount("none", folder.c_str(), "tmpfs", 0, "size=6m") != 0) GTEST_SKIP() << "needs the right to mount";
+  const absl::Cleanup unmount = [this] { umount2(folder.c_str(), MNT_DETACH); };
+  {
+    auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 2 << 20});
+    ASSERT_TRUE(store.ok()) << store.status();
+    uint64_t events = 0;
+    Overfill(**store, &events);
+    ExpectAllEventsAndSomeThinned(**store, events);
+  }
+  EXPECT_TRUE(OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 2 << 20}).ok());
+}
+
+TEST_F(SqliteStore, OldSchemasMigrateAndNewerOnesAreRefused) {
+  auto db = Database::Open(folder + "/x.db");
+  ASSERT_TRUE(db.ok());
+  const char* const first[] = {"CREATE TABLE t(a); INSERT INTO t VALUES (5);"};
+  const char* const second[] = {first[0], "ALTER TABLE t ADD COLUMN b DEFAULT 6;"};
+  ASSERT_TRUE(Migrate(**db, first).ok());
+  ASSERT_TRUE(Migrate(**db, second).ok());
+  ASSERT_TRUE(Migrate(**db, second).ok());  // nothing to do
+  EXPECT_EQ(*(*db)->Number("SELECT a * 10 + b FROM t"), 56);
+  const absl::Status refused = Migrate(**db, first);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  const char* const broken[] = {first[0], second[1], "CREATE TABLE u(a); NONSENSE;"};
+  EXPECT_FALSE(Migrate(**db, broken).ok());
+  EXPECT_EQ(*(*db)->Number("SELECT count(*) FROM sqlite_master WHERE name = 'u'"), 0);  // all of a step or nothing
+}
+
+TEST_F(SqliteStore, AFileThatIsNoDatabaseIsSaid) {
+  FILE* file = fopen((folder + "/fleet.db").c_str(), "w");
+  for (int i = 0; i < 1000; ++i) fputs("no database ", file);
+  fclose(file);
+  EXPECT_TRUE(absl::IsDataLoss(OpenSqliteStore(folder + "/fleet.db").status()));
+}
+
+}  // namespace
+}  // namespace cw::fleet

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/ingest/ingest.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "userspace/fleet/ingest/host_name.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace wire = cwfabric::v1;
+constexpr size_t kRunsOfHost = 2;
+constexpr double kPauseWhenFullS = 2, kPauseWhenFailedS = 5;
+
+wire::Ack AckOf(uint64_t run, uint64_t through) {
+  wire::Ack ack;
+  ack.set_run(run);
+  ack.set_through_sequence(through);
+  return ack;
+}
+
+void Refuse(wire::Ack& ack, uint64_t sequence, const std::string& reason) {
+  wire::Refusal* refusal = ack.add_refusals();
+  refusal->set_sequence(sequence);
+  refusal->set_reason(reason);
+}
+
+}  // namespace
+
+absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello,
+                                              const std::vector<std::string>& certificate_names, absl::Time now) {
+  if (absl::Status status = MaySpeakFor(certificate_names, hello.host()); !status.ok()) return status;
+  if (hello.run() == 0) return absl::InvalidArgumentError("Hello without a run: update the agent");
+  auto it = hosts_.find(hello.host());
+  if (it == hosts_.end()) {
+    if (hosts_.size() >= limits_.hosts) {
+      return absl::ResourceExhaustedError(absl::StrCat("this instance has ", hosts_.size(), " hosts: add another one"));
+    }
+    it = hosts_.emplace(hello.host(), Host{.live = {}, .quota = Quota(limits_.quota), .runs = {}}).first;
+  }
+  Host& host = it->second;
+  const absl::StatusOr<Run*> run = RunOf(hello.host(), host, hello.run(), now);
+  if (!run.ok()) return run.status();
+  host.live.host = hello.host();
+  host.live.version = hello.version().substr(0, 64);
+  host.live.boot_id = hello.boot_id().substr(0, 64);
+  if (host.live.run != hello.run()) host.live.paths.clear();
+  host.live.run = hello.run();
+  host.live.connected = true;
+  host.live.last_seen = now;
+  wire::Welcome welcome;
+  welcome.set_instance(instance_);
+  welcome.set_acknowledged_sequence(*(*run)->last);
+  welcome.set_send_definitions((*run)->names.paths.empty());
+  return welcome;
+}
+
+void Ingest::Disconnect(const std::string& host, uint64_t run) {
+  const auto it = hosts_.find(host);
+  if (it != hosts_.end() && it->second.live.run == run) it->second.live.connected = false;
+}
+
+absl::StatusOr<Ingest::Run*> Ingest::RunOf(const std::string& name, Host& host, uint64_t run, absl::Time now) {
+  const auto longest_unused = [](const auto& a, const auto& b) { return a.second.used < b.second.used; };
+  if (!host.runs.contains(run) && host.runs.size() >= kRunsOfHost) {
+    host.runs.erase(std::min_element(host.runs.begin(), host.runs.end(), longest_unused));
+  }
+  Run& known = host.runs[run];
+  known.used = now;
+  if (!known.last.has_value()) {
+    const absl::StatusOr<uint64_t> through = store_.Through(name, run);
+    if (!through.ok()) return through.status();
+    known.last = *through;
+  }
+  return &known;
+}
+
+wire::Ack Ingest::Again(const std::string& host, uint64_t run, double pause_s) {
+  wire::Ack ack = AckOf(run, store_.Through(host, run).value_or(0));
+  ack.set_pause_s(pause_s);
+  ack.set_again(true);
+  return ack;
+}
+
+std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Batch& batch, absl::Time now) {
+  const auto it = hosts_.find(name);
+  if (it == hosts_.end()) return Again(name, batch.run(), kPauseWhenFailedS);  // it never said Hello
+  Host& host = it->second;
+  host.live.last_seen = now;
+  const absl::Status good = CheckBatch(batch, name, absl::ToUnixNanos(now), limits_.batch);
+  if (absl::IsPermissionDenied(good) || batch.run() == 0 || batch.sequence() == 0) {
+    ++host.live.refused;
+    wire::Ack ack = AckOf(batch.run(), 0);
+    Refuse(ack, batch.sequence(), std::string(good.message()));
+    return ack;
+  }
+  const absl::StatusOr<Run*> run = RunOf(name, host, batch.run(), now);
+  if (!run.ok()) return Again(name, batch.run(), kPauseWhenFailedS);
+  const uint64_t last = *(*run)->last;
+  if (batch.sequence() <= last) return AckOf(batch.run(), store_.Through(name, batch.run()).value_or(0));
+  const uint64_t before = batch.has_after_sequence() ? batch.after_sequence() : batch.sequence() - 1;
+  if (before > last) return Again(name, batch.run(), 0);
+  if (queue_.size() >= limits_.queued_batches) return Again(name, batch.run(), kPauseWhenFullS);
+  const absl::Duration wait = host.quota.Take(batch.ByteSizeLong(), now);
+  if (wait > absl::ZeroDuration()) return Again(name, batch.run(), absl::ToDoubleSeconds(wait));
+
+  Queued queued{.skip_from = batch.sequence() > last + 1 ? last + 1 : 0};
+  if (good.ok()) {
+    Translated translated = Translate(batch, limits_.batch, (*run)->names);
+    host.live.records_left_out += translated.records_left_out;
+    queued.batch = std::move(translated.batch);
+    queued.left_out = std::move(translated.left_out);
+    queued.undefined = translated.undefined;
+  } else {
+    // Refused for good: nothing of it is kept, but its number is, so that what follows can be acknowledged.
+    ++host.live.refused;
+    queued.batch = {.host = name, .run = batch.run(), .sequence = batch.sequence()};
+    queued.left_out = {std::string(good.message())};
+  }
+  host.live.dropped_detail += batch.dropped().detail_batches();
+  host.live.dropped_events += batch.dropped().event_batches();
+  (*run)->last = batch.sequence();
+  queue_.push_back(std::move(queued));
+  return std::nullopt;
+}
+
+absl::Status Ingest::Put(const std::vector<Queued>& queue) {
+  std::vector<HostBatch> batches;
+  batches.reserve(queue.size());
+  for (const Queued& q : queue) batches.push_back(q.batch);
+  if (absl::Status status = store_.Append(batches).status(); !status.ok()) return status;
+  for (const Queued& q : queue) {
+    if (q.skip_from == 0) continue;
+    absl::Status status = store_.Skip(q.batch.host, q.batch.run, q.skip_from, q.batch.sequence - 1);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::pair<std::string, wire::Ack>> Ingest::Flush(absl::Time now) {
+  std::vector<std::pair<std::string, wire::Ack>> acks;
+  const std::vector<Queued> queue = std::exchange(queue_, {});
+  if (queue.empty()) return acks;
+  const bool stored = Put(queue).ok();
+  std::map<std::pair<std::string, uint64_t>, wire::Ack> by_run;
+  for (const Queued& q : queue) {
+    Host& host = hosts_.at(q.batch.host);
+    wire::Ack& ack = by_run[{q.batch.host, q.batch.run}];
+    if (!stored) {
+      const auto run = host.runs.find(q.batch.run);
+      if (run != host.runs.end()) run->second.last.reset();
+      ack = Again(q.batch.host, q.batch.run, kPauseWhenFailedS);
+      continue;
+    }
+    ack.set_run(q.batch.run);
+    ack.set_through_sequence(std::max(ack.through_sequence(), q.batch.sequence));
+    if (q.undefined) ack.set_send_definitions(true);
+    for (const std::string& reason : q.left_out) Refuse(ack, q.batch.sequence, reason);
+    Learn(host.live, q.batch);
+    host.live.last_seen = std::max(host.live.last_seen, now);
+  }
+  for (auto& [run, ack] : by_run) acks.emplace_back(run.first, std::move(ack));
+  return acks;
+}
+
+void Ingest::Learn(LiveHost& live, const HostBatch& batch) {
+  ++live.batches;
+  if (batch.run != live.run) return;  // of the agent before: history, not the present
+  for (const PathSample& sample : batch.paths) {
+    // Paths that were renamed stay until the agent starts anew; a host that renames for ever fills nothing.
+    if (live.paths.size() >= limits_.batch.paths && !live.paths.contains(sample.key)) continue;
+    PathSample& known = live.paths[sample.key];
+    if (sample.time_ns >= known.time_ns) known = sample;
+    live.newest_ns = std::max(live.newest_ns, sample.time_ns);
+  }
+}
+
+const LiveHost* Ingest::Find(const std::string& host) const {
+  const auto it = hosts_.find(host);
+  return it == hosts_.end() ? nullptr : &it->second.live;
+}
+
+std::vector<const LiveHost*> Ingest::Hosts() const {
+  std::vector<const LiveHost*> hosts;
+  hosts.reserve(hosts_.size());
+  for (const auto& [name, host] : hosts_) hosts.push_back(&host.live);
+  return hosts;
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The fleet's side of the uplink without its sockets: who may speak, what is taken, when it is acknowledged (after the
+// store has it), and what each host is like now. Batches of many hosts are put into the store together, since a commit
+// costs more than a batch: Enqueue, then Flush.
+//
+// Time comes in as an argument. Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "userspace/api/fleet.pb.h"
+#include "userspace/fleet/ingest/quota.h"
+#include "userspace/fleet/ingest/translate.h"
+#include "userspace/fleet/store/store.h"
+
+namespace cw::fleet {
+
+struct IngestLimits {
+  BatchLimits batch;
+  QuotaLimits quota;
+  size_t hosts = 20'000;
+  size_t queued_batches = 4096;  // of all hosts; more wait at the agents
+};
+
+// A host as it is now, from what it sent last.
+struct LiveHost {
+  std::string host, version, boot_id;
+  uint64_t run = 0;
+  absl::Time last_seen = absl::InfinitePast();
+  bool connected = false;
+  int64_t newest_ns = 0;                // end of the newest interval that is known
+  std::map<PathKey, PathSample> paths;  // the newest of each
+  uint64_t batches = 0, refused = 0, records_left_out = 0, dropped_detail = 0, dropped_events = 0;
+};
+
+class Ingest {
+ public:
+  Ingest(Store& store, std::string instance, const IngestLimits& limits)
+      : store_(store), instance_(std::move(instance)), limits_(limits) {}
+
+  // A stream begins. PermissionDenied: the certificate is another host's.
+  absl::StatusOr<cwfabric::v1::Welcome> Connect(const cwfabric::v1::Hello& hello,
+                                                const std::vector<std::string>& certificate_names, absl::Time now);
+  void Disconnect(const std::string& host, uint64_t run);
+
+  // A reply at once: refused, to wait, to go back, or known already. None: it is queued.
+  std::optional<cwfabric::v1::Ack> Enqueue(const std::string& host, const cwfabric::v1::Batch& batch, absl::Time now);
+  // All that is queued into the store; acknowledgements by host. Where the store fails nothing is acknowledged, what
+  // was queued is forgotten, and the agents, told to pause, send it again.
+  std::vector<std::pair<std::string, cwfabric::v1::Ack>> Flush(absl::Time now);
+
+  const LiveHost* Find(const std::string& host) const;
+  std::vector<const LiveHost*> Hosts() const;  // by name
+  size_t queued() const { return queue_.size(); }
+
+ private:
+  struct Run {
+    Names names;
+    std::optional<uint64_t> last;  // the last sequence that is queued or in the store; not known after a failure
+    absl::Time used = absl::InfinitePast();
+  };
+  struct Host {
+    LiveHost live;
+    Quota quota;
+    std::map<uint64_t, Run> runs;  // at most two: the present one and one that the spool still holds
+  };
+  struct Queued {
+    HostBatch batch;
+    uint64_t skip_from = 0;  // sequences from here up to the batch never come; 0 = none
+    bool undefined = false;
+    std::vector<std::string> left_out;
+  };
+
+  absl::StatusOr<Run*> RunOf(const std::string& name, Host& host, uint64_t run, absl::Time now);
+  cwfabric::v1::Ack Again(const std::string& host, uint64_t run, double pause_s);
+  absl::Status Put(const std::vector<Queued>& queue);
+  void Learn(LiveHost& live, const HostBatch& batch);
+
+  Store& store_;
+  std::string instance_;
+  IngestLimits limits_;
+  std::map<std::string, Host> hosts_;
+  std::vector<Queued> queue_;
+};
+
+}  // namespace cw::fleet

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/ingest/translate.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "userspace/model/hops_id.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace pb = cwfabric::v1;
+constexpr size_t kMostReasons = 10;
+
+std::optional<Addr> AddressOf(const std::string& bytes) {
+  if (bytes.size() == 4) {
+    uint32_t v4 = 0;
+    for (const char c : bytes) v4 = v4 << 8 | static_cast<uint8_t>(c);
+    return Addr::FromV4(v4);
+  }
+  if (bytes.size() == 16) return Addr::FromBytes(reinterpret_cast<const uint8_t*>(bytes.data()));
+  return std::nullopt;
+}
+
+class Translator {
+ public:
+  Translator(const pb::Batch& in, const BatchLimits& limits, Names& names) : in_(in), limits_(limits), names_(names) {}
+
+  Translated Run() {
+    out_.batch.host = in_.host();
+    out_.batch.run = in_.run();
+    out_.batch.sequence = in_.sequence();
+    for (const pb::HopList& list : in_.definitions().hop_lists()) Hops(list);
+    for (const pb::PathName& path : in_.definitions().paths()) Name(path);
+    for (const pb::PathRecord& path : in_.paths()) Path(path);
+    for (const pb::FleetEvent& event : in_.events()) Event(event);
+    Documents();
+    return std::move(out_);
+  }
+
+ private:
+  void LeaveOut(const std::string& reason) {
+    ++out_.records_left_out;
+    if (out_.left_out.size() < kMostReasons) out_.left_out.push_back(reason);
+  }
+
+  void Hops(const pb::HopList& list) {
+    HopList hops{.id = list.id()};
+    if (list.address_size() > limits_.hops) return LeaveOut(absl::StrCat("a way of ", list.address_size(), " hops"));
+    for (const std::string& bytes : list.address()) {
+      const std::optional<Addr> addr = bytes.empty() ? Addr{} : AddressOf(bytes);
+      if (!addr) return LeaveOut(absl::StrCat("a hop's address of ", bytes.size(), " bytes; 4 or 16"));
+      hops.hops.push_back(*addr);
+    }
+    if (HopsId(hops.hops) != hops.id) return LeaveOut("a hop list whose name is not its own");
+    if (names_.hop_lists.size() >= limits_.hop_lists) return LeaveOut("more hop lists than a host may have");
+    names_.hop_lists.insert(hops.id);
+    out_.batch.hop_lists.push_back(std::move(hops));
+  }
+
+  void Name(const pb::PathName& path) {
+    if (path.path() > limits_.paths)
+      return LeaveOut(absl::StrCat("path number ", path.path(), "; at most ", limits_.paths));
+    if (!AddressOf(path.local()) || !AddressOf(path.remote())) return LeaveOut("a path without both addresses");
+    if (path.udp_port() == 0 || path.udp_port() > 65535)
+      return LeaveOut(absl::StrCat("a path by port ", path.udp_port()));
+    if (path.hops() != 0 && !names_.hop_lists.contains(path.hops())) {
+      out_.undefined = true;
+      return LeaveOut("a path by hops that were never told");
+    }
+    if (++names_.defined > limits_.definitions) return LeaveOut("more paths than a run may define");
+    names_.paths[path.path()] = path;
+  }
+
+  void Path(const pb::PathRecord& record) {
+    const auto name = names_.paths.find(record.path());
+    if (name == names_.paths.end()) {
+      out_.undefined = true;
+      return LeaveOut(absl::StrCat("path ", record.path(), " was never defined"));
+    }
+    const int64_t sent = int64_t{in_.usual_sent()} + record.sent_more();
+    if (sent < 0 || sent > UINT32_MAX || record.lost() > sent) return LeaveOut("a path that lost more than it sent");
+    if (!pb::PathState_IsValid(record.state())) return LeaveOut("a path's state that this release does not know");
+    absl::StatusOr<PackedSketch> queue = PackedSketch::Unpack(record.queue());
+    if (!queue.ok()) return LeaveOut(std::string(queue.status().message()));
+    if (queue->Count() > static_cast<uint64_t>(sent)) return LeaveOut("more samples than probes were sent");
+    const pb::PathName& n = name->second;
+    PathSample s{
+        .key = {*AddressOf(n.local()), *AddressOf(n.remote()), static_cast<uint16_t>(n.udp_port()), n.reverse()}};
+    s.time_ns = in_.to_ns();
+    s.state = record.state() == pb::PATH_STATE_UNSPECIFIED ? PathState::kUp : static_cast<PathState>(record.state());
+    s.hops = n.hops();
+    s.base_ns = record.base_ns();
+    s.sent = static_cast<uint32_t>(sent);
+    s.lost = record.lost();
+    s.queue = *std::move(queue);
+    out_.batch.paths.push_back(std::move(s));
+  }
+
+  void Event(const pb::FleetEvent& event) {
+    StoredEvent e{.host = in_.host(), .run = in_.run(), .seq = event.event().seq(), .bound_ns = event.bound_ns()};
+    // An event is never lost for its time: one that cannot be is put at its batch's end, with that said by the bound.
+    const int64_t slack = absl::ToInt64Nanoseconds(limits_.back);
+    const bool believable = event.time_ns() <= in_.to_ns() + slack && event.time_ns() >= in_.to_ns() - slack;
+    e.time_ns = believable ? event.time_ns() : in_.to_ns();
+    if (!believable) e.bound_ns = static_cast<uint64_t>(slack);
+    e.type = event.event().type().substr(0, 64);
+    e.severity = static_cast<int>(event.event().severity());
+    e.payload = event.SerializeAsString();
+    if (e.seq == 0) return LeaveOut("an event without a number");
+    if (e.payload.size() > limits_.text_bytes)
+      return LeaveOut(absl::StrCat("an event of ", e.payload.size(), " bytes"));
+    out_.batch.events.push_back(std::move(e));
+  }
+
+  void Documents() {
+    const auto keep = [&](const std::string& kind, const std::string& bytes) {
+      out_.batch.documents.push_back({kind, in_.to_ns(), bytes});
+    };
+    if (in_.has_inventory()) keep("inventory", in_.inventory().SerializeAsString());
+    if (in_.has_clock()) keep("clock", in_.clock().SerializeAsString());
+    if (in_.flows_size() > 0 || in_.jobs_size() > 0 || in_.collectives_size() > 0) {
+      pb::Batch work;
+      *work.mutable_flows() = in_.flows();
+      *work.mutable_other_flows() = in_.other_flows();
+      *work.mutable_jobs() = in_.jobs();
+      *work.mutable_collectives() = in_.collectives();
+      keep("work", work.SerializeAsString());
+    }
+  }
+
+  const pb::Batch& in_;
+  const BatchLimits& limits_;
+  Names& names_;
+  Translated out_;
+};
+
+}  // namespace
+
+absl::Status CheckBatch(const pb::Batch& batch, const std::string& host, int64_t now_ns, const BatchLimits& limits) {
+  const auto refuse = [&](const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat("batch ", batch.sequence(), ": ", why));
+  };
+  if (batch.host() != host) return absl::PermissionDeniedError(absl::StrCat(host, " may not speak for another host"));
+  if (batch.run() == 0 || batch.sequence() == 0) return refuse("no run or no sequence");
+  if (batch.sequence() > uint64_t{1} << 62) return refuse("a sequence that no run reaches");
+  if (batch.ByteSizeLong() > limits.bytes)
+    return refuse(absl::StrCat("more than ", limits.bytes, " bytes; send smaller ones"));
+  const int most = std::max({batch.paths_size(), batch.flows_size(), batch.events_size(), batch.jobs_size(),
+                             batch.collectives_size(), batch.definitions().paths_size(),
+                             batch.definitions().hop_lists_size(), batch.definitions().flows_size()});
+  if (most > limits.records) return refuse(absl::StrCat("more than ", limits.records, " records of a kind"));
+  if (batch.to_ns() < batch.from_ns()) return refuse("an interval that ends before it begins");
+  if (batch.to_ns() > now_ns + absl::ToInt64Nanoseconds(limits.ahead))
+    return refuse("from the future: see to the host's clock");
+  // Events are taken however late they are.
+  const bool late = batch.from_ns() < now_ns - absl::ToInt64Nanoseconds(limits.back);
+  if (late && batch.events_size() == 0) return refuse("older than what is kept of detail");
+  return absl::OkStatus();
+}
+
+Translated Translate(const pb::Batch& batch, const BatchLimits& limits, Names& names) {
+  return Translator(batch, limits, names).Run();
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the fleet service keeps, as plain values. Times are fleet time, ns since 1970. Value types; any thread.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "userspace/model/addr.h"
+#include "userspace/model/packed_sketch.h"
+
+namespace cw::fleet {
+
+// One direction of one way between two NICs, the same over all hosts, runs and restarts.
+struct PathKey {
+  Addr local;             // the NIC of the host that tells
+  Addr remote;            // the peer's
+  uint16_t udp_port = 0;  // the entropy that takes it
+  bool reverse = false;   // from the peer to the host that tells
+  auto operator<=>(const PathKey&) const = default;
+};
+
+enum class PathState : uint8_t { kNew = 1, kUp = 2, kSuspect = 3, kDead = 4, kPaused = 5 };  // as cwfabric.proto
+
+struct PathSample {
+  PathKey key;
+  int64_t time_ns = 0;  // end of the interval that it covers
+  PathState state = PathState::kUp;
+  uint64_t hops = 0;     // HopsId; 0 = not known
+  uint64_t base_ns = 0;  // windowed minimum of the one-way delay; 0 = not known
+  uint32_t sent = 0;     // probes within the interval
+  uint32_t lost = 0;
+  PackedSketch queue;  // of the delay above base
+  bool operator==(const PathSample&) const = default;
+};
+
+struct HopList {
+  uint64_t id = 0;         // HopsId(hops)
+  std::vector<Addr> hops;  // zero = silent
+  bool operator==(const HopList&) const = default;
+};
+
+// Named by (host, run, seq) for ever.
+struct StoredEvent {
+  std::string host;
+  uint64_t run = 0;
+  uint64_t seq = 0;  // of the agent's log
+  int64_t time_ns = 0;
+  uint64_t bound_ns = 0;  // time_ns is not wrong by more
+  std::string type;
+  int severity = 0;     // as cwfabric.proto
+  std::string payload;  // the event itself, opaque here
+  bool operator==(const StoredEvent&) const = default;
+};
+
+// The newest of its kind holds until the next: inventory, hello, jobs, flows. Opaque here.
+struct Document {
+  std::string kind;
+  int64_t time_ns = 0;
+  std::string bytes;
+  bool operator==(const Document&) const = default;
+};
+
+// Named by (host, run, sequence) for ever: what comes twice changes nothing.
+struct HostBatch {
+  std::string host;
+  uint64_t run = 0;
+  uint64_t sequence = 0;
+  std::vector<PathSample> paths;
+  std::vector<HopList> hop_lists;
+  std::vector<StoredEvent> events;  // their host and run are the batch's
+  std::vector<Document> documents;
+};
+
+}  // namespace cw::fleet

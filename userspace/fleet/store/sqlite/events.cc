@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/store/sqlite/events.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace cw::fleet {
+namespace {
+
+constexpr size_t kMostEvents = 100'000;  // in one reply
+
+std::string BytesOfHops(const std::vector<Addr>& hops) {
+  std::string bytes;
+  for (const Addr& hop : hops) bytes.append(reinterpret_cast<const char*>(hop.bytes.data()), hop.bytes.size());
+  return bytes;
+}
+
+std::vector<Addr> HopsOfBytes(const std::string& bytes) {
+  std::vector<Addr> hops(bytes.size() / sizeof(Addr::bytes));
+  for (size_t i = 0; i < hops.size(); ++i) {
+    std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(i * sizeof(Addr::bytes)), sizeof(Addr::bytes),
+                hops[i].bytes.begin());
+  }
+  return hops;
+}
+
+}  // namespace
+
+absl::Status EventTables::Add(int64_t host, const HostBatch& batch) {
+  absl::Status status;
+  for (size_t i = 0; status.ok() && i < batch.events.size(); ++i) {
+    const StoredEvent& e = batch.events[i];
+    status = db_.Use(
+                    "INSERT OR IGNORE INTO event(host, run, seq, time_ns, bound_ns, type, severity, payload) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
+                 .Int(host)
+                 .Uint(batch.run)
+                 .Uint(e.seq)
+                 .Int(e.time_ns)
+                 .Uint(e.bound_ns)
+                 .Text(e.type)
+                 .Int(e.severity)
+                 .Blob(e.payload)
+                 .Run();
+  }
+  for (size_t i = 0; status.ok() && i < batch.documents.size(); ++i) {
+    const Document& d = batch.documents[i];
+    status = db_.Use("INSERT OR REPLACE INTO document VALUES (?, ?, ?, ?)")
+                 .Int(host)
+                 .Text(d.kind)
+                 .Int(d.time_ns)
+                 .Blob(d.bytes)
+                 .Run();
+  }
+  for (size_t i = 0; status.ok() && i < batch.hop_lists.size(); ++i) {
+    const HopList& list = batch.hop_lists[i];
+    const std::string bytes = BytesOfHops(list.hops);
+    status = db_.Use("INSERT OR IGNORE INTO hops VALUES (?, ?, ?)").Int(host).Uint(list.id).Blob(bytes).Run();
+  }
+  return status;
+}
+
+absl::StatusOr<EventPage> EventTables::Page(const EventQuery& query) {
+  EventPage page{.next = query.after};
+  int64_t host = -1;
+  if (!query.host.empty()) {
+    const absl::StatusOr<std::optional<int64_t>> id = tables_.FindHost(query.host);
+    if (!id.ok()) return id.status();
+    if (!id->has_value()) return page;
+    host = **id;
+  }
+  Statement& s = db_.Use(
+      query.newest_first
+          ? "SELECT e.id, h.name, run, seq, time_ns, bound_ns, type, severity, payload FROM event e JOIN host h ON "
+            "h.id = e.host WHERE e.id > ?1 AND time_ns >= ?2 AND time_ns < ?3 AND (?4 < 0 OR e.host = ?4) AND "
+            "(?5 = '' OR type = ?5) ORDER BY time_ns DESC, e.id DESC LIMIT ?6"
+          : "SELECT e.id, h.name, run, seq, time_ns, bound_ns, type, severity, payload FROM event e JOIN host h ON "
+            "h.id = e.host WHERE e.id > ?1 AND time_ns >= ?2 AND time_ns < ?3 AND (?4 < 0 OR e.host = ?4) AND "
+            "(?5 = '' OR type = ?5) ORDER BY e.id LIMIT ?6");
+  s.Uint(query.newest_first ? 0 : query.after).Int(query.from_ns).Int(query.to_ns).Int(host).Text(query.type);
+  s.Uint(std::min(query.limit, kMostEvents));
+  absl::StatusOr<bool> row = s.Step();
+  for (; row.ok() && *row; row = s.Step()) {
+    page.next = std::max(page.next, s.ColumnUint(0));
+    page.events.push_back({.host = s.ColumnBytes(1),
+                           .run = s.ColumnUint(2),
+                           .seq = s.ColumnUint(3),
+                           .time_ns = s.ColumnInt(4),
+                           .bound_ns = s.ColumnUint(5),
+                           .type = s.ColumnBytes(6),
+                           .severity = static_cast<int>(s.ColumnInt(7)),
+                           .payload = s.ColumnBytes(8)});
+  }
+  if (!row.ok()) return row.status();
+  return page;
+}
+
+absl::StatusOr<std::vector<Document>> EventTables::DocumentsAt(int64_t host, int64_t time_ns) {
+  std::vector<Document> documents;
+  // SQLite gives the other columns of the row that has the maximum.
+  Statement& s = db_.Use(
+      "SELECT kind, max(time_ns), bytes FROM document WHERE host = ? AND time_ns <= ? GROUP BY kind ORDER BY kind");
+  s.Int(host).Int(time_ns);
+  absl::StatusOr<bool> row = s.Step();
+  for (; row.ok() && *row; row = s.Step()) documents.push_back({s.ColumnBytes(0), s.ColumnInt(1), s.ColumnBytes(2)});
+  if (!row.ok()) return row.status();
+  return documents;
+}
+
+absl::StatusOr<std::vector<HopList>> EventTables::Hops(int64_t host) {
+  std::vector<HopList> lists;
+  Statement& s = db_.Use("SELECT id, list FROM hops WHERE host = ? ORDER BY id").Int(host);
+  absl::StatusOr<bool> row = s.Step();
+  for (; row.ok() && *row; row = s.Step()) lists.push_back({s.ColumnUint(0), HopsOfBytes(s.ColumnBytes(1))});
+  if (!row.ok()) return row.status();
+  return lists;
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What has no ladder: events, documents, hop lists. Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "userspace/fleet/store/sqlite/database.h"
+#include "userspace/fleet/store/sqlite/tables.h"
+
+namespace cw::fleet {
+
+class EventTables {
+ public:
+  EventTables(Database& db, Tables& tables) : db_(db), tables_(tables) {}
+
+  absl::Status Add(int64_t host, const HostBatch& batch);
+  absl::StatusOr<EventPage> Page(const EventQuery& query);
+  absl::StatusOr<std::vector<Document>> DocumentsAt(int64_t host, int64_t time_ns);  // by kind
+  absl::StatusOr<std::vector<HopList>> Hops(int64_t host);
+
+ private:
+  Database& db_;
+  Tables& tables_;
+};
+
+}  // namespace cw::fleet

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/store/sqlite/retention.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace cw::fleet {
+namespace {
+
+constexpr int64_t kNsPerS = 1'000'000'000;
+constexpr uint64_t kShare = 16;  // of what is there goes at once when the disk is full
+
+std::string TierName(size_t tier) { return absl::StrCat("paths, ", absl::FormatDuration(kResolution[tier]), " each"); }
+
+}  // namespace
+
+absl::StatusOr<int64_t> RetentionRules::TierBytes(size_t tier) {
+  Statement& s = db_.Use("SELECT bytes FROM tier WHERE tier = ?").Int(static_cast<int64_t>(tier));
+  const absl::StatusOr<bool> row = s.Step();
+  if (!row.ok()) return row.status();
+  const int64_t bytes = *row ? s.ColumnInt(0) : 0;
+  s.Reset();
+  return bytes;
+}
+
+absl::StatusOr<int64_t> RetentionRules::OldestUntil(size_t tier, uint64_t bytes) {
+  Statement& s =
+      db_.Use("SELECT start_s, sum(length(blob)) FROM chunk WHERE tier = ? GROUP BY start_s ORDER BY start_s")
+          .Int(static_cast<int64_t>(tier));
+  uint64_t covered = 0;
+  int64_t until_ns = 0;
+  absl::StatusOr<bool> row = s.Step();
+  for (; row.ok() && *row && covered < bytes; row = s.Step()) {
+    covered += s.ColumnUint(1);
+    until_ns = (s.ColumnInt(0) + kSpanS[tier]) * kNsPerS;
+  }
+  s.Reset();
+  if (!row.ok()) return row.status();
+  return until_ns;
+}
+
+absl::StatusOr<int64_t> RetentionRules::EventsUntil(uint64_t count) {
+  Statement& s = db_.Use("SELECT time_ns FROM event ORDER BY time_ns LIMIT 1 OFFSET ?").Uint(count);
+  const absl::StatusOr<bool> row = s.Step();
+  if (!row.ok()) return row.status();
+  const int64_t time_ns = *row ? s.ColumnInt(0) : 0;
+  s.Reset();
+  return time_ns;
+}
+
+absl::StatusOr<std::vector<Deletion>> RetentionRules::Plan(int64_t now_ns, const Retention& retention) {
+  std::vector<Deletion> plan;
+  for (size_t tier = 0; tier < kTiers; ++tier) {
+    const Keep& keep = retention.tiers[tier];
+    const absl::StatusOr<int64_t> bytes = TierBytes(tier);
+    if (!bytes.ok()) return bytes.status();
+    Deletion d{.what = TierName(tier),
+               .tier = static_cast<int>(tier),
+               .before_ns = now_ns - absl::ToInt64Nanoseconds(keep.age)};
+    d.reason = absl::StrCat("older than ", absl::FormatDuration(keep.age));
+    if (keep.bytes > 0 && *bytes > static_cast<int64_t>(keep.bytes)) {
+      const absl::StatusOr<int64_t> until = OldestUntil(tier, static_cast<uint64_t>(*bytes) - keep.bytes);
+      if (!until.ok()) return until.status();
+      if (*until > d.before_ns) {
+        d.before_ns = *until;
+        d.reason = absl::StrCat("all together ", *bytes, " bytes, of which ", keep.bytes, " are to be kept");
+      }
+    }
+    Statement& s = db_.Use("SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ? AND start_s <= ?")
+                       .Int(static_cast<int64_t>(tier))
+                       .Int(d.before_ns / kNsPerS - kSpanS[tier]);
+    const absl::StatusOr<bool> row = s.Step();
+    if (!row.ok()) return row.status();
+    d.bytes = s.ColumnUint(0);
+    s.Reset();
+    if (d.bytes > 0) plan.push_back(d);
+  }
+  Deletion d{.what = "events", .tier = kTiers, .before_ns = now_ns - absl::ToInt64Nanoseconds(retention.events.age)};
+  d.reason = absl::StrCat("older than ", absl::FormatDuration(retention.events.age));
+  const absl::StatusOr<int64_t> bytes = db_.Number("SELECT coalesce(sum(length(payload) + 64), 0) FROM event");
+  const absl::StatusOr<int64_t> count = db_.Number("SELECT count(*) FROM event");
+  if (!bytes.ok()) return bytes.status();
+  if (!count.ok()) return count.status();
+  if (retention.events.bytes > 0 && *bytes > static_cast<int64_t>(retention.events.bytes)) {
+    const double share = 1 - static_cast<double>(retention.events.bytes) / static_cast<double>(*bytes);
+    const absl::StatusOr<int64_t> until = EventsUntil(static_cast<uint64_t>(share * static_cast<double>(*count)) + 1);
+    if (!until.ok()) return until.status();
+    d.before_ns = std::max(d.before_ns, *until);
+    d.reason = absl::StrCat("all together ", *bytes, " bytes, of which ", retention.events.bytes, " are to be kept");
+  }
+  Statement& s = db_.Use("SELECT coalesce(sum(length(payload) + 64), 0) FROM event WHERE time_ns < ?").Int(d.before_ns);
+  const absl::StatusOr<bool> row = s.Step();
+  if (!row.ok()) return row.status();
+  d.bytes = s.ColumnUint(0);
+  s.Reset();
+  if (d.bytes > 0) plan.push_back(d);
+  return plan;
+}
+
+absl::Status RetentionRules::Delete(const std::vector<Deletion>& plan) {
+  for (const Deletion& d : plan) {
+    absl::Status status;
+    if (d.tier == static_cast<int>(kTiers)) {
+      status = db_.Use("DELETE FROM event WHERE time_ns < ?").Int(d.before_ns).Run();
+    } else {
+      status = tables_.DeleteBlocks(static_cast<size_t>(d.tier), d.before_ns).status();
+    }
+    // Documents go with the ladder's longest memory, but for the newest of each kind, which still holds.
+    if (status.ok() && d.tier == static_cast<int>(kTiers) - 1) {
+      status = db_.Use(
+                      "DELETE FROM document WHERE time_ns < ?1 AND time_ns < (SELECT max(n.time_ns) FROM document n "
+                      "WHERE n.host = document.host AND n.kind = document.kind)")
+                   .Int(d.before_ns)
+                   .Run();
+    }
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> RetentionRules::DropOldestSamples() {
+  for (size_t tier = 0; tier < kTiers; ++tier) {
+    const absl::StatusOr<int64_t> bytes = TierBytes(tier);
+    if (!bytes.ok()) return bytes.status();
+    if (*bytes <= 0) continue;
+    const absl::StatusOr<int64_t> until = OldestUntil(tier, static_cast<uint64_t>(*bytes) / kShare + 1);
+    if (!until.ok()) return until.status();
+    const absl::StatusOr<uint64_t> gone = tables_.DeleteBlocks(tier, *until);
+    if (!gone.ok() || *gone > 0) return gone;
+  }
+  // Minutes that are in no block yet.
+  const absl::StatusOr<int64_t> start = db_.Number("SELECT min(start_s) FROM fresh");
+  const absl::StatusOr<int64_t> bytes =
+      db_.Number("SELECT coalesce(sum(length(blob)), 0) FROM fresh WHERE start_s = (SELECT min(start_s) FROM fresh)");
+  if (!start.ok()) return start.status();
+  if (!bytes.ok() || *bytes == 0) return bytes.ok() ? absl::StatusOr<uint64_t>(uint64_t{0}) : bytes.status();
+  const absl::StatusOr<uint64_t> gone = tables_.DeleteBlocks(0, (*start + kSpanS[0]) * kNsPerS);
+  if (!gone.ok()) return gone.status();
+  return static_cast<uint64_t>(*bytes);
+}
+
+absl::StatusOr<uint64_t> RetentionRules::DropOldestEvents() {
+  const absl::StatusOr<int64_t> count = db_.Number("SELECT count(*) FROM event");
+  if (!count.ok()) return count.status();
+  if (*count < static_cast<int64_t>(kShare)) return uint64_t{0};
+  const absl::StatusOr<int64_t> until = EventsUntil(static_cast<uint64_t>(*count) / kShare);
+  if (!until.ok()) return until.status();
+  const absl::Status status = db_.Use("DELETE FROM event WHERE time_ns < ?").Int(*until).Run();
+  if (!status.ok()) return status;
+  return db_.Changes();
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/store/sqlite/schema.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace cw::fleet {
+namespace {
+
+// Samples arrive in `fresh`, a row per batch and minute, and are joined into one block per minute and host (`chunk`,
+// tier 0), of which the ladder's upper tiers are made. `due` names the blocks that have to be made anew. `seen` holds
+// the sequences that were taken, as ranges, so that a year of them is one row.
+constexpr const char* kVersion1 = R"(
+CREATE TABLE host(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, newest_ns INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE seen(host INTEGER, run INTEGER, first INTEGER, last INTEGER, PRIMARY KEY(host, run, first)) WITHOUT ROWID;
+CREATE TABLE path(id INTEGER PRIMARY KEY, host INTEGER, local BLOB, remote BLOB, port INTEGER, reverse INTEGER,
+  UNIQUE(host, local, remote, port, reverse));
+CREATE TABLE hops(host INTEGER, id INTEGER, list BLOB, PRIMARY KEY(host, id)) WITHOUT ROWID;
+CREATE TABLE fresh(id INTEGER PRIMARY KEY, host INTEGER, start_s INTEGER, blob BLOB);
+CREATE INDEX fresh_by_host ON fresh(host, start_s);
+CREATE TABLE chunk(id INTEGER PRIMARY KEY, tier INTEGER, host INTEGER, start_s INTEGER, blob BLOB,
+  UNIQUE(tier, host, start_s));
+CREATE INDEX chunk_by_time ON chunk(tier, start_s);
+CREATE TABLE due(tier INTEGER, start_s INTEGER, host INTEGER, PRIMARY KEY(tier, start_s, host)) WITHOUT ROWID;
+CREATE TABLE event(id INTEGER PRIMARY KEY AUTOINCREMENT, host INTEGER, run INTEGER, seq INTEGER, time_ns INTEGER,
+  bound_ns INTEGER, type TEXT, severity INTEGER, payload BLOB, UNIQUE(host, run, seq));
+CREATE INDEX event_by_time ON event(time_ns);
+CREATE TABLE document(host INTEGER, kind TEXT, time_ns INTEGER, bytes BLOB, PRIMARY KEY(host, kind, time_ns));
+CREATE TABLE tier(tier INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, horizon_ns INTEGER NOT NULL);
+INSERT INTO tier VALUES (0, 0, 0), (1, 0, 0), (2, 0, 0);
+)";
+
+constexpr const char* kSteps[] = {kVersion1};
+
+}  // namespace
+
+absl::Span<const char* const> SchemaSteps() { return kSteps; }
+
+absl::Status Migrate(Database& db, absl::Span<const char* const> steps) {
+  absl::Status status = db.Exec("CREATE TABLE IF NOT EXISTS schema(version INTEGER PRIMARY KEY)");
+  if (!status.ok()) return status;
+  const absl::StatusOr<int64_t> version = db.Number("SELECT max(version) FROM schema");
+  if (!version.ok()) return version.status();
+  if (*version > static_cast<int64_t>(steps.size())) {
+    return absl::FailedPreconditionError(absl::StrCat("the store has version ", *version, ", this release knows ",
+                                                      steps.size(), ": use the newer release, or another file"));
+  }
+  for (size_t next = static_cast<size_t>(*version); next < steps.size(); ++next) {
+    Transaction transaction(db);
+    if (status = transaction.Begin(); !status.ok()) return status;
+    if (status = db.Exec(steps[next]); !status.ok()) return status;
+    status = db.Exec(absl::StrCat("INSERT INTO schema VALUES (", next + 1, ")"));
+    if (!status.ok()) return status;
+    if (status = transaction.Commit(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/store/sqlite/tables.h"
+
+#include <algorithm>
+
+namespace cw::fleet {
+namespace {
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr int64_t kLateS = 60;  // a block is made so long after its end; what comes later makes it anew
+
+int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && a % b < 0 ? 1 : 0); }
+
+absl::string_view BytesOf(const Addr& addr) {
+  return {reinterpret_cast<const char*>(addr.bytes.data()), addr.bytes.size()};
+}
+
+Addr AddrOf(const std::string& bytes) {
+  Addr addr;
+  std::copy_n(bytes.begin(), std::min(bytes.size(), addr.bytes.size()), addr.bytes.begin());
+  return addr;
+}
+
+}  // namespace
+
+int64_t BlockStartS(int64_t time_ns, size_t tier) {
+  return FloorDiv(time_ns - 1, kSpanS[tier] * kSecondNs) * kSpanS[tier];
+}
+
+absl::StatusOr<std::optional<int64_t>> Tables::FindHost(const std::string& name) {
+  Statement& find = db_.Use("SELECT id FROM host WHERE name = ?").Text(name);
+  const absl::StatusOr<bool> row = find.Step();
+  if (!row.ok()) return row.status();
+  std::optional<int64_t> id;
+  if (*row) id = find.ColumnInt(0);
+  find.Reset();
+  return id;
+}
+
+absl::StatusOr<int64_t> Tables::HostId(const std::string& name) {
+  absl::StatusOr<std::optional<int64_t>> id = FindHost(name);
+  if (!id.ok()) return id.status();
+  if (id->has_value()) return **id;
+  const absl::Status status = db_.Use("INSERT INTO host(name) VALUES (?)").Text(name).Run();
+  if (!status.ok()) return status;
+  return sqlite3_last_insert_rowid(db_.raw());
+}
+
+absl::StatusOr<uint64_t> Tables::PathId(int64_t host, const PathKey& key) {
+  const std::string text = std::string(BytesOf(key.local)) + std::string(BytesOf(key.remote)) +
+                           static_cast<char>(key.udp_port & 0xff) + static_cast<char>(key.udp_port >> 8) +
+                           (key.reverse ? '\1' : '\0');
+  uint64_t& known = path_ids_[{host, text}];
+  if (known != 0) return known;
+  const auto bind = [&](Statement& s) -> Statement& {
+    return s.Int(host).Blob(BytesOf(key.local)).Blob(BytesOf(key.remote)).Int(key.udp_port).Int(key.reverse ? 1 : 0);
+  };
+  const absl::Status status =
+      bind(db_.Use("INSERT OR IGNORE INTO path(host, local, remote, port, reverse) VALUES (?, ?, ?, ?, ?)")).Run();
+  if (!status.ok()) return status;
+  Statement& find =
+      bind(db_.Use("SELECT id FROM path WHERE host = ? AND local = ? AND remote = ? AND port = ? AND reverse = ?"));
+  const absl::StatusOr<bool> row = find.Step();
+  if (!row.ok()) return row.status();
+  known = find.ColumnUint(0);
+  find.Reset();
+  return known;
+}
+
+absl::StatusOr<absl::flat_hash_map<uint64_t, PathKey>> Tables::Paths(int64_t host) {
+  absl::flat_hash_map<uint64_t, PathKey> paths;
+  Statement& s = db_.Use("SELECT id, local, remote, port, reverse FROM path WHERE host = ?").Int(host);
+  absl::StatusOr<bool> row = s.Step();
+  for (; row.ok() && *row; row = s.Step()) {
+    paths[s.ColumnUint(0)] = {AddrOf(s.ColumnBytes(1)), AddrOf(s.ColumnBytes(2)), static_cast<uint16_t>(s.ColumnInt(3)),
+                              s.ColumnInt(4) != 0};
+  }
+  if (!row.ok()) return row.status();
+  return paths;
+}
+
+// Ranges never touch: one that would join its neighbours takes them in.
+absl::StatusOr<bool> Tables::AddSeen(int64_t host, uint64_t run, uint64_t first, uint64_t last) {
+  Statement& find =
+      db_.Use("SELECT first, last FROM seen WHERE host = ? AND run = ? AND first <= ? AND last >= ? ORDER BY first");
+  find.Int(host).Uint(run).Uint(last + 1).Int(static_cast<int64_t>(first) - 1);
+  uint64_t from = first, to = last;
+  absl::StatusOr<bool> row = find.Step();
+  for (; row.ok() && *row; row = find.Step()) {
+    const uint64_t there_from = find.ColumnUint(0), there_to = find.ColumnUint(1);
+    if (there_from <= first && there_to >= last) {
+      find.Reset();
+      return false;
+    }
+    from = std::min(from, there_from);
+    to = std::max(to, there_to);
+  }
+  if (!row.ok()) return row.status();
+  absl::Status status = db_.Use("DELETE FROM seen WHERE host = ? AND run = ? AND first >= ? AND first <= ?")
+                            .Int(host)
+                            .Uint(run)
+                            .Uint(from)
+                            .Uint(to)
+                            .Run();
+  if (!status.ok()) return status;
+  status = db_.Use("INSERT INTO seen VALUES (?, ?, ?, ?)").Int(host).Uint(run).Uint(from).Uint(to).Run();
+  if (!status.ok()) return status;
+  return true;
+}
+
+absl::StatusOr<uint64_t> Tables::Through(int64_t host, uint64_t run) {
+  Statement& find = db_.Use("SELECT last FROM seen WHERE host = ? AND run = ? AND first <= 1").Int(host).Uint(run);
+  const absl::StatusOr<bool> row = find.Step();
+  if (!row.ok()) return row.status();
+  const uint64_t last = *row ? find.ColumnUint(0) : 0;
+  find.Reset();
+  return last;
+}
+
+absl::StatusOr<int64_t> Tables::HorizonNs(size_t tier) {
+  Statement& find = db_.Use("SELECT horizon_ns FROM tier WHERE tier = ?").Int(static_cast<int64_t>(tier));
+  const absl::StatusOr<bool> row = find.Step();
+  if (!row.ok()) return row.status();
+  const int64_t horizon = *row ? find.ColumnInt(0) : 0;
+  find.Reset();
+  return horizon;
+}
+
+absl::Status Tables::AddFresh(int64_t host, const std::vector<NumberedSample>& samples) {
+  std::vector<NumberedSample> sorted = samples;
+  std::stable_sort(sorted.begin(), sorted.end(), [](const NumberedSample& a, const NumberedSample& b) {
+    return BlockStartS(a.sample.time_ns, 0) < BlockStartS(b.sample.time_ns, 0);
+  });
+  for (size_t i = 0; i < sorted.size();) {
+    const int64_t time_ns = sorted[i].sample.time_ns, start_s = BlockStartS(time_ns, 0);
+    size_t end = i;
+    while (end < sorted.size() && BlockStartS(sorted[end].sample.time_ns, 0) == start_s) ++end;
+    std::vector<NumberedSample> minute(sorted.begin() + static_cast<std::ptrdiff_t>(i),
+                                       sorted.begin() + static_cast<std::ptrdiff_t>(end));
+    SortSamples(minute);
+    const std::string blob = PackSamples(minute);
+    absl::Status status =
+        db_.Use("INSERT INTO fresh(host, start_s, blob) VALUES (?, ?, ?)").Int(host).Int(start_s).Blob(blob).Run();
+    for (size_t tier = 0; status.ok() && tier < kTiers; ++tier) {
+      status = db_.Use("INSERT OR IGNORE INTO due VALUES (?, ?, ?)")
+                   .Int(static_cast<int64_t>(tier))
+                   .Int(BlockStartS(time_ns, tier))
+                   .Int(host)
+                   .Run();
+    }
+    if (!status.ok()) return status;
+    i = end;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<NumberedSample>> Tables::ReadBlocks(size_t tier, int64_t host, int64_t from_s,
+                                                               int64_t to_s) {
+  std::vector<NumberedSample> all;
+  const auto take = [&all](Statement& s) -> absl::Status {
+    absl::StatusOr<bool> row = s.Step();
+    for (; row.ok() && *row; row = s.Step()) {
+      absl::StatusOr<std::vector<NumberedSample>> block = UnpackSamples(s.ColumnBytes(0));
+      if (!block.ok()) {
+        s.Reset();
+        return block.status();
+      }
+      std::move(block->begin(), block->end(), std::back_inserter(all));
+    }
+    s.Reset();
+    return row.status();
+  };
+  absl::Status status =
+      take(db_.Use("SELECT blob FROM chunk WHERE tier = ? AND host = ? AND start_s >= ? AND start_s < ?")
+               .Int(static_cast<int64_t>(tier))
+               .Int(host)
+               .Int(from_s)
+               .Int(to_s));
+  if (status.ok() && tier == 0) {
+    status = take(db_.Use("SELECT blob FROM fresh WHERE host = ? AND start_s >= ? AND start_s < ? ORDER BY id")
+                      .Int(host)
+                      .Int(from_s)
+                      .Int(to_s));
+  }
+  if (!status.ok()) return status;
+  return all;
+}
+
+absl::StatusOr<std::vector<NumberedSample>> Tables::Read(size_t tier, int64_t host, int64_t from_ns, int64_t to_ns) {
+  const int64_t from_s = BlockStartS(from_ns + 1, tier), to_s = BlockStartS(to_ns, tier) + kSpanS[tier];
+  absl::StatusOr<std::vector<NumberedSample>> all = ReadBlocks(tier, host, from_s, to_s);
+  if (!all.ok()) return all.status();
+  if (tier > 0) {
+    // What is due is made of the tier below for this answer; a sample made twice counts once.
+    std::vector<int64_t> due;
+    Statement& s = db_.Use("SELECT start_s FROM due WHERE tier = ? AND host = ? AND start_s >= ? AND start_s < ?")
+                       .Int(static_cast<int64_t>(tier))
+                       .Int(host)
+                       .Int(from_s)
+                       .Int(to_s);
+    absl::StatusOr<bool> row = s.Step();
+    for (; row.ok() && *row; row = s.Step()) due.push_back(s.ColumnInt(0));
+    if (!row.ok()) return row.status();
+    for (const int64_t start_s : due) {
+      absl::StatusOr<std::vector<NumberedSample>> below =
+          Read(tier - 1, host, start_s * kSecondNs, (start_s + kSpanS[tier]) * kSecondNs);
+      if (!below.ok()) return below.status();
+      const std::vector<NumberedSample> made = Coarsen(*below, kResolution[tier]);
+      all->insert(all->end(), made.begin(), made.end());
+    }
+  }
+  all->erase(
+      std::remove_if(all->begin(), all->end(),
+                     [&](const NumberedSample& s) { return s.sample.time_ns <= from_ns || s.sample.time_ns > to_ns; }),
+      all->end());
+  SortSamples(*all);
+  return all;
+}
+
+absl::Status Tables::PutBlock(size_t tier, int64_t host, int64_t start_s, const std::vector<NumberedSample>& samples) {
+  const auto tier_number = static_cast<int64_t>(tier);
+  const std::string blob = PackSamples(samples);
+  absl::Status status = db_.Use(
+                               "UPDATE tier SET bytes = bytes + ?1 - (SELECT coalesce(sum(length(blob)), 0) FROM chunk "
+                               "WHERE tier = ?2 AND host = ?3 AND start_s = ?4) WHERE tier = ?2")
+                            .Uint(blob.size())
+                            .Int(tier_number)
+                            .Int(host)
+                            .Int(start_s)
+                            .Run();
+  if (!status.ok()) return status;
+  return db_.Use("INSERT OR REPLACE INTO chunk(tier, host, start_s, blob) VALUES (?, ?, ?, ?)")
+      .Int(tier_number)
+      .Int(host)
+      .Int(start_s)
+      .Blob(blob)
+      .Run();
+}
+
+absl::Status Tables::MakeBlock(size_t tier, int64_t host, int64_t start_s) {
+  const int64_t from_ns = start_s * kSecondNs, to_ns = (start_s + kSpanS[tier]) * kSecondNs;
+  absl::StatusOr<std::vector<NumberedSample>> samples = Read(tier, host, from_ns, to_ns);
+  if (!samples.ok()) return samples.status();
+  absl::Status status;
+  if (!samples->empty()) status = PutBlock(tier, host, start_s, *samples);
+  if (status.ok() && tier == 0) {
+    status = db_.Use("DELETE FROM fresh WHERE host = ? AND start_s = ?").Int(host).Int(start_s).Run();
+  }
+  if (!status.ok()) return status;
+  return db_.Use("DELETE FROM due WHERE tier = ? AND start_s = ? AND host = ?")
+      .Int(static_cast<int64_t>(tier))
+      .Int(start_s)
+      .Int(host)
+      .Run();
+}
+
+absl::StatusOr<int> Tables::MakeBlocks(int64_t now_ns, int most) {
+  struct Due {
+    int64_t host, start_s;
+  };
+  int made = 0;
+  // The lower tier first: the upper ones are made of it.
+  for (size_t tier = 0; tier < kTiers && made < most; ++tier) {
+    std::vector<Due> due;
+    Statement& s = db_.Use("SELECT host, start_s FROM due WHERE tier = ? AND start_s <= ? LIMIT ?")
+                       .Int(static_cast<int64_t>(tier))
+                       .Int(FloorDiv(now_ns, kSecondNs) - kSpanS[tier] - kLateS)
+                       .Int(most - made);
+    absl::StatusOr<bool> row = s.Step();
+    for (; row.ok() && *row; row = s.Step()) due.push_back({s.ColumnInt(0), s.ColumnInt(1)});
+    if (!row.ok()) return row.status();
+    for (const Due& d : due) {
+      if (absl::Status status = MakeBlock(tier, d.host, d.start_s); !status.ok()) return status;
+      ++made;
+    }
+  }
+  return made;
+}
+
+absl::StatusOr<uint64_t> Tables::DeleteBlocks(size_t tier, int64_t before_ns) {
+  const auto tier_number = static_cast<int64_t>(tier);
+  const int64_t before_s = FloorDiv(before_ns, kSecondNs) - kSpanS[tier];  // blocks that end by then
+  Statement& size = db_.Use("SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ? AND start_s <= ?")
+                        .Int(tier_number)
+                        .Int(before_s);
+  const absl::StatusOr<bool> row = size.Step();
+  if (!row.ok()) return row.status();
+  const uint64_t bytes = size.ColumnUint(0);
+  size.Reset();
+  absl::Status status =
+      db_.Use("DELETE FROM chunk WHERE tier = ? AND start_s <= ?").Int(tier_number).Int(before_s).Run();
+  if (status.ok() && tier == 0) status = db_.Use("DELETE FROM fresh WHERE start_s <= ?").Int(before_s).Run();
+  if (status.ok()) {
+    status = db_.Use("DELETE FROM due WHERE tier = ? AND start_s <= ?").Int(tier_number).Int(before_s).Run();
+  }
+  if (status.ok()) {
+    status = db_.Use("UPDATE tier SET bytes = max(0, bytes - ?), horizon_ns = max(horizon_ns, ?) WHERE tier = ?")
+                 .Uint(bytes)
+                 .Int((before_s + kSpanS[tier]) * kSecondNs)
+                 .Int(tier_number)
+                 .Run();
+  }
+  if (!status.ok()) return status;
+  return bytes;
+}
+
+}  // namespace cw::fleet

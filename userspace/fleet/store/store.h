@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The fleet's memory. One interface, several engines (folders beside this file), one conformance suite that each passes
+// (tests/unit/fleet_store_test.cc).
+//
+// Paths are kept on a ladder: as they came, then a minute each, then five, with sketches merged, so nothing is averaged
+// away. Events and documents have no ladder. Fleet time comes in as an argument.
+//
+// Errors are Status: Unavailable: the engine does not answer or the disk fails, come again; ResourceExhausted: no room,
+// though detail was dropped; InvalidArgument: the request; FailedPrecondition: written by a newer release.
+// Threads: any, one call at a time is served.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "userspace/fleet/store/records.h"
+
+namespace cw::fleet {
+
+enum class Tier : uint8_t { kFine = 0, kMinute = 1, kFiveMinutes = 2 };
+inline constexpr size_t kTiers = 3;
+inline constexpr std::array<absl::Duration, kTiers> kResolution = {absl::Seconds(10), absl::Seconds(60),
+                                                                   absl::Seconds(300)};
+
+struct HostSeen {
+  std::string host;
+  int64_t newest_ns = 0;  // of what is kept of it; 0 = events only
+};
+
+// A host as it was at a time: of each path the newest sample, none older than `reach`.
+struct HostView {
+  std::string host;
+  std::vector<PathSample> paths;    // by key
+  std::vector<Document> documents;  // the newest of each kind
+};
+
+struct RangeQuery {
+  std::string host;
+  int64_t from_ns = 0, to_ns = 0;  // [from, to)
+  std::optional<PathKey> path;     // all if not given
+  // The finest tier is answered that covers the range's start and has at most so many samples of a path.
+  size_t most_samples = 10'000;
+};
+
+struct RangeReply {
+  Tier tier = Tier::kFine;
+  std::vector<PathSample> samples;  // by key, then time
+};
+
+struct EventQuery {
+  int64_t from_ns = INT64_MIN, to_ns = INT64_MAX;  // [from, to)
+  std::string host, type;                          // "" = all
+  uint64_t after = 0;                              // an earlier reply's `next`: go on behind it
+  size_t limit = 1000;
+  bool newest_first = false;  // the last `limit` by time; `after` is of no use then
+};
+
+struct EventPage {
+  std::vector<StoredEvent> events;  // in the order of their arrival, so that resuming misses none that came late
+  uint64_t next = 0;                // for the next query's `after`
+};
+
+// What to keep: of each tier of the ladder, and of events. Size is of what the engine stores, compressed.
+struct Keep {
+  absl::Duration age;
+  uint64_t bytes = 0;  // 0 = no bound
+};
+struct Retention {
+  std::array<Keep, kTiers> tiers = {{{absl::Hours(48), 0}, {absl::Hours(24 * 14), 0}, {absl::Hours(24 * 365), 0}}};
+  Keep events = {absl::Hours(24 * 365), 0};
+};
+
+// What would go. Told to people before Delete does it.
+struct Deletion {
+  std::string what;       // "paths, 10 s", …, "events"
+  int tier = 0;           // of the ladder; kTiers for events
+  int64_t before_ns = 0;  // all that is older
+  uint64_t bytes = 0;     // about so many
+  std::string reason;     // one sentence
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // All or nothing, and on the disk when it returns. Batches that are there already are skipped, events likewise.
+  // Returns how many batches were new.
+  virtual absl::StatusOr<size_t> Append(absl::Span<const HostBatch> batches) = 0;
+  // The sequence up to which nothing of the run is missing, gaps that the agent told of (Skip) included; 0 = none.
+  virtual absl::StatusOr<uint64_t> Through(const std::string& host, uint64_t run) = 0;
+  // The agent lost these sequences [first, last] for good.
+  virtual absl::Status Skip(const std::string& host, uint64_t run, uint64_t first, uint64_t last) = 0;
+
+  virtual absl::StatusOr<std::vector<HostSeen>> Hosts() = 0;
+  // NotFound: nothing was ever kept of this host.
+  virtual absl::StatusOr<HostView> LatestAt(const std::string& host, int64_t time_ns, absl::Duration reach) = 0;
+  virtual absl::StatusOr<RangeReply> Range(const RangeQuery& query) = 0;
+  virtual absl::StatusOr<EventPage> Events(const EventQuery& query) = 0;
+  // NotFound: the host never told this list.
+  virtual absl::StatusOr<HopList> Hops(const std::string& host, uint64_t id) = 0;
+  virtual absl::StatusOr<std::vector<HopList>> AllHops(const std::string& host) = 0;
+
+  // Climbs the ladder with all that is complete at this time; some work at a time, true: there is more.
+  virtual absl::StatusOr<bool> Compact(int64_t now_ns) = 0;
+  virtual absl::StatusOr<std::vector<Deletion>> PlanRetention(int64_t now_ns, const Retention& retention) = 0;
+  virtual absl::Status Delete(const std::vector<Deletion>& plan) = 0;
+
+  // Samples that were given up because the disk was full, since the store was opened. Events never are.
+  virtual uint64_t thinned_bytes() const = 0;
+};
+
+}  // namespace cw::fleet

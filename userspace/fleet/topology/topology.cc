@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/topology/topology.h"
+
+#include <algorithm>
+#include <deque>
+#include <set>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+
+namespace cw::fleet {
+namespace {
+
+// Addresses and who was seen beside whom.
+struct Seen {
+  std::map<Addr, std::set<Addr>> before, after;  // switch hops only
+  std::map<Addr, std::set<Addr>> first, last;    // of NICs
+  std::set<Addr> hops, entered_from_nic;
+  uint64_t silent = 0;
+};
+
+Seen Look(absl::Span<const Trace> traces) {
+  Seen seen;
+  for (const Trace& trace : traces) {
+    for (size_t i = 0; i < trace.hops.size(); ++i) {
+      const Addr& hop = trace.hops[i];
+      if (hop.is_zero()) {
+        ++seen.silent;
+        continue;
+      }
+      seen.hops.insert(hop);
+      if (i == 0) {
+        seen.first[trace.source].insert(hop);
+        seen.entered_from_nic.insert(hop);
+      } else if (!trace.hops[i - 1].is_zero() && trace.hops[i - 1] != hop) {
+        seen.before[hop].insert(trace.hops[i - 1]);
+        seen.after[trace.hops[i - 1]].insert(hop);
+      }
+      if (i + 1 == trace.hops.size()) seen.last[trace.destination].insert(hop);
+    }
+  }
+  return seen;
+}
+
+// The switch's own address, not a port's: nothing follows from what was before it.
+bool IsOwn(const Seen& seen, const Addr& address) {
+  const auto before = seen.before.find(address);
+  if (before == seen.before.end()) return false;
+  if (seen.entered_from_nic.contains(address)) return true;
+  const auto after = seen.after.find(address);
+  if (after == seen.after.end()) return false;
+  return std::any_of(before->second.begin(), before->second.end(),
+                     [&](const Addr& a) { return after->second.contains(a); });
+}
+
+// Sets of addresses that are one switch (union-find), each of at most one name of fleet.toml.
+class Joiner {
+ public:
+  explicit Joiner(const FleetFile& fleet) {
+    for (const PlannedSwitch& s : fleet.switches) {
+      for (const Addr& a : s.addresses) {
+        Add(a);
+        name_[Root(a)] = s.name;
+        if (a != s.addresses[0]) Join(s.addresses[0], a, "");
+      }
+    }
+  }
+  void Add(const Addr& a) { parent_.emplace(a, a); }
+  Addr Root(const Addr& a) {
+    Addr at = a;
+    while (parent_.at(at) != at) at = parent_[at] = parent_.at(parent_.at(at));
+    return at;
+  }
+  void Join(const Addr& a, const Addr& b, const std::string& why) {
+    const Addr root = std::min(Root(a), Root(b)), other = std::max(Root(a), Root(b));
+    if (root == other) return;
+    const std::string name = Name(root), other_name = Name(other);
+    if (!name.empty() && !other_name.empty() && name != other_name) {
+      conflicts_.insert(absl::StrCat(std::min(name, other_name), " and ", std::max(name, other_name),
+                                     " look like one switch: ", why));
+      return;
+    }
+    parent_[other] = root;
+    if (name.empty() && !other_name.empty()) name_[root] = other_name;
+  }
+  void JoinAll(const std::set<Addr>& addresses, const std::string& why) {
+    for (const Addr& a : addresses) Join(*addresses.begin(), a, why);
+  }
+  std::string Name(const Addr& root) const {
+    const auto it = name_.find(root);
+    return it == name_.end() ? "" : it->second;
+  }
+  const std::map<Addr, Addr>& all() const { return parent_; }
+  std::vector<std::string> conflicts() const { return {conflicts_.begin(), conflicts_.end()}; }
+
+ private:
+  std::map<Addr, Addr> parent_;
+  std::map<Addr, std::string> name_;
+  std::set<std::string> conflicts_;
+};
+
+void JoinByNeighbours(const Seen& seen, Joiner& joiner) {
+  for (const Addr& hop : seen.hops) joiner.Add(hop);
+  for (const auto& [hop, before] : seen.before) {
+    if (!IsOwn(seen, hop)) joiner.JoinAll(before, absl::StrCat("both were seen just before ", hop.ToString()));
+  }
+  for (const auto& [nic, first] : seen.first) {
+    if (first.size() > 1) continue;
+    std::set<Addr> leaf = first;
+    const auto last = seen.last.find(nic);
+    if (last != seen.last.end()) leaf.insert(last->second.begin(), last->second.end());
+    joiner.JoinAll(leaf, absl::StrCat("the NIC ", nic.ToString(), " is plugged into both"));
+  }
+}
+
+void MakeSwitches(Joiner& joiner, const FleetFile& fleet, Topology& topology) {
+  std::map<Addr, Switch> by_root;
+  const std::map<Addr, Addr> all = joiner.all();
+  for (const auto& [address, parent] : all) by_root[joiner.Root(address)].addresses.push_back(address);
+  for (auto& [root, s] : by_root) {
+    s.name = joiner.Name(root);
+    s.named = !s.name.empty();
+    if (!s.named) s.name = s.addresses[0].ToString();
+    for (const PlannedSwitch& planned : fleet.switches) {
+      if (s.named && planned.name == s.name) s.rack = planned.rack, s.rail = planned.rail;
+    }
+    topology.switches.push_back(s);
+  }
+  std::sort(topology.switches.begin(), topology.switches.end(), [](const Switch& a, const Switch& b) {
+    return std::tie(a.name, a.addresses) < std::tie(b.name, b.addresses);
+  });
+  for (size_t i = 0; i < topology.switches.size(); ++i) {
+    for (const Addr& a : topology.switches[i].addresses) topology.switch_of[a] = static_cast<int>(i);
+  }
+}
+
+class LinkMaker {
+ public:
+  explicit LinkMaker(const Topology& topology) : topology_(topology) {}
+
+  void Take(const Trace& trace) {
+    if (trace.hops.empty()) return;
+    for (size_t i = 0; i <= trace.hops.size(); ++i) {
+      const Addr from = i == 0 ? trace.source : trace.hops[i - 1];
+      const Addr to = i == trace.hops.size() ? trace.destination : trace.hops[i];
+      if (from.is_zero() || to.is_zero()) continue;  // beside a silent hop
+      const int from_switch = i == 0 ? -1 : topology_.switch_of.at(from);
+      const int to_switch = i == trace.hops.size() ? -1 : topology_.switch_of.at(to);
+      if (from_switch >= 0 && from_switch == to_switch) continue;  // a loop, or two switches that look like one
+      TopologyLink& link = links_[{from_switch, i == 0 ? from : Addr{}, to_switch, to}];
+      link.from = from_switch;
+      link.to = to_switch;
+      link.port = to;
+      if (i == 0) link.from_nic = from;
+      if (i == trace.hops.size()) link.to_nic = to;
+      ++link.traces;
+      ids_[&link].insert({from, to});
+    }
+  }
+  std::vector<TopologyLink> Links() {
+    std::vector<TopologyLink> links;
+    for (auto& [key, link] : links_) {
+      const auto& ids = ids_[&link];
+      link.ids.assign(ids.begin(), ids.end());
+      links.push_back(link);
+    }
+    return links;
+  }
+
+ private:
+  const Topology& topology_;
+  std::map<std::tuple<int, Addr, int, Addr>, TopologyLink> links_;
+  std::map<const TopologyLink*, std::set<std::pair<Addr, Addr>>> ids_;
+};
+
+// Steps from the nearest NIC: in a tree of any number of tiers packets go up and down, never sideways.
+void FindTiers(Topology& topology) {
+  std::deque<int> next;
+  for (const auto& [nic, leaf] : topology.leaf_of) {
+    int& tier = topology.switches[static_cast<size_t>(leaf)].tier;
+    if (tier == 0) next.push_back(leaf);
+    tier = 1;
+  }
+  std::vector<std::set<int>> beside(topology.switches.size());
+  for (const TopologyLink& link : topology.links) {
+    if (link.from < 0 || link.to < 0) continue;
+    beside[static_cast<size_t>(link.from)].insert(link.to);
+    beside[static_cast<size_t>(link.to)].insert(link.from);
+  }
+  for (; !next.empty(); next.pop_front()) {
+    const int tier = topology.switches[static_cast<size_t>(next.front())].tier;
+    for (const int other : beside[static_cast<size_t>(next.front())]) {
+      Switch& s = topology.switches[static_cast<size_t>(other)];
+      if (s.tier != 0) continue;
+      s.tier = tier + 1;
+      next.push_back(other);
+    }
+  }
+}
+
+}  // namespace
+
+Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet) {
+  Topology topology;
+  const Seen seen = Look(traces);
+  Joiner joiner(fleet);
+  JoinByNeighbours(seen, joiner);
+  topology.silent_hops = seen.silent;
+  topology.conflicts = joiner.conflicts();
+  MakeSwitches(joiner, fleet, topology);
+  for (const auto& [nic, first] : seen.first) {
+    if (first.size() == 1) topology.leaf_of[nic] = topology.switch_of.at(*first.begin());
+  }
+  LinkMaker links(topology);
+  for (const Trace& trace : traces) links.Take(trace);
+  topology.links = links.Links();
+  FindTiers(topology);
+  return topology;
+}
+
+}  // namespace cw::fleet
