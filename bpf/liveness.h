@@ -10,6 +10,10 @@
  * older ones; a dead path stops. So what counts is the time since anything arrived, probe or data, less the largest
  * jump of the delay in the recent past (a burst that lands in the queue at once silences a whole path for as long), of
  * which 3.5 ms or two rounds are believed at most: a wrong verdict costs one move, a late one stops the flows.
+ * What comes to nothing makes the rule more patient: after a silence that was nearly a death, or was called one, and
+ * ended by itself, only half as much again is one. That is forgotten slowly. So a path whose packets, or the processors
+ * that handle them, stand still at times is left alone, and all others are judged as fast as before. (The idea: accrual
+ * failure detectors, Hayashibara et al., SRDS 2004. What was seen of a path says how long its silence may last.)
  * Time in which nothing arrived on any path is no path's silence: the prober, this host or the peer was away.
  * miss_limit such rounds are death. If half of the live slots or more lag together, the peer or this host is the
  * likelier cause, and half_dead_rounds are wanted. Silence is told by the peer's clock or by ours, never by both.
@@ -25,8 +29,10 @@
 #define CW_JUMP_FORGET 10             /* by 1/1024 per reply */
 #define CW_JUMP_ROUNDS 2
 #define CW_JUMP_MOST_NS 3500000
-#define CW_LAG_MEMORY 2       /* rounds */
-#define CW_ROUND_RESTART 1024 /* progress so far ahead belongs to earlier numbering */
+#define CW_PATIENCE_FORGET 14         /* by 1/16384 per sign of life: 16 s at one a millisecond */
+#define CW_PATIENCE_ENDED_NS 50000000 /* a longer silence was no pause: the path was gone, and is back */
+#define CW_LAG_MEMORY 2               /* rounds */
+#define CW_ROUND_RESTART 1024         /* progress so far ahead belongs to earlier numbering */
 
 /* One verified reply. Masks: bit s is slot s; [i] is round - i. */
 struct cw_b4 {
@@ -35,9 +41,9 @@ struct cw_b4 {
   __u32 witness;
   __u32 miss_limit; /* 0 = no slot is ever declared dead */
   __u32 revive_limit;
-  __u32 reserved;
-  __u64 t2;  /* arrival of the witness, peer's clock */
-  __u64 now; /* our clock, for changed_ns */
+  __u32 patience_ns; /* the most that is learned; 0 = nothing */
+  __u64 t2;          /* arrival of the witness, peer's clock */
+  __u64 now;         /* our clock, for changed_ns */
   __u16 rcvd[CW_ROUNDS];
   __u16 sent[CW_ROUNDS];
 };
@@ -102,13 +108,16 @@ CW_INLINE __u64 cw_b4_silence(const struct cw_b4* r, const struct cw_slot* slot)
 }
 
 /* Whole rounds of silence that no growing queue explains. */
-CW_INLINE __u32 cw_b4_silent_rounds(const struct cw_b4* r, const struct cw_pair* pair, const struct cw_slot* slot) {
+CW_INLINE __u32 cw_b4_silent_rounds(const struct cw_b4* r, const struct cw_pair* pair, const struct cw_slot* slot,
+                                    __u32 s) {
   __u64 silence = cw_b4_silence(r, slot);
   __u32 interval = pair->interval_ns;
   __u64 most = (__u64)CW_JUMP_ROUNDS * interval;
   __u64 explained;
   if (most < CW_JUMP_MOST_NS) most = CW_JUMP_MOST_NS;
-  explained = (slot->jump_ns < most ? slot->jump_ns : most) + CW_SILENCE_MARGIN_NS;
+  explained = slot->jump_ns < most ? slot->jump_ns : most;
+  if (explained < pair->patience_ns[s]) explained = pair->patience_ns[s];
+  explained += CW_SILENCE_MARGIN_NS;
   if (!interval || silence <= explained) return 0;
   silence = (silence - explained) / interval;
   return silence > CW_ROUND_RESTART ? CW_ROUND_RESTART : (__u32)silence;
@@ -127,8 +136,25 @@ CW_INLINE void cw_b4_revive(struct cw_slot* slot, __u32 rcvd, __u32 sent, __u32 
   slot->revive = (sent & ~rcvd & fresh) ? 1 : slot->revive + got;
 }
 
+/* A slot is heard again, after `silence`. slot->misses is what the last judgement found of it. */
+CW_INLINE void cw_b4_learn(const struct cw_b4* r, struct cw_pair* pair, const struct cw_slot* slot, __u32 s,
+                           __u64 silence) {
+  __u32 patience = pair->patience_ns[s];
+  __u64 counted = (__u64)r->miss_limit * pair->interval_ns; /* is waited for on top of it */
+  int nearly = slot->state == CW_SLOT_DEAD || slot->misses + 1 >= r->miss_limit;
+  patience -= patience >> CW_PATIENCE_FORGET;
+  if (nearly && silence < CW_PATIENCE_ENDED_NS) {
+    __u64 wanted = silence + (silence >> 1);
+    wanted = wanted > counted ? wanted - counted : 0;
+    if (wanted > r->patience_ns) wanted = r->patience_ns;
+    if (wanted > patience) patience = (__u32)wanted;
+  }
+  pair->patience_ns[s] = patience;
+}
+
 /* Takes the bitmap's news of one slot into its progress. */
-CW_INLINE void cw_b4_advance(const struct cw_b4* r, struct cw_slot* slot, __u32 rcvd, __u32 sent) {
+CW_INLINE void cw_b4_advance(const struct cw_b4* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s, __u32 rcvd,
+                             __u32 sent) {
   __u32 age = cw_lowest_bit(rcvd);
   __s32 ahead = cw_round_diff(slot->progress_round, r->round);
   __u32 old_age = ahead > 0 ? 0 : ahead < -(CW_ROUNDS - 1) ? CW_ROUNDS : (__u32)-ahead;
@@ -136,6 +162,7 @@ CW_INLINE void cw_b4_advance(const struct cw_b4* r, struct cw_slot* slot, __u32 
   if (!rcvd || age >= old_age) return;
   if (slot->state == CW_SLOT_DEAD) cw_b4_revive(slot, rcvd, sent, age, old_age);
   slot->progress_round = r->round - age;
+  if (slot->state != CW_SLOT_NEW) cw_b4_learn(r, pair, slot, s, r->t2 - slot->heard_ns);
   slot->heard_ns = r->t2;
 }
 
@@ -175,13 +202,13 @@ CW_INLINE void cw_b4_excuse(const struct cw_b4* r, struct cw_pair* pair, __u64 a
 /* First pass, for each slot in use, in three steps (each a function of its own in BPF, for the verifier's sake).
  * Step 1: takes the bitmap's news into progress and revive. Returns bit i = round - i was sent, was proven received by
  * another slot, and did not arrive on this one; asked of slots in state UP and SUSPECT only. */
-CW_INLINE __u32 cw_b4_missed(const struct cw_b4* r, const struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
+CW_INLINE __u32 cw_b4_missed(const struct cw_b4* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
   __u32 rcvd = cw_b4_rounds(r->rcvd, s);
   __u32 sent = cw_b4_rounds(r->sent, s);
   __s32 behind;
   /* The first reply, or another life of the peer's clock. */
   if (!slot->heard_ns || (__s64)(r->t2 - slot->heard_ns) < -CW_CLOCK_STEP_NS) slot->heard_ns = r->t2;
-  cw_b4_advance(r, slot, rcvd, sent);
+  cw_b4_advance(r, pair, slot, s, rcvd, sent);
   if (slot->state != CW_SLOT_UP && slot->state != CW_SLOT_SUSPECT) return 0;
   behind = cw_b4_behind(r, pair, slot);
   if (behind <= 0) return 0;
@@ -191,7 +218,7 @@ CW_INLINE __u32 cw_b4_missed(const struct cw_b4* r, const struct cw_pair* pair, 
 /* Step 2, if step 1 found any: how many of them count. A slot that missed the whole window has older ones too. */
 CW_INLINE __u32 cw_b4_misses(const struct cw_b4* r, const struct cw_pair* pair, __u32 s, __u32 missed) {
   const struct cw_slot* slot = &pair->slot[s];
-  __u32 silent = cw_b4_silent_rounds(r, pair, slot);
+  __u32 silent = cw_b4_silent_rounds(r, pair, slot, s);
   __s32 behind = cw_b4_behind(r, pair, slot);
   __u32 misses = cw_popcount16(missed);
   /* Round 0 of the window may not have been sent on this slot yet. */

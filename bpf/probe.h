@@ -242,7 +242,7 @@ static __noinline int cw_on_reply(struct cw_probe* pr) {
   b4.witness = pr->hdr.slot;
   b4.miss_limit = ctl->miss_limit;
   b4.revive_limit = ctl->revive_limit;
-  b4.reserved = 0;
+  b4.patience_ns = ctl->patience_ns;
   b4.t2 = cw_be64(pr->hdr.t2);
   b4.now = pr->now;
   CW_NO_UNROLL

@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define CW_ABI_VERSION 6
+#define CW_ABI_VERSION 7
 
 #define CW_MAX_SLOTS 16     /* path slots of a pair of NICs */
 #define CW_ROUNDS 8         /* rounds that a reception bitmap covers */
@@ -74,8 +74,11 @@ struct cw_ctl {
   __u16 blind_jiffies;  /* a pair that sent no probe for longer is blind (bpf/blind.h); 0 = none ever is */
   __u64 move_gap_ns;    /* a pending move may happen at a pause of a flow longer than this */
   __u64 turn;           /* counts flows that were given a slot, so that they take the slots in turn; kernel */
+  __u32
+      patience_ns; /* the most that the liveness rule learns to wait for a path that often pauses; 0: it never learns */
+  __u32 reserved;
 };
-CW_ASSERT_SIZE(struct cw_ctl, 64);
+CW_ASSERT_SIZE(struct cw_ctl, 72);
 
 /* ---- flows ---- */
 struct cw_flow_key {
@@ -243,8 +246,9 @@ struct cw_pair {
   __u32 reserved;
   __u16 backup[CW_MAX_SLOTS]; /* [s]: slots to which flows of slot s go first when it dies; 0 = any; agent */
   struct cw_slot slot[CW_MAX_SLOTS];
+  __u32 patience_ns[CW_MAX_SLOTS]; /* [s]: of the rule with silences of slot s, learned from those that ended; kernel */
 };
-CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 8 + 16 + 32 + 16 * 64);
+CW_ASSERT_SIZE(struct cw_pair, 32 + 32 + 16 + 128 + 16 + 8 + 16 + 32 + 16 * 64 + 64);
 
 /* T1 of requests under way (cw_probe_tx: ARRAY, same index as cw_pairs); written by tc egress. */
 struct cw_probe_tx {

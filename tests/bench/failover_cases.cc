@@ -117,14 +117,16 @@ bool HasRecovery(const FailoverCase& c) { return !c.tails && !lab::IsPeer(c.kind
 absl::StatusOr<Settings> Settings::FromEnvironment() {
   Settings settings;
   settings.full = std::getenv("BENCH_FULL") != nullptr;
-  double cuts = 0, timeout = settings.timeout;
+  double cuts = 0, timeout = settings.timeout, patience_ms = -1;
   if (settings.full) settings.agent_away_s = 60;
-  for (const absl::Status& status : {Read("BENCH_CUTS", 1, 10'000, cuts), Read("BENCH_TIMEOUT", 8, 24, timeout),
-                                     Read("BENCH_AGENT_AWAY_S", 0, 3600, settings.agent_away_s)}) {
+  for (const absl::Status& status :
+       {Read("BENCH_CUTS", 1, 10'000, cuts), Read("BENCH_TIMEOUT", 8, 24, timeout),
+        Read("BENCH_PATIENCE_MS", 0, 1000, patience_ms), Read("BENCH_AGENT_AWAY_S", 0, 3600, settings.agent_away_s)}) {
     if (!status.ok()) return status;
   }
   settings.cuts = static_cast<int>(cuts);
   settings.timeout = static_cast<uint8_t>(timeout);
+  if (patience_ms >= 0) settings.patience = absl::Milliseconds(patience_ms);
   return settings;
 }
 
@@ -141,7 +143,9 @@ FailoverSpec SpecOf(const FailoverCase& c, const FailoverSystem& system, const S
   spec.agent_away = absl::Seconds(settings.agent_away_s);
   spec.timeout = TimeoutOf(c, settings);
   spec.tails = c.tails;
-  spec.testbed.adjust = [tails = c.tails, nic = c.kind == CutKind::kNicDown](int, config::Config& config) {
+  spec.testbed.adjust = [tails = c.tails, nic = c.kind == CutKind::kNicDown, patience = settings.patience](
+                            int, config::Config& config) {
+    config.liveness.patience = patience;
     if (tails) config.steering.repair_tails = true;
     if (nic) config.steering.nic_failover = true;
   };

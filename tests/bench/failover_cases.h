@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "userspace/config/config.h"
 #include "userspace/lab/experiment_failover.h"
 
 namespace cw::bench {
@@ -43,10 +45,11 @@ Sight SightOf(const FailoverSystem& system, const FailoverCase& c);
 bool HasRecovery(const FailoverCase& c);
 
 struct Settings {
-  bool full = false;        // BENCH_FULL
-  int cuts = 0;             // BENCH_CUTS; 0: by system
-  uint8_t timeout = 14;     // BENCH_TIMEOUT: 4.096 us * 2^timeout; 14 is 67 ms
-  double agent_away_s = 3;  // BENCH_AGENT_AWAY_S; 60 with BENCH_FULL
+  bool full = false;                                             // BENCH_FULL
+  int cuts = 0;                                                  // BENCH_CUTS; 0: by system
+  uint8_t timeout = 14;                                          // BENCH_TIMEOUT: 4.096 us * 2^timeout; 14 is 67 ms
+  double agent_away_s = 3;                                       // BENCH_AGENT_AWAY_S; 60 with BENCH_FULL
+  absl::Duration patience = config::Config().liveness.patience;  // BENCH_PATIENCE_MS; 0: the rule never learns
   // InvalidArgument: a variable is no number, or outside of its range.
   static absl::StatusOr<Settings> FromEnvironment();
 };

@@ -20,6 +20,7 @@
 #include "tests/bench/liveness_soak_faults.h"
 #include "tests/bench/poisson.h"
 #include "tests/bench/soak_run.h"
+#include "userspace/config/config.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_clock.h"
 #include "userspace/lab/failover_verdicts.h"
@@ -230,6 +231,9 @@ void AddTallies(cw::bench::Report& report, const std::map<std::string, Tally>& t
 absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
   cw::lab::TestbedSpec spec;
   spec.fabric = {.lab = "soaklive", .link_mbps = 200, .ecmp_seed = 1};
+  spec.adjust = [](int, cw::config::Config& config) {
+    config.liveness.patience = cw::bench::SoakPatience(config.liveness.patience);
+  };
   spec.mode = "observe";  // flows stay where kernel ECMP puts them, which is what loads all links alike
   absl::StatusOr<std::unique_ptr<Testbed>> testbed = Testbed::Up(spec);
   if (!testbed.ok()) return testbed.status();

@@ -19,6 +19,13 @@ absl::StatusOr<absl::Duration> SoakLength(const char* minutes) {
   return absl::Minutes(number);
 }
 
+absl::Duration SoakPatience(absl::Duration by_default) {
+  const char* given = std::getenv("BENCH_PATIENCE_MS");
+  double ms = 0;
+  return given != nullptr && absl::SimpleAtod(given, &ms) && ms >= 0 && ms <= 1000 ? absl::Milliseconds(ms)
+                                                                                   : by_default;
+}
+
 int RunSoak(int argc, char** argv, const std::string& name,
             const std::function<absl::Status(absl::Duration length, Report& report)>& measure) {
   const absl::StatusOr<absl::Duration> length = SoakLength(std::getenv("SOAK_MINUTES"));

@@ -50,6 +50,7 @@ void JudgeSlots(cw_b4* r, cw_pair* pair, OnChange on_change) {
 
 // false: no request of ours is outstanding there.
 template <typename OnChange>
+
 bool TakeReply(const SeenReply& seen, uint32_t miss_limit, uint32_t revive_limit, cw_pair* pair, cw_probe_tx* tx,
                OnChange on_change) {
   const uint32_t at = seen.round % CW_TX_ROUNDS;
@@ -64,6 +65,7 @@ bool TakeReply(const SeenReply& seen, uint32_t miss_limit, uint32_t revive_limit
   r.round = seen.round;
   r.witness = seen.slot;
   r.miss_limit = miss_limit;
+  r.patience_ns = 15'000'000;
   r.revive_limit = revive_limit;
   r.t2 = seen.t2;
   r.now = seen.now;

@@ -24,6 +24,15 @@ auto BurstyQueue(uint64_t peak) {
   };
 }
 
+// What handles a path's packets stands still three times a second, for up to `most`, and then hands on all it has.
+auto StandsStill(uint64_t most, uint64_t until = UINT64_MAX) {
+  return [=](int slot, uint64_t t, std::mt19937&) -> uint64_t {
+    const uint64_t turn = t / (333 * kMs), begin = turn * 333 * kMs + slot * 57 * kMs;
+    const uint64_t length = most / 2 + (turn * 7919 + slot * 104729) % (most / 2);
+    return t >= begin && t < begin + length && t < until ? begin + length - t : 0;
+  };
+}
+
 TEST(BpfBits, PopcountLowestAndKth) {
   for (uint32_t mask = 0; mask < 65536; ++mask) {
     ASSERT_EQ(cw_popcount16(mask), static_cast<uint32_t>(__builtin_popcount(mask)));
@@ -387,6 +396,33 @@ TEST(BpfB4, BurstsOfQueueingKillNoPath) {
     sim.RunUntil(kStart + 5 * kSecond);
     EXPECT_TRUE(sim.Deaths().empty()) << seed;
   }
+}
+
+TEST(BpfB4, APathThatStandsStillAtTimesIsMistakenForDeadOnceOrTwice) {
+  size_t deaths = 0;
+  for (unsigned seed = 1; seed <= 3; ++seed) {
+    SimConfig c;
+    c.seed = seed;
+    c.queue = StandsStill(11 * kMs);
+    PairSim sim(c);
+    sim.RunUntil(kStart + 20 * kSecond);
+    deaths += sim.Deaths().size();
+  }
+  EXPECT_LE(deaths, 24u) << "each of 12 paths once or twice, in 720 pauses";
+}
+
+TEST(BpfB4, WhatMadeItPatientIsForgotten) {
+  SimConfig c;
+  const uint64_t calm = kStart + 5 * kSecond, cut = calm + 60 * kSecond;
+  c.queue = StandsStill(11 * kMs, calm);
+  c.forward = DeadFrom(1, cut);
+  PairSim sim(c);
+  sim.RunUntil(calm);
+  const size_t before = sim.Deaths().size();
+  EXPECT_GT(sim.pair().patience_ns[1], 3u * kMs);
+  sim.RunUntil(cut + 100 * kMs);
+  ASSERT_EQ(sim.Deaths().size(), before + 1);
+  EXPECT_LE(sim.Deaths().back().time - cut, 4 * kMs + 500 * kUs);
 }
 
 TEST(BpfB4, DeadPathUnderQueueingIsStillFound) {

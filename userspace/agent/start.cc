@@ -234,6 +234,7 @@ void Agent::WriteControl() {
   CtlView::Store(ctl.sample_level_tx, static_cast<uint32_t>(config.samples.level_tx));
   CtlView::Store(ctl.sample_level_rx, static_cast<uint32_t>(config.samples.level_rx));
   CtlView::Store(ctl.miss_limit, static_cast<uint32_t>(config.liveness.misses));
+  CtlView::Store(ctl.patience_ns, static_cast<uint32_t>(absl::ToInt64Nanoseconds(config.liveness.patience)));
   CtlView::Store(ctl.revive_limit, static_cast<uint32_t>(config.liveness.revive));
   CtlView::Store(ctl.blind_jiffies, BlindAfterJiffies());
   CtlView::Store(ctl.move_gap_ns, static_cast<uint64_t>(absl::ToInt64Nanoseconds(config.steering.move_gap)));

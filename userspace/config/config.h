@@ -83,8 +83,9 @@ struct ProbeConfig {
 };
 
 struct LivenessConfig {
-  int misses = 3;  // proved misses in a row after which a path is dead
-  int revive = 8;  // replies in a row that revive it
+  int misses = 3;                                    // proved misses in a row after which a path is dead
+  int revive = 8;                                    // replies in a row that revive it
+  absl::Duration patience = absl::Milliseconds(15);  // the most that is learned from silences that ended by themselves
 };
 
 // What one capability may do, whatever the mode says. kMode: as the mode says.

@@ -143,6 +143,9 @@ void WalkLiveness(Visitor& v, LivenessConfig& liveness) {
   v.BeginTable("liveness", "When a path counts as dead.");
   Number(v, "misses", liveness.misses, {2, 100}, "Proved misses in a row after which a path is dead.");
   Number(v, "revive", liveness.revive, {1, 1000}, "Replies in a row that revive it.");
+  Time(v, "patience", liveness.patience, {absl::ZeroDuration(), absl::Seconds(1)},
+       "How much longer, at most, a path may be silent where its silences lately ended by themselves; \"0s\": it never "
+       "learns.");
   v.EndTable();
 }
 

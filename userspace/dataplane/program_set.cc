@@ -57,6 +57,7 @@ absl::Status InitControl(const maps::BpfMap& map) {
   ctl.sample_level_tx = kNeverSample;
   ctl.sample_level_rx = kNeverSample;
   ctl.miss_limit = 3;
+  ctl.patience_ns = 15'000'000;
   ctl.revive_limit = 8;
   ctl.move_gap_ns = 1000000;
   const uint32_t index = 0;

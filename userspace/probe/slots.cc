@@ -157,6 +157,7 @@ void SlotTable::Take(uint8_t slot, uint16_t port, int64_t now_ns, SlotUpdate* up
   Store(k.changed_ns, static_cast<__u64>(now_ns));
   Store(k.deaths, __u32{0});
   Store(k.misses, __u32{0});
+  Store(pair_->patience_ns[slot], __u32{0});
   Store(k.port, __u16{port});
   Store(k.state, __u8{CW_SLOT_NEW});
   update->slots.push_back({slot, 0, port});
