@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "sync/mesh.h"
+#include "sync/neighbours.h"
 
 namespace cw::sync::sim {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr uint64_t kWorldStream = 5'000'000;
 constexpr int64_t kTaiEpochNs = 1'700'000'000 * kSecond;  // TAI − true time
 constexpr double kRoundJitter = 0.05;                     // timers are late by up to so much of a round
-constexpr double kClaimWaitNs = 2'000'000;                  // a claim waits in queues and for its agent up to so long
+constexpr double kClaimWaitNs = 2'000'000;                // a claim waits in queues and for its agent up to so long
 constexpr uint64_t kVerdictsEvery = 10;                   // samples
 
 }  // namespace
@@ -27,6 +28,7 @@ World::World(const Scenario& scenario, uint64_t seed)
   const double round_ns = scenario.round_s * kSecond;
   for (uint32_t i = 0; i < nodes_.size(); ++i) {
     by_name_.emplace(fleet_.hosts[i].name, i);
+    by_label_.emplace(HostLabel(HostId(fleet_.hosts[i].name)), i);
     nodes_[i].heard.resize(fleet_.hosts[i].peers.size());
     if (fleet_.hosts[i].up) Start(i, 0);
     events_.push({static_cast<TrueNs>(random_.Uniform() * round_ns), Kind::kRound, i});
@@ -134,6 +136,7 @@ void World::Hear(uint32_t host, size_t peer, TrueNs t) {
   if (best == from.said.size()) return;
   heard.claim = from.said[best];
   heard.claim.offset_ns += std::llround(fleet_.LieNs(fleet_.hosts[p.host], host, heard.said));
+  fleet_.Forge(fleet_.hosts[p.host], heard.claim);
 }
 
 AnchorReading World::ReadAnchor(uint32_t host, TrueNs t) {
@@ -210,7 +213,7 @@ void World::Happen(const Happening& h, uint32_t index) {
       Notice(i, h.at);
     }
     if (h.event.kind == EventKind::kLie) {
-      host.lie = {true, h.event.two_faced, h.at, h.event.ns, h.event.ppb};
+      host.lie = {true, h.event.two_faced, h.event.forge, h.at, h.event.ns, h.event.ppb};
       host.liar_ever = true;
     }
     if (h.event.kind == EventKind::kTruth) host.lie.on = false;
@@ -254,6 +257,16 @@ void World::Resume(const Happening& h) {
   links_->Changed(t);
 }
 
+// A host that is no neighbour is named by its id.
+int World::Reference(const std::string& named) const {
+  auto it = by_name_.find(named);
+  if (it == by_name_.end()) {
+    it = by_label_.find(named);
+    if (it == by_label_.end()) return -1;
+  }
+  return static_cast<int>(it->second);
+}
+
 HostSample World::Sample(uint32_t host, TrueNs t) {
   const Host& h = fleet_.hosts[host];
   HostSample s;
@@ -264,8 +277,7 @@ HostSample World::Sample(uint32_t host, TrueNs t) {
   s.synchronised = now.state == SyncState::kSynchronised;
   s.judged = !h.liar_ever && !h.victim && t >= h.unfair_until;
   s.epoch = now.epoch;
-  const auto it = by_name_.find(now.reference);
-  s.reference = it == by_name_.end() ? -1 : static_cast<int>(it->second);
+  s.reference = Reference(now.reference);
   const auto since = static_cast<double>(h.clock.Local(t) - now.anchor_ns);
   s.fleet_ns = h.clock.ErrorNs(t) + static_cast<double>(kLocalEpochNs + now.offset_ns) + now.slope_ppb * 1e-9 * since;
   s.est_ns = static_cast<double>(now.error_est_ns);
