@@ -113,10 +113,10 @@ void Fleet::Forge(const Host& liar, FleetClaim& claim) const {
       claim.hops = 0;
       return;
     case Forgery::kZeroBound:
-      claim.bound_ns = 0;
+      claim.width_ns = 0;
       return;
     case Forgery::kVastBound:
-      claim.bound_ns = kVastBoundNs;
+      claim.width_ns = kVastBoundNs;
       return;
     case Forgery::kAhead:
       claim.reference_seq += kSeqAhead;
@@ -124,7 +124,7 @@ void Fleet::Forge(const Host& liar, FleetClaim& claim) const {
     case Forgery::kInvented:
       claim.reference_id = 1;
       claim.hops = 1;
-      claim.bound_ns = 0;
+      claim.width_ns = 0;
       return;
   }
 }

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "sync/mesh.h"
-#include "sync/neighbours.h"
 
 namespace cw::sync::sim {
 namespace {
@@ -28,7 +27,6 @@ World::World(const Scenario& scenario, uint64_t seed)
   const double round_ns = scenario.round_s * kSecond;
   for (uint32_t i = 0; i < nodes_.size(); ++i) {
     by_name_.emplace(fleet_.hosts[i].name, i);
-    by_label_.emplace(HostLabel(HostId(fleet_.hosts[i].name)), i);
     nodes_[i].heard.resize(fleet_.hosts[i].peers.size());
     if (fleet_.hosts[i].up) Start(i, 0);
     events_.push({static_cast<TrueNs>(random_.Uniform() * round_ns), Kind::kRound, i});
@@ -46,6 +44,7 @@ void World::Start(uint32_t host, TrueNs t) {
   ++h.boots;
   Node& node = nodes_[host];
   node.agreement = std::make_unique<Agreement>(h.name, Mix(fleet_.seed * 1'000'003 + host * 31 + h.boots));
+  node.agreement->SetMembers(nodes_.size());
   node.said_at.fill(-1);
   for (Heard& heard : node.heard) heard = Heard();
   links_->Forget(host, t);
@@ -257,16 +256,6 @@ void World::Resume(const Happening& h) {
   links_->Changed(t);
 }
 
-// A host that is no neighbour is named by its id.
-int World::Reference(const std::string& named) const {
-  auto it = by_name_.find(named);
-  if (it == by_name_.end()) {
-    it = by_label_.find(named);
-    if (it == by_label_.end()) return -1;
-  }
-  return static_cast<int>(it->second);
-}
-
 HostSample World::Sample(uint32_t host, TrueNs t) {
   const Host& h = fleet_.hosts[host];
   HostSample s;
@@ -277,7 +266,6 @@ HostSample World::Sample(uint32_t host, TrueNs t) {
   s.synchronised = now.state == SyncState::kSynchronised;
   s.judged = !h.liar_ever && !h.victim && t >= h.unfair_until;
   s.epoch = now.epoch;
-  s.reference = Reference(now.reference);
   const auto since = static_cast<double>(h.clock.Local(t) - now.anchor_ns);
   s.fleet_ns = h.clock.ErrorNs(t) + static_cast<double>(kLocalEpochNs + now.offset_ns) + now.slope_ppb * 1e-9 * since;
   s.est_ns = static_cast<double>(now.error_est_ns);

@@ -66,7 +66,6 @@ class World {
   void Notice(uint32_t host, TrueNs t);
   void Resume(const Happening& h);
   void MeasureAll(TrueNs t);
-  int Reference(const std::string& named) const;
   HostSample Sample(uint32_t host, TrueNs t);
   void AuditMesh(Metrics& m);
   void CountVerdicts();
@@ -75,7 +74,7 @@ class World {
   Fleet fleet_;
   std::unique_ptr<Links> links_;
   std::vector<Node> nodes_;
-  std::unordered_map<std::string, uint32_t> by_name_, by_label_;
+  std::unordered_map<std::string, uint32_t> by_name_;
   std::priority_queue<Next> events_;
   std::vector<NeighbourView> views_;
   Random random_;
