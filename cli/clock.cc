@@ -89,11 +89,9 @@ std::string AnchorText(const v1::ClockTracking& t) {
   return t.anchor_note().empty() ? t.anchor() : absl::StrFormat("%s, not used: %s", t.anchor(), t.anchor_note());
 }
 
-std::string BoundText(double bound_ns, const std::string& reference, uint32_t hops, const std::string& host) {
-  if (reference.empty()) return kNoValue;
-  if (reference == host) return absl::StrFormat("%s: this host is the reference", SmallText(bound_ns));
-  return absl::StrFormat("%s from the fleet time of %s, over %d link%s", SmallText(bound_ns), reference, hops,
-                         hops == 1 ? "" : "s");
+std::string BoundText(double bound_ns, const std::string& timeline) {
+  if (timeline.empty()) return kNoValue;
+  return absl::StrFormat("%s from the fleet time of any host on this timeline", SmallText(bound_ns));
 }
 
 absl::StatusOr<int> Tracking(Session& session, const ClockOptions&, const v1::ClockReply& reply) {
@@ -114,7 +112,7 @@ absl::StatusOr<int> Tracking(Session& session, const ClockOptions&, const v1::Cl
       line("offset",
            absl::StrFormat("%s from the local clock, rate %+.3f ppb", OffsetText(t.offset_ns()), t.rate_ppb()));
       line("error", absl::StrFormat("within %s, likely", SmallText(t.error_est_ns())));
-      line("bound", BoundText(t.bound_ns(), t.reference(), t.hops(), t.host_name()));
+      line("bound", BoundText(t.bound_ns(), t.timeline()));
     }
     if (std::abs(t.slew_ppb()) >= 1)
       line("slew",
@@ -210,7 +208,8 @@ absl::StatusOr<int> Nics(Session& session, const ClockOptions&, const v1::ClockR
   v1::ClockReply shown;
   *shown.mutable_nics() = reply.nics();
   session.Show(shown, [&] {
-    Table table({"NIC", "CLOCK", ">AHEAD", ">RATE", ">ERROR", ">BOUND", ">READ", ">READS", ">FAILED", "ARRIVALS", "NOTE"});
+    Table table(
+        {"NIC", "CLOCK", ">AHEAD", ">RATE", ">ERROR", ">BOUND", ">READ", ">READS", ">FAILED", "ARRIVALS", "NOTE"});
     for (const v1::ClockNic& nic : shown.nics()) {
       const bool tied = nic.tie().state() != v1::PeerClock::STATE_UNKNOWN;
       const bool by_nic = nic.stamps() && nic.converted();
@@ -242,7 +241,7 @@ absl::StatusOr<int> Bound(Session& session, const ClockOptions&, const v1::Clock
     }
     table.Add({{SmallText(bound.bound_ns()), Tone::kTitle},
                {"in all", Tone::kTitle},
-               absl::StrFormat("distance from the fleet time of %s that is not exceeded in fleets of up to 64 hosts", bound.reference())});
+               "distance from the fleet time of any synchronised host on this timeline"});
     table.Print(std::cout, session.Colour());
   });
   return kOk;

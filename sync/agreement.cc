@@ -60,6 +60,7 @@ void Agreement::Impl::Unsettle(int64_t now_ns, FleetTrouble why) {
   off_rounds = recovering = 0;
   disputed_since_ns = kLongAgoNs;
   reference.Reset();
+  bound.Reset();
 }
 
 void Agreement::Impl::Disrupt(int64_t now_ns) {
@@ -402,8 +403,7 @@ void Agreement::Impl::Publish(const std::vector<NeighbourView>& views) {
   if (settled && time.trouble == FleetTrouble::kIsolated) time.state = SyncState::kFreeRunning;
   time.error_est_ns = std::llround(std::min(error_ns, kNowhereNs)) + local_likely_ns;
   time.error_drift_ppb = ErrorDriftPpb();
-  time.bound_ns = settled ? std::llround(std::min(reference.published_ns(), kNowhereNs)) : std::llround(kNowhereNs);
-  time.bound_ns = std::max(time.bound_ns, int64_t{0}) + local_bound_ns;
+  time.bound_ns = std::llround(settled && !unmeasured ? bound.bound_ns(BoundHops()) : kNowhereNs) + local_bound_ns;
   verdicts.resize(views.size());
   double weights = 0;
   for (const Peer& p : peers) weights += p.weight;
@@ -433,7 +433,7 @@ FleetClaim Agreement::Impl::Claim() const {
   if (settled) {
     c.reference_id = reference.id();
     c.reference_seq = reference.seq();
-    c.bound_ns = std::llround(std::min(reference.relayed_ns(), kNowhereNs)) + local_bound_ns;
+    c.width_ns = std::llround(bound.width_ns()) + local_bound_ns;
     c.hops = reference.hops();
   }
   if (anchors.known()) {
@@ -463,11 +463,17 @@ const FleetTime& Agreement::Update(int64_t now_ns, const std::vector<NeighbourVi
   } else {
     a.Acquire(now_ns, neighbours);
   }
+  a.MeasureBound(now_ns);
   a.FindReference(now_ns, neighbours);
   a.HearAnchors(neighbours, anchor);
   a.Publish(neighbours);
   return a.time;
 }
+
+void Agreement::SetMembers(size_t members) { impl_->fleet_size = members; }
+double Agreement::width_ns() const { return impl_->bound.width_ns(); }
+double Agreement::bound_ns() const { return impl_->bound.bound_ns(impl_->BoundHops()); }
+int Agreement::bound_hops() const { return impl_->BoundHops(); }
 
 void Agreement::SetLocalError(int64_t likely_ns, int64_t bound_ns) {
   impl_->local_likely_ns = std::llabs(likely_ns);

@@ -41,10 +41,10 @@ struct FleetClaim {
   int64_t offset_ns = 0;  // fleet − local
   double slope_ppb = 0;
   int64_t error_est_ns = 0;
-  // Distance from the bound's reference (the host of the lowest id that is heard of): see docs/clock.md.
-  uint64_t reference_id = 0;
-  int64_t bound_ns = 0;
-  uint32_t hops = 0;
+  int64_t width_ns = 0;  // neighbours are at most so far from each other, as far as it knows: sync/fleet_bound.h
+  uint64_t reference_id =
+      0;              // the fleet's host of the lowest id: by whose name people call its time. No bound rests on it
+  uint32_t hops = 0;  // to that
   // TAI, as far as known: fleet + tai_offset_ns is TAI, give or take tai_bound_ns. tai_bound_ns < 0: not known.
   int64_t tai_offset_ns = 0;
   int64_t tai_bound_ns = -1;
@@ -134,6 +134,10 @@ class Agreement {
   const FleetTime& Update(int64_t now_ns, const std::vector<NeighbourView>& neighbours,
                           const AnchorReading& anchor = {});
 
+  // How many hosts the fleet has, this one included: how far apart any two of its graph are. Until it is told, no more
+  // than this host and its neighbours.
+  void SetMembers(size_t members);
+
   // How far the local clock may be off the steady line that it is taken for, likely and at most: what a slew brought
   // that was not noticed at once (LineKeeper). It is part of what Update tells from now on.
   void SetLocalError(int64_t likely_ns, int64_t bound_ns);
@@ -143,7 +147,10 @@ class Agreement {
   bool RateJumped(int64_t now_ns, const std::vector<NeighbourView>& neighbours);
 
   const FleetTime& now() const;
-  FleetClaim Claim() const;                               // what to tell the neighbours
+  double width_ns() const;   // the bound of one link, see sync/fleet_bound.h
+  double bound_ns() const;   // … of all links, now().bound_ns less the local clock's error
+  int bound_hops() const;    // over so many of them bound_ns reaches
+  FleetClaim Claim() const;  // what to tell the neighbours
   const std::vector<NeighbourVerdict>& verdicts() const;  // of the last round
   const std::vector<AnchorVerdict>& anchors() const;      // of the last round
   TaiTime tai() const;

@@ -117,25 +117,47 @@ double Agreement::Impl::ErrorDriftPpb() const {
   return std::min(kFreeRunPpb, likely);
 }
 
-void Agreement::Impl::FindReference(int64_t now_ns, const std::vector<NeighbourView>& views) {
+// All neighbours count that tell a time on our timeline, those beyond their tolerance and those just stepped as well:
+// up to so many as may lie are left out anyway, and what more of them show is true.
+void Agreement::Impl::MeasureBound(int64_t now_ns) {
+  if (!settled) return;
   told.clear();
+  absent_s.clear();
+  int unheard = 0;
+  for (const Peer& p : peers) {
+    unheard += memories[p.view].comparable_ns == kLongAgoNs;
+    // Who looks for the time will come as near to us as its link can tell.
+    const bool coming = p.error_ns > 0 && !p.comparable && p.reason != Reason::kTimeline;
+    if (!p.comparable && !coming) {
+      const int64_t last = std::max(memories[p.view].comparable_ns, settled_ns);
+      absent_s.push_back(static_cast<double>(now_ns - last) * 1e-9);
+      continue;
+    }
+    // A neighbour's line may have bent since it was told, and, where rates jump, been stepped.
+    const double bend = 0.5 * kBendPpbPerS * p.age_s * (p.age_s + 2 * kRoundS) + options.max_drift_ppb * kToldWithinS +
+                        change_ppb * kNoticedWithinS;
+    const double apart = coming ? 0 : std::abs(p.apart_ns) + kHeardAfterS * std::abs(p.rate_ppb);
+    told.push_back({apart + p.bound_ns + bend, p.width_ns});
+  }
+  bound.Update(passed_s, told, absent_s, GrowthPpb());
+  // At the start links are measured one after the other, the long ones last, and who is not settled tells no width.
+  const int down = std::max(1, MostLiars(static_cast<int>(peers.size())));
+  unmeasured = unheard > down && now_ns - settled_ns < kReferenceNs;
+}
+
+void Agreement::Impl::FindReference(int64_t now_ns, const std::vector<NeighbourView>& views) {
+  namers.clear();
   if (!settled) return;
   for (const Peer& p : peers) {
     if (!p.comparable || p.reason == Reason::kFalseTicker || p.reason == Reason::kWaiting) continue;
-    // A neighbour's line may have bent since it was told, and, where rates jump, been stepped.
-    const auto slew = static_cast<double>(options.max_slew_ppb);
-    const double bend = 0.5 * kBendPpbPerS * p.age_s * (p.age_s + 2 * kRoundS) + options.max_drift_ppb * kToldWithinS +
-                        change_ppb * kNoticedWithinS;
-    const double growth = (options.max_drift_ppb + slew) * p.age_s;
-    told.push_back({&views[p.view].claim, std::abs(p.apart_ns) + p.bound_ns, bend, growth, p.age_s});
+    namers.push_back({&views[p.view].claim, p.age_s});
   }
   // Who hears nobody (yet) is its own reference: the first of a fleet.
   const bool first = !heard_anyone && trouble == FleetTrouble::kIsolated;
   const bool alone = heard_anyone && voters.empty() && !views.empty();
   const bool eligible = (trouble == FleetTrouble::kNone || first) && !alone &&
-                        (told.empty() || now_ns - settled_ns >= kReferenceNs || reference.id() == id);
-  reference.Update(id, now_ns, time.offset_ns + now_ns, eligible, told,
-                   options.max_drift_ppb + static_cast<double>(options.max_slew_ppb));
+                        (namers.empty() || now_ns - settled_ns >= kReferenceNs || reference.id() == id);
+  reference.Update(id, now_ns, time.offset_ns + now_ns, eligible, namers);
   if (reference.id() == named_reference) return;
   named_reference = reference.id();
   time.reference = named_reference == id ? self : named_reference == 0 ? "" : HostLabel(named_reference);

@@ -5,12 +5,14 @@
 // Pure; one thread per object.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "sync/agreement.h"
 #include "sync/anchors.h"
+#include "sync/fleet_bound.h"
 #include "sync/reference.h"
 #include "sync/vote.h"
 
@@ -49,9 +51,11 @@ inline constexpr double kFastGain = 0.3;
 inline constexpr int64_t kMakeGoodNs = 500'000'000;      // after a jump of rates
 inline constexpr int64_t kMakeGoodRoundNs = 20'000'000;  // and rounds are so far apart then
 inline constexpr double kClearNoises = 10;
-inline constexpr double kBendPpbPerS = 200'000;         // how fast the slope of fleet time may change
-inline constexpr double kToldWithinS = 0.003;           // a jump of a clock's rate is told to the neighbours
-inline constexpr int64_t kReferenceNs = 2'000'000'000;  // of being settled before one is a reference
+inline constexpr double kBendPpbPerS = 200'000;  // how fast the slope of fleet time may change
+inline constexpr double kHeardAfterS = 0.5;      // what far hosts measured is so old
+inline constexpr double kToldWithinS = 0.003;    // a jump of a clock's rate is told to the neighbours
+inline constexpr int64_t kReferenceNs =
+    2'000'000'000;  // of being settled before one is a reference, or has waited for all links
 // Errors
 inline constexpr double kErrorFactor = 5, kWholeFleetFactor = 4.5, kNoWeight = 1e-30;
 inline constexpr double kLinkSds = 4;  // standard deviations that a link's error_est is, about
@@ -69,6 +73,7 @@ struct Agreement::Impl {
   // What is remembered of a neighbour between rounds.
   struct Memory {
     std::string name;
+    uint64_t id = 0;  // that the name gives it; claims of another id are not its own
     uint32_t link_epoch = 0;
     bool link_known = false;
     bool returning = false;                 // back after an absence, not yet near
@@ -96,6 +101,7 @@ struct Agreement::Impl {
     double error_ns = 0;  // likely, of the link
     double claim_error_ns = 0;
     double bound_ns = 0;  // of the link
+    double width_ns = 0;  // as it tells
     double age_s = 0;     // of the claim
     double tolerance_ns = 0;
     double weight = 0;
@@ -155,7 +161,10 @@ struct Agreement::Impl {
   void LearnScatter(const Scatter& now);
   double MostSaidNs2() const;
   void MeasureError(double apart_ns);
+  void MeasureBound(int64_t now_ns);
   void FindReference(int64_t now_ns, const std::vector<NeighbourView>& views);
+  double GrowthPpb() const { return options.max_drift_ppb + static_cast<double>(options.max_slew_ppb); }
+  int BoundHops() const { return sync::BoundHops(std::max(fleet_size, memories.size() + 1)); }
 
   // agreement_peers.cc
   void Assess(int64_t now_ns, const std::vector<NeighbourView>& views);
@@ -224,7 +233,12 @@ struct Agreement::Impl {
   std::vector<Opinion> rates;
   std::vector<double> scratch;
   std::vector<Votes> votes;
-  std::vector<Reference::Told> told;
+  std::vector<FleetBound::Told> told;
+  std::vector<double> absent_s;
+  FleetBound bound;
+  bool unmeasured = false;  // most links of a newcomer are yet to be heard
+  size_t fleet_size = 0;    // SetMembers
+  std::vector<Reference::Told> namers;
   Reference reference;
   uint64_t named_reference = 0;
   Anchors anchors;

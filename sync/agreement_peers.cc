@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sync/agreement_impl.h"
+#include "sync/neighbours.h"
 
 namespace cw::sync {
 namespace {
@@ -54,6 +55,7 @@ void Agreement::Impl::Align(const std::vector<NeighbourView>& views) {
     const auto it = std::find_if(old.begin(), old.end(), [&](const Memory& m) { return m.name == v.name; });
     memories.push_back(it == old.end() ? Memory{} : std::move(*it));
     memories.back().name = v.name;
+    memories.back().id = HostId(v.name);
   }
 }
 
@@ -82,7 +84,7 @@ void Agreement::Impl::Assess(int64_t now_ns, const std::vector<NeighbourView>& v
 void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& m, Peer& p) const {
   const FleetClaim& c = v.claim;
   const Estimate& link = v.link;
-  if (link.state == SyncState::kUnknown || c.host_id == 0 || c.timeline == 0) return;
+  if (link.state == SyncState::kUnknown || c.host_id != m.id || c.timeline == 0) return;
   // Also refuses what is no number.
   const bool sane =
       std::abs(c.slope_ppb) < kInsanePpb && std::abs(c.rate_ppb) < kInsanePpb && std::abs(link.slope_ppb) < kInsanePpb;
@@ -106,6 +108,7 @@ void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& 
   p.error_ns = static_cast<double>(std::max<int64_t>(link.error_est_ns, 1));
   p.claim_error_ns = static_cast<double>(std::max<int64_t>(c.error_est_ns, 0));
   p.bound_ns = static_cast<double>(std::max<int64_t>(link.bound_ns, 0));
+  p.width_ns = static_cast<double>(std::max<int64_t>(c.width_ns, 0));
   p.age_s = std::max({0.0, age_ns * 1e-9, static_cast<double>(v.claim_age_ns) * 1e-9});
   if (c.timeline != timeline) {
     p.reason = Reason::kTimeline;

@@ -27,9 +27,10 @@ struct FleetTime {
   double slope_ppb = 0;
   int64_t error_est_ns = 0;
   double error_drift_ppb = 1000;  // how fast error_est grows with the distance from the anchor
-  int64_t bound_ns = 0;           // at the anchor; grows by max drift × distance from it
-  uint32_t epoch = 0;             // another epoch is another timeline, or a step
-  std::string reference;          // host name; of whom the bound is told
+  int64_t bound_ns =
+      0;               // at the anchor, from any synchronised host's fleet time; grows by max drift × distance from it
+  uint32_t epoch = 0;  // another epoch is another timeline, or a step
+  std::string reference;  // name of the live host of the lowest id
   FleetTrouble trouble = FleetTrouble::kNone;
 
   int64_t ToFleetNs(int64_t local_ns) const;

@@ -11,6 +11,9 @@
 namespace cw::sync::sim {
 namespace {
 
+constexpr int64_t kVastBoundNs = 3'600 * kSecond;
+constexpr uint32_t kSeqAhead = 100'000;
+
 enum Stream : uint64_t { kClockStream = 1, kLinkStream, kSelectStream };
 
 ClockSpec Draw(const ClockRanges& r, Random& random) {
@@ -56,6 +59,7 @@ void Fleet::MakeHosts() {
 void Fleet::MakeLinks() {
   std::vector<uint64_t> ids;
   for (const Host& h : hosts) ids.push_back(HostId(h.name));
+  lowest_id = *std::min_element(ids.begin(), ids.end());
   const auto chosen = ChooseAllNeighbours(ids, seed);
   std::vector<std::pair<uint32_t, uint32_t>> edges;
   for (uint32_t a = 0; a < chosen.size(); ++a) {
@@ -97,6 +101,32 @@ double Fleet::LieNs(const Host& liar, uint32_t towards, TrueNs t) const {
   if (!liar.lie.on) return 0;
   const double ns = liar.lie.ns + liar.lie.ppb * static_cast<double>(t - liar.lie.since) / kSecond;
   return liar.lie.two_faced && towards % 2 == 1 ? -ns : ns;
+}
+
+void Fleet::Forge(const Host& liar, FleetClaim& claim) const {
+  if (!liar.lie.on) return;
+  switch (liar.lie.forge) {
+    case Forgery::kNone:
+      return;
+    case Forgery::kIdentity:
+      claim.host_id = claim.reference_id = lowest_id;
+      claim.hops = 0;
+      return;
+    case Forgery::kZeroBound:
+      claim.width_ns = 0;
+      return;
+    case Forgery::kVastBound:
+      claim.width_ns = kVastBoundNs;
+      return;
+    case Forgery::kAhead:
+      claim.reference_seq += kSeqAhead;
+      return;
+    case Forgery::kInvented:
+      claim.reference_id = 1;
+      claim.hops = 1;
+      claim.width_ns = 0;
+      return;
+  }
 }
 
 std::vector<uint32_t> Fleet::MostPerHost(int most, Random& random) const {

@@ -17,6 +17,7 @@ namespace cw::sync::sim {
 struct Lie {
   bool on = false;
   bool two_faced = false;
+  Forgery forge = Forgery::kNone;
   TrueNs since = 0;
   double ns = 0;
   double ppb = 0;
@@ -70,6 +71,7 @@ class Fleet {
   void MarkVictims();
   // What the liar adds to its claims towards this neighbour.
   double LieNs(const Host& liar, uint32_t towards, TrueNs t) const;
+  void Forge(const Host& liar, FleetClaim& claim) const;
 
   const Scenario& scenario;
   uint64_t seed;
@@ -77,6 +79,7 @@ class Fleet {
   std::vector<Link> links;
   std::vector<Happening> happenings;  // by time
   double load;                        // now
+  uint64_t lowest_id = 0;             // of all hosts
 
  private:
   void MakeHosts();

@@ -20,6 +20,7 @@ constexpr Band kBands[] = {
     {"converge_s", &Expect::converge_s, true},
     {"reconverge_s", &Expect::reconverge_s, true},
     {"bound_coverage", &Expect::bound_coverage, false},
+    {"disjoint", &Expect::disjoint, true},
     {"est_coverage", &Expect::est_coverage, false},
     {"est_ratio", &Expect::est_ratio, true},
     {"bound_p50_ns", &Expect::bound_p50_ns, true},
@@ -83,9 +84,10 @@ Verdict RunScenario(const Scenario& scenario, int seeds, uint64_t first_seed) {
     }
     return w;
   };
-  v.summary = absl::StrFormat("p50 %.0f p99 %.0f max %.0f ns, converged %.1f s, bound %.0f (judged at %.0f hosts) error_est %.0f ns",
-                              worst("p50_ns"), worst("p99_ns"), worst("max_ns"), worst("converge_s"),
-                              worst("bound_p50_ns"), worst("bound_judged_hosts"), worst("est_p50_ns"));
+  v.summary = absl::StrFormat(
+      "p50 %.0f p99 %.0f max %.0f ns, converged %.1f s, bound %.0f (judged at %.0f hosts) error_est %.0f ns",
+      worst("p50_ns"), worst("p99_ns"), worst("max_ns"), worst("converge_s"), worst("bound_p50_ns"),
+      worst("bound_judged_hosts"), worst("est_p50_ns"));
   return v;
 }
 

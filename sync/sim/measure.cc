@@ -38,6 +38,13 @@ double MiddleOf(const std::vector<HostSample>& samples) {
   return all[static_cast<size_t>(mid)];
 }
 
+// What the hosts of one timeline have in common: their fleet times, and where their intervals are.
+struct Common {
+  std::vector<double> fleet_ns;
+  double middle_ns = 0;  // their median
+  double most_low = -HUGE_VAL, least_high = HUGE_VAL;
+};
+
 }  // namespace
 
 Measure::Measure(const Fleet& fleet)
@@ -84,22 +91,38 @@ void Measure::AddPairs(TrueNs t, const std::vector<HostSample>& samples, const s
   max_ns_ = std::max(max_ns_, samples[*high].fleet_ns - samples[*low].fleet_ns);
 }
 
-// The bound is told of a reference host; while the two are apart, on
-// two timelines, or the reference lies, there is no truth to hold.
-void Measure::AddBounds(const std::vector<HostSample>& samples) {
+// A bound is told of all synchronised hosts of the timeline, whoever hears whom: every host that says so is judged
+// against the one in the middle of them. Two whose intervals have no time in common are a failure
+// of its own: whoever compares their times cannot know.
+void Measure::AddBounds(const std::vector<HostSample>& samples, bool settled) {
+  std::map<uint64_t, Common> timelines;
+  const auto counts = [](const HostSample& s) { return s.judged && s.synchronised; };
+  for (const HostSample& s : samples) {
+    if (!counts(s)) continue;
+    Common& c = timelines[s.timeline];
+    c.fleet_ns.push_back(s.fleet_ns);
+    c.most_low = std::max(c.most_low, s.fleet_ns - s.bound_ns);
+    c.least_high = std::min(c.least_high, s.fleet_ns + s.bound_ns);
+  }
+  for (auto& [timeline, c] : timelines) {
+    const auto middle = c.fleet_ns.begin() + static_cast<std::ptrdiff_t>(c.fleet_ns.size() / 2);
+    std::nth_element(c.fleet_ns.begin(), middle, c.fleet_ns.end());
+    c.middle_ns = *middle;
+  }
   for (size_t i = 0; i < samples.size(); ++i) {
     const HostSample& s = samples[i];
-    if (!s.judged || !s.synchronised || s.reference < 0) continue;
-    ests_.push_back(static_cast<float>(s.est_ns));
-    bounds_.push_back(static_cast<float>(s.bound_ns));
-    const auto r = static_cast<size_t>(s.reference);
-    if (!samples[r].judged || samples[r].timeline != s.timeline) continue;
-    if (fleet_.hosts[r].group != fleet_.hosts[i].group) continue;
-    const double off = std::abs(s.fleet_ns - samples[r].fleet_ns);
+    if (!counts(s)) continue;
+    if (settled) {
+      ests_.push_back(static_cast<float>(s.est_ns));
+      bounds_.push_back(static_cast<float>(s.bound_ns));
+    }
+    const Common& c = timelines[s.timeline];
+    const double off = std::abs(s.fleet_ns - c.middle_ns);
     ++bound_n_;
     bound_hosts_.insert(i);
     bound_held_ += off <= s.bound_ns;
     over_bound_ns_ = std::max(over_bound_ns_, off - s.bound_ns);
+    disjoint_ += s.fleet_ns - s.bound_ns > c.least_high || s.fleet_ns + s.bound_ns < c.most_low;
   }
 }
 
@@ -186,10 +209,8 @@ void Measure::Add(TrueNs t, const std::vector<HostSample>& samples) {
   moments_.push_back({t, Quantile(now_, 0.99), judged > 0 ? Share(synchronised, judged) : 0, all && !none});
   const double middle_ns = MiddleOf(samples);
   AddDisturbed(t, samples, middle_ns);
-  if (t >= settle_) {
-    AddBounds(samples);
-    AddJumps(samples);
-  }
+  AddBounds(samples, t >= settle_);
+  if (t >= settle_) AddJumps(samples);
   if (t >= last_quarter_) {
     AddVictims(samples, middle_ns);
     AddTai(samples);
@@ -245,11 +266,13 @@ Metrics Measure::Result() {
   }
   if (bound_n_ > 0) {
     m["bound_coverage"] = Share(bound_held_, bound_n_);
-    m["bound_judged_hosts"] = static_cast<double>(bound_hosts_.size());  // those that know their reference themselves
+    m["bound_judged_hosts"] = static_cast<double>(bound_hosts_.size());
     m["bound_p50_ns"] = Quantile(bounds_, 0.5);
+    m["bound_samples"] = static_cast<double>(bound_n_);
     m["over_bound_ns"] = std::max(0.0, over_bound_ns_);
   }
   if (judged_ > 0) m["synchronised"] = Share(synchronised_, judged_);
+  m["disjoint"] = static_cast<double>(disjoint_);
   m["jump_ns"] = jump_ns_;
   const auto disturbed = [&](int bits) {
     return static_cast<double>(

@@ -24,7 +24,6 @@ struct HostSample {
   bool judged = false;  // up, honest, no victim, nothing has just happened to it
   uint32_t epoch = 0;
   uint64_t timeline = 0;
-  int reference = -1;   // host of the bound; −1: unknown name
   double fleet_ns = 0;  // fleet time − true time
   double est_ns = 0, bound_ns = 0;
   bool tai_known = false;
@@ -51,7 +50,7 @@ class Measure {
 
  private:
   void AddPairs(TrueNs t, const std::vector<HostSample>& samples, const std::vector<uint32_t>& group);
-  void AddBounds(const std::vector<HostSample>& samples);
+  void AddBounds(const std::vector<HostSample>& samples, bool settled);
   void AddVictims(const std::vector<HostSample>& samples, double middle_ns);
   void AddTai(const std::vector<HostSample>& samples);
   void AddDisturbed(TrueNs t, const std::vector<HostSample>& samples, double middle_ns);
@@ -71,7 +70,7 @@ class Measure {
   size_t happening_ = 0;  // the next
   double max_ns_ = 0, jump_ns_ = 0, victim_ns_ = 0, over_bound_ns_ = 0;
   std::set<size_t> bound_hosts_;  // whose bound could be judged
-  uint64_t judged_ = 0, synchronised_ = 0, bound_n_ = 0, bound_held_ = 0, pair_n_ = 0, pair_held_ = 0;
+  uint64_t judged_ = 0, synchronised_ = 0, bound_n_ = 0, bound_held_ = 0, disjoint_ = 0, pair_n_ = 0, pair_held_ = 0;
   uint64_t victims_ = 0, refused_ = 0, tai_n_ = 0, tai_known_ = 0, tai_held_ = 0;
   uint64_t liar_verdicts_ = 0, liars_named_ = 0, honest_verdicts_ = 0, accused_ = 0;
   uint64_t bad_anchor_verdicts_ = 0, bad_anchors_named_ = 0;

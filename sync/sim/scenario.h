@@ -94,18 +94,29 @@ enum class EventKind {
   kAsymmetry
 };
 
+// What a lying host also writes into its claims. The message's MAC is its own in any case.
+enum class Forgery {
+  kNone,
+  kIdentity,  // host_id of the fleet's lowest host, which bounds are told of
+  kZeroBound,
+  kVastBound,  // an hour
+  kAhead,      // reference_seq + 100,000
+  kInvented    // reference_id = 1, whom nobody has ever heard
+};
+
 struct Event {
   EventKind kind = EventKind::kStep;
   double at_s = 0;
   Selector who;
-  double ns = 0;            // step, lie, asymmetry (all links of the hosts, towards them)
-  double ppb = 0;           // ramp; lie: grows so fast; drift: each host's rate jumps by anything in ±
-  double seconds = 0;       // suspend, restart: how long; ramp: over how long
-  double value = 0;         // load; partition: share of the hosts in the first part
-  bool noticed = false;     // suspend, step: the agent is told (Agreement::Disrupted)
-  bool stops_clock = true;  // suspend: the local clock does not run
-  bool reboot = false;      // restart: the local clock starts from another offset too
-  bool two_faced = false;   // lie: half of the neighbours hear the opposite
+  double ns = 0;                   // step, lie, asymmetry (all links of the hosts, towards them)
+  double ppb = 0;                  // ramp; lie: grows so fast; drift: each host's rate jumps by anything in ±
+  double seconds = 0;              // suspend, restart: how long; ramp: over how long
+  double value = 0;                // load; partition: share of the hosts in the first part
+  bool noticed = false;            // suspend, step: the agent is told (Agreement::Disrupted)
+  bool stops_clock = true;         // suspend: the local clock does not run
+  bool reboot = false;             // restart: the local clock starts from another offset too
+  bool two_faced = false;          // lie: half of the neighbours hear the opposite
+  Forgery forge = Forgery::kNone;  // lie
 };
 
 struct AnchorSpec {
@@ -123,9 +134,10 @@ struct Expect {
   double p50_ns = kNoBand, p99_ns = kNoBand, max_ns = kNoBand;  // |F_i − F_j|
   double converge_s = kNoBand;                                  // from the start
   double reconverge_s = kNoBand;                                // from the last event
-  double bound_coverage = 1;                                    // least
-  double est_coverage = 0.9999;                                 // least
-  double est_ratio = kNoBand;                                   // median of error_est ÷ p99 error, most
+  double bound_coverage = 1;                                    // least, of all hosts
+  double disjoint = 0;  // most samples of a host that no time satisfies together with another's of its timeline
+  double est_coverage = 0.9999;     // least
+  double est_ratio = kNoBand;       // median of error_est ÷ p99 error, most
   double bound_p50_ns = kNoBand;    // most: a bound that is never wrong because it is huge helps nobody
   double synchronised = kNoBand;    // least share of host-samples after settling
   double liars_named = kNoBand;     // least share of (honest host, lying neighbour) at the end

@@ -188,9 +188,28 @@ bool ReadKind(Table& t, Event& e) {
   return false;
 }
 
+void ReadForgery(Table& t, Event& e) {
+  static const std::pair<const char*, Forgery> kForgeries[] = {
+      {"identity", Forgery::kIdentity}, {"zero_bound", Forgery::kZeroBound}, {"vast_bound", Forgery::kVastBound},
+      {"ahead", Forgery::kAhead},       {"invented", Forgery::kInvented},
+  };
+  std::string forge;
+  t.Text("forge", forge);
+  if (forge.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& [name, f] : kForgeries) {
+    names.push_back(name);
+    if (forge != name) continue;
+    e.forge = f;
+    return;
+  }
+  t.Complain(absl::StrFormat("[[event]] forge has to be one of %s, not \"%s\"", absl::StrJoin(names, ", "), forge));
+}
+
 void ReadEvent(Table t, Scenario& s) {
   Event e;
   if (!ReadKind(t, e)) return;
+  ReadForgery(t, e);
   t.Number("at_s", e.at_s, 0, s.seconds)
       .Hosts("hosts", e.who.hosts, s.hosts)
       .Number("share", e.who.share, 0, 1)
@@ -223,6 +242,7 @@ void ReadExpect(Table t, Expect& e) {
       {"converge_s", &e.converge_s},
       {"reconverge_s", &e.reconverge_s},
       {"bound_coverage", &e.bound_coverage},
+      {"disjoint", &e.disjoint},
       {"est_coverage", &e.est_coverage},
       {"est_ratio", &e.est_ratio},
       {"bound_p50_ns", &e.bound_p50_ns},

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kWorldStream = 5'000'000;
 constexpr int64_t kTaiEpochNs = 1'700'000'000 * kSecond;  // TAI − true time
 constexpr double kRoundJitter = 0.05;                     // timers are late by up to so much of a round
-constexpr double kClaimWaitNs = 2'000'000;                  // a claim waits in queues and for its agent up to so long
+constexpr double kClaimWaitNs = 2'000'000;                // a claim waits in queues and for its agent up to so long
 constexpr uint64_t kVerdictsEvery = 10;                   // samples
 
 }  // namespace
@@ -44,6 +44,7 @@ void World::Start(uint32_t host, TrueNs t) {
   ++h.boots;
   Node& node = nodes_[host];
   node.agreement = std::make_unique<Agreement>(h.name, Mix(fleet_.seed * 1'000'003 + host * 31 + h.boots));
+  node.agreement->SetMembers(nodes_.size());
   node.said_at.fill(-1);
   for (Heard& heard : node.heard) heard = Heard();
   links_->Forget(host, t);
@@ -134,6 +135,7 @@ void World::Hear(uint32_t host, size_t peer, TrueNs t) {
   if (best == from.said.size()) return;
   heard.claim = from.said[best];
   heard.claim.offset_ns += std::llround(fleet_.LieNs(fleet_.hosts[p.host], host, heard.said));
+  fleet_.Forge(fleet_.hosts[p.host], heard.claim);
 }
 
 AnchorReading World::ReadAnchor(uint32_t host, TrueNs t) {
@@ -210,7 +212,7 @@ void World::Happen(const Happening& h, uint32_t index) {
       Notice(i, h.at);
     }
     if (h.event.kind == EventKind::kLie) {
-      host.lie = {true, h.event.two_faced, h.at, h.event.ns, h.event.ppb};
+      host.lie = {true, h.event.two_faced, h.event.forge, h.at, h.event.ns, h.event.ppb};
       host.liar_ever = true;
     }
     if (h.event.kind == EventKind::kTruth) host.lie.on = false;
@@ -264,8 +266,6 @@ HostSample World::Sample(uint32_t host, TrueNs t) {
   s.synchronised = now.state == SyncState::kSynchronised;
   s.judged = !h.liar_ever && !h.victim && t >= h.unfair_until;
   s.epoch = now.epoch;
-  const auto it = by_name_.find(now.reference);
-  s.reference = it == by_name_.end() ? -1 : static_cast<int>(it->second);
   const auto since = static_cast<double>(h.clock.Local(t) - now.anchor_ns);
   s.fleet_ns = h.clock.ErrorNs(t) + static_cast<double>(kLocalEpochNs + now.offset_ns) + now.slope_ppb * 1e-9 * since;
   s.est_ns = static_cast<double>(now.error_est_ns);

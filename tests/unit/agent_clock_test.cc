@@ -355,6 +355,7 @@ TEST(AgentClock, LateClaimsDoNotReplaceNewerOnes) {
   FleetClock clock("h0", 1);
   clock.SetPeers({"h1"});
   sync::FleetClaim newer, late, set_back;
+  newer.host_id = late.host_id = set_back.host_id = sync::HostId("h1");
   newer.anchor_ns = 10 * kSecond;
   late.anchor_ns = newer.anchor_ns - kSecond / 2;
   set_back.anchor_ns = kSecond;
@@ -365,6 +366,11 @@ TEST(AgentClock, LateClaimsDoNotReplaceNewerOnes) {
   clock.Round(kSecond + 2, links, {});
   ASSERT_EQ(clock.neighbours().size(), 1u);
   EXPECT_EQ(clock.neighbours()[0].claim.anchor_ns, newer.anchor_ns);
+  set_back.host_id = sync::HostId("stranger");
+  clock.OnClaim("h1", set_back, kSecond + 3);
+  clock.Round(kSecond + 3, links, {});
+  EXPECT_EQ(clock.neighbours()[0].claim.anchor_ns, newer.anchor_ns) << "a claim in another host's name";
+  set_back.host_id = sync::HostId("h1");
   clock.OnClaim("h1", set_back, kSecond + 3);
   clock.Round(kSecond + 4, links, {});
   EXPECT_EQ(clock.neighbours()[0].claim.anchor_ns, set_back.anchor_ns) << "its clock was set back";

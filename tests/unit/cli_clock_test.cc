@@ -25,7 +25,7 @@ TEST_F(Cwctl, ClockTrackingTellsStateErrorAndBound) {
   EXPECT_THAT(text, HasSubstr("fleet time  1233.567890046 s\n"));
   EXPECT_THAT(text, HasSubstr("offset      -1,000,000,077 ns from the local clock, rate -12345.678 ppb\n"));
   EXPECT_THAT(text, HasSubstr("error       within 35 ns, likely\n"));
-  EXPECT_THAT(text, HasSubstr("bound       5.66 µs from the fleet time of node0, over 1 link\n"));
+  EXPECT_THAT(text, HasSubstr("bound       5.66 µs from the fleet time of any host on this timeline\n"));
   EXPECT_THAT(text, HasSubstr("neighbours  2 used of 4 compared with, 9 peers configured\n"));
   EXPECT_THAT(text,
               HasSubstr("TAI         2023-11-14T22:13:57.123456789, within 1.20 ms, from an anchor 2 links away\n"));

@@ -23,7 +23,7 @@ ClockClaim ClaimExample() {
   c.slope_ppb = -98'765.432109;
   c.error_est_ns = 37;
   c.reference_id = 0xffffffffffffffff;
-  c.bound_ns = 5'210;
+  c.width_ns = 5'210;
   c.hops = 3;
   c.tai_offset_ns = kMaxClaimNs;
   c.tai_bound_ns = 1'200'000;
@@ -283,7 +283,7 @@ TEST(ProbeMessages, ClaimsOutOfRangeAreNeitherSentNorTaken) {
   EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.anchor_ns = INT64_MAX; })));
   EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.offset_ns = INT64_MIN; })));
   EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.error_est_ns = -1; })));
-  EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.bound_ns = -1; })));
+  EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.width_ns = -1; })));
   EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.tai_bound_ns = -2; })));
   EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.slope_ppb = 2e6; })));
   EXPECT_TRUE(absl::IsInvalidArgument(bad([](sync::FleetClaim& c) { c.slope_ppb = NAN; })));

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "sync/neighbours.h"
+#include "sync/vote.h"
 #include "tests/unit/sync_swarm.h"
 
 namespace cw::sync {
@@ -52,13 +53,14 @@ class Errors {
   double last_s_ = 0;
 };
 
-// Every two hosts of one reference are within the sum of their bounds.
+// Every two hosts of one timeline are within the sum of their bounds.
 void ExpectBounds(const Swarm& s, const std::function<bool(size_t)>& honest = {}) {
   for (size_t i = 0; i < s.hosts.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       if (!s.hosts[i].up || !s.hosts[j].up || (honest && (!honest(i) || !honest(j)))) continue;
       const FleetTime &a = s.Time(i), &b = s.Time(j);
-      if (a.state == SyncState::kUnknown || b.state == SyncState::kUnknown || a.reference != b.reference) continue;
+      if (a.state != SyncState::kSynchronised || b.state != SyncState::kSynchronised) continue;
+      if (s.hosts[i].agreement->Claim().timeline != s.hosts[j].agreement->Claim().timeline) continue;
       ASSERT_LE(std::abs(s.Fleet(i) - s.Fleet(j)), static_cast<double>(a.bound_ns + b.bound_ns))
           << i << " and " << j << " at " << s.now_s();
     }
@@ -197,7 +199,7 @@ TEST(Agreement, ClaimsThatAreNoNumbersAreNotHeard) {
   Swarm s({.hosts = 9});
   s.twist = [](size_t from, size_t, double, FleetClaim& c) {
     if (from == 0) c.slope_ppb = NAN;
-    if (from == 1) c.offset_ns = INT64_MIN, c.bound_ns = INT64_MIN, c.error_est_ns = INT64_MAX;
+    if (from == 1) c.offset_ns = INT64_MIN, c.width_ns = INT64_MIN, c.error_est_ns = INT64_MAX;
   };
   s.Run(10);
   for (size_t i = 2; i < 9; ++i) {
@@ -394,23 +396,66 @@ TEST(Agreement, LiarsOnATimelineOfTheirOwnMoveNobody) {
   }
 }
 
-TEST(Agreement, TheBoundHoldsAlsoWhenLiarsTellShortDistances) {
+// As many liars as fit so that nobody has more of them among its neighbours than may lie.
+std::vector<bool> LiarsOf(const Swarm& s) {
+  std::vector<bool> lies(s.hosts.size(), false);
+  std::vector<int> lying(s.hosts.size(), 0);
+  for (size_t i = 0; i < s.hosts.size(); ++i) {
+    const auto& peers = s.hosts[i].peers;
+    lies[i] = std::all_of(peers.begin(), peers.end(),
+                          [&](size_t p) { return lying[p] < MostLiars(static_cast<int>(s.hosts[p].peers.size())); });
+    for (const size_t p : peers) lying[p] += lies[i];
+  }
+  return lies;
+}
+
+// Returns the least and the largest bound of the honest.
+std::pair<double, double> BoundsBeside(const std::function<void(FleetClaim&)>& forge) {
   Swarm s({.hosts = 40});
-  const auto honest = [](size_t i) { return i % 8 != 0; };
+  const std::vector<bool> lies = LiarsOf(s);
+  const auto honest = [&](size_t i) { return !lies[i]; };
   s.twist = [&](size_t from, size_t, double, FleetClaim& c) {
-    if (!honest(from)) c.bound_ns = 0;
+    if (lies[from]) forge(c);
   };
-  s.Run(6);
-  double least = 1e18, most = 0;
+  s.Run(8);
+  std::pair<double, double> r = {1e18, 0};
   s.Run(20, [&](size_t i) {
     ExpectBounds(s, honest);
-    if (!honest(i) || s.Time(i).bound_ns == 0) return;
-    least = std::min(least, static_cast<double>(s.Time(i).bound_ns));
-    most = std::max(most, static_cast<double>(s.Time(i).bound_ns));
+    if (!honest(i)) return;
+    EXPECT_EQ(s.Time(i).state, SyncState::kSynchronised);
+    r = {std::min(r.first, static_cast<double>(s.Time(i).bound_ns)),
+         std::max(r.second, static_cast<double>(s.Time(i).bound_ns))};
   });
-  std::printf("bounds %.0f to %.0f ns\n", least, most);
-  EXPECT_GE(least, 5000) << "nobody can be nearer than one link";
-  EXPECT_LT(most, 1e6);
+  std::printf("bounds %.0f to %.0f ns\n", r.first, r.second);
+  return r;
+}
+
+TEST(Agreement, ForgedClaimsNeitherBreakTheBoundNorWidenIt) {
+  uint64_t lowest = UINT64_MAX;
+  for (int i = 0; i < 40; ++i) lowest = std::min(lowest, HostId("h" + std::to_string(i)));
+  const auto honest = BoundsBeside([](FleetClaim&) {});
+  const std::function<void(FleetClaim&)> forgeries[] = {
+      [&](FleetClaim& c) { c.host_id = c.reference_id = lowest, c.hops = 0; },
+      [](FleetClaim& c) { c.width_ns = 0; },
+      [](FleetClaim& c) { c.width_ns = 3'600'000'000'000; },
+      [](FleetClaim& c) { c.reference_seq += 100'000; },
+      [](FleetClaim& c) { c.reference_id = 1, c.hops = 1; },
+  };
+  for (const auto& forge : forgeries) {
+    const auto forged = BoundsBeside(forge);
+    EXPECT_GE(forged.first, 5'000) << "nobody can be nearer than one link";
+    EXPECT_LE(forged.second, 1.3 * honest.second);
+  }
+}
+
+TEST(Agreement, AClaimInAnotherHostsNameIsNotHeard) {
+  Swarm s({.hosts = 9});
+  s.twist = [](size_t from, size_t, double, FleetClaim& c) {
+    if (from == 0) c.host_id = HostId("h5");
+  };
+  s.Run(6);
+  EXPECT_EQ(s.Verdict(3, 0), Reason::kWaiting);
+  EXPECT_EQ(s.Time(3).state, SyncState::kSynchronised);
 }
 
 TEST(Agreement, TwoHostsNameOneReferenceThroughASilence) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of whom a bound is told and how far away that is; who is believed, and what the mean over these is.
+// By whose name people call the fleet's time; how far hosts can be apart; who is believed, and what the mean over these
+// is.
 #include "sync/reference.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sync/fleet_bound.h"
 #include "sync/vote.h"
 
 namespace cw::sync {
@@ -23,9 +25,9 @@ double TakenBackAfter(Reference& r, int64_t& now_ns, double silent_s) {
     for (; now_ns < end; now_ns += 100'000'000) {
       claim.reference_seq = static_cast<uint32_t>(now_ns / 100'000'000);
       other.reference_seq = claim.reference_seq;
-      std::vector<Reference::Told> told = {{&other, 5000, 300, 100}};
-      if (heard) told.push_back({&claim, 5000, 300, 100});
-      r.Update(99, now_ns, now_ns, true, told, 1000);
+      std::vector<Reference::Told> told = {{&other}};
+      if (heard) told.push_back({&claim});
+      r.Update(99, now_ns, now_ns, true, told);
       if (heard && r.id() == 7) return static_cast<double>(now_ns - begin) * 1e-9;
     }
     return seconds;
@@ -40,19 +42,18 @@ TEST(Reference, WhoHearsNobodyKeepsIt) {
   FleetClaim claim;
   claim.host_id = claim.reference_id = 7;
   claim.reference_seq = 10;
-  const std::vector<Reference::Told> told = {{&claim, 5000, 300, 100}};
-  r.Update(99, 0, 0, true, told, 1000);
+  const std::vector<Reference::Told> told = {{&claim}};
+  r.Update(99, 0, 0, true, told);
   EXPECT_EQ(r.id(), 7u);
   std::vector<Reference::Told> old = told;
   old[0].age_s = 1.8;
-  r.Update(99, 1'800'000'000, 0, true, old, 1000);
+  r.Update(99, 1'800'000'000, 0, true, old);
   EXPECT_EQ(r.id(), 7u);
   for (int64_t now_ns = 2'000'000'000; now_ns < 30'000'000'000; now_ns += 100'000'000)
-    r.Update(99, now_ns, 0, /*eligible=*/false, {}, 1000);
+    r.Update(99, now_ns, now_ns, /*eligible=*/false, {});
   claim.reference_seq = 300;
-  r.Update(99, 30'000'000'000, 0, true, told, 1000);
+  r.Update(99, 30'000'000'000, 30'000'000'000, true, told);
   EXPECT_EQ(r.id(), 7u);
-  EXPECT_EQ(r.published_ns(), 5300);
 }
 
 TEST(Reference, OneThatWasSilentIsTakenBackSoonButNotIfItFlickers) {
@@ -73,37 +74,82 @@ TEST(Reference, OneThatWasSilentIsTakenBackSoonButNotIfItFlickers) {
   EXPECT_LT(last_s, 61);
 }
 
-TEST(Reference, ADistanceIsNotSmallerThanTheSmallestHonestOne) {
-  std::vector<FleetClaim> claims(7);
-  std::vector<Reference::Told> told;
-  for (size_t i = 0; i < claims.size(); ++i) {
-    claims[i].host_id = 100 + i;
-    claims[i].reference_id = 7;
-    claims[i].reference_seq = 50;
-    claims[i].bound_ns = 20'000 + 1000 * static_cast<int64_t>(i);
-    claims[i].hops = 3;
-    told.push_back({&claims[i], 5000, /*bent_ns=*/300, /*grown_ns=*/100});
+// A round that is yet to come would make all honest ones old, and their reference silent.
+TEST(Reference, ARoundThatIsYetToComeIsNotBelieved) {
+  Reference r;
+  FleetClaim honest, forged;
+  honest.host_id = 30;
+  forged.host_id = 40;
+  honest.reference_id = forged.reference_id = 7;
+  honest.hops = forged.hops = 1;
+  for (int64_t now_ns = 0; now_ns < 10'000'000'000; now_ns += 100'000'000) {
+    honest.reference_seq = static_cast<uint32_t>(now_ns / 100'000'000) + 3;
+    forged.reference_seq = honest.reference_seq + 100'000;
+    r.Update(99, now_ns, now_ns, false, {{&forged}, {&honest}});
+    EXPECT_EQ(r.id(), 7u);
+    EXPECT_EQ(r.seq(), honest.reference_seq);
   }
-  Reference honest, lied, direct;
-  honest.Update(99, 0, 0, false, told, 1000);
-  EXPECT_EQ(honest.id(), 7u);
-  EXPECT_EQ(honest.hops(), 4u);
-  EXPECT_DOUBLE_EQ(honest.relayed_ns(), 25'100);
-  EXPECT_DOUBLE_EQ(honest.published_ns(), 27'100) << "the third smallest of seven";
-  claims[5].bound_ns = claims[6].bound_ns = 0;
-  lied.Update(99, 0, 0, false, told, 1000);
-  EXPECT_GE(lied.published_ns(), 25'100);
-  EXPECT_GE(lied.relayed_ns(), 25'100 - 2 * 5000);
-  claims[3].host_id = 7;  // the reference itself
-  direct.Update(99, 0, 0, false, told, 1000);
-  EXPECT_DOUBLE_EQ(direct.published_ns(), 5300);
-  EXPECT_EQ(direct.hops(), 1u);
-  // Nothing newer: the distance grows with time, and after a while the reference is given up.
-  direct.Update(99, 1'000'000'000, 0, false, told, 1000);
-  EXPECT_DOUBLE_EQ(direct.published_ns(), 6300);
-  direct.Update(99, 2'000'000'000, 2'000'000'000, true, told, 1000);
-  EXPECT_EQ(direct.id(), 99u);
-  EXPECT_EQ(direct.published_ns(), 0);
+}
+
+std::vector<FleetBound::Told> Neighbours(size_t count, double apart_ns, double width_ns) {
+  return std::vector<FleetBound::Told>(count, {apart_ns, width_ns});
+}
+
+TEST(FleetBound, LiarsAsManyAsAreAllowedMakeItNeitherLargerNorSmaller) {
+  for (const double lie_ns : {0.0, 1e9, 1e18}) {
+    FleetBound honest, lied;
+    std::vector<FleetBound::Told> told = Neighbours(10, 12'000, 12'000);
+    honest.Update(0.1, told, {}, 250'000);
+    for (size_t i = 0; i < 3; ++i) told[3 * i] = {lie_ns, lie_ns};
+    for (int round = 0; round < 50; ++round) lied.Update(0.1, told, {}, 250'000);
+    EXPECT_DOUBLE_EQ(lied.width_ns(), honest.width_ns());
+    EXPECT_DOUBLE_EQ(lied.width_ns(), 12'000);
+  }
+}
+
+// Two camps, half of the neighbours in the other one: who sees that tells it, and who does not see it hears it.
+TEST(FleetBound, ACampThatIsFarOffIsSeenOrHeardOf) {
+  std::vector<FleetBound::Told> told = Neighbours(10, 12'000, 0);
+  for (size_t i = 0; i < 5; ++i) told[i].apart_ns = 1e9;
+  FleetBound sees, hears;
+  sees.Update(0.1, told, {}, 250'000);
+  EXPECT_GE(sees.width_ns(), 1e9);
+  hears.Update(0.1, Neighbours(10, 12'000, sees.width_ns()), {}, 250'000);
+  EXPECT_GE(hears.bound_ns(2), 1e9);
+}
+
+TEST(FleetBound, WhatNobodySeesAnyMoreDiesAwayInsteadOfBeingToldInCircles) {
+  FleetBound a, b;
+  a.Update(0.1, Neighbours(10, 1e6, 0), {}, 250'000);
+  for (int round = 0; round < 70; ++round) {
+    b.Update(0.1, Neighbours(10, 12'000, a.width_ns()), {}, 250'000);
+    a.Update(0.1, Neighbours(10, 12'000, b.width_ns()), {}, 250'000);
+  }
+  EXPECT_DOUBLE_EQ(a.width_ns(), 12'000);
+}
+
+// A few neighbours that are down are no part of a fleet; more may be one, which runs off.
+TEST(FleetBound, NeighboursThatAreOutOfReachWidenItWithTime) {
+  FleetBound few, many, none;
+  few.Update(0.1, Neighbours(7, 12'000, 0), {100, 100, 100}, 250'000);
+  EXPECT_DOUBLE_EQ(few.width_ns(), 12'000);
+  many.Update(0.1, Neighbours(6, 12'000, 0), {100, 100, 100, 20}, 250'000);
+  EXPECT_DOUBLE_EQ(many.width_ns(), 5'000'000) << "the fourth longest: 20 s of 250 ppm";
+  none.Update(0.1, {}, {8}, 250'000);
+  EXPECT_DOUBLE_EQ(none.width_ns(), 2'000'000);
+}
+
+TEST(FleetBound, LinksBetweenAnyTwoHostsGrowAsTheLogarithmOfTheFleet) {
+  EXPECT_EQ(BoundHops(2), 1);
+  EXPECT_EQ(BoundHops(17), 1);
+  EXPECT_EQ(BoundHops(1'000), 5);
+  EXPECT_LE(BoundHops(100'000), 6);
+  FleetBound b;
+  EXPECT_EQ(b.bound_ns(5), 0);
+  b.Update(0.1, Neighbours(10, 12'000, 0), {}, 250'000);
+  EXPECT_DOUBLE_EQ(b.bound_ns(1), 12'000);
+  EXPECT_GE(b.bound_ns(5), 60'000);
+  EXPECT_LE(b.bound_ns(5), 75'000);
 }
 
 TEST(Vote, TheLargestSetThatCanBeRightTogether) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "sync/sim/judge.h"
 #include "sync/sim/scenario.h"
 
@@ -96,7 +97,8 @@ TEST(ClockSim, JudgeFindsEachKindOfMiss) {
   s.expect.p99_ns = 60;
   s.expect.synchronised = 1;
   s.expect.tai_p99_ns = 100;
-  const Metrics m = {{"p99_ns", 61}, {"synchronised", 0.5}, {"bound_coverage", 1}, {"est_coverage", 1}, {"accused", 0}};
+  const Metrics m = {{"p99_ns", 61},  {"synchronised", 0.5}, {"bound_coverage", 1},
+                     {"disjoint", 0}, {"est_coverage", 1},   {"accused", 0}};
   const auto misses = Judge(s, m, 3);
   ASSERT_EQ(misses.size(), 3u);
   EXPECT_EQ(Describe(misses[0]), "seed 3: p99_ns is 61, has to be at most 60");
@@ -150,6 +152,8 @@ TEST(ClockSim, BadFilesAreRefusedWithTheirPlace) {
       {"name = \"x\"\nabout = \"y\"\n[link]\nlaod = 0.4\n", "f.toml:4: [link] knows no key \"laod\""},
       {"name = \"x\"\nabout = \"y\"\n[link]\nload = 1.4\n", "f.toml:4: load has to be a number from 0 to 0.99"},
       {"name = \"x\"\nabout = \"y\"\n[[event]]\nkind = \"stop\"\n", "f.toml:3: [[event]] kind has to be one of step"},
+      {"name = \"x\"\nabout = \"y\"\n[[event]]\nkind = \"lie\"\nhosts = [1]\nforge = \"gold\"\n",
+       "f.toml:3: [[event]] forge has to be one of identity, zero_bound, vast_bound, ahead, invented, not \"gold\""},
       {"name = \"x\"\nabout = \"y\"\n[[event]]\nkind = \"step\"\nns = 3\n", "f.toml:3: this [[event]] is about nobody"},
       {"name = \"x\"\nabout = \"y\"\n[[event]]\nkind = \"step\"\nhosts = [12]\n",
        "f.toml:5: hosts has to be a list of host numbers from 0 to 11"},
@@ -162,6 +166,69 @@ TEST(ClockSim, BadFilesAreRefusedWithTheirPlace) {
     EXPECT_NE(std::string(s.status().message()).find(b.message), std::string::npos) << s.status().message();
   }
   EXPECT_FALSE(ReadScenario("/nowhere/x.toml").ok());
+}
+
+// Three hosts of one timeline that are said to be synchronised, 10 µs apart from each other.
+class ClockSimMeasure : public testing::Test {
+ protected:
+  ClockSimMeasure() {
+    scenario_ = *ParseScenario("name = \"x\"\nabout = \"y\"\nhosts = 3\nseconds = 4\nsettle_s = 2\n", "small.toml");
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      samples_[i] = {.up = true, .synchronised = true, .judged = true, .timeline = 5};
+      samples_[i].fleet_ns = 10'000 * static_cast<double>(i);
+      samples_[i].bound_ns = 20'000;
+    }
+  }
+  Metrics Judged() {
+    Fleet fleet(scenario_, 1);
+    Measure measure(fleet);
+    measure.Add(3 * kSecond, samples_);
+    return measure.Result();
+  }
+  Scenario scenario_;
+  std::vector<HostSample> samples_{3};
+};
+
+TEST_F(ClockSimMeasure, IntervalsThatMeetAndHoldTheMiddleAreNoMiss) {
+  const Metrics m = Judged();
+  EXPECT_EQ(m.at("disjoint"), 0);
+  EXPECT_EQ(m.at("bound_coverage"), 1);
+  EXPECT_EQ(m.at("bound_judged_hosts"), 3);
+}
+
+TEST_F(ClockSimMeasure, DisjointIntervalsOfOneTimelineAreCounted) {
+  samples_[0].bound_ns = samples_[2].bound_ns = 9'000;
+  EXPECT_EQ(Judged().at("disjoint"), 2) << "the first and the last";
+  samples_[0].timeline = 6;
+  EXPECT_EQ(Judged().at("disjoint"), 0) << "of two timelines";
+  samples_[0].timeline = 5;
+  samples_[0].synchronised = false;
+  EXPECT_EQ(Judged().at("disjoint"), 0) << "who says that it knows nothing";
+}
+
+TEST_F(ClockSimMeasure, AnIntervalWithoutTheMiddleIsAMiss) {
+  samples_[2].bound_ns = 9'000;
+  EXPECT_NEAR(Judged().at("bound_coverage"), 2.0 / 3, 1e-9);
+  EXPECT_EQ(Judged().at("disjoint"), 0);
+}
+
+// Each host is judged, whoever its neighbours are.
+TEST(ClockSim, BoundsAreJudgedAtAllHosts) {
+  auto s = ParseScenario(std::string("level = \"link\"\n") + kSmall, "small.toml");
+  ASSERT_TRUE(s.ok()) << s.status().message();
+  s->hosts = 200;
+  s->events.clear();
+  EXPECT_EQ(RunSeed(*s, 1).metrics.at("bound_judged_hosts"), 200);
+}
+
+TEST(ClockSim, ForgeriesHaveWords) {
+  for (const char* word : {"identity", "zero_bound", "vast_bound", "ahead", "invented"}) {
+    const auto s = ParseScenario(
+        absl::StrFormat("name = \"x\"\nabout = \"y\"\n[[event]]\nkind = \"lie\"\nhosts = [1]\nforge = \"%s\"\n", word),
+        "f.toml");
+    ASSERT_TRUE(s.ok()) << s.status().message();
+    EXPECT_NE(s->events[0].forge, Forgery::kNone) << word;
+  }
 }
 
 TEST(ClockSim, ThereAreDozensOfScenarios) { EXPECT_GE(Files().size(), 30u); }

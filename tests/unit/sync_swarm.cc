@@ -31,6 +31,7 @@ Swarm::Swarm(const SwarmSpec& spec) : spec_(spec), random_(spec.seed) {
     h.next_s = now_s_ + round(random_);
     h.started_s = now_s_;
     h.agreement = std::make_unique<Agreement>(h.name, spec.seed);
+    h.agreement->SetMembers(n);
     ids.push_back(HostId(h.name));
   }
   for (Noise& x : noise_) x.asymmetry = spec.asymmetry_ns * symmetric(random_);
@@ -90,6 +91,7 @@ void Swarm::SetDrift(size_t i, double ppm) {
 void Swarm::Restart(size_t i) {
   Host& h = hosts[i];
   h.agreement = std::make_unique<Agreement>(h.name, spec_.seed + 1);
+  h.agreement->SetMembers(hosts.size());
   h.said.clear();
   h.up = true;
   h.started_s = now_s_;

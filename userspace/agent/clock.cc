@@ -38,6 +38,7 @@ void FleetClock::SetPeers(const std::vector<std::string>& peers, size_t fast) {
   for (const std::string& name : names) ids.push_back(sync::HostId(name));
   const auto self = static_cast<size_t>(std::find(names.begin(), names.end(), host_) - names.begin());
   peers_ = names.size() - 1;
+  agreement_.SetMembers(names.size());
   links_.SetNames(names);
   neighbours_.clear();
   shown_.clear();
@@ -59,7 +60,8 @@ void FleetClock::SetPeers(const std::vector<std::string>& peers, size_t fast) {
 }
 
 void FleetClock::OnClaim(const std::string& peer, const sync::FleetClaim& claim, int64_t now_ns) {
-  if (!IsNeighbour(peer)) return;
+  // The message's MAC proves who the peer is; a claim in another host's name is not its own.
+  if (!IsNeighbour(peer) || claim.host_id != sync::HostId(peer)) return;
   auto [heard, is_new] = heard_.try_emplace(peer);
   const int64_t behind_ns = heard->second.claim.anchor_ns - claim.anchor_ns;
   if (!is_new && behind_ns > 0 && behind_ns < kLateRoundNs) return;

@@ -80,11 +80,9 @@ void ClockEvents::LookAtState(int64_t, const sync::FleetTime& time, uint64_t tim
   event.evidence = TimeEvidence(time, timeline);
   event.evidence.push_back({"neighbours_ns", VerdictsText(verdicts)});
   if (time.state == SyncState::kSynchronised && time.trouble == FleetTrouble::kNone) {
-    event.text = absl::StrCat(
-        "fleet time is synchronised: likely within ", NsText(static_cast<double>(time.error_est_ns)),
-        time.bound_ns == 0
-            ? ", and this host is the reference"
-            : absl::StrCat(", surely within ", NsText(static_cast<double>(time.bound_ns)), " of ", time.reference));
+    event.text =
+        absl::StrCat("fleet time is synchronised: likely within ", NsText(static_cast<double>(time.error_est_ns)),
+                     ", surely within ", NsText(static_cast<double>(time.bound_ns)), " of any host on its timeline");
   } else {
     event.severity = time.trouble == FleetTrouble::kDisputed || time.trouble == FleetTrouble::kDisrupted
                          ? Severity::kAlert
@@ -138,7 +136,7 @@ void ClockEvents::LookAtNeighbours(absl::Span<const sync::NeighbourView> views,
                       {"link_error_est_ns", absl::StrCat(view.link.error_est_ns)},
                       {"link_bound_ns", absl::StrCat(view.link.bound_ns)},
                       {"claimed_error_est_ns", absl::StrCat(view.claim.error_est_ns)},
-                      {"claimed_bound_ns", absl::StrCat(view.claim.bound_ns)},
+                      {"claimed_width_ns", absl::StrCat(view.claim.width_ns)},
                       {"neighbours_ns", VerdictsText(verdicts)}};
     out.push_back(std::move(event));
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "sync/vote.h"
 
 namespace cw::agent {
 namespace {
@@ -144,7 +145,7 @@ void FillSources(const FleetClock& clock, int64_t now_ns, v1::ClockSources& out)
     source.set_state(ClaimState(n.claim.state));
     source.set_timeline(TimelineName(n.claim.timeline));
     source.set_error_est_ns(static_cast<double>(n.claim.error_est_ns));
-    source.set_bound_ns(static_cast<double>(n.claim.bound_ns));
+    source.set_bound_ns(static_cast<double>(n.claim.width_ns));
     source.set_hops(n.claim.hops);
   }
 }
@@ -204,27 +205,9 @@ void FillMesh(const FleetClock& clock, int64_t now_ns, v1::ClockMesh& out) {
   }
 }
 
-// The neighbour whose word and link explain the bound best.
-const FleetClock::Neighbour* Vouching(const FleetClock& clock, uint64_t reference_id) {
-  const FleetClock::Neighbour* best = nullptr;
-  double best_gap_ns = INFINITY;
-  for (const FleetClock::Neighbour& n : clock.neighbours()) {
-    if (!FleetClock::Compared(n) || n.verdict.reason == Reason::kFalseTicker || n.claim.reference_id != reference_id)
-      continue;
-    const bool is_it = n.claim.host_id == reference_id;
-    const double told_ns = is_it ? 0 : static_cast<double>(n.claim.bound_ns);
-    const double gap_ns = std::abs(static_cast<double>(clock.now().bound_ns - n.link.estimate.bound_ns) - told_ns);
-    if (!is_it && gap_ns >= best_gap_ns) continue;
-    best = &n;
-    best_gap_ns = is_it ? -1 : gap_ns;  // the reference itself beats every report of it
-  }
-  return best;
-}
-
 void FillBound(const FleetClock& clock, int64_t now_ns, v1::ClockBound& out) {
   const sync::FleetTime& time = clock.now();
   if (time.state == SyncState::kUnknown || time.reference.empty()) return;
-  const sync::FleetClaim claim = clock.agreement().Claim();
   out.set_bound_ns(BoundNow(time, now_ns));
   out.set_reference(time.reference);
   double left_ns = out.bound_ns();
@@ -235,30 +218,24 @@ void FillBound(const FleetClock& clock, int64_t now_ns, v1::ClockBound& out) {
     term.set_text(text);
     left_ns -= ns;
   };
-  if (claim.reference_id == claim.host_id) {
-    add("reference", 0, "this host's own fleet time is what bounds are told of");
-  } else if (const FleetClock::Neighbour* n = Vouching(clock, claim.reference_id)) {
-    const sync::Estimate& e = n->link.estimate;
-    const double half_rtt_ns = std::min(static_cast<double>(e.min_rtt_ns) / 2, static_cast<double>(e.bound_ns));
-    if (n->claim.host_id == claim.reference_id) {
-      add(n->name, 0, "the reference itself");
-    } else {
-      add(absl::StrCat(n->name, " to ", time.reference), static_cast<double>(n->claim.bound_ns),
-          absl::StrFormat("as %s told %.2f s ago, over %d links", n->name, AgoS(now_ns, n->claimed_ns), n->claim.hops));
-    }
-    add(absl::StrCat("path to ", n->name), half_rtt_ns,
-        absl::StrFormat("half of the lowest round trip, %d ns: all of it may lie one way", e.min_rtt_ns));
-    add(absl::StrCat("link to ", n->name), static_cast<double>(e.bound_ns) - half_rtt_ns,
-        "drift since the fastest probes of either way");
-    add("disagreement", std::abs(n->verdict.disagreement_ns),
-        absl::StrCat("between the fleet times of ", n->name, " and this host"));
+  const double width_ns = clock.agreement().width_ns();
+  const int hops = clock.agreement().bound_hops();
+  const size_t neighbours = clock.neighbours().size();
+  const int liars = sync::MostLiars(static_cast<int>(neighbours));
+  add("one link", width_ns,
+      absl::StrFormat("neighbours are at most so far apart: what %d of %d show or tell at least", liars + 1,
+                      neighbours));
+  if (hops > 1) {
+    const double links_ns = clock.agreement().bound_ns() - width_ns;
+    add("further links", links_ns,
+        absl::StrFormat("any of the %d hosts is at most %d links away, if a third of each host's neighbours lies",
+                        clock.peers() + 1, hops));
   }
   add("since the last round", BoundNow(time, now_ns) - static_cast<double>(time.bound_ns),
       absl::StrFormat("drift and slew of at most %.0f ppm over %.0f ms", GrowthPpb() / 1e3,
                       AgoS(now_ns, time.anchor_ns) * 1e3));
   if (std::abs(left_ns) >= 1) {
-    add("age and vouching", left_ns,
-        "drift since the neighbours told; more than one of them has to vouch for the distance");
+    add("local clock", left_ns, "what the local clock may be off since its slew changed");
   }
 }
 

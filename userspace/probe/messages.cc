@@ -250,7 +250,7 @@ bool SlopeInRange(double ppb) { return std::isfinite(ppb) && std::fabs(ppb) <= k
 absl::Status CheckClaim(const sync::FleetClaim& c) {
   const bool times = TimeInRange(c.anchor_ns) && TimeInRange(c.offset_ns) && TimeInRange(c.tai_offset_ns) &&
                      TimeInRange(c.anchor.offset_ns);
-  const bool spans = SpanInRange(c.error_est_ns) && SpanInRange(c.bound_ns) && c.tai_bound_ns >= -1 &&
+  const bool spans = SpanInRange(c.error_est_ns) && SpanInRange(c.width_ns) && c.tai_bound_ns >= -1 &&
                      c.tai_bound_ns <= kMaxClaimNs && SpanInRange(c.anchor.bound_ns) && SpanInRange(c.anchor.age_ns);
   const bool hops = c.hops <= kMaxClaimHops && c.tai_hops <= kMaxClaimHops && c.anchor.hops <= kMaxClaimHops;
   if (times && spans && hops && SlopeInRange(c.slope_ppb) && SlopeInRange(c.rate_ppb) &&
@@ -274,7 +274,7 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const ClockClaim& body) {
   put(std::llround(c.slope_ppb * kSlopeUnits));
   put(c.error_est_ns);
   w.Put(c.reference_id, 8);
-  put(c.bound_ns);
+  put(c.width_ns);
   w.Put(c.hops, 4);
   put(c.tai_offset_ns);
   put(c.tai_bound_ns);
@@ -307,7 +307,7 @@ absl::StatusOr<Body> DecodeClaim(Reader r, size_t count) {
   c.slope_ppb = static_cast<double>(get()) / kSlopeUnits;
   c.error_est_ns = get();
   c.reference_id = r.Get(8);
-  c.bound_ns = get();
+  c.width_ns = get();
   c.hops = static_cast<uint32_t>(r.Get(4));
   c.tai_offset_ns = get();
   c.tai_bound_ns = get();
