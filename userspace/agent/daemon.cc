@@ -17,8 +17,8 @@
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/memory_lock.h"
 #include "userspace/agent/no_dumps.h"
-#include "userspace/agent/sd_notify.h"
 #include "userspace/commandline/command.h"
+#include "userspace/commandline/sd_notify.h"
 #include "userspace/metrics/exporter.h"
 #include "userspace/rights/rights.h"
 
@@ -88,7 +88,7 @@ void Reload(const config::Config& running, const std::string& path, Agent& agent
 }
 
 int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {
-  SdNotify("STATUS=starting");
+  commandline::SdNotify("STATUS=starting");
   NoMemoryDumps();
   if (config.probe.lock_memory) LockMemory();
   const char* journal = std::getenv("JOURNAL_STREAM");
@@ -115,10 +115,10 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
   });
   std::unique_ptr<metrics::Exporter> metrics = StartMetrics(config, **agent);
   KeepSteadyRights(**agent);
-  SdNotify("READY=1\nSTATUS=running");
+  commandline::SdNotify("READY=1\nSTATUS=running");
   (*agent)->Run();
   metrics.reset();
-  SdNotify("STOPPING=1");
+  commandline::SdNotify("STOPPING=1");
   const bool starts_anew = (*agent)->starts_anew();
   if (starts_anew) kill(getpid(), SIGTERM);  // for the waiter
   waiter.join();
