@@ -17,6 +17,7 @@
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/memory_lock.h"
 #include "userspace/agent/no_dumps.h"
+#include "userspace/agent/uplink.h"
 #include "userspace/commandline/command.h"
 #include "userspace/commandline/sd_notify.h"
 #include "userspace/metrics/exporter.h"
@@ -61,6 +62,20 @@ std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Ag
       [&] { exporter = metrics::Exporter::Start(std::move(options), agent, [&agent] { return agent.PathTotals(); }); });
   if (!status.ok()) spdlog::warn("no metrics: {}", std::string(status.message()));
   return exporter;
+}
+
+// Null: none is wanted.
+std::unique_ptr<Uplink> StartUplink(const config::Config& config, Agent& agent) {
+  if (config.fleet.endpoints.empty()) return nullptr;
+  absl::StatusOr<std::unique_ptr<Uplink>> uplink;
+  absl::Status status = rights::RunWithout([&] { uplink = Uplink::Start(config, agent); });
+  if (status.ok()) status = uplink.status();
+  if (status.ok()) return *std::move(uplink);
+  agent.Tell({.type = "fleet",
+              .alert = true,
+              .text = "nothing is told to the fleet service: " + std::string(status.message()),
+              .evidence = {}});
+  return nullptr;
 }
 
 // What only loading and the prober's start needed goes, now that everything runs. The main loop posts probes by verbs,
@@ -114,10 +129,12 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
     (*agent)->Stop();
   });
   std::unique_ptr<metrics::Exporter> metrics = StartMetrics(config, **agent);
+  std::unique_ptr<Uplink> uplink = StartUplink(config, **agent);
   KeepSteadyRights(**agent);
   commandline::SdNotify("READY=1\nSTATUS=running");
   (*agent)->Run();
   metrics.reset();
+  uplink.reset();
   commandline::SdNotify("STOPPING=1");
   const bool starts_anew = (*agent)->starts_anew();
   if (starts_anew) kill(getpid(), SIGTERM);  // for the waiter
