@@ -116,6 +116,18 @@ class FleetServiceTest : public ::testing::Test {
     return true;
   }
 
+  // Hosts that an answer does not cover.
+  std::vector<std::string> Missing(const std::vector<std::string>& verb) const {
+    std::vector<std::string> names;
+    const json reply = Ask(verb);
+    if (!reply.contains("coverage")) return {reply.dump()};
+    for (const json& missing : reply["coverage"]["missing"]) {
+      const auto text = missing.get<std::string>();
+      names.push_back(text.substr(0, text.find(':')));
+    }
+    return names;
+  }
+
   using Seen = std::multiset<std::pair<uint64_t, std::string>>;  // number and text
   // What the host's agents wrote into their own file, all runs.
   Seen Written(int host) const {
@@ -183,6 +195,12 @@ TEST_F(FleetServiceTest, HoldsWhatAllHostsSeeAndLosesNothingWhileItIsGone) {
   std::printf("all events there %.1f s after the service was started again\n",
               absl::ToDoubleSeconds(absl::Now() - again));
   EXPECT_TRUE(Eventually([&] { return AllThere(); })) << Why();
+
+  // A partial answer says what it is.
+  ASSERT_TRUE(EndAgent(*testbed_, 1, SIGTERM).ok());
+  EXPECT_TRUE(Eventually([&] { return Missing({"topology"}) == std::vector<std::string>{"h1"}; })) << Why();
+  EXPECT_EQ(Missing({"hosts"}), std::vector<std::string>{"h1"});
+  EXPECT_TRUE(Missing({"topology", "--at=-5s"}).empty()) << "as it was then";
 
   ASSERT_EQ(kill(fleet_.pid, SIGTERM), 0);
   EXPECT_TRUE(Eventually([&] { return !IsAlive(fleet_); }, absl::Seconds(20))) << "it ends cleanly";

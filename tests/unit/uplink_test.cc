@@ -101,6 +101,33 @@ TEST(UplinkBuilder, SplitsEventsBySize) {
   EXPECT_EQ(seen, 100u);
 }
 
+// 160 paths, each direction told, idle: ten probes a second, delays as stamps in software scatter them.
+TEST(UplinkBuilder, AQuietHostCostsLittle) {
+  BatchBuilder builder("node17", kRun);
+  std::mt19937 random(11);
+  std::lognormal_distribution<double> scatter(6.0, 0.8);  // ns; median 400
+  double bytes = 0;
+  constexpr int kIntervals = 30;
+  for (int interval = 0; interval <= kIntervals; ++interval) {
+    std::vector<PathSeen> paths;
+    for (uint32_t p = 0; p < 160; ++p) {
+      for (const bool reverse : {false, true}) {
+        PathSeen path = Path(p, reverse);
+        path.queue.Clear();
+        for (int i = 0; i < 100; ++i) path.queue.Add(static_cast<int64_t>(scatter(random)));
+        path.sent = path.answered = 100;
+        path.base_ns = 4000 + p;
+        paths.push_back(std::move(path));
+      }
+    }
+    const size_t size = builder.Detail(paths, {}, {}, At(kStart + interval * absl::Seconds(10))).ByteSizeLong();
+    if (interval > 0) bytes += static_cast<double>(size);
+  }
+  const double rate = bytes / kIntervals / 10;
+  std::printf("160 paths, both directions, no traffic: %.0f B/s\n", rate);
+  EXPECT_LT(rate, 2000);
+}
+
 class UplinkTest : public ::testing::Test {
  protected:
   UplinkTest() {
