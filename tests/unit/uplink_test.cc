@@ -239,6 +239,28 @@ TEST_F(UplinkTest, AServiceThatStartsAnewHasAllOfItOnceAndUnderstandsIt) {
   EXPECT_EQ(ingest_->Find("a")->records_left_out, 0u) << "batches made before know no definitions by themselves";
 }
 
+TEST_F(UplinkTest, DefinitionsThatDoNotFitIntoOneBatchAreSpreadOverSeveral) {
+  paths_.clear();
+  for (uint32_t p = 1; p <= 6000; ++p) {
+    paths_.push_back(Path(p));
+    paths_.back().peer = std::string(200, 'p');
+    paths_.back().queue.Clear();
+  }
+  const absl::Span<const PathSeen> all(paths_);
+  for (size_t at = 0; at < all.size(); at += 2000)
+    Append(builder_.Detail(all.subspan(at, 2000), {}, {}, At(now_)), Kind::kDetail);
+  Connect();
+  Deliver();
+  const std::vector<PathSeen> few(paths_.begin(), paths_.begin() + 10);
+  ingest_ = std::make_unique<fleet::Ingest>(*store_, "two", fleet::IngestLimits{});
+  paths_ = few;
+  Live(20);
+  Connect();
+  Deliver();
+  EXPECT_EQ(StoredSeqs(), AllSeqs()) << "none was refused for what was added to its batch";
+  EXPECT_EQ(ingest_->Find("a")->refused, 0u);
+}
+
 TEST_F(UplinkTest, LostBatchesAreSentAgainUntilAllAreThere) {
   std::mt19937 random(3);
   Connect();

@@ -26,6 +26,7 @@ using uplink::Kind;
 
 constexpr absl::Duration kDetailPeriod = absl::Seconds(10);
 constexpr absl::Duration kEventWait = absl::Milliseconds(200);
+constexpr size_t kPathsAtOnce = 3000;  // some 300 KiB with their names
 constexpr absl::Duration kRetry = absl::Seconds(5);
 constexpr absl::Duration kUnsyncedBound = absl::Seconds(16);  // the kernel's own limit of maxerror
 
@@ -165,14 +166,17 @@ void Uplink::Impl::TakeDetail() {
   const wire::Inventory inventory = Inventory();
   const wire::ClockState clock = Clock();
   const int64_t now_ns = absl::GetCurrentTimeNanos();
-  wire::Batch batch;
-  {
-    const std::lock_guard lock(mutex);
-    batch = builder.Detail(*paths, inventory, clock, {.from_ns = last_ns, .to_ns = now_ns, .bound_ns = ClockBoundNs()});
-  }
+  const uplink::Interval interval{.from_ns = last_ns, .to_ns = now_ns, .bound_ns = ClockBoundNs()};
   last_ns = now_ns;
-  // A batch with definitions that is not kept would leave paths without a name.
-  if (!Keep(batch, Kind::kDetail) && batch.has_definitions()) {
+  const absl::Span<const uplink::PathSeen> all(*paths);
+  for (size_t at = 0; at == 0 || at < all.size(); at += kPathsAtOnce) {
+    wire::Batch batch;
+    {
+      const std::lock_guard lock(mutex);
+      batch = builder.Detail(all.subspan(at, kPathsAtOnce), inventory, clock, interval);
+    }
+    if (Keep(batch, Kind::kDetail) || !batch.has_definitions()) continue;
+    // A batch with definitions that is not kept would leave paths without a name.
     const std::lock_guard lock(mutex);
     builder.DefineAgain();
   }

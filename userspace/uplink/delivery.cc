@@ -8,6 +8,25 @@ namespace cw::uplink {
 namespace {
 
 constexpr absl::Duration kEcho = absl::Seconds(1);
+// A batch of more than 1 MiB is refused as a whole.
+constexpr size_t kMostBatchBytes = 800 << 10;
+
+// So many of them as take `room` bytes, hop lists first, since paths name them.
+wire::Definitions TakeSome(wire::Definitions& all, size_t room) {
+  wire::Definitions some;
+  size_t bytes = 0;
+  while (all.hop_lists_size() > 0 && bytes < room) {
+    bytes += all.hop_lists(all.hop_lists_size() - 1).ByteSizeLong() + 4;
+    *some.add_hop_lists() = all.hop_lists(all.hop_lists_size() - 1);
+    all.mutable_hop_lists()->RemoveLast();
+  }
+  while (all.paths_size() > 0 && bytes < room) {
+    bytes += all.paths(all.paths_size() - 1).ByteSizeLong() + 4;
+    *some.add_paths() = all.paths(all.paths_size() - 1);
+    all.mutable_paths()->RemoveLast();
+  }
+  return some;
+}
 
 }  // namespace
 
@@ -73,11 +92,13 @@ absl::StatusOr<std::vector<wire::Batch>> Delivery::Next(absl::Time now, uint64_t
     uint64_t& before = sent_[batch.run()];
     batch.set_after_sequence(before);
     before = batch.sequence();
-    if (batch.run() == run && definitions != nullptr && definitions->ByteSizeLong() > 0) {
+    if (batch.run() == run && definitions != nullptr && record.bytes.size() < kMostBatchBytes) {
       // What the batch says of a number is newer than what was known when it was asked for.
-      wire::Definitions all = std::exchange(*definitions, {});
-      all.MergeFrom(batch.definitions());
-      *batch.mutable_definitions() = std::move(all);
+      wire::Definitions some = TakeSome(*definitions, kMostBatchBytes - record.bytes.size());
+      if (some.ByteSizeLong() > 0) {
+        some.MergeFrom(batch.definitions());
+        *batch.mutable_definitions() = std::move(some);
+      }
     }
     const SpoolState& state = spool_.state();
     if (state.dropped_bytes > told_bytes_) {

@@ -34,8 +34,8 @@ class Delivery {
   absl::Status OnWelcome(uint64_t run, const wire::Welcome& welcome);
   // True: all definitions are wanted again.
   absl::StatusOr<bool> OnAck(const wire::Ack& ack, absl::Time now);
-  // What to send now; none: all is sent, the window is full, or the service asked for a pause. `definitions`, if it
-  // has any, go with the first batch of `run` among them.
+  // What to send now; none: all is sent, the window is full, or the service asked for a pause. `definitions`, as
+  // far as there is room, go with the first batches of `run` among them, and are taken out.
   absl::StatusOr<std::vector<wire::Batch>> Next(absl::Time now, uint64_t run, wire::Definitions* definitions);
   // The stream is stuck: batches wait for an answer that does not come.
   bool Stuck(absl::Time now) const;
