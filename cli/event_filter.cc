@@ -19,9 +19,10 @@ bool OneOf(const std::vector<std::string>& wanted, const std::string& name) {
 }  // namespace
 
 const std::vector<std::string>& EventTypes() {
-  static const std::vector<std::string> types = {
-      "path", "decision", "trial", "move",  "return", "repair", "breaker", "flow", "place", "steer", "drain", "mode",
-      "link", "nic",      "rdma",  "clock", "fabric", "cause",  "gap",     "job",  "audit", "api",   "keys",  "agent"};
+  static const std::vector<std::string> types = {"path", "decision", "trial",  "move",  "return", "repair", "breaker",
+                                                 "flow", "place",    "steer",  "drain", "mode",   "link",   "nic",
+                                                 "rdma", "clock",    "fabric", "cause", "gap",    "job",    "audit",
+                                                 "api",  "keys",     "fleet",  "agent"};
   return types;
 }
 
@@ -40,9 +41,7 @@ bool EventFilter::Passes(const cwfabric::v1::Event& event) const {
   return (!since || at >= *since) && (!until || at <= *until);
 }
 
-bool EventFilter::PassesAll() const {
-  return types.empty() && peers.empty() && matches.empty() && !since && !until;
-}
+bool EventFilter::PassesAll() const { return types.empty() && peers.empty() && matches.empty() && !since && !until; }
 
 std::string EventFilter::Text() const {
   std::string text;

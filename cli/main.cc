@@ -26,13 +26,17 @@ void AddGlobals(CLI::App& app, Session& session) {
                  "An agent that listens on TCP (api.listen), in place of this host's")
       ->type_name("HOST:PORT")
       ->envname("CWFABRIC_SERVER");
-  app.add_option("--cert", session.remote.tls.cert, "With --server: your certificate, PEM")
+  app.add_option("--fleet", session.fleet, "The fleet service, for cwctl fleet")
+      ->type_name("HOST:PORT")
+      ->envname("CWFABRIC_FLEET");
+  app.add_option("--cert", session.remote.tls.cert, "With --server or --fleet: your certificate, PEM")
       ->type_name("FILE")
       ->envname("CWFABRIC_CERT");
-  app.add_option("--key", session.remote.tls.key, "With --server: its key, PEM, readable by you only")
+  app.add_option("--key", session.remote.tls.key, "With --server or --fleet: its key, PEM, readable by you only")
       ->type_name("FILE")
       ->envname("CWFABRIC_KEY");
-  app.add_option("--ca", session.remote.tls.ca, "With --server: certificate of the authority that signs agents', PEM")
+  app.add_option("--ca", session.remote.tls.ca,
+                 "With --server or --fleet: certificate of the authority that signs theirs, PEM")
       ->type_name("FILE")
       ->envname("CWFABRIC_CA");
 }
@@ -97,6 +101,7 @@ int Run(int argc, char** argv) {
   AddLabelVerb(app, session);
   AddReplayVerb(app, session);
   AddReportVerb(app, session);
+  AddFleetVerbs(app, session);
   AddCertsVerbs(app, session);
   AddCompletionVerb(app, session);
   LetOptionsFallThrough(app);

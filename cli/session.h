@@ -31,6 +31,7 @@ class Session {
   std::string instance = "default";
   std::string socket;           // "" = that of the instance
   api::RemoteAgent remote;      // server "" = the agent of this host
+  std::string fleet;            // the fleet service, HOST:PORT; "" = none
   bool instance_given = false;  // it was typed, so it is meant
 
   // What the typed verb does. The number is the exit code; errors are printed by the caller.
@@ -89,6 +90,7 @@ void AddLabelVerb(CLI::App& app, Session& session);
 void AddNicsVerb(CLI::App& app, Session& session);
 void AddReplayVerb(CLI::App& app, Session& session);
 void AddReportVerb(CLI::App& app, Session& session);
+void AddFleetVerbs(CLI::App& app, Session& session);
 void AddCertsVerbs(CLI::App& app, Session& session);
 void AddCompletionVerb(CLI::App& app, Session& session);  // after all others, of which it tells
 

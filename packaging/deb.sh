@@ -19,7 +19,7 @@ mkdir -p "$work"
 if git rev-parse --git-dir >/dev/null 2>&1; then git ls-files -z; else find . -path ./build -prune -o -type f -print0; fi |
   tar --null -T - -c | tar -x -C "$work"
 cp -r packaging/debian "$work/debian"
-cp packaging/systemd/cwfabric-agent.* "$work/debian/"
+cp packaging/systemd/cwfabric-agent.* packaging/systemd/cwfabric-fleet.* "$work/debian/"
 cd "$work"
 if ! dpkg-buildpackage -b -us -uc ${JOBS:+-j"$JOBS"} >../build.log 2>&1; then
   tail -60 ../build.log

@@ -19,7 +19,7 @@
 #include "tests/unit/no_descriptors.h"
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/no_dumps.h"
-#include "userspace/agent/sd_notify.h"
+#include "userspace/commandline/sd_notify.h"
 
 namespace cw::agent {
 namespace {
@@ -47,11 +47,11 @@ TEST(SdNotify, NeedsADescriptorAtItsFirstWordOnly) {
   path.copy(at.sun_path, sizeof(at.sun_path) - 1);
   ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
   setenv("NOTIFY_SOCKET", path.c_str(), 1);
-  SdNotify("STATUS=starting");
+  commandline::SdNotify("STATUS=starting");
   {
     const NoDescriptors none;
     ASSERT_TRUE(none.none_left());
-    SdNotify("WATCHDOG=1");
+    commandline::SdNotify("WATCHDOG=1");
   }
   unsetenv("NOTIFY_SOCKET");
   char text[64];

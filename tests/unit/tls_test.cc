@@ -61,7 +61,8 @@ TEST(Certificates, AreTakenForTheirOwnUseAndTimeAndFromTheirAuthorityOnly) {
   const std::string& ca = site.authority().certificate;
   EXPECT_TRUE(Verify(host.certificate, ca, Use::kServer, now).ok());
   EXPECT_TRUE(Verify(user.certificate, ca, Use::kClient, now).ok());
-  EXPECT_FALSE(Verify(host.certificate, ca, Use::kClient, now).ok()) << "a host's certificate gives no role";
+  EXPECT_TRUE(Verify(host.certificate, ca, Use::kClient, now).ok()) << "a host is the fleet service's client";
+  EXPECT_FALSE(RoleOf(InfoOf(host).uris).ok()) << "and has no role";
   EXPECT_FALSE(Verify(user.certificate, ca, Use::kServer, now).ok()) << "a user cannot pose as a host";
   EXPECT_FALSE(Verify(user.certificate, other.authority().certificate, Use::kClient, now).ok());
   EXPECT_THAT(std::string(Verify(user.certificate, ca, Use::kClient, now + 31 * kDay).message()), HasSubstr("expired"));

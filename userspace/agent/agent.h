@@ -84,6 +84,9 @@ class VerbsHost;
 namespace cw::rdma {
 class QpMonitor;
 }
+namespace cw::uplink {
+struct PathSeen;
+}
 namespace cw::control {
 class Breaker;
 struct Blame;
@@ -165,6 +168,9 @@ class Agent final : public api::AgentView {
   void Tell(const api::ApiEvent& event) override;
   // For metrics; any thread, as the calls above.
   absl::StatusOr<metrics::PathTotals> PathTotals();
+  // For the uplink; any thread.
+  absl::StatusOr<std::vector<uplink::PathSeen>> PathsSeen(int seconds);
+  const std::string& host_name() const { return host_name_; }  // as of Start
 
  private:
   static constexpr absl::Duration kRingPeriod = absl::Milliseconds(20);
@@ -623,6 +629,9 @@ class Agent final : public api::AgentView {
   void CountReceived(const FlowKey& key, const FlowEntry& flow, const cw_flow& now, bool added);
   metrics::NicPaths CountPathsOf(const Nic& nic);
   metrics::PathTotals MakePathTotals();
+
+  // uplink_paths.cc
+  void AddPathsSeen(PairState& pair, int64_t now_ns, int seconds, std::vector<uplink::PathSeen>& out);
 
   // why.cc
   absl::StatusOr<api::v1::WhyReply> MakeWhyFlow(const std::string& id);

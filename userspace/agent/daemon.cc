@@ -17,8 +17,9 @@
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/memory_lock.h"
 #include "userspace/agent/no_dumps.h"
-#include "userspace/agent/sd_notify.h"
+#include "userspace/agent/uplink.h"
 #include "userspace/commandline/command.h"
+#include "userspace/commandline/sd_notify.h"
 #include "userspace/metrics/exporter.h"
 #include "userspace/rights/rights.h"
 
@@ -63,6 +64,20 @@ std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Ag
   return exporter;
 }
 
+// Null: none is wanted.
+std::unique_ptr<Uplink> StartUplink(const config::Config& config, Agent& agent) {
+  if (config.fleet.endpoints.empty()) return nullptr;
+  absl::StatusOr<std::unique_ptr<Uplink>> uplink;
+  absl::Status status = rights::RunWithout([&] { uplink = Uplink::Start(config, agent); });
+  if (status.ok()) status = uplink.status();
+  if (status.ok()) return *std::move(uplink);
+  agent.Tell({.type = "fleet",
+              .alert = true,
+              .text = "nothing is told to the fleet service: " + std::string(status.message()),
+              .evidence = {}});
+  return nullptr;
+}
+
 // What only loading and the prober's start needed goes, now that everything runs. The main loop posts probes by verbs,
 // which the kernel takes with the rights alone with which the device was opened.
 void KeepSteadyRights(const Agent& agent) {
@@ -88,7 +103,7 @@ void Reload(const config::Config& running, const std::string& path, Agent& agent
 }
 
 int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {
-  SdNotify("STATUS=starting");
+  commandline::SdNotify("STATUS=starting");
   NoMemoryDumps();
   if (config.probe.lock_memory) LockMemory();
   const char* journal = std::getenv("JOURNAL_STREAM");
@@ -114,11 +129,13 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
     (*agent)->Stop();
   });
   std::unique_ptr<metrics::Exporter> metrics = StartMetrics(config, **agent);
+  std::unique_ptr<Uplink> uplink = StartUplink(config, **agent);
   KeepSteadyRights(**agent);
-  SdNotify("READY=1\nSTATUS=running");
+  commandline::SdNotify("READY=1\nSTATUS=running");
   (*agent)->Run();
   metrics.reset();
-  SdNotify("STOPPING=1");
+  uplink.reset();
+  commandline::SdNotify("STOPPING=1");
   const bool starts_anew = (*agent)->starts_anew();
   if (starts_anew) kill(getpid(), SIGTERM);  // for the waiter
   waiter.join();

@@ -10,7 +10,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/label_book.h"
 #include "userspace/agent/placement.h"
-#include "userspace/agent/sd_notify.h"
+#include "userspace/commandline/sd_notify.h"
 #include "userspace/replay/recorder.h"
 
 namespace cw::agent {
@@ -216,7 +216,7 @@ void Agent::CountSent(PairState& pair, int64_t now_ns) {
 }
 
 void Agent::EverySecond() {
-  SdNotify("WATCHDOG=1");
+  commandline::SdNotify("WATCHDOG=1");
   const int64_t now_ns = MonotonicNs();
   RenewLease();
   RenewSession();

@@ -79,6 +79,26 @@ void CheckApi(const ApiConfig& api, const Complain& complain) {
   }
 }
 
+void CheckFleet(const Config& config, const Complain& complain) {
+  for (const std::string& what : config.fleet.allow) {
+    if (what == "plan" || what == "drain" || what == "label" || what == "mode" || what == "audit") continue;
+    complain("fleet.allow", absl::StrFormat("the fleet cannot be allowed \"%s\"; there are plan, drain, label, mode "
+                                            "and audit",
+                                            what));
+  }
+  if (config.fleet.endpoints.empty()) return;
+  for (const auto& [key, file] :
+       {std::pair{"tls_cert", config.FleetCert()}, {"tls_key", config.FleetKey()}, {"tls_ca", config.FleetCa()}}) {
+    if (!file.empty()) continue;
+    complain("fleet.endpoints",
+             absl::StrFormat("the fleet service takes hosts by their certificates alone; set fleet.%s, or api.%s for "
+                             "both (see cwctl certs --help)",
+                             key, key));
+  }
+  if (config.fleet.spool_dir.empty())
+    complain("fleet.spool_dir", "what the fleet service has not taken yet needs a folder; leave it at \"auto\"");
+}
+
 void CheckKeysAndProbe(const Config& config, const Complain& complain) {
   const bool peers = !config.peers.empty() || !config.peers_file.empty() || !config.peers_dir.empty();
   const bool second_alone = !config.keys.second_secret_file.empty() && config.keys.send_key_id == 1;
@@ -165,6 +185,8 @@ std::string Config::SocketPath() const { return RunDir() + "/agent.sock"; }
 
 std::string Config::ClockPage() const { return clock.page == "auto" ? RunDir() + "/clock" : clock.page; }
 
+std::string Config::SpoolDir() const { return fleet.spool_dir == "auto" ? StateDir() + "/spool" : fleet.spool_dir; }
+
 Listen Config::MetricsListen() const {
   if (metrics.listen == "auto") return {.kind = Listen::Kind::kUnix, .path = RunDir() + "/metrics.sock"};
   return ParseListen(metrics.listen).value_or(Listen{});
@@ -181,6 +203,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view fil
         CheckClock(config.clock, complain);
         CheckMetrics(config, complain);
         CheckApi(config.api, complain);
+        CheckFleet(config, complain);
       });
   if (!status.ok()) return status;
   if (status = CheckUnique(config.peers); !status.ok()) return status;
@@ -208,8 +231,7 @@ absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config) {
       if (entry.path().extension() == ".toml" && name[0] != '.') in_folder.push_back(entry.path().string());
     }
     if (error) {
-      std::string text =
-          absl::StrFormat("cannot read folder %s (peers_dir): %s", config.peers_dir, error.message());
+      std::string text = absl::StrFormat("cannot read folder %s (peers_dir): %s", config.peers_dir, error.message());
       // What else is missing is told as well, so that one look is enough.
       std::error_code missing;
       if (!config.peers_file.empty() && !std::filesystem::exists(config.peers_file, missing))

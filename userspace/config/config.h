@@ -182,6 +182,15 @@ struct ApiConfig {
   std::string tls_crl;  // and which of their certificates are not; "" = no list
 };
 
+// What is told to the fleet service, and what it may ask for (docs/fleet.md).
+struct FleetConfig {
+  std::vector<std::string> endpoints;  // HOST:PORT; none: nothing is told
+  std::string spool_dir = "auto";      // "auto": StateDir()/spool
+  int spool_mib = 256;
+  std::vector<std::string> allow;         // of plan, drain, label, mode, audit
+  std::string tls_cert, tls_key, tls_ca;  // "": those of [api]
+};
+
 struct LogConfig {
   LogLevel level = LogLevel::kInfo;
   LogFormat format = LogFormat::kAuto;
@@ -213,13 +222,19 @@ struct Config {
   ProfileConfig profile;
   MetricsConfig metrics;
   ApiConfig api;
+  FleetConfig fleet;
   LogConfig log;
 
   std::string RunDir() const;      // run_dir, or the default with the instance filled in
   std::string StateDir() const;    // state_dir, likewise
   std::string SocketPath() const;  // RunDir()/agent.sock
   std::string ClockPage() const;   // clock.page; "auto" is RunDir()/clock, where libcwclock looks for "default"'s
-  Listen MetricsListen() const;    // metrics.listen; "auto" is unix:RunDir()/metrics.sock
+  std::string SpoolDir() const;    // fleet.spool_dir; "auto" is StateDir()/spool
+  // fleet's own TLS files, or api's.
+  std::string FleetCert() const { return fleet.tls_cert.empty() ? api.tls_cert : fleet.tls_cert; }
+  std::string FleetKey() const { return fleet.tls_key.empty() ? api.tls_key : fleet.tls_key; }
+  std::string FleetCa() const { return fleet.tls_ca.empty() ? api.tls_ca : fleet.tls_ca; }
+  Listen MetricsListen() const;  // metrics.listen; "auto" is unix:RunDir()/metrics.sock
 };
 
 // `file` names the text in errors. Checks ranges and cross-field rules, but touches no other file.

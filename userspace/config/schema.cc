@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "userspace/model/cpu_list.h"
 
 namespace cw::config {
@@ -251,6 +252,25 @@ void WalkApi(Visitor& v, ApiConfig& api) {
   v.EndTable();
 }
 
+void WalkFleet(Visitor& v, FleetConfig& fleet) {
+  v.BeginTable("fleet", "The fleet service that this host tells what it sees (docs/fleet.md). None by default.");
+  fleet.endpoints =
+      v.Texts("endpoints", fleet.endpoints, TextRule::kServer,
+              "Its instances; the first that answers is told. Empty: no connection, no thread, no spool.");
+  Words(v, "spool_dir", fleet.spool_dir, TextRule::kAutoPath,
+        "Where what no instance has taken yet is kept; \"auto\" is STATE_DIR/spool.");
+  Number(v, "spool_mib", fleet.spool_mib, {1, 65536},
+         "MiB that it may take, for 24 hours at most. Then the oldest detail goes, and events last.");
+  fleet.allow = v.Texts("allow", fleet.allow, TextRule::kName,
+                        "What the fleet may ask this host for: plan, drain, label, mode, audit. Empty: nothing.");
+  Words(v, "tls_cert", fleet.tls_cert, TextRule::kPath,
+        "This host's certificate and its chain, PEM; its DNS name is the host's. Empty: api.tls_cert.");
+  Words(v, "tls_key", fleet.tls_key, TextRule::kPath, "Its key, PEM, readable by its owner only. Empty: api.tls_key.");
+  Words(v, "tls_ca", fleet.tls_ca, TextRule::kPath,
+        "Certificates of the authorities that sign the service's, PEM. Empty: api.tls_ca.");
+  v.EndTable();
+}
+
 void WalkMetrics(Visitor& v, MetricsConfig& metrics) {
   v.BeginTable("metrics", "Prometheus metrics of this host, by HTTP (docs/metrics.md).");
   Words(
@@ -334,6 +354,7 @@ void WalkRest(Visitor& v, Config& config) {
   v.EndTable();
   WalkMetrics(v, config.metrics);
   WalkApi(v, config.api);
+  WalkFleet(v, config.fleet);
   WalkLog(v, config.log);
 }
 
@@ -483,6 +504,13 @@ std::string Violation(TextRule rule, const std::string& text) {
       return listen.ok() && listen->kind == Listen::Kind::kTcp
                  ? ""
                  : "an address of this host and a port, such as \"10.0.0.5:9478\" or \"[fd00::5]:9478\"";
+    }
+    case TextRule::kServer: {
+      const size_t colon = text.rfind(':');
+      uint32_t port = 0;
+      const bool good = colon != std::string::npos && colon > 0 && !absl::StrContains(text, " ") &&
+                        absl::SimpleAtoi(text.substr(colon + 1), &port) && port > 0 && port < 65536;
+      return good ? "" : "a server's name or address and its port, such as \"fleet.site:9480\"";
     }
     case TextRule::kCpus:
       return ParseCpuList(text).ok() ? "" : "processors, such as \"0-1,8\", or empty";

@@ -35,6 +35,7 @@ enum class TextRule {
   kAutoPath,     // "auto", absolute, or empty
   kListen,       // "auto" or what ParseListen takes
   kTcp,          // an address and a port, as ParseListen takes them
+  kServer,       // a name or an address, and a port
   kGroup,        // a unix group's name, or empty
   kCpus,         // processors, as ParseCpuList takes them
 };

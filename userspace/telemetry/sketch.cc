@@ -8,8 +8,8 @@
 namespace cw::telemetry {
 namespace {
 
-constexpr int kBucketsPerOctave = 16;                                // scale 4
-constexpr int32_t kLowBucket = std::numeric_limits<int32_t>::min();  // values below 1 ns
+constexpr int kBucketsPerOctave = 16;  // scale 4
+constexpr int32_t kLowBucket = Sketch::kBelow;
 
 }  // namespace
 

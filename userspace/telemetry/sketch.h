@@ -29,15 +29,17 @@ class Sketch {
   double QuantileNs(double q) const;
   // The distribution of max(0, value − base_ns), from bucket middles: within 2.2 % of the value, not of the difference.
   Sketch Above(int64_t base_ns) const;
-  size_t MemoryBytes() const;                  // with what it points to
-  void Shrink() { entries_.shrink_to_fit(); }  // before it is put away
-
- private:
   // Most delays of a path fall into a few buckets, so a sorted list is smaller than an array and as fast.
   struct Entry {
-    int32_t bucket = 0;
+    int32_t bucket = 0;  // i: values in (2^(i/16), 2^((i+1)/16)]; kBelow: below 1 ns
     uint32_t count = 0;
   };
+  static constexpr int32_t kBelow = INT32_MIN;
+  const std::vector<Entry>& entries() const { return entries_; }  // by bucket
+  size_t MemoryBytes() const;                                     // with what it points to
+  void Shrink() { entries_.shrink_to_fit(); }                     // before it is put away
+
+ private:
   static int32_t BucketOf(int64_t value_ns);
   // Middle of a bucket in the sense that the relative error is equal at both ends.
   static double MiddleNs(int32_t bucket);

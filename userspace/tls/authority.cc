@@ -154,7 +154,7 @@ absl::StatusOr<Issued> MakeHost(const Issued& authority, const std::string& name
   }
   if (absl::Status status = CheckName(name); !status.ok()) return status;
   alternatives.insert(alternatives.begin(), absl::StrCat(IsAddress(name) ? "IP:" : "DNS:", name));
-  return MakeLeaf(authority, name, absl::StrJoin(alternatives, ","), "serverAuth", life);
+  return MakeLeaf(authority, name, absl::StrJoin(alternatives, ","), "serverAuth,clientAuth", life);
 }
 
 absl::StatusOr<Issued> MakeUser(const Issued& authority, const std::string& name, const std::string& role,

@@ -34,7 +34,8 @@ absl::StatusOr<Issued> MakeAuthority(const std::string& name, const Life& life);
 
 // Both end with their authority's certificate at the latest. InvalidArgument: a name or address that a certificate
 // cannot carry; FailedPrecondition: the authority is none, or is over.
-// A host: name and further DNS names and addresses by which clients reach it. For servers alone.
+// A host: name and further DNS names and addresses by which clients reach it. For servers, and for
+// the host as a client of the fleet service; it names no role, so agents take no call by it.
 absl::StatusOr<Issued> MakeHost(const Issued& authority, const std::string& name,
                                 const std::vector<std::string>& others, const Life& life);
 // A user, with a role: read, steer or admin. For clients alone.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/sd_notify.h"
+#include "userspace/commandline/sd_notify.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace cw::agent {
+namespace cw::commandline {
 
 void SdNotify(const std::string& state) {
   const char* path = std::getenv("NOTIFY_SOCKET");
@@ -25,4 +25,4 @@ void SdNotify(const std::string& state) {
                static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length));
 }
 
-}  // namespace cw::agent
+}  // namespace cw::commandline

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cwctl fleet: what the fleet service knows of all hosts. docs/fleet.md.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "cli/format.h"
+#include "cli/session.h"
+#include "cli/table.h"
+#include "userspace/api/fleet_client.h"
+
+namespace cw::cli {
+namespace {
+
+namespace v1 = ::cwfabric::v1;
+
+struct FleetOptions {
+  std::string host, type, at;
+  uint64_t after = 0;
+  uint32_t last = 0;
+};
+
+// "-10m" or a time with its zone (RFC 3339); "" is now, which is 0.
+absl::StatusOr<int64_t> ParseAt(const std::string& text) {
+  if (text.empty()) return int64_t{0};
+  absl::Duration ago;
+  if (text[0] == '-' && absl::ParseDuration(text.substr(1), &ago) && ago >= absl::ZeroDuration())
+    return absl::ToUnixNanos(absl::Now() - ago);
+  absl::Time time;
+  std::string error;
+  if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return absl::ToUnixNanos(time);
+  return absl::InvalidArgumentError(
+      absl::StrCat("--at ", text, ": give a time such as 2026-05-01T12:00:00Z, or how long ago, such as -10m"));
+}
+
+absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session) {
+  if (session.fleet.empty()) {
+    return absl::InvalidArgumentError(
+        "which fleet service? Give --fleet HOST:PORT, or set CWFABRIC_FLEET; --cert, --key and --ca are needed, too");
+  }
+  api::RemoteAgent remote = session.remote;
+  remote.server = session.fleet;
+  return std::make_unique<api::FleetClient>(remote);
+}
+
+// A partial answer is called one.
+void ShowCoverage(const v1::Coverage& coverage, bool colour) {
+  if (coverage.missing_size() == 0) return;
+  std::cout << '\n'
+            << Paint(absl::StrFormat("partial: %d of %d hosts are missing", coverage.missing_size(), coverage.hosts()),
+                     Tone::kWarn, colour)
+            << '\n';
+  for (const std::string& missing : coverage.missing()) std::cout << "  " << Printable(missing) << '\n';
+}
+
+std::string AgoOf(int64_t then_ns) {
+  return then_ns == 0 ? kNoValue : AgoText(static_cast<double>(absl::GetCurrentTimeNanos() - then_ns) / 1e9);
+}
+
+Cell BadCount(uint64_t count) { return {CountText(count), count > 0 ? Tone::kBad : Tone::kPlain}; }
+
+absl::StatusOr<int> ShowFleetHosts(Session& session) {
+  const auto client = FleetOf(session);
+  if (!client.ok()) return client.status();
+  const absl::StatusOr<v1::FleetHostsReply> reply = (*client)->Hosts();
+  if (!reply.ok()) return reply.status();
+  session.Show(*reply, [&] {
+    if (reply->hosts().empty()) {
+      std::cout << "no host has ever told this service anything; see [fleet] in cwagentd.toml(5)\n";
+      return;
+    }
+    Table table({"HOST", "STATE", "VERSION", ">SEEN", ">UP", ">SUSPECT", ">DEAD", ">PAUSED", ">REFUSED", ">DROPPED"});
+    for (const v1::FleetHost& host : reply->hosts()) {
+      table.Add({host.host(), host.connected() ? Cell("connected", Tone::kGood) : Cell("missing", Tone::kBad),
+                 host.version().empty() ? kNoValue : host.version(), AgoOf(host.last_seen_ns()), CountText(host.up()),
+                 CountText(host.suspect()), BadCount(host.dead()), CountText(host.paused()), BadCount(host.refused()),
+                 BadCount(host.dropped_detail() + host.dropped_events())});
+    }
+    table.Print(std::cout, session.Colour());
+    ShowCoverage(reply->coverage(), session.Colour());
+  });
+  return kOk;
+}
+
+absl::StatusOr<v1::FleetTopologyReply> AskTopology(Session& session, const FleetOptions& options) {
+  const auto client = FleetOf(session);
+  if (!client.ok()) return client.status();
+  const absl::StatusOr<int64_t> at = ParseAt(options.at);
+  if (!at.ok()) return at.status();
+  v1::FleetTopologyRequest request;
+  request.set_at_ns(*at);
+  return (*client)->Topology(request);
+}
+
+absl::StatusOr<int> ShowFleetTopology(Session& session, const FleetOptions& options) {
+  const absl::StatusOr<v1::FleetTopologyReply> reply = AskTopology(session, options);
+  if (!reply.ok()) return reply.status();
+  session.Show(*reply, [&] {
+    Table table({"SWITCH", ">TIER", "RACK", "RAIL", "ADDRESSES"});
+    for (const v1::FleetSwitch& s : reply->switches()) {
+      table.Add({s.name(), s.tier() == 0 ? kNoValue : std::to_string(s.tier()), s.rack().empty() ? kNoValue : s.rack(),
+                 s.rail().empty() ? kNoValue : s.rail(), absl::StrJoin(s.addresses(), " ")});
+    }
+    table.empty() ? void(std::cout << "no switch has answered a trace yet\n")
+                  : table.Print(std::cout, session.Colour());
+    for (const std::string& fault : reply->miswirings())
+      std::cout << Paint("mis-wired  ", Tone::kBad, session.Colour()) << Printable(fault) << '\n';
+    for (const std::string& conflict : reply->conflicts())
+      std::cout << Paint("conflict  ", Tone::kWarn, session.Colour()) << Printable(conflict) << '\n';
+    if (reply->silent_hops() > 0)
+      std::cout << CountText(reply->silent_hops()) << " hops did not answer: the links beside them are not known\n";
+    ShowCoverage(reply->coverage(), session.Colour());
+  });
+  return kOk;
+}
+
+absl::StatusOr<int> ShowFleetLinks(Session& session, const FleetOptions& options) {
+  const absl::StatusOr<v1::FleetTopologyReply> reply = AskTopology(session, options);
+  if (!reply.ok()) return reply.status();
+  session.Show(*reply, [&] {
+    Table table({"FROM", "TO", "PORT", ">PATHS", ">DEAD", ">LOST", ">QUEUE P99"});
+    for (const v1::FleetLink& link : reply->links()) {
+      const double share = link.sent() == 0 ? 0 : static_cast<double>(link.lost()) / static_cast<double>(link.sent());
+      table.Add({link.from(), link.to(), link.port(), CountText(link.paths()), BadCount(link.dead()), ShareText(share),
+                 NsText(static_cast<double>(link.queue_p99_ns()))});
+    }
+    table.empty() ? void(std::cout << "no link is known yet\n") : table.Print(std::cout, session.Colour());
+    if (!table.empty())
+      std::cout << "\nDEAD, LOST and QUEUE are of the whole ways that take the link, so they may be another link's\n";
+    ShowCoverage(reply->coverage(), session.Colour());
+  });
+  return kOk;
+}
+
+absl::StatusOr<int> ShowFleetEvents(Session& session, const FleetOptions& options) {
+  const auto client = FleetOf(session);
+  if (!client.ok()) return client.status();
+  v1::FleetEventsRequest request;
+  request.set_host(options.host);
+  request.set_type(options.type);
+  request.set_after(options.after);
+  request.set_newest_first(options.after == 0);
+  request.set_limit(options.last == 0 ? 50 : options.last);
+  absl::StatusOr<v1::FleetEventsReply> reply = (*client)->Events(request);
+  if (!reply.ok()) return reply.status();
+  if (request.newest_first()) std::reverse(reply->mutable_events()->begin(), reply->mutable_events()->end());
+  session.Show(*reply, [&] {
+    Table table({"TIME", "HOST", "TYPE", "WHAT"});
+    for (const v1::FleetEventOf& event : reply->events()) {
+      const v1::Event& what = event.event().event();
+      table.Add({UtcText(event.event().time_ns()),
+                 event.host(),
+                 what.type(),
+                 {what.text(), what.severity() == v1::SEVERITY_ALERT ? Tone::kBad : Tone::kPlain}});
+    }
+    table.empty() ? void(std::cout << "no events\n") : table.Print(std::cout, session.Colour());
+    ShowCoverage(reply->coverage(), session.Colour());
+  });
+  return kOk;
+}
+
+void AddAt(CLI::App& verb, FleetOptions& options) {
+  verb.add_option("--at", options.at, "As it was then: 2026-05-01T12:00:00Z, or how long ago: --at=-10m");
+}
+
+}  // namespace
+
+void AddFleetVerbs(CLI::App& app, Session& session) {
+  CLI::App* fleet = app.add_subcommand("fleet", "What the fleet service knows of all hosts (--fleet HOST:PORT)");
+  fleet->require_subcommand(1);
+  auto options = std::make_shared<FleetOptions>();
+  CLI::App* hosts = fleet->add_subcommand("hosts", "Hosts, whether they are connected, and their paths by state");
+  hosts->callback([&session] { session.action = [&session] { return ShowFleetHosts(session); }; });
+  CLI::App* topology = fleet->add_subcommand("topology", "Switches as all hosts' traces show them; mis-wired cables");
+  AddAt(*topology, *options);
+  topology->callback(
+      [&session, options] { session.action = [&session, options] { return ShowFleetTopology(session, *options); }; });
+  CLI::App* links = fleet->add_subcommand("links", "Links of the fabric, and what the paths over each of them meet");
+  AddAt(*links, *options);
+  links->callback([&session, options] { session.action = [&session, options] { return ShowFleetLinks(session, *options); }; });
+  CLI::App* events = fleet->add_subcommand("events", "Events of all hosts, the newest last");
+  events->add_option("--host", options->host, "Of this host alone");
+  events->add_option("--type", options->type, "Of this type alone: path, link, move, ...");
+  events->add_option("-n,--last", options->last, "So many; default 50");
+  events->add_option("--after", options->after, "In the order of their arrival, behind an earlier answer's \"next\"");
+  events->callback([&session, options] { session.action = [&session, options] { return ShowFleetEvents(session, *options); }; });
+}
+
+}  // namespace cw::cli

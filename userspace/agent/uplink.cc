@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/agent/uplink.h"
+
+#include <sys/timex.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "userspace/agent/agent.h"
+#include "userspace/agent/deadlines.h"
+#include "userspace/uplink/batch_builder.h"
+#include "userspace/uplink/client.h"
+
+namespace cw::agent {
+namespace {
+
+namespace wire = ::cwfabric::v1;
+using uplink::Kind;
+
+constexpr absl::Duration kDetailPeriod = absl::Seconds(10);
+constexpr absl::Duration kEventWait = absl::Milliseconds(200);
+constexpr size_t kPathsAtOnce = 3000;  // some 300 KiB with their names
+constexpr absl::Duration kRetry = absl::Seconds(5);
+constexpr absl::Duration kUnsyncedBound = absl::Seconds(16);  // the kernel's own limit of maxerror
+
+// Of the kernel's clock, by its own word (adjtimex(2)).
+uint64_t ClockBoundNs() {
+  timex state{};
+  const int result = adjtimex(&state);
+  if (result < 0 || result == TIME_ERROR || (state.status & STA_UNSYNC) != 0)
+    return static_cast<uint64_t>(absl::ToInt64Nanoseconds(kUnsyncedBound));
+  return static_cast<uint64_t>(state.maxerror) * 1000;
+}
+
+uint64_t NewRun() {
+  std::random_device device;
+  uint64_t run = 0;
+  while (run == 0) run = uint64_t{device()} << 32 | device();
+  return run;
+}
+
+std::string BytesOf(const std::string& text) {
+  const absl::StatusOr<Addr> addr = Addr::Parse(text);
+  if (!addr.ok()) return "";
+  const char* bytes = reinterpret_cast<const char*>(addr->bytes.data());
+  return addr->is_v4() ? std::string(bytes + 12, 4) : std::string(bytes, 16);
+}
+
+}  // namespace
+
+struct Uplink::Impl {
+  Impl(const config::Config& given, Agent& of)
+      : config(given), agent(of), run(NewRun()), builder(agent.host_name(), run) {}
+
+  const config::Config config;
+  Agent& agent;
+  const uint64_t run;
+  std::mutex mutex;  // of builder
+  uplink::BatchBuilder builder;
+  std::unique_ptr<uplink::Client> client;
+  std::atomic<bool> stop{false};
+  std::thread thread;
+
+  uint64_t after_seq = 0;  // events up to here are in the spool
+  bool spool_failed = false;
+  int64_t last_ns = absl::GetCurrentTimeNanos();
+
+  wire::Hello Hello() const;
+  wire::ClockState Clock();
+  wire::Inventory Inventory();
+  void Tell(const std::string& text, bool alert);
+  void Collect();
+  bool TakeEvents(absl::Duration wait);
+  void TakeDetail();
+  bool Keep(const wire::Batch& batch, Kind kind);
+};
+
+wire::Hello Uplink::Impl::Hello() const {
+  wire::Hello hello;
+  hello.set_host(agent.host_name());
+  hello.set_version(kVersion);
+  hello.set_run(run);
+  hello.set_boot_id(Deadlines::BootId());
+  for (const std::string& what : config.fleet.allow) hello.add_capabilities(what);
+  hello.set_config_hash(std::hash<std::string>()(config::ToToml(config)));
+  return hello;
+}
+
+// Coarsely: it is told when it changes.
+wire::ClockState Uplink::Impl::Clock() {
+  wire::ClockState out;
+  const absl::StatusOr<wire::ClockReply> reply = agent.Clock();
+  if (!reply.ok()) return out;
+  out.set_synced(reply->tracking().state() == wire::ClockTracking::STATE_SYNCHRONISED);
+  if (!out.synced()) return out;
+  const auto rounded = [](double ns) { return ns <= 0 ? 0 : std::exp2(std::ceil(std::log2(ns))); };
+  out.set_bound_ns(rounded(reply->tracking().bound_ns()));
+  out.set_error_est_ns(rounded(reply->tracking().error_est_ns()));
+  return out;
+}
+
+wire::Inventory Uplink::Impl::Inventory() {
+  wire::Inventory out;
+  utsname names{};
+  if (uname(&names) == 0) out.set_kernel(names.release);
+  const absl::StatusOr<wire::StatusReply> status = agent.Status();
+  if (!status.ok()) return out;
+  for (const wire::NicStatus& nic : status->nics()) {
+    wire::NicFacts* facts = out.add_nics();
+    facts->set_name(nic.name());
+    facts->add_addresses(BytesOf(nic.address()));
+    facts->set_mtu(nic.mtu());
+  }
+  return out;
+}
+
+void Uplink::Impl::Tell(const std::string& text, bool alert) {
+  agent.Tell({.type = "fleet", .alert = alert, .text = text, .evidence = {}});
+}
+
+// What is not taken is told once; events are read again from the log, detail is gone.
+bool Uplink::Impl::Keep(const wire::Batch& batch, Kind kind) {
+  const absl::Status status = client->Append(batch, kind);
+  if (status.ok() == !spool_failed) return status.ok();
+  spool_failed = !status.ok();
+  Tell(status.ok() ? "what there is to tell the fleet service is kept again"
+                   : "what there is to tell the fleet service cannot be kept: " + std::string(status.message()),
+       !status.ok());
+  return status.ok();
+}
+
+// False: the spool did not take them.
+bool Uplink::Impl::TakeEvents(absl::Duration wait) {
+  wire::EventsRequest request;
+  request.set_after_seq(after_seq);
+  const absl::StatusOr<std::vector<wire::Event>> events = agent.Events(request, wait);
+  if (!events.ok() || events->empty()) return true;
+  const int64_t now_ns = absl::GetCurrentTimeNanos();
+  const auto [first, last] = std::minmax_element(
+      events->begin(), events->end(), [](const auto& a, const auto& b) { return a.time_unix_ns() < b.time_unix_ns(); });
+  std::vector<wire::Batch> batches;
+  {
+    const std::lock_guard lock(mutex);
+    batches = builder.Events(*events, {.from_ns = std::min(first->time_unix_ns(), now_ns),
+                                       .to_ns = std::max(last->time_unix_ns(), now_ns),
+                                       .bound_ns = ClockBoundNs()});
+  }
+  for (const wire::Batch& batch : batches) {
+    if (!Keep(batch, Kind::kEvent)) return false;
+    after_seq = batch.events(batch.events_size() - 1).event().seq();
+  }
+  return true;
+}
+
+void Uplink::Impl::TakeDetail() {
+  const absl::StatusOr<std::vector<uplink::PathSeen>> paths =
+      agent.PathsSeen(static_cast<int>(absl::ToInt64Seconds(kDetailPeriod)));
+  if (!paths.ok()) return;  // the agent ends
+  const wire::Inventory inventory = Inventory();
+  const wire::ClockState clock = Clock();
+  const int64_t now_ns = absl::GetCurrentTimeNanos();
+  const uplink::Interval interval{.from_ns = last_ns, .to_ns = now_ns, .bound_ns = ClockBoundNs()};
+  last_ns = now_ns;
+  const absl::Span<const uplink::PathSeen> all(*paths);
+  for (size_t at = 0; at == 0 || at < all.size(); at += kPathsAtOnce) {
+    wire::Batch batch;
+    {
+      const std::lock_guard lock(mutex);
+      batch = builder.Detail(all.subspan(at, kPathsAtOnce), inventory, clock, interval);
+    }
+    if (Keep(batch, Kind::kDetail) || !batch.has_definitions()) continue;
+    // A batch with definitions that is not kept would leave paths without a name.
+    const std::lock_guard lock(mutex);
+    builder.DefineAgain();
+  }
+}
+
+void Uplink::Impl::Collect() {
+  absl::Time detail_at = absl::Now() + absl::Seconds(1);  // hosts of a fleet start at different moments
+  absl::Time events_at = absl::InfinitePast();
+  while (!stop.load()) {
+    if (absl::Now() < events_at) {
+      absl::SleepFor(kEventWait);
+    } else if (!TakeEvents(kEventWait)) {
+      events_at = absl::Now() + kRetry;
+    }
+    if (absl::Now() < detail_at) continue;
+    TakeDetail();
+    detail_at = std::max(detail_at + kDetailPeriod, absl::Now());
+  }
+  TakeEvents(absl::ZeroDuration());
+}
+
+Uplink::Uplink(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& config, Agent& agent) {
+  const uplink::SpoolLimits limits{.bytes = static_cast<uint64_t>(config.fleet.spool_mib) << 20};
+  absl::StatusOr<std::unique_ptr<uplink::Spool>> spool = uplink::Spool::Open(config.SpoolDir(), limits, absl::Now());
+  if (!spool.ok()) return spool.status();
+  auto impl = std::make_unique<Impl>(config, agent);
+  Impl* const inner = impl.get();
+  uplink::ClientOptions options{.host = agent.host_name(),
+                                .run = impl->run,
+                                .endpoints = config.fleet.endpoints,
+                                .tls = {.cert = config.FleetCert(), .key = config.FleetKey(), .ca = config.FleetCa()},
+                                .hello = [inner] { return inner->Hello(); },
+                                .define_again =
+                                    [inner] {
+                                      const std::lock_guard lock(inner->mutex);
+                                      inner->builder.DefineAgain();
+                                      return inner->builder.Known();
+                                    },
+                                .tell = [inner](const std::string& text, bool alert) { inner->Tell(text, alert); }};
+  impl->client = uplink::Client::Start(std::move(options), *std::move(spool));
+  impl->thread = std::thread([inner] { inner->Collect(); });
+  return std::unique_ptr<Uplink>(new Uplink(std::move(impl)));
+}
+
+Uplink::~Uplink() {
+  impl_->stop.store(true);
+  impl_->thread.join();
+  impl_->client.reset();
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A client of the fleet service, over TCP with mutual TLS. One call at a time and object. Errors as client.h's.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "userspace/api/client.h"
+#include "userspace/api/fleet.pb.h"
+
+namespace cw::api {
+
+class FleetClient {
+ public:
+  explicit FleetClient(const RemoteAgent& fleet, absl::Duration timeout = absl::Seconds(10));
+  ~FleetClient();
+
+  absl::StatusOr<v1::FleetHostsReply> Hosts();
+  absl::StatusOr<v1::FleetPathsReply> Paths(const v1::FleetPathsRequest& request);
+  absl::StatusOr<v1::FleetEventsReply> Events(const v1::FleetEventsRequest& request);
+  absl::StatusOr<v1::FleetTopologyReply> Topology(const v1::FleetTopologyRequest& request);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cw::api

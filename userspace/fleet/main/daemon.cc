@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/main/daemon.h"
+
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "spdlog/sinks/stdout_sinks.h"
+#include "spdlog/spdlog.h"
+#include "userspace/api/grpc_log.h"
+#include "userspace/api/tls_server.h"
+#include "userspace/commandline/command.h"
+#include "userspace/commandline/sd_notify.h"
+#include "userspace/fleet/main/fleetd_config.h"
+#include "userspace/fleet/main/keeper.h"
+#include "userspace/fleet/main/query_service.h"
+#include "userspace/fleet/main/uplink_service.h"
+#include "userspace/fleet/store/sqlite/sqlite_store.h"
+
+namespace cw::fleet {
+namespace {
+
+constexpr int kHandshakeMs = 10'000, kKeepaliveMs = 20'000, kKeepaliveAnswerMs = 20'000, kPingMs = 5'000;
+constexpr int kMostMessageBytes = 4 << 20;
+constexpr absl::Duration kEndPatience = absl::Milliseconds(500);
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+absl::StatusOr<std::string> ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return absl::NotFoundError("cannot read " + path + "; is it there, and readable for this user?");
+  return text.str();
+}
+
+absl::StatusOr<FleetFile> ReadFabric(const std::string& path) {
+  if (path.empty()) return FleetFile{};
+  const absl::StatusOr<std::string> text = ReadAll(path);
+  if (!text.ok()) return text.status();
+  return ReadFleetFile(*text, path);
+}
+
+std::string InstanceName(const FleetdConfig& config) {
+  if (!config.instance.empty()) return config.instance;
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+tls::Files TlsOf(const FleetdConfig& config) {
+  return {.cert = config.tls_cert, .key = config.tls_key, .ca = config.tls_ca, .crl = config.tls_crl};
+}
+
+// All that serves, in the order in which it is made; it goes the other way round.
+class Service {
+ public:
+  static absl::StatusOr<std::unique_ptr<Service>> Start(const FleetdConfig& config) {
+    absl::StatusOr<FleetFile> fabric = ReadFabric(config.fabric_file);
+    if (!fabric.ok()) return fabric.status();
+    absl::StatusOr<std::unique_ptr<Store>> store = OpenSqliteStore(config.store);
+    if (!store.ok()) return store.status();
+    auto service = std::unique_ptr<Service>(new Service(config, *std::move(store), *std::move(fabric)));
+    if (absl::Status status = service->Listen(config); !status.ok()) return status;
+    return service;
+  }
+
+  ~Service() {
+    if (server_ != nullptr) {
+      server_->Shutdown(absl::ToChronoTime(absl::Now() + kEndPatience));
+      server_->Wait();
+    }
+    keeper_.reset();
+  }
+
+ private:
+  Service(const FleetdConfig& config, std::unique_ptr<Store> store, FleetFile fabric)
+      : store_(std::move(store)),
+        revocations_(TlsOf(config)),
+        ingest_(*store_, InstanceName(config), IngestLimits{}),
+        uplink_(ingest_, revocations_),
+        query_(*store_, InstanceName(config), std::move(fabric), [this] { return uplink_.Hosts(); }),
+        queries_(query_, revocations_),
+        keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())) {}
+
+  absl::Status Listen(const FleetdConfig& config) {
+    absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> made =
+        api::ReloadingCredentials(TlsOf(config), [](const api::ApiEvent& event) {
+          event.alert ? spdlog::warn("{}", event.text) : spdlog::info("{}", event.text);
+        });
+    if (!made.ok()) return made.status();
+    if (absl::Status status = revocations_.Load(); !status.ok()) return status;
+    credentials_ = *std::move(made);
+    grpc::ServerBuilder builder;
+    builder.SetMaxReceiveMessageSize(kMostMessageBytes);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port that is taken is an error
+    for (const std::string& address : config.listen) builder.AddListeningPort(address, credentials_);
+    builder.RegisterService(&uplink_);
+    builder.RegisterService(&queries_);
+    server_ = builder.BuildAndStart();
+    if (server_ != nullptr) return absl::OkStatus();
+    return absl::UnavailableError("cannot serve on " + absl::StrJoin(config.listen, ", ") +
+                                  " (listen); is it an address of this host, and the port free?");
+  }
+
+  std::unique_ptr<Store> store_;
+  tls::Revocations revocations_;
+  Ingest ingest_;
+  UplinkService uplink_;
+  Query query_;
+  QueryService queries_;
+  std::unique_ptr<Keeper> keeper_;
+  std::shared_ptr<grpc::ServerCredentials> credentials_;  // gRPC asks them for each connection
+  std::unique_ptr<grpc::Server> server_;
+};
+
+int Serve(const FleetdConfig& config) {
+  commandline::SdNotify("STATUS=starting");
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("cwfleetd"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  api::LimitGrpc();
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every later thread inherits it
+  std::signal(SIGPIPE, SIG_IGN);
+  absl::StatusOr<std::unique_ptr<Service>> service = Service::Start(config);
+  if (!service.ok()) return Fail(service.status());
+  spdlog::info("serving on {}, keeping in {}", absl::StrJoin(config.listen, ", "), config.store);
+  commandline::SdNotify("READY=1\nSTATUS=running");
+  int signal = 0;
+  sigwait(&signals, &signal);
+  commandline::SdNotify("STOPPING=1");
+  service->reset();
+  return 0;
+}
+
+int Check(const FleetdConfig& config, const std::string& path) {
+  if (const absl::StatusOr<FleetFile> fabric = ReadFabric(config.fabric_file); !fabric.ok())
+    return Fail(fabric.status());
+  if (const auto tls = tls::Load(TlsOf(config)); !tls.ok()) return Fail(tls.status());
+  std::fprintf(stderr, "%s: no fault found\n", path.c_str());
+  return 0;
+}
+
+std::string ProgramPage(const CLI::App& app) {
+  return commandline::ManualPage(
+      commandline::Describe(app),
+      {.section = 8,
+       .version = CW_VERSION,
+       .summary = "fleet service of cwfabric: all hosts' paths and events in one place",
+       .parts = {{"SIGNALS", "SIGTERM and SIGINT end it; what it acknowledged is in the store."},
+                 {"EXIT STATUS", "0 ended as asked, 1 failed, 2 usage."},
+                 {"SEE ALSO", ".BR cwagentd (8),\n.BR cwctl (1)"}}});
+}
+
+}  // namespace
+
+int DaemonMain(int argc, char** argv) {
+  CLI::App app{"cwfabric's fleet service: one for all hosts", "cwfleetd"};
+  std::string path;
+  bool check = false, example = false, page = false;
+  app.add_option("--config", path, "The TOML file")->type_name("FILE");
+  app.add_flag("--check-config", check, "Check the file, and what it names, and end");
+  app.add_flag("--default-config", example, "Print a configuration file that describes every option, and end");
+  app.add_flag("--manual", page, "Print cwfleetd(8) in roff, and end")->group("");
+  app.set_version_flag("--version", CW_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (example) std::fputs(ExampleFleetdToml().c_str(), stdout);
+  if (page) std::fputs(ProgramPage(app).c_str(), stdout);
+  if (example || page) return 0;
+  if (path.empty()) {
+    std::fprintf(stderr, "--config is required: the TOML file; cwfleetd --default-config prints one to begin with\n");
+    return 2;
+  }
+  const absl::StatusOr<std::string> text = ReadAll(path);
+  if (!text.ok()) return Fail(text.status());
+  const absl::StatusOr<FleetdConfig> config = ParseFleetdConfig(*text, path);
+  if (!config.ok()) return Fail(config.status());
+  return check ? Check(*config, path) : Serve(*config);
+}
+
+}  // namespace cw::fleet

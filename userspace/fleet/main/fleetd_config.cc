@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/main/fleetd_config.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "userspace/config/reader.h"
+#include "userspace/config/schema.h"
+
+namespace cw::fleet {
+namespace {
+
+using config::TextRule;
+using config::Visitor;
+
+void Walk(Visitor& v, FleetdConfig& c) {
+  const config::DurationRange life{absl::Hours(1), absl::Hours(24 * 3660)};
+  c.instance = v.Text("instance", c.instance, TextRule::kFree, "Name of this instance; empty for the host's name.");
+  c.listen = v.Texts("listen", c.listen, TextRule::kTcp, "Where agents and cwctl connect to, always with mutual TLS.");
+  c.tls_cert = v.Text("tls_cert", c.tls_cert, TextRule::kPath, "This host's certificate and its chain, PEM.");
+  c.tls_key = v.Text("tls_key", c.tls_key, TextRule::kPath, "Its key, PEM, readable by its owner only.");
+  c.tls_ca = v.Text("tls_ca", c.tls_ca, TextRule::kPath, "Authorities of hosts' and users' certificates, PEM.");
+  c.tls_crl = v.Text("tls_crl", c.tls_crl, TextRule::kPath, "Their lists of revoked certificates; empty for none.");
+  c.store = v.Text("store", c.store, TextRule::kPath, "The SQLite file that keeps everything.");
+  c.fabric_file = v.Text("fabric_file", c.fabric_file, TextRule::kPath,
+                         "Names of switches and cables as planned (docs/fleet.md); empty for none.");
+  c.keep_fine = v.Duration("keep_fine", c.keep_fine, life, "How long paths are kept at 10 s.");
+  c.keep_minutes = v.Duration("keep_minutes", c.keep_minutes, life, "How long at 60 s.");
+  c.keep_coarse = v.Duration("keep_coarse", c.keep_coarse, life, "How long at 300 s.");
+  c.keep_events = v.Duration("keep_events", c.keep_events, life, "How long events are kept.");
+  c.store_gib = static_cast<int>(v.Integer("store_gib", c.store_gib, {1, 65536},
+                                           "GiB that paths may take; the oldest of the finest goes first, and it is "
+                                           "said before."));
+}
+
+void Check(const FleetdConfig& c, const config::Complain& complain) {
+  if (c.listen.empty()) complain("listen", "nobody could connect; leave it out for 0.0.0.0:9480");
+  if (c.store.empty()) complain("store", "there has to be a file; leave it out for /var/lib/cwfabric-fleet/fleet.db");
+  for (const auto& [key, file] : {std::pair{"tls_cert", &c.tls_cert}, {"tls_key", &c.tls_key}, {"tls_ca", &c.tls_ca}}) {
+    if (file->empty())
+      complain("", absl::StrFormat("%s is missing: hosts and people are known by their certificates alone; see cwctl "
+                                   "certs --help",
+                                   key));
+  }
+}
+
+// Prints what it visits.
+class Example final : public Visitor {
+ public:
+  std::string out = "# cwfleetd: the fleet service of cwfabric. What is commented out is the default.\n";
+
+  std::string Text(absl::string_view key, std::string value, TextRule, absl::string_view doc) override {
+    Add(key, "\"" + value + "\"", doc);
+    return value;
+  }
+  std::vector<std::string> Texts(absl::string_view key, std::vector<std::string> value, TextRule,
+                                 absl::string_view doc) override {
+    Add(key, absl::StrFormat("[\"%s\"]", value.empty() ? "" : value.front()), doc);
+    return value;
+  }
+  bool Flag(absl::string_view key, bool value, absl::string_view doc) override {
+    Add(key, value ? "true" : "false", doc);
+    return value;
+  }
+  int64_t Integer(absl::string_view key, int64_t value, config::IntegerRange, absl::string_view doc) override {
+    Add(key, absl::StrFormat("%d", value), doc);
+    return value;
+  }
+  std::optional<int64_t> IntegerOr(absl::string_view, std::optional<int64_t> value, absl::string_view,
+                                   config::IntegerRange, absl::string_view) override {
+    return value;
+  }
+  double Real(absl::string_view key, double value, config::RealRange, absl::string_view doc) override {
+    Add(key, absl::StrFormat("%g", value), doc);
+    return value;
+  }
+  absl::Duration Duration(absl::string_view key, absl::Duration value, config::DurationRange,
+                          absl::string_view doc) override {
+    Add(key, "\"" + absl::FormatDuration(value) + "\"", doc);
+    return value;
+  }
+  size_t Choice(absl::string_view, size_t value, const std::vector<std::string>&, absl::string_view) override {
+    return value;
+  }
+  void BeginTable(absl::string_view, absl::string_view) override {}
+  void EndTable() override {}
+  size_t BeginArray(absl::string_view, size_t size, absl::string_view) override { return size; }
+  std::string BeginElement(size_t) override { return ""; }
+  void EndElement() override {}
+  void EndArray() override {}
+
+ private:
+  void Add(absl::string_view key, const std::string& value, absl::string_view doc) {
+    out += absl::StrFormat("\n# %s\n#%s = %s\n", doc, key, value);
+  }
+};
+
+}  // namespace
+
+Retention FleetdConfig::KeepRules() const {
+  Retention rules;
+  const uint64_t bytes = static_cast<uint64_t>(store_gib) << 30;
+  rules.tiers = {{{keep_fine, bytes / 2}, {keep_minutes, bytes / 4}, {keep_coarse, bytes / 4}}};
+  rules.events = {keep_events, 0};
+  return rules;
+}
+
+absl::StatusOr<FleetdConfig> ParseFleetdConfig(absl::string_view text, absl::string_view file) {
+  FleetdConfig config;
+  const absl::Status status = config::ReadToml(
+      text, file, [&](Visitor& v) { Walk(v, config); }, [&](const config::Complain& c) { Check(config, c); });
+  if (!status.ok()) return status;
+  return config;
+}
+
+std::string ExampleFleetdToml() {
+  FleetdConfig config;
+  Example example;
+  Walk(example, config);
+  return example.out;
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cwfleetd's configuration: one TOML file. Value type; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "userspace/fleet/store/store.h"
+
+namespace cw::fleet {
+
+struct FleetdConfig {
+  std::string instance;                                // "": the host's name
+  std::vector<std::string> listen = {"0.0.0.0:9480"};  // for agents and for people, mutual TLS
+  std::string tls_cert, tls_key, tls_ca, tls_crl;      // as the agent's [api]
+  std::string store = "/var/lib/cwfabric-fleet/fleet.db";
+  std::string fabric_file;                             // fleet.toml: names of switches, cables as planned; "" = none
+  absl::Duration keep_fine = absl::Hours(48);          // 10 s
+  absl::Duration keep_minutes = absl::Hours(24 * 14);  // 60 s
+  absl::Duration keep_coarse = absl::Hours(24 * 365);  // 300 s
+  absl::Duration keep_events = absl::Hours(24 * 365);
+  int store_gib = 64;  // of paths; the finest goes first
+
+  Retention KeepRules() const;
+};
+
+// InvalidArgument: all faults, each with file and line. `file` is only named in them.
+absl::StatusOr<FleetdConfig> ParseFleetdConfig(absl::string_view text, absl::string_view file);
+// A file to begin with: every key with what it means.
+std::string ExampleFleetdToml();
+
+}  // namespace cw::fleet

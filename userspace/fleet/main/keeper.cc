@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/main/keeper.h"
+
+#include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
+
+namespace cw::fleet {
+namespace {
+
+constexpr absl::Duration kFlushPeriod = absl::Milliseconds(50);
+constexpr absl::Duration kCompactPeriod = absl::Seconds(10);
+constexpr absl::Duration kRetentionPeriod = absl::Minutes(10);
+
+}  // namespace
+
+Keeper::Keeper(UplinkService& uplink, Store& store, const Retention& retention)
+    : uplink_(uplink), store_(store), retention_(retention), flusher_([this] { Flushing(); }), keeper_([this] {
+        Keeping();
+      }) {}
+
+Keeper::~Keeper() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = true;
+    ended_.notify_all();
+  }
+  flusher_.join();
+  keeper_.join();
+}
+
+bool Keeper::Sleep(absl::Duration duration) {
+  std::unique_lock lock(mutex_);
+  return !ended_.wait_for(lock, absl::ToChronoMilliseconds(duration), [this] { return end_; });
+}
+
+void Keeper::Flushing() {
+  while (Sleep(kFlushPeriod)) uplink_.Flush();
+  uplink_.Flush();
+}
+
+void Keeper::Keeping() {
+  absl::Time retention_at = absl::Now() + kCompactPeriod;
+  std::string told;
+  while (Sleep(kCompactPeriod)) {
+    absl::StatusOr<bool> more = true;
+    while (more.ok() && *more) more = Sleep(absl::ZeroDuration()) ? store_.Compact(absl::GetCurrentTimeNanos()) : false;
+    const std::string problem(more.status().message());
+    if (!more.ok() && problem != told) spdlog::error("the store cannot be compacted: {}", problem);
+    told = problem;
+    if (absl::Now() < retention_at) continue;
+    retention_at = absl::Now() + kRetentionPeriod;
+    LetGo();
+  }
+}
+
+void Keeper::LetGo() {
+  const absl::StatusOr<std::vector<Deletion>> plan = store_.PlanRetention(absl::GetCurrentTimeNanos(), retention_);
+  if (!plan.ok()) {
+    spdlog::error("what is too old is not known: {}", std::string(plan.status().message()));
+    return;
+  }
+  for (const Deletion& deletion : *plan) {
+    spdlog::warn("{} before {} go, about {} MiB: {}", deletion.what,
+                 absl::FormatTime(absl::RFC3339_sec, absl::FromUnixNanos(deletion.before_ns), absl::UTCTimeZone()),
+                 deletion.bytes >> 20, deletion.reason);
+  }
+  if (plan->empty()) return;
+  if (const absl::Status status = store_.Delete(*plan); !status.ok())
+    spdlog::error("what is too old stays: {}", std::string(status.message()));
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a fleet service does by itself: stores what is queued every 50 ms, climbs the store's ladder, and lets go what
+// is too old, which it says before. A thread of its own for each of the two.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "userspace/fleet/main/uplink_service.h"
+#include "userspace/fleet/store/store.h"
+
+namespace cw::fleet {
+
+class Keeper {
+ public:
+  Keeper(UplinkService& uplink, Store& store, const Retention& retention);
+  ~Keeper();  // what is queued is stored
+
+ private:
+  bool Sleep(absl::Duration duration);  // false: it ends
+  void Flushing();
+  void Keeping();
+  void LetGo();
+
+  UplinkService& uplink_;
+  Store& store_;
+  const Retention retention_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool end_ = false;
+  std::thread flusher_, keeper_;
+};
+
+}  // namespace cw::fleet

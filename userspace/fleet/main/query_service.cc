@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/main/query_service.h"
+
+#include <utility>
+
+#include "userspace/fleet/main/who.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace pb = cwfabric::v1;
+
+template <typename Reply>
+grpc::Status Answer(const grpc::ServerContext& context, tls::Revocations& revocations, Reply* out,
+                    const std::function<absl::StatusOr<Reply>()>& ask) {
+  if (const auto who = PersonOf(context, revocations); !who.ok()) return ToGrpc(who.status());
+  absl::StatusOr<Reply> reply = ask();
+  if (!reply.ok()) return ToGrpc(reply.status());
+  *out = *std::move(reply);
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+grpc::Status QueryService::Hosts(grpc::ServerContext* context, const pb::FleetHostsRequest*,
+                                 pb::FleetHostsReply* reply) {
+  return Answer<pb::FleetHostsReply>(*context, revocations_, reply, [&] { return query_.Hosts(); });
+}
+
+grpc::Status QueryService::Paths(grpc::ServerContext* context, const pb::FleetPathsRequest* request,
+                                 pb::FleetPathsReply* reply) {
+  return Answer<pb::FleetPathsReply>(*context, revocations_, reply, [&] { return query_.Paths(*request); });
+}
+
+grpc::Status QueryService::Events(grpc::ServerContext* context, const pb::FleetEventsRequest* request,
+                                  pb::FleetEventsReply* reply) {
+  return Answer<pb::FleetEventsReply>(*context, revocations_, reply, [&] { return query_.Events(*request); });
+}
+
+grpc::Status QueryService::Topology(grpc::ServerContext* context, const pb::FleetTopologyRequest* request,
+                                    pb::FleetTopologyReply* reply) {
+  return Answer<pb::FleetTopologyReply>(*context, revocations_, reply, [&] { return query_.Topology(*request); });
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The service Fleet over gRPC: who asks is looked at, then Query answers.
+#pragma once
+
+#include "userspace/api/fleet.grpc.pb.h"
+#include "userspace/fleet/query/query.h"
+#include "userspace/tls/revocation.h"
+
+namespace cw::fleet {
+
+class QueryService final : public cwfabric::v1::Fleet::Service {
+ public:
+  QueryService(Query& query, tls::Revocations& revocations) : query_(query), revocations_(revocations) {}
+
+  grpc::Status Hosts(grpc::ServerContext* context, const cwfabric::v1::FleetHostsRequest* request,
+                     cwfabric::v1::FleetHostsReply* reply) override;
+  grpc::Status Paths(grpc::ServerContext* context, const cwfabric::v1::FleetPathsRequest* request,
+                     cwfabric::v1::FleetPathsReply* reply) override;
+  grpc::Status Events(grpc::ServerContext* context, const cwfabric::v1::FleetEventsRequest* request,
+                      cwfabric::v1::FleetEventsReply* reply) override;
+  grpc::Status Topology(grpc::ServerContext* context, const cwfabric::v1::FleetTopologyRequest* request,
+                        cwfabric::v1::FleetTopologyReply* reply) override;
+
+ private:
+  Query& query_;
+  tls::Revocations& revocations_;
+};
+
+}  // namespace cw::fleet

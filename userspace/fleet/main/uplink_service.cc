@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/main/uplink_service.h"
+
+#include <deque>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
+#include "userspace/fleet/main/who.h"
+
+namespace cw::fleet {
+
+namespace pb = cwfabric::v1;
+
+// Deletes itself when gRPC has done with it.
+class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost> {
+ public:
+  HostStream(UplinkService& service, absl::StatusOr<std::vector<std::string>> names)
+      : service_(service), names_(std::move(names)) {
+    if (names_.ok()) {
+      StartRead(&in_);
+    } else {
+      FinishWith(ToGrpc(names_.status()));
+    }
+  }
+
+  void Send(pb::ToHost message) {
+    const std::lock_guard lock(mutex_);
+    if (ending_) return;
+    out_.push_back(std::move(message));
+    if (!writing_) WriteNext();
+  }
+
+  void FinishWith(grpc::Status status) {
+    const std::lock_guard lock(mutex_);
+    if (ending_) return;
+    ending_ = true;
+    end_ = std::move(status);
+    if (!writing_) Finish(end_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return FinishWith(grpc::Status::OK);
+    if (in_.has_hello() && host.empty()) {
+      absl::StatusOr<pb::Welcome> welcome = service_.Begin(*this, in_.hello(), *names_);
+      if (!welcome.ok()) return FinishWith(ToGrpc(welcome.status()));
+    } else if (in_.has_batch() && !host.empty()) {
+      service_.Take(*this, in_.batch());
+    } else {
+      return FinishWith({grpc::StatusCode::INVALID_ARGUMENT, "a stream is one Hello, and then batches"});
+    }
+    StartRead(&in_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    out_.pop_front();
+    if (ending_) return Finish(end_);
+    if (ok && !out_.empty()) WriteNext();
+  }
+
+  void OnCancel() override { FinishWith(grpc::Status::CANCELLED); }
+
+  void OnDone() override {
+    service_.End(*this);
+    delete this;
+  }
+
+  std::string host;  // "" before Hello; written under the service's lock
+  uint64_t run = 0;
+
+ private:
+  void WriteNext() {
+    writing_ = true;
+    StartWrite(&out_.front());
+  }
+
+  UplinkService& service_;
+  const absl::StatusOr<std::vector<std::string>> names_;
+  pb::ToFleet in_;
+  std::mutex mutex_;  // of all below
+  std::deque<pb::ToHost> out_;
+  bool writing_ = false, ending_ = false;
+  grpc::Status end_;
+};
+
+grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>* UplinkService::Connect(grpc::CallbackServerContext* context) {
+  return new HostStream(*this, HostNames(*context->auth_context(), revocations_));
+}
+
+absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::Hello& hello,
+                                                 const std::vector<std::string>& names) {
+  const std::lock_guard lock(mutex_);
+  absl::StatusOr<pb::Welcome> welcome = ingest_.Connect(hello, names, absl::Now());
+  if (!welcome.ok()) {
+    spdlog::warn("{} is not taken: {}", hello.host().substr(0, 253), std::string(welcome.status().message()));
+    return welcome;
+  }
+  HostStream*& place = streams_[hello.host()];
+  if (place != nullptr) place->FinishWith({grpc::StatusCode::ABORTED, "the host connected again"});
+  place = &stream;
+  stream.host = hello.host();
+  stream.run = hello.run();
+  spdlog::info("{} is connected, version {}", hello.host(), hello.version().substr(0, 64));
+  pb::ToHost first;
+  *first.mutable_welcome() = *welcome;
+  stream.Send(std::move(first));
+  return welcome;
+}
+
+void UplinkService::Take(HostStream& stream, const pb::Batch& batch) {
+  const std::lock_guard lock(mutex_);
+  std::optional<pb::Ack> ack = ingest_.Enqueue(stream.host, batch, absl::Now());
+  if (!ack) return;
+  pb::ToHost message;
+  *message.mutable_ack() = *std::move(ack);
+  stream.Send(std::move(message));
+}
+
+void UplinkService::End(HostStream& stream) {
+  const std::lock_guard lock(mutex_);
+  const auto place = streams_.find(stream.host);
+  if (place == streams_.end() || place->second != &stream) return;
+  streams_.erase(place);
+  ingest_.Disconnect(stream.host, stream.run);
+  spdlog::info("{} is not connected any more", stream.host);
+}
+
+void UplinkService::Flush() {
+  const std::lock_guard lock(mutex_);
+  if (ingest_.queued() == 0) return;
+  for (auto& [host, ack] : ingest_.Flush(absl::Now())) {
+    const auto place = streams_.find(host);
+    if (place == streams_.end()) continue;
+    pb::ToHost message;
+    *message.mutable_ack() = std::move(ack);
+    place->second->Send(std::move(message));
+  }
+}
+
+std::vector<LiveHost> UplinkService::Hosts() {
+  const std::lock_guard lock(mutex_);
+  std::vector<LiveHost> hosts;
+  for (const LiveHost* host : ingest_.Hosts()) hosts.push_back(*host);
+  return hosts;
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Hosts' streams over gRPC around Ingest: what arrives is queued, and what the store has is acknowledged. No thread per
+// host (gRPC's callbacks). Ingest is not for several threads, so one lock is around it, and a commit holds it.
+//
+// Threads: any.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "userspace/api/fleet.grpc.pb.h"
+#include "userspace/fleet/ingest/ingest.h"
+#include "userspace/tls/revocation.h"
+
+namespace cw::fleet {
+
+class HostStream;
+
+class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
+ public:
+  UplinkService(Ingest& ingest, tls::Revocations& revocations) : ingest_(ingest), revocations_(revocations) {}
+
+  grpc::ServerBidiReactor<cwfabric::v1::ToFleet, cwfabric::v1::ToHost>* Connect(
+      grpc::CallbackServerContext* context) override;
+
+  // What is queued into the store, and acknowledgements to their hosts.
+  void Flush();
+  std::vector<LiveHost> Hosts();  // copies; by name
+
+ private:
+  friend class HostStream;
+  // The stream takes the place of one that the host had.
+  absl::StatusOr<cwfabric::v1::Welcome> Begin(HostStream& stream, const cwfabric::v1::Hello& hello,
+                                              const std::vector<std::string>& names);
+  void Take(HostStream& stream, const cwfabric::v1::Batch& batch);
+  void End(HostStream& stream);
+
+  std::mutex mutex_;  // of all below, and taken before a stream's own
+  Ingest& ingest_;
+  std::map<std::string, HostStream*> streams_;  // by host; each leaves before it goes
+  tls::Revocations& revocations_;
+};
+
+}  // namespace cw::fleet

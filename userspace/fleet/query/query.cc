@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/query/query.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace pb = cwfabric::v1;
+
+void Count(const LiveHost& host, pb::FleetHost& out) {
+  for (const auto& [key, sample] : host.paths) {
+    switch (sample.state) {
+      case PathState::kUp:
+        out.set_up(out.up() + 1);
+        break;
+      case PathState::kSuspect:
+        out.set_suspect(out.suspect() + 1);
+        break;
+      case PathState::kDead:
+        out.set_dead(out.dead() + 1);
+        break;
+      case PathState::kPaused:
+        out.set_paused(out.paused() + 1);
+        break;
+      case PathState::kNew:
+        out.set_new_(out.new_() + 1);
+        break;
+    }
+  }
+}
+
+std::string WhyMissing(const LiveHost& host) {
+  if (host.last_seen == absl::InfinitePast()) return absl::StrCat(host.host, ": not connected since the service began");
+  return absl::StrFormat("%s: not connected since %s", host.host,
+                         absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", host.last_seen, absl::UTCTimeZone()));
+}
+
+void FillPath(const SeenPath& seen, pb::FleetPath& out) {
+  const PathSample& s = seen.sample;
+  out.set_host(seen.host);
+  out.set_local(s.key.local.ToString());
+  out.set_remote(s.key.remote.ToString());
+  out.set_udp_port(s.key.udp_port);
+  out.set_reverse(s.key.reverse);
+  out.set_state(static_cast<pb::PathState>(s.state));
+  if (seen.hops != nullptr) {
+    for (const Addr& hop : *seen.hops) out.add_hops(hop.is_zero() ? "*" : hop.ToString());
+  }
+  out.set_base_ns(s.base_ns);
+  out.set_queue_p50_ns(static_cast<uint64_t>(s.queue.QuantileNs(0.5)));
+  out.set_queue_p99_ns(static_cast<uint64_t>(s.queue.QuantileNs(0.99)));
+  out.set_queue_max_ns(s.queue.max_ns);
+  out.set_sent(s.sent);
+  out.set_lost(s.lost);
+  out.set_time_ns(s.time_ns);
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<std::string, LiveHost>> Query::Known() {
+  std::map<std::string, LiveHost> known;
+  for (LiveHost& host : live_()) known.emplace(host.host, std::move(host));
+  const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
+  if (!kept.ok()) return kept.status();
+  for (const HostSeen& seen : *kept) {
+    LiveHost& host = known[seen.host];
+    host.host = seen.host;
+    host.newest_ns = std::max(host.newest_ns, seen.newest_ns);
+  }
+  return known;
+}
+
+absl::StatusOr<pb::FleetHostsReply> Query::Hosts() {
+  const absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
+  if (!known.ok()) return known.status();
+  pb::FleetHostsReply reply;
+  reply.set_instance(instance_);
+  reply.mutable_coverage()->set_hosts(static_cast<uint32_t>(known->size()));
+  for (const auto& [name, host] : *known) {
+    pb::FleetHost& out = *reply.add_hosts();
+    out.set_host(name);
+    out.set_connected(host.connected);
+    out.set_version(host.version);
+    if (host.last_seen != absl::InfinitePast()) out.set_last_seen_ns(absl::ToUnixNanos(host.last_seen));
+    out.set_newest_ns(host.newest_ns);
+    out.set_batches(host.batches);
+    out.set_refused(host.refused);
+    out.set_records_left_out(host.records_left_out);
+    out.set_dropped_detail(host.dropped_detail);
+    out.set_dropped_events(host.dropped_events);
+    Count(host, out);
+    if (!host.connected) reply.mutable_coverage()->add_missing(WhyMissing(host));
+  }
+  return reply;
+}
+
+// A host's lists are read again only when a path names one that was not known.
+absl::StatusOr<std::shared_ptr<const Query::Lists>> Query::HopsOf(const std::string& host,
+                                                                  const std::vector<PathSample>& paths) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const Lists>& lists = hops_[host];
+  const bool complete = lists != nullptr && std::all_of(paths.begin(), paths.end(), [&](const PathSample& s) {
+                          return s.hops == 0 || lists->contains(s.hops);
+                        });
+  if (complete) return lists;
+  const absl::StatusOr<std::vector<HopList>> all = store_.AllHops(host);
+  if (!all.ok() && !absl::IsNotFound(all.status())) return all.status();
+  auto fresh = std::make_shared<Lists>();
+  if (all.ok()) {
+    for (const HopList& list : *all) (*fresh)[list.id] = list.hops;
+  }
+  lists = std::move(fresh);
+  return lists;
+}
+
+absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns) {
+  absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
+  if (!known.ok()) return known.status();
+  if (!wanted.empty() && !known->contains(wanted))
+    return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", wanted, "; see cwctl fleet hosts"));
+  View view;
+  view.coverage.set_hosts(wanted.empty() ? static_cast<uint32_t>(known->size()) : 1);
+  for (const auto& [name, host] : *known) {
+    if (!wanted.empty() && name != wanted) continue;
+    std::vector<PathSample> paths;
+    if (at_ns == 0) {
+      for (const auto& [key, sample] : host.paths) paths.push_back(sample);
+      if (!host.connected) view.coverage.add_missing(WhyMissing(host));
+      if (!host.connected) continue;
+    } else {
+      absl::StatusOr<HostView> then = store_.LatestAt(name, at_ns, kReach);
+      if (!then.ok() && !absl::IsNotFound(then.status())) return then.status();
+      if (then.ok()) paths = std::move(then->paths);
+      if (paths.empty())
+        view.coverage.add_missing(
+            absl::StrFormat("%s: nothing is kept of the %s before", name, absl::FormatDuration(kReach)));
+    }
+    const absl::StatusOr<std::shared_ptr<const Lists>> lists = HopsOf(name, paths);
+    if (!lists.ok()) return lists.status();
+    view.lists.push_back(*lists);
+    for (PathSample& sample : paths) {
+      const auto hops = (*lists)->find(sample.hops);
+      view.paths.push_back({name, std::move(sample), hops == (*lists)->end() ? nullptr : &hops->second});
+    }
+  }
+  return view;
+}
+
+absl::StatusOr<pb::FleetPathsReply> Query::Paths(const pb::FleetPathsRequest& request) {
+  absl::StatusOr<View> view = Look(request.host(), request.at_ns());
+  if (!view.ok()) return view.status();
+  pb::FleetPathsReply reply;
+  *reply.mutable_coverage() = std::move(view->coverage);
+  for (const SeenPath& path : view->paths) FillPath(path, *reply.add_paths());
+  return reply;
+}
+
+absl::StatusOr<pb::FleetTopologyReply> Query::Topology(const pb::FleetTopologyRequest& request) {
+  absl::StatusOr<View> view = Look("", request.at_ns());
+  if (!view.ok()) return view.status();
+  pb::FleetTopologyReply reply = MakeTopologyReply(view->paths, file_);
+  *reply.mutable_coverage() = std::move(view->coverage);
+  return reply;
+}
+
+absl::StatusOr<pb::FleetEventsReply> Query::Events(const pb::FleetEventsRequest& request) {
+  EventQuery query{.host = request.host(), .type = request.type(), .after = request.after()};
+  if (request.from_ns() != 0) query.from_ns = request.from_ns();
+  if (request.to_ns() != 0) query.to_ns = request.to_ns();
+  if (request.limit() > kMostEvents)
+    return absl::InvalidArgumentError(absl::StrFormat("at most %d events at once; resume with `after`", kMostEvents));
+  if (request.limit() != 0) query.limit = request.limit();
+  query.newest_first = request.newest_first();
+  const absl::StatusOr<EventPage> page = store_.Events(query);
+  if (!page.ok()) return page.status();
+  const absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
+  if (!known.ok()) return known.status();
+  pb::FleetEventsReply reply;
+  for (const auto& [name, host] : *known) {
+    if (!request.host().empty() && name != request.host()) continue;
+    reply.mutable_coverage()->set_hosts(reply.coverage().hosts() + 1);
+    if (!host.connected) reply.mutable_coverage()->add_missing(WhyMissing(host));
+  }
+  for (const StoredEvent& stored : page->events) {
+    pb::FleetEventOf& out = *reply.add_events();
+    out.set_host(stored.host);
+    out.set_run(stored.run);
+    if (!out.mutable_event()->ParseFromString(stored.payload))
+      out.mutable_event()->mutable_event()->set_type(stored.type);
+    out.mutable_event()->set_time_ns(stored.time_ns);
+    out.mutable_event()->set_bound_ns(stored.bound_ns);
+  }
+  reply.set_next(page->next);
+  return reply;
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Answers of the service Fleet: the present from the live state, the past from the store. A host of which an answer
+// says nothing is named in it, with the reason.
+//
+// Errors are Status: the store's; NotFound: no such host. Time comes in as an argument. Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "userspace/api/fleet.pb.h"
+#include "userspace/fleet/ingest/ingest.h"
+#include "userspace/fleet/store/store.h"
+#include "userspace/fleet/topology/fleet_file.h"
+
+namespace cw::fleet {
+
+// A host's paths, with the hops that they took.
+struct SeenPath {
+  std::string host;
+  PathSample sample;
+  const std::vector<Addr>* hops = nullptr;  // null: not known
+};
+
+// The fabric as these paths take it, and against what the file says.
+cwfabric::v1::FleetTopologyReply MakeTopologyReply(const std::vector<SeenPath>& paths, const FleetFile& file);
+
+class Query {
+ public:
+  using Live = std::function<std::vector<LiveHost>()>;         // copies; by name
+  static constexpr absl::Duration kReach = absl::Seconds(60);  // older samples are no state any more
+  static constexpr uint32_t kMostEvents = 10'000;
+
+  Query(Store& store, std::string instance, FleetFile file, Live live)
+      : store_(store), instance_(std::move(instance)), file_(std::move(file)), live_(std::move(live)) {}
+
+  absl::StatusOr<cwfabric::v1::FleetHostsReply> Hosts();
+  absl::StatusOr<cwfabric::v1::FleetPathsReply> Paths(const cwfabric::v1::FleetPathsRequest& request);
+  absl::StatusOr<cwfabric::v1::FleetEventsReply> Events(const cwfabric::v1::FleetEventsRequest& request);
+  absl::StatusOr<cwfabric::v1::FleetTopologyReply> Topology(const cwfabric::v1::FleetTopologyRequest& request);
+
+ private:
+  using Lists = std::map<uint64_t, std::vector<Addr>>;
+  struct View {
+    cwfabric::v1::Coverage coverage;
+    std::vector<SeenPath> paths;
+    std::vector<std::shared_ptr<const Lists>> lists;  // that `paths` points into
+  };
+  // All hosts that are known, live or kept, by name.
+  absl::StatusOr<std::map<std::string, LiveHost>> Known();
+  absl::StatusOr<View> Look(const std::string& host, int64_t at_ns);
+  absl::StatusOr<std::shared_ptr<const Lists>> HopsOf(const std::string& host, const std::vector<PathSample>& paths);
+
+  Store& store_;
+  const std::string instance_;
+  const FleetFile file_;
+  const Live live_;
+  std::mutex mutex_;  // of hops_
+  std::map<std::string, std::shared_ptr<const Lists>> hops_;
+};
+
+}  // namespace cw::fleet

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <utility>
+
+#include "userspace/fleet/query/query.h"
+#include "userspace/fleet/topology/topology.h"
+#include "userspace/fleet/topology/wiring.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace pb = cwfabric::v1;
+
+Trace TraceOf(const SeenPath& path) {
+  const PathKey& key = path.sample.key;
+  return {.source = key.reverse ? key.remote : key.local,
+          .destination = key.reverse ? key.local : key.remote,
+          .hops = *path.hops};
+}
+
+// What all paths over a link met together.
+struct Load {
+  uint32_t paths = 0, dead = 0;
+  uint64_t sent = 0, lost = 0;
+  PackedSketch queue;
+
+  void Add(const PathSample& sample) {
+    ++paths;
+    dead += sample.state == PathState::kDead;
+    sent += sample.sent;
+    lost += sample.lost;
+    queue.Merge(sample.queue);
+  }
+};
+
+std::vector<Load> LoadsOf(const Topology& topology, const std::vector<SeenPath>& paths) {
+  std::map<std::pair<Addr, Addr>, size_t> link_of;
+  for (size_t i = 0; i < topology.links.size(); ++i) {
+    for (const auto& id : topology.links[i].ids) link_of[id] = i;
+  }
+  std::vector<Load> loads(topology.links.size());
+  for (const SeenPath& path : paths) {
+    if (path.hops == nullptr) continue;
+    const Trace trace = TraceOf(path);
+    Addr before = trace.source;
+    const auto cross = [&](const Addr& end) {
+      const auto link = link_of.find({before, end});
+      if (link != link_of.end()) loads[link->second].Add(path.sample);
+      before = end;
+    };
+    for (const Addr& hop : trace.hops) cross(hop);
+    cross(trace.destination);
+  }
+  return loads;
+}
+
+std::string EndName(const Topology& topology, int index, const Addr& nic) {
+  return index < 0 ? nic.ToString() : topology.switches[static_cast<size_t>(index)].name;
+}
+
+}  // namespace
+
+pb::FleetTopologyReply MakeTopologyReply(const std::vector<SeenPath>& paths, const FleetFile& file) {
+  std::vector<Trace> traces;
+  for (const SeenPath& path : paths) {
+    if (path.hops != nullptr) traces.push_back(TraceOf(path));
+  }
+  const Topology topology = BuildTopology(traces, file);
+  pb::FleetTopologyReply reply;
+  for (const Switch& s : topology.switches) {
+    pb::FleetSwitch& out = *reply.add_switches();
+    out.set_name(s.name);
+    out.set_named(s.named);
+    for (const Addr& address : s.addresses) out.add_addresses(address.ToString());
+    out.set_tier(static_cast<uint32_t>(s.tier));
+    out.set_rack(s.rack);
+    out.set_rail(s.rail);
+  }
+  const std::vector<Load> loads = LoadsOf(topology, paths);
+  for (size_t i = 0; i < topology.links.size(); ++i) {
+    const TopologyLink& link = topology.links[i];
+    pb::FleetLink& out = *reply.add_links();
+    out.set_from(EndName(topology, link.from, link.from_nic));
+    out.set_to(EndName(topology, link.to, link.to_nic));
+    out.set_port(link.port.ToString());
+    out.set_paths(loads[i].paths);
+    out.set_dead(loads[i].dead);
+    out.set_sent(loads[i].sent);
+    out.set_lost(loads[i].lost);
+    out.set_queue_p99_ns(static_cast<uint64_t>(loads[i].queue.QuantileNs(0.99)));
+  }
+  const WiringReport wiring = CompareWiring(topology, file);
+  for (const Miswiring& fault : wiring.faults) reply.add_miswirings(fault.text);
+  for (const std::string& conflict : topology.conflicts) reply.add_conflicts(conflict);
+  reply.set_silent_hops(topology.silent_hops);
+  reply.set_cables_right(static_cast<uint32_t>(wiring.right));
+  reply.set_cables_not_seen(static_cast<uint32_t>(wiring.not_seen));
+  return reply;
+}
+
+}  // namespace cw::fleet
