@@ -127,11 +127,12 @@ class PackagesTest : public testing::Test {
     Run("cwctl certs ca --out /root/pki && cwctl certs user alice --role read --ca /root/pki && "
         "install -d -o root -g cwfabric -m 750 /etc/cwfabric/tls");
     MakeCertificate("");
-    Run("sed -i -e 's|^#\\[api\\]|[api]|' -e 's|^#read_group = .*|read_group = \"readers\"|' "
-        "-e 's|^#listen = \\[\\]|listen = [\"127.0.0.1:9478\"]|' "
-        "-e 's|^#tls_cert = .*|tls_cert = \"/etc/cwfabric/tls/localhost.crt\"|' "
-        "-e 's|^#tls_key = .*|tls_key = \"/etc/cwfabric/tls/localhost.key\"|' "
-        "-e 's|^#tls_ca = .*|tls_ca = \"/etc/cwfabric/tls/ca.crt\"|' /etc/cwfabric/cwagentd.toml");
+    // Of [api] alone: [fleet] has keys of the same names.
+    Run("sed -i '/^#\\[api\\]/,/^#\\[fleet\\]/ { s|^#\\[api\\]|[api]|; s|^#read_group = .*|read_group = \"readers\"|; "
+        "s|^#listen = \\[\\]|listen = [\"127.0.0.1:9478\"]|; "
+        "s|^#tls_cert = .*|tls_cert = \"/etc/cwfabric/tls/localhost.crt\"|; "
+        "s|^#tls_key = .*|tls_key = \"/etc/cwfabric/tls/localhost.key\"|; "
+        "s|^#tls_ca = .*|tls_ca = \"/etc/cwfabric/tls/ca.crt\"| }' /etc/cwfabric/cwagentd.toml");
     Run("cwagentd --config /etc/cwfabric/cwagentd.toml --check-config && systemctl restart cwfabric-agent");
     ASSERT_TRUE(Eventually([&] { return Active() == "active"; })) << Journal();
     EXPECT_EQ(nlohmann::json::parse(OverTcp("--json status")).at("caller").at("role"), "read");
