@@ -116,7 +116,7 @@ struct AnchorReading {
 
 // TAI by the majority of anchors: fleet + offset_ns + slope · (fleet − fleet_ns), ± bound_ns.
 struct TaiTime {
-  static constexpr double kWanderPpb = 5000;
+  static constexpr double kWanderPpb = kTaiWanderPpb;
   bool known = false;
   int64_t fleet_ns = 0;  // fleet time of the last round
   int64_t offset_ns = 0;
