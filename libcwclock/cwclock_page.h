@@ -22,11 +22,13 @@
 
 #define CW_CLOCK_PAGE_MAGIC 0x4357434bu /* "CWCK" */
 #define CW_CLOCK_PAGE_VERSION 1
+#define CW_CLOCK_PAGE_MINOR 1    /* 1: tai_slope_q42, which was reserved, and 0, before */
 #define CW_CLOCK_PAGE_BYTES 4096 /* of the file */
 
 /* fleet time at base clock b:  fleet_ns + (b - base_ns) * (1 + slope_q44 / 2^44)
  * its bound:                   bound_ns + |b - base_ns| * drift_q32 / 2^32
- * its likely error:            error_est_ns + |b - base_ns| * error_drift_q32 / 2^32 */
+ * its likely error:            error_est_ns + |b - base_ns| * error_drift_q32 / 2^32
+ * TAI - fleet time:            tai_offset_ns + (b - base_ns) * tai_slope_q42 / 2^42 */
 struct cw_clock_line {
   int64_t base_ns;        /* of the base clock, when the line was written */
   int64_t fleet_ns;       /* at base_ns */
@@ -42,12 +44,12 @@ struct cw_clock_line {
   uint32_t error_drift_q32;
   uint32_t epoch;
   uint64_t timeline;
-  int64_t tai_offset_ns; /* TAI - fleet time */
-  int64_t tai_bound_ns;  /* of that alone; below 0: TAI is not known */
+  int64_t tai_offset_ns; /* TAI - fleet time, at base_ns */
+  int64_t tai_bound_ns;  /* of that alone, at base_ns; grows by drift_q32; below 0: TAI is not known */
   int32_t tai_minus_utc_s;
-  uint32_t reserved0;
-  int64_t since_ns; /* of the base clock: the line does not hold for times before */
-  int64_t mono_ns;  /* CLOCK_MONOTONIC at base_ns; the same if that is the base clock */
+  int32_t tai_slope_q42; /* rate of TAI - fleet time over the base clock's */
+  int64_t since_ns;      /* of the base clock: the line does not hold for times before */
+  int64_t mono_ns;       /* CLOCK_MONOTONIC at base_ns; the same if that is the base clock */
   /* 128: how the local clocks relate, for timestamps of the others */
   int64_t raw_ns;        /* CLOCK_MONOTONIC_RAW at mono_ns */
   int64_t raw_slope_q44; /* rate of CLOCK_MONOTONIC_RAW over CLOCK_MONOTONIC's, minus 1 */

@@ -157,7 +157,8 @@ static int describe(const struct cw_clock_line* line, const struct instant* now,
   t.error_est_ns = (int64_t)((line->error_est_ns + growth(elapsed_ns, line->error_drift_q32) + extra_ns) & INT64_MAX);
   t.tai_bound_ns = -1;
   if (line->tai_bound_ns >= 0 && tai_bound_ns < BOUND_MAX_NS) {
-    t.tai_offset_ns = line->tai_offset_ns;
+    t.tai_offset_ns =
+        add(line->tai_offset_ns, (int64_t)(((wide)sub(base_ns, line->base_ns) * line->tai_slope_q42) >> 42));
     t.tai_bound_ns = (int64_t)tai_bound_ns;
   }
   t.tai_minus_utc_s = line->tai_minus_utc_s;

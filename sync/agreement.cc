@@ -384,6 +384,7 @@ void Agreement::Impl::Slew(double apart_ns) {
 }
 
 void Agreement::Impl::HearAnchors(const std::vector<NeighbourView>& views, const AnchorReading& own) {
+  anchors.SlopeIs(time.slope_ppb);
   if (own.has && settled) {
     anchors.AddOwn(id, own, time.ToFleetNs(own.local_ns));
   }

@@ -89,8 +89,10 @@ struct NeighbourVerdict {
 struct AnchorVerdict {
   uint64_t anchor_id = 0;
   Reason reason = Reason::kWaiting;  // kUsed, kFalseTicker, or kWaiting: no majority
+  bool contradicts = false;          // some other anchor: with no majority, these are why TAI is unknown
+  bool stepped = false;              // has no vote until it agrees with the others again
   int64_t offset_ns = 0;             // our fleet + offset_ns is TAI by this anchor
-  int64_t bound_ns = 0;
+  int64_t bound_ns = 0;              // of a stepped one: holds what it said before, too
   uint32_t hops = 0;
 };
 
@@ -114,11 +116,12 @@ struct AnchorReading {
 
 // TAI by the majority of anchors: fleet + offset_ns + slope · (fleet − fleet_ns), ± bound_ns.
 struct TaiTime {
+  static constexpr double kWanderPpb = kTaiWanderPpb;
   bool known = false;
   int64_t fleet_ns = 0;  // fleet time of the last round
   int64_t offset_ns = 0;
   double slope_ppb = 0;   // fleet time's rate is the clocks' mean, not TAI's
-  int64_t bound_ns = -1;  // at fleet_ns; grows by 5 ppm
+  int64_t bound_ns = -1;  // at fleet_ns; grows by kWanderPpb
   uint32_t hops = 0;      // to the nearest anchor; 0: this host's own
 
   int64_t ToTaiNs(int64_t at_fleet_ns) const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "sync/vote.h"
 
@@ -10,12 +11,22 @@ namespace cw::sync {
 namespace {
 
 constexpr int64_t kAnchorGoneNs = 30'000'000'000;  // an anchor not heard of for so long has gone
-constexpr size_t kMostAnchors = 32;               // those with the least bound are kept
-constexpr double kWanderPpb = 5000;  // for the bound: fleet time's rate stays so close to what the anchor measured
+constexpr size_t kMostAnchors = 32;                // those with the least bound are kept
+constexpr double kWanderPpb =
+    TaiTime::kWanderPpb;  // for the bound: fleet time's rate stays so close to what the anchor measured
 constexpr double kOffsetGain = 0.1, kDriftGain = 0.005;  // of a reading: averages 20 readings, drift over 20 s
 constexpr double kTimeConstantS = 2;                     // our TAI follows the majority …
-constexpr double kMostAnchorSlewPpb = 10'000;                  // … at most so fast
+constexpr double kMostAnchorSlewPpb = 10'000;            // … at most so fast
 constexpr double kAnotherNs = 20'000;
+// Who has heard one anchor only may have heard the one that is wrong: TAI is told when no other was heard of for so
+// long, or so long after the first.
+constexpr int64_t kQuietNs = 1'500'000'000, kFirstNs = 5'000'000'000;
+constexpr double kMostDriftPpb = 300'000;          // of fleet time against TAI, before an anchor's drift is known
+constexpr int kLearntReadings = 10;                // then an anchor's drift is known well enough to be told
+constexpr double kOwnStepNs = 1000;                // noise of a reading beyond its bound is no step
+constexpr int64_t kNewerNs = 2'000'000'000;        // a reading newer by this counts whatever its bound is
+constexpr int64_t kDoubtNs = 300'000'000'000;      // a step is doubted for so long, if nobody confirms it
+constexpr int64_t kAgreesAgainNs = 5'000'000'000;  // or until it has agreed with the others for so long
 constexpr int64_t kYears300Ns = INT64_MAX / 2;
 
 int64_t Grown(double ns_per_s_ppb, double seconds) { return std::llround(ns_per_s_ppb * seconds); }
@@ -24,6 +35,32 @@ bool Sane(const AnchorRecord& r) {
   return r.anchor_id != 0 && r.bound_ns >= 0 && r.bound_ns < kYears300Ns && r.age_ns >= 0 && r.age_ns < kAnchorGoneNs &&
          r.offset_ns > -kYears300Ns && r.offset_ns < kYears300Ns && std::abs(r.drift_ppb) < 1e6;
 }
+
+// Where at least `votes` intervals overlap: from the first such point to the last. None: high < low.
+struct Hull {
+  double low = HUGE_VAL, high = -HUGE_VAL;
+};
+Hull CoveredBy(const std::vector<Opinion>& opinions, int votes) {
+  static thread_local std::vector<std::pair<double, int>> edges;
+  edges.clear();
+  for (const Opinion& o : opinions) {
+    edges.emplace_back(o.value - o.tolerance, 1);
+    edges.emplace_back(o.value + o.tolerance, -1);
+  }
+  std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : a.second > b.second;  // touching intervals overlap
+  });
+  Hull hull;
+  int covered = 0;
+  for (const auto& [at, change] : edges) {
+    if (change > 0 && covered + 1 == votes) hull.low = std::min(hull.low, at);
+    if (change < 0 && covered == votes) hull.high = std::max(hull.high, at);
+    covered += change;
+  }
+  return hull;
+}
+
+bool Overlap(const Opinion& a, const Opinion& b) { return std::abs(a.value - b.value) <= a.tolerance + b.tolerance; }
 
 }  // namespace
 
@@ -56,10 +93,12 @@ void Anchors::AddOwn(uint64_t self, const AnchorReading& reading, int64_t fleet_
   Known* k = Find(self);
   if (k == nullptr || !own_.started) {
     if (k == nullptr) {
+      if (known_anchors_.empty()) first_ns_ = now_ns_;
       known_anchors_.emplace_back();
       k = &known_anchors_.back();
+      news_ns_ = now_ns_;
     }
-    *k = Known{{self, raw, reading.bound_ns, 0, 0, 0}, 0};
+    *k = Known{{self, raw, reading.bound_ns, 0, 0, 0}};
     own_ = {};
     own_.started = true;
     own_.last_ns = reading.local_ns;
@@ -69,6 +108,17 @@ void Anchors::AddOwn(uint64_t self, const AnchorReading& reading, int64_t fleet_
   if (passed_s <= 0) return;
   own_.last_ns = reading.local_ns;
   const double residual = static_cast<double>(raw - k->record.offset_ns) - k->remainder_ns;
+  const double rate_ppb = Young(*k) ? kMostDriftPpb : kWanderPpb;
+  if (std::abs(residual) > static_cast<double>(2 * reading.bound_ns) + rate_ppb * passed_s + kOwnStepNs) {
+    if (Young(*k)) {
+      own_.drift_ppb = own_.readings = 0;
+    } else {
+      Doubt(*k, std::llround(std::abs(residual)));
+    }
+    k->record = {self, raw, reading.bound_ns, own_.drift_ppb, 0, 0};
+    k->remainder_ns = 0;
+    return;
+  }
   // Until the filter has settled it is a running fit of a line.
   const double n = ++own_.readings;
   const double alpha = std::max(kOffsetGain, 2 * (2 * n + 1) / ((n + 1) * (n + 2)));
@@ -94,7 +144,7 @@ void Anchors::Add(uint64_t self, const AnchorRecord& told, int64_t age_ns, doubl
   // others never comes back to us as news.
   Known* k = Find(r.anchor_id);
   if (k != nullptr) {
-    if (r.bound_ns < k->record.bound_ns) *k = Known{r, 0};
+    if (r.bound_ns < k->record.bound_ns || r.age_ns + kNewerNs < k->record.age_ns) Replace(*k, r);
     return;
   }
   if (known_anchors_.size() >= kMostAnchors) {
@@ -104,13 +154,49 @@ void Anchors::Add(uint64_t self, const AnchorRecord& told, int64_t age_ns, doubl
     if (worst->record.bound_ns <= r.bound_ns) return;
     known_anchors_.erase(worst);
   }
-  known_anchors_.push_back({r, 0});
+  if (known_anchors_.empty()) first_ns_ = now_ns_;
+  news_ns_ = now_ns_;
+  known_anchors_.push_back({r});
+}
+
+// What an anchor says now has to agree with what it said before.
+void Anchors::Replace(Known& known, const AnchorRecord& r) {
+  const int64_t apart = std::abs(r.offset_ns - known.record.offset_ns);
+  if (apart > r.bound_ns + known.record.bound_ns + known.doubt_ns) Doubt(known, apart);
+  known.record = r;
+  known.remainder_ns = 0;
+}
+
+void Anchors::Doubt(Known& known, int64_t ns) {
+  known.doubt_ns = std::min(known.doubt_ns + ns, kYears300Ns / 4);
+  known.doubted_ns = now_ns_;
+  known.agrees_since_ns = INT64_MAX;
+}
+
+void Anchors::Restore(Known& known, bool agrees) {
+  if (!agrees) {
+    known.agrees_since_ns = INT64_MAX;
+  } else if (known.agrees_since_ns == INT64_MAX) {
+    known.agrees_since_ns = now_ns_;
+  }
+  const bool agreed = agrees && now_ns_ - known.agrees_since_ns >= kAgreesAgainNs;
+  if (agreed || now_ns_ - known.doubted_ns >= kDoubtNs) known.doubt_ns = 0;
 }
 
 void Anchors::Stepped(int64_t ns) {
   for (Known& k : known_anchors_) k.record.offset_ns -= ns;
   offset_ns_ -= ns;
 }
+
+void Anchors::SlopeIs(double ppb) {
+  const double change = ppb - fleet_slope_ppb_;
+  fleet_slope_ppb_ = ppb;
+  for (Known& k : known_anchors_) k.record.drift_ppb -= change;
+  own_.drift_ppb -= change;
+}
+
+// Our own anchor's drift is not known yet.
+bool Anchors::Young(const Known& known) const { return known.record.hops == 0 && own_.readings < kLearntReadings; }
 
 void Anchors::Move(double ns) {
   remainder_ns_ += ns;
@@ -141,46 +227,71 @@ void Anchors::Follow(int64_t centre_ns, double low_ns, double high_ns, double dr
 
 void Anchors::Judge() {
   verdicts_.clear();
-  if (known_anchors_.empty()) {
+  std::vector<Known*> judged;
+  for (Known& k : known_anchors_) {
+    if (!Young(k)) judged.push_back(&k);
+  }
+  const size_t n = judged.size();
+  if (n == 0) {
     known_ = false;
     bound_ns_ = -1;
     return;
   }
-  const int64_t origin = known_anchors_.front().record.offset_ns;
-  std::vector<Opinion> opinions;
-  for (const Known& k : known_anchors_) {
-    const auto bound = static_cast<double>(k.record.bound_ns);
+  const int64_t origin = judged.front()->record.offset_ns;
+  std::vector<Opinion> opinions, voters;
+  for (const Known* known : judged) {
+    const Known& k = *known;
+    const auto bound = static_cast<double>(k.record.bound_ns + k.doubt_ns);
     opinions.push_back(
         {static_cast<double>(k.record.offset_ns - origin) + k.remainder_ns, bound, 1 / (bound * bound + 1)});
+    if (k.doubt_ns == 0) voters.push_back(opinions.back());
   }
   const Clique clique = FindClique(opinions, -1);
-  const bool majority = 2 * clique.members > static_cast<int>(opinions.size());
+  const bool majority = 2 * static_cast<size_t>(clique.members) > n;
   double drift = 0, weights = 0;
   uint32_t hops = UINT32_MAX;
-  for (size_t i = 0; i < opinions.size(); ++i) {
-    const AnchorRecord& r = known_anchors_[i].record;
-    Reason reason = Reason::kWaiting;
-    if (majority) reason = opinions[i].member ? Reason::kUsed : Reason::kFalseTicker;
-    verdicts_.push_back({r.anchor_id, reason, r.offset_ns, r.bound_ns, r.hops});
+  for (size_t i = 0; i < n; ++i) {
+    const AnchorRecord& r = judged[i]->record;
+    AnchorVerdict v{
+        r.anchor_id, Reason::kWaiting, false, judged[i]->doubt_ns > 0, r.offset_ns, std::llround(opinions[i].tolerance),
+        r.hops};
+    if (majority) v.reason = opinions[i].member ? Reason::kUsed : Reason::kFalseTicker;
+    for (const Opinion& o : opinions) v.contradicts = v.contradicts || !Overlap(o, opinions[i]);
+    verdicts_.push_back(v);
     if (!majority || !opinions[i].member) continue;
     drift += opinions[i].weight * r.drift_ppb;
     weights += opinions[i].weight;
     hops = std::min(hops, r.hops);
   }
-  if (majority) {
-    const double centre = std::clamp(TrimmedMean(opinions, 0), clique.low, clique.high);
-    const int64_t whole = origin + std::llround(centre);
-    hops_ = hops;
-    Follow(whole, clique.low - centre, clique.high - centre, weights > 0 ? drift / weights : 0);
-  } else if (known_) {  // the last one goes on
-    Move(slope_ppb_ * passed_s_);
-    bound_ns_ += Grown(kWanderPpb, passed_s_);
+  // Those whose vote was never in doubt say whether one that stepped is back.
+  const Hull agreed = CoveredBy(voters, static_cast<int>(n / 2 + 1));
+  for (size_t i = 0; i < n; ++i) {
+    Known& k = *judged[i];
+    if (k.doubt_ns == 0) continue;
+    const double reach = static_cast<double>(k.record.bound_ns);
+    const bool tells = agreed.high - agreed.low < static_cast<double>(k.doubt_ns);  // what it said before from what now
+    Restore(k, tells && opinions[i].value + reach >= agreed.low && opinions[i].value - reach <= agreed.high);
   }
+  const bool heard_out = now_ns_ - news_ns_ >= kQuietNs || now_ns_ - first_ns_ >= kFirstNs;
+  if (!majority || !(known_ || heard_out)) {
+    known_ = false;
+    bound_ns_ = -1;
+    return;
+  }
+  const Hull hull = CoveredBy(opinions, static_cast<int>((n + 1) / 2));
+  const double centre = std::clamp(TrimmedMean(opinions, 0), clique.low, clique.high);
+  const int64_t whole = origin + std::llround(centre);
+  hops_ = hops;
+  Follow(whole, hull.low - centre, hull.high - centre, weights > 0 ? drift / weights : 0);
 }
 
 AnchorRecord Anchors::Next() {
   if (known_anchors_.empty()) return {};
-  return known_anchors_[next_++ % known_anchors_.size()].record;
+  const Known& k = known_anchors_[next_++ % known_anchors_.size()];
+  if (Young(k)) return {};
+  AnchorRecord r = k.record;
+  if (r.hops == 0) r.bound_ns += k.doubt_ns;  // its own host tells of the step
+  return r;
 }
 
 Reason Anchors::VerdictOf(uint64_t anchor_id) const {

@@ -19,6 +19,9 @@ enum class FleetTrouble {
   kIsolated,   // no neighbour can be compared: the last line goes on
 };
 
+// How far TAI may leave its line over fleet time, for its bound.
+inline constexpr double kTaiWanderPpb = 5000;
+
 // fleet = local + offset_ns + slope · (local − anchor_ns)
 struct FleetTime {
   SyncState state = SyncState::kUnknown;

@@ -135,14 +135,20 @@ void Measure::AddVictims(const std::vector<HostSample>& samples, double middle_n
   }
 }
 
-void Measure::AddTai(const std::vector<HostSample>& samples) {
+// The bound holds from the first moment that a host tells TAI; how many do, and how well, once the fleet has settled.
+void Measure::AddTai(const std::vector<HostSample>& samples, bool settled) {
   for (const HostSample& s : samples) {
     if (!s.judged) continue;
-    ++tai_n_;
+    tai_n_ += settled;
     if (!s.tai_known) continue;
+    ++tai_told_;
+    const double off = std::abs(s.tai_error_ns);
+    tai_held_ += off <= s.tai_bound_ns;
+    over_tai_ns_ = std::max(over_tai_ns_, off - s.tai_bound_ns);
+    if (!settled) continue;
     ++tai_known_;
-    tai_held_ += std::abs(s.tai_error_ns) <= s.tai_bound_ns;
-    tai_errors_.push_back(static_cast<float>(std::abs(s.tai_error_ns)));
+    tai_errors_.push_back(static_cast<float>(off));
+    tai_bounds_.push_back(static_cast<float>(s.tai_bound_ns));
   }
 }
 
@@ -211,10 +217,8 @@ void Measure::Add(TrueNs t, const std::vector<HostSample>& samples) {
   AddDisturbed(t, samples, middle_ns);
   AddBounds(samples, t >= settle_);
   if (t >= settle_) AddJumps(samples);
-  if (t >= last_quarter_) {
-    AddVictims(samples, middle_ns);
-    AddTai(samples);
-  }
+  AddTai(samples, t >= settle_);
+  if (t >= last_quarter_) AddVictims(samples, middle_ns);
   before_last_.swap(last_);
   last_ = samples;
 }
@@ -292,8 +296,12 @@ Metrics Measure::Result() {
   }
   if (!fleet_.scenario.anchors.empty() && tai_n_ > 0) {
     m["tai_known"] = Share(tai_known_, tai_n_);
-    m["tai_coverage"] = tai_known_ == 0 ? 0 : Share(tai_held_, tai_known_);
-    if (tai_known_ > 0) m["tai_p99_ns"] = Quantile(tai_errors_, 0.99);
+    m["tai_coverage"] = tai_told_ == 0 ? 1 : Share(tai_held_, tai_told_);  // who tells nothing tells nothing false
+    m["over_tai_ns"] = std::max(0.0, over_tai_ns_);
+    if (tai_known_ > 0) {
+      m["tai_p99_ns"] = Quantile(tai_errors_, 0.99);
+      m["tai_bound_p50_ns"] = Quantile(tai_bounds_, 0.5);
+    }
   }
   if (bad_anchor_verdicts_ > 0) m["anchors_named"] = Share(bad_anchors_named_, bad_anchor_verdicts_);
   if (!region_errors_.empty()) m["region_p99_ns"] = Quantile(region_errors_, 0.99);

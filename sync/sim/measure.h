@@ -5,6 +5,7 @@
 // are judged apart. One thread.
 #pragma once
 
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -52,7 +53,7 @@ class Measure {
   void AddPairs(TrueNs t, const std::vector<HostSample>& samples, const std::vector<uint32_t>& group);
   void AddBounds(const std::vector<HostSample>& samples, bool settled);
   void AddVictims(const std::vector<HostSample>& samples, double middle_ns);
-  void AddTai(const std::vector<HostSample>& samples);
+  void AddTai(const std::vector<HostSample>& samples, bool settled);
   void AddDisturbed(TrueNs t, const std::vector<HostSample>& samples, double middle_ns);
   void AddJumps(const std::vector<HostSample>& samples);
   double AgreedAfter(TrueNs from, double limit_ns) const;
@@ -61,7 +62,7 @@ class Measure {
   const Fleet& fleet_;
   Random random_;
   TrueNs settle_, last_quarter_;
-  std::vector<float> errors_, ests_, bounds_, tai_errors_, nic_errors_, region_errors_, now_, est_used_;
+  std::vector<float> errors_, ests_, bounds_, tai_errors_, tai_bounds_, nic_errors_, region_errors_, now_, est_used_;
   std::vector<Moment> moments_;
   std::vector<HostSample> last_, before_last_;
   std::vector<double> deviation_ns_;  // usual distance from the middle, per host
@@ -71,7 +72,8 @@ class Measure {
   double max_ns_ = 0, jump_ns_ = 0, victim_ns_ = 0, over_bound_ns_ = 0;
   std::set<size_t> bound_hosts_;  // whose bound could be judged
   uint64_t judged_ = 0, synchronised_ = 0, bound_n_ = 0, bound_held_ = 0, disjoint_ = 0, pair_n_ = 0, pair_held_ = 0;
-  uint64_t victims_ = 0, refused_ = 0, tai_n_ = 0, tai_known_ = 0, tai_held_ = 0;
+  uint64_t victims_ = 0, refused_ = 0, tai_n_ = 0, tai_told_ = 0, tai_known_ = 0, tai_held_ = 0;
+  double over_tai_ns_ = -HUGE_VAL;
   uint64_t liar_verdicts_ = 0, liars_named_ = 0, honest_verdicts_ = 0, accused_ = 0;
   uint64_t bad_anchor_verdicts_ = 0, bad_anchors_named_ = 0;
 };

@@ -146,9 +146,9 @@ struct Expect {
   double jump_ns = kNoBand;         // most that a host's fleet time moves against true time in 100 ms
   double refused = kNoBand;         // least share of the victims that refuse (are not synchronised) at the end
   double victim_ns = kNoBand;       // most error of victims while they say synchronised
-  double tai_p99_ns = kNoBand;      // |fleet + tai_offset − TAI| at the end
-  double tai_coverage = kNoBand;    // least
-  double tai_known = kNoBand;       // least share of host-samples that know TAI
+  double tai_p99_ns = kNoBand;      // |TAI as told − TAI| after settling
+  double tai_coverage = kNoBand;    // least, of all that say they know it, from the start
+  double tai_known = kNoBand;       // least share of host-samples that know TAI after settling
   double anchors_named = kNoBand;   // least share of (host, bad anchor) at the end
   double region_p99_ns = kNoBand;   // |F_i − F_j| within a region
   double nic_p99_ns = kNoBand;      // any two NICs

@@ -272,11 +272,12 @@ HostSample World::Sample(uint32_t host, TrueNs t) {
   s.bound_ns = static_cast<double>(now.bound_ns) + AgreementOptions().max_drift_ppb * 1e-9 * std::abs(since);
   const FleetClaim claim = agreement.Claim();
   s.timeline = claim.timeline;
-  if (!fleet_.scenario.anchors.empty()) {  // TAI is told for the claim's own time: fleet time has another rate
-    s.tai_known = claim.tai_bound_ns >= 0;
-    const double told_at = h.clock.ErrorNs(nodes_[host].updated) + static_cast<double>(kLocalEpochNs + claim.offset_ns);
-    s.tai_error_ns = told_at + static_cast<double>(claim.tai_offset_ns - kTaiEpochNs);
-    s.tai_bound_ns = static_cast<double>(claim.tai_bound_ns);
+  if (!fleet_.scenario.anchors
+           .empty()) {  // as a reader has it: moved on along its slope, but with the bound that TaiTime promises
+    const TaiTime tai = agreement.tai();
+    s.tai_known = tai.known;
+    s.tai_error_ns = s.fleet_ns + static_cast<double>(tai.offset_ns - kTaiEpochNs) + tai.slope_ppb * 1e-9 * since;
+    s.tai_bound_ns = static_cast<double>(tai.bound_ns) + TaiTime::kWanderPpb * 1e-9 * std::abs(since);
   }
   for (int n = 0; n < fleet_.scenario.nics.per_host; ++n) {
     s.nic_ns.push_back(s.fleet_ns + links_->NicErrorNs(host, n, t));

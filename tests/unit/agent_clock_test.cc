@@ -15,6 +15,7 @@
 #include "sync/neighbours.h"
 #include "tests/unit/time_units.h"
 #include "userspace/agent/clock_anchor.h"
+#include "userspace/agent/clock_events.h"
 #include "userspace/agent/clock_view.h"
 
 namespace cw::agent {
@@ -330,6 +331,24 @@ TEST(AgentClock, ADisruptedHostSaysSoAndComesBack) {
   fleet.Run(10);
   ExpectAgreement(fleet, {0, 1, 2, 3, 4});
   EXPECT_EQ(fleet.CountEvents(2, "fleet time is synchronised"), 2);
+}
+
+TEST(AgentClock, AnchorsThatContradictEachOtherOrStepAreTold) {
+  ClockEvents events;
+  std::vector<telemetry::Event> told;
+  std::vector<sync::AnchorVerdict> anchors(2);
+  anchors[0].anchor_id = sync::HostId("a");
+  anchors[1].anchor_id = sync::HostId("b");
+  anchors[0].contradicts = anchors[1].contradicts = true;
+  for (int i = 0; i < 20; ++i) events.LookAtAnchors(anchors, false, told);
+  ASSERT_EQ(told.size(), 1u) << "once";
+  for (const char* name : {"a", "b"}) EXPECT_THAT(told[0].text, HasSubstr(sync::HostLabel(sync::HostId(name))));
+  for (int i = 0; i < 20; ++i) events.LookAtAnchors(anchors, true, told);  // a third one decides
+  EXPECT_EQ(told.size(), 2u);
+  anchors[1].stepped = true;
+  for (int i = 0; i < 20; ++i) events.LookAtAnchors(anchors, true, told);
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_THAT(told[2].text, HasSubstr("stepped"));
 }
 
 TEST(AgentClock, AnAnchorsTaiReachesEveryHost) {

@@ -81,6 +81,28 @@ TEST_F(CwClockPublish, ReadersGetSyncsLine) {
   EXPECT_EQ(t.state, static_cast<uint32_t>(CW_CLOCK_SYNCHRONISED));
 }
 
+// TAI is told for the round, and fleet time's rate is not TAI's: at 33 ppm it leaves its offset by 3.3 us in 0.1 s.
+TEST_F(CwClockPublish, ReadersGetTaiWithItsSlope) {
+  const auto publisher = Start();
+  Publication what = Synchronised(ReadKernelClock(CLOCK_MONOTONIC) - kSecond / 10);
+  what.tai_offset_ns = 1'700'000'000 * kSecond;
+  what.tai_slope_ppb = -33'000;
+  what.tai_bound_ns = 400;
+  ASSERT_TRUE(publisher->Publish(what).ok());
+  const Handle clock(path_);
+  for (int i = 0; i < 4; ++i, usleep(40'000)) {
+    cw_clock_time t;
+    ASSERT_EQ(clock.Read(t), 0);
+    const double since_ns = static_cast<double>(t.fleet_ns - what.time.ToFleetNs(what.time.anchor_ns));
+    EXPECT_NEAR(static_cast<double>(t.tai_offset_ns - what.tai_offset_ns), -33e-6 * since_ns, 2) << since_ns;
+    EXPECT_GE(t.tai_bound_ns, 400 + 500) << "5 ppm of what has passed since the round";
+  }
+  EXPECT_EQ(publisher->line().tai_slope_q42, std::llround(-33e-6 * (1 + 40e-6) * 0x1p42));
+  what.tai_slope_ppb = 1e6;
+  ASSERT_TRUE(publisher->Publish(what).ok());
+  EXPECT_GT(publisher->line().tai_slope_q42, 0) << "more than the field holds is not wrapped around";
+}
+
 // In the lab local time is not what the kernel shows; readers only have the kernel's clocks.
 TEST_F(CwClockPublish, AHiddenClockIsConverted) {
   PublisherOptions options;

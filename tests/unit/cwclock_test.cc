@@ -80,6 +80,25 @@ TEST_F(CwClock, TaiIsFleetTimePlusItsOffsetWithBothBounds) {
   EXPECT_EQ(t.tai_minus_utc_s, 37);
 }
 
+TEST_F(CwClock, TaiMovesAlongItsSlopeAndAnOlderWriterHasNone) {
+  cw_clock_line l = GoodLine();
+  l.tai_offset_ns = 37 * kSecond;
+  l.tai_bound_ns = 300;
+  l.tai_slope_q42 = -(1 << 28);  // 61 ppm
+  const auto page = MakePage(path_, l);
+  const Handle clock(path_);
+  cw_clock_time t;
+  for (int i = 0; i < 2; ++i, usleep(20'000)) {
+    ASSERT_EQ(clock.Read(t), 0);
+    const double expected = -0x1p-14 * static_cast<double>(t.base_ns - l.base_ns);
+    EXPECT_NEAR(static_cast<double>(t.tai_offset_ns - l.tai_offset_ns), expected, 1);
+  }
+  l.tai_slope_q42 = 0;  // as minor 0 wrote it
+  ASSERT_TRUE(page->Write(l).ok());
+  ASSERT_EQ(clock.Read(t), 0);
+  EXPECT_EQ(t.tai_offset_ns, l.tai_offset_ns);
+}
+
 TEST_F(CwClock, StatesAreRefusedOrTold) {
   const auto page = MakePage(path_, GoodLine());
   const Handle clock(path_);

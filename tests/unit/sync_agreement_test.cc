@@ -549,13 +549,72 @@ TEST(Agreement, OfTwoAnchorsThatContradictEachOtherNoneIsBelieved) {
   s.hosts[1].anchor = Good;
   s.Run(8);
   EXPECT_TRUE(s.hosts[5].agreement->tai().known);
-  const int64_t before = s.hosts[5].agreement->tai().bound_ns;
   s.hosts[2].anchor = Bad;
   s.Run(8);
-  EXPECT_LT(std::abs(TaiError(s, 5)), 100'000) << "stays as it was";
-  EXPECT_GT(s.hosts[5].agreement->tai().bound_ns, before + 30'000) << "and is less and less sure";
+  EXPECT_FALSE(s.hosts[5].agreement->tai().known) << "one against one";
+  EXPECT_LT(s.hosts[5].agreement->Claim().tai_bound_ns, 0);
   ASSERT_EQ(s.hosts[5].agreement->anchors().size(), 2u);
-  for (const AnchorVerdict& v : s.hosts[5].agreement->anchors()) EXPECT_EQ(v.reason, Reason::kWaiting);
+  for (const AnchorVerdict& v : s.hosts[5].agreement->anchors()) {
+    EXPECT_EQ(v.reason, Reason::kWaiting);
+    EXPECT_TRUE(v.contradicts) << "both are told";
+  }
+  s.hosts[3].anchor = Good;
+  s.Run(8);
+  EXPECT_TRUE(s.hosts[5].agreement->tai().known) << "two against one";
+  EXPECT_LE(std::abs(TaiError(s, 5)), static_cast<double>(s.hosts[5].agreement->tai().bound_ns));
+}
+
+AnchorReading StepsFor6s(double true_s, int64_t local_ns) {
+  AnchorReading r = Good(true_s, local_ns);
+  if (true_s >= 110 && true_s < 116) r.tai_ns += 1'000'000;
+  return r;
+}
+AnchorReading Steps(double true_s, int64_t local_ns) {
+  AnchorReading r = Good(true_s, local_ns);
+  if (true_s >= 110) r.tai_ns += 1'000'000;
+  return r;
+}
+
+bool HasStepped(const Swarm& s, size_t i, const std::string& anchor) {
+  for (const AnchorVerdict& v : s.hosts[i].agreement->anchors()) {
+    if (v.anchor_id == HostId(anchor) && v.stepped) return true;
+  }
+  return false;
+}
+
+void ExpectTaiWithinItsBound(const Swarm& s, size_t i) {
+  const TaiTime tai = s.hosts[i].agreement->tai();
+  if (!tai.known) return;
+  EXPECT_LE(std::abs(TaiError(s, i)), static_cast<double>(tai.bound_ns)) << i << " at " << s.now_s();
+}
+
+TEST(Agreement, AnAnchorThatStepsHasNoVoteUntilItAgreesAgain) {
+  Swarm s({.hosts = 12});
+  for (const size_t i : {1, 2}) s.hosts[i].anchor = Good;
+  s.hosts[3].anchor = StepsFor6s;
+  const auto within = [&](size_t i) { ExpectTaiWithinItsBound(s, i); };
+  s.Run(9.5, within);
+  for (size_t i = 0; i < 12; ++i) EXPECT_FALSE(HasStepped(s, i, "h3")) << i;
+  s.Run(3.5, within);
+  EXPECT_TRUE(HasStepped(s, 3, "h3"));
+  s.Run(30, within);
+  for (size_t i = 0; i < 12; ++i) {
+    EXPECT_TRUE(s.hosts[i].agreement->tai().known) << i;
+    EXPECT_FALSE(HasStepped(s, i, "h3")) << i << ": it has been back for long";
+    EXPECT_FALSE(HasStepped(s, i, "h1")) << i;
+  }
+}
+
+TEST(Agreement, WhenTheOnlyAnchorStepsTheBoundHoldsWhatItSaidBefore) {
+  Swarm s({.hosts = 6});
+  s.hosts[1].anchor = Steps;
+  const auto within = [&](size_t i) { ExpectTaiWithinItsBound(s, i); };
+  s.Run(45, within);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_TRUE(HasStepped(s, i, "h1") || i != 1) << i;
+    ASSERT_TRUE(s.hosts[i].agreement->tai().known) << i;
+    EXPECT_GE(s.hosts[i].agreement->tai().bound_ns, 1'000'000) << i;
+  }
 }
 
 }  // namespace

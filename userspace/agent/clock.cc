@@ -142,7 +142,10 @@ std::vector<telemetry::Event> FleetClock::Round(int64_t now_ns, const std::vecto
     const auto place = neighbours_.find(verdict.name);
     if (place != neighbours_.end()) shown_[place->second].verdict = verdict;
   }
-  return events_.Look(now_ns, time, agreement_.Claim().timeline, views, agreement_.verdicts());
+  std::vector<telemetry::Event> events =
+      events_.Look(now_ns, time, agreement_.Claim().timeline, views, agreement_.verdicts());
+  events_.LookAtAnchors(agreement_.anchors(), agreement_.tai().known, events);
+  return events;
 }
 
 void FleetClock::Disrupted(int64_t now_ns) {

@@ -142,4 +142,32 @@ void ClockEvents::LookAtNeighbours(absl::Span<const sync::NeighbourView> views,
   }
 }
 
+void ClockEvents::LookAtAnchors(absl::Span<const sync::AnchorVerdict> anchors, bool tai_known,
+                                std::vector<telemetry::Event>& out) {
+  std::string names;
+  std::set<uint64_t> stepped;
+  for (const sync::AnchorVerdict& a : anchors) {
+    if (a.contradicts) absl::StrAppend(&names, names.empty() ? "" : ", ", sync::HostLabel(a.anchor_id));
+    if (!a.stepped) continue;
+    stepped.insert(a.anchor_id);
+    if (stepped_.count(a.anchor_id) != 0) continue;
+    telemetry::Event event{.type = "clock", .severity = Severity::kAlert};
+    event.text = absl::StrCat("the anchor of host ", sync::HostLabel(a.anchor_id),
+                              " stepped: it has no vote on TAI until it agrees with the others again");
+    event.evidence = {{"bound_ns", absl::StrCat(a.bound_ns)}};
+    out.push_back(std::move(event));
+  }
+  stepped_ = std::move(stepped);
+  const bool contradict = !tai_known && !names.empty();
+  anchors_rounds_ = contradict == anchors_contradict_ ? 0 : anchors_rounds_ + 1;
+  if (anchors_rounds_ < (contradict ? kNamedRounds : kClearedRounds)) return;
+  anchors_rounds_ = 0;
+  anchors_contradict_ = contradict;
+  telemetry::Event event{.type = "clock", .severity = contradict ? Severity::kAlert : Severity::kNotice};
+  event.text = contradict ? absl::StrCat("TAI is unknown: no majority of anchors agrees; those of hosts ", names,
+                                         " contradict each other")
+                          : std::string("no anchors contradict each other any more so that TAI is unknown");
+  out.push_back(std::move(event));
+}
+
 }  // namespace cw::agent

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ class ClockEvents {
                                      absl::Span<const sync::NeighbourView> views,
                                      absl::Span<const sync::NeighbourVerdict> verdicts);
 
+  // The same for anchors: those that contradict each other so that TAI is unknown, and those that step.
+  void LookAtAnchors(absl::Span<const sync::AnchorVerdict> anchors, bool tai_known, std::vector<telemetry::Event>& out);
+
  private:
   struct Watched {
     int rounds = 0;  // in a row in which it was, or was not, a false ticker
@@ -44,6 +48,9 @@ class ClockEvents {
   uint64_t told_timeline_ = 0;
   sync::FleetTime last_;  // of the last round
   std::map<std::string, Watched> watched_;
+  int anchors_rounds_ = 0;
+  bool anchors_contradict_ = false;
+  std::set<uint64_t> stepped_;  // anchors
 };
 
 }  // namespace cw::agent

@@ -78,6 +78,7 @@ absl::Status ClockOutput::Publish(const FleetClock& clock, bool has_anchor) {
   const absl::Status status = publisher_->Publish({.time = clock.now(),
                                                    .timeline = claim.timeline,
                                                    .tai_offset_ns = claim.tai_offset_ns,
+                                                   .tai_slope_ppb = clock.agreement().tai().slope_ppb,
                                                    .tai_bound_ns = claim.tai_bound_ns,
                                                    .anchor = has_anchor});
   publisher_->FillBpf(record_);

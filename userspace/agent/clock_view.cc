@@ -121,7 +121,7 @@ void FillTracking(const FleetClock& clock, int64_t now_ns, v1::ClockTracking& ou
   tai.set_offset_ns(claim.tai_offset_ns);
   tai.set_bound_ns(static_cast<double>(claim.tai_bound_ns));
   tai.set_hops(claim.tai_hops);
-  tai.set_now_ns(out.fleet_ns() + claim.tai_offset_ns);
+  tai.set_now_ns(clock.agreement().tai().ToTaiNs(out.fleet_ns()));
 }
 
 void FillSources(const FleetClock& clock, int64_t now_ns, v1::ClockSources& out) {

@@ -55,6 +55,7 @@ std::optional<cw_clock_line> ReadEarlier(const std::string& path) {
 void FillHeader(cw_clock_page* page, clockid_t base_clock) {
   page->magic = CW_CLOCK_PAGE_MAGIC;
   page->version = CW_CLOCK_PAGE_VERSION;
+  page->minor = CW_CLOCK_PAGE_MINOR;
   page->size = sizeof(*page);
   page->base_clock = static_cast<uint32_t>(base_clock);
   std::snprintf(page->boot_id, sizeof(page->boot_id), "%s", BootId().c_str());

@@ -14,9 +14,13 @@ namespace {
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kRateSpanNs = 100'000'000;  // about a round
 constexpr int kChronyReads = 5;
-constexpr double kMostSlope = 0.01;  // readers' products are made for slopes far below
+constexpr double kMostTaiSlope = 0.00048;  // 32 bits hold it
+constexpr double kMostSlope = 0.01;        // readers' products are made for slopes far below
 
 int64_t Q44(double rate) { return std::llround(std::clamp(rate, -kMostSlope, kMostSlope) * 0x1p44); }
+int32_t Q42(double rate) {
+  return static_cast<int32_t>(std::llround(std::clamp(rate, -kMostTaiSlope, kMostTaiSlope) * 0x1p42));
+}
 uint32_t Q32(double ppb) { return static_cast<uint32_t>(std::ceil(std::clamp(ppb * 1e-9, 0.0, 0.5) * 0x1p32)); }
 
 }  // namespace
@@ -82,7 +86,8 @@ void Publisher::SetLife(int64_t mono_ns) {
   line_.void_after_ns = mono_ns + absl::ToInt64Nanoseconds(options_.void_after);
 }
 
-Publisher::Point Publisher::PointAt(const sync::FleetTime& time, int64_t base_ns) const {
+Publisher::Point Publisher::PointAt(const Publication& what, int64_t base_ns) const {
+  const sync::FleetTime& time = what.time;
   Point p{};
   p.base_ns = base_ns;
   p.local_ns = base_ns;
@@ -94,6 +99,9 @@ Publisher::Point Publisher::PointAt(const sync::FleetTime& time, int64_t base_ns
   p.fleet_ns = time.ToFleetNs(p.local_ns);
   const double slope = time.slope_ppb * 1e-9;
   p.slope = p.local_rate + slope + p.local_rate * slope;
+  const double since_ns = static_cast<double>(p.local_ns - time.anchor_ns) * (1 + slope);
+  p.tai_offset_ns = what.tai_offset_ns + std::llround(what.tai_slope_ppb * 1e-9 * since_ns);
+  p.tai_slope = what.tai_slope_ppb * 1e-9 * (1 + p.slope);
   return p;
 }
 
@@ -132,8 +140,10 @@ void Publisher::MakeLine(const Publication& what, const Point& point, uint32_t s
   l.error_drift_q32 = Q32(what.time.error_drift_ppb);
   l.epoch = what.time.epoch;
   l.timeline = what.timeline;
-  l.tai_offset_ns = what.tai_offset_ns;
+  l.tai_offset_ns = point.tai_offset_ns;
+  l.tai_slope_q42 = Q42(point.tai_slope);
   l.tai_bound_ns = what.tai_bound_ns;
+  if (l.tai_bound_ns >= 0) l.tai_bound_ns += std::llround(std::ceil(distance_ns * sync::kTaiWanderPpb * 1e-9));
   l.since_ns = since_ns_;
   // The relation is as of clocks.mono_ns, microseconds ago: moved along its own slope.
   l.raw_ns = clocks.raw_ns + (mono_ns - clocks.mono_ns) +
@@ -145,7 +155,7 @@ void Publisher::MakeLine(const Publication& what, const Point& point, uint32_t s
   l.realtime_high_ns = clocks.realtime_high_ns;
   l.realtime_since_ns = clocks.realtime_since_ns;
   if (what.tai_bound_ns >= 0) {
-    const auto leap = LeapAt(point.fleet_ns + what.tai_offset_ns);
+    const auto leap = LeapAt(point.fleet_ns + point.tai_offset_ns);
     if (leap.ok()) l.tai_minus_utc_s = leap->tai_minus_utc_s;
   }
   line_ = l;
@@ -184,7 +194,7 @@ absl::Status Publisher::Publish(const Publication& what) {
   const int64_t base_ns = clocks_.Read(options_.local.base);
   const uint32_t state = StateOf(what.time);
   NoteEpoch(what.time, state, base_ns);
-  const Point point = PointAt(what.time, base_ns);
+  const Point point = PointAt(what, base_ns);
   MakeLine(what, point, state);
   MakeBpf(point);
   const absl::Status written = page_->Write(line_);
@@ -230,7 +240,8 @@ absl::Status Publisher::ChronySampleNow(const Publication& what, ChronySample& s
     base_ns = before_ns + width_ns / 2;
     sample.realtime_ns = realtime_ns;
   }
-  const int64_t tai_ns = PointAt(what.time, base_ns).fleet_ns + what.tai_offset_ns;
+  const Point point = PointAt(what, base_ns);
+  const int64_t tai_ns = point.fleet_ns + point.tai_offset_ns;
   const absl::StatusOr<LeapState> leap = LeapAt(tai_ns);
   if (!leap.ok()) return leap.status();
   sample.utc_ns = tai_ns - leap->tai_minus_utc_s * kSecond;

@@ -60,7 +60,8 @@ struct PublisherOptions {
 struct Publication {
   sync::FleetTime time;
   uint64_t timeline = 0;      // FleetClaim::timeline
-  int64_t tai_offset_ns = 0;  // fleet + tai_offset_ns = TAI …
+  int64_t tai_offset_ns = 0;  // fleet + tai_offset_ns = TAI, at time.anchor_ns …
+  double tai_slope_ppb = 0;   // … growing so fast …
   int64_t tai_bound_ns = -1;  // … give or take; below 0: not known
   bool anchor = false;        // this host has the anchor itself: chronyd here is not fed
 };
@@ -93,10 +94,12 @@ class Publisher {
   void OpenChrony();
   struct Point {  // fleet time as a line over the base clock
     int64_t base_ns, local_ns, fleet_ns;
-    double local_rate;  // of local over base, minus 1
-    double slope;       // of fleet over base, minus 1
+    double local_rate;      // of local over base, minus 1
+    double slope;           // of fleet over base, minus 1
+    int64_t tai_offset_ns;  // TAI − fleet
+    double tai_slope;       // its rate over base
   };
-  Point PointAt(const sync::FleetTime& time, int64_t base_ns) const;
+  Point PointAt(const Publication& what, int64_t base_ns) const;
   void Watch();
   void SetLife(int64_t mono_ns);  // how long line_ holds
   uint32_t StateOf(const sync::FleetTime& time);
