@@ -183,13 +183,15 @@ void AddFleetVerbs(CLI::App& app, Session& session) {
       [&session, options] { session.action = [&session, options] { return ShowFleetTopology(session, *options); }; });
   CLI::App* links = fleet->add_subcommand("links", "Links of the fabric, and what the paths over each of them meet");
   AddAt(*links, *options);
-  links->callback([&session, options] { session.action = [&session, options] { return ShowFleetLinks(session, *options); }; });
+  links->callback(
+      [&session, options] { session.action = [&session, options] { return ShowFleetLinks(session, *options); }; });
   CLI::App* events = fleet->add_subcommand("events", "Events of all hosts, the newest last");
   events->add_option("--host", options->host, "Of this host alone");
   events->add_option("--type", options->type, "Of this type alone: path, link, move, ...");
   events->add_option("-n,--last", options->last, "So many; default 50");
   events->add_option("--after", options->after, "In the order of their arrival, behind an earlier answer's \"next\"");
-  events->callback([&session, options] { session.action = [&session, options] { return ShowFleetEvents(session, *options); }; });
+  events->callback(
+      [&session, options] { session.action = [&session, options] { return ShowFleetEvents(session, *options); }; });
 }
 
 }  // namespace cw::cli

@@ -22,7 +22,7 @@ cw::sync::FleetClaim Claim() {
   claim.rate_ppb = 98.765;
   claim.error_est_ns = 300;
   claim.reference_id = 7;
-  claim.bound_ns = 30'000;
+  claim.width_ns = 30'000;
   claim.hops = 2;
   claim.tai_offset_ns = 1'790'000'000'000'000'000;
   claim.tai_bound_ns = 5'000;
