@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
 #include "tests/lab/evidence.h"
+#include "tests/lab/late_packets.h"
 #include "userspace/lab/netns.h"
 #include "userspace/lab/testbed.h"
 
@@ -188,6 +189,19 @@ TEST_F(CausesOnFabric, WhatTheReceivingHostDropsIsNoGreyLoss) {
   const absl::StatusOr<v1::QpsReply> reply = testbed->agent(0).Qps({});
   ASSERT_TRUE(reply.ok() && reply->flows_size() > 0);
   EXPECT_THAT(reply->flows(0).cause_text(), ::testing::HasSubstr("its host drops packets"));
+  EXPECT_THAT(Findings(), ::testing::Not(::testing::HasSubstr("grey loss")));
+}
+
+// As behind a switch that sprays packets: all arrive, and the receiver asks for some again all the same.
+TEST_F(CausesOnFabric, PacketsThatOvertakeEachOtherAreNoGreyLoss) {
+  ASSERT_NO_FATAL_FAILURE(Up(1));
+  const auto late = LatePackets::On(testbed->fabric().LeafNetns(1), "host1", 50, absl::Milliseconds(8));
+  ASSERT_TRUE(late.ok()) << late.status();
+  JobSpec job = Job(0, 1);
+  job.packet_interval = absl::Milliseconds(2);
+  ASSERT_TRUE(emulator->AddJob(job).ok());
+  ASSERT_TRUE(emulator->Start().ok());
+  EXPECT_EQ(CauseOf(0, "reordering", absl::Seconds(30)), "reordering");
   EXPECT_THAT(Findings(), ::testing::Not(::testing::HasSubstr("grey loss")));
 }
 

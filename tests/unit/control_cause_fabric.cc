@@ -42,6 +42,7 @@ Fabric::Fabric(const Setup& setup, bool inject, uint64_t seed, const CauseRules&
   const size_t links = 2 * kLeaves * setup.spines + kHosts;
   links_.assign(links, MarkingLink(setup.line_bps, kPacketBits, kMarkFromPackets * kPacketBits / setup.line_bps));
   loss_.assign(links, 0);
+  late_.assign(links, 0);
   series_.assign(kHosts, std::vector<Series>(setup.spines));
   round_.assign(kHosts, 0);
   for (const FlowSpec& spec : setup.flows) {
@@ -85,6 +86,7 @@ void Fabric::Inject(double t) {
   if (setup_.fault_spine < 0) return;
   const int s = setup_.fault_spine;
   loss_[setup_.fault_up ? Up(src, s) : Down(s, dst)] = setup_.fault_forward;
+  late_[setup_.fault_up ? Up(src, s) : Down(s, dst)] = setup_.late_share;
   loss_[setup_.fault_up ? Up(dst, s) : Down(s, src)] = setup_.fault_back;
 }
 
@@ -119,6 +121,7 @@ void Fabric::OnSend(int f, double t) {
   Push(nic + kHopS, Kind::kHop, {.flow = f, .psn = flow.next, .slot = flow.spec.slot, .ask = last});
   ++flow.next;
   ++flow.packets;
+  ++flow.sent;
   flow.max_sent = std::max(flow.max_sent, flow.next);
   Wake(f, t + kPacketBits / flow.sender.Rate(t) * (0.97 + 0.06 * Uniform()));
 }
@@ -130,7 +133,10 @@ void Fabric::OnHop(Packet p, double t) {
     flow.lost += loss_[link] > 0 ? 1 : 0;
     return;
   }
-  const double done = links_[link].Send(t, Uniform(), &p.ce) + kHopS;
+  double done = links_[link].Send(t, Uniform(), &p.ce) + kHopS;
+  if (late_[link] > 0 && Uniform() < late_[link]) {
+    done += setup_.late_s * Uniform();
+  }
   ++p.hop;
   if (p.hop < 3) return Push(done, Kind::kHop, p);
   OnArrival(p, done);
@@ -138,6 +144,12 @@ void Fabric::OnHop(Packet p, double t) {
 
 void Fabric::OnArrival(const Packet& p, double t) {
   LiveFlow& flow = flows_[p.flow];
+  ++flow.arrived;
+  if (p.psn > flow.arriving) {
+    ++flow.gaps;
+    flow.lost += setup_.late_share > 0 && injected_ ? 1 : 0;  // overtook one: had an effect
+  }
+  flow.arriving = std::max(flow.arriving, p.psn + 1);
   if (p.ce && t - flow.last_cnp_s > setup_.cnp_interval_s) {
     flow.last_cnp_s = t;
     Answer(Kind::kCnp, p, t);
@@ -310,6 +322,8 @@ void Fabric::EndWindow(double t) {
     for (size_t f = 0; f < flows_.size(); ++f) {
       LiveFlow& l = flows_[f];
       if (l.spec.src != src || l.spec.dst != h) continue;
+      const int64_t missing = std::max<int64_t>(0, l.sent - l.arrived - l.missing);  // packets under way, too
+      l.missing += missing;
       pair.flows.push_back(
           {.key = {Addr::FromV4(0x0a000001), Addr::FromV4(0x0a000100 + h), 0x100u + static_cast<uint32_t>(f)},
            .slot = static_cast<uint8_t>(l.spec.slot),
@@ -319,10 +333,13 @@ void Fabric::EndWindow(double t) {
            .rnr_naks = l.rnr,
            .seq_naks = l.naks,
            .acks = l.acks,
+           .gaps_known = true,
+           .gaps = l.gaps,
+           .missing = static_cast<uint64_t>(missing),
            .in_flight = l.looks > 0 ? l.in_flight / l.looks : 0,
            .looks = l.looks,
            .moved = l.moved});
-      l.packets = l.cnps = l.rnr = l.naks = l.acks = 0;
+      l.packets = l.gaps = l.cnps = l.rnr = l.naks = l.acks = 0;
       l.in_flight = l.looks = 0;
       l.moved = false;
     }

@@ -16,7 +16,6 @@
 
 namespace cw::control::cause_sim {
 
-constexpr double kPacketBits = 4228 * 8;
 constexpr double kInjectS = 0.5, kWindowS = 1.0;
 
 struct Packet {
@@ -46,11 +45,13 @@ struct LiveFlow {
   double credit = 0;  // packets that the application has brought
   int64_t next = 0, max_sent = 0, una = 0;
   int64_t expected = 0, nak_for = -1, unacked = 0;
-  double ready_at = 0;  // the receiver's next buffer
-  int64_t good = 0;     // delivered in the measured time
+  double ready_at = 0;                         // the receiver's next buffer
+  int64_t good = 0;                            // delivered in the measured time
+  int64_t arriving = 0;                        // the PSN behind the highest that arrived
+  int64_t sent = 0, arrived = 0, missing = 0;  // packets in all; missing: as far as it was told
   uint64_t lost = 0;
   // of this window
-  uint64_t packets = 0, cnps = 0, rnr = 0, naks = 0, acks = 0;
+  uint64_t packets = 0, gaps = 0, cnps = 0, rnr = 0, naks = 0, acks = 0;
   double in_flight = 0;
   int looks = 0;
   bool moved = false;
@@ -104,6 +105,7 @@ class Fabric {
   std::mt19937_64 random_;
   std::vector<MarkingLink> links_;
   std::vector<double> loss_;  // per link
+  std::vector<double> late_;  // share
   std::vector<LiveFlow> flows_;
   std::vector<double> nic_free_, host_free_;
   std::priority_queue<Event> events_;

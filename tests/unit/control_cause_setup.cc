@@ -176,6 +176,13 @@ Setup Draw::Make(Cause injected) {
       s_.windows = injected == Cause::kGreyLoss ? 5 : 3;
       break;
     }
+    case Cause::kReordering:
+      s_.fault_spine = s_.flows[0].slot;
+      s_.fault_up = Chance(0.5);
+      s_.late_share = std::exp(Real(std::log(0.005), std::log(0.2)));
+      s_.late_s = Real(2, 20) * kPacketBits / s_.line_bps;
+      s_.windows = 5;
+      break;
     case Cause::kNone:
       Harmless();
       break;

@@ -12,6 +12,8 @@ namespace cw::control::cause_sim {
 
 constexpr int kLeaves = 3, kHostsPerLeaf = 4, kHosts = kLeaves * kHostsPerLeaf;
 
+constexpr double kPacketBits = 4228 * 8;
+
 struct FlowSpec {
   int src = 0, dst = 0, slot = 0;
   double demand = 1;  // share of the line
@@ -37,6 +39,7 @@ struct Setup {
   int fault_spine = -1;
   bool fault_up = false;                     // leaf to spine, else spine to leaf
   double fault_forward = 0, fault_back = 0;  // share lost
+  double late_share = 0, late_s = 0;         // packets on that link that others overtake, and by how much they may
   double cnp_interval_s = 1e-3;              // of receivers, at least; senders' timers go with it
   bool nic_shared = false;                   // by two flows of the victim's host
   int windows = 3;                           // after the injection

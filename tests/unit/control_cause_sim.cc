@@ -43,6 +43,7 @@ CauseResult SimulateCause(const CauseScenario& scenario, const CauseRules& rules
       break;
     case Cause::kOneDirection:
     case Cause::kGreyLoss:
+    case Cause::kReordering:
       out.valid = run.Lost() >= 5;
       out.truth = scenario.injected;
       break;

@@ -154,9 +154,11 @@ TEST(Causes, OnlyLossesOfAPathThatDoesNotQueueAreGrey) {
   flow.gaps_known = true;
   EXPECT_EQ(judged(), Cause::kSlowReceiver) << "all had arrived: its host lost them";
   flow.gaps = 4;
+  EXPECT_EQ(judged(), Cause::kReordering) << "all arrived, in another order";
+  flow.missing = 4;
   EXPECT_EQ(judged(), Cause::kGreyLoss);
   flow.gaps_known = false;
-  flow.gaps = 0;
+  flow.gaps = flow.missing = 0;
   flow.other_class = true;
   EXPECT_EQ(judged(), Cause::kNone);
   flow.other_class = false;

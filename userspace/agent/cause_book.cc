@@ -113,6 +113,7 @@ void CauseBook::LookAtFlow(uint32_t index, const FlowLook& look) {
     }
     flow.gaps_known = look.gaps_known;
     if (look.gaps > last.look.gaps) flow.gaps += look.gaps - last.look.gaps;
+    if (look.missing > last.look.missing) flow.missing += look.missing - last.look.missing;
     flow.moved = flow.moved || look.slot != last.look.slot;
     if (look.in_flight >= 0) {
       flow.in_flight += static_cast<double>(look.in_flight);  // a sum until the window ends

@@ -53,7 +53,7 @@ void Agent::LookForCauses(const control::Observation& seen) {
   }
   for (const auto& [key, flow] : flows_.sent) {
     if (!SendsData(flow) || FindPair(flow.tx.pair) == nullptr) continue;
-    const WireGaps::Count gaps = wire_gaps_.Look(flow.tx.pair, key, flow.answers.seq_naks);
+    const WireGaps::Count gaps = wire_gaps_.Look(flow.tx.pair, key, flow.answers.seq_naks, flow.flow().packets);
     causes_.LookAtFlow(flow.tx.pair, {.key = key,
                                       .slot = flow.PathSlot(),
                                       .packets = flow.flow().packets,
@@ -65,6 +65,7 @@ void Agent::LookForCauses(const control::Observation& seen) {
                                       .seq_naks = flow.answers.seq_naks,
                                       .gaps_known = gaps.known,
                                       .gaps = gaps.gaps,
+                                      .missing = gaps.missing,
                                       .in_flight = InFlight(flow.tx),
                                       .other_class = flow.flow().tos >> 2 != engine_->mesh().dscp(flow.tx.pair)});
   }
@@ -89,8 +90,8 @@ void Agent::JudgeCauses(int64_t now_ns) {
   for (const auto& [pair, question] : wire_gaps_.Questions()) Send(pair, question);
 }
 
-// Asked about flows that the peer sends: their records know what was missing on arrival. Answered ten times a second at
-// most.
+// Asked about flows that the peer sends: their records know what arrived, and where PSNs were missing. Answered ten
+// times a second at most.
 void Agent::OnGapReport(PairState& pair, const probe::GapReport& report) {
   if (report.answer) return wire_gaps_.Answered(pair.key, report);
   const int64_t now_ns = MonotonicNs();
@@ -100,8 +101,12 @@ void Agent::OnGapReport(PairState& pair, const probe::GapReport& report) {
   for (const probe::GapReport::Flow& asked : report.flows) {
     const FlowKey key{.src = pair.key.remote, .dst = pair.key.local, .dqpn = asked.qpn};
     const absl::StatusOr<cw_flow> record = dataplane_->flows().Lookup(ToMap(key));
-    const uint64_t gaps = record.ok() ? record->req.gaps + record->resp.gaps : 0;
-    answer.flows.push_back({.qpn = asked.qpn, .known = record.ok(), .gaps = static_cast<uint32_t>(gaps)});
+    probe::GapReport::Flow told{.qpn = asked.qpn, .known = record.ok()};
+    if (told.known) {
+      told.gaps = static_cast<uint32_t>(record->req.gaps + record->resp.gaps);
+      told.packets = static_cast<uint32_t>(record->packets);
+    }
+    answer.flows.push_back(told);
   }
   Send(pair.index, answer);
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Was what a receiver asks for again missing when it arrived, or lost inside the receiver's host? A NAK does not say.
-// The agent there sees packets before the host does, and counts gaps in their PSNs (bpf/psn.h). So this one asks it
-// about flows whose NAKs grew, once a window. Pure. Thread rule: one thread per object (the agent's loop).
+// What a receiver asks for again: was it lost on the way, overtaken by later packets, or lost inside the receiver's
+// host? A NAK does not say. The agent there sees packets before the host does. It counts them, and the gaps in their
+// PSNs (bpf/psn.h). So this one asks it about flows that are new or whose NAKs grew, once a window. Fewer packets there
+// than were sent here: lost on the way. No gap: lost inside. Gaps and all packets: overtaken.
+// Pure. Thread rule: one thread per object (the agent's loop).
 #pragma once
 
 #include <cstdint>
@@ -18,12 +20,13 @@ namespace cw::agent {
 class WireGaps {
  public:
   struct Count {
-    bool known = false;  // asked for in this window or the one before
-    uint64_t gaps = 0;   // since the peer knows the flow; the last that it told
+    bool known = false;    // answered twice, and in this window or the one before
+    uint64_t gaps = 0;     // since the first answer
+    uint64_t missing = 0;  // packets sent that did not arrive, since then: the most that an answer showed
   };
 
-  // One look at a flow that this host sends; naks: for a missing packet, in all.
-  Count Look(uint32_t pair, const FlowKey& flow, uint64_t naks);
+  // One look at a flow that this host sends; in all: NAKs for a missing packet, packets sent.
+  Count Look(uint32_t pair, const FlowKey& flow, uint64_t naks, uint64_t sent);
   // Ends a window: what to ask over which pair. Flows that were not looked at are forgotten.
   std::vector<std::pair<uint32_t, probe::GapReport>> Questions();
   // Of flows that were asked about; others in it are passed over.
@@ -33,11 +36,15 @@ class WireGaps {
   static constexpr int kNever = 1000;
   struct Flow {
     uint32_t pair = 0;
-    uint64_t naks = 0;
-    bool ask = false, seen = true;
-    int windows = kNever;  // since the last answer
-    uint64_t gaps = 0;
+    uint64_t naks = 0, sent = 0;
+    bool ask = true, seen = true;
+    uint32_t asked_at = 0;  // sent when last asked; low bits, as the peer tells them
+    int windows = kNever;   // since the last answer
+    int answers = 0;
+    uint32_t first_gaps = 0, least_unheard = 0;
+    uint64_t gaps = 0, missing = 0;
   };
+  static void Take(Flow& flow, const probe::GapReport::Flow& told);
   absl::flat_hash_map<FlowKey, Flow> flows_;
 };
 

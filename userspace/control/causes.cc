@@ -19,6 +19,10 @@ struct Lost {
   double sent = 0;
   double lost = 0;
   double Share() const { return sent > 0 ? lost / sent : 0; }
+  void Add(const Lost& more) {
+    sent += more.sent;
+    lost += more.lost;
+  }
 };
 
 struct PathLosses {
@@ -29,8 +33,10 @@ struct PathLosses {
 
 struct Refused {
   PairKey pair;
-  std::deque<Lost> windows;  // newest first
-  std::deque<double> gaps;   // in the same windows
+  // Newest first. NAKs count where its path was seen neither to queue nor to be marked; in `all`, where it did not
+  // move.
+  std::deque<Lost> windows, all;
+  std::deque<double> gaps, missing;  // in the same windows
 };
 
 struct Told {
@@ -69,8 +75,10 @@ struct FlowFacts {
   double waiting = 0;       // packets in flight, without those that wait for others' acknowledgement
   double late_ns = 0;       // acknowledgements
   bool other_class = false;
-  Lost refused;              // NAKs among packets, of the last windows
+  Lost asked_again;          // NAKs among packets, of the last windows …
+  Lost refused;              // … and those that no queue explains
   bool lost_inside = false;  // they had arrived at the receiver's NIC
+  bool overtaken = false;    // they arrived there later
 };
 
 std::string Us(double ns) { return absl::StrFormat("%.1f", ns / 1e3); }
@@ -93,6 +101,8 @@ absl::string_view CauseName(Cause cause) {
       return "one direction bad";
     case Cause::kGreyLoss:
       return "grey loss";
+    case Cause::kReordering:
+      return "reordering";
   }
   return "none";
 }
@@ -334,25 +344,33 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
   // A full queue drops, too, and a move overtakes: only where a path is seen not to queue is a loss its own.
   const bool its_own = path != nullptr && !flow.other_class && !flow.moved && !m.queued && !m.marked;
   refused.windows.push_front({static_cast<double>(flow.packets), its_own ? static_cast<double>(flow.seq_naks) : 0.0});
+  refused.all.push_front({static_cast<double>(flow.packets), flow.moved ? 0.0 : static_cast<double>(flow.seq_naks)});
   refused.gaps.push_front(static_cast<double>(flow.gaps));
+  refused.missing.push_front(static_cast<double>(flow.missing));
   if (refused.windows.size() > static_cast<size_t>(rules.loss_windows)) {
     refused.windows.pop_back();
+    refused.all.pop_back();
     refused.gaps.pop_back();
+    refused.missing.pop_back();
   }
-  for (const Lost& l : refused.windows) {
-    m.refused.sent += l.sent;
-    m.refused.lost += l.lost;
-  }
-  const double on_wire = std::accumulate(refused.gaps.begin(), refused.gaps.end(), 0.0);
-  m.lost_inside = flow.gaps_known && on_wire < rules.least_on_wire * m.refused.lost;
+  for (const Lost& l : refused.windows) m.refused.Add(l);
+  for (const Lost& l : refused.all) m.asked_again.Add(l);
+  const auto few = [&](const std::deque<double>& counts, const Lost& of) {
+    return std::accumulate(counts.begin(), counts.end(), 0.0) < rules.least_on_wire * of.lost;
+  };
+  m.lost_inside = flow.gaps_known && few(refused.gaps, m.refused);
+  // What never came is known, however full the path is.
+  m.overtaken = flow.gaps_known && !few(refused.gaps, m.asked_again) && few(refused.missing, m.asked_again);
   return m;
 }
 
 Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, const PairFacts& f,
                                 const FlowFacts& m) const {
   if (m.rnr_per_s >= rules.rnr_per_s) return Cause::kSlowReceiver;
-  const bool lossy = m.refused.lost >= rules.least_lost && m.refused.Share() >= rules.least_refused;
+  const auto many = [&](const Lost& l) { return l.lost >= rules.least_lost && l.Share() >= rules.least_refused; };
+  const bool lossy = many(m.refused);
   if (lossy && m.lost_inside) return Cause::kSlowReceiver;
+  if (m.overtaken && many(m.asked_again)) return Cause::kReordering;
   if (lossy && !m.marked && !m.queued) return Cause::kGreyLoss;
   if (!m.slow || m.other_class) return Cause::kNone;
   const double patience = m.marked ? 3 : 1;  // marked packets wait longer than probes
@@ -382,6 +400,11 @@ static std::string Sentence(Cause cause, const CauseFlow& flow, const PairFacts&
     case Cause::kGreyLoss:
       return absl::StrFormat("%.0f times in its last %.0f packets some were missing, and its path does not queue",
                              m.refused.lost, m.refused.sent);
+    case Cause::kReordering:
+      return absl::StrFormat(
+          "of its last %.0f packets some were asked for again %.0f times, and all had arrived: they overtake each "
+          "other",
+          m.asked_again.sent, m.asked_again.lost);
     case Cause::kIncast:
       return m.by_marks ? "on all paths to this receiver probes are marked alike: its link is full"
                         : "all paths to this receiver queue alike: its link is full";

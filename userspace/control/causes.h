@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Why a flow is slow: one of six causes, told apart from what the sending host's agent can see, window by window (about
-// a second each). A rule of thresholds, in this order, the first that fits:
+// Why a flow is slow: one of seven causes, told apart from what the sending host's agent can see, window by window
+// (about a second each). A rule of thresholds, in this order, the first that fits:
 //  - one direction bad: the probes of a path stop in one direction, while no path of the other direction stops;
 //  - grey loss: a share of a path's probes is lost beyond what the other paths lose, or the flow's packets are refused
 //    out of sequence (NAK) although its path is seen neither to queue nor to be marked;
+//  - reordering: likewise, but all that was sent arrived: packets overtake each other;
 //  - slow receiver: the receiver refuses (RNR NAK), or acknowledgements come later than the way there and back takes;
 //  - incast: the flow is slowed by congestion notifications, or its path queues, and all paths to this receiver queue
 //    alike, which those to other receivers (behind the same leaf, where there are some) do not;
@@ -38,8 +39,9 @@ enum class Cause : uint8_t {
   kSlowSender,
   kOneDirection,
   kGreyLoss,
+  kReordering,
 };
-inline constexpr int kCauses = 7;
+inline constexpr int kCauses = 8;
 absl::string_view CauseName(Cause cause);  // "none", "fabric contention", "incast", "slow receiver", …
 
 struct CauseRules {
@@ -62,7 +64,8 @@ struct CauseRules {
   int least_lost = 3;              // probes or NAKs, in that time
   double least_loss = 0.002;       // share of the probes, …
   double least_refused = 0.0005;   // … of a flow's packets: a loss costs a window, within which more count for one
-  double least_on_wire = 0.2;      // of the refused ones: with fewer of them missing on arrival, the receiver lost them
+  double least_on_wire = 0.2;      // of the refused ones: with fewer gaps on arrival the receiver lost them, with fewer
+                                   // packets that never came they overtook each other
   double loss_sigmas = 4;          // above what the other paths lose, by so many deviations
   int agree_windows = 2;           // in a row, before a verdict is told
 };
@@ -94,7 +97,8 @@ struct CauseFlow {
   uint64_t seq_naks = 0;     // received
   uint64_t acks = 0;         // received
   bool gaps_known = false;   // the peer has told lately …
-  uint64_t gaps = 0;         // … how often packets were missing on arrival at its NIC; told a window later than NAKs
+  uint64_t gaps = 0;         // … how often packets were missing on arrival at its NIC, lost or overtaken, …
+  uint64_t missing = 0;      // … and how many never came; both told a window later than NAKs
   double in_flight = 0;      // packets not acknowledged, mean of the looks
   int looks = 0;             // 0: not known
   bool moved = false;        // its path changed in this window: NAKs say nothing

@@ -215,6 +215,7 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const GapReport& report) {
     if (flow.qpn == 0 || flow.qpn > kMask24) return absl::InvalidArgumentError("QPN 0 or of more than 24 bits");
     w.Put(flow.qpn | (flow.known ? kFlagKnown : 0), 4);
     w.Put(flow.gaps, 4);
+    w.Put(flow.packets, 4);
   }
   return w.Take();
 }
@@ -455,6 +456,7 @@ absl::StatusOr<Body> DecodeGaps(Reader r, size_t count) {
     const auto word = static_cast<uint32_t>(r.Get(4));
     GapReport::Flow flow{.qpn = word & kMask24, .known = (word & kFlagKnown) != 0};
     flow.gaps = static_cast<uint32_t>(r.Get(4));
+    flow.packets = static_cast<uint32_t>(r.Get(4));
     if (flow.qpn == 0 || word >> 25 != 0) return absl::InvalidArgumentError("QPN 0 or of more than 24 bits");
     report.flows.push_back(flow);
   }

@@ -135,13 +135,15 @@ struct ChunkArrivals {
   bool operator==(const ChunkArrivals&) const = default;
 };
 
-// How often PSNs were missing in what arrived at the receiver's NIC, of flows towards it; a question has no numbers. 1
-// for an answer, 0 (3), then 8 bytes for each: QPN with bit 24 for "known", gaps.
+// What arrived at the receiver's NIC, of flows towards it; a question has no numbers. 1 for an answer, 0 (3), then 12
+// bytes for each: QPN with bit 24 for "known", gaps, packets. The two counts are the low 32 bits since the flow is
+// known there.
 struct GapReport {
   struct Flow {
     uint32_t qpn = 0;  // of the host that answers; 24 bits, not 0
     bool known = false;
-    uint32_t gaps = 0;  // since the flow is known there
+    uint32_t gaps = 0;  // times that PSNs were missing: lost, or overtaken
+    uint32_t packets = 0;
     bool operator==(const Flow&) const = default;
   };
   bool answer = false;
@@ -169,8 +171,8 @@ inline constexpr size_t kPathDeathLen = 4;  // slot and three zeros, then 4 byte
 inline constexpr size_t kMaxQpnsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kPathDeathLen) / 4;  // 273
 inline constexpr size_t kClassQuestionLen = 8;
 inline constexpr size_t kGapHeaderLen = 4;
-inline constexpr size_t kGapLen = 8;
-inline constexpr size_t kMaxGapsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kGapHeaderLen) / kGapLen;  // 136
+inline constexpr size_t kGapLen = 12;
+inline constexpr size_t kMaxGapsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kGapHeaderLen) / kGapLen;  // 90
 inline constexpr size_t kTimelineLen = 8;
 inline constexpr size_t kChunkArrivalLen = 40;
 inline constexpr size_t kMaxChunkArrivalsPerMessage =
