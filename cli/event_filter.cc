@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/format.h"
 #include "userspace/commandline/command.h"
+#include "userspace/model/event_types.h"
 
 namespace cw::cli {
 namespace {
@@ -19,10 +20,7 @@ bool OneOf(const std::vector<std::string>& wanted, const std::string& name) {
 }  // namespace
 
 const std::vector<std::string>& EventTypes() {
-  static const std::vector<std::string> types = {"path", "decision", "trial",  "move",  "return", "repair", "breaker",
-                                                 "flow", "place",    "steer",  "drain", "mode",   "link",   "nic",
-                                                 "rdma", "clock",    "fabric", "cause", "gap",    "job",    "audit",
-                                                 "api",  "keys",     "fleet",  "agent"};
+  static const std::vector<std::string> types(kEventTypes.begin(), kEventTypes.end());
   return types;
 }
 

@@ -96,6 +96,13 @@ void ShowHead(const v1::StatusReply& reply, const Page& page) {
     page.Line("keys", absl::StrFormat("sends with key id %d, accepts %s", reply.keys().send_id(),
                                       absl::StrJoin(reply.keys().accepted(), " and ")));
   }
+  if (reply.has_config()) {
+    std::string text =
+        absl::StrCat(reply.config().fingerprint(), ", read ", AgoText(reply.config().loaded_ago_s()), " ago");
+    const int waiting = reply.config().waiting_size();
+    if (waiting > 0) absl::StrAppend(&text, "; waits for a restart: ", absl::StrJoin(reply.config().waiting(), ", "));
+    page.Line("config", text, waiting > 0 ? Tone::kWarn : Tone::kPlain);
+  }
   if (reply.has_caller() && reply.caller().role() != "admin")
     page.Line("you", absl::StrFormat("%s, with the role %s", reply.caller().name(), reply.caller().role()));
   if (reply.has_verbs()) {

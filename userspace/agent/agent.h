@@ -66,6 +66,9 @@
 #include "userspace/telemetry/event_log.h"
 #include "userspace/telemetry/sample_matcher.h"
 
+namespace cw::config {
+struct Change;
+}
 namespace cw::replay {
 class Recorder;
 }
@@ -130,8 +133,9 @@ class Agent final : public api::AgentView {
   void Stop() { loop_->Stop(); }
   // Run returned because a NIC is a new device: the process is to exit with 75, and the next one adopts all.
   bool starts_anew() const { return starts_anew_; }
-  // Takes the secrets of a configuration that was read anew; any thread. What came of it is an event.
-  void ReloadKeys(const config::KeysConfig& keys);
+  // Takes what can change while the agent runs of a configuration that was read anew, all of it or nothing; any thread.
+  // What came of it is an event. Returns what is in force now.
+  absl::StatusOr<config::Config> Reload(const config::Config& fresh);
 
   absl::StatusOr<api::v1::StatusReply> Status() override;
   absl::StatusOr<api::v1::DoctorReply> Doctor() override;
@@ -234,6 +238,27 @@ class Agent final : public api::AgentView {
   void OnRdmaDevice(const std::string& device, bool gone);
   bool IsByVerbs(const PairState& pair);
   absl::Status ConfigurePairs();
+
+  // peer_plan.cc: whom this host probes
+  struct PeerPlan {
+    std::vector<config::PeerConfig> peers;  // without this host
+    std::string own_name;                   // of this host, as the tables have it; "": they don't
+    absl::flat_hash_map<Addr, std::string> names;
+    absl::flat_hash_map<Addr, size_t> rails;  // an address's place among its peer's
+    std::vector<probe::PairSpec> specs;
+  };
+  absl::StatusOr<PeerPlan> PlanPeers(const config::Config& config) const;
+  absl::Status TakePeers(PeerPlan plan);
+  absl::Status RemovePeersBesides(const std::vector<probe::PairSpec>& wanted);
+  void ForgetPair(uint32_t index);
+
+  // reload.cc
+  absl::StatusOr<config::Config> TakeConfig(const config::Config& fresh);
+  void TakeRules();
+  void TakeMode(Allowed before);
+  void TellOfReload(const std::vector<config::Change>& changes);
+  void AddConfig(api::v1::StatusReply& reply, int64_t now_ns) const;
+  void WriteKnobs();
   void TakeName(const std::string& in_peer_files);
   absl::Status OpenSources();
   absl::Status OpenRings();
@@ -242,7 +267,8 @@ class Agent final : public api::AgentView {
 
   // keys.cc: the group's secrets
   absl::Status OpenKeys();
-  absl::Status ChangeKeys(const config::KeysConfig& keys);
+  absl::StatusOr<probe::KeyRing> CheckedKeys(const config::KeysConfig& keys) const;
+  absl::Status TakeKeys(probe::KeyRing ring);
   void AddKeys(api::v1::StatusReply& reply, int64_t now_ns) const;
 
   // intake.cc: records of the rings
@@ -669,6 +695,8 @@ class Agent final : public api::AgentView {
 
   AgentOptions options_;
   std::string host_name_;
+  int64_t config_loaded_ns_ = 0;             // monotonic
+  std::vector<std::string> config_waiting_;  // keys that the file has changed, for the next start
   MonotonicClock monotonic_;
   int64_t started_ns_ = 0;         // monotonic
   double lease_found_over_s_ = 0;  // at the start: since when the lease of the agent before was over
@@ -680,7 +708,6 @@ class Agent final : public api::AgentView {
   uint32_t clock_given_up_ = 0;  // as told
   std::unique_ptr<dataplane::Jiffies> jiffies_;
   std::vector<Nic> nics_;
-  std::vector<config::PeerConfig> peers_;
   absl::flat_hash_map<Addr, std::string> peer_names_;
   absl::flat_hash_map<Addr, size_t> peer_rails_;  // an address's place among its peer's
   metrics::DelayTotals delays_;

@@ -20,6 +20,11 @@ bool Steers(Cause cause) { return cause != Cause::kIncast && cause != Cause::kSl
 
 }  // namespace
 
+void CauseBook::SetRules(const control::CauseRules& rules) {
+  rules_ = rules;
+  for (auto& [nic, state] : nics_) state.SetRules(rules);
+}
+
 void CauseBook::Answered(uint32_t pair, uint8_t slot) {
   if (auto at = pairs_.find(pair); at != pairs_.end() && slot < kMaxSlots) ++at->second.slot[slot].answered;
 }

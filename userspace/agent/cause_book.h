@@ -52,6 +52,9 @@ class CauseBook {
   };
   std::vector<control::CauseVerdict> Judge(const NicPairs& nic, double seconds);
 
+  // The pair is no more; its number may go to another one.
+  void Forget(uint32_t pair) { pairs_.erase(pair); }
+
   // After all NICs: flows that were not looked at are gone.
   void EndWindow();
 
@@ -64,7 +67,7 @@ class CauseBook {
   // Moves for balance cure neither a full receiver's link nor a slow host: what suffers from those stays where it is.
   void Hold(control::Observation& seen) const;
 
-  void SetRules(const control::CauseRules& rules) { rules_ = rules; }
+  void SetRules(const control::CauseRules& rules);
 
  private:
   struct Slot {

@@ -24,11 +24,8 @@ constexpr size_t kSlowHosts = 200;      // … up to so many, and less often bey
 }  // namespace
 
 void Agent::NameInFleet() {
-  std::vector<std::string> others;
-  for (const config::PeerConfig& peer : peers_) others.push_back(peer.name);
   fleet_clock_ =
       std::make_unique<FleetClock>(host_name_, sync::HostId(absl::StrCat(host_name_, " ", session_.session())));
-  fleet_clock_->SetPeers(others, static_cast<size_t>(options_.config.probe.clock_neighbours));
   if (options_.config.clock.anchor == config::Anchor::kRealtime) {
     anchor_ = std::make_unique<RealtimeAnchor>(clock_, options_.config.clock.anchor_bound, options_.kernel_time);
   }

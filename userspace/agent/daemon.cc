@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
@@ -20,6 +23,7 @@
 #include "userspace/agent/uplink.h"
 #include "userspace/commandline/command.h"
 #include "userspace/commandline/sd_notify.h"
+#include "userspace/config/change.h"
 #include "userspace/metrics/exporter.h"
 #include "userspace/rights/rights.h"
 
@@ -86,20 +90,48 @@ void KeepSteadyRights(const Agent& agent) {
     spdlog::warn("the agent keeps all the rights that it was started with: {}", std::string(status.message()));
 }
 
-// SIGHUP: secrets are changed while the agent runs, all else with its next start.
-void Reload(const config::Config& running, const std::string& path, Agent& agent) {
+// What serves beside the agent and is made anew when its part of the configuration changes.
+struct Beside {
+  std::mutex mutex;
+  bool ended = false;
+  std::unique_ptr<metrics::Exporter> metrics;
+  std::unique_ptr<Uplink> uplink;
+
+  void End() {
+    std::lock_guard lock(mutex);
+    ended = true;
+    metrics.reset();
+    uplink.reset();
+  }
+};
+
+// SIGHUP.
+void Reload(config::Config& running, const std::string& path, Agent& agent, Beside& beside) {
   absl::StatusOr<config::Config> fresh = config::LoadConfig(path);
   if (!fresh.ok()) {
-    agent.Tell({.type = "keys",
+    agent.Tell({.type = "config",
                 .alert = true,
                 .text = "nothing is changed, the configuration is wrong: " + std::string(fresh.status().message())});
     return;
   }
-  agent.ReloadKeys(fresh->keys);
-  fresh->keys = running.keys;
-  if (config::ToToml(*fresh) != config::ToToml(running))
-    spdlog::warn("{}: what changed there besides [keys] takes effect when the agent is restarted; it adopts what runs",
-                 path);
+  const absl::StatusOr<config::Config> taken = agent.Reload(*fresh);
+  if (!taken.ok()) return;  // it has said so
+  const auto changed = [changes = config::Changes(running, *taken)](absl::string_view table) {
+    return std::any_of(changes.begin(), changes.end(),
+                       [&](const config::Change& change) { return absl::StartsWith(change.key, table); });
+  };
+  SetLogLevel(taken->log.level);
+  std::lock_guard lock(beside.mutex);
+  if (beside.ended) return;
+  if (changed("metrics.")) {
+    beside.metrics.reset();
+    beside.metrics = StartMetrics(*taken, agent);
+  }
+  if (changed("fleet.")) {
+    beside.uplink.reset();
+    beside.uplink = StartUplink(*taken, agent);
+  }
+  running = *taken;
 }
 
 int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {
@@ -122,19 +154,17 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
                                                                .lab_nic = time->lab_nic,
                                                                .lab_nic_clock = time->lab_nic_clock});
   if (!agent.ok()) return Fail(agent.status());
-  std::thread waiter([&] {
+  Beside beside{.metrics = StartMetrics(config, **agent), .uplink = StartUplink(config, **agent)};
+  std::thread waiter([&, running = config]() mutable {
     rights::KeepOnly(rights::kNone).IgnoreError();  // it reads files
     int signal = 0;
-    while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) Reload(config, path, **agent);
+    while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) Reload(running, path, **agent, beside);
     (*agent)->Stop();
   });
-  std::unique_ptr<metrics::Exporter> metrics = StartMetrics(config, **agent);
-  std::unique_ptr<Uplink> uplink = StartUplink(config, **agent);
   KeepSteadyRights(**agent);
   commandline::SdNotify("READY=1\nSTATUS=running");
   (*agent)->Run();
-  metrics.reset();
-  uplink.reset();
+  beside.End();
   commandline::SdNotify("STOPPING=1");
   const bool starts_anew = (*agent)->starts_anew();
   if (starts_anew) kill(getpid(), SIGTERM);  // for the waiter
@@ -150,9 +180,11 @@ std::string ProgramPage(const CLI::App& app) {
        .summary = "agent of a RoCEv2 fabric: fleet time, delays, steering",
        .parts = {
            {"SIGNALS",
-            "SIGTERM and SIGINT end the agent; the programs in the kernel go on under their lease. SIGHUP: "
-            "[keys] of the "
-            "configuration and the secrets' files are read again, without losing a probe."},
+            "SIGTERM and SIGINT end the agent; the programs in the kernel go on under their lease. SIGHUP: the "
+            "configuration "
+            "and the secrets' files are read again. What can change while the agent runs takes effect at once, all of "
+            "it "
+            "or nothing; what cannot is named in the log and in cwctl status."},
            {"EXIT STATUS",
             "0 ended as asked, 1 failed, 2 usage, 75 to be started anew: a NIC was removed and is there again (systemd "
             "does so)."},

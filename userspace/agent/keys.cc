@@ -38,28 +38,21 @@ absl::Status Agent::OpenKeys() {
   return absl::OkStatus();
 }
 
-void Agent::ReloadKeys(const config::KeysConfig& keys) {
-  loop_->Post([this, keys] {
-    const absl::Status status = ChangeKeys(keys);
-    if (status.ok()) return;
-    Log({.type = "keys",
-         .severity = telemetry::Severity::kAlert,
-         .text = absl::StrCat("keys stay as they were: ", std::string(status.message()))});
-  });
-}
-
-// Nothing is changed unless all of it can be.
-absl::Status Agent::ChangeKeys(const config::KeysConfig& keys) {
+absl::StatusOr<probe::KeyRing> Agent::CheckedKeys(const config::KeysConfig& keys) const {
   absl::StatusOr<probe::KeyRing> ring = LoadKeys(keys);
   if (!ring.ok()) return ring.status();
   if (absl::Status status = probe::CheckChange(keys_, *ring); !status.ok()) return status;
-  const bool same = keys_ == *ring;
+  return ring;
+}
+
+// A ring that was checked.
+absl::Status Agent::TakeKeys(probe::KeyRing ring) {
+  const bool same = keys_ == ring;
   if (!same) {
-    keys_ = *std::move(ring);
+    keys_ = std::move(ring);
     if (absl::Status status = engine_->KeysChanged(); !status.ok()) return status;
     keys_changed_ns_ = MonotonicNs();
   }
-  options_.config.keys = keys;
   const std::string now = keys_.empty() ? "there are none"
                                         : absl::StrCat("sends with key id ", int{keys_.send_id()}, ", accepts ",
                                                        absl::StrJoin(AcceptedIds(keys_), " and "));

@@ -130,8 +130,10 @@ void OpenLog(LogOutput output, config::LogLevel level, const std::string& journa
     Sink() = std::make_shared<StructuredSink>(output, journal_socket);
     spdlog::set_default_logger(std::make_shared<spdlog::logger>("cwagentd", Sink()));
   }
-  spdlog::set_level(Level(level));
+  SetLogLevel(level);
 }
+
+void SetLogLevel(config::LogLevel level) { spdlog::set_level(Level(level)); }
 
 void LogEvent(const telemetry::Event& event) {
   const spdlog::level::level_enum level =

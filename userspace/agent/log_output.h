@@ -24,6 +24,7 @@ inline constexpr char kJournalSocket[] = "/run/systemd/journal/socket";
 LogOutput ChooseLogOutput(config::LogFormat format, const std::string& journal_stream);
 
 void OpenLog(LogOutput output, config::LogLevel level, const std::string& journal_socket = kJournalSocket);
+void SetLogLevel(config::LogLevel level);  // any thread
 
 // One line of the log. What cannot be sent to the journal is written to stderr as text.
 void LogEvent(const telemetry::Event& event);

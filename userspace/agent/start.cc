@@ -19,6 +19,7 @@
 #include "userspace/agent/label_book.h"
 #include "userspace/agent/nic_address.h"
 #include "userspace/agent/rdma_watch.h"
+#include "userspace/agent/rules_of_config.h"
 #include "userspace/control/breaker.h"
 #include "userspace/control/delay_gap.h"
 #include "userspace/control/returns.h"
@@ -47,35 +48,6 @@ constexpr int64_t kSettleNs = 2'000'000'000;  // flows that appear within this t
 uint64_t MostDescriptors() {
   rlimit limit{};
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 1024;
-}
-
-Mode ModelMode(config::Mode mode) {
-  switch (mode) {
-    case config::Mode::kProtect:
-      return Mode::kProtect;
-    case config::Mode::kOptimize:
-      return Mode::kOptimize;
-    case config::Mode::kObserve:
-      break;
-  }
-  return Mode::kObserve;
-}
-
-AllowOverrides Overrides(const config::AllowConfig& allow) {
-  const auto of = [](config::AllowSetting setting) -> std::optional<Allow> {
-    switch (setting) {
-      case config::AllowSetting::kOff:
-        return Allow::kOff;
-      case config::AllowSetting::kObserve:
-        return Allow::kObserve;
-      case config::AllowSetting::kAct:
-        return Allow::kAct;
-      case config::AllowSetting::kMode:
-        break;
-    }
-    return std::nullopt;
-  };
-  return {of(allow.failover), of(allow.loss), of(allow.tails), of(allow.balance), of(allow.place), of(allow.nic)};
 }
 
 std::string HostName(const config::Config& config) {
@@ -121,18 +93,11 @@ Agent::Agent(AgentOptions options)
       drains_(options_.config.RunDir() + "/" + agent::Drains::kFile, Deadlines::BootId()),
       deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, Deadlines::BootId()) {
   const config::SteeringConfig& steering = options_.config.steering;
-  control::ContentionRules rules;
-  rules.queue_over_base = steering.queueing_factor;
-  rules.queue_floor_ns = absl::ToDoubleNanoseconds(steering.queueing_floor);
-  rules.better_than = steering.target_factor;
-  rules.max_moved_share = steering.moves_per_second;
-  control::CauseRules cause_rules;
-  cause_rules.queue_over_base = steering.queueing_factor;
-  cause_rules.queue_floor_ns = rules.queue_floor_ns;
-  causes_.SetRules(cause_rules);
+  causes_.SetRules(CauseRulesOf(steering));
   gaps_ = std::make_unique<control::GapWatch>();
   labels_ = std::make_unique<LabelBook>();
-  contention_ = std::make_unique<control::ContentionState>(rules, std::hash<std::string>()(host_name_));
+  contention_ =
+      std::make_unique<control::ContentionState>(ContentionRulesOf(steering), std::hash<std::string>()(host_name_));
   returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
   owner_returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
   OpenBreaker();
@@ -159,7 +124,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
 }
 
 absl::Status Agent::Open() {
-  started_ns_ = MonotonicNs();
+  started_ns_ = config_loaded_ns_ = MonotonicNs();
   absl::StatusOr<std::unique_ptr<Loop>> loop = Loop::Create();
   if (!loop.ok()) return loop.status();
   loop_ = std::move(*loop);
@@ -231,13 +196,8 @@ void Agent::WriteControl() {
   cw_ctl& ctl = dataplane_->ctl()[0];
   BeginSession(CtlView::Load(ctl.session));
   CtlView::Store(ctl.abi_version, CW_ABI_VERSION);
-  CtlView::Store(ctl.sample_level_tx, static_cast<uint32_t>(config.samples.level_tx));
-  CtlView::Store(ctl.sample_level_rx, static_cast<uint32_t>(config.samples.level_rx));
-  CtlView::Store(ctl.miss_limit, static_cast<uint32_t>(config.liveness.misses));
-  CtlView::Store(ctl.patience_ns, static_cast<uint32_t>(absl::ToInt64Nanoseconds(config.liveness.patience)));
-  CtlView::Store(ctl.revive_limit, static_cast<uint32_t>(config.liveness.revive));
   CtlView::Store(ctl.blind_jiffies, BlindAfterJiffies());
-  CtlView::Store(ctl.move_gap_ns, static_cast<uint64_t>(absl::ToInt64Nanoseconds(config.steering.move_gap)));
+  WriteKnobs();
   // Adopted flows are known; only what the first agent finds running counts as old.
   const int64_t settle_ns = dataplane_->adopted() ? 0 : kSettleNs;
   CtlView::Store(ctl.assign_jiffies, config.steering.assign_new_flows ? jiffies_->AtNs(MonotonicNs() + settle_ns) : 0);
@@ -245,12 +205,30 @@ void Agent::WriteControl() {
   RenewLease();
   // An operator's mode, off included, outlives a crash; the configured one holds for a dataplane made anew.
   overrides_ = Overrides(config.steering.allow);
-  const Allowed configured = cw::Apply(ModelMode(config.mode), overrides_);
+  const Allowed configured = AllowedBy(config);
   if (!dataplane_->adopted()) CtlView::Store(ctl.mode, configured.word());
   if (allowed().mode() != Mode::kOff) overrides_ = OverridesOf(allowed());
   if (allowed() != configured) {
     spdlog::warn("the mode is {} and stays, as it was before the restart; the configuration says {}: cwctl mode {}",
                  allowed().ToString(), configured.ToString(), std::string(ModeName(configured.mode())));
+  }
+}
+
+// What the programs read anew for each packet.
+void Agent::WriteKnobs() {
+  const config::Config& config = options_.config;
+  using maps::CtlView;
+  cw_ctl& ctl = dataplane_->ctl()[0];
+  CtlView::Store(ctl.sample_level_tx, static_cast<uint32_t>(config.samples.level_tx));
+  CtlView::Store(ctl.sample_level_rx, static_cast<uint32_t>(config.samples.level_rx));
+  CtlView::Store(ctl.miss_limit, static_cast<uint32_t>(config.liveness.misses));
+  CtlView::Store(ctl.patience_ns, static_cast<uint32_t>(absl::ToInt64Nanoseconds(config.liveness.patience)));
+  CtlView::Store(ctl.revive_limit, static_cast<uint32_t>(config.liveness.revive));
+  CtlView::Store(ctl.move_gap_ns, static_cast<uint64_t>(absl::ToInt64Nanoseconds(config.steering.move_gap)));
+  if (!config.steering.assign_new_flows) {
+    CtlView::Store(ctl.assign_jiffies, uint64_t{0});
+  } else if (CtlView::Load(ctl.assign_jiffies) == 0) {
+    CtlView::Store(ctl.assign_jiffies, jiffies_->AtNs(MonotonicNs()));
   }
 }
 
@@ -417,61 +395,6 @@ absl::Status Agent::OpenProbes() {
   });
 }
 
-absl::Status Agent::ConfigurePairs() {
-  absl::StatusOr<std::vector<config::PeerConfig>> peers = config::LoadPeers(options_.config);
-  if (!peers.ok()) return peers.status();
-  std::vector<std::string> own;
-  for (const Nic& nic : nics_) own.push_back(nic.address.ToString());
-  peers_ = config::PeersExceptSelf(*peers, own);  // one list of peers serves every host
-  TakeName(config::OwnName(*peers, own));
-  NameInFleet();
-  std::vector<probe::PairSpec> specs;
-  for (const config::PeerConfig& peer : peers_) {
-    for (size_t rail = 0; rail < peer.addresses.size(); ++rail) {
-      const std::string& text = peer.addresses[rail];
-      absl::StatusOr<Addr> remote = Addr::Parse(text);
-      if (!remote.ok()) return remote.status();
-      peer_names_[*remote] = peer.name;
-      peer_rails_[*remote] = rail;
-      for (const Nic& nic : nics_) {
-        if (nic.address.is_v4() != remote->is_v4()) continue;  // no packet goes from one family to the other
-        if (!nic.no_probes.empty()) continue;
-        specs.push_back({.local = nic.address,
-                         .local_ifindex = static_cast<int>(nic.ifindex),
-                         .remote = *remote,
-                         .peer = peer.name,
-                         .dscp = static_cast<uint8_t>(options_.config.probe.dscp.value_or(0))});
-      }
-    }
-  }
-  if (verbs_ != nullptr) {
-    std::vector<PairKey> keys;
-    for (const probe::PairSpec& spec : specs) keys.push_back(spec.key());
-    verbs_->SetPairs(keys);
-  }
-  absl::StatusOr<probe::ConfigureResult> configured = engine_->Configure(specs);
-  if (!configured.ok()) return configured.status();
-  for (uint32_t index : engine_->mesh().Pairs()) AddPair(index);
-  return absl::OkStatus();
-}
-
-// Who chooses a carrier and who is whose neighbour both ends compute from names, so ours is the one that others have.
-void Agent::TakeName(const std::string& in_peer_files) {
-  const std::string& configured = options_.config.host_name;
-  if (!in_peer_files.empty()) {
-    if (!configured.empty() && configured != in_peer_files) {
-      spdlog::warn("host_name is {}, but the [[peer]] tables call this host {}, and that holds: make them agree",
-                   configured, in_peer_files);
-    }
-    host_name_ = in_peer_files;
-  } else if (options_.config.steering.nic_failover && configured.empty()) {
-    spdlog::warn(
-        "no [[peer]] table has an address of this host, so it goes by the kernel's name {}: where peers call "
-        "it otherwise no NIC is carried; give all hosts the same tables, or set host_name to that name",
-        host_name_);
-  }
-}
-
 absl::Status Agent::OpenSources() {
   const auto told_before = [this](const rdma::QpInfo& qp) {
     std::optional<rdma::QpInfo> known = qps_.ByReceivedFlow({.dst = qp.laddr, .dqpn = qp.lqpn});
@@ -509,9 +432,7 @@ absl::Status Agent::OpenSources() {
                    MostDescriptors()));
   if (!inproc.ok()) return inproc.status();
   inproc_ = std::move(*inproc);
-  profiles_ = std::make_unique<profile::Profiles>(
-      profile::ProfileOptions{.stall_ns = absl::ToInt64Nanoseconds(options_.config.profile.stall),
-                              .slow_factor = options_.config.profile.slow_factor});
+  profiles_ = std::make_unique<profile::Profiles>(ProfileOptionsOf(options_.config.profile));
   absl::Status status = loop_->AddFd(inproc_->fd(), [this] { inproc_->Poll(); });
   status.Update(loop_->AddTimer(kQuietPeriod, [this] { ReadProfiles(); }));
   if (!status.ok()) return status;

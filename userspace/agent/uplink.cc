@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/deadlines.h"
+#include "userspace/config/change.h"
 #include "userspace/uplink/batch_builder.h"
 #include "userspace/uplink/client.h"
 
@@ -89,7 +90,7 @@ wire::Hello Uplink::Impl::Hello() const {
   hello.set_run(run);
   hello.set_boot_id(Deadlines::BootId());
   for (const std::string& what : config.fleet.allow) hello.add_capabilities(what);
-  hello.set_config_hash(std::hash<std::string>()(config::ToToml(config)));
+  hello.set_config_hash(std::strtoull(config::Fingerprint(config).c_str(), nullptr, 16));
   return hello;
 }
 

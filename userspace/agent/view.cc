@@ -132,6 +132,7 @@ v1::StatusReply Agent::MakeStatus() {
   }
   AddBreaker(reply, now_ns);
   AddKeys(reply, now_ns);
+  AddConfig(reply, now_ns);
   reply.set_report_file(options_.config.log.report_file);
   reply.set_observations_file(options_.config.log.observations_file);
   reply.set_data_age_s(AgoS(now_ns, newest_data_ns_));

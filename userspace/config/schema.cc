@@ -411,9 +411,9 @@ void Walk(Visitor& v, Config& config) {
         "Folder of the agent's sockets; empty takes /run/cwfabric/INSTANCE.");
   Words(v, "state_dir", config.state_dir, TextRule::kPath,
         "Folder of what has to outlive a reboot (the last session); empty takes /var/lib/cwfabric/INSTANCE.");
-  Words(v, "peers_file", config.peers_file, TextRule::kPath, "More [[peer]] tables, read at the start.");
+  Words(v, "peers_file", config.peers_file, TextRule::kPath, "More [[peer]] tables.");
   Words(v, "peers_dir", config.peers_dir, TextRule::kPath,
-        "A folder whose *.toml files hold [[peer]] tables, read at the start.");
+        "A folder whose *.toml files hold [[peer]] tables.");
   WalkKeys(v, config.keys);
   WalkProbe(v, config.probe);
   WalkLiveness(v, config.liveness);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "userspace/config/change.h"
 #include "userspace/config/config.h"
 #include "userspace/config/schema.h"
 
@@ -96,6 +97,9 @@ class Printer : public Visitor {
   virtual void Table(const std::string& name, absl::string_view doc) = 0;
   virtual void Key(absl::string_view key, const std::string& value, const std::string& range,
                    absl::string_view doc) = 0;
+  std::string Dotted(absl::string_view key) const {
+    return tables_.empty() ? std::string(key) : absl::StrCat(absl::StrJoin(tables_, "."), ".", key);
+  }
 
  private:
   std::vector<std::string> tables_;  // from the outermost in
@@ -130,19 +134,27 @@ class TomlPrinter final : public Printer {
 class SectionPrinter : public Printer {
  public:
   size_t BeginArray(absl::string_view key, size_t, absl::string_view doc) final {
+    array_ = std::string(key);
     Head(absl::StrFormat("[[%s]]", key), doc);
     return 1;
   }
   std::string BeginElement(size_t) final { return ""; }
   void EndElement() final {}
-  void EndArray() final {}
+  void EndArray() final { array_.clear(); }
   std::string Take() { return std::move(text_); }
 
  protected:
+  // Behind what a key means.
+  std::string WhenTaken(absl::string_view key) const {
+    return TakenLive(array_.empty() ? Dotted(key) : array_) ? " Reloaded." : "";
+  }
   void Table(const std::string& name, absl::string_view doc) final { Head(absl::StrFormat("[%s]", name), doc); }
   virtual void Head(const std::string& title, absl::string_view doc) = 0;
 
   std::string text_;
+
+ private:
+  std::string array_;
 };
 
 constexpr char kTop[] = "Stands before the first table.";
@@ -153,7 +165,7 @@ class ReferencePrinter final : public SectionPrinter {
 
  protected:
   void Key(absl::string_view key, const std::string& value, const std::string& range, absl::string_view doc) override {
-    absl::StrAppendFormat(&text_, "| `%s` | `%s` | %s | %s |\n", key, value, range, doc);
+    absl::StrAppendFormat(&text_, "| `%s` | `%s` | %s | %s%s |\n", key, value, range, doc, WhenTaken(key));
   }
   void Head(const std::string& title, absl::string_view doc) override {
     absl::StrAppendFormat(&text_, "%s### %s\n%s\n\n| key | default | values | meaning |\n|---|---|---|---|\n",
@@ -165,7 +177,7 @@ class ReferencePrinter final : public SectionPrinter {
 class ExamplePrinter final : public SectionPrinter {
  protected:
   void Key(absl::string_view key, const std::string& value, const std::string& range, absl::string_view doc) override {
-    text_ += Comment(absl::StrFormat("%s Values: %s.", doc, range));
+    text_ += Comment(absl::StrFormat("%s Values: %s.%s", doc, range, WhenTaken(key)));
     absl::StrAppendFormat(&text_, "#%s = %s\n", key, value);
   }
   void Head(const std::string& title, absl::string_view doc) override {
@@ -194,8 +206,8 @@ class ManualPrinter final : public SectionPrinter {
 
  protected:
   void Key(absl::string_view key, const std::string& value, const std::string& range, absl::string_view doc) override {
-    absl::StrAppendFormat(&text_, ".TP\n\\fB%s\\fP = %s\n%s Values: %s.\n", Roff(key), Roff(value), Roff(doc),
-                          Roff(range));
+    absl::StrAppendFormat(&text_, ".TP\n\\fB%s\\fP = %s\n%s Values: %s.%s\n", Roff(key), Roff(value), Roff(doc),
+                          Roff(range), WhenTaken(key));
   }
   void Head(const std::string& title, absl::string_view doc) override {
     absl::StrAppendFormat(&text_, ".SS \"%s\"\n%s\n", Roff(title), Roff(doc));

@@ -74,6 +74,8 @@ class Breaker {
  public:
   explicit Breaker(const BreakerRules& rules) : rules_(rules) {}
 
+  void SetHold(int64_t hold_ns) { rules_.hold_ns = hold_ns; }
+
   // The kernel made a move for balance. A flow that is still being judged is judged now, on what was seen. One that
   // only goes back where it was is not judged: it would hide the harm that it undoes.
   void Moved(const BreakerMove& move, int64_t now_ns);

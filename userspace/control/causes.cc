@@ -474,6 +474,8 @@ CauseState::CauseState(const CauseRules& rules) : impl_(std::make_unique<Impl>(r
 CauseState::~CauseState() = default;
 CauseState::CauseState(CauseState&&) noexcept = default;
 
+void CauseState::SetRules(const CauseRules& rules) { impl_->rules = rules; }
+
 std::vector<CauseVerdict> CauseState::Judge(const CauseWindow& w) {
   Impl& s = *impl_;
   if (w.seconds <= 0) return {};

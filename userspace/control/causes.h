@@ -135,6 +135,8 @@ class CauseState {
   ~CauseState();
   CauseState(CauseState&&) noexcept;
 
+  void SetRules(const CauseRules& rules);  // from the next window on
+
   // Call once per window with everything of one NIC. The verdicts that hold now: one for each flow and each pair.
   std::vector<CauseVerdict> Judge(const CauseWindow& window);
 

@@ -44,6 +44,8 @@ class Returns {
  public:
   explicit Returns(int64_t step_ns) : step_ns_(step_ns) {}
 
+  void SetStep(int64_t step_ns) { step_ns_ = step_ns; }
+
   // The flow left a bad path. A second failure before its return keeps the first place as its home.
   void Left(const FlowKey& flow, uint32_t pair, ReturnPlace from, ReturnPlace to);
 
@@ -71,7 +73,7 @@ class Returns {
   // How many may have been sent back by now: 1, 3, 7, 15 … after 1, 2, 3, 4 … steps.
   int64_t Budget(const Path& path, int64_t now_ns) const;
 
-  const int64_t step_ns_;
+  int64_t step_ns_;
   absl::flat_hash_map<FlowKey, Away> away_;
   std::map<PathKey, Path> paths_;  // usable ones that flows are away from
 };

@@ -3,17 +3,17 @@
 
 #include <algorithm>
 
+#include "userspace/model/event_types.h"
+
 namespace cw::metrics {
 namespace {
 
-constexpr absl::string_view kTypes[] = {"agent", "breaker", "cause",  "clock", "decision", "drain", "fabric",
-                                        "flow",  "job",     "link",   "mode",  "move",     "nic",   "path",
-                                        "place", "repair",  "return", "steer", "trial",    "other"};
+constexpr absl::string_view kOther = "other";
 constexpr absl::string_view kSeverities[] = {"info", "notice", "alert"};
 
 std::string TypeOf(const v1::Event& event) {
-  const bool known = std::find(std::begin(kTypes), std::end(kTypes), event.type()) != std::end(kTypes);
-  return known ? event.type() : "other";
+  const bool known = std::find(kEventTypes.begin(), kEventTypes.end(), event.type()) != kEventTypes.end();
+  return known ? event.type() : std::string(kOther);
 }
 
 std::string SeverityOf(const v1::Event& event) {
@@ -29,10 +29,17 @@ std::string SeverityOf(const v1::Event& event) {
 
 }  // namespace
 
-absl::Span<const absl::string_view> EventTypes() { return kTypes; }
+absl::Span<const absl::string_view> EventTypes() {
+  static const auto& types = *new std::vector<absl::string_view>([] {
+    std::vector<absl::string_view> all(kEventTypes.begin(), kEventTypes.end());
+    all.push_back(kOther);
+    return all;
+  }());
+  return types;
+}
 
 EventTally::EventTally() {
-  for (const absl::string_view type : kTypes) {
+  for (const absl::string_view type : EventTypes()) {
     for (const absl::string_view severity : kSeverities)
       counts_.by_kind[{std::string(type), std::string(severity)}] = 0;
     counts_.suppressed[std::string(type)] = 0;

@@ -13,6 +13,10 @@ namespace {
 void AddAgent(const v1::StatusReply& status, FamilyBuilder& out) {
   out.Gauge("build_info", "The agent's version and instance; always 1.", 1,
             {{"version", status.version()}, {"agent_instance", status.instance()}});
+  out.Gauge("config_info", "The fingerprint of the configuration in force; always 1.", 1,
+            {{"fingerprint", status.config().fingerprint()}});
+  out.Gauge("config_waiting_keys", "Keys that the file has changed and that take effect with the agent's next start.",
+            status.config().waiting_size());
   out.Gauge("agent_uptime_seconds", "Since the agent's start.", status.uptime_s());
   // Nothing measured yet is as old as the agent.
   out.Gauge("agent_data_age_seconds", "Age of the newest measurement; grows where the agent is blind.",

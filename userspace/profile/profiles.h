@@ -41,6 +41,8 @@ class Profiles {
  public:
   explicit Profiles(const ProfileOptions& options) : options_(options) {}
 
+  void SetOptions(const ProfileOptions& options) { options_ = options; }
+
   // Connections are named by the caller; each has one memory. Its descriptor, to be given to the process and closed.
   // ResourceExhausted: there are too many; AlreadyExists.
   absl::StatusOr<int> Offer(uint64_t connection, uint32_t pid, uint32_t uid);

@@ -24,8 +24,7 @@ enum class Severity : uint8_t { kInfo = 1, kNotice = 2, kAlert = 3 };
 struct Event {
   uint64_t seq = 0;          // set by the log; from 1
   int64_t time_unix_ns = 0;  // set by the log when 0
-  // path, move, place, repair, decision, trial, flow, mode, steer, drain, link, nic, clock, fabric, cause, audit, api,
-  // keys, agent
+  // userspace/model/event_types.h
   std::string type;
   Severity severity = Severity::kInfo;
   std::string text;  // one sentence

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// SIGHUP: the configuration is read again. What a running agent can take it takes, all of it or nothing; what it cannot
+// is named, and waits for the next start.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "userspace/agent/agent.h"
+#include "userspace/agent/rules_of_config.h"
+#include "userspace/config/change.h"
+#include "userspace/control/breaker.h"
+#include "userspace/control/contention_rules.h"
+#include "userspace/control/returns.h"
+#include "userspace/profile/profiles.h"
+
+namespace cw::agent {
+namespace {
+
+constexpr size_t kNamed = 6;  // changes in an event's text; all are in its evidence
+
+bool Touches(const std::vector<config::Change>& changes, absl::string_view prefix) {
+  return std::any_of(changes.begin(), changes.end(),
+                     [&](const config::Change& c) { return c.live && absl::StartsWith(c.key, prefix); });
+}
+
+// "peer" tables are long: their number says enough.
+std::string TextOf(const config::Change& change) {
+  return change.key == "peer" ? std::string("the [[peer]] tables")
+                              : absl::StrCat(change.key, " ", change.from, " → ", change.to);
+}
+
+std::string Named(std::vector<std::string> texts) {
+  const size_t all = texts.size();
+  if (all > kNamed) texts.resize(kNamed);
+  return absl::StrCat(absl::StrJoin(texts, ", "), all > kNamed ? absl::StrCat(" and ", all - kNamed, " more") : "");
+}
+
+}  // namespace
+
+absl::StatusOr<config::Config> Agent::Reload(const config::Config& fresh) {
+  return loop_->Call<config::Config>([this, fresh] {
+    absl::StatusOr<config::Config> taken = TakeConfig(fresh);
+    if (!taken.ok()) {
+      Log({.type = "config",
+           .severity = telemetry::Severity::kAlert,
+           .text = absl::StrCat("nothing is changed: ", std::string(taken.status().message()))});
+    }
+    return taken;
+  });
+}
+
+// All that may be refused comes first.
+absl::StatusOr<config::Config> Agent::TakeConfig(const config::Config& fresh) {
+  const std::vector<config::Change> changes = config::Changes(options_.config, fresh);
+  absl::StatusOr<config::Config> merged = config::MergeLive(options_.config, fresh);
+  if (!merged.ok()) return merged.status();
+  absl::StatusOr<probe::KeyRing> ring = CheckedKeys(merged->keys);
+  if (!ring.ok()) {
+    Log({.type = "keys",
+         .severity = telemetry::Severity::kAlert,
+         .text = absl::StrCat("keys stay as they were: ", std::string(ring.status().message()))});
+    return ring.status();
+  }
+  absl::StatusOr<PeerPlan> plan = PlanPeers(*merged);
+  if (!plan.ok()) return plan.status();
+  if (!plan->own_name.empty() && plan->own_name != host_name_) {
+    return absl::FailedPreconditionError(absl::StrCat("the [[peer]] tables now call this host ", plan->own_name,
+                                                      ", and it runs as ", host_name_, "; restart the agent"));
+  }
+  if (plan->specs.size() > static_cast<size_t>(merged->limits.max_pairs)) {
+    return absl::ResourceExhaustedError(absl::StrCat(plan->specs.size(), " pairs of NICs, and limits.max_pairs is ",
+                                                     merged->limits.max_pairs, "; raise it and restart the agent"));
+  }
+  const Allowed before = AllowedBy(options_.config);
+  options_.config = *std::move(merged);
+  if (absl::Status status = TakeKeys(*std::move(ring)); !status.ok()) return status;
+  if (absl::Status status = TakePeers(*std::move(plan)); !status.ok()) return status;
+  if (Touches(changes, "liveness.") || Touches(changes, "samples.") || Touches(changes, "steering.")) WriteKnobs();
+  if (Touches(changes, "steering.")) TakeRules();
+  if (Touches(changes, "profile.")) profiles_->SetOptions(ProfileOptionsOf(options_.config.profile));
+  TakeMode(before);
+  TellOfReload(changes);
+  return options_.config;
+}
+
+void Agent::TakeRules() {
+  const config::SteeringConfig& steering = options_.config.steering;
+  control::SetRules(ContentionRulesOf(steering), *contention_);
+  causes_.SetRules(CauseRulesOf(steering));
+  returns_->SetStep(absl::ToInt64Nanoseconds(steering.return_step));
+  owner_returns_->SetStep(absl::ToInt64Nanoseconds(steering.return_step));
+  if (breaker_ != nullptr) breaker_->SetHold(absl::ToInt64Nanoseconds(steering.breaker_hold));
+  RenewLease();
+}
+
+// A mode that an operator chose holds until the file's changes, and an emergency off until an operator ends it.
+void Agent::TakeMode(Allowed before) {
+  const Allowed wanted = AllowedBy(options_.config);
+  if (wanted == before || wanted == allowed()) return;
+  if (allowed().mode() == Mode::kOff) {
+    Log({.type = "mode",
+         .severity = telemetry::Severity::kNotice,
+         .text = absl::StrCat("the mode is off and stays; the configuration says ", wanted.ToString(), ": cwctl mode ",
+                              std::string(ModeName(wanted.mode())))});
+    return;
+  }
+  (void)ChangeMode({}, allowed(), wanted, 0);
+}
+
+void Agent::TellOfReload(const std::vector<config::Change>& changes) {
+  config_loaded_ns_ = MonotonicNs();
+  config_waiting_.clear();
+  std::vector<std::string> taken;
+  telemetry::Event event{.type = "config", .severity = telemetry::Severity::kNotice};
+  for (const config::Change& change : changes) {
+    if (change.live) {
+      taken.push_back(TextOf(change));
+    } else {
+      config_waiting_.push_back(change.key);
+    }
+    if (change.key != "peer" && change.key != "nic")
+      event.evidence.push_back(
+          {change.key, absl::StrCat(change.from, " → ", change.to, change.live ? "" : ", at the next start")});
+  }
+  event.text =
+      changes.empty() ? "the configuration was read again and is the same" : "the configuration was read again";
+  if (!taken.empty()) absl::StrAppend(&event.text, ": ", Named(taken));
+  if (!config_waiting_.empty()) absl::StrAppend(&event.text, "; waits for a restart: ", Named(config_waiting_));
+  Log(std::move(event));
+}
+
+void Agent::AddConfig(api::v1::StatusReply& reply, int64_t now_ns) const {
+  api::v1::ConfigStatus* out = reply.mutable_config();
+  out->set_fingerprint(config::Fingerprint(options_.config));
+  out->set_loaded_ago_s(static_cast<double>(now_ns - config_loaded_ns_) / 1e9);
+  for (const std::string& key : config_waiting_) out->add_waiting(key);
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/agent/rules_of_config.h"
+
+#include <optional>
+
+namespace cw::agent {
+
+Mode ModelMode(config::Mode mode) {
+  switch (mode) {
+    case config::Mode::kProtect:
+      return Mode::kProtect;
+    case config::Mode::kOptimize:
+      return Mode::kOptimize;
+    case config::Mode::kObserve:
+      break;
+  }
+  return Mode::kObserve;
+}
+
+AllowOverrides Overrides(const config::AllowConfig& allow) {
+  const auto of = [](config::AllowSetting setting) -> std::optional<Allow> {
+    switch (setting) {
+      case config::AllowSetting::kOff:
+        return Allow::kOff;
+      case config::AllowSetting::kObserve:
+        return Allow::kObserve;
+      case config::AllowSetting::kAct:
+        return Allow::kAct;
+      case config::AllowSetting::kMode:
+        break;
+    }
+    return std::nullopt;
+  };
+  return {of(allow.failover), of(allow.loss), of(allow.tails), of(allow.balance), of(allow.place), of(allow.nic)};
+}
+
+Allowed AllowedBy(const config::Config& config) {
+  return cw::Apply(ModelMode(config.mode), Overrides(config.steering.allow));
+}
+
+control::ContentionRules ContentionRulesOf(const config::SteeringConfig& steering) {
+  control::ContentionRules rules;
+  rules.queue_over_base = steering.queueing_factor;
+  rules.queue_floor_ns = absl::ToDoubleNanoseconds(steering.queueing_floor);
+  rules.better_than = steering.target_factor;
+  rules.max_moved_share = steering.moves_per_second;
+  return rules;
+}
+
+control::CauseRules CauseRulesOf(const config::SteeringConfig& steering) {
+  control::CauseRules rules;
+  rules.queue_over_base = steering.queueing_factor;
+  rules.queue_floor_ns = absl::ToDoubleNanoseconds(steering.queueing_floor);
+  return rules;
+}
+
+profile::ProfileOptions ProfileOptionsOf(const config::ProfileConfig& profile) {
+  return {.stall_ns = absl::ToInt64Nanoseconds(profile.stall), .slow_factor = profile.slow_factor};
+}
+
+}  // namespace cw::agent

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the configuration's words mean to the rules that decide. Pure; any thread.
+#pragma once
+
+#include "userspace/config/config.h"
+#include "userspace/control/causes.h"
+#include "userspace/control/contention.h"
+#include "userspace/model/allowed.h"
+#include "userspace/profile/profiles.h"
+
+namespace cw::agent {
+
+Mode ModelMode(config::Mode mode);
+AllowOverrides Overrides(const config::AllowConfig& allow);
+// What the file alone says may be done.
+Allowed AllowedBy(const config::Config& config);
+control::ContentionRules ContentionRulesOf(const config::SteeringConfig& steering);
+control::CauseRules CauseRulesOf(const config::SteeringConfig& steering);
+profile::ProfileOptions ProfileOptionsOf(const config::ProfileConfig& profile);
+
+}  // namespace cw::agent
