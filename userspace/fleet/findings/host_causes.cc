@@ -93,7 +93,7 @@ void Findings::FindFlaps(Scene& scene) {
     if (const int32_t c = components_.FindScope(scope); c >= 0) s.what.links = components_.at(c).links;
     s.what.evidence = {std::move(evidence)};
     s.what.hosts = Some(by);
-    for (const Cause cause : {Cause::kLinkDead, Cause::kNicDown, Cause::kSwitchDead})
+    for (const Cause cause : {Cause::kLinkDead, Cause::kLinkGrey, Cause::kNicDown, Cause::kSwitchDead})
       scene.suspicions.erase({cause, scope});
     Add(scene, std::move(s));
   };

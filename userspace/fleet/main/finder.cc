@@ -144,8 +144,8 @@ void Finder::LookAtFabric(Picture& picture) {
   }
   // Places of hosts are part of what is made of it.
   for (size_t h = 0; h < picture.hosts.size(); ++h) seen += absl::HashOf(h, picture.hosts[h].name);
-  const bool hosts_changed = fabric_ == 0;
-  if (seen != seen_fabric_ && (hosts_changed || picture.now_ns - fabric_ns_ >= kFabricEveryNs)) {
+  const bool first = fabric_ == 0;
+  if (seen != seen_fabric_ && (first || picture.now_ns - fabric_ns_ >= kFabricEveryNs)) {
     std::vector<Trace> traces;
     for (const PathEvidence& path : picture.paths) {
       if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops});
