@@ -21,7 +21,9 @@ namespace {
 namespace v1 = ::cwfabric::v1;
 
 struct FleetOptions {
-  std::string host, type, at;
+  std::string host, type, at, id;
+  bool all = false;
+  Session::Watch watch;
   uint64_t after = 0;
   uint32_t last = 0;
 };
@@ -165,6 +167,54 @@ absl::StatusOr<int> ShowFleetEvents(Session& session, const FleetOptions& option
   return kOk;
 }
 
+void ShowFinding(const v1::FleetFinding& f, bool colour) {
+  std::cout << Paint(f.cause(), f.end_ns() == 0 ? Tone::kBad : Tone::kPlain, colour) << "  " << Printable(f.scope())
+            << "\nid        " << f.id() << "\nsince     " << UtcText(f.start_ns()) << "\nuntil     "
+            << (f.end_ns() == 0 ? "it goes on" : UtcText(f.end_ns())) << '\n';
+  const auto list = [](const char* name, const auto& items) {
+    for (const std::string& item : items) {
+      std::cout << name << Printable(item) << '\n';
+      name = "          ";
+    }
+  };
+  list("evidence  ", f.evidence());
+  if (!f.hosts().empty()) std::cout << "hosts     " << Printable(absl::StrJoin(f.hosts(), " ")) << '\n';
+  if (!f.jobs().empty()) std::cout << "jobs      " << Printable(absl::StrJoin(f.jobs(), " ")) << '\n';
+  for (const v1::FleetLinkId& link : f.links())
+    std::cout << "link      " << Printable(link.from()) << " > " << Printable(link.to()) << '\n';
+  std::cout << "to do     " << Printable(f.advice()) << '\n';
+}
+
+absl::StatusOr<int> ShowFleetFindings(Session& session, const FleetOptions& options) {
+  const auto client = FleetOf(session);
+  if (!client.ok()) return client.status();
+  const absl::StatusOr<int64_t> at = ParseAt(options.at);
+  if (!at.ok()) return at.status();
+  v1::FleetFindingsRequest request;
+  request.set_at_ns(*at);
+  request.set_all(options.all);
+  request.set_id(options.id);
+  request.set_limit(options.last);
+  const absl::StatusOr<v1::FleetFindingsReply> reply = (*client)->Findings(request);
+  if (!reply.ok()) return reply.status();
+  session.Show(*reply, [&] {
+    if (!options.id.empty() && reply->findings_size() == 1) return ShowFinding(reply->findings(0), session.Colour());
+    Table table({"ID", "SINCE", "CAUSE", "SCOPE"});
+    for (const v1::FleetFinding& f : reply->findings()) {
+      const bool open = f.end_ns() == 0;
+      table.Add({f.id(),
+                 AgoOf(f.start_ns()),
+                 {open ? f.cause() : f.cause() + ", over", open ? Tone::kBad : Tone::kFaint},
+                 f.scope()});
+    }
+    table.empty() ? void(std::cout << "nothing is wrong, as far as hosts tell\n")
+                  : table.Print(std::cout, session.Colour());
+    if (!table.empty()) std::cout << "\nOne with its evidence and what to do: cwctl fleet findings ID\n";
+    ShowCoverage(reply->coverage(), session.Colour());
+  });
+  return kOk;
+}
+
 void AddAt(CLI::App& verb, FleetOptions& options) {
   verb.add_option("--at", options.at, "As it was then: 2026-05-01T12:00:00Z, or how long ago: --at=-10m");
 }
@@ -185,6 +235,18 @@ void AddFleetVerbs(CLI::App& app, Session& session) {
   AddAt(*links, *options);
   links->callback(
       [&session, options] { session.action = [&session, options] { return ShowFleetLinks(session, *options); }; });
+  CLI::App* findings = fleet->add_subcommand("findings", "What is wrong, where, since when, and what to do");
+  findings->add_option("id", options->id, "This one alone, whole");
+  findings->add_flag("--all", options->all, "Those that are over, too");
+  findings->add_option("-n,--last", options->last, "At most so many, the newest; default 1000");
+  AddAt(*findings, *options);
+  Session::AddWatch(*findings, options->watch);
+  findings->callback([&session, options] {
+    session.action = [&session, options]() -> absl::StatusOr<int> {
+      if (absl::Status status = Session::CheckWatch(options->watch, options->id); !status.ok()) return status;
+      return session.Repeat(options->watch, [&] { return ShowFleetFindings(session, *options); });
+    };
+  });
   CLI::App* events = fleet->add_subcommand("events", "Events of all hosts, the newest last");
   events->add_option("--host", options->host, "Of this host alone");
   events->add_option("--type", options->type, "Of this type alone: path, link, move, ...");

@@ -56,7 +56,15 @@ class FleetServiceTest : public ::testing::Test {
     testbed_ = *std::move(testbed);
     std::ofstream(folder_ + "/cwfleetd.toml")
         << "tls_cert = \"" << folder_ << "/fleet.crt\"\ntls_key = \"" << folder_ << "/fleet.key\"\ntls_ca = \""
-        << folder_ << "/ca.crt\"\nstore = \"" << folder_ << "/fleet.db\"\n";
+        << folder_ << "/ca.crt\"\nstore = \"" << folder_ << "/fleet.db\"\nfabric_file = \"" << folder_
+        << "/fabric.toml\"\n";
+    // Between two leaves alone traces cannot tell that a spine's two ports are one switch's.
+    std::ofstream fabric(folder_ + "/fabric.toml");
+    for (int spine = 0; spine < 2; ++spine) {
+      fabric << absl::StrFormat("[[switch]]\nname = \"spine%d\"\naddresses = [\"10.1.%d.0\", \"10.1.%d.2\"]\n", spine,
+                                spine, spine);
+    }
+    fabric.close();
     StartFleet();
   }
   ~FleetServiceTest() override {
@@ -204,6 +212,43 @@ TEST_F(FleetServiceTest, HoldsWhatAllHostsSeeAndLosesNothingWhileItIsGone) {
 
   ASSERT_EQ(kill(fleet_.pid, SIGTERM), 0);
   EXPECT_TRUE(Eventually([&] { return !IsAlive(fleet_); }, absl::Seconds(20))) << "it ends cleanly";
+}
+
+// All four ways over it, without a port that goes down.
+TEST_F(FleetServiceTest, ASilentlyCutSpineIsOneFindingThatEndsWhenItHeals) {
+  ASSERT_NE(fleet_.pid, 0);
+  // Both paths of both hosts, with their hops, and for as long as the service wants to hear all hosts first.
+  const absl::Time begun = absl::Now();
+  ASSERT_TRUE(Eventually([&] {
+    const json reply = Ask({"topology"});
+    return reply.contains("switches") && reply["switches"].size() == 4 && reply["links"].size() == 12 &&
+           absl::Now() > begun + absl::Seconds(15);
+  })) << Ask({"topology"}).dump(1)
+      << Why();
+  EXPECT_TRUE(Ask({"findings", "--all"})["findings"].empty()) << Ask({"findings", "--all"}).dump(1);
+
+  const auto cut = [&](const Fault& fault) {
+    for (int leaf = 0; leaf < 2; ++leaf) {
+      EXPECT_TRUE(testbed_->fabric().SetFault(LinkDirection::LeafToSpine(leaf, 1), fault).ok());
+      EXPECT_TRUE(testbed_->fabric().SetFault(LinkDirection::SpineToLeaf(1, leaf), fault).ok());
+    }
+  };
+  cut(Fault::Drop());
+  const absl::Time cut_at = absl::Now();
+  EXPECT_TRUE(Eventually([&] { return Ask({"findings"})["findings"].size() == 1; })) << Why();
+  std::printf("found %.1f s after the cut\n", absl::ToDoubleSeconds(absl::Now() - cut_at));
+  const json found = Ask({"findings"})["findings"][0];
+  EXPECT_EQ(found["cause"], "switch dead") << found.dump(1);
+  EXPECT_EQ(found["scope"], "switch spine1") << found.dump(1);
+  EXPECT_EQ(found["hosts"], (json{"h0", "h1"})) << found.dump(1);
+  EXPECT_EQ(Ask({"findings", found["id"].get<std::string>()})["findings"].size(), 1u);
+
+  cut(Fault::None());
+  EXPECT_TRUE(Eventually([&] { return Ask({"findings"})["findings"].empty(); }, absl::Minutes(2)))
+      << Ask({"findings"}).dump(1) << Why();
+  const json all = Ask({"findings", "--all"})["findings"];
+  ASSERT_EQ(all.size(), 1u) << all.dump(1);
+  EXPECT_EQ(all[0]["id"], found["id"]);
 }
 
 }  // namespace

@@ -285,6 +285,8 @@ class FailingStore final : public Store {
   absl::StatusOr<EventPage> Events(const EventQuery& q) override { return real_.Events(q); }
   absl::StatusOr<HopList> Hops(const std::string& h, uint64_t i) override { return real_.Hops(h, i); }
   absl::StatusOr<std::vector<HopList>> AllHops(const std::string& h) override { return real_.AllHops(h); }
+  absl::Status PutFindings(absl::Span<const StoredFinding> f) override { return real_.PutFindings(f); }
+  absl::StatusOr<std::vector<StoredFinding>> Findings(const FindingQuery& q) override { return real_.Findings(q); }
   absl::StatusOr<bool> Compact(int64_t n) override { return real_.Compact(n); }
   absl::StatusOr<std::vector<Deletion>> PlanRetention(int64_t n, const Retention& r) override {
     return real_.PlanRetention(n, r);

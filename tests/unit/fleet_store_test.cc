@@ -244,6 +244,23 @@ TEST_P(StoreTest, EventsByTimeHostAndTypeAndResumedWithoutAGap) {
   EXPECT_EQ(store_->Events(query)->next, second->next);
 }
 
+TEST_P(StoreTest, FindingsByTimeAndIdTheNewestWordOfEach) {
+  const StoredFinding first{.id = 1, .start_ns = kStart, .body = "a"};
+  const StoredFinding second{.id = uint64_t{1} << 63, .start_ns = kStart + 5 * kSecond, .body = "b"};
+  ASSERT_TRUE(store_->PutFindings({first, second}).ok());
+  EXPECT_THAT(*store_->Findings({.open = true}), ElementsAre(second, first));
+  StoredFinding over = first;
+  over.end_ns = kStart + 8 * kSecond;
+  ASSERT_TRUE(store_->PutFindings({over}).ok());
+  EXPECT_THAT(*store_->Findings({.open = true}), ElementsAre(second));
+  EXPECT_THAT(*store_->Findings({.at_ns = kStart + kSecond}), ElementsAre(over));
+  EXPECT_THAT(*store_->Findings({.at_ns = kStart + 6 * kSecond}), ElementsAre(second, over));
+  EXPECT_THAT(*store_->Findings({.at_ns = over.end_ns}), ElementsAre(second));
+  EXPECT_THAT(*store_->Findings({.id = second.id}), ElementsAre(second));
+  EXPECT_THAT(*store_->Findings({}), ElementsAre(second, over));
+  EXPECT_THAT(*store_->Findings({.limit = 1}), ElementsAre(second));
+}
+
 TEST_P(StoreTest, HopListsByHostAndName) {
   const std::vector<Addr> hops = {Addr::FromV4(1), Addr{}, Addr::FromV4(3)};
   HostBatch batch = Batch(1, kStart);

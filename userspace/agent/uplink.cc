@@ -25,7 +25,7 @@ namespace {
 namespace wire = ::cwfabric::v1;
 using uplink::Kind;
 
-constexpr absl::Duration kDetailPeriod = absl::Seconds(10);
+constexpr absl::Duration kDetailPeriod = absl::Seconds(10), kDetailSoonest = absl::Seconds(1);
 constexpr absl::Duration kEventWait = absl::Milliseconds(200);
 constexpr size_t kPathsAtOnce = 3000;  // some 300 KiB with their names
 constexpr absl::Duration kRetry = absl::Seconds(5);
@@ -71,6 +71,7 @@ struct Uplink::Impl {
 
   uint64_t after_seq = 0;  // events up to here are in the spool
   bool spool_failed = false;
+  bool path_changed = false;  // since the last detail
   int64_t last_ns = absl::GetCurrentTimeNanos();
 
   wire::Hello Hello() const;
@@ -153,6 +154,7 @@ bool Uplink::Impl::TakeEvents(absl::Duration wait) {
                                        .to_ns = std::max(last->time_unix_ns(), now_ns),
                                        .bound_ns = ClockBoundNs()});
   }
+  path_changed |= std::any_of(events->begin(), events->end(), [](const auto& e) { return e.type() == "path"; });
   for (const wire::Batch& batch : batches) {
     if (!Keep(batch, Kind::kEvent)) return false;
     after_seq = batch.events(batch.events_size() - 1).event().seq();
@@ -161,8 +163,11 @@ bool Uplink::Impl::TakeEvents(absl::Duration wait) {
 }
 
 void Uplink::Impl::TakeDetail() {
+  path_changed = false;
+  const absl::Duration since = absl::Nanoseconds(absl::GetCurrentTimeNanos() - last_ns);
+  const auto seconds = static_cast<int>(absl::ToInt64Seconds(absl::Ceil(since, absl::Seconds(1))));
   const absl::StatusOr<std::vector<uplink::PathSeen>> paths =
-      agent.PathsSeen(static_cast<int>(absl::ToInt64Seconds(kDetailPeriod)));
+      agent.PathsSeen(std::clamp(seconds, 1, static_cast<int>(absl::ToInt64Seconds(kDetailPeriod))));
   if (!paths.ok()) return;  // the agent ends
   const wire::Inventory inventory = Inventory();
   const wire::ClockState clock = Clock();
@@ -185,16 +190,19 @@ void Uplink::Impl::TakeDetail() {
 
 void Uplink::Impl::Collect() {
   absl::Time detail_at = absl::Now() + absl::Seconds(1);  // hosts of a fleet start at different moments
-  absl::Time events_at = absl::InfinitePast();
+  absl::Time events_at = absl::InfinitePast(), taken_at = absl::InfinitePast();
   while (!stop.load()) {
     if (absl::Now() < events_at) {
       absl::SleepFor(kEventWait);
     } else if (!TakeEvents(kEventWait)) {
       events_at = absl::Now() + kRetry;
     }
-    if (absl::Now() < detail_at) continue;
+    // A path that died or came back is told soon: the fleet's findings wait for it.
+    const bool soon = path_changed && absl::Now() >= taken_at + kDetailSoonest;
+    if (absl::Now() < detail_at && !soon) continue;
     TakeDetail();
-    detail_at = std::max(detail_at + kDetailPeriod, absl::Now());
+    taken_at = absl::Now();
+    detail_at = soon ? taken_at + kDetailPeriod : std::max(detail_at + kDetailPeriod, taken_at);
   }
   TakeEvents(absl::ZeroDuration());
 }

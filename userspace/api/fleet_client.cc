@@ -54,6 +54,10 @@ absl::StatusOr<v1::FleetEventsReply> FleetClient::Events(const v1::FleetEventsRe
   return impl_->Call(&v1::Fleet::Stub::Events, request);
 }
 
+absl::StatusOr<v1::FleetFindingsReply> FleetClient::Findings(const v1::FleetFindingsRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Findings, request);
+}
+
 absl::StatusOr<v1::FleetTopologyReply> FleetClient::Topology(const v1::FleetTopologyRequest& request) {
   return impl_->Call(&v1::Fleet::Stub::Topology, request);
 }

@@ -20,6 +20,7 @@ class FleetClient {
   absl::StatusOr<v1::FleetHostsReply> Hosts();
   absl::StatusOr<v1::FleetPathsReply> Paths(const v1::FleetPathsRequest& request);
   absl::StatusOr<v1::FleetEventsReply> Events(const v1::FleetEventsRequest& request);
+  absl::StatusOr<v1::FleetFindingsReply> Findings(const v1::FleetFindingsRequest& request);
   absl::StatusOr<v1::FleetTopologyReply> Topology(const v1::FleetTopologyRequest& request);
 
  private:

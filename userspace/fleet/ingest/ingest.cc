@@ -26,6 +26,23 @@ void Refuse(wire::Ack& ack, uint64_t sequence, const std::string& reason) {
   refusal->set_reason(reason);
 }
 
+void LearnDocument(LiveHost& live, const Document& document) {
+  wire::ClockState clock;
+  if (document.kind == "clock" && clock.ParseFromString(document.bytes)) {
+    live.clock_known = true;
+    live.clock_synced = clock.synced();
+  }
+  wire::Inventory inventory;
+  if (document.kind != "inventory" || !inventory.ParseFromString(document.bytes)) return;
+  live.nics.clear();
+  for (const wire::NicFacts& nic : inventory.nics()) {
+    for (const std::string& bytes : nic.addresses()) {
+      const std::optional<Addr> address = AddressOf(bytes);
+      if (address && live.nics.size() < LiveHost::kMostNics) live.nics.push_back({nic.name().substr(0, 64), *address});
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello,
@@ -174,6 +191,7 @@ void Ingest::Learn(LiveHost& live, const HostBatch& batch) {
     if (sample.time_ns >= known.time_ns) known = sample;
     live.newest_ns = std::max(live.newest_ns, sample.time_ns);
   }
+  for (const Document& document : batch.documents) LearnDocument(live, document);
 }
 
 const LiveHost* Ingest::Find(const std::string& host) const {

@@ -34,12 +34,19 @@ struct IngestLimits {
 
 // A host as it is now, from what it sent last.
 struct LiveHost {
+  static constexpr int kMostNics = 64;
   std::string host, version, boot_id;
   uint64_t run = 0;
   absl::Time last_seen = absl::InfinitePast();
   bool connected = false;
   int64_t newest_ns = 0;                // end of the newest interval that is known
   std::map<PathKey, PathSample> paths;  // the newest of each
+  struct Nic {
+    std::string name;
+    Addr address;
+  };
+  std::vector<Nic> nics;  // at most kMostNics
+  bool clock_known = false, clock_synced = false;
   uint64_t batches = 0, refused = 0, records_left_out = 0, dropped_detail = 0, dropped_events = 0;
 };
 

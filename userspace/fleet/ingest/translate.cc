@@ -13,16 +13,6 @@ namespace {
 namespace pb = cwfabric::v1;
 constexpr size_t kMostReasons = 10;
 
-std::optional<Addr> AddressOf(const std::string& bytes) {
-  if (bytes.size() == 4) {
-    uint32_t v4 = 0;
-    for (const char c : bytes) v4 = v4 << 8 | static_cast<uint8_t>(c);
-    return Addr::FromV4(v4);
-  }
-  if (bytes.size() == 16) return Addr::FromBytes(reinterpret_cast<const uint8_t*>(bytes.data()));
-  return std::nullopt;
-}
-
 class Translator {
  public:
   Translator(const pb::Batch& in, const BatchLimits& limits, Names& names) : in_(in), limits_(limits), names_(names) {}
@@ -137,6 +127,16 @@ class Translator {
 };
 
 }  // namespace
+
+std::optional<Addr> AddressOf(const std::string& bytes) {
+  if (bytes.size() == 4) {
+    uint32_t v4 = 0;
+    for (const char c : bytes) v4 = v4 << 8 | static_cast<uint8_t>(c);
+    return Addr::FromV4(v4);
+  }
+  if (bytes.size() == 16) return Addr::FromBytes(reinterpret_cast<const uint8_t*>(bytes.data()));
+  return std::nullopt;
+}
 
 absl::Status CheckBatch(const pb::Batch& batch, const std::string& host, int64_t now_ns, const BatchLimits& limits) {
   const auto refuse = [&](const std::string& why) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ struct Translated {
   uint64_t records_left_out = 0;
   bool undefined = false;  // records named what `names` does not know
 };
+
+// Of 4 or 16 bytes in network order; nullopt: of another size.
+std::optional<Addr> AddressOf(const std::string& bytes);
 
 // Whether the batch may come at all. `host`: whose stream it is.
 absl::Status CheckBatch(const cwfabric::v1::Batch& batch, const std::string& host, int64_t now_ns,

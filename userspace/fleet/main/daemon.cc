@@ -18,6 +18,7 @@
 #include "userspace/api/tls_server.h"
 #include "userspace/commandline/command.h"
 #include "userspace/commandline/sd_notify.h"
+#include "userspace/fleet/main/finder.h"
 #include "userspace/fleet/main/fleetd_config.h"
 #include "userspace/fleet/main/keeper.h"
 #include "userspace/fleet/main/query_service.h"
@@ -80,6 +81,7 @@ class Service {
       server_->Shutdown(absl::ToChronoTime(absl::Now() + kEndPatience));
       server_->Wait();
     }
+    finder_.reset();
     keeper_.reset();
   }
 
@@ -89,9 +91,10 @@ class Service {
         revocations_(TlsOf(config)),
         ingest_(*store_, InstanceName(config), IngestLimits{}),
         uplink_(ingest_, revocations_),
-        query_(*store_, InstanceName(config), std::move(fabric), [this] { return uplink_.Hosts(); }),
+        query_(*store_, InstanceName(config), fabric, [this] { return uplink_.Hosts(); }),
         queries_(query_, revocations_),
-        keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())) {}
+        keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
+        finder_(std::make_unique<Finder>(uplink_, *store_, std::move(fabric))) {}
 
   absl::Status Listen(const FleetdConfig& config) {
     absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> made =
@@ -125,6 +128,7 @@ class Service {
   Query query_;
   QueryService queries_;
   std::unique_ptr<Keeper> keeper_;
+  std::unique_ptr<Finder> finder_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // gRPC asks them for each connection
   std::unique_ptr<grpc::Server> server_;
 };

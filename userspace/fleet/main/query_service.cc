@@ -37,6 +37,11 @@ grpc::Status QueryService::Events(grpc::ServerContext* context, const pb::FleetE
   return Answer<pb::FleetEventsReply>(*context, revocations_, reply, [&] { return query_.Events(*request); });
 }
 
+grpc::Status QueryService::Findings(grpc::ServerContext* context, const pb::FleetFindingsRequest* request,
+                                    pb::FleetFindingsReply* reply) {
+  return Answer<pb::FleetFindingsReply>(*context, revocations_, reply, [&] { return query_.Findings(*request); });
+}
+
 grpc::Status QueryService::Topology(grpc::ServerContext* context, const pb::FleetTopologyRequest* request,
                                     pb::FleetTopologyReply* reply) {
   return Answer<pb::FleetTopologyReply>(*context, revocations_, reply, [&] { return query_.Topology(*request); });

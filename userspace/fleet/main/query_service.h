@@ -19,6 +19,8 @@ class QueryService final : public cwfabric::v1::Fleet::Service {
                      cwfabric::v1::FleetPathsReply* reply) override;
   grpc::Status Events(grpc::ServerContext* context, const cwfabric::v1::FleetEventsRequest* request,
                       cwfabric::v1::FleetEventsReply* reply) override;
+  grpc::Status Findings(grpc::ServerContext* context, const cwfabric::v1::FleetFindingsRequest* request,
+                        cwfabric::v1::FleetFindingsReply* reply) override;
   grpc::Status Topology(grpc::ServerContext* context, const cwfabric::v1::FleetTopologyRequest* request,
                         cwfabric::v1::FleetTopologyReply* reply) override;
 

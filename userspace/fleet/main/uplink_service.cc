@@ -139,6 +139,18 @@ void UplinkService::Flush() {
   }
 }
 
+void UplinkService::EachHost(const std::function<void(const LiveHost&)>& look) {
+  std::vector<std::string> names;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const LiveHost* host : ingest_.Hosts()) names.push_back(host->host);
+  }
+  for (const std::string& name : names) {
+    const std::lock_guard lock(mutex_);
+    if (const LiveHost* host = ingest_.Find(name); host != nullptr) look(*host);
+  }
+}
+
 std::vector<LiveHost> UplinkService::Hosts() {
   const std::lock_guard lock(mutex_);
   std::vector<LiveHost> hosts;

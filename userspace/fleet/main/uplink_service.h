@@ -6,6 +6,7 @@
 // Threads: any.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -28,6 +29,8 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
 
   // What is queued into the store, and acknowledgements to their hosts.
   void Flush();
+  // Each host, by name, with the streams held up for one at a time.
+  void EachHost(const std::function<void(const LiveHost&)>& look);
   std::vector<LiveHost> Hosts();  // copies; by name
 
  private:

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "userspace/fleet/findings/finding.h"
 
 namespace cw::fleet {
 namespace {
@@ -165,6 +166,37 @@ absl::StatusOr<pb::FleetTopologyReply> Query::Topology(const pb::FleetTopologyRe
   if (!view.ok()) return view.status();
   pb::FleetTopologyReply reply = MakeTopologyReply(view->paths, file_);
   *reply.mutable_coverage() = std::move(view->coverage);
+  return reply;
+}
+
+absl::StatusOr<pb::FleetFindingsReply> Query::Findings(const pb::FleetFindingsRequest& request) {
+  FindingQuery query;
+  if (request.limit() != 0) query.limit = std::min(request.limit(), kMostEvents);
+  if (!request.id().empty()) {
+    const std::optional<uint64_t> id = ParseId(request.id());
+    if (!id) return absl::InvalidArgumentError("an id has up to 16 hexadecimal digits; see cwctl fleet findings --all");
+    query.id = *id;
+  } else if (!request.all()) {
+    query.at_ns = request.at_ns();
+    query.open = request.at_ns() == 0;
+  }
+  const absl::StatusOr<std::vector<StoredFinding>> findings = store_.Findings(query);
+  if (!findings.ok()) return findings.status();
+  if (!request.id().empty() && findings->empty())
+    return absl::NotFoundError(absl::StrCat("no finding ", request.id(), "; see cwctl fleet findings --all"));
+  const absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
+  if (!known.ok()) return known.status();
+  pb::FleetFindingsReply reply;
+  reply.mutable_coverage()->set_hosts(static_cast<uint32_t>(known->size()));
+  for (const auto& [name, host] : *known) {
+    if (!host.connected && request.at_ns() == 0) reply.mutable_coverage()->add_missing(WhyMissing(host));
+  }
+  for (const StoredFinding& stored : *findings) {
+    pb::FleetFinding& out = *reply.add_findings();
+    if (!out.ParseFromString(stored.body)) return absl::DataLossError("a finding in the store cannot be read");
+    // As it was then, it had not ended.
+    if (query.at_ns != 0) out.set_end_ns(0);
+  }
   return reply;
 }
 

@@ -45,6 +45,7 @@ class Query {
   absl::StatusOr<cwfabric::v1::FleetHostsReply> Hosts();
   absl::StatusOr<cwfabric::v1::FleetPathsReply> Paths(const cwfabric::v1::FleetPathsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetEventsReply> Events(const cwfabric::v1::FleetEventsRequest& request);
+  absl::StatusOr<cwfabric::v1::FleetFindingsReply> Findings(const cwfabric::v1::FleetFindingsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetTopologyReply> Topology(const cwfabric::v1::FleetTopologyRequest& request);
 
  private:

@@ -63,6 +63,15 @@ struct Document {
   bool operator==(const Document&) const = default;
 };
 
+// What is wrong, as the service found it; the newest word of it. The body is opaque here.
+struct StoredFinding {
+  uint64_t id = 0;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;  // 0: it goes on
+  std::string body;
+  bool operator==(const StoredFinding&) const = default;
+};
+
 // Named by (host, run, sequence) for ever: what comes twice changes nothing.
 struct HostBatch {
   std::string host;

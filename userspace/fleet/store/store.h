@@ -69,6 +69,13 @@ struct EventPage {
   uint64_t next = 0;                // for the next query's `after`
 };
 
+struct FindingQuery {
+  int64_t at_ns = 0;    // those that went on then; 0 = any
+  bool open = false;    // those that go on now
+  uint64_t id = 0;      // this one; 0 = any
+  size_t limit = 1000;  // the newest by start
+};
+
 // What to keep: of each tier of the ladder, and of events. Size is of what the engine stores, compressed.
 struct Keep {
   absl::Duration age;
@@ -108,6 +115,10 @@ class Store {
   // NotFound: the host never told this list.
   virtual absl::StatusOr<HopList> Hops(const std::string& host, uint64_t id) = 0;
   virtual absl::StatusOr<std::vector<HopList>> AllHops(const std::string& host) = 0;
+
+  // Each takes the place of what was kept under its id.
+  virtual absl::Status PutFindings(absl::Span<const StoredFinding> findings) = 0;
+  virtual absl::StatusOr<std::vector<StoredFinding>> Findings(const FindingQuery& query) = 0;  // newest first
 
   // Climbs the ladder with all that is complete at this time; some work at a time, true: there is more.
   virtual absl::StatusOr<bool> Compact(int64_t now_ns) = 0;

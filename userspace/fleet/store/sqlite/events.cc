@@ -118,4 +118,26 @@ absl::StatusOr<std::vector<HopList>> EventTables::Hops(int64_t host) {
   return lists;
 }
 
+absl::Status EventTables::PutFinding(const StoredFinding& finding) {
+  return db_.Use("INSERT OR REPLACE INTO finding VALUES (?, ?, ?, ?)")
+      .Uint(finding.id)
+      .Int(finding.start_ns)
+      .Int(finding.end_ns)
+      .Blob(finding.body)
+      .Run();
+}
+
+absl::StatusOr<std::vector<StoredFinding>> EventTables::Findings(const FindingQuery& query) {
+  std::vector<StoredFinding> findings;
+  Statement& s = db_.Use(
+      "SELECT id, start_ns, end_ns, body FROM finding WHERE (?1 = 0 OR (start_ns <= ?1 AND (end_ns = 0 OR end_ns > "
+      "?1))) AND (?2 = 0 OR end_ns = 0) AND (?3 = 0 OR id = ?3) ORDER BY start_ns DESC, id LIMIT ?4");
+  s.Int(query.at_ns).Int(query.open ? 1 : 0).Uint(query.id).Uint(std::min(query.limit, kMostEvents));
+  absl::StatusOr<bool> row = s.Step();
+  for (; row.ok() && *row; row = s.Step())
+    findings.push_back({s.ColumnUint(0), s.ColumnInt(1), s.ColumnInt(2), s.ColumnBytes(3)});
+  if (!row.ok()) return row.status();
+  return findings;
+}
+
 }  // namespace cw::fleet

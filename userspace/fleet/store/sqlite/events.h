@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What has no ladder: events, documents, hop lists. Threads: one at a time.
+// What has no ladder: events, documents, hop lists, findings. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,8 @@ class EventTables {
   absl::StatusOr<EventPage> Page(const EventQuery& query);
   absl::StatusOr<std::vector<Document>> DocumentsAt(int64_t host, int64_t time_ns);  // by kind
   absl::StatusOr<std::vector<HopList>> Hops(int64_t host);
+  absl::Status PutFinding(const StoredFinding& finding);
+  absl::StatusOr<std::vector<StoredFinding>> Findings(const FindingQuery& query);
 
  private:
   Database& db_;

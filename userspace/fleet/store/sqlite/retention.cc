@@ -103,6 +103,7 @@ absl::Status RetentionRules::Delete(const std::vector<Deletion>& plan) {
     absl::Status status;
     if (d.tier == static_cast<int>(kTiers)) {
       status = db_.Use("DELETE FROM event WHERE time_ns < ?").Int(d.before_ns).Run();
+      if (status.ok()) status = db_.Use("DELETE FROM finding WHERE end_ns <> 0 AND end_ns < ?").Int(d.before_ns).Run();
     } else {
       status = tables_.DeleteBlocks(static_cast<size_t>(d.tier), d.before_ns).status();
     }

@@ -29,7 +29,14 @@ CREATE TABLE tier(tier INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, horizon_ns I
 INSERT INTO tier VALUES (0, 0, 0), (1, 0, 0), (2, 0, 0);
 )";
 
-constexpr const char* kSteps[] = {kVersion1};
+// Findings are few and change: rows, replaced by id. They go with the events.
+constexpr const char* kVersion2 = R"(
+CREATE TABLE finding(id INTEGER PRIMARY KEY, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE INDEX finding_by_start ON finding(start_ns);
+CREATE INDEX finding_open ON finding(end_ns) WHERE end_ns = 0;
+)";
+
+constexpr const char* kSteps[] = {kVersion1, kVersion2};
 
 }  // namespace
 

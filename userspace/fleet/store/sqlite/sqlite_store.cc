@@ -125,6 +125,22 @@ class SqliteStore final : public Store {
     return events_.Hops(*id);
   }
 
+  absl::Status PutFindings(absl::Span<const StoredFinding> findings) override {
+    const std::lock_guard lock(mutex_);
+    return Try([&]() -> absl::StatusOr<size_t> {
+             for (const StoredFinding& finding : findings) {
+               if (absl::Status status = events_.PutFinding(finding); !status.ok()) return status;
+             }
+             return findings.size();
+           })
+        .status();
+  }
+
+  absl::StatusOr<std::vector<StoredFinding>> Findings(const FindingQuery& query) override {
+    const std::lock_guard lock(mutex_);
+    return events_.Findings(query);
+  }
+
   absl::StatusOr<bool> Compact(int64_t now_ns) override {
     const std::lock_guard lock(mutex_);
     reserve_.Restore();

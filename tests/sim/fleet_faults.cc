@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/fleet_world.h"
+
+namespace cw::sim {
+
+using Kind = FleetFault::Kind;
+
+const char* FaultName(Kind kind) {
+  constexpr const char* kNames[] = {"none",       "one direction", "cable",         "grey",        "switch",
+                                    "NIC",        "host",          "agent",         "flapping",    "swapped",
+                                    "congestion", "incast",        "slow receiver", "slow sender", "clock"};
+  return kNames[static_cast<int>(kind)];
+}
+
+// Between switches, or also at a NIC; seen by enough.
+int FleetWorld::PickEdge(bool nic_too) {
+  for (int tries = 0; tries < 100'000; ++tries) {
+    const int e = Random(static_cast<int>(edge_.size()));
+    const Edge& edge = edge_[static_cast<size_t>(e)];
+    const bool at_nic = edge.from >= switches_ || edge.to >= switches_;
+    if (!at_nic && Watched(e)) return e;
+    if (at_nic && nic_too && edge.to >= switches_ && Watched(e)) return e;
+  }
+  return 0;
+}
+
+int FleetWorld::PickHost() {
+  for (;;) {
+    const int h = Random(static_cast<int>(host_.size()));
+    const Host& host = host_[static_cast<size_t>(h)];
+    if (host.missing || host.late || host.liar) continue;
+    const bool seen = std::all_of(host.nics.begin(), host.nics.end(),
+                                  [&](int n) { return Watched(nic_[static_cast<size_t>(n)].down); });
+    if (seen) return h;
+  }
+}
+
+std::string FleetWorld::LinkScope(int edge) const {
+  const Edge& e = edge_[static_cast<size_t>(edge)];
+  if (const int32_t c = components_.LinkToPort(e.port); c >= 0) return components_.at(c).scope;
+  for (size_t c = 0; c < components_.size(); ++c) {
+    const fleet::Component& link = components_.at(static_cast<int32_t>(c));
+    if (link.part == fleet::Part::kLink && link.links[0].second == e.port) return link.scope;
+  }
+  return "";
+}
+
+FleetFault FleetWorld::Choose(Kind kind) {
+  FleetFault f{.kind = kind};
+  const auto reverse = [&](int e) {
+    return edge_between_.at({edge_[static_cast<size_t>(e)].to, edge_[static_cast<size_t>(e)].from});
+  };
+  const auto host_scope = [&] { f.scopes = {"host " + host_[static_cast<size_t>(f.host)].name}; };
+  const auto all_of_nic = [&](int n) {
+    f.edges.insert({nic_[static_cast<size_t>(n)].up, nic_[static_cast<size_t>(n)].down});
+  };
+  f.host = PickHost();
+  f.nic = host_[static_cast<size_t>(f.host)].nics[static_cast<size_t>(Random(shape_.rails))];
+  do f.peer = PickHost();
+  while (f.peer == f.host);
+  switch (kind) {
+    case Kind::kNone:
+      break;
+    case Kind::kOneDirection:
+    case Kind::kFlapping:
+      f.edges = {PickEdge(false)};
+      f.cause = kind == Kind::kFlapping ? fleet::Cause::kFlapping : fleet::Cause::kLinkDead;
+      f.scopes = {LinkScope(*f.edges.begin())};
+      break;
+    case Kind::kCable: {
+      const int e = PickEdge(false);
+      f.edges = {e, reverse(e)};
+      const Edge& edge = edge_[static_cast<size_t>(e)];
+      const auto [a, b] = std::minmax(node_[static_cast<size_t>(edge.from)], node_[static_cast<size_t>(edge.to)]);
+      f.scopes = {absl::StrCat("cable ", a, " = ", b)};
+      if (!Watched(reverse(e))) f.scopes.insert(LinkScope(e));
+      break;
+    }
+    case Kind::kGrey:
+      f.edges = {PickEdge(true)};
+      f.loss = 0.005 * std::pow(100, Chance());
+      f.cause = fleet::Cause::kLinkGrey;
+      f.scopes = {LinkScope(*f.edges.begin())};
+      break;
+    case Kind::kSwitch: {
+      const int e = PickEdge(false), s = edge_[static_cast<size_t>(e)].to;
+      for (size_t i = 0; i < edge_.size(); ++i) {
+        if (edge_[i].to == s || edge_[i].from == s) f.edges.insert(static_cast<int>(i));
+      }
+      f.cause = fleet::Cause::kSwitchDead;
+      f.scopes = {"switch " + node_[static_cast<size_t>(s)]};
+      break;
+    }
+    case Kind::kNic:
+      all_of_nic(f.nic);
+      f.told = Chance() < 0.5;
+      f.cause = fleet::Cause::kNicDown;
+      f.scopes = {"NIC " + nic_[static_cast<size_t>(f.nic)].address.ToString()};
+      break;
+    case Kind::kHost:
+      for (const int n : host_[static_cast<size_t>(f.host)].nics) all_of_nic(n);
+      f.cause = fleet::Cause::kHostDown;
+      host_scope();
+      break;
+    case Kind::kAgent:
+      f.cause = fleet::Cause::kAgentGone;
+      host_scope();
+      break;
+    case Kind::kSwapped: {
+      // Two cables of one spine, at its end.
+      const int e = PickEdge(false);
+      int spine = edge_[static_cast<size_t>(e)].to, leaf = edge_[static_cast<size_t>(e)].from;
+      if (up_[static_cast<size_t>(spine)].end() !=
+          std::find(up_[static_cast<size_t>(spine)].begin(), up_[static_cast<size_t>(spine)].end(), leaf))
+        std::swap(spine, leaf);
+      std::vector<int> others;
+      for (const auto& [ends, other] : edge_between_) {
+        const std::vector<int>& above = up_[static_cast<size_t>(ends.first)];
+        if (ends.second == spine && ends.first != leaf && ends.first < switches_ && Watched(other) &&
+            std::count(above.begin(), above.end(), spine) > 0)
+          others.push_back(other);
+      }
+      const int one = edge_between_.at({leaf, spine});
+      if (others.empty() || !Watched(one)) return Choose(kind);
+      const int two = others[static_cast<size_t>(Random(static_cast<int>(others.size())))];
+      f.edges = {one, two};
+      std::vector<Addr> ends = {edge_[static_cast<size_t>(one)].port, edge_[static_cast<size_t>(two)].port};
+      f.cause = fleet::Cause::kSwapped;
+      f.scopes = {absl::StrCat("cables at ", ends[0].ToString(), ", ", ends[1].ToString()),
+                  absl::StrCat("cables at ", ends[1].ToString(), ", ", ends[0].ToString())};
+      break;
+    }
+    case Kind::kCongestion:
+      f.edges = {PickEdge(false)};
+      f.queue_ns = 30'000 * std::pow(10, Chance());
+      f.cause = fleet::Cause::kCongestion;
+      f.scopes = {LinkScope(*f.edges.begin())};
+      break;
+    case Kind::kIncast:
+      f.edges = {nic_[static_cast<size_t>(f.nic)].down};
+      f.queue_ns = 30'000 * std::pow(10, Chance());
+      f.cause = fleet::Cause::kIncast;
+      f.scopes = {LinkScope(*f.edges.begin())};
+      break;
+    case Kind::kSlowReceiver:
+    case Kind::kSlowSender:
+      f.cause = kind == Kind::kSlowSender ? fleet::Cause::kSlowSender : fleet::Cause::kSlowReceiver;
+      host_scope();
+      break;
+    case Kind::kClock:
+      f.told = Chance() < 0.5;
+      f.cause = fleet::Cause::kClock;
+      host_scope();
+      break;
+  }
+  return f;
+}
+
+void FleetWorld::Begin(const FleetFault& fault) {
+  fault_ = fault;
+  active_ = true;
+  Apply(true);
+}
+
+void FleetWorld::End() {
+  active_ = false;
+  Apply(false);
+}
+
+void FleetWorld::Apply(bool on) {
+  Host& host = host_[static_cast<size_t>(fault_.host)];
+  const std::string& peer = host_[static_cast<size_t>(fault_.peer)].name;
+  fleet::HostEvidence& told = picture_.hosts[static_cast<size_t>(host.place)];
+  const bool lossy = fault_.kind != Kind::kCongestion && fault_.kind != Kind::kIncast && fault_.kind != Kind::kSwapped;
+  for (const int e : fault_.edges) {
+    if (lossy) edge_[static_cast<size_t>(e)].loss = on ? fault_.loss : 0;
+    edge_[static_cast<size_t>(e)].queue_ns = on ? fault_.queue_ns : 0;
+  }
+  picture_.events.clear();
+  switch (fault_.kind) {
+    case Kind::kHost:
+    case Kind::kAgent:
+      host.silent = on;
+      host.drop_s = second_ + (fault_.kind == Kind::kHost ? Random(40) : 0);
+      told.connected = told.connected || !on;
+      break;
+    case Kind::kNic:
+      if (fault_.told)
+        Tell(host.name, "nic", "", on,
+             {{"nic", absl::StrCat("eth", nic_[static_cast<size_t>(fault_.nic)].rail)},
+              {"carrier", on ? "down" : "up"}});
+      break;
+    case Kind::kSwapped: {
+      std::swap(edge_[static_cast<size_t>(*fault_.edges.begin())].port,
+                edge_[static_cast<size_t>(*fault_.edges.rbegin())].port);
+      LookAtFabric();
+      break;
+    }
+    case Kind::kSlowReceiver:
+      Tell(peer, "cause", host.name, false, {{"cause", on ? "slow receiver" : "none"}});
+      break;
+    case Kind::kSlowSender:
+      Tell(host.name, "cause", peer, false, {{"cause", on ? "slow sender" : "none"}});
+      break;
+    case Kind::kClock:
+      if (!fault_.told) told.clock_synced = !on;
+      for (size_t i = 0; fault_.told && i < host_.size(); ++i) {
+        const Host& by = host_[i];
+        if (by.missing || by.late || by.liar || (by.name != peer && i % 5 != 0)) continue;
+        if (by.name != host.name) Tell(by.name, "clock", host.name, on, {{"disagreement_ns", "5000"}});
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace cw::sim

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/fleet_sim.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "userspace/fleet/findings/findings.h"
+
+namespace cw::sim {
+namespace {
+
+using Kind = FleetFault::Kind;
+constexpr int kWarmS = 25, kEndS = 60;
+constexpr size_t kMostComplaints = 40;
+
+int SecondsOf(Kind kind) {
+  if (kind == Kind::kFlapping) return 260;
+  if (kind == Kind::kClock || kind == Kind::kAgent) return 120;
+  return 90;
+}
+
+class Run {
+ public:
+  Run(FleetWorld& world, FleetSimResult& result) : world_(world), result_(result) {}
+
+  void Do(const FleetFault& fault, const std::string& what) {
+    FleetScore& score = result_.by_kind[static_cast<size_t>(fault.kind)];
+    Pass(kWarmS, nullptr, score, what);
+    world_.Begin(fault);
+    begun_ns_ = world_.now_ns();
+    ++score.faults;
+    Pass(SecondsOf(fault.kind), &fault, score, what);
+    world_.End();
+    Pass(kEndS, &fault, score, what);
+    if (fault.kind == Kind::kNone) return;
+    if (!found_) Complain(absl::StrCat(what, ": not found"));
+    score.found += found_;
+    score.ended += found_ && over_;
+  }
+
+ private:
+  void Complain(const std::string& text) {
+    if (result_.complaints.size() < kMostComplaints) result_.complaints.push_back(text);
+  }
+
+  void Pass(int seconds, const FleetFault* fault, FleetScore& score, const std::string& what) {
+    for (int i = 0; i < seconds; ++i) {
+      if (i > 0 || fault == nullptr || world_.picture().events.empty()) world_.Step();
+      const auto begin = std::chrono::steady_clock::now();
+      const std::vector<fleet::Finding> changed = findings_.Evaluate(world_.picture());
+      result_.evaluate_ms +=
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+      result_.seconds += 1;
+      for (const fleet::Finding& f : changed) Take(f, fault, score, what);
+    }
+  }
+
+  void Take(const fleet::Finding& f, const FleetFault* fault, FleetScore& score, const std::string& what) {
+    const bool right = fault != nullptr && f.cause == fault->cause && fault->scopes.contains(f.scope);
+    if (right) over_ = f.end_ns != 0;
+    if (f.end_ns != 0 || !seen_.insert(f.id).second) return;
+    ++score.findings;
+    // A link that flaps is dead at times.
+    const bool part = fault != nullptr && fault->kind == Kind::kFlapping && f.cause == fleet::Cause::kLinkDead &&
+                      fault->scopes.contains(f.scope);
+    if (right) {
+      if (!found_) score.seconds.push_back(static_cast<double>(world_.now_ns() - begun_ns_) / 1e9);
+      found_ = true;
+      ++result_.right[static_cast<size_t>(f.cause)];
+    } else if (!part) {
+      ++score.false_findings;
+      ++result_.wrong[static_cast<size_t>(f.cause)];
+      Complain(absl::StrFormat("%s: %s at %s, %.0f s after the fault: %s", what, fleet::CauseName(f.cause), f.scope,
+                               static_cast<double>(world_.now_ns() - begun_ns_) / 1e9,
+                               absl::StrJoin(f.evidence, "; ")));
+    }
+  }
+
+  FleetWorld& world_;
+  FleetSimResult& result_;
+  fleet::Findings findings_;
+  std::set<uint64_t> seen_;
+  int64_t begun_ns_ = 0;
+  bool found_ = false, over_ = false;
+};
+
+}  // namespace
+
+double FleetScore::Quantile(double p) {
+  if (seconds.empty()) return 0;
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[static_cast<size_t>(p * static_cast<double>(seconds.size() - 1))];
+}
+
+double FleetSimResult::Precision(fleet::Cause cause) const {
+  const int all = right[static_cast<size_t>(cause)] + wrong[static_cast<size_t>(cause)];
+  return all == 0 ? 1 : static_cast<double>(right[static_cast<size_t>(cause)]) / all;
+}
+
+std::string FleetSimResult::Table() {
+  std::string out =
+      "| fault | faults | recall | false findings | findings per fault | ended | s to finding: p50 | p99 |\n"
+      "|---|---|---|---|---|---|---|---|\n";
+  for (int k = 0; k < FleetFault::kKinds; ++k) {
+    FleetScore& s = by_kind[static_cast<size_t>(k)];
+    if (s.faults == 0) continue;
+    absl::StrAppendFormat(&out, "| %s | %d | %.1f %% | %d | %.2f | %d | %.0f | %.0f |\n",
+                          FaultName(static_cast<Kind>(k)), s.faults, 100.0 * s.found / s.faults, s.false_findings,
+                          static_cast<double>(s.findings) / s.faults, s.ended, s.Quantile(0.5), s.Quantile(0.99));
+  }
+  out += "| cause | right | wrong | precision |\n|---|---|---|---|\n";
+  for (int c = 1; c <= fleet::kFleetCauses; ++c) {
+    const auto cause = static_cast<fleet::Cause>(c);
+    absl::StrAppendFormat(&out, "| %s | %d | %d | %.1f %% |\n", fleet::CauseName(cause), right[static_cast<size_t>(c)],
+                          wrong[static_cast<size_t>(c)], 100 * Precision(cause));
+  }
+  absl::StrAppendFormat(&out, "%.0f s simulated, %.2f ms per evaluation\n", seconds, evaluate_ms / seconds);
+  return out;
+}
+
+FleetSimResult SimulateFleet(const std::vector<FleetShape>& shapes, int faults_of_kind, uint64_t seed) {
+  FleetSimResult result;
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < faults_of_kind; ++i) {
+    FleetShape shape = shapes[static_cast<size_t>(i) % shapes.size()];
+    shape.liar = i % 2 == 1;
+    for (int k = 1; k < FleetFault::kKinds; ++k) {
+      const uint64_t world_seed = random();
+      FleetWorld world(shape, world_seed);
+      const FleetFault fault = world.Choose(static_cast<Kind>(k));
+      Run(world, result)
+          .Do(fault, absl::StrFormat("%s of %s, shape %d, loss %.3f%s", FaultName(fault.kind),
+                                     absl::StrJoin(fault.scopes, " or "), static_cast<size_t>(i) % shapes.size(),
+                                     fault.loss, shape.liar ? ", with a liar" : ""));
+    }
+  }
+  return result;
+}
+
+FleetSimResult SimulateHealthy(const FleetShape& shape, int seconds, uint64_t seed) {
+  FleetSimResult result;
+  FleetWorld world(shape, seed);
+  fleet::Findings findings;
+  for (int i = 0; i < seconds; ++i) {
+    world.Step();
+    const auto begin = std::chrono::steady_clock::now();
+    const std::vector<fleet::Finding> changed = findings.Evaluate(world.picture());
+    result.evaluate_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    result.seconds += 1;
+    for (const fleet::Finding& f : changed) {
+      ++result.wrong[static_cast<size_t>(f.cause)];
+      result.complaints.push_back(
+          absl::StrCat(fleet::CauseName(f.cause), " at ", f.scope, ": ", absl::StrJoin(f.evidence, "; ")));
+    }
+  }
+  return result;
+}
+
+}  // namespace cw::sim

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/findings/findings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/unit/fleet_fabric.h"
+#include "userspace/model/hops_id.h"
+
+namespace cw::fleet {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+
+// Each NIC of the fabric is a host, and all probe all over all ways.
+class FindingsTest : public ::testing::Test {
+ protected:
+  FindingsTest() {
+    topology_ = BuildTopology(traces_, fabric_.Plan());
+    picture_.topology = &topology_;
+    picture_.now_ns = 1'700'000'000 * kSecondNs;
+    for (size_t n = 0; n < fabric_.nics(); ++n)
+      picture_.hosts.push_back({.name = absl::StrCat("h", n), .connected = true, .nics = {{"eth0", fabric_.nic(n)}}});
+    for (const Trace& trace : traces_) {
+      uint32_t host = 0;
+      while (fabric_.nic(host) != trace.source) ++host;
+      picture_.paths.push_back({.host = host,
+                                .source = trace.source,
+                                .destination = trace.destination,
+                                .hops = &trace.hops,
+                                .hops_id = HopsId(trace.hops),
+                                .sent = 200,
+                                .base_ns = 5000});
+    }
+    Pass(15);
+  }
+
+  // All hosts tell what holds every second.
+  std::vector<Finding> Pass(int seconds) {
+    std::vector<Finding> changed;
+    for (int i = 0; i < seconds; ++i) {
+      picture_.now_ns += kSecondNs;
+      for (HostEvidence& host : picture_.hosts) {
+        if (host.connected) host.last_seen_ns = host.newest_ns = picture_.now_ns;
+      }
+      for (PathEvidence& path : picture_.paths) path.time_ns = picture_.hosts[path.host].newest_ns;
+      for (Finding& f : findings_.Evaluate(picture_)) changed.push_back(std::move(f));
+      picture_.events.clear();
+    }
+    return changed;
+  }
+  bool Crosses(const PathEvidence& path, int s) const {
+    for (const Addr& hop : *path.hops) {
+      const auto at = topology_.switch_of.find(hop);
+      if (at != topology_.switch_of.end() &&
+          topology_.switches[static_cast<size_t>(at->second)].name == fabric_.name(s))
+        return true;
+    }
+    return false;
+  }
+  template <typename Which>
+  void Set(PathEvidence::State state, const Which& which) {
+    for (PathEvidence& path : picture_.paths) {
+      if (which(path)) path.state = state;
+    }
+  }
+  static bool All(const PathEvidence&) { return true; }
+
+  const Fabric fabric_{{.leaves = 3, .spines = 2, .nics = 3}};
+  const std::vector<Trace> traces_ = fabric_.Traces();
+  Topology topology_;
+  Picture picture_;
+  Findings findings_;
+};
+
+TEST_F(FindingsTest, ADeadSpineIsOneFindingWithItsHostsThatEndsAndKeepsItsId) {
+  const int spine = fabric_.spine(0, 1);
+  Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return Crosses(p, spine); });
+  const std::vector<Finding> opened = Pass(5);
+  ASSERT_THAT(opened, SizeIs(1));
+  EXPECT_EQ(opened[0].cause, Cause::kSwitchDead);
+  EXPECT_EQ(opened[0].scope, "switch " + fabric_.name(spine));
+  EXPECT_THAT(opened[0].hosts, SizeIs(9));
+  EXPECT_EQ(opened[0].id, FindingId(opened[0].cause, opened[0].scope, opened[0].start_ns));
+  EXPECT_THAT(Pass(30), IsEmpty()) << "it goes on";
+  Set(PathEvidence::State::kAlive, All);
+  std::vector<Finding> ended = Pass(20);
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_EQ(ended[0].id, opened[0].id);
+  EXPECT_GT(ended[0].end_ns, ended[0].start_ns);
+  Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return Crosses(p, spine); });
+  const std::vector<Finding> back = Pass(2);
+  ASSERT_THAT(back, SizeIs(1));
+  EXPECT_EQ(back[0].id, opened[0].id) << "the same one came back";
+}
+
+TEST_F(FindingsTest, PathsThatComeBackOneByOneAreNoNewFindings) {
+  const int spine = fabric_.spine(0, 0);
+  Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return Crosses(p, spine); });
+  ASSERT_THAT(Pass(5), SizeIs(1));
+  int n = 0;
+  Set(PathEvidence::State::kAlive, [&](const PathEvidence&) { return ++n % 5 != 0; });
+  for (const Finding& f : Pass(20)) EXPECT_EQ(f.cause, Cause::kSwitchDead) << f.scope;
+}
+
+TEST_F(FindingsTest, OneHostThatLiesAccusesNothingThatOthersFindWell) {
+  Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return p.host == 0; });
+  EXPECT_THAT(Pass(40), IsEmpty());
+  EXPECT_THAT(findings_.distrusted(), ElementsAre("h0"));
+  Set(PathEvidence::State::kAlive, All);
+  for (PathEvidence& p : picture_.paths) {
+    if (p.host == 0 && Crosses(p, fabric_.spine(0, 0))) p.lost = 40;
+  }
+  EXPECT_THAT(Pass(40), IsEmpty());
+}
+
+TEST_F(FindingsTest, AHostThatIsMissingIsNoLinkAndOneThatIsDeadIsToldFromItsAgent) {
+  picture_.hosts[4].connected = false;
+  std::vector<Finding> found = Pass(40);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].cause, Cause::kAgentGone);
+  EXPECT_EQ(found[0].scope, "host h4");
+  Set(PathEvidence::State::kDead,
+      [&](const PathEvidence& p) { return p.destination == fabric_.nic(4) || p.source == fabric_.nic(4); });
+  found = Pass(15);
+  ASSERT_THAT(found, SizeIs(2));
+  EXPECT_EQ(found[0].cause, Cause::kHostDown);
+  EXPECT_EQ(found[1].cause, Cause::kAgentGone);
+  EXPECT_NE(found[1].end_ns, 0) << "the host's death explains it";
+}
+
+TEST_F(FindingsTest, GreyLossNeedsTwoIntervalsAndIsOneDirection) {
+  const Addr port = fabric_.PortTo(fabric_.leaf(0, 2), fabric_.spine(0, 1));
+  for (PathEvidence& p : picture_.paths) {
+    if (std::count(p.hops->begin(), p.hops->end(), port) > 0) p.lost = 4;
+  }
+  EXPECT_THAT(Pass(10), IsEmpty());
+  const std::vector<Finding> found = Pass(15);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].cause, Cause::kLinkGrey);
+  ASSERT_THAT(found[0].links, SizeIs(1));
+  EXPECT_EQ(found[0].links[0].second, port);
+}
+
+TEST_F(FindingsTest, NineFlapsWithinAnHourAreFlapping) {
+  const Addr port = fabric_.PortTo(fabric_.spine(0, 1), fabric_.leaf(0, 1));
+  const auto over = [&](const PathEvidence& p) { return std::count(p.hops->begin(), p.hops->end(), port) > 0; };
+  for (int flap = 1; flap <= 9; ++flap) {
+    Set(PathEvidence::State::kDead, over);
+    std::vector<Finding> found = Pass(1);
+    const bool flaps = std::any_of(found.begin(), found.end(), [](auto& f) { return f.cause == Cause::kFlapping; });
+    EXPECT_EQ(flaps, flap == 9) << flap;
+    Set(PathEvidence::State::kAlive, All);
+    Pass(20);
+  }
+}
+
+TEST_F(FindingsTest, WhatAgentsSayOfThemselves) {
+  const auto say = [&](const std::string& host, const std::string& type, const std::string& peer, bool alert,
+                       std::vector<std::pair<std::string, std::string>> evidence) {
+    picture_.events.push_back({host, type, peer, type == "cause" ? "f" : "", 1, picture_.now_ns, alert, evidence});
+  };
+  say("h1", "nic", "", true, {{"nic", "eth0"}, {"carrier", "down"}});
+  say("h2", "cause", "h3", false, {{"cause", "slow receiver"}});
+  say("h5", "clock", "h6", true, {{"disagreement_ns", "5000"}});
+  std::vector<Finding> found = Pass(8);
+  ASSERT_THAT(found, SizeIs(2)) << "one host alone calls no clock false";
+  EXPECT_EQ(found[0].scope, "NIC " + fabric_.nic(1).ToString());
+  EXPECT_EQ(found[1].scope, "host h3");
+  say("h7", "clock", "h6", true, {{"disagreement_ns", "5000"}});
+  found = Pass(8);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].cause, Cause::kClock);
+}
+
+TEST(EventBook, AHostFillsNothing) {
+  EventBook book;
+  for (int i = 0; i < 5000; ++i) {
+    book.Take({.host = "h", .type = "nic", .run = 1, .evidence = {{"nic", absl::StrCat(i)}, {"carrier", "down"}}});
+    book.Take(
+        {.host = "h", .type = "cause", .flow = absl::StrCat(i), .run = 1, .evidence = {{"cause", "slow sender"}}});
+  }
+  EXPECT_THAT(book.hosts().at("h").nics_down, SizeIs(EventBook::kMostOfHost));
+  EXPECT_THAT(book.hosts().at("h").slow, SizeIs(EventBook::kMostOfHost));
+}
+
+TEST(FindingId, IsTheSameEverywhere) {
+  EXPECT_EQ(IdText(FindingId(Cause::kSwitchDead, "switch s", 5)), IdText(FindingId(Cause::kSwitchDead, "switch s", 5)));
+  EXPECT_NE(FindingId(Cause::kSwitchDead, "switch s", 5), FindingId(Cause::kLinkDead, "switch s", 5));
+  EXPECT_EQ(ParseId(IdText(77)), 77u);
+  EXPECT_EQ(ParseId("xyz"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace cw::fleet

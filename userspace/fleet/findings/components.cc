@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/findings/components.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace cw::fleet {
+namespace {
+
+void Sort(std::vector<int32_t>& list) {
+  std::sort(list.begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
+}
+
+std::string LinkScope(const TopologyLink& link) {
+  return absl::StrCat("link ", link.ids.front().first.ToString(), ">", link.ids.front().second.ToString());
+}
+
+}  // namespace
+
+int32_t Components::Add(Component component) {
+  const auto number = static_cast<int32_t>(all_.size());
+  by_scope_.emplace(component.scope, number);
+  all_.push_back(std::move(component));
+  return number;
+}
+
+Components::Components(const Topology& topology, const std::vector<HostEvidence>& hosts) {
+  for (const TopologyLink& link : topology.links) {
+    if (link.ids.empty()) continue;
+    const bool at_nic = link.from < 0 || link.to < 0;
+    const int32_t c = Add({.part = Part::kLink,
+                           .scope = LinkScope(link),
+                           .links = {link.ids.front()},
+                           .at_nic = at_nic,
+                           .nic = link.from < 0 ? link.from_nic : link.to_nic});
+    for (const LinkId& id : link.ids) link_of_[id] = c;
+    if (!at_nic) to_port_[link.port] = c;
+  }
+  AddCables(topology);
+  AddSwitches(topology);
+  for (size_t h = 0; h < hosts.size(); ++h) {
+    std::vector<int32_t> nics;
+    for (const NicFact& nic : hosts[h].nics) {
+      if (nic.address.is_zero() || nic_of_.contains(nic.address)) continue;  // the first who says so has it
+      const int32_t c = NicAt(nic.address);
+      all_[static_cast<size_t>(c)].host = static_cast<int32_t>(h);
+      nics.push_back(c);
+    }
+    if (nics.size() < 2) continue;
+    const int32_t host = Add({.part = Part::kHost,
+                              .scope = absl::StrCat("host ", hosts[h].name),
+                              .host = static_cast<int32_t>(h),
+                              .inside = nics});
+    for (const int32_t nic : nics) over_[nic].push_back(host);
+  }
+}
+
+// Two links between the same two switches, one each way, are one cable. Where several cables join two switches it is
+// not known which is whose.
+void Components::AddCables(const Topology& topology) {
+  std::map<std::pair<int, int>, std::vector<const TopologyLink*>> between;
+  for (const TopologyLink& link : topology.links) {
+    if (link.from >= 0 && link.to >= 0 && !link.ids.empty()) between[{link.from, link.to}].push_back(&link);
+  }
+  for (const auto& [ends, there] : between) {
+    const auto back = between.find({ends.second, ends.first});
+    if (ends.first > ends.second || there.size() != 1 || back == between.end() || back->second.size() != 1) continue;
+    const int32_t a = link_of_.at(there[0]->ids[0]), b = link_of_.at(back->second[0]->ids[0]);
+    std::vector<LinkId> ids = {all_[static_cast<size_t>(a)].links[0], all_[static_cast<size_t>(b)].links[0]};
+    std::sort(ids.begin(), ids.end());
+    const auto name = [&](int s) { return topology.switches[static_cast<size_t>(s)].name; };
+    const auto [first, last] = std::minmax({name(ends.first), name(ends.second)});
+    const int32_t cable = Add({.part = Part::kCable,
+                               .scope = absl::StrCat("cable ", first, " = ", last),
+                               .links = std::move(ids),
+                               .inside = {std::min(a, b), std::max(a, b)}});
+    over_[a].push_back(cable);
+    over_[b].push_back(cable);
+  }
+}
+
+void Components::AddSwitches(const Topology& topology) {
+  std::vector<int32_t> of(topology.switches.size());
+  for (size_t s = 0; s < topology.switches.size(); ++s)
+    of[s] = Add({.part = Part::kSwitch, .scope = absl::StrCat("switch ", topology.switches[s].name)});
+  for (const TopologyLink& link : topology.links) {
+    if (link.ids.empty()) continue;
+    const int32_t c = link_of_.at(link.ids[0]);
+    for (const int end : {link.from, link.to}) {
+      if (end < 0) continue;
+      const int32_t s = of[static_cast<size_t>(end)];
+      std::vector<int32_t> inside = {c};
+      // A cable is of the switch, too; and a leaf has its NICs.
+      for (const int32_t over : over_[c]) {
+        if (all_[static_cast<size_t>(over)].part == Part::kCable) inside.push_back(over);
+      }
+      if (all_[static_cast<size_t>(c)].at_nic) inside.push_back(NicAt(all_[static_cast<size_t>(c)].nic));
+      std::vector<int32_t>& of_switch = all_[static_cast<size_t>(s)].inside;
+      of_switch.insert(of_switch.end(), inside.begin(), inside.end());
+    }
+  }
+  for (const TopologyLink& link : topology.links) {
+    if (link.ids.empty()) continue;
+    for (const int end : {link.from, link.to}) {
+      if (end >= 0) over_[link_of_.at(link.ids[0])].push_back(of[static_cast<size_t>(end)]);
+    }
+  }
+  for (Component& component : all_) Sort(component.inside);
+  nic_of_.clear();  // hosts name them anew; the components stay and are found by their scope
+}
+
+int32_t Components::NicAt(Addr address) {
+  const auto known = nic_of_.find(address);
+  if (known != nic_of_.end()) return known->second;
+  const std::string scope = absl::StrCat("NIC ", address.ToString());
+  const int32_t found = FindScope(scope);
+  const int32_t c = found >= 0 ? found : Add({.part = Part::kNic, .scope = scope, .nic = address});
+  nic_of_.emplace(address, c);
+  return c;
+}
+
+int32_t Components::FindScope(const std::string& scope) const {
+  const auto it = by_scope_.find(scope);
+  return it == by_scope_.end() ? -1 : it->second;
+}
+
+int32_t Components::LinkToPort(const Addr& port) const {
+  const auto it = to_port_.find(port);
+  return it == to_port_.end() ? -1 : it->second;
+}
+
+bool Components::Contains(int32_t whole, int32_t part) const {
+  const std::vector<int32_t>& inside = at(whole).inside;
+  return whole == part || std::binary_search(inside.begin(), inside.end(), part);
+}
+
+std::vector<int32_t> Components::Walk(const PathEvidence& path) {
+  std::vector<int32_t> need;
+  const auto take = [&](int32_t c) {
+    need.push_back(c);
+    const auto over = over_.find(c);
+    if (over != over_.end()) need.insert(need.end(), over->second.begin(), over->second.end());
+  };
+  take(NicAt(path.source));
+  take(NicAt(path.destination));
+  if (path.hops != nullptr) {
+    Addr before = path.source;
+    for (size_t i = 0; i <= path.hops->size(); ++i) {
+      const Addr& next = i == path.hops->size() ? path.destination : (*path.hops)[i];
+      const auto link = link_of_.find({before, next});
+      if (link != link_of_.end()) take(link->second);
+      before = next;
+    }
+  }
+  Sort(need);
+  return need;
+}
+
+const std::vector<int32_t>& Components::Of(const PathEvidence& path) {
+  const std::pair<uint64_t, std::pair<Addr, Addr>> key{path.hops == nullptr ? 0 : path.hops_id,
+                                                       {path.source, path.destination}};
+  const auto known = ways_.find(key);
+  if (known != ways_.end()) return known->second;
+  return ways_.emplace(key, Walk(path)).first->second;
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What can break, as numbers, and which of it each path needs. A path needs the links that it crosses, the cables and
+// switches that these are of, and both ends' NICs and hosts: a dead NIC is silent in both directions, since answers to
+// probes have to leave or enter it, too. Which of its cable's directions is dead cannot be told, so a host's own link
+// is never dead by itself, only its NIC is; it can lose packets in one direction, which is a link.
+// Pure. Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
+#include "userspace/fleet/findings/finding.h"
+#include "userspace/fleet/findings/picture.h"
+
+namespace cw::fleet {
+
+enum class Part : uint8_t { kLink, kCable, kSwitch, kNic, kHost };
+
+struct Component {
+  Part part = Part::kLink;
+  std::string scope;            // as Finding.scope
+  std::vector<LinkId> links;    // of kLink and kCable
+  bool at_nic = false;          // kLink: one of its ends is a NIC
+  Addr nic;                     // kNic, and kLink where it ends at one
+  int32_t host = -1;            // kNic, kHost: place in Picture.hosts, −1 = not known
+  std::vector<int32_t> inside;  // components that are parts of this one, ascending
+};
+
+class Components {
+ public:
+  Components() = default;
+  Components(const Topology& topology, const std::vector<HostEvidence>& hosts);
+
+  // Those that the path needs, ascending; stays until Trim.
+  const std::vector<int32_t>& Of(const PathEvidence& path);
+  // What Of found is kept within bounds.
+  void Trim() {
+    if (ways_.size() > kMostWays) ways_.clear();
+  }
+  const Component& at(int32_t c) const { return all_[static_cast<size_t>(c)]; }
+  size_t size() const { return all_.size(); }
+  bool Contains(int32_t whole, int32_t part) const;
+  int32_t FindScope(const std::string& scope) const;  // −1: none
+  // The link, both directions of whose cable end at this port (as agents name links); −1: none.
+  int32_t LinkToPort(const Addr& port) const;
+
+ private:
+  int32_t Add(Component component);
+  int32_t NicAt(Addr address);
+  void AddCables(const Topology& topology);
+  void AddSwitches(const Topology& topology);
+  std::vector<int32_t> Walk(const PathEvidence& path);
+
+  static constexpr size_t kMostWays = 4'000'000;  // hosts that rename paths for ever fill nothing
+  std::vector<Component> all_;
+  std::map<LinkId, int32_t> link_of_;
+  std::map<Addr, int32_t> to_port_;
+  absl::flat_hash_map<Addr, int32_t> nic_of_;
+  absl::flat_hash_map<int32_t, std::vector<int32_t>> over_;  // link → its cable and switches; NIC → its host
+  absl::flat_hash_map<std::string, int32_t> by_scope_;
+  absl::node_hash_map<std::pair<uint64_t, std::pair<Addr, Addr>>, std::vector<int32_t>> ways_;
+};
+
+}  // namespace cw::fleet

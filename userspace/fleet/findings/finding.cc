@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/findings/finding.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+
+namespace cw::fleet {
+
+absl::string_view CauseName(Cause cause) {
+  switch (cause) {
+    case Cause::kLinkDead:
+      return "link dead";
+    case Cause::kLinkGrey:
+      return "link grey";
+    case Cause::kSwitchDead:
+      return "switch dead";
+    case Cause::kHostDown:
+      return "host down";
+    case Cause::kAgentGone:
+      return "agent gone";
+    case Cause::kNicDown:
+      return "NIC down";
+    case Cause::kFlapping:
+      return "link flapping";
+    case Cause::kSwapped:
+      return "cables swapped";
+    case Cause::kCongestion:
+      return "congestion";
+    case Cause::kIncast:
+      return "incast";
+    case Cause::kSlowReceiver:
+      return "slow receiver";
+    case Cause::kSlowSender:
+      return "slow sender";
+    case Cause::kClock:
+      return "clock";
+  }
+  return "unknown";
+}
+
+absl::string_view CauseAdvice(Cause cause) {
+  switch (cause) {
+    case Cause::kLinkDead:
+      return "Drain the link, reseat or replace its cable and transceivers, then look at both ports.";
+    case Cause::kLinkGrey:
+      return "Drain the link, clean or replace its cable and transceivers; see the ports' error counters.";
+    case Cause::kSwitchDead:
+      return "Look at the switch: power, supervisor, forwarding; traffic has left it where agents protect.";
+    case Cause::kHostDown:
+      return "Look at the host's console and power.";
+    case Cause::kAgentGone:
+      return "On the host: systemctl status cwagentd, cwctl events --type fleet; its paths are alive.";
+    case Cause::kNicDown:
+      return "Look at the NIC, its cable and the leaf's port.";
+    case Cause::kFlapping:
+      return "Drain the link and replace cable or transceivers: one that flaps dies.";
+    case Cause::kSwapped:
+      return "Exchange the cables at one end, or correct fleet.toml.";
+    case Cause::kCongestion:
+      return "See which flows take the link (cwctl fleet links); spread or move them.";
+    case Cause::kIncast:
+      return "Too many senders for one NIC: see the job's pattern and the receiver's PFC and ECN settings.";
+    case Cause::kSlowReceiver:
+      return "On the receiver: see its PCIe, memory and receive queues; the fabric delivers in time.";
+    case Cause::kSlowSender:
+      return "On the sender: it has nothing to send in time; see the application, its CPU and its GPUs.";
+    case Cause::kClock:
+      return "On the host: cwctl clock; see its NIC's clock and its neighbours.";
+  }
+  return "";
+}
+
+uint64_t FindingId(Cause cause, absl::string_view scope, int64_t start_ns) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto eat = [&](const std::string& bytes) {
+    for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  };
+  eat(absl::StrFormat("%s|%s|%d", CauseName(cause), scope, start_ns));
+  return hash == 0 ? 1 : hash;
+}
+
+std::string IdText(uint64_t id) { return absl::StrFormat("%016x", id); }
+
+std::optional<uint64_t> ParseId(absl::string_view text) {
+  uint64_t id = 0;
+  if (text.empty() || text.size() > 16 || !absl::SimpleHexAtoi(text, &id)) return std::nullopt;
+  return id;
+}
+
+}  // namespace cw::fleet

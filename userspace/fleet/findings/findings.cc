@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/findings/findings.h"
+
+#include <utility>
+
+#include "userspace/fleet/findings/scene.h"
+
+namespace cw::fleet {
+
+void Findings::Add(Scene& scene, Suspicion suspicion) {
+  suspicion.what.advice = std::string(CauseAdvice(suspicion.what.cause));
+  if (suspicion.what.start_ns == 0) suspicion.what.start_ns = scene.picture.now_ns;
+  std::pair<Cause, std::string> key{suspicion.what.cause, suspicion.what.scope};
+  scene.suspicions.emplace(std::move(key), std::move(suspicion));
+}
+
+std::vector<Finding> Findings::Evaluate(const Picture& picture) {
+  if (!fabric_known_ || fabric_ != picture.fabric) {
+    components_ = Components(picture.topology == nullptr ? Topology{} : *picture.topology, picture.hosts);
+    fabric_ = picture.fabric;
+    fabric_known_ = true;
+  }
+  components_.Trim();
+  for (const HostEvent& event : picture.events) events_.Take(event);
+  Scene scene{.picture = picture};
+  Look(scene);
+  if (begun_ns_ == 0) begun_ns_ = picture.now_ns;
+  // Who is heard first finds nobody who contradicts him.
+  if (absl::Nanoseconds(picture.now_ns - begun_ns_) >= rules_.settle) {
+    FindDead(scene);
+    FindGrey(scene);
+    FindQueues(scene);
+  }
+  FindGone(scene);
+  FindNics(scene);
+  FindFlaps(scene);
+  FindSlow(scene);
+  FindClocks(scene);
+  FindWiring(scene);
+  std::vector<Suspicion> all;
+  all.reserve(scene.suspicions.size());
+  for (auto& [key, suspicion] : scene.suspicions) all.push_back(std::move(suspicion));
+  return ledger_.Update(picture.now_ns, all);
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is wrong, from what all hosts see. Once a second: the newest picture in, what changed out.
+//  - Links, cables, switches, NICs, hosts that are dead or lose packets, and links that queue: localised over paths
+//    (localise.h), dead ones first; what they explain is no evidence for anything else.
+//  - Hosts: a NIC that is silent is a host that is down where its agent is silent, too; an agent that is not connected
+//    while its paths live, or that nobody speaks of, is an agent that is gone.
+//  - What agents say of their NICs, flows, links and clocks (event_book.h); wiring against the plan (wiring.h).
+// What is missing is no evidence: paths of hosts that are not connected, late or of another time do not count. A host
+// whose dead paths are contradicted by the others is not believed.
+//
+// Pure: time is the picture's. Cost: about linear in paths. Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "userspace/fleet/findings/components.h"
+#include "userspace/fleet/findings/event_book.h"
+#include "userspace/fleet/findings/ledger.h"
+#include "userspace/fleet/findings/localise.h"
+#include "userspace/fleet/findings/picture.h"
+
+namespace cw::fleet {
+
+struct FindingRules {
+  absl::Duration settle = absl::Seconds(12);       // at first hosts have to be heard
+  absl::Duration host_fresh = absl::Seconds(25);   // since it was seen
+  absl::Duration clock_slack = absl::Seconds(30);  // of a host's newest interval against our clock
+  absl::Duration path_fresh = absl::Seconds(15);   // of a path's interval against its host's newest
+  absl::Duration host_silent = absl::Seconds(12);  // then a silent NIC's host is down
+  absl::Duration agent_gone = absl::Seconds(30);
+  absl::Duration clock_off = absl::Seconds(60);
+  absl::Duration loss_memory = absl::Seconds(60);         // losses fade with this time constant
+  double least_loss = 0.003, most_loss = 0.9;             // of a grey link
+  double queue_floor_ns = 10'000, queue_over_base = 0.5;  // a path queues above both
+  size_t many_flaps = 8;                                  // within an hour: more is flapping
+  absl::Duration flaps_rest = absl::Minutes(10);          // without a flap it ends
+  double distrusted_share = 0.5;                          // of a host's dead paths that nothing explains
+};
+
+class Findings {
+ public:
+  explicit Findings(const FindingRules& rules = {}) : rules_(rules) {}
+
+  // Findings that opened, ended, came back or have news.
+  std::vector<Finding> Evaluate(const Picture& picture);
+  std::vector<Finding> Open() const { return ledger_.Open(); }
+  // From the store, after a restart.
+  void Resume(const Finding& finding, int64_t now_ns) { ledger_.Resume(finding, now_ns); }
+  const std::set<std::string>& distrusted() const { return distrusted_; }  // hosts, as of the last picture
+
+ private:
+  // Losses of a path, fading.
+  struct Memory {
+    int64_t time_ns = 0;
+    double sent = 0, lost = 0;
+  };
+  struct Dead {
+    int32_t component = -1;
+    int64_t since_ns = 0;
+  };
+  struct Scene;  // of one evaluation
+
+  // path_causes.cc
+  void Look(Scene& scene);
+  void FindDead(Scene& scene);
+  void Distrust(Scene& scene, const std::vector<Suspect>& suspects);
+  void TellDead(Scene& scene, const Suspect& suspect);
+  void KeepDead(Scene& scene);
+  void FindGrey(Scene& scene);
+  void FindQueues(Scene& scene);
+  void CountFlaps(Scene& scene);
+  Suspicion Of(const Scene& scene, Cause cause, const Suspect& suspect) const;
+  // host_causes.cc
+  void FindGone(Scene& scene);
+  void FindNics(Scene& scene);
+  void FindFlaps(Scene& scene);
+  void FindSlow(Scene& scene);
+  void FindClocks(Scene& scene);
+  void FindWiring(Scene& scene);
+  void Add(Scene& scene, Suspicion suspicion);
+
+  const FindingRules rules_;
+  int64_t begun_ns_ = 0;
+  uint64_t fabric_ = 0;
+  bool fabric_known_ = false;
+  Components components_;
+  Ledger ledger_;
+  EventBook events_;
+  absl::flat_hash_map<uint64_t, Memory> memory_;  // by path
+  int64_t memory_swept_ns_ = 0;
+  std::map<std::string, int64_t> dead_since_;         // scope of what is dead now
+  std::map<std::string, std::deque<int64_t>> flaps_;  // scope → when it died, within an hour
+  std::map<std::string, int64_t> unsynced_since_;     // host
+  std::set<std::string> distrusted_;
+};
+
+}  // namespace cw::fleet

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "userspace/fleet/findings/scene.h"
+
+namespace cw::fleet {
+namespace {
+
+constexpr size_t kMostNamed = 16;
+constexpr size_t kAccusesAll = 3;  // who finds so many peers slow is what they have in common
+
+std::vector<std::string> Some(const std::set<std::string>& names) {
+  std::vector<std::string> some(names.begin(), names.end());
+  if (some.size() > kMostNamed) some.resize(kMostNamed);
+  return some;
+}
+
+}  // namespace
+
+// Not connected, and no path says that the host itself is dead. Where most are gone at once it is our own connection.
+void Findings::FindGone(Scene& scene) {
+  const Picture& p = scene.picture;
+  std::vector<uint32_t> alive(p.hosts.size()), dead(p.hosts.size());
+  for (const uint32_t i : scene.paths) {
+    const PathEvidence& path = p.paths[i];
+    for (const int32_t c : components_.Of(path)) {
+      const Component& component = components_.at(c);
+      if (component.part != Part::kNic || component.host < 0 || component.host == static_cast<int32_t>(path.host))
+        continue;
+      ++(path.state == PathEvidence::State::kDead ? dead : alive)[static_cast<size_t>(component.host)];
+    }
+  }
+  std::vector<Suspicion> gone;
+  std::set<std::string> names;
+  for (size_t h = 0; h < p.hosts.size(); ++h) {
+    const HostEvidence& host = p.hosts[h];
+    const int64_t silent_ns = p.now_ns - host.last_seen_ns;
+    if (host.connected || absl::Nanoseconds(silent_ns) < rules_.agent_gone) continue;
+    names.insert(host.name);
+    if (scene.explained_hosts.contains(host.name)) continue;
+    Suspicion s{.what = {.cause = Cause::kAgentGone, .scope = "host " + host.name}, .open_after = absl::Seconds(2)};
+    s.what.start_ns = host.last_seen_ns;
+    s.what.hosts = {host.name};
+    s.what.evidence = {"its agent is not connected",
+                       alive[h] + dead[h] == 0
+                           ? std::string("no other host has paths to it: it may be down")
+                           : absl::StrFormat("%d of %d paths of other hosts to it live", alive[h], alive[h] + dead[h])};
+    gone.push_back(std::move(s));
+  }
+  if (names.size() >= 3 && 2 * names.size() > p.hosts.size()) {
+    Suspicion s{.what = {.cause = Cause::kAgentGone, .scope = "most hosts"}};
+    s.what.hosts = Some(names);
+    s.what.evidence = {absl::StrFormat("%d of %d agents are not connected: see this service's own network first",
+                                       names.size(), p.hosts.size())};
+    return Add(scene, std::move(s));
+  }
+  for (Suspicion& s : gone) Add(scene, std::move(s));
+}
+
+// By the host's own word. Where paths say it, too, it is one finding: its scope is the same.
+void Findings::FindNics(Scene& scene) {
+  const Picture& p = scene.picture;
+  for (size_t h = 0; h < p.hosts.size(); ++h) {
+    const auto book = events_.hosts().find(p.hosts[h].name);
+    if (book == events_.hosts().end() || !scene.host_fresh[h]) continue;
+    for (const auto& [name, word] : book->second.nics_down) {
+      Suspicion s{.what = {.cause = Cause::kNicDown, .scope = absl::StrCat("NIC ", name, " of ", p.hosts[h].name)},
+                  .open_after = absl::ZeroDuration(),
+                  .end_after = absl::Seconds(5)};
+      for (const NicFact& nic : p.hosts[h].nics) {
+        if (nic.name == name && !nic.address.is_zero()) s.what.scope = absl::StrCat("NIC ", nic.address.ToString());
+      }
+      s.what.start_ns = std::min(word.since_ns, p.now_ns);
+      s.what.hosts = {p.hosts[h].name};
+      s.what.evidence = {absl::StrCat(p.hosts[h].name, " says that ", name,
+                                      word.carrier ? " has a carrier, but its RDMA port is down" : " has no carrier")};
+      if (s.what.scope.find(" of ") == std::string::npos) scene.suspicions.erase({s.what.cause, s.what.scope});
+      Add(scene, std::move(s));
+    }
+  }
+}
+
+// What died often within the last hour, or flaps by the word of two agents. It takes the place of its own deaths.
+void Findings::FindFlaps(Scene& scene) {
+  const Picture& p = scene.picture;
+  const auto tell = [&](const std::string& scope, int64_t last_ns, std::string evidence,
+                        const std::set<std::string>& by) {
+    Suspicion s{.what = {.cause = Cause::kFlapping, .scope = scope}, .open_after = absl::ZeroDuration()};
+    if (absl::Nanoseconds(p.now_ns - last_ns) > rules_.flaps_rest) return;
+    if (const int32_t c = components_.FindScope(scope); c >= 0) s.what.links = components_.at(c).links;
+    s.what.evidence = {std::move(evidence)};
+    s.what.hosts = Some(by);
+    for (const Cause cause : {Cause::kLinkDead, Cause::kLinkGrey, Cause::kNicDown, Cause::kSwitchDead})
+      scene.suspicions.erase({cause, scope});
+    Add(scene, std::move(s));
+  };
+  for (const auto& [scope, times] : flaps_) {
+    if (times.size() > rules_.many_flaps)
+      tell(scope, times.back(), absl::StrFormat("it died %d times within the past hour", times.size()), {});
+  }
+  std::map<std::string, std::set<std::string>> told;  // scope → hosts
+  std::map<std::string, EventBook::FlapWord> last;
+  for (const auto& [host, book] : events_.hosts()) {
+    for (const auto& [link, word] : book.flapping) {
+      const absl::StatusOr<Addr> port = Addr::Parse(link);
+      std::string scope = absl::StrCat("NIC ", link, " of ", host);  // its own link, by its NIC's name
+      if (port.ok()) {
+        const int32_t c = components_.LinkToPort(*port);
+        if (c < 0) continue;
+        scope = components_.at(c).scope;
+      }
+      told[scope].insert(host);
+      if (EventBook::FlapWord& newest = last[scope]; word.time_ns > newest.time_ns) newest = word;
+    }
+  }
+  for (const auto& [scope, by] : told) {
+    const bool own = scope.starts_with("NIC ");
+    if (!own && by.size() < 2) continue;
+    tell(scope, last[scope].time_ns,
+         absl::StrFormat("%d agents say that it flapped %s times within an hour", by.size(), last[scope].flaps), by);
+  }
+}
+
+void Findings::FindSlow(Scene& scene) {
+  struct Slow {
+    std::set<std::string> by;
+    size_t flows = 0;
+    int64_t since_ns = INT64_MAX;
+  };
+  std::map<std::string, Slow> receivers, senders;
+  for (const auto& [host, book] : events_.hosts()) {
+    if (!scene.speaking.contains(host)) continue;
+    std::set<std::string> peers;
+    for (const auto& [flow, word] : book.slow) {
+      if (word.cause == "slow receiver") peers.insert(word.peer);
+    }
+    for (const auto& [flow, word] : book.slow) {
+      const bool receiver = word.cause == "slow receiver";
+      if (receiver && peers.size() >= kAccusesAll) continue;
+      Slow& slow = receiver ? receivers[word.peer] : senders[host];
+      slow.by.insert(host);
+      ++slow.flows;
+      slow.since_ns = std::min(slow.since_ns, word.since_ns);
+    }
+  }
+  const auto tell = [&](Cause cause, const std::string& host, const Slow& slow) {
+    Suspicion s{.what = {.cause = cause, .scope = "host " + host}, .open_after = absl::Seconds(5)};
+    s.what.start_ns = std::min(slow.since_ns, scene.picture.now_ns);
+    s.what.hosts = {host};
+    s.what.evidence = {absl::StrFormat("%d flows, by the word of %s", slow.flows, absl::StrJoin(Some(slow.by), ", "))};
+    Add(scene, std::move(s));
+  };
+  for (const auto& [host, slow] : receivers) tell(Cause::kSlowReceiver, host, slow);
+  for (const auto& [host, slow] : senders) tell(Cause::kSlowSender, host, slow);
+}
+
+void Findings::FindClocks(Scene& scene) {
+  const Picture& p = scene.picture;
+  size_t known = 0, synced = 0;
+  for (size_t h = 0; h < p.hosts.size(); ++h) {
+    if (!scene.host_fresh[h] || !p.hosts[h].clock_known) continue;
+    ++known;
+    synced += p.hosts[h].clock_synced;
+  }
+  std::map<std::string, std::set<std::string>> accused;
+  for (const auto& [host, book] : events_.hosts()) {
+    if (!scene.speaking.contains(host)) continue;
+    for (const auto& [peer, since_ns] : book.false_tickers) accused[peer].insert(host);
+  }
+  for (size_t h = 0; h < p.hosts.size(); ++h) {
+    const HostEvidence& host = p.hosts[h];
+    const bool off = scene.host_fresh[h] && host.clock_known && !host.clock_synced;
+    if (!off) unsynced_since_.erase(host.name);
+    const int64_t since_ns = off ? unsynced_since_.emplace(host.name, p.now_ns).first->second : p.now_ns;
+    Suspicion s{.what = {.cause = Cause::kClock, .scope = "host " + host.name}};
+    s.what.hosts = {host.name};
+    // Where most have none fleet time is not there at all, which is no host's fault.
+    if (off && 2 * synced > known && absl::Nanoseconds(p.now_ns - since_ns) >= rules_.clock_off) {
+      s.what.start_ns = since_ns;
+      s.what.evidence.push_back(
+          absl::StrFormat("its fleet time is not synchronised; %d of %d hosts have it", synced, known));
+    }
+    const auto by = accused.find(host.name);
+    if (by != accused.end() && by->second.size() >= 2) {
+      s.what.evidence.push_back(absl::StrFormat("%d hosts call it a false ticker: %s", by->second.size(),
+                                                absl::StrJoin(Some(by->second), ", ")));
+    }
+    if (!s.what.evidence.empty()) Add(scene, std::move(s));
+  }
+}
+
+void Findings::FindWiring(Scene& scene) {
+  if (scene.picture.wiring == nullptr) return;
+  for (const Miswiring& fault : scene.picture.wiring->faults) {
+    std::vector<std::string> ends;
+    for (const Addr& end : fault.ends) ends.push_back(end.ToString());
+    Suspicion s{.what = {.cause = Cause::kSwapped, .scope = absl::StrCat("cables at ", absl::StrJoin(ends, ", "))},
+                .open_after = absl::Seconds(3),
+                .end_after = absl::Seconds(60)};
+    s.what.evidence = {fault.text};
+    Add(scene, std::move(s));
+  }
+}
+
+}  // namespace cw::fleet

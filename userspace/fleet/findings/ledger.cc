@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/findings/ledger.h"
+
+#include <algorithm>
+
+namespace cw::fleet {
+
+std::vector<Finding> Ledger::Update(int64_t now_ns, const std::vector<Suspicion>& suspicions) {
+  std::vector<Finding> changed;
+  for (const Suspicion& s : suspicions) {
+    const std::pair<Cause, std::string> key{s.what.cause, s.what.scope};
+    auto it = entries_.find(key);
+    if (it == entries_.end()) {
+      if (entries_.size() >= kMost) continue;
+      it = entries_.emplace(key, Entry{.finding = s.what, .since_ns = now_ns}).first;
+    }
+    Entry& e = it->second;
+    e.last_ns = now_ns;
+    e.end_after = s.end_after;
+    e.open_after = s.open_after;
+    if (e.finding.id == 0) {
+      if (absl::Nanoseconds(now_ns - e.since_ns) < s.open_after) continue;
+      const int64_t start_ns = std::min(e.finding.start_ns, e.since_ns);
+      e.finding = s.what;
+      e.finding.start_ns = start_ns;
+      e.finding.id = FindingId(s.what.cause, s.what.scope, start_ns);
+    } else {
+      const bool back = e.finding.end_ns != 0;
+      const bool news = e.finding.evidence != s.what.evidence || e.finding.hosts != s.what.hosts;
+      if (!back && (!news || absl::Nanoseconds(now_ns - e.told_ns) < kTellAgain)) continue;
+      e.finding.end_ns = 0;
+      e.finding.evidence = s.what.evidence;
+      e.finding.hosts = s.what.hosts;
+    }
+    e.told_ns = now_ns;
+    changed.push_back(e.finding);
+  }
+  Age(now_ns, changed);
+  return changed;
+}
+
+void Ledger::Age(int64_t now_ns, std::vector<Finding>& changed) {
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    Entry& e = it->second;
+    const absl::Duration gone = absl::Nanoseconds(now_ns - e.last_ns);
+    // One that is only suspected has to hold without a gap, but for the time between two evaluations, or, where it has
+    // to hold for longer than the interval in which hosts tell, for such a time.
+    const absl::Duration gap = e.open_after > absl::Seconds(10) ? e.open_after : absl::Seconds(3);
+    const bool forget = e.finding.id == 0 ? gone > gap : e.finding.end_ns != 0 && gone > e.end_after + kComesBack;
+    if (forget) {
+      it = entries_.erase(it);
+      continue;
+    }
+    if (e.finding.id != 0 && e.finding.end_ns == 0 && gone >= e.end_after) {
+      e.finding.end_ns = std::max(e.last_ns, e.finding.start_ns + 1);
+      changed.push_back(e.finding);
+    }
+    ++it;
+  }
+}
+
+void Ledger::Resume(const Finding& finding, int64_t now_ns) {
+  if (finding.id == 0 || finding.end_ns != 0 || entries_.size() >= kMost) return;
+  entries_[{finding.cause, finding.scope}] = {.finding = finding,
+                                              .since_ns = finding.start_ns,
+                                              .last_ns = now_ns,
+                                              .told_ns = now_ns,
+                                              .end_after = absl::Minutes(1)};  // hosts have to connect first
+}
+
+std::vector<Finding> Ledger::Open() const {
+  std::vector<Finding> open;
+  for (const auto& [key, e] : entries_) {
+    if (e.finding.id != 0 && e.finding.end_ns == 0) open.push_back(e.finding);
+  }
+  std::stable_sort(open.begin(), open.end(),
+                   [](const Finding& a, const Finding& b) { return a.start_ns < b.start_ns; });
+  return open;
+}
+
+bool Ledger::IsOpen(Cause cause, const std::string& scope) const {
+  const auto it = entries_.find({cause, scope});
+  return it != entries_.end() && it->second.finding.id != 0 && it->second.finding.end_ns == 0;
+}
+
+bool Ledger::Lately(Cause cause, const std::string& scope, int64_t now_ns, absl::Duration within) const {
+  const auto it = entries_.find({cause, scope});
+  return it != entries_.end() && it->second.finding.id != 0 && absl::Nanoseconds(now_ns - it->second.last_ns) <= within;
+}
+
+}  // namespace cw::fleet

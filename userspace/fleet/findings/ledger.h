@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Findings over time. What is suspected becomes a finding when it holds for as long as its cause asks, and ends when it
+// was gone for as long; one that comes back soon after is the same finding. Pure. Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "userspace/fleet/findings/finding.h"
+
+namespace cw::fleet {
+
+// One cause at one place, as of one evaluation.
+struct Suspicion {
+  Finding what;  // without id and end; start: since when it can be seen
+  absl::Duration open_after = absl::Seconds(2), end_after = absl::Seconds(10);
+  int32_t component = -1;
+};
+
+class Ledger {
+ public:
+  static constexpr size_t kMost = 20'000;
+  static constexpr absl::Duration kComesBack = absl::Minutes(2);
+  static constexpr absl::Duration kTellAgain = absl::Minutes(1);
+
+  // Findings that opened, ended, came back, or have news that was not told for a minute. Suspicions of one cause and
+  // scope come once.
+  std::vector<Finding> Update(int64_t now_ns, const std::vector<Suspicion>& suspicions);
+  // From the store, after a restart: goes on if it still holds.
+  void Resume(const Finding& finding, int64_t now_ns);
+
+  std::vector<Finding> Open() const;  // by start
+  bool IsOpen(Cause cause, const std::string& scope) const;
+  // Open, or ended within this time.
+  bool Lately(Cause cause, const std::string& scope, int64_t now_ns, absl::Duration within) const;
+
+ private:
+  struct Entry {
+    Finding finding;  // id 0: only suspected
+    int64_t since_ns = 0, last_ns = 0, told_ns = 0;
+    absl::Duration open_after, end_after;
+  };
+  void Age(int64_t now_ns, std::vector<Finding>& changed);
+
+  std::map<std::pair<Cause, std::string>, Entry> entries_;
+};
+
+}  // namespace cw::fleet

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "userspace/fleet/findings/scene.h"
+
+namespace cw::fleet {
+namespace {
+
+constexpr size_t kMostHostsNamed = 64;
+constexpr double kStillDead = 0.3;  // share of a dead component's paths: fewer, and it ended
+constexpr double kStillLoses = 0.25;
+constexpr absl::Duration kSettling = absl::Seconds(60);  // paths come back one by one
+constexpr size_t kMostFlapsKept = 64;
+
+LocaliseRules GreyRules(const FindingRules& rules) {
+  return {.error = 2e-4,
+          .least_rate = rules.least_loss,
+          .most_rate = rules.most_loss,
+          .least_gain = 12,
+          .prior = {0, -1, -1, -1, -1},
+          .least_agreement = 0,
+          .most_contradicted = 0.2,
+          .without_best = true};
+}
+
+LocaliseRules QueueRules() {
+  return {.error = 0.02, .least_rate = 0.95, .most_rate = 0.95, .prior = {0, -1, -1, -1, -1}, .least_agreement = 0.7};
+}
+
+LocaliseRules DeadRules() {
+  LocaliseRules rules;
+  rules.nic_links = false;
+  return rules;
+}
+
+bool IsAbove(const PathEvidence& path, const FindingRules& rules) {
+  return path.queue_ns > std::max(rules.queue_floor_ns, rules.queue_over_base * path.base_ns);
+}
+
+}  // namespace
+
+// Which paths count: the newest word of hosts that speak, in time.
+void Findings::Look(Scene& scene) {
+  const Picture& p = scene.picture;
+  scene.host_fresh.resize(p.hosts.size());
+  for (size_t h = 0; h < p.hosts.size(); ++h) {
+    const HostEvidence& host = p.hosts[h];
+    scene.host_fresh[h] = host.connected && absl::Nanoseconds(p.now_ns - host.last_seen_ns) <= rules_.host_fresh &&
+                          absl::AbsDuration(absl::Nanoseconds(p.now_ns - host.newest_ns)) <= rules_.clock_slack;
+    if (scene.host_fresh[h]) scene.speaking.insert(host.name);
+  }
+  for (uint32_t i = 0; i < p.paths.size(); ++i) {
+    const PathEvidence& path = p.paths[i];
+    if (path.state == PathEvidence::State::kNoWord || path.host >= p.hosts.size()) continue;
+    if (!scene.host_fresh[path.host]) continue;
+    if (absl::Nanoseconds(p.hosts[path.host].newest_ns - path.time_ns) > rules_.path_fresh) continue;
+    scene.paths.push_back(i);
+    scene.needs.push_back(&components_.Of(path));
+  }
+  scene.explained.resize(scene.paths.size());
+}
+
+Suspicion Findings::Of(const Scene& scene, Cause cause, const Suspect& suspect) const {
+  const Component& c = components_.at(suspect.component);
+  Suspicion s{.what = {.cause = cause, .scope = c.scope, .links = c.links}, .component = suspect.component};
+  std::set<std::string> hosts;
+  for (const uint32_t i : suspect.explains) {
+    if (hosts.size() < kMostHostsNamed)
+      hosts.insert(scene.picture.hosts[scene.picture.paths[scene.paths[i]].host].name);
+  }
+  s.what.hosts = {hosts.begin(), hosts.end()};
+  if (suspect.alike.empty()) return s;
+  std::vector<std::string> alike;
+  for (const int32_t other : suspect.alike) alike.push_back(components_.at(other).scope);
+  if (alike.size() > 4) alike.resize(4);
+  s.what.evidence.push_back(absl::StrCat("no path tells it from ", absl::StrJoin(alike, ", ")));
+  return s;
+}
+
+void Findings::FindDead(Scene& scene) {
+  std::vector<Observation> seen;
+  seen.reserve(scene.paths.size());
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    const PathEvidence& path = scene.picture.paths[scene.paths[i]];
+    const bool dead = path.state == PathEvidence::State::kDead;
+    seen.push_back({scene.needs[i], path.host, 1, dead ? 1.0 : 0.0});
+  }
+  const LocaliseRules rules = DeadRules();
+  std::vector<Suspect> suspects = Localise(seen, components_, rules);
+  distrusted_.clear();
+  Distrust(scene, suspects);
+  if (!distrusted_.empty()) {
+    for (Observation& o : seen) {
+      if (distrusted_.contains(scene.picture.hosts[o.host].name)) o.trials = o.bad = 0;
+    }
+    // What is not believed is neither for nor against.
+    std::vector<Observation> believed;
+    std::vector<uint32_t> place;
+    for (uint32_t i = 0; i < seen.size(); ++i) {
+      if (seen[i].trials == 0) {
+        scene.explained[i] = true;
+      } else {
+        believed.push_back(seen[i]);
+        place.push_back(i);
+      }
+    }
+    suspects = Localise(believed, components_, rules);
+    for (Suspect& s : suspects) {
+      for (uint32_t& i : s.explains) i = place[i];
+    }
+  }
+  for (const Suspect& s : suspects) {
+    scene.dead.push_back(s.component);
+    for (const uint32_t i : s.explains) scene.explained[i] = true;
+  }
+  KeepDead(scene);
+  for (const Suspect& s : suspects) TellDead(scene, s);
+  CountFlaps(scene);
+}
+
+// A host most of whose dead paths others' living ones contradict.
+void Findings::Distrust(Scene& scene, const std::vector<Suspect>& suspects) {
+  std::vector<bool> explained(scene.paths.size());
+  for (const Suspect& s : suspects) {
+    for (const uint32_t i : s.explains) explained[i] = true;
+  }
+  std::map<uint32_t, std::pair<uint32_t, uint32_t>> by_host;  // dead, of them unexplained
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    const PathEvidence& path = scene.picture.paths[scene.paths[i]];
+    if (path.state != PathEvidence::State::kDead) continue;
+    auto& [dead, unexplained] = by_host[path.host];
+    ++dead;
+    unexplained += !explained[i];
+  }
+  for (const auto& [host, counts] : by_host) {
+    if (counts.second >= 2 && counts.second > rules_.distrusted_share * counts.first)
+      distrusted_.insert(scene.picture.hosts[host].name);
+  }
+}
+
+// What is dead ends when most of its paths live, not when the first one does.
+void Findings::KeepDead(Scene& scene) {
+  for (const Finding& open : ledger_.Open()) {
+    if (open.cause != Cause::kLinkDead && open.cause != Cause::kSwitchDead) continue;
+    const int32_t c = components_.FindScope(open.scope);
+    if (c < 0) continue;
+    const bool told =
+        std::any_of(scene.dead.begin(), scene.dead.end(), [&](int32_t dead) { return components_.Contains(dead, c); });
+    if (told) continue;
+    uint32_t all = 0, dead = 0;
+    for (size_t i = 0; i < scene.paths.size(); ++i) {
+      if (!std::binary_search(scene.needs[i]->begin(), scene.needs[i]->end(), c)) continue;
+      ++all;
+      dead += scene.picture.paths[scene.paths[i]].state == PathEvidence::State::kDead;
+    }
+    if (dead == 0 || dead < kStillDead * all) continue;
+    scene.dead.push_back(c);
+    Suspicion s{.what = open, .component = c};
+    s.what.id = 0;
+    Add(scene, std::move(s));
+  }
+}
+
+void Findings::TellDead(Scene& scene, const Suspect& suspect) {
+  const Picture& p = scene.picture;
+  const Component& c = components_.at(suspect.component);
+  // A part of what is dead, or was a moment ago: its paths come back one by one.
+  for (const Cause cause : {Cause::kSwitchDead, Cause::kLinkDead}) {
+    for (const Finding& open : ledger_.Open()) {
+      const int32_t whole = open.cause == cause ? components_.FindScope(open.scope) : -1;
+      if (whole >= 0 && whole != suspect.component && components_.Contains(whole, suspect.component) &&
+          ledger_.Lately(cause, open.scope, p.now_ns, kSettling))
+        return;
+    }
+  }
+  Cause cause = c.part == Part::kSwitch ? Cause::kSwitchDead : Cause::kLinkDead;
+  Suspicion s = Of(scene, cause, suspect);
+  const int64_t since_ns = dead_since_.emplace(c.scope, p.now_ns).first->second;
+  s.what.start_ns = since_ns;
+  s.what.evidence.insert(
+      s.what.evidence.begin(),
+      {absl::StrFormat("%d of %d paths over it are dead, by the word of %d hosts", suspect.paths_bad,
+                       suspect.paths_bad + suspect.paths_well, suspect.hosts_bad),
+       absl::StrFormat("%d hosts have paths over it, %d of these paths live", suspect.hosts, suspect.paths_well)});
+  if (c.part == Part::kSwitch) {
+    for (const int32_t part : c.inside) {
+      const int32_t host = components_.at(part).host;
+      if (host >= 0) scene.explained_hosts.insert(p.hosts[static_cast<size_t>(host)].name);
+    }
+  }
+  if (c.part == Part::kNic || c.part == Part::kHost) {
+    const HostEvidence* host = c.host < 0 ? nullptr : &p.hosts[static_cast<size_t>(c.host)];
+    const absl::Duration silent =
+        host == nullptr ? absl::InfiniteDuration() : absl::Nanoseconds(p.now_ns - host->last_seen_ns);
+    // Its own word that its paths are dead is younger than their death.
+    const bool speaks = std::any_of(suspect.explains.begin(), suspect.explains.end(), [&](uint32_t i) {
+      return static_cast<int32_t>(p.paths[scene.paths[i]].host) == c.host;
+    });
+    s.what.cause = Cause::kNicDown;
+    if (host != nullptr && (!host->connected || silent > rules_.host_silent)) {
+      s.what.cause = Cause::kHostDown;
+      s.what.scope = absl::StrCat("host ", host->name);
+      s.what.evidence.push_back("its agent is silent, too");
+    } else if (host != nullptr && !speaks) {
+      scene.explained_hosts.insert(host->name);
+      return;  // a NIC or the whole host: its agent's next word tells
+    }
+    if (host != nullptr) scene.explained_hosts.insert(host->name);
+    s.what.hosts.clear();
+    if (host != nullptr) s.what.hosts.push_back(host->name);
+  }
+  Add(scene, std::move(s));
+}
+
+// Each time that something dies counts, however soon it lives again.
+void Findings::CountFlaps(Scene& scene) {
+  const int64_t now_ns = scene.picture.now_ns, hour_ns = absl::ToInt64Nanoseconds(absl::Hours(1));
+  std::set<std::string> now;
+  for (const int32_t c : scene.dead) {
+    const Component& component = components_.at(c);
+    now.insert(component.scope);
+    if (!dead_since_.contains(component.scope)) dead_since_[component.scope] = now_ns;
+    if (dead_since_[component.scope] != now_ns) continue;
+    std::deque<int64_t>& times = flaps_[component.scope];
+    times.push_back(now_ns);
+    if (times.size() > kMostFlapsKept) times.pop_front();
+  }
+  std::erase_if(dead_since_, [&](const auto& entry) { return !now.contains(entry.first); });
+  for (auto& [scope, times] : flaps_) {
+    while (!times.empty() && times.front() < now_ns - hour_ns) times.pop_front();
+  }
+  std::erase_if(flaps_, [](const auto& entry) { return entry.second.empty(); });
+}
+
+void Findings::FindGrey(Scene& scene) {
+  const int64_t now_ns = scene.picture.now_ns;
+  std::vector<Observation> seen;
+  std::vector<uint32_t> place;
+  for (uint32_t i = 0; i < scene.paths.size(); ++i) {
+    const PathEvidence& path = scene.picture.paths[scene.paths[i]];
+    Memory& m = memory_[absl::HashOf(path.source, path.destination, path.udp_port, path.hops_id)];
+    if (path.time_ns > m.time_ns) {
+      const double fade = std::exp(-static_cast<double>(path.time_ns - m.time_ns) /
+                                   static_cast<double>(absl::ToInt64Nanoseconds(rules_.loss_memory)));
+      // What was lost while it was dead is no grey loss.
+      const bool counts = path.state == PathEvidence::State::kAlive && !scene.explained[i];
+      m = {path.time_ns, m.sent * fade + (counts ? path.sent : 0), m.lost * fade + (counts ? path.lost : 0)};
+    }
+    if (path.state != PathEvidence::State::kAlive || scene.explained[i] || m.sent < 1) continue;
+    seen.push_back({scene.needs[i], path.host, m.sent, m.lost < 0.5 ? 0 : m.lost});
+    place.push_back(i);
+  }
+  if (now_ns - memory_swept_ns_ > absl::ToInt64Nanoseconds(absl::Minutes(1))) {
+    memory_swept_ns_ = now_ns;
+    const int64_t old_ns = now_ns - absl::ToInt64Nanoseconds(absl::Minutes(5));
+    absl::erase_if(memory_, [&](const auto& entry) { return entry.second.time_ns < old_ns; });
+  }
+  for (Suspect& s : Localise(seen, components_, GreyRules(rules_))) {
+    double sent = 0, lost = 0, past_sent = 0, past_lost = 0, queues = 0;
+    for (uint32_t& i : s.explains) {
+      past_sent += seen[i].trials;
+      past_lost += seen[i].bad;
+      i = place[i];
+      const PathEvidence& path = scene.picture.paths[scene.paths[i]];
+      sent += path.sent;
+      lost += path.lost;
+      queues += IsAbove(path, rules_);
+    }
+    // Where only one host crosses a link its word stands alone; that on its own link nobody else could give.
+    const Component& c = components_.at(s.component);
+    const bool own = c.at_nic && c.links[0].first == c.nic;
+    if (scene.speaking.size() > 3 && (own ? s.paths_bad < 2 : s.hosts_bad < 2)) continue;
+    if (lost < 1 || lost / std::max(sent, 1.0) < kStillLoses * past_lost / past_sent) continue;  // it is over
+    if (queues > 0.5 * static_cast<double>(s.explains.size())) continue;  // a queue that overflows: congestion
+    Suspicion suspicion = Of(scene, Cause::kLinkGrey, s);
+    suspicion.open_after = absl::Seconds(11);  // two intervals
+    suspicion.end_after = absl::Seconds(30);
+    suspicion.what.evidence.insert(
+        suspicion.what.evidence.begin(),
+        {absl::StrFormat("it loses %.2f %% of the probes: %.0f of %.0f, on %d paths of %d hosts", 100 * s.rate, s.bad,
+                         s.trials, s.paths_bad, s.hosts_bad),
+         absl::StrFormat("%d paths of %d hosts cross it, %d without loss", s.paths_bad + s.paths_well, s.hosts,
+                         s.paths_well)});
+    Add(scene, std::move(suspicion));
+  }
+}
+
+void Findings::FindQueues(Scene& scene) {
+  std::vector<Observation> seen;
+  std::vector<uint32_t> place;
+  for (uint32_t i = 0; i < scene.paths.size(); ++i) {
+    const PathEvidence& path = scene.picture.paths[scene.paths[i]];
+    if (path.state != PathEvidence::State::kAlive || path.hops == nullptr) continue;
+    seen.push_back({scene.needs[i], path.host, 1, IsAbove(path, rules_) ? 1.0 : 0.0});
+    place.push_back(i);
+  }
+  for (Suspect& s : Localise(seen, components_, QueueRules())) {
+    double least_ns = INFINITY, sum_ns = 0;
+    for (uint32_t& i : s.explains) {
+      i = place[i];
+      const double queue_ns = scene.picture.paths[scene.paths[i]].queue_ns;
+      least_ns = std::min(least_ns, queue_ns);
+      sum_ns += queue_ns;
+    }
+    const Component& c = components_.at(s.component);
+    const bool incast = c.at_nic && c.links[0].second == c.nic;
+    Suspicion suspicion = Of(scene, incast ? Cause::kIncast : Cause::kCongestion, s);
+    suspicion.open_after = absl::Seconds(15);
+    suspicion.end_after = absl::Seconds(30);
+    suspicion.what.evidence.insert(
+        suspicion.what.evidence.begin(),
+        {absl::StrFormat("%d of %d paths over it queue, by the word of %d hosts", s.paths_bad,
+                         s.paths_bad + s.paths_well, s.hosts_bad),
+         absl::StrFormat("typical queueing delay %.0f us, at least %.0f us on each",
+                         sum_ns / 1e3 / static_cast<double>(s.explains.size()), least_ns / 1e3)});
+    Add(scene, std::move(suspicion));
+  }
+}
+
+}  // namespace cw::fleet

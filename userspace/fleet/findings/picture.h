@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the fleet's findings are made from: the newest word of every host on its paths, itself and others, at one
+// moment. Values; times are fleet time, ns since 1970, by the teller's clock, unless said otherwise.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "userspace/fleet/topology/topology.h"
+#include "userspace/fleet/topology/wiring.h"
+#include "userspace/model/addr.h"
+
+namespace cw::fleet {
+
+// One direction of one path, as one host tells of it.
+struct PathEvidence {
+  enum class State : uint8_t { kAlive, kDead, kNoWord };
+  uint32_t host = 0;  // the teller's place in Picture.hosts; paths of one host stand together
+  Addr source, destination;
+  uint16_t udp_port = 0;
+  const std::vector<Addr>* hops = nullptr;  // null: not known; zero address: silent
+  uint64_t hops_id = 0;
+  State state = State::kAlive;
+  uint32_t sent = 0, lost = 0;  // probes within the newest interval
+  double queue_ns = 0;          // typical (median) queueing delay; 0 = none or not known
+  double base_ns = 0;           // 0 = not known
+  int64_t time_ns = 0;          // end of the interval
+};
+
+struct NicFact {
+  std::string name;
+  Addr address;
+};
+
+struct HostEvidence {
+  std::string name;
+  bool connected = false;
+  int64_t last_seen_ns = 0;  // by the service's clock
+  int64_t newest_ns = 0;     // end of its newest interval
+  std::vector<NicFact> nics;
+  bool clock_known = false, clock_synced = false;
+};
+
+// An event of an agent's log, as far as findings need it.
+struct HostEvent {
+  std::string host, type, peer, flow;
+  uint64_t run = 0;
+  int64_t time_ns = 0;
+  bool alert = false;
+  std::vector<std::pair<std::string, std::string>> evidence;
+};
+
+struct Picture {
+  int64_t now_ns = 0;  // the service's clock
+  std::vector<HostEvidence> hosts;
+  std::vector<PathEvidence> paths;  // by host
+  const Topology* topology = nullptr;
+  const WiringReport* wiring = nullptr;
+  uint64_t fabric = 0;            // another number: another topology, or other NICs of hosts
+  std::vector<HostEvent> events;  // new since the picture before, in the order of their arrival
+};
+
+}  // namespace cw::fleet

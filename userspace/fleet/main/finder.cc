@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/main/finder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/hash/hash.h"
+#include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
+#include "userspace/fleet/query/finding_message.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace pb = cwfabric::v1;
+constexpr absl::Duration kPeriod = absl::Seconds(1);
+constexpr int64_t kFabricEveryNs = 5'000'000'000, kHopsEveryNs = 2'000'000'000;
+constexpr int64_t kEventsBackNs = 3'600'000'000'000;
+constexpr size_t kMostHopLists = 2'000'000, kEventsAtOnce = 10'000, kMostUnkept = 20'000;
+constexpr size_t kMostEvidence = 32;
+
+bool Concerns(const std::string& type) { return type == "nic" || type == "cause" || type == "clock" || type == "link"; }
+
+HostEvent EventOf(const StoredEvent& stored) {
+  HostEvent out{.host = stored.host, .type = stored.type, .run = stored.run, .time_ns = stored.time_ns};
+  pb::FleetEvent event;
+  if (!event.ParseFromString(stored.payload)) return out;
+  out.peer = event.event().peer();
+  out.flow = event.event().flow();
+  out.alert = event.event().severity() == pb::SEVERITY_ALERT;
+  for (const pb::Evidence& evidence : event.event().evidence()) {
+    if (out.evidence.size() < kMostEvidence) out.evidence.emplace_back(evidence.name(), evidence.value());
+  }
+  return out;
+}
+
+PathEvidence::State StateOf(PathState state) {
+  if (state == PathState::kDead) return PathEvidence::State::kDead;
+  return state == PathState::kUp || state == PathState::kSuspect ? PathEvidence::State::kAlive
+                                                                 : PathEvidence::State::kNoWord;
+}
+
+}  // namespace
+
+Finder::Finder(UplinkService& uplink, Store& store, FleetFile file)
+    : uplink_(uplink), store_(store), file_(std::move(file)), thread_([this] { Run(); }) {}
+
+Finder::~Finder() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = true;
+    ended_.notify_all();
+  }
+  thread_.join();
+}
+
+void Finder::Run() {
+  Resume();
+  for (std::unique_lock lock(mutex_); !end_; ended_.wait_for(lock, absl::ToChronoMilliseconds(kPeriod))) {
+    lock.unlock();
+    Look();
+    lock.lock();
+  }
+}
+
+// Told once, until another thing is wrong.
+void Finder::Complain(const absl::Status& status) {
+  const std::string text(status.message());
+  if (!status.ok() && text != complaint_) spdlog::error("findings: {}", text);
+  complaint_ = text;
+}
+
+void Finder::Resume() {
+  const absl::StatusOr<std::vector<StoredFinding>> open = store_.Findings({.open = true, .limit = Ledger::kMost});
+  if (!open.ok()) return Complain(open.status());
+  for (const StoredFinding& stored : *open) {
+    pb::FleetFinding message;
+    if (!message.ParseFromString(stored.body)) continue;
+    const absl::StatusOr<Finding> finding = FindingOf(message);
+    finding.ok() ? findings_.Resume(*finding, absl::GetCurrentTimeNanos()) : Complain(finding.status());
+  }
+}
+
+// Reverse paths are left out: hosts tell neither their hops nor whether they are dead; the peer tells both.
+void Finder::Copy(const LiveHost& live) {
+  Host& host = hosts_[live.host];
+  host.told.connected = live.connected;
+  host.told.last_seen_ns = absl::ToUnixNanos(live.last_seen);
+  if (host.run == live.run && host.batches == live.batches) return;
+  host.run = live.run;
+  host.batches = live.batches;
+  host.told.name = live.host;
+  host.told.newest_ns = live.newest_ns;
+  host.told.clock_known = live.clock_known;
+  host.told.clock_synced = live.clock_synced;
+  host.told.nics.clear();
+  for (const LiveHost::Nic& nic : live.nics) host.told.nics.push_back({nic.name, nic.address});
+  host.paths.clear();
+  for (const auto& [key, sample] : live.paths) {
+    if (key.reverse) continue;
+    host.paths.push_back({.source = key.local,
+                          .destination = key.remote,
+                          .udp_port = key.udp_port,
+                          .hops_id = sample.hops,
+                          .state = StateOf(sample.state),
+                          .sent = sample.sent,
+                          .lost = sample.lost,
+                          .queue_ns = sample.queue.QuantileNs(0.5),
+                          .base_ns = static_cast<double>(sample.base_ns),
+                          .time_ns = sample.time_ns});
+  }
+  host.lacks_hops = true;
+}
+
+void Finder::FillHops(const std::string& name, Host& host, int64_t now_ns) {
+  if (!host.lacks_hops) return;
+  const auto fill = [&] {
+    host.lacks_hops = false;
+    for (PathEvidence& path : host.paths) {
+      if (path.hops_id == 0) continue;
+      const auto known = hops_.find(path.hops_id);
+      path.hops = known == hops_.end() ? nullptr : &known->second;
+      host.lacks_hops |= path.hops == nullptr;
+    }
+  };
+  fill();
+  if (!host.lacks_hops || now_ns - host.asked_ns < kHopsEveryNs) return;
+  host.asked_ns = now_ns;
+  const absl::StatusOr<std::vector<HopList>> lists = store_.AllHops(name);
+  if (!lists.ok()) return;
+  for (const HopList& list : *lists) {
+    if (hops_.size() < kMostHopLists) hops_.try_emplace(list.id, list.hops);
+  }
+  fill();
+}
+
+void Finder::LookAtFabric(Picture& picture) {
+  uint64_t seen = 1;
+  for (const PathEvidence& path : picture.paths) {
+    if (path.hops != nullptr) seen += absl::HashOf(path.source, path.destination, path.hops_id);
+  }
+  for (const HostEvidence& host : picture.hosts) {
+    for (const NicFact& nic : host.nics) seen += absl::HashOf(host.name, nic.name, nic.address);
+  }
+  // Places of hosts are part of what is made of it.
+  for (size_t h = 0; h < picture.hosts.size(); ++h) seen += absl::HashOf(h, picture.hosts[h].name);
+  const bool first = fabric_ == 0;
+  if (seen != seen_fabric_ && (first || picture.now_ns - fabric_ns_ >= kFabricEveryNs)) {
+    std::vector<Trace> traces;
+    for (const PathEvidence& path : picture.paths) {
+      if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops});
+    }
+    topology_ = BuildTopology(traces, file_);
+    wiring_ = CompareWiring(topology_, file_);
+    seen_fabric_ = seen;
+    fabric_ns_ = picture.now_ns;
+    ++fabric_;
+  }
+  picture.topology = &topology_;
+  picture.wiring = &wiring_;
+  picture.fabric = absl::HashOf(fabric_, picture.hosts.size());
+}
+
+std::vector<HostEvent> Finder::NewEvents(int64_t now_ns) {
+  std::vector<HostEvent> events;
+  EventQuery query{.after = events_after_, .limit = kEventsAtOnce};
+  if (!events_begun_) query.from_ns = now_ns - kEventsBackNs;
+  const absl::StatusOr<EventPage> page = store_.Events(query);
+  if (!page.ok()) {
+    Complain(page.status());
+    return events;
+  }
+  for (const StoredEvent& stored : page->events) {
+    // What a spool brings later than that holds no more.
+    if (Concerns(stored.type) && stored.time_ns > now_ns - kEventsBackNs) events.push_back(EventOf(stored));
+  }
+  events_after_ = page->next;
+  events_begun_ |= page->events.size() < kEventsAtOnce;
+  return events;
+}
+
+void Finder::Look() {
+  uplink_.EachHost([this](const LiveHost& live) { Copy(live); });
+  Picture picture{.now_ns = absl::GetCurrentTimeNanos()};
+  for (auto& [name, host] : hosts_) {
+    FillHops(name, host, picture.now_ns);
+    const auto place = static_cast<uint32_t>(picture.hosts.size());
+    picture.hosts.push_back(host.told);
+    for (PathEvidence& path : host.paths) {
+      path.host = place;
+      picture.paths.push_back(path);
+    }
+  }
+  LookAtFabric(picture);
+  picture.events = NewEvents(picture.now_ns);
+  Keep(findings_.Evaluate(picture));
+}
+
+void Finder::Keep(const std::vector<Finding>& changed) {
+  for (const Finding& f : changed) {
+    const std::string what = std::string(CauseName(f.cause)) + ": " + f.scope;
+    f.end_ns == 0 ? spdlog::warn("{} ({}): {}", what, IdText(f.id), f.evidence.empty() ? "" : f.evidence[0])
+                  : spdlog::info("{} ({}) is over", what, IdText(f.id));
+    if (unkept_.size() < kMostUnkept || unkept_.contains(f.id)) unkept_[f.id] = f;
+  }
+  if (unkept_.empty()) return;
+  std::vector<StoredFinding> rows;
+  for (const auto& [id, f] : unkept_) rows.push_back({id, f.start_ns, f.end_ns, MessageOf(f).SerializeAsString()});
+  const absl::Status kept = store_.PutFindings(rows);
+  if (kept.ok()) unkept_.clear();
+  Complain(kept);
+}
+
+}  // namespace cw::fleet

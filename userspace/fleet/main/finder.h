@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Looks for what is wrong every second, and keeps what is found. A thread of its own. It asks the live state host by
+// host, and copies only from those that told something new, so that agents' streams wait for no more than one host.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/node_hash_map.h"
+#include "userspace/fleet/findings/findings.h"
+#include "userspace/fleet/main/uplink_service.h"
+#include "userspace/fleet/store/store.h"
+#include "userspace/fleet/topology/fleet_file.h"
+
+namespace cw::fleet {
+
+class Finder {
+ public:
+  Finder(UplinkService& uplink, Store& store, FleetFile file);
+  ~Finder();
+
+ private:
+  struct Host {
+    HostEvidence told;
+    std::vector<PathEvidence> paths;
+    uint64_t run = 0, batches = 0;
+    int64_t asked_ns = 0;  // for its hop lists
+    bool lacks_hops = false;
+  };
+
+  void Run();
+  void Resume();
+  void Look();
+  void Copy(const LiveHost& live);
+  void FillHops(const std::string& name, Host& host, int64_t now_ns);
+  void LookAtFabric(Picture& picture);
+  std::vector<HostEvent> NewEvents(int64_t now_ns);
+  void Keep(const std::vector<Finding>& changed);
+  void Complain(const absl::Status& status);
+
+  UplinkService& uplink_;
+  Store& store_;
+  const FleetFile file_;
+  Findings findings_;
+  std::map<std::string, Host> hosts_;
+  absl::node_hash_map<uint64_t, std::vector<Addr>> hops_;  // by their name, which is of their content
+  Topology topology_;
+  WiringReport wiring_;
+  uint64_t fabric_ = 0, seen_fabric_ = 0;
+  int64_t fabric_ns_ = 0;
+  bool events_begun_ = false;
+  uint64_t events_after_ = 0;
+  std::map<uint64_t, Finding> unkept_;  // the store did not take them
+  std::string complaint_;
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool end_ = false;
+  std::thread thread_;
+};
+
+}  // namespace cw::fleet
