@@ -199,6 +199,7 @@ class Agent final : public api::AgentView {
     bool offloads_roce = false;
     double rate_bps = 0;                    // of its link, 0 = not known
     std::vector<std::string> rdma_devices;  // as RDMA netlink told last
+    bool had_rdma = false;                  // it told of one since the start
     std::unique_ptr<NicNode> node;          // its own clock; null: it has none, or none is wanted
     std::string clock_note;                 // why
     bool has_line = false;                  // in the map cw_nic_lines

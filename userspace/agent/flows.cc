@@ -160,6 +160,7 @@ void Agent::ReadKernelQps() {
   std::vector<rdma::QpInfo> list;
   datagram_qps_.clear();
   for (const Nic& nic : nics_) {
+    if (nic.had_rdma) cover.addresses.insert(nic.address);  // with the device all of its queue pairs went
     for (const rdma::Link& link : *links) {
       if (nic.ifindex != link.ifindex) continue;
       cover.addresses.insert(nic.address);
@@ -195,6 +196,7 @@ void Agent::NameRdmaDevices(const std::vector<rdma::Link>& links) {
     for (const rdma::Link& link : links) {
       if (link.ifindex == nic.ifindex) nic.rdma_devices.push_back(link.device);
     }
+    nic.had_rdma = nic.had_rdma || !nic.rdma_devices.empty();
   }
 }
 
