@@ -36,7 +36,7 @@ void* Plugin::Start(void* context, uint32_t type, void* parent, const std::funct
     std::memset(&event, 0xaa, sizeof(event.type));
     std::memcpy(&event, &type, 1);
   }
-  const size_t size = version_ == 4 ? CW_NCCL_EVENT4_SIZE : CW_NCCL_EVENT_SIZE;
+  const size_t size = cw_nccl_event_size(version_);
   void* exact = std::malloc(size);  // so that a sanitizer sees who reads on
   std::memcpy(exact, &event, size);
   void* handle = reinterpret_cast<void*>(~uintptr_t{0});

@@ -22,12 +22,12 @@ struct pair {
 };
 
 static struct pair pairs[CWP_PAIRS];
-static const struct cw_nccl_profiler* others[7]; /* by version; null: not asked for, or it has none */
+static const struct cw_nccl_profiler* others[8]; /* by version; null: not asked for, or it has none */
 static int other_mask;                           /* which the other may change at any time */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 void cwp_open_chain(int version) {
-  static const char* const names[] = {"ncclProfiler_v4", "ncclProfiler_v5", "ncclProfiler_v6"};
+  static const char* const names[] = {"ncclProfiler_v4", "ncclProfiler_v5", "ncclProfiler_v6", "ncclProfiler_v7"};
   static void* library;
   const char* path = secure_getenv("CWFABRIC_NCCL_PROFILER_CHAIN");
   if (!path || !*path) return;
@@ -74,7 +74,7 @@ static void* start_other(const struct cwp_context* context, uint32_t type, const
   void* handle = NULL;
   if (!context->chained || !(__atomic_load_n(&other_mask, __ATOMIC_RELAXED) & (int)type)) return NULL;
   memset(&copy, 0, sizeof(copy));
-  memcpy(&copy, event, context->version == 4 ? CW_NCCL_EVENT4_SIZE : CW_NCCL_EVENT_SIZE);
+  memcpy(&copy, event, cw_nccl_event_size(context->version));
   copy.parent = other_parent(type, event);
   if (context->version > 4) {
     void** group = type == CW_NCCL_COLL  ? &copy.u.coll.parent_group

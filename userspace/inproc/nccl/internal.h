@@ -12,7 +12,7 @@
 /* One communicator, as NCCL holds it. */
 struct cwp_context {
   uint64_t comm; /* handle */
-  int version;   /* of the interface: 4, 5 or 6 */
+  int version;   /* of the interface: 4 to 7 */
   void* chained; /* the other profiler's context, see chain.c */
 };
 

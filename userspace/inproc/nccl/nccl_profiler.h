@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NCCL's profiler interface, versions 4 to 6, as its binary layout is (x86-64, measured on NCCL 2.27 to 2.30): own
- * declarations of the parts that are used here. Sizes and offsets are checked below. */
+/* NCCL's profiler interface, versions 4 to 7, as its binary layout is (x86-64, measured on NCCL 2.27 to 2.30, 7 read in
+ * its source): own declarations of the parts that are used here. Sizes and offsets are checked below. */
 #ifndef CW_NCCL_PROFILER_H
 #define CW_NCCL_PROFILER_H
 #include <stddef.h>
@@ -33,7 +33,8 @@ enum { /* states of recordEventState */
        CW_NCCL_KERNEL_CH_STOP = 22,
 };
 
-/* What an event is about. In version 4 the type is one byte and there is no parent_group: sizeof is 104 then. */
+/* What an event is about. In version 4 the type is one byte and there is no parent_group. Before version 7 it ends
+ * behind that: see the sizes below. */
 struct cw_nccl_event {
   uint64_t type;
   void* parent;
@@ -53,7 +54,10 @@ struct cw_nccl_event {
       uint8_t warps;
       const char* algorithm;
       const char* protocol;
-      void* parent_group; /* version 5 and later */
+      void* parent_group;         /* version 5 and later */
+      const char* kernel_variant; /* version 7, as what follows */
+      uint8_t symmetric;
+      uint64_t user_tag; /* 0: none */
     } coll;
     struct {
       const char* function;
@@ -63,6 +67,7 @@ struct cw_nccl_event {
       int32_t peer;
       uint8_t channels;
       void* parent_group; /* version 5 and later */
+      uint64_t user_tag;  /* version 7 */
     } p2p;
     struct {
       int32_t pid;
@@ -113,7 +118,7 @@ typedef int (*cw_nccl_init4)(void** context, int* mask, const char* name, uint64
 typedef int (*cw_nccl_init5)(void** context, uint64_t id, int* mask, const char* name, int nodes, int ranks, int rank,
                              cw_nccl_log log);
 
-/* The two tables differ in init alone. All functions return 0. */
+/* The tables differ in init alone, and in what events hold. All functions return 0. */
 struct cw_nccl_profiler {
   const char* name;
   union {
@@ -132,7 +137,7 @@ struct cw_nccl_profiler {
 #define CW_NCCL_CHECK(what) _Static_assert(what, #what)
 #endif
 #define CW_NCCL_AT(field, at) CW_NCCL_CHECK(offsetof(struct cw_nccl_event, field) == (at))
-CW_NCCL_CHECK(sizeof(struct cw_nccl_event) == 112);
+CW_NCCL_CHECK(sizeof(struct cw_nccl_event) == 136);
 CW_NCCL_CHECK(sizeof(struct cw_nccl_profiler) == 48);
 CW_NCCL_CHECK(sizeof(struct cw_nccl_net_ib) == 40);
 CW_NCCL_CHECK(offsetof(struct cw_nccl_net_ib, wr_id) == 16 && offsetof(struct cw_nccl_net_ib, opcode) == 24);
@@ -147,11 +152,15 @@ CW_NCCL_AT(u.coll.channels, 80);
 CW_NCCL_AT(u.coll.algorithm, 88);
 CW_NCCL_AT(u.coll.protocol, 96);
 CW_NCCL_AT(u.coll.parent_group, 104);
+CW_NCCL_AT(u.coll.kernel_variant, 112);
+CW_NCCL_AT(u.coll.symmetric, 120);
+CW_NCCL_AT(u.coll.user_tag, 128);
 CW_NCCL_AT(u.p2p.datatype, 40);
 CW_NCCL_AT(u.p2p.count, 48);
 CW_NCCL_AT(u.p2p.peer, 56);
 CW_NCCL_AT(u.p2p.channels, 60);
 CW_NCCL_AT(u.p2p.parent_group, 64);
+CW_NCCL_AT(u.p2p.user_tag, 72);
 CW_NCCL_AT(u.op.channel, 28);
 CW_NCCL_AT(u.op.peer, 32);
 CW_NCCL_AT(u.op.steps, 36);
@@ -159,6 +168,7 @@ CW_NCCL_AT(u.op.chunk, 40);
 CW_NCCL_AT(u.op.is_send, 44);
 CW_NCCL_AT(u.kernel.gpu_timer, 32);
 CW_NCCL_AT(u.net.data, 32);
-enum { CW_NCCL_EVENT4_SIZE = 104, CW_NCCL_EVENT_SIZE = 112 };
+/* Of an event as NCCL hands it over: nothing beyond is its own. */
+static inline size_t cw_nccl_event_size(int version) { return version == 4 ? 104 : version < 7 ? 112 : 136; }
 
 #endif

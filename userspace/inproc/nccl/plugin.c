@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL loads: versions 4, 5 and 6 of its profiler interface. Every call returns 0, whatever happens: a profiler
+/* What NCCL loads: versions 4 to 7 of its profiler interface. Every call returns 0, whatever happens: a profiler
  * must not end a training. */
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +46,11 @@ static int init5(void** context, uint64_t id, int* mask, const char* name, int n
 static int init6(void** context, uint64_t id, int* mask, const char* name, int nodes, int ranks, int rank,
                  cw_nccl_log log) {
   return init(6, context, mask, id, name, nodes, ranks, rank, log);
+}
+
+static int init7(void** context, uint64_t id, int* mask, const char* name, int nodes, int ranks, int rank,
+                 cw_nccl_log log) {
+  return init(7, context, mask, id, name, nodes, ranks, rank, log);
 }
 
 static int start(struct cwp_context* context, uint32_t type, void** handle, struct cw_nccl_event* event) {
@@ -106,3 +111,9 @@ static int finalize(void* context) {
 CW_EXPORT struct cw_nccl_profiler ncclProfiler_v4 = {"cwfabric", {.v4 = init4}, start4, stop, state, finalize};
 CW_EXPORT struct cw_nccl_profiler ncclProfiler_v5 = {"cwfabric", {.v5 = init5}, start5, stop, state, finalize};
 CW_EXPORT struct cw_nccl_profiler ncclProfiler_v6 = {"cwfabric", {.v5 = init6}, start5, stop, state, finalize};
+
+/* Some builds of RCCL look for one function more behind the table of version 7: there is none. */
+CW_EXPORT struct {
+  struct cw_nccl_profiler table;
+  void* none;
+} ncclProfiler_v7 = {{"cwfabric", {.v5 = init7}, start5, stop, state, finalize}, NULL};
