@@ -216,6 +216,26 @@ TEST_F(Doctor, RpFilterTakesTheStricterOfTwo) {
   EXPECT_EQ(CheckRpFilter(roots_, "eth0", 2).seen, "loose");
 }
 
+TEST_F(Doctor, OffloadsThatHidePacketsAreNamed) {
+  Interface nic{.name = "eth0", .strips_vlan = true};
+  EXPECT_EQ(CheckNicOffloads(nic).result, Result::kOk) << "no VLAN is on it";
+  nic.vlans = {"eth0.100"};
+  Check check = CheckNicOffloads(nic);
+  EXPECT_EQ(check.result, Result::kWarn);
+  EXPECT_THAT(check.seen, HasSubstr("eth0.100"));
+  EXPECT_EQ(check.todo, "ethtool -K eth0 rxvlan off");
+  nic.merges = true;
+  EXPECT_EQ(CheckNicOffloads(nic).todo, "ethtool -K eth0 rxvlan off lro off");
+}
+
+TEST_F(Doctor, SaysWhetherAttachingStopsTheNic) {
+  Interface nic{.name = "eth0", .driver = "veth"};
+  EXPECT_EQ(CheckAttach(nic, false).result, Result::kOk);
+  nic.driver = "bnxt_en";
+  EXPECT_EQ(CheckAttach(nic, false).result, Result::kWarn);
+  EXPECT_EQ(CheckAttach(nic, true).result, Result::kOk) << "it is over";
+}
+
 class FakeKernel final : public LiveProbe {
  public:
   absl::StatusOr<std::vector<Interface>> Interfaces() override { return interfaces; }

@@ -340,8 +340,8 @@ absl::Status Agent::OpenNics() {
         return attached.status();
       }
     }
-    nic.by_verbs = transport == config::Transport::kVerbs ||
-                   (transport == config::Transport::kAuto && nic.offloads_roce && !nic.attached);
+    const bool may_choose = transport == config::Transport::kAuto || transport == config::Transport::kOffload;
+    nic.by_verbs = transport == config::Transport::kVerbs || (may_choose && nic.offloads_roce && !nic.attached);
     nic.hears_verbs = transport == config::Transport::kAuto && nic.attached;
     OpenNicClock(nic);
     nics_.push_back(std::move(nic));

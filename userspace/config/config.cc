@@ -123,7 +123,8 @@ void CheckKeysAndProbe(const Config& config, const Complain& complain) {
                                             65536 - config.probe.first_port, config.probe.first_port));
   }
   const bool verbs = std::any_of(config.nics.begin(), config.nics.end(), [&](const NicConfig& nic) {
-    return TransportOf(nic, config.probe) != Transport::kKernel;
+    const Transport transport = TransportOf(nic, config.probe);
+    return transport == Transport::kVerbs || transport == Transport::kAuto;
   });
   if (verbs && config.probe.first_port < 49152) {
     complain("probe.first_port",
@@ -306,6 +307,8 @@ Transport TransportOf(const NicConfig& nic, const ProbeConfig& probe) {
       return Transport::kVerbs;
     case NicTransport::kAuto:
       return Transport::kAuto;
+    case NicTransport::kOffload:
+      return Transport::kOffload;
     case NicTransport::kProbe:
       break;
   }

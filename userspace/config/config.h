@@ -31,9 +31,10 @@ enum class Attach { kAuto, kNative, kGeneric, kNone };
 // Who stamps the arrival of probes for the clock. kHardware: the NIC, where its driver gives stamps to XDP (Linux 6.3).
 enum class RxStamps { kSoftware, kHardware };
 
-// What probes of a NIC go by. kAuto: verbs where the NIC offloads RoCE and nothing is attached, else the kernel.
-enum class Transport { kKernel, kVerbs, kAuto };
-enum class NicTransport { kProbe, kKernel, kVerbs, kAuto };  // kProbe: as probe.transport says
+// What probes of a NIC go by. kOffload: verbs where the NIC offloads RoCE and nothing is attached, else the kernel.
+// kAuto: the same, and the kernel's end understands peers by verbs.
+enum class Transport { kKernel, kVerbs, kAuto, kOffload };
+enum class NicTransport { kProbe, kKernel, kVerbs, kAuto, kOffload };  // kProbe: as probe.transport says
 // How the thread that answers probes by verbs waits for them.
 enum class VerbsWait { kEvents, kBusy };
 
@@ -77,7 +78,7 @@ struct ProbeConfig {
   bool lock_memory = true;                                 // keeps the agent's memory in RAM where permitted
   absl::Duration clock_interval = absl::Milliseconds(20);  // round interval of idle pairs that measure the clock
   int clock_neighbours = 4;                                // to so many hosts; 0: none, all idle pairs are alike
-  Transport transport = Transport::kKernel;
+  Transport transport = Transport::kOffload;
   int verbs_port = 47910;  // UDP: agents tell each other their probe queue pairs there
   VerbsWait verbs_wait = VerbsWait::kEvents;
 };

@@ -128,11 +128,11 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
   Number(v, "clock_neighbours", probe.clock_neighbours, {0, 64},
          "How many hosts are probed so, of those that the clock is compared with; 0 for none. Costs clock_neighbours × "
          "paths ÷ clock_interval probes per second: 4 × 8 ÷ 20 ms = 1600.");
-  Pick(v, "transport", probe.transport, TransportWords(),
-       "What probes go by: the kernel; a UD queue pair of the NIC (verbs), and then nothing is attached to it; auto "
-       "takes verbs where the NIC offloads RoCE, and elsewhere the kernel with an ear for peers by verbs. Not yet run "
-       "on "
-       "a NIC that offloads.");
+  Pick(
+      v, "transport", probe.transport, TransportWords(),
+      "What probes go by: the kernel; a UD queue pair of the NIC (verbs), and then nothing is attached to it; offload "
+      "takes verbs where the NIC offloads RoCE, and elsewhere the kernel; auto does the same, with an ear for peers by "
+      "verbs, for fleets with NICs of both kinds. Not yet run on a NIC that offloads.");
   Number(v, "verbs_port", probe.verbs_port, {1, 65535},
          "UDP port on which agents tell each other their probe queue pairs (verbs, auto); the same on all hosts.");
   Pick(v, "verbs_wait", probe.verbs_wait, VerbsWaitWords(),
@@ -412,8 +412,7 @@ void Walk(Visitor& v, Config& config) {
   Words(v, "state_dir", config.state_dir, TextRule::kPath,
         "Folder of what has to outlive a reboot (the last session); empty takes /var/lib/cwfabric/INSTANCE.");
   Words(v, "peers_file", config.peers_file, TextRule::kPath, "More [[peer]] tables.");
-  Words(v, "peers_dir", config.peers_dir, TextRule::kPath,
-        "A folder whose *.toml files hold [[peer]] tables.");
+  Words(v, "peers_dir", config.peers_dir, TextRule::kPath, "A folder whose *.toml files hold [[peer]] tables.");
   WalkKeys(v, config.keys);
   WalkProbe(v, config.probe);
   WalkLiveness(v, config.liveness);
@@ -454,12 +453,12 @@ const std::vector<std::string>& RxStampsWords() {
 }
 
 const std::vector<std::string>& TransportWords() {
-  static const auto& words = *new std::vector<std::string>{"kernel", "verbs", "auto"};
+  static const auto& words = *new std::vector<std::string>{"kernel", "verbs", "auto", "offload"};
   return words;
 }
 
 const std::vector<std::string>& NicTransportWords() {
-  static const auto& words = *new std::vector<std::string>{"probe", "kernel", "verbs", "auto"};
+  static const auto& words = *new std::vector<std::string>{"probe", "kernel", "verbs", "auto", "offload"};
   return words;
 }
 

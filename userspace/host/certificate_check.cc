@@ -37,7 +37,8 @@ Check JudgeFile(const CertificateFile& file, uint32_t agent_uid) {
 
 Check CheckCertificates(const CertificateFacts& facts, absl::Time now) {
   if (!facts.problem.empty())
-    return {kName, CertificateResult::kFail, facts.problem, "nobody can connect over TCP; cwctl certs host makes a new one"};
+    return {kName, CertificateResult::kFail, facts.problem,
+            "nobody can connect over TCP; cwctl certs host makes a new one"};
   Check worst = {kName, CertificateResult::kOk, "", ""};
   for (const CertificateFile& file : facts.files) {
     const Check judged = JudgeFile(file, facts.agent_uid);

@@ -167,8 +167,11 @@ std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorIn
     checks.push_back(CheckNicUp(nic.name, interface));
     if (interface == nullptr) continue;
     checks.push_back(CheckMtu(*interface));
-    checks.push_back(ports.ok() ? CheckOffload(nic.name, devices) : RdmaUnknown(nic.name, ports.status()));
+    const Check past_kernel = ports.ok() ? CheckOffload(nic.name, devices) : RdmaUnknown(nic.name, ports.status());
+    checks.push_back(past_kernel);
+    checks.push_back(CheckNicOffloads(*interface));
     checks.push_back(AttachCheck(nic));
+    if (past_kernel.result != Result::kWarn) checks.push_back(CheckAttach(*interface, nic.ingress == "native"));
     checks.push_back(ProgramsCheck(live, nic.name));
     checks.push_back(CheckRpFilter(roots, nic.name, nics.size()));
   }

@@ -89,7 +89,8 @@ Check CheckJit(const Roots& roots) {
   }
   if (*enabled == "1") return {"BPF JIT", KernelResult::kOk, "on", ""};
   if (*enabled == "2") {
-    return {"BPF JIT", KernelResult::kWarn, "on, with debug output to the kernel log", "sysctl -w net.core.bpf_jit_enable=1"};
+    return {"BPF JIT", KernelResult::kWarn, "on, with debug output to the kernel log",
+            "sysctl -w net.core.bpf_jit_enable=1"};
   }
   return {"BPF JIT", KernelResult::kFail, "off: each packet costs about ten times as much",
           "sysctl -w net.core.bpf_jit_enable=1"};

@@ -23,9 +23,12 @@ struct AttachedProgram {
 // A network device of the present network namespace. /sys does not tell: it shows the namespace that mounted it.
 struct Interface {
   std::string name;
-  std::string state;    // "up", "no carrier", "down"
-  int mtu = 0;          // bytes
-  bool on_bus = false;  // a device on a bus (PCI, virtio, …), not a virtual one
+  std::string state;                         // "up", "no carrier", "down"
+  int mtu = 0;                               // bytes
+  bool on_bus = false;                       // a device on a bus (PCI, virtio, …), not a virtual one
+  std::string driver;                        // as ethtool names it; "" = not told
+  bool strips_vlan = false, merges = false;  // receive VLAN offload, large receive offload
+  std::vector<std::string> vlans;            // devices with a VLAN of it
 };
 
 // A port of an RDMA device over a network device of the present network namespace.

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
@@ -121,6 +122,42 @@ Check CheckOffload(const std::string& nic, const std::vector<RdmaDevice>& device
     return {name, NicResult::kOk, absl::StrJoin(software, ", ") + ": soft-RoCE, its packets pass the kernel", ""};
   }
   return {name, NicResult::kOk, "no RDMA device: RoCE packets, if any, pass the kernel", ""};
+}
+
+Check CheckNicOffloads(const Interface& interface) {
+  const std::string name = "offloads " + interface.name;
+  std::vector<std::string> seen, fixes;
+  if (interface.strips_vlan && !interface.vlans.empty()) {
+    seen.push_back(absl::StrCat("the NIC takes off VLAN tags before XDP sees them, and ",
+                                absl::StrJoin(interface.vlans, ", "), " is on it"));
+    fixes.push_back("rxvlan off");
+  }
+  if (interface.merges) {
+    seen.push_back("large receive offload merges packets, and most drivers refuse XDP beside it");
+    fixes.push_back("lro off");
+  }
+  if (!seen.empty()) {
+    return {name, NicResult::kWarn, absl::StrJoin(seen, "; "),
+            absl::StrCat("ethtool -K ", interface.name, " ", absl::StrJoin(fixes, " "))};
+  }
+  return {
+      name, NicResult::kOk,
+      interface.strips_vlan ? "VLAN tags are taken off before XDP, and no VLAN is on it" : "none that hides packets",
+      ""};
+}
+
+// By Linux 6.12's drivers: what their ndo_bpf does with a running device when the first program comes or the last goes.
+Check CheckAttach(const Interface& interface, bool attached) {
+  static constexpr std::array kReopen = {"mlx5_core", "mlx4_en", "bnxt_en", "ice",  "i40e", "ixgbe",
+                                         "ixgbevf",   "igb",     "igc",     "qede", "ena",  "nfp"};
+  const std::string name = "attach " + interface.name;
+  const bool stops = std::any_of(kReopen.begin(), kReopen.end(), [&](const char* d) { return interface.driver == d; });
+  if (!stops) return {name, NicResult::kOk, "this driver takes a program without stopping its queues", ""};
+  if (attached) return {name, NicResult::kOk, "done; this driver opened its queues anew for it", ""};
+  return {
+      name, NicResult::kWarn,
+      absl::StrCat(interface.driver, " opens its queues anew when a program comes or goes: packets are lost meanwhile"),
+      "start the agent while no job runs; restarts and upgrades keep the program and disturb nothing"};
 }
 
 Check CheckRpFilter(const Roots& roots, const std::string& nic, size_t nics) {

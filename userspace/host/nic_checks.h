@@ -42,6 +42,10 @@ Check CheckNicUp(const std::string& nic, const Interface* interface);
 Check CheckMtu(const Interface& interface);
 // Whether RoCE of this NIC passes the kernel.
 Check CheckOffload(const std::string& nic, const std::vector<RdmaDevice>& devices);
+// Offloads that hide from the programs what arrives.
+Check CheckNicOffloads(const Interface& interface);
+// Whether attaching stops the device's queues for a moment. attached: it is over.
+Check CheckAttach(const Interface& interface, bool attached);
 // nics: all that the agent watches; strict filtering harms only where several share a subnet.
 Check CheckRpFilter(const Roots& roots, const std::string& nic, size_t nics);
 
