@@ -74,7 +74,7 @@ bench-clock: deps-build deps-bench deps-vm
 soak-liveness: deps-build deps-bench
 	$(call run_bench,liveness_soak)
 
-# What agents hold over SOAK_MINUTES (30) of load: build/bench/soak.json. Fails when something grows.
+# What agents hold over SOAK_MINUTES (30) of load: build/bench/soak.json. Fails when something grows, or healthy paths are called dead.
 soak: deps-build deps-bench
 	$(call run_bench,soak)
 

@@ -78,15 +78,17 @@ class EventPrinter {
     if (!session_.json && seen_ != 0 && event.seq() > seen_ + 1)
       std::cout << absl::StrFormat("  … %s lost …\n", Counted(event.seq() - seen_ - 1, "event"));
     seen_ = event.seq();
+    run_ = event.run();
   }
   bool More() const { return static_cast<bool>(std::cout) && (count_ == 0 || shown_ < count_); }
   uint64_t shown() const { return shown_; }
   uint64_t seen() const { return seen_; }
+  uint64_t run() const { return run_; }
 
  private:
   const Session& session_;
   const uint64_t count_;
-  uint64_t shown_ = 0, seen_ = 0;
+  uint64_t shown_ = 0, seen_ = 0, run_ = 0;
 };
 
 // The newest --last of those kept that pass.
@@ -110,6 +112,7 @@ absl::Status Follow(Session& session, const EventOptions& options, EventPrinter&
   v1::EventsRequest request;
   request.set_follow(true);
   request.set_after_seq(printer.seen());
+  request.set_after_run(printer.run());
   return session.Agent().Events(request, [&](const v1::Event& event) {
     printer.See(event);
     return options.filter.Passes(event) ? printer.Show(event) : printer.More();
@@ -169,7 +172,8 @@ void AddEventVerbs(CLI::App& app, Session& session) {
                    "Only " + absl::StrJoin(EventTypes(), ", ") + "; several with commas or repeated")
       ->delimiter(',')
       ->allow_extra_args(false);
-  verb->add_option("--peer", options->filter.peers, "Only events about this peer (name); several with commas or repeated")
+  verb->add_option("--peer", options->filter.peers,
+                   "Only events about this peer (name); several with commas or repeated")
       ->delimiter(',')
       ->allow_extra_args(false);
   verb->add_option("--match", options->filter.matches,

@@ -40,6 +40,15 @@ TEST(EventLog, NumbersAndKeepsTheNewest) {
   EXPECT_TRUE(log.After(99).empty());
 }
 
+TEST(EventLog, EachRunHasANumberOfItsOwn) {
+  EventLog log, next;
+  EXPECT_NE(log.run(), 0u);
+  EXPECT_NE(log.run(), next.run());
+  log.Add({.type = "agent", .text = "x"});
+  EXPECT_EQ(log.After(0).at(0).run, log.run());
+  EXPECT_NE(ToJsonLine(log.After(0).at(0)).find("\"run\":\""), std::string::npos);
+}
+
 TEST(EventLog, AWaitingReaderIsWoken) {
   EventLog log;
   std::thread writer([&] { log.Add(Say("now")); });

@@ -69,10 +69,10 @@ std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Ag
 }
 
 // Null: none is wanted.
-std::unique_ptr<Uplink> StartUplink(const config::Config& config, Agent& agent) {
+std::unique_ptr<Uplink> StartUplink(const config::Config& config, Agent& agent, uint64_t told) {
   if (config.fleet.endpoints.empty()) return nullptr;
   absl::StatusOr<std::unique_ptr<Uplink>> uplink;
-  absl::Status status = rights::RunWithout([&] { uplink = Uplink::Start(config, agent); });
+  absl::Status status = rights::RunWithout([&] { uplink = Uplink::Start(config, agent, told); });
   if (status.ok()) status = uplink.status();
   if (status.ok()) return *std::move(uplink);
   agent.Tell({.type = "fleet",
@@ -96,6 +96,7 @@ struct Beside {
   bool ended = false;
   std::unique_ptr<metrics::Exporter> metrics;
   std::unique_ptr<Uplink> uplink;
+  uint64_t told = 0;  // the newest event that an uplink before this one told
 
   void End() {
     std::lock_guard lock(mutex);
@@ -128,8 +129,9 @@ void Reload(config::Config& running, const std::string& path, Agent& agent, Besi
     beside.metrics = StartMetrics(*taken, agent);
   }
   if (changed("fleet.")) {
-    beside.uplink.reset();
-    beside.uplink = StartUplink(*taken, agent);
+    if (beside.uplink != nullptr) beside.told = beside.uplink->End();
+    beside.uplink.reset();  // its spool is the next one's
+    beside.uplink = StartUplink(*taken, agent, beside.told);
   }
   running = *taken;
 }
@@ -154,7 +156,7 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
                                                                .lab_nic = time->lab_nic,
                                                                .lab_nic_clock = time->lab_nic_clock});
   if (!agent.ok()) return Fail(agent.status());
-  Beside beside{.metrics = StartMetrics(config, **agent), .uplink = StartUplink(config, **agent)};
+  Beside beside{.metrics = StartMetrics(config, **agent), .uplink = StartUplink(config, **agent, 0)};
   std::thread waiter([&, running = config]() mutable {
     rights::KeepOnly(rights::kNone).IgnoreError();  // it reads files
     int signal = 0;

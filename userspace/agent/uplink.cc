@@ -209,11 +209,12 @@ void Uplink::Impl::Collect() {
 
 Uplink::Uplink(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& config, Agent& agent) {
+absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& config, Agent& agent, uint64_t told) {
   const uplink::SpoolLimits limits{.bytes = static_cast<uint64_t>(config.fleet.spool_mib) << 20};
   absl::StatusOr<std::unique_ptr<uplink::Spool>> spool = uplink::Spool::Open(config.SpoolDir(), limits, absl::Now());
   if (!spool.ok()) return spool.status();
   auto impl = std::make_unique<Impl>(config, agent);
+  impl->after_seq = told;
   Impl* const inner = impl.get();
   uplink::ClientOptions options{.host = agent.host_name(),
                                 .run = impl->run,
@@ -232,10 +233,13 @@ absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& conf
   return std::unique_ptr<Uplink>(new Uplink(std::move(impl)));
 }
 
-Uplink::~Uplink() {
+uint64_t Uplink::End() {
   impl_->stop.store(true);
-  impl_->thread.join();
+  if (impl_->thread.joinable()) impl_->thread.join();
   impl_->client.reset();
+  return impl_->after_seq;
 }
+
+Uplink::~Uplink() { End(); }
 
 }  // namespace cw::agent

@@ -17,8 +17,11 @@ class Agent;
 
 class Uplink {
  public:
-  // `agent` outlives it. Errors: the spool's; a host name that is none.
-  static absl::StatusOr<std::unique_ptr<Uplink>> Start(const config::Config& config, Agent& agent);
+  // `agent` outlives it. told: events up to this one of the agent's were told by an uplink before. Errors: the spool's;
+  // a host name that is none.
+  static absl::StatusOr<std::unique_ptr<Uplink>> Start(const config::Config& config, Agent& agent, uint64_t told);
+  // Ends it: what there is to tell is in the spool. The newest event that is.
+  uint64_t End();
   // After the agent's Run: the last events are in the spool then.
   ~Uplink();
 

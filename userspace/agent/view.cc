@@ -567,11 +567,13 @@ bool Passes(const v1::EventsRequest& request, const telemetry::Event& event) {
 
 absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& request, absl::Duration wait) {
   std::vector<v1::Event> out;
-  const size_t last = request.after_seq() == 0 ? request.last() : 0;  // 0: all
+  const bool of_this_run = request.after_run() == 0 || request.after_run() == events_.run();
+  const uint64_t after_seq = of_this_run ? request.after_seq() : 0;
+  const size_t last = after_seq == 0 ? request.last() : 0;  // 0: all
   const auto keep_last = [&](size_t most) {
     if (last > 0 && out.size() > most) out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(last));
   };
-  uint64_t after = request.after_seq();
+  uint64_t after = after_seq;
   if (last > 0 && request.type().empty() && request.match().empty())
     after = events_.newest() - std::min<uint64_t>(events_.newest(), last);
   const absl::Time deadline = absl::Now() + wait;

@@ -117,6 +117,7 @@ v1::Check::Result ToApi(host::Check::Result result) {
 v1::Event ToApi(const telemetry::Event& event) {
   v1::Event out;
   out.set_seq(event.seq);
+  out.set_run(event.run);
   out.set_time_unix_ns(event.time_unix_ns);
   out.set_type(event.type);
   out.set_severity(static_cast<v1::Severity>(event.severity));

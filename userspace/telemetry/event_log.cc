@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,11 +30,19 @@ const char* SeverityName(Severity s) {
   return "info";
 }
 
+uint64_t NewRun() {
+  std::random_device device;
+  uint64_t run = 0;
+  while (run == 0) run = uint64_t{device()} << 32 | device();
+  return run;
+}
+
 }  // namespace
 
 std::string ToJsonLine(const Event& e) {
   nlohmann::ordered_json j;
   if (e.seq != 0) j["seq"] = e.seq;
+  if (e.run != 0) j["run"] = absl::StrCat(absl::Hex(e.run, absl::kZeroPad16));  // no number: JSON's have 53 bits
   j["time"] = absl::FormatTime(absl::RFC3339_full, absl::FromUnixNanos(e.time_unix_ns), absl::UTCTimeZone());
   if (!e.type.empty()) j["type"] = e.type;
   j["severity"] = SeverityName(e.severity);
@@ -50,6 +59,8 @@ std::string ToJsonLine(const Event& e) {
   // Text that is not UTF-8 (a name from a peer) is replaced, not refused.
   return j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
+
+EventLog::EventLog(size_t capacity) : capacity_(capacity), run_(NewRun()) {}
 
 absl::Status EventLog::OpenFile(const std::string& path) {
   const int file = open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
@@ -91,6 +102,7 @@ uint64_t EventLog::Add(Event event) {
   {
     const std::lock_guard lock(mutex_);
     seq = event.seq = next_seq_++;
+    event.run = run_;
     if (file_ >= 0) WriteLine(ToJsonLine(event));
     events_.push_back(std::move(event));
     if (events_.size() > capacity_) events_.pop_front();

@@ -23,6 +23,7 @@ enum class Severity : uint8_t { kInfo = 1, kNotice = 2, kAlert = 3 };
 
 struct Event {
   uint64_t seq = 0;          // set by the log; from 1
+  uint64_t run = 0;          // set by the log: which run of the agent seq counts in
   int64_t time_unix_ns = 0;  // set by the log when 0
   // userspace/model/event_types.h
   std::string type;
@@ -41,7 +42,9 @@ std::string ToJsonLine(const Event& event);
 
 class EventLog {
  public:
-  explicit EventLog(size_t capacity = 16384) : capacity_(capacity) {}
+  explicit EventLog(size_t capacity = 16384);
+  // Random, not 0: another one with each start of the agent. {run, seq} names an event for ever.
+  uint64_t run() const { return run_; }
   // Appends to the file from now on. A file that cannot be written later is an error in `file_error`, never a loss
   // here.
   absl::Status OpenFile(const std::string& path);
@@ -59,7 +62,8 @@ class EventLog {
  private:
   void WriteLine(const std::string& line);  // mutex_ is held
 
-  size_t capacity_;
+  const size_t capacity_;
+  const uint64_t run_;
   mutable std::mutex mutex_;
   mutable std::condition_variable added_;
   std::deque<Event> events_;
