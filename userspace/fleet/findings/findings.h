@@ -21,6 +21,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "userspace/fleet/findings/cause_rules.h"
 #include "userspace/fleet/findings/components.h"
 #include "userspace/fleet/findings/event_book.h"
 #include "userspace/fleet/findings/ledger.h"
@@ -30,6 +31,7 @@
 namespace cw::fleet {
 
 struct FindingRules {
+  CauseRules causes = DefaultCauseRules();
   absl::Duration settle = absl::Seconds(12);       // at first hosts have to be heard
   absl::Duration host_fresh = absl::Seconds(25);   // since it was seen
   absl::Duration clock_slack = absl::Seconds(30);  // of a host's newest interval against our clock

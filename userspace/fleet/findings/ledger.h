@@ -19,6 +19,7 @@ namespace cw::fleet {
 struct Suspicion {
   Finding what;  // without id and end; start: since when it can be seen
   absl::Duration open_after = absl::Seconds(2), end_after = absl::Seconds(10);
+  bool at_once = false;  // sure enough to open without delay
   int32_t component = -1;
 };
 

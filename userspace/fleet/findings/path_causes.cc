@@ -205,7 +205,7 @@ void Findings::TellDead(Scene& scene, const Suspect& suspect) {
     if (host != nullptr && (!host->connected || silent > rules_.host_silent)) {
       s.what.cause = Cause::kHostDown;
       s.what.scope = absl::StrCat("host ", host->name);
-      s.what.evidence.push_back("its agent is silent, too");
+      s.what.evidence.emplace_back("its agent is silent, too");
     } else if (host != nullptr && !speaks) {
       scene.explained_hosts.insert(host->name);
       return;  // a NIC or the whole host: its agent's next word tells
@@ -278,8 +278,6 @@ void Findings::FindGrey(Scene& scene) {
     if (lost < 1 || lost / std::max(sent, 1.0) < kStillLoses * past_lost / past_sent) continue;  // it is over
     if (queues > 0.5 * static_cast<double>(s.explains.size())) continue;  // a queue that overflows: congestion
     Suspicion suspicion = Of(scene, Cause::kLinkGrey, s);
-    suspicion.open_after = absl::Seconds(11);  // two intervals
-    suspicion.end_after = absl::Seconds(30);
     suspicion.what.evidence.insert(
         suspicion.what.evidence.begin(),
         {absl::StrFormat("it loses %.2f %% of the probes: %.0f of %.0f, on %d paths of %d hosts", 100 * s.rate, s.bad,
@@ -310,8 +308,6 @@ void Findings::FindQueues(Scene& scene) {
     const Component& c = components_.at(s.component);
     const bool incast = c.at_nic && c.links[0].second == c.nic;
     Suspicion suspicion = Of(scene, incast ? Cause::kIncast : Cause::kCongestion, s);
-    suspicion.open_after = absl::Seconds(15);
-    suspicion.end_after = absl::Seconds(30);
     suspicion.what.evidence.insert(
         suspicion.what.evidence.begin(),
         {absl::StrFormat("%d of %d paths over it queue, by the word of %d hosts", s.paths_bad,

@@ -18,6 +18,7 @@
 #include "userspace/api/tls_server.h"
 #include "userspace/commandline/command.h"
 #include "userspace/commandline/sd_notify.h"
+#include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/main/finder.h"
 #include "userspace/fleet/main/fleetd_config.h"
 #include "userspace/fleet/main/keeper.h"
@@ -71,7 +72,7 @@ class Service {
     if (!fabric.ok()) return fabric.status();
     absl::StatusOr<std::unique_ptr<Store>> store = OpenSqliteStore(config.store);
     if (!store.ok()) return store.status();
-    auto service = std::unique_ptr<Service>(new Service(config, *std::move(store), *std::move(fabric)));
+    auto service = std::unique_ptr<Service>(new Service(config, *std::move(store), *std::move(fabric), FindingRules{}));
     if (absl::Status status = service->Listen(config); !status.ok()) return status;
     return service;
   }
@@ -86,7 +87,7 @@ class Service {
   }
 
  private:
-  Service(const FleetdConfig& config, std::unique_ptr<Store> store, FleetFile fabric)
+  Service(const FleetdConfig& config, std::unique_ptr<Store> store, FleetFile fabric, const FindingRules& rules)
       : store_(std::move(store)),
         revocations_(TlsOf(config)),
         ingest_(*store_, InstanceName(config), IngestLimits{}),
@@ -94,7 +95,8 @@ class Service {
         query_(*store_, InstanceName(config), fabric, [this] { return uplink_.Hosts(); }),
         queries_(query_, revocations_),
         keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
-        finder_(std::make_unique<Finder>(uplink_, *store_, std::move(fabric))) {}
+        alerts_(config.alerts, {.rules = rules.causes, .runbook_url = config.runbook_url}),
+        finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, std::move(fabric), rules)) {}
 
   absl::Status Listen(const FleetdConfig& config) {
     absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> made =
@@ -128,6 +130,7 @@ class Service {
   Query query_;
   QueryService queries_;
   std::unique_ptr<Keeper> keeper_;
+  Alerts alerts_;
   std::unique_ptr<Finder> finder_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // gRPC asks them for each connection
   std::unique_ptr<grpc::Server> server_;

@@ -42,8 +42,10 @@ PathEvidence::State StateOf(PathState state) {
 
 }  // namespace
 
-Finder::Finder(UplinkService& uplink, Store& store, FleetFile file)
-    : uplink_(uplink), store_(store), file_(std::move(file)), thread_([this] { Run(); }) {}
+Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, FleetFile file, const FindingRules& rules)
+    : uplink_(uplink), store_(store), alerts_(alerts), file_(std::move(file)), findings_(rules), thread_([this] {
+        Run();
+      }) {}
 
 Finder::~Finder() {
   {
@@ -79,6 +81,7 @@ void Finder::Resume() {
     const absl::StatusOr<Finding> finding = FindingOf(message);
     finding.ok() ? findings_.Resume(*finding, absl::GetCurrentTimeNanos()) : Complain(finding.status());
   }
+  alerts_.Take(findings_.Open(), /*resumed=*/true);
 }
 
 // Reverse paths are left out: hosts tell neither their hops nor whether they are dead; the peer tells both.
@@ -197,6 +200,7 @@ void Finder::Look() {
 }
 
 void Finder::Keep(const std::vector<Finding>& changed) {
+  alerts_.Take(changed);  // whether or not the store can keep them
   for (const Finding& f : changed) {
     const std::string what = std::string(CauseName(f.cause)) + ": " + f.scope;
     f.end_ns == 0 ? spdlog::warn("{} ({}): {}", what, IdText(f.id), f.evidence.empty() ? "" : f.evidence[0])

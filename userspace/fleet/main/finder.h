@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/node_hash_map.h"
+#include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/findings/findings.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/store/store.h"
@@ -21,7 +22,7 @@ namespace cw::fleet {
 
 class Finder {
  public:
-  Finder(UplinkService& uplink, Store& store, FleetFile file);
+  Finder(UplinkService& uplink, Store& store, Alerts& alerts, FleetFile file, const FindingRules& rules);
   ~Finder();
 
  private:
@@ -45,6 +46,7 @@ class Finder {
 
   UplinkService& uplink_;
   Store& store_;
+  Alerts& alerts_;
   const FleetFile file_;
   Findings findings_;
   std::map<std::string, Host> hosts_;

@@ -3,9 +3,11 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/config/reader.h"
 #include "userspace/config/schema.h"
+#include "userspace/fleet/alerts/http_post.h"
 
 namespace cw::fleet {
 namespace {
@@ -31,11 +33,33 @@ void Walk(Visitor& v, FleetdConfig& c) {
   c.store_gib = static_cast<int>(v.Integer("store_gib", c.store_gib, {1, 65536},
                                            "GiB that paths may take; the oldest of the finest goes first, and it is "
                                            "said before."));
+  v.BeginTable("alerts", "Who is told of findings.");
+  c.alerts.alertmanagers =
+      v.Texts("alertmanager", c.alerts.alertmanagers, TextRule::kFree,
+              "Alertmanagers, all of them, for example \"http://127.0.0.1:9093\"; empty for none.");
+  c.alerts.webhooks = v.Texts("webhooks", c.alerts.webhooks, TextRule::kFree,
+                              "URLs that each finding's beginning and end is posted to as JSON; empty for none.");
+  c.runbook_url = v.Text("runbook_url", c.runbook_url, TextRule::kFree,
+                         "What to do, a page of yours; the cause is appended, as in #link-dead. Empty for none.");
+  v.EndTable();
+}
+
+constexpr size_t kMostReceivers = 16;
+
+void CheckUrls(const std::string& key, const std::vector<std::string>& urls, const config::Complain& complain) {
+  if (urls.size() > kMostReceivers) complain(key, absl::StrFormat("at most %d receivers", kMostReceivers));
+  for (const std::string& url : urls) {
+    if (const absl::Status status = CheckUrl(url); !status.ok())
+      complain(key, absl::StrCat("\"", url, "\" ", std::string(status.message())));
+  }
 }
 
 void Check(const FleetdConfig& c, const config::Complain& complain) {
   if (c.listen.empty()) complain("listen", "nobody could connect; leave it out for 0.0.0.0:9480");
   if (c.store.empty()) complain("store", "there has to be a file; leave it out for /var/lib/cwfabric-fleet/fleet.db");
+  CheckUrls("alerts.alertmanager", c.alerts.alertmanagers, complain);
+  CheckUrls("alerts.webhooks", c.alerts.webhooks, complain);
+  if (!c.runbook_url.empty()) CheckUrls("alerts.runbook_url", {c.runbook_url}, complain);
   for (const auto& [key, file] : {std::pair{"tls_cert", &c.tls_cert}, {"tls_key", &c.tls_key}, {"tls_ca", &c.tls_ca}}) {
     if (file->empty())
       complain("", absl::StrFormat("%s is missing: hosts and people are known by their certificates alone; see cwctl "
@@ -55,7 +79,7 @@ class Example final : public Visitor {
   }
   std::vector<std::string> Texts(absl::string_view key, std::vector<std::string> value, TextRule,
                                  absl::string_view doc) override {
-    Add(key, absl::StrFormat("[\"%s\"]", value.empty() ? "" : value.front()), doc);
+    Add(key, value.empty() ? "[]" : absl::StrFormat("[\"%s\"]", value.front()), doc);
     return value;
   }
   bool Flag(absl::string_view key, bool value, absl::string_view doc) override {
@@ -82,7 +106,9 @@ class Example final : public Visitor {
   size_t Choice(absl::string_view, size_t value, const std::vector<std::string>&, absl::string_view) override {
     return value;
   }
-  void BeginTable(absl::string_view, absl::string_view) override {}
+  void BeginTable(absl::string_view key, absl::string_view doc) override {
+    out += absl::StrFormat("\n# %s\n[%s]\n", doc, key);
+  }
   void EndTable() override {}
   size_t BeginArray(absl::string_view, size_t size, absl::string_view) override { return size; }
   std::string BeginElement(size_t) override { return ""; }

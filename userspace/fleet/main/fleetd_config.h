@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/store/store.h"
 
 namespace cw::fleet {
@@ -24,6 +25,8 @@ struct FleetdConfig {
   absl::Duration keep_coarse = absl::Hours(24 * 365);  // 300 s
   absl::Duration keep_events = absl::Hours(24 * 365);
   int store_gib = 64;  // of paths; the finest goes first
+  AlertTargets alerts;
+  std::string runbook_url;  // "" = none
 
   Retention KeepRules() const;
 };
