@@ -8,6 +8,7 @@
 #include "userspace/config/reader.h"
 #include "userspace/config/schema.h"
 #include "userspace/fleet/alerts/http_post.h"
+#include "userspace/fleet/rules/example_toml.h"
 
 namespace cw::fleet {
 namespace {
@@ -26,6 +27,9 @@ void Walk(Visitor& v, FleetdConfig& c) {
   c.store = v.Text("store", c.store, TextRule::kPath, "The SQLite file that keeps everything.");
   c.fabric_file = v.Text("fabric_file", c.fabric_file, TextRule::kPath,
                          "Names of switches and cables as planned (docs/fleet.md); empty for none.");
+  c.rules_file = v.Text("rules_file", c.rules_file, TextRule::kPath,
+                        "Severities, thresholds and wording of findings (cwfleetd --default-rules); empty for the "
+                        "defaults.");
   c.keep_fine = v.Duration("keep_fine", c.keep_fine, life, "How long paths are kept at 10 s.");
   c.keep_minutes = v.Duration("keep_minutes", c.keep_minutes, life, "How long at 60 s.");
   c.keep_coarse = v.Duration("keep_coarse", c.keep_coarse, life, "How long at 300 s.");
@@ -68,59 +72,6 @@ void Check(const FleetdConfig& c, const config::Complain& complain) {
   }
 }
 
-// Prints what it visits.
-class Example final : public Visitor {
- public:
-  std::string out = "# cwfleetd: the fleet service of cwfabric. What is commented out is the default.\n";
-
-  std::string Text(absl::string_view key, std::string value, TextRule, absl::string_view doc) override {
-    Add(key, "\"" + value + "\"", doc);
-    return value;
-  }
-  std::vector<std::string> Texts(absl::string_view key, std::vector<std::string> value, TextRule,
-                                 absl::string_view doc) override {
-    Add(key, value.empty() ? "[]" : absl::StrFormat("[\"%s\"]", value.front()), doc);
-    return value;
-  }
-  bool Flag(absl::string_view key, bool value, absl::string_view doc) override {
-    Add(key, value ? "true" : "false", doc);
-    return value;
-  }
-  int64_t Integer(absl::string_view key, int64_t value, config::IntegerRange, absl::string_view doc) override {
-    Add(key, absl::StrFormat("%d", value), doc);
-    return value;
-  }
-  std::optional<int64_t> IntegerOr(absl::string_view, std::optional<int64_t> value, absl::string_view,
-                                   config::IntegerRange, absl::string_view) override {
-    return value;
-  }
-  double Real(absl::string_view key, double value, config::RealRange, absl::string_view doc) override {
-    Add(key, absl::StrFormat("%g", value), doc);
-    return value;
-  }
-  absl::Duration Duration(absl::string_view key, absl::Duration value, config::DurationRange,
-                          absl::string_view doc) override {
-    Add(key, "\"" + absl::FormatDuration(value) + "\"", doc);
-    return value;
-  }
-  size_t Choice(absl::string_view, size_t value, const std::vector<std::string>&, absl::string_view) override {
-    return value;
-  }
-  void BeginTable(absl::string_view key, absl::string_view doc) override {
-    out += absl::StrFormat("\n# %s\n[%s]\n", doc, key);
-  }
-  void EndTable() override {}
-  size_t BeginArray(absl::string_view, size_t size, absl::string_view) override { return size; }
-  std::string BeginElement(size_t) override { return ""; }
-  void EndElement() override {}
-  void EndArray() override {}
-
- private:
-  void Add(absl::string_view key, const std::string& value, absl::string_view doc) {
-    out += absl::StrFormat("\n# %s\n#%s = %s\n", doc, key, value);
-  }
-};
-
 }  // namespace
 
 Retention FleetdConfig::KeepRules() const {
@@ -141,9 +92,9 @@ absl::StatusOr<FleetdConfig> ParseFleetdConfig(absl::string_view text, absl::str
 
 std::string ExampleFleetdToml() {
   FleetdConfig config;
-  Example example;
+  ExampleToml example("# cwfleetd: the fleet service of cwfabric. What is commented out is the default.\n");
   Walk(example, config);
-  return example.out;
+  return example.Take();
 }
 
 }  // namespace cw::fleet

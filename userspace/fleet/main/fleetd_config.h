@@ -20,6 +20,7 @@ struct FleetdConfig {
   std::string tls_cert, tls_key, tls_ca, tls_crl;      // as the agent's [api]
   std::string store = "/var/lib/cwfabric-fleet/fleet.db";
   std::string fabric_file;                             // fleet.toml: names of switches, cables as planned; "" = none
+  std::string rules_file;                              // rules.toml; "" = the defaults
   absl::Duration keep_fine = absl::Hours(48);          // 10 s
   absl::Duration keep_minutes = absl::Hours(24 * 14);  // 60 s
   absl::Duration keep_coarse = absl::Hours(24 * 365);  // 300 s
