@@ -98,6 +98,26 @@ TEST(AlertOutboxes, AreBounded) {
   EXPECT_EQ(changes.no_room(), AlertmanagerOutbox::kMost + 5 - WebhookOutbox::kMost);
 }
 
+TEST(AlertOutboxes, AFindingThatGoesOnUnderAnotherCauseIsAnotherAlert) {
+  AlertmanagerOutbox states({});
+  WebhookOutbox changes({});
+  Finding flapping = DeadLink();
+  flapping.cause = Cause::kFlapping;
+  for (Outbox* box : {static_cast<Outbox*>(&states), static_cast<Outbox*>(&changes)}) {
+    box->Take(DeadLink(), false, absl::Now());
+    ASSERT_TRUE(box->Next(absl::Now()));
+    box->Done(true, absl::Now());
+    box->Take(flapping, false, absl::Now());
+  }
+  const json alerts = json::parse(states.Next(absl::Now())->body);
+  ASSERT_THAT(alerts, SizeIs(2));
+  for (const json& alert : alerts)
+    EXPECT_EQ(alert["labels"]["cause"] == "link dead",
+              alert["endsAt"] < absl::FormatTime(absl::Now() + absl::Minutes(1), absl::UTCTimeZone()))
+        << "the old one ends: " << alerts.dump(1);
+  EXPECT_EQ(json::parse(changes.Next(absl::Now())->body)["finding"]["cause"], "link flapping");
+}
+
 TEST(WebhookOutbox, NewsAndARestartAreNoChange) {
   WebhookOutbox box({});
   box.Take(DeadLink(), /*resumed=*/true, absl::Now());

@@ -17,10 +17,22 @@ void AlertmanagerOutbox::Take(const Finding& finding, bool, absl::Time now) {
     ++no_room_;
     return;
   }
+  const auto [was, fresh] = of_id_.try_emplace(finding.id, key);
+  if (!fresh && was->second != key) End(was->second, now);
+  was->second = key;
   Entry& entry = entries_[key];
+  if (entry.finding.id != finding.id) of_id_.erase(entry.finding.id);
   entry.finding = finding;
   entry.version = ++versions_;
   SetDue(key, entry, now);
+}
+
+void AlertmanagerOutbox::End(const Key& key, absl::Time now) {
+  const auto it = entries_.find(key);
+  if (it == entries_.end() || it->second.finding.end_ns != 0) return;
+  it->second.finding.end_ns = absl::ToUnixNanos(now);
+  it->second.version = ++versions_;
+  SetDue(key, it->second, now);
 }
 
 std::optional<Outbox::Post> AlertmanagerOutbox::Next(absl::Time now) {
@@ -43,6 +55,8 @@ void AlertmanagerOutbox::Done(bool over, absl::Time now) {
     if (it->second.finding.end_ns == 0) {
       SetDue(key, it->second, now + kResend);
     } else {
+      const auto of_id = of_id_.find(it->second.finding.id);
+      if (of_id != of_id_.end() && of_id->second == key) of_id_.erase(of_id);
       due_.erase({it->second.due, key});
       entries_.erase(it);
     }
@@ -58,7 +72,10 @@ size_t AlertmanagerOutbox::waiting(absl::Time now) const {
 
 void WebhookOutbox::Take(const Finding& finding, bool resumed, absl::Time) {
   if (finding.end_ns == 0) {
-    if (!open_.insert(finding.id).second || resumed) return;
+    const auto [was, fresh] = open_.try_emplace(finding.id, finding.cause);
+    const bool same = !fresh && was->second == finding.cause;
+    was->second = finding.cause;
+    if (same || resumed) return;
   } else {
     open_.erase(finding.id);
   }

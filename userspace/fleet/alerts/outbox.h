@@ -64,10 +64,12 @@ class AlertmanagerOutbox final : public Outbox {
     absl::Time due;
     uint64_t version = 0;
   };
+  void End(const Key& key, absl::Time now);
   void SetDue(const Key& key, Entry& entry, absl::Time due);
 
   const AlertWords words_;
   std::map<Key, Entry> entries_;
+  std::map<uint64_t, Key> of_id_;  // a finding whose cause becomes another one is another alert
   std::set<std::pair<absl::Time, Key>> due_;
   std::vector<std::pair<Key, uint64_t>> under_way_;
   uint64_t versions_ = 0;
@@ -87,8 +89,8 @@ class WebhookOutbox final : public Outbox {
  private:
   const AlertWords words_;
   std::deque<Finding> queue_;
-  std::set<uint64_t> open_;  // findings whose opening was queued; news of them is none
-  bool under_way_ = false;   // the first of the queue
+  std::map<uint64_t, Cause> open_;  // findings whose opening was queued; news of them is none, but for another cause
+  bool under_way_ = false;          // the first of the queue
 };
 
 }  // namespace cw::fleet

@@ -19,15 +19,15 @@ absl::string_view SeverityName(Severity severity) {
 
 CauseRules DefaultCauseRules() {
   CauseRules rules;
-  const auto set = [&](Cause cause, Severity severity, std::string summary, int open_s, int end_s) {
+  const auto set = [&](Cause cause, Severity severity, std::string summary, double open_s, double end_s) {
     rules[static_cast<size_t>(cause)] = {severity, std::move(summary), absl::Seconds(open_s), absl::Seconds(end_s)};
   };
-  set(Cause::kLinkDead, Severity::kWarning, "{scope} is dead", 2, 10);
+  set(Cause::kLinkDead, Severity::kWarning, "{scope} is dead", 1.2, 10);
   set(Cause::kLinkGrey, Severity::kWarning, "{scope} loses packets", 11, 30);  // two intervals
-  set(Cause::kSwitchDead, Severity::kCritical, "{scope} forwards nothing", 2, 10);
+  set(Cause::kSwitchDead, Severity::kCritical, "{scope} forwards nothing", 1.2, 10);
   set(Cause::kHostDown, Severity::kCritical, "{scope} is down", 2, 10);
   set(Cause::kAgentGone, Severity::kWarning, "the agent of {scope} is gone", 2, 10);
-  set(Cause::kNicDown, Severity::kCritical, "{scope} is down", 2, 10);
+  set(Cause::kNicDown, Severity::kCritical, "{scope} is down", 1.2, 10);
   set(Cause::kFlapping, Severity::kWarning, "{scope} has flapped too often within the past hour", 0, 10);
   set(Cause::kSwapped, Severity::kWarning, "{scope} are not plugged in as planned", 3, 60);
   set(Cause::kCongestion, Severity::kInfo, "{scope} is congested", 15, 30);

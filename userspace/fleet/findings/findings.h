@@ -54,6 +54,8 @@ class Findings {
   // Findings that opened, ended, came back or have news.
   std::vector<Finding> Evaluate(const Picture& picture);
   std::vector<Finding> Open() const { return ledger_.Open(); }
+  // When the next suspicion may become a finding, for who evaluates seldom; INT64_MAX: there is none.
+  int64_t NextNs() const { return ledger_.NextNs(); }
   // From the store, after a restart.
   void Resume(const Finding& finding, int64_t now_ns) { ledger_.Resume(finding, now_ns); }
   const std::set<std::string>& distrusted() const { return distrusted_; }  // hosts, as of the last picture
@@ -63,6 +65,7 @@ class Findings {
   struct Memory {
     int64_t time_ns = 0;
     double sent = 0, lost = 0;
+    bool was_dead = false;  // at its end
   };
   struct Dead {
     int32_t component = -1;
@@ -75,6 +78,7 @@ class Findings {
   void FindDead(Scene& scene);
   void Distrust(Scene& scene, const std::vector<Suspect>& suspects);
   void TellDead(Scene& scene, const Suspect& suspect);
+  bool IsSure(const Scene& scene, const Suspect& suspect) const;
   void KeepDead(Scene& scene);
   void FindGrey(Scene& scene);
   void FindQueues(Scene& scene);

@@ -92,6 +92,7 @@ void Findings::FindFlaps(Scene& scene) {
     if (const int32_t c = components_.FindScope(scope); c >= 0) s.what.links = components_.at(c).links;
     s.what.evidence = {std::move(evidence)};
     s.what.hosts = Some(by);
+    s.goes_on = true;
     for (const Cause cause : {Cause::kLinkDead, Cause::kLinkGrey, Cause::kNicDown, Cause::kSwitchDead})
       scene.suspicions.erase({cause, scope});
     Add(scene, std::move(s));

@@ -13,9 +13,10 @@ namespace cw::fleet {
 namespace {
 
 namespace pb = cwfabric::v1;
-constexpr absl::Duration kPeriod = absl::Seconds(1);
+constexpr absl::Duration kPeriod = absl::Seconds(1), kSoonest = absl::Milliseconds(200);
 constexpr int64_t kFabricEveryNs = 5'000'000'000, kHopsEveryNs = 2'000'000'000;
 constexpr int64_t kEventsBackNs = 3'600'000'000'000;
+constexpr absl::Duration kLookForChanges = absl::Milliseconds(50);
 constexpr size_t kMostHopLists = 2'000'000, kEventsAtOnce = 10'000, kMostUnkept = 20'000;
 constexpr size_t kMostEvidence = 32;
 
@@ -58,11 +59,23 @@ Finder::~Finder() {
 
 void Finder::Run() {
   Resume();
-  for (std::unique_lock lock(mutex_); !end_; ended_.wait_for(lock, absl::ToChronoMilliseconds(kPeriod))) {
-    lock.unlock();
+  while (!End(absl::ZeroDuration())) {
+    const absl::Time begun = absl::Now();
+    changes_ = uplink_.changes();
     Look();
-    lock.lock();
+    // Half of a core at most, however large the fleet.
+    const absl::Duration rest = std::max(kSoonest, absl::Now() - begun);
+    if (End(rest)) return;
+    while (absl::Now() < begun + kPeriod && uplink_.changes() == changes_ &&
+           absl::GetCurrentTimeNanos() < findings_.NextNs()) {
+      if (End(kLookForChanges)) return;
+    }
   }
+}
+
+bool Finder::End(absl::Duration wait) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, absl::ToChronoMilliseconds(wait), [this] { return end_; });
 }
 
 // Told once, until another thing is wrong.

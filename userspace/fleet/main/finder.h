@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looks for what is wrong every second, and keeps what is found. A thread of its own. It asks the live state host by
-// host, and copies only from those that told something new, so that agents' streams wait for no more than one host.
+// Looks for what is wrong every second, and at most every 200 ms where paths die, come back or are suspected, and keeps
+// what is found. A thread of its own. It asks the live state host by host, and copies only from those that told
+// something new, so that agents' streams wait for no more than one host.
 #pragma once
 
 #include <condition_variable>
@@ -35,6 +36,7 @@ class Finder {
   };
 
   void Run();
+  bool End(absl::Duration wait);  // it ends; or it does not, and so much time passed
   void Resume();
   void Look();
   void Copy(const LiveHost& live);
@@ -55,6 +57,7 @@ class Finder {
   WiringReport wiring_;
   uint64_t fabric_ = 0, seen_fabric_ = 0;
   int64_t fabric_ns_ = 0;
+  uint64_t changes_ = 0;  // of paths, when it looked last
   bool events_begun_ = false;
   uint64_t events_after_ = 0;
   std::map<uint64_t, Finding> unkept_;  // the store did not take them

@@ -167,13 +167,13 @@ Opened Happens(const Rules& rules, const RuleTest& test) {
   SmallFleet fleet;
   Findings findings(rules.findings);
   Opened opened;
-  std::set<uint64_t> seen;
+  std::set<std::pair<uint64_t, Cause>> seen;
   const auto pass = [&](int64_t seconds, bool broken) {
     for (int64_t s = 0; s < seconds; ++s) {
       fleet.Heal();
       if (broken && !test.none) fleet.Break(test, s == 0);
       for (const Finding& f : fleet.Second(findings)) {
-        if (f.end_ns != 0 || !seen.insert(f.id).second) continue;
+        if (f.end_ns != 0 || !seen.insert({f.id, f.cause}).second) continue;
         const CauseRule& rule = RuleOf(rules.findings.causes, f.cause);
         opened.lines.insert(absl::StrCat(CauseName(f.cause), ": ", SeverityName(rule.severity)));
         opened.summaries.insert(SummaryOf(rule, f.scope));
