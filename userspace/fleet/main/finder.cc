@@ -63,6 +63,7 @@ void Finder::Run() {
     const absl::Time begun = absl::Now();
     changes_ = uplink_.changes();
     Look();
+    Count(absl::Now() - begun);
     // Half of a core at most, however large the fleet.
     const absl::Duration rest = std::max(kSoonest, absl::Now() - begun);
     if (End(rest)) return;
@@ -71,6 +72,19 @@ void Finder::Run() {
       if (End(kLookForChanges)) return;
     }
   }
+}
+
+void Finder::Count(absl::Duration took) {
+  const std::lock_guard lock(mutex_);
+  ++numbers_.evaluations;
+  numbers_.evaluation_seconds += absl::ToDoubleSeconds(took);
+  numbers_.open = {};
+  for (const Finding& f : findings_.Open()) ++numbers_.open[static_cast<size_t>(f.cause)];
+}
+
+FinderNumbers Finder::numbers() {
+  const std::lock_guard lock(mutex_);
+  return numbers_;
 }
 
 bool Finder::End(absl::Duration wait) {

@@ -15,6 +15,7 @@
 #include "absl/container/node_hash_map.h"
 #include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/findings/findings.h"
+#include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/store/store.h"
 #include "userspace/fleet/topology/fleet_file.h"
@@ -25,6 +26,7 @@ class Finder {
  public:
   Finder(UplinkService& uplink, Store& store, Alerts& alerts, FleetFile file, const FindingRules& rules);
   ~Finder();
+  FinderNumbers numbers();  // any thread
 
  private:
   struct Host {
@@ -37,6 +39,7 @@ class Finder {
 
   void Run();
   bool End(absl::Duration wait);  // it ends; or it does not, and so much time passed
+  void Count(absl::Duration took);
   void Resume();
   void Look();
   void Copy(const LiveHost& live);
@@ -63,7 +66,8 @@ class Finder {
   std::map<uint64_t, Finding> unkept_;  // the store did not take them
   std::string complaint_;
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // of all below up to the thread
+  FinderNumbers numbers_;
   std::condition_variable ended_;
   bool end_ = false;
   std::thread thread_;

@@ -46,6 +46,11 @@ void Walk(Visitor& v, FleetdConfig& c) {
   c.runbook_url = v.Text("runbook_url", c.runbook_url, TextRule::kFree,
                          "What to do, a page of yours; the cause is appended, as in #link-dead. Empty for none.");
   v.EndTable();
+  v.BeginTable("metrics", "The service's own figures, for Prometheus.");
+  c.metrics_listen = v.Text("listen", c.metrics_listen, TextRule::kListen,
+                            "Where /metrics is served, without a password: \"none\", \"unix:/PATH\" or "
+                            "\"127.0.0.1:9481\".");
+  v.EndTable();
 }
 
 constexpr size_t kMostReceivers = 16;
@@ -60,6 +65,7 @@ void CheckUrls(const std::string& key, const std::vector<std::string>& urls, con
 
 void Check(const FleetdConfig& c, const config::Complain& complain) {
   if (c.listen.empty()) complain("listen", "nobody could connect; leave it out for 0.0.0.0:9480");
+  if (c.metrics_listen == "auto") complain("metrics.listen", "write \"none\", or where to listen");
   if (c.store.empty()) complain("store", "there has to be a file; leave it out for /var/lib/cwfabric-fleet/fleet.db");
   CheckUrls("alerts.alertmanager", c.alerts.alertmanagers, complain);
   CheckUrls("alerts.webhooks", c.alerts.webhooks, complain);

@@ -27,7 +27,8 @@ struct FleetdConfig {
   absl::Duration keep_events = absl::Hours(24 * 365);
   int store_gib = 64;  // of paths; the finest goes first
   AlertTargets alerts;
-  std::string runbook_url;  // "" = none
+  std::string runbook_url;              // "" = none
+  std::string metrics_listen = "none";  // as config::ParseListen takes it
 
   Retention KeepRules() const;
 };
