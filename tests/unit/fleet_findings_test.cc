@@ -176,7 +176,7 @@ TEST_F(FindingsTest, NineFlapsWithinAnHourAreFlapping) {
   std::set<uint64_t> ids;
   for (int flap = 1; flap <= 9; ++flap) {
     Set(PathEvidence::State::kDead, over);
-    std::vector<Finding> found = Pass(1);
+    std::vector<Finding> found = Pass(3);
     const bool flaps = std::any_of(found.begin(), found.end(), [](auto& f) { return f.cause == Cause::kFlapping; });
     EXPECT_EQ(flaps, flap == 9) << flap;
     for (const Finding& f : found) ids.insert(f.id);
