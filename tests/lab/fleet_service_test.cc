@@ -57,7 +57,7 @@ class FleetServiceTest : public ::testing::Test {
     std::ofstream(folder_ + "/cwfleetd.toml")
         << "tls_cert = \"" << folder_ << "/fleet.crt\"\ntls_key = \"" << folder_ << "/fleet.key\"\ntls_ca = \""
         << folder_ << "/ca.crt\"\nstore = \"" << folder_ << "/fleet.db\"\nfabric_file = \"" << folder_
-        << "/fabric.toml\"\n";
+        << "/fabric.toml\"\n[alerts]\nalertmanager = [\"http://127.0.0.1:9093\"]\n";
     // Between two leaves alone traces cannot tell that a spine's two ports are one switch's.
     std::ofstream fabric(folder_ + "/fabric.toml");
     for (int spine = 0; spine < 2; ++spine) {
@@ -69,6 +69,7 @@ class FleetServiceTest : public ::testing::Test {
   }
   ~FleetServiceTest() override {
     if (fleet_.pid != 0) EndProcess(fleet_).IgnoreError();
+    if (alertmanager_.pid != 0) EndProcess(alertmanager_).IgnoreError();
     testbed_.reset();
     if (!HasFailure()) fs::remove_all(folder_);
   }
@@ -97,6 +98,23 @@ class FleetServiceTest : public ::testing::Test {
         StartProcess(OnHost0({CWFLEETD_BINARY, "--config", folder_ + "/cwfleetd.toml"}), folder_ + "/log");
     ASSERT_TRUE(fleet.ok()) << fleet.status();
     fleet_ = *fleet;
+  }
+  // The real one; beside the service.
+  void StartAlertmanager() {
+    std::ofstream(folder_ + "/alertmanager.yml") << "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n";
+    const absl::StatusOr<ProcessId> started =
+        StartProcess(OnHost0({"prometheus-alertmanager", "--config.file=" + folder_ + "/alertmanager.yml",
+                              "--storage.path=" + folder_ + "/alerts", "--web.listen-address=127.0.0.1:9093",
+                              "--cluster.listen-address="}),
+                     folder_ + "/alertmanager.log");
+    ASSERT_TRUE(started.ok()) << started.status();
+    alertmanager_ = *started;
+    ASSERT_TRUE(Eventually([&] { return Alerts().is_array(); }));
+  }
+  json Alerts() const {
+    const absl::StatusOr<std::string> text =
+        RunTool(OnHost0({"amtool", "--alertmanager.url=http://127.0.0.1:9093", "alert", "query", "-o", "json"}));
+    return text.ok() ? json::parse(*text, nullptr, false) : json{};
   }
   json Ask(std::vector<std::string> verb) const {
     std::vector<std::string> argv = {CWCTL_BINARY,
@@ -174,7 +192,7 @@ class FleetServiceTest : public ::testing::Test {
 
   std::string folder_;
   std::unique_ptr<Testbed> testbed_;
-  ProcessId fleet_;
+  ProcessId fleet_, alertmanager_;
 };
 
 TEST_F(FleetServiceTest, HoldsWhatAllHostsSeeAndLosesNothingWhileItIsGone) {
@@ -217,6 +235,7 @@ TEST_F(FleetServiceTest, HoldsWhatAllHostsSeeAndLosesNothingWhileItIsGone) {
 // All four ways over it, without a port that goes down.
 TEST_F(FleetServiceTest, ASilentlyCutSpineIsOneFindingThatEndsWhenItHeals) {
   ASSERT_NE(fleet_.pid, 0);
+  StartAlertmanager();
   // Both paths of both hosts, with their hops, and for as long as the service wants to hear all hosts first.
   const absl::Time begun = absl::Now();
   ASSERT_TRUE(Eventually([&] {
@@ -237,6 +256,11 @@ TEST_F(FleetServiceTest, ASilentlyCutSpineIsOneFindingThatEndsWhenItHeals) {
   const absl::Time cut_at = absl::Now();
   EXPECT_TRUE(Eventually([&] { return Ask({"findings"})["findings"].size() == 1; })) << Why();
   std::printf("found %.1f s after the cut\n", absl::ToDoubleSeconds(absl::Now() - cut_at));
+  const absl::Time found_at = absl::Now();
+  ASSERT_TRUE(Eventually([&] { return Alerts().size() == 1; })) << Why();
+  std::printf("alert %.1f s after the cut\n", absl::ToDoubleSeconds(absl::Now() - cut_at));
+  EXPECT_LT(absl::Now() - found_at, absl::Seconds(3));
+  EXPECT_EQ(Alerts()[0]["labels"]["scope"], "switch spine1") << Alerts().dump(1);
   const json found = Ask({"findings"})["findings"][0];
   EXPECT_EQ(found["cause"], "switch dead") << found.dump(1);
   EXPECT_EQ(found["scope"], "switch spine1") << found.dump(1);
@@ -246,6 +270,7 @@ TEST_F(FleetServiceTest, ASilentlyCutSpineIsOneFindingThatEndsWhenItHeals) {
   cut(Fault::None());
   EXPECT_TRUE(Eventually([&] { return Ask({"findings"})["findings"].empty(); }, absl::Minutes(2)))
       << Ask({"findings"}).dump(1) << Why();
+  EXPECT_TRUE(Eventually([&] { return Alerts().is_array() && Alerts().empty(); })) << Alerts().dump(1);
   const json all = Ask({"findings", "--all"})["findings"];
   ASSERT_EQ(all.size(), 1u) << all.dump(1);
   EXPECT_EQ(all[0]["id"], found["id"]);

@@ -181,6 +181,7 @@ void FleetWorld::Apply(bool on) {
     edge_[static_cast<size_t>(e)].queue_ns = on ? fault_.queue_ns : 0;
   }
   picture_.events.clear();
+  changed_ = true;
   switch (fault_.kind) {
     case Kind::kHost:
     case Kind::kAgent:

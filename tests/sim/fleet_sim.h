@@ -26,7 +26,9 @@ struct FleetSimResult {
   std::array<FleetScore, FleetFault::kKinds> by_kind;
   std::array<int, fleet::kFleetCauses + 1> right{}, wrong{};  // findings by cause
   std::vector<std::string> complaints;                        // the first few that went wrong
-  double seconds = 0, evaluate_ms = 0;                        // simulated; mean of an evaluation
+  double seconds = 0;                                         // simulated
+  int evaluations = 0;
+  double evaluate_ms = 0;  // all of them
   double Precision(fleet::Cause cause) const;
   std::string Table();
 };

@@ -12,7 +12,7 @@ namespace {
 
 using fleet::PathEvidence;
 constexpr int64_t kBeginNs = 1'700'000'000'000'000'000, kSecondNs = 1'000'000'000;
-constexpr int kPeriodS = 10, kLateS = 90;
+constexpr int kPeriodS = 10, kLateS = 90, kTicks = 5;  // of a second
 constexpr double kBackgroundLoss = 1e-5, kQueueSpike = 0.01;
 
 }  // namespace
@@ -232,9 +232,8 @@ void FleetWorld::Lie(const Host& host) {
 // What it saw since it told last.
 void FleetWorld::Hear(Host& host) {
   fleet::HostEvidence& told_of = picture_.hosts[static_cast<size_t>(host.place)];
-  const int64_t seconds = std::max<int64_t>(1, second_ - host.told_s);
   host.told_s = second_;
-  host.hurry = false;
+  host.hurry_tick = -1;
   told_of.last_seen_ns = picture_.now_ns;
   told_of.newest_ns = picture_.now_ns - (host.late ? kLateS * kSecondNs : 0);
   for (size_t i = host.first; i < host.last; ++i) {
@@ -249,38 +248,55 @@ void FleetWorld::Hear(Host& host) {
     path.sent = path.lost = 0;
   }
   if (host.liar) Lie(host);
-  (void)seconds;
 }
 
-void FleetWorld::Step() {
-  ++second_;
-  picture_.now_ns += kSecondNs;
+void FleetWorld::LookAtPaths(Host& host, bool whole) {
+  bool news = false;
+  for (size_t i = host.first; i < host.last; ++i) {
+    Path& path = path_[i];
+    double through = 1 - kBackgroundLoss;
+    for (const int e : path.edges) through *= 1 - edge_[static_cast<size_t>(e)].loss;
+    // No answer leaves or enters by a NIC that is dead in one direction.
+    const Nic &a = nic_[static_cast<size_t>(path.from)], &b = nic_[static_cast<size_t>(path.to)];
+    const bool no_answer = edge_[static_cast<size_t>(a.down)].loss >= 1 || edge_[static_cast<size_t>(b.up)].loss >= 1;
+    const bool dead = through <= 0 || no_answer;
+    news |= dead != path.dead;
+    path.dead = dead;
+    if (!whole) continue;
+    const auto probes = static_cast<uint32_t>(shape_.probes_per_s);
+    path.sent += probes;
+    path.lost += dead ? probes : std::binomial_distribution<uint32_t>(probes, 1 - through)(random_);
+  }
+  if (!news || host.hurry_tick >= 0) return;
+  // Some have to gather words, some told just now.
+  const int64_t phase = host.told_s >= second_ - 1 ? Random(kTicks) : Random(2);
+  host.hurry_tick = tick_ + 1 + phase;
+}
+
+bool FleetWorld::Tick() {
+  ++tick_;
+  picture_.now_ns += kSecondNs / kTicks;
   picture_.events.clear();
-  if (active_ && fault_.kind == FleetFault::Kind::kFlapping) {
+  const bool whole = tick_ % kTicks == 0;
+  second_ += whole;
+  if (whole && active_ && fault_.kind == FleetFault::Kind::kFlapping) {
     const int64_t phase = second_ % 24;
     for (const int e : fault_.edges) edge_[static_cast<size_t>(e)].loss = phase < 5 ? 1 : 0;
   }
+  const bool look = whole || changed_;
+  changed_ = false;
+  bool told = whole;
   for (Host& host : host_) {
     if (host.missing) continue;
     if (host.silent && second_ >= host.drop_s) picture_.hosts[static_cast<size_t>(host.place)].connected = false;
-    for (size_t i = host.first; i < host.last; ++i) {
-      Path& path = path_[i];
-      double through = 1 - kBackgroundLoss;
-      for (const int e : path.edges) through *= 1 - edge_[static_cast<size_t>(e)].loss;
-      // No answer leaves or enters by a NIC that is dead in one direction.
-      const Nic &a = nic_[static_cast<size_t>(path.from)], &b = nic_[static_cast<size_t>(path.to)];
-      const bool no_answer = edge_[static_cast<size_t>(a.down)].loss >= 1 || edge_[static_cast<size_t>(b.up)].loss >= 1;
-      const bool dead = through <= 0 || no_answer;
-      host.hurry |= dead != path.dead;
-      path.dead = dead;
-      const auto probes = static_cast<uint32_t>(shape_.probes_per_s);
-      path.sent += probes;
-      path.lost += dead ? probes : std::binomial_distribution<uint32_t>(probes, 1 - through)(random_);
-    }
+    if (look) LookAtPaths(host, whole);
     if (host.silent) continue;
-    const int64_t age = second_ - host.told_s;
-    if (age >= kPeriodS || (host.hurry && age >= 1)) Hear(host);
+    const bool hurry = host.hurry_tick >= 0 && tick_ >= host.hurry_tick;
+    if (!hurry && !(whole && second_ - host.told_s >= kPeriodS)) continue;
+    told |= hurry;
+    Hear(host);
   }
+  return told;
 }
 
 }  // namespace cw::sim

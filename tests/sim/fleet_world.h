@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Made-up fleets: fabrics of two and three tiers with rails, hosts that probe each other over them, and faults that are
-// known. A host tells what it sees as agents do: every ten seconds, and a second after a path of its own dies or lives
-// again. Some hosts are missing, some late, and some lie. Pure, and the same for the same seed. One thread.
+// known. A host tells what it sees as agents do: every ten seconds, and at once when a path of its own dies or lives
+// again, but no sooner than a second after it told last. Some hosts are missing, some late, and some lie. Pure, and the
+// same for the same seed. One thread.
 #pragma once
 
 #include <cstdint>
@@ -73,8 +74,8 @@ class FleetWorld {
   FleetFault Choose(FleetFault::Kind kind);
   void Begin(const FleetFault& fault);
   void End();
-  // A second passes.
-  void Step();
+  // 200 ms pass. Whether the service would look: a second is over, or hosts told that paths died or live again.
+  bool Tick();
   const fleet::Picture& picture() const { return picture_; }
   int64_t now_ns() const { return picture_.now_ns; }
   const FleetFault& fault() const { return fault_; }
@@ -97,9 +98,9 @@ class FleetWorld {
     std::vector<int> nics;
     bool missing = false, late = false, liar = false, silent = false;
     int64_t told_s = 0, drop_s = 0;  // when it told last; when its silence is noticed
-    bool hurry = false;
-    int place = -1;              // in the picture
-    size_t first = 0, last = 0;  // of its paths
+    int64_t hurry_tick = -1;         // tells then that paths died or live again; −1: none did
+    int place = -1;                  // in the picture
+    size_t first = 0, last = 0;      // of its paths
   };
   struct Path {
     int from = 0, to = 0;  // NICs
@@ -119,6 +120,7 @@ class FleetWorld {
   void MakePicture();
   void LookAtFabric();
   void Hear(Host& host);
+  void LookAtPaths(Host& host, bool whole);
   void Lie(const Host& host);
   void Tell(const std::string& host, const std::string& type, const std::string& peer, bool alert,
             std::vector<std::pair<std::string, std::string>> evidence);
@@ -141,7 +143,8 @@ class FleetWorld {
   std::vector<std::vector<int>> up_;  // node → nodes above
   int switches_ = 0;
   uint32_t next_address_ = 0x0b000001;
-  int64_t second_ = 0;
+  int64_t second_ = 0, tick_ = 0;
+  bool changed_ = false;  // the fault, since paths were looked at
   FleetFault fault_;
   bool active_ = false;
   fleet::FleetFile plan_;

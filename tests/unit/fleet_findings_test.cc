@@ -99,6 +99,29 @@ TEST_F(FindingsTest, ADeadSpineIsOneFindingWithItsHostsThatEndsAndKeepsItsId) {
   EXPECT_EQ(back[0].id, opened[0].id) << "the same one came back";
 }
 
+TEST_F(FindingsTest, WhatIsSureOpensAtOnceAndWhatCouldBeMoreWaitsForAllToSpeak) {
+  const int spine = fabric_.spine(0, 1);
+  const Addr down = fabric_.PortTo(fabric_.leaf(0, 1), spine), up = fabric_.PortTo(spine, fabric_.leaf(0, 1));
+  // All hosts say that the cable is dead, and in the same breath that the switches at its ends live.
+  Set(PathEvidence::State::kDead, [&](const PathEvidence& p) {
+    return std::count(p.hops->begin(), p.hops->end(), down) + std::count(p.hops->begin(), p.hops->end(), up) > 0;
+  });
+  std::vector<Finding> found = Pass(1);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].cause, Cause::kLinkDead);
+  EXPECT_THAT(found[0].links, SizeIs(2));
+  Set(PathEvidence::State::kAlive, All);
+  Pass(150);
+  // Of the spine only hosts of one leaf have spoken yet: it may be all of it.
+  Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return p.host < 3 && Crosses(p, spine); });
+  EXPECT_THAT(Pass(1), IsEmpty());
+  EXPECT_LT(findings_.NextNs(), picture_.now_ns + 2 * kSecondNs) << "looked at again soon";
+  Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return Crosses(p, spine); });
+  found = Pass(1);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].cause, Cause::kSwitchDead);
+}
+
 TEST_F(FindingsTest, PathsThatComeBackOneByOneAreNoNewFindings) {
   const int spine = fabric_.spine(0, 0);
   Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return Crosses(p, spine); });
@@ -150,14 +173,21 @@ TEST_F(FindingsTest, GreyLossNeedsTwoIntervalsAndIsOneDirection) {
 TEST_F(FindingsTest, NineFlapsWithinAnHourAreFlapping) {
   const Addr port = fabric_.PortTo(fabric_.spine(0, 1), fabric_.leaf(0, 1));
   const auto over = [&](const PathEvidence& p) { return std::count(p.hops->begin(), p.hops->end(), port) > 0; };
+  std::set<uint64_t> ids;
   for (int flap = 1; flap <= 9; ++flap) {
     Set(PathEvidence::State::kDead, over);
-    std::vector<Finding> found = Pass(1);
+    std::vector<Finding> found = Pass(3);
     const bool flaps = std::any_of(found.begin(), found.end(), [](auto& f) { return f.cause == Cause::kFlapping; });
     EXPECT_EQ(flaps, flap == 9) << flap;
+    for (const Finding& f : found) ids.insert(f.id);
     Set(PathEvidence::State::kAlive, All);
     Pass(20);
   }
+  EXPECT_THAT(ids, SizeIs(1)) << "dead first, flapping then: one finding";
+  const std::vector<Finding> open = findings_.Open();
+  ASSERT_THAT(open, SizeIs(1));
+  EXPECT_EQ(open[0].cause, Cause::kFlapping);
+  EXPECT_THAT(open[0].evidence[0], ::testing::HasSubstr("9 times"));
 }
 
 TEST_F(FindingsTest, WhatAgentsSayOfThemselves) {

@@ -26,6 +26,7 @@ namespace wire = ::cwfabric::v1;
 using uplink::Kind;
 
 constexpr absl::Duration kDetailPeriod = absl::Seconds(10), kDetailSoonest = absl::Seconds(1);
+constexpr absl::Duration kGather = absl::Milliseconds(100);  // paths over one fault die one after the other
 constexpr absl::Duration kEventWait = absl::Milliseconds(200);
 constexpr size_t kPathsAtOnce = 3000;  // some 300 KiB with their names
 constexpr absl::Duration kRetry = absl::Seconds(5);
@@ -71,7 +72,8 @@ struct Uplink::Impl {
 
   uint64_t after_seq = 0;  // events up to here are in the spool
   bool spool_failed = false;
-  bool path_changed = false;  // since the last detail
+  bool path_changed = false;  // since the last detail …
+  absl::Time changed_at;      // … for the first time
   int64_t last_ns = absl::GetCurrentTimeNanos();
 
   wire::Hello Hello() const;
@@ -154,7 +156,10 @@ bool Uplink::Impl::TakeEvents(absl::Duration wait) {
                                        .to_ns = std::max(last->time_unix_ns(), now_ns),
                                        .bound_ns = ClockBoundNs()});
   }
-  path_changed |= std::any_of(events->begin(), events->end(), [](const auto& e) { return e.type() == "path"; });
+  if (!path_changed && std::any_of(events->begin(), events->end(), [](const auto& e) { return e.type() == "path"; })) {
+    path_changed = true;
+    changed_at = absl::Now();
+  }
   for (const wire::Batch& batch : batches) {
     if (!Keep(batch, Kind::kEvent)) return false;
     after_seq = batch.events(batch.events_size() - 1).event().seq();
@@ -194,11 +199,11 @@ void Uplink::Impl::Collect() {
   while (!stop.load()) {
     if (absl::Now() < events_at) {
       absl::SleepFor(kEventWait);
-    } else if (!TakeEvents(kEventWait)) {
+    } else if (!TakeEvents(path_changed ? kGather : kEventWait)) {
       events_at = absl::Now() + kRetry;
     }
     // A path that died or came back is told soon: the fleet's findings wait for it.
-    const bool soon = path_changed && absl::Now() >= taken_at + kDetailSoonest;
+    const bool soon = path_changed && absl::Now() >= std::max(taken_at + kDetailSoonest, changed_at + kGather);
     if (absl::Now() < detail_at && !soon) continue;
     TakeDetail();
     taken_at = absl::Now();

@@ -8,6 +8,9 @@
 namespace cw::fleet {
 
 void Findings::Add(Scene& scene, Suspicion suspicion) {
+  const CauseRule& rule = RuleOf(rules_.causes, suspicion.what.cause);
+  suspicion.open_after = suspicion.at_once ? absl::ZeroDuration() : rule.open_after;
+  suspicion.end_after = rule.end_after;
   suspicion.what.advice = std::string(CauseAdvice(suspicion.what.cause));
   if (suspicion.what.start_ns == 0) suspicion.what.start_ns = scene.picture.now_ns;
   std::pair<Cause, std::string> key{suspicion.what.cause, suspicion.what.scope};

@@ -21,6 +21,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "userspace/fleet/findings/cause_rules.h"
 #include "userspace/fleet/findings/components.h"
 #include "userspace/fleet/findings/event_book.h"
 #include "userspace/fleet/findings/ledger.h"
@@ -30,6 +31,7 @@
 namespace cw::fleet {
 
 struct FindingRules {
+  CauseRules causes = DefaultCauseRules();
   absl::Duration settle = absl::Seconds(12);       // at first hosts have to be heard
   absl::Duration host_fresh = absl::Seconds(25);   // since it was seen
   absl::Duration clock_slack = absl::Seconds(30);  // of a host's newest interval against our clock
@@ -52,6 +54,8 @@ class Findings {
   // Findings that opened, ended, came back or have news.
   std::vector<Finding> Evaluate(const Picture& picture);
   std::vector<Finding> Open() const { return ledger_.Open(); }
+  // When the next suspicion may become a finding, for who evaluates seldom; INT64_MAX: there is none.
+  int64_t NextNs() const { return ledger_.NextNs(); }
   // From the store, after a restart.
   void Resume(const Finding& finding, int64_t now_ns) { ledger_.Resume(finding, now_ns); }
   const std::set<std::string>& distrusted() const { return distrusted_; }  // hosts, as of the last picture
@@ -61,6 +65,7 @@ class Findings {
   struct Memory {
     int64_t time_ns = 0;
     double sent = 0, lost = 0;
+    bool was_dead = false;  // at its end
   };
   struct Dead {
     int32_t component = -1;
@@ -73,6 +78,7 @@ class Findings {
   void FindDead(Scene& scene);
   void Distrust(Scene& scene, const std::vector<Suspect>& suspects);
   void TellDead(Scene& scene, const Suspect& suspect);
+  bool IsSure(const Scene& scene, const Suspect& suspect) const;
   void KeepDead(Scene& scene);
   void FindGrey(Scene& scene);
   void FindQueues(Scene& scene);

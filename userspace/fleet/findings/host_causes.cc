@@ -41,7 +41,7 @@ void Findings::FindGone(Scene& scene) {
     if (host.connected || absl::Nanoseconds(silent_ns) < rules_.agent_gone) continue;
     names.insert(host.name);
     if (scene.explained_hosts.contains(host.name)) continue;
-    Suspicion s{.what = {.cause = Cause::kAgentGone, .scope = "host " + host.name}, .open_after = absl::Seconds(2)};
+    Suspicion s{.what = {.cause = Cause::kAgentGone, .scope = "host " + host.name}};
     s.what.start_ns = host.last_seen_ns;
     s.what.hosts = {host.name};
     s.what.evidence = {"its agent is not connected",
@@ -68,8 +68,7 @@ void Findings::FindNics(Scene& scene) {
     if (book == events_.hosts().end() || !scene.host_fresh[h]) continue;
     for (const auto& [name, word] : book->second.nics_down) {
       Suspicion s{.what = {.cause = Cause::kNicDown, .scope = absl::StrCat("NIC ", name, " of ", p.hosts[h].name)},
-                  .open_after = absl::ZeroDuration(),
-                  .end_after = absl::Seconds(5)};
+                  .at_once = true};
       for (const NicFact& nic : p.hosts[h].nics) {
         if (nic.name == name && !nic.address.is_zero()) s.what.scope = absl::StrCat("NIC ", nic.address.ToString());
       }
@@ -88,11 +87,12 @@ void Findings::FindFlaps(Scene& scene) {
   const Picture& p = scene.picture;
   const auto tell = [&](const std::string& scope, int64_t last_ns, std::string evidence,
                         const std::set<std::string>& by) {
-    Suspicion s{.what = {.cause = Cause::kFlapping, .scope = scope}, .open_after = absl::ZeroDuration()};
+    Suspicion s{.what = {.cause = Cause::kFlapping, .scope = scope}};
     if (absl::Nanoseconds(p.now_ns - last_ns) > rules_.flaps_rest) return;
     if (const int32_t c = components_.FindScope(scope); c >= 0) s.what.links = components_.at(c).links;
     s.what.evidence = {std::move(evidence)};
     s.what.hosts = Some(by);
+    s.goes_on = true;
     for (const Cause cause : {Cause::kLinkDead, Cause::kLinkGrey, Cause::kNicDown, Cause::kSwitchDead})
       scene.suspicions.erase({cause, scope});
     Add(scene, std::move(s));
@@ -147,7 +147,7 @@ void Findings::FindSlow(Scene& scene) {
     }
   }
   const auto tell = [&](Cause cause, const std::string& host, const Slow& slow) {
-    Suspicion s{.what = {.cause = cause, .scope = "host " + host}, .open_after = absl::Seconds(5)};
+    Suspicion s{.what = {.cause = cause, .scope = "host " + host}};
     s.what.start_ns = std::min(slow.since_ns, scene.picture.now_ns);
     s.what.hosts = {host};
     s.what.evidence = {absl::StrFormat("%d flows, by the word of %s", slow.flows, absl::StrJoin(Some(slow.by), ", "))};
@@ -197,9 +197,7 @@ void Findings::FindWiring(Scene& scene) {
   for (const Miswiring& fault : scene.picture.wiring->faults) {
     std::vector<std::string> ends;
     for (const Addr& end : fault.ends) ends.push_back(end.ToString());
-    Suspicion s{.what = {.cause = Cause::kSwapped, .scope = absl::StrCat("cables at ", absl::StrJoin(ends, ", "))},
-                .open_after = absl::Seconds(3),
-                .end_after = absl::Seconds(60)};
+    Suspicion s{.what = {.cause = Cause::kSwapped, .scope = absl::StrCat("cables at ", absl::StrJoin(ends, ", "))}};
     s.what.evidence = {fault.text};
     Add(scene, std::move(s));
   }

@@ -10,6 +10,7 @@ std::vector<Finding> Ledger::Update(int64_t now_ns, const std::vector<Suspicion>
   for (const Suspicion& s : suspicions) {
     const std::pair<Cause, std::string> key{s.what.cause, s.what.scope};
     auto it = entries_.find(key);
+    if (it == entries_.end() && s.goes_on && Inherit(s)) it = entries_.find(key);
     if (it == entries_.end()) {
       if (entries_.size() >= kMost) continue;
       it = entries_.emplace(key, Entry{.finding = s.what, .since_ns = now_ns}).first;
@@ -39,6 +40,23 @@ std::vector<Finding> Ledger::Update(int64_t now_ns, const std::vector<Suspicion>
   return changed;
 }
 
+// The finding keeps its id and start, and has another cause from now on.
+bool Ledger::Inherit(const Suspicion& s) {
+  for (const Cause lesser : {Cause::kSwitchDead, Cause::kLinkDead, Cause::kNicDown, Cause::kLinkGrey}) {
+    const auto it = entries_.find({lesser, s.what.scope});
+    if (it == entries_.end() || it->second.finding.id == 0) continue;
+    Entry entry = std::move(it->second);
+    entries_.erase(it);
+    entry.finding.cause = s.what.cause;
+    entry.finding.advice = s.what.advice;
+    entry.finding.evidence.clear();  // that of the suspicion is news, whatever it is
+    entry.told_ns = INT64_MIN / 2;
+    entries_.emplace(std::pair{s.what.cause, s.what.scope}, std::move(entry));
+    return true;
+  }
+  return false;
+}
+
 void Ledger::Age(int64_t now_ns, std::vector<Finding>& changed) {
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& e = it->second;
@@ -57,6 +75,14 @@ void Ledger::Age(int64_t now_ns, std::vector<Finding>& changed) {
     }
     ++it;
   }
+}
+
+int64_t Ledger::NextNs() const {
+  int64_t next = INT64_MAX;
+  for (const auto& [key, e] : entries_) {
+    if (e.finding.id == 0) next = std::min(next, e.since_ns + absl::ToInt64Nanoseconds(e.open_after));
+  }
+  return next;
 }
 
 void Ledger::Resume(const Finding& finding, int64_t now_ns) {

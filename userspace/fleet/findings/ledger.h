@@ -19,6 +19,8 @@ namespace cw::fleet {
 struct Suspicion {
   Finding what;  // without id and end; start: since when it can be seen
   absl::Duration open_after = absl::Seconds(2), end_after = absl::Seconds(10);
+  bool at_once = false;  // sure enough to open without delay
+  bool goes_on = false;  // a finding of a lesser cause at the same place becomes this one
   int32_t component = -1;
 };
 
@@ -35,6 +37,7 @@ class Ledger {
   void Resume(const Finding& finding, int64_t now_ns);
 
   std::vector<Finding> Open() const;  // by start
+  int64_t NextNs() const;             // when the next suspicion may become a finding; INT64_MAX: there is none
   bool IsOpen(Cause cause, const std::string& scope) const;
   // Open, or ended within this time.
   bool Lately(Cause cause, const std::string& scope, int64_t now_ns, absl::Duration within) const;
@@ -45,6 +48,7 @@ class Ledger {
     int64_t since_ns = 0, last_ns = 0, told_ns = 0;
     absl::Duration open_after, end_after;
   };
+  bool Inherit(const Suspicion& suspicion);
   void Age(int64_t now_ns, std::vector<Finding>& changed);
 
   std::map<std::pair<Cause, std::string>, Entry> entries_;

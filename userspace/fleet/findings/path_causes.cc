@@ -16,6 +16,7 @@ constexpr double kStillDead = 0.3;  // share of a dead component's paths: fewer,
 constexpr double kStillLoses = 0.25;
 constexpr absl::Duration kSettling = absl::Seconds(60);  // paths come back one by one
 constexpr size_t kMostFlapsKept = 64;
+constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
 
 LocaliseRules GreyRules(const FindingRules& rules) {
   return {.error = 2e-4,
@@ -166,6 +167,35 @@ void Findings::KeepDead(Scene& scene) {
   }
 }
 
+// Many hosts, all paths over it, and nothing that it is a part of could be the cause: of each such thing at least two
+// of those hosts say, with the same word, that another part lives. (A word of before the death would prove nothing.)
+bool Findings::IsSure(const Scene& scene, const Suspect& suspect) const {
+  const size_t hosts_wanted = std::clamp<size_t>(scene.speaking.size(), 2, kSureHosts);
+  if (suspect.paths_well > 0 || !suspect.alike.empty() || suspect.hosts_bad < hosts_wanted ||
+      suspect.paths_bad < kSurePaths)
+    return false;
+  std::set<int32_t> wholes;
+  std::map<uint32_t, int64_t> told;  // host → time of its word
+  for (const uint32_t i : suspect.explains) {
+    const PathEvidence& path = scene.picture.paths[scene.paths[i]];
+    told[path.host] = std::max(told[path.host], path.time_ns);
+    for (const int32_t c : *scene.needs[i]) {
+      if (c != suspect.component && components_.Contains(c, suspect.component)) wholes.insert(c);
+    }
+  }
+  std::map<int32_t, std::set<uint32_t>> lives;
+  for (size_t i = 0; i < scene.paths.size() && !wholes.empty(); ++i) {
+    const PathEvidence& path = scene.picture.paths[scene.paths[i]];
+    const auto at = path.state == PathEvidence::State::kAlive ? told.find(path.host) : told.end();
+    if (at == told.end() || path.time_ns < at->second) continue;
+    for (const int32_t c : *scene.needs[i]) {
+      if (wholes.contains(c)) lives[c].insert(path.host);
+    }
+  }
+  return std::all_of(wholes.begin(), wholes.end(),
+                     [&](int32_t c) { return lives.contains(c) && lives.at(c).size() >= 2; });
+}
+
 void Findings::TellDead(Scene& scene, const Suspect& suspect) {
   const Picture& p = scene.picture;
   const Component& c = components_.at(suspect.component);
@@ -182,6 +212,7 @@ void Findings::TellDead(Scene& scene, const Suspect& suspect) {
   Suspicion s = Of(scene, cause, suspect);
   const int64_t since_ns = dead_since_.emplace(c.scope, p.now_ns).first->second;
   s.what.start_ns = since_ns;
+  s.at_once = IsSure(scene, suspect);
   s.what.evidence.insert(
       s.what.evidence.begin(),
       {absl::StrFormat("%d of %d paths over it are dead, by the word of %d hosts", suspect.paths_bad,
@@ -205,7 +236,7 @@ void Findings::TellDead(Scene& scene, const Suspect& suspect) {
     if (host != nullptr && (!host->connected || silent > rules_.host_silent)) {
       s.what.cause = Cause::kHostDown;
       s.what.scope = absl::StrCat("host ", host->name);
-      s.what.evidence.push_back("its agent is silent, too");
+      s.what.evidence.emplace_back("its agent is silent, too");
     } else if (host != nullptr && !speaks) {
       scene.explained_hosts.insert(host->name);
       return;  // a NIC or the whole host: its agent's next word tells
@@ -247,9 +278,10 @@ void Findings::FindGrey(Scene& scene) {
     if (path.time_ns > m.time_ns) {
       const double fade = std::exp(-static_cast<double>(path.time_ns - m.time_ns) /
                                    static_cast<double>(absl::ToInt64Nanoseconds(rules_.loss_memory)));
-      // What was lost while it was dead is no grey loss.
-      const bool counts = path.state == PathEvidence::State::kAlive && !scene.explained[i];
-      m = {path.time_ns, m.sent * fade + (counts ? path.sent : 0), m.lost * fade + (counts ? path.lost : 0)};
+      // What was lost while it was dead is no grey loss, nor what was lost in the interval in which it came back.
+      const bool dead = path.state == PathEvidence::State::kDead;
+      const bool counts = path.state == PathEvidence::State::kAlive && !scene.explained[i] && !m.was_dead;
+      m = {path.time_ns, m.sent * fade + (counts ? path.sent : 0), m.lost * fade + (counts ? path.lost : 0), dead};
     }
     if (path.state != PathEvidence::State::kAlive || scene.explained[i] || m.sent < 1) continue;
     seen.push_back({scene.needs[i], path.host, m.sent, m.lost < 0.5 ? 0 : m.lost});
@@ -278,8 +310,6 @@ void Findings::FindGrey(Scene& scene) {
     if (lost < 1 || lost / std::max(sent, 1.0) < kStillLoses * past_lost / past_sent) continue;  // it is over
     if (queues > 0.5 * static_cast<double>(s.explains.size())) continue;  // a queue that overflows: congestion
     Suspicion suspicion = Of(scene, Cause::kLinkGrey, s);
-    suspicion.open_after = absl::Seconds(11);  // two intervals
-    suspicion.end_after = absl::Seconds(30);
     suspicion.what.evidence.insert(
         suspicion.what.evidence.begin(),
         {absl::StrFormat("it loses %.2f %% of the probes: %.0f of %.0f, on %d paths of %d hosts", 100 * s.rate, s.bad,
@@ -310,8 +340,6 @@ void Findings::FindQueues(Scene& scene) {
     const Component& c = components_.at(s.component);
     const bool incast = c.at_nic && c.links[0].second == c.nic;
     Suspicion suspicion = Of(scene, incast ? Cause::kIncast : Cause::kCongestion, s);
-    suspicion.open_after = absl::Seconds(15);
-    suspicion.end_after = absl::Seconds(30);
     suspicion.what.evidence.insert(
         suspicion.what.evidence.begin(),
         {absl::StrFormat("%d of %d paths over it queue, by the word of %d hosts", s.paths_bad,

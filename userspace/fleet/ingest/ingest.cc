@@ -188,9 +188,15 @@ void Ingest::Learn(LiveHost& live, const HostBatch& batch) {
     // Paths that were renamed stay until the agent starts anew; a host that renames for ever fills nothing.
     if (live.paths.size() >= limits_.batch.paths && !live.paths.contains(sample.key)) continue;
     PathSample& known = live.paths[sample.key];
-    if (sample.time_ns >= known.time_ns) known = sample;
+    if (sample.time_ns >= known.time_ns) {
+      changes_ += !sample.key.reverse && (sample.state == PathState::kDead) != (known.state == PathState::kDead);
+      known = sample;
+    }
     live.newest_ns = std::max(live.newest_ns, sample.time_ns);
   }
+  changes_ += std::any_of(batch.events.begin(), batch.events.end(), [](const StoredEvent& e) {
+    return e.type == "nic" || e.type == "cause" || e.type == "clock" || e.type == "link";
+  });
   for (const Document& document : batch.documents) LearnDocument(live, document);
 }
 

@@ -69,6 +69,7 @@ class Ingest {
   const LiveHost* Find(const std::string& host) const;
   std::vector<const LiveHost*> Hosts() const;  // by name
   size_t queued() const { return queue_.size(); }
+  uint64_t changes() const { return changes_; }  // how often paths died or came back, or causes were told
 
  private:
   struct Run {
@@ -98,6 +99,7 @@ class Ingest {
   IngestLimits limits_;
   std::map<std::string, Host> hosts_;
   std::vector<Queued> queue_;
+  uint64_t changes_ = 0;
 };
 
 }  // namespace cw::fleet

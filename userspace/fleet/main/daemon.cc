@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -18,12 +19,16 @@
 #include "userspace/api/tls_server.h"
 #include "userspace/commandline/command.h"
 #include "userspace/commandline/sd_notify.h"
+#include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/main/finder.h"
+#include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/fleetd_config.h"
 #include "userspace/fleet/main/keeper.h"
 #include "userspace/fleet/main/query_service.h"
 #include "userspace/fleet/main/uplink_service.h"
+#include "userspace/fleet/rules/rules_file.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
+#include "userspace/metrics/http_server.h"
 
 namespace cw::fleet {
 namespace {
@@ -52,6 +57,13 @@ absl::StatusOr<FleetFile> ReadFabric(const std::string& path) {
   return ReadFleetFile(*text, path);
 }
 
+absl::StatusOr<Rules> ReadRulesOf(const std::string& path) {
+  if (path.empty()) return Rules{};
+  const absl::StatusOr<std::string> text = ReadAll(path);
+  if (!text.ok()) return text.status();
+  return ReadRules(*text, path);
+}
+
 std::string InstanceName(const FleetdConfig& config) {
   if (!config.instance.empty()) return config.instance;
   char name[256] = {};
@@ -69,14 +81,19 @@ class Service {
   static absl::StatusOr<std::unique_ptr<Service>> Start(const FleetdConfig& config) {
     absl::StatusOr<FleetFile> fabric = ReadFabric(config.fabric_file);
     if (!fabric.ok()) return fabric.status();
+    const absl::StatusOr<Rules> rules = ReadRulesOf(config.rules_file);
+    if (!rules.ok()) return rules.status();
     absl::StatusOr<std::unique_ptr<Store>> store = OpenSqliteStore(config.store);
     if (!store.ok()) return store.status();
-    auto service = std::unique_ptr<Service>(new Service(config, *std::move(store), *std::move(fabric)));
+    auto service =
+        std::unique_ptr<Service>(new Service(config, *std::move(store), *std::move(fabric), rules->findings));
+    if (absl::Status status = service->ServeMetrics(config); !status.ok()) return status;
     if (absl::Status status = service->Listen(config); !status.ok()) return status;
     return service;
   }
 
   ~Service() {
+    metrics_.reset();
     if (server_ != nullptr) {
       server_->Shutdown(absl::ToChronoTime(absl::Now() + kEndPatience));
       server_->Wait();
@@ -86,7 +103,7 @@ class Service {
   }
 
  private:
-  Service(const FleetdConfig& config, std::unique_ptr<Store> store, FleetFile fabric)
+  Service(const FleetdConfig& config, std::unique_ptr<Store> store, FleetFile fabric, const FindingRules& rules)
       : store_(std::move(store)),
         revocations_(TlsOf(config)),
         ingest_(*store_, InstanceName(config), IngestLimits{}),
@@ -94,7 +111,27 @@ class Service {
         query_(*store_, InstanceName(config), fabric, [this] { return uplink_.Hosts(); }),
         queries_(query_, revocations_),
         keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
-        finder_(std::make_unique<Finder>(uplink_, *store_, std::move(fabric))) {}
+        alerts_(config.alerts, {.rules = rules.causes, .runbook_url = config.runbook_url}),
+        finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, std::move(fabric), rules)) {}
+
+  absl::Status ServeMetrics(const FleetdConfig& config) {
+    const absl::StatusOr<config::Listen> listen = config::ParseListen(config.metrics_listen);
+    if (!listen.ok()) return listen.status();
+    if (listen->kind == config::Listen::Kind::kNone) return absl::OkStatus();
+    absl::StatusOr<std::unique_ptr<metrics::HttpServer>> server =
+        metrics::HttpServer::Start(*listen, [this, store = config.store]() -> absl::StatusOr<std::string> {
+          uint64_t bytes = 0;
+          for (const char* end : {"", "-wal"}) {
+            std::error_code none;
+            const auto size = std::filesystem::file_size(store + end, none);
+            if (!none) bytes += size;
+          }
+          return MetricsPage(uplink_.Hosts(), finder_->numbers(), alerts_.counts(), bytes);
+        });
+    if (!server.ok()) return server.status();
+    metrics_ = *std::move(server);
+    return absl::OkStatus();
+  }
 
   absl::Status Listen(const FleetdConfig& config) {
     absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> made =
@@ -128,9 +165,11 @@ class Service {
   Query query_;
   QueryService queries_;
   std::unique_ptr<Keeper> keeper_;
+  Alerts alerts_;
   std::unique_ptr<Finder> finder_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // gRPC asks them for each connection
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<metrics::HttpServer> metrics_;
 };
 
 int Serve(const FleetdConfig& config) {
@@ -157,9 +196,22 @@ int Serve(const FleetdConfig& config) {
 int Check(const FleetdConfig& config, const std::string& path) {
   if (const absl::StatusOr<FleetFile> fabric = ReadFabric(config.fabric_file); !fabric.ok())
     return Fail(fabric.status());
+  if (const absl::StatusOr<Rules> rules = ReadRulesOf(config.rules_file); !rules.ok()) return Fail(rules.status());
   if (const auto tls = tls::Load(TlsOf(config)); !tls.ok()) return Fail(tls.status());
   std::fprintf(stderr, "%s: no fault found\n", path.c_str());
   return 0;
+}
+
+int TestRules(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadAll(path);
+  if (!text.ok()) return Fail(text.status());
+  const absl::StatusOr<Rules> rules = ReadRules(*text, path);
+  if (!rules.ok()) return Fail(rules.status());
+  const std::vector<std::string> wrong = RunRuleTests(*rules);
+  for (const std::string& line : wrong) std::fprintf(stderr, "%s\n", line.c_str());
+  std::fprintf(stderr, "%s: %zu of %zu tests are as expected\n", path.c_str(), rules->tests.size() - wrong.size(),
+               rules->tests.size());
+  return wrong.empty() ? 0 : 1;
 }
 
 std::string ProgramPage(const CLI::App& app) {
@@ -169,7 +221,7 @@ std::string ProgramPage(const CLI::App& app) {
        .version = CW_VERSION,
        .summary = "fleet service of cwfabric: all hosts' paths and events in one place",
        .parts = {{"SIGNALS", "SIGTERM and SIGINT end it; what it acknowledged is in the store."},
-                 {"EXIT STATUS", "0 ended as asked, 1 failed, 2 usage."},
+                 {"EXIT STATUS", "0 ended as asked, 1 failed (a test of rules, too), 2 usage."},
                  {"SEE ALSO", ".BR cwagentd (8),\n.BR cwctl (1)"}}});
 }
 
@@ -177,11 +229,14 @@ std::string ProgramPage(const CLI::App& app) {
 
 int DaemonMain(int argc, char** argv) {
   CLI::App app{"cwfabric's fleet service: one for all hosts", "cwfleetd"};
-  std::string path;
-  bool check = false, example = false, page = false;
+  std::string path, test_rules;
+  bool check = false, example = false, rules = false, page = false;
   app.add_option("--config", path, "The TOML file")->type_name("FILE");
   app.add_flag("--check-config", check, "Check the file, and what it names, and end");
   app.add_flag("--default-config", example, "Print a configuration file that describes every option, and end");
+  app.add_flag("--default-rules", rules, "Print a file of rules that describes every rule, with tests, and end");
+  app.add_option("--test-rules", test_rules, "Run the tests that stand in this file of rules, and end")
+      ->type_name("FILE");
   app.add_flag("--manual", page, "Print cwfleetd(8) in roff, and end")->group("");
   app.set_version_flag("--version", CW_VERSION);
   try {
@@ -190,8 +245,10 @@ int DaemonMain(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (example) std::fputs(ExampleFleetdToml().c_str(), stdout);
+  if (rules) std::fputs(DefaultRulesToml().c_str(), stdout);
   if (page) std::fputs(ProgramPage(app).c_str(), stdout);
-  if (example || page) return 0;
+  if (example || rules || page) return 0;
+  if (!test_rules.empty()) return TestRules(test_rules);
   if (path.empty()) {
     std::fprintf(stderr, "--config is required: the TOML file; cwfleetd --default-config prints one to begin with\n");
     return 2;

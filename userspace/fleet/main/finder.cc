@@ -13,9 +13,10 @@ namespace cw::fleet {
 namespace {
 
 namespace pb = cwfabric::v1;
-constexpr absl::Duration kPeriod = absl::Seconds(1);
+constexpr absl::Duration kPeriod = absl::Seconds(1), kSoonest = absl::Milliseconds(200);
 constexpr int64_t kFabricEveryNs = 5'000'000'000, kHopsEveryNs = 2'000'000'000;
 constexpr int64_t kEventsBackNs = 3'600'000'000'000;
+constexpr absl::Duration kLookForChanges = absl::Milliseconds(50);
 constexpr size_t kMostHopLists = 2'000'000, kEventsAtOnce = 10'000, kMostUnkept = 20'000;
 constexpr size_t kMostEvidence = 32;
 
@@ -42,8 +43,10 @@ PathEvidence::State StateOf(PathState state) {
 
 }  // namespace
 
-Finder::Finder(UplinkService& uplink, Store& store, FleetFile file)
-    : uplink_(uplink), store_(store), file_(std::move(file)), thread_([this] { Run(); }) {}
+Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, FleetFile file, const FindingRules& rules)
+    : uplink_(uplink), store_(store), alerts_(alerts), file_(std::move(file)), findings_(rules), thread_([this] {
+        Run();
+      }) {}
 
 Finder::~Finder() {
   {
@@ -56,11 +59,37 @@ Finder::~Finder() {
 
 void Finder::Run() {
   Resume();
-  for (std::unique_lock lock(mutex_); !end_; ended_.wait_for(lock, absl::ToChronoMilliseconds(kPeriod))) {
-    lock.unlock();
+  while (!End(absl::ZeroDuration())) {
+    const absl::Time begun = absl::Now();
+    changes_ = uplink_.changes();
     Look();
-    lock.lock();
+    Count(absl::Now() - begun);
+    // Half of a core at most, however large the fleet.
+    const absl::Duration rest = std::max(kSoonest, absl::Now() - begun);
+    if (End(rest)) return;
+    while (absl::Now() < begun + kPeriod && uplink_.changes() == changes_ &&
+           absl::GetCurrentTimeNanos() < findings_.NextNs()) {
+      if (End(kLookForChanges)) return;
+    }
   }
+}
+
+void Finder::Count(absl::Duration took) {
+  const std::lock_guard lock(mutex_);
+  ++numbers_.evaluations;
+  numbers_.evaluation_seconds += absl::ToDoubleSeconds(took);
+  numbers_.open = {};
+  for (const Finding& f : findings_.Open()) ++numbers_.open[static_cast<size_t>(f.cause)];
+}
+
+FinderNumbers Finder::numbers() {
+  const std::lock_guard lock(mutex_);
+  return numbers_;
+}
+
+bool Finder::End(absl::Duration wait) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, absl::ToChronoMilliseconds(wait), [this] { return end_; });
 }
 
 // Told once, until another thing is wrong.
@@ -79,6 +108,7 @@ void Finder::Resume() {
     const absl::StatusOr<Finding> finding = FindingOf(message);
     finding.ok() ? findings_.Resume(*finding, absl::GetCurrentTimeNanos()) : Complain(finding.status());
   }
+  alerts_.Take(findings_.Open(), /*resumed=*/true);
 }
 
 // Reverse paths are left out: hosts tell neither their hops nor whether they are dead; the peer tells both.
@@ -197,6 +227,7 @@ void Finder::Look() {
 }
 
 void Finder::Keep(const std::vector<Finding>& changed) {
+  alerts_.Take(changed);  // whether or not the store can keep them
   for (const Finding& f : changed) {
     const std::string what = std::string(CauseName(f.cause)) + ": " + f.scope;
     f.end_ns == 0 ? spdlog::warn("{} ({}): {}", what, IdText(f.id), f.evidence.empty() ? "" : f.evidence[0])

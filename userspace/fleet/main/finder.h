@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looks for what is wrong every second, and keeps what is found. A thread of its own. It asks the live state host by
-// host, and copies only from those that told something new, so that agents' streams wait for no more than one host.
+// Looks for what is wrong every second, and at most every 200 ms where paths die, come back or are suspected, and keeps
+// what is found. A thread of its own. It asks the live state host by host, and copies only from those that told
+// something new, so that agents' streams wait for no more than one host.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +13,9 @@
 #include <vector>
 
 #include "absl/container/node_hash_map.h"
+#include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/findings/findings.h"
+#include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/store/store.h"
 #include "userspace/fleet/topology/fleet_file.h"
@@ -21,8 +24,9 @@ namespace cw::fleet {
 
 class Finder {
  public:
-  Finder(UplinkService& uplink, Store& store, FleetFile file);
+  Finder(UplinkService& uplink, Store& store, Alerts& alerts, FleetFile file, const FindingRules& rules);
   ~Finder();
+  FinderNumbers numbers();  // any thread
 
  private:
   struct Host {
@@ -34,6 +38,8 @@ class Finder {
   };
 
   void Run();
+  bool End(absl::Duration wait);  // it ends; or it does not, and so much time passed
+  void Count(absl::Duration took);
   void Resume();
   void Look();
   void Copy(const LiveHost& live);
@@ -45,6 +51,7 @@ class Finder {
 
   UplinkService& uplink_;
   Store& store_;
+  Alerts& alerts_;
   const FleetFile file_;
   Findings findings_;
   std::map<std::string, Host> hosts_;
@@ -53,12 +60,14 @@ class Finder {
   WiringReport wiring_;
   uint64_t fabric_ = 0, seen_fabric_ = 0;
   int64_t fabric_ns_ = 0;
+  uint64_t changes_ = 0;  // of paths, when it looked last
   bool events_begun_ = false;
   uint64_t events_after_ = 0;
   std::map<uint64_t, Finding> unkept_;  // the store did not take them
   std::string complaint_;
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // of all below up to the thread
+  FinderNumbers numbers_;
   std::condition_variable ended_;
   bool end_ = false;
   std::thread thread_;

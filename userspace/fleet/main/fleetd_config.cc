@@ -3,9 +3,12 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/config/reader.h"
 #include "userspace/config/schema.h"
+#include "userspace/fleet/alerts/http_post.h"
+#include "userspace/fleet/rules/example_toml.h"
 
 namespace cw::fleet {
 namespace {
@@ -24,6 +27,9 @@ void Walk(Visitor& v, FleetdConfig& c) {
   c.store = v.Text("store", c.store, TextRule::kPath, "The SQLite file that keeps everything.");
   c.fabric_file = v.Text("fabric_file", c.fabric_file, TextRule::kPath,
                          "Names of switches and cables as planned (docs/fleet.md); empty for none.");
+  c.rules_file = v.Text("rules_file", c.rules_file, TextRule::kPath,
+                        "Severities, thresholds and wording of findings (cwfleetd --default-rules); empty for the "
+                        "defaults.");
   c.keep_fine = v.Duration("keep_fine", c.keep_fine, life, "How long paths are kept at 10 s.");
   c.keep_minutes = v.Duration("keep_minutes", c.keep_minutes, life, "How long at 60 s.");
   c.keep_coarse = v.Duration("keep_coarse", c.keep_coarse, life, "How long at 300 s.");
@@ -31,11 +37,39 @@ void Walk(Visitor& v, FleetdConfig& c) {
   c.store_gib = static_cast<int>(v.Integer("store_gib", c.store_gib, {1, 65536},
                                            "GiB that paths may take; the oldest of the finest goes first, and it is "
                                            "said before."));
+  v.BeginTable("alerts", "Who is told of findings.");
+  c.alerts.alertmanagers =
+      v.Texts("alertmanager", c.alerts.alertmanagers, TextRule::kFree,
+              "Alertmanagers, all of them, for example \"http://127.0.0.1:9093\"; empty for none.");
+  c.alerts.webhooks = v.Texts("webhooks", c.alerts.webhooks, TextRule::kFree,
+                              "URLs that each finding's beginning and end is posted to as JSON; empty for none.");
+  c.runbook_url = v.Text("runbook_url", c.runbook_url, TextRule::kFree,
+                         "What to do, a page of yours; the cause is appended, as in #link-dead. Empty for none.");
+  v.EndTable();
+  v.BeginTable("metrics", "The service's own figures, for Prometheus.");
+  c.metrics_listen = v.Text("listen", c.metrics_listen, TextRule::kListen,
+                            "Where /metrics is served, without a password: \"none\", \"unix:/PATH\" or "
+                            "\"127.0.0.1:9481\".");
+  v.EndTable();
+}
+
+constexpr size_t kMostReceivers = 16;
+
+void CheckUrls(const std::string& key, const std::vector<std::string>& urls, const config::Complain& complain) {
+  if (urls.size() > kMostReceivers) complain(key, absl::StrFormat("at most %d receivers", kMostReceivers));
+  for (const std::string& url : urls) {
+    if (const absl::Status status = CheckUrl(url); !status.ok())
+      complain(key, absl::StrCat("\"", url, "\" ", std::string(status.message())));
+  }
 }
 
 void Check(const FleetdConfig& c, const config::Complain& complain) {
   if (c.listen.empty()) complain("listen", "nobody could connect; leave it out for 0.0.0.0:9480");
+  if (c.metrics_listen == "auto") complain("metrics.listen", "write \"none\", or where to listen");
   if (c.store.empty()) complain("store", "there has to be a file; leave it out for /var/lib/cwfabric-fleet/fleet.db");
+  CheckUrls("alerts.alertmanager", c.alerts.alertmanagers, complain);
+  CheckUrls("alerts.webhooks", c.alerts.webhooks, complain);
+  if (!c.runbook_url.empty()) CheckUrls("alerts.runbook_url", {c.runbook_url}, complain);
   for (const auto& [key, file] : {std::pair{"tls_cert", &c.tls_cert}, {"tls_key", &c.tls_key}, {"tls_ca", &c.tls_ca}}) {
     if (file->empty())
       complain("", absl::StrFormat("%s is missing: hosts and people are known by their certificates alone; see cwctl "
@@ -43,57 +77,6 @@ void Check(const FleetdConfig& c, const config::Complain& complain) {
                                    key));
   }
 }
-
-// Prints what it visits.
-class Example final : public Visitor {
- public:
-  std::string out = "# cwfleetd: the fleet service of cwfabric. What is commented out is the default.\n";
-
-  std::string Text(absl::string_view key, std::string value, TextRule, absl::string_view doc) override {
-    Add(key, "\"" + value + "\"", doc);
-    return value;
-  }
-  std::vector<std::string> Texts(absl::string_view key, std::vector<std::string> value, TextRule,
-                                 absl::string_view doc) override {
-    Add(key, absl::StrFormat("[\"%s\"]", value.empty() ? "" : value.front()), doc);
-    return value;
-  }
-  bool Flag(absl::string_view key, bool value, absl::string_view doc) override {
-    Add(key, value ? "true" : "false", doc);
-    return value;
-  }
-  int64_t Integer(absl::string_view key, int64_t value, config::IntegerRange, absl::string_view doc) override {
-    Add(key, absl::StrFormat("%d", value), doc);
-    return value;
-  }
-  std::optional<int64_t> IntegerOr(absl::string_view, std::optional<int64_t> value, absl::string_view,
-                                   config::IntegerRange, absl::string_view) override {
-    return value;
-  }
-  double Real(absl::string_view key, double value, config::RealRange, absl::string_view doc) override {
-    Add(key, absl::StrFormat("%g", value), doc);
-    return value;
-  }
-  absl::Duration Duration(absl::string_view key, absl::Duration value, config::DurationRange,
-                          absl::string_view doc) override {
-    Add(key, "\"" + absl::FormatDuration(value) + "\"", doc);
-    return value;
-  }
-  size_t Choice(absl::string_view, size_t value, const std::vector<std::string>&, absl::string_view) override {
-    return value;
-  }
-  void BeginTable(absl::string_view, absl::string_view) override {}
-  void EndTable() override {}
-  size_t BeginArray(absl::string_view, size_t size, absl::string_view) override { return size; }
-  std::string BeginElement(size_t) override { return ""; }
-  void EndElement() override {}
-  void EndArray() override {}
-
- private:
-  void Add(absl::string_view key, const std::string& value, absl::string_view doc) {
-    out += absl::StrFormat("\n# %s\n#%s = %s\n", doc, key, value);
-  }
-};
 
 }  // namespace
 
@@ -115,9 +98,9 @@ absl::StatusOr<FleetdConfig> ParseFleetdConfig(absl::string_view text, absl::str
 
 std::string ExampleFleetdToml() {
   FleetdConfig config;
-  Example example;
+  ExampleToml example("# cwfleetd: the fleet service of cwfabric. What is commented out is the default.\n");
   Walk(example, config);
-  return example.out;
+  return example.Take();
 }
 
 }  // namespace cw::fleet

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/store/store.h"
 
 namespace cw::fleet {
@@ -19,11 +20,15 @@ struct FleetdConfig {
   std::string tls_cert, tls_key, tls_ca, tls_crl;      // as the agent's [api]
   std::string store = "/var/lib/cwfabric-fleet/fleet.db";
   std::string fabric_file;                             // fleet.toml: names of switches, cables as planned; "" = none
+  std::string rules_file;                              // rules.toml; "" = the defaults
   absl::Duration keep_fine = absl::Hours(48);          // 10 s
   absl::Duration keep_minutes = absl::Hours(24 * 14);  // 60 s
   absl::Duration keep_coarse = absl::Hours(24 * 365);  // 300 s
   absl::Duration keep_events = absl::Hours(24 * 365);
   int store_gib = 64;  // of paths; the finest goes first
+  AlertTargets alerts;
+  std::string runbook_url;              // "" = none
+  std::string metrics_listen = "none";  // as config::ParseListen takes it
 
   Retention KeepRules() const;
 };

@@ -137,6 +137,7 @@ void UplinkService::Flush() {
     *message.mutable_ack() = std::move(ack);
     place->second->Send(std::move(message));
   }
+  changes_ = ingest_.changes();
 }
 
 void UplinkService::EachHost(const std::function<void(const LiveHost&)>& look) {

@@ -6,6 +6,7 @@
 // Threads: any.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -32,6 +33,8 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   // Each host, by name, with the streams held up for one at a time.
   void EachHost(const std::function<void(const LiveHost&)>& look);
   std::vector<LiveHost> Hosts();  // copies; by name
+  // How often paths died or came back, as far as hosts told.
+  uint64_t changes() const { return changes_; }
 
  private:
   friend class HostStream;
@@ -41,6 +44,7 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   void Take(HostStream& stream, const cwfabric::v1::Batch& batch);
   void End(HostStream& stream);
 
+  std::atomic<uint64_t> changes_ = 0;
   std::mutex mutex_;  // of all below, and taken before a stream's own
   Ingest& ingest_;
   std::map<std::string, HostStream*> streams_;  // by host; each leaves before it goes

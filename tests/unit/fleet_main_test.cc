@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// cwfleetd's configuration, its own figures, and findings as messages.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "userspace/fleet/main/fleet_metrics.h"
+#include "userspace/fleet/main/fleetd_config.h"
+#include "userspace/fleet/query/finding_message.h"
+#include "userspace/fleet/query/query.h"
+#include "userspace/fleet/store/sqlite/sqlite_store.h"
+
+namespace cw::fleet {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kTls[] = "tls_cert = \"/c\"\ntls_key = \"/k\"\ntls_ca = \"/a\"\n";
+
+TEST(FleetdConfig, TheExampleIsTheDefaultAndEveryKeyOfItIsTaken) {
+  const FleetdConfig defaults = *ParseFleetdConfig(kTls, "f");
+  EXPECT_THAT(defaults.listen, ElementsAre("0.0.0.0:9480"));
+  EXPECT_TRUE(defaults.alerts.alertmanagers.empty());
+  EXPECT_EQ(defaults.metrics_listen, "none");
+  std::string all = ExampleFleetdToml();
+  for (size_t at = 0; (at = all.find("\n#", at)) != std::string::npos; ++at) {
+    if (all[at + 2] != ' ') all.erase(at + 1, 1);
+  }
+  for (const char* key : {"tls_cert", "tls_key", "tls_ca"}) {
+    const std::string empty = std::string(key) + " = \"\"";
+    all.replace(all.find(empty), empty.size(), std::string(key) + " = \"/x\"");
+  }
+  const absl::StatusOr<FleetdConfig> read = ParseFleetdConfig(all, "f");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->keep_events, defaults.keep_events);
+  EXPECT_EQ(read->store, defaults.store);
+}
+
+TEST(FleetdConfig, TakesReceiversAndSaysWhatIsNone) {
+  const absl::StatusOr<FleetdConfig> config = ParseFleetdConfig(
+      std::string(kTls) +
+          "rules_file = \"/r\"\n[alerts]\nalertmanager = [\"http://a:9093\", \"https://b\"]\n"
+          "webhooks = [\"http://c/x\"]\nrunbook_url = \"https://w\"\n[metrics]\nlisten = \"[::1]:9481\"\n",
+      "f");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->alerts.alertmanagers, ElementsAre("http://a:9093", "https://b"));
+  EXPECT_EQ(config->runbook_url, "https://w");
+  const absl::Status bad =
+      ParseFleetdConfig("listen = []\n[alerts]\nwebhooks = [\"ftp://c\"]\n[metrics]\nlisten = \"auto\"\n", "f.toml")
+          .status();
+  EXPECT_THAT(std::string(bad.message()),
+              AllOf(HasSubstr("f.toml:1"), HasSubstr("\"ftp://c\" must be a URL"), HasSubstr("f.toml:3"),
+                    HasSubstr("tls_cert is missing"), HasSubstr("f.toml:5")));
+}
+
+TEST(FindingMessage, ComesBackAsItWasForEveryCause) {
+  for (int c = 1; c <= kFleetCauses; ++c) {
+    const Finding f{.id = 0xfedcba9876543210,
+                    .cause = static_cast<Cause>(c),
+                    .scope = "link a>b",
+                    .links = {{*Addr::Parse("10.0.0.1"), *Addr::Parse("fd00::2")}},
+                    .start_ns = 5,
+                    .end_ns = 6,
+                    .evidence = {"one", "two"},
+                    .hosts = {"h"},
+                    .jobs = {"j"},
+                    .advice = "do"};
+    const absl::StatusOr<Finding> back = FindingOf(MessageOf(f));
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(*back, f) << CauseName(f.cause);
+  }
+}
+
+TEST(FindingMessage, ACauseOfANewerReleaseIsSaid) {
+  cwfabric::v1::FleetFinding message = MessageOf({.id = 1});
+  message.set_cause("cosmic rays");
+  EXPECT_THAT(std::string(FindingOf(message).status().message()),
+              AllOf(HasSubstr("cosmic rays"), HasSubstr("newer release")));
+  message = MessageOf({.id = 1});
+  message.set_id("no id");
+  EXPECT_FALSE(FindingOf(message).ok());
+}
+
+class QueryFindingsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "cw_query_XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    store_ = *OpenSqliteStore(folder_ + "/fleet.db");
+    Put({.id = 1, .scope = "link a", .start_ns = 100, .end_ns = 200});
+    Put({.id = 2, .scope = "link b", .start_ns = 150});
+    query_ = std::make_unique<Query>(*store_, "one", FleetFile{}, [] {
+      return std::vector<LiveHost>{{.host = "h1", .connected = true}, {.host = "h2"}};
+    });
+  }
+  ~QueryFindingsTest() override {
+    query_.reset();
+    store_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  void Put(const Finding& f) {
+    ASSERT_TRUE(store_->PutFindings({{f.id, f.start_ns, f.end_ns, MessageOf(f).SerializeAsString()}}).ok());
+  }
+  // Scopes, with "+" where they go on.
+  std::vector<std::string> Ask(const cwfabric::v1::FleetFindingsRequest& request) {
+    std::vector<std::string> out;
+    const auto reply = query_->Findings(request);
+    if (!reply.ok()) return {std::string(absl::StatusCodeToString(reply.status().code()))};
+    for (const auto& f : reply->findings()) out.push_back(f.scope() + (f.end_ns() == 0 ? "+" : ""));
+    return out;
+  }
+
+  std::string folder_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Query> query_;
+};
+
+TEST_F(QueryFindingsTest, NowThenAllAndOne) {
+  cwfabric::v1::FleetFindingsRequest request;
+  EXPECT_THAT(Ask(request), ElementsAre("link b+"));
+  request.set_at_ns(120);
+  EXPECT_THAT(Ask(request), ElementsAre("link a+")) << "as it was then, it had not ended";
+  request.set_at_ns(0);
+  request.set_all(true);
+  EXPECT_THAT(Ask(request), ElementsAre("link b+", "link a"));
+  request.set_id(IdText(1));
+  EXPECT_THAT(Ask(request), ElementsAre("link a"));
+  request.set_id(IdText(3));
+  EXPECT_THAT(Ask(request), ElementsAre("NOT_FOUND"));
+  request.set_id("xyz");
+  EXPECT_THAT(Ask(request), ElementsAre("INVALID_ARGUMENT"));
+}
+
+TEST_F(QueryFindingsTest, SaysWhichHostsItKnowsNothingOf) {
+  const auto reply = query_->Findings({});
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->coverage().hosts(), 2u);
+  EXPECT_THAT(reply->coverage().missing(), ElementsAre(HasSubstr("h2: not connected")));
+}
+
+TEST(FleetMetrics, CountsHostsFindingsAndAlerts) {
+  FinderNumbers finder{.evaluations = 4, .evaluation_seconds = 0.5};
+  finder.open[static_cast<size_t>(Cause::kLinkGrey)] = 2;
+  const std::string page =
+      MetricsPage({{.host = "a", .connected = true, .batches = 3, .refused = 1}, {.host = "b", .batches = 4}}, finder,
+                  {{.receiver = "http://x/\"y\"", .sent = 7, .failed = 8}}, 4096);
+  for (const char* line :
+       {"cwfabric_fleet_hosts_known 2\n", "cwfabric_fleet_hosts_connected 1\n", "cwfabric_fleet_batches_total 7\n",
+        "cwfabric_fleet_refused_total{what=\"batch\"} 1\n", "cwfabric_fleet_findings_open{cause=\"link grey\"} 2\n",
+        "cwfabric_fleet_findings_open{cause=\"clock\"} 0\n", "cwfabric_fleet_evaluation_seconds_count 4\n",
+        "cwfabric_fleet_store_bytes 4096\n", "cwfabric_fleet_alerts_sent_total{receiver=\"http://x/\\\"y\\\"\"} 7\n",
+        "cwfabric_fleet_alert_requests_failed_total{receiver=\"http://x/\\\"y\\\"\"} 8\n"})
+    EXPECT_THAT(page, HasSubstr(line));
+  EXPECT_THAT(MetricsPage({}, {}, {}, 0), Not(HasSubstr("alerts")));
+}
+
+}  // namespace
+}  // namespace cw::fleet

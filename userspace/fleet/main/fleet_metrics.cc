@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/main/fleet_metrics.h"
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+
+namespace cw::fleet {
+namespace {
+
+class TextPage {
+ public:
+  void Family(const char* name, const char* type, const char* help) {
+    name_ = name;
+    absl::StrAppendFormat(&text_, "# HELP cwfabric_fleet_%s %s\n# TYPE cwfabric_fleet_%s %s\n", name, help, name, type);
+  }
+  void Value(double value) { absl::StrAppendFormat(&text_, "cwfabric_fleet_%s %.17g\n", name_, value); }
+  void Value(double value, const char* label, absl::string_view of) {
+    const std::string quoted = absl::StrReplaceAll(of, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}});
+    absl::StrAppendFormat(&text_, "cwfabric_fleet_%s{%s=\"%s\"} %.17g\n", name_, label, quoted, value);
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+  const char* name_ = "";
+};
+
+void AddHosts(const std::vector<LiveHost>& hosts, TextPage& page) {
+  uint64_t connected = 0, batches = 0, refused = 0, left_out = 0, detail = 0, events = 0;
+  for (const LiveHost& host : hosts) {
+    connected += host.connected;
+    batches += host.batches;
+    refused += host.refused;
+    left_out += host.records_left_out;
+    detail += host.dropped_detail;
+    events += host.dropped_events;
+  }
+  const auto one = [&](const char* name, const char* type, const char* help, uint64_t value) {
+    page.Family(name, type, help);
+    page.Value(static_cast<double>(value));
+  };
+  one("hosts_known", "gauge", "Hosts that connected since the service began.", hosts.size());
+  one("hosts_connected", "gauge", "Of them, those that are connected.", connected);
+  one("batches_total", "counter", "Batches that are in the store.", batches);
+  page.Family("refused_total", "counter", "What hosts sent that is not in the store.");
+  page.Value(static_cast<double>(refused), "what", "batch");
+  page.Value(static_cast<double>(left_out), "what", "record");
+  page.Family("spool_dropped_total", "counter", "Batches that hosts' spools had no room for.");
+  page.Value(static_cast<double>(detail), "what", "detail");
+  page.Value(static_cast<double>(events), "what", "events");
+}
+
+}  // namespace
+
+std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers& finder,
+                        const std::vector<AlertCounts>& alerts, uint64_t store_bytes) {
+  TextPage page;
+  AddHosts(hosts, page);
+  page.Family("findings_open", "gauge", "Findings that go on.");
+  for (int c = 1; c <= kFleetCauses; ++c)
+    page.Value(static_cast<double>(finder.open[static_cast<size_t>(c)]), "cause", CauseName(static_cast<Cause>(c)));
+  page.Family("evaluation_seconds", "summary", "Time that one search for findings takes.");
+  std::string text = page.Take();
+  absl::StrAppendFormat(&text,
+                        "cwfabric_fleet_evaluation_seconds_sum %.9g\ncwfabric_fleet_evaluation_seconds_count %d\n",
+                        finder.evaluation_seconds, finder.evaluations);
+  TextPage rest;
+  rest.Family("store_bytes", "gauge", "Size of the store's files.");
+  rest.Value(static_cast<double>(store_bytes));
+  const auto each = [&](const char* name, const char* type, const char* help, uint64_t AlertCounts::*value) {
+    if (alerts.empty()) return;
+    rest.Family(name, type, help);
+    for (const AlertCounts& of : alerts) rest.Value(static_cast<double>(of.*value), "receiver", of.receiver);
+  };
+  each("alerts_sent_total", "counter", "Alerts that the receiver took.", &AlertCounts::sent);
+  each("alert_requests_failed_total", "counter", "Requests to it without success.", &AlertCounts::failed);
+  each("alerts_refused_total", "counter", "Alerts that it will never take.", &AlertCounts::refused);
+  each("alerts_no_room_total", "counter", "Alerts that there was no room for.", &AlertCounts::no_room);
+  each("alerts_waiting", "gauge", "Alerts that are due now.", &AlertCounts::waiting);
+  return text + rest.Take();
+}
+
+}  // namespace cw::fleet

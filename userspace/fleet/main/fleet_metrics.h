@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The service's own figures in Prometheus' text format. Pure; values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "userspace/fleet/alerts/alerts.h"
+#include "userspace/fleet/findings/finding.h"
+#include "userspace/fleet/ingest/ingest.h"
+
+namespace cw::fleet {
+
+// Of the search for findings.
+struct FinderNumbers {
+  std::array<uint64_t, kFleetCauses + 1> open{};  // by Cause
+  uint64_t evaluations = 0;
+  double evaluation_seconds = 0;  // all of them together
+};
+
+std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers& finder,
+                        const std::vector<AlertCounts>& alerts, uint64_t store_bytes);
+
+}  // namespace cw::fleet

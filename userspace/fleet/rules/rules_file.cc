@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/rules/rules_file.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "userspace/config/reader.h"
+#include "userspace/fleet/rules/example_toml.h"
+
+namespace cw::fleet {
+namespace {
+
+using config::TextRule;
+using config::Visitor;
+
+const config::DurationRange kHold{absl::ZeroDuration(), absl::Hours(24)};
+
+constexpr char kHead[] =
+    "# Rules of cwfleetd's findings (rules_file). What is commented out is the default. cwfleetd --test-rules FILE "
+    "runs\n"
+    "# the tests at the end.\n";
+
+constexpr char kTests[] = R"(
+# Tests, in a fabric of three leaves, two spines and nine hosts. A fault lasts for so long (`lasts`), or comes `flaps`
+# times; each finding that opens stands in `expect`. `loss` is a grey link's, `queue` the delay of congestion and incast.
+[[test]]
+name = "all is well"
+fault = "none"
+lasts = "120s"
+expect = []
+[[test]]
+name = "a dead link is a warning"
+fault = "link dead"
+lasts = "5s"
+expect = ["link dead: warning"]
+[[test]]
+name = "a dead switch is critical, and its links are no findings of their own"
+fault = "switch dead"
+lasts = "5s"
+expect = ["switch dead: critical"]
+[[test]]
+name = "a dead NIC is critical"
+fault = "NIC down"
+lasts = "5s"
+expect = ["NIC down: critical"]
+[[test]]
+name = "8 flaps within an hour are not too many"
+fault = "link flapping"
+flaps = 8
+expect = ["link dead: warning"]
+[[test]]
+name = "9 are"
+fault = "link flapping"
+flaps = 9
+expect = ["link dead: warning", "link flapping: warning"]
+[[test]]
+name = "0.1 % of loss is nobody's fault"
+fault = "link grey"
+loss = 0.001
+lasts = "60s"
+expect = []
+[[test]]
+name = "1 % is"
+fault = "link grey"
+loss = 0.01
+lasts = "60s"
+expect = ["link grey: warning"]
+[[test]]
+name = "a queue of 5 us is work"
+fault = "congestion"
+queue = "5us"
+lasts = "60s"
+expect = []
+[[test]]
+name = "a queue of 100 us on all paths over a link is congestion"
+fault = "congestion"
+queue = "100us"
+lasts = "60s"
+expect = ["congestion: info"]
+[[test]]
+name = "a short queue is a burst"
+fault = "congestion"
+queue = "100us"
+lasts = "10s"
+expect = []
+)";
+
+std::vector<std::string> FaultWords() {
+  std::vector<std::string> words = {"none"};
+  for (int c = 1; c <= kFleetCauses; ++c) words.emplace_back(CauseName(static_cast<Cause>(c)));
+  return words;
+}
+
+void WalkThresholds(Visitor& v, FindingRules& r) {
+  v.BeginTable("thresholds", "");
+  const auto many = v.Integer("flaps_per_hour", static_cast<int64_t>(r.many_flaps), {1, 60},
+                              "A link that died more often within an hour flaps.");
+  r.many_flaps = static_cast<size_t>(many);
+  r.flaps_rest = v.Duration("flaps_rest", r.flaps_rest, kHold, "It flaps no more after so long without a death.");
+  r.least_loss =
+      v.Real("grey_loss", r.least_loss, {0.0005, 0.5}, "Share of probes that a grey link loses at least ...");
+  r.most_loss = v.Real("grey_loss_most", r.most_loss, {0.5, 0.99}, "... and at most; what loses more is dead.");
+  const absl::Duration floor =
+      v.Duration("congestion_floor", absl::Nanoseconds(r.queue_floor_ns), {absl::Microseconds(1), absl::Seconds(1)},
+                 "A path queues when its typical queueing delay is above this ...");
+  r.queue_floor_ns = absl::ToDoubleNanoseconds(floor);
+  r.queue_over_base =
+      v.Real("congestion_over_base", r.queue_over_base, {0, 100}, "... and above so many times its base delay.");
+  r.host_silent = v.Duration("host_silent", r.host_silent, kHold,
+                             "A host whose NICs are dead is down when its agent was silent for so long.");
+  r.agent_gone =
+      v.Duration("agent_gone", r.agent_gone, kHold, "An agent is gone when it was not connected for so long.");
+  r.clock_off = v.Duration("clock_off", r.clock_off, kHold,
+                           "A clock is wrong when it was not synchronised for so long, and most are.");
+  v.EndTable();
+}
+
+void WalkCause(Visitor& v, CauseRule& rule) {
+  const std::vector<std::string> words = {"info", "warning", "critical"};
+  rule.severity = static_cast<Severity>(v.Choice("severity", static_cast<size_t>(rule.severity), words, ""));
+  rule.summary = v.Text("summary", rule.summary, TextRule::kFree, "");
+  rule.open_after = v.Duration("open_after", rule.open_after, kHold, "");
+  rule.end_after = v.Duration("end_after", rule.end_after, kHold, "");
+}
+
+std::string KeyOf(Cause cause) { return absl::AsciiStrToLower(absl::StrReplaceAll(CauseName(cause), {{" ", "_"}})); }
+
+void WalkTest(Visitor& v, RuleTest& test) {
+  test.name = v.Text("name", "", TextRule::kFree, "");
+  const size_t fault = v.Choice("fault", 0, FaultWords(), "");
+  test.none = fault == 0;
+  if (fault != 0) test.fault = static_cast<Cause>(fault);
+  test.lasts = v.Duration("lasts", test.lasts, {absl::ZeroDuration(), absl::Hours(1)}, "");
+  test.flaps = static_cast<int>(v.Integer("flaps", test.flaps, {1, 100}, ""));
+  test.loss = v.Real("loss", test.loss, {0, 1}, "");
+  test.queue = v.Duration("queue", test.queue, {absl::ZeroDuration(), absl::Seconds(1)}, "");
+  test.expect = v.Texts("expect", {}, TextRule::kFree, "");
+  test.summary = v.Text("summary", "", TextRule::kFree, "");
+}
+
+void WalkRules(Visitor& v, Rules& rules) {
+  WalkThresholds(v, rules.findings);
+  v.BeginTable("cause",
+               "Each cause: how urgent it is (info, warning, critical), what is said ({scope}: the place), how long it "
+               "has to hold, and to be gone.");
+  for (int c = 1; c <= kFleetCauses; ++c) {
+    const auto cause = static_cast<Cause>(c);
+    v.BeginTable(KeyOf(cause), "");
+    WalkCause(v, rules.findings.causes[static_cast<size_t>(c)]);
+    v.EndTable();
+  }
+  v.EndTable();
+  rules.tests.resize(v.BeginArray("test", rules.tests.size(), ""));
+  for (size_t i = 0; i < rules.tests.size(); ++i) {
+    rules.tests[i].at = v.BeginElement(i);
+    WalkTest(v, rules.tests[i]);
+    v.EndElement();
+  }
+  v.EndArray();
+}
+
+void CheckRules(const Rules& rules, const config::Complain& complain) {
+  for (int c = 1; c <= kFleetCauses; ++c) {
+    const CauseRule& rule = rules.findings.causes[static_cast<size_t>(c)];
+    const std::string key = absl::StrCat("cause.", KeyOf(static_cast<Cause>(c)), ".summary");
+    if (!absl::StrContains(rule.summary, "{scope}")) complain(key, "the summary has to name the place: write {scope}");
+    if (rule.summary.size() > 200) complain(key, "at most 200 bytes");
+  }
+  for (size_t i = 0; i < rules.tests.size(); ++i) {
+    if (rules.tests[i].name.empty()) complain(absl::StrCat("test[", i, "].name"), "a test needs a name");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Rules> ReadRules(absl::string_view text, absl::string_view file) {
+  Rules rules;
+  const absl::Status status = config::ReadToml(
+      text, file, [&](Visitor& v) { WalkRules(v, rules); }, [&](const config::Complain& c) { CheckRules(rules, c); });
+  if (!status.ok()) return status;
+  return rules;
+}
+
+std::string DefaultRulesToml() {
+  Rules rules;
+  ExampleToml example(kHead);
+  WalkRules(example, rules);
+  return example.Take() + kTests;
+}
+
+}  // namespace cw::fleet
