@@ -26,6 +26,10 @@ const char* FleetTroubleName(FleetTrouble trouble) {
       return "disputed";
     case FleetTrouble::kIsolated:
       return "isolated";
+    case FleetTrouble::kSplit:
+      return "split";
+    case FleetTrouble::kMerging:
+      return "merging";
   }
   return "?";
 }
