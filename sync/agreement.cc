@@ -22,8 +22,8 @@ uint64_t Agreement::Impl::NewTimeline(int64_t now_ns) const {
   return (ms & 0xfff'ffff'ffff) << 20 | (id & 0xfffff) | 1;
 }
 
-// Where all clocks of a part of the fleet are disrupted, what its hosts find together is not what they have lost: it gets
-// an id of its own, a higher one, so that it is they who move if the others still live on that.
+// Where all clocks of a part of the fleet are disrupted, what its hosts find together is not what they have lost: it
+// gets an id of its own, a higher one, so that it is they who move if the others still live on that.
 uint64_t Agreement::Impl::NextTimeline(int64_t now_ns) const {
   return std::max(NewTimeline(now_ns), ((lost_timeline >> 20) + 1) << 20 | (id & 0xfffff) | 1);
 }
@@ -251,7 +251,7 @@ void Agreement::Impl::Agree(int64_t now_ns, const std::vector<NeighbourView>& vi
   if (recovering > 0) --recovering;
   if (disputed_since_ns != kLongAgoNs && now_ns - disputed_ns >= kReconciledNs) disputed_since_ns = kLongAgoNs;
   if (disputed_since_ns == kLongAgoNs && recovering == 0) trouble = FleetTrouble::kNone;
-  if (now_ns - split_seen_ns < kDisputeNs && now_ns - vouched_ns < kSplitNs) trouble = FleetTrouble::kSplit;
+  if (SeesSplit(now_ns, views)) trouble = FleetTrouble::kSplit;
 }
 
 // Most of the others agree with each other and not with us: it is our clock that was stepped, or ran off.
@@ -456,8 +456,8 @@ FleetClaim Agreement::Impl::Claim() const {
   if (settled || rounds > 0 || timeline == first_timeline) c.timeline = timeline;
   // Who refuses still has a time that others may judge; otherwise one host's doubt would spread.
   c.state = time.state;
-  const bool refuses = trouble == FleetTrouble::kDisputed || trouble == FleetTrouble::kSplit ||
-                       trouble == FleetTrouble::kMerging;
+  const bool refuses =
+      trouble == FleetTrouble::kDisputed || trouble == FleetTrouble::kSplit || trouble == FleetTrouble::kMerging;
   if (settled && refuses) c.state = SyncState::kFreeRunning;
   c.split = settled && last_ns - contested_ns < kToldSplitNs;
   c.anchor_ns = time.anchor_ns;

@@ -169,6 +169,7 @@ struct Agreement::Impl {
 
   // agreement_split.cc
   void HearSplit(int64_t now_ns, const std::vector<NeighbourView>& views);
+  bool SeesSplit(int64_t now_ns, const std::vector<NeighbourView>& views) const;
   void FindCamps(const std::vector<NeighbourView>& views);
   void VouchForSplit(int64_t now_ns);
   size_t ChooseCamp(int64_t now_ns) const;
@@ -240,12 +241,12 @@ struct Agreement::Impl {
   int rounds = 0;  // since the timeline was taken
   int off_rounds = 0, recovering = 0;
   int64_t disputed_since_ns = kLongAgoNs, disputed_ns = kLongAgoNs, chaos_since_ns = 0;
-  int64_t contested_ns = kLongAgoNs;       // last: more than may lie contradict us, or each other
-  bool split_heard = false;                // more neighbours say so than may lie
+  int64_t contested_ns = kLongAgoNs;  // last: more than may lie contradict us, or each other
+  bool split_heard = false;           // more neighbours say so than may lie
   int64_t split_since_ns = kLongAgoNs, split_seen_ns = kLongAgoNs, vouched_ns = kLongAgoNs;
-  int64_t going_since_ns = kLongAgoNs;     // another camp is the one to live on
-  std::vector<Camp> camps;                 // of this round, if it is contested
-  double merge_ns = 0;  // parts of the timeline that were apart are meeting: so far may honest hosts be
+  int64_t going_since_ns = kLongAgoNs;  // another camp is the one to live on
+  std::vector<Camp> camps;              // of this round, if it is contested
+  double merge_ns = 0;                  // parts of the timeline that were apart are meeting: so far may honest hosts be
 
   uint64_t timeline = 0, wanted_timeline = 0;
   uint64_t own_timeline = 0;    // that we go back to when nobody tells of another

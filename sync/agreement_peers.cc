@@ -16,7 +16,7 @@ constexpr int64_t kStepNs = 1'000'000'000;           // links that were stepped 
 constexpr int64_t kNeighbourStepNs = 1'500'000'000;  // a neighbour that was stepped may take so long to re-anchor
 constexpr int64_t kAbsentNs = 1'500'000'000;         // longer is an absence
 constexpr int64_t kReturnNs = 30'000'000'000;        // after an absence a neighbour may take so long to come near
-constexpr double kSlewedTogetherNs = 200'000;         // parts that are further apart would slew for more than two seconds
+constexpr double kSlewedTogetherNs = 200'000;  // parts that are further apart would slew for more than two seconds
 constexpr double kMergeTimeS = 10, kMergedTimeS = 0.5;
 constexpr double kInsaneNs = 1e15, kInsanePpb = 1e7;
 constexpr double kNamedAfterS = 0.5, kForgivenAfterS = 5;

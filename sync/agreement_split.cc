@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parts of one timeline that contradict each other: how a split is told, and which part goes over to which.
 //
-// Who sees all others counts them: the largest part survives, of equal ones that which is ahead. On a sparse graph hosts
-// see their neighbours and not the fleet. Majorities of neighbours that follow each other would stand still with both
-// parts left, so there the part ahead has the advantage: a host goes forward to it with half of its neighbours, and back
-// only with two thirds of them. After a while only the first goes on, with a third: nobody goes back any more, and what
-// is ahead spreads to all. All hosts see alike which part is ahead, without names that a liar could make up.
+// Who sees all others counts them: the largest part survives, of equal ones that which is ahead. On a sparse graph
+// hosts see their neighbours and not the fleet. Majorities of neighbours that follow each other would stand still with
+// both parts left, so there the part ahead has the advantage: a host goes forward to it with half of its neighbours,
+// and back only with two thirds of them. After a while only the first goes on, with a third: nobody goes back any more,
+// and what is ahead spreads to all. All hosts see alike which part is ahead, without names that a liar could make up.
 //
 // Liars can be such a part. So nobody goes over to less than a majority unless those who agree with it see a split too:
 // neighbours of a victim of liars do not.
@@ -18,7 +18,7 @@ namespace cw::sync {
 namespace {
 
 constexpr size_t kMostCamps = 8;
-constexpr double kCampNs = 100'000;            // what is so near each other needs no step to come together
+constexpr double kCampNs = 100'000;            // others who are twice so near each other are one part
 constexpr int64_t kCountedNs = 1'000'000'000;  // so long a host may go back
 
 }  // namespace
@@ -34,12 +34,11 @@ void Agreement::Impl::FindCamps(const std::vector<NeighbourView>& views) {
     camp.voters.push_back(k);
   };
   for (size_t k = 0; k < opinions.size(); ++k) {
-    Opinion o = opinions[k];
-    o.tolerance = std::max(o.tolerance, kCampNs);
-    if (std::abs(o.value) <= o.tolerance + own_tolerance_ns + merge_ns) {
+    if (std::abs(opinions[k].value) <= opinions[k].tolerance + own_tolerance_ns + merge_ns) {
       add(camps[0], k);
     } else {
-      rest.push_back(o);
+      rest.push_back(opinions[k]);
+      rest.back().tolerance = std::max(opinions[k].tolerance, kCampNs);
       of_rest.push_back(k);
     }
   }
@@ -85,6 +84,21 @@ size_t Agreement::Impl::ChooseCamp(int64_t now_ns) const {
     if (!vouched || all_seen ? larger : forward || back) best = i;
   }
   return best;
+}
+
+// Who agrees with most of his neighbours may yet live in a part of the fleet: where more of them than may lie are off
+// or tell of others who are.
+bool Agreement::Impl::SeesSplit(int64_t now_ns, const std::vector<NeighbourView>& views) const {
+  if (now_ns - split_seen_ns < kDisputeNs && now_ns - vouched_ns < kSplitNs) return true;
+  int all = 0, signs = 0, telling = 0;
+  for (const Peer& p : peers) {
+    if (!p.comparable) continue;
+    const bool tells = views[p.view].claim.split;
+    ++all;
+    telling += tells;
+    signs += tells || p.reason == Reason::kFalseTicker || p.reason == Reason::kWaiting;
+  }
+  return telling > 0 && signs > std::max(1, MostLiars(all));
 }
 
 // More contradict each other than may lie, or a majority that is none without those.

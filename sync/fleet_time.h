@@ -42,7 +42,8 @@ struct FleetTime {
   int64_t ToLocalNs(int64_t fleet_ns) const;
 };
 
-const char* FleetTroubleName(FleetTrouble trouble);       // "none", "settling", "disrupted", "disputed", "isolated", "split", "merging"
+const char* FleetTroubleName(
+    FleetTrouble trouble);  // "none", "settling", "disrupted", "disputed", "isolated", "split", "merging"
 const char* FleetStateName(const FleetTime& fleet_time);  // SyncStateName, or "disrupted"
 
 }  // namespace cw::sync

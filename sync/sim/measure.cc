@@ -13,7 +13,7 @@ constexpr double kLeastSteadyNs = 10;   // "3 × steady" of a perfect fleet woul
 constexpr double kDisturbedFactor = 6;  // × a host's usual distance from the middle
 constexpr double kLeastDisturbedNs = 200;
 constexpr double kUntoldTimes = 10, kUntoldNs = 100'000;  // × error_est, and more: no matter of noise, nor of a slew
-constexpr TrueNs kDisturbedFor = 5 * kSecond;  // after an event
+constexpr TrueNs kDisturbedFor = 5 * kSecond;             // after an event
 constexpr TrueNs kAgreedFor = kSecond;
 
 double Quantile(std::vector<float>& v, double p) {
@@ -139,8 +139,8 @@ void Measure::AddUntold(TrueNs t, const std::vector<HostSample>& samples) {
     c.most_low = std::max(c.most_low, s.fleet_ns - width);
     c.least_high = std::min(c.least_high, s.fleet_ns + width);
   }
-  const bool untold = std::any_of(camps.begin(), camps.end(),
-                                  [](const auto& c) { return c.second.most_low > c.second.least_high; });
+  const bool untold =
+      std::any_of(camps.begin(), camps.end(), [](const auto& c) { return c.second.most_low > c.second.least_high; });
   if (untold && untold_at_ >= 0) untold_ += t - untold_at_;
   untold_at_ = t;
 }

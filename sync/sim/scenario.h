@@ -138,28 +138,28 @@ struct Expect {
   double reconverge_s = kNoBand;                                // from the last event
   double bound_coverage = 1;                                    // least, of all hosts
   double disjoint = 0;  // most samples of a host that no time satisfies together with another's of its timeline
-  double est_coverage = 0.9999;     // least
+  double est_coverage = 0.9999;  // least
   // Most seconds in which two synchronised hosts of one timeline that can reach each other are much further apart than
   // their error_est says.
   double untold_s = kNoBand;
-  double est_ratio = kNoBand;       // median of error_est ÷ p99 error, most
-  double bound_p50_ns = kNoBand;    // most: a bound that is never wrong because it is huge helps nobody
-  double synchronised = kNoBand;    // least share of host-samples after settling
-  double liars_named = kNoBand;     // least share of (honest host, lying neighbour) at the end
-  double accused = 0.01;            // most of (honest host, honest neighbour)
-  double disturbed = kNoBand;       // most hosts that an event of others disturbs
+  double est_ratio = kNoBand;        // median of error_est ÷ p99 error, most
+  double bound_p50_ns = kNoBand;     // most: a bound that is never wrong because it is huge helps nobody
+  double synchronised = kNoBand;     // least share of host-samples after settling
+  double liars_named = kNoBand;      // least share of (honest host, lying neighbour) at the end
+  double accused = 0.01;             // most of (honest host, honest neighbour)
+  double disturbed = kNoBand;        // most hosts that an event of others disturbs
   double disturbed_epoch = kNoBand;  // … that get another epoch by it
-  double jump_ns = kNoBand;         // most that a host's fleet time moves against true time in 100 ms
-  double refused = kNoBand;         // least share of the victims that refuse (are not synchronised) at the end
-  double victim_ns = kNoBand;       // most error of victims while they say synchronised
-  double tai_p99_ns = kNoBand;      // |TAI as told − TAI| after settling
-  double tai_coverage = kNoBand;    // least, of all that say they know it, from the start
-  double tai_known = kNoBand;       // least share of host-samples that know TAI after settling
-  double anchors_named = kNoBand;   // least share of (host, bad anchor) at the end
-  double region_p99_ns = kNoBand;   // |F_i − F_j| within a region
-  double nic_p99_ns = kNoBand;      // any two NICs
-  double suspects_wrong = kNoBand;  // most other links that it names
-  double suspects_named = kNoBand;  // least share of asymmetric links that the mesh names
+  double jump_ns = kNoBand;          // most that a host's fleet time moves against true time in 100 ms
+  double refused = kNoBand;          // least share of the victims that refuse (are not synchronised) at the end
+  double victim_ns = kNoBand;        // most error of victims while they say synchronised
+  double tai_p99_ns = kNoBand;       // |TAI as told − TAI| after settling
+  double tai_coverage = kNoBand;     // least, of all that say they know it, from the start
+  double tai_known = kNoBand;        // least share of host-samples that know TAI after settling
+  double anchors_named = kNoBand;    // least share of (host, bad anchor) at the end
+  double region_p99_ns = kNoBand;    // |F_i − F_j| within a region
+  double nic_p99_ns = kNoBand;       // any two NICs
+  double suspects_wrong = kNoBand;   // most other links that it names
+  double suspects_named = kNoBand;   // least share of asymmetric links that the mesh names
 };
 
 struct Scenario {
