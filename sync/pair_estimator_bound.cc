@@ -11,7 +11,7 @@
 namespace cw::sync {
 namespace {
 
-constexpr double kJudgeSpanNs = 300e6;  // from here on a line tells whether a step led to it
+constexpr double kJudgeSpanNs = 300e6;     // from here on a line tells whether a step led to it
 
 }  // namespace
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kNoiseStream = 4'000'000;
 constexpr double kFreshNs = 1e9;          // an estimator says "free-running" after this …
-constexpr double kModelStrayPpb = 1000;   // … and its error grows so fast
+constexpr double kModelStrayPpb = 1000;      // … and its error grows so fast
 constexpr double kMaxDriftPpb = 200'000;  // its bound so
 constexpr double kYoungS = 0.5;           // the age that LinkFigures' young figures are of
 constexpr double kSettledS = 0.65;        // of a line that is fit for delays

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kPacketLinkStream = 1'000'000, kQueueStream = 2'000'000, kTieStream = 3'000'000;
 constexpr TrueNs kTurnRoundNs = 200;          // between T2 and T3
-constexpr double kPacketWaitNs = 500'000;     // a message waits for its agent up to so long
+constexpr double kPacketWaitNs = 500'000;        // a message waits for its agent up to so long
 constexpr TrueNs kStartSpreadNs = 8'000'000;  // so that not all hosts probe at once
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Links made of packets: every probe takes its path, meets its queues and is stamped by clocks; the production
-// PathChoice and PairEstimator at each end make the estimate. With NICs in the scenario, NICs stamp, and the production
-// NicTie turns their stamps into host time. One thread.
+// PathChoice and PairEstimator at each end make the estimate. With NICs in the scenario, NICs stamp, and the production NicTie turns
+// their stamps into host time. One thread.
 #pragma once
 
 #include <queue>
