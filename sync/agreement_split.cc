@@ -98,7 +98,7 @@ bool Agreement::Impl::SeesSplit(int64_t now_ns, const std::vector<NeighbourView>
     telling += tells;
     signs += tells || p.reason == Reason::kFalseTicker || p.reason == Reason::kWaiting;
   }
-  return telling > 0 && signs > std::max(1, MostLiars(all));
+  return telling > 1 && signs > std::max(1, MostLiars(all));  // one may be a victim of the liars that we see
 }
 
 // More contradict each other than may lie, or a majority that is none without those.

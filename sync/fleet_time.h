@@ -44,6 +44,6 @@ struct FleetTime {
 
 const char* FleetTroubleName(
     FleetTrouble trouble);  // "none", "settling", "disrupted", "disputed", "isolated", "split", "merging"
-const char* FleetStateName(const FleetTime& fleet_time);  // SyncStateName, or "disrupted"
+const char* FleetStateName(const FleetTime& fleet_time);  // SyncStateName, or "disrupted", "split", "merging"
 
 }  // namespace cw::sync
