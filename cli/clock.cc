@@ -55,6 +55,10 @@ Cell StateCell(v1::ClockTracking::State state) {
       return {"free-running", Tone::kWarn};
     case v1::ClockTracking::STATE_DISRUPTED:
       return {"disrupted", Tone::kBad};
+    case v1::ClockTracking::STATE_SPLIT:
+      return {"split", Tone::kBad};
+    case v1::ClockTracking::STATE_MERGING:
+      return {"merging", Tone::kWarn};
     default:
       return {"unknown", Tone::kBad};
   }

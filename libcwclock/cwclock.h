@@ -52,8 +52,9 @@ enum cw_clock_error {
   CW_CLOCK_ERANGE = -12, /* the timestamp is older than the timeline, or its clock was set since */
   CW_CLOCK_ECLOCK = -13, /* timestamps of this clock can't be converted */
   CW_CLOCK_ENOTAI = -14, /* nobody in the fleet knows TAI */
-  CW_CLOCK_EINVALID = -15, /* an argument is wrong */
-  CW_CLOCK_ESYSTEM = -16,  /* a system call failed; see errno */
+  CW_CLOCK_EINVALID = -15,  /* an argument is wrong */
+  CW_CLOCK_ESYSTEM = -16,   /* a system call failed; see errno */
+  CW_CLOCK_ETIMELINE = -17, /* times of different timelines, or of one that is not told, can't be compared */
 };
 
 enum cw_clock_state {
@@ -103,6 +104,13 @@ int cw_clock_convert(struct cw_clock* clock, clockid_t local_clock, int64_t loca
 
 /* The state alone, without refusal: enum cw_clock_state, or an error (stale and foreign pages are errors). */
 int cw_clock_get_state(struct cw_clock* clock);
+
+/* How much later `to` is than `from`, which may be of different hosts: the truth lies in [least, most]; least > 0:
+ * `from` came first for certain. Refused (CW_CLOCK_ETIMELINE) unless both are of one timeline: keep its id beside each
+ * time that you store or send. Of times of one host also compare the epochs: fleet time may have jumped between two of
+ * them. */
+int cw_clock_difference(const struct cw_clock_time* from, const struct cw_clock_time* to, int64_t* least_ns,
+                        int64_t* most_ns);
 
 /* A sentence that says what is wrong and what to do. Static text; never NULL. */
 const char* cw_clock_strerror(int error);

@@ -49,6 +49,10 @@ const char* cw_clock_strerror(int error) {
       return "an argument is NULL that must not be";
     case CW_CLOCK_ESYSTEM:
       return "a system call failed while the clock page was opened: errno says which way";
+    case CW_CLOCK_ETIMELINE:
+      return "the two times are of different timelines, or their timeline is not told, and can't be compared: read "
+             "both "
+             "hosts again when `cwctl clock` shows one timeline";
     default:
       return "unknown error of libcwclock";
   }

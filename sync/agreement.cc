@@ -22,6 +22,12 @@ uint64_t Agreement::Impl::NewTimeline(int64_t now_ns) const {
   return (ms & 0xfff'ffff'ffff) << 20 | (id & 0xfffff) | 1;
 }
 
+// Where all clocks of a part of the fleet are disrupted, what its hosts find together is not what they have lost: it
+// gets an id of its own, a higher one, so that it is they who move if the others still live on that.
+uint64_t Agreement::Impl::NextTimeline(int64_t now_ns) const {
+  return std::max(NewTimeline(now_ns), ((lost_timeline >> 20) + 1) << 20 | (id & 0xfffff) | 1);
+}
+
 void Agreement::Impl::Begin(int64_t now_ns) {
   if (!started) {
     started = true;
@@ -29,6 +35,7 @@ void Agreement::Impl::Begin(int64_t now_ns) {
     timeline = own_timeline = first_timeline = NewTimeline(now_ns);
   }
   if (now_ns < last_ns) Disrupt(now_ns);  // the local clock was set back
+  split_heard = false;
   passed_s = std::min(1.0, static_cast<double>(now_ns - last_ns) * 1e-9);
   last_ns = now_ns;
   MoveAnchor(now_ns);
@@ -66,6 +73,8 @@ void Agreement::Impl::Unsettle(int64_t now_ns, FleetTrouble why) {
 void Agreement::Impl::Disrupt(int64_t now_ns) {
   last_ns = time.anchor_ns = now_ns;
   time.slope_ppb = rate_ppb;
+  if (settled || lost_timeline == 0) lost_timeline = timeline;
+  own_timeline = NextTimeline(now_ns);
   disrupted_alone = true;
   Unsettle(now_ns, FleetTrouble::kDisrupted);
 }
@@ -112,7 +121,9 @@ void Agreement::Impl::ChooseTimeline(int64_t now_ns) {
   uint64_t best = Vouched();
   if (best == 0) {
     best = own_timeline;
-    for (const Votes& v : votes) best = std::min(best, v.timeline);
+    for (const Votes& v : votes) {
+      if (v.timeline != lost_timeline) best = std::min(best, v.timeline);
+    }
   }
   if (best != timeline) {
     timeline = best;
@@ -154,7 +165,7 @@ void Agreement::Impl::Acquire(int64_t now_ns, const std::vector<NeighbourView>& 
   if (voters.empty()) {
     const bool alone = votes.empty() && (views.empty() || now_ns - unsettled_ns >= kListenNs);
     if (!alone) return;
-    if (disrupted_alone) timeline = first_timeline = NewTimeline(now_ns);
+    if (disrupted_alone) timeline = first_timeline = NextTimeline(now_ns);
     error_ns = 0;
     Settle(now_ns);
     if (!views.empty()) trouble = FleetTrouble::kIsolated;
@@ -202,6 +213,7 @@ bool Agreement::Impl::NearEnough(int64_t now_ns, double apart_ns) const {
 // Settled: fleet time is slewed towards the others; only after a step of the local clock is it stepped.
 void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& views) {
   SelectForFollowing(now_ns);
+  HearSplit(now_ns, views);
   if (voters.empty()) {
     trend_ppb_s = 0;
     Slew(0);
@@ -219,11 +231,10 @@ void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& v
   last_compared_ns = now_ns;
   const Clique clique = Judge(own_tolerance_ns);
   const int n = static_cast<int>(voters.size());
-  const int outside = n - clique.members;
+  const bool clear = n - clique.members <= MostLiars(n);
   if (n == 1) return FollowOne(now_ns, views);
-  if (clique.with_us && outside <= MostLiars(n)) return Agree(now_ns, views);
-  if (!clique.with_us && 2 * clique.members > n) return Rejoin(now_ns);
-  Dispute(now_ns, clique);
+  if (clear) return clique.with_us ? Agree(now_ns, views) : Rejoin(now_ns);
+  Contest(now_ns, views, clique);
 }
 
 void Agreement::Impl::Agree(int64_t now_ns, const std::vector<NeighbourView>& views) {
@@ -240,23 +251,41 @@ void Agreement::Impl::Agree(int64_t now_ns, const std::vector<NeighbourView>& vi
   if (recovering > 0) --recovering;
   if (disputed_since_ns != kLongAgoNs && now_ns - disputed_ns >= kReconciledNs) disputed_since_ns = kLongAgoNs;
   if (disputed_since_ns == kLongAgoNs && recovering == 0) trouble = FleetTrouble::kNone;
+  if (SeesSplit(now_ns, views)) trouble = FleetTrouble::kSplit;
 }
 
 // Most of the others agree with each other and not with us: it is our clock that was stepped, or ran off.
 void Agreement::Impl::Rejoin(int64_t now_ns) {
   const double apart_ns = TrimmedMean(opinions, 0);
   if (++off_rounds < kOffRounds) return Slew(0);
-  off_rounds = 0;
   FollowRate(0, 0);
+  if (!own_step && std::abs(apart_ns) < kSlewableNs) {
+    off_rounds = 0;
+    MeasureError(apart_ns);
+    rounds = std::min(rounds, kYoungRounds);
+    return Slew(apart_ns);
+  }
+  StepTo(now_ns, apart_ns);
+  trouble = FleetTrouble::kDisrupted;
+}
+
+// A new epoch, with those who are members: they were right.
+void Agreement::Impl::StepTo(int64_t now_ns, double apart_ns) {
+  off_rounds = 0;
   MeasureError(apart_ns);
   rounds = std::min(rounds, kYoungRounds);
-  if (!own_step && std::abs(apart_ns) < kSlewableNs) return Slew(apart_ns);
+  for (size_t k = 0; k < voters.size(); ++k) {
+    Memory& m = memories[voters[k]];
+    if (!opinions[k].member) continue;
+    m.quarantined_until_ns = kLongAgoNs;
+    m.wrong = 0;
+    m.returning = false;
+  }
   StepBy(apart_ns);
   slew_ppb = rate_step_ppb = 0;
   Slew(0);
   ++time.epoch;
   recovering = kOffRounds;
-  trouble = FleetTrouble::kDisrupted;
   disputed_since_ns = kLongAgoNs;
   last_compared_ns = now_ns;
 }
@@ -402,6 +431,7 @@ void Agreement::Impl::Publish(const std::vector<NeighbourView>& views) {
   time.state = SyncState::kUnknown;
   if (settled && time.trouble == FleetTrouble::kNone) time.state = SyncState::kSynchronised;
   if (settled && time.trouble == FleetTrouble::kIsolated) time.state = SyncState::kFreeRunning;
+  if (time.state == SyncState::kSynchronised && merge_ns > 0) time.trouble = FleetTrouble::kMerging;
   time.error_est_ns = std::llround(std::min(error_ns, kNowhereNs)) + local_likely_ns;
   time.error_drift_ppb = ErrorDriftPpb();
   time.bound_ns = std::llround(settled && !unmeasured ? bound.bound_ns(BoundHops()) : kNowhereNs) + local_bound_ns;
@@ -426,7 +456,10 @@ FleetClaim Agreement::Impl::Claim() const {
   if (settled || rounds > 0 || timeline == first_timeline) c.timeline = timeline;
   // Who refuses still has a time that others may judge; otherwise one host's doubt would spread.
   c.state = time.state;
-  if (settled && trouble == FleetTrouble::kDisputed) c.state = SyncState::kFreeRunning;
+  const bool refuses =
+      trouble == FleetTrouble::kDisputed || trouble == FleetTrouble::kSplit || trouble == FleetTrouble::kMerging;
+  if (settled && refuses) c.state = SyncState::kFreeRunning;
+  c.split = settled && last_ns - contested_ns < kToldSplitNs;
   c.anchor_ns = time.anchor_ns;
   c.offset_ns = time.offset_ns;
   c.slope_ppb = time.slope_ppb;

@@ -37,6 +37,7 @@ struct FleetClaim {
   uint64_t host_id = 0;   // hash of the host's name
   uint64_t timeline = 0;  // who founded it, and when; 0 = none yet. Hosts of another timeline are not compared
   SyncState state = SyncState::kUnknown;
+  bool split = false;     // more of its neighbours than may lie contradict it, or each other
   int64_t anchor_ns = 0;  // local time of the values below
   int64_t offset_ns = 0;  // fleet − local
   double slope_ppb = 0;

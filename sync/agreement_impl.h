@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of Agreement (agreement.h): agreement.cc decides, agreement_peers.cc looks at the neighbours,
-// agreement_errors.cc says how wrong that may be.
+// agreement_errors.cc says how wrong that may be, agreement_split.cc what to do when the timeline is split.
 // Pure; one thread per object.
 #pragma once
 
@@ -36,6 +36,8 @@ inline constexpr int64_t kIsolatedNs = 1'000'000'000;
 inline constexpr int64_t kDisputeNs = 500'000'000;       // contradictions that last are refused …
 inline constexpr int64_t kReconciledNs = 1'000'000'000;  // … until they have been gone for so long
 inline constexpr int64_t kChaosNs = 3'000'000'000;
+inline constexpr int64_t kSplitNs = 5'000'000'000;      // a split timeline is one for so long after the last sign of it
+inline constexpr int64_t kToldSplitNs = 1'000'000'000;  // and a contradiction is told for so long
 inline constexpr int kOffRounds = 2;
 inline constexpr double kSlewableNs = 10'000;  // more is stepped when a majority says so
 inline constexpr double kRateTimeS = 0.5;
@@ -115,6 +117,14 @@ struct Agreement::Impl {
     double Ns2(double most_said_ns2) const;
   };
 
+  // Those of a split timeline who can be right together. The first is ours.
+  struct Camp {
+    double apart_ns;  // its fleet time − ours
+    int hosts;        // with us, if it is ours
+    int telling;      // that the timeline is split
+    std::vector<size_t> voters;
+  };
+
   struct Votes {
     uint64_t timeline;
     int heard, synchronised, strangers;
@@ -130,6 +140,7 @@ struct Agreement::Impl {
   void Disrupt(int64_t now_ns);
   void Settle(int64_t now_ns);
   uint64_t NewTimeline(int64_t now_ns) const;
+  uint64_t NextTimeline(int64_t now_ns) const;
   void CountTimelines(const std::vector<NeighbourView>& views);
   uint64_t Vouched() const;
   void ChooseTimeline(int64_t now_ns);
@@ -141,6 +152,7 @@ struct Agreement::Impl {
   void Agree(int64_t now_ns, const std::vector<NeighbourView>& views);
   double ImplausibleRate(const std::vector<NeighbourView>& views);
   void Rejoin(int64_t now_ns);
+  void StepTo(int64_t now_ns, double apart_ns);
   void Dispute(int64_t now_ns, const Clique& clique);
   void FollowRate(int f, double implausible_ppb);
   double FastGain(double value, double noise) const;
@@ -154,6 +166,16 @@ struct Agreement::Impl {
   void Publish(const std::vector<NeighbourView>& views);
   double ErrorDriftPpb() const;
   FleetClaim Claim() const;
+
+  // agreement_split.cc
+  void HearSplit(int64_t now_ns, const std::vector<NeighbourView>& views);
+  bool SeesSplit(int64_t now_ns, const std::vector<NeighbourView>& views) const;
+  void FindCamps(const std::vector<NeighbourView>& views);
+  void VouchForSplit(int64_t now_ns);
+  size_t ChooseCamp(int64_t now_ns) const;
+  void Contest(int64_t now_ns, const std::vector<NeighbourView>& views, const Clique& clique);
+  void KeepTogether();
+  void GoOver(int64_t now_ns, const Camp& camp);
 
   // agreement_errors.cc
   double MeanNoise() const;
@@ -219,11 +241,17 @@ struct Agreement::Impl {
   int rounds = 0;  // since the timeline was taken
   int off_rounds = 0, recovering = 0;
   int64_t disputed_since_ns = kLongAgoNs, disputed_ns = kLongAgoNs, chaos_since_ns = 0;
-  double merge_ns = 0;  // parts of the timeline that were apart are meeting: so far may honest hosts be
+  int64_t contested_ns = kLongAgoNs;  // last: more than may lie contradict us, or each other
+  bool split_heard = false;           // more neighbours say so than may lie
+  int64_t split_since_ns = kLongAgoNs, split_seen_ns = kLongAgoNs, vouched_ns = kLongAgoNs;
+  int64_t going_since_ns = kLongAgoNs;  // another camp is the one to live on
+  std::vector<Camp> camps;              // of this round, if it is contested
+  double merge_ns = 0;                  // parts of the timeline that were apart are meeting: so far may honest hosts be
 
   uint64_t timeline = 0, wanted_timeline = 0;
   uint64_t own_timeline = 0;    // that we go back to when nobody tells of another
   uint64_t first_timeline = 0;  // that we have founded
+  uint64_t lost_timeline = 0;   // that we lived on when our clock was disrupted
   int64_t wanted_since_ns = 0;
 
   std::vector<Memory> memories;   // as the views

@@ -16,6 +16,7 @@ constexpr int64_t kStepNs = 1'000'000'000;           // links that were stepped 
 constexpr int64_t kNeighbourStepNs = 1'500'000'000;  // a neighbour that was stepped may take so long to re-anchor
 constexpr int64_t kAbsentNs = 1'500'000'000;         // longer is an absence
 constexpr int64_t kReturnNs = 30'000'000'000;        // after an absence a neighbour may take so long to come near
+constexpr double kSlewedTogetherNs = 200'000;  // parts that are further apart would slew for more than two seconds
 constexpr double kMergeTimeS = 10, kMergedTimeS = 0.5;
 constexpr double kInsaneNs = 1e15, kInsanePpb = 1e7;
 constexpr double kNamedAfterS = 0.5, kForgivenAfterS = 5;
@@ -228,7 +229,8 @@ void Agreement::Impl::Excuse(int64_t now_ns) {
     Memory& m = memories[v];
     all_near &= std::abs(peers[v].apart_ns) <= peers[v].tolerance_ns + own_tolerance_ns;
     if (m.returning && (!off(peers[v]) || now_ns - m.returned_ns > kReturnNs)) m.returning = false;
-    const double allowed = options.max_drift_ppb * 1e-9 * static_cast<double>(m.absent_ns) + 1000;
+    const double drifted = options.max_drift_ppb * 1e-9 * static_cast<double>(m.absent_ns) + 1000;
+    const double allowed = std::min(drifted, kSlewedTogetherNs);
     if (!m.returning || std::abs(peers[v].apart_ns) > allowed) continue;
     ++back;
     furthest = std::max(furthest, std::abs(peers[v].apart_ns));
@@ -239,10 +241,15 @@ void Agreement::Impl::Excuse(int64_t now_ns) {
   const auto drawn = [&](uint32_t v) { return !memories[v].returning && 2 * peers[v].claim_error_ns >= furthest; };
   const auto witnesses = back + static_cast<int>(std::count_if(voters.begin(), voters.end(), drawn));
   if (back > 0 && witnesses > MostLiars(n)) merge_ns = std::max(merge_ns, 1.5 * furthest);
-  const auto excused = [&](uint32_t v) {
+  const auto passes = [&](uint32_t v) {
     const Memory& m = memories[v];
     const bool was_stepped = !own_step && now_ns - m.epoch_changed_ns < kNeighbourStepNs;
-    if (!(m.returning || was_stepped) || !off(peers[v]) || voters.size() == 1) return false;
+    return (m.returning || was_stepped) && off(peers[v]) && voters.size() != 1;
+  };
+  // More than may lie are no strays but a part of the fleet that has another time.
+  if (std::count_if(voters.begin(), voters.end(), passes) > std::max(1, MostLiars(n))) return;
+  const auto excused = [&](uint32_t v) {
+    if (!passes(v)) return false;
     peers[v].reason = Reason::kWaiting;
     peers[v].weight = 0;
     return true;
@@ -278,7 +285,7 @@ void Agreement::Impl::Remember(int64_t now_ns) {
       m.wrong = std::max(0.0f, m.wrong - static_cast<float>(passed_s / kForgivenAfterS));
     } else if (quarantined) {
       m.quarantined_until_ns = std::max(m.quarantined_until_ns, now_ns + kQuarantineNs);
-    } else {
+    } else if (now_ns - split_seen_ns > kDisputeNs) {  // of a part of the fleet nobody is to blame
       m.wrong += static_cast<float>(passed_s / kNamedAfterS);
     }
     if (m.wrong >= 1) {

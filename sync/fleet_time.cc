@@ -26,12 +26,19 @@ const char* FleetTroubleName(FleetTrouble trouble) {
       return "disputed";
     case FleetTrouble::kIsolated:
       return "isolated";
+    case FleetTrouble::kSplit:
+      return "split";
+    case FleetTrouble::kMerging:
+      return "merging";
   }
   return "?";
 }
 
 const char* FleetStateName(const FleetTime& fleet_time) {
-  return fleet_time.trouble == FleetTrouble::kDisrupted ? "disrupted" : SyncStateName(fleet_time.state);
+  const FleetTrouble trouble = fleet_time.trouble;
+  const bool parts = trouble == FleetTrouble::kSplit || trouble == FleetTrouble::kMerging;
+  if (parts && fleet_time.state == SyncState::kUnknown) return FleetTroubleName(trouble);
+  return trouble == FleetTrouble::kDisrupted ? "disrupted" : SyncStateName(fleet_time.state);
 }
 
 }  // namespace cw::sync

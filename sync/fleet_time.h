@@ -17,6 +17,8 @@ enum class FleetTrouble {
   kDisrupted,  // the local clock was stepped or slept; the timeline is looked for afresh
   kDisputed,   // more neighbours contradict each other than can be told apart: nobody is followed
   kIsolated,   // no neighbour can be compared: the last line goes on
+  kSplit,      // the timeline has fallen into parts that contradict each other
+  kMerging,    // its parts come together: this host has gone over to another, or all slew towards each other
 };
 
 // How far TAI may leave its line over fleet time, for its bound.
@@ -40,7 +42,8 @@ struct FleetTime {
   int64_t ToLocalNs(int64_t fleet_ns) const;
 };
 
-const char* FleetTroubleName(FleetTrouble trouble);       // "none", "settling", "disrupted", "disputed", "isolated"
-const char* FleetStateName(const FleetTime& fleet_time);  // SyncStateName, or "disrupted"
+const char* FleetTroubleName(
+    FleetTrouble trouble);  // "none", "settling", "disrupted", "disputed", "isolated", "split", "merging"
+const char* FleetStateName(const FleetTime& fleet_time);  // SyncStateName, or "disrupted", "split", "merging"
 
 }  // namespace cw::sync

@@ -144,8 +144,18 @@ std::vector<uint32_t> Fleet::MostPerHost(int most, Random& random) const {
   return chosen;
 }
 
-std::vector<uint32_t> Fleet::Select(const Selector& who, Random& random) const {
+uint8_t Fleet::PartOf(uint32_t host, int parts, double share) const {
+  const auto place = static_cast<double>(host), all = static_cast<double>(hosts.size());
+  if (parts > 2) return static_cast<uint8_t>(place * parts / all);
+  return place < share * all ? 0 : 1;
+}
+
+std::vector<uint32_t> Fleet::Select(const Event& event, Random& random) const {
+  const Selector& who = event.who;
   std::vector<uint32_t> out(who.hosts.begin(), who.hosts.end());
+  for (uint32_t i = 0; who.part >= 0 && i < hosts.size(); ++i) {
+    if (PartOf(i, event.parts, event.value) == who.part) out.push_back(i);
+  }
   if (who.most_per_host > 0) {
     const auto more = MostPerHost(who.most_per_host, random);
     out.insert(out.end(), more.begin(), more.end());
@@ -188,7 +198,7 @@ void Fleet::Foresee(const Happening& h, Random& random) {
 void Fleet::Resolve() {
   Random random(seed, kSelectStream);
   for (const Event& e : scenario.events) {
-    Happening h{e, static_cast<TrueNs>(e.at_s * kSecond), Select(e.who, random)};
+    Happening h{e, static_cast<TrueNs>(e.at_s * kSecond), Select(e, random)};
     Foresee(h, random);
     happenings.push_back(std::move(h));
   }

@@ -67,6 +67,8 @@ class Fleet {
     const Host &a = hosts[link.host[0]], &b = hosts[link.host[1]];
     return a.up && b.up && a.group == b.group;
   }
+  // In which part of the fleet a host is, when that is cut into so many, the first of this share.
+  uint8_t PartOf(uint32_t host, int parts, double share) const;
   // Whose neighbours lie now, more of them than they have to withstand.
   void MarkVictims();
   // What the liar adds to its claims towards this neighbour.
@@ -85,7 +87,7 @@ class Fleet {
   void MakeHosts();
   void MakeLinks();
   void Resolve();
-  std::vector<uint32_t> Select(const Selector& who, Random& random) const;
+  std::vector<uint32_t> Select(const Event& event, Random& random) const;
   int Tolerated(uint32_t host) const;
   std::vector<uint32_t> MostPerHost(int most, Random& random) const;
   void Foresee(const Happening& h, Random& random);  // what changes clocks

@@ -12,7 +12,8 @@ constexpr size_t kPairsPerSample = 300;
 constexpr double kLeastSteadyNs = 10;   // "3 × steady" of a perfect fleet would be nothing
 constexpr double kDisturbedFactor = 6;  // × a host's usual distance from the middle
 constexpr double kLeastDisturbedNs = 200;
-constexpr TrueNs kDisturbedFor = 5 * kSecond;  // after an event
+constexpr double kUntoldTimes = 10, kUntoldNs = 100'000;  // × error_est, and more: no matter of noise, nor of a slew
+constexpr TrueNs kDisturbedFor = 5 * kSecond;             // after an event
 constexpr TrueNs kAgreedFor = kSecond;
 
 double Quantile(std::vector<float>& v, double p) {
@@ -126,6 +127,24 @@ void Measure::AddBounds(const std::vector<HostSample>& samples, bool settled) {
   }
 }
 
+// Camps that none of their hosts tells of: somewhere two hosts that can reach each other have no time in common, though
+// each may be wrong by many times what it says of its likely error.
+void Measure::AddUntold(TrueNs t, const std::vector<HostSample>& samples) {
+  std::map<std::pair<uint8_t, uint64_t>, Common> camps;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const HostSample& s = samples[i];
+    if (!s.judged || !s.synchronised) continue;
+    Common& c = camps[{fleet_.hosts[i].group, s.timeline}];
+    const double width = kUntoldTimes * s.est_ns + kUntoldNs;
+    c.most_low = std::max(c.most_low, s.fleet_ns - width);
+    c.least_high = std::min(c.least_high, s.fleet_ns + width);
+  }
+  const bool untold =
+      std::any_of(camps.begin(), camps.end(), [](const auto& c) { return c.second.most_low > c.second.least_high; });
+  if (untold && untold_at_ >= 0) untold_ += t - untold_at_;
+  untold_at_ = t;
+}
+
 void Measure::AddVictims(const std::vector<HostSample>& samples, double middle_ns) {
   for (size_t i = 0; i < samples.size(); ++i) {
     if (!fleet_.hosts[i].victim || !samples[i].up) continue;
@@ -216,6 +235,7 @@ void Measure::Add(TrueNs t, const std::vector<HostSample>& samples) {
   const double middle_ns = MiddleOf(samples);
   AddDisturbed(t, samples, middle_ns);
   AddBounds(samples, t >= settle_);
+  AddUntold(t, samples);
   if (t >= settle_) AddJumps(samples);
   AddTai(samples, t >= settle_);
   if (t >= last_quarter_) AddVictims(samples, middle_ns);
@@ -276,6 +296,7 @@ Metrics Measure::Result() {
     m["over_bound_ns"] = std::max(0.0, over_bound_ns_);
   }
   if (judged_ > 0) m["synchronised"] = Share(synchronised_, judged_);
+  m["untold_s"] = static_cast<double>(untold_) / kSecond;
   m["disjoint"] = static_cast<double>(disjoint_);
   m["jump_ns"] = jump_ns_;
   const auto disturbed = [&](int bits) {

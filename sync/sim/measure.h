@@ -52,6 +52,7 @@ class Measure {
  private:
   void AddPairs(TrueNs t, const std::vector<HostSample>& samples, const std::vector<uint32_t>& group);
   void AddBounds(const std::vector<HostSample>& samples, bool settled);
+  void AddUntold(TrueNs t, const std::vector<HostSample>& samples);
   void AddVictims(const std::vector<HostSample>& samples, double middle_ns);
   void AddTai(const std::vector<HostSample>& samples, bool settled);
   void AddDisturbed(TrueNs t, const std::vector<HostSample>& samples, double middle_ns);
@@ -69,6 +70,7 @@ class Measure {
   std::vector<uint8_t> disturbed_;    // bits: state, epoch, place
   std::vector<uint32_t> epoch_before_;
   size_t happening_ = 0;  // the next
+  TrueNs untold_ = 0, untold_at_ = -1;
   double max_ns_ = 0, jump_ns_ = 0, victim_ns_ = 0, over_bound_ns_ = 0;
   std::set<size_t> bound_hosts_;  // whose bound could be judged
   uint64_t judged_ = 0, synchronised_ = 0, bound_n_ = 0, bound_held_ = 0, disjoint_ = 0, pair_n_ = 0, pair_held_ = 0;

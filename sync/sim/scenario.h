@@ -71,6 +71,7 @@ struct NicSpec {
 struct Selector {
   std::vector<int> hosts;
   double share = 0;
+  int part = -1;  // of a partition into `parts`, whether it is cut off or not
   int neighbours_of = -1;
   // Of neighbours_of; 0: that share of them, rounded up. Asymmetry: so many links of each host; 0: all.
   int count = 0;
@@ -112,6 +113,7 @@ struct Event {
   double ppb = 0;                  // ramp; lie: grows so fast; drift: each host's rate jumps by anything in ±
   double seconds = 0;              // suspend, restart: how long; ramp: over how long
   double value = 0;                // load; partition: share of the hosts in the first part
+  int parts = 2;                   // partition: into so many; more than two are of equal size, and `value` is not used
   bool noticed = false;            // suspend, step: the agent is told (Agreement::Disrupted)
   bool stops_clock = true;         // suspend: the local clock does not run
   bool reboot = false;             // restart: the local clock starts from another offset too
@@ -136,24 +138,28 @@ struct Expect {
   double reconverge_s = kNoBand;                                // from the last event
   double bound_coverage = 1;                                    // least, of all hosts
   double disjoint = 0;  // most samples of a host that no time satisfies together with another's of its timeline
-  double est_coverage = 0.9999;     // least
-  double est_ratio = kNoBand;       // median of error_est ÷ p99 error, most
-  double bound_p50_ns = kNoBand;    // most: a bound that is never wrong because it is huge helps nobody
-  double synchronised = kNoBand;    // least share of host-samples after settling
-  double liars_named = kNoBand;     // least share of (honest host, lying neighbour) at the end
-  double accused = 0.01;            // most of (honest host, honest neighbour)
-  double disturbed = kNoBand;       // most hosts that an event of others disturbs
-  double jump_ns = kNoBand;         // most that a host's fleet time moves against true time in 100 ms
-  double refused = kNoBand;         // least share of the victims that refuse (are not synchronised) at the end
-  double victim_ns = kNoBand;       // most error of victims while they say synchronised
-  double tai_p99_ns = kNoBand;      // |TAI as told − TAI| after settling
-  double tai_coverage = kNoBand;    // least, of all that say they know it, from the start
-  double tai_known = kNoBand;       // least share of host-samples that know TAI after settling
-  double anchors_named = kNoBand;   // least share of (host, bad anchor) at the end
-  double region_p99_ns = kNoBand;   // |F_i − F_j| within a region
-  double nic_p99_ns = kNoBand;      // any two NICs
-  double suspects_wrong = kNoBand;  // most other links that it names
-  double suspects_named = kNoBand;  // least share of asymmetric links that the mesh names
+  double est_coverage = 0.9999;  // least
+  // Most seconds in which two synchronised hosts of one timeline that can reach each other are much further apart than
+  // their error_est says.
+  double untold_s = kNoBand;
+  double est_ratio = kNoBand;        // median of error_est ÷ p99 error, most
+  double bound_p50_ns = kNoBand;     // most: a bound that is never wrong because it is huge helps nobody
+  double synchronised = kNoBand;     // least share of host-samples after settling
+  double liars_named = kNoBand;      // least share of (honest host, lying neighbour) at the end
+  double accused = 0.01;             // most of (honest host, honest neighbour)
+  double disturbed = kNoBand;        // most hosts that an event of others disturbs
+  double disturbed_epoch = kNoBand;  // … that get another epoch by it
+  double jump_ns = kNoBand;          // most that a host's fleet time moves against true time in 100 ms
+  double refused = kNoBand;          // least share of the victims that refuse (are not synchronised) at the end
+  double victim_ns = kNoBand;        // most error of victims while they say synchronised
+  double tai_p99_ns = kNoBand;       // |TAI as told − TAI| after settling
+  double tai_coverage = kNoBand;     // least, of all that say they know it, from the start
+  double tai_known = kNoBand;        // least share of host-samples that know TAI after settling
+  double anchors_named = kNoBand;    // least share of (host, bad anchor) at the end
+  double region_p99_ns = kNoBand;    // |F_i − F_j| within a region
+  double nic_p99_ns = kNoBand;       // any two NICs
+  double suspects_wrong = kNoBand;   // most other links that it names
+  double suspects_named = kNoBand;   // least share of asymmetric links that the mesh names
 };
 
 struct Scenario {

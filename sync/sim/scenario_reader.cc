@@ -213,6 +213,8 @@ void ReadEvent(Table t, Scenario& s) {
   t.Number("at_s", e.at_s, 0, s.seconds)
       .Hosts("hosts", e.who.hosts, s.hosts)
       .Number("share", e.who.share, 0, 1)
+      .Integer("part", e.who.part, 0, 7)
+      .Integer("parts", e.parts, 2, 8)
       .Integer("neighbours_of", e.who.neighbours_of, 0, s.hosts - 1)
       .Integer("count", e.who.count, 0, s.hosts)
       .Integer("most_per_host", e.who.most_per_host, 0, 64)
@@ -226,10 +228,10 @@ void ReadEvent(Table t, Scenario& s) {
       .Flag("two_faced", e.two_faced)
       .Close();
   const bool everyone = e.kind == EventKind::kPartition || e.kind == EventKind::kHeal || e.kind == EventKind::kLoad;
-  const bool somebody = !e.who.hosts.empty() || e.who.share > 0 || e.who.most_per_host > 0 ||
+  const bool somebody = !e.who.hosts.empty() || e.who.share > 0 || e.who.part >= 0 || e.who.most_per_host > 0 ||
                         (e.who.neighbours_of >= 0 && e.who.count > 0);
   if (!everyone && !somebody) {
-    t.Complain("this [[event]] is about nobody: give hosts, share, most_per_host, or neighbours_of and count");
+    t.Complain("this [[event]] is about nobody: give hosts, share, part, most_per_host, or neighbours_of and count");
   }
   s.events.push_back(e);
 }
@@ -245,11 +247,13 @@ void ReadExpect(Table t, Expect& e) {
       {"disjoint", &e.disjoint},
       {"est_coverage", &e.est_coverage},
       {"est_ratio", &e.est_ratio},
+      {"untold_s", &e.untold_s},
       {"bound_p50_ns", &e.bound_p50_ns},
       {"synchronised", &e.synchronised},
       {"liars_named", &e.liars_named},
       {"accused", &e.accused},
       {"disturbed", &e.disturbed},
+      {"disturbed_epoch", &e.disturbed_epoch},
       {"jump_ns", &e.jump_ns},
       {"refused", &e.refused},
       {"victim_ns", &e.victim_ns},

@@ -227,8 +227,10 @@ void World::Happen(const Happening& h, uint32_t index) {
     if (lasting) events_.push({h.at + lasts, Kind::kResume, index});
   }
   if (h.event.kind == EventKind::kPartition || h.event.kind == EventKind::kHeal) {
-    const double part = h.event.kind == EventKind::kHeal ? 0 : h.event.value * static_cast<double>(nodes_.size());
-    for (size_t i = 0; i < nodes_.size(); ++i) fleet_.hosts[i].group = static_cast<double>(i) < part ? 1 : 0;
+    const bool whole = h.event.kind == EventKind::kHeal;
+    for (uint32_t i = 0; i < nodes_.size(); ++i) {
+      fleet_.hosts[i].group = whole ? 0 : fleet_.PartOf(i, h.event.parts, h.event.value);
+    }
   }
   if (h.event.kind == EventKind::kLoad) fleet_.load = h.event.value;
   if (h.event.kind == EventKind::kLie) fleet_.MarkVictims();

@@ -23,12 +23,12 @@ TEST(CwClockLibrary, ExportsItsVersionedFunctionsAndNothingElse) {
   std::istringstream in(OutputOf("objdump -T " CWCLOCK_LIBRARY));
   std::set<std::string> exported;
   for (std::string line; std::getline(in, line);) {
-    if (line.find("CWCLOCK_1.0") == std::string::npos || line.find("*ABS*") != std::string::npos) continue;
+    if (line.find("CWCLOCK_1.") == std::string::npos || line.find("*ABS*") != std::string::npos) continue;
     exported.insert(line.substr(line.rfind(' ') + 1));
   }
-  EXPECT_EQ(exported, (std::set<std::string>{"cw_clock_close", "cw_clock_convert", "cw_clock_get_state", "cw_clock_now",
-                                             "cw_clock_now_tai", "cw_clock_open", "cw_clock_read",
-                                             "cw_clock_state_name", "cw_clock_strerror"}));
+  EXPECT_EQ(exported, (std::set<std::string>{"cw_clock_close", "cw_clock_convert", "cw_clock_difference",
+                                             "cw_clock_get_state", "cw_clock_now", "cw_clock_now_tai", "cw_clock_open",
+                                             "cw_clock_read", "cw_clock_state_name", "cw_clock_strerror"}));
 }
 
 #ifdef CWCLOCK_PLAIN_BUILD  // sanitizers and gcov bring libraries of their own

@@ -53,6 +53,45 @@ TEST_F(CwClock, SlopeAndGrowthFollowThePage) {
   EXPECT_NEAR(static_cast<double>(t.error_est_ns), 50 + elapsed * 1e-6, 5);
 }
 
+TEST_F(CwClock, TimesOfOneTimelineAreComparedAndOthersRefused) {
+  cw_clock_line l = GoodLine();
+  l.timeline = 42;
+  const auto page = MakePage(path_, l);
+  const Handle clock(path_);
+  cw_clock_time here;
+  ASSERT_EQ(clock.Read(here), 0);
+  EXPECT_EQ(here.timeline, 42u);
+  cw_clock_time there = here;
+  there.earliest_ns = here.latest_ns + 100;
+  there.latest_ns = there.earliest_ns + 50;
+  const int64_t width_ns = here.latest_ns - here.earliest_ns;
+  int64_t least = 0, most = 0;
+  ASSERT_EQ(cw_clock_difference(&here, &there, &least, &most), 0);
+  EXPECT_EQ(least, 100);
+  EXPECT_EQ(most, 150 + width_ns);
+  ASSERT_EQ(cw_clock_difference(&there, &here, &least, &most), 0);
+  EXPECT_EQ(least, -150 - width_ns);
+  EXPECT_EQ(most, -100);
+  there.timeline = 43;
+  EXPECT_EQ(cw_clock_difference(&here, &there, &least, &most), CW_CLOCK_ETIMELINE);
+  here.timeline = there.timeline = 0;
+  EXPECT_EQ(cw_clock_difference(&here, &there, &least, &most), CW_CLOCK_ETIMELINE);
+  EXPECT_EQ(cw_clock_difference(&here, nullptr, &least, &most), CW_CLOCK_EINVALID);
+  EXPECT_EQ(most, -100) << "written only with 0";
+}
+
+TEST_F(CwClock, ADifferenceEndsWhereTheNumbersDo) {
+  cw_clock_time from{}, to{};
+  from.timeline = to.timeline = 1;
+  from.earliest_ns = from.latest_ns = INT64_MIN;
+  to.earliest_ns = to.latest_ns = INT64_MAX;
+  int64_t least = 0, most = 0;
+  ASSERT_EQ(cw_clock_difference(&from, &to, &least, &most), 0);
+  EXPECT_EQ(least, INT64_MAX);
+  ASSERT_EQ(cw_clock_difference(&to, &from, &least, &most), 0);
+  EXPECT_EQ(most, INT64_MIN);
+}
+
 TEST_F(CwClock, TheDefaultPageIsTheEnvironments) {
   const auto page = MakePage(path_, GoodLine(7 * kSecond));
   ASSERT_EQ(setenv(CW_CLOCK_ENVIRONMENT, path_.c_str(), 1), 0);
@@ -250,12 +289,12 @@ TEST_F(CwClockFiles, NeitherDescriptorNorErrnoIsLeftBehind) {
 
 TEST(CwClockText, EveryErrorHasASentenceOfItsOwn) {
   std::set<std::string> seen;
-  for (int e = CW_CLOCK_ESYSTEM; e <= 0; ++e) {
+  for (int e = CW_CLOCK_ETIMELINE; e <= 0; ++e) {
     const std::string text = cw_clock_strerror(e);
     EXPECT_TRUE(seen.insert(text).second) << text;
     EXPECT_EQ(text.find("unknown error"), std::string::npos) << e;
   }
-  EXPECT_STREQ(cw_clock_strerror(CW_CLOCK_ESYSTEM - 1), "unknown error of libcwclock");
+  EXPECT_STREQ(cw_clock_strerror(CW_CLOCK_ETIMELINE - 1), "unknown error of libcwclock");
   EXPECT_STREQ(cw_clock_state_name(CW_CLOCK_FREE_RUNNING), "free-running");
   EXPECT_STREQ(cw_clock_state_name(99), "invalid");
 }

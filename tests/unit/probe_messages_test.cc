@@ -18,6 +18,7 @@ ClockClaim ClaimExample() {
   c.host_id = 0xfedcba9876543210;
   c.timeline = 0x0123456789abcdef;
   c.state = sync::SyncState::kFreeRunning;
+  c.split = true;
   c.anchor_ns = 1'234'567'890'123'456;
   c.offset_ns = -1'000'000'000'123;
   c.slope_ppb = -98'765.432109;

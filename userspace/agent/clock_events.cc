@@ -53,6 +53,11 @@ std::string TroubleText(const sync::FleetTime& time) {
       return "refused: the neighbours contradict each other and no majority agrees";
     case FleetTrouble::kIsolated:
       return "no neighbour can be compared now";
+    case FleetTrouble::kSplit:
+      return "refused: the timeline is split into parts that contradict each other, which come together within seconds";
+    case FleetTrouble::kMerging:
+      return time.state == SyncState::kSynchronised ? "parts of the fleet that were cut off slew towards each other"
+                                                    : "this host has gone over to another part of a split timeline";
     case FleetTrouble::kNone:
       break;
   }
@@ -84,7 +89,8 @@ void ClockEvents::LookAtState(int64_t, const sync::FleetTime& time, uint64_t tim
         absl::StrCat("fleet time is synchronised: likely within ", NsText(static_cast<double>(time.error_est_ns)),
                      ", surely within ", NsText(static_cast<double>(time.bound_ns)), " of any host on its timeline");
   } else {
-    event.severity = time.trouble == FleetTrouble::kDisputed || time.trouble == FleetTrouble::kDisrupted
+    event.severity = time.trouble == FleetTrouble::kDisputed || time.trouble == FleetTrouble::kDisrupted ||
+                             time.trouble == FleetTrouble::kSplit
                          ? Severity::kAlert
                          : Severity::kNotice;
     event.text = absl::StrCat("fleet time is ", sync::FleetStateName(time), ": ", TroubleText(time));

@@ -51,6 +51,10 @@ v1::ClockTracking::State ClaimState(SyncState state) {
 
 v1::ClockTracking::State StateOf(const sync::FleetTime& time) {
   if (time.trouble == sync::FleetTrouble::kDisrupted) return v1::ClockTracking::STATE_DISRUPTED;
+  if (time.state == sync::SyncState::kUnknown && time.trouble == sync::FleetTrouble::kSplit)
+    return v1::ClockTracking::STATE_SPLIT;
+  if (time.state == sync::SyncState::kUnknown && time.trouble == sync::FleetTrouble::kMerging)
+    return v1::ClockTracking::STATE_MERGING;
   return ClaimState(time.state);
 }
 

@@ -16,7 +16,9 @@ void AddTracking(const ClockTracking& t, FamilyBuilder& out) {
                {{"unknown", t.state() == ClockTracking::STATE_UNKNOWN},
                 {"synchronised", t.state() == ClockTracking::STATE_SYNCHRONISED},
                 {"free_running", t.state() == ClockTracking::STATE_FREE_RUNNING},
-                {"disrupted", t.state() == ClockTracking::STATE_DISRUPTED}});
+                {"disrupted", t.state() == ClockTracking::STATE_DISRUPTED},
+                {"split", t.state() == ClockTracking::STATE_SPLIT},
+                {"merging", t.state() == ClockTracking::STATE_MERGING}});
   out.Gauge("clock_neighbours", "Hosts that fleet time is compared with, and those in use.", t.neighbours(),
             {{"use", "compared"}});
   out.Gauge("clock_neighbours", "Hosts that fleet time is compared with, and those in use.", t.neighbours_used(),

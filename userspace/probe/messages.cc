@@ -260,6 +260,7 @@ absl::Status CheckClaim(const sync::FleetClaim& c) {
   return absl::InvalidArgumentError("clock claim with a number out of its range");
 }
 
+constexpr uint64_t kSplitFlag = 1;  // of a clock claim
 static_assert(sizeof(sync::FleetClaim) == 168, "a field that is new in the claim has to travel too");
 
 absl::StatusOr<std::vector<uint8_t>> Encode(const ClockClaim& body) {
@@ -288,7 +289,7 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const ClockClaim& body) {
   put(std::llround(c.anchor.drift_ppb * kSlopeUnits));
   put(c.anchor.age_ns);
   w.Put(c.anchor.hops, 4);
-  w.Put(0, 4);
+  w.Put(c.split ? kSplitFlag : 0, 4);
   return w.Take();
 }
 
@@ -321,7 +322,9 @@ absl::StatusOr<Body> DecodeClaim(Reader r, size_t count) {
   c.anchor.drift_ppb = static_cast<double>(get()) / kSlopeUnits;
   c.anchor.age_ns = get();
   c.anchor.hops = static_cast<uint32_t>(r.Get(4));
-  if (r.Get(4) != 0) return absl::InvalidArgumentError("clock claim with unknown bits");
+  const uint64_t flags = r.Get(4);
+  if ((flags & ~kSplitFlag) != 0) return absl::InvalidArgumentError("clock claim with unknown bits");
+  c.split = flags == kSplitFlag;
   if (absl::Status status = CheckClaim(c); !status.ok()) return status;
   return ClockClaim{c};
 }
