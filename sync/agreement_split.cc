@@ -4,8 +4,10 @@
 // Who sees all others counts them: the largest part survives, of equal ones that which is ahead. On a sparse graph
 // hosts see their neighbours and not the fleet. Majorities of neighbours that follow each other would stand still with
 // both parts left, so there the part ahead has the advantage: a host goes forward to it with half of its neighbours,
-// and back only with two thirds of them. After a while only the first goes on, with a third: nobody goes back any more,
-// and what is ahead spreads to all. All hosts see alike which part is ahead, without names that a liar could make up.
+// and back only with two thirds of them. After a while a third is enough to go forward, so that what is ahead spreads;
+// and only who has no more than a third left there goes back to a majority. A few who all know each other would still
+// be left, so late a majority is enough for those, too. All hosts see alike which part is ahead, without names that a
+// liar could make up.
 //
 // Liars can be such a part. So nobody goes over to less than a majority unless those who agree with it see a split too:
 // neighbours of a victim of liars do not.
@@ -19,7 +21,8 @@ namespace {
 
 constexpr size_t kMostCamps = 8;
 constexpr double kCampNs = 100'000;            // others who are twice so near each other are one part
-constexpr int64_t kCountedNs = 1'000'000'000;  // so long a host may go back
+constexpr int64_t kCountedNs = 1'000'000'000;  // so long two thirds of the neighbours take a host back …
+constexpr int64_t kLateNs = 2'500'000'000;     // … and after so long a majority does
 
 }  // namespace
 
@@ -71,6 +74,7 @@ void Agreement::Impl::VouchForSplit(int64_t now_ns) {
 size_t Agreement::Impl::ChooseCamp(int64_t now_ns) const {
   const int n = static_cast<int>(voters.size());
   const bool vouched = now_ns - vouched_ns < kSplitNs, counts = now_ns - split_since_ns < kCountedNs;
+  const bool left = camps[0].hosts - 1 <= std::max(1, MostLiars(n)), late = now_ns - split_since_ns > kLateNs;
   const bool all_seen = memories.size() + 1 >= fleet_size;
   size_t best = 0;
   for (size_t i = 1; i < camps.size(); ++i) {
@@ -80,7 +84,8 @@ size_t Agreement::Impl::ChooseCamp(int64_t now_ns) const {
     const bool majority = 2 * c.hosts > n;
     if (!vouched && !majority) continue;
     const bool larger = c.hosts > b.hosts || (c.hosts == b.hosts && ahead);
-    const bool forward = ahead && (!counts || c.hosts >= n / 2), back = counts && !ahead && 3 * c.hosts >= 2 * n;
+    const bool forward = ahead && (!counts || c.hosts >= n / 2);
+    const bool back = !ahead && (counts ? 3 * c.hosts >= 2 * n : majority && (left || late));
     if (!vouched || all_seen ? larger : forward || back) best = i;
   }
   return best;

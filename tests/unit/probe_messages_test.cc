@@ -298,9 +298,9 @@ TEST(ProbeMessages, ClaimsOutOfRangeAreNeitherSentNorTaken) {
     bytes[at] = 0x7f;
     EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(bytes).status())) << at;
   }
-  auto reserved = *good;
-  reserved.back() = 1;
-  EXPECT_FALSE(DecodeBody(reserved).ok());
+  auto flags = *good;
+  flags.back() = 2;
+  EXPECT_FALSE(DecodeBody(flags).ok());
 }
 
 TEST(ReplayWindow, EachMessageOnceInAnyOrderWithinTheWindow) {

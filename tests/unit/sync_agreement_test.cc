@@ -341,6 +341,30 @@ TEST(Agreement, APartitionKeepsItsAgreementAndMergesWithoutAStep) {
   EXPECT_EQ(Epochs(s), epochs);
 }
 
+// Halves a second apart meet: no time is told while they contradict each other, and one goes over within five seconds.
+TEST(Agreement, HalvesThatMeetFarApartSaySoAndOneGoesOver) {
+  for (const int hosts : {8, 9, 24, 40}) {
+    Swarm s({.hosts = hosts});
+    const auto ahead = [&](size_t i) { return 2 * i < static_cast<size_t>(hosts); };
+    s.Run(6);
+    s.cut = [&](size_t i, size_t j) { return ahead(i) != ahead(j); };
+    s.Run(1);
+    for (size_t i = 0; i < s.hosts.size(); ++i) {
+      if (ahead(i)) s.Step(i, 1e9);
+    }
+    s.Run(4);
+    const auto epochs = Epochs(s);
+    s.cut = nullptr;
+    std::set<FleetTrouble> told;
+    s.Run(5, [&](size_t i) { told.insert(s.Time(i).trouble); });
+    EXPECT_TRUE(s.All(SyncState::kSynchronised)) << hosts;
+    EXPECT_LT(s.Spread(), 1000) << hosts;
+    EXPECT_TRUE(told.count(FleetTrouble::kSplit)) << hosts;
+    const auto now = Epochs(s);
+    EXPECT_NE(now, epochs) << "who went over has another epoch";
+  }
+}
+
 TEST(Agreement, AnIsolatedHostRunsFreeAndComesBackWithoutAStep) {
   Swarm s({.hosts = 12});
   s.Run(10);
