@@ -6,9 +6,9 @@
 // A clock claim is one record of 149 bytes: host id, timeline (8 each), state (1), anchor time, offset, slope in 10^-6
 // ppb, error, reference id, width (8 each), hops (4), TAI offset, TAI bound (8 each), TAI hops (4), rate in 10^-6 ppb
 // (8), reference's round (4), an anchor's id, offset, bound, drift in 10^-6 ppb, age (8 each), hops (4), flags (4:
-// 1 = its timeline is split). Decoders accept any bytes: a wrong length or count is an error, never a partial result. Kinds and versions that
-// a newer agent may have are told apart from faults, so that its messages are passed over and nothing else. Pure; any
-// thread.
+// 1 = its timeline is split). Decoders accept any bytes: a wrong length or count is an error, never a partial result.
+// Kinds and versions that a newer agent may have are told apart from faults, so that its messages are passed over and
+// nothing else. Pure; any thread.
 #pragma once
 
 #include <cstddef>
