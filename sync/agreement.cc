@@ -17,17 +17,6 @@ Agreement::Impl::Impl(std::string self_name, uint64_t seed, const AgreementOptio
   hold_ns = kTimelineHoldNs + static_cast<int64_t>((id ^ seed) % static_cast<uint64_t>(kTimelineHoldNs));
 }
 
-uint64_t Agreement::Impl::NewTimeline(int64_t now_ns) const {
-  const auto ms = static_cast<uint64_t>(now_ns / 1'000'000);
-  return (ms & 0xfff'ffff'ffff) << 20 | (id & 0xfffff) | 1;
-}
-
-// Where all clocks of a part of the fleet are disrupted, what its hosts find together is not what they have lost: it
-// gets an id of its own, a higher one, so that it is they who move if the others still live on that.
-uint64_t Agreement::Impl::NextTimeline(int64_t now_ns) const {
-  return std::max(NewTimeline(now_ns), ((lost_timeline >> 20) + 1) << 20 | (id & 0xfffff) | 1);
-}
-
 void Agreement::Impl::Begin(int64_t now_ns) {
   if (!started) {
     started = true;
@@ -88,74 +77,6 @@ void Agreement::Impl::Settle(int64_t now_ns) {
   merge_ns = trend_ppb_s = slew_ppb = rate_step_ppb = 0;
   ++time.epoch;
   for (Memory& m : memories) m.returning = false;
-}
-
-// Each timeline that is heard of, with the number of hosts on it that are synchronised, and of those that have not been
-// on ours within the last minute.
-void Agreement::Impl::CountTimelines(const std::vector<NeighbourView>& views) {
-  votes.clear();
-  for (const Peer& p : peers) {
-    if (!p.heard) continue;
-    const FleetClaim& c = views[p.view].claim;
-    auto it = std::find_if(votes.begin(), votes.end(), [&](const auto& v) { return v.timeline == c.timeline; });
-    if (it == votes.end()) it = votes.insert(votes.end(), {c.timeline, 0, 0, 0});
-    ++it->heard;
-    it->synchronised += c.state != SyncState::kUnknown;
-    it->strangers += last_ns - memories[p.view].comparable_ns > kStrangerNs;
-  }
-}
-
-// The timeline of the lowest id that more neighbours live on than may lie; ids begin with the founder's time. 0: none.
-uint64_t Agreement::Impl::Vouched() const {
-  int all = 0;
-  for (const Votes& v : votes) all += v.synchronised;
-  uint64_t best = 0;
-  for (const Votes& v : votes) {
-    if (v.synchronised > MostLiars(all) && (best == 0 || v.timeline < best)) best = v.timeline;
-  }
-  return best;
-}
-
-// Without a timeline of our own to lose. Where nobody lives on one yet, the lowest id spreads like a rumour.
-void Agreement::Impl::ChooseTimeline(int64_t now_ns) {
-  uint64_t best = Vouched();
-  if (best == 0) {
-    best = own_timeline;
-    for (const Votes& v : votes) {
-      if (v.timeline != lost_timeline) best = std::min(best, v.timeline);
-    }
-  }
-  if (best != timeline) {
-    timeline = best;
-    rounds = 0;
-  }
-  if (!votes.empty() && heard_since_ns == kLongAgoNs) heard_since_ns = now_ns;
-}
-
-// Of two timelines that meet, those on the one with the higher id move. A host goes over as soon as more neighbours
-// than may lie are on the lower one, and not all of them were with us just now: another part of the fleet brings new
-// faces, while liars among the neighbours do not. It goes back only when nearly all neighbours are on the higher one
-// for long, because then the lower one is a remnant.
-bool Agreement::Impl::LeaveTimeline(int64_t now_ns) {
-  int all = 0, ours = 0, strangers = 0;
-  const uint64_t vouched = Vouched();
-  for (const Votes& v : votes) {
-    all += v.synchronised;
-    if (v.timeline == timeline) ours = v.synchronised;
-    if (v.timeline == vouched) strangers = v.strangers;
-  }
-  uint64_t wanted = timeline;
-  const bool deserted = ours <= MostLiars(all);
-  if (vouched != 0 && ((vouched < timeline && strangers > 0) || deserted)) wanted = vouched;
-  if (wanted != wanted_timeline) {
-    wanted_timeline = wanted;
-    wanted_since_ns = now_ns;
-  }
-  if (wanted == timeline || now_ns - wanted_since_ns < (wanted < timeline ? hold_ns : kRemnantNs + hold_ns))
-    return false;
-  timeline = own_timeline = wanted;
-  Unsettle(now_ns, FleetTrouble::kSettling);
-  return true;
 }
 
 // Not settled: fleet time is stepped towards the others, each round by less, until it is near enough.
@@ -313,103 +234,6 @@ void Agreement::Impl::Dispute(int64_t now_ns, const Clique& clique) {
   // Not two camps but none that holds half of us: there is nothing to stand by, so all look for each other afresh.
   if (2 * (clique.members + 1) >= static_cast<int>(voters.size()) + 1) chaos_since_ns = now_ns;
   if (now_ns - chaos_since_ns >= kChaosNs) Unsettle(now_ns, FleetTrouble::kSettling);
-}
-
-// How much of a difference to make good at once: none while it may be noise, most of it when it is certainly more. Not
-// all of it: the others move, too.
-double Agreement::Impl::FastGain(double value, double noise) const {
-  const double times = std::abs(value) / (noise + 1);
-  const auto n = static_cast<double>(voters.size());
-  const double most = n / (n + 1);
-  return std::min(most, kFastGain * std::clamp(times / 2 - 0.75, 0.0, 1.0) + std::clamp(times / 6 - 0.75, 0.0, 1.0));
-}
-
-// Young links are noisy, and so is what was learnt from them: it is forgotten soon, and the gain decays as they age.
-double Agreement::Impl::YoungGain() const {
-  return options.first_gain * std::min(kYoungGain, kYoungRounds * kYoungGain / (rounds + 1));
-}
-
-// What large parts of the fleet differ by dies away slowly, because only neighbours are averaged. While the fleet comes
-// together each correction goes on with a share of the last one (Polyak's heavy ball); settled hosts do without.
-double Agreement::Impl::Momentum() const {
-  const double most = options.first_gain * kYoungGain;
-  return kMomentum * std::clamp((YoungGain() - options.steady_gain) / (most - options.steady_gain), 0.0, 1.0);
-}
-
-double Agreement::Impl::ClampRate(double ppb) const {
-  const double most = 2 * options.max_drift_ppb;
-  return std::clamp(ppb, -most, most);
-}
-
-// By how much fleet time runs faster than clocks do. What all hosts share nobody sees in the others, so noise would
-// carry it anywhere; but crystals are known to about a part in ten thousand, and the mean over a neighbourhood is not
-// far from that of the next one. The median, because of liars.
-double Agreement::Impl::ImplausibleRate(const std::vector<NeighbourView>& views) {
-  scratch.clear();
-  scratch.push_back(rate_ppb);
-  for (size_t k = 0; k < voters.size(); ++k) {
-    if (opinions[k].member) scratch.push_back(views[peers[voters[k]].view].claim.rate_ppb);
-  }
-  const double common = RobustSpread(scratch).median;
-  return common - std::clamp(common, -kPlausiblePpb, kPlausiblePpb);
-}
-
-// Towards the others' rate: slowly while the difference may be noise, at once as far as it stands out of it: a crystal
-// has jumped, or the air warms.
-void Agreement::Impl::FollowRate(int f, double implausible_ppb) {
-  const double rate = MeanRate(f);
-  const bool changed = std::abs(rate) > std::max(kRateJumpPpb, 4 * rate_noise_ppb);
-  // The noisier, the longer the mean: crystals do not wander by parts in a million.
-  const double time_s = kRateTimeS * std::clamp(usual_rate_noise_ppb / kQuietRatePpb, 1.0, kMostRateTimes);
-  const double slow = std::max(1 - std::exp(-passed_s / time_s), YoungGain());
-  const double gain = std::max(slow, FastGain(rate, rate_noise_ppb));
-  rate_step_ppb = gain * rate + Momentum() * rate_step_ppb;
-  rate_ppb = ClampRate(rate_ppb + rate_step_ppb - passed_s / kPlausibleTimeS * implausible_ppb);
-  bent = changed;
-  change_ppb *= std::exp(-passed_s / kForgetChangeS);
-  if (changed) {
-    if (rounds >= kMatureRounds) change_ppb = std::max(change_ppb, std::abs(rate));  // young rates are noise
-  } else if (passed_s > 0 && rounds >= kMatureRounds) {
-    const double trend = std::clamp(gain * rate / passed_s, -kMostTrendPpbS, kMostTrendPpbS);
-    trend_ppb_s += (trend - trend_ppb_s) * std::min(1.0, passed_s / kTrendTimeS);
-  }
-}
-
-// Have most links of ours seen a clock change its rate just now? Then it was ours, or all have.
-bool Agreement::Impl::OwnLinesBroke() const {
-  int members = 0, broke = 0;
-  for (const uint32_t v : voters) {
-    members += peers[v].member;
-    broke += peers[v].member && peers[v].line_broke;
-  }
-  return 2 * broke > members;
-}
-
-// Until a jump of clocks' rates showed, fleet time went with our clock and not with the fleet. What that made of it is
-// no noise, and slewed away it would be wrong for as long again as the links need to show it: it is made good at once.
-// Not all of it, as with the rate: the others make good theirs.
-double Agreement::Impl::MakeGood(int64_t now_ns, double apart_ns) {
-  if (bent && rounds >= kMatureRounds && merge_ns == 0 && OwnLinesBroke()) jumped_ns = now_ns;
-  if (now_ns - jumped_ns > kMakeGoodNs) return 0;
-  const double times = std::abs(apart_ns) / (MeanNoise() + 1);
-  if (times < kClearNoises) return 0;
-  const auto n = static_cast<double>(voters.size());
-  const double ns = apart_ns * n / (n + 1);
-  StepBy(ns);
-  return ns;
-}
-
-void Agreement::Impl::Slew(double apart_ns) {
-  // Noise is averaged over rounds; what stands out of it is the fleet that has not come together yet.
-  const double gain = std::max({options.steady_gain, YoungGain(), FastGain(apart_ns, MeanNoise())});
-  const auto most = static_cast<double>(options.max_slew_ppb);
-  slew_ppb = std::clamp(apart_ns * gain / kRoundS + Momentum() * slew_ppb, -most, most);
-  // Neighbours rely on our line until they hear the next one: it bends only so fast.
-  // After a jump of our clock's rate they are told at once.
-  const double bend = kBendPpbPerS * std::max(passed_s, kRoundS / 2);
-  const double slope = rate_ppb + slew_ppb;
-  time.slope_ppb = bent ? slope : std::clamp(slope, time.slope_ppb - bend, time.slope_ppb + bend);
-  bent = false;
 }
 
 void Agreement::Impl::HearAnchors(const std::vector<NeighbourView>& views, const AnchorReading& own) {

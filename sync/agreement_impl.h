@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of Agreement (agreement.h): agreement.cc decides, agreement_peers.cc looks at the neighbours,
-// agreement_errors.cc says how wrong that may be, agreement_split.cc what to do when the timeline is split.
+// agreement_errors.cc says how wrong that may be, agreement_split.cc what to do when the timeline is split,
+// agreement_timeline.cc chooses the timeline, agreement_rate.cc follows rates.
 // Pure; one thread per object.
 #pragma once
 
