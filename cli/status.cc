@@ -54,9 +54,8 @@ std::string FlowLine(const v1::FlowCounts& flows) {
                          flows.received(), flows.steered(), flows.locked(), Counted(flows.pending(), "move"));
 }
 
-void ShowHead(const v1::StatusReply& reply, const Page& page) {
-  page.Line("agent", absl::StrFormat("%s, instance %s on %s, pid %d, up %s", reply.version(), reply.instance(),
-                                     reply.host_name(), reply.pid(), DurationText(reply.uptime_s())));
+// What may be done, and what holds it back.
+void ShowMode(const v1::StatusReply& reply, const Page& page) {
   std::string mode = ModeText(reply.mode());
   if (reply.mode_reverts_s() > 0) mode += ", reverts in " + DurationText(reply.mode_reverts_s());
   mode += reply.lease_s() > 0 ? ", lease " + DurationText(reply.lease_s()) : ", no lease";
@@ -83,15 +82,28 @@ void ShowHead(const v1::StatusReply& reply, const Page& page) {
         Tone::kWarn);
   }
   if (reply.moves_frozen()) page.Line("frozen", "no moves for balance: " + reply.frozen_reason(), Tone::kWarn);
-  page.Line("paths", PathLine(reply.paths()), reply.paths().dead() > 0 ? Tone::kBad : Tone::kPlain);
-  page.Line("flows", FlowLine(reply.flows()));
-  page.Line("fabric", HashingText(reply.hashing()));
+}
+
+void ShowProbes(const v1::StatusReply& reply, const Page& page) {
   const v1::ProberStatus& prober = reply.prober();
   page.Line("probes",
             absl::StrFormat("%.0f/s of at most %.0f/s; lateness p50 %s, p99 %s; %s rounds skipped%s", prober.rate_pps(),
                             prober.budget_pps(), NsText(prober.lateness_p50_ns()), NsText(prober.lateness_p99_ns()),
                             CountText(prober.skipped()), prober.realtime() ? "" : "; not under SCHED_FIFO") +
                 (prober.cpus().empty() ? "" : "; on CPUs " + prober.cpus()));
+}
+
+void ShowVerbs(const v1::VerbsStatus& verbs, const Page& page) {
+  page.Line(
+      "verbs",
+      absl::StrFormat("%d of %d remote NICs have told their queue pair; %s requests answered, turned "
+                      "round in p50 %s, p99 %s; %.1f s of a core%s",
+                      verbs.peers_known(), verbs.peers(), CountText(verbs.answered()), NsText(verbs.turn_p50_ns()),
+                      NsText(verbs.turn_p99_ns()), verbs.cpu_s(), verbs.busy() ? ", busy" : ""),
+      verbs.peers_known() < verbs.peers() ? Tone::kWarn : Tone::kPlain);
+}
+
+void ShowConfig(const v1::StatusReply& reply, const Page& page) {
   if (reply.keys().accepted_size() > 1 || reply.keys().send_id() != 0) {
     page.Line("keys", absl::StrFormat("sends with key id %d, accepts %s", reply.keys().send_id(),
                                       absl::StrJoin(reply.keys().accepted(), " and ")));
@@ -103,18 +115,20 @@ void ShowHead(const v1::StatusReply& reply, const Page& page) {
     if (waiting > 0) absl::StrAppend(&text, "; waits for a restart: ", absl::StrJoin(reply.config().waiting(), ", "));
     page.Line("config", text, waiting > 0 ? Tone::kWarn : Tone::kPlain);
   }
+}
+
+void ShowHead(const v1::StatusReply& reply, const Page& page) {
+  page.Line("agent", absl::StrFormat("%s, instance %s on %s, pid %d, up %s", reply.version(), reply.instance(),
+                                     reply.host_name(), reply.pid(), DurationText(reply.uptime_s())));
+  ShowMode(reply, page);
+  page.Line("paths", PathLine(reply.paths()), reply.paths().dead() > 0 ? Tone::kBad : Tone::kPlain);
+  page.Line("flows", FlowLine(reply.flows()));
+  page.Line("fabric", HashingText(reply.hashing()));
+  ShowProbes(reply, page);
+  ShowConfig(reply, page);
   if (reply.has_caller() && reply.caller().role() != "admin")
     page.Line("you", absl::StrFormat("%s, with the role %s", reply.caller().name(), reply.caller().role()));
-  if (reply.has_verbs()) {
-    const v1::VerbsStatus& verbs = reply.verbs();
-    page.Line(
-        "verbs",
-        absl::StrFormat("%d of %d remote NICs have told their queue pair; %s requests answered, turned "
-                        "round in p50 %s, p99 %s; %.1f s of a core%s",
-                        verbs.peers_known(), verbs.peers(), CountText(verbs.answered()), NsText(verbs.turn_p50_ns()),
-                        NsText(verbs.turn_p99_ns()), verbs.cpu_s(), verbs.busy() ? ", busy" : ""),
-        verbs.peers_known() < verbs.peers() ? Tone::kWarn : Tone::kPlain);
-  }
+  if (reply.has_verbs()) ShowVerbs(reply.verbs(), page);
   page.Line("cost", absl::StrFormat("%.2f %% of a core (process %.2f %%), %s", reply.cpu_percent(),
                                     reply.cpu_process_percent(), BytesText(static_cast<double>(reply.rss_bytes()))));
   const v1::EventLoss& lost = reply.lost();

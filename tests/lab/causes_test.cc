@@ -21,6 +21,7 @@
 #include "tests/lab/eventually.h"
 #include "tests/lab/evidence.h"
 #include "tests/lab/late_packets.h"
+#include "tests/lab/tc_program.h"
 #include "userspace/lab/netns.h"
 #include "userspace/lab/testbed.h"
 
@@ -33,28 +34,8 @@ constexpr double kMbps = 100;
 
 // Drops one packet of 50 behind the XDP hook of the calling thread's eth0, as a host does whose buffers are full.
 absl::Status DropBehindXdp() {
-  const bpf_insn program[] = {
-      {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_get_prandom_u32},
-      {.code = BPF_JMP32 | BPF_JLT | BPF_K, .dst_reg = BPF_REG_0, .off = 2, .imm = static_cast<int>(UINT32_MAX / 50)},
-      {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = TC_ACT_OK},
-      {.code = BPF_JMP | BPF_EXIT},
-      {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = TC_ACT_SHOT},
-      {.code = BPF_JMP | BPF_EXIT},
-  };
-  const int fd = bpf_prog_load(BPF_PROG_TYPE_SCHED_CLS, "drop", "GPL", program, std::size(program), nullptr);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "BPF_PROG_LOAD");
-  bpf_tc_hook hook = {};
-  hook.sz = sizeof hook;
-  hook.ifindex = static_cast<int>(if_nametoindex("eth0"));
-  hook.attach_point = BPF_TC_INGRESS;
-  bpf_tc_opts place = {};
-  place.sz = sizeof place;
-  place.prog_fd = fd;
-  place.priority = 7000;
-  (void)bpf_tc_hook_create(&hook);  // the agent's may be there
-  const int rc = bpf_tc_attach(&hook, &place);
-  close(fd);
-  return rc == 0 ? absl::OkStatus() : absl::ErrnoToStatus(-rc, "bpf_tc_attach");
+  return AttachTc("eth0", BPF_TC_INGRESS,
+                  OneOf(50, {{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = TC_ACT_SHOT}}));
 }
 
 class CausesOnFabric : public ::testing::Test {

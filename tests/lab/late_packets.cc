@@ -2,13 +2,9 @@
 #include "tests/lab/late_packets.h"
 
 #include <arpa/inet.h>
-#include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 #include <fcntl.h>
-#include <linux/bpf.h>
 #include <linux/if_packet.h>
 #include <linux/if_tun.h>
-#include <linux/pkt_cls.h>
 #include <net/ethernet.h>
 #include <net/if.h>
 #include <poll.h>
@@ -22,6 +18,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "tests/lab/tc_program.h"
 #include "userspace/lab/netns.h"
 
 namespace cw::lab {
@@ -31,34 +28,11 @@ constexpr char kTap[] = "late";
 constexpr size_t kFrameMax = 16 << 10;
 
 // Sends one packet of `every` that leaves by `device` to `other`.
-absl::Status Divert(int device, int other, uint32_t every) {
-  const bpf_insn program[] = {
-      {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_get_prandom_u32},
-      {.code = BPF_JMP32 | BPF_JLT | BPF_K,
-       .dst_reg = BPF_REG_0,
-       .off = 2,
-       .imm = static_cast<int>(UINT32_MAX / every)},
-      {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = TC_ACT_OK},
-      {.code = BPF_JMP | BPF_EXIT},
-      {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_1, .imm = other},
-      {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_2, .imm = 0},
-      {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_redirect},
-      {.code = BPF_JMP | BPF_EXIT},
-  };
-  const int fd = bpf_prog_load(BPF_PROG_TYPE_SCHED_CLS, "late", "GPL", program, std::size(program), nullptr);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "BPF_PROG_LOAD");
-  bpf_tc_hook hook = {};
-  hook.sz = sizeof hook;
-  hook.ifindex = device;
-  hook.attach_point = BPF_TC_EGRESS;
-  bpf_tc_opts place = {};
-  place.sz = sizeof place;
-  place.prog_fd = fd;
-  place.priority = 7000;
-  (void)bpf_tc_hook_create(&hook);  // the fabric's may be there
-  const int rc = bpf_tc_attach(&hook, &place);
-  close(fd);
-  return rc == 0 ? absl::OkStatus() : absl::ErrnoToStatus(-rc, "bpf_tc_attach");
+absl::Status Divert(const std::string& device, int other, uint32_t every) {
+  return AttachTc(device, BPF_TC_EGRESS,
+                  OneOf(every, {{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_1, .imm = other},
+                                {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_2, .imm = 0},
+                                {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_redirect}}));
 }
 
 absl::Status BringUp(const char* device, int mtu) {
@@ -91,7 +65,7 @@ absl::Status LatePackets::Open(const std::string& device, uint32_t every) {
   at.sll_ifindex = port;
   if (out_ < 0 || bind(out_, reinterpret_cast<sockaddr*>(&at), sizeof at) != 0)
     return absl::ErrnoToStatus(errno, device);
-  return Divert(port, static_cast<int>(if_nametoindex(kTap)), every);
+  return Divert(device, static_cast<int>(if_nametoindex(kTap)), every);
 }
 
 absl::StatusOr<std::unique_ptr<LatePackets>> LatePackets::On(const std::string& netns, const std::string& device,

@@ -49,52 +49,80 @@ std::string FleetWorld::LinkScope(int edge) const {
   return "";
 }
 
-FleetFault FleetWorld::Choose(Kind kind) {
-  FleetFault f{.kind = kind};
-  const auto reverse = [&](int e) {
-    return edge_between_.at({edge_[static_cast<size_t>(e)].to, edge_[static_cast<size_t>(e)].from});
-  };
-  const auto host_scope = [&] { f.scopes = {"host " + host_[static_cast<size_t>(f.host)].name}; };
-  const auto all_of_nic = [&](int n) {
-    f.edges.insert({nic_[static_cast<size_t>(n)].up, nic_[static_cast<size_t>(n)].down});
-  };
-  f.host = PickHost();
-  f.nic = host_[static_cast<size_t>(f.host)].nics[static_cast<size_t>(Random(shape_.rails))];
-  do f.peer = PickHost();
-  while (f.peer == f.host);
-  switch (kind) {
-    case Kind::kNone:
-      break;
-    case Kind::kOneDirection:
-    case Kind::kFlapping:
-      f.edges = {PickEdge(false)};
-      f.cause = kind == Kind::kFlapping ? fleet::Cause::kFlapping : fleet::Cause::kLinkDead;
-      f.scopes = {LinkScope(*f.edges.begin())};
-      break;
-    case Kind::kCable: {
-      const int e = PickEdge(false);
-      f.edges = {e, reverse(e)};
-      const Edge& edge = edge_[static_cast<size_t>(e)];
-      const auto [a, b] = std::minmax(node_[static_cast<size_t>(edge.from)], node_[static_cast<size_t>(edge.to)]);
-      f.scopes = {absl::StrCat("cable ", a, " = ", b)};
-      if (!Watched(reverse(e))) f.scopes.insert(LinkScope(e));
-      break;
-    }
+bool FleetWorld::ChooseSwapped(FleetFault& f) {
+  const int e = PickEdge(false);
+  int spine = edge_[static_cast<size_t>(e)].to, leaf = edge_[static_cast<size_t>(e)].from;
+  const std::vector<int>& above_it = up_[static_cast<size_t>(spine)];
+  if (std::find(above_it.begin(), above_it.end(), leaf) != above_it.end()) std::swap(spine, leaf);
+  std::vector<int> others;
+  for (const auto& [ends, other] : edge_between_) {
+    const std::vector<int>& above = up_[static_cast<size_t>(ends.first)];
+    if (ends.second == spine && ends.first != leaf && ends.first < switches_ && Watched(other) &&
+        std::count(above.begin(), above.end(), spine) > 0)
+      others.push_back(other);
+  }
+  const int one = edge_between_.at({leaf, spine});
+  if (others.empty() || !Watched(one)) return false;
+  const int two = others[static_cast<size_t>(Random(static_cast<int>(others.size())))];
+  f.edges = {one, two};
+  const std::string a = edge_[static_cast<size_t>(one)].port.ToString(),
+                    b = edge_[static_cast<size_t>(two)].port.ToString();
+  f.cause = fleet::Cause::kSwapped;
+  f.scopes = {absl::StrCat("cables at ", a, ", ", b), absl::StrCat("cables at ", b, ", ", a)};
+  return true;
+}
+
+void FleetWorld::ChooseCable(FleetFault& f) {
+  const int e = PickEdge(false);
+  const Edge& edge = edge_[static_cast<size_t>(e)];
+  const int back = edge_between_.at({edge.to, edge.from});
+  f.edges = {e, back};
+  const auto [a, b] = std::minmax(node_[static_cast<size_t>(edge.from)], node_[static_cast<size_t>(edge.to)]);
+  f.scopes = {absl::StrCat("cable ", a, " = ", b)};
+  if (!Watched(back)) f.scopes.insert(LinkScope(e));
+}
+
+void FleetWorld::ChooseSwitch(FleetFault& f) {
+  const int s = edge_[static_cast<size_t>(PickEdge(false))].to;
+  for (size_t i = 0; i < edge_.size(); ++i) {
+    if (edge_[i].to == s || edge_[i].from == s) f.edges.insert(static_cast<int>(i));
+  }
+  f.cause = fleet::Cause::kSwitchDead;
+  f.scopes = {"switch " + node_[static_cast<size_t>(s)]};
+}
+
+void FleetWorld::ChooseLink(FleetFault& f) {
+  switch (f.kind) {
     case Kind::kGrey:
       f.edges = {PickEdge(true)};
       f.loss = 0.005 * std::pow(100, Chance());
       f.cause = fleet::Cause::kLinkGrey;
-      f.scopes = {LinkScope(*f.edges.begin())};
       break;
-    case Kind::kSwitch: {
-      const int e = PickEdge(false), s = edge_[static_cast<size_t>(e)].to;
-      for (size_t i = 0; i < edge_.size(); ++i) {
-        if (edge_[i].to == s || edge_[i].from == s) f.edges.insert(static_cast<int>(i));
-      }
-      f.cause = fleet::Cause::kSwitchDead;
-      f.scopes = {"switch " + node_[static_cast<size_t>(s)]};
+    case Kind::kCongestion:
+      f.edges = {PickEdge(false)};
+      f.queue_ns = 30'000 * std::pow(10, Chance());
+      f.cause = fleet::Cause::kCongestion;
       break;
-    }
+    case Kind::kIncast:
+      f.edges = {nic_[static_cast<size_t>(f.nic)].down};
+      f.queue_ns = 30'000 * std::pow(10, Chance());
+      f.cause = fleet::Cause::kIncast;
+      break;
+    default:
+      f.edges = {PickEdge(false)};
+      f.cause = f.kind == Kind::kFlapping ? fleet::Cause::kFlapping : fleet::Cause::kLinkDead;
+  }
+  f.scopes = {LinkScope(*f.edges.begin())};
+}
+
+// Everything of one host, or of one of its NICs.
+void FleetWorld::ChooseAtHost(FleetFault& f) {
+  const Host& host = host_[static_cast<size_t>(f.host)];
+  const auto all_of_nic = [&](int n) {
+    f.edges.insert({nic_[static_cast<size_t>(n)].up, nic_[static_cast<size_t>(n)].down});
+  };
+  f.scopes = {"host " + host.name};
+  switch (f.kind) {
     case Kind::kNic:
       all_of_nic(f.nic);
       f.told = Chance() < 0.5;
@@ -102,60 +130,48 @@ FleetFault FleetWorld::Choose(Kind kind) {
       f.scopes = {"NIC " + nic_[static_cast<size_t>(f.nic)].address.ToString()};
       break;
     case Kind::kHost:
-      for (const int n : host_[static_cast<size_t>(f.host)].nics) all_of_nic(n);
+      for (const int n : host.nics) all_of_nic(n);
       f.cause = fleet::Cause::kHostDown;
-      host_scope();
       break;
     case Kind::kAgent:
       f.cause = fleet::Cause::kAgentGone;
-      host_scope();
-      break;
-    case Kind::kSwapped: {
-      // Two cables of one spine, at its end.
-      const int e = PickEdge(false);
-      int spine = edge_[static_cast<size_t>(e)].to, leaf = edge_[static_cast<size_t>(e)].from;
-      if (up_[static_cast<size_t>(spine)].end() !=
-          std::find(up_[static_cast<size_t>(spine)].begin(), up_[static_cast<size_t>(spine)].end(), leaf))
-        std::swap(spine, leaf);
-      std::vector<int> others;
-      for (const auto& [ends, other] : edge_between_) {
-        const std::vector<int>& above = up_[static_cast<size_t>(ends.first)];
-        if (ends.second == spine && ends.first != leaf && ends.first < switches_ && Watched(other) &&
-            std::count(above.begin(), above.end(), spine) > 0)
-          others.push_back(other);
-      }
-      const int one = edge_between_.at({leaf, spine});
-      if (others.empty() || !Watched(one)) return Choose(kind);
-      const int two = others[static_cast<size_t>(Random(static_cast<int>(others.size())))];
-      f.edges = {one, two};
-      std::vector<Addr> ends = {edge_[static_cast<size_t>(one)].port, edge_[static_cast<size_t>(two)].port};
-      f.cause = fleet::Cause::kSwapped;
-      f.scopes = {absl::StrCat("cables at ", ends[0].ToString(), ", ", ends[1].ToString()),
-                  absl::StrCat("cables at ", ends[1].ToString(), ", ", ends[0].ToString())};
-      break;
-    }
-    case Kind::kCongestion:
-      f.edges = {PickEdge(false)};
-      f.queue_ns = 30'000 * std::pow(10, Chance());
-      f.cause = fleet::Cause::kCongestion;
-      f.scopes = {LinkScope(*f.edges.begin())};
-      break;
-    case Kind::kIncast:
-      f.edges = {nic_[static_cast<size_t>(f.nic)].down};
-      f.queue_ns = 30'000 * std::pow(10, Chance());
-      f.cause = fleet::Cause::kIncast;
-      f.scopes = {LinkScope(*f.edges.begin())};
-      break;
-    case Kind::kSlowReceiver:
-    case Kind::kSlowSender:
-      f.cause = kind == Kind::kSlowSender ? fleet::Cause::kSlowSender : fleet::Cause::kSlowReceiver;
-      host_scope();
       break;
     case Kind::kClock:
       f.told = Chance() < 0.5;
       f.cause = fleet::Cause::kClock;
-      host_scope();
       break;
+    default:
+      f.cause = f.kind == Kind::kSlowSender ? fleet::Cause::kSlowSender : fleet::Cause::kSlowReceiver;
+  }
+}
+
+FleetFault FleetWorld::Choose(Kind kind) {
+  FleetFault f{.kind = kind};
+  f.host = PickHost();
+  f.nic = host_[static_cast<size_t>(f.host)].nics[static_cast<size_t>(Random(shape_.rails))];
+  do f.peer = PickHost();
+  while (f.peer == f.host);
+  switch (kind) {
+    case Kind::kNone:
+      break;
+    case Kind::kCable:
+      ChooseCable(f);
+      break;
+    case Kind::kSwitch:
+      ChooseSwitch(f);
+      break;
+    case Kind::kSwapped:  // two cables of one spine, at its end
+      if (!ChooseSwapped(f)) return Choose(kind);
+      break;
+    case Kind::kOneDirection:
+    case Kind::kFlapping:
+    case Kind::kGrey:
+    case Kind::kCongestion:
+    case Kind::kIncast:
+      ChooseLink(f);
+      break;
+    default:
+      ChooseAtHost(f);
   }
   return f;
 }

@@ -127,6 +127,11 @@ class FleetWorld {
   bool Watched(int edge) const { return edge_[static_cast<size_t>(edge)].seen_by.size() >= 3; }
   int Random(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
   double Chance() { return std::uniform_real_distribution<double>(0, 1)(random_); }
+  bool ChooseSwapped(FleetFault& fault);  // false: there is no such pair of cables; choose again
+  void ChooseCable(FleetFault& fault);
+  void ChooseSwitch(FleetFault& fault);
+  void ChooseLink(FleetFault& fault);
+  void ChooseAtHost(FleetFault& fault);
   int PickEdge(bool nic_too);
   int PickHost();
   std::string LinkScope(int edge) const;

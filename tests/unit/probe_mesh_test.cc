@@ -199,6 +199,32 @@ TEST(SlotTable, InvariantsHoldUnderRandomCalls) {
 
 PairSpec MeshSpec(const char* remote) { return {TestAddr("10.0.0.10"), 2, TestAddr(remote), remote, 26}; }
 
+TEST(Mesh, PairsThatStayKeepWhatWasLearnedOfThem) {
+  MemoryPairStore store(8);
+  const KeyRing keys = TestKeys();
+  Mesh mesh(&store, &keys, {.session = 42});
+  ASSERT_TRUE(mesh.Configure({MeshSpec("10.0.1.10")}).ok());
+  const uint32_t index = mesh.Pairs().at(0);
+  mesh.SetDscp(index, 34);
+  ASSERT_TRUE(mesh.Configure({MeshSpec("10.0.1.10"), MeshSpec("10.0.1.11")}).ok());
+  EXPECT_EQ(mesh.dscp(index), 34) << "the class of its flows";
+  PairSpec fixed = MeshSpec("10.0.1.10");
+  fixed.dscp = 10;
+  ASSERT_TRUE(mesh.Configure({fixed}).ok());
+  EXPECT_EQ(mesh.dscp(index), 10) << "which the configuration names now";
+}
+
+TEST(Mesh, AnotherLimitOfMissesHoldsForAllPairs) {
+  MemoryPairStore store(8);
+  const KeyRing keys = TestKeys();
+  Mesh mesh(&store, &keys, {.session = 42});
+  ASSERT_TRUE(mesh.Configure({MeshSpec("10.0.1.10"), MeshSpec("10.0.1.11")}).ok());
+  const uint32_t before = mesh.shared(1)->half_dead_rounds;
+  mesh.SetMissLimit(6);
+  EXPECT_EQ(mesh.shared(0)->half_dead_rounds, 2 * before) << "three misses is the default";
+  EXPECT_EQ(mesh.shared(1)->half_dead_rounds, 2 * before);
+}
+
 TEST(Mesh, ConfiguresAddsAndRemoves) {
   MemoryPairStore store(8);
   const KeyRing keys = TestKeys();
@@ -258,8 +284,8 @@ TEST(Mesh, RefusesWhatCannotBe) {
   const KeyRing keys = TestKeys();
   Mesh mesh(&store, &keys, {});
   EXPECT_TRUE(absl::IsInvalidArgument(mesh.Configure({MeshSpec("10.0.1.10"), MeshSpec("10.0.1.10")}).status()));
-  EXPECT_TRUE(
-      absl::IsResourceExhausted(mesh.Configure({MeshSpec("10.0.1.10"), MeshSpec("10.0.1.11"), MeshSpec("10.0.1.12")}).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      mesh.Configure({MeshSpec("10.0.1.10"), MeshSpec("10.0.1.11"), MeshSpec("10.0.1.12")}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(mesh.Configure({MeshSpec("fd00::1")}).status())) << "the NIC's is IPv4";
   EXPECT_TRUE(store.index.empty());
 }

@@ -187,8 +187,9 @@ TEST_F(AgentTest, ShowsTheDevicesOwnCountersAsMetrics) {
   auto before = RxeCounters(rack_->machine(0));
   ASSERT_TRUE(before.ok()) << before.status();
   EXPECT_LE(sent, before->at("sent_pkts"));
-  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 5 -s 65536 -u 18"));
-  ASSERT_TRUE(run_->Wait(absl::Seconds(90)).ok()) << Logs();
+  ASSERT_NO_FATAL_FAILURE(StartPerftest("-q 4 -D 400 -s 65536 -u 18"));
+  auto result = run_->Finish(absl::Seconds(90));
+  ASSERT_TRUE(result.ok()) << result.status() << Logs();
   auto after = RxeCounters(rack_->machine(0));
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_GT(after->at("sent_pkts"), before->at("sent_pkts"));

@@ -33,6 +33,7 @@
 #include "userspace/agent/loop.h"
 #include "userspace/agent/nic_nodes.h"
 #include "userspace/agent/pair_state.h"
+#include "userspace/agent/peer_plan.h"
 #include "userspace/agent/resource_meter.h"
 #include "userspace/agent/session_keeper.h"
 #include "userspace/agent/silent_peers.h"
@@ -40,6 +41,7 @@
 #include "userspace/agent/wire_gaps.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/api/server.h"
+#include "userspace/config/change.h"
 #include "userspace/config/config.h"
 #include "userspace/control/contention.h"
 #include "userspace/control/nic_failover.h"
@@ -66,9 +68,6 @@
 #include "userspace/telemetry/event_log.h"
 #include "userspace/telemetry/sample_matcher.h"
 
-namespace cw::config {
-struct Change;
-}
 namespace cw::replay {
 class Recorder;
 }
@@ -240,21 +239,22 @@ class Agent final : public api::AgentView {
   bool IsByVerbs(const PairState& pair);
   absl::Status ConfigurePairs();
 
-  // peer_plan.cc: whom this host probes
-  struct PeerPlan {
-    std::vector<config::PeerConfig> peers;  // without this host
-    std::string own_name;                   // of this host, as the tables have it; "": they don't
-    absl::flat_hash_map<Addr, std::string> names;
-    absl::flat_hash_map<Addr, size_t> rails;  // an address's place among its peer's
-    std::vector<probe::PairSpec> specs;
-  };
-  absl::StatusOr<PeerPlan> PlanPeers(const config::Config& config) const;
+  // pairs.cc
+  std::vector<ProbedNic> ProbedNics() const;
   absl::Status TakePeers(PeerPlan plan);
   absl::Status RemovePeersBesides(const std::vector<probe::PairSpec>& wanted);
   void ForgetPair(uint32_t index);
 
   // reload.cc
-  absl::StatusOr<config::Config> TakeConfig(const config::Config& fresh);
+  struct Fresh {
+    config::Config config;  // that will be in force
+    probe::KeyRing keys;
+    PeerPlan peers;
+    std::vector<config::Change> changes;
+  };
+  absl::StatusOr<Fresh> CheckConfig(const config::Config& fresh);
+  absl::Status TakeConfig(Fresh fresh);
+  void NoteConfig();
   void TakeRules();
   void TakeMode(Allowed before);
   void TellOfReload(const std::vector<config::Change>& changes);
@@ -696,7 +696,8 @@ class Agent final : public api::AgentView {
 
   AgentOptions options_;
   std::string host_name_;
-  int64_t config_loaded_ns_ = 0;             // monotonic
+  int64_t config_loaded_ns_ = 0;  // monotonic
+  std::string config_fingerprint_;
   std::vector<std::string> config_waiting_;  // keys that the file has changed, for the next start
   MonotonicClock monotonic_;
   int64_t started_ns_ = 0;         // monotonic

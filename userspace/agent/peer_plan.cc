@@ -1,31 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom this host probes: read at the start, and again when the configuration is reloaded.
-#include "absl/container/flat_hash_set.h"
-#include "absl/strings/str_cat.h"
-#include "spdlog/spdlog.h"
-#include "userspace/agent/agent.h"
-#include "userspace/probe_verbs/verbs_host.h"
+#include "userspace/agent/peer_plan.h"
 
 namespace cw::agent {
 
-absl::StatusOr<Agent::PeerPlan> Agent::PlanPeers(const config::Config& config) const {
+absl::StatusOr<PeerPlan> PlanPeers(const config::Config& config, const std::vector<ProbedNic>& nics) {
   absl::StatusOr<std::vector<config::PeerConfig>> peers = config::LoadPeers(config);
   if (!peers.ok()) return peers.status();
   std::vector<std::string> own;
-  for (const Nic& nic : nics_) own.push_back(nic.address.ToString());
-  PeerPlan plan{.peers = config::PeersExceptSelf(*peers, own),  // one list of peers serves every host
-                .own_name = config::OwnName(*peers, own)};
-  for (const config::PeerConfig& peer : plan.peers) {
+  for (const ProbedNic& nic : nics) own.push_back(nic.address.ToString());
+  PeerPlan plan{.own_name = config::OwnName(*peers, own)};
+  for (const config::PeerConfig& peer : config::PeersExceptSelf(*peers, own)) {  // one list serves every host
+    plan.peers.push_back(peer.name);
     for (size_t rail = 0; rail < peer.addresses.size(); ++rail) {
       absl::StatusOr<Addr> remote = Addr::Parse(peer.addresses[rail]);
       if (!remote.ok()) return remote.status();
       plan.names[*remote] = peer.name;
       plan.rails[*remote] = rail;
-      for (const Nic& nic : nics_) {
+      for (const ProbedNic& nic : nics) {
         if (nic.address.is_v4() != remote->is_v4()) continue;  // no packet goes from one family to the other
-        if (!nic.no_probes.empty()) continue;
+        if (!nic.probes) continue;
         plan.specs.push_back({.local = nic.address,
-                              .local_ifindex = static_cast<int>(nic.ifindex),
+                              .local_ifindex = nic.ifindex,
                               .remote = *remote,
                               .peer = peer.name,
                               .dscp = static_cast<uint8_t>(config.probe.dscp.value_or(0))});
@@ -33,87 +28,6 @@ absl::StatusOr<Agent::PeerPlan> Agent::PlanPeers(const config::Config& config) c
     }
   }
   return plan;
-}
-
-absl::Status Agent::ConfigurePairs() {
-  absl::StatusOr<PeerPlan> plan = PlanPeers(options_.config);
-  if (!plan.ok()) return plan.status();
-  TakeName(plan->own_name);
-  NameInFleet();
-  return TakePeers(*std::move(plan));
-}
-
-// Who chooses a carrier and who is whose neighbour both ends compute from names, so ours is the one that others have.
-void Agent::TakeName(const std::string& in_peer_files) {
-  const std::string& configured = options_.config.host_name;
-  if (!in_peer_files.empty()) {
-    if (!configured.empty() && configured != in_peer_files) {
-      spdlog::warn("host_name is {}, but the [[peer]] tables call this host {}, and that holds: make them agree",
-                   configured, in_peer_files);
-    }
-    host_name_ = in_peer_files;
-  } else if (options_.config.steering.nic_failover && configured.empty()) {
-    spdlog::warn(
-        "no [[peer]] table has an address of this host, so it goes by the kernel's name {}: where peers call "
-        "it otherwise no NIC is carried; give all hosts the same tables, or set host_name to that name",
-        host_name_);
-  }
-}
-
-// In two steps: the number of a pair that goes is free, and nothing knows of the pair, before another one gets it.
-absl::Status Agent::TakePeers(PeerPlan plan) {
-  peer_names_ = std::move(plan.names);
-  peer_rails_ = std::move(plan.rails);
-  std::vector<std::string> others;
-  for (const config::PeerConfig& peer : plan.peers) others.push_back(peer.name);
-  fleet_clock_->SetPeers(others, static_cast<size_t>(options_.config.probe.clock_neighbours));
-  if (verbs_ != nullptr) {
-    std::vector<PairKey> keys;
-    for (const probe::PairSpec& spec : plan.specs) keys.push_back(spec.key());
-    verbs_->SetPairs(keys);
-  }
-  if (absl::Status status = RemovePeersBesides(plan.specs); !status.ok()) return status;
-  absl::StatusOr<probe::ConfigureResult> configured = engine_->Configure(plan.specs);
-  if (!configured.ok()) return configured.status();
-  for (const uint32_t index : engine_->mesh().Pairs()) {
-    if (PairState* pair = FindPair(index); pair == nullptr) {
-      AddPair(index);
-    } else {
-      pair->peer = engine_->mesh().spec(index).peer;
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Agent::RemovePeersBesides(const std::vector<probe::PairSpec>& wanted) {
-  absl::flat_hash_set<PairKey> keep;
-  for (const probe::PairSpec& spec : wanted) keep.insert(spec.key());
-  std::vector<probe::PairSpec> stay;
-  for (const auto& [index, pair] : pairs_) {
-    if (keep.contains(pair->key)) stay.push_back(engine_->mesh().spec(index));
-  }
-  if (stay.size() == pairs_.size()) return absl::OkStatus();
-  absl::StatusOr<probe::ConfigureResult> configured = engine_->Configure(stay);
-  if (!configured.ok()) return configured.status();
-  for (const uint32_t index : configured->removed) ForgetPair(index);
-  return absl::OkStatus();
-}
-
-// Its flows leave on their native ports from now on, as those to any address that is no peer's.
-void Agent::ForgetPair(uint32_t index) {
-  std::vector<cw_flow_key> theirs;
-  (void)dataplane_->tx_flows().ForEach([&](const cw_flow_key& key, const cw_tx_flow& flow) {
-    if (flow.pair == index) theirs.push_back(key);
-  });
-  for (const cw_flow_key& key : theirs) {
-    (void)dataplane_->tx_flows().Delete(key);
-    flows_.sent.erase(FromMap(key));
-  }
-  causes_.Forget(index);
-  next_hops_.erase(index);
-  std::erase_if(unseen_, [&](const auto& unseen) { return unseen.second.pair == index; });
-  std::erase_if(tails_.notices, [&](const DeathNotice& notice) { return notice.pair == index; });
-  pairs_.erase(index);
 }
 
 }  // namespace cw::agent

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGHUP: the configuration is read again. What a running agent can take it takes, all of it or nothing; what it cannot
 // is named, and waits for the next start.
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "userspace/agent/agent.h"
@@ -19,11 +17,6 @@ namespace cw::agent {
 namespace {
 
 constexpr size_t kNamed = 6;  // changes in an event's text; all are in its evidence
-
-bool Touches(const std::vector<config::Change>& changes, absl::string_view prefix) {
-  return std::any_of(changes.begin(), changes.end(),
-                     [&](const config::Change& c) { return c.live && absl::StartsWith(c.key, prefix); });
-}
 
 // "peer" tables are long: their number says enough.
 std::string TextOf(const config::Change& change) {
@@ -41,19 +34,25 @@ std::string Named(std::vector<std::string> texts) {
 
 absl::StatusOr<config::Config> Agent::Reload(const config::Config& fresh) {
   return loop_->Call<config::Config>([this, fresh] {
-    absl::StatusOr<config::Config> taken = TakeConfig(fresh);
-    if (!taken.ok()) {
+    const auto alert = [this](absl::string_view what, const absl::Status& status) {
       Log({.type = "config",
            .severity = telemetry::Severity::kAlert,
-           .text = absl::StrCat("nothing is changed: ", std::string(taken.status().message()))});
+           .text = absl::StrCat(what, std::string(status.message()))});
+    };
+    absl::StatusOr<Fresh> checked = CheckConfig(fresh);
+    if (!checked.ok()) {
+      alert("nothing is changed: ", checked.status());
+      return absl::StatusOr<config::Config>(checked.status());
     }
-    return taken;
+    if (absl::Status status = TakeConfig(*std::move(checked)); !status.ok()) {
+      alert("the configuration is taken in part, restart the agent: ", status);
+    }
+    return absl::StatusOr<config::Config>(options_.config);
   });
 }
 
-// All that may be refused comes first.
-absl::StatusOr<config::Config> Agent::TakeConfig(const config::Config& fresh) {
-  const std::vector<config::Change> changes = config::Changes(options_.config, fresh);
+// All that may be refused.
+absl::StatusOr<Agent::Fresh> Agent::CheckConfig(const config::Config& fresh) {
   absl::StatusOr<config::Config> merged = config::MergeLive(options_.config, fresh);
   if (!merged.ok()) return merged.status();
   absl::StatusOr<probe::KeyRing> ring = CheckedKeys(merged->keys);
@@ -63,7 +62,7 @@ absl::StatusOr<config::Config> Agent::TakeConfig(const config::Config& fresh) {
          .text = absl::StrCat("keys stay as they were: ", std::string(ring.status().message()))});
     return ring.status();
   }
-  absl::StatusOr<PeerPlan> plan = PlanPeers(*merged);
+  absl::StatusOr<PeerPlan> plan = PlanPeers(*merged, ProbedNics());
   if (!plan.ok()) return plan.status();
   if (!plan->own_name.empty() && plan->own_name != host_name_) {
     return absl::FailedPreconditionError(absl::StrCat("the [[peer]] tables now call this host ", plan->own_name,
@@ -73,16 +72,22 @@ absl::StatusOr<config::Config> Agent::TakeConfig(const config::Config& fresh) {
     return absl::ResourceExhaustedError(absl::StrCat(plan->specs.size(), " pairs of NICs, and limits.max_pairs is ",
                                                      merged->limits.max_pairs, "; raise it and restart the agent"));
   }
+  return Fresh{.config = *std::move(merged),
+               .keys = *std::move(ring),
+               .peers = *std::move(plan),
+               .changes = config::Changes(options_.config, fresh)};
+}
+
+absl::Status Agent::TakeConfig(Fresh fresh) {
   const Allowed before = AllowedBy(options_.config);
-  options_.config = *std::move(merged);
-  if (absl::Status status = TakeKeys(*std::move(ring)); !status.ok()) return status;
-  if (absl::Status status = TakePeers(*std::move(plan)); !status.ok()) return status;
-  if (Touches(changes, "liveness.") || Touches(changes, "samples.") || Touches(changes, "steering.")) WriteKnobs();
-  if (Touches(changes, "steering.")) TakeRules();
-  if (Touches(changes, "profile.")) profiles_->SetOptions(ProfileOptionsOf(options_.config.profile));
+  options_.config = std::move(fresh.config);
+  if (absl::Status status = TakeKeys(std::move(fresh.keys)); !status.ok()) return status;
+  if (absl::Status status = TakePeers(std::move(fresh.peers)); !status.ok()) return status;
+  WriteKnobs();
+  TakeRules();
   TakeMode(before);
-  TellOfReload(changes);
-  return options_.config;
+  TellOfReload(fresh.changes);
+  return absl::OkStatus();
 }
 
 void Agent::TakeRules() {
@@ -92,6 +97,8 @@ void Agent::TakeRules() {
   returns_->SetStep(absl::ToInt64Nanoseconds(steering.return_step));
   owner_returns_->SetStep(absl::ToInt64Nanoseconds(steering.return_step));
   if (breaker_ != nullptr) breaker_->SetHold(absl::ToInt64Nanoseconds(steering.breaker_hold));
+  engine_->SetMissLimit(static_cast<uint32_t>(options_.config.liveness.misses));
+  profiles_->SetOptions(ProfileOptionsOf(options_.config.profile));
   RenewLease();
 }
 
@@ -110,7 +117,7 @@ void Agent::TakeMode(Allowed before) {
 }
 
 void Agent::TellOfReload(const std::vector<config::Change>& changes) {
-  config_loaded_ns_ = MonotonicNs();
+  NoteConfig();
   config_waiting_.clear();
   std::vector<std::string> taken;
   telemetry::Event event{.type = "config", .severity = telemetry::Severity::kNotice};
@@ -131,9 +138,14 @@ void Agent::TellOfReload(const std::vector<config::Change>& changes) {
   Log(std::move(event));
 }
 
+void Agent::NoteConfig() {
+  config_loaded_ns_ = MonotonicNs();
+  config_fingerprint_ = config::Fingerprint(options_.config);
+}
+
 void Agent::AddConfig(api::v1::StatusReply& reply, int64_t now_ns) const {
   api::v1::ConfigStatus* out = reply.mutable_config();
-  out->set_fingerprint(config::Fingerprint(options_.config));
+  out->set_fingerprint(config_fingerprint_);
   out->set_loaded_ago_s(static_cast<double>(now_ns - config_loaded_ns_) / 1e9);
   for (const std::string& key : config_waiting_) out->add_waiting(key);
 }

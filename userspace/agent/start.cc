@@ -124,7 +124,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
 }
 
 absl::Status Agent::Open() {
-  started_ns_ = config_loaded_ns_ = MonotonicNs();
+  started_ns_ = MonotonicNs();
+  NoteConfig();
   absl::StatusOr<std::unique_ptr<Loop>> loop = Loop::Create();
   if (!loop.ok()) return loop.status();
   loop_ = std::move(*loop);

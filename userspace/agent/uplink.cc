@@ -9,13 +9,13 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
-#include <random>
 #include <thread>
 
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/config/change.h"
+#include "userspace/model/run_id.h"
 #include "userspace/uplink/batch_builder.h"
 #include "userspace/uplink/client.h"
 
@@ -39,13 +39,6 @@ uint64_t ClockBoundNs() {
   if (result < 0 || result == TIME_ERROR || (state.status & STA_UNSYNC) != 0)
     return static_cast<uint64_t>(absl::ToInt64Nanoseconds(kUnsyncedBound));
   return static_cast<uint64_t>(state.maxerror) * 1000;
-}
-
-uint64_t NewRun() {
-  std::random_device device;
-  uint64_t run = 0;
-  while (run == 0) run = uint64_t{device()} << 32 | device();
-  return run;
 }
 
 std::string BytesOf(const std::string& text) {

@@ -19,7 +19,7 @@ probe_verbs::EndpointOptions Agent::EndpointOptionsOf(const Nic& nic) const {
 // One that cannot be opened is told, and left without probes until its device changes; the agent goes on.
 void Agent::OpenVerbsOf(Nic& nic) {
   // RoCE v2's ports over verbs; only `offload`, which nobody had to choose, comes here with others.
-  const bool ports_fit = options_.config.probe.first_port >= 49152;
+  const bool ports_fit = options_.config.probe.first_port >= config::kFirstVerbsPort;
   const absl::Status opened =
       ports_fit ? verbs_->OpenNic(EndpointOptionsOf(nic))
                 : absl::FailedPreconditionError("ports there begin at 49152, and probe.first_port is below");

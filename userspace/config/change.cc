@@ -112,14 +112,6 @@ bool TakenLive(absl::string_view key) {
   });
 }
 
-std::vector<std::string> LiveKeys() {
-  std::vector<std::string> keys = {"peer"};
-  for (const Entry& entry : Flatten(Config())) {
-    if (TakenLive(entry.key)) keys.push_back(entry.key);
-  }
-  return keys;
-}
-
 std::vector<Change> Changes(const Config& running, const Config& fresh) {
   const std::vector<Entry> before = Flatten(running), after = Flatten(fresh);
   std::vector<Change> changes;
@@ -137,7 +129,10 @@ absl::StatusOr<Config> MergeLive(const Config& running, const Config& fresh) {
     if (TakenLive(entry.key)) entry.value = ValueOf(after, entry.key);
   }
   std::erase_if(merged, [](const Entry& entry) { return entry.value.empty(); });
-  return ParseConfig(Unflatten(merged), "what runs, with what is taken at once");
+  absl::StatusOr<Config> both = ParseConfig(Unflatten(merged), "what runs, with what is taken at once");
+  if (both.ok()) return both;
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(both.status().message()), "; restart the agent to take all of the file"));
 }
 
 std::string Fingerprint(const Config& config) {

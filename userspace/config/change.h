@@ -25,8 +25,6 @@ std::vector<Change> Changes(const Config& running, const Config& fresh);
 
 // Whether a running agent takes a new value of this key.
 bool TakenLive(absl::string_view key);
-// Those keys, for documents and tests.
-std::vector<std::string> LiveKeys();
 
 // `running` with what is taken live from `fresh`. InvalidArgument: the two together break a rule that each of them
 // keeps; the message names it.

@@ -126,7 +126,7 @@ void CheckKeysAndProbe(const Config& config, const Complain& complain) {
     const Transport transport = TransportOf(nic, config.probe);
     return transport == Transport::kVerbs || transport == Transport::kAuto;
   });
-  if (verbs && config.probe.first_port < 49152) {
+  if (verbs && config.probe.first_port < kFirstVerbsPort) {
     complain("probe.first_port",
              "probes by verbs have UDP source ports from 49152 on; leave probe.first_port at 49152");
   }

@@ -35,6 +35,7 @@ enum class RxStamps { kSoftware, kHardware };
 // kAuto: the same, and the kernel's end understands peers by verbs.
 enum class Transport { kKernel, kVerbs, kAuto, kOffload };
 enum class NicTransport { kProbe, kKernel, kVerbs, kAuto, kOffload };  // kProbe: as probe.transport says
+inline constexpr int kFirstVerbsPort = 49152;  // of UDP sources: RoCE v2's over verbs begin there
 // How the thread that answers probes by verbs waits for them.
 enum class VerbsWait { kEvents, kBusy };
 

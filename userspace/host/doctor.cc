@@ -169,11 +169,12 @@ std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorIn
     checks.push_back(CheckMtu(*interface));
     const Check past_kernel = ports.ok() ? CheckOffload(nic.name, devices) : RdmaUnknown(nic.name, ports.status());
     checks.push_back(past_kernel);
-    checks.push_back(CheckNicOffloads(*interface));
     checks.push_back(AttachCheck(nic));
-    if (past_kernel.result != Result::kWarn) checks.push_back(CheckAttach(*interface, nic.ingress == "native"));
     checks.push_back(ProgramsCheck(live, nic.name));
     checks.push_back(CheckRpFilter(roots, nic.name, nics.size()));
+    if (past_kernel.result == Result::kWarn) continue;  // nothing is attached there
+    checks.push_back(CheckNicOffloads(*interface));
+    checks.push_back(CheckAttach(*interface, nic.ingress == "native"));
   }
   if (input.agent_runs && !devices.empty()) checks.push_back(QueuePairCheck(input));
   checks.push_back(RealtimeCheck(live, input));

@@ -55,6 +55,8 @@ class Engine {
   // All that is sent from now on is of this session, as after a restart; cw_ctl has it already.
   absl::Status SetSession(uint32_t session);
 
+  void SetMissLimit(uint32_t limit) { mesh_.SetMissLimit(limit); }
+
   int icmp_fd() const { return icmp_->fd(); }
   void OnIcmpReadable(int64_t now_ns);
   void Tick(int64_t now_ns);

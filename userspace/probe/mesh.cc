@@ -87,14 +87,20 @@ absl::StatusOr<ConfigureResult> Mesh::Configure(const std::vector<PairSpec>& spe
     }
     const uint32_t index = adopt ? it->second : next;
     if (adopt && entries_.contains(index)) {
-      entries_.at(index).spec = spec;  // it was ours already
-      entries_.at(index).dscp = spec.dscp;
+      Entry& ours = entries_.at(index);
+      if (ours.spec.dscp != spec.dscp) ours.dscp = spec.dscp;  // else the class that was learned stays
+      ours.spec = spec;
       continue;
     }
     if (absl::Status s = Add(index, spec, adopt); !s.ok()) return s;
     (adopt ? result.adopted : result.added).push_back(index);
   }
   return result;
+}
+
+void Mesh::SetMissLimit(uint32_t limit) {
+  options_.miss_limit = limit;
+  for (const auto& [index, entry] : entries_) Store(store_->At(index)->half_dead_rounds, HalfDeadRounds());
 }
 
 // The index goes last when adding and first when removing, so that the kernel never finds half a pair.
@@ -106,7 +112,7 @@ absl::Status Mesh::Add(uint32_t index, const PairSpec& spec, bool adopt) {
     std::copy(spec.remote.bytes.begin(), spec.remote.bytes.end(), pair->key.remote);
     Store(pair->interval_ns, __u32{options_.idle_interval_ns});
   }
-  Store(pair->half_dead_rounds, __u32{options_.miss_limit * options_.half_dead_factor});
+  Store(pair->half_dead_rounds, HalfDeadRounds());
   Entry& e = entries_[index];
   e.spec = spec;
   e.dscp = spec.dscp;

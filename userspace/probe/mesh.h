@@ -72,6 +72,8 @@ class Mesh {
   uint32_t session() const { return options_.session; }
   void SetSession(uint32_t session) { options_.session = session; }  // packets made from now on
 
+  void SetMissLimit(uint32_t limit);  // cw_ctl has it already
+
   // The packet of a slot or, with an explicit port, of a trace or message.
   PacketSpec Packet(uint32_t index, uint8_t slot, uint16_t port) const;
   // The class that the pair's packets ride in from now on, 0–63.
@@ -95,6 +97,7 @@ class Mesh {
     std::map<uint16_t, uint32_t> native_labels;  // by port
   };
 
+  __u32 HalfDeadRounds() const { return options_.miss_limit * options_.half_dead_factor; }
   static uint32_t LabelOf(const Entry& entry, uint16_t port);
   absl::Status Remove(uint32_t index, const PairKey& key);
   absl::Status Add(uint32_t index, const PairSpec& spec, bool adopt);

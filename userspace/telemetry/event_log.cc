@@ -8,12 +8,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
+#include "userspace/model/run_id.h"
 
 namespace cw::telemetry {
 namespace {
@@ -28,13 +28,6 @@ const char* SeverityName(Severity s) {
       return "alert";
   }
   return "info";
-}
-
-uint64_t NewRun() {
-  std::random_device device;
-  uint64_t run = 0;
-  while (run == 0) run = uint64_t{device()} << 32 | device();
-  return run;
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ CW_EXPORT struct cw_nccl_profiler ncclProfiler_v4 = {"cwfabric", {.v4 = init4}, 
 CW_EXPORT struct cw_nccl_profiler ncclProfiler_v5 = {"cwfabric", {.v5 = init5}, start5, stop, state, finalize};
 CW_EXPORT struct cw_nccl_profiler ncclProfiler_v6 = {"cwfabric", {.v5 = init6}, start5, stop, state, finalize};
 
-/* Some builds of RCCL look for one function more behind the table of version 7: there is none. */
+/* A fork's version 7 has one optional function more at the end of the table: there is none. */
 CW_EXPORT struct {
   struct cw_nccl_profiler table;
   void* none;
