@@ -181,7 +181,7 @@ TEST_F(NakTest, NoDataIsHarmed) {
   const std::string address = Rack::FabricAddress(1);
   auto server = rack_->machine(1).Start("exec rping -s -V -C 400 -S 65000 -a " + address);
   ASSERT_TRUE(server.ok()) << server.status();
-  absl::SleepFor(absl::Seconds(1));
+  ASSERT_TRUE(Eventually([&] { return rack_->machine(1).Run("rdma resource show cm_id | grep -q LISTEN").ok(); }));
   auto client = rack_->machine(0).Start("exec rping -c -V -C 400 -S 65000 -a " + address);
   ASSERT_TRUE(client.ok()) << client.status();
   auto qps = WaitForQueuePairs(rack_->machine(0), 1, absl::Seconds(20));
