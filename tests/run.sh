@@ -15,7 +15,7 @@ mkdir -p "$out"
 build() { cmake/build.sh "$@"; } # preset targets...
 
 # Lines "TEST STATUS" of ctest's own list.
-statuses() { sed -nE 's/.*<testcase name="([^"]+)".* status="([a-z]+)".*/\1 \2/p' "$1"; } # junit
+statuses() { sed -nE 's/.*<testcase name="([^" ]+)[^"]*".* status="([a-z]+)".*/\1 \2/p' "$1"; } # junit
 
 # Counts a rung by the tests in each program: programs that are one ctest test have written down their own.
 count() { # preset; statuses on standard input

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "tests/sim/discovery_sim.h"
 #include "tests/sim/fabric_sim.h"
 #include "tests/sim/recovery_sim.h"
 
@@ -72,6 +73,21 @@ void PrintRecovery(cw::sim::RecoverySpec spec, const std::vector<int>& peers) {
   }
 }
 
+void PrintDiscovery(cw::sim::DiscoverySpec spec, const std::vector<int>& peers) {
+  absl::PrintF(
+      "| peers | of a job | first, s | half | 99 %% | all | the job's | traces per pair | most at a switch in a s | "
+      "paths "
+      "missed | oldest look, s | CPU s | share of a CPU then | MiB |\n");
+  for (const int n : peers) {
+    spec.peers = n;
+    const cw::sim::DiscoveryResult r = cw::sim::SimulateDiscovery(spec);
+    absl::PrintF("| %d | %d | %.1f | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %d | %.0f | %.2f | %.3f %% | %.1f |\n",
+                 n, spec.job_peers, r.first_s, r.half_s, r.p99_s, r.all_s, r.job_s, r.traces_per_pair,
+                 r.most_per_switch_s, r.missed, r.verified_age_s, r.build_cpu_s, r.kept_cpu_share * 100, r.mib);
+    std::fflush(stdout);
+  }
+}
+
 void PrintCost(std::chrono::steady_clock::time_point begun) {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
@@ -118,6 +134,17 @@ int main(int argc, char** argv) {
   recover->add_flag("--lone", recovery.lone, "It dies for one pair alone");
   recover->add_option("--cuts", recovery.cuts, "One dead switch each")->check(CLI::Range(1, 10000));
   recover->add_option("--seed", recovery.seed, "Seed");
+  cw::sim::DiscoverySpec discovery;
+  std::vector<int> discovery_peers = {64, 1000};
+  CLI::App* discover = app.add_subcommand("discovery", "Time until the paths to all peers are known, and its cost");
+  discover->add_option("--peers", discovery_peers, "Of the host")->check(CLI::Range(1, 65536));
+  discover->add_option("--job", discovery.job_peers, "That data go to")->check(CLI::Range(0, 65536));
+  discover->add_option("--spines", discovery.spines, "Paths to a peer")->check(CLI::Range(1, 255));
+  discover->add_option("--hosts-per-leaf", discovery.hosts_per_leaf, "Peers behind one switch")
+      ->check(CLI::Range(1, 65536));
+  discover->add_option("--lost", discovery.lost, "Share of answers")->check(CLI::Range(0.0, 0.9));
+  discover->add_option("--budget", discovery.monitor.per_switch_pps, "Traces per second to a switch");
+  discover->add_option("--seed", discovery.seed, "Seed");
   CLI11_PARSE(app, argc, argv);
   fabric.marks = !unmarked;
   if (virtual_queue) fabric.link.drain = 0.97;
@@ -125,6 +152,7 @@ int main(int argc, char** argv) {
   if (*balance) PrintFabrics(fabric, seeds, trace);
   if (*links) PrintLinks(fabric);
   if (*recover) PrintRecovery(recovery, peers);
+  if (*discover) PrintDiscovery(discovery, discovery_peers);
   PrintCost(begun);
   return 0;
 }

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "tests/sim/discovery_sim.h"
 #include "tests/sim/max_min.h"
 #include "tests/sim/recovery_sim.h"
 
@@ -123,6 +124,17 @@ TEST(RecoverySim, ASmallHostNeedsNoMoreThanItsRounds) {
   const RecoveryResult r = SimulateRecovery(spec);
   EXPECT_GE(r.active.p50_s, 3 * 400e-6) << "three rounds, at least";
   EXPECT_LE(r.active.most_s, 8 * r.active_interval_s);
+}
+
+TEST(DiscoverySim, PathsToManyPeersAreFoundWithinTheBudgetAndAJobsFirst) {
+  const DiscoverySpec spec{.peers = 400, .job_peers = 16, .spines = 8, .lost = 0.02};
+  const DiscoveryResult r = SimulateDiscovery(spec);
+  EXPECT_GT(r.all_s, 0) << "some pair has no table after hours";
+  EXPECT_LT(r.all_s, 10 * 400 * 3.3) << "ten times what pairs take that share what they learn";
+  EXPECT_LT(r.job_s, r.all_s / 4) << "the job's peers do not wait for all";
+  EXPECT_LE(r.most_per_switch_s, spec.monitor.per_switch_pps + 1);
+  EXPECT_LE(r.missed, 0.02 * 400 * 8);
+  EXPECT_LT(r.kept_cpu_share, 0.01);
 }
 
 }  // namespace

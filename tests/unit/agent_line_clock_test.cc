@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
+
 namespace cw::agent {
 namespace {
 
@@ -30,8 +32,7 @@ TEST(LineClock, RunsLikeRaw) {
   };
   for (int i = 0; i < 100; ++i) {
     clock.Look();
-    const timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
+    absl::SleepFor(absl::Milliseconds(1));
   }
   const int64_t first = raw_less_local();
   int64_t last = clock.NowNs();
@@ -41,8 +42,7 @@ TEST(LineClock, RunsLikeRaw) {
     const int64_t now = clock.NowNs();
     EXPECT_GE(now, last);
     last = now;
-    const timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
+    absl::SleepFor(absl::Milliseconds(1));
   }
   EXPECT_EQ(clock.given_up(), 0u);
 }

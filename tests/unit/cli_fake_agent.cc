@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli_fake_agent.h"
-
-#include <chrono>
-#include <thread>
-
 #include "absl/strings/str_format.h"
+#include "tests/lab/eventually.h"
 
 namespace cw::api {
 namespace {
@@ -589,7 +586,7 @@ absl::StatusOr<v1::ActionReply> FakeAgent::BreakerReset(const Caller& caller) {
 
 absl::StatusOr<v1::ActionReply> FakeAgent::Off(const Caller& caller, const v1::OffRequest& request) {
   last_caller = caller;
-  if (frozen_in_off) std::this_thread::sleep_for(std::chrono::seconds(3));
+  if (frozen_in_off) lab::Hold(absl::Seconds(3));
   last_request = request.ShortDebugString();
   v1::ActionReply reply;
   mode = v1::MODE_OFF;

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/lab/eventually.h"
 #include "tests/unit/cwclock_rig.h"
 
 namespace cw::publish {
@@ -151,7 +152,7 @@ TEST_F(CwClockThreads, AWriterKilledAnywhereLeavesAWholeLine) {
         if (!first->Write(Numbered(good, n)).ok()) _exit(1);
       }
     }
-    usleep(static_cast<useconds_t>(500 + 137 * round));
+    lab::Hold(absl::Microseconds(500 + 137 * round));
     kill(child, SIGKILL);
     int status = 0;
     waitpid(child, &status, 0);

@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/lab/eventually.h"
 #include "tests/vm/agents_fixture.h"
 
 namespace cw::vm {
@@ -152,7 +153,7 @@ TEST_F(AgentTest, AWallClockThatIsSetChangesNothing) {
     auto set = rack_->machine(0).Run(absl::StrCat("date -s @$(( $(date +%s) + ", to_s - set_by_s, " ))"));
     ASSERT_TRUE(set.ok()) << set.status();
     set_by_s = to_s;
-    absl::SleepFor(absl::Seconds(1));
+    lab::Hold(absl::Seconds(1));
     auto tracking = agents_->Ctl(0, "clock tracking");
     ASSERT_TRUE(tracking.ok()) << tracking.status();
     EXPECT_EQ(tracking->at("state"), "synchronised") << tracking->dump();

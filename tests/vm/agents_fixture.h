@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/lab/eventually.h"
 #include "tests/vm/agents.h"
 #include "tests/vm/perftest.h"
 #include "tests/vm/rack.h"
@@ -60,10 +61,7 @@ class AgentsFixture : public testing::Test {
 
   static bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(60),
                          absl::Duration pause = absl::Milliseconds(200)) {
-    for (absl::Time end = absl::Now() + limit; absl::Now() < end; absl::SleepFor(pause)) {
-      if (done()) return true;
-    }
-    return false;
+    return lab::Eventually(done, limit, pause);
   }
   static std::string Logs() {
     return absl::StrCat("\nagent 0:\n", agents_->agent(0).output(), "\nagent 1:\n", agents_->agent(1).output());

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/lab/eventually.h"
 #include "tests/vm/agents.h"
 #include "tests/vm/rack.h"
 
@@ -55,10 +56,7 @@ class ClockSlewTest : public testing::Test {
     return reply.ok() ? reply->at("sources").at(0).at("link") : nlohmann::json();
   }
   bool Eventually(const std::function<bool()>& done, absl::Duration limit = absl::Seconds(90)) {
-    for (absl::Time end = absl::Now() + limit; absl::Now() < end; absl::SleepFor(absl::Milliseconds(300))) {
-      if (done()) return true;
-    }
-    return false;
+    return lab::Eventually(done, limit, absl::Milliseconds(300));
   }
 
   struct Seen {
@@ -91,7 +89,7 @@ class ClockSlewTest : public testing::Test {
 };
 
 TEST_F(ClockSlewTest, DoesNotLookLikeDrift) {
-  absl::SleepFor(kPeriod);
+  lab::Hold(kPeriod);
   const Seen quiet = Watch(0);
   for (const int ppm : {kPpm, -kPpm}) {
     const Seen slewed = Watch(ppm);

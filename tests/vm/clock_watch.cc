@@ -8,6 +8,7 @@
 // away_ns: how far fleet time was from the straight line between the two at most; step_ns: the largest difference of
 // neighbouring reads (a millisecond or two apart) from it.
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -57,8 +58,7 @@ int main(int argc, char** argv) {
   std::vector<Reading> readings;
   for (Reading r{}; Now(CLOCK_MONOTONIC_RAW) < end_ns;) {
     if (Read(r)) readings.push_back(r);
-    const timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
+    usleep(1000);
   }
   if (readings.size() < 2) {
     std::fprintf(stderr, "cw_vm_clock_watch: fleet time cannot be read: %s\n",

@@ -9,6 +9,7 @@
 #include "bpf/psn.h"
 #include "maps/names.h"
 #include "maps/views.h"
+#include "tests/lab/eventually.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/packet_injector.h"
 #include "userspace/probe/nak_packet.h"
@@ -33,7 +34,7 @@ int Send(const Work& work, const cw::maps::TxFlowsView& flows, const cw::datapla
   std::copy(work.remote.bytes.begin(), work.remote.bytes.end(), key.daddr);
   key.dqpn = work.rqpn;
   unsigned naks = 0, busy = 0;
-  for (const absl::Time end = absl::Now() + work.span; absl::Now() < end; absl::SleepFor(work.interval)) {
+  for (const absl::Time end = absl::Now() + work.span; absl::Now() < end; cw::lab::Hold(work.interval)) {
     const auto flow = flows.Lookup(key);
     if (!flow.ok() || !flow->acked_valid) continue;
     const auto nak =

@@ -46,7 +46,8 @@ class KernelsTest : public testing::TestWithParam<std::string> {
                           std::atomic<size_t>& next) {
     auto machine = Vm::Boot(image, {.name = name, .nics = {}, .rxe_device = "", .log_dir = ""});
     ASSERT_TRUE(machine.ok()) << machine.status();
-    ASSERT_TRUE((*machine)->WaitReady(absl::Seconds(120)).ok());
+    const absl::Status ready = (*machine)->WaitReady(absl::Minutes(5));
+    ASSERT_TRUE(ready.ok()) << ready;
     EXPECT_EQ((*machine)->Run("uname -r").value_or(""), image.release() + "\n");
     for (size_t i = next++; i < programs.size(); i = next++) {
       // The budget file counts what the build host's verifier does.

@@ -179,10 +179,10 @@ TEST_F(NakTest, ReadsAreLeftToTheirTimer) {
 // for the client, then over a path that dies.
 TEST_F(NakTest, NoDataIsHarmed) {
   const std::string address = Rack::FabricAddress(1);
-  auto server = rack_->machine(1).Start("exec rping -s -V -C 400 -S 65000 -a " + address);
+  auto server = rack_->machine(1).Start("exec rping -s -V -C 1200 -S 65000 -a " + address);
   ASSERT_TRUE(server.ok()) << server.status();
-  absl::SleepFor(absl::Seconds(1));
-  auto client = rack_->machine(0).Start("exec rping -c -V -C 400 -S 65000 -a " + address);
+  ASSERT_TRUE(Eventually([&] { return rack_->machine(1).Run("rdma resource show cm_id | grep -q LISTEN").ok(); }));
+  auto client = rack_->machine(0).Start("exec rping -c -V -C 1200 -S 65000 -a " + address);
   ASSERT_TRUE(client.ok()) << client.status();
   auto qps = WaitForQueuePairs(rack_->machine(0), 1, absl::Seconds(20));
   ASSERT_TRUE(qps.ok()) << qps.status() << (*client)->output() << (*server)->output();
@@ -191,7 +191,7 @@ TEST_F(NakTest, NoDataIsHarmed) {
   ASSERT_TRUE(Eventually([&] { return Spine(0) >= 0; })) << Logs();
   Cut(0, absl::Seconds(1));
   EXPECT_TRUE((*client)->running()) << "rping ended before the cut";
-  auto ended = (*client)->Wait(absl::Seconds(60));
+  auto ended = (*client)->Wait(absl::Seconds(120));
   ASSERT_TRUE(ended.ok()) << ended.status() << (*client)->output();
   EXPECT_EQ(ended->exit_code, 0) << ended->output << (*server)->output();
   const nlohmann::json counts = Sent(*naks);

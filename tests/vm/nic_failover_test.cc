@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/lab/eventually.h"
 #include "tests/vm/agents_fixture.h"
 
 namespace cw::vm {
@@ -60,7 +61,7 @@ class NicFailoverTest : public AgentsFixture {
     };
     const uint64_t before = bytes();
     const absl::Time start = absl::Now();
-    absl::SleepFor(span);
+    lab::Hold(span);
     return static_cast<double>(bytes() - before) / 1e6 / absl::ToDoubleSeconds(absl::Now() - start);
   }
   void Cut(bool cut) {

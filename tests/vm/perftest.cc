@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 
 namespace cw::vm {
 namespace {
@@ -91,7 +92,7 @@ absl::StatusOr<PerftestResult> Perftest::Finish(absl::Duration timeout) {
     return absl::InternalError("perftest does not begin: " + client_->output() + WhereItHangs());
   for (int step = 0; step < 3 && running(); ++step) {
     client_->Signal(SIGALRM);
-    absl::SleepFor(absl::Seconds(1));
+    lab::Hold(absl::Seconds(1));
   }
   return Wait(timeout);
 }

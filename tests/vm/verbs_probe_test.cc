@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/lab/eventually.h"
 #include "tests/vm/agents_fixture.h"
 
 namespace cw::vm {
@@ -155,7 +156,7 @@ TEST_F(VerbsProbeTest, AgentsSeeAndLosePathsByVerbsAlone) {
   };
   EXPECT_TRUE(Eventually([&] { return delays() >= 4; }, absl::Seconds(120), absl::Seconds(1)))
       << agents_->CtlText(0, "paths").value_or("") << Logs();
-  const auto seen = PortsOnTheWire([] { absl::SleepFor(absl::Seconds(3)); });
+  const auto seen = PortsOnTheWire([] { lab::Hold(absl::Seconds(3)); });
   EXPECT_EQ(seen.size(), 4u);
   ExpectPredicted(seen);
 

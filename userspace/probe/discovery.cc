@@ -16,8 +16,8 @@ constexpr int64_t kHurriedNs = 1'000'000'000;
 
 }  // namespace
 
-Discovery::Discovery(const DiscoveryOptions& options, const std::vector<uint16_t>& preferred)
-    : options_(options), random_(options.seed), preferred_(preferred) {
+Discovery::Discovery(const DiscoveryOptions& options, const std::vector<uint16_t>& preferred, const PathPool* pool)
+    : options_(options), pool_(pool), random_(options.seed), preferred_(preferred) {
   Restart();
 }
 
@@ -80,20 +80,36 @@ int Discovery::LastTtl() const {
 }
 
 // Adopted ports are one per path, so they say nothing about the paths that are not among them: only drawn ports count.
+Discovery::Sample Discovery::TakeSample() const {
+  const std::map<uint16_t, Hops> certain = CertainHops(results_);
+  Sample sample;
+  for (const auto& [port, hops] : certain) sample.paths.insert(hops);
+  const size_t fixed = std::min(preferred_.size(), candidates_.size());
+  sample.drawn = static_cast<int>(std::count_if(candidates_.begin() + static_cast<ptrdiff_t>(fixed), candidates_.end(),
+                                                [&](uint16_t port) { return certain.contains(port); }));
+  return sample;
+}
+
+bool Discovery::OneMoreIsUnlikely(size_t paths, int drawn) const {
+  const auto k = static_cast<double>(paths);
+  return (k + 1) * std::pow(k / (k + 1), drawn) < options_.miss_probability;
+}
+
+// Of the paths that pairs behind the same switch know, those that are not among these; nullopt: they do not know all.
+std::optional<size_t> Discovery::MissingOfKnown(const std::set<Hops>& paths) const {
+  const PathPool::Group* group = pool_ == nullptr ? nullptr : pool_->Find(paths);
+  if (group == nullptr || !OneMoreIsUnlikely(group->paths.size(), group->ports)) return std::nullopt;
+  const size_t wanted = std::min(group->paths.size(), static_cast<size_t>(options_.max_paths));
+  return wanted - std::min(wanted, paths.size());
+}
+
 bool Discovery::WantMoreCandidates() const {
   if (!building_ || NothingAnswers()) return false;
-  const std::map<uint16_t, Hops> certain = CertainHops(results_);
-  std::set<Hops> distinct;
-  for (const auto& [port, hops] : certain) distinct.insert(hops);
-  const size_t fixed = std::min(preferred_.size(), candidates_.size());
-  const auto drawn = static_cast<int>(candidates_.size() - fixed);
-  if (drawn >= options_.max_candidates || candidates_.size() >= PortCount()) return false;
-  const auto seen = std::count_if(candidates_.begin() + static_cast<ptrdiff_t>(fixed), candidates_.end(),
-                                  [&](uint16_t p) { return certain.contains(p); });
-  if (distinct.empty()) return true;
-  const auto paths = static_cast<double>(distinct.size());
-  const double missed = (paths + 1) * std::pow(paths / (paths + 1), static_cast<double>(seen));
-  return missed >= options_.miss_probability;
+  const size_t drawn = candidates_.size() - std::min(preferred_.size(), candidates_.size());
+  if (drawn >= static_cast<size_t>(options_.max_candidates) || candidates_.size() >= PortCount()) return false;
+  const Sample sample = TakeSample();
+  if (sample.paths.empty()) return true;
+  return !OneMoreIsUnlikely(sample.paths.size(), sample.drawn) && MissingOfKnown(sample.paths) != size_t{0};
 }
 
 std::optional<uint16_t> Discovery::NextCandidate() {
@@ -110,8 +126,16 @@ std::optional<uint16_t> Discovery::NextCandidate() {
   }
 }
 
+// Few traces show that no switch answers, and the last missing path of those that are known may be the next.
+int Discovery::Window() const {
+  if (depth_ == 0) return std::min(options_.window, kTracesForDepth);
+  if (!building_ || pool_ == nullptr) return options_.window;
+  const std::optional<size_t> missing = MissingOfKnown(TakeSample().paths);
+  return missing ? std::clamp(static_cast<int>(*missing), 1, options_.window) : options_.window;
+}
+
 void Discovery::StartTraces(int64_t now_ns) {
-  const auto room = [this] { return static_cast<int>(active_.size()) < options_.window; };
+  const auto room = [this, window = Window()] { return static_cast<int>(active_.size()) < window; };
   for (uint16_t port : demanded_) {
     if (!room()) return;
     if (!results_.contains(port) && !active_.contains(port)) active_[port].purpose = Purpose::kDemand;
@@ -266,6 +290,12 @@ void Discovery::FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns) {
 }
 
 void Discovery::BeginSelfTest() {
+  const PathPool::Group* group = pool_ == nullptr ? nullptr : pool_->Find(TakeSample().paths);
+  if (hashing_ == Hashing::kUnknown && group != nullptr && group->hashing == Hashing::kPorts) {
+    hashing_ = group->hashing;  // as others behind the same switches were tested
+    events_.push_back({DiscoveryEvent::Kind::kHashing, 0, {}, {}});
+    return;
+  }
   std::map<uint16_t, Hops> tested;
   for (const Path& p : table_.paths) {
     if (tested.size() < kTestedPorts && !p.hops.empty()) tested[p.port] = p.hops;

@@ -10,8 +10,8 @@
 // switches do not answer, hops are unknown and every port counts as a path of its own. (Where a host's own leaf is the
 // only switch that answers, the pair looks as if it had a single path.) Once the table is built, a few of its ports are
 // traced again several times: the fabric's self-test. A table of a fabric that sprays means nothing; it is not verified
-// but the test repeated, until it passes and a new table is built. Pure: no sockets, time comes in. Thread rule: one
-// thread.
+// but the test repeated, until it passes and a new table is built. What pairs behind the same switch have found makes
+// both shorter (path_pool.h). Pure: no sockets, time comes in. Thread rule: one thread.
 #pragma once
 
 #include <array>
@@ -26,6 +26,7 @@
 #include "maps/wire.h"
 #include "userspace/model/addr.h"
 #include "userspace/probe/hops.h"
+#include "userspace/probe/path_pool.h"
 #include "userspace/probe/self_test.h"
 
 namespace cw::probe {
@@ -86,8 +87,9 @@ struct DiscoveryEvent {
 
 class Discovery {
  public:
-  // preferred: ports to try first and to keep as a path's port, such as those of adopted slots.
-  Discovery(const DiscoveryOptions& options, const std::vector<uint16_t>& preferred);
+  // preferred: ports to try first and to keep as a path's port, such as those of adopted slots. pool: what other pairs
+  // of this NIC know; it outlives this, nullptr: nothing.
+  Discovery(const DiscoveryOptions& options, const std::vector<uint16_t>& preferred, const PathPool* pool = nullptr);
 
   void Rebuild();  // from the start; the table is invalid until it is done
   // A path died or came back, so ports may have been dealt out anew: all paths are traced now, at most once a second.
@@ -110,6 +112,13 @@ class Discovery {
   const Hops* HopsOf(uint16_t port) const;      // nullptr: not traced
   Hashing hashing() const { return hashing_; }  // kUnknown until the first table was tested
   bool InMotion() const { return in_motion_; }
+  bool Busy() const { return building_ || repeats_.running(); }  // a table is being built, or tested
+  // Of the ports of this build: the paths that they take, and how many were drawn by chance.
+  struct Sample {
+    std::set<Hops> paths;
+    int drawn = 0;
+  };
+  Sample TakeSample() const;
   int ports_traced() const { return static_cast<int>(results_.size()); }
 
  private:
@@ -133,6 +142,9 @@ class Discovery {
   void Restart();
   size_t PortCount() const;
   uint16_t DrawPort();
+  bool OneMoreIsUnlikely(size_t paths, int drawn) const;
+  std::optional<size_t> MissingOfKnown(const std::set<Hops>& paths) const;
+  int Window() const;
   bool WantMoreCandidates() const;
   std::optional<uint16_t> NextCandidate();
   void StartTraces(int64_t now_ns);
@@ -155,6 +167,7 @@ class Discovery {
   uint16_t NextIpId(int ttl);
 
   const DiscoveryOptions options_;
+  const PathPool* const pool_;
   std::mt19937_64 random_;
   std::vector<uint16_t> preferred_;
   bool building_ = true;

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Path discovery of all pairs of this host, under a budget per switch: the switches at one distance behind one NIC get
-// at most that many trace packets a second from us. Pairs that carry data come first: a job's peers are not to wait for
-// those of all the cluster.
-// Pure: packets go out through a function, time comes in. Thread rule: one thread (the agent's loop).
+// at most that many trace packets a second from us.
+// Tables are built for a few pairs at a time, one after the other, so that the first need not wait for the last. Pairs
+// that carry data come first: a job's peers are not to wait for those of all the cluster. Pairs of a NIC share what
+// they learn (path_pool.h). Paths that are known are traced again (discovery.h), the longest overdue first; while
+// tables are built they have a quarter of the budget at most, and pairs without data a quarter of the turns. Pure:
+// packets go out through a function, time comes in. Thread rule: one thread (the agent's loop).
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -17,6 +21,7 @@
 #include "userspace/model/flow.h"
 #include "userspace/probe/discovery.h"
 #include "userspace/probe/icmp.h"
+#include "userspace/probe/path_pool.h"
 
 namespace cw::probe {
 
@@ -51,27 +56,49 @@ class PathMonitor {
   uint64_t answers() const { return answers_; }
 
  private:
+  // A table is known and kept, waits to be built, or is built.
+  enum class Stage { kKept, kWaiting, kBuilt };
   struct Pair {
     PairKey key;
     int ifindex = 0;
     std::unique_ptr<Discovery> discovery;
     bool active = false;
+    Stage stage = Stage::kKept;
+    int64_t place = 0;  // in its queue: when it is due; what waits or is built: in the order in which that began
   };
   struct Bucket {
-    double tokens = 0;
+    double tokens = 0, for_kept = 0;
     int64_t filled_ns = INT64_MIN;
   };
+  using Queue = std::set<std::pair<int64_t, uint32_t>>;  // Pair::place and number
+  struct Nic {
+    std::map<int, Bucket> buckets;        // by TTL
+    Queue kept[2], waiting[2], built[2];  // without and with data
+    PathPool pool;
+    int turn = 0;
+  };
 
-  void Poll(bool active, int64_t now_ns);
-  bool Grant(int ifindex, int ttl, int64_t now_ns);
+  Queue& QueueOf(Nic& nic, const Pair& pair);
+  void Take(uint32_t number, Pair& pair);  // out of its queue
+  void Place(uint32_t number, Pair& pair);
+  template <typename Change>
+  void With(uint32_t number, Change&& change);
+  void Keep(Nic& nic, bool active, int64_t now_ns);
+  void Build(Nic& nic, bool active, int64_t now_ns);
+  bool Poll(Nic& nic, uint32_t number, Pair& pair, int64_t now_ns);
+  bool Grant(Nic& nic, int ttl, bool for_kept, int64_t now_ns);
+  void Learn(const Pair& pair, int64_t now_ns);
+  void ForgetWhatIsShared(const Pair& pair);
+  void TellTheGroup(const Pair& pair, const DiscoveryEvent& event, int64_t now_ns);
 
   PathMonitorOptions options_;
   SendFn send_;
   EventFn event_;
   std::map<uint32_t, Pair> pairs_;
   absl::flat_hash_map<PairKey, uint32_t> by_key_;
-  std::map<std::pair<int, int>, Bucket> buckets_;  // by NIC and TTL
-  uint32_t first_ = 0;  // pair that the next Tick begins with, so that each gets its share of the budget
+  std::map<int, Nic> nics_;     // by interface; Discovery keeps its pool's address
+  std::set<uint32_t> changed_;  // pairs that may have events
+  int64_t last_place_ = 0;
   uint64_t sent_ = 0;
   uint64_t answers_ = 0;
 };
