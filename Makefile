@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The front door. Each target installs just the distribution packages that it needs (packaging/deps/), builds and runs.
-.PHONY: all build demo demo-rdma test nightly unit bpf lab vm packaging asan fuzz bench deb rpm soak soak-liveness format format-check tidy clean help
+.PHONY: all build demo demo-fleet demo-rdma test nightly unit bpf lab vm packaging asan fuzz bench deb rpm soak soak-liveness format format-check tidy clean help
 .DEFAULT_GOAL := help
 
 DEPS := packaging/deps/install.sh
@@ -10,6 +10,7 @@ export JOBS ?= $(shell nproc)
 
 help:
 	@echo "make demo       the main job on a lab fabric: colliding queue pairs spread, a silently dead spine left; before and after"
+	@echo "make demo-fleet two racks, an agent on each host, one cwfleetd: four faults, and what it finds after how long"
 	@echo "make demo-rdma  the same cut and a move on real soft-RoCE in virtual machines"
 	@echo "make test       every test: unit, bpf, lab, vm, packages, fuzzing"
 	@echo "make nightly    what takes hours: soaks, other kernels, packages built twice, fuzzing (NIGHTLY=\"STEP ...\" for some; docs/nightly.md)"
@@ -29,6 +30,10 @@ build: deps-build
 demo: deps-build deps-demo
 	@cmake/build.sh release cwlab cwlab-agentd cwctl
 	@$(BUILD)/userspace/lab/cwlab demo --out build/demo
+
+demo-fleet: deps-build deps-demo
+	@cmake/build.sh release cwlab cwlab-agentd cwctl cwfleetd
+	@PATH="$(CURDIR)/$(BUILD)/userspace/fleet/main:$(CURDIR)/$(BUILD)/cli:$$PATH" $(BUILD)/userspace/lab/cwlab demo-fleet --out build/demo
 
 demo-rdma: deps-build deps-vm
 	@cmake/build.sh release cw_vm_demo cwagentd cwctl

@@ -449,6 +449,19 @@ TEST(Hops, CertainHopsCompletesOnlyWhatIsUnambiguous) {
   EXPECT_EQ("0.0.0.1 *", HopsToString({a, none}));
 }
 
+TEST(Discovery, HopsOfACutPathDoNotEndAtTheLastSwitch) {
+  Fabric f;
+  f.cut_spines = {2};
+  Discovery d({}, {});
+  int64_t now = 0;
+  SimulateDiscovery(d, f, now, 20 * kSecond);
+  ASSERT_TRUE(d.table().valid);
+  for (const Path& p : d.table().paths) {
+    EXPECT_EQ(d.EndsAtLastSwitch(p.port), f.SpineOf(p.port) != 2) << HopsToString(p.hops);
+  }
+  EXPECT_FALSE(d.EndsAtLastSwitch(1)) << "never traced";
+}
+
 TEST(PathMonitor, NoSwitchGetsMoreThanItsBudget) {
   PathMonitorOptions options;
   options.per_switch_pps = 10;

@@ -132,6 +132,13 @@ void Agent::TellCause(const control::CauseVerdict& verdict) {
   if (verdict.slot != kSlotNone) event.slot = verdict.slot;
   event.evidence = verdict.evidence;
   event.evidence.insert(event.evidence.begin(), {"cause", std::string(control::CauseName(verdict.cause))});
+  // The fleet service knows whom it concerns by this word alone.
+  if (const std::optional<rdma::QpInfo> qp = of_flow ? qps_.BySentFlow(verdict.flow) : std::nullopt) {
+    api::v1::Flow named;
+    AddLabel(*qp, named);
+    const std::string& job = named.label().empty() ? qp->comm : named.label();
+    if (!job.empty()) event.evidence.emplace_back("job", job);
+  }
   Log(std::move(event));
 }
 

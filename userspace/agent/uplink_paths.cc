@@ -28,6 +28,8 @@ void Agent::AddPathsSeen(PairState& pair, int64_t now_ns, int seconds, std::vect
     fill(slot.forward);
     if (const probe::Hops* hops = discovery == nullptr ? nullptr : discovery->HopsOf(port); hops != nullptr)
       seen.hops = std::vector<Addr>(hops->begin(), hops->end());
+    // A path that is cut ends where the cut is: its last answer is nobody's neighbour.
+    if (seen.hops && !discovery->EndsAtLastSwitch(port)) seen.hops->emplace_back();
     out.push_back(seen);
     seen.reverse = true;
     seen.hops.reset();

@@ -28,6 +28,7 @@ struct Cli {
 void AddFabricVerbs(CLI::App& app, Cli& cli);
 void AddFaultVerb(CLI::App& app, Cli& cli);
 void AddDemoVerb(CLI::App& app, Cli& cli);
+void AddFleetDemoVerb(CLI::App& app, Cli& cli);
 void AddRunVerb(CLI::App& app, Cli& cli);
 void AddTrafficVerb(CLI::App& app, Cli& cli);
 

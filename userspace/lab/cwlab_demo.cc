@@ -2,8 +2,33 @@
 #include "absl/strings/str_cat.h"
 #include "userspace/lab/cwlab_cli.h"
 #include "userspace/lab/demo.h"
+#include "userspace/lab/demo_fleet.h"
 
 namespace cw::lab {
+namespace {
+
+void RunFleet(Cli& cli, const FleetDemoSpec& spec) {
+  const absl::StatusOr<FleetDemo> demo = RunFleetDemo(spec);
+  if (!demo.ok()) return cli.Finish(demo.status(), {}, "");
+  nlohmann::json cases = nlohmann::json::array();
+  for (const FleetDemoCase& c : demo->cases)
+    cases.push_back({{"case", c.name}, {"finding", c.finding}, {"seconds", c.seconds}, {"others", c.others}});
+  cli.Finish(
+      absl::OkStatus(), {{"cases", cases}, {"events", demo->events}, {"events_lost", demo->events_lost}},
+      absl::StrCat("\n", FleetDemoText(*demo), "\n", ToText(FleetDemoTable(*demo)), "\nThe fabric now\n", demo->now,
+                   "\nand before the first fault\n", demo->before, "\nFigures: ", spec.out, "/fleet.json\n"));
+  if (const absl::Status judged = JudgeFleetDemo(*demo); !judged.ok()) cli.Finish(judged, {}, "");
+}
+
+}  // namespace
+
+void AddFleetDemoVerb(CLI::App& app, Cli& cli) {
+  auto spec = std::make_shared<FleetDemoSpec>();
+  CLI::App* verb = app.add_subcommand(
+      "demo-fleet", "Two racks and a fleet service: a dead spine, swapped cables, a flapping link, a slow sender");
+  verb->add_option("--out", spec->out, "Folder for fleet.json, and for the service's files")->capture_default_str();
+  verb->callback([spec, &cli] { RunFleet(cli, *spec); });
+}
 
 void AddDemoVerb(CLI::App& app, Cli& cli) {
   auto spec = std::make_shared<DemoSpec>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cwlab fault drop|share|pause|rate|link|clear, cwlab hash.
+// cwlab fault drop|share|pause|rate|link|swap|clear, cwlab hash.
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +23,8 @@ struct FaultOptions {
   double percent = 0;
   double mbps = 0;
   std::string state;
+  int with = -1;  // the other spine
+  bool back = false;
 };
 
 std::vector<LinkDirection> Links(const FaultOptions& options) {
@@ -63,6 +65,18 @@ void SetLink(Cli& cli, const FaultOptions& options) {
   const nlohmann::json change = {{"link", name}, {"change", "link " + options.state}, {"monotonic_ns", *at}};
   cli.Finish(absl::OkStatus(), {{"lab", cli.lab}, {"changes", {change}}},
              absl::StrCat(name, ": link ", options.state, "\n"));
+}
+
+void Swap(Cli& cli, const FaultOptions& options) {
+  absl::StatusOr<std::unique_ptr<Fabric>> fabric = Fabric::Attach(cli.lab);
+  if (!fabric.ok()) return cli.Finish(fabric.status(), {}, "");
+  const absl::Status done = (*fabric)->SetCablesSwapped(options.leaf, options.spine, options.with, !options.back);
+  const std::string what = absl::StrFormat("cables of leaf%d to spine%d and spine%d: %s", options.leaf, options.spine,
+                                           options.with, options.back ? "as planned" : "swapped");
+  const std::string undo =
+      absl::StrFormat("undo: cwlab fault swap --leaf %d --spine %d --with %d%s --lab %s\n", options.leaf, options.spine,
+                      options.with, options.back ? "" : " --back", cli.lab);
+  cli.Finish(done, {{"lab", cli.lab}, {"changes", {what}}}, what + "\n" + undo);
 }
 
 void Clear(Cli& cli, const FaultOptions& options) {
@@ -177,7 +191,12 @@ void AddLinkVerbs(const AddVerb& add, Cli& cli, const Options& o) {
   link->add_option("state", o->state, "up or down")->required()->check(CLI::IsMember({"up", "down"}));
   link->callback([&cli, o] { SetLink(cli, *o); });
 
-  CLI::App* clear = add("clear", "clear one link's faults, or everything when no link is given", false);
+  CLI::App* swap = add("swap", "exchange a leaf's cables to two spines, at the leaf", true);
+  swap->add_option("--with", o->with, "number of the other spine")->required();
+  swap->add_flag("--back", o->back, "plug them in as planned again");
+  swap->callback([&cli, o] { Swap(cli, *o); });
+
+  CLI::App* clear = add("clear", "clear one link's faults, or all but swapped cables when no link is given", false);
   AddDirection(clear, *o);
   clear->callback([&cli, o] { Clear(cli, *o); });
 }

@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   cw::lab::AddFaultVerb(app, cli);
   cw::lab::AddRunVerb(app, cli);
   cw::lab::AddDemoVerb(app, cli);
+  cw::lab::AddFleetDemoVerb(app, cli);
   // For the packages: it is read as cwlab(1).
   app.add_subcommand("manual", "Print cwlab(1) in roff")->group("")->callback([&app, &cli] {
     cli.Finish(

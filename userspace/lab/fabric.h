@@ -220,6 +220,10 @@ class Fabric {
   // Takes the leaf's port down administratively: both ends see the carrier go, and the leaf's ECMP leaves that spine.
   absl::StatusOr<int64_t> SetLinkUp(int leaf, int spine, bool up);
   absl::StatusOr<bool> IsLinkUp(int leaf, int spine) const;
+  // The cables of a leaf to these two spines are plugged into each other's port of the leaf, or back where they belong.
+  // The leaf routes as unnumbered routing does, so all goes on as before: only traces show which port packets enter by.
+  // FailedPrecondition: they are so already. Unimplemented: labs with IPv6, where ports have no address of their own.
+  absl::Status SetCablesSwapped(int leaf, int one_spine, int other_spine, bool swapped);
   // Shapes one direction of a leaf–spine link anew; the virtual queue follows.
   absl::StatusOr<int64_t> SetLinkRate(const LinkDirection& link, double mbps);
   absl::StatusOr<double> LinkRateMbps(const LinkDirection& link) const;

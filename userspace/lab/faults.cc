@@ -205,6 +205,29 @@ absl::StatusOr<bool> Fabric::IsLinkUp(int leaf, int spine) const {
   return up;
 }
 
+// A port is known by its address. So the addresses are exchanged, not the devices, by which our programs know links.
+absl::Status Fabric::SetCablesSwapped(int leaf, int one, int other, bool swapped) {
+  for (const int spine : {one, other}) {
+    if (absl::Status status = impl_->Check(LinkDirection::SpineToLeaf(spine, leaf)); !status.ok()) return status;
+  }
+  if (one == other) return absl::InvalidArgumentError("two different spines, please");
+  if (spec().ipv6) return absl::UnimplementedError("ports of labs with IPv6 have no address of their own");
+  std::vector<std::string> lines;
+  for (const auto& [port, far] : {std::pair{one, other}, {other, one}}) {
+    const std::string own = absl::StrCat(LeafAddr(leaf, port), "/31 dev spine", port);
+    const std::string foreign = absl::StrCat(LeafAddr(leaf, far), "/32 dev spine", port);
+    // The new one first: the kernel takes the routes of a port that has no address.
+    lines.push_back(absl::StrCat("addr add ", swapped ? foreign : own));
+    lines.push_back(absl::StrCat("addr del ", swapped ? own : foreign));
+  }
+  const absl::Status done = RunInNetns(LeafNetns(leaf), [&] {
+    return RunTool({"ip", "-batch", "-"}, absl::StrJoin(lines, "\n") + "\n").status();
+  });
+  if (done.ok()) return done;
+  return absl::FailedPreconditionError(absl::StrCat("cables of leaf", leaf, " to spine", one, " and spine", other,
+                                                    " cannot be exchanged; are they already? ", done.message()));
+}
+
 absl::StatusOr<int64_t> Fabric::SetLinkUp(int leaf, int spine, bool up) {
   const LinkDirection down = LinkDirection::SpineToLeaf(spine, leaf);
   if (absl::Status status = impl_->Check(down); !status.ok()) return status;

@@ -444,6 +444,12 @@ std::optional<uint16_t> Discovery::Fold(uint16_t port) const {
   return it->second;
 }
 
+bool Discovery::EndsAtLastSwitch(uint16_t port) const {
+  const Hops* hops = HopsOf(port);
+  return hops != nullptr && std::any_of(table_.paths.begin(), table_.paths.end(),
+                                        [&](const Path& path) { return path.known && path.hops == *hops; });
+}
+
 const Hops* Discovery::HopsOf(uint16_t port) const {
   const auto it = results_.find(port);
   return it == results_.end() ? nullptr : &it->second;

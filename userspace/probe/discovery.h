@@ -110,6 +110,7 @@ class Discovery {
   // The port of the path that a traced port takes; nullopt: not traced, hops unknown, or not in the table.
   std::optional<uint16_t> Fold(uint16_t port) const;
   const Hops* HopsOf(uint16_t port) const;      // nullptr: not traced
+  bool EndsAtLastSwitch(uint16_t port) const;   // its hops are whole: those of a path that is known
   Hashing hashing() const { return hashing_; }  // kUnknown until the first table was tested
   bool InMotion() const { return in_motion_; }
   bool Busy() const { return building_ || repeats_.running(); }  // a table is being built, or tested

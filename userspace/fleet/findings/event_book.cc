@@ -32,7 +32,7 @@ void TakeCause(const HostEvent& event, EventBook::Host& host) {
   if (event.flow.empty()) return;  // of a pair: its paths tell more
   const std::string cause = ValueOf(event, "cause");
   if (cause == "slow receiver" || cause == "slow sender") {
-    Put(host.slow, event.flow, EventBook::SlowWord{cause, event.peer, event.time_ns});
+    Put(host.slow, event.flow, EventBook::SlowWord{cause, event.peer, ValueOf(event, "job"), event.time_ns});
   } else {
     host.slow.erase(event.flow);
   }

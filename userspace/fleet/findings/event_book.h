@@ -25,6 +25,7 @@ class EventBook {
   };
   struct SlowWord {
     std::string cause, peer;
+    std::string job;  // label, or process; "" = not known
     int64_t since_ns = 0;
   };
   struct FlapWord {

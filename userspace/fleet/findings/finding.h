@@ -46,7 +46,7 @@ struct Finding {
   int64_t end_ns = 0;                 // 0: it goes on
   std::vector<std::string> evidence;  // short sentences, figures for and against
   std::vector<std::string> hosts;     // affected, ascending
-  std::vector<std::string> jobs;      // affected
+  std::vector<std::string> jobs;      // affected, by label or process, as far as agents tell of flows
   std::string advice;
   bool operator==(const Finding&) const = default;
 };

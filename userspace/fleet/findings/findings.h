@@ -65,7 +65,7 @@ class Findings {
   struct Memory {
     int64_t time_ns = 0;
     double sent = 0, lost = 0;
-    bool was_dead = false;  // at its end
+    bool dead = false;  // at its end
   };
   struct Dead {
     int32_t component = -1;
@@ -100,7 +100,8 @@ class Findings {
   Components components_;
   Ledger ledger_;
   EventBook events_;
-  absl::flat_hash_map<uint64_t, Memory> memory_;  // by path
+  absl::flat_hash_map<uint64_t, Memory> memory_;       // by path
+  absl::flat_hash_map<uint64_t, int64_t> stirred_ns_;  // by two NICs: when a path between them died or came back last
   int64_t memory_swept_ns_ = 0;
   std::map<std::string, int64_t> dead_since_;         // scope of what is dead now
   std::map<std::string, std::deque<int64_t>> flaps_;  // scope → when it died, within an hour

@@ -126,7 +126,7 @@ void Findings::FindFlaps(Scene& scene) {
 
 void Findings::FindSlow(Scene& scene) {
   struct Slow {
-    std::set<std::string> by;
+    std::set<std::string> by, jobs;
     size_t flows = 0;
     int64_t since_ns = INT64_MAX;
   };
@@ -142,6 +142,7 @@ void Findings::FindSlow(Scene& scene) {
       if (receiver && peers.size() >= kAccusesAll) continue;
       Slow& slow = receiver ? receivers[word.peer] : senders[host];
       slow.by.insert(host);
+      if (!word.job.empty()) slow.jobs.insert(word.job);
       ++slow.flows;
       slow.since_ns = std::min(slow.since_ns, word.since_ns);
     }
@@ -150,6 +151,7 @@ void Findings::FindSlow(Scene& scene) {
     Suspicion s{.what = {.cause = cause, .scope = "host " + host}};
     s.what.start_ns = std::min(slow.since_ns, scene.picture.now_ns);
     s.what.hosts = {host};
+    s.what.jobs = Some(slow.jobs);
     s.what.evidence = {absl::StrFormat("%d flows, by the word of %s", slow.flows, absl::StrJoin(Some(slow.by), ", "))};
     Add(scene, std::move(s));
   };

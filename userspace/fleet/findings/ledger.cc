@@ -27,11 +27,13 @@ std::vector<Finding> Ledger::Update(int64_t now_ns, const std::vector<Suspicion>
       e.finding.id = FindingId(s.what.cause, s.what.scope, start_ns);
     } else {
       const bool back = e.finding.end_ns != 0;
-      const bool news = e.finding.evidence != s.what.evidence || e.finding.hosts != s.what.hosts;
+      const bool news =
+          e.finding.evidence != s.what.evidence || e.finding.hosts != s.what.hosts || e.finding.jobs != s.what.jobs;
       if (!back && (!news || absl::Nanoseconds(now_ns - e.told_ns) < kTellAgain)) continue;
       e.finding.end_ns = 0;
       e.finding.evidence = s.what.evidence;
       e.finding.hosts = s.what.hosts;
+      e.finding.jobs = s.what.jobs;
     }
     e.told_ns = now_ns;
     changed.push_back(e.finding);

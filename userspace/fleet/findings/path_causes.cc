@@ -15,8 +15,15 @@ constexpr size_t kMostHostsNamed = 64;
 constexpr double kStillDead = 0.3;  // share of a dead component's paths: fewer, and it ended
 constexpr double kStillLoses = 0.25;
 constexpr absl::Duration kSettling = absl::Seconds(60);  // paths come back one by one
+// Agents count probes by whole seconds, and those whose answers may still come later: an interval's counts may reach
+// back before it by so much.
+constexpr absl::Duration kCountsLag = absl::Seconds(3);
 constexpr size_t kMostFlapsKept = 64;
 constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
+
+uint64_t TwoNics(const PathEvidence& path) {
+  return absl::HashOf(std::min(path.source, path.destination), std::max(path.source, path.destination));
+}
 
 LocaliseRules GreyRules(const FindingRules& rules) {
   return {.error = 2e-4,
@@ -278,9 +285,12 @@ void Findings::FindGrey(Scene& scene) {
     if (path.time_ns > m.time_ns) {
       const double fade = std::exp(-static_cast<double>(path.time_ns - m.time_ns) /
                                    static_cast<double>(absl::ToInt64Nanoseconds(rules_.loss_memory)));
-      // What was lost while it was dead is no grey loss, nor what was lost in the interval in which it came back.
+      // What was lost while a path was dead is no grey loss, nor are answers that would have come back by it.
       const bool dead = path.state == PathEvidence::State::kDead;
-      const bool counts = path.state == PathEvidence::State::kAlive && !scene.explained[i] && !m.was_dead;
+      int64_t& stirred_ns = stirred_ns_[TwoNics(path)];
+      if (dead != m.dead) stirred_ns = std::max(stirred_ns, path.time_ns);
+      const bool counts = path.state == PathEvidence::State::kAlive && !scene.explained[i] &&
+                          m.time_ns >= stirred_ns + absl::ToInt64Nanoseconds(kCountsLag);
       m = {path.time_ns, m.sent * fade + (counts ? path.sent : 0), m.lost * fade + (counts ? path.lost : 0), dead};
     }
     if (path.state != PathEvidence::State::kAlive || scene.explained[i] || m.sent < 1) continue;
@@ -291,6 +301,7 @@ void Findings::FindGrey(Scene& scene) {
     memory_swept_ns_ = now_ns;
     const int64_t old_ns = now_ns - absl::ToInt64Nanoseconds(absl::Minutes(5));
     absl::erase_if(memory_, [&](const auto& entry) { return entry.second.time_ns < old_ns; });
+    absl::erase_if(stirred_ns_, [&](const auto& entry) { return entry.second < old_ns; });
   }
   for (Suspect& s : Localise(seen, components_, GreyRules(rules_))) {
     double sent = 0, lost = 0, past_sent = 0, past_lost = 0, queues = 0;
