@@ -21,24 +21,25 @@
 #include "absl/status/statusor.h"
 #include "maps/qp_watch.h"
 #include "sync/pair_estimator.h"
-#include "userspace/agent/cause_book.h"
 #include "userspace/agent/clock.h"
 #include "userspace/agent/clock_anchor.h"
 #include "userspace/agent/clock_output.h"
+#include "userspace/agent/counter_sink.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/drains.h"
 #include "userspace/agent/flow_book.h"
+#include "userspace/agent/journal.h"
 #include "userspace/agent/last_look.h"
 #include "userspace/agent/line_clock.h"
 #include "userspace/agent/loop.h"
-#include "userspace/agent/nic_nodes.h"
+#include "userspace/agent/nic_state.h"
 #include "userspace/agent/pair_state.h"
+#include "userspace/agent/peer_names.h"
 #include "userspace/agent/peer_plan.h"
 #include "userspace/agent/resource_meter.h"
 #include "userspace/agent/session_keeper.h"
 #include "userspace/agent/silent_peers.h"
 #include "userspace/agent/tail_book.h"
-#include "userspace/agent/wire_gaps.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/api/server.h"
 #include "userspace/config/change.h"
@@ -55,7 +56,6 @@
 #include "userspace/model/clock.h"
 #include "userspace/probe/engine.h"
 #include "userspace/probe/keys.h"
-#include "userspace/profile/chunks.h"
 #include "userspace/rdma/ended_flows.h"
 #include "userspace/rdma/inproc_server.h"
 #include "userspace/rdma/move_book.h"
@@ -71,10 +71,6 @@
 namespace cw::replay {
 class Recorder;
 }
-namespace cw::profile {
-class Profiles;
-struct Stall;
-}  // namespace cw::profile
 namespace cw::dataplane {
 class LinkNews;
 }
@@ -95,8 +91,6 @@ struct Blame;
 struct FlapAlert;
 struct BreakerMove;
 struct BreakerTrip;
-class GapWatch;
-struct GapVerdict;
 class Returns;
 struct ReturnAction;
 struct ReturnPlace;
@@ -104,8 +98,13 @@ struct ReturnPlace;
 
 namespace cw::agent {
 
+class Causes;
+class Chunks;
 struct FlapWatch;
+class Gaps;
+class Jobs;
 class LabelBook;
+class PeerMail;
 class RdmaWatch;
 
 extern const char kVersion[];
@@ -180,33 +179,7 @@ class Agent final : public api::AgentView {
   static constexpr absl::Duration kQuietPeriod = absl::Milliseconds(100);
   static constexpr absl::Duration kQueuesPeriod = absl::Seconds(3);
 
-  struct Nic {
-    config::NicConfig config;
-    uint32_t ifindex = 0;
-    Addr address;
-    uint32_t mtu = 0;
-    bool link_up = true;  // as the witnesses below say
-    bool carrier = true;
-    bool rdma_down = false;       // a port of an RDMA device on it
-    bool carrier_known = false;   // it was read once
-    bool removed = false;         // the device went away since the start
-    uint64_t carrier_losses = 0;  // as the kernel counts them
-    int64_t carrier_lost_ns = 0;  // monotonic; when the last one was noticed; 0: never
-    dataplane::AttachInfo attach;
-    std::string note;  // why nothing is attached
-    bool attached = false;
-    bool offloads_roce = false;
-    double rate_bps = 0;                    // of its link, 0 = not known
-    std::vector<std::string> rdma_devices;  // as RDMA netlink told last
-    bool had_rdma = false;                  // it told of one since the start
-    std::unique_ptr<NicNode> node;          // its own clock; null: it has none, or none is wanted
-    std::string clock_note;                 // why
-    bool has_line = false;                  // in the map cw_nic_lines
-    bool by_verbs = false;                  // what its probes go by
-    bool hears_verbs = false;               // the kernel serves it, and peers may have probes by verbs
-    std::string no_probes;                  // why it has none, though it is to have them by verbs
-    bool keeps_departures = false;          // its queues hold packets until they are to depart
-  };
+  using Nic = NicState;
 
   // A queue pair whose packets nobody here sees.
   struct QpOnPath {
@@ -284,7 +257,6 @@ class Agent final : public api::AgentView {
   void ReadProbes();
   void ConsumeRings();  // and what follows from the probes for the clocks, which may be a round of fleet time
   void SendMessages();
-  void Send(uint32_t pair, const probe::Body& body);
   void MatchSamples();
 
   // clock_nics.cc: clocks of our NICs
@@ -319,7 +291,7 @@ class Agent final : public api::AgentView {
   void EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key);
   void ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key);
   void ScheduleTick();
-  PairState* FindPair(uint32_t index);
+  PairState* FindPair(uint32_t index) const { return FindIn(pairs_, index); }
 
   // flows.cc: the flow records, read once per window
   void ReadFlows();
@@ -496,8 +468,6 @@ class Agent final : public api::AgentView {
   void OnPeersPathDied(const PairState& pair, const probe::PathDeath& death);
   void TellOfDeath(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns);
   void SendNotices(int64_t now_ns);
-  // name, value, what it counts
-  using CounterSink = std::function<void(const char*, uint64_t, const char*)>;
   void TellTailCounts(const CounterSink& add) const;
   void TellPlaceCounts(const CounterSink& add) const;
   void StartTailTicks();
@@ -510,11 +480,6 @@ class Agent final : public api::AgentView {
   // labels.cc: names of jobs for processes that give none
   absl::StatusOr<api::v1::ActionReply> DoSetLabel(const api::Caller& caller, const api::v1::LabelRequest& request);
   void AddLabel(const rdma::QpInfo& qp, api::v1::Flow& out) const;
-
-  // gaps.cc: queue pairs that are slower than the probes on their path
-  void JudgeGaps(int64_t now_ns);
-  void TellGap(const FlowKey& key, const control::GapVerdict& verdict);
-  void AddGap(const FlowKey& key, int64_t now_ns, api::v1::Flow& out) const;
 
   // blind.cc: pairs whose flows do not take the paths of the probes with their ports
   void SetBlind(PairState& pair, bool blind);
@@ -537,11 +502,6 @@ class Agent final : public api::AgentView {
   void OnDead(PairState& pair, uint8_t s);
   void DoubtPaths(const PairState& pair);
 
-  // causes.cc: why flows are slow
-  void LookForCauses(const control::Observation& seen);
-  void JudgeCauses(int64_t now_ns);
-  void TellCause(const control::CauseVerdict& verdict);
-
   // steer.cc
   absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::Caller& caller, const api::v1::SteerSetRequest& request);
   absl::StatusOr<api::v1::ActionReply> DoSteerClear(const api::Caller& caller,
@@ -549,7 +509,6 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> DoSteerLock(const api::Caller& caller, const api::v1::SteerLockRequest& request);
   absl::StatusOr<api::v1::ActionReply> DoSetMode(const api::Caller& caller, const api::v1::SetModeRequest& request);
   absl::StatusOr<api::v1::ActionReply> ChangeMode(const api::Caller& caller, Allowed from, Allowed to, double for_s);
-  void LogAct(const api::Caller& caller, telemetry::Event event);
   struct SteerTarget {
     uint8_t slot = CW_SLOT_NONE;
     uint16_t port = 0;  // 0: the native one
@@ -626,29 +585,8 @@ class Agent final : public api::AgentView {
   api::v1::DrainsReply MakeDrains();
   void KeepDrains();
 
-  // jobs.cc: collectives of training processes
-  void OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message);
-  void OnStranger(const rdma::InprocServer::Peer& peer);
-  bool MayTellOfStrangers();
-  void ReadProfiles();
-  void TellOfStall(const profile::Stall& stall);
+  void OpenInsight();
   void Locate(const rdma::QpInfo& qp, api::v1::CollectiveQp& out);
-  void LocateQps(const std::vector<rdma::QpInfo>& known, api::v1::Collective& collective);
-  api::v1::ListJobsReply MakeJobs(const api::v1::ListJobsRequest& request);
-  api::v1::ListCollectivesReply MakeCollectives(const api::v1::ListCollectivesRequest& request);
-  void AddCollective(const FlowKey& key, api::v1::WhyReply& reply);
-  // Of the process itself, or the only one with this number on the host: two NICs may each have one.
-  static const rdma::QpInfo* FindQp(const std::vector<rdma::QpInfo>& known, uint32_t pid, uint32_t qpn);
-
-  // chunks.cc: one-way delays of collectives' chunks
-  // nullopt: fleet time is not synchronised, or that is too long ago.
-  std::optional<profile::ChunkTime> FleetTimeOf(uint32_t number, int64_t monotonic_ns) const;
-  uint64_t KeepOneTimeline();  // which it is
-  void ReadChunks();
-  void HoldArrivals(const rdma::QpInfo& qp, const profile::ChunkOp& op, const std::vector<profile::ChunkTime>& times);
-  void SendChunks(PairState& pair);
-  void OnChunks(const PairState& pair, const probe::ChunkArrivals& batch);
-  void TellChunkCounts(const CounterSink& add) const;
 
   // totals.cc
   metrics::NicDelays* DelaysOf(const PairState& pair);
@@ -686,7 +624,6 @@ class Agent final : public api::AgentView {
   void AddDatagramOwner(const Addr& local, uint32_t qpn, api::v1::Flow& out) const;
   void AddSteering(const FlowEntry& flow, int64_t now_ns, api::v1::Flow& out);
   api::v1::FabricHashing Hashing() const;
-  std::string PeerName(const Addr& address) const;
 
   void Log(telemetry::Event event);
   // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
@@ -702,6 +639,7 @@ class Agent final : public api::AgentView {
   MonotonicClock monotonic_;
   int64_t started_ns_ = 0;         // monotonic
   double lease_found_over_s_ = 0;  // at the start: since when the lease of the agent before was over
+  Journal journal_;
   SessionKeeper session_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<dataplane::Dataplane> dataplane_;
@@ -709,9 +647,8 @@ class Agent final : public api::AgentView {
   std::atomic<bool> slew_posted_{false};
   uint32_t clock_given_up_ = 0;  // as told
   std::unique_ptr<dataplane::Jiffies> jiffies_;
-  std::vector<Nic> nics_;
-  absl::flat_hash_map<Addr, std::string> peer_names_;
-  absl::flat_hash_map<Addr, size_t> peer_rails_;  // an address's place among its peer's
+  NicTable nics_;
+  PeerNames peer_names_;
   metrics::DelayTotals delays_;
   std::map<std::string, metrics::NicFlows> nic_flows_;
   bool received_read_ = false;  // records of received flows were read: what is new since began since
@@ -722,7 +659,8 @@ class Agent final : public api::AgentView {
   int64_t keys_changed_ns_ = 0;                    // monotonic; 0: not since the start
   std::unique_ptr<probe_verbs::VerbsHost> verbs_;  // null: no NIC's probes go by verbs
   std::unique_ptr<probe::Engine> engine_;
-  std::map<uint32_t, std::unique_ptr<PairState>> pairs_;
+  std::unique_ptr<PeerMail> mail_;
+  PairTable pairs_;
   int64_t engine_tick_ns_ = INT64_MAX;
 
   std::unique_ptr<maps::RingReader> probe_reader_, event_reader_, message_reader_;
@@ -735,10 +673,6 @@ class Agent final : public api::AgentView {
   absl::flat_hash_map<rdma::QpKey, rdma::QpInfo> datagram_qps_;  // UD: each sends to many, so none has one flow
   rdma::EndedFlows ended_;
   rdma::MoveBook moves_;                         // of queue pairs that their owners' libraries move
-  std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread
-  int64_t stranger_told_ns_ = 0;
-  profile::ChunkMatcher chunks_;
-  std::pair<uint64_t, uint32_t> chunks_time_;    // timeline and epoch of the fleet time of what is in chunks_
   std::unique_ptr<rdma::QpMonitor> qp_monitor_;  // null: not (yet), by …
   std::string no_qp_monitor_ = "no RDMA device was there when the agent started";  // …
   struct UnseenQp {
@@ -749,7 +683,6 @@ class Agent final : public api::AgentView {
   std::map<FlowKey, UnseenQp> unseen_;  // that a slot was asked for
   FlowBook flows_;
   telemetry::SampleMatcher matcher_;
-  telemetry::EventLog events_;
   std::unique_ptr<FleetClock> fleet_clock_;
   std::unique_ptr<RealtimeAnchor> anchor_;     // null: none is configured
   std::unique_ptr<ClockOutput> clock_output_;  // null: nothing is published
@@ -759,13 +692,8 @@ class Agent final : public api::AgentView {
   uint64_t clock_rounds_ = 0;
   std::unique_ptr<control::ContentionState> contention_;
   LastLooks last_looks_;
-  CauseBook causes_;
-  WireGaps wire_gaps_;
   SilentPeers silent_peers_;
   int64_t peers_looked_ns_ = 0;  // monotonic
-  std::unique_ptr<control::GapWatch> gaps_;
-  int64_t causes_judged_ns_ = 0;     // monotonic
-  uint64_t causes_ring_losses_ = 0;  // ring_losses_ then
   int64_t last_window_ns_ = 0;
   bool busy_ = true;                         // there are flows to look after, or were lately
   int64_t busy_ns_ = 0;                      // monotonic; when there were flows or young clock lines last, or the start
@@ -822,6 +750,10 @@ class Agent final : public api::AgentView {
   double probe_rate_pps_ = 0;        // smoothed over about ten seconds
 
   std::unique_ptr<LabelBook> labels_;
+  std::unique_ptr<Causes> causes_;
+  std::unique_ptr<Gaps> gaps_;
+  std::unique_ptr<Jobs> jobs_;
+  std::unique_ptr<Chunks> chunks_;
   std::unique_ptr<RdmaWatch> rdma_watch_;  // a thread of its own, which posts to loop_
 
   std::unique_ptr<api::Server> server_;  // last: ends before what it serves

@@ -93,9 +93,9 @@ void Agent::Reroll(const FlowKey& key, const cw_tx_flow& flow, int64_t now_ns) {
        .text =
            absl::StrFormat("queue pair to %s qp 0x%x takes udp-port %d by chance: it gets no acknowledgements, a path "
                            "is dead, and switches do not hash on ports alone",
-                           PeerName(key.dst), key.dqpn, port),
+                           peer_names_.Of(key.dst), key.dqpn, port),
        .flow = key.Id().ToString(),
-       .peer = PeerName(key.dst),
+       .peer = peer_names_.Of(key.dst),
        .evidence = {{"udp_port_before", absl::StrCat(before)},
                     {"udp_port", absl::StrCat(port)},
                     {"silence_us", absl::StrCat(watch.quiet_ns(now_ns) / 1000)},

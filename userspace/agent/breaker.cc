@@ -72,7 +72,7 @@ void Agent::StepBreaker(int64_t now_ns) {
          .severity = verdict.harmful ? telemetry::Severity::kNotice : telemetry::Severity::kInfo,
          .text = absl::StrCat(verdict.harmful ? "a move did harm: " : "a move did no harm: ", verdict.text),
          .flow = verdict.move.flow.Id().ToString(),
-         .peer = PeerName(verdict.move.flow.dst),
+         .peer = peer_names_.Of(verdict.move.flow.dst),
          .slot = verdict.move.from.slot == CW_SLOT_NONE ? -1 : verdict.move.from.slot,
          .to_slot = verdict.move.to.slot,
          .evidence = verdict.evidence});
@@ -129,7 +129,7 @@ api::v1::ActionReply Agent::DoBreakerReset(const api::Caller& caller) {
   }
   breaker_->Reset();
   reply.set_effect(absl::StrCat("the breaker is armed again", MayBalance() ? ", and moves for balance are made" : ""));
-  LogAct(caller, {.type = "breaker", .text = reply.effect()});
+  journal_.LogAct(caller, {.type = "breaker", .text = reply.effect()});
   return reply;
 }
 

@@ -9,6 +9,7 @@
 #include "sync/neighbours.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/clock_view.h"
+#include "userspace/agent/peer_mail.h"
 
 namespace cw::agent {
 namespace {
@@ -195,10 +196,10 @@ void Agent::SendTrips(PairState& pair, int64_t now_ns) {
   for (const sync::Trip& trip : pair.clock->TakeOutboundTrips()) {
     batch.trips.push_back(trip);
     if (batch.trips.size() < probe::kMaxTripsPerMessage) continue;
-    Send(pair.index, batch);
+    mail_->Send(pair.index, batch);
     batch.trips.clear();
   }
-  if (!batch.trips.empty()) Send(pair.index, batch);
+  if (!batch.trips.empty()) mail_->Send(pair.index, batch);
 }
 
 // One claim per host, over one of its pairs; the next round takes the next pair, so that a dead NIC silences nobody.
@@ -216,7 +217,7 @@ void Agent::SendClaims() {
                        std::any_of(pairs.begin(), pairs.end(), [](const PairState* pair) { return pair->active; });
     if (!often && turn++ % slow != 0) continue;
     const uint32_t over = pairs[clock_rounds_ % pairs.size()]->index;
-    Send(over, claim);
+    mail_->Send(over, claim);
     if (tell_links && fleet_clock_->IsNeighbour(peer)) SendLinks(over);
   }
 }
@@ -229,7 +230,7 @@ void Agent::SendLinks(uint32_t pair) {
                            .disagreement_ns = link.disagreement_ns,
                            .error_ns = std::min(link.error_ns, probe::kMaxLinkErrorNs)});
   }
-  if (!batch.links.empty()) Send(pair, batch);
+  if (!batch.links.empty()) mail_->Send(pair, batch);
 }
 
 // The local clock was set, or the machine slept.

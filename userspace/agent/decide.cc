@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/label_book.h"
 #include "userspace/agent/placement.h"
 #include "userspace/commandline/sd_notify.h"
@@ -118,8 +120,8 @@ void Agent::DecideWindow() {
   StepBreaker(now_ns);
   control::Observation seen = Observe(now_ns);
   last_window_ns_ = now_ns;
-  LookForCauses(seen);
-  if (options_.config.steering.find_causes) causes_.Hold(seen);
+  causes_->Look(seen);
+  causes_->Hold(seen);
   if (seen.window_ns <= 0 || flows_.sent.empty()) return;
   const control::Decision decision = control::DecideMoves(seen, *contention_);
   dry_.window = RecordedWindow();
@@ -137,7 +139,7 @@ void Agent::DecideWindow() {
     Log({.type = "fabric",
          .severity = telemetry::Severity::kNotice,
          .text = finding.text,
-         .peer = PeerName(finding.pair.remote),
+         .peer = peer_names_.Of(finding.pair.remote),
          .evidence = finding.evidence});
   }
 }
@@ -148,7 +150,7 @@ void Agent::LogTrial(const control::Finding& finding) {
   Log({.type = "trial",
        .text = absl::StrCat(kept ? "a move paid: " : "a move brought nothing: ", finding.text),
        .flow = finding.flow.Id().ToString(),
-       .peer = PeerName(finding.pair.remote),
+       .peer = peer_names_.Of(finding.pair.remote),
        .evidence = finding.evidence});
 }
 
@@ -230,8 +232,8 @@ void Agent::EverySecond() {
   LookAtCarriers();
   RunDeadlines();
   ExpireDryDeaths();
-  JudgeCauses(now_ns);
-  JudgeGaps(now_ns);
+  causes_->Judge(now_ns, ring_losses_);
+  gaps_->Judge(now_ns, ActsAtAll());
   EndDueDrains();
   StepOwnerMoves();
   DrainUnseen();
@@ -254,7 +256,7 @@ void Agent::EverySecond() {
 
 // Told once, and once when it is over: each event tries the file again.
 void Agent::TellOfEventsFile() {
-  const std::string error = events_.file_error();
+  const std::string error = journal_.log().file_error();
   if (error.empty() == !file_error_logged_) return;
   file_error_logged_ = !error.empty();
   const std::string& file = options_.config.log.events_file;

@@ -327,11 +327,10 @@ absl::StatusOr<v1::ActionReply> Agent::DoDrain(const api::Caller& caller, const 
   }
   v1::ActionReply reply;
   const size_t leaving = drain.on_it.size() - drain.held.size();
-  std::string effect = absl::StrFormat("%s %s: no flow is put on the %s that %s it; %s %s it %s",
-                                       control::DrainKindName(drain.kind), what,
-                                       paths == 1 ? "one path" : absl::StrCat(paths, " paths"),
-                                       paths == 1 ? "crosses" : "cross", Counted(leaving, "flow"),
-                                       leaving == 1 ? "leaves" : "leave", HowTheyLeave(drain));
+  std::string effect =
+      absl::StrFormat("%s %s: no flow is put on the %s that %s it; %s %s it %s", control::DrainKindName(drain.kind),
+                      what, paths == 1 ? "one path" : absl::StrCat(paths, " paths"), paths == 1 ? "crosses" : "cross",
+                      Counted(leaving, "flow"), leaving == 1 ? "leaves" : "leave", HowTheyLeave(drain));
   if (drain.unseen.leaving > 0)
     absl::StrAppendFormat(&effect, "; %d more at once, by their owners' libraries", drain.unseen.leaving);
   if (const size_t stay = drain.held.size() + drain.unseen.held.size(); stay > 0)
@@ -344,7 +343,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoDrain(const api::Caller& caller, const 
   for (const auto* on_it : {&drain.on_it, &drain.unseen.on_it}) {
     for (const FlowKey& flow : *on_it) reply.add_flows(flow.Id().ToString());
   }
-  LogAct(caller, {.type = "drain", .text = reply.effect()});
+  journal_.LogAct(caller, {.type = "drain", .text = reply.effect()});
   return reply;
 }
 
@@ -397,7 +396,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoUndrain(const api::Caller& caller, cons
   reply.set_effect(
       absl::StrFormat("%s may be used again; %d flows go back at the next pause or moment without packets in flight",
                       request.all() ? absl::StrCat(chosen.size(), " drained things") : request.what(), back));
-  LogAct(caller, {.type = "drain", .text = reply.effect()});
+  journal_.LogAct(caller, {.type = "drain", .text = reply.effect()});
   return reply;
 }
 

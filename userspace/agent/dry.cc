@@ -55,7 +55,7 @@ report::Item Agent::ItemOf(const FlowKey& flow, const char* kind, int slot, int 
                     .kind = kind,
                     .flow = flow.Id().ToString(),
                     .pair = PairText(flow),
-                    .peer = PeerName(flow.dst),
+                    .peer = peer_names_.Of(flow.dst),
                     .slot = slot,
                     .to_slot = to_slot};
   if (const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow)) item.job = qp->label.empty() ? qp->comm : qp->label;

@@ -91,9 +91,9 @@ void Agent::ReplaceStalePorts() {
     Log({.type = "move",
          .severity = telemetry::Severity::kNotice,
          .text = absl::StrFormat("queue pair to %s qp 0x%x is back on its native port: path %d means another port now",
-                                 PeerName(key.dst), key.dqpn, flow.tx.slot),
+                                 peer_names_.Of(key.dst), key.dqpn, flow.tx.slot),
          .flow = key.Id().ToString(),
-         .peer = PeerName(key.dst),
+         .peer = peer_names_.Of(key.dst),
          .slot = flow.tx.slot});
   }
 }

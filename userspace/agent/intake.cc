@@ -4,10 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
-#include "userspace/agent/log_output.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/chunks.h"
+#include "userspace/agent/peer_mail.h"
 
 namespace cw::agent {
 namespace {
@@ -72,7 +73,7 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   const sync::Trip& timed = by_devices && by_nics ? *by_nics : trip;
   const int64_t forward_ns = timed.OutNs() - pair->clock->OffsetAt(timed.t1_ns);
   const int64_t reverse_ns = timed.BackNs() + pair->clock->OffsetAt(timed.t4_ns);
-  if (options_.config.steering.find_causes) causes_.Answered(probe.pair, probe.slot);
+  causes_->Answered(probe.pair, probe.slot);
   SlotState& slot = pair->slot[probe.slot];
   if (slot.answered_ns == 0) {  // rounds before it went unanswered, or were never sent: an agent begins behind a gap
     slot.forward.Restart(now_ns);
@@ -160,7 +161,7 @@ void Agent::VoidSamplesAfterLoss() {
 void Agent::OnMove(const cw_ev_move& move) {
   const FlowKey key = FromMap(move.key);
   telemetry::Event event{.flow = key.Id().ToString(),
-                         .peer = PeerName(key.dst),
+                         .peer = peer_names_.Of(key.dst),
                          .slot = SlotNumber(move.from_slot),
                          .to_slot = SlotNumber(move.to_slot),
                          .dry = move.dry != 0};
@@ -227,9 +228,9 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
   } else if (const auto* question = std::get_if<probe::ClassQuestion>(&*body)) {
     OnClassQuestion(*pair, *question);
   } else if (const auto* gaps = std::get_if<probe::GapReport>(&*body)) {
-    OnGapReport(*pair, *gaps);
+    causes_->OnGapReport(*pair, *gaps, MonotonicNs());
   } else if (const auto* chunks = std::get_if<probe::ChunkArrivals>(&*body)) {
-    OnChunks(*pair, *chunks);
+    chunks_->OnArrivals(*pair, *chunks);
   }
 }
 
@@ -267,35 +268,25 @@ void Agent::MatchSamples() {
   });
 }
 
-void Agent::Send(uint32_t pair, const probe::Body& body) {
-  // A lost message costs samples or a slightly older clock; both are counted where they are missed.
-  if (absl::Status status = engine_->SendMessage(pair, body); !status.ok())
-    spdlog::debug("message to pair {}: {}", pair, std::string(status.message()));
-}
-
 void Agent::SendMessages() {
   const int64_t now_ns = MonotonicNs();
   for (auto& [index, pair] : pairs_) {
     for (size_t at = 0; at < pair->samples_out.size(); at += probe::kMaxSamplesPerMessage) {
       const auto first = pair->samples_out.begin() + static_cast<std::ptrdiff_t>(at);
       const size_t count = std::min(probe::kMaxSamplesPerMessage, pair->samples_out.size() - at);
-      Send(index, probe::SampleBatch{.samples = {first, first + static_cast<std::ptrdiff_t>(count)}});
+      mail_->Send(index, probe::SampleBatch{.samples = {first, first + static_cast<std::ptrdiff_t>(count)}});
     }
     pair->samples_out.clear();
-    SendChunks(*pair);
+    chunks_->Send(*pair);
     SendTrips(*pair, now_ns);
     if (pair->last_reply_ns != 0 && (pair->hello_ns == 0 || now_ns - pair->hello_ns > kHelloNs)) {
       pair->hello_ns = now_ns;
-      Send(index, probe::Hello{.host = host_name_, .version = kVersion});
+      mail_->Send(index, probe::Hello{.host = host_name_, .version = kVersion});
     }
   }
   MatchSamples();
 }
 
-void Agent::Log(telemetry::Event event) {
-  event.time_unix_ns = absl::GetCurrentTimeNanos();
-  event.seq = events_.Add(event);
-  LogEvent(event);
-}
+void Agent::Log(telemetry::Event event) { journal_.Log(std::move(event)); }
 
 }  // namespace cw::agent

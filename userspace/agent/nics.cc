@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/peer_mail.h"
 #include "userspace/dataplane/netdev.h"
 
 namespace cw::agent {
@@ -102,7 +103,8 @@ void Agent::WatchNics() {
   LearnNextHops();
   ApplyCarries(step.carries);
   KeepNextHops();
-  for (const control::NicStep::Outgoing& out : step.reports) Send(out.via, probe::NicReports{.reports = {out.report}});
+  for (const control::NicStep::Outgoing& out : step.reports)
+    mail_->Send(out.via, probe::NicReports{.reports = {out.report}});
   TellOfNics(step, acts);
 }
 
@@ -170,7 +172,7 @@ void Agent::ApplyCarries(const std::map<control::NicCarry, PairKey>& wanted) {
 }
 
 void Agent::TellOfCarry(const PairKey& key, const control::NicCarry* carry) {
-  telemetry::Event event{.type = "nic", .severity = telemetry::Severity::kNotice, .peer = PeerName(key.remote)};
+  telemetry::Event event{.type = "nic", .severity = telemetry::Severity::kNotice, .peer = peer_names_.Of(key.remote)};
   const std::string pair = absl::StrFormat("packets from %s to %s", key.local.ToString(), key.remote.ToString());
   event.text = carry != nullptr ? absl::StrFormat("%s now leave as from %s to %s", pair,
                                                   carry->carrier.local.ToString(), carry->carrier.remote.ToString())

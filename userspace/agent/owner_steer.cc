@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/insight/jobs.h"
 
 namespace cw::agent {
 namespace {
@@ -48,7 +49,7 @@ absl::StatusOr<uint16_t> Agent::PortFor(const v1::SteerSetRequest& request, cons
   const uint16_t port = index && slot < CW_MAX_SLOTS ? engine_->mesh().slots(*index).port(slot) : uint16_t{0};
   if (port == 0)
     return absl::NotFoundError(
-        absl::StrCat("no path ", request.path(), " to ", PeerName(qp.raddr), "; see cwctl paths"));
+        absl::StrCat("no path ", request.path(), " to ", peer_names_.Of(qp.raddr), "; see cwctl paths"));
   const PairState& pair = *pairs_.at(*index);
   if (probe::Load(dataplane_->pairs()[*index].slot[slot].state) == CW_SLOT_DEAD)
     return absl::FailedPreconditionError(absl::StrFormat("path %d is dead; see cwctl paths", slot));
@@ -88,11 +89,11 @@ absl::StatusOr<v1::ActionReply> Agent::SteerOwned(const api::Caller& caller, con
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
   const uint8_t slot = *port == 0 ? uint8_t{CW_SLOT_NONE} : SlotOfOwned(qp, *port);
-  LogAct(caller, {.type = "steer",
-                  .text = reply.effect(),
-                  .flow = request.flow(),
-                  .peer = PeerName(qp.raddr),
-                  .to_slot = slot == CW_SLOT_NONE ? -1 : slot});
+  journal_.LogAct(caller, {.type = "steer",
+                           .text = reply.effect(),
+                           .flow = request.flow(),
+                           .peer = peer_names_.Of(qp.raddr),
+                           .to_slot = slot == CW_SLOT_NONE ? -1 : slot});
   return reply;
 }
 
@@ -124,7 +125,7 @@ std::optional<v1::WhyReply> Agent::WhyOwned(const std::string& id) {
   reply.set_mode(static_cast<v1::Mode>(static_cast<int>(mode()) + 1));
   *reply.mutable_flow() = MakeUnseen(*qp, rdma::NativePortOf(*qp, ""), MonotonicNs());
   reply.set_placement(PlacementOf(*qp, moves_.Of(*qp)));
-  AddCollective(key, reply);
+  jobs_->FillCollective(key, reply);
   if (rdma::OwnFailover(*qp)) {
     AddHold(reply, "own_failover", "not moved by the agent: " + WhyNotMoved(*qp));
   } else if (const std::string why_not = WhyNotMoved(*qp); !why_not.empty()) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -138,5 +139,13 @@ struct PairState {
       heard.AddTrip(used, kind);
   }
 };
+
+using PairTable = std::map<uint32_t, std::unique_ptr<PairState>>;  // by index in the maps
+
+// nullptr: no such pair (any more).
+inline PairState* FindIn(const PairTable& pairs, uint32_t index) {
+  const auto at = pairs.find(index);
+  return at == pairs.end() ? nullptr : at->second.get();
+}
 
 }  // namespace cw::agent

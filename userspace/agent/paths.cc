@@ -15,11 +15,6 @@ std::string HopText(const probe::Hops& hops) {
 
 }  // namespace
 
-PairState* Agent::FindPair(uint32_t index) {
-  auto it = pairs_.find(index);
-  return it == pairs_.end() ? nullptr : it->second.get();
-}
-
 void Agent::AddPair(uint32_t index) {
   const probe::PairSpec& spec = engine_->mesh().spec(index);
   auto pair = std::make_unique<PairState>();

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/peer_mail.h"
 
 namespace cw::agent {
 namespace {
@@ -60,7 +61,7 @@ void Agent::LookAtSilence(PairState& pair, uint8_t s) {
 
 void Agent::OnClassQuestion(PairState& pair, const probe::ClassQuestion& question) {
   if (!question.answer) {
-    Send(pair.index, probe::ClassQuestion{.slot = question.slot, .answer = true, .token = question.token});
+    mail_->Send(pair.index, probe::ClassQuestion{.slot = question.slot, .answer = true, .token = question.token});
     return;
   }
   SlotState& slot = pair.slot[question.slot];

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/config/change.h"
 #include "userspace/control/breaker.h"
@@ -93,12 +95,12 @@ absl::Status Agent::TakeConfig(Fresh fresh) {
 void Agent::TakeRules() {
   const config::SteeringConfig& steering = options_.config.steering;
   control::SetRules(ContentionRulesOf(steering), *contention_);
-  causes_.SetRules(CauseRulesOf(steering));
+  causes_->SetRules(steering.find_causes, CauseRulesOf(steering));
   returns_->SetStep(absl::ToInt64Nanoseconds(steering.return_step));
   owner_returns_->SetStep(absl::ToInt64Nanoseconds(steering.return_step));
   if (breaker_ != nullptr) breaker_->SetHold(absl::ToInt64Nanoseconds(steering.breaker_hold));
   engine_->SetMissLimit(static_cast<uint32_t>(options_.config.liveness.misses));
-  profiles_->SetOptions(ProfileOptionsOf(options_.config.profile));
+  jobs_->SetOptions(ProfileOptionsOf(options_.config.profile));
   RenewLease();
 }
 

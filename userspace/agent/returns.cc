@@ -45,7 +45,7 @@ void Agent::StepReturns(int64_t now_ns) {
 }
 
 void Agent::TellReturn(const control::ReturnAction& action, size_t away) {
-  const std::string peer = PeerName(action.flow.dst);
+  const std::string peer = peer_names_.Of(action.flow.dst);
   Log({.type = "return",
        .text = action.take_back ? absl::StrFormat("queue pair to %s qp 0x%x stays where it is: path %d failed again",
                                                   peer, action.flow.dqpn, action.to.slot)

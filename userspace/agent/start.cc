@@ -14,21 +14,25 @@
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/engine_mail.h"
 #include "userspace/agent/flap_watch.h"
 #include "userspace/agent/host_check.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/chunks.h"
+#include "userspace/agent/insight/gaps.h"
+#include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/log_output.h"
 #include "userspace/agent/nic_address.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/control/breaker.h"
-#include "userspace/control/delay_gap.h"
 #include "userspace/control/returns.h"
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/probe_verbs/verbs_host.h"
-#include "userspace/profile/profiles.h"
 #include "userspace/rdma/qp_monitor.h"
 #include "userspace/replay/recorder.h"
 #include "userspace/rights/rights.h"
@@ -89,12 +93,11 @@ api::ServerOptions ApiOptions(const config::Config& config) {
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
       host_name_(HostName(options_.config)),
+      journal_(LogEvent),
       session_(options_.config.StateDir() + "/" + SessionKeeper::kFile),
       drains_(options_.config.RunDir() + "/" + agent::Drains::kFile, Deadlines::BootId()),
       deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, Deadlines::BootId()) {
   const config::SteeringConfig& steering = options_.config.steering;
-  causes_.SetRules(CauseRulesOf(steering));
-  gaps_ = std::make_unique<control::GapWatch>();
   labels_ = std::make_unique<LabelBook>();
   contention_ =
       std::make_unique<control::ContentionState>(ContentionRulesOf(steering), std::hash<std::string>()(host_name_));
@@ -389,11 +392,36 @@ absl::Status Agent::OpenProbes() {
        .on_slots = [this](uint32_t pair, const probe::SlotUpdate& update) { OnSlotUpdate(pair, update); }});
   if (!engine.ok()) return engine.status();
   engine_ = std::move(*engine);
+  mail_ = std::make_unique<EngineMail>(*engine_);
   if (absl::Status status = ConfigurePairs(); !status.ok()) return status;
+  OpenInsight();
   return loop_->AddFd(engine_->icmp_fd(), [this] {
     engine_->OnIcmpReadable(NowNs());
     ScheduleTick();
   });
+}
+
+// Parts that tell why flows are slow, and what they carry.
+void Agent::OpenInsight() {
+  const config::SteeringConfig& steering = options_.config.steering;
+  const auto received = [this](const FlowKey& key) { return dataplane_->flows().Lookup(ToMap(key)); };
+  const auto path_facts = [this](uint32_t pair, uint8_t slot) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    const probe::Hops* hops = discovery->HopsOf(engine_->mesh().slots(pair).port(slot));
+    Gaps::PathFacts facts{.ports_choose = probe::PortsChoosePaths(discovery->hashing())};
+    if (hops != nullptr) facts.hops = hops->size();
+    return facts;
+  };
+  const auto locate = [this](const rdma::QpInfo& qp, api::v1::CollectiveQp& out) { Locate(qp, out); };
+  causes_ = std::make_unique<Causes>(flows_, pairs_, nics_, engine_->mesh(), *store_, received, peer_names_, *mail_,
+                                     journal_);
+  causes_->SetRules(steering.find_causes, CauseRulesOf(steering));
+  gaps_ = std::make_unique<Gaps>(flows_, pairs_, nics_, engine_->mesh(), path_facts, causes_->book(), peer_names_,
+                                 journal_);
+  jobs_ =
+      std::make_unique<Jobs>(ProfileOptionsOf(options_.config.profile), qps_, *labels_, locate, monotonic_, journal_);
+  chunks_ = std::make_unique<Chunks>(jobs_->profiles(), qps_, *fleet_clock_, *clock_, monotonic_, pairs_,
+                                     engine_->mesh(), *mail_);
 }
 
 absl::Status Agent::OpenSources() {
@@ -423,19 +451,24 @@ absl::Status Agent::OpenSources() {
       {.registered = registered,
        .unregistered = unregistered,
        .place = [this](const rdma::QpInfo& qp, const rdma::Requester& who) { return PlaceQp(qp, who); },
-       .profiler = [this](const rdma::InprocServer::Peer& peer,
-                          absl::Span<const uint8_t> message) { OnProfiler(peer, message); },
-       .closed = [this](const rdma::InprocServer::Peer& peer) { profiles_->Closed(peer.connection, MonotonicNs()); },
-       .strange = [this](const rdma::InprocServer::Peer& peer) { OnStranger(peer); },
+       .profiler =
+           [this](const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message) {
+             jobs_->OnProfiler(peer, message, [this, &peer](const auto& answer, int fd) {
+               return inproc_->Give(peer.connection, answer, fd);
+             });
+           },
+       .closed = [this](const rdma::InprocServer::Peer& peer) { jobs_->OnClosed(peer); },
+       .strange = [this](const rdma::InprocServer::Peer& peer) { jobs_->OnStranger(peer); },
        .moved = [this](const rdma::QpInfo& qp, const rdma::MoveResult& result) { OnOwnerMoved(qp, result); }},
       rdma::Within({.max_qps = static_cast<size_t>(limits.max_qps),
                     .messages_per_second = static_cast<double>(limits.messages_per_second)},
                    MostDescriptors()));
   if (!inproc.ok()) return inproc.status();
   inproc_ = std::move(*inproc);
-  profiles_ = std::make_unique<profile::Profiles>(ProfileOptionsOf(options_.config.profile));
   absl::Status status = loop_->AddFd(inproc_->fd(), [this] { inproc_->Poll(); });
-  status.Update(loop_->AddTimer(kQuietPeriod, [this] { ReadProfiles(); }));
+  status.Update(loop_->AddTimer(kQuietPeriod, [this] {
+    if (jobs_->Read()) chunks_->Read();
+  }));
   if (!status.ok()) return status;
   return loop_->AddTimer(kKernelQpPeriod, [this] { ReadKernelQps(); });
 }
@@ -462,7 +495,7 @@ absl::Status Agent::OpenRings() {
 
 absl::Status Agent::OpenEvents() {
   const std::string& file = options_.config.log.events_file;
-  const absl::Status status = file.empty() ? absl::OkStatus() : events_.OpenFile(file);
+  const absl::Status status = file.empty() ? absl::OkStatus() : journal_.log().OpenFile(file);
   OpenRecording();
   OpenReport();
   return status;

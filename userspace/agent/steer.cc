@@ -39,18 +39,6 @@ std::string UndoOf(Allowed from, Allowed to) {
 
 }  // namespace
 
-// What somebody asked for, with who that was; the agent's own doing (no name) stands by itself.
-void Agent::LogAct(const api::Caller& caller, telemetry::Event event) {
-  event.severity = telemetry::Severity::kNotice;
-  if (!caller.name.empty()) {
-    event.text = absl::StrCat(caller.name, ": ", event.text);
-    event.evidence.insert(
-        event.evidence.end(),
-        {{"by", caller.name}, {"role", std::string(api::RoleName(caller.role))}, {"via", caller.via}});
-  }
-  Log(std::move(event));
-}
-
 void Agent::Tell(const api::ApiEvent& event) {
   Log({.type = event.type,
        .severity = event.alert ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,
@@ -88,7 +76,8 @@ absl::StatusOr<Agent::SteerTarget> Agent::TargetOf(const v1::SteerSetRequest& re
     to.text = absl::StrCat("its native port ", flow.flow.sport);
   } else if (request.has_path()) {
     if (request.path() >= CW_MAX_SLOTS || slots.port(static_cast<uint8_t>(request.path())) == 0)
-      return absl::NotFoundError(absl::StrCat("no path ", request.path(), " to ", PeerName(peer), "; see cwctl paths"));
+      return absl::NotFoundError(
+          absl::StrCat("no path ", request.path(), " to ", peer_names_.Of(peer), "; see cwctl paths"));
     to.slot = static_cast<uint8_t>(request.path());
     to.port = slots.port(to.slot);
     to.text = absl::StrFormat("path %d, udp-port %d", to.slot, to.port);
@@ -124,7 +113,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
     return absl::FailedPreconditionError("the flow is locked hard; first: cwctl steer lock --none " + request.flow());
   if (FindPair(flow.tx.pair) == nullptr)
     return absl::FailedPreconditionError(
-        absl::StrCat(PeerName(key->dst), " is no longer a peer; its flows are not steered"));
+        absl::StrCat(peer_names_.Of(key->dst), " is no longer a peer; its flows are not steered"));
   const absl::StatusOr<SteerTarget> target = TargetOf(request, key->dst, flow.tx);
   if (!target.ok()) return target.status();
   const cw_tx_flow before = flow.tx;
@@ -152,11 +141,11 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
   reply.set_pending(pending);
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
-  LogAct(caller, {.type = "steer",
-                  .text = reply.effect(),
-                  .flow = request.flow(),
-                  .peer = PeerName(key->dst),
-                  .to_slot = target->slot == CW_SLOT_NONE ? -1 : target->slot});
+  journal_.LogAct(caller, {.type = "steer",
+                           .text = reply.effect(),
+                           .flow = request.flow(),
+                           .peer = peer_names_.Of(key->dst),
+                           .to_slot = target->slot == CW_SLOT_NONE ? -1 : target->slot});
   return reply;
 }
 
@@ -256,7 +245,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const api::Caller& caller, c
   reply.set_effect(was_its_own ? absl::StrCat("flow ", request.flow(), " was the agent's already")
                                : absl::StrCat(Counted(chosen.size(), "flow"), chosen.size() == 1 ? " is" : " are",
                                               " the agent's again"));
-  LogAct(caller, {.type = "steer", .text = reply.effect()});
+  journal_.LogAct(caller, {.type = "steer", .text = reply.effect()});
   return reply;
 }
 
@@ -285,7 +274,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const api::Caller& caller, co
   reply.set_undo(UndoOfLock(flags_before, set, request.flow()));
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
-  LogAct(caller, {.type = "steer", .text = effect, .flow = request.flow()});
+  journal_.LogAct(caller, {.type = "steer", .text = effect, .flow = request.flow()});
   return reply;
 }
 
@@ -305,7 +294,7 @@ absl::StatusOr<v1::ActionReply> Agent::ChangeMode(const api::Caller& caller, All
                                    to.ActsAtAll() ? "" : ": every flow leaves on its native port"));
   if (from != to) reply.set_undo(from.mode() == Mode::kOff ? "off" : UndoOf(from, to));
   reply.set_reverts_s(for_s);
-  LogAct(caller, {.type = "mode", .text = reply.effect()});
+  journal_.LogAct(caller, {.type = "mode", .text = reply.effect()});
   return reply;
 }
 

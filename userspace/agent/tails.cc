@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/peer_mail.h"
 #include "userspace/probe/nak_packet.h"
 
 namespace cw::agent {
@@ -129,7 +130,7 @@ void Agent::SendNotices(int64_t now_ns) {
       probe::PathDeath death{.slot = notice.slot};
       death.qpns.assign(notice.qpns.begin() + static_cast<std::ptrdiff_t>(at),
                         notice.qpns.begin() + static_cast<std::ptrdiff_t>(end));
-      Send(notice.pair, death);
+      mail_->Send(notice.pair, death);
     }
     notice.due_ns = now_ns + kTellAgainNs;
     if (notice.left-- == 2) ++tails_.counts.told;
@@ -200,9 +201,9 @@ bool Agent::LookAfter(const FlowKey& key, WatchedTail& tail, int64_t now_ns) {
            .severity = telemetry::Severity::kNotice,
            .text = absl::StrFormat(
                "queue pair to %s qp 0x%x still waits after %d requests to resend; its own timer is left",
-               PeerName(key.dst), key.dqpn, tail.watch.naks()),
+               peer_names_.Of(key.dst), key.dqpn, tail.watch.naks()),
            .flow = key.Id().ToString(),
-           .peer = PeerName(key.dst)});
+           .peer = peer_names_.Of(key.dst)});
       return true;
     case control::TailStep::kNak:
       break;
@@ -220,10 +221,11 @@ bool Agent::Reads(const FlowKey& sent, uint32_t lqpn) const {
 void Agent::TellDryTail(const FlowKey& key, const WatchedTail& tail, const control::TailView& view) {
   telemetry::Event event{
       .type = "repair",
-      .text = absl::StrFormat("queue pair to %s qp 0x%x would be asked to resend %d packets: %s", PeerName(key.dst),
-                              key.dqpn, control::Unacknowledged(view), CauseText(tail, PeerName(key.dst))),
+      .text =
+          absl::StrFormat("queue pair to %s qp 0x%x would be asked to resend %d packets: %s", peer_names_.Of(key.dst),
+                          key.dqpn, control::Unacknowledged(view), CauseText(tail, peer_names_.Of(key.dst))),
       .flow = key.Id().ToString(),
-      .peer = PeerName(key.dst),
+      .peer = peer_names_.Of(key.dst),
       .slot = tail.OwnPath(),
       .dry = true,
       .evidence = {{"first_unacknowledged_psn", absl::StrCat(view.acked)}, {"next_psn", absl::StrCat(view.next)}}};
@@ -261,10 +263,10 @@ bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_t
   const uint32_t packets = control::Unacknowledged(view);
   Log({.type = "repair",
        .severity = telemetry::Severity::kNotice,
-       .text = absl::StrFormat("queue pair to %s qp 0x%x resends %d packets: %s", PeerName(key.dst), key.dqpn, packets,
-                               CauseText(tail, pair->peer)),
+       .text = absl::StrFormat("queue pair to %s qp 0x%x resends %d packets: %s", peer_names_.Of(key.dst), key.dqpn,
+                               packets, CauseText(tail, pair->peer)),
        .flow = key.Id().ToString(),
-       .peer = PeerName(key.dst),
+       .peer = peer_names_.Of(key.dst),
        .slot = tail.OwnPath(),
        .evidence = {{"first_unacknowledged_psn", absl::StrCat(view.acked)},
                     {"next_psn", absl::StrCat(view.next)},

@@ -30,10 +30,10 @@ metrics::FlowCounts CountsOf(const cw_flow& record) {
 
 // NICs and the addresses of a peer are listed in the same order on all hosts: equal places are one rail.
 metrics::NicDelays* Agent::DelaysOf(const PairState& pair) {
-  const auto rail = peer_rails_.find(pair.key.remote);
+  const auto rail = peer_names_.rails.find(pair.key.remote);
   for (size_t i = 0; i < nics_.size(); ++i) {
     if (nics_[i].ifindex != pair.ifindex) continue;
-    return &delays_.Of(nics_[i].config.name, rail != peer_rails_.end() && rail->second == i);
+    return &delays_.Of(nics_[i].config.name, rail != peer_names_.rails.end() && rail->second == i);
   }
   return nullptr;
 }

@@ -10,6 +10,10 @@
 #include "userspace/agent/certificates.h"
 #include "userspace/agent/clock_view.h"
 #include "userspace/agent/flap_watch.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/chunks.h"
+#include "userspace/agent/insight/gaps.h"
+#include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/links_view.h"
 #include "userspace/agent/memory_lock.h"
 #include "userspace/agent/placement.h"
@@ -76,11 +80,6 @@ void AddFlowRecord(const cw_flow& record, v1::Flow& out) {
 }
 
 }  // namespace
-
-std::string Agent::PeerName(const Addr& address) const {
-  auto name = peer_names_.find(address);
-  return name == peer_names_.end() ? address.ToString() : name->second;
-}
 
 // The worst of all pairs: steering rests on ports alone choosing the path.
 v1::FabricHashing Agent::Hashing() const {
@@ -179,7 +178,7 @@ void Agent::AddPeers(v1::StatusReply& reply, int64_t now_ns) {
     const double ago_s = AgoS(now_ns, pair->last_reply_ns);
     const bool newer = ago_s >= 0 && (peer.last_reply_ago_s() < 0 || ago_s < peer.last_reply_ago_s());
     if (peer.pairs() == 1 || newer) peer.set_last_reply_ago_s(ago_s);
-    AddCause(causes_.Of(pair->key), peer);
+    AddCause(causes_->book().Of(pair->key), peer);
     CountPaths(*pair, peer, *reply.mutable_paths());
     const probe::Discovery* discovery = engine_->discovery(index);
     if (discovery != nullptr && pair->table_seen && !discovery->table().valid) {
@@ -392,8 +391,8 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   out.set_id(key.Id().ToString());
   out.set_local_address(local.ToString());
   out.set_remote_address(remote.ToString());
-  auto name = peer_names_.find(remote);
-  if (name != peer_names_.end()) out.set_peer(name->second);
+  auto name = peer_names_.names.find(remote);
+  if (name != peer_names_.names.end()) out.set_peer(name->second);
   out.set_received(flow.received);
   flow.received ? out.set_local_qpn(key.dqpn) : out.set_remote_qpn(key.dqpn);
   const std::optional<rdma::QpInfo> qp = flow.received ? qps_.ByReceivedFlow(key) : qps_.BySentFlow(key);
@@ -416,8 +415,8 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   if (!flow.received) {
     out.set_port_from(rdma::PortFromName(rdma::PortFrom::kPackets));
     Fill(flow.owd.Merged(), out.mutable_owd());
-    AddCause(causes_.Of(PairKey{local, remote}, key), out);
-    AddGap(key, now_ns, out);
+    AddCause(causes_->book().Of(PairKey{local, remote}, key), out);
+    gaps_->Fill(key, now_ns, out);
   }
   out.set_owd_window_s(10);
   if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote});
@@ -475,7 +474,8 @@ v1::QpsReply Agent::MakeQps(const v1::QpsRequest& request) {
     for (const auto& [key, flow] : book) {
       const Addr& remote = flow.received ? key.src : key.dst;
       if (!request.flow().empty() && request.flow() != key.Id().ToString()) continue;
-      if (!request.remote().empty() && request.remote() != remote.ToString() && request.remote() != PeerName(remote))
+      if (!request.remote().empty() && request.remote() != remote.ToString() &&
+          request.remote() != peer_names_.Of(remote))
         continue;
       *reply.add_flows() = MakeFlow(key, flow, now_ns);
     }
@@ -541,7 +541,7 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
   absl::StatusOr<probe::MessageStats> messages = loop_->Call<probe::MessageStats>([this, &add] {
     TellTailCounts(add);
     TellPlaceCounts(add);
-    TellChunkCounts(add);
+    chunks_->TellCounts(add);
     return absl::StatusOr<probe::MessageStats>(engine_->message_stats());
   });
   if (!messages.ok()) return messages.status();
@@ -567,7 +567,7 @@ bool Passes(const v1::EventsRequest& request, const telemetry::Event& event) {
 
 absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& request, absl::Duration wait) {
   std::vector<v1::Event> out;
-  const bool of_this_run = request.after_run() == 0 || request.after_run() == events_.run();
+  const bool of_this_run = request.after_run() == 0 || request.after_run() == journal_.log().run();
   const uint64_t after_seq = of_this_run ? request.after_seq() : 0;
   const size_t last = after_seq == 0 ? request.last() : 0;  // 0: all
   const auto keep_last = [&](size_t most) {
@@ -575,12 +575,12 @@ absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& re
   };
   uint64_t after = after_seq;
   if (last > 0 && request.type().empty() && request.match().empty())
-    after = events_.newest() - std::min<uint64_t>(events_.newest(), last);
+    after = journal_.log().newest() - std::min<uint64_t>(journal_.log().newest(), last);
   const absl::Time deadline = absl::Now() + wait;
   // Events that do not pass the filter are no answer: go on waiting behind them.
   for (bool more = true; more;) {
-    std::vector<telemetry::Event> events = events_.After(after, kEventsAtOnce);
-    if (events.empty()) events = events_.WaitAfter(after, deadline - absl::Now());
+    std::vector<telemetry::Event> events = journal_.log().After(after, kEventsAtOnce);
+    if (events.empty()) events = journal_.log().WaitAfter(after, deadline - absl::Now());
     for (const telemetry::Event& event : events) {
       after = event.seq;
       if (Passes(request, event)) out.push_back(ToApi(event));
@@ -590,6 +590,32 @@ absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& re
   }
   keep_last(last);
   return out;
+}
+
+void Agent::Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) {
+  const FlowKey key{qp.laddr, qp.raddr, qp.rqpn};
+  out.set_flow(key.Id().ToString());
+  v1::Flow names;
+  AddNames(qp.laddr, &qp, names);
+  out.set_nic(names.nic());
+  out.set_peer(peer_names_.Of(qp.raddr));
+  const auto flow = flows_.sent.find(key);
+  if (flow == flows_.sent.end()) return;
+  PairState* pair = FindPair(flow->second.tx.pair);
+  const uint8_t slot = flow->second.PathSlot();
+  if (pair == nullptr || slot >= CW_MAX_SLOTS) return;
+  out.set_slot(slot);
+  *out.mutable_hops() = MakePath(*pair, slot, MonotonicNs()).hops();
+}
+
+absl::StatusOr<v1::ListJobsReply> Agent::ListJobs(const v1::ListJobsRequest& request) {
+  return loop_->Call<v1::ListJobsReply>(
+      [this, request] { return absl::StatusOr<v1::ListJobsReply>(jobs_->List(request)); });
+}
+
+absl::StatusOr<v1::ListCollectivesReply> Agent::ListCollectives(const v1::ListCollectivesRequest& request) {
+  return loop_->Call<v1::ListCollectivesReply>(
+      [this, request] { return absl::StatusOr<v1::ListCollectivesReply>(jobs_->Collectives(request)); });
 }
 
 }  // namespace cw::agent

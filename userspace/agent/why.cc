@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/placement.h"
 #include "userspace/control/explain.h"
 
@@ -189,7 +190,7 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyFlow(const std::string& id) {
       *reply.mutable_flow() = MakeFlow(key, flow, now_ns);
       reply.set_placement(Placement(flow, ActsAtAll()));
       if (flow.received) return reply;
-      AddCollective(key, reply);
+      jobs_->FillCollective(key, reply);
       AddFlowHolds(key, flow, reply);
       *reply.mutable_rule() = RuleView(control::Explain(*contention_, key));
       const uint8_t slot = flow.SlotOfPackets(ActsAtAll());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/cause_book.h"
+#include "userspace/agent/insight/cause_book.h"
 
 #include <algorithm>
 #include <utility>

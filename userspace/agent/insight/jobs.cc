@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of training processes: what their profilers tell, with the flows and paths that only the agent knows.
-#include <algorithm>
+#include "userspace/agent/insight/jobs.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "spdlog/spdlog.h"
-#include "userspace/agent/agent.h"
-#include "userspace/agent/label_book.h"
 #include "userspace/profile/hello.h"
-#include "userspace/profile/profiles.h"
 
 namespace cw::agent {
 namespace {
-
-namespace v1 = api::v1;
 
 std::string PlaceText(const v1::CollectiveQp& qp) {
   std::string out = absl::StrCat("; flow ", qp.flow());
@@ -33,7 +27,7 @@ std::string Title(const v1::Collective& c) {
 
 }  // namespace
 
-const rdma::QpInfo* Agent::FindQp(const std::vector<rdma::QpInfo>& known, uint32_t pid, uint32_t qpn) {
+const rdma::QpInfo* FindQp(const std::vector<rdma::QpInfo>& known, uint32_t pid, uint32_t qpn) {
   const rdma::QpInfo* only = nullptr;
   int others = 0;
   for (const rdma::QpInfo& qp : known) {
@@ -45,24 +39,32 @@ const rdma::QpInfo* Agent::FindQp(const std::vector<rdma::QpInfo>& known, uint32
   return others == 1 ? only : nullptr;
 }
 
-void Agent::OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message) {
-  const absl::Status status = profile::TakeHello(
-      *profiles_, peer.connection, peer.pid, peer.uid, message,
-      [this, &peer](const auto& answer, int fd) { return inproc_->Give(peer.connection, answer, fd); });
+Jobs::Jobs(const profile::ProfileOptions& options, const rdma::QpRegistry& qps, LabelBook& labels, Locate locate,
+           const Clock& monotonic, EventSink& events)
+    : qps_(qps),
+      labels_(labels),
+      locate_(std::move(locate)),
+      monotonic_(monotonic),
+      events_(events),
+      profiles_(options) {}
+
+void Jobs::OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message,
+                      const profile::Give& give) {
+  const absl::Status status = profile::TakeHello(profiles_, peer.connection, peer.pid, peer.uid, message, give);
   if (status.ok() || !MayTellOfStrangers()) return;
   spdlog::warn("process {}: {}", peer.pid, std::string(status.message()));
 }
 
 // Any process can be the reason, as often as it likes.
-bool Agent::MayTellOfStrangers() {
+bool Jobs::MayTellOfStrangers() {
   constexpr int64_t kEveryNs = 60'000'000'000;
-  const int64_t now_ns = MonotonicNs();
+  const int64_t now_ns = monotonic_.NowNs();
   if (stranger_told_ns_ != 0 && now_ns - stranger_told_ns_ < kEveryNs) return false;
   stranger_told_ns_ = now_ns;
   return true;
 }
 
-void Agent::OnStranger(const rdma::InprocServer::Peer& peer) {
+void Jobs::OnStranger(const rdma::InprocServer::Peer& peer) {
   if (!MayTellOfStrangers()) return;
   spdlog::warn(
       "process {} of user {} sent a descriptor over inproc.sock, or hung up without a word, as who is refused one "
@@ -72,13 +74,13 @@ void Agent::OnStranger(const rdma::InprocServer::Peer& peer) {
       peer.pid, peer.uid);
 }
 
-void Agent::ReadProfiles() {
-  if (profiles_->empty()) return;
-  profiles_->Poll(MonotonicNs(), [this](const profile::Stall& stall) { TellOfStall(stall); });
-  ReadChunks();
+bool Jobs::Read() {
+  if (profiles_.empty()) return false;
+  profiles_.Poll(monotonic_.NowNs(), [this](const profile::Stall& stall) { TellOfStall(stall); });
+  return true;
 }
 
-void Agent::TellOfStall(const profile::Stall& stall) {
+void Jobs::TellOfStall(const profile::Stall& stall) {
   v1::Collective collective = stall.collective;
   LocateQps(qps_.All(), collective);
   std::string peer;
@@ -91,41 +93,25 @@ void Agent::TellOfStall(const profile::Stall& stall) {
     }
   }
   const std::string why = collective.held().empty() ? "no operation of it waits for anything" : collective.held();
-  Log({.type = "job",
-       .severity = telemetry::Severity::kAlert,
-       .text = absl::StrFormat("%s stands for %.1f s: %s", Title(collective), stall.stands_s, why),
-       .flow = collective.held_flow(),
-       .peer = peer,
-       .slot = slot,
-       .evidence = {{"job", collective.job_id()},
-                    {"pid", absl::StrCat(collective.pid())},
-                    {"network", collective.network() ? "yes" : "no"},
-                    {"qpn", absl::StrFormat("0x%x", collective.held_qpn())}}});
+  events_.Log({.type = "job",
+               .severity = telemetry::Severity::kAlert,
+               .text = absl::StrFormat("%s stands for %.1f s: %s", Title(collective), stall.stands_s, why),
+               .flow = collective.held_flow(),
+               .peer = peer,
+               .slot = slot,
+               .evidence = {{"job", collective.job_id()},
+                            {"pid", absl::StrCat(collective.pid())},
+                            {"network", collective.network() ? "yes" : "no"},
+                            {"qpn", absl::StrFormat("0x%x", collective.held_qpn())}}});
 }
 
-void Agent::Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) {
-  const FlowKey key{qp.laddr, qp.raddr, qp.rqpn};
-  out.set_flow(key.Id().ToString());
-  v1::Flow names;
-  AddNames(qp.laddr, &qp, names);
-  out.set_nic(names.nic());
-  out.set_peer(PeerName(qp.raddr));
-  const auto flow = flows_.sent.find(key);
-  if (flow == flows_.sent.end()) return;
-  PairState* pair = FindPair(flow->second.tx.pair);
-  const uint8_t slot = flow->second.PathSlot();
-  if (pair == nullptr || slot >= CW_MAX_SLOTS) return;
-  out.set_slot(slot);
-  *out.mutable_hops() = MakePath(*pair, slot, MonotonicNs()).hops();
-}
-
-void Agent::LocateQps(const std::vector<rdma::QpInfo>& known, v1::Collective& collective) {
+void Jobs::LocateQps(const std::vector<rdma::QpInfo>& known, v1::Collective& collective) {
   const v1::CollectiveQp* held = nullptr;
   for (v1::CollectivePeer& op : *collective.mutable_peers()) {
     for (v1::CollectiveQp& out : *op.mutable_qps()) {
       const rdma::QpInfo* qp = FindQp(known, collective.pid(), out.qpn());
       if (qp == nullptr) continue;
-      Locate(*qp, out);
+      locate_(*qp, out);
       if (op.send() && out.qpn() == collective.held_qpn()) held = &out;
     }
   }
@@ -134,28 +120,28 @@ void Agent::LocateQps(const std::vector<rdma::QpInfo>& known, v1::Collective& co
   collective.set_held(absl::StrCat(collective.held(), PlaceText(*held)));
 }
 
-v1::ListJobsReply Agent::MakeJobs(const v1::ListJobsRequest& request) {
-  v1::ListJobsReply reply = profiles_->Jobs(request, MonotonicNs());
+v1::ListJobsReply Jobs::List(const v1::ListJobsRequest& request) {
+  v1::ListJobsReply reply = profiles_.Jobs(request, monotonic_.NowNs());
   const std::vector<rdma::QpInfo> known = qps_.All();
   for (v1::Job& job : *reply.mutable_jobs()) {
     if (job.has_running()) LocateQps(known, *job.mutable_running());
     for (v1::CollectiveQp& out : *job.mutable_chunk_qps()) {
-      if (const rdma::QpInfo* qp = FindQp(known, job.pid(), out.qpn()); qp != nullptr) Locate(*qp, out);
+      if (const rdma::QpInfo* qp = FindQp(known, job.pid(), out.qpn()); qp != nullptr) locate_(*qp, out);
     }
-    if (const Label* label = labels_->Of(job.pid()); label != nullptr && job.label().empty())
+    if (const Label* label = labels_.Of(job.pid()); label != nullptr && job.label().empty())
       job.set_label(label->label);
     const rdma::QpInfo* qp = FindQp(known, job.pid(), job.slowest_qpn());
     if (job.slowest_qpn() == 0 || qp == nullptr) continue;
     v1::CollectiveQp placed;
-    Locate(*qp, placed);
+    locate_(*qp, placed);
     job.set_slowest_flow(placed.flow());
     job.set_slowest_peer_host(placed.peer());
   }
   return reply;
 }
 
-v1::ListCollectivesReply Agent::MakeCollectives(const v1::ListCollectivesRequest& request) {
-  v1::ListCollectivesReply reply = profiles_->Collectives(request, MonotonicNs());
+v1::ListCollectivesReply Jobs::Collectives(const v1::ListCollectivesRequest& request) {
+  v1::ListCollectivesReply reply = profiles_.Collectives(request, monotonic_.NowNs());
   const std::vector<rdma::QpInfo> known = qps_.All();
   for (v1::Collective& collective : *reply.mutable_collectives()) LocateQps(known, collective);
   for (v1::Collective& collective : *reply.mutable_stalls()) LocateQps(known, collective);
@@ -163,24 +149,16 @@ v1::ListCollectivesReply Agent::MakeCollectives(const v1::ListCollectivesRequest
 }
 
 // The job's name where the owner of the queue pair gave none, and the collective that it carried last.
-void Agent::AddCollective(const FlowKey& key, v1::WhyReply& reply) {
+void Jobs::FillCollective(const FlowKey& key, v1::WhyReply& reply) {
   const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);
-  if (!qp || profiles_->empty()) return;
-  const int64_t now_ns = MonotonicNs();
-  std::optional<v1::Collective> newest = profiles_->NewestOn(qp->pid, qp->lqpn, now_ns);
-  if (!newest) newest = profiles_->NewestOn(0, qp->lqpn, now_ns);
+  if (!qp || profiles_.empty()) return;
+  const int64_t now_ns = monotonic_.NowNs();
+  std::optional<v1::Collective> newest = profiles_.NewestOn(qp->pid, qp->lqpn, now_ns);
+  if (!newest) newest = profiles_.NewestOn(0, qp->lqpn, now_ns);
   if (!newest) return;
   LocateQps(qps_.All(), *newest);
   if (reply.flow().label().empty()) reply.mutable_flow()->set_label(newest->label());
   *reply.mutable_collective() = *std::move(newest);
-}
-
-absl::StatusOr<v1::ListJobsReply> Agent::ListJobs(const v1::ListJobsRequest& request) {
-  return loop_->Call<v1::ListJobsReply>([this, request] { return MakeJobs(request); });
-}
-
-absl::StatusOr<v1::ListCollectivesReply> Agent::ListCollectives(const v1::ListCollectivesRequest& request) {
-  return loop_->Call<v1::ListCollectivesReply>([this, request] { return MakeCollectives(request); });
 }
 
 }  // namespace cw::agent

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why flows are slow: what the agent has at hand goes into the book of causes; its verdicts become events.
-#include <algorithm>
-#include <map>
+#include "userspace/agent/insight/causes.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "userspace/agent/agent.h"
 
 namespace cw::agent {
 namespace {
@@ -45,62 +42,87 @@ bool SendsData(const FlowEntry& flow) {
 
 }  // namespace
 
-void Agent::LookForCauses(const control::Observation& seen) {
-  if (!options_.config.steering.find_causes || flows_.sent.empty()) return;  // nothing to be slow
+Causes::Causes(const FlowBook& flows, const PairTable& pairs, const NicTable& nics, const probe::Mesh& mesh,
+               probe::PairStore& store, ReceivedRecord received, const PeerNames& names, PeerMail& mail,
+               EventSink& events)
+    : flows_(flows),
+      pairs_(pairs),
+      nics_(nics),
+      mesh_(mesh),
+      store_(store),
+      received_(std::move(received)),
+      names_(names),
+      mail_(mail),
+      events_(events) {}
+
+void Causes::SetRules(bool wanted, const control::CauseRules& rules) {
+  wanted_ = wanted;
+  book_.SetRules(rules);
+}
+
+void Causes::Hold(control::Observation& seen) const {
+  if (wanted_) book_.Hold(seen);
+}
+
+void Causes::Answered(uint32_t pair, uint8_t slot) {
+  if (wanted_) book_.Answered(pair, slot);
+}
+
+void Causes::Look(const control::Observation& seen) {
+  if (!wanted_ || flows_.sent.empty()) return;  // nothing to be slow
   for (const control::PairObservation& pair : seen.pairs) {
-    const std::optional<uint32_t> index = engine_->mesh().Find(pair.pair);
-    if (index) causes_.LookAtPair(*index, pair, dataplane_->pairs()[*index]);
+    const std::optional<uint32_t> index = mesh_.Find(pair.pair);
+    if (index) book_.LookAtPair(*index, pair, *store_.At(*index));
   }
   for (const auto& [key, flow] : flows_.sent) {
-    if (!SendsData(flow) || FindPair(flow.tx.pair) == nullptr) continue;
+    if (!SendsData(flow) || FindIn(pairs_, flow.tx.pair) == nullptr) continue;
     const WireGaps::Count gaps = wire_gaps_.Look(flow.tx.pair, key, flow.answers.seq_naks, flow.flow().packets);
-    causes_.LookAtFlow(flow.tx.pair, {.key = key,
-                                      .slot = flow.PathSlot(),
-                                      .packets = flow.flow().packets,
-                                      .bytes = flow.flow().bytes,
-                                      .cnps = flow.window_cnps,
-                                      .answers_known = flow.answers.known,
-                                      .acks = flow.answers.acks,
-                                      .rnr_naks = flow.answers.rnr_naks,
-                                      .seq_naks = flow.answers.seq_naks,
-                                      .gaps_known = gaps.known,
-                                      .gaps = gaps.gaps,
-                                      .missing = gaps.missing,
-                                      .in_flight = InFlight(flow.tx),
-                                      .other_class = flow.flow().tos >> 2 != engine_->mesh().dscp(flow.tx.pair)});
+    book_.LookAtFlow(flow.tx.pair, {.key = key,
+                                    .slot = flow.PathSlot(),
+                                    .packets = flow.flow().packets,
+                                    .bytes = flow.flow().bytes,
+                                    .cnps = flow.window_cnps,
+                                    .answers_known = flow.answers.known,
+                                    .acks = flow.answers.acks,
+                                    .rnr_naks = flow.answers.rnr_naks,
+                                    .seq_naks = flow.answers.seq_naks,
+                                    .gaps_known = gaps.known,
+                                    .gaps = gaps.gaps,
+                                    .missing = gaps.missing,
+                                    .in_flight = InFlight(flow.tx),
+                                    .other_class = flow.flow().tos >> 2 != mesh_.dscp(flow.tx.pair)});
   }
 }
 
-void Agent::JudgeCauses(int64_t now_ns) {
-  if (!options_.config.steering.find_causes) return;
-  const double seconds = causes_judged_ns_ == 0 ? 0 : static_cast<double>(now_ns - causes_judged_ns_) / 1e9;
-  causes_judged_ns_ = now_ns;
-  const bool lossless = causes_ring_losses_ == ring_losses_;
-  causes_ring_losses_ = ring_losses_;
-  for (const Nic& nic : nics_) {
+void Causes::Judge(int64_t now_ns, uint64_t ring_losses) {
+  if (!wanted_) return;
+  const double seconds = judged_ns_ == 0 ? 0 : static_cast<double>(now_ns - judged_ns_) / 1e9;
+  judged_ns_ = now_ns;
+  const bool lossless = ring_losses_ == ring_losses;
+  ring_losses_ = ring_losses;
+  for (const NicState& nic : nics_) {
     CauseBook::NicPairs group{.nic = nic.ifindex, .line_rate_bps = nic.rate_bps, .lossless = lossless};
     for (const auto& [index, pair] : pairs_) {
       if (pair->ifindex == nic.ifindex) group.pairs.push_back({index, pair->flows > 0 ? ReverseNs(*pair, now_ns) : 0});
     }
-    for (const control::CauseVerdict& verdict : causes_.Judge(group, seconds)) {
-      if (causes_.WorthTelling(verdict, now_ns)) TellCause(verdict);
+    for (const control::CauseVerdict& verdict : book_.Judge(group, seconds)) {
+      if (book_.WorthTelling(verdict, now_ns)) Tell(verdict);
     }
   }
-  causes_.EndWindow();
-  for (const auto& [pair, question] : wire_gaps_.Questions()) Send(pair, question);
+  book_.EndWindow();
+  for (const auto& [pair, question] : wire_gaps_.Questions()) mail_.Send(pair, question);
 }
 
 // Asked about flows that the peer sends: their records know what arrived, and where PSNs were missing. Answered ten
 // times a second at most.
-void Agent::OnGapReport(PairState& pair, const probe::GapReport& report) {
+void Causes::OnGapReport(PairState& pair, const probe::GapReport& report, int64_t now_ns) {
   if (report.answer) return wire_gaps_.Answered(pair.key, report);
-  const int64_t now_ns = MonotonicNs();
   if (now_ns - pair.gaps_told_ns < kTellGapsAgainNs) return;
   pair.gaps_told_ns = now_ns;
   probe::GapReport answer{.answer = true};
   for (const probe::GapReport::Flow& asked : report.flows) {
     const FlowKey key{.src = pair.key.remote, .dst = pair.key.local, .dqpn = asked.qpn};
-    const absl::StatusOr<cw_flow> record = dataplane_->flows().Lookup(ToMap(key));
+    const absl::StatusOr<cw_flow> record = received_(key);
     probe::GapReport::Flow told{.qpn = asked.qpn, .known = record.ok()};
     if (told.known) {
       told.gaps = static_cast<uint32_t>(record->req.gaps + record->resp.gaps);
@@ -108,16 +130,16 @@ void Agent::OnGapReport(PairState& pair, const probe::GapReport& report) {
     }
     answer.flows.push_back(told);
   }
-  Send(pair.index, answer);
+  mail_.Send(pair.index, answer);
 }
 
-void Agent::TellCause(const control::CauseVerdict& verdict) {
+void Causes::Tell(const control::CauseVerdict& verdict) {
   using control::Cause;
   const bool of_flow = verdict.flow != FlowKey{};
   // A pair's verdict repeats that of a flow, but for what its paths have.
   const bool of_paths = verdict.cause == Cause::kOneDirection || verdict.cause == Cause::kGreyLoss;
   if (!of_flow && !of_paths) return;
-  const std::string peer = PeerName(verdict.pair.remote);
+  const std::string peer = names_.Of(verdict.pair.remote);
   const std::string what =
       of_flow ? absl::StrFormat("queue pair to %s qp 0x%x", peer, verdict.flow.dqpn) : absl::StrCat("paths to ", peer);
   // That a host sends little is no fault of anybody's: most jobs compute at times.
@@ -132,7 +154,7 @@ void Agent::TellCause(const control::CauseVerdict& verdict) {
   if (verdict.slot != kSlotNone) event.slot = verdict.slot;
   event.evidence = verdict.evidence;
   event.evidence.insert(event.evidence.begin(), {"cause", std::string(control::CauseName(verdict.cause))});
-  Log(std::move(event));
+  events_.Log(std::move(event));
 }
 
 }  // namespace cw::agent

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs that are slower than the probes on their path: what the agent has at hand goes into control/delay_gap.h.
-#include "userspace/control/delay_gap.h"
+#include "userspace/agent/insight/gaps.h"
+
+#include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "userspace/agent/agent.h"
 
 namespace cw::agent {
 namespace {
@@ -55,11 +56,22 @@ class Meshes {
 
 }  // namespace
 
-void Agent::JudgeGaps(int64_t now_ns) {
+Gaps::Gaps(const FlowBook& flows, const PairTable& pairs, const NicTable& nics, const probe::Mesh& mesh,
+           PathFactsOf path_facts, const CauseBook& causes, const PeerNames& names, EventSink& events)
+    : flows_(flows),
+      pairs_(pairs),
+      nics_(nics),
+      mesh_(mesh),
+      path_facts_(std::move(path_facts)),
+      causes_(causes),
+      names_(names),
+      events_(events) {}
+
+void Gaps::Judge(int64_t now_ns, bool acts) {
   Meshes meshes(now_ns);
   for (const auto& [key, flow] : flows_.sent) {
-    PairState* pair = FindPair(flow.tx.pair);
-    const uint8_t slot = ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
+    const PairState* pair = FindIn(pairs_, flow.tx.pair);
+    const uint8_t slot = flow.SlotOfPackets(acts);
     if (pair == nullptr || slot >= CW_MAX_SLOTS || pair->blind) continue;
     // What is kept of a flow that rests is old, and of one that has just moved it is another path's.
     const bool fresh = flow.owd_slot == slot && now_ns - flow.owd.turned_ns < kFreshNs;
@@ -70,39 +82,39 @@ void Agent::JudgeGaps(int64_t now_ns) {
       look.flow_iqr_ns = own.QuantileNs(0.75) - own.QuantileNs(0.25);
       meshes.Fill(*pair, slot, look);
     }
-    const probe::Discovery* discovery = engine_->discovery(pair->index);
-    const probe::Hops* hops = discovery->HopsOf(engine_->mesh().slots(pair->index).port(slot));
-    const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.ifindex == pair->ifindex; });
+    const PathFacts facts = path_facts_(pair->index, slot);
+    const auto nic =
+        std::find_if(nics_.begin(), nics_.end(), [&](const NicState& n) { return n.ifindex == pair->ifindex; });
     // Where the rate is not known, a slow link of 100 Mbit/s is allowed for.
     const double rate_bps = nic == nics_.end() || nic->rate_bps <= 0 ? 100e6 : nic->rate_bps;
-    look.larger_ns = LargerNs(flow.flow(), hops == nullptr ? 3 : hops->size(), rate_bps);
+    look.larger_ns = LargerNs(flow.flow(), facts.hops, rate_bps);
     const control::Cause cause = causes_.Of(PairKey{key.src, key.dst}, key).cause;
     const control::GapClues clues = {.flow_dscp = static_cast<uint8_t>(flow.flow().tos >> 2),
-                                     .probe_dscp = engine_->mesh().dscp(pair->index),
-                                     .ports_choose = probe::PortsChoosePaths(discovery->hashing()),
+                                     .probe_dscp = mesh_.dscp(pair->index),
+                                     .ports_choose = facts.ports_choose,
                                      .paused = PausedLately(pair->slot[slot], now_ns),
                                      .slow_receiver = cause == control::Cause::kSlowReceiver,
                                      .slow_sender = cause == control::Cause::kSlowSender};
-    if (gaps_->Step(key, now_ns, look, clues)) TellGap(key, *gaps_->Of(key));
+    if (watch_.Step(key, now_ns, look, clues)) Tell(key, *watch_.Of(key));
   }
-  gaps_->ForgetOthers();
+  watch_.ForgetOthers();
 }
 
-void Agent::TellGap(const FlowKey& key, const control::GapVerdict& verdict) {
-  const std::string what = absl::StrFormat("queue pair to %s qp 0x%x", PeerName(key.dst), key.dqpn);
-  Log({.type = "gap",
-       .severity = verdict.finding ? telemetry::Severity::kNotice : telemetry::Severity::kInfo,
-       .text = verdict.finding ? absl::StrCat(what, " is slower than its path: ", verdict.text)
-                               : absl::StrCat(what, " is as fast as its path again"),
-       .flow = key.Id().ToString(),
-       .peer = PeerName(key.dst),
-       .evidence = verdict.evidence});
+void Gaps::Tell(const FlowKey& key, const control::GapVerdict& verdict) {
+  const std::string what = absl::StrFormat("queue pair to %s qp 0x%x", names_.Of(key.dst), key.dqpn);
+  events_.Log({.type = "gap",
+               .severity = verdict.finding ? telemetry::Severity::kNotice : telemetry::Severity::kInfo,
+               .text = verdict.finding ? absl::StrCat(what, " is slower than its path: ", verdict.text)
+                                       : absl::StrCat(what, " is as fast as its path again"),
+               .flow = key.Id().ToString(),
+               .peer = names_.Of(key.dst),
+               .evidence = verdict.evidence});
 }
 
-void Agent::AddGap(const FlowKey& key, int64_t now_ns, api::v1::Flow& out) const {
-  const control::GapVerdict* verdict = gaps_->Of(key);
+void Gaps::Fill(const FlowKey& key, int64_t now_ns, v1::Flow& out) const {
+  const control::GapVerdict* verdict = watch_.Of(key);
   if (verdict == nullptr || !verdict->known) return;
-  api::v1::DelayGap& gap = *out.mutable_gap();
+  v1::DelayGap& gap = *out.mutable_gap();
   gap.set_flow_p50_ns(verdict->look.flow_p50_ns);
   gap.set_mesh_p50_ns(verdict->look.mesh_p50_ns);
   gap.set_spread_ns(verdict->spread_ns);

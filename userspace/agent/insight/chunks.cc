@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One-way delays of collectives' chunks: what processes of this host stamped goes to the senders' agents, or waits here
-// for what the receivers' agents tell (userspace/profile/chunks.h).
+#include "userspace/agent/insight/chunks.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "userspace/agent/agent.h"
-#include "userspace/profile/profiles.h"
+#include "userspace/agent/insight/jobs.h"
 
 namespace cw::agent {
 namespace {
@@ -16,11 +15,22 @@ constexpr int64_t kOldNs = 10'000'000'000;
 
 }  // namespace
 
-std::optional<profile::ChunkTime> Agent::FleetTimeOf(uint32_t number, int64_t monotonic_ns) const {
-  const sync::FleetTime& now = fleet_clock_->now();
-  const int64_t age_ns = MonotonicNs() - monotonic_ns;
+Chunks::Chunks(profile::Profiles& profiles, const rdma::QpRegistry& qps, const FleetClock& fleet, const Clock& local,
+               const Clock& monotonic, const PairTable& pairs, const probe::Mesh& mesh, PeerMail& mail)
+    : profiles_(profiles),
+      qps_(qps),
+      fleet_(fleet),
+      local_(local),
+      monotonic_(monotonic),
+      pairs_(pairs),
+      mesh_(mesh),
+      mail_(mail) {}
+
+std::optional<profile::ChunkTime> Chunks::FleetTimeOf(uint32_t number, int64_t monotonic_ns) const {
+  const sync::FleetTime& now = fleet_.now();
+  const int64_t age_ns = monotonic_.NowNs() - monotonic_ns;
   if (now.state != sync::SyncState::kSynchronised || age_ns < 0 || age_ns > kOldNs) return std::nullopt;
-  const int64_t local_ns = clock_->AtNs(monotonic_ns);
+  const int64_t local_ns = local_.AtNs(monotonic_ns);
   const double drift_ns =
       static_cast<double>(std::abs(local_ns - now.anchor_ns)) * sync::AgreementOptions().max_drift_ppb / 1e9;
   const int64_t bound_ns = now.bound_ns + std::llround(drift_ns);
@@ -31,19 +41,19 @@ std::optional<profile::ChunkTime> Agent::FleetTimeOf(uint32_t number, int64_t mo
 }
 
 // What was matched by another fleet time, or waits for its other half, cannot be held against the present one.
-uint64_t Agent::KeepOneTimeline() {
-  const std::pair<uint64_t, uint32_t> now = {fleet_clock_->Claim().timeline, fleet_clock_->now().epoch};
-  if (now == chunks_time_) return now.first;
-  chunks_time_ = now;
-  chunks_.Void();
+uint64_t Chunks::KeepOneTimeline() {
+  const std::pair<uint64_t, uint32_t> now = {fleet_.Claim().timeline, fleet_.now().epoch};
+  if (now == time_) return now.first;
+  time_ = now;
+  matcher_.Void();
   for (auto& [index, pair] : pairs_) pair->chunks_out.clear();
   return now.first;
 }
 
 // Both ends choose the same of too many, because names decide.
-void Agent::ReadChunks() {
+void Chunks::Read() {
   (void)KeepOneTimeline();
-  std::vector<profile::ChunkOp> ops = profiles_->TakeChunks();
+  std::vector<profile::ChunkOp> ops = profiles_.TakeChunks();
   if (ops.size() > kOpsPerPoll) {
     const auto last = ops.begin() + static_cast<std::ptrdiff_t>(kOpsPerPoll);
     std::nth_element(ops.begin(), last, ops.end(),
@@ -60,18 +70,18 @@ void Agent::ReadChunks() {
     }
     if (times.empty()) continue;
     if (op.send) {
-      chunks_.AddPosts({qp->laddr, qp->raddr, qp->rqpn}, op, times, MonotonicNs());
+      matcher_.AddPosts({qp->laddr, qp->raddr, qp->rqpn}, op, times, monotonic_.NowNs());
     } else {
       HoldArrivals(*qp, op, times);
     }
   }
-  for (const profile::ChunkMatcher::Match& match : chunks_.Take(MonotonicNs())) profiles_->AddDelays(match);
+  for (const profile::ChunkMatcher::Match& match : matcher_.Take(monotonic_.NowNs())) profiles_.AddDelays(match);
 }
 
-void Agent::HoldArrivals(const rdma::QpInfo& qp, const profile::ChunkOp& op,
-                         const std::vector<profile::ChunkTime>& times) {
-  const std::optional<uint32_t> index = engine_->mesh().Find({.local = qp.laddr, .remote = qp.raddr});
-  PairState* pair = index ? FindPair(*index) : nullptr;
+void Chunks::HoldArrivals(const rdma::QpInfo& qp, const profile::ChunkOp& op,
+                          const std::vector<profile::ChunkTime>& times) {
+  const std::optional<uint32_t> index = mesh_.Find({.local = qp.laddr, .remote = qp.raddr});
+  PairState* pair = index ? FindIn(pairs_, *index) : nullptr;
   if (pair == nullptr || qp.lqpn == 0) return;
   constexpr size_t kMost = kMessagesPerPeriod * probe::kMaxChunkArrivalsPerMessage;
   if (pair->chunks_out.size() + times.size() > kMost) return;
@@ -87,37 +97,37 @@ void Agent::HoldArrivals(const rdma::QpInfo& qp, const profile::ChunkOp& op,
 }
 
 // An agent that does not know the message passes it over.
-void Agent::SendChunks(PairState& pair) {
+void Chunks::Send(PairState& pair) {
   if (pair.chunks_out.empty()) return;
   const uint64_t timeline = KeepOneTimeline();
   const std::vector<probe::ChunkArrival> out = std::exchange(pair.chunks_out, {});
   for (size_t at = 0; at < out.size(); at += probe::kMaxChunkArrivalsPerMessage) {
     const auto first = out.begin() + static_cast<std::ptrdiff_t>(at);
     const size_t count = std::min(probe::kMaxChunkArrivalsPerMessage, out.size() - at);
-    Send(pair.index,
-         probe::ChunkArrivals{.timeline = timeline, .arrivals = {first, first + static_cast<std::ptrdiff_t>(count)}});
+    mail_.Send(pair.index, probe::ChunkArrivals{.timeline = timeline,
+                                                .arrivals = {first, first + static_cast<std::ptrdiff_t>(count)}});
   }
 }
 
 // Times of another timeline cannot be compared with ours.
-void Agent::OnChunks(const PairState& pair, const probe::ChunkArrivals& batch) {
-  if (profiles_->empty() || batch.timeline != KeepOneTimeline()) return;
+void Chunks::OnArrivals(const PairState& pair, const probe::ChunkArrivals& batch) {
+  if (profiles_.empty() || batch.timeline != KeepOneTimeline()) return;
   for (const probe::ChunkArrival& arrival : batch.arrivals) {
     const profile::ChunkKey key{.flow = {.src = pair.key.local, .dst = pair.key.remote, .dqpn = arrival.qpn},
                                 .operation = arrival.operation};
-    chunks_.AddArrival(key, arrival.posted, arrival.bytes,
-                       {.number = arrival.number, .fleet_ns = arrival.fleet_ns, .bound_ns = arrival.bound_ns},
-                       MonotonicNs());
+    matcher_.AddArrival(key, arrival.posted, arrival.bytes,
+                        {.number = arrival.number, .fleet_ns = arrival.fleet_ns, .bound_ns = arrival.bound_ns},
+                        monotonic_.NowNs());
   }
 }
 
-void Agent::TellChunkCounts(const CounterSink& add) const {
-  add("chunks_matched", chunks_.stats().matched, "chunks of collectives whose one-way delay was measured");
-  add("chunks_doubtful", chunks_.stats().doubtful,
+void Chunks::TellCounts(const CounterSink& add) const {
+  add("chunks_matched", matcher_.stats().matched, "chunks of collectives whose one-way delay was measured");
+  add("chunks_doubtful", matcher_.stats().doubtful,
       "operations on a queue pair whose two ends contradict each other: no delays");
-  add("chunks_unanswered", chunks_.stats().unanswered,
+  add("chunks_unanswered", matcher_.stats().unanswered,
       "operations on a queue pair of which the receiver's agent told nothing: no delays");
-  add("chunks_dropped", chunks_.stats().dropped, "operations, or arrivals of chunks, for which there was no room");
+  add("chunks_dropped", matcher_.stats().dropped, "operations, or arrivals of chunks, for which there was no room");
 }
 
 }  // namespace cw::agent
