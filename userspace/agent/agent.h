@@ -21,16 +21,14 @@
 #include "absl/status/statusor.h"
 #include "maps/qp_watch.h"
 #include "sync/pair_estimator.h"
-#include "userspace/agent/clock.h"
-#include "userspace/agent/clock_anchor.h"
-#include "userspace/agent/clock_output.h"
+#include "userspace/agent/fleet_clock/clock_anchor.h"
 #include "userspace/agent/counter_sink.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/drains.h"
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/journal.h"
 #include "userspace/agent/last_look.h"
-#include "userspace/agent/line_clock.h"
+#include "userspace/agent/fleet_clock/line_clock.h"
 #include "userspace/agent/loop.h"
 #include "userspace/agent/nic_state.h"
 #include "userspace/agent/pair_state.h"
@@ -100,10 +98,12 @@ namespace cw::agent {
 
 class Causes;
 class Chunks;
+class ClockKeeper;
 struct FlapWatch;
 class Gaps;
 class Jobs;
 class LabelBook;
+class NicClocks;
 class PeerMail;
 class RdmaWatch;
 
@@ -258,29 +258,6 @@ class Agent final : public api::AgentView {
   void ConsumeRings();  // and what follows from the probes for the clocks, which may be a round of fleet time
   void SendMessages();
   void MatchSamples();
-
-  // clock_nics.cc: clocks of our NICs
-  void OpenNicClock(Nic& nic);
-  void LookAtNics();
-  void SetNicErrors(const Nic& nic, int64_t error_ns, int64_t bound_ns);
-  void PutNicLine(Nic& nic, int64_t now_ns);
-  void FillNics(api::v1::ClockReply& reply) const;
-
-  // clock_round.cc: clocks of the peers, fleet time
-  void NameInFleet();
-  void UpdateClocks();
-  void OpenClockOutput();
-  void ClockRound();
-  void PublishClock();
-  void TellOfChrony();
-  void SendTrips(PairState& pair, int64_t now_ns);
-  void SendClaims();
-  void SendLinks(uint32_t pair);
-  void ForgetClocks();
-  void OnSlew();
-  void ChooseClockPairs();
-  void PaceClockPair(PairState& pair);
-  std::vector<ClockLink> ClockLinks() const;
 
   // paths.cc: discovery and slots
   void AddPair(uint32_t index);
@@ -585,6 +562,7 @@ class Agent final : public api::AgentView {
   api::v1::DrainsReply MakeDrains();
   void KeepDrains();
 
+  void OpenClocks();
   void OpenInsight();
   void Locate(const rdma::QpInfo& qp, api::v1::CollectiveQp& out);
 
@@ -645,7 +623,6 @@ class Agent final : public api::AgentView {
   std::unique_ptr<dataplane::Dataplane> dataplane_;
   std::shared_ptr<LineClock> clock_;  // local time, as the BPF programs read it; the prober's thread keeps it
   std::atomic<bool> slew_posted_{false};
-  uint32_t clock_given_up_ = 0;  // as told
   std::unique_ptr<dataplane::Jiffies> jiffies_;
   NicTable nics_;
   PeerNames peer_names_;
@@ -683,13 +660,8 @@ class Agent final : public api::AgentView {
   std::map<FlowKey, UnseenQp> unseen_;  // that a slot was asked for
   FlowBook flows_;
   telemetry::SampleMatcher matcher_;
-  std::unique_ptr<FleetClock> fleet_clock_;
-  std::unique_ptr<RealtimeAnchor> anchor_;     // null: none is configured
-  std::unique_ptr<ClockOutput> clock_output_;  // null: nothing is published
-  bool publish_failed_ = false;                // and it was said
-  bool has_anchor_ = false;                    // in the last round
-  bool chrony_fed_ = false;                    // and it was said
-  uint64_t clock_rounds_ = 0;
+  std::unique_ptr<NicClocks> nic_clocks_;
+  std::unique_ptr<ClockKeeper> clocks_;
   std::unique_ptr<control::ContentionState> contention_;
   LastLooks last_looks_;
   SilentPeers silent_peers_;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/label_book.h"
@@ -241,7 +242,7 @@ void Agent::EverySecond() {
   ReadReceivedFlows();
   FollowUnseen();
   labels_->Refresh();
-  ChooseClockPairs();
+  clocks_->ChoosePairs();
   ForgetIdleFlows();
   ReopenFlowTable();
   TellOfEventsFile();

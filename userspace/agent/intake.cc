@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
 #include "userspace/agent/peer_mail.h"
@@ -212,13 +213,9 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
     if (trips->by_nics != pair->ByNics()) return;  // one series, one kind of stamps
     for (const sync::Trip& trip : trips->trips) pair->HeardClock().AddRemoteProbe(trip);
   } else if (const auto* claim = std::get_if<probe::ClockClaim>(&*body)) {
-    fleet_clock_->OnClaim(pair->peer, claim->claim, NowNs());
+    clocks_->OnClaim(*pair, claim->claim);
   } else if (const auto* links = std::get_if<probe::LinkBatch>(&*body)) {
-    std::vector<LinkReport> told;
-    for (const probe::LinkRecord& link : links->links) {
-      told.push_back({.peer_id = link.host_id, .disagreement_ns = link.disagreement_ns, .error_ns = link.error_ns});
-    }
-    fleet_clock_->OnLinks(pair->peer, std::move(told), NowNs());
+    clocks_->OnLinks(*pair, *links);
   } else if (const auto* reports = std::get_if<probe::NicReports>(&*body)) {
     OnNicReports(*pair, *reports);
   } else if (const auto* hello = std::get_if<probe::Hello>(&*body)) {
@@ -255,7 +252,7 @@ void Agent::ReadProbes() {
 void Agent::ConsumeRings() {
   ReadProbes();
   JudgeLosses();
-  UpdateClocks();
+  clocks_->Update();
 }
 
 void Agent::MatchSamples() {
@@ -278,7 +275,7 @@ void Agent::SendMessages() {
     }
     pair->samples_out.clear();
     chunks_->Send(*pair);
-    SendTrips(*pair, now_ns);
+    clocks_->SendTrips(*pair, now_ns);
     if (pair->last_reply_ns != 0 && (pair->hello_ns == 0 || now_ns - pair->hello_ns > kHelloNs)) {
       pair->hello_ns = now_ns;
       mail_->Send(index, probe::Hello{.host = host_name_, .version = kVersion});

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "userspace/agent/nic_nodes.h"
+#include "userspace/agent/nics/nic_nodes.h"
 #include "userspace/config/config.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/model/addr.h"

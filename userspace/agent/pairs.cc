@@ -3,6 +3,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/peer_plan.h"
 #include "userspace/probe_verbs/verbs_host.h"
@@ -20,7 +21,7 @@ absl::Status Agent::ConfigurePairs() {
   absl::StatusOr<PeerPlan> plan = PlanPeers(options_.config, ProbedNics());
   if (!plan.ok()) return plan.status();
   TakeName(plan->own_name);
-  NameInFleet();
+  OpenClocks();
   return TakePeers(*std::move(plan));
 }
 
@@ -46,7 +47,7 @@ absl::Status Agent::TakePeers(PeerPlan plan) {
   if (!pairs_.empty() && plan.names == peer_names_.names && plan.rails == peer_names_.rails) return absl::OkStatus();
   peer_names_.names = std::move(plan.names);
   peer_names_.rails = std::move(plan.rails);
-  fleet_clock_->SetPeers(plan.peers, static_cast<size_t>(options_.config.probe.clock_neighbours));
+  clocks_->SetPeers(plan.peers, static_cast<size_t>(options_.config.probe.clock_neighbours));
   if (verbs_ != nullptr) {
     std::vector<PairKey> keys;
     for (const probe::PairSpec& spec : plan.specs) keys.push_back(spec.key());

@@ -12,10 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "maps/names.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/flap_watch.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/host_check.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
@@ -24,6 +26,7 @@
 #include "userspace/agent/label_book.h"
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/nic_address.h"
+#include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/control/breaker.h"
@@ -187,10 +190,13 @@ absl::Status Agent::OpenDataplane() {
   jiffies_ = std::make_unique<dataplane::Jiffies>(*jiffies);
   clock_->Look();
   clock_->set_on_change([this] {
-    if (!slew_posted_.exchange(true)) loop_->Post([this] { OnSlew(); });
+    if (slew_posted_.exchange(true)) return;
+    loop_->Post([this] {
+      slew_posted_.store(false);
+      clocks_->OnSlew();
+    });
   });
   WriteControl();
-  OpenClockOutput();
   return absl::OkStatus();
 }
 
@@ -309,6 +315,13 @@ bool Agent::IsThere(const config::NicConfig& nic) {
 }
 
 absl::Status Agent::OpenNics() {
+  const maps::NicLinesView& lines = dataplane_->nic_lines();
+  nic_clocks_ = std::make_unique<NicClocks>(
+      nics_, pairs_, clock_,
+      NicClocks::Lines{
+          .put = [&lines](uint32_t ifindex, const cw_nic_line& line) { return lines.Put(ifindex, line).ok(); },
+          .erase = [&lines](uint32_t ifindex) { (void)lines.Delete(ifindex); }},
+      [this](const Nic& nic) { return DeviceStamps(nic); }, options_.lab_nic_clock);
   for (const config::NicConfig& nic_config : options_.config.nics) {
     Nic nic{.config = nic_config};
     absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic_config.name);
@@ -347,7 +360,7 @@ absl::Status Agent::OpenNics() {
     const bool may_choose = transport == config::Transport::kAuto || transport == config::Transport::kOffload;
     nic.by_verbs = transport == config::Transport::kVerbs || (may_choose && nic.offloads_roce && !nic.attached);
     nic.hears_verbs = transport == config::Transport::kAuto && nic.attached;
-    OpenNicClock(nic);
+    nic_clocks_->Open(nic);
     nics_.push_back(std::move(nic));
   }
   if (nics_.empty()) return absl::InvalidArgumentError("the configuration names no NIC; add a [[nic]] table");
@@ -401,6 +414,32 @@ absl::Status Agent::OpenProbes() {
   });
 }
 
+// Fleet time, by the name that the peers know this host by.
+void Agent::OpenClocks() {
+  const config::Config& config = options_.config;
+  const ClockKeeperOptions options{
+      .host = host_name_,
+      .session = session_.session(),
+      .anchor = config.clock.anchor,
+      .anchor_bound = config.clock.anchor_bound,
+      .kernel_time = options_.kernel_time,
+      .output = {.page = config.ClockPage(),
+                 .pin = absl::StrCat(CW_PIN_ROOT, "/", config.instance, "/", CW_MAP_FLEET_CLOCK),
+                 .clock = clock_,
+                 .tai_minus_utc = config.clock.tai_minus_utc,
+                 .chrony = config.clock.chrony}};
+  const auto set_pace = [this](uint32_t pair, probe::ClockPace pace) {
+    engine_->SetClock(pair, pace);
+    if (pace == probe::ClockPace::kYoung) busy_ns_ = MonotonicNs();  // the newest probes are needed
+  };
+  const auto before_round = [this] {
+    nic_clocks_->Look();
+    if (!busy_) ReadProbes();  // the newest count, and the ring's own turn may come later
+  };
+  clocks_ = std::make_unique<ClockKeeper>(options, clock_, monotonic_, pairs_, nics_, *mail_, journal_,
+                                          ClockKeeper::Probing{.set_pace = set_pace, .before_round = before_round});
+}
+
 // Parts that tell why flows are slow, and what they carry.
 void Agent::OpenInsight() {
   const config::SteeringConfig& steering = options_.config.steering;
@@ -420,7 +459,7 @@ void Agent::OpenInsight() {
                                  journal_);
   jobs_ =
       std::make_unique<Jobs>(ProfileOptionsOf(options_.config.profile), qps_, *labels_, locate, monotonic_, journal_);
-  chunks_ = std::make_unique<Chunks>(jobs_->profiles(), qps_, *fleet_clock_, *clock_, monotonic_, pairs_,
+  chunks_ = std::make_unique<Chunks>(jobs_->profiles(), qps_, clocks_->fleet(), *clock_, monotonic_, pairs_,
                                      engine_->mesh(), *mail_);
 }
 
@@ -506,7 +545,7 @@ absl::Status Agent::StartTimers() {
   absl::Status status = loop_->AddTimer(
       kRingPeriod, [this] { ConsumeRings(); }, &ring_timer_);
   status.Update(loop_->AddTimer(kMessagePeriod, [this] { SendMessages(); }));
-  status.Update(loop_->AddTimer(kClockPeriod, [this] { ClockRound(); }));
+  status.Update(loop_->AddTimer(kClockPeriod, [this] { clocks_->Round(); }));
   status.Update(loop_->AddTimer(
       Window(), [this] { DecideWindow(); }, &window_timer_));
   status.Update(loop_->AddTimer(absl::Seconds(1), [this] { EverySecond(); }));

@@ -8,14 +8,16 @@
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/certificates.h"
-#include "userspace/agent/clock_view.h"
 #include "userspace/agent/flap_watch.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/fleet_clock/clock_view.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/links_view.h"
 #include "userspace/agent/memory_lock.h"
+#include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/placement.h"
 #include "userspace/agent/view_words.h"
 #include "userspace/host/doctor.h"
@@ -616,6 +618,14 @@ absl::StatusOr<v1::ListJobsReply> Agent::ListJobs(const v1::ListJobsRequest& req
 absl::StatusOr<v1::ListCollectivesReply> Agent::ListCollectives(const v1::ListCollectivesRequest& request) {
   return loop_->Call<v1::ListCollectivesReply>(
       [this, request] { return absl::StatusOr<v1::ListCollectivesReply>(jobs_->Collectives(request)); });
+}
+
+absl::StatusOr<v1::ClockReply> Agent::Clock() {
+  return loop_->Call<v1::ClockReply>([this] {
+    v1::ClockReply reply = clocks_->Reply();
+    nic_clocks_->Fill(reply);
+    return absl::StatusOr<v1::ClockReply>(std::move(reply));
+  });
 }
 
 }  // namespace cw::agent

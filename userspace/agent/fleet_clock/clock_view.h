@@ -7,7 +7,7 @@
 #include <string>
 
 #include "sync/pair_estimator.h"
-#include "userspace/agent/clock.h"
+#include "userspace/agent/fleet_clock/clock.h"
 #include "userspace/api/cwfabric.pb.h"
 
 namespace cw::agent {

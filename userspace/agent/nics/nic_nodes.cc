@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/nic_nodes.h"
+#include "userspace/agent/nics/nic_nodes.h"
 
 #include <cmath>
 

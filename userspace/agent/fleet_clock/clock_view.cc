@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/clock_view.h"
+#include "userspace/agent/fleet_clock/clock_view.h"
 
 #include <algorithm>
 #include <cmath>

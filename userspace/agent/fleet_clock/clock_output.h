@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "maps/clock_abi.h"
 #include "maps/unique_fd.h"
-#include "userspace/agent/clock.h"
+#include "userspace/agent/fleet_clock/clock.h"
 #include "userspace/config/config.h"
 #include "userspace/model/clock.h"
 #include "userspace/publish/publisher.h"

@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clocks of our NICs: opened, read ten times a second, and given to the ingress program as lines.
+#include "userspace/agent/nics/nic_clocks.h"
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
-#include "userspace/agent/agent.h"
-#include "userspace/agent/clock_view.h"
+#include "userspace/agent/fleet_clock/clock_view.h"
 #include "userspace/phc/phc_clock.h"
-#include "userspace/probe_verbs/verbs_host.h"
 
 namespace cw::agent {
 
+NicClocks::NicClocks(NicTable& nics, const PairTable& pairs, std::shared_ptr<const Clock> local, Lines lines,
+                     StampsOf device_stamps, MakeClock make_simulated)
+    : nics_(nics),
+      pairs_(pairs),
+      local_(std::move(local)),
+      lines_(std::move(lines)),
+      device_stamps_(std::move(device_stamps)),
+      make_simulated_(std::move(make_simulated)) {}
+
 // A NIC without a clock is as good as it was: nothing here is an error.
-void Agent::OpenNicClock(Nic& nic) {
+void NicClocks::Open(NicState& nic) {
   if (nic.config.clock == "none") {
     nic.clock_note = "its clock is not read: clock = \"none\"";
-  } else if (options_.lab_nic_clock) {
-    nic.node = std::make_unique<NicNode>(nic.config.name, "simulated", options_.lab_nic_clock(clock_));
+  } else if (make_simulated_) {
+    nic.node = std::make_unique<NicNode>(nic.config.name, "simulated", make_simulated_(local_));
   } else {
     std::string path = nic.config.clock;
     if (path == "auto") {
@@ -25,7 +33,7 @@ void Agent::OpenNicClock(Nic& nic) {
       if (!index.ok()) nic.clock_note = std::string(index.status().message());
     }
     if (!path.empty()) {
-      absl::StatusOr<std::unique_ptr<phc::PhcClock>> clock = phc::PhcClock::Open(path, clock_);
+      absl::StatusOr<std::unique_ptr<phc::PhcClock>> clock = phc::PhcClock::Open(path, local_);
       if (clock.ok()) {
         nic.node = std::make_unique<NicNode>(nic.config.name, path, *std::move(clock));
       } else {
@@ -41,7 +49,7 @@ void Agent::OpenNicClock(Nic& nic) {
 }
 
 // What the stamps of this NIC may be off by.
-void Agent::SetNicErrors(const Nic& nic, int64_t error_ns, int64_t bound_ns) {
+void NicClocks::SetErrors(const NicState& nic, int64_t error_ns, int64_t bound_ns) {
   for (auto& [index, pair] : pairs_) {
     if (pair->ifindex != nic.ifindex) continue;
     pair->nic_error_ns = error_ns;
@@ -49,40 +57,39 @@ void Agent::SetNicErrors(const Nic& nic, int64_t error_ns, int64_t bound_ns) {
   }
 }
 
-void Agent::LookAtNics() {
-  for (Nic& nic : nics_) {
-    if (const probe_verbs::ArrivalStamps stamps = DeviceStamps(nic); stamps.by_device)
-      SetNicErrors(nic, stamps.error_ns, stamps.bound_ns);
+void NicClocks::Look() {
+  for (NicState& nic : nics_) {
+    if (const probe_verbs::ArrivalStamps stamps = device_stamps_(nic); stamps.by_device)
+      SetErrors(nic, stamps.error_ns, stamps.bound_ns);
     if (nic.node == nullptr) continue;
     nic.node->Look();
-    const int64_t now_ns = NowNs();
+    const int64_t now_ns = local_->NowNs();
     if (!nic.attach.nic_stamps) continue;
-    PutNicLine(nic, now_ns);
+    PutLine(nic, now_ns);
     const sync::Estimate tie = nic.node->UntilNextLook(now_ns);
-    SetNicErrors(nic, tie.error_est_ns, std::min(tie.bound_ns, NicNode::kMostBoundNs));
+    SetErrors(nic, tie.error_est_ns, std::min(tie.bound_ns, NicNode::kMostBoundNs));
   }
 }
 
-void Agent::PutNicLine(Nic& nic, int64_t now_ns) {
-  const maps::NicLinesView& lines = dataplane_->nic_lines();
+void NicClocks::PutLine(NicState& nic, int64_t now_ns) {
   const std::optional<cw_nic_line> line = nic.node->Line(now_ns);
   // Without a line the program takes none of the NIC's stamps; an old one ends by itself.
   if (line) {
-    nic.has_line = lines.Put(nic.ifindex, *line).ok();
+    nic.has_line = lines_.put(nic.ifindex, *line);
   } else if (nic.has_line) {
-    (void)lines.Delete(nic.ifindex);
+    lines_.erase(nic.ifindex);
     nic.has_line = false;
   }
 }
 
-void Agent::FillNics(api::v1::ClockReply& reply) const {
-  const int64_t now_ns = NowNs();
-  for (const Nic& nic : nics_) {
-    api::v1::ClockNic& out = *reply.add_nics();
+void NicClocks::Fill(v1::ClockReply& reply) const {
+  const int64_t now_ns = local_->NowNs();
+  for (const NicState& nic : nics_) {
+    v1::ClockNic& out = *reply.add_nics();
     out.set_name(nic.config.name);
     out.set_note(nic.clock_note);
     out.set_stamps(nic.attach.nic_stamps);
-    if (DeviceStamps(nic).by_device) {
+    if (device_stamps_(nic).by_device) {
       out.set_stamps(true);
       out.set_converted(true);
     }

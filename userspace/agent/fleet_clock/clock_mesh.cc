@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/clock_mesh.h"
+#include "userspace/agent/fleet_clock/clock_mesh.h"
 
 #include "sync/mesh.h"
 #include "sync/neighbours.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/clock_output.h"
+#include "userspace/agent/fleet_clock/clock_output.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>

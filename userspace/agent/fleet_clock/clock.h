@@ -13,8 +13,8 @@
 #include "absl/types/span.h"
 #include "sync/agreement.h"
 #include "sync/pair_estimator.h"
-#include "userspace/agent/clock_events.h"
-#include "userspace/agent/clock_mesh.h"
+#include "userspace/agent/fleet_clock/clock_events.h"
+#include "userspace/agent/fleet_clock/clock_mesh.h"
 #include "userspace/telemetry/event_log.h"
 
 namespace cw::agent {
