@@ -21,15 +21,16 @@
 #include "absl/status/statusor.h"
 #include "maps/qp_watch.h"
 #include "sync/pair_estimator.h"
-#include "userspace/agent/fleet_clock/clock_anchor.h"
 #include "userspace/agent/counter_sink.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/drains.h"
+#include "userspace/agent/fleet_clock/clock_anchor.h"
+#include "userspace/agent/fleet_clock/line_clock.h"
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/journal.h"
 #include "userspace/agent/last_look.h"
-#include "userspace/agent/fleet_clock/line_clock.h"
 #include "userspace/agent/loop.h"
+#include "userspace/agent/modes.h"
 #include "userspace/agent/nic_state.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/peer_names.h"
@@ -99,13 +100,14 @@ namespace cw::agent {
 class Causes;
 class Chunks;
 class ClockKeeper;
-struct FlapWatch;
 class Gaps;
 class Jobs;
 class LabelBook;
+class LinkFlaps;
 class NicClocks;
 class PeerMail;
 class RdmaWatch;
+class Totals;
 
 extern const char kVersion[];
 
@@ -229,7 +231,6 @@ class Agent final : public api::AgentView {
   absl::Status TakeConfig(Fresh fresh);
   void NoteConfig();
   void TakeRules();
-  void TakeMode(Allowed before);
   void TellOfReload(const std::vector<config::Change>& changes);
   void AddConfig(api::v1::StatusReply& reply, int64_t now_ns) const;
   void WriteKnobs();
@@ -396,20 +397,6 @@ class Agent final : public api::AgentView {
   Nic* NicOf(const PairState& pair);
   bool LostCarrier(const PairState& pair, const cw_ev_slot& verdict);
 
-  // link_flaps.cc: outages of links, as paths die of them
-  absl::Status OpenLinkBook();
-  void KeepLinkBook();
-  void RememberLinks(PairState& pair);
-  void LeaveLinks(PairState& pair, uint8_t slot);
-  void BlameLinks(const PairState& pair, const cw_ev_slot& verdict);
-  void LinksAnswer(const PairState& pair, uint8_t s, int64_t sent_ns);
-  void ForgiveLinks(const PairState& pair, uint8_t s);
-  void BlameTick();
-  void CountOutage(const control::Blame& blame);
-  void TellFlaps(const control::FlapAlert& alert);
-  std::string LinkText(const std::string& end) const;
-  bool DampedByLinks(const PairState& pair, uint8_t s, int64_t now_ns) const;
-
   // queues.cc
   void LookAtQueues();
 
@@ -484,8 +471,6 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> DoSteerClear(const api::Caller& caller,
                                                     const api::v1::SteerClearRequest& request);
   absl::StatusOr<api::v1::ActionReply> DoSteerLock(const api::Caller& caller, const api::v1::SteerLockRequest& request);
-  absl::StatusOr<api::v1::ActionReply> DoSetMode(const api::Caller& caller, const api::v1::SetModeRequest& request);
-  absl::StatusOr<api::v1::ActionReply> ChangeMode(const api::Caller& caller, Allowed from, Allowed to, double for_s);
   struct SteerTarget {
     uint8_t slot = CW_SLOT_NONE;
     uint16_t port = 0;  // 0: the native one
@@ -499,16 +484,9 @@ class Agent final : public api::AgentView {
   void RememberPlace(const FlowKey& key, const cw_tx_flow& before);  // for when the placement by hand ends
   void RevertPlacement(const FlowKey& key);
   void RevertLock(const FlowKey& key);
-  int64_t EndNs(double for_s) const;
-  void KeepDeadlines();
   absl::Status AdoptDeadlines();
   void RunDeadlines();
   void TellOfEventsFile();
-  Allowed allowed() const;
-  Mode mode() const { return allowed().mode(); }
-  bool Acts(Capability c) const { return allowed().Acts(c); }
-  bool Observes(Capability c) const { return allowed().of(c) == Allow::kObserve; }
-  bool ActsAtAll() const { return allowed().ActsAtAll(); }
 
   // returns.cc: back to paths that recovered
   void LeftBadPath(const FlowKey& flow, uint32_t pair, uint8_t from_slot, uint16_t from_port, uint8_t to_slot,
@@ -562,16 +540,10 @@ class Agent final : public api::AgentView {
   api::v1::DrainsReply MakeDrains();
   void KeepDrains();
 
+  void OpenPaths();
   void OpenClocks();
   void OpenInsight();
   void Locate(const rdma::QpInfo& qp, api::v1::CollectiveQp& out);
-
-  // totals.cc
-  metrics::NicDelays* DelaysOf(const PairState& pair);
-  metrics::NicFlows* FlowsOf(const Addr& local);
-  void CountReceived(const FlowKey& key, const FlowEntry& flow, const cw_flow& now, bool added);
-  metrics::NicPaths CountPathsOf(const Nic& nic);
-  metrics::PathTotals MakePathTotals();
 
   // uplink_paths.cc
   void AddPathsSeen(PairState& pair, int64_t now_ns, int seconds, std::vector<uplink::PathSeen>& out);
@@ -626,10 +598,6 @@ class Agent final : public api::AgentView {
   std::unique_ptr<dataplane::Jiffies> jiffies_;
   NicTable nics_;
   PeerNames peer_names_;
-  metrics::DelayTotals delays_;
-  std::map<std::string, metrics::NicFlows> nic_flows_;
-  bool received_read_ = false;  // records of received flows were read: what is new since began since
-  double totals_cpu_s_ = 0;     // that adding up paths for metrics took
 
   std::unique_ptr<probe::PairStore> store_;
   probe::KeyRing keys_;
@@ -638,6 +606,8 @@ class Agent final : public api::AgentView {
   std::unique_ptr<probe::Engine> engine_;
   std::unique_ptr<PeerMail> mail_;
   PairTable pairs_;
+  std::unique_ptr<Totals> totals_;
+  std::unique_ptr<LinkFlaps> link_flaps_;
   int64_t engine_tick_ns_ = INT64_MAX;
 
   std::unique_ptr<maps::RingReader> probe_reader_, event_reader_, message_reader_;
@@ -682,7 +652,6 @@ class Agent final : public api::AgentView {
   TailBook tails_;
   bool silence_ticking_ = false;
   uint32_t class_token_ = 0;
-  std::unique_ptr<FlapWatch> flaps_of_links_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
   struct {
     absl::flat_hash_map<FlowKey, control::RerollWatch> watched;
@@ -691,7 +660,7 @@ class Agent final : public api::AgentView {
     uint64_t rolls = 0;
   } rerolls_;
   std::unique_ptr<replay::Recorder> recorder_;  // null: what the contention rule sees is not recorded
-  AllowOverrides overrides_;                    // of what the mode says
+  std::unique_ptr<Modes> modes_;
   std::unique_ptr<control::Returns> returns_;
   std::unique_ptr<control::Returns> owner_returns_;  // of queue pairs that their owners' libraries move
   std::unique_ptr<control::Breaker> breaker_;        // null: not wanted
@@ -711,7 +680,6 @@ class Agent final : public api::AgentView {
   bool drains_kept_ = true;  // in their file
 
   Deadlines deadlines_;
-  bool deadlines_kept_ = true;                           // in their file
   absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;  // observe mode: when a wish was logged last
   absl::flat_hash_map<PairKey, int64_t> finding_logged_ns_;
   ResourceMeter meter_;

@@ -36,7 +36,7 @@ void Agent::SetBlind(PairState& pair, bool blind) {
 
 // Whether another port may help a flow of the pair: a path is dead, or was until just now, and ports matter.
 bool Agent::MayReroll(const PairState& pair, int64_t now_ns) const {
-  if (!Acts(Capability::kFailover)) return false;
+  if (!modes_->Acts(Capability::kFailover)) return false;
   const probe::Discovery* discovery = engine_->discovery(pair.index);
   if (discovery == nullptr) return false;
   // Data with another TTL than the probes' are on other paths, too.

@@ -21,7 +21,9 @@ void Agent::OpenBreaker() {
       control::BreakerRules{.hold_ns = absl::ToInt64Nanoseconds(steering.breaker_hold)});
 }
 
-bool Agent::MayBalance() const { return Acts(Capability::kBalance) && (breaker_ == nullptr || !breaker_->tripped()); }
+bool Agent::MayBalance() const {
+  return modes_->Acts(Capability::kBalance) && (breaker_ == nullptr || !breaker_->tripped());
+}
 
 // What the kernel did: a flow left a dead path, or a wish came true, perhaps one of balance.
 void Agent::OnMadeMove(const cw_ev_move& move) {
@@ -56,7 +58,7 @@ void Agent::StepBreaker(int64_t now_ns) {
          .severity = telemetry::Severity::kNotice,
          .text = "moves for balance are made again: the breaker's hold is over"});
   }
-  if (!Acts(Capability::kBalance)) return;
+  if (!modes_->Acts(Capability::kBalance)) return;
   std::vector<control::BreakerFlow> flows;
   for (const auto& [key, flow] : flows_.sent) {
     flows.push_back({.key = key,

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
-#include "userspace/agent/flap_watch.h"
+#include "userspace/agent/paths/link_flaps.h"
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/metrics/link_flaps.h"
@@ -102,9 +102,7 @@ void Agent::StartAnew(telemetry::Event why) {
 void Agent::CountCarrierLosses(Nic& nic, uint64_t losses) {
   nic.carrier_lost_ns = MonotonicNs();
   for (uint64_t i = 0; i < std::min(losses, kMostOutages); ++i) {
-    control::LinkOutage outage{.links = {nic.config.name}, .began_ns = nic.carrier_lost_ns};
-    outage.seen_by.push_back({0, "carrier"});
-    if (const auto alert = flaps_of_links_->book.Add(std::move(outage), INT64_MAX); alert) TellFlaps(*alert);
+    link_flaps_->OwnLinkDown(nic.config.name, nic.carrier_lost_ns);
   }
 }
 
@@ -124,7 +122,7 @@ void Agent::TellOfLink(Nic& nic, const char* witness, uint64_t losses) {
   nic.link_up = up;
   if (!changed && (!up || losses == 0)) return;
   // Where another NIC carries its packets, jobs go on.
-  const bool helped = nic_failover_ != nullptr && Acts(Capability::kNic);
+  const bool helped = nic_failover_ != nullptr && modes_->Acts(Capability::kNic);
   telemetry::Event event{.type = "nic"};
   event.severity = up || helped ? telemetry::Severity::kNotice : telemetry::Severity::kAlert;
   if (!changed) {

@@ -12,6 +12,7 @@
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/placement.h"
 #include "userspace/commandline/sd_notify.h"
 #include "userspace/replay/recorder.h"
@@ -192,7 +193,7 @@ void Agent::Apply(const control::Move& move) {
   const std::optional<uint32_t> index = engine_->mesh().Find(move.pair);
   if (!index) return;
   const bool act = MayBalance();
-  if (!act && !allowed().Decides(Capability::kBalance)) return;
+  if (!act && !modes_->allowed().Decides(Capability::kBalance)) return;
   if (!act) {
     if (const std::optional<report::Item> item = DryMove(move)) ReportDry(*item);
     const int64_t now_ns = MonotonicNs();
@@ -224,17 +225,17 @@ void Agent::EverySecond() {
   RenewLease();
   RenewSession();
   for (auto& [index, pair] : pairs_) {
-    RememberLinks(*pair);
+    link_flaps_->Remember(*pair);
     UpdateDamping(*pair);
     CountSent(*pair, now_ns);
   }
   DropMetWishes();
-  KeepLinkBook();
+  link_flaps_->Keep();
   LookAtCarriers();
   RunDeadlines();
   ExpireDryDeaths();
   causes_->Judge(now_ns, ring_losses_);
-  gaps_->Judge(now_ns, ActsAtAll());
+  gaps_->Judge(now_ns, modes_->ActsAtAll());
   EndDueDrains();
   StepOwnerMoves();
   DrainUnseen();

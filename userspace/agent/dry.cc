@@ -108,7 +108,7 @@ void Agent::EndDryDeaths(uint32_t revived_pair, uint8_t revived_slot) {
     const auto found = flows.find(item.flow);
     if (found == flows.end()) return false;  // it ended
     const cw_tx_flow& tx = found->second->tx;
-    const uint8_t slot = ActsAtAll() ? found->second->PathSlot() : tx.native_slot;
+    const uint8_t slot = modes_->ActsAtAll() ? found->second->PathSlot() : tx.native_slot;
     if (FindPair(tx.pair) == nullptr || (tx.pair == revived_pair && slot == revived_slot)) return false;
     // A slot that is new or not known yet has not answered either.
     if (slot >= CW_MAX_SLOTS) return true;

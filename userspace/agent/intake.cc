@@ -9,6 +9,7 @@
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
+#include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/peer_mail.h"
 
 namespace cw::agent {
@@ -136,7 +137,7 @@ void Agent::UpdateDamping(PairState& pair) {
     // The record of its return may have been lost, or its number means another path now.
     if (!dead && pair.slot[s].was_dead) pair.slot[s].damping.Up(now_ns);
     pair.slot[s].was_dead = dead;
-    const bool usable = pair.slot[s].damping.UsableAt(now_ns) && !DampedByLinks(pair, s, now_ns);
+    const bool usable = pair.slot[s].damping.UsableAt(now_ns) && !link_flaps_->Damps(pair, s, now_ns);
     if (!dead && !usable) damped |= static_cast<uint16_t>(1u << s);
   }
   pair.damped = damped;
@@ -261,7 +262,7 @@ void Agent::MatchSamples() {
     auto at = flows_.sent.find(match.key.flow);
     if (at == flows_.sent.end() || match.OwdNs() <= 0) return;
     FlowEntry& flow = at->second;
-    flow.AddDelay(now_ns, ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot, match.OwdNs());
+    flow.AddDelay(now_ns, modes_->ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot, match.OwdNs());
   });
 }
 

@@ -98,7 +98,7 @@ std::vector<control::NicPair> Agent::LookAtNicPairs() {
 
 void Agent::WatchNics() {
   ReadProbes();
-  const bool acts = Acts(Capability::kNic);
+  const bool acts = modes_->Acts(Capability::kNic);
   const control::NicStep step = nic_failover_->Tick(LookAtNicPairs(), acts, MonotonicNs());
   LearnNextHops();
   ApplyCarries(step.carries);
@@ -241,7 +241,7 @@ void Agent::TellOfNics(const control::NicStep& step, bool acts) {
     event.text = absl::StrFormat("NIC %s to NIC %s of %s: %s", change.pair.local.ToString(),
                                  change.pair.remote.ToString(), change.peer, change.text);
     if (change.lost && !acts) absl::StrAppend(&event.text, " (another NIC would carry its packets)");
-    if (change.lost && Observes(Capability::kNic)) {
+    if (change.lost && modes_->Observes(Capability::kNic)) {
       report::Item item = ItemOf({.src = change.pair.local, .dst = change.pair.remote}, "nic", -1, -1);
       item.flow.clear();  // it is about all of the pair
       item.text = event.text;

@@ -72,7 +72,7 @@ std::vector<rdma::QpInfo> Agent::OwnedOn(const PairState& pair, uint8_t slot) co
 
 // again: those that are still there, without a word about those that would move.
 void Agent::MoveOwnersOff(PairState& pair, uint8_t slot, Capability by, bool again) {
-  const Allow allow = allowed().of(by);
+  const Allow allow = modes_->allowed().of(by);
   if (allow == Allow::kOff || (again && allow != Allow::kAct) || pair.blind) return;
   const std::vector<rdma::QpInfo> leaving = OwnedOn(pair, slot);
   if (leaving.empty()) return;

@@ -78,8 +78,8 @@ absl::StatusOr<v1::ActionReply> Agent::SteerOwned(const api::Caller& caller, con
     return absl::UnavailableError("its owner's library does not take orders now; see cwctl qps");
   }
   const FlowKey key = rdma::SentFlow(qp);
-  if (*port != 0) deadlines_.SetPlacement(key, EndNs(request.for_s()));
-  KeepDeadlines();
+  if (*port != 0) deadlines_.SetPlacement(key, EndNs(request.for_s(), MonotonicNs()));
+  modes_->KeepDeadlines();
   v1::ActionReply reply;
   std::string target = *port == 0 ? "" : absl::StrFormat(" to udp-port %d", *port);
   if (request.lag_port() != 0) absl::StrAppendFormat(&target, " to port %d of its bond", request.lag_port());
@@ -122,7 +122,7 @@ std::optional<v1::WhyReply> Agent::WhyOwned(const std::string& id) {
   if (!qp) return std::nullopt;
   const FlowKey key = rdma::SentFlow(*qp);
   v1::WhyReply reply;
-  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(mode()) + 1));
+  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(modes_->mode()) + 1));
   *reply.mutable_flow() = MakeUnseen(*qp, rdma::NativePortOf(*qp, ""), MonotonicNs());
   reply.set_placement(PlacementOf(*qp, moves_.Of(*qp)));
   jobs_->FillCollective(key, reply);

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/peer_mail.h"
 
 namespace cw::agent {
@@ -76,7 +77,7 @@ void Agent::OnProbeOfSilent(const PairState& pair, SlotState& slot, const cw_ev_
   const cw_ev_slot& verdict = slot.silence->verdict;
   if (probe.t1 > verdict.ns && slot.silence->answered_ns == 0) {
     slot.silence->answered_ns = static_cast<int64_t>(probe.t1);
-    LinksAnswer(pair, verdict.slot, slot.silence->answered_ns);
+    link_flaps_->Answered(pair, verdict.slot, slot.silence->answered_ns);
   }
   const bool before = probe.t1<verdict.ns&& static_cast<int32_t>(probe.round - verdict.progress_round)> 0;
   if (before || probe.t4 - probe.t1 >= verdict.silence_ns) slot.silence->watch.Held();
@@ -109,7 +110,7 @@ void Agent::TellSilence(PairState& pair, uint8_t s) {
     silent.told_dead = true;
     OnDead(pair, s);
   } else if (was_dead) {
-    ForgiveLinks(pair, s);
+    link_flaps_->Forgive(pair, s);
     slot.damping = silent.damping;  // it did not fail
     slot.damping.Up(MonotonicNs());
     UpdateDamping(pair);
@@ -192,7 +193,7 @@ void Agent::OnDead(PairState& pair, uint8_t s) {
   if (slot.silence->own_link) return;
   slot.damping.Down(now_ns);
   slot.flaps.Down(now_ns);
-  BlameLinks(pair, slot.silence->verdict);
+  link_flaps_->Blame(pair, slot.silence->verdict);
   UpdateDamping(pair);
 }
 

@@ -87,7 +87,7 @@ absl::Status Agent::TakeConfig(Fresh fresh) {
   if (absl::Status status = TakePeers(std::move(fresh.peers)); !status.ok()) return status;
   WriteKnobs();
   TakeRules();
-  TakeMode(before);
+  modes_->TakeConfigured(before, AllowedBy(options_.config));
   TellOfReload(fresh.changes);
   return absl::OkStatus();
 }
@@ -102,20 +102,6 @@ void Agent::TakeRules() {
   engine_->SetMissLimit(static_cast<uint32_t>(options_.config.liveness.misses));
   jobs_->SetOptions(ProfileOptionsOf(options_.config.profile));
   RenewLease();
-}
-
-// A mode that an operator chose holds until the file's changes, and an emergency off until an operator ends it.
-void Agent::TakeMode(Allowed before) {
-  const Allowed wanted = AllowedBy(options_.config);
-  if (wanted == before || wanted == allowed()) return;
-  if (allowed().mode() == Mode::kOff) {
-    Log({.type = "mode",
-         .severity = telemetry::Severity::kNotice,
-         .text = absl::StrCat("the mode is off and stays; the configuration says ", wanted.ToString(), ": cwctl mode ",
-                              std::string(ModeName(wanted.mode())))});
-    return;
-  }
-  (void)ChangeMode({}, allowed(), wanted, 0);
 }
 
 void Agent::TellOfReload(const std::vector<config::Change>& changes) {

@@ -16,7 +16,6 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/engine_mail.h"
-#include "userspace/agent/flap_watch.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/host_check.h"
 #include "userspace/agent/insight/causes.h"
@@ -24,9 +23,12 @@
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/link_file.h"
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/nic_address.h"
 #include "userspace/agent/nics/nic_clocks.h"
+#include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/paths/totals.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/control/breaker.h"
@@ -139,10 +141,10 @@ absl::Status Agent::Open() {
   std::filesystem::create_directories(options_.config.RunDir(), error);
   if (error)
     return absl::FailedPreconditionError(absl::StrCat("cannot make ", options_.config.RunDir(), ": ", error.message()));
-  for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
-                    &Agent::OpenLinkBook, &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers,
-                    &Agent::OpenSources, &Agent::OpenRdmaWatch, &Agent::OpenTails, &Agent::OpenRings,
-                    &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
+  for (auto step :
+       {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
+        &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenSources, &Agent::OpenRdmaWatch,
+        &Agent::OpenTails, &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (this->*step)(); !status.ok()) return status;
   }
   // Its threads, and those that gRPC makes later, read what clients send: they have no right of root's.
@@ -153,7 +155,7 @@ absl::Status Agent::Open() {
   if (!server.ok()) return server.status();
   server_ = std::move(*server);
   Log({.type = "agent",
-       .text = absl::StrCat("agent ", kVersion, " started in mode ", allowed().ToString(),
+       .text = absl::StrCat("agent ", kVersion, " started in mode ", modes_->allowed().ToString(),
                             dataplane_->adopted() ? ", adopted what was pinned" : "")});
   return absl::OkStatus();
 }
@@ -165,7 +167,7 @@ Agent::~Agent() {
 
 void Agent::Run() {
   loop_->Run();
-  KeepLinkBook();
+  link_flaps_->Keep();
   Log({.type = "agent", .text = "agent stopped; the dataplane goes on under its lease"});
 }
 
@@ -213,15 +215,8 @@ void Agent::WriteControl() {
   CtlView::Store(ctl.assign_jiffies, config.steering.assign_new_flows ? jiffies_->AtNs(MonotonicNs() + settle_ns) : 0);
   if (dataplane_->adopted()) TellOfLease();
   RenewLease();
-  // An operator's mode, off included, outlives a crash; the configured one holds for a dataplane made anew.
-  overrides_ = Overrides(config.steering.allow);
-  const Allowed configured = AllowedBy(config);
-  if (!dataplane_->adopted()) CtlView::Store(ctl.mode, configured.word());
-  if (allowed().mode() != Mode::kOff) overrides_ = OverridesOf(allowed());
-  if (allowed() != configured) {
-    spdlog::warn("the mode is {} and stays, as it was before the restart; the configuration says {}: cwctl mode {}",
-                 allowed().ToString(), configured.ToString(), std::string(ModeName(configured.mode())));
-  }
+  modes_ = std::make_unique<Modes>(ctl, deadlines_, monotonic_, journal_);
+  modes_->Begin(AllowedBy(config), Overrides(config.steering.allow), dataplane_->adopted());
 }
 
 // What the programs read anew for each packet.
@@ -406,12 +401,35 @@ absl::Status Agent::OpenProbes() {
   if (!engine.ok()) return engine.status();
   engine_ = std::move(*engine);
   mail_ = std::make_unique<EngineMail>(*engine_);
+  OpenPaths();
   if (absl::Status status = ConfigurePairs(); !status.ok()) return status;
   OpenInsight();
   return loop_->AddFd(engine_->icmp_fd(), [this] {
     engine_->OnIcmpReadable(NowNs());
     ScheduleTick();
   });
+}
+
+// What pairs need from their first moment on.
+void Agent::OpenPaths() {
+  totals_ = std::make_unique<Totals>(nics_, peer_names_, pairs_, engine_->mesh(), *store_);
+  const auto hops = [this](uint32_t pair, uint8_t slot) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    const uint16_t port = engine_->mesh().slots(pair).port(slot);
+    return discovery == nullptr || port == 0 ? nullptr : discovery->HopsOf(port);
+  };
+  const auto damp_anew = [this] {
+    for (auto& [index, pair] : pairs_) UpdateDamping(*pair);
+  };
+  link_flaps_ = std::make_unique<LinkFlaps>(
+      options_.config.RunDir() + "/" + kLinkFile, Deadlines::BootId(), pairs_, engine_->mesh(), *clock_, monotonic_,
+      journal_,
+      LinkFlaps::Asks{
+          .hops = hops,
+          .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
+          .read_probes = [this] { ReadProbes(); },
+          .damp_anew = damp_anew,
+          .after = [this](absl::Duration delay, std::function<void()> then) { loop_->After(delay, std::move(then)); }});
 }
 
 // Fleet time, by the name that the peers know this host by.

@@ -50,7 +50,7 @@ absl::Status Agent::OpenTails() {
   return absl::OkStatus();
 }
 
-bool Agent::RepairsTails() const { return injector_ != nullptr && allowed().Decides(Capability::kTails); }
+bool Agent::RepairsTails() const { return injector_ != nullptr && modes_->allowed().Decides(Capability::kTails); }
 
 control::TailView Agent::TailOf(const cw_tx_flow& flow) const {
   const cw_pair& pair = dataplane_->pairs()[flow.pair];
@@ -60,7 +60,7 @@ control::TailView Agent::TailOf(const cw_tx_flow& flow) const {
   control::TailView view{.next = flow.flow.req.next, .acked = flow.acked_psn, .sent = flow.flow.req.packets};
   view.known = flow.acked_valid != 0 && flow.flow.req.seen == 1 && flow.flow.transport == kTransportRc;
   // Asking without failover is asking in vain; but what is only observed is observed whole.
-  const bool leaves = Acts(Capability::kFailover) || !Acts(Capability::kTails);
+  const bool leaves = modes_->Acts(Capability::kFailover) || !modes_->Acts(Capability::kTails);
   view.acks_seen = maps::PairsView::Load(pair.carried) == 0;
   view.can_go = !view.acks_seen || !dead || (leaves && !stays && probe::Load(pair.live_mask) != 0);
   return view;
@@ -117,7 +117,7 @@ void Agent::TellOfDeath(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns)
     notice.qpns.insert(notice.qpns.end(), qpns.begin(), qpns.end());
     return;
   }
-  if (qpns.empty() || !Acts(Capability::kTails)) return;
+  if (qpns.empty() || !modes_->Acts(Capability::kTails)) return;
   tails_.notices.push_back({.pair = pair, .slot = slot, .qpns = std::move(qpns), .due_ns = MonotonicNs()});
   StartTailTicks();
 }
@@ -249,7 +249,7 @@ bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_t
     ++tails_.counts.reads_left;
     return false;
   }
-  if (!Acts(Capability::kTails)) {
+  if (!modes_->Acts(Capability::kTails)) {
     TellDryTail(key, tail, view);
     return false;
   }

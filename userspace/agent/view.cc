@@ -18,6 +18,8 @@
 #include "userspace/agent/links_view.h"
 #include "userspace/agent/memory_lock.h"
 #include "userspace/agent/nics/nic_clocks.h"
+#include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/paths/totals.h"
 #include "userspace/agent/placement.h"
 #include "userspace/agent/view_words.h"
 #include "userspace/host/doctor.h"
@@ -118,7 +120,7 @@ v1::StatusReply Agent::MakeStatus() {
   reply.set_host_name(host_name_);
   reply.set_pid(static_cast<uint32_t>(getpid()));
   reply.set_uptime_s(AgoS(now_ns, started_ns_));
-  reply.set_mode(ToApi(mode()));
+  reply.set_mode(ToApi(modes_->mode()));
   if (deadlines_.mode())
     reply.set_mode_reverts_s(std::max(static_cast<double>(deadlines_.mode()->at_ns - now_ns) / 1e9, 0.001));
   reply.set_lease_s(absl::ToDoubleSeconds(options_.config.steering.lease));
@@ -128,8 +130,8 @@ v1::StatusReply Agent::MakeStatus() {
   for (const Capability c : kAllCapabilities) {
     v1::CapabilityAllow* out = reply.add_allowed();
     out->set_capability(std::string(CapabilityName(c)));
-    out->set_allow(ToApi(allowed().of(c)));
-    out->set_by_mode(ToApi(Allowed(mode()).of(c)));
+    out->set_allow(ToApi(modes_->allowed().of(c)));
+    out->set_by_mode(ToApi(Allowed(modes_->mode()).of(c)));
   }
   AddBreaker(reply, now_ns);
   AddKeys(reply, now_ns);
@@ -227,9 +229,9 @@ void Agent::AddFlowCounts(v1::StatusReply& reply) {
   flows->set_transmitted(static_cast<uint32_t>(flows_.sent.size()));
   flows->set_received(static_cast<uint32_t>(flows_.received.size()));
   for (const auto& [key, flow] : flows_.sent) {
-    if (ActsAtAll() && flow.tx.port != 0) flows->set_steered(flows->steered() + 1);
+    if (modes_->ActsAtAll() && flow.tx.port != 0) flows->set_steered(flows->steered() + 1);
     if ((flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) flows->set_locked(flows->locked() + 1);
-    if (ActsAtAll() && PendingSlot(flow.tx) != CW_SLOT_NONE) flows->set_pending(flows->pending() + 1);
+    if (modes_->ActsAtAll() && PendingSlot(flow.tx) != CW_SLOT_NONE) flows->set_pending(flows->pending() + 1);
   }
 }
 
@@ -280,7 +282,8 @@ void Agent::AddCounters(v1::StatusReply& reply) {
 }
 
 v1::DoctorReply Agent::MakeDoctor() {
-  host::DoctorInput input{.agent_runs = true, .agent_note = absl::StrCat(kVersion, ", mode ", allowed().ToString())};
+  host::DoctorInput input{.agent_runs = true,
+                          .agent_note = absl::StrCat(kVersion, ", mode ", modes_->allowed().ToString())};
   for (const Nic& nic : nics_) {
     input.nics.push_back({nic.config.name,
                           !nic.attached                                    ? "none"
@@ -332,7 +335,7 @@ v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
     if (known.port == port) path.set_age_s(AgoS(NowNs(), known.verified_ns));
   }
   for (const auto& [key, flow] : flows_.sent) {
-    if (flow.tx.pair == pair.index && flow.SlotOfPackets(ActsAtAll()) == s) path.set_flows(path.flows() + 1);
+    if (flow.tx.pair == pair.index && flow.SlotOfPackets(modes_->ActsAtAll()) == s) path.set_flows(path.flows() + 1);
   }
   if (state.forward.BaseNs() != INT64_MAX) path.set_base_forward_ns(static_cast<double>(state.forward.BaseNs()));
   if (state.reverse.BaseNs() != INT64_MAX) path.set_base_reverse_ns(static_cast<double>(state.reverse.BaseNs()));
@@ -454,7 +457,7 @@ void Agent::AddNames(const Addr& local, const rdma::QpInfo* qp, v1::Flow& out) c
 }
 
 void Agent::AddSteering(const FlowEntry& flow, int64_t now_ns, v1::Flow& out) {
-  const bool acts = ActsAtAll();
+  const bool acts = modes_->ActsAtAll();
   auto number = [&](uint8_t slot) { return flow.received || slot == CW_SLOT_NONE ? -1 : static_cast<int>(slot); };
   out.set_slot(number(flow.SlotOfPackets(acts)));
   out.set_native_slot(number(flow.tx.native_slot));
@@ -509,8 +512,8 @@ absl::StatusOr<v1::LinksReply> Agent::Links(uint32_t window_s) {
   if (!paths.ok()) return paths.status();
   const absl::StatusOr<LinkPast> flaps = loop_->Call<LinkPast>([this]() -> absl::StatusOr<LinkPast> {
     const int64_t now_ns = MonotonicNs();
-    LinkPast counts{.by_end = flaps_of_links_->book.Counts(now_ns), .own = {}, .gone = {}};
-    for (const control::GoneLink& link : flaps_of_links_->gone.All(now_ns))
+    LinkPast counts{.by_end = link_flaps_->book().Counts(now_ns), .own = {}, .gone = {}};
+    for (const control::GoneLink& link : link_flaps_->gone().All(now_ns))
       counts.gone.push_back({link, 1e-9 * static_cast<double>(now_ns - link.left_ns)});
     for (const Nic& nic : nics_) {
       if (const auto own = counts.by_end.find(nic.config.name); own != counts.by_end.end())
@@ -626,6 +629,10 @@ absl::StatusOr<v1::ClockReply> Agent::Clock() {
     nic_clocks_->Fill(reply);
     return absl::StatusOr<v1::ClockReply>(std::move(reply));
   });
+}
+
+absl::StatusOr<metrics::PathTotals> Agent::PathTotals() {
+  return loop_->Call<metrics::PathTotals>([this] { return absl::StatusOr<metrics::PathTotals>(totals_->Make()); });
 }
 
 }  // namespace cw::agent

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What metrics show of all paths together.
+#include "userspace/agent/paths/totals.h"
+
 #include <bit>
 #include <ctime>
-
-#include "userspace/agent/agent.h"
 
 namespace cw::agent {
 namespace {
@@ -29,38 +28,38 @@ metrics::FlowCounts CountsOf(const cw_flow& record) {
 }  // namespace
 
 // NICs and the addresses of a peer are listed in the same order on all hosts: equal places are one rail.
-metrics::NicDelays* Agent::DelaysOf(const PairState& pair) {
-  const auto rail = peer_names_.rails.find(pair.key.remote);
+metrics::NicDelays* Totals::DelaysOf(const PairState& pair) {
+  const auto rail = names_.rails.find(pair.key.remote);
   for (size_t i = 0; i < nics_.size(); ++i) {
     if (nics_[i].ifindex != pair.ifindex) continue;
-    return &delays_.Of(nics_[i].config.name, rail != peer_names_.rails.end() && rail->second == i);
+    return &delays_.Of(nics_[i].config.name, rail != names_.rails.end() && rail->second == i);
   }
   return nullptr;
 }
 
-metrics::NicFlows* Agent::FlowsOf(const Addr& local) {
-  for (const Nic& nic : nics_) {
-    if (nic.address == local) return &nic_flows_[nic.config.name];
+metrics::NicFlows* Totals::FlowsOf(const Addr& local) {
+  for (const NicState& nic : nics_) {
+    if (nic.address == local) return &flows_[nic.config.name];
   }
   return nullptr;
 }
 
 // flow.tx.flow: the record at the reading before. What flows did before this agent looked first is not its to count.
-void Agent::CountReceived(const FlowKey& key, const FlowEntry& flow, const cw_flow& now, bool added) {
+void Totals::CountReceived(const FlowKey& key, const FlowEntry& flow, const cw_flow& now, bool added) {
   if (added && !received_read_) return;
   if (metrics::NicFlows* sums = FlowsOf(key.dst); sums != nullptr)
     sums->received.AddGrowth(added ? metrics::FlowCounts{} : CountsOf(flow.tx.flow), CountsOf(now));
 }
 
-metrics::NicPaths Agent::CountPathsOf(const Nic& nic) {
+metrics::NicPaths Totals::CountPathsOf(const NicState& nic) {
   metrics::NicPaths out{.nic = nic.config.name};
   for (const auto& [index, pair] : pairs_) {
     if (pair->ifindex != nic.ifindex) continue;
-    const probe::SlotTable& slots = engine_->mesh().slots(index);
+    const probe::SlotTable& slots = mesh_.slots(index);
     uint16_t living = 0;
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
       if (slots.port(s) == 0) continue;
-      const uint8_t state = probe::Load(dataplane_->pairs()[index].slot[s].state);
+      const uint8_t state = probe::Load(store_.At(index)->slot[s].state);
       const bool paused = pair->slot[s].silence && pair->slot[s].silence->watch.verdict() == control::Silence::kPaused;
       out.up += state == CW_SLOT_UP;
       out.suspect += state == CW_SLOT_SUSPECT;
@@ -79,19 +78,15 @@ metrics::NicPaths Agent::CountPathsOf(const Nic& nic) {
   return out;
 }
 
-metrics::PathTotals Agent::MakePathTotals() {
+metrics::PathTotals Totals::Make() {
   const double before_s = ThreadCpuSeconds();
   metrics::PathTotals out;
-  for (const Nic& nic : nics_) out.nics.push_back(CountPathsOf(nic));
+  for (const NicState& nic : nics_) out.nics.push_back(CountPathsOf(nic));
   out.delays = delays_;
-  out.flows = nic_flows_;
-  totals_cpu_s_ += ThreadCpuSeconds() - before_s;
-  out.loop_cpu_s = totals_cpu_s_;
+  out.flows = flows_;
+  cpu_s_ += ThreadCpuSeconds() - before_s;
+  out.loop_cpu_s = cpu_s_;
   return out;
-}
-
-absl::StatusOr<metrics::PathTotals> Agent::PathTotals() {
-  return loop_->Call<metrics::PathTotals>([this] { return absl::StatusOr<metrics::PathTotals>(MakePathTotals()); });
 }
 
 }  // namespace cw::agent
