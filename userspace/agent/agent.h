@@ -105,6 +105,7 @@ class Jobs;
 class LabelBook;
 class LinkFlaps;
 class NicClocks;
+class PathsView;
 class PeerMail;
 class RdmaWatch;
 class Totals;
@@ -333,8 +334,6 @@ class Agent final : public api::AgentView {
   void OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict);
   void JudgeStalls(int64_t now_ns);
   void WatchPeers(int64_t now_ns);
-  // Those that lose packets, by their probes or by the flows' acknowledgements.
-  uint16_t LossySlots(const PairState& pair) const;
   void OnStall(PairState& pair, const control::DataStall::Verdict& verdict);
   int LeavePath(PairState& pair, uint8_t slot, std::optional<uint16_t> steered_to = std::nullopt);
   bool IsMute(const PairState& pair, uint8_t slot) const;
@@ -543,10 +542,8 @@ class Agent final : public api::AgentView {
   void OpenPaths();
   void OpenClocks();
   void OpenInsight();
+  void OpenViews();
   void Locate(const rdma::QpInfo& qp, api::v1::CollectiveQp& out);
-
-  // uplink_paths.cc
-  void AddPathsSeen(PairState& pair, int64_t now_ns, int seconds, std::vector<uplink::PathSeen>& out);
 
   // why.cc
   absl::StatusOr<api::v1::WhyReply> MakeWhyFlow(const std::string& id);
@@ -560,20 +557,15 @@ class Agent final : public api::AgentView {
   api::v1::StatusReply MakeStatus();
   void AddNics(api::v1::StatusReply& reply);
   void AddPeers(api::v1::StatusReply& reply, int64_t now_ns);
-  void CountPaths(const PairState& pair, api::v1::PeerStatus& peer, api::v1::PathCounts& counts);
   void AddFlowCounts(api::v1::StatusReply& reply);
   void AddProber(api::v1::StatusReply& reply);
   void AddCounters(api::v1::StatusReply& reply);
   api::v1::DoctorReply MakeDoctor();
-  api::v1::PathsReply MakePaths(const api::v1::PathsRequest& request);
-  api::v1::Pair MakePair(PairState& pair, int64_t now_ns);
-  api::v1::Path MakePath(PairState& pair, uint8_t slot, int64_t now_ns);
   api::v1::QpsReply MakeQps(const api::v1::QpsRequest& request);
   api::v1::Flow MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns);
   void AddNames(const Addr& local, const rdma::QpInfo* qp, api::v1::Flow& out) const;
   void AddDatagramOwner(const Addr& local, uint32_t qpn, api::v1::Flow& out) const;
   void AddSteering(const FlowEntry& flow, int64_t now_ns, api::v1::Flow& out);
-  api::v1::FabricHashing Hashing() const;
 
   void Log(telemetry::Event event);
   // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
@@ -694,6 +686,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Gaps> gaps_;
   std::unique_ptr<Jobs> jobs_;
   std::unique_ptr<Chunks> chunks_;
+  std::unique_ptr<PathsView> paths_view_;
   std::unique_ptr<RdmaWatch> rdma_watch_;  // a thread of its own, which posts to loop_
 
   std::unique_ptr<api::Server> server_;  // last: ends before what it serves

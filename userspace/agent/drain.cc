@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/views/paths_view.h"
 #include "userspace/api/path_ref.h"
 #include "userspace/model/counted.h"
 
@@ -254,7 +255,7 @@ absl::StatusOr<DrainEntry> Agent::MakeDrain(const v1::DrainRequest& request) {
   drain.until_ns = EndNs(request.for_s(), MonotonicNs());
   drain.now = request.now();
   if (drain.kind == DrainKind::kPath) {
-    const v1::PathsReply paths = MakePaths({});
+    const v1::PathsReply paths = paths_view_->All({});
     const absl::StatusOr<api::PathRef> path = api::ResolvePath(paths, drain.what);
     if (absl::IsUnimplemented(path.status())) return absl::NotFoundError(path.status().message());
     if (!path.ok()) return path.status();

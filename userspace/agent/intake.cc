@@ -145,7 +145,7 @@ void Agent::UpdateDamping(PairState& pair) {
 }
 
 void Agent::PublishBlocked(PairState& pair) {
-  const uint16_t lossy = LossySlots(pair);
+  const uint16_t lossy = LossySlots(pair, MonotonicNs());
   const auto blocked = static_cast<uint16_t>(pair.damped | pair.drained | lossy | (pair.blind ? 0xffff : 0));
   if (blocked == pair.blocked) return;
   pair.blocked = blocked;

@@ -69,12 +69,6 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
   if (verdict.lossy) MoveOwnersOff(pair, verdict.slot, Capability::kLoss);
 }
 
-uint16_t Agent::LossySlots(const PairState& pair) const {
-  const uint16_t by_probes = pair.loss == nullptr ? uint16_t{0} : pair.loss->lossy();
-  const uint16_t by_data = pair.stalls == nullptr ? uint16_t{0} : pair.stalls->KeptFree(MonotonicNs());
-  return by_probes | by_data;
-}
-
 void Agent::JudgeStalls(int64_t now_ns) {
   std::map<uint32_t, std::vector<control::DataFlow>> flows;
   for (auto& [key, flow] : flows_.sent) {

@@ -112,7 +112,7 @@ void Agent::SendOrders(const std::vector<rdma::QpInfo>& qps, const std::vector<r
 void Agent::StepOwnerMoves() {
   moves_.ExpireOverdue(MonotonicNs());
   for (auto& [index, pair] : pairs_) {
-    const uint16_t lossy = LossySlots(*pair);
+    const uint16_t lossy = LossySlots(*pair, MonotonicNs());
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
       if (probe::Load(dataplane_->pairs()[index].slot[s].state) == CW_SLOT_DEAD || IsMute(*pair, s)) {
         MoveOwnersOff(*pair, s, Capability::kFailover, /*again=*/true);

@@ -31,6 +31,7 @@
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/agent/rules_of_config.h"
+#include "userspace/agent/views/paths_view.h"
 #include "userspace/control/breaker.h"
 #include "userspace/control/returns.h"
 #include "userspace/dataplane/link_news.h"
@@ -404,6 +405,7 @@ absl::Status Agent::OpenProbes() {
   OpenPaths();
   if (absl::Status status = ConfigurePairs(); !status.ok()) return status;
   OpenInsight();
+  OpenViews();
   return loop_->AddFd(engine_->icmp_fd(), [this] {
     engine_->OnIcmpReadable(NowNs());
     ScheduleTick();
@@ -430,6 +432,16 @@ void Agent::OpenPaths() {
           .read_probes = [this] { ReadProbes(); },
           .damp_anew = damp_anew,
           .after = [this](absl::Duration delay, std::function<void()> then) { loop_->After(delay, std::move(then)); }});
+}
+
+// Answers to those who ask.
+void Agent::OpenViews() {
+  paths_view_ = std::make_unique<PathsView>(
+      pairs_, nics_, flows_, engine_->mesh(), *store_, *link_flaps_, *clock_, monotonic_,
+      PathsView::Asks{.discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
+                      .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
+                      .acts = [this] { return modes_->ActsAtAll(); },
+                      .dscp_configured = [this] { return options_.config.probe.dscp.has_value(); }});
 }
 
 // Fleet time, by the name that the peers know this host by.

@@ -8,20 +8,19 @@
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/certificates.h"
-#include "userspace/agent/flap_watch.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/fleet_clock/clock_view.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/insight/jobs.h"
-#include "userspace/agent/links_view.h"
 #include "userspace/agent/memory_lock.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/placement.h"
-#include "userspace/agent/view_words.h"
+#include "userspace/agent/views/paths_view.h"
+#include "userspace/agent/views/view_words.h"
 #include "userspace/host/doctor.h"
 #include "userspace/rights/rights.h"
 
@@ -34,38 +33,8 @@ namespace v1 = api::v1;
 
 double AgoS(int64_t now_ns, int64_t then_ns) { return then_ns == 0 ? -1 : static_cast<double>(now_ns - then_ns) / 1e9; }
 
-void Fill(const telemetry::Sketch& sketch, v1::Delay* out) {
-  out->set_samples(sketch.count());
-  if (sketch.count() == 0) return;
-  out->set_min_ns(static_cast<double>(sketch.min_ns()));
-  out->set_p50_ns(sketch.QuantileNs(0.5));
-  out->set_p99_ns(sketch.QuantileNs(0.99));
-  out->set_max_ns(static_cast<double>(sketch.max_ns()));
-  out->set_mean_ns(sketch.MeanNs());
-}
-
 std::string ReasonText(uint8_t reason) {
   return reason == CW_MOVE_NONE ? "" : std::string(MoveReasonName(static_cast<MoveReason>(reason)));
-}
-
-bool IsPaused(const SlotState& slot) {
-  return slot.silence && slot.silence->watch.verdict() == control::Silence::kPaused;
-}
-
-void FillWindow(const telemetry::PathDelay& forward, const telemetry::PathDelay& reverse, int64_t now_ns, int seconds,
-                v1::PathWindow* out) {
-  const telemetry::DelayWindow ahead = forward.Window(now_ns, seconds);
-  const telemetry::DelayWindow back = reverse.Window(now_ns, seconds);
-  out->set_seconds(static_cast<uint32_t>(seconds));
-  out->set_sent(ahead.sent);
-  out->set_answered(ahead.answered);
-  out->set_loss(ahead.Loss());
-  Fill(ahead.owd, out->mutable_forward());
-  Fill(back.owd, out->mutable_reverse());
-  Fill(ahead.queueing, out->mutable_queueing_forward());
-  Fill(back.queueing, out->mutable_queueing_reverse());
-  out->set_jitter_forward_ns(ahead.jitter_ns);
-  out->set_jitter_reverse_ns(back.jitter_ns);
 }
 
 void AddFlowRecord(const cw_flow& record, v1::Flow& out) {
@@ -84,33 +53,6 @@ void AddFlowRecord(const cw_flow& record, v1::Flow& out) {
 }
 
 }  // namespace
-
-// The worst of all pairs: steering rests on ports alone choosing the path.
-v1::FabricHashing Agent::Hashing() const {
-  probe::Hashing worst = probe::Hashing::kUnknown;
-  const auto rank = [](probe::Hashing hashing) {
-    switch (hashing) {
-      case probe::Hashing::kUnknown:
-        return 0;
-      case probe::Hashing::kSinglePath:
-        return 1;
-      case probe::Hashing::kPorts:
-        return 2;
-      case probe::Hashing::kTtl:
-        return 3;
-      case probe::Hashing::kQpn:
-        return 4;
-      case probe::Hashing::kSprayed:
-        return 5;
-    }
-    return 0;
-  };
-  for (const auto& [index, pair] : pairs_) {
-    const probe::Discovery* discovery = engine_->discovery(index);
-    if (discovery != nullptr && rank(discovery->hashing()) > rank(worst)) worst = discovery->hashing();
-  }
-  return ToApi(worst);
-}
 
 v1::StatusReply Agent::MakeStatus() {
   const int64_t now_ns = MonotonicNs();
@@ -139,7 +81,7 @@ v1::StatusReply Agent::MakeStatus() {
   reply.set_report_file(options_.config.log.report_file);
   reply.set_observations_file(options_.config.log.observations_file);
   reply.set_data_age_s(AgoS(now_ns, newest_data_ns_));
-  reply.set_hashing(Hashing());
+  reply.set_hashing(paths_view_->Hashing());
   reply.set_cpu_percent(meter_.TotalPercent());
   reply.set_cpu_process_percent(meter_.ProcessPercent());
   reply.set_rss_bytes(ResourceMeter::RssBytes());
@@ -183,7 +125,7 @@ void Agent::AddPeers(v1::StatusReply& reply, int64_t now_ns) {
     const bool newer = ago_s >= 0 && (peer.last_reply_ago_s() < 0 || ago_s < peer.last_reply_ago_s());
     if (peer.pairs() == 1 || newer) peer.set_last_reply_ago_s(ago_s);
     AddCause(causes_->book().Of(pair->key), peer);
-    CountPaths(*pair, peer, *reply.mutable_paths());
+    paths_view_->Count(*pair, peer, *reply.mutable_paths());
     const probe::Discovery* discovery = engine_->discovery(index);
     if (discovery != nullptr && pair->table_seen && !discovery->table().valid) {
       reply.set_moves_frozen(true);
@@ -197,31 +139,6 @@ void Agent::AddPeers(v1::StatusReply& reply, int64_t now_ns) {
     }
   }
   for (auto& [name, peer] : peers) *reply.add_peers() = std::move(peer);
-}
-
-void Agent::CountPaths(const PairState& pair, v1::PeerStatus& peer, v1::PathCounts& counts) {
-  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    if (engine_->mesh().slots(pair.index).port(s) == 0) continue;
-    peer.set_paths(peer.paths() + 1);
-    switch (StateOf(probe::Load(dataplane_->pairs()[pair.index].slot[s].state))) {
-      case v1::PATH_STATE_NEW:
-        counts.set_new_(counts.new_() + 1);
-        break;
-      case v1::PATH_STATE_DEAD:
-        IsPaused(pair.slot[s]) ? counts.set_paused(counts.paused() + 1) : counts.set_dead(counts.dead() + 1);
-        break;
-      case v1::PATH_STATE_UP:
-        counts.set_up(counts.up() + 1);
-        peer.set_paths_live(peer.paths_live() + 1);
-        break;
-      case v1::PATH_STATE_SUSPECT:
-        counts.set_suspect(counts.suspect() + 1);
-        peer.set_paths_live(peer.paths_live() + 1);
-        break;
-      default:
-        break;
-    }
-  }
 }
 
 void Agent::AddFlowCounts(v1::StatusReply& reply) {
@@ -291,7 +208,7 @@ v1::DoctorReply Agent::MakeDoctor() {
                                                                            : "generic",
                           nic.note});
   }
-  input.hashing = HostHashing(Hashing());
+  input.hashing = HostHashing(paths_view_->Hashing());
   input.prober_realtime = prober_stats_.realtime;
   input.certificates = LookAtCertificates(options_.config.api);
   input.no_qp_moments = no_qp_monitor_;
@@ -307,84 +224,6 @@ v1::DoctorReply Agent::MakeDoctor() {
     out->set_result(ToApi(check.result));
     out->set_seen(check.seen);
     out->set_todo(check.todo);
-  }
-  return reply;
-}
-
-v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
-  const cw_slot& shared = dataplane_->pairs()[pair.index].slot[s];
-  const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
-  const probe::Discovery* discovery = engine_->discovery(pair.index);
-  const uint16_t port = slots.port(s);
-  SlotState& state = pair.slot[s];
-  v1::Path path;
-  path.set_slot(s);
-  path.set_reverse_slot(s);
-  path.set_udp_port(port);
-  if (const probe::Hops* hops = discovery->HopsOf(port); hops != nullptr) {
-    for (const Addr& hop : *hops) path.add_hops(hop.is_zero() ? "*" : hop.ToString());
-  }
-  path.set_state(StateOf(probe::Load(shared.state)));
-  if (path.state() == v1::PATH_STATE_DEAD && IsPaused(state)) path.set_state(v1::PATH_STATE_PAUSED);
-  path.set_assignable(slots.is_path(s) && (pair.blocked >> s & 1) == 0);
-  path.set_lossy((LossySlots(pair) >> s & 1) != 0);
-  path.set_damped((pair.damped >> s & 1) != 0);
-  path.set_drained((pair.drained >> s & 1) != 0);
-  path.set_native(!slots.is_path(s));
-  for (const probe::Path& known : discovery->table().paths) {
-    if (known.port == port) path.set_age_s(AgoS(NowNs(), known.verified_ns));
-  }
-  for (const auto& [key, flow] : flows_.sent) {
-    if (flow.tx.pair == pair.index && flow.SlotOfPackets(modes_->ActsAtAll()) == s) path.set_flows(path.flows() + 1);
-  }
-  if (state.forward.BaseNs() != INT64_MAX) path.set_base_forward_ns(static_cast<double>(state.forward.BaseNs()));
-  if (state.reverse.BaseNs() != INT64_MAX) path.set_base_reverse_ns(static_cast<double>(state.reverse.BaseNs()));
-  path.set_longer_forward_ns(pair.clock_paths.LongerThereNs(s));
-  path.set_longer_reverse_ns(pair.clock_paths.LongerBackNs(s));
-  path.set_clock_left_out_forward((pair.clock_paths.choice().there_left_out >> s & 1) != 0);
-  path.set_clock_left_out_reverse((pair.clock_paths.choice().back_left_out >> s & 1) != 0);
-  for (int seconds : telemetry::kWindowsS)
-    FillWindow(state.forward, state.reverse, now_ns, seconds, path.add_windows());
-  path.set_deaths(probe::Load(shared.deaths));
-  path.set_misses(probe::Load(shared.misses));
-  path.set_last_change_ago_s(AgoS(NowNs(), static_cast<int64_t>(probe::Load(shared.changed_ns))));
-  return path;
-}
-
-v1::Pair Agent::MakePair(PairState& pair, int64_t now_ns) {
-  v1::Pair out;
-  const probe::Discovery* discovery = engine_->discovery(pair.index);
-  out.set_index(pair.index);
-  for (const Nic& nic : nics_) {
-    if (nic.ifindex == pair.ifindex) out.set_nic(nic.config.name);
-  }
-  out.set_local_address(pair.key.local.ToString());
-  out.set_peer(pair.peer);
-  out.set_remote_address(pair.key.remote.ToString());
-  out.set_active(pair.active);
-  out.set_interval_s(static_cast<double>(engine_->IntervalNs(pair.index)) / 1e9);
-  out.set_last_reply_ago_s(AgoS(now_ns, pair.last_reply_ns));
-  out.set_dscp(engine_->mesh().dscp(pair.index));
-  out.set_dscp_from(options_.config.probe.dscp ? "configured" : pair.flow_class.dscp() ? "flows" : "default");
-  bool known = true;
-  for (const probe::Path& path : discovery->table().paths) known = known && path.known;
-  out.set_table(!pair.table_seen ? "discovering" : !discovery->table().valid ? "invalid" : known ? "valid" : "unknown");
-  out.set_hashing(ToApi(discovery->hashing()));
-  const int64_t local_ns = NowNs();
-  *out.mutable_clock() = agent::ToApi(pair.EstimateAt(local_ns), local_ns);
-  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    if (engine_->mesh().slots(pair.index).port(s) != 0) *out.add_paths() = MakePath(pair, s, now_ns);
-  }
-  return out;
-}
-
-v1::PathsReply Agent::MakePaths(const v1::PathsRequest& request) {
-  v1::PathsReply reply;
-  const int64_t now_ns = MonotonicNs();
-  for (auto& [index, pair] : pairs_) {
-    if (!request.remote().empty() && request.remote() != pair->peer && request.remote() != pair->key.remote.ToString())
-      continue;
-    *reply.add_pairs() = MakePair(*pair, now_ns);
   }
   return reply;
 }
@@ -419,7 +258,7 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   out.set_reverts_s(deadlines_.FlowSecondsLeft(key, now_ns));
   if (!flow.received) {
     out.set_port_from(rdma::PortFromName(rdma::PortFrom::kPackets));
-    Fill(flow.owd.Merged(), out.mutable_owd());
+    FillDelay(flow.owd.Merged(), out.mutable_owd());
     AddCause(causes_->book().Of(PairKey{local, remote}, key), out);
     gaps_->Fill(key, now_ns, out);
   }
@@ -504,23 +343,15 @@ absl::StatusOr<v1::DoctorReply> Agent::Doctor() {
 }
 
 absl::StatusOr<v1::PathsReply> Agent::Paths(const v1::PathsRequest& request) {
-  return loop_->Call<v1::PathsReply>([this, request] { return absl::StatusOr<v1::PathsReply>(MakePaths(request)); });
+  return loop_->Call<v1::PathsReply>(
+      [this, request] { return absl::StatusOr<v1::PathsReply>(paths_view_->All(request)); });
 }
 
 absl::StatusOr<v1::LinksReply> Agent::Links(uint32_t window_s) {
   absl::StatusOr<v1::PathsReply> paths = Paths({});
   if (!paths.ok()) return paths.status();
-  const absl::StatusOr<LinkPast> flaps = loop_->Call<LinkPast>([this]() -> absl::StatusOr<LinkPast> {
-    const int64_t now_ns = MonotonicNs();
-    LinkPast counts{.by_end = link_flaps_->book().Counts(now_ns), .own = {}, .gone = {}};
-    for (const control::GoneLink& link : link_flaps_->gone().All(now_ns))
-      counts.gone.push_back({link, 1e-9 * static_cast<double>(now_ns - link.left_ns)});
-    for (const Nic& nic : nics_) {
-      if (const auto own = counts.by_end.find(nic.config.name); own != counts.by_end.end())
-        counts.own[nic.address.ToString()] = own->second;
-    }
-    return counts;
-  });
+  const absl::StatusOr<LinkPast> flaps =
+      loop_->Call<LinkPast>([this] { return absl::StatusOr<LinkPast>(paths_view_->PastOfLinks()); });
   if (!flaps.ok()) return flaps.status();
   return MakeLinks(*paths, window_s, *flaps);
 }
@@ -610,7 +441,7 @@ void Agent::Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) {
   const uint8_t slot = flow->second.PathSlot();
   if (pair == nullptr || slot >= CW_MAX_SLOTS) return;
   out.set_slot(slot);
-  *out.mutable_hops() = MakePath(*pair, slot, MonotonicNs()).hops();
+  *out.mutable_hops() = paths_view_->Path(*pair, slot).hops();
 }
 
 absl::StatusOr<v1::ListJobsReply> Agent::ListJobs(const v1::ListJobsRequest& request) {
@@ -633,6 +464,11 @@ absl::StatusOr<v1::ClockReply> Agent::Clock() {
 
 absl::StatusOr<metrics::PathTotals> Agent::PathTotals() {
   return loop_->Call<metrics::PathTotals>([this] { return absl::StatusOr<metrics::PathTotals>(totals_->Make()); });
+}
+
+absl::StatusOr<std::vector<uplink::PathSeen>> Agent::PathsSeen(int seconds) {
+  return loop_->Call<std::vector<uplink::PathSeen>>(
+      [this, seconds] { return absl::StatusOr<std::vector<uplink::PathSeen>>(paths_view_->Seen(seconds)); });
 }
 
 }  // namespace cw::agent

@@ -8,6 +8,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/placement.h"
+#include "userspace/agent/views/paths_view.h"
 #include "userspace/control/explain.h"
 
 namespace cw::agent {
@@ -85,7 +86,7 @@ void AddEvents(const std::vector<v1::Event>& events, Fits fits, v1::WhyReply& re
 v1::WhyPath Agent::MakeWhyPathOf(PairState& pair, uint8_t slot) {
   const int64_t now_ns = MonotonicNs();
   v1::WhyPath out;
-  const v1::Pair whole = MakePair(pair, now_ns);
+  const v1::Pair whole = paths_view_->Pair(pair);
   out.set_nic(whole.nic());
   out.set_peer(whole.peer());
   out.set_remote_address(whole.remote_address());

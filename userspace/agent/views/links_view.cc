@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/links_view.h"
+#include "userspace/agent/views/links_view.h"
 
 #include <algorithm>
 #include <cmath>

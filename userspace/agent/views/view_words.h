@@ -11,6 +11,7 @@
 #include "userspace/model/names.h"
 #include "userspace/probe/self_test.h"
 #include "userspace/telemetry/event_log.h"
+#include "userspace/telemetry/sketch.h"
 
 namespace cw::agent {
 
@@ -22,5 +23,6 @@ api::v1::FabricHashing ToApi(probe::Hashing hashing);
 host::Hashing HostHashing(api::v1::FabricHashing hashing);
 api::v1::Check::Result ToApi(host::Check::Result result);
 api::v1::Event ToApi(const telemetry::Event& event);
+void FillDelay(const telemetry::Sketch& sketch, api::v1::Delay* out);
 
 }  // namespace cw::agent

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/view_words.h"
+#include "userspace/agent/views/view_words.h"
 
 #include "maps/abi.h"
 
@@ -133,6 +133,16 @@ v1::Event ToApi(const telemetry::Event& event) {
     evidence->set_value(value);
   }
   return out;
+}
+
+void FillDelay(const telemetry::Sketch& sketch, api::v1::Delay* out) {
+  out->set_samples(sketch.count());
+  if (sketch.count() == 0) return;
+  out->set_min_ns(static_cast<double>(sketch.min_ns()));
+  out->set_p50_ns(sketch.QuantileNs(0.5));
+  out->set_p99_ns(sketch.QuantileNs(0.99));
+  out->set_max_ns(static_cast<double>(sketch.max_ns()));
+  out->set_mean_ns(sketch.MeanNs());
 }
 
 }  // namespace cw::agent
