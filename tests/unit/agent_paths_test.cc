@@ -46,7 +46,8 @@ class LinkFlapsPart : public ::testing::Test {
     verdict.witness = CW_SLOT_NONE;
     verdict.ns = static_cast<uint64_t>(clock_.NowNs());
     verdict.silence_ns = kSecond / 100;
-    host_.pair().slot[slot].silence.emplace().verdict = verdict;
+    host_.pair().slot[slot].silence =
+        SilentPath{.watch = {clock_.NowNs(), 0}, .verdict = verdict, .damping = control::PathDamping()};
     flaps.Blame(host_.pair(), verdict);
   }
   // Ticks until no death is open any more.
@@ -90,7 +91,7 @@ TEST_F(LinkFlapsPart, ALinkThatTakesItsPathDownAgainAndAgainIsToldAndKeptFree) {
     flaps.Answered(host_.pair(), 1, clock_.NowNs());
     host_.pair().slot[1].silence.reset();
     host_.pair().slot[1].answered_ns = clock_.NowNs();
-    clock_.Advance(5 * kSecond);
+    clock_.Advance(kSecond);
   }
   ASSERT_THAT(host_.events.all, SizeIs(1));
   EXPECT_EQ(host_.events.all[0].type, "link");

@@ -97,6 +97,7 @@ struct ReturnPlace;
 
 namespace cw::agent {
 
+class Carriers;
 class Causes;
 class Chunks;
 class ClockKeeper;
@@ -381,21 +382,6 @@ class Agent final : public api::AgentView {
   void TellOfNics(const control::NicStep& step, bool acts);
   void AddNicFailover(const Nic& nic, api::v1::NicStatus& out);
 
-  // carriers.cc: what the kernel and RDMA devices say of our own NICs' links
-  absl::Status OpenCarriers();
-  void OnLinkNews();
-  void LookAtCarriers();
-  void LookAtCarrier(Nic& nic);
-  void LookAtMtu(Nic& nic);
-  void LookForItsReturn(Nic& nic);
-  void StartAnew(telemetry::Event why);
-  static bool IsThere(const config::NicConfig& nic);
-  void CountCarrierLosses(Nic& nic, uint64_t losses);
-  void OnRdmaPort(const std::string& netdev, bool up);
-  void TellOfLink(Nic& nic, const char* witness, uint64_t losses);
-  Nic* NicOf(const PairState& pair);
-  bool LostCarrier(const PairState& pair, const cw_ev_slot& verdict);
-
   // queues.cc
   void LookAtQueues();
 
@@ -539,6 +525,9 @@ class Agent final : public api::AgentView {
   api::v1::DrainsReply MakeDrains();
   void KeepDrains();
 
+  absl::Status OpenCarriers();
+  void StartAnew(telemetry::Event why);
+  static bool IsThere(const config::NicConfig& nic);
   void OpenPaths();
   void OpenClocks();
   void OpenInsight();
@@ -644,6 +633,7 @@ class Agent final : public api::AgentView {
   TailBook tails_;
   bool silence_ticking_ = false;
   uint32_t class_token_ = 0;
+  std::unique_ptr<Carriers> carriers_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
   struct {
     absl::flat_hash_map<FlowKey, control::RerollWatch> watched;

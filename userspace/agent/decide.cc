@@ -12,6 +12,7 @@
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/placement.h"
 #include "userspace/commandline/sd_notify.h"
@@ -231,7 +232,7 @@ void Agent::EverySecond() {
   }
   DropMetWishes();
   link_flaps_->Keep();
-  LookAtCarriers();
+  carriers_->LookAtAll();
   RunDeadlines();
   ExpireDryDeaths();
   causes_->Judge(now_ns, ring_losses_);

@@ -3,6 +3,7 @@
 // What the agent knows of one of this host's NICs. Thread rule: the agent's loop.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -44,5 +45,11 @@ struct NicState {
 };
 
 using NicTable = std::vector<NicState>;  // in the order of the configuration
+
+// nullptr: none of ours.
+inline NicState* NicOf(NicTable& nics, uint32_t ifindex) {
+  const auto nic = std::find_if(nics.begin(), nics.end(), [&](const NicState& n) { return n.ifindex == ifindex; });
+  return nic == nics.end() ? nullptr : &*nic;
+}
 
 }  // namespace cw::agent

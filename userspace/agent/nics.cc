@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/peer_mail.h"
 #include "userspace/dataplane/netdev.h"
 
@@ -69,7 +70,7 @@ std::vector<control::NicPair> Agent::LookAtNicPairs() {
   // News may be held back, and asking for counts takes the lock of all network devices.
   for (Nic& nic : nics_) {
     const absl::StatusOr<bool> up = dataplane::LinkUp(nic.config.name);
-    if (up.ok() && *up != nic.carrier) LookAtCarrier(nic);
+    if (up.ok() && *up != nic.carrier) carriers_->LookAt(nic);
   }
   std::vector<control::NicPair> view;
   for (const auto& [index, pair] : pairs_) {

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/peer_mail.h"
 
@@ -89,7 +90,7 @@ void Agent::TellSilence(PairState& pair, uint8_t s) {
   const cw_ev_slot& verdict = silent.verdict;
   const bool dead = silent.watch.verdict() == control::Silence::kDead;
   const bool was_dead = silent.told_dead;
-  silent.own_link = dead && LostCarrier(pair, verdict);
+  silent.own_link = dead && carriers_->Lost(pair, verdict);
   telemetry::Event event{.type = "path",
                          .severity = dead ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,
                          .peer = pair.peer,

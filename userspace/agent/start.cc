@@ -26,6 +26,7 @@
 #include "userspace/agent/link_file.h"
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/nic_address.h"
+#include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/totals.h"
@@ -300,6 +301,36 @@ void Agent::RenewLease() {
   const uint64_t until =
       lease == absl::ZeroDuration() ? 0 : jiffies_->AtNs(MonotonicNs() + absl::ToInt64Nanoseconds(lease));
   maps::CtlView::Store(dataplane_->ctl()[0].lease_jiffies, until);
+}
+
+absl::Status Agent::OpenCarriers() {
+  carriers_ = std::make_unique<Carriers>(
+      nics_, *link_flaps_, *clock_, monotonic_, journal_,
+      Carriers::Asks{.read = metrics::ReadLink,
+                     .ifindex_of = dataplane::IfindexOf,
+                     .is_there = IsThere,
+                     .helped = [this] { return nic_failover_ != nullptr && modes_->Acts(Capability::kNic); },
+                     .changed =
+                         [this] {
+                           if (nic_failover_ != nullptr) WatchNics();
+                         },
+                     .start_anew = [this](telemetry::Event why) { StartAnew(std::move(why)); }});
+  carriers_->LookAtAll();
+  absl::StatusOr<std::unique_ptr<dataplane::LinkNews>> news = dataplane::LinkNews::Open();
+  if (!news.ok()) {
+    spdlog::warn("carriers of NICs are looked at once a second only: {}", std::string(news.status().message()));
+    return absl::OkStatus();
+  }
+  link_news_ = *std::move(news);
+  return loop_->AddFd(link_news_->fd(), [this] { carriers_->OnNews(link_news_->Take()); });
+}
+
+// What the service's Restart= is for; programs, maps and flows stay as they are.
+void Agent::StartAnew(telemetry::Event why) {
+  if (starts_anew_) return;
+  starts_anew_ = true;
+  Log(std::move(why));
+  loop_->Stop();
 }
 
 // With an address that the next start would find.

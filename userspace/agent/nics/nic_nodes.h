@@ -16,7 +16,8 @@ namespace cw::agent {
 
 class NicNode {
  public:
-  // How far a stamp that was converted may be off: the peers rest their bounds on it. A tie that is worse gives no line.
+  // How far a stamp that was converted may be off: the peers rest their bounds on it. A tie that is worse gives no
+  // line.
   static constexpr int64_t kMostBoundNs = 100'000;
   static constexpr int64_t kPeriodNs = 100'000'000;  // between looks, within which two clocks part by 25 µs at most
   static constexpr int64_t kLineNs = 2'000'000'000;  // a line is good for so long without an agent
