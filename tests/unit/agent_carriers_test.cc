@@ -63,6 +63,7 @@ class CarriersPart : public ::testing::Test {
 
 TEST_F(CarriersPart, ALossIsToldOnceAndCountedOnceThoughTheStateIsAheadOfTheCount) {
   Read(false, 5);
+  EXPECT_EQ(Outages(), 1u);
   Read(false, 6);
   ASSERT_THAT(host_.events.all, SizeIs(1));
   EXPECT_THAT(host_.events.all[0].text, HasSubstr("NIC eth0: its link is down, it has no carrier"));

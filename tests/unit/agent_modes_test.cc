@@ -6,7 +6,9 @@
 
 #include <filesystem>
 
+#include "tests/unit/agent_fakes.h"
 #include "tests/unit/time_units.h"
+#include "userspace/agent/lease.h"
 
 namespace cw::agent {
 namespace {
@@ -119,6 +121,57 @@ TEST_F(ModesPart, ACapabilityIsSwitchedByItselfAndStaysSwitchedInAnotherMode) {
   EXPECT_TRUE(modes_.Observes(Capability::kBalance));
   balance->set_capability("nothing");
   EXPECT_TRUE(absl::IsInvalidArgument(modes_.Set(kAnn, request).status()));
+}
+
+// A kernel of 250 Hz that booted with the clock.
+class LeasePart : public ::testing::Test {
+ protected:
+  cw_ctl ctl_{};
+  ManualClock now_{100 * kSecond};
+  RecordedEvents events_;
+  Lease lease_{ctl_,
+               {.at = [](int64_t ns) { return static_cast<uint64_t>(ns / 4'000'000); },
+                .ns = [](uint64_t jiffies) { return static_cast<int64_t>(jiffies) * 4'000'000; }},
+               now_};
+  const Lease::Flows flows_{.steered = [] { return size_t{3}; }, .went_home = [] { return uint64_t{5}; }};
+};
+
+TEST_F(LeasePart, IsRenewedFromNowAndZeroNeverEnds) {
+  lease_.Renew(absl::Seconds(10));
+  EXPECT_EQ(ctl_.lease_jiffies, 110u * 250);
+  now_.Advance(4 * kSecond);
+  EXPECT_DOUBLE_EQ(lease_.LeftS(), 6);
+  lease_.Renew(absl::ZeroDuration());
+  EXPECT_EQ(ctl_.lease_jiffies, 0u);
+  EXPECT_EQ(lease_.LeftS(), 0);
+}
+
+TEST_F(LeasePart, OneThatRanOutIsToldWithWhatItDid) {
+  ctl_.lease_jiffies = 97 * 250;
+  lease_.TellOfFormer(absl::Seconds(10), flows_, events_);
+  ASSERT_THAT(events_.all, SizeIs(1));
+  EXPECT_THAT(events_.all[0].text, HasSubstr("ran out 3.0 s ago"));
+  EXPECT_EQ(events_.all[0].severity, telemetry::Severity::kAlert);
+  EXPECT_EQ(events_.all[0].evidence[0].second, "3");
+  EXPECT_EQ(events_.all[0].evidence[1].second, "5");
+  EXPECT_DOUBLE_EQ(lease_.found_over_s(), 3);
+}
+
+TEST_F(LeasePart, OneThatHoldsOrNeverEndsIsNoNews) {
+  ctl_.lease_jiffies = 101 * 250;
+  lease_.TellOfFormer(absl::Seconds(10), flows_, events_);
+  ctl_.lease_jiffies = 0;
+  lease_.TellOfFormer(absl::Seconds(10), flows_, events_);
+  EXPECT_THAT(events_.all, IsEmpty());
+}
+
+TEST_F(LeasePart, FlowsLookAfterThemselvesAfterThreeIdleIntervalsAndNotSooner) {
+  lease_.SetBlindAfter(absl::Milliseconds(20));
+  EXPECT_EQ(ctl_.blind_jiffies, 62u) << "250 ms at least";
+  lease_.SetBlindAfter(absl::Seconds(1));
+  EXPECT_EQ(ctl_.blind_jiffies, 750u);
+  lease_.SetBlindAfter(absl::Seconds(1000));
+  EXPECT_EQ(ctl_.blind_jiffies, UINT16_MAX);
 }
 
 }  // namespace

@@ -104,6 +104,7 @@ class ClockKeeper;
 class Gaps;
 class Jobs;
 class LabelBook;
+class Lease;
 class LinkFlaps;
 class NicClocks;
 class PathsView;
@@ -201,7 +202,6 @@ class Agent final : public api::AgentView {
   void WriteControl();
   void BeginSession(uint32_t pinned);
   void RenewSession();
-  uint16_t BlindAfterJiffies() const;
   void TellOfLease();
   absl::Status OpenProbes();
   // verbs.cc: NICs whose probes go by verbs
@@ -353,7 +353,6 @@ class Agent final : public api::AgentView {
   void OpenRecording();
   void Record(const control::Observation& seen, const control::Decision& decision);
   void VoidSamplesAfterLoss();
-  void RenewLease();
   void EverySecond();
   void CountSent(PairState& pair, int64_t now_ns);
   void DropMetWishes();
@@ -568,8 +567,7 @@ class Agent final : public api::AgentView {
   std::string config_fingerprint_;
   std::vector<std::string> config_waiting_;  // keys that the file has changed, for the next start
   MonotonicClock monotonic_;
-  int64_t started_ns_ = 0;         // monotonic
-  double lease_found_over_s_ = 0;  // at the start: since when the lease of the agent before was over
+  int64_t started_ns_ = 0;  // monotonic
   Journal journal_;
   SessionKeeper session_;
   std::unique_ptr<Loop> loop_;
@@ -643,6 +641,7 @@ class Agent final : public api::AgentView {
   } rerolls_;
   std::unique_ptr<replay::Recorder> recorder_;  // null: what the contention rule sees is not recorded
   std::unique_ptr<Modes> modes_;
+  std::unique_ptr<Lease> lease_;
   std::unique_ptr<control::Returns> returns_;
   std::unique_ptr<control::Returns> owner_returns_;  // of queue pairs that their owners' libraries move
   std::unique_ptr<control::Breaker> breaker_;        // null: not wanted

@@ -12,6 +12,7 @@
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/lease.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/placement.h"
@@ -223,7 +224,7 @@ void Agent::CountSent(PairState& pair, int64_t now_ns) {
 void Agent::EverySecond() {
   commandline::SdNotify("WATCHDOG=1");
   const int64_t now_ns = MonotonicNs();
-  RenewLease();
+  lease_->Renew(options_.config.steering.lease);
   RenewSession();
   for (auto& [index, pair] : pairs_) {
     link_flaps_->Remember(*pair);

@@ -8,6 +8,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/jobs.h"
+#include "userspace/agent/lease.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/config/change.h"
 #include "userspace/control/breaker.h"
@@ -101,7 +102,7 @@ void Agent::TakeRules() {
   if (breaker_ != nullptr) breaker_->SetHold(absl::ToInt64Nanoseconds(steering.breaker_hold));
   engine_->SetMissLimit(static_cast<uint32_t>(options_.config.liveness.misses));
   jobs_->SetOptions(ProfileOptionsOf(options_.config.profile));
-  RenewLease();
+  lease_->Renew(options_.config.steering.lease);
 }
 
 void Agent::TellOfReload(const std::vector<config::Change>& changes) {

@@ -23,6 +23,7 @@
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/lease.h"
 #include "userspace/agent/link_file.h"
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/nic_address.h"
@@ -53,7 +54,6 @@ namespace {
 constexpr absl::Duration kMessagePeriod = absl::Milliseconds(100);
 constexpr absl::Duration kClockPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kKernelQpPeriod = absl::Seconds(2);
-constexpr absl::Duration kBlindAfter = absl::Milliseconds(250);
 constexpr int64_t kSettleNs = 2'000'000'000;  // flows that appear within this time of the start already ran
 
 uint64_t MostDescriptors() {
@@ -210,13 +210,17 @@ void Agent::WriteControl() {
   cw_ctl& ctl = dataplane_->ctl()[0];
   BeginSession(CtlView::Load(ctl.session));
   CtlView::Store(ctl.abi_version, CW_ABI_VERSION);
-  CtlView::Store(ctl.blind_jiffies, BlindAfterJiffies());
+  lease_ = std::make_unique<Lease>(ctl,
+                                   Lease::Ticks{.at = [this](int64_t ns) { return jiffies_->AtNs(ns); },
+                                                .ns = [this](uint64_t jiffies) { return jiffies_->ToNs(jiffies); }},
+                                   monotonic_);
+  lease_->SetBlindAfter(config.probe.idle_interval);
   WriteKnobs();
   // Adopted flows are known; only what the first agent finds running counts as old.
   const int64_t settle_ns = dataplane_->adopted() ? 0 : kSettleNs;
   CtlView::Store(ctl.assign_jiffies, config.steering.assign_new_flows ? jiffies_->AtNs(MonotonicNs() + settle_ns) : 0);
   if (dataplane_->adopted()) TellOfLease();
-  RenewLease();
+  lease_->Renew(config.steering.lease);
   modes_ = std::make_unique<Modes>(ctl, deadlines_, monotonic_, journal_);
   modes_->Begin(AllowedBy(config), Overrides(config.steering.allow), dataplane_->adopted());
 }
@@ -267,40 +271,18 @@ void Agent::RenewSession() {
        .evidence = {{"session", absl::StrCat(session_.session())}}});
 }
 
-// How long a pair sends no probe before its flows look after themselves: longer than an idle one ever waits.
-uint16_t Agent::BlindAfterJiffies() const {
-  const absl::Duration after = std::max(kBlindAfter, 3 * options_.config.probe.idle_interval);
-  const int64_t now_ns = MonotonicNs();
-  const uint64_t jiffies = jiffies_->AtNs(now_ns + absl::ToInt64Nanoseconds(after)) - jiffies_->AtNs(now_ns);
-  return static_cast<uint16_t>(std::clamp<uint64_t>(jiffies, 1, UINT16_MAX));
-}
-
-// What the agent before us left may have gone home meanwhile.
 void Agent::TellOfLease() {
-  const uint64_t until = maps::CtlView::Load(dataplane_->ctl()[0].lease_jiffies);
-  const int64_t over_ns = until == 0 ? 0 : MonotonicNs() - jiffies_->ToNs(until);
-  if (over_ns <= 0) return;
-  lease_found_over_s_ = static_cast<double>(over_ns) / 1e9;
-  size_t steered = 0;
-  (void)dataplane_->tx_flows().ForEach(
-      [&](const cw_flow_key&, const cw_tx_flow& flow) { steered += flow.port != 0 ? 1 : 0; });
-  const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
-  const uint64_t went = sums.ok() ? sums->moves_lease : 0;
-  Log({.type = "agent",
-       .severity = telemetry::Severity::kAlert,
-       .text =
-           absl::StrFormat("the lease of the agent before ran out %.1f s ago: flows went back to their native ports",
-                           lease_found_over_s_),
-       .evidence = {{"flows_still_steered", absl::StrCat(steered)},
-                    {"flows_back_since_loaded", absl::StrCat(went)},
-                    {"lease_s", absl::StrCat(absl::ToDoubleSeconds(options_.config.steering.lease))}}});
-}
-
-void Agent::RenewLease() {
-  const absl::Duration lease = options_.config.steering.lease;
-  const uint64_t until =
-      lease == absl::ZeroDuration() ? 0 : jiffies_->AtNs(MonotonicNs() + absl::ToInt64Nanoseconds(lease));
-  maps::CtlView::Store(dataplane_->ctl()[0].lease_jiffies, until);
+  const auto steered = [this] {
+    size_t count = 0;
+    (void)dataplane_->tx_flows().ForEach(
+        [&](const cw_flow_key&, const cw_tx_flow& flow) { count += flow.port != 0 ? 1 : 0; });
+    return count;
+  };
+  const auto went_home = [this] {
+    const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
+    return sums.ok() ? sums->moves_lease : uint64_t{0};
+  };
+  lease_->TellOfFormer(options_.config.steering.lease, {.steered = steered, .went_home = went_home}, journal_);
 }
 
 absl::Status Agent::OpenCarriers() {

@@ -14,6 +14,7 @@
 #include "userspace/agent/insight/chunks.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/insight/jobs.h"
+#include "userspace/agent/lease.h"
 #include "userspace/agent/memory_lock.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/paths/link_flaps.h"
@@ -66,9 +67,8 @@ v1::StatusReply Agent::MakeStatus() {
   if (deadlines_.mode())
     reply.set_mode_reverts_s(std::max(static_cast<double>(deadlines_.mode()->at_ns - now_ns) / 1e9, 0.001));
   reply.set_lease_s(absl::ToDoubleSeconds(options_.config.steering.lease));
-  if (const uint64_t until = maps::CtlView::Load(dataplane_->ctl()[0].lease_jiffies); until != 0)
-    reply.set_lease_left_s(static_cast<double>(jiffies_->ToNs(until) - now_ns) / 1e9);
-  reply.set_lease_found_over_s(lease_found_over_s_);
+  if (lease_->LeftS() != 0) reply.set_lease_left_s(lease_->LeftS());
+  reply.set_lease_found_over_s(lease_->found_over_s());
   for (const Capability c : kAllCapabilities) {
     v1::CapabilityAllow* out = reply.add_allowed();
     out->set_capability(std::string(CapabilityName(c)));
