@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the book of causes makes of the peer's probes: a direction that stopped is told, a slot that the peer gave up is
 // not.
-#include "userspace/agent/cause_book.h"
+#include "userspace/agent/insight/cause_book.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The clock part of the agent, several hosts of it, with links and claims carried by hand: what it tells people.
-#include "userspace/agent/clock.h"
+#include "userspace/agent/fleet_clock/clock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "sync/neighbours.h"
 #include "tests/unit/time_units.h"
-#include "userspace/agent/clock_anchor.h"
-#include "userspace/agent/clock_events.h"
-#include "userspace/agent/clock_view.h"
+#include "userspace/agent/fleet_clock/clock_anchor.h"
+#include "userspace/agent/fleet_clock/clock_events.h"
+#include "userspace/agent/fleet_clock/clock_view.h"
 
 namespace cw::agent {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/line_clock.h"
+#include "userspace/agent/fleet_clock/line_clock.h"
 
 #include <gtest/gtest.h>
 #include <time.h>

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "userspace/agent/links_view.h"
+#include "userspace/agent/views/links_view.h"
 
 namespace cw::agent {
 namespace {

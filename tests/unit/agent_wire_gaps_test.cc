@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/wire_gaps.h"
+#include "userspace/agent/insight/wire_gaps.h"
 
 #include <gtest/gtest.h>
 

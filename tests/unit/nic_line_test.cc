@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <random>
 
-#include "userspace/agent/nic_nodes.h"
+#include "userspace/agent/nics/nic_nodes.h"
 
 namespace cw::agent {
 namespace {

@@ -21,24 +21,24 @@
 #include "absl/status/statusor.h"
 #include "maps/qp_watch.h"
 #include "sync/pair_estimator.h"
-#include "userspace/agent/cause_book.h"
-#include "userspace/agent/clock.h"
-#include "userspace/agent/clock_anchor.h"
-#include "userspace/agent/clock_output.h"
+#include "userspace/agent/counter_sink.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/drains.h"
+#include "userspace/agent/fleet_clock/clock_anchor.h"
+#include "userspace/agent/fleet_clock/line_clock.h"
 #include "userspace/agent/flow_book.h"
+#include "userspace/agent/journal.h"
 #include "userspace/agent/last_look.h"
-#include "userspace/agent/line_clock.h"
 #include "userspace/agent/loop.h"
-#include "userspace/agent/nic_nodes.h"
+#include "userspace/agent/modes.h"
+#include "userspace/agent/nic_state.h"
 #include "userspace/agent/pair_state.h"
+#include "userspace/agent/peer_names.h"
 #include "userspace/agent/peer_plan.h"
 #include "userspace/agent/resource_meter.h"
 #include "userspace/agent/session_keeper.h"
 #include "userspace/agent/silent_peers.h"
 #include "userspace/agent/tail_book.h"
-#include "userspace/agent/wire_gaps.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/api/server.h"
 #include "userspace/config/change.h"
@@ -55,7 +55,6 @@
 #include "userspace/model/clock.h"
 #include "userspace/probe/engine.h"
 #include "userspace/probe/keys.h"
-#include "userspace/profile/chunks.h"
 #include "userspace/rdma/ended_flows.h"
 #include "userspace/rdma/inproc_server.h"
 #include "userspace/rdma/move_book.h"
@@ -71,10 +70,6 @@
 namespace cw::replay {
 class Recorder;
 }
-namespace cw::profile {
-class Profiles;
-struct Stall;
-}  // namespace cw::profile
 namespace cw::dataplane {
 class LinkNews;
 }
@@ -95,8 +90,6 @@ struct Blame;
 struct FlapAlert;
 struct BreakerMove;
 struct BreakerTrip;
-class GapWatch;
-struct GapVerdict;
 class Returns;
 struct ReturnAction;
 struct ReturnPlace;
@@ -104,9 +97,20 @@ struct ReturnPlace;
 
 namespace cw::agent {
 
-struct FlapWatch;
+class Carriers;
+class Causes;
+class Chunks;
+class ClockKeeper;
+class Gaps;
+class Jobs;
 class LabelBook;
+class Lease;
+class LinkFlaps;
+class NicClocks;
+class PathsView;
+class PeerMail;
 class RdmaWatch;
+class Totals;
 
 extern const char kVersion[];
 
@@ -180,33 +184,7 @@ class Agent final : public api::AgentView {
   static constexpr absl::Duration kQuietPeriod = absl::Milliseconds(100);
   static constexpr absl::Duration kQueuesPeriod = absl::Seconds(3);
 
-  struct Nic {
-    config::NicConfig config;
-    uint32_t ifindex = 0;
-    Addr address;
-    uint32_t mtu = 0;
-    bool link_up = true;  // as the witnesses below say
-    bool carrier = true;
-    bool rdma_down = false;       // a port of an RDMA device on it
-    bool carrier_known = false;   // it was read once
-    bool removed = false;         // the device went away since the start
-    uint64_t carrier_losses = 0;  // as the kernel counts them
-    int64_t carrier_lost_ns = 0;  // monotonic; when the last one was noticed; 0: never
-    dataplane::AttachInfo attach;
-    std::string note;  // why nothing is attached
-    bool attached = false;
-    bool offloads_roce = false;
-    double rate_bps = 0;                    // of its link, 0 = not known
-    std::vector<std::string> rdma_devices;  // as RDMA netlink told last
-    bool had_rdma = false;                  // it told of one since the start
-    std::unique_ptr<NicNode> node;          // its own clock; null: it has none, or none is wanted
-    std::string clock_note;                 // why
-    bool has_line = false;                  // in the map cw_nic_lines
-    bool by_verbs = false;                  // what its probes go by
-    bool hears_verbs = false;               // the kernel serves it, and peers may have probes by verbs
-    std::string no_probes;                  // why it has none, though it is to have them by verbs
-    bool keeps_departures = false;          // its queues hold packets until they are to depart
-  };
+  using Nic = NicState;
 
   // A queue pair whose packets nobody here sees.
   struct QpOnPath {
@@ -224,7 +202,6 @@ class Agent final : public api::AgentView {
   void WriteControl();
   void BeginSession(uint32_t pinned);
   void RenewSession();
-  uint16_t BlindAfterJiffies() const;
   void TellOfLease();
   absl::Status OpenProbes();
   // verbs.cc: NICs whose probes go by verbs
@@ -256,7 +233,6 @@ class Agent final : public api::AgentView {
   absl::Status TakeConfig(Fresh fresh);
   void NoteConfig();
   void TakeRules();
-  void TakeMode(Allowed before);
   void TellOfReload(const std::vector<config::Change>& changes);
   void AddConfig(api::v1::StatusReply& reply, int64_t now_ns) const;
   void WriteKnobs();
@@ -284,31 +260,7 @@ class Agent final : public api::AgentView {
   void ReadProbes();
   void ConsumeRings();  // and what follows from the probes for the clocks, which may be a round of fleet time
   void SendMessages();
-  void Send(uint32_t pair, const probe::Body& body);
   void MatchSamples();
-
-  // clock_nics.cc: clocks of our NICs
-  void OpenNicClock(Nic& nic);
-  void LookAtNics();
-  void SetNicErrors(const Nic& nic, int64_t error_ns, int64_t bound_ns);
-  void PutNicLine(Nic& nic, int64_t now_ns);
-  void FillNics(api::v1::ClockReply& reply) const;
-
-  // clock_round.cc: clocks of the peers, fleet time
-  void NameInFleet();
-  void UpdateClocks();
-  void OpenClockOutput();
-  void ClockRound();
-  void PublishClock();
-  void TellOfChrony();
-  void SendTrips(PairState& pair, int64_t now_ns);
-  void SendClaims();
-  void SendLinks(uint32_t pair);
-  void ForgetClocks();
-  void OnSlew();
-  void ChooseClockPairs();
-  void PaceClockPair(PairState& pair);
-  std::vector<ClockLink> ClockLinks() const;
 
   // paths.cc: discovery and slots
   void AddPair(uint32_t index);
@@ -319,7 +271,7 @@ class Agent final : public api::AgentView {
   void EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key);
   void ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key);
   void ScheduleTick();
-  PairState* FindPair(uint32_t index);
+  PairState* FindPair(uint32_t index) const { return FindIn(pairs_, index); }
 
   // flows.cc: the flow records, read once per window
   void ReadFlows();
@@ -383,8 +335,6 @@ class Agent final : public api::AgentView {
   void OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict);
   void JudgeStalls(int64_t now_ns);
   void WatchPeers(int64_t now_ns);
-  // Those that lose packets, by their probes or by the flows' acknowledgements.
-  uint16_t LossySlots(const PairState& pair) const;
   void OnStall(PairState& pair, const control::DataStall::Verdict& verdict);
   int LeavePath(PairState& pair, uint8_t slot, std::optional<uint16_t> steered_to = std::nullopt);
   bool IsMute(const PairState& pair, uint8_t slot) const;
@@ -403,7 +353,6 @@ class Agent final : public api::AgentView {
   void OpenRecording();
   void Record(const control::Observation& seen, const control::Decision& decision);
   void VoidSamplesAfterLoss();
-  void RenewLease();
   void EverySecond();
   void CountSent(PairState& pair, int64_t now_ns);
   void DropMetWishes();
@@ -431,35 +380,6 @@ class Agent final : public api::AgentView {
   bool NicLost(const Nic& nic) const;
   void TellOfNics(const control::NicStep& step, bool acts);
   void AddNicFailover(const Nic& nic, api::v1::NicStatus& out);
-
-  // carriers.cc: what the kernel and RDMA devices say of our own NICs' links
-  absl::Status OpenCarriers();
-  void OnLinkNews();
-  void LookAtCarriers();
-  void LookAtCarrier(Nic& nic);
-  void LookAtMtu(Nic& nic);
-  void LookForItsReturn(Nic& nic);
-  void StartAnew(telemetry::Event why);
-  static bool IsThere(const config::NicConfig& nic);
-  void CountCarrierLosses(Nic& nic, uint64_t losses);
-  void OnRdmaPort(const std::string& netdev, bool up);
-  void TellOfLink(Nic& nic, const char* witness, uint64_t losses);
-  Nic* NicOf(const PairState& pair);
-  bool LostCarrier(const PairState& pair, const cw_ev_slot& verdict);
-
-  // link_flaps.cc: outages of links, as paths die of them
-  absl::Status OpenLinkBook();
-  void KeepLinkBook();
-  void RememberLinks(PairState& pair);
-  void LeaveLinks(PairState& pair, uint8_t slot);
-  void BlameLinks(const PairState& pair, const cw_ev_slot& verdict);
-  void LinksAnswer(const PairState& pair, uint8_t s, int64_t sent_ns);
-  void ForgiveLinks(const PairState& pair, uint8_t s);
-  void BlameTick();
-  void CountOutage(const control::Blame& blame);
-  void TellFlaps(const control::FlapAlert& alert);
-  std::string LinkText(const std::string& end) const;
-  bool DampedByLinks(const PairState& pair, uint8_t s, int64_t now_ns) const;
 
   // queues.cc
   void LookAtQueues();
@@ -496,8 +416,6 @@ class Agent final : public api::AgentView {
   void OnPeersPathDied(const PairState& pair, const probe::PathDeath& death);
   void TellOfDeath(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns);
   void SendNotices(int64_t now_ns);
-  // name, value, what it counts
-  using CounterSink = std::function<void(const char*, uint64_t, const char*)>;
   void TellTailCounts(const CounterSink& add) const;
   void TellPlaceCounts(const CounterSink& add) const;
   void StartTailTicks();
@@ -510,11 +428,6 @@ class Agent final : public api::AgentView {
   // labels.cc: names of jobs for processes that give none
   absl::StatusOr<api::v1::ActionReply> DoSetLabel(const api::Caller& caller, const api::v1::LabelRequest& request);
   void AddLabel(const rdma::QpInfo& qp, api::v1::Flow& out) const;
-
-  // gaps.cc: queue pairs that are slower than the probes on their path
-  void JudgeGaps(int64_t now_ns);
-  void TellGap(const FlowKey& key, const control::GapVerdict& verdict);
-  void AddGap(const FlowKey& key, int64_t now_ns, api::v1::Flow& out) const;
 
   // blind.cc: pairs whose flows do not take the paths of the probes with their ports
   void SetBlind(PairState& pair, bool blind);
@@ -537,19 +450,11 @@ class Agent final : public api::AgentView {
   void OnDead(PairState& pair, uint8_t s);
   void DoubtPaths(const PairState& pair);
 
-  // causes.cc: why flows are slow
-  void LookForCauses(const control::Observation& seen);
-  void JudgeCauses(int64_t now_ns);
-  void TellCause(const control::CauseVerdict& verdict);
-
   // steer.cc
   absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::Caller& caller, const api::v1::SteerSetRequest& request);
   absl::StatusOr<api::v1::ActionReply> DoSteerClear(const api::Caller& caller,
                                                     const api::v1::SteerClearRequest& request);
   absl::StatusOr<api::v1::ActionReply> DoSteerLock(const api::Caller& caller, const api::v1::SteerLockRequest& request);
-  absl::StatusOr<api::v1::ActionReply> DoSetMode(const api::Caller& caller, const api::v1::SetModeRequest& request);
-  absl::StatusOr<api::v1::ActionReply> ChangeMode(const api::Caller& caller, Allowed from, Allowed to, double for_s);
-  void LogAct(const api::Caller& caller, telemetry::Event event);
   struct SteerTarget {
     uint8_t slot = CW_SLOT_NONE;
     uint16_t port = 0;  // 0: the native one
@@ -563,16 +468,9 @@ class Agent final : public api::AgentView {
   void RememberPlace(const FlowKey& key, const cw_tx_flow& before);  // for when the placement by hand ends
   void RevertPlacement(const FlowKey& key);
   void RevertLock(const FlowKey& key);
-  int64_t EndNs(double for_s) const;
-  void KeepDeadlines();
   absl::Status AdoptDeadlines();
   void RunDeadlines();
   void TellOfEventsFile();
-  Allowed allowed() const;
-  Mode mode() const { return allowed().mode(); }
-  bool Acts(Capability c) const { return allowed().Acts(c); }
-  bool Observes(Capability c) const { return allowed().of(c) == Allow::kObserve; }
-  bool ActsAtAll() const { return allowed().ActsAtAll(); }
 
   // returns.cc: back to paths that recovered
   void LeftBadPath(const FlowKey& flow, uint32_t pair, uint8_t from_slot, uint16_t from_port, uint8_t to_slot,
@@ -626,39 +524,14 @@ class Agent final : public api::AgentView {
   api::v1::DrainsReply MakeDrains();
   void KeepDrains();
 
-  // jobs.cc: collectives of training processes
-  void OnProfiler(const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message);
-  void OnStranger(const rdma::InprocServer::Peer& peer);
-  bool MayTellOfStrangers();
-  void ReadProfiles();
-  void TellOfStall(const profile::Stall& stall);
+  absl::Status OpenCarriers();
+  void StartAnew(telemetry::Event why);
+  static bool IsThere(const config::NicConfig& nic);
+  void OpenPaths();
+  void OpenClocks();
+  void OpenInsight();
+  void OpenViews();
   void Locate(const rdma::QpInfo& qp, api::v1::CollectiveQp& out);
-  void LocateQps(const std::vector<rdma::QpInfo>& known, api::v1::Collective& collective);
-  api::v1::ListJobsReply MakeJobs(const api::v1::ListJobsRequest& request);
-  api::v1::ListCollectivesReply MakeCollectives(const api::v1::ListCollectivesRequest& request);
-  void AddCollective(const FlowKey& key, api::v1::WhyReply& reply);
-  // Of the process itself, or the only one with this number on the host: two NICs may each have one.
-  static const rdma::QpInfo* FindQp(const std::vector<rdma::QpInfo>& known, uint32_t pid, uint32_t qpn);
-
-  // chunks.cc: one-way delays of collectives' chunks
-  // nullopt: fleet time is not synchronised, or that is too long ago.
-  std::optional<profile::ChunkTime> FleetTimeOf(uint32_t number, int64_t monotonic_ns) const;
-  uint64_t KeepOneTimeline();  // which it is
-  void ReadChunks();
-  void HoldArrivals(const rdma::QpInfo& qp, const profile::ChunkOp& op, const std::vector<profile::ChunkTime>& times);
-  void SendChunks(PairState& pair);
-  void OnChunks(const PairState& pair, const probe::ChunkArrivals& batch);
-  void TellChunkCounts(const CounterSink& add) const;
-
-  // totals.cc
-  metrics::NicDelays* DelaysOf(const PairState& pair);
-  metrics::NicFlows* FlowsOf(const Addr& local);
-  void CountReceived(const FlowKey& key, const FlowEntry& flow, const cw_flow& now, bool added);
-  metrics::NicPaths CountPathsOf(const Nic& nic);
-  metrics::PathTotals MakePathTotals();
-
-  // uplink_paths.cc
-  void AddPathsSeen(PairState& pair, int64_t now_ns, int seconds, std::vector<uplink::PathSeen>& out);
 
   // why.cc
   absl::StatusOr<api::v1::WhyReply> MakeWhyFlow(const std::string& id);
@@ -672,21 +545,15 @@ class Agent final : public api::AgentView {
   api::v1::StatusReply MakeStatus();
   void AddNics(api::v1::StatusReply& reply);
   void AddPeers(api::v1::StatusReply& reply, int64_t now_ns);
-  void CountPaths(const PairState& pair, api::v1::PeerStatus& peer, api::v1::PathCounts& counts);
   void AddFlowCounts(api::v1::StatusReply& reply);
   void AddProber(api::v1::StatusReply& reply);
   void AddCounters(api::v1::StatusReply& reply);
   api::v1::DoctorReply MakeDoctor();
-  api::v1::PathsReply MakePaths(const api::v1::PathsRequest& request);
-  api::v1::Pair MakePair(PairState& pair, int64_t now_ns);
-  api::v1::Path MakePath(PairState& pair, uint8_t slot, int64_t now_ns);
   api::v1::QpsReply MakeQps(const api::v1::QpsRequest& request);
   api::v1::Flow MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns);
   void AddNames(const Addr& local, const rdma::QpInfo* qp, api::v1::Flow& out) const;
   void AddDatagramOwner(const Addr& local, uint32_t qpn, api::v1::Flow& out) const;
   void AddSteering(const FlowEntry& flow, int64_t now_ns, api::v1::Flow& out);
-  api::v1::FabricHashing Hashing() const;
-  std::string PeerName(const Addr& address) const;
 
   void Log(telemetry::Event event);
   // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
@@ -700,29 +567,26 @@ class Agent final : public api::AgentView {
   std::string config_fingerprint_;
   std::vector<std::string> config_waiting_;  // keys that the file has changed, for the next start
   MonotonicClock monotonic_;
-  int64_t started_ns_ = 0;         // monotonic
-  double lease_found_over_s_ = 0;  // at the start: since when the lease of the agent before was over
+  int64_t started_ns_ = 0;  // monotonic
+  Journal journal_;
   SessionKeeper session_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<dataplane::Dataplane> dataplane_;
   std::shared_ptr<LineClock> clock_;  // local time, as the BPF programs read it; the prober's thread keeps it
   std::atomic<bool> slew_posted_{false};
-  uint32_t clock_given_up_ = 0;  // as told
   std::unique_ptr<dataplane::Jiffies> jiffies_;
-  std::vector<Nic> nics_;
-  absl::flat_hash_map<Addr, std::string> peer_names_;
-  absl::flat_hash_map<Addr, size_t> peer_rails_;  // an address's place among its peer's
-  metrics::DelayTotals delays_;
-  std::map<std::string, metrics::NicFlows> nic_flows_;
-  bool received_read_ = false;  // records of received flows were read: what is new since began since
-  double totals_cpu_s_ = 0;     // that adding up paths for metrics took
+  NicTable nics_;
+  PeerNames peer_names_;
 
   std::unique_ptr<probe::PairStore> store_;
   probe::KeyRing keys_;
   int64_t keys_changed_ns_ = 0;                    // monotonic; 0: not since the start
   std::unique_ptr<probe_verbs::VerbsHost> verbs_;  // null: no NIC's probes go by verbs
   std::unique_ptr<probe::Engine> engine_;
-  std::map<uint32_t, std::unique_ptr<PairState>> pairs_;
+  std::unique_ptr<PeerMail> mail_;
+  PairTable pairs_;
+  std::unique_ptr<Totals> totals_;
+  std::unique_ptr<LinkFlaps> link_flaps_;
   int64_t engine_tick_ns_ = INT64_MAX;
 
   std::unique_ptr<maps::RingReader> probe_reader_, event_reader_, message_reader_;
@@ -735,10 +599,6 @@ class Agent final : public api::AgentView {
   absl::flat_hash_map<rdma::QpKey, rdma::QpInfo> datagram_qps_;  // UD: each sends to many, so none has one flow
   rdma::EndedFlows ended_;
   rdma::MoveBook moves_;                         // of queue pairs that their owners' libraries move
-  std::unique_ptr<profile::Profiles> profiles_;  // loop_'s thread
-  int64_t stranger_told_ns_ = 0;
-  profile::ChunkMatcher chunks_;
-  std::pair<uint64_t, uint32_t> chunks_time_;    // timeline and epoch of the fleet time of what is in chunks_
   std::unique_ptr<rdma::QpMonitor> qp_monitor_;  // null: not (yet), by …
   std::string no_qp_monitor_ = "no RDMA device was there when the agent started";  // …
   struct UnseenQp {
@@ -749,23 +609,12 @@ class Agent final : public api::AgentView {
   std::map<FlowKey, UnseenQp> unseen_;  // that a slot was asked for
   FlowBook flows_;
   telemetry::SampleMatcher matcher_;
-  telemetry::EventLog events_;
-  std::unique_ptr<FleetClock> fleet_clock_;
-  std::unique_ptr<RealtimeAnchor> anchor_;     // null: none is configured
-  std::unique_ptr<ClockOutput> clock_output_;  // null: nothing is published
-  bool publish_failed_ = false;                // and it was said
-  bool has_anchor_ = false;                    // in the last round
-  bool chrony_fed_ = false;                    // and it was said
-  uint64_t clock_rounds_ = 0;
+  std::unique_ptr<NicClocks> nic_clocks_;
+  std::unique_ptr<ClockKeeper> clocks_;
   std::unique_ptr<control::ContentionState> contention_;
   LastLooks last_looks_;
-  CauseBook causes_;
-  WireGaps wire_gaps_;
   SilentPeers silent_peers_;
   int64_t peers_looked_ns_ = 0;  // monotonic
-  std::unique_ptr<control::GapWatch> gaps_;
-  int64_t causes_judged_ns_ = 0;     // monotonic
-  uint64_t causes_ring_losses_ = 0;  // ring_losses_ then
   int64_t last_window_ns_ = 0;
   bool busy_ = true;                         // there are flows to look after, or were lately
   int64_t busy_ns_ = 0;                      // monotonic; when there were flows or young clock lines last, or the start
@@ -782,7 +631,7 @@ class Agent final : public api::AgentView {
   TailBook tails_;
   bool silence_ticking_ = false;
   uint32_t class_token_ = 0;
-  std::unique_ptr<FlapWatch> flaps_of_links_;
+  std::unique_ptr<Carriers> carriers_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
   struct {
     absl::flat_hash_map<FlowKey, control::RerollWatch> watched;
@@ -791,7 +640,8 @@ class Agent final : public api::AgentView {
     uint64_t rolls = 0;
   } rerolls_;
   std::unique_ptr<replay::Recorder> recorder_;  // null: what the contention rule sees is not recorded
-  AllowOverrides overrides_;                    // of what the mode says
+  std::unique_ptr<Modes> modes_;
+  std::unique_ptr<Lease> lease_;
   std::unique_ptr<control::Returns> returns_;
   std::unique_ptr<control::Returns> owner_returns_;  // of queue pairs that their owners' libraries move
   std::unique_ptr<control::Breaker> breaker_;        // null: not wanted
@@ -811,7 +661,6 @@ class Agent final : public api::AgentView {
   bool drains_kept_ = true;  // in their file
 
   Deadlines deadlines_;
-  bool deadlines_kept_ = true;                           // in their file
   absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;  // observe mode: when a wish was logged last
   absl::flat_hash_map<PairKey, int64_t> finding_logged_ns_;
   ResourceMeter meter_;
@@ -822,6 +671,11 @@ class Agent final : public api::AgentView {
   double probe_rate_pps_ = 0;        // smoothed over about ten seconds
 
   std::unique_ptr<LabelBook> labels_;
+  std::unique_ptr<Causes> causes_;
+  std::unique_ptr<Gaps> gaps_;
+  std::unique_ptr<Jobs> jobs_;
+  std::unique_ptr<Chunks> chunks_;
+  std::unique_ptr<PathsView> paths_view_;
   std::unique_ptr<RdmaWatch> rdma_watch_;  // a thread of its own, which posts to loop_
 
   std::unique_ptr<api::Server> server_;  // last: ends before what it serves

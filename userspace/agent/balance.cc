@@ -75,12 +75,12 @@ void Agent::SettleMoves(int64_t now_ns) {
 
 void Agent::TellGivenUp(const control::Move& move, const control::Reprobe& seen) {
   Log({.type = "decision",
-       .text = absl::StrFormat("queue pair to %s qp 0x%x is not moved from path %d: %s", PeerName(move.flow.dst),
+       .text = absl::StrFormat("queue pair to %s qp 0x%x is not moved from path %d: %s", peer_names_.Of(move.flow.dst),
                                move.flow.dqpn, move.from,
                                seen.stays ? "neither path that was chosen from is to be used any more"
                                           : "it was moved, locked or ended just before, or moves are not made now"),
        .flow = move.flow.Id().ToString(),
-       .peer = PeerName(move.flow.dst),
+       .peer = peer_names_.Of(move.flow.dst),
        .slot = move.from,
        .evidence = move.evidence});
 }
@@ -89,9 +89,9 @@ void Agent::TellMove(const control::Move& move, bool act) {
   telemetry::Event event{
       .type = "decision",
       .text = absl::StrFormat("%s queue pair to %s qp 0x%x from path %d to path %d: %s", act ? "moving" : "would move",
-                              PeerName(move.flow.dst), move.flow.dqpn, move.from, move.to, move.why)};
+                              peer_names_.Of(move.flow.dst), move.flow.dqpn, move.from, move.to, move.why)};
   event.flow = move.flow.Id().ToString();
-  event.peer = PeerName(move.flow.dst);
+  event.peer = peer_names_.Of(move.flow.dst);
   event.slot = move.from;
   event.to_slot = move.to;
   event.dry = !act;

@@ -36,7 +36,7 @@ void Agent::SetBlind(PairState& pair, bool blind) {
 
 // Whether another port may help a flow of the pair: a path is dead, or was until just now, and ports matter.
 bool Agent::MayReroll(const PairState& pair, int64_t now_ns) const {
-  if (!Acts(Capability::kFailover)) return false;
+  if (!modes_->Acts(Capability::kFailover)) return false;
   const probe::Discovery* discovery = engine_->discovery(pair.index);
   if (discovery == nullptr) return false;
   // Data with another TTL than the probes' are on other paths, too.
@@ -93,9 +93,9 @@ void Agent::Reroll(const FlowKey& key, const cw_tx_flow& flow, int64_t now_ns) {
        .text =
            absl::StrFormat("queue pair to %s qp 0x%x takes udp-port %d by chance: it gets no acknowledgements, a path "
                            "is dead, and switches do not hash on ports alone",
-                           PeerName(key.dst), key.dqpn, port),
+                           peer_names_.Of(key.dst), key.dqpn, port),
        .flow = key.Id().ToString(),
-       .peer = PeerName(key.dst),
+       .peer = peer_names_.Of(key.dst),
        .evidence = {{"udp_port_before", absl::StrCat(before)},
                     {"udp_port", absl::StrCat(port)},
                     {"silence_us", absl::StrCat(watch.quiet_ns(now_ns) / 1000)},

@@ -21,7 +21,9 @@ void Agent::OpenBreaker() {
       control::BreakerRules{.hold_ns = absl::ToInt64Nanoseconds(steering.breaker_hold)});
 }
 
-bool Agent::MayBalance() const { return Acts(Capability::kBalance) && (breaker_ == nullptr || !breaker_->tripped()); }
+bool Agent::MayBalance() const {
+  return modes_->Acts(Capability::kBalance) && (breaker_ == nullptr || !breaker_->tripped());
+}
 
 // What the kernel did: a flow left a dead path, or a wish came true, perhaps one of balance.
 void Agent::OnMadeMove(const cw_ev_move& move) {
@@ -56,7 +58,7 @@ void Agent::StepBreaker(int64_t now_ns) {
          .severity = telemetry::Severity::kNotice,
          .text = "moves for balance are made again: the breaker's hold is over"});
   }
-  if (!Acts(Capability::kBalance)) return;
+  if (!modes_->Acts(Capability::kBalance)) return;
   std::vector<control::BreakerFlow> flows;
   for (const auto& [key, flow] : flows_.sent) {
     flows.push_back({.key = key,
@@ -72,7 +74,7 @@ void Agent::StepBreaker(int64_t now_ns) {
          .severity = verdict.harmful ? telemetry::Severity::kNotice : telemetry::Severity::kInfo,
          .text = absl::StrCat(verdict.harmful ? "a move did harm: " : "a move did no harm: ", verdict.text),
          .flow = verdict.move.flow.Id().ToString(),
-         .peer = PeerName(verdict.move.flow.dst),
+         .peer = peer_names_.Of(verdict.move.flow.dst),
          .slot = verdict.move.from.slot == CW_SLOT_NONE ? -1 : verdict.move.from.slot,
          .to_slot = verdict.move.to.slot,
          .evidence = verdict.evidence});
@@ -129,7 +131,7 @@ api::v1::ActionReply Agent::DoBreakerReset(const api::Caller& caller) {
   }
   breaker_->Reset();
   reply.set_effect(absl::StrCat("the breaker is armed again", MayBalance() ? ", and moves for balance are made" : ""));
-  LogAct(caller, {.type = "breaker", .text = reply.effect()});
+  journal_.LogAct(caller, {.type = "breaker", .text = reply.effect()});
   return reply;
 }
 

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "userspace/agent/clock_anchor.h"
 #include "sync/nic_clock.h"
+#include "userspace/agent/fleet_clock/clock_anchor.h"
 #include "userspace/config/config.h"
 #include "userspace/model/clock.h"
 

@@ -97,7 +97,8 @@ absl::Status Deadlines::Load() {
       changed_ = true;
       return absl::NotFoundError(absl::StrCat(file_, " is of an earlier boot"));
     }
-    if (state.at("version").get<int>() != kDeadlinesVersion) throw json::other_error::create(0, "other version", nullptr);
+    if (state.at("version").get<int>() != kDeadlinesVersion)
+      throw json::other_error::create(0, "other version", nullptr);
     Flows placements = FlowsFrom(state.at("placements"));
     Flows locks = FlowsFrom(state.at("locks"));
     // Earlier releases did not write it.
@@ -123,7 +124,11 @@ absl::Status Deadlines::Save() {
     changed_ = false;
     return absl::OkStatus();
   }
-  json state = {{"version", kDeadlinesVersion}, {"boot", boot_}, {"placements", ToJson(placements_)}, {"locks", ToJson(locks_)}, {"before", PlacesToJson(before_)}};
+  json state = {{"version", kDeadlinesVersion},
+                {"boot", boot_},
+                {"placements", ToJson(placements_)},
+                {"locks", ToJson(locks_)},
+                {"before", PlacesToJson(before_)}};
   if (mode_) {
     state["mode"] = {{"set", ToJson(mode_->set)}, {"after", ToJson(mode_->after)}, {"at_ns", mode_->at_ns}};
   }

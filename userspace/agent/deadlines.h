@@ -81,4 +81,9 @@ class Deadlines {
   bool changed_ = false;  // since the last Save
 };
 
+// When what is to last for_s ends, CLOCK_MONOTONIC; 0: never.
+inline int64_t EndNs(double for_s, int64_t now_ns) {
+  return for_s > 0 ? now_ns + static_cast<int64_t>(for_s * 1e9) : 0;
+}
+
 }  // namespace cw::agent

@@ -8,7 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/lease.h"
+#include "userspace/agent/nics/carriers.h"
+#include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/placement.h"
 #include "userspace/commandline/sd_notify.h"
 #include "userspace/replay/recorder.h"
@@ -118,8 +124,8 @@ void Agent::DecideWindow() {
   StepBreaker(now_ns);
   control::Observation seen = Observe(now_ns);
   last_window_ns_ = now_ns;
-  LookForCauses(seen);
-  if (options_.config.steering.find_causes) causes_.Hold(seen);
+  causes_->Look(seen);
+  causes_->Hold(seen);
   if (seen.window_ns <= 0 || flows_.sent.empty()) return;
   const control::Decision decision = control::DecideMoves(seen, *contention_);
   dry_.window = RecordedWindow();
@@ -137,7 +143,7 @@ void Agent::DecideWindow() {
     Log({.type = "fabric",
          .severity = telemetry::Severity::kNotice,
          .text = finding.text,
-         .peer = PeerName(finding.pair.remote),
+         .peer = peer_names_.Of(finding.pair.remote),
          .evidence = finding.evidence});
   }
 }
@@ -148,7 +154,7 @@ void Agent::LogTrial(const control::Finding& finding) {
   Log({.type = "trial",
        .text = absl::StrCat(kept ? "a move paid: " : "a move brought nothing: ", finding.text),
        .flow = finding.flow.Id().ToString(),
-       .peer = PeerName(finding.pair.remote),
+       .peer = peer_names_.Of(finding.pair.remote),
        .evidence = finding.evidence});
 }
 
@@ -189,7 +195,7 @@ void Agent::Apply(const control::Move& move) {
   const std::optional<uint32_t> index = engine_->mesh().Find(move.pair);
   if (!index) return;
   const bool act = MayBalance();
-  if (!act && !allowed().Decides(Capability::kBalance)) return;
+  if (!act && !modes_->allowed().Decides(Capability::kBalance)) return;
   if (!act) {
     if (const std::optional<report::Item> item = DryMove(move)) ReportDry(*item);
     const int64_t now_ns = MonotonicNs();
@@ -218,20 +224,20 @@ void Agent::CountSent(PairState& pair, int64_t now_ns) {
 void Agent::EverySecond() {
   commandline::SdNotify("WATCHDOG=1");
   const int64_t now_ns = MonotonicNs();
-  RenewLease();
+  lease_->Renew(options_.config.steering.lease);
   RenewSession();
   for (auto& [index, pair] : pairs_) {
-    RememberLinks(*pair);
+    link_flaps_->Remember(*pair);
     UpdateDamping(*pair);
     CountSent(*pair, now_ns);
   }
   DropMetWishes();
-  KeepLinkBook();
-  LookAtCarriers();
+  link_flaps_->Keep();
+  carriers_->LookAtAll();
   RunDeadlines();
   ExpireDryDeaths();
-  JudgeCauses(now_ns);
-  JudgeGaps(now_ns);
+  causes_->Judge(now_ns, ring_losses_);
+  gaps_->Judge(now_ns, modes_->ActsAtAll());
   EndDueDrains();
   StepOwnerMoves();
   DrainUnseen();
@@ -239,7 +245,7 @@ void Agent::EverySecond() {
   ReadReceivedFlows();
   FollowUnseen();
   labels_->Refresh();
-  ChooseClockPairs();
+  clocks_->ChoosePairs();
   ForgetIdleFlows();
   ReopenFlowTable();
   TellOfEventsFile();
@@ -254,7 +260,7 @@ void Agent::EverySecond() {
 
 // Told once, and once when it is over: each event tries the file again.
 void Agent::TellOfEventsFile() {
-  const std::string error = events_.file_error();
+  const std::string error = journal_.log().file_error();
   if (error.empty() == !file_error_logged_) return;
   file_error_logged_ = !error.empty();
   const std::string& file = options_.config.log.events_file;

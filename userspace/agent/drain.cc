@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/views/paths_view.h"
 #include "userspace/api/path_ref.h"
 #include "userspace/model/counted.h"
 
@@ -131,7 +132,7 @@ bool Agent::NicDrained(const Nic& nic) const {
 // NIC failover acts here, and another NIC that is not drained reaches the same peer. Whether the peer puts packets back
 // only its agent's answer tells.
 bool Agent::AnotherNicMayCarry(const PairState& pair) const {
-  if (nic_failover_ == nullptr || !Acts(Capability::kNic)) return false;
+  if (nic_failover_ == nullptr || !modes_->Acts(Capability::kNic)) return false;
   return std::any_of(pairs_.begin(), pairs_.end(), [&](const auto& entry) {
     const PairState& other = *entry.second;
     if (other.peer != pair.peer || other.ifindex == pair.ifindex) return false;
@@ -150,7 +151,7 @@ bool Agent::LeavesByAnotherNic(const DrainEntry& drain, uint32_t index) {
 // Asks the kernel to move a flow that is on what is drained.
 void Agent::MoveOff(DrainEntry& drain, const FlowKey& key, FlowEntry& flow) {
   const PairState* pair = FindPair(flow.tx.pair);
-  if (pair == nullptr || !ActsAtAll()) return;
+  if (pair == nullptr || !modes_->ActsAtAll()) return;
   const bool under_way = flow.tx.want_slot != CW_SLOT_NONE && !Has(pair->drained, flow.tx.want_slot);
   if (under_way && (flow.tx.want_force != 0 || !drain.now)) return;
   const auto target = control::DrainTarget(DrainSlots(flow.tx.pair));
@@ -177,7 +178,7 @@ void Agent::WatchDrain(DrainEntry& drain, int64_t now_ns) {
   drain.carried.clear();
   for (auto& [key, flow] : flows_.sent) {
     const uint32_t index = flow.tx.pair;
-    const uint8_t slot = ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
+    const uint8_t slot = modes_->ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
     Crosses crosses = control::CrossesSlot(drain.CrossingOf(index), drain.UnknownOf(index), slot);
     bool leaves = false;
     if (crosses != Crosses::kNo) {
@@ -198,7 +199,7 @@ void Agent::WatchDrain(DrainEntry& drain, int64_t now_ns) {
   drain.on_it = std::move(on_it);
   drain.Sent(now_ns, bytes);
   if (!drain.unseen.on_it.empty()) drain.SentUnseen(now_ns);
-  if (drain.told_safe || drain.QuietS(now_ns) < kSafeAfterS || !ActsAtAll()) return;
+  if (drain.told_safe || drain.QuietS(now_ns) < kSafeAfterS || !modes_->ActsAtAll()) return;
   drain.told_safe = true;
   Log({.type = "drain",
        .severity = telemetry::Severity::kNotice,
@@ -251,10 +252,10 @@ absl::Status Agent::AdoptDrains() {
 absl::StatusOr<DrainEntry> Agent::MakeDrain(const v1::DrainRequest& request) {
   const int64_t now_ns = MonotonicNs();
   DrainEntry drain{.kind = static_cast<DrainKind>(request.kind()), .what = request.what(), .since_ns = now_ns};
-  drain.until_ns = EndNs(request.for_s());
+  drain.until_ns = EndNs(request.for_s(), MonotonicNs());
   drain.now = request.now();
   if (drain.kind == DrainKind::kPath) {
-    const v1::PathsReply paths = MakePaths({});
+    const v1::PathsReply paths = paths_view_->All({});
     const absl::StatusOr<api::PathRef> path = api::ResolvePath(paths, drain.what);
     if (absl::IsUnimplemented(path.status())) return absl::NotFoundError(path.status().message());
     if (!path.ok()) return path.status();
@@ -302,9 +303,9 @@ absl::Status Agent::CheckSomethingRemains(const DrainEntry& drain) {
 }
 
 absl::StatusOr<v1::ActionReply> Agent::DoDrain(const api::Caller& caller, const v1::DrainRequest& request) {
-  if (!ActsAtAll()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the mode is ", allowed().ToString(), ", in which nothing is moved; first: cwctl mode protect"));
+  if (!modes_->ActsAtAll()) {
+    return absl::FailedPreconditionError(absl::StrCat("the mode is ", modes_->allowed().ToString(),
+                                                      ", in which nothing is moved; first: cwctl mode protect"));
   }
   absl::StatusOr<DrainEntry> made = MakeDrain(request);
   if (!made.ok()) return made.status();
@@ -327,11 +328,10 @@ absl::StatusOr<v1::ActionReply> Agent::DoDrain(const api::Caller& caller, const 
   }
   v1::ActionReply reply;
   const size_t leaving = drain.on_it.size() - drain.held.size();
-  std::string effect = absl::StrFormat("%s %s: no flow is put on the %s that %s it; %s %s it %s",
-                                       control::DrainKindName(drain.kind), what,
-                                       paths == 1 ? "one path" : absl::StrCat(paths, " paths"),
-                                       paths == 1 ? "crosses" : "cross", Counted(leaving, "flow"),
-                                       leaving == 1 ? "leaves" : "leave", HowTheyLeave(drain));
+  std::string effect =
+      absl::StrFormat("%s %s: no flow is put on the %s that %s it; %s %s it %s", control::DrainKindName(drain.kind),
+                      what, paths == 1 ? "one path" : absl::StrCat(paths, " paths"), paths == 1 ? "crosses" : "cross",
+                      Counted(leaving, "flow"), leaving == 1 ? "leaves" : "leave", HowTheyLeave(drain));
   if (drain.unseen.leaving > 0)
     absl::StrAppendFormat(&effect, "; %d more at once, by their owners' libraries", drain.unseen.leaving);
   if (const size_t stay = drain.held.size() + drain.unseen.held.size(); stay > 0)
@@ -344,7 +344,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoDrain(const api::Caller& caller, const 
   for (const auto* on_it : {&drain.on_it, &drain.unseen.on_it}) {
     for (const FlowKey& flow : *on_it) reply.add_flows(flow.Id().ToString());
   }
-  LogAct(caller, {.type = "drain", .text = reply.effect()});
+  journal_.LogAct(caller, {.type = "drain", .text = reply.effect()});
   return reply;
 }
 
@@ -397,7 +397,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoUndrain(const api::Caller& caller, cons
   reply.set_effect(
       absl::StrFormat("%s may be used again; %d flows go back at the next pause or moment without packets in flight",
                       request.all() ? absl::StrCat(chosen.size(), " drained things") : request.what(), back));
-  LogAct(caller, {.type = "drain", .text = reply.effect()});
+  journal_.LogAct(caller, {.type = "drain", .text = reply.effect()});
   return reply;
 }
 
@@ -418,8 +418,8 @@ void Agent::EndDueDrains() {
 v1::DrainsReply Agent::MakeDrains() {
   const int64_t now_ns = MonotonicNs();
   v1::DrainsReply reply;
-  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(mode()) + 1));
-  reply.set_nothing_moves(!ActsAtAll());
+  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(modes_->mode()) + 1));
+  reply.set_nothing_moves(!modes_->ActsAtAll());
   for (const auto& [what, drain] : drains_.entries()) {
     v1::Drain* out = reply.add_drains();
     out->set_kind(static_cast<v1::DrainKind>(drain.kind));
@@ -443,7 +443,7 @@ v1::DrainsReply Agent::MakeDrains() {
         })));
     out->set_bytes_per_s(static_cast<double>(drain.BytesLastSecond(now_ns)));
     out->set_quiet_s(drain.QuietS(now_ns));
-    out->set_safe(drain.QuietS(now_ns) >= kSafeAfterS && ActsAtAll());
+    out->set_safe(drain.QuietS(now_ns) >= kSafeAfterS && modes_->ActsAtAll());
     for (const auto* held : {&drain.held, &drain.unseen.held}) {
       for (const FlowKey& flow : *held) out->add_held(flow.Id().ToString());
     }

@@ -55,7 +55,7 @@ report::Item Agent::ItemOf(const FlowKey& flow, const char* kind, int slot, int 
                     .kind = kind,
                     .flow = flow.Id().ToString(),
                     .pair = PairText(flow),
-                    .peer = PeerName(flow.dst),
+                    .peer = peer_names_.Of(flow.dst),
                     .slot = slot,
                     .to_slot = to_slot};
   if (const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow)) item.job = qp->label.empty() ? qp->comm : qp->label;
@@ -108,7 +108,7 @@ void Agent::EndDryDeaths(uint32_t revived_pair, uint8_t revived_slot) {
     const auto found = flows.find(item.flow);
     if (found == flows.end()) return false;  // it ended
     const cw_tx_flow& tx = found->second->tx;
-    const uint8_t slot = ActsAtAll() ? found->second->PathSlot() : tx.native_slot;
+    const uint8_t slot = modes_->ActsAtAll() ? found->second->PathSlot() : tx.native_slot;
     if (FindPair(tx.pair) == nullptr || (tx.pair == revived_pair && slot == revived_slot)) return false;
     // A slot that is new or not known yet has not answered either.
     if (slot >= CW_MAX_SLOTS) return true;

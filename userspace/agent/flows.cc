@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/paths/totals.h"
 
 namespace cw::agent {
 namespace {
@@ -91,9 +92,9 @@ void Agent::ReplaceStalePorts() {
     Log({.type = "move",
          .severity = telemetry::Severity::kNotice,
          .text = absl::StrFormat("queue pair to %s qp 0x%x is back on its native port: path %d means another port now",
-                                 PeerName(key.dst), key.dqpn, flow.tx.slot),
+                                 peer_names_.Of(key.dst), key.dqpn, flow.tx.slot),
          .flow = key.Id().ToString(),
-         .peer = PeerName(key.dst),
+         .peer = peer_names_.Of(key.dst),
          .slot = flow.tx.slot});
   }
 }
@@ -125,7 +126,7 @@ void Agent::ReadReceivedFlows() {
     FlowEntry& flow = it->second;
     flow.received = true;
     flow.seen = true;
-    CountReceived(key, flow, record, added);
+    totals_->CountReceived(key, flow, record, added);
     const double seconds = static_cast<double>(now_ns - flow.read_ns) / 1e9;
     if (!added && seconds > 0) flow.rate_bps = static_cast<double>(record.bytes - flow.last_bytes) * 8 / seconds;
     // Where nothing is sent, not even acknowledgements, the class is that of what arrives.
@@ -138,7 +139,7 @@ void Agent::ReadReceivedFlows() {
     qps_.ObserveReceived(key);
   });
   absl::erase_if(flows_.received, [](const auto& entry) { return !entry.second.seen; });
-  received_read_ = true;
+  totals_->ReceivedWereRead();
 }
 
 void Agent::ReadKernelQps() {

@@ -4,10 +4,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
-#include "userspace/agent/log_output.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/chunks.h"
+#include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/peer_mail.h"
 
 namespace cw::agent {
 namespace {
@@ -72,7 +75,7 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   const sync::Trip& timed = by_devices && by_nics ? *by_nics : trip;
   const int64_t forward_ns = timed.OutNs() - pair->clock->OffsetAt(timed.t1_ns);
   const int64_t reverse_ns = timed.BackNs() + pair->clock->OffsetAt(timed.t4_ns);
-  if (options_.config.steering.find_causes) causes_.Answered(probe.pair, probe.slot);
+  causes_->Answered(probe.pair, probe.slot);
   SlotState& slot = pair->slot[probe.slot];
   if (slot.answered_ns == 0) {  // rounds before it went unanswered, or were never sent: an agent begins behind a gap
     slot.forward.Restart(now_ns);
@@ -134,7 +137,7 @@ void Agent::UpdateDamping(PairState& pair) {
     // The record of its return may have been lost, or its number means another path now.
     if (!dead && pair.slot[s].was_dead) pair.slot[s].damping.Up(now_ns);
     pair.slot[s].was_dead = dead;
-    const bool usable = pair.slot[s].damping.UsableAt(now_ns) && !DampedByLinks(pair, s, now_ns);
+    const bool usable = pair.slot[s].damping.UsableAt(now_ns) && !link_flaps_->Damps(pair, s, now_ns);
     if (!dead && !usable) damped |= static_cast<uint16_t>(1u << s);
   }
   pair.damped = damped;
@@ -142,7 +145,7 @@ void Agent::UpdateDamping(PairState& pair) {
 }
 
 void Agent::PublishBlocked(PairState& pair) {
-  const uint16_t lossy = LossySlots(pair);
+  const uint16_t lossy = LossySlots(pair, MonotonicNs());
   const auto blocked = static_cast<uint16_t>(pair.damped | pair.drained | lossy | (pair.blind ? 0xffff : 0));
   if (blocked == pair.blocked) return;
   pair.blocked = blocked;
@@ -160,7 +163,7 @@ void Agent::VoidSamplesAfterLoss() {
 void Agent::OnMove(const cw_ev_move& move) {
   const FlowKey key = FromMap(move.key);
   telemetry::Event event{.flow = key.Id().ToString(),
-                         .peer = PeerName(key.dst),
+                         .peer = peer_names_.Of(key.dst),
                          .slot = SlotNumber(move.from_slot),
                          .to_slot = SlotNumber(move.to_slot),
                          .dry = move.dry != 0};
@@ -211,13 +214,9 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
     if (trips->by_nics != pair->ByNics()) return;  // one series, one kind of stamps
     for (const sync::Trip& trip : trips->trips) pair->HeardClock().AddRemoteProbe(trip);
   } else if (const auto* claim = std::get_if<probe::ClockClaim>(&*body)) {
-    fleet_clock_->OnClaim(pair->peer, claim->claim, NowNs());
+    clocks_->OnClaim(*pair, claim->claim);
   } else if (const auto* links = std::get_if<probe::LinkBatch>(&*body)) {
-    std::vector<LinkReport> told;
-    for (const probe::LinkRecord& link : links->links) {
-      told.push_back({.peer_id = link.host_id, .disagreement_ns = link.disagreement_ns, .error_ns = link.error_ns});
-    }
-    fleet_clock_->OnLinks(pair->peer, std::move(told), NowNs());
+    clocks_->OnLinks(*pair, *links);
   } else if (const auto* reports = std::get_if<probe::NicReports>(&*body)) {
     OnNicReports(*pair, *reports);
   } else if (const auto* hello = std::get_if<probe::Hello>(&*body)) {
@@ -227,9 +226,9 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
   } else if (const auto* question = std::get_if<probe::ClassQuestion>(&*body)) {
     OnClassQuestion(*pair, *question);
   } else if (const auto* gaps = std::get_if<probe::GapReport>(&*body)) {
-    OnGapReport(*pair, *gaps);
+    causes_->OnGapReport(*pair, *gaps, MonotonicNs());
   } else if (const auto* chunks = std::get_if<probe::ChunkArrivals>(&*body)) {
-    OnChunks(*pair, *chunks);
+    chunks_->OnArrivals(*pair, *chunks);
   }
 }
 
@@ -254,7 +253,7 @@ void Agent::ReadProbes() {
 void Agent::ConsumeRings() {
   ReadProbes();
   JudgeLosses();
-  UpdateClocks();
+  clocks_->Update();
 }
 
 void Agent::MatchSamples() {
@@ -263,14 +262,8 @@ void Agent::MatchSamples() {
     auto at = flows_.sent.find(match.key.flow);
     if (at == flows_.sent.end() || match.OwdNs() <= 0) return;
     FlowEntry& flow = at->second;
-    flow.AddDelay(now_ns, ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot, match.OwdNs());
+    flow.AddDelay(now_ns, modes_->ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot, match.OwdNs());
   });
-}
-
-void Agent::Send(uint32_t pair, const probe::Body& body) {
-  // A lost message costs samples or a slightly older clock; both are counted where they are missed.
-  if (absl::Status status = engine_->SendMessage(pair, body); !status.ok())
-    spdlog::debug("message to pair {}: {}", pair, std::string(status.message()));
 }
 
 void Agent::SendMessages() {
@@ -279,23 +272,19 @@ void Agent::SendMessages() {
     for (size_t at = 0; at < pair->samples_out.size(); at += probe::kMaxSamplesPerMessage) {
       const auto first = pair->samples_out.begin() + static_cast<std::ptrdiff_t>(at);
       const size_t count = std::min(probe::kMaxSamplesPerMessage, pair->samples_out.size() - at);
-      Send(index, probe::SampleBatch{.samples = {first, first + static_cast<std::ptrdiff_t>(count)}});
+      mail_->Send(index, probe::SampleBatch{.samples = {first, first + static_cast<std::ptrdiff_t>(count)}});
     }
     pair->samples_out.clear();
-    SendChunks(*pair);
-    SendTrips(*pair, now_ns);
+    chunks_->Send(*pair);
+    clocks_->SendTrips(*pair, now_ns);
     if (pair->last_reply_ns != 0 && (pair->hello_ns == 0 || now_ns - pair->hello_ns > kHelloNs)) {
       pair->hello_ns = now_ns;
-      Send(index, probe::Hello{.host = host_name_, .version = kVersion});
+      mail_->Send(index, probe::Hello{.host = host_name_, .version = kVersion});
     }
   }
   MatchSamples();
 }
 
-void Agent::Log(telemetry::Event event) {
-  event.time_unix_ns = absl::GetCurrentTimeNanos();
-  event.seq = events_.Add(event);
-  LogEvent(event);
-}
+void Agent::Log(telemetry::Event event) { journal_.Log(std::move(event)); }
 
 }  // namespace cw::agent

@@ -42,7 +42,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSetLabel(const api::Caller& caller, con
     reply.set_undo(of_process ? absl::StrCat("label clear --pid ", request.pid())
                               : absl::StrCat("label clear --cgroup ", request.cgroup()));
   }
-  LogAct(caller, {.type = "agent", .text = reply.effect()});
+  journal_.LogAct(caller, {.type = "agent", .text = reply.effect()});
   return reply;
 }
 

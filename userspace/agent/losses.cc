@@ -48,16 +48,16 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
                                    verdict.slot, pair.peer, verdict.lost, verdict.rounds, 100 * verdict.others)
                              : absl::StrFormat("path %d to %s lost %d of the last %d probes: it may be used again",
                                                verdict.slot, pair.peer, verdict.lost, verdict.rounds);
-  const bool acts = Acts(Capability::kLoss);
+  const bool acts = modes_->Acts(Capability::kLoss);
   event.dry = !acts;
   event.evidence = {{"lost", absl::StrCat(verdict.lost)},
                     {"probes", absl::StrCat(verdict.rounds)},
                     {"loss", absl::StrFormat("%.4f", share)},
                     {"other_paths_loss", absl::StrFormat("%.4f", verdict.others)},
                     {"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(verdict.slot))}};
-  if (event.dry && verdict.lossy && Observes(Capability::kLoss))
+  if (event.dry && verdict.lossy && modes_->Observes(Capability::kLoss))
     ReportDryLoss(pair, verdict.slot, share - verdict.others, event);
-  if (acts || Observes(Capability::kLoss)) Log(std::move(event));
+  if (acts || modes_->Observes(Capability::kLoss)) Log(std::move(event));
   control::PathDamping& damping = pair.slot[verdict.slot].damping;
   verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);
   UpdateDamping(pair);
@@ -67,12 +67,6 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
     LeavePath(pair, verdict.slot);
   }
   if (verdict.lossy) MoveOwnersOff(pair, verdict.slot, Capability::kLoss);
-}
-
-uint16_t Agent::LossySlots(const PairState& pair) const {
-  const uint16_t by_probes = pair.loss == nullptr ? uint16_t{0} : pair.loss->lossy();
-  const uint16_t by_data = pair.stalls == nullptr ? uint16_t{0} : pair.stalls->KeptFree(MonotonicNs());
-  return by_probes | by_data;
 }
 
 void Agent::JudgeStalls(int64_t now_ns) {
@@ -101,7 +95,7 @@ void Agent::JudgeStalls(int64_t now_ns) {
 }
 
 void Agent::OnStall(PairState& pair, const control::DataStall::Verdict& verdict) {
-  const bool acts = Acts(Capability::kLoss);
+  const bool acts = modes_->Acts(Capability::kLoss);
   const double quiet_ms = static_cast<double>(verdict.quiet_ns) / 1e6;
   telemetry::Event event{
       .type = "path", .severity = telemetry::Severity::kAlert, .peer = pair.peer, .slot = verdict.slot, .dry = !acts};
@@ -114,7 +108,7 @@ void Agent::OnStall(PairState& pair, const control::DataStall::Verdict& verdict)
                     {"quiet_ms", absl::StrFormat("%.0f", quiet_ms)},
                     {"witnesses", absl::StrCat(verdict.witnesses)},
                     {"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(verdict.slot))}};
-  if (acts || Observes(Capability::kLoss)) Log(std::move(event));
+  if (acts || modes_->Observes(Capability::kLoss)) Log(std::move(event));
   if (!acts) return pair.stalls->Forget(verdict.slot);
   UpdateDamping(pair);
   // Before they go: what was under way is asked for again, by the path they take.
@@ -134,7 +128,7 @@ bool Agent::IsMute(const PairState& pair, uint8_t slot) const {
 // While ports are dealt out anew none is believed to take another's path, and slots may not suffice for all: no verdict
 // would move flows on the rest.
 void Agent::LeaveUnwatchedPorts() {
-  if (!Acts(Capability::kFailover)) return;
+  if (!modes_->Acts(Capability::kFailover)) return;
   std::set<uint32_t> pairs;
   for (const auto& [key, flow] : flows_.sent) {
     if (flow.tx.port == 0 && flow.PathSlot() == CW_SLOT_NONE) pairs.insert(flow.tx.pair);
@@ -156,7 +150,7 @@ void Agent::LeaveUnwatchedPorts() {
 }
 
 void Agent::LeaveMutePorts() {
-  if (!Acts(Capability::kFailover)) return;
+  if (!modes_->Acts(Capability::kFailover)) return;
   for (auto& [index, pair] : pairs_) {
     if (!pair->active) continue;
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {

@@ -4,6 +4,8 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/nics/carriers.h"
+#include "userspace/agent/peer_mail.h"
 #include "userspace/dataplane/netdev.h"
 
 namespace cw::agent {
@@ -68,7 +70,7 @@ std::vector<control::NicPair> Agent::LookAtNicPairs() {
   // News may be held back, and asking for counts takes the lock of all network devices.
   for (Nic& nic : nics_) {
     const absl::StatusOr<bool> up = dataplane::LinkUp(nic.config.name);
-    if (up.ok() && *up != nic.carrier) LookAtCarrier(nic);
+    if (up.ok() && *up != nic.carrier) carriers_->LookAt(nic);
   }
   std::vector<control::NicPair> view;
   for (const auto& [index, pair] : pairs_) {
@@ -97,12 +99,13 @@ std::vector<control::NicPair> Agent::LookAtNicPairs() {
 
 void Agent::WatchNics() {
   ReadProbes();
-  const bool acts = Acts(Capability::kNic);
+  const bool acts = modes_->Acts(Capability::kNic);
   const control::NicStep step = nic_failover_->Tick(LookAtNicPairs(), acts, MonotonicNs());
   LearnNextHops();
   ApplyCarries(step.carries);
   KeepNextHops();
-  for (const control::NicStep::Outgoing& out : step.reports) Send(out.via, probe::NicReports{.reports = {out.report}});
+  for (const control::NicStep::Outgoing& out : step.reports)
+    mail_->Send(out.via, probe::NicReports{.reports = {out.report}});
   TellOfNics(step, acts);
 }
 
@@ -170,7 +173,7 @@ void Agent::ApplyCarries(const std::map<control::NicCarry, PairKey>& wanted) {
 }
 
 void Agent::TellOfCarry(const PairKey& key, const control::NicCarry* carry) {
-  telemetry::Event event{.type = "nic", .severity = telemetry::Severity::kNotice, .peer = PeerName(key.remote)};
+  telemetry::Event event{.type = "nic", .severity = telemetry::Severity::kNotice, .peer = peer_names_.Of(key.remote)};
   const std::string pair = absl::StrFormat("packets from %s to %s", key.local.ToString(), key.remote.ToString());
   event.text = carry != nullptr ? absl::StrFormat("%s now leave as from %s to %s", pair,
                                                   carry->carrier.local.ToString(), carry->carrier.remote.ToString())
@@ -239,7 +242,7 @@ void Agent::TellOfNics(const control::NicStep& step, bool acts) {
     event.text = absl::StrFormat("NIC %s to NIC %s of %s: %s", change.pair.local.ToString(),
                                  change.pair.remote.ToString(), change.peer, change.text);
     if (change.lost && !acts) absl::StrAppend(&event.text, " (another NIC would carry its packets)");
-    if (change.lost && Observes(Capability::kNic)) {
+    if (change.lost && modes_->Observes(Capability::kNic)) {
       report::Item item = ItemOf({.src = change.pair.local, .dst = change.pair.remote}, "nic", -1, -1);
       item.flow.clear();  // it is about all of the pair
       item.text = event.text;

@@ -51,7 +51,7 @@ std::vector<rdma::PathLoad> Agent::LoadsBesidesDrains(const PairState& pair) con
 // certainly: they are on paths that cross it. Others, which may, do not leave for a path of which no more is known.
 void Agent::MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, const std::vector<rdma::QpInfo>& on_it,
                                  bool certainly) {
-  const bool act = ActsAtAll();
+  const bool act = modes_->ActsAtAll();
   std::vector<rdma::QpInfo> leaving;
   const auto stays = [&](const rdma::QpInfo& qp) {
     if (act) drain.unseen.held.push_back(rdma::SentFlow(qp));
@@ -74,7 +74,7 @@ void Agent::MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, const
   }
   if (!act) {  // told of once
     std::erase_if(leaving, [&](const rdma::QpInfo& qp) {
-      return mode() == Mode::kOff || !drain.told.insert(rdma::SentFlow(qp)).second;
+      return modes_->mode() == Mode::kOff || !drain.told.insert(rdma::SentFlow(qp)).second;
     });
   }
   std::sort(leaving.begin(), leaving.end(), [](const auto& a, const auto& b) { return a.lqpn < b.lqpn; });
@@ -90,7 +90,7 @@ void Agent::MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, const
 
 // Those that are still where the drain put them, unless where they were is drained by somebody else, or dead now.
 size_t Agent::ReturnDrainedOwners(const std::map<FlowKey, DrainEntry::Moved>& moved) {
-  if (moved.empty() || !ActsAtAll()) return 0;
+  if (moved.empty() || !modes_->ActsAtAll()) return 0;
   std::vector<rdma::QpInfo> qps;
   std::vector<rdma::MoveOrder> orders;
   for (rdma::QpInfo& qp : qps_.Owned()) {

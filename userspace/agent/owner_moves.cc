@@ -31,7 +31,7 @@ void Agent::OnOwner(const rdma::QpInfo& qp, bool sends) {
        .text = absl::StrFormat("process %d (%s) moves its queue pairs by itself (NCCL_IB_RESILIENCY_PORT_FAILOVER): "
                                "they are put on paths when they connect, and not moved",
                                qp.pid, qp.comm),
-       .peer = PeerName(qp.raddr)});
+       .peer = peer_names_.Of(qp.raddr)});
 }
 
 void Agent::OnOwnerGone(const rdma::QpInfo& qp) {
@@ -72,7 +72,7 @@ std::vector<rdma::QpInfo> Agent::OwnedOn(const PairState& pair, uint8_t slot) co
 
 // again: those that are still there, without a word about those that would move.
 void Agent::MoveOwnersOff(PairState& pair, uint8_t slot, Capability by, bool again) {
-  const Allow allow = allowed().of(by);
+  const Allow allow = modes_->allowed().of(by);
   if (allow == Allow::kOff || (again && allow != Allow::kAct) || pair.blind) return;
   const std::vector<rdma::QpInfo> leaving = OwnedOn(pair, slot);
   if (leaving.empty()) return;
@@ -112,7 +112,7 @@ void Agent::SendOrders(const std::vector<rdma::QpInfo>& qps, const std::vector<r
 void Agent::StepOwnerMoves() {
   moves_.ExpireOverdue(MonotonicNs());
   for (auto& [index, pair] : pairs_) {
-    const uint16_t lossy = LossySlots(*pair);
+    const uint16_t lossy = LossySlots(*pair, MonotonicNs());
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
       if (probe::Load(dataplane_->pairs()[index].slot[s].state) == CW_SLOT_DEAD || IsMute(*pair, s)) {
         MoveOwnersOff(*pair, s, Capability::kFailover, /*again=*/true);
@@ -136,7 +136,7 @@ void Agent::LogOwnerMove(const rdma::QpInfo& qp, const rdma::MoveBook::Asked& as
   const uint8_t from = SlotOfOwned(qp, asked.from_port), to = SlotOfOwned(qp, asked.port);
   std::string where = asked.port == 0 ? "" : WayOfMove(from, to, asked.port);
   if (asked.lag_port != 0) absl::StrAppendFormat(&where, " to port %d of its bond", asked.lag_port);
-  const std::string peer = PeerName(qp.raddr), why = rdma::MoveWhyName(asked.why);
+  const std::string peer = peer_names_.Of(qp.raddr), why = rdma::MoveWhyName(asked.why);
   telemetry::Event event{.type = "move",
                          .severity = error != 0 ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,
                          .text = absl::StrFormat("queue pair to %s qp 0x%x %s%s: %s", peer, qp.rqpn,

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/insight/jobs.h"
 
 namespace cw::agent {
 namespace {
@@ -48,7 +49,7 @@ absl::StatusOr<uint16_t> Agent::PortFor(const v1::SteerSetRequest& request, cons
   const uint16_t port = index && slot < CW_MAX_SLOTS ? engine_->mesh().slots(*index).port(slot) : uint16_t{0};
   if (port == 0)
     return absl::NotFoundError(
-        absl::StrCat("no path ", request.path(), " to ", PeerName(qp.raddr), "; see cwctl paths"));
+        absl::StrCat("no path ", request.path(), " to ", peer_names_.Of(qp.raddr), "; see cwctl paths"));
   const PairState& pair = *pairs_.at(*index);
   if (probe::Load(dataplane_->pairs()[*index].slot[slot].state) == CW_SLOT_DEAD)
     return absl::FailedPreconditionError(absl::StrFormat("path %d is dead; see cwctl paths", slot));
@@ -77,8 +78,8 @@ absl::StatusOr<v1::ActionReply> Agent::SteerOwned(const api::Caller& caller, con
     return absl::UnavailableError("its owner's library does not take orders now; see cwctl qps");
   }
   const FlowKey key = rdma::SentFlow(qp);
-  if (*port != 0) deadlines_.SetPlacement(key, EndNs(request.for_s()));
-  KeepDeadlines();
+  if (*port != 0) deadlines_.SetPlacement(key, EndNs(request.for_s(), MonotonicNs()));
+  modes_->KeepDeadlines();
   v1::ActionReply reply;
   std::string target = *port == 0 ? "" : absl::StrFormat(" to udp-port %d", *port);
   if (request.lag_port() != 0) absl::StrAppendFormat(&target, " to port %d of its bond", request.lag_port());
@@ -88,11 +89,11 @@ absl::StatusOr<v1::ActionReply> Agent::SteerOwned(const api::Caller& caller, con
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
   const uint8_t slot = *port == 0 ? uint8_t{CW_SLOT_NONE} : SlotOfOwned(qp, *port);
-  LogAct(caller, {.type = "steer",
-                  .text = reply.effect(),
-                  .flow = request.flow(),
-                  .peer = PeerName(qp.raddr),
-                  .to_slot = slot == CW_SLOT_NONE ? -1 : slot});
+  journal_.LogAct(caller, {.type = "steer",
+                           .text = reply.effect(),
+                           .flow = request.flow(),
+                           .peer = peer_names_.Of(qp.raddr),
+                           .to_slot = slot == CW_SLOT_NONE ? -1 : slot});
   return reply;
 }
 
@@ -121,10 +122,10 @@ std::optional<v1::WhyReply> Agent::WhyOwned(const std::string& id) {
   if (!qp) return std::nullopt;
   const FlowKey key = rdma::SentFlow(*qp);
   v1::WhyReply reply;
-  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(mode()) + 1));
+  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(modes_->mode()) + 1));
   *reply.mutable_flow() = MakeUnseen(*qp, rdma::NativePortOf(*qp, ""), MonotonicNs());
   reply.set_placement(PlacementOf(*qp, moves_.Of(*qp)));
-  AddCollective(key, reply);
+  jobs_->FillCollective(key, reply);
   if (rdma::OwnFailover(*qp)) {
     AddHold(reply, "own_failover", "not moved by the agent: " + WhyNotMoved(*qp));
   } else if (const std::string why_not = WhyNotMoved(*qp); !why_not.empty()) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -138,5 +139,20 @@ struct PairState {
       heard.AddTrip(used, kind);
   }
 };
+
+// Slots that lose packets, by their probes or by the flows' acknowledgements.
+inline uint16_t LossySlots(const PairState& pair, int64_t now_ns) {
+  const uint16_t by_probes = pair.loss == nullptr ? uint16_t{0} : pair.loss->lossy();
+  const uint16_t by_data = pair.stalls == nullptr ? uint16_t{0} : pair.stalls->KeptFree(now_ns);
+  return by_probes | by_data;
+}
+
+using PairTable = std::map<uint32_t, std::unique_ptr<PairState>>;  // by index in the maps
+
+// nullptr: no such pair (any more).
+inline PairState* FindIn(const PairTable& pairs, uint32_t index) {
+  const auto at = pairs.find(index);
+  return at == pairs.end() ? nullptr : at->second.get();
+}
 
 }  // namespace cw::agent

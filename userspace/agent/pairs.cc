@@ -3,6 +3,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/insight/causes.h"
 #include "userspace/agent/peer_plan.h"
 #include "userspace/probe_verbs/verbs_host.h"
 
@@ -19,7 +21,7 @@ absl::Status Agent::ConfigurePairs() {
   absl::StatusOr<PeerPlan> plan = PlanPeers(options_.config, ProbedNics());
   if (!plan.ok()) return plan.status();
   TakeName(plan->own_name);
-  NameInFleet();
+  OpenClocks();
   return TakePeers(*std::move(plan));
 }
 
@@ -42,10 +44,10 @@ void Agent::TakeName(const std::string& in_peer_files) {
 
 // In two steps: the number of a pair that goes is free, and nothing knows of the pair, before another one gets it.
 absl::Status Agent::TakePeers(PeerPlan plan) {
-  if (!pairs_.empty() && plan.names == peer_names_ && plan.rails == peer_rails_) return absl::OkStatus();
-  peer_names_ = std::move(plan.names);
-  peer_rails_ = std::move(plan.rails);
-  fleet_clock_->SetPeers(plan.peers, static_cast<size_t>(options_.config.probe.clock_neighbours));
+  if (!pairs_.empty() && plan.names == peer_names_.names && plan.rails == peer_names_.rails) return absl::OkStatus();
+  peer_names_.names = std::move(plan.names);
+  peer_names_.rails = std::move(plan.rails);
+  clocks_->SetPeers(plan.peers, static_cast<size_t>(options_.config.probe.clock_neighbours));
   if (verbs_ != nullptr) {
     std::vector<PairKey> keys;
     for (const probe::PairSpec& spec : plan.specs) keys.push_back(spec.key());
@@ -88,7 +90,7 @@ void Agent::ForgetPair(uint32_t index) {
     (void)dataplane_->tx_flows().Delete(key);
     flows_.sent.erase(FromMap(key));
   }
-  causes_.Forget(index);
+  causes_->Forget(index);
   next_hops_.erase(index);
   std::erase_if(unseen_, [&](const auto& unseen) { return unseen.second.pair == index; });
   std::erase_if(tails_.notices, [&](const DeathNotice& notice) { return notice.pair == index; });

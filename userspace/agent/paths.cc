@@ -3,6 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/paths/totals.h"
 #include "userspace/model/counted.h"
 
 namespace cw::agent {
@@ -15,11 +17,6 @@ std::string HopText(const probe::Hops& hops) {
 
 }  // namespace
 
-PairState* Agent::FindPair(uint32_t index) {
-  auto it = pairs_.find(index);
-  return it == pairs_.end() ? nullptr : it->second.get();
-}
-
 void Agent::AddPair(uint32_t index) {
   const probe::PairSpec& spec = engine_->mesh().spec(index);
   auto pair = std::make_unique<PairState>();
@@ -27,8 +24,8 @@ void Agent::AddPair(uint32_t index) {
   pair->key = spec.key();
   pair->ifindex = static_cast<uint32_t>(spec.local_ifindex);
   pair->peer = spec.peer;
-  pair->delays = DelaysOf(*pair);
-  pair->sums = FlowsOf(pair->key.local);
+  pair->delays = totals_->DelaysOf(*pair);
+  pair->sums = totals_->FlowsOf(pair->key.local);
   pairs_[index] = std::move(pair);
 }
 
@@ -62,7 +59,7 @@ void Agent::OnTable(uint32_t index, const probe::PathTable& table) {
                              : paths,
        .peer = pair->peer});
   pair->table_seen = true;
-  RememberLinks(*pair);
+  link_flaps_->Remember(*pair);
 }
 
 void Agent::OnInvalid(uint32_t index, const probe::DiscoveryEvent& event) {
@@ -119,7 +116,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     pair->clock_paths.ForgetThere(change.slot);
     pair->slot[change.slot].damping = control::PathDamping();
     pair->slot[change.slot].flaps = control::FlapCounter();
-    LeaveLinks(*pair, change.slot);
+    link_flaps_->Leave(*pair, change.slot);
     pair->slot[change.slot].answered_ns = 0;
     pair->slot[change.slot].silence.reset();
     pair->slot[change.slot].queue_ns = 0;
@@ -127,13 +124,14 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     if (pair->stalls != nullptr) pair->stalls->Forget(change.slot);
     if (change.old_port == 0) continue;
     // Flows that were steered to a port that this slot no longer means go to another path, or back to their own port.
-    if (Acts(Capability::kFailover) && !pair->blind && LeavePath(*pair, change.slot, change.old_port) > 0) continue;
+    if (modes_->Acts(Capability::kFailover) && !pair->blind && LeavePath(*pair, change.slot, change.old_port) > 0)
+      continue;
     for (auto& [key, flow] : flows_.sent) {
       if (flow.tx.pair != index || flow.tx.slot != change.slot || flow.tx.port == 0) continue;
       (void)dataplane_->flow_editor().Place(ToMap(key), CW_SLOT_NONE, 0);
     }
   }
-  RememberLinks(*pair);
+  link_flaps_->Remember(*pair);
   for (const probe::NativeChange& change : update.natives) {
     OnUnseenNative(index, change);
     for (auto& [key, flow] : flows_.sent) {

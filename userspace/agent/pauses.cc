@@ -3,6 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/nics/carriers.h"
+#include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/peer_mail.h"
 
 namespace cw::agent {
 namespace {
@@ -60,7 +63,7 @@ void Agent::LookAtSilence(PairState& pair, uint8_t s) {
 
 void Agent::OnClassQuestion(PairState& pair, const probe::ClassQuestion& question) {
   if (!question.answer) {
-    Send(pair.index, probe::ClassQuestion{.slot = question.slot, .answer = true, .token = question.token});
+    mail_->Send(pair.index, probe::ClassQuestion{.slot = question.slot, .answer = true, .token = question.token});
     return;
   }
   SlotState& slot = pair.slot[question.slot];
@@ -75,7 +78,7 @@ void Agent::OnProbeOfSilent(const PairState& pair, SlotState& slot, const cw_ev_
   const cw_ev_slot& verdict = slot.silence->verdict;
   if (probe.t1 > verdict.ns && slot.silence->answered_ns == 0) {
     slot.silence->answered_ns = static_cast<int64_t>(probe.t1);
-    LinksAnswer(pair, verdict.slot, slot.silence->answered_ns);
+    link_flaps_->Answered(pair, verdict.slot, slot.silence->answered_ns);
   }
   const bool before = probe.t1<verdict.ns&& static_cast<int32_t>(probe.round - verdict.progress_round)> 0;
   if (before || probe.t4 - probe.t1 >= verdict.silence_ns) slot.silence->watch.Held();
@@ -87,7 +90,7 @@ void Agent::TellSilence(PairState& pair, uint8_t s) {
   const cw_ev_slot& verdict = silent.verdict;
   const bool dead = silent.watch.verdict() == control::Silence::kDead;
   const bool was_dead = silent.told_dead;
-  silent.own_link = dead && LostCarrier(pair, verdict);
+  silent.own_link = dead && carriers_->Lost(pair, verdict);
   telemetry::Event event{.type = "path",
                          .severity = dead ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,
                          .peer = pair.peer,
@@ -108,7 +111,7 @@ void Agent::TellSilence(PairState& pair, uint8_t s) {
     silent.told_dead = true;
     OnDead(pair, s);
   } else if (was_dead) {
-    ForgiveLinks(pair, s);
+    link_flaps_->Forgive(pair, s);
     slot.damping = silent.damping;  // it did not fail
     slot.damping.Up(MonotonicNs());
     UpdateDamping(pair);
@@ -191,7 +194,7 @@ void Agent::OnDead(PairState& pair, uint8_t s) {
   if (slot.silence->own_link) return;
   slot.damping.Down(now_ns);
   slot.flaps.Down(now_ns);
-  BlameLinks(pair, slot.silence->verdict);
+  link_flaps_->Blame(pair, slot.silence->verdict);
   UpdateDamping(pair);
 }
 

@@ -104,7 +104,7 @@ std::vector<rdma::PathLoad> Agent::PathLoads(const PairState& pair, const rdma::
 }
 
 rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who) {
-  const Allow allow = allowed().of(Capability::kPlace);
+  const Allow allow = modes_->allowed().of(Capability::kPlace);
   if (allow == Allow::kOff || !options_.config.inproc.place) return {.verdict = CW_INPROC_NOT_ACTING};
   const std::optional<uint32_t> index = engine_->mesh().Find({qp.laddr, qp.raddr});
   PairState* pair = index ? FindPair(*index) : nullptr;

@@ -70,12 +70,12 @@ void Agent::TellQpMoment(const rdma::QpInfo& qp, const cw_ev_qp& event) {
   const int64_t after_ns = MonotonicNs() - static_cast<int64_t>(event.ns);
   const rdma::NativePort port = rdma::NativePortOf(qp, host::RdmaDriver(host::Roots(), qp.device));
   Log({.type = "flow",
-       .text =
-           absl::StrFormat("queue pair %s/qp0x%x of %s connects to %s qp 0x%x%s", qp.device, qp.lqpn,
-                           qp.pid == 0 ? "the kernel" : absl::StrFormat("%s[%d]", qp.comm, qp.pid), PeerName(qp.raddr),
-                           qp.rqpn, port.port == 0 ? "" : absl::StrFormat(", udp-port %d", port.port)),
+       .text = absl::StrFormat("queue pair %s/qp0x%x of %s connects to %s qp 0x%x%s", qp.device, qp.lqpn,
+                               qp.pid == 0 ? "the kernel" : absl::StrFormat("%s[%d]", qp.comm, qp.pid),
+                               peer_names_.Of(qp.raddr), qp.rqpn,
+                               port.port == 0 ? "" : absl::StrFormat(", udp-port %d", port.port)),
        .flow = FlowKey{.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn}.Id().ToString(),
-       .peer = PeerName(qp.raddr),
+       .peer = peer_names_.Of(qp.raddr),
        .evidence = {{"told_after_us", absl::StrCat(after_ns / 1000)}, {"port_from", rdma::PortFromName(port.from)}}});
 }
 

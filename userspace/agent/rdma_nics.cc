@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RDMA devices of this host: looked after beside the loop, told in events and by cwctl nics.
 #include "userspace/agent/agent.h"
+#include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/probe_verbs/verbs_host.h"
 
@@ -16,7 +17,7 @@ absl::Status Agent::OpenRdmaWatch() {
     loop_->Post([this, event = std::move(event)]() mutable { Log(std::move(event)); });
   };
   options.port = [this](const std::string& netdev, bool up) {
-    loop_->Post([this, netdev, up] { OnRdmaPort(netdev, up); });
+    loop_->Post([this, netdev, up] { carriers_->OnRdmaPort(netdev, up); });
   };
   options.device = [this](const std::string& device, bool gone) {
     loop_->Post([this, device, gone] { OnRdmaDevice(device, gone); });

@@ -6,6 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/jobs.h"
+#include "userspace/agent/lease.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/config/change.h"
 #include "userspace/control/breaker.h"
@@ -85,7 +88,7 @@ absl::Status Agent::TakeConfig(Fresh fresh) {
   if (absl::Status status = TakePeers(std::move(fresh.peers)); !status.ok()) return status;
   WriteKnobs();
   TakeRules();
-  TakeMode(before);
+  modes_->TakeConfigured(before, AllowedBy(options_.config));
   TellOfReload(fresh.changes);
   return absl::OkStatus();
 }
@@ -93,27 +96,13 @@ absl::Status Agent::TakeConfig(Fresh fresh) {
 void Agent::TakeRules() {
   const config::SteeringConfig& steering = options_.config.steering;
   control::SetRules(ContentionRulesOf(steering), *contention_);
-  causes_.SetRules(CauseRulesOf(steering));
+  causes_->SetRules(steering.find_causes, CauseRulesOf(steering));
   returns_->SetStep(absl::ToInt64Nanoseconds(steering.return_step));
   owner_returns_->SetStep(absl::ToInt64Nanoseconds(steering.return_step));
   if (breaker_ != nullptr) breaker_->SetHold(absl::ToInt64Nanoseconds(steering.breaker_hold));
   engine_->SetMissLimit(static_cast<uint32_t>(options_.config.liveness.misses));
-  profiles_->SetOptions(ProfileOptionsOf(options_.config.profile));
-  RenewLease();
-}
-
-// A mode that an operator chose holds until the file's changes, and an emergency off until an operator ends it.
-void Agent::TakeMode(Allowed before) {
-  const Allowed wanted = AllowedBy(options_.config);
-  if (wanted == before || wanted == allowed()) return;
-  if (allowed().mode() == Mode::kOff) {
-    Log({.type = "mode",
-         .severity = telemetry::Severity::kNotice,
-         .text = absl::StrCat("the mode is off and stays; the configuration says ", wanted.ToString(), ": cwctl mode ",
-                              std::string(ModeName(wanted.mode())))});
-    return;
-  }
-  (void)ChangeMode({}, allowed(), wanted, 0);
+  jobs_->SetOptions(ProfileOptionsOf(options_.config.profile));
+  lease_->Renew(options_.config.steering.lease);
 }
 
 void Agent::TellOfReload(const std::vector<config::Change>& changes) {

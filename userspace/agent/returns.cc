@@ -30,7 +30,7 @@ bool Agent::MayReturnTo(uint32_t index, control::ReturnPlace place) {
 void Agent::StepReturns(int64_t now_ns) {
   if (returns_->away() == 0) return;
   std::vector<control::ReturnFlow> flows;
-  if (ActsAtAll() && !MayBalance()) {  // otherwise it forgets them all
+  if (modes_->ActsAtAll() && !MayBalance()) {  // otherwise it forgets them all
     for (const auto& [key, flow] : flows_.sent) {
       const bool free = (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) == 0;
       flows.push_back({.key = key, .pair = flow.tx.pair, .at = PlaceOf(flow), .free = free, .wish = flow.tx.want_slot});
@@ -45,7 +45,7 @@ void Agent::StepReturns(int64_t now_ns) {
 }
 
 void Agent::TellReturn(const control::ReturnAction& action, size_t away) {
-  const std::string peer = PeerName(action.flow.dst);
+  const std::string peer = peer_names_.Of(action.flow.dst);
   Log({.type = "return",
        .text = action.take_back ? absl::StrFormat("queue pair to %s qp 0x%x stays where it is: path %d failed again",
                                                   peer, action.flow.dqpn, action.to.slot)
@@ -79,7 +79,7 @@ void Agent::StepOwnerReturns(int64_t now_ns) {
   std::map<FlowKey, rdma::QpInfo> known;
   for (rdma::QpInfo& qp : qps_.Owned()) {
     const std::optional<uint32_t> index = engine_->mesh().Find({qp.laddr, qp.raddr});
-    if (!index || !ActsAtAll()) continue;
+    if (!index || !modes_->ActsAtAll()) continue;
     const rdma::MoveBook::Entry entry = moves_.Of(qp);
     control::ReturnFlow flow{.key = rdma::SentFlow(qp), .pair = *index, .at = PlaceOfOwned(qp, qp.udp_sport)};
     flow.free = !entry.manual && entry.refused_in_row == 0 && WhyNotMoved(qp).empty();

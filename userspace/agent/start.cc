@@ -12,23 +12,35 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "maps/names.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
-#include "userspace/agent/flap_watch.h"
+#include "userspace/agent/engine_mail.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/host_check.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/chunks.h"
+#include "userspace/agent/insight/gaps.h"
+#include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/lease.h"
+#include "userspace/agent/link_file.h"
+#include "userspace/agent/log_output.h"
 #include "userspace/agent/nic_address.h"
+#include "userspace/agent/nics/carriers.h"
+#include "userspace/agent/nics/nic_clocks.h"
+#include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/paths/totals.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/agent/rules_of_config.h"
+#include "userspace/agent/views/paths_view.h"
 #include "userspace/control/breaker.h"
-#include "userspace/control/delay_gap.h"
 #include "userspace/control/returns.h"
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/probe_verbs/verbs_host.h"
-#include "userspace/profile/profiles.h"
 #include "userspace/rdma/qp_monitor.h"
 #include "userspace/replay/recorder.h"
 #include "userspace/rights/rights.h"
@@ -42,7 +54,6 @@ namespace {
 constexpr absl::Duration kMessagePeriod = absl::Milliseconds(100);
 constexpr absl::Duration kClockPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kKernelQpPeriod = absl::Seconds(2);
-constexpr absl::Duration kBlindAfter = absl::Milliseconds(250);
 constexpr int64_t kSettleNs = 2'000'000'000;  // flows that appear within this time of the start already ran
 
 uint64_t MostDescriptors() {
@@ -89,12 +100,11 @@ api::ServerOptions ApiOptions(const config::Config& config) {
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
       host_name_(HostName(options_.config)),
+      journal_(LogEvent),
       session_(options_.config.StateDir() + "/" + SessionKeeper::kFile),
       drains_(options_.config.RunDir() + "/" + agent::Drains::kFile, Deadlines::BootId()),
       deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, Deadlines::BootId()) {
   const config::SteeringConfig& steering = options_.config.steering;
-  causes_.SetRules(CauseRulesOf(steering));
-  gaps_ = std::make_unique<control::GapWatch>();
   labels_ = std::make_unique<LabelBook>();
   contention_ =
       std::make_unique<control::ContentionState>(ContentionRulesOf(steering), std::hash<std::string>()(host_name_));
@@ -133,10 +143,10 @@ absl::Status Agent::Open() {
   std::filesystem::create_directories(options_.config.RunDir(), error);
   if (error)
     return absl::FailedPreconditionError(absl::StrCat("cannot make ", options_.config.RunDir(), ": ", error.message()));
-  for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
-                    &Agent::OpenLinkBook, &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers,
-                    &Agent::OpenSources, &Agent::OpenRdmaWatch, &Agent::OpenTails, &Agent::OpenRings,
-                    &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
+  for (auto step :
+       {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
+        &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenSources, &Agent::OpenRdmaWatch,
+        &Agent::OpenTails, &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (this->*step)(); !status.ok()) return status;
   }
   // Its threads, and those that gRPC makes later, read what clients send: they have no right of root's.
@@ -147,7 +157,7 @@ absl::Status Agent::Open() {
   if (!server.ok()) return server.status();
   server_ = std::move(*server);
   Log({.type = "agent",
-       .text = absl::StrCat("agent ", kVersion, " started in mode ", allowed().ToString(),
+       .text = absl::StrCat("agent ", kVersion, " started in mode ", modes_->allowed().ToString(),
                             dataplane_->adopted() ? ", adopted what was pinned" : "")});
   return absl::OkStatus();
 }
@@ -159,7 +169,7 @@ Agent::~Agent() {
 
 void Agent::Run() {
   loop_->Run();
-  KeepLinkBook();
+  link_flaps_->Keep();
   Log({.type = "agent", .text = "agent stopped; the dataplane goes on under its lease"});
 }
 
@@ -184,10 +194,13 @@ absl::Status Agent::OpenDataplane() {
   jiffies_ = std::make_unique<dataplane::Jiffies>(*jiffies);
   clock_->Look();
   clock_->set_on_change([this] {
-    if (!slew_posted_.exchange(true)) loop_->Post([this] { OnSlew(); });
+    if (slew_posted_.exchange(true)) return;
+    loop_->Post([this] {
+      slew_posted_.store(false);
+      clocks_->OnSlew();
+    });
   });
   WriteControl();
-  OpenClockOutput();
   return absl::OkStatus();
 }
 
@@ -197,22 +210,19 @@ void Agent::WriteControl() {
   cw_ctl& ctl = dataplane_->ctl()[0];
   BeginSession(CtlView::Load(ctl.session));
   CtlView::Store(ctl.abi_version, CW_ABI_VERSION);
-  CtlView::Store(ctl.blind_jiffies, BlindAfterJiffies());
+  lease_ = std::make_unique<Lease>(ctl,
+                                   Lease::Ticks{.at = [this](int64_t ns) { return jiffies_->AtNs(ns); },
+                                                .ns = [this](uint64_t jiffies) { return jiffies_->ToNs(jiffies); }},
+                                   monotonic_);
+  lease_->SetBlindAfter(config.probe.idle_interval);
   WriteKnobs();
   // Adopted flows are known; only what the first agent finds running counts as old.
   const int64_t settle_ns = dataplane_->adopted() ? 0 : kSettleNs;
   CtlView::Store(ctl.assign_jiffies, config.steering.assign_new_flows ? jiffies_->AtNs(MonotonicNs() + settle_ns) : 0);
   if (dataplane_->adopted()) TellOfLease();
-  RenewLease();
-  // An operator's mode, off included, outlives a crash; the configured one holds for a dataplane made anew.
-  overrides_ = Overrides(config.steering.allow);
-  const Allowed configured = AllowedBy(config);
-  if (!dataplane_->adopted()) CtlView::Store(ctl.mode, configured.word());
-  if (allowed().mode() != Mode::kOff) overrides_ = OverridesOf(allowed());
-  if (allowed() != configured) {
-    spdlog::warn("the mode is {} and stays, as it was before the restart; the configuration says {}: cwctl mode {}",
-                 allowed().ToString(), configured.ToString(), std::string(ModeName(configured.mode())));
-  }
+  lease_->Renew(config.steering.lease);
+  modes_ = std::make_unique<Modes>(ctl, deadlines_, monotonic_, journal_);
+  modes_->Begin(AllowedBy(config), Overrides(config.steering.allow), dataplane_->adopted());
 }
 
 // What the programs read anew for each packet.
@@ -261,40 +271,48 @@ void Agent::RenewSession() {
        .evidence = {{"session", absl::StrCat(session_.session())}}});
 }
 
-// How long a pair sends no probe before its flows look after themselves: longer than an idle one ever waits.
-uint16_t Agent::BlindAfterJiffies() const {
-  const absl::Duration after = std::max(kBlindAfter, 3 * options_.config.probe.idle_interval);
-  const int64_t now_ns = MonotonicNs();
-  const uint64_t jiffies = jiffies_->AtNs(now_ns + absl::ToInt64Nanoseconds(after)) - jiffies_->AtNs(now_ns);
-  return static_cast<uint16_t>(std::clamp<uint64_t>(jiffies, 1, UINT16_MAX));
-}
-
-// What the agent before us left may have gone home meanwhile.
 void Agent::TellOfLease() {
-  const uint64_t until = maps::CtlView::Load(dataplane_->ctl()[0].lease_jiffies);
-  const int64_t over_ns = until == 0 ? 0 : MonotonicNs() - jiffies_->ToNs(until);
-  if (over_ns <= 0) return;
-  lease_found_over_s_ = static_cast<double>(over_ns) / 1e9;
-  size_t steered = 0;
-  (void)dataplane_->tx_flows().ForEach(
-      [&](const cw_flow_key&, const cw_tx_flow& flow) { steered += flow.port != 0 ? 1 : 0; });
-  const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
-  const uint64_t went = sums.ok() ? sums->moves_lease : 0;
-  Log({.type = "agent",
-       .severity = telemetry::Severity::kAlert,
-       .text =
-           absl::StrFormat("the lease of the agent before ran out %.1f s ago: flows went back to their native ports",
-                           lease_found_over_s_),
-       .evidence = {{"flows_still_steered", absl::StrCat(steered)},
-                    {"flows_back_since_loaded", absl::StrCat(went)},
-                    {"lease_s", absl::StrCat(absl::ToDoubleSeconds(options_.config.steering.lease))}}});
+  const auto steered = [this] {
+    size_t count = 0;
+    (void)dataplane_->tx_flows().ForEach(
+        [&](const cw_flow_key&, const cw_tx_flow& flow) { count += flow.port != 0 ? 1 : 0; });
+    return count;
+  };
+  const auto went_home = [this] {
+    const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
+    return sums.ok() ? sums->moves_lease : uint64_t{0};
+  };
+  lease_->TellOfFormer(options_.config.steering.lease, {.steered = steered, .went_home = went_home}, journal_);
 }
 
-void Agent::RenewLease() {
-  const absl::Duration lease = options_.config.steering.lease;
-  const uint64_t until =
-      lease == absl::ZeroDuration() ? 0 : jiffies_->AtNs(MonotonicNs() + absl::ToInt64Nanoseconds(lease));
-  maps::CtlView::Store(dataplane_->ctl()[0].lease_jiffies, until);
+absl::Status Agent::OpenCarriers() {
+  carriers_ = std::make_unique<Carriers>(
+      nics_, *link_flaps_, *clock_, monotonic_, journal_,
+      Carriers::Asks{.read = metrics::ReadLink,
+                     .ifindex_of = dataplane::IfindexOf,
+                     .is_there = IsThere,
+                     .helped = [this] { return nic_failover_ != nullptr && modes_->Acts(Capability::kNic); },
+                     .changed =
+                         [this] {
+                           if (nic_failover_ != nullptr) WatchNics();
+                         },
+                     .start_anew = [this](telemetry::Event why) { StartAnew(std::move(why)); }});
+  carriers_->LookAtAll();
+  absl::StatusOr<std::unique_ptr<dataplane::LinkNews>> news = dataplane::LinkNews::Open();
+  if (!news.ok()) {
+    spdlog::warn("carriers of NICs are looked at once a second only: {}", std::string(news.status().message()));
+    return absl::OkStatus();
+  }
+  link_news_ = *std::move(news);
+  return loop_->AddFd(link_news_->fd(), [this] { carriers_->OnNews(link_news_->Take()); });
+}
+
+// What the service's Restart= is for; programs, maps and flows stay as they are.
+void Agent::StartAnew(telemetry::Event why) {
+  if (starts_anew_) return;
+  starts_anew_ = true;
+  Log(std::move(why));
+  loop_->Stop();
 }
 
 // With an address that the next start would find.
@@ -306,6 +324,13 @@ bool Agent::IsThere(const config::NicConfig& nic) {
 }
 
 absl::Status Agent::OpenNics() {
+  const maps::NicLinesView& lines = dataplane_->nic_lines();
+  nic_clocks_ = std::make_unique<NicClocks>(
+      nics_, pairs_, clock_,
+      NicClocks::Lines{
+          .put = [&lines](uint32_t ifindex, const cw_nic_line& line) { return lines.Put(ifindex, line).ok(); },
+          .erase = [&lines](uint32_t ifindex) { (void)lines.Delete(ifindex); }},
+      [this](const Nic& nic) { return DeviceStamps(nic); }, options_.lab_nic_clock);
   for (const config::NicConfig& nic_config : options_.config.nics) {
     Nic nic{.config = nic_config};
     absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic_config.name);
@@ -344,7 +369,7 @@ absl::Status Agent::OpenNics() {
     const bool may_choose = transport == config::Transport::kAuto || transport == config::Transport::kOffload;
     nic.by_verbs = transport == config::Transport::kVerbs || (may_choose && nic.offloads_roce && !nic.attached);
     nic.hears_verbs = transport == config::Transport::kAuto && nic.attached;
-    OpenNicClock(nic);
+    nic_clocks_->Open(nic);
     nics_.push_back(std::move(nic));
   }
   if (nics_.empty()) return absl::InvalidArgumentError("the configuration names no NIC; add a [[nic]] table");
@@ -389,11 +414,103 @@ absl::Status Agent::OpenProbes() {
        .on_slots = [this](uint32_t pair, const probe::SlotUpdate& update) { OnSlotUpdate(pair, update); }});
   if (!engine.ok()) return engine.status();
   engine_ = std::move(*engine);
+  mail_ = std::make_unique<EngineMail>(*engine_);
+  OpenPaths();
   if (absl::Status status = ConfigurePairs(); !status.ok()) return status;
+  OpenInsight();
+  OpenViews();
   return loop_->AddFd(engine_->icmp_fd(), [this] {
     engine_->OnIcmpReadable(NowNs());
     ScheduleTick();
   });
+}
+
+// What pairs need from their first moment on.
+void Agent::OpenPaths() {
+  totals_ = std::make_unique<Totals>(nics_, peer_names_, pairs_, engine_->mesh(), *store_);
+  const auto hops = [this](uint32_t pair, uint8_t slot) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    const uint16_t port = engine_->mesh().slots(pair).port(slot);
+    return discovery == nullptr || port == 0 ? nullptr : discovery->HopsOf(port);
+  };
+  const auto damp_anew = [this] {
+    for (auto& [index, pair] : pairs_) UpdateDamping(*pair);
+  };
+  link_flaps_ = std::make_unique<LinkFlaps>(
+      options_.config.RunDir() + "/" + kLinkFile, Deadlines::BootId(), pairs_, engine_->mesh(), *clock_, monotonic_,
+      journal_,
+      LinkFlaps::Asks{
+          .hops = hops,
+          .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
+          .read_probes = [this] { ReadProbes(); },
+          .damp_anew = damp_anew,
+          .after = [this](absl::Duration delay, std::function<void()> then) { loop_->After(delay, std::move(then)); }});
+}
+
+// Answers to those who ask.
+void Agent::OpenViews() {
+  paths_view_ = std::make_unique<PathsView>(
+      pairs_, nics_, flows_, engine_->mesh(), *store_, *link_flaps_, *clock_, monotonic_,
+      PathsView::Asks{.discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
+                      .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
+                      .acts = [this] { return modes_->ActsAtAll(); },
+                      .dscp_configured = [this] { return options_.config.probe.dscp.has_value(); }});
+}
+
+// Fleet time, by the name that the peers know this host by.
+void Agent::OpenClocks() {
+  const config::Config& config = options_.config;
+  const ClockKeeperOptions options{
+      .host = host_name_,
+      .session = session_.session(),
+      .anchor = config.clock.anchor,
+      .anchor_bound = config.clock.anchor_bound,
+      .kernel_time = options_.kernel_time,
+      .output = {.page = config.ClockPage(),
+                 .pin = absl::StrCat(CW_PIN_ROOT, "/", config.instance, "/", CW_MAP_FLEET_CLOCK),
+                 .clock = clock_,
+                 .tai_minus_utc = config.clock.tai_minus_utc,
+                 .chrony = config.clock.chrony}};
+  const auto set_pace = [this](uint32_t pair, probe::ClockPace pace) {
+    engine_->SetClock(pair, pace);
+    if (pace == probe::ClockPace::kYoung) busy_ns_ = MonotonicNs();  // the newest probes are needed
+  };
+  const auto before_round = [this] {
+    nic_clocks_->Look();
+    if (!busy_) ReadProbes();  // the newest count, and the ring's own turn may come later
+  };
+  clocks_ = std::make_unique<ClockKeeper>(options, clock_, monotonic_, pairs_, nics_, *mail_, journal_,
+                                          ClockKeeper::Probing{.set_pace = set_pace, .before_round = before_round});
+}
+
+// Parts that tell why flows are slow, and what they carry.
+void Agent::OpenInsight() {
+  const config::SteeringConfig& steering = options_.config.steering;
+  const auto received = [this](const FlowKey& key) { return dataplane_->flows().Lookup(ToMap(key)); };
+  const auto path_facts = [this](uint32_t pair, uint8_t slot) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    const probe::Hops* hops = discovery->HopsOf(engine_->mesh().slots(pair).port(slot));
+    Gaps::PathFacts facts{.ports_choose = probe::PortsChoosePaths(discovery->hashing())};
+    if (hops != nullptr) facts.hops = hops->size();
+    return facts;
+  };
+  const auto job_of = [this](const FlowKey& flow) -> std::string {
+    const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow);
+    if (!qp) return "";
+    api::v1::Flow named;
+    AddLabel(*qp, named);
+    return named.label().empty() ? qp->comm : named.label();
+  };
+  const auto locate = [this](const rdma::QpInfo& qp, api::v1::CollectiveQp& out) { Locate(qp, out); };
+  causes_ = std::make_unique<Causes>(flows_, pairs_, nics_, engine_->mesh(), *store_, received, job_of, peer_names_,
+                                     *mail_, journal_);
+  causes_->SetRules(steering.find_causes, CauseRulesOf(steering));
+  gaps_ = std::make_unique<Gaps>(flows_, pairs_, nics_, engine_->mesh(), path_facts, causes_->book(), peer_names_,
+                                 journal_);
+  jobs_ =
+      std::make_unique<Jobs>(ProfileOptionsOf(options_.config.profile), qps_, *labels_, locate, monotonic_, journal_);
+  chunks_ = std::make_unique<Chunks>(jobs_->profiles(), qps_, clocks_->fleet(), *clock_, monotonic_, pairs_,
+                                     engine_->mesh(), *mail_);
 }
 
 absl::Status Agent::OpenSources() {
@@ -423,19 +540,24 @@ absl::Status Agent::OpenSources() {
       {.registered = registered,
        .unregistered = unregistered,
        .place = [this](const rdma::QpInfo& qp, const rdma::Requester& who) { return PlaceQp(qp, who); },
-       .profiler = [this](const rdma::InprocServer::Peer& peer,
-                          absl::Span<const uint8_t> message) { OnProfiler(peer, message); },
-       .closed = [this](const rdma::InprocServer::Peer& peer) { profiles_->Closed(peer.connection, MonotonicNs()); },
-       .strange = [this](const rdma::InprocServer::Peer& peer) { OnStranger(peer); },
+       .profiler =
+           [this](const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message) {
+             jobs_->OnProfiler(peer, message, [this, &peer](const auto& answer, int fd) {
+               return inproc_->Give(peer.connection, answer, fd);
+             });
+           },
+       .closed = [this](const rdma::InprocServer::Peer& peer) { jobs_->OnClosed(peer); },
+       .strange = [this](const rdma::InprocServer::Peer& peer) { jobs_->OnStranger(peer); },
        .moved = [this](const rdma::QpInfo& qp, const rdma::MoveResult& result) { OnOwnerMoved(qp, result); }},
       rdma::Within({.max_qps = static_cast<size_t>(limits.max_qps),
                     .messages_per_second = static_cast<double>(limits.messages_per_second)},
                    MostDescriptors()));
   if (!inproc.ok()) return inproc.status();
   inproc_ = std::move(*inproc);
-  profiles_ = std::make_unique<profile::Profiles>(ProfileOptionsOf(options_.config.profile));
   absl::Status status = loop_->AddFd(inproc_->fd(), [this] { inproc_->Poll(); });
-  status.Update(loop_->AddTimer(kQuietPeriod, [this] { ReadProfiles(); }));
+  status.Update(loop_->AddTimer(kQuietPeriod, [this] {
+    if (jobs_->Read()) chunks_->Read();
+  }));
   if (!status.ok()) return status;
   return loop_->AddTimer(kKernelQpPeriod, [this] { ReadKernelQps(); });
 }
@@ -462,7 +584,7 @@ absl::Status Agent::OpenRings() {
 
 absl::Status Agent::OpenEvents() {
   const std::string& file = options_.config.log.events_file;
-  const absl::Status status = file.empty() ? absl::OkStatus() : events_.OpenFile(file);
+  const absl::Status status = file.empty() ? absl::OkStatus() : journal_.log().OpenFile(file);
   OpenRecording();
   OpenReport();
   return status;
@@ -473,7 +595,7 @@ absl::Status Agent::StartTimers() {
   absl::Status status = loop_->AddTimer(
       kRingPeriod, [this] { ConsumeRings(); }, &ring_timer_);
   status.Update(loop_->AddTimer(kMessagePeriod, [this] { SendMessages(); }));
-  status.Update(loop_->AddTimer(kClockPeriod, [this] { ClockRound(); }));
+  status.Update(loop_->AddTimer(kClockPeriod, [this] { clocks_->Round(); }));
   status.Update(loop_->AddTimer(
       Window(), [this] { DecideWindow(); }, &window_timer_));
   status.Update(loop_->AddTimer(absl::Seconds(1), [this] { EverySecond(); }));

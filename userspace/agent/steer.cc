@@ -8,48 +8,8 @@
 #include "userspace/model/counted.h"
 
 namespace cw::agent {
-namespace {
 
 namespace v1 = api::v1;
-
-Mode FromApi(v1::Mode mode) {
-  switch (mode) {
-    case v1::MODE_OFF:
-      return Mode::kOff;
-    case v1::MODE_PROTECT:
-      return Mode::kProtect;
-    case v1::MODE_OPTIMIZE:
-      return Mode::kOptimize;
-    default:
-      return Mode::kObserve;
-  }
-}
-
-// The cwctl arguments that set `from` again.
-std::string UndoOf(Allowed from, Allowed to) {
-  std::string undo = absl::StrCat("mode ", std::string(ModeName(from.mode())));
-  for (const Capability c : kAllCapabilities) {
-    const bool was = from.of(c) != Allowed(from.mode()).of(c), is = to.of(c) != Allowed(to.mode()).of(c);
-    if (!was && !is) continue;
-    absl::StrAppend(&undo, " ", std::string(CapabilityName(c)), "=",
-                    was ? std::string(AllowName(from.of(c))) : std::string("mode"));
-  }
-  return undo;
-}
-
-}  // namespace
-
-// What somebody asked for, with who that was; the agent's own doing (no name) stands by itself.
-void Agent::LogAct(const api::Caller& caller, telemetry::Event event) {
-  event.severity = telemetry::Severity::kNotice;
-  if (!caller.name.empty()) {
-    event.text = absl::StrCat(caller.name, ": ", event.text);
-    event.evidence.insert(
-        event.evidence.end(),
-        {{"by", caller.name}, {"role", std::string(api::RoleName(caller.role))}, {"via", caller.via}});
-  }
-  Log(std::move(event));
-}
 
 void Agent::Tell(const api::ApiEvent& event) {
   Log({.type = event.type,
@@ -57,8 +17,6 @@ void Agent::Tell(const api::ApiEvent& event) {
        .text = event.text,
        .evidence = event.evidence});
 }
-
-Allowed Agent::allowed() const { return Allowed(maps::CtlView::Load(dataplane_->ctl()[0].mode)); }
 
 absl::StatusOr<FlowKey> Agent::FindFlow(const std::string& id) const {
   for (const auto& [key, flow] : flows_.sent) {
@@ -88,7 +46,8 @@ absl::StatusOr<Agent::SteerTarget> Agent::TargetOf(const v1::SteerSetRequest& re
     to.text = absl::StrCat("its native port ", flow.flow.sport);
   } else if (request.has_path()) {
     if (request.path() >= CW_MAX_SLOTS || slots.port(static_cast<uint8_t>(request.path())) == 0)
-      return absl::NotFoundError(absl::StrCat("no path ", request.path(), " to ", PeerName(peer), "; see cwctl paths"));
+      return absl::NotFoundError(
+          absl::StrCat("no path ", request.path(), " to ", peer_names_.Of(peer), "; see cwctl paths"));
     to.slot = static_cast<uint8_t>(request.path());
     to.port = slots.port(to.slot);
     to.text = absl::StrFormat("path %d, udp-port %d", to.slot, to.port);
@@ -111,9 +70,9 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
   absl::StatusOr<FlowKey> key = FindFlow(request.flow());
   const std::optional<rdma::QpInfo> owned = key.ok() ? std::nullopt : FindOwned(request.flow());
   if (!key.ok() && !owned) return key.status();
-  if (!ActsAtAll()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the mode is ", allowed().ToString(), ", in which nothing is moved; first: cwctl mode protect"));
+  if (!modes_->ActsAtAll()) {
+    return absl::FailedPreconditionError(absl::StrCat("the mode is ", modes_->allowed().ToString(),
+                                                      ", in which nothing is moved; first: cwctl mode protect"));
   }
   if (owned) return SteerOwned(caller, request, *owned);
   if (request.lag_port() != 0)
@@ -124,7 +83,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
     return absl::FailedPreconditionError("the flow is locked hard; first: cwctl steer lock --none " + request.flow());
   if (FindPair(flow.tx.pair) == nullptr)
     return absl::FailedPreconditionError(
-        absl::StrCat(PeerName(key->dst), " is no longer a peer; its flows are not steered"));
+        absl::StrCat(peer_names_.Of(key->dst), " is no longer a peer; its flows are not steered"));
   const absl::StatusOr<SteerTarget> target = TargetOf(request, key->dst, flow.tx);
   if (!target.ok()) return target.status();
   const cw_tx_flow before = flow.tx;
@@ -138,8 +97,8 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
   if (absl::Status status = dataplane_->flow_editor().SetFlags(ToMap(*key), CW_STEER_MANUAL, 0); !status.ok())
     return status;
   Reread(*key);
-  deadlines_.SetPlacement(*key, EndNs(request.for_s()));
-  KeepDeadlines();
+  deadlines_.SetPlacement(*key, EndNs(request.for_s(), MonotonicNs()));
+  modes_->KeepDeadlines();
   v1::ActionReply reply;
   const bool same = there && (before.flags & CW_STEER_MANUAL) != 0 && before.want_slot == CW_SLOT_NONE;
   const uint16_t port_now = before.port != 0 ? before.port : before.flow.sport;  // another may lead to the same path
@@ -152,11 +111,11 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerSet(const api::Caller& caller, con
   reply.set_pending(pending);
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
-  LogAct(caller, {.type = "steer",
-                  .text = reply.effect(),
-                  .flow = request.flow(),
-                  .peer = PeerName(key->dst),
-                  .to_slot = target->slot == CW_SLOT_NONE ? -1 : target->slot});
+  journal_.LogAct(caller, {.type = "steer",
+                           .text = reply.effect(),
+                           .flow = request.flow(),
+                           .peer = peer_names_.Of(key->dst),
+                           .to_slot = target->slot == CW_SLOT_NONE ? -1 : target->slot});
   return reply;
 }
 
@@ -252,11 +211,11 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const api::Caller& caller, c
     RevertLock(key);
     reply.add_flows(key.Id().ToString());
   }
-  KeepDeadlines();
+  modes_->KeepDeadlines();
   reply.set_effect(was_its_own ? absl::StrCat("flow ", request.flow(), " was the agent's already")
                                : absl::StrCat(Counted(chosen.size(), "flow"), chosen.size() == 1 ? " is" : " are",
                                               " the agent's again"));
-  LogAct(caller, {.type = "steer", .text = reply.effect()});
+  journal_.LogAct(caller, {.type = "steer", .text = reply.effect()});
   return reply;
 }
 
@@ -278,67 +237,15 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerLock(const api::Caller& caller, co
       !status.ok())
     return status;
   Reread(*key);
-  deadlines_.SetLock(*key, set != 0 ? EndNs(request.for_s()) : 0);
-  KeepDeadlines();
+  deadlines_.SetLock(*key, set != 0 ? EndNs(request.for_s(), MonotonicNs()) : 0);
+  modes_->KeepDeadlines();
   v1::ActionReply reply;
   reply.set_effect(effect);
   reply.set_undo(UndoOfLock(flags_before, set, request.flow()));
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
-  LogAct(caller, {.type = "steer", .text = effect, .flow = request.flow()});
+  journal_.LogAct(caller, {.type = "steer", .text = effect, .flow = request.flow()});
   return reply;
-}
-
-absl::StatusOr<v1::ActionReply> Agent::ChangeMode(const api::Caller& caller, Allowed from, Allowed to, double for_s) {
-  maps::CtlView::Store(dataplane_->ctl()[0].mode, to.word());
-  if (to.mode() != Mode::kOff) overrides_ = OverridesOf(to);
-  if (for_s > 0) {
-    // A second --for goes back to where the first one would have.
-    deadlines_.SetMode(Deadlines::ModeEnd{
-        .set = to, .after = deadlines_.mode() ? deadlines_.mode()->after : from, .at_ns = EndNs(for_s)});
-  } else {
-    deadlines_.SetMode(std::nullopt);
-  }
-  KeepDeadlines();
-  v1::ActionReply reply;
-  reply.set_effect(absl::StrFormat("mode %s (was %s)%s", to.ToString(), from.ToString(),
-                                   to.ActsAtAll() ? "" : ": every flow leaves on its native port"));
-  if (from != to) reply.set_undo(from.mode() == Mode::kOff ? "off" : UndoOf(from, to));
-  reply.set_reverts_s(for_s);
-  LogAct(caller, {.type = "mode", .text = reply.effect()});
-  return reply;
-}
-
-absl::StatusOr<v1::ActionReply> Agent::DoSetMode(const api::Caller& caller, const v1::SetModeRequest& request) {
-  const Allowed from = allowed();
-  if (request.mode() == v1::MODE_OFF) return ChangeMode(caller, from, Mode::kOff, request.for_s());
-  const bool same = request.mode() == v1::MODE_UNSPECIFIED;
-  if (same && from.mode() == Mode::kOff)
-    return absl::FailedPreconditionError("the mode is off; first: cwctl mode observe, protect or optimize");
-  AllowOverrides overrides = overrides_;
-  for (const v1::CapabilityAllow& each : request.allowed()) {
-    const std::optional<Capability> capability = ParseCapability(each.capability());
-    if (!capability) {
-      return absl::InvalidArgumentError(absl::StrCat("there is no capability ", each.capability(),
-                                                     "; choose failover, loss, tails, balance, place or nic"));
-    }
-    std::optional<Allow>& allow = overrides[static_cast<size_t>(*capability)];
-    allow = each.allow() == v1::ALLOW_OFF       ? std::optional(Allow::kOff)
-            : each.allow() == v1::ALLOW_OBSERVE ? std::optional(Allow::kObserve)
-            : each.allow() == v1::ALLOW_ACT     ? std::optional(Allow::kAct)
-                                                : std::nullopt;
-  }
-  return ChangeMode(caller, from, cw::Apply(same ? from.mode() : FromApi(request.mode()), overrides), request.for_s());
-}
-
-int64_t Agent::EndNs(double for_s) const { return for_s > 0 ? MonotonicNs() + static_cast<int64_t>(for_s * 1e9) : 0; }
-
-void Agent::KeepDeadlines() {
-  const absl::Status status = deadlines_.Save();
-  if (!status.ok() && deadlines_kept_) {
-    spdlog::warn("a restart of the agent would forget what ends by itself: {}", std::string(status.message()));
-  }
-  deadlines_kept_ = status.ok();
 }
 
 // What the agent before us was asked to end, and what became due while there was none.
@@ -347,8 +254,7 @@ absl::Status Agent::AdoptDeadlines() {
   if (absl::IsInvalidArgument(loaded))
     spdlog::warn("what an earlier agent was to end is lost: {}", std::string(loaded.message()));
   if (!dataplane_->adopted()) deadlines_.Forget();  // what they were about is gone
-  // cwctl off without an agent came later, and holds.
-  if (deadlines_.mode() && deadlines_.mode()->set != allowed()) deadlines_.SetMode(std::nullopt);
+  modes_->AdoptEnd();
   if (deadlines_.size() > 0) {
     Log({.type = "agent",
          .text =
@@ -361,11 +267,11 @@ absl::Status Agent::AdoptDeadlines() {
 
 void Agent::RunDeadlines() {
   const Deadlines::Due due = deadlines_.TakeDue(MonotonicNs());
-  KeepDeadlines();  // first: what is due is done once, whatever comes of it
+  modes_->KeepDeadlines();  // first: what is due is done once, whatever comes of it
   for (const FlowKey& flow : due.placements) RevertPlacement(flow);
   for (const FlowKey& flow : due.locks) RevertLock(flow);
-  if (due.mode && due.mode->set == allowed()) (void)ChangeMode({}, allowed(), due.mode->after, 0);
-  KeepDeadlines();
+  if (due.mode) modes_->Due(*due.mode);
+  modes_->KeepDeadlines();
 }
 
 absl::StatusOr<v1::ActionReply> Agent::SteerSet(const api::Caller& caller, const v1::SteerSetRequest& request) {
@@ -381,15 +287,15 @@ absl::StatusOr<v1::ActionReply> Agent::SteerLock(const api::Caller& caller, cons
 }
 
 absl::StatusOr<v1::ActionReply> Agent::SetMode(const api::Caller& caller, const v1::SetModeRequest& request) {
-  return loop_->Call<v1::ActionReply>([this, caller, request] { return DoSetMode(caller, request); });
+  return loop_->Call<v1::ActionReply>([this, caller, request] { return modes_->Set(caller, request); });
 }
 
 absl::StatusOr<v1::ActionReply> Agent::Off(const api::Caller& caller, const v1::OffRequest& request) {
-  // At once, whatever the loop is doing: the programs read this word with every packet.
-  const Allowed was = allowed();
-  maps::CtlView::Store(dataplane_->ctl()[0].mode, static_cast<uint32_t>(CW_MODE_OFF));
-  return loop_->Call<v1::ActionReply>(
-      [this, caller, request, was] { return ChangeMode(caller, was, Mode::kOff, request.for_s()); });
+  // At once, whatever the loop is doing.
+  const Allowed was = modes_->SwitchOff();
+  return loop_->Call<v1::ActionReply>([this, caller, request, was] {
+    return absl::StatusOr<v1::ActionReply>(modes_->Change(caller, was, Mode::kOff, request.for_s()));
+  });
 }
 
 }  // namespace cw::agent

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/peer_mail.h"
 #include "userspace/probe/nak_packet.h"
 
 namespace cw::agent {
@@ -49,7 +50,7 @@ absl::Status Agent::OpenTails() {
   return absl::OkStatus();
 }
 
-bool Agent::RepairsTails() const { return injector_ != nullptr && allowed().Decides(Capability::kTails); }
+bool Agent::RepairsTails() const { return injector_ != nullptr && modes_->allowed().Decides(Capability::kTails); }
 
 control::TailView Agent::TailOf(const cw_tx_flow& flow) const {
   const cw_pair& pair = dataplane_->pairs()[flow.pair];
@@ -59,7 +60,7 @@ control::TailView Agent::TailOf(const cw_tx_flow& flow) const {
   control::TailView view{.next = flow.flow.req.next, .acked = flow.acked_psn, .sent = flow.flow.req.packets};
   view.known = flow.acked_valid != 0 && flow.flow.req.seen == 1 && flow.flow.transport == kTransportRc;
   // Asking without failover is asking in vain; but what is only observed is observed whole.
-  const bool leaves = Acts(Capability::kFailover) || !Acts(Capability::kTails);
+  const bool leaves = modes_->Acts(Capability::kFailover) || !modes_->Acts(Capability::kTails);
   view.acks_seen = maps::PairsView::Load(pair.carried) == 0;
   view.can_go = !view.acks_seen || !dead || (leaves && !stays && probe::Load(pair.live_mask) != 0);
   return view;
@@ -116,7 +117,7 @@ void Agent::TellOfDeath(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns)
     notice.qpns.insert(notice.qpns.end(), qpns.begin(), qpns.end());
     return;
   }
-  if (qpns.empty() || !Acts(Capability::kTails)) return;
+  if (qpns.empty() || !modes_->Acts(Capability::kTails)) return;
   tails_.notices.push_back({.pair = pair, .slot = slot, .qpns = std::move(qpns), .due_ns = MonotonicNs()});
   StartTailTicks();
 }
@@ -129,7 +130,7 @@ void Agent::SendNotices(int64_t now_ns) {
       probe::PathDeath death{.slot = notice.slot};
       death.qpns.assign(notice.qpns.begin() + static_cast<std::ptrdiff_t>(at),
                         notice.qpns.begin() + static_cast<std::ptrdiff_t>(end));
-      Send(notice.pair, death);
+      mail_->Send(notice.pair, death);
     }
     notice.due_ns = now_ns + kTellAgainNs;
     if (notice.left-- == 2) ++tails_.counts.told;
@@ -200,9 +201,9 @@ bool Agent::LookAfter(const FlowKey& key, WatchedTail& tail, int64_t now_ns) {
            .severity = telemetry::Severity::kNotice,
            .text = absl::StrFormat(
                "queue pair to %s qp 0x%x still waits after %d requests to resend; its own timer is left",
-               PeerName(key.dst), key.dqpn, tail.watch.naks()),
+               peer_names_.Of(key.dst), key.dqpn, tail.watch.naks()),
            .flow = key.Id().ToString(),
-           .peer = PeerName(key.dst)});
+           .peer = peer_names_.Of(key.dst)});
       return true;
     case control::TailStep::kNak:
       break;
@@ -220,10 +221,11 @@ bool Agent::Reads(const FlowKey& sent, uint32_t lqpn) const {
 void Agent::TellDryTail(const FlowKey& key, const WatchedTail& tail, const control::TailView& view) {
   telemetry::Event event{
       .type = "repair",
-      .text = absl::StrFormat("queue pair to %s qp 0x%x would be asked to resend %d packets: %s", PeerName(key.dst),
-                              key.dqpn, control::Unacknowledged(view), CauseText(tail, PeerName(key.dst))),
+      .text =
+          absl::StrFormat("queue pair to %s qp 0x%x would be asked to resend %d packets: %s", peer_names_.Of(key.dst),
+                          key.dqpn, control::Unacknowledged(view), CauseText(tail, peer_names_.Of(key.dst))),
       .flow = key.Id().ToString(),
-      .peer = PeerName(key.dst),
+      .peer = peer_names_.Of(key.dst),
       .slot = tail.OwnPath(),
       .dry = true,
       .evidence = {{"first_unacknowledged_psn", absl::StrCat(view.acked)}, {"next_psn", absl::StrCat(view.next)}}};
@@ -247,7 +249,7 @@ bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_t
     ++tails_.counts.reads_left;
     return false;
   }
-  if (!Acts(Capability::kTails)) {
+  if (!modes_->Acts(Capability::kTails)) {
     TellDryTail(key, tail, view);
     return false;
   }
@@ -261,10 +263,10 @@ bool Agent::AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_t
   const uint32_t packets = control::Unacknowledged(view);
   Log({.type = "repair",
        .severity = telemetry::Severity::kNotice,
-       .text = absl::StrFormat("queue pair to %s qp 0x%x resends %d packets: %s", PeerName(key.dst), key.dqpn, packets,
-                               CauseText(tail, pair->peer)),
+       .text = absl::StrFormat("queue pair to %s qp 0x%x resends %d packets: %s", peer_names_.Of(key.dst), key.dqpn,
+                               packets, CauseText(tail, pair->peer)),
        .flow = key.Id().ToString(),
-       .peer = PeerName(key.dst),
+       .peer = peer_names_.Of(key.dst),
        .slot = tail.OwnPath(),
        .evidence = {{"first_unacknowledged_psn", absl::StrCat(view.acked)},
                     {"next_psn", absl::StrCat(view.next)},

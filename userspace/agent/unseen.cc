@@ -180,7 +180,8 @@ void Agent::AddUnseen(const v1::QpsRequest& request, int64_t now_ns, v1::QpsRepl
     const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.address == qp.laddr; });
     if (qp.source == "inproc" && !qp.owner && nic != nics_.end() && nic->attached) continue;
     if (!request.flow().empty() && request.flow() != key.Id().ToString()) continue;
-    if (!request.remote().empty() && request.remote() != qp.raddr.ToString() && request.remote() != PeerName(qp.raddr))
+    if (!request.remote().empty() && request.remote() != qp.raddr.ToString() &&
+        request.remote() != peer_names_.Of(qp.raddr))
       continue;
     *reply.add_flows() = MakeUnseen(qp, rdma::NativePortOf(qp, drivers.Of(qp.device)), now_ns);
   }

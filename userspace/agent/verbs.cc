@@ -96,7 +96,7 @@ probe_verbs::ArrivalStamps Agent::DeviceStamps(const Nic& nic) const {
 }
 
 bool Agent::IsByVerbs(const PairState& pair) {
-  const Nic* nic = NicOf(pair);
+  const Nic* nic = NicOf(nics_, pair.ifindex);
   return nic != nullptr && nic->by_verbs;
 }
 

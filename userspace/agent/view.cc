@@ -8,12 +8,20 @@
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/certificates.h"
-#include "userspace/agent/clock_view.h"
-#include "userspace/agent/flap_watch.h"
-#include "userspace/agent/links_view.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/fleet_clock/clock_view.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/chunks.h"
+#include "userspace/agent/insight/gaps.h"
+#include "userspace/agent/insight/jobs.h"
+#include "userspace/agent/lease.h"
 #include "userspace/agent/memory_lock.h"
+#include "userspace/agent/nics/nic_clocks.h"
+#include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/paths/totals.h"
 #include "userspace/agent/placement.h"
-#include "userspace/agent/view_words.h"
+#include "userspace/agent/views/paths_view.h"
+#include "userspace/agent/views/view_words.h"
 #include "userspace/host/doctor.h"
 #include "userspace/rights/rights.h"
 
@@ -26,38 +34,8 @@ namespace v1 = api::v1;
 
 double AgoS(int64_t now_ns, int64_t then_ns) { return then_ns == 0 ? -1 : static_cast<double>(now_ns - then_ns) / 1e9; }
 
-void Fill(const telemetry::Sketch& sketch, v1::Delay* out) {
-  out->set_samples(sketch.count());
-  if (sketch.count() == 0) return;
-  out->set_min_ns(static_cast<double>(sketch.min_ns()));
-  out->set_p50_ns(sketch.QuantileNs(0.5));
-  out->set_p99_ns(sketch.QuantileNs(0.99));
-  out->set_max_ns(static_cast<double>(sketch.max_ns()));
-  out->set_mean_ns(sketch.MeanNs());
-}
-
 std::string ReasonText(uint8_t reason) {
   return reason == CW_MOVE_NONE ? "" : std::string(MoveReasonName(static_cast<MoveReason>(reason)));
-}
-
-bool IsPaused(const SlotState& slot) {
-  return slot.silence && slot.silence->watch.verdict() == control::Silence::kPaused;
-}
-
-void FillWindow(const telemetry::PathDelay& forward, const telemetry::PathDelay& reverse, int64_t now_ns, int seconds,
-                v1::PathWindow* out) {
-  const telemetry::DelayWindow ahead = forward.Window(now_ns, seconds);
-  const telemetry::DelayWindow back = reverse.Window(now_ns, seconds);
-  out->set_seconds(static_cast<uint32_t>(seconds));
-  out->set_sent(ahead.sent);
-  out->set_answered(ahead.answered);
-  out->set_loss(ahead.Loss());
-  Fill(ahead.owd, out->mutable_forward());
-  Fill(back.owd, out->mutable_reverse());
-  Fill(ahead.queueing, out->mutable_queueing_forward());
-  Fill(back.queueing, out->mutable_queueing_reverse());
-  out->set_jitter_forward_ns(ahead.jitter_ns);
-  out->set_jitter_reverse_ns(back.jitter_ns);
 }
 
 void AddFlowRecord(const cw_flow& record, v1::Flow& out) {
@@ -77,38 +55,6 @@ void AddFlowRecord(const cw_flow& record, v1::Flow& out) {
 
 }  // namespace
 
-std::string Agent::PeerName(const Addr& address) const {
-  auto name = peer_names_.find(address);
-  return name == peer_names_.end() ? address.ToString() : name->second;
-}
-
-// The worst of all pairs: steering rests on ports alone choosing the path.
-v1::FabricHashing Agent::Hashing() const {
-  probe::Hashing worst = probe::Hashing::kUnknown;
-  const auto rank = [](probe::Hashing hashing) {
-    switch (hashing) {
-      case probe::Hashing::kUnknown:
-        return 0;
-      case probe::Hashing::kSinglePath:
-        return 1;
-      case probe::Hashing::kPorts:
-        return 2;
-      case probe::Hashing::kTtl:
-        return 3;
-      case probe::Hashing::kQpn:
-        return 4;
-      case probe::Hashing::kSprayed:
-        return 5;
-    }
-    return 0;
-  };
-  for (const auto& [index, pair] : pairs_) {
-    const probe::Discovery* discovery = engine_->discovery(index);
-    if (discovery != nullptr && rank(discovery->hashing()) > rank(worst)) worst = discovery->hashing();
-  }
-  return ToApi(worst);
-}
-
 v1::StatusReply Agent::MakeStatus() {
   const int64_t now_ns = MonotonicNs();
   v1::StatusReply reply;
@@ -117,18 +63,17 @@ v1::StatusReply Agent::MakeStatus() {
   reply.set_host_name(host_name_);
   reply.set_pid(static_cast<uint32_t>(getpid()));
   reply.set_uptime_s(AgoS(now_ns, started_ns_));
-  reply.set_mode(ToApi(mode()));
+  reply.set_mode(ToApi(modes_->mode()));
   if (deadlines_.mode())
     reply.set_mode_reverts_s(std::max(static_cast<double>(deadlines_.mode()->at_ns - now_ns) / 1e9, 0.001));
   reply.set_lease_s(absl::ToDoubleSeconds(options_.config.steering.lease));
-  if (const uint64_t until = maps::CtlView::Load(dataplane_->ctl()[0].lease_jiffies); until != 0)
-    reply.set_lease_left_s(static_cast<double>(jiffies_->ToNs(until) - now_ns) / 1e9);
-  reply.set_lease_found_over_s(lease_found_over_s_);
+  if (lease_->LeftS() != 0) reply.set_lease_left_s(lease_->LeftS());
+  reply.set_lease_found_over_s(lease_->found_over_s());
   for (const Capability c : kAllCapabilities) {
     v1::CapabilityAllow* out = reply.add_allowed();
     out->set_capability(std::string(CapabilityName(c)));
-    out->set_allow(ToApi(allowed().of(c)));
-    out->set_by_mode(ToApi(Allowed(mode()).of(c)));
+    out->set_allow(ToApi(modes_->allowed().of(c)));
+    out->set_by_mode(ToApi(Allowed(modes_->mode()).of(c)));
   }
   AddBreaker(reply, now_ns);
   AddKeys(reply, now_ns);
@@ -136,7 +81,7 @@ v1::StatusReply Agent::MakeStatus() {
   reply.set_report_file(options_.config.log.report_file);
   reply.set_observations_file(options_.config.log.observations_file);
   reply.set_data_age_s(AgoS(now_ns, newest_data_ns_));
-  reply.set_hashing(Hashing());
+  reply.set_hashing(paths_view_->Hashing());
   reply.set_cpu_percent(meter_.TotalPercent());
   reply.set_cpu_process_percent(meter_.ProcessPercent());
   reply.set_rss_bytes(ResourceMeter::RssBytes());
@@ -179,8 +124,8 @@ void Agent::AddPeers(v1::StatusReply& reply, int64_t now_ns) {
     const double ago_s = AgoS(now_ns, pair->last_reply_ns);
     const bool newer = ago_s >= 0 && (peer.last_reply_ago_s() < 0 || ago_s < peer.last_reply_ago_s());
     if (peer.pairs() == 1 || newer) peer.set_last_reply_ago_s(ago_s);
-    AddCause(causes_.Of(pair->key), peer);
-    CountPaths(*pair, peer, *reply.mutable_paths());
+    AddCause(causes_->book().Of(pair->key), peer);
+    paths_view_->Count(*pair, peer, *reply.mutable_paths());
     const probe::Discovery* discovery = engine_->discovery(index);
     if (discovery != nullptr && pair->table_seen && !discovery->table().valid) {
       reply.set_moves_frozen(true);
@@ -196,39 +141,14 @@ void Agent::AddPeers(v1::StatusReply& reply, int64_t now_ns) {
   for (auto& [name, peer] : peers) *reply.add_peers() = std::move(peer);
 }
 
-void Agent::CountPaths(const PairState& pair, v1::PeerStatus& peer, v1::PathCounts& counts) {
-  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    if (engine_->mesh().slots(pair.index).port(s) == 0) continue;
-    peer.set_paths(peer.paths() + 1);
-    switch (StateOf(probe::Load(dataplane_->pairs()[pair.index].slot[s].state))) {
-      case v1::PATH_STATE_NEW:
-        counts.set_new_(counts.new_() + 1);
-        break;
-      case v1::PATH_STATE_DEAD:
-        IsPaused(pair.slot[s]) ? counts.set_paused(counts.paused() + 1) : counts.set_dead(counts.dead() + 1);
-        break;
-      case v1::PATH_STATE_UP:
-        counts.set_up(counts.up() + 1);
-        peer.set_paths_live(peer.paths_live() + 1);
-        break;
-      case v1::PATH_STATE_SUSPECT:
-        counts.set_suspect(counts.suspect() + 1);
-        peer.set_paths_live(peer.paths_live() + 1);
-        break;
-      default:
-        break;
-    }
-  }
-}
-
 void Agent::AddFlowCounts(v1::StatusReply& reply) {
   v1::FlowCounts* flows = reply.mutable_flows();
   flows->set_transmitted(static_cast<uint32_t>(flows_.sent.size()));
   flows->set_received(static_cast<uint32_t>(flows_.received.size()));
   for (const auto& [key, flow] : flows_.sent) {
-    if (ActsAtAll() && flow.tx.port != 0) flows->set_steered(flows->steered() + 1);
+    if (modes_->ActsAtAll() && flow.tx.port != 0) flows->set_steered(flows->steered() + 1);
     if ((flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) flows->set_locked(flows->locked() + 1);
-    if (ActsAtAll() && PendingSlot(flow.tx) != CW_SLOT_NONE) flows->set_pending(flows->pending() + 1);
+    if (modes_->ActsAtAll() && PendingSlot(flow.tx) != CW_SLOT_NONE) flows->set_pending(flows->pending() + 1);
   }
 }
 
@@ -279,7 +199,8 @@ void Agent::AddCounters(v1::StatusReply& reply) {
 }
 
 v1::DoctorReply Agent::MakeDoctor() {
-  host::DoctorInput input{.agent_runs = true, .agent_note = absl::StrCat(kVersion, ", mode ", allowed().ToString())};
+  host::DoctorInput input{.agent_runs = true,
+                          .agent_note = absl::StrCat(kVersion, ", mode ", modes_->allowed().ToString())};
   for (const Nic& nic : nics_) {
     input.nics.push_back({nic.config.name,
                           !nic.attached                                    ? "none"
@@ -287,7 +208,7 @@ v1::DoctorReply Agent::MakeDoctor() {
                                                                            : "generic",
                           nic.note});
   }
-  input.hashing = HostHashing(Hashing());
+  input.hashing = HostHashing(paths_view_->Hashing());
   input.prober_realtime = prober_stats_.realtime;
   input.certificates = LookAtCertificates(options_.config.api);
   input.no_qp_moments = no_qp_monitor_;
@@ -307,84 +228,6 @@ v1::DoctorReply Agent::MakeDoctor() {
   return reply;
 }
 
-v1::Path Agent::MakePath(PairState& pair, uint8_t s, int64_t now_ns) {
-  const cw_slot& shared = dataplane_->pairs()[pair.index].slot[s];
-  const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
-  const probe::Discovery* discovery = engine_->discovery(pair.index);
-  const uint16_t port = slots.port(s);
-  SlotState& state = pair.slot[s];
-  v1::Path path;
-  path.set_slot(s);
-  path.set_reverse_slot(s);
-  path.set_udp_port(port);
-  if (const probe::Hops* hops = discovery->HopsOf(port); hops != nullptr) {
-    for (const Addr& hop : *hops) path.add_hops(hop.is_zero() ? "*" : hop.ToString());
-  }
-  path.set_state(StateOf(probe::Load(shared.state)));
-  if (path.state() == v1::PATH_STATE_DEAD && IsPaused(state)) path.set_state(v1::PATH_STATE_PAUSED);
-  path.set_assignable(slots.is_path(s) && (pair.blocked >> s & 1) == 0);
-  path.set_lossy((LossySlots(pair) >> s & 1) != 0);
-  path.set_damped((pair.damped >> s & 1) != 0);
-  path.set_drained((pair.drained >> s & 1) != 0);
-  path.set_native(!slots.is_path(s));
-  for (const probe::Path& known : discovery->table().paths) {
-    if (known.port == port) path.set_age_s(AgoS(NowNs(), known.verified_ns));
-  }
-  for (const auto& [key, flow] : flows_.sent) {
-    if (flow.tx.pair == pair.index && flow.SlotOfPackets(ActsAtAll()) == s) path.set_flows(path.flows() + 1);
-  }
-  if (state.forward.BaseNs() != INT64_MAX) path.set_base_forward_ns(static_cast<double>(state.forward.BaseNs()));
-  if (state.reverse.BaseNs() != INT64_MAX) path.set_base_reverse_ns(static_cast<double>(state.reverse.BaseNs()));
-  path.set_longer_forward_ns(pair.clock_paths.LongerThereNs(s));
-  path.set_longer_reverse_ns(pair.clock_paths.LongerBackNs(s));
-  path.set_clock_left_out_forward((pair.clock_paths.choice().there_left_out >> s & 1) != 0);
-  path.set_clock_left_out_reverse((pair.clock_paths.choice().back_left_out >> s & 1) != 0);
-  for (int seconds : telemetry::kWindowsS)
-    FillWindow(state.forward, state.reverse, now_ns, seconds, path.add_windows());
-  path.set_deaths(probe::Load(shared.deaths));
-  path.set_misses(probe::Load(shared.misses));
-  path.set_last_change_ago_s(AgoS(NowNs(), static_cast<int64_t>(probe::Load(shared.changed_ns))));
-  return path;
-}
-
-v1::Pair Agent::MakePair(PairState& pair, int64_t now_ns) {
-  v1::Pair out;
-  const probe::Discovery* discovery = engine_->discovery(pair.index);
-  out.set_index(pair.index);
-  for (const Nic& nic : nics_) {
-    if (nic.ifindex == pair.ifindex) out.set_nic(nic.config.name);
-  }
-  out.set_local_address(pair.key.local.ToString());
-  out.set_peer(pair.peer);
-  out.set_remote_address(pair.key.remote.ToString());
-  out.set_active(pair.active);
-  out.set_interval_s(static_cast<double>(engine_->IntervalNs(pair.index)) / 1e9);
-  out.set_last_reply_ago_s(AgoS(now_ns, pair.last_reply_ns));
-  out.set_dscp(engine_->mesh().dscp(pair.index));
-  out.set_dscp_from(options_.config.probe.dscp ? "configured" : pair.flow_class.dscp() ? "flows" : "default");
-  bool known = true;
-  for (const probe::Path& path : discovery->table().paths) known = known && path.known;
-  out.set_table(!pair.table_seen ? "discovering" : !discovery->table().valid ? "invalid" : known ? "valid" : "unknown");
-  out.set_hashing(ToApi(discovery->hashing()));
-  const int64_t local_ns = NowNs();
-  *out.mutable_clock() = agent::ToApi(pair.EstimateAt(local_ns), local_ns);
-  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    if (engine_->mesh().slots(pair.index).port(s) != 0) *out.add_paths() = MakePath(pair, s, now_ns);
-  }
-  return out;
-}
-
-v1::PathsReply Agent::MakePaths(const v1::PathsRequest& request) {
-  v1::PathsReply reply;
-  const int64_t now_ns = MonotonicNs();
-  for (auto& [index, pair] : pairs_) {
-    if (!request.remote().empty() && request.remote() != pair->peer && request.remote() != pair->key.remote.ToString())
-      continue;
-    *reply.add_pairs() = MakePair(*pair, now_ns);
-  }
-  return reply;
-}
-
 v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns) {
   v1::Flow out;
   const Addr& local = flow.received ? key.dst : key.src;
@@ -392,8 +235,8 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   out.set_id(key.Id().ToString());
   out.set_local_address(local.ToString());
   out.set_remote_address(remote.ToString());
-  auto name = peer_names_.find(remote);
-  if (name != peer_names_.end()) out.set_peer(name->second);
+  auto name = peer_names_.names.find(remote);
+  if (name != peer_names_.names.end()) out.set_peer(name->second);
   out.set_received(flow.received);
   flow.received ? out.set_local_qpn(key.dqpn) : out.set_remote_qpn(key.dqpn);
   const std::optional<rdma::QpInfo> qp = flow.received ? qps_.ByReceivedFlow(key) : qps_.BySentFlow(key);
@@ -415,9 +258,9 @@ v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_
   out.set_reverts_s(deadlines_.FlowSecondsLeft(key, now_ns));
   if (!flow.received) {
     out.set_port_from(rdma::PortFromName(rdma::PortFrom::kPackets));
-    Fill(flow.owd.Merged(), out.mutable_owd());
-    AddCause(causes_.Of(PairKey{local, remote}, key), out);
-    AddGap(key, now_ns, out);
+    FillDelay(flow.owd.Merged(), out.mutable_owd());
+    AddCause(causes_->book().Of(PairKey{local, remote}, key), out);
+    gaps_->Fill(key, now_ns, out);
   }
   out.set_owd_window_s(10);
   if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote});
@@ -453,7 +296,7 @@ void Agent::AddNames(const Addr& local, const rdma::QpInfo* qp, v1::Flow& out) c
 }
 
 void Agent::AddSteering(const FlowEntry& flow, int64_t now_ns, v1::Flow& out) {
-  const bool acts = ActsAtAll();
+  const bool acts = modes_->ActsAtAll();
   auto number = [&](uint8_t slot) { return flow.received || slot == CW_SLOT_NONE ? -1 : static_cast<int>(slot); };
   out.set_slot(number(flow.SlotOfPackets(acts)));
   out.set_native_slot(number(flow.tx.native_slot));
@@ -475,7 +318,8 @@ v1::QpsReply Agent::MakeQps(const v1::QpsRequest& request) {
     for (const auto& [key, flow] : book) {
       const Addr& remote = flow.received ? key.src : key.dst;
       if (!request.flow().empty() && request.flow() != key.Id().ToString()) continue;
-      if (!request.remote().empty() && request.remote() != remote.ToString() && request.remote() != PeerName(remote))
+      if (!request.remote().empty() && request.remote() != remote.ToString() &&
+          request.remote() != peer_names_.Of(remote))
         continue;
       *reply.add_flows() = MakeFlow(key, flow, now_ns);
     }
@@ -499,23 +343,15 @@ absl::StatusOr<v1::DoctorReply> Agent::Doctor() {
 }
 
 absl::StatusOr<v1::PathsReply> Agent::Paths(const v1::PathsRequest& request) {
-  return loop_->Call<v1::PathsReply>([this, request] { return absl::StatusOr<v1::PathsReply>(MakePaths(request)); });
+  return loop_->Call<v1::PathsReply>(
+      [this, request] { return absl::StatusOr<v1::PathsReply>(paths_view_->All(request)); });
 }
 
 absl::StatusOr<v1::LinksReply> Agent::Links(uint32_t window_s) {
   absl::StatusOr<v1::PathsReply> paths = Paths({});
   if (!paths.ok()) return paths.status();
-  const absl::StatusOr<LinkPast> flaps = loop_->Call<LinkPast>([this]() -> absl::StatusOr<LinkPast> {
-    const int64_t now_ns = MonotonicNs();
-    LinkPast counts{.by_end = flaps_of_links_->book.Counts(now_ns), .own = {}, .gone = {}};
-    for (const control::GoneLink& link : flaps_of_links_->gone.All(now_ns))
-      counts.gone.push_back({link, 1e-9 * static_cast<double>(now_ns - link.left_ns)});
-    for (const Nic& nic : nics_) {
-      if (const auto own = counts.by_end.find(nic.config.name); own != counts.by_end.end())
-        counts.own[nic.address.ToString()] = own->second;
-    }
-    return counts;
-  });
+  const absl::StatusOr<LinkPast> flaps =
+      loop_->Call<LinkPast>([this] { return absl::StatusOr<LinkPast>(paths_view_->PastOfLinks()); });
   if (!flaps.ok()) return flaps.status();
   return MakeLinks(*paths, window_s, *flaps);
 }
@@ -541,7 +377,7 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
   absl::StatusOr<probe::MessageStats> messages = loop_->Call<probe::MessageStats>([this, &add] {
     TellTailCounts(add);
     TellPlaceCounts(add);
-    TellChunkCounts(add);
+    chunks_->TellCounts(add);
     return absl::StatusOr<probe::MessageStats>(engine_->message_stats());
   });
   if (!messages.ok()) return messages.status();
@@ -567,7 +403,7 @@ bool Passes(const v1::EventsRequest& request, const telemetry::Event& event) {
 
 absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& request, absl::Duration wait) {
   std::vector<v1::Event> out;
-  const bool of_this_run = request.after_run() == 0 || request.after_run() == events_.run();
+  const bool of_this_run = request.after_run() == 0 || request.after_run() == journal_.log().run();
   const uint64_t after_seq = of_this_run ? request.after_seq() : 0;
   const size_t last = after_seq == 0 ? request.last() : 0;  // 0: all
   const auto keep_last = [&](size_t most) {
@@ -575,12 +411,12 @@ absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& re
   };
   uint64_t after = after_seq;
   if (last > 0 && request.type().empty() && request.match().empty())
-    after = events_.newest() - std::min<uint64_t>(events_.newest(), last);
+    after = journal_.log().newest() - std::min<uint64_t>(journal_.log().newest(), last);
   const absl::Time deadline = absl::Now() + wait;
   // Events that do not pass the filter are no answer: go on waiting behind them.
   for (bool more = true; more;) {
-    std::vector<telemetry::Event> events = events_.After(after, kEventsAtOnce);
-    if (events.empty()) events = events_.WaitAfter(after, deadline - absl::Now());
+    std::vector<telemetry::Event> events = journal_.log().After(after, kEventsAtOnce);
+    if (events.empty()) events = journal_.log().WaitAfter(after, deadline - absl::Now());
     for (const telemetry::Event& event : events) {
       after = event.seq;
       if (Passes(request, event)) out.push_back(ToApi(event));
@@ -590,6 +426,49 @@ absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& re
   }
   keep_last(last);
   return out;
+}
+
+void Agent::Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) {
+  const FlowKey key{qp.laddr, qp.raddr, qp.rqpn};
+  out.set_flow(key.Id().ToString());
+  v1::Flow names;
+  AddNames(qp.laddr, &qp, names);
+  out.set_nic(names.nic());
+  out.set_peer(peer_names_.Of(qp.raddr));
+  const auto flow = flows_.sent.find(key);
+  if (flow == flows_.sent.end()) return;
+  PairState* pair = FindPair(flow->second.tx.pair);
+  const uint8_t slot = flow->second.PathSlot();
+  if (pair == nullptr || slot >= CW_MAX_SLOTS) return;
+  out.set_slot(slot);
+  *out.mutable_hops() = paths_view_->Path(*pair, slot).hops();
+}
+
+absl::StatusOr<v1::ListJobsReply> Agent::ListJobs(const v1::ListJobsRequest& request) {
+  return loop_->Call<v1::ListJobsReply>(
+      [this, request] { return absl::StatusOr<v1::ListJobsReply>(jobs_->List(request)); });
+}
+
+absl::StatusOr<v1::ListCollectivesReply> Agent::ListCollectives(const v1::ListCollectivesRequest& request) {
+  return loop_->Call<v1::ListCollectivesReply>(
+      [this, request] { return absl::StatusOr<v1::ListCollectivesReply>(jobs_->Collectives(request)); });
+}
+
+absl::StatusOr<v1::ClockReply> Agent::Clock() {
+  return loop_->Call<v1::ClockReply>([this] {
+    v1::ClockReply reply = clocks_->Reply();
+    nic_clocks_->Fill(reply);
+    return absl::StatusOr<v1::ClockReply>(std::move(reply));
+  });
+}
+
+absl::StatusOr<metrics::PathTotals> Agent::PathTotals() {
+  return loop_->Call<metrics::PathTotals>([this] { return absl::StatusOr<metrics::PathTotals>(totals_->Make()); });
+}
+
+absl::StatusOr<std::vector<uplink::PathSeen>> Agent::PathsSeen(int seconds) {
+  return loop_->Call<std::vector<uplink::PathSeen>>(
+      [this, seconds] { return absl::StatusOr<std::vector<uplink::PathSeen>>(paths_view_->Seen(seconds)); });
 }
 
 }  // namespace cw::agent

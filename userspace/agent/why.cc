@@ -6,7 +6,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/placement.h"
+#include "userspace/agent/views/paths_view.h"
 #include "userspace/control/explain.h"
 
 namespace cw::agent {
@@ -84,7 +86,7 @@ void AddEvents(const std::vector<v1::Event>& events, Fits fits, v1::WhyReply& re
 v1::WhyPath Agent::MakeWhyPathOf(PairState& pair, uint8_t slot) {
   const int64_t now_ns = MonotonicNs();
   v1::WhyPath out;
-  const v1::Pair whole = MakePair(pair, now_ns);
+  const v1::Pair whole = paths_view_->Pair(pair);
   out.set_nic(whole.nic());
   out.set_peer(whole.peer());
   out.set_remote_address(whole.remote_address());
@@ -103,7 +105,8 @@ v1::WhyPath Agent::MakeWhyPathOf(PairState& pair, uint8_t slot) {
   out.set_reuse_s(static_cast<double>(std::max<int64_t>(damping.ReuseAtNs(now_ns) - now_ns, 0)) / 1e9);
   out.set_flaps(static_cast<uint32_t>(pair.slot[slot].flaps.CountAt(now_ns)));
   for (const auto& [key, flow] : flows_.sent) {
-    if (flow.tx.pair == pair.index && flow.SlotOfPackets(ActsAtAll()) == slot) out.add_flows(key.Id().ToString());
+    if (flow.tx.pair == pair.index && flow.SlotOfPackets(modes_->ActsAtAll()) == slot)
+      out.add_flows(key.Id().ToString());
   }
   std::sort(out.mutable_flows()->begin(), out.mutable_flows()->end());
   return out;
@@ -112,15 +115,16 @@ v1::WhyPath Agent::MakeWhyPathOf(PairState& pair, uint8_t slot) {
 // What holds for every flow to the peer.
 void Agent::AddPairHolds(const PairState& pair, v1::WhyReply& reply) {
   const probe::Discovery* discovery = engine_->discovery(pair.index);
-  if (allowed() != Allowed(Mode::kOptimize)) {
-    const char* means = mode() == Mode::kOff       ? "every flow is on its native port"
-                        : mode() == Mode::kObserve ? "moves are decided and logged, none is made"
-                        : mode() == Mode::kProtect ? "flows leave dead paths only, and are not moved for balance"
-                                                   : "each capability by itself";
+  if (modes_->allowed() != Allowed(Mode::kOptimize)) {
+    const char* means = modes_->mode() == Mode::kOff       ? "every flow is on its native port"
+                        : modes_->mode() == Mode::kObserve ? "moves are decided and logged, none is made"
+                        : modes_->mode() == Mode::kProtect
+                            ? "flows leave dead paths only, and are not moved for balance"
+                            : "each capability by itself";
     const double left_s = deadlines_.mode() ? static_cast<double>(deadlines_.mode()->at_ns - MonotonicNs()) / 1e9 : 0.0;
-    AddHold(reply, "mode", absl::StrCat("mode ", allowed().ToString(), ": ", means), std::max(left_s, 0.0));
+    AddHold(reply, "mode", absl::StrCat("mode ", modes_->allowed().ToString(), ": ", means), std::max(left_s, 0.0));
   }
-  if (Acts(Capability::kBalance) && !MayBalance())
+  if (modes_->Acts(Capability::kBalance) && !MayBalance())
     AddHold(reply, "breaker", absl::StrCat("nothing moves for balance: ", balance_.why));
   if (!pair.table_seen) {
     AddHold(reply, "table", absl::StrCat("the paths to ", pair.peer, " are not found yet"));
@@ -151,12 +155,12 @@ void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply
   } else if ((flow.tx.flags & CW_STEER_LOCKED) != 0) {
     AddHold(reply, "lock", "locked by an operator: it leaves a dead path only", left_s);
   }
-  if ((flow.tx.flags & CW_STEER_MANUAL) != 0 && !ActsAtAll()) {
+  if ((flow.tx.flags & CW_STEER_MANUAL) != 0 && !modes_->ActsAtAll()) {
     AddHold(reply, "manual", "placed by an operator, which counts again when the mode acts", left_s);
   } else if ((flow.tx.flags & CW_STEER_MANUAL) != 0) {
     AddHold(reply, "manual", "placed by an operator: the agent moves it off a dead or drained path only", left_s);
   }
-  if (const uint8_t wanted = PendingSlot(flow.tx); wanted != CW_SLOT_NONE && ActsAtAll()) {
+  if (const uint8_t wanted = PendingSlot(flow.tx); wanted != CW_SLOT_NONE && modes_->ActsAtAll()) {
     AddHold(
         reply, "pending",
         absl::StrFormat("a move to path %d waits for %s", wanted,
@@ -165,7 +169,7 @@ void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply
   const PairState* pair = FindPair(flow.tx.pair);
   if (pair == nullptr) return;
   AddPairHolds(*pair, reply);
-  const uint8_t slot = flow.SlotOfPackets(ActsAtAll());
+  const uint8_t slot = flow.SlotOfPackets(modes_->ActsAtAll());
   if (slot < CW_MAX_SLOTS) AddPathHolds(*pair, slot, reply);
 }
 
@@ -182,17 +186,17 @@ void Agent::AddPathHolds(const PairState& pair, uint8_t slot, v1::WhyReply& repl
 absl::StatusOr<v1::WhyReply> Agent::MakeWhyFlow(const std::string& id) {
   v1::WhyReply reply;
   const int64_t now_ns = MonotonicNs();
-  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(mode()) + 1));
+  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(modes_->mode()) + 1));
   for (const auto* book : {&flows_.sent, &flows_.received}) {
     for (const auto& [key, flow] : *book) {
       if (key.Id().ToString() != id) continue;
       *reply.mutable_flow() = MakeFlow(key, flow, now_ns);
-      reply.set_placement(Placement(flow, ActsAtAll()));
+      reply.set_placement(Placement(flow, modes_->ActsAtAll()));
       if (flow.received) return reply;
-      AddCollective(key, reply);
+      jobs_->FillCollective(key, reply);
       AddFlowHolds(key, flow, reply);
       *reply.mutable_rule() = RuleView(control::Explain(*contention_, key));
-      const uint8_t slot = flow.SlotOfPackets(ActsAtAll());
+      const uint8_t slot = flow.SlotOfPackets(modes_->ActsAtAll());
       PairState* pair = FindPair(flow.tx.pair);
       if (pair != nullptr && slot < CW_MAX_SLOTS) *reply.mutable_path() = MakeWhyPathOf(*pair, slot);
       return reply;
@@ -207,7 +211,7 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyPath(uint32_t index, uint32_t slot) {
   if (pair == nullptr || slot >= CW_MAX_SLOTS || engine_->mesh().slots(index).port(static_cast<uint8_t>(slot)) == 0)
     return absl::NotFoundError("no such path; see cwctl paths");
   v1::WhyReply reply;
-  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(mode()) + 1));
+  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(modes_->mode()) + 1));
   const auto s = static_cast<uint8_t>(slot);
   *reply.mutable_path() = MakeWhyPathOf(*pair, s);
   if (reply.path().path().state() == v1::PATH_STATE_DEAD)

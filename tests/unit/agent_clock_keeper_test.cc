@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The keeper of fleet time: whom it tells what, and whose probes it hurries. And the clocks of NICs beside it.
+#include "userspace/agent/fleet_clock/clock_keeper.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/agent_fakes.h"
+#include "tests/unit/time_units.h"
+#include "userspace/agent/nics/nic_clocks.h"
+
+namespace cw::agent {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class KeeperPart : public ::testing::Test {
+ protected:
+  KeeperPart() { keeper_.SetPeers({"h2"}, 1); }
+
+  // A second pair to the same peer.
+  PairState& AddPair(uint32_t index) {
+    auto state = std::make_unique<PairState>();
+    state->index = index;
+    state->peer = "h2";
+    state->ifindex = OnePair::kIfindex;
+    return *(host_.pairs[index] = std::move(state));
+  }
+
+  OnePair host_;
+  cw_local_clock record_{};
+  std::shared_ptr<LineClock> clock_ = std::make_shared<LineClock>(std::make_shared<MonotonicClock>(), &record_);
+  ManualClock monotonic_{kSecond};
+  std::vector<std::pair<uint32_t, probe::ClockPace>> paces_;
+  int rounds_begun_ = 0;
+  ClockKeeper keeper_{{.host = "h1", .session = 1},
+                      clock_,
+                      monotonic_,
+                      host_.pairs,
+                      host_.nics,
+                      host_.mail,
+                      host_.events,
+                      {.set_pace = [this](uint32_t pair, probe::ClockPace pace) { paces_.emplace_back(pair, pace); },
+                       .before_round = [this] { ++rounds_begun_; }}};
+};
+
+TEST_F(KeeperPart, AHostHearsOneClaimARoundOverEachOfItsPairsInTurn) {
+  AddPair(host_.index + 1).last_reply_ns = 1;
+  host_.pair().last_reply_ns = 1;
+  std::vector<uint32_t> over;
+  for (int round = 0; round < 2; ++round) {
+    keeper_.Round();
+    for (const auto& [pair, body] : host_.mail.all) {
+      if (std::holds_alternative<probe::ClockClaim>(body)) over.push_back(pair);
+    }
+    host_.mail.all.clear();
+  }
+  EXPECT_THAT(over, ElementsAre(host_.index, host_.index + 1));
+  EXPECT_EQ(rounds_begun_, 2);
+}
+
+TEST_F(KeeperPart, AHostThatNeverAnsweredHearsNothing) {
+  keeper_.Round();
+  EXPECT_THAT(host_.mail.all, IsEmpty());
+}
+
+TEST_F(KeeperPart, OnePairOfAHostIsProbedOftenAndStaysTheOne) {
+  AddPair(host_.index + 1).last_reply_ns = 1;
+  host_.pair().last_reply_ns = 1;
+  keeper_.ChoosePairs();
+  EXPECT_TRUE(host_.pair().measures_clock);
+  EXPECT_FALSE(host_.pairs[host_.index + 1]->measures_clock);
+  EXPECT_THAT(paces_, ElementsAre(std::pair(host_.index, probe::ClockPace::kYoung)));
+  host_.pair().estimate.line_age_ns = 10 * kSecond;
+  keeper_.ChoosePairs();
+  EXPECT_THAT(paces_, SizeIs(2));
+  EXPECT_EQ(paces_[1], std::pair(host_.index, probe::ClockPace::kSteady));
+  host_.pairs[host_.index + 1]->estimate.state = sync::SyncState::kSynchronised;
+  keeper_.ChoosePairs();
+  EXPECT_TRUE(host_.pairs[host_.index + 1]->measures_clock) << "it is known, the other one is not";
+  EXPECT_FALSE(host_.pair().measures_clock);
+}
+
+TEST_F(KeeperPart, AnOutputThatCannotBeOpenedIsAnEventAndNoMore) {
+  ClockKeeper keeper({.host = "h1", .output = {.page = "/nowhere/at/all", .pin = "/nowhere/pin", .clock = clock_}},
+                     clock_, monotonic_, host_.pairs, host_.nics, host_.mail, host_.events,
+                     {.set_pace = [](uint32_t, probe::ClockPace) {}, .before_round = [] {}});
+  ASSERT_THAT(host_.events.all, SizeIs(1));
+  EXPECT_THAT(host_.events.all[0].text, HasSubstr("fleet time is not published"));
+  EXPECT_EQ(host_.events.all[0].severity, telemetry::Severity::kAlert);
+  keeper.Round();
+}
+
+class NicClocksPart : public ::testing::Test {
+ protected:
+  // A NIC's clock that does not answer.
+  class MuteClock final : public sync::NicClock {
+   public:
+    std::optional<sync::CrossStamp> Read() override { return std::nullopt; }
+  };
+
+  OnePair host_;
+  std::map<uint32_t, cw_nic_line> lines_;
+  probe_verbs::ArrivalStamps stamps_;
+  std::shared_ptr<ManualClock> local_ = std::make_shared<ManualClock>(kSecond);
+  NicClocks clocks_{host_.nics,
+                    host_.pairs,
+                    local_,
+                    {.put =
+                         [this](uint32_t ifindex, const cw_nic_line& line) {
+                           lines_[ifindex] = line;
+                           return true;
+                         },
+                     .erase = [this](uint32_t ifindex) { lines_.erase(ifindex); }},
+                    [this](const NicState&) { return stamps_; },
+                    [](const std::shared_ptr<const Clock>&) { return std::make_unique<MuteClock>(); }};
+};
+
+TEST_F(NicClocksPart, WhatADevicesStampsMayBeOffByCountsForThePairsOfItsNic) {
+  stamps_ = {.by_device = true, .error_ns = 40, .bound_ns = 90};
+  PairState& other = *(host_.pairs[99] = std::make_unique<PairState>());
+  other.ifindex = OnePair::kIfindex + 1;
+  clocks_.Look();
+  EXPECT_EQ(host_.pair().nic_error_ns, 40);
+  EXPECT_EQ(host_.pair().nic_bound_ns, 90);
+  EXPECT_EQ(other.nic_error_ns, 0);
+}
+
+TEST_F(NicClocksPart, ALineOfAClockThatDoesNotAnswerIsTakenAway) {
+  NicState& nic = host_.nics[0];
+  clocks_.Open(nic);
+  ASSERT_NE(nic.node, nullptr);
+  nic.attach.nic_stamps = true;
+  nic.has_line = true;
+  lines_[nic.ifindex] = {};
+  clocks_.Look();
+  EXPECT_THAT(lines_, IsEmpty());
+  EXPECT_FALSE(nic.has_line);
+}
+
+TEST_F(NicClocksPart, OneThatIsNotWantedIsNotOpenedAndSaysSo) {
+  NicState& nic = host_.nics[0];
+  nic.config.clock = "none";
+  clocks_.Open(nic);
+  EXPECT_EQ(nic.node, nullptr);
+  v1::ClockReply reply;
+  clocks_.Fill(reply);
+  ASSERT_EQ(reply.nics_size(), 1);
+  EXPECT_THAT(reply.nics(0).note(), HasSubstr("is not read"));
+}
+
+}  // namespace
+}  // namespace cw::agent

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/agent/lease.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "maps/views.h"
+
+namespace cw::agent {
+namespace {
+
+using maps::CtlView;
+
+constexpr absl::Duration kBlindAfter = absl::Milliseconds(250);
+
+}  // namespace
+
+Lease::Lease(cw_ctl& ctl, Ticks ticks, const Clock& monotonic)
+    : ctl_(ctl), ticks_(std::move(ticks)), monotonic_(monotonic) {}
+
+void Lease::TellOfFormer(absl::Duration lease, const Flows& flows, EventSink& events) {
+  const uint64_t until = CtlView::Load(ctl_.lease_jiffies);
+  const int64_t over_ns = until == 0 ? 0 : monotonic_.NowNs() - ticks_.ns(until);
+  if (over_ns <= 0) return;
+  found_over_s_ = static_cast<double>(over_ns) / 1e9;
+  events.Log(
+      {.type = "agent",
+       .severity = telemetry::Severity::kAlert,
+       .text = absl::StrFormat(
+           "the lease of the agent before ran out %.1f s ago: flows went back to their native ports", found_over_s_),
+       .evidence = {{"flows_still_steered", absl::StrCat(flows.steered())},
+                    {"flows_back_since_loaded", absl::StrCat(flows.went_home())},
+                    {"lease_s", absl::StrCat(absl::ToDoubleSeconds(lease))}}});
+}
+
+void Lease::SetBlindAfter(absl::Duration idle_interval) {
+  const absl::Duration after = std::max(kBlindAfter, 3 * idle_interval);
+  const int64_t now_ns = monotonic_.NowNs();
+  const uint64_t jiffies = ticks_.at(now_ns + absl::ToInt64Nanoseconds(after)) - ticks_.at(now_ns);
+  CtlView::Store(ctl_.blind_jiffies, static_cast<uint16_t>(std::clamp<uint64_t>(jiffies, 1, UINT16_MAX)));
+}
+
+void Lease::Renew(absl::Duration lease) {
+  const uint64_t until =
+      lease == absl::ZeroDuration() ? 0 : ticks_.at(monotonic_.NowNs() + absl::ToInt64Nanoseconds(lease));
+  CtlView::Store(ctl_.lease_jiffies, until);
+}
+
+double Lease::LeftS() const {
+  const uint64_t until = CtlView::Load(ctl_.lease_jiffies);
+  return until == 0 ? 0 : static_cast<double>(ticks_.ns(until) - monotonic_.NowNs()) / 1e9;
+}
+
+}  // namespace cw::agent

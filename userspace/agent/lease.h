@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long the programs act without an agent: the lease that it renews each second, and after what silence of the
+// probes flows look after themselves. Both stand in the control record, in jiffies. Thread rule: the agent's loop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/time/time.h"
+#include "maps/abi.h"
+#include "userspace/agent/event_sink.h"
+#include "userspace/model/clock.h"
+
+namespace cw::agent {
+
+class Lease {
+ public:
+  // CLOCK_MONOTONIC ns to jiffies and back.
+  struct Ticks {
+    std::function<uint64_t(int64_t monotonic_ns)> at;
+    std::function<int64_t(uint64_t jiffies)> ns;
+  };
+  // Flows that the programs have, for people.
+  struct Flows {
+    std::function<size_t()> steered;
+    std::function<uint64_t()> went_home;  // since the programs were loaded, for want of a lease
+  };
+
+  // ctl: the record of the map, or one in plain memory; it and the clock outlive the lease.
+  Lease(cw_ctl& ctl, Ticks ticks, const Clock& monotonic);
+
+  // At the start, before Renew: what the agent before us left may have gone home meanwhile.
+  void TellOfFormer(absl::Duration lease, const Flows& flows, EventSink& events);
+  double found_over_s() const { return found_over_s_; }  // 0: it was not over
+  // How long a pair sends no probe before its flows look after themselves: longer than an idle one ever waits.
+  void SetBlindAfter(absl::Duration idle_interval);
+  void Renew(absl::Duration lease);  // zero: it never ends
+  double LeftS() const;              // 0: it never ends
+
+ private:
+  cw_ctl& ctl_;
+  const Ticks ticks_;
+  const Clock& monotonic_;
+  double found_over_s_ = 0;
+};
+
+}  // namespace cw::agent
