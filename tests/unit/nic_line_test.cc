@@ -27,8 +27,10 @@ TEST(NicLine, FollowsTheRateBothWays) {
   for (double ppm : {-900.0, -20.0, 0.0, 20.0, 900.0}) {
     const cw_nic_line line = Line(ppm);
     for (int64_t passed_ns : {-1'000'000'000, -1, 0, 1, 1'000'000'000}) {
-      const auto local = static_cast<int64_t>(kNow) + passed_ns + std::llround(static_cast<double>(passed_ns) * ppm * 1e-6);
-      const uint64_t got = cw_nic_to_local(&line, static_cast<uint64_t>(77'000'000'000 + passed_ns), static_cast<uint64_t>(local) + 1'000);
+      const auto local =
+          static_cast<int64_t>(kNow) + passed_ns + std::llround(static_cast<double>(passed_ns) * ppm * 1e-6);
+      const uint64_t got = cw_nic_to_local(&line, static_cast<uint64_t>(77'000'000'000 + passed_ns),
+                                           static_cast<uint64_t>(local) + 1'000);
       EXPECT_NEAR(static_cast<double>(static_cast<int64_t>(got) - local), 0, 1) << ppm << " ppm, " << passed_ns;
     }
   }
@@ -81,14 +83,16 @@ TEST(NicNode, GivesALineOnceItKnowsTheNicAndNoneWhenItIsGone) {
     ASSERT_TRUE(line.has_value());
     for (int64_t later_ns : {0, 50'000'000, 100'000'000}) {
       const int64_t at_ns = now_ns + later_ns;
-      const uint64_t got = cw_nic_to_local(&*line, static_cast<uint64_t>(nic.At(at_ns)), static_cast<uint64_t>(at_ns) + 2'000);
+      const uint64_t got =
+          cw_nic_to_local(&*line, static_cast<uint64_t>(nic.At(at_ns)), static_cast<uint64_t>(at_ns) + 2'000);
       ASSERT_NE(got, 0u);
       EXPECT_LE(std::abs(static_cast<int64_t>(got) - at_ns), 60) << later_ns;
     }
   };
   check();
 
-  nic.set_ns = 5'000'000'000;  // somebody sets the NIC's clock: another epoch, and stamps of the old one are not believed
+  nic.set_ns =
+      5'000'000'000;  // somebody sets the NIC's clock: another epoch, and stamps of the old one are not believed
   const uint32_t epoch = node.At(now_ns).epoch;
   node.Look();
   EXPECT_NE(node.At(now_ns).epoch, epoch);

@@ -22,9 +22,9 @@ namespace cw::agent {
 // The link to one peer: of the pairs of NICs between the two hosts, the one that is known best now.
 struct ClockLink {
   std::string peer;
-  uint32_t pair = 0;    // in the map cw_pairs
-  std::string address;  // of the peer's NIC
-  std::string nic;      // ours
+  uint32_t pair = 0;     // in the map cw_pairs
+  std::string address;   // of the peer's NIC
+  std::string nic;       // ours
   bool by_nics = false;  // arrivals are stamped by the NICs, not by the programs
   sync::Estimate estimate;
 

@@ -12,7 +12,7 @@
 namespace cw::agent {
 namespace {
 
-constexpr int kAnchorReads = 5;               // the tightest read counts: one may be interrupted
+constexpr int kAnchorReads = 5;         // the tightest read counts: one may be interrupted
 constexpr int64_t kWidestNs = 100'000;  // a read that took longer says little
 constexpr int64_t kWorstBoundNs = 1'000'000'000;
 

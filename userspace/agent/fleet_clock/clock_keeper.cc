@@ -265,8 +265,7 @@ void ClockKeeper::OnSlew() {
 
 v1::ClockReply ClockKeeper::Reply() const {
   const std::string kind(config::ToString(options_.anchor));
-  v1::ClockReply reply =
-      MakeClockReply(fleet_, clock_->NowNs(), kind, anchor_ == nullptr ? "" : anchor_->note());
+  v1::ClockReply reply = MakeClockReply(fleet_, clock_->NowNs(), kind, anchor_ == nullptr ? "" : anchor_->note());
   reply.mutable_tracking()->set_slew_ppb(-clock_->slew_ppb());
   if (output_ == nullptr || !output_->feeds_chrony()) return reply;
   const absl::Status& fed = output_->chrony_status();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kLineReads = 3;           // the tightest read counts
 constexpr int64_t kLateLineNs = 1'000;  // a line that takes hold so late is begun anew …
-constexpr int kLateTries = 8;       // … unless the machine is so busy that it always does
+constexpr int kLateTries = 8;           // … unless the machine is so busy that it always does
 
 }  // namespace
 

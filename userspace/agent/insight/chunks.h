@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "userspace/agent/fleet_clock/clock.h"
 #include "userspace/agent/counter_sink.h"
+#include "userspace/agent/fleet_clock/clock.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/peer_mail.h"
 #include "userspace/model/clock.h"
