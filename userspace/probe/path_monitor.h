@@ -2,7 +2,7 @@
 //
 // Path discovery of all pairs of this host, under a budget per switch: the switches at one distance behind one NIC get
 // at most that many trace packets a second from us.
-// Tables are built for a few pairs at a time, one after the other, so that the first need not wait for the last. Pairs
+// Tables are built one after the other, so that the first need not wait for the last. Pairs
 // that carry data come first: a job's peers are not to wait for those of all the cluster. Pairs of a NIC share what
 // they learn (path_pool.h). Paths that are known are traced again (discovery.h), the longest overdue first; while
 // tables are built they have a quarter of the budget at most, and pairs without data a quarter of the turns. Pure:
