@@ -10,8 +10,8 @@ namespace {
 constexpr double kBurstSeconds = 0.1;  // what an idle switch may get at once
 constexpr double kShareOfKept = 0.25;  // of the budget, while tables are built
 constexpr int kIdleTurns = 4;          // pairs without data are looked at first in every n-th turn
-// Tables built at once, with data and without: many, since those behind switches that do not answer wait for time, not for
-// the budget. Those that came first have the budget first.
+// Tables built at once, with data and without: many, since those behind switches that do not answer wait for time, not
+// for the budget. Those that came first have the budget first.
 constexpr size_t kBuiltAtOnce = 64;
 constexpr size_t kKeptAtOnce = 16;            // pairs looked at in one turn
 constexpr int64_t kPoolNs = 600'000'000'000;  // what pairs learned together is learned anew then
