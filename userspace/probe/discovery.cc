@@ -31,6 +31,7 @@ uint16_t Discovery::DrawPort() {
 void Discovery::Restart() {
   building_ = true;
   candidates_.clear();
+  not_drawn_ = preferred_.size();
   active_.clear();
   results_.clear();
   verify_.clear();
@@ -80,11 +81,11 @@ int Discovery::LastTtl() const {
 }
 
 // Adopted ports are one per path, so they say nothing about the paths that are not among them: only drawn ports count.
-Discovery::Sample Discovery::TakeSample() const {
+Discovery::Sample Discovery::SampleSoFar() const {
   const std::map<uint16_t, Hops> certain = CertainHops(results_);
   Sample sample;
   for (const auto& [port, hops] : certain) sample.paths.insert(hops);
-  const size_t fixed = std::min(preferred_.size(), candidates_.size());
+  const size_t fixed = std::min(not_drawn_, candidates_.size());
   sample.drawn = static_cast<int>(std::count_if(candidates_.begin() + static_cast<ptrdiff_t>(fixed), candidates_.end(),
                                                 [&](uint16_t port) { return certain.contains(port); }));
   return sample;
@@ -105,9 +106,9 @@ std::optional<size_t> Discovery::MissingOfKnown(const std::set<Hops>& paths) con
 
 bool Discovery::WantMoreCandidates() const {
   if (!building_ || NothingAnswers()) return false;
-  const size_t drawn = candidates_.size() - std::min(preferred_.size(), candidates_.size());
+  const size_t drawn = candidates_.size() - std::min(not_drawn_, candidates_.size());
   if (drawn >= static_cast<size_t>(options_.max_candidates) || candidates_.size() >= PortCount()) return false;
-  const Sample sample = TakeSample();
+  const Sample sample = SampleSoFar();
   if (sample.paths.empty()) return true;
   return !OneMoreIsUnlikely(sample.paths.size(), sample.drawn) && MissingOfKnown(sample.paths) != size_t{0};
 }
@@ -130,7 +131,7 @@ std::optional<uint16_t> Discovery::NextCandidate() {
 int Discovery::Window() const {
   if (depth_ == 0) return std::min(options_.window, kTracesForDepth);
   if (!building_ || pool_ == nullptr) return options_.window;
-  const std::optional<size_t> missing = MissingOfKnown(TakeSample().paths);
+  const std::optional<size_t> missing = MissingOfKnown(SampleSoFar().paths);
   return missing ? std::clamp(static_cast<int>(*missing), 1, options_.window) : options_.window;
 }
 
@@ -290,7 +291,7 @@ void Discovery::FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns) {
 }
 
 void Discovery::BeginSelfTest() {
-  const PathPool::Group* group = pool_ == nullptr ? nullptr : pool_->Find(TakeSample().paths);
+  const PathPool::Group* group = pool_ == nullptr ? nullptr : pool_->Find(SampleSoFar().paths);
   if (hashing_ == Hashing::kUnknown && group != nullptr && group->hashing == Hashing::kPorts) {
     hashing_ = group->hashing;  // as others behind the same switches were tested
     events_.push_back({DiscoveryEvent::Kind::kHashing, 0, {}, {}});

@@ -119,7 +119,7 @@ class Discovery {
     std::set<Hops> paths;
     int drawn = 0;
   };
-  Sample TakeSample() const;
+  Sample SampleSoFar() const;
   int ports_traced() const { return static_cast<int>(results_.size()); }
 
  private:
@@ -172,7 +172,8 @@ class Discovery {
   std::mt19937_64 random_;
   std::vector<uint16_t> preferred_;
   bool building_ = true;
-  std::vector<uint16_t> candidates_;  // drawn so far in this build, in order; first the preferred ones
+  std::vector<uint16_t> candidates_;  // drawn so far in this build, in order; first the preferred ones …
+  size_t not_drawn_ = 0;              // … of which there are so many at most
   std::map<uint16_t, Trace> active_;
   std::set<uint16_t> demanded_;        // native ports: traced in each build
   std::map<uint16_t, Hops> results_;   // of this build

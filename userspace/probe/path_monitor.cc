@@ -193,7 +193,7 @@ void PathMonitor::Build(Nic& nic, bool active, int64_t now_ns) {
 // What a table that is done shows is shared.
 void PathMonitor::Learn(const Pair& pair, int64_t now_ns) {
   if (pair.stage != Stage::kBuilt || pair.discovery->Busy()) return;
-  const Discovery::Sample sample = pair.discovery->TakeSample();
+  const Discovery::Sample sample = pair.discovery->SampleSoFar();
   nics_.at(pair.ifindex).pool.Add(sample.paths, sample.drawn, pair.discovery->hashing(), now_ns);
 }
 
