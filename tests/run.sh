@@ -4,6 +4,8 @@
 # "N passed, N failed, N skipped". More skips than tests/allowed_skips fail the run.
 # Tests of the lab and of virtual machines share two cores with everything they make. Those that failed run once more, one by
 # one; the ones that pass then are named as unsteady at the end, and more of them than tests/allowed_unsteady fail the run.
+# The lab waits for timers three quarters of its time: where it is among the rungs, those that only compute (unit, fuzz) run
+# behind it, on processors that nothing else wants.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc)
@@ -37,8 +39,8 @@ count() { # preset; statuses on standard input
 
 ladder() { # preset label
   local junit="$PWD/$out/$1-$2.xml" again="$PWD/$out/$1-$2-again.xml" rc
-  rm -rf "$junit" "$again" "build/$1/gtest"
   mkdir -p "build/$1/gtest"
+  rm -f "$junit" "$again" "build/$1/gtest/$2."*.xml
   # What may run side by side is said where the test is made (cw_test).
   # A kernel that hangs keeps tests for ever, and ctest waits for them: a rung that takes half an hour has failed.
   timeout -k 30 1800 ctest --test-dir "build/$1" -L "^$2\$" -j "$jobs" --output-on-failure --no-tests=error --output-junit "$junit" >"$out/$1-$2.log" 2>&1
@@ -52,7 +54,7 @@ ladder() { # preset label
   count "$1" < <({ [ ! -s "$again" ] || statuses "$again" | sed 's/^/again /'; statuses "$junit"; } |
     awk '$1 == "again" { if ($3 == "run") ok[$2]; next } { if ($2 == "fail" && $1 in ok) $2 = "run"; print }')
   # Each skipped test with its reason.
-  { sed -n '/status="notrun"/,/<\/testcase>/p' "$junit"; grep -h -A1 'result="skipped"' "build/$1/gtest"/*.xml 2>/dev/null; } |
+  { sed -n '/status="notrun"/,/<\/testcase>/p' "$junit"; grep -h -A1 'result="skipped"' "build/$1/gtest/$2."*.xml 2>/dev/null; } |
     grep -E '<testcase|Skipped|skip' | sed 's/^/  skipped: /' | head -40 || true
 }
 
@@ -61,10 +63,10 @@ again() { # preset label junit again: the failed tests once more
   fails=$(statuses "$3" | grep -c ' fail$')
   if [ "$fails" -gt "$(cat tests/allowed_unsteady)" ]; then return; fi
   echo "-- once more, alone:"
-  timeout -k 30 900 ctest --test-dir "build/$1" --rerun-failed -j 1 --output-on-failure --output-junit "$4" >"$out/$1-$2-again.log" 2>&1
+  names=$(statuses "$3" | sed -n 's/ fail$//p' | sed 's/[.+]/\\&/g' | paste -sd '|')
+  timeout -k 30 900 ctest --test-dir "build/$1" -R "^($names)\$" -j 1 --output-on-failure --output-junit "$4" >"$out/$1-$2-again.log" 2>&1
   cat "$out/$1-$2-again.log"
-  mapfile -t names < <(statuses "$4" | sed -n 's/ run$//p')
-  unsteady+=("${names[@]}")
+  mapfile -t -O ${#unsteady[@]} unsteady < <(statuses "$4" | sed -n 's/ run$//p')
 }
 
 run() { # rung
@@ -126,7 +128,38 @@ prefetch() {
 }
 case " $* " in *" vm "* | *" packaging "*) mkdir -p build/vm; prefetch "$@" >"$out/prefetch.log" 2>&1 & ;; esac
 
-for rung in "$@"; do run "$rung"; done
+# The rungs that only compute, in a session of their own: the scheduler weighs sessions before it weighs processes.
+start_behind() {
+  [ ${#behind[@]} -gt 0 ] || return 0
+  setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec chrt --idle 0 tests/run.sh "$@"' _ "${behind[@]}" >"$out/behind.log" 2>&1 &
+  behind_pid=$!
+  trap 'kill -- "-$behind_pid"' EXIT
+}
+
+end_behind() { # adds what they counted
+  [ ${#behind[@]} -gt 0 ] || return 0
+  if [ -z "$behind_pid" ]; then echo "not run: ${behind[*]}"; failed=$((failed + 1)); return; fi
+  wait "$behind_pid"
+  trap - EXIT
+  sed '$d' "$out/behind.log"
+  local sum='^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$'
+  if [[ $(tail -1 "$out/behind.log") =~ $sum ]]; then
+    passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + BASH_REMATCH[3]))
+  else
+    tail -1 "$out/behind.log"
+    failed=$((failed + 1))
+  fi
+}
+
+behind=() behind_pid=
+case " $* " in *" lab "*) for rung in "$@"; do case $rung in unit | fuzz) behind+=("$rung") ;; esac done ;; esac
+for rung in "$@"; do
+  case " ${behind[*]} " in *" $rung "*) continue ;; esac
+  # Everything is compiled before something runs behind something else.
+  if [ "$rung" = lab ]; then build release cw_tests && start_behind; fi
+  run "$rung"
+  if [ "$rung" = lab ]; then end_behind; fi
+done
 
 allowed=$(cat tests/allowed_skips)
 if [ "$skipped" -gt "$allowed" ]; then

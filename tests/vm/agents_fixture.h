@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of agents in two machines share: one rack for all tests of a suite, its agents, a perftest that ends with
-// its test. Without virtual machines the suite is skipped, with the reason.
+// What tests of agents in two machines share: one rack for all suites of a program that name the same lab, the suite's
+// agents, a perftest that ends with its test. Without virtual machines the suite is skipped, with the reason.
 //
 //   class NakTest : public AgentsFixture {
 //    protected:
@@ -29,11 +29,13 @@ class AgentsFixture : public testing::Test {
     Begin(options, std::array{config, config});
   }
   static void Begin(const RackOptions& options, const std::array<config::Config, 2>& configs) {
-    auto rack = Rack::Up(options);
-    setup_ = rack.status();
-    if (!rack.ok()) return;
-    rack_ = *std::move(rack);
-    StartAgents(configs);
+    setup_ = absl::OkStatus();
+    if (rack_ == nullptr || lab_ != options.lab) {
+      BootRack(options);
+    } else {
+      for (int i = 0; i < 2; i++) setup_.Update(rack_->machine(i).Run("cwagentd --detach").status());
+    }
+    if (setup_.ok()) StartAgents(configs);
   }
   // Ends those that run.
   static void StartAgents(const config::Config& config) { StartAgents(std::array{config, config}); }
@@ -43,10 +45,7 @@ class AgentsFixture : public testing::Test {
     setup_ = agents.status();
     if (agents.ok()) agents_ = *std::move(agents);
   }
-  static void TearDownTestSuite() {
-    agents_.reset();
-    rack_.reset();
-  }
+  static void TearDownTestSuite() { agents_.reset(); }
 
   void SetUp() override {
     if (absl::IsUnavailable(setup_)) GTEST_SKIP() << setup_.message();
@@ -67,7 +66,21 @@ class AgentsFixture : public testing::Test {
     return absl::StrCat("\nagent 0:\n", agents_->agent(0).output(), "\nagent 1:\n", agents_->agent(1).output());
   }
 
+  static void BootRack(const RackOptions& options) {
+    // The rack ends before the program does, as long as what it needs is there.
+    struct EndRack : testing::Environment {
+      void TearDown() override { rack_.reset(); }
+    };
+    if (lab_.empty()) testing::AddGlobalTestEnvironment(new EndRack);
+    lab_ = options.lab;
+    rack_.reset();
+    auto rack = Rack::Up(options);
+    setup_ = rack.status();
+    if (rack.ok()) rack_ = *std::move(rack);
+  }
+
   inline static absl::Status setup_;
+  inline static std::string lab_;  // whose rack it is
   inline static std::unique_ptr<Rack> rack_;
   inline static std::unique_ptr<Agents> agents_;
   std::unique_ptr<Perftest> run_;

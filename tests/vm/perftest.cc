@@ -41,9 +41,10 @@ absl::StatusOr<std::unique_ptr<Perftest>> Perftest::Start(Rack& rack, const Perf
   if (!server.ok()) return server.status();
   run->server_ = *std::move(server);
   // Connecting to it to see whether it listens would be taken for the client.
-  auto listens = rack.machine(1).Run(absl::StrFormat(
-      "for i in $(seq 200); do grep -q ':%04X .* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1",
-      options.port));
+  auto listens = rack.machine(1).Run(absl::StrFormat("for i in $(seq 600); do grep -q ':%04X .* 0A ' /proc/net/tcp "
+                                                     "/proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1",
+                                                     options.port),
+                                     absl::Seconds(90));
   if (!listens.ok()) return absl::InternalError("perftest's server does not listen: " + run->server_->output());
   auto client = rack.machine(0).Start(line + " " + Rack::MgmtAddress(1));
   if (!client.ok()) return client.status();

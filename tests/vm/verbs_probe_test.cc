@@ -36,9 +36,7 @@ class VerbsProbeTest : public AgentsFixture {
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
     options.image.files.push_back({CW_UD, "/usr/bin/cw_vm_ud"});
     options.image.files.push_back({CW_VERBS, kLibrary});
-    auto rack = Rack::Up(options);
-    setup_ = rack.status();
-    if (rack.ok()) rack_ = *std::move(rack);
+    BootRack(options);
   }
 
   static config::Config VerbsConfig() {
