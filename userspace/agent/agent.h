@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "maps/qp_watch.h"
 #include "sync/pair_estimator.h"
 #include "userspace/agent/counter_sink.h"
@@ -178,6 +179,10 @@ class Agent final : public api::AgentView {
   // For the uplink; any thread.
   absl::StatusOr<std::vector<uplink::PathSeen>> PathsSeen(int seconds);
   const std::string& host_name() const { return host_name_; }  // as of Start
+
+  // Whose work follows whose: in a decision window, and once per second.
+  enum class Round : uint8_t { kWindow, kSecond };
+  static std::vector<std::string> OrderOf(Round round);
 
  private:
   static constexpr absl::Duration kRingPeriod = absl::Milliseconds(20);
@@ -341,10 +346,16 @@ class Agent final : public api::AgentView {
   void LeaveUnwatchedPorts();
   void LeaveMutePorts();
 
+  // rounds.cc
+  struct Step;
+  static absl::Span<const Step> StepsOf(Round round);
+  void Run(Round round);
+
   // decide.cc
-  void DecideWindow();
+  void Decide(int64_t now_ns);  // on what was observed
+  void KeepPace(int64_t now_ns);
   void SetPace(bool busy);
-  control::Observation Observe(int64_t now_ns);
+  void Observe(int64_t now_ns);
   control::PairObservation ObservePair(PairState& pair);
   void Apply(const control::Move& move);
   void UpdateDamping(PairState& pair);
@@ -353,7 +364,8 @@ class Agent final : public api::AgentView {
   void OpenRecording();
   void Record(const control::Observation& seen, const control::Decision& decision);
   void VoidSamplesAfterLoss();
-  void EverySecond();
+  void LookAtPairs(int64_t now_ns);
+  void ReadMeters(int64_t now_ns);
   void CountSent(PairState& pair, int64_t now_ns);
   void DropMetWishes();
 
@@ -612,6 +624,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<NicClocks> nic_clocks_;
   std::unique_ptr<ClockKeeper> clocks_;
   std::unique_ptr<control::ContentionState> contention_;
+  control::Observation seen_;  // in the last window
   LastLooks last_looks_;
   SilentPeers silent_peers_;
   int64_t peers_looked_ns_ = 0;  // monotonic

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decision window: observations in, moves out; and the once-a-second work.
+// The decision window: observations in, moves out.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -8,15 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
-#include "userspace/agent/fleet_clock/clock_keeper.h"
-#include "userspace/agent/insight/causes.h"
-#include "userspace/agent/insight/gaps.h"
-#include "userspace/agent/label_book.h"
-#include "userspace/agent/lease.h"
-#include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/placement.h"
-#include "userspace/commandline/sd_notify.h"
 #include "userspace/replay/recorder.h"
 
 namespace cw::agent {
@@ -79,15 +72,15 @@ control::PairObservation Agent::ObservePair(PairState& pair) {
   return out;
 }
 
-control::Observation Agent::Observe(int64_t now_ns) {
-  control::Observation seen{.now_ns = now_ns,
-                            .window_ns = now_ns - last_window_ns_,
-                            .line_rate_bps = options_.config.steering.path_gbps * 1e9};
-  seen.reprobed = last_looks_.TakeSeen();
+void Agent::Observe(int64_t now_ns) {
+  seen_ = {.now_ns = now_ns,
+           .window_ns = now_ns - std::exchange(last_window_ns_, now_ns),
+           .line_rate_bps = options_.config.steering.path_gbps * 1e9};
+  seen_.reprobed = last_looks_.TakeSeen();
   std::map<uint32_t, size_t> where;
   for (auto& [index, pair] : pairs_) {
-    where[index] = seen.pairs.size();
-    seen.pairs.push_back(ObservePair(*pair));
+    where[index] = seen_.pairs.size();
+    seen_.pairs.push_back(ObservePair(*pair));
   }
   for (const auto& [key, flow] : flows_.sent) {
     auto at = where.find(flow.tx.pair);
@@ -96,7 +89,7 @@ control::Observation Agent::Observe(int64_t now_ns) {
     const bool locked = (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) != 0 ||
                         flow.tx.want_slot != CW_SLOT_NONE;
     const cw_tx_flow& tx = flow.tx;
-    seen.pairs[at->second].flows.push_back(
+    seen_.pairs[at->second].flows.push_back(
         {.key = key,
          .slot = flow.PathSlot(),
          .bytes = flow.window_bytes,
@@ -104,32 +97,13 @@ control::Observation Agent::Observe(int64_t now_ns) {
          .locked = locked,
          .at_rest = tx.acked_valid != 0 && tx.flow.req.seen == 1 && tx.acked_psn == tx.flow.req.next});
   }
-  return seen;
 }
 
-void Agent::DecideWindow() {
-  const int64_t now_ns = MonotonicNs();
-  SettleMoves(INT64_MAX);
-  ReadFlows();
-  JudgeStalls(now_ns);
-  WatchPeers(now_ns);
-  LeaveUnwatchedPorts();
-  LeaveMutePorts();
-  // Those that send nothing are no work: most of them have ended.
-  if (std::any_of(flows_.sent.begin(), flows_.sent.end(), [](const auto& f) { return f.second.window_packets > 0; }))
-    busy_ns_ = now_ns;
-  SetPace(now_ns - busy_ns_ < kQuietAfterNs);
-  RunDrains();
-  StepReturns(now_ns);
-  StepBreaker(now_ns);
-  control::Observation seen = Observe(now_ns);
-  last_window_ns_ = now_ns;
-  causes_->Look(seen);
-  causes_->Hold(seen);
-  if (seen.window_ns <= 0 || flows_.sent.empty()) return;
-  const control::Decision decision = control::DecideMoves(seen, *contention_);
+void Agent::Decide(int64_t now_ns) {
+  if (seen_.window_ns <= 0 || flows_.sent.empty()) return;
+  const control::Decision decision = control::DecideMoves(seen_, *contention_);
   dry_.window = RecordedWindow();
-  Record(seen, decision);
+  Record(seen_, decision);
   for (const control::Move& move : decision.moves) Apply(move);
   dry_.window = RecordedWindow();
   for (const control::Finding& finding : decision.findings) {
@@ -182,6 +156,13 @@ void Agent::Record(const control::Observation& seen, const control::Decision& de
        .text = absl::StrCat("observations are recorded no longer: ", std::string(status.message()))});
 }
 
+// Flows that send nothing are no work: most of them have ended.
+void Agent::KeepPace(int64_t now_ns) {
+  if (std::any_of(flows_.sent.begin(), flows_.sent.end(), [](const auto& f) { return f.second.window_packets > 0; }))
+    busy_ns_ = now_ns;
+  SetPace(now_ns - busy_ns_ < kQuietAfterNs);
+}
+
 // A wake-up costs more than what there is to do without flows. A new flow wakes the loop by its event. Not soon after
 // the start: young clock lines need the newest probes.
 void Agent::SetPace(bool busy) {
@@ -221,34 +202,15 @@ void Agent::CountSent(PairState& pair, int64_t now_ns) {
   }
 }
 
-void Agent::EverySecond() {
-  commandline::SdNotify("WATCHDOG=1");
-  const int64_t now_ns = MonotonicNs();
-  lease_->Renew(options_.config.steering.lease);
-  RenewSession();
+void Agent::LookAtPairs(int64_t now_ns) {
   for (auto& [index, pair] : pairs_) {
     link_flaps_->Remember(*pair);
     UpdateDamping(*pair);
     CountSent(*pair, now_ns);
   }
-  DropMetWishes();
-  link_flaps_->Keep();
-  carriers_->LookAtAll();
-  RunDeadlines();
-  ExpireDryDeaths();
-  causes_->Judge(now_ns, ring_losses_);
-  gaps_->Judge(now_ns, modes_->ActsAtAll());
-  EndDueDrains();
-  StepOwnerMoves();
-  DrainUnseen();
-  StepOwnerReturns(now_ns);
-  ReadReceivedFlows();
-  FollowUnseen();
-  labels_->Refresh();
-  clocks_->ChoosePairs();
-  ForgetIdleFlows();
-  ReopenFlowTable();
-  TellOfEventsFile();
+}
+
+void Agent::ReadMeters(int64_t now_ns) {
   const uint64_t probes_before = prober_stats_.probes;
   prober_stats_ = engine_->prober_stats();
   probe_rate_pps_ += 0.2 * (static_cast<double>(prober_stats_.probes - probes_before) - probe_rate_pps_);

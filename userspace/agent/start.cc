@@ -597,8 +597,8 @@ absl::Status Agent::StartTimers() {
   status.Update(loop_->AddTimer(kMessagePeriod, [this] { SendMessages(); }));
   status.Update(loop_->AddTimer(kClockPeriod, [this] { clocks_->Round(); }));
   status.Update(loop_->AddTimer(
-      Window(), [this] { DecideWindow(); }, &window_timer_));
-  status.Update(loop_->AddTimer(absl::Seconds(1), [this] { EverySecond(); }));
+      Window(), [this] { Run(Round::kWindow); }, &window_timer_));
+  status.Update(loop_->AddTimer(absl::Seconds(1), [this] { Run(Round::kSecond); }));
   LookAtQueues();
   status.Update(loop_->AddTimer(kQueuesPeriod, [this] { LookAtQueues(); }));
   ScheduleTick();
