@@ -45,11 +45,9 @@
 #include "userspace/config/change.h"
 #include "userspace/config/config.h"
 #include "userspace/control/contention.h"
-#include "userspace/control/nic_failover.h"
 #include "userspace/control/reroll.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/dataplane/jiffies.h"
-#include "userspace/dataplane/next_hop.h"
 #include "userspace/dataplane/packet_injector.h"
 #include "userspace/metrics/path_totals.h"
 #include "userspace/model/allowed.h"
@@ -63,8 +61,6 @@
 #include "userspace/rdma/nldev.h"
 #include "userspace/rdma/placement.h"
 #include "userspace/rdma/qp_registry.h"
-#include "userspace/report/item.h"
-#include "userspace/report/writer.h"
 #include "userspace/telemetry/event_log.h"
 #include "userspace/telemetry/sample_matcher.h"
 
@@ -98,16 +94,20 @@ struct ReturnPlace;
 
 namespace cw::agent {
 
+class CarryKernel;
 class Carriers;
 class Causes;
 class Chunks;
 class ClockKeeper;
+class DryRun;
+class FlowRecords;
 class Gaps;
 class Jobs;
 class LabelBook;
 class Lease;
 class LinkFlaps;
 class NicClocks;
+class NicFailover;
 class PathsView;
 class PeerMail;
 class RdmaWatch;
@@ -200,6 +200,8 @@ class Agent final : public api::AgentView {
 
   explicit Agent(AgentOptions options);
   absl::Status Open();
+  Allowed Now() const;                                           // what the mode lets be done
+  const probe::Hops* HopsOf(uint32_t pair, uint8_t slot) const;  // nullptr: no path there, or not traced
 
   // start.cc
   absl::Status OpenDataplane();
@@ -362,6 +364,7 @@ class Agent final : public api::AgentView {
   void PublishBlocked(PairState& pair);  // damped and drained slots
   void LogTrial(const control::Finding& finding);
   void OpenRecording();
+  std::pair<int64_t, int64_t> RecordedWindow() const;
   void Record(const control::Observation& seen, const control::Decision& decision);
   void VoidSamplesAfterLoss();
   void LookAtPairs(int64_t now_ns);
@@ -378,20 +381,6 @@ class Agent final : public api::AgentView {
   void TellGivenUp(const control::Move& move, const control::Reprobe& seen);
   void TellMove(const control::Move& move, bool act);
   void MakeMove(const control::Move& move, uint32_t pair);
-
-  // nics.cc: NIC failover
-  absl::Status OpenNicFailover();
-  void WatchNics();
-  void TellOfSmallMtus();
-  std::vector<control::NicPair> LookAtNicPairs();
-  void OnNicReports(PairState& pair, const probe::NicReports& reports);
-  void ApplyCarries(const std::map<control::NicCarry, PairKey>& wanted);
-  void TellOfCarry(const PairKey& key, const control::NicCarry* carry);
-  void LearnNextHops();
-  void KeepNextHops();
-  bool NicLost(const Nic& nic) const;
-  void TellOfNics(const control::NicStep& step, bool acts);
-  void AddNicFailover(const Nic& nic, api::v1::NicStatus& out);
 
   // queues.cc
   void LookAtQueues();
@@ -503,19 +492,6 @@ class Agent final : public api::AgentView {
   void AddBreaker(api::v1::StatusReply& reply, int64_t now_ns) const;
   api::v1::ActionReply DoBreakerReset(const api::Caller& caller);
 
-  // dry.cc: what was decided and not done, for cwctl report
-  void OpenReport();
-  void ReportDry(report::Item item);
-  std::pair<int64_t, int64_t> RecordedWindow() const;
-  std::optional<report::Item> DryMove(const control::Move& move) const;
-  report::Item ItemOf(const FlowKey& flow, const char* kind, int slot, int to_slot) const;
-  void ReportDryLoss(PairState& pair, uint8_t slot, double share, const telemetry::Event& event);
-  void ReportDryMove(const cw_ev_move& move, const Evidence& evidence);
-  void EndDryDeaths(uint32_t pair, uint8_t slot);
-  void ExpireDryDeaths();
-  void WriteReport(const report::Item& item);
-  std::vector<std::string> LinksOf(const PairState& pair, uint8_t slot) const;
-
   // drain.cc
   absl::Status AdoptDrains();
   void RunDrains();
@@ -536,6 +512,7 @@ class Agent final : public api::AgentView {
   api::v1::DrainsReply MakeDrains();
   void KeepDrains();
 
+  absl::Status OpenNicFailover();
   absl::Status OpenCarriers();
   void StartAnew(telemetry::Event why);
   static bool IsThere(const config::NicConfig& nic);
@@ -584,6 +561,7 @@ class Agent final : public api::AgentView {
   SessionKeeper session_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<dataplane::Dataplane> dataplane_;
+  std::unique_ptr<FlowRecords> records_;
   std::shared_ptr<LineClock> clock_;  // local time, as the BPF programs read it; the prober's thread keeps it
   std::atomic<bool> slew_posted_{false};
   std::unique_ptr<dataplane::Jiffies> jiffies_;
@@ -635,12 +613,9 @@ class Agent final : public api::AgentView {
   uint64_t ring_losses_ = 0;                 // records of cw_probe_ring lost so far
   int64_t newest_data_ns_ = 0;               // monotonic, of the newest measurement
 
-  std::unique_ptr<control::NicFailover> nic_failover_;                     // null: not configured
-  std::map<control::NicCarry, PairKey> carries_;                           // as the maps have them
-  std::map<uint32_t, dataplane::Neighbour> next_hops_;                     // by pair, as last known
-  std::map<std::pair<uint32_t, Addr>, dataplane::Neighbour> pinned_hops_;  // by interface and address
-  int64_t next_hops_ns_ = 0;                                               // monotonic
-  std::unique_ptr<dataplane::PacketInjector> injector_;                    // null: not wanted, or not on this kernel
+  std::unique_ptr<CarryKernel> carry_kernel_;
+  std::unique_ptr<NicFailover> nic_failover_;
+  std::unique_ptr<dataplane::PacketInjector> injector_;  // null: not wanted, or not on this kernel
   TailBook tails_;
   bool silence_ticking_ = false;
   uint32_t class_token_ = 0;
@@ -664,12 +639,7 @@ class Agent final : public api::AgentView {
     uint32_t trips = 0;
     int64_t seen_ns = 0;  // monotonic
   } balance_;
-  std::unique_ptr<report::Writer> report_;  // null: not wanted
-  struct {
-    std::vector<report::Item> open;                           // flows on dead paths, whose harm is not known yet
-    absl::flat_hash_map<std::string, report::Repeats> again;  // by kind, flow and path
-    std::pair<int64_t, int64_t> window = {0, -1};             // of the recording, that is decided now or next
-  } dry_;
+  std::unique_ptr<DryRun> dry_run_;
   class Drains drains_;
   bool drains_kept_ = true;  // in their file
 

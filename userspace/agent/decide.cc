@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/placement.h"
 #include "userspace/replay/recorder.h"
@@ -102,10 +103,10 @@ void Agent::Observe(int64_t now_ns) {
 void Agent::Decide(int64_t now_ns) {
   if (seen_.window_ns <= 0 || flows_.sent.empty()) return;
   const control::Decision decision = control::DecideMoves(seen_, *contention_);
-  dry_.window = RecordedWindow();
+  dry_run_->SetWindow(RecordedWindow());
   Record(seen_, decision);
   for (const control::Move& move : decision.moves) Apply(move);
-  dry_.window = RecordedWindow();
+  dry_run_->SetWindow(RecordedWindow());
   for (const control::Finding& finding : decision.findings) {
     if (finding.kind != control::Finding::Kind::kReceiverOrEveryPath) {
       LogTrial(finding);
@@ -146,6 +147,11 @@ void Agent::OpenRecording() {
        .text = absl::StrCat("observations are not recorded: ", std::string(recorder.status().message()))});
 }
 
+std::pair<int64_t, int64_t> Agent::RecordedWindow() const {
+  if (recorder_ == nullptr) return {0, -1};
+  return {recorder_->started_unix_ns(), static_cast<int64_t>(recorder_->windows())};
+}
+
 void Agent::Record(const control::Observation& seen, const control::Decision& decision) {
   if (recorder_ == nullptr) return;
   const absl::Status status = recorder_->Add(seen, decision, *contention_);
@@ -178,7 +184,7 @@ void Agent::Apply(const control::Move& move) {
   const bool act = MayBalance();
   if (!act && !modes_->allowed().Decides(Capability::kBalance)) return;
   if (!act) {
-    if (const std::optional<report::Item> item = DryMove(move)) ReportDry(*item);
+    dry_run_->TellMove(move);
     const int64_t now_ns = MonotonicNs();
     int64_t& last_ns = dry_logged_ns_[move.flow];
     if (last_ns != 0 && now_ns - last_ns < kDryEventNs) return;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/api/path_ref.h"
 #include "userspace/model/counted.h"
@@ -132,7 +133,7 @@ bool Agent::NicDrained(const Nic& nic) const {
 // NIC failover acts here, and another NIC that is not drained reaches the same peer. Whether the peer puts packets back
 // only its agent's answer tells.
 bool Agent::AnotherNicMayCarry(const PairState& pair) const {
-  if (nic_failover_ == nullptr || !modes_->Acts(Capability::kNic)) return false;
+  if (!nic_failover_->on() || !modes_->Acts(Capability::kNic)) return false;
   return std::any_of(pairs_.begin(), pairs_.end(), [&](const auto& entry) {
     const PairState& other = *entry.second;
     if (other.peer != pair.peer || other.ifindex == pair.ifindex) return false;

@@ -6,9 +6,11 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
+#include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/peer_mail.h"
 
@@ -119,7 +121,7 @@ void Agent::OnSlot(const cw_ev_slot& verdict) {
   if (pair == nullptr || verdict.slot >= CW_MAX_SLOTS) return;
   const bool dead = verdict.to == CW_SLOT_DEAD;
   if (!dead && verdict.from != CW_SLOT_DEAD) return;  // first sign of life: the fabric's event says it
-  if (!dead) EndDryDeaths(verdict.pair, verdict.slot);
+  if (!dead) dry_run_->EndDeaths(verdict.pair, verdict.slot);
   if (!dead) return OnSilenceEnds(*pair, verdict.slot);
   OnSilent(*pair, verdict);
   StartRerolls(*pair);
@@ -192,7 +194,7 @@ void Agent::OnMove(const cw_ev_move& move) {
     if (move.reason == CW_MOVE_DEAD && move.dry == 0) OnMovedOffDead(move);
     if (move.dry == 0) OnMadeMove(move);
   }
-  if (move.dry != 0) ReportDryMove(move, event.evidence);
+  if (move.dry != 0) dry_run_->TellMove(move, event.evidence);
   Log(std::move(event));
 }
 
@@ -218,7 +220,7 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
   } else if (const auto* links = std::get_if<probe::LinkBatch>(&*body)) {
     clocks_->OnLinks(*pair, *links);
   } else if (const auto* reports = std::get_if<probe::NicReports>(&*body)) {
-    OnNicReports(*pair, *reports);
+    nic_failover_->OnReports(*pair, *reports);
   } else if (const auto* hello = std::get_if<probe::Hello>(&*body)) {
     pair->version = hello->version;
   } else if (const auto* death = std::get_if<probe::PathDeath>(&*body)) {

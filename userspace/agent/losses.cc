@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/dry_run.h"
 #include "userspace/model/counted.h"
 
 namespace cw::agent {
@@ -56,7 +57,7 @@ void Agent::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) {
                     {"other_paths_loss", absl::StrFormat("%.4f", verdict.others)},
                     {"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(verdict.slot))}};
   if (event.dry && verdict.lossy && modes_->Observes(Capability::kLoss))
-    ReportDryLoss(pair, verdict.slot, share - verdict.others, event);
+    dry_run_->TellLoss(pair, verdict.slot, share - verdict.others, event.evidence);
   if (acts || modes_->Observes(Capability::kLoss)) Log(std::move(event));
   control::PathDamping& damping = pair.slot[verdict.slot].damping;
   verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);

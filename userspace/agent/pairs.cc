@@ -5,6 +5,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/insight/causes.h"
+#include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/peer_plan.h"
 #include "userspace/probe_verbs/verbs_host.h"
 
@@ -91,7 +92,7 @@ void Agent::ForgetPair(uint32_t index) {
     flows_.sent.erase(FromMap(key));
   }
   causes_->Forget(index);
-  next_hops_.erase(index);
+  nic_failover_->Forget(index);
   std::erase_if(unseen_, [&](const auto& unseen) { return unseen.second.pair == index; });
   std::erase_if(tails_.notices, [&](const DeathNotice& notice) { return notice.pair == index; });
   pairs_.erase(index);

@@ -2,6 +2,7 @@
 // The order of the agent's work: what follows what in a window, and once per second. A part that has work there has a
 // line here; where it stands is a matter of what it reads, and agent_rounds_test holds it.
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
@@ -48,7 +49,7 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
       {"link flaps", [](Agent& a, int64_t) { a.link_flaps_->Keep(); }},
       {"carriers", [](Agent& a, int64_t) { a.carriers_->LookAtAll(); }},
       {"deadlines", [](Agent& a, int64_t) { a.RunDeadlines(); }},
-      {"dry run", [](Agent& a, int64_t) { a.ExpireDryDeaths(); }},
+      {"dry run", [](Agent& a, int64_t) { a.dry_run_->ExpireDeaths(); }},
       {"causes", [](Agent& a, int64_t now_ns) { a.causes_->Judge(now_ns, a.ring_losses_); }},
       {"gaps", [](Agent& a, int64_t now_ns) { a.gaps_->Judge(now_ns, a.modes_->ActsAtAll()); }},
       {"due drains", [](Agent& a, int64_t) { a.EndDueDrains(); }},

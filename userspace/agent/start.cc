@@ -15,8 +15,10 @@
 #include "maps/names.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/flow_records.h"
 #include "userspace/agent/host_check.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
@@ -28,7 +30,9 @@
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/nic_address.h"
 #include "userspace/agent/nics/carriers.h"
+#include "userspace/agent/nics/carry_kernel.h"
 #include "userspace/agent/nics/nic_clocks.h"
+#include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/rdma_watch.h"
@@ -186,6 +190,7 @@ absl::Status Agent::OpenDataplane() {
   absl::StatusOr<std::unique_ptr<dataplane::Dataplane>> opened = dataplane::Dataplane::Open(options);
   if (!opened.ok()) return opened.status();
   dataplane_ = std::move(*opened);
+  records_ = std::make_unique<MapFlowRecords>(*dataplane_);
   for (const std::string& note : dataplane_->notes()) spdlog::info("{}", note);
   clock_ = std::make_shared<LineClock>(options_.clock, &dataplane_->local_clock()[0]);
   clock_->Look();
@@ -285,16 +290,33 @@ void Agent::TellOfLease() {
   lease_->TellOfFormer(options_.config.steering.lease, {.steered = steered, .went_home = went_home}, journal_);
 }
 
+absl::Status Agent::OpenNicFailover() {
+  const bool on = options_.config.steering.nic_failover;
+  carry_kernel_ = std::make_unique<RealCarryKernel>(*dataplane_);
+  nic_failover_ = std::make_unique<NicFailover>(
+      host_name_, pairs_, nics_, qps_, engine_->mesh(), *carry_kernel_, peer_names_, monotonic_, *mail_, *dry_run_,
+      journal_,
+      NicFailover::Asks{.allowed = [this] { return Now(); },
+                        .drained = [this](const Nic& nic) { return NicDrained(nic); },
+                        .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
+                        .read_probes = [this] { ReadProbes(); },
+                        .look_at_carrier = [this](Nic& nic) { carriers_->LookAt(nic); },
+                        .carried = [this](uint32_t pair) { OnCarried(pair); }});
+  const absl::Status status = nic_failover_->Open(on);
+  if (!on || !status.ok()) return status;
+  return loop_->AddTimer(NicFailover::kPeriod, [this] { nic_failover_->Watch(); });
+}
+
 absl::Status Agent::OpenCarriers() {
   carriers_ = std::make_unique<Carriers>(
       nics_, *link_flaps_, *clock_, monotonic_, journal_,
       Carriers::Asks{.read = metrics::ReadLink,
                      .ifindex_of = dataplane::IfindexOf,
                      .is_there = IsThere,
-                     .helped = [this] { return nic_failover_ != nullptr && modes_->Acts(Capability::kNic); },
+                     .helped = [this] { return nic_failover_->on() && modes_->Acts(Capability::kNic); },
                      .changed =
                          [this] {
-                           if (nic_failover_ != nullptr) WatchNics();
+                           if (nic_failover_->on()) nic_failover_->Watch();
                          },
                      .start_anew = [this](telemetry::Event why) { StartAnew(std::move(why)); }});
   carriers_->LookAtAll();
@@ -425,14 +447,22 @@ absl::Status Agent::OpenProbes() {
   });
 }
 
+Allowed Agent::Now() const { return modes_->allowed(); }
+
+const probe::Hops* Agent::HopsOf(uint32_t pair, uint8_t slot) const {
+  const probe::Discovery* discovery = engine_->discovery(pair);
+  const uint16_t port = engine_->mesh().slots(pair).port(slot);
+  return discovery == nullptr || port == 0 ? nullptr : discovery->HopsOf(port);
+}
+
 // What pairs need from their first moment on.
 void Agent::OpenPaths() {
   totals_ = std::make_unique<Totals>(nics_, peer_names_, pairs_, engine_->mesh(), *store_);
-  const auto hops = [this](uint32_t pair, uint8_t slot) {
-    const probe::Discovery* discovery = engine_->discovery(pair);
-    const uint16_t port = engine_->mesh().slots(pair).port(slot);
-    return discovery == nullptr || port == 0 ? nullptr : discovery->HopsOf(port);
-  };
+  const auto hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); };
+  dry_run_ = std::make_unique<DryRun>(pairs_, flows_, qps_, engine_->mesh(), peer_names_, monotonic_, journal_,
+                                      DryRun::Asks{.hops = hops, .acts = [this] { return modes_->ActsAtAll(); }});
+  const config::LogConfig& log = options_.config.log;
+  dry_run_->Open(log.report_file, static_cast<uint64_t>(log.report_mib) << 20);
   const auto damp_anew = [this] {
     for (auto& [index, pair] : pairs_) UpdateDamping(*pair);
   };
@@ -586,7 +616,6 @@ absl::Status Agent::OpenEvents() {
   const std::string& file = options_.config.log.events_file;
   const absl::Status status = file.empty() ? absl::OkStatus() : journal_.log().OpenFile(file);
   OpenRecording();
-  OpenReport();
   return status;
 }
 

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/peer_mail.h"
 #include "userspace/probe/nak_packet.h"
 
@@ -229,10 +230,10 @@ void Agent::TellDryTail(const FlowKey& key, const WatchedTail& tail, const contr
       .slot = tail.OwnPath(),
       .dry = true,
       .evidence = {{"first_unacknowledged_psn", absl::StrCat(view.acked)}, {"next_psn", absl::StrCat(view.next)}}};
-  report::Item item = ItemOf(key, "tails", event.slot, -1);
+  report::Item item = dry_run_->ItemOf(key, "tails", event.slot, -1);
   item.text = event.text;
   item.evidence = event.evidence;
-  ReportDry(std::move(item));
+  dry_run_->Tell(std::move(item));
   Log(std::move(event));
 }
 

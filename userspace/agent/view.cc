@@ -17,6 +17,7 @@
 #include "userspace/agent/lease.h"
 #include "userspace/agent/memory_lock.h"
 #include "userspace/agent/nics/nic_clocks.h"
+#include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/placement.h"
@@ -106,7 +107,12 @@ void Agent::AddNics(v1::StatusReply& reply) {
     out->set_mtu(nic.mtu);
     out->set_offloads_roce(nic.offloads_roce);
     out->set_keeps_departures(nic.keeps_departures);
-    AddNicFailover(nic, *out);
+    out->set_link_down(!nic.link_up);
+    for (const auto& [index, pair] : pairs_) {
+      if (pair->ifindex != nic.ifindex) continue;
+      out->set_pairs_silent(out->pairs_silent() + (nic_failover_->Silent(pair->key) ? 1 : 0));
+      out->set_pairs_carried(out->pairs_carried() + (nic_failover_->Carried(pair->key) ? 1 : 0));
+    }
     AddTransport(nic, *out);
     for (const std::string& device : nic.rdma_devices) out->add_rdma_devices(device);
   }
