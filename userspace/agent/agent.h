@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -34,21 +33,19 @@
 #include "userspace/agent/modes.h"
 #include "userspace/agent/nic_state.h"
 #include "userspace/agent/pair_state.h"
+#include "userspace/agent/paths/path_lost.h"
 #include "userspace/agent/peer_names.h"
 #include "userspace/agent/peer_plan.h"
 #include "userspace/agent/resource_meter.h"
 #include "userspace/agent/session_keeper.h"
 #include "userspace/agent/silent_peers.h"
-#include "userspace/agent/tail_book.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/api/server.h"
 #include "userspace/config/change.h"
 #include "userspace/config/config.h"
 #include "userspace/control/contention.h"
-#include "userspace/control/reroll.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/dataplane/jiffies.h"
-#include "userspace/dataplane/packet_injector.h"
 #include "userspace/metrics/path_totals.h"
 #include "userspace/model/allowed.h"
 #include "userspace/model/clock.h"
@@ -99,18 +96,24 @@ class Carriers;
 class Causes;
 class Chunks;
 class ClockKeeper;
+class Damping;
 class DryRun;
 class FlowRecords;
 class Gaps;
 class Jobs;
+class KernelMover;
 class LabelBook;
 class Lease;
 class LinkFlaps;
+class Losses;
 class NicClocks;
 class NicFailover;
+class PathNews;
 class PathsView;
 class PeerMail;
 class RdmaWatch;
+class Rerolls;
+class Tails;
 class Totals;
 
 extern const char kVersion[];
@@ -261,7 +264,6 @@ class Agent final : public api::AgentView {
   void OnMessageRecord(absl::Span<const uint8_t> record);
   void OnProbe(const cw_ev_probe& probe);
   void OnSample(const cw_ev_sample& sample);
-  void OnSlot(const cw_ev_slot& verdict);
   void OnMove(const cw_ev_move& move);
   void OnSamples(PairState& pair, const probe::SampleBatch& batch);
   void ReadProbes();
@@ -274,6 +276,7 @@ class Agent final : public api::AgentView {
   void OnTable(uint32_t index, const probe::PathTable& table);
   void OnInvalid(uint32_t index, const probe::DiscoveryEvent& event);
   void OnHashing(uint32_t index, probe::Hashing hashing);
+  void SetBlind(PairState& pair, bool blind);  // its flows do not take the paths of the probes with their ports
   void OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update);
   void EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key);
   void ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key);
@@ -299,6 +302,7 @@ class Agent final : public api::AgentView {
   // classes.cc: probes ride in the class of the flows
   void FollowClasses(int64_t now_ns);
 
+  void TellPlaceCounts(const CounterSink& add) const;
   // places.cc: queue pairs that ask for a path while they connect
   rdma::Placement PlaceQp(const rdma::QpInfo& qp, const rdma::Requester& who);
   rdma::Placement ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who);
@@ -315,6 +319,7 @@ class Agent final : public api::AgentView {
   std::string WhyNotMoved(const rdma::QpInfo& qp) const;
   uint8_t SlotOfOwned(const rdma::QpInfo& qp, uint16_t port) const;
   std::vector<rdma::QpInfo> OwnedOn(const PairState& pair, uint8_t slot) const;
+  void OnOwnersPathLost(const PathLost& lost);
   void MoveOwnersOff(PairState& pair, uint8_t slot, Capability by, bool again = false);
   void MoveOwnersTo(const PairState& pair, const std::vector<rdma::QpInfo>& leaving, std::vector<rdma::PathLoad> loads,
                     rdma::MoveWhy why, bool act);
@@ -336,17 +341,7 @@ class Agent final : public api::AgentView {
                             bool certainly);
   size_t ReturnDrainedOwners(const std::map<FlowKey, DrainEntry::Moved>& moved);  // how many go back
 
-  // losses.cc: paths that lose a share of their packets
-  uint16_t JudgedSlots(const PairState& pair) const;
-  void JudgeLosses();
-  void OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict);
-  void JudgeStalls(int64_t now_ns);
-  void WatchPeers(int64_t now_ns);
-  void OnStall(PairState& pair, const control::DataStall::Verdict& verdict);
-  int LeavePath(PairState& pair, uint8_t slot, std::optional<uint16_t> steered_to = std::nullopt);
-  bool IsMute(const PairState& pair, uint8_t slot) const;
-  void LeaveUnwatchedPorts();
-  void LeaveMutePorts();
+  void WatchPeers(int64_t now_ns);  // peers.cc
 
   // rounds.cc
   struct Step;
@@ -360,8 +355,6 @@ class Agent final : public api::AgentView {
   void Observe(int64_t now_ns);
   control::PairObservation ObservePair(PairState& pair);
   void Apply(const control::Move& move);
-  void UpdateDamping(PairState& pair);
-  void PublishBlocked(PairState& pair);  // damped and drained slots
   void LogTrial(const control::Finding& finding);
   void OpenRecording();
   std::pair<int64_t, int64_t> RecordedWindow() const;
@@ -406,50 +399,9 @@ class Agent final : public api::AgentView {
   void AddUnseen(const api::v1::QpsRequest& request, int64_t now_ns, api::v1::QpsReply& reply);
   void AddConnections(const std::vector<rdma::Link>& links, std::vector<rdma::QpInfo>& list);
 
-  // tails.cc: what died with a path
-  absl::Status OpenTails();
-  bool RepairsTails() const;
-  control::TailView TailOf(const cw_tx_flow& flow) const;
-  void WatchTail(const FlowKey& key, const cw_tx_flow& flow, TailCause cause, uint8_t slot = CW_SLOT_NONE);
-  void OnPathLost(PairState& pair, uint8_t slot, TailCause cause);
-  void OnCarried(uint32_t index);
-  void OnMovedOffDead(const cw_ev_move& move);
-  void OnPeersPathDied(const PairState& pair, const probe::PathDeath& death);
-  void TellOfDeath(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns);
-  void SendNotices(int64_t now_ns);
-  void TellTailCounts(const CounterSink& add) const;
-  void TellPlaceCounts(const CounterSink& add) const;
-  void StartTailTicks();
-  void TailTick();
-  bool LookAfter(const FlowKey& key, WatchedTail& tail, int64_t now_ns);
-  bool Reads(const FlowKey& sent, uint32_t lqpn) const;
-  void TellDryTail(const FlowKey& key, const WatchedTail& tail, const control::TailView& view);
-  bool AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow, const control::TailView& view);
-
   // labels.cc: names of jobs for processes that give none
   absl::StatusOr<api::v1::ActionReply> DoSetLabel(const api::Caller& caller, const api::v1::LabelRequest& request);
   void AddLabel(const rdma::QpInfo& qp, api::v1::Flow& out) const;
-
-  // blind.cc: pairs whose flows do not take the paths of the probes with their ports
-  void SetBlind(PairState& pair, bool blind);
-  bool MayReroll(const PairState& pair, int64_t now_ns) const;
-  void StartRerolls(PairState& pair);
-  void RerollTick();
-  void Reroll(const FlowKey& key, const cw_tx_flow& flow, int64_t now_ns);
-
-  // pauses.cc: silent paths, dead or paused
-  uint8_t OtherDscp(const PairState& pair) const;
-  void OnSilent(PairState& pair, const cw_ev_slot& verdict);
-  void SilenceTick();
-  void LookAtSilence(PairState& pair, uint8_t s);
-  void OnGapReport(PairState& pair, const probe::GapReport& report);
-  void OnClassQuestion(PairState& pair, const probe::ClassQuestion& question);
-  void OnProbeOfSilent(const PairState& pair, SlotState& slot, const cw_ev_probe& probe);
-  void TellSilence(PairState& pair, uint8_t s);
-  Evidence SilenceEvidence(const PairState& pair, const SilentPath& silent) const;
-  void OnSilenceEnds(PairState& pair, uint8_t s);
-  void OnDead(PairState& pair, uint8_t s);
-  void DoubtPaths(const PairState& pair);
 
   // steer.cc
   absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::Caller& caller, const api::v1::SteerSetRequest& request);
@@ -517,6 +469,8 @@ class Agent final : public api::AgentView {
   void StartAnew(telemetry::Event why);
   static bool IsThere(const config::NicConfig& nic);
   void OpenPaths();
+  void OpenRecovery();
+  std::function<absl::Status(uint32_t ifindex, absl::Span<const uint8_t> packet)> OpenInjector();
   void OpenClocks();
   void OpenInsight();
   void OpenViews();
@@ -615,18 +569,15 @@ class Agent final : public api::AgentView {
 
   std::unique_ptr<CarryKernel> carry_kernel_;
   std::unique_ptr<NicFailover> nic_failover_;
-  std::unique_ptr<dataplane::PacketInjector> injector_;  // null: not wanted, or not on this kernel
-  TailBook tails_;
-  bool silence_ticking_ = false;
-  uint32_t class_token_ = 0;
+  PathLostSubscribers path_lost_;
+  std::unique_ptr<Damping> damping_;
+  std::unique_ptr<PathNews> path_news_;
+  std::unique_ptr<Losses> losses_;
+  std::unique_ptr<KernelMover> kernel_mover_;
+  std::unique_ptr<Tails> tails_;
+  std::unique_ptr<Rerolls> rerolls_;
   std::unique_ptr<Carriers> carriers_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
-  struct {
-    absl::flat_hash_map<FlowKey, control::RerollWatch> watched;
-    std::mt19937 random{std::random_device{}()};
-    bool ticking = false;
-    uint64_t rolls = 0;
-  } rerolls_;
   std::unique_ptr<replay::Recorder> recorder_;  // null: what the contention rule sees is not recorded
   std::unique_ptr<Modes> modes_;
   std::unique_ptr<Lease> lease_;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/placement.h"
 #include "userspace/replay/recorder.h"
@@ -211,7 +212,7 @@ void Agent::CountSent(PairState& pair, int64_t now_ns) {
 void Agent::LookAtPairs(int64_t now_ns) {
   for (auto& [index, pair] : pairs_) {
     link_flaps_->Remember(*pair);
-    UpdateDamping(*pair);
+    damping_->Update(*pair);
     CountSent(*pair, now_ns);
   }
 }

@@ -7,6 +7,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/paths/damping.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/api/path_ref.h"
 #include "userspace/model/counted.h"
@@ -219,7 +220,7 @@ void Agent::RunDrains() {
   }
   for (auto& [index, pair] : pairs_) {
     pair->drained = drained[index];
-    PublishBlocked(*pair);
+    damping_->Publish(*pair);
   }
   for (auto& [what, drain] : drains_.entries()) WatchDrain(drain, now_ns);
   KeepDrains();
@@ -359,7 +360,7 @@ size_t Agent::EndDrain(const std::string& what) {
   for (auto& [index, pair] : pairs_) {
     if (!drains_.entries().empty()) break;
     pair->drained = 0;
-    PublishBlocked(*pair);
+    damping_->Publish(*pair);
   }
   RunDrains();  // what others keep free
   size_t back = ReturnDrainedOwners(moved);

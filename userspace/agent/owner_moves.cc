@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/placement.h"
 
 namespace cw::agent {
@@ -70,6 +71,11 @@ std::vector<rdma::QpInfo> Agent::OwnedOn(const PairState& pair, uint8_t slot) co
   return found;
 }
 
+void Agent::OnOwnersPathLost(const PathLost& lost) {
+  if (lost.cause == LossCause::kNoData) return;  // StepOwnerMoves
+  MoveOwnersOff(lost.pair, lost.slot, lost.cause == LossCause::kDead ? Capability::kFailover : Capability::kLoss);
+}
+
 // again: those that are still there, without a word about those that would move.
 void Agent::MoveOwnersOff(PairState& pair, uint8_t slot, Capability by, bool again) {
   const Allow allow = modes_->allowed().of(by);
@@ -114,7 +120,7 @@ void Agent::StepOwnerMoves() {
   for (auto& [index, pair] : pairs_) {
     const uint16_t lossy = LossySlots(*pair, MonotonicNs());
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-      if (probe::Load(dataplane_->pairs()[index].slot[s].state) == CW_SLOT_DEAD || IsMute(*pair, s)) {
+      if (probe::Load(dataplane_->pairs()[index].slot[s].state) == CW_SLOT_DEAD || IsMute(*pair, engine_->mesh(), s)) {
         MoveOwnersOff(*pair, s, Capability::kFailover, /*again=*/true);
       } else if ((lossy >> s & 1) != 0) {
         MoveOwnersOff(*pair, s, Capability::kLoss, /*again=*/true);

@@ -7,6 +7,7 @@
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/peer_plan.h"
+#include "userspace/agent/recovery/tails.h"
 #include "userspace/probe_verbs/verbs_host.h"
 
 namespace cw::agent {
@@ -94,7 +95,7 @@ void Agent::ForgetPair(uint32_t index) {
   causes_->Forget(index);
   nic_failover_->Forget(index);
   std::erase_if(unseen_, [&](const auto& unseen) { return unseen.second.pair == index; });
-  std::erase_if(tails_.notices, [&](const DeathNotice& notice) { return notice.pair == index; });
+  tails_->Forget(index);
   pairs_.erase(index);
 }
 

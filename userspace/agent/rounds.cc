@@ -4,12 +4,14 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/label_book.h"
 #include "userspace/agent/lease.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/paths/losses.h"
 #include "userspace/commandline/sd_notify.h"
 
 namespace cw::agent {
@@ -24,10 +26,16 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
   static constexpr Step kWindow[] = {
       {"last looks", [](Agent& a, int64_t) { a.SettleMoves(INT64_MAX); }},
       {"flows", [](Agent& a, int64_t) { a.ReadFlows(); }},
-      {"stalls", [](Agent& a, int64_t now_ns) { a.JudgeStalls(now_ns); }},
+      {"stalls", [](Agent& a, int64_t now_ns) { a.losses_->JudgeStalls(now_ns); }},
       {"silent peers", [](Agent& a, int64_t now_ns) { a.WatchPeers(now_ns); }},
-      {"unwatched ports", [](Agent& a, int64_t) { a.LeaveUnwatchedPorts(); }},
-      {"mute ports", [](Agent& a, int64_t) { a.LeaveMutePorts(); }},
+      {"unwatched ports",
+       [](Agent& a, int64_t) {
+         if (a.Now().Acts(Capability::kFailover)) a.kernel_mover_->LeaveUnwatchedPorts();
+       }},
+      {"mute ports",
+       [](Agent& a, int64_t) {
+         if (a.Now().Acts(Capability::kFailover)) a.kernel_mover_->LeaveMutePorts();
+       }},
       {"pace", [](Agent& a, int64_t now_ns) { a.KeepPace(now_ns); }},
       {"drains", [](Agent& a, int64_t) { a.RunDrains(); }},
       {"returns", [](Agent& a, int64_t now_ns) { a.StepReturns(now_ns); }},

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,6 +20,7 @@
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/flows/flow_records.h"
+#include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/host_check.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
@@ -33,9 +35,14 @@
 #include "userspace/agent/nics/carry_kernel.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/paths/losses.h"
+#include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/rdma_watch.h"
+#include "userspace/agent/recovery/rerolls.h"
+#include "userspace/agent/recovery/tails.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/control/breaker.h"
@@ -43,6 +50,7 @@
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
+#include "userspace/dataplane/packet_injector.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/probe_verbs/verbs_host.h"
 #include "userspace/rdma/qp_monitor.h"
@@ -150,7 +158,7 @@ absl::Status Agent::Open() {
   for (auto step :
        {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
         &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenSources, &Agent::OpenRdmaWatch,
-        &Agent::OpenTails, &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
+        &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (this->*step)(); !status.ok()) return status;
   }
   // Its threads, and those that gRPC makes later, read what clients send: they have no right of root's.
@@ -301,7 +309,7 @@ absl::Status Agent::OpenNicFailover() {
                         .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
                         .read_probes = [this] { ReadProbes(); },
                         .look_at_carrier = [this](Nic& nic) { carriers_->LookAt(nic); },
-                        .carried = [this](uint32_t pair) { OnCarried(pair); }});
+                        .carried = [this](uint32_t pair) { tails_->OnCarried(pair); }});
   const absl::Status status = nic_failover_->Open(on);
   if (!on || !status.ok()) return status;
   return loop_->AddTimer(NicFailover::kPeriod, [this] { nic_failover_->Watch(); });
@@ -463,9 +471,6 @@ void Agent::OpenPaths() {
                                       DryRun::Asks{.hops = hops, .acts = [this] { return modes_->ActsAtAll(); }});
   const config::LogConfig& log = options_.config.log;
   dry_run_->Open(log.report_file, static_cast<uint64_t>(log.report_mib) << 20);
-  const auto damp_anew = [this] {
-    for (auto& [index, pair] : pairs_) UpdateDamping(*pair);
-  };
   link_flaps_ = std::make_unique<LinkFlaps>(
       options_.config.RunDir() + "/" + kLinkFile, Deadlines::BootId(), pairs_, engine_->mesh(), *clock_, monotonic_,
       journal_,
@@ -473,8 +478,76 @@ void Agent::OpenPaths() {
           .hops = hops,
           .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
           .read_probes = [this] { ReadProbes(); },
-          .damp_anew = damp_anew,
+          .damp_anew = [this] { damping_->UpdateAll(); },
           .after = [this](absl::Duration delay, std::function<void()> then) { loop_->After(delay, std::move(then)); }});
+  damping_ = std::make_unique<Damping>(pairs_, engine_->mesh(), *link_flaps_, monotonic_,
+                                       [this](uint32_t pair, uint16_t slots) { engine_->SetBlocked(pair, slots); });
+  const auto send_in_class = [this](uint32_t pair, const probe::Body& body, uint16_t port, uint8_t dscp) {
+    (void)engine_->SendMessageOn(pair, body, port, dscp);
+  };
+  const auto doubt = [this](const PairState& pair) {
+    if (!pair.active) return;  // pairs without flows have time
+    engine_->DoubtPaths(pair.index, NowNs());
+    ScheduleTick();
+  };
+  path_news_ = std::make_unique<PathNews>(
+      pairs_, engine_->mesh(), *link_flaps_, *damping_, path_lost_, monotonic_, *loop_, *mail_, *dry_run_, journal_,
+      PathNews::Asks{
+          .read_probes = [this] { ReadProbes(); },
+          .send_in_class = send_in_class,
+          .pause_dscp = [this] { return options_.config.probe.pause_dscp; },
+          .own_link_lost = [this](const PairState& pair, const cw_ev_slot& v) { return carriers_->Lost(pair, v); },
+          .doubt = doubt});
+  losses_ = std::make_unique<Losses>(pairs_, flows_, qps_, engine_->mesh(), *damping_, path_lost_, monotonic_,
+                                     *dry_run_, journal_, [this] { return Now(); });
+  OpenRecovery();
+}
+
+// Who looks after what was on a path that is lost, in this order.
+void Agent::OpenRecovery() {
+  const auto allowed = [this] { return Now(); };
+  const auto in_motion = [this](uint32_t pair) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    return discovery != nullptr && discovery->InMotion();
+  };
+  const auto left = [this](const FlowKey& flow, uint32_t pair, control::ReturnPlace from, control::ReturnPlace to) {
+    returns_->Left(flow, pair, from, to);
+  };
+  kernel_mover_ = std::make_unique<KernelMover>(pairs_, flows_, *records_, engine_->mesh(), journal_,
+                                                KernelMover::Asks{.in_motion = in_motion, .left = left});
+  tails_ = std::make_unique<Tails>(pairs_, *records_, qps_, engine_->mesh(), peer_names_, monotonic_, *loop_, *mail_,
+                                   *dry_run_, journal_, Tails::Asks{.allowed = allowed, .deliver = OpenInjector()});
+  const auto hashing = [this](uint32_t pair) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    return discovery == nullptr ? std::nullopt : std::make_optional(discovery->hashing());
+  };
+  rerolls_ = std::make_unique<Rerolls>(
+      pairs_, *records_, engine_->mesh(), peer_names_, monotonic_, *loop_, journal_, std::random_device{}(),
+      Rerolls::Asks{
+          .allowed = allowed, .hashing = hashing, .rolled = [this](const FlowKey& flow) { tails_->OnRerolled(flow); }});
+  path_lost_ = {
+      [this](const PathLost& lost) { rerolls_->OnPathLost(lost); },
+      // Before the flows go: what was under way is asked for again, by the path that they take.
+      [this](const PathLost& lost) { tails_->OnPathLost(lost); },
+      [this](const PathLost& lost) { kernel_mover_->OnPathLost(lost); },
+      [this](const PathLost& lost) { OnOwnersPathLost(lost); },
+  };
+}
+
+// Empty: not wanted, or the kernel cannot.
+std::function<absl::Status(uint32_t, absl::Span<const uint8_t>)> Agent::OpenInjector() {
+  if (!options_.config.steering.repair_tails) return {};
+  absl::StatusOr<dataplane::PacketInjector> opened = dataplane::PacketInjector::Create();
+  if (opened.ok()) {
+    const auto injector = std::make_shared<const dataplane::PacketInjector>(*std::move(opened));
+    return
+        [injector](uint32_t ifindex, absl::Span<const uint8_t> packet) { return injector->Deliver(ifindex, packet); };
+  }
+  Log({.type = "repair",
+       .severity = telemetry::Severity::kNotice,
+       .text =
+           "what dies with a path waits for its queue pair's own timer: " + std::string(opened.status().message())});
+  return {};
 }
 
 // Answers to those who ask.

@@ -21,6 +21,8 @@
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/placement.h"
+#include "userspace/agent/recovery/rerolls.h"
+#include "userspace/agent/recovery/tails.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/agent/views/view_words.h"
 #include "userspace/host/doctor.h"
@@ -191,7 +193,8 @@ void Agent::AddCounters(v1::StatusReply& reply) {
     reply.mutable_lost()->set_event_ring(sums->event_ring_full);
     reply.mutable_lost()->set_message_ring(sums->message_ring_full);
   }
-  TellTailCounts(add);
+  tails_->TellCounts(add);
+  rerolls_->TellCounts(add);
   TellPlaceCounts(add);
   auto fill = [&](const char* name, uint64_t used, uint64_t capacity) {
     v1::MapFill* map = reply.add_maps();
@@ -381,7 +384,8 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
   };
   for (const maps::CounterInfo& counter : maps::Counters()) add(counter.name, (*sums).*counter.field, counter.text);
   absl::StatusOr<probe::MessageStats> messages = loop_->Call<probe::MessageStats>([this, &add] {
-    TellTailCounts(add);
+    tails_->TellCounts(add);
+    rerolls_->TellCounts(add);
     TellPlaceCounts(add);
     chunks_->TellCounts(add);
     return absl::StatusOr<probe::MessageStats>(engine_->message_stats());
