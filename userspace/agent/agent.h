@@ -28,7 +28,6 @@
 #include "userspace/agent/fleet_clock/line_clock.h"
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/journal.h"
-#include "userspace/agent/last_look.h"
 #include "userspace/agent/loop.h"
 #include "userspace/agent/modes.h"
 #include "userspace/agent/nic_state.h"
@@ -61,9 +60,6 @@
 #include "userspace/telemetry/event_log.h"
 #include "userspace/telemetry/sample_matcher.h"
 
-namespace cw::replay {
-class Recorder;
-}
 namespace cw::dataplane {
 class LinkNews;
 }
@@ -79,11 +75,6 @@ namespace cw::uplink {
 struct PathSeen;
 }
 namespace cw::control {
-class Breaker;
-struct Blame;
-struct FlapAlert;
-struct BreakerMove;
-struct BreakerTrip;
 class Returns;
 struct ReturnAction;
 struct ReturnPlace;
@@ -91,11 +82,14 @@ struct ReturnPlace;
 
 namespace cw::agent {
 
+class BalanceMoves;
+class Breaker;
 class CarryKernel;
 class Carriers;
 class Causes;
 class Chunks;
 class ClockKeeper;
+class ContentionWindow;
 class Damping;
 class DryRun;
 class FlowRecords;
@@ -265,6 +259,7 @@ class Agent final : public api::AgentView {
   void OnProbe(const cw_ev_probe& probe);
   void OnSample(const cw_ev_sample& sample);
   void OnMove(const cw_ev_move& move);
+  void OnMadeMove(const cw_ev_move& move);
   void OnSamples(PairState& pair, const probe::SampleBatch& batch);
   void ReadProbes();
   void ConsumeRings();  // and what follows from the probes for the clocks, which may be a round of fleet time
@@ -348,32 +343,14 @@ class Agent final : public api::AgentView {
   static absl::Span<const Step> StepsOf(Round round);
   void Run(Round round);
 
-  // decide.cc
-  void Decide(int64_t now_ns);  // on what was observed
+  // upkeep.cc: what is looked after in every window, or second
   void KeepPace(int64_t now_ns);
   void SetPace(bool busy);
-  void Observe(int64_t now_ns);
-  control::PairObservation ObservePair(PairState& pair);
-  void Apply(const control::Move& move);
-  void LogTrial(const control::Finding& finding);
-  void OpenRecording();
-  std::pair<int64_t, int64_t> RecordedWindow() const;
-  void Record(const control::Observation& seen, const control::Decision& decision);
-  void VoidSamplesAfterLoss();
   void LookAtPairs(int64_t now_ns);
   void ReadMeters(int64_t now_ns);
   void CountSent(PairState& pair, int64_t now_ns);
+  void VoidSamplesAfterLoss();
   void DropMetWishes();
-
-  // balance.cc: what becomes of a decided move
-  absl::Duration LastLookWait() const;
-  void LookOnceMore(const control::Move& move, uint32_t pair);
-  bool IsUsable(const PairState& pair, uint8_t s) const;
-  bool StillToBeMoved(const control::Move& move, const PairState& pair) const;
-  void SettleMoves(int64_t now_ns);  // those that are due
-  void TellGivenUp(const control::Move& move, const control::Reprobe& seen);
-  void TellMove(const control::Move& move, bool act);
-  void MakeMove(const control::Move& move, uint32_t pair);
 
   // queues.cc
   void LookAtQueues();
@@ -426,23 +403,12 @@ class Agent final : public api::AgentView {
   void TellOfEventsFile();
 
   // returns.cc: back to paths that recovered
-  void LeftBadPath(const FlowKey& flow, uint32_t pair, uint8_t from_slot, uint16_t from_port, uint8_t to_slot,
-                   uint16_t to_port);
   bool MayReturnTo(uint32_t index, control::ReturnPlace place);
   void StepReturns(int64_t now_ns);
   control::ReturnPlace PlaceOfOwned(const rdma::QpInfo& qp, uint16_t port) const;
   void OwnerLeftBadPath(const rdma::QpInfo& qp, const rdma::MoveBook::Asked& asked);
   void StepOwnerReturns(int64_t now_ns);
   void TellReturn(const control::ReturnAction& action, size_t away);
-
-  // breaker.cc: do moves for balance do harm?
-  void OpenBreaker();
-  bool MayBalance() const;
-  void OnMadeMove(const cw_ev_move& move);
-  void StepBreaker(int64_t now_ns);
-  void Trip(const control::BreakerTrip& trip);
-  void AddBreaker(api::v1::StatusReply& reply, int64_t now_ns) const;
-  api::v1::ActionReply DoBreakerReset(const api::Caller& caller);
 
   // drain.cc
   absl::Status AdoptDrains();
@@ -470,6 +436,7 @@ class Agent final : public api::AgentView {
   static bool IsThere(const config::NicConfig& nic);
   void OpenPaths();
   void OpenRecovery();
+  void OpenBalance();
   std::function<absl::Status(uint32_t ifindex, absl::Span<const uint8_t> packet)> OpenInjector();
   void OpenClocks();
   void OpenInsight();
@@ -556,11 +523,11 @@ class Agent final : public api::AgentView {
   std::unique_ptr<NicClocks> nic_clocks_;
   std::unique_ptr<ClockKeeper> clocks_;
   std::unique_ptr<control::ContentionState> contention_;
-  control::Observation seen_;  // in the last window
-  LastLooks last_looks_;
+  std::unique_ptr<Breaker> breaker_;
+  std::unique_ptr<BalanceMoves> balance_;
+  std::unique_ptr<ContentionWindow> window_;
   SilentPeers silent_peers_;
-  int64_t peers_looked_ns_ = 0;  // monotonic
-  int64_t last_window_ns_ = 0;
+  int64_t peers_looked_ns_ = 0;              // monotonic
   bool busy_ = true;                         // there are flows to look after, or were lately
   int64_t busy_ns_ = 0;                      // monotonic; when there were flows or young clock lines last, or the start
   int ring_timer_ = -1, window_timer_ = -1;  // of loop_
@@ -578,25 +545,15 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Rerolls> rerolls_;
   std::unique_ptr<Carriers> carriers_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
-  std::unique_ptr<replay::Recorder> recorder_;  // null: what the contention rule sees is not recorded
   std::unique_ptr<Modes> modes_;
   std::unique_ptr<Lease> lease_;
   std::unique_ptr<control::Returns> returns_;
   std::unique_ptr<control::Returns> owner_returns_;  // of queue pairs that their owners' libraries move
-  std::unique_ptr<control::Breaker> breaker_;        // null: not wanted
-  struct {
-    absl::flat_hash_map<FlowKey, uint8_t> wishes;  // of balance, by the slot that the flow is to go to
-    std::string why;                               // it tripped last
-    uint32_t trips = 0;
-    int64_t seen_ns = 0;  // monotonic
-  } balance_;
   std::unique_ptr<DryRun> dry_run_;
   class Drains drains_;
   bool drains_kept_ = true;  // in their file
 
   Deadlines deadlines_;
-  absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;  // observe mode: when a wish was logged last
-  absl::flat_hash_map<PairKey, int64_t> finding_logged_ns_;
   ResourceMeter meter_;
   bool table_full_logged_ = false;
   bool starts_anew_ = false;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/window.h"
 #include "userspace/agent/paths/totals.h"
 
 namespace cw::agent {
@@ -32,7 +33,7 @@ void AddToClass(const cw_flow& before, const cw_flow& now, control::FlowClass& o
 
 void Agent::ReadFlows() {
   const int64_t now_ns = MonotonicNs();
-  const double seconds = std::max(static_cast<double>(now_ns - last_window_ns_) / 1e9, 1e-3);
+  const double seconds = std::max(static_cast<double>(now_ns - window_->began_ns()) / 1e9, 1e-3);
   for (auto& [key, flow] : flows_.sent) flow.seen = false;
   for (auto& [index, pair] : pairs_) pair->flows = 0;
   (void)dataplane_->tx_flows().ForEach([&](const cw_flow_key& map_key, const cw_tx_flow& record) {

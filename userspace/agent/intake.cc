@@ -6,7 +6,9 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/balance/moves.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
@@ -94,7 +96,7 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   const bool measured = pair->estimate.settled && (!by_devices || by_nics);
   if (!measured || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);
   slot.forward.AddProbe(now_ns, forward_ns);
-  if (!last_looks_.empty()) last_looks_.Answered(probe.pair, probe.slot, t1, forward_ns);
+  balance_->OnProbe(probe.pair, probe.slot, t1, forward_ns);
   if (pair->delays != nullptr) {
     pair->delays->forward.Add(forward_ns);
     pair->delays->reverse.Add(reverse_ns);
@@ -162,6 +164,16 @@ void Agent::OnMove(const cw_ev_move& move) {
   }
   if (move.dry != 0) dry_run_->TellMove(move, event.evidence);
   Log(std::move(event));
+}
+
+// What the kernel did: a flow left a dead path, or a wish came true, perhaps one of balance.
+void Agent::OnMadeMove(const cw_ev_move& move) {
+  const FlowKey key = FromMap(move.key);
+  if (move.reason == CW_MOVE_DEAD) {
+    returns_->Left(key, move.pair, {move.from_slot, move.from_port}, {move.to_slot, move.to_port});
+    breaker_->Forget(key);
+  }
+  if (balance_->OnMade(move)) breaker_->OnMoved(move);
 }
 
 void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {

@@ -6,12 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/lease.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/config/change.h"
-#include "userspace/control/breaker.h"
 #include "userspace/control/contention_rules.h"
 #include "userspace/control/returns.h"
 #include "userspace/profile/profiles.h"
@@ -99,7 +99,7 @@ void Agent::TakeRules() {
   causes_->SetRules(steering.find_causes, CauseRulesOf(steering));
   returns_->SetStep(absl::ToInt64Nanoseconds(steering.return_step));
   owner_returns_->SetStep(absl::ToInt64Nanoseconds(steering.return_step));
-  if (breaker_ != nullptr) breaker_->SetHold(absl::ToInt64Nanoseconds(steering.breaker_hold));
+  breaker_->SetHold(steering.breaker_hold);
   engine_->SetMissLimit(static_cast<uint32_t>(options_.config.liveness.misses));
   jobs_->SetOptions(ProfileOptionsOf(options_.config.profile));
   lease_->Renew(options_.config.steering.lease);

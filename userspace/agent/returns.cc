@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
 
 namespace cw::agent {
 namespace {
@@ -12,11 +13,6 @@ namespace {
 control::ReturnPlace PlaceOf(const FlowEntry& flow) { return {.slot = flow.PathSlot(), .port = flow.tx.port}; }
 
 }  // namespace
-
-void Agent::LeftBadPath(const FlowKey& flow, uint32_t pair, uint8_t from_slot, uint16_t from_port, uint8_t to_slot,
-                        uint16_t to_port) {
-  returns_->Left(flow, pair, {.slot = from_slot, .port = from_port}, {.slot = to_slot, .port = to_port});
-}
 
 // May flows be put there, and is the port still that of the slot.
 bool Agent::MayReturnTo(uint32_t index, control::ReturnPlace place) {
@@ -30,7 +26,7 @@ bool Agent::MayReturnTo(uint32_t index, control::ReturnPlace place) {
 void Agent::StepReturns(int64_t now_ns) {
   if (returns_->away() == 0) return;
   std::vector<control::ReturnFlow> flows;
-  if (modes_->ActsAtAll() && !MayBalance()) {  // otherwise it forgets them all
+  if (modes_->ActsAtAll() && !breaker_->MayBalance()) {  // otherwise it forgets them all
     for (const auto& [key, flow] : flows_.sent) {
       const bool free = (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) == 0;
       flows.push_back({.key = key, .pair = flow.tx.pair, .at = PlaceOf(flow), .free = free, .wish = flow.tx.want_slot});

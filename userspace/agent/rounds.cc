@@ -2,7 +2,10 @@
 // The order of the agent's work: what follows what in a window, and once per second. A part that has work there has a
 // line here; where it stands is a matter of what it reads, and agent_rounds_test holds it.
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/balance/moves.h"
+#include "userspace/agent/balance/window.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/insight/causes.h"
@@ -24,7 +27,7 @@ struct Agent::Step {
 // Flows are read first; what is decided goes by what was observed before, and moves for balance come last.
 absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
   static constexpr Step kWindow[] = {
-      {"last looks", [](Agent& a, int64_t) { a.SettleMoves(INT64_MAX); }},
+      {"last looks", [](Agent& a, int64_t) { a.balance_->Settle(INT64_MAX); }},
       {"flows", [](Agent& a, int64_t) { a.ReadFlows(); }},
       {"stalls", [](Agent& a, int64_t now_ns) { a.losses_->JudgeStalls(now_ns); }},
       {"silent peers", [](Agent& a, int64_t now_ns) { a.WatchPeers(now_ns); }},
@@ -39,14 +42,14 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
       {"pace", [](Agent& a, int64_t now_ns) { a.KeepPace(now_ns); }},
       {"drains", [](Agent& a, int64_t) { a.RunDrains(); }},
       {"returns", [](Agent& a, int64_t now_ns) { a.StepReturns(now_ns); }},
-      {"breaker", [](Agent& a, int64_t now_ns) { a.StepBreaker(now_ns); }},
-      {"observe", [](Agent& a, int64_t now_ns) { a.Observe(now_ns); }},
+      {"breaker", [](Agent& a, int64_t now_ns) { a.breaker_->Step(now_ns); }},
+      {"observe", [](Agent& a, int64_t now_ns) { a.window_->Observe(now_ns); }},
       {"causes",
        [](Agent& a, int64_t) {
-         a.causes_->Look(a.seen_);
-         a.causes_->Hold(a.seen_);
+         a.causes_->Look(a.window_->seen());
+         a.causes_->Hold(a.window_->seen());
        }},
-      {"balance", [](Agent& a, int64_t now_ns) { a.Decide(now_ns); }},
+      {"balance", [](Agent& a, int64_t) { a.window_->Decide(); }},
   };
   static constexpr Step kSecond[] = {
       {"watchdog", [](Agent&, int64_t) { commandline::SdNotify("WATCHDOG=1"); }},

@@ -16,7 +16,10 @@
 #include "maps/names.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/balance/moves.h"
+#include "userspace/agent/balance/window.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/flows/flow_records.h"
@@ -45,7 +48,6 @@
 #include "userspace/agent/recovery/tails.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/agent/views/paths_view.h"
-#include "userspace/control/breaker.h"
 #include "userspace/control/returns.h"
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
@@ -54,7 +56,6 @@
 #include "userspace/model/cpu_list.h"
 #include "userspace/probe_verbs/verbs_host.h"
 #include "userspace/rdma/qp_monitor.h"
-#include "userspace/replay/recorder.h"
 #include "userspace/rights/rights.h"
 
 namespace cw::agent {
@@ -122,7 +123,6 @@ Agent::Agent(AgentOptions options)
       std::make_unique<control::ContentionState>(ContentionRulesOf(steering), std::hash<std::string>()(host_name_));
   returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
   owner_returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
-  OpenBreaker();
 }
 
 // A start that fails leaves the kernel as it was: what an agent before left goes on, and what was made goes.
@@ -500,7 +500,39 @@ void Agent::OpenPaths() {
           .doubt = doubt});
   losses_ = std::make_unique<Losses>(pairs_, flows_, qps_, engine_->mesh(), *damping_, path_lost_, monotonic_,
                                      *dry_run_, journal_, [this] { return Now(); });
+  OpenBalance();
   OpenRecovery();
+}
+
+// Moves for balance, from what a window saw to the kernel's wish.
+void Agent::OpenBalance() {
+  const config::Config& config = options_.config;
+  const auto allowed = [this] { return Now(); };
+  const auto paths_known = [this](uint32_t pair) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    return discovery != nullptr && discovery->table().valid && probe::PortsSeenToChoose(discovery->hashing());
+  };
+  breaker_ = std::make_unique<Breaker>(
+      config.steering.breaker, config.steering.breaker_hold, pairs_, flows_, *records_, peer_names_, monotonic_,
+      journal_, Breaker::Asks{.allowed = allowed, .take_back = [this] { balance_->TakeBack(); }});
+  const auto look = [this] { return LastLookWait(options_.config.probe.active_interval, Window()); };
+  const auto hurry = [this](uint32_t pair, absl::Duration time) {
+    engine_->Hurry(pair, absl::ToInt64Nanoseconds(time));
+  };
+  balance_ = std::make_unique<BalanceMoves>(
+      pairs_, *records_, engine_->mesh(), *contention_, *breaker_, peer_names_, *clock_, monotonic_, *loop_, *dry_run_,
+      journal_,
+      BalanceMoves::Asks{
+          .allowed = allowed, .paths_known = paths_known, .look = look, .hurry = hurry, .read_probes = [this] {
+            ReadProbes();
+          }});
+  window_ = std::make_unique<ContentionWindow>(
+      *contention_, pairs_, flows_, engine_->mesh(), peer_names_, *balance_, *dry_run_, journal_,
+      ContentionWindow::Asks{.paths_known = paths_known,
+                             .hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); },
+                             .path_bps = [this] { return options_.config.steering.path_gbps * 1e9; }});
+  window_->Record(config.log.observations_file, static_cast<uint64_t>(config.log.observations_mib) << 20,
+                  {.host = host_name_, .version = kVersion});
 }
 
 // Who looks after what was on a path that is lost, in this order.
@@ -688,12 +720,12 @@ absl::Status Agent::OpenRings() {
 absl::Status Agent::OpenEvents() {
   const std::string& file = options_.config.log.events_file;
   const absl::Status status = file.empty() ? absl::OkStatus() : journal_.log().OpenFile(file);
-  OpenRecording();
   return status;
 }
 
 absl::Status Agent::StartTimers() {
-  last_window_ns_ = busy_ns_ = MonotonicNs();
+  busy_ns_ = MonotonicNs();
+  window_->Begin(busy_ns_);
   absl::Status status = loop_->AddTimer(
       kRingPeriod, [this] { ConsumeRings(); }, &ring_timer_);
   status.Update(loop_->AddTimer(kMessagePeriod, [this] { SendMessages(); }));

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/placement.h"
 #include "userspace/model/counted.h"
 
@@ -284,6 +285,11 @@ absl::StatusOr<v1::ActionReply> Agent::SteerClear(const api::Caller& caller, con
 
 absl::StatusOr<v1::ActionReply> Agent::SteerLock(const api::Caller& caller, const v1::SteerLockRequest& request) {
   return loop_->Call<v1::ActionReply>([this, caller, request] { return DoSteerLock(caller, request); });
+}
+
+absl::StatusOr<v1::ActionReply> Agent::BreakerReset(const api::Caller& caller) {
+  return loop_->Call<v1::ActionReply>(
+      [this, caller] { return absl::StatusOr<v1::ActionReply>(breaker_->Reset(caller)); });
 }
 
 absl::StatusOr<v1::ActionReply> Agent::SetMode(const api::Caller& caller, const v1::SetModeRequest& request) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/certificates.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/fleet_clock/clock_view.h"
@@ -78,7 +79,7 @@ v1::StatusReply Agent::MakeStatus() {
     out->set_allow(ToApi(modes_->allowed().of(c)));
     out->set_by_mode(ToApi(Allowed(modes_->mode()).of(c)));
   }
-  AddBreaker(reply, now_ns);
+  breaker_->AddTo(*reply.mutable_breaker(), now_ns);
   AddKeys(reply, now_ns);
   AddConfig(reply, now_ns);
   reply.set_report_file(options_.config.log.report_file);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/placement.h"
 #include "userspace/agent/views/paths_view.h"
@@ -124,8 +125,8 @@ void Agent::AddPairHolds(const PairState& pair, v1::WhyReply& reply) {
     const double left_s = deadlines_.mode() ? static_cast<double>(deadlines_.mode()->at_ns - MonotonicNs()) / 1e9 : 0.0;
     AddHold(reply, "mode", absl::StrCat("mode ", modes_->allowed().ToString(), ": ", means), std::max(left_s, 0.0));
   }
-  if (modes_->Acts(Capability::kBalance) && !MayBalance())
-    AddHold(reply, "breaker", absl::StrCat("nothing moves for balance: ", balance_.why));
+  if (modes_->Acts(Capability::kBalance) && !breaker_->MayBalance())
+    AddHold(reply, "breaker", absl::StrCat("nothing moves for balance: ", breaker_->why()));
   if (!pair.table_seen) {
     AddHold(reply, "table", absl::StrCat("the paths to ", pair.peer, " are not found yet"));
   } else if (discovery != nullptr && !discovery->table().valid) {
