@@ -74,11 +74,6 @@ class QpMonitor;
 namespace cw::uplink {
 struct PathSeen;
 }
-namespace cw::control {
-class Returns;
-struct ReturnAction;
-struct ReturnPlace;
-}  // namespace cw::control
 
 namespace cw::agent {
 
@@ -102,13 +97,16 @@ class LinkFlaps;
 class Losses;
 class NicClocks;
 class NicFailover;
+class OwnerMover;
 class PathNews;
 class PathsView;
 class PeerMail;
 class RdmaWatch;
 class Rerolls;
+class Returns;
 class Tails;
 class Totals;
+class UnseenFlows;
 
 extern const char kVersion[];
 
@@ -187,13 +185,6 @@ class Agent final : public api::AgentView {
   static constexpr absl::Duration kQueuesPeriod = absl::Seconds(3);
 
   using Nic = NicState;
-
-  // A queue pair whose packets nobody here sees.
-  struct QpOnPath {
-    rdma::QpInfo qp;
-    uint32_t pair = 0;
-    uint8_t slot = CW_SLOT_NONE;  // NONE: its path is not known
-  };
 
   explicit Agent(AgentOptions options);
   absl::Status Open();
@@ -303,28 +294,13 @@ class Agent final : public api::AgentView {
   rdma::Placement ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who);
   rdma::KernelWord KernelWordOn(const rdma::QpInfo& qp);
   bool OwnsQp(const rdma::QpInfo& qp, const rdma::Requester& who);
-  std::vector<rdma::PathLoad> PathLoads(const PairState& pair, const rdma::QpInfo& asking, uint16_t avoid) const;
   void AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, api::v1::Flow& out) const;
 
-  // owner_moves.cc: connected queue pairs that the library in their process moves
-  void OnOwner(const rdma::QpInfo& qp, bool sends);
-  void OnOwnerGone(const rdma::QpInfo& qp);
-  void OnOwnerMoved(const rdma::QpInfo& qp, const rdma::MoveResult& result);
-  bool KernelHas(const rdma::QpInfo& qp) const;
-  std::string WhyNotMoved(const rdma::QpInfo& qp) const;
-  uint8_t SlotOfOwned(const rdma::QpInfo& qp, uint16_t port) const;
-  std::vector<rdma::QpInfo> OwnedOn(const PairState& pair, uint8_t slot) const;
-  void OnOwnersPathLost(const PathLost& lost);
-  void MoveOwnersOff(PairState& pair, uint8_t slot, Capability by, bool again = false);
-  void MoveOwnersTo(const PairState& pair, const std::vector<rdma::QpInfo>& leaving, std::vector<rdma::PathLoad> loads,
-                    rdma::MoveWhy why, bool act);
-  void StepOwnerMoves();
+  // owner_steer.cc: what is asked for and about queue pairs that the library in their process moves
   std::optional<rdma::QpInfo> FindOwned(const std::string& id) const;
   absl::StatusOr<uint16_t> PortFor(const api::v1::SteerSetRequest& request, const rdma::QpInfo& qp) const;
   absl::StatusOr<api::v1::ActionReply> SteerOwned(const api::Caller& caller, const api::v1::SteerSetRequest& request,
                                                   const rdma::QpInfo& qp);
-  void SendOrders(const std::vector<rdma::QpInfo>& qps, const std::vector<rdma::MoveOrder>& orders);
-  void LogOwnerMove(const rdma::QpInfo& qp, const rdma::MoveBook::Asked& asked, int error, bool dry);
   void RevertOwned(const FlowKey& key);
   void AddOwnerMoves(const rdma::QpInfo& qp, api::v1::OwnerReport& out) const;
   std::optional<api::v1::WhyReply> WhyOwned(const std::string& id);
@@ -363,15 +339,7 @@ class Agent final : public api::AgentView {
   void OnQpMoment(const cw_ev_qp& event);
   void TellQpMoment(const rdma::QpInfo& qp, const cw_ev_qp& event);
 
-  // unseen.cc: queue pairs whose packets the kernel does not see, by what else tells of them
-  void FollowUnseen();
-  void ReleaseUnseen(const FlowKey& key);
-  void OnUnseenNative(uint32_t pair, const probe::NativeChange& change);
-  bool IsUnseen(const rdma::QpInfo& qp, const Nic& nic) const;
-  std::vector<QpOnPath> UnseenOnPaths() const;
-  // The slot that stands for a queue pair's port, or for one that it has left: that which watches it, or that of the
-  // path that it takes, as far as its hops are known.
-  uint8_t SlotOfUnseen(const FlowKey& key, uint16_t port) const;
+  // unseen.cc: what is shown of queue pairs whose packets the kernel does not see
   api::v1::Flow MakeUnseen(const rdma::QpInfo& qp, const rdma::NativePort& port, int64_t now_ns);
   void AddUnseen(const api::v1::QpsRequest& request, int64_t now_ns, api::v1::QpsReply& reply);
   void AddConnections(const std::vector<rdma::Link>& links, std::vector<rdma::QpInfo>& list);
@@ -402,14 +370,6 @@ class Agent final : public api::AgentView {
   void RunDeadlines();
   void TellOfEventsFile();
 
-  // returns.cc: back to paths that recovered
-  bool MayReturnTo(uint32_t index, control::ReturnPlace place);
-  void StepReturns(int64_t now_ns);
-  control::ReturnPlace PlaceOfOwned(const rdma::QpInfo& qp, uint16_t port) const;
-  void OwnerLeftBadPath(const rdma::QpInfo& qp, const rdma::MoveBook::Asked& asked);
-  void StepOwnerReturns(int64_t now_ns);
-  void TellReturn(const control::ReturnAction& action, size_t away);
-
   // drain.cc
   absl::Status AdoptDrains();
   void RunDrains();
@@ -437,6 +397,7 @@ class Agent final : public api::AgentView {
   void OpenPaths();
   void OpenRecovery();
   void OpenBalance();
+  void OpenMovers();
   std::function<absl::Status(uint32_t ifindex, absl::Span<const uint8_t> packet)> OpenInjector();
   void OpenClocks();
   void OpenInsight();
@@ -509,15 +470,9 @@ class Agent final : public api::AgentView {
   rdma::QpRegistry qps_;
   absl::flat_hash_map<rdma::QpKey, rdma::QpInfo> datagram_qps_;  // UD: each sends to many, so none has one flow
   rdma::EndedFlows ended_;
-  rdma::MoveBook moves_;                         // of queue pairs that their owners' libraries move
-  std::unique_ptr<rdma::QpMonitor> qp_monitor_;  // null: not (yet), by …
+  std::unique_ptr<rdma::QpMonitor> qp_monitor_;                                    // null: not (yet), by …
   std::string no_qp_monitor_ = "no RDMA device was there when the agent started";  // …
-  struct UnseenQp {
-    uint32_t pair = 0;
-    uint16_t port = 0;
-    uint8_t slot = CW_SLOT_NONE;  // that watches its port
-  };
-  std::map<FlowKey, UnseenQp> unseen_;  // that a slot was asked for
+  std::unique_ptr<UnseenFlows> unseen_;
   FlowBook flows_;
   telemetry::SampleMatcher matcher_;
   std::unique_ptr<NicClocks> nic_clocks_;
@@ -541,14 +496,14 @@ class Agent final : public api::AgentView {
   std::unique_ptr<PathNews> path_news_;
   std::unique_ptr<Losses> losses_;
   std::unique_ptr<KernelMover> kernel_mover_;
+  std::unique_ptr<OwnerMover> owner_mover_;
+  std::unique_ptr<Returns> returns_, owner_returns_;
   std::unique_ptr<Tails> tails_;
   std::unique_ptr<Rerolls> rerolls_;
   std::unique_ptr<Carriers> carriers_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
   std::unique_ptr<Modes> modes_;
   std::unique_ptr<Lease> lease_;
-  std::unique_ptr<control::Returns> returns_;
-  std::unique_ptr<control::Returns> owner_returns_;  // of queue pairs that their owners' libraries move
   std::unique_ptr<DryRun> dry_run_;
   class Drains drains_;
   bool drains_kept_ = true;  // in their file

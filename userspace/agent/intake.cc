@@ -17,6 +17,7 @@
 #include "userspace/agent/paths/losses.h"
 #include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/peer_mail.h"
+#include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/recovery/tails.h"
 
 namespace cw::agent {

@@ -4,6 +4,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/unseen.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/peer_plan.h"
@@ -94,7 +95,7 @@ void Agent::ForgetPair(uint32_t index) {
   }
   causes_->Forget(index);
   nic_failover_->Forget(index);
-  std::erase_if(unseen_, [&](const auto& unseen) { return unseen.second.pair == index; });
+  unseen_->Forget(index);
   tails_->Forget(index);
   pairs_.erase(index);
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/unseen.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/totals.h"
@@ -155,7 +156,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
   }
   link_flaps_->Remember(*pair);
   for (const probe::NativeChange& change : update.natives) {
-    OnUnseenNative(index, change);
+    unseen_->OnNative(index, change);
     for (auto& [key, flow] : flows_.sent) {
       if (flow.tx.pair != index || flow.flow().sport != change.port) continue;
       (void)dataplane_->flow_editor().SetNativeSlot(ToMap(key), change.slot);
@@ -168,7 +169,7 @@ void Agent::ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key) {
   for (const auto& [other, flow] : flows_.sent) {
     if (other != key && flow.tx.pair == index && flow.flow().sport == port) return;
   }
-  for (const auto& [other, qp] : unseen_) {
+  for (const auto& [other, qp] : unseen_->watched()) {
     if (other != key && qp.pair == index && qp.port == port) return;
   }
   engine_->ReleaseNative(index, port, NowNs());

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "bpf/turn.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flows/owner_mover.h"
 
 namespace cw::agent {
 namespace {
@@ -79,30 +80,6 @@ bool Agent::OwnsQp(const rdma::QpInfo& qp, const rdma::Requester& who) {
   return pid != 0 ? pid == who.pid : who.uid == 0;
 }
 
-// Live paths but for the slots to avoid, with the queue pairs of the same two NICs that are there: by their packets
-// where those are seen, by the port that was announced otherwise.
-std::vector<rdma::PathLoad> Agent::PathLoads(const PairState& pair, const rdma::QpInfo& asking, uint16_t avoid) const {
-  const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
-  const probe::Discovery* discovery = engine_->discovery(pair.index);
-  std::vector<rdma::PathLoad> loads;
-  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    const auto state = probe::Load(dataplane_->pairs()[pair.index].slot[s].state);
-    const bool alive = state == CW_SLOT_UP || state == CW_SLOT_NEW;
-    if (slots.port(s) == 0 || !slots.is_path(s) || (avoid >> s & 1) != 0 || !alive) continue;
-    loads.push_back({.slot = s, .port = slots.port(s)});
-  }
-  qps_.ForEach([&](const rdma::QpInfo& qp) {
-    if (qp.laddr != pair.key.local || qp.raddr != pair.key.remote || qp.lqpn == asking.lqpn) return;
-    uint16_t port = moves_.PortOf(qp);
-    const auto flow = flows_.sent.find(FlowKey{.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn});
-    if (flow != flows_.sent.end()) port = flow->second.tx.port != 0 ? flow->second.tx.port : flow->second.flow().sport;
-    if (port == 0) return;
-    port = discovery->Fold(port).value_or(port);
-    for (rdma::PathLoad& load : loads) load.queue_pairs += load.port == port ? 1 : 0;
-  });
-  return loads;
-}
-
 rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who) {
   const Allow allow = modes_->allowed().of(Capability::kPlace);
   if (allow == Allow::kOff || !options_.config.inproc.place) return {.verdict = CW_INPROC_NOT_ACTING};
@@ -115,7 +92,7 @@ rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester
   if (nic == nics_.end()) return {.verdict = CW_INPROC_NO_PATHS};
   if (nic->attached && options_.config.steering.assign_new_flows) return {.verdict = CW_INPROC_BY_KERNEL};
   if (!OwnsQp(qp, who)) return {.verdict = CW_INPROC_NOT_YOURS};
-  const std::vector<rdma::PathLoad> loads = PathLoads(*pair, qp, pair->blocked);
+  const std::vector<rdma::PathLoad> loads = owner_mover_->Loads(*pair, qp, pair->blocked);
   const rdma::PathLoad* path = rdma::LeastLoaded(loads, FirstTaken(pair->key.local, place_turn_, loads.size()));
   if (path == nullptr) return {.verdict = CW_INPROC_NO_PATHS};
   const bool acts = allow == Allow::kAct;
@@ -152,9 +129,11 @@ void Agent::TellPlaceCounts(const CounterSink& add) const {
   add("qps_not_owned", count(CW_INPROC_NOT_YOURS), "queue pairs refused a path: not the asking process's");
   add("qps_left_to_kernel", count(CW_INPROC_BY_KERNEL),
       "queue pairs that asked for a path where the kernel's program puts new flows on paths");
-  add("qps_moved_by_owner", moves_.counts().done, "moves of connected queue pairs that their owners' libraries made");
-  add("qps_moves_refused", moves_.counts().refused, "moves that the libraries or their devices refused");
-  add("qps_moves_unanswered", moves_.counts().unanswered, "moves that could not be asked for, or were not answered");
+  add("qps_moved_by_owner", owner_mover_->book().counts().done,
+      "moves of connected queue pairs that their owners' libraries made");
+  add("qps_moves_refused", owner_mover_->book().counts().refused, "moves that the libraries or their devices refused");
+  add("qps_moves_unanswered", owner_mover_->book().counts().unanswered,
+      "moves that could not be asked for, or were not answered");
   add("inproc_over_quota", inproc_->counts().over_quota, "messages and queue pairs of processes over their quota");
   add("inproc_descriptors", inproc_->counts().descriptors,
       "connections that were ended because of a descriptor in them");

@@ -8,6 +8,7 @@
 #include "userspace/agent/balance/window.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/label_book.h"
@@ -15,6 +16,7 @@
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/losses.h"
+#include "userspace/agent/recovery/returns.h"
 #include "userspace/commandline/sd_notify.h"
 
 namespace cw::agent {
@@ -41,7 +43,7 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
        }},
       {"pace", [](Agent& a, int64_t now_ns) { a.KeepPace(now_ns); }},
       {"drains", [](Agent& a, int64_t) { a.RunDrains(); }},
-      {"returns", [](Agent& a, int64_t now_ns) { a.StepReturns(now_ns); }},
+      {"returns", [](Agent& a, int64_t now_ns) { a.returns_->Step(now_ns); }},
       {"breaker", [](Agent& a, int64_t now_ns) { a.breaker_->Step(now_ns); }},
       {"observe", [](Agent& a, int64_t now_ns) { a.window_->Observe(now_ns); }},
       {"causes",
@@ -64,11 +66,11 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
       {"causes", [](Agent& a, int64_t now_ns) { a.causes_->Judge(now_ns, a.ring_losses_); }},
       {"gaps", [](Agent& a, int64_t now_ns) { a.gaps_->Judge(now_ns, a.modes_->ActsAtAll()); }},
       {"due drains", [](Agent& a, int64_t) { a.EndDueDrains(); }},
-      {"owners' moves", [](Agent& a, int64_t) { a.StepOwnerMoves(); }},
+      {"owners' moves", [](Agent& a, int64_t) { a.owner_mover_->Step(); }},
       {"owners' drains", [](Agent& a, int64_t) { a.DrainUnseen(); }},
-      {"owners' returns", [](Agent& a, int64_t now_ns) { a.StepOwnerReturns(now_ns); }},
+      {"owners' returns", [](Agent& a, int64_t now_ns) { a.owner_returns_->Step(now_ns); }},
       {"received flows", [](Agent& a, int64_t) { a.ReadReceivedFlows(); }},
-      {"unseen queue pairs", [](Agent& a, int64_t) { a.FollowUnseen(); }},
+      {"unseen queue pairs", [](Agent& a, int64_t) { a.unseen_->Follow(); }},
       {"labels", [](Agent& a, int64_t) { a.labels_->Refresh(); }},
       {"clock's pairs", [](Agent& a, int64_t) { a.clocks_->ChoosePairs(); }},
       {"idle flows", [](Agent& a, int64_t) { a.ForgetIdleFlows(); }},

@@ -24,6 +24,8 @@
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/flows/flow_records.h"
 #include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/flows/unseen.h"
 #include "userspace/agent/host_check.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
@@ -45,10 +47,10 @@
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/agent/recovery/rerolls.h"
+#include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/recovery/tails.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/agent/views/paths_view.h"
-#include "userspace/control/returns.h"
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
@@ -121,8 +123,6 @@ Agent::Agent(AgentOptions options)
   labels_ = std::make_unique<LabelBook>();
   contention_ =
       std::make_unique<control::ContentionState>(ContentionRulesOf(steering), std::hash<std::string>()(host_name_));
-  returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
-  owner_returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
 }
 
 // A start that fails leaves the kernel as it was: what an agent before left goes on, and what was made goes.
@@ -501,7 +501,48 @@ void Agent::OpenPaths() {
   losses_ = std::make_unique<Losses>(pairs_, flows_, qps_, engine_->mesh(), *damping_, path_lost_, monotonic_,
                                      *dry_run_, journal_, [this] { return Now(); });
   OpenBalance();
+  OpenMovers();
   OpenRecovery();
+}
+
+// Who moves flows: the kernel's program, and the libraries in the processes whose packets it does not see. What left a
+// bad path by either comes back by it; where flows move for balance, that rule takes what recovered into use.
+void Agent::OpenMovers() {
+  const auto in_motion = [this](uint32_t pair) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    return discovery != nullptr && discovery->InMotion();
+  };
+  const auto fold = [this](uint32_t pair, uint16_t port) { return engine_->discovery(pair)->Fold(port); };
+  const auto watch = [this](uint32_t pair, uint16_t port) {
+    const uint8_t slot = engine_->EnsureNative(pair, port, NowNs(), /*label=*/0);
+    ScheduleTick();
+    return slot;
+  };
+  unseen_ = std::make_unique<UnseenFlows>(
+      pairs_, nics_, flows_, qps_, engine_->mesh(),
+      UnseenFlows::Asks{
+          .assigns = [this] { return options_.config.steering.assign_new_flows; },
+          .fold = fold,
+          .watch = watch,
+          .release = [this](uint32_t pair, uint16_t port, const FlowKey& user) { ReleaseNative(pair, port, user); }});
+  const auto left_to = [](std::unique_ptr<Returns>& returns) {
+    return [&returns](const FlowKey& flow, uint32_t pair, control::ReturnPlace from, control::ReturnPlace to) {
+      returns->Left(flow, pair, from, to);
+    };
+  };
+  kernel_mover_ = std::make_unique<KernelMover>(pairs_, flows_, *records_, engine_->mesh(), journal_,
+                                                KernelMover::Asks{.in_motion = in_motion, .left = left_to(returns_)});
+  owner_mover_ = std::make_unique<OwnerMover>(
+      pairs_, flows_, qps_, *unseen_, engine_->mesh(), peer_names_, monotonic_, journal_,
+      OwnerMover::Asks{.allowed = [this] { return Now(); },
+                       .send = [this](const std::vector<rdma::MoveOrder>& orders) { return inproc_->Move(orders); },
+                       .fold = fold,
+                       .left = left_to(owner_returns_)});
+  const absl::Duration step = options_.config.steering.return_step;
+  returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *kernel_mover_, journal_,
+                                       [this] { return Now().ActsAtAll() && !breaker_->MayBalance(); });
+  owner_returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *owner_mover_, journal_,
+                                             [this] { return Now().ActsAtAll(); });
 }
 
 // Moves for balance, from what a window saw to the kernel's wish.
@@ -538,15 +579,6 @@ void Agent::OpenBalance() {
 // Who looks after what was on a path that is lost, in this order.
 void Agent::OpenRecovery() {
   const auto allowed = [this] { return Now(); };
-  const auto in_motion = [this](uint32_t pair) {
-    const probe::Discovery* discovery = engine_->discovery(pair);
-    return discovery != nullptr && discovery->InMotion();
-  };
-  const auto left = [this](const FlowKey& flow, uint32_t pair, control::ReturnPlace from, control::ReturnPlace to) {
-    returns_->Left(flow, pair, from, to);
-  };
-  kernel_mover_ = std::make_unique<KernelMover>(pairs_, flows_, *records_, engine_->mesh(), journal_,
-                                                KernelMover::Asks{.in_motion = in_motion, .left = left});
   tails_ = std::make_unique<Tails>(pairs_, *records_, qps_, engine_->mesh(), peer_names_, monotonic_, *loop_, *mail_,
                                    *dry_run_, journal_, Tails::Asks{.allowed = allowed, .deliver = OpenInjector()});
   const auto hashing = [this](uint32_t pair) {
@@ -562,7 +594,7 @@ void Agent::OpenRecovery() {
       // Before the flows go: what was under way is asked for again, by the path that they take.
       [this](const PathLost& lost) { tails_->OnPathLost(lost); },
       [this](const PathLost& lost) { kernel_mover_->OnPathLost(lost); },
-      [this](const PathLost& lost) { OnOwnersPathLost(lost); },
+      [this](const PathLost& lost) { owner_mover_->OnPathLost(lost); },
   };
 }
 
@@ -658,16 +690,16 @@ absl::Status Agent::OpenSources() {
     const std::optional<rdma::QpInfo> known = told_before(qp);
     const bool anew = qps_.TellAnew(qp);
     if (!anew && !qps_.Claim(qp, KernelWordOn(qp))) {
-      if (known && known->pid == qp.pid) OnOwnerGone(*known);
+      if (known && known->pid == qp.pid) owner_mover_->OnOwnerGone(*known);
       return;
     }
-    OnOwner(qp, anew && known && known->owner && qp.owner && qp.owner->messages > known->owner->messages);
+    owner_mover_->OnOwner(qp, anew && known && known->owner && qp.owner && qp.owner->messages > known->owner->messages);
   };
   const auto unregistered = [this, told_before](const rdma::QpInfo& qp) {
     const std::optional<rdma::QpInfo> known = told_before(qp);
     if (!known || known->pid != qp.pid) return;
     qps_.Unregister(qp);
-    OnOwnerGone(qp);
+    owner_mover_->OnOwnerGone(qp);
   };
   const config::InprocConfig& limits = options_.config.inproc;
   absl::StatusOr<std::unique_ptr<rdma::InprocServer>> inproc = rdma::InprocServer::Listen(
@@ -683,7 +715,7 @@ absl::Status Agent::OpenSources() {
            },
        .closed = [this](const rdma::InprocServer::Peer& peer) { jobs_->OnClosed(peer); },
        .strange = [this](const rdma::InprocServer::Peer& peer) { jobs_->OnStranger(peer); },
-       .moved = [this](const rdma::QpInfo& qp, const rdma::MoveResult& result) { OnOwnerMoved(qp, result); }},
+       .moved = [this](const rdma::QpInfo& qp, const rdma::MoveResult& result) { owner_mover_->OnMoved(qp, result); }},
       rdma::Within({.max_qps = static_cast<size_t>(limits.max_qps),
                     .messages_per_second = static_cast<double>(limits.messages_per_second)},
                    MostDescriptors()));

@@ -5,6 +5,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/breaker.h"
+#include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/placement.h"
 #include "userspace/model/counted.h"
 
@@ -190,7 +191,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const api::Caller& caller, c
       if ((flow.tx.flags & (CW_STEER_MANUAL | CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) chosen.push_back(key);
     }
     for (const rdma::QpInfo& qp : qps_.All()) {
-      if (moves_.Of(qp).manual) chosen.push_back(rdma::SentFlow(qp));
+      if (owner_mover_->book().Of(qp).manual) chosen.push_back(rdma::SentFlow(qp));
     }
   } else {
     absl::StatusOr<FlowKey> key = FindFlow(request.flow());

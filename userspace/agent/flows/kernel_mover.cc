@@ -29,6 +29,23 @@ void KernelMover::OnPathLost(const PathLost& lost) {
   if (lost.cause != LossCause::kDead && lost.act) Leave(lost.pair, lost.slot);
 }
 
+std::vector<control::ReturnFlow> KernelMover::Flows() const {
+  std::vector<control::ReturnFlow> flows;
+  for (const auto& [key, flow] : flows_.sent) {
+    flows.push_back({.key = key,
+                     .pair = flow.tx.pair,
+                     .at = {.slot = flow.PathSlot(), .port = flow.tx.port},
+                     .free = (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) == 0,
+                     .wish = flow.tx.want_slot});
+  }
+  return flows;
+}
+
+bool KernelMover::GoBack(const control::ReturnAction& action) {
+  const uint8_t slot = action.take_back ? uint8_t{CW_SLOT_NONE} : action.to.slot;
+  return records_.Want(action.flow, slot, action.to.port, false).ok();
+}
+
 void KernelMover::LeaveUnwatchedPorts() {
   std::set<uint32_t> pairs;
   for (const auto& [key, flow] : flows_.sent) {

@@ -7,13 +7,13 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "userspace/agent/event_sink.h"
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/flows/flow_records.h"
+#include "userspace/agent/flows/mover.h"
 #include "userspace/agent/pair_state.h"
-#include "userspace/agent/paths/path_lost.h"
-#include "userspace/control/returns.h"
 #include "userspace/probe/mesh.h"
 
 namespace cw::agent {
@@ -22,12 +22,11 @@ namespace cw::agent {
 // alive once.
 bool IsMute(const PairState& pair, const probe::Mesh& mesh, uint8_t slot);
 
-class KernelMover {
+class KernelMover final : public Mover {
  public:
   struct Asks {
     std::function<bool(uint32_t pair)> in_motion;  // ports are dealt out anew
-    // The flow left a bad path, and is to come back.
-    std::function<void(const FlowKey& flow, uint32_t pair, control::ReturnPlace from, control::ReturnPlace to)> left;
+    LeftBadPath left;
   };
 
   // All of them outlive it.
@@ -35,7 +34,9 @@ class KernelMover {
               EventSink& events, Asks asks)
       : pairs_(pairs), flows_(flows), records_(records), mesh_(mesh), events_(events), asks_(std::move(asks)) {}
 
-  void OnPathLost(const PathLost& lost);
+  void OnPathLost(const PathLost& lost) override;
+  std::vector<control::ReturnFlow> Flows() const override;
+  bool GoBack(const control::ReturnAction& action) override;
   // Each flow of the path goes to the usable one that has the fewest then. At once: what is in flight is lost in part
   // anyway. steered_to: only those that were steered to this port, which is no path any more, so nobody returns to it.
   // Returns how many go.
