@@ -188,7 +188,7 @@ class Agent final : public api::AgentView {
 
   explicit Agent(AgentOptions options);
   absl::Status Open();
-  Allowed Now() const;                                           // what the mode lets be done
+  Allowed allowed() const;                                       // what the mode lets be done
   const probe::Hops* HopsOf(uint32_t pair, uint8_t slot) const;  // nullptr: no path there, or not traced
 
   // start.cc

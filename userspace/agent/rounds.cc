@@ -35,11 +35,11 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
       {"silent peers", [](Agent& a, int64_t now_ns) { a.WatchPeers(now_ns); }},
       {"unwatched ports",
        [](Agent& a, int64_t) {
-         if (a.Now().Acts(Capability::kFailover)) a.kernel_mover_->LeaveUnwatchedPorts();
+         if (a.allowed().Acts(Capability::kFailover)) a.kernel_mover_->LeaveUnwatchedPorts();
        }},
       {"mute ports",
        [](Agent& a, int64_t) {
-         if (a.Now().Acts(Capability::kFailover)) a.kernel_mover_->LeaveMutePorts();
+         if (a.allowed().Acts(Capability::kFailover)) a.kernel_mover_->LeaveMutePorts();
        }},
       {"pace", [](Agent& a, int64_t now_ns) { a.KeepPace(now_ns); }},
       {"drains", [](Agent& a, int64_t) { a.RunDrains(); }},

@@ -304,7 +304,7 @@ absl::Status Agent::OpenNicFailover() {
   nic_failover_ = std::make_unique<NicFailover>(
       host_name_, pairs_, nics_, qps_, engine_->mesh(), *carry_kernel_, peer_names_, monotonic_, *mail_, *dry_run_,
       journal_,
-      NicFailover::Asks{.allowed = [this] { return Now(); },
+      NicFailover::Asks{.allowed = [this] { return allowed(); },
                         .drained = [this](const Nic& nic) { return NicDrained(nic); },
                         .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
                         .read_probes = [this] { ReadProbes(); },
@@ -455,7 +455,7 @@ absl::Status Agent::OpenProbes() {
   });
 }
 
-Allowed Agent::Now() const { return modes_->allowed(); }
+Allowed Agent::allowed() const { return modes_->allowed(); }
 
 const probe::Hops* Agent::HopsOf(uint32_t pair, uint8_t slot) const {
   const probe::Discovery* discovery = engine_->discovery(pair);
@@ -499,7 +499,7 @@ void Agent::OpenPaths() {
           .own_link_lost = [this](const PairState& pair, const cw_ev_slot& v) { return carriers_->Lost(pair, v); },
           .doubt = doubt});
   losses_ = std::make_unique<Losses>(pairs_, flows_, qps_, engine_->mesh(), *damping_, path_lost_, monotonic_,
-                                     *dry_run_, journal_, [this] { return Now(); });
+                                     *dry_run_, journal_, [this] { return allowed(); });
   OpenBalance();
   OpenMovers();
   OpenRecovery();
@@ -534,28 +534,28 @@ void Agent::OpenMovers() {
                                                 KernelMover::Asks{.in_motion = in_motion, .left = left_to(returns_)});
   owner_mover_ = std::make_unique<OwnerMover>(
       pairs_, flows_, qps_, *unseen_, engine_->mesh(), peer_names_, monotonic_, journal_,
-      OwnerMover::Asks{.allowed = [this] { return Now(); },
+      OwnerMover::Asks{.allowed = [this] { return allowed(); },
                        .send = [this](const std::vector<rdma::MoveOrder>& orders) { return inproc_->Move(orders); },
                        .fold = fold,
                        .left = left_to(owner_returns_)});
   const absl::Duration step = options_.config.steering.return_step;
   returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *kernel_mover_, journal_,
-                                       [this] { return Now().ActsAtAll() && !breaker_->MayBalance(); });
+                                       [this] { return allowed().ActsAtAll() && !breaker_->MayBalance(); });
   owner_returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *owner_mover_, journal_,
-                                             [this] { return Now().ActsAtAll(); });
+                                             [this] { return allowed().ActsAtAll(); });
 }
 
 // Moves for balance, from what a window saw to the kernel's wish.
 void Agent::OpenBalance() {
   const config::Config& config = options_.config;
-  const auto allowed = [this] { return Now(); };
+  const auto may = [this] { return allowed(); };
   const auto paths_known = [this](uint32_t pair) {
     const probe::Discovery* discovery = engine_->discovery(pair);
     return discovery != nullptr && discovery->table().valid && probe::PortsSeenToChoose(discovery->hashing());
   };
-  breaker_ = std::make_unique<Breaker>(
-      config.steering.breaker, config.steering.breaker_hold, pairs_, flows_, *records_, peer_names_, monotonic_,
-      journal_, Breaker::Asks{.allowed = allowed, .take_back = [this] { balance_->TakeBack(); }});
+  breaker_ = std::make_unique<Breaker>(config.steering.breaker, config.steering.breaker_hold, pairs_, flows_, *records_,
+                                       peer_names_, monotonic_, journal_,
+                                       Breaker::Asks{.allowed = may, .take_back = [this] { balance_->TakeBack(); }});
   const auto look = [this] { return LastLookWait(options_.config.probe.active_interval, Window()); };
   const auto hurry = [this](uint32_t pair, absl::Duration time) {
     engine_->Hurry(pair, absl::ToInt64Nanoseconds(time));
@@ -564,7 +564,7 @@ void Agent::OpenBalance() {
       pairs_, *records_, engine_->mesh(), *contention_, *breaker_, peer_names_, *clock_, monotonic_, *loop_, *dry_run_,
       journal_,
       BalanceMoves::Asks{
-          .allowed = allowed, .paths_known = paths_known, .look = look, .hurry = hurry, .read_probes = [this] {
+          .allowed = may, .paths_known = paths_known, .look = look, .hurry = hurry, .read_probes = [this] {
             ReadProbes();
           }});
   window_ = std::make_unique<ContentionWindow>(
@@ -578,9 +578,9 @@ void Agent::OpenBalance() {
 
 // Who looks after what was on a path that is lost, in this order.
 void Agent::OpenRecovery() {
-  const auto allowed = [this] { return Now(); };
+  const auto may = [this] { return allowed(); };
   tails_ = std::make_unique<Tails>(pairs_, *records_, qps_, engine_->mesh(), peer_names_, monotonic_, *loop_, *mail_,
-                                   *dry_run_, journal_, Tails::Asks{.allowed = allowed, .deliver = OpenInjector()});
+                                   *dry_run_, journal_, Tails::Asks{.allowed = may, .deliver = OpenInjector()});
   const auto hashing = [this](uint32_t pair) {
     const probe::Discovery* discovery = engine_->discovery(pair);
     return discovery == nullptr ? std::nullopt : std::make_optional(discovery->hashing());
@@ -588,7 +588,7 @@ void Agent::OpenRecovery() {
   rerolls_ = std::make_unique<Rerolls>(
       pairs_, *records_, engine_->mesh(), peer_names_, monotonic_, *loop_, journal_, std::random_device{}(),
       Rerolls::Asks{
-          .allowed = allowed, .hashing = hashing, .rolled = [this](const FlowKey& flow) { tails_->OnRerolled(flow); }});
+          .allowed = may, .hashing = hashing, .rolled = [this](const FlowKey& flow) { tails_->OnRerolled(flow); }});
   path_lost_ = {
       [this](const PathLost& lost) { rerolls_->OnPathLost(lost); },
       // Before the flows go: what was under way is asked for again, by the path that they take.
