@@ -52,7 +52,6 @@
 #include "userspace/probe/keys.h"
 #include "userspace/rdma/ended_flows.h"
 #include "userspace/rdma/inproc_server.h"
-#include "userspace/rdma/move_book.h"
 #include "userspace/rdma/native_port.h"
 #include "userspace/rdma/nldev.h"
 #include "userspace/rdma/placement.h"
@@ -99,6 +98,7 @@ class NicClocks;
 class NicFailover;
 class OwnerMover;
 class PathNews;
+class FlowsView;
 class PathsView;
 class PeerMail;
 class RdmaWatch;
@@ -294,7 +294,6 @@ class Agent final : public api::AgentView {
   rdma::Placement ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who);
   rdma::KernelWord KernelWordOn(const rdma::QpInfo& qp);
   bool OwnsQp(const rdma::QpInfo& qp, const rdma::Requester& who);
-  void AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, api::v1::Flow& out) const;
 
   // owner_steer.cc: what is asked for and about queue pairs that the library in their process moves
   std::optional<rdma::QpInfo> FindOwned(const std::string& id) const;
@@ -302,7 +301,6 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> SteerOwned(const api::Caller& caller, const api::v1::SteerSetRequest& request,
                                                   const rdma::QpInfo& qp);
   void RevertOwned(const FlowKey& key);
-  void AddOwnerMoves(const rdma::QpInfo& qp, api::v1::OwnerReport& out) const;
   std::optional<api::v1::WhyReply> WhyOwned(const std::string& id);
 
   // owner_drain.cc: queue pairs whose packets are not seen, and what is drained
@@ -339,14 +337,10 @@ class Agent final : public api::AgentView {
   void OnQpMoment(const cw_ev_qp& event);
   void TellQpMoment(const rdma::QpInfo& qp, const cw_ev_qp& event);
 
-  // unseen.cc: what is shown of queue pairs whose packets the kernel does not see
-  api::v1::Flow MakeUnseen(const rdma::QpInfo& qp, const rdma::NativePort& port, int64_t now_ns);
-  void AddUnseen(const api::v1::QpsRequest& request, int64_t now_ns, api::v1::QpsReply& reply);
   void AddConnections(const std::vector<rdma::Link>& links, std::vector<rdma::QpInfo>& list);
 
   // labels.cc: names of jobs for processes that give none
   absl::StatusOr<api::v1::ActionReply> DoSetLabel(const api::Caller& caller, const api::v1::LabelRequest& request);
-  void AddLabel(const rdma::QpInfo& qp, api::v1::Flow& out) const;
 
   // steer.cc
   absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::Caller& caller, const api::v1::SteerSetRequest& request);
@@ -416,15 +410,9 @@ class Agent final : public api::AgentView {
   api::v1::StatusReply MakeStatus();
   void AddNics(api::v1::StatusReply& reply);
   void AddPeers(api::v1::StatusReply& reply, int64_t now_ns);
-  void AddFlowCounts(api::v1::StatusReply& reply);
   void AddProber(api::v1::StatusReply& reply);
   void AddCounters(api::v1::StatusReply& reply);
   api::v1::DoctorReply MakeDoctor();
-  api::v1::QpsReply MakeQps(const api::v1::QpsRequest& request);
-  api::v1::Flow MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns);
-  void AddNames(const Addr& local, const rdma::QpInfo* qp, api::v1::Flow& out) const;
-  void AddDatagramOwner(const Addr& local, uint32_t qpn, api::v1::Flow& out) const;
-  void AddSteering(const FlowEntry& flow, int64_t now_ns, api::v1::Flow& out);
 
   void Log(telemetry::Event event);
   // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
@@ -521,6 +509,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Gaps> gaps_;
   std::unique_ptr<Jobs> jobs_;
   std::unique_ptr<Chunks> chunks_;
+  std::unique_ptr<FlowsView> flows_view_;
   std::unique_ptr<PathsView> paths_view_;
   std::unique_ptr<RdmaWatch> rdma_watch_;  // a thread of its own, which posts to loop_
 

@@ -5,6 +5,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/insight/jobs.h"
+#include "userspace/agent/views/flows_view.h"
 
 namespace cw::agent {
 namespace {
@@ -24,23 +25,6 @@ void AddHold(v1::WhyReply& reply, const char* kind, const std::string& text) {
 }
 
 }  // namespace
-
-void Agent::AddOwnerMoves(const rdma::QpInfo& qp, v1::OwnerReport& out) const {
-  const std::string why_not = owner_mover_->WhyNot(qp);
-  const rdma::MoveBook::Entry entry = owner_mover_->book().Of(qp);
-  out.set_can_move(why_not.empty());
-  out.set_cannot_move(why_not);
-  out.set_udp_port(qp.udp_sport);
-  out.set_last_refusal(entry.last_error == 0 ? "" : rdma::ErrnoText(entry.last_error));
-  v1::OwnerMoves& moves = *out.mutable_moves();
-  moves.set_done(entry.done);
-  moves.set_refused(entry.refused);
-  moves.set_to_port(entry.asked && entry.asked->port != 0 ? entry.asked->port : -1);
-  moves.set_lag_port(qp.owner->lag_active);
-  moves.set_lag_port_wanted(qp.owner->lag_wanted);
-  moves.set_own_failover(rdma::OwnFailover(qp));
-  moves.set_manual(entry.manual);
-}
 
 std::optional<rdma::QpInfo> Agent::FindOwned(const std::string& id) const {
   for (const rdma::QpInfo& qp : qps_.Owned()) {
@@ -143,7 +127,7 @@ std::optional<v1::WhyReply> Agent::WhyOwned(const std::string& id) {
   const FlowKey key = rdma::SentFlow(*qp);
   v1::WhyReply reply;
   reply.set_mode(static_cast<v1::Mode>(static_cast<int>(modes_->mode()) + 1));
-  *reply.mutable_flow() = MakeUnseen(*qp, rdma::NativePortOf(*qp, ""), MonotonicNs());
+  *reply.mutable_flow() = flows_view_->OfUnseen(*qp, rdma::NativePortOf(*qp, ""));
   reply.set_placement(PlacementOf(*qp, owner_mover_->book().Of(*qp)));
   jobs_->FillCollective(key, reply);
   if (rdma::OwnFailover(*qp)) {

@@ -11,24 +11,6 @@ namespace {
 
 namespace v1 = api::v1;
 
-const char* VerdictText(cw_inproc_verdict verdict) {
-  switch (verdict) {
-    case CW_INPROC_PLACED:
-      return "";
-    case CW_INPROC_NOT_ACTING:
-      return "the mode does not act";
-    case CW_INPROC_NO_PATHS:
-      return "no peer, or its paths are not known";
-    case CW_INPROC_NOT_YOURS:
-      return "not the asking process's by RDMA netlink";
-    case CW_INPROC_OVER_QUOTA:
-      return "over quota";
-    case CW_INPROC_BY_KERNEL:
-      return "the kernel's program puts new flows of this NIC on paths";
-  }
-  return "";
-}
-
 // Among paths that are equally taken, the order in which the kernel's program takes them (cw_next_slot in bpf/steer.h):
 // hosts with neighbouring addresses begin next to each other, and each takes all before any again.
 uint32_t FirstTaken(const Addr& local, uint32_t turn, size_t paths) {
@@ -139,22 +121,6 @@ void Agent::TellPlaceCounts(const CounterSink& add) const {
       "connections that were ended because of a descriptor in them");
   add("inproc_rests", inproc_->counts().rests, "times that connections had to wait for want of descriptors");
   add("inproc_malformed", inproc_->counts().malformed, "messages of processes that could not be read");
-}
-
-void Agent::AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, v1::Flow& out) const {
-  if (!qp.owner) return;
-  v1::OwnerReport& owner = *out.mutable_owner();
-  owner.set_placed(qp.owner->asked == CW_INPROC_PLACED);
-  owner.set_not_placed(qp.owner->asked ? VerdictText(*qp.owner->asked) : "it did not ask");
-  owner.set_messages(qp.owner->messages);
-  owner.set_bytes(qp.owner->bytes);
-  owner.set_errors(qp.owner->errors);
-  owner.set_completion_samples(qp.owner->completion_samples);
-  owner.set_completion_p50_ns(static_cast<double>(qp.owner->completion_p50_ns));
-  owner.set_completion_max_ns(static_cast<double>(qp.owner->completion_max_ns));
-  owner.set_told_ago_s(qp.owner->told_ns == 0 ? -1 : static_cast<double>(now_ns - qp.owner->told_ns) / 1e9);
-  owner.set_packets_seen(packets_seen);
-  AddOwnerMoves(qp, owner);
 }
 
 }  // namespace cw::agent

@@ -50,6 +50,7 @@
 #include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/recovery/tails.h"
 #include "userspace/agent/rules_of_config.h"
+#include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
@@ -616,6 +617,11 @@ std::function<absl::Status(uint32_t, absl::Span<const uint8_t>)> Agent::OpenInje
 
 // Answers to those who ask.
 void Agent::OpenViews() {
+  flows_view_ = std::make_unique<FlowsView>(
+      flows_, pairs_, nics_, qps_, datagram_qps_, *owner_mover_, causes_->book(), *gaps_, *labels_, deadlines_,
+      engine_->mesh(), peer_names_, monotonic_,
+      FlowsView::Asks{.acts = [this] { return modes_->ActsAtAll(); },
+                      .at_ns = [this](uint64_t jiffies) { return jiffies_->ToNs(jiffies); }});
   paths_view_ = std::make_unique<PathsView>(
       pairs_, nics_, flows_, engine_->mesh(), *store_, *link_flaps_, *clock_, monotonic_,
       PathsView::Asks{.discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
@@ -665,7 +671,7 @@ void Agent::OpenInsight() {
     const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow);
     if (!qp) return "";
     api::v1::Flow named;
-    AddLabel(*qp, named);
+    flows_view_->AddLabel(*qp, named);
     return named.label().empty() ? qp->comm : named.label();
   };
   const auto locate = [this](const rdma::QpInfo& qp, api::v1::CollectiveQp& out) { Locate(qp, out); };

@@ -41,46 +41,4 @@ void Agent::AddConnections(const std::vector<rdma::Link>& links, std::vector<rdm
   }
 }
 
-v1::Flow Agent::MakeUnseen(const rdma::QpInfo& qp, const rdma::NativePort& port, int64_t now_ns) {
-  const FlowKey key = rdma::SentFlow(qp);
-  FlowEntry entry;
-  entry.tx.flow.sport = port.port;
-  entry.tx.slot = entry.tx.want_slot = CW_SLOT_NONE;
-  entry.tx.native_slot = unseen_->SlotOf(key, port.port);
-  v1::Flow out = MakeFlow(key, entry, now_ns);
-  out.set_port_from(rdma::PortFromName(port.from));
-  if (qp.raddr.is_zero()) {  // which the list of the kernel does not have
-    out.clear_remote_address();
-    AddNames(qp.laddr, &qp, out);
-    out.set_local_qpn(qp.lqpn);
-    out.set_pid(qp.pid);
-    out.set_process(qp.comm);
-    AddLabel(qp, out);
-    out.set_state(rdma::QpStateName(qp.state));
-  }
-  if (out.has_owner()) out.mutable_owner()->set_packets_seen(false);
-  out.set_idle_s(0);
-  return out;
-}
-
-void Agent::AddUnseen(const v1::QpsRequest& request, int64_t now_ns, v1::QpsReply& reply) {
-  // A flow that is there, and which queue pair it is of will be known with the first packet received.
-  absl::flat_hash_set<std::pair<Addr, uint32_t>> sent;
-  for (const auto& [key, flow] : flows_.sent) sent.insert({key.src, key.dqpn});
-  Drivers drivers;
-  for (const rdma::QpInfo& qp : qps_.All()) {
-    const FlowKey key = rdma::SentFlow(qp);
-    if (qp.rqpn == 0 || flows_.sent.contains(key)) continue;
-    if (qp.raddr.is_zero() && sent.contains({qp.laddr, qp.rqpn})) continue;
-    // What a process says of itself alone counts where packets cannot tell, or where its library counts.
-    const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.address == qp.laddr; });
-    if (qp.source == "inproc" && !qp.owner && nic != nics_.end() && nic->attached) continue;
-    if (!request.flow().empty() && request.flow() != key.Id().ToString()) continue;
-    if (!request.remote().empty() && request.remote() != qp.raddr.ToString() &&
-        request.remote() != peer_names_.Of(qp.raddr))
-      continue;
-    *reply.add_flows() = MakeUnseen(qp, rdma::NativePortOf(qp, drivers.Of(qp.device)), now_ns);
-  }
-}
-
 }  // namespace cw::agent

@@ -9,6 +9,7 @@
 #include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/placement.h"
+#include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/control/explain.h"
 
@@ -186,12 +187,11 @@ void Agent::AddPathHolds(const PairState& pair, uint8_t slot, v1::WhyReply& repl
 
 absl::StatusOr<v1::WhyReply> Agent::MakeWhyFlow(const std::string& id) {
   v1::WhyReply reply;
-  const int64_t now_ns = MonotonicNs();
   reply.set_mode(static_cast<v1::Mode>(static_cast<int>(modes_->mode()) + 1));
   for (const auto* book : {&flows_.sent, &flows_.received}) {
     for (const auto& [key, flow] : *book) {
       if (key.Id().ToString() != id) continue;
-      *reply.mutable_flow() = MakeFlow(key, flow, now_ns);
+      *reply.mutable_flow() = flows_view_->Of(key, flow);
       reply.set_placement(Placement(flow, modes_->ActsAtAll()));
       if (flow.received) return reply;
       jobs_->FillCollective(key, reply);
