@@ -3,6 +3,7 @@
 // What the tests of the agent's parts share: the maps in plain memory with one pair, and what is told and sent.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,10 +13,12 @@
 #include "tests/unit/probe_fakes.h"
 #include "userspace/agent/event_sink.h"
 #include "userspace/agent/flow_book.h"
+#include "userspace/agent/flows/flow_records.h"
 #include "userspace/agent/nic_state.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/peer_mail.h"
 #include "userspace/agent/peer_names.h"
+#include "userspace/agent/timers.h"
 #include "userspace/probe/mesh.h"
 
 namespace cw::agent {
@@ -44,6 +47,58 @@ class RecordedMail final : public PeerMail {
   std::vector<std::pair<uint32_t, probe::Body>> all;
 };
 
+class ManualTimers final : public Timers {
+ public:
+  void After(absl::Duration, std::function<void()> then) override { waiting.push_back(std::move(then)); }
+  // What was asked for until now; false: nothing was.
+  bool Run() {
+    const auto due = std::exchange(waiting, {});
+    for (const auto& then : due) then();
+    return !due.empty();
+  }
+
+  std::vector<std::function<void()>> waiting;
+};
+
+// The records of the programs; wishes stay wishes.
+class MemoryFlows final : public FlowRecords {
+ public:
+  absl::StatusOr<cw_tx_flow> Sent(const FlowKey& flow) const override { return Find(sent, flow); }
+  absl::StatusOr<cw_flow> Received(const FlowKey& flow) const override { return Find(received, flow); }
+  void ForEachSent(absl::FunctionRef<void(const FlowKey&, const cw_tx_flow&)> visit) const override {
+    for (const auto& [flow, record] : sent) visit(flow, record);
+  }
+  absl::Status Want(const FlowKey& flow, uint8_t slot, uint16_t port, bool force) override {
+    if (!sent.contains(flow)) return absl::NotFoundError("");
+    sent[flow].want_slot = slot;
+    sent[flow].want_port = port;
+    sent[flow].want_force = force;
+    return absl::OkStatus();
+  }
+  absl::Status Place(const FlowKey& flow, uint8_t slot, uint16_t port) override {
+    if (!sent.contains(flow)) return absl::NotFoundError("");
+    sent[flow].slot = slot;
+    sent[flow].port = port;
+    return absl::OkStatus();
+  }
+  absl::Status SetFlags(const FlowKey& flow, uint8_t set, uint8_t clear) override {
+    if (!sent.contains(flow)) return absl::NotFoundError("");
+    sent[flow].flags = static_cast<uint8_t>((sent[flow].flags & ~clear) | set);
+    return absl::OkStatus();
+  }
+
+  std::map<FlowKey, cw_tx_flow> sent;
+  std::map<FlowKey, cw_flow> received;
+
+ private:
+  template <typename Record>
+  static absl::StatusOr<Record> Find(const std::map<FlowKey, Record>& records, const FlowKey& flow) {
+    const auto at = records.find(flow);
+    if (at == records.end()) return absl::NotFoundError("");
+    return at->second;
+  }
+};
+
 // A host with one NIC and one pair to the peer h2.
 struct OnePair {
   static constexpr uint32_t kIfindex = 2;
@@ -62,12 +117,20 @@ struct OnePair {
     names.names[remote] = "h2";
   }
   PairState& pair() { return *pairs.at(index); }
+  cw_pair& shared() { return *mesh.shared(index); }
   FlowKey FlowTo(uint32_t qpn) const { return {.src = local, .dst = remote, .dqpn = qpn}; }
   FlowEntry& AddSent(uint32_t qpn) {
     FlowEntry& flow = flows.sent[FlowTo(qpn)];
     flow.tx.pair = index;
     flow.tx.slot = CW_SLOT_NONE;
     return flow;
+  }
+  // Paths by these ports, in slots from 0 on, all alive.
+  void AddPaths(const std::vector<uint16_t>& ports) {
+    (void)mesh.slots(index).SetPaths(
+        ports, [](uint16_t) { return std::nullopt; }, 0);
+    for (uint8_t s = 0; s < ports.size(); ++s) shared().slot[s].state = CW_SLOT_UP;
+    shared().live_mask = (1u << ports.size()) - 1;
   }
 
   probe::KeyRing keys = probe::TestKeys();

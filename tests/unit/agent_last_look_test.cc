@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/last_look.h"
+#include "userspace/agent/balance/last_look.h"
 
 #include <gtest/gtest.h>
 

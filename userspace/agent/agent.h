@@ -12,13 +12,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "maps/qp_watch.h"
 #include "sync/pair_estimator.h"
 #include "userspace/agent/counter_sink.h"
@@ -28,28 +28,23 @@
 #include "userspace/agent/fleet_clock/line_clock.h"
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/journal.h"
-#include "userspace/agent/last_look.h"
 #include "userspace/agent/loop.h"
 #include "userspace/agent/modes.h"
 #include "userspace/agent/nic_state.h"
 #include "userspace/agent/pair_state.h"
+#include "userspace/agent/paths/path_lost.h"
 #include "userspace/agent/peer_names.h"
 #include "userspace/agent/peer_plan.h"
 #include "userspace/agent/resource_meter.h"
 #include "userspace/agent/session_keeper.h"
 #include "userspace/agent/silent_peers.h"
-#include "userspace/agent/tail_book.h"
 #include "userspace/api/agent_view.h"
 #include "userspace/api/server.h"
 #include "userspace/config/change.h"
 #include "userspace/config/config.h"
 #include "userspace/control/contention.h"
-#include "userspace/control/nic_failover.h"
-#include "userspace/control/reroll.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/dataplane/jiffies.h"
-#include "userspace/dataplane/next_hop.h"
-#include "userspace/dataplane/packet_injector.h"
 #include "userspace/metrics/path_totals.h"
 #include "userspace/model/allowed.h"
 #include "userspace/model/clock.h"
@@ -57,19 +52,13 @@
 #include "userspace/probe/keys.h"
 #include "userspace/rdma/ended_flows.h"
 #include "userspace/rdma/inproc_server.h"
-#include "userspace/rdma/move_book.h"
 #include "userspace/rdma/native_port.h"
 #include "userspace/rdma/nldev.h"
 #include "userspace/rdma/placement.h"
 #include "userspace/rdma/qp_registry.h"
-#include "userspace/report/item.h"
-#include "userspace/report/writer.h"
 #include "userspace/telemetry/event_log.h"
 #include "userspace/telemetry/sample_matcher.h"
 
-namespace cw::replay {
-class Recorder;
-}
 namespace cw::dataplane {
 class LinkNews;
 }
@@ -84,33 +73,40 @@ class QpMonitor;
 namespace cw::uplink {
 struct PathSeen;
 }
-namespace cw::control {
-class Breaker;
-struct Blame;
-struct FlapAlert;
-struct BreakerMove;
-struct BreakerTrip;
-class Returns;
-struct ReturnAction;
-struct ReturnPlace;
-}  // namespace cw::control
 
 namespace cw::agent {
 
+class BalanceMoves;
+class Breaker;
+class CarryKernel;
 class Carriers;
 class Causes;
 class Chunks;
 class ClockKeeper;
+class ContentionWindow;
+class Damping;
+class DryRun;
+class FlowRecords;
 class Gaps;
 class Jobs;
+class KernelMover;
 class LabelBook;
 class Lease;
 class LinkFlaps;
+class Losses;
 class NicClocks;
+class NicFailover;
+class OwnerMover;
+class PathNews;
+class FlowsView;
 class PathsView;
 class PeerMail;
 class RdmaWatch;
+class Rerolls;
+class Returns;
+class Tails;
 class Totals;
+class UnseenFlows;
 
 extern const char kVersion[];
 
@@ -179,6 +175,10 @@ class Agent final : public api::AgentView {
   absl::StatusOr<std::vector<uplink::PathSeen>> PathsSeen(int seconds);
   const std::string& host_name() const { return host_name_; }  // as of Start
 
+  // Whose work follows whose: in a decision window, and once per second.
+  enum class Round : uint8_t { kWindow, kSecond };
+  static std::vector<std::string> OrderOf(Round round);
+
  private:
   static constexpr absl::Duration kRingPeriod = absl::Milliseconds(20);
   static constexpr absl::Duration kQuietPeriod = absl::Milliseconds(100);
@@ -186,15 +186,10 @@ class Agent final : public api::AgentView {
 
   using Nic = NicState;
 
-  // A queue pair whose packets nobody here sees.
-  struct QpOnPath {
-    rdma::QpInfo qp;
-    uint32_t pair = 0;
-    uint8_t slot = CW_SLOT_NONE;  // NONE: its path is not known
-  };
-
   explicit Agent(AgentOptions options);
   absl::Status Open();
+  Allowed allowed() const;                                       // what the mode lets be done
+  const probe::Hops* HopsOf(uint32_t pair, uint8_t slot) const;  // nullptr: no path there, or not traced
 
   // start.cc
   absl::Status OpenDataplane();
@@ -254,8 +249,8 @@ class Agent final : public api::AgentView {
   void OnMessageRecord(absl::Span<const uint8_t> record);
   void OnProbe(const cw_ev_probe& probe);
   void OnSample(const cw_ev_sample& sample);
-  void OnSlot(const cw_ev_slot& verdict);
   void OnMove(const cw_ev_move& move);
+  void OnMadeMove(const cw_ev_move& move);
   void OnSamples(PairState& pair, const probe::SampleBatch& batch);
   void ReadProbes();
   void ConsumeRings();  // and what follows from the probes for the clocks, which may be a round of fleet time
@@ -267,6 +262,7 @@ class Agent final : public api::AgentView {
   void OnTable(uint32_t index, const probe::PathTable& table);
   void OnInvalid(uint32_t index, const probe::DiscoveryEvent& event);
   void OnHashing(uint32_t index, probe::Hashing hashing);
+  void SetBlind(PairState& pair, bool blind);  // its flows do not take the paths of the probes with their ports
   void OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update);
   void EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key);
   void ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key);
@@ -292,34 +288,19 @@ class Agent final : public api::AgentView {
   // classes.cc: probes ride in the class of the flows
   void FollowClasses(int64_t now_ns);
 
+  void TellPlaceCounts(const CounterSink& add) const;
   // places.cc: queue pairs that ask for a path while they connect
   rdma::Placement PlaceQp(const rdma::QpInfo& qp, const rdma::Requester& who);
   rdma::Placement ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who);
   rdma::KernelWord KernelWordOn(const rdma::QpInfo& qp);
   bool OwnsQp(const rdma::QpInfo& qp, const rdma::Requester& who);
-  std::vector<rdma::PathLoad> PathLoads(const PairState& pair, const rdma::QpInfo& asking, uint16_t avoid) const;
-  void AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, api::v1::Flow& out) const;
 
-  // owner_moves.cc: connected queue pairs that the library in their process moves
-  void OnOwner(const rdma::QpInfo& qp, bool sends);
-  void OnOwnerGone(const rdma::QpInfo& qp);
-  void OnOwnerMoved(const rdma::QpInfo& qp, const rdma::MoveResult& result);
-  bool KernelHas(const rdma::QpInfo& qp) const;
-  std::string WhyNotMoved(const rdma::QpInfo& qp) const;
-  uint8_t SlotOfOwned(const rdma::QpInfo& qp, uint16_t port) const;
-  std::vector<rdma::QpInfo> OwnedOn(const PairState& pair, uint8_t slot) const;
-  void MoveOwnersOff(PairState& pair, uint8_t slot, Capability by, bool again = false);
-  void MoveOwnersTo(const PairState& pair, const std::vector<rdma::QpInfo>& leaving, std::vector<rdma::PathLoad> loads,
-                    rdma::MoveWhy why, bool act);
-  void StepOwnerMoves();
+  // owner_steer.cc: what is asked for and about queue pairs that the library in their process moves
   std::optional<rdma::QpInfo> FindOwned(const std::string& id) const;
   absl::StatusOr<uint16_t> PortFor(const api::v1::SteerSetRequest& request, const rdma::QpInfo& qp) const;
   absl::StatusOr<api::v1::ActionReply> SteerOwned(const api::Caller& caller, const api::v1::SteerSetRequest& request,
                                                   const rdma::QpInfo& qp);
-  void SendOrders(const std::vector<rdma::QpInfo>& qps, const std::vector<rdma::MoveOrder>& orders);
-  void LogOwnerMove(const rdma::QpInfo& qp, const rdma::MoveBook::Asked& asked, int error, bool dry);
   void RevertOwned(const FlowKey& key);
-  void AddOwnerMoves(const rdma::QpInfo& qp, api::v1::OwnerReport& out) const;
   std::optional<api::v1::WhyReply> WhyOwned(const std::string& id);
 
   // owner_drain.cc: queue pairs whose packets are not seen, and what is drained
@@ -329,57 +310,21 @@ class Agent final : public api::AgentView {
                             bool certainly);
   size_t ReturnDrainedOwners(const std::map<FlowKey, DrainEntry::Moved>& moved);  // how many go back
 
-  // losses.cc: paths that lose a share of their packets
-  uint16_t JudgedSlots(const PairState& pair) const;
-  void JudgeLosses();
-  void OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict);
-  void JudgeStalls(int64_t now_ns);
-  void WatchPeers(int64_t now_ns);
-  void OnStall(PairState& pair, const control::DataStall::Verdict& verdict);
-  int LeavePath(PairState& pair, uint8_t slot, std::optional<uint16_t> steered_to = std::nullopt);
-  bool IsMute(const PairState& pair, uint8_t slot) const;
-  void LeaveUnwatchedPorts();
-  void LeaveMutePorts();
+  void WatchPeers(int64_t now_ns);  // peers.cc
 
-  // decide.cc
-  void DecideWindow();
+  // rounds.cc
+  struct Step;
+  static absl::Span<const Step> StepsOf(Round round);
+  void Run(Round round);
+
+  // upkeep.cc: what is looked after in every window, or second
+  void KeepPace(int64_t now_ns);
   void SetPace(bool busy);
-  control::Observation Observe(int64_t now_ns);
-  control::PairObservation ObservePair(PairState& pair);
-  void Apply(const control::Move& move);
-  void UpdateDamping(PairState& pair);
-  void PublishBlocked(PairState& pair);  // damped and drained slots
-  void LogTrial(const control::Finding& finding);
-  void OpenRecording();
-  void Record(const control::Observation& seen, const control::Decision& decision);
-  void VoidSamplesAfterLoss();
-  void EverySecond();
+  void LookAtPairs(int64_t now_ns);
+  void ReadMeters(int64_t now_ns);
   void CountSent(PairState& pair, int64_t now_ns);
+  void VoidSamplesAfterLoss();
   void DropMetWishes();
-
-  // balance.cc: what becomes of a decided move
-  absl::Duration LastLookWait() const;
-  void LookOnceMore(const control::Move& move, uint32_t pair);
-  bool IsUsable(const PairState& pair, uint8_t s) const;
-  bool StillToBeMoved(const control::Move& move, const PairState& pair) const;
-  void SettleMoves(int64_t now_ns);  // those that are due
-  void TellGivenUp(const control::Move& move, const control::Reprobe& seen);
-  void TellMove(const control::Move& move, bool act);
-  void MakeMove(const control::Move& move, uint32_t pair);
-
-  // nics.cc: NIC failover
-  absl::Status OpenNicFailover();
-  void WatchNics();
-  void TellOfSmallMtus();
-  std::vector<control::NicPair> LookAtNicPairs();
-  void OnNicReports(PairState& pair, const probe::NicReports& reports);
-  void ApplyCarries(const std::map<control::NicCarry, PairKey>& wanted);
-  void TellOfCarry(const PairKey& key, const control::NicCarry* carry);
-  void LearnNextHops();
-  void KeepNextHops();
-  bool NicLost(const Nic& nic) const;
-  void TellOfNics(const control::NicStep& step, bool acts);
-  void AddNicFailover(const Nic& nic, api::v1::NicStatus& out);
 
   // queues.cc
   void LookAtQueues();
@@ -392,63 +337,10 @@ class Agent final : public api::AgentView {
   void OnQpMoment(const cw_ev_qp& event);
   void TellQpMoment(const rdma::QpInfo& qp, const cw_ev_qp& event);
 
-  // unseen.cc: queue pairs whose packets the kernel does not see, by what else tells of them
-  void FollowUnseen();
-  void ReleaseUnseen(const FlowKey& key);
-  void OnUnseenNative(uint32_t pair, const probe::NativeChange& change);
-  bool IsUnseen(const rdma::QpInfo& qp, const Nic& nic) const;
-  std::vector<QpOnPath> UnseenOnPaths() const;
-  // The slot that stands for a queue pair's port, or for one that it has left: that which watches it, or that of the
-  // path that it takes, as far as its hops are known.
-  uint8_t SlotOfUnseen(const FlowKey& key, uint16_t port) const;
-  api::v1::Flow MakeUnseen(const rdma::QpInfo& qp, const rdma::NativePort& port, int64_t now_ns);
-  void AddUnseen(const api::v1::QpsRequest& request, int64_t now_ns, api::v1::QpsReply& reply);
   void AddConnections(const std::vector<rdma::Link>& links, std::vector<rdma::QpInfo>& list);
-
-  // tails.cc: what died with a path
-  absl::Status OpenTails();
-  bool RepairsTails() const;
-  control::TailView TailOf(const cw_tx_flow& flow) const;
-  void WatchTail(const FlowKey& key, const cw_tx_flow& flow, TailCause cause, uint8_t slot = CW_SLOT_NONE);
-  void OnPathLost(PairState& pair, uint8_t slot, TailCause cause);
-  void OnCarried(uint32_t index);
-  void OnMovedOffDead(const cw_ev_move& move);
-  void OnPeersPathDied(const PairState& pair, const probe::PathDeath& death);
-  void TellOfDeath(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns);
-  void SendNotices(int64_t now_ns);
-  void TellTailCounts(const CounterSink& add) const;
-  void TellPlaceCounts(const CounterSink& add) const;
-  void StartTailTicks();
-  void TailTick();
-  bool LookAfter(const FlowKey& key, WatchedTail& tail, int64_t now_ns);
-  bool Reads(const FlowKey& sent, uint32_t lqpn) const;
-  void TellDryTail(const FlowKey& key, const WatchedTail& tail, const control::TailView& view);
-  bool AskForResend(const FlowKey& key, const WatchedTail& tail, const cw_tx_flow& flow, const control::TailView& view);
 
   // labels.cc: names of jobs for processes that give none
   absl::StatusOr<api::v1::ActionReply> DoSetLabel(const api::Caller& caller, const api::v1::LabelRequest& request);
-  void AddLabel(const rdma::QpInfo& qp, api::v1::Flow& out) const;
-
-  // blind.cc: pairs whose flows do not take the paths of the probes with their ports
-  void SetBlind(PairState& pair, bool blind);
-  bool MayReroll(const PairState& pair, int64_t now_ns) const;
-  void StartRerolls(PairState& pair);
-  void RerollTick();
-  void Reroll(const FlowKey& key, const cw_tx_flow& flow, int64_t now_ns);
-
-  // pauses.cc: silent paths, dead or paused
-  uint8_t OtherDscp(const PairState& pair) const;
-  void OnSilent(PairState& pair, const cw_ev_slot& verdict);
-  void SilenceTick();
-  void LookAtSilence(PairState& pair, uint8_t s);
-  void OnGapReport(PairState& pair, const probe::GapReport& report);
-  void OnClassQuestion(PairState& pair, const probe::ClassQuestion& question);
-  void OnProbeOfSilent(const PairState& pair, SlotState& slot, const cw_ev_probe& probe);
-  void TellSilence(PairState& pair, uint8_t s);
-  Evidence SilenceEvidence(const PairState& pair, const SilentPath& silent) const;
-  void OnSilenceEnds(PairState& pair, uint8_t s);
-  void OnDead(PairState& pair, uint8_t s);
-  void DoubtPaths(const PairState& pair);
 
   // steer.cc
   absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::Caller& caller, const api::v1::SteerSetRequest& request);
@@ -472,38 +364,6 @@ class Agent final : public api::AgentView {
   void RunDeadlines();
   void TellOfEventsFile();
 
-  // returns.cc: back to paths that recovered
-  void LeftBadPath(const FlowKey& flow, uint32_t pair, uint8_t from_slot, uint16_t from_port, uint8_t to_slot,
-                   uint16_t to_port);
-  bool MayReturnTo(uint32_t index, control::ReturnPlace place);
-  void StepReturns(int64_t now_ns);
-  control::ReturnPlace PlaceOfOwned(const rdma::QpInfo& qp, uint16_t port) const;
-  void OwnerLeftBadPath(const rdma::QpInfo& qp, const rdma::MoveBook::Asked& asked);
-  void StepOwnerReturns(int64_t now_ns);
-  void TellReturn(const control::ReturnAction& action, size_t away);
-
-  // breaker.cc: do moves for balance do harm?
-  void OpenBreaker();
-  bool MayBalance() const;
-  void OnMadeMove(const cw_ev_move& move);
-  void StepBreaker(int64_t now_ns);
-  void Trip(const control::BreakerTrip& trip);
-  void AddBreaker(api::v1::StatusReply& reply, int64_t now_ns) const;
-  api::v1::ActionReply DoBreakerReset(const api::Caller& caller);
-
-  // dry.cc: what was decided and not done, for cwctl report
-  void OpenReport();
-  void ReportDry(report::Item item);
-  std::pair<int64_t, int64_t> RecordedWindow() const;
-  std::optional<report::Item> DryMove(const control::Move& move) const;
-  report::Item ItemOf(const FlowKey& flow, const char* kind, int slot, int to_slot) const;
-  void ReportDryLoss(PairState& pair, uint8_t slot, double share, const telemetry::Event& event);
-  void ReportDryMove(const cw_ev_move& move, const Evidence& evidence);
-  void EndDryDeaths(uint32_t pair, uint8_t slot);
-  void ExpireDryDeaths();
-  void WriteReport(const report::Item& item);
-  std::vector<std::string> LinksOf(const PairState& pair, uint8_t slot) const;
-
   // drain.cc
   absl::Status AdoptDrains();
   void RunDrains();
@@ -524,10 +384,15 @@ class Agent final : public api::AgentView {
   api::v1::DrainsReply MakeDrains();
   void KeepDrains();
 
+  absl::Status OpenNicFailover();
   absl::Status OpenCarriers();
   void StartAnew(telemetry::Event why);
   static bool IsThere(const config::NicConfig& nic);
   void OpenPaths();
+  void OpenRecovery();
+  void OpenBalance();
+  void OpenMovers();
+  std::function<absl::Status(uint32_t ifindex, absl::Span<const uint8_t> packet)> OpenInjector();
   void OpenClocks();
   void OpenInsight();
   void OpenViews();
@@ -545,15 +410,9 @@ class Agent final : public api::AgentView {
   api::v1::StatusReply MakeStatus();
   void AddNics(api::v1::StatusReply& reply);
   void AddPeers(api::v1::StatusReply& reply, int64_t now_ns);
-  void AddFlowCounts(api::v1::StatusReply& reply);
   void AddProber(api::v1::StatusReply& reply);
   void AddCounters(api::v1::StatusReply& reply);
   api::v1::DoctorReply MakeDoctor();
-  api::v1::QpsReply MakeQps(const api::v1::QpsRequest& request);
-  api::v1::Flow MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns);
-  void AddNames(const Addr& local, const rdma::QpInfo* qp, api::v1::Flow& out) const;
-  void AddDatagramOwner(const Addr& local, uint32_t qpn, api::v1::Flow& out) const;
-  void AddSteering(const FlowEntry& flow, int64_t now_ns, api::v1::Flow& out);
 
   void Log(telemetry::Event event);
   // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
@@ -572,6 +431,7 @@ class Agent final : public api::AgentView {
   SessionKeeper session_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<dataplane::Dataplane> dataplane_;
+  std::unique_ptr<FlowRecords> records_;
   std::shared_ptr<LineClock> clock_;  // local time, as the BPF programs read it; the prober's thread keeps it
   std::atomic<bool> slew_posted_{false};
   std::unique_ptr<dataplane::Jiffies> jiffies_;
@@ -598,71 +458,45 @@ class Agent final : public api::AgentView {
   rdma::QpRegistry qps_;
   absl::flat_hash_map<rdma::QpKey, rdma::QpInfo> datagram_qps_;  // UD: each sends to many, so none has one flow
   rdma::EndedFlows ended_;
-  rdma::MoveBook moves_;                         // of queue pairs that their owners' libraries move
-  std::unique_ptr<rdma::QpMonitor> qp_monitor_;  // null: not (yet), by …
+  std::unique_ptr<rdma::QpMonitor> qp_monitor_;                                    // null: not (yet), by …
   std::string no_qp_monitor_ = "no RDMA device was there when the agent started";  // …
-  struct UnseenQp {
-    uint32_t pair = 0;
-    uint16_t port = 0;
-    uint8_t slot = CW_SLOT_NONE;  // that watches its port
-  };
-  std::map<FlowKey, UnseenQp> unseen_;  // that a slot was asked for
+  std::unique_ptr<UnseenFlows> unseen_;
   FlowBook flows_;
   telemetry::SampleMatcher matcher_;
   std::unique_ptr<NicClocks> nic_clocks_;
   std::unique_ptr<ClockKeeper> clocks_;
   std::unique_ptr<control::ContentionState> contention_;
-  LastLooks last_looks_;
+  std::unique_ptr<Breaker> breaker_;
+  std::unique_ptr<BalanceMoves> balance_;
+  std::unique_ptr<ContentionWindow> window_;
   SilentPeers silent_peers_;
-  int64_t peers_looked_ns_ = 0;  // monotonic
-  int64_t last_window_ns_ = 0;
+  int64_t peers_looked_ns_ = 0;              // monotonic
   bool busy_ = true;                         // there are flows to look after, or were lately
   int64_t busy_ns_ = 0;                      // monotonic; when there were flows or young clock lines last, or the start
   int ring_timer_ = -1, window_timer_ = -1;  // of loop_
   uint64_t ring_losses_ = 0;                 // records of cw_probe_ring lost so far
   int64_t newest_data_ns_ = 0;               // monotonic, of the newest measurement
 
-  std::unique_ptr<control::NicFailover> nic_failover_;                     // null: not configured
-  std::map<control::NicCarry, PairKey> carries_;                           // as the maps have them
-  std::map<uint32_t, dataplane::Neighbour> next_hops_;                     // by pair, as last known
-  std::map<std::pair<uint32_t, Addr>, dataplane::Neighbour> pinned_hops_;  // by interface and address
-  int64_t next_hops_ns_ = 0;                                               // monotonic
-  std::unique_ptr<dataplane::PacketInjector> injector_;                    // null: not wanted, or not on this kernel
-  TailBook tails_;
-  bool silence_ticking_ = false;
-  uint32_t class_token_ = 0;
+  std::unique_ptr<CarryKernel> carry_kernel_;
+  std::unique_ptr<NicFailover> nic_failover_;
+  PathLostSubscribers path_lost_;
+  std::unique_ptr<Damping> damping_;
+  std::unique_ptr<PathNews> path_news_;
+  std::unique_ptr<Losses> losses_;
+  std::unique_ptr<KernelMover> kernel_mover_;
+  std::unique_ptr<OwnerMover> owner_mover_;
+  std::unique_ptr<Returns> returns_, owner_returns_;
+  std::unique_ptr<Tails> tails_;
+  std::unique_ptr<Rerolls> rerolls_;
   std::unique_ptr<Carriers> carriers_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
-  struct {
-    absl::flat_hash_map<FlowKey, control::RerollWatch> watched;
-    std::mt19937 random{std::random_device{}()};
-    bool ticking = false;
-    uint64_t rolls = 0;
-  } rerolls_;
-  std::unique_ptr<replay::Recorder> recorder_;  // null: what the contention rule sees is not recorded
   std::unique_ptr<Modes> modes_;
   std::unique_ptr<Lease> lease_;
-  std::unique_ptr<control::Returns> returns_;
-  std::unique_ptr<control::Returns> owner_returns_;  // of queue pairs that their owners' libraries move
-  std::unique_ptr<control::Breaker> breaker_;        // null: not wanted
-  struct {
-    absl::flat_hash_map<FlowKey, uint8_t> wishes;  // of balance, by the slot that the flow is to go to
-    std::string why;                               // it tripped last
-    uint32_t trips = 0;
-    int64_t seen_ns = 0;  // monotonic
-  } balance_;
-  std::unique_ptr<report::Writer> report_;  // null: not wanted
-  struct {
-    std::vector<report::Item> open;                           // flows on dead paths, whose harm is not known yet
-    absl::flat_hash_map<std::string, report::Repeats> again;  // by kind, flow and path
-    std::pair<int64_t, int64_t> window = {0, -1};             // of the recording, that is decided now or next
-  } dry_;
+  std::unique_ptr<DryRun> dry_run_;
   class Drains drains_;
   bool drains_kept_ = true;  // in their file
 
   Deadlines deadlines_;
-  absl::flat_hash_map<FlowKey, int64_t> dry_logged_ns_;  // observe mode: when a wish was logged last
-  absl::flat_hash_map<PairKey, int64_t> finding_logged_ns_;
   ResourceMeter meter_;
   bool table_full_logged_ = false;
   bool starts_anew_ = false;
@@ -675,6 +509,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Gaps> gaps_;
   std::unique_ptr<Jobs> jobs_;
   std::unique_ptr<Chunks> chunks_;
+  std::unique_ptr<FlowsView> flows_view_;
   std::unique_ptr<PathsView> paths_view_;
   std::unique_ptr<RdmaWatch> rdma_watch_;  // a thread of its own, which posts to loop_
 

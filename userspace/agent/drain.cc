@@ -6,6 +6,8 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/paths/damping.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/api/path_ref.h"
 #include "userspace/model/counted.h"
@@ -132,7 +134,7 @@ bool Agent::NicDrained(const Nic& nic) const {
 // NIC failover acts here, and another NIC that is not drained reaches the same peer. Whether the peer puts packets back
 // only its agent's answer tells.
 bool Agent::AnotherNicMayCarry(const PairState& pair) const {
-  if (nic_failover_ == nullptr || !modes_->Acts(Capability::kNic)) return false;
+  if (!nic_failover_->on() || !modes_->Acts(Capability::kNic)) return false;
   return std::any_of(pairs_.begin(), pairs_.end(), [&](const auto& entry) {
     const PairState& other = *entry.second;
     if (other.peer != pair.peer || other.ifindex == pair.ifindex) return false;
@@ -218,7 +220,7 @@ void Agent::RunDrains() {
   }
   for (auto& [index, pair] : pairs_) {
     pair->drained = drained[index];
-    PublishBlocked(*pair);
+    damping_->Publish(*pair);
   }
   for (auto& [what, drain] : drains_.entries()) WatchDrain(drain, now_ns);
   KeepDrains();
@@ -358,7 +360,7 @@ size_t Agent::EndDrain(const std::string& what) {
   for (auto& [index, pair] : pairs_) {
     if (!drains_.entries().empty()) break;
     pair->drained = 0;
-    PublishBlocked(*pair);
+    damping_->Publish(*pair);
   }
   RunDrains();  // what others keep free
   size_t back = ReturnDrainedOwners(moved);

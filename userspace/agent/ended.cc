@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flows/owner_mover.h"
 
 namespace cw::agent {
 namespace {
@@ -42,7 +43,7 @@ void Agent::ForgetEndedFlows(const std::vector<rdma::QpInfo>& list, rdma::Kernel
 // Its last packets may leave after this: the list finds what they leave behind.
 void Agent::OnQpEnds(const rdma::QpInfo& qp) {
   qps_.Unregister(qp);
-  if (!rdma::FromKernel(qp)) OnOwnerGone(qp);
+  if (!rdma::FromKernel(qp)) owner_mover_->OnOwnerGone(qp);
   if (qp.rqpn == 0 || qp.raddr.is_zero()) return;
   const FlowKey received{.src = qp.raddr, .dst = qp.laddr, .dqpn = qp.lqpn};
   (void)dataplane_->flows().Delete(ToMap(received));

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/window.h"
+#include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/paths/totals.h"
 
 namespace cw::agent {
@@ -32,7 +34,7 @@ void AddToClass(const cw_flow& before, const cw_flow& now, control::FlowClass& o
 
 void Agent::ReadFlows() {
   const int64_t now_ns = MonotonicNs();
-  const double seconds = std::max(static_cast<double>(now_ns - last_window_ns_) / 1e9, 1e-3);
+  const double seconds = std::max(static_cast<double>(now_ns - window_->began_ns()) / 1e9, 1e-3);
   for (auto& [key, flow] : flows_.sent) flow.seen = false;
   for (auto& [index, pair] : pairs_) pair->flows = 0;
   (void)dataplane_->tx_flows().ForEach([&](const cw_flow_key& map_key, const cw_tx_flow& record) {
@@ -187,7 +189,7 @@ void Agent::ReadKernelQps() {
     }
   }
   AddConnections(*links, list);
-  for (const rdma::QpInfo& ended : qps_.ReplaceKernelList(list, cover)) OnOwnerGone(ended);
+  for (const rdma::QpInfo& ended : qps_.ReplaceKernelList(list, cover)) owner_mover_->OnOwnerGone(ended);
   ForgetEndedFlows(list, std::move(cover));
 }
 
@@ -237,7 +239,7 @@ void Agent::ForgetFlows(const std::vector<FlowKey>& keys) {
   if (std::none_of(keys.begin(), keys.end(), [&](const FlowKey& key) { return flows_.sent.contains(key); })) return;
   std::map<std::pair<uint32_t, uint16_t>, int> users;  // of native ports, by pair
   for (const auto& [key, flow] : flows_.sent) ++users[{flow.tx.pair, flow.flow().sport}];
-  for (const auto& [key, qp] : unseen_) ++users[{qp.pair, qp.port}];
+  for (const auto& [key, qp] : unseen_->watched()) ++users[{qp.pair, qp.port}];
   for (const FlowKey& key : keys) {
     const auto known = flows_.sent.find(key);
     if (known == flows_.sent.end()) continue;

@@ -6,11 +6,19 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
+#include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/balance/moves.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
-#include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/paths/damping.h"
+#include "userspace/agent/paths/losses.h"
+#include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/peer_mail.h"
+#include "userspace/agent/recovery/returns.h"
+#include "userspace/agent/recovery/tails.h"
 
 namespace cw::agent {
 namespace {
@@ -43,7 +51,7 @@ void Agent::OnProbeRecord(absl::Span<const uint8_t> record) {
 void Agent::OnEventRecord(absl::Span<const uint8_t> record) {
   switch (maps::RecordType(record)) {
     case CW_EV_SLOT:
-      if (auto verdict = maps::RecordAs<cw_ev_slot>(record)) OnSlot(*verdict);
+      if (auto verdict = maps::RecordAs<cw_ev_slot>(record)) path_news_->OnSlot(*verdict);
       break;
     case CW_EV_MOVE:
     case CW_EV_FLOW:
@@ -65,7 +73,8 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   const sync::Trip trip = {t1, t2, t3, t4};
   pair->AddTrip(trip, by_nics, probe.slot, probe.rslot);
   if (pair->loss != nullptr) {
-    pair->loss->Answered(probe.round, probe.slot, std::to_array(probe.arrived), JudgedSlots(*pair));
+    pair->loss->Answered(probe.round, probe.slot, std::to_array(probe.arrived),
+                         JudgedSlots(dataplane_->pairs()[probe.pair]));
   }
   const int64_t now_ns = MonotonicNs();
   pair->last_reply_ns = newest_data_ns_ = now_ns;
@@ -83,12 +92,12 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   }
   slot.answered_ns = std::max(slot.answered_ns, t1);
   slot.window.AddEcn(probe.flags);
-  if (slot.silence) OnProbeOfSilent(*pair, slot, probe);
+  if (slot.silence) path_news_->OnProbeOfSilent(*pair, slot, probe);
   // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
   const bool measured = pair->estimate.settled && (!by_devices || by_nics);
   if (!measured || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);
   slot.forward.AddProbe(now_ns, forward_ns);
-  if (!last_looks_.empty()) last_looks_.Answered(probe.pair, probe.slot, t1, forward_ns);
+  balance_->OnProbe(probe.pair, probe.slot, t1, forward_ns);
   if (pair->delays != nullptr) {
     pair->delays->forward.Add(forward_ns);
     pair->delays->reverse.Add(reverse_ns);
@@ -112,44 +121,6 @@ void Agent::OnSample(const cw_ev_sample& sample) {
                                .is_resp = sample.is_resp != 0,
                                .duplicate = sample.duplicate != 0,
                                .t_rx_ns = static_cast<int64_t>(sample.ns)});
-}
-
-void Agent::OnSlot(const cw_ev_slot& verdict) {
-  PairState* pair = FindPair(verdict.pair);
-  if (pair == nullptr || verdict.slot >= CW_MAX_SLOTS) return;
-  const bool dead = verdict.to == CW_SLOT_DEAD;
-  if (!dead && verdict.from != CW_SLOT_DEAD) return;  // first sign of life: the fabric's event says it
-  if (!dead) EndDryDeaths(verdict.pair, verdict.slot);
-  if (!dead) return OnSilenceEnds(*pair, verdict.slot);
-  OnSilent(*pair, verdict);
-  StartRerolls(*pair);
-  OnPathLost(*pair, verdict.slot, TailCause::kDead);
-  MoveOwnersOff(*pair, verdict.slot, Capability::kFailover);
-}
-
-// A path that flaps is kept out until its penalty has decayed.
-void Agent::UpdateDamping(PairState& pair) {
-  const int64_t now_ns = MonotonicNs();
-  uint16_t damped = 0;
-  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    const uint8_t state = probe::Load(dataplane_->pairs()[pair.index].slot[s].state);
-    const bool dead = state == CW_SLOT_DEAD;
-    // The record of its return may have been lost, or its number means another path now.
-    if (!dead && pair.slot[s].was_dead) pair.slot[s].damping.Up(now_ns);
-    pair.slot[s].was_dead = dead;
-    const bool usable = pair.slot[s].damping.UsableAt(now_ns) && !link_flaps_->Damps(pair, s, now_ns);
-    if (!dead && !usable) damped |= static_cast<uint16_t>(1u << s);
-  }
-  pair.damped = damped;
-  PublishBlocked(pair);
-}
-
-void Agent::PublishBlocked(PairState& pair) {
-  const uint16_t lossy = LossySlots(pair, MonotonicNs());
-  const auto blocked = static_cast<uint16_t>(pair.damped | pair.drained | lossy | (pair.blind ? 0xffff : 0));
-  if (blocked == pair.blocked) return;
-  pair.blocked = blocked;
-  engine_->SetBlocked(pair.index, blocked);
 }
 
 // A lost record may be the one that told of a retransmission: what is open now could match wrongly.
@@ -189,11 +160,21 @@ void Agent::OnMove(const cw_ev_move& move) {
     event.text = absl::StrFormat("queue pair to %s qp 0x%x %s, %s: %s", event.peer, key.dqpn, way,
                                  PortText(move.to_port), reason);
     event.evidence.push_back({"reason", reason});
-    if (move.reason == CW_MOVE_DEAD && move.dry == 0) OnMovedOffDead(move);
+    if (move.reason == CW_MOVE_DEAD && move.dry == 0) tails_->OnMovedOffDead(move);
     if (move.dry == 0) OnMadeMove(move);
   }
-  if (move.dry != 0) ReportDryMove(move, event.evidence);
+  if (move.dry != 0) dry_run_->TellMove(move, event.evidence);
   Log(std::move(event));
+}
+
+// What the kernel did: a flow left a dead path, or a wish came true, perhaps one of balance.
+void Agent::OnMadeMove(const cw_ev_move& move) {
+  const FlowKey key = FromMap(move.key);
+  if (move.reason == CW_MOVE_DEAD) {
+    returns_->Left(key, move.pair, {move.from_slot, move.from_port}, {move.to_slot, move.to_port});
+    breaker_->Forget(key);
+  }
+  if (balance_->OnMade(move)) breaker_->OnMoved(move);
 }
 
 void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
@@ -218,13 +199,13 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
   } else if (const auto* links = std::get_if<probe::LinkBatch>(&*body)) {
     clocks_->OnLinks(*pair, *links);
   } else if (const auto* reports = std::get_if<probe::NicReports>(&*body)) {
-    OnNicReports(*pair, *reports);
+    nic_failover_->OnReports(*pair, *reports);
   } else if (const auto* hello = std::get_if<probe::Hello>(&*body)) {
     pair->version = hello->version;
   } else if (const auto* death = std::get_if<probe::PathDeath>(&*body)) {
-    OnPeersPathDied(*pair, *death);
+    tails_->OnPeersPathDied(*pair, *death);
   } else if (const auto* question = std::get_if<probe::ClassQuestion>(&*body)) {
-    OnClassQuestion(*pair, *question);
+    path_news_->OnClassQuestion(*pair, *question);
   } else if (const auto* gaps = std::get_if<probe::GapReport>(&*body)) {
     causes_->OnGapReport(*pair, *gaps, MonotonicNs());
   } else if (const auto* chunks = std::get_if<probe::ChunkArrivals>(&*body)) {
@@ -252,7 +233,7 @@ void Agent::ReadProbes() {
 
 void Agent::ConsumeRings() {
   ReadProbes();
-  JudgeLosses();
+  losses_->Judge();
   clocks_->Update();
 }
 

@@ -9,18 +9,6 @@ namespace cw::agent {
 
 namespace v1 = api::v1;
 
-// What the owner of the queue pair says of itself counts for more.
-void Agent::AddLabel(const rdma::QpInfo& qp, v1::Flow& out) const {
-  const Label* given = qp.label.empty() ? labels_->Of(qp.pid) : nullptr;
-  if (given != nullptr) {
-    out.set_label(given->label);
-    out.set_label_from(given->pid != 0 ? "pid" : "cgroup");
-    return;
-  }
-  out.set_label(qp.label);
-  if (!qp.label.empty()) out.set_label_from("owner");
-}
-
 absl::StatusOr<v1::ActionReply> Agent::DoSetLabel(const api::Caller& caller, const v1::LabelRequest& request) {
   v1::ActionReply reply;
   const bool of_process = request.pid() != 0, of_group = !request.cgroup().empty();

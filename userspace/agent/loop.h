@@ -21,15 +21,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "userspace/agent/timers.h"
 
 namespace cw::agent {
 
-class Loop {
+class Loop final : public Timers {
  public:
   using Callback = std::function<void()>;
 
   static absl::StatusOr<std::unique_ptr<Loop>> Create();
-  ~Loop();
+  ~Loop() override;
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
@@ -39,8 +40,7 @@ class Loop {
   absl::Status AddTimer(absl::Duration period, Callback tick, int* timer = nullptr);
   // From the next multiple of `period` on.
   void SetPeriod(int timer, absl::Duration period);
-  // Once, after `delay`.
-  void After(absl::Duration delay, Callback callback);
+  void After(absl::Duration delay, Callback callback) override;
 
   void Run();  // until Stop
   void Stop();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flows/owner_mover.h"
 
 namespace cw::agent {
 namespace {
@@ -19,11 +20,11 @@ using control::Crosses;
 // Once per second, as owners tell of them, and when a drain begins.
 void Agent::DrainUnseen() {
   if (drains_.entries().empty()) return;
-  const std::vector<QpOnPath> unseen = UnseenOnPaths();
+  const std::vector<UnseenFlows::OnPath> unseen = unseen_->OnPaths();
   for (auto& [what, drain] : drains_.entries()) {
     const std::map<FlowKey, int> unknown_before = std::exchange(drain.unseen, {}).unknown;
     std::map<std::pair<uint32_t, Crosses>, std::vector<rdma::QpInfo>> on_it;
-    for (const QpOnPath& each : unseen) {
+    for (const UnseenFlows::OnPath& each : unseen) {
       const Crosses crosses = control::CrossesSlot(drain.CrossingOf(each.pair), drain.UnknownOf(each.pair), each.slot);
       if (crosses == Crosses::kNo) continue;
       const FlowKey key = rdma::SentFlow(each.qp);
@@ -45,7 +46,7 @@ void Agent::DrainUnseen() {
 std::vector<rdma::PathLoad> Agent::LoadsBesidesDrains(const PairState& pair) const {
   uint16_t avoid = pair.blocked;
   for (const auto& [what, drain] : drains_.entries()) avoid |= drain.UnknownOf(pair.index);
-  return PathLoads(pair, {}, avoid);
+  return owner_mover_->Loads(pair, {}, avoid);
 }
 
 // certainly: they are on paths that cross it. Others, which may, do not leave for a path of which no more is known.
@@ -57,9 +58,9 @@ void Agent::MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, const
     if (act) drain.unseen.held.push_back(rdma::SentFlow(qp));
   };
   for (const rdma::QpInfo& qp : on_it) {
-    if (moves_.Of(qp).asked) {
+    if (owner_mover_->book().Of(qp).asked) {
       ++drain.unseen.leaving;  // it may be on its way; the next look tells
-    } else if (moves_.MayAsk(qp) && WhyNotMoved(qp).empty()) {
+    } else if (owner_mover_->book().MayAsk(qp) && owner_mover_->WhyNot(qp).empty()) {
       leaving.push_back(qp);
     } else {
       stays(qp);
@@ -67,7 +68,7 @@ void Agent::MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, const
   }
   if (leaving.empty()) return;
   std::vector<rdma::PathLoad> loads = LoadsBesidesDrains(pair);
-  if (loads.empty() && certainly) loads = PathLoads(pair, {}, pair.blocked);
+  if (loads.empty() && certainly) loads = owner_mover_->Loads(pair, {}, pair.blocked);
   if (loads.empty()) {
     std::for_each(leaving.begin(), leaving.end(), stays);
     return;
@@ -78,9 +79,9 @@ void Agent::MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, const
     });
   }
   std::sort(leaving.begin(), leaving.end(), [](const auto& a, const auto& b) { return a.lqpn < b.lqpn; });
-  MoveOwnersTo(pair, leaving, std::move(loads), rdma::MoveWhy::kDrained, act);
+  owner_mover_->MoveTo(pair, leaving, std::move(loads), rdma::MoveWhy::kDrained, act);
   for (const rdma::QpInfo& qp : leaving) {
-    const uint16_t port = moves_.PortOf(qp);
+    const uint16_t port = owner_mover_->book().PortOf(qp);
     if (port == qp.udp_sport) continue;
     ++drain.unseen.leaving;
     drain.moved.try_emplace(rdma::SentFlow(qp), DrainEntry::Moved{.from = qp.udp_sport}).first->second.to = port;
@@ -95,17 +96,18 @@ size_t Agent::ReturnDrainedOwners(const std::map<FlowKey, DrainEntry::Moved>& mo
   std::vector<rdma::MoveOrder> orders;
   for (rdma::QpInfo& qp : qps_.Owned()) {
     const auto move = moved.find(rdma::SentFlow(qp));
-    if (move == moved.end() || moves_.PortOf(qp) != move->second.to || !WhyNotMoved(qp).empty()) continue;
+    if (move == moved.end() || owner_mover_->book().PortOf(qp) != move->second.to || !owner_mover_->WhyNot(qp).empty())
+      continue;
     const std::optional<uint32_t> index = engine_->mesh().Find({qp.laddr, qp.raddr});
     const PairState* pair = index ? FindPair(*index) : nullptr;
-    const uint8_t slot = SlotOfOwned(qp, move->second.from);
+    const uint8_t slot = owner_mover_->SlotOf(qp, move->second.from);
     if (pair == nullptr || slot >= CW_MAX_SLOTS || (pair->drained >> slot & 1) != 0) continue;
     const bool dead = probe::Load(dataplane_->pairs()[*index].slot[slot].state) == CW_SLOT_DEAD;
     if (dead || move->second.from < CW_INPROC_FIRST_PORT) continue;
-    orders.push_back(moves_.Ask(qp, move->second.from, 0, rdma::MoveWhy::kDrainOver, MonotonicNs()));
+    orders.push_back(owner_mover_->book().Ask(qp, move->second.from, 0, rdma::MoveWhy::kDrainOver, MonotonicNs()));
     qps.push_back(std::move(qp));
   }
-  SendOrders(qps, orders);
+  owner_mover_->Send(qps, orders);
   return orders.size();
 }
 

@@ -3,7 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/insight/jobs.h"
+#include "userspace/agent/views/flows_view.h"
 
 namespace cw::agent {
 namespace {
@@ -62,19 +64,19 @@ absl::StatusOr<v1::ActionReply> Agent::SteerOwned(const api::Caller& caller, con
                                                   const rdma::QpInfo& qp) {
   const absl::StatusOr<uint16_t> port = PortFor(request, qp);
   if (!port.ok()) return port.status();
-  if (rdma::OwnFailover(qp)) return absl::FailedPreconditionError("it is not moved: " + WhyNotMoved(qp));
-  if (const std::string why_not = WhyNotMoved(qp); *port != 0 && !why_not.empty())
+  if (rdma::OwnFailover(qp)) return absl::FailedPreconditionError("it is not moved: " + owner_mover_->WhyNot(qp));
+  if (const std::string why_not = owner_mover_->WhyNot(qp); *port != 0 && !why_not.empty())
     return absl::FailedPreconditionError("it is not moved: " + why_not);
   if (request.lag_port() != 0 && (qp.owner->can & CW_INPROC_CAN_MOVE_LAG) == 0)
     return absl::FailedPreconditionError("its device is no bond whose port can be chosen, as far as its library knows");
   if (request.lag_port() > 255) return absl::InvalidArgumentError("a bond's ports are 1-255");
   if (request.for_s() > 0 && *port == 0)
     return absl::InvalidArgumentError("a port of a bond stays until another is chosen; leave --for out");
-  if (*port != 0) moves_.SetManual(qp, true);
-  const rdma::MoveOrder order =
-      moves_.Ask(qp, *port, static_cast<uint8_t>(request.lag_port()), rdma::MoveWhy::kOperator, MonotonicNs());
+  if (*port != 0) owner_mover_->book().SetManual(qp, true);
+  const rdma::MoveOrder order = owner_mover_->book().Ask(qp, *port, static_cast<uint8_t>(request.lag_port()),
+                                                         rdma::MoveWhy::kOperator, MonotonicNs());
   if (!inproc_->Move({&order, 1}).empty()) {
-    moves_.Unsent(qp, order.request);
+    owner_mover_->book().Unsent(qp, order.request);
     return absl::UnavailableError("its owner's library does not take orders now; see cwctl qps");
   }
   const FlowKey key = rdma::SentFlow(qp);
@@ -88,7 +90,7 @@ absl::StatusOr<v1::ActionReply> Agent::SteerOwned(const api::Caller& caller, con
   if (*port != 0) reply.set_undo(absl::StrCat("steer clear ", request.flow()));
   reply.set_reverts_s(request.for_s());
   reply.add_flows(request.flow());
-  const uint8_t slot = *port == 0 ? uint8_t{CW_SLOT_NONE} : SlotOfOwned(qp, *port);
+  const uint8_t slot = *port == 0 ? uint8_t{CW_SLOT_NONE} : owner_mover_->SlotOf(qp, *port);
   journal_.LogAct(caller, {.type = "steer",
                            .text = reply.effect(),
                            .flow = request.flow(),
@@ -101,15 +103,17 @@ absl::StatusOr<v1::ActionReply> Agent::SteerOwned(const api::Caller& caller, con
 void Agent::RevertOwned(const FlowKey& key) {
   const std::optional<rdma::QpInfo> qp = FindOwned(key.Id().ToString());
   if (!qp) return;
-  const rdma::MoveBook::Entry entry = moves_.Of(*qp);
+  const rdma::MoveBook::Entry entry = owner_mover_->book().Of(*qp);
   if (!entry.manual) return;
-  moves_.SetManual(*qp, false);
-  const uint8_t slot = SlotOfOwned(*qp, entry.before_manual);
+  owner_mover_->book().SetManual(*qp, false);
+  const uint8_t slot = owner_mover_->SlotOf(*qp, entry.before_manual);
   const std::optional<uint32_t> index = engine_->mesh().Find({qp->laddr, qp->raddr});
   const bool dead =
       index && slot != CW_SLOT_NONE && probe::Load(dataplane_->pairs()[*index].slot[slot].state) == CW_SLOT_DEAD;
-  const bool goes = !dead && entry.before_manual >= CW_INPROC_FIRST_PORT && WhyNotMoved(*qp).empty();
-  if (goes) SendOrders({*qp}, {moves_.Ask(*qp, entry.before_manual, 0, rdma::MoveWhy::kOperator, MonotonicNs())});
+  const bool goes = !dead && entry.before_manual >= CW_INPROC_FIRST_PORT && owner_mover_->WhyNot(*qp).empty();
+  if (goes)
+    owner_mover_->Send(
+        {*qp}, {owner_mover_->book().Ask(*qp, entry.before_manual, 0, rdma::MoveWhy::kOperator, MonotonicNs())});
   Log({.type = "steer",
        .text =
            absl::StrFormat("flow %s %s, and is the agent's again", key.Id().ToString(),
@@ -123,15 +127,15 @@ std::optional<v1::WhyReply> Agent::WhyOwned(const std::string& id) {
   const FlowKey key = rdma::SentFlow(*qp);
   v1::WhyReply reply;
   reply.set_mode(static_cast<v1::Mode>(static_cast<int>(modes_->mode()) + 1));
-  *reply.mutable_flow() = MakeUnseen(*qp, rdma::NativePortOf(*qp, ""), MonotonicNs());
-  reply.set_placement(PlacementOf(*qp, moves_.Of(*qp)));
+  *reply.mutable_flow() = flows_view_->OfUnseen(*qp, rdma::NativePortOf(*qp, ""));
+  reply.set_placement(PlacementOf(*qp, owner_mover_->book().Of(*qp)));
   jobs_->FillCollective(key, reply);
   if (rdma::OwnFailover(*qp)) {
-    AddHold(reply, "own_failover", "not moved by the agent: " + WhyNotMoved(*qp));
-  } else if (const std::string why_not = WhyNotMoved(*qp); !why_not.empty()) {
+    AddHold(reply, "own_failover", "not moved by the agent: " + owner_mover_->WhyNot(*qp));
+  } else if (const std::string why_not = owner_mover_->WhyNot(*qp); !why_not.empty()) {
     AddHold(reply, "cannot_move", "not moved while it is connected: " + why_not);
   }
-  const rdma::MoveBook::Entry entry = moves_.Of(*qp);
+  const rdma::MoveBook::Entry entry = owner_mover_->book().Of(*qp);
   if (entry.manual)
     AddHold(reply, "manual", "placed by an operator: the agent moves it off a bad or drained path only");
   if (entry.asked)
@@ -143,7 +147,7 @@ std::optional<v1::WhyReply> Agent::WhyOwned(const std::string& id) {
   PairState* pair = index ? FindPair(*index) : nullptr;
   if (pair == nullptr) return reply;
   AddPairHolds(*pair, reply);
-  const uint8_t slot = SlotOfOwned(*qp, qp->udp_sport);
+  const uint8_t slot = owner_mover_->SlotOf(*qp, qp->udp_sport);
   if (slot >= CW_MAX_SLOTS) return reply;
   AddPathHolds(*pair, slot, reply);
   *reply.mutable_path() = MakeWhyPathOf(*pair, slot);

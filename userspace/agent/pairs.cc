@@ -4,8 +4,11 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/unseen.h"
 #include "userspace/agent/insight/causes.h"
+#include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/peer_plan.h"
+#include "userspace/agent/recovery/tails.h"
 #include "userspace/probe_verbs/verbs_host.h"
 
 namespace cw::agent {
@@ -91,9 +94,9 @@ void Agent::ForgetPair(uint32_t index) {
     flows_.sent.erase(FromMap(key));
   }
   causes_->Forget(index);
-  next_hops_.erase(index);
-  std::erase_if(unseen_, [&](const auto& unseen) { return unseen.second.pair == index; });
-  std::erase_if(tails_.notices, [&](const DeathNotice& notice) { return notice.pair == index; });
+  nic_failover_->Forget(index);
+  unseen_->Forget(index);
+  tails_->Forget(index);
   pairs_.erase(index);
 }
 

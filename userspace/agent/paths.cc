@@ -3,6 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/unseen.h"
+#include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/totals.h"
 #include "userspace/model/counted.h"
@@ -107,6 +110,25 @@ void Agent::OnHashing(uint32_t index, probe::Hashing hashing) {
   SetBlind(*pair, !probe::ProbesFollowFlows(hashing));
 }
 
+// Pairs whose flows do not take the paths of the probes with their ports (probe::ProbesFollowFlows): flows keep their
+// own ports and belong to no slot, so that no verdict about a slot moves them.
+void Agent::SetBlind(PairState& pair, bool blind) {
+  if (pair.blind == blind) return;
+  pair.blind = blind;
+  for (auto& [key, flow] : flows_.sent) {
+    if (flow.tx.pair != pair.index) continue;
+    if (!blind) {
+      flow.native_asked = 0;  // ReadFlows asks for its slot
+      continue;
+    }
+    if (flow.native_asked != 0) engine_->ReleaseNative(pair.index, flow.native_asked, NowNs());
+    flow.native_asked = 0;
+    (void)dataplane_->flow_editor().SetNativeSlot(ToMap(key), CW_SLOT_NONE);
+    if ((flow.tx.flags & CW_STEER_MANUAL) == 0) (void)dataplane_->flow_editor().Place(ToMap(key), CW_SLOT_NONE, 0);
+  }
+  damping_->Publish(pair);
+}
+
 void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
   PairState* pair = FindPair(index);
   if (pair == nullptr) return;
@@ -124,7 +146,8 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     if (pair->stalls != nullptr) pair->stalls->Forget(change.slot);
     if (change.old_port == 0) continue;
     // Flows that were steered to a port that this slot no longer means go to another path, or back to their own port.
-    if (modes_->Acts(Capability::kFailover) && !pair->blind && LeavePath(*pair, change.slot, change.old_port) > 0)
+    if (modes_->Acts(Capability::kFailover) && !pair->blind &&
+        kernel_mover_->Leave(*pair, change.slot, change.old_port) > 0)
       continue;
     for (auto& [key, flow] : flows_.sent) {
       if (flow.tx.pair != index || flow.tx.slot != change.slot || flow.tx.port == 0) continue;
@@ -133,7 +156,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
   }
   link_flaps_->Remember(*pair);
   for (const probe::NativeChange& change : update.natives) {
-    OnUnseenNative(index, change);
+    unseen_->OnNative(index, change);
     for (auto& [key, flow] : flows_.sent) {
       if (flow.tx.pair != index || flow.flow().sport != change.port) continue;
       (void)dataplane_->flow_editor().SetNativeSlot(ToMap(key), change.slot);
@@ -146,7 +169,7 @@ void Agent::ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key) {
   for (const auto& [other, flow] : flows_.sent) {
     if (other != key && flow.tx.pair == index && flow.flow().sport == port) return;
   }
-  for (const auto& [other, qp] : unseen_) {
+  for (const auto& [other, qp] : unseen_->watched()) {
     if (other != key && qp.pair == index && qp.port == port) return;
   }
   engine_->ReleaseNative(index, port, NowNs());

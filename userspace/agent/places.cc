@@ -4,29 +4,12 @@
 #include "absl/strings/str_format.h"
 #include "bpf/turn.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flows/owner_mover.h"
 
 namespace cw::agent {
 namespace {
 
 namespace v1 = api::v1;
-
-const char* VerdictText(cw_inproc_verdict verdict) {
-  switch (verdict) {
-    case CW_INPROC_PLACED:
-      return "";
-    case CW_INPROC_NOT_ACTING:
-      return "the mode does not act";
-    case CW_INPROC_NO_PATHS:
-      return "no peer, or its paths are not known";
-    case CW_INPROC_NOT_YOURS:
-      return "not the asking process's by RDMA netlink";
-    case CW_INPROC_OVER_QUOTA:
-      return "over quota";
-    case CW_INPROC_BY_KERNEL:
-      return "the kernel's program puts new flows of this NIC on paths";
-  }
-  return "";
-}
 
 // Among paths that are equally taken, the order in which the kernel's program takes them (cw_next_slot in bpf/steer.h):
 // hosts with neighbouring addresses begin next to each other, and each takes all before any again.
@@ -79,30 +62,6 @@ bool Agent::OwnsQp(const rdma::QpInfo& qp, const rdma::Requester& who) {
   return pid != 0 ? pid == who.pid : who.uid == 0;
 }
 
-// Live paths but for the slots to avoid, with the queue pairs of the same two NICs that are there: by their packets
-// where those are seen, by the port that was announced otherwise.
-std::vector<rdma::PathLoad> Agent::PathLoads(const PairState& pair, const rdma::QpInfo& asking, uint16_t avoid) const {
-  const probe::SlotTable& slots = engine_->mesh().slots(pair.index);
-  const probe::Discovery* discovery = engine_->discovery(pair.index);
-  std::vector<rdma::PathLoad> loads;
-  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
-    const auto state = probe::Load(dataplane_->pairs()[pair.index].slot[s].state);
-    const bool alive = state == CW_SLOT_UP || state == CW_SLOT_NEW;
-    if (slots.port(s) == 0 || !slots.is_path(s) || (avoid >> s & 1) != 0 || !alive) continue;
-    loads.push_back({.slot = s, .port = slots.port(s)});
-  }
-  qps_.ForEach([&](const rdma::QpInfo& qp) {
-    if (qp.laddr != pair.key.local || qp.raddr != pair.key.remote || qp.lqpn == asking.lqpn) return;
-    uint16_t port = moves_.PortOf(qp);
-    const auto flow = flows_.sent.find(FlowKey{.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn});
-    if (flow != flows_.sent.end()) port = flow->second.tx.port != 0 ? flow->second.tx.port : flow->second.flow().sport;
-    if (port == 0) return;
-    port = discovery->Fold(port).value_or(port);
-    for (rdma::PathLoad& load : loads) load.queue_pairs += load.port == port ? 1 : 0;
-  });
-  return loads;
-}
-
 rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who) {
   const Allow allow = modes_->allowed().of(Capability::kPlace);
   if (allow == Allow::kOff || !options_.config.inproc.place) return {.verdict = CW_INPROC_NOT_ACTING};
@@ -115,7 +74,7 @@ rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester
   if (nic == nics_.end()) return {.verdict = CW_INPROC_NO_PATHS};
   if (nic->attached && options_.config.steering.assign_new_flows) return {.verdict = CW_INPROC_BY_KERNEL};
   if (!OwnsQp(qp, who)) return {.verdict = CW_INPROC_NOT_YOURS};
-  const std::vector<rdma::PathLoad> loads = PathLoads(*pair, qp, pair->blocked);
+  const std::vector<rdma::PathLoad> loads = owner_mover_->Loads(*pair, qp, pair->blocked);
   const rdma::PathLoad* path = rdma::LeastLoaded(loads, FirstTaken(pair->key.local, place_turn_, loads.size()));
   if (path == nullptr) return {.verdict = CW_INPROC_NO_PATHS};
   const bool acts = allow == Allow::kAct;
@@ -152,30 +111,16 @@ void Agent::TellPlaceCounts(const CounterSink& add) const {
   add("qps_not_owned", count(CW_INPROC_NOT_YOURS), "queue pairs refused a path: not the asking process's");
   add("qps_left_to_kernel", count(CW_INPROC_BY_KERNEL),
       "queue pairs that asked for a path where the kernel's program puts new flows on paths");
-  add("qps_moved_by_owner", moves_.counts().done, "moves of connected queue pairs that their owners' libraries made");
-  add("qps_moves_refused", moves_.counts().refused, "moves that the libraries or their devices refused");
-  add("qps_moves_unanswered", moves_.counts().unanswered, "moves that could not be asked for, or were not answered");
+  add("qps_moved_by_owner", owner_mover_->book().counts().done,
+      "moves of connected queue pairs that their owners' libraries made");
+  add("qps_moves_refused", owner_mover_->book().counts().refused, "moves that the libraries or their devices refused");
+  add("qps_moves_unanswered", owner_mover_->book().counts().unanswered,
+      "moves that could not be asked for, or were not answered");
   add("inproc_over_quota", inproc_->counts().over_quota, "messages and queue pairs of processes over their quota");
   add("inproc_descriptors", inproc_->counts().descriptors,
       "connections that were ended because of a descriptor in them");
   add("inproc_rests", inproc_->counts().rests, "times that connections had to wait for want of descriptors");
   add("inproc_malformed", inproc_->counts().malformed, "messages of processes that could not be read");
-}
-
-void Agent::AddOwner(const rdma::QpInfo& qp, bool packets_seen, int64_t now_ns, v1::Flow& out) const {
-  if (!qp.owner) return;
-  v1::OwnerReport& owner = *out.mutable_owner();
-  owner.set_placed(qp.owner->asked == CW_INPROC_PLACED);
-  owner.set_not_placed(qp.owner->asked ? VerdictText(*qp.owner->asked) : "it did not ask");
-  owner.set_messages(qp.owner->messages);
-  owner.set_bytes(qp.owner->bytes);
-  owner.set_errors(qp.owner->errors);
-  owner.set_completion_samples(qp.owner->completion_samples);
-  owner.set_completion_p50_ns(static_cast<double>(qp.owner->completion_p50_ns));
-  owner.set_completion_max_ns(static_cast<double>(qp.owner->completion_max_ns));
-  owner.set_told_ago_s(qp.owner->told_ns == 0 ? -1 : static_cast<double>(now_ns - qp.owner->told_ns) / 1e9);
-  owner.set_packets_seen(packets_seen);
-  AddOwnerMoves(qp, owner);
 }
 
 }  // namespace cw::agent

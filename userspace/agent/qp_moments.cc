@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flows/owner_mover.h"
 #include "userspace/host/nic_checks.h"
 #include "userspace/rdma/qp_monitor.h"
 
@@ -39,7 +40,7 @@ void Agent::OnQpMoment(const cw_ev_qp& event) {
       const bool connects = event.type == CW_QP_CONNECTS;
       const bool claimed = known && !rdma::FromKernel(*known);
       const bool stands = claimed && (!connects || (known->pid == event.pid && known->rqpn == event.remote_qpn));
-      if (claimed && !stands) OnOwnerGone(*known);
+      if (claimed && !stands) owner_mover_->OnOwnerGone(*known);
       rdma::QpInfo qp = known ? *known : rdma::QpInfo{.lqpn = event.qpn, .laddr = nic.address, .source = "hook"};
       if (connects && !stands) {
         qp = {.lqpn = event.qpn,

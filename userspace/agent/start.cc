@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,8 +16,16 @@
 #include "maps/names.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
+#include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/balance/moves.h"
+#include "userspace/agent/balance/window.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/flow_records.h"
+#include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/flows/unseen.h"
 #include "userspace/agent/host_check.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
@@ -28,21 +37,28 @@
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/nic_address.h"
 #include "userspace/agent/nics/carriers.h"
+#include "userspace/agent/nics/carry_kernel.h"
 #include "userspace/agent/nics/nic_clocks.h"
+#include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/paths/losses.h"
+#include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/rdma_watch.h"
+#include "userspace/agent/recovery/rerolls.h"
+#include "userspace/agent/recovery/returns.h"
+#include "userspace/agent/recovery/tails.h"
 #include "userspace/agent/rules_of_config.h"
+#include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
-#include "userspace/control/breaker.h"
-#include "userspace/control/returns.h"
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
+#include "userspace/dataplane/packet_injector.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/probe_verbs/verbs_host.h"
 #include "userspace/rdma/qp_monitor.h"
-#include "userspace/replay/recorder.h"
 #include "userspace/rights/rights.h"
 
 namespace cw::agent {
@@ -108,9 +124,6 @@ Agent::Agent(AgentOptions options)
   labels_ = std::make_unique<LabelBook>();
   contention_ =
       std::make_unique<control::ContentionState>(ContentionRulesOf(steering), std::hash<std::string>()(host_name_));
-  returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
-  owner_returns_ = std::make_unique<control::Returns>(absl::ToInt64Nanoseconds(steering.return_step));
-  OpenBreaker();
 }
 
 // A start that fails leaves the kernel as it was: what an agent before left goes on, and what was made goes.
@@ -146,7 +159,7 @@ absl::Status Agent::Open() {
   for (auto step :
        {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
         &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenSources, &Agent::OpenRdmaWatch,
-        &Agent::OpenTails, &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
+        &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
     if (absl::Status status = (this->*step)(); !status.ok()) return status;
   }
   // Its threads, and those that gRPC makes later, read what clients send: they have no right of root's.
@@ -186,6 +199,7 @@ absl::Status Agent::OpenDataplane() {
   absl::StatusOr<std::unique_ptr<dataplane::Dataplane>> opened = dataplane::Dataplane::Open(options);
   if (!opened.ok()) return opened.status();
   dataplane_ = std::move(*opened);
+  records_ = std::make_unique<MapFlowRecords>(*dataplane_);
   for (const std::string& note : dataplane_->notes()) spdlog::info("{}", note);
   clock_ = std::make_shared<LineClock>(options_.clock, &dataplane_->local_clock()[0]);
   clock_->Look();
@@ -285,16 +299,33 @@ void Agent::TellOfLease() {
   lease_->TellOfFormer(options_.config.steering.lease, {.steered = steered, .went_home = went_home}, journal_);
 }
 
+absl::Status Agent::OpenNicFailover() {
+  const bool on = options_.config.steering.nic_failover;
+  carry_kernel_ = std::make_unique<RealCarryKernel>(*dataplane_);
+  nic_failover_ = std::make_unique<NicFailover>(
+      host_name_, pairs_, nics_, qps_, engine_->mesh(), *carry_kernel_, peer_names_, monotonic_, *mail_, *dry_run_,
+      journal_,
+      NicFailover::Asks{.allowed = [this] { return allowed(); },
+                        .drained = [this](const Nic& nic) { return NicDrained(nic); },
+                        .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
+                        .read_probes = [this] { ReadProbes(); },
+                        .look_at_carrier = [this](Nic& nic) { carriers_->LookAt(nic); },
+                        .carried = [this](uint32_t pair) { tails_->OnCarried(pair); }});
+  const absl::Status status = nic_failover_->Open(on);
+  if (!on || !status.ok()) return status;
+  return loop_->AddTimer(NicFailover::kPeriod, [this] { nic_failover_->Watch(); });
+}
+
 absl::Status Agent::OpenCarriers() {
   carriers_ = std::make_unique<Carriers>(
       nics_, *link_flaps_, *clock_, monotonic_, journal_,
       Carriers::Asks{.read = metrics::ReadLink,
                      .ifindex_of = dataplane::IfindexOf,
                      .is_there = IsThere,
-                     .helped = [this] { return nic_failover_ != nullptr && modes_->Acts(Capability::kNic); },
+                     .helped = [this] { return nic_failover_->on() && modes_->Acts(Capability::kNic); },
                      .changed =
                          [this] {
-                           if (nic_failover_ != nullptr) WatchNics();
+                           if (nic_failover_->on()) nic_failover_->Watch();
                          },
                      .start_anew = [this](telemetry::Event why) { StartAnew(std::move(why)); }});
   carriers_->LookAtAll();
@@ -425,17 +456,22 @@ absl::Status Agent::OpenProbes() {
   });
 }
 
+Allowed Agent::allowed() const { return modes_->allowed(); }
+
+const probe::Hops* Agent::HopsOf(uint32_t pair, uint8_t slot) const {
+  const probe::Discovery* discovery = engine_->discovery(pair);
+  const uint16_t port = engine_->mesh().slots(pair).port(slot);
+  return discovery == nullptr || port == 0 ? nullptr : discovery->HopsOf(port);
+}
+
 // What pairs need from their first moment on.
 void Agent::OpenPaths() {
   totals_ = std::make_unique<Totals>(nics_, peer_names_, pairs_, engine_->mesh(), *store_);
-  const auto hops = [this](uint32_t pair, uint8_t slot) {
-    const probe::Discovery* discovery = engine_->discovery(pair);
-    const uint16_t port = engine_->mesh().slots(pair).port(slot);
-    return discovery == nullptr || port == 0 ? nullptr : discovery->HopsOf(port);
-  };
-  const auto damp_anew = [this] {
-    for (auto& [index, pair] : pairs_) UpdateDamping(*pair);
-  };
+  const auto hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); };
+  dry_run_ = std::make_unique<DryRun>(pairs_, flows_, qps_, engine_->mesh(), peer_names_, monotonic_, journal_,
+                                      DryRun::Asks{.hops = hops, .acts = [this] { return modes_->ActsAtAll(); }});
+  const config::LogConfig& log = options_.config.log;
+  dry_run_->Open(log.report_file, static_cast<uint64_t>(log.report_mib) << 20);
   link_flaps_ = std::make_unique<LinkFlaps>(
       options_.config.RunDir() + "/" + kLinkFile, Deadlines::BootId(), pairs_, engine_->mesh(), *clock_, monotonic_,
       journal_,
@@ -443,12 +479,149 @@ void Agent::OpenPaths() {
           .hops = hops,
           .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
           .read_probes = [this] { ReadProbes(); },
-          .damp_anew = damp_anew,
+          .damp_anew = [this] { damping_->UpdateAll(); },
           .after = [this](absl::Duration delay, std::function<void()> then) { loop_->After(delay, std::move(then)); }});
+  damping_ = std::make_unique<Damping>(pairs_, engine_->mesh(), *link_flaps_, monotonic_,
+                                       [this](uint32_t pair, uint16_t slots) { engine_->SetBlocked(pair, slots); });
+  const auto send_in_class = [this](uint32_t pair, const probe::Body& body, uint16_t port, uint8_t dscp) {
+    (void)engine_->SendMessageOn(pair, body, port, dscp);
+  };
+  const auto doubt = [this](const PairState& pair) {
+    if (!pair.active) return;  // pairs without flows have time
+    engine_->DoubtPaths(pair.index, NowNs());
+    ScheduleTick();
+  };
+  path_news_ = std::make_unique<PathNews>(
+      pairs_, engine_->mesh(), *link_flaps_, *damping_, path_lost_, monotonic_, *loop_, *mail_, *dry_run_, journal_,
+      PathNews::Asks{
+          .read_probes = [this] { ReadProbes(); },
+          .send_in_class = send_in_class,
+          .pause_dscp = [this] { return options_.config.probe.pause_dscp; },
+          .own_link_lost = [this](const PairState& pair, const cw_ev_slot& v) { return carriers_->Lost(pair, v); },
+          .doubt = doubt});
+  losses_ = std::make_unique<Losses>(pairs_, flows_, qps_, engine_->mesh(), *damping_, path_lost_, monotonic_,
+                                     *dry_run_, journal_, [this] { return allowed(); });
+  OpenBalance();
+  OpenMovers();
+  OpenRecovery();
+}
+
+// Who moves flows: the kernel's program, and the libraries in the processes whose packets it does not see. What left a
+// bad path by either comes back by it; where flows move for balance, that rule takes what recovered into use.
+void Agent::OpenMovers() {
+  const auto in_motion = [this](uint32_t pair) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    return discovery != nullptr && discovery->InMotion();
+  };
+  const auto fold = [this](uint32_t pair, uint16_t port) { return engine_->discovery(pair)->Fold(port); };
+  const auto watch = [this](uint32_t pair, uint16_t port) {
+    const uint8_t slot = engine_->EnsureNative(pair, port, NowNs(), /*label=*/0);
+    ScheduleTick();
+    return slot;
+  };
+  unseen_ = std::make_unique<UnseenFlows>(
+      pairs_, nics_, flows_, qps_, engine_->mesh(),
+      UnseenFlows::Asks{
+          .assigns = [this] { return options_.config.steering.assign_new_flows; },
+          .fold = fold,
+          .watch = watch,
+          .release = [this](uint32_t pair, uint16_t port, const FlowKey& user) { ReleaseNative(pair, port, user); }});
+  const auto left_to = [](std::unique_ptr<Returns>& returns) {
+    return [&returns](const FlowKey& flow, uint32_t pair, control::ReturnPlace from, control::ReturnPlace to) {
+      returns->Left(flow, pair, from, to);
+    };
+  };
+  kernel_mover_ = std::make_unique<KernelMover>(pairs_, flows_, *records_, engine_->mesh(), journal_,
+                                                KernelMover::Asks{.in_motion = in_motion, .left = left_to(returns_)});
+  owner_mover_ = std::make_unique<OwnerMover>(
+      pairs_, flows_, qps_, *unseen_, engine_->mesh(), peer_names_, monotonic_, journal_,
+      OwnerMover::Asks{.allowed = [this] { return allowed(); },
+                       .send = [this](const std::vector<rdma::MoveOrder>& orders) { return inproc_->Move(orders); },
+                       .fold = fold,
+                       .left = left_to(owner_returns_)});
+  const absl::Duration step = options_.config.steering.return_step;
+  returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *kernel_mover_, journal_,
+                                       [this] { return allowed().ActsAtAll() && !breaker_->MayBalance(); });
+  owner_returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *owner_mover_, journal_,
+                                             [this] { return allowed().ActsAtAll(); });
+}
+
+// Moves for balance, from what a window saw to the kernel's wish.
+void Agent::OpenBalance() {
+  const config::Config& config = options_.config;
+  const auto may = [this] { return allowed(); };
+  const auto paths_known = [this](uint32_t pair) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    return discovery != nullptr && discovery->table().valid && probe::PortsSeenToChoose(discovery->hashing());
+  };
+  breaker_ = std::make_unique<Breaker>(config.steering.breaker, config.steering.breaker_hold, pairs_, flows_, *records_,
+                                       peer_names_, monotonic_, journal_,
+                                       Breaker::Asks{.allowed = may, .take_back = [this] { balance_->TakeBack(); }});
+  const auto look = [this] { return LastLookWait(options_.config.probe.active_interval, Window()); };
+  const auto hurry = [this](uint32_t pair, absl::Duration time) {
+    engine_->Hurry(pair, absl::ToInt64Nanoseconds(time));
+  };
+  balance_ = std::make_unique<BalanceMoves>(
+      pairs_, *records_, engine_->mesh(), *contention_, *breaker_, peer_names_, *clock_, monotonic_, *loop_, *dry_run_,
+      journal_,
+      BalanceMoves::Asks{
+          .allowed = may, .paths_known = paths_known, .look = look, .hurry = hurry, .read_probes = [this] {
+            ReadProbes();
+          }});
+  window_ = std::make_unique<ContentionWindow>(
+      *contention_, pairs_, flows_, engine_->mesh(), peer_names_, *balance_, *dry_run_, journal_,
+      ContentionWindow::Asks{.paths_known = paths_known,
+                             .hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); },
+                             .path_bps = [this] { return options_.config.steering.path_gbps * 1e9; }});
+  window_->Record(config.log.observations_file, static_cast<uint64_t>(config.log.observations_mib) << 20,
+                  {.host = host_name_, .version = kVersion});
+}
+
+// Who looks after what was on a path that is lost, in this order.
+void Agent::OpenRecovery() {
+  const auto may = [this] { return allowed(); };
+  tails_ = std::make_unique<Tails>(pairs_, *records_, qps_, engine_->mesh(), peer_names_, monotonic_, *loop_, *mail_,
+                                   *dry_run_, journal_, Tails::Asks{.allowed = may, .deliver = OpenInjector()});
+  const auto hashing = [this](uint32_t pair) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    return discovery == nullptr ? std::nullopt : std::make_optional(discovery->hashing());
+  };
+  rerolls_ = std::make_unique<Rerolls>(
+      pairs_, *records_, engine_->mesh(), peer_names_, monotonic_, *loop_, journal_, std::random_device{}(),
+      Rerolls::Asks{
+          .allowed = may, .hashing = hashing, .rolled = [this](const FlowKey& flow) { tails_->OnRerolled(flow); }});
+  path_lost_ = {
+      [this](const PathLost& lost) { rerolls_->OnPathLost(lost); },
+      // Before the flows go: what was under way is asked for again, by the path that they take.
+      [this](const PathLost& lost) { tails_->OnPathLost(lost); },
+      [this](const PathLost& lost) { kernel_mover_->OnPathLost(lost); },
+      [this](const PathLost& lost) { owner_mover_->OnPathLost(lost); },
+  };
+}
+
+// Empty: not wanted, or the kernel cannot.
+std::function<absl::Status(uint32_t, absl::Span<const uint8_t>)> Agent::OpenInjector() {
+  if (!options_.config.steering.repair_tails) return {};
+  absl::StatusOr<dataplane::PacketInjector> opened = dataplane::PacketInjector::Create();
+  if (opened.ok()) {
+    const auto injector = std::make_shared<const dataplane::PacketInjector>(*std::move(opened));
+    return
+        [injector](uint32_t ifindex, absl::Span<const uint8_t> packet) { return injector->Deliver(ifindex, packet); };
+  }
+  Log({.type = "repair",
+       .severity = telemetry::Severity::kNotice,
+       .text =
+           "what dies with a path waits for its queue pair's own timer: " + std::string(opened.status().message())});
+  return {};
 }
 
 // Answers to those who ask.
 void Agent::OpenViews() {
+  flows_view_ = std::make_unique<FlowsView>(
+      flows_, pairs_, nics_, qps_, datagram_qps_, *owner_mover_, causes_->book(), *gaps_, *labels_, deadlines_,
+      engine_->mesh(), peer_names_, monotonic_,
+      FlowsView::Asks{.acts = [this] { return modes_->ActsAtAll(); },
+                      .at_ns = [this](uint64_t jiffies) { return jiffies_->ToNs(jiffies); }});
   paths_view_ = std::make_unique<PathsView>(
       pairs_, nics_, flows_, engine_->mesh(), *store_, *link_flaps_, *clock_, monotonic_,
       PathsView::Asks{.discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
@@ -498,7 +671,7 @@ void Agent::OpenInsight() {
     const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow);
     if (!qp) return "";
     api::v1::Flow named;
-    AddLabel(*qp, named);
+    flows_view_->AddLabel(*qp, named);
     return named.label().empty() ? qp->comm : named.label();
   };
   const auto locate = [this](const rdma::QpInfo& qp, api::v1::CollectiveQp& out) { Locate(qp, out); };
@@ -523,16 +696,16 @@ absl::Status Agent::OpenSources() {
     const std::optional<rdma::QpInfo> known = told_before(qp);
     const bool anew = qps_.TellAnew(qp);
     if (!anew && !qps_.Claim(qp, KernelWordOn(qp))) {
-      if (known && known->pid == qp.pid) OnOwnerGone(*known);
+      if (known && known->pid == qp.pid) owner_mover_->OnOwnerGone(*known);
       return;
     }
-    OnOwner(qp, anew && known && known->owner && qp.owner && qp.owner->messages > known->owner->messages);
+    owner_mover_->OnOwner(qp, anew && known && known->owner && qp.owner && qp.owner->messages > known->owner->messages);
   };
   const auto unregistered = [this, told_before](const rdma::QpInfo& qp) {
     const std::optional<rdma::QpInfo> known = told_before(qp);
     if (!known || known->pid != qp.pid) return;
     qps_.Unregister(qp);
-    OnOwnerGone(qp);
+    owner_mover_->OnOwnerGone(qp);
   };
   const config::InprocConfig& limits = options_.config.inproc;
   absl::StatusOr<std::unique_ptr<rdma::InprocServer>> inproc = rdma::InprocServer::Listen(
@@ -548,7 +721,7 @@ absl::Status Agent::OpenSources() {
            },
        .closed = [this](const rdma::InprocServer::Peer& peer) { jobs_->OnClosed(peer); },
        .strange = [this](const rdma::InprocServer::Peer& peer) { jobs_->OnStranger(peer); },
-       .moved = [this](const rdma::QpInfo& qp, const rdma::MoveResult& result) { OnOwnerMoved(qp, result); }},
+       .moved = [this](const rdma::QpInfo& qp, const rdma::MoveResult& result) { owner_mover_->OnMoved(qp, result); }},
       rdma::Within({.max_qps = static_cast<size_t>(limits.max_qps),
                     .messages_per_second = static_cast<double>(limits.messages_per_second)},
                    MostDescriptors()));
@@ -585,20 +758,19 @@ absl::Status Agent::OpenRings() {
 absl::Status Agent::OpenEvents() {
   const std::string& file = options_.config.log.events_file;
   const absl::Status status = file.empty() ? absl::OkStatus() : journal_.log().OpenFile(file);
-  OpenRecording();
-  OpenReport();
   return status;
 }
 
 absl::Status Agent::StartTimers() {
-  last_window_ns_ = busy_ns_ = MonotonicNs();
+  busy_ns_ = MonotonicNs();
+  window_->Begin(busy_ns_);
   absl::Status status = loop_->AddTimer(
       kRingPeriod, [this] { ConsumeRings(); }, &ring_timer_);
   status.Update(loop_->AddTimer(kMessagePeriod, [this] { SendMessages(); }));
   status.Update(loop_->AddTimer(kClockPeriod, [this] { clocks_->Round(); }));
   status.Update(loop_->AddTimer(
-      Window(), [this] { DecideWindow(); }, &window_timer_));
-  status.Update(loop_->AddTimer(absl::Seconds(1), [this] { EverySecond(); }));
+      Window(), [this] { Run(Round::kWindow); }, &window_timer_));
+  status.Update(loop_->AddTimer(absl::Seconds(1), [this] { Run(Round::kSecond); }));
   LookAtQueues();
   status.Update(loop_->AddTimer(kQueuesPeriod, [this] { LookAtQueues(); }));
   ScheduleTick();

@@ -4,6 +4,8 @@
 #include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
+#include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/placement.h"
 #include "userspace/model/counted.h"
 
@@ -189,7 +191,7 @@ absl::StatusOr<v1::ActionReply> Agent::DoSteerClear(const api::Caller& caller, c
       if ((flow.tx.flags & (CW_STEER_MANUAL | CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) chosen.push_back(key);
     }
     for (const rdma::QpInfo& qp : qps_.All()) {
-      if (moves_.Of(qp).manual) chosen.push_back(rdma::SentFlow(qp));
+      if (owner_mover_->book().Of(qp).manual) chosen.push_back(rdma::SentFlow(qp));
     }
   } else {
     absl::StatusOr<FlowKey> key = FindFlow(request.flow());
@@ -284,6 +286,11 @@ absl::StatusOr<v1::ActionReply> Agent::SteerClear(const api::Caller& caller, con
 
 absl::StatusOr<v1::ActionReply> Agent::SteerLock(const api::Caller& caller, const v1::SteerLockRequest& request) {
   return loop_->Call<v1::ActionReply>([this, caller, request] { return DoSteerLock(caller, request); });
+}
+
+absl::StatusOr<v1::ActionReply> Agent::BreakerReset(const api::Caller& caller) {
+  return loop_->Call<v1::ActionReply>(
+      [this, caller] { return absl::StatusOr<v1::ActionReply>(breaker_->Reset(caller)); });
 }
 
 absl::StatusOr<v1::ActionReply> Agent::SetMode(const api::Caller& caller, const v1::SetModeRequest& request) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/certificates.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/fleet_clock/clock_view.h"
@@ -17,9 +18,13 @@
 #include "userspace/agent/lease.h"
 #include "userspace/agent/memory_lock.h"
 #include "userspace/agent/nics/nic_clocks.h"
+#include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/placement.h"
+#include "userspace/agent/recovery/rerolls.h"
+#include "userspace/agent/recovery/tails.h"
+#include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/agent/views/view_words.h"
 #include "userspace/host/doctor.h"
@@ -28,30 +33,9 @@
 namespace cw::agent {
 namespace {
 
-constexpr uint8_t kTransportUd = 3;  // of the BTH
-
 namespace v1 = api::v1;
 
 double AgoS(int64_t now_ns, int64_t then_ns) { return then_ns == 0 ? -1 : static_cast<double>(now_ns - then_ns) / 1e9; }
-
-std::string ReasonText(uint8_t reason) {
-  return reason == CW_MOVE_NONE ? "" : std::string(MoveReasonName(static_cast<MoveReason>(reason)));
-}
-
-void AddFlowRecord(const cw_flow& record, v1::Flow& out) {
-  out.set_transport(TransportName(record.transport));
-  if (record.mtu != 0) out.set_path_mtu(record.mtu);
-  out.set_packets(record.packets);
-  out.set_bytes(record.bytes);
-  out.set_gaps(record.req.gaps + record.resp.gaps);
-  out.set_missing(record.req.missing + record.resp.missing);
-  out.set_duplicates(record.req.duplicates + record.resp.duplicates);
-  out.set_nak_seq(record.nak_seq);
-  out.set_nak_other(record.nak_other);
-  out.set_rnr(record.rnr);
-  out.set_cnps(record.cnp);
-  out.set_ce(record.ce);
-}
 
 }  // namespace
 
@@ -75,7 +59,7 @@ v1::StatusReply Agent::MakeStatus() {
     out->set_allow(ToApi(modes_->allowed().of(c)));
     out->set_by_mode(ToApi(Allowed(modes_->mode()).of(c)));
   }
-  AddBreaker(reply, now_ns);
+  breaker_->AddTo(*reply.mutable_breaker(), now_ns);
   AddKeys(reply, now_ns);
   AddConfig(reply, now_ns);
   reply.set_report_file(options_.config.log.report_file);
@@ -87,7 +71,7 @@ v1::StatusReply Agent::MakeStatus() {
   reply.set_rss_bytes(ResourceMeter::RssBytes());
   AddNics(reply);
   AddPeers(reply, now_ns);
-  AddFlowCounts(reply);
+  flows_view_->Count(*reply.mutable_flows());
   AddProber(reply);
   AddVerbs(reply);
   AddCounters(reply);
@@ -106,7 +90,12 @@ void Agent::AddNics(v1::StatusReply& reply) {
     out->set_mtu(nic.mtu);
     out->set_offloads_roce(nic.offloads_roce);
     out->set_keeps_departures(nic.keeps_departures);
-    AddNicFailover(nic, *out);
+    out->set_link_down(!nic.link_up);
+    for (const auto& [index, pair] : pairs_) {
+      if (pair->ifindex != nic.ifindex) continue;
+      out->set_pairs_silent(out->pairs_silent() + (nic_failover_->Silent(pair->key) ? 1 : 0));
+      out->set_pairs_carried(out->pairs_carried() + (nic_failover_->Carried(pair->key) ? 1 : 0));
+    }
     AddTransport(nic, *out);
     for (const std::string& device : nic.rdma_devices) out->add_rdma_devices(device);
   }
@@ -139,17 +128,6 @@ void Agent::AddPeers(v1::StatusReply& reply, int64_t now_ns) {
     }
   }
   for (auto& [name, peer] : peers) *reply.add_peers() = std::move(peer);
-}
-
-void Agent::AddFlowCounts(v1::StatusReply& reply) {
-  v1::FlowCounts* flows = reply.mutable_flows();
-  flows->set_transmitted(static_cast<uint32_t>(flows_.sent.size()));
-  flows->set_received(static_cast<uint32_t>(flows_.received.size()));
-  for (const auto& [key, flow] : flows_.sent) {
-    if (modes_->ActsAtAll() && flow.tx.port != 0) flows->set_steered(flows->steered() + 1);
-    if ((flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) flows->set_locked(flows->locked() + 1);
-    if (modes_->ActsAtAll() && PendingSlot(flow.tx) != CW_SLOT_NONE) flows->set_pending(flows->pending() + 1);
-  }
 }
 
 void Agent::AddProber(v1::StatusReply& reply) {
@@ -185,7 +163,8 @@ void Agent::AddCounters(v1::StatusReply& reply) {
     reply.mutable_lost()->set_event_ring(sums->event_ring_full);
     reply.mutable_lost()->set_message_ring(sums->message_ring_full);
   }
-  TellTailCounts(add);
+  tails_->TellCounts(add);
+  rerolls_->TellCounts(add);
   TellPlaceCounts(add);
   auto fill = [&](const char* name, uint64_t used, uint64_t capacity) {
     v1::MapFill* map = reply.add_maps();
@@ -228,112 +207,6 @@ v1::DoctorReply Agent::MakeDoctor() {
   return reply;
 }
 
-v1::Flow Agent::MakeFlow(const FlowKey& key, const FlowEntry& flow, int64_t now_ns) {
-  v1::Flow out;
-  const Addr& local = flow.received ? key.dst : key.src;
-  const Addr& remote = flow.received ? key.src : key.dst;
-  out.set_id(key.Id().ToString());
-  out.set_local_address(local.ToString());
-  out.set_remote_address(remote.ToString());
-  auto name = peer_names_.names.find(remote);
-  if (name != peer_names_.names.end()) out.set_peer(name->second);
-  out.set_received(flow.received);
-  flow.received ? out.set_local_qpn(key.dqpn) : out.set_remote_qpn(key.dqpn);
-  const std::optional<rdma::QpInfo> qp = flow.received ? qps_.ByReceivedFlow(key) : qps_.BySentFlow(key);
-  AddNames(local, qp ? &*qp : nullptr, out);
-  if (qp) {
-    out.set_local_qpn(qp->lqpn);
-    out.set_remote_qpn(qp->rqpn);
-    out.set_pid(qp->pid);
-    out.set_process(qp->comm);
-    AddLabel(*qp, out);
-    out.set_path_mtu(qp->path_mtu);
-    out.set_state(rdma::QpStateName(qp->state));
-    out.set_flow_label(qp->flow_label);
-    if (!flow.received) AddOwner(*qp, /*packets_seen=*/true, now_ns, out);
-  } else if (flow.flow().transport == kTransportUd) {
-    AddDatagramOwner(local, flow.received ? key.dqpn : flow.flow().peer_qpn, out);
-  }
-  AddSteering(flow, now_ns, out);
-  out.set_reverts_s(deadlines_.FlowSecondsLeft(key, now_ns));
-  if (!flow.received) {
-    out.set_port_from(rdma::PortFromName(rdma::PortFrom::kPackets));
-    FillDelay(flow.owd.Merged(), out.mutable_owd());
-    AddCause(causes_->book().Of(PairKey{local, remote}, key), out);
-    gaps_->Fill(key, now_ns, out);
-  }
-  out.set_owd_window_s(10);
-  if (const std::optional<uint32_t> index = engine_->mesh().Find({local, remote});
-      index && FindPair(*index) != nullptr) {
-    out.set_owd_error_ns(static_cast<double>(FindPair(*index)->estimate.error_est_ns));
-  }
-  AddFlowRecord(flow.flow(), out);
-  out.set_rate_bps(flow.rate_bps);
-  out.set_idle_s(std::max(AgoS(now_ns, jiffies_->ToNs(flow.flow().last_seen_jiffies)), 0.0));
-  return out;
-}
-
-// A datagram names its sender's queue pair; to whom that is bound the kernel's list says.
-void Agent::AddDatagramOwner(const Addr& local, uint32_t qpn, v1::Flow& out) const {
-  out.set_local_qpn(qpn);
-  const auto qp = datagram_qps_.find({local, qpn});
-  if (qp == datagram_qps_.end()) return;
-  out.set_nic(qp->second.device);
-  out.set_pid(qp->second.pid);
-  out.set_process(qp->second.comm);
-  AddLabel(qp->second, out);
-  out.set_state(rdma::QpStateName(qp->second.state));
-}
-
-// The RDMA device where one is known: the queue pair's own, or the only one on the network device.
-void Agent::AddNames(const Addr& local, const rdma::QpInfo* qp, v1::Flow& out) const {
-  for (const Nic& nic : nics_) {
-    if (nic.address != local) continue;
-    out.set_device(nic.config.name);
-    out.set_nic(nic.rdma_devices.size() == 1 ? nic.rdma_devices[0] : nic.config.name);
-  }
-  if (qp != nullptr && !qp->device.empty()) out.set_nic(qp->device);
-}
-
-void Agent::AddSteering(const FlowEntry& flow, int64_t now_ns, v1::Flow& out) {
-  const bool acts = modes_->ActsAtAll();
-  auto number = [&](uint8_t slot) { return flow.received || slot == CW_SLOT_NONE ? -1 : static_cast<int>(slot); };
-  out.set_slot(number(flow.SlotOfPackets(acts)));
-  out.set_native_slot(number(flow.tx.native_slot));
-  out.set_want_slot(acts ? number(PendingSlot(flow.tx)) : -1);
-  out.set_udp_port(flow.received ? flow.flow().sport : flow.PortOfPackets(acts));
-  out.set_udp_port_native(flow.flow().sport);
-  const bool hard = (flow.tx.flags & CW_STEER_HARD_LOCKED) != 0, soft = (flow.tx.flags & CW_STEER_LOCKED) != 0;
-  out.set_lock(hard ? v1::LOCK_HARD : soft ? v1::LOCK_SOFT : v1::LOCK_NONE);
-  out.set_manual((flow.tx.flags & CW_STEER_MANUAL) != 0);
-  out.set_moves(flow.tx.moves);
-  out.set_last_reason(ReasonText(flow.tx.reason));
-  out.set_moved_ago_s(flow.tx.moved_jiffies == 0 ? -1 : AgoS(now_ns, jiffies_->ToNs(flow.tx.moved_jiffies)));
-}
-
-v1::QpsReply Agent::MakeQps(const v1::QpsRequest& request) {
-  v1::QpsReply reply;
-  const int64_t now_ns = MonotonicNs();
-  auto add = [&](const absl::flat_hash_map<FlowKey, FlowEntry>& book) {
-    for (const auto& [key, flow] : book) {
-      const Addr& remote = flow.received ? key.src : key.dst;
-      if (!request.flow().empty() && request.flow() != key.Id().ToString()) continue;
-      if (!request.remote().empty() && request.remote() != remote.ToString() &&
-          request.remote() != peer_names_.Of(remote))
-        continue;
-      *reply.add_flows() = MakeFlow(key, flow, now_ns);
-    }
-  };
-  add(flows_.sent);
-  if (request.received()) add(flows_.received);
-  AddUnseen(request, now_ns, reply);
-  std::sort(reply.mutable_flows()->begin(), reply.mutable_flows()->end(), [](const v1::Flow& a, const v1::Flow& b) {
-    return std::tuple(a.received(), a.remote_address(), a.local_qpn(), a.id()) <
-           std::tuple(b.received(), b.remote_address(), b.local_qpn(), b.id());
-  });
-  return reply;
-}
-
 absl::StatusOr<v1::StatusReply> Agent::Status() {
   return loop_->Call<v1::StatusReply>([this] { return absl::StatusOr<v1::StatusReply>(MakeStatus()); });
 }
@@ -359,7 +232,7 @@ absl::StatusOr<v1::LinksReply> Agent::Links(uint32_t window_s) {
 absl::StatusOr<v1::QpsReply> Agent::Qps(const v1::QpsRequest& request) {
   return loop_->Call<v1::QpsReply>([this, request] {
     if (request.received()) ReadReceivedFlows();
-    return absl::StatusOr<v1::QpsReply>(MakeQps(request));
+    return absl::StatusOr<v1::QpsReply>(flows_view_->All(request));
   });
 }
 
@@ -375,7 +248,8 @@ absl::StatusOr<v1::CountersReply> Agent::Counters() {
   };
   for (const maps::CounterInfo& counter : maps::Counters()) add(counter.name, (*sums).*counter.field, counter.text);
   absl::StatusOr<probe::MessageStats> messages = loop_->Call<probe::MessageStats>([this, &add] {
-    TellTailCounts(add);
+    tails_->TellCounts(add);
+    rerolls_->TellCounts(add);
     TellPlaceCounts(add);
     chunks_->TellCounts(add);
     return absl::StatusOr<probe::MessageStats>(engine_->message_stats());
@@ -432,7 +306,7 @@ void Agent::Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) {
   const FlowKey key{qp.laddr, qp.raddr, qp.rqpn};
   out.set_flow(key.Id().ToString());
   v1::Flow names;
-  AddNames(qp.laddr, &qp, names);
+  flows_view_->AddNames(qp.laddr, &qp, names);
   out.set_nic(names.nic());
   out.set_peer(peer_names_.Of(qp.raddr));
   const auto flow = flows_.sent.find(key);

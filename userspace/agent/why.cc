@@ -6,8 +6,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/placement.h"
+#include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/control/explain.h"
 
@@ -124,8 +126,8 @@ void Agent::AddPairHolds(const PairState& pair, v1::WhyReply& reply) {
     const double left_s = deadlines_.mode() ? static_cast<double>(deadlines_.mode()->at_ns - MonotonicNs()) / 1e9 : 0.0;
     AddHold(reply, "mode", absl::StrCat("mode ", modes_->allowed().ToString(), ": ", means), std::max(left_s, 0.0));
   }
-  if (modes_->Acts(Capability::kBalance) && !MayBalance())
-    AddHold(reply, "breaker", absl::StrCat("nothing moves for balance: ", balance_.why));
+  if (modes_->Acts(Capability::kBalance) && !breaker_->MayBalance())
+    AddHold(reply, "breaker", absl::StrCat("nothing moves for balance: ", breaker_->why()));
   if (!pair.table_seen) {
     AddHold(reply, "table", absl::StrCat("the paths to ", pair.peer, " are not found yet"));
   } else if (discovery != nullptr && !discovery->table().valid) {
@@ -185,12 +187,11 @@ void Agent::AddPathHolds(const PairState& pair, uint8_t slot, v1::WhyReply& repl
 
 absl::StatusOr<v1::WhyReply> Agent::MakeWhyFlow(const std::string& id) {
   v1::WhyReply reply;
-  const int64_t now_ns = MonotonicNs();
   reply.set_mode(static_cast<v1::Mode>(static_cast<int>(modes_->mode()) + 1));
   for (const auto* book : {&flows_.sent, &flows_.received}) {
     for (const auto& [key, flow] : *book) {
       if (key.Id().ToString() != id) continue;
-      *reply.mutable_flow() = MakeFlow(key, flow, now_ns);
+      *reply.mutable_flow() = flows_view_->Of(key, flow);
       reply.set_placement(Placement(flow, modes_->ActsAtAll()));
       if (flow.received) return reply;
       jobs_->FillCollective(key, reply);

@@ -68,7 +68,7 @@ class Mesh {
   const PairSpec& spec(uint32_t index) const { return entries_.at(index).spec; }
   SlotTable& slots(uint32_t index) { return *entries_.at(index).slots; }
   const SlotTable& slots(uint32_t index) const { return *entries_.at(index).slots; }
-  cw_pair* shared(uint32_t index) { return store_->At(index); }
+  cw_pair* shared(uint32_t index) const { return store_->At(index); }
   uint32_t session() const { return options_.session; }
   void SetSession(uint32_t session) { options_.session = session; }  // packets made from now on
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was decided and not done, with what it cost, for cwctl report: see userspace/report/item.h.
+#include "userspace/agent/balance/dry_run.h"
+
+#include <algorithm>
+#include <tuple>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
-#include "userspace/agent/agent.h"
-#include "userspace/replay/recorder.h"
 
 namespace cw::agent {
 namespace {
@@ -21,70 +23,62 @@ std::string PairText(const FlowKey& flow) { return absl::StrCat(flow.src.ToStrin
 
 }  // namespace
 
-void Agent::OpenReport() {
-  const config::LogConfig& log = options_.config.log;
-  if (log.report_file.empty()) return;
-  auto writer = report::Writer::Open(log.report_file, static_cast<uint64_t>(log.report_mib) << 20);
+void DryRun::Open(const std::string& file, uint64_t most_bytes) {
+  if (file.empty()) return;
+  auto writer = report::Writer::Open(file, most_bytes);
   if (writer.ok()) {
-    report_ = *std::move(writer);
+    writer_ = *std::move(writer);
     return;
   }
-  Log({.type = "agent",
+  events_.Log(
+      {.type = "agent",
        .severity = telemetry::Severity::kAlert,
        .text = absl::StrCat("what is only observed is not reported: ", std::string(writer.status().message()))});
 }
 
-std::pair<int64_t, int64_t> Agent::RecordedWindow() const {
-  if (recorder_ == nullptr) return {0, -1};
-  return {recorder_->started_unix_ns(), static_cast<int64_t>(recorder_->windows())};
-}
-
 // The links of a path behind this host's own, by the addresses of the ports where they end.
-std::vector<std::string> Agent::LinksOf(const PairState& pair, uint8_t slot) const {
+std::vector<std::string> DryRun::LinksOf(const PairState& pair, uint8_t slot) const {
   std::vector<std::string> links;
-  const probe::Discovery* discovery = engine_->discovery(pair.index);
-  const uint16_t port = slot < CW_MAX_SLOTS ? engine_->mesh().slots(pair.index).port(slot) : uint16_t{0};
-  const probe::Hops* hops = discovery == nullptr || port == 0 ? nullptr : discovery->HopsOf(port);
+  const probe::Hops* hops = slot < CW_MAX_SLOTS ? asks_.hops(pair.index, slot) : nullptr;
   if (hops == nullptr) return links;
   for (size_t i = 1; i < hops->size(); ++i) links.push_back((*hops)[i].is_zero() ? "*" : (*hops)[i].ToString());
   return links;
 }
 
-report::Item Agent::ItemOf(const FlowKey& flow, const char* kind, int slot, int to_slot) const {
+report::Item DryRun::ItemOf(const FlowKey& flow, const char* kind, int slot, int to_slot) const {
   report::Item item{.time_unix_ns = absl::GetCurrentTimeNanos(),
                     .kind = kind,
                     .flow = flow.Id().ToString(),
                     .pair = PairText(flow),
-                    .peer = peer_names_.Of(flow.dst),
+                    .peer = names_.Of(flow.dst),
                     .slot = slot,
                     .to_slot = to_slot};
   if (const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow)) item.job = qp->label.empty() ? qp->comm : qp->label;
-  const std::optional<uint32_t> index = engine_->mesh().Find({.local = flow.src, .remote = flow.dst});
-  const auto pair = index ? pairs_.find(*index) : pairs_.end();
-  if (pair != pairs_.end() && slot >= 0) item.links = LinksOf(*pair->second, static_cast<uint8_t>(slot));
-  std::tie(item.recording_unix_ns, item.window) = dry_.window;
+  const std::optional<uint32_t> index = mesh_.Find({.local = flow.src, .remote = flow.dst});
+  const PairState* pair = index ? FindIn(pairs_, *index) : nullptr;
+  if (pair != nullptr && slot >= 0) item.links = LinksOf(*pair, static_cast<uint8_t>(slot));
+  std::tie(item.recording_unix_ns, item.window) = window_;
   return item;
 }
 
-void Agent::WriteReport(const report::Item& item) {
-  const absl::Status status = report_->Add(item);
+void DryRun::Write(const report::Item& item) {
+  const absl::Status status = writer_->Add(item);
   if (!status.ok()) spdlog::warn("an item of the report is lost: {}", std::string(status.message()));
 }
 
-// Alike decisions are merged; deaths are not, because each has a harm of its own.
-void Agent::ReportDry(report::Item item) {
-  if (report_ == nullptr) return;
+void DryRun::Tell(report::Item item) {
+  if (writer_ == nullptr) return;
   if (item.kind != "failover") {
-    if (dry_.again.size() > kMostRepeats) dry_.again.clear();
+    if (repeats_.size() > kMostRepeats) repeats_.clear();
     item.times =
-        dry_.again[absl::StrCat(item.kind, " ", item.pair, " ", item.flow, " ", item.slot)].Tell(MonotonicNs());
+        repeats_[absl::StrCat(item.kind, " ", item.pair, " ", item.flow, " ", item.slot)].Tell(monotonic_.NowNs());
     if (item.times == 0) return;
   }
-  WriteReport(item);
+  Write(item);
 }
 
-void Agent::ReportDryMove(const cw_ev_move& move, const Evidence& evidence) {
-  if (report_ == nullptr) return;
+void DryRun::TellMove(const cw_ev_move& move, const Evidence& evidence) {
+  if (writer_ == nullptr) return;
   const bool placed = move.type == CW_EV_FLOW;
   const auto number = [](uint8_t slot) { return slot == CW_SLOT_NONE ? -1 : static_cast<int>(slot); };
   const FlowKey key = FromMap(move.key);
@@ -94,42 +88,40 @@ void Agent::ReportDryMove(const cw_ev_move& move, const Evidence& evidence) {
                      : absl::StrFormat("queue pair to %s qp 0x%x would leave dead path %d for path %d", item.peer,
                                        key.dqpn, move.from_slot, move.to_slot);
   item.evidence = evidence;
-  if (!placed && dry_.open.size() < kMostOpen) dry_.open.push_back(item);
-  ReportDry(std::move(item));
+  if (!placed && open_.size() < kMostOpen) open_.push_back(item);
+  Tell(std::move(item));
 }
 
 // The path answers again: now it is known for how long the flows on it stood. Ends all whose path is not dead now, or
 // is the one that has just revived: the slot that stands for a flow's path may have been another when it died.
-void Agent::EndDryDeaths(uint32_t revived_pair, uint8_t revived_slot) {
-  if (dry_.open.empty()) return;
+void DryRun::EndDeaths(uint32_t revived_pair, uint8_t revived_slot) {
+  if (open_.empty()) return;
   absl::flat_hash_map<std::string, const FlowEntry*> flows;
   for (const auto& [key, flow] : flows_.sent) flows[key.Id().ToString()] = &flow;
   const auto dead = [&](const report::Item& item) {
     const auto found = flows.find(item.flow);
     if (found == flows.end()) return false;  // it ended
     const cw_tx_flow& tx = found->second->tx;
-    const uint8_t slot = modes_->ActsAtAll() ? found->second->PathSlot() : tx.native_slot;
-    if (FindPair(tx.pair) == nullptr || (tx.pair == revived_pair && slot == revived_slot)) return false;
+    const uint8_t slot = asks_.acts() ? found->second->PathSlot() : tx.native_slot;
+    if (FindIn(pairs_, tx.pair) == nullptr || (tx.pair == revived_pair && slot == revived_slot)) return false;
     // A slot that is new or not known yet has not answered either.
     if (slot >= CW_MAX_SLOTS) return true;
-    const uint8_t state = probe::Load(dataplane_->pairs()[tx.pair].slot[slot].state);
+    const uint8_t state = probe::Load(mesh_.shared(tx.pair)->slot[slot].state);
     return state != CW_SLOT_UP && state != CW_SLOT_SUSPECT;
   };
   const int64_t now_ns = absl::GetCurrentTimeNanos();
-  std::erase_if(dry_.open, [&](report::Item& item) {
+  std::erase_if(open_, [&](report::Item& item) {
     const int64_t age_ns = now_ns - item.time_unix_ns;
     if (age_ns < kExpireNs && dead(item)) return false;
     item.stall_ms = std::min(static_cast<double>(age_ns) / 1e6, kLongestStallMs);
     item.how = kStallHow;
-    WriteReport(item);
+    Write(item);
     return true;
   });
 }
 
-void Agent::ExpireDryDeaths() { EndDryDeaths(UINT32_MAX, CW_SLOT_NONE); }
-
-std::optional<report::Item> Agent::DryMove(const control::Move& move) const {
-  if (report_ == nullptr) return std::nullopt;
+void DryRun::TellMove(const control::Move& move) {
+  if (writer_ == nullptr) return;
   report::Item item = ItemOf(move.flow, "balance", move.from, move.to);
   item.text = absl::StrFormat("queue pair to %s qp 0x%x would move from path %d to path %d: %s", item.peer,
                               move.flow.dqpn, move.from, move.to, move.why);
@@ -138,21 +130,28 @@ std::optional<report::Item> Agent::DryMove(const control::Move& move) const {
     item.goodput_share = 1 - 1 / move.gain;
     item.how = "1 - present rate / rate that the rule expects after the move";
   }
-  return item;
+  Tell(std::move(item));
 }
 
-void Agent::ReportDryLoss(PairState& pair, uint8_t slot, double share, const telemetry::Event& event) {
+void DryRun::TellOfPair(const PairKey& pair, const char* kind, const std::string& text) {
+  report::Item item = ItemOf({.src = pair.local, .dst = pair.remote}, kind, -1, -1);
+  item.flow.clear();
+  item.text = text;
+  Tell(std::move(item));
+}
+
+void DryRun::TellLoss(const PairState& pair, uint8_t slot, double share, const Evidence& evidence) {
   for (const auto& [key, flow] : flows_.sent) {
-    if (report_ == nullptr || flow.tx.pair != pair.index || flow.PathSlot() != slot) continue;
+    if (writer_ == nullptr || flow.tx.pair != pair.index || flow.PathSlot() != slot) continue;
     report::Item item = ItemOf(key, "loss", slot, -1);
     item.text =
         absl::StrFormat("queue pair to %s qp 0x%x would leave path %d, which loses packets", item.peer, key.dqpn, slot);
-    item.evidence = event.evidence;
+    item.evidence = evidence;
     item.goodput_share = std::clamp(share, 0.0, 1.0);
     item.how =
         "share of the path's packets that is lost, less that of the other paths; what go-back-N costs besides is not "
         "in it";
-    ReportDry(std::move(item));
+    Tell(std::move(item));
   }
 }
 

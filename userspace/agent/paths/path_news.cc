@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths that went silent: dead, or paused? control/pause.h decides; here are its questions, and what is told.
+#include "userspace/agent/paths/path_news.h"
+
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "userspace/agent/agent.h"
-#include "userspace/agent/nics/carriers.h"
-#include "userspace/agent/paths/link_flaps.h"
-#include "userspace/agent/peer_mail.h"
 
 namespace cw::agent {
 namespace {
@@ -21,76 +20,89 @@ Evidence ReturnEvidence(const cw_ev_slot& verdict, uint32_t progress_round, int6
 
 }  // namespace
 
-uint8_t Agent::OtherDscp(const PairState& pair) const {
-  return control::OtherClass(engine_->mesh().dscp(pair.index), options_.config.probe.pause_dscp);
+uint8_t PathNews::OtherDscp(const PairState& pair) const {
+  return control::OtherClass(mesh_.dscp(pair.index), asks_.pause_dscp());
 }
 
-void Agent::OnSilent(PairState& pair, const cw_ev_slot& verdict) {
+void PathNews::OnSlot(const cw_ev_slot& verdict) {
+  PairState* pair = FindIn(pairs_, verdict.pair);
+  if (pair == nullptr || verdict.slot >= CW_MAX_SLOTS) return;
+  const bool dead = verdict.to == CW_SLOT_DEAD;
+  if (!dead && verdict.from != CW_SLOT_DEAD) return;  // first sign of life: the fabric's event says it
+  if (!dead) {
+    dry_run_.EndDeaths(verdict.pair, verdict.slot);
+    return OnSilenceEnds(*pair, verdict.slot);
+  }
+  OnSilent(*pair, verdict);
+  Publish(lost_, {.pair = *pair, .slot = verdict.slot, .cause = LossCause::kDead, .act = true});
+}
+
+void PathNews::OnSilent(PairState& pair, const cw_ev_slot& verdict) {
   SlotState& slot = pair.slot[verdict.slot];
-  slot.silence.emplace(SilentPath{.watch = control::PauseWatch(MonotonicNs(), verdict.progress_round),
+  slot.silence.emplace(SilentPath{.watch = control::PauseWatch(monotonic_.NowNs(), verdict.progress_round),
                                   .verdict = verdict,
                                   .damping = slot.damping});
-  if (silence_ticking_) return;
-  silence_ticking_ = true;
-  loop_->After(absl::ZeroDuration(), [this] { SilenceTick(); });
+  if (ticking_) return;
+  ticking_ = true;
+  timers_.After(absl::ZeroDuration(), [this] { Tick(); });
 }
 
-void Agent::SilenceTick() {
-  ReadProbes();  // a probe that was held back may have arrived
+void PathNews::Tick() {
+  asks_.read_probes();  // a probe that was held back may have arrived
   bool any = false, undecided = false;
-  for (auto& [index, pair] : pairs_) {
+  for (const auto& [index, pair] : pairs_) {
     for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
       if (!pair->slot[s].silence) continue;
-      LookAtSilence(*pair, s);
+      LookAt(*pair, s);
       any = true;
       undecided |= pair->slot[s].silence->watch.verdict() == control::Silence::kUnknown;
     }
   }
-  silence_ticking_ = any;
-  if (any) loop_->After(undecided ? kPauseTick : kSlowTick, [this] { SilenceTick(); });
+  ticking_ = any;
+  if (any) timers_.After(undecided ? kPauseTick : kSlowTick, [this] { Tick(); });
 }
 
-void Agent::LookAtSilence(PairState& pair, uint8_t s) {
+void PathNews::LookAt(PairState& pair, uint8_t s) {
   SlotState& slot = pair.slot[s];
-  const int64_t now_ns = MonotonicNs();
-  const cw_slot& shared = dataplane_->pairs()[pair.index].slot[s];
-  if (slot.silence->watch.Step(now_ns, probe::Load(shared.progress_round))) TellSilence(pair, s);
+  const int64_t now_ns = monotonic_.NowNs();
+  const cw_slot& shared = mesh_.shared(pair.index)->slot[s];
+  if (slot.silence->watch.Step(now_ns, probe::Load(shared.progress_round))) Tell(pair, s);
   if (!slot.silence->watch.Ask(now_ns)) return;
-  const uint16_t port = engine_->mesh().slots(pair.index).port(s);
-  (void)engine_->SendMessageOn(pair.index, probe::ClassQuestion{.slot = s, .answer = false, .token = ++class_token_},
-                               port, OtherDscp(pair));
+  const uint16_t port = mesh_.slots(pair.index).port(s);
+  asks_.send_in_class(pair.index, probe::ClassQuestion{.slot = s, .answer = false, .token = ++token_}, port,
+                      OtherDscp(pair));
 }
 
-void Agent::OnClassQuestion(PairState& pair, const probe::ClassQuestion& question) {
+void PathNews::OnClassQuestion(PairState& pair, const probe::ClassQuestion& question) {
   if (!question.answer) {
-    mail_->Send(pair.index, probe::ClassQuestion{.slot = question.slot, .answer = true, .token = question.token});
+    mail_.Send(pair.index, probe::ClassQuestion{.slot = question.slot, .answer = true, .token = question.token});
     return;
   }
   SlotState& slot = pair.slot[question.slot];
   if (!slot.silence) return;
-  slot.silence->watch.Answered(MonotonicNs());
-  LookAtSilence(pair, question.slot);
+  slot.silence->watch.Answered(monotonic_.NowNs());
+  LookAt(pair, question.slot);
 }
 
 // A reply to a probe on a silent path. It was held back if it was sent before the verdict, or was under way for longer
 // than a path is believed to be alive without a sign of life.
-void Agent::OnProbeOfSilent(const PairState& pair, SlotState& slot, const cw_ev_probe& probe) {
+void PathNews::OnProbeOfSilent(const PairState& pair, SlotState& slot, const cw_ev_probe& probe) {
   const cw_ev_slot& verdict = slot.silence->verdict;
   if (probe.t1 > verdict.ns && slot.silence->answered_ns == 0) {
     slot.silence->answered_ns = static_cast<int64_t>(probe.t1);
-    link_flaps_->Answered(pair, verdict.slot, slot.silence->answered_ns);
+    links_.Answered(pair, verdict.slot, slot.silence->answered_ns);
   }
   const bool before = probe.t1<verdict.ns&& static_cast<int32_t>(probe.round - verdict.progress_round)> 0;
   if (before || probe.t4 - probe.t1 >= verdict.silence_ns) slot.silence->watch.Held();
 }
 
-void Agent::TellSilence(PairState& pair, uint8_t s) {
+void PathNews::Tell(PairState& pair, uint8_t s) {
   SlotState& slot = pair.slot[s];
   SilentPath& silent = *slot.silence;
   const cw_ev_slot& verdict = silent.verdict;
   const bool dead = silent.watch.verdict() == control::Silence::kDead;
   const bool was_dead = silent.told_dead;
-  silent.own_link = dead && carriers_->Lost(pair, verdict);
+  silent.own_link = dead && asks_.own_link_lost(pair, verdict);
   telemetry::Event event{.type = "path",
                          .severity = dead ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,
                          .peer = pair.peer,
@@ -104,21 +116,21 @@ void Agent::TellSilence(PairState& pair, uint8_t s) {
         "path %d to %s %s paused, not dead: %s", s, pair.peer, was_dead ? "was" : "is",
         silent.watch.held() > 0 ? "what was missing arrives late" : absl::StrFormat("DSCP %d passes", OtherDscp(pair)));
   }
-  event.evidence = SilenceEvidence(pair, silent);
+  event.evidence = EvidenceOf(pair, silent);
   if (silent.own_link) event.evidence.insert(event.evidence.begin(), {"nic_carrier", "down"});
-  Log(std::move(event));
+  events_.Log(std::move(event));
   if (dead) {
     silent.told_dead = true;
     OnDead(pair, s);
   } else if (was_dead) {
-    link_flaps_->Forgive(pair, s);
+    links_.Forgive(pair, s);
     slot.damping = silent.damping;  // it did not fail
-    slot.damping.Up(MonotonicNs());
-    UpdateDamping(pair);
+    slot.damping.Up(monotonic_.NowNs());
+    damping_.Update(pair);
   }
 }
 
-Evidence Agent::SilenceEvidence(const PairState& pair, const SilentPath& silent) const {
+Evidence PathNews::EvidenceOf(const PairState& pair, const SilentPath& silent) const {
   const cw_ev_slot& verdict = silent.verdict;
   Evidence evidence = {{"round", absl::StrCat(verdict.round)},
                        {"last_probe_arrived_round", absl::StrCat(verdict.progress_round)},
@@ -128,9 +140,9 @@ Evidence Agent::SilenceEvidence(const PairState& pair, const SilentPath& silent)
                        {"silence_us", absl::StrCat(verdict.silence_ns / 1000)},
                        {"jump_us", absl::StrCat(verdict.jump_ns / 1000)},
                        {"half_of_paths_lagged", verdict.half != 0 ? "yes" : "no"},
-                       {"probed_in_dscp", absl::StrCat(engine_->mesh().dscp(pair.index))},
+                       {"probed_in_dscp", absl::StrCat(mesh_.dscp(pair.index))},
                        {"arrived_late", absl::StrCat(silent.watch.held())},
-                       {"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(verdict.slot))}};
+                       {"udp_port", absl::StrCat(mesh_.slots(pair.index).port(verdict.slot))}};
   if (silent.watch.asked() > 0) {
     evidence.push_back({"asked_in_dscp", absl::StrCat(OtherDscp(pair))});
     evidence.push_back({"asked", absl::StrCat(silent.watch.asked())});
@@ -140,17 +152,17 @@ Evidence Agent::SilenceEvidence(const PairState& pair, const SilentPath& silent)
 }
 
 // The kernel uses the path again.
-void Agent::OnSilenceEnds(PairState& pair, uint8_t s) {
+void PathNews::OnSilenceEnds(PairState& pair, uint8_t s) {
   SlotState& slot = pair.slot[s];
   std::string text = absl::StrFormat("path %d to %s is up again", s, pair.peer);
-  Evidence evidence = {{"udp_port", absl::StrCat(engine_->mesh().slots(pair.index).port(s))}};
+  Evidence evidence = {{"udp_port", absl::StrCat(mesh_.slots(pair.index).port(s))}};
   if (slot.silence) {
-    ReadProbes();
+    asks_.read_probes();
     SilentPath& silent = *slot.silence;
-    const int64_t now_ns = MonotonicNs();
+    const int64_t now_ns = monotonic_.NowNs();
     if (silent.watch.held() > 0 && silent.watch.verdict() != control::Silence::kPaused &&
         silent.watch.Step(now_ns, silent.verdict.progress_round))
-      TellSilence(pair, s);
+      Tell(pair, s);
     const int64_t silent_ns = now_ns - silent.watch.began_ns() + silent.verdict.silence_ns;
     if (silent.watch.verdict() == control::Silence::kPaused) {
       slot.paused_ns = now_ns;
@@ -161,41 +173,34 @@ void Agent::OnSilenceEnds(PairState& pair, uint8_t s) {
           absl::StrFormat("path %d to %s was silent for %.0f ms", s, pair.peer, static_cast<double>(silent_ns) / 1e6);
     }
     if (silent.watch.verdict() == control::Silence::kDead) {
-      const uint32_t progress_round = probe::Load(dataplane_->pairs()[pair.index].slot[s].progress_round);
+      const uint32_t progress_round = probe::Load(mesh_.shared(pair.index)->slot[s].progress_round);
       const Evidence back = ReturnEvidence(silent.verdict, progress_round, silent_ns);
       evidence.insert(evidence.begin(), back.begin(), back.end());
     } else {
-      evidence = SilenceEvidence(pair, silent);
+      evidence = EvidenceOf(pair, silent);
     }
     slot.silence.reset();
   }
-  slot.damping.Up(MonotonicNs());
-  DoubtPaths(pair);
-  Log({.type = "path",
-       .severity = telemetry::Severity::kNotice,
-       .text = std::move(text),
-       .peer = pair.peer,
-       .slot = s,
-       .evidence = std::move(evidence)});
-  UpdateDamping(pair);
+  slot.damping.Up(monotonic_.NowNs());
+  asks_.doubt(pair);
+  events_.Log({.type = "path",
+               .severity = telemetry::Severity::kNotice,
+               .text = std::move(text),
+               .peer = pair.peer,
+               .slot = s,
+               .evidence = std::move(evidence)});
+  damping_.Update(pair);
 }
 
-// Where a path dies or comes back, switches may deal ports out anew. Pairs without flows have time.
-void Agent::DoubtPaths(const PairState& pair) {
-  if (!pair.active) return;
-  engine_->DoubtPaths(pair.index, NowNs());
-  ScheduleTick();
-}
-
-void Agent::OnDead(PairState& pair, uint8_t s) {
-  const int64_t now_ns = MonotonicNs();
-  DoubtPaths(pair);
+void PathNews::OnDead(PairState& pair, uint8_t s) {
+  const int64_t now_ns = monotonic_.NowNs();
+  asks_.doubt(pair);
   SlotState& slot = pair.slot[s];
   if (slot.silence->own_link) return;
   slot.damping.Down(now_ns);
   slot.flaps.Down(now_ns);
-  link_flaps_->Blame(pair, slot.silence->verdict);
-  UpdateDamping(pair);
+  links_.Blame(pair, slot.silence->verdict);
+  damping_.Update(pair);
 }
 
 }  // namespace cw::agent

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of the agent's work: what follows what in a window, and once per second. A part that has work there has a
+// line here; where it stands is a matter of what it reads, and agent_rounds_test holds it.
+#include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
+#include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/balance/moves.h"
+#include "userspace/agent/balance/window.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/gaps.h"
+#include "userspace/agent/label_book.h"
+#include "userspace/agent/lease.h"
+#include "userspace/agent/nics/carriers.h"
+#include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/paths/losses.h"
+#include "userspace/agent/recovery/returns.h"
+#include "userspace/commandline/sd_notify.h"
+
+namespace cw::agent {
+
+struct Agent::Step {
+  const char* name;
+  void (*run)(Agent& agent, int64_t now_ns);
+};
+
+// Flows are read first; what is decided goes by what was observed before, and moves for balance come last.
+absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
+  static constexpr Step kWindow[] = {
+      {"last looks", [](Agent& a, int64_t) { a.balance_->Settle(INT64_MAX); }},
+      {"flows", [](Agent& a, int64_t) { a.ReadFlows(); }},
+      {"stalls", [](Agent& a, int64_t now_ns) { a.losses_->JudgeStalls(now_ns); }},
+      {"silent peers", [](Agent& a, int64_t now_ns) { a.WatchPeers(now_ns); }},
+      {"unwatched ports",
+       [](Agent& a, int64_t) {
+         if (a.allowed().Acts(Capability::kFailover)) a.kernel_mover_->LeaveUnwatchedPorts();
+       }},
+      {"mute ports",
+       [](Agent& a, int64_t) {
+         if (a.allowed().Acts(Capability::kFailover)) a.kernel_mover_->LeaveMutePorts();
+       }},
+      {"pace", [](Agent& a, int64_t now_ns) { a.KeepPace(now_ns); }},
+      {"drains", [](Agent& a, int64_t) { a.RunDrains(); }},
+      {"returns", [](Agent& a, int64_t now_ns) { a.returns_->Step(now_ns); }},
+      {"breaker", [](Agent& a, int64_t now_ns) { a.breaker_->Step(now_ns); }},
+      {"observe", [](Agent& a, int64_t now_ns) { a.window_->Observe(now_ns); }},
+      {"causes",
+       [](Agent& a, int64_t) {
+         a.causes_->Look(a.window_->seen());
+         a.causes_->Hold(a.window_->seen());
+       }},
+      {"balance", [](Agent& a, int64_t) { a.window_->Decide(); }},
+  };
+  static constexpr Step kSecond[] = {
+      {"watchdog", [](Agent&, int64_t) { commandline::SdNotify("WATCHDOG=1"); }},
+      {"lease", [](Agent& a, int64_t) { a.lease_->Renew(a.options_.config.steering.lease); }},
+      {"session", [](Agent& a, int64_t) { a.RenewSession(); }},
+      {"pairs", [](Agent& a, int64_t now_ns) { a.LookAtPairs(now_ns); }},
+      {"met wishes", [](Agent& a, int64_t) { a.DropMetWishes(); }},
+      {"link flaps", [](Agent& a, int64_t) { a.link_flaps_->Keep(); }},
+      {"carriers", [](Agent& a, int64_t) { a.carriers_->LookAtAll(); }},
+      {"deadlines", [](Agent& a, int64_t) { a.RunDeadlines(); }},
+      {"dry run", [](Agent& a, int64_t) { a.dry_run_->ExpireDeaths(); }},
+      {"causes", [](Agent& a, int64_t now_ns) { a.causes_->Judge(now_ns, a.ring_losses_); }},
+      {"gaps", [](Agent& a, int64_t now_ns) { a.gaps_->Judge(now_ns, a.modes_->ActsAtAll()); }},
+      {"due drains", [](Agent& a, int64_t) { a.EndDueDrains(); }},
+      {"owners' moves", [](Agent& a, int64_t) { a.owner_mover_->Step(); }},
+      {"owners' drains", [](Agent& a, int64_t) { a.DrainUnseen(); }},
+      {"owners' returns", [](Agent& a, int64_t now_ns) { a.owner_returns_->Step(now_ns); }},
+      {"received flows", [](Agent& a, int64_t) { a.ReadReceivedFlows(); }},
+      {"unseen queue pairs", [](Agent& a, int64_t) { a.unseen_->Follow(); }},
+      {"labels", [](Agent& a, int64_t) { a.labels_->Refresh(); }},
+      {"clock's pairs", [](Agent& a, int64_t) { a.clocks_->ChoosePairs(); }},
+      {"idle flows", [](Agent& a, int64_t) { a.ForgetIdleFlows(); }},
+      {"flow table", [](Agent& a, int64_t) { a.ReopenFlowTable(); }},
+      {"events file", [](Agent& a, int64_t) { a.TellOfEventsFile(); }},
+      {"meters", [](Agent& a, int64_t now_ns) { a.ReadMeters(now_ns); }},
+  };
+  return round == Round::kWindow ? absl::MakeConstSpan(kWindow) : absl::MakeConstSpan(kSecond);
+}
+
+void Agent::Run(Round round) {
+  const int64_t now_ns = MonotonicNs();
+  for (const Step& step : StepsOf(round)) step.run(*this, now_ns);
+}
+
+std::vector<std::string> Agent::OrderOf(Round round) {
+  std::vector<std::string> names;
+  for (const Step& step : StepsOf(round)) names.emplace_back(step.name);
+  return names;
+}
+
+}  // namespace cw::agent
