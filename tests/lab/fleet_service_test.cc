@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <fstream>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "tests/lab/fleet_service_rig.h"
@@ -18,9 +19,41 @@ using nlohmann::json;
 
 class FleetServiceTest : public FleetServiceRig {
  protected:
-  void SetUp() override { Up(Spec("fleetsvc", 1), "", "[alerts]\nalertmanager = [\"http://127.0.0.1:9093\"]\n"); }
+  void SetUp() override {
+    TestbedSpec spec = Spec("fleetsvc", 1);
+    spec.adjust = [](int, config::Config& config) {
+      config.metrics.listen = "0.0.0.0:9477";
+      config.metrics.allow_remote = true;
+    };
+    Up(spec, "", "[alerts]\nalertmanager = [\"http://127.0.0.1:9093\"]\n[metrics]\nlisten = \"127.0.0.1:9481\"\n");
+  }
   ~FleetServiceTest() override {
-    if (alertmanager_.pid != 0) EndProcess(alertmanager_).IgnoreError();
+    for (ProcessId* process : {&alertmanager_, &prometheus_}) {
+      if (process->pid != 0) EndProcess(*process).IgnoreError();
+    }
+  }
+
+  // The real one, with no target but the service's list.
+  void StartPrometheus() {
+    std::ofstream(folder_ + "/prometheus.yml")
+        << "global: {scrape_interval: 1s}\nscrape_configs: [{job_name: cwfabric, http_sd_configs: "
+           "[{url: 'http://127.0.0.1:9481/sd', refresh_interval: 1s}]}]\n";
+    const absl::StatusOr<ProcessId> started =
+        StartProcess(bed_->OnHost0({"prometheus", "--config.file=" + folder_ + "/prometheus.yml",
+                                    "--storage.tsdb.path=" + folder_ + "/tsdb", "--web.listen-address=127.0.0.1:9090"}),
+                     folder_ + "/prometheus.log");
+    ASSERT_TRUE(started.ok()) << started.status();
+    prometheus_ = *started;
+  }
+  // What it answers, as "host" → value.
+  std::map<std::string, std::string> Query(const std::string& expression) const {
+    std::map<std::string, std::string> by_host;
+    const absl::StatusOr<std::string> text =
+        RunTool(bed_->OnHost0({"promtool", "query", "instant", "--format=json", "http://127.0.0.1:9090", expression}));
+    const json reply = text.ok() ? json::parse(*text, nullptr, false) : json{};
+    for (const json& series : reply.is_array() ? reply : json::array())
+      by_host[series["metric"].value("host", "")] = series["value"][1].get<std::string>();
+    return by_host;
   }
 
   // The real one; beside the service.
@@ -65,8 +98,26 @@ class FleetServiceTest : public FleetServiceRig {
     }
   }
 
-  ProcessId alertmanager_;
+  ProcessId alertmanager_, prometheus_;
 };
+
+TEST_F(FleetServiceTest, PrometheusReadsAllAgentsFromTheServicesList) {
+  ASSERT_FALSE(HasFatalFailure());
+  ASSERT_NO_FATAL_FAILURE(StartPrometheus());
+  const std::map<std::string, std::string> both = {{"h0", "1"}, {"h1", "1"}};
+  EXPECT_TRUE(Eventually([&] { return Query("up{job=\"cwfabric\"}") == both; })) << Why();
+  EXPECT_EQ(Query("cwfabric_agent_uptime_seconds > bool 0"), both) << "each host's own page under its name";
+  EXPECT_EQ(Ask({"hosts"})["hosts"][1]["metrics_address"], "192.168.77.11:9477");
+
+  // One that is gone stays a target, so that somebody is told.
+  ASSERT_TRUE(EndAgent(*testbed_, 1, SIGTERM).ok());
+  const std::map<std::string, std::string> one = {{"h0", "1"}, {"h1", "0"}};
+  EXPECT_TRUE(Eventually([&] { return Query("up{job=\"cwfabric\"}") == one; })) << Why();
+  ASSERT_TRUE(bed_->End().ok());
+  ASSERT_TRUE(bed_->Start(testbed_->fabric()).ok());
+  EXPECT_TRUE(Eventually([&] { return bed_->Log().find("h0 is connected") != std::string::npos; })) << Why();
+  EXPECT_EQ(Query("up{job=\"cwfabric\"}"), one) << "the list outlives a restart of the service";
+}
 
 TEST_F(FleetServiceTest, HoldsWhatAllHostsSeeAndLosesNothingWhileItIsGone) {
   ASSERT_FALSE(HasFatalFailure());

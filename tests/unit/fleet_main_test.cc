@@ -8,6 +8,8 @@
 
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/fleetd_config.h"
+#include "userspace/fleet/main/service_discovery.h"
+#include "userspace/fleet/main/who.h"
 #include "userspace/fleet/query/finding_message.h"
 #include "userspace/fleet/query/query.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
@@ -157,6 +159,33 @@ TEST(FleetMetrics, CountsHostsFindingsAndAlerts) {
         "cwfabric_fleet_alert_requests_failed_total{receiver=\"http://x/\\\"y\\\"\"} 8\n"})
     EXPECT_THAT(page, HasSubstr(line));
   EXPECT_THAT(MetricsPage({}, {}, {}, 0), Not(HasSubstr("alerts")));
+}
+
+TEST(ServiceDiscovery, ListsHostsWhoseMetricsAreSomewhereWithTheirRacks) {
+  EXPECT_EQ(TargetsJson({}, {}), "[]\n");
+  EXPECT_EQ(
+      TargetsJson({{.host = "a", .metrics = "10.0.0.1:9477"}, {.host = "b"}, {.host = "c", .metrics = "[fd00::1]:1"}},
+                  {{"a", "r1"}, {"b", "r1"}}),
+      "[{\"targets\":[\"10.0.0.1:9477\"],\"labels\":{\"host\":\"a\",\"rack\":\"r1\"}},"
+      "{\"targets\":[\"[fd00::1]:1\"],\"labels\":{\"host\":\"c\"}}]\n");
+}
+
+TEST(ServiceDiscovery, AHostStandsWhereItsLeavesDo) {
+  const Addr a = *Addr::Parse("10.0.0.1"), b = *Addr::Parse("10.0.0.2"), c = *Addr::Parse("10.0.0.3");
+  Topology topology;
+  topology.switches = {{.name = "l1", .rack = "r1"}, {.name = "l2", .rack = "r2"}, {.name = "l3"}};
+  topology.leaf_of = {{a, 0}, {b, 1}, {c, 2}};
+  const std::map<std::string, std::string> racks =
+      RacksOf({{"one", {a}}, {"two", {a, b}}, {"silent", {c}}, {"both", {a, c}}, {"none", {}}}, topology);
+  EXPECT_EQ(racks, (std::map<std::string, std::string>{{"one", "r1"}, {"both", "r1"}}));
+}
+
+TEST(Peers, TheirAddressIsToldFromGrpcsForm) {
+  EXPECT_EQ(AddressOfPeer("ipv4:10.0.0.1:4711"), "10.0.0.1");
+  EXPECT_EQ(AddressOfPeer("ipv6:%5Bfd00::1%5D:4711"), "fd00::1");
+  EXPECT_EQ(AddressOfPeer("ipv6:[fd00::1]:4711"), "fd00::1");
+  EXPECT_EQ(AddressOfPeer("unix:/x:1"), "");
+  EXPECT_EQ(AddressOfPeer(""), "");
 }
 
 }  // namespace

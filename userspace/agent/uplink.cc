@@ -86,6 +86,7 @@ wire::Hello Uplink::Impl::Hello() const {
   hello.set_run(run);
   hello.set_boot_id(Deadlines::BootId());
   for (const std::string& what : config.fleet.allow) hello.add_capabilities(what);
+  hello.set_metrics_address(config.MetricsAddress());
   hello.set_config_hash(std::strtoull(config::Fingerprint(config).c_str(), nullptr, 16));
   return hello;
 }

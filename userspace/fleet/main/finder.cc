@@ -7,6 +7,7 @@
 #include "absl/hash/hash.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
+#include "userspace/fleet/main/service_discovery.h"
 #include "userspace/fleet/query/finding_message.h"
 
 namespace cw::fleet {
@@ -85,6 +86,11 @@ void Finder::Count(absl::Duration took) {
 FinderNumbers Finder::numbers() {
   const std::lock_guard lock(mutex_);
   return numbers_;
+}
+
+std::map<std::string, std::string> Finder::racks() {
+  const std::lock_guard lock(mutex_);
+  return racks_;
 }
 
 bool Finder::End(absl::Duration wait) {
@@ -185,6 +191,13 @@ void Finder::LookAtFabric(Picture& picture) {
     seen_fabric_ = seen;
     fabric_ns_ = picture.now_ns;
     ++fabric_;
+    std::map<std::string, std::vector<Addr>> nics;
+    for (const HostEvidence& host : picture.hosts) {
+      for (const NicFact& nic : host.nics) nics[host.name].push_back(nic.address);
+    }
+    std::map<std::string, std::string> racks = RacksOf(nics, topology_);
+    const std::lock_guard lock(mutex_);
+    racks_ = std::move(racks);
   }
   picture.topology = &topology_;
   picture.wiring = &wiring_;
@@ -209,18 +222,63 @@ std::vector<HostEvent> Finder::NewEvents(int64_t now_ns) {
   return events;
 }
 
-void Finder::Look() {
-  uplink_.EachHost([this](const LiveHost& live) { Copy(live); });
-  Picture picture{.now_ns = absl::GetCurrentTimeNanos()};
+// Those that were removed are not copied: they go.
+void Finder::CopyAll() {
+  std::set<std::string> there;
+  uplink_.EachHost([&](const LiveHost& live) {
+    there.insert(live.host);
+    Copy(live);
+  });
+  std::erase_if(hosts_, [&](const auto& host) { return !there.contains(host.first); });
+}
+
+// Others go on probing a host that left, until their peers' file lacks it: that its NICs are silent is no finding.
+void Finder::LearnDeparted() {
+  const uint64_t removals = uplink_.removals();
+  if (departed_known_ && removals == removals_) return;
+  const absl::StatusOr<std::vector<HostSeen>> hosts = store_.Hosts();
+  if (!hosts.ok()) return Complain(hosts.status());
+  std::set<Addr> departed;
+  for (const HostSeen& seen : *hosts) {
+    if (seen.facts.removed_ns == 0) continue;
+    const absl::StatusOr<HostView> view = store_.LatestAt(seen.host, absl::GetCurrentTimeNanos(), absl::ZeroDuration());
+    if (!view.ok()) continue;
+    for (const Document& document : view->documents) {
+      pb::Inventory inventory;
+      if (document.kind != "inventory" || !inventory.ParseFromString(document.bytes)) continue;
+      for (const pb::NicFacts& nic : inventory.nics()) {
+        for (const std::string& bytes : nic.addresses()) {
+          if (const std::optional<Addr> address = AddressOf(bytes); address) departed.insert(*address);
+        }
+      }
+    }
+  }
+  departed_ = std::move(departed);
+  removals_ = removals;
+  departed_known_ = true;
+}
+
+void Finder::AddPaths(Picture& picture) {
+  std::set<Addr> departed = departed_;
+  for (const auto& [name, host] : hosts_) {
+    for (const NicFact& nic : host.told.nics) departed.erase(nic.address);  // somebody has it again
+  }
   for (auto& [name, host] : hosts_) {
     FillHops(name, host, picture.now_ns);
     const auto place = static_cast<uint32_t>(picture.hosts.size());
     picture.hosts.push_back(host.told);
     for (PathEvidence& path : host.paths) {
       path.host = place;
-      picture.paths.push_back(path);
+      if (departed.empty() || !departed.contains(path.destination)) picture.paths.push_back(path);
     }
   }
+}
+
+void Finder::Look() {
+  CopyAll();
+  LearnDeparted();
+  Picture picture{.now_ns = absl::GetCurrentTimeNanos()};
+  AddPaths(picture);
   LookAtFabric(picture);
   picture.events = NewEvents(picture.now_ns);
   Keep(findings_.Evaluate(picture));

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,7 +27,8 @@ class Finder {
  public:
   Finder(UplinkService& uplink, Store& store, Alerts& alerts, FleetFile file, const FindingRules& rules);
   ~Finder();
-  FinderNumbers numbers();  // any thread
+  FinderNumbers numbers();                     // any thread
+  std::map<std::string, std::string> racks();  // host → rack; any thread
 
  private:
   struct Host {
@@ -43,6 +45,9 @@ class Finder {
   void Resume();
   void Look();
   void Copy(const LiveHost& live);
+  void CopyAll();
+  void LearnDeparted();
+  void AddPaths(Picture& picture);
   void FillHops(const std::string& name, Host& host, int64_t now_ns);
   void LookAtFabric(Picture& picture);
   std::vector<HostEvent> NewEvents(int64_t now_ns);
@@ -55,6 +60,9 @@ class Finder {
   const FleetFile file_;
   Findings findings_;
   std::map<std::string, Host> hosts_;
+  std::set<Addr> departed_;  // NICs of hosts that were removed
+  uint64_t removals_ = 0;
+  bool departed_known_ = false;
   absl::node_hash_map<uint64_t, std::vector<Addr>> hops_;  // by their name, which is of their content
   Topology topology_;
   WiringReport wiring_;
@@ -68,6 +76,7 @@ class Finder {
 
   std::mutex mutex_;  // of all below up to the thread
   FinderNumbers numbers_;
+  std::map<std::string, std::string> racks_;
   std::condition_variable ended_;
   bool end_ = false;
   std::thread thread_;

@@ -32,19 +32,21 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   void Flush();
   // Each host, by name, with the streams held up for one at a time.
   void EachHost(const std::function<void(const LiveHost&)>& look);
-  std::vector<LiveHost> Hosts();  // copies; by name
+  std::vector<LiveHost> Hosts();                             // copies; by name
+  std::vector<HostFacts> Facts();                            // of all that did not leave, by name
+  absl::Status Remove(const std::string& host, bool force);  // as Ingest has it; a stream of its ends
   // How often paths died or came back, as far as hosts told.
   uint64_t changes() const { return changes_; }
+  uint64_t removals() const { return removals_; }  // how often a host was removed
 
  private:
   friend class HostStream;
   // The stream takes the place of one that the host had.
-  absl::StatusOr<cwfabric::v1::Welcome> Begin(HostStream& stream, const cwfabric::v1::Hello& hello,
-                                              const std::vector<std::string>& names);
+  absl::StatusOr<cwfabric::v1::Welcome> Begin(HostStream& stream, const cwfabric::v1::Hello& hello, const Speaker& who);
   void Take(HostStream& stream, const cwfabric::v1::Batch& batch);
   void End(HostStream& stream);
 
-  std::atomic<uint64_t> changes_ = 0;
+  std::atomic<uint64_t> changes_ = 0, removals_ = 0;
   std::mutex mutex_;  // of all below, and taken before a stream's own
   Ingest& ingest_;
   std::map<std::string, HostStream*> streams_;  // by host; each leaves before it goes

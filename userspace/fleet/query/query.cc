@@ -63,14 +63,17 @@ void FillPath(const SeenPath& seen, pb::FleetPath& out) {
 
 }  // namespace
 
-absl::StatusOr<std::map<std::string, LiveHost>> Query::Known() {
+absl::StatusOr<std::map<std::string, LiveHost>> Query::Known(int64_t at_ns) {
   std::map<std::string, LiveHost> known;
   for (LiveHost& host : live_()) known.emplace(host.host, std::move(host));
   const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
   if (!kept.ok()) return kept.status();
   for (const HostSeen& seen : *kept) {
+    const bool live = known.contains(seen.host);
+    if (!live && seen.facts.removed_ns != 0 && (at_ns == 0 || at_ns >= seen.facts.removed_ns)) continue;
     LiveHost& host = known[seen.host];
     host.host = seen.host;
+    if (!live) host.metrics = seen.facts.metrics;
     host.newest_ns = std::max(host.newest_ns, seen.newest_ns);
   }
   return known;
@@ -94,6 +97,8 @@ absl::StatusOr<pb::FleetHostsReply> Query::Hosts() {
     out.set_records_left_out(host.records_left_out);
     out.set_dropped_detail(host.dropped_detail);
     out.set_dropped_events(host.dropped_events);
+    out.set_metrics_address(host.metrics);
+    out.set_metrics_fault(host.metrics_fault);
     Count(host, out);
     if (!host.connected) reply.mutable_coverage()->add_missing(WhyMissing(host));
   }
@@ -120,7 +125,7 @@ absl::StatusOr<std::shared_ptr<const Query::Lists>> Query::HopsOf(const std::str
 }
 
 absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns) {
-  absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
+  absl::StatusOr<std::map<std::string, LiveHost>> known = Known(at_ns);
   if (!known.ok()) return known.status();
   if (!wanted.empty() && !known->contains(wanted))
     return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", wanted, "; see cwctl fleet hosts"));

@@ -55,8 +55,8 @@ class Query {
     std::vector<SeenPath> paths;
     std::vector<std::shared_ptr<const Lists>> lists;  // that `paths` points into
   };
-  // All hosts that are known, live or kept, by name.
-  absl::StatusOr<std::map<std::string, LiveHost>> Known();
+  // All hosts that are known, live or kept, by name: those that were removed since, where the past is asked for.
+  absl::StatusOr<std::map<std::string, LiveHost>> Known(int64_t at_ns = 0);
   absl::StatusOr<View> Look(const std::string& host, int64_t at_ns);
   absl::StatusOr<std::shared_ptr<const Lists>> HopsOf(const std::string& host, const std::vector<PathSample>& paths);
 
