@@ -72,7 +72,7 @@ TEST_F(Server, AnswersGetAndHeadAndNothingElse) {
 }
 
 TEST_F(Server, ServesEachPageUnderItsTypeAndSaysWhichThereAre) {
-  const auto text = [](const char* text) { return [text] { return absl::StatusOr<std::string>(text); }; };
+  const auto text = [](const char* body) { return [body] { return absl::StatusOr<std::string>(body); }; };
   auto server = http::Server::Start(
       AtPath(), {{"/metrics", http::kMetricsType, text("a_metric 1\n")}, {"/sd", http::kJsonType, text("[]")}});
   ASSERT_TRUE(server.ok()) << server.status();
