@@ -10,12 +10,24 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "cli/fleet.h"
 #include "cli/format.h"
 #include "cli/session.h"
 #include "cli/table.h"
 #include "userspace/api/fleet_client.h"
 
 namespace cw::cli {
+
+absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session) {
+  if (session.fleet.empty()) {
+    return absl::InvalidArgumentError(
+        "which fleet service? Give --fleet HOST:PORT, or set CWFABRIC_FLEET; --cert, --key and --ca are needed, too");
+  }
+  api::RemoteAgent remote = session.remote;
+  remote.server = session.fleet;
+  return std::make_unique<api::FleetClient>(remote);
+}
+
 namespace {
 
 namespace v1 = ::cwfabric::v1;
@@ -39,16 +51,6 @@ absl::StatusOr<int64_t> ParseAt(const std::string& text) {
   if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return absl::ToUnixNanos(time);
   return absl::InvalidArgumentError(
       absl::StrCat("--at ", text, ": give a time such as 2026-05-01T12:00:00Z, or how long ago, such as -10m"));
-}
-
-absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session) {
-  if (session.fleet.empty()) {
-    return absl::InvalidArgumentError(
-        "which fleet service? Give --fleet HOST:PORT, or set CWFABRIC_FLEET; --cert, --key and --ca are needed, too");
-  }
-  api::RemoteAgent remote = session.remote;
-  remote.server = session.fleet;
-  return std::make_unique<api::FleetClient>(remote);
 }
 
 // A partial answer is called one.
@@ -254,6 +256,7 @@ void AddFleetVerbs(CLI::App& app, Session& session) {
   events->add_option("--after", options->after, "In the order of their arrival, behind an earlier answer's \"next\"");
   events->callback(
       [&session, options] { session.action = [&session, options] { return ShowFleetEvents(session, *options); }; });
+  AddFleetHostVerbs(*fleet, session);
 }
 
 }  // namespace cw::cli

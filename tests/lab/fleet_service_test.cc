@@ -154,6 +154,29 @@ TEST_F(FleetServiceTest, HoldsWhatAllHostsSeeAndLosesNothingWhileItIsGone) {
   EXPECT_TRUE(bed_->End().ok()) << "it ends cleanly";
 }
 
+// It died and nobody repairs it: first that is a finding, then nobody speaks of it any more.
+TEST_F(FleetServiceTest, AHostThatIsRemovedIsMissedNoLonger) {
+  ASSERT_FALSE(HasFatalFailure());
+  ASSERT_TRUE(Eventually([&] { return SeesAll(); })) << Why();
+  const auto refused = bed_->Run({"fleet", "remove", "h1"}, "root0");
+  EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("h1 is connected"));
+  const auto forbidden = bed_->Run({"fleet", "remove", "h1"}, "alice");
+  EXPECT_THAT(std::string(forbidden.status().message()), testing::HasSubstr("this takes the role steer"));
+
+  ASSERT_TRUE(EndAgent(*testbed_, 1, SIGTERM).ok());
+  EXPECT_TRUE(Eventually([&] { return !Findings().empty(); }, absl::Minutes(2))) << Why();
+  EXPECT_TRUE(Eventually([&] { return Missing({"hosts"}) == std::vector<std::string>{"h1"}; })) << Why();
+  const auto removed = bed_->Run({"fleet", "remove", "h1"}, "root0");
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_EQ(Ask({"hosts"})["hosts"].size(), 1u);
+  EXPECT_TRUE(Missing({"hosts"}).empty());
+  EXPECT_FALSE(bed_->Stored(1).empty()) << "history stays";
+  EXPECT_TRUE(Eventually([&] { return Findings().empty(); }, absl::Minutes(2))) << Findings().dump(1) << Why();
+
+  ASSERT_TRUE(testbed_->StartAgent(1).ok());
+  EXPECT_TRUE(Eventually([&] { return bed_->AllThere(); })) << Why();
+}
+
 // All four ways over it, without a port that goes down.
 TEST_F(FleetServiceTest, ASilentlyCutSpineIsOneFindingThatEndsWhenItHeals) {
   ASSERT_FALSE(HasFatalFailure());

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/fleetd_config.h"
@@ -143,6 +144,33 @@ TEST_F(QueryFindingsTest, SaysWhichHostsItKnowsNothingOf) {
   ASSERT_TRUE(reply.ok());
   EXPECT_EQ(reply->coverage().hosts(), 2u);
   EXPECT_THAT(reply->coverage().missing(), ElementsAre(HasSubstr("h2: not connected")));
+}
+
+// "h2" of the store alone was removed, and so was "h3", which came back.
+TEST_F(QueryFindingsTest, AHostThatWasRemovedIsThereInThePastOnly) {
+  for (const char* host : {"h1", "h2", "h3"}) {
+    HostBatch batch{.host = host, .run = 1, .sequence = 1};
+    batch.paths.push_back(
+        {.key = {.local = Addr::FromV4(1), .remote = Addr::FromV4(2), .udp_port = 5}, .time_ns = 100});
+    ASSERT_TRUE(store_->Append({batch}).ok());
+  }
+  ASSERT_TRUE(store_->PutHosts({{"h2", "", 1000}, {"h3", "", 1000}}).ok());
+  query_ = std::make_unique<Query>(*store_, "one", FleetFile{}, [] {
+    return std::vector<LiveHost>{{.host = "h1", .connected = true}, {.host = "h3", .connected = true}};
+  });
+  const auto names = [&](int64_t at_ns) {
+    cwfabric::v1::FleetPathsRequest request;
+    request.set_at_ns(at_ns);
+    std::set<std::string> names;
+    const auto reply = query_->Paths(request);
+    for (const auto& path : reply->paths()) names.insert(path.host());
+    for (const std::string& missing : reply->coverage().missing()) names.insert(missing.substr(0, missing.find(':')));
+    return names;
+  };
+  EXPECT_EQ(query_->Hosts()->hosts_size(), 2);
+  EXPECT_EQ(query_->Hosts()->coverage().missing_size(), 0);
+  EXPECT_EQ(names(150), (std::set<std::string>{"h1", "h2", "h3"}));
+  EXPECT_EQ(names(2000), (std::set<std::string>{"h1", "h3"}));
 }
 
 TEST(FleetMetrics, CountsHostsFindingsAndAlerts) {

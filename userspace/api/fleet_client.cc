@@ -62,4 +62,8 @@ absl::StatusOr<v1::FleetTopologyReply> FleetClient::Topology(const v1::FleetTopo
   return impl_->Call(&v1::Fleet::Stub::Topology, request);
 }
 
+absl::StatusOr<v1::FleetActionReply> FleetClient::Remove(const v1::FleetRemoveRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Remove, request);
+}
+
 }  // namespace cw::api

@@ -22,6 +22,7 @@ class FleetClient {
   absl::StatusOr<v1::FleetEventsReply> Events(const v1::FleetEventsRequest& request);
   absl::StatusOr<v1::FleetFindingsReply> Findings(const v1::FleetFindingsRequest& request);
   absl::StatusOr<v1::FleetTopologyReply> Topology(const v1::FleetTopologyRequest& request);
+  absl::StatusOr<v1::FleetActionReply> Remove(const v1::FleetRemoveRequest& request);
 
  private:
   struct Impl;

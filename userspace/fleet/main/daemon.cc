@@ -110,7 +110,7 @@ class Service {
         ingest_(*store_, InstanceName(config), IngestLimits{}),
         uplink_(ingest_, revocations_),
         query_(*store_, InstanceName(config), fabric, [this] { return uplink_.Hosts(); }),
-        queries_(query_, revocations_),
+        queries_(query_, uplink_, revocations_),
         keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
         alerts_(config.alerts, {.rules = rules.causes, .runbook_url = config.runbook_url}),
         finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, std::move(fabric), rules)) {}

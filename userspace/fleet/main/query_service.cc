@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "spdlog/spdlog.h"
 #include "userspace/fleet/main/who.h"
 
 namespace cw::fleet {
@@ -45,6 +47,18 @@ grpc::Status QueryService::Findings(grpc::ServerContext* context, const pb::Flee
 grpc::Status QueryService::Topology(grpc::ServerContext* context, const pb::FleetTopologyRequest* request,
                                     pb::FleetTopologyReply* reply) {
   return Answer<pb::FleetTopologyReply>(*context, revocations_, reply, [&] { return query_.Topology(*request); });
+}
+
+grpc::Status QueryService::Remove(grpc::ServerContext* context, const pb::FleetRemoveRequest* request,
+                                  pb::FleetActionReply* reply) {
+  const absl::StatusOr<api::Caller> who = PersonOf(*context, revocations_, api::Role::kSteer);
+  if (!who.ok()) return ToGrpc(who.status());
+  if (absl::Status status = uplink_.Remove(request->host(), request->force()); !status.ok()) return ToGrpc(status);
+  reply->set_effect(absl::StrCat(request->host(),
+                                 " is removed: its history stays, and it is known again when its agent "
+                                 "connects"));
+  spdlog::warn("{} ({}): {}", who->name, who->via, reply->effect());
+  return grpc::Status::OK;
 }
 
 }  // namespace cw::fleet

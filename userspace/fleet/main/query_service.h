@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The service Fleet over gRPC: who asks is looked at, then Query answers.
+// The service Fleet over gRPC: who asks is looked at, then Query answers; what acts is logged with who.
 #pragma once
 
 #include "userspace/api/fleet.grpc.pb.h"
+#include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/query/query.h"
 #include "userspace/tls/revocation.h"
 
@@ -11,7 +12,8 @@ namespace cw::fleet {
 
 class QueryService final : public cwfabric::v1::Fleet::Service {
  public:
-  QueryService(Query& query, tls::Revocations& revocations) : query_(query), revocations_(revocations) {}
+  QueryService(Query& query, UplinkService& uplink, tls::Revocations& revocations)
+      : query_(query), uplink_(uplink), revocations_(revocations) {}
 
   grpc::Status Hosts(grpc::ServerContext* context, const cwfabric::v1::FleetHostsRequest* request,
                      cwfabric::v1::FleetHostsReply* reply) override;
@@ -23,9 +25,12 @@ class QueryService final : public cwfabric::v1::Fleet::Service {
                         cwfabric::v1::FleetFindingsReply* reply) override;
   grpc::Status Topology(grpc::ServerContext* context, const cwfabric::v1::FleetTopologyRequest* request,
                         cwfabric::v1::FleetTopologyReply* reply) override;
+  grpc::Status Remove(grpc::ServerContext* context, const cwfabric::v1::FleetRemoveRequest* request,
+                      cwfabric::v1::FleetActionReply* reply) override;
 
  private:
   Query& query_;
+  UplinkService& uplink_;
   tls::Revocations& revocations_;
 };
 

@@ -59,13 +59,18 @@ absl::StatusOr<Speaker> HostOf(const grpc::ServerContextBase& context, tls::Revo
                  .from = AddressOfPeer(context.peer())};
 }
 
-absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations) {
+absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations,
+                                     api::Role least) {
   const std::string pem = PemOf(*context.auth_context());
   const api::Identified who = api::IdentifyCertificate(pem, context.peer(), absl::Now());
   if (!who.status.ok()) return who.status;
   if (IsRevoked(revocations, pem))
     return absl::PermissionDeniedError(
         absl::StrFormat("the certificate of %s is revoked; have a new one made", who.caller.name));
+  if (who.caller.role < least)
+    return absl::PermissionDeniedError(
+        absl::StrFormat("this takes the role %s, and %s has the role %s; see cwctl certs user --help",
+                        api::RoleName(least), who.caller.name, api::RoleName(who.caller.role)));
   return who.caller;
 }
 
