@@ -28,9 +28,18 @@ absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session
   return std::make_unique<api::FleetClient>(remote);
 }
 
-namespace {
-
 namespace v1 = ::cwfabric::v1;
+
+void ShowCoverage(const v1::Coverage& coverage, bool colour) {
+  if (coverage.missing_size() == 0) return;
+  std::cout << '\n'
+            << Paint(absl::StrFormat("partial: %d of %d hosts are missing", coverage.missing_size(), coverage.hosts()),
+                     Tone::kWarn, colour)
+            << '\n';
+  for (const std::string& missing : coverage.missing()) std::cout << "  " << Printable(missing) << '\n';
+}
+
+namespace {
 
 struct FleetOptions {
   std::string host, type, at, id;
@@ -51,16 +60,6 @@ absl::StatusOr<int64_t> ParseAt(const std::string& text) {
   if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return absl::ToUnixNanos(time);
   return absl::InvalidArgumentError(
       absl::StrCat("--at ", text, ": give a time such as 2026-05-01T12:00:00Z, or how long ago, such as -10m"));
-}
-
-// A partial answer is called one.
-void ShowCoverage(const v1::Coverage& coverage, bool colour) {
-  if (coverage.missing_size() == 0) return;
-  std::cout << '\n'
-            << Paint(absl::StrFormat("partial: %d of %d hosts are missing", coverage.missing_size(), coverage.hosts()),
-                     Tone::kWarn, colour)
-            << '\n';
-  for (const std::string& missing : coverage.missing()) std::cout << "  " << Printable(missing) << '\n';
 }
 
 std::string AgoOf(int64_t then_ns) {
@@ -184,6 +183,7 @@ void ShowFinding(const v1::FleetFinding& f, bool colour) {
   if (!f.jobs().empty()) std::cout << "jobs      " << Printable(absl::StrJoin(f.jobs(), " ")) << '\n';
   for (const v1::FleetLinkId& link : f.links())
     std::cout << "link      " << Printable(link.from()) << " > " << Printable(link.to()) << '\n';
+  if (!f.muted_by().empty()) std::cout << "muted by  " << Printable(f.muted_by()) << '\n';
   std::cout << "to do     " << Printable(f.advice()) << '\n';
 }
 
@@ -203,10 +203,11 @@ absl::StatusOr<int> ShowFleetFindings(Session& session, const FleetOptions& opti
     if (!options.id.empty() && reply->findings_size() == 1) return ShowFinding(reply->findings(0), session.Colour());
     Table table({"ID", "SINCE", "CAUSE", "SCOPE"});
     for (const v1::FleetFinding& f : reply->findings()) {
-      const bool open = f.end_ns() == 0;
+      const bool open = f.end_ns() == 0, muted = !f.muted_by().empty();
       table.Add({f.id(),
                  AgoOf(f.start_ns()),
-                 {open ? f.cause() : f.cause() + ", over", open ? Tone::kBad : Tone::kFaint},
+                 {absl::StrCat(f.cause(), open ? "" : ", over", muted ? ", muted" : ""),
+                  open && !muted ? Tone::kBad : Tone::kFaint},
                  f.scope()});
     }
     table.empty() ? void(std::cout << "nothing is wrong, as far as hosts tell\n")
@@ -256,6 +257,7 @@ void AddFleetVerbs(CLI::App& app, Session& session) {
   events->add_option("--after", options->after, "In the order of their arrival, behind an earlier answer's \"next\"");
   events->callback(
       [&session, options] { session.action = [&session, options] { return ShowFleetEvents(session, *options); }; });
+  AddFleetDrainVerbs(*fleet, session);
   AddFleetHostVerbs(*fleet, session);
 }
 

@@ -14,7 +14,11 @@ namespace cw::cli {
 // InvalidArgument: no fleet service is named.
 absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session);
 
+// A partial answer is called one.
+void ShowCoverage(const cwfabric::v1::Coverage& coverage, bool colour);
+
 // Registered with `fleet` by their files.
+void AddFleetDrainVerbs(CLI::App& fleet, Session& session);
 void AddFleetHostVerbs(CLI::App& fleet, Session& session);
 
 }  // namespace cw::cli

@@ -60,7 +60,7 @@ Joining MakeJoining(const std::string& fleet, const HostOptions& options) {
   return out;
 }
 
-absl::StatusOr<int> Join(Session& session, const HostOptions& options) {
+absl::StatusOr<int> JoinFleet(Session& session, const HostOptions& options) {
   if (session.fleet.empty())
     return absl::InvalidArgumentError(
         "which fleet service is it to tell? Give --fleet HOST:PORT as the host reaches it, or set CWFABRIC_FLEET");
@@ -90,7 +90,7 @@ absl::StatusOr<int> Join(Session& session, const HostOptions& options) {
   return kOk;
 }
 
-absl::StatusOr<int> Remove(Session& session, const HostOptions& options) {
+absl::StatusOr<int> RemoveHost(Session& session, const HostOptions& options) {
   const auto client = FleetOf(session);
   if (!client.ok()) return client.status();
   v1::FleetRemoveRequest request;
@@ -114,12 +114,14 @@ void AddFleetHostVerbs(CLI::App& fleet, Session& session) {
   join->add_option("--also", options->others, "Further names and addresses of it, such as where its metrics are");
   join->add_option("--allow", options->allow, "What the fleet may ask it for")
       ->check(CLI::IsMember({"plan", "drain", "label", "mode", "audit"}));
-  join->callback([&session, options] { session.action = [&session, options] { return Join(session, *options); }; });
+  join->callback(
+      [&session, options] { session.action = [&session, options] { return JoinFleet(session, *options); }; });
 
   CLI::App* remove = fleet.add_subcommand("remove", "Forget a host that left for good; its history stays");
   remove->add_option("host", options->host, "Its name, as in cwctl fleet hosts")->required();
   remove->add_flag("--force", options->force, "Though it is connected; it comes back when its agent connects again");
-  remove->callback([&session, options] { session.action = [&session, options] { return Remove(session, *options); }; });
+  remove->callback(
+      [&session, options] { session.action = [&session, options] { return RemoveHost(session, *options); }; });
 }
 
 }  // namespace cw::cli

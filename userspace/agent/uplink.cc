@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/deadlines.h"
+#include "userspace/agent/fleet_drains.h"
 #include "userspace/config/change.h"
 #include "userspace/model/run_id.h"
 #include "userspace/uplink/batch_builder.h"
@@ -52,13 +53,22 @@ std::string BytesOf(const std::string& text) {
 
 struct Uplink::Impl {
   Impl(const config::Config& given, Agent& of)
-      : config(given), agent(of), run(NewRun()), builder(agent.host_name(), run) {}
+      : config(given),
+        agent(of),
+        run(NewRun()),
+        builder(agent.host_name(), run),
+        drains(
+            config.RunDir() + "/" + FleetDrains::kFile, Deadlines::BootId(), TakesDrains(),
+            {.drain = [this](const api::Caller& who, const wire::DrainRequest& r) { return agent.Drain(who, r); },
+             .undrain = [this](const api::Caller& who, const wire::UndrainRequest& r) { return agent.Undrain(who, r); },
+             .drains = [this] { return agent.Drains(); }}) {}
 
   const config::Config config;
   Agent& agent;
   const uint64_t run;
   std::mutex mutex;  // of builder
   uplink::BatchBuilder builder;
+  FleetDrains drains;
   std::unique_ptr<uplink::Client> client;
   std::atomic<bool> stop{false};
   std::thread thread;
@@ -69,6 +79,10 @@ struct Uplink::Impl {
   absl::Time changed_at;      // … for the first time
   int64_t last_ns = absl::GetCurrentTimeNanos();
 
+  bool TakesDrains() const {
+    return std::find(config.fleet.allow.begin(), config.fleet.allow.end(), "drain") != config.fleet.allow.end();
+  }
+  void StepDrains();
   wire::Hello Hello() const;
   wire::ClockState Clock();
   wire::Inventory Inventory();
@@ -87,6 +101,7 @@ wire::Hello Uplink::Impl::Hello() const {
   hello.set_boot_id(Deadlines::BootId());
   for (const std::string& what : config.fleet.allow) hello.add_capabilities(what);
   hello.set_metrics_address(config.MetricsAddress());
+  hello.set_takes_drains(TakesDrains());
   hello.set_config_hash(std::strtoull(config::Fingerprint(config).c_str(), nullptr, 16));
   return hello;
 }
@@ -187,6 +202,11 @@ void Uplink::Impl::TakeDetail() {
   }
 }
 
+void Uplink::Impl::StepDrains() {
+  std::optional<wire::DrainReport> report = drains.Step(absl::Now());
+  if (report.has_value()) client->Report(*std::move(report));
+}
+
 void Uplink::Impl::Collect() {
   absl::Time detail_at = absl::Now() + absl::Seconds(1);  // hosts of a fleet start at different moments
   absl::Time events_at = absl::InfinitePast(), taken_at = absl::InfinitePast();
@@ -196,6 +216,7 @@ void Uplink::Impl::Collect() {
     } else if (!TakeEvents(path_changed ? kGather : kEventWait)) {
       events_at = absl::Now() + kRetry;
     }
+    StepDrains();
     // A path that died or came back is told soon: the fleet's findings wait for it.
     const bool soon = path_changed && absl::Now() >= std::max(taken_at + kDetailSoonest, changed_at + kGather);
     if (absl::Now() < detail_at && !soon) continue;
@@ -226,6 +247,7 @@ absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& conf
                                       inner->builder.DefineAgain();
                                       return inner->builder.Known();
                                     },
+                                .drains = [inner](const wire::DrainOrders& orders) { inner->drains.Take(orders); },
                                 .tell = [inner](const std::string& text, bool alert) { inner->Tell(text, alert); }};
   impl->client = uplink::Client::Start(std::move(options), *std::move(spool));
   impl->thread = std::thread([inner] { inner->Collect(); });

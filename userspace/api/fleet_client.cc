@@ -62,6 +62,18 @@ absl::StatusOr<v1::FleetTopologyReply> FleetClient::Topology(const v1::FleetTopo
   return impl_->Call(&v1::Fleet::Stub::Topology, request);
 }
 
+absl::StatusOr<v1::FleetDrain> FleetClient::Drain(const v1::FleetDrainRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Drain, request);
+}
+
+absl::StatusOr<v1::FleetActionReply> FleetClient::Undrain(const v1::FleetUndrainRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Undrain, request);
+}
+
+absl::StatusOr<v1::FleetDrainsReply> FleetClient::Drains() {
+  return impl_->Call(&v1::Fleet::Stub::Drains, v1::FleetDrainsRequest());
+}
+
 absl::StatusOr<v1::FleetActionReply> FleetClient::Remove(const v1::FleetRemoveRequest& request) {
   return impl_->Call(&v1::Fleet::Stub::Remove, request);
 }

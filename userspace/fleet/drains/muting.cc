@@ -51,4 +51,51 @@ bool Explains(const cwfabric::v1::FleetDrain& drain, const Finding& f) {
   });
 }
 
+void MuteBook::Resume(const Finding& finding, const std::string& muted_by) {
+  if (muted_by.empty()) {
+    alerted_.insert(finding.id);
+  } else {
+    muted_[finding.id] = muted_by;
+  }
+}
+
+void MuteBook::TakeOpen(const Finding& f, bool changed, const std::string& by, int64_t now_ns, News& news) {
+  const auto before = muted_.find(f.id);
+  const std::string was = before == muted_.end() ? "" : before->second;
+  if (changed || by != was) news.keep.emplace_back(f, by);
+  if (by.empty()) {
+    muted_.erase(f.id);
+    if (!changed && was.empty()) return;
+    alerted_.insert(f.id);
+    news.alerts.push_back(f);
+    return;
+  }
+  muted_[f.id] = by;
+  if (alerted_.erase(f.id) == 0) return;
+  Finding over = f;
+  over.end_ns = now_ns;
+  news.alerts.push_back(std::move(over));
+}
+
+void MuteBook::TakeEnded(const Finding& f, News& news) {
+  const auto before = muted_.find(f.id);
+  news.keep.emplace_back(f, before == muted_.end() ? "" : before->second);
+  muted_.erase(f.id);
+  if (alerted_.erase(f.id) != 0) news.alerts.push_back(f);
+}
+
+MuteBook::News MuteBook::Take(const std::vector<Finding>& changed, const std::vector<Finding>& open,
+                              const MutedBy& muted_by, int64_t now_ns) {
+  News news;
+  std::set<uint64_t> taken;
+  for (const Finding& f : changed) {
+    taken.insert(f.id);
+    f.end_ns == 0 ? TakeOpen(f, true, muted_by(f), now_ns, news) : TakeEnded(f, news);
+  }
+  for (const Finding& f : open) {
+    if (!taken.contains(f.id)) TakeOpen(f, false, muted_by(f), now_ns, news);
+  }
+  return news;
+}
+
 }  // namespace cw::fleet

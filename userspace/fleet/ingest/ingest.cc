@@ -78,6 +78,7 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Sp
   if (host.live.run != hello.run()) host.live.paths.clear();
   host.live.run = hello.run();
   host.live.connected = true;
+  host.live.takes_drains = hello.takes_drains();
   host.live.last_seen = now;
   const absl::StatusOr<std::string> metrics = CheckMetricsAddress(hello.metrics_address(), who);
   host.live.metrics = metrics.value_or("");

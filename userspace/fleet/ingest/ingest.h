@@ -48,6 +48,7 @@ struct LiveHost {
     Addr address;
   };
   std::vector<Nic> nics;  // at most kMostNics
+  bool takes_drains = false;
   bool clock_known = false, clock_synced = false;
   std::string metrics, metrics_fault;  // HOST:PORT; why what it said is not taken
   uint64_t batches = 0, refused = 0, records_left_out = 0, dropped_detail = 0, dropped_events = 0;

@@ -20,6 +20,7 @@
 #include "userspace/commandline/command.h"
 #include "userspace/commandline/sd_notify.h"
 #include "userspace/fleet/alerts/alerts.h"
+#include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/finder.h"
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/fleetd_config.h"
@@ -110,10 +111,13 @@ class Service {
         ingest_(*store_, InstanceName(config), IngestLimits{}),
         uplink_(ingest_, revocations_),
         query_(*store_, InstanceName(config), fabric, [this] { return uplink_.Hosts(); }),
-        queries_(query_, uplink_, revocations_),
+        drainer_(uplink_, query_, *store_, InstanceName(config)),
+        queries_(query_, uplink_, drainer_, revocations_),
         keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
         alerts_(config.alerts, {.rules = rules.causes, .runbook_url = config.runbook_url}),
-        finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, std::move(fabric), rules)) {}
+        finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, drainer_, std::move(fabric), rules)) {
+    uplink_.SetOrders(&drainer_);
+  }
 
   absl::Status ServePages(const FleetdConfig& config) {
     const absl::StatusOr<config::Listen> listen = config::ParseListen(config.metrics_listen);
@@ -168,6 +172,7 @@ class Service {
   Ingest ingest_;
   UplinkService uplink_;
   Query query_;
+  Drainer drainer_;
   QueryService queries_;
   std::unique_ptr<Keeper> keeper_;
   Alerts alerts_;

@@ -44,10 +44,15 @@ PathEvidence::State StateOf(PathState state) {
 
 }  // namespace
 
-Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, FleetFile file, const FindingRules& rules)
-    : uplink_(uplink), store_(store), alerts_(alerts), file_(std::move(file)), findings_(rules), thread_([this] {
-        Run();
-      }) {}
+Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, FleetFile file,
+               const FindingRules& rules)
+    : uplink_(uplink),
+      store_(store),
+      alerts_(alerts),
+      drainer_(drainer),
+      file_(std::move(file)),
+      findings_(rules),
+      thread_([this] { Run(); }) {}
 
 Finder::~Finder() {
   {
@@ -80,7 +85,8 @@ void Finder::Count(absl::Duration took) {
   ++numbers_.evaluations;
   numbers_.evaluation_seconds += absl::ToDoubleSeconds(took);
   numbers_.open = {};
-  for (const Finding& f : findings_.Open()) ++numbers_.open[static_cast<size_t>(f.cause)];
+  numbers_.muted = mutes_.muted();
+  for (const Finding& f : findings_.Open()) numbers_.open[static_cast<size_t>(f.cause)] += !mutes_.IsMuted(f.id);
 }
 
 FinderNumbers Finder::numbers() {
@@ -113,8 +119,11 @@ void Finder::Resume() {
     if (!message.ParseFromString(stored.body)) continue;
     const absl::StatusOr<Finding> finding = FindingOf(message);
     finding.ok() ? findings_.Resume(*finding, absl::GetCurrentTimeNanos()) : Complain(finding.status());
+    if (finding.ok()) mutes_.Resume(*finding, message.muted_by());
   }
-  alerts_.Take(findings_.Open(), /*resumed=*/true);
+  std::vector<Finding> told = findings_.Open();
+  std::erase_if(told, [this](const Finding& f) { return mutes_.IsMuted(f.id); });
+  alerts_.Take(told, /*resumed=*/true);
 }
 
 // Reverse paths are left out: hosts tell neither their hops nor whether they are dead; the peer tells both.
@@ -275,6 +284,7 @@ void Finder::AddPaths(Picture& picture) {
 }
 
 void Finder::Look() {
+  drainer_.Tick();
   CopyAll();
   LearnDeparted();
   Picture picture{.now_ns = absl::GetCurrentTimeNanos()};
@@ -285,16 +295,26 @@ void Finder::Look() {
 }
 
 void Finder::Keep(const std::vector<Finding>& changed) {
-  alerts_.Take(changed);  // whether or not the store can keep them
+  MuteBook::News news = mutes_.Take(
+      changed, findings_.Open(), [this](const Finding& f) { return drainer_.MutedBy(f); }, absl::GetCurrentTimeNanos());
+  alerts_.Take(news.alerts);  // whether or not the store can keep them
   for (const Finding& f : changed) {
     const std::string what = std::string(CauseName(f.cause)) + ": " + f.scope;
-    f.end_ns == 0 ? spdlog::warn("{} ({}): {}", what, IdText(f.id), f.evidence.empty() ? "" : f.evidence[0])
+    const char* muted = mutes_.IsMuted(f.id) ? ", muted by a drain" : "";
+    f.end_ns == 0 ? spdlog::warn("{} ({}{}): {}", what, IdText(f.id), muted, f.evidence.empty() ? "" : f.evidence[0])
                   : spdlog::info("{} ({}) is over", what, IdText(f.id));
-    if (unkept_.size() < kMostUnkept || unkept_.contains(f.id)) unkept_[f.id] = f;
+  }
+  for (auto& [f, by] : news.keep) {
+    if (unkept_.size() < kMostUnkept || unkept_.contains(f.id)) unkept_[f.id] = {f, by};
   }
   if (unkept_.empty()) return;
   std::vector<StoredFinding> rows;
-  for (const auto& [id, f] : unkept_) rows.push_back({id, f.start_ns, f.end_ns, MessageOf(f).SerializeAsString()});
+  for (const auto& [id, unkept] : unkept_) {
+    const Finding& f = unkept.finding;
+    pb::FleetFinding message = MessageOf(f);
+    message.set_muted_by(unkept.muted_by);
+    rows.push_back({id, f.start_ns, f.end_ns, message.SerializeAsString()});
+  }
   const absl::Status kept = store_.PutFindings(rows);
   if (kept.ok()) unkept_.clear();
   Complain(kept);

@@ -15,7 +15,9 @@
 
 #include "absl/container/node_hash_map.h"
 #include "userspace/fleet/alerts/alerts.h"
+#include "userspace/fleet/drains/muting.h"
 #include "userspace/fleet/findings/findings.h"
+#include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/store/store.h"
@@ -25,7 +27,8 @@ namespace cw::fleet {
 
 class Finder {
  public:
-  Finder(UplinkService& uplink, Store& store, Alerts& alerts, FleetFile file, const FindingRules& rules);
+  Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, FleetFile file,
+         const FindingRules& rules);
   ~Finder();
   FinderNumbers numbers();                     // any thread
   std::map<std::string, std::string> racks();  // host → rack; any thread
@@ -57,6 +60,7 @@ class Finder {
   UplinkService& uplink_;
   Store& store_;
   Alerts& alerts_;
+  Drainer& drainer_;
   const FleetFile file_;
   Findings findings_;
   std::map<std::string, Host> hosts_;
@@ -71,7 +75,12 @@ class Finder {
   uint64_t changes_ = 0;  // of paths, when it looked last
   bool events_begun_ = false;
   uint64_t events_after_ = 0;
-  std::map<uint64_t, Finding> unkept_;  // the store did not take them
+  struct Unkept {
+    Finding finding;
+    std::string muted_by;
+  };
+  std::map<uint64_t, Unkept> unkept_;  // the store did not take them
+  MuteBook mutes_;
   std::string complaint_;
 
   std::mutex mutex_;  // of all below up to the thread

@@ -22,6 +22,17 @@ grpc::Status Answer(const grpc::ServerContext& context, tls::Revocations& revoca
   return grpc::Status::OK;
 }
 
+template <typename Reply>
+grpc::Status Act(const grpc::ServerContext& context, tls::Revocations& revocations, Reply* out,
+                 const std::function<absl::StatusOr<Reply>(const api::Caller&)>& act) {
+  const absl::StatusOr<api::Caller> who = PersonOf(context, revocations, api::Role::kSteer);
+  if (!who.ok()) return ToGrpc(who.status());
+  absl::StatusOr<Reply> reply = act(*who);
+  if (!reply.ok()) return ToGrpc(reply.status());
+  *out = *std::move(reply);
+  return grpc::Status::OK;
+}
+
 }  // namespace
 
 grpc::Status QueryService::Hosts(grpc::ServerContext* context, const pb::FleetHostsRequest*,
@@ -51,14 +62,32 @@ grpc::Status QueryService::Topology(grpc::ServerContext* context, const pb::Flee
 
 grpc::Status QueryService::Remove(grpc::ServerContext* context, const pb::FleetRemoveRequest* request,
                                   pb::FleetActionReply* reply) {
-  const absl::StatusOr<api::Caller> who = PersonOf(*context, revocations_, api::Role::kSteer);
-  if (!who.ok()) return ToGrpc(who.status());
-  if (absl::Status status = uplink_.Remove(request->host(), request->force()); !status.ok()) return ToGrpc(status);
-  reply->set_effect(absl::StrCat(request->host(),
-                                 " is removed: its history stays, and it is known again when its agent "
-                                 "connects"));
-  spdlog::warn("{} ({}): {}", who->name, who->via, reply->effect());
-  return grpc::Status::OK;
+  return Act<pb::FleetActionReply>(
+      *context, revocations_, reply, [&](const api::Caller& who) -> absl::StatusOr<pb::FleetActionReply> {
+        if (absl::Status status = uplink_.Remove(request->host(), request->force()); !status.ok()) return status;
+        pb::FleetActionReply done;
+        done.set_effect(absl::StrCat(request->host(),
+                                     " is removed: its history stays, and it is known again when its agent connects"));
+        spdlog::warn("{} ({}): {}", who.name, who.via, done.effect());
+        return done;
+      });
+}
+
+grpc::Status QueryService::Drain(grpc::ServerContext* context, const pb::FleetDrainRequest* request,
+                                 pb::FleetDrain* reply) {
+  return Act<pb::FleetDrain>(*context, revocations_, reply,
+                             [&](const api::Caller& who) { return drainer_.Drain(*request, who); });
+}
+
+grpc::Status QueryService::Undrain(grpc::ServerContext* context, const pb::FleetUndrainRequest* request,
+                                   pb::FleetActionReply* reply) {
+  return Act<pb::FleetActionReply>(*context, revocations_, reply,
+                                   [&](const api::Caller& who) { return drainer_.Undrain(*request, who); });
+}
+
+grpc::Status QueryService::Drains(grpc::ServerContext* context, const pb::FleetDrainsRequest*,
+                                  pb::FleetDrainsReply* reply) {
+  return Answer<pb::FleetDrainsReply>(*context, revocations_, reply, [&] { return drainer_.Drains(); });
 }
 
 }  // namespace cw::fleet

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "userspace/api/fleet.grpc.pb.h"
+#include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/query/query.h"
 #include "userspace/tls/revocation.h"
@@ -12,8 +13,8 @@ namespace cw::fleet {
 
 class QueryService final : public cwfabric::v1::Fleet::Service {
  public:
-  QueryService(Query& query, UplinkService& uplink, tls::Revocations& revocations)
-      : query_(query), uplink_(uplink), revocations_(revocations) {}
+  QueryService(Query& query, UplinkService& uplink, Drainer& drainer, tls::Revocations& revocations)
+      : query_(query), uplink_(uplink), drainer_(drainer), revocations_(revocations) {}
 
   grpc::Status Hosts(grpc::ServerContext* context, const cwfabric::v1::FleetHostsRequest* request,
                      cwfabric::v1::FleetHostsReply* reply) override;
@@ -27,10 +28,17 @@ class QueryService final : public cwfabric::v1::Fleet::Service {
                         cwfabric::v1::FleetTopologyReply* reply) override;
   grpc::Status Remove(grpc::ServerContext* context, const cwfabric::v1::FleetRemoveRequest* request,
                       cwfabric::v1::FleetActionReply* reply) override;
+  grpc::Status Drain(grpc::ServerContext* context, const cwfabric::v1::FleetDrainRequest* request,
+                     cwfabric::v1::FleetDrain* reply) override;
+  grpc::Status Undrain(grpc::ServerContext* context, const cwfabric::v1::FleetUndrainRequest* request,
+                       cwfabric::v1::FleetActionReply* reply) override;
+  grpc::Status Drains(grpc::ServerContext* context, const cwfabric::v1::FleetDrainsRequest* request,
+                      cwfabric::v1::FleetDrainsReply* reply) override;
 
  private:
   Query& query_;
   UplinkService& uplink_;
+  Drainer& drainer_;
   tls::Revocations& revocations_;
 };
 

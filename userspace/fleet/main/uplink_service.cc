@@ -45,6 +45,8 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
       if (!welcome.ok()) return FinishWith(ToGrpc(welcome.status()));
     } else if (in_.has_batch() && !host.empty()) {
       service_.Take(*this, in_.batch());
+    } else if (in_.has_drains() && !host.empty()) {
+      service_.Take(*this, in_.drains());
     } else {
       return FinishWith({grpc::StatusCode::INVALID_ARGUMENT, "a stream is one Hello, and then batches"});
     }
@@ -68,6 +70,7 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
 
   std::string host;  // "" before Hello; written under the service's lock
   uint64_t run = 0;
+  bool takes_drains = false;
 
  private:
   void WriteNext() {
@@ -106,7 +109,28 @@ absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::H
   pb::ToHost first;
   *first.mutable_welcome() = *welcome;
   stream.Send(std::move(first));
+  stream.takes_drains = hello.takes_drains();
+  if (orders_ != nullptr) orders_->Forget(stream.host);
+  SendOrdersTo(stream);
   return welcome;
+}
+
+void UplinkService::SendOrdersTo(HostStream& stream) {
+  if (orders_ == nullptr || !stream.takes_drains) return;
+  pb::ToHost message;
+  *message.mutable_drains() = orders_->OrdersFor(stream.host);
+  stream.Send(std::move(message));
+}
+
+void UplinkService::SendOrders() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [host, stream] : streams_) SendOrdersTo(*stream);
+}
+
+void UplinkService::Take(HostStream& stream, const pb::DrainReport& report) {
+  const std::lock_guard lock(mutex_);
+  const auto place = streams_.find(stream.host);
+  if (orders_ != nullptr && place != streams_.end() && place->second == &stream) orders_->Take(stream.host, report);
 }
 
 void UplinkService::Take(HostStream& stream, const pb::Batch& batch) {
@@ -124,6 +148,7 @@ void UplinkService::End(HostStream& stream) {
   if (place == streams_.end() || place->second != &stream) return;
   streams_.erase(place);
   ingest_.Disconnect(stream.host, stream.run);
+  if (orders_ != nullptr) orders_->Forget(stream.host);
   spdlog::info("{} is not connected any more", stream.host);
 }
 

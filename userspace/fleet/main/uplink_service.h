@@ -21,6 +21,16 @@ namespace cw::fleet {
 
 class HostStream;
 
+// What hosts are asked for over their streams. Its methods are called with the service's lock held: they must not call
+// the service.
+class HostOrders {
+ public:
+  virtual ~HostOrders() = default;
+  virtual cwfabric::v1::DrainOrders OrdersFor(const std::string& host) = 0;
+  virtual void Take(const std::string& host, const cwfabric::v1::DrainReport& report) = 0;
+  virtual void Forget(const std::string& host) = 0;  // what it said holds no longer
+};
+
 class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
  public:
   UplinkService(Ingest& ingest, tls::Revocations& revocations) : ingest_(ingest), revocations_(revocations) {}
@@ -28,6 +38,10 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   grpc::ServerBidiReactor<cwfabric::v1::ToFleet, cwfabric::v1::ToHost>* Connect(
       grpc::CallbackServerContext* context) override;
 
+  // Before the first connection; it outlives the service.
+  void SetOrders(HostOrders* orders) { orders_ = orders; }
+  // To all hosts that take them.
+  void SendOrders();
   // What is queued into the store, and acknowledgements to their hosts.
   void Flush();
   // Each host, by name, with the streams held up for one at a time.
@@ -44,6 +58,8 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   // The stream takes the place of one that the host had.
   absl::StatusOr<cwfabric::v1::Welcome> Begin(HostStream& stream, const cwfabric::v1::Hello& hello, const Speaker& who);
   void Take(HostStream& stream, const cwfabric::v1::Batch& batch);
+  void Take(HostStream& stream, const cwfabric::v1::DrainReport& report);
+  void SendOrdersTo(HostStream& stream);
   void End(HostStream& stream);
 
   std::atomic<uint64_t> changes_ = 0, removals_ = 0;
@@ -51,6 +67,7 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   Ingest& ingest_;
   std::map<std::string, HostStream*> streams_;  // by host; each leaves before it goes
   tls::Revocations& revocations_;
+  HostOrders* orders_ = nullptr;
 };
 
 }  // namespace cw::fleet

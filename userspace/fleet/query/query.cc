@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
+#include "userspace/control/drain.h"
 #include "userspace/fleet/findings/finding.h"
 
 namespace cw::fleet {
@@ -155,6 +157,27 @@ absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns
     }
   }
   return view;
+}
+
+absl::StatusOr<std::set<std::string>> Query::Crossing(const std::vector<Addr>& addresses) {
+  std::set<std::string> crossing;
+  for (const LiveHost& host : live_()) {
+    std::vector<PathSample> paths;
+    for (const auto& [key, sample] : host.paths) {
+      if (!key.reverse) paths.push_back(sample);
+    }
+    const absl::StatusOr<std::shared_ptr<const Lists>> lists = HopsOf(host.host, paths);
+    if (!lists.ok()) return lists.status();
+    const auto crosses = [&](const PathSample& sample) {
+      const auto known = (*lists)->find(sample.hops);
+      const absl::Span<const Addr> hops = known == (*lists)->end() ? absl::Span<const Addr>() : known->second;
+      return std::any_of(addresses.begin(), addresses.end(), [&](const Addr& address) {
+        return control::CrossesHop(hops, sample.key.remote, address) != control::Crosses::kNo;
+      });
+    };
+    if (std::any_of(paths.begin(), paths.end(), crosses)) crossing.insert(host.host);
+  }
+  return crossing;
 }
 
 absl::StatusOr<pb::FleetPathsReply> Query::Paths(const pb::FleetPathsRequest& request) {

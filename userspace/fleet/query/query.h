@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ class Query {
   absl::StatusOr<cwfabric::v1::FleetEventsReply> Events(const cwfabric::v1::FleetEventsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetFindingsReply> Findings(const cwfabric::v1::FleetFindingsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetTopologyReply> Topology(const cwfabric::v1::FleetTopologyRequest& request);
+  // Hosts whose paths cross one of these addresses, or may: of all that were heard since the service began, connected
+  // or not.
+  absl::StatusOr<std::set<std::string>> Crossing(const std::vector<Addr>& addresses);
 
  private:
   using Lists = std::map<uint64_t, std::vector<Addr>>;
