@@ -161,11 +161,11 @@ TEST_F(QueryFindingsTest, AHostThatWasRemovedIsThereInThePastOnly) {
   const auto names = [&](int64_t at_ns) {
     cwfabric::v1::FleetPathsRequest request;
     request.set_at_ns(at_ns);
-    std::set<std::string> names;
+    std::set<std::string> found;
     const auto reply = query_->Paths(request);
-    for (const auto& path : reply->paths()) names.insert(path.host());
-    for (const std::string& missing : reply->coverage().missing()) names.insert(missing.substr(0, missing.find(':')));
-    return names;
+    for (const auto& path : reply->paths()) found.insert(path.host());
+    for (const std::string& missing : reply->coverage().missing()) found.insert(missing.substr(0, missing.find(':')));
+    return found;
   };
   EXPECT_EQ(query_->Hosts()->hosts_size(), 2);
   EXPECT_EQ(query_->Hosts()->coverage().missing_size(), 0);
