@@ -257,6 +257,7 @@ void AddFleetVerbs(CLI::App& app, Session& session) {
   events->add_option("--after", options->after, "In the order of their arrival, behind an earlier answer's \"next\"");
   events->callback(
       [&session, options] { session.action = [&session, options] { return ShowFleetEvents(session, *options); }; });
+  AddFleetAlertVerbs(*fleet, session);
   AddFleetDrainVerbs(*fleet, session);
   AddFleetHostVerbs(*fleet, session);
 }

@@ -18,6 +18,7 @@ absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session
 void ShowCoverage(const cwfabric::v1::Coverage& coverage, bool colour);
 
 // Registered with `fleet` by their files.
+void AddFleetAlertVerbs(CLI::App& fleet, Session& session);
 void AddFleetDrainVerbs(CLI::App& fleet, Session& session);
 void AddFleetHostVerbs(CLI::App& fleet, Session& session);
 

@@ -196,6 +196,16 @@ TEST_F(FleetServiceTest, ASilentlyCutSpineIsOneFindingThatEndsWhenItHeals) {
   std::printf("alert %.1f s after the cut\n", absl::ToDoubleSeconds(absl::Now() - cut_at));
   EXPECT_LT(absl::Now() - found_at, absl::Seconds(3));
   EXPECT_EQ(Alerts()[0]["labels"]["scope"], "switch spine1") << Alerts().dump(1);
+  EXPECT_TRUE(Eventually([&] {
+    const json told = Ask({"alerts"});
+    return told["alerts"].size() == 1 && told["alerts"][0]["result"] == "delivered";
+  })) << Ask({"alerts"}).dump(1);
+  // Nobody is alarmed by it for a while.
+  ASSERT_TRUE(bed_->Run({"fleet", "mute", "switch spine1", "--for", "1h", "--reason", "known"}, "root0").ok());
+  EXPECT_TRUE(Eventually([&] { return Alerts().is_array() && Alerts().empty(); })) << Alerts().dump(1);
+  EXPECT_EQ(Findings().at(0)["muted_by"], "root0 (known)") << Findings().dump(1);
+  ASSERT_TRUE(bed_->Run({"fleet", "unmute", "switch spine1"}, "root0").ok());
+  EXPECT_TRUE(Eventually([&] { return Alerts().size() == 1; })) << Why();
   const json found = Findings()[0];
   EXPECT_EQ(found["cause"], "switch dead") << found.dump(1);
   EXPECT_EQ(found["scope"], "switch spine1") << found.dump(1);

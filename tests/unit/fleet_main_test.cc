@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <set>
 
+#include "userspace/fleet/main/alerts_reply.h"
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/fleetd_config.h"
+#include "userspace/fleet/main/muter.h"
 #include "userspace/fleet/main/service_discovery.h"
 #include "userspace/fleet/main/who.h"
 #include "userspace/fleet/query/finding_message.h"
@@ -171,6 +173,52 @@ TEST_F(QueryFindingsTest, AHostThatWasRemovedIsThereInThePastOnly) {
   EXPECT_EQ(query_->Hosts()->coverage().missing_size(), 0);
   EXPECT_EQ(names(150), (std::set<std::string>{"h1", "h2", "h3"}));
   EXPECT_EQ(names(2000), (std::set<std::string>{"h1", "h3"}));
+}
+
+TEST_F(QueryFindingsTest, PeopleMuteForAWhile) {
+  const api::Caller alice{.name = "alice"};
+  Muter muter(*store_);
+  cwfabric::v1::FleetMuteRequest request;
+  request.set_what("link b");
+  EXPECT_TRUE(absl::IsInvalidArgument(muter.Mute(request, alice, 1000).status())) << "for ever";
+  request.set_for_s(1e-6);
+  request.set_reason("known");
+  ASSERT_TRUE(muter.Mute(request, alice, 1000).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(muter.Mute(request, alice, 1000).status()));
+  request.set_what(IdText(1));
+  ASSERT_TRUE(muter.Mute(request, alice, 1001).ok());
+  request.set_what(IdText(99));
+  EXPECT_TRUE(absl::IsNotFound(muter.Mute(request, alice, 1001).status()));
+  request.set_what("nothing");
+  EXPECT_TRUE(absl::IsInvalidArgument(muter.Mute(request, alice, 1001).status()));
+
+  Muter again(*store_);
+  EXPECT_EQ(again.Mutes().size(), 2u) << "a restart forgets none";
+  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link b"}, 1999), "alice (known)");
+  EXPECT_EQ(again.MutedBy({.id = 1, .scope = "link c"}, 1999), "alice (known)");
+  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link c"}, 1999), "");
+  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link b"}, 2000), "") << "its time is over";
+  cwfabric::v1::FleetUnmuteRequest end;
+  end.set_what("link b");
+  EXPECT_TRUE(absl::IsNotFound(again.Unmute(end, alice).status()));
+  end.set_what(IdText(1));
+  ASSERT_TRUE(again.Unmute(end, alice).ok());
+  EXPECT_TRUE(store_->Orders("mute")->empty());
+}
+
+TEST(AlertsReply, ShowsWhatGoesOnAndWhatWasNotDelivered) {
+  const std::vector<AlertCounts> counts = {{.receiver = "http://a", .sent = 3, .fault = "refused"}};
+  const std::vector<AlertDelivery> of_a = {{.finding = 1, .scope = "x", .result = "delivered"},
+                                           {.finding = 2, .scope = "y", .open = false, .result = "delivered"},
+                                           {.finding = 3, .scope = "z", .open = false, .result = "waiting"}};
+  const auto ids = [](const cwfabric::v1::FleetAlertsReply& reply) {
+    std::vector<std::string> scopes;
+    for (const auto& alert : reply.alerts()) scopes.push_back(alert.scope());
+    return scopes;
+  };
+  EXPECT_THAT(ids(AlertsReplyOf(counts, {of_a}, {}, false)), ElementsAre("x", "z"));
+  EXPECT_THAT(ids(AlertsReplyOf(counts, {of_a}, {}, true)), ElementsAre("x", "y", "z"));
+  EXPECT_EQ(AlertsReplyOf(counts, {of_a}, {}, true).receivers(0).fault(), "refused");
 }
 
 TEST(FleetMetrics, CountsHostsFindingsAndAlerts) {

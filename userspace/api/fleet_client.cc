@@ -74,6 +74,18 @@ absl::StatusOr<v1::FleetDrainsReply> FleetClient::Drains() {
   return impl_->Call(&v1::Fleet::Stub::Drains, v1::FleetDrainsRequest());
 }
 
+absl::StatusOr<v1::FleetAlertsReply> FleetClient::Alerts(const v1::FleetAlertsRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Alerts, request);
+}
+
+absl::StatusOr<v1::FleetActionReply> FleetClient::Mute(const v1::FleetMuteRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Mute, request);
+}
+
+absl::StatusOr<v1::FleetActionReply> FleetClient::Unmute(const v1::FleetUnmuteRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Unmute, request);
+}
+
 absl::StatusOr<v1::FleetActionReply> FleetClient::Remove(const v1::FleetRemoveRequest& request) {
   return impl_->Call(&v1::Fleet::Stub::Remove, request);
 }

@@ -25,6 +25,9 @@ class FleetClient {
   absl::StatusOr<v1::FleetDrain> Drain(const v1::FleetDrainRequest& request);
   absl::StatusOr<v1::FleetActionReply> Undrain(const v1::FleetUndrainRequest& request);
   absl::StatusOr<v1::FleetDrainsReply> Drains();
+  absl::StatusOr<v1::FleetAlertsReply> Alerts(const v1::FleetAlertsRequest& request);
+  absl::StatusOr<v1::FleetActionReply> Mute(const v1::FleetMuteRequest& request);
+  absl::StatusOr<v1::FleetActionReply> Unmute(const v1::FleetUnmuteRequest& request);
   absl::StatusOr<v1::FleetActionReply> Remove(const v1::FleetRemoveRequest& request);
 
  private:

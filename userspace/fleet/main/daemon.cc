@@ -112,10 +112,11 @@ class Service {
         uplink_(ingest_, revocations_),
         query_(*store_, InstanceName(config), fabric, [this] { return uplink_.Hosts(); }),
         drainer_(uplink_, query_, *store_, InstanceName(config)),
-        queries_(query_, uplink_, drainer_, revocations_),
-        keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
+        muter_(*store_),
         alerts_(config.alerts, {.rules = rules.causes, .runbook_url = config.runbook_url}),
-        finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, drainer_, std::move(fabric), rules)) {
+        queries_(query_, uplink_, drainer_, muter_, alerts_, revocations_),
+        keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
+        finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, drainer_, muter_, std::move(fabric), rules)) {
     uplink_.SetOrders(&drainer_);
   }
 
@@ -173,9 +174,10 @@ class Service {
   UplinkService uplink_;
   Query query_;
   Drainer drainer_;
+  Muter muter_;
+  Alerts alerts_;
   QueryService queries_;
   std::unique_ptr<Keeper> keeper_;
-  Alerts alerts_;
   std::unique_ptr<Finder> finder_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // gRPC asks them for each connection
   std::unique_ptr<grpc::Server> server_;

@@ -44,12 +44,13 @@ PathEvidence::State StateOf(PathState state) {
 
 }  // namespace
 
-Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, FleetFile file,
+Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, Muter& muter, FleetFile file,
                const FindingRules& rules)
     : uplink_(uplink),
       store_(store),
       alerts_(alerts),
       drainer_(drainer),
+      muter_(muter),
       file_(std::move(file)),
       findings_(rules),
       thread_([this] { Run(); }) {}
@@ -295,12 +296,16 @@ void Finder::Look() {
 }
 
 void Finder::Keep(const std::vector<Finding>& changed) {
-  MuteBook::News news = mutes_.Take(
-      changed, findings_.Open(), [this](const Finding& f) { return drainer_.MutedBy(f); }, absl::GetCurrentTimeNanos());
+  const int64_t now_ns = absl::GetCurrentTimeNanos();
+  const auto muted_by = [&](const Finding& f) {
+    const std::string drain = drainer_.MutedBy(f);
+    return drain.empty() ? muter_.MutedBy(f, now_ns) : drain;
+  };
+  MuteBook::News news = mutes_.Take(changed, findings_.Open(), muted_by, now_ns);
   alerts_.Take(news.alerts);  // whether or not the store can keep them
   for (const Finding& f : changed) {
     const std::string what = std::string(CauseName(f.cause)) + ": " + f.scope;
-    const char* muted = mutes_.IsMuted(f.id) ? ", muted by a drain" : "";
+    const char* muted = mutes_.IsMuted(f.id) ? ", muted" : "";
     f.end_ns == 0 ? spdlog::warn("{} ({}{}): {}", what, IdText(f.id), muted, f.evidence.empty() ? "" : f.evidence[0])
                   : spdlog::info("{} ({}) is over", what, IdText(f.id));
   }

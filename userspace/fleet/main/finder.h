@@ -19,6 +19,7 @@
 #include "userspace/fleet/findings/findings.h"
 #include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/fleet_metrics.h"
+#include "userspace/fleet/main/muter.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/store/store.h"
 #include "userspace/fleet/topology/fleet_file.h"
@@ -27,7 +28,7 @@ namespace cw::fleet {
 
 class Finder {
  public:
-  Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, FleetFile file,
+  Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, Muter& muter, FleetFile file,
          const FindingRules& rules);
   ~Finder();
   FinderNumbers numbers();                     // any thread
@@ -61,6 +62,7 @@ class Finder {
   Store& store_;
   Alerts& alerts_;
   Drainer& drainer_;
+  Muter& muter_;
   const FleetFile file_;
   Findings findings_;
   std::map<std::string, Host> hosts_;

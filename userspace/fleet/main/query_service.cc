@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
+#include "userspace/fleet/main/alerts_reply.h"
 #include "userspace/fleet/main/who.h"
 
 namespace cw::fleet {
@@ -88,6 +90,26 @@ grpc::Status QueryService::Undrain(grpc::ServerContext* context, const pb::Fleet
 grpc::Status QueryService::Drains(grpc::ServerContext* context, const pb::FleetDrainsRequest*,
                                   pb::FleetDrainsReply* reply) {
   return Answer<pb::FleetDrainsReply>(*context, revocations_, reply, [&] { return drainer_.Drains(); });
+}
+
+grpc::Status QueryService::Alerts(grpc::ServerContext* context, const pb::FleetAlertsRequest* request,
+                                  pb::FleetAlertsReply* reply) {
+  return Answer<pb::FleetAlertsReply>(*context, revocations_, reply, [&]() -> absl::StatusOr<pb::FleetAlertsReply> {
+    return AlertsReplyOf(alerts_.counts(), alerts_.deliveries(), muter_.Mutes(), request->all());
+  });
+}
+
+grpc::Status QueryService::Mute(grpc::ServerContext* context, const pb::FleetMuteRequest* request,
+                                pb::FleetActionReply* reply) {
+  return Act<pb::FleetActionReply>(*context, revocations_, reply, [&](const api::Caller& who) {
+    return muter_.Mute(*request, who, absl::GetCurrentTimeNanos());
+  });
+}
+
+grpc::Status QueryService::Unmute(grpc::ServerContext* context, const pb::FleetUnmuteRequest* request,
+                                  pb::FleetActionReply* reply) {
+  return Act<pb::FleetActionReply>(*context, revocations_, reply,
+                                   [&](const api::Caller& who) { return muter_.Unmute(*request, who); });
 }
 
 }  // namespace cw::fleet

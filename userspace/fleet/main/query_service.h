@@ -4,7 +4,9 @@
 #pragma once
 
 #include "userspace/api/fleet.grpc.pb.h"
+#include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/main/drainer.h"
+#include "userspace/fleet/main/muter.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/query/query.h"
 #include "userspace/tls/revocation.h"
@@ -13,8 +15,9 @@ namespace cw::fleet {
 
 class QueryService final : public cwfabric::v1::Fleet::Service {
  public:
-  QueryService(Query& query, UplinkService& uplink, Drainer& drainer, tls::Revocations& revocations)
-      : query_(query), uplink_(uplink), drainer_(drainer), revocations_(revocations) {}
+  QueryService(Query& query, UplinkService& uplink, Drainer& drainer, Muter& muter, const fleet::Alerts& alerts,
+               tls::Revocations& revocations)
+      : query_(query), uplink_(uplink), drainer_(drainer), muter_(muter), alerts_(alerts), revocations_(revocations) {}
 
   grpc::Status Hosts(grpc::ServerContext* context, const cwfabric::v1::FleetHostsRequest* request,
                      cwfabric::v1::FleetHostsReply* reply) override;
@@ -34,11 +37,19 @@ class QueryService final : public cwfabric::v1::Fleet::Service {
                        cwfabric::v1::FleetActionReply* reply) override;
   grpc::Status Drains(grpc::ServerContext* context, const cwfabric::v1::FleetDrainsRequest* request,
                       cwfabric::v1::FleetDrainsReply* reply) override;
+  grpc::Status Alerts(grpc::ServerContext* context, const cwfabric::v1::FleetAlertsRequest* request,
+                      cwfabric::v1::FleetAlertsReply* reply) override;
+  grpc::Status Mute(grpc::ServerContext* context, const cwfabric::v1::FleetMuteRequest* request,
+                    cwfabric::v1::FleetActionReply* reply) override;
+  grpc::Status Unmute(grpc::ServerContext* context, const cwfabric::v1::FleetUnmuteRequest* request,
+                      cwfabric::v1::FleetActionReply* reply) override;
 
  private:
   Query& query_;
   UplinkService& uplink_;
   Drainer& drainer_;
+  Muter& muter_;
+  const fleet::Alerts& alerts_;
   tls::Revocations& revocations_;
 };
 
