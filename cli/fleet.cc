@@ -39,17 +39,6 @@ void ShowCoverage(const v1::Coverage& coverage, bool colour) {
   for (const std::string& missing : coverage.missing()) std::cout << "  " << Printable(missing) << '\n';
 }
 
-namespace {
-
-struct FleetOptions {
-  std::string host, type, at, id;
-  bool all = false;
-  Session::Watch watch;
-  uint64_t after = 0;
-  uint32_t last = 0;
-};
-
-// "-10m" or a time with its zone (RFC 3339); "" is now, which is 0.
 absl::StatusOr<int64_t> ParseAt(const std::string& text) {
   if (text.empty()) return int64_t{0};
   absl::Duration ago;
@@ -61,6 +50,43 @@ absl::StatusOr<int64_t> ParseAt(const std::string& text) {
   return absl::InvalidArgumentError(
       absl::StrCat("--at ", text, ": give a time such as 2026-05-01T12:00:00Z, or how long ago, such as -10m"));
 }
+
+void ShowFleetLinkTable(const v1::FleetTopologyReply& reply, bool colour) {
+  Table table({"FROM", "TO", "PORT", ">PATHS", ">DEAD", ">LOST", ">QUEUE P99"});
+  for (const v1::FleetLink& link : reply.links()) {
+    const double share = link.sent() == 0 ? 0 : static_cast<double>(link.lost()) / static_cast<double>(link.sent());
+    const Cell dead = {CountText(link.dead()), link.dead() > 0 ? Tone::kBad : Tone::kPlain};
+    table.Add({link.from(), link.to(), link.port(), CountText(link.paths()), dead, ShareText(share),
+               NsText(static_cast<double>(link.queue_p99_ns()))});
+  }
+  table.empty() ? void(std::cout << "no link is known\n") : table.Print(std::cout, colour);
+  if (!table.empty())
+    std::cout << "\nDEAD, LOST and QUEUE are of the whole ways that take the link, so they may be another link's\n";
+  ShowCoverage(reply.coverage(), colour);
+}
+
+void ShowFleetEventTable(const v1::FleetEventsReply& reply, bool colour) {
+  Table table({"TIME", "HOST", "TYPE", "WHAT"});
+  for (const v1::FleetEventOf& event : reply.events()) {
+    const v1::Event& what = event.event().event();
+    table.Add({UtcText(event.event().time_ns()),
+               event.host(),
+               what.type(),
+               {what.text(), what.severity() == v1::SEVERITY_ALERT ? Tone::kBad : Tone::kPlain}});
+  }
+  table.empty() ? void(std::cout << "no events\n") : table.Print(std::cout, colour);
+  ShowCoverage(reply.coverage(), colour);
+}
+
+namespace {
+
+struct FleetOptions {
+  std::string host, type, at, id;
+  bool all = false;
+  Session::Watch watch;
+  uint64_t after = 0;
+  uint32_t last = 0;
+};
 
 std::string AgoOf(int64_t then_ns) {
   return then_ns == 0 ? kNoValue : AgoText(static_cast<double>(absl::GetCurrentTimeNanos() - then_ns) / 1e9);
@@ -126,18 +152,7 @@ absl::StatusOr<int> ShowFleetTopology(Session& session, const FleetOptions& opti
 absl::StatusOr<int> ShowFleetLinks(Session& session, const FleetOptions& options) {
   const absl::StatusOr<v1::FleetTopologyReply> reply = AskTopology(session, options);
   if (!reply.ok()) return reply.status();
-  session.Show(*reply, [&] {
-    Table table({"FROM", "TO", "PORT", ">PATHS", ">DEAD", ">LOST", ">QUEUE P99"});
-    for (const v1::FleetLink& link : reply->links()) {
-      const double share = link.sent() == 0 ? 0 : static_cast<double>(link.lost()) / static_cast<double>(link.sent());
-      table.Add({link.from(), link.to(), link.port(), CountText(link.paths()), BadCount(link.dead()), ShareText(share),
-                 NsText(static_cast<double>(link.queue_p99_ns()))});
-    }
-    table.empty() ? void(std::cout << "no link is known yet\n") : table.Print(std::cout, session.Colour());
-    if (!table.empty())
-      std::cout << "\nDEAD, LOST and QUEUE are of the whole ways that take the link, so they may be another link's\n";
-    ShowCoverage(reply->coverage(), session.Colour());
-  });
+  session.Show(*reply, [&] { ShowFleetLinkTable(*reply, session.Colour()); });
   return kOk;
 }
 
@@ -153,18 +168,7 @@ absl::StatusOr<int> ShowFleetEvents(Session& session, const FleetOptions& option
   absl::StatusOr<v1::FleetEventsReply> reply = (*client)->Events(request);
   if (!reply.ok()) return reply.status();
   if (request.newest_first()) std::reverse(reply->mutable_events()->begin(), reply->mutable_events()->end());
-  session.Show(*reply, [&] {
-    Table table({"TIME", "HOST", "TYPE", "WHAT"});
-    for (const v1::FleetEventOf& event : reply->events()) {
-      const v1::Event& what = event.event().event();
-      table.Add({UtcText(event.event().time_ns()),
-                 event.host(),
-                 what.type(),
-                 {what.text(), what.severity() == v1::SEVERITY_ALERT ? Tone::kBad : Tone::kPlain}});
-    }
-    table.empty() ? void(std::cout << "no events\n") : table.Print(std::cout, session.Colour());
-    ShowCoverage(reply->coverage(), session.Colour());
-  });
+  session.Show(*reply, [&] { ShowFleetEventTable(*reply, session.Colour()); });
   return kOk;
 }
 

@@ -169,8 +169,8 @@ TEST_F(QueryFindingsTest, AHostThatWasRemovedIsThereInThePastOnly) {
     for (const std::string& missing : reply->coverage().missing()) found.insert(missing.substr(0, missing.find(':')));
     return found;
   };
-  EXPECT_EQ(query_->Hosts()->hosts_size(), 2);
-  EXPECT_EQ(query_->Hosts()->coverage().missing_size(), 0);
+  EXPECT_EQ(query_->Hosts({})->hosts_size(), 2);
+  EXPECT_EQ(query_->Hosts({})->coverage().missing_size(), 0);
   EXPECT_EQ(names(150), (std::set<std::string>{"h1", "h2", "h3"}));
   EXPECT_EQ(names(2000), (std::set<std::string>{"h1", "h3"}));
 }

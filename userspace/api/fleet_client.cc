@@ -42,8 +42,8 @@ FleetClient::FleetClient(const RemoteAgent& fleet, absl::Duration timeout)
 
 FleetClient::~FleetClient() = default;
 
-absl::StatusOr<v1::FleetHostsReply> FleetClient::Hosts() {
-  return impl_->Call(&v1::Fleet::Stub::Hosts, v1::FleetHostsRequest());
+absl::StatusOr<v1::FleetHostsReply> FleetClient::Hosts(const v1::FleetHostsRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Hosts, request);
 }
 
 absl::StatusOr<v1::FleetPathsReply> FleetClient::Paths(const v1::FleetPathsRequest& request) {

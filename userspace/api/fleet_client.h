@@ -17,7 +17,7 @@ class FleetClient {
   explicit FleetClient(const RemoteAgent& fleet, absl::Duration timeout = absl::Seconds(10));
   ~FleetClient();
 
-  absl::StatusOr<v1::FleetHostsReply> Hosts();
+  absl::StatusOr<v1::FleetHostsReply> Hosts(const v1::FleetHostsRequest& request = {});
   absl::StatusOr<v1::FleetPathsReply> Paths(const v1::FleetPathsRequest& request);
   absl::StatusOr<v1::FleetEventsReply> Events(const v1::FleetEventsRequest& request);
   absl::StatusOr<v1::FleetFindingsReply> Findings(const v1::FleetFindingsRequest& request);

@@ -136,7 +136,7 @@ absl::StatusOr<pb::FleetDrainsReply> Drainer::Drains() {
   absl::StatusOr<std::vector<pb::FleetDrain>> drains = ShowAll();
   if (!drains.ok()) return drains.status();
   pb::FleetDrainsReply reply;
-  const absl::StatusOr<pb::FleetHostsReply> hosts = query_.Hosts();
+  const absl::StatusOr<pb::FleetHostsReply> hosts = query_.Hosts({});
   if (!hosts.ok()) return hosts.status();
   *reply.mutable_coverage() = hosts->coverage();
   for (pb::FleetDrain& drain : *drains) *reply.add_drains() = std::move(drain);

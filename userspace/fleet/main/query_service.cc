@@ -37,9 +37,9 @@ grpc::Status Act(const grpc::ServerContext& context, tls::Revocations& revocatio
 
 }  // namespace
 
-grpc::Status QueryService::Hosts(grpc::ServerContext* context, const pb::FleetHostsRequest*,
+grpc::Status QueryService::Hosts(grpc::ServerContext* context, const pb::FleetHostsRequest* request,
                                  pb::FleetHostsReply* reply) {
-  return Answer<pb::FleetHostsReply>(*context, revocations_, reply, [&] { return query_.Hosts(); });
+  return Answer<pb::FleetHostsReply>(*context, revocations_, reply, [&] { return query_.Hosts(*request); });
 }
 
 grpc::Status QueryService::Paths(grpc::ServerContext* context, const pb::FleetPathsRequest* request,

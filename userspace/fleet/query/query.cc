@@ -63,6 +63,10 @@ void FillPath(const SeenPath& seen, pb::FleetPath& out) {
   out.set_time_ns(s.time_ns);
 }
 
+absl::Status NoSuchHost(const std::string& host) {
+  return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", host, "; see cwctl fleet hosts"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::map<std::string, LiveHost>> Query::Known(int64_t at_ns) {
@@ -81,9 +85,13 @@ absl::StatusOr<std::map<std::string, LiveHost>> Query::Known(int64_t at_ns) {
   return known;
 }
 
-absl::StatusOr<pb::FleetHostsReply> Query::Hosts() {
-  const absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
+absl::StatusOr<pb::FleetHostsReply> Query::Hosts(const pb::FleetHostsRequest& request) {
+  absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
   if (!known.ok()) return known.status();
+  if (!request.host().empty()) {
+    if (!known->contains(request.host())) return NoSuchHost(request.host());
+    std::erase_if(*known, [&](const auto& host) { return host.first != request.host(); });
+  }
   pb::FleetHostsReply reply;
   reply.set_instance(instance_);
   reply.mutable_coverage()->set_hosts(static_cast<uint32_t>(known->size()));
@@ -129,8 +137,7 @@ absl::StatusOr<std::shared_ptr<const Query::Lists>> Query::HopsOf(const std::str
 absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns) {
   absl::StatusOr<std::map<std::string, LiveHost>> known = Known(at_ns);
   if (!known.ok()) return known.status();
-  if (!wanted.empty() && !known->contains(wanted))
-    return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", wanted, "; see cwctl fleet hosts"));
+  if (!wanted.empty() && !known->contains(wanted)) return NoSuchHost(wanted);
   View view;
   view.coverage.set_hosts(wanted.empty() ? static_cast<uint32_t>(known->size()) : 1);
   for (const auto& [name, host] : *known) {
@@ -190,7 +197,7 @@ absl::StatusOr<pb::FleetPathsReply> Query::Paths(const pb::FleetPathsRequest& re
 }
 
 absl::StatusOr<pb::FleetTopologyReply> Query::Topology(const pb::FleetTopologyRequest& request) {
-  absl::StatusOr<View> view = Look("", request.at_ns());
+  absl::StatusOr<View> view = Look(request.host(), request.at_ns());
   if (!view.ok()) return view.status();
   pb::FleetTopologyReply reply = MakeTopologyReply(view->paths, file_);
   *reply.mutable_coverage() = std::move(view->coverage);

@@ -43,7 +43,7 @@ class Query {
   Query(Store& store, std::string instance, FleetFile file, Live live)
       : store_(store), instance_(std::move(instance)), file_(std::move(file)), live_(std::move(live)) {}
 
-  absl::StatusOr<cwfabric::v1::FleetHostsReply> Hosts();
+  absl::StatusOr<cwfabric::v1::FleetHostsReply> Hosts(const cwfabric::v1::FleetHostsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetPathsReply> Paths(const cwfabric::v1::FleetPathsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetEventsReply> Events(const cwfabric::v1::FleetEventsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetFindingsReply> Findings(const cwfabric::v1::FleetFindingsRequest& request);
