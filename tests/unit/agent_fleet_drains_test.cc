@@ -140,6 +140,9 @@ TEST_F(FleetDrainsTest, WhatTheHostsOperatorSaysCounts) {
   EXPECT_THAT(After(absl::Seconds(1)), HasSubstr("REFUSED: 10.1.0.3 was undrained on the host"));
   EXPECT_EQ(After(absl::Seconds(60)), "");
   EXPECT_THAT(Drained(), ElementsAre(kPort1));
+  Start();
+  EXPECT_THAT(Give(Orders({{2, {kPort2}}})), HasSubstr("REFUSED: 10.1.0.3 was undrained on the host")) << "a restart";
+  EXPECT_THAT(Drained(), ElementsAre(kPort1));
 }
 
 TEST_F(FleetDrainsTest, TwoOrdersOfOneThingEndOneByOne) {

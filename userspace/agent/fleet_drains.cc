@@ -23,8 +23,8 @@ constexpr int kFileVersion = 1;
 constexpr absl::Duration kRetry = absl::Seconds(5);
 
 const v1::Drain* Find(const v1::DrainsReply& drains, const std::string& what) {
-  const auto found =
-      std::find_if(drains.drains().begin(), drains.drains().end(), [&](const v1::Drain& d) { return d.what() == what; });
+  const auto found = std::find_if(drains.drains().begin(), drains.drains().end(),
+                                  [&](const v1::Drain& d) { return d.what() == what; });
   return found == drains.drains().end() ? nullptr : &*found;
 }
 
@@ -49,6 +49,8 @@ void FleetDrains::Load() {
       Held held{.instance = entry.at("instance").get<std::string>()};
       held.order.set_id(entry.at("id").get<uint64_t>());
       held.mine = entry.at("mine").get<std::set<std::string>>();
+      held.refused = entry.at("undrained").get<std::string>();
+      held.undrained = !held.refused.empty();
       held_.emplace(held.order.id(), std::move(held));
     }
   } catch (const json::exception&) {
@@ -63,7 +65,10 @@ void FleetDrains::Save() {
   }
   json state = {{"version", kFileVersion}, {"boot", boot_}, {"orders", json::array()}};
   for (const auto& [id, held] : held_)
-    state["orders"].push_back({{"id", id}, {"instance", held.instance}, {"mine", held.mine}});
+    state["orders"].push_back({{"id", id},
+                               {"instance", held.instance},
+                               {"mine", held.mine},
+                               {"undrained", held.undrained ? held.refused : ""}});
   const std::string text = state.dump(2, ' ', false, json::error_handler_t::replace);
   if (text == saved_) return;
   saved_ = text;
@@ -148,8 +153,8 @@ void FleetDrains::Pursue(Held& held, const v1::DrainsReply& drains, absl::Time n
   if (!held.refused.empty() || now >= held.until || held.order.targets_size() == 0) return;
   for (const std::string& what : held.mine) {
     if (Find(drains, what) != nullptr) continue;
-    const std::string gone = what;
-    return Refuse(held, absl::StrCat(gone, " was undrained on the host"));
+    held.undrained = true;
+    return Refuse(held, absl::StrCat(what, " was undrained on the host"));
   }
   std::erase_if(held.others, [&](const std::string& what) { return Find(drains, what) == nullptr; });
   if (now < held.tried + (now < held.taken + kNoneAfter ? kLook : kRetry)) return;

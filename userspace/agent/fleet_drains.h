@@ -52,11 +52,12 @@ class FleetDrains {
  private:
   struct Held {
     api::v1::DrainOrder order;
-    std::string instance;        // of the service that ordered it
-    std::set<std::string> mine;  // drained for it, as the agent names them
+    std::string instance;          // of the service that ordered it
+    std::set<std::string> mine;    // drained for it, as the agent names them
     std::set<std::string> others;  // drained already, by somebody else
     absl::Time taken, tried = absl::InfinitePast(), until = absl::InfiniteFuture();
-    std::string refused;  // why; "" = it is not
+    std::string refused;     // why; "" = it is not
+    bool undrained = false;  // by the host's operator, who keeps the last word over restarts
     std::string effect;
   };
 

@@ -190,6 +190,7 @@ absl::Status UplinkService::Remove(const std::string& host, bool force) {
   const std::lock_guard lock(mutex_);
   if (absl::Status status = ingest_.Remove(host, force, absl::Now()); !status.ok()) return status;
   ++removals_;
+  if (orders_ != nullptr) orders_->Forget(host);
   const auto place = streams_.find(host);
   if (place == streams_.end()) return absl::OkStatus();
   place->second->FinishWith({grpc::StatusCode::ABORTED, "an operator removed this host"});
