@@ -20,7 +20,13 @@ namespace v1 = api::v1;
 using nlohmann::json;
 
 constexpr int kFileVersion = 1;
-constexpr absl::Duration kRetry = absl::Seconds(5);
+// Ports that no path crosses are looked for again: often at first, as paths come with an agent's start.
+constexpr absl::Duration kRetry = absl::Seconds(5), kRetryLater = absl::Minutes(1);
+
+absl::Duration RetryAfter(absl::Duration age) {
+  if (age < FleetDrains::kNoneAfter) return FleetDrains::kLook;
+  return age < absl::Minutes(1) ? kRetry : kRetryLater;
+}
 
 const v1::Drain* Find(const v1::DrainsReply& drains, const std::string& what) {
   const auto found = std::find_if(drains.drains().begin(), drains.drains().end(),
@@ -157,7 +163,7 @@ void FleetDrains::Pursue(Held& held, const v1::DrainsReply& drains, absl::Time n
     return Refuse(held, absl::StrCat(what, " was undrained on the host"));
   }
   std::erase_if(held.others, [&](const std::string& what) { return Find(drains, what) == nullptr; });
-  if (now < held.tried + (now < held.taken + kNoneAfter ? kLook : kRetry)) return;
+  if (now < held.tried + RetryAfter(now - held.taken)) return;
   held.tried = now;
   for (const v1::DrainTarget& target : held.order.targets()) {
     if (held.mine.contains(target.what()) || held.others.contains(target.what())) continue;
