@@ -22,7 +22,8 @@ constexpr double kMostSeconds = 366.0 * 24 * 3600;
 
 Muter::Muter(Store& store) : store_(store) {
   const absl::StatusOr<std::vector<StoredOrder>> kept = store_.Orders(kMute);
-  if (!kept.ok()) return spdlog::error("what is muted is not known: {}", std::string(kept.status().message()));
+  if (!kept.ok()) spdlog::error("what is muted is not known: {}", std::string(kept.status().message()));
+  if (!kept.ok()) return;
   for (const StoredOrder& order : *kept) {
     if (!mutes_[order.id].ParseFromString(order.body)) mutes_.erase(order.id);
   }
