@@ -37,10 +37,10 @@ const std::vector<ReadingVerb>& ReadingVerbs() {
 absl::StatusOr<v1::FleetPathsReply> AskPaths(Session& session) {
   const auto client = FleetOf(session);
   if (!client.ok()) return client.status();
-  const absl::StatusOr<int64_t> at = ParseAt(session.at);
+  const absl::StatusOr<int64_t> at = ParseAt(session.fleet_at);
   if (!at.ok()) return at.status();
   v1::FleetPathsRequest request;
-  request.set_host(session.host);
+  request.set_host(session.fleet_host);
   request.set_at_ns(*at);
   return (*client)->Paths(request);
 }
@@ -82,10 +82,10 @@ absl::StatusOr<int> PathsOfHost(Session& session, const std::string& remote) {
 absl::StatusOr<int> LinksOfHost(Session& session) {
   const auto client = FleetOf(session);
   if (!client.ok()) return client.status();
-  const absl::StatusOr<int64_t> at = ParseAt(session.at);
+  const absl::StatusOr<int64_t> at = ParseAt(session.fleet_at);
   if (!at.ok()) return at.status();
   v1::FleetTopologyRequest request;
-  request.set_host(session.host);
+  request.set_host(session.fleet_host);
   request.set_at_ns(*at);
   const absl::StatusOr<v1::FleetTopologyReply> reply = (*client)->Topology(request);
   if (!reply.ok()) return reply.status();
@@ -98,10 +98,10 @@ absl::StatusOr<int> EventsOfHost(Session& session, const std::vector<std::string
   if (types.size() > 1) return absl::InvalidArgumentError("with --host, give one --type");
   const auto client = FleetOf(session);
   if (!client.ok()) return client.status();
-  const absl::StatusOr<int64_t> at = ParseAt(session.at);
+  const absl::StatusOr<int64_t> at = ParseAt(session.fleet_at);
   if (!at.ok()) return at.status();
   v1::FleetEventsRequest request;
-  request.set_host(session.host);
+  request.set_host(session.fleet_host);
   request.set_type(types.empty() ? "" : types[0]);
   request.set_to_ns(*at == 0 ? 0 : *at + 1);
   request.set_newest_first(true);
@@ -131,13 +131,13 @@ void ShowHost(const v1::FleetHost& host, bool colour) {
 }
 
 absl::StatusOr<int> StatusOfHost(Session& session) {
-  if (!session.at.empty())
+  if (!session.fleet_at.empty())
     return absl::InvalidArgumentError(
         "a host's state is known of now alone; of then: cwctl paths and cwctl events with --host and --at");
   const auto client = FleetOf(session);
   if (!client.ok()) return client.status();
   v1::FleetHostsRequest request;
-  request.set_host(session.host);
+  request.set_host(session.fleet_host);
   const absl::StatusOr<v1::FleetHostsReply> reply = (*client)->Hosts(request);
   if (!reply.ok()) return reply.status();
   session.Show(*reply, [&] {
@@ -156,9 +156,9 @@ const CLI::App* TypedVerb(const CLI::App& app) {
 void AddFleetReading(CLI::App& app, Session& session) {
   for (const ReadingVerb& reading : ReadingVerbs()) {
     CLI::App* verb = app.get_subcommand(reading.name);
-    CLI::Option* host =
-        verb->add_option("--host", session.host, "Of this host, as the fleet service knows it (--fleet HOST:PORT)");
-    verb->add_option("--at", session.at, "With --host: as it was then: 2026-05-01T12:00:00Z, or --at=-10m")
+    CLI::Option* host = verb->add_option("--host", session.fleet_host,
+                                         "Of this host, as the fleet service knows it (--fleet HOST:PORT)");
+    verb->add_option("--at", session.fleet_at, "With --host: as it was then: 2026-05-01T12:00:00Z, or --at=-10m")
         ->needs(host);
   }
 }
@@ -166,7 +166,7 @@ void AddFleetReading(CLI::App& app, Session& session) {
 absl::StatusOr<std::function<absl::StatusOr<int>()>> FleetReadingOf(const CLI::App& app, Session& session) {
   std::function<absl::StatusOr<int>()> none;
   const CLI::App* verb = TypedVerb(app);
-  if (session.host.empty() || verb == nullptr) return none;
+  if (session.fleet_host.empty() || verb == nullptr) return none;
   const auto& all = ReadingVerbs();
   const auto reading =
       std::find_if(all.begin(), all.end(), [&](const ReadingVerb& r) { return verb->get_name() == r.name; });
@@ -199,7 +199,7 @@ absl::StatusOr<std::function<absl::StatusOr<int>()>> FleetReadingOf(const CLI::A
     return absl::UnimplementedError(
         absl::StrCat("hosts do not tell the fleet service of their queue pairs yet; ask the "
                      "agent of ",
-                     session.host, ": cwctl --server HOST:PORT qps"));
+                     session.fleet_host, ": cwctl --server HOST:PORT qps"));
   };
 }
 
