@@ -10,6 +10,7 @@
 #include <iostream>
 
 #include "absl/status/status.h"
+#include "cli/fleet.h"
 #include "cli/session.h"
 #include "userspace/commandline/command.h"
 
