@@ -77,8 +77,8 @@ absl::StatusOr<uint64_t> DrainBook::Add(const pb::FleetDrainRequest& request, co
   if (drains_.size() >= kMost)
     return absl::ResourceExhaustedError(absl::StrCat("there are ", kMost, " drains; undrain some first"));
   if (targets.addresses.size() > kMostAddresses)
-    return absl::ResourceExhaustedError(absl::StrCat(targets.name, " has more than ", kMostAddresses,
-                                                     " ports; drain its links by themselves"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(targets.name, " has more than ", kMostAddresses, " ports; drain its links by themselves"));
   uint64_t id = static_cast<uint64_t>(now_ns);
   while (drains_.contains(id)) ++id;
   pb::FleetDrain& drain = drains_[id].drain;

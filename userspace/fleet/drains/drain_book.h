@@ -65,7 +65,7 @@ class DrainBook {
 
  private:
   struct Entry {
-    cwfabric::v1::FleetDrain drain;  // without hosts
+    cwfabric::v1::FleetDrain drain;                            // without hosts
     std::map<std::string, cwfabric::v1::DrainAnswer> answers;  // by host
   };
   static std::string NameOf(const cwfabric::v1::FleetDrain& drain);

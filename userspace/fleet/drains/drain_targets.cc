@@ -37,9 +37,8 @@ absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::str
     for (const pb::FleetSwitch& s : topology.switches()) {
       const bool here = std::find(s.addresses().begin(), s.addresses().end(), name) != s.addresses().end();
       if (s.name() != name && !here) continue;
-      return DrainTargets{.scope = DrainScope::kSwitch,
-                          .name = s.name(),
-                          .addresses = {s.addresses().begin(), s.addresses().end()}};
+      return DrainTargets{
+          .scope = DrainScope::kSwitch, .name = s.name(), .addresses = {s.addresses().begin(), s.addresses().end()}};
     }
     return absl::NotFoundError(absl::StrCat("no switch ", name, "; see cwctl fleet topology"));
   }
