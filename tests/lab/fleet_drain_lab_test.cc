@@ -60,6 +60,14 @@ class FleetDrainOnFabric : public FleetServiceRig {
       text += host["host"].get<std::string>() + " " + host["state"].get<std::string>() + " ";
     return text + drains[0]["state"].get<std::string>();
   }
+  // Without that of the test's own traffic, which sends little on purpose.
+  json PartFindings() const {
+    json out = json::array();
+    for (const json& finding : Findings()) {
+      if (finding["cause"] != "slow sender") out.push_back(finding);
+    }
+    return out;
+  }
   std::string RunAs(const std::string& user, std::vector<std::string> verb) const {
     verb.insert(verb.begin(), "fleet");
     const absl::StatusOr<std::string> text = bed_->Run(verb, user);
@@ -100,14 +108,14 @@ TEST_F(FleetDrainOnFabric, ADrainedSpineIsPulledWithoutAnAlarmAndUsedAgainAfterw
   EXPECT_TRUE(Eventually([&] { return TheOne("switch dead").is_object(); }, absl::Minutes(2)))
       << Findings().dump(1) << Why();
   const auto unmuted = [&] {
-    const json findings = Findings();
+    const json findings = PartFindings();
     return std::any_of(findings.begin(), findings.end(), [](const json& f) { return f.value("muted_by", "") == ""; });
   };
   EXPECT_FALSE(Eventually(unmuted, absl::Seconds(5))) << Findings().dump(1);
   EXPECT_EQ(TheOne("switch dead").value("muted_by", ""), "the drain of switch spine1 by root0 (new optics)");
 
   for (int leaf = 0; leaf < 2; ++leaf) EXPECT_TRUE(SetCable(leaf, kSpine, Fault::None()).ok());
-  EXPECT_TRUE(Eventually([&] { return Findings().empty(); }, absl::Minutes(2))) << Findings().dump(1) << Why();
+  EXPECT_TRUE(Eventually([&] { return PartFindings().empty(); }, absl::Minutes(2))) << Findings().dump(1) << Why();
   EXPECT_EQ(DataBytes(), before);
   EXPECT_EQ(RunAs("root0", {"undrain", "spine1"}), "ok");
   EXPECT_TRUE(Eventually([&] { return DataBytes() > before; }, absl::Minutes(1))) << "its paths are used again";
