@@ -120,8 +120,11 @@ TEST_F(FleetDrainOnFabric, ADrainedSpineIsPulledWithoutAnAlarmAndUsedAgainAfterw
   EXPECT_EQ(RunAs("root0", {"undrain", "spine1"}), "ok");
   EXPECT_TRUE(Eventually([&] { return DataBytes() > before; }, absl::Minutes(1))) << "its paths are used again";
   EXPECT_TRUE(Drains().empty());
-  for (int host = 0; host < 2; ++host)
-    EXPECT_EQ(testbed_->agent(host).Drains().value_or(api::v1::DrainsReply()).drains_size(), 0) << host;
+  for (int host = 0; host < 2; ++host) {
+    EXPECT_TRUE(Eventually([&] {
+      return testbed_->agent(host).Drains().value_or(api::v1::DrainsReply()).drains_size() == 0;
+    })) << host;
+  }
   emulator_->Stop();
 }
 
