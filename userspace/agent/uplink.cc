@@ -71,6 +71,7 @@ struct Uplink::Impl {
   FleetDrains drains;
   std::unique_ptr<uplink::Client> client;
   std::atomic<bool> stop{false};
+  std::mutex telling;  // what the client has to say is an event before the end, or none
   std::thread thread;
 
   uint64_t after_seq = 0;  // events up to here are in the spool
@@ -135,6 +136,8 @@ wire::Inventory Uplink::Impl::Inventory() {
 }
 
 void Uplink::Impl::Tell(const std::string& text, bool alert) {
+  const std::lock_guard lock(telling);
+  if (stop.load()) return;  // nobody would take it into the spool any more
   agent.Tell({.type = "fleet", .alert = alert, .text = text, .evidence = {}});
 }
 
@@ -255,7 +258,10 @@ absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& conf
 }
 
 uint64_t Uplink::End() {
-  impl_->stop.store(true);
+  {
+    const std::lock_guard lock(impl_->telling);
+    impl_->stop.store(true);
+  }
   if (impl_->thread.joinable()) impl_->thread.join();
   impl_->client.reset();
   return impl_->after_seq;
