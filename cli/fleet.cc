@@ -10,25 +10,35 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "cli/fleet.h"
 #include "cli/format.h"
 #include "cli/session.h"
 #include "cli/table.h"
 #include "userspace/api/fleet_client.h"
 
 namespace cw::cli {
-namespace {
+
+absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session) {
+  if (session.fleet.empty()) {
+    return absl::InvalidArgumentError(
+        "which fleet service? Give --fleet HOST:PORT, or set CWFABRIC_FLEET; --cert, --key and --ca are needed, too");
+  }
+  api::RemoteAgent remote = session.remote;
+  remote.server = session.fleet;
+  return std::make_unique<api::FleetClient>(remote);
+}
 
 namespace v1 = ::cwfabric::v1;
 
-struct FleetOptions {
-  std::string host, type, at, id;
-  bool all = false;
-  Session::Watch watch;
-  uint64_t after = 0;
-  uint32_t last = 0;
-};
+void ShowCoverage(const v1::Coverage& coverage, bool colour) {
+  if (coverage.missing_size() == 0) return;
+  std::cout << '\n'
+            << Paint(absl::StrFormat("partial: %d of %d hosts are missing", coverage.missing_size(), coverage.hosts()),
+                     Tone::kWarn, colour)
+            << '\n';
+  for (const std::string& missing : coverage.missing()) std::cout << "  " << Printable(missing) << '\n';
+}
 
-// "-10m" or a time with its zone (RFC 3339); "" is now, which is 0.
 absl::StatusOr<int64_t> ParseAt(const std::string& text) {
   if (text.empty()) return int64_t{0};
   absl::Duration ago;
@@ -41,25 +51,42 @@ absl::StatusOr<int64_t> ParseAt(const std::string& text) {
       absl::StrCat("--at ", text, ": give a time such as 2026-05-01T12:00:00Z, or how long ago, such as -10m"));
 }
 
-absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session) {
-  if (session.fleet.empty()) {
-    return absl::InvalidArgumentError(
-        "which fleet service? Give --fleet HOST:PORT, or set CWFABRIC_FLEET; --cert, --key and --ca are needed, too");
+void ShowFleetLinkTable(const v1::FleetTopologyReply& reply, bool colour) {
+  Table table({"FROM", "TO", "PORT", ">PATHS", ">DEAD", ">LOST", ">QUEUE P99"});
+  for (const v1::FleetLink& link : reply.links()) {
+    const double share = link.sent() == 0 ? 0 : static_cast<double>(link.lost()) / static_cast<double>(link.sent());
+    const Cell dead = {CountText(link.dead()), link.dead() > 0 ? Tone::kBad : Tone::kPlain};
+    table.Add({link.from(), link.to(), link.port(), CountText(link.paths()), dead, ShareText(share),
+               NsText(static_cast<double>(link.queue_p99_ns()))});
   }
-  api::RemoteAgent remote = session.remote;
-  remote.server = session.fleet;
-  return std::make_unique<api::FleetClient>(remote);
+  table.empty() ? void(std::cout << "no link is known\n") : table.Print(std::cout, colour);
+  if (!table.empty())
+    std::cout << "\nDEAD, LOST and QUEUE are of the whole ways that take the link, so they may be another link's\n";
+  ShowCoverage(reply.coverage(), colour);
 }
 
-// A partial answer is called one.
-void ShowCoverage(const v1::Coverage& coverage, bool colour) {
-  if (coverage.missing_size() == 0) return;
-  std::cout << '\n'
-            << Paint(absl::StrFormat("partial: %d of %d hosts are missing", coverage.missing_size(), coverage.hosts()),
-                     Tone::kWarn, colour)
-            << '\n';
-  for (const std::string& missing : coverage.missing()) std::cout << "  " << Printable(missing) << '\n';
+void ShowFleetEventTable(const v1::FleetEventsReply& reply, bool colour) {
+  Table table({"TIME", "HOST", "TYPE", "WHAT"});
+  for (const v1::FleetEventOf& event : reply.events()) {
+    const v1::Event& what = event.event().event();
+    table.Add({UtcText(event.event().time_ns()),
+               event.host(),
+               what.type(),
+               {what.text(), what.severity() == v1::SEVERITY_ALERT ? Tone::kBad : Tone::kPlain}});
+  }
+  table.empty() ? void(std::cout << "no events\n") : table.Print(std::cout, colour);
+  ShowCoverage(reply.coverage(), colour);
 }
+
+namespace {
+
+struct FleetOptions {
+  std::string host, type, at, id;
+  bool all = false;
+  Session::Watch watch;
+  uint64_t after = 0;
+  uint32_t last = 0;
+};
 
 std::string AgoOf(int64_t then_ns) {
   return then_ns == 0 ? kNoValue : AgoText(static_cast<double>(absl::GetCurrentTimeNanos() - then_ns) / 1e9);
@@ -125,18 +152,7 @@ absl::StatusOr<int> ShowFleetTopology(Session& session, const FleetOptions& opti
 absl::StatusOr<int> ShowFleetLinks(Session& session, const FleetOptions& options) {
   const absl::StatusOr<v1::FleetTopologyReply> reply = AskTopology(session, options);
   if (!reply.ok()) return reply.status();
-  session.Show(*reply, [&] {
-    Table table({"FROM", "TO", "PORT", ">PATHS", ">DEAD", ">LOST", ">QUEUE P99"});
-    for (const v1::FleetLink& link : reply->links()) {
-      const double share = link.sent() == 0 ? 0 : static_cast<double>(link.lost()) / static_cast<double>(link.sent());
-      table.Add({link.from(), link.to(), link.port(), CountText(link.paths()), BadCount(link.dead()), ShareText(share),
-                 NsText(static_cast<double>(link.queue_p99_ns()))});
-    }
-    table.empty() ? void(std::cout << "no link is known yet\n") : table.Print(std::cout, session.Colour());
-    if (!table.empty())
-      std::cout << "\nDEAD, LOST and QUEUE are of the whole ways that take the link, so they may be another link's\n";
-    ShowCoverage(reply->coverage(), session.Colour());
-  });
+  session.Show(*reply, [&] { ShowFleetLinkTable(*reply, session.Colour()); });
   return kOk;
 }
 
@@ -152,18 +168,7 @@ absl::StatusOr<int> ShowFleetEvents(Session& session, const FleetOptions& option
   absl::StatusOr<v1::FleetEventsReply> reply = (*client)->Events(request);
   if (!reply.ok()) return reply.status();
   if (request.newest_first()) std::reverse(reply->mutable_events()->begin(), reply->mutable_events()->end());
-  session.Show(*reply, [&] {
-    Table table({"TIME", "HOST", "TYPE", "WHAT"});
-    for (const v1::FleetEventOf& event : reply->events()) {
-      const v1::Event& what = event.event().event();
-      table.Add({UtcText(event.event().time_ns()),
-                 event.host(),
-                 what.type(),
-                 {what.text(), what.severity() == v1::SEVERITY_ALERT ? Tone::kBad : Tone::kPlain}});
-    }
-    table.empty() ? void(std::cout << "no events\n") : table.Print(std::cout, session.Colour());
-    ShowCoverage(reply->coverage(), session.Colour());
-  });
+  session.Show(*reply, [&] { ShowFleetEventTable(*reply, session.Colour()); });
   return kOk;
 }
 
@@ -182,6 +187,7 @@ void ShowFinding(const v1::FleetFinding& f, bool colour) {
   if (!f.jobs().empty()) std::cout << "jobs      " << Printable(absl::StrJoin(f.jobs(), " ")) << '\n';
   for (const v1::FleetLinkId& link : f.links())
     std::cout << "link      " << Printable(link.from()) << " > " << Printable(link.to()) << '\n';
+  if (!f.muted_by().empty()) std::cout << "muted by  " << Printable(f.muted_by()) << '\n';
   std::cout << "to do     " << Printable(f.advice()) << '\n';
 }
 
@@ -201,10 +207,11 @@ absl::StatusOr<int> ShowFleetFindings(Session& session, const FleetOptions& opti
     if (!options.id.empty() && reply->findings_size() == 1) return ShowFinding(reply->findings(0), session.Colour());
     Table table({"ID", "SINCE", "CAUSE", "SCOPE"});
     for (const v1::FleetFinding& f : reply->findings()) {
-      const bool open = f.end_ns() == 0;
+      const bool open = f.end_ns() == 0, muted = !f.muted_by().empty();
       table.Add({f.id(),
                  AgoOf(f.start_ns()),
-                 {open ? f.cause() : f.cause() + ", over", open ? Tone::kBad : Tone::kFaint},
+                 {absl::StrCat(f.cause(), open ? "" : ", over", muted ? ", muted" : ""),
+                  open && !muted ? Tone::kBad : Tone::kFaint},
                  f.scope()});
     }
     table.empty() ? void(std::cout << "nothing is wrong, as far as hosts tell\n")
@@ -254,6 +261,9 @@ void AddFleetVerbs(CLI::App& app, Session& session) {
   events->add_option("--after", options->after, "In the order of their arrival, behind an earlier answer's \"next\"");
   events->callback(
       [&session, options] { session.action = [&session, options] { return ShowFleetEvents(session, *options); }; });
+  AddFleetAlertVerbs(*fleet, session);
+  AddFleetDrainVerbs(*fleet, session);
+  AddFleetHostVerbs(*fleet, session);
 }
 
 }  // namespace cw::cli

@@ -10,6 +10,7 @@
 #include <iostream>
 
 #include "absl/status/status.h"
+#include "cli/fleet.h"
 #include "cli/session.h"
 #include "userspace/commandline/command.h"
 
@@ -103,6 +104,7 @@ int Run(int argc, char** argv) {
   AddReportVerb(app, session);
   AddFleetVerbs(app, session);
   AddCertsVerbs(app, session);
+  AddFleetReading(app, session);
   AddCompletionVerb(app, session);
   LetOptionsFallThrough(app);
 
@@ -119,7 +121,9 @@ int Run(int argc, char** argv) {
   session.instance_given = app.count("--instance") > 0;
   ChooseAgent(argc, argv, session);
   const absl::Status options = session.CheckOptions();
-  const absl::StatusOr<int> result = options.ok() ? session.action() : options;
+  const absl::StatusOr<std::function<absl::StatusOr<int>()>> of_fleet = FleetReadingOf(app, session);
+  if (of_fleet.ok() && *of_fleet != nullptr) session.action = *of_fleet;
+  const absl::StatusOr<int> result = !options.ok() ? options : !of_fleet.ok() ? of_fleet.status() : session.action();
   if (result.ok()) return Written(*result);
   session.ShowError(result.status());
   return ExitCodeOf(result.status());

@@ -29,10 +29,11 @@ class Session {
   // Options of every verb.
   bool json = false;
   std::string instance = "default";
-  std::string socket;           // "" = that of the instance
-  api::RemoteAgent remote;      // server "" = the agent of this host
-  std::string fleet;            // the fleet service, HOST:PORT; "" = none
-  bool instance_given = false;  // it was typed, so it is meant
+  std::string socket;                // "" = that of the instance
+  api::RemoteAgent remote;           // server "" = the agent of this host
+  std::string fleet;                 // the fleet service, HOST:PORT; "" = none
+  std::string fleet_host, fleet_at;  // of reading verbs: answered by the fleet service, of this host, as it was then
+  bool instance_given = false;       // it was typed, so it is meant
 
   // What the typed verb does. The number is the exit code; errors are printed by the caller.
   std::function<absl::StatusOr<int>()> action;

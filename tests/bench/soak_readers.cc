@@ -4,7 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "tests/unit/metrics_http.h"
+#include "tests/unit/http_client.h"
 #include "userspace/api/client.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/fabric_process.h"
@@ -87,7 +87,7 @@ void Readers::Round(const Host& host) {
   last.set_last(50);
   Note("Events", client.Events(last, [](const api::v1::Event&) { return true; }));
   Note("cwctl qps", lab::RunTool({cwctl_, "--socket", host.socket, "--json", "qps"}).status());
-  const bool scraped = absl::StartsWith(metrics::Ask(host.metrics, "GET /metrics"), "HTTP/1.1 200");
+  const bool scraped = absl::StartsWith(http::Ask(host.metrics, "GET /metrics"), "HTTP/1.1 200");
   Note("metrics", scraped ? absl::OkStatus() : absl::UnavailableError("no answer"));
 }
 

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <fstream>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "tests/lab/fleet_service_rig.h"
@@ -18,9 +19,41 @@ using nlohmann::json;
 
 class FleetServiceTest : public FleetServiceRig {
  protected:
-  void SetUp() override { Up(Spec("fleetsvc", 1), "", "[alerts]\nalertmanager = [\"http://127.0.0.1:9093\"]\n"); }
+  void SetUp() override {
+    TestbedSpec spec = Spec("fleetsvc", 1);
+    spec.adjust = [](int, config::Config& config) {
+      config.metrics.listen = "0.0.0.0:9477";
+      config.metrics.allow_remote = true;
+    };
+    Up(spec, "", "[alerts]\nalertmanager = [\"http://127.0.0.1:9093\"]\n[metrics]\nlisten = \"127.0.0.1:9481\"\n");
+  }
   ~FleetServiceTest() override {
-    if (alertmanager_.pid != 0) EndProcess(alertmanager_).IgnoreError();
+    for (ProcessId* process : {&alertmanager_, &prometheus_}) {
+      if (process->pid != 0) EndProcess(*process).IgnoreError();
+    }
+  }
+
+  // The real one, with no target but the service's list.
+  void StartPrometheus() {
+    std::ofstream(folder_ + "/prometheus.yml")
+        << "global: {scrape_interval: 1s}\nscrape_configs: [{job_name: cwfabric, http_sd_configs: "
+           "[{url: 'http://127.0.0.1:9481/sd', refresh_interval: 1s}]}]\n";
+    const absl::StatusOr<ProcessId> started =
+        StartProcess(bed_->OnHost0({"prometheus", "--config.file=" + folder_ + "/prometheus.yml",
+                                    "--storage.tsdb.path=" + folder_ + "/tsdb", "--web.listen-address=127.0.0.1:9090"}),
+                     folder_ + "/prometheus.log");
+    ASSERT_TRUE(started.ok()) << started.status();
+    prometheus_ = *started;
+  }
+  // What it answers, as "host" → value.
+  std::map<std::string, std::string> Query(const std::string& expression) const {
+    std::map<std::string, std::string> by_host;
+    const absl::StatusOr<std::string> text =
+        RunTool(bed_->OnHost0({"promtool", "query", "instant", "--format=json", "http://127.0.0.1:9090", expression}));
+    const json reply = text.ok() ? json::parse(*text, nullptr, false) : json{};
+    for (const json& series : reply.is_array() ? reply : json::array())
+      by_host[series["metric"].value("host", "")] = series["value"][1].get<std::string>();
+    return by_host;
   }
 
   // The real one; beside the service.
@@ -65,8 +98,26 @@ class FleetServiceTest : public FleetServiceRig {
     }
   }
 
-  ProcessId alertmanager_;
+  ProcessId alertmanager_, prometheus_;
 };
+
+TEST_F(FleetServiceTest, PrometheusReadsAllAgentsFromTheServicesList) {
+  ASSERT_FALSE(HasFatalFailure());
+  ASSERT_NO_FATAL_FAILURE(StartPrometheus());
+  const std::map<std::string, std::string> both = {{"h0", "1"}, {"h1", "1"}};
+  EXPECT_TRUE(Eventually([&] { return Query("up{job=\"cwfabric\"}") == both; })) << Why();
+  EXPECT_EQ(Query("cwfabric_agent_uptime_seconds > bool 0"), both) << "each host's own page under its name";
+  EXPECT_EQ(Ask({"hosts"})["hosts"][1]["metrics_address"], "192.168.77.11:9477");
+
+  // One that is gone stays a target, so that somebody is told.
+  ASSERT_TRUE(EndAgent(*testbed_, 1, SIGTERM).ok());
+  const std::map<std::string, std::string> one = {{"h0", "1"}, {"h1", "0"}};
+  EXPECT_TRUE(Eventually([&] { return Query("up{job=\"cwfabric\"}") == one; })) << Why();
+  ASSERT_TRUE(bed_->End().ok());
+  ASSERT_TRUE(bed_->Start(testbed_->fabric()).ok());
+  EXPECT_TRUE(Eventually([&] { return bed_->Log().find("h0 is connected") != std::string::npos; })) << Why();
+  EXPECT_EQ(Query("up{job=\"cwfabric\"}"), one) << "the list outlives a restart of the service";
+}
 
 TEST_F(FleetServiceTest, HoldsWhatAllHostsSeeAndLosesNothingWhileItIsGone) {
   ASSERT_FALSE(HasFatalFailure());
@@ -100,7 +151,43 @@ TEST_F(FleetServiceTest, HoldsWhatAllHostsSeeAndLosesNothingWhileItIsGone) {
   EXPECT_EQ(Missing({"hosts"}), std::vector<std::string>{"h1"});
   EXPECT_TRUE(Missing({"topology", "--at=-5s"}).empty()) << "as it was then";
 
+  // The reading verbs, of a host that is down.
+  EXPECT_FALSE(bed_->Ask({"paths", "--host", "h1", "--at=-10s"})["paths"].empty());
+  EXPECT_FALSE(bed_->Ask({"links", "--host", "h1", "--at=-10s"})["links"].empty());
+  EXPECT_EQ(bed_->Ask({"events", "--host", "h1", "-n", "2"})["events"].size(), 2u);
+  EXPECT_EQ(bed_->Ask({"status", "--host", "h1"})["hosts"][0]["connected"], false);
+  EXPECT_FALSE(bed_->Ask({"paths", "--host", "h0"})["paths"].empty());
+  for (const auto& [verb, says] : std::vector<std::pair<std::vector<std::string>, const char*>>{
+           {{"paths", "--host", "h7"}, "knows no host h7"},
+           {{"paths", "--host", "h0", "--window", "60"}, "--window is answered by the host's agent alone"},
+           {{"qps", "--host", "h0"}, "hosts do not tell the fleet service of their queue pairs yet"},
+           {{"status", "--host", "h0", "--at=-1m"}, "of now alone"}})
+    EXPECT_THAT(std::string(bed_->Run(verb).status().message()), testing::HasSubstr(says));
+
   EXPECT_TRUE(bed_->End().ok()) << "it ends cleanly";
+}
+
+// It died and nobody repairs it: first that is a finding, then nobody speaks of it any more.
+TEST_F(FleetServiceTest, AHostThatIsRemovedIsMissedNoLonger) {
+  ASSERT_FALSE(HasFatalFailure());
+  ASSERT_TRUE(Eventually([&] { return SeesAll(); })) << Why();
+  const auto refused = bed_->Run({"fleet", "remove", "h1"}, "root0");
+  EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("h1 is connected"));
+  const auto forbidden = bed_->Run({"fleet", "remove", "h1"}, "alice");
+  EXPECT_THAT(std::string(forbidden.status().message()), testing::HasSubstr("this takes the role steer"));
+
+  ASSERT_TRUE(EndAgent(*testbed_, 1, SIGTERM).ok());
+  EXPECT_TRUE(Eventually([&] { return !Findings().empty(); }, absl::Minutes(2))) << Why();
+  EXPECT_TRUE(Eventually([&] { return Missing({"hosts"}) == std::vector<std::string>{"h1"}; })) << Why();
+  const auto removed = bed_->Run({"fleet", "remove", "h1"}, "root0");
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_EQ(Ask({"hosts"})["hosts"].size(), 1u);
+  EXPECT_TRUE(Missing({"hosts"}).empty());
+  EXPECT_FALSE(bed_->Stored(1).empty()) << "history stays";
+  EXPECT_TRUE(Eventually([&] { return Findings().empty(); }, absl::Minutes(2))) << Findings().dump(1) << Why();
+
+  ASSERT_TRUE(testbed_->StartAgent(1).ok());
+  EXPECT_TRUE(Eventually([&] { return bed_->AllThere(); })) << Why();
 }
 
 // All four ways over it, without a port that goes down.
@@ -122,6 +209,16 @@ TEST_F(FleetServiceTest, ASilentlyCutSpineIsOneFindingThatEndsWhenItHeals) {
   std::printf("alert %.1f s after the cut\n", absl::ToDoubleSeconds(absl::Now() - cut_at));
   EXPECT_LT(absl::Now() - found_at, absl::Seconds(3));
   EXPECT_EQ(Alerts()[0]["labels"]["scope"], "switch spine1") << Alerts().dump(1);
+  EXPECT_TRUE(Eventually([&] {
+    const json told = Ask({"alerts"});
+    return told["alerts"].size() == 1 && told["alerts"][0]["result"] == "delivered";
+  })) << Ask({"alerts"}).dump(1);
+  // Nobody is alarmed by it for a while.
+  ASSERT_TRUE(bed_->Run({"fleet", "mute", "switch spine1", "--for", "1h", "--reason", "known"}, "root0").ok());
+  EXPECT_TRUE(Eventually([&] { return Alerts().is_array() && Alerts().empty(); })) << Alerts().dump(1);
+  EXPECT_EQ(Findings().at(0)["muted_by"], "root0 (known)") << Findings().dump(1);
+  ASSERT_TRUE(bed_->Run({"fleet", "unmute", "switch spine1"}, "root0").ok());
+  EXPECT_TRUE(Eventually([&] { return Alerts().size() == 1; })) << Why();
   const json found = Findings()[0];
   EXPECT_EQ(found["cause"], "switch dead") << found.dump(1);
   EXPECT_EQ(found["scope"], "switch spine1") << found.dump(1);

@@ -12,8 +12,8 @@
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
 #include "tests/lab/steady_traffic.h"
+#include "tests/unit/http_client.h"
 #include "tests/unit/metrics_filled.h"
-#include "tests/unit/metrics_http.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/emulator.h"
 #include "userspace/lab/testbed.h"
@@ -36,9 +36,9 @@ class MetricsOnFabric : public ::testing::Test {
   }
   metrics::Reading Read(int host) {
     const std::string socket = DescribeAgentHost(testbed->fabric(), host).run_dir + "/metrics.sock";
-    const std::string answer = metrics::Ask(socket, "GET /metrics");
+    const std::string answer = http::Ask(socket, "GET /metrics");
     EXPECT_THAT(answer, ::testing::StartsWith("HTTP/1.1 200")) << socket;
-    return metrics::Reading(metrics::Body(answer));
+    return metrics::Reading(http::Body(answer));
   }
   // Processor time of all threads of an agent.
   double CpuMs(int host) const {

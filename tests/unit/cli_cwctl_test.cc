@@ -16,6 +16,7 @@
 #include "cli_cwctl_rig.h"
 #include "userspace/api/client.h"
 #include "userspace/api/path_ref.h"
+#include "userspace/config/config.h"
 
 namespace cw::cli {
 namespace {
@@ -626,6 +627,25 @@ TEST_F(Cwctl, OneFollowerTooManyIsRefused) {
   enough = true;
   agent_.Add("wakes them");
   for (std::thread& follower : followers) follower.join();
+}
+
+// Read as its configuration by the agent's own parser.
+TEST_F(Cwctl, FleetJoinPrintsWhatTheAgentTakes) {
+  const std::vector<std::string> verb = {"fleet", "join",   "node17",   "--fleet", "fleet1:9480", "--ca",
+                                         "/keys", "--also", "10.0.0.5", "--allow", "drain"};
+  const RunResult text = Run(verb);
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("cwctl certs host node17 --ca /keys --also 10.0.0.5\n"));
+  EXPECT_THAT(text.out, HasSubstr("systemctl reload cwfabric-agent"));
+  const json printed = RunJson(verb);
+  const absl::StatusOr<config::Config> config =
+      config::ParseConfig("[[nic]]\nname = \"eth0\"\n" + printed["config"].get<std::string>(), "cwagentd.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->fleet.endpoints, std::vector<std::string>{"fleet1:9480"});
+  EXPECT_EQ(config->fleet.tls_key, "/etc/cwfabric/node17.key");
+  EXPECT_EQ(config->fleet.allow, std::vector<std::string>{"drain"});
+  EXPECT_NE(Run({"fleet", "join", "node17"}).exit_code, 0) << "no service is named";
+  EXPECT_NE(Run({"fleet", "join", "a b;c", "--fleet", "f:1"}).exit_code, 0);
 }
 
 }  // namespace

@@ -83,6 +83,33 @@ TEST(AlertmanagerOutbox, SendsWhatGoesOnAgainAndAnEndOnce) {
   EXPECT_EQ(box.Due(), absl::InfiniteFuture());
 }
 
+TEST(DeliveryLog, SaysWhatWasToldAndHowItWent) {
+  DeliveryLog log;
+  const absl::Time t = absl::FromUnixSeconds(1'800'000'000);
+  const auto first = [&] { return log.All().at(0); };
+  log.Take(DeadLink(1), false, t);
+  EXPECT_EQ(first().result, "waiting");
+  log.Answered({{1, true}}, absl::UnavailableError("refused the connection"), t);
+  EXPECT_EQ(first().result, "not yet: refused the connection");
+  EXPECT_EQ(first().delivered, absl::InfinitePast());
+  log.Take(Over(DeadLink(1)), false, t + absl::Seconds(1));
+  log.Answered({{1, true}}, absl::OkStatus(), t + absl::Seconds(2));
+  EXPECT_EQ(first().result, "waiting") << "its end is not told yet";
+  log.Answered({{1, false}}, absl::OkStatus(), t + absl::Seconds(3));
+  EXPECT_EQ(first().result, "delivered");
+  EXPECT_FALSE(first().open);
+  EXPECT_EQ(first().since, t + absl::Seconds(1));
+  EXPECT_EQ(first().delivered, t + absl::Seconds(3));
+  log.Take(DeadLink(2), true, t + absl::Seconds(4));
+  EXPECT_EQ(first().finding, 2u) << "the newest first";
+  EXPECT_EQ(first().result, "told before a restart");
+  log.Answered({{2, true}}, absl::InvalidArgumentError("400"), t);
+  EXPECT_EQ(first().result, "refused: 400");
+  for (uint64_t id = 3; id < 2000; ++id) log.Take(DeadLink(id), false, t + absl::Seconds(id));
+  EXPECT_THAT(log.All(), SizeIs(DeliveryLog::kMost));
+  EXPECT_EQ(first().finding, 1999u);
+}
+
 TEST(AlertOutboxes, AreBounded) {
   AlertmanagerOutbox states({});
   WebhookOutbox changes({});
@@ -93,7 +120,7 @@ TEST(AlertOutboxes, AreBounded) {
     changes.Take(f, false, absl::UnixEpoch());
   }
   EXPECT_EQ(states.no_room(), 5u);
-  EXPECT_EQ(states.Next(absl::Now())->alerts, AlertmanagerOutbox::kMostAtOnce);
+  EXPECT_EQ(states.Next(absl::Now())->alerts.size(), AlertmanagerOutbox::kMostAtOnce);
   EXPECT_EQ(changes.waiting(absl::Now()), WebhookOutbox::kMost);
   EXPECT_EQ(changes.no_room(), AlertmanagerOutbox::kMost + 5 - WebhookOutbox::kMost);
 }

@@ -85,7 +85,7 @@ class IngestTest : public ::testing::Test {
   }
   void Restart() { ingest_ = std::make_unique<Ingest>(*store_, "one", limits_); }
   pb::Welcome Connect(const std::string& host = "a", uint64_t run = kRun) {
-    absl::StatusOr<pb::Welcome> welcome = ingest_->Connect(Hello(host, run), {host}, kNow);
+    absl::StatusOr<pb::Welcome> welcome = ingest_->Connect(Hello(host, run), {.names = {host}}, kNow);
     EXPECT_TRUE(welcome.ok()) << welcome.status();
     return welcome.value_or(pb::Welcome());
   }
@@ -177,7 +177,7 @@ TEST_F(IngestTest, AfterARestartItGoesOnAndAsksForDefinitions) {
 }
 
 TEST_F(IngestTest, NoHostSpeaksForAnother) {
-  EXPECT_TRUE(absl::IsPermissionDenied(ingest_->Connect(Hello("a"), {"b"}, kNow).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(ingest_->Connect(Hello("a"), {.names = {"b"}}, kNow).status()));
   Connect("b");
   const pb::Ack ack = Send(Batch(1, "a"), "b");
   ASSERT_EQ(ack.refusals_size(), 1);
@@ -287,6 +287,10 @@ class FailingStore final : public Store {
   absl::StatusOr<std::vector<HopList>> AllHops(const std::string& h) override { return real_.AllHops(h); }
   absl::Status PutFindings(absl::Span<const StoredFinding> f) override { return real_.PutFindings(f); }
   absl::StatusOr<std::vector<StoredFinding>> Findings(const FindingQuery& q) override { return real_.Findings(q); }
+  absl::Status PutHosts(absl::Span<const HostFacts> f) override { return real_.PutHosts(f); }
+  absl::Status PutOrder(const StoredOrder& o) override { return real_.PutOrder(o); }
+  absl::Status RemoveOrder(const std::string& k, uint64_t i) override { return real_.RemoveOrder(k, i); }
+  absl::StatusOr<std::vector<StoredOrder>> Orders(const std::string& k) override { return real_.Orders(k); }
   absl::StatusOr<bool> Compact(int64_t n) override { return real_.Compact(n); }
   absl::StatusOr<std::vector<Deletion>> PlanRetention(int64_t n, const Retention& r) override {
     return real_.PlanRetention(n, r);
@@ -301,7 +305,7 @@ class FailingStore final : public Store {
 TEST_F(IngestTest, WhatTheStoreDidNotTakeIsNotAcknowledgedAndComesAgain) {
   FailingStore failing(*store_);
   Ingest ingest(failing, "one", limits_);
-  ASSERT_TRUE(ingest.Connect(Hello(), {"a"}, kNow).ok());
+  ASSERT_TRUE(ingest.Connect(Hello(), {.names = {"a"}}, kNow).ok());
   failing.fails = true;
   EXPECT_FALSE(ingest.Enqueue("a", Batch(1), kNow).has_value());
   EXPECT_FALSE(ingest.Enqueue("a", Batch(2), kNow).has_value());
@@ -315,6 +319,62 @@ TEST_F(IngestTest, WhatTheStoreDidNotTakeIsNotAcknowledgedAndComesAgain) {
   EXPECT_FALSE(ingest.Enqueue("a", Batch(1), kNow).has_value());
   EXPECT_FALSE(ingest.Enqueue("a", Batch(2), kNow).has_value());
   EXPECT_EQ(ingest.Flush(kNow).at(0).second.through_sequence(), 2u);
+}
+
+TEST_F(IngestTest, MetricsAreWhereTheHostIsAndNowhereElse) {
+  const Speaker who{.names = {"a", "a.site"}, .addresses = {"10.0.0.9"}, .from = "10.0.0.5"};
+  for (const auto& [told, taken] : std::vector<std::pair<std::string, std::string>>{{"", ""},
+                                                                                    {":9477", "10.0.0.5:9477"},
+                                                                                    {"10.0.0.5:1", "10.0.0.5:1"},
+                                                                                    {"10.0.0.9:1", "10.0.0.9:1"},
+                                                                                    {"a.site:65535", "a.site:65535"}}) {
+    const absl::StatusOr<std::string> address = CheckMetricsAddress(told, who);
+    ASSERT_TRUE(address.ok()) << told << ": " << address.status();
+    EXPECT_EQ(*address, taken);
+  }
+  EXPECT_EQ(*CheckMetricsAddress(":1", {.from = "fd00::1"}), "[fd00::1]:1");
+  EXPECT_EQ(*CheckMetricsAddress("[fd00::1]:1", {.from = "fd00::1"}), "[fd00::1]:1");
+  for (const char* not_its : {"10.0.0.6:9477", "b:9477", "[::1]:9477"})
+    EXPECT_TRUE(absl::IsPermissionDenied(CheckMetricsAddress(not_its, who).status())) << not_its;
+  for (const char* none : {"a", "a:", "a:0", "a:65536", "a b:1", "a/metrics:1", "a\n:1"})
+    EXPECT_FALSE(CheckMetricsAddress(none, who).ok()) << none;
+  EXPECT_FALSE(CheckMetricsAddress(":9477", {.names = {"a"}}).ok()) << "where it comes from is not known";
+}
+
+TEST_F(IngestTest, KnowsWhereMetricsAreAfterARestart) {
+  pb::Hello hello = Hello();
+  hello.set_metrics_address(":9477");
+  ASSERT_TRUE(ingest_->Connect(hello, {.names = {"a"}, .from = "10.0.0.5"}, kNow).ok());
+  Connect("b");
+  hello.set_metrics_address("10.0.0.6:9477");
+  hello.set_host("c");
+  ASSERT_TRUE(ingest_->Connect(hello, {.names = {"c"}, .from = "10.0.0.5"}, kNow).ok()) << "only its metrics are not";
+  EXPECT_TRUE(absl::StrContains(ingest_->Find("c")->metrics_fault, "10.0.0.6"));
+  ingest_->Flush(kNow);
+  Restart();
+  EXPECT_EQ(ingest_->facts().at("a").metrics, "10.0.0.5:9477");
+  EXPECT_EQ(ingest_->facts().at("b").metrics, "");
+  EXPECT_EQ(ingest_->facts().at("c").metrics, "");
+  EXPECT_FALSE(ingest_->has_work());
+}
+
+TEST_F(IngestTest, AHostThatIsRemovedIsForgottenUntilItSpeaksAgain) {
+  EXPECT_TRUE(absl::IsNotFound(ingest_->Remove("a", false, kNow)));
+  Connect();
+  Send(Batch(1));
+  EXPECT_TRUE(absl::IsFailedPrecondition(ingest_->Remove("a", false, kNow)));
+  EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
+  ASSERT_TRUE(ingest_->Remove("a", true, kNow).ok());
+  EXPECT_TRUE(ingest_->Flush(kNow).empty()) << "what was queued is stored, and nobody is told";
+  EXPECT_EQ(ingest_->Find("a"), nullptr);
+  EXPECT_EQ(*store_->Through("a", kRun), 2u) << "history stays";
+  Restart();
+  EXPECT_EQ(ingest_->facts().at("a").removed_ns, absl::ToUnixNanos(kNow));
+  EXPECT_TRUE(absl::IsNotFound(ingest_->Remove("a", false, kNow))) << "it is gone already";
+  Connect();
+  ingest_->Disconnect("a", kRun);
+  EXPECT_EQ(ingest_->facts().at("a").removed_ns, 0);
+  EXPECT_TRUE(ingest_->Remove("a", false, kNow).ok());
 }
 
 }  // namespace

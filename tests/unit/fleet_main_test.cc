@@ -5,9 +5,14 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 
+#include "userspace/fleet/main/alerts_reply.h"
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/fleetd_config.h"
+#include "userspace/fleet/main/muter.h"
+#include "userspace/fleet/main/service_discovery.h"
+#include "userspace/fleet/main/who.h"
 #include "userspace/fleet/query/finding_message.h"
 #include "userspace/fleet/query/query.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
@@ -143,6 +148,79 @@ TEST_F(QueryFindingsTest, SaysWhichHostsItKnowsNothingOf) {
   EXPECT_THAT(reply->coverage().missing(), ElementsAre(HasSubstr("h2: not connected")));
 }
 
+// "h2" of the store alone was removed, and so was "h3", which came back.
+TEST_F(QueryFindingsTest, AHostThatWasRemovedIsThereInThePastOnly) {
+  for (const char* host : {"h1", "h2", "h3"}) {
+    HostBatch batch{.host = host, .run = 1, .sequence = 1};
+    batch.paths.push_back(
+        {.key = {.local = Addr::FromV4(1), .remote = Addr::FromV4(2), .udp_port = 5}, .time_ns = 100});
+    ASSERT_TRUE(store_->Append({batch}).ok());
+  }
+  ASSERT_TRUE(store_->PutHosts({{"h2", "", 1000}, {"h3", "", 1000}}).ok());
+  query_ = std::make_unique<Query>(*store_, "one", FleetFile{}, [] {
+    return std::vector<LiveHost>{{.host = "h1", .connected = true}, {.host = "h3", .connected = true}};
+  });
+  const auto names = [&](int64_t at_ns) {
+    cwfabric::v1::FleetPathsRequest request;
+    request.set_at_ns(at_ns);
+    std::set<std::string> found;
+    const auto reply = query_->Paths(request);
+    for (const auto& path : reply->paths()) found.insert(path.host());
+    for (const std::string& missing : reply->coverage().missing()) found.insert(missing.substr(0, missing.find(':')));
+    return found;
+  };
+  EXPECT_EQ(query_->Hosts({})->hosts_size(), 2);
+  EXPECT_EQ(query_->Hosts({})->coverage().missing_size(), 0);
+  EXPECT_EQ(names(150), (std::set<std::string>{"h1", "h2", "h3"}));
+  EXPECT_EQ(names(2000), (std::set<std::string>{"h1", "h3"}));
+}
+
+TEST_F(QueryFindingsTest, PeopleMuteForAWhile) {
+  const api::Caller alice{.name = "alice"};
+  Muter muter(*store_);
+  cwfabric::v1::FleetMuteRequest request;
+  request.set_what("link b");
+  EXPECT_TRUE(absl::IsInvalidArgument(muter.Mute(request, alice, 1000).status())) << "for ever";
+  request.set_for_s(1e-6);
+  request.set_reason("known");
+  ASSERT_TRUE(muter.Mute(request, alice, 1000).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(muter.Mute(request, alice, 1000).status()));
+  request.set_what(IdText(1));
+  ASSERT_TRUE(muter.Mute(request, alice, 1001).ok());
+  request.set_what(IdText(99));
+  EXPECT_TRUE(absl::IsNotFound(muter.Mute(request, alice, 1001).status()));
+  request.set_what("nothing");
+  EXPECT_TRUE(absl::IsInvalidArgument(muter.Mute(request, alice, 1001).status()));
+
+  Muter again(*store_);
+  EXPECT_EQ(again.Mutes().size(), 2u) << "a restart forgets none";
+  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link b"}, 1999), "alice (known)");
+  EXPECT_EQ(again.MutedBy({.id = 1, .scope = "link c"}, 1999), "alice (known)");
+  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link c"}, 1999), "");
+  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link b"}, 2000), "") << "its time is over";
+  cwfabric::v1::FleetUnmuteRequest end;
+  end.set_what("link b");
+  EXPECT_TRUE(absl::IsNotFound(again.Unmute(end, alice).status()));
+  end.set_what(IdText(1));
+  ASSERT_TRUE(again.Unmute(end, alice).ok());
+  EXPECT_TRUE(store_->Orders("mute")->empty());
+}
+
+TEST(AlertsReply, ShowsWhatGoesOnAndWhatWasNotDelivered) {
+  const std::vector<AlertCounts> counts = {{.receiver = "http://a", .sent = 3, .fault = "refused"}};
+  const std::vector<AlertDelivery> of_a = {{.finding = 1, .scope = "x", .result = "delivered"},
+                                           {.finding = 2, .scope = "y", .open = false, .result = "delivered"},
+                                           {.finding = 3, .scope = "z", .open = false, .result = "waiting"}};
+  const auto ids = [](const cwfabric::v1::FleetAlertsReply& reply) {
+    std::vector<std::string> scopes;
+    for (const auto& alert : reply.alerts()) scopes.push_back(alert.scope());
+    return scopes;
+  };
+  EXPECT_THAT(ids(AlertsReplyOf(counts, {of_a}, {}, false)), ElementsAre("x", "z"));
+  EXPECT_THAT(ids(AlertsReplyOf(counts, {of_a}, {}, true)), ElementsAre("x", "y", "z"));
+  EXPECT_EQ(AlertsReplyOf(counts, {of_a}, {}, true).receivers(0).fault(), "refused");
+}
+
 TEST(FleetMetrics, CountsHostsFindingsAndAlerts) {
   FinderNumbers finder{.evaluations = 4, .evaluation_seconds = 0.5};
   finder.open[static_cast<size_t>(Cause::kLinkGrey)] = 2;
@@ -157,6 +235,33 @@ TEST(FleetMetrics, CountsHostsFindingsAndAlerts) {
         "cwfabric_fleet_alert_requests_failed_total{receiver=\"http://x/\\\"y\\\"\"} 8\n"})
     EXPECT_THAT(page, HasSubstr(line));
   EXPECT_THAT(MetricsPage({}, {}, {}, 0), Not(HasSubstr("alerts")));
+}
+
+TEST(ServiceDiscovery, ListsHostsWhoseMetricsAreSomewhereWithTheirRacks) {
+  EXPECT_EQ(TargetsJson({}, {}), "[]\n");
+  EXPECT_EQ(
+      TargetsJson({{.host = "a", .metrics = "10.0.0.1:9477"}, {.host = "b"}, {.host = "c", .metrics = "[fd00::1]:1"}},
+                  {{"a", "r1"}, {"b", "r1"}}),
+      "[{\"targets\":[\"10.0.0.1:9477\"],\"labels\":{\"host\":\"a\",\"rack\":\"r1\"}},"
+      "{\"targets\":[\"[fd00::1]:1\"],\"labels\":{\"host\":\"c\"}}]\n");
+}
+
+TEST(ServiceDiscovery, AHostStandsWhereItsLeavesDo) {
+  const Addr a = *Addr::Parse("10.0.0.1"), b = *Addr::Parse("10.0.0.2"), c = *Addr::Parse("10.0.0.3");
+  Topology topology;
+  topology.switches = {{.name = "l1", .rack = "r1"}, {.name = "l2", .rack = "r2"}, {.name = "l3"}};
+  topology.leaf_of = {{a, 0}, {b, 1}, {c, 2}};
+  const std::map<std::string, std::string> racks =
+      RacksOf({{"one", {a}}, {"two", {a, b}}, {"silent", {c}}, {"both", {a, c}}, {"none", {}}}, topology);
+  EXPECT_EQ(racks, (std::map<std::string, std::string>{{"one", "r1"}, {"both", "r1"}}));
+}
+
+TEST(Peers, TheirAddressIsToldFromGrpcsForm) {
+  EXPECT_EQ(AddressOfPeer("ipv4:10.0.0.1:4711"), "10.0.0.1");
+  EXPECT_EQ(AddressOfPeer("ipv6:%5Bfd00::1%5D:4711"), "fd00::1");
+  EXPECT_EQ(AddressOfPeer("ipv6:[fd00::1]:4711"), "fd00::1");
+  EXPECT_EQ(AddressOfPeer("unix:/x:1"), "");
+  EXPECT_EQ(AddressOfPeer(""), "");
 }
 
 }  // namespace

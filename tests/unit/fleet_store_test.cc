@@ -135,6 +135,31 @@ TEST_P(StoreTest, ABatchThatComesTwiceChangesNothing) {
   EXPECT_EQ(Append(other_run), 1u);
 }
 
+TEST_P(StoreTest, KeepsWhatIsKnownOfHostsAndOrdersOverARestart) {
+  Append(Batch(1, kStart + 10 * kSecond));
+  const std::vector<HostFacts> facts = {{"a", "10.0.0.1:9477", 0}, {"b", "", 5}};
+  ASSERT_TRUE(store_->PutHosts(facts).ok());
+  ASSERT_TRUE(store_->PutHosts({{"a", "a:1", 7}}).ok());
+  ASSERT_TRUE(store_->PutOrder({"drain", 2, "two"}).ok());
+  ASSERT_TRUE(store_->PutOrder({"drain", 1, "one"}).ok());
+  ASSERT_TRUE(store_->PutOrder({"mute", 1, "other"}).ok());
+  ASSERT_TRUE(store_->PutOrder({"drain", 2, "again"}).ok());
+  Open();
+  const absl::StatusOr<std::vector<HostSeen>> hosts = store_->Hosts();
+  ASSERT_TRUE(hosts.ok()) << hosts.status();
+  ASSERT_THAT(*hosts, SizeIs(2));
+  EXPECT_EQ((*hosts)[0].facts, (HostFacts{"a", "a:1", 7}));
+  EXPECT_EQ((*hosts)[0].newest_ns, kStart + 10 * kSecond);
+  EXPECT_EQ((*hosts)[1].facts, facts[1]);
+  EXPECT_THAT(*store_->Orders("drain"), ElementsAre(StoredOrder{"drain", 1, "one"}, StoredOrder{"drain", 2, "again"}));
+  ASSERT_TRUE(store_->RemoveOrder("drain", 1).ok());
+  ASSERT_TRUE(store_->RemoveOrder("drain", 9).ok());
+  EXPECT_THAT(*store_->Orders("drain"), SizeIs(1));
+  EXPECT_THAT(*store_->Orders("mute"), SizeIs(1));
+  EXPECT_THAT(*store_->Orders("none"), IsEmpty());
+  EXPECT_THAT(Range(kStart, kStart + 60 * kSecond), SizeIs(1)) << "history stays";
+}
+
 TEST_P(StoreTest, TellsUpToWhereNothingIsMissing) {
   EXPECT_EQ(*store_->Through("a", 7), 0u);
   for (const uint64_t s : {2, 1, 4, 5, 9}) Append(Batch(s, kStart + static_cast<int64_t>(s) * kSecond));
@@ -423,6 +448,23 @@ TEST_F(SqliteStore, OldSchemasMigrateAndNewerOnesAreRefused) {
   const char* const broken[] = {first[0], second[1], "CREATE TABLE u(a); NONSENSE;"};
   EXPECT_FALSE(Migrate(**db, broken).ok());
   EXPECT_EQ(*(*db)->Number("SELECT count(*) FROM sqlite_master WHERE name = 'u'"), 0);  // all of a step or nothing
+}
+
+// As version 2 left it.
+TEST_F(SqliteStore, AStoreOfVersion2KeepsItsHostsAndTakesOrders) {
+  {
+    auto db = Database::Open(folder + "/fleet.db");
+    ASSERT_TRUE(db.ok());
+    ASSERT_TRUE(Migrate(**db, SchemaSteps().first(2)).ok());
+    ASSERT_TRUE((*db)->Exec("INSERT INTO host(name, newest_ns) VALUES ('h1', 9)").ok());
+  }
+  auto store = OpenSqliteStore(folder + "/fleet.db");
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto hosts = (*store)->Hosts();
+  ASSERT_THAT(*hosts, SizeIs(1));
+  EXPECT_EQ((*hosts)[0].newest_ns, 9);
+  EXPECT_EQ((*hosts)[0].facts, (HostFacts{.host = "h1"}));
+  EXPECT_TRUE((*store)->PutOrder({"drain", 1, "x"}).ok());
 }
 
 TEST_F(SqliteStore, AFileThatIsNoDatabaseIsSaid) {

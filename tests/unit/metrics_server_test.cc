@@ -15,18 +15,25 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cli_fake_agent.h"
+#include "http_client.h"
 #include "metrics_filled.h"
-#include "metrics_http.h"
+#include "userspace/http/server.h"
 #include "userspace/metrics/exporter.h"
-#include "userspace/metrics/http_server.h"
 
 namespace cw::metrics {
 namespace {
 
 using config::Listen;
+using http::Body;
+using http::ConnectUnix;
+using http::Talk;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+
+auto Serve(const Listen& listen, std::function<absl::StatusOr<std::string>()> page) {
+  return http::Server::Start(listen, {{"/metrics", http::kMetricsType, std::move(page)}});
+}
 
 class Server : public ::testing::Test {
  protected:
@@ -38,7 +45,7 @@ class Server : public ::testing::Test {
   ~Server() override { std::filesystem::remove_all(folder); }
 
   std::string Ask(const std::string& line, const std::string& headers = "") const {
-    return metrics::Ask(path, line, headers);
+    return http::Ask(path, line, headers);
   }
   Listen AtPath() const { return {.kind = Listen::Kind::kUnix, .path = path}; }
 
@@ -46,7 +53,7 @@ class Server : public ::testing::Test {
 };
 
 TEST_F(Server, AnswersGetAndHeadAndNothingElse) {
-  auto server = HttpServer::Start(AtPath(), [] { return absl::StatusOr<std::string>("a_metric 1\n"); });
+  auto server = Serve(AtPath(), [] { return absl::StatusOr<std::string>("a_metric 1\n"); });
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string get = Ask("GET /metrics");
   EXPECT_THAT(get, StartsWith("HTTP/1.1 200"));
@@ -64,26 +71,39 @@ TEST_F(Server, AnswersGetAndHeadAndNothingElse) {
   EXPECT_THAT(Ask("DELETE /metrics"), StartsWith("HTTP/1.1 405"));
 }
 
+TEST_F(Server, ServesEachPageUnderItsTypeAndSaysWhichThereAre) {
+  const auto text = [](const char* body) { return [body] { return absl::StatusOr<std::string>(body); }; };
+  auto server = http::Server::Start(
+      AtPath(), {{"/metrics", http::kMetricsType, text("a_metric 1\n")}, {"/sd", http::kJsonType, text("[]")}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(Body(Ask("GET /metrics")), "a_metric 1\n");
+  EXPECT_THAT(Ask("GET /sd"), HasSubstr("Content-Type: application/json"));
+  EXPECT_EQ(Body(Ask("GET /sd")), "[]");
+  for (const char* other : {"GET /", "GET /sd/", "GET /sdx"}) {
+    EXPECT_THAT(Ask(other), StartsWith("HTTP/1.1 404"));
+    EXPECT_EQ(Body(Ask(other)), "not here; what is: /metrics, /sd\n");
+  }
+}
+
 TEST_F(Server, TheSocketIsForTheGroupAndGoesWithTheServer) {
-  auto server = HttpServer::Start(AtPath(), [] { return absl::StatusOr<std::string>(""); });
+  auto server = Serve(AtPath(), [] { return absl::StatusOr<std::string>(""); });
   ASSERT_TRUE(server.ok()) << server.status();
   struct stat info {};
   ASSERT_EQ(stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0660u);
-  EXPECT_TRUE(
-      absl::IsAlreadyExists(HttpServer::Start(AtPath(), [] { return absl::StatusOr<std::string>(""); }).status()));
+  EXPECT_TRUE(absl::IsAlreadyExists(Serve(AtPath(), [] { return absl::StatusOr<std::string>(""); }).status()));
   EXPECT_THAT(Ask("GET /metrics"), StartsWith("HTTP/1.1 200")) << "the first one still has it";
   server->reset();
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 0) << "no leftovers";
   // One that a killed agent left behind.
   std::ofstream(path) << "";
-  EXPECT_TRUE(HttpServer::Start(AtPath(), [] { return absl::StatusOr<std::string>(""); }).ok());
+  EXPECT_TRUE(Serve(AtPath(), [] { return absl::StatusOr<std::string>(""); }).ok());
 }
 
 TEST_F(Server, WhatTheAgentCannotAnswerIs503) {
-  auto server = HttpServer::Start(
-      AtPath(), [] { return absl::StatusOr<std::string>(absl::UnavailableError("the agent is stopping")); });
+  auto server =
+      Serve(AtPath(), [] { return absl::StatusOr<std::string>(absl::UnavailableError("the agent is stopping")); });
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string answer = Ask("GET /metrics");
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 503"));
@@ -93,10 +113,10 @@ TEST_F(Server, WhatTheAgentCannotAnswerIs503) {
 TEST_F(Server, AddressesThatCannotBeHadSaySo) {
   path = folder + "/none/m.sock";
   const auto page = [] { return absl::StatusOr<std::string>(""); };
-  EXPECT_THAT(std::string(HttpServer::Start(AtPath(), page).status().message()), HasSubstr("see metrics.listen"));
+  EXPECT_THAT(std::string(Serve(AtPath(), page).status().message()), HasSubstr("see metrics.listen"));
   // 192.0.2.1 (TEST-NET) is nobody's.
-  EXPECT_TRUE(absl::IsUnavailable(
-      HttpServer::Start({.kind = Listen::Kind::kTcp, .address = "192.0.2.1", .port = 9477}, page).status()));
+  EXPECT_TRUE(
+      absl::IsUnavailable(Serve({.kind = Listen::Kind::kTcp, .address = "192.0.2.1", .port = 9477}, page).status()));
 }
 
 TEST_F(Server, ServesOnLoopback) {
@@ -108,9 +128,8 @@ TEST_F(Server, ServesOnLoopback) {
     ASSERT_EQ(bind(probe, reinterpret_cast<sockaddr*>(&address), length), 0);
     ASSERT_EQ(getsockname(probe, reinterpret_cast<sockaddr*>(&address), &length), 0);
     close(probe);
-    auto server =
-        HttpServer::Start({.kind = Listen::Kind::kTcp, .address = "127.0.0.1", .port = ntohs(address.sin_port)},
-                          [] { return absl::StatusOr<std::string>("a_metric 1\n"); });
+    auto server = Serve({.kind = Listen::Kind::kTcp, .address = "127.0.0.1", .port = ntohs(address.sin_port)},
+                        [] { return absl::StatusOr<std::string>("a_metric 1\n"); });
     if (!server.ok()) continue;
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
@@ -122,7 +141,7 @@ TEST_F(Server, ServesOnLoopback) {
 
 TEST_F(Server, RefusesHeadsThatAreTooLongAndOutlivesIdleConnections) {
   std::atomic<int> pages{0};
-  auto server = HttpServer::Start(AtPath(), [&] {
+  auto server = Serve(AtPath(), [&] {
     ++pages;
     return absl::StatusOr<std::string>("a_metric 1\n");
   });
@@ -191,7 +210,7 @@ TEST_F(Server, AnExporterTellsWhatTheAgentTells) {
 }
 
 TEST_F(Server, AnExporterTakesItsAddressAsSoonAsItIsFree) {
-  auto other = HttpServer::Start(AtPath(), [] { return absl::StatusOr<std::string>("another's\n"); });
+  auto other = Serve(AtPath(), [] { return absl::StatusOr<std::string>("another's\n"); });
   ASSERT_TRUE(other.ok()) << other.status();
   api::FakeAgent agent;
   const auto exporter = Exporter::Start({.listen = AtPath(), .sys_root = folder}, agent,

@@ -161,7 +161,7 @@ class UplinkTest : public ::testing::Test {
     wire::Hello hello;
     hello.set_host("a");
     hello.set_run(kRun);
-    const absl::StatusOr<wire::Welcome> welcome = ingest_->Connect(hello, {"a"}, now_);
+    const absl::StatusOr<wire::Welcome> welcome = ingest_->Connect(hello, {.names = {"a"}}, now_);
     ASSERT_TRUE(welcome.ok()) << welcome.status();
     if (welcome->send_definitions()) Define();
     ASSERT_TRUE(delivery_->OnWelcome(kRun, *welcome).ok());

@@ -128,7 +128,7 @@ void Reload(config::Config& running, const std::string& path, Agent& agent, Besi
     beside.metrics.reset();
     beside.metrics = StartMetrics(*taken, agent);
   }
-  if (changed("fleet.")) {
+  if (changed("fleet.") || changed("metrics.listen")) {  // the service is told where metrics are
     if (beside.uplink != nullptr) beside.told = beside.uplink->End();
     beside.uplink.reset();  // its spool is the next one's
     beside.uplink = StartUplink(*taken, agent, beside.told);

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/deadlines.h"
+#include "userspace/agent/fleet_drains.h"
 #include "userspace/config/change.h"
 #include "userspace/model/run_id.h"
 #include "userspace/uplink/batch_builder.h"
@@ -52,15 +53,25 @@ std::string BytesOf(const std::string& text) {
 
 struct Uplink::Impl {
   Impl(const config::Config& given, Agent& of)
-      : config(given), agent(of), run(NewRun()), builder(agent.host_name(), run) {}
+      : config(given),
+        agent(of),
+        run(NewRun()),
+        builder(agent.host_name(), run),
+        drains(
+            config.RunDir() + "/" + FleetDrains::kFile, Deadlines::BootId(), TakesDrains(),
+            {.drain = [this](const api::Caller& who, const wire::DrainRequest& r) { return agent.Drain(who, r); },
+             .undrain = [this](const api::Caller& who, const wire::UndrainRequest& r) { return agent.Undrain(who, r); },
+             .drains = [this] { return agent.Drains(); }}) {}
 
   const config::Config config;
   Agent& agent;
   const uint64_t run;
   std::mutex mutex;  // of builder
   uplink::BatchBuilder builder;
+  FleetDrains drains;
   std::unique_ptr<uplink::Client> client;
   std::atomic<bool> stop{false};
+  std::mutex telling;  // what the client has to say is an event before the end, or none
   std::thread thread;
 
   uint64_t after_seq = 0;  // events up to here are in the spool
@@ -69,6 +80,10 @@ struct Uplink::Impl {
   absl::Time changed_at;      // … for the first time
   int64_t last_ns = absl::GetCurrentTimeNanos();
 
+  bool TakesDrains() const {
+    return std::find(config.fleet.allow.begin(), config.fleet.allow.end(), "drain") != config.fleet.allow.end();
+  }
+  void StepDrains();
   wire::Hello Hello() const;
   wire::ClockState Clock();
   wire::Inventory Inventory();
@@ -86,6 +101,8 @@ wire::Hello Uplink::Impl::Hello() const {
   hello.set_run(run);
   hello.set_boot_id(Deadlines::BootId());
   for (const std::string& what : config.fleet.allow) hello.add_capabilities(what);
+  hello.set_metrics_address(config.MetricsAddress());
+  hello.set_takes_drains(TakesDrains());
   hello.set_config_hash(std::strtoull(config::Fingerprint(config).c_str(), nullptr, 16));
   return hello;
 }
@@ -119,6 +136,8 @@ wire::Inventory Uplink::Impl::Inventory() {
 }
 
 void Uplink::Impl::Tell(const std::string& text, bool alert) {
+  const std::lock_guard lock(telling);
+  if (stop.load()) return;  // nobody would take it into the spool any more
   agent.Tell({.type = "fleet", .alert = alert, .text = text, .evidence = {}});
 }
 
@@ -186,6 +205,11 @@ void Uplink::Impl::TakeDetail() {
   }
 }
 
+void Uplink::Impl::StepDrains() {
+  std::optional<wire::DrainReport> report = drains.Step(absl::Now());
+  if (report.has_value()) client->Report(*std::move(report));
+}
+
 void Uplink::Impl::Collect() {
   absl::Time detail_at = absl::Now() + absl::Seconds(1);  // hosts of a fleet start at different moments
   absl::Time events_at = absl::InfinitePast(), taken_at = absl::InfinitePast();
@@ -195,6 +219,7 @@ void Uplink::Impl::Collect() {
     } else if (!TakeEvents(path_changed ? kGather : kEventWait)) {
       events_at = absl::Now() + kRetry;
     }
+    StepDrains();
     // A path that died or came back is told soon: the fleet's findings wait for it.
     const bool soon = path_changed && absl::Now() >= std::max(taken_at + kDetailSoonest, changed_at + kGather);
     if (absl::Now() < detail_at && !soon) continue;
@@ -225,6 +250,7 @@ absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& conf
                                       inner->builder.DefineAgain();
                                       return inner->builder.Known();
                                     },
+                                .drains = [inner](const wire::DrainOrders& orders) { inner->drains.Take(orders); },
                                 .tell = [inner](const std::string& text, bool alert) { inner->Tell(text, alert); }};
   impl->client = uplink::Client::Start(std::move(options), *std::move(spool));
   impl->thread = std::thread([inner] { inner->Collect(); });
@@ -232,7 +258,10 @@ absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& conf
 }
 
 uint64_t Uplink::End() {
-  impl_->stop.store(true);
+  {
+    const std::lock_guard lock(impl_->telling);
+    impl_->stop.store(true);
+  }
   if (impl_->thread.joinable()) impl_->thread.join();
   impl_->client.reset();
   return impl_->after_seq;

@@ -42,8 +42,8 @@ FleetClient::FleetClient(const RemoteAgent& fleet, absl::Duration timeout)
 
 FleetClient::~FleetClient() = default;
 
-absl::StatusOr<v1::FleetHostsReply> FleetClient::Hosts() {
-  return impl_->Call(&v1::Fleet::Stub::Hosts, v1::FleetHostsRequest());
+absl::StatusOr<v1::FleetHostsReply> FleetClient::Hosts(const v1::FleetHostsRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Hosts, request);
 }
 
 absl::StatusOr<v1::FleetPathsReply> FleetClient::Paths(const v1::FleetPathsRequest& request) {
@@ -60,6 +60,34 @@ absl::StatusOr<v1::FleetFindingsReply> FleetClient::Findings(const v1::FleetFind
 
 absl::StatusOr<v1::FleetTopologyReply> FleetClient::Topology(const v1::FleetTopologyRequest& request) {
   return impl_->Call(&v1::Fleet::Stub::Topology, request);
+}
+
+absl::StatusOr<v1::FleetDrain> FleetClient::Drain(const v1::FleetDrainRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Drain, request);
+}
+
+absl::StatusOr<v1::FleetActionReply> FleetClient::Undrain(const v1::FleetUndrainRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Undrain, request);
+}
+
+absl::StatusOr<v1::FleetDrainsReply> FleetClient::Drains() {
+  return impl_->Call(&v1::Fleet::Stub::Drains, v1::FleetDrainsRequest());
+}
+
+absl::StatusOr<v1::FleetAlertsReply> FleetClient::Alerts(const v1::FleetAlertsRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Alerts, request);
+}
+
+absl::StatusOr<v1::FleetActionReply> FleetClient::Mute(const v1::FleetMuteRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Mute, request);
+}
+
+absl::StatusOr<v1::FleetActionReply> FleetClient::Unmute(const v1::FleetUnmuteRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Unmute, request);
+}
+
+absl::StatusOr<v1::FleetActionReply> FleetClient::Remove(const v1::FleetRemoveRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Remove, request);
 }
 
 }  // namespace cw::api

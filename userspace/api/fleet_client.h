@@ -17,11 +17,18 @@ class FleetClient {
   explicit FleetClient(const RemoteAgent& fleet, absl::Duration timeout = absl::Seconds(10));
   ~FleetClient();
 
-  absl::StatusOr<v1::FleetHostsReply> Hosts();
+  absl::StatusOr<v1::FleetHostsReply> Hosts(const v1::FleetHostsRequest& request = {});
   absl::StatusOr<v1::FleetPathsReply> Paths(const v1::FleetPathsRequest& request);
   absl::StatusOr<v1::FleetEventsReply> Events(const v1::FleetEventsRequest& request);
   absl::StatusOr<v1::FleetFindingsReply> Findings(const v1::FleetFindingsRequest& request);
   absl::StatusOr<v1::FleetTopologyReply> Topology(const v1::FleetTopologyRequest& request);
+  absl::StatusOr<v1::FleetDrain> Drain(const v1::FleetDrainRequest& request);
+  absl::StatusOr<v1::FleetActionReply> Undrain(const v1::FleetUndrainRequest& request);
+  absl::StatusOr<v1::FleetDrainsReply> Drains();
+  absl::StatusOr<v1::FleetAlertsReply> Alerts(const v1::FleetAlertsRequest& request);
+  absl::StatusOr<v1::FleetActionReply> Mute(const v1::FleetMuteRequest& request);
+  absl::StatusOr<v1::FleetActionReply> Unmute(const v1::FleetUnmuteRequest& request);
+  absl::StatusOr<v1::FleetActionReply> Remove(const v1::FleetRemoveRequest& request);
 
  private:
   struct Impl;

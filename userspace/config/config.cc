@@ -193,6 +193,14 @@ Listen Config::MetricsListen() const {
   return ParseListen(metrics.listen).value_or(Listen{});
 }
 
+std::string Config::MetricsAddress() const {
+  if (fleet.metrics_address != "auto") return fleet.metrics_address;
+  const Listen listen = MetricsListen();
+  if (listen.kind != Listen::Kind::kTcp || listen.loopback) return "";
+  const bool any = listen.address == "0.0.0.0" || listen.address == "::";
+  return any ? absl::StrCat(":", listen.port) : metrics.listen;
+}
+
 absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view file) {
   Config config;
   absl::Status status = ReadToml(

@@ -190,6 +190,7 @@ struct FleetConfig {
   std::string spool_dir = "auto";      // "auto": StateDir()/spool
   int spool_mib = 256;
   std::vector<std::string> allow;         // of plan, drain, label, mode, audit
+  std::string metrics_address = "auto";   // HOST:PORT; see MetricsAddress
   std::string tls_cert, tls_key, tls_ca;  // "": those of [api]
 };
 
@@ -236,6 +237,8 @@ struct Config {
   std::string FleetCert() const { return fleet.tls_cert.empty() ? api.tls_cert : fleet.tls_cert; }
   std::string FleetKey() const { return fleet.tls_key.empty() ? api.tls_key : fleet.tls_key; }
   std::string FleetCa() const { return fleet.tls_ca.empty() ? api.tls_ca : fleet.tls_ca; }
+  // Where other hosts find the metrics: "HOST:PORT", ":PORT" for any address of this host, "" for nowhere.
+  std::string MetricsAddress() const;
   Listen MetricsListen() const;  // metrics.listen; "auto" is unix:RunDir()/metrics.sock
 };
 

@@ -263,6 +263,10 @@ void WalkFleet(Visitor& v, FleetConfig& fleet) {
          "MiB that it may take, for 24 hours at most. Then the oldest detail goes, and events last.");
   fleet.allow = v.Texts("allow", fleet.allow, TextRule::kName,
                         "What the fleet may ask this host for: plan, drain, label, mode, audit. Empty: nothing.");
+  Words(
+      v, "metrics_address", fleet.metrics_address, TextRule::kAutoServer,
+      "Where Prometheus finds this host's metrics, for the service's list of targets; a proxy's address, for example. "
+      "\"auto\" is metrics.listen, where other hosts reach it.");
   Words(v, "tls_cert", fleet.tls_cert, TextRule::kPath,
         "This host's certificate and its chain, PEM; its DNS name is the host's. Empty: api.tls_cert.");
   Words(v, "tls_key", fleet.tls_key, TextRule::kPath, "Its key, PEM, readable by its owner only. Empty: api.tls_key.");
@@ -511,6 +515,9 @@ std::string Violation(TextRule rule, const std::string& text) {
                         absl::SimpleAtoi(text.substr(colon + 1), &port) && port > 0 && port < 65536;
       return good ? "" : "a server's name or address and its port, such as \"fleet.site:9480\"";
     }
+    case TextRule::kAutoServer:
+      if (text == "auto" || Violation(TextRule::kServer, text).empty()) return "";
+      return absl::StrCat("\"auto\" or ", Violation(TextRule::kServer, text));
     case TextRule::kCpus:
       return ParseCpuList(text).ok() ? "" : "processors, such as \"0-1,8\", or empty";
     case TextRule::kGroup:

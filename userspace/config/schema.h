@@ -36,6 +36,7 @@ enum class TextRule {
   kListen,       // "auto" or what ParseListen takes
   kTcp,          // an address and a port, as ParseListen takes them
   kServer,       // a name or an address, and a port
+  kAutoServer,   // the same, or "auto"
   kGroup,        // a unix group's name, or empty
   kCpus,         // processors, as ParseCpuList takes them
 };

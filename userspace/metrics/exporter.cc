@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "spdlog/spdlog.h"
+#include "userspace/http/server.h"
 #include "userspace/metrics/families.h"
-#include "userspace/metrics/http_server.h"
 #include "userspace/metrics/snapshot.h"
 #include "userspace/metrics/worst.h"
 
@@ -55,9 +55,9 @@ struct Exporter::Impl {
   int64_t page_ns = 0;
   std::mutex stop_mutex;
   std::condition_variable stopped;
-  bool stop = false;                   // under stop_mutex
-  std::unique_ptr<HttpServer> server;  // null: the address could not be had yet
-  bool refused = false;                // and that was said
+  bool stop = false;                     // under stop_mutex
+  std::unique_ptr<http::Server> server;  // null: the address could not be had yet
+  bool refused = false;                  // and that was said
   std::thread watcher;
 };
 
@@ -146,7 +146,8 @@ absl::StatusOr<std::string> Exporter::Impl::Page() {
 }
 
 void Exporter::Impl::OpenServer() {
-  absl::StatusOr<std::unique_ptr<HttpServer>> opened = HttpServer::Start(options.listen, [this] { return Page(); });
+  absl::StatusOr<std::unique_ptr<http::Server>> opened =
+      http::Server::Start(options.listen, {{"/metrics", http::kMetricsType, [this] { return Page(); }}});
   if (opened.ok()) {
     if (refused) spdlog::info("metrics are served now");
     server = *std::move(opened);

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -77,6 +78,7 @@ struct Client::Impl {
   bool stop = false;
   bool appended = false;
   std::deque<wire::ToHost> heard;
+  std::optional<wire::DrainReport> report;
   bool ended = false;  // the stream, from the other side
   grpc::ClientContext* context = nullptr;
   std::string endpoint;
@@ -215,6 +217,8 @@ absl::Status Client::Impl::Welcomed(Stream& stream, std::unique_lock<std::mutex>
 absl::Status Client::Impl::TakeNews(std::unique_lock<std::mutex>& lock, wire::Definitions& definitions) {
   bool define = false;
   for (; !heard.empty(); heard.pop_front()) {
+    if (heard.front().has_drains() && options.drains) options.drains(heard.front().drains());
+    if (!heard.front().has_ack()) continue;  // a later release may say more
     const absl::StatusOr<bool> wanted = delivery.OnAck(heard.front().ack(), absl::Now());
     if (!wanted.ok()) return wanted.status();
     define = define || *wanted;
@@ -229,6 +233,7 @@ absl::Status Client::Impl::TakeNews(std::unique_lock<std::mutex>& lock, wire::De
 
 absl::Status Client::Impl::Talk(Stream& stream, std::unique_lock<std::mutex>& lock, const std::string& to) {
   delivery.Begin(absl::Now());
+  report.reset();
   wire::Definitions definitions;
   if (absl::Status status = Welcomed(stream, lock, definitions); !status.ok()) return status;
   endpoint = to;
@@ -246,7 +251,17 @@ absl::Status Client::Impl::Talk(Stream& stream, std::unique_lock<std::mutex>& lo
     appended = false;
     absl::StatusOr<std::vector<wire::Batch>> batches = delivery.Next(now, options.run, &definitions);
     if (!batches.ok()) return batches.status();
+    std::optional<wire::DrainReport> drains;
+    drains.swap(report);
     lock.unlock();
+    if (drains.has_value()) {
+      wire::ToFleet message;
+      *message.mutable_drains() = *std::move(drains);
+      if (!stream.Write(message)) {
+        lock.lock();
+        return absl::UnavailableError("");
+      }
+    }
     for (wire::Batch& batch : *batches) {
       wire::ToFleet message;
       *message.mutable_batch() = std::move(batch);
@@ -263,7 +278,8 @@ absl::Status Client::Impl::Talk(Stream& stream, std::unique_lock<std::mutex>& lo
     const absl::Time until =
         std::max(now, std::min(now + absl::Seconds(5),
                                delivery.PausedUntil() > now ? delivery.PausedUntil() : absl::InfiniteFuture()));
-    news.wait_until(lock, absl::ToChronoTime(until), [this] { return stop || ended || appended || !heard.empty(); });
+    news.wait_until(lock, absl::ToChronoTime(until),
+                    [this] { return stop || ended || appended || report.has_value() || !heard.empty(); });
   }
 }
 
@@ -292,6 +308,12 @@ absl::Status Client::Append(const wire::Batch& batch, Kind kind) {
   impl_->appended = true;
   impl_->news.notify_all();
   return status;
+}
+
+void Client::Report(wire::DrainReport report) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->report = std::move(report);
+  impl_->news.notify_all();
 }
 
 ClientState Client::state() const {

@@ -5,7 +5,7 @@
 // answers it tries the next, then waits: 0.5 s, doubled up to 30 s, each drawn from its upper half, so that a thousand
 // agents do not come back at once. Certificates are read anew with each connection.
 //
-// Threads: any; Append and Wake never block for longer than the disk does.
+// Threads: any; Append and Report never block for longer than the disk does.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,8 @@ struct ClientOptions {
   std::function<cwfabric::v1::Hello()> hello;  // from the client's thread
   // All that was defined so far; and those that come are to be sent whole. From the client's thread.
   std::function<cwfabric::v1::Definitions()> define_again;
+  // What the service wants free of this host's flows. From the client's thread, which it must not hold up.
+  std::function<void(const cwfabric::v1::DrainOrders&)> drains;
   // What people should know: connected, not connected and why, refused. Never more than a few a minute.
   std::function<void(const std::string& text, bool alert)> tell;
 };
@@ -48,6 +50,8 @@ class Client {
 
   // Into the spool, and off as soon as possible. Errors are the spool's.
   absl::Status Append(const cwfabric::v1::Batch& batch, Kind kind);
+  // Off as soon as possible, where it is connected; else never: the orders come again with the next connection.
+  void Report(cwfabric::v1::DrainReport report);
   ClientState state() const;
 
  private:

@@ -37,7 +37,10 @@ class Alerts::Receiver {
   void Take(const std::vector<Finding>& findings, bool resumed) {
     const absl::Time now = absl::Now();
     const std::lock_guard lock(mutex_);
-    for (const Finding& f : findings) outbox_->Take(f, resumed, now);
+    for (const Finding& f : findings) {
+      outbox_->Take(f, resumed, now);
+      log_.Take(f, resumed, now);
+    }
     news_.notify_all();
   }
 
@@ -47,7 +50,13 @@ class Alerts::Receiver {
     out.receiver = name_;
     out.no_room = outbox_->no_room();
     out.waiting = outbox_->waiting(absl::Now());
+    out.fault = complaint_;
     return out;
+  }
+
+  std::vector<AlertDelivery> deliveries() {
+    const std::lock_guard lock(mutex_);
+    return log_.All();
   }
 
  private:
@@ -77,15 +86,16 @@ class Alerts::Receiver {
     const absl::Time now = absl::Now();
     const bool refused = absl::IsInvalidArgument(status);
     outbox_->Done(status.ok() || refused, now);
+    log_.Answered(post.alerts, status, now);
     if (status.ok()) {
-      counts_.sent += post.alerts;
+      counts_.sent += post.alerts.size();
       if (!complaint_.empty()) spdlog::info("alerts: {} takes them again", name_);
       complaint_.clear();
       pause_ = kFirstPause;
       return absl::InfinitePast();
     }
     ++counts_.failed;
-    if (refused) counts_.refused += post.alerts;
+    if (refused) counts_.refused += post.alerts.size();
     // Told once, until it works again.
     if (complaint_.empty()) {
       complaint_ = std::string(status.message());
@@ -102,6 +112,7 @@ class Alerts::Receiver {
   std::mutex mutex_;  // of all below up to the thread
   std::condition_variable news_;
   const std::unique_ptr<Outbox> outbox_;
+  DeliveryLog log_;
   const std::string name_;
   AlertCounts counts_;
   std::string complaint_;
@@ -129,6 +140,12 @@ void Alerts::Take(const std::vector<Finding>& findings, bool resumed) {
 std::vector<AlertCounts> Alerts::counts() const {
   std::vector<AlertCounts> all;
   for (const std::unique_ptr<Receiver>& receiver : receivers_) all.push_back(receiver->counts());
+  return all;
+}
+
+std::vector<std::vector<AlertDelivery>> Alerts::deliveries() const {
+  std::vector<std::vector<AlertDelivery>> all;
+  for (const std::unique_ptr<Receiver>& receiver : receivers_) all.push_back(receiver->deliveries());
   return all;
 }
 

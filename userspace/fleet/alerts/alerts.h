@@ -4,7 +4,7 @@
 // one that is dead or slow holds up neither the search for findings nor another receiver. It is said once in the log,
 // counted, and tried again after 1 to 15 s.
 //
-// Thread rule: Take and counts from any thread.
+// Thread rule: Take, counts and deliveries from any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "userspace/fleet/alerts/alert_text.h"
+#include "userspace/fleet/alerts/delivery_log.h"
 #include "userspace/fleet/findings/finding.h"
 
 namespace cw::fleet {
@@ -29,6 +30,7 @@ struct AlertCounts {
   uint64_t refused = 0;  // alerts that the receiver will never take
   uint64_t no_room = 0;  // alerts that its outbox had no room for
   uint64_t waiting = 0;  // alerts that are due now
+  std::string fault;     // of the last request; "": it succeeded, or there was none
 };
 
 class Alerts {
@@ -39,6 +41,8 @@ class Alerts {
   // Never waits for a receiver. Resumed: findings that were open before this service was started.
   void Take(const std::vector<Finding>& findings, bool resumed = false);
   std::vector<AlertCounts> counts() const;
+  // By receiver, in the order of counts(); the newest first.
+  std::vector<std::vector<AlertDelivery>> deliveries() const;
 
  private:
   class Receiver;

@@ -44,7 +44,9 @@ std::optional<Outbox::Post> AlertmanagerOutbox::Next(absl::Time now) {
     under_way_.emplace_back(it->second, entry.version);
   }
   if (findings.empty()) return std::nullopt;
-  return Post{AlertmanagerBody(findings, words_, now + kGood), findings.size()};
+  Post post{.body = AlertmanagerBody(findings, words_, now + kGood)};
+  for (const Finding& f : findings) post.alerts.emplace_back(f.id, f.end_ns == 0);
+  return post;
 }
 
 void AlertmanagerOutbox::Done(bool over, absl::Time now) {
@@ -89,7 +91,8 @@ void WebhookOutbox::Take(const Finding& finding, bool resumed, absl::Time) {
 std::optional<Outbox::Post> WebhookOutbox::Next(absl::Time) {
   if (queue_.empty()) return std::nullopt;
   under_way_ = true;
-  return Post{WebhookBody(queue_.front(), words_), 1};
+  const Finding& first = queue_.front();
+  return Post{WebhookBody(first, words_), {{first.id, first.end_ns == 0}}};
 }
 
 void WebhookOutbox::Done(bool over, absl::Time) {

@@ -30,7 +30,7 @@ class Outbox {
   virtual void Take(const Finding& finding, bool resumed, absl::Time now) = 0;
   struct Post {
     std::string body;
-    size_t alerts = 0;
+    std::vector<std::pair<uint64_t, bool>> alerts;  // findings by id, and whether they go on
   };
   // The next request, if one is due; Done comes before the next Next.
   virtual std::optional<Post> Next(absl::Time now) = 0;

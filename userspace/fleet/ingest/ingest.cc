@@ -45,9 +45,22 @@ void LearnDocument(LiveHost& live, const Document& document) {
 
 }  // namespace
 
-absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello,
-                                              const std::vector<std::string>& certificate_names, absl::Time now) {
-  if (absl::Status status = MaySpeakFor(certificate_names, hello.host()); !status.ok()) return status;
+Ingest::Ingest(Store& store, std::string instance, const IngestLimits& limits)
+    : store_(store), instance_(std::move(instance)), limits_(limits) {
+  const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
+  if (!kept.ok()) return;
+  for (const HostSeen& seen : *kept) facts_.emplace(seen.host, seen.facts);
+}
+
+void Ingest::KeepFacts(HostFacts facts) {
+  const auto [known, fresh] = facts_.try_emplace(facts.host);
+  if (!fresh && known->second == facts) return;
+  untold_.insert(facts.host);
+  known->second = std::move(facts);
+}
+
+absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Speaker& who, absl::Time now) {
+  if (absl::Status status = MaySpeakFor(who.names, hello.host()); !status.ok()) return status;
   if (hello.run() == 0) return absl::InvalidArgumentError("Hello without a run: update the agent");
   auto it = hosts_.find(hello.host());
   if (it == hosts_.end()) {
@@ -65,7 +78,12 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello,
   if (host.live.run != hello.run()) host.live.paths.clear();
   host.live.run = hello.run();
   host.live.connected = true;
+  host.live.takes_drains = hello.takes_drains();
   host.live.last_seen = now;
+  const absl::StatusOr<std::string> metrics = CheckMetricsAddress(hello.metrics_address(), who);
+  host.live.metrics = metrics.value_or("");
+  host.live.metrics_fault = std::string(metrics.status().message());
+  KeepFacts({.host = hello.host(), .metrics = host.live.metrics});
   wire::Welcome welcome;
   welcome.set_instance(instance_);
   welcome.set_acknowledged_sequence(*(*run)->last);
@@ -76,6 +94,23 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello,
 void Ingest::Disconnect(const std::string& host, uint64_t run) {
   const auto it = hosts_.find(host);
   if (it != hosts_.end() && it->second.live.run == run) it->second.live.connected = false;
+}
+
+absl::Status Ingest::Remove(const std::string& host, bool force, absl::Time now) {
+  const auto live = hosts_.find(host);
+  const auto facts = facts_.find(host);
+  if (live == hosts_.end() && (facts == facts_.end() || facts->second.removed_ns != 0))
+    return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", host, "; see cwctl fleet hosts"));
+  if (live != hosts_.end() && live->second.live.connected && !force) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(host, " is connected: stop its agent first, or it comes back; --force removes it nevertheless"));
+  }
+  const HostFacts gone{.host = host, .removed_ns = absl::ToUnixNanos(now)};
+  if (absl::Status status = store_.PutHosts({gone}); !status.ok()) return status;
+  facts_[host] = gone;
+  untold_.erase(host);
+  if (live != hosts_.end()) hosts_.erase(live);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Ingest::Run*> Ingest::RunOf(const std::string& name, Host& host, uint64_t run, absl::Time now) {
@@ -156,13 +191,20 @@ absl::Status Ingest::Put(const std::vector<Queued>& queue) {
 }
 
 std::vector<std::pair<std::string, wire::Ack>> Ingest::Flush(absl::Time now) {
+  if (!untold_.empty()) {
+    std::vector<HostFacts> facts;
+    for (const std::string& name : untold_) facts.push_back(facts_.at(name));
+    if (store_.PutHosts(facts).ok()) untold_.clear();
+  }
   std::vector<std::pair<std::string, wire::Ack>> acks;
   const std::vector<Queued> queue = std::exchange(queue_, {});
   if (queue.empty()) return acks;
   const bool stored = Put(queue).ok();
   std::map<std::pair<std::string, uint64_t>, wire::Ack> by_run;
   for (const Queued& q : queue) {
-    Host& host = hosts_.at(q.batch.host);
+    const auto known = hosts_.find(q.batch.host);
+    if (known == hosts_.end()) continue;  // it was removed meanwhile
+    Host& host = known->second;
     wire::Ack& ack = by_run[{q.batch.host, q.batch.run}];
     if (!stored) {
       const auto run = host.runs.find(q.batch.run);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "userspace/api/fleet.pb.h"
+#include "userspace/fleet/ingest/metrics_address.h"
 #include "userspace/fleet/ingest/quota.h"
 #include "userspace/fleet/ingest/translate.h"
 #include "userspace/fleet/store/store.h"
@@ -46,19 +48,22 @@ struct LiveHost {
     Addr address;
   };
   std::vector<Nic> nics;  // at most kMostNics
+  bool takes_drains = false;
   bool clock_known = false, clock_synced = false;
+  std::string metrics, metrics_fault;  // HOST:PORT; why what it said is not taken
   uint64_t batches = 0, refused = 0, records_left_out = 0, dropped_detail = 0, dropped_events = 0;
 };
 
 class Ingest {
  public:
-  Ingest(Store& store, std::string instance, const IngestLimits& limits)
-      : store_(store), instance_(std::move(instance)), limits_(limits) {}
+  Ingest(Store& store, std::string instance, const IngestLimits& limits);
 
   // A stream begins. PermissionDenied: the certificate is another host's.
-  absl::StatusOr<cwfabric::v1::Welcome> Connect(const cwfabric::v1::Hello& hello,
-                                                const std::vector<std::string>& certificate_names, absl::Time now);
+  absl::StatusOr<cwfabric::v1::Welcome> Connect(const cwfabric::v1::Hello& hello, const Speaker& who, absl::Time now);
   void Disconnect(const std::string& host, uint64_t run);
+  // The host left for good: nothing is known of it but its history, until it speaks again. NotFound: nothing was.
+  // FailedPrecondition: it is connected, and not `force`.
+  absl::Status Remove(const std::string& host, bool force, absl::Time now);
 
   // A reply at once: refused, to wait, to go back, or known already. None: it is queued.
   std::optional<cwfabric::v1::Ack> Enqueue(const std::string& host, const cwfabric::v1::Batch& batch, absl::Time now);
@@ -67,8 +72,9 @@ class Ingest {
   std::vector<std::pair<std::string, cwfabric::v1::Ack>> Flush(absl::Time now);
 
   const LiveHost* Find(const std::string& host) const;
-  std::vector<const LiveHost*> Hosts() const;  // by name
-  size_t queued() const { return queue_.size(); }
+  std::vector<const LiveHost*> Hosts() const;                               // by name
+  const std::map<std::string, HostFacts>& facts() const { return facts_; }  // of all that were ever known
+  bool has_work() const { return !queue_.empty() || !untold_.empty(); }     // for Flush
   uint64_t changes() const { return changes_; }  // how often paths died or came back, or causes were told
 
  private:
@@ -93,12 +99,15 @@ class Ingest {
   cwfabric::v1::Ack Again(const std::string& host, uint64_t run, double pause_s);
   absl::Status Put(const std::vector<Queued>& queue);
   void Learn(LiveHost& live, const HostBatch& batch);
+  void KeepFacts(HostFacts facts);
 
   Store& store_;
   std::string instance_;
   IngestLimits limits_;
   std::map<std::string, Host> hosts_;
   std::vector<Queued> queue_;
+  std::map<std::string, HostFacts> facts_;
+  std::set<std::string> untold_;  // hosts whose facts the store does not have yet
   uint64_t changes_ = 0;
 };
 

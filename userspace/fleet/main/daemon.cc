@@ -20,15 +20,17 @@
 #include "userspace/commandline/command.h"
 #include "userspace/commandline/sd_notify.h"
 #include "userspace/fleet/alerts/alerts.h"
+#include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/finder.h"
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/fleetd_config.h"
 #include "userspace/fleet/main/keeper.h"
 #include "userspace/fleet/main/query_service.h"
+#include "userspace/fleet/main/service_discovery.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/rules/rules_file.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
-#include "userspace/metrics/http_server.h"
+#include "userspace/http/server.h"
 
 namespace cw::fleet {
 namespace {
@@ -87,13 +89,13 @@ class Service {
     if (!store.ok()) return store.status();
     auto service =
         std::unique_ptr<Service>(new Service(config, *std::move(store), *std::move(fabric), rules->findings));
-    if (absl::Status status = service->ServeMetrics(config); !status.ok()) return status;
+    if (absl::Status status = service->ServePages(config); !status.ok()) return status;
     if (absl::Status status = service->Listen(config); !status.ok()) return status;
     return service;
   }
 
   ~Service() {
-    metrics_.reset();
+    pages_.reset();
     if (server_ != nullptr) {
       server_->Shutdown(absl::ToChronoTime(absl::Now() + kEndPatience));
       server_->Wait();
@@ -109,27 +111,35 @@ class Service {
         ingest_(*store_, InstanceName(config), IngestLimits{}),
         uplink_(ingest_, revocations_),
         query_(*store_, InstanceName(config), fabric, [this] { return uplink_.Hosts(); }),
-        queries_(query_, revocations_),
-        keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
+        drainer_(uplink_, query_, *store_, InstanceName(config)),
+        muter_(*store_),
         alerts_(config.alerts, {.rules = rules.causes, .runbook_url = config.runbook_url}),
-        finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, std::move(fabric), rules)) {}
+        queries_(query_, uplink_, drainer_, muter_, alerts_, revocations_),
+        keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
+        finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, drainer_, muter_, std::move(fabric), rules)) {
+    uplink_.SetOrders(&drainer_);
+  }
 
-  absl::Status ServeMetrics(const FleetdConfig& config) {
+  absl::Status ServePages(const FleetdConfig& config) {
     const absl::StatusOr<config::Listen> listen = config::ParseListen(config.metrics_listen);
     if (!listen.ok()) return listen.status();
     if (listen->kind == config::Listen::Kind::kNone) return absl::OkStatus();
-    absl::StatusOr<std::unique_ptr<metrics::HttpServer>> server =
-        metrics::HttpServer::Start(*listen, [this, store = config.store]() -> absl::StatusOr<std::string> {
-          uint64_t bytes = 0;
-          for (const char* end : {"", "-wal"}) {
-            std::error_code none;
-            const auto size = std::filesystem::file_size(store + end, none);
-            if (!none) bytes += size;
-          }
-          return MetricsPage(uplink_.Hosts(), finder_->numbers(), alerts_.counts(), bytes);
-        });
+    const auto metrics = [this, store = config.store]() -> absl::StatusOr<std::string> {
+      uint64_t bytes = 0;
+      for (const char* end : {"", "-wal"}) {
+        std::error_code none;
+        const auto size = std::filesystem::file_size(store + end, none);
+        if (!none) bytes += size;
+      }
+      return MetricsPage(uplink_.Hosts(), finder_->numbers(), alerts_.counts(), bytes);
+    };
+    const auto targets = [this]() -> absl::StatusOr<std::string> {
+      return TargetsJson(uplink_.Facts(), finder_->racks());
+    };
+    absl::StatusOr<std::unique_ptr<http::Server>> server =
+        http::Server::Start(*listen, {{"/metrics", http::kMetricsType, metrics}, {"/sd", http::kJsonType, targets}});
     if (!server.ok()) return server.status();
-    metrics_ = *std::move(server);
+    pages_ = *std::move(server);
     return absl::OkStatus();
   }
 
@@ -163,13 +173,15 @@ class Service {
   Ingest ingest_;
   UplinkService uplink_;
   Query query_;
+  Drainer drainer_;
+  Muter muter_;
+  Alerts alerts_;
   QueryService queries_;
   std::unique_ptr<Keeper> keeper_;
-  Alerts alerts_;
   std::unique_ptr<Finder> finder_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // gRPC asks them for each connection
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<metrics::HttpServer> metrics_;
+  std::unique_ptr<http::Server> pages_;
 };
 
 int Serve(const FleetdConfig& config) {

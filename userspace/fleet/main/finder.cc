@@ -7,6 +7,7 @@
 #include "absl/hash/hash.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
+#include "userspace/fleet/main/service_discovery.h"
 #include "userspace/fleet/query/finding_message.h"
 
 namespace cw::fleet {
@@ -43,10 +44,16 @@ PathEvidence::State StateOf(PathState state) {
 
 }  // namespace
 
-Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, FleetFile file, const FindingRules& rules)
-    : uplink_(uplink), store_(store), alerts_(alerts), file_(std::move(file)), findings_(rules), thread_([this] {
-        Run();
-      }) {}
+Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, Muter& muter, FleetFile file,
+               const FindingRules& rules)
+    : uplink_(uplink),
+      store_(store),
+      alerts_(alerts),
+      drainer_(drainer),
+      muter_(muter),
+      file_(std::move(file)),
+      findings_(rules),
+      thread_([this] { Run(); }) {}
 
 Finder::~Finder() {
   {
@@ -79,12 +86,18 @@ void Finder::Count(absl::Duration took) {
   ++numbers_.evaluations;
   numbers_.evaluation_seconds += absl::ToDoubleSeconds(took);
   numbers_.open = {};
-  for (const Finding& f : findings_.Open()) ++numbers_.open[static_cast<size_t>(f.cause)];
+  numbers_.muted = mutes_.muted();
+  for (const Finding& f : findings_.Open()) numbers_.open[static_cast<size_t>(f.cause)] += !mutes_.IsMuted(f.id);
 }
 
 FinderNumbers Finder::numbers() {
   const std::lock_guard lock(mutex_);
   return numbers_;
+}
+
+std::map<std::string, std::string> Finder::racks() {
+  const std::lock_guard lock(mutex_);
+  return racks_;
 }
 
 bool Finder::End(absl::Duration wait) {
@@ -107,8 +120,11 @@ void Finder::Resume() {
     if (!message.ParseFromString(stored.body)) continue;
     const absl::StatusOr<Finding> finding = FindingOf(message);
     finding.ok() ? findings_.Resume(*finding, absl::GetCurrentTimeNanos()) : Complain(finding.status());
+    if (finding.ok()) mutes_.Resume(*finding, message.muted_by());
   }
-  alerts_.Take(findings_.Open(), /*resumed=*/true);
+  std::vector<Finding> told = findings_.Open();
+  std::erase_if(told, [this](const Finding& f) { return mutes_.IsMuted(f.id); });
+  alerts_.Take(told, /*resumed=*/true);
 }
 
 // Reverse paths are left out: hosts tell neither their hops nor whether they are dead; the peer tells both.
@@ -185,6 +201,13 @@ void Finder::LookAtFabric(Picture& picture) {
     seen_fabric_ = seen;
     fabric_ns_ = picture.now_ns;
     ++fabric_;
+    std::map<std::string, std::vector<Addr>> nics;
+    for (const HostEvidence& host : picture.hosts) {
+      for (const NicFact& nic : host.nics) nics[host.name].push_back(nic.address);
+    }
+    std::map<std::string, std::string> racks = RacksOf(nics, topology_);
+    const std::lock_guard lock(mutex_);
+    racks_ = std::move(racks);
   }
   picture.topology = &topology_;
   picture.wiring = &wiring_;
@@ -209,34 +232,94 @@ std::vector<HostEvent> Finder::NewEvents(int64_t now_ns) {
   return events;
 }
 
-void Finder::Look() {
-  uplink_.EachHost([this](const LiveHost& live) { Copy(live); });
-  Picture picture{.now_ns = absl::GetCurrentTimeNanos()};
+// Those that were removed are not copied: they go.
+void Finder::CopyAll() {
+  std::set<std::string> there;
+  uplink_.EachHost([&](const LiveHost& live) {
+    there.insert(live.host);
+    Copy(live);
+  });
+  std::erase_if(hosts_, [&](const auto& host) { return !there.contains(host.first); });
+}
+
+// Others go on probing a host that left, until their peers' file lacks it: that its NICs are silent is no finding.
+void Finder::LearnDeparted() {
+  const uint64_t removals = uplink_.removals();
+  if (departed_known_ && removals == removals_) return;
+  const absl::StatusOr<std::vector<HostSeen>> hosts = store_.Hosts();
+  if (!hosts.ok()) return Complain(hosts.status());
+  std::set<Addr> departed;
+  for (const HostSeen& seen : *hosts) {
+    if (seen.facts.removed_ns == 0) continue;
+    const absl::StatusOr<HostView> view = store_.LatestAt(seen.host, absl::GetCurrentTimeNanos(), absl::ZeroDuration());
+    if (!view.ok()) continue;
+    for (const Document& document : view->documents) {
+      pb::Inventory inventory;
+      if (document.kind != "inventory" || !inventory.ParseFromString(document.bytes)) continue;
+      for (const pb::NicFacts& nic : inventory.nics()) {
+        for (const std::string& bytes : nic.addresses()) {
+          if (const std::optional<Addr> address = AddressOf(bytes); address) departed.insert(*address);
+        }
+      }
+    }
+  }
+  departed_ = std::move(departed);
+  removals_ = removals;
+  departed_known_ = true;
+}
+
+void Finder::AddPaths(Picture& picture) {
+  std::set<Addr> departed = departed_;
+  for (const auto& [name, host] : hosts_) {
+    for (const NicFact& nic : host.told.nics) departed.erase(nic.address);  // somebody has it again
+  }
   for (auto& [name, host] : hosts_) {
     FillHops(name, host, picture.now_ns);
     const auto place = static_cast<uint32_t>(picture.hosts.size());
     picture.hosts.push_back(host.told);
     for (PathEvidence& path : host.paths) {
       path.host = place;
-      picture.paths.push_back(path);
+      if (departed.empty() || !departed.contains(path.destination)) picture.paths.push_back(path);
     }
   }
+}
+
+void Finder::Look() {
+  drainer_.Tick();
+  CopyAll();
+  LearnDeparted();
+  Picture picture{.now_ns = absl::GetCurrentTimeNanos()};
+  AddPaths(picture);
   LookAtFabric(picture);
   picture.events = NewEvents(picture.now_ns);
   Keep(findings_.Evaluate(picture));
 }
 
 void Finder::Keep(const std::vector<Finding>& changed) {
-  alerts_.Take(changed);  // whether or not the store can keep them
+  const int64_t now_ns = absl::GetCurrentTimeNanos();
+  const auto muted_by = [&](const Finding& f) {
+    const std::string drain = drainer_.MutedBy(f);
+    return drain.empty() ? muter_.MutedBy(f, now_ns) : drain;
+  };
+  MuteBook::News news = mutes_.Take(changed, findings_.Open(), muted_by, now_ns);
+  alerts_.Take(news.alerts);  // whether or not the store can keep them
   for (const Finding& f : changed) {
     const std::string what = std::string(CauseName(f.cause)) + ": " + f.scope;
-    f.end_ns == 0 ? spdlog::warn("{} ({}): {}", what, IdText(f.id), f.evidence.empty() ? "" : f.evidence[0])
+    const char* muted = mutes_.IsMuted(f.id) ? ", muted" : "";
+    f.end_ns == 0 ? spdlog::warn("{} ({}{}): {}", what, IdText(f.id), muted, f.evidence.empty() ? "" : f.evidence[0])
                   : spdlog::info("{} ({}) is over", what, IdText(f.id));
-    if (unkept_.size() < kMostUnkept || unkept_.contains(f.id)) unkept_[f.id] = f;
+  }
+  for (auto& [f, by] : news.keep) {
+    if (unkept_.size() < kMostUnkept || unkept_.contains(f.id)) unkept_[f.id] = {f, by};
   }
   if (unkept_.empty()) return;
   std::vector<StoredFinding> rows;
-  for (const auto& [id, f] : unkept_) rows.push_back({id, f.start_ns, f.end_ns, MessageOf(f).SerializeAsString()});
+  for (const auto& [id, unkept] : unkept_) {
+    const Finding& f = unkept.finding;
+    pb::FleetFinding message = MessageOf(f);
+    message.set_muted_by(unkept.muted_by);
+    rows.push_back({id, f.start_ns, f.end_ns, message.SerializeAsString()});
+  }
   const absl::Status kept = store_.PutFindings(rows);
   if (kept.ok()) unkept_.clear();
   Complain(kept);

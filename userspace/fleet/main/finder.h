@@ -8,14 +8,18 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/container/node_hash_map.h"
 #include "userspace/fleet/alerts/alerts.h"
+#include "userspace/fleet/drains/muting.h"
 #include "userspace/fleet/findings/findings.h"
+#include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/fleet_metrics.h"
+#include "userspace/fleet/main/muter.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/store/store.h"
 #include "userspace/fleet/topology/fleet_file.h"
@@ -24,9 +28,11 @@ namespace cw::fleet {
 
 class Finder {
  public:
-  Finder(UplinkService& uplink, Store& store, Alerts& alerts, FleetFile file, const FindingRules& rules);
+  Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, Muter& muter, FleetFile file,
+         const FindingRules& rules);
   ~Finder();
-  FinderNumbers numbers();  // any thread
+  FinderNumbers numbers();                     // any thread
+  std::map<std::string, std::string> racks();  // host → rack; any thread
 
  private:
   struct Host {
@@ -43,6 +49,9 @@ class Finder {
   void Resume();
   void Look();
   void Copy(const LiveHost& live);
+  void CopyAll();
+  void LearnDeparted();
+  void AddPaths(Picture& picture);
   void FillHops(const std::string& name, Host& host, int64_t now_ns);
   void LookAtFabric(Picture& picture);
   std::vector<HostEvent> NewEvents(int64_t now_ns);
@@ -52,9 +61,14 @@ class Finder {
   UplinkService& uplink_;
   Store& store_;
   Alerts& alerts_;
+  Drainer& drainer_;
+  Muter& muter_;
   const FleetFile file_;
   Findings findings_;
   std::map<std::string, Host> hosts_;
+  std::set<Addr> departed_;  // NICs of hosts that were removed
+  uint64_t removals_ = 0;
+  bool departed_known_ = false;
   absl::node_hash_map<uint64_t, std::vector<Addr>> hops_;  // by their name, which is of their content
   Topology topology_;
   WiringReport wiring_;
@@ -63,11 +77,17 @@ class Finder {
   uint64_t changes_ = 0;  // of paths, when it looked last
   bool events_begun_ = false;
   uint64_t events_after_ = 0;
-  std::map<uint64_t, Finding> unkept_;  // the store did not take them
+  struct Unkept {
+    Finding finding;
+    std::string muted_by;
+  };
+  std::map<uint64_t, Unkept> unkept_;  // the store did not take them
+  MuteBook mutes_;
   std::string complaint_;
 
   std::mutex mutex_;  // of all below up to the thread
   FinderNumbers numbers_;
+  std::map<std::string, std::string> racks_;
   std::condition_variable ended_;
   bool end_ = false;
   std::thread thread_;

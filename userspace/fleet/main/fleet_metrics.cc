@@ -56,9 +56,11 @@ std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers&
                         const std::vector<AlertCounts>& alerts, uint64_t store_bytes) {
   TextPage page;
   AddHosts(hosts, page);
-  page.Family("findings_open", "gauge", "Findings that go on.");
+  page.Family("findings_open", "gauge", "Findings that go on, but for muted ones.");
   for (int c = 1; c <= kFleetCauses; ++c)
     page.Value(static_cast<double>(finder.open[static_cast<size_t>(c)]), "cause", CauseName(static_cast<Cause>(c)));
+  page.Family("findings_muted", "gauge", "Findings that go on and that a drain explains, or a person muted.");
+  page.Value(static_cast<double>(finder.muted));
   page.Family("evaluation_seconds", "summary", "Time that one search for findings takes.");
   std::string text = page.Take();
   absl::StrAppendFormat(&text,

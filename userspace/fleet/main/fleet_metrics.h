@@ -16,7 +16,8 @@ namespace cw::fleet {
 
 // Of the search for findings.
 struct FinderNumbers {
-  std::array<uint64_t, kFleetCauses + 1> open{};  // by Cause
+  std::array<uint64_t, kFleetCauses + 1> open{};  // by Cause; muted ones are apart
+  uint64_t muted = 0;
   uint64_t evaluations = 0;
   double evaluation_seconds = 0;  // all of them together
 };

@@ -46,9 +46,9 @@ void Walk(Visitor& v, FleetdConfig& c) {
   c.runbook_url = v.Text("runbook_url", c.runbook_url, TextRule::kFree,
                          "What to do, a page of yours; the cause is appended, as in #link-dead. Empty for none.");
   v.EndTable();
-  v.BeginTable("metrics", "The service's own figures, for Prometheus.");
+  v.BeginTable("metrics", "The service's own figures, and the list of all hosts' metrics, for Prometheus.");
   c.metrics_listen = v.Text("listen", c.metrics_listen, TextRule::kListen,
-                            "Where /metrics is served, without a password: \"none\", \"unix:/PATH\" or "
+                            "Where /metrics and /sd are served, without a password: \"none\", \"unix:/PATH\" or "
                             "\"127.0.0.1:9481\".");
   v.EndTable();
 }

@@ -3,6 +3,10 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
+#include "userspace/fleet/main/alerts_reply.h"
 #include "userspace/fleet/main/who.h"
 
 namespace cw::fleet {
@@ -20,11 +24,22 @@ grpc::Status Answer(const grpc::ServerContext& context, tls::Revocations& revoca
   return grpc::Status::OK;
 }
 
+template <typename Reply>
+grpc::Status Act(const grpc::ServerContext& context, tls::Revocations& revocations, Reply* out,
+                 const std::function<absl::StatusOr<Reply>(const api::Caller&)>& act) {
+  const absl::StatusOr<api::Caller> who = PersonOf(context, revocations, api::Role::kSteer);
+  if (!who.ok()) return ToGrpc(who.status());
+  absl::StatusOr<Reply> reply = act(*who);
+  if (!reply.ok()) return ToGrpc(reply.status());
+  *out = *std::move(reply);
+  return grpc::Status::OK;
+}
+
 }  // namespace
 
-grpc::Status QueryService::Hosts(grpc::ServerContext* context, const pb::FleetHostsRequest*,
+grpc::Status QueryService::Hosts(grpc::ServerContext* context, const pb::FleetHostsRequest* request,
                                  pb::FleetHostsReply* reply) {
-  return Answer<pb::FleetHostsReply>(*context, revocations_, reply, [&] { return query_.Hosts(); });
+  return Answer<pb::FleetHostsReply>(*context, revocations_, reply, [&] { return query_.Hosts(*request); });
 }
 
 grpc::Status QueryService::Paths(grpc::ServerContext* context, const pb::FleetPathsRequest* request,
@@ -45,6 +60,56 @@ grpc::Status QueryService::Findings(grpc::ServerContext* context, const pb::Flee
 grpc::Status QueryService::Topology(grpc::ServerContext* context, const pb::FleetTopologyRequest* request,
                                     pb::FleetTopologyReply* reply) {
   return Answer<pb::FleetTopologyReply>(*context, revocations_, reply, [&] { return query_.Topology(*request); });
+}
+
+grpc::Status QueryService::Remove(grpc::ServerContext* context, const pb::FleetRemoveRequest* request,
+                                  pb::FleetActionReply* reply) {
+  return Act<pb::FleetActionReply>(
+      *context, revocations_, reply, [&](const api::Caller& who) -> absl::StatusOr<pb::FleetActionReply> {
+        if (absl::Status status = uplink_.Remove(request->host(), request->force()); !status.ok()) return status;
+        pb::FleetActionReply done;
+        done.set_effect(absl::StrCat(request->host(),
+                                     " is removed: its history stays, and it is known again when its agent connects"));
+        spdlog::warn("{} ({}): {}", who.name, who.via, done.effect());
+        return done;
+      });
+}
+
+grpc::Status QueryService::Drain(grpc::ServerContext* context, const pb::FleetDrainRequest* request,
+                                 pb::FleetDrain* reply) {
+  return Act<pb::FleetDrain>(*context, revocations_, reply,
+                             [&](const api::Caller& who) { return drainer_.Drain(*request, who); });
+}
+
+grpc::Status QueryService::Undrain(grpc::ServerContext* context, const pb::FleetUndrainRequest* request,
+                                   pb::FleetActionReply* reply) {
+  return Act<pb::FleetActionReply>(*context, revocations_, reply,
+                                   [&](const api::Caller& who) { return drainer_.Undrain(*request, who); });
+}
+
+grpc::Status QueryService::Drains(grpc::ServerContext* context, const pb::FleetDrainsRequest*,
+                                  pb::FleetDrainsReply* reply) {
+  return Answer<pb::FleetDrainsReply>(*context, revocations_, reply, [&] { return drainer_.Drains(); });
+}
+
+grpc::Status QueryService::Alerts(grpc::ServerContext* context, const pb::FleetAlertsRequest* request,
+                                  pb::FleetAlertsReply* reply) {
+  return Answer<pb::FleetAlertsReply>(*context, revocations_, reply, [&]() -> absl::StatusOr<pb::FleetAlertsReply> {
+    return AlertsReplyOf(alerts_.counts(), alerts_.deliveries(), muter_.Mutes(), request->all());
+  });
+}
+
+grpc::Status QueryService::Mute(grpc::ServerContext* context, const pb::FleetMuteRequest* request,
+                                pb::FleetActionReply* reply) {
+  return Act<pb::FleetActionReply>(*context, revocations_, reply, [&](const api::Caller& who) {
+    return muter_.Mute(*request, who, absl::GetCurrentTimeNanos());
+  });
+}
+
+grpc::Status QueryService::Unmute(grpc::ServerContext* context, const pb::FleetUnmuteRequest* request,
+                                  pb::FleetActionReply* reply) {
+  return Act<pb::FleetActionReply>(*context, revocations_, reply,
+                                   [&](const api::Caller& who) { return muter_.Unmute(*request, who); });
 }
 
 }  // namespace cw::fleet

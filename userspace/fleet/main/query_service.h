@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The service Fleet over gRPC: who asks is looked at, then Query answers.
+// The service Fleet over gRPC: who asks is looked at, then Query answers; what acts is logged with who.
 #pragma once
 
 #include "userspace/api/fleet.grpc.pb.h"
+#include "userspace/fleet/alerts/alerts.h"
+#include "userspace/fleet/main/drainer.h"
+#include "userspace/fleet/main/muter.h"
+#include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/query/query.h"
 #include "userspace/tls/revocation.h"
 
@@ -11,7 +15,9 @@ namespace cw::fleet {
 
 class QueryService final : public cwfabric::v1::Fleet::Service {
  public:
-  QueryService(Query& query, tls::Revocations& revocations) : query_(query), revocations_(revocations) {}
+  QueryService(Query& query, UplinkService& uplink, Drainer& drainer, Muter& muter, const fleet::Alerts& alerts,
+               tls::Revocations& revocations)
+      : query_(query), uplink_(uplink), drainer_(drainer), muter_(muter), alerts_(alerts), revocations_(revocations) {}
 
   grpc::Status Hosts(grpc::ServerContext* context, const cwfabric::v1::FleetHostsRequest* request,
                      cwfabric::v1::FleetHostsReply* reply) override;
@@ -23,9 +29,27 @@ class QueryService final : public cwfabric::v1::Fleet::Service {
                         cwfabric::v1::FleetFindingsReply* reply) override;
   grpc::Status Topology(grpc::ServerContext* context, const cwfabric::v1::FleetTopologyRequest* request,
                         cwfabric::v1::FleetTopologyReply* reply) override;
+  grpc::Status Remove(grpc::ServerContext* context, const cwfabric::v1::FleetRemoveRequest* request,
+                      cwfabric::v1::FleetActionReply* reply) override;
+  grpc::Status Drain(grpc::ServerContext* context, const cwfabric::v1::FleetDrainRequest* request,
+                     cwfabric::v1::FleetDrain* reply) override;
+  grpc::Status Undrain(grpc::ServerContext* context, const cwfabric::v1::FleetUndrainRequest* request,
+                       cwfabric::v1::FleetActionReply* reply) override;
+  grpc::Status Drains(grpc::ServerContext* context, const cwfabric::v1::FleetDrainsRequest* request,
+                      cwfabric::v1::FleetDrainsReply* reply) override;
+  grpc::Status Alerts(grpc::ServerContext* context, const cwfabric::v1::FleetAlertsRequest* request,
+                      cwfabric::v1::FleetAlertsReply* reply) override;
+  grpc::Status Mute(grpc::ServerContext* context, const cwfabric::v1::FleetMuteRequest* request,
+                    cwfabric::v1::FleetActionReply* reply) override;
+  grpc::Status Unmute(grpc::ServerContext* context, const cwfabric::v1::FleetUnmuteRequest* request,
+                      cwfabric::v1::FleetActionReply* reply) override;
 
  private:
   Query& query_;
+  UplinkService& uplink_;
+  Drainer& drainer_;
+  Muter& muter_;
+  const fleet::Alerts& alerts_;
   tls::Revocations& revocations_;
 };
 

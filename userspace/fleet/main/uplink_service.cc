@@ -15,12 +15,11 @@ namespace pb = cwfabric::v1;
 // Deletes itself when gRPC has done with it.
 class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost> {
  public:
-  HostStream(UplinkService& service, absl::StatusOr<std::vector<std::string>> names)
-      : service_(service), names_(std::move(names)) {
-    if (names_.ok()) {
+  HostStream(UplinkService& service, absl::StatusOr<Speaker> who) : service_(service), who_(std::move(who)) {
+    if (who_.ok()) {
       StartRead(&in_);
     } else {
-      FinishWith(ToGrpc(names_.status()));
+      FinishWith(ToGrpc(who_.status()));
     }
   }
 
@@ -42,10 +41,12 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
   void OnReadDone(bool ok) override {
     if (!ok) return FinishWith(grpc::Status::OK);
     if (in_.has_hello() && host.empty()) {
-      absl::StatusOr<pb::Welcome> welcome = service_.Begin(*this, in_.hello(), *names_);
+      absl::StatusOr<pb::Welcome> welcome = service_.Begin(*this, in_.hello(), *who_);
       if (!welcome.ok()) return FinishWith(ToGrpc(welcome.status()));
     } else if (in_.has_batch() && !host.empty()) {
       service_.Take(*this, in_.batch());
+    } else if (in_.has_drains() && !host.empty()) {
+      service_.Take(*this, in_.drains());
     } else {
       return FinishWith({grpc::StatusCode::INVALID_ARGUMENT, "a stream is one Hello, and then batches"});
     }
@@ -69,6 +70,7 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
 
   std::string host;  // "" before Hello; written under the service's lock
   uint64_t run = 0;
+  bool takes_drains = false;
 
  private:
   void WriteNext() {
@@ -77,7 +79,7 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
   }
 
   UplinkService& service_;
-  const absl::StatusOr<std::vector<std::string>> names_;
+  const absl::StatusOr<Speaker> who_;
   pb::ToFleet in_;
   std::mutex mutex_;  // of all below
   std::deque<pb::ToHost> out_;
@@ -86,13 +88,12 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
 };
 
 grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>* UplinkService::Connect(grpc::CallbackServerContext* context) {
-  return new HostStream(*this, HostNames(*context->auth_context(), revocations_));
+  return new HostStream(*this, HostOf(*context, revocations_));
 }
 
-absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::Hello& hello,
-                                                 const std::vector<std::string>& names) {
+absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::Hello& hello, const Speaker& who) {
   const std::lock_guard lock(mutex_);
-  absl::StatusOr<pb::Welcome> welcome = ingest_.Connect(hello, names, absl::Now());
+  absl::StatusOr<pb::Welcome> welcome = ingest_.Connect(hello, who, absl::Now());
   if (!welcome.ok()) {
     spdlog::warn("{} is not taken: {}", hello.host().substr(0, 253), std::string(welcome.status().message()));
     return welcome;
@@ -103,10 +104,33 @@ absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::H
   stream.host = hello.host();
   stream.run = hello.run();
   spdlog::info("{} is connected, version {}", hello.host(), hello.version().substr(0, 64));
+  if (const std::string& fault = ingest_.Find(hello.host())->metrics_fault; !fault.empty())
+    spdlog::warn("{} is no target of /sd: {}", hello.host(), fault);
   pb::ToHost first;
   *first.mutable_welcome() = *welcome;
   stream.Send(std::move(first));
+  stream.takes_drains = hello.takes_drains();
+  if (orders_ != nullptr) orders_->Forget(stream.host);
+  SendOrdersTo(stream);
   return welcome;
+}
+
+void UplinkService::SendOrdersTo(HostStream& stream) {
+  if (orders_ == nullptr || !stream.takes_drains) return;
+  pb::ToHost message;
+  *message.mutable_drains() = orders_->OrdersFor(stream.host);
+  stream.Send(std::move(message));
+}
+
+void UplinkService::SendOrders() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [host, stream] : streams_) SendOrdersTo(*stream);
+}
+
+void UplinkService::Take(HostStream& stream, const pb::DrainReport& report) {
+  const std::lock_guard lock(mutex_);
+  const auto place = streams_.find(stream.host);
+  if (orders_ != nullptr && place != streams_.end() && place->second == &stream) orders_->Take(stream.host, report);
 }
 
 void UplinkService::Take(HostStream& stream, const pb::Batch& batch) {
@@ -124,12 +148,13 @@ void UplinkService::End(HostStream& stream) {
   if (place == streams_.end() || place->second != &stream) return;
   streams_.erase(place);
   ingest_.Disconnect(stream.host, stream.run);
+  if (orders_ != nullptr) orders_->Forget(stream.host);
   spdlog::info("{} is not connected any more", stream.host);
 }
 
 void UplinkService::Flush() {
   const std::lock_guard lock(mutex_);
-  if (ingest_.queued() == 0) return;
+  if (!ingest_.has_work()) return;
   for (auto& [host, ack] : ingest_.Flush(absl::Now())) {
     const auto place = streams_.find(host);
     if (place == streams_.end()) continue;
@@ -150,6 +175,27 @@ void UplinkService::EachHost(const std::function<void(const LiveHost&)>& look) {
     const std::lock_guard lock(mutex_);
     if (const LiveHost* host = ingest_.Find(name); host != nullptr) look(*host);
   }
+}
+
+std::vector<HostFacts> UplinkService::Facts() {
+  const std::lock_guard lock(mutex_);
+  std::vector<HostFacts> facts;
+  for (const auto& [name, of] : ingest_.facts()) {
+    if (of.removed_ns == 0) facts.push_back(of);
+  }
+  return facts;
+}
+
+absl::Status UplinkService::Remove(const std::string& host, bool force) {
+  const std::lock_guard lock(mutex_);
+  if (absl::Status status = ingest_.Remove(host, force, absl::Now()); !status.ok()) return status;
+  ++removals_;
+  if (orders_ != nullptr) orders_->Forget(host);
+  const auto place = streams_.find(host);
+  if (place == streams_.end()) return absl::OkStatus();
+  place->second->FinishWith({grpc::StatusCode::ABORTED, "an operator removed this host"});
+  streams_.erase(place);
+  return absl::OkStatus();
 }
 
 std::vector<LiveHost> UplinkService::Hosts() {

@@ -21,6 +21,16 @@ namespace cw::fleet {
 
 class HostStream;
 
+// What hosts are asked for over their streams. Its methods are called with the service's lock held: they must not call
+// the service.
+class HostOrders {
+ public:
+  virtual ~HostOrders() = default;
+  virtual cwfabric::v1::DrainOrders OrdersFor(const std::string& host) = 0;
+  virtual void Take(const std::string& host, const cwfabric::v1::DrainReport& report) = 0;
+  virtual void Forget(const std::string& host) = 0;  // what it said holds no longer
+};
+
 class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
  public:
   UplinkService(Ingest& ingest, tls::Revocations& revocations) : ingest_(ingest), revocations_(revocations) {}
@@ -28,27 +38,36 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   grpc::ServerBidiReactor<cwfabric::v1::ToFleet, cwfabric::v1::ToHost>* Connect(
       grpc::CallbackServerContext* context) override;
 
+  // Before the first connection; it outlives the service.
+  void SetOrders(HostOrders* orders) { orders_ = orders; }
+  // To all hosts that take them.
+  void SendOrders();
   // What is queued into the store, and acknowledgements to their hosts.
   void Flush();
   // Each host, by name, with the streams held up for one at a time.
   void EachHost(const std::function<void(const LiveHost&)>& look);
-  std::vector<LiveHost> Hosts();  // copies; by name
+  std::vector<LiveHost> Hosts();                             // copies; by name
+  std::vector<HostFacts> Facts();                            // of all that did not leave, by name
+  absl::Status Remove(const std::string& host, bool force);  // as Ingest has it; a stream of its ends
   // How often paths died or came back, as far as hosts told.
   uint64_t changes() const { return changes_; }
+  uint64_t removals() const { return removals_; }  // how often a host was removed
 
  private:
   friend class HostStream;
   // The stream takes the place of one that the host had.
-  absl::StatusOr<cwfabric::v1::Welcome> Begin(HostStream& stream, const cwfabric::v1::Hello& hello,
-                                              const std::vector<std::string>& names);
+  absl::StatusOr<cwfabric::v1::Welcome> Begin(HostStream& stream, const cwfabric::v1::Hello& hello, const Speaker& who);
   void Take(HostStream& stream, const cwfabric::v1::Batch& batch);
+  void Take(HostStream& stream, const cwfabric::v1::DrainReport& report);
+  void SendOrdersTo(HostStream& stream);
   void End(HostStream& stream);
 
-  std::atomic<uint64_t> changes_ = 0;
+  std::atomic<uint64_t> changes_ = 0, removals_ = 0;
   std::mutex mutex_;  // of all below, and taken before a stream's own
   Ingest& ingest_;
   std::map<std::string, HostStream*> streams_;  // by host; each leaves before it goes
   tls::Revocations& revocations_;
+  HostOrders* orders_ = nullptr;
 };
 
 }  // namespace cw::fleet

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/api/tls_server.h"
@@ -27,8 +28,19 @@ bool IsRevoked(tls::Revocations& revocations, const std::string& pem) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> HostNames(const grpc::AuthContext& context, tls::Revocations& revocations) {
-  const std::string pem = PemOf(context);
+std::string AddressOfPeer(absl::string_view peer) {
+  const size_t colon = peer.rfind(':');
+  if (colon == absl::string_view::npos) return "";
+  const bool v4 = absl::ConsumePrefix(&peer, "ipv4:"), v6 = !v4 && absl::ConsumePrefix(&peer, "ipv6:");
+  if (!v4 && !v6) return "";
+  absl::string_view host = peer.substr(0, colon - 5);
+  if (!absl::ConsumePrefix(&host, "%5B")) absl::ConsumePrefix(&host, "[");
+  if (!absl::ConsumeSuffix(&host, "%5D")) absl::ConsumeSuffix(&host, "]");
+  return std::string(host);
+}
+
+absl::StatusOr<Speaker> HostOf(const grpc::ServerContextBase& context, tls::Revocations& revocations) {
+  const std::string pem = PemOf(*context.auth_context());
   const absl::StatusOr<std::vector<tls::CertificateInfo>> certificates = tls::ReadCertificates(pem);
   if (!certificates.ok()) return absl::PermissionDeniedError("the connection has no certificate that can be read");
   const tls::CertificateInfo& info = certificates->front();
@@ -42,17 +54,23 @@ absl::StatusOr<std::vector<std::string>> HostNames(const grpc::AuthContext& cont
         absl::StrFormat("the certificate %s expired; have a new one made", info.subject));
   if (IsRevoked(revocations, pem))
     return absl::PermissionDeniedError(absl::StrFormat("the certificate %s is revoked", info.subject));
-  if (!info.dns_names.empty()) return info.dns_names;
-  return std::vector<std::string>{info.common_name};
+  return Speaker{.names = info.dns_names.empty() ? std::vector<std::string>{info.common_name} : info.dns_names,
+                 .addresses = info.addresses,
+                 .from = AddressOfPeer(context.peer())};
 }
 
-absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations) {
+absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations,
+                                     api::Role least) {
   const std::string pem = PemOf(*context.auth_context());
   const api::Identified who = api::IdentifyCertificate(pem, context.peer(), absl::Now());
   if (!who.status.ok()) return who.status;
   if (IsRevoked(revocations, pem))
     return absl::PermissionDeniedError(
         absl::StrFormat("the certificate of %s is revoked; have a new one made", who.caller.name));
+  if (who.caller.role < least)
+    return absl::PermissionDeniedError(
+        absl::StrFormat("this takes the role %s, and %s has the role %s; see cwctl certs user --help",
+                        api::RoleName(least), who.caller.name, api::RoleName(who.caller.role)));
   return who.caller;
 }
 

@@ -7,19 +7,23 @@
 #include <grpcpp/grpcpp.h>
 
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "userspace/api/caller.h"
+#include "userspace/fleet/ingest/metrics_address.h"
 #include "userspace/tls/revocation.h"
 
 namespace cw::fleet {
 
-// Names of a host's certificate. PermissionDenied: it is a person's (it names a role), is over, or was revoked.
-absl::StatusOr<std::vector<std::string>> HostNames(const grpc::AuthContext& context, tls::Revocations& revocations);
+// By a host's certificate and its connection. PermissionDenied: it is a person's (it names a role), is over, or was
+// revoked.
+absl::StatusOr<Speaker> HostOf(const grpc::ServerContextBase& context, tls::Revocations& revocations);
+// Of gRPC's "ipv4:10.0.0.1:5" or "ipv6:%5Bfd00::1%5D:5"; "": of another kind.
+std::string AddressOfPeer(absl::string_view peer);
 
-// PermissionDenied: no role, over, or revoked.
-absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations);
+// PermissionDenied: no role, one that is less than `least`, over, or revoked.
+absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations,
+                                     api::Role least = api::Role::kRead);
 
 inline grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
+#include "userspace/control/drain.h"
 #include "userspace/fleet/findings/finding.h"
 
 namespace cw::fleet {
@@ -61,24 +63,35 @@ void FillPath(const SeenPath& seen, pb::FleetPath& out) {
   out.set_time_ns(s.time_ns);
 }
 
+absl::Status NoSuchHost(const std::string& host) {
+  return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", host, "; see cwctl fleet hosts"));
+}
+
 }  // namespace
 
-absl::StatusOr<std::map<std::string, LiveHost>> Query::Known() {
+absl::StatusOr<std::map<std::string, LiveHost>> Query::Known(int64_t at_ns) {
   std::map<std::string, LiveHost> known;
   for (LiveHost& host : live_()) known.emplace(host.host, std::move(host));
   const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
   if (!kept.ok()) return kept.status();
   for (const HostSeen& seen : *kept) {
+    const bool live = known.contains(seen.host);
+    if (!live && seen.facts.removed_ns != 0 && (at_ns == 0 || at_ns >= seen.facts.removed_ns)) continue;
     LiveHost& host = known[seen.host];
     host.host = seen.host;
+    if (!live) host.metrics = seen.facts.metrics;
     host.newest_ns = std::max(host.newest_ns, seen.newest_ns);
   }
   return known;
 }
 
-absl::StatusOr<pb::FleetHostsReply> Query::Hosts() {
-  const absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
+absl::StatusOr<pb::FleetHostsReply> Query::Hosts(const pb::FleetHostsRequest& request) {
+  absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
   if (!known.ok()) return known.status();
+  if (!request.host().empty()) {
+    if (!known->contains(request.host())) return NoSuchHost(request.host());
+    std::erase_if(*known, [&](const auto& host) { return host.first != request.host(); });
+  }
   pb::FleetHostsReply reply;
   reply.set_instance(instance_);
   reply.mutable_coverage()->set_hosts(static_cast<uint32_t>(known->size()));
@@ -94,6 +107,8 @@ absl::StatusOr<pb::FleetHostsReply> Query::Hosts() {
     out.set_records_left_out(host.records_left_out);
     out.set_dropped_detail(host.dropped_detail);
     out.set_dropped_events(host.dropped_events);
+    out.set_metrics_address(host.metrics);
+    out.set_metrics_fault(host.metrics_fault);
     Count(host, out);
     if (!host.connected) reply.mutable_coverage()->add_missing(WhyMissing(host));
   }
@@ -120,10 +135,9 @@ absl::StatusOr<std::shared_ptr<const Query::Lists>> Query::HopsOf(const std::str
 }
 
 absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns) {
-  absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
+  absl::StatusOr<std::map<std::string, LiveHost>> known = Known(at_ns);
   if (!known.ok()) return known.status();
-  if (!wanted.empty() && !known->contains(wanted))
-    return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", wanted, "; see cwctl fleet hosts"));
+  if (!wanted.empty() && !known->contains(wanted)) return NoSuchHost(wanted);
   View view;
   view.coverage.set_hosts(wanted.empty() ? static_cast<uint32_t>(known->size()) : 1);
   for (const auto& [name, host] : *known) {
@@ -152,6 +166,27 @@ absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns
   return view;
 }
 
+absl::StatusOr<std::set<std::string>> Query::Crossing(const std::vector<Addr>& addresses) {
+  std::set<std::string> crossing;
+  for (const LiveHost& host : live_()) {
+    std::vector<PathSample> paths;
+    for (const auto& [key, sample] : host.paths) {
+      if (!key.reverse) paths.push_back(sample);
+    }
+    const absl::StatusOr<std::shared_ptr<const Lists>> lists = HopsOf(host.host, paths);
+    if (!lists.ok()) return lists.status();
+    const auto crosses = [&](const PathSample& sample) {
+      const auto known = (*lists)->find(sample.hops);
+      const absl::Span<const Addr> hops = known == (*lists)->end() ? absl::Span<const Addr>() : known->second;
+      return std::any_of(addresses.begin(), addresses.end(), [&](const Addr& address) {
+        return control::CrossesHop(hops, sample.key.remote, address) != control::Crosses::kNo;
+      });
+    };
+    if (std::any_of(paths.begin(), paths.end(), crosses)) crossing.insert(host.host);
+  }
+  return crossing;
+}
+
 absl::StatusOr<pb::FleetPathsReply> Query::Paths(const pb::FleetPathsRequest& request) {
   absl::StatusOr<View> view = Look(request.host(), request.at_ns());
   if (!view.ok()) return view.status();
@@ -162,7 +197,7 @@ absl::StatusOr<pb::FleetPathsReply> Query::Paths(const pb::FleetPathsRequest& re
 }
 
 absl::StatusOr<pb::FleetTopologyReply> Query::Topology(const pb::FleetTopologyRequest& request) {
-  absl::StatusOr<View> view = Look("", request.at_ns());
+  absl::StatusOr<View> view = Look(request.host(), request.at_ns());
   if (!view.ok()) return view.status();
   pb::FleetTopologyReply reply = MakeTopologyReply(view->paths, file_);
   *reply.mutable_coverage() = std::move(view->coverage);

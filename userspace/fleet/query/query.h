@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,11 +43,14 @@ class Query {
   Query(Store& store, std::string instance, FleetFile file, Live live)
       : store_(store), instance_(std::move(instance)), file_(std::move(file)), live_(std::move(live)) {}
 
-  absl::StatusOr<cwfabric::v1::FleetHostsReply> Hosts();
+  absl::StatusOr<cwfabric::v1::FleetHostsReply> Hosts(const cwfabric::v1::FleetHostsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetPathsReply> Paths(const cwfabric::v1::FleetPathsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetEventsReply> Events(const cwfabric::v1::FleetEventsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetFindingsReply> Findings(const cwfabric::v1::FleetFindingsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetTopologyReply> Topology(const cwfabric::v1::FleetTopologyRequest& request);
+  // Hosts whose paths cross one of these addresses, or may: of all that were heard since the service began, connected
+  // or not.
+  absl::StatusOr<std::set<std::string>> Crossing(const std::vector<Addr>& addresses);
 
  private:
   using Lists = std::map<uint64_t, std::vector<Addr>>;
@@ -55,8 +59,8 @@ class Query {
     std::vector<SeenPath> paths;
     std::vector<std::shared_ptr<const Lists>> lists;  // that `paths` points into
   };
-  // All hosts that are known, live or kept, by name.
-  absl::StatusOr<std::map<std::string, LiveHost>> Known();
+  // All hosts that are known, live or kept, by name: those that were removed since, where the past is asked for.
+  absl::StatusOr<std::map<std::string, LiveHost>> Known(int64_t at_ns = 0);
   absl::StatusOr<View> Look(const std::string& host, int64_t at_ns);
   absl::StatusOr<std::shared_ptr<const Lists>> HopsOf(const std::string& host, const std::vector<PathSample>& paths);
 

@@ -72,6 +72,22 @@ struct StoredFinding {
   bool operator==(const StoredFinding&) const = default;
 };
 
+// What is known of a host besides what it measures.
+struct HostFacts {
+  std::string host;
+  std::string metrics;     // HOST:PORT where Prometheus finds its metrics; "" = nowhere
+  int64_t removed_ns = 0;  // an operator said that it left for good; 0 = it did not
+  bool operator==(const HostFacts&) const = default;
+};
+
+// What an operator ordered, until it is over. The body is opaque here.
+struct StoredOrder {
+  std::string kind;  // "drain", "mute"
+  uint64_t id = 0;   // of its kind; never 0
+  std::string body;
+  bool operator==(const StoredOrder&) const = default;
+};
+
 // Named by (host, run, sequence) for ever: what comes twice changes nothing.
 struct HostBatch {
   std::string host;

@@ -34,6 +34,7 @@ inline constexpr std::array<absl::Duration, kTiers> kResolution = {absl::Seconds
 struct HostSeen {
   std::string host;
   int64_t newest_ns = 0;  // of what is kept of it; 0 = events only
+  HostFacts facts;
 };
 
 // A host as it was at a time: of each path the newest sample, none older than `reach`.
@@ -107,7 +108,9 @@ class Store {
   // The agent lost these sequences [first, last] for good.
   virtual absl::Status Skip(const std::string& host, uint64_t run, uint64_t first, uint64_t last) = 0;
 
-  virtual absl::StatusOr<std::vector<HostSeen>> Hosts() = 0;
+  virtual absl::StatusOr<std::vector<HostSeen>> Hosts() = 0;  // by name; those that were removed, too
+  // Each takes the place of what was kept of its host; hosts that never told anything are known from then on.
+  virtual absl::Status PutHosts(absl::Span<const HostFacts> facts) = 0;
   // NotFound: nothing was ever kept of this host.
   virtual absl::StatusOr<HostView> LatestAt(const std::string& host, int64_t time_ns, absl::Duration reach) = 0;
   virtual absl::StatusOr<RangeReply> Range(const RangeQuery& query) = 0;
@@ -119,6 +122,11 @@ class Store {
   // Each takes the place of what was kept under its id.
   virtual absl::Status PutFindings(absl::Span<const StoredFinding> findings) = 0;
   virtual absl::StatusOr<std::vector<StoredFinding>> Findings(const FindingQuery& query) = 0;  // newest first
+
+  // Each takes the place of what was kept under its kind and id. They stay until they are removed.
+  virtual absl::Status PutOrder(const StoredOrder& order) = 0;
+  virtual absl::Status RemoveOrder(const std::string& kind, uint64_t id) = 0;
+  virtual absl::StatusOr<std::vector<StoredOrder>> Orders(const std::string& kind) = 0;  // by id
 
   // Climbs the ladder with all that is complete at this time; some work at a time, true: there is more.
   virtual absl::StatusOr<bool> Compact(int64_t now_ns) = 0;

@@ -140,4 +140,25 @@ absl::StatusOr<std::vector<StoredFinding>> EventTables::Findings(const FindingQu
   return findings;
 }
 
+absl::Status EventTables::PutOrder(const StoredOrder& order) {
+  return db_.Use("INSERT OR REPLACE INTO operator_order VALUES (?, ?, ?)")
+      .Text(order.kind)
+      .Uint(order.id)
+      .Blob(order.body)
+      .Run();
+}
+
+absl::Status EventTables::RemoveOrder(const std::string& kind, uint64_t id) {
+  return db_.Use("DELETE FROM operator_order WHERE kind = ? AND id = ?").Text(kind).Uint(id).Run();
+}
+
+absl::StatusOr<std::vector<StoredOrder>> EventTables::Orders(const std::string& kind) {
+  std::vector<StoredOrder> orders;
+  Statement& s = db_.Use("SELECT id, body FROM operator_order WHERE kind = ? ORDER BY id").Text(kind);
+  absl::StatusOr<bool> row = s.Step();
+  for (; row.ok() && *row; row = s.Step()) orders.push_back({kind, s.ColumnUint(0), s.ColumnBytes(1)});
+  if (!row.ok()) return row.status();
+  return orders;
+}
+
 }  // namespace cw::fleet

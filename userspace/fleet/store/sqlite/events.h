@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What has no ladder: events, documents, hop lists, findings. Threads: one at a time.
+// What has no ladder: events, documents, hop lists, findings, orders. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,9 @@ class EventTables {
   absl::StatusOr<std::vector<HopList>> Hops(int64_t host);
   absl::Status PutFinding(const StoredFinding& finding);
   absl::StatusOr<std::vector<StoredFinding>> Findings(const FindingQuery& query);
+  absl::Status PutOrder(const StoredOrder& order);
+  absl::Status RemoveOrder(const std::string& kind, uint64_t id);
+  absl::StatusOr<std::vector<StoredOrder>> Orders(const std::string& kind);
 
  private:
   Database& db_;

@@ -36,7 +36,15 @@ CREATE INDEX finding_by_start ON finding(start_ns);
 CREATE INDEX finding_open ON finding(end_ns) WHERE end_ns = 0;
 )";
 
-constexpr const char* kSteps[] = {kVersion1, kVersion2};
+// Hosts say where their metrics are, and may leave for good; operators' orders outlive a restart.
+constexpr const char* kVersion3 = R"(
+ALTER TABLE host ADD COLUMN metrics TEXT NOT NULL DEFAULT '';
+ALTER TABLE host ADD COLUMN removed_ns INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE operator_order(kind TEXT NOT NULL, id INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY(kind, id))
+  WITHOUT ROWID;
+)";
+
+constexpr const char* kSteps[] = {kVersion1, kVersion2, kVersion3};
 
 }  // namespace
 

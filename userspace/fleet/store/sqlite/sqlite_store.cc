@@ -61,11 +61,27 @@ class SqliteStore final : public Store {
   absl::StatusOr<std::vector<HostSeen>> Hosts() override {
     const std::lock_guard lock(mutex_);
     std::vector<HostSeen> hosts;
-    Statement& s = db_->Use("SELECT name, newest_ns FROM host ORDER BY name");
+    Statement& s = db_->Use("SELECT name, newest_ns, metrics, removed_ns FROM host ORDER BY name");
     absl::StatusOr<bool> row = s.Step();
-    for (; row.ok() && *row; row = s.Step()) hosts.push_back({s.ColumnBytes(0), s.ColumnInt(1)});
+    for (; row.ok() && *row; row = s.Step()) {
+      const std::string name = s.ColumnBytes(0);
+      hosts.push_back({name, s.ColumnInt(1), {name, s.ColumnBytes(2), s.ColumnInt(3)}});
+    }
     if (!row.ok()) return row.status();
     return hosts;
+  }
+
+  absl::Status PutHosts(absl::Span<const HostFacts> facts) override {
+    const std::lock_guard lock(mutex_);
+    return Write([&]() -> absl::Status {
+      for (const HostFacts& of : facts) {
+        const absl::StatusOr<int64_t> id = tables_.HostId(of.host);
+        if (!id.ok()) return id.status();
+        Statement& s = db_->Use("UPDATE host SET metrics = ?, removed_ns = ? WHERE id = ?");
+        if (absl::Status status = s.Text(of.metrics).Int(of.removed_ns).Int(*id).Run(); !status.ok()) return status;
+      }
+      return absl::OkStatus();
+    });
   }
 
   absl::StatusOr<HostView> LatestAt(const std::string& host, int64_t time_ns, absl::Duration reach) override {
@@ -127,18 +143,32 @@ class SqliteStore final : public Store {
 
   absl::Status PutFindings(absl::Span<const StoredFinding> findings) override {
     const std::lock_guard lock(mutex_);
-    return Try([&]() -> absl::StatusOr<size_t> {
-             for (const StoredFinding& finding : findings) {
-               if (absl::Status status = events_.PutFinding(finding); !status.ok()) return status;
-             }
-             return findings.size();
-           })
-        .status();
+    return Write([&]() -> absl::Status {
+      for (const StoredFinding& finding : findings) {
+        if (absl::Status status = events_.PutFinding(finding); !status.ok()) return status;
+      }
+      return absl::OkStatus();
+    });
   }
 
   absl::StatusOr<std::vector<StoredFinding>> Findings(const FindingQuery& query) override {
     const std::lock_guard lock(mutex_);
     return events_.Findings(query);
+  }
+
+  absl::Status PutOrder(const StoredOrder& order) override {
+    const std::lock_guard lock(mutex_);
+    return Write([&] { return events_.PutOrder(order); });
+  }
+
+  absl::Status RemoveOrder(const std::string& kind, uint64_t id) override {
+    const std::lock_guard lock(mutex_);
+    return Write([&] { return events_.RemoveOrder(kind, id); });
+  }
+
+  absl::StatusOr<std::vector<StoredOrder>> Orders(const std::string& kind) override {
+    const std::lock_guard lock(mutex_);
+    return events_.Orders(kind);
   }
 
   absl::StatusOr<bool> Compact(int64_t now_ns) override {
@@ -165,11 +195,7 @@ class SqliteStore final : public Store {
 
   absl::Status Delete(const std::vector<Deletion>& plan) override {
     const std::lock_guard lock(mutex_);
-    return Try([&]() -> absl::StatusOr<size_t> {
-             if (absl::Status status = retention_.Delete(plan); !status.ok()) return status;
-             return size_t{0};
-           })
-        .status();
+    return Write([&] { return retention_.Delete(plan); });
   }
 
   uint64_t thinned_bytes() const override {
@@ -194,6 +220,15 @@ class SqliteStore final : public Store {
     }
     tables_.ForgetNumbers();
     return result;
+  }
+
+  template <typename Work>
+  absl::Status Write(const Work& work) {
+    return Try([&]() -> absl::StatusOr<size_t> {
+             if (absl::Status status = work(); !status.ok()) return status;
+             return size_t{0};
+           })
+        .status();
   }
 
   absl::StatusOr<int64_t> KnownHost(const std::string& host) {

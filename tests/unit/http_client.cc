@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "metrics_http.h"
+#include "http_client.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-namespace cw::metrics {
+namespace cw::http {
 
 int ConnectUnix(const std::string& path) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -41,4 +41,4 @@ std::string Body(const std::string& answer) {
   return head == std::string::npos ? "" : answer.substr(head + 4);
 }
 
-}  // namespace cw::metrics
+}  // namespace cw::http

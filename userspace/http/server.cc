@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/metrics/http_server.h"
+#include "userspace/http/server.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -9,20 +9,21 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
-namespace cw::metrics {
+namespace cw::http {
 namespace {
 
 constexpr unsigned kMaxConnections = 16;
 constexpr unsigned kIdleSeconds = 10;
 constexpr size_t kRequestBytes = 16 << 10;
 constexpr int kBacklog = 16;
-constexpr char kTextType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 sockaddr_un UnixAddress(const std::string& path) {
   sockaddr_un address{};
@@ -40,8 +41,7 @@ bool SomebodyListens(const std::string& path) {
 }
 
 absl::Status CannotListen(const std::string& where, int error) {
-  return absl::UnavailableError(
-      absl::StrFormat("cannot serve metrics on %s: %s; see metrics.listen", where, strerror(error)));
+  return absl::UnavailableError(absl::StrFormat("cannot serve on %s: %s; see metrics.listen", where, strerror(error)));
 }
 
 // Bound under a name of its own, then renamed: nobody can open it before its mode is right.
@@ -90,10 +90,16 @@ MHD_Result Queue(MHD_Connection* connection, unsigned code, const std::string& t
   return result;
 }
 
+// "GET /metrics and /sd".
+std::string NotHere(const std::vector<Route>& routes) {
+  const auto path = [](std::string* out, const Route& route) { out->append(route.path); };
+  return absl::StrCat("not here; what is: ", absl::StrJoin(routes, ", ", path), "\n");
+}
+
 }  // namespace
 
-struct HttpServer::Impl {
-  Page page;
+struct Server::Impl {
+  std::vector<Route> routes;
   std::string unix_path;
   ino_t inode = 0;  // of our socket: another's is never removed
   MHD_Daemon* daemon = nullptr;
@@ -103,22 +109,23 @@ struct HttpServer::Impl {
                            const char*, size_t*, void**) {
     const bool reads = std::strcmp(method, MHD_HTTP_METHOD_GET) == 0 || std::strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     if (!reads) return Queue(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "GET or HEAD only\n", "text/plain");
-    if (std::strcmp(url, "/metrics") != 0)
-      return Queue(connection, MHD_HTTP_NOT_FOUND, "metrics are at /metrics\n", "text/plain");
-    absl::StatusOr<std::string> text = static_cast<Impl*>(self)->page();
-    if (!text.ok())
-      return Queue(connection, MHD_HTTP_SERVICE_UNAVAILABLE, absl::StrCat(std::string(text.status().message()), "\n"),
+    const std::vector<Route>& routes = static_cast<Impl*>(self)->routes;
+    const auto route = std::find_if(routes.begin(), routes.end(), [&](const Route& each) { return each.path == url; });
+    if (route == routes.end()) return Queue(connection, MHD_HTTP_NOT_FOUND, NotHere(routes), "text/plain");
+    const absl::StatusOr<std::string> body = route->page();
+    if (!body.ok())
+      return Queue(connection, MHD_HTTP_SERVICE_UNAVAILABLE, absl::StrCat(std::string(body.status().message()), "\n"),
                    "text/plain");
-    return Queue(connection, MHD_HTTP_OK, *text, kTextType);
+    return Queue(connection, MHD_HTTP_OK, *body, route->type.c_str());
   }
 };
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const config::Listen& listen, Page page) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const config::Listen& listen, std::vector<Route> routes) {
   const bool is_unix = listen.kind == config::Listen::Kind::kUnix;
   absl::StatusOr<int> fd = is_unix ? ListenUnix(listen.path) : ListenTcp(listen);
   if (!fd.ok()) return fd.status();
   auto impl = std::make_unique<Impl>();
-  impl->page = std::move(page);
+  impl->routes = std::move(routes);
   struct stat info {};
   if (is_unix && stat(listen.path.c_str(), &info) == 0) {
     impl->unix_path = listen.path;
@@ -128,19 +135,19 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const config::List
                                   impl.get(), MHD_OPTION_LISTEN_SOCKET, *fd, MHD_OPTION_CONNECTION_LIMIT,
                                   kMaxConnections, MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds,
                                   MHD_OPTION_CONNECTION_MEMORY_LIMIT, kRequestBytes, MHD_OPTION_END);
-  std::unique_ptr<HttpServer> server(new HttpServer(std::move(impl)));
+  std::unique_ptr<Server> server(new Server(std::move(impl)));
   if (server->impl_->daemon != nullptr) return server;
   close(*fd);
-  return absl::UnavailableError("cannot start the server of metrics: out of threads or descriptors");
+  return absl::UnavailableError("cannot start the HTTP server: out of threads or descriptors");
 }
 
-HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-HttpServer::~HttpServer() {
+Server::~Server() {
   struct stat info {};
   if (!impl_->unix_path.empty() && stat(impl_->unix_path.c_str(), &info) == 0 && info.st_ino == impl_->inode)
     unlink(impl_->unix_path.c_str());
   if (impl_->daemon != nullptr) MHD_stop_daemon(impl_->daemon);  // closes the socket
 }
 
-}  // namespace cw::metrics
+}  // namespace cw::http

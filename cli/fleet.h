@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the verbs of cwctl fleet share. One thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cli/session.h"
+#include "userspace/api/fleet_client.h"
+
+namespace cw::cli {
+
+// InvalidArgument: no fleet service is named.
+absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session);
+
+// "-10m" or a time with its zone (RFC 3339), ns since 1970; "" is now, which is 0.
+absl::StatusOr<int64_t> ParseAt(const std::string& text);
+
+// A partial answer is called one.
+void ShowCoverage(const cwfabric::v1::Coverage& coverage, bool colour);
+
+void ShowFleetLinkTable(const cwfabric::v1::FleetTopologyReply& reply, bool colour);
+void ShowFleetEventTable(const cwfabric::v1::FleetEventsReply& reply, bool colour);
+
+// Registered with `fleet` by their files.
+void AddFleetAlertVerbs(CLI::App& fleet, Session& session);
+void AddFleetDrainVerbs(CLI::App& fleet, Session& session);
+void AddFleetHostVerbs(CLI::App& fleet, Session& session);
+
+// --host and --at for the reading verbs, which are there by now.
+void AddFleetReading(CLI::App& app, Session& session);
+// With --host: what the verb that was typed does instead of asking an agent; else null. InvalidArgument: options that
+// the fleet service has no answer to.
+absl::StatusOr<std::function<absl::StatusOr<int>()>> FleetReadingOf(const CLI::App& app, Session& session);
+
+}  // namespace cw::cli

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// --host HOST [--at TIME] of the reading verbs: answered by the fleet service, also of hosts that are down.
+// docs/fleet.md.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "cli/fleet.h"
+#include "cli/format.h"
+#include "cli/table.h"
+#include "userspace/model/addr.h"
+
+namespace cw::cli {
+namespace {
+
+namespace v1 = ::cwfabric::v1;
+
+// The verbs, and those of their options that the service has an answer to.
+struct ReadingVerb {
+  const char* name;
+  std::set<std::string> options;
+};
+
+const std::vector<ReadingVerb>& ReadingVerbs() {
+  static const auto& verbs = *new std::vector<ReadingVerb>{
+      {"status", {}}, {"paths", {"remote"}}, {"links", {}}, {"events", {"--type", "--last"}}, {"qps", {}}};
+  return verbs;
+}
+
+// What is 0 is now.
+absl::StatusOr<v1::FleetPathsReply> AskPaths(Session& session) {
+  const auto client = FleetOf(session);
+  if (!client.ok()) return client.status();
+  const absl::StatusOr<int64_t> at = ParseAt(session.fleet_at);
+  if (!at.ok()) return at.status();
+  v1::FleetPathsRequest request;
+  request.set_host(session.fleet_host);
+  request.set_at_ns(*at);
+  return (*client)->Paths(request);
+}
+
+absl::StatusOr<int> PathsOfHost(Session& session, const std::string& remote) {
+  absl::StatusOr<v1::FleetPathsReply> reply = AskPaths(session);
+  if (!reply.ok()) return reply.status();
+  if (!remote.empty()) {
+    const absl::StatusOr<Addr> wanted = Addr::Parse(remote);
+    if (!wanted.ok()) return absl::InvalidArgumentError("with --host, REMOTE is an address of the peer's NIC");
+    auto* paths = reply->mutable_paths();
+    paths->erase(std::remove_if(paths->begin(), paths->end(),
+                                [&](const v1::FleetPath& path) { return path.remote() != wanted->ToString(); }),
+                 paths->end());
+  }
+  session.Show(*reply, [&] {
+    Table table({"LOCAL", "REMOTE", ">UDP-PORT", "DIRECTION", "STATE", ">BASE", ">QUEUE P50", ">QUEUE P99", ">LOSS",
+                 ">TOLD", "HOPS"});
+    for (const v1::FleetPath& path : reply->paths()) {
+      const double loss = path.sent() == 0 ? 0 : static_cast<double>(path.lost()) / static_cast<double>(path.sent());
+      table.Add({path.local(),
+                 path.remote(),
+                 std::to_string(path.udp_port()),
+                 path.reverse() ? "reverse" : "forward",
+                 StateCell(path.state()),
+                 path.base_ns() == 0 ? kNoValue : NsText(static_cast<double>(path.base_ns())),
+                 NsText(static_cast<double>(path.queue_p50_ns())),
+                 NsText(static_cast<double>(path.queue_p99_ns())),
+                 {path.sent() == 0 ? kNoValue : ShareText(loss), loss > 0.01 ? Tone::kWarn : Tone::kPlain},
+                 UtcText(path.time_ns()),
+                 path.hops().empty() ? kNoValue : absl::StrJoin(path.hops(), " ")});
+    }
+    table.empty() ? void(std::cout << "no path is known\n") : table.Print(std::cout, session.Colour());
+    ShowCoverage(reply->coverage(), session.Colour());
+  });
+  return kOk;
+}
+
+absl::StatusOr<int> LinksOfHost(Session& session) {
+  const auto client = FleetOf(session);
+  if (!client.ok()) return client.status();
+  const absl::StatusOr<int64_t> at = ParseAt(session.fleet_at);
+  if (!at.ok()) return at.status();
+  v1::FleetTopologyRequest request;
+  request.set_host(session.fleet_host);
+  request.set_at_ns(*at);
+  const absl::StatusOr<v1::FleetTopologyReply> reply = (*client)->Topology(request);
+  if (!reply.ok()) return reply.status();
+  session.Show(*reply, [&] { ShowFleetLinkTable(*reply, session.Colour()); });
+  return kOk;
+}
+
+// --at: those up to then.
+absl::StatusOr<int> EventsOfHost(Session& session, const std::vector<std::string>& types, uint32_t last) {
+  if (types.size() > 1) return absl::InvalidArgumentError("with --host, give one --type");
+  const auto client = FleetOf(session);
+  if (!client.ok()) return client.status();
+  const absl::StatusOr<int64_t> at = ParseAt(session.fleet_at);
+  if (!at.ok()) return at.status();
+  v1::FleetEventsRequest request;
+  request.set_host(session.fleet_host);
+  request.set_type(types.empty() ? "" : types[0]);
+  request.set_to_ns(*at == 0 ? 0 : *at + 1);
+  request.set_newest_first(true);
+  request.set_limit(last);
+  absl::StatusOr<v1::FleetEventsReply> reply = (*client)->Events(request);
+  if (!reply.ok()) return reply.status();
+  std::reverse(reply->mutable_events()->begin(), reply->mutable_events()->end());
+  session.Show(*reply, [&] { ShowFleetEventTable(*reply, session.Colour()); });
+  return kOk;
+}
+
+void ShowHost(const v1::FleetHost& host, bool colour) {
+  const auto ago = [](int64_t ns) {
+    return ns == 0 ? "not since the service began"
+                   : AgoText(static_cast<double>(absl::GetCurrentTimeNanos() - ns) / 1e9) + " ago";
+  };
+  std::cout << Paint(Printable(host.host()), Tone::kTitle, colour) << "  "
+            << (host.connected() ? Paint("connected", Tone::kGood, colour) : Paint("missing", Tone::kBad, colour))
+            << "\nversion   " << (host.version().empty() ? kNoValue : Printable(host.version())) << "\nseen      "
+            << ago(host.last_seen_ns()) << "\npaths     " << host.up() << " up, " << host.suspect() << " suspect, "
+            << host.dead() << " dead, " << host.paused() << " paused, " << host.new_() << " new; each direction is one"
+            << "\nrefused   " << host.refused() << " batches, " << host.records_left_out() << " records\ndropped   "
+            << host.dropped_detail() << " batches of detail, " << host.dropped_events()
+            << " of events, by its spool\nmetrics   "
+            << (host.metrics_address().empty() ? kNoValue : Printable(host.metrics_address())) << '\n';
+  if (!host.metrics_fault().empty()) std::cout << "          " << Printable(host.metrics_fault()) << '\n';
+}
+
+absl::StatusOr<int> StatusOfHost(Session& session) {
+  if (!session.fleet_at.empty())
+    return absl::InvalidArgumentError(
+        "a host's state is known of now alone; of then: cwctl paths and cwctl events with --host and --at");
+  const auto client = FleetOf(session);
+  if (!client.ok()) return client.status();
+  v1::FleetHostsRequest request;
+  request.set_host(session.fleet_host);
+  const absl::StatusOr<v1::FleetHostsReply> reply = (*client)->Hosts(request);
+  if (!reply.ok()) return reply.status();
+  session.Show(*reply, [&] {
+    for (const v1::FleetHost& host : reply->hosts()) ShowHost(host, session.Colour());
+  });
+  return kOk;
+}
+
+const CLI::App* TypedVerb(const CLI::App& app) {
+  const auto& verbs = app.get_subcommands();
+  return verbs.empty() ? nullptr : verbs.front();
+}
+
+}  // namespace
+
+void AddFleetReading(CLI::App& app, Session& session) {
+  for (const ReadingVerb& reading : ReadingVerbs()) {
+    CLI::App* verb = app.get_subcommand(reading.name);
+    CLI::Option* host = verb->add_option("--host", session.fleet_host,
+                                         "Of this host, as the fleet service knows it (--fleet HOST:PORT)");
+    verb->add_option("--at", session.fleet_at, "With --host: as it was then: 2026-05-01T12:00:00Z, or --at=-10m")
+        ->needs(host);
+  }
+}
+
+absl::StatusOr<std::function<absl::StatusOr<int>()>> FleetReadingOf(const CLI::App& app, Session& session) {
+  std::function<absl::StatusOr<int>()> none;
+  const CLI::App* verb = TypedVerb(app);
+  if (session.fleet_host.empty() || verb == nullptr) return none;
+  const auto& all = ReadingVerbs();
+  const auto reading =
+      std::find_if(all.begin(), all.end(), [&](const ReadingVerb& r) { return verb->get_name() == r.name; });
+  if (reading == all.end()) return none;
+  for (const CLI::Option* option : verb->get_options()) {
+    const std::string name = option->get_single_name(), full = option->get_positional() ? name : "--" + name;
+    if (option->count() == 0 || full == "--host" || full == "--at" || full == "--help") continue;
+    if (!reading->options.contains(full))
+      return absl::InvalidArgumentError(absl::StrCat(full,
+                                                     " is answered by the host's agent alone: leave it out, or ask "
+                                                     "that: cwctl --server HOST:PORT ",
+                                                     reading->name));
+  }
+  const std::string name = reading->name;
+  if (name == "status") return [&session] { return StatusOfHost(session); };
+  if (name == "links") return [&session] { return LinksOfHost(session); };
+  if (name == "paths") {
+    const CLI::Option* given = verb->get_option("remote");
+    const std::string remote = given->count() == 0 ? "" : given->as<std::string>();
+    return [&session, remote] { return PathsOfHost(session, remote); };
+  }
+  if (name == "events") {
+    const CLI::Option* type = verb->get_option("--type");
+    const auto types = type->count() == 0 ? std::vector<std::string>() : type->as<std::vector<std::string>>();
+    const CLI::Option* last = verb->get_option("--last");
+    const uint32_t count = last->count() == 0 ? 50 : last->as<uint32_t>();
+    return [&session, types, count] { return EventsOfHost(session, types, count); };
+  }
+  return [&session]() -> absl::StatusOr<int> {
+    return absl::UnimplementedError(
+        absl::StrCat("hosts do not tell the fleet service of their queue pairs yet; ask the "
+                     "agent of ",
+                     session.fleet_host, ": cwctl --server HOST:PORT qps"));
+  };
+}
+
+}  // namespace cw::cli

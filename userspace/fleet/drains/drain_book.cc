@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/drains/drain_book.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "userspace/fleet/findings/finding.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace pb = cwfabric::v1;
+
+const char* KindOf(DrainScope scope) {
+  switch (scope) {
+    case DrainScope::kLink:
+      return "link";
+    case DrainScope::kSwitch:
+      return "switch";
+    case DrainScope::kHost:
+      break;
+  }
+  return "host";
+}
+
+constexpr char kAsked[] = "asked", kRefused[] = "refused", kUnderWay[] = "under way", kSafe[] = "safe",
+               kNotAllowed[] = "not allowed", kNotConnected[] = "not connected";
+
+void FillAnswer(const pb::DrainAnswer& answer, pb::FleetDrainHost& out) {
+  out.set_state(answer.state() == pb::DRAIN_STATE_SAFE      ? kSafe
+                : answer.state() == pb::DRAIN_STATE_REFUSED ? kRefused
+                                                            : kUnderWay);
+  out.set_words(answer.words());
+  out.set_flows(answer.flows());
+  out.set_flows_moved(answer.flows_moved());
+  *out.mutable_held() = answer.held();
+}
+
+// What is in the way most.
+std::string StateOf(const pb::FleetDrain& drain) {
+  bool stuck = false, waits = false;
+  for (const pb::FleetDrainHost& host : drain.hosts()) {
+    stuck = stuck || host.state() == kRefused || host.state() == kNotAllowed || host.state() == kNotConnected;
+    waits = waits || host.state() == kAsked || host.state() == kUnderWay;
+  }
+  return stuck ? "refused" : waits || drain.hosts().empty() ? kUnderWay : kSafe;
+}
+
+}  // namespace
+
+std::string DrainBook::NameOf(const pb::FleetDrain& drain) {
+  std::string text = absl::StrCat("the drain of ", drain.kind(), " ", drain.name(), " by ", drain.who());
+  if (!drain.reason().empty()) absl::StrAppend(&text, " (", drain.reason(), ")");
+  return text;
+}
+
+std::string DrainBook::BodyOf(const pb::FleetDrain& drain) { return drain.SerializeAsString(); }
+
+absl::Status DrainBook::Resume(const std::string& body) {
+  pb::FleetDrain drain;
+  if (!drain.ParseFromString(body) || drain.start_ns() <= 0)
+    return absl::InvalidArgumentError("a drain in the store cannot be read");
+  drains_[static_cast<uint64_t>(drain.start_ns())].drain = std::move(drain);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> DrainBook::Add(const pb::FleetDrainRequest& request, const DrainTargets& targets,
+                                        const std::string& who, int64_t now_ns) {
+  const char* kind = KindOf(targets.scope);
+  for (const auto& [id, entry] : drains_) {
+    if (entry.drain.kind() == kind && entry.drain.name() == targets.name)
+      return absl::AlreadyExistsError(absl::StrCat(kind, " ", targets.name, " is drained already, by ",
+                                                   entry.drain.who(), "; first: cwctl fleet undrain ", targets.name));
+  }
+  if (drains_.size() >= kMost)
+    return absl::ResourceExhaustedError(absl::StrCat("there are ", kMost, " drains; undrain some first"));
+  if (targets.addresses.size() > kMostAddresses)
+    return absl::ResourceExhaustedError(
+        absl::StrCat(targets.name, " has more than ", kMostAddresses, " ports; drain its links by themselves"));
+  uint64_t id = static_cast<uint64_t>(now_ns);
+  while (drains_.contains(id)) ++id;
+  pb::FleetDrain& drain = drains_[id].drain;
+  drain.set_id(IdText(id));
+  drain.set_kind(kind);
+  drain.set_name(targets.name);
+  drain.set_start_ns(static_cast<int64_t>(id));
+  if (request.for_s() > 0) drain.set_end_ns(now_ns + absl::ToInt64Nanoseconds(absl::Seconds(request.for_s())));
+  drain.set_who(who);
+  drain.set_reason(request.reason().substr(0, kMostWords));
+  drain.set_now(request.now());
+  drain.set_note(targets.note);
+  for (const std::string& address : targets.addresses) drain.add_addresses(address);
+  for (const std::string& nic : targets.nics) drain.add_nics(nic);
+  return id;
+}
+
+absl::StatusOr<std::vector<uint64_t>> DrainBook::Named(const pb::FleetUndrainRequest& request) const {
+  std::vector<uint64_t> found;
+  for (const auto& [id, entry] : drains_) {
+    const pb::FleetDrain& d = entry.drain;
+    const bool named = request.name() == d.name() || request.name() == d.id() ||
+                       std::find(d.addresses().begin(), d.addresses().end(), request.name()) != d.addresses().end();
+    if (request.all() || named) found.push_back(id);
+  }
+  if (found.empty() && !request.all())
+    return absl::NotFoundError(absl::StrCat(request.name(), " is not drained; see cwctl fleet drains"));
+  return found;
+}
+
+std::vector<uint64_t> DrainBook::Over(int64_t now_ns) const {
+  std::vector<uint64_t> over;
+  for (const auto& [id, entry] : drains_) {
+    if (entry.drain.end_ns() != 0 && entry.drain.end_ns() <= now_ns) over.push_back(id);
+  }
+  return over;
+}
+
+pb::DrainOrders DrainBook::OrdersFor(const std::string& host, int64_t now_ns) const {
+  pb::DrainOrders orders;
+  orders.set_instance(instance_);
+  for (const auto& [id, entry] : drains_) {
+    const pb::FleetDrain& d = entry.drain;
+    if (d.end_ns() != 0 && d.end_ns() <= now_ns) continue;
+    pb::DrainOrder& order = *orders.add_orders();
+    order.set_id(id);
+    order.set_who(d.who());
+    order.set_reason(d.reason());
+    // Flows cannot leave a host: it is watched until they end.
+    order.set_now(d.now() || d.kind() == "host");
+    if (d.end_ns() != 0) order.set_left_s(static_cast<double>(d.end_ns() - now_ns) / 1e9);
+    const auto add = [&](pb::DrainKind kind, const std::string& what) {
+      pb::DrainTarget& target = *order.add_targets();
+      target.set_kind(kind);
+      target.set_what(what);
+    };
+    if (d.kind() == "host" && d.name() == host) {
+      for (const std::string& nic : d.nics()) add(pb::DRAIN_KIND_NIC, nic);
+    } else {
+      for (const std::string& address : d.addresses())
+        add(d.kind() == "switch" ? pb::DRAIN_KIND_SPINE : pb::DRAIN_KIND_LINK, address);
+    }
+  }
+  return orders;
+}
+
+void DrainBook::Take(const std::string& host, const pb::DrainReport& report) {
+  for (int i = 0; i < report.answers_size() && i < static_cast<int>(kMost); ++i) {
+    const auto entry = drains_.find(report.answers(i).id());
+    if (entry == drains_.end()) continue;
+    pb::DrainAnswer answer = report.answers(i);
+    answer.set_words(answer.words().substr(0, kMostWords));
+    if (answer.held_size() > static_cast<int>(kMostHeld))
+      answer.mutable_held()->DeleteSubrange(kMostHeld, answer.held_size() - static_cast<int>(kMostHeld));
+    for (std::string& flow : *answer.mutable_held()) flow.resize(std::min(flow.size(), size_t{100}));
+    entry->second.answers[host] = std::move(answer);
+  }
+}
+
+void DrainBook::Forget(const std::string& host) {
+  for (auto& [id, entry] : drains_) entry.answers.erase(host);
+}
+
+const pb::FleetDrain* DrainBook::Find(uint64_t id) const {
+  const auto found = drains_.find(id);
+  return found == drains_.end() ? nullptr : &found->second.drain;
+}
+
+std::vector<uint64_t> DrainBook::ids() const {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, entry] : drains_) ids.push_back(id);
+  return ids;
+}
+
+pb::FleetDrain DrainBook::Show(uint64_t id, const std::map<std::string, DrainHost>& hosts,
+                               const std::set<std::string>& crossing) const {
+  const auto found = drains_.find(id);
+  if (found == drains_.end()) return {};
+  pb::FleetDrain out = found->second.drain;
+  for (const auto& [name, host] : hosts) {
+    // A host that is drained itself is expected to go.
+    const bool itself = out.kind() == "host" && out.name() == name;
+    const bool asked = host.connected && host.takes;
+    if (!asked && (itself ? !host.connected : !crossing.contains(name))) continue;
+    pb::FleetDrainHost& line = *out.add_hosts();
+    line.set_host(name);
+    const auto answer = found->second.answers.find(name);
+    if (!host.connected) {
+      line.set_state(kNotConnected);
+      line.set_words("its paths crossed it, or may; whether it is silent nobody knows");
+    } else if (!host.takes) {
+      line.set_state(kNotAllowed);
+      line.set_words("its paths cross it, or may, and its configuration does not let the fleet drain: [fleet] allow");
+    } else if (answer == found->second.answers.end()) {
+      line.set_state(kAsked);
+    } else {
+      FillAnswer(answer->second, line);
+    }
+  }
+  out.set_state(StateOf(out));
+  return out;
+}
+
+}  // namespace cw::fleet

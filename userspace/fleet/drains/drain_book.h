@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Drains that operators ordered, what each host is asked for, and what hosts answered. Time comes in as an argument.
+// Pure; threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "userspace/api/fleet.pb.h"
+#include "userspace/fleet/drains/drain_targets.h"
+
+namespace cw::fleet {
+
+// What the book has to know of a host to say whether all is safe.
+struct DrainHost {
+  bool connected = false;
+  bool takes = false;  // it allows drains by the fleet, and knows how
+};
+
+class DrainBook {
+ public:
+  static constexpr size_t kMost = 64, kMostAddresses = 200, kMostWords = 300, kMostHeld = 16;
+
+  explicit DrainBook(std::string instance) : instance_(std::move(instance)) {}
+
+  // Of the store, after a restart; `body` as BodyOf made it. InvalidArgument: it cannot be read.
+  absl::Status Resume(const std::string& body);
+  static std::string BodyOf(const cwfabric::v1::FleetDrain& drain);  // without what hosts answered
+
+  // AlreadyExists: it is drained; ResourceExhausted: so many drains, or so many ports. Its id.
+  absl::StatusOr<uint64_t> Add(const cwfabric::v1::FleetDrainRequest& request, const DrainTargets& targets,
+                               const std::string& who, int64_t now_ns);
+  // Ids by name, kind and name, or id; all with an empty name. NotFound: none.
+  absl::StatusOr<std::vector<uint64_t>> Named(const cwfabric::v1::FleetUndrainRequest& request) const;
+  void Remove(uint64_t id) { drains_.erase(id); }
+  std::vector<uint64_t> Over(int64_t now_ns) const;  // those whose time is over
+
+  // All that this host is asked for.
+  cwfabric::v1::DrainOrders OrdersFor(const std::string& host, int64_t now_ns) const;
+  // Ids that nobody ordered are left out, and so is all beyond the bounds.
+  void Take(const std::string& host, const cwfabric::v1::DrainReport& report);
+  // Its answers hold no longer: it goes, or comes with a new run.
+  void Forget(const std::string& host);
+
+  bool empty() const { return drains_.empty(); }
+  const cwfabric::v1::FleetDrain* Find(uint64_t id) const;
+  std::vector<uint64_t> ids() const;
+  // With its hosts: those that answered or are asked, and of the others those that `crossing` names, which their paths
+  // cross it or may.
+  cwfabric::v1::FleetDrain Show(uint64_t id, const std::map<std::string, DrainHost>& hosts,
+                                const std::set<std::string>& crossing) const;
+  // By which drain a finding is muted, a phrase; "" = by none. explains: muting.h's, or a test's.
+  template <typename Explains>
+  std::string MutedBy(const Explains& explains) const {
+    for (const auto& [id, entry] : drains_) {
+      if (explains(entry.drain)) return NameOf(entry.drain);
+    }
+    return "";
+  }
+
+ private:
+  struct Entry {
+    cwfabric::v1::FleetDrain drain;                            // without hosts
+    std::map<std::string, cwfabric::v1::DrainAnswer> answers;  // by host
+  };
+  static std::string NameOf(const cwfabric::v1::FleetDrain& drain);
+
+  const std::string instance_;
+  std::map<uint64_t, Entry> drains_;  // by id, which is its start in ns
+};
+
+}  // namespace cw::fleet

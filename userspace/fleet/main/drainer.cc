@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/main/drainer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
+#include "userspace/fleet/drains/muting.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace pb = cwfabric::v1;
+
+constexpr char kKind[] = "drain";
+constexpr absl::Duration kTick = absl::Seconds(1), kCrossingLasts = absl::Seconds(5);
+
+std::string TextOf(const pb::FleetDrain& drain) { return absl::StrCat(drain.kind(), " ", drain.name()); }
+
+}  // namespace
+
+Drainer::Drainer(UplinkService& uplink, Query& query, Store& store, const std::string& instance)
+    : uplink_(uplink), query_(query), store_(store), book_(instance) {
+  const absl::StatusOr<std::vector<StoredOrder>> kept = store_.Orders(kKind);
+  if (!kept.ok()) spdlog::error("what is drained is not known: {}", std::string(kept.status().message()));
+  if (!kept.ok()) return;
+  for (const StoredOrder& order : *kept) {
+    if (const absl::Status status = book_.Resume(order.body); !status.ok())
+      spdlog::error("{}", std::string(status.message()));
+  }
+}
+
+absl::StatusOr<pb::FleetDrain> Drainer::Drain(const pb::FleetDrainRequest& request, const api::Caller& caller) {
+  const absl::StatusOr<pb::FleetTopologyReply> topology = query_.Topology({});
+  if (!topology.ok()) return topology.status();
+  std::vector<HostNics> hosts;
+  uplink_.EachHost([&](const LiveHost& live) {
+    HostNics& host = hosts.emplace_back(HostNics{.host = live.host});
+    for (const LiveHost::Nic& nic : live.nics) host.nics.emplace_back(nic.name, nic.address.ToString());
+  });
+  const absl::StatusOr<DrainTargets> targets = FindTargets(request.kind(), request.name(), *topology, hosts);
+  if (!targets.ok()) return targets.status();
+  uint64_t id = 0;
+  std::string text;
+  {
+    const std::lock_guard lock(mutex_);
+    const absl::StatusOr<uint64_t> added = book_.Add(request, *targets, caller.name, absl::GetCurrentTimeNanos());
+    if (!added.ok()) return added.status();
+    id = *added;
+    text = TextOf(*book_.Find(id));
+    // Before hosts are told: what they keep free outlives this service.
+    const absl::Status kept = store_.PutOrder({kKind, id, DrainBook::BodyOf(*book_.Find(id))});
+    if (!kept.ok()) {
+      book_.Remove(id);
+      return kept;
+    }
+  }
+  spdlog::warn("{} ({}) drains {}: {}", caller.name, caller.via, text,
+               request.reason().empty() ? "no reason given" : request.reason());
+  uplink_.SendOrders();
+  const absl::StatusOr<std::vector<pb::FleetDrain>> all = ShowAll();
+  if (!all.ok()) return all.status();
+  for (const pb::FleetDrain& drain : *all) {
+    if (drain.id() == IdText(id)) return drain;
+  }
+  return absl::AbortedError(absl::StrCat(text, " is drained no longer"));
+}
+
+absl::Status Drainer::End(uint64_t id, const std::string& why) {
+  std::string text;
+  {
+    const std::lock_guard lock(mutex_);
+    const pb::FleetDrain* drain = book_.Find(id);
+    if (drain == nullptr) return absl::OkStatus();
+    if (absl::Status status = store_.RemoveOrder(kKind, id); !status.ok()) return status;
+    text = TextOf(*drain);
+    book_.Remove(id);
+    crossing_.erase(id);
+  }
+  spdlog::warn("{} is drained no longer: {}", text, why);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<pb::FleetActionReply> Drainer::Undrain(const pb::FleetUndrainRequest& request,
+                                                      const api::Caller& caller) {
+  std::vector<std::string> names;
+  absl::StatusOr<std::vector<uint64_t>> ids = std::vector<uint64_t>();
+  {
+    const std::lock_guard lock(mutex_);
+    ids = book_.Named(request);
+    if (!ids.ok()) return ids.status();
+    for (const uint64_t id : *ids) names.push_back(TextOf(*book_.Find(id)));
+  }
+  for (const uint64_t id : *ids) {
+    if (absl::Status status = End(id, absl::StrCat(caller.name, " (", caller.via, ")")); !status.ok()) return status;
+  }
+  uplink_.SendOrders();
+  pb::FleetActionReply reply;
+  reply.set_effect(names.empty()
+                       ? "nothing was drained"
+                       : absl::StrCat(absl::StrJoin(names, ", "), " may be used again; flows go back as pauses allow"));
+  return reply;
+}
+
+absl::StatusOr<std::vector<pb::FleetDrain>> Drainer::ShowAll() {
+  std::map<uint64_t, std::vector<Addr>> to_look;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const uint64_t id : book_.ids()) {
+      if (absl::Now() < crossing_[id].looked + kCrossingLasts) continue;
+      for (const std::string& text : book_.Find(id)->addresses()) {
+        if (const absl::StatusOr<Addr> address = Addr::Parse(text); address.ok()) to_look[id].push_back(*address);
+      }
+    }
+  }
+  std::map<uint64_t, Crossing> looked;
+  for (const auto& [id, addresses] : to_look) {
+    absl::StatusOr<std::set<std::string>> hosts = query_.Crossing(addresses);
+    if (!hosts.ok()) return hosts.status();
+    looked[id] = {.looked = absl::Now(), .hosts = *std::move(hosts)};
+  }
+  std::map<std::string, DrainHost> hosts;
+  uplink_.EachHost(
+      [&](const LiveHost& live) { hosts[live.host] = {.connected = live.connected, .takes = live.takes_drains}; });
+  std::vector<pb::FleetDrain> drains;
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, crossing] : looked) crossing_[id] = std::move(crossing);
+  for (const uint64_t id : book_.ids()) drains.push_back(book_.Show(id, hosts, crossing_[id].hosts));
+  std::erase_if(crossing_, [&](const auto& of) { return book_.Find(of.first) == nullptr; });
+  return drains;
+}
+
+absl::StatusOr<pb::FleetDrainsReply> Drainer::Drains() {
+  absl::StatusOr<std::vector<pb::FleetDrain>> drains = ShowAll();
+  if (!drains.ok()) return drains.status();
+  pb::FleetDrainsReply reply;
+  const absl::StatusOr<pb::FleetHostsReply> hosts = query_.Hosts({});
+  if (!hosts.ok()) return hosts.status();
+  *reply.mutable_coverage() = hosts->coverage();
+  for (pb::FleetDrain& drain : *drains) *reply.add_drains() = std::move(drain);
+  return reply;
+}
+
+void Drainer::Tick() {
+  const absl::Time now = absl::Now();
+  if (now < ticked_ + kTick) return;
+  ticked_ = now;
+  std::vector<uint64_t> over;
+  {
+    const std::lock_guard lock(mutex_);
+    if (book_.empty()) return;
+    over = book_.Over(absl::ToUnixNanos(now));
+  }
+  for (const uint64_t id : over) {
+    if (absl::Status status = End(id, "its time is over"); !status.ok())
+      spdlog::error("a drain whose time is over stays: {}", std::string(status.message()));
+  }
+  if (!over.empty()) uplink_.SendOrders();
+  const absl::StatusOr<std::vector<pb::FleetDrain>> all = ShowAll();
+  if (!all.ok()) return;
+  std::map<std::string, std::string> states;
+  for (const pb::FleetDrain& drain : *all) {
+    states[drain.id()] = drain.state();
+    if (drain.state() != told_[drain.id()] && drain.state() == "safe")
+      spdlog::info("{} is safe to pull: all {} hosts say so", TextOf(drain), drain.hosts_size());
+  }
+  told_ = std::move(states);
+}
+
+std::string Drainer::MutedBy(const Finding& finding) {
+  const std::lock_guard lock(mutex_);
+  return book_.MutedBy([&](const pb::FleetDrain& drain) { return Explains(drain, finding); });
+}
+
+pb::DrainOrders Drainer::OrdersFor(const std::string& host) {
+  const std::lock_guard lock(mutex_);
+  return book_.OrdersFor(host, absl::GetCurrentTimeNanos());
+}
+
+void Drainer::Take(const std::string& host, const pb::DrainReport& report) {
+  const std::lock_guard lock(mutex_);
+  book_.Take(host, report);
+}
+
+void Drainer::Forget(const std::string& host) {
+  const std::lock_guard lock(mutex_);
+  book_.Forget(host);
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Drains over the fleet: orders of people, kept by the store, sent to hosts, and what these answer. Threads: any.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "userspace/api/caller.h"
+#include "userspace/fleet/drains/drain_book.h"
+#include "userspace/fleet/findings/finding.h"
+#include "userspace/fleet/main/uplink_service.h"
+#include "userspace/fleet/query/query.h"
+#include "userspace/fleet/store/store.h"
+
+namespace cw::fleet {
+
+class Drainer final : public HostOrders {
+ public:
+  Drainer(UplinkService& uplink, Query& query, Store& store, const std::string& instance);
+
+  absl::StatusOr<cwfabric::v1::FleetDrain> Drain(const cwfabric::v1::FleetDrainRequest& request,
+                                                 const api::Caller& caller);
+  absl::StatusOr<cwfabric::v1::FleetActionReply> Undrain(const cwfabric::v1::FleetUndrainRequest& request,
+                                                         const api::Caller& caller);
+  absl::StatusOr<cwfabric::v1::FleetDrainsReply> Drains();
+  // Now and then: ends those whose time is over, and says in the log what became safe.
+  void Tick();
+  // By which drain a finding is muted, a phrase; "" = by none.
+  std::string MutedBy(const Finding& finding);
+
+  cwfabric::v1::DrainOrders OrdersFor(const std::string& host) override;
+  void Take(const std::string& host, const cwfabric::v1::DrainReport& report) override;
+  void Forget(const std::string& host) override;
+
+ private:
+  struct Crossing {
+    absl::Time looked = absl::InfinitePast();
+    std::set<std::string> hosts;
+  };
+  absl::StatusOr<std::vector<cwfabric::v1::FleetDrain>> ShowAll();
+  absl::Status End(uint64_t id, const std::string& why);
+
+  UplinkService& uplink_;
+  Query& query_;
+  Store& store_;
+  absl::Time ticked_ = absl::InfinitePast();
+  std::map<std::string, std::string> told_;  // drain → its state, as the log has it
+
+  std::mutex mutex_;  // of what follows; never held while the uplink or the query are asked
+  DrainBook book_;
+  std::map<uint64_t, Crossing> crossing_;
+};
+
+}  // namespace cw::fleet
