@@ -35,8 +35,12 @@ class FleetDrainsTest : public ::testing::Test {
         folder_ + "/f.json", boot, allowed,
         FleetDrains::Asks{
             .drain = [this](const api::Caller& who, const v1::DrainRequest& r) -> absl::StatusOr<v1::ActionReply> {
-              if (r.what() == kElsewhere) return absl::NotFoundError("no path");
+              if (r.what() == elsewhere_) return absl::NotFoundError("no path");
+              if (silent_ == r.what()) return absl::AbortedError("switches do not answer");
               if (refuses_ == r.what()) return absl::FailedPreconditionError("nothing would remain");
+              if (const auto standing = table_.find(r.what()); standing != table_.end()) {
+                if (standing->second.kind() != r.kind()) return absl::AlreadyExistsError("drained already");
+              }
               table_[r.what()].set_what(r.what());
               table_[r.what()].set_kind(r.kind());
               for_s_[r.what()] = r.for_s();
@@ -91,7 +95,8 @@ class FleetDrainsTest : public ::testing::Test {
     for (auto& [what, drain] : table_) drain.set_safe(safe);
   }
 
-  std::string folder_, refuses_, who_;
+  std::string folder_, refuses_, silent_, who_;
+  std::string elsewhere_ = kElsewhere;
   std::map<std::string, v1::Drain> table_;
   std::map<std::string, double> for_s_;
   absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
@@ -119,9 +124,35 @@ TEST_F(FleetDrainsTest, WhereHalfIsRefusedNothingIsDrained) {
   refuses_ = kPort2;
   EXPECT_EQ(Give(Orders({{1, {kPort1, kPort2}}})), "REFUSED: nothing would remain");
   EXPECT_THAT(Drained(), IsEmpty());
+  EXPECT_EQ(After(absl::Seconds(60)), "");
   refuses_ = "";
-  EXPECT_EQ(After(absl::Seconds(60)), "") << "it is not tried again by itself";
-  EXPECT_THAT(Give(Orders({{2, {kPort1, kPort2}}})), HasSubstr("UNDER_WAY")) << "a new order is";
+  EXPECT_EQ(After(absl::Seconds(59)), "");
+  EXPECT_THAT(After(absl::Seconds(1)), HasSubstr("UNDER_WAY")) << "it is tried again each minute";
+  EXPECT_THAT(Drained(), ElementsAre(kPort1, kPort2));
+}
+
+TEST_F(FleetDrainsTest, WhatIsRefusedLaterTakesNothingBack) {
+  Give(Orders({{1, {kPort1, kElsewhere}}}));
+  SetSafe(true);
+  EXPECT_EQ(After(absl::Seconds(1)), "SAFE: safe to pull");
+  elsewhere_ = "";  // a path is found that crosses it
+  refuses_ = kElsewhere;
+  EXPECT_EQ(After(absl::Seconds(10)), "REFUSED: nothing would remain");
+  EXPECT_THAT(Drained(), ElementsAre(kPort1)) << "it may be in somebody's hands";
+  refuses_ = "";
+  EXPECT_THAT(After(absl::Seconds(60)), HasSubstr("UNDER_WAY"));
+  EXPECT_THAT(Drained(), ElementsAre(kPort1, kElsewhere));
+}
+
+TEST_F(FleetDrainsTest, WhereSwitchesDoNotAnswerItIsNeverSafe) {
+  silent_ = kPort2;
+  EXPECT_THAT(Give(Orders({{1, {kPort1, kPort2}}})), HasSubstr("UNDER_WAY: paths of this host may cross"));
+  SetSafe(true);
+  EXPECT_EQ(After(absl::Seconds(30)), "");
+  silent_ = "";
+  After(absl::Minutes(1));
+  SetSafe(true);
+  EXPECT_THAT(After(absl::Seconds(1)), HasSubstr("SAFE"));
 }
 
 TEST_F(FleetDrainsTest, AHostWithoutSuchPathsIsSafeOnlyAfterItHasLookedForThem) {
@@ -151,6 +182,39 @@ TEST_F(FleetDrainsTest, TwoOrdersOfOneThingEndOneByOne) {
   EXPECT_THAT(Drained(), ElementsAre(kPort1, kPort2));
   Give(Orders({}));
   EXPECT_THAT(Drained(), IsEmpty());
+}
+
+// A link and the switch where it ends.
+TEST_F(FleetDrainsTest, OrdersOfTwoKindsShareAPort) {
+  v1::DrainOrders orders = Orders({{1, {kPort1}}, {2, {kPort1, kPort2}}});
+  orders.mutable_orders(0)->mutable_targets(0)->set_kind(v1::DRAIN_KIND_LINK);
+  EXPECT_THAT(Give(orders), HasSubstr("UNDER_WAY"));
+  EXPECT_THAT(Drained(), ElementsAre(kPort1, kPort2));
+  Give(Orders({{2, {kPort1, kPort2}}}));
+  EXPECT_THAT(Drained(), ElementsAre(kPort1, kPort2));
+  Give(Orders({}));
+  EXPECT_THAT(Drained(), IsEmpty());
+}
+
+TEST_F(FleetDrainsTest, TheLastEndOfTwoOrdersCounts) {
+  v1::DrainOrders orders = Orders({{1, {kPort1}}, {2, {kPort1}}});
+  orders.mutable_orders(0)->set_left_s(90);
+  Give(orders);
+  EXPECT_EQ(for_s_[kPort1], 0) << "the second order has none";
+  orders = Orders({{1, {kPort2}}, {2, {kPort2}}}, "another");
+  orders.mutable_orders(1)->set_left_s(90);
+  Give(orders);
+  EXPECT_EQ(for_s_[kPort2], 0) << "the first had none already";
+}
+
+TEST_F(FleetDrainsTest, WhatTheOperatorKeptFreeForAWhileIsKeptFreeAfterIt) {
+  table_[kPort1].set_what(kPort1);
+  Give(Orders({{1, {kPort1}}}));
+  SetSafe(true);
+  After(absl::Minutes(10));
+  table_.erase(kPort1);
+  EXPECT_THAT(After(absl::Seconds(1)), HasSubstr("UNDER_WAY"));
+  EXPECT_THAT(Drained(), ElementsAre(kPort1));
 }
 
 TEST_F(FleetDrainsTest, AfterARestartItGivesBackWhatEndedMeanwhileAndGoesOnWithTheRest) {

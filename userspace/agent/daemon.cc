@@ -132,6 +132,7 @@ void Reload(config::Config& running, const std::string& path, Agent& agent, Besi
     if (beside.uplink != nullptr) beside.told = beside.uplink->End();
     beside.uplink.reset();  // its spool is the next one's
     beside.uplink = StartUplink(*taken, agent, beside.told);
+    if (taken->fleet.endpoints.empty()) GiveBackFleetDrains(*taken, agent);
   }
   running = *taken;
 }
@@ -159,6 +160,7 @@ int Serve(const config::Config& config, const std::string& path, const TimeSourc
   Beside beside{.metrics = StartMetrics(config, **agent), .uplink = StartUplink(config, **agent, 0)};
   std::thread waiter([&, running = config]() mutable {
     rights::KeepOnly(rights::kNone).IgnoreError();  // it reads files
+    if (running.fleet.endpoints.empty()) GiveBackFleetDrains(running, **agent);
     int signal = 0;
     while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) Reload(running, path, **agent, beside);
     (*agent)->Stop();

@@ -267,7 +267,7 @@ absl::StatusOr<DrainEntry> Agent::MakeDrain(const v1::DrainRequest& request) {
         std::any_of(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.config.name == drain.what; });
     if (!known)
       return absl::NotFoundError(absl::StrCat("no NIC of the agent is called ", drain.what, "; see cwctl status"));
-  } else if (absl::StatusOr<Addr> hop = Addr::Parse(drain.what); hop.ok()) {
+  } else if (absl::StatusOr<Addr> hop = Addr::Parse(drain.what); hop.ok() && !hop->is_zero()) {
     drain.what = hop->ToString();
   } else {
     return absl::InvalidArgumentError(absl::StrCat("\"", drain.what, "\" is no address; name ",
@@ -276,10 +276,14 @@ absl::StatusOr<DrainEntry> Agent::MakeDrain(const v1::DrainRequest& request) {
                                                        : "the switch as among the HOPS of cwctl paths"));
   }
   FindCrossing(drain);
+  if (drain.crossing.empty() && !drain.unknown.empty()) {
+    return absl::AbortedError(absl::StrCat("no path of this host is known to cross ", drain.what,
+                                           ", though some may: switches on them do not answer, or not yet; see cwctl "
+                                           "links and cwctl paths"));
+  }
   if (drain.crossing.empty()) {
-    return absl::NotFoundError(absl::StrCat("no path of this host is known to cross ", drain.what,
-                                            drain.unknown.empty() ? "" : ", though switches on some do not answer",
-                                            "; see cwctl links and cwctl paths"));
+    return absl::NotFoundError(
+        absl::StrCat("no path of this host is known to cross ", drain.what, "; see cwctl links and cwctl paths"));
   }
   return drain;
 }

@@ -22,6 +22,12 @@ using nlohmann::json;
 constexpr int kFileVersion = 1;
 // Ports that no path crosses are looked for again: often at first, as paths come with an agent's start.
 constexpr absl::Duration kRetry = absl::Seconds(5), kRetryLater = absl::Minutes(1);
+// The agent ends a drain by its own clock, a little before or after what the service said last.
+constexpr absl::Duration kEndsAlike = absl::Seconds(5);
+
+constexpr char kNone[] = "no path of this host is known to cross it";
+constexpr char kUnclear[] =
+    "paths of this host may cross a part of it: switches on them do not answer, see cwctl paths";
 
 absl::Duration RetryAfter(absl::Duration age) {
   if (age < FleetDrains::kNoneAfter) return FleetDrains::kLook;
@@ -77,12 +83,11 @@ void FleetDrains::Save() {
                                {"undrained", held.undrained ? held.refused : ""}});
   const std::string text = state.dump(2, ' ', false, json::error_handler_t::replace);
   if (text == saved_) return;
-  saved_ = text;
   const std::string fresh = file_ + ".new";
   std::ofstream out(fresh, std::ios::trunc);
   out << text << '\n';
   out.close();
-  if (out) std::rename(fresh.c_str(), file_.c_str());
+  if (out && std::rename(fresh.c_str(), file_.c_str()) == 0) saved_ = text;
 }
 
 void FleetDrains::Take(const v1::DrainOrders& orders) {
@@ -91,21 +96,29 @@ void FleetDrains::Take(const v1::DrainOrders& orders) {
   taken_.push_back(orders);
 }
 
-bool FleetDrains::IsOurs(const std::string& what, uint64_t but) const {
-  return std::any_of(held_.begin(), held_.end(),
-                     [&](const auto& entry) { return entry.first != but && entry.second.mine.contains(what); });
+std::optional<absl::Time> FleetDrains::OthersUntil(const std::string& what, uint64_t but) const {
+  std::optional<absl::Time> until;
+  for (const auto& [id, held] : held_) {
+    if (id != but && held.mine.contains(what)) until = std::max(until.value_or(held.until), held.until);
+  }
+  return until;
 }
 
 // What another order wants, too, stays.
+void FleetDrains::UndrainMine(Held& held) {
+  for (const std::string& what : held.mine) {
+    if (OthersUntil(what, held.order.id()).has_value()) continue;
+    v1::UndrainRequest request;
+    request.set_what(what);
+    (void)asks_.undrain(CallerOf(held.order, held.instance), request);
+  }
+  held.mine.clear();
+}
+
 void FleetDrains::GiveBack(uint64_t id) {
   const auto found = held_.find(id);
   if (found == held_.end()) return;
-  for (const std::string& what : found->second.mine) {
-    if (IsOurs(what, id)) continue;
-    v1::UndrainRequest request;
-    request.set_what(what);
-    (void)asks_.undrain(CallerOf(found->second.order, found->second.instance), request);
-  }
+  UndrainMine(found->second);
   held_.erase(found);
 }
 
@@ -129,8 +142,15 @@ void FleetDrains::Begin(const v1::DrainOrders& orders, absl::Time now) {
   for (const uint64_t id : over) GiveBack(id);
 }
 
-// NotFound: no path of this host crosses it.
-absl::Status FleetDrains::DrainOne(Held& held, const v1::DrainTarget& target, absl::Time now) {
+// NotFound: no path of this host crosses it. Aborted: that is not known. `standing`: drained for another order already.
+absl::Status FleetDrains::DrainOne(Held& held, v1::DrainTarget target, const v1::Drain* standing, absl::Time now) {
+  if (standing != nullptr) {
+    if (held.until <= *OthersUntil(target.what(), held.order.id())) {
+      held.mine.insert(target.what());
+      return absl::OkStatus();
+    }
+    target.set_kind(standing->kind());  // the same once more, for longer
+  }
   v1::DrainRequest request;
   request.set_kind(target.kind());
   request.set_what(target.what());
@@ -143,37 +163,60 @@ absl::Status FleetDrains::DrainOne(Held& held, const v1::DrainTarget& target, ab
   return absl::OkStatus();
 }
 
-// All of it or nothing: half a drained switch is not safe to pull, and keeps paths from flows.
+// At first all of it or nothing: half a drained switch is not safe to pull, and keeps paths from flows. What was
+// accepted once stays: it may be in somebody's hands.
 void FleetDrains::Refuse(Held& held, const std::string& why) {
-  for (const std::string& what : held.mine) {
-    if (IsOurs(what, held.order.id())) continue;
-    v1::UndrainRequest request;
-    request.set_what(what);
-    (void)asks_.undrain(CallerOf(held.order, held.instance), request);
-  }
-  held.mine.clear();
+  if (!held.accepted) UndrainMine(held);
   held.refused = why;
 }
 
 void FleetDrains::Pursue(Held& held, const v1::DrainsReply& drains, absl::Time now) {
-  if (!held.refused.empty() || now >= held.until || held.order.targets_size() == 0) return;
+  if (held.undrained || held.order.targets_size() == 0) return;
+  if (now + kEndsAlike >= held.until) {
+    if (now >= held.until) UndrainMine(held);
+    return;
+  }
   for (const std::string& what : held.mine) {
     if (Find(drains, what) != nullptr) continue;
     held.undrained = true;
+    held.accepted = false;
     return Refuse(held, absl::StrCat(what, " was undrained on the host"));
   }
-  std::erase_if(held.others, [&](const std::string& what) { return Find(drains, what) == nullptr; });
-  if (now < held.tried + RetryAfter(now - held.taken)) return;
+  if (std::erase_if(held.others, [&](const std::string& what) { return Find(drains, what) == nullptr; }) > 0)
+    held.tried = absl::InfinitePast();
+  if (now < held.tried + (held.refused.empty() ? RetryAfter(now - held.taken) : kRetryLater)) return;
   held.tried = now;
-  for (const v1::DrainTarget& target : held.order.targets()) {
-    if (held.mine.contains(target.what()) || held.others.contains(target.what())) continue;
-    if (Find(drains, target.what()) != nullptr && !IsOurs(target.what(), held.order.id())) {
-      held.others.insert(target.what());  // it stays when the order ends
-      continue;
-    }
-    const absl::Status status = DrainOne(held, target, now);
-    if (!status.ok() && !absl::IsNotFound(status)) return Refuse(held, std::string(status.message()));
+  Try(held, drains, now);
+}
+
+absl::Status FleetDrains::TryOne(Held& held, const v1::DrainTarget& target, const v1::DrainsReply& drains,
+                                 absl::Time now) {
+  if (held.mine.contains(target.what()) || held.others.contains(target.what())) return absl::OkStatus();
+  const v1::Drain* standing = Find(drains, target.what());
+  if (standing != nullptr && !OthersUntil(target.what(), held.order.id()).has_value()) {
+    held.others.insert(target.what());  // it stays when the order ends
+    return absl::OkStatus();
   }
+  return DrainOne(held, target, standing, now);
+}
+
+void FleetDrains::Try(Held& held, const v1::DrainsReply& drains, absl::Time now) {
+  std::vector<const v1::DrainTarget*> targets;
+  for (const v1::DrainTarget& target : held.order.targets()) targets.push_back(&target);
+  std::stable_partition(targets.begin(), targets.end(),
+                        [&](const v1::DrainTarget* target) { return target->what() == held.refused_at; });
+  bool unclear = false;
+  for (const v1::DrainTarget* target : targets) {
+    const absl::Status status = TryOne(held, *target, drains, now);
+    unclear = unclear || absl::IsAborted(status);
+    if (status.ok() || absl::IsNotFound(status) || absl::IsAborted(status)) continue;
+    held.refused_at = target->what();
+    return Refuse(held, std::string(status.message()));
+  }
+  held.refused.clear();
+  held.refused_at.clear();
+  held.accepted = true;
+  held.unclear = unclear;
 }
 
 v1::DrainAnswer FleetDrains::AnswerOf(const Held& held, const v1::DrainsReply& drains, absl::Time now) const {
@@ -182,6 +225,11 @@ v1::DrainAnswer FleetDrains::AnswerOf(const Held& held, const v1::DrainsReply& d
   if (!held.refused.empty()) {
     answer.set_state(v1::DRAIN_STATE_REFUSED);
     answer.set_words(held.refused);
+    return answer;
+  }
+  if (now >= held.until) {
+    answer.set_state(v1::DRAIN_STATE_UNDER_WAY);
+    answer.set_words("its time is over");
     return answer;
   }
   bool safe = true;
@@ -197,8 +245,9 @@ v1::DrainAnswer FleetDrains::AnswerOf(const Held& held, const v1::DrainsReply& d
   }
   const bool none = held.mine.empty() && held.others.empty();
   if (none) safe = now >= held.taken + kNoneAfter;
+  safe = safe && !held.unclear;
   answer.set_state(safe ? v1::DRAIN_STATE_SAFE : v1::DRAIN_STATE_UNDER_WAY);
-  answer.set_words(none ? "no path of this host is known to cross it" : safe ? "safe to pull" : held.effect);
+  answer.set_words(held.unclear ? kUnclear : none ? kNone : safe ? "safe to pull" : held.effect);
   return answer;
 }
 
@@ -219,10 +268,13 @@ std::optional<v1::DrainReport> FleetDrains::Step(absl::Time now) {
   for (const v1::DrainOrders& orders : taken) Begin(orders, now);
   absl::StatusOr<v1::DrainsReply> drains = asks_.drains();
   if (!drains.ok()) return std::nullopt;  // the agent ends
-  for (auto& [id, held] : held_) Pursue(held, *drains, now);
+  for (auto& [id, held] : held_) {
+    Pursue(held, *drains, now);
+    Save();
+    drains = asks_.drains();  // as orders after this one find it
+    if (!drains.ok()) return std::nullopt;
+  }
   Save();
-  drains = asks_.drains();
-  if (!drains.ok()) return std::nullopt;
   v1::DrainReport report;
   for (const auto& [id, held] : held_) {
     if (held.order.targets_size() > 0) *report.add_answers() = AnswerOf(held, *drains, now);

@@ -56,8 +56,11 @@ class FleetDrains {
     std::set<std::string> mine;    // drained for it, as the agent names them
     std::set<std::string> others;  // drained already, by somebody else
     absl::Time taken, tried = absl::InfinitePast(), until = absl::InfiniteFuture();
-    std::string refused;     // why; "" = it is not
+    std::string refused;     // why it is not as ordered; "" = nothing is known that is wrong
+    std::string refused_at;  // the target that was refused: tried first the next time, before flows leave others
     bool undrained = false;  // by the host's operator, who keeps the last word over restarts
+    bool accepted = false;   // as a whole once: what is refused later takes nothing back
+    bool unclear = false;    // paths are not known well enough to say that none crosses it
     std::string effect;
   };
 
@@ -65,10 +68,15 @@ class FleetDrains {
   void Save();
   void Begin(const api::v1::DrainOrders& orders, absl::Time now);
   void GiveBack(uint64_t id);
+  void UndrainMine(Held& held);
   void Pursue(Held& held, const api::v1::DrainsReply& drains, absl::Time now);
-  absl::Status DrainOne(Held& held, const api::v1::DrainTarget& target, absl::Time now);
+  void Try(Held& held, const api::v1::DrainsReply& drains, absl::Time now);
+  absl::Status TryOne(Held& held, const api::v1::DrainTarget& target, const api::v1::DrainsReply& drains,
+                      absl::Time now);
+  absl::Status DrainOne(Held& held, api::v1::DrainTarget target, const api::v1::Drain* standing, absl::Time now);
   void Refuse(Held& held, const std::string& why);
-  bool IsOurs(const std::string& what, uint64_t but) const;
+  // When the last of the other orders that hold it ends; nullopt: none does.
+  std::optional<absl::Time> OthersUntil(const std::string& what, uint64_t but) const;
   api::v1::DrainAnswer AnswerOf(const Held& held, const api::v1::DrainsReply& drains, absl::Time now) const;
 
   const std::string file_, boot_;

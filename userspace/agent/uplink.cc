@@ -49,6 +49,14 @@ std::string BytesOf(const std::string& text) {
   return addr->is_v4() ? std::string(bytes + 12, 4) : std::string(bytes, 16);
 }
 
+std::string DrainsFile(const config::Config& config) { return config.RunDir() + "/" + FleetDrains::kFile; }
+
+FleetDrains::Asks AsksOf(Agent& agent) {
+  return {.drain = [&agent](const api::Caller& who, const wire::DrainRequest& r) { return agent.Drain(who, r); },
+          .undrain = [&agent](const api::Caller& who, const wire::UndrainRequest& r) { return agent.Undrain(who, r); },
+          .drains = [&agent] { return agent.Drains(); }};
+}
+
 }  // namespace
 
 struct Uplink::Impl {
@@ -57,11 +65,7 @@ struct Uplink::Impl {
         agent(of),
         run(NewRun()),
         builder(agent.host_name(), run),
-        drains(
-            config.RunDir() + "/" + FleetDrains::kFile, Deadlines::BootId(), TakesDrains(),
-            {.drain = [this](const api::Caller& who, const wire::DrainRequest& r) { return agent.Drain(who, r); },
-             .undrain = [this](const api::Caller& who, const wire::UndrainRequest& r) { return agent.Undrain(who, r); },
-             .drains = [this] { return agent.Drains(); }}) {}
+        drains(DrainsFile(config), Deadlines::BootId(), TakesDrains(), AsksOf(agent)) {}
 
   const config::Config config;
   Agent& agent;
@@ -268,5 +272,9 @@ uint64_t Uplink::End() {
 }
 
 Uplink::~Uplink() { End(); }
+
+void GiveBackFleetDrains(const config::Config& config, Agent& agent) {
+  FleetDrains(DrainsFile(config), Deadlines::BootId(), /*allowed=*/false, AsksOf(agent)).Step(absl::Now());
+}
 
 }  // namespace cw::agent

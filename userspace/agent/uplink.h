@@ -31,4 +31,7 @@ class Uplink {
   std::unique_ptr<Impl> impl_;
 };
 
+// Where no service is configured any more: what one ordered is given back. Waits for the agent's loop, so not from it.
+void GiveBackFleetDrains(const config::Config& config, Agent& agent);
+
 }  // namespace cw::agent

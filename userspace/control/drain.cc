@@ -27,6 +27,7 @@ std::optional<DrainKind> ParseDrainKind(absl::string_view text) {
 }
 
 Crosses CrossesHop(absl::Span<const Addr> hops, const Addr& remote, const Addr& hop) {
+  if (hop.is_zero()) return Crosses::kNo;  // what silent hops have in its place
   if (hop == remote) return Crosses::kYes;
   bool silent = hops.empty();
   for (const Addr& at : hops) {
