@@ -4,8 +4,8 @@
 # "N passed, N failed, N skipped". More skips than tests/allowed_skips fail the run.
 # Tests of the lab and of virtual machines share two cores with everything they make. Those that failed run once more, one by
 # one; the ones that pass then are named as unsteady at the end, and more of them than tests/allowed_unsteady fail the run.
-# The lab waits for timers three quarters of its time: where it is among the rungs, those that only compute (unit, fuzz) run
-# behind it, on processors that nothing else wants.
+# The lab waits for timers three quarters of its time: where it is among the rungs, those that measure no time (unit, fuzz,
+# packaging) run behind it, on processors that nothing else wants.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc)
@@ -49,7 +49,7 @@ ladder() { # preset label
     cat "$out/$1-$2.log"; failed=$((failed + 1)); return
   fi
   if [ $rc -ne 0 ]; then cat "$out/$1-$2.log"; else tail -4 "$out/$1-$2.log"; fi
-  if [ $rc -ne 0 ]; then case $2 in lab | vm | nightly) again "$1" "$2" "$junit" "$again" ;; esac fi
+  if [ $rc -ne 0 ]; then case $2 in lab | vm | nightly | packaging) again "$1" "$2" "$junit" "$again" ;; esac fi
   # What passed when it ran again counts as passed.
   count "$1" < <({ [ ! -s "$again" ] || statuses "$again" | sed 's/^/again /'; statuses "$junit"; } |
     awk '$1 == "again" { if ($3 == "run") ok[$2]; next } { if ($2 == "fail" && $1 in ok) $2 = "run"; print }')
@@ -128,7 +128,7 @@ prefetch() {
 }
 case " $* " in *" vm "* | *" packaging "*) mkdir -p build/vm; prefetch "$@" >"$out/prefetch.log" 2>&1 & ;; esac
 
-# The rungs that only compute, in a session of their own: the scheduler weighs sessions before it weighs processes.
+# The rungs that measure no time, in a session of their own: the scheduler weighs sessions before it weighs processes.
 start_behind() {
   [ ${#behind[@]} -gt 0 ] || return 0
   setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec chrt --idle 0 tests/run.sh "$@"' _ "${behind[@]}" >"$out/behind.log" 2>&1 &
@@ -152,7 +152,7 @@ end_behind() { # adds what they counted
 }
 
 behind=() behind_pid=
-case " $* " in *" lab "*) for rung in "$@"; do case $rung in unit | fuzz) behind+=("$rung") ;; esac done ;; esac
+case " $* " in *" lab "*) for rung in "$@"; do case $rung in unit | fuzz | packaging) behind+=("$rung") ;; esac done ;; esac
 for rung in "$@"; do
   case " ${behind[*]} " in *" $rung "*) continue ;; esac
   # Everything is compiled before something runs behind something else.
