@@ -129,6 +129,18 @@ TEST_F(DrainBookTest, HostsThatDoNotAllowItCountOnlyWhereTheirPathsCrossIt) {
   EXPECT_EQ(Show(id), "a safe, b safe, c not allowed, d not connected, refused");
 }
 
+TEST_F(DrainBookTest, AHostOfWhichNothingWasHeardMayCrossIt) {
+  const uint64_t id = Add("switch", "spine1");
+  for (const char* host : {"a", "b"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
+  hosts_["c"] = {.unheard = true};
+  EXPECT_EQ(Show(id), "a safe, b safe, c not connected, refused");
+  EXPECT_THAT(book_.Show(id, hosts_, crossing_).hosts(2).words(), HasSubstr("cwctl fleet remove c"));
+  hosts_["c"] = {.connected = true, .unheard = true};
+  EXPECT_EQ(Show(id), "a safe, b safe, c not allowed, refused");
+  hosts_["c"].unheard = false;
+  EXPECT_EQ(Show(id), "a safe, b safe, safe");
+}
+
 TEST_F(DrainBookTest, AHostThatIsDrainedMayGo) {
   hosts_["h1"] = {.connected = true, .takes = true};
   const uint64_t id = Add("host", "h1");

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/unit/fleet_failing_store.h"
 #include "userspace/fleet/ingest/host_name.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
 #include "userspace/model/hops_id.h"
@@ -263,44 +264,6 @@ TEST_F(IngestTest, MoreThanTheQueueHoldsWaitsAndIsTakenLater) {
   EXPECT_EQ(ingest_->Flush(kNow).at(0).second.through_sequence(), 2u);
   EXPECT_EQ(Send(Batch(3)).through_sequence(), 3u);
 }
-
-// An engine that fails as long as it is told to.
-class FailingStore final : public Store {
- public:
-  explicit FailingStore(Store& real) : real_(real) {}
-  bool fails = false;
-  absl::StatusOr<size_t> Append(absl::Span<const HostBatch> b) override {
-    if (fails) return absl::UnavailableError("the disk fails");
-    return real_.Append(b);
-  }
-  absl::StatusOr<uint64_t> Through(const std::string& h, uint64_t r) override { return real_.Through(h, r); }
-  absl::Status Skip(const std::string& h, uint64_t r, uint64_t f, uint64_t l) override {
-    return real_.Skip(h, r, f, l);
-  }
-  absl::StatusOr<std::vector<HostSeen>> Hosts() override { return real_.Hosts(); }
-  absl::StatusOr<HostView> LatestAt(const std::string& h, int64_t t, absl::Duration d) override {
-    return real_.LatestAt(h, t, d);
-  }
-  absl::StatusOr<RangeReply> Range(const RangeQuery& q) override { return real_.Range(q); }
-  absl::StatusOr<EventPage> Events(const EventQuery& q) override { return real_.Events(q); }
-  absl::StatusOr<HopList> Hops(const std::string& h, uint64_t i) override { return real_.Hops(h, i); }
-  absl::StatusOr<std::vector<HopList>> AllHops(const std::string& h) override { return real_.AllHops(h); }
-  absl::Status PutFindings(absl::Span<const StoredFinding> f) override { return real_.PutFindings(f); }
-  absl::StatusOr<std::vector<StoredFinding>> Findings(const FindingQuery& q) override { return real_.Findings(q); }
-  absl::Status PutHosts(absl::Span<const HostFacts> f) override { return real_.PutHosts(f); }
-  absl::Status PutOrder(const StoredOrder& o) override { return real_.PutOrder(o); }
-  absl::Status RemoveOrder(const std::string& k, uint64_t i) override { return real_.RemoveOrder(k, i); }
-  absl::StatusOr<std::vector<StoredOrder>> Orders(const std::string& k) override { return real_.Orders(k); }
-  absl::StatusOr<bool> Compact(int64_t n) override { return real_.Compact(n); }
-  absl::StatusOr<std::vector<Deletion>> PlanRetention(int64_t n, const Retention& r) override {
-    return real_.PlanRetention(n, r);
-  }
-  absl::Status Delete(const std::vector<Deletion>& p) override { return real_.Delete(p); }
-  uint64_t thinned_bytes() const override { return 0; }
-
- private:
-  Store& real_;
-};
 
 TEST_F(IngestTest, WhatTheStoreDidNotTakeIsNotAcknowledgedAndComesAgain) {
   FailingStore failing(*store_);

@@ -182,13 +182,18 @@ pb::FleetDrain DrainBook::Show(uint64_t id, const std::map<std::string, DrainHos
     // A host that is drained itself is expected to go.
     const bool itself = out.kind() == "host" && out.name() == name;
     const bool asked = host.connected && host.takes;
-    if (!asked && (itself ? !host.connected : !crossing.contains(name))) continue;
+    const bool may_cross = host.unheard || crossing.contains(name);
+    if (!asked && (itself ? !host.connected : !may_cross)) continue;
     pb::FleetDrainHost& line = *out.add_hosts();
     line.set_host(name);
     const auto answer = found->second.answers.find(name);
     if (!host.connected) {
       line.set_state(kNotConnected);
-      line.set_words("its paths crossed it, or may; whether it is silent nobody knows");
+      line.set_words(host.unheard
+                         ? absl::StrCat("nothing was heard of it since the service began: its paths may cross it; "
+                                        "if it left for good: cwctl fleet remove ",
+                                        name)
+                         : "its paths crossed it, or may; whether it is silent nobody knows");
     } else if (!host.takes) {
       line.set_state(kNotAllowed);
       line.set_words("its paths cross it, or may, and its configuration does not let the fleet drain: [fleet] allow");

@@ -20,6 +20,8 @@ namespace cw::fleet {
 struct DrainHost {
   bool connected = false;
   bool takes = false;  // it allows drains by the fleet, and knows how
+  // It told nothing of its paths since the service began, or since its agent did: they may cross anything.
+  bool unheard = false;
 };
 
 class DrainBook {
@@ -50,8 +52,8 @@ class DrainBook {
   bool empty() const { return drains_.empty(); }
   const cwfabric::v1::FleetDrain* Find(uint64_t id) const;
   std::vector<uint64_t> ids() const;
-  // With its hosts: those that answered or are asked, and of the others those that `crossing` names, which their paths
-  // cross it or may.
+  // With its hosts: those that answered or are asked, and of the others those that are unheard or that `crossing`
+  // names, whose paths cross it or may.
   cwfabric::v1::FleetDrain Show(uint64_t id, const std::map<std::string, DrainHost>& hosts,
                                 const std::set<std::string>& crossing) const;
   // By which drain a finding is muted, a phrase; "" = by none. explains: muting.h's, or a test's.

@@ -75,7 +75,10 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Sp
   host.live.host = hello.host();
   host.live.version = hello.version().substr(0, 64);
   host.live.boot_id = hello.boot_id().substr(0, 64);
-  if (host.live.run != hello.run()) host.live.paths.clear();
+  if (host.live.run != hello.run()) {
+    host.live.paths.clear();
+    host.live.told = false;
+  }
   host.live.run = hello.run();
   host.live.connected = true;
   host.live.takes_drains = hello.takes_drains();
@@ -217,6 +220,7 @@ std::vector<std::pair<std::string, wire::Ack>> Ingest::Flush(absl::Time now) {
     if (q.undefined) ack.set_send_definitions(true);
     for (const std::string& reason : q.left_out) Refuse(ack, q.batch.sequence, reason);
     Learn(host.live, q.batch);
+    host.live.told = host.live.told || (q.batch.run == host.live.run && !q.undefined);
     host.live.last_seen = std::max(host.live.last_seen, now);
   }
   for (auto& [run, ack] : by_run) acks.emplace_back(run.first, std::move(ack));

@@ -48,6 +48,7 @@ struct LiveHost {
     Addr address;
   };
   std::vector<Nic> nics;  // at most kMostNics
+  bool told = false;      // a batch of this run, whose paths are known from it
   bool takes_drains = false;
   bool clock_known = false, clock_synced = false;
   std::string metrics, metrics_fault;  // HOST:PORT; why what it said is not taken

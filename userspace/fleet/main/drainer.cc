@@ -104,6 +104,20 @@ absl::StatusOr<pb::FleetActionReply> Drainer::Undrain(const pb::FleetUndrainRequ
   return reply;
 }
 
+// The store's, too: after a restart of the service those that are not back yet.
+absl::StatusOr<std::map<std::string, DrainHost>> Drainer::HostsToAsk() {
+  std::map<std::string, DrainHost> hosts;
+  const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
+  if (!kept.ok()) return kept.status();
+  for (const HostSeen& seen : *kept) {
+    if (seen.facts.removed_ns == 0) hosts[seen.host] = {.unheard = true};
+  }
+  uplink_.EachHost([&](const LiveHost& live) {
+    hosts[live.host] = {.connected = live.connected, .takes = live.takes_drains, .unheard = !live.told};
+  });
+  return hosts;
+}
+
 absl::StatusOr<std::vector<pb::FleetDrain>> Drainer::ShowAll() {
   std::map<uint64_t, std::vector<Addr>> to_look;
   {
@@ -121,13 +135,12 @@ absl::StatusOr<std::vector<pb::FleetDrain>> Drainer::ShowAll() {
     if (!hosts.ok()) return hosts.status();
     looked[id] = {.looked = absl::Now(), .hosts = *std::move(hosts)};
   }
-  std::map<std::string, DrainHost> hosts;
-  uplink_.EachHost(
-      [&](const LiveHost& live) { hosts[live.host] = {.connected = live.connected, .takes = live.takes_drains}; });
+  const absl::StatusOr<std::map<std::string, DrainHost>> hosts = HostsToAsk();
+  if (!hosts.ok()) return hosts.status();
   std::vector<pb::FleetDrain> drains;
   const std::lock_guard lock(mutex_);
   for (auto& [id, crossing] : looked) crossing_[id] = std::move(crossing);
-  for (const uint64_t id : book_.ids()) drains.push_back(book_.Show(id, hosts, crossing_[id].hosts));
+  for (const uint64_t id : book_.ids()) drains.push_back(book_.Show(id, *hosts, crossing_[id].hosts));
   std::erase_if(crossing_, [&](const auto& of) { return book_.Find(of.first) == nullptr; });
   return drains;
 }
@@ -143,8 +156,7 @@ absl::StatusOr<pb::FleetDrainsReply> Drainer::Drains() {
   return reply;
 }
 
-void Drainer::Tick() {
-  const absl::Time now = absl::Now();
+void Drainer::Tick(absl::Time now) {
   if (now < ticked_ + kTick) return;
   ticked_ = now;
   std::vector<uint64_t> over;

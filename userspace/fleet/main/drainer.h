@@ -30,7 +30,7 @@ class Drainer final : public HostOrders {
                                                          const api::Caller& caller);
   absl::StatusOr<cwfabric::v1::FleetDrainsReply> Drains();
   // Now and then: ends those whose time is over, and says in the log what became safe.
-  void Tick();
+  void Tick(absl::Time now);
   // By which drain a finding is muted, a phrase; "" = by none.
   std::string MutedBy(const Finding& finding);
 
@@ -43,6 +43,7 @@ class Drainer final : public HostOrders {
     absl::Time looked = absl::InfinitePast();
     std::set<std::string> hosts;
   };
+  absl::StatusOr<std::map<std::string, DrainHost>> HostsToAsk();
   absl::StatusOr<std::vector<cwfabric::v1::FleetDrain>> ShowAll();
   absl::Status End(uint64_t id, const std::string& why);
 
