@@ -208,6 +208,25 @@ TEST_F(DrainBookTest, WhatHostsSayIsBounded) {
   EXPECT_LT(book_.Show(id, hosts_, crossing_).ByteSizeLong(), 4000u);
 }
 
+// A character at the cut, in what the store keeps and in what is answered.
+TEST_F(DrainBookTest, WhatIsCutCanBeReadAgain) {
+  pb::FleetDrainRequest request;
+  request.set_reason(std::string(DrainBook::kMostWords - 1, 'x') + "\u00fc");
+  const uint64_t id = *book_.Add(request, *FindTargets("switch", "spine1", Fabric(), kHosts), "alice", kNow);
+  EXPECT_EQ(book_.Find(id)->reason(), std::string(DrainBook::kMostWords - 1, 'x'));
+  DrainBook again("one");
+  EXPECT_TRUE(again.Resume(DrainBook::BodyOf(*book_.Find(id))).ok());
+  pb::DrainReport report;
+  pb::DrainAnswer& answer = *report.add_answers();
+  answer.set_id(id);
+  answer.set_words(std::string(DrainBook::kMostWords - 2, 'x') + "\u20ac");
+  answer.add_held(std::string(DrainBook::kMostFlowBytes - 1, 'x') + "\u20ac");
+  book_.Take("a", report);
+  pb::FleetDrain read;
+  ASSERT_TRUE(read.ParseFromString(book_.Show(id, hosts_, crossing_).SerializeAsString()));
+  EXPECT_EQ(read.hosts(0).words(), std::string(DrainBook::kMostWords - 2, 'x'));
+}
+
 LinkId Link(const char* from, const char* to) { return {*Addr::Parse(from), *Addr::Parse(to)}; }
 
 TEST_F(DrainBookTest, ExplainsWhatIsADrainedPartAndNothingElse) {

@@ -140,6 +140,29 @@ TEST_F(IngestTest, ABatchIsAcknowledgedWhenTheStoreHasItAndShownAsItIs) {
   EXPECT_EQ(Connect().acknowledged_sequence(), 1u);
 }
 
+// Answers name NICs, versions and types: a character at the cut would make them unreadable.
+TEST_F(IngestTest, NamesEndWhereACharacterEnds) {
+  const std::string kept(63, 'x'), told = kept + "\u00fc";
+  pb::Hello hello = Hello();
+  hello.set_version(told);
+  ASSERT_TRUE(ingest_->Connect(hello, {.names = {"a"}}, kNow).ok());
+  pb::Inventory inventory;
+  pb::NicFacts& nic = *inventory.add_nics();
+  nic.set_name(told);
+  nic.add_addresses(V4(0x0a000001));
+  pb::Batch batch = Batch(1);
+  *batch.mutable_inventory() = inventory;
+  pb::FleetEvent event = Event(1);
+  event.mutable_event()->set_type(told);
+  *batch.add_events() = event;
+  EXPECT_EQ(Send(batch).through_sequence(), 1u);
+  EXPECT_EQ(ingest_->Find("a")->version, kept);
+  ASSERT_THAT(ingest_->Find("a")->nics, SizeIs(1));
+  EXPECT_EQ(ingest_->Find("a")->nics[0].name, kept);
+  ASSERT_THAT(store_->Events({})->events, SizeIs(1));
+  EXPECT_EQ(store_->Events({})->events[0].type, kept);
+}
+
 TEST_F(IngestTest, TwiceIsOnceAndAMissingOneIsAskedFor) {
   Connect();
   Send(Batch(1));

@@ -206,6 +206,17 @@ TEST_F(QueryFindingsTest, PeopleMuteForAWhile) {
   EXPECT_TRUE(store_->Orders("mute")->empty());
 }
 
+TEST_F(QueryFindingsTest, AMuteWithACharacterAtTheCutIsNotForgotten) {
+  cwfabric::v1::FleetMuteRequest request;
+  request.set_what("link b");
+  request.set_for_s(1);
+  request.set_reason(std::string(299, 'x') + "\u00fc");
+  ASSERT_TRUE(Muter(*store_).Mute(request, {.name = "alice"}, 1000).ok());
+  const std::vector<cwfabric::v1::FleetMute> kept = Muter(*store_).Mutes();
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].reason(), std::string(299, 'x'));
+}
+
 TEST(AlertsReply, ShowsWhatGoesOnAndWhatWasNotDelivered) {
   const std::vector<AlertCounts> counts = {{.receiver = "http://a", .sent = 3, .fault = "refused"}};
   const std::vector<AlertDelivery> of_a = {{.finding = 1, .scope = "x", .result = "delivered"},

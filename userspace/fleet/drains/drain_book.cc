@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "userspace/fleet/findings/finding.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 namespace {
@@ -87,8 +88,8 @@ absl::StatusOr<uint64_t> DrainBook::Add(const pb::FleetDrainRequest& request, co
   drain.set_name(targets.name);
   drain.set_start_ns(static_cast<int64_t>(id));
   if (request.for_s() > 0) drain.set_end_ns(now_ns + absl::ToInt64Nanoseconds(absl::Seconds(request.for_s())));
-  drain.set_who(who);
-  drain.set_reason(request.reason().substr(0, kMostWords));
+  drain.set_who(CutUtf8(who, kMostWords));
+  drain.set_reason(CutUtf8(request.reason(), kMostWords));
   drain.set_now(request.now());
   drain.set_note(targets.note);
   for (const std::string& address : targets.addresses) drain.add_addresses(address);
@@ -150,10 +151,10 @@ void DrainBook::Take(const std::string& host, const pb::DrainReport& report) {
     const auto entry = drains_.find(report.answers(i).id());
     if (entry == drains_.end()) continue;
     pb::DrainAnswer answer = report.answers(i);
-    answer.set_words(answer.words().substr(0, kMostWords));
+    answer.set_words(CutUtf8(answer.words(), kMostWords));
     if (answer.held_size() > static_cast<int>(kMostHeld))
       answer.mutable_held()->DeleteSubrange(kMostHeld, answer.held_size() - static_cast<int>(kMostHeld));
-    for (std::string& flow : *answer.mutable_held()) flow.resize(std::min(flow.size(), size_t{100}));
+    for (std::string& flow : *answer.mutable_held()) flow = CutUtf8(flow, kMostFlowBytes);
     entry->second.answers[host] = std::move(answer);
   }
 }

@@ -26,7 +26,7 @@ struct DrainHost {
 
 class DrainBook {
  public:
-  static constexpr size_t kMost = 64, kMostAddresses = 200, kMostWords = 300, kMostHeld = 16;
+  static constexpr size_t kMost = 64, kMostAddresses = 200, kMostWords = 300, kMostHeld = 16, kMostFlowBytes = 100;
 
   explicit DrainBook(std::string instance) : instance_(std::move(instance)) {}
 

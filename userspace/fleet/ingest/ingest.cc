@@ -5,12 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "userspace/fleet/ingest/host_name.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 namespace {
 
 namespace wire = cwfabric::v1;
-constexpr size_t kRunsOfHost = 2;
+constexpr size_t kRunsOfHost = 2, kMostNameBytes = 64;
 constexpr double kPauseWhenFullS = 2, kPauseWhenFailedS = 5;
 
 wire::Ack AckOf(uint64_t run, uint64_t through) {
@@ -38,7 +39,8 @@ void LearnDocument(LiveHost& live, const Document& document) {
   for (const wire::NicFacts& nic : inventory.nics()) {
     for (const std::string& bytes : nic.addresses()) {
       const std::optional<Addr> address = AddressOf(bytes);
-      if (address && live.nics.size() < LiveHost::kMostNics) live.nics.push_back({nic.name().substr(0, 64), *address});
+      if (address && live.nics.size() < LiveHost::kMostNics)
+        live.nics.push_back({CutUtf8(nic.name(), kMostNameBytes), *address});
     }
   }
 }
@@ -73,8 +75,8 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Sp
   const absl::StatusOr<Run*> run = RunOf(hello.host(), host, hello.run(), now);
   if (!run.ok()) return run.status();
   host.live.host = hello.host();
-  host.live.version = hello.version().substr(0, 64);
-  host.live.boot_id = hello.boot_id().substr(0, 64);
+  host.live.version = CutUtf8(hello.version(), kMostNameBytes);
+  host.live.boot_id = CutUtf8(hello.boot_id(), kMostNameBytes);
   if (host.live.run != hello.run()) {
     host.live.paths.clear();
     host.live.told = false;

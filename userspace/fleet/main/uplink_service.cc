@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/fleet/main/who.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 
@@ -95,7 +96,7 @@ absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::H
   const std::lock_guard lock(mutex_);
   absl::StatusOr<pb::Welcome> welcome = ingest_.Connect(hello, who, absl::Now());
   if (!welcome.ok()) {
-    spdlog::warn("{} is not taken: {}", hello.host().substr(0, 253), std::string(welcome.status().message()));
+    spdlog::warn("{} is not taken: {}", CutUtf8(hello.host(), 253), std::string(welcome.status().message()));
     return welcome;
   }
   HostStream*& place = streams_[hello.host()];
@@ -103,7 +104,7 @@ absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::H
   place = &stream;
   stream.host = hello.host();
   stream.run = hello.run();
-  spdlog::info("{} is connected, version {}", hello.host(), hello.version().substr(0, 64));
+  spdlog::info("{} is connected, version {}", hello.host(), CutUtf8(hello.version(), 64));
   if (const std::string& fault = ingest_.Find(hello.host())->metrics_fault; !fault.empty())
     spdlog::warn("{} is no target of /sd: {}", hello.host(), fault);
   pb::ToHost first;
