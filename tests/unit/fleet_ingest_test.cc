@@ -272,6 +272,20 @@ TEST_F(IngestTest, AHostThatFloodsWaitsAlone) {
   EXPECT_EQ(Send(Batch(1, "b"), "b").through_sequence(), 1u);
 }
 
+TEST_F(IngestTest, ReportsAreOfTheSameQuota) {
+  limits_.quota = {.bytes_per_s = 10, .burst_bytes = 1000};
+  Restart();
+  Connect();
+  Connect("b");
+  EXPECT_TRUE(ingest_->TakesReport("a", 900, kNow));
+  EXPECT_FALSE(ingest_->TakesReport("a", 200, kNow));
+  EXPECT_FALSE(ingest_->TakesReport("a", 200, kNow + absl::Seconds(9)));
+  EXPECT_EQ(ingest_->Find("a")->refused_reports, 2u);
+  EXPECT_TRUE(ingest_->TakesReport("a", 200, kNow + absl::Seconds(10)));
+  EXPECT_TRUE(ingest_->TakesReport("b", 1000, kNow)) << "it waits alone";
+  EXPECT_FALSE(ingest_->TakesReport("c", 1, kNow)) << "it never said Hello";
+}
+
 TEST_F(IngestTest, MoreThanTheQueueHoldsWaitsAndIsTakenLater) {
   limits_.queued_batches = 2;
   Restart();

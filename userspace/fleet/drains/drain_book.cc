@@ -39,6 +39,19 @@ void FillAnswer(const pb::DrainAnswer& answer, pb::FleetDrainHost& out) {
   *out.mutable_held() = answer.held();
 }
 
+// A copy of what there is room for, of however much a host said.
+pb::DrainAnswer Bounded(const pb::DrainAnswer& answer) {
+  pb::DrainAnswer out;
+  out.set_id(answer.id());
+  out.set_state(answer.state());
+  out.set_words(CutUtf8(answer.words(), DrainBook::kMostWords));
+  out.set_flows(answer.flows());
+  out.set_flows_moved(answer.flows_moved());
+  const int held = std::min(answer.held_size(), static_cast<int>(DrainBook::kMostHeld));
+  for (int i = 0; i < held; ++i) out.add_held(CutUtf8(answer.held(i), DrainBook::kMostFlowBytes));
+  return out;
+}
+
 // What is in the way most.
 std::string StateOf(const pb::FleetDrain& drain) {
   bool stuck = false, waits = false;
@@ -150,12 +163,7 @@ void DrainBook::Take(const std::string& host, const pb::DrainReport& report) {
   for (int i = 0; i < report.answers_size() && i < static_cast<int>(kMost); ++i) {
     const auto entry = drains_.find(report.answers(i).id());
     if (entry == drains_.end()) continue;
-    pb::DrainAnswer answer = report.answers(i);
-    answer.set_words(CutUtf8(answer.words(), kMostWords));
-    if (answer.held_size() > static_cast<int>(kMostHeld))
-      answer.mutable_held()->DeleteSubrange(kMostHeld, answer.held_size() - static_cast<int>(kMostHeld));
-    for (std::string& flow : *answer.mutable_held()) flow = CutUtf8(flow, kMostFlowBytes);
-    entry->second.answers[host] = std::move(answer);
+    entry->second.answers[host] = Bounded(report.answers(i));
   }
 }
 

@@ -182,6 +182,14 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
   return std::nullopt;
 }
 
+bool Ingest::TakesReport(const std::string& name, uint64_t bytes, absl::Time now) {
+  const auto it = hosts_.find(name);
+  if (it == hosts_.end()) return false;
+  if (it->second.quota.Take(bytes, now) == absl::ZeroDuration()) return true;
+  ++it->second.live.refused_reports;
+  return false;
+}
+
 absl::Status Ingest::Put(const std::vector<Queued>& queue) {
   std::vector<HostBatch> batches;
   batches.reserve(queue.size());

@@ -71,7 +71,7 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
 
   std::string host;  // "" before Hello; written under the service's lock
   uint64_t run = 0;
-  bool takes_drains = false;
+  bool takes_drains = false, ask_again = false;
 
  private:
   void WriteNext() {
@@ -131,12 +131,17 @@ void UplinkService::SendOrders() {
 void UplinkService::Take(HostStream& stream, const pb::DrainReport& report) {
   const std::lock_guard lock(mutex_);
   const auto place = streams_.find(stream.host);
-  if (orders_ != nullptr && place != streams_.end() && place->second == &stream) orders_->Take(stream.host, report);
+  if (orders_ == nullptr || place == streams_.end() || place->second != &stream) return;
+  if (ingest_.TakesReport(stream.host, report.ByteSizeLong(), absl::Now())) return orders_->Take(stream.host, report);
+  // What it said before may hold no longer, and it says nothing twice: it is asked anew with its next batch.
+  orders_->Forget(stream.host);
+  stream.ask_again = true;
 }
 
 void UplinkService::Take(HostStream& stream, const pb::Batch& batch) {
   const std::lock_guard lock(mutex_);
   std::optional<pb::Ack> ack = ingest_.Enqueue(stream.host, batch, absl::Now());
+  if (!ack && std::exchange(stream.ask_again, false)) SendOrdersTo(stream);
   if (!ack) return;
   pb::ToHost message;
   *message.mutable_ack() = *std::move(ack);
