@@ -53,6 +53,11 @@ class DrainerTest : public ::testing::Test {
     hello.set_takes_drains(true);
     ASSERT_TRUE(ingest_->Connect(hello, {.names = {host}}, absl::Now()).ok());
   }
+  static pb::FleetUndrainRequest Named(const std::string& name) {
+    pb::FleetUndrainRequest request;
+    request.set_name(name);
+    return request;
+  }
   static pb::DrainReport Report(pb::DrainState state) {
     pb::DrainReport report;
     pb::DrainAnswer& answer = *report.add_answers();
@@ -94,6 +99,39 @@ TEST_F(DrainerTest, AfterARestartNothingIsSafeBeforeAllHostsAreBack) {
   EXPECT_EQ(Show(), "a safe, b asked: under way");
   drainer_->Take("b", Report(pb::DRAIN_STATE_SAFE));
   EXPECT_EQ(Show(), "a safe, b safe: safe");
+}
+
+TEST_F(DrainerTest, EndsThoughTheDiskIsFullAndIsForgottenLater) {
+  PutDrain();
+  Restart();
+  store_.fails_orders = true;
+  const absl::StatusOr<pb::FleetActionReply> reply = drainer_->Undrain(Named("spine1"), {.name = "alice"});
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_THAT(reply->effect(), HasSubstr("cannot forget it yet"));
+  EXPECT_THAT(drainer_->OrdersFor("a").orders(), IsEmpty());
+  const absl::Time now = absl::Now();
+  drainer_->Tick(now);
+  store_.fails_orders = false;
+  EXPECT_THAT(*store_.Orders("drain"), SizeIs(1));
+  drainer_->Tick(now + absl::Seconds(29));
+  EXPECT_THAT(*store_.Orders("drain"), SizeIs(1)) << "a disk that is full is not asked each second";
+  drainer_->Tick(now + absl::Seconds(30));
+  EXPECT_THAT(*store_.Orders("drain"), IsEmpty());
+}
+
+TEST_F(DrainerTest, OneWhoseTimeIsOverEndsOnceThoughTheDiskIsFull) {
+  const absl::Time now = absl::Now();
+  PutDrain(absl::ToUnixNanos(now + absl::Hours(1)));
+  Restart();
+  store_.fails_orders = true;
+  drainer_->Tick(now);
+  EXPECT_NE(Show(), "");
+  drainer_->Tick(now + absl::Hours(1));
+  EXPECT_EQ(Show(), "");
+  EXPECT_TRUE(absl::IsNotFound(drainer_->Undrain(Named("spine1"), {}).status()));
+  store_.fails_orders = false;
+  drainer_->Tick(now + absl::Hours(2));
+  EXPECT_THAT(*store_.Orders("drain"), IsEmpty());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 namespace pb = cwfabric::v1;
 
 constexpr char kKind[] = "drain";
-constexpr absl::Duration kTick = absl::Seconds(1), kCrossingLasts = absl::Seconds(5);
+constexpr absl::Duration kTick = absl::Seconds(1), kCrossingLasts = absl::Seconds(5), kForget = absl::Seconds(30);
 
 std::string TextOf(const pb::FleetDrain& drain) { return absl::StrCat(drain.kind(), " ", drain.name()); }
 
@@ -68,19 +68,32 @@ absl::StatusOr<pb::FleetDrain> Drainer::Drain(const pb::FleetDrainRequest& reque
   return absl::AbortedError(absl::StrCat(text, " is drained no longer"));
 }
 
-absl::Status Drainer::End(uint64_t id, const std::string& why) {
+// What the store cannot forget ends all the same: a disk that is full must not keep flows off a link.
+std::optional<std::string> Drainer::End(uint64_t id, const std::string& why) {
   std::string text;
+  absl::Status forgotten;
   {
     const std::lock_guard lock(mutex_);
     const pb::FleetDrain* drain = book_.Find(id);
-    if (drain == nullptr) return absl::OkStatus();
-    if (absl::Status status = store_.RemoveOrder(kKind, id); !status.ok()) return status;
+    if (drain == nullptr) return std::nullopt;
     text = TextOf(*drain);
     book_.Remove(id);
     crossing_.erase(id);
+    forgotten = store_.RemoveOrder(kKind, id);
+    if (!forgotten.ok()) ended_.insert(id);
   }
   spdlog::warn("{} is drained no longer: {}", text, why);
-  return absl::OkStatus();
+  if (!forgotten.ok())
+    spdlog::error("the store cannot forget the drain of {}, which a restart would bring back; it is tried again: {}",
+                  text, std::string(forgotten.message()));
+  return std::string(forgotten.message());
+}
+
+void Drainer::ForgetEnded(absl::Time now) {
+  const std::lock_guard lock(mutex_);
+  if (ended_.empty() || now < forgot_ + kForget) return;
+  forgot_ = now;
+  std::erase_if(ended_, [&](uint64_t id) { return store_.RemoveOrder(kKind, id).ok(); });
 }
 
 absl::StatusOr<pb::FleetActionReply> Drainer::Undrain(const pb::FleetUndrainRequest& request,
@@ -93,14 +106,19 @@ absl::StatusOr<pb::FleetActionReply> Drainer::Undrain(const pb::FleetUndrainRequ
     if (!ids.ok()) return ids.status();
     for (const uint64_t id : *ids) names.push_back(TextOf(*book_.Find(id)));
   }
+  std::string fault;
   for (const uint64_t id : *ids) {
-    if (absl::Status status = End(id, absl::StrCat(caller.name, " (", caller.via, ")")); !status.ok()) return status;
+    const std::optional<std::string> ended = End(id, absl::StrCat(caller.name, " (", caller.via, ")"));
+    if (ended.has_value() && !ended->empty()) fault = *ended;
   }
-  uplink_.SendOrders();
   pb::FleetActionReply reply;
-  reply.set_effect(names.empty()
-                       ? "nothing was drained"
-                       : absl::StrCat(absl::StrJoin(names, ", "), " may be used again; flows go back as pauses allow"));
+  reply.set_effect("nothing was drained");
+  if (names.empty()) return reply;
+  uplink_.SendOrders();
+  reply.set_effect(absl::StrCat(absl::StrJoin(names, ", "), " may be used again; flows go back as pauses allow"));
+  if (!fault.empty())
+    absl::StrAppend(reply.mutable_effect(),
+                    "; the store cannot forget it yet, and a restart before it can brings it back: ", fault);
   return reply;
 }
 
@@ -159,17 +177,16 @@ absl::StatusOr<pb::FleetDrainsReply> Drainer::Drains() {
 void Drainer::Tick(absl::Time now) {
   if (now < ticked_ + kTick) return;
   ticked_ = now;
+  ForgetEnded(now);
   std::vector<uint64_t> over;
   {
     const std::lock_guard lock(mutex_);
     if (book_.empty()) return;
     over = book_.Over(absl::ToUnixNanos(now));
   }
-  for (const uint64_t id : over) {
-    if (absl::Status status = End(id, "its time is over"); !status.ok())
-      spdlog::error("a drain whose time is over stays: {}", std::string(status.message()));
-  }
-  if (!over.empty()) uplink_.SendOrders();
+  bool ended = false;
+  for (const uint64_t id : over) ended = End(id, "its time is over").has_value() || ended;
+  if (ended) uplink_.SendOrders();
   const absl::StatusOr<std::vector<pb::FleetDrain>> all = ShowAll();
   if (!all.ok()) return;
   std::map<std::string, std::string> states;

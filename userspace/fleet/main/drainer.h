@@ -5,6 +5,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ class Drainer final : public HostOrders {
 
   absl::StatusOr<cwfabric::v1::FleetDrain> Drain(const cwfabric::v1::FleetDrainRequest& request,
                                                  const api::Caller& caller);
+  // It ends though the store cannot forget it; that is tried again then, and the reply says so.
   absl::StatusOr<cwfabric::v1::FleetActionReply> Undrain(const cwfabric::v1::FleetUndrainRequest& request,
                                                          const api::Caller& caller);
   absl::StatusOr<cwfabric::v1::FleetDrainsReply> Drains();
@@ -45,7 +47,9 @@ class Drainer final : public HostOrders {
   };
   absl::StatusOr<std::map<std::string, DrainHost>> HostsToAsk();
   absl::StatusOr<std::vector<cwfabric::v1::FleetDrain>> ShowAll();
-  absl::Status End(uint64_t id, const std::string& why);
+  // Whether it was there. The store may not forget it at once: "" if it did, or why not.
+  std::optional<std::string> End(uint64_t id, const std::string& why);
+  void ForgetEnded(absl::Time now);
 
   UplinkService& uplink_;
   Query& query_;
@@ -56,6 +60,8 @@ class Drainer final : public HostOrders {
   std::mutex mutex_;  // of what follows; never held while the uplink or the query are asked
   DrainBook book_;
   std::map<uint64_t, Crossing> crossing_;
+  std::set<uint64_t> ended_;  // that the store has still
+  absl::Time forgot_ = absl::InfinitePast();
 };
 
 }  // namespace cw::fleet
