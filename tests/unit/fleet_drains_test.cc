@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "userspace/fleet/drains/drain_book.h"
 #include "userspace/fleet/drains/muting.h"
 
@@ -180,6 +182,21 @@ TEST_F(DrainBookTest, RefusesASecondOneAndTooMany) {
   for (size_t i = 1; i < DrainBook::kMost; ++i)
     ASSERT_TRUE(book_.Add({}, {.name = std::to_string(i), .addresses = {"10.0.0.1"}}, "bob", kNow).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(book_.Add({}, {.name = "x"}, "bob", kNow).status()));
+}
+
+TEST_F(DrainBookTest, RefusesATimeThatCannotBe) {
+  const DrainTargets targets = *FindTargets("switch", "spine1", Fabric(), kHosts);
+  pb::FleetDrainRequest request;
+  for (const double seconds : {-1.0, -1e300, 1e300, DrainBook::kMostSeconds + 1,
+                               std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    request.set_for_s(seconds);
+    const absl::Status refused = book_.Add(request, targets, "bob", kNow).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << seconds;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--for 8h")) << seconds;
+  }
+  EXPECT_TRUE(book_.empty());
+  request.set_for_s(DrainBook::kMostSeconds);
+  EXPECT_TRUE(book_.Add(request, targets, "bob", kNow).ok());
 }
 
 TEST_F(DrainBookTest, IsFoundByNameAddressAndId) {

@@ -82,6 +82,8 @@ absl::Status DrainBook::Resume(const std::string& body) {
 
 absl::StatusOr<uint64_t> DrainBook::Add(const pb::FleetDrainRequest& request, const DrainTargets& targets,
                                         const std::string& who, int64_t now_ns) {
+  if (!(request.for_s() >= 0 && request.for_s() <= kMostSeconds))  // not a number, either
+    return absl::InvalidArgumentError("for how long? Up to a year, such as --for 8h; 0, or no --for: until undrain");
   const char* kind = KindOf(targets.scope);
   for (const auto& [id, entry] : drains_) {
     if (entry.drain.kind() == kind && entry.drain.name() == targets.name)

@@ -27,6 +27,7 @@ struct DrainHost {
 class DrainBook {
  public:
   static constexpr size_t kMost = 64, kMostAddresses = 200, kMostWords = 300, kMostHeld = 16, kMostFlowBytes = 100;
+  static constexpr double kMostSeconds = 366.0 * 24 * 3600;
 
   explicit DrainBook(std::string instance) : instance_(std::move(instance)) {}
 
@@ -34,7 +35,8 @@ class DrainBook {
   absl::Status Resume(const std::string& body);
   static std::string BodyOf(const cwfabric::v1::FleetDrain& drain);  // without what hosts answered
 
-  // AlreadyExists: it is drained; ResourceExhausted: so many drains, or so many ports. Its id.
+  // InvalidArgument: the time that it lasts; AlreadyExists: it is drained; ResourceExhausted: so many drains, or so
+  // many ports. Its id.
   absl::StatusOr<uint64_t> Add(const cwfabric::v1::FleetDrainRequest& request, const DrainTargets& targets,
                                const std::string& who, int64_t now_ns);
   // Ids by name, kind and name, or id; all with an empty name. NotFound: none.
