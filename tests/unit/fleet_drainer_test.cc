@@ -33,7 +33,7 @@ class DrainerTest : public ::testing::Test {
     ingest_ = std::make_unique<Ingest>(store_, "one", IngestLimits{});
     uplink_ = std::make_unique<UplinkService>(*ingest_, revocations_);
     query_ = std::make_unique<Query>(store_, "one", FleetFile{}, [this] { return uplink_->Hosts(); });
-    drainer_ = std::make_unique<Drainer>(*uplink_, *query_, store_, "one");
+    drainer_ = std::make_unique<Drainer>(*uplink_, *query_, store_, ReadDrains(store_, "one").value());
   }
   // An order that the store has, of the service before.
   void PutDrain(int64_t end_ns = 0) {
@@ -99,6 +99,19 @@ TEST_F(DrainerTest, AfterARestartNothingIsSafeBeforeAllHostsAreBack) {
   EXPECT_EQ(Show(), "a safe, b asked: under way");
   drainer_->Take("b", Report(pb::DRAIN_STATE_SAFE));
   EXPECT_EQ(Show(), "a safe, b safe: safe");
+}
+
+TEST_F(DrainerTest, DoesNotBeginWithoutItsOrders) {
+  PutDrain();
+  EXPECT_EQ(ReadDrains(store_, "one")->ids().size(), 1u);
+  ASSERT_TRUE(store_.PutOrder({"drain", kDrain + 1, "nonsense"}).ok());
+  const absl::Status damaged = ReadDrains(store_, "one").status();
+  EXPECT_TRUE(absl::IsDataLoss(damaged));
+  EXPECT_THAT(std::string(damaged.message()), HasSubstr(absl::StrCat("AND id = ", kDrain + 1, "\"")));
+  store_.fails_orders = true;
+  const absl::Status failed = ReadDrains(store_, "one").status();
+  EXPECT_TRUE(absl::IsResourceExhausted(failed));
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("the disk is full"));
 }
 
 TEST_F(DrainerTest, EndsThoughTheDiskIsFullAndIsForgottenLater) {

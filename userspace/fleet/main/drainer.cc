@@ -21,15 +21,24 @@ std::string TextOf(const pb::FleetDrain& drain) { return absl::StrCat(drain.kind
 
 }  // namespace
 
-Drainer::Drainer(UplinkService& uplink, Query& query, Store& store, const std::string& instance)
-    : uplink_(uplink), query_(query), store_(store), book_(instance) {
-  const absl::StatusOr<std::vector<StoredOrder>> kept = store_.Orders(kKind);
-  if (!kept.ok()) spdlog::error("what is drained is not known: {}", std::string(kept.status().message()));
-  if (!kept.ok()) return;
-  for (const StoredOrder& order : *kept) {
-    if (const absl::Status status = book_.Resume(order.body); !status.ok())
-      spdlog::error("{}", std::string(status.message()));
+absl::StatusOr<DrainBook> ReadDrains(Store& store, const std::string& instance) {
+  constexpr char kWhy[] = "without it all hosts would give back what is drained";
+  const absl::StatusOr<std::vector<StoredOrder>> kept = store.Orders(kKind);
+  if (!kept.ok()) {
+    const std::string fault(kept.status().message());
+    return absl::Status(kept.status().code(),
+                        absl::StrCat("the store cannot say what is drained, and ", kWhy, ": ", fault));
   }
+  DrainBook book(instance);
+  for (const StoredOrder& order : *kept) {
+    if (book.Resume(order.body).ok()) continue;
+    return absl::DataLossError(absl::StrCat(
+        "the drain ", IdText(order.id), " in the store cannot be read, and ", kWhy,
+        "; start the release that wrote it, or, if nothing has to stay drained, delete it in the store's file: sqlite3 "
+        "FILE \"DELETE FROM operator_order WHERE kind = '",
+        kKind, "' AND id = ", order.id, "\""));
+  }
+  return book;
 }
 
 absl::StatusOr<pb::FleetDrain> Drainer::Drain(const pb::FleetDrainRequest& request, const api::Caller& caller) {

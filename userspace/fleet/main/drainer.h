@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,9 +22,14 @@
 
 namespace cw::fleet {
 
+// What is drained, as the store has it. The store's errors; DataLoss: an order cannot be read. Both say what to do, and
+// are no reason to begin without: hosts give back what they are not asked for any more.
+absl::StatusOr<DrainBook> ReadDrains(Store& store, const std::string& instance);
+
 class Drainer final : public HostOrders {
  public:
-  Drainer(UplinkService& uplink, Query& query, Store& store, const std::string& instance);
+  Drainer(UplinkService& uplink, Query& query, Store& store, DrainBook book)
+      : uplink_(uplink), query_(query), store_(store), book_(std::move(book)) {}
 
   absl::StatusOr<cwfabric::v1::FleetDrain> Drain(const cwfabric::v1::FleetDrainRequest& request,
                                                  const api::Caller& caller);
