@@ -76,6 +76,31 @@ TEST(DrainTargets, AHostIsItsNics) {
   EXPECT_TRUE(absl::IsNotFound(FindTargets("host", "h3", Fabric(), kHosts).status()));
 }
 
+// A host alone says which addresses it has.
+TEST(DrainTargets, NoHostKeepsTheFleetOffWhatIsOthers) {
+  std::vector<HostNics> hosts = {{"h1",
+                                  {{"eth0", "10.0.0.1"},
+                                   {"eth0", "::"},
+                                   {"eth1", "0.0.0.0"},
+                                   {"eth1", "10.1.0.3"},
+                                   {"docker0", "172.17.0.1"},
+                                   {"eth2", "nonsense"}}},
+                                 {"h2", {{"eth0", "10.0.0.2"}, {"docker0", "172.17.0.1"}}}};
+  const absl::StatusOr<DrainTargets> targets = FindTargets("host", "h1", Fabric(), hosts);
+  ASSERT_TRUE(targets.ok()) << targets.status();
+  EXPECT_THAT(targets->addresses, ElementsAre("10.0.0.1"));
+  EXPECT_THAT(targets->nics, ElementsAre("eth0", "eth1", "docker0", "eth2"));
+  for (const char* named :
+       {":: of eth0 (no address", "0.0.0.0 of eth1 (no address", "10.1.0.3 of eth1 (of switch spine1)",
+        "172.17.0.1 of docker0 (of h2, too)", "nonsense of eth2"})
+    EXPECT_THAT(targets->note, HasSubstr(named));
+  EXPECT_EQ(FindTargets("host", "h1", Fabric(), kHosts)->note, "");
+  hosts[0].nics = {{"eth1", "10.1.0.3"}};
+  const absl::Status none = FindTargets("host", "h1", Fabric(), hosts).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(none)) << none;
+  EXPECT_THAT(std::string(none.message()), HasSubstr("10.1.0.3 of eth1 (of switch spine1)"));
+}
+
 class DrainBookTest : public ::testing::Test {
  protected:
   uint64_t Add(const std::string& kind, const std::string& name, double for_s = 0) {
