@@ -141,6 +141,15 @@ TEST_F(QueryFindingsTest, NowThenAllAndOne) {
   EXPECT_THAT(Ask(request), ElementsAre("INVALID_ARGUMENT"));
 }
 
+TEST_F(QueryFindingsTest, AHostsLinksSayWhoseTheyAre) {
+  cwfabric::v1::FleetTopologyRequest request;
+  EXPECT_EQ(query_->Topology(request)->host(), "");
+  request.set_host("h1");
+  EXPECT_EQ(query_->Topology(request)->host(), "h1") << "a service that is too old says nothing";
+  request.set_host("h9");
+  EXPECT_TRUE(absl::IsNotFound(query_->Topology(request).status()));
+}
+
 TEST_F(QueryFindingsTest, SaysWhichHostsItKnowsNothingOf) {
   const auto reply = query_->Findings({});
   ASSERT_TRUE(reply.ok());

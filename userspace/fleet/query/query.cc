@@ -200,6 +200,7 @@ absl::StatusOr<pb::FleetTopologyReply> Query::Topology(const pb::FleetTopologyRe
   absl::StatusOr<View> view = Look(request.host(), request.at_ns());
   if (!view.ok()) return view.status();
   pb::FleetTopologyReply reply = MakeTopologyReply(view->paths, file_);
+  reply.set_host(request.host());
   *reply.mutable_coverage() = std::move(view->coverage);
   return reply;
 }
