@@ -32,7 +32,7 @@ class DrainerTest : public ::testing::Test {
     uplink_.reset();
     ingest_ = std::make_unique<Ingest>(store_, "one", IngestLimits{});
     uplink_ = std::make_unique<UplinkService>(*ingest_, revocations_);
-    query_ = std::make_unique<Query>(store_, "one", FleetFile{}, [this] { return uplink_->Hosts(); });
+    query_ = std::make_unique<Query>(store_, "one", FleetFile{}, [this](const auto& look) { uplink_->EachHost(look); });
     drainer_ = std::make_unique<Drainer>(*uplink_, *query_, store_, ReadDrains(store_, "one").value());
   }
   // An order that the store has, of the service before.

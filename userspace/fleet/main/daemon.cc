@@ -113,7 +113,7 @@ class Service {
         revocations_(TlsOf(config)),
         ingest_(*store_, InstanceName(config), IngestLimits{}),
         uplink_(ingest_, revocations_),
-        query_(*store_, InstanceName(config), fabric, [this] { return uplink_.Hosts(); }),
+        query_(*store_, InstanceName(config), fabric, [this](const auto& look) { uplink_.EachHost(look); }),
         drainer_(uplink_, query_, *store_, std::move(drains)),
         muter_(*store_),
         alerts_(config.alerts, {.rules = rules.causes, .runbook_url = config.runbook_url}),

@@ -146,27 +146,28 @@ absl::StatusOr<std::map<std::string, DrainHost>> Drainer::HostsToAsk() {
 }
 
 absl::StatusOr<std::vector<pb::FleetDrain>> Drainer::ShowAll() {
-  std::map<uint64_t, std::vector<Addr>> to_look;
+  std::vector<uint64_t> to_look;
+  std::vector<std::vector<Addr>> addresses;
   {
     const std::lock_guard lock(mutex_);
     for (const uint64_t id : book_.ids()) {
       if (absl::Now() < crossing_[id].looked + kCrossingLasts) continue;
+      to_look.push_back(id);
+      std::vector<Addr>& of = addresses.emplace_back();
       for (const std::string& text : book_.Find(id)->addresses()) {
-        if (const absl::StatusOr<Addr> address = Addr::Parse(text); address.ok()) to_look[id].push_back(*address);
+        if (const absl::StatusOr<Addr> address = Addr::Parse(text); address.ok()) of.push_back(*address);
       }
     }
   }
-  std::map<uint64_t, Crossing> looked;
-  for (const auto& [id, addresses] : to_look) {
-    absl::StatusOr<std::set<std::string>> hosts = query_.Crossing(addresses);
-    if (!hosts.ok()) return hosts.status();
-    looked[id] = {.looked = absl::Now(), .hosts = *std::move(hosts)};
-  }
+  absl::StatusOr<std::vector<std::set<std::string>>> looked = std::vector<std::set<std::string>>();
+  if (!to_look.empty()) looked = query_.Crossing(addresses);
+  if (!looked.ok()) return looked.status();
   const absl::StatusOr<std::map<std::string, DrainHost>> hosts = HostsToAsk();
   if (!hosts.ok()) return hosts.status();
   std::vector<pb::FleetDrain> drains;
   const std::lock_guard lock(mutex_);
-  for (auto& [id, crossing] : looked) crossing_[id] = std::move(crossing);
+  for (size_t i = 0; i < to_look.size(); ++i)
+    crossing_[to_look[i]] = {.looked = absl::Now(), .hosts = std::move((*looked)[i])};
   for (const uint64_t id : book_.ids()) drains.push_back(book_.Show(id, *hosts, crossing_[id].hosts));
   std::erase_if(crossing_, [&](const auto& of) { return book_.Find(of.first) == nullptr; });
   return drains;
@@ -176,9 +177,9 @@ absl::StatusOr<pb::FleetDrainsReply> Drainer::Drains() {
   absl::StatusOr<std::vector<pb::FleetDrain>> drains = ShowAll();
   if (!drains.ok()) return drains.status();
   pb::FleetDrainsReply reply;
-  const absl::StatusOr<pb::FleetHostsReply> hosts = query_.Hosts({});
-  if (!hosts.ok()) return hosts.status();
-  *reply.mutable_coverage() = hosts->coverage();
+  absl::StatusOr<pb::Coverage> coverage = query_.CoverageNow();
+  if (!coverage.ok()) return coverage.status();
+  *reply.mutable_coverage() = *std::move(coverage);
   for (pb::FleetDrain& drain : *drains) *reply.add_drains() = std::move(drain);
   return reply;
 }
