@@ -89,6 +89,11 @@ absl::StatusOr<int> LinksOfHost(Session& session) {
   request.set_at_ns(*at);
   const absl::StatusOr<v1::FleetTopologyReply> reply = (*client)->Topology(request);
   if (!reply.ok()) return reply.status();
+  if (reply->host() != session.fleet_host)
+    return absl::FailedPreconditionError(
+        "this fleet service is of a release that knows links of all hosts together only: upgrade cwfleetd, or see "
+        "cwctl "
+        "fleet links");
   session.Show(*reply, [&] { ShowFleetLinkTable(*reply, session.Colour()); });
   return kOk;
 }
@@ -111,6 +116,21 @@ absl::StatusOr<int> EventsOfHost(Session& session, const std::vector<std::string
   std::reverse(reply->mutable_events()->begin(), reply->mutable_events()->end());
   session.Show(*reply, [&] { ShowFleetEventTable(*reply, session.Colour()); });
   return kOk;
+}
+
+// Of a service that is too old to be asked for one.
+absl::Status KeepHost(const std::string& name, v1::FleetHostsReply& reply) {
+  auto* hosts = reply.mutable_hosts();
+  hosts->erase(std::remove_if(hosts->begin(), hosts->end(), [&](const v1::FleetHost& h) { return h.host() != name; }),
+               hosts->end());
+  if (hosts->empty())
+    return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", name, "; see cwctl fleet hosts"));
+  auto* missing = reply.mutable_coverage()->mutable_missing();
+  missing->erase(std::remove_if(missing->begin(), missing->end(),
+                                [&](const std::string& m) { return m.rfind(name + ": ", 0) != 0; }),
+                 missing->end());
+  reply.mutable_coverage()->set_hosts(1);
+  return absl::OkStatus();
 }
 
 void ShowHost(const v1::FleetHost& host, bool colour) {
@@ -138,8 +158,9 @@ absl::StatusOr<int> StatusOfHost(Session& session) {
   if (!client.ok()) return client.status();
   v1::FleetHostsRequest request;
   request.set_host(session.fleet_host);
-  const absl::StatusOr<v1::FleetHostsReply> reply = (*client)->Hosts(request);
+  absl::StatusOr<v1::FleetHostsReply> reply = (*client)->Hosts(request);
   if (!reply.ok()) return reply.status();
+  if (absl::Status status = KeepHost(session.fleet_host, *reply); !status.ok()) return status;
   session.Show(*reply, [&] {
     for (const v1::FleetHost& host : reply->hosts()) ShowHost(host, session.Colour());
   });

@@ -193,6 +193,17 @@ TEST(Alerts, AReceiverThatNeverAnswersHoldsUpNobodyAndOneThatRefusesIsNotAskedAg
   EXPECT_LT(absl::Now() - begun, absl::Seconds(3)) << "its end waits for no receiver";
 }
 
+// What it answers is told in messages, which take text alone.
+TEST(HttpPost, AReceiversWordsEndWhereACharacterEnds) {
+  HttpReceiver receiver;
+  const std::atomic<bool> stop = false;
+  HttpPost post(receiver.url(), stop);
+  receiver.Answer(500, std::string(511, 'x') + "\u00fc");
+  EXPECT_EQ(std::string(post.Send("{}").message()), "it answers 500 " + std::string(511, 'x'));
+  receiver.Answer(500, "no\n\xff");
+  EXPECT_EQ(std::string(post.Send("{}").message()), "it answers 500 no \xEF\xBF\xBD");
+}
+
 TEST(Alerts, WhatIsNoUrlIsSaid) {
   EXPECT_TRUE(CheckUrl("http://127.0.0.1:9093").ok());
   for (const char* bad : {"", "127.0.0.1:9093", "file:///etc/passwd", "http://", "http://[::1"})

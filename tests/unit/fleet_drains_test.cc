@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "userspace/fleet/drains/drain_book.h"
 #include "userspace/fleet/drains/muting.h"
 
@@ -74,6 +76,31 @@ TEST(DrainTargets, AHostIsItsNics) {
   EXPECT_TRUE(absl::IsNotFound(FindTargets("host", "h3", Fabric(), kHosts).status()));
 }
 
+// A host alone says which addresses it has.
+TEST(DrainTargets, NoHostKeepsTheFleetOffWhatIsOthers) {
+  std::vector<HostNics> hosts = {{"h1",
+                                  {{"eth0", "10.0.0.1"},
+                                   {"eth0", "::"},
+                                   {"eth1", "0.0.0.0"},
+                                   {"eth1", "10.1.0.3"},
+                                   {"docker0", "172.17.0.1"},
+                                   {"eth2", "nonsense"}}},
+                                 {"h2", {{"eth0", "10.0.0.2"}, {"docker0", "172.17.0.1"}}}};
+  const absl::StatusOr<DrainTargets> targets = FindTargets("host", "h1", Fabric(), hosts);
+  ASSERT_TRUE(targets.ok()) << targets.status();
+  EXPECT_THAT(targets->addresses, ElementsAre("10.0.0.1"));
+  EXPECT_THAT(targets->nics, ElementsAre("eth0", "eth1", "docker0", "eth2"));
+  for (const char* named :
+       {":: of eth0 (no address", "0.0.0.0 of eth1 (no address", "10.1.0.3 of eth1 (of switch spine1)",
+        "172.17.0.1 of docker0 (of h2, too)", "nonsense of eth2"})
+    EXPECT_THAT(targets->note, HasSubstr(named));
+  EXPECT_EQ(FindTargets("host", "h1", Fabric(), kHosts)->note, "");
+  hosts[0].nics = {{"eth1", "10.1.0.3"}};
+  const absl::Status none = FindTargets("host", "h1", Fabric(), hosts).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(none)) << none;
+  EXPECT_THAT(std::string(none.message()), HasSubstr("10.1.0.3 of eth1 (of switch spine1)"));
+}
+
 class DrainBookTest : public ::testing::Test {
  protected:
   uint64_t Add(const std::string& kind, const std::string& name, double for_s = 0) {
@@ -129,6 +156,18 @@ TEST_F(DrainBookTest, HostsThatDoNotAllowItCountOnlyWhereTheirPathsCrossIt) {
   EXPECT_EQ(Show(id), "a safe, b safe, c not allowed, d not connected, refused");
 }
 
+TEST_F(DrainBookTest, AHostOfWhichNothingWasHeardMayCrossIt) {
+  const uint64_t id = Add("switch", "spine1");
+  for (const char* host : {"a", "b"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
+  hosts_["c"] = {.unheard = true};
+  EXPECT_EQ(Show(id), "a safe, b safe, c not connected, refused");
+  EXPECT_THAT(book_.Show(id, hosts_, crossing_).hosts(2).words(), HasSubstr("cwctl fleet remove c"));
+  hosts_["c"] = {.connected = true, .unheard = true};
+  EXPECT_EQ(Show(id), "a safe, b safe, c not allowed, refused");
+  hosts_["c"].unheard = false;
+  EXPECT_EQ(Show(id), "a safe, b safe, safe");
+}
+
 TEST_F(DrainBookTest, AHostThatIsDrainedMayGo) {
   hosts_["h1"] = {.connected = true, .takes = true};
   const uint64_t id = Add("host", "h1");
@@ -170,6 +209,21 @@ TEST_F(DrainBookTest, RefusesASecondOneAndTooMany) {
   EXPECT_TRUE(absl::IsResourceExhausted(book_.Add({}, {.name = "x"}, "bob", kNow).status()));
 }
 
+TEST_F(DrainBookTest, RefusesATimeThatCannotBe) {
+  const DrainTargets targets = *FindTargets("switch", "spine1", Fabric(), kHosts);
+  pb::FleetDrainRequest request;
+  for (const double seconds : {-1.0, -1e300, 1e300, DrainBook::kMostSeconds + 1,
+                               std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    request.set_for_s(seconds);
+    const absl::Status refused = book_.Add(request, targets, "bob", kNow).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << seconds;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--for 8h")) << seconds;
+  }
+  EXPECT_TRUE(book_.empty());
+  request.set_for_s(DrainBook::kMostSeconds);
+  EXPECT_TRUE(book_.Add(request, targets, "bob", kNow).ok());
+}
+
 TEST_F(DrainBookTest, IsFoundByNameAddressAndId) {
   const uint64_t id = Add("switch", "spine1");
   pb::FleetUndrainRequest request;
@@ -194,6 +248,25 @@ TEST_F(DrainBookTest, WhatHostsSayIsBounded) {
   report.add_answers()->set_id(4711);
   book_.Take("a", report);
   EXPECT_LT(book_.Show(id, hosts_, crossing_).ByteSizeLong(), 4000u);
+}
+
+// A character at the cut, in what the store keeps and in what is answered.
+TEST_F(DrainBookTest, WhatIsCutCanBeReadAgain) {
+  pb::FleetDrainRequest request;
+  request.set_reason(std::string(DrainBook::kMostWords - 1, 'x') + "\u00fc");
+  const uint64_t id = *book_.Add(request, *FindTargets("switch", "spine1", Fabric(), kHosts), "alice", kNow);
+  EXPECT_EQ(book_.Find(id)->reason(), std::string(DrainBook::kMostWords - 1, 'x'));
+  DrainBook again("one");
+  EXPECT_TRUE(again.Resume(DrainBook::BodyOf(*book_.Find(id))).ok());
+  pb::DrainReport report;
+  pb::DrainAnswer& answer = *report.add_answers();
+  answer.set_id(id);
+  answer.set_words(std::string(DrainBook::kMostWords - 2, 'x') + "\u20ac");
+  answer.add_held(std::string(DrainBook::kMostFlowBytes - 1, 'x') + "\u20ac");
+  book_.Take("a", report);
+  pb::FleetDrain read;
+  ASSERT_TRUE(read.ParseFromString(book_.Show(id, hosts_, crossing_).SerializeAsString()));
+  EXPECT_EQ(read.hosts(0).words(), std::string(DrainBook::kMostWords - 2, 'x'));
 }
 
 LinkId Link(const char* from, const char* to) { return {*Addr::Parse(from), *Addr::Parse(to)}; }

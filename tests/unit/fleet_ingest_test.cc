@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/unit/fleet_failing_store.h"
 #include "userspace/fleet/ingest/host_name.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
 #include "userspace/model/hops_id.h"
@@ -139,6 +140,29 @@ TEST_F(IngestTest, ABatchIsAcknowledgedWhenTheStoreHasItAndShownAsItIs) {
   EXPECT_EQ(Connect().acknowledged_sequence(), 1u);
 }
 
+// Answers name NICs, versions and types: a character at the cut would make them unreadable.
+TEST_F(IngestTest, NamesEndWhereACharacterEnds) {
+  const std::string kept(63, 'x'), told = kept + "\u00fc";
+  pb::Hello hello = Hello();
+  hello.set_version(told);
+  ASSERT_TRUE(ingest_->Connect(hello, {.names = {"a"}}, kNow).ok());
+  pb::Inventory inventory;
+  pb::NicFacts& nic = *inventory.add_nics();
+  nic.set_name(told);
+  nic.add_addresses(V4(0x0a000001));
+  pb::Batch batch = Batch(1);
+  *batch.mutable_inventory() = inventory;
+  pb::FleetEvent event = Event(1);
+  event.mutable_event()->set_type(told);
+  *batch.add_events() = event;
+  EXPECT_EQ(Send(batch).through_sequence(), 1u);
+  EXPECT_EQ(ingest_->Find("a")->version, kept);
+  ASSERT_THAT(ingest_->Find("a")->nics, SizeIs(1));
+  EXPECT_EQ(ingest_->Find("a")->nics[0].name, kept);
+  ASSERT_THAT(store_->Events({})->events, SizeIs(1));
+  EXPECT_EQ(store_->Events({})->events[0].type, kept);
+}
+
 TEST_F(IngestTest, TwiceIsOnceAndAMissingOneIsAskedFor) {
   Connect();
   Send(Batch(1));
@@ -248,6 +272,20 @@ TEST_F(IngestTest, AHostThatFloodsWaitsAlone) {
   EXPECT_EQ(Send(Batch(1, "b"), "b").through_sequence(), 1u);
 }
 
+TEST_F(IngestTest, ReportsAreOfTheSameQuota) {
+  limits_.quota = {.bytes_per_s = 10, .burst_bytes = 1000};
+  Restart();
+  Connect();
+  Connect("b");
+  EXPECT_TRUE(ingest_->TakesReport("a", 900, kNow));
+  EXPECT_FALSE(ingest_->TakesReport("a", 200, kNow));
+  EXPECT_FALSE(ingest_->TakesReport("a", 200, kNow + absl::Seconds(9)));
+  EXPECT_EQ(ingest_->Find("a")->refused_reports, 2u);
+  EXPECT_TRUE(ingest_->TakesReport("a", 200, kNow + absl::Seconds(10)));
+  EXPECT_TRUE(ingest_->TakesReport("b", 1000, kNow)) << "it waits alone";
+  EXPECT_FALSE(ingest_->TakesReport("c", 1, kNow)) << "it never said Hello";
+}
+
 TEST_F(IngestTest, MoreThanTheQueueHoldsWaitsAndIsTakenLater) {
   limits_.queued_batches = 2;
   Restart();
@@ -263,44 +301,6 @@ TEST_F(IngestTest, MoreThanTheQueueHoldsWaitsAndIsTakenLater) {
   EXPECT_EQ(ingest_->Flush(kNow).at(0).second.through_sequence(), 2u);
   EXPECT_EQ(Send(Batch(3)).through_sequence(), 3u);
 }
-
-// An engine that fails as long as it is told to.
-class FailingStore final : public Store {
- public:
-  explicit FailingStore(Store& real) : real_(real) {}
-  bool fails = false;
-  absl::StatusOr<size_t> Append(absl::Span<const HostBatch> b) override {
-    if (fails) return absl::UnavailableError("the disk fails");
-    return real_.Append(b);
-  }
-  absl::StatusOr<uint64_t> Through(const std::string& h, uint64_t r) override { return real_.Through(h, r); }
-  absl::Status Skip(const std::string& h, uint64_t r, uint64_t f, uint64_t l) override {
-    return real_.Skip(h, r, f, l);
-  }
-  absl::StatusOr<std::vector<HostSeen>> Hosts() override { return real_.Hosts(); }
-  absl::StatusOr<HostView> LatestAt(const std::string& h, int64_t t, absl::Duration d) override {
-    return real_.LatestAt(h, t, d);
-  }
-  absl::StatusOr<RangeReply> Range(const RangeQuery& q) override { return real_.Range(q); }
-  absl::StatusOr<EventPage> Events(const EventQuery& q) override { return real_.Events(q); }
-  absl::StatusOr<HopList> Hops(const std::string& h, uint64_t i) override { return real_.Hops(h, i); }
-  absl::StatusOr<std::vector<HopList>> AllHops(const std::string& h) override { return real_.AllHops(h); }
-  absl::Status PutFindings(absl::Span<const StoredFinding> f) override { return real_.PutFindings(f); }
-  absl::StatusOr<std::vector<StoredFinding>> Findings(const FindingQuery& q) override { return real_.Findings(q); }
-  absl::Status PutHosts(absl::Span<const HostFacts> f) override { return real_.PutHosts(f); }
-  absl::Status PutOrder(const StoredOrder& o) override { return real_.PutOrder(o); }
-  absl::Status RemoveOrder(const std::string& k, uint64_t i) override { return real_.RemoveOrder(k, i); }
-  absl::StatusOr<std::vector<StoredOrder>> Orders(const std::string& k) override { return real_.Orders(k); }
-  absl::StatusOr<bool> Compact(int64_t n) override { return real_.Compact(n); }
-  absl::StatusOr<std::vector<Deletion>> PlanRetention(int64_t n, const Retention& r) override {
-    return real_.PlanRetention(n, r);
-  }
-  absl::Status Delete(const std::vector<Deletion>& p) override { return real_.Delete(p); }
-  uint64_t thinned_bytes() const override { return 0; }
-
- private:
-  Store& real_;
-};
 
 TEST_F(IngestTest, WhatTheStoreDidNotTakeIsNotAcknowledgedAndComesAgain) {
   FailingStore failing(*store_);

@@ -16,6 +16,7 @@
 #include "userspace/fleet/query/finding_message.h"
 #include "userspace/fleet/query/query.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
+#include "userspace/model/hops_id.h"
 
 namespace cw::fleet {
 namespace {
@@ -99,9 +100,7 @@ class QueryFindingsTest : public ::testing::Test {
     store_ = *OpenSqliteStore(folder_ + "/fleet.db");
     Put({.id = 1, .scope = "link a", .start_ns = 100, .end_ns = 200});
     Put({.id = 2, .scope = "link b", .start_ns = 150});
-    query_ = std::make_unique<Query>(*store_, "one", FleetFile{}, [] {
-      return std::vector<LiveHost>{{.host = "h1", .connected = true}, {.host = "h2"}};
-    });
+    Know({{.host = "h1", .connected = true}, {.host = "h2"}});
   }
   ~QueryFindingsTest() override {
     query_.reset();
@@ -110,6 +109,13 @@ class QueryFindingsTest : public ::testing::Test {
   }
   void Put(const Finding& f) {
     ASSERT_TRUE(store_->PutFindings({{f.id, f.start_ns, f.end_ns, MessageOf(f).SerializeAsString()}}).ok());
+  }
+  // With these hosts from now on.
+  void Know(std::vector<LiveHost> hosts) {
+    query_ = std::make_unique<Query>(*store_, "one", FleetFile{}, [this, hosts = std::move(hosts)](const auto& look) {
+      ++passes_;
+      for (const LiveHost& host : hosts) look(host);
+    });
   }
   // Scopes, with "+" where they go on.
   std::vector<std::string> Ask(const cwfabric::v1::FleetFindingsRequest& request) {
@@ -123,6 +129,7 @@ class QueryFindingsTest : public ::testing::Test {
   std::string folder_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Query> query_;
+  int passes_ = 0;
 };
 
 TEST_F(QueryFindingsTest, NowThenAllAndOne) {
@@ -141,11 +148,39 @@ TEST_F(QueryFindingsTest, NowThenAllAndOne) {
   EXPECT_THAT(Ask(request), ElementsAre("INVALID_ARGUMENT"));
 }
 
+TEST_F(QueryFindingsTest, AHostsLinksSayWhoseTheyAre) {
+  cwfabric::v1::FleetTopologyRequest request;
+  EXPECT_EQ(query_->Topology(request)->host(), "");
+  request.set_host("h1");
+  EXPECT_EQ(query_->Topology(request)->host(), "h1") << "a service that is too old says nothing";
+  request.set_host("h9");
+  EXPECT_TRUE(absl::IsNotFound(query_->Topology(request).status()));
+}
+
 TEST_F(QueryFindingsTest, SaysWhichHostsItKnowsNothingOf) {
   const auto reply = query_->Findings({});
   ASSERT_TRUE(reply.ok());
   EXPECT_EQ(reply->coverage().hosts(), 2u);
   EXPECT_THAT(reply->coverage().missing(), ElementsAre(HasSubstr("h2: not connected")));
+}
+
+TEST_F(QueryFindingsTest, WhoseHostsPathsCrossWhatIsToldInOnePass) {
+  const Addr here = *Addr::Parse("10.0.0.1"), peer = *Addr::Parse("10.0.0.2"), spine1 = *Addr::Parse("10.1.0.1"),
+             spine2 = *Addr::Parse("10.1.0.2");
+  const HopList over = {.id = HopsId({spine1}), .hops = {spine1}};
+  ASSERT_TRUE(store_->Append({{.host = "h1", .run = 1, .sequence = 1, .hop_lists = {over}}}).ok());
+  const auto host = [&](const char* name, uint64_t hops, bool reverse) {
+    const PathKey key{.local = here, .remote = peer, .udp_port = 5, .reverse = reverse};
+    return LiveHost{.host = name, .paths = {{key, {.key = key, .hops = hops}}}};
+  };
+  Know({host("back", over.id, true), host("h1", over.id, false), host("unknown", 0, false)});
+  for (int turn = 0; turn < 2; ++turn) {  // lists are read, and then known
+    const auto crossing = query_->Crossing({{spine1}, {spine2}, {peer, spine2}, {}});
+    ASSERT_TRUE(crossing.ok()) << crossing.status();
+    EXPECT_THAT(*crossing, ElementsAre(ElementsAre("h1", "unknown"), ElementsAre("unknown"),
+                                       ElementsAre("h1", "unknown"), ElementsAre()));
+    EXPECT_EQ(passes_, turn + 1);
+  }
 }
 
 // "h2" of the store alone was removed, and so was "h3", which came back.
@@ -157,9 +192,7 @@ TEST_F(QueryFindingsTest, AHostThatWasRemovedIsThereInThePastOnly) {
     ASSERT_TRUE(store_->Append({batch}).ok());
   }
   ASSERT_TRUE(store_->PutHosts({{"h2", "", 1000}, {"h3", "", 1000}}).ok());
-  query_ = std::make_unique<Query>(*store_, "one", FleetFile{}, [] {
-    return std::vector<LiveHost>{{.host = "h1", .connected = true}, {.host = "h3", .connected = true}};
-  });
+  Know({{.host = "h1", .connected = true}, {.host = "h3", .connected = true}});
   const auto names = [&](int64_t at_ns) {
     cwfabric::v1::FleetPathsRequest request;
     request.set_at_ns(at_ns);
@@ -206,6 +239,17 @@ TEST_F(QueryFindingsTest, PeopleMuteForAWhile) {
   EXPECT_TRUE(store_->Orders("mute")->empty());
 }
 
+TEST_F(QueryFindingsTest, AMuteWithACharacterAtTheCutIsNotForgotten) {
+  cwfabric::v1::FleetMuteRequest request;
+  request.set_what("link b");
+  request.set_for_s(1);
+  request.set_reason(std::string(299, 'x') + "\u00fc");
+  ASSERT_TRUE(Muter(*store_).Mute(request, {.name = "alice"}, 1000).ok());
+  const std::vector<cwfabric::v1::FleetMute> kept = Muter(*store_).Mutes();
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].reason(), std::string(299, 'x'));
+}
+
 TEST(AlertsReply, ShowsWhatGoesOnAndWhatWasNotDelivered) {
   const std::vector<AlertCounts> counts = {{.receiver = "http://a", .sent = 3, .fault = "refused"}};
   const std::vector<AlertDelivery> of_a = {{.finding = 1, .scope = "x", .result = "delivered"},
@@ -224,14 +268,15 @@ TEST(AlertsReply, ShowsWhatGoesOnAndWhatWasNotDelivered) {
 TEST(FleetMetrics, CountsHostsFindingsAndAlerts) {
   FinderNumbers finder{.evaluations = 4, .evaluation_seconds = 0.5};
   finder.open[static_cast<size_t>(Cause::kLinkGrey)] = 2;
-  const std::string page =
-      MetricsPage({{.host = "a", .connected = true, .batches = 3, .refused = 1}, {.host = "b", .batches = 4}}, finder,
-                  {{.receiver = "http://x/\"y\"", .sent = 7, .failed = 8}}, 4096);
+  const std::string page = MetricsPage(
+      {{.host = "a", .connected = true, .batches = 3, .refused = 1, .refused_reports = 5}, {.host = "b", .batches = 4}},
+      finder, {{.receiver = "http://x/\"y\"", .sent = 7, .failed = 8}}, 4096);
   for (const char* line :
        {"cwfabric_fleet_hosts_known 2\n", "cwfabric_fleet_hosts_connected 1\n", "cwfabric_fleet_batches_total 7\n",
-        "cwfabric_fleet_refused_total{what=\"batch\"} 1\n", "cwfabric_fleet_findings_open{cause=\"link grey\"} 2\n",
-        "cwfabric_fleet_findings_open{cause=\"clock\"} 0\n", "cwfabric_fleet_evaluation_seconds_count 4\n",
-        "cwfabric_fleet_store_bytes 4096\n", "cwfabric_fleet_alerts_sent_total{receiver=\"http://x/\\\"y\\\"\"} 7\n",
+        "cwfabric_fleet_refused_total{what=\"batch\"} 1\n", "cwfabric_fleet_refused_total{what=\"report\"} 5\n",
+        "cwfabric_fleet_findings_open{cause=\"link grey\"} 2\n", "cwfabric_fleet_findings_open{cause=\"clock\"} 0\n",
+        "cwfabric_fleet_evaluation_seconds_count 4\n", "cwfabric_fleet_store_bytes 4096\n",
+        "cwfabric_fleet_alerts_sent_total{receiver=\"http://x/\\\"y\\\"\"} 7\n",
         "cwfabric_fleet_alert_requests_failed_total{receiver=\"http://x/\\\"y\\\"\"} 8\n"})
     EXPECT_THAT(page, HasSubstr(line));
   EXPECT_THAT(MetricsPage({}, {}, {}, 0), Not(HasSubstr("alerts")));

@@ -413,11 +413,25 @@ void ExpectAllEventsAndSomeThinned(Store& store, uint64_t events) {
   EXPECT_EQ(page->events.size(), events);
 }
 
+// More orders than room is left, and their end.
+void OrderMoreThanThereIsRoomFor(Store& store) {
+  const uint64_t thinned = store.thinned_bytes();
+  uint64_t orders = 0;
+  while (store.thinned_bytes() == thinned && orders < 2000) {
+    const absl::Status put = store.PutOrder({"drain", ++orders, std::string(4000, 'x')});
+    ASSERT_TRUE(put.ok()) << orders << ": " << put;
+  }
+  EXPECT_GT(store.thinned_bytes(), thinned) << "there was room for all of them";
+  for (uint64_t id = 1; id <= orders; ++id) ASSERT_TRUE(store.RemoveOrder("drain", id).ok()) << id;
+  EXPECT_THAT(*store.Orders("drain"), IsEmpty());
+}
+
 TEST_F(SqliteStore, AFullDatabaseThinsSamplesAndKeepsEvents) {
   auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 65536, .most_pages = 400});
   ASSERT_TRUE(store.ok()) << store.status();
   uint64_t events = 0;
   Overfill(**store, &events);
+  OrderMoreThanThereIsRoomFor(**store);
   ExpectAllEventsAndSomeThinned(**store, events);
 }
 
@@ -429,6 +443,7 @@ TEST_F(SqliteStore, AFullDiskThinsSamplesAndKeepsEvents) {
     ASSERT_TRUE(store.ok()) << store.status();
     uint64_t events = 0;
     Overfill(**store, &events);
+    OrderMoreThanThereIsRoomFor(**store);
     ExpectAllEventsAndSomeThinned(**store, events);
   }
   EXPECT_TRUE(OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 2 << 20}).ok());

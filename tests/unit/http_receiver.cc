@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -51,6 +53,12 @@ HttpReceiver::~HttpReceiver() {
 
 std::string HttpReceiver::url() const { return absl::StrCat("http://127.0.0.1:", port_, "/hook"); }
 
+void HttpReceiver::Answer(int status, std::string text) {
+  const std::lock_guard lock(mutex_);
+  text_ = std::move(text);
+  status_ = status;
+}
+
 std::vector<std::string> HttpReceiver::bodies() const {
   const std::lock_guard lock(mutex_);
   return bodies_;
@@ -82,13 +90,14 @@ void HttpReceiver::Talk(int connection) {
   }
   ++requests_;
   while (status_ == 0 && !end_) Readable(connection);
-  const int status = status_;
-  if (status >= 200 && status < 300) {
+  std::string answer;
+  {
     const std::lock_guard lock(mutex_);
-    bodies_.push_back(got.substr(head + 4));
+    const int status = status_;
+    if (status >= 200 && status < 300) bodies_.push_back(got.substr(head + 4));
+    answer = absl::StrCat("HTTP/1.1 ", status, " Said\r\nContent-Length: ", text_.size(),
+                          "\r\nConnection: close\r\n\r\n", text_);
   }
-  const std::string answer =
-      absl::StrCat("HTTP/1.1 ", status, " Said\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
   (void)send(connection, answer.data(), answer.size(), MSG_NOSIGNAL);
 }
 

@@ -18,7 +18,7 @@ class HttpReceiver {
   ~HttpReceiver();
   int port() const { return port_; }
   std::string url() const;
-  void Answer(int status) { status_ = status; }  // 0: never
+  void Answer(int status, std::string text = "");  // 0: never
   std::vector<std::string> bodies() const;
   int requests() const { return requests_; }
 
@@ -30,6 +30,7 @@ class HttpReceiver {
   std::atomic<bool> end_ = false;
   mutable std::mutex mutex_;
   std::vector<std::string> bodies_;
+  std::string text_;
   std::thread thread_;
 };
 

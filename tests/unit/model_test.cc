@@ -12,6 +12,7 @@
 #include "userspace/model/cpu_list.h"
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
+#include "userspace/model/utf8.h"
 
 namespace cw {
 namespace {
@@ -143,6 +144,25 @@ TEST(CpuList, IsWrittenAsTheKernelWritesIt) {
     EXPECT_FALSE(ParseCpuList(wrong).ok()) << wrong;
   EXPECT_EQ(CpuListText({}), "");
   EXPECT_EQ(CpuListText({0, 1, 2, 8, 10, 11}), "0-2,8,10-11");
+}
+
+TEST(CutUtf8, EndsWhereACharacterEndsAndReplacesWhatIsNone) {
+  EXPECT_EQ(CutUtf8("abc", 3), "abc");
+  EXPECT_EQ(CutUtf8("abc", 2), "ab");
+  EXPECT_EQ(CutUtf8("", 2), "");
+  const std::string all = "a\u00fc\u20ac\U0001f600";  // of one, two, three and four bytes
+  EXPECT_EQ(CutUtf8(all, 100), all);
+  for (const auto& [most, kept] :
+       std::vector<std::pair<size_t, size_t>>{{10, 10}, {9, 6}, {6, 6}, {5, 3}, {2, 1}, {0, 0}})
+    EXPECT_EQ(CutUtf8(all, most), all.substr(0, kept)) << most;
+  for (const char* bad : {"\xff", "\x80", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"})
+    EXPECT_THAT(CutUtf8(bad, 100), testing::MatchesRegex("(\xEF\xBF\xBD)+")) << bad;
+  EXPECT_EQ(CutUtf8("a\xff"
+                    "b",
+                    5),
+            "a\xEF\xBF\xBD"
+            "b");
+  EXPECT_EQ(CutUtf8("a\xff", 3), "a") << "what takes a byte's place has three";
 }
 
 TEST(MonotonicClock, NeverGoesBack) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::api {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr size_t kLongestRequest = 300;
 
 std::string Shortened(const std::string& request) {
-  return request.size() <= kLongestRequest ? request : absl::StrCat(absl::string_view(request).substr(0, kLongestRequest), "…");
+  return request.size() <= kLongestRequest ? request : absl::StrCat(CutUtf8(request, kLongestRequest), "…");
 }
 
 ApiEvent Told(const Caller& caller, absl::string_view call, const std::string& request, const std::string& outcome) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 namespace {
@@ -13,11 +14,6 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMostLabelBytes = 1024, kMostNoteBytes = 8192;
-
-std::string Short(std::string text, size_t most) {
-  if (text.size() > most) text.resize(most);
-  return text;
-}
 
 std::string TimeText(absl::Time time) { return absl::FormatTime(absl::RFC3339_full, time, absl::UTCTimeZone()); }
 
@@ -28,7 +24,7 @@ std::string Runbook(const Finding& f, const AlertWords& words) {
 
 json AlertOf(const Finding& f, const AlertWords& words, absl::Time until) {
   const CauseRule& rule = RuleOf(words.rules, f.cause);
-  const std::string scope = Short(f.scope, kMostLabelBytes);
+  const std::string scope = CutUtf8(f.scope, kMostLabelBytes);
   json out = {{"labels",
                {{"alertname", "CwfabricFinding"},
                 {"cause", std::string(CauseName(f.cause))},
@@ -36,10 +32,10 @@ json AlertOf(const Finding& f, const AlertWords& words, absl::Time until) {
                 {"severity", std::string(SeverityName(rule.severity))}}},
               {"annotations",
                {{"summary", SummaryOf(rule, scope)},
-                {"evidence", Short(absl::StrJoin(f.evidence, "; "), kMostNoteBytes)},
+                {"evidence", CutUtf8(absl::StrJoin(f.evidence, "; "), kMostNoteBytes)},
                 {"what_to_do", f.advice},
                 {"finding", IdText(f.id)},
-                {"hosts", Short(absl::StrJoin(f.hosts, ", "), kMostNoteBytes)}}},
+                {"hosts", CutUtf8(absl::StrJoin(f.hosts, ", "), kMostNoteBytes)}}},
               {"startsAt", TimeText(absl::FromUnixNanos(f.start_ns))},
               {"endsAt", TimeText(f.end_ns == 0 ? until : absl::FromUnixNanos(f.end_ns))}};
   if (std::string url = Runbook(f, words); !url.empty()) out["annotations"]["runbook_url"] = std::move(url);

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 namespace {
@@ -25,11 +26,12 @@ int LookForStop(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return static_cast<const std::atomic<bool>*>(stop)->load() ? 1 : 0;
 }
 
+// Of a receiver: it may be any bytes, and is told in messages.
 std::string OneLine(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < ' ') c = ' ';
   }
-  return text;
+  return CutUtf8(text, kMostAnswerBytes);
 }
 
 struct PartOfUrl {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "userspace/fleet/findings/finding.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 namespace {
@@ -36,6 +37,19 @@ void FillAnswer(const pb::DrainAnswer& answer, pb::FleetDrainHost& out) {
   out.set_flows(answer.flows());
   out.set_flows_moved(answer.flows_moved());
   *out.mutable_held() = answer.held();
+}
+
+// A copy of what there is room for, of however much a host said.
+pb::DrainAnswer Bounded(const pb::DrainAnswer& answer) {
+  pb::DrainAnswer out;
+  out.set_id(answer.id());
+  out.set_state(answer.state());
+  out.set_words(CutUtf8(answer.words(), DrainBook::kMostWords));
+  out.set_flows(answer.flows());
+  out.set_flows_moved(answer.flows_moved());
+  const int held = std::min(answer.held_size(), static_cast<int>(DrainBook::kMostHeld));
+  for (int i = 0; i < held; ++i) out.add_held(CutUtf8(answer.held(i), DrainBook::kMostFlowBytes));
+  return out;
 }
 
 // What is in the way most.
@@ -68,6 +82,8 @@ absl::Status DrainBook::Resume(const std::string& body) {
 
 absl::StatusOr<uint64_t> DrainBook::Add(const pb::FleetDrainRequest& request, const DrainTargets& targets,
                                         const std::string& who, int64_t now_ns) {
+  if (!(request.for_s() >= 0 && request.for_s() <= kMostSeconds))  // not a number, either
+    return absl::InvalidArgumentError("for how long? Up to a year, such as --for 8h; 0, or no --for: until undrain");
   const char* kind = KindOf(targets.scope);
   for (const auto& [id, entry] : drains_) {
     if (entry.drain.kind() == kind && entry.drain.name() == targets.name)
@@ -87,8 +103,8 @@ absl::StatusOr<uint64_t> DrainBook::Add(const pb::FleetDrainRequest& request, co
   drain.set_name(targets.name);
   drain.set_start_ns(static_cast<int64_t>(id));
   if (request.for_s() > 0) drain.set_end_ns(now_ns + absl::ToInt64Nanoseconds(absl::Seconds(request.for_s())));
-  drain.set_who(who);
-  drain.set_reason(request.reason().substr(0, kMostWords));
+  drain.set_who(CutUtf8(who, kMostWords));
+  drain.set_reason(CutUtf8(request.reason(), kMostWords));
   drain.set_now(request.now());
   drain.set_note(targets.note);
   for (const std::string& address : targets.addresses) drain.add_addresses(address);
@@ -149,12 +165,7 @@ void DrainBook::Take(const std::string& host, const pb::DrainReport& report) {
   for (int i = 0; i < report.answers_size() && i < static_cast<int>(kMost); ++i) {
     const auto entry = drains_.find(report.answers(i).id());
     if (entry == drains_.end()) continue;
-    pb::DrainAnswer answer = report.answers(i);
-    answer.set_words(answer.words().substr(0, kMostWords));
-    if (answer.held_size() > static_cast<int>(kMostHeld))
-      answer.mutable_held()->DeleteSubrange(kMostHeld, answer.held_size() - static_cast<int>(kMostHeld));
-    for (std::string& flow : *answer.mutable_held()) flow.resize(std::min(flow.size(), size_t{100}));
-    entry->second.answers[host] = std::move(answer);
+    entry->second.answers[host] = Bounded(report.answers(i));
   }
 }
 
@@ -182,13 +193,18 @@ pb::FleetDrain DrainBook::Show(uint64_t id, const std::map<std::string, DrainHos
     // A host that is drained itself is expected to go.
     const bool itself = out.kind() == "host" && out.name() == name;
     const bool asked = host.connected && host.takes;
-    if (!asked && (itself ? !host.connected : !crossing.contains(name))) continue;
+    const bool may_cross = host.unheard || crossing.contains(name);
+    if (!asked && (itself ? !host.connected : !may_cross)) continue;
     pb::FleetDrainHost& line = *out.add_hosts();
     line.set_host(name);
     const auto answer = found->second.answers.find(name);
     if (!host.connected) {
       line.set_state(kNotConnected);
-      line.set_words("its paths crossed it, or may; whether it is silent nobody knows");
+      line.set_words(host.unheard
+                         ? absl::StrCat("nothing was heard of it since the service began: its paths may cross it; "
+                                        "if it left for good: cwctl fleet remove ",
+                                        name)
+                         : "its paths crossed it, or may; whether it is silent nobody knows");
     } else if (!host.takes) {
       line.set_state(kNotAllowed);
       line.set_words("its paths cross it, or may, and its configuration does not let the fleet drain: [fleet] allow");

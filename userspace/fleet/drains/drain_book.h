@@ -20,11 +20,14 @@ namespace cw::fleet {
 struct DrainHost {
   bool connected = false;
   bool takes = false;  // it allows drains by the fleet, and knows how
+  // It told nothing of its paths since the service began, or since its agent did: they may cross anything.
+  bool unheard = false;
 };
 
 class DrainBook {
  public:
-  static constexpr size_t kMost = 64, kMostAddresses = 200, kMostWords = 300, kMostHeld = 16;
+  static constexpr size_t kMost = 64, kMostAddresses = 200, kMostWords = 300, kMostHeld = 16, kMostFlowBytes = 100;
+  static constexpr double kMostSeconds = 366.0 * 24 * 3600;
 
   explicit DrainBook(std::string instance) : instance_(std::move(instance)) {}
 
@@ -32,7 +35,8 @@ class DrainBook {
   absl::Status Resume(const std::string& body);
   static std::string BodyOf(const cwfabric::v1::FleetDrain& drain);  // without what hosts answered
 
-  // AlreadyExists: it is drained; ResourceExhausted: so many drains, or so many ports. Its id.
+  // InvalidArgument: the time that it lasts; AlreadyExists: it is drained; ResourceExhausted: so many drains, or so
+  // many ports. Its id.
   absl::StatusOr<uint64_t> Add(const cwfabric::v1::FleetDrainRequest& request, const DrainTargets& targets,
                                const std::string& who, int64_t now_ns);
   // Ids by name, kind and name, or id; all with an empty name. NotFound: none.
@@ -50,8 +54,8 @@ class DrainBook {
   bool empty() const { return drains_.empty(); }
   const cwfabric::v1::FleetDrain* Find(uint64_t id) const;
   std::vector<uint64_t> ids() const;
-  // With its hosts: those that answered or are asked, and of the others those that `crossing` names, which their paths
-  // cross it or may.
+  // With its hosts: those that answered or are asked, and of the others those that are unheard or that `crossing`
+  // names, whose paths cross it or may.
   cwfabric::v1::FleetDrain Show(uint64_t id, const std::map<std::string, DrainHost>& hosts,
                                 const std::set<std::string>& crossing) const;
   // By which drain a finding is muted, a phrase; "" = by none. explains: muting.h's, or a test's.

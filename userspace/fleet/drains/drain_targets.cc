@@ -4,11 +4,15 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "userspace/model/addr.h"
 
 namespace cw::fleet {
 namespace {
 
 namespace pb = cwfabric::v1;
+
+constexpr size_t kMostLeftOut = 16;  // that are named
 
 DrainTargets OfLink(const pb::FleetLink& link, const pb::FleetTopologyReply& topology) {
   DrainTargets out{.scope = DrainScope::kLink,
@@ -27,6 +31,46 @@ DrainTargets OfLink(const pb::FleetLink& link, const pb::FleetTopologyReply& top
                             link.from(), " is its other one is not known; drain that by its own port, too");
   }
   return out;
+}
+
+// Whose an address is besides this host's, which alone says that it has it: as words; "" = nobody's.
+std::string WhyNotOf(const HostNics& host, const std::string& address, const pb::FleetTopologyReply& topology,
+                     const std::vector<HostNics>& hosts) {
+  const absl::StatusOr<Addr> parsed = Addr::Parse(address);
+  if (!parsed.ok() || parsed->is_zero() || (parsed->is_v4() && parsed->v4() == 0)) return "no address of a NIC";
+  for (const pb::FleetSwitch& s : topology.switches()) {
+    if (std::find(s.addresses().begin(), s.addresses().end(), address) != s.addresses().end())
+      return absl::StrCat("of switch ", s.name());
+  }
+  for (const HostNics& other : hosts) {
+    const bool has =
+        std::any_of(other.nics.begin(), other.nics.end(), [&](const auto& n) { return n.second == address; });
+    if (has && other.host != host.host) return absl::StrCat("of ", other.host, ", too");
+  }
+  return "";
+}
+
+// What it says of itself must not keep the fleet off others.
+absl::StatusOr<DrainTargets> OfHost(const HostNics& host, const pb::FleetTopologyReply& topology,
+                                    const std::vector<HostNics>& hosts) {
+  DrainTargets out{.scope = DrainScope::kHost, .name = host.host};
+  std::vector<std::string> left_out;
+  for (const auto& [nic, address] : host.nics) {
+    if (std::find(out.nics.begin(), out.nics.end(), nic) == out.nics.end()) out.nics.push_back(nic);
+    const std::string why = WhyNotOf(host, address, topology, hosts);
+    if (why.empty()) {
+      out.addresses.push_back(address);
+    } else if (left_out.size() < kMostLeftOut) {
+      left_out.push_back(absl::StrCat(address, " of ", nic, " (", why, ")"));
+    }
+  }
+  if (!left_out.empty()) out.note = absl::StrCat("not kept free: ", absl::StrJoin(left_out, ", "));
+  if (!out.addresses.empty()) return out;
+  if (left_out.empty())
+    return absl::NotFoundError(absl::StrCat("no NIC of ", host.host, " is known: it was not connected of late"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("no address is ", host.host, "'s alone; ", out.note,
+                   "; see whose they are: cwctl nics on the host, cwctl fleet topology"));
 }
 
 }  // namespace
@@ -51,15 +95,7 @@ absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::str
   }
   if (kind != "host") return absl::InvalidArgumentError("a link, a switch or a host can be drained");
   for (const HostNics& host : hosts) {
-    if (host.host != name) continue;
-    DrainTargets out{.scope = DrainScope::kHost, .name = name};
-    for (const auto& [nic, address] : host.nics) {
-      out.nics.push_back(nic);
-      out.addresses.push_back(address);
-    }
-    if (out.addresses.empty())
-      return absl::NotFoundError(absl::StrCat("no NIC of ", name, " is known: it was not connected of late"));
-    return out;
+    if (host.host == name) return OfHost(host, topology, hosts);
   }
   return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", name, "; see cwctl fleet hosts"));
 }

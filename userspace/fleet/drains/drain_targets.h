@@ -29,8 +29,9 @@ struct DrainTargets {
 };
 
 // kind: "link" (name: the address of the port where it ends, as PORT in cwctl fleet links; the cable's other direction
-// comes with it where it can be told), "switch" (name or one of its addresses), "host". NotFound says where to look;
-// InvalidArgument: another kind.
+// comes with it where it can be told), "switch" (name or one of its addresses), "host": its NICs, but for addresses
+// that are a switch's or another host's, too, which the note names. NotFound says where to look; InvalidArgument:
+// another kind; FailedPrecondition: no address is the host's alone.
 absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::string& name,
                                          const cwfabric::v1::FleetTopologyReply& topology,
                                          const std::vector<HostNics>& hosts);

@@ -2,13 +2,14 @@
 #include "userspace/fleet/findings/event_book.h"
 
 #include "absl/strings/string_view.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 namespace {
 
 std::string ValueOf(const HostEvent& event, absl::string_view name) {
   for (const auto& [key, value] : event.evidence) {
-    if (key == name) return value.substr(0, 256);
+    if (key == name) return CutUtf8(value, 256);
   }
   return "";
 }

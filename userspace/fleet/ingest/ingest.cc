@@ -5,12 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "userspace/fleet/ingest/host_name.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 namespace {
 
 namespace wire = cwfabric::v1;
-constexpr size_t kRunsOfHost = 2;
+constexpr size_t kRunsOfHost = 2, kMostNameBytes = 64;
 constexpr double kPauseWhenFullS = 2, kPauseWhenFailedS = 5;
 
 wire::Ack AckOf(uint64_t run, uint64_t through) {
@@ -38,7 +39,8 @@ void LearnDocument(LiveHost& live, const Document& document) {
   for (const wire::NicFacts& nic : inventory.nics()) {
     for (const std::string& bytes : nic.addresses()) {
       const std::optional<Addr> address = AddressOf(bytes);
-      if (address && live.nics.size() < LiveHost::kMostNics) live.nics.push_back({nic.name().substr(0, 64), *address});
+      if (address && live.nics.size() < LiveHost::kMostNics)
+        live.nics.push_back({CutUtf8(nic.name(), kMostNameBytes), *address});
     }
   }
 }
@@ -73,9 +75,12 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Sp
   const absl::StatusOr<Run*> run = RunOf(hello.host(), host, hello.run(), now);
   if (!run.ok()) return run.status();
   host.live.host = hello.host();
-  host.live.version = hello.version().substr(0, 64);
-  host.live.boot_id = hello.boot_id().substr(0, 64);
-  if (host.live.run != hello.run()) host.live.paths.clear();
+  host.live.version = CutUtf8(hello.version(), kMostNameBytes);
+  host.live.boot_id = CutUtf8(hello.boot_id(), kMostNameBytes);
+  if (host.live.run != hello.run()) {
+    host.live.paths.clear();
+    host.live.told = false;
+  }
   host.live.run = hello.run();
   host.live.connected = true;
   host.live.takes_drains = hello.takes_drains();
@@ -177,6 +182,14 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
   return std::nullopt;
 }
 
+bool Ingest::TakesReport(const std::string& name, uint64_t bytes, absl::Time now) {
+  const auto it = hosts_.find(name);
+  if (it == hosts_.end()) return false;
+  if (it->second.quota.Take(bytes, now) == absl::ZeroDuration()) return true;
+  ++it->second.live.refused_reports;
+  return false;
+}
+
 absl::Status Ingest::Put(const std::vector<Queued>& queue) {
   std::vector<HostBatch> batches;
   batches.reserve(queue.size());
@@ -217,6 +230,7 @@ std::vector<std::pair<std::string, wire::Ack>> Ingest::Flush(absl::Time now) {
     if (q.undefined) ack.set_send_definitions(true);
     for (const std::string& reason : q.left_out) Refuse(ack, q.batch.sequence, reason);
     Learn(host.live, q.batch);
+    host.live.told = host.live.told || (q.batch.run == host.live.run && !q.undefined);
     host.live.last_seen = std::max(host.live.last_seen, now);
   }
   for (auto& [run, ack] : by_run) acks.emplace_back(run.first, std::move(ack));

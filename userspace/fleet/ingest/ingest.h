@@ -48,10 +48,12 @@ struct LiveHost {
     Addr address;
   };
   std::vector<Nic> nics;  // at most kMostNics
+  bool told = false;      // a batch of this run, whose paths are known from it
   bool takes_drains = false;
   bool clock_known = false, clock_synced = false;
   std::string metrics, metrics_fault;  // HOST:PORT; why what it said is not taken
   uint64_t batches = 0, refused = 0, records_left_out = 0, dropped_detail = 0, dropped_events = 0;
+  uint64_t refused_reports = 0;  // over its quota
 };
 
 class Ingest {
@@ -67,6 +69,8 @@ class Ingest {
 
   // A reply at once: refused, to wait, to go back, or known already. None: it is queued.
   std::optional<cwfabric::v1::Ack> Enqueue(const std::string& host, const cwfabric::v1::Batch& batch, absl::Time now);
+  // Whether it may say so much about what it is asked for: of the same quota. What is not taken is counted.
+  bool TakesReport(const std::string& host, uint64_t bytes, absl::Time now);
   // All that is queued into the store; acknowledgements by host. Where the store fails nothing is acknowledged, what
   // was queued is forgotten, and the agents, told to pause, send it again.
   std::vector<std::pair<std::string, cwfabric::v1::Ack>> Flush(absl::Time now);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "userspace/model/hops_id.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 namespace {
@@ -95,7 +96,7 @@ class Translator {
     const bool believable = event.time_ns() <= in_.to_ns() + slack && event.time_ns() >= in_.to_ns() - slack;
     e.time_ns = believable ? event.time_ns() : in_.to_ns();
     if (!believable) e.bound_ns = static_cast<uint64_t>(slack);
-    e.type = event.event().type().substr(0, 64);
+    e.type = CutUtf8(event.event().type(), 64);
     e.severity = static_cast<int>(event.event().severity());
     e.payload = event.SerializeAsString();
     if (e.seq == 0) return LeaveOut("an event without a number");

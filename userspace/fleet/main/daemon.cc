@@ -87,8 +87,10 @@ class Service {
     if (!rules.ok()) return rules.status();
     absl::StatusOr<std::unique_ptr<Store>> store = OpenSqliteStore(config.store);
     if (!store.ok()) return store.status();
-    auto service =
-        std::unique_ptr<Service>(new Service(config, *std::move(store), *std::move(fabric), rules->findings));
+    absl::StatusOr<DrainBook> drains = ReadDrains(**store, InstanceName(config));
+    if (!drains.ok()) return drains.status();
+    auto service = std::unique_ptr<Service>(
+        new Service(config, *std::move(store), *std::move(fabric), *std::move(drains), rules->findings));
     if (absl::Status status = service->ServePages(config); !status.ok()) return status;
     if (absl::Status status = service->Listen(config); !status.ok()) return status;
     return service;
@@ -105,13 +107,14 @@ class Service {
   }
 
  private:
-  Service(const FleetdConfig& config, std::unique_ptr<Store> store, FleetFile fabric, const FindingRules& rules)
+  Service(const FleetdConfig& config, std::unique_ptr<Store> store, FleetFile fabric, DrainBook drains,
+          const FindingRules& rules)
       : store_(std::move(store)),
         revocations_(TlsOf(config)),
         ingest_(*store_, InstanceName(config), IngestLimits{}),
         uplink_(ingest_, revocations_),
-        query_(*store_, InstanceName(config), fabric, [this] { return uplink_.Hosts(); }),
-        drainer_(uplink_, query_, *store_, InstanceName(config)),
+        query_(*store_, InstanceName(config), fabric, [this](const auto& look) { uplink_.EachHost(look); }),
+        drainer_(uplink_, query_, *store_, std::move(drains)),
         muter_(*store_),
         alerts_(config.alerts, {.rules = rules.causes, .runbook_url = config.runbook_url}),
         queries_(query_, uplink_, drainer_, muter_, alerts_, revocations_),

@@ -15,21 +15,30 @@ namespace {
 namespace pb = cwfabric::v1;
 
 constexpr char kKind[] = "drain";
-constexpr absl::Duration kTick = absl::Seconds(1), kCrossingLasts = absl::Seconds(5);
+constexpr absl::Duration kTick = absl::Seconds(1), kCrossingLasts = absl::Seconds(5), kForget = absl::Seconds(30);
 
 std::string TextOf(const pb::FleetDrain& drain) { return absl::StrCat(drain.kind(), " ", drain.name()); }
 
 }  // namespace
 
-Drainer::Drainer(UplinkService& uplink, Query& query, Store& store, const std::string& instance)
-    : uplink_(uplink), query_(query), store_(store), book_(instance) {
-  const absl::StatusOr<std::vector<StoredOrder>> kept = store_.Orders(kKind);
-  if (!kept.ok()) spdlog::error("what is drained is not known: {}", std::string(kept.status().message()));
-  if (!kept.ok()) return;
-  for (const StoredOrder& order : *kept) {
-    if (const absl::Status status = book_.Resume(order.body); !status.ok())
-      spdlog::error("{}", std::string(status.message()));
+absl::StatusOr<DrainBook> ReadDrains(Store& store, const std::string& instance) {
+  constexpr char kWhy[] = "without it all hosts would give back what is drained";
+  const absl::StatusOr<std::vector<StoredOrder>> kept = store.Orders(kKind);
+  if (!kept.ok()) {
+    const std::string fault(kept.status().message());
+    return absl::Status(kept.status().code(),
+                        absl::StrCat("the store cannot say what is drained, and ", kWhy, ": ", fault));
   }
+  DrainBook book(instance);
+  for (const StoredOrder& order : *kept) {
+    if (book.Resume(order.body).ok()) continue;
+    return absl::DataLossError(absl::StrCat(
+        "the drain ", IdText(order.id), " in the store cannot be read, and ", kWhy,
+        "; start the release that wrote it, or, if nothing has to stay drained, delete it in the store's file: sqlite3 "
+        "FILE \"DELETE FROM operator_order WHERE kind = '",
+        kKind, "' AND id = ", order.id, "\""));
+  }
+  return book;
 }
 
 absl::StatusOr<pb::FleetDrain> Drainer::Drain(const pb::FleetDrainRequest& request, const api::Caller& caller) {
@@ -68,19 +77,32 @@ absl::StatusOr<pb::FleetDrain> Drainer::Drain(const pb::FleetDrainRequest& reque
   return absl::AbortedError(absl::StrCat(text, " is drained no longer"));
 }
 
-absl::Status Drainer::End(uint64_t id, const std::string& why) {
+// What the store cannot forget ends all the same: a disk that is full must not keep flows off a link.
+std::optional<std::string> Drainer::End(uint64_t id, const std::string& why) {
   std::string text;
+  absl::Status forgotten;
   {
     const std::lock_guard lock(mutex_);
     const pb::FleetDrain* drain = book_.Find(id);
-    if (drain == nullptr) return absl::OkStatus();
-    if (absl::Status status = store_.RemoveOrder(kKind, id); !status.ok()) return status;
+    if (drain == nullptr) return std::nullopt;
     text = TextOf(*drain);
     book_.Remove(id);
     crossing_.erase(id);
+    forgotten = store_.RemoveOrder(kKind, id);
+    if (!forgotten.ok()) ended_.insert(id);
   }
   spdlog::warn("{} is drained no longer: {}", text, why);
-  return absl::OkStatus();
+  if (!forgotten.ok())
+    spdlog::error("the store cannot forget the drain of {}, which a restart would bring back; it is tried again: {}",
+                  text, std::string(forgotten.message()));
+  return std::string(forgotten.message());
+}
+
+void Drainer::ForgetEnded(absl::Time now) {
+  const std::lock_guard lock(mutex_);
+  if (ended_.empty() || now < forgot_ + kForget) return;
+  forgot_ = now;
+  std::erase_if(ended_, [&](uint64_t id) { return store_.RemoveOrder(kKind, id).ok(); });
 }
 
 absl::StatusOr<pb::FleetActionReply> Drainer::Undrain(const pb::FleetUndrainRequest& request,
@@ -93,41 +115,60 @@ absl::StatusOr<pb::FleetActionReply> Drainer::Undrain(const pb::FleetUndrainRequ
     if (!ids.ok()) return ids.status();
     for (const uint64_t id : *ids) names.push_back(TextOf(*book_.Find(id)));
   }
+  std::string fault;
   for (const uint64_t id : *ids) {
-    if (absl::Status status = End(id, absl::StrCat(caller.name, " (", caller.via, ")")); !status.ok()) return status;
+    const std::optional<std::string> ended = End(id, absl::StrCat(caller.name, " (", caller.via, ")"));
+    if (ended.has_value() && !ended->empty()) fault = *ended;
   }
-  uplink_.SendOrders();
   pb::FleetActionReply reply;
-  reply.set_effect(names.empty()
-                       ? "nothing was drained"
-                       : absl::StrCat(absl::StrJoin(names, ", "), " may be used again; flows go back as pauses allow"));
+  reply.set_effect("nothing was drained");
+  if (names.empty()) return reply;
+  uplink_.SendOrders();
+  reply.set_effect(absl::StrCat(absl::StrJoin(names, ", "), " may be used again; flows go back as pauses allow"));
+  if (!fault.empty())
+    absl::StrAppend(reply.mutable_effect(),
+                    "; the store cannot forget it yet, and a restart before it can brings it back: ", fault);
   return reply;
 }
 
+// The store's, too: after a restart of the service those that are not back yet.
+absl::StatusOr<std::map<std::string, DrainHost>> Drainer::HostsToAsk() {
+  std::map<std::string, DrainHost> hosts;
+  const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
+  if (!kept.ok()) return kept.status();
+  for (const HostSeen& seen : *kept) {
+    if (seen.facts.removed_ns == 0) hosts[seen.host] = {.unheard = true};
+  }
+  uplink_.EachHost([&](const LiveHost& live) {
+    hosts[live.host] = {.connected = live.connected, .takes = live.takes_drains, .unheard = !live.told};
+  });
+  return hosts;
+}
+
 absl::StatusOr<std::vector<pb::FleetDrain>> Drainer::ShowAll() {
-  std::map<uint64_t, std::vector<Addr>> to_look;
+  std::vector<uint64_t> to_look;
+  std::vector<std::vector<Addr>> addresses;
   {
     const std::lock_guard lock(mutex_);
     for (const uint64_t id : book_.ids()) {
       if (absl::Now() < crossing_[id].looked + kCrossingLasts) continue;
+      to_look.push_back(id);
+      std::vector<Addr>& of = addresses.emplace_back();
       for (const std::string& text : book_.Find(id)->addresses()) {
-        if (const absl::StatusOr<Addr> address = Addr::Parse(text); address.ok()) to_look[id].push_back(*address);
+        if (const absl::StatusOr<Addr> address = Addr::Parse(text); address.ok()) of.push_back(*address);
       }
     }
   }
-  std::map<uint64_t, Crossing> looked;
-  for (const auto& [id, addresses] : to_look) {
-    absl::StatusOr<std::set<std::string>> hosts = query_.Crossing(addresses);
-    if (!hosts.ok()) return hosts.status();
-    looked[id] = {.looked = absl::Now(), .hosts = *std::move(hosts)};
-  }
-  std::map<std::string, DrainHost> hosts;
-  uplink_.EachHost(
-      [&](const LiveHost& live) { hosts[live.host] = {.connected = live.connected, .takes = live.takes_drains}; });
+  absl::StatusOr<std::vector<std::set<std::string>>> looked = std::vector<std::set<std::string>>();
+  if (!to_look.empty()) looked = query_.Crossing(addresses);
+  if (!looked.ok()) return looked.status();
+  const absl::StatusOr<std::map<std::string, DrainHost>> hosts = HostsToAsk();
+  if (!hosts.ok()) return hosts.status();
   std::vector<pb::FleetDrain> drains;
   const std::lock_guard lock(mutex_);
-  for (auto& [id, crossing] : looked) crossing_[id] = std::move(crossing);
-  for (const uint64_t id : book_.ids()) drains.push_back(book_.Show(id, hosts, crossing_[id].hosts));
+  for (size_t i = 0; i < to_look.size(); ++i)
+    crossing_[to_look[i]] = {.looked = absl::Now(), .hosts = std::move((*looked)[i])};
+  for (const uint64_t id : book_.ids()) drains.push_back(book_.Show(id, *hosts, crossing_[id].hosts));
   std::erase_if(crossing_, [&](const auto& of) { return book_.Find(of.first) == nullptr; });
   return drains;
 }
@@ -136,28 +177,26 @@ absl::StatusOr<pb::FleetDrainsReply> Drainer::Drains() {
   absl::StatusOr<std::vector<pb::FleetDrain>> drains = ShowAll();
   if (!drains.ok()) return drains.status();
   pb::FleetDrainsReply reply;
-  const absl::StatusOr<pb::FleetHostsReply> hosts = query_.Hosts({});
-  if (!hosts.ok()) return hosts.status();
-  *reply.mutable_coverage() = hosts->coverage();
+  absl::StatusOr<pb::Coverage> coverage = query_.CoverageNow();
+  if (!coverage.ok()) return coverage.status();
+  *reply.mutable_coverage() = *std::move(coverage);
   for (pb::FleetDrain& drain : *drains) *reply.add_drains() = std::move(drain);
   return reply;
 }
 
-void Drainer::Tick() {
-  const absl::Time now = absl::Now();
+void Drainer::Tick(absl::Time now) {
   if (now < ticked_ + kTick) return;
   ticked_ = now;
+  ForgetEnded(now);
   std::vector<uint64_t> over;
   {
     const std::lock_guard lock(mutex_);
     if (book_.empty()) return;
     over = book_.Over(absl::ToUnixNanos(now));
   }
-  for (const uint64_t id : over) {
-    if (absl::Status status = End(id, "its time is over"); !status.ok())
-      spdlog::error("a drain whose time is over stays: {}", std::string(status.message()));
-  }
-  if (!over.empty()) uplink_.SendOrders();
+  bool ended = false;
+  for (const uint64_t id : over) ended = End(id, "its time is over").has_value() || ended;
+  if (ended) uplink_.SendOrders();
   const absl::StatusOr<std::vector<pb::FleetDrain>> all = ShowAll();
   if (!all.ok()) return;
   std::map<std::string, std::string> states;

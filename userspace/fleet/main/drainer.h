@@ -5,8 +5,10 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,17 +22,23 @@
 
 namespace cw::fleet {
 
+// What is drained, as the store has it. The store's errors; DataLoss: an order cannot be read. Both say what to do, and
+// are no reason to begin without: hosts give back what they are not asked for any more.
+absl::StatusOr<DrainBook> ReadDrains(Store& store, const std::string& instance);
+
 class Drainer final : public HostOrders {
  public:
-  Drainer(UplinkService& uplink, Query& query, Store& store, const std::string& instance);
+  Drainer(UplinkService& uplink, Query& query, Store& store, DrainBook book)
+      : uplink_(uplink), query_(query), store_(store), book_(std::move(book)) {}
 
   absl::StatusOr<cwfabric::v1::FleetDrain> Drain(const cwfabric::v1::FleetDrainRequest& request,
                                                  const api::Caller& caller);
+  // It ends though the store cannot forget it; that is tried again then, and the reply says so.
   absl::StatusOr<cwfabric::v1::FleetActionReply> Undrain(const cwfabric::v1::FleetUndrainRequest& request,
                                                          const api::Caller& caller);
   absl::StatusOr<cwfabric::v1::FleetDrainsReply> Drains();
   // Now and then: ends those whose time is over, and says in the log what became safe.
-  void Tick();
+  void Tick(absl::Time now);
   // By which drain a finding is muted, a phrase; "" = by none.
   std::string MutedBy(const Finding& finding);
 
@@ -43,8 +51,11 @@ class Drainer final : public HostOrders {
     absl::Time looked = absl::InfinitePast();
     std::set<std::string> hosts;
   };
+  absl::StatusOr<std::map<std::string, DrainHost>> HostsToAsk();
   absl::StatusOr<std::vector<cwfabric::v1::FleetDrain>> ShowAll();
-  absl::Status End(uint64_t id, const std::string& why);
+  // Whether it was there. The store may not forget it at once: "" if it did, or why not.
+  std::optional<std::string> End(uint64_t id, const std::string& why);
+  void ForgetEnded(absl::Time now);
 
   UplinkService& uplink_;
   Query& query_;
@@ -55,6 +66,8 @@ class Drainer final : public HostOrders {
   std::mutex mutex_;  // of what follows; never held while the uplink or the query are asked
   DrainBook book_;
   std::map<uint64_t, Crossing> crossing_;
+  std::set<uint64_t> ended_;  // that the store has still
+  absl::Time forgot_ = absl::InfinitePast();
 };
 
 }  // namespace cw::fleet

@@ -285,7 +285,7 @@ void Finder::AddPaths(Picture& picture) {
 }
 
 void Finder::Look() {
-  drainer_.Tick();
+  drainer_.Tick(absl::Now());
   CopyAll();
   LearnDeparted();
   Picture picture{.now_ns = absl::GetCurrentTimeNanos()};

@@ -26,7 +26,7 @@ class TextPage {
 };
 
 void AddHosts(const std::vector<LiveHost>& hosts, TextPage& page) {
-  uint64_t connected = 0, batches = 0, refused = 0, left_out = 0, detail = 0, events = 0;
+  uint64_t connected = 0, batches = 0, refused = 0, left_out = 0, detail = 0, events = 0, reports = 0;
   for (const LiveHost& host : hosts) {
     connected += host.connected;
     batches += host.batches;
@@ -34,6 +34,7 @@ void AddHosts(const std::vector<LiveHost>& hosts, TextPage& page) {
     left_out += host.records_left_out;
     detail += host.dropped_detail;
     events += host.dropped_events;
+    reports += host.refused_reports;
   }
   const auto one = [&](const char* name, const char* type, const char* help, uint64_t value) {
     page.Family(name, type, help);
@@ -42,9 +43,10 @@ void AddHosts(const std::vector<LiveHost>& hosts, TextPage& page) {
   one("hosts_known", "gauge", "Hosts that connected since the service began.", hosts.size());
   one("hosts_connected", "gauge", "Of them, those that are connected.", connected);
   one("batches_total", "counter", "Batches that are in the store.", batches);
-  page.Family("refused_total", "counter", "What hosts sent that is not in the store.");
+  page.Family("refused_total", "counter", "What hosts sent that is not taken.");
   page.Value(static_cast<double>(refused), "what", "batch");
   page.Value(static_cast<double>(left_out), "what", "record");
+  page.Value(static_cast<double>(reports), "what", "report");
   page.Family("spool_dropped_total", "counter", "Batches that hosts' spools had no room for.");
   page.Value(static_cast<double>(detail), "what", "detail");
   page.Value(static_cast<double>(events), "what", "events");

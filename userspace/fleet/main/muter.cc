@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "spdlog/spdlog.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 namespace {
@@ -47,8 +48,8 @@ absl::StatusOr<pb::FleetActionReply> Muter::Mute(const pb::FleetMuteRequest& req
   mute.set_what(id ? IdText(*id) : request.what());
   mute.set_start_ns(now_ns);
   mute.set_end_ns(now_ns + absl::ToInt64Nanoseconds(absl::Seconds(request.for_s())));
-  mute.set_who(caller.name);
-  mute.set_reason(request.reason().substr(0, kMostText));
+  mute.set_who(CutUtf8(caller.name, kMostText));
+  mute.set_reason(CutUtf8(request.reason(), kMostText));
   const std::lock_guard lock(mutex_);
   EndOver(now_ns);
   for (const auto& [start, other] : mutes_) {

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/fleet/main/who.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 
@@ -70,7 +71,7 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
 
   std::string host;  // "" before Hello; written under the service's lock
   uint64_t run = 0;
-  bool takes_drains = false;
+  bool takes_drains = false, ask_again = false;
 
  private:
   void WriteNext() {
@@ -95,7 +96,7 @@ absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::H
   const std::lock_guard lock(mutex_);
   absl::StatusOr<pb::Welcome> welcome = ingest_.Connect(hello, who, absl::Now());
   if (!welcome.ok()) {
-    spdlog::warn("{} is not taken: {}", hello.host().substr(0, 253), std::string(welcome.status().message()));
+    spdlog::warn("{} is not taken: {}", CutUtf8(hello.host(), 253), std::string(welcome.status().message()));
     return welcome;
   }
   HostStream*& place = streams_[hello.host()];
@@ -103,7 +104,7 @@ absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::H
   place = &stream;
   stream.host = hello.host();
   stream.run = hello.run();
-  spdlog::info("{} is connected, version {}", hello.host(), hello.version().substr(0, 64));
+  spdlog::info("{} is connected, version {}", hello.host(), CutUtf8(hello.version(), 64));
   if (const std::string& fault = ingest_.Find(hello.host())->metrics_fault; !fault.empty())
     spdlog::warn("{} is no target of /sd: {}", hello.host(), fault);
   pb::ToHost first;
@@ -130,12 +131,17 @@ void UplinkService::SendOrders() {
 void UplinkService::Take(HostStream& stream, const pb::DrainReport& report) {
   const std::lock_guard lock(mutex_);
   const auto place = streams_.find(stream.host);
-  if (orders_ != nullptr && place != streams_.end() && place->second == &stream) orders_->Take(stream.host, report);
+  if (orders_ == nullptr || place == streams_.end() || place->second != &stream) return;
+  if (ingest_.TakesReport(stream.host, report.ByteSizeLong(), absl::Now())) return orders_->Take(stream.host, report);
+  // What it said before may hold no longer, and it says nothing twice: it is asked anew with its next batch.
+  orders_->Forget(stream.host);
+  stream.ask_again = true;
 }
 
 void UplinkService::Take(HostStream& stream, const pb::Batch& batch) {
   const std::lock_guard lock(mutex_);
   std::optional<pb::Ack> ack = ingest_.Enqueue(stream.host, batch, absl::Now());
+  if (!ack && std::exchange(stream.ask_again, false)) SendOrdersTo(stream);
   if (!ack) return;
   pb::ToHost message;
   *message.mutable_ack() = *std::move(ack);

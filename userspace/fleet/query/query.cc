@@ -37,10 +37,10 @@ void Count(const LiveHost& host, pb::FleetHost& out) {
   }
 }
 
-std::string WhyMissing(const LiveHost& host) {
-  if (host.last_seen == absl::InfinitePast()) return absl::StrCat(host.host, ": not connected since the service began");
-  return absl::StrFormat("%s: not connected since %s", host.host,
-                         absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", host.last_seen, absl::UTCTimeZone()));
+std::string WhyMissing(const std::string& host, absl::Time last_seen) {
+  if (last_seen == absl::InfinitePast()) return absl::StrCat(host, ": not connected since the service began");
+  return absl::StrFormat("%s: not connected since %s", host,
+                         absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", last_seen, absl::UTCTimeZone()));
 }
 
 void FillPath(const SeenPath& seen, pb::FleetPath& out) {
@@ -71,7 +71,7 @@ absl::Status NoSuchHost(const std::string& host) {
 
 absl::StatusOr<std::map<std::string, LiveHost>> Query::Known(int64_t at_ns) {
   std::map<std::string, LiveHost> known;
-  for (LiveHost& host : live_()) known.emplace(host.host, std::move(host));
+  each_host_([&](const LiveHost& host) { known.emplace(host.host, host); });
   const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
   if (!kept.ok()) return kept.status();
   for (const HostSeen& seen : *kept) {
@@ -83,6 +83,27 @@ absl::StatusOr<std::map<std::string, LiveHost>> Query::Known(int64_t at_ns) {
     host.newest_ns = std::max(host.newest_ns, seen.newest_ns);
   }
   return known;
+}
+
+absl::StatusOr<pb::Coverage> Query::CoverageNow(const std::string& only) {
+  struct Seen {
+    bool connected = false;
+    absl::Time last = absl::InfinitePast();
+  };
+  std::map<std::string, Seen> known;
+  each_host_([&](const LiveHost& host) { known[host.host] = {host.connected, host.last_seen}; });
+  const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
+  if (!kept.ok()) return kept.status();
+  for (const HostSeen& host : *kept) {
+    if (host.facts.removed_ns == 0) known.try_emplace(host.host);
+  }
+  pb::Coverage coverage;
+  for (const auto& [name, seen] : known) {
+    if (!only.empty() && name != only) continue;
+    coverage.set_hosts(coverage.hosts() + 1);
+    if (!seen.connected) coverage.add_missing(WhyMissing(name, seen.last));
+  }
+  return coverage;
 }
 
 absl::StatusOr<pb::FleetHostsReply> Query::Hosts(const pb::FleetHostsRequest& request) {
@@ -110,19 +131,24 @@ absl::StatusOr<pb::FleetHostsReply> Query::Hosts(const pb::FleetHostsRequest& re
     out.set_metrics_address(host.metrics);
     out.set_metrics_fault(host.metrics_fault);
     Count(host, out);
-    if (!host.connected) reply.mutable_coverage()->add_missing(WhyMissing(host));
+    if (!host.connected) reply.mutable_coverage()->add_missing(WhyMissing(name, host.last_seen));
   }
   return reply;
 }
 
+std::shared_ptr<const Query::Lists> Query::CachedHopsOf(const std::string& host) {
+  const std::lock_guard lock(mutex_);
+  const auto found = hops_.find(host);
+  return found == hops_.end() ? nullptr : found->second;
+}
+
 // A host's lists are read again only when a path names one that was not known.
 absl::StatusOr<std::shared_ptr<const Query::Lists>> Query::HopsOf(const std::string& host,
-                                                                  const std::vector<PathSample>& paths) {
+                                                                  const std::vector<uint64_t>& ids) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<const Lists>& lists = hops_[host];
-  const bool complete = lists != nullptr && std::all_of(paths.begin(), paths.end(), [&](const PathSample& s) {
-                          return s.hops == 0 || lists->contains(s.hops);
-                        });
+  const bool complete = lists != nullptr && std::all_of(ids.begin(), ids.end(),
+                                                        [&](uint64_t id) { return id == 0 || lists->contains(id); });
   if (complete) return lists;
   const absl::StatusOr<std::vector<HopList>> all = store_.AllHops(host);
   if (!all.ok() && !absl::IsNotFound(all.status())) return all.status();
@@ -145,7 +171,7 @@ absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns
     std::vector<PathSample> paths;
     if (at_ns == 0) {
       for (const auto& [key, sample] : host.paths) paths.push_back(sample);
-      if (!host.connected) view.coverage.add_missing(WhyMissing(host));
+      if (!host.connected) view.coverage.add_missing(WhyMissing(name, host.last_seen));
       if (!host.connected) continue;
     } else {
       absl::StatusOr<HostView> then = store_.LatestAt(name, at_ns, kReach);
@@ -155,7 +181,9 @@ absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns
         view.coverage.add_missing(
             absl::StrFormat("%s: nothing is kept of the %s before", name, absl::FormatDuration(kReach)));
     }
-    const absl::StatusOr<std::shared_ptr<const Lists>> lists = HopsOf(name, paths);
+    std::vector<uint64_t> ids;
+    for (const PathSample& sample : paths) ids.push_back(sample.hops);
+    const absl::StatusOr<std::shared_ptr<const Lists>> lists = HopsOf(name, ids);
     if (!lists.ok()) return lists.status();
     view.lists.push_back(*lists);
     for (PathSample& sample : paths) {
@@ -166,23 +194,45 @@ absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns
   return view;
 }
 
-absl::StatusOr<std::set<std::string>> Query::Crossing(const std::vector<Addr>& addresses) {
-  std::set<std::string> crossing;
-  for (const LiveHost& host : live_()) {
-    std::vector<PathSample> paths;
-    for (const auto& [key, sample] : host.paths) {
-      if (!key.reverse) paths.push_back(sample);
-    }
-    const absl::StatusOr<std::shared_ptr<const Lists>> lists = HopsOf(host.host, paths);
-    if (!lists.ok()) return lists.status();
-    const auto crosses = [&](const PathSample& sample) {
-      const auto known = (*lists)->find(sample.hops);
-      const absl::Span<const Addr> hops = known == (*lists)->end() ? absl::Span<const Addr>() : known->second;
-      return std::any_of(addresses.begin(), addresses.end(), [&](const Addr& address) {
-        return control::CrossesHop(hops, sample.key.remote, address) != control::Crosses::kNo;
+absl::StatusOr<std::vector<std::set<std::string>>> Query::Crossing(const std::vector<std::vector<Addr>>& lists) {
+  struct Way {
+    uint64_t hops = 0;
+    Addr remote;
+  };
+  std::vector<std::set<std::string>> crossing(lists.size());
+  const auto look = [&](const std::string& host, const Lists& known, const Way& way) {
+    const auto found = known.find(way.hops);
+    const absl::Span<const Addr> hops = found == known.end() ? absl::Span<const Addr>() : found->second;
+    for (size_t i = 0; i < lists.size(); ++i) {
+      if (crossing[i].contains(host)) continue;
+      const bool crosses = std::any_of(lists[i].begin(), lists[i].end(), [&](const Addr& address) {
+        return control::CrossesHop(hops, way.remote, address) != control::Crosses::kNo;
       });
-    };
-    if (std::any_of(paths.begin(), paths.end(), crosses)) crossing.insert(host.host);
+      if (crosses) crossing[i].insert(host);
+    }
+  };
+  // Those that name lists which were not read yet: the store is not asked while streams are held up.
+  std::map<std::string, std::vector<Way>> later;
+  const Lists none;
+  each_host_([&](const LiveHost& host) {
+    const std::shared_ptr<const Lists> cached = CachedHopsOf(host.host);
+    const Lists& known = cached == nullptr ? none : *cached;
+    for (const auto& [key, sample] : host.paths) {
+      if (key.reverse) continue;
+      const Way way{sample.hops, key.remote};
+      if (way.hops == 0 || known.contains(way.hops)) {
+        look(host.host, known, way);
+      } else {
+        later[host.host].push_back(way);
+      }
+    }
+  });
+  for (const auto& [host, ways] : later) {
+    std::vector<uint64_t> ids;
+    for (const Way& way : ways) ids.push_back(way.hops);
+    const absl::StatusOr<std::shared_ptr<const Lists>> known = HopsOf(host, ids);
+    if (!known.ok()) return known.status();
+    for (const Way& way : ways) look(host, **known, way);
   }
   return crossing;
 }
@@ -200,6 +250,7 @@ absl::StatusOr<pb::FleetTopologyReply> Query::Topology(const pb::FleetTopologyRe
   absl::StatusOr<View> view = Look(request.host(), request.at_ns());
   if (!view.ok()) return view.status();
   pb::FleetTopologyReply reply = MakeTopologyReply(view->paths, file_);
+  reply.set_host(request.host());
   *reply.mutable_coverage() = std::move(view->coverage);
   return reply;
 }
@@ -219,13 +270,11 @@ absl::StatusOr<pb::FleetFindingsReply> Query::Findings(const pb::FleetFindingsRe
   if (!findings.ok()) return findings.status();
   if (!request.id().empty() && findings->empty())
     return absl::NotFoundError(absl::StrCat("no finding ", request.id(), "; see cwctl fleet findings --all"));
-  const absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
-  if (!known.ok()) return known.status();
+  absl::StatusOr<pb::Coverage> coverage = CoverageNow();
+  if (!coverage.ok()) return coverage.status();
   pb::FleetFindingsReply reply;
-  reply.mutable_coverage()->set_hosts(static_cast<uint32_t>(known->size()));
-  for (const auto& [name, host] : *known) {
-    if (!host.connected && request.at_ns() == 0) reply.mutable_coverage()->add_missing(WhyMissing(host));
-  }
+  *reply.mutable_coverage() = *std::move(coverage);
+  if (request.at_ns() != 0) reply.mutable_coverage()->clear_missing();
   for (const StoredFinding& stored : *findings) {
     pb::FleetFinding& out = *reply.add_findings();
     if (!out.ParseFromString(stored.body)) return absl::DataLossError("a finding in the store cannot be read");
@@ -245,14 +294,10 @@ absl::StatusOr<pb::FleetEventsReply> Query::Events(const pb::FleetEventsRequest&
   query.newest_first = request.newest_first();
   const absl::StatusOr<EventPage> page = store_.Events(query);
   if (!page.ok()) return page.status();
-  const absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
-  if (!known.ok()) return known.status();
+  absl::StatusOr<pb::Coverage> coverage = CoverageNow(request.host());
+  if (!coverage.ok()) return coverage.status();
   pb::FleetEventsReply reply;
-  for (const auto& [name, host] : *known) {
-    if (!request.host().empty() && name != request.host()) continue;
-    reply.mutable_coverage()->set_hosts(reply.coverage().hosts() + 1);
-    if (!host.connected) reply.mutable_coverage()->add_missing(WhyMissing(host));
-  }
+  *reply.mutable_coverage() = *std::move(coverage);
   for (const StoredEvent& stored : page->events) {
     pb::FleetEventOf& out = *reply.add_events();
     out.set_host(stored.host);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -36,21 +37,24 @@ cwfabric::v1::FleetTopologyReply MakeTopologyReply(const std::vector<SeenPath>& 
 
 class Query {
  public:
-  using Live = std::function<std::vector<LiveHost>()>;         // copies; by name
+  // Shows each host that was heard of since the service began, by name; none may be kept.
+  using EachHost = std::function<void(const std::function<void(const LiveHost&)>&)>;
   static constexpr absl::Duration kReach = absl::Seconds(60);  // older samples are no state any more
   static constexpr uint32_t kMostEvents = 10'000;
 
-  Query(Store& store, std::string instance, FleetFile file, Live live)
-      : store_(store), instance_(std::move(instance)), file_(std::move(file)), live_(std::move(live)) {}
+  Query(Store& store, std::string instance, FleetFile file, EachHost each_host)
+      : store_(store), instance_(std::move(instance)), file_(std::move(file)), each_host_(std::move(each_host)) {}
 
   absl::StatusOr<cwfabric::v1::FleetHostsReply> Hosts(const cwfabric::v1::FleetHostsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetPathsReply> Paths(const cwfabric::v1::FleetPathsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetEventsReply> Events(const cwfabric::v1::FleetEventsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetFindingsReply> Findings(const cwfabric::v1::FleetFindingsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetTopologyReply> Topology(const cwfabric::v1::FleetTopologyRequest& request);
-  // Hosts whose paths cross one of these addresses, or may: of all that were heard since the service began, connected
-  // or not.
-  absl::StatusOr<std::set<std::string>> Crossing(const std::vector<Addr>& addresses);
+  // How many hosts are known, and which of them say nothing now; `host`: of this one alone.
+  absl::StatusOr<cwfabric::v1::Coverage> CoverageNow(const std::string& host = "");
+  // Of each list of addresses the hosts whose paths cross one of them, or may: of all that were heard since the service
+  // began, connected or not. All lists in one pass over the hosts, which copies no path.
+  absl::StatusOr<std::vector<std::set<std::string>>> Crossing(const std::vector<std::vector<Addr>>& lists);
 
  private:
   using Lists = std::map<uint64_t, std::vector<Addr>>;
@@ -62,12 +66,13 @@ class Query {
   // All hosts that are known, live or kept, by name: those that were removed since, where the past is asked for.
   absl::StatusOr<std::map<std::string, LiveHost>> Known(int64_t at_ns = 0);
   absl::StatusOr<View> Look(const std::string& host, int64_t at_ns);
-  absl::StatusOr<std::shared_ptr<const Lists>> HopsOf(const std::string& host, const std::vector<PathSample>& paths);
+  std::shared_ptr<const Lists> CachedHopsOf(const std::string& host);  // null: none were read
+  absl::StatusOr<std::shared_ptr<const Lists>> HopsOf(const std::string& host, const std::vector<uint64_t>& ids);
 
   Store& store_;
   const std::string instance_;
   const FleetFile file_;
-  const Live live_;
+  const EachHost each_host_;
   std::mutex mutex_;  // of hops_
   std::map<std::string, std::shared_ptr<const Lists>> hops_;
 };

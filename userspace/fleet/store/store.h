@@ -123,7 +123,8 @@ class Store {
   virtual absl::Status PutFindings(absl::Span<const StoredFinding> findings) = 0;
   virtual absl::StatusOr<std::vector<StoredFinding>> Findings(const FindingQuery& query) = 0;  // newest first
 
-  // Each takes the place of what was kept under its kind and id. They stay until they are removed.
+  // Each takes the place of what was kept under its kind and id. They stay until they are removed. Where there is no
+  // room detail goes for them, as for Append.
   virtual absl::Status PutOrder(const StoredOrder& order) = 0;
   virtual absl::Status RemoveOrder(const std::string& kind, uint64_t id) = 0;
   virtual absl::StatusOr<std::vector<StoredOrder>> Orders(const std::string& kind) = 0;  // by id

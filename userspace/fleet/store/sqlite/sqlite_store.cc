@@ -29,12 +29,7 @@ class SqliteStore final : public Store {
 
   absl::StatusOr<size_t> Append(absl::Span<const HostBatch> batches) override {
     const std::lock_guard lock(mutex_);
-    for (int thinning = 0;; ++thinning) {
-      const absl::StatusOr<size_t> fresh = Try([&] { return AppendAll(batches); });
-      if (!absl::IsResourceExhausted(fresh.status()) || thinning == kThinnings) return fresh;
-      const absl::StatusOr<uint64_t> gone = ThinOut();
-      if (!gone.ok() || *gone == 0) return fresh;
-    }
+    return TryWithRoom([&] { return AppendAll(batches); });
   }
 
   absl::StatusOr<uint64_t> Through(const std::string& host, uint64_t run) override {
@@ -158,12 +153,12 @@ class SqliteStore final : public Store {
 
   absl::Status PutOrder(const StoredOrder& order) override {
     const std::lock_guard lock(mutex_);
-    return Write([&] { return events_.PutOrder(order); });
+    return WriteWithRoom([&] { return events_.PutOrder(order); });
   }
 
   absl::Status RemoveOrder(const std::string& kind, uint64_t id) override {
     const std::lock_guard lock(mutex_);
-    return Write([&] { return events_.RemoveOrder(kind, id); });
+    return WriteWithRoom([&] { return events_.RemoveOrder(kind, id); });
   }
 
   absl::StatusOr<std::vector<StoredOrder>> Orders(const std::string& kind) override {
@@ -222,13 +217,33 @@ class SqliteStore final : public Store {
     return result;
   }
 
+  // Where the disk is full, detail goes until there is room: this must not fail for it.
+  template <typename Work>
+  absl::StatusOr<size_t> TryWithRoom(const Work& work) {
+    for (int thinning = 0;; ++thinning) {
+      const absl::StatusOr<size_t> result = Try(work);
+      if (!absl::IsResourceExhausted(result.status()) || thinning == kThinnings) return result;
+      const absl::StatusOr<uint64_t> gone = ThinOut();
+      if (!gone.ok() || *gone == 0) return result;
+    }
+  }
+
+  template <typename Work>
+  static auto Counted(const Work& work) {
+    return [&work]() -> absl::StatusOr<size_t> {
+      if (absl::Status status = work(); !status.ok()) return status;
+      return size_t{0};
+    };
+  }
+
   template <typename Work>
   absl::Status Write(const Work& work) {
-    return Try([&]() -> absl::StatusOr<size_t> {
-             if (absl::Status status = work(); !status.ok()) return status;
-             return size_t{0};
-           })
-        .status();
+    return Try(Counted(work)).status();
+  }
+
+  template <typename Work>
+  absl::Status WriteWithRoom(const Work& work) {
+    return TryWithRoom(Counted(work)).status();
   }
 
   absl::StatusOr<int64_t> KnownHost(const std::string& host) {

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host's stream over gRPC: what it is asked for, and how much it may say of that.
+#include "userspace/fleet/main/uplink_service.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "tests/unit/tls_files.h"
+#include "userspace/fleet/store/sqlite/sqlite_store.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace pb = cwfabric::v1;
+
+class CountedOrders final : public HostOrders {
+ public:
+  std::atomic<int> taken = 0, forgotten = 0;
+  pb::DrainOrders OrdersFor(const std::string&) override {
+    pb::DrainOrders orders;
+    orders.set_instance("one");
+    return orders;
+  }
+  void Take(const std::string&, const pb::DrainReport&) override { ++taken; }
+  void Forget(const std::string&) override { ++forgotten; }
+};
+
+std::string FileText(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+class UplinkServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const tls::Files files = site_.Host("fleet1");
+    grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    options.pem_root_certs = FileText(files.ca);
+    options.pem_key_cert_pairs = {{FileText(files.key), FileText(files.cert)}};
+    uplink_.SetOrders(&orders_);
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port);
+    builder.RegisterService(&uplink_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    const tls::Files own = site_.Host("node17");
+    stub_ = pb::Uplink::NewStub(
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port),
+                            grpc::SslCredentials({FileText(own.ca), FileText(own.key), FileText(own.cert)})));
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
+    stream_ = stub_->Connect(&context_);
+  }
+  void SayHello() {
+    pb::ToFleet message;
+    message.mutable_hello()->set_host("node17");
+    message.mutable_hello()->set_run(7);
+    message.mutable_hello()->set_takes_drains(true);
+    ASSERT_TRUE(stream_->Write(message));
+  }
+  void Report(size_t bytes) {
+    pb::ToFleet message;
+    message.mutable_drains()->add_answers()->set_words(std::string(bytes, 'x'));
+    ASSERT_TRUE(stream_->Write(message));
+  }
+  void SendBatch() {
+    pb::ToFleet message;
+    pb::Batch& batch = *message.mutable_batch();
+    batch.set_host("node17");
+    batch.set_run(7);
+    batch.set_sequence(1);
+    batch.set_from_ns(absl::GetCurrentTimeNanos() - 1000);
+    batch.set_to_ns(absl::GetCurrentTimeNanos());
+    ASSERT_TRUE(stream_->Write(message));
+  }
+  pb::ToHost::KindCase Next() {
+    pb::ToHost message;
+    return stream_->Read(&message) ? message.kind_case() : pb::ToHost::KIND_NOT_SET;
+  }
+
+  tls::Site site_;
+  const std::unique_ptr<Store> store_ = OpenSqliteStore(":memory:", {.reserve_bytes = 0}).value();
+  Ingest ingest_{*store_, "one", {.quota = {.bytes_per_s = 1e-3, .burst_bytes = 1000}}};
+  tls::Revocations revocations_{tls::Files{}};
+  CountedOrders orders_;
+  UplinkService uplink_{ingest_, revocations_};
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<pb::Uplink::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<pb::ToFleet, pb::ToHost>> stream_;
+};
+
+TEST_F(UplinkServiceTest, AHostThatReportsTooMuchIsForgottenAndAskedAnew) {
+  SayHello();
+  EXPECT_EQ(Next(), pb::ToHost::kWelcome);
+  EXPECT_EQ(Next(), pb::ToHost::kDrains);
+  EXPECT_EQ(orders_.forgotten, 1) << "a new connection has to say it again";
+  Report(100);
+  Report(2000);
+  SendBatch();
+  EXPECT_EQ(Next(), pb::ToHost::kDrains) << "for what it said no longer holds";
+  EXPECT_EQ(orders_.taken, 1);
+  EXPECT_EQ(orders_.forgotten, 2);
+  EXPECT_EQ(uplink_.Hosts().at(0).refused_reports, 1u);
+  stream_->WritesDone();
+  EXPECT_EQ(Next(), pb::ToHost::KIND_NOT_SET);
+  EXPECT_TRUE(stream_->Finish().ok());
+}
+
+}  // namespace
+}  // namespace cw::fleet
