@@ -22,7 +22,7 @@ fuzz|an hour of fuzzing|FUZZ_SECONDS=1000 tests/run.sh fuzz
 lab_again|the lab rung five times: what is unsteady?|ctest --test-dir build/release -L '^lab$' -j "$(nproc)" --repeat until-fail:5 --output-on-failure
 reproducible|the Debian packages built twice, byte for byte|packaging/reproducible.sh build/nightly/deb
 rpm|rpm packages, with the same files as the Debian ones|make rpm && packaging/same_files.sh build/packages
-image|the container image|packaging/kubernetes/image.sh build/packages
+image|the container images, each program run in its own|packaging/kubernetes/image.sh build/packages
 soak|30 minutes of full links: does anything grow?|make soak
 soak_liveness|30 minutes of a loaded, starved lab: what is called dead?|make soak-liveness
 bench|every benchmark|make bench

@@ -5,8 +5,13 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "userspace/fleet/main/alerts_reply.h"
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/fleetd_config.h"
@@ -45,6 +50,29 @@ TEST(FleetdConfig, TheExampleIsTheDefaultAndEveryKeyOfItIsTaken) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->keep_events, defaults.keep_events);
   EXPECT_EQ(read->store, defaults.store);
+}
+
+// packaging/kubernetes: its configuration is one, and its ports, keys and store are where the pod has them.
+TEST(FleetdConfig, TheKubernetesManifestsIsTakenAndFitsThePod) {
+  std::ifstream file(CW_SOURCE_DIR "/packaging/kubernetes/cwfabric-fleet.yaml");
+  const std::string manifest(std::istreambuf_iterator<char>(file), {});
+  std::string toml;
+  const size_t from = manifest.find("cwfleetd.toml: |\n"), to = manifest.find("\n---");
+  ASSERT_NE(from, std::string::npos);
+  for (absl::string_view line : absl::StrSplit(manifest.substr(from, to - from), '\n')) {
+    if (absl::ConsumePrefix(&line, "    ")) absl::StrAppend(&toml, line, "\n");
+  }
+  const absl::StatusOr<FleetdConfig> config = ParseFleetdConfig(toml, "cwfabric-fleet.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  for (const std::string& listen : {config->listen.at(0), config->metrics_listen})
+    EXPECT_THAT(manifest, HasSubstr("containerPort: " + listen.substr(listen.rfind(':') + 1)));
+  const std::string store = std::filesystem::path(config->store).parent_path();
+  for (const std::string& folder : {store, std::string("/etc/cwfabric-fleet"), std::string("/etc/cwfabric-fleet-tls")})
+    EXPECT_THAT(manifest, HasSubstr("mountPath: " + folder + "\n"));
+  for (const std::string& tls : {config->tls_cert, config->tls_key, config->tls_ca}) {
+    EXPECT_TRUE(absl::StartsWith(tls, "/etc/cwfabric-fleet-tls/")) << tls;
+    EXPECT_THAT(manifest, HasSubstr("--from-file=" + std::filesystem::path(tls).filename().string()));
+  }
 }
 
 TEST(FleetdConfig, TakesReceiversAndSaysWhatIsNone) {
