@@ -32,7 +32,7 @@ image() { # name, program, its configuration, its packages
   chroot "$root" "$2" --version
   buildah rm "$container" >/dev/null
   container=
-  echo "Built $archive ($(du -h "$archive" | cut -f1))"
+  echo "Built $1.oci.tar ($(du -h "$archive" | cut -f1))"
 }
 
 image cwfabric-agent /usr/sbin/cwagentd /etc/cwfabric/cwagentd.toml cwfabric-agent cwctl
