@@ -31,7 +31,7 @@ END
 
 # The last line that says something, without what would break a table.
 headline() {
-  grep -vE '^\s*$|^make|^== ' "$1" | grep -E 'passed|failed|same|grew|error|Report|Built|tests' | tail -1 | sed "s|$PWD/||g" | tr '|' '/' | cut -c1-120
+  grep -vE '^\s*$|^make|^== ' "$1" | grep -E 'passed|PASSED|failed|same|grew|error|Report|Built|tests' | tail -1 | sed "s|$PWD/||g" | tr '|' '/' | cut -c1-120
 }
 
 write_row() { # step what result seconds
