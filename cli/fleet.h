@@ -30,8 +30,6 @@ void AddFleetAlertVerbs(CLI::App& fleet, Session& session);
 void AddFleetDrainVerbs(CLI::App& fleet, Session& session);
 void AddFleetHostVerbs(CLI::App& fleet, Session& session);
 
-// --host and --at for the reading verbs, which are there by now.
-void AddFleetReading(CLI::App& app, Session& session);
 // With --host: what the verb that was typed does instead of asking an agent; else null. InvalidArgument: options that
 // the fleet service has no answer to.
 absl::StatusOr<std::function<absl::StatusOr<int>()>> FleetReadingOf(const CLI::App& app, Session& session);

@@ -87,25 +87,8 @@ int Run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer("Exit codes: 0 ok, 1 failed, 2 usage, 3 agent not running, 4 not supported here.");
   AddGlobals(app, session);
-  AddStatusVerbs(app, session);
-  AddDoctorVerb(app, session);
-  AddNicsVerb(app, session);
-  AddPathVerbs(app, session);
-  AddQpVerbs(app, session);
-  AddClockVerbs(app, session);
-  AddEventVerbs(app, session);
-  AddSteerVerbs(app, session);
-  AddDrainVerbs(app, session);
-  AddModeVerbs(app, session);
-  AddWhyVerb(app, session);
-  AddJobVerbs(app, session);
-  AddLabelVerb(app, session);
-  AddReplayVerb(app, session);
-  AddReportVerb(app, session);
-  AddFleetVerbs(app, session);
-  AddCertsVerbs(app, session);
-  AddFleetReading(app, session);
-  AddCompletionVerb(app, session);
+#define CW_CLI_ADD(add) add(app, session);
+  CW_CLI_VERBS(CW_CLI_ADD)
   LetOptionsFallThrough(app);
 
   try {

@@ -185,6 +185,7 @@ absl::StatusOr<int> Off(Session& session, const ModeOptions& options) {
         "the programs out, too",
         CtlPinPath(session.instance), *for_s > 0 ? "; it stays so, as only an agent could revert it" : ""));
     ForgetModeDeadline(session);
+    KeepAct(session.instance, "cwctl off");
     // No undo line: an agent that starts keeps this mode, and only an agent can set another.
     session.ShowAction(*reply);
     return kOk;

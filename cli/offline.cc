@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/offline.h"
 
+#include <iostream>
+
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "maps/names.h"
+#include "userspace/acts/acts_file.h"
 #include "userspace/off/control.h"
 #include "userspace/off/detach.h"
 
@@ -30,6 +34,13 @@ absl::Status SwitchOffWithoutAgent(const std::string& instance) {
       break;
   }
   return absl::InternalError(switched.message);
+}
+
+void KeepAct(const std::string& instance, const std::string& what) {
+  const acts::ActsFile file(acts::DefaultPath(instance));
+  if (!file.HasFolder()) return;
+  const std::string fault = file.Append(acts::ByThisProcess(what, "no agent answers"), absl::GetCurrentTimeNanos());
+  if (!fault.empty()) std::cerr << "cwctl: not kept who did this: " << fault << '\n';
 }
 
 }  // namespace cw::cli

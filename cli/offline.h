@@ -15,4 +15,7 @@ std::string CtlPinPath(const std::string& instance);
 // is not the one that this build knows.
 absl::Status SwitchOffWithoutAgent(const std::string& instance);
 
+// Into the file of acts, as no agent does it. What keeps it from that is told on the standard error.
+void KeepAct(const std::string& instance, const std::string& what);
+
 }  // namespace cw::cli

@@ -75,24 +75,29 @@ class Session {
 // "30m" as seconds. InvalidArgument with what is wanted.
 absl::StatusOr<double> ParseFor(const std::string& text);
 
-// Registered by each verb's file.
-void AddStatusVerbs(CLI::App& app, Session& session);
-void AddDoctorVerb(CLI::App& app, Session& session);
-void AddClockVerbs(CLI::App& app, Session& session);
-void AddPathVerbs(CLI::App& app, Session& session);
-void AddQpVerbs(CLI::App& app, Session& session);
-void AddEventVerbs(CLI::App& app, Session& session);
-void AddSteerVerbs(CLI::App& app, Session& session);
-void AddModeVerbs(CLI::App& app, Session& session);
-void AddWhyVerb(CLI::App& app, Session& session);
-void AddDrainVerbs(CLI::App& app, Session& session);
-void AddJobVerbs(CLI::App& app, Session& session);
-void AddLabelVerb(CLI::App& app, Session& session);
-void AddNicsVerb(CLI::App& app, Session& session);
-void AddReplayVerb(CLI::App& app, Session& session);
-void AddReportVerb(CLI::App& app, Session& session);
-void AddFleetVerbs(CLI::App& app, Session& session);
-void AddCertsVerbs(CLI::App& app, Session& session);
-void AddCompletionVerb(CLI::App& app, Session& session);  // after all others, of which it tells
+// Each of cwctl's verbs: X(function that adds it, of its own file in cli/).
+#define CW_CLI_VERBS(X)                                          \
+  X(AddStatusVerbs)                                              \
+  X(AddDoctorVerb)                                               \
+  X(AddNicsVerb)                                                 \
+  X(AddPathVerbs)                                                \
+  X(AddQpVerbs)                                                  \
+  X(AddClockVerbs)                                               \
+  X(AddEventVerbs)                                               \
+  X(AddSteerVerbs)                                               \
+  X(AddDrainVerbs)                                               \
+  X(AddModeVerbs)                                                \
+  X(AddWhyVerb)                                                  \
+  X(AddJobVerbs)                                                 \
+  X(AddLabelVerb)                                                \
+  X(AddReplayVerb)                                               \
+  X(AddReportVerb)                                               \
+  X(AddFleetVerbs)                                               \
+  X(AddCertsVerbs)                                               \
+  X(AddFleetReading)    /* --host and --at of verbs before it */ \
+  X(AddCompletionVerb)  // after all others, of which it tells
+
+#define CW_CLI_DECLARE(add) void add(CLI::App& app, Session& session);
+CW_CLI_VERBS(CW_CLI_DECLARE)
 
 }  // namespace cw::cli

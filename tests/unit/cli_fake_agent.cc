@@ -2,6 +2,7 @@
 #include "cli_fake_agent.h"
 #include "absl/strings/str_format.h"
 #include "tests/lab/eventually.h"
+#include "userspace/api/path_ref.h"
 
 namespace cw::api {
 namespace {
@@ -162,7 +163,7 @@ FakeAgent::FakeAgent() {
   }
 }
 
-absl::StatusOr<v1::StatusReply> FakeAgent::Status() {
+absl::StatusOr<v1::StatusReply> FakeAgent::Status(const v1::StatusRequest&, const Caller&) {
   v1::StatusReply reply;
   reply.set_version("0.1.0");
   reply.set_instance("default");
@@ -194,7 +195,7 @@ absl::StatusOr<v1::StatusReply> FakeAgent::Status() {
   return reply;
 }
 
-absl::StatusOr<v1::PathsReply> FakeAgent::Paths(const v1::PathsRequest& request) {
+absl::StatusOr<v1::PathsReply> FakeAgent::Paths(const v1::PathsRequest& request, const Caller&) {
   v1::PathsReply reply;
   if (!request.remote().empty() && request.remote() != "node2" && request.remote() != "10.0.1.10") return reply;
   v1::Pair& pair = *reply.add_pairs();
@@ -216,7 +217,8 @@ absl::StatusOr<v1::PathsReply> FakeAgent::Paths(const v1::PathsRequest& request)
   return reply;
 }
 
-absl::StatusOr<v1::LinksReply> FakeAgent::Links(uint32_t window_s) {
+absl::StatusOr<v1::LinksReply> FakeAgent::Links(const v1::LinksRequest& request, const Caller&) {
+  const uint32_t window_s = request.window_s();
   v1::LinksReply reply;
   reply.set_window_s(window_s);
   reply.set_paths(2);
@@ -245,7 +247,7 @@ absl::StatusOr<v1::LinksReply> FakeAgent::Links(uint32_t window_s) {
   return reply;
 }
 
-absl::StatusOr<v1::QpsReply> FakeAgent::Qps(const v1::QpsRequest& request) {
+absl::StatusOr<v1::QpsReply> FakeAgent::Qps(const v1::QpsRequest& request, const Caller&) {
   v1::QpsReply reply;
   for (const v1::Flow& flow : {MakeFlow("0b5c91fe", 0x11, 0x21, false), MakeFlow("11111111", 0x12, 0x22, false),
                                MakeFlow("22222222", 0x13, 0x22, false), MakeFlow("33333333", 0x11, 0x21, true)}) {
@@ -284,7 +286,7 @@ absl::StatusOr<v1::QpsReply> FakeAgent::Qps(const v1::QpsRequest& request) {
   return reply;
 }
 
-absl::StatusOr<v1::CountersReply> FakeAgent::Counters() {
+absl::StatusOr<v1::CountersReply> FakeAgent::Counters(const v1::CountersRequest&, const Caller&) {
   v1::CountersReply reply;
   v1::Counter& counter = *reply.add_counters();
   counter.set_name("gso_frames");
@@ -294,7 +296,9 @@ absl::StatusOr<v1::CountersReply> FakeAgent::Counters() {
   return reply;
 }
 
-absl::StatusOr<v1::ClockReply> FakeAgent::Clock() { return clock_known ? KnownClock() : RefusedClock(); }
+absl::StatusOr<v1::ClockReply> FakeAgent::Clock(const v1::ClockRequest&, const Caller&) {
+  return clock_known ? KnownClock() : RefusedClock();
+}
 
 void FakeAgent::Add(const std::string& text) {
   const std::lock_guard lock(mutex_);
@@ -325,7 +329,7 @@ absl::StatusOr<std::vector<v1::Event>> FakeAgent::Events(const v1::EventsRequest
   return events;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::SteerSet(const Caller& caller, const v1::SteerSetRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::SteerSet(const v1::SteerSetRequest& request, const Caller& caller) {
   last_caller = caller;
   last_request = request.ShortDebugString();
   if (request.path() == 9) return absl::FailedPreconditionError("path 9 to node2 is dead; see cwctl paths node2");
@@ -339,13 +343,13 @@ absl::StatusOr<v1::ActionReply> FakeAgent::SteerSet(const Caller& caller, const 
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::SteerClear(const Caller& caller, const v1::SteerClearRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::SteerClear(const v1::SteerClearRequest& request, const Caller& caller) {
   last_caller = caller;
   last_request = request.ShortDebugString();
   return v1::ActionReply();
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::SteerLock(const Caller& caller, const v1::SteerLockRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::SteerLock(const v1::SteerLockRequest& request, const Caller& caller) {
   last_caller = caller;
   last_request = request.ShortDebugString();
   return v1::ActionReply();
@@ -380,14 +384,14 @@ static v1::Collective MakeCollective(v1::Collective::State state) {
   return c;
 }
 
-absl::StatusOr<v1::WhyReply> FakeAgent::WhyFlow(const std::string& id) {
+v1::WhyReply FakeAgent::WhyFlow(const std::string& id) {
   v1::WhyReply reply;
   reply.set_mode(mode);
   *reply.mutable_flow() = MakeFlow(id, 0x11, 0x21, id == "33333333");
   reply.mutable_flow()->set_moved_ago_s(3);
   reply.set_placement(id == "33333333" ? "received" : "left_dead_path");
   if (id == "33333333") return reply;
-  *reply.mutable_path() = WhyPath(0, 0)->path();
+  *reply.mutable_path() = WhyPath(0, 0).path();
   *reply.mutable_collective() = MakeCollective(v1::Collective::STATE_DONE);
   v1::WhyHold& hold = *reply.add_holds();
   hold.set_kind("lock");
@@ -417,7 +421,7 @@ absl::StatusOr<v1::WhyReply> FakeAgent::WhyFlow(const std::string& id) {
   return reply;
 }
 
-absl::StatusOr<v1::WhyReply> FakeAgent::WhyPath(uint32_t pair, uint32_t slot) {
+v1::WhyReply FakeAgent::WhyPath(uint32_t pair, uint32_t slot) {
   v1::WhyReply reply;
   reply.set_mode(mode);
   const v1::PathsReply paths = *Paths(v1::PathsRequest());
@@ -437,7 +441,17 @@ absl::StatusOr<v1::WhyReply> FakeAgent::WhyPath(uint32_t pair, uint32_t slot) {
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::Drain(const Caller& caller, const v1::DrainRequest& request) {
+absl::StatusOr<v1::WhyReply> FakeAgent::Why(const v1::WhyRequest& request, const Caller&) {
+  v1::QpsRequest all;
+  all.set_received(true);
+  const absl::StatusOr<What> what = ResolveWhat(*Paths(), *Qps(all), request.what());
+  if (!what.ok()) return what.status();
+  return what->path ? WhyPath(what->path->pair, what->path->slot) : WhyFlow(what->flow);
+}
+
+absl::StatusOr<v1::DoctorReply> FakeAgent::Doctor(const v1::DoctorRequest&, const Caller&) { return doctor; }
+
+absl::StatusOr<v1::ActionReply> FakeAgent::Drain(const v1::DrainRequest& request, const Caller& caller) {
   last_caller = caller;
   last_request = request.ShortDebugString();
   if (mode < v1::MODE_PROTECT) return absl::FailedPreconditionError("the mode is observe; first: cwctl mode protect");
@@ -448,7 +462,7 @@ absl::StatusOr<v1::ActionReply> FakeAgent::Drain(const Caller& caller, const v1:
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::Undrain(const Caller& caller, const v1::UndrainRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::Undrain(const v1::UndrainRequest& request, const Caller& caller) {
   last_caller = caller;
   last_request = request.ShortDebugString();
   v1::ActionReply reply;
@@ -456,7 +470,7 @@ absl::StatusOr<v1::ActionReply> FakeAgent::Undrain(const Caller& caller, const v
   return reply;
 }
 
-absl::StatusOr<v1::NicsReply> FakeAgent::Nics() {
+absl::StatusOr<v1::NicsReply> FakeAgent::Nics(const v1::NicsRequest&, const Caller&) {
   v1::NicsReply reply;
   v1::RdmaNic& nic = *reply.add_nics();
   nic.set_name("mlx5_0");
@@ -501,7 +515,7 @@ absl::StatusOr<v1::NicsReply> FakeAgent::Nics() {
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::SetLabel(const Caller&, const v1::LabelRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::Label(const v1::LabelRequest& request, const Caller&) {
   last_request = request.ShortDebugString();
   v1::ActionReply reply;
   reply.set_effect("process 77 is train");
@@ -509,7 +523,7 @@ absl::StatusOr<v1::ActionReply> FakeAgent::SetLabel(const Caller&, const v1::Lab
   return reply;
 }
 
-absl::StatusOr<v1::LabelsReply> FakeAgent::Labels() {
+absl::StatusOr<v1::LabelsReply> FakeAgent::Labels(const v1::LabelsRequest&, const Caller&) {
   v1::LabelsReply reply;
   v1::ProcessLabel& label = *reply.add_labels();
   label.set_cgroup("/system.slice/job_7");
@@ -517,7 +531,7 @@ absl::StatusOr<v1::LabelsReply> FakeAgent::Labels() {
   return reply;
 }
 
-absl::StatusOr<v1::ListJobsReply> FakeAgent::ListJobs(const v1::ListJobsRequest& request) {
+absl::StatusOr<v1::ListJobsReply> FakeAgent::ListJobs(const v1::ListJobsRequest& request, const Caller&) {
   last_request = request.ShortDebugString();
   v1::ListJobsReply reply;
   if (request.job() == "nobody") return reply;
@@ -540,7 +554,8 @@ absl::StatusOr<v1::ListJobsReply> FakeAgent::ListJobs(const v1::ListJobsRequest&
   return reply;
 }
 
-absl::StatusOr<v1::ListCollectivesReply> FakeAgent::ListCollectives(const v1::ListCollectivesRequest& request) {
+absl::StatusOr<v1::ListCollectivesReply> FakeAgent::ListCollectives(const v1::ListCollectivesRequest& request,
+                                                                    const Caller&) {
   last_request = request.ShortDebugString();
   v1::ListCollectivesReply reply;
   *reply.add_collectives() = MakeCollective(v1::Collective::STATE_DONE);
@@ -548,7 +563,7 @@ absl::StatusOr<v1::ListCollectivesReply> FakeAgent::ListCollectives(const v1::Li
   return reply;
 }
 
-absl::StatusOr<v1::DrainsReply> FakeAgent::Drains() {
+absl::StatusOr<v1::DrainsReply> FakeAgent::Drains(const v1::DrainsRequest&, const Caller&) {
   v1::DrainsReply reply;
   reply.set_mode(mode);
   reply.set_nothing_moves(mode < v1::MODE_PROTECT);
@@ -566,7 +581,7 @@ absl::StatusOr<v1::DrainsReply> FakeAgent::Drains() {
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::SetMode(const Caller& caller, const v1::SetModeRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::SetMode(const v1::SetModeRequest& request, const Caller& caller) {
   last_caller = caller;
   last_request = request.ShortDebugString();
   if (request.mode() != v1::MODE_UNSPECIFIED) mode = request.mode();
@@ -576,7 +591,7 @@ absl::StatusOr<v1::ActionReply> FakeAgent::SetMode(const Caller& caller, const v
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::BreakerReset(const Caller& caller) {
+absl::StatusOr<v1::ActionReply> FakeAgent::BreakerReset(const v1::BreakerResetRequest&, const Caller& caller) {
   last_caller = caller;
   v1::ActionReply reply;
   reply.set_effect(breaker_tripped ? "the breaker is armed again" : "the breaker has not tripped");
@@ -584,7 +599,7 @@ absl::StatusOr<v1::ActionReply> FakeAgent::BreakerReset(const Caller& caller) {
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> FakeAgent::Off(const Caller& caller, const v1::OffRequest& request) {
+absl::StatusOr<v1::ActionReply> FakeAgent::Off(const v1::OffRequest& request, const Caller& caller) {
   last_caller = caller;
   if (frozen_in_off) lab::Hold(absl::Seconds(3));
   last_request = request.ShortDebugString();

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "userspace/api/agent_view.h"
+#include "userspace/api/agent_api.h"
 
 namespace cw::api {
 
@@ -16,31 +16,9 @@ class FakeAgent final : public AgentView {
  public:
   FakeAgent();
 
-  absl::StatusOr<v1::StatusReply> Status() override;
-  absl::StatusOr<v1::DoctorReply> Doctor() override { return doctor; }
-  absl::StatusOr<v1::PathsReply> Paths(const v1::PathsRequest& request) override;
-  absl::StatusOr<v1::LinksReply> Links(uint32_t window_s) override;
-  absl::StatusOr<v1::QpsReply> Qps(const v1::QpsRequest& request) override;
-  absl::StatusOr<v1::CountersReply> Counters() override;
-  absl::StatusOr<v1::ClockReply> Clock() override;
+  CW_AGENT_VERBS(CW_OVERRIDE_VERB)
   absl::StatusOr<std::vector<v1::Event>> Events(const v1::EventsRequest& request, absl::Duration wait) override;
-  absl::StatusOr<v1::ActionReply> SteerSet(const Caller& caller, const v1::SteerSetRequest& request) override;
-  absl::StatusOr<v1::ActionReply> SteerClear(const Caller& caller, const v1::SteerClearRequest& request) override;
-  absl::StatusOr<v1::ActionReply> SteerLock(const Caller& caller, const v1::SteerLockRequest& request) override;
-  absl::StatusOr<v1::WhyReply> WhyFlow(const std::string& id) override;
-  absl::StatusOr<v1::WhyReply> WhyPath(uint32_t pair, uint32_t slot) override;
-  absl::StatusOr<v1::ActionReply> Drain(const Caller& caller, const v1::DrainRequest& request) override;
-  absl::StatusOr<v1::ActionReply> Undrain(const Caller& caller, const v1::UndrainRequest& request) override;
-  absl::StatusOr<v1::DrainsReply> Drains() override;
-  absl::StatusOr<v1::NicsReply> Nics() override;
-  absl::StatusOr<v1::ActionReply> SetLabel(const Caller& caller, const v1::LabelRequest& request) override;
-  absl::StatusOr<v1::LabelsReply> Labels() override;
-  absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) override;
-  absl::StatusOr<v1::ListCollectivesReply> ListCollectives(const v1::ListCollectivesRequest& request) override;
-  absl::StatusOr<v1::ActionReply> SetMode(const Caller& caller, const v1::SetModeRequest& request) override;
-  absl::StatusOr<v1::ActionReply> BreakerReset(const Caller& caller) override;
   void Tell(const ApiEvent& event) override;
-  absl::StatusOr<v1::ActionReply> Off(const Caller& caller, const v1::OffRequest& request) override;
 
   void Add(const std::string& text);  // an event
   std::vector<ApiEvent> Told();       // by the server so far
@@ -59,6 +37,9 @@ class FakeAgent final : public AgentView {
   int rounds_until_silent = 2;  // of Drains
 
  private:
+  v1::WhyReply WhyFlow(const std::string& id);
+  v1::WhyReply WhyPath(uint32_t pair, uint32_t slot);
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<v1::Event> events_;

@@ -38,7 +38,7 @@
 #include "userspace/agent/resource_meter.h"
 #include "userspace/agent/session_keeper.h"
 #include "userspace/agent/silent_peers.h"
-#include "userspace/api/agent_view.h"
+#include "userspace/api/agent_api.h"
 #include "userspace/api/server.h"
 #include "userspace/config/change.h"
 #include "userspace/config/config.h"
@@ -136,38 +136,9 @@ class Agent final : public api::AgentView {
   // What came of it is an event. Returns what is in force now.
   absl::StatusOr<config::Config> Reload(const config::Config& fresh);
 
-  absl::StatusOr<api::v1::StatusReply> Status() override;
-  absl::StatusOr<api::v1::DoctorReply> Doctor() override;
-  absl::StatusOr<api::v1::PathsReply> Paths(const api::v1::PathsRequest& request) override;
-  absl::StatusOr<api::v1::LinksReply> Links(uint32_t window_s) override;
-  absl::StatusOr<api::v1::QpsReply> Qps(const api::v1::QpsRequest& request) override;
-  absl::StatusOr<api::v1::CountersReply> Counters() override;
-  absl::StatusOr<api::v1::ClockReply> Clock() override;
+  CW_AGENT_VERBS(CW_OVERRIDE_VERB)  // any thread, as all of the API
   absl::StatusOr<std::vector<api::v1::Event>> Events(const api::v1::EventsRequest& request,
                                                      absl::Duration wait) override;
-  absl::StatusOr<api::v1::ActionReply> SteerSet(const api::Caller& caller,
-                                                const api::v1::SteerSetRequest& request) override;
-  absl::StatusOr<api::v1::ActionReply> SteerClear(const api::Caller& caller,
-                                                  const api::v1::SteerClearRequest& request) override;
-  absl::StatusOr<api::v1::ActionReply> SteerLock(const api::Caller& caller,
-                                                 const api::v1::SteerLockRequest& request) override;
-  absl::StatusOr<api::v1::WhyReply> WhyFlow(const std::string& id) override;
-  absl::StatusOr<api::v1::WhyReply> WhyPath(uint32_t pair, uint32_t slot) override;
-  absl::StatusOr<api::v1::ActionReply> Drain(const api::Caller& caller, const api::v1::DrainRequest& request) override;
-  absl::StatusOr<api::v1::ActionReply> Undrain(const api::Caller& caller,
-                                               const api::v1::UndrainRequest& request) override;
-  absl::StatusOr<api::v1::DrainsReply> Drains() override;
-  absl::StatusOr<api::v1::ListJobsReply> ListJobs(const api::v1::ListJobsRequest& request) override;
-  absl::StatusOr<api::v1::ListCollectivesReply> ListCollectives(
-      const api::v1::ListCollectivesRequest& request) override;
-  absl::StatusOr<api::v1::NicsReply> Nics() override;
-  absl::StatusOr<api::v1::ActionReply> SetLabel(const api::Caller& caller,
-                                                const api::v1::LabelRequest& request) override;
-  absl::StatusOr<api::v1::LabelsReply> Labels() override;
-  absl::StatusOr<api::v1::ActionReply> SetMode(const api::Caller& caller,
-                                               const api::v1::SetModeRequest& request) override;
-  absl::StatusOr<api::v1::ActionReply> Off(const api::Caller& caller, const api::v1::OffRequest& request) override;
-  absl::StatusOr<api::v1::ActionReply> BreakerReset(const api::Caller& caller) override;
   void Tell(const api::ApiEvent& event) override;
   // For metrics; any thread, as the calls above.
   absl::StatusOr<metrics::PathTotals> PathTotals();
@@ -399,6 +370,7 @@ class Agent final : public api::AgentView {
   void Locate(const rdma::QpInfo& qp, api::v1::CollectiveQp& out);
 
   // why.cc
+  absl::StatusOr<api::v1::WhyReply> MakeWhy(const std::string& text);
   absl::StatusOr<api::v1::WhyReply> MakeWhyFlow(const std::string& id);
   absl::StatusOr<api::v1::WhyReply> MakeWhyPath(uint32_t pair, uint32_t slot);
   void AddFlowHolds(const FlowKey& key, const FlowEntry& flow, api::v1::WhyReply& reply);

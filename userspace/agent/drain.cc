@@ -457,15 +457,15 @@ v1::DrainsReply Agent::MakeDrains() {
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> Agent::Drain(const api::Caller& caller, const v1::DrainRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::Drain(const v1::DrainRequest& request, const api::Caller& caller) {
   return loop_->Call<v1::ActionReply>([this, caller, request] { return DoDrain(caller, request); });
 }
 
-absl::StatusOr<v1::ActionReply> Agent::Undrain(const api::Caller& caller, const v1::UndrainRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::Undrain(const v1::UndrainRequest& request, const api::Caller& caller) {
   return loop_->Call<v1::ActionReply>([this, caller, request] { return DoUndrain(caller, request); });
 }
 
-absl::StatusOr<v1::DrainsReply> Agent::Drains() {
+absl::StatusOr<v1::DrainsReply> Agent::Drains(const v1::DrainsRequest&, const api::Caller&) {
   return loop_->Call<v1::DrainsReply>([this] { return absl::StatusOr<v1::DrainsReply>(MakeDrains()); });
 }
 

@@ -20,7 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "userspace/api/agent_view.h"
+#include "userspace/api/agent_api.h"
 #include "userspace/api/fleet.pb.h"
 
 namespace cw::agent {

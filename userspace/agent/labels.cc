@@ -34,11 +34,11 @@ absl::StatusOr<v1::ActionReply> Agent::DoSetLabel(const api::Caller& caller, con
   return reply;
 }
 
-absl::StatusOr<v1::ActionReply> Agent::SetLabel(const api::Caller& caller, const v1::LabelRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::Label(const v1::LabelRequest& request, const api::Caller& caller) {
   return loop_->Call<v1::ActionReply>([this, caller, request] { return DoSetLabel(caller, request); });
 }
 
-absl::StatusOr<v1::LabelsReply> Agent::Labels() {
+absl::StatusOr<v1::LabelsReply> Agent::Labels(const v1::LabelsRequest&, const api::Caller&) {
   return loop_->Call<v1::LabelsReply>([this] {
     v1::LabelsReply reply;
     for (const Label& label : labels_->All()) {

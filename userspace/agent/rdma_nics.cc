@@ -29,7 +29,7 @@ absl::Status Agent::OpenRdmaWatch() {
 }
 
 // On the caller's thread: it opens devices. Names of NICs do not change once the agent has started.
-absl::StatusOr<api::v1::NicsReply> Agent::Nics() {
+absl::StatusOr<api::v1::NicsReply> Agent::Nics(const api::v1::NicsRequest&, const api::Caller&) {
   api::v1::NicsReply reply = rdma_watch_->Look();
   for (api::v1::RdmaNic& nic : *reply.mutable_nics()) {
     for (const api::v1::RdmaNicPort& port : nic.ports()) {

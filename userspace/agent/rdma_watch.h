@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "userspace/api/agent_view.h"
+#include "userspace/api/agent_api.h"
 #include "userspace/api/cwfabric.pb.h"
 #include "userspace/host/rdma_findings.h"
 #include "userspace/host/rdma_tree.h"

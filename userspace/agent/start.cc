@@ -107,7 +107,8 @@ api::ServerOptions ApiOptions(const config::Config& config) {
       .socket_path = config.SocketPath(),
       .groups = {given.read_group, given.steer_group, given.admin_group},
       .tcp = given.listen,
-      .tls = {.cert = given.tls_cert, .key = given.tls_key, .ca = given.tls_ca, .crl = given.tls_crl}};
+      .tls = {.cert = given.tls_cert, .key = given.tls_key, .ca = given.tls_ca, .crl = given.tls_crl},
+      .acts_file = config.ActsFile()};
   return options;
 }
 

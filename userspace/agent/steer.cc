@@ -276,28 +276,28 @@ void Agent::RunDeadlines() {
   modes_->KeepDeadlines();
 }
 
-absl::StatusOr<v1::ActionReply> Agent::SteerSet(const api::Caller& caller, const v1::SteerSetRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::SteerSet(const v1::SteerSetRequest& request, const api::Caller& caller) {
   return loop_->Call<v1::ActionReply>([this, caller, request] { return DoSteerSet(caller, request); });
 }
 
-absl::StatusOr<v1::ActionReply> Agent::SteerClear(const api::Caller& caller, const v1::SteerClearRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::SteerClear(const v1::SteerClearRequest& request, const api::Caller& caller) {
   return loop_->Call<v1::ActionReply>([this, caller, request] { return DoSteerClear(caller, request); });
 }
 
-absl::StatusOr<v1::ActionReply> Agent::SteerLock(const api::Caller& caller, const v1::SteerLockRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::SteerLock(const v1::SteerLockRequest& request, const api::Caller& caller) {
   return loop_->Call<v1::ActionReply>([this, caller, request] { return DoSteerLock(caller, request); });
 }
 
-absl::StatusOr<v1::ActionReply> Agent::BreakerReset(const api::Caller& caller) {
+absl::StatusOr<v1::ActionReply> Agent::BreakerReset(const v1::BreakerResetRequest&, const api::Caller& caller) {
   return loop_->Call<v1::ActionReply>(
       [this, caller] { return absl::StatusOr<v1::ActionReply>(breaker_->Reset(caller)); });
 }
 
-absl::StatusOr<v1::ActionReply> Agent::SetMode(const api::Caller& caller, const v1::SetModeRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::SetMode(const v1::SetModeRequest& request, const api::Caller& caller) {
   return loop_->Call<v1::ActionReply>([this, caller, request] { return modes_->Set(caller, request); });
 }
 
-absl::StatusOr<v1::ActionReply> Agent::Off(const api::Caller& caller, const v1::OffRequest& request) {
+absl::StatusOr<v1::ActionReply> Agent::Off(const v1::OffRequest& request, const api::Caller& caller) {
   // At once, whatever the loop is doing.
   const Allowed was = modes_->SwitchOff();
   return loop_->Call<v1::ActionReply>([this, caller, request, was] {

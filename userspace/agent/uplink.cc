@@ -15,6 +15,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/fleet_drains.h"
+#include "userspace/api/audit.h"
 #include "userspace/config/change.h"
 #include "userspace/model/run_id.h"
 #include "userspace/uplink/batch_builder.h"
@@ -51,9 +52,20 @@ std::string BytesOf(const std::string& text) {
 
 std::string DrainsFile(const config::Config& config) { return config.RunDir() + "/" + FleetDrains::kFile; }
 
-FleetDrains::Asks AsksOf(Agent& agent) {
-  return {.drain = [&agent](const api::Caller& who, const wire::DrainRequest& r) { return agent.Drain(who, r); },
-          .undrain = [&agent](const api::Caller& who, const wire::UndrainRequest& r) { return agent.Undrain(who, r); },
+// What the service orders does not come through the API's doors, so it is kept here who ordered it.
+FleetDrains::Asks AsksOf(const config::Config& config, Agent& agent) {
+  const auto keep = [&agent, file = acts::ActsFile(config.ActsFile())](const api::Caller& who, const char* call,
+                                                                       const auto& request, auto result) {
+    const acts::Act act = api::ActOf(who, call, request.ShortDebugString(), result.status());
+    if (const std::string fault = file.Append(act, absl::GetCurrentTimeNanos()); !fault.empty())
+      agent.Tell({.type = "api", .alert = true, .text = "who changes what is not kept: " + fault, .evidence = {}});
+    return result;
+  };
+  return {.drain = [&agent, keep](const api::Caller& who,
+                                  const wire::DrainRequest& r) { return keep(who, "Drain", r, agent.Drain(r, who)); },
+          .undrain = [&agent, keep](
+                         const api::Caller& who,
+                         const wire::UndrainRequest& r) { return keep(who, "Undrain", r, agent.Undrain(r, who)); },
           .drains = [&agent] { return agent.Drains(); }};
 }
 
@@ -65,7 +77,7 @@ struct Uplink::Impl {
         agent(of),
         run(NewRun()),
         builder(agent.host_name(), run),
-        drains(DrainsFile(config), Deadlines::BootId(), TakesDrains(), AsksOf(agent)) {}
+        drains(DrainsFile(config), Deadlines::BootId(), TakesDrains(), AsksOf(config, agent)) {}
 
   const config::Config config;
   Agent& agent;
@@ -274,7 +286,7 @@ uint64_t Uplink::End() {
 Uplink::~Uplink() { End(); }
 
 void GiveBackFleetDrains(const config::Config& config, Agent& agent) {
-  FleetDrains(DrainsFile(config), Deadlines::BootId(), /*allowed=*/false, AsksOf(agent)).Step(absl::Now());
+  FleetDrains(DrainsFile(config), Deadlines::BootId(), /*allowed=*/false, AsksOf(config, agent)).Step(absl::Now());
 }
 
 }  // namespace cw::agent

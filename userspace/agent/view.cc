@@ -207,36 +207,36 @@ v1::DoctorReply Agent::MakeDoctor() {
   return reply;
 }
 
-absl::StatusOr<v1::StatusReply> Agent::Status() {
+absl::StatusOr<v1::StatusReply> Agent::Status(const v1::StatusRequest&, const api::Caller&) {
   return loop_->Call<v1::StatusReply>([this] { return absl::StatusOr<v1::StatusReply>(MakeStatus()); });
 }
 
-absl::StatusOr<v1::DoctorReply> Agent::Doctor() {
+absl::StatusOr<v1::DoctorReply> Agent::Doctor(const v1::DoctorRequest&, const api::Caller&) {
   return loop_->Call<v1::DoctorReply>([this] { return absl::StatusOr<v1::DoctorReply>(MakeDoctor()); });
 }
 
-absl::StatusOr<v1::PathsReply> Agent::Paths(const v1::PathsRequest& request) {
+absl::StatusOr<v1::PathsReply> Agent::Paths(const v1::PathsRequest& request, const api::Caller&) {
   return loop_->Call<v1::PathsReply>(
       [this, request] { return absl::StatusOr<v1::PathsReply>(paths_view_->All(request)); });
 }
 
-absl::StatusOr<v1::LinksReply> Agent::Links(uint32_t window_s) {
+absl::StatusOr<v1::LinksReply> Agent::Links(const v1::LinksRequest& request, const api::Caller&) {
   absl::StatusOr<v1::PathsReply> paths = Paths({});
   if (!paths.ok()) return paths.status();
   const absl::StatusOr<LinkPast> flaps =
       loop_->Call<LinkPast>([this] { return absl::StatusOr<LinkPast>(paths_view_->PastOfLinks()); });
   if (!flaps.ok()) return flaps.status();
-  return MakeLinks(*paths, window_s, *flaps);
+  return MakeLinks(*paths, request.window_s(), *flaps);
 }
 
-absl::StatusOr<v1::QpsReply> Agent::Qps(const v1::QpsRequest& request) {
+absl::StatusOr<v1::QpsReply> Agent::Qps(const v1::QpsRequest& request, const api::Caller&) {
   return loop_->Call<v1::QpsReply>([this, request] {
     if (request.received()) ReadReceivedFlows();
     return absl::StatusOr<v1::QpsReply>(flows_view_->All(request));
   });
 }
 
-absl::StatusOr<v1::CountersReply> Agent::Counters() {
+absl::StatusOr<v1::CountersReply> Agent::Counters(const v1::CountersRequest&, const api::Caller&) {
   absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
   if (!sums.ok()) return sums.status();
   v1::CountersReply reply;
@@ -318,17 +318,18 @@ void Agent::Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) {
   *out.mutable_hops() = paths_view_->Path(*pair, slot).hops();
 }
 
-absl::StatusOr<v1::ListJobsReply> Agent::ListJobs(const v1::ListJobsRequest& request) {
+absl::StatusOr<v1::ListJobsReply> Agent::ListJobs(const v1::ListJobsRequest& request, const api::Caller&) {
   return loop_->Call<v1::ListJobsReply>(
       [this, request] { return absl::StatusOr<v1::ListJobsReply>(jobs_->List(request)); });
 }
 
-absl::StatusOr<v1::ListCollectivesReply> Agent::ListCollectives(const v1::ListCollectivesRequest& request) {
+absl::StatusOr<v1::ListCollectivesReply> Agent::ListCollectives(const v1::ListCollectivesRequest& request,
+                                                                const api::Caller&) {
   return loop_->Call<v1::ListCollectivesReply>(
       [this, request] { return absl::StatusOr<v1::ListCollectivesReply>(jobs_->Collectives(request)); });
 }
 
-absl::StatusOr<v1::ClockReply> Agent::Clock() {
+absl::StatusOr<v1::ClockReply> Agent::Clock(const v1::ClockRequest&, const api::Caller&) {
   return loop_->Call<v1::ClockReply>([this] {
     v1::ClockReply reply = clocks_->Reply();
     nic_clocks_->Fill(reply);

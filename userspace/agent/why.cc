@@ -11,6 +11,7 @@
 #include "userspace/agent/placement.h"
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
+#include "userspace/api/path_ref.h"
 #include "userspace/control/explain.h"
 
 namespace cw::agent {
@@ -232,28 +233,32 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyPath(uint32_t index, uint32_t slot) {
   return reply;
 }
 
-absl::StatusOr<v1::WhyReply> Agent::WhyFlow(const std::string& id) {
-  absl::StatusOr<v1::WhyReply> reply = loop_->Call<v1::WhyReply>([this, id] { return MakeWhyFlow(id); });
-  if (!reply.ok()) return reply;
-  const absl::StatusOr<std::vector<v1::Event>> events = Events(v1::EventsRequest(), absl::ZeroDuration());
-  if (events.ok())
-    AddEvents(
-        *events, [&](const v1::Event& event) { return event.flow() == id; }, *reply);
-  return reply;
+absl::StatusOr<v1::WhyReply> Agent::MakeWhy(const std::string& text) {
+  v1::QpsRequest all;
+  all.set_received(true);
+  ReadReceivedFlows();
+  const absl::StatusOr<api::What> what =
+      api::ResolveWhat(paths_view_->All(v1::PathsRequest()), flows_view_->All(all), text);
+  if (!what.ok()) return what.status();
+  return what->path ? MakeWhyPath(what->path->pair, what->path->slot) : MakeWhyFlow(what->flow);
 }
 
-absl::StatusOr<v1::WhyReply> Agent::WhyPath(uint32_t pair, uint32_t slot) {
+absl::StatusOr<v1::WhyReply> Agent::Why(const v1::WhyRequest& request, const api::Caller&) {
   absl::StatusOr<v1::WhyReply> reply =
-      loop_->Call<v1::WhyReply>([this, pair, slot] { return MakeWhyPath(pair, slot); });
+      loop_->Call<v1::WhyReply>([this, what = request.what()] { return MakeWhy(what); });
   if (!reply.ok()) return reply;
   const absl::StatusOr<std::vector<v1::Event>> events = Events(v1::EventsRequest(), absl::ZeroDuration());
   if (!events.ok()) return reply;
-  const auto about = [&](const v1::Event& event) {
+  const int slot = static_cast<int>(reply->path().path().slot());
+  const auto of_flow = [&](const v1::Event& event) { return event.flow() == reply->flow().id(); };
+  const auto of_path = [&](const v1::Event& event) {
     if (event.peer() != reply->path().peer()) return false;
-    const bool of_path = event.slot() == static_cast<int>(slot) || event.to_slot() == static_cast<int>(slot);
-    return of_path || (event.type() == "fabric" && event.slot() < 0);
+    return event.slot() == slot || event.to_slot() == slot || (event.type() == "fabric" && event.slot() < 0);
   };
-  AddEvents(*events, about, *reply);
+  if (reply->has_flow())
+    AddEvents(*events, of_flow, *reply);
+  else
+    AddEvents(*events, of_path, *reply);
   return reply;
 }
 

@@ -38,6 +38,19 @@ ApiEvent CallMade(const Caller& caller, absl::string_view call, const std::strin
   return event;
 }
 
+acts::Act ActOf(const Caller& caller, absl::string_view call, const std::string& request, const absl::Status& result) {
+  constexpr size_t kLongest = 4096;
+  return {.by = caller.name,
+          .role = std::string(RoleName(caller.role)),
+          .via = caller.via,
+          .what = std::string(call),
+          .request = CutUtf8(request, kLongest),
+          .outcome = result.ok()                        ? "allowed"
+                     : absl::IsPermissionDenied(result) ? "refused"
+                                                        : "failed",
+          .error = std::string(result.message())};
+}
+
 ApiEvent CallRefused(const Caller& caller, absl::string_view call, const std::string& request, const std::string& why,
                      uint64_t untold) {
   std::string outcome = "refused: " + why;

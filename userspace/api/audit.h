@@ -11,13 +11,17 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "userspace/api/agent_view.h"
+#include "userspace/acts/acts_file.h"
+#include "userspace/api/agent_api.h"
 #include "userspace/api/caller.h"
 
 namespace cw::api {
 
 // A changing call that was let through, and what came of it. `request` is the request's text, which is shortened.
 ApiEvent CallMade(const Caller& caller, absl::string_view call, const std::string& request, const absl::Status& result);
+
+// For the file of acts. PermissionDenied: refused.
+acts::Act ActOf(const Caller& caller, absl::string_view call, const std::string& request, const absl::Status& result);
 
 // One that was not, and how many refusals of the same caller were not told since the last that was.
 ApiEvent CallRefused(const Caller& caller, absl::string_view call, const std::string& request, const std::string& why,

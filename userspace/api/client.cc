@@ -35,7 +35,8 @@ struct Client::Impl {
   }
 
   template <typename Request, typename Reply>
-  absl::StatusOr<Reply> Call(grpc::Status (v1::Agent::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+  absl::StatusOr<Reply> Call(const char* verb,
+                             grpc::Status (v1::Agent::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                              const Request& request) {
     if (absl::Status status = Open(); !status.ok()) return status;
     grpc::ClientContext context;
@@ -49,6 +50,10 @@ struct Client::Impl {
                           "overloaded",
                           way->name(), absl::FormatDuration(timeout)));
     }
+    // gRPC's own answer where the agent does not know the call.
+    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty())
+      return absl::UnimplementedError(
+          absl::StrFormat("the agent on %s is older than this and does not know %s; update it", way->name(), verb));
     if (!status.ok()) return FromGrpc(status);
     return reply;
   }
@@ -62,96 +67,11 @@ Client::Client(const RemoteAgent& agent, absl::Duration timeout)
 
 Client::~Client() = default;
 
-absl::StatusOr<v1::StatusReply> Client::Status() { return impl_->Call(&v1::Agent::Stub::Status, v1::StatusRequest()); }
-
-absl::StatusOr<v1::DoctorReply> Client::Doctor() { return impl_->Call(&v1::Agent::Stub::Doctor, v1::DoctorRequest()); }
-
-absl::StatusOr<v1::CountersReply> Client::Counters() {
-  return impl_->Call(&v1::Agent::Stub::Counters, v1::CountersRequest());
-}
-
-absl::StatusOr<v1::ClockReply> Client::Clock() {
-  absl::StatusOr<v1::ClockReply> reply = impl_->Call(&v1::Agent::Stub::Clock, v1::ClockRequest());
-  // gRPC's own answer where the agent does not know the call.
-  if (absl::IsUnimplemented(reply.status()) && reply.status().message().empty()) {
-    return absl::UnimplementedError("this agent is older than cwctl and has no fleet clock to show; update it");
+#define CW_CALL_VERB(name, Request, Reply, role)                                      \
+  absl::StatusOr<v1::Reply> Client::name(const v1::Request& request, const Caller&) { \
+    return impl_->Call(#name, &v1::Agent::Stub::name, request);                       \
   }
-  return reply;
-}
-
-absl::StatusOr<v1::PathsReply> Client::Paths(const v1::PathsRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::Paths, request);
-}
-
-absl::StatusOr<v1::QpsReply> Client::Qps(const v1::QpsRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::Qps, request);
-}
-
-absl::StatusOr<v1::OwdReply> Client::Owd(const v1::OwdRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::Owd, request);
-}
-
-absl::StatusOr<v1::LinksReply> Client::Links(const v1::LinksRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::Links, request);
-}
-
-absl::StatusOr<v1::SteerShowReply> Client::SteerShow(const v1::SteerShowRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::SteerShow, request);
-}
-
-absl::StatusOr<v1::ActionReply> Client::SteerSet(const v1::SteerSetRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::SteerSet, request);
-}
-
-absl::StatusOr<v1::ActionReply> Client::SteerClear(const v1::SteerClearRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::SteerClear, request);
-}
-
-absl::StatusOr<v1::ActionReply> Client::SteerLock(const v1::SteerLockRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::SteerLock, request);
-}
-
-absl::StatusOr<v1::WhyReply> Client::Why(const v1::WhyRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::Why, request);
-}
-
-absl::StatusOr<v1::ActionReply> Client::Drain(const v1::DrainRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::Drain, request);
-}
-
-absl::StatusOr<v1::ActionReply> Client::Undrain(const v1::UndrainRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::Undrain, request);
-}
-
-absl::StatusOr<v1::DrainsReply> Client::Drains() { return impl_->Call(&v1::Agent::Stub::Drains, v1::DrainsRequest()); }
-
-absl::StatusOr<v1::NicsReply> Client::Nics() { return impl_->Call(&v1::Agent::Stub::Nics, v1::NicsRequest()); }
-
-absl::StatusOr<v1::ActionReply> Client::Label(const v1::LabelRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::Label, request);
-}
-
-absl::StatusOr<v1::LabelsReply> Client::Labels() { return impl_->Call(&v1::Agent::Stub::Labels, v1::LabelsRequest()); }
-
-absl::StatusOr<v1::ActionReply> Client::SetMode(const v1::SetModeRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::SetMode, request);
-}
-
-absl::StatusOr<v1::ActionReply> Client::BreakerReset() {
-  return impl_->Call(&v1::Agent::Stub::BreakerReset, v1::BreakerResetRequest());
-}
-
-absl::StatusOr<v1::ActionReply> Client::Off(const v1::OffRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::Off, request);
-}
-
-absl::StatusOr<v1::ListJobsReply> Client::ListJobs(const v1::ListJobsRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::ListJobs, request);
-}
-
-absl::StatusOr<v1::ListCollectivesReply> Client::ListCollectives(const v1::ListCollectivesRequest& request) {
-  return impl_->Call(&v1::Agent::Stub::ListCollectives, request);
-}
+CW_VERBS(CW_CALL_VERB)
 
 absl::Status Client::Events(const v1::EventsRequest& request, const std::function<bool(const v1::Event&)>& each) {
   if (absl::Status status = impl_->Open(); !status.ok()) return status;

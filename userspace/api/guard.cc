@@ -27,14 +27,28 @@ absl::Status Gate::Admit(const Caller& caller, absl::string_view method, const s
 void Gate::Done(const Caller& caller, absl::string_view method, const std::string& request,
                 const absl::Status& result) {
   const MethodRole* role = FindMethod(method);
-  if (role != nullptr && role->changes()) view_.Tell(CallMade(caller, method, request, result));
+  if (role == nullptr || !role->changes()) return;
+  view_.Tell(CallMade(caller, method, request, result));
+  Keep(ActOf(caller, method, request, result));
 }
 
 void Gate::TurnedAway(const Caller& caller, const std::string& why) { Refuse(caller, "connect", "", why); }
 
 void Gate::Refuse(const Caller& caller, absl::string_view method, const std::string& request, const std::string& why) {
   const std::optional<uint64_t> untold = limiter_.Tell(caller.name, absl::Now());
-  if (untold) view_.Tell(CallRefused(caller, method, request, why, *untold));
+  if (!untold) return;
+  view_.Tell(CallRefused(caller, method, request, why, *untold));
+  Keep(ActOf(caller, method, request, absl::PermissionDeniedError(why)));
+}
+
+// That it cannot be kept is told once, and the act is done all the same: a full disk must not keep people from `off`.
+void Gate::Keep(const acts::Act& act) {
+  const std::string fault = acts_.Append(act, absl::GetCurrentTimeNanos());
+  if (acts_failed_.exchange(!fault.empty()) == !fault.empty()) return;
+  view_.Tell({.type = "api",
+              .alert = !fault.empty(),
+              .text = fault.empty() ? "who changes what is kept again" : "who changes what is not kept: " + fault,
+              .evidence = {}});
 }
 
 absl::StatusOr<Caller> GuardedService::Enter(const grpc::ServerContext& context, const char* method,

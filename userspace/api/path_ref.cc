@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "userspace/api/flow_ref.h"
 
 namespace cw::api {
 namespace {
@@ -29,6 +30,16 @@ std::vector<const Pair*> PairsOf(const PathsReply& paths, absl::string_view peer
 
 }  // namespace
 
+absl::StatusOr<What> ResolveWhat(const PathsReply& paths, const cwfabric::v1::QpsReply& flows, absl::string_view text) {
+  if (text.empty()) return absl::InvalidArgumentError("no flow or path given");
+  const absl::StatusOr<PathRef> path = ResolvePath(paths, text);
+  if (path.ok()) return What{.path = *path, .flow = ""};
+  if (!absl::IsUnimplemented(path.status())) return path.status();
+  absl::StatusOr<std::string> flow = ResolveFlow(flows, text);
+  if (!flow.ok()) return flow.status();
+  return What{.path = {}, .flow = *std::move(flow)};
+}
+
 absl::Status CheckPeer(const PathsReply& paths, const std::string& remote) {
   constexpr size_t kMost = 20;
   std::map<std::string, std::set<std::string>> peers;
@@ -37,7 +48,8 @@ absl::Status CheckPeer(const PathsReply& paths, const std::string& remote) {
     peers[pair.peer()].insert(pair.remote_address());
   }
   if (peers.empty())
-    return absl::NotFoundError(absl::StrCat("there is no peer \"", remote, "\": none is configured (peers in the "
+    return absl::NotFoundError(absl::StrCat("there is no peer \"", remote,
+                                            "\": none is configured (peers in the "
                                             "agent's configuration; cwagentd --check-config shows them)"));
   std::vector<std::string> names;
   for (const auto& [name, addresses] : peers) {

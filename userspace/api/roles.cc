@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "userspace/api/verbs.h"
+
 namespace cw::api {
 
 absl::string_view RoleName(Role role) {
@@ -26,23 +28,10 @@ std::optional<Role> ParseRole(absl::string_view text) {
   return std::nullopt;
 }
 
-// steer: what places flows by hand and what ends such placements, off included, as whoever may move flows has to be
-// able to stop. admin: what the agent may do by itself from then on.
 const std::vector<MethodRole>& MethodRoles() {
-  static const auto& table =
-      *new std::vector<MethodRole>{{"Status", Role::kRead},       {"Doctor", Role::kRead},
-                                   {"Paths", Role::kRead},        {"Qps", Role::kRead},
-                                   {"Owd", Role::kRead},          {"Links", Role::kRead},
-                                   {"Events", Role::kRead},       {"Counters", Role::kRead},
-                                   {"Clock", Role::kRead},        {"SteerShow", Role::kRead},
-                                   {"Why", Role::kRead},          {"Drains", Role::kRead},
-                                   {"ListJobs", Role::kRead},     {"ListCollectives", Role::kRead},
-                                   {"Nics", Role::kRead},         {"Labels", Role::kRead},
-                                   {"Label", Role::kSteer},       {"SteerSet", Role::kSteer},
-                                   {"SteerClear", Role::kSteer},  {"SteerLock", Role::kSteer},
-                                   {"Drain", Role::kSteer},       {"Undrain", Role::kSteer},
-                                   {"Off", Role::kSteer},         {"SetMode", Role::kAdmin},
-                                   {"BreakerReset", Role::kAdmin}};
+#define CW_ROLE_OF_VERB(name, Request, Reply, role) {#name, Role::role},
+  static const auto& table = *new std::vector<MethodRole>{CW_VERBS(CW_ROLE_OF_VERB) CW_STREAMED_VERBS(CW_ROLE_OF_VERB)};
+#undef CW_ROLE_OF_VERB
   return table;
 }
 

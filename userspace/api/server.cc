@@ -60,11 +60,11 @@ GuardedService::Identify ByCertificate(Gate& gate, tls::Revocations& revocations
 
 // In this order, and ended in the opposite one.
 struct Server::Impl {
-  Impl(AgentView& view, UnixRoles roles, const tls::Files& files)
+  Impl(AgentView& view, UnixRoles roles, const ServerOptions& options)
       : calls(view),
-        gate(view),
+        gate(view, options.acts_file),
         rooms(calls, gate, std::move(roles)),
-        revocations(files),
+        revocations(options.tls),
         service(calls, gate, ByCertificate(gate, revocations, view)) {}
 
   Calls calls;
@@ -102,14 +102,14 @@ struct Server::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const std::string& socket_path, AgentView& view) {
-  return Start(ServerOptions{.socket_path = socket_path, .groups = {}, .tcp = {}, .tls = {}}, view);
+  return Start(ServerOptions{.socket_path = socket_path, .groups = {}, .tcp = {}, .tls = {}, .acts_file = ""}, view);
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, AgentView& view) {
   absl::StatusOr<UnixRoles> roles = ResolveGroups(options.groups);
   if (!roles.ok()) return roles.status();
   const mode_t mode = roles->by_mode ? kGroupsMode : kOpenMode;
-  auto impl = std::make_unique<Impl>(view, *std::move(roles), options.tls);
+  auto impl = std::make_unique<Impl>(view, *std::move(roles), options);
   Impl* inner = impl.get();
   absl::StatusOr<std::unique_ptr<UnixDoor>> door =
       UnixDoor::Open(options.socket_path, mode, [inner](int fd) { inner->rooms.Admit(fd); });

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "userspace/api/agent_view.h"
+#include "userspace/api/agent_api.h"
 #include "userspace/api/unix_peer.h"
 #include "userspace/tls/certificate.h"
 
@@ -22,6 +22,7 @@ struct ServerOptions {
   GroupNames groups;             // none: the socket has mode 0660, and whom that lets in may do everything
   std::vector<std::string> tcp;  // addresses and ports; none: no TCP
   tls::Files tls;                // needed with tcp
+  std::string acts_file;         // who changed what; "": nowhere
 };
 
 class Server {

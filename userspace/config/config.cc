@@ -186,6 +186,8 @@ std::string Config::SocketPath() const { return RunDir() + "/agent.sock"; }
 
 std::string Config::ClockPage() const { return clock.page == "auto" ? RunDir() + "/clock" : clock.page; }
 
+std::string Config::ActsFile() const { return api.acts_file == "auto" ? StateDir() + "/acts.jsonl" : api.acts_file; }
+
 std::string Config::SpoolDir() const { return fleet.spool_dir == "auto" ? StateDir() + "/spool" : fleet.spool_dir; }
 
 Listen Config::MetricsListen() const {

@@ -182,6 +182,7 @@ struct ApiConfig {
   std::string tls_cert, tls_key,
       tls_ca;           // PEM files: own certificate (with its chain) and key, whose clients are taken
   std::string tls_crl;  // and which of their certificates are not; "" = no list
+  std::string acts_file = "auto";  // who changed what; "auto": StateDir()/acts.jsonl; "" = nowhere
 };
 
 // What is told to the fleet service, and what it may ask for (docs/fleet.md).
@@ -232,6 +233,7 @@ struct Config {
   std::string StateDir() const;    // state_dir, likewise
   std::string SocketPath() const;  // RunDir()/agent.sock
   std::string ClockPage() const;   // clock.page; "auto" is RunDir()/clock, where libcwclock looks for "default"'s
+  std::string ActsFile() const;    // api.acts_file; "auto" is StateDir()/acts.jsonl
   std::string SpoolDir() const;    // fleet.spool_dir; "auto" is StateDir()/spool
   // fleet's own TLS files, or api's.
   std::string FleetCert() const { return fleet.tls_cert.empty() ? api.tls_cert : fleet.tls_cert; }

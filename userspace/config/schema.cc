@@ -249,6 +249,9 @@ void WalkApi(Visitor& v, ApiConfig& api) {
         "Certificates of the authorities that sign clients' certificates, PEM; see cwctl certs --help.");
   Words(v, "tls_crl", api.tls_crl, TextRule::kPath,
         "Their lists of revoked certificates (CRL), PEM, read again when it changes; see cwctl certs revoke --help.");
+  Words(v, "acts_file", api.acts_file, TextRule::kAutoPath,
+        "Where it is kept who changed what, one JSON object a line, 8 MiB and as much again before it; \"auto\" is "
+        "STATE_DIR/acts.jsonl, empty is nowhere.");
   v.EndTable();
 }
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "userspace/api/agent_view.h"
+#include "userspace/api/agent_api.h"
 #include "userspace/config/listen.h"
 #include "userspace/metrics/link_flaps.h"
 #include "userspace/metrics/path_totals.h"

@@ -10,10 +10,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <map>
 
 #include "maps/folder.h"
 #include "maps/unique_fd.h"
+#include "userspace/acts/acts_file.h"
 #include "userspace/off/control.h"
 #include "userspace/off/kernel.h"
 #include "userspace/off/tc.h"
@@ -259,6 +261,22 @@ void Instance::RemovePins() {
   Done("pins", pins_, "removed");
 }
 
+// Not kept is no reason to fail: what was asked for is done.
+void KeepAct(const Options& options, const std::string& name, Report& report) {
+  const std::string path = options.state_root + "/" + name + "/acts.jsonl";
+  const acts::ActsFile file(path);
+  if (!file.HasFolder()) return;
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  acts::Act act = acts::ByThisProcess("cwfabric-off", options.force ? "force" : "");
+  if (!report.left.empty()) {
+    act.outcome = "failed";
+    act.error = report.left.back().note;
+  }
+  const std::string fault = file.Append(act, now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec);
+  if (!fault.empty()) report.done.push_back({name, "acts", path, 0, "not kept who did this: " + fault});
+}
+
 }  // namespace
 
 bool IsInstanceName(const std::string& name) {
@@ -280,7 +298,9 @@ Report Detach(const Options& options) {
     return report;
   }
   for (const std::string& name : ListFolder(options.pin_root)) {
-    if (options.instance.empty() || name == options.instance) Instance(options, name, route, report).Detach();
+    if (!options.instance.empty() && name != options.instance) continue;
+    Instance(options, name, route, report).Detach();
+    if (!options.dry) KeepAct(options, name, report);
   }
   // The folder above is the package's.
   if (!options.dry && report.left.empty()) rmdir(options.pin_root.c_str());

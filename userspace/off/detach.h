@@ -16,7 +16,8 @@ namespace cw::off {
 struct Options {
   std::string pin_root = CW_PIN_ROOT;
   std::string run_root = "/run/cwfabric";
-  std::string instance;  // "": all
+  std::string state_root = "/var/lib/cwfabric";  // where it is kept who did it
+  std::string instance;                          // "": all
   bool dry = false;
   bool force = false;  // an agent that runs is no reason to stop
 };

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "userspace/api/agent_view.h"
+#include "userspace/api/agent_api.h"
 #include "userspace/host/doctor.h"
 #include "userspace/model/allowed.h"
 #include "userspace/model/names.h"
