@@ -148,6 +148,23 @@ TEST_F(OffTest, AnAgentThatRunsIsNamedUnlessForced) {
   Kill(agent);
 }
 
+TEST_F(OffTest, WhoDidItIsKeptWhereAnAgentKeptItsOwn) {
+  KilledAgent();
+  off::Options options = Wanted();
+  options.state_root = options_.run_root + "/state";
+  EXPECT_TRUE(Off(options).left.empty());
+  EXPECT_FALSE(std::filesystem::exists(options.state_root)) << "nothing was kept here before";
+
+  KilledAgent();
+  std::filesystem::create_directories(options.state_root + "/" + options.instance);
+  EXPECT_TRUE(Off(options).left.empty());
+  std::ifstream in(options.state_root + "/" + options.instance + "/acts.jsonl");
+  const nlohmann::json act = nlohmann::json::parse(in);
+  EXPECT_EQ(act["call"], "cwfabric-off");
+  EXPECT_EQ(act["outcome"], "allowed");
+  EXPECT_THAT(std::string(act["via"]), HasSubstr("uid 0"));
+}
+
 TEST_F(OffTest, InAnotherNamespaceNothingIsTouchedAndThatIsSaid) {
   KilledAgent();
   off::Report report;

@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -61,11 +64,20 @@ class Service : public ::testing::Test {
     LimitServer(builder);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
+    std::filesystem::create_directory(folder_);
     channel_ = server_->InProcessChannel({});
   }
   ~Service() override {
     calls_.Stop();
     EndServer(*server_, absl::Seconds(1));
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::vector<nlohmann::json> Kept() const {
+    std::vector<nlohmann::json> lines;
+    std::ifstream in(folder_ / "acts.jsonl");
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
   }
 
   grpc::Status Call(const std::string& method) {
@@ -88,7 +100,8 @@ class Service : public ::testing::Test {
   Caller who_{.name = "alice", .role = Role::kNone, .via = "uid 1003"};
   FakeAgent agent_;
   Calls calls_{agent_};
-  Gate gate_{agent_};
+  const std::filesystem::path folder_ = std::filesystem::temp_directory_path() / absl::StrCat("cw_acts_", getpid());
+  Gate gate_{agent_, folder_ / "acts.jsonl"};
   GuardedService service_{calls_, gate_, [this](const grpc::ServerContext&) { return who_; }};
   std::unique_ptr<grpc::Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -134,6 +147,39 @@ TEST_F(Service, ActsAreToldWithWhoAndWhatAndOutcome) {
   EXPECT_TRUE(agent_.Told().back().alert);
   EXPECT_TRUE(Call("Status").ok());
   EXPECT_EQ(agent_.Told().size(), 3u) << "reading is not told";
+}
+
+TEST_F(Service, ActsAreKeptInAFile) {
+  who_.role = Role::kSteer;
+  EXPECT_TRUE(Call("Off").ok());
+  EXPECT_TRUE(Call("Status").ok());
+  EXPECT_FALSE(Call("SteerSet").ok()) << "no target";
+  EXPECT_FALSE(Call("SetMode").ok());
+  const std::vector<nlohmann::json> kept = Kept();
+  ASSERT_EQ(kept.size(), 3u) << "reading is not kept";
+  EXPECT_EQ(kept[0]["by"], "alice");
+  EXPECT_EQ(kept[0]["via"], "uid 1003");
+  EXPECT_EQ(kept[0]["call"], "Off");
+  EXPECT_EQ(kept[0]["outcome"], "allowed");
+  EXPECT_EQ(kept[1]["outcome"], "failed");
+  EXPECT_THAT(std::string(kept[1]["error"]), HasSubstr("no target"));
+  EXPECT_EQ(kept[2]["outcome"], "refused");
+}
+
+TEST_F(Service, WhatCannotBeKeptIsDoneAndToldOnce) {
+  std::filesystem::remove_all(folder_);
+  who_.role = Role::kSteer;
+  EXPECT_TRUE(Call("Off").ok());
+  EXPECT_TRUE(Call("Off").ok());
+  const auto faults = [this] {
+    const std::vector<ApiEvent> told = agent_.Told();
+    return std::count_if(told.begin(), told.end(), [](const ApiEvent& event) { return event.type == "api"; });
+  };
+  EXPECT_EQ(faults(), 1);
+  EXPECT_TRUE(agent_.Told().back().type == "audit") << "the second act is told all the same";
+  std::filesystem::create_directory(folder_);
+  EXPECT_TRUE(Call("Off").ok());
+  EXPECT_EQ(faults(), 2) << "and that it is well again";
 }
 
 TEST(RefusalLimiter, TellsSomeAndCountsTheRest) {
