@@ -16,7 +16,8 @@
 namespace cw::lab {
 
 // Flows that begin now are new to all agents, and get a path from their first packet on. Those that appear within two
-// seconds of a first agent's start are taken for older than it, and stay where they are (userspace/agent/start.cc).
+// seconds of a first agent's start are taken for older than it, and stay where they
+// are (userspace/agent/open_kernel.cc).
 inline bool FlowsAreNewFromNowOn(Testbed& testbed) {
   constexpr double kOldFlowsS = 2, kClocksS = 0.1, kBackS = 3600;
   return Eventually([&] {

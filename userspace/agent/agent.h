@@ -162,7 +162,7 @@ class Agent final : public api::AgentView {
   Allowed allowed() const;                                       // what the mode lets be done
   const probe::Hops* HopsOf(uint32_t pair, uint8_t slot) const;  // nullptr: no path there, or not traced
 
-  // start.cc
+  // start.cc, open_*.cc
   absl::Status OpenDataplane();
   absl::Status OpenNics();
   void WriteControl();

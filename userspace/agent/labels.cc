@@ -41,7 +41,7 @@ absl::StatusOr<v1::ActionReply> Agent::Label(const v1::LabelRequest& request, co
 absl::StatusOr<v1::LabelsReply> Agent::Labels(const v1::LabelsRequest&, const api::Caller&) {
   return loop_->Call<v1::LabelsReply>([this] {
     v1::LabelsReply reply;
-    for (const Label& label : labels_->All()) {
+    for (const agent::Label& label : labels_->All()) {
       v1::ProcessLabel& out = *reply.add_labels();
       out.set_pid(label.pid);
       out.set_cgroup(label.cgroup);

@@ -180,8 +180,8 @@ struct ApiConfig {
       "auto";                       // and do everything; "auto": whom the socket's mode lets in; "": root and the agent
   std::vector<std::string> listen;  // addresses and ports, see ParseListen; none: no TCP
   std::string tls_cert, tls_key,
-      tls_ca;           // PEM files: own certificate (with its chain) and key, whose clients are taken
-  std::string tls_crl;  // and which of their certificates are not; "" = no list
+      tls_ca;                      // PEM files: own certificate (with its chain) and key, whose clients are taken
+  std::string tls_crl;             // and which of their certificates are not; "" = no list
   std::string acts_file = "auto";  // who changed what; "auto": StateDir()/acts.jsonl; "" = nowhere
 };
 

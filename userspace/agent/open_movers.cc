@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who moves flows, for balance and off what is lost.
+#include <algorithm>
+#include <random>
+
+#include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
+#include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/balance/last_look.h"
+#include "userspace/agent/balance/moves.h"
+#include "userspace/agent/balance/window.h"
+#include "userspace/agent/engine_mail.h"
+#include "userspace/agent/flows/flow_records.h"
+#include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/flows/unseen.h"
+#include "userspace/agent/recovery/rerolls.h"
+#include "userspace/agent/recovery/returns.h"
+#include "userspace/agent/recovery/tails.h"
+#include "userspace/dataplane/packet_injector.h"
+
+namespace cw::agent {
+
+// Who moves flows: the kernel's program, and the libraries in the processes whose packets it does not see. What left a
+// bad path by either comes back by it; where flows move for balance, that rule takes what recovered into use.
+void Agent::OpenMovers() {
+  const auto in_motion = [this](uint32_t pair) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    return discovery != nullptr && discovery->InMotion();
+  };
+  const auto fold = [this](uint32_t pair, uint16_t port) { return engine_->discovery(pair)->Fold(port); };
+  const auto watch = [this](uint32_t pair, uint16_t port) {
+    const uint8_t slot = engine_->EnsureNative(pair, port, NowNs(), /*label=*/0);
+    ScheduleTick();
+    return slot;
+  };
+  unseen_ = std::make_unique<UnseenFlows>(
+      pairs_, nics_, flows_, qps_, engine_->mesh(),
+      UnseenFlows::Asks{
+          .assigns = [this] { return options_.config.steering.assign_new_flows; },
+          .fold = fold,
+          .watch = watch,
+          .release = [this](uint32_t pair, uint16_t port, const FlowKey& user) { ReleaseNative(pair, port, user); }});
+  const auto left_to = [](std::unique_ptr<Returns>& returns) {
+    return [&returns](const FlowKey& flow, uint32_t pair, control::ReturnPlace from, control::ReturnPlace to) {
+      returns->Left(flow, pair, from, to);
+    };
+  };
+  kernel_mover_ = std::make_unique<KernelMover>(pairs_, flows_, *records_, engine_->mesh(), journal_,
+                                                KernelMover::Asks{.in_motion = in_motion, .left = left_to(returns_)});
+  owner_mover_ = std::make_unique<OwnerMover>(
+      pairs_, flows_, qps_, *unseen_, engine_->mesh(), peer_names_, monotonic_, journal_,
+      OwnerMover::Asks{.allowed = [this] { return allowed(); },
+                       .send = [this](const std::vector<rdma::MoveOrder>& orders) { return inproc_->Move(orders); },
+                       .fold = fold,
+                       .left = left_to(owner_returns_)});
+  const absl::Duration step = options_.config.steering.return_step;
+  returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *kernel_mover_, journal_,
+                                       [this] { return allowed().ActsAtAll() && !breaker_->MayBalance(); });
+  owner_returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *owner_mover_, journal_,
+                                             [this] { return allowed().ActsAtAll(); });
+}
+
+// Moves for balance, from what a window saw to the kernel's wish.
+void Agent::OpenBalance() {
+  const config::Config& config = options_.config;
+  const auto may = [this] { return allowed(); };
+  const auto paths_known = [this](uint32_t pair) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    return discovery != nullptr && discovery->table().valid && probe::PortsSeenToChoose(discovery->hashing());
+  };
+  breaker_ = std::make_unique<Breaker>(config.steering.breaker, config.steering.breaker_hold, pairs_, flows_, *records_,
+                                       peer_names_, monotonic_, journal_,
+                                       Breaker::Asks{.allowed = may, .take_back = [this] { balance_->TakeBack(); }});
+  const auto look = [this] { return LastLookWait(options_.config.probe.active_interval, Window()); };
+  const auto hurry = [this](uint32_t pair, absl::Duration time) {
+    engine_->Hurry(pair, absl::ToInt64Nanoseconds(time));
+  };
+  balance_ = std::make_unique<BalanceMoves>(
+      pairs_, *records_, engine_->mesh(), *contention_, *breaker_, peer_names_, *clock_, monotonic_, *loop_, *dry_run_,
+      journal_,
+      BalanceMoves::Asks{
+          .allowed = may, .paths_known = paths_known, .look = look, .hurry = hurry, .read_probes = [this] {
+            ReadProbes();
+          }});
+  window_ = std::make_unique<ContentionWindow>(
+      *contention_, pairs_, flows_, engine_->mesh(), peer_names_, *balance_, *dry_run_, journal_,
+      ContentionWindow::Asks{.paths_known = paths_known,
+                             .hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); },
+                             .path_bps = [this] { return options_.config.steering.path_gbps * 1e9; }});
+  window_->Record(config.log.observations_file, static_cast<uint64_t>(config.log.observations_mib) << 20,
+                  {.host = host_name_, .version = kVersion});
+}
+
+// Who looks after what was on a path that is lost, in this order.
+void Agent::OpenRecovery() {
+  const auto may = [this] { return allowed(); };
+  tails_ = std::make_unique<Tails>(pairs_, *records_, qps_, engine_->mesh(), peer_names_, monotonic_, *loop_, *mail_,
+                                   *dry_run_, journal_, Tails::Asks{.allowed = may, .deliver = OpenInjector()});
+  const auto hashing = [this](uint32_t pair) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    return discovery == nullptr ? std::nullopt : std::make_optional(discovery->hashing());
+  };
+  rerolls_ = std::make_unique<Rerolls>(
+      pairs_, *records_, engine_->mesh(), peer_names_, monotonic_, *loop_, journal_, std::random_device{}(),
+      Rerolls::Asks{
+          .allowed = may, .hashing = hashing, .rolled = [this](const FlowKey& flow) { tails_->OnRerolled(flow); }});
+  path_lost_ = {
+      [this](const PathLost& lost) { rerolls_->OnPathLost(lost); },
+      // Before the flows go: what was under way is asked for again, by the path that they take.
+      [this](const PathLost& lost) { tails_->OnPathLost(lost); },
+      [this](const PathLost& lost) { kernel_mover_->OnPathLost(lost); },
+      [this](const PathLost& lost) { owner_mover_->OnPathLost(lost); },
+  };
+}
+
+// Empty: not wanted, or the kernel cannot.
+std::function<absl::Status(uint32_t, absl::Span<const uint8_t>)> Agent::OpenInjector() {
+  if (!options_.config.steering.repair_tails) return {};
+  absl::StatusOr<dataplane::PacketInjector> opened = dataplane::PacketInjector::Create();
+  if (opened.ok()) {
+    const auto injector = std::make_shared<const dataplane::PacketInjector>(*std::move(opened));
+    return
+        [injector](uint32_t ifindex, absl::Span<const uint8_t> packet) { return injector->Deliver(ifindex, packet); };
+  }
+  Log({.type = "repair",
+       .severity = telemetry::Severity::kNotice,
+       .text =
+           "what dies with a path waits for its queue pair's own timer: " + std::string(opened.status().message())});
+  return {};
+}
+
+}  // namespace cw::agent

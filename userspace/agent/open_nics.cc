@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// NICs of the configuration, their carriers, and what stands in for one that fails.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "spdlog/spdlog.h"
+#include "userspace/agent/agent.h"
+#include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/engine_mail.h"
+#include "userspace/agent/nic_address.h"
+#include "userspace/agent/nics/carriers.h"
+#include "userspace/agent/nics/carry_kernel.h"
+#include "userspace/agent/nics/nic_clocks.h"
+#include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/recovery/tails.h"
+#include "userspace/dataplane/link_news.h"
+#include "userspace/dataplane/netdev.h"
+#include "userspace/dataplane/offload.h"
+
+namespace cw::agent {
+namespace {
+
+// Devices without hardware behind them name a rate that means nothing.
+double LinkRateBps(const config::NicConfig& nic) {
+  if (nic.rate_mbps > 0) return static_cast<double>(nic.rate_mbps) * 1e6;
+  const std::string folder = "/sys/class/net/" + nic.name;
+  std::error_code error;
+  double mbps = 0;
+  if (!std::filesystem::exists(folder + "/device", error) || !(std::ifstream(folder + "/speed") >> mbps)) return 0;
+  return std::max(mbps, 0.0) * 1e6;
+}
+
+}  // namespace
+
+absl::Status Agent::OpenNics() {
+  const maps::NicLinesView& lines = dataplane_->nic_lines();
+  nic_clocks_ = std::make_unique<NicClocks>(
+      nics_, pairs_, clock_,
+      NicClocks::Lines{
+          .put = [&lines](uint32_t ifindex, const cw_nic_line& line) { return lines.Put(ifindex, line).ok(); },
+          .erase = [&lines](uint32_t ifindex) { (void)lines.Delete(ifindex); }},
+      [this](const Nic& nic) { return DeviceStamps(nic); }, options_.lab_nic_clock);
+  for (const config::NicConfig& nic_config : options_.config.nics) {
+    Nic nic{.config = nic_config};
+    absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic_config.name);
+    if (!ifindex.ok()) return ifindex.status();
+    nic.ifindex = *ifindex;
+    absl::StatusOr<Addr> address =
+        nic_config.address == "auto" ? FirstAddress(nic_config.name) : Addr::Parse(nic_config.address);
+    if (!address.ok()) return address.status();
+    nic.address = *address;
+    nic.rate_bps = LinkRateBps(nic_config);
+    if (absl::StatusOr<uint32_t> mtu = dataplane::MtuOf(nic_config.name); mtu.ok()) nic.mtu = *mtu;
+    const config::Transport transport = config::TransportOf(nic_config, options_.config.probe);
+    if (transport == config::Transport::kVerbs) {
+      nic.note = "not attached: probes go by verbs";
+      nic.offloads_roce = !dataplane::RoceOffloadDevice("/sys", nic_config.name).empty();
+      // Where an agent before us had attached, its programs would take probes by verbs for data.
+      if (absl::Status detached = dataplane_->Detach(nic.ifindex); !detached.ok()) return detached;
+    } else if (nic_config.attach == config::Attach::kNone) {
+      nic.note = "not attached: attach = \"none\"";
+    } else {
+      absl::StatusOr<dataplane::AttachInfo> attached =
+          dataplane_->Attach(nic.ifindex, nic_config.rx_stamps == config::RxStamps::kHardware);
+      if (attached.ok()) {
+        nic.attach = *attached;
+        nic.attached = true;
+        nic.note = attached->warning;
+        if (!nic.note.empty()) spdlog::warn("{}: {}", nic_config.name, nic.note);
+      } else if (absl::IsFailedPrecondition(attached.status())) {
+        nic.note = std::string(attached.status().message());
+        nic.offloads_roce = true;
+        spdlog::warn("{}: {}", nic_config.name, nic.note);
+      } else {
+        return attached.status();
+      }
+    }
+    const bool may_choose = transport == config::Transport::kAuto || transport == config::Transport::kOffload;
+    nic.by_verbs = transport == config::Transport::kVerbs || (may_choose && nic.offloads_roce && !nic.attached);
+    nic.hears_verbs = transport == config::Transport::kAuto && nic.attached;
+    nic_clocks_->Open(nic);
+    nics_.push_back(std::move(nic));
+  }
+  if (nics_.empty()) return absl::InvalidArgumentError("the configuration names no NIC; add a [[nic]] table");
+  return absl::OkStatus();
+}
+
+absl::Status Agent::OpenNicFailover() {
+  const bool on = options_.config.steering.nic_failover;
+  carry_kernel_ = std::make_unique<RealCarryKernel>(*dataplane_);
+  nic_failover_ = std::make_unique<NicFailover>(
+      host_name_, pairs_, nics_, qps_, engine_->mesh(), *carry_kernel_, peer_names_, monotonic_, *mail_, *dry_run_,
+      journal_,
+      NicFailover::Asks{.allowed = [this] { return allowed(); },
+                        .drained = [this](const Nic& nic) { return NicDrained(nic); },
+                        .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
+                        .read_probes = [this] { ReadProbes(); },
+                        .look_at_carrier = [this](Nic& nic) { carriers_->LookAt(nic); },
+                        .carried = [this](uint32_t pair) { tails_->OnCarried(pair); }});
+  const absl::Status status = nic_failover_->Open(on);
+  if (!on || !status.ok()) return status;
+  return loop_->AddTimer(NicFailover::kPeriod, [this] { nic_failover_->Watch(); });
+}
+
+absl::Status Agent::OpenCarriers() {
+  carriers_ = std::make_unique<Carriers>(
+      nics_, *link_flaps_, *clock_, monotonic_, journal_,
+      Carriers::Asks{.read = metrics::ReadLink,
+                     .ifindex_of = dataplane::IfindexOf,
+                     .is_there = IsThere,
+                     .helped = [this] { return nic_failover_->on() && modes_->Acts(Capability::kNic); },
+                     .changed =
+                         [this] {
+                           if (nic_failover_->on()) nic_failover_->Watch();
+                         },
+                     .start_anew = [this](telemetry::Event why) { StartAnew(std::move(why)); }});
+  carriers_->LookAtAll();
+  absl::StatusOr<std::unique_ptr<dataplane::LinkNews>> news = dataplane::LinkNews::Open();
+  if (!news.ok()) {
+    spdlog::warn("carriers of NICs are looked at once a second only: {}", std::string(news.status().message()));
+    return absl::OkStatus();
+  }
+  link_news_ = *std::move(news);
+  return loop_->AddFd(link_news_->fd(), [this] { carriers_->OnNews(link_news_->Take()); });
+}
+
+// With an address that the next start would find.
+bool Agent::IsThere(const config::NicConfig& nic) {
+  if (!dataplane::IfindexOf(nic.name).ok()) return false;
+  if (nic.address == "auto") return FirstAddress(nic.name).ok();
+  const absl::StatusOr<Addr> wanted = Addr::Parse(nic.address);
+  return wanted.ok() && HasAddress(nic.name, *wanted);
+}
+
+}  // namespace cw::agent

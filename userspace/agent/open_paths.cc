@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Probes, and what is made of them: paths, clocks, answers to those who ask.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "maps/names.h"
+#include "userspace/agent/agent.h"
+#include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/engine_mail.h"
+#include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/gaps.h"
+#include "userspace/agent/link_file.h"
+#include "userspace/agent/nics/nic_clocks.h"
+#include "userspace/agent/paths/damping.h"
+#include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/paths/losses.h"
+#include "userspace/agent/paths/path_news.h"
+#include "userspace/agent/paths/totals.h"
+#include "userspace/agent/recovery/rerolls.h"
+#include "userspace/agent/recovery/tails.h"
+#include "userspace/agent/views/flows_view.h"
+#include "userspace/agent/views/paths_view.h"
+#include "userspace/model/cpu_list.h"
+#include "userspace/probe_verbs/verbs_host.h"
+
+namespace cw::agent {
+namespace {
+
+// Half of the paths silent together is more likely a host that stands still than so many dead paths: with three misses
+// 15 ms at least.
+uint32_t HalfDeadFactor(absl::Duration active_interval) {
+  constexpr uint32_t kLeast = 5;
+  return std::max(kLeast, static_cast<uint32_t>(absl::Milliseconds(kLeast) / active_interval));
+}
+
+}  // namespace
+
+absl::Status Agent::OpenProbes() {
+  const config::Config& config = options_.config;
+  store_ = std::make_unique<probe::MapPairStore>(dataplane_->pair_index(), dataplane_->pairs(), dataplane_->keys());
+  probe::EngineOptions options;
+  const auto idle_ns = absl::ToInt64Nanoseconds(config.probe.idle_interval);
+  options.mesh = {.session = session_.session(),
+                  .miss_limit = static_cast<uint32_t>(config.liveness.misses),
+                  .half_dead_factor = HalfDeadFactor(config.probe.active_interval),
+                  .idle_interval_ns = static_cast<uint32_t>(idle_ns)};
+  options.prober.cadence = {.active_interval_ns = absl::ToInt64Nanoseconds(config.probe.active_interval),
+                            .idle_interval_ns = idle_ns,
+                            .clock_interval_ns = absl::ToInt64Nanoseconds(config.probe.clock_interval),
+                            .budget_pps = static_cast<double>(config.probe.budget_pps)};
+  options.prober.fifo_priority = config.probe.realtime ? 20 : 0;
+  const absl::StatusOr<std::vector<int>> cpus = ParseCpuList(config.probe.cpus);
+  if (!cpus.ok()) return cpus.status();
+  options.prober.cpus = *cpus;
+  options.prober.keep_rights = ProbesByVerbs();
+  options.prober.look = [this] { clock_->Look(); };
+  if (verbs_ != nullptr) {
+    options.transport_of = [this](int ifindex) { return verbs_->TransportOf(static_cast<uint32_t>(ifindex)); };
+  }
+  options.paths.per_switch_pps = static_cast<double>(config.probe.discovery_pps);
+  probe::DiscoveryOptions& discovery = options.paths.discovery;
+  discovery.max_ttl = config.probe.max_ttl;
+  discovery.max_candidates = config.probe.ports;
+  discovery.max_paths = config.probe.max_paths;
+  discovery.first_port = static_cast<uint16_t>(config.probe.first_port);
+  discovery.verify_interval_ns = absl::ToInt64Nanoseconds(config.probe.reverify_interval);
+  discovery.seed = session_.session();
+  absl::StatusOr<std::unique_ptr<probe::Engine>> engine = probe::Engine::Create(
+      options, store_.get(), &keys_,
+      {.on_table = [this](uint32_t pair, const probe::PathTable& table) { OnTable(pair, table); },
+       .on_invalid = [this](uint32_t pair, const probe::DiscoveryEvent& event) { OnInvalid(pair, event); },
+       .on_hashing = [this](uint32_t pair, probe::Hashing hashing) { OnHashing(pair, hashing); },
+       .on_slots = [this](uint32_t pair, const probe::SlotUpdate& update) { OnSlotUpdate(pair, update); }});
+  if (!engine.ok()) return engine.status();
+  engine_ = std::move(*engine);
+  mail_ = std::make_unique<EngineMail>(*engine_);
+  OpenPaths();
+  if (absl::Status status = ConfigurePairs(); !status.ok()) return status;
+  OpenInsight();
+  OpenViews();
+  return loop_->AddFd(engine_->icmp_fd(), [this] {
+    engine_->OnIcmpReadable(NowNs());
+    ScheduleTick();
+  });
+}
+
+const probe::Hops* Agent::HopsOf(uint32_t pair, uint8_t slot) const {
+  const probe::Discovery* discovery = engine_->discovery(pair);
+  const uint16_t port = engine_->mesh().slots(pair).port(slot);
+  return discovery == nullptr || port == 0 ? nullptr : discovery->HopsOf(port);
+}
+
+// What pairs need from their first moment on.
+void Agent::OpenPaths() {
+  totals_ = std::make_unique<Totals>(nics_, peer_names_, pairs_, engine_->mesh(), *store_);
+  const auto hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); };
+  dry_run_ = std::make_unique<DryRun>(pairs_, flows_, qps_, engine_->mesh(), peer_names_, monotonic_, journal_,
+                                      DryRun::Asks{.hops = hops, .acts = [this] { return modes_->ActsAtAll(); }});
+  const config::LogConfig& log = options_.config.log;
+  dry_run_->Open(log.report_file, static_cast<uint64_t>(log.report_mib) << 20);
+  link_flaps_ = std::make_unique<LinkFlaps>(
+      options_.config.RunDir() + "/" + kLinkFile, Deadlines::BootId(), pairs_, engine_->mesh(), *clock_, monotonic_,
+      journal_,
+      LinkFlaps::Asks{
+          .hops = hops,
+          .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
+          .read_probes = [this] { ReadProbes(); },
+          .damp_anew = [this] { damping_->UpdateAll(); },
+          .after = [this](absl::Duration delay, std::function<void()> then) { loop_->After(delay, std::move(then)); }});
+  damping_ = std::make_unique<Damping>(pairs_, engine_->mesh(), *link_flaps_, monotonic_,
+                                       [this](uint32_t pair, uint16_t slots) { engine_->SetBlocked(pair, slots); });
+  const auto send_in_class = [this](uint32_t pair, const probe::Body& body, uint16_t port, uint8_t dscp) {
+    (void)engine_->SendMessageOn(pair, body, port, dscp);
+  };
+  const auto doubt = [this](const PairState& pair) {
+    if (!pair.active) return;  // pairs without flows have time
+    engine_->DoubtPaths(pair.index, NowNs());
+    ScheduleTick();
+  };
+  path_news_ = std::make_unique<PathNews>(
+      pairs_, engine_->mesh(), *link_flaps_, *damping_, path_lost_, monotonic_, *loop_, *mail_, *dry_run_, journal_,
+      PathNews::Asks{
+          .read_probes = [this] { ReadProbes(); },
+          .send_in_class = send_in_class,
+          .pause_dscp = [this] { return options_.config.probe.pause_dscp; },
+          .own_link_lost = [this](const PairState& pair, const cw_ev_slot& v) { return carriers_->Lost(pair, v); },
+          .doubt = doubt});
+  losses_ = std::make_unique<Losses>(pairs_, flows_, qps_, engine_->mesh(), *damping_, path_lost_, monotonic_,
+                                     *dry_run_, journal_, [this] { return allowed(); });
+  OpenBalance();
+  OpenMovers();
+  OpenRecovery();
+}
+
+// Fleet time, by the name that the peers know this host by.
+void Agent::OpenClocks() {
+  const config::Config& config = options_.config;
+  const ClockKeeperOptions options{
+      .host = host_name_,
+      .session = session_.session(),
+      .anchor = config.clock.anchor,
+      .anchor_bound = config.clock.anchor_bound,
+      .kernel_time = options_.kernel_time,
+      .output = {.page = config.ClockPage(),
+                 .pin = absl::StrCat(CW_PIN_ROOT, "/", config.instance, "/", CW_MAP_FLEET_CLOCK),
+                 .clock = clock_,
+                 .tai_minus_utc = config.clock.tai_minus_utc,
+                 .chrony = config.clock.chrony}};
+  const auto set_pace = [this](uint32_t pair, probe::ClockPace pace) {
+    engine_->SetClock(pair, pace);
+    if (pace == probe::ClockPace::kYoung) busy_ns_ = MonotonicNs();  // the newest probes are needed
+  };
+  const auto before_round = [this] {
+    nic_clocks_->Look();
+    if (!busy_) ReadProbes();  // the newest count, and the ring's own turn may come later
+  };
+  clocks_ = std::make_unique<ClockKeeper>(options, clock_, monotonic_, pairs_, nics_, *mail_, journal_,
+                                          ClockKeeper::Probing{.set_pace = set_pace, .before_round = before_round});
+}
+
+// Answers to those who ask.
+void Agent::OpenViews() {
+  flows_view_ = std::make_unique<FlowsView>(
+      flows_, pairs_, nics_, qps_, datagram_qps_, *owner_mover_, causes_->book(), *gaps_, *labels_, deadlines_,
+      engine_->mesh(), peer_names_, monotonic_,
+      FlowsView::Asks{.acts = [this] { return modes_->ActsAtAll(); },
+                      .at_ns = [this](uint64_t jiffies) { return jiffies_->ToNs(jiffies); }});
+  paths_view_ = std::make_unique<PathsView>(
+      pairs_, nics_, flows_, engine_->mesh(), *store_, *link_flaps_, *clock_, monotonic_,
+      PathsView::Asks{.discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
+                      .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
+                      .acts = [this] { return modes_->ActsAtAll(); },
+                      .dscp_configured = [this] { return options_.config.probe.dscp.has_value(); }});
+}
+
+}  // namespace cw::agent
