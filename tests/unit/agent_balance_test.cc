@@ -23,16 +23,7 @@ class BalanceParts : public ::testing::Test {
  protected:
   BalanceParts() { host_.AddPaths({100, 101, 102}); }
 
-  FlowKey AddFlow(uint32_t qpn, uint8_t slot) {
-    const FlowKey key = host_.FlowTo(qpn);
-    cw_tx_flow& record = records_.sent[key];
-    record.pair = host_.index;
-    record.slot = slot;
-    record.port = host_.mesh.slots(host_.index).port(slot);
-    record.want_slot = record.native_slot = CW_SLOT_NONE;
-    host_.AddSent(qpn).tx = record;
-    return key;
-  }
+  FlowKey AddFlow(uint32_t qpn, uint8_t slot) { return host_.AddFlow(records_, qpn, slot); }
   control::Move MoveOf(const FlowKey& flow, uint8_t from, uint8_t to, uint8_t second = CW_SLOT_NONE) {
     control::Move move;
     move.pair = host_.pair().key;

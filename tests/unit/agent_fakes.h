@@ -125,6 +125,19 @@ struct OnePair {
     flow.tx.slot = CW_SLOT_NONE;
     return flow;
   }
+  // A flow of the programs' records by the slot, which nobody wants elsewhere; `more` completes its record.
+  FlowKey AddFlow(
+      MemoryFlows& records, uint32_t qpn, uint8_t slot,
+      const std::function<void(cw_tx_flow&)>& more = [](cw_tx_flow&) {}) {
+    cw_tx_flow& record = records.sent[FlowTo(qpn)];
+    record.pair = index;
+    record.slot = slot;
+    record.port = mesh.slots(index).port(slot);
+    record.want_slot = record.native_slot = CW_SLOT_NONE;
+    more(record);
+    AddSent(qpn).tx = record;
+    return FlowTo(qpn);
+  }
   // Paths by these ports, in slots from 0 on, all alive.
   void AddPaths(const std::vector<uint16_t>& ports) {
     (void)mesh.slots(index).SetPaths(

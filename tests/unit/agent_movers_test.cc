@@ -28,16 +28,7 @@ class Movers : public ::testing::Test {
     host_.pair().table_seen = true;
   }
   // A flow that the kernel sees.
-  FlowKey AddSeen(uint32_t qpn, uint8_t slot) {
-    const FlowKey key = host_.FlowTo(qpn);
-    cw_tx_flow& record = records_.sent[key];
-    record.pair = host_.index;
-    record.slot = slot;
-    record.port = host_.mesh.slots(host_.index).port(slot);
-    record.want_slot = record.native_slot = CW_SLOT_NONE;
-    host_.AddSent(qpn).tx = record;
-    return key;
-  }
+  FlowKey AddSeen(uint32_t qpn, uint8_t slot) { return host_.AddFlow(records_, qpn, slot); }
   // A connected queue pair whose library moves it.
   rdma::QpInfo AddOwned(uint32_t qpn, uint16_t port) {
     const rdma::QpInfo qp{.lqpn = qpn,

@@ -24,18 +24,12 @@ class RecoveryParts : public ::testing::Test {
 
   // A flow by the slot, with packets under way, whose queue pair is known for certain and was answered no READ.
   FlowKey AddFlow(uint32_t qpn, uint8_t slot) {
-    const FlowKey key = host_.FlowTo(qpn);
-    cw_tx_flow& record = records_.sent[key];
-    record.pair = host_.index;
-    record.slot = slot;
-    record.port = host_.mesh.slots(host_.index).port(slot);
-    record.want_slot = CW_SLOT_NONE;
-    record.native_slot = CW_SLOT_NONE;
-    record.flow.req.next = 20;
-    record.flow.req.seen = 1;
-    record.acked_psn = 10;
-    record.acked_valid = 1;
-    host_.AddSent(qpn).tx = record;
+    const FlowKey key = host_.AddFlow(records_, qpn, slot, [](cw_tx_flow& record) {
+      record.flow.req.next = 20;
+      record.flow.req.seen = 1;
+      record.acked_psn = 10;
+      record.acked_valid = 1;
+    });
     qps_.Register({.lqpn = qpn + 1000,
                    .rqpn = qpn,
                    .laddr = host_.local,
