@@ -5,7 +5,7 @@
 
 DEPS := packaging/deps/install.sh
 BUILD := build/release
-BENCHES := dataplane agent failover contention clock cwclock verbs rdma profiler restarts flood spool fleet_store
+BENCHES := dataplane agent failover contention clock cwclock verbs rdma profiler restarts flood spool fleet_store fleet
 export JOBS ?= $(shell nproc)
 
 help:
@@ -14,7 +14,7 @@ help:
 	@echo "make demo-rdma  the same cut and a move on real soft-RoCE in virtual machines"
 	@echo "make test       every test: unit, bpf, lab, vm, packages, fuzzing"
 	@echo "make nightly    what takes hours: soaks, other kernels, packages built twice, fuzzing (NIGHTLY=\"STEP ...\" for some; docs/nightly.md)"
-	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs, bench-rdma, bench-profiler, bench-restarts, bench-flood, bench-spool, bench-fleet_store"
+	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs, bench-rdma, bench-profiler, bench-restarts, bench-flood, bench-spool, bench-fleet_store, bench-fleet"
 	@echo "make soak       30 minutes (SOAK_MINUTES) of full links, with queue pairs and readers that come and go: does anything grow?"
 	@echo "make soak-liveness   30 minutes (SOAK_MINUTES) of a loaded, starved lab: how often a whole path is called dead"
 	@echo "make build      the programs, in $(BUILD)"
