@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/time_units.h"
+
 namespace cw::agent {
 namespace {
-
-constexpr int64_t kSecond = 1'000'000'000;
 
 TEST(SilentPeers, AreToldOnceWhenItBeginsAndOnceWhenItEnds) {
   SilentPeers peers;

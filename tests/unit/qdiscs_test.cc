@@ -47,7 +47,7 @@ void AddMessage(std::string& dump, uint16_t type, int ifindex, const std::string
   dump += bytes;
 }
 
-std::string Dump() {
+std::string DumpOfQdiscs() {
   std::string dump;
   AddMessage(dump, RTM_NEWQDISC, 3, "pfifo_fast");
   AddMessage(dump, RTM_NEWQDISC, 7, "fq");
@@ -56,7 +56,7 @@ std::string Dump() {
 }
 
 TEST(Qdiscs, ADumpIsReadForOneDevice) {
-  const std::string dump = Dump();
+  const std::string dump = DumpOfQdiscs();
   std::vector<Qdisc> qdiscs;
   const absl::StatusOr<bool> more = ParseQdiscDump(dump.data(), dump.size(), 7, qdiscs);
   ASSERT_TRUE(more.ok()) << more.status();
@@ -66,8 +66,8 @@ TEST(Qdiscs, ADumpIsReadForOneDevice) {
   EXPECT_EQ(qdiscs[0].parent, TC_H_ROOT);
 }
 
-TEST(Qdiscs, ADumpMayEndAnywhereAndHoldAnything) {
-  const std::string dump = Dump();
+TEST(Qdiscs, ADumpOfQdiscsMayEndAnywhereAndHoldAnything) {
+  const std::string dump = DumpOfQdiscs();
   for (size_t length = 0; length < dump.size(); ++length) {
     const std::vector<char> bytes(dump.begin(), dump.begin() + static_cast<long>(length));
     std::vector<Qdisc> qdiscs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of the agent's work: what follows what in a window, and once per second. A part that has work there has a
-// line here; where it stands is a matter of what it reads, and agent_rounds_test holds it.
+// line here; where it stands is a matter of what it reads, and the tests Rounds.* hold it.
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/balance/dry_run.h"
