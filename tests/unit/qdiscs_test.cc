@@ -66,7 +66,7 @@ TEST(Qdiscs, ADumpIsReadForOneDevice) {
   EXPECT_EQ(qdiscs[0].parent, TC_H_ROOT);
 }
 
-TEST(Qdiscs, ADumpOfQdiscsMayEndAnywhereAndHoldAnything) {
+TEST(Qdiscs, ADumpMayEndAnywhereAndHoldAnything) {
   const std::string dump = DumpOfQdiscs();
   for (size_t length = 0; length < dump.size(); ++length) {
     const std::vector<char> bytes(dump.begin(), dump.begin() + static_cast<long>(length));
