@@ -63,9 +63,9 @@ TEST(SdNotify, NeedsADescriptorAtItsFirstWordOnly) {
 }
 
 // A journal of our own: the socket that datagrams go to.
-class Journal : public ::testing::Test {
+class JournalOutput : public ::testing::Test {
  protected:
-  Journal() {
+  JournalOutput() {
     char name[] = "/tmp/cw-journal-XXXXXX";
     folder_ = mkdtemp(name);
     path = folder_ + "/socket";
@@ -75,7 +75,7 @@ class Journal : public ::testing::Test {
     path.copy(address.sun_path, sizeof(address.sun_path) - 1);
     EXPECT_EQ(bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   }
-  ~Journal() override {
+  ~JournalOutput() override {
     close(fd_);
     std::filesystem::remove_all(folder_);
   }
@@ -92,7 +92,7 @@ class Journal : public ::testing::Test {
   int fd_ = -1;
 };
 
-TEST_F(Journal, GetsAnEventsFields) {
+TEST_F(JournalOutput, GetsAnEventsFields) {
   OpenLog(LogOutput::kJournal, config::LogLevel::kInfo, path);
   LogEvent(Death());
   EXPECT_EQ(Next(),
@@ -107,7 +107,7 @@ TEST_F(Journal, GetsAnEventsFields) {
   EXPECT_EQ(Next(), "") << "an alert is a warning of the log, below an error";
 }
 
-TEST_F(Journal, ThatIsAwayCostsNoLine) {
+TEST_F(JournalOutput, ThatIsAwayCostsNoLine) {
   OpenLog(LogOutput::kJournal, config::LogLevel::kInfo, path + ".none");
   ::testing::internal::CaptureStderr();
   LogEvent(Death());
