@@ -103,6 +103,7 @@ int Run(int argc, char** argv) {
   AddReplayVerb(app, session);
   AddReportVerb(app, session);
   AddFleetVerbs(app, session);
+  AddIncidentVerbs(app, session);
   AddCertsVerbs(app, session);
   AddFleetReading(app, session);
   AddCompletionVerb(app, session);

@@ -92,6 +92,7 @@ void AddNicsVerb(CLI::App& app, Session& session);
 void AddReplayVerb(CLI::App& app, Session& session);
 void AddReportVerb(CLI::App& app, Session& session);
 void AddFleetVerbs(CLI::App& app, Session& session);
+void AddIncidentVerbs(CLI::App& app, Session& session);
 void AddCertsVerbs(CLI::App& app, Session& session);
 void AddCompletionVerb(CLI::App& app, Session& session);  // after all others, of which it tells
 
