@@ -294,6 +294,29 @@ TEST_F(IncidentsTest, WhatWasNotAskedForIsRefusedAndCounted) {
   EXPECT_THAT(collection->Finish()->hosts(0).missing(), HasSubstr("more than was asked for"));
 }
 
+TEST_F(IncidentsTest, EventsOfRingsAndOfTheStoreAreOneEach) {
+  auto collection = Collection::Begin(Head(kId, 1), PathOf(kId), {}).value();
+  pb::RingSecond second = SecondOf(0, 5, false);
+  for (int seq = 1; seq <= 2; ++seq) {
+    pb::Event& event = *second.add_events();
+    event.set_seq(static_cast<uint64_t>(seq));
+    event.set_type("path");
+    event.set_time_unix_ns(kBegin + 5 * kSecond + seq);
+  }
+  ASSERT_TRUE(collection->AddSeconds("h0", {second.SerializeAsString()}).ok());
+  pb::FleetEventOf stored;
+  stored.set_host("h0");
+  stored.mutable_event()->set_time_ns(kBegin + 5 * kSecond + 2);
+  *stored.mutable_event()->mutable_event() = second.events(1);
+  ASSERT_TRUE(collection->AddEvents({stored}).ok());
+  ASSERT_TRUE(collection->Finish().ok());
+  const absl::StatusOr<Bundle> bundle = LoadBundle(PathOf(kId));
+  ASSERT_TRUE(bundle.ok());
+  ASSERT_THAT(bundle->events, SizeIs(2));
+  EXPECT_EQ(bundle->events[0].event().event().seq(), 1u);
+  EXPECT_EQ(bundle->events[1].event().event().seq(), 2u);
+}
+
 TEST_F(IncidentsTest, TheShelfKeepsTheNewestAndSaysWhatGoes) {
   std::vector<std::string> told;
   const auto open = [&](size_t most) {

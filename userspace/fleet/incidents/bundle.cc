@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <set>
 #include <sstream>
+#include <tuple>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/hash/hash.h"
@@ -62,6 +64,7 @@ class BundleReader {
     if (!has_head_) return absl::InvalidArgumentError("this incident has no head any more: it is damaged at its start");
     out_.damaged_bytes += scan.damaged_bytes + rest.size() - scan.good_end;
     out_.cut_off = !ended_ || records_ < told_;
+    AddRingEvents();
     for (auto& [host, seconds] : out_.seconds)
       std::stable_sort(seconds.begin(), seconds.end(),
                        [](const auto& a, const auto& b) { return a.to_ns() < b.to_ns(); });
@@ -103,6 +106,29 @@ class BundleReader {
         out_.damaged_bytes += bytes.size();
       } else if (seen_.insert(absl::HashOf(in.host(), bytes)).second) {
         seconds.push_back(std::move(second));
+      }
+    }
+  }
+
+  // Of a host that could not tell the service then.
+  void AddRingEvents() {
+    std::set<std::tuple<std::string, uint64_t, int64_t>> known;
+    const auto key = [](const std::string& host, const pb::Event& event) {
+      return std::tuple(host, event.seq(), event.time_unix_ns());
+    };
+    for (const pb::FleetEventOf& event : out_.events) known.insert(key(event.host(), event.event().event()));
+    for (auto& [host, seconds] : out_.seconds) {
+      for (pb::RingSecond& second : seconds) {
+        for (pb::Event& event : *second.mutable_events()) {
+          if (out_.events.size() >= kMostEvents || !known.insert(key(host, event)).second) continue;
+          pb::FleetEventOf& out = out_.events.emplace_back();
+          out.set_host(host);
+          out.set_run(second.run());
+          out.mutable_event()->set_time_ns(event.time_unix_ns());
+          out.mutable_event()->set_bound_ns(second.bound_ns());
+          *out.mutable_event()->mutable_event() = std::move(event);
+        }
+        second.clear_events();
       }
     }
   }
