@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/unit/cli_run.h"
 #include "tests/unit/tls_files.h"
+#include "userspace/api/fleet.grpc.pb.h"
 #include "userspace/api/incident.grpc.pb.h"
 #include "userspace/fleet/incidents/bundle.h"
 
@@ -83,6 +84,7 @@ class CwctlIncident : public ::testing::Test {
     options.pem_key_cert_pairs = {{TextIn(files.key), TextIn(files.cert)}};
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port_);
+    builder.RegisterService(&others_);
     if (serves_) builder.RegisterService(&incidents_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
@@ -136,6 +138,7 @@ class CwctlIncident : public ::testing::Test {
   std::string folder_;
   tls::Site site_;
   tls::Files user_ = site_.User("alice", "steer");
+  v1::Fleet::Service others_;
   FakeIncidents incidents_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "userspace/api/ring.pb.h"
+#include "userspace/fleet/query/host_event.h"
 #include "userspace/model/addr_bytes.h"
 
 namespace cw::fleet {
@@ -37,15 +38,7 @@ absl::StatusOr<std::vector<pb::FleetEventOf>> EventsOfSpan(Store& store, int64_t
   while (events.size() < kMostIncidentEvents) {
     const absl::StatusOr<EventPage> page = store.Events(query);
     if (!page.ok()) return page.status();
-    for (const StoredEvent& stored : page->events) {
-      pb::FleetEventOf& out = events.emplace_back();
-      out.set_host(stored.host);
-      out.set_run(stored.run);
-      if (!out.mutable_event()->ParseFromString(stored.payload))
-        out.mutable_event()->mutable_event()->set_type(stored.type);
-      out.mutable_event()->set_time_ns(stored.time_ns);
-      out.mutable_event()->set_bound_ns(stored.bound_ns);
-    }
+    for (const StoredEvent& stored : page->events) events.push_back(MessageOf(stored));
     if (page->events.size() < kEventsAtOnce) break;
     query.after = page->next;
   }

@@ -23,6 +23,17 @@ HostEvent HostEventOf(const std::string& host, uint64_t run, const cwfabric::v1:
   return out;
 }
 
+cwfabric::v1::FleetEventOf MessageOf(const StoredEvent& stored) {
+  cwfabric::v1::FleetEventOf out;
+  out.set_host(stored.host);
+  out.set_run(stored.run);
+  if (!out.mutable_event()->ParseFromString(stored.payload))
+    out.mutable_event()->mutable_event()->set_type(stored.type);
+  out.mutable_event()->set_time_ns(stored.time_ns);
+  out.mutable_event()->set_bound_ns(stored.bound_ns);
+  return out;
+}
+
 PathEvidence::State EvidenceOf(PathState state) {
   if (state == PathState::kDead) return PathEvidence::State::kDead;
   return state == PathState::kUp || state == PathState::kSuspect ? PathEvidence::State::kAlive

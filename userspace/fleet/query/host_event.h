@@ -17,6 +17,9 @@ bool ConcernsFindings(const std::string& type);
 // Without its time: the caller knows whether it is believed.
 HostEvent HostEventOf(const std::string& host, uint64_t run, const cwfabric::v1::FleetEvent& event);
 
+// An event of the store as answers and incidents have it.
+cwfabric::v1::FleetEventOf MessageOf(const StoredEvent& stored);
+
 // What a path's state says of its being alive.
 PathEvidence::State EvidenceOf(PathState state);
 
