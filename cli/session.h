@@ -93,6 +93,7 @@ absl::StatusOr<double> ParseFor(const std::string& text);
   X(AddReplayVerb)                                               \
   X(AddReportVerb)                                               \
   X(AddFleetVerbs)                                               \
+  X(AddIncidentVerbs)                                            \
   X(AddCertsVerbs)                                               \
   X(AddFleetReading)    /* --host and --at of verbs before it */ \
   X(AddCompletionVerb)  // after all others, of which it tells

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/lab/eventually.h"
 #include "tests/unit/tls_files.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
 
@@ -30,6 +31,21 @@ class CountedOrders final : public HostOrders {
   }
   void Take(const std::string&, const pb::DrainReport&) override { ++taken; }
   void Forget(const std::string&) override { ++forgotten; }
+};
+
+class SeenRings final : public HostRings {
+ public:
+  std::mutex mutex;
+  std::vector<State> states;
+  std::vector<uint64_t> answers;
+  void Now(const std::string&, const State& state) override {
+    const std::lock_guard lock(mutex);
+    states.push_back(state);
+  }
+  void Take(const std::string&, const pb::RingAnswer& answer) override {
+    const std::lock_guard lock(mutex);
+    answers.push_back(answer.id());
+  }
 };
 
 std::string FileText(const std::string& path) {
@@ -91,10 +107,11 @@ class UplinkServiceTest : public ::testing::Test {
   Ingest ingest_{*store_, "one", {.quota = {.bytes_per_s = 1e-3, .burst_bytes = 1000}}};
   tls::Revocations revocations_{tls::Files{}};
   CountedOrders orders_;
+  SeenRings rings_;
   UplinkService uplink_{ingest_, revocations_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<pb::Uplink::Stub> stub_;
-  grpc::ClientContext context_;
+  grpc::ClientContext context_, context2_;
   std::unique_ptr<grpc::ClientReaderWriter<pb::ToFleet, pb::ToHost>> stream_;
 };
 
@@ -113,6 +130,51 @@ TEST_F(UplinkServiceTest, AHostThatReportsTooMuchIsForgottenAndAskedAnew) {
   stream_->WritesDone();
   EXPECT_EQ(Next(), pb::ToHost::KIND_NOT_SET);
   EXPECT_TRUE(stream_->Finish().ok());
+}
+
+TEST_F(UplinkServiceTest, RingsAreAskedForOnlyWhereThereIsOne) {
+  uplink_.SetRings(&rings_);
+  SayHello();  // of an agent that knows of no ring
+  EXPECT_EQ(Next(), pb::ToHost::kWelcome);
+  EXPECT_EQ(Next(), pb::ToHost::kDrains);
+  pb::RingAsk ask;
+  ask.mutable_request()->set_id(5);
+  uplink_.SendRing("node17", ask);
+  SendBatch();
+  EXPECT_TRUE(lab::Eventually([&] {
+    uplink_.Flush();
+    return uplink_.Hosts().at(0).batches == 1;
+  }));
+  EXPECT_EQ(Next(), pb::ToHost::kAck) << "and nothing of a ring";
+  EXPECT_FALSE(uplink_.RingOf("node17").keeps_ring);
+  EXPECT_FALSE(uplink_.RingOf("another").connected);
+  pb::ToFleet answer;
+  answer.mutable_ring()->set_id(9);
+  ASSERT_TRUE(stream_->Write(answer));
+  stream_->WritesDone();
+  EXPECT_EQ(Next(), pb::ToHost::KIND_NOT_SET);
+  EXPECT_TRUE(stream_->Finish().ok());
+
+  context2_.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
+  stream_ = stub_->Connect(&context2_);
+  pb::ToFleet hello;
+  hello.mutable_hello()->set_host("node17");
+  hello.mutable_hello()->set_run(8);
+  hello.mutable_hello()->set_keeps_ring(true);
+  ASSERT_TRUE(stream_->Write(hello));
+  EXPECT_EQ(Next(), pb::ToHost::kWelcome);
+  ASSERT_TRUE(uplink_.RingOf("node17").keeps_ring);
+  uplink_.SendRing("node17", ask);
+  EXPECT_EQ(Next(), pb::ToHost::kRing);
+  stream_->WritesDone();
+  EXPECT_EQ(Next(), pb::ToHost::KIND_NOT_SET);
+  server_->Shutdown();
+  server_->Wait();
+  ASSERT_GE(rings_.states.size(), 3u) << "there, gone, there again";
+  EXPECT_FALSE(rings_.states[0].keeps_ring);
+  EXPECT_FALSE(rings_.states[1].connected);
+  EXPECT_TRUE(rings_.states[2].keeps_ring);
+  EXPECT_EQ(rings_.answers, std::vector<uint64_t>{9});
 }
 
 }  // namespace

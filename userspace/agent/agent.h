@@ -72,7 +72,8 @@ class QpMonitor;
 }
 namespace cw::uplink {
 struct PathSeen;
-}
+struct SecondSeen;
+}  // namespace cw::uplink
 
 namespace cw::agent {
 
@@ -104,6 +105,7 @@ class PeerMail;
 class RdmaWatch;
 class Rerolls;
 class Returns;
+class RingRecorder;
 class Tails;
 class Totals;
 class UnseenFlows;
@@ -144,6 +146,9 @@ class Agent final : public api::AgentView {
   absl::StatusOr<metrics::PathTotals> PathTotals();
   // For the uplink; any thread.
   absl::StatusOr<std::vector<uplink::PathSeen>> PathsSeen(int seconds);
+  // Whether measurements are recorded for the ring file; and what was since the call before, in ns since 1970.
+  void RecordForRing(bool wanted);
+  absl::StatusOr<uplink::SecondSeen> SecondForRing();
   const std::string& host_name() const { return host_name_; }  // as of Start
 
   // Whose work follows whose: in a decision window, and once per second.
@@ -483,6 +488,8 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Chunks> chunks_;
   std::unique_ptr<FlowsView> flows_view_;
   std::unique_ptr<PathsView> paths_view_;
+  std::unique_ptr<RingRecorder> ring_;     // null: no ring
+  int64_t ring_from_ns_ = 0;               // ns since 1970
   std::unique_ptr<RdmaWatch> rdma_watch_;  // a thread of its own, which posts to loop_
 
   std::unique_ptr<api::Server> server_;  // last: ends before what it serves

@@ -19,6 +19,7 @@
 #include "userspace/agent/peer_mail.h"
 #include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/recovery/tails.h"
+#include "userspace/agent/ring_recorder.h"
 
 namespace cw::agent {
 namespace {
@@ -95,7 +96,14 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   if (slot.silence) path_news_->OnProbeOfSilent(*pair, slot, probe);
   // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
   const bool measured = pair->estimate.settled && (!by_devices || by_nics);
-  if (!measured || forward_ns <= 0 || reverse_ns <= 0) return slot.forward.AddAnswered(now_ns);
+  if (!measured || forward_ns <= 0 || reverse_ns <= 0) {
+    if (ring_ != nullptr) ring_->Answered(probe.pair, probe.slot);
+    return slot.forward.AddAnswered(now_ns);
+  }
+  if (ring_ != nullptr) {
+    ring_->Delay(probe.pair, probe.slot, /*reverse=*/false, now_ns, forward_ns);
+    if (probe.rslot < CW_MAX_SLOTS) ring_->Delay(probe.pair, probe.rslot, /*reverse=*/true, now_ns, reverse_ns);
+  }
   slot.forward.AddProbe(now_ns, forward_ns);
   balance_->OnProbe(probe.pair, probe.slot, t1, forward_ns);
   if (pair->delays != nullptr) {

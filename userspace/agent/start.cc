@@ -41,6 +41,7 @@
 #include "userspace/agent/recovery/rerolls.h"
 #include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/recovery/tails.h"
+#include "userspace/agent/ring_recorder.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"

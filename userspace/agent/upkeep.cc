@@ -8,6 +8,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
+#include "userspace/agent/ring_recorder.h"
 
 namespace cw::agent {
 namespace {
@@ -41,7 +42,9 @@ void Agent::CountSent(PairState& pair, int64_t now_ns) {
     const uint32_t sent = round - std::exchange(slot.counted_round, round);
     if (sent > 100'000) continue;  // the numbering began anew
     const bool begun = slot.answered_ns != 0 || probe::Load(shared.slot[s].state) != CW_SLOT_NEW;
-    if (begun && engine_->mesh().slots(pair.index).port(s) != 0) slot.forward.AddSent(now_ns, sent);
+    if (!begun || engine_->mesh().slots(pair.index).port(s) == 0) continue;
+    slot.forward.AddSent(now_ns, sent);
+    if (ring_ != nullptr) ring_->Sent(pair.index, s, sent);
   }
 }
 

@@ -15,6 +15,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/fleet_drains.h"
+#include "userspace/agent/ring_keeper.h"
 #include "userspace/api/audit.h"
 #include "userspace/config/change.h"
 #include "userspace/model/run_id.h"
@@ -85,6 +86,8 @@ struct Uplink::Impl {
   std::mutex mutex;  // of builder
   uplink::BatchBuilder builder;
   FleetDrains drains;
+  std::unique_ptr<RingKeeper> ring;  // null: none, and why
+  std::string no_ring = "fleet.ring_mib of its configuration is 0";
   std::unique_ptr<uplink::Client> client;
   std::atomic<bool> stop{false};
   std::mutex telling;  // what the client has to say is an event before the end, or none
@@ -100,6 +103,8 @@ struct Uplink::Impl {
     return std::find(config.fleet.allow.begin(), config.fleet.allow.end(), "drain") != config.fleet.allow.end();
   }
   void StepDrains();
+  void StartRing(uint64_t told);
+  void WireRing(uplink::ClientOptions& options);
   wire::Hello Hello() const;
   wire::ClockState Clock();
   wire::Inventory Inventory();
@@ -119,6 +124,8 @@ wire::Hello Uplink::Impl::Hello() const {
   for (const std::string& what : config.fleet.allow) hello.add_capabilities(what);
   hello.set_metrics_address(config.MetricsAddress());
   hello.set_takes_drains(TakesDrains());
+  hello.set_keeps_ring(ring != nullptr);
+  if (ring == nullptr) hello.set_no_ring(no_ring);
   hello.set_config_hash(std::strtoull(config::Fingerprint(config).c_str(), nullptr, 16));
   return hello;
 }
@@ -226,6 +233,29 @@ void Uplink::Impl::StepDrains() {
   if (report.has_value()) client->Report(*std::move(report));
 }
 
+// The uplink goes on without one.
+void Uplink::Impl::StartRing(uint64_t told) {
+  if (config.fleet.ring_mib == 0) return;
+  absl::StatusOr<std::unique_ptr<RingKeeper>> started =
+      RingKeeper::Start(config, agent, run, told,
+                        {.bound_ns = ClockBoundNs,
+                         .tell = [this](const std::string& text) { Tell(text, true); },
+                         .wake = [this] { client->Wake(); }});
+  if (started.ok()) {
+    ring = *std::move(started);
+    return;
+  }
+  no_ring = std::string(started.status().message());
+  Tell("there is no ring file: " + no_ring, true);
+}
+
+void Uplink::Impl::WireRing(uplink::ClientOptions& options) {
+  if (ring == nullptr) return;
+  options.ring = {.begin = [this] { ring->Begin(); },
+                  .ask = [this](const wire::RingAsk& ask) { ring->Take(ask); },
+                  .next = [this] { return ring->Next(); }};
+}
+
 void Uplink::Impl::Collect() {
   absl::Time detail_at = absl::Now() + absl::Seconds(1);  // hosts of a fleet start at different moments
   absl::Time events_at = absl::InfinitePast(), taken_at = absl::InfinitePast();
@@ -268,6 +298,8 @@ absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& conf
                                     },
                                 .drains = [inner](const wire::DrainOrders& orders) { inner->drains.Take(orders); },
                                 .tell = [inner](const std::string& text, bool alert) { inner->Tell(text, alert); }};
+  impl->StartRing(told);
+  impl->WireRing(options);
   impl->client = uplink::Client::Start(std::move(options), *std::move(spool));
   impl->thread = std::thread([inner] { inner->Collect(); });
   return std::unique_ptr<Uplink>(new Uplink(std::move(impl)));
@@ -279,6 +311,7 @@ uint64_t Uplink::End() {
     impl_->stop.store(true);
   }
   if (impl_->thread.joinable()) impl_->thread.join();
+  if (impl_->ring != nullptr) impl_->ring->Stop();  // it wakes the client, which asks it
   impl_->client.reset();
   return impl_->after_seq;
 }

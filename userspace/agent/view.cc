@@ -24,6 +24,7 @@
 #include "userspace/agent/placement.h"
 #include "userspace/agent/recovery/rerolls.h"
 #include "userspace/agent/recovery/tails.h"
+#include "userspace/agent/ring_recorder.h"
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/agent/views/view_words.h"
@@ -344,6 +345,22 @@ absl::StatusOr<metrics::PathTotals> Agent::PathTotals() {
 absl::StatusOr<std::vector<uplink::PathSeen>> Agent::PathsSeen(int seconds) {
   return loop_->Call<std::vector<uplink::PathSeen>>(
       [this, seconds] { return absl::StatusOr<std::vector<uplink::PathSeen>>(paths_view_->Seen(seconds)); });
+}
+
+void Agent::RecordForRing(bool wanted) {
+  loop_->Post([this, wanted] {
+    ring_ = wanted ? std::make_unique<RingRecorder>() : nullptr;
+    ring_from_ns_ = absl::GetCurrentTimeNanos();
+  });
+}
+
+absl::StatusOr<uplink::SecondSeen> Agent::SecondForRing() {
+  return loop_->Call<uplink::SecondSeen>([this]() -> absl::StatusOr<uplink::SecondSeen> {
+    if (ring_ == nullptr) return absl::FailedPreconditionError("nothing is recorded");
+    uplink::Interval interval{.from_ns = ring_from_ns_, .to_ns = absl::GetCurrentTimeNanos()};
+    ring_from_ns_ = interval.to_ns;
+    return ring_->Take(paths_view_->Seen(0), flows_, peer_names_, interval, MonotonicNs());
+  });
 }
 
 }  // namespace cw::agent

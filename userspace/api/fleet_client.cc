@@ -1,44 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/api/fleet_client.h"
 
-#include <grpcpp/grpcpp.h>
-
-#include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "userspace/api/fleet.grpc.pb.h"
-#include "userspace/api/way.h"
+#include "userspace/api/fleet_channel.h"
 
 namespace cw::api {
 
 struct FleetClient::Impl {
-  std::unique_ptr<Way> way;
-  absl::Duration timeout;
+  FleetChannel channel;
   std::unique_ptr<v1::Fleet::Stub> stub = nullptr;
 
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(grpc::Status (v1::Fleet::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                              const Request& request) {
-    if (absl::Status status = way->Reach(); !status.ok()) return status;
-    if (stub == nullptr) {
-      absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = way->Open();
-      if (!channel.ok()) return channel.status();
-      stub = v1::Fleet::NewStub(*channel);
-    }
+    const absl::StatusOr<std::shared_ptr<grpc::Channel>> open = channel.Open();
+    if (!open.ok()) return open.status();
+    if (stub == nullptr) stub = v1::Fleet::NewStub(*open);
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    channel.SetDeadline(context);
     Reply reply;
-    const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return way->Explain(status.error_message(), timeout);
-    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
-      return absl::UnavailableError(absl::StrFormat("the fleet service on %s did not answer within %s", way->name(),
-                                                    absl::FormatDuration(timeout)));
-    if (!status.ok()) return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+    const absl::Status status = channel.StatusOf((stub.get()->*method)(&context, request, &reply));
+    if (!status.ok()) return status;
     return reply;
   }
 };
 
-FleetClient::FleetClient(const RemoteAgent& fleet, absl::Duration timeout)
-    : impl_(new Impl{.way = RemoteWay(fleet), .timeout = timeout}) {}
+FleetClient::FleetClient(const RemoteAgent& fleet, absl::Duration timeout) : impl_(new Impl{{fleet, timeout}}) {}
 
 FleetClient::~FleetClient() = default;
 

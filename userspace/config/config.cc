@@ -86,6 +86,8 @@ void CheckFleet(const Config& config, const Complain& complain) {
                                             "and audit",
                                             what));
   }
+  if (config.fleet.ring_mib > 0 && config.fleet.ring_mib < 4)
+    complain("fleet.ring_mib", "a ring of less than 4 MiB holds no failure; 0 is none");
   if (config.fleet.endpoints.empty()) return;
   for (const auto& [key, file] :
        {std::pair{"tls_cert", config.FleetCert()}, {"tls_key", config.FleetKey()}, {"tls_ca", config.FleetCa()}}) {
@@ -189,6 +191,8 @@ std::string Config::ClockPage() const { return clock.page == "auto" ? RunDir() +
 std::string Config::ActsFile() const { return api.acts_file == "auto" ? StateDir() + "/acts.jsonl" : api.acts_file; }
 
 std::string Config::SpoolDir() const { return fleet.spool_dir == "auto" ? StateDir() + "/spool" : fleet.spool_dir; }
+
+std::string Config::RingDir() const { return StateDir() + "/ring"; }
 
 Listen Config::MetricsListen() const {
   if (metrics.listen == "auto") return {.kind = Listen::Kind::kUnix, .path = RunDir() + "/metrics.sock"};

@@ -190,6 +190,7 @@ struct FleetConfig {
   std::vector<std::string> endpoints;  // HOST:PORT; none: nothing is told
   std::string spool_dir = "auto";      // "auto": StateDir()/spool
   int spool_mib = 256;
+  int ring_mib = 256;                     // 0: no ring
   std::vector<std::string> allow;         // of plan, drain, label, mode, audit
   std::string metrics_address = "auto";   // HOST:PORT; see MetricsAddress
   std::string tls_cert, tls_key, tls_ca;  // "": those of [api]
@@ -235,6 +236,7 @@ struct Config {
   std::string ClockPage() const;   // clock.page; "auto" is RunDir()/clock, where libcwclock looks for "default"'s
   std::string ActsFile() const;    // api.acts_file; "auto" is StateDir()/acts.jsonl
   std::string SpoolDir() const;    // fleet.spool_dir; "auto" is StateDir()/spool
+  std::string RingDir() const;     // StateDir()/ring
   // fleet's own TLS files, or api's.
   std::string FleetCert() const { return fleet.tls_cert.empty() ? api.tls_cert : fleet.tls_cert; }
   std::string FleetKey() const { return fleet.tls_key.empty() ? api.tls_key : fleet.tls_key; }

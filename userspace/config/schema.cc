@@ -264,6 +264,9 @@ void WalkFleet(Visitor& v, FleetConfig& fleet) {
         "Where what no instance has taken yet is kept; \"auto\" is STATE_DIR/spool.");
   Number(v, "spool_mib", fleet.spool_mib, {1, 65536},
          "MiB that it may take, for 24 hours at most. Then the oldest detail goes, and events last.");
+  Number(v, "ring_mib", fleet.ring_mib, {0, 65536},
+         "MiB of the ring file, in STATE_DIR/ring: raw samples and one-second sketches of all paths, for incidents. 0: "
+         "none.");
   fleet.allow = v.Texts("allow", fleet.allow, TextRule::kName,
                         "What the fleet may ask this host for: plan, drain, label, mode, audit. Empty: nothing.");
   Words(

@@ -99,6 +99,7 @@ FleetBed::~FleetBed() {
 
 void FleetBed::Configure(int host, config::Config& config) const {
   config.fleet.endpoints = {kAddress};
+  config.fleet.ring_mib = 16;  // all hosts' rings are on one disk here
   config.fleet.tls_cert = absl::StrFormat("%s/h%d.crt", spec_.folder, host);
   config.fleet.tls_key = absl::StrFormat("%s/h%d.key", spec_.folder, host);
   config.fleet.tls_ca = spec_.folder + "/ca.crt";

@@ -3,16 +3,11 @@
 
 #include <algorithm>
 
+#include "userspace/model/addr_bytes.h"
 #include "userspace/model/hops_id.h"
 
 namespace cw::uplink {
 namespace {
-
-std::string BytesOf(const Addr& addr) {
-  if (addr.is_zero()) return "";
-  const char* bytes = reinterpret_cast<const char*>(addr.bytes.data());
-  return addr.is_v4() ? std::string(bytes + 12, 4) : std::string(bytes, 16);
-}
 
 // Nearly all paths of a host sent equally many probes.
 uint32_t UsualSent(absl::Span<const wire::PathRecord> records, const std::vector<uint64_t>& sent) {
@@ -86,7 +81,7 @@ uint64_t BatchBuilder::Tell(const std::vector<Addr>& hops, wire::Definitions& de
   if (!known.told) {
     known.list.set_id(id);
     known.list.clear_address();
-    for (const Addr& hop : hops) known.list.add_address(BytesOf(hop));
+    for (const Addr& hop : hops) known.list.add_address(AddressBytes(hop));
     *definitions.add_hop_lists() = known.list;
     known.told = true;
   }
@@ -104,8 +99,8 @@ uint32_t BatchBuilder::NumberOf(const PathSeen& path, wire::Definitions& definit
     it = paths_.emplace(key, Named{}).first;
     wire::PathName& name = it->second.name;
     name.set_path(static_cast<uint32_t>(paths_.size()));
-    name.set_local(BytesOf(path.local));
-    name.set_remote(BytesOf(path.remote));
+    name.set_local(AddressBytes(path.local));
+    name.set_remote(AddressBytes(path.remote));
     name.set_udp_port(path.udp_port);
     name.set_reverse(path.reverse);
   }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -76,7 +77,7 @@ struct Client::Impl {
   std::unique_ptr<Spool> spool;
   Delivery delivery;
   bool stop = false;
-  bool appended = false;
+  bool appended = false, ring_news = false;
   std::deque<wire::ToHost> heard;
   std::optional<wire::DrainReport> report;
   bool ended = false;  // the stream, from the other side
@@ -95,6 +96,7 @@ struct Client::Impl {
   bool Stopped();
   absl::Status Session(const std::string& to);
   absl::Status Talk(Stream& stream, std::unique_lock<std::mutex>& lock, const std::string& to);
+  absl::StatusOr<bool> SendRing(Stream& stream, std::unique_lock<std::mutex>& lock);
   absl::Status TakeNews(std::unique_lock<std::mutex>& lock, wire::Definitions& definitions);
   absl::Status Welcomed(Stream& stream, std::unique_lock<std::mutex>& lock, wire::Definitions& definitions);
   void Tell(const std::string& text, bool alert);
@@ -218,6 +220,10 @@ absl::Status Client::Impl::TakeNews(std::unique_lock<std::mutex>& lock, wire::De
   bool define = false;
   for (; !heard.empty(); heard.pop_front()) {
     if (heard.front().has_drains() && options.drains) options.drains(heard.front().drains());
+    if (heard.front().has_ring() && options.ring.ask) {
+      ring_news = true;
+      options.ring.ask(heard.front().ring());
+    }
     if (!heard.front().has_ack()) continue;  // a later release may say more
     const absl::StatusOr<bool> wanted = delivery.OnAck(heard.front().ack(), absl::Now());
     if (!wanted.ok()) return wanted.status();
@@ -231,9 +237,28 @@ absl::Status Client::Impl::TakeNews(std::unique_lock<std::mutex>& lock, wire::De
   return absl::OkStatus();
 }
 
+// One message of the ring at most: events and detail go before the next. True: there was one.
+absl::StatusOr<bool> Client::Impl::SendRing(Stream& stream, std::unique_lock<std::mutex>& lock) {
+  if (!std::exchange(ring_news, false) || !options.ring.next) return false;
+  lock.unlock();
+  std::optional<wire::RingAnswer> answer = options.ring.next();
+  bool written = true;
+  if (answer.has_value()) {
+    wire::ToFleet message;
+    *message.mutable_ring() = *std::move(answer);
+    written = stream.Write(message);
+    answer.emplace();
+  }
+  lock.lock();
+  if (!written) return absl::UnavailableError("");
+  ring_news |= answer.has_value();
+  return answer.has_value();
+}
+
 absl::Status Client::Impl::Talk(Stream& stream, std::unique_lock<std::mutex>& lock, const std::string& to) {
   delivery.Begin(absl::Now());
   report.reset();
+  if (options.ring.begin) options.ring.begin();
   wire::Definitions definitions;
   if (absl::Status status = Welcomed(stream, lock, definitions); !status.ok()) return status;
   endpoint = to;
@@ -275,11 +300,15 @@ absl::Status Client::Impl::Talk(Stream& stream, std::unique_lock<std::mutex>& lo
       if (absl::Status status = spool->Expire(now); !status.ok()) return status;
     }
     if (!batches->empty()) continue;
+    if (const absl::StatusOr<bool> sent = SendRing(stream, lock); !sent.ok() || *sent) {
+      if (!sent.ok()) return sent.status();
+      continue;
+    }
     const absl::Time until =
         std::max(now, std::min(now + absl::Seconds(5),
                                delivery.PausedUntil() > now ? delivery.PausedUntil() : absl::InfiniteFuture()));
     news.wait_until(lock, absl::ToChronoTime(until),
-                    [this] { return stop || ended || appended || report.has_value() || !heard.empty(); });
+                    [this] { return stop || ended || appended || ring_news || report.has_value() || !heard.empty(); });
   }
 }
 
@@ -313,6 +342,12 @@ absl::Status Client::Append(const wire::Batch& batch, Kind kind) {
 void Client::Report(wire::DrainReport report) {
   const std::lock_guard lock(impl_->mutex);
   impl_->report = std::move(report);
+  impl_->news.notify_all();
+}
+
+void Client::Wake() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->ring_news = true;
   impl_->news.notify_all();
 }
 

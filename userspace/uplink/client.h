@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,12 @@ struct ClientOptions {
   std::function<cwfabric::v1::Definitions()> define_again;
   // What the service wants free of this host's flows. From the client's thread, which it must not hold up.
   std::function<void(const cwfabric::v1::DrainOrders&)> drains;
+  // The ring file's, or nothing. From the client's thread.
+  struct Ring {
+    std::function<void()> begin;  // a new connection
+    std::function<void(const cwfabric::v1::RingAsk&)> ask;
+    std::function<std::optional<cwfabric::v1::RingAnswer>()> next;  // asked where nothing else is to be sent
+  } ring;
   // What people should know: connected, not connected and why, refused. Never more than a few a minute.
   std::function<void(const std::string& text, bool alert)> tell;
 };
@@ -52,6 +59,7 @@ class Client {
   absl::Status Append(const cwfabric::v1::Batch& batch, Kind kind);
   // Off as soon as possible, where it is connected; else never: the orders come again with the next connection.
   void Report(cwfabric::v1::DrainReport report);
+  void Wake();  // ring.next has something
   ClientState state() const;
 
  private:

@@ -26,6 +26,8 @@ struct PathSeen {
   telemetry::Sketch queue;                // ns above base
   uint64_t base_ns = 0;                   // 0: not known
   uint64_t sent = 0, answered = 0;        // probes
+  uint32_t pair = 0;                      // the agent's own names of it, which it tells nobody
+  uint8_t slot = 0;
 };
 
 // `floor_ns`: smaller delays are told as none. The exact maximum stays in the last bucket, as PackedSketch wants it.

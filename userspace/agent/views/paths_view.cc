@@ -205,12 +205,18 @@ void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std:
     const uint16_t port = slots.port(s);
     if (port == 0) continue;
     const SlotState& slot = pair.slot[s];
-    uplink::PathSeen seen{.local = pair.key.local, .remote = pair.key.remote, .peer = pair.peer, .udp_port = port};
+    uplink::PathSeen seen{.local = pair.key.local,
+                          .remote = pair.key.remote,
+                          .peer = pair.peer,
+                          .udp_port = port,
+                          .pair = pair.index,
+                          .slot = s};
     seen.state = StateOf(probe::Load(store_.At(pair.index)->slot[s].state));
     if (seen.state == v1::PATH_STATE_DEAD && IsPaused(slot)) seen.state = v1::PATH_STATE_PAUSED;
     const auto fill = [&](const telemetry::PathDelay& delay) {
-      telemetry::DelayWindow window = delay.Window(now_ns, seconds);
       seen.base_ns = delay.BaseNs() == INT64_MAX ? 0 : static_cast<uint64_t>(std::max<int64_t>(0, delay.BaseNs()));
+      if (seconds == 0) return;
+      telemetry::DelayWindow window = delay.Window(now_ns, seconds);
       seen.queue = std::move(window.queueing);
       seen.sent = window.sent;
       seen.answered = window.answered;
@@ -225,7 +231,7 @@ void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std:
     seen.hops.reset();
     fill(slot.reverse);
     seen.sent = std::max(seen.sent, seen.answered);
-    if (seen.queue.count() > 0) out.push_back(std::move(seen));
+    if (seen.queue.count() > 0 || seconds == 0) out.push_back(std::move(seen));
   }
 }
 

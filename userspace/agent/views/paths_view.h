@@ -44,6 +44,7 @@ class PathsView {
   // The worst of all pairs: steering rests on ports alone choosing the path.
   v1::FabricHashing Hashing() const;
   LinkPast PastOfLinks() const;  // what paths of this moment do not show
+  // Of the last so many seconds; 0: what they are and their base, of both directions, without measurements.
   std::vector<uplink::PathSeen> Seen(int seconds) const;
 
  private:

@@ -24,6 +24,8 @@
 #include "userspace/fleet/main/finder.h"
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/fleetd_config.h"
+#include "userspace/fleet/main/incident_service.h"
+#include "userspace/fleet/main/incident_taker.h"
 #include "userspace/fleet/main/keeper.h"
 #include "userspace/fleet/main/query_service.h"
 #include "userspace/fleet/main/service_discovery.h"
@@ -73,6 +75,18 @@ std::string InstanceName(const FleetdConfig& config) {
   return name;
 }
 
+IncidentOptions IncidentsOf(const FleetdConfig& config, const CauseRules& causes) {
+  IncidentOptions options{.before = config.incident_before, .after = config.incident_after, .causes = causes};
+  options.least.reset();
+  if (config.incident_severity <= static_cast<size_t>(Severity::kCritical))
+    options.least = static_cast<Severity>(config.incident_severity);
+  options.version = CW_VERSION;
+  // They were read before, so they are there.
+  if (!config.rules_file.empty()) options.rules = ReadAll(config.rules_file).value_or("");
+  if (!config.fabric_file.empty()) options.fabric = ReadAll(config.fabric_file).value_or("");
+  return options;
+}
+
 tls::Files TlsOf(const FleetdConfig& config) {
   return {.cert = config.tls_cert, .key = config.tls_key, .ca = config.tls_ca, .crl = config.tls_crl};
 }
@@ -89,8 +103,12 @@ class Service {
     if (!store.ok()) return store.status();
     absl::StatusOr<DrainBook> drains = ReadDrains(**store, InstanceName(config));
     if (!drains.ok()) return drains.status();
-    auto service = std::unique_ptr<Service>(
-        new Service(config, *std::move(store), *std::move(fabric), *std::move(drains), rules->findings));
+    absl::StatusOr<std::unique_ptr<Shelf>> shelf =
+        Shelf::Open(config.IncidentDir(), {.bytes = static_cast<uint64_t>(config.incident_gib) << 30},
+                    [](const std::string& text) { spdlog::warn("{}", text); });
+    if (!shelf.ok()) return shelf.status();
+    auto service = std::unique_ptr<Service>(new Service(config, *std::move(store), *std::move(fabric),
+                                                        *std::move(drains), rules->findings, *std::move(shelf)));
     if (absl::Status status = service->ServePages(config); !status.ok()) return status;
     if (absl::Status status = service->Listen(config); !status.ok()) return status;
     return service;
@@ -108,7 +126,7 @@ class Service {
 
  private:
   Service(const FleetdConfig& config, std::unique_ptr<Store> store, FleetFile fabric, DrainBook drains,
-          const FindingRules& rules)
+          const FindingRules& rules, std::unique_ptr<Shelf> shelf)
       : store_(std::move(store)),
         revocations_(TlsOf(config)),
         ingest_(*store_, InstanceName(config), IngestLimits{}),
@@ -117,10 +135,14 @@ class Service {
         drainer_(uplink_, query_, *store_, std::move(drains)),
         muter_(*store_),
         alerts_(config.alerts, {.rules = rules.causes, .runbook_url = config.runbook_url}),
+        incidents_(IncidentsOf(config, rules.causes), std::move(shelf), uplink_, *store_, query_),
+        incident_service_(incidents_, revocations_),
         queries_(query_, uplink_, drainer_, muter_, alerts_, revocations_),
         keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
-        finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, drainer_, muter_, std::move(fabric), rules)) {
+        finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, drainer_, muter_, incidents_, std::move(fabric),
+                                         rules)) {
     uplink_.SetOrders(&drainer_);
+    uplink_.SetRings(&incidents_);
   }
 
   absl::Status ServePages(const FleetdConfig& config) {
@@ -165,6 +187,7 @@ class Service {
     for (const std::string& address : config.listen) builder.AddListeningPort(address, credentials_);
     builder.RegisterService(&uplink_);
     builder.RegisterService(&queries_);
+    builder.RegisterService(&incident_service_);
     server_ = builder.BuildAndStart();
     if (server_ != nullptr) return absl::OkStatus();
     return absl::UnavailableError("cannot serve on " + absl::StrJoin(config.listen, ", ") +
@@ -179,6 +202,8 @@ class Service {
   Drainer drainer_;
   Muter muter_;
   Alerts alerts_;
+  IncidentTaker incidents_;
+  IncidentService incident_service_;
   QueryService queries_;
   std::unique_ptr<Keeper> keeper_;
   std::unique_ptr<Finder> finder_;

@@ -9,6 +9,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/fleet/main/service_discovery.h"
 #include "userspace/fleet/query/finding_message.h"
+#include "userspace/fleet/query/host_event.h"
 
 namespace cw::fleet {
 namespace {
@@ -17,40 +18,28 @@ namespace pb = cwfabric::v1;
 constexpr absl::Duration kPeriod = absl::Seconds(1), kSoonest = absl::Milliseconds(200);
 constexpr int64_t kFabricEveryNs = 5'000'000'000, kHopsEveryNs = 2'000'000'000;
 constexpr int64_t kEventsBackNs = 3'600'000'000'000;
+constexpr int64_t kStandsBackNs = 300'000'000'000;  // of a collective that stands; later rings may be gone over it
 constexpr absl::Duration kLookForChanges = absl::Milliseconds(50);
 constexpr size_t kMostHopLists = 2'000'000, kEventsAtOnce = 10'000, kMostUnkept = 20'000;
-constexpr size_t kMostEvidence = 32;
-
-bool Concerns(const std::string& type) { return type == "nic" || type == "cause" || type == "clock" || type == "link"; }
 
 HostEvent EventOf(const StoredEvent& stored) {
-  HostEvent out{.host = stored.host, .type = stored.type, .run = stored.run, .time_ns = stored.time_ns};
   pb::FleetEvent event;
-  if (!event.ParseFromString(stored.payload)) return out;
-  out.peer = event.event().peer();
-  out.flow = event.event().flow();
-  out.alert = event.event().severity() == pb::SEVERITY_ALERT;
-  for (const pb::Evidence& evidence : event.event().evidence()) {
-    if (out.evidence.size() < kMostEvidence) out.evidence.emplace_back(evidence.name(), evidence.value());
-  }
+  if (!event.ParseFromString(stored.payload)) event.mutable_event()->set_type(stored.type);
+  HostEvent out = HostEventOf(stored.host, stored.run, event);
+  out.time_ns = stored.time_ns;
   return out;
-}
-
-PathEvidence::State StateOf(PathState state) {
-  if (state == PathState::kDead) return PathEvidence::State::kDead;
-  return state == PathState::kUp || state == PathState::kSuspect ? PathEvidence::State::kAlive
-                                                                 : PathEvidence::State::kNoWord;
 }
 
 }  // namespace
 
-Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, Muter& muter, FleetFile file,
-               const FindingRules& rules)
+Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, Muter& muter,
+               IncidentTaker& incidents, FleetFile file, const FindingRules& rules)
     : uplink_(uplink),
       store_(store),
       alerts_(alerts),
       drainer_(drainer),
       muter_(muter),
+      incidents_(incidents),
       file_(std::move(file)),
       findings_(rules),
       thread_([this] { Run(); }) {}
@@ -148,7 +137,7 @@ void Finder::Copy(const LiveHost& live) {
                           .destination = key.remote,
                           .udp_port = key.udp_port,
                           .hops_id = sample.hops,
-                          .state = StateOf(sample.state),
+                          .state = EvidenceOf(sample.state),
                           .sent = sample.sent,
                           .lost = sample.lost,
                           .queue_ns = sample.queue.QuantileNs(0.5),
@@ -224,8 +213,10 @@ std::vector<HostEvent> Finder::NewEvents(int64_t now_ns) {
     return events;
   }
   for (const StoredEvent& stored : page->events) {
+    if (stored.type == "job" && stored.severity == pb::SEVERITY_ALERT && stored.time_ns > now_ns - kStandsBackNs)
+      incidents_.Stands(EventOf(stored));
     // What a spool brings later than that holds no more.
-    if (Concerns(stored.type) && stored.time_ns > now_ns - kEventsBackNs) events.push_back(EventOf(stored));
+    if (ConcernsFindings(stored.type) && stored.time_ns > now_ns - kEventsBackNs) events.push_back(EventOf(stored));
   }
   events_after_ = page->next;
   events_begun_ |= page->events.size() < kEventsAtOnce;
@@ -308,6 +299,9 @@ void Finder::Keep(const std::vector<Finding>& changed) {
     const char* muted = mutes_.IsMuted(f.id) ? ", muted" : "";
     f.end_ns == 0 ? spdlog::warn("{} ({}{}): {}", what, IdText(f.id), muted, f.evidence.empty() ? "" : f.evidence[0])
                   : spdlog::info("{} ({}) is over", what, IdText(f.id));
+  }
+  for (const Finding& f : changed) {
+    if (f.end_ns == 0 && !mutes_.IsMuted(f.id)) incidents_.Found(f);
   }
   for (auto& [f, by] : news.keep) {
     if (unkept_.size() < kMostUnkept || unkept_.contains(f.id)) unkept_[f.id] = {f, by};

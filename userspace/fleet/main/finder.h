@@ -19,6 +19,7 @@
 #include "userspace/fleet/findings/findings.h"
 #include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/fleet_metrics.h"
+#include "userspace/fleet/main/incident_taker.h"
 #include "userspace/fleet/main/muter.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/store/store.h"
@@ -28,8 +29,8 @@ namespace cw::fleet {
 
 class Finder {
  public:
-  Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, Muter& muter, FleetFile file,
-         const FindingRules& rules);
+  Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, Muter& muter, IncidentTaker& incidents,
+         FleetFile file, const FindingRules& rules);
   ~Finder();
   FinderNumbers numbers();                     // any thread
   std::map<std::string, std::string> racks();  // host → rack; any thread
@@ -63,6 +64,7 @@ class Finder {
   Alerts& alerts_;
   Drainer& drainer_;
   Muter& muter_;
+  IncidentTaker& incidents_;
   const FleetFile file_;
   Findings findings_;
   std::map<std::string, Host> hosts_;

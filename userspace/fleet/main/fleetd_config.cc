@@ -46,6 +46,18 @@ void Walk(Visitor& v, FleetdConfig& c) {
   c.runbook_url = v.Text("runbook_url", c.runbook_url, TextRule::kFree,
                          "What to do, a page of yours; the cause is appended, as in #link-dead. Empty for none.");
   v.EndTable();
+  v.BeginTable("incidents", "What all hosts involved saw around a failure, kept as files (docs/fleet.md).");
+  const config::DurationRange half{absl::Seconds(1), absl::Minutes(25)};
+  c.incident_dir =
+      v.Text("dir", c.incident_dir, TextRule::kAutoPath, "Where; \"auto\" is incidents, beside the store.");
+  c.incident_severity = v.Choice("severity", c.incident_severity, {"info", "warning", "critical", "none"},
+                                 "One is taken by itself of findings at least so urgent, and of collectives that stand "
+                                 "(none: of nothing).");
+  c.incident_before = v.Duration("before", c.incident_before, half, "How long before a finding it begins ...");
+  c.incident_after = v.Duration("after", c.incident_after, half, "... and how long behind its beginning it ends.");
+  c.incident_gib = static_cast<int>(v.Integer("gib", c.incident_gib, {1, 65536},
+                                              "GiB that they may take, 200 of them at most; the oldest goes first."));
+  v.EndTable();
   v.BeginTable("metrics", "The service's own figures, and the list of all hosts' metrics, for Prometheus.");
   c.metrics_listen = v.Text("listen", c.metrics_listen, TextRule::kListen,
                             "Where /metrics and /sd are served, without a password: \"none\", \"unix:/PATH\" or "
@@ -66,6 +78,7 @@ void CheckUrls(const std::string& key, const std::vector<std::string>& urls, con
 void Check(const FleetdConfig& c, const config::Complain& complain) {
   if (c.listen.empty()) complain("listen", "nobody could connect; leave it out for 0.0.0.0:9480");
   if (c.metrics_listen == "auto") complain("metrics.listen", "write \"none\", or where to listen");
+  if (c.incident_dir.empty()) complain("incidents.dir", "there has to be a folder; leave it at \"auto\"");
   if (c.store.empty()) complain("store", "there has to be a file; leave it out for /var/lib/cwfabric-fleet/fleet.db");
   CheckUrls("alerts.alertmanager", c.alerts.alertmanagers, complain);
   CheckUrls("alerts.webhooks", c.alerts.webhooks, complain);
@@ -86,6 +99,12 @@ Retention FleetdConfig::KeepRules() const {
   rules.tiers = {{{keep_fine, bytes / 2}, {keep_minutes, bytes / 4}, {keep_coarse, bytes / 4}}};
   rules.events = {keep_events, 0};
   return rules;
+}
+
+std::string FleetdConfig::IncidentDir() const {
+  if (incident_dir != "auto") return incident_dir;
+  const size_t slash = store.rfind('/');
+  return slash == std::string::npos ? "incidents" : store.substr(0, slash) + "/incidents";
 }
 
 absl::StatusOr<FleetdConfig> ParseFleetdConfig(absl::string_view text, absl::string_view file) {

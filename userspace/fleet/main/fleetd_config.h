@@ -27,10 +27,15 @@ struct FleetdConfig {
   absl::Duration keep_events = absl::Hours(24 * 365);
   int store_gib = 64;  // of paths; the finest goes first
   AlertTargets alerts;
-  std::string runbook_url;              // "" = none
+  std::string runbook_url;            // "" = none
+  std::string incident_dir = "auto";  // "auto": beside the store
+  size_t incident_severity = 2;       // least of findings that one is taken of by itself, as Severity; 3: of none
+  absl::Duration incident_before = absl::Minutes(5), incident_after = absl::Minutes(5);
+  int incident_gib = 4;
   std::string metrics_listen = "none";  // as config::ParseListen takes it
 
   Retention KeepRules() const;
+  std::string IncidentDir() const;
 };
 
 // InvalidArgument: all faults, each with file and line. `file` is only named in them.

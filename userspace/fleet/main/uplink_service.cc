@@ -48,6 +48,8 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
       service_.Take(*this, in_.batch());
     } else if (in_.has_drains() && !host.empty()) {
       service_.Take(*this, in_.drains());
+    } else if (in_.has_ring() && !host.empty()) {
+      service_.Take(*this, in_.ring());
     } else {
       return FinishWith({grpc::StatusCode::INVALID_ARGUMENT, "a stream is one Hello, and then batches"});
     }
@@ -72,6 +74,7 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
   std::string host;  // "" before Hello; written under the service's lock
   uint64_t run = 0;
   bool takes_drains = false, ask_again = false;
+  HostRings::State ring;
 
  private:
   void WriteNext() {
@@ -113,6 +116,8 @@ absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::H
   stream.takes_drains = hello.takes_drains();
   if (orders_ != nullptr) orders_->Forget(stream.host);
   SendOrdersTo(stream);
+  stream.ring = {.connected = true, .keeps_ring = hello.keeps_ring(), .no_ring = CutUtf8(hello.no_ring(), 300)};
+  if (rings_ != nullptr) rings_->Now(stream.host, stream.ring);
   return welcome;
 }
 
@@ -138,6 +143,27 @@ void UplinkService::Take(HostStream& stream, const pb::DrainReport& report) {
   stream.ask_again = true;
 }
 
+void UplinkService::Take(HostStream& stream, const pb::RingAnswer& answer) {
+  const std::lock_guard lock(mutex_);
+  const auto place = streams_.find(stream.host);
+  if (rings_ != nullptr && place != streams_.end() && place->second == &stream) rings_->Take(stream.host, answer);
+}
+
+void UplinkService::SendRing(const std::string& host, const pb::RingAsk& ask) {
+  const std::lock_guard lock(mutex_);
+  const auto place = streams_.find(host);
+  if (place == streams_.end() || !place->second->ring.keeps_ring) return;
+  pb::ToHost message;
+  *message.mutable_ring() = ask;
+  place->second->Send(std::move(message));
+}
+
+HostRings::State UplinkService::RingOf(const std::string& host) {
+  const std::lock_guard lock(mutex_);
+  const auto place = streams_.find(host);
+  return place == streams_.end() ? HostRings::State{} : place->second->ring;
+}
+
 void UplinkService::Take(HostStream& stream, const pb::Batch& batch) {
   const std::lock_guard lock(mutex_);
   std::optional<pb::Ack> ack = ingest_.Enqueue(stream.host, batch, absl::Now());
@@ -155,6 +181,7 @@ void UplinkService::End(HostStream& stream) {
   streams_.erase(place);
   ingest_.Disconnect(stream.host, stream.run);
   if (orders_ != nullptr) orders_->Forget(stream.host);
+  if (rings_ != nullptr) rings_->Now(stream.host, {});
   spdlog::info("{} is not connected any more", stream.host);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "userspace/api/fleet.grpc.pb.h"
+#include "userspace/fleet/incidents/collection.h"
 #include "userspace/fleet/ingest/ingest.h"
 #include "userspace/tls/revocation.h"
 
@@ -31,6 +32,16 @@ class HostOrders {
   virtual void Forget(const std::string& host) = 0;  // what it said holds no longer
 };
 
+// What hosts say of their ring files. Its methods are called with the service's lock held: they must not call the
+// service.
+class HostRings {
+ public:
+  virtual ~HostRings() = default;
+  using State = Collection::HostState;
+  virtual void Now(const std::string& host, const State& state) = 0;
+  virtual void Take(const std::string& host, const cwfabric::v1::RingAnswer& answer) = 0;
+};
+
 class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
  public:
   UplinkService(Ingest& ingest, tls::Revocations& revocations) : ingest_(ingest), revocations_(revocations) {}
@@ -40,6 +51,10 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
 
   // Before the first connection; it outlives the service.
   void SetOrders(HostOrders* orders) { orders_ = orders; }
+  void SetRings(HostRings* rings) { rings_ = rings; }  // the same
+  // Nothing where the host is not connected, or keeps no ring.
+  void SendRing(const std::string& host, const cwfabric::v1::RingAsk& ask);
+  HostRings::State RingOf(const std::string& host);
   // To all hosts that take them.
   void SendOrders();
   // What is queued into the store, and acknowledgements to their hosts.
@@ -59,6 +74,7 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   absl::StatusOr<cwfabric::v1::Welcome> Begin(HostStream& stream, const cwfabric::v1::Hello& hello, const Speaker& who);
   void Take(HostStream& stream, const cwfabric::v1::Batch& batch);
   void Take(HostStream& stream, const cwfabric::v1::DrainReport& report);
+  void Take(HostStream& stream, const cwfabric::v1::RingAnswer& answer);
   void SendOrdersTo(HostStream& stream);
   void End(HostStream& stream);
 
@@ -68,6 +84,7 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   std::map<std::string, HostStream*> streams_;  // by host; each leaves before it goes
   tls::Revocations& revocations_;
   HostOrders* orders_ = nullptr;
+  HostRings* rings_ = nullptr;
 };
 
 }  // namespace cw::fleet

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "userspace/control/drain.h"
 #include "userspace/fleet/findings/finding.h"
+#include "userspace/fleet/query/host_event.h"
 
 namespace cw::fleet {
 namespace {
@@ -298,15 +299,7 @@ absl::StatusOr<pb::FleetEventsReply> Query::Events(const pb::FleetEventsRequest&
   if (!coverage.ok()) return coverage.status();
   pb::FleetEventsReply reply;
   *reply.mutable_coverage() = *std::move(coverage);
-  for (const StoredEvent& stored : page->events) {
-    pb::FleetEventOf& out = *reply.add_events();
-    out.set_host(stored.host);
-    out.set_run(stored.run);
-    if (!out.mutable_event()->ParseFromString(stored.payload))
-      out.mutable_event()->mutable_event()->set_type(stored.type);
-    out.mutable_event()->set_time_ns(stored.time_ns);
-    out.mutable_event()->set_bound_ns(stored.bound_ns);
-  }
+  for (const StoredEvent& stored : page->events) *reply.add_events() = MessageOf(stored);
   reply.set_next(page->next);
   return reply;
 }

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/main/incident_taker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
+#include "userspace/fleet/incidents/gather.h"
+#include "userspace/fleet/query/finding_message.h"
+#include "userspace/model/addr_bytes.h"
+#include "userspace/model/run_id.h"
+#include "userspace/model/utf8.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace pb = cwfabric::v1;
+
+constexpr absl::Duration kLook = absl::Milliseconds(500);
+constexpr absl::Duration kMostSpan = absl::Hours(1);
+constexpr size_t kMostAnswersOfHost = 8, kMostWanted = 64, kMostKnown = 20'000, kMostScopes = 1000;
+constexpr size_t kMostReasonText = 300;
+constexpr size_t kSecondsAtOnce = 20;
+
+int64_t NsOf(absl::Duration duration) { return absl::ToInt64Nanoseconds(duration); }
+
+}  // namespace
+
+IncidentTaker::IncidentTaker(IncidentOptions options, std::unique_ptr<Shelf> shelf, UplinkService& uplink, Store& store,
+                             Query& query)
+    : options_(std::move(options)),
+      uplink_(uplink),
+      store_(store),
+      query_(query),
+      shelf_(std::move(shelf)),
+      thread_([this] { Run(); }) {}
+
+IncidentTaker::~IncidentTaker() {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    end_ = true;
+    arrived_.notify_all();
+  }
+  thread_.join();
+  const std::lock_guard lock(mutex_);
+  for (const auto& collection : taking_) Finish(*collection);
+}
+
+void IncidentTaker::Run() {
+  while (true) {
+    {
+      std::unique_lock lock(inbox_mutex_);
+      arrived_.wait_for(lock, absl::ToChronoMilliseconds(kLook),
+                        [this] { return end_ || !inbox_.empty() || !wanted_.empty(); });
+      if (end_) return;
+    }
+    Work(absl::Now());
+  }
+}
+
+void IncidentTaker::Work(absl::Time now) {
+  std::deque<News> inbox;
+  std::deque<Wanted> wanted;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    inbox.swap(inbox_);
+    wanted.swap(wanted_);
+    waiting_.clear();
+  }
+  const std::lock_guard lock(mutex_);
+  for (const News& news : inbox) Deal(news);
+  for (const Wanted& one : wanted) TakeByItself(one, now);
+  for (auto at = taking_.begin(); at != taking_.end();) {
+    if (!(*at)->Done(now)) {
+      ++at;
+      continue;
+    }
+    Finish(**at);
+    at = taking_.erase(at);
+  }
+}
+
+void IncidentTaker::Deal(const News& news) {
+  for (const auto& collection : taking_) {
+    std::optional<pb::RingAsk> ask;
+    const uint64_t refused = collection->refused();
+    if (news.state) ask = collection->Look(news.host, *news.state);
+    if (news.answer && collection->Concerns(news.answer->id())) ask = collection->Take(news.host, *news.answer);
+    refused_ += collection->refused() - refused;
+    if (ask) uplink_.SendRing(news.host, *ask);
+  }
+  if (!news.answer) return;
+  // One that is over, or never was: the host may stop.
+  const bool known = std::any_of(taking_.begin(), taking_.end(),
+                                 [&](const auto& collection) { return collection->Concerns(news.answer->id()); });
+  if (known) return;
+  ++refused_;
+  pb::RingAsk forget;
+  forget.set_forget(news.answer->id());
+  uplink_.SendRing(news.host, forget);
+}
+
+void IncidentTaker::Now(const std::string& host, const State& state) {
+  const std::lock_guard lock(inbox_mutex_);
+  inbox_.push_back({.host = host, .state = state, .answer = {}});
+  arrived_.notify_all();
+}
+
+void IncidentTaker::Take(const std::string& host, const pb::RingAnswer& answer) {
+  const std::lock_guard lock(inbox_mutex_);
+  if (++waiting_[host] > kMostAnswersOfHost) {  // more than it has credit for
+    ++flooded_;
+    return;
+  }
+  inbox_.push_back({.host = host, .state = {}, .answer = answer});
+  arrived_.notify_all();
+}
+
+void IncidentTaker::Want(Wanted wanted) {
+  const std::lock_guard lock(inbox_mutex_);
+  if (wanted_.size() < kMostWanted) wanted_.push_back(std::move(wanted));
+  arrived_.notify_all();
+}
+
+void IncidentTaker::Found(const Finding& finding) {
+  if (!options_.least || RuleOf(options_.causes, finding.cause).severity < *options_.least) return;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    if (known_.size() >= kMostKnown) known_.clear();
+    if (!known_.insert(finding.id).second) return;
+  }
+  Wanted wanted{.scope = finding.scope,
+                .reason = absl::StrCat(std::string(CauseName(finding.cause)), ": ", finding.scope),
+                .request = {},
+                .finding = finding};
+  wanted.request.set_finding(IdText(finding.id));
+  wanted.request.set_reason(wanted.reason);
+  Want(std::move(wanted));
+}
+
+void IncidentTaker::Stands(const HostEvent& event) {
+  if (!options_.least) return;
+  // All hosts of a job say it.
+  std::string job;
+  for (const auto& [name, value] : event.evidence) {
+    if (name == "job") job = CutUtf8(value, kMostReasonText);
+  }
+  Wanted wanted{.scope = "job " + job,
+                .reason = absl::StrCat("a collective of job ", job, " stands, says ", event.host),
+                .request = {},
+                .finding = {}};
+  wanted.request.add_hosts(event.host);
+  if (!event.peer.empty() && event.peer != event.host) wanted.request.add_hosts(event.peer);
+  wanted.request.set_from_ns(event.time_ns - NsOf(options_.before));
+  wanted.request.set_to_ns(event.time_ns + NsOf(options_.after));
+  wanted.request.set_reason(wanted.reason);
+  Want(std::move(wanted));
+}
+
+void IncidentTaker::TakeByItself(const Wanted& wanted, absl::Time now) {
+  while (!by_itself_.empty() && now - by_itself_.front() > absl::Hours(1)) by_itself_.pop_front();
+  const auto last = taken_.find(wanted.scope);
+  const bool soon = last != taken_.end() && now - last->second < kApart;
+  if (soon || by_itself_.size() >= kMostByItselfInHour) {
+    ++not_taken_;
+    return;
+  }
+  const absl::StatusOr<pb::Incident> begun = Begin(wanted.request, wanted.finding, now);
+  if (!begun.ok()) {
+    ++not_taken_;
+    spdlog::warn("no incident is taken of {}: {}", wanted.reason, std::string(begun.status().message()));
+    return;
+  }
+  if (taken_.size() >= kMostScopes) taken_.clear();
+  taken_[wanted.scope] = now;
+  by_itself_.push_back(now);
+}
+
+std::vector<IncidentTaker::Known> IncidentTaker::KnownHosts() {
+  std::vector<Known> known;
+  uplink_.EachHost([&](const LiveHost& live) {
+    Known& host = known.emplace_back();
+    host.name = live.host;
+    host.connected = live.connected;
+    host.facts.set_host(live.host);
+    host.facts.set_clock_known(live.clock_known);
+    host.facts.set_clock_synced(live.clock_synced);
+    for (const LiveHost::Nic& nic : live.nics) {
+      pb::NicFacts& facts = *host.facts.add_nics();
+      facts.set_name(nic.name);
+      facts.add_addresses(AddressBytes(nic.address));
+    }
+  });
+  return known;
+}
+
+// Those that it is about, and a few that are well: what they see living exonerates.
+absl::Status IncidentTaker::AddHosts(const std::vector<std::string>& affected, pb::Incident& head) {
+  const std::set<std::string> wanted(affected.begin(), affected.end());
+  std::map<std::string, pb::IncidentHost> chosen;
+  std::vector<const Known*> others;
+  const std::vector<Known> all = KnownHosts();
+  for (const Known& host : all) {
+    if (wanted.contains(host.name) && chosen.size() < kMostHosts) {
+      chosen[host.name] = host.facts;
+      chosen[host.name].set_affected(true);
+    } else if (host.connected && !wanted.contains(host.name)) {
+      others.push_back(&host);
+    }
+  }
+  if (chosen.empty())
+    return absl::NotFoundError(
+        "the fleet service has heard of none of these hosts since it began; see cwctl fleet hosts");
+  const size_t witnesses = std::min({kMostWitnesses, others.size(), kMostHosts + kMostWitnesses - chosen.size()});
+  for (size_t i = 0; i < witnesses; ++i) {  // spread over them, for names of one rack stand together
+    const Known& host = *others[i * others.size() / witnesses];
+    chosen[host.name] = host.facts;
+  }
+  for (auto& [name, host] : chosen) *head.add_hosts() = std::move(host);
+  return absl::OkStatus();
+}
+
+std::optional<Finding> IncidentTaker::StoredFindingOf(const std::string& id) {
+  const std::optional<uint64_t> number = ParseId(id);
+  if (!number) return std::nullopt;
+  const absl::StatusOr<std::vector<StoredFinding>> stored = store_.Findings({.id = *number});
+  pb::FleetFinding message;
+  if (!stored.ok() || stored->empty() || !message.ParseFromString(stored->front().body)) return std::nullopt;
+  absl::StatusOr<Finding> finding = FindingOf(message);
+  return finding.ok() ? std::optional<Finding>(*std::move(finding)) : std::nullopt;
+}
+
+absl::StatusOr<pb::Incident> IncidentTaker::Plan(const pb::IncidentTakeRequest& request,
+                                                 const std::optional<Finding>& finding, absl::Time now) {
+  pb::Incident head;
+  head.set_id(IdText(NewRun()));
+  head.set_reason(CutUtf8(request.reason(), kMostReasonText));
+  head.set_taken_ns(absl::ToUnixNanos(now));
+  head.set_version(options_.version);
+  head.set_from_ns(request.from_ns());
+  head.set_to_ns(request.to_ns());
+  if (finding) {
+    *head.mutable_finding() = MessageOf(*finding);
+    if (request.from_ns() == 0) head.set_from_ns(finding->start_ns - NsOf(options_.before));
+    if (request.to_ns() == 0) head.set_to_ns(finding->start_ns + NsOf(options_.after));
+  }
+  if (head.from_ns() <= 0 || head.to_ns() <= head.from_ns() || head.to_ns() - head.from_ns() > NsOf(kMostSpan))
+    return absl::InvalidArgumentError("an incident is of a span of an hour at most: give --at, and --for");
+  if (head.to_ns() > absl::ToUnixNanos(now + kMostSpan))
+    return absl::InvalidArgumentError("this span ends more than an hour from now");
+  head.set_pivot_ns(head.from_ns() + (head.to_ns() - head.from_ns()) / 2);
+  if (finding && finding->start_ns > head.from_ns() && finding->start_ns < head.to_ns())
+    head.set_pivot_ns(finding->start_ns);
+  std::vector<std::string> affected(request.hosts().begin(), request.hosts().end());
+  if (finding) affected.insert(affected.end(), finding->hosts.begin(), finding->hosts.end());
+  if (affected.empty()) return absl::InvalidArgumentError("of what? Give --finding ID, or --host, --at and --for");
+  if (absl::Status status = AddHosts(affected, head); !status.ok()) return status;
+  return head;
+}
+
+absl::StatusOr<pb::Incident> IncidentTaker::Begin(const pb::IncidentTakeRequest& request,
+                                                  const std::optional<Finding>& finding, absl::Time now) {
+  if (taking_.size() >= kMostAtOnce)
+    return absl::ResourceExhaustedError(absl::StrCat(kMostAtOnce, " incidents are being taken: try again in a while"));
+  absl::StatusOr<pb::Incident> head = Plan(request, finding, now);
+  if (!head.ok()) return head.status();
+  head->set_rules(options_.rules);
+  head->set_fabric(options_.fabric);
+  absl::StatusOr<std::unique_ptr<Collection>> begun =
+      Collection::Begin(*head, shelf_->PathOf(head->id()), options_.limits);
+  if (!begun.ok()) return begun.status();
+  Collection& collection = **begun;
+  for (const pb::IncidentHost& host : head->hosts()) {
+    const std::optional<pb::RingAsk> ask = collection.Look(host.host(), uplink_.RingOf(host.host()));
+    if (ask) uplink_.SendRing(host.host(), *ask);
+  }
+  spdlog::info("incident {} is taken of {} hosts: {}", head->id(), head->hosts_size(), head->reason());
+  taking_.push_back(*std::move(begun));
+  return collection.Short();
+}
+
+absl::StatusOr<pb::Incident> IncidentTaker::Take(const pb::IncidentTakeRequest& request, absl::Time now) {
+  std::optional<Finding> finding;
+  if (!request.finding().empty()) {
+    finding = StoredFindingOf(request.finding());
+    if (!finding)
+      return absl::NotFoundError(absl::StrCat("no finding ", request.finding(), "; see cwctl fleet findings --all"));
+  }
+  const std::lock_guard lock(mutex_);
+  return Begin(request, finding, now);
+}
+
+void IncidentTaker::Finish(Collection& collection) {
+  pb::Incident& head = collection.head();
+  for (const std::string& host : collection.WithoutRing()) {
+    const auto seconds = SecondsFromStore(store_, host, head.from_ns(), head.to_ns());
+    for (size_t at = 0; seconds.ok() && at < seconds->size(); at += kSecondsAtOnce) {
+      const auto first = seconds->begin() + static_cast<std::ptrdiff_t>(at);
+      const size_t count = std::min(kSecondsAtOnce, seconds->size() - at);
+      if (!collection.AddSeconds(host, {first, first + static_cast<std::ptrdiff_t>(count)}).ok()) break;
+    }
+  }
+  const auto events = EventsOfSpan(store_, head.from_ns(), head.to_ns());
+  if (events.ok()) collection.AddEvents(*events).IgnoreError();  // a full disk shows when it is finished
+  if (const auto now = head.has_finding() ? StoredFindingOf(head.finding().id()) : std::nullopt)
+    *head.mutable_finding() = MessageOf(*now);
+  pb::FleetTopologyRequest topology;
+  topology.set_at_ns(std::min(head.pivot_ns(), absl::GetCurrentTimeNanos()));
+  if (auto reply = query_.Topology(topology); reply.ok()) *head.mutable_topology() = *std::move(reply);
+  const absl::StatusOr<pb::Incident> done = collection.Finish();
+  if (!done.ok()) {
+    spdlog::error("incident {} is lost: {}", head.id(), std::string(done.status().message()));
+    return;
+  }
+  shelf_->Put(*done);
+  const auto missing = std::count_if(done->hosts().begin(), done->hosts().end(),
+                                     [](const pb::IncidentHost& host) { return !host.missing().empty(); });
+  spdlog::info("incident {} is there, {} of {} hosts not in full", done->id(), missing, done->hosts_size());
+}
+
+pb::IncidentListReply IncidentTaker::List() {
+  pb::IncidentListReply reply;
+  const std::lock_guard lock(mutex_);
+  for (auto at = taking_.rbegin(); at != taking_.rend(); ++at) *reply.add_incidents() = (*at)->Short();
+  for (pb::Incident& head : shelf_->List()) *reply.add_incidents() = std::move(head);
+  reply.set_removed(shelf_->removed());
+  reply.set_not_taken(not_taken_);
+  reply.set_refused(refused_);
+  const std::lock_guard inbox(inbox_mutex_);
+  reply.set_refused(reply.refused() + flooded_);
+  return reply;
+}
+
+absl::StatusOr<std::string> IncidentTaker::Find(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& collection : taking_) {
+    if (collection->head().id() == id)
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "incident %s is being taken until %s", id,
+          absl::FormatTime("%H:%M:%S UTC", absl::FromUnixNanos(collection->head().to_ns()), absl::UTCTimeZone())));
+  }
+  return shelf_->Find(id);
+}
+
+}  // namespace cw::fleet
