@@ -71,6 +71,7 @@ namespace cw::rdma {
 class QpMonitor;
 }
 namespace cw::uplink {
+struct FlowSeen;
 struct PathSeen;
 }
 
@@ -173,6 +174,7 @@ class Agent final : public api::AgentView {
   absl::StatusOr<metrics::PathTotals> PathTotals();
   // For the uplink; any thread.
   absl::StatusOr<std::vector<uplink::PathSeen>> PathsSeen(int seconds);
+  absl::StatusOr<std::vector<uplink::FlowSeen>> FlowsSeen();
   const std::string& host_name() const { return host_name_; }  // as of Start
 
   // Whose work follows whose: in a decision window, and once per second.

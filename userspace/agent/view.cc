@@ -345,4 +345,9 @@ absl::StatusOr<std::vector<uplink::PathSeen>> Agent::PathsSeen(int seconds) {
       [this, seconds] { return absl::StatusOr<std::vector<uplink::PathSeen>>(paths_view_->Seen(seconds)); });
 }
 
+absl::StatusOr<std::vector<uplink::FlowSeen>> Agent::FlowsSeen() {
+  return loop_->Call<std::vector<uplink::FlowSeen>>(
+      [this] { return absl::StatusOr<std::vector<uplink::FlowSeen>>(flows_view_->Seen()); });
+}
+
 }  // namespace cw::agent
