@@ -148,7 +148,8 @@ TEST(UplinkWork, JobsAreToldWhenTheyChangeAndNowAndThen) {
   EXPECT_THAT(DetailOf(work, {}, jobs).jobs(), SizeIs(1));
   int idle = 0, ended = 0;
   for (int i = 0; i < 2 * WorkBatch::kTellAgain; ++i) {
-    for (const wire::Job& job : DetailOf(work, {}, jobs).jobs()) ++(job.ended() ? ended : idle);
+    const wire::Batch round = DetailOf(work, {}, jobs);
+    for (const wire::Job& job : round.jobs()) ++(job.ended() ? ended : idle);
   }
   EXPECT_EQ(idle, 2) << "it is still there";
   EXPECT_EQ(ended, 0);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "userspace/fleet/store/sqlite/work.h"
+
 namespace cw::fleet {
 namespace {
 
@@ -277,15 +279,33 @@ absl::StatusOr<int> Tables::MakeBlocks(int64_t now_ns, int most) {
   return made;
 }
 
-absl::StatusOr<uint64_t> Tables::DeleteBlocks(size_t tier, int64_t before_ns) {
+absl::StatusOr<uint64_t> Tables::DeleteWork(size_t tier, int64_t before_s) {
   const auto tier_number = static_cast<int64_t>(tier);
-  const int64_t before_s = FloorDiv(before_ns, kSecondNs) - kSpanS[tier];  // blocks that end by then
-  Statement& size = db_.Use("SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ? AND start_s <= ?")
+  Statement& size = db_.Use("SELECT coalesce(sum(length(blob)), 0) FROM work WHERE tier = ? AND start_s <= ?")
                         .Int(tier_number)
                         .Int(before_s);
   const absl::StatusOr<bool> row = size.Step();
   if (!row.ok()) return row.status();
   const uint64_t bytes = size.ColumnUint(0);
+  size.Reset();
+  absl::Status status =
+      db_.Use("DELETE FROM work WHERE tier = ? AND start_s <= ?").Int(tier_number).Int(before_s).Run();
+  if (status.ok() && tier == 0) status = db_.Use("DELETE FROM work_fresh WHERE start_s <= ?").Int(before_s).Run();
+  if (!status.ok()) return status;
+  return bytes;
+}
+
+absl::StatusOr<uint64_t> Tables::DeleteBlocks(size_t tier, int64_t before_ns) {
+  const auto tier_number = static_cast<int64_t>(tier);
+  const int64_t before_s = FloorDiv(before_ns, kSecondNs) - kSpanS[tier];  // blocks that end by then
+  const absl::StatusOr<uint64_t> work = DeleteWork(tier, FloorDiv(before_ns, kSecondNs) - WorkTables::kSpanS);
+  if (!work.ok()) return work.status();
+  Statement& size = db_.Use("SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ? AND start_s <= ?")
+                        .Int(tier_number)
+                        .Int(before_s);
+  const absl::StatusOr<bool> row = size.Step();
+  if (!row.ok()) return row.status();
+  const uint64_t bytes = size.ColumnUint(0) + *work;
   size.Reset();
   absl::Status status =
       db_.Use("DELETE FROM chunk WHERE tier = ? AND start_s <= ?").Int(tier_number).Int(before_s).Run();

@@ -45,12 +45,13 @@ class Tables {
   absl::StatusOr<std::vector<NumberedSample>> Read(size_t tier, int64_t host, int64_t from_ns, int64_t to_ns);
   // Makes blocks that are due and complete, at most so many; how many were made.
   absl::StatusOr<int> MakeBlocks(int64_t now_ns, int most);
-  // Deletes the oldest blocks of a tier before the time; the bytes that went.
+  // Deletes the oldest blocks of a tier before the time, of paths and of work; the bytes that went.
   absl::StatusOr<uint64_t> DeleteBlocks(size_t tier, int64_t before_ns);
 
  private:
   absl::StatusOr<std::vector<NumberedSample>> ReadBlocks(size_t tier, int64_t host, int64_t from_s, int64_t to_s);
   absl::Status PutBlock(size_t tier, int64_t host, int64_t start_s, const std::vector<NumberedSample>& samples);
+  absl::StatusOr<uint64_t> DeleteWork(size_t tier, int64_t before_s);
   absl::Status MakeBlock(size_t tier, int64_t host, int64_t start_s);
 
   Database& db_;
