@@ -29,6 +29,10 @@ void ShowFleetEventTable(const cwfabric::v1::FleetEventsReply& reply, bool colou
 void AddFleetAlertVerbs(CLI::App& fleet, Session& session);
 void AddFleetDrainVerbs(CLI::App& fleet, Session& session);
 void AddFleetHostVerbs(CLI::App& fleet, Session& session);
+void AddFleetJobVerbs(CLI::App& fleet, Session& session);
+
+// What "qps", "jobs" or "collectives" show of the session's host, as the fleet service knows it. job: "" = all.
+absl::StatusOr<int> ShowWorkOfHost(Session& session, const std::string& verb, const std::string& job);
 
 // --host and --at for the reading verbs, which are there by now.
 void AddFleetReading(CLI::App& app, Session& session);

@@ -32,6 +32,8 @@ struct FleetClient::Impl {
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
       return absl::UnavailableError(absl::StrFormat("the fleet service on %s did not answer within %s", way->name(),
                                                     absl::FormatDuration(timeout)));
+    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
+      return absl::UnimplementedError("this fleet service is too old to answer that: upgrade cwfleetd");
     if (!status.ok()) return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
     return reply;
   }
@@ -60,6 +62,18 @@ absl::StatusOr<v1::FleetFindingsReply> FleetClient::Findings(const v1::FleetFind
 
 absl::StatusOr<v1::FleetTopologyReply> FleetClient::Topology(const v1::FleetTopologyRequest& request) {
   return impl_->Call(&v1::Fleet::Stub::Topology, request);
+}
+
+absl::StatusOr<v1::FleetWorkReply> FleetClient::Work(const v1::FleetWorkRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Work, request);
+}
+
+absl::StatusOr<v1::FleetJobsReply> FleetClient::Jobs(const v1::FleetJobsRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Jobs, request);
+}
+
+absl::StatusOr<v1::FleetDiffJobsReply> FleetClient::DiffJobs(const v1::FleetDiffJobsRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::DiffJobs, request);
 }
 
 absl::StatusOr<v1::FleetDrain> FleetClient::Drain(const v1::FleetDrainRequest& request) {

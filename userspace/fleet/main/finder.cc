@@ -20,6 +20,7 @@ constexpr int64_t kEventsBackNs = 3'600'000'000'000;
 constexpr absl::Duration kLookForChanges = absl::Milliseconds(50);
 constexpr size_t kMostHopLists = 2'000'000, kEventsAtOnce = 10'000, kMostUnkept = 20'000;
 constexpr size_t kMostEvidence = 32;
+constexpr size_t kMostJobs = 64;  // named of one finding
 
 bool Concerns(const std::string& type) { return type == "nic" || type == "cause" || type == "clock" || type == "link"; }
 
@@ -132,6 +133,7 @@ void Finder::Copy(const LiveHost& live) {
   Host& host = hosts_[live.host];
   host.told.connected = live.connected;
   host.told.last_seen_ns = absl::ToUnixNanos(live.last_seen);
+  host.work = live.work;
   if (host.run == live.run && host.batches == live.batches) return;
   host.run = live.run;
   host.batches = live.batches;
@@ -292,7 +294,61 @@ void Finder::Look() {
   AddPaths(picture);
   LookAtFabric(picture);
   picture.events = NewEvents(picture.now_ns);
-  Keep(findings_.Evaluate(picture));
+  std::vector<Finding> changed = findings_.Evaluate(picture);
+  NameJobs(changed);
+  Keep(changed);
+}
+
+std::vector<HostWork> Finder::WorkNow() const {
+  std::vector<HostWork> hosts;
+  for (const auto& [name, host] : hosts_) {
+    if (host.work == nullptr) continue;
+    HostWork& work = hosts.emplace_back(HostWork{.host = name, .flows = {}, .ranks = {}, .collectives = {}});
+    // A host that tells of its paths alone has no flows any more.
+    const auto holds = [&](int64_t time_ns, absl::Duration how_long) {
+      return time_ns >= host.told.newest_ns - absl::ToInt64Nanoseconds(how_long);
+    };
+    const bool sends = holds(host.work->flows().time_ns, LiveWork::kFlowsHold);
+    for (const FlowSample& flow : host.work->flows().flows) {
+      if (!sends) break;
+      const auto hops = hops_.find(flow.hops);
+      work.flows.push_back({&flow, hops == hops_.end() ? nullptr : &hops->second});
+    }
+    for (const auto& [key, told] : host.work->jobs()) {
+      if (holds(told.time_ns, LiveWork::kJobsHold)) work.ranks.push_back(&told.job);
+    }
+  }
+  return hosts;
+}
+
+// Jobs whose flows cross what is wrong, or did since: once they suffer they may send little. A finding that has new
+// ones is news.
+void Finder::NameJobs(std::vector<Finding>& changed) {
+  std::map<uint64_t, Finding> open;
+  for (Finding& finding : findings_.Open()) open.emplace(finding.id, std::move(finding));
+  std::erase_if(affected_, [&](const auto& entry) { return !open.contains(entry.first); });
+  if (open.empty() && changed.empty()) return;
+  const std::vector<HostWork> hosts = WorkNow();
+  const std::vector<JoinedJob> jobs = JoinJobs(hosts);
+  const auto name = [&](Finding& finding) {
+    std::set<std::string>& known = affected_[finding.id];
+    const size_t before = known.size();
+    for (std::string& job : JobsCrossing(finding, jobs, hosts, topology_)) {
+      if (known.size() < kMostJobs) known.insert(std::move(job));
+    }
+    std::set<std::string> all(finding.jobs.begin(), finding.jobs.end());
+    all.insert(known.begin(), known.end());
+    finding.jobs = {all.begin(), all.end()};
+    return known.size() > before;
+  };
+  for (Finding& finding : changed) {
+    name(finding);
+    open.erase(finding.id);
+    if (finding.end_ns != 0) affected_.erase(finding.id);
+  }
+  for (auto& [id, finding] : open) {
+    if (name(finding)) changed.push_back(finding);
+  }
 }
 
 void Finder::Keep(const std::vector<Finding>& changed) {
