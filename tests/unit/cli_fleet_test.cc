@@ -203,7 +203,7 @@ TEST_F(CwctlFleet, TwoRunsAreNamedWithTheirTimes) {
 TEST_F(CwctlFleet, QueuePairsRanksAndCollectivesOfAHost) {
   RunResult run = Run({"qps", "--host", "h1"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.out, AllOf(HasSubstr("python3[7]"), HasSubstr("40 Gbit/s"), HasSubstr("94"),
+  EXPECT_THAT(run.out, AllOf(HasSubstr("python3[7]"), HasSubstr("40.0 Gbit/s"), HasSubstr("94"),
                              HasSubstr("3 queue pairs that sent less"), HasSubstr("partial")));
   run = Run({"jobs", "--host", "h1", "--job", "train", "--at=-5m"});
   EXPECT_THAT(run.out, AllOf(HasSubstr("train"), HasSubstr("3 (h2)")));

@@ -47,7 +47,7 @@ class Cluster {
     job.set_rank(rank);
     job.set_ranks(ranks);
     job.set_slowest_peer(-1);
-    Host(host).ranks.push_back(&job);
+    Host(host).ranks.push_back({&job, 5});
     return job;
   }
   FlowSample& Flow(uint32_t from, uint32_t to, uint32_t pid, uint64_t bytes, const std::vector<Addr>& hops = {}) {
@@ -69,7 +69,7 @@ class Cluster {
     c.set_seq(seq);
     c.set_peer(-1);
     c.set_state(pb::Collective::STATE_STALLED);
-    c.set_duration_ns(31e9);
+    c.set_enqueued_ago_s(31);
     Host(host).collectives.push_back(&c);
     return c;
   }
@@ -119,6 +119,7 @@ TEST(FleetJobs, CommunicatorsOfOneTrainingAreOneJobOverItsHosts) {
   EXPECT_THAT(job.hosts(), ElementsAre("h0", "h1", "h2", "h3"));
   ASSERT_THAT(job.rank_list(), SizeIs(8));
   EXPECT_EQ(job.rank_list(2).host(), "h2");
+  EXPECT_EQ(job.rank_list(2).time_ns(), 5);
   EXPECT_FALSE(job.ended());
   EXPECT_THAT(DescribeJob(jobs[2], cluster.hosts(), false).rank_list(), IsEmpty());
 }

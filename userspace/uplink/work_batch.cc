@@ -24,7 +24,9 @@ std::string CollectiveKey(const wire::Collective& c) {
                       c.state(), "/", over ? c.duration_ns() : 0);
 }
 
+// Of one whose communicator's begin was not seen nobody could say whose it is.
 bool IsNews(const wire::Collective& c) {
+  if (c.job_id().empty()) return false;
   return c.state() == wire::Collective::STATE_STALLED || (c.state() == wire::Collective::STATE_DONE && c.slow());
 }
 

@@ -41,7 +41,7 @@ std::vector<std::string> JobsCrossing(const Finding& finding, absl::Span<const J
       return finding.scope == "host " + work.host || Crosses(finding, flow.sample->name, flow.hops, topology);
     });
     const bool there = std::any_of(job.ranks.begin(), job.ranks.end(), [&](const JoinedJob::Place& place) {
-      return finding.scope == "host " + hosts[place.host].host && !hosts[place.host].ranks[place.index]->ended();
+      return finding.scope == "host " + hosts[place.host].host && !hosts[place.host].ranks[place.index].job->ended();
     });
     if (on_it || there) names.insert(job.name);
   }

@@ -75,7 +75,7 @@ void CountRanks(const JoinedJob& job, absl::Span<const HostWork> hosts, JobSums&
   std::vector<double> bus;
   bool alive = job.ranks.empty();
   for (const JoinedJob::Place& place : job.ranks) {
-    const pb::Job& rank = *hosts[place.host].ranks[place.index];
+    const pb::Job& rank = *hosts[place.host].ranks[place.index].job;
     sums.hosts.insert(hosts[place.host].host);
     auto& [ranks, known] = by_id[rank.id()];
     ranks = std::max(ranks, rank.ranks());
@@ -131,7 +131,8 @@ void AddRanks(const JoinedJob& job, absl::Span<const HostWork> hosts, pb::FleetJ
   for (const JoinedJob::Place& place : job.ranks) {
     pb::FleetRank& rank = *out.add_rank_list();
     rank.set_host(hosts[place.host].host);
-    *rank.mutable_job() = *hosts[place.host].ranks[place.index];
+    rank.set_time_ns(hosts[place.host].ranks[place.index].time_ns);
+    *rank.mutable_job() = *hosts[place.host].ranks[place.index].job;
   }
   std::stable_sort(out.mutable_rank_list()->begin(), out.mutable_rank_list()->end(),
                    [](const pb::FleetRank& a, const pb::FleetRank& b) {

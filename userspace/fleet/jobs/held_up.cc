@@ -74,7 +74,7 @@ class Judge {
         const Topology& topology)
       : hosts_(hosts), findings_(findings), topology_(topology) {
     for (const JoinedJob::Place& place : job.ranks) {
-      const pb::Job& rank = *hosts[place.host].ranks[place.index];
+      const pb::Job& rank = *hosts[place.host].ranks[place.index].job;
       ranks_[{rank.id(), rank.rank()}] = {place.host, &rank};
     }
     const std::set<std::string> ids(job.ids.begin(), job.ids.end());
@@ -126,8 +126,10 @@ class Judge {
       if (wait.what != Wait::For::kPeersData && wait.what != Wait::For::kPeersRoom) break;
       rank = wait.peer;
     }
-    const double stands_s = wave.at(start).what->duration_ns() / 1e9;
-    std::string text = absl::StrFormat("%s stands for %.0f s: ", Title(id), stands_s);
+    // While nothing has come there is no duration.
+    const pb::Collective& c = *wave.at(start).what;
+    std::string text =
+        absl::StrFormat("%s stands for %.0f s: ", Title(id), std::max(c.enqueued_ago_s(), c.duration_ns() / 1e9));
     if (rank != start) absl::StrAppend(&text, NameOf(id, start), " waits for ", NameOf(id, rank), ": ");
     out_.push_back(absl::StrCat(text, EndOf(id, wave, rank, passed.contains(rank) ? wait : Wait{})));
   }

@@ -23,12 +23,16 @@ struct HostWork {
     const FlowSample* sample = nullptr;
     const std::vector<Addr>* hops = nullptr;  // null: not known
   };
+  struct Rank {
+    const cwfabric::v1::Job* job = nullptr;
+    int64_t time_ns = 0;  // when it was told
+  };
   std::string host;
   bool speaks = true;    // false: it is not connected, so what it does not tell says nothing
   double flows_s = 0;    // seconds that the flows' counts are of
   int64_t flows_ns = 0;  // … and their end
   std::vector<Flow> flows;
-  std::vector<const cwfabric::v1::Job*> ranks;
+  std::vector<Rank> ranks;
   std::vector<const cwfabric::v1::Collective*> collectives;  // that stand, or were slow
 };
 

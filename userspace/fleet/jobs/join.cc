@@ -36,7 +36,7 @@ class Joiner {
 
   std::vector<JoinedJob> Run() {
     for (size_t h = 0; h < hosts_.size(); ++h) {
-      for (const pb::Job* rank : hosts_[h].ranks) JoinRank(h, *rank);
+      for (const HostWork::Rank& rank : hosts_[h].ranks) JoinRank(h, *rank.job);
     }
     for (size_t h = 0; h < hosts_.size(); ++h) {
       for (const HostWork::Flow& flow : hosts_[h].flows) {
@@ -78,7 +78,7 @@ class Joiner {
   void Place(size_t host, std::map<size_t, JoinedJob>& jobs) {
     const HostWork& work = hosts_[host];
     for (size_t i = 0; i < work.ranks.size(); ++i)
-      jobs[sets_.Find(ids_.at(work.ranks[i]->id()))].ranks.push_back({host, i});
+      jobs[sets_.Find(ids_.at(work.ranks[i].job->id()))].ranks.push_back({host, i});
     for (size_t i = 0; i < work.flows.size(); ++i) {
       const FlowName& flow = work.flows[i].sample->name;
       const auto label = labels_.find(flow.label);
@@ -99,7 +99,7 @@ class Joiner {
     }
     std::map<std::string, int> ranks_of;
     for (const JoinedJob::Place& place : job.ranks) {
-      const pb::Job& rank = *hosts_[place.host].ranks[place.index];
+      const pb::Job& rank = *hosts_[place.host].ranks[place.index].job;
       ranks_of[rank.id()] = std::max(ranks_of[rank.id()], rank.ranks());
       const auto label = by_label.find(rank.label());
       if (label != by_label.end()) ++label->second;

@@ -315,7 +315,7 @@ std::vector<HostWork> Finder::WorkNow() const {
       work.flows.push_back({&flow, hops == hops_.end() ? nullptr : &hops->second});
     }
     for (const auto& [key, told] : host.work->jobs()) {
-      if (holds(told.time_ns, LiveWork::kJobsHold)) work.ranks.push_back(&told.job);
+      if (holds(told.time_ns, LiveWork::kJobsHold)) work.ranks.push_back({&told.job, told.time_ns});
     }
   }
   return hosts;

@@ -107,7 +107,7 @@ HostWork WorkOf(const std::string& host, bool speaks, const LiveWork& live,
     const auto list = hops.find(sample.hops);
     work.flows.push_back({&sample, list == hops.end() ? nullptr : &list->second});
   }
-  for (const auto& [key, told] : live.jobs()) work.ranks.push_back(&told.job);
+  for (const auto& [key, told] : live.jobs()) work.ranks.push_back({&told.job, told.time_ns});
   for (const auto& [name, told] : live.collectives()) work.collectives.push_back(&told.collective);
   return work;
 }

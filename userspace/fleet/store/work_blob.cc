@@ -92,17 +92,20 @@ struct WorkReader {
   std::vector<FlowBefore> before;
   uint64_t time_ns = 0;
 
+  // What is told of how many there are is not believed beforehand.
   bool Names() {
     uint64_t count = 0;
-    if (!TakeVarint(&rest, &count) || count > rest.size()) return false;
-    names.resize(count);
-    before.resize(count);
-    return std::all_of(names.begin(), names.end(), [this](FlowName& name) { return TakeName(&rest, &name); });
+    if (!TakeVarint(&rest, &count)) return false;
+    for (uint64_t i = 0; i < count; ++i) {
+      if (!TakeName(&rest, &names.emplace_back())) return false;
+    }
+    before.resize(names.size());
+    return true;
   }
 
   bool Flows(WorkSample& out) {
     uint64_t count = 0;
-    if (!TakeVarint(&rest, &count) || count > rest.size()) return false;
+    if (!TakeVarint(&rest, &count)) return false;
     for (uint64_t i = 0; i < count; ++i) {
       uint64_t name = 0;
       if (!TakeVarint(&rest, &name) || name >= names.size()) return false;
@@ -115,15 +118,16 @@ struct WorkReader {
 
   bool Words(WorkSample& out) {
     uint64_t jobs = 0, collectives = 0;
-    if (!TakeVarint(&rest, &jobs) || jobs > rest.size()) return false;
-    out.jobs.resize(jobs);
-    for (JobSample& job : out.jobs) {
+    if (!TakeVarint(&rest, &jobs)) return false;
+    for (uint64_t i = 0; i < jobs; ++i) {
+      JobSample& job = out.jobs.emplace_back();
       if (!TakeText(&rest, &job.key) || !TakeText(&rest, &job.bytes)) return false;
     }
-    if (!TakeVarint(&rest, &collectives) || collectives > rest.size()) return false;
-    out.collectives.resize(collectives);
-    return std::all_of(out.collectives.begin(), out.collectives.end(),
-                       [this](std::string& text) { return TakeText(&rest, &text); });
+    if (!TakeVarint(&rest, &collectives)) return false;
+    for (uint64_t i = 0; i < collectives; ++i) {
+      if (!TakeText(&rest, &out.collectives.emplace_back())) return false;
+    }
+    return true;
   }
 
   bool Sample(WorkSample& out) {
