@@ -177,11 +177,12 @@ class Judge {
   }
 
   bool IsOn(const Finding& finding, const pb::CollectiveQp& qp) const {
-    std::vector<Addr> hops;
-    for (const std::string& hop : qp.hops()) hops.push_back(Addr::Parse(hop).value_or(Addr{}));
-    FlowName flow;
-    flow.peer = qp.peer();
-    return Crosses(finding, flow, &hops, topology_);
+    JobReach way;
+    for (const std::string& hop : qp.hops()) {
+      if (const absl::StatusOr<Addr> address = Addr::Parse(hop); address.ok()) way.ports.insert(*address);
+    }
+    way.hosts.insert(qp.peer());
+    return Crosses(finding, way, topology_);
   }
 
   // Those that were slow, in their ranks' own words; the newest of each communicator.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "userspace/api/fleet.pb.h"
 #include "userspace/fleet/findings/finding.h"
@@ -52,11 +53,16 @@ std::vector<JoinedJob> JoinJobs(absl::Span<const HostWork> hosts);
 // `whole`: with ranks, pairs and links.
 cwfabric::v1::FleetJob DescribeJob(const JoinedJob& job, absl::Span<const HostWork> hosts, bool whole);
 
-// Whether a flow between these NICs over these hops crosses what the finding accuses.
-bool Crosses(const Finding& finding, const FlowName& flow, const std::vector<Addr>* hops, const Topology& topology);
-// Names of jobs whose flows cross what the finding accuses, ascending.
-std::vector<std::string> JobsCrossing(const Finding& finding, absl::Span<const JoinedJob> jobs,
-                                      absl::Span<const HostWork> hosts, const Topology& topology);
+// Where a job's flows go.
+struct JobReach {
+  std::string name;
+  absl::flat_hash_set<Addr> ports;         // where links end that they take, as far as that is known
+  absl::flat_hash_set<Addr> nics;          // at both ends
+  absl::flat_hash_set<std::string> hosts;  // that have these, or a rank that lives
+};
+JobReach ReachOf(const JoinedJob& job, absl::Span<const HostWork> hosts);
+// Whether the job suffers from what the finding accuses, or may.
+bool Crosses(const Finding& finding, const JobReach& reach, const Topology& topology);
 
 // What holds the job up, a sentence each: who waits for whom, up to the rank that waits for nobody, and whether that is
 // the network. `findings`: those that go on. None: no collective of it stands or was slow.

@@ -20,7 +20,8 @@ constexpr int64_t kEventsBackNs = 3'600'000'000'000;
 constexpr absl::Duration kLookForChanges = absl::Milliseconds(50);
 constexpr size_t kMostHopLists = 2'000'000, kEventsAtOnce = 10'000, kMostUnkept = 20'000;
 constexpr size_t kMostEvidence = 32;
-constexpr size_t kMostJobs = 64;  // named of one finding
+constexpr size_t kMostJobs = 64;                 // named of one finding
+constexpr int64_t kJobsEveryNs = 5'000'000'000;  // hosts tell of flows each 10 s
 
 bool Concerns(const std::string& type) { return type == "nic" || type == "cause" || type == "clock" || type == "link"; }
 
@@ -295,7 +296,7 @@ void Finder::Look() {
   LookAtFabric(picture);
   picture.events = NewEvents(picture.now_ns);
   std::vector<Finding> changed = findings_.Evaluate(picture);
-  NameJobs(changed);
+  NameJobs(changed, picture.now_ns);
   Keep(changed);
 }
 
@@ -323,32 +324,35 @@ std::vector<HostWork> Finder::WorkNow() const {
 
 // Jobs whose flows cross what is wrong, or did since: once they suffer they may send little. A finding that has new
 // ones is news.
-void Finder::NameJobs(std::vector<Finding>& changed) {
+void Finder::NameJobs(std::vector<Finding>& changed, int64_t now_ns) {
+  if (changed.empty() && now_ns - named_ns_ < kJobsEveryNs) return;
   std::map<uint64_t, Finding> open;
   for (Finding& finding : findings_.Open()) open.emplace(finding.id, std::move(finding));
-  std::erase_if(affected_, [&](const auto& entry) { return !open.contains(entry.first); });
-  if (open.empty() && changed.empty()) return;
+  if (open.empty() && changed.empty()) return affected_.clear();
+  named_ns_ = now_ns;
   const std::vector<HostWork> hosts = WorkNow();
-  const std::vector<JoinedJob> jobs = JoinJobs(hosts);
+  std::vector<JobReach> jobs;
+  for (const JoinedJob& job : JoinJobs(hosts)) jobs.push_back(ReachOf(job, hosts));
   const auto name = [&](Finding& finding) {
     std::set<std::string>& known = affected_[finding.id];
     const size_t before = known.size();
-    for (std::string& job : JobsCrossing(finding, jobs, hosts, topology_)) {
-      if (known.size() < kMostJobs) known.insert(std::move(job));
+    for (const JobReach& job : jobs) {
+      if (known.size() < kMostJobs && Crosses(finding, job, topology_)) known.insert(job.name);
     }
     std::set<std::string> all(finding.jobs.begin(), finding.jobs.end());
     all.insert(known.begin(), known.end());
     finding.jobs = {all.begin(), all.end()};
     return known.size() > before;
   };
+  std::set<uint64_t> news;
   for (Finding& finding : changed) {
     name(finding);
-    open.erase(finding.id);
-    if (finding.end_ns != 0) affected_.erase(finding.id);
+    news.insert(finding.id);
   }
   for (auto& [id, finding] : open) {
-    if (name(finding)) changed.push_back(finding);
+    if (!news.contains(id) && name(finding)) changed.push_back(finding);
   }
+  std::erase_if(affected_, [&](const auto& entry) { return !open.contains(entry.first); });
 }
 
 void Finder::Keep(const std::vector<Finding>& changed) {

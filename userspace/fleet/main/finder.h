@@ -59,7 +59,7 @@ class Finder {
   void LookAtFabric(Picture& picture);
   std::vector<HostEvent> NewEvents(int64_t now_ns);
   std::vector<HostWork> WorkNow() const;  // points into hosts_
-  void NameJobs(std::vector<Finding>& changed);
+  void NameJobs(std::vector<Finding>& changed, int64_t now_ns);
   void Keep(const std::vector<Finding>& changed);
   void Complain(const absl::Status& status);
 
@@ -88,6 +88,7 @@ class Finder {
   };
   std::map<uint64_t, Unkept> unkept_;                   // the store did not take them
   std::map<uint64_t, std::set<std::string>> affected_;  // jobs, of findings that go on
+  int64_t named_ns_ = 0;                                // when these were looked at last
   MuteBook mutes_;
   std::string complaint_;
 

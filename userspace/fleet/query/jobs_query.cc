@@ -275,8 +275,9 @@ absl::StatusOr<pb::FleetJobsReply> JobsQuery::Jobs(const pb::FleetJobsRequest& r
     pb::FleetJob& out = *reply.add_jobs();
     out = DescribeJob(job, view->work, whole);
     for (const std::string& sentence : WhatHoldsUp(job, view->work, *findings, topology)) out.add_held_up(sentence);
+    const JobReach reach = ReachOf(job, view->work);
     for (const Finding& finding : *findings) {
-      if (!JobsCrossing(finding, {&job, 1}, view->work, topology).empty()) out.add_findings(IdText(finding.id));
+      if (Crosses(finding, reach, topology)) out.add_findings(IdText(finding.id));
     }
   }
   if (whole && reply.jobs().empty()) return NoSuchJob(request.job());

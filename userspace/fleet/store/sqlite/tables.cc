@@ -219,24 +219,21 @@ absl::StatusOr<std::vector<NumberedSample>> Tables::Read(size_t tier, int64_t ho
   return all;
 }
 
-absl::Status Tables::PutBlock(size_t tier, int64_t host, int64_t start_s, const std::vector<NumberedSample>& samples) {
+absl::Status PutBlob(Database& db, const BlockSql& sql, size_t tier, int64_t host, int64_t start_s,
+                     const std::string& blob) {
   const auto tier_number = static_cast<int64_t>(tier);
-  const std::string blob = PackSamples(samples);
-  absl::Status status = db_.Use(
-                               "UPDATE tier SET bytes = bytes + ?1 - (SELECT coalesce(sum(length(blob)), 0) FROM chunk "
-                               "WHERE tier = ?2 AND host = ?3 AND start_s = ?4) WHERE tier = ?2")
-                            .Uint(blob.size())
-                            .Int(tier_number)
-                            .Int(host)
-                            .Int(start_s)
-                            .Run();
+  const absl::Status status = db.Use(sql.count).Uint(blob.size()).Int(tier_number).Int(host).Int(start_s).Run();
   if (!status.ok()) return status;
-  return db_.Use("INSERT OR REPLACE INTO chunk(tier, host, start_s, blob) VALUES (?, ?, ?, ?)")
-      .Int(tier_number)
-      .Int(host)
-      .Int(start_s)
-      .Blob(blob)
-      .Run();
+  return db.Use(sql.put).Int(tier_number).Int(host).Int(start_s).Blob(blob).Run();
+}
+
+absl::Status Tables::PutBlock(size_t tier, int64_t host, int64_t start_s, const std::vector<NumberedSample>& samples) {
+  static constexpr BlockSql kSql = {
+      "UPDATE tier SET bytes = bytes + ?1 - (SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ?2 AND host "
+      "= "
+      "?3 AND start_s = ?4) WHERE tier = ?2",
+      "INSERT OR REPLACE INTO chunk(tier, host, start_s, blob) VALUES (?, ?, ?, ?)"};
+  return PutBlob(db_, kSql, tier, host, start_s, PackSamples(samples));
 }
 
 absl::Status Tables::MakeBlock(size_t tier, int64_t host, int64_t start_s) {

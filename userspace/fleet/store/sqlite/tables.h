@@ -25,6 +25,15 @@ namespace cw::fleet {
 inline constexpr std::array<int64_t, kTiers> kSpanS = {60, 600, 3600};
 int64_t BlockStartS(int64_t time_ns, size_t tier);
 
+// How a block takes the place of the one that was there: bound are the bytes and tier, host, start; then those and the
+// blob. Literals, as Database::Use wants them.
+struct BlockSql {
+  const char* count;  // adds to its tier's bytes what it is larger
+  const char* put;
+};
+absl::Status PutBlob(Database& db, const BlockSql& sql, size_t tier, int64_t host, int64_t start_s,
+                     const std::string& blob);
+
 class Tables {
  public:
   explicit Tables(Database& db) : db_(db) {}

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "userspace/fleet/store/sqlite/tables.h"
 #include "userspace/fleet/store/work_blob.h"
 
 namespace cw::fleet {
@@ -81,23 +82,12 @@ absl::StatusOr<std::vector<WorkSample>> WorkTables::Read(size_t tier, int64_t ho
 }
 
 absl::Status WorkTables::Put(size_t tier, int64_t host, int64_t start_s, const std::vector<WorkSample>& samples) {
-  const auto tier_number = static_cast<int64_t>(tier);
-  const std::string blob = PackWork(samples);
-  absl::Status status = db_.Use(
-                               "UPDATE tier SET bytes = bytes + ?1 - (SELECT coalesce(sum(length(blob)), 0) FROM work "
-                               "WHERE tier = ?2 AND host = ?3 AND start_s = ?4) WHERE tier = ?2")
-                            .Uint(blob.size())
-                            .Int(tier_number)
-                            .Int(host)
-                            .Int(start_s)
-                            .Run();
-  if (!status.ok()) return status;
-  return db_.Use("INSERT OR REPLACE INTO work(tier, host, start_s, blob) VALUES (?, ?, ?, ?)")
-      .Int(tier_number)
-      .Int(host)
-      .Int(start_s)
-      .Blob(blob)
-      .Run();
+  static constexpr BlockSql kSql = {
+      "UPDATE tier SET bytes = bytes + ?1 - (SELECT coalesce(sum(length(blob)), 0) FROM work WHERE tier = ?2 AND host "
+      "= "
+      "?3 AND start_s = ?4) WHERE tier = ?2",
+      "INSERT OR REPLACE INTO work(tier, host, start_s, blob) VALUES (?, ?, ?, ?)"};
+  return PutBlob(db_, kSql, tier, host, start_s, PackWork(samples));
 }
 
 // What came late joins what is there: each tier keeps what finer ones have lost.
