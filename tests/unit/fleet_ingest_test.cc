@@ -210,6 +210,29 @@ TEST_F(IngestTest, FlowsJobsAndCollectivesAreLiveAndKept) {
   EXPECT_THAT(live->flows().flows, SizeIs(1));
 }
 
+TEST_F(IngestTest, ACollectiveStandsAsLongAsItIsTold) {
+  Connect();
+  const auto tell = [&](uint64_t sequence, int after_s, pb::Collective::State state) {
+    pb::Batch batch = Batch(sequence);
+    batch.set_to_ns(batch.to_ns() + absl::ToInt64Nanoseconds(absl::Seconds(after_s)));
+    *batch.add_jobs() = JobOf(0);
+    if (state == pb::Collective::STATE_UNSPECIFIED) return Send(batch);
+    pb::Collective& c = *batch.add_collectives();
+    c.set_job_id("aa");
+    c.set_ranks(8);
+    c.set_seq(state == pb::Collective::STATE_DONE ? 1 : 2);
+    c.set_state(state);
+    return Send(batch);
+  };
+  tell(1, 0, pb::Collective::STATE_DONE);
+  tell(2, 0, pb::Collective::STATE_STALLED);
+  tell(3, 20, pb::Collective::STATE_UNSPECIFIED);
+  EXPECT_THAT(ingest_->Find("a")->work->collectives(), SizeIs(2));
+  tell(4, 30, pb::Collective::STATE_UNSPECIFIED);
+  ASSERT_THAT(ingest_->Find("a")->work->collectives(), SizeIs(1));
+  EXPECT_EQ(ingest_->Find("a")->work->collectives().begin()->second.collective.seq(), 1u) << "that it was slow stays";
+}
+
 TEST_F(IngestTest, AFlowThatWasNeverNamedAsksForDefinitions) {
   Connect();
   Send(Batch(1));

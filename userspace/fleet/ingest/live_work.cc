@@ -52,6 +52,11 @@ void LiveWork::Forget(int64_t now_ns) {
   if (flows_.time_ns < now_ns - absl::ToInt64Nanoseconds(kFlowsHold)) flows_ = {};
   DropBefore(jobs_, now_ns - absl::ToInt64Nanoseconds(kJobsHold));
   DropBefore(collectives_, now_ns - absl::ToInt64Nanoseconds(kCollectivesHold));
+  // One that stands is told again each 10 s: it does no more.
+  std::erase_if(collectives_, [&](const auto& entry) {
+    return entry.second.collective.state() == cwfabric::v1::Collective::STATE_STALLED &&
+           entry.second.time_ns < now_ns - absl::ToInt64Nanoseconds(kFlowsHold);
+  });
 }
 
 }  // namespace cw::fleet
