@@ -264,6 +264,7 @@ void AddFleetVerbs(CLI::App& app, Session& session) {
   AddFleetAlertVerbs(*fleet, session);
   AddFleetDrainVerbs(*fleet, session);
   AddFleetHostVerbs(*fleet, session);
+  AddFleetJobVerbs(*fleet, session);
 }
 
 }  // namespace cw::cli

@@ -29,6 +29,10 @@ void ShowFleetEventTable(const cwfabric::v1::FleetEventsReply& reply, bool colou
 void AddFleetAlertVerbs(CLI::App& fleet, Session& session);
 void AddFleetDrainVerbs(CLI::App& fleet, Session& session);
 void AddFleetHostVerbs(CLI::App& fleet, Session& session);
+void AddFleetJobVerbs(CLI::App& fleet, Session& session);
+
+// What "qps", "jobs" or "collectives" show of the session's host, as the fleet service knows it. job: "" = all.
+absl::StatusOr<int> ShowWorkOfHost(Session& session, const std::string& verb, const std::string& job);
 
 // With --host: what the verb that was typed does instead of asking an agent; else null. InvalidArgument: options that
 // the fleet service has no answer to.

@@ -28,8 +28,13 @@ struct ReadingVerb {
 };
 
 const std::vector<ReadingVerb>& ReadingVerbs() {
-  static const auto& verbs = *new std::vector<ReadingVerb>{
-      {"status", {}}, {"paths", {"remote"}}, {"links", {}}, {"events", {"--type", "--last"}}, {"qps", {}}};
+  static const auto& verbs = *new std::vector<ReadingVerb>{{"status", {}},
+                                                           {"paths", {"remote"}},
+                                                           {"links", {}},
+                                                           {"events", {"--type", "--last"}},
+                                                           {"qps", {}},
+                                                           {"jobs", {"--job"}},
+                                                           {"collectives", {"--job", "--slow"}}};
   return verbs;
 }
 
@@ -216,12 +221,9 @@ absl::StatusOr<std::function<absl::StatusOr<int>()>> FleetReadingOf(const CLI::A
     const uint32_t count = last->count() == 0 ? 50 : last->as<uint32_t>();
     return [&session, types, count] { return EventsOfHost(session, types, count); };
   }
-  return [&session]() -> absl::StatusOr<int> {
-    return absl::UnimplementedError(
-        absl::StrCat("hosts do not tell the fleet service of their queue pairs yet; ask the "
-                     "agent of ",
-                     session.fleet_host, ": cwctl --server HOST:PORT qps"));
-  };
+  const CLI::Option* given = name == "qps" ? nullptr : verb->get_option("--job");
+  const std::string job = given == nullptr || given->count() == 0 ? "" : given->as<std::string>();
+  return [&session, name, job] { return ShowWorkOfHost(session, name, job); };
 }
 
 }  // namespace cw::cli

@@ -157,10 +157,12 @@ TEST_F(FleetServiceTest, HoldsWhatAllHostsSeeAndLosesNothingWhileItIsGone) {
   EXPECT_EQ(bed_->Ask({"events", "--host", "h1", "-n", "2"})["events"].size(), 2u);
   EXPECT_EQ(bed_->Ask({"status", "--host", "h1"})["hosts"][0]["connected"], false);
   EXPECT_FALSE(bed_->Ask({"paths", "--host", "h0"})["paths"].empty());
+  EXPECT_EQ(Missing({"jobs"}), std::vector<std::string>{"h1"});
   for (const auto& [verb, says] : std::vector<std::pair<std::vector<std::string>, const char*>>{
            {{"paths", "--host", "h7"}, "knows no host h7"},
            {{"paths", "--host", "h0", "--window", "60"}, "--window is answered by the host's agent alone"},
-           {{"qps", "--host", "h0"}, "hosts do not tell the fleet service of their queue pairs yet"},
+           {{"qps", "--host", "h0", "--received"}, "--received is answered by the host's agent alone"},
+           {{"fleet", "jobs", "train"}, "no job train at that time"},
            {{"status", "--host", "h0", "--at=-1m"}, "of now alone"}})
     EXPECT_THAT(std::string(bed_->Run(verb).status().message()), testing::HasSubstr(says));
 

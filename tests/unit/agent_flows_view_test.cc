@@ -111,6 +111,44 @@ TEST_F(FlowsViewPart, QueuePairsThatNobodySeesAreListedToo) {
   EXPECT_EQ(reply.flows(1).idle_s(), 0);
 }
 
+TEST_F(FlowsViewPart, TheUplinkIsToldWhatFlowsSentAndByWhichPath) {
+  Register(7, 1007);
+  FlowEntry& flow = host_.AddSent(1007);
+  flow.tx.slot = 1;
+  flow.tx.port = 50'001;
+  flow.tx.flow.sport = 50'000;
+  flow.tx.flow.bytes = 9000;
+  flow.tx.flow.req.duplicates = 4;
+  flow.tx.flow.last_seen_jiffies = 998'000;
+  FlowEntry& back = host_.flows.received[{.src = host_.remote, .dst = host_.local, .dqpn = 7}];
+  back.received = true;
+  back.tx.flow.ce = 5;
+  back.tx.flow.cnp = 6;
+  host_.pair().slot[1].forward.AddProbe(clock_.NowNs(), 4000);
+  flow.AddDelay(clock_.NowNs(), 1, 9000);
+  host_.AddSent(1008).tx.flow.last_seen_jiffies = 900'000;  // long ago
+  Register(9, 1009);                                        // no packet of it is seen
+
+  std::vector<uplink::FlowSeen> seen = view_.Seen();
+  ASSERT_EQ(seen.size(), 3u);
+  std::sort(seen.begin(), seen.end(), [](const auto& a, const auto& b) { return a.key.dqpn < b.key.dqpn; });
+  EXPECT_TRUE(seen[0].active);
+  EXPECT_EQ(seen[0].bytes, 9000u);
+  EXPECT_EQ(seen[0].retransmits, 4u);
+  EXPECT_EQ(seen[0].ce, 5u);
+  EXPECT_EQ(seen[0].cnps, 6u);
+  EXPECT_EQ(seen[0].qpn, 7u);
+  EXPECT_EQ(seen[0].process, "train");
+  EXPECT_EQ(seen[0].peer, "h2");
+  EXPECT_EQ(seen[0].path_port, 50'001u);
+  ASSERT_EQ(seen[0].queue.count(), 1u);
+  EXPECT_NEAR(seen[0].queue.MeanNs(), 5000, 500) << "above the path's base";
+  EXPECT_FALSE(seen[1].active);
+  EXPECT_TRUE(seen[1].peer.empty());
+  EXPECT_TRUE(seen[2].active);
+  EXPECT_EQ(seen[2].path_port, 50'001u) << "the path that its port takes";
+}
+
 TEST_F(FlowsViewPart, OnlyWhatWasAskedForIsListed) {
   host_.AddSent(1007);
   host_.AddSent(1008);

@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Knows h1 and h2, and a link of each. An old one does not see for which host it is asked.
-class FakeFleet final : public v1::Fleet::Service {
+class FakeFleet : public v1::Fleet::Service {
  public:
   std::atomic<bool> old = false;
 
@@ -45,6 +45,71 @@ class FakeFleet final : public v1::Fleet::Service {
     }
     if (!old) reply->set_host(request->host());
     return grpc::Status::OK;
+  }
+};
+
+// The same with a job of two ranks.
+class FleetWithAJob : public FakeFleet {
+ public:
+  grpc::Status Work(grpc::ServerContext*, const v1::FleetWorkRequest* request, v1::FleetWorkReply* reply) override {
+    reply->mutable_coverage()->set_hosts(2);
+    reply->mutable_coverage()->add_missing("h2: not connected");
+    if (request->flows()) {
+      v1::FleetFlow& flow = *reply->add_flows();
+      flow.set_host(request->host());
+      flow.set_peer("h2");
+      flow.set_process("python3");
+      flow.set_pid(7);
+      flow.set_bytes_per_s(5e9);
+      flow.set_delay_samples(3);
+      flow.set_delay_p50_ns(94'000);
+      reply->add_others()->set_flows(3);
+    }
+    if (request->jobs()) AddRank(*reply->add_jobs(), request->job());
+    if (request->collectives()) {
+      v1::Collective& c = *reply->add_collectives()->mutable_collective();
+      c.set_function("AllReduce");
+      c.set_seq(42);
+      c.set_peer(-1);
+      c.set_state(v1::Collective::STATE_STALLED);
+      c.set_held("rank 0 sent nothing");
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status Jobs(grpc::ServerContext*, const v1::FleetJobsRequest* request, v1::FleetJobsReply* reply) override {
+    if (request->job() == "none") return {grpc::StatusCode::NOT_FOUND, "no job none at that time"};
+    v1::FleetJob& job = *reply->add_jobs();
+    job.set_name("train");
+    job.set_ranks(4);
+    job.set_ranks_known(2);
+    job.add_hosts("h1");
+    job.add_held_up("AllReduce 42 stands for 31 s: rank 1 (h2) waits for rank 0 (h1)");
+    if (request->job().empty()) return grpc::Status::OK;
+    AddRank(*job.add_rank_list(), "train");
+    v1::FleetJobPair& pair = *job.add_pairs();
+    pair.set_from("h1");
+    pair.set_to("h2");
+    pair.set_bytes_per_s(12.5e9);
+    job.add_links()->mutable_link()->set_to("10.1.0.1");
+    job.add_findings("00ab");
+    reply->mutable_coverage()->add_missing("h2: not connected");
+    return grpc::Status::OK;
+  }
+  grpc::Status DiffJobs(grpc::ServerContext*, const v1::FleetDiffJobsRequest* request,
+                        v1::FleetDiffJobsReply* reply) override {
+    reply->set_summary(absl::StrCat(request->first().job(), " ", request->first().at_ns(), " ", request->second().job(),
+                                    " ", request->second().at_ns()));
+    reply->add_changes()->set_text("h5 > h6: 45 Gbit/s, then 5 Gbit/s");
+    return grpc::Status::OK;
+  }
+
+ private:
+  static void AddRank(v1::FleetRank& rank, const std::string& label) {
+    rank.set_host("h1");
+    rank.mutable_job()->set_label(label);
+    rank.mutable_job()->set_ranks(4);
+    rank.mutable_job()->set_slowest_peer(3);
+    rank.mutable_job()->set_slowest_peer_host("h2");
   }
 };
 
@@ -76,7 +141,7 @@ class CwctlFleet : public ::testing::Test {
 
   tls::Site site_;
   tls::Files user_ = site_.User("alice", "read");
-  FakeFleet fleet_;
+  FleetWithAJob fleet_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -107,6 +172,46 @@ TEST_F(CwctlFleet, LinksOfAllAreNotShownAsAHosts) {
   EXPECT_NE(old.exit_code, 0);
   EXPECT_EQ(old.out, "");
   EXPECT_THAT(old.err, HasSubstr("upgrade cwfleetd"));
+}
+
+TEST_F(CwctlFleet, JobsOverAllHostsAndOne) {
+  RunResult run = Run({"fleet", "jobs"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("train"), HasSubstr("2 of 4"), HasSubstr("AllReduce 42 stands for 31 s")));
+  EXPECT_THAT(run.out, Not(HasSubstr("partial")));
+  run = Run({"fleet", "jobs", "train", "--watch=100ms", "--count", "1"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("held up   AllReduce 42"), HasSubstr("cwctl fleet findings 00ab"),
+                    HasSubstr("100 Gbit/s"), HasSubstr("> 10.1.0.1"), HasSubstr("3 (h2)"), HasSubstr("partial")));
+  const auto json = nlohmann::json::parse(Run({"fleet", "jobs", "train", "--json"}).out);
+  EXPECT_EQ(json["jobs"][0]["pairs"][0]["to"], "h2");
+  run = Run({"fleet", "jobs", "none"});
+  EXPECT_NE(run.exit_code, 0);
+  EXPECT_THAT(run.err, HasSubstr("no job none"));
+}
+
+TEST_F(CwctlFleet, TwoRunsAreNamedWithTheirTimes) {
+  const RunResult run = Run({"fleet", "jobs", "diff", "a@b@2026-05-01T12:00:00Z", "train"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("a@b 1777636800000000000 train 0"), HasSubstr("45 Gbit/s, then 5 Gbit/s")));
+  const RunResult bad = Run({"fleet", "jobs", "diff", "train@yesterday", "train"});
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("behind the @ a time"));
+}
+
+TEST_F(CwctlFleet, QueuePairsRanksAndCollectivesOfAHost) {
+  RunResult run = Run({"qps", "--host", "h1"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("python3[7]"), HasSubstr("40.0 Gbit/s"), HasSubstr("94"),
+                             HasSubstr("3 queue pairs that sent less"), HasSubstr("partial")));
+  run = Run({"jobs", "--host", "h1", "--job", "train", "--at=-5m"});
+  EXPECT_THAT(run.out, AllOf(HasSubstr("train"), HasSubstr("3 (h2)")));
+  run = Run({"collectives", "--host", "h1", "--slow"});
+  EXPECT_THAT(run.out, AllOf(HasSubstr("42"), HasSubstr("stalled"), HasSubstr("rank 0 sent nothing")));
+  run = Run({"qps", "--host", "h1", "--received"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, HasSubstr("--received is answered by the host's agent alone"));
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ struct Walk {
     const Help& here = help(verbs);
     if (here.commands.count(word) != 0) {
       verbs.push_back(word);
-    } else if (!here.commands.empty()) {
+    } else if (!here.commands.empty() && !here.positionals) {
       fault = absl::StrCat(Where(), " has no verb ", word);
     } else if (!here.positionals) {
       fault = absl::StrCat(Where(), " takes no ", word);

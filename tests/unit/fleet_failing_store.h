@@ -28,6 +28,7 @@ class FailingStore final : public Store {
     return real_.LatestAt(h, t, d);
   }
   absl::StatusOr<RangeReply> Range(const RangeQuery& q) override { return real_.Range(q); }
+  absl::StatusOr<WorkReply> Work(const WorkQuery& q) override { return real_.Work(q); }
   absl::StatusOr<EventPage> Events(const EventQuery& q) override { return real_.Events(q); }
   absl::StatusOr<HopList> Hops(const std::string& h, uint64_t i) override { return real_.Hops(h, i); }
   absl::StatusOr<std::vector<HopList>> AllHops(const std::string& h) override { return real_.AllHops(h); }

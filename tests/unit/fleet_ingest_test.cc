@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
+#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -138,6 +140,187 @@ TEST_F(IngestTest, ABatchIsAcknowledgedWhenTheStoreHasItAndShownAsItIs) {
   EXPECT_EQ(store_->Hops("a", path.hops)->hops.size(), 3u);
   EXPECT_FALSE(Connect().send_definitions());
   EXPECT_EQ(Connect().acknowledged_sequence(), 1u);
+}
+
+pb::FlowName NameOfFlow(uint32_t number) {
+  pb::FlowName name;
+  name.set_flow(number);
+  name.set_local(V4(0x0a000001));
+  name.set_remote(V4(0x0a000101));
+  name.set_qpn(70 + number);
+  name.set_pid(5);
+  name.set_peer("b");
+  name.set_label("llm");
+  return name;
+}
+
+pb::FlowRecord FlowOf(uint32_t number, uint64_t bytes = 1000, uint32_t path = 1) {
+  pb::FlowRecord flow;
+  flow.set_flow(number);
+  flow.set_path(path);
+  flow.set_bytes(bytes);
+  return flow;
+}
+
+pb::Job JobOf(int rank) {
+  pb::Job job;
+  job.set_id("aa");
+  job.set_pid(5);
+  job.set_rank(rank);
+  job.set_ranks(8);
+  return job;
+}
+
+TEST_F(IngestTest, FlowsJobsAndCollectivesAreLiveAndKept) {
+  Connect();
+  pb::Batch batch = Batch(1);
+  *batch.mutable_definitions()->add_flows() = NameOfFlow(1);
+  *batch.add_flows() = FlowOf(1);
+  *batch.add_jobs() = JobOf(3);
+  batch.mutable_other_flows()->set_flows(4);
+  pb::Collective& c = *batch.add_collectives();
+  c.set_job_id("aa");
+  c.set_ranks(8);
+  EXPECT_THAT(Send(batch).refusals(), SizeIs(0));
+  const std::shared_ptr<const LiveWork> live = ingest_->Find("a")->work;
+  ASSERT_NE(live, nullptr);
+  ASSERT_THAT(live->flows().flows, SizeIs(1));
+  const FlowSample& flow = live->flows().flows[0];
+  EXPECT_EQ(flow.name.peer, "b");
+  EXPECT_EQ(flow.name.qpn, 71u);
+  EXPECT_EQ(flow.udp_port, 0xc001);
+  EXPECT_NE(flow.hops, 0u) << "the way that its path takes";
+  EXPECT_EQ(live->flows().other_flows, 4u);
+  ASSERT_THAT(live->jobs(), SizeIs(1));
+  EXPECT_EQ(live->jobs().begin()->second.job.rank(), 3);
+  EXPECT_THAT(live->collectives(), SizeIs(1));
+  const auto kept = store_->Work({"a", batch.from_ns(), batch.to_ns()});
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  ASSERT_THAT(kept->samples, SizeIs(1));
+  EXPECT_EQ(kept->samples[0].flows[0], flow);
+  EXPECT_THAT(kept->samples[0].jobs, SizeIs(1));
+
+  // What is not told again holds no longer; those who look at it keep what they have.
+  pb::Batch later = Batch(2);
+  later.set_to_ns(batch.to_ns() + absl::ToInt64Nanoseconds(absl::Seconds(80)));
+  *later.add_jobs() = JobOf(4);
+  Send(later);
+  EXPECT_THAT(ingest_->Find("a")->work->flows().flows, SizeIs(0));
+  EXPECT_THAT(ingest_->Find("a")->work->jobs(), SizeIs(1));
+  EXPECT_THAT(live->flows().flows, SizeIs(1));
+}
+
+TEST_F(IngestTest, ACollectiveStandsAsLongAsItIsTold) {
+  Connect();
+  const auto tell = [&](uint64_t sequence, int after_s, pb::Collective::State state) {
+    pb::Batch batch = Batch(sequence);
+    batch.set_to_ns(batch.to_ns() + absl::ToInt64Nanoseconds(absl::Seconds(after_s)));
+    *batch.add_jobs() = JobOf(0);
+    if (state == pb::Collective::STATE_UNSPECIFIED) return Send(batch);
+    pb::Collective& c = *batch.add_collectives();
+    c.set_job_id("aa");
+    c.set_ranks(8);
+    c.set_seq(state == pb::Collective::STATE_DONE ? 1 : 2);
+    c.set_state(state);
+    return Send(batch);
+  };
+  tell(1, 0, pb::Collective::STATE_DONE);
+  tell(2, 0, pb::Collective::STATE_STALLED);
+  tell(3, 20, pb::Collective::STATE_UNSPECIFIED);
+  EXPECT_THAT(ingest_->Find("a")->work->collectives(), SizeIs(2));
+  tell(4, 30, pb::Collective::STATE_UNSPECIFIED);
+  ASSERT_THAT(ingest_->Find("a")->work->collectives(), SizeIs(1));
+  EXPECT_EQ(ingest_->Find("a")->work->collectives().begin()->second.collective.seq(), 1u) << "that it was slow stays";
+}
+
+TEST_F(IngestTest, AFlowThatWasNeverNamedAsksForDefinitions) {
+  Connect();
+  Send(Batch(1));
+  pb::Batch batch = Batch(2);
+  *batch.add_flows() = FlowOf(9);
+  EXPECT_TRUE(Send(batch).send_definitions());
+  batch = Batch(3);
+  *batch.mutable_definitions()->add_flows() = NameOfFlow(9);
+  *batch.add_flows() = FlowOf(9);
+  *batch.add_flows() = FlowOf(9, 10, 77);
+  const pb::Ack ack = Send(batch);
+  EXPECT_TRUE(ack.send_definitions()) << "its path was not named";
+  EXPECT_THAT(ingest_->Find("a")->work->flows().flows, SizeIs(1));
+}
+
+// Each by itself is left out, and the good ones beside them are taken.
+TEST_F(IngestTest, WorkThatCannotBeIsLeftOut) {
+  Connect();
+  pb::Batch batch = Batch(1);
+  const auto define = [&](const std::function<void(pb::FlowName&)>& spoil) {
+    pb::FlowName name = NameOfFlow(2);
+    spoil(name);
+    *batch.mutable_definitions()->add_flows() = name;
+  };
+  define([](auto& n) { n.set_flow(0); });
+  define([](auto& n) { n.set_flow(20'001); });
+  define([](auto& n) { n.set_local("xyz"); });
+  define([](auto& n) { n.set_remote(""); });
+  define([](auto& n) { n.set_qpn(1 << 24); });
+  *batch.mutable_definitions()->add_flows() = NameOfFlow(1);
+  *batch.add_flows() = FlowOf(1);
+  *batch.add_flows() = FlowOf(1, uint64_t{1} << 60);
+  *batch.add_flows() = FlowOf(1);
+  batch.mutable_flows(2)->set_delay("\xff\xff");
+  batch.mutable_other_flows()->set_bytes(uint64_t{1} << 60);
+  const auto job = [&](const std::function<void(pb::Job&)>& spoil) {
+    pb::Job made = JobOf(0);
+    spoil(made);
+    *batch.add_jobs() = made;
+  };
+  job([](auto& j) { j.set_rank(8); });
+  job([](auto& j) { j.set_rank(-1); });
+  job([](auto& j) { j.clear_id(); });
+  job([](auto& j) { j.set_bus_bytes_per_s(std::numeric_limits<double>::quiet_NaN()); });
+  job([](auto& j) { j.set_note(std::string(5000, 'x')); });
+  job([](auto& j) { j.set_label(std::string(1000, 'x')); });
+  pb::Collective& c = *batch.add_collectives();
+  c.set_job_id("aa");
+  c.set_ranks(2);
+  c.add_peers()->set_send_wait_ns(std::numeric_limits<double>::infinity());
+  Send(batch);
+  const LiveHost* live = ingest_->Find("a");
+  EXPECT_EQ(live->records_left_out, 5u + 2 + 1 + 5 + 1);
+  EXPECT_THAT(live->work->flows().flows, SizeIs(1));
+  ASSERT_THAT(live->work->jobs(), SizeIs(1));
+  EXPECT_EQ(live->work->jobs().begin()->second.job.label().size(), 512u) << "cut";
+  EXPECT_THAT(live->work->collectives(), SizeIs(0));
+}
+
+TEST_F(IngestTest, AHostThatTellsOfTooMuchFillsNoMemory) {
+  Connect();
+  pb::Batch batch = Batch(1);
+  for (uint32_t f = 1; f <= 1000; ++f) {
+    *batch.mutable_definitions()->add_flows() = NameOfFlow(f);
+    *batch.add_flows() = FlowOf(f);
+  }
+  for (int r = 0; r < 1000; ++r) {
+    *batch.add_jobs() = JobOf(0);
+    batch.mutable_jobs(r)->set_pid(static_cast<uint32_t>(r));
+  }
+  Send(batch);
+  EXPECT_EQ(ingest_->Find("a")->work->flows().flows.size(), 512u);
+  EXPECT_EQ(ingest_->Find("a")->work->jobs().size(), 512u);
+  EXPECT_EQ(ingest_->Find("a")->records_left_out, 488u * 2);
+  for (uint64_t s = 2; s < 10; ++s) {
+    batch = Batch(s);
+    for (int r = 0; r < 500; ++r) {
+      *batch.add_jobs() = JobOf(1);
+      batch.mutable_jobs(r)->set_pid(static_cast<uint32_t>(s * 1000) + static_cast<uint32_t>(r));
+      pb::Collective& c = *batch.add_collectives();
+      c.set_job_id("aa");
+      c.set_ranks(2);
+      c.set_seq(s * 1000 + static_cast<uint64_t>(r));
+    }
+    Send(batch);
+  }
+  EXPECT_EQ(ingest_->Find("a")->work->jobs().size(), LiveWork::kMostJobs);
+  EXPECT_EQ(ingest_->Find("a")->work->collectives().size(), LiveWork::kMostCollectives);
 }
 
 // Answers name NICs, versions and types: a character at the cut would make them unreadable.

@@ -16,6 +16,7 @@
 #include "userspace/fleet/store/sample_blob.h"
 #include "userspace/fleet/store/sqlite/schema.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
+#include "userspace/fleet/store/work_blob.h"
 #include "userspace/model/hops_id.h"
 
 namespace cw::fleet {
@@ -68,6 +69,37 @@ HostBatch EventBatch(uint64_t sequence, std::vector<StoredEvent> events) {
   return batch;
 }
 
+// Ten seconds that end then: two flows of a job's rank, of which one changes its path each minute.
+WorkSample Work(int64_t time_ns) {
+  WorkSample work{.from_ns = time_ns - 10 * kSecond, .time_ns = time_ns, .other_flows = 2, .other_bytes = 5};
+  for (uint32_t f = 0; f < 2; ++f) {
+    FlowSample flow{.name = {.local = Addr::FromV4(0x0a000001),
+                             .remote = Addr::FromV4(0x0a000100 + f),
+                             .qpn = 7 + f,
+                             .peer_qpn = 8,
+                             .pid = 77,
+                             .peer = "b",
+                             .process = "python3",
+                             .label = "llm"},
+                    .udp_port = 0xc000,
+                    .hops = f == 0 ? 9 : static_cast<uint64_t>(time_ns / (60 * kSecond)),
+                    .bytes = 1000,
+                    .retransmits = 1,
+                    .ce = 2,
+                    .cnps = 3};
+    flow.delay.Add(4000 + 100 * f, 10);
+    work.flows.push_back(std::move(flow));
+  }
+  work.jobs = {{"aa/77/0", absl::StrCat("word at ", time_ns)}};
+  return work;
+}
+
+HostBatch WorkBatchOf(uint64_t sequence, WorkSample work) {
+  HostBatch batch{.host = "a", .run = 7, .sequence = sequence};
+  batch.work = std::move(work);
+  return batch;
+}
+
 class StoreTest : public ::testing::TestWithParam<Engine> {
  protected:
   StoreTest() {
@@ -106,6 +138,11 @@ class StoreTest : public ::testing::TestWithParam<Engine> {
         store_->Range({.host = "a", .from_ns = from_ns, .to_ns = to_ns, .path = Key(0), .most_samples = most});
     EXPECT_TRUE(reply.ok()) << reply.status();
     return reply.ok() ? reply->samples : std::vector<PathSample>{};
+  }
+  WorkReply WorkOf(int64_t from_ns, int64_t to_ns) {
+    const absl::StatusOr<WorkReply> reply = store_->Work({.host = "a", .from_ns = from_ns, .to_ns = to_ns});
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply.value_or(WorkReply());
   }
   std::vector<uint64_t> EventSeqs(const EventQuery& query) {
     const absl::StatusOr<EventPage> page = store_->Events(query);
@@ -171,6 +208,70 @@ TEST_P(StoreTest, TellsUpToWhereNothingIsMissing) {
   EXPECT_EQ(Append(Batch(7, kStart)), 0u);
   EXPECT_EQ(*store_->Through("a", 8), 0u);
   EXPECT_FALSE(store_->Skip("a", 7, 0, 3).ok());
+}
+
+TEST_P(StoreTest, FlowsAndJobsOfAnIntervalAreThereAsTheyWereTold) {
+  std::vector<WorkSample> told;
+  for (uint64_t i = 1; i <= 120; ++i) {
+    told.push_back(Work(kStart + static_cast<int64_t>(i) * 10 * kSecond));
+    if (i == 50) told.back().collectives = {"slow", "slower"};
+    EXPECT_EQ(Append(WorkBatchOf(i, told.back())), 1u);
+  }
+  EXPECT_EQ(Append(WorkBatchOf(120, told.back())), 0u) << "twice";
+  for (const bool compacted : {false, true}) {
+    if (compacted) CompactAll(kStart + 3600 * kSecond);
+    EXPECT_THAT(WorkOf(kStart, kStart + 1200 * kSecond).samples, testing::ElementsAreArray(told)) << compacted;
+    const WorkReply some = WorkOf(kStart + 490 * kSecond, kStart + 510 * kSecond);
+    EXPECT_EQ(some.tier, Tier::kFine);
+    EXPECT_THAT(some.samples, ElementsAre(told[49], told[50]));
+    Open();
+  }
+  // What comes late joins the block that is there.
+  const WorkSample late = Work(kStart + 495 * kSecond);
+  Append(WorkBatchOf(121, late));
+  CompactAll(kStart + 3600 * kSecond);
+  EXPECT_THAT(WorkOf(kStart + 490 * kSecond, kStart + 500 * kSecond).samples, ElementsAre(late, told[49]));
+  EXPECT_THAT(WorkOf(kStart, kStart + 1200 * kSecond).samples, SizeIs(121));
+  EXPECT_TRUE(absl::IsNotFound(store_->Work({.host = "z", .from_ns = 0, .to_ns = kStart}).status()));
+  EXPECT_FALSE(store_->Work({.host = "a", .from_ns = 5, .to_ns = 5}).ok());
+}
+
+TEST_P(StoreTest, OldFlowsAreCoarserAndThenGone) {
+  for (uint64_t i = 1; i <= 360; ++i) {
+    WorkSample work = Work(kStart + static_cast<int64_t>(i) * 10 * kSecond);
+    if (i == 8) work.collectives = {"slow"};
+    Append(WorkBatchOf(i, std::move(work)));
+  }
+  CompactAll(kStart + 2 * 3600 * kSecond);
+  Retention keep;
+  const auto let_go = [&](absl::Duration after) {
+    const auto plan = store_->PlanRetention(kStart + absl::ToInt64Nanoseconds(after), keep);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_FALSE(plan->empty());
+    ASSERT_TRUE(store_->Delete(*plan).ok());
+  };
+  let_go(absl::Hours(50));
+  WorkReply then = WorkOf(kStart + 60 * kSecond, kStart + 70 * kSecond);
+  EXPECT_EQ(then.tier, Tier::kMinute);
+  ASSERT_THAT(then.samples, SizeIs(1));
+  const WorkSample& minute = then.samples[0];
+  EXPECT_EQ(minute.from_ns, kStart + 60 * kSecond);
+  EXPECT_EQ(minute.time_ns, kStart + 120 * kSecond);
+  ASSERT_THAT(minute.flows, SizeIs(2));
+  EXPECT_EQ(minute.flows[1].bytes, 6000u);
+  EXPECT_EQ(minute.flows[1].cnps, 18u);
+  EXPECT_EQ(minute.flows[1].delay.Count(), 60u);
+  EXPECT_EQ(minute.flows[1].hops, static_cast<uint64_t>((kStart + 120 * kSecond) / (60 * kSecond))) << "the last";
+  EXPECT_EQ(minute.other_bytes, 30u);
+  EXPECT_THAT(minute.jobs, ElementsAre(JobSample{"aa/77/0", absl::StrCat("word at ", kStart + 120 * kSecond)}));
+  EXPECT_THAT(minute.collectives, ElementsAre("slow"));
+  let_go(absl::Hours(24 * 15));
+  then = WorkOf(kStart + 60 * kSecond, kStart + 70 * kSecond);
+  EXPECT_EQ(then.tier, Tier::kFiveMinutes);
+  ASSERT_THAT(then.samples, SizeIs(1));
+  EXPECT_EQ(then.samples[0].flows[0].bytes, 30'000u);
+  let_go(absl::Hours(24 * 366));
+  EXPECT_THAT(WorkOf(kStart, kStart + 3600 * kSecond).samples, IsEmpty());
 }
 
 TEST_P(StoreTest, SequencesInAnyOrderAreEachTakenOnce) {
@@ -424,6 +525,74 @@ void OrderMoreThanThereIsRoomFor(Store& store) {
   EXPECT_GT(store.thinned_bytes(), thinned) << "there was room for all of them";
   for (uint64_t id = 1; id <= orders; ++id) ASSERT_TRUE(store.RemoveOrder("drain", id).ok()) << id;
   EXPECT_THAT(*store.Orders("drain"), IsEmpty());
+}
+
+// A flood of flows pushes out detail, and no event.
+TEST_F(SqliteStore, AFullDatabaseThinsFlowsToo) {
+  auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 65536, .most_pages = 300});
+  ASSERT_TRUE(store.ok()) << store.status();
+  std::mt19937_64 random(3);
+  for (uint64_t i = 1; i <= 400; ++i) {
+    HostBatch batch = WorkBatchOf(i, Work(kStart + static_cast<int64_t>(i) * 10 * kSecond));
+    for (JobSample& job : batch.work.jobs) {
+      for (int b = 0; b < 800; ++b) job.bytes += static_cast<char>(random());
+      for (int b = 0; b < 8; ++b) job.key += static_cast<char>(random());
+    }
+    for (int more = 0; more < 8; ++more)
+      batch.work.jobs.push_back({std::to_string(random()), batch.work.jobs[0].bytes});
+    for (JobSample& job : batch.work.jobs) std::shuffle(job.bytes.begin(), job.bytes.end(), random);
+    batch.events = {Event(i, kStart)};
+    const auto added = (*store)->Append({batch});
+    ASSERT_TRUE(added.ok()) << i << ": " << added.status();
+    ASSERT_TRUE((*store)->Compact(kStart + static_cast<int64_t>(i) * 10 * kSecond).ok()) << i;
+  }
+  ExpectAllEventsAndSomeThinned(**store, 400);
+  const auto newest = (*store)->Work({"a", kStart + 3900 * kSecond, kStart + 4000 * kSecond});
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_THAT(newest->samples, SizeIs(10)) << "the newest stays";
+}
+
+TEST(WorkBlob, DamageIsSaid) {
+  std::vector<WorkSample> samples;
+  for (int i = 1; i <= 6; ++i) samples.push_back(Work(kStart + i * 10 * kSecond));
+  samples[2].collectives = {"x"};
+  const std::string blob = PackWork(samples);
+  const auto back = UnpackWork(blob);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_THAT(*back, testing::ElementsAreArray(samples));
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    std::string broken = blob;
+    broken[random() % broken.size()] ^= static_cast<char>(1 + random() % 255);
+    const auto result = UnpackWork(broken.substr(0, i % 2 == 0 ? broken.size() : random() % broken.size()));
+    EXPECT_TRUE(result.ok() || absl::IsDataLoss(result.status())) << result.status();
+  }
+  EXPECT_TRUE(absl::IsDataLoss(UnpackWork(blob.substr(0, blob.size() / 2)).status()));
+}
+
+// 64 flows with 100 samples of their delay each 10 s, as a busy host has them.
+TEST(WorkBlob, ABusyHostsDayIsSmall) {
+  std::mt19937 random(11);
+  std::lognormal_distribution<double> scatter(8.0, 0.7);  // ns; median 3 us
+  std::vector<WorkSample> samples;
+  for (int i = 1; i <= 60; ++i) {
+    WorkSample work = Work(kStart + i * 10 * kSecond);
+    const FlowSample like = work.flows[0];
+    work.flows.clear();
+    for (uint32_t f = 0; f < 64; ++f) {
+      work.flows.push_back(like);
+      work.flows.back().name.qpn = f;
+      work.flows.back().bytes = 5'000'000'000 + random() % 1'000'000'000;
+      work.flows.back().delay = PackedSketch();
+      for (int d = 0; d < 100; ++d) work.flows.back().delay.Add(static_cast<uint64_t>(scatter(random)));
+    }
+    samples.push_back(std::move(work));
+  }
+  const double day = static_cast<double>(PackWork(samples).size()) * 144 / 1e6;
+  const double coarse = static_cast<double>(PackWork(CoarsenWork(samples, absl::Seconds(300))).size()) * 144 / 1e6;
+  std::printf("64 flows: %.1f MB a day at 10 s, %.2f MB at 300 s\n", day, coarse);
+  EXPECT_LT(day, 40);
+  EXPECT_LT(coarse, 3);
 }
 
 TEST_F(SqliteStore, AFullDatabaseThinsSamplesAndKeepsEvents) {

@@ -71,6 +71,7 @@ namespace cw::rdma {
 class QpMonitor;
 }
 namespace cw::uplink {
+struct FlowSeen;
 struct PathSeen;
 struct SecondSeen;
 }  // namespace cw::uplink
@@ -149,6 +150,7 @@ class Agent final : public api::AgentView {
   // Whether measurements are recorded for the ring file; and what was since the call before, in ns since 1970.
   void RecordForRing(bool wanted);
   absl::StatusOr<uplink::SecondSeen> SecondForRing();
+  absl::StatusOr<std::vector<uplink::FlowSeen>> FlowsSeen();
   const std::string& host_name() const { return host_name_; }  // as of Start
 
   // Whose work follows whose: in a decision window, and once per second.

@@ -16,6 +16,7 @@
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/fleet_drains.h"
 #include "userspace/agent/ring_keeper.h"
+#include "userspace/agent/uplink_work.h"
 #include "userspace/api/audit.h"
 #include "userspace/config/change.h"
 #include "userspace/model/run_id.h"
@@ -70,6 +71,17 @@ FleetDrains::Asks AsksOf(const config::Config& config, Agent& agent) {
           .drains = [&agent] { return agent.Drains(); }};
 }
 
+UplinkWork::Asks WorkOf(Agent& agent) {
+  return {.flows = [&agent] { return agent.FlowsSeen(); },
+          .jobs = [&agent] { return agent.ListJobs({}); },
+          .collectives =
+              [&agent] {
+                wire::ListCollectivesRequest request;
+                request.set_slow(true);
+                return agent.ListCollectives(request);
+              }};
+}
+
 }  // namespace
 
 struct Uplink::Impl {
@@ -78,13 +90,15 @@ struct Uplink::Impl {
         agent(of),
         run(NewRun()),
         builder(agent.host_name(), run),
+        work(WorkOf(agent)),
         drains(DrainsFile(config), Deadlines::BootId(), TakesDrains(), AsksOf(config, agent)) {}
 
   const config::Config config;
   Agent& agent;
   const uint64_t run;
-  std::mutex mutex;  // of builder
+  std::mutex mutex;  // of builder and what `work` tells
   uplink::BatchBuilder builder;
+  UplinkWork work;
   FleetDrains drains;
   std::unique_ptr<RingKeeper> ring;  // null: none, and why
   std::string no_ring = "fleet.ring_mib of its configuration is 0";
@@ -112,6 +126,7 @@ struct Uplink::Impl {
   void Collect();
   bool TakeEvents(absl::Duration wait);
   void TakeDetail();
+  void TakeWork();
   bool Keep(const wire::Batch& batch, Kind kind);
 };
 
@@ -228,6 +243,19 @@ void Uplink::Impl::TakeDetail() {
   }
 }
 
+void Uplink::Impl::TakeWork() {
+  const std::optional<UplinkWork::Seen> seen = work.Look(absl::Now(), ClockBoundNs());
+  if (!seen) return;
+  std::optional<wire::Batch> batch;
+  {
+    const std::lock_guard lock(mutex);
+    batch = work.Tell(*seen, builder);
+  }
+  if (!batch || Keep(*batch, Kind::kDetail) || !batch->has_definitions()) return;
+  const std::lock_guard lock(mutex);
+  work.DefineAgain();
+}
+
 void Uplink::Impl::StepDrains() {
   std::optional<wire::DrainReport> report = drains.Step(absl::Now());
   if (report.has_value()) client->Report(*std::move(report));
@@ -266,6 +294,7 @@ void Uplink::Impl::Collect() {
       events_at = absl::Now() + kRetry;
     }
     StepDrains();
+    TakeWork();
     // A path that died or came back is told soon: the fleet's findings wait for it.
     const bool soon = path_changed && absl::Now() >= std::max(taken_at + kDetailSoonest, changed_at + kGather);
     if (absl::Now() < detail_at && !soon) continue;
@@ -294,7 +323,10 @@ absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& conf
                                     [inner] {
                                       const std::lock_guard lock(inner->mutex);
                                       inner->builder.DefineAgain();
-                                      return inner->builder.Known();
+                                      inner->work.DefineAgain();
+                                      wire::Definitions all = inner->builder.Known();
+                                      inner->work.AddKnown(all);
+                                      return all;
                                     },
                                 .drains = [inner](const wire::DrainOrders& orders) { inner->drains.Take(orders); },
                                 .tell = [inner](const std::string& text, bool alert) { inner->Tell(text, alert); }};

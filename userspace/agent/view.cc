@@ -363,4 +363,9 @@ absl::StatusOr<uplink::SecondSeen> Agent::SecondForRing() {
   });
 }
 
+absl::StatusOr<std::vector<uplink::FlowSeen>> Agent::FlowsSeen() {
+  return loop_->Call<std::vector<uplink::FlowSeen>>(
+      [this] { return absl::StatusOr<std::vector<uplink::FlowSeen>>(flows_view_->Seen()); });
+}
+
 }  // namespace cw::agent

@@ -24,6 +24,8 @@ absl::Status FleetChannel::StatusOf(const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
     return absl::UnavailableError(absl::StrFormat("the fleet service on %s did not answer within %s", way_->name(),
                                                   absl::FormatDuration(timeout_)));
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
+    return absl::UnimplementedError("this fleet service is too old to answer that: upgrade cwfleetd");
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 

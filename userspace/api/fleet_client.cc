@@ -49,6 +49,18 @@ absl::StatusOr<v1::FleetTopologyReply> FleetClient::Topology(const v1::FleetTopo
   return impl_->Call(&v1::Fleet::Stub::Topology, request);
 }
 
+absl::StatusOr<v1::FleetWorkReply> FleetClient::Work(const v1::FleetWorkRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Work, request);
+}
+
+absl::StatusOr<v1::FleetJobsReply> FleetClient::Jobs(const v1::FleetJobsRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Jobs, request);
+}
+
+absl::StatusOr<v1::FleetDiffJobsReply> FleetClient::DiffJobs(const v1::FleetDiffJobsRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::DiffJobs, request);
+}
+
 absl::StatusOr<v1::FleetDrain> FleetClient::Drain(const v1::FleetDrainRequest& request) {
   return impl_->Call(&v1::Fleet::Stub::Drain, request);
 }

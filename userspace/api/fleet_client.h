@@ -22,6 +22,9 @@ class FleetClient {
   absl::StatusOr<v1::FleetEventsReply> Events(const v1::FleetEventsRequest& request);
   absl::StatusOr<v1::FleetFindingsReply> Findings(const v1::FleetFindingsRequest& request);
   absl::StatusOr<v1::FleetTopologyReply> Topology(const v1::FleetTopologyRequest& request);
+  absl::StatusOr<v1::FleetWorkReply> Work(const v1::FleetWorkRequest& request);
+  absl::StatusOr<v1::FleetJobsReply> Jobs(const v1::FleetJobsRequest& request);
+  absl::StatusOr<v1::FleetDiffJobsReply> DiffJobs(const v1::FleetDiffJobsRequest& request);
   absl::StatusOr<v1::FleetDrain> Drain(const v1::FleetDrainRequest& request);
   absl::StatusOr<v1::FleetActionReply> Undrain(const v1::FleetUndrainRequest& request);
   absl::StatusOr<v1::FleetDrainsReply> Drains();

@@ -21,6 +21,12 @@ uint32_t UsualSent(absl::Span<const wire::PathRecord> records, const std::vector
 
 }  // namespace
 
+std::string BytesOf(const Addr& addr) {
+  if (addr.is_zero()) return "";
+  const char* bytes = reinterpret_cast<const char*>(addr.bytes.data());
+  return addr.is_v4() ? std::string(bytes + 12, 4) : std::string(bytes, 16);
+}
+
 PackedSketch PackOf(const telemetry::Sketch& sketch, uint64_t floor_ns) {
   PackedSketch out;
   if (sketch.count() == 0) return out;
@@ -114,6 +120,11 @@ uint32_t BatchBuilder::NumberOf(const PathSeen& path, wire::Definitions& definit
   if (!named.told) *definitions.add_paths() = named.name;
   named.told = true;
   return named.name.path();
+}
+
+uint32_t BatchBuilder::FindPath(const Addr& local, const Addr& remote, uint16_t udp_port) const {
+  const auto found = paths_.find(Key{local, remote, udp_port, false});
+  return found == paths_.end() ? 0 : found->second.name.path();
 }
 
 wire::Batch BatchBuilder::Detail(absl::Span<const PathSeen> paths, const wire::Inventory& inventory,

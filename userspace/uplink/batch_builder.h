@@ -38,6 +38,10 @@ class BatchBuilder {
   // Paths' records and, where they changed since the last call, inventory and clock.
   wire::Batch Detail(absl::Span<const PathSeen> paths, const wire::Inventory& inventory, const wire::ClockState& clock,
                      const Interval& interval);
+  // A batch of this run with nothing in it yet.
+  wire::Batch Begin(const Interval& interval);
+  // The number of a path from here that was told of; 0: it was not.
+  uint32_t FindPath(const Addr& local, const Addr& remote, uint16_t udp_port) const;
   // The service knows nothing of this run any more.
   void DefineAgain();
   // All that is defined by now: for the first of several batches that were made before DefineAgain.
@@ -50,7 +54,6 @@ class BatchBuilder {
     wire::PathName name;
     bool told = false;
   };
-  wire::Batch Begin(const Interval& interval);
   // 0: no number is left.
   uint32_t NumberOf(const PathSeen& path, wire::Definitions& definitions);
   uint64_t Tell(const std::vector<Addr>& hops, wire::Definitions& definitions);

@@ -13,6 +13,7 @@ namespace cw::agent {
 namespace {
 
 constexpr uint8_t kTransportUd = 3;  // of the BTH
+constexpr double kActiveS = 25;      // since its last packet: more than the uplink waits between two looks
 
 std::string ReasonText(uint8_t reason) {
   return reason == CW_MOVE_NONE ? "" : std::string(MoveReasonName(static_cast<MoveReason>(reason)));
@@ -232,20 +233,80 @@ v1::QpsReply FlowsView::All(const v1::QpsRequest& request) const {
   return reply;
 }
 
+// Those whose packets are listed are no queue pairs besides.
+bool FlowsView::IsShown(const rdma::QpInfo& qp, const absl::flat_hash_set<std::pair<Addr, uint32_t>>& sent) const {
+  if (qp.rqpn == 0 || flows_.sent.contains(rdma::SentFlow(qp))) return false;
+  if (qp.raddr.is_zero() && sent.contains({qp.laddr, qp.rqpn})) return false;
+  // What a process says of itself alone counts where packets cannot tell, or where its library counts.
+  const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const NicState& n) { return n.address == qp.laddr; });
+  return qp.source != "inproc" || qp.owner || nic == nics_.end() || !nic->attached;
+}
+
 void FlowsView::AddUnseen(const v1::QpsRequest& request, v1::QpsReply& reply) const {
   // A flow that is there, and which queue pair it is of will be known with the first packet received.
   absl::flat_hash_set<std::pair<Addr, uint32_t>> sent;
   for (const auto& [key, flow] : flows_.sent) sent.insert({key.src, key.dqpn});
   Drivers drivers;
   for (const rdma::QpInfo& qp : qps_.All()) {
-    const FlowKey key = rdma::SentFlow(qp);
-    if (qp.rqpn == 0 || flows_.sent.contains(key)) continue;
-    if (qp.raddr.is_zero() && sent.contains({qp.laddr, qp.rqpn})) continue;
-    // What a process says of itself alone counts where packets cannot tell, or where its library counts.
-    const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const NicState& n) { return n.address == qp.laddr; });
-    if (qp.source == "inproc" && !qp.owner && nic != nics_.end() && nic->attached) continue;
-    if (Asked(request, key, qp.raddr)) *reply.add_flows() = OfUnseen(qp, rdma::NativePortOf(qp, drivers.Of(qp.device)));
+    if (IsShown(qp, sent) && Asked(request, rdma::SentFlow(qp), qp.raddr))
+      *reply.add_flows() = OfUnseen(qp, rdma::NativePortOf(qp, drivers.Of(qp.device)));
   }
+}
+
+void FlowsView::NameSeen(const rdma::QpInfo& qp, uplink::FlowSeen& out) const {
+  v1::Flow named;
+  AddLabel(qp, named);
+  out.qpn = qp.lqpn;
+  out.pid = qp.pid;
+  out.process = qp.comm;
+  out.label = named.label();
+}
+
+uplink::FlowSeen FlowsView::SeenOf(const FlowKey& key, const FlowEntry& flow) const {
+  const cw_flow& record = flow.flow();
+  uplink::FlowSeen out{.key = key, .bytes = record.bytes};
+  out.retransmits = record.req.duplicates + record.resp.duplicates;
+  const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);
+  if (qp) {
+    const auto back = flows_.received.find({.src = key.dst, .dst = key.src, .dqpn = qp->lqpn});
+    if (back != flows_.received.end()) out.ce = back->second.flow().ce;
+    if (back != flows_.received.end()) out.cnps = back->second.flow().cnp;
+  }
+  out.active = AgoS(record.last_seen_jiffies) < kActiveS;
+  if (!out.active) return out;
+  out.peer = names_.Of(key.dst);
+  if (qp) NameSeen(*qp, out);
+  const PairState* pair = FindIn(pairs_, flow.tx.pair);
+  const uint8_t slot = flow.SlotOfPackets(asks_.acts());
+  if (pair == nullptr || pair->key.remote != key.dst || slot >= CW_MAX_SLOTS) return out;
+  out.path_port = mesh_.slots(pair->index).port(slot);
+  const int64_t base_ns = pair->slot[slot].forward.BaseNs();
+  if (flow.owd_slot == slot && base_ns != INT64_MAX) out.queue = flow.owd.Merged().Above(base_ns);
+  return out;
+}
+
+// Only what its process says of it is known.
+uplink::FlowSeen FlowsView::SeenOfUnseen(const rdma::QpInfo& qp) const {
+  uplink::FlowSeen out{.key = rdma::SentFlow(qp), .active = true, .peer = names_.Of(qp.raddr)};
+  if (qp.owner) out.bytes = qp.owner->bytes;
+  NameSeen(qp, out);
+  const std::optional<uint32_t> index = mesh_.Find({qp.laddr, qp.raddr});
+  const uint8_t slot = index ? owners_.SlotOf(qp, qp.udp_sport) : uint8_t{CW_SLOT_NONE};
+  if (slot < CW_MAX_SLOTS) out.path_port = mesh_.slots(*index).port(slot);
+  return out;
+}
+
+std::vector<uplink::FlowSeen> FlowsView::Seen() const {
+  std::vector<uplink::FlowSeen> seen;
+  absl::flat_hash_set<std::pair<Addr, uint32_t>> sent;
+  for (const auto& [key, flow] : flows_.sent) {
+    seen.push_back(SeenOf(key, flow));
+    sent.insert({key.src, key.dqpn});
+  }
+  qps_.ForEach([&](const rdma::QpInfo& qp) {
+    if (qp.owner && !qp.raddr.is_zero() && IsShown(qp, sent)) seen.push_back(SeenOfUnseen(qp));
+  });
+  return seen;
 }
 
 }  // namespace cw::agent

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/flows/owner_mover.h"
@@ -23,6 +25,7 @@
 #include "userspace/probe/mesh.h"
 #include "userspace/rdma/native_port.h"
 #include "userspace/rdma/qp_registry.h"
+#include "userspace/uplink/seen.h"
 
 namespace cw::agent {
 
@@ -61,6 +64,8 @@ class FlowsView {
   v1::Flow Of(const FlowKey& key, const FlowEntry& flow) const;
   v1::Flow OfUnseen(const rdma::QpInfo& qp, const rdma::NativePort& port) const;
   v1::QpsReply All(const v1::QpsRequest& request) const;
+  // All that this host sends, for the uplink.
+  std::vector<uplink::FlowSeen> Seen() const;
   void Count(v1::FlowCounts& out) const;
   // What the owner of the queue pair says of itself counts for more than what others call its process.
   void AddLabel(const rdma::QpInfo& qp, v1::Flow& out) const;
@@ -76,6 +81,10 @@ class FlowsView {
   void AddDatagramOwner(const Addr& local, uint32_t qpn, v1::Flow& out) const;
   void AddSteering(const FlowEntry& flow, v1::Flow& out) const;
   double AgoS(uint64_t jiffies) const;
+  bool IsShown(const rdma::QpInfo& qp, const absl::flat_hash_set<std::pair<Addr, uint32_t>>& sent) const;
+  uplink::FlowSeen SeenOf(const FlowKey& key, const FlowEntry& flow) const;
+  uplink::FlowSeen SeenOfUnseen(const rdma::QpInfo& qp) const;
+  void NameSeen(const rdma::QpInfo& qp, uplink::FlowSeen& out) const;
 
   const FlowBook& flows_;
   const PairTable& pairs_;

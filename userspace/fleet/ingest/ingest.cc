@@ -79,6 +79,7 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Sp
   host.live.boot_id = CutUtf8(hello.boot_id(), kMostNameBytes);
   if (host.live.run != hello.run()) {
     host.live.paths.clear();
+    host.live.work = nullptr;
     host.live.told = false;
   }
   host.live.run = hello.run();
@@ -254,6 +255,12 @@ void Ingest::Learn(LiveHost& live, const HostBatch& batch) {
     return e.type == "nic" || e.type == "cause" || e.type == "clock" || e.type == "link";
   });
   for (const Document& document : batch.documents) LearnDocument(live, document);
+  if (batch.work.empty()) return;
+  // Those who look at it hold what they have.
+  auto work = live.work == nullptr ? std::make_shared<LiveWork>() : std::make_shared<LiveWork>(*live.work);
+  work->Add(batch.work);
+  work->Forget(batch.work.time_ns);
+  live.work = std::move(work);
 }
 
 const LiveHost* Ingest::Find(const std::string& host) const {

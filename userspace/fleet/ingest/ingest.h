@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "userspace/api/fleet.pb.h"
+#include "userspace/fleet/ingest/live_work.h"
 #include "userspace/fleet/ingest/metrics_address.h"
 #include "userspace/fleet/ingest/quota.h"
 #include "userspace/fleet/ingest/translate.h"
@@ -47,8 +49,9 @@ struct LiveHost {
     std::string name;
     Addr address;
   };
-  std::vector<Nic> nics;  // at most kMostNics
-  bool told = false;      // a batch of this run, whose paths are known from it
+  std::vector<Nic> nics;                 // at most kMostNics
+  std::shared_ptr<const LiveWork> work;  // null: it told of none in this run
+  bool told = false;                     // a batch of this run, whose paths are known from it
   bool takes_drains = false;
   bool clock_known = false, clock_synced = false;
   std::string metrics, metrics_fault;  // HOST:PORT; why what it said is not taken

@@ -27,6 +27,7 @@ class Translator {
     for (const pb::PathRecord& path : in_.paths()) Path(path);
     for (const pb::FleetEvent& event : in_.events()) Event(event);
     Documents();
+    Work();
     return std::move(out_);
   }
 
@@ -111,14 +112,13 @@ class Translator {
     };
     if (in_.has_inventory()) keep("inventory", in_.inventory().SerializeAsString());
     if (in_.has_clock()) keep("clock", in_.clock().SerializeAsString());
-    if (in_.flows_size() > 0 || in_.jobs_size() > 0 || in_.collectives_size() > 0) {
-      pb::Batch work;
-      *work.mutable_flows() = in_.flows();
-      *work.mutable_other_flows() = in_.other_flows();
-      *work.mutable_jobs() = in_.jobs();
-      *work.mutable_collectives() = in_.collectives();
-      keep("work", work.SerializeAsString());
-    }
+  }
+
+  void Work() {
+    TranslatedWork work = TranslateWork(in_, limits_.work, {.paths = names_.paths, .flows = names_.flows},
+                                        [this](const std::string& reason) { LeaveOut(reason); });
+    out_.undefined = out_.undefined || work.undefined;
+    out_.batch.work = std::move(work.sample);
   }
 
   const pb::Batch& in_;

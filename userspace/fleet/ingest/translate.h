@@ -15,11 +15,13 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "userspace/api/fleet.pb.h"
+#include "userspace/fleet/ingest/translate_work.h"
 #include "userspace/fleet/store/records.h"
 
 namespace cw::fleet {
 
 struct BatchLimits {
+  WorkLimits work;
   size_t bytes = 1 << 20;
   int records = 20'000;      // of each kind
   int hops = 64;             // of a list
@@ -35,6 +37,7 @@ struct BatchLimits {
 struct Names {
   absl::flat_hash_map<uint32_t, cwfabric::v1::PathName> paths;
   absl::flat_hash_set<uint64_t> hop_lists;
+  absl::flat_hash_map<uint32_t, FlowName> flows;
   uint64_t defined = 0;  // paths, each time that one was
 };
 

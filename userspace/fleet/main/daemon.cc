@@ -132,12 +132,13 @@ class Service {
         ingest_(*store_, InstanceName(config), IngestLimits{}),
         uplink_(ingest_, revocations_),
         query_(*store_, InstanceName(config), fabric, [this](const auto& look) { uplink_.EachHost(look); }),
+        jobs_(*store_, fabric, [this](const auto& look) { uplink_.EachHost(look); }),
         drainer_(uplink_, query_, *store_, std::move(drains)),
         muter_(*store_),
         alerts_(config.alerts, {.rules = rules.causes, .runbook_url = config.runbook_url}),
         incidents_(IncidentsOf(config, rules.causes), std::move(shelf), uplink_, *store_, query_),
         incident_service_(incidents_, revocations_),
-        queries_(query_, uplink_, drainer_, muter_, alerts_, revocations_),
+        queries_(query_, jobs_, uplink_, drainer_, muter_, alerts_, revocations_),
         keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
         finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, drainer_, muter_, incidents_, std::move(fabric),
                                          rules)) {
@@ -199,6 +200,7 @@ class Service {
   Ingest ingest_;
   UplinkService uplink_;
   Query query_;
+  JobsQuery jobs_;
   Drainer drainer_;
   Muter muter_;
   Alerts alerts_;

@@ -21,6 +21,8 @@ constexpr int64_t kEventsBackNs = 3'600'000'000'000;
 constexpr int64_t kStandsBackNs = 300'000'000'000;  // of a collective that stands; later rings may be gone over it
 constexpr absl::Duration kLookForChanges = absl::Milliseconds(50);
 constexpr size_t kMostHopLists = 2'000'000, kEventsAtOnce = 10'000, kMostUnkept = 20'000;
+constexpr size_t kMostJobs = 64;                 // named of one finding
+constexpr int64_t kJobsEveryNs = 5'000'000'000;  // hosts tell of flows each 10 s
 
 HostEvent EventOf(const StoredEvent& stored) {
   pb::FleetEvent event;
@@ -121,6 +123,7 @@ void Finder::Copy(const LiveHost& live) {
   Host& host = hosts_[live.host];
   host.told.connected = live.connected;
   host.told.last_seen_ns = absl::ToUnixNanos(live.last_seen);
+  host.work = live.work;
   if (host.run == live.run && host.batches == live.batches) return;
   host.run = live.run;
   host.batches = live.batches;
@@ -283,7 +286,64 @@ void Finder::Look() {
   AddPaths(picture);
   LookAtFabric(picture);
   picture.events = NewEvents(picture.now_ns);
-  Keep(findings_.Evaluate(picture));
+  std::vector<Finding> changed = findings_.Evaluate(picture);
+  NameJobs(changed, picture.now_ns);
+  Keep(changed);
+}
+
+std::vector<HostWork> Finder::WorkNow() const {
+  std::vector<HostWork> hosts;
+  for (const auto& [name, host] : hosts_) {
+    if (host.work == nullptr) continue;
+    HostWork& work = hosts.emplace_back(HostWork{.host = name, .flows = {}, .ranks = {}, .collectives = {}});
+    // A host that tells of its paths alone has no flows any more.
+    const auto holds = [&](int64_t time_ns, absl::Duration how_long) {
+      return time_ns >= host.told.newest_ns - absl::ToInt64Nanoseconds(how_long);
+    };
+    const bool sends = holds(host.work->flows().time_ns, LiveWork::kFlowsHold);
+    for (const FlowSample& flow : host.work->flows().flows) {
+      if (!sends) break;
+      const auto hops = hops_.find(flow.hops);
+      work.flows.push_back({&flow, hops == hops_.end() ? nullptr : &hops->second});
+    }
+    for (const auto& [key, told] : host.work->jobs()) {
+      if (holds(told.time_ns, LiveWork::kJobsHold)) work.ranks.push_back({&told.job, told.time_ns});
+    }
+  }
+  return hosts;
+}
+
+// Jobs whose flows cross what is wrong, or did since: once they suffer they may send little. A finding that has new
+// ones is news.
+void Finder::NameJobs(std::vector<Finding>& changed, int64_t now_ns) {
+  if (changed.empty() && now_ns - named_ns_ < kJobsEveryNs) return;
+  std::map<uint64_t, Finding> open;
+  for (Finding& finding : findings_.Open()) open.emplace(finding.id, std::move(finding));
+  if (open.empty() && changed.empty()) return affected_.clear();
+  named_ns_ = now_ns;
+  const std::vector<HostWork> hosts = WorkNow();
+  std::vector<JobReach> jobs;
+  for (const JoinedJob& job : JoinJobs(hosts)) jobs.push_back(ReachOf(job, hosts));
+  const auto name = [&](Finding& finding) {
+    std::set<std::string>& known = affected_[finding.id];
+    const size_t before = known.size();
+    for (const JobReach& job : jobs) {
+      if (known.size() < kMostJobs && Crosses(finding, job, topology_)) known.insert(job.name);
+    }
+    std::set<std::string> all(finding.jobs.begin(), finding.jobs.end());
+    all.insert(known.begin(), known.end());
+    finding.jobs = {all.begin(), all.end()};
+    return known.size() > before;
+  };
+  std::set<uint64_t> news;
+  for (Finding& finding : changed) {
+    name(finding);
+    news.insert(finding.id);
+  }
+  for (auto& [id, finding] : open) {
+    if (!news.contains(id) && name(finding)) changed.push_back(finding);
+  }
+  std::erase_if(affected_, [&](const auto& entry) { return !open.contains(entry.first); });
 }
 
 void Finder::Keep(const std::vector<Finding>& changed) {

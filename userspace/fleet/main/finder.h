@@ -7,6 +7,7 @@
 
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 #include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/drains/muting.h"
 #include "userspace/fleet/findings/findings.h"
+#include "userspace/fleet/jobs/jobs.h"
 #include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/incident_taker.h"
@@ -42,6 +44,7 @@ class Finder {
     uint64_t run = 0, batches = 0;
     int64_t asked_ns = 0;  // for its hop lists
     bool lacks_hops = false;
+    std::shared_ptr<const LiveWork> work;  // null: it told of none
   };
 
   void Run();
@@ -56,6 +59,8 @@ class Finder {
   void FillHops(const std::string& name, Host& host, int64_t now_ns);
   void LookAtFabric(Picture& picture);
   std::vector<HostEvent> NewEvents(int64_t now_ns);
+  std::vector<HostWork> WorkNow() const;  // points into hosts_
+  void NameJobs(std::vector<Finding>& changed, int64_t now_ns);
   void Keep(const std::vector<Finding>& changed);
   void Complain(const absl::Status& status);
 
@@ -83,7 +88,9 @@ class Finder {
     Finding finding;
     std::string muted_by;
   };
-  std::map<uint64_t, Unkept> unkept_;  // the store did not take them
+  std::map<uint64_t, Unkept> unkept_;                   // the store did not take them
+  std::map<uint64_t, std::set<std::string>> affected_;  // jobs, of findings that go on
+  int64_t named_ns_ = 0;                                // when these were looked at last
   MuteBook mutes_;
   std::string complaint_;
 

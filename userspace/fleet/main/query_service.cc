@@ -62,6 +62,22 @@ grpc::Status QueryService::Topology(grpc::ServerContext* context, const pb::Flee
   return Answer<pb::FleetTopologyReply>(*context, revocations_, reply, [&] { return query_.Topology(*request); });
 }
 
+grpc::Status QueryService::Work(grpc::ServerContext* context, const pb::FleetWorkRequest* request,
+                                pb::FleetWorkReply* reply) {
+  return Answer<pb::FleetWorkReply>(*context, revocations_, reply, [&] { return jobs_.Work(*request); });
+}
+
+grpc::Status QueryService::Jobs(grpc::ServerContext* context, const pb::FleetJobsRequest* request,
+                                pb::FleetJobsReply* reply) {
+  return Answer<pb::FleetJobsReply>(*context, revocations_, reply, [&] { return jobs_.Jobs(*request); });
+}
+
+grpc::Status QueryService::DiffJobs(grpc::ServerContext* context, const pb::FleetDiffJobsRequest* request,
+                                    pb::FleetDiffJobsReply* reply) {
+  return Answer<pb::FleetDiffJobsReply>(*context, revocations_, reply,
+                                        [&] { return jobs_.Diff(*request, absl::GetCurrentTimeNanos()); });
+}
+
 grpc::Status QueryService::Remove(grpc::ServerContext* context, const pb::FleetRemoveRequest* request,
                                   pb::FleetActionReply* reply) {
   return Act<pb::FleetActionReply>(

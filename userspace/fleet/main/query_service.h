@@ -8,6 +8,7 @@
 #include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/muter.h"
 #include "userspace/fleet/main/uplink_service.h"
+#include "userspace/fleet/query/jobs_query.h"
 #include "userspace/fleet/query/query.h"
 #include "userspace/tls/revocation.h"
 
@@ -15,9 +16,15 @@ namespace cw::fleet {
 
 class QueryService final : public cwfabric::v1::Fleet::Service {
  public:
-  QueryService(Query& query, UplinkService& uplink, Drainer& drainer, Muter& muter, const fleet::Alerts& alerts,
-               tls::Revocations& revocations)
-      : query_(query), uplink_(uplink), drainer_(drainer), muter_(muter), alerts_(alerts), revocations_(revocations) {}
+  QueryService(Query& query, JobsQuery& jobs, UplinkService& uplink, Drainer& drainer, Muter& muter,
+               const fleet::Alerts& alerts, tls::Revocations& revocations)
+      : query_(query),
+        jobs_(jobs),
+        uplink_(uplink),
+        drainer_(drainer),
+        muter_(muter),
+        alerts_(alerts),
+        revocations_(revocations) {}
 
   grpc::Status Hosts(grpc::ServerContext* context, const cwfabric::v1::FleetHostsRequest* request,
                      cwfabric::v1::FleetHostsReply* reply) override;
@@ -29,6 +36,12 @@ class QueryService final : public cwfabric::v1::Fleet::Service {
                         cwfabric::v1::FleetFindingsReply* reply) override;
   grpc::Status Topology(grpc::ServerContext* context, const cwfabric::v1::FleetTopologyRequest* request,
                         cwfabric::v1::FleetTopologyReply* reply) override;
+  grpc::Status Work(grpc::ServerContext* context, const cwfabric::v1::FleetWorkRequest* request,
+                    cwfabric::v1::FleetWorkReply* reply) override;
+  grpc::Status Jobs(grpc::ServerContext* context, const cwfabric::v1::FleetJobsRequest* request,
+                    cwfabric::v1::FleetJobsReply* reply) override;
+  grpc::Status DiffJobs(grpc::ServerContext* context, const cwfabric::v1::FleetDiffJobsRequest* request,
+                        cwfabric::v1::FleetDiffJobsReply* reply) override;
   grpc::Status Remove(grpc::ServerContext* context, const cwfabric::v1::FleetRemoveRequest* request,
                       cwfabric::v1::FleetActionReply* reply) override;
   grpc::Status Drain(grpc::ServerContext* context, const cwfabric::v1::FleetDrainRequest* request,
@@ -46,6 +59,7 @@ class QueryService final : public cwfabric::v1::Fleet::Service {
 
  private:
   Query& query_;
+  JobsQuery& jobs_;
   UplinkService& uplink_;
   Drainer& drainer_;
   Muter& muter_;

@@ -38,12 +38,6 @@ void Count(const LiveHost& host, pb::FleetHost& out) {
   }
 }
 
-std::string WhyMissing(const std::string& host, absl::Time last_seen) {
-  if (last_seen == absl::InfinitePast()) return absl::StrCat(host, ": not connected since the service began");
-  return absl::StrFormat("%s: not connected since %s", host,
-                         absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", last_seen, absl::UTCTimeZone()));
-}
-
 void FillPath(const SeenPath& seen, pb::FleetPath& out) {
   const PathSample& s = seen.sample;
   out.set_host(seen.host);
@@ -64,11 +58,17 @@ void FillPath(const SeenPath& seen, pb::FleetPath& out) {
   out.set_time_ns(s.time_ns);
 }
 
+}  // namespace
+
+std::string WhyMissing(const std::string& host, absl::Time last_seen) {
+  if (last_seen == absl::InfinitePast()) return absl::StrCat(host, ": not connected since the service began");
+  return absl::StrFormat("%s: not connected since %s", host,
+                         absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", last_seen, absl::UTCTimeZone()));
+}
+
 absl::Status NoSuchHost(const std::string& host) {
   return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", host, "; see cwctl fleet hosts"));
 }
-
-}  // namespace
 
 absl::StatusOr<std::map<std::string, LiveHost>> Query::Known(int64_t at_ns) {
   std::map<std::string, LiveHost> known;

@@ -35,6 +35,10 @@ struct SeenPath {
 // The fabric as these paths take it, and against what the file says.
 cwfabric::v1::FleetTopologyReply MakeTopologyReply(const std::vector<SeenPath>& paths, const FleetFile& file);
 
+// "NAME: not connected since …", of an answer's coverage.
+std::string WhyMissing(const std::string& host, absl::Time last_seen);
+absl::Status NoSuchHost(const std::string& host);
+
 class Query {
  public:
   // Shows each host that was heard of since the service began, by name; none may be kept.

@@ -55,7 +55,51 @@ struct StoredEvent {
   bool operator==(const StoredEvent&) const = default;
 };
 
-// The newest of its kind holds until the next: inventory, hello, jobs, flows. Opaque here.
+// Which queue pair a host sent with, and for whom.
+struct FlowName {
+  Addr local, remote;  // NICs
+  uint32_t qpn = 0, peer_qpn = 0;
+  uint32_t pid = 0;     // owner, 0 = not known
+  std::string peer;     // host that has `remote`; "" = not known
+  std::string process;  // owner
+  std::string label;    // of its job, "" = none
+  auto operator<=>(const FlowName&) const = default;
+};
+
+// What a flow did within an interval.
+struct FlowSample {
+  FlowName name;
+  uint16_t udp_port = 0;     // of its path, as PathKey has it; 0 = not known
+  uint64_t hops = 0;         // HopsId of that; 0 = not known
+  uint64_t bytes = 0;        // IP bytes
+  uint32_t retransmits = 0;  // packets
+  uint32_t ce = 0;           // packets that arrived with CE
+  uint32_t cnps = 0;         // congestion notifications that arrived
+  PackedSketch delay;        // of its own packets above the path's base; empty = not known
+  bool operator==(const FlowSample&) const = default;
+};
+
+// A communicator's rank as its host told of it. The message is opaque here; `key` is the same for all of one rank.
+struct JobSample {
+  std::string key;
+  std::string bytes;
+  bool operator==(const JobSample&) const = default;
+};
+
+// What a host's processes did within (from, time]. Collectives are opaque, each told once.
+struct WorkSample {
+  int64_t from_ns = 0, time_ns = 0;
+  std::vector<FlowSample> flows;
+  uint32_t other_flows = 0;  // that sent less than these; and what they did
+  uint64_t other_bytes = 0;
+  uint32_t other_retransmits = 0;
+  std::vector<JobSample> jobs;
+  std::vector<std::string> collectives;
+  bool empty() const { return flows.empty() && other_flows == 0 && jobs.empty() && collectives.empty(); }
+  bool operator==(const WorkSample&) const = default;
+};
+
+// The newest of its kind holds until the next: inventory, hello. Opaque here.
 struct Document {
   std::string kind;
   int64_t time_ns = 0;
@@ -97,6 +141,7 @@ struct HostBatch {
   std::vector<HopList> hop_lists;
   std::vector<StoredEvent> events;  // their host and run are the batch's
   std::vector<Document> documents;
+  WorkSample work;  // empty: nothing to keep
 };
 
 }  // namespace cw::fleet

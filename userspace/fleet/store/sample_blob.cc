@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/fleet/store/sample_blob.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <tuple>
 #include <utility>
 
-#include "userspace/model/varint.h"
+#include "userspace/fleet/store/blob_bytes.h"
 
 namespace cw::fleet {
 namespace {
-
-constexpr uint64_t kMostPlainBytes = 64 << 20;  // of one blob; 20,000 paths take a tenth
 
 auto PathAndTime(const NumberedSample& s) { return std::make_pair(s.path, s.sample.time_ns); }
 
@@ -20,14 +16,10 @@ absl::Status BadBlob() {
   return absl::DataLossError("a damaged block of samples in the store: restore it, or delete that time's paths");
 }
 
-// Differences to the sample before: a path that goes on as it was costs a few bytes besides its sketch. Unsigned, so
-// that whatever a host tells wraps and comes back.
+// Differences to the sample before: a path that goes on as it was costs a few bytes besides its sketch.
 struct Before {
   uint64_t time_ns = 0, base_ns = 0, sent = 0, hops = 0;
 };
-
-uint64_t Change(uint64_t now, uint64_t before) { return ZigZag(static_cast<int64_t>(now - before)); }
-uint64_t Apply(uint64_t change, uint64_t before) { return before + static_cast<uint64_t>(UnZigZag(change)); }
 
 void PutSample(const PathSample& s, Before& before, std::string* out) {
   const bool new_hops = s.hops != before.hops;
@@ -41,13 +33,6 @@ void PutSample(const PathSample& s, Before& before, std::string* out) {
   PutVarint(queue.size(), out);
   *out += queue;
   before = {static_cast<uint64_t>(s.time_ns), s.base_ns, s.sent, s.hops};
-}
-
-bool TakeNumber32(absl::string_view* bytes, uint32_t* value) {
-  uint64_t wide = 0;
-  if (!TakeVarint(bytes, &wide) || wide > UINT32_MAX) return false;
-  *value = static_cast<uint32_t>(wide);
-  return true;
 }
 
 bool TakeSample(absl::string_view* bytes, Before& before, PathSample* s) {
@@ -70,14 +55,6 @@ bool TakeSample(absl::string_view* bytes, Before& before, PathSample* s) {
   s->sent = static_cast<uint32_t>(before.sent);
   s->queue = *std::move(queue);
   return true;
-}
-
-std::string Deflate(const std::string& plain) {
-  uLongf size = compressBound(plain.size());
-  std::string out(size, 0);
-  compress2(reinterpret_cast<Bytef*>(out.data()), &size, reinterpret_cast<const Bytef*>(plain.data()), plain.size(), 1);
-  out.resize(size);
-  return out;
 }
 
 }  // namespace
@@ -111,21 +88,12 @@ std::string PackSamples(const std::vector<NumberedSample>& samples) {
     }
     i = end;
   }
-  std::string blob;
-  PutVarint(plain.size(), &blob);
-  return blob + Deflate(plain);
+  return Deflated(plain);
 }
 
 absl::StatusOr<std::vector<NumberedSample>> UnpackSamples(absl::string_view blob) {
-  uint64_t plain_size = 0;
-  if (!TakeVarint(&blob, &plain_size) || plain_size > kMostPlainBytes) return BadBlob();
-  std::string plain(plain_size, 0);
-  uLongf got = plain_size;
-  if (uncompress(reinterpret_cast<Bytef*>(plain.data()), &got, reinterpret_cast<const Bytef*>(blob.data()),
-                 blob.size()) != Z_OK ||
-      got != plain_size) {
-    return BadBlob();
-  }
+  std::string plain;
+  if (!Inflate(blob, &plain)) return BadBlob();
   std::vector<NumberedSample> samples;
   absl::string_view rest = plain;
   uint64_t path = 0;

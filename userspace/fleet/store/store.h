@@ -3,8 +3,8 @@
 // The fleet's memory. One interface, several engines (folders beside this file), one conformance suite that each passes
 // (tests/unit/fleet_store_test.cc).
 //
-// Paths are kept on a ladder: as they came, then a minute each, then five, with sketches merged, so nothing is averaged
-// away. Events and documents have no ladder. Fleet time comes in as an argument.
+// Paths and work are kept on a ladder: as they came, then a minute each, then five, with sketches merged, so nothing is
+// averaged away. Events and documents have no ladder. Fleet time comes in as an argument.
 //
 // Errors are Status: Unavailable: the engine does not answer or the disk fails, come again; ResourceExhausted: no room,
 // though detail was dropped; InvalidArgument: the request; FailedPrecondition: written by a newer release.
@@ -55,6 +55,17 @@ struct RangeQuery {
 struct RangeReply {
   Tier tier = Tier::kFine;
   std::vector<PathSample> samples;  // by key, then time
+};
+
+struct WorkQuery {
+  std::string host;
+  int64_t from_ns = 0, to_ns = 0;  // samples whose time is in (from, to]
+};
+
+struct WorkReply {
+  Tier tier =
+      Tier::kFine;  // the finest that covers the range's start; of coarser ones also what reaches beyond its end
+  std::vector<WorkSample> samples;  // by time
 };
 
 struct EventQuery {
@@ -114,6 +125,8 @@ class Store {
   // NotFound: nothing was ever kept of this host.
   virtual absl::StatusOr<HostView> LatestAt(const std::string& host, int64_t time_ns, absl::Duration reach) = 0;
   virtual absl::StatusOr<RangeReply> Range(const RangeQuery& query) = 0;
+  // NotFound: nothing was ever kept of this host.
+  virtual absl::StatusOr<WorkReply> Work(const WorkQuery& query) = 0;
   virtual absl::StatusOr<EventPage> Events(const EventQuery& query) = 0;
   // NotFound: the host never told this list.
   virtual absl::StatusOr<HopList> Hops(const std::string& host, uint64_t id) = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "userspace/fleet/store/sqlite/work.h"
 
 namespace cw::fleet {
 namespace {
@@ -25,15 +26,19 @@ absl::StatusOr<int64_t> RetentionRules::TierBytes(size_t tier) {
 }
 
 absl::StatusOr<int64_t> RetentionRules::OldestUntil(size_t tier, uint64_t bytes) {
-  Statement& s =
-      db_.Use("SELECT start_s, sum(length(blob)) FROM chunk WHERE tier = ? GROUP BY start_s ORDER BY start_s")
-          .Int(static_cast<int64_t>(tier));
+  Statement& s = db_.Use(
+                        "SELECT end_s, sum(bytes) FROM (SELECT start_s + ?2 AS end_s, length(blob) AS bytes FROM chunk "
+                        "WHERE tier = ?1 UNION ALL SELECT start_s + ?3, length(blob) FROM work WHERE tier = ?1) "
+                        "GROUP BY end_s ORDER BY end_s")
+                     .Int(static_cast<int64_t>(tier))
+                     .Int(kSpanS[tier])
+                     .Int(WorkTables::kSpanS);
   uint64_t covered = 0;
   int64_t until_ns = 0;
   absl::StatusOr<bool> row = s.Step();
   for (; row.ok() && *row && covered < bytes; row = s.Step()) {
     covered += s.ColumnUint(1);
-    until_ns = (s.ColumnInt(0) + kSpanS[tier]) * kNsPerS;
+    until_ns = s.ColumnInt(0) * kNsPerS;
   }
   s.Reset();
   if (!row.ok()) return row.status();
@@ -67,9 +72,12 @@ absl::StatusOr<std::vector<Deletion>> RetentionRules::Plan(int64_t now_ns, const
         d.reason = absl::StrCat("all together ", *bytes, " bytes, of which ", keep.bytes, " are to be kept");
       }
     }
-    Statement& s = db_.Use("SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ? AND start_s <= ?")
+    Statement& s = db_.Use(
+                          "SELECT (SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ?1 AND start_s <= ?2) "
+                          "+ (SELECT coalesce(sum(length(blob)), 0) FROM work WHERE tier = ?1 AND start_s <= ?3)")
                        .Int(static_cast<int64_t>(tier))
-                       .Int(d.before_ns / kNsPerS - kSpanS[tier]);
+                       .Int(d.before_ns / kNsPerS - kSpanS[tier])
+                       .Int(d.before_ns / kNsPerS - WorkTables::kSpanS);
     const absl::StatusOr<bool> row = s.Step();
     if (!row.ok()) return row.status();
     d.bytes = s.ColumnUint(0);
@@ -130,15 +138,30 @@ absl::StatusOr<uint64_t> RetentionRules::DropOldestSamples() {
     const absl::StatusOr<uint64_t> gone = tables_.DeleteBlocks(tier, *until);
     if (!gone.ok() || *gone > 0) return gone;
   }
-  // Minutes that are in no block yet.
-  const absl::StatusOr<int64_t> start = db_.Number("SELECT min(start_s) FROM fresh");
-  const absl::StatusOr<int64_t> bytes =
-      db_.Number("SELECT coalesce(sum(length(blob)), 0) FROM fresh WHERE start_s = (SELECT min(start_s) FROM fresh)");
-  if (!start.ok()) return start.status();
-  if (!bytes.ok() || *bytes == 0) return bytes.ok() ? absl::StatusOr<uint64_t>(uint64_t{0}) : bytes.status();
-  const absl::StatusOr<uint64_t> gone = tables_.DeleteBlocks(0, (*start + kSpanS[0]) * kNsPerS);
+  // What is in no block yet: what ends first.
+  const absl::StatusOr<int64_t> end = db_.Number(
+      "SELECT min(e) FROM (SELECT min(start_s) + 60 AS e FROM fresh UNION ALL SELECT min(start_s) + 600 FROM "
+      "work_fresh)");
+  const absl::StatusOr<int64_t> before =
+      db_.Number("SELECT (SELECT count(*) FROM fresh) + (SELECT count(*) FROM work_fresh)");
+  if (!end.ok()) return end.status();
+  if (!before.ok() || *before == 0) return before.ok() ? absl::StatusOr<uint64_t>(uint64_t{0}) : before.status();
+  return DropFresh(*end);
+}
+
+absl::StatusOr<uint64_t> RetentionRules::DropFresh(int64_t end_s) {
+  Statement& s = db_.Use(
+                        "SELECT (SELECT coalesce(sum(length(blob)), 0) FROM fresh WHERE start_s <= ?1) + "
+                        "(SELECT coalesce(sum(length(blob)), 0) FROM work_fresh WHERE start_s <= ?2)")
+                     .Int(end_s - kSpanS[0])
+                     .Int(end_s - WorkTables::kSpanS);
+  const absl::StatusOr<bool> row = s.Step();
+  if (!row.ok()) return row.status();
+  const uint64_t bytes = s.ColumnUint(0);
+  s.Reset();
+  const absl::StatusOr<uint64_t> gone = tables_.DeleteBlocks(0, end_s * kNsPerS);
   if (!gone.ok()) return gone.status();
-  return static_cast<uint64_t>(*bytes);
+  return bytes;
 }
 
 absl::StatusOr<uint64_t> RetentionRules::DropOldestEvents() {

@@ -44,7 +44,19 @@ CREATE TABLE operator_order(kind TEXT NOT NULL, id INTEGER NOT NULL, body BLOB N
   WITHOUT ROWID;
 )";
 
-constexpr const char* kSteps[] = {kVersion1, kVersion2, kVersion3};
+// Flows, jobs and collectives: a row per batch, joined into blocks as paths are. What older releases kept of them under
+// "work" nobody reads.
+constexpr const char* kVersion4 = R"(
+CREATE TABLE work_fresh(id INTEGER PRIMARY KEY, host INTEGER NOT NULL, start_s INTEGER NOT NULL, blob BLOB NOT NULL);
+CREATE INDEX work_fresh_by_host ON work_fresh(host, start_s);
+CREATE INDEX work_fresh_by_time ON work_fresh(start_s, host);
+CREATE TABLE work(id INTEGER PRIMARY KEY, tier INTEGER NOT NULL, host INTEGER NOT NULL, start_s INTEGER NOT NULL,
+  blob BLOB NOT NULL, UNIQUE(tier, host, start_s));
+CREATE INDEX work_by_time ON work(tier, start_s);
+DELETE FROM document WHERE kind = 'work';
+)";
+
+constexpr const char* kSteps[] = {kVersion1, kVersion2, kVersion3, kVersion4};
 
 }  // namespace
 

@@ -11,11 +11,13 @@
 #include "userspace/fleet/store/sqlite/retention.h"
 #include "userspace/fleet/store/sqlite/schema.h"
 #include "userspace/fleet/store/sqlite/tables.h"
+#include "userspace/fleet/store/sqlite/work.h"
 
 namespace cw::fleet {
 namespace {
 
 constexpr int kBlocksAtOnce = 200;  // a tenth of a second
+constexpr int kWorkAtOnce = 20;     // each has three tiers
 constexpr int kThinnings = 40;      // a sixteenth of a tier each time: all of it, and then the next one
 
 class SqliteStore final : public Store {
@@ -23,6 +25,7 @@ class SqliteStore final : public Store {
   SqliteStore(std::unique_ptr<Database> db, Reserve reserve)
       : db_(std::move(db)),
         tables_(*db_),
+        work_(*db_),
         events_(*db_, tables_),
         retention_(*db_, tables_),
         reserve_(std::move(reserve)) {}
@@ -115,6 +118,25 @@ class SqliteStore final : public Store {
     return RangeReply{static_cast<Tier>(*tier), *std::move(samples)};
   }
 
+  absl::StatusOr<WorkReply> Work(const WorkQuery& query) override {
+    if (query.to_ns <= query.from_ns)
+      return absl::InvalidArgumentError("an empty range: its end lies behind its start");
+    const std::lock_guard lock(mutex_);
+    const absl::StatusOr<int64_t> id = KnownHost(query.host);
+    if (!id.ok()) return id.status();
+    size_t tier = 0;
+    for (; tier + 1 < kTiers; ++tier) {
+      const absl::StatusOr<int64_t> horizon = tables_.HorizonNs(tier);
+      if (!horizon.ok()) return horizon.status();
+      if (query.from_ns >= *horizon) break;
+    }
+    // Where only coarse ones are left: the interval that the end lies in ends behind it.
+    const int64_t until = tier == 0 ? query.to_ns : query.to_ns + absl::ToInt64Nanoseconds(kResolution[tier]) - 1;
+    absl::StatusOr<std::vector<WorkSample>> samples = work_.Read(tier, *id, query.from_ns, until);
+    if (!samples.ok()) return samples.status();
+    return WorkReply{static_cast<Tier>(tier), *std::move(samples)};
+  }
+
   absl::StatusOr<EventPage> Events(const EventQuery& query) override {
     const std::lock_guard lock(mutex_);
     return events_.Page(query);
@@ -172,7 +194,9 @@ class SqliteStore final : public Store {
     const absl::StatusOr<size_t> made = Try([&]() -> absl::StatusOr<size_t> {
       const absl::StatusOr<int> blocks = tables_.MakeBlocks(now_ns, kBlocksAtOnce);
       if (!blocks.ok()) return blocks.status();
-      return static_cast<size_t>(*blocks);
+      const absl::StatusOr<int> work = work_.MakeBlocks(now_ns, kWorkAtOnce);
+      if (!work.ok()) return work.status();
+      return *blocks == kBlocksAtOnce || *work == kWorkAtOnce ? size_t{1} : size_t{0};
     });
     if (absl::IsResourceExhausted(made.status())) {
       const absl::StatusOr<uint64_t> gone = ThinOut();
@@ -180,7 +204,7 @@ class SqliteStore final : public Store {
       return true;  // there is room to try again
     }
     if (!made.ok()) return made.status();
-    return *made == kBlocksAtOnce;
+    return *made != 0;
   }
 
   absl::StatusOr<std::vector<Deletion>> PlanRetention(int64_t now_ns, const Retention& retention) override {
@@ -280,6 +304,7 @@ class SqliteStore final : public Store {
       newest = std::max(newest, sample.time_ns);
     }
     absl::Status status = tables_.AddFresh(*host, samples);
+    if (status.ok() && batch.work.time_ns > *horizon) status = work_.Add(*host, batch.work);
     if (status.ok()) status = events_.Add(*host, batch);
     if (status.ok())
       status = db_->Use("UPDATE host SET newest_ns = max(newest_ns, ?) WHERE id = ?").Int(newest).Int(*host).Run();
@@ -304,6 +329,7 @@ class SqliteStore final : public Store {
       return size_t{0};
     });
     db_->Exec("PRAGMA wal_checkpoint(TRUNCATE)").IgnoreError();
+    reserve_.Restore();  // as far as the journal needs no room any more: the next thinning needs it
     if (!done.ok()) return done.status();
     return gone;
   }
@@ -338,6 +364,7 @@ class SqliteStore final : public Store {
   mutable std::mutex mutex_;
   std::unique_ptr<Database> db_;
   Tables tables_;
+  WorkTables work_;
   EventTables events_;
   RetentionRules retention_;
   Reserve reserve_;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "userspace/fleet/store/sqlite/work.h"
+
 namespace cw::fleet {
 namespace {
 
@@ -217,24 +219,21 @@ absl::StatusOr<std::vector<NumberedSample>> Tables::Read(size_t tier, int64_t ho
   return all;
 }
 
-absl::Status Tables::PutBlock(size_t tier, int64_t host, int64_t start_s, const std::vector<NumberedSample>& samples) {
+absl::Status PutBlob(Database& db, const BlockSql& sql, size_t tier, int64_t host, int64_t start_s,
+                     const std::string& blob) {
   const auto tier_number = static_cast<int64_t>(tier);
-  const std::string blob = PackSamples(samples);
-  absl::Status status = db_.Use(
-                               "UPDATE tier SET bytes = bytes + ?1 - (SELECT coalesce(sum(length(blob)), 0) FROM chunk "
-                               "WHERE tier = ?2 AND host = ?3 AND start_s = ?4) WHERE tier = ?2")
-                            .Uint(blob.size())
-                            .Int(tier_number)
-                            .Int(host)
-                            .Int(start_s)
-                            .Run();
+  const absl::Status status = db.Use(sql.count).Uint(blob.size()).Int(tier_number).Int(host).Int(start_s).Run();
   if (!status.ok()) return status;
-  return db_.Use("INSERT OR REPLACE INTO chunk(tier, host, start_s, blob) VALUES (?, ?, ?, ?)")
-      .Int(tier_number)
-      .Int(host)
-      .Int(start_s)
-      .Blob(blob)
-      .Run();
+  return db.Use(sql.put).Int(tier_number).Int(host).Int(start_s).Blob(blob).Run();
+}
+
+absl::Status Tables::PutBlock(size_t tier, int64_t host, int64_t start_s, const std::vector<NumberedSample>& samples) {
+  static constexpr BlockSql kSql = {
+      "UPDATE tier SET bytes = bytes + ?1 - (SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ?2 AND host "
+      "= "
+      "?3 AND start_s = ?4) WHERE tier = ?2",
+      "INSERT OR REPLACE INTO chunk(tier, host, start_s, blob) VALUES (?, ?, ?, ?)"};
+  return PutBlob(db_, kSql, tier, host, start_s, PackSamples(samples));
 }
 
 absl::Status Tables::MakeBlock(size_t tier, int64_t host, int64_t start_s) {
@@ -277,15 +276,33 @@ absl::StatusOr<int> Tables::MakeBlocks(int64_t now_ns, int most) {
   return made;
 }
 
-absl::StatusOr<uint64_t> Tables::DeleteBlocks(size_t tier, int64_t before_ns) {
+absl::StatusOr<uint64_t> Tables::DeleteWork(size_t tier, int64_t before_s) {
   const auto tier_number = static_cast<int64_t>(tier);
-  const int64_t before_s = FloorDiv(before_ns, kSecondNs) - kSpanS[tier];  // blocks that end by then
-  Statement& size = db_.Use("SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ? AND start_s <= ?")
+  Statement& size = db_.Use("SELECT coalesce(sum(length(blob)), 0) FROM work WHERE tier = ? AND start_s <= ?")
                         .Int(tier_number)
                         .Int(before_s);
   const absl::StatusOr<bool> row = size.Step();
   if (!row.ok()) return row.status();
   const uint64_t bytes = size.ColumnUint(0);
+  size.Reset();
+  absl::Status status =
+      db_.Use("DELETE FROM work WHERE tier = ? AND start_s <= ?").Int(tier_number).Int(before_s).Run();
+  if (status.ok() && tier == 0) status = db_.Use("DELETE FROM work_fresh WHERE start_s <= ?").Int(before_s).Run();
+  if (!status.ok()) return status;
+  return bytes;
+}
+
+absl::StatusOr<uint64_t> Tables::DeleteBlocks(size_t tier, int64_t before_ns) {
+  const auto tier_number = static_cast<int64_t>(tier);
+  const int64_t before_s = FloorDiv(before_ns, kSecondNs) - kSpanS[tier];  // blocks that end by then
+  const absl::StatusOr<uint64_t> work = DeleteWork(tier, FloorDiv(before_ns, kSecondNs) - WorkTables::kSpanS);
+  if (!work.ok()) return work.status();
+  Statement& size = db_.Use("SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ? AND start_s <= ?")
+                        .Int(tier_number)
+                        .Int(before_s);
+  const absl::StatusOr<bool> row = size.Step();
+  if (!row.ok()) return row.status();
+  const uint64_t bytes = size.ColumnUint(0) + *work;
   size.Reset();
   absl::Status status =
       db_.Use("DELETE FROM chunk WHERE tier = ? AND start_s <= ?").Int(tier_number).Int(before_s).Run();

@@ -25,6 +25,15 @@ namespace cw::fleet {
 inline constexpr std::array<int64_t, kTiers> kSpanS = {60, 600, 3600};
 int64_t BlockStartS(int64_t time_ns, size_t tier);
 
+// How a block takes the place of the one that was there: bound are the bytes and tier, host, start; then those and the
+// blob. Literals, as Database::Use wants them.
+struct BlockSql {
+  const char* count;  // adds to its tier's bytes what it is larger
+  const char* put;
+};
+absl::Status PutBlob(Database& db, const BlockSql& sql, size_t tier, int64_t host, int64_t start_s,
+                     const std::string& blob);
+
 class Tables {
  public:
   explicit Tables(Database& db) : db_(db) {}
@@ -45,12 +54,13 @@ class Tables {
   absl::StatusOr<std::vector<NumberedSample>> Read(size_t tier, int64_t host, int64_t from_ns, int64_t to_ns);
   // Makes blocks that are due and complete, at most so many; how many were made.
   absl::StatusOr<int> MakeBlocks(int64_t now_ns, int most);
-  // Deletes the oldest blocks of a tier before the time; the bytes that went.
+  // Deletes the oldest blocks of a tier before the time, of paths and of work; the bytes that went.
   absl::StatusOr<uint64_t> DeleteBlocks(size_t tier, int64_t before_ns);
 
  private:
   absl::StatusOr<std::vector<NumberedSample>> ReadBlocks(size_t tier, int64_t host, int64_t from_s, int64_t to_s);
   absl::Status PutBlock(size_t tier, int64_t host, int64_t start_s, const std::vector<NumberedSample>& samples);
+  absl::StatusOr<uint64_t> DeleteWork(size_t tier, int64_t before_s);
   absl::Status MakeBlock(size_t tier, int64_t host, int64_t start_s);
 
   Database& db_;

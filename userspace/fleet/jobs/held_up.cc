@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "userspace/fleet/jobs/jobs.h"
+
+namespace cw::fleet {
+namespace {
+
+namespace pb = cwfabric::v1;
+constexpr size_t kMostSentences = 8, kMostSlow = 3;
+
+// One host's word of a collective.
+struct Said {
+  size_t host = 0;
+  const pb::Collective* what = nullptr;
+};
+using WaveId = std::tuple<std::string, std::string, uint64_t>;  // communicator, function, NCCL's number
+using Wave = std::map<int, Said>;                               // one collective, by rank
+
+// What a rank waits for longest, now or, where it is over, in all.
+struct Wait {
+  enum class For { kNothing, kPeersData, kPeersRoom, kNetwork, kOwnGpu } what = For::kNothing;
+  int peer = -1;
+  const pb::CollectivePeer* op = nullptr;
+};
+
+Wait::For ForOf(const std::string& state) {
+  if (state == "RecvWait") return Wait::For::kPeersData;
+  if (state == "SendPeerWait") return Wait::For::kPeersRoom;
+  if (state == "SendWait") return Wait::For::kNetwork;
+  return state == "SendGPUWait" ? Wait::For::kOwnGpu : Wait::For::kNothing;
+}
+
+// What has not come explains an idle GPU, and what is on its way explains everything behind it.
+int WeightOf(Wait::For what) {
+  switch (what) {
+    case Wait::For::kNetwork:
+      return 4;
+    case Wait::For::kPeersData:
+      return 3;
+    case Wait::For::kPeersRoom:
+      return 2;
+    case Wait::For::kOwnGpu:
+      return 1;
+    case Wait::For::kNothing:
+      break;
+  }
+  return 0;
+}
+
+Wait WaitOf(const pb::Collective& c) {
+  Wait wait;
+  double longest_ns = -1;
+  for (const pb::CollectivePeer& op : c.peers()) {
+    const Wait::For what = ForOf(op.state());
+    if (op.done() || what == Wait::For::kNothing) continue;
+    const int more = WeightOf(what) - WeightOf(wait.what);
+    if (more < 0 || (more == 0 && op.state_ns() <= longest_ns)) continue;
+    wait = {what, op.rank(), &op};
+    longest_ns = op.state_ns();
+  }
+  return wait;
+}
+
+class Judge {
+ public:
+  Judge(const JoinedJob& job, absl::Span<const HostWork> hosts, absl::Span<const Finding> findings,
+        const Topology& topology)
+      : hosts_(hosts), findings_(findings), topology_(topology) {
+    for (const JoinedJob::Place& place : job.ranks) {
+      const pb::Job& rank = *hosts[place.host].ranks[place.index].job;
+      ranks_[{rank.id(), rank.rank()}] = {place.host, &rank};
+    }
+    const std::set<std::string> ids(job.ids.begin(), job.ids.end());
+    for (size_t h = 0; h < hosts.size(); ++h) {
+      for (const pb::Collective* c : hosts[h].collectives) {
+        if (!ids.contains(c->job_id())) continue;
+        const bool stands = c->state() == pb::Collective::STATE_STALLED;
+        (stands ? standing_ : slow_)[{c->job_id(), c->function(), c->seq()}][c->rank()] = {h, c};
+      }
+    }
+  }
+
+  std::vector<std::string> Sentences() {
+    std::set<std::string> communicators;
+    // The oldest of each communicator holds up those behind it.
+    for (const auto& [id, wave] : standing_) {
+      if (out_.size() < kMostSentences && communicators.insert(std::get<0>(id)).second) TellStall(id, wave);
+    }
+    if (out_.empty()) TellSlow();
+    return std::move(out_);
+  }
+
+ private:
+  struct Member {
+    size_t host = 0;
+    const pb::Job* rank = nullptr;
+  };
+
+  std::string NameOf(const WaveId& id, int rank) const {
+    const auto member = ranks_.find({std::get<0>(id), rank});
+    return member == ranks_.end() ? absl::StrCat("rank ", rank)
+                                  : absl::StrCat("rank ", rank, " (", hosts_[member->second.host].host, ")");
+  }
+
+  static std::string Title(const WaveId& id) {
+    return std::get<2>(id) == 0 ? std::get<1>(id) : absl::StrCat(std::get<1>(id), " ", std::get<2>(id));
+  }
+
+  // From who waits to whom it waits for, until somebody waits for nobody.
+  void TellStall(const WaveId& id, const Wave& wave) {
+    const auto waits = [](const auto& said) { return WaitOf(*said.second.what).what == Wait::For::kPeersData; };
+    const auto first = std::find_if(wave.begin(), wave.end(), waits);
+    int rank = first == wave.end() ? wave.begin()->first : first->first;
+    const int start = rank;
+    std::set<int> passed;
+    Wait wait;
+    for (auto said = wave.find(rank); said != wave.end() && passed.insert(rank).second; said = wave.find(rank)) {
+      wait = WaitOf(*said->second.what);
+      if (wait.what != Wait::For::kPeersData && wait.what != Wait::For::kPeersRoom) break;
+      rank = wait.peer;
+    }
+    // While nothing has come there is no duration.
+    const pb::Collective& c = *wave.at(start).what;
+    std::string text =
+        absl::StrFormat("%s stands for %.0f s: ", Title(id), std::max(c.enqueued_ago_s(), c.duration_ns() / 1e9));
+    if (rank != start) absl::StrAppend(&text, NameOf(id, start), " waits for ", NameOf(id, rank), ": ");
+    out_.push_back(absl::StrCat(text, EndOf(id, wave, rank, passed.contains(rank) ? wait : Wait{})));
+  }
+
+  std::string EndOf(const WaveId& id, const Wave& wave, int rank, const Wait& wait) {
+    if (!wave.contains(rank)) return Silent(id, rank);
+    const Said& said = wave.at(rank);
+    if (wait.what == Wait::For::kNetwork) return OnTheWay(id, rank, wait, said);
+    if (wait.what == Wait::For::kPeersData || wait.what == Wait::For::kPeersRoom)
+      return absl::StrCat(
+          "ranks wait for each other in a ring, and nothing is on its way: not the network, as far as "
+          "hosts tell; see cwctl collectives --slow on ",
+          hosts_[said.host].host);
+    return absl::StrFormat("%s has sent nothing%s: not the network; look at process %d there", NameOf(id, rank),
+                           wait.what == Wait::For::kOwnGpu ? ", its GPU has no data yet" : "", said.what->pid());
+  }
+
+  // It says nothing of this collective.
+  std::string Silent(const WaveId& id, int rank) const {
+    const auto member = ranks_.find({std::get<0>(id), rank});
+    if (member == ranks_.end())
+      return absl::StrFormat(
+          "no host tells of rank %d: its host is not connected, or its process has no profiler (docs/nccl.md)", rank);
+    const HostWork& work = hosts_[member->second.host];
+    if (!work.speaks) return absl::StrCat(work.host, " is not connected: see cwctl fleet findings");
+    return absl::StrFormat("%s has not begun it, so it sent nothing: not the network; look at process %d there",
+                           NameOf(id, rank), member->second.rank->pid());
+  }
+
+  std::string OnTheWay(const WaveId& id, int rank, const Wait& wait, const Said& said) const {
+    const std::string& host = hosts_[said.host].host;
+    std::string text = absl::StrCat(NameOf(id, rank), " sent to ", NameOf(id, wait.peer), ", which was not taken");
+    const pb::CollectiveQp* slowest = nullptr;
+    for (const pb::CollectiveQp& qp : wait.op->qps()) {
+      if (qp.open() > 0 && (slowest == nullptr || qp.open_ns() > slowest->open_ns())) slowest = &qp;
+    }
+    if (slowest == nullptr) return absl::StrCat(text, "; which queue pair is not known; ask cwctl jobs on ", host);
+    if (!slowest->flow().empty()) absl::StrAppend(&text, ", by flow ", slowest->flow());
+    for (const Finding& finding : findings_) {
+      if (IsOn(finding, *slowest))
+        return absl::StrFormat("%s: its path crosses %s, which is wrong: %s (finding %s)", text, finding.scope,
+                               CauseName(finding.cause), IdText(finding.id));
+    }
+    return absl::StrCat(text, ": no finding is on its path; ask cwctl why ", slowest->flow(), " on ", host);
+  }
+
+  bool IsOn(const Finding& finding, const pb::CollectiveQp& qp) const {
+    JobReach way;
+    for (const std::string& hop : qp.hops()) {
+      if (const absl::StatusOr<Addr> address = Addr::Parse(hop); address.ok()) way.ports.insert(*address);
+    }
+    way.hosts.insert(qp.peer());
+    return Crosses(finding, way, topology_);
+  }
+
+  // Those that were slow, in their ranks' own words; the newest of each communicator.
+  void TellSlow() {
+    std::vector<std::pair<double, std::string>> told;
+    for (const auto& [id, wave] : slow_) {
+      const Said* worst = nullptr;
+      for (const auto& [rank, said] : wave) {
+        if (said.what->held().empty()) continue;
+        // Only the rank whose link is slow says that it is the network.
+        if (worst == nullptr || std::pair(said.what->network(), said.what->duration_ns()) >
+                                    std::pair(worst->what->network(), worst->what->duration_ns()))
+          worst = &said;
+      }
+      if (worst == nullptr) continue;
+      std::string text = absl::StrFormat("%s was slow (%.1f ms): %s: %s", Title(id), worst->what->duration_ns() / 1e6,
+                                         NameOf(id, worst->what->rank()), worst->what->held());
+      told.emplace_back(worst->what->enqueued_ago_s(), std::move(text));
+    }
+    std::sort(told.begin(), told.end());
+    for (size_t i = 0; i < std::min(told.size(), kMostSlow); ++i) out_.push_back(std::move(told[i].second));
+  }
+
+  const absl::Span<const HostWork> hosts_;
+  const absl::Span<const Finding> findings_;
+  const Topology& topology_;
+  std::map<std::pair<std::string, int>, Member> ranks_;
+  std::map<WaveId, Wave> standing_, slow_;
+  std::vector<std::string> out_;
+};
+
+}  // namespace
+
+std::vector<std::string> WhatHoldsUp(const JoinedJob& job, absl::Span<const HostWork> hosts,
+                                     absl::Span<const Finding> findings, const Topology& topology) {
+  return Judge(job, hosts, findings, topology).Sentences();
+}
+
+}  // namespace cw::fleet

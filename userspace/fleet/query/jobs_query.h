@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What hosts' processes do, as answers of the service Fleet: flows, ranks and collectives as hosts told of them, jobs
+// over all their hosts, two runs compared. The present is from the live state, the past from the store.
+//
+// Errors are Status: the store's; NotFound: no such host or job. Time comes in as an argument. Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "userspace/api/fleet.pb.h"
+#include "userspace/fleet/jobs/jobs.h"
+#include "userspace/fleet/query/query.h"
+
+namespace cw::fleet {
+
+class JobsQuery {
+ public:
+  static constexpr absl::Duration kRun = absl::Seconds(60);  // a run's figures are of so long
+
+  JobsQuery(Store& store, FleetFile file, Query::EachHost each_host)
+      : store_(store), file_(std::move(file)), each_host_(std::move(each_host)) {}
+
+  absl::StatusOr<cwfabric::v1::FleetWorkReply> Work(const cwfabric::v1::FleetWorkRequest& request);
+  absl::StatusOr<cwfabric::v1::FleetJobsReply> Jobs(const cwfabric::v1::FleetJobsRequest& request);
+  absl::StatusOr<cwfabric::v1::FleetDiffJobsReply> Diff(const cwfabric::v1::FleetDiffJobsRequest& request,
+                                                        int64_t now_ns);
+
+ private:
+  using HopLists = std::map<uint64_t, std::vector<Addr>>;
+  struct Seen {
+    std::string host;
+    bool speaks = true;
+    std::shared_ptr<const LiveWork> work;  // null: none
+    std::shared_ptr<const HopLists> hops;
+  };
+  struct View {
+    cwfabric::v1::Coverage coverage;
+    std::vector<Seen> hosts;     // by name
+    std::vector<HostWork> work;  // points into `hosts`
+  };
+  // at_ns 0: now. `span`: flows of so long before that time, as one; zero: the newest interval.
+  absl::StatusOr<View> Look(const std::string& host, int64_t at_ns, absl::Duration span);
+  absl::Status AddNow(const std::string& host, View& view);
+  absl::Status AddThen(const std::string& host, int64_t at_ns, absl::Duration span, View& view);
+  absl::StatusOr<std::shared_ptr<const HopLists>> HopsOf(const std::string& host, const WorkSample& flows);
+  absl::StatusOr<std::vector<Finding>> FindingsAt(int64_t at_ns);
+
+  Store& store_;
+  const FleetFile file_;
+  const Query::EachHost each_host_;
+  std::mutex mutex_;  // of hops_
+  std::map<std::string, std::shared_ptr<const HopLists>> hops_;
+};
+
+}  // namespace cw::fleet
