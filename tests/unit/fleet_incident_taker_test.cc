@@ -92,6 +92,20 @@ TEST_F(IncidentTakerTest, CriticalFindingsAndStandingCollectivesAreTakenOnce) {
   EXPECT_TRUE(Has(2));
 }
 
+TEST_F(IncidentTakerTest, AServiceThatBeganAnewTakesNoneOfAFindingThatHasOne) {
+  Start(Severity::kCritical);
+  const Finding dead = Of(Cause::kSwitchDead, "switch spine1", 7);
+  taker_->Found(dead);
+  EXPECT_TRUE(lab::Eventually([&] { return Has(1); })) << taker_->List().DebugString();
+  taker_.reset();
+  Start(Severity::kCritical);
+  EXPECT_TRUE(Has(1)) << "it is on the shelf";
+  taker_->Found(dead);
+  taker_->Found(Of(Cause::kSwitchDead, "switch spine2", 8));
+  EXPECT_TRUE(lab::Eventually([&] { return Has(2); })) << taker_->List().DebugString();
+  EXPECT_EQ(taker_->List().incidents(0).finding().scope(), "switch spine2");
+}
+
 TEST_F(IncidentTakerTest, ByItselfItTakesSoManyInAnHourAndPeopleAreNotHeldToThat) {
   Start(Severity::kCritical);
   for (uint64_t i = 1; i <= IncidentTaker::kMostByItselfInHour; ++i) {

@@ -13,14 +13,15 @@ namespace {
 
 namespace pb = cwfabric::v1;
 
-constexpr int64_t kSettleNs = 2'000'000'000;  // the second that ends the span is written soon after it
+constexpr int64_t kSettleNs = 2'000'000'000;            // the second that ends the span is written soon after it
+constexpr int64_t kLastNs = 4'000'000'000'000'000'000;  // the year 2096
 constexpr uint64_t kLeastRequest = 64 << 10;
 constexpr int kNamesAtOnce = 1000;
 
 }  // namespace
 
 absl::StatusOr<RingCopy> RingCopy::Begin(const std::string& path, const pb::RingRequest& request, const Ring& ring) {
-  if (request.id() == 0 || request.from_ns() <= 0 || request.to_ns() <= request.from_ns())
+  if (request.id() == 0 || request.from_ns() <= 0 || request.to_ns() <= request.from_ns() || request.to_ns() > kLastNs)
     return absl::InvalidArgumentError("a request for a span of the ring that is none");
   if (request.to_ns() - request.from_ns() > kMostSpanNs)
     return absl::InvalidArgumentError("more than an hour of the ring at once: ask for less");

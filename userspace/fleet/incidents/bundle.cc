@@ -25,6 +25,7 @@ using uplink::kSegmentHead;
 
 constexpr uint64_t kMostFile = uint64_t{2} << 30;
 constexpr uint64_t kRun = 1;
+constexpr int64_t kLastNs = 4'000'000'000'000'000'000;           // the year 2096; what lies beyond is no time
 constexpr size_t kMostSeconds = 100'000, kMostEvents = 200'000;  // of a host; of all
 
 absl::Status FileError(absl::string_view what, const std::string& path) {
@@ -53,6 +54,8 @@ absl::Status CheckMark(absl::string_view bytes) {
     return absl::FailedPreconditionError("another release wrote this incident: use that");
   return absl::InvalidArgumentError("this is no incident: its first bytes are not an incident's");
 }
+
+bool IsTime(int64_t ns) { return ns >= 0 && ns < kLastNs; }
 
 class BundleReader {
  public:
@@ -83,12 +86,14 @@ class BundleReader {
     records_ += record.kind_case() != pb::IncidentRecord::kRecords;
     if (record.has_head() && !has_head_) {
       out_.head = std::move(*record.mutable_head());
+      if (!IsTime(out_.head.pivot_ns())) out_.head.set_pivot_ns(0);
       has_head_ = true;
     }
     if (record.has_seconds()) TakeSeconds(record.seconds());
     if (record.has_events()) {
       for (const pb::FleetEventOf& event : record.events().events()) {
-        if (out_.events.size() < kMostEvents) out_.events.push_back(event);
+        const bool good = IsTime(event.event().time_ns()) && out_.events.size() < kMostEvents;
+        good ? out_.events.push_back(event) : void(out_.damaged_bytes += event.ByteSizeLong());
       }
     }
     if (record.kind_case() == pb::IncidentRecord::kRecords) {
@@ -102,7 +107,8 @@ class BundleReader {
     std::vector<pb::RingSecond>& seconds = out_.seconds[in.host()];
     for (const std::string& bytes : in.seconds()) {
       pb::RingSecond second;
-      if (!second.ParseFromString(bytes) || second.to_ns() < second.from_ns() || seconds.size() >= kMostSeconds) {
+      if (!second.ParseFromString(bytes) || second.to_ns() < second.from_ns() || !IsTime(second.from_ns()) ||
+          !IsTime(second.to_ns()) || seconds.size() >= kMostSeconds) {
         out_.damaged_bytes += bytes.size();
       } else if (seen_.insert(absl::HashOf(in.host(), bytes)).second) {
         seconds.push_back(std::move(second));
@@ -120,7 +126,9 @@ class BundleReader {
     for (auto& [host, seconds] : out_.seconds) {
       for (pb::RingSecond& second : seconds) {
         for (pb::Event& event : *second.mutable_events()) {
-          if (out_.events.size() >= kMostEvents || !known.insert(key(host, event)).second) continue;
+          if (out_.events.size() >= kMostEvents || !IsTime(event.time_unix_ns()) ||
+              !known.insert(key(host, event)).second)
+            continue;
           pb::FleetEventOf& out = out_.events.emplace_back();
           out.set_host(host);
           out.set_run(second.run());

@@ -60,6 +60,7 @@ class Collection {
   absl::StatusOr<cwfabric::v1::Incident> Finish();
 
   cwfabric::v1::Incident& head() { return head_; }
+  const cwfabric::v1::Incident& head() const { return head_; }
   cwfabric::v1::Incident Short() const;  // as lists show it
   uint64_t refused() const { return refused_; }
   cwfabric::v1::RingAsk Forget() const;

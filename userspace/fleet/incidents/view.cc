@@ -15,6 +15,7 @@ namespace {
 
 namespace pb = cwfabric::v1;
 constexpr int64_t kOneSecondNs = 1'000'000'000;
+constexpr int64_t kBehindNs = 10'000'000'000;
 constexpr size_t kMostSteps = 5000, kPeersNamed = 3;
 
 // The worse the higher: dead, paused, suspect, new, up.
@@ -58,10 +59,11 @@ struct SecondOfAll {
 
 class Viewer {
  public:
-  explicit Viewer(const Bundle& bundle) : bundle_(bundle), pivot_ns_(bundle.head.pivot_ns()) {}
+  explicit Viewer(const Bundle& bundle) : bundle_(bundle), pivot_ns_(TurnOf(bundle)) {}
 
   pb::IncidentView View() {
     *out_.mutable_incident() = bundle_.head;
+    out_.mutable_incident()->set_pivot_ns(pivot_ns_);
     out_.set_damaged_bytes(bundle_.damaged_bytes);
     out_.set_cut_off(bundle_.cut_off);
     for (const auto& [host, seconds] : bundle_.seconds) Host(host, seconds);
@@ -73,6 +75,24 @@ class Viewer {
   }
 
  private:
+  // A finding comes a little behind its cause: before and after are told apart where paths began to change.
+  static int64_t TurnOf(const Bundle& bundle) {
+    int64_t turn_ns = bundle.head.pivot_ns();
+    for (const auto& [host, seconds] : bundle.seconds) {
+      std::map<std::pair<uint64_t, uint32_t>, PathState> last;
+      for (const pb::RingSecond& second : seconds) {
+        for (const pb::RingPath& path : second.paths()) {
+          const auto [known, fresh] = last.try_emplace({second.run(), path.path()}, StateOf(path));
+          const bool worse = !fresh && Badness(StateOf(path)) > Badness(known->second);
+          known->second = StateOf(path);
+          if (worse && second.from_ns() > bundle.head.pivot_ns() - kBehindNs)
+            turn_ns = std::min(turn_ns, second.from_ns());
+        }
+      }
+    }
+    return turn_ns;
+  }
+
   void Host(const std::string& host, const std::vector<pb::RingSecond>& seconds) {
     PathNames names;
     for (const pb::RingSecond& second : seconds) {

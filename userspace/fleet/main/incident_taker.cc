@@ -160,7 +160,16 @@ void IncidentTaker::Stands(const HostEvent& event) {
   Want(std::move(wanted));
 }
 
+// A service that begins anew hears of findings that go on as if they were new.
+bool IncidentTaker::HasOf(const std::string& finding) const {
+  const auto is = [&](const pb::Incident& head) { return !finding.empty() && head.finding().id() == finding; };
+  const std::vector<pb::Incident> there = shelf_->List();
+  return std::any_of(there.begin(), there.end(), is) ||
+         std::any_of(taking_.begin(), taking_.end(), [&](const auto& taking) { return is(taking->head()); });
+}
+
 void IncidentTaker::TakeByItself(const Wanted& wanted, absl::Time now) {
+  if (HasOf(wanted.request.finding())) return;
   while (!by_itself_.empty() && now - by_itself_.front() > absl::Hours(1)) by_itself_.pop_front();
   const auto last = taken_.find(wanted.scope);
   const bool soon = last != taken_.end() && now - last->second < kApart;

@@ -83,6 +83,7 @@ class IncidentTaker final : public HostRings {
   void Work(absl::Time now);
   void Deal(const News& news);
   void TakeByItself(const Wanted& wanted, absl::Time now);
+  bool HasOf(const std::string& finding) const;
   absl::StatusOr<cwfabric::v1::Incident> Begin(const cwfabric::v1::IncidentTakeRequest& request,
                                                const std::optional<Finding>& finding, absl::Time now);
   absl::StatusOr<cwfabric::v1::Incident> Plan(const cwfabric::v1::IncidentTakeRequest& request,
