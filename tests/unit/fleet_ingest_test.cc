@@ -19,6 +19,7 @@ namespace cw::fleet {
 namespace {
 
 namespace pb = cwfabric::v1;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr uint64_t kRun = 42;
@@ -502,6 +503,43 @@ TEST_F(IngestTest, WhatTheStoreDidNotTakeIsNotAcknowledgedAndComesAgain) {
   EXPECT_FALSE(ingest.Enqueue("a", Batch(1), kNow).has_value());
   EXPECT_FALSE(ingest.Enqueue("a", Batch(2), kNow).has_value());
   EXPECT_EQ(ingest.Flush(kNow).at(0).second.through_sequence(), 2u);
+}
+
+// The store is at work without the streams' lock: what comes meanwhile is queued, and shares its fate.
+TEST_F(IngestTest, WhatComesWhileTheStoreIsAtWorkIsForgottenWithItWhereThatFails) {
+  Connect();
+  EXPECT_FALSE(ingest_->Enqueue("a", Batch(1), kNow).has_value());
+  const std::vector<Ingest::Queued> taken = ingest_->Take();
+  ASSERT_THAT(taken, SizeIs(1));
+  EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
+  const auto failed = ingest_->Settle(taken, /*stored=*/false, kNow);
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_TRUE(failed[0].second.again());
+  EXPECT_THAT(ingest_->Take(), IsEmpty()) << "the second, without the first, would look as if all were there";
+  EXPECT_EQ(store_->Through("a", kRun).value(), 0u);
+  EXPECT_EQ(Send(Batch(1)).through_sequence(), 1u);
+  EXPECT_EQ(Send(Batch(2)).through_sequence(), 2u);
+}
+
+TEST_F(IngestTest, WhatComesWhileTheStoreIsAtWorkIsTakenNext) {
+  Connect();
+  EXPECT_FALSE(ingest_->Enqueue("a", Batch(1), kNow).has_value());
+  const std::vector<Ingest::Queued> taken = ingest_->Take();
+  EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
+  EXPECT_EQ(ingest_->Enqueue("a", Batch(1), kNow)->through_sequence(), 0u) << "it comes again, and is on its way";
+  ASSERT_TRUE(ingest_->Put(taken).ok());
+  EXPECT_EQ(ingest_->Settle(taken, /*stored=*/true, kNow).at(0).second.through_sequence(), 1u);
+  EXPECT_EQ(ingest_->Flush(kNow).at(0).second.through_sequence(), 2u);
+}
+
+// What is acknowledged leaves the host's spool.
+TEST_F(IngestTest, AWelcomeAcknowledgesNothingThatIsOnlyQueued) {
+  EXPECT_EQ(Connect().acknowledged_sequence(), 0u);
+  EXPECT_EQ(Send(Batch(1)).through_sequence(), 1u);
+  EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
+  EXPECT_EQ(Connect().acknowledged_sequence(), 1u);
+  EXPECT_EQ(ingest_->Flush(kNow).at(0).second.through_sequence(), 2u);
+  EXPECT_EQ(Connect().acknowledged_sequence(), 2u);
 }
 
 TEST_F(IngestTest, MetricsAreWhereTheHostIsAndNowhereElse) {

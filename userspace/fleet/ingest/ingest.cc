@@ -92,7 +92,10 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Sp
   KeepFacts({.host = hello.host(), .metrics = host.live.metrics});
   wire::Welcome welcome;
   welcome.set_instance(instance_);
-  welcome.set_acknowledged_sequence(*(*run)->last);
+  // Not what is queued: it may still be lost, and what is acknowledged leaves the spool.
+  const absl::StatusOr<uint64_t> through = store_.Through(hello.host(), hello.run());
+  if (!through.ok()) return through.status();
+  welcome.set_acknowledged_sequence(*through);
   welcome.set_send_definitions((*run)->names.paths.empty());
   return welcome;
 }
@@ -191,12 +194,21 @@ bool Ingest::TakesReport(const std::string& name, uint64_t bytes, absl::Time now
   return false;
 }
 
-absl::Status Ingest::Put(const std::vector<Queued>& queue) {
+std::vector<Ingest::Queued> Ingest::Take() {
+  if (!untold_.empty()) {
+    std::vector<HostFacts> facts;
+    for (const std::string& name : untold_) facts.push_back(facts_.at(name));
+    if (store_.PutHosts(facts).ok()) untold_.clear();
+  }
+  return std::exchange(queue_, {});
+}
+
+absl::Status Ingest::Put(const std::vector<Queued>& taken) {
   std::vector<HostBatch> batches;
-  batches.reserve(queue.size());
-  for (const Queued& q : queue) batches.push_back(q.batch);
+  batches.reserve(taken.size());
+  for (const Queued& q : taken) batches.push_back(q.batch);
   if (absl::Status status = store_.Append(batches).status(); !status.ok()) return status;
-  for (const Queued& q : queue) {
+  for (const Queued& q : taken) {
     if (q.skip_from == 0) continue;
     absl::Status status = store_.Skip(q.batch.host, q.batch.run, q.skip_from, q.batch.sequence - 1);
     if (!status.ok()) return status;
@@ -204,25 +216,28 @@ absl::Status Ingest::Put(const std::vector<Queued>& queue) {
   return absl::OkStatus();
 }
 
-std::vector<std::pair<std::string, wire::Ack>> Ingest::Flush(absl::Time now) {
-  if (!untold_.empty()) {
-    std::vector<HostFacts> facts;
-    for (const std::string& name : untold_) facts.push_back(facts_.at(name));
-    if (store_.PutHosts(facts).ok()) untold_.clear();
+// What came meanwhile would be kept as if nothing were missing before it.
+void Ingest::Forget(const std::vector<Queued>& taken) {
+  std::set<std::pair<std::string, uint64_t>> runs;
+  for (const Queued& q : taken) {
+    runs.emplace(q.batch.host, q.batch.run);
+    const auto host = hosts_.find(q.batch.host);
+    if (host == hosts_.end()) continue;
+    const auto run = host->second.runs.find(q.batch.run);
+    if (run != host->second.runs.end()) run->second.last.reset();
   }
-  std::vector<std::pair<std::string, wire::Ack>> acks;
-  const std::vector<Queued> queue = std::exchange(queue_, {});
-  if (queue.empty()) return acks;
-  const bool stored = Put(queue).ok();
+  std::erase_if(queue_, [&](const Queued& q) { return runs.contains({q.batch.host, q.batch.run}); });
+}
+
+Ingest::Acks Ingest::Settle(const std::vector<Queued>& taken, bool stored, absl::Time now) {
+  if (!stored) Forget(taken);
   std::map<std::pair<std::string, uint64_t>, wire::Ack> by_run;
-  for (const Queued& q : queue) {
+  for (const Queued& q : taken) {
     const auto known = hosts_.find(q.batch.host);
     if (known == hosts_.end()) continue;  // it was removed meanwhile
     Host& host = known->second;
     wire::Ack& ack = by_run[{q.batch.host, q.batch.run}];
     if (!stored) {
-      const auto run = host.runs.find(q.batch.run);
-      if (run != host.runs.end()) run->second.last.reset();
       ack = Again(q.batch.host, q.batch.run, kPauseWhenFailedS);
       continue;
     }
@@ -234,8 +249,14 @@ std::vector<std::pair<std::string, wire::Ack>> Ingest::Flush(absl::Time now) {
     host.live.told = host.live.told || (q.batch.run == host.live.run && !q.undefined);
     host.live.last_seen = std::max(host.live.last_seen, now);
   }
+  Acks acks;
   for (auto& [run, ack] : by_run) acks.emplace_back(run.first, std::move(ack));
   return acks;
+}
+
+Ingest::Acks Ingest::Flush(absl::Time now) {
+  const std::vector<Queued> taken = Take();
+  return taken.empty() ? Acks() : Settle(taken, Put(taken).ok(), now);
 }
 
 void Ingest::Learn(LiveHost& live, const HostBatch& batch) {

@@ -4,7 +4,7 @@
 // store has it), and what each host is like now. Batches of many hosts are put into the store together, since a commit
 // costs more than a batch: Enqueue, then Flush.
 //
-// Time comes in as an argument. Threads: one at a time.
+// Time comes in as an argument. Threads: one at a time, but for Put.
 #pragma once
 
 #include <cstdint>
@@ -74,9 +74,21 @@ class Ingest {
   std::optional<cwfabric::v1::Ack> Enqueue(const std::string& host, const cwfabric::v1::Batch& batch, absl::Time now);
   // Whether it may say so much about what it is asked for: of the same quota. What is not taken is counted.
   bool TakesReport(const std::string& host, uint64_t bytes, absl::Time now);
-  // All that is queued into the store; acknowledgements by host. Where the store fails nothing is acknowledged, what
-  // was queued is forgotten, and the agents, told to pause, send it again.
-  std::vector<std::pair<std::string, cwfabric::v1::Ack>> Flush(absl::Time now);
+  struct Queued {
+    HostBatch batch;
+    uint64_t skip_from = 0;  // sequences from here up to the batch never come; 0 = none
+    bool undefined = false;
+    std::vector<std::string> left_out;
+  };
+  using Acks = std::vector<std::pair<std::string, cwfabric::v1::Ack>>;  // by host
+  // All that is queued goes into the store in three steps, of which the second is long and looks at nothing but the
+  // store: beside it any other call may be made, and only one at a time is under way.
+  std::vector<Queued> Take();
+  absl::Status Put(const std::vector<Queued>& taken);
+  // Acknowledgements. Where the store failed nothing is acknowledged, what was taken is forgotten with what came behind
+  // it, and the agents, told to pause, send it again.
+  Acks Settle(const std::vector<Queued>& taken, bool stored, absl::Time now);
+  Acks Flush(absl::Time now);  // all three
 
   const LiveHost* Find(const std::string& host) const;
   std::vector<const LiveHost*> Hosts() const;                               // by name
@@ -95,16 +107,10 @@ class Ingest {
     Quota quota;
     std::map<uint64_t, Run> runs;  // at most two: the present one and one that the spool still holds
   };
-  struct Queued {
-    HostBatch batch;
-    uint64_t skip_from = 0;  // sequences from here up to the batch never come; 0 = none
-    bool undefined = false;
-    std::vector<std::string> left_out;
-  };
 
   absl::StatusOr<Run*> RunOf(const std::string& name, Host& host, uint64_t run, absl::Time now);
   cwfabric::v1::Ack Again(const std::string& host, uint64_t run, double pause_s);
-  absl::Status Put(const std::vector<Queued>& queue);
+  void Forget(const std::vector<Queued>& taken);
   void Learn(LiveHost& live, const HostBatch& batch);
   void KeepFacts(HostFacts facts);
 

@@ -186,9 +186,16 @@ void UplinkService::End(HostStream& stream) {
 }
 
 void UplinkService::Flush() {
+  std::vector<Ingest::Queued> taken;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ingest_.has_work()) return;
+    taken = ingest_.Take();
+  }
+  // A commit takes its time: streams and questions go on meanwhile.
+  const bool stored = ingest_.Put(taken).ok();
   const std::lock_guard lock(mutex_);
-  if (!ingest_.has_work()) return;
-  for (auto& [host, ack] : ingest_.Flush(absl::Now())) {
+  for (auto& [host, ack] : ingest_.Settle(taken, stored, absl::Now())) {
     const auto place = streams_.find(host);
     if (place == streams_.end()) continue;
     pb::ToHost message;

@@ -38,6 +38,22 @@ void Count(const LiveHost& host, pb::FleetHost& out) {
   }
 }
 
+void Fill(const LiveHost& host, pb::FleetHost& out) {
+  out.set_host(host.host);
+  out.set_connected(host.connected);
+  out.set_version(host.version);
+  if (host.last_seen != absl::InfinitePast()) out.set_last_seen_ns(absl::ToUnixNanos(host.last_seen));
+  out.set_newest_ns(host.newest_ns);
+  out.set_batches(host.batches);
+  out.set_refused(host.refused);
+  out.set_records_left_out(host.records_left_out);
+  out.set_dropped_detail(host.dropped_detail);
+  out.set_dropped_events(host.dropped_events);
+  out.set_metrics_address(host.metrics);
+  out.set_metrics_fault(host.metrics_fault);
+  Count(host, out);
+}
+
 void FillPath(const SeenPath& seen, pb::FleetPath& out) {
   const PathSample& s = seen.sample;
   out.set_host(seen.host);
@@ -70,18 +86,20 @@ absl::Status NoSuchHost(const std::string& host) {
   return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", host, "; see cwctl fleet hosts"));
 }
 
-absl::StatusOr<std::map<std::string, LiveHost>> Query::Known(int64_t at_ns) {
-  std::map<std::string, LiveHost> known;
-  each_host_([&](const LiveHost& host) { known.emplace(host.host, host); });
+absl::StatusOr<std::map<std::string, Query::HostNow>> Query::Known(const std::string& wanted, int64_t at_ns) {
+  std::map<std::string, HostNow> known;
+  each_host_([&](const LiveHost& host) {
+    HostNow& now = known[host.host];
+    now = {.connected = host.connected, .last_seen = host.last_seen};
+    if (at_ns != 0 || !host.connected || (!wanted.empty() && wanted != host.host)) return;
+    now.paths.reserve(host.paths.size());
+    for (const auto& [key, sample] : host.paths) now.paths.push_back(sample);
+  });
   const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
   if (!kept.ok()) return kept.status();
   for (const HostSeen& seen : *kept) {
-    const bool live = known.contains(seen.host);
-    if (!live && seen.facts.removed_ns != 0 && (at_ns == 0 || at_ns >= seen.facts.removed_ns)) continue;
-    LiveHost& host = known[seen.host];
-    host.host = seen.host;
-    if (!live) host.metrics = seen.facts.metrics;
-    host.newest_ns = std::max(host.newest_ns, seen.newest_ns);
+    const bool removed = seen.facts.removed_ns != 0 && (at_ns == 0 || at_ns >= seen.facts.removed_ns);
+    if (!removed) known.try_emplace(seen.host);
   }
   return known;
 }
@@ -108,31 +126,29 @@ absl::StatusOr<pb::Coverage> Query::CoverageNow(const std::string& only) {
 }
 
 absl::StatusOr<pb::FleetHostsReply> Query::Hosts(const pb::FleetHostsRequest& request) {
-  absl::StatusOr<std::map<std::string, LiveHost>> known = Known();
-  if (!known.ok()) return known.status();
-  if (!request.host().empty()) {
-    if (!known->contains(request.host())) return NoSuchHost(request.host());
-    std::erase_if(*known, [&](const auto& host) { return host.first != request.host(); });
+  const auto wanted = [&](const std::string& host) { return request.host().empty() || request.host() == host; };
+  std::map<std::string, pb::FleetHost> known;
+  each_host_([&](const LiveHost& host) {
+    if (wanted(host.host)) Fill(host, known[host.host]);
+  });
+  const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
+  if (!kept.ok()) return kept.status();
+  for (const HostSeen& seen : *kept) {
+    const bool live = known.contains(seen.host);
+    if (!wanted(seen.host) || (!live && seen.facts.removed_ns != 0)) continue;
+    pb::FleetHost& out = known[seen.host];
+    out.set_host(seen.host);
+    if (!live) out.set_metrics_address(seen.facts.metrics);
+    out.set_newest_ns(std::max(out.newest_ns(), seen.newest_ns));
   }
+  if (!request.host().empty() && known.empty()) return NoSuchHost(request.host());
   pb::FleetHostsReply reply;
   reply.set_instance(instance_);
-  reply.mutable_coverage()->set_hosts(static_cast<uint32_t>(known->size()));
-  for (const auto& [name, host] : *known) {
-    pb::FleetHost& out = *reply.add_hosts();
-    out.set_host(name);
-    out.set_connected(host.connected);
-    out.set_version(host.version);
-    if (host.last_seen != absl::InfinitePast()) out.set_last_seen_ns(absl::ToUnixNanos(host.last_seen));
-    out.set_newest_ns(host.newest_ns);
-    out.set_batches(host.batches);
-    out.set_refused(host.refused);
-    out.set_records_left_out(host.records_left_out);
-    out.set_dropped_detail(host.dropped_detail);
-    out.set_dropped_events(host.dropped_events);
-    out.set_metrics_address(host.metrics);
-    out.set_metrics_fault(host.metrics_fault);
-    Count(host, out);
-    if (!host.connected) reply.mutable_coverage()->add_missing(WhyMissing(name, host.last_seen));
+  reply.mutable_coverage()->set_hosts(static_cast<uint32_t>(known.size()));
+  for (auto& [name, host] : known) {
+    const absl::Time seen = host.last_seen_ns() == 0 ? absl::InfinitePast() : absl::FromUnixNanos(host.last_seen_ns());
+    if (!host.connected()) reply.mutable_coverage()->add_missing(WhyMissing(name, seen));
+    reply.add_hosts()->Swap(&host);
   }
   return reply;
 }
@@ -162,16 +178,15 @@ absl::StatusOr<std::shared_ptr<const Query::Lists>> Query::HopsOf(const std::str
 }
 
 absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns) {
-  absl::StatusOr<std::map<std::string, LiveHost>> known = Known(at_ns);
+  absl::StatusOr<std::map<std::string, HostNow>> known = Known(wanted, at_ns);
   if (!known.ok()) return known.status();
   if (!wanted.empty() && !known->contains(wanted)) return NoSuchHost(wanted);
   View view;
   view.coverage.set_hosts(wanted.empty() ? static_cast<uint32_t>(known->size()) : 1);
-  for (const auto& [name, host] : *known) {
+  for (auto& [name, host] : *known) {
     if (!wanted.empty() && name != wanted) continue;
-    std::vector<PathSample> paths;
+    std::vector<PathSample> paths = std::move(host.paths);
     if (at_ns == 0) {
-      for (const auto& [key, sample] : host.paths) paths.push_back(sample);
       if (!host.connected) view.coverage.add_missing(WhyMissing(name, host.last_seen));
       if (!host.connected) continue;
     } else {

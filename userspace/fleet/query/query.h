@@ -67,8 +67,14 @@ class Query {
     std::vector<SeenPath> paths;
     std::vector<std::shared_ptr<const Lists>> lists;  // that `paths` points into
   };
-  // All hosts that are known, live or kept, by name: those that were removed since, where the past is asked for.
-  absl::StatusOr<std::map<std::string, LiveHost>> Known(int64_t at_ns = 0);
+  struct HostNow {
+    bool connected = false;
+    absl::Time last_seen = absl::InfinitePast();
+    std::vector<PathSample> paths;
+  };
+  // All hosts that are known, live or kept, by name: those that were removed since, too, where the past is asked for.
+  // Paths: of now, and of the one that is wanted ("": of all) alone.
+  absl::StatusOr<std::map<std::string, HostNow>> Known(const std::string& wanted, int64_t at_ns);
   absl::StatusOr<View> Look(const std::string& host, int64_t at_ns);
   std::shared_ptr<const Lists> CachedHopsOf(const std::string& host);  // null: none were read
   absl::StatusOr<std::shared_ptr<const Lists>> HopsOf(const std::string& host, const std::vector<uint64_t>& ids);
