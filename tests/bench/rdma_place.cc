@@ -103,7 +103,7 @@ absl::Status MeasurePlaces(const std::string& kernel, int seeds, const Wanted& s
   options.log_dir = CW_VM_LOG_DIR;
   options.image.kernel = kernel;
   options.image.files = vm::AgentFiles(CW_AGENTD, CW_CTL);
-  options.image.files.push_back({CW_VERBS, kLibrary});
+  options.image.files.push_back({CW_VERBS_LIB, kLibrary});
   auto rack = vm::Rack::Up(options);
   if (!rack.ok()) return rack.status();
   std::unique_ptr<vm::Agents> agents;  // after the rack: they end first

@@ -65,8 +65,8 @@ int Run(const std::string& out) {
   for (int pair = 0; pair < kPairs; ++pair) {
     Costs ours, plain;
     const bool first = pair % 2 == 0;  // each goes first in half of the pairs
-    bool ok = first ? RunOnce("LD_PRELOAD=" CW_VERBS, &ours) : RunOnce("", &plain);
-    ok = ok && (first ? RunOnce("", &plain) : RunOnce("LD_PRELOAD=" CW_VERBS, &ours));
+    bool ok = first ? RunOnce("LD_PRELOAD=" CW_VERBS_LIB, &ours) : RunOnce("", &plain);
+    ok = ok && (first ? RunOnce("", &plain) : RunOnce("LD_PRELOAD=" CW_VERBS_LIB, &ours));
     if (!ok) {
       std::fprintf(stderr, "verbs_cost failed\n");
       return 1;

@@ -62,7 +62,7 @@ class Mover {
     server_ = *std::move(server);
     input_ =
         popen(absl::StrCat("timeout 300 env FAKE_PROVIDER=" CW_FAKE_MLX5 " FAKE_MLX5_US=200 FAKE_MLX5_LOG=", LogPath(),
-                           " LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS
+                           " LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS_LIB
                            " CWVERBS_DEADLINE_MS=1000 CWFABRIC_INPROC_SOCKET=",
                            socket, " " CW_VERBS_APP " stay ", queue_pairs, " > /dev/null")
                   .c_str(),

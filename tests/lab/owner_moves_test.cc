@@ -64,7 +64,7 @@ class OwnerMoves : public ::testing::Test {
   void StartApp(int queue_pairs, const std::string& environment = "") {
     const std::string socket = EmulatedHosts(testbed_->fabric(), true).hosts.at(0).agent_socket;
     app_.Start(absl::StrCat("timeout 110 env FAKE_PROVIDER=" CW_FAKE_MLX5 " FAKE_MLX5_LOG=", log_path_,
-                            " LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS
+                            " LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS_LIB
                             " CWVERBS_DEADLINE_MS=1000 CWFABRIC_INPROC_SOCKET=",
                             socket, " ", environment, " " CW_VERBS_APP " stay ", queue_pairs));
     if (HasFatalFailure()) return;

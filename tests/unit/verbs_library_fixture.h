@@ -67,7 +67,7 @@ class VerbsLibrary : public ::testing::Test {
   std::string Socket() const { return directory_ + "/inproc.sock"; }
 
   std::string Command(const std::string& what, int deadline_ms = kLongDeadlineMs) const {
-    return "timeout 60 env LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS
+    return "timeout 60 env LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS_LIB
            " CWVERBS_LABEL=job7 CWFABRIC_INPROC_SOCKET=" +
            Socket() + " CWVERBS_DEADLINE_MS=" + std::to_string(deadline_ms) + " " CW_VERBS_APP " " + what;
   }

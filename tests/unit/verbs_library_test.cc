@@ -211,7 +211,7 @@ TEST_F(VerbsLibrary, WorksForAProgramThatOpensItByName) {
 // Both at once: the preloaded one is not in the way of the one that is opened, and neither counts twice.
 TEST_F(VerbsLibrary, BothInOneProcess) {
   StartAgent(Placed);
-  const Output out = Shell("timeout 60 env LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS
+  const Output out = Shell("timeout 60 env LD_LIBRARY_PATH=" CW_FAKE_DIR " LD_PRELOAD=" CW_VERBS_LIB
                            " CWVERBS_DEADLINE_MS=1000 CWFABRIC_INPROC_SOCKET=" +
                            Socket() + " " CW_BY_NAME " " CW_VERBS_NCCL);
   EXPECT_EQ(out.status, 0);
@@ -275,7 +275,7 @@ TEST_F(VerbsLibrary, TheAgentsEndIsNotNoticed) {
 }
 
 TEST(VerbsLibraryFile, NeedsLibcOnlyAndAnOldOne) {
-  for (const std::string& library : {std::string(CW_VERBS), std::string(CW_VERBS_NCCL)}) {
+  for (const std::string& library : {std::string(CW_VERBS_LIB), std::string(CW_VERBS_NCCL)}) {
     std::istringstream in(Shell("objdump -p " + library).text);
     std::set<std::string> needed;
     for (std::string word; in >> word;) {
@@ -292,7 +292,7 @@ TEST(VerbsLibraryFile, NeedsLibcOnlyAndAnOldOne) {
 }
 
 TEST(VerbsLibraryFile, StandsInFrontOfSixFunctionsUnderTheirVersion) {
-  for (const std::string& library : {std::string(CW_VERBS), std::string(CW_VERBS_NCCL)}) {
+  for (const std::string& library : {std::string(CW_VERBS_LIB), std::string(CW_VERBS_NCCL)}) {
     std::istringstream in(Shell("objdump -T " + library).text);
     std::set<std::string> exported;
     for (std::string line; std::getline(in, line);) {

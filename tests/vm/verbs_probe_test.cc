@@ -35,7 +35,7 @@ class VerbsProbeTest : public AgentsFixture {
     options.log_dir = CW_VM_LOG_DIR "/verbs-probe";
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
     options.image.files.push_back({CW_UD, "/usr/bin/cw_vm_ud"});
-    options.image.files.push_back({CW_VERBS, kLibrary});
+    options.image.files.push_back({CW_VERBS_LIB, kLibrary});
     BootRack(options);
   }
 

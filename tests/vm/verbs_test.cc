@@ -48,7 +48,7 @@ class VerbsTest : public AgentsFixture {
     options.lab = "vmverbs";
     options.log_dir = CW_VM_LOG_DIR "/verbs";
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
-    options.image.files.push_back({CW_VERBS, kLibrary});
+    options.image.files.push_back({CW_VERBS_LIB, kLibrary});
     options.image.files.push_back({"/usr/bin/setpriv", "/usr/bin/setpriv"});
     options.image.files.push_back({CW_PLACE, "/usr/bin/cw_vm_place"});
     const std::string archive = CW_VM_LOG_DIR "/mpi.cpio";
