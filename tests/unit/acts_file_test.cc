@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/acts/acts_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -100,6 +102,16 @@ TEST_F(ActsFileTest, FollowsNoLinkAndSaysWhatIsWrong) {
   EXPECT_THAT(nowhere.Append(By("ann"), 1), HasSubstr("none"));
   EXPECT_FALSE(nowhere.HasFolder());
   EXPECT_EQ(ActsFile("").Append(By("ann"), 1), "");
+}
+
+TEST_F(ActsFileTest, AReaderWhoLocksItHoldsNobodyUp) {
+  ASSERT_EQ(ActsFile(Path()).Append(By("ann"), 1), "");
+  const int reader = open(Path().c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(reader, LOCK_EX), 0);
+  EXPECT_THAT(ActsFile(Path()).Append(By("bob"), 2), HasSubstr("held by another program"));
+  close(reader);
+  EXPECT_EQ(ActsFile(Path()).Append(By("bob"), 3), "");
+  EXPECT_EQ(Lines(Path()).size(), 2u);
 }
 
 TEST_F(ActsFileTest, SaysWhoRunsThisProcess) {

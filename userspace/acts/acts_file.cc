@@ -57,6 +57,17 @@ bool Stands(int file, int folder, const char* name) {
          open_one.st_ino == there.st_ino && open_one.st_dev == there.st_dev;
 }
 
+// Whoever may read the file may lock it, for ever: nobody waits for that.
+bool Locked(int file) {
+  constexpr int kTries = 20;
+  constexpr useconds_t kPauseUs = 5000;
+  for (int i = 0; i < kTries; ++i) {
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) return true;
+    usleep(kPauseUs);
+  }
+  return false;
+}
+
 // In one call, so that a line is there or not.
 std::string WriteLine(int file, const std::string& line, off_t size, const std::string& path) {
   const ssize_t written = write(file, line.data(), line.size());
@@ -113,7 +124,7 @@ std::string ActsFile::Append(const Act& act, int64_t unix_ns) const {
     struct stat now {};
     if (!file.ok() && (errno == EMLINK || errno == ELOOP)) return path() + " is a link, or no file; move it away";
     if (!file.ok()) return Fault("open", path());
-    if (flock(file.get(), LOCK_EX) != 0) return Fault("lock", path());
+    if (!Locked(file.get())) return path() + " is held by another program, which should only read it";
     if (!Stands(file.get(), folder.get(), name_.c_str())) continue;
     // What others appended before the lock counts.
     if (fstat(file.get(), &now) != 0) return Fault("look at", path());
