@@ -154,6 +154,8 @@ TEST_F(UplinkServiceTest, RingsAreAskedForOnlyWhereThereIsOne) {
   stream_->WritesDone();
   EXPECT_EQ(Next(), pb::ToHost::KIND_NOT_SET);
   EXPECT_TRUE(stream_->Finish().ok());
+  // The service has done with a stream a moment after its client has.
+  ASSERT_TRUE(lab::Eventually([&] { return !uplink_.RingOf("node17").connected; }));
 
   context2_.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
   stream_ = stub_->Connect(&context2_);
