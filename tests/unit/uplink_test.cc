@@ -239,6 +239,31 @@ TEST_F(UplinkTest, AServiceThatStartsAnewHasAllOfItOnceAndUnderstandsIt) {
   EXPECT_EQ(ingest_->Find("a")->records_left_out, 0u) << "batches made before know no definitions by themselves";
 }
 
+// What was spooled while the service was away names flows that a new one was never told of.
+TEST_F(UplinkTest, FlowsOfASpooledBatchAreUnderstoodByAServiceThatStartsAnew) {
+  for (uint64_t flow = 1; flow <= 3; ++flow) {
+    wire::FlowName& name = *definitions_.add_flows();
+    name.set_flow(static_cast<uint32_t>(flow));
+    name.set_local(BytesOf(Addr::FromV4(0x0a000001)));
+    name.set_remote(BytesOf(Addr::FromV4(0x0a000101)));
+  }
+  const wire::Definitions names = definitions_;
+  wire::Batch batch = builder_.Begin(At(now_));
+  for (const wire::FlowName& name : names.flows()) {
+    wire::FlowRecord& record = *batch.add_flows();
+    record.set_flow(name.flow());
+    record.set_bytes(1000);
+  }
+  Append(batch, Kind::kDetail);
+  Connect();
+  definitions_ = names;
+  Deliver();
+  ASSERT_NE(ingest_->Find("a")->work, nullptr);
+  EXPECT_EQ(ingest_->Find("a")->work->flows().flows.size(), 3u);
+  EXPECT_EQ(ingest_->Find("a")->records_left_out, 0u);
+  EXPECT_EQ(definitions_.flows_size(), 0) << "each is sent once";
+}
+
 TEST_F(UplinkTest, DefinitionsThatDoNotFitIntoOneBatchAreSpreadOverSeveral) {
   paths_.clear();
   for (uint32_t p = 1; p <= 6000; ++p) {

@@ -25,6 +25,11 @@ wire::Definitions TakeSome(wire::Definitions& all, size_t room) {
     *some.add_paths() = all.paths(all.paths_size() - 1);
     all.mutable_paths()->RemoveLast();
   }
+  while (all.flows_size() > 0 && bytes < room) {
+    bytes += all.flows(all.flows_size() - 1).ByteSizeLong() + 4;
+    *some.add_flows() = all.flows(all.flows_size() - 1);
+    all.mutable_flows()->RemoveLast();
+  }
   return some;
 }
 
