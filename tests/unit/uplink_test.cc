@@ -264,6 +264,31 @@ TEST_F(UplinkTest, FlowsOfASpooledBatchAreUnderstoodByAServiceThatStartsAnew) {
   EXPECT_EQ(definitions_.flows_size(), 0) << "each is sent once";
 }
 
+// It keeps what it does not know for a year.
+TEST_F(UplinkTest, AnEarlierServiceIsToldOfNoWork) {
+  wire::Batch batch = builder_.Begin(At(now_));
+  batch.add_flows()->set_flow(1);
+  batch.add_jobs()->set_id("aa");
+  batch.add_collectives()->set_job_id("aa");
+  batch.mutable_other_flows()->set_flows(3);
+  batch.mutable_definitions()->add_flows()->set_flow(1);
+  Append(batch, Kind::kDetail);
+  const auto sent = [&](bool takes_work) {
+    delivery_->Begin(now_);
+    wire::Welcome welcome;
+    welcome.set_takes_work(takes_work);
+    EXPECT_TRUE(delivery_->OnWelcome(kRun, welcome).ok());
+    const auto batches = delivery_->Next(now_, kRun, nullptr);
+    EXPECT_THAT(*batches, testing::SizeIs(1)) << "its number is told";
+    return batches->at(0);
+  };
+  const wire::Batch earlier = sent(false);
+  EXPECT_EQ(earlier.flows_size() + earlier.jobs_size() + earlier.collectives_size(), 0);
+  EXPECT_FALSE(earlier.has_other_flows());
+  EXPECT_EQ(earlier.definitions().flows_size(), 0);
+  EXPECT_EQ(sent(true).flows_size(), 1);
+}
+
 TEST_F(UplinkTest, DefinitionsThatDoNotFitIntoOneBatchAreSpreadOverSeveral) {
   paths_.clear();
   for (uint32_t p = 1; p <= 6000; ++p) {

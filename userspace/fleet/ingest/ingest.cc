@@ -97,6 +97,7 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Sp
   const absl::StatusOr<uint64_t> through = store_.Through(hello.host(), hello.run());
   if (!through.ok()) return through.status();
   welcome.set_acknowledged_sequence(*through);
+  welcome.set_takes_work(true);
   welcome.set_send_definitions((*run)->names.paths.empty());
   return welcome;
 }
