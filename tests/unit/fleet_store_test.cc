@@ -574,6 +574,7 @@ TEST_F(SqliteStore, ABlockIsNeverLargerThanItCanBeRead) {
   const auto kept = (*store)->Work({"a", kStart, kStart + 600 * kSecond});
   ASSERT_TRUE(kept.ok()) << kept.status();
   EXPECT_THAT(kept->samples, SizeIs(31));
+  EXPECT_EQ((*store)->work_losses(), (WorkLosses{.left_out = 29 + 5})) << "four are of the next ten minutes";
 }
 
 // Rows that wait for their block are of the finest tier's size.

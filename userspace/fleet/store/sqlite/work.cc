@@ -73,12 +73,13 @@ absl::StatusOr<bool> WorkTables::HasRoom(int64_t host, int64_t start_s, size_t b
 }
 
 // The oldest stay: a block that is full keeps what it has.
-void WorkTables::Bound(std::vector<WorkSample>& samples) {
+uint64_t WorkTables::Bound(std::vector<WorkSample>& samples) {
   uint64_t bytes = 0;
   const auto beyond = [&bytes](const WorkSample& s) { return (bytes += MemoryOf(s)) > kMostBlockBytes; };
   const auto end = std::find_if(samples.begin(), samples.end(), beyond);
-  losses_.left_out += static_cast<uint64_t>(samples.end() - end);
+  const auto left_out = static_cast<uint64_t>(samples.end() - end);
   samples.erase(end, samples.end());
+  return left_out;
 }
 
 absl::StatusOr<std::vector<WorkSample>> WorkTables::Blocks(size_t tier, int64_t host, int64_t from_s, int64_t to_s,
@@ -137,7 +138,8 @@ absl::Status WorkTables::MakeBlock(int64_t host, int64_t start_s) {
     if (!all.ok()) return all.status();
     all->insert(all->end(), fresh->begin(), fresh->end());
     SortWork(*all);
-    Bound(*all);
+    const uint64_t left_out = Bound(*all);
+    if (tier == 0) losses_.left_out += left_out;  // the coarser ones leave out the same
     if (tier > 0) *all = CoarsenWork(*all, kResolution[tier]);
     if (absl::Status status = Put(tier, host, start_s, *all); !status.ok()) return status;
   }

@@ -34,7 +34,7 @@ class WorkTables {
 
  private:
   absl::StatusOr<bool> HasRoom(int64_t host, int64_t start_s, size_t bytes);
-  void Bound(std::vector<WorkSample>& samples);
+  static uint64_t Bound(std::vector<WorkSample>& samples);  // how many were left out
   // `damaged`: counts what cannot be read, which is DataLoss where it is null.
   absl::StatusOr<std::vector<WorkSample>> Blocks(size_t tier, int64_t host, int64_t from_s, int64_t to_s,
                                                  uint64_t* damaged);
