@@ -15,6 +15,7 @@ class FailingStore final : public Store {
   explicit FailingStore(Store& real) : real_(real) {}
   bool fails = false;         // Append
   bool fails_orders = false;  // all that is asked about orders
+  std::string damaged;        // the host whose work cannot be read
   absl::StatusOr<size_t> Append(absl::Span<const HostBatch> b) override {
     if (fails) return absl::UnavailableError("the disk fails");
     return real_.Append(b);
@@ -28,7 +29,10 @@ class FailingStore final : public Store {
     return real_.LatestAt(h, t, d);
   }
   absl::StatusOr<RangeReply> Range(const RangeQuery& q) override { return real_.Range(q); }
-  absl::StatusOr<WorkReply> Work(const WorkQuery& q) override { return real_.Work(q); }
+  absl::StatusOr<WorkReply> Work(const WorkQuery& q) override {
+    if (q.host == damaged) return absl::DataLossError("a damaged block");
+    return real_.Work(q);
+  }
   absl::StatusOr<EventPage> Events(const EventQuery& q) override { return real_.Events(q); }
   absl::StatusOr<HopList> Hops(const std::string& h, uint64_t i) override { return real_.Hops(h, i); }
   absl::StatusOr<std::vector<HopList>> AllHops(const std::string& h) override { return real_.AllHops(h); }
@@ -49,6 +53,7 @@ class FailingStore final : public Store {
   }
   absl::Status Delete(const std::vector<Deletion>& p) override { return real_.Delete(p); }
   uint64_t thinned_bytes() const override { return 0; }
+  WorkLosses work_losses() const override { return real_.work_losses(); }
 
  private:
   static absl::Status Full() { return absl::ResourceExhaustedError("the disk is full"); }

@@ -456,6 +456,42 @@ TEST_F(IngestTest, AHostThatFloodsWaitsAlone) {
   EXPECT_EQ(Send(Batch(1, "b"), "b").through_sequence(), 1u);
 }
 
+// Names are told once, so a record of a few bytes brings all of its flow's words.
+TEST_F(IngestTest, FlowsCostWhatTheyTakeInMemory) {
+  limits_.quota = {.bytes_per_s = 10, .burst_bytes = 200'000};
+  Restart();
+  Connect();
+  pb::Batch batch = Batch(1);
+  *batch.mutable_definitions()->add_flows() = NameOfFlow(1);
+  batch.mutable_definitions()->mutable_flows(0)->set_label(std::string(250, 'x'));
+  EXPECT_EQ(Send(batch).pause_s(), 0);
+  const auto flood = [](uint64_t sequence) {
+    pb::Batch many = Batch(sequence);
+    for (int f = 0; f < 500; ++f) *many.add_flows() = FlowOf(1);
+    return many;
+  };
+  EXPECT_EQ(Send(flood(2)).pause_s(), 0);
+  const pb::Ack ack = Send(flood(3));
+  EXPECT_GT(ack.pause_s(), 0) << "on the wire both take " << 2 * flood(2).ByteSizeLong() << " bytes";
+  EXPECT_EQ(ack.through_sequence(), 2u);
+}
+
+TEST_F(IngestTest, TheQueueHoldsSoManyBytesOfAllHosts) {
+  limits_.queued_bytes = 100'000;
+  Restart();
+  Connect();
+  Connect("b");
+  pb::Batch batch = Batch(1);
+  *batch.mutable_definitions()->add_flows() = NameOfFlow(1);
+  for (int f = 0; f < 500; ++f) *batch.add_flows() = FlowOf(1);
+  EXPECT_FALSE(ingest_->Enqueue("a", batch, kNow).has_value());
+  const std::optional<pb::Ack> ack = ingest_->Enqueue("b", Batch(1, "b"), kNow);
+  ASSERT_TRUE(ack.has_value());
+  EXPECT_GT(ack->pause_s(), 0);
+  ingest_->Flush(kNow);
+  EXPECT_EQ(Send(Batch(1, "b"), "b").through_sequence(), 1u);
+}
+
 TEST_F(IngestTest, ReportsAreOfTheSameQuota) {
   limits_.quota = {.bytes_per_s = 10, .burst_bytes = 1000};
   Restart();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/fleet_failing_store.h"
 #include "userspace/fleet/ingest/ingest.h"
 #include "userspace/fleet/query/finding_message.h"
 #include "userspace/fleet/query/jobs_query.h"
@@ -167,6 +168,18 @@ TEST_F(JobsQueryTest, AJobIsOneOverItsHostsNowAndThen) {
   runs.mutable_second()->set_job("other");
   EXPECT_EQ(query.Diff(runs, absl::ToUnixNanos(kStart)).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(query.Diff({}, 1).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(JobsQueryTest, AHostWhoseBlockIsDamagedIsMissingAlone) {
+  for (const int host : {0, 1}) Tell(host, kStart + absl::Seconds(10), 1'250'000'000);
+  FailingStore failing(*store_);
+  failing.damaged = "h1";
+  JobsQuery query(failing, FleetFile{}, [](const std::function<void(const LiveHost&)>&) {});
+  const auto then = query.Jobs(AskFor("train", kStart + absl::Seconds(10)));
+  ASSERT_TRUE(then.ok()) << then.status();
+  ASSERT_THAT(then->jobs(), SizeIs(1));
+  EXPECT_EQ(then->jobs(0).ranks_known(), 1u);
+  EXPECT_THAT(then->coverage().missing(), ElementsAre("h1: a damaged block"));
 }
 
 TEST_F(JobsQueryTest, AFindingOnItsWayIsNamed) {

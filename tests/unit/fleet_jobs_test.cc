@@ -22,6 +22,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
+constexpr int64_t kToldNs = 1'800'000'000'000'000'000;
 constexpr uint64_t kGbit10s = 1'250'000'000;  // bytes of 1 Gbit/s in ten seconds
 
 Addr Nic(uint32_t host) { return Addr::FromV4(0x0a000000 + host); }
@@ -70,7 +71,7 @@ class Cluster {
     c.set_peer(-1);
     c.set_state(pb::Collective::STATE_STALLED);
     c.set_enqueued_ago_s(31);
-    Host(host).collectives.push_back(&c);
+    Host(host).collectives.push_back({&c, kToldNs});
     return c;
   }
   absl::Span<const HostWork> hosts() const { return work_; }
@@ -257,9 +258,30 @@ TEST_F(HeldUp, ARingOfWaitsEndsAndIsSaid) {
   EXPECT_THAT(Told().at(0), HasSubstr("ranks wait for each other in a ring"));
 }
 
+// NCCL numbers each function by itself.
+TEST_F(HeldUp, TheOldestIsTheOneThatBeganFirst) {
+  cluster_.Stands(1, "dp", 1, 4, 900).set_function("ReduceScatter");
+  cluster_.Stands(1, "dp", 1, 4, 7).set_enqueued_ago_s(12);
+  EXPECT_THAT(Told(), ElementsAre(HasSubstr("ReduceScatter 900 stands")));
+}
+
+TEST_F(HeldUp, TheNewestSlowOneOfACommunicatorIsTold) {
+  for (const uint64_t seq : {3, 4, 5}) {
+    pb::Collective& c = cluster_.Stands(0, "dp", 0, 4, seq);
+    c.set_state(pb::Collective::STATE_DONE);
+    c.set_slow(true);
+    c.set_held("the network");
+    // The one that was told last says of an older moment that it is nearer.
+    c.set_enqueued_ago_s(seq == 3 ? 1 : 2);
+    cluster_.Host(0).collectives.back().time_ns += static_cast<int64_t>(seq) * 60'000'000'000;
+  }
+  EXPECT_THAT(Told(), ElementsAre(HasSubstr("AllReduce 5 was slow")));
+}
+
 TEST_F(HeldUp, TheOldestStandsAndSlowOnesAreTheRanksOwnWord) {
   Waits(cluster_.Stands(1, "dp", 1, 4, 43), 0, false, "RecvWait");
   Waits(cluster_.Stands(1, "dp", 1, 4, 42), 0, false, "RecvWait");
+  cluster_.Host(1).collectives[1].time_ns -= 1'000'000'000;
   EXPECT_THAT(Told(), ElementsAre(HasSubstr("AllReduce 42 stands")));
   Cluster slow;
   for (uint32_t h = 0; h < 2; ++h) {

@@ -552,6 +552,67 @@ TEST_F(SqliteStore, AFullDatabaseThinsFlowsToo) {
   EXPECT_THAT(newest->samples, SizeIs(10)) << "the newest stays";
 }
 
+// What one host tells of ten minutes takes no more memory than a block may, however small it is where it is stored.
+TEST_F(SqliteStore, ABlockIsNeverLargerThanItCanBeRead) {
+  auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 0});
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto tell = [&](uint64_t sequence, int64_t time_ns, size_t bytes) {
+    HostBatch batch = WorkBatchOf(sequence, Work(time_ns));
+    batch.work.jobs[0].bytes = std::string(bytes, 'x');
+    ASSERT_TRUE((*store)->Append({batch}).ok());
+  };
+  for (uint64_t i = 1; i <= 60; ++i) tell(i, kStart + static_cast<int64_t>(i) * 9 * kSecond, 1 << 20);
+  EXPECT_THAT((*store)->Work({"a", kStart, kStart + 600 * kSecond})->samples, SizeIs(31));
+  EXPECT_EQ((*store)->work_losses(), (WorkLosses{.left_out = 29}));
+  tell(61, kStart + 1000 * kSecond, 100);
+  EXPECT_THAT((*store)->Work({"a", kStart + 600 * kSecond, kStart + 1200 * kSecond})->samples, SizeIs(1))
+      << "of the next ten minutes";
+  // It is full after it was made, too.
+  ASSERT_TRUE((*store)->Compact(kStart + 3600 * kSecond).ok());
+  for (uint64_t i = 62; i <= 70; ++i) tell(i, kStart + static_cast<int64_t>(i) * 9 * kSecond, 1 << 20);
+  ASSERT_TRUE((*store)->Compact(kStart + 3600 * kSecond).ok());
+  const auto kept = (*store)->Work({"a", kStart, kStart + 600 * kSecond});
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_THAT(kept->samples, SizeIs(31));
+  EXPECT_EQ((*store)->work_losses(), (WorkLosses{.left_out = 29 + 5})) << "four are of the next ten minutes";
+}
+
+// Rows that wait for their block are of the finest tier's size.
+TEST_F(SqliteStore, WhatWaitsForItsBlockCounts) {
+  auto db = Database::Open(folder + "/fleet.db");
+  ASSERT_TRUE(db.ok());
+  auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 0});
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto of_tier = [&] { return *(*db)->Number("SELECT bytes FROM tier WHERE tier = 0"); };
+  for (uint64_t i = 1; i <= 20; ++i)
+    ASSERT_TRUE((*store)->Append({WorkBatchOf(i, Work(kStart + static_cast<int64_t>(i) * 10 * kSecond))}).ok());
+  EXPECT_EQ(of_tier(), *(*db)->Number("SELECT sum(length(blob)) FROM work_fresh"));
+  EXPECT_GT(of_tier(), 0);
+  ASSERT_TRUE((*store)->Compact(kStart + 3600 * kSecond).ok());
+  EXPECT_EQ(*(*db)->Number("SELECT count(*) FROM work_fresh"), 0);
+  EXPECT_EQ(of_tier(), *(*db)->Number("SELECT sum(length(blob)) FROM work WHERE tier = 0"));
+}
+
+TEST_F(SqliteStore, ABlockThatIsDamagedHoldsUpNothing) {
+  auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 0});
+  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_TRUE((*store)->Append({WorkBatchOf(1, Work(kStart + 10 * kSecond))}).ok());
+  ASSERT_TRUE((*store)->Compact(kStart + 3600 * kSecond).ok());
+  {
+    auto db = Database::Open(folder + "/fleet.db");
+    ASSERT_TRUE(db.ok());
+    ASSERT_TRUE((*db)->Exec("UPDATE work SET blob = x'ffffffffff7f00' WHERE tier = 0").ok());
+  }
+  EXPECT_TRUE(absl::IsDataLoss((*store)->Work({"a", kStart, kStart + 600 * kSecond}).status()));
+  const WorkSample late = Work(kStart + 20 * kSecond);
+  ASSERT_TRUE((*store)->Append({WorkBatchOf(2, late)}).ok());
+  ASSERT_TRUE((*store)->Compact(kStart + 3600 * kSecond).ok());
+  EXPECT_EQ((*store)->work_losses(), (WorkLosses{.damaged = 1}));
+  const auto kept = (*store)->Work({"a", kStart, kStart + 600 * kSecond});
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_THAT(kept->samples, ElementsAre(late));
+}
+
 TEST(WorkBlob, DamageIsSaid) {
   std::vector<WorkSample> samples;
   for (int i = 1; i <= 6; ++i) samples.push_back(Work(kStart + i * 10 * kSecond));

@@ -239,6 +239,56 @@ TEST_F(UplinkTest, AServiceThatStartsAnewHasAllOfItOnceAndUnderstandsIt) {
   EXPECT_EQ(ingest_->Find("a")->records_left_out, 0u) << "batches made before know no definitions by themselves";
 }
 
+// What was spooled while the service was away names flows that a new one was never told of.
+TEST_F(UplinkTest, FlowsOfASpooledBatchAreUnderstoodByAServiceThatStartsAnew) {
+  for (uint64_t flow = 1; flow <= 3; ++flow) {
+    wire::FlowName& name = *definitions_.add_flows();
+    name.set_flow(static_cast<uint32_t>(flow));
+    name.set_local(BytesOf(Addr::FromV4(0x0a000001)));
+    name.set_remote(BytesOf(Addr::FromV4(0x0a000101)));
+  }
+  const wire::Definitions names = definitions_;
+  wire::Batch batch = builder_.Begin(At(now_));
+  for (const wire::FlowName& name : names.flows()) {
+    wire::FlowRecord& record = *batch.add_flows();
+    record.set_flow(name.flow());
+    record.set_bytes(1000);
+  }
+  Append(batch, Kind::kDetail);
+  Connect();
+  definitions_ = names;
+  Deliver();
+  ASSERT_NE(ingest_->Find("a")->work, nullptr);
+  EXPECT_EQ(ingest_->Find("a")->work->flows().flows.size(), 3u);
+  EXPECT_EQ(ingest_->Find("a")->records_left_out, 0u);
+  EXPECT_EQ(definitions_.flows_size(), 0) << "each is sent once";
+}
+
+// It keeps what it does not know for a year.
+TEST_F(UplinkTest, AnEarlierServiceIsToldOfNoWork) {
+  wire::Batch batch = builder_.Begin(At(now_));
+  batch.add_flows()->set_flow(1);
+  batch.add_jobs()->set_id("aa");
+  batch.add_collectives()->set_job_id("aa");
+  batch.mutable_other_flows()->set_flows(3);
+  batch.mutable_definitions()->add_flows()->set_flow(1);
+  Append(batch, Kind::kDetail);
+  const auto sent = [&](bool takes_work) {
+    delivery_->Begin(now_);
+    wire::Welcome welcome;
+    welcome.set_takes_work(takes_work);
+    EXPECT_TRUE(delivery_->OnWelcome(kRun, welcome).ok());
+    const auto batches = delivery_->Next(now_, kRun, nullptr);
+    EXPECT_THAT(*batches, testing::SizeIs(1)) << "its number is told";
+    return batches->at(0);
+  };
+  const wire::Batch earlier = sent(false);
+  EXPECT_EQ(earlier.flows_size() + earlier.jobs_size() + earlier.collectives_size(), 0);
+  EXPECT_FALSE(earlier.has_other_flows());
+  EXPECT_EQ(earlier.definitions().flows_size(), 0);
+  EXPECT_EQ(sent(true).flows_size(), 1);
+}
+
 TEST_F(UplinkTest, DefinitionsThatDoNotFitIntoOneBatchAreSpreadOverSeveral) {
   paths_.clear();
   for (uint32_t p = 1; p <= 6000; ++p) {

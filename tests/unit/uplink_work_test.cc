@@ -101,6 +101,21 @@ TEST(UplinkWork, FlowsAreDifferencesAndNamedOnce) {
   EXPECT_THAT(all.flows(), SizeIs(2));
 }
 
+// A queue pair that idles leaves the programs' table: its process's bytes are another count.
+TEST(UplinkWork, AnotherSourceOfAFlowsBytesIsNoTraffic) {
+  WorkBatch work;
+  std::vector<FlowSeen> flows = {Flow(1, 1'000'000)};
+  DetailOf(work, flows);
+  flows[0].posted = true;
+  flows[0].bytes = 900'000;
+  EXPECT_THAT(DetailOf(work, flows).flows(), IsEmpty()) << "all that it ever posted";
+  flows[0].bytes += 10;
+  EXPECT_EQ(DetailOf(work, flows).flows(0).bytes(), 10u);
+  flows[0].posted = false;
+  flows[0].bytes = 12;  // the programs see it again, from zero
+  EXPECT_EQ(DetailOf(work, flows).flows(0).bytes(), 12u);
+}
+
 TEST(UplinkWork, TheLargestAreToldAndTheRestIsASum) {
   WorkBatch work;
   std::vector<FlowSeen> flows;
@@ -259,6 +274,27 @@ TEST(UplinkWork, AsksNoMoreThanIsTold) {
   EXPECT_EQ(batch->to_ns() - batch->from_ns(), 10'000'000'000);
   EXPECT_EQ(batch->host(), "a");
   EXPECT_EQ(batch->flows(0).path(), 0u) << "its path was not told of";
+}
+
+TEST(UplinkWork, AClockThatIsSetBackHoldsNothingUp) {
+  std::vector<FlowSeen> flows = {Flow(1, 10)};
+  agent::UplinkWork work(
+      {.flows = [&]() -> absl::StatusOr<std::vector<FlowSeen>> { return flows; },
+       .jobs = []() -> absl::StatusOr<wire::ListJobsReply> { return wire::ListJobsReply(); },
+       .collectives = []() -> absl::StatusOr<wire::ListCollectivesReply> { return wire::ListCollectivesReply(); }});
+  BatchBuilder builder("a", 5);
+  const auto tell = [&](absl::Time now) {
+    const auto seen = work.Look(now, 1000);
+    return seen ? work.Tell(*seen, builder) : std::nullopt;
+  };
+  tell(kStart);
+  flows[0].bytes += 5;
+  const absl::Time back = kStart - absl::Hours(1);
+  EXPECT_FALSE(tell(back).has_value());
+  const auto batch = tell(back + absl::Seconds(10));
+  ASSERT_TRUE(batch.has_value());
+  EXPECT_EQ(batch->to_ns(), absl::ToUnixNanos(back + absl::Seconds(10)));
+  EXPECT_LT(batch->from_ns(), batch->to_ns());
 }
 
 }  // namespace

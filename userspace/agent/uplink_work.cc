@@ -6,7 +6,15 @@
 
 namespace cw::agent {
 
+// A clock that was set back holds nothing up for longer than a period.
+void UplinkWork::Reset(absl::Time now) {
+  look_at_ = std::min(look_at_, now + kLookPeriod);
+  detail_at_ = std::min(detail_at_, now + kDetailPeriod);
+  if (told_ > now) told_ = now - kDetailPeriod;
+}
+
 std::optional<UplinkWork::Seen> UplinkWork::Look(absl::Time now, uint64_t bound_ns) {
+  Reset(now);
   if (now < look_at_ || (!profiled_ && now < detail_at_)) return std::nullopt;
   look_at_ = now + kLookPeriod;
   Seen seen;

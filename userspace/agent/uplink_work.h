@@ -43,6 +43,8 @@ class UplinkWork {
   void AddKnown(uplink::wire::Definitions& definitions) const { work_.AddKnown(definitions); }
 
  private:
+  void Reset(absl::Time now);
+
   const Asks asks_;
   uplink::WorkBatch work_;
   absl::Time detail_at_ = absl::InfinitePast(), look_at_ = absl::InfinitePast();

@@ -316,7 +316,10 @@ void Agent::Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) {
   const uint8_t slot = flow->second.PathSlot();
   if (pair == nullptr || slot >= CW_MAX_SLOTS) return;
   out.set_slot(slot);
-  *out.mutable_hops() = paths_view_->Path(*pair, slot).hops();
+  // No more of the path than that: each queue pair of many operations is asked for.
+  const probe::Hops* hops = HopsOf(pair->index, slot);
+  for (size_t i = 0; hops != nullptr && i < hops->size(); ++i)
+    out.add_hops((*hops)[i].is_zero() ? "*" : (*hops)[i].ToString());
 }
 
 absl::StatusOr<v1::ListJobsReply> Agent::ListJobs(const v1::ListJobsRequest& request, const api::Caller&) {

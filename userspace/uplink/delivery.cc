@@ -25,7 +25,20 @@ wire::Definitions TakeSome(wire::Definitions& all, size_t room) {
     *some.add_paths() = all.paths(all.paths_size() - 1);
     all.mutable_paths()->RemoveLast();
   }
+  while (all.flows_size() > 0 && bytes < room) {
+    bytes += all.flows(all.flows_size() - 1).ByteSizeLong() + 4;
+    *some.add_flows() = all.flows(all.flows_size() - 1);
+    all.mutable_flows()->RemoveLast();
+  }
   return some;
+}
+
+void LeaveOutWork(wire::Batch& batch) {
+  batch.clear_flows();
+  batch.clear_other_flows();
+  batch.clear_jobs();
+  batch.clear_collectives();
+  if (batch.has_definitions()) batch.mutable_definitions()->clear_flows();
 }
 
 }  // namespace
@@ -44,6 +57,7 @@ void Delivery::GoBack() {
 }
 
 absl::Status Delivery::OnWelcome(uint64_t run, const wire::Welcome& welcome) {
+  takes_work_ = welcome.takes_work();
   return spool_.Acknowledge(run, welcome.acknowledged_sequence());
 }
 
@@ -100,6 +114,7 @@ absl::StatusOr<std::vector<wire::Batch>> Delivery::Next(absl::Time now, uint64_t
         *batch.mutable_definitions() = std::move(some);
       }
     }
+    if (!takes_work_) LeaveOutWork(batch);
     const SpoolState& state = spool_.state();
     if (state.dropped_bytes > told_bytes_) {
       batch.mutable_dropped()->set_detail_batches(state.dropped_detail -

@@ -31,6 +31,7 @@ class Delivery {
 
   // A new stream, of which nothing was sent.
   void Begin(absl::Time now);
+  // Flows, jobs and collectives go to a service that takes them, and to no other.
   absl::Status OnWelcome(uint64_t run, const wire::Welcome& welcome);
   // True: all definitions are wanted again.
   absl::StatusOr<bool> OnAck(const wire::Ack& ack, absl::Time now);
@@ -56,6 +57,7 @@ class Delivery {
   std::string host_;
   uint64_t cursor_ = 0;                // position of the spool up to which all was sent
   std::map<uint64_t, uint64_t> sent_;  // by run: the last sequence on this stream
+  bool takes_work_ = false;
   std::deque<Sent> in_flight_;
   size_t in_flight_bytes_ = 0;
   absl::Time paused_until_ = absl::InfinitePast(), heard_ = absl::InfinitePast();

@@ -35,6 +35,7 @@ struct PathSeen {
 struct FlowSeen {
   FlowKey key;
   uint64_t bytes = 0;        // IP bytes; where no program sees its packets: what its process posted
+  bool posted = false;       // that is what `bytes` counts
   uint64_t retransmits = 0;  // packets
   uint64_t ce = 0;           // packets with CE that arrived for its queue pair
   uint64_t cnps = 0;         // congestion notifications that arrived for it

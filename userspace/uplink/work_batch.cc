@@ -41,6 +41,17 @@ std::optional<wire::Collective> Fitting(const wire::Collective& whole, size_t mo
 
 }  // namespace
 
+// An idle flow leaves the programs' table, and only what its process posted is known, all of it: it begins there. The
+// programs count from zero once they see it again.
+void WorkBatch::Rebase(Flow& flow, const FlowSeen& seen) {
+  const bool fresh = flow.seen == 0;
+  if (!fresh && flow.posted != seen.posted) {
+    flow.bytes = seen.posted ? seen.bytes : 0;
+    flow.retransmits = flow.ce = flow.cnps = 0;
+  }
+  flow.posted = seen.posted;
+}
+
 std::vector<WorkBatch::Change> WorkBatch::Changes(absl::Span<const FlowSeen> flows) {
   const bool first = ++call_ == 1;
   for (const FlowSeen& seen : flows) flows_.try_emplace(seen.key);  // so that what is pointed to stays
@@ -48,6 +59,7 @@ std::vector<WorkBatch::Change> WorkBatch::Changes(absl::Span<const FlowSeen> flo
   for (const FlowSeen& seen : flows) {
     Flow& flow = flows_.at(seen.key);
     if (flow.seen == call_) continue;  // told twice
+    Rebase(flow, seen);
     flow.seen = call_;
     Change change{.seen = &seen,
                   .flow = &flow,

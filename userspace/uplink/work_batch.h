@@ -51,6 +51,7 @@ class WorkBatch {
   struct Flow {
     uint64_t bytes = 0, retransmits = 0, ce = 0, cnps = 0;  // when it was told last
     wire::FlowName name;                                    // number 0: it has none yet
+    bool posted = false;                                    // of what `bytes` counts
     bool told = false;
     uint64_t seen = 0;   // call
     uint64_t named = 0;  // call when a record named it last
@@ -66,6 +67,7 @@ class WorkBatch {
     uint64_t seen = 0;
   };
 
+  static void Rebase(Flow& flow, const FlowSeen& seen);
   std::vector<Change> Changes(absl::Span<const FlowSeen> flows);
   void AddFlow(const Change& change, const PathNumber& number, wire::Batch& batch);
   uint32_t NumberOf(Flow& flow);  // 0: there is none left

@@ -287,7 +287,7 @@ uplink::FlowSeen FlowsView::SeenOf(const FlowKey& key, const FlowEntry& flow) co
 
 // Only what its process says of it is known.
 uplink::FlowSeen FlowsView::SeenOfUnseen(const rdma::QpInfo& qp) const {
-  uplink::FlowSeen out{.key = rdma::SentFlow(qp), .active = true, .peer = names_.Of(qp.raddr)};
+  uplink::FlowSeen out{.key = rdma::SentFlow(qp), .posted = true, .active = true, .peer = names_.Of(qp.raddr)};
   if (qp.owner) out.bytes = qp.owner->bytes;
   NameSeen(qp, out);
   const std::optional<uint32_t> index = mesh_.Find({qp.laddr, qp.raddr});

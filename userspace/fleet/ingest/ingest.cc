@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "userspace/fleet/ingest/host_name.h"
+#include "userspace/fleet/store/work_blob.h"
 #include "userspace/model/utf8.h"
 
 namespace cw::fleet {
@@ -96,6 +97,7 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Sp
   const absl::StatusOr<uint64_t> through = store_.Through(hello.host(), hello.run());
   if (!through.ok()) return through.status();
   welcome.set_acknowledged_sequence(*through);
+  welcome.set_takes_work(true);
   welcome.set_send_definitions((*run)->names.paths.empty());
   return welcome;
 }
@@ -162,7 +164,8 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
   if (batch.sequence() <= last) return AckOf(batch.run(), store_.Through(name, batch.run()).value_or(0));
   const uint64_t before = batch.has_after_sequence() ? batch.after_sequence() : batch.sequence() - 1;
   if (before > last) return Again(name, batch.run(), 0);
-  if (queue_.size() >= limits_.queued_batches) return Again(name, batch.run(), kPauseWhenFullS);
+  if (queue_.size() >= limits_.queued_batches || queued_bytes_ >= limits_.queued_bytes)
+    return Again(name, batch.run(), kPauseWhenFullS);
   const absl::Duration wait = host.quota.Take(batch.ByteSizeLong(), now);
   if (wait > absl::ZeroDuration()) return Again(name, batch.run(), absl::ToDoubleSeconds(wait));
 
@@ -173,6 +176,9 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
     queued.batch = std::move(translated.batch);
     queued.left_out = std::move(translated.left_out);
     queued.undefined = translated.undefined;
+    // A few bytes name a flow whose words were told before.
+    queued.bytes = queued.batch.work.empty() ? 0 : MemoryOf(queued.batch.work);
+    host.quota.Charge(queued.bytes);
   } else {
     // Refused for good: nothing of it is kept, but its number is, so that what follows can be acknowledged.
     ++host.live.refused;
@@ -182,6 +188,7 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
   host.live.dropped_detail += batch.dropped().detail_batches();
   host.live.dropped_events += batch.dropped().event_batches();
   (*run)->last = batch.sequence();
+  queued_bytes_ += queued.bytes;
   queue_.push_back(std::move(queued));
   return std::nullopt;
 }
@@ -200,6 +207,7 @@ std::vector<Ingest::Queued> Ingest::Take() {
     for (const std::string& name : untold_) facts.push_back(facts_.at(name));
     if (store_.PutHosts(facts).ok()) untold_.clear();
   }
+  queued_bytes_ = 0;
   return std::exchange(queue_, {});
 }
 
@@ -227,6 +235,8 @@ void Ingest::Forget(const std::vector<Queued>& taken) {
     if (run != host->second.runs.end()) run->second.last.reset();
   }
   std::erase_if(queue_, [&](const Queued& q) { return runs.contains({q.batch.host, q.batch.run}); });
+  queued_bytes_ = 0;
+  for (const Queued& q : queue_) queued_bytes_ += q.bytes;
 }
 
 Ingest::Acks Ingest::Settle(const std::vector<Queued>& taken, bool stored, absl::Time now) {

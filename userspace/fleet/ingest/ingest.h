@@ -33,7 +33,8 @@ struct IngestLimits {
   BatchLimits batch;
   QuotaLimits quota;
   size_t hosts = 20'000;
-  size_t queued_batches = 4096;  // of all hosts; more wait at the agents
+  size_t queued_batches = 4096;     // of all hosts; more wait at the agents …
+  size_t queued_bytes = 128 << 20;  // … and so many bytes of their flows and jobs, as they are kept in memory
 };
 
 // A host as it is now, from what it sent last.
@@ -79,6 +80,7 @@ class Ingest {
     uint64_t skip_from = 0;  // sequences from here up to the batch never come; 0 = none
     bool undefined = false;
     std::vector<std::string> left_out;
+    size_t bytes = 0;  // of its flows and jobs, in memory
   };
   using Acks = std::vector<std::pair<std::string, cwfabric::v1::Ack>>;  // by host
   // All that is queued goes into the store in three steps, of which the second is long and looks at nothing but the
@@ -119,6 +121,7 @@ class Ingest {
   IngestLimits limits_;
   std::map<std::string, Host> hosts_;
   std::vector<Queued> queue_;
+  size_t queued_bytes_ = 0;
   std::map<std::string, HostFacts> facts_;
   std::set<std::string> untold_;  // hosts whose facts the store does not have yet
   uint64_t changes_ = 0;

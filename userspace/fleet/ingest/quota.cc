@@ -19,4 +19,6 @@ absl::Duration Quota::Take(uint64_t bytes, absl::Time now) {
   return absl::Seconds((wanted - left_) / limits_.bytes_per_s);
 }
 
+void Quota::Charge(uint64_t bytes) { left_ = std::max(left_ - static_cast<double>(bytes), -limits_.burst_bytes); }
+
 }  // namespace cw::fleet

@@ -21,6 +21,8 @@ class Quota {
 
   // Zero: taken. Else it is over quota: how long until so much may come.
   absl::Duration Take(uint64_t bytes, absl::Time now);
+  // What was taken came to more than was known; what comes next waits for it. A burst at most is owed.
+  void Charge(uint64_t bytes);
 
  private:
   QuotaLimits limits_;

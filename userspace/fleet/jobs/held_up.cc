@@ -19,9 +19,11 @@ constexpr size_t kMostSentences = 8, kMostSlow = 3;
 struct Said {
   size_t host = 0;
   const pb::Collective* what = nullptr;
+  double begun_ns = 0;  // when it was enqueued, as its host's clock has it
 };
 using WaveId = std::tuple<std::string, std::string, uint64_t>;  // communicator, function, NCCL's number
 using Wave = std::map<int, Said>;                               // one collective, by rank
+using Waves = std::map<WaveId, Wave>;
 
 // What a rank waits for longest, now or, where it is over, in all.
 struct Wait {
@@ -79,10 +81,11 @@ class Judge {
     }
     const std::set<std::string> ids(job.ids.begin(), job.ids.end());
     for (size_t h = 0; h < hosts.size(); ++h) {
-      for (const pb::Collective* c : hosts[h].collectives) {
+      for (const auto& [c, time_ns] : hosts[h].collectives) {
         if (!ids.contains(c->job_id())) continue;
         const bool stands = c->state() == pb::Collective::STATE_STALLED;
-        (stands ? standing_ : slow_)[{c->job_id(), c->function(), c->seq()}][c->rank()] = {h, c};
+        const double begun_ns = static_cast<double>(time_ns) - c->enqueued_ago_s() * 1e9;
+        (stands ? standing_ : slow_)[{c->job_id(), c->function(), c->seq()}][c->rank()] = {h, c, begun_ns};
       }
     }
   }
@@ -90,7 +93,8 @@ class Judge {
   std::vector<std::string> Sentences() {
     std::set<std::string> communicators;
     // The oldest of each communicator holds up those behind it.
-    for (const auto& [id, wave] : standing_) {
+    for (const Waves::value_type* at : ByBegin(standing_)) {
+      const auto& [id, wave] = *at;
       if (out_.size() < kMostSentences && communicators.insert(std::get<0>(id)).second) TellStall(id, wave);
     }
     if (out_.empty()) TellSlow();
@@ -102,6 +106,21 @@ class Judge {
     size_t host = 0;
     const pb::Job* rank = nullptr;
   };
+
+  // When its first rank enqueued it.
+  static double BegunNs(const Wave& wave) {
+    const auto before = [](const auto& a, const auto& b) { return a.second.begun_ns < b.second.begun_ns; };
+    return std::min_element(wave.begin(), wave.end(), before)->second.begun_ns;
+  }
+
+  // The oldest first: NCCL's numbers are of a function, so they order nothing.
+  static std::vector<const Waves::value_type*> ByBegin(const Waves& waves) {
+    std::vector<const Waves::value_type*> order;
+    for (const auto& wave : waves) order.push_back(&wave);
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto* a, const auto* b) { return BegunNs(a->second) < BegunNs(b->second); });
+    return order;
+  }
 
   std::string NameOf(const WaveId& id, int rank) const {
     const auto member = ranks_.find({std::get<0>(id), rank});
@@ -187,8 +206,11 @@ class Judge {
 
   // Those that were slow, in their ranks' own words; the newest of each communicator.
   void TellSlow() {
-    std::vector<std::pair<double, std::string>> told;
-    for (const auto& [id, wave] : slow_) {
+    std::vector<const Waves::value_type*> order = ByBegin(slow_);
+    std::reverse(order.begin(), order.end());
+    std::set<std::string> communicators;
+    for (const Waves::value_type* at : order) {
+      const auto& [id, wave] = *at;
       const Said* worst = nullptr;
       for (const auto& [rank, said] : wave) {
         if (said.what->held().empty()) continue;
@@ -197,20 +219,17 @@ class Judge {
                                     std::pair(worst->what->network(), worst->what->duration_ns()))
           worst = &said;
       }
-      if (worst == nullptr) continue;
-      std::string text = absl::StrFormat("%s was slow (%.1f ms): %s: %s", Title(id), worst->what->duration_ns() / 1e6,
-                                         NameOf(id, worst->what->rank()), worst->what->held());
-      told.emplace_back(worst->what->enqueued_ago_s(), std::move(text));
+      if (worst == nullptr || out_.size() == kMostSlow || !communicators.insert(std::get<0>(id)).second) continue;
+      out_.push_back(absl::StrFormat("%s was slow (%.1f ms): %s: %s", Title(id), worst->what->duration_ns() / 1e6,
+                                     NameOf(id, worst->what->rank()), worst->what->held()));
     }
-    std::sort(told.begin(), told.end());
-    for (size_t i = 0; i < std::min(told.size(), kMostSlow); ++i) out_.push_back(std::move(told[i].second));
   }
 
   const absl::Span<const HostWork> hosts_;
   const absl::Span<const Finding> findings_;
   const Topology& topology_;
   std::map<std::pair<std::string, int>, Member> ranks_;
-  std::map<WaveId, Wave> standing_, slow_;
+  Waves standing_, slow_;
   std::vector<std::string> out_;
 };
 

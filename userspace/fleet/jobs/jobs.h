@@ -34,7 +34,11 @@ struct HostWork {
   int64_t flows_ns = 0;  // … and their end
   std::vector<Flow> flows;
   std::vector<Rank> ranks;
-  std::vector<const cwfabric::v1::Collective*> collectives;  // that stand, or were slow
+  struct Collective {
+    const cwfabric::v1::Collective* what = nullptr;
+    int64_t time_ns = 0;  // when it was told
+  };
+  std::vector<Collective> collectives;  // that stand, or were slow
 };
 
 // Places in the hosts that were joined.

@@ -330,9 +330,7 @@ void Finder::NameJobs(std::vector<Finding>& changed, int64_t now_ns) {
     for (const JobReach& job : jobs) {
       if (known.size() < kMostJobs && Crosses(finding, job, topology_)) known.insert(job.name);
     }
-    std::set<std::string> all(finding.jobs.begin(), finding.jobs.end());
-    all.insert(known.begin(), known.end());
-    finding.jobs = {all.begin(), all.end()};
+    AddAffected(finding);
     return known.size() > before;
   };
   std::set<uint64_t> news;
@@ -346,13 +344,23 @@ void Finder::NameJobs(std::vector<Finding>& changed, int64_t now_ns) {
   std::erase_if(affected_, [&](const auto& entry) { return !open.contains(entry.first); });
 }
 
+void Finder::AddAffected(Finding& finding) const {
+  const auto known = affected_.find(finding.id);
+  if (known == affected_.end()) return;
+  std::set<std::string> all(finding.jobs.begin(), finding.jobs.end());
+  all.insert(known->second.begin(), known->second.end());
+  finding.jobs = {all.begin(), all.end()};
+}
+
 void Finder::Keep(const std::vector<Finding>& changed) {
   const int64_t now_ns = absl::GetCurrentTimeNanos();
   const auto muted_by = [&](const Finding& f) {
     const std::string drain = drainer_.MutedBy(f);
     return drain.empty() ? muter_.MutedBy(f, now_ns) : drain;
   };
-  MuteBook::News news = mutes_.Take(changed, findings_.Open(), muted_by, now_ns);
+  std::vector<Finding> open = findings_.Open();
+  for (Finding& f : open) AddAffected(f);
+  MuteBook::News news = mutes_.Take(changed, open, muted_by, now_ns);
   alerts_.Take(news.alerts);  // whether or not the store can keep them
   for (const Finding& f : changed) {
     const std::string what = std::string(CauseName(f.cause)) + ": " + f.scope;

@@ -61,6 +61,7 @@ class Finder {
   std::vector<HostEvent> NewEvents(int64_t now_ns);
   std::vector<HostWork> WorkNow() const;  // points into hosts_
   void NameJobs(std::vector<Finding>& changed, int64_t now_ns);
+  void AddAffected(Finding& finding) const;  // the jobs that are known to cross it
   void Keep(const std::vector<Finding>& changed);
   void Complain(const absl::Status& status);
 

@@ -47,10 +47,22 @@ void Keeper::Keeping() {
     const std::string problem(more.status().message());
     if (!more.ok() && problem != told) spdlog::error("the store cannot be compacted: {}", problem);
     told = problem;
+    TellLosses();
     if (absl::Now() < retention_at) continue;
     retention_at = absl::Now() + kRetentionPeriod;
     LetGo();
   }
+}
+
+void Keeper::TellLosses() {
+  const WorkLosses losses = store_.work_losses();
+  if (losses.left_out != losses_.left_out)
+    spdlog::warn("{} samples of flows and jobs are not kept: a host told of more than the store takes in ten minutes",
+                 losses.left_out - losses_.left_out);
+  if (losses.damaged != losses_.damaged)
+    spdlog::error("{} blocks of flows and jobs were damaged and are given up: check the disk of the store",
+                  losses.damaged - losses_.damaged);
+  losses_ = losses;
 }
 
 void Keeper::LetGo() {

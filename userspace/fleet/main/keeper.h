@@ -22,11 +22,13 @@ class Keeper {
   bool Sleep(absl::Duration duration);  // false: it ends
   void Flushing();
   void Keeping();
+  void TellLosses();
   void LetGo();
 
   UplinkService& uplink_;
   Store& store_;
   const Retention retention_;
+  WorkLosses losses_;  // that were told
   std::mutex mutex_;
   std::condition_variable ended_;
   bool end_ = false;

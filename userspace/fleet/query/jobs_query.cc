@@ -108,7 +108,7 @@ HostWork WorkOf(const std::string& host, bool speaks, const LiveWork& live,
     work.flows.push_back({&sample, list == hops.end() ? nullptr : &list->second});
   }
   for (const auto& [key, told] : live.jobs()) work.ranks.push_back({&told.job, told.time_ns});
-  for (const auto& [name, told] : live.collectives()) work.collectives.push_back(&told.collective);
+  for (const auto& [name, told] : live.collectives()) work.collectives.push_back({&told.collective, told.time_ns});
   return work;
 }
 
@@ -190,6 +190,11 @@ absl::Status JobsQuery::AddThen(const std::string& wanted, int64_t at_ns, absl::
     const absl::Duration reach = std::max(LiveWork::kCollectivesHold, span);
     const absl::StatusOr<WorkReply> told =
         store_.Work({.host = host.host, .from_ns = at_ns - absl::ToInt64Nanoseconds(reach), .to_ns = at_ns});
+    if (absl::IsDataLoss(told.status())) {
+      view.coverage.add_missing(absl::StrCat(host.host, ": ", told.status().message()));
+      view.hosts.push_back({.host = host.host, .speaks = false, .work = nullptr, .hops = nullptr});
+      continue;
+    }
     if (!told.ok()) return told.status();
     auto work = std::make_shared<LiveWork>();
     std::vector<WorkSample> run;

@@ -107,6 +107,13 @@ struct Deletion {
   std::string reason;     // one sentence
 };
 
+// Of hosts' work, since the store was opened.
+struct WorkLosses {
+  uint64_t left_out = 0;  // samples beyond what is kept of a host and ten minutes
+  uint64_t damaged = 0;   // blocks that could not be read and were given up
+  bool operator==(const WorkLosses&) const = default;
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -149,6 +156,7 @@ class Store {
 
   // Samples that were given up because the disk was full, since the store was opened. Events never are.
   virtual uint64_t thinned_bytes() const = 0;
+  virtual WorkLosses work_losses() const { return {}; }  // an engine without bounds loses none
 };
 
 }  // namespace cw::fleet

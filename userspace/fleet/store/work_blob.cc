@@ -177,6 +177,17 @@ struct WorkMerge {
 
 }  // namespace
 
+size_t MemoryOf(const WorkSample& sample) {
+  size_t bytes = sizeof(WorkSample);
+  for (const FlowSample& flow : sample.flows) {
+    bytes += sizeof(FlowSample) + flow.name.peer.size() + flow.name.process.size() + flow.name.label.size() +
+             2 * flow.delay.buckets.size() * sizeof(PackedSketch::Bucket);
+  }
+  for (const JobSample& job : sample.jobs) bytes += sizeof(JobSample) + job.key.size() + job.bytes.size();
+  for (const std::string& collective : sample.collectives) bytes += sizeof(std::string) + collective.size();
+  return bytes;
+}
+
 void SortWork(std::vector<WorkSample>& samples) {
   std::stable_sort(samples.begin(), samples.end(),
                    [](const WorkSample& a, const WorkSample& b) { return a.time_ns < b.time_ns; });

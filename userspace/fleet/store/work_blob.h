@@ -14,6 +14,9 @@
 
 namespace cw::fleet {
 
+// What a sample takes in memory, about; packed it is never more.
+size_t MemoryOf(const WorkSample& sample);
+
 // By time; those that tell the same twice stay once.
 void SortWork(std::vector<WorkSample>& samples);
 

@@ -25,14 +25,16 @@ absl::StatusOr<int64_t> RetentionRules::TierBytes(size_t tier) {
   return bytes;
 }
 
-absl::StatusOr<int64_t> RetentionRules::OldestUntil(size_t tier, uint64_t bytes) {
+absl::StatusOr<int64_t> RetentionRules::OldestUntil(size_t tier, uint64_t bytes, bool fresh) {
   Statement& s = db_.Use(
                         "SELECT end_s, sum(bytes) FROM (SELECT start_s + ?2 AS end_s, length(blob) AS bytes FROM chunk "
-                        "WHERE tier = ?1 UNION ALL SELECT start_s + ?3, length(blob) FROM work WHERE tier = ?1) "
+                        "WHERE tier = ?1 UNION ALL SELECT start_s + ?3, length(blob) FROM work WHERE tier = ?1 "
+                        "UNION ALL SELECT start_s + ?3, length(blob) FROM work_fresh WHERE ?1 = 0 AND ?4) "
                         "GROUP BY end_s ORDER BY end_s")
                      .Int(static_cast<int64_t>(tier))
                      .Int(kSpanS[tier])
-                     .Int(WorkTables::kSpanS);
+                     .Int(WorkTables::kSpanS)
+                     .Int(fresh ? 1 : 0);
   uint64_t covered = 0;
   int64_t until_ns = 0;
   absl::StatusOr<bool> row = s.Step();
@@ -65,7 +67,8 @@ absl::StatusOr<std::vector<Deletion>> RetentionRules::Plan(int64_t now_ns, const
                .before_ns = now_ns - absl::ToInt64Nanoseconds(keep.age)};
     d.reason = absl::StrCat("older than ", absl::FormatDuration(keep.age));
     if (keep.bytes > 0 && *bytes > static_cast<int64_t>(keep.bytes)) {
-      const absl::StatusOr<int64_t> until = OldestUntil(tier, static_cast<uint64_t>(*bytes) - keep.bytes);
+      const absl::StatusOr<int64_t> until =
+          OldestUntil(tier, static_cast<uint64_t>(*bytes) - keep.bytes, /*fresh=*/true);
       if (!until.ok()) return until.status();
       if (*until > d.before_ns) {
         d.before_ns = *until;
@@ -74,7 +77,8 @@ absl::StatusOr<std::vector<Deletion>> RetentionRules::Plan(int64_t now_ns, const
     }
     Statement& s = db_.Use(
                           "SELECT (SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ?1 AND start_s <= ?2) "
-                          "+ (SELECT coalesce(sum(length(blob)), 0) FROM work WHERE tier = ?1 AND start_s <= ?3)")
+                          "+ (SELECT coalesce(sum(length(blob)), 0) FROM work WHERE tier = ?1 AND start_s <= ?3) "
+                          "+ (SELECT coalesce(sum(length(blob)), 0) FROM work_fresh WHERE ?1 = 0 AND start_s <= ?3)")
                        .Int(static_cast<int64_t>(tier))
                        .Int(d.before_ns / kNsPerS - kSpanS[tier])
                        .Int(d.before_ns / kNsPerS - WorkTables::kSpanS);
@@ -133,7 +137,8 @@ absl::StatusOr<uint64_t> RetentionRules::DropOldestSamples() {
     const absl::StatusOr<int64_t> bytes = TierBytes(tier);
     if (!bytes.ok()) return bytes.status();
     if (*bytes <= 0) continue;
-    const absl::StatusOr<int64_t> until = OldestUntil(tier, static_cast<uint64_t>(*bytes) / kShare + 1);
+    const absl::StatusOr<int64_t> until =
+        OldestUntil(tier, static_cast<uint64_t>(*bytes) / kShare + 1, /*fresh=*/false);
     if (!until.ok()) return until.status();
     const absl::StatusOr<uint64_t> gone = tables_.DeleteBlocks(tier, *until);
     if (!gone.ok() || *gone > 0) return gone;

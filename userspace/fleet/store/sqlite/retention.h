@@ -26,7 +26,7 @@ class RetentionRules {
  private:
   absl::StatusOr<int64_t> TierBytes(size_t tier);
   // The time by whose end so many bytes of the tier's oldest are covered; 0: there are none.
-  absl::StatusOr<int64_t> OldestUntil(size_t tier, uint64_t bytes);
+  absl::StatusOr<int64_t> OldestUntil(size_t tier, uint64_t bytes, bool fresh);
   absl::StatusOr<uint64_t> DropFresh(int64_t end_s);  // what ended by then, of what is in no block yet
   absl::StatusOr<int64_t> EventsUntil(uint64_t count);
 

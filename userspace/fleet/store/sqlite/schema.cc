@@ -56,7 +56,15 @@ CREATE INDEX work_by_time ON work(tier, start_s);
 DELETE FROM document WHERE kind = 'work';
 )";
 
-constexpr const char* kSteps[] = {kVersion1, kVersion2, kVersion3, kVersion4};
+// What waits for its block is bounded by host and block, by what it takes in memory, and counts into its tier.
+constexpr const char* kVersion5 = R"(
+ALTER TABLE work_fresh ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+DROP INDEX work_fresh_by_host;
+CREATE INDEX work_fresh_by_host ON work_fresh(host, start_s, bytes);
+UPDATE tier SET bytes = bytes + (SELECT coalesce(sum(length(blob)), 0) FROM work_fresh) WHERE tier = 0;
+)";
+
+constexpr const char* kSteps[] = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
 
 }  // namespace
 

@@ -222,6 +222,11 @@ class SqliteStore final : public Store {
     return thinned_bytes_;
   }
 
+  WorkLosses work_losses() const override {
+    const std::lock_guard lock(mutex_);
+    return work_.losses();
+  }
+
  private:
   template <typename Work>
   absl::StatusOr<size_t> Try(const Work& work) {

@@ -278,7 +278,9 @@ absl::StatusOr<int> Tables::MakeBlocks(int64_t now_ns, int most) {
 
 absl::StatusOr<uint64_t> Tables::DeleteWork(size_t tier, int64_t before_s) {
   const auto tier_number = static_cast<int64_t>(tier);
-  Statement& size = db_.Use("SELECT coalesce(sum(length(blob)), 0) FROM work WHERE tier = ? AND start_s <= ?")
+  Statement& size = db_.Use(
+                           "SELECT (SELECT coalesce(sum(length(blob)), 0) FROM work WHERE tier = ?1 AND start_s <= ?2) "
+                           "+ (SELECT coalesce(sum(length(blob)), 0) FROM work_fresh WHERE ?1 = 0 AND start_s <= ?2)")
                         .Int(tier_number)
                         .Int(before_s);
   const absl::StatusOr<bool> row = size.Step();
