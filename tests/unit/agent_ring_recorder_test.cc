@@ -91,7 +91,8 @@ TEST_F(RingRecorderTest, QueuePairsAreCountedFromTheSecondReadingOn) {
   EXPECT_THAT(Take(1, 0).flows, IsEmpty()) << "what it sent before is of no second";
   flow.tx.flow.bytes += 5000;
   flow.tx.flow.packets += 5;
-  flow.tx.flow.cnp += 2;
+  flow.tx.flow.cnp += 7;  // what this host sends slows the other direction
+  flow.last_cnps += 2;
   flow.answers.seq_naks += 1;
   const uplink::SecondSeen seen = Take(1, 1);
   ASSERT_THAT(seen.flows, SizeIs(1));

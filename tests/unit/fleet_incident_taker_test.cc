@@ -36,8 +36,8 @@ class IncidentTakerTest : public ::testing::Test {
     taker_.reset();
     std::filesystem::remove_all(folder_);
   }
-  void Start(std::optional<Severity> least) {
-    IncidentOptions options{.least = least, .before = absl::Seconds(5), .after = absl::Seconds(1)};
+  void Start(std::optional<Severity> least, absl::Duration after = absl::Seconds(1)) {
+    IncidentOptions options{.least = least, .before = absl::Seconds(5), .after = after};
     options.limits.patience = absl::ZeroDuration();
     auto shelf = Shelf::Open(folder_, {}, [](const std::string&) {}).value();
     taker_ = std::make_unique<IncidentTaker>(std::move(options), std::move(shelf), uplink_, *store_, query_);
@@ -120,6 +120,44 @@ TEST_F(IncidentTakerTest, ByItselfItTakesSoManyInAnHourAndPeopleAreNotHeldToThat
   request.set_to_ns(absl::GetCurrentTimeNanos() - 2 * kSecond);
   EXPECT_TRUE(taker_->Take(request, absl::Now()).ok());
   EXPECT_TRUE(lab::Eventually([&] { return Has(static_cast<int>(IncidentTaker::kMostByItselfInHour) + 1); }));
+}
+
+TEST_F(IncidentTakerTest, OneHostsWordDoesNotUseUpWhatFindingsNeed) {
+  Start(Severity::kCritical);
+  HostEvent stands{.host = "h1", .type = "job", .time_ns = absl::GetCurrentTimeNanos() - 10 * kSecond, .alert = true};
+  for (int job = 1; job <= 12; ++job) {
+    stands.evidence = {{"job", std::to_string(job)}};
+    taker_->Stands(stands);
+  }
+  const uint64_t left_out = 12 - IncidentTaker::kMostStandsOfHost;
+  EXPECT_TRUE(lab::Eventually([&] { return taker_->List().not_taken() == left_out; })) << taker_->List().DebugString();
+  EXPECT_TRUE(lab::Eventually([&] { return Has(IncidentTaker::kMostStandsOfHost); }));
+  stands.host = "h0";
+  stands.evidence = {{"job", "of another host"}};
+  taker_->Stands(stands);
+  EXPECT_TRUE(lab::Eventually([&] { return Has(IncidentTaker::kMostStandsOfHost + 1); }));
+  taker_->Found(Of(Cause::kSwitchDead, "switch spine1", 7));
+  EXPECT_TRUE(lab::Eventually([&] { return Has(IncidentTaker::kMostStandsOfHost + 2); }));
+}
+
+TEST_F(IncidentTakerTest, OnePlaceIsPeoplesAndWhatIsOfYesterdayIsLeftOut) {
+  Start(Severity::kCritical, absl::Minutes(30));
+  Finding old = Of(Cause::kSwitchDead, "switch old", 90);
+  old.start_ns = absl::ToUnixNanos(absl::Now() - IncidentTaker::kRingHolds) - kSecond;
+  taker_->Found(old);
+  for (uint64_t i = 1; i <= IncidentTaker::kMostAtOnce; ++i)
+    taker_->Found(Of(Cause::kSwitchDead, "switch s" + std::to_string(i), i));
+  EXPECT_TRUE(lab::Eventually([&] { return taker_->List().not_taken() == 1; })) << taker_->List().DebugString();
+  const pb::IncidentListReply there = taker_->List();
+  ASSERT_EQ(there.incidents_size(), static_cast<int>(IncidentTaker::kMostByItselfAtOnce));
+  EXPECT_EQ(there.incidents(0).finding().scope(), "switch s3");
+  EXPECT_TRUE(absl::IsFailedPrecondition(taker_->Find(there.incidents(0).id()).status()));
+  pb::IncidentTakeRequest request;
+  request.add_hosts("h1");
+  request.set_from_ns(absl::GetCurrentTimeNanos() - 10 * kSecond);
+  request.set_to_ns(absl::GetCurrentTimeNanos() + 1000 * kSecond);
+  EXPECT_TRUE(taker_->Take(request, absl::Now()).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(taker_->Take(request, absl::Now()).status()));
 }
 
 TEST_F(IncidentTakerTest, NoneIsTakenWhereNoneIsWanted) {

@@ -235,8 +235,11 @@ TEST_F(IncidentsTest, HostsAreAskedAndTheirAnswersKept) {
     ASSERT_TRUE(credit.has_value());
     EXPECT_EQ(credit->credit().chunks(), number);
   }
+  EXPECT_FALSE(collection->Look("h0", {.connected = true, .keeps_ring = true, .no_ring = ""})) << "it is asked already";
   // It was connected anew: all of it comes again, and stands in the file once.
-  EXPECT_TRUE(collection->Look("h0", {.connected = true, .keeps_ring = true, .no_ring = ""}).has_value());
+  EXPECT_TRUE(collection->Look("h0", {.connected = true, .keeps_ring = true, .no_ring = "", .connection = 1}));
+  EXPECT_FALSE(collection->Look("h0", {.connected = false})) << "that was the one before";
+  EXPECT_THAT(collection->Waiting(), SizeIs(1));
   EXPECT_TRUE(collection->Take("h0", Chunk(request, 1, {SecondOf(0, 0, true)}))->has_credit());
   EXPECT_EQ(collection->Take("h0", End(request, ""))->forget(), request);
   EXPECT_FALSE(collection->Done(absl::FromUnixNanos(kBegin + (kSpan + 60) * kSecond))) << "h3 may come back";
@@ -294,6 +297,59 @@ TEST_F(IncidentsTest, WhatWasNotAskedForIsRefusedAndCounted) {
     break;
   }
   EXPECT_THAT(collection->Finish()->hosts(0).missing(), HasSubstr("more than was asked for"));
+}
+
+TEST_F(IncidentsTest, AHostThatBeginsAnewAndAnewLeavesRoomForOthers) {
+  auto collection = Collection::Begin(Head(kId, 2), PathOf(kId), {.host_bytes = 4000}).value();
+  uint64_t connection = 1, taken = 0;
+  for (; connection < 100; ++connection) {
+    const auto ask =
+        collection->Look("h0", {.connected = true, .keeps_ring = true, .no_ring = "", .connection = connection});
+    if (!ask) break;
+    if (collection->Take("h0", Chunk(ask->request().id(), 1, {SecondOf(0, 1, true)}))->has_credit()) ++taken;
+  }
+  EXPECT_LT(connection, 50u);
+  EXPECT_GT(taken, 2u);
+  EXPECT_THAT(collection->MissingOf("h0"), HasSubstr("began anew too often"));
+  EXPECT_TRUE(collection->Look("h1", {.connected = true, .keeps_ring = true, .no_ring = ""}).has_value());
+  EXPECT_THAT(collection->Waiting(), SizeIs(1));
+}
+
+TEST_F(IncidentsTest, AllPartsFitIntoTheFile) {
+  auto collection = Collection::Begin(Head(kId), PathOf(kId), {.host_bytes = 4000, .bytes = 8000}).value();
+  const auto ask = collection->Look("h0", {.connected = true, .keeps_ring = true, .no_ring = ""});
+  EXPECT_EQ(ask->request().most_bytes(), 8000u / kHosts);
+}
+
+TEST_F(IncidentsTest, OfManyPathsTheStoreComesInSeveralRecords) {
+  auto store = OpenSqliteStore(":memory:", {.reserve_bytes = 0}).value();
+  constexpr int kPaths = 9000, kTimes = 3;
+  HostBatch batch{.host = "h0", .run = 1, .sequence = 1};
+  for (int time = 0; time < kTimes; ++time) {
+    for (int path = 0; path < kPaths; ++path) {
+      PathSample sample{.key = {NicOf(0), NicOf(2), static_cast<uint16_t>(40'000 + path), false}};
+      sample.time_ns = kBegin + time * 10 * kSecond;
+      sample.state = PathState::kUp;
+      for (int64_t delay = 1; delay <= 40; ++delay) sample.queue.Add(delay * delay * 1000, 3);
+      sample.sent = 100;
+      batch.paths.push_back(sample);
+    }
+  }
+  ASSERT_TRUE(store->Append({&batch, 1}).ok());
+  const auto seconds = SecondsFromStore(*store, "h0", kBegin, kBegin + 100 * kSecond);
+  ASSERT_TRUE(seconds.ok());
+  EXPECT_GT(seconds->size(), size_t{kTimes}) << "one does not fit into a record";
+  auto collection = Collection::Begin(Head(kId, 1), PathOf(kId), {}).value();
+  ASSERT_TRUE(collection->AddSeconds("h0", *seconds).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(collection->AddSeconds("h0", {std::string(kMostBundleRecord, 'x')})));
+  collection->Lacks("h0", "the disk is full");
+  ASSERT_TRUE(collection->Finish().ok());
+  const absl::StatusOr<Bundle> bundle = LoadBundle(PathOf(kId));
+  ASSERT_TRUE(bundle.ok());
+  EXPECT_THAT(bundle->head.hosts(0).missing(), HasSubstr("the disk is full"));
+  int samples = 0;
+  for (const pb::RingSecond& second : bundle->seconds.at("h0")) samples += second.paths_size();
+  EXPECT_EQ(samples, kPaths * kTimes);
 }
 
 TEST_F(IncidentsTest, EventsOfRingsAndOfTheStoreAreOneEach) {

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -14,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
 #include "tests/unit/tls_files.h"
+#include "userspace/fleet/main/incident_taker.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
 
 namespace cw::fleet {
@@ -42,9 +45,10 @@ class SeenRings final : public HostRings {
     const std::lock_guard lock(mutex);
     states.push_back(state);
   }
-  void Take(const std::string&, const pb::RingAnswer& answer) override {
+  bool Take(const std::string&, const pb::RingAnswer& answer) override {
     const std::lock_guard lock(mutex);
     answers.push_back(answer.id());
+    return answer.id() == 9;
   }
 };
 
@@ -157,6 +161,8 @@ TEST_F(UplinkServiceTest, RingsAreAskedForOnlyWhereThereIsOne) {
   // The service has done with a stream a moment after its client has.
   ASSERT_TRUE(lab::Eventually([&] { return !uplink_.RingOf("node17").connected; }));
 
+  // The service ends it a little later than the host hears of that.
+  ASSERT_TRUE(lab::Eventually([&] { return !uplink_.RingOf("node17").connected; }));
   context2_.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
   stream_ = stub_->Connect(&context2_);
   pb::ToFleet hello;
@@ -176,7 +182,72 @@ TEST_F(UplinkServiceTest, RingsAreAskedForOnlyWhereThereIsOne) {
   EXPECT_FALSE(rings_.states[0].keeps_ring);
   EXPECT_FALSE(rings_.states[1].connected);
   EXPECT_TRUE(rings_.states[2].keeps_ring);
+  EXPECT_EQ(rings_.states[1].connection, rings_.states[0].connection);
+  EXPECT_GT(rings_.states[2].connection, rings_.states[1].connection);
   EXPECT_EQ(rings_.answers, std::vector<uint64_t>{9});
+}
+
+TEST_F(UplinkServiceTest, AHostThatDidNotAnswerInTimeIsToldToForget) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / absl::StrCat("cw_forget_", getpid());
+  std::filesystem::create_directories(folder);
+  Query query(*store_, "one", {}, [this](const auto& look) { uplink_.EachHost(look); });
+  IncidentOptions options{.least = std::nullopt};
+  options.limits.patience = absl::ZeroDuration();
+  IncidentTaker taker(std::move(options), Shelf::Open(folder.string(), {}, [](const std::string&) {}).value(), uplink_,
+                      *store_, query);
+  uplink_.SetRings(&taker);
+  pb::ToFleet hello;
+  hello.mutable_hello()->set_host("node17");
+  hello.mutable_hello()->set_run(8);
+  hello.mutable_hello()->set_keeps_ring(true);
+  ASSERT_TRUE(stream_->Write(hello));
+  ASSERT_EQ(Next(), pb::ToHost::kWelcome);
+  ASSERT_TRUE(lab::Eventually([&] { return uplink_.RingOf("node17").keeps_ring; }));
+  pb::IncidentTakeRequest request;
+  request.add_hosts("node17");
+  request.set_from_ns(absl::ToUnixNanos(absl::Now() - absl::Seconds(10)));
+  request.set_to_ns(absl::ToUnixNanos(absl::Now() - absl::Seconds(2)));
+  ASSERT_TRUE(taker.Take(request, absl::Now()).ok());
+  pb::ToHost asked, forget;
+  ASSERT_TRUE(stream_->Read(&asked));
+  ASSERT_TRUE(asked.ring().has_request()) << asked.DebugString();
+  ASSERT_TRUE(stream_->Read(&forget));
+  EXPECT_EQ(forget.ring().forget(), asked.ring().request().id()) << forget.DebugString();
+  EXPECT_TRUE(lab::Eventually([&] { return taker.List().incidents(0).state() == "done"; }));
+  EXPECT_EQ(taker.List().incidents(0).hosts(0).missing(), "it did not answer in time");
+  stream_->WritesDone();
+  EXPECT_EQ(Next(), pb::ToHost::KIND_NOT_SET);
+  server_->Shutdown();
+  server_->Wait();
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(UplinkServiceTest, AHostThatSendsWhatNobodyAskedForLosesItsStream) {
+  uplink_.SetRings(&rings_);
+  SayHello();
+  const auto send = [&](uint64_t id, int times) {
+    pb::ToFleet answer;
+    answer.mutable_ring()->set_id(id);
+    for (int i = 0; i < times; ++i) {
+      if (!stream_->Write(answer)) return;
+    }
+  };
+  send(5, 60);
+  send(9, 1);  // asked for: what came before was late
+  send(5, 60);
+  send(9, 1);
+  const auto seen = [&] {
+    const std::lock_guard lock(rings_.mutex);
+    return rings_.answers.size();
+  };
+  EXPECT_TRUE(lab::Eventually([&] { return seen() == 122; })) << seen();
+  send(5, 1000);
+  while (Next() != pb::ToHost::KIND_NOT_SET) {
+  }
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_LT(seen(), 200u) << "it is not listened to any more";
+  server_->Shutdown();
+  server_->Wait();
 }
 
 }  // namespace

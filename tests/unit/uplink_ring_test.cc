@@ -384,6 +384,33 @@ TEST_F(RingOfSeconds, NonsenseIsRefusedWithAReason) {
   EXPECT_THAT(got.seconds, IsEmpty());
 }
 
+TEST_F(RingOfSeconds, CopiesThatNobodyWantsMakeRoomAndNoneIsBegunTwice) {
+  auto ring = Open();
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(Put(*ring, Second(i, 16, 4)).ok());
+  RingAnswers answers(copies());
+  const auto now = absl::FromUnixNanos(kBegin + 101 * kSecond);
+  for (uint64_t id = 1; id <= RingAnswers::kMostCopies; ++id) answers.Take(Request(50, 60, 1 << 20, id));
+  answers.Take(Request(50, 60, 1 << 20, 1));  // asked again before it was begun
+  EXPECT_FALSE(answers.Next().has_value()) << "it is no request too many";
+  while (answers.Step(*ring, now)) {
+  }
+  answers.Take(Request(50, 60, 1 << 20, 8));
+  EXPECT_THAT(answers.Next()->end().reason(), HasSubstr("ask later")) << "all of them are wanted";
+  answers.Begin();
+  answers.Take(Request(50, 60, 1 << 20, 1));  // the others were forgotten by the service
+  answers.Take(Request(50, 60, 1 << 20, 8));
+  while (answers.Step(*ring, now)) {
+  }
+  std::set<uint64_t> answered;
+  while (const std::optional<pb::RingAnswer> answer = answers.Next()) {
+    if (answer->has_end()) {
+      EXPECT_EQ(answer->end().reason(), "");
+    }
+    answered.insert(answer->id());
+  }
+  EXPECT_EQ(answered, (std::set<uint64_t>{1, 8}));
+}
+
 double CpuSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // docs/fleet.md has the figures. 160 paths both ways, with all the samples that the budget allows.

@@ -2,6 +2,7 @@
 #include "userspace/agent/ring_keeper.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -78,17 +79,20 @@ void RingKeeper::Write() {
 }
 
 void RingKeeper::Run() {
-  absl::Time write_at = absl::Now() + kEvery;
+  // Steady: a clock that is set back must not hold the next record up.
+  using Clock = std::chrono::steady_clock;
+  const auto every = absl::ToChronoMilliseconds(kEvery);
+  Clock::time_point write_at = Clock::now() + every;
   while (true) {
     bool more = false;
-    if (absl::Now() >= write_at) {
+    if (Clock::now() >= write_at) {
       Write();
-      write_at = std::max(write_at + kEvery, absl::Now());
+      write_at = std::max(write_at + every, Clock::now());
     }
     more = answers_.Step(*ring_, absl::Now());
     if (more) asks_.wake();
     std::unique_lock lock(mutex_);
-    if (!more) news_.wait_until(lock, absl::ToChronoTime(write_at), [this] { return end_ || asked_; });
+    if (!more) news_.wait_until(lock, write_at, [this] { return end_ || asked_; });
     asked_ = false;
     if (end_) break;
   }

@@ -60,9 +60,10 @@ void RingRecorder::AddFlows(const FlowBook& flows, const PeerNames& names, uplin
     const auto [at, first] = counted_.try_emplace(key);
     Counted& before = at->second;
     before.seen = true;
+    // CNPs that slow it come from its receiver: flow.last_cnps. Those of its own record slow the other direction.
     uplink::FlowSecond second{.bytes = Since(before.bytes, now.bytes),
                               .packets = Since(before.packets, now.packets),
-                              .cnps = Since(before.cnps, now.cnp),
+                              .cnps = Since(before.cnps, flow.last_cnps),
                               .naks = Since(before.naks, flow.answers.seq_naks),
                               .rnr_naks = Since(before.rnr_naks, flow.answers.rnr_naks)};
     if (first || second.packets == 0) continue;

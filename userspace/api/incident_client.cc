@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/api/incident_client.h"
 
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "userspace/api/fleet_channel.h"
 #include "userspace/api/incident.grpc.pb.h"
 
 namespace cw::api {
 
+namespace {
+
+constexpr int kFetchTimes = 10;
+
+}  // namespace
+
 struct IncidentClient::Impl {
   FleetChannel channel;
+  absl::Duration timeout;
 
   absl::StatusOr<std::unique_ptr<v1::Incidents::Stub>> Reach() {
     const absl::StatusOr<std::shared_ptr<grpc::Channel>> open = channel.Open();
@@ -21,7 +30,8 @@ struct IncidentClient::Impl {
   }
 };
 
-IncidentClient::IncidentClient(const RemoteAgent& fleet, absl::Duration timeout) : impl_(new Impl{{fleet, timeout}}) {}
+IncidentClient::IncidentClient(const RemoteAgent& fleet, absl::Duration timeout)
+    : impl_(new Impl{{fleet, timeout}, timeout}) {}
 
 IncidentClient::~IncidentClient() = default;
 
@@ -49,15 +59,23 @@ absl::Status IncidentClient::Fetch(const std::string& id, const std::function<bo
   const auto stub = impl_->Reach();
   if (!stub.ok()) return stub.status();
   grpc::ClientContext context;
-  impl_->channel.SetDeadline(context);
+  const absl::Duration most = impl_->timeout * kFetchTimes;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + most));
   v1::IncidentFetchRequest request;
   request.set_id(id);
   const auto reader = (*stub)->Fetch(&context, request);
   v1::IncidentBytes bytes;
+  size_t got = 0;
   while (reader->Read(&bytes)) {
+    got += bytes.bytes().size();
     if (!piece(bytes.bytes())) context.TryCancel();
   }
-  return impl_->StatusOf(reader->Finish());
+  const grpc::Status status = reader->Finish();
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
+    return absl::UnavailableError(
+        absl::StrFormat("the file did not arrive within %s, %d bytes of it did: fetch it over a faster line",
+                        absl::FormatDuration(most), got));
+  return impl_->StatusOf(status);
 }
 
 }  // namespace cw::api

@@ -37,6 +37,14 @@ void RingAnswers::Ask(const pb::RingRequest& request) {
     asked.ended = false;
     return;
   }
+  const auto same = [&](const pb::RingRequest& other) { return other.id() == request.id(); };
+  if (std::any_of(requests_.begin(), requests_.end(), same)) return;
+  // What nobody asked for over this connection makes room: the service may have forgotten it.
+  const auto unwanted = std::find_if(asked_.begin(), asked_.end(), [](const Asked& asked) { return !asked.wanted; });
+  if (asked_.size() + requests_.size() >= kMostCopies && unwanted != asked_.end()) {
+    unwanted->copy->Remove();
+    asked_.erase(unwanted);
+  }
   if (asked_.size() + requests_.size() >= kMostCopies)
     return Refuse(request.id(),
                   absl::StrCat("this host copies ", kMostCopies, " spans of its ring already: ask later"));

@@ -2,7 +2,8 @@
 //
 // What the fleet service asked of the ring, and what it is answered: a few copies at a time, chunks as far as the
 // service has kept those before. The one who writes the ring drives it (Step); the uplink's client gives it what
-// arrives and takes what is to be sent. Kept for an hour, so that a connection that was lost costs sending again.
+// arrives and takes what is to be sent. Kept for an hour, so that a connection that was lost costs sending again;
+// but the oldest that nobody wants makes room for a new one.
 //
 // Threads: any; a call may wait for one block of the ring to be copied.
 #pragma once

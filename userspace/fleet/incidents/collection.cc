@@ -13,12 +13,17 @@ namespace {
 namespace pb = cwfabric::v1;
 constexpr int64_t kSpanSlackNs = 30'000'000'000;  // a second may be long where an agent was held up
 constexpr size_t kMostReason = 300;
-constexpr size_t kEventBytesAtOnce = 256 << 10;
+constexpr size_t kBytesAtOnce = 256 << 10;  // of a record
+constexpr uint64_t kMostTimes = 3;          // that a host sends its part
 
 }  // namespace
 
 Collection::Collection(pb::Incident head, std::unique_ptr<BundleWriter> file, const CollectionLimits& limits)
-    : head_(std::move(head)), file_(std::move(file)), limits_(limits), request_(NewRun()) {
+    : head_(std::move(head)),
+      file_(std::move(file)),
+      limits_(limits),
+      share_(std::min(limits.host_bytes, limits.bytes / static_cast<uint64_t>(std::max(1, head_.hosts_size())))),
+      request_(NewRun()) {
   for (const pb::IncidentHost& host : head_.hosts()) hosts_.try_emplace(host.host());
 }
 
@@ -34,6 +39,8 @@ std::optional<pb::RingAsk> Collection::Look(const std::string& name, const HostS
   const auto found = hosts_.find(name);
   if (found == hosts_.end() || found->second.ended) return std::nullopt;
   Host& host = found->second;
+  if (state.connection < host.state.connection) return std::nullopt;
+  const bool asked_over_this = host.asked && host.state.connected && state.connection == host.state.connection;
   host.state = state;
   if (!state.connected) return std::nullopt;
   if (!state.keeps_ring) {
@@ -42,6 +49,7 @@ std::optional<pb::RingAsk> Collection::Look(const std::string& name, const HostS
                                          : "it keeps no ring: " + CutUtf8(state.no_ring, kMostReason);
     return std::nullopt;
   }
+  if (asked_over_this) return std::nullopt;
   // From its first chunk on, each time: which it had sent before a connection was lost, it does not know.
   host.asked = true;
   host.chunks = 0;
@@ -50,7 +58,7 @@ std::optional<pb::RingAsk> Collection::Look(const std::string& name, const HostS
   ask.mutable_request()->set_id(request_);
   ask.mutable_request()->set_from_ns(head_.from_ns());
   ask.mutable_request()->set_to_ns(head_.to_ns());
-  ask.mutable_request()->set_most_bytes(limits_.host_bytes);
+  ask.mutable_request()->set_most_bytes(share_);
   return ask;
 }
 
@@ -71,8 +79,10 @@ absl::Status Collection::Check(const Host& host, const pb::RingChunk& chunk) con
   if (chunk.number() != host.chunks + 1) return absl::InvalidArgumentError("a part out of order");
   if (chunk.ByteSizeLong() > kMostChunkBytes) return absl::InvalidArgumentError("too large a part");
   // Frames and names come on top of what the host counts.
-  if (host.bytes + chunk.ByteSizeLong() > limits_.host_bytes * 5 / 4)
-    return absl::InvalidArgumentError("more than was asked for");
+  const uint64_t most = share_ * 5 / 4;
+  if (host.bytes + chunk.ByteSizeLong() > most) return absl::InvalidArgumentError("more than was asked for");
+  if (host.total + chunk.ByteSizeLong() > kMostTimes * most)
+    return absl::InvalidArgumentError("it began anew too often, see its connection");
   for (const std::string& bytes : chunk.seconds()) {
     pb::RingSecond second;
     if (!second.ParseFromString(bytes)) return absl::InvalidArgumentError("what is no second of a ring");
@@ -110,6 +120,7 @@ std::optional<pb::RingAsk> Collection::Take(const std::string& name, const pb::R
   }
   host.source = "ring";
   host.bytes += answer.chunk().ByteSizeLong();
+  host.total += answer.chunk().ByteSizeLong();
   host.chunks = answer.chunk().number();
   pb::RingAsk credit;
   credit.mutable_credit()->set_id(request_);
@@ -134,14 +145,36 @@ std::vector<std::string> Collection::WithoutRing() const {
 
 absl::Status Collection::AddSeconds(const std::string& name, const std::vector<std::string>& seconds) {
   if (seconds.empty()) return absl::OkStatus();
-  pb::IncidentRecord record;
-  record.mutable_seconds()->set_host(name);
-  for (const std::string& second : seconds) record.mutable_seconds()->add_seconds(second);
-  if (absl::Status status = file_->Add(record); !status.ok()) return status;
   Host& host = hosts_[name];
-  host.seconds += seconds.size();
-  if (host.source.empty()) host.source = "store";
+  for (size_t at = 0; at < seconds.size();) {
+    pb::IncidentRecord record;
+    record.mutable_seconds()->set_host(name);
+    for (size_t bytes = 0; at < seconds.size() && bytes < kBytesAtOnce; ++at) {
+      bytes += seconds[at].size();
+      record.mutable_seconds()->add_seconds(seconds[at]);
+    }
+    if (absl::Status status = file_->Add(record); !status.ok()) return status;
+    host.seconds += static_cast<uint64_t>(record.seconds().seconds_size());
+    if (host.source.empty()) host.source = "store";
+  }
   return absl::OkStatus();
+}
+
+void Collection::Lacks(const std::string& name, const std::string& why) {
+  hosts_[name].lacks = "not all of what the store has is here: " + CutUtf8(why, kMostReason);
+}
+
+std::string Collection::MissingOf(const std::string& name) const {
+  const auto found = hosts_.find(name);
+  return found == hosts_.end() ? "" : found->second.missing;
+}
+
+std::vector<std::string> Collection::Waiting() const {
+  std::vector<std::string> names;
+  for (const auto& [name, host] : hosts_) {
+    if (host.asked && !host.ended) names.push_back(name);
+  }
+  return names;
 }
 
 absl::Status Collection::AddEvents(const std::vector<pb::FleetEventOf>& events) {
@@ -151,7 +184,7 @@ absl::Status Collection::AddEvents(const std::vector<pb::FleetEventOf>& events) 
   for (const pb::FleetEventOf& event : events) {
     bytes += event.ByteSizeLong();
     *record.mutable_events()->add_events() = event;
-    if (bytes < kEventBytesAtOnce) continue;
+    if (bytes < kBytesAtOnce) continue;
     status.Update(file_->Add(record));
     record.Clear();
     bytes = 0;
@@ -183,6 +216,7 @@ absl::StatusOr<pb::Incident> Collection::Finish() {
     out.set_seconds(host.seconds);
     out.set_damaged_bytes(host.damaged);
     if (!host.ended) host.missing = host.state.connected ? "it did not answer in time" : "it was not connected";
+    if (!host.lacks.empty()) absl::StrAppend(&host.missing, host.missing.empty() ? "" : "; ", host.lacks);
     out.set_missing(host.missing);
   }
   if (absl::Status status = file_->Finish(head_); !status.ok()) return status;

@@ -14,6 +14,7 @@ namespace {
 namespace pb = cwfabric::v1;
 constexpr size_t kEventsAtOnce = 5000, kMostStoreSamples = 200'000;
 constexpr uint64_t kStoreRun = 1;
+constexpr size_t kSecondBytes = 256 << 10;  // one of many paths comes in several parts
 
 void NamePath(const PathSample& sample, uint32_t number, const std::map<uint64_t, std::vector<Addr>>& hops,
               pb::RingSecond& out) {
@@ -65,9 +66,19 @@ absl::StatusOr<std::vector<std::string>> SecondsFromStore(Store& store, const st
     second.set_run(kStoreRun);
     second.set_from_ns(time_ns - each_ns);
     second.set_to_ns(time_ns);
+    const pb::RingSecond empty = second;
+    size_t bytes = 0;
     for (const PathSample* sample : samples) {
+      if (bytes >= kSecondBytes) {
+        seconds.push_back(second.SerializeAsString());
+        second = empty;
+        bytes = 0;
+      }
       const auto [at, fresh] = told.try_emplace(sample->key, static_cast<uint32_t>(told.size() + 1), sample->hops);
-      if (fresh || at->second.second != sample->hops) NamePath(*sample, at->second.first, hops, second);
+      if (fresh || at->second.second != sample->hops) {
+        NamePath(*sample, at->second.first, hops, second);
+        bytes += second.names().rbegin()->ByteSizeLong();
+      }
       at->second.second = sample->hops;
       pb::RingPath& out = *second.add_paths();
       out.set_path(at->second.first);
@@ -76,6 +87,7 @@ absl::StatusOr<std::vector<std::string>> SecondsFromStore(Store& store, const st
       out.set_base_ns(sample->base_ns);
       out.set_sent(sample->sent);
       out.set_answered(sample->sent - std::min(sample->lost, sample->sent));
+      bytes += out.ByteSizeLong();
     }
     seconds.push_back(second.SerializeAsString());
   }

@@ -18,7 +18,7 @@ inline constexpr size_t kMostIncidentEvents = 50'000;
 
 // Of all hosts, in the order of their arrival.
 absl::StatusOr<std::vector<cwfabric::v1::FleetEventOf>> EventsOfSpan(Store& store, int64_t from_ns, int64_t to_ns);
-// RingSecond each; none: nothing is kept of it.
+// RingSecond each, of some 256 KiB at most: one of many paths comes in parts. None: nothing is kept of it.
 absl::StatusOr<std::vector<std::string>> SecondsFromStore(Store& store, const std::string& host, int64_t from_ns,
                                                           int64_t to_ns);
 

@@ -21,9 +21,11 @@ namespace pb = cwfabric::v1;
 
 constexpr absl::Duration kLook = absl::Milliseconds(500);
 constexpr absl::Duration kMostSpan = absl::Hours(1);
-constexpr size_t kMostAnswersOfHost = 8, kMostWanted = 64, kMostKnown = 20'000, kMostScopes = 1000;
+constexpr absl::Duration kComplainEvery = absl::Seconds(10);
+// A host has four parts of 128 KiB ahead; small ones count as this much.
+constexpr size_t kMostWaitingBytes = 2 << 20, kLeastAnswerBytes = 64 << 10, kMostUnasked = 8;
+constexpr size_t kMostWanted = 64, kMostKnown = 20'000, kMostScopes = 1000;
 constexpr size_t kMostReasonText = 300;
-constexpr size_t kSecondsAtOnce = 20;
 
 int64_t NsOf(absl::Duration duration) { return absl::ToInt64Nanoseconds(duration); }
 
@@ -45,7 +47,6 @@ IncidentTaker::~IncidentTaker() {
     arrived_.notify_all();
   }
   thread_.join();
-  const std::lock_guard lock(mutex_);
   for (const auto& collection : taking_) Finish(*collection);
 }
 
@@ -70,17 +71,29 @@ void IncidentTaker::Work(absl::Time now) {
     wanted.swap(wanted_);
     waiting_.clear();
   }
-  const std::lock_guard lock(mutex_);
-  for (const News& news : inbox) Deal(news);
-  for (const Wanted& one : wanted) TakeByItself(one, now);
-  for (auto at = taking_.begin(); at != taking_.end();) {
-    if (!(*at)->Done(now)) {
-      ++at;
-      continue;
+  std::vector<std::unique_ptr<Collection>> done;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const News& news : inbox) Deal(news);
+    for (const Wanted& one : wanted) TakeByItself(one, now);
+    for (auto at = taking_.begin(); at != taking_.end();) {
+      if (!(*at)->Done(now)) {
+        ++at;
+        continue;
+      }
+      finishing_.push_back((*at)->Short());
+      done.push_back(std::move(*at));
+      at = taking_.erase(at);
     }
-    Finish(**at);
-    at = taking_.erase(at);
   }
+  for (const auto& collection : done) Finish(*collection);  // it takes its time
+}
+
+// A host that is refused again and again fills no log.
+void IncidentTaker::Complain(const std::string& host, const std::string& why, absl::Time now) {
+  if (now >= complained_ && now - complained_ < kComplainEvery) return;
+  complained_ = now;
+  spdlog::warn("{}: {}", host, why.empty() ? "it sent of its ring what nobody asked it for" : why);
 }
 
 void IncidentTaker::Deal(const News& news) {
@@ -90,6 +103,7 @@ void IncidentTaker::Deal(const News& news) {
     if (news.state) ask = collection->Look(news.host, *news.state);
     if (news.answer && collection->Concerns(news.answer->id())) ask = collection->Take(news.host, *news.answer);
     refused_ += collection->refused() - refused;
+    if (collection->refused() > refused) Complain(news.host, collection->MissingOf(news.host), absl::Now());
     if (ask) uplink_.SendRing(news.host, *ask);
   }
   if (!news.answer) return;
@@ -98,6 +112,7 @@ void IncidentTaker::Deal(const News& news) {
                                  [&](const auto& collection) { return collection->Concerns(news.answer->id()); });
   if (known) return;
   ++refused_;
+  Complain(news.host, "what it sends of its ring nobody asks for any more", absl::Now());
   pb::RingAsk forget;
   forget.set_forget(news.answer->id());
   uplink_.SendRing(news.host, forget);
@@ -109,14 +124,25 @@ void IncidentTaker::Now(const std::string& host, const State& state) {
   arrived_.notify_all();
 }
 
-void IncidentTaker::Take(const std::string& host, const pb::RingAnswer& answer) {
+// More than it has credit for is dropped. Of what nobody asked for the number alone is kept, to answer it.
+bool IncidentTaker::Take(const std::string& host, const pb::RingAnswer& answer) {
   const std::lock_guard lock(inbox_mutex_);
-  if (++waiting_[host] > kMostAnswersOfHost) {  // more than it has credit for
+  const bool asked = requests_.contains(answer.id());
+  const size_t bytes = std::max(answer.ByteSizeLong(), kLeastAnswerBytes);
+  size_t& waiting = waiting_[{host, asked ? answer.id() : 0}];
+  const size_t most = asked ? kMostWaitingBytes : kMostUnasked * kLeastAnswerBytes;
+  waiting += asked ? bytes : kLeastAnswerBytes;
+  if (waiting > most) {
     ++flooded_;
-    return;
+    return asked;
   }
-  inbox_.push_back({.host = host, .state = {}, .answer = answer});
+  News& news = inbox_.emplace_back();
+  news.host = host;
+  news.answer.emplace();
+  news.answer->set_id(answer.id());
+  if (asked) news.answer = answer;
   arrived_.notify_all();
+  return asked;
 }
 
 void IncidentTaker::Want(Wanted wanted) {
@@ -134,6 +160,7 @@ void IncidentTaker::Found(const Finding& finding) {
   }
   Wanted wanted{.scope = finding.scope,
                 .reason = absl::StrCat(std::string(CauseName(finding.cause)), ": ", finding.scope),
+                .host = "",
                 .request = {},
                 .finding = finding};
   wanted.request.set_finding(IdText(finding.id));
@@ -150,6 +177,7 @@ void IncidentTaker::Stands(const HostEvent& event) {
   }
   Wanted wanted{.scope = "job " + job,
                 .reason = absl::StrCat("a collective of job ", job, " stands, says ", event.host),
+                .host = event.host,
                 .request = {},
                 .finding = {}};
   wanted.request.add_hosts(event.host);
@@ -164,16 +192,39 @@ void IncidentTaker::Stands(const HostEvent& event) {
 bool IncidentTaker::HasOf(const std::string& finding) const {
   const auto is = [&](const pb::Incident& head) { return !finding.empty() && head.finding().id() == finding; };
   const std::vector<pb::Incident> there = shelf_->List();
-  return std::any_of(there.begin(), there.end(), is) ||
+  return std::any_of(there.begin(), there.end(), is) || std::any_of(finishing_.begin(), finishing_.end(), is) ||
          std::any_of(taking_.begin(), taking_.end(), [&](const auto& taking) { return is(taking->head()); });
+}
+
+bool IncidentTaker::UnderWay(const std::string& id) const {
+  return std::any_of(finishing_.begin(), finishing_.end(), [&](const pb::Incident& head) { return head.id() == id; }) ||
+         std::any_of(taking_.begin(), taking_.end(), [&](const auto& taking) { return taking->head().id() == id; });
+}
+
+// One host's word must not use up what findings and people need.
+bool IncidentTaker::Allows(const Wanted& wanted, absl::Time now) {
+  const auto last = taken_.find(wanted.scope);
+  if (last != taken_.end() && now - last->second < kApart) return false;
+  size_t at_once = 0, stands = 0, stands_at_once = 0, of_host = 0;
+  for (const ByItself& one : by_itself_) {
+    const bool under_way = UnderWay(one.id);
+    at_once += under_way;
+    if (one.host.empty()) continue;
+    ++stands;
+    stands_at_once += under_way;
+    of_host += one.host == wanted.host;
+  }
+  if (by_itself_.size() >= kMostByItselfInHour || at_once >= kMostByItselfAtOnce) return false;
+  return wanted.host.empty() ||
+         (stands < kMostStandsInHour && stands_at_once < kMostStandsAtOnce && of_host < kMostStandsOfHost);
 }
 
 void IncidentTaker::TakeByItself(const Wanted& wanted, absl::Time now) {
   if (HasOf(wanted.request.finding())) return;
-  while (!by_itself_.empty() && now - by_itself_.front() > absl::Hours(1)) by_itself_.pop_front();
-  const auto last = taken_.find(wanted.scope);
-  const bool soon = last != taken_.end() && now - last->second < kApart;
-  if (soon || by_itself_.size() >= kMostByItselfInHour) {
+  // A service that begins anew hears of findings of days ago, too: no ring has them any more.
+  if (wanted.finding && absl::FromUnixNanos(wanted.finding->start_ns) < now - kRingHolds) return;
+  while (!by_itself_.empty() && now - by_itself_.front().at > absl::Hours(1)) by_itself_.pop_front();
+  if (!Allows(wanted, now)) {
     ++not_taken_;
     return;
   }
@@ -185,7 +236,7 @@ void IncidentTaker::TakeByItself(const Wanted& wanted, absl::Time now) {
   }
   if (taken_.size() >= kMostScopes) taken_.clear();
   taken_[wanted.scope] = now;
-  by_itself_.push_back(now);
+  by_itself_.push_back({.at = now, .host = wanted.host, .id = begun->id()});
 }
 
 std::vector<IncidentTaker::Known> IncidentTaker::KnownHosts() {
@@ -272,7 +323,7 @@ absl::StatusOr<pb::Incident> IncidentTaker::Plan(const pb::IncidentTakeRequest& 
 
 absl::StatusOr<pb::Incident> IncidentTaker::Begin(const pb::IncidentTakeRequest& request,
                                                   const std::optional<Finding>& finding, absl::Time now) {
-  if (taking_.size() >= kMostAtOnce)
+  if (taking_.size() + finishing_.size() >= kMostAtOnce)
     return absl::ResourceExhaustedError(absl::StrCat(kMostAtOnce, " incidents are being taken: try again in a while"));
   absl::StatusOr<pb::Incident> head = Plan(request, finding, now);
   if (!head.ok()) return head.status();
@@ -282,9 +333,16 @@ absl::StatusOr<pb::Incident> IncidentTaker::Begin(const pb::IncidentTakeRequest&
       Collection::Begin(*head, shelf_->PathOf(head->id()), options_.limits);
   if (!begun.ok()) return begun.status();
   Collection& collection = **begun;
-  for (const pb::IncidentHost& host : head->hosts()) {
-    const std::optional<pb::RingAsk> ask = collection.Look(host.host(), uplink_.RingOf(host.host()));
-    if (ask) uplink_.SendRing(host.host(), *ask);
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    requests_.insert(collection.request());
+  }
+  for (const bool affected : {true, false}) {  // those that it is about come first
+    for (const pb::IncidentHost& host : head->hosts()) {
+      if (host.affected() != affected) continue;
+      const std::optional<pb::RingAsk> ask = collection.Look(host.host(), uplink_.RingOf(host.host()));
+      if (ask) uplink_.SendRing(host.host(), *ask);
+    }
   }
   spdlog::info("incident {} is taken of {} hosts: {}", head->id(), head->hosts_size(), head->reason());
   taking_.push_back(*std::move(begun));
@@ -302,16 +360,25 @@ absl::StatusOr<pb::Incident> IncidentTaker::Take(const pb::IncidentTakeRequest& 
   return Begin(request, finding, now);
 }
 
-void IncidentTaker::Finish(Collection& collection) {
-  pb::Incident& head = collection.head();
+void IncidentTaker::AddFromStore(Collection& collection) {
+  const pb::Incident& head = collection.head();
   for (const std::string& host : collection.WithoutRing()) {
     const auto seconds = SecondsFromStore(store_, host, head.from_ns(), head.to_ns());
-    for (size_t at = 0; seconds.ok() && at < seconds->size(); at += kSecondsAtOnce) {
-      const auto first = seconds->begin() + static_cast<std::ptrdiff_t>(at);
-      const size_t count = std::min(kSecondsAtOnce, seconds->size() - at);
-      if (!collection.AddSeconds(host, {first, first + static_cast<std::ptrdiff_t>(count)}).ok()) break;
-    }
+    const absl::Status added = seconds.ok() ? collection.AddSeconds(host, *seconds) : seconds.status();
+    if (!added.ok() && !absl::IsNotFound(added)) collection.Lacks(host, std::string(added.message()));
   }
+}
+
+// Nobody else has the collection any more, so no lock is held while the store is read and the file written.
+void IncidentTaker::Finish(Collection& collection) {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    requests_.erase(collection.request());
+  }
+  // Who did not come to its end keeps its copy no longer.
+  for (const std::string& host : collection.Waiting()) uplink_.SendRing(host, collection.Forget());
+  pb::Incident& head = collection.head();
+  AddFromStore(collection);
   const auto events = EventsOfSpan(store_, head.from_ns(), head.to_ns());
   if (events.ok()) collection.AddEvents(*events).IgnoreError();  // a full disk shows when it is finished
   if (const auto now = head.has_finding() ? StoredFindingOf(head.finding().id()) : std::nullopt)
@@ -320,6 +387,8 @@ void IncidentTaker::Finish(Collection& collection) {
   topology.set_at_ns(std::min(head.pivot_ns(), absl::GetCurrentTimeNanos()));
   if (auto reply = query_.Topology(topology); reply.ok()) *head.mutable_topology() = *std::move(reply);
   const absl::StatusOr<pb::Incident> done = collection.Finish();
+  const std::lock_guard lock(mutex_);
+  std::erase_if(finishing_, [&](const pb::Incident& other) { return other.id() == head.id(); });
   if (!done.ok()) {
     spdlog::error("incident {} is lost: {}", head.id(), std::string(done.status().message()));
     return;
@@ -334,6 +403,7 @@ pb::IncidentListReply IncidentTaker::List() {
   pb::IncidentListReply reply;
   const std::lock_guard lock(mutex_);
   for (auto at = taking_.rbegin(); at != taking_.rend(); ++at) *reply.add_incidents() = (*at)->Short();
+  for (const pb::Incident& head : finishing_) *reply.add_incidents() = head;
   for (pb::Incident& head : shelf_->List()) *reply.add_incidents() = std::move(head);
   reply.set_removed(shelf_->removed());
   reply.set_not_taken(not_taken_);
@@ -351,6 +421,8 @@ absl::StatusOr<std::string> IncidentTaker::Find(const std::string& id) {
           "incident %s is being taken until %s", id,
           absl::FormatTime("%H:%M:%S UTC", absl::FromUnixNanos(collection->head().to_ns()), absl::UTCTimeZone())));
   }
+  if (UnderWay(id))
+    return absl::FailedPreconditionError(absl::StrCat("incident ", id, " is being written: try again in a minute"));
   return shelf_->Find(id);
 }
 

@@ -2,8 +2,9 @@
 //
 // Takes incidents: by itself for findings that are severe enough and for collectives that stand, and when people ask.
 // Asks hosts for their rings, waits for the end of the span, adds what the store has, and puts the file on the shelf.
-// By itself it takes one of a scope in ten minutes, twelve in an hour, and four at a time; what it does not take is
-// counted. A thread of its own writes; hosts' streams wait for no disk.
+// By itself it takes one of a scope in ten minutes, twelve in an hour, and three at a time; a fourth place is people's.
+// Of collectives that stand, on a host's word, there are six in an hour, two of one host, and two at a time. What it
+// does not take is counted. A thread of its own writes; hosts' streams and people's questions wait for no disk.
 //
 // Threads: any.
 #pragma once
@@ -44,7 +45,10 @@ struct IncidentOptions {
 class IncidentTaker final : public HostRings {
  public:
   static constexpr size_t kMostAtOnce = 4, kMostHosts = 32, kMostWitnesses = 8;
-  static constexpr size_t kMostByItselfInHour = 12;
+  static constexpr size_t kMostByItselfInHour = 12, kMostByItselfAtOnce = kMostAtOnce - 1;
+  static constexpr size_t kMostStandsInHour = 6, kMostStandsOfHost = 2, kMostStandsAtOnce = 2;
+  // Of findings that began before, none is taken by itself.
+  static constexpr absl::Duration kRingHolds = absl::Hours(2);
   static constexpr absl::Duration kApart = absl::Minutes(10);  // of one scope
 
   IncidentTaker(IncidentOptions options, std::unique_ptr<Shelf> shelf, UplinkService& uplink, Store& store,
@@ -61,7 +65,7 @@ class IncidentTaker final : public HostRings {
   void Stands(const HostEvent& event);
 
   void Now(const std::string& host, const State& state) override;
-  void Take(const std::string& host, const cwfabric::v1::RingAnswer& answer) override;
+  bool Take(const std::string& host, const cwfabric::v1::RingAnswer& answer) override;
 
  private:
   struct News {
@@ -71,6 +75,7 @@ class IncidentTaker final : public HostRings {
   };
   struct Wanted {
     std::string scope, reason;
+    std::string host;  // on whose word alone; "": a finding
     cwfabric::v1::IncidentTakeRequest request;
     std::optional<Finding> finding;
   };
@@ -79,10 +84,16 @@ class IncidentTaker final : public HostRings {
     cwfabric::v1::IncidentHost facts;
     bool connected = false;
   };
+  struct ByItself {
+    absl::Time at;
+    std::string host, id;
+  };
   void Run();
   void Work(absl::Time now);
   void Deal(const News& news);
   void TakeByItself(const Wanted& wanted, absl::Time now);
+  bool Allows(const Wanted& wanted, absl::Time now);
+  bool UnderWay(const std::string& id) const;
   bool HasOf(const std::string& finding) const;
   absl::StatusOr<cwfabric::v1::Incident> Begin(const cwfabric::v1::IncidentTakeRequest& request,
                                                const std::optional<Finding>& finding, absl::Time now);
@@ -90,7 +101,9 @@ class IncidentTaker final : public HostRings {
                                               const std::optional<Finding>& finding, absl::Time now);
   std::vector<Known> KnownHosts();
   absl::Status AddHosts(const std::vector<std::string>& affected, cwfabric::v1::Incident& head);
+  void AddFromStore(Collection& collection);
   void Finish(Collection& collection);
+  void Complain(const std::string& host, const std::string& why, absl::Time now);
   void Want(Wanted wanted);
   std::optional<Finding> StoredFindingOf(const std::string& id);
 
@@ -102,18 +115,21 @@ class IncidentTaker final : public HostRings {
   std::mutex mutex_;  // of what follows; may be held while the uplink is asked
   const std::unique_ptr<Shelf> shelf_;
   std::vector<std::unique_ptr<Collection>> taking_;
-  std::map<std::string, absl::Time> taken_;  // by scope, of what it took by itself
-  std::deque<absl::Time> by_itself_;
+  std::map<std::string, absl::Time> taken_;        // by scope, of what it took by itself
+  std::vector<cwfabric::v1::Incident> finishing_;  // in short
+  std::deque<ByItself> by_itself_;
   uint64_t not_taken_ = 0, refused_ = 0;
 
   std::mutex inbox_mutex_;  // of what follows up to the thread; taken last
   std::condition_variable arrived_;
   std::deque<News> inbox_;
-  std::map<std::string, size_t> waiting_;  // answers in the inbox, by host
+  std::set<uint64_t> requests_;                                 // what hosts are asked for
+  std::map<std::pair<std::string, uint64_t>, size_t> waiting_;  // bytes in the inbox, by host and request
   std::deque<Wanted> wanted_;
   std::set<uint64_t> known_;  // findings that were looked at
   uint64_t flooded_ = 0;
   bool end_ = false;
+  absl::Time complained_ = absl::InfinitePast();  // the thread's
   std::thread thread_;
 };
 

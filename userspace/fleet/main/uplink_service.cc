@@ -13,6 +13,12 @@ namespace cw::fleet {
 
 namespace pb = cwfabric::v1;
 
+namespace {
+
+constexpr size_t kMostUnread = 1024;  // messages to a host; it has 256 batches under way at most
+
+}  // namespace
+
 // Deletes itself when gRPC has done with it.
 class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost> {
  public:
@@ -27,6 +33,13 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
   void Send(pb::ToHost message) {
     const std::lock_guard lock(mutex_);
     if (ending_) return;
+    if (out_.size() >= kMostUnread) {  // one is being written: its end ends the stream
+      out_.erase(out_.begin() + 1, out_.end());
+      ending_ = true;
+      end_ = {grpc::StatusCode::RESOURCE_EXHAUSTED, "the host does not read what it is sent"};
+      if (!writing_) Finish(end_);
+      return;
+    }
     out_.push_back(std::move(message));
     if (!writing_) WriteNext();
   }
@@ -53,7 +66,7 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
     } else {
       return FinishWith({grpc::StatusCode::INVALID_ARGUMENT, "a stream is one Hello, and then batches"});
     }
-    StartRead(&in_);
+    if (!Ending()) StartRead(&in_);
   }
 
   void OnWriteDone(bool ok) override {
@@ -73,10 +86,15 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
 
   std::string host;  // "" before Hello; written under the service's lock
   uint64_t run = 0;
+  int unasked = 0;
   bool takes_drains = false, ask_again = false;
   HostRings::State ring;
 
  private:
+  bool Ending() {
+    const std::lock_guard lock(mutex_);
+    return ending_;
+  }
   void WriteNext() {
     writing_ = true;
     StartWrite(&out_.front());
@@ -116,7 +134,10 @@ absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::H
   stream.takes_drains = hello.takes_drains();
   if (orders_ != nullptr) orders_->Forget(stream.host);
   SendOrdersTo(stream);
-  stream.ring = {.connected = true, .keeps_ring = hello.keeps_ring(), .no_ring = CutUtf8(hello.no_ring(), 300)};
+  stream.ring = {.connected = true,
+                 .keeps_ring = hello.keeps_ring(),
+                 .no_ring = CutUtf8(hello.no_ring(), 300),
+                 .connection = ++connections_};
   if (rings_ != nullptr) rings_->Now(stream.host, stream.ring);
   return welcome;
 }
@@ -146,7 +167,11 @@ void UplinkService::Take(HostStream& stream, const pb::DrainReport& report) {
 void UplinkService::Take(HostStream& stream, const pb::RingAnswer& answer) {
   const std::lock_guard lock(mutex_);
   const auto place = streams_.find(stream.host);
-  if (rings_ != nullptr && place != streams_.end() && place->second == &stream) rings_->Take(stream.host, answer);
+  if (rings_ == nullptr || place == streams_.end() || place->second != &stream) return;
+  stream.unasked = rings_->Take(stream.host, answer) ? 0 : stream.unasked + 1;
+  if (stream.unasked <= kMostUnasked) return;
+  spdlog::warn("{} sends of its ring what nobody asked for: its stream is ended", stream.host);
+  stream.FinishWith({grpc::StatusCode::INVALID_ARGUMENT, "nobody asked for what it sends of its ring"});
 }
 
 void UplinkService::SendRing(const std::string& host, const pb::RingAsk& ask) {
@@ -181,7 +206,7 @@ void UplinkService::End(HostStream& stream) {
   streams_.erase(place);
   ingest_.Disconnect(stream.host, stream.run);
   if (orders_ != nullptr) orders_->Forget(stream.host);
-  if (rings_ != nullptr) rings_->Now(stream.host, {});
+  if (rings_ != nullptr) rings_->Now(stream.host, {.connected = false, .connection = stream.ring.connection});
   spdlog::info("{} is not connected any more", stream.host);
 }
 

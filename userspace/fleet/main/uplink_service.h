@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hosts' streams over gRPC around Ingest: what arrives is queued, and what the store has is acknowledged. No thread per
-// host (gRPC's callbacks). Ingest is not for several threads, so one lock is around it, and a commit holds it.
+// host (gRPC's callbacks). A host that does not read what it is sent, or sends what nobody asked for, loses its stream.
+// Ingest is not for several threads, so one lock is around it, and a commit holds it.
 //
 // Threads: any.
 #pragma once
@@ -39,7 +40,8 @@ class HostRings {
   virtual ~HostRings() = default;
   using State = Collection::HostState;
   virtual void Now(const std::string& host, const State& state) = 0;
-  virtual void Take(const std::string& host, const cwfabric::v1::RingAnswer& answer) = 0;
+  // False: nobody asked for it, or does any more. A host that goes on so is not listened to.
+  virtual bool Take(const std::string& host, const cwfabric::v1::RingAnswer& answer) = 0;
 };
 
 class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
@@ -70,6 +72,7 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
 
  private:
   friend class HostStream;
+  static constexpr int kMostUnasked = 64;  // answers in a row; a forgotten request leaves a few
   // The stream takes the place of one that the host had.
   absl::StatusOr<cwfabric::v1::Welcome> Begin(HostStream& stream, const cwfabric::v1::Hello& hello, const Speaker& who);
   void Take(HostStream& stream, const cwfabric::v1::Batch& batch);
@@ -85,6 +88,7 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   tls::Revocations& revocations_;
   HostOrders* orders_ = nullptr;
   HostRings* rings_ = nullptr;
+  uint64_t connections_ = 0;
 };
 
 }  // namespace cw::fleet
