@@ -285,7 +285,7 @@ TEST_F(AgentOnFabric, WhatWasSetForAWhileEndsThoughTheAgentWasKilled) {
     return status.ok() && status->mode() == v1::MODE_PROTECT;
   }));
   EXPECT_TRUE(flow(flows[2].id()).manual());
-  EXPECT_EQ(flow(flows[2].id()).slot(), 2);
+  EXPECT_TRUE(Eventually([&] { return flow(flows[2].id()).slot() == 2; })) << flow(flows[2].id()).ShortDebugString();
 }
 
 TEST_F(AgentOnFabric, FindsAHiddenClockOffsetAndDrift) {

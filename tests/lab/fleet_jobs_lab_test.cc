@@ -86,7 +86,10 @@ TEST_F(FleetJobsOnFabric, RanksOfTwoHostsAreOneJobWithItsWaysAndWaits) {
            !job["links"].empty() && job["pairs"][0].value("flows", 0) == 4;
   };
   ASSERT_TRUE(Eventually(whole, absl::Minutes(1))) << Job().dump(1) << Why();
-  const std::string then = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
+  // A full second, behind what they told.
+  const absl::Time second = absl::FromUnixSeconds(absl::ToUnixSeconds(absl::Now()) + 1);
+  const std::string then = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", second, absl::UTCTimeZone());
+  ASSERT_TRUE(Eventually([&] { return absl::Now() > second; }));
   const json job = Job();
   EXPECT_EQ(job["ranks"], 2) << job.dump(1);
   EXPECT_EQ(job["hosts"], (json{"h0", "h1"}));
