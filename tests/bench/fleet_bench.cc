@@ -284,7 +284,8 @@ int Main(const std::string& out) {
   const FleetShape shape{.hosts = FromEnvironment("BENCH_HOSTS", 500)};
   const int minutes = FromEnvironment("BENCH_MINUTES", 20);
   Report report("fleet");
-  Service service(out + ".fleet");
+  const std::string absolute = std::filesystem::absolute(out);
+  Service service(absolute + ".fleet");
   const std::unique_ptr<FleetHosts> hosts = Must(FleetHosts::Make(shape, service.authority(), kServer));
   const double alone = service.ResidentMib();
   Must(hosts->Connect(absl::Minutes(2)));
@@ -293,7 +294,7 @@ int Main(const std::string& out) {
   Load(service, *hosts, minutes, report);
   Deaths(service, *hosts, report);
   report.Add("load", "cwfabric", "refusals", "count", {static_cast<double>(hosts->refusals())});
-  Peer(out + ".prometheus", *hosts, minutes, report);
+  Peer(absolute + ".prometheus", *hosts, minutes, report);
   std::printf("%d hosts of %d paths, %d minutes of fleet time\n%s", shape.hosts, shape.PathsOfHost(), minutes,
               report.Table().c_str());
   return report.Write(out).ok() ? 0 : 1;
