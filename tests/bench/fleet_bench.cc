@@ -12,7 +12,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -22,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "tests/bench/fleet_hosts.h"
 #include "tests/bench/fleet_prometheus.h"
+#include "tests/bench/must.h"
 #include "tests/bench/process_sample.h"
 #include "userspace/api/fleet_client.h"
 #include "userspace/lab/agent_launcher.h"
@@ -37,23 +37,6 @@ constexpr char kServer[] = "127.0.0.1:19480";
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int kAhead = 8, kDeaths = 5;
 constexpr absl::Duration kFindingPatience = absl::Seconds(60);
-
-int FromEnvironment(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
-void Must(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  Must(value.status());
-  return *std::move(value);
-}
 
 // User and system, of all its threads (proc(5)).
 double ProcessorSeconds(pid_t pid) {
@@ -139,9 +122,10 @@ class Questions {
  public:
   Questions(const Service& service, const FleetShape& shape, int64_t from_ns, int64_t to_ns)
       : client_(service.Client()), shape_(shape), from_ns_(from_ns), to_ns_(to_ns), thread_([this] { Run(); }) {}
+  ~Questions() { Stop(); }
   void End() {
-    stop_ = true;
-    thread_.join();
+    Stop();
+    Must(fault_);
   }
   void Tell(Report& report, const std::string& at) const {
     for (const auto& [name, ms] : ms_) report.Add(at, "cwfabric", name, "ms", ms);
@@ -154,7 +138,18 @@ class Questions {
     Must(ask().status());
     ms_[name].push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
+  void Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
   void Run() {
+    try {
+      Ask();
+    } catch (const Failed& why) {
+      fault_ = absl::UnavailableError(why.what());
+    }
+  }
+  void Ask() {
     for (int round = 0; !stop_; ++round) {
       Take("hosts", [&] { return client_.Hosts(); });
       v1::FleetPathsRequest paths;
@@ -173,6 +168,7 @@ class Questions {
   const FleetShape shape_;
   const int64_t from_ns_, to_ns_;
   std::map<std::string, std::vector<double>> ms_;
+  absl::Status fault_;  // of the thread; read when it is over
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
@@ -225,7 +221,7 @@ void Deaths(Service& service, FleetHosts& hosts, Report& report) {
   int wrong = 0;
   for (int death = 0; death < kDeaths; ++death) {
     const absl::Time start = absl::Now();
-    Must(hosts.TellDead(absl::ToUnixNanos(start), death % hosts.shape().spines));
+    hosts.TellDead(absl::ToUnixNanos(start), death % hosts.shape().spines);
     const auto open = [&] {
       const v1::FleetFindingsReply reply = Must(client.Findings({}));
       return std::count_if(reply.findings().begin(), reply.findings().end(),
@@ -238,7 +234,7 @@ void Deaths(Service& service, FleetHosts& hosts, Report& report) {
     wrong += count > 1;
     for (const absl::Time again = absl::Now(); open() > 0;) {
       if (absl::Now() > again + kFindingPatience) Must(absl::DeadlineExceededError("a finding does not end"));
-      Must(hosts.TellDead(absl::GetCurrentTimeNanos(), -1));
+      hosts.TellDead(absl::GetCurrentTimeNanos(), -1);
       Must(hosts.WaitForAcknowledgements());
       absl::SleepFor(absl::Seconds(1));
     }
@@ -318,4 +314,11 @@ int Main(const std::string& out) {
 }  // namespace
 }  // namespace cw::bench
 
-int main(int argc, char** argv) { return cw::bench::Main(cw::bench::OutPath(argc, argv, "build/bench/fleet.json")); }
+int main(int argc, char** argv) {
+  try {
+    return cw::bench::Main(cw::bench::OutPath(argc, argv, "build/bench/fleet.json"));
+  } catch (const cw::bench::Failed& why) {
+    std::fprintf(stderr, "%s\n", why.what());
+    return 1;
+  }
+}

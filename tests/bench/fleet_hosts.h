@@ -37,7 +37,7 @@ class FleetHosts {
   // when all hosts' are on their way. Unavailable: a stream ended, or nothing was acknowledged for a minute.
   absl::Status Tell(int64_t to_ns, int ahead);
   // The same at once, `spine` dead for all (−1: none).
-  absl::Status TellDead(int64_t to_ns, int spine);
+  void TellDead(int64_t to_ns, int spine);
   absl::Status WaitForAcknowledgements();
 
   const FleetShape& shape() const;

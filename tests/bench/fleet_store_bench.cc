@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/bench/must.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
 #include "userspace/lab/bench_result.h"
 
@@ -29,17 +30,6 @@ double SecondsOf(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-int FromEnvironment(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
-void Must(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
 }
 
 fleet::HostBatch CalmBatch(int host, uint64_t sequence, int64_t time_ns, std::mt19937_64& random) {
@@ -137,5 +127,10 @@ int Main(const std::string& out) {
 }  // namespace cw::bench
 
 int main(int argc, char** argv) {
-  return cw::bench::Main(cw::bench::OutPath(argc, argv, "build/bench/fleet_store.json"));
+  try {
+    return cw::bench::Main(cw::bench::OutPath(argc, argv, "build/bench/fleet_store.json"));
+  } catch (const cw::bench::Failed& why) {
+    std::fprintf(stderr, "%s\n", why.what());
+    return 1;
+  }
 }

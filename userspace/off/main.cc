@@ -24,6 +24,7 @@ constexpr char kUsage[] =
     "  --instance NAME  This instance only; all, where it is not given\n"
     "  --json           One JSON object: dry_run, done, left\n"
     "\n"
+    "Who did it is kept in /var/lib/cwfabric/INSTANCE/acts.jsonl, where an agent was.\n"
     "A service that is started again attaches again: systemctl disable --now cwfabric-agent.\n"
     "Exit status: 0 nothing of cwfabric is left, 1 something is (it is named), 2 usage.\n";
 
@@ -36,6 +37,7 @@ constexpr char kManual[] =
     "Every flow goes back to its native port, programs are detached, clsact is removed where the agent added it and\n"
     "nobody else uses it, pins are removed. What is somebody else's is left alone, and what is not there is no error.\n"
     "Needs no library and no agent. Interfaces of another network namespace are left, with their pins, and named.\n"
+    "Who did it is kept in /var/lib/cwfabric/INSTANCE/acts.jsonl, where an agent was.\n"
     "A service that is started again attaches again: systemctl disable \\-\\-now cwfabric\\-agent.\n"
     ".SH OPTIONS\n"
     ".TP\n\\-\\-dry\\-run\nSay what would be done, and do nothing.\n"
