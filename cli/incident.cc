@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<api::IncidentClient>> IncidentsOf(const Session& 
   if (absl::Status named = FleetOf(session).status(); !named.ok()) return named;
   api::RemoteAgent remote = session.remote;
   remote.server = session.fleet;
-  return std::make_unique<api::IncidentClient>(remote);
+  return std::make_unique<api::IncidentClient>(remote, session.Timeout(absl::Seconds(60)));
 }
 
 // Half of --for before --at, half behind it.

@@ -27,6 +27,11 @@ void AddGlobals(CLI::App& app, Session& session) {
                  "An agent that listens on TCP (api.listen), in place of this host's")
       ->type_name("HOST:PORT")
       ->envname("CWFABRIC_SERVER");
+  app.add_option("--timeout", session.timeout_s,
+                 "How long to wait for each answer, 0.1 to 600; default 5, of the fleet service 10, of incidents 60")
+      ->check(CLI::Range(0.1, 600.0))
+      ->type_name("SECONDS")
+      ->envname("CWFABRIC_TIMEOUT");
   app.add_option("--fleet", session.fleet, "The fleet service, for cwctl fleet")
       ->type_name("HOST:PORT")
       ->envname("CWFABRIC_FLEET");

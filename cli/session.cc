@@ -50,7 +50,7 @@ std::string Session::SocketPath() const {
 }
 
 api::Client& Session::Agent() {
-  if (agent_ == nullptr) agent_ = NewClient(absl::Seconds(5));
+  if (agent_ == nullptr) agent_ = NewClient(Timeout(absl::Seconds(5)));
   return *agent_;
 }
 

@@ -34,6 +34,7 @@ class Session {
   std::string fleet;                 // the fleet service, HOST:PORT; "" = none
   std::string fleet_host, fleet_at;  // of reading verbs: answered by the fleet service, of this host, as it was then
   bool instance_given = false;       // it was typed, so it is meant
+  double timeout_s = 0;              // of each call; 0 = as long as is usual for it
 
   // What the typed verb does. The number is the exit code; errors are printed by the caller.
   std::function<absl::StatusOr<int>()> action;
@@ -45,6 +46,7 @@ class Session {
   // The socket, or the server.
   std::string Where() const;
   api::Client& Agent();
+  absl::Duration Timeout(absl::Duration usual) const { return timeout_s > 0 ? absl::Seconds(timeout_s) : usual; }
   std::unique_ptr<api::Client> NewClient(absl::Duration timeout) const;
   bool Colour() const;
   // "cwctl" with the options that lead to this agent: for lines that people paste.

@@ -159,6 +159,7 @@ FleetSimResult SimulateHealthy(const FleetShape& shape, int seconds, uint64_t se
     result.evaluate_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     ++result.evaluations;
     for (const fleet::Finding& f : changed) {
+      if (world.IsOfLiar(f.scope)) continue;
       ++result.wrong[static_cast<size_t>(f.cause)];
       result.complaints.push_back(
           absl::StrCat(fleet::CauseName(f.cause), " at ", f.scope, ": ", absl::StrJoin(f.evidence, "; ")));

@@ -214,6 +214,16 @@ void FleetWorld::Tell(const std::string& host, const std::string& type, const st
                              .evidence = std::move(evidence)});
 }
 
+bool FleetWorld::IsOfLiar(const std::string& scope) const {
+  return std::any_of(host_.begin(), host_.end(), [&](const Host& host) {
+    if (!host.liar) return false;
+    if (scope == absl::StrCat("host ", host.name)) return true;
+    return std::any_of(host.nics.begin(), host.nics.end(), [&](int nic) {
+      return scope == absl::StrCat("NIC ", nic_[static_cast<size_t>(nic)].address.ToString());
+    });
+  });
+}
+
 void FleetWorld::Lie(const Host& host) {
   const int mode = static_cast<int>((second_ / 40 + static_cast<int64_t>(host.first)) % 5);
   const int link = path_[host.first].edges[1];

@@ -32,6 +32,7 @@ RunResult RunProgram(const std::string& program, const std::vector<std::string>&
   argv.push_back(nullptr);
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
+  variables.emplace_back("CWFABRIC_TIMEOUT=60");  // both ends may wait for a processor that does more urgent things
   for (const auto& [name, value] : extra) variables.push_back(name + "=" + value);
   std::vector<char*> envp;
   for (std::string& variable : variables) envp.push_back(variable.data());

@@ -170,6 +170,18 @@ TEST_F(FindingsTest, GreyLossNeedsTwoIntervalsAndIsOneDirection) {
   EXPECT_EQ(found[0].links[0].second, port);
 }
 
+TEST_F(FindingsTest, OneHostsWordOfItsOwnLinkIsBelievedIfAllItsPathsLoseAlike) {
+  const auto own = [](const PathEvidence& path) { return path.host == 0; };
+  for (size_t i = 0; i < picture_.paths.size(); ++i) {
+    if (own(picture_.paths[i]) && i % 3 == 0) picture_.paths[i].lost = 3;
+  }
+  EXPECT_THAT(Pass(40), IsEmpty()) << "its other paths cross the same link and lose nothing";
+  for (PathEvidence& path : picture_.paths) path.lost = own(path) ? 3 : 0;
+  const std::vector<Finding> found = Pass(40);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].cause, Cause::kLinkGrey);
+}
+
 TEST_F(FindingsTest, NineFlapsWithinAnHourAreFlapping) {
   const Addr port = fabric_.PortTo(fabric_.spine(0, 1), fabric_.leaf(0, 1));
   const auto over = [&](const PathEvidence& p) { return std::count(p.hops->begin(), p.hops->end(), port) > 0; };

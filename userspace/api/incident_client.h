@@ -18,7 +18,7 @@ namespace cw::api {
 
 class IncidentClient {
  public:
-  explicit IncidentClient(const RemoteAgent& fleet, absl::Duration timeout = absl::Seconds(60));
+  explicit IncidentClient(const RemoteAgent& fleet, absl::Duration timeout);
   ~IncidentClient();
 
   absl::StatusOr<v1::Incident> Take(const v1::IncidentTakeRequest& request);

@@ -8,6 +8,7 @@ namespace cw::fleet {
 namespace {
 
 constexpr double kSurelyShown = 4;  // a path of which so many bad trials are to be expected is rarely clean by chance
+constexpr double kUneven = 2;  // standard deviations: so many more paths are clean than one rate for all would leave
 
 class Search {
  public:
@@ -102,6 +103,7 @@ class Search {
     };
     Suspect s{.rate = Rate(c.trials, c.bad), .trials = c.trials, .bad = c.bad};
     uint32_t surely = 0, clean = 0;
+    double clean_expected = 0, clean_variance = 0;
     double agreement = 0, best_without = Gain(c.trials, c.bad);
     Told told;
     const auto end_host = [&] {
@@ -126,10 +128,15 @@ class Search {
       ++(bad ? s.paths_bad : s.paths_well);
       if (bad) s.explains.push_back(i);
       if (o.trials * s.rate >= kSurelyShown) ++surely, clean += !bad;
+      const double by_chance = std::exp(-o.trials * s.rate);
+      clean_expected += by_chance;
+      clean_variance += by_chance * (1 - by_chance);
     }
     end_host();
     if (s.hosts == 0 || agreement / s.hosts < rules_.least_agreement) return {};
     if (surely > 0 && static_cast<double>(clean) / surely > rules_.most_contradicted) return {};
+    if (rules_.even_alone && s.hosts_bad < 2 && s.paths_well > clean_expected + kUneven * std::sqrt(clean_variance))
+      return {};
     if (rules_.without_best && s.hosts > 1 && best_without <= rules_.least_gain / 2) return {};
     s.component = c.component;
     return s;

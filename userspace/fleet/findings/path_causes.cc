@@ -33,6 +33,7 @@ LocaliseRules GreyRules(const FindingRules& rules) {
           .prior = {0, -1, -1, -1, -1},
           .least_agreement = 0,
           .most_contradicted = 0.2,
+          .even_alone = true,
           .without_best = true};
 }
 
