@@ -264,6 +264,8 @@ void AddFleetVerbs(CLI::App& app, Session& session) {
   AddFleetAlertVerbs(*fleet, session);
   AddFleetDrainVerbs(*fleet, session);
   AddFleetHostVerbs(*fleet, session);
+  AddFleetCostVerbs(*fleet, session);
+  AddFleetFitVerbs(*fleet, session);
   AddFleetJobVerbs(*fleet, session);
 }
 

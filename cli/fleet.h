@@ -28,6 +28,8 @@ void ShowFleetEventTable(const cwfabric::v1::FleetEventsReply& reply, bool colou
 // Registered with `fleet` by their files.
 void AddFleetAlertVerbs(CLI::App& fleet, Session& session);
 void AddFleetDrainVerbs(CLI::App& fleet, Session& session);
+void AddFleetCostVerbs(CLI::App& fleet, Session& session);
+void AddFleetFitVerbs(CLI::App& fleet, Session& session);
 void AddFleetHostVerbs(CLI::App& fleet, Session& session);
 void AddFleetJobVerbs(CLI::App& fleet, Session& session);
 

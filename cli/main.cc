@@ -28,7 +28,8 @@ void AddGlobals(CLI::App& app, Session& session) {
       ->type_name("HOST:PORT")
       ->envname("CWFABRIC_SERVER");
   app.add_option("--timeout", session.timeout_s,
-                 "How long to wait for each answer, 0.1 to 600; default 5, of the fleet service 10, of incidents 60")
+                 "How long to wait for each answer, 0.1 to 600; default 5, for off 0.8, of the fleet service 10, of "
+                 "incidents 60")
       ->check(CLI::Range(0.1, 600.0))
       ->type_name("SECONDS")
       ->envname("CWFABRIC_TIMEOUT");

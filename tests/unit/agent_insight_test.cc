@@ -157,15 +157,19 @@ TEST_F(GapsPart, AFlowThatIsNotWhereItWasSteeredIsNotHeldAgainstThatPath) {
 }
 
 TEST(JobsPart, AQueuePairIsTheProcesssOwnOrTheOnlyOne) {
-  const std::vector<rdma::QpInfo> known = {{.lqpn = 5, .rqpn = 1, .pid = 10},
-                                           {.lqpn = 5, .rqpn = 2, .pid = 11},
-                                           {.lqpn = 6, .rqpn = 3, .pid = 12},
-                                           {.lqpn = 7, .pid = 10}};
-  ASSERT_NE(FindQp(known, 11, 5), nullptr);
-  EXPECT_EQ(FindQp(known, 11, 5)->rqpn, 2u);
-  EXPECT_EQ(FindQp(known, 99, 5), nullptr) << "two have this number";
-  EXPECT_NE(FindQp(known, 99, 6), nullptr);
-  EXPECT_EQ(FindQp(known, 10, 7), nullptr) << "not connected";
+  const Addr one = Addr::FromV4(1), two = Addr::FromV4(2);
+  rdma::QpRegistry qps;
+  for (const rdma::QpInfo& qp : {rdma::QpInfo{.lqpn = 5, .rqpn = 1, .laddr = one, .pid = 10},
+                                 {.lqpn = 5, .rqpn = 2, .laddr = two, .pid = 11},
+                                 {.lqpn = 6, .rqpn = 3, .laddr = one, .pid = 12},
+                                 {.lqpn = 7, .laddr = one, .pid = 10}})
+    qps.Register(qp);
+  const QpsByNumber known(qps);
+  ASSERT_NE(known.Find(11, 5), nullptr);
+  EXPECT_EQ(known.Find(11, 5)->rqpn, 2u);
+  EXPECT_EQ(known.Find(99, 5), nullptr) << "two have this number";
+  EXPECT_NE(known.Find(99, 6), nullptr);
+  EXPECT_EQ(known.Find(10, 7), nullptr) << "not connected";
 }
 
 class ChunksPart : public ::testing::Test {

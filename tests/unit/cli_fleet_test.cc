@@ -102,6 +102,25 @@ class FleetWithAJob : public FakeFleet {
     reply->add_changes()->set_text("h5 > h6: 45 Gbit/s, then 5 Gbit/s");
     return grpc::Status::OK;
   }
+  grpc::Status Cost(grpc::ServerContext*, const v1::FleetCostRequest* request, v1::FleetCostReply* reply) override {
+    reply->set_from_ns(request->from_ns());
+    reply->set_to_ns(request->to_ns());
+    v1::FleetCost& cost = *reply->add_costs();
+    cost.set_job(request->job());
+    cost.set_where("link grey: link x");
+    cost.set_network(true);
+    cost.set_gpu_hours(12.5);
+    reply->add_costs()->set_gpu_hours(1);
+    return grpc::Status::OK;
+  }
+  grpc::Status Fit(grpc::ServerContext*, const v1::FleetFitRequest* request, v1::FleetFitReply* reply) override {
+    reply->set_answer(request->host() == "h1" ? "yes" : "no");
+    v1::FleetFitCheck& check = *reply->add_checks();
+    check.set_what("place");
+    check.set_answer(reply->answer());
+    check.set_text(absl::StrCat("in ", request->job(), " for ", request->instead_of()));
+    return grpc::Status::OK;
+  }
 
  private:
   static void AddRank(v1::FleetRank& rank, const std::string& label) {
@@ -198,6 +217,25 @@ TEST_F(CwctlFleet, TwoRunsAreNamedWithTheirTimes) {
   const RunResult bad = Run({"fleet", "jobs", "diff", "train@yesterday", "train"});
   EXPECT_EQ(bad.exit_code, 2);
   EXPECT_THAT(bad.err, HasSubstr("behind the @ a time"));
+}
+
+TEST_F(CwctlFleet, WhatJobsLostIsSummedAndSplit) {
+  const RunResult run = Run({"fleet", "cost", "train", "--from", "2026-05-01T12:00:00Z"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("2026-05-01T12:00:00"), HasSubstr("13.50 GPU-hours lost, 12.50 of them to the network"),
+                    HasSubstr("link grey: link x")));
+  EXPECT_EQ(Run({"fleet", "cost", "--from", "yesterday"}).exit_code, 2);
+}
+
+TEST_F(CwctlFleet, WhetherAHostFitsIsItsExitCode) {
+  const RunResult yes = Run({"fleet", "fit", "h1", "train", "--instead-of", "h2"});
+  EXPECT_EQ(yes.exit_code, 0) << yes.err;
+  EXPECT_THAT(yes.out, AllOf(HasSubstr("h1 in train: yes"), HasSubstr("in train for h2")));
+  const RunResult no = Run({"fleet", "fit", "h7", "train", "--json"});
+  EXPECT_EQ(no.exit_code, 1);
+  EXPECT_EQ(nlohmann::json::parse(no.out)["answer"], "no");
+  EXPECT_EQ(Run({"fleet", "fit", "h1"}).exit_code, 2);
 }
 
 TEST_F(CwctlFleet, QueuePairsRanksAndCollectivesOfAHost) {

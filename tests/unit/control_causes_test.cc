@@ -151,6 +151,9 @@ TEST(Causes, OnlyLossesOfAPathThatDoesNotQueueAreGrey) {
     return Cause::kNone;
   };
   EXPECT_EQ(judged(), Cause::kGreyLoss);
+  flow.gaps_pending = true;
+  EXPECT_EQ(judged(), Cause::kNone) << "the peer is being asked";
+  flow.gaps_pending = false;
   flow.gaps_known = true;
   EXPECT_EQ(judged(), Cause::kSlowReceiver) << "all had arrived: its host lost them";
   flow.gaps = 4;

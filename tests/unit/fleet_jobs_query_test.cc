@@ -224,5 +224,54 @@ TEST_F(JobsQueryTest, WhatAHostDoesEndsWithItsTraffic) {
   EXPECT_THAT(query.Work(request)->coverage().missing(), ElementsAre(HasSubstr("h0: not connected")));
 }
 
+TEST_F(JobsQueryTest, WhatItCostIsOfTheRangeThatIsAskedFor) {
+  for (int i = 1; i <= 12; ++i) {
+    for (const int host : {0, 1}) Tell(host, kStart + i * absl::Seconds(10), 1'000'000, i == 12);
+  }
+  JobsQuery query = Query();
+  const int64_t now_ns = absl::ToUnixNanos(kStart + absl::Seconds(130));
+  pb::FleetCostRequest request;
+  absl::StatusOr<pb::FleetCostReply> cost = query.Cost(request, now_ns);
+  ASSERT_TRUE(cost.ok()) << cost.status();
+  ASSERT_EQ(cost->costs_size(), 1) << "both ranks tell of one collective";
+  EXPECT_EQ(cost->costs(0).where(), "not the network");
+  EXPECT_DOUBLE_EQ(cost->costs(0).lost_s(), 12);
+  EXPECT_DOUBLE_EQ(cost->costs(0).gpu_hours(), 24.0 / 3600);
+  EXPECT_EQ(cost->to_ns(), now_ns);
+  request.set_job("other");
+  EXPECT_EQ(query.Cost(request, now_ns)->costs_size(), 0);
+  request.set_job("");
+  request.set_to_ns(absl::ToUnixNanos(kStart + absl::Seconds(60)));
+  EXPECT_EQ(query.Cost(request, now_ns)->costs_size(), 0);
+  request.set_from_ns(request.to_ns());
+  EXPECT_TRUE(absl::IsInvalidArgument(query.Cost(request, now_ns).status()));
+}
+
+TEST_F(JobsQueryTest, WhetherAHostFitsTakesAHostThatIsNotInTheJob) {
+  for (const int host : {0, 1}) Tell(host, kStart + absl::Seconds(10), 1'000'000);
+  pb::Hello hello;
+  hello.set_host("h2");
+  hello.set_run(7);
+  ASSERT_TRUE(ingest_.Connect(hello, {.names = {"h2"}}, kStart).ok());
+  JobsQuery query = Query();
+  const auto ask = [&](const std::string& host, const std::string& job, const std::string& instead_of = "") {
+    pb::FleetFitRequest request;
+    request.set_host(host);
+    request.set_job(job);
+    request.set_instead_of(instead_of);
+    return query.Fit(request);
+  };
+  EXPECT_TRUE(absl::IsNotFound(ask("h2", "other").status()));
+  EXPECT_TRUE(absl::IsNotFound(ask("h9", "train").status()));
+  EXPECT_TRUE(absl::IsNotFound(ask("h2", "train", "h9").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ask("h1", "train").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ask("", "train").status()));
+  const auto fit = ask("h2", "train", "h1");
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  EXPECT_EQ(fit->answer(), "unknown") << "nothing was measured between it and h0";
+  EXPECT_EQ(fit->checks(0).answer(), "yes") << fit->checks(0).text();
+  EXPECT_EQ(fit->coverage().hosts(), 3u);
+}
+
 }  // namespace
 }  // namespace cw::fleet

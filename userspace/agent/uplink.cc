@@ -78,6 +78,7 @@ UplinkWork::Asks WorkOf(Agent& agent) {
               [&agent] {
                 wire::ListCollectivesRequest request;
                 request.set_slow(true);
+                request.set_done_within_s(absl::ToDoubleSeconds(UplinkWork::kDetailPeriod));  // older ones are told
                 return agent.ListCollectives(request);
               }};
 }

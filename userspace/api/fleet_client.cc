@@ -61,6 +61,14 @@ absl::StatusOr<v1::FleetDiffJobsReply> FleetClient::DiffJobs(const v1::FleetDiff
   return impl_->Call(&v1::Fleet::Stub::DiffJobs, request);
 }
 
+absl::StatusOr<v1::FleetCostReply> FleetClient::Cost(const v1::FleetCostRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Cost, request);
+}
+
+absl::StatusOr<v1::FleetFitReply> FleetClient::Fit(const v1::FleetFitRequest& request) {
+  return impl_->Call(&v1::Fleet::Stub::Fit, request);
+}
+
 absl::StatusOr<v1::FleetDrain> FleetClient::Drain(const v1::FleetDrainRequest& request) {
   return impl_->Call(&v1::Fleet::Stub::Drain, request);
 }

@@ -25,6 +25,8 @@ class FleetClient {
   absl::StatusOr<v1::FleetWorkReply> Work(const v1::FleetWorkRequest& request);
   absl::StatusOr<v1::FleetJobsReply> Jobs(const v1::FleetJobsRequest& request);
   absl::StatusOr<v1::FleetDiffJobsReply> DiffJobs(const v1::FleetDiffJobsRequest& request);
+  absl::StatusOr<v1::FleetCostReply> Cost(const v1::FleetCostRequest& request);
+  absl::StatusOr<v1::FleetFitReply> Fit(const v1::FleetFitRequest& request);
   absl::StatusOr<v1::FleetDrain> Drain(const v1::FleetDrainRequest& request);
   absl::StatusOr<v1::FleetActionReply> Undrain(const v1::FleetUndrainRequest& request);
   absl::StatusOr<v1::FleetDrainsReply> Drains();

@@ -79,6 +79,7 @@ struct FlowFacts {
   Lost refused;              // … and those that no queue explains
   bool lost_inside = false;  // they had arrived at the receiver's NIC
   bool overtaken = false;    // they arrived there later
+  bool gaps_pending = false;
 };
 
 std::string Us(double ns) { return absl::StrFormat("%.1f", ns / 1e3); }
@@ -358,6 +359,7 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
   const auto few = [&](const std::deque<double>& counts, const Lost& of) {
     return std::accumulate(counts.begin(), counts.end(), 0.0) < rules.least_on_wire * of.lost;
   };
+  m.gaps_pending = flow.gaps_pending;
   m.lost_inside = flow.gaps_known && few(refused.gaps, m.refused);
   // What never came is known, however full the path is.
   m.overtaken = flow.gaps_known && !few(refused.gaps, m.asked_again) && few(refused.missing, m.asked_again);
@@ -371,7 +373,7 @@ Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, con
   const bool lossy = many(m.refused);
   if (lossy && m.lost_inside) return Cause::kSlowReceiver;
   if (m.overtaken && many(m.asked_again)) return Cause::kReordering;
-  if (lossy && !m.marked && !m.queued) return Cause::kGreyLoss;
+  if (lossy && !m.marked && !m.queued) return m.gaps_pending ? Cause::kNone : Cause::kGreyLoss;
   if (!m.slow || m.other_class) return Cause::kNone;
   const double patience = m.marked ? 3 : 1;  // marked packets wait longer than probes
   if (m.late_ns > patience * rules.late_over_rtt * m.rtt_ns && m.waiting > patience * rules.late_packets) {

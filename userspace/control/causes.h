@@ -92,17 +92,18 @@ struct CauseFlow {
   uint8_t slot = kSlotNone;
   uint64_t packets = 0;
   uint64_t bytes = 0;
-  uint64_t cnps = 0;         // received
-  uint64_t rnr_naks = 0;     // received
-  uint64_t seq_naks = 0;     // received
-  uint64_t acks = 0;         // received
-  bool gaps_known = false;   // the peer has told lately …
-  uint64_t gaps = 0;         // … how often packets were missing on arrival at its NIC, lost or overtaken, …
-  uint64_t missing = 0;      // … and how many never came; both told a window later than NAKs
-  double in_flight = 0;      // packets not acknowledged, mean of the looks
-  int looks = 0;             // 0: not known
-  bool moved = false;        // its path changed in this window: NAKs say nothing
-  bool other_class = false;  // than the probes: neither their round trip nor their queues are its own
+  uint64_t cnps = 0;          // received
+  uint64_t rnr_naks = 0;      // received
+  uint64_t seq_naks = 0;      // received
+  uint64_t acks = 0;          // received
+  bool gaps_pending = false;  // the peer is being asked what arrived
+  bool gaps_known = false;    // it has told lately …
+  uint64_t gaps = 0;          // … how often packets were missing on arrival at its NIC, lost or overtaken, …
+  uint64_t missing = 0;       // … and how many never came; both told a window later than NAKs
+  double in_flight = 0;       // packets not acknowledged, mean of the looks
+  int looks = 0;              // 0: not known
+  bool moved = false;         // its path changed in this window: NAKs say nothing
+  bool other_class = false;   // than the probes: neither their round trip nor their queues are its own
 };
 
 struct CausePair {

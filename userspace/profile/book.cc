@@ -256,7 +256,8 @@ void Book::Close(uint64_t handle, int64_t /*now_ns*/, double slow_factor) {
   if (duration_ns > 0) {
     if (alike_.size() >= kMaxKinds) alike_.clear();
     std::deque<double>& alike = alike_[{coll.comm, coll.function, coll.bytes}];
-    coll.slow = alike.size() >= kEnoughAlike && duration_ns > slow_factor * Median(alike);
+    coll.usual_ns = alike.size() >= kEnoughAlike ? Median(alike) : 0;
+    coll.slow = coll.usual_ns > 0 && duration_ns > slow_factor * coll.usual_ns;
     alike.push_back(duration_ns);
     if (alike.size() > kMaxAlike) alike.pop_front();
     if (const auto comm = comms_.find(coll.comm); comm != comms_.end()) ++comm->second.done;

@@ -82,6 +82,7 @@ struct Collective {
   bool done = false;
   bool stall_told = false;
   bool slow = false;
+  double usual_ns = 0;   // median of its like before it; 0: too few
   bool cut = false;      // part of it was lost, or did not fit
   int64_t first_ns = 0;  // first data
   int64_t last_ns = 0;   // end of its last child so far

@@ -174,6 +174,7 @@ v1::Collective Profiles::View(const Process& process, const Collective& coll, in
   out.set_peer(coll.p2p ? coll.root : -1);
   out.set_enqueued_ago_s(Ago(now_ns, coll.start_ns));
   out.set_slow(coll.slow);
+  out.set_usual_ns(coll.usual_ns);
   out.set_cut(coll.cut);
   out.set_state(coll.done          ? v1::Collective::STATE_DONE
                 : coll.stall_told  ? v1::Collective::STATE_STALLED
@@ -270,12 +271,15 @@ v1::ListCollectivesReply Profiles::Collectives(const v1::ListCollectivesRequest&
     const Process* process;
     const Collective* coll;
   };
+  const int64_t oldest_ns =
+      request.done_within_s() > 0 ? now_ns - static_cast<int64_t>(request.done_within_s() * 1e9) : INT64_MIN;
   std::vector<Found> all;
   std::deque<Collective> running;  // with what is open of them
   for (const auto& [connection, process] : processes_) {
     const auto add = [&, &p = *process](const Collective& coll) {
       const auto comm = p.book.comms().find(coll.comm);
       if (request.slow() && !coll.slow && !coll.stall_told) return;
+      if (coll.done && coll.last_ns < oldest_ns) return;
       if (Matches(p, comm == p.book.comms().end() ? nullptr : &comm->second, request.job())) all.push_back({&p, &coll});
     };
     for (const Collective& coll : process->book.done()) add(coll);

@@ -117,6 +117,7 @@ void CauseBook::LookAtFlow(uint32_t index, const FlowLook& look) {
       flow.seq_naks += look.seq_naks - last.look.seq_naks;
     }
     flow.gaps_known = look.gaps_known;
+    flow.gaps_pending = look.gaps_pending;
     if (look.gaps > last.look.gaps) flow.gaps += look.gaps - last.look.gaps;
     if (look.missing > last.look.missing) flow.missing += look.missing - last.look.missing;
     flow.moved = flow.moved || look.slot != last.look.slot;

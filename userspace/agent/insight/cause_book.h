@@ -27,7 +27,8 @@ struct FlowLook {
   uint64_t cnps = 0;           // since the look before
   bool answers_known = false;  // the three that follow
   uint64_t acks = 0, rnr_naks = 0, seq_naks = 0;
-  bool gaps_known = false;         // WireGaps::Count, and …
+  bool gaps_pending = false;       // WireGaps::Count …
+  bool gaps_known = false;         // … the same, and …
   uint64_t gaps = 0, missing = 0;  // … what was told last
   int64_t in_flight = -1;          // packets; −1 = not known
   bool other_class = false;        // than the probes between the two NICs

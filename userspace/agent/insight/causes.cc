@@ -87,6 +87,7 @@ void Causes::Look(const control::Observation& seen) {
                                     .acks = flow.answers.acks,
                                     .rnr_naks = flow.answers.rnr_naks,
                                     .seq_naks = flow.answers.seq_naks,
+                                    .gaps_pending = gaps.pending,
                                     .gaps_known = gaps.known,
                                     .gaps = gaps.gaps,
                                     .missing = gaps.missing,

@@ -60,9 +60,10 @@ void Chunks::Read() {
                      [](const auto& a, const auto& b) { return a.operation < b.operation; });
     ops.erase(last, ops.end());
   }
-  const std::vector<rdma::QpInfo> known = ops.empty() ? std::vector<rdma::QpInfo>() : qps_.All();
+  std::optional<QpsByNumber> known;
+  if (!ops.empty()) known.emplace(qps_);
   for (const profile::ChunkOp& op : ops) {
-    const rdma::QpInfo* qp = FindQp(known, op.pid, op.qpn);
+    const rdma::QpInfo* qp = known->Find(op.pid, op.qpn);
     if (qp == nullptr) continue;
     std::vector<profile::ChunkTime> times;
     for (const auto& [number, at_ns] : op.stamps) {

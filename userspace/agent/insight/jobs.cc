@@ -27,16 +27,19 @@ std::string Title(const v1::Collective& c) {
 
 }  // namespace
 
-const rdma::QpInfo* FindQp(const std::vector<rdma::QpInfo>& known, uint32_t pid, uint32_t qpn) {
-  const rdma::QpInfo* only = nullptr;
-  int others = 0;
-  for (const rdma::QpInfo& qp : known) {
-    if (qp.lqpn != qpn || qp.rqpn == 0) continue;
-    if (qp.pid == pid) return &qp;
-    only = &qp;
-    ++others;
+QpsByNumber::QpsByNumber(const rdma::QpRegistry& qps) {
+  qps.ForEach([this](const rdma::QpInfo& qp) {
+    if (qp.rqpn != 0) by_number_[qp.lqpn].push_back(&qp);
+  });
+}
+
+const rdma::QpInfo* QpsByNumber::Find(uint32_t pid, uint32_t qpn) const {
+  const auto found = by_number_.find(qpn);
+  if (found == by_number_.end()) return nullptr;
+  for (const rdma::QpInfo* qp : found->second) {
+    if (qp->pid == pid) return qp;
   }
-  return others == 1 ? only : nullptr;
+  return found->second.size() == 1 ? found->second.front() : nullptr;
 }
 
 Jobs::Jobs(const profile::ProfileOptions& options, const rdma::QpRegistry& qps, LabelBook& labels, Locate locate,
@@ -82,7 +85,7 @@ bool Jobs::Read() {
 
 void Jobs::TellOfStall(const profile::Stall& stall) {
   v1::Collective collective = stall.collective;
-  LocateQps(qps_.All(), collective);
+  LocateQps(QpsByNumber(qps_), collective);
   std::string peer;
   int slot = -1;
   for (const v1::CollectivePeer& op : collective.peers()) {
@@ -105,11 +108,11 @@ void Jobs::TellOfStall(const profile::Stall& stall) {
                             {"qpn", absl::StrFormat("0x%x", collective.held_qpn())}}});
 }
 
-void Jobs::LocateQps(const std::vector<rdma::QpInfo>& known, v1::Collective& collective) {
+void Jobs::LocateQps(const QpsByNumber& known, v1::Collective& collective) {
   const v1::CollectiveQp* held = nullptr;
   for (v1::CollectivePeer& op : *collective.mutable_peers()) {
     for (v1::CollectiveQp& out : *op.mutable_qps()) {
-      const rdma::QpInfo* qp = FindQp(known, collective.pid(), out.qpn());
+      const rdma::QpInfo* qp = known.Find(collective.pid(), out.qpn());
       if (qp == nullptr) continue;
       locate_(*qp, out);
       if (op.send() && out.qpn() == collective.held_qpn()) held = &out;
@@ -122,15 +125,15 @@ void Jobs::LocateQps(const std::vector<rdma::QpInfo>& known, v1::Collective& col
 
 v1::ListJobsReply Jobs::List(const v1::ListJobsRequest& request) {
   v1::ListJobsReply reply = profiles_.Jobs(request, monotonic_.NowNs());
-  const std::vector<rdma::QpInfo> known = qps_.All();
+  const QpsByNumber known(qps_);
   for (v1::Job& job : *reply.mutable_jobs()) {
     if (job.has_running()) LocateQps(known, *job.mutable_running());
     for (v1::CollectiveQp& out : *job.mutable_chunk_qps()) {
-      if (const rdma::QpInfo* qp = FindQp(known, job.pid(), out.qpn()); qp != nullptr) locate_(*qp, out);
+      if (const rdma::QpInfo* qp = known.Find(job.pid(), out.qpn()); qp != nullptr) locate_(*qp, out);
     }
     if (const Label* label = labels_.Of(job.pid()); label != nullptr && job.label().empty())
       job.set_label(label->label);
-    const rdma::QpInfo* qp = FindQp(known, job.pid(), job.slowest_qpn());
+    const rdma::QpInfo* qp = known.Find(job.pid(), job.slowest_qpn());
     if (job.slowest_qpn() == 0 || qp == nullptr) continue;
     v1::CollectiveQp placed;
     locate_(*qp, placed);
@@ -142,7 +145,7 @@ v1::ListJobsReply Jobs::List(const v1::ListJobsRequest& request) {
 
 v1::ListCollectivesReply Jobs::Collectives(const v1::ListCollectivesRequest& request) {
   v1::ListCollectivesReply reply = profiles_.Collectives(request, monotonic_.NowNs());
-  const std::vector<rdma::QpInfo> known = qps_.All();
+  const QpsByNumber known(qps_);
   for (v1::Collective& collective : *reply.mutable_collectives()) LocateQps(known, collective);
   for (v1::Collective& collective : *reply.mutable_stalls()) LocateQps(known, collective);
   return reply;
@@ -156,7 +159,7 @@ void Jobs::FillCollective(const FlowKey& key, v1::WhyReply& reply) {
   std::optional<v1::Collective> newest = profiles_.NewestOn(qp->pid, qp->lqpn, now_ns);
   if (!newest) newest = profiles_.NewestOn(0, qp->lqpn, now_ns);
   if (!newest) return;
-  LocateQps(qps_.All(), *newest);
+  LocateQps(QpsByNumber(qps_), *newest);
   if (reply.flow().label().empty()) reply.mutable_flow()->set_label(newest->label());
   *reply.mutable_collective() = *std::move(newest);
 }

@@ -8,6 +8,8 @@
 #include <functional>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "userspace/agent/event_sink.h"
 #include "userspace/agent/label_book.h"
@@ -22,9 +24,17 @@ namespace cw::agent {
 
 namespace v1 = ::cwfabric::v1;
 
-// The connected queue pair of this number: of the process itself, or the only one with it on the host, since two NICs
-// may each have one. nullptr: there is none, or there are several.
-const rdma::QpInfo* FindQp(const std::vector<rdma::QpInfo>& known, uint32_t pid, uint32_t qpn);
+// Connected queue pairs by number, of a registry that stays as it is meanwhile.
+class QpsByNumber {
+ public:
+  explicit QpsByNumber(const rdma::QpRegistry& qps);
+  // That of the process itself, or the only one with this number on the host, since two NICs may each have one.
+  // nullptr: there is none, or there are several.
+  const rdma::QpInfo* Find(uint32_t pid, uint32_t qpn) const;
+
+ private:
+  absl::flat_hash_map<uint32_t, absl::InlinedVector<const rdma::QpInfo*, 1>> by_number_;
+};
 
 class Jobs {
  public:
@@ -55,7 +65,7 @@ class Jobs {
  private:
   bool MayTellOfStrangers();
   void TellOfStall(const profile::Stall& stall);
-  void LocateQps(const std::vector<rdma::QpInfo>& known, v1::Collective& collective);
+  void LocateQps(const QpsByNumber& known, v1::Collective& collective);
 
   const rdma::QpRegistry& qps_;
   LabelBook& labels_;

@@ -2,12 +2,14 @@
 #include "userspace/agent/insight/wire_gaps.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 namespace cw::agent {
 namespace {
 
 constexpr int32_t kNewRecord = 1 << 24;  // packets apart: the peer's record began anew
+constexpr int kWaits = 3;                // windows without an answer
 
 }  // namespace
 
@@ -16,10 +18,15 @@ WireGaps::Count WireGaps::Look(uint32_t pair, const FlowKey& key, uint64_t naks,
   Flow& flow = at->second;
   flow.seen = true;
   flow.pair = pair;
-  flow.ask = flow.ask || naks != flow.naks;
+  flow.refused = flow.refused || naks != flow.naks;
+  flow.ask = flow.ask || naks != flow.naks || (flow.refused && flow.answers < kKnownAfter && !flow.cannot);
   flow.naks = naks;
   flow.sent = sent;
-  return {.known = flow.windows <= 1 && flow.answers > 1, .gaps = flow.gaps, .missing = flow.missing};
+  const bool enough = flow.answers >= kKnownAfter;
+  return {.known = flow.windows <= 1 && enough,
+          .pending = !enough && flow.refused && !flow.cannot && flow.asked <= kWaits,
+          .gaps = flow.gaps,
+          .missing = flow.missing};
 }
 
 std::vector<std::pair<uint32_t, probe::GapReport>> WireGaps::Questions() {
@@ -28,6 +35,7 @@ std::vector<std::pair<uint32_t, probe::GapReport>> WireGaps::Questions() {
   for (auto& [key, flow] : flows_) {
     flow.seen = false;
     flow.windows = std::min(flow.windows + 1, kNever);
+    if (flow.refused) flow.asked = std::min(flow.asked + 1, kNever);
     if (!flow.ask) continue;
     probe::GapReport& question = by_pair[flow.pair];
     if (question.flows.size() == probe::kMaxGapsPerMessage) continue;  // in the next window
@@ -38,31 +46,36 @@ std::vector<std::pair<uint32_t, probe::GapReport>> WireGaps::Questions() {
   return {by_pair.begin(), by_pair.end()};
 }
 
-// Packets under way are unheard, too. They are a window's at most, however long it lasts, and what is lost adds up: so
-// what counts is how far the unheard ones rise above the fewest.
 void WireGaps::Take(Flow& flow, const probe::GapReport::Flow& told) {
-  flow.windows = 0;
-  const uint32_t unheard = flow.asked_at - told.packets;
-  const auto more = static_cast<int32_t>(unheard - flow.least_unheard);
+  flow.windows = flow.asked = 0;
+  const uint32_t lacks = flow.asked_at - told.packets;
+  const auto more_than_first = [&](uint32_t lacked) { return static_cast<int32_t>(lacked - flow.first[0]); };
   const auto gaps = static_cast<int32_t>(told.gaps - flow.first_gaps);
-  if (flow.answers == 0 || gaps < 0 || more > kNewRecord || more < -kNewRecord) {
+  if (flow.answers == 0 || gaps < 0 || std::abs(more_than_first(lacks)) > kNewRecord) {
     flow.answers = 1;
     flow.first_gaps = told.gaps;
-    flow.least_unheard = unheard;
+    flow.first.fill(lacks);
+    flow.last.fill(lacks);
     flow.gaps = flow.missing = 0;
     return;
   }
-  ++flow.answers;
+  if (flow.answers < kCompared) flow.first[static_cast<size_t>(flow.answers)] = lacks;
+  flow.last[static_cast<size_t>(flow.answers % kCompared)] = lacks;
+  flow.answers = std::min(flow.answers + 1, kNever);
   flow.gaps = static_cast<uint64_t>(gaps);
-  if (more < 0) flow.least_unheard = unheard;
-  flow.missing = std::max(flow.missing, static_cast<uint64_t>(std::max(more, 0)));
+  if (flow.answers < 2 * kCompared) return;
+  int32_t most = 0, least = INT32_MAX;
+  for (const uint32_t lacked : flow.first) most = std::max(most, more_than_first(lacked));
+  for (const uint32_t lacked : flow.last) least = std::min(least, more_than_first(lacked));
+  flow.missing = std::max(flow.missing, static_cast<uint64_t>(std::max(least - most, 0)));
 }
 
 void WireGaps::Answered(const PairKey& pair, const probe::GapReport& answer) {
   for (const probe::GapReport::Flow& told : answer.flows) {
     const auto at = flows_.find(FlowKey{.src = pair.local, .dst = pair.remote, .dqpn = told.qpn});
-    if (at == flows_.end() || !told.known) continue;
-    Take(at->second, told);
+    if (at == flows_.end()) continue;
+    at->second.cannot = !told.known;
+    if (told.known) Take(at->second, told);
   }
 }
 

@@ -25,6 +25,7 @@ bool CanBeOfAPart(Cause cause) {
     case Cause::kSlowReceiver:
     case Cause::kSlowSender:
     case Cause::kClock:
+    case Cause::kSla:
       break;
   }
   return false;

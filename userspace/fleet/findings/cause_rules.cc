@@ -35,6 +35,7 @@ CauseRules DefaultCauseRules() {
   set(Cause::kSlowReceiver, Severity::kWarning, "{scope} receives too slowly", 5, 10);
   set(Cause::kSlowSender, Severity::kInfo, "{scope} sends too slowly", 5, 10);
   set(Cause::kClock, Severity::kWarning, "the clock of {scope} is wrong", 2, 10);
+  set(Cause::kSla, Severity::kWarning, "{scope} is not kept", 15, 60);
   return rules;
 }
 

@@ -34,6 +34,8 @@ absl::string_view CauseName(Cause cause) {
       return "slow sender";
     case Cause::kClock:
       return "clock";
+    case Cause::kSla:
+      return "SLA missed";
   }
   return "unknown";
 }
@@ -66,6 +68,8 @@ absl::string_view CauseAdvice(Cause cause) {
       return "On the sender: it has nothing to send in time; see the application, its CPU and its GPUs.";
     case Cause::kClock:
       return "On the host: cwctl clock; see its NIC's clock and its neighbours.";
+    case Cause::kSla:
+      return "See the pairs that are named, and findings of the same time: cwctl fleet findings, cwctl paths --host.";
   }
   return "";
 }

@@ -40,6 +40,7 @@ std::vector<Finding> Findings::Evaluate(const Picture& picture) {
   FindSlow(scene);
   FindClocks(scene);
   FindWiring(scene);
+  FindSlas(scene);
   std::vector<Suspicion> all;
   all.reserve(scene.suspicions.size());
   for (auto& [key, suspicion] : scene.suspicions) all.push_back(std::move(suspicion));

@@ -5,7 +5,8 @@
 //    (localise.h), dead ones first; what they explain is no evidence for anything else.
 //  - Hosts: a NIC that is silent is a host that is down where its agent is silent, too; an agent that is not connected
 //    while its paths live, or that nobody speaks of, is an agent that is gone.
-//  - What agents say of their NICs, flows, links and clocks (event_book.h); wiring against the plan (wiring.h).
+//  - What agents say of their NICs, flows, links and clocks (event_book.h); wiring against the plan (wiring.h);
+//    what was promised (sla_rule.h).
 // What is missing is no evidence: paths of hosts that are not connected, late or of another time do not count. A host
 // whose dead paths are contradicted by the others is not believed.
 //
@@ -91,6 +92,7 @@ class Findings {
   void FindSlow(Scene& scene);
   void FindClocks(Scene& scene);
   void FindWiring(Scene& scene);
+  void FindSlas(Scene& scene);
   void Add(Scene& scene, Suspicion suspicion);
 
   const FindingRules rules_;

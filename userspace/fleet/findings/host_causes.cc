@@ -205,4 +205,14 @@ void Findings::FindWiring(Scene& scene) {
   }
 }
 
+void Findings::FindSlas(Scene& scene) {
+  for (const SlaWord& word : scene.picture.slas) {
+    if (!word.missed) continue;
+    Suspicion s{.what = {.cause = Cause::kSla, .scope = absl::StrCat("SLA ", word.name)}};
+    s.what.evidence = word.evidence;
+    s.what.hosts = word.affected;
+    Add(scene, std::move(s));
+  }
+}
+
 }  // namespace cw::fleet

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "userspace/fleet/findings/sla_rule.h"
 #include "userspace/fleet/topology/topology.h"
 #include "userspace/fleet/topology/wiring.h"
 #include "userspace/model/addr.h"
@@ -59,6 +60,7 @@ struct Picture {
   std::vector<PathEvidence> paths;  // by host
   const Topology* topology = nullptr;
   const WiringReport* wiring = nullptr;
+  std::vector<SlaWord> slas;
   uint64_t fabric = 0;            // another number: another topology, or other NICs of hosts
   std::vector<HostEvent> events;  // new since the picture before, in the order of their arrival
 };

@@ -107,8 +107,8 @@ class Service {
         Shelf::Open(config.IncidentDir(), {.bytes = static_cast<uint64_t>(config.incident_gib) << 30},
                     [](const std::string& text) { spdlog::warn("{}", text); });
     if (!shelf.ok()) return shelf.status();
-    auto service = std::unique_ptr<Service>(new Service(config, *std::move(store), *std::move(fabric),
-                                                        *std::move(drains), rules->findings, *std::move(shelf)));
+    auto service = std::unique_ptr<Service>(
+        new Service(config, *std::move(store), *std::move(fabric), *std::move(drains), *rules, *std::move(shelf)));
     if (absl::Status status = service->ServePages(config); !status.ok()) return status;
     if (absl::Status status = service->Listen(config); !status.ok()) return status;
     return service;
@@ -126,7 +126,7 @@ class Service {
 
  private:
   Service(const FleetdConfig& config, std::unique_ptr<Store> store, FleetFile fabric, DrainBook drains,
-          const FindingRules& rules, std::unique_ptr<Shelf> shelf)
+          const Rules& rules, std::unique_ptr<Shelf> shelf)
       : store_(std::move(store)),
         revocations_(TlsOf(config)),
         ingest_(*store_, InstanceName(config), IngestLimits{}),
@@ -135,8 +135,8 @@ class Service {
         jobs_(*store_, fabric, [this](const auto& look) { uplink_.EachHost(look); }),
         drainer_(uplink_, query_, *store_, std::move(drains)),
         muter_(*store_),
-        alerts_(config.alerts, {.rules = rules.causes, .runbook_url = config.runbook_url}),
-        incidents_(IncidentsOf(config, rules.causes), std::move(shelf), uplink_, *store_, query_),
+        alerts_(config.alerts, {.rules = rules.findings.causes, .runbook_url = config.runbook_url}),
+        incidents_(IncidentsOf(config, rules.findings.causes), std::move(shelf), uplink_, *store_, query_),
         incident_service_(incidents_, revocations_),
         queries_(query_, jobs_, uplink_, drainer_, muter_, alerts_, revocations_),
         keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),

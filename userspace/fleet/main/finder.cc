@@ -21,7 +21,8 @@ constexpr int64_t kEventsBackNs = 3'600'000'000'000;
 constexpr int64_t kStandsBackNs = 300'000'000'000;  // of a collective that stands; later rings may be gone over it
 constexpr absl::Duration kLookForChanges = absl::Milliseconds(50);
 constexpr size_t kMostHopLists = 2'000'000, kEventsAtOnce = 10'000, kMostUnkept = 20'000;
-constexpr size_t kMostJobs = 64;                 // named of one finding
+constexpr size_t kMostJobs = 64;  // named of one finding
+constexpr int64_t kSlasEveryNs = 2'000'000'000;
 constexpr int64_t kJobsEveryNs = 5'000'000'000;  // hosts tell of flows each 10 s
 
 HostEvent EventOf(const StoredEvent& stored) {
@@ -35,7 +36,7 @@ HostEvent EventOf(const StoredEvent& stored) {
 }  // namespace
 
 Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, Muter& muter,
-               IncidentTaker& incidents, FleetFile file, const FindingRules& rules)
+               IncidentTaker& incidents, FleetFile file, const Rules& rules)
     : uplink_(uplink),
       store_(store),
       alerts_(alerts),
@@ -43,7 +44,8 @@ Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& dra
       muter_(muter),
       incidents_(incidents),
       file_(std::move(file)),
-      findings_(rules),
+      findings_(rules.findings),
+      slas_(rules.slas),
       thread_([this] { Run(); }) {}
 
 Finder::~Finder() {
@@ -232,7 +234,11 @@ void Finder::CopyAll() {
   uplink_.EachHost([&](const LiveHost& live) {
     there.insert(live.host);
     Copy(live);
+    slas_.Take(live);
   });
+  for (const auto& [name, host] : hosts_) {
+    if (!there.contains(name)) slas_.Forget(name);
+  }
   std::erase_if(hosts_, [&](const auto& host) { return !there.contains(host.first); });
 }
 
@@ -278,6 +284,17 @@ void Finder::AddPaths(Picture& picture) {
   }
 }
 
+// Hosts tell each ten seconds.
+void Finder::LookAtSlas(Picture& picture) {
+  if (picture.now_ns - slas_ns_ >= kSlasEveryNs) {
+    sla_words_ = slas_.Look(absl::FromUnixNanos(picture.now_ns), racks());
+    slas_ns_ = picture.now_ns;
+    const std::lock_guard lock(mutex_);
+    numbers_.slas = sla_words_;
+  }
+  picture.slas = sla_words_;
+}
+
 void Finder::Look() {
   drainer_.Tick(absl::Now());
   CopyAll();
@@ -286,6 +303,7 @@ void Finder::Look() {
   AddPaths(picture);
   LookAtFabric(picture);
   picture.events = NewEvents(picture.now_ns);
+  LookAtSlas(picture);
   std::vector<Finding> changed = findings_.Evaluate(picture);
   NameJobs(changed, picture.now_ns);
   Keep(changed);

@@ -24,6 +24,8 @@
 #include "userspace/fleet/main/incident_taker.h"
 #include "userspace/fleet/main/muter.h"
 #include "userspace/fleet/main/uplink_service.h"
+#include "userspace/fleet/rules/rules_file.h"
+#include "userspace/fleet/sla/sla.h"
 #include "userspace/fleet/store/store.h"
 #include "userspace/fleet/topology/fleet_file.h"
 
@@ -32,7 +34,7 @@ namespace cw::fleet {
 class Finder {
  public:
   Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& drainer, Muter& muter, IncidentTaker& incidents,
-         FleetFile file, const FindingRules& rules);
+         FleetFile file, const Rules& rules);
   ~Finder();
   FinderNumbers numbers();                     // any thread
   std::map<std::string, std::string> racks();  // host → rack; any thread
@@ -59,6 +61,7 @@ class Finder {
   void FillHops(const std::string& name, Host& host, int64_t now_ns);
   void LookAtFabric(Picture& picture);
   std::vector<HostEvent> NewEvents(int64_t now_ns);
+  void LookAtSlas(Picture& picture);
   std::vector<HostWork> WorkNow() const;  // points into hosts_
   void NameJobs(std::vector<Finding>& changed, int64_t now_ns);
   void AddAffected(Finding& finding) const;  // the jobs that are known to cross it
@@ -73,6 +76,9 @@ class Finder {
   IncidentTaker& incidents_;
   const FleetFile file_;
   Findings findings_;
+  SlaWatch slas_;
+  std::vector<SlaWord> sla_words_;  // as of slas_ns_
+  int64_t slas_ns_ = 0;
   std::map<std::string, Host> hosts_;
   std::set<Addr> departed_;  // NICs of hosts that were removed
   uint64_t removals_ = 0;

@@ -10,6 +10,7 @@
 
 #include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/findings/finding.h"
+#include "userspace/fleet/findings/sla_rule.h"
 #include "userspace/fleet/ingest/ingest.h"
 
 namespace cw::fleet {
@@ -18,6 +19,7 @@ namespace cw::fleet {
 struct FinderNumbers {
   std::array<uint64_t, kFleetCauses + 1> open{};  // by Cause; muted ones are apart
   uint64_t muted = 0;
+  std::vector<SlaWord> slas;  // in the order of their rules
   uint64_t evaluations = 0;
   double evaluation_seconds = 0;  // all of them together
 };

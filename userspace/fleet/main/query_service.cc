@@ -78,6 +78,17 @@ grpc::Status QueryService::DiffJobs(grpc::ServerContext* context, const pb::Flee
                                         [&] { return jobs_.Diff(*request, absl::GetCurrentTimeNanos()); });
 }
 
+grpc::Status QueryService::Cost(grpc::ServerContext* context, const pb::FleetCostRequest* request,
+                                pb::FleetCostReply* reply) {
+  return Answer<pb::FleetCostReply>(*context, revocations_, reply,
+                                    [&] { return jobs_.Cost(*request, absl::GetCurrentTimeNanos()); });
+}
+
+grpc::Status QueryService::Fit(grpc::ServerContext* context, const pb::FleetFitRequest* request,
+                               pb::FleetFitReply* reply) {
+  return Answer<pb::FleetFitReply>(*context, revocations_, reply, [&] { return jobs_.Fit(*request); });
+}
+
 grpc::Status QueryService::Remove(grpc::ServerContext* context, const pb::FleetRemoveRequest* request,
                                   pb::FleetActionReply* reply) {
   return Act<pb::FleetActionReply>(

@@ -42,6 +42,10 @@ class QueryService final : public cwfabric::v1::Fleet::Service {
                     cwfabric::v1::FleetJobsReply* reply) override;
   grpc::Status DiffJobs(grpc::ServerContext* context, const cwfabric::v1::FleetDiffJobsRequest* request,
                         cwfabric::v1::FleetDiffJobsReply* reply) override;
+  grpc::Status Cost(grpc::ServerContext* context, const cwfabric::v1::FleetCostRequest* request,
+                    cwfabric::v1::FleetCostReply* reply) override;
+  grpc::Status Fit(grpc::ServerContext* context, const cwfabric::v1::FleetFitRequest* request,
+                   cwfabric::v1::FleetFitReply* reply) override;
   grpc::Status Remove(grpc::ServerContext* context, const cwfabric::v1::FleetRemoveRequest* request,
                       cwfabric::v1::FleetActionReply* reply) override;
   grpc::Status Drain(grpc::ServerContext* context, const cwfabric::v1::FleetDrainRequest* request,

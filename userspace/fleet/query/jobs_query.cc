@@ -121,8 +121,9 @@ const JoinedJob* FindJob(const std::vector<JoinedJob>& jobs, const std::string& 
   return wanted.empty() || found == jobs.end() ? nullptr : &*found;
 }
 
-// Switches as the jobs' own ways show them.
-Topology TopologyOf(const std::vector<HostWork>& hosts, const FleetFile& file) {
+}  // namespace
+
+Topology JobsQuery::TopologyOf(const std::vector<HostWork>& hosts, const FleetFile& file) {
   std::vector<Trace> traces;
   for (const HostWork& work : hosts) {
     for (const HostWork::Flow& flow : work.flows) {
@@ -131,8 +132,6 @@ Topology TopologyOf(const std::vector<HostWork>& hosts, const FleetFile& file) {
   }
   return BuildTopology(traces, file);
 }
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<const JobsQuery::HopLists>> JobsQuery::HopsOf(const std::string& host,
                                                                              const WorkSample& flows) {

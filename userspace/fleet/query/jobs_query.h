@@ -10,12 +10,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "userspace/api/fleet.pb.h"
+#include "userspace/fleet/jobs/cost.h"
+#include "userspace/fleet/jobs/fit.h"
 #include "userspace/fleet/jobs/jobs.h"
 #include "userspace/fleet/query/query.h"
 
@@ -32,6 +35,10 @@ class JobsQuery {
   absl::StatusOr<cwfabric::v1::FleetJobsReply> Jobs(const cwfabric::v1::FleetJobsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetDiffJobsReply> Diff(const cwfabric::v1::FleetDiffJobsRequest& request,
                                                         int64_t now_ns);
+  // fit_query.cc. Of now. InvalidArgument: the host is in the job already.
+  absl::StatusOr<cwfabric::v1::FleetFitReply> Fit(const cwfabric::v1::FleetFitRequest& request);
+  // cost_query.cc. InvalidArgument: the range.
+  absl::StatusOr<cwfabric::v1::FleetCostReply> Cost(const cwfabric::v1::FleetCostRequest& request, int64_t now_ns);
 
  private:
   using HopLists = std::map<uint64_t, std::vector<Addr>>;
@@ -48,10 +55,14 @@ class JobsQuery {
   };
   // at_ns 0: now. `span`: flows of so long before that time, as one; zero: the newest interval.
   absl::StatusOr<View> Look(const std::string& host, int64_t at_ns, absl::Duration span);
+  // Switches as the jobs' own ways show them.
+  static Topology TopologyOf(const std::vector<HostWork>& hosts, const FleetFile& file);
   absl::Status AddNow(const std::string& host, View& view);
   absl::Status AddThen(const std::string& host, int64_t at_ns, absl::Duration span, View& view);
   absl::StatusOr<std::shared_ptr<const HopLists>> HopsOf(const std::string& host, const WorkSample& flows);
   absl::StatusOr<std::vector<Finding>> FindingsAt(int64_t at_ns);
+  absl::StatusOr<FitQuestion> AskFit(const cwfabric::v1::FleetFitRequest& request, const std::set<std::string>& in_job,
+                                     std::vector<Trace>& traces);
 
   Store& store_;
   const FleetFile file_;

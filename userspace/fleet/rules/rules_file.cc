@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/fleet/rules/rules_file.h"
 
+#include <set>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -22,6 +24,15 @@ constexpr char kHead[] =
     "# the tests at the end.\n";
 
 constexpr char kTests[] = R"(
+# What groups of hosts were promised; missed, it is a finding. Groups are names of hosts (patterns) or of racks; without
+# to_hosts and to_racks it is among themselves. A promise is over all probes from one group to the other.
+# [[sla]]
+# name = "rack A"
+# racks = ["A"]            # or hosts = ["gpu-a-*"]
+# to_racks = []            # or to_hosts
+# p99_delay = "8us"        # one way, at most
+# loss = 0.001             # share of probes, at most
+
 # Tests, in a fabric of three leaves, two spines and nine hosts. A fault lasts for so long (`lasts`), or comes `flaps`
 # times; each finding that opens stands in `expect`. `loss` is a grey link's, `queue` the delay of congestion and incast.
 [[test]]
@@ -78,6 +89,11 @@ fault = "congestion"
 queue = "100us"
 lasts = "60s"
 expect = ["congestion: info"]
+[[test]]
+name = "a promise that is not kept is a warning"
+fault = "SLA missed"
+lasts = "60s"
+expect = ["SLA missed: warning"]
 [[test]]
 name = "a short queue is a burst"
 fault = "congestion"
@@ -139,6 +155,16 @@ void WalkTest(Visitor& v, RuleTest& test) {
   test.summary = v.Text("summary", "", TextRule::kFree, "");
 }
 
+void WalkSla(Visitor& v, SlaRule& sla) {
+  sla.name = v.Text("name", sla.name, TextRule::kFree, "");
+  sla.from.hosts = v.Texts("hosts", sla.from.hosts, TextRule::kFree, "");
+  sla.from.racks = v.Texts("racks", sla.from.racks, TextRule::kFree, "");
+  sla.to.hosts = v.Texts("to_hosts", sla.to.hosts, TextRule::kFree, "");
+  sla.to.racks = v.Texts("to_racks", sla.to.racks, TextRule::kFree, "");
+  sla.p99_delay = v.Duration("p99_delay", sla.p99_delay, {absl::ZeroDuration(), absl::Seconds(10)}, "");
+  sla.loss = v.Real("loss", sla.loss, {0, 1}, "");
+}
+
 void WalkRules(Visitor& v, Rules& rules) {
   WalkThresholds(v, rules.findings);
   v.BeginTable("cause",
@@ -151,6 +177,13 @@ void WalkRules(Visitor& v, Rules& rules) {
     v.EndTable();
   }
   v.EndTable();
+  rules.slas.resize(v.BeginArray("sla", rules.slas.size(), ""));
+  for (size_t i = 0; i < rules.slas.size(); ++i) {
+    v.BeginElement(i);
+    WalkSla(v, rules.slas[i]);
+    v.EndElement();
+  }
+  v.EndArray();
   rules.tests.resize(v.BeginArray("test", rules.tests.size(), ""));
   for (size_t i = 0; i < rules.tests.size(); ++i) {
     rules.tests[i].at = v.BeginElement(i);
@@ -166,6 +199,15 @@ void CheckRules(const Rules& rules, const config::Complain& complain) {
     const std::string key = absl::StrCat("cause.", KeyOf(static_cast<Cause>(c)), ".summary");
     if (!absl::StrContains(rule.summary, "{scope}")) complain(key, "the summary has to name the place: write {scope}");
     if (rule.summary.size() > 200) complain(key, "at most 200 bytes");
+  }
+  std::set<std::string> names;
+  for (size_t i = 0; i < rules.slas.size(); ++i) {
+    const SlaRule& sla = rules.slas[i];
+    const std::string at = absl::StrCat("sla[", i, "].");
+    if (sla.name.empty() || sla.name.size() > 64) complain(at + "name", "a name of 1 to 64 bytes, such as \"rack A\"");
+    if (!names.insert(sla.name).second) complain(at + "name", "another sla has this name");
+    if (sla.p99_delay == absl::ZeroDuration() && sla.loss == 0)
+      complain(at + "p99_delay", "promise something: p99_delay, such as \"8us\", or loss, such as 0.001");
   }
   for (size_t i = 0; i < rules.tests.size(); ++i) {
     if (rules.tests[i].name.empty()) complain(absl::StrCat("test[", i, "].name"), "a test needs a name");

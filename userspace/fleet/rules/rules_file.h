@@ -28,6 +28,7 @@ struct RuleTest {
 
 struct Rules {
   FindingRules findings;
+  std::vector<SlaRule> slas;
   std::vector<RuleTest> tests;
 };
 

@@ -62,6 +62,7 @@ class SmallFleet {
     }
     for (HostEvidence& host : picture_.hosts) host.connected = host.clock_synced = true;
     wiring_.faults.clear();
+    picture_.slas.clear();
   }
   void Break(const RuleTest& test, bool first);
   std::vector<Finding> Second(Findings& findings) {
@@ -154,6 +155,9 @@ void SmallFleet::Break(const RuleTest& test, bool first) {
       return;
     case Cause::kClock:
       picture_.hosts[kSickHost].clock_synced = false;
+      return;
+    case Cause::kSla:
+      picture_.slas = {{.name = "test", .known = true, .missed = true}};
       return;
   }
 }

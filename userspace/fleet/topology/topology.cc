@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
 namespace cw::fleet {
@@ -19,8 +21,20 @@ struct Seen {
   uint64_t silent = 0;
 };
 
+// A step of a trace; of a hundred thousand traces nearly all take steps that others took.
+struct StepOf {
+  Addr from, to;
+  bool first = false, last = false;  // of its trace
+  bool operator==(const StepOf&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const StepOf& s) {
+    return H::combine(std::move(h), s.from, s.to, s.first, s.last);
+  }
+};
+
 Seen Look(absl::Span<const Trace> traces) {
   Seen seen;
+  absl::flat_hash_set<StepOf> known;
   for (const Trace& trace : traces) {
     for (size_t i = 0; i < trace.hops.size(); ++i) {
       const Addr& hop = trace.hops[i];
@@ -28,6 +42,9 @@ Seen Look(absl::Span<const Trace> traces) {
         ++seen.silent;
         continue;
       }
+      const bool last = i + 1 == trace.hops.size();
+      if (last && known.insert({hop, trace.destination, false, true}).second) seen.last[trace.destination].insert(hop);
+      if (!known.insert({i == 0 ? trace.source : trace.hops[i - 1], hop, i == 0, false}).second) continue;
       seen.hops.insert(hop);
       if (i == 0) {
         seen.first[trace.source].insert(hop);
@@ -36,7 +53,6 @@ Seen Look(absl::Span<const Trace> traces) {
         seen.before[hop].insert(trace.hops[i - 1]);
         seen.after[trace.hops[i - 1]].insert(hop);
       }
-      if (i + 1 == trace.hops.size()) seen.last[trace.destination].insert(hop);
     }
   }
   return seen;
@@ -144,6 +160,11 @@ class LinkMaker {
       const Addr from = i == 0 ? trace.source : trace.hops[i - 1];
       const Addr to = i == trace.hops.size() ? trace.destination : trace.hops[i];
       if (from.is_zero() || to.is_zero()) continue;  // beside a silent hop
+      auto [known, fresh] = known_.try_emplace({from, to, i == 0, i == trace.hops.size()}, nullptr);
+      if (!fresh) {
+        if (known->second != nullptr) ++known->second->traces;
+        continue;
+      }
       const int from_switch = i == 0 ? -1 : topology_.switch_of.at(from);
       const int to_switch = i == trace.hops.size() ? -1 : topology_.switch_of.at(to);
       if (from_switch >= 0 && from_switch == to_switch) continue;  // a loop, or two switches that look like one
@@ -154,6 +175,7 @@ class LinkMaker {
       if (i == 0) link.from_nic = from;
       if (i == trace.hops.size()) link.to_nic = to;
       ++link.traces;
+      known->second = &link;
       ids_[&link].insert({from, to});
     }
   }
@@ -171,6 +193,7 @@ class LinkMaker {
   const Topology& topology_;
   std::map<std::tuple<int, Addr, int, Addr>, TopologyLink> links_;
   std::map<const TopologyLink*, std::set<std::pair<Addr, Addr>>> ids_;
+  absl::flat_hash_map<StepOf, TopologyLink*> known_;  // null: no link
 };
 
 // Steps from the nearest NIC: in a tree of any number of tiers packets go up and down, never sideways.
