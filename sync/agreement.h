@@ -154,6 +154,7 @@ class Agreement {
   double width_ns() const;   // the bound of one link, see sync/fleet_bound.h
   double bound_ns() const;   // … of all links, now().bound_ns less the local clock's error
   int bound_hops() const;    // over so many of them bound_ns reaches
+  int most_liars() const;    // of the neighbours that the last round heard, so many may lie
   FleetClaim Claim() const;  // what to tell the neighbours
   const std::vector<NeighbourVerdict>& verdicts() const;  // of the last round
   const std::vector<AnchorVerdict>& anchors() const;      // of the last round

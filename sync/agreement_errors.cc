@@ -139,7 +139,7 @@ void Agreement::Impl::MeasureBound(int64_t now_ns) {
     const double apart = coming ? 0 : std::abs(p.apart_ns) + kHeardAfterS * std::abs(p.rate_ppb);
     told.push_back({apart + p.bound_ns + bend, p.width_ns});
   }
-  bound.Update(passed_s, told, absent_s, GrowthPpb());
+  bound.Update(passed_s, told, Liars(static_cast<int>(told.size())), absent_s, GrowthPpb());
   // At the start links are measured one after the other, the long ones last, and who is not settled tells no width.
   const int down = std::max(1, MostLiars(static_cast<int>(peers.size())));
   unmeasured = unheard > down && now_ns - settled_ns < kReferenceNs;

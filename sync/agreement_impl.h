@@ -187,6 +187,11 @@ struct Agreement::Impl {
   void MeasureBound(int64_t now_ns);
   void FindReference(int64_t now_ns, const std::vector<NeighbourView>& views);
   double GrowthPpb() const { return options.max_drift_ppb + static_cast<double>(options.max_slew_ppb); }
+  // How many of so many neighbours that are heard may lie.
+  int Liars(int heard) const {
+    const bool all = fleet_size > 0 && static_cast<size_t>(heard) + 1 >= fleet_size;
+    return all ? MostLiarsOfAll(heard) : MostLiars(heard);
+  }
   int BoundHops() const { return sync::BoundHops(std::max(fleet_size, memories.size() + 1)); }
 
   // agreement_peers.cc
