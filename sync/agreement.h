@@ -95,6 +95,8 @@ struct AnchorVerdict {
   int64_t offset_ns = 0;             // our fleet + offset_ns is TAI by this anchor
   int64_t bound_ns = 0;              // of a stepped one: holds what it said before, too
   uint32_t hops = 0;
+  bool smears = false;  // contradicts others and leaves them as fast as who spreads a leap second over a day: it, or,
+                        // where there is no majority, they
 };
 
 struct AgreementOptions {

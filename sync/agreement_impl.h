@@ -101,7 +101,8 @@ struct Agreement::Impl {
     double apart_ns = 0;      // its fleet time − ours
     double rate_ppb = 0;      // its fleet rate − ours
     double rate_error_ppb = 0;
-    double error_ns = 0;  // likely, of the link
+    double error_ns = 0;    // likely, of the link
+    double changed_ns = 0;  // … if what its round trips have changed by is all on one way
     double claim_error_ns = 0;
     double bound_ns = 0;  // of the link
     double width_ns = 0;  // as it tells
@@ -180,6 +181,7 @@ struct Agreement::Impl {
 
   // agreement_errors.cc
   double MeanNoise() const;
+  double ChangedNs();
   Scatter ScatterOf(double low, double high) const;
   void LearnScatter(const Scatter& now);
   double MostSaidNs2() const;

@@ -107,6 +107,7 @@ void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& 
   p.line_broke = link.line_age_ns > 0 && link.line_age_ns < kMakeGoodNs;
   p.rate_error_ppb = std::max(1.0, link.slope_error_ppb);
   p.error_ns = static_cast<double>(std::max<int64_t>(link.error_est_ns, 1));
+  p.changed_ns = static_cast<double>(std::max<int64_t>(link.changed_ns, 0));
   p.claim_error_ns = static_cast<double>(std::max<int64_t>(c.error_est_ns, 0));
   p.bound_ns = static_cast<double>(std::max<int64_t>(link.bound_ns, 0));
   p.width_ns = static_cast<double>(std::max<int64_t>(c.width_ns, 0));
