@@ -108,7 +108,7 @@ void Agreement::Impl::Acquire(int64_t now_ns, const std::vector<NeighbourView>& 
   StepBy(gain * apart_ns);
   MeasureError(apart_ns * (1 - gain));
   ++rounds;
-  if (!far_apart && outside <= MostLiars(n) && NearEnough(now_ns, apart_ns)) Settle(now_ns);
+  if (!far_apart && outside <= Liars(n) && NearEnough(now_ns, apart_ns)) Settle(now_ns);
 }
 
 bool Agreement::Impl::NearEnough(int64_t now_ns, double apart_ns) const {
@@ -152,7 +152,7 @@ void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& v
   last_compared_ns = now_ns;
   const Clique clique = Judge(own_tolerance_ns);
   const int n = static_cast<int>(voters.size());
-  const bool clear = n - clique.members <= MostLiars(n);
+  const bool clear = n - clique.members <= Liars(n);
   if (n == 1) return FollowOne(now_ns, views);
   if (clear) return clique.with_us ? Agree(now_ns, views) : Rejoin(now_ns);
   Contest(now_ns, views, clique);
@@ -332,6 +332,7 @@ void Agreement::SetMembers(size_t members) { impl_->fleet_size = members; }
 double Agreement::width_ns() const { return impl_->bound.width_ns(); }
 double Agreement::bound_ns() const { return impl_->bound.bound_ns(impl_->BoundHops()); }
 int Agreement::bound_hops() const { return impl_->BoundHops(); }
+int Agreement::most_liars() const { return impl_->Liars(static_cast<int>(impl_->told.size())); }
 
 void Agreement::SetLocalError(int64_t likely_ns, int64_t bound_ns) {
   impl_->local_likely_ns = std::llabs(likely_ns);

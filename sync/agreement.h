@@ -95,6 +95,8 @@ struct AnchorVerdict {
   int64_t offset_ns = 0;             // our fleet + offset_ns is TAI by this anchor
   int64_t bound_ns = 0;              // of a stepped one: holds what it said before, too
   uint32_t hops = 0;
+  bool smears = false;  // contradicts others and leaves them as fast as who spreads a leap second over a day: it, or,
+                        // where there is no majority, they
 };
 
 struct AgreementOptions {
@@ -154,6 +156,7 @@ class Agreement {
   double width_ns() const;   // the bound of one link, see sync/fleet_bound.h
   double bound_ns() const;   // … of all links, now().bound_ns less the local clock's error
   int bound_hops() const;    // over so many of them bound_ns reaches
+  int most_liars() const;    // of the neighbours that the last round heard, so many may lie
   FleetClaim Claim() const;  // what to tell the neighbours
   const std::vector<NeighbourVerdict>& verdicts() const;  // of the last round
   const std::vector<AnchorVerdict>& anchors() const;      // of the last round

@@ -2,6 +2,7 @@
 // What Agreement says of its own errors: the likely one, and the bound.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "sync/agreement_impl.h"
 #include "sync/neighbours.h"
@@ -75,6 +76,20 @@ double Agreement::Impl::MostSaidNs2() const {
   return kShownMargin * shown_ns2 / shown_links;
 }
 
+// What scatter does not show: all links of a rack may have become longer one way, and its hosts follow each other.
+// Round trips show that they have changed, if not which way. Who may lie can hold up replies, so the largest f do not
+// count; where more than f links have changed it is no matter of single ones.
+double Agreement::Impl::ChangedNs() {
+  scratch.clear();
+  for (size_t k = 0; k < voters.size(); ++k) {
+    if (opinions[k].member) scratch.push_back(peers[voters[k]].changed_ns);
+  }
+  if (scratch.empty()) return 0;
+  const auto at = scratch.begin() + MostLiars(static_cast<int>(scratch.size()));
+  std::nth_element(scratch.begin(), at, scratch.end(), std::greater<>());
+  return *at;
+}
+
 // How well single links measure shows how well their mean does: by √n better; where the extremes are trimmed, by their
 // scatter with those taken for the last that are not (Tukey and McLaughlin). See docs/clock.md for the factor.
 void Agreement::Impl::MeasureError(double apart_ns) {
@@ -107,6 +122,7 @@ void Agreement::Impl::MeasureError(double apart_ns) {
   error_ns = factor * std::sqrt(likely_scatter_ns2 / (effective_n + 1)) + std::abs(apart_ns) + merge_ns;
   // A crystal that warms bends its clock; all lines through past points end beside it, to the same side.
   error_ns += kLagS2 * std::abs(trend_ppb_s);
+  error_ns += ChangedNs();
   // Rates that have jumped lately will do so again, and nobody notices at once.
   error_ns += change_ppb * kNoticedWithinS;
 }
@@ -139,7 +155,7 @@ void Agreement::Impl::MeasureBound(int64_t now_ns) {
     const double apart = coming ? 0 : std::abs(p.apart_ns) + kHeardAfterS * std::abs(p.rate_ppb);
     told.push_back({apart + p.bound_ns + bend, p.width_ns});
   }
-  bound.Update(passed_s, told, absent_s, GrowthPpb());
+  bound.Update(passed_s, told, Liars(static_cast<int>(told.size())), absent_s, GrowthPpb());
   // At the start links are measured one after the other, the long ones last, and who is not settled tells no width.
   const int down = std::max(1, MostLiars(static_cast<int>(peers.size())));
   unmeasured = unheard > down && now_ns - settled_ns < kReferenceNs;

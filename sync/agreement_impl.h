@@ -101,7 +101,8 @@ struct Agreement::Impl {
     double apart_ns = 0;      // its fleet time − ours
     double rate_ppb = 0;      // its fleet rate − ours
     double rate_error_ppb = 0;
-    double error_ns = 0;  // likely, of the link
+    double error_ns = 0;    // likely, of the link
+    double changed_ns = 0;  // … if what its round trips have changed by is all on one way
     double claim_error_ns = 0;
     double bound_ns = 0;  // of the link
     double width_ns = 0;  // as it tells
@@ -180,6 +181,7 @@ struct Agreement::Impl {
 
   // agreement_errors.cc
   double MeanNoise() const;
+  double ChangedNs();
   Scatter ScatterOf(double low, double high) const;
   void LearnScatter(const Scatter& now);
   double MostSaidNs2() const;
@@ -187,6 +189,11 @@ struct Agreement::Impl {
   void MeasureBound(int64_t now_ns);
   void FindReference(int64_t now_ns, const std::vector<NeighbourView>& views);
   double GrowthPpb() const { return options.max_drift_ppb + static_cast<double>(options.max_slew_ppb); }
+  // How many of so many neighbours that are heard may lie.
+  int Liars(int heard) const {
+    const bool all = fleet_size > 0 && static_cast<size_t>(heard) + 1 >= fleet_size;
+    return all ? MostLiarsOfAll(heard) : MostLiars(heard);
+  }
   int BoundHops() const { return sync::BoundHops(std::max(fleet_size, memories.size() + 1)); }
 
   // agreement_peers.cc

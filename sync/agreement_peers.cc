@@ -107,6 +107,7 @@ void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& 
   p.line_broke = link.line_age_ns > 0 && link.line_age_ns < kMakeGoodNs;
   p.rate_error_ppb = std::max(1.0, link.slope_error_ppb);
   p.error_ns = static_cast<double>(std::max<int64_t>(link.error_est_ns, 1));
+  p.changed_ns = static_cast<double>(std::max<int64_t>(link.changed_ns, 0));
   p.claim_error_ns = static_cast<double>(std::max<int64_t>(c.error_est_ns, 0));
   p.bound_ns = static_cast<double>(std::max<int64_t>(link.bound_ns, 0));
   p.width_ns = static_cast<double>(std::max<int64_t>(c.width_ns, 0));
@@ -133,7 +134,7 @@ void Agreement::Impl::SelectForAcquiring(const std::vector<NeighbourView>& views
   const auto has_time = [&](const Peer& p) { return with_us(p) && views[p.view].claim.state != SyncState::kUnknown; };
   // More than may lie vouch for a time; of hosts that look for one themselves nothing can be learnt then.
   const auto all = static_cast<int>(std::count_if(peers.begin(), peers.end(), with_us));
-  const bool vouched = std::count_if(peers.begin(), peers.end(), has_time) > MostLiars(all);
+  const bool vouched = std::count_if(peers.begin(), peers.end(), has_time) > Liars(all);
   for (uint32_t i = 0; i < peers.size(); ++i) {
     if (vouched ? has_time(peers[i]) : with_us(peers[i])) voters.push_back(i);
   }
@@ -240,14 +241,14 @@ void Agreement::Impl::Excuse(int64_t now_ns) {
   // Neighbours that hear more of the other part than we do are drawn towards it, and say so in their errors.
   const auto drawn = [&](uint32_t v) { return !memories[v].returning && 2 * peers[v].claim_error_ns >= furthest; };
   const auto witnesses = back + static_cast<int>(std::count_if(voters.begin(), voters.end(), drawn));
-  if (back > 0 && witnesses > MostLiars(n)) merge_ns = std::max(merge_ns, 1.5 * furthest);
+  if (back > 0 && witnesses > Liars(n)) merge_ns = std::max(merge_ns, 1.5 * furthest);
   const auto passes = [&](uint32_t v) {
     const Memory& m = memories[v];
     const bool was_stepped = !own_step && now_ns - m.epoch_changed_ns < kNeighbourStepNs;
     return (m.returning || was_stepped) && off(peers[v]) && voters.size() != 1;
   };
   // More than may lie are no strays but a part of the fleet that has another time.
-  if (std::count_if(voters.begin(), voters.end(), passes) > std::max(1, MostLiars(n))) return;
+  if (std::count_if(voters.begin(), voters.end(), passes) > std::max(1, Liars(n))) return;
   const auto excused = [&](uint32_t v) {
     if (!passes(v)) return false;
     peers[v].reason = Reason::kWaiting;

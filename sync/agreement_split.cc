@@ -74,13 +74,13 @@ void Agreement::Impl::VouchForSplit(int64_t now_ns) {
 size_t Agreement::Impl::ChooseCamp(int64_t now_ns) const {
   const int n = static_cast<int>(voters.size());
   const bool vouched = now_ns - vouched_ns < kSplitNs, counts = now_ns - split_since_ns < kCountedNs;
-  const bool left = camps[0].hosts - 1 <= std::max(1, MostLiars(n)), late = now_ns - split_since_ns > kLateNs;
+  const bool left = camps[0].hosts - 1 <= std::max(1, Liars(n)), late = now_ns - split_since_ns > kLateNs;
   const bool all_seen = memories.size() + 1 >= fleet_size;
   size_t best = 0;
   for (size_t i = 1; i < camps.size(); ++i) {
     const Camp &c = camps[i], &b = camps[best];
     const bool ahead = c.apart_ns > b.apart_ns;
-    if (c.hosts <= std::max(1, MostLiars(n))) continue;
+    if (c.hosts <= std::max(1, Liars(n))) continue;
     const bool majority = 2 * c.hosts > n;
     if (!vouched && !majority) continue;
     const bool larger = c.hosts > b.hosts || (c.hosts == b.hosts && ahead);
@@ -103,7 +103,7 @@ bool Agreement::Impl::SeesSplit(int64_t now_ns, const std::vector<NeighbourView>
     telling += tells;
     signs += tells || p.reason == Reason::kFalseTicker || p.reason == Reason::kWaiting;
   }
-  return telling > 1 && signs > std::max(1, MostLiars(all));  // one may be a victim of the liars that we see
+  return telling > 1 && signs > std::max(1, Liars(all));  // one may be a victim of the liars that we see
 }
 
 // More contradict each other than may lie, or a majority that is none without those.
@@ -124,7 +124,7 @@ void Agreement::Impl::Contest(int64_t now_ns, const std::vector<NeighbourView>& 
   }
   double furthest = 0;
   for (const Camp& c : camps) {
-    if (c.hosts > MostLiars(static_cast<int>(voters.size()))) furthest = std::max(furthest, std::abs(c.apart_ns));
+    if (c.hosts > Liars(static_cast<int>(voters.size()))) furthest = std::max(furthest, std::abs(c.apart_ns));
   }
   error_ns = std::max(error_ns, furthest);
 }
@@ -162,7 +162,7 @@ void Agreement::Impl::HearSplit(int64_t now_ns, const std::vector<NeighbourView>
     ++all;
     telling += views[p.view].claim.split;
   }
-  split_heard = telling > std::max(1, MostLiars(all));
+  split_heard = telling > std::max(1, Liars(all));
   if (!split_heard) return;
   vouched_ns = now_ns;
   if (now_ns - split_seen_ns > kSplitNs) split_since_ns = now_ns;

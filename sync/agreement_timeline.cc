@@ -38,7 +38,7 @@ uint64_t Agreement::Impl::Vouched() const {
   for (const Votes& v : votes) all += v.synchronised;
   uint64_t best = 0;
   for (const Votes& v : votes) {
-    if (v.synchronised > MostLiars(all) && (best == 0 || v.timeline < best)) best = v.timeline;
+    if (v.synchronised > Liars(all) && (best == 0 || v.timeline < best)) best = v.timeline;
   }
   return best;
 }
@@ -72,7 +72,7 @@ bool Agreement::Impl::LeaveTimeline(int64_t now_ns) {
     if (v.timeline == vouched) strangers = v.strangers;
   }
   uint64_t wanted = timeline;
-  const bool deserted = ours <= MostLiars(all);
+  const bool deserted = ours <= Liars(all);
   if (vouched != 0 && ((vouched < timeline && strangers > 0) || deserted)) wanted = vouched;
   if (wanted != wanted_timeline) {
     wanted_timeline = wanted;

@@ -27,6 +27,9 @@ constexpr double kOwnStepNs = 1000;                // noise of a reading beyond 
 constexpr int64_t kNewerNs = 2'000'000'000;        // a reading newer by this counts whatever its bound is
 constexpr int64_t kDoubtNs = 300'000'000'000;      // a step is doubted for so long, if nobody confirms it
 constexpr int64_t kAgreesAgainNs = 5'000'000'000;  // or until it has agreed with the others for so long
+// A leap second spread over 24 h is 11.6 ppm, over 20 h 13.9; for the noise of rates a part in ten more.
+constexpr double kLeastSmearPpb = 1e9 / 86'400 * 0.9, kMostSmearPpb = 1e9 / 72'000 * 1.1;
+constexpr double kMostSmearNs = 1.1e9;
 constexpr int64_t kYears300Ns = INT64_MAX / 2;
 
 int64_t Grown(double ns_per_s_ppb, double seconds) { return std::llround(ns_per_s_ppb * seconds); }
@@ -256,7 +259,12 @@ void Anchors::Judge() {
         r.anchor_id, Reason::kWaiting, false, judged[i]->doubt_ns > 0, r.offset_ns, std::llround(opinions[i].tolerance),
         r.hops};
     if (majority) v.reason = opinions[i].member ? Reason::kUsed : Reason::kFalseTicker;
-    for (const Opinion& o : opinions) v.contradicts = v.contradicts || !Overlap(o, opinions[i]);
+    for (size_t k = 0; k < n; ++k) {
+      if (Overlap(opinions[k], opinions[i])) continue;
+      v.contradicts = true;
+      v.smears |=
+          v.reason != Reason::kUsed && !(majority && !opinions[k].member) && LeavesAsSmears(r, judged[k]->record);
+    }
     verdicts_.push_back(v);
     if (!majority || !opinions[i].member) continue;
     drift += opinions[i].weight * r.drift_ppb;
@@ -283,6 +291,12 @@ void Anchors::Judge() {
   const int64_t whole = origin + std::llround(centre);
   hops_ = hops;
   Follow(whole, hull.low - centre, hull.high - centre, weights > 0 ? drift / weights : 0);
+}
+
+bool Anchors::LeavesAsSmears(const AnchorRecord& a, const AnchorRecord& b) {
+  const double rate_ppb = std::abs(a.drift_ppb - b.drift_ppb);
+  const double apart_ns = std::abs(static_cast<double>(a.offset_ns - b.offset_ns));
+  return rate_ppb >= kLeastSmearPpb && rate_ppb <= kMostSmearPpb && apart_ns <= kMostSmearNs;
 }
 
 AnchorRecord Anchors::Next() {

@@ -53,6 +53,7 @@ class Anchors {
   void Doubt(Known& known, int64_t ns);
   void Restore(Known& known, bool agrees);
   void Move(double ns);
+  static bool LeavesAsSmears(const AnchorRecord& a, const AnchorRecord& b);
   void Follow(int64_t centre_ns, double low_ns, double high_ns, double drift_ppb);
 
   int64_t now_ns_ = INT64_MIN;

@@ -30,14 +30,14 @@ int BoundHops(size_t members) {
   return 1 + static_cast<int>(std::ceil(std::log(static_cast<double>(members)) / std::log(branches)));
 }
 
-void FleetBound::Update(double passed_s, const std::vector<Told>& present, const std::vector<double>& absent_s,
-                        double growth_ppb) {
+void FleetBound::Update(double passed_s, const std::vector<Told>& present, int liars,
+                        const std::vector<double>& absent_s, double growth_ppb) {
   if (!present.empty()) {
     scratch_.clear();
     for (const Told& t : present) {
       scratch_.push_back(std::max({0.0, t.apart_ns, kPerHop * std::min(t.width_ns, kNowhereNs)}));
     }
-    const double seen = Largest(scratch_, static_cast<size_t>(MostLiars(static_cast<int>(present.size()))));
+    const double seen = Largest(scratch_, static_cast<size_t>(liars));
     width_ns_ = std::max(width_ns_ * std::pow(kKept, passed_s / kKeptS), seen);
   }
   // So many may just be down. More may be a part of the fleet that goes on without us and says "synchronised", which

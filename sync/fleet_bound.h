@@ -13,6 +13,10 @@
 // asymptotic consensus in robust networks", IEEE JSAC 31(4), 2013): of two sets of hosts that are apart at least one
 // has a host with more than 2f neighbours in the other, which sees it and tells; and so on, host by host.
 //
+// Where all compare with all, f is ⌊(n−1)/3⌋ of n hosts. Two honest ones i and j share at least 2f − 1 honest others k.
+// Were they further apart than both widths together, each k would be further from i than i's width or from j than
+// j's. But that holds for at most f − 1 others of i, because j is one more, and for f − 1 of j: 2f − 2 in all.
+//
 // Times in ns. No errors. Pure; one thread per object.
 #pragma once
 
@@ -35,9 +39,9 @@ class FleetBound {
     double width_ns;  // as it tells
   };
 
-  // present: those that are heard. absent_s: of each neighbour that is not, how long. growth_ppb: how fast two hosts
-  // that do not hear each other may run apart.
-  void Update(double passed_s, const std::vector<Told>& present, const std::vector<double>& absent_s,
+  // present: those that are heard; so many of them may lie. absent_s: of each neighbour that is not, how long.
+  // growth_ppb: how fast two hosts that do not hear each other may run apart.
+  void Update(double passed_s, const std::vector<Told>& present, int liars, const std::vector<double>& absent_s,
               double growth_ppb);
   void Reset() { *this = FleetBound(); }
 

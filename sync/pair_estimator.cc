@@ -14,12 +14,12 @@ constexpr int64_t kSetBackNs = 1'000'000;  // T4 falls behind by more: our clock
 constexpr int kSetBackReplies = 8;         // … if so many in a row do: one may have been held up on its CPU
 constexpr int64_t kRemoteAheadNs = 200'000'000;
 constexpr int64_t kNewsSubWindows = 3;
-constexpr size_t kFitLows = 64;            // per direction
-constexpr double kMatureSpanNs = 1.5e9;    // from here on things are learned
-constexpr double kShiftSpanNs = 400e6;     // … and from here on how replies are shifted, …
+constexpr size_t kFitLows = 64;          // per direction
+constexpr double kMatureSpanNs = 1.5e9;  // from here on things are learned
+constexpr double kShiftSpanNs = 400e6;   // … and from here on how replies are shifted, …
 constexpr double kSettledErrorNs = 500;  // from here on one-way delays may be taken by the line
 constexpr double kShiftSdNs = 60;
-constexpr double kShiftForS = 10;             // … as a mean over so long
+constexpr double kShiftForS = 10;  // … as a mean over so long
 // The likely error: what no averaging removes, and multiples of what the line's points show.
 constexpr double kErrorFloorNs = 30, kScatters = 4, kUnevens = 6, kBends = 5, kUnsettledNs = 150;
 constexpr double kYoungNoiseNs = 1000;
@@ -27,13 +27,13 @@ constexpr int64_t kDoubtNs = 20'000'000;
 constexpr int64_t kTightenNs = 5'000'000;
 constexpr double kBentSd = 3, kBentNs = 10;  // a parabola that leaves the line by more is no chance
 constexpr double kLeastWindowShare = 0.2;
-constexpr double kForgetFirstS = 2;     // a change of rate is expected for so long at first …
+constexpr double kForgetFirstS = 2;         // a change of rate is expected for so long at first …
 constexpr double kForgetSeenChangeS = 120;  // … and again after one was seen
 constexpr double kSlopeNoises = 4;
 constexpr double kChangeFactor = 2;        // the next one may be larger
 constexpr double kFirstChangePpb = 100e3;  // of a clock that nobody knows yet
 constexpr double kLeastChangePpb = 50;     // what a crystal's rate wanders by
-constexpr double kStrayPpb = 1000;       // by how much a crystal strays from its last slope in the long run, likely
+constexpr double kStrayPpb = 1000;         // by how much a crystal strays from its last slope in the long run, likely
 constexpr double kFirstSpreadNs = 150;     // until learned
 constexpr double kShortWindowNs = 70;      // by which a short window misses the fastest, at most
 constexpr double kSingleWaysNs = 500;      // by which the fastest single ways together beat the fastest trip, at most
@@ -90,6 +90,7 @@ void PairEstimator::AddTrip(const Trip& trip, StampKind received) {
   AddLocal({trip.t1_ns, trip.t2_ns});
   const int64_t x_ns = trip.t1_ns + (trip.t4_ns - trip.t1_ns) / 2;
   trips_.Add(x_ns, trip);
+  round_trips_.Add(x_ns, trip.RttNs());
   if (line_.valid && floor_ns_ > 0) JudgeTrip(x_ns, trip);
 }
 
@@ -106,6 +107,7 @@ void PairEstimator::StartAnew() {
   began_ns_ = kLongAgoNs;
   for (Envelope* e : {&local_, &remote_, &reply_, &fine_local_, &fine_reply_}) e->Clear();
   trips_.Clear();
+  round_trips_.Reset();
   remote_trips_.Clear();
   since_ns_ = stepped_ns_ = 0;
   fitted_ns_ = learned_ns_ = kLongAgoNs;
@@ -245,8 +247,8 @@ void PairEstimator::Learn(int64_t now_ns) {
   if (line_.middle_sd_ns > 0) least_rtt_ns_ = std::min(line_.rtt_ns, least_rtt_ns_ + creep);
   // Lines that were wrong for a while cross; whole trips tell how short the way can be.
   if (least_trip_ns_ > 0) least_rtt_ns_ = std::max(least_rtt_ns_, least_trip_ns_ + reply_shift_ns_ - kSingleWaysNs);
-  change_ppb_ =
-      std::max(kLeastChangePpb, change_ppb_ * std::exp(-elapsed_s / (change_seen_ ? kForgetSeenChangeS : kForgetFirstS)));
+  change_ppb_ = std::max(kLeastChangePpb,
+                         change_ppb_ * std::exp(-elapsed_s / (change_seen_ ? kForgetSeenChangeS : kForgetFirstS)));
   const double span = line_.span_ns();
   if (span > 100e6) {
     const double noise = kSlopeNoises * line_.SlopeSd(spread_ns_);
@@ -342,6 +344,7 @@ Estimate PairEstimator::At(int64_t now_ns) {
   e.settled = settled_;
   if (began_ns_ != kLongAgoNs) e.line_age_ns = std::max<int64_t>(0, now_ns - std::max(since_ns_, began_ns_));
   e.min_rtt_ns = Nanoseconds(line_.rtt_ns);
+  e.changed_ns = Nanoseconds(round_trips_.ChangeNs() / 2);
   const auto age = [&](const Envelope& v) { return v.empty() ? INT64_MAX / 2 : now_ns - v.newest_x_ns(); };
   e.age_ns = std::max<int64_t>(0, std::max(age(local_), std::min(age(reply_), age(remote_))));
   const bool back = age(reply_) <= options_.fresh_ns || age(remote_) <= options_.remote_fresh_ns;

@@ -35,6 +35,7 @@
 
 #include "sync/envelope.h"
 #include "sync/pair_line.h"
+#include "sync/round_trip_change.h"
 #include "sync/stamp_kind.h"
 
 namespace cw::sync {
@@ -54,6 +55,8 @@ struct Estimate {
   int64_t bound_ns = 0;        // the truth is within offset_ns ± bound_ns
   int64_t age_ns = 0;          // of the older direction's newest point
   int64_t min_rtt_ns = 0;      // of the window
+  int64_t changed_ns = 0;      // half of what round trips have changed by in the last minutes: were all of it on one
+                               // way, offset_ns would be wrong by so much. error_est_ns is without it
   uint32_t epoch = 0;          // grows with every step that was found
   double slope_error_ppb = 0;  // standard deviation of slope_ppb
   double rate_change_ppb = 0;  // slope_ppb may change by so much, likely: error_est grows so fast with age
@@ -108,6 +111,9 @@ class PairEstimator {
   double slope() const { return slope_; }  // how fast the offset grows, as last known
 
   void Reset();  // forgets all measurements; a new epoch
+
+  // Trips take other paths from now on (PathChoice): round trips of another length are no news.
+  void PathsChanged() { round_trips_.PathsChanged(); }
 
  private:
   static constexpr int64_t kLongAgoNs = INT64_MIN / 2;
@@ -174,6 +180,7 @@ class PairEstimator {
   TripEnvelope trips_{kSubWindowNs, kSubWindows}, remote_trips_{kSubWindowNs, kSubWindows};
   Envelope fine_local_{kFineNs, kFineWindows}, fine_reply_{kFineNs, kFineWindows};
   SeriesKind kind_;
+  RoundTripChange round_trips_;
   int64_t began_ns_ = kLongAgoNs;  // our first trip
   int64_t since_ns_ = 0;           // older points belong to a line that has ended …
   int64_t stepped_ns_ = 0;         // … or even to a clock that was stepped since: they prove nothing any more

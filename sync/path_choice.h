@@ -36,6 +36,9 @@ struct WayChoice {
   uint32_t there_left_out = 0, back_left_out = 0;  // bit w: way w
   double level_ns = 0;                             // by how much the ways that are used are longer than the shortest
   bool operator==(const WayChoice&) const = default;
+  bool SameWays(const WayChoice& o) const {
+    return there_left_out == o.there_left_out && back_left_out == o.back_left_out;
+  }
 };
 
 // before: the choice up to now; its ways are not left out for a little more than the tolerance.

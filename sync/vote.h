@@ -22,6 +22,10 @@ struct Opinion {
 // How many of d neighbours may lie.
 inline int MostLiars(int d) { return d > 0 ? (d - 1) / 3 : 0; }
 
+// … of d that are the whole fleet but us. Then all honest hosts judge the same hosts, and each is sure of itself:
+// n = d + 1 ≥ 3f + 1 (L. Lamport, R. Shostak, M. Pease, "The Byzantine generals problem", ACM TOPLAS 4(3), 1982).
+inline int MostLiarsOfAll(int d) { return d > 0 ? d / 3 : 0; }
+
 struct Clique {
   int members = 0;  // among the opinions
   bool with_us = true;

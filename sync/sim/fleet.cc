@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sync/neighbours.h"
+#include "sync/vote.h"
 
 namespace cw::sync::sim {
 namespace {
@@ -87,7 +88,10 @@ void Fleet::MakeLinks() {
 }
 
 // How many liars among its neighbours a host has to withstand.
-int Fleet::Tolerated(uint32_t host) const { return (static_cast<int>(hosts[host].peers.size()) - 1) / 3; }
+int Fleet::Tolerated(uint32_t host) const {
+  const size_t d = hosts[host].peers.size();
+  return d + 1 == hosts.size() ? MostLiarsOfAll(static_cast<int>(d)) : MostLiars(static_cast<int>(d));
+}
 
 void Fleet::MarkVictims() {
   for (uint32_t i = 0; i < hosts.size(); ++i) {

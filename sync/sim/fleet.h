@@ -4,6 +4,7 @@
 // Shared by the two kinds of links (links.h) and the world that drives them. One thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -50,6 +51,13 @@ struct Link {
   double asymmetry_ns;        // host[0] → host[1] minus back, of the regions
   double added_ns = 0;        // by events, to the direction …
   uint8_t added_towards = 0;  // … that arrives at this end
+  TrueNs added_from = 0;      // growing from here on …
+  double added_for_ns = 0;    // … for so long
+
+  double AddedNs(TrueNs t) const {
+    if (added_for_ns <= 0) return added_ns;
+    return added_ns * std::clamp(static_cast<double>(t - added_from) / added_for_ns, 0.0, 1.0);
+  }
 };
 
 // Events with their hosts resolved.

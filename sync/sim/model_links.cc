@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kNoiseStream = 4'000'000;
 constexpr double kFreshNs = 1e9;          // an estimator says "free-running" after this …
-constexpr double kModelStrayPpb = 1000;      // … and its error grows so fast
+constexpr double kModelStrayPpb = 1000;   // … and its error grows so fast
 constexpr double kMaxDriftPpb = 200'000;  // its bound so
 constexpr double kYoungS = 0.5;           // the age that LinkFigures' young figures are of
 constexpr double kSettledS = 0.65;        // of a line that is fit for delays
@@ -134,7 +134,8 @@ Estimate ModelLinks::Measured(const ModelLink& l, uint32_t link, int end, TrueNs
   const double slope_sd = Falling(figures_.slope_ppb, figures_.young_ppb, age_s, kWorstPpb);
   const double est_ns = Falling(figures_.est_ns, figures_.young_est_ns, age_s, kWorstNs);
   double error = sign * (offset_sd * static_cast<double>(l.noise) + l.half_asymmetry_ns);
-  if (truth.added_ns != 0) error += (truth.added_towards == end ? -1 : 1) * truth.added_ns / 2;
+  const double added_ns = truth.AddedNs(t);
+  if (added_ns != 0) error += (truth.added_towards == end ? -1 : 1) * added_ns / 2;
   error += LagNs(us, peer, t);
   error -= peer.clock.StepsWithin(t - find, t) - us.clock.StepsWithin(t - find, t);
   if (!ties_.empty()) {
@@ -148,7 +149,7 @@ Estimate ModelLinks::Measured(const ModelLink& l, uint32_t link, int end, TrueNs
   e.slope_error_ppb = slope_sd;
   e.settled = age_s > kSettledS;
   e.error_est_ns = std::llround(est_ns);
-  e.min_rtt_ns = std::llround(2 * truth.base_ns + std::abs(truth.added_ns));
+  e.min_rtt_ns = std::llround(2 * truth.base_ns + std::abs(added_ns));
   e.bound_ns = e.min_rtt_ns / 2 + std::llround(figures_.over_ns);
   e.age_ns = std::llround(kSecond / fleet_.scenario.link.probes_per_s * 2);
   return e;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kPacketLinkStream = 1'000'000, kQueueStream = 2'000'000, kTieStream = 3'000'000;
 constexpr TrueNs kTurnRoundNs = 200;          // between T2 and T3
-constexpr double kPacketWaitNs = 500'000;        // a message waits for its agent up to so long
+constexpr double kPacketWaitNs = 500'000;     // a message waits for its agent up to so long
 constexpr TrueNs kStartSpreadNs = 8'000'000;  // so that not all hosts probe at once
 
 }  // namespace
@@ -129,9 +129,9 @@ int64_t PacketLinks::Stamp(uint32_t link, int end, TrueNs t) {
   return tie == nullptr ? HostAt(link, end).clock.Local(t) : tie->tie.ToHostNs(tie->clock.Local(t));
 }
 
-double PacketLinks::ExtraNs(uint32_t link, int from_end) const {
+double PacketLinks::ExtraNs(uint32_t link, int from_end, TrueNs t) const {
   const Link& l = fleet_.links[link];
-  return l.added_towards == 1 - from_end ? l.added_ns : 0;
+  return l.added_towards == 1 - from_end ? l.AddedNs(t) : 0;
 }
 
 void PacketLinks::Probe(const Happens& now) {
@@ -149,9 +149,9 @@ void PacketLinks::Probe(const Happens& now) {
   ++end.sent;
   if (link.random.Chance(spec.loss)) return;
   const TrueNs t1 = now.at;
-  const TrueNs t2 = t1 + static_cast<TrueNs>(end.out[path].DelayNs(t1, ExtraNs(now.index, from)));
+  const TrueNs t2 = t1 + static_cast<TrueNs>(end.out[path].DelayNs(t1, ExtraNs(now.index, from, t1)));
   const TrueNs t3 = t2 + kTurnRoundNs;
-  const double back = link.end[to].out[back_path].DelayNs(t3, ExtraNs(now.index, to)) - 2 * spec.stack_ns;
+  const double back = link.end[to].out[back_path].DelayNs(t3, ExtraNs(now.index, to, t3)) - 2 * spec.stack_ns;
   if (link.random.Chance(spec.loss)) return;
   const TrueNs t4 = t3 + static_cast<TrueNs>(std::max(1.0, back));
   Push({t4,
@@ -173,9 +173,12 @@ void PacketLinks::Deliver(const Happens& now) {
   PairEstimator& estimator = end.estimator;
   if (now.kind == Kind::kReply) {
     const Trip& trip = now.trip;
-    if (!end.paths.Admit(trip.t4_ns, now.there, now.back, trip.OutNs() - estimator.OffsetAt(trip.t1_ns),
-                         trip.BackNs() + estimator.OffsetAt(trip.t4_ns), end.settled))
-      return;
+    const WayChoice before = end.paths.choice();
+    const bool admitted =
+        end.paths.Admit(trip.t4_ns, now.there, now.back, trip.OutNs() - estimator.OffsetAt(trip.t1_ns),
+                        trip.BackNs() + estimator.OffsetAt(trip.t4_ns), end.settled);
+    if (!end.paths.choice().SameWays(before)) estimator.PathsChanged();
+    if (!admitted) return;
     estimator.AddTrip(trip, fleet_.scenario.link.nic_stamps ? StampKind::kHardware : StampKind::kSoftware);
   } else {
     for (const Trip& trip : now.trips) estimator.AddRemoteProbe(trip);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Links made of packets: every probe takes its path, meets its queues and is stamped by clocks; the production
-// PathChoice and PairEstimator at each end make the estimate. With NICs in the scenario, NICs stamp, and the production NicTie turns
-// their stamps into host time. One thread.
+// PathChoice and PairEstimator at each end make the estimate. With NICs in the scenario, NICs stamp, and the production
+// NicTie turns their stamps into host time. One thread.
 #pragma once
 
 #include <queue>
@@ -72,7 +72,7 @@ class PacketLinks : public Links {
   Tie* TieOf(uint32_t link, int end);  // null: the host itself stamps
   bool CanStamp(uint32_t link, int end) { return TieOf(link, end) == nullptr || TieOf(link, end)->ready; }
   int64_t Stamp(uint32_t link, int end, TrueNs t);
-  double ExtraNs(uint32_t link, int from_end) const;
+  double ExtraNs(uint32_t link, int from_end, TrueNs t) const;
   void Probe(const Happens& now);
   void Deliver(const Happens& now);
   void CrossRead(const Happens& now);

@@ -109,9 +109,9 @@ struct Event {
   EventKind kind = EventKind::kStep;
   double at_s = 0;
   Selector who;
-  double ns = 0;                   // step, lie, asymmetry (all links of the hosts, towards them)
+  double ns = 0;                   // step, lie, asymmetry (all links of the hosts to others, towards them)
   double ppb = 0;                  // ramp; lie: grows so fast; drift: each host's rate jumps by anything in ±
-  double seconds = 0;              // suspend, restart: how long; ramp: over how long
+  double seconds = 0;              // suspend, restart: how long; ramp, asymmetry: over how long
   double value = 0;                // load; partition: share of the hosts in the first part
   int parts = 2;                   // partition: into so many; more than two are of equal size, and `value` is not used
   bool noticed = false;            // suspend, step: the agent is told (Agreement::Disrupted)

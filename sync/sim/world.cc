@@ -219,7 +219,10 @@ void World::Happen(const Happening& h, uint32_t index) {
     if (h.event.kind == EventKind::kAsymmetry) {
       size_t left = h.event.who.count > 0 ? static_cast<size_t>(h.event.who.count) : host.peers.size();
       for (const Peer& p : host.peers) {
+        if (std::find(h.hosts.begin(), h.hosts.end(), p.host) != h.hosts.end()) continue;  // of the same rack
         if (left-- == 0) break;
+        fleet_.links[p.link].added_from = h.at;
+        fleet_.links[p.link].added_for_ns = static_cast<double>(lasts);
         fleet_.links[p.link].added_ns = h.event.ns;
         fleet_.links[p.link].added_towards = p.end;
       }

@@ -95,6 +95,79 @@ TEST_F(KeeperPart, AnOutputThatCannotBeOpenedIsAnEventAndNoMore) {
   keeper.Round();
 }
 
+// Hundreds of idle pairs to hosts that fleet time does not rest on, each probed ten times a second.
+class KeeperOfManyPairs : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kPairs = 300, kFirst = 100;
+  static constexpr int64_t kLoop = 10'000'000;
+
+  KeeperOfManyPairs() {
+    host_.pairs.clear();
+    for (uint32_t i = 0; i < kPairs; ++i) {
+      auto state = std::make_unique<PairState>();
+      state->index = kFirst + i;
+      state->peer = "far";
+      host_.pairs[kFirst + i] = std::move(state);
+    }
+  }
+  void RunUntil(int64_t end_ns) {
+    for (; time_->now_ns < end_ns; time_->now_ns += kLoop, monotonic_.Advance(kLoop)) {
+      const int64_t now = time_->now_ns, turn = now / kLoop % 10;
+      for (auto& [index, pair] : host_.pairs) {
+        if (index % 10 != turn) continue;
+        const int64_t there = now - 10'000 + 7'000'000 + 4'900 + index * 7919 % 97;
+        pair->AddTrip({now - 10'000, there, there + 200, now}, std::nullopt, 0, 0);
+      }
+      keeper_.Update();
+      int64_t at_once = 0;
+      for (const auto& [index, pair] : host_.pairs) at_once += pair->updated_ns == monotonic_.NowNs();
+      updates_ += at_once;
+      most_at_once_ = std::max(most_at_once_, at_once);
+    }
+  }
+
+  // Local time is as simulated, whatever CLOCK_MONOTONIC says.
+  struct SimulatedTime final : Clock {
+    int64_t NowNs() const override { return now_ns; }
+    int64_t AtNs(int64_t) const override { return now_ns; }
+    int64_t now_ns = kSecond;
+  };
+
+  OnePair host_;
+  cw_local_clock record_{};
+  std::shared_ptr<SimulatedTime> time_ = std::make_shared<SimulatedTime>();
+  std::shared_ptr<LineClock> clock_ = std::make_shared<LineClock>(time_, &record_);
+  ManualClock monotonic_{kSecond};
+  ClockKeeper keeper_{{.host = "h1", .session = 1},
+                      clock_,
+                      monotonic_,
+                      host_.pairs,
+                      host_.nics,
+                      host_.mail,
+                      host_.events,
+                      {.set_pace = [](uint32_t, probe::ClockPace) {}, .before_round = [] {}}};
+  int64_t updates_ = 0, most_at_once_ = 0;
+};
+
+TEST_F(KeeperOfManyPairs, KnownLinesThatNobodyNeedsAreFittedSeldomAndAtOnceWhenOneDoes) {
+  RunUntil(9 * kSecond);
+  for (const auto& [index, pair] : host_.pairs) {
+    ASSERT_TRUE(pair->estimate.settled) << index;
+    ASSERT_NEAR(static_cast<double>(pair->estimate.offset_ns), 7'000'000, 500) << index;
+  }
+  updates_ = most_at_once_ = 0;
+  RunUntil(15 * kSecond);
+  EXPECT_LE(updates_, 6 * 300) << "in 6 s; each ten times a second would be 18,000";
+  EXPECT_LE(most_at_once_, 8);
+  for (const auto& [index, pair] : host_.pairs) {
+    EXPECT_LT(monotonic_.NowNs() - pair->updated_ns, 3 * kSecond) << index;
+  }
+  PairState& last = *host_.pairs.rbegin()->second;
+  last.active = true;
+  keeper_.Update();
+  EXPECT_EQ(last.updated_ns, monotonic_.NowNs());
+}
+
 class NicClocksPart : public ::testing::Test {
  protected:
   // A NIC's clock that does not answer.

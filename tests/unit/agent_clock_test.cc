@@ -351,6 +351,27 @@ TEST(AgentClock, AnchorsThatContradictEachOtherOrStepAreTold) {
   EXPECT_THAT(told[2].text, HasSubstr("stepped"));
 }
 
+TEST(AgentClock, AnchorsThatSmearAreToldWithTheirNames) {
+  ClockEvents events;
+  std::vector<telemetry::Event> told;
+  std::vector<sync::AnchorVerdict> anchors(3);
+  for (size_t i = 0; i < 3; ++i) anchors[i].anchor_id = sync::HostId(std::string(1, static_cast<char>('a' + i)));
+  anchors[2].smears = true;
+  anchors[2].reason = sync::Reason::kFalseTicker;
+  for (int i = 0; i < 40; ++i) events.LookAtAnchors(anchors, true, told);
+  ASSERT_EQ(told.size(), 1u) << "once";
+  EXPECT_THAT(told[0].text, HasSubstr("anchors smear a leap second: " + sync::HostLabel(sync::HostId("c"))));
+  EXPECT_EQ(told[0].text.find(sync::HostLabel(sync::HostId("a"))), std::string::npos);
+  anchors[2].smears = false;
+  for (int i = 0; i < 200; ++i) events.LookAtAnchors(anchors, true, told);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_THAT(told[1].text, HasSubstr("no anchor smears"));
+  for (sync::AnchorVerdict& a : anchors) a.smears = true, a.reason = sync::Reason::kWaiting;
+  for (int i = 0; i < 40; ++i) events.LookAtAnchors(anchors, true, told);
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_THAT(told[2].text, HasSubstr("No majority says which"));
+}
+
 TEST(AgentClock, AnAnchorsTaiReachesEveryHost) {
   Fleet fleet(5);
   fleet.Run(20);

@@ -588,6 +588,43 @@ TEST(Agreement, OfTwoAnchorsThatContradictEachOtherNoneIsBelieved) {
   EXPECT_LE(std::abs(TaiError(s, 5)), static_cast<double>(s.hosts[5].agreement->tai().bound_ns));
 }
 
+// A leap second spread over a day; and a clock that is merely wrong by another rate.
+AnchorReading Smears(double true_s, int64_t local_ns) {
+  AnchorReading r = Good(true_s, local_ns);
+  r.tai_ns -= std::llround(1e9 / 86'400 * true_s);
+  return r;
+}
+AnchorReading RunsOff(double true_s, int64_t local_ns) {
+  AnchorReading r = Good(true_s, local_ns);
+  r.tai_ns += std::llround(40e3 * true_s);
+  return r;
+}
+
+TEST(Agreement, AnAnchorThatSmearsALeapSecondIsToldFromOneThatIsJustWrong) {
+  for (const bool smears : {true, false}) {
+    Swarm s({.hosts = 6});
+    s.hosts[0].anchor = s.hosts[1].anchor = Good;
+    s.hosts[2].anchor = smears ? Smears : RunsOff;
+    s.Run(40);
+    ASSERT_EQ(s.hosts[5].agreement->anchors().size(), 3u);
+    for (const AnchorVerdict& v : s.hosts[5].agreement->anchors()) {
+      const bool bad = v.anchor_id == HostId(s.hosts[2].name);
+      EXPECT_EQ(v.reason, bad ? Reason::kFalseTicker : Reason::kUsed);
+      EXPECT_EQ(v.smears, bad && smears);
+    }
+  }
+}
+
+TEST(Agreement, OfTwoAnchorsOneOfWhichSmearsBothAreTold) {
+  Swarm s({.hosts = 6});
+  s.hosts[0].anchor = Good;
+  s.hosts[2].anchor = Smears;
+  s.Run(40);
+  EXPECT_FALSE(s.hosts[5].agreement->tai().known);
+  ASSERT_EQ(s.hosts[5].agreement->anchors().size(), 2u);
+  for (const AnchorVerdict& v : s.hosts[5].agreement->anchors()) EXPECT_TRUE(v.smears);
+}
+
 AnchorReading StepsFor6s(double true_s, int64_t local_ns) {
   AnchorReading r = Good(true_s, local_ns);
   if (true_s >= 110 && true_s < 116) r.tai_ns += 1'000'000;

@@ -99,9 +99,9 @@ TEST(FleetBound, LiarsAsManyAsAreAllowedMakeItNeitherLargerNorSmaller) {
   for (const double lie_ns : {0.0, 1e9, 1e18}) {
     FleetBound honest, lied;
     std::vector<FleetBound::Told> told = Neighbours(10, 12'000, 12'000);
-    honest.Update(0.1, told, {}, 250'000);
+    honest.Update(0.1, told, 3, {}, 250'000);
     for (size_t i = 0; i < 3; ++i) told[3 * i] = {lie_ns, lie_ns};
-    for (int round = 0; round < 50; ++round) lied.Update(0.1, told, {}, 250'000);
+    for (int round = 0; round < 50; ++round) lied.Update(0.1, told, 3, {}, 250'000);
     EXPECT_DOUBLE_EQ(lied.width_ns(), honest.width_ns());
     EXPECT_DOUBLE_EQ(lied.width_ns(), 12'000);
   }
@@ -112,18 +112,18 @@ TEST(FleetBound, ACampThatIsFarOffIsSeenOrHeardOf) {
   std::vector<FleetBound::Told> told = Neighbours(10, 12'000, 0);
   for (size_t i = 0; i < 5; ++i) told[i].apart_ns = 1e9;
   FleetBound sees, hears;
-  sees.Update(0.1, told, {}, 250'000);
+  sees.Update(0.1, told, 3, {}, 250'000);
   EXPECT_GE(sees.width_ns(), 1e9);
-  hears.Update(0.1, Neighbours(10, 12'000, sees.width_ns()), {}, 250'000);
+  hears.Update(0.1, Neighbours(10, 12'000, sees.width_ns()), 3, {}, 250'000);
   EXPECT_GE(hears.bound_ns(2), 1e9);
 }
 
 TEST(FleetBound, WhatNobodySeesAnyMoreDiesAwayInsteadOfBeingToldInCircles) {
   FleetBound a, b;
-  a.Update(0.1, Neighbours(10, 1e6, 0), {}, 250'000);
+  a.Update(0.1, Neighbours(10, 1e6, 0), 3, {}, 250'000);
   for (int round = 0; round < 70; ++round) {
-    b.Update(0.1, Neighbours(10, 12'000, a.width_ns()), {}, 250'000);
-    a.Update(0.1, Neighbours(10, 12'000, b.width_ns()), {}, 250'000);
+    b.Update(0.1, Neighbours(10, 12'000, a.width_ns()), 3, {}, 250'000);
+    a.Update(0.1, Neighbours(10, 12'000, b.width_ns()), 3, {}, 250'000);
   }
   EXPECT_DOUBLE_EQ(a.width_ns(), 12'000);
 }
@@ -131,11 +131,11 @@ TEST(FleetBound, WhatNobodySeesAnyMoreDiesAwayInsteadOfBeingToldInCircles) {
 // A few neighbours that are down are no part of a fleet; more may be one, which runs off.
 TEST(FleetBound, NeighboursThatAreOutOfReachWidenItWithTime) {
   FleetBound few, many, none;
-  few.Update(0.1, Neighbours(7, 12'000, 0), {100, 100, 100}, 250'000);
+  few.Update(0.1, Neighbours(7, 12'000, 0), 2, {100, 100, 100}, 250'000);
   EXPECT_DOUBLE_EQ(few.width_ns(), 12'000);
-  many.Update(0.1, Neighbours(6, 12'000, 0), {100, 100, 100, 20}, 250'000);
+  many.Update(0.1, Neighbours(6, 12'000, 0), 1, {100, 100, 100, 20}, 250'000);
   EXPECT_DOUBLE_EQ(many.width_ns(), 5'000'000) << "the fourth longest: 20 s of 250 ppm";
-  none.Update(0.1, {}, {8}, 250'000);
+  none.Update(0.1, {}, 0, {8}, 250'000);
   EXPECT_DOUBLE_EQ(none.width_ns(), 2'000'000);
 }
 
@@ -146,7 +146,7 @@ TEST(FleetBound, LinksBetweenAnyTwoHostsGrowAsTheLogarithmOfTheFleet) {
   EXPECT_LE(BoundHops(100'000), 6);
   FleetBound b;
   EXPECT_EQ(b.bound_ns(5), 0);
-  b.Update(0.1, Neighbours(10, 12'000, 0), {}, 250'000);
+  b.Update(0.1, Neighbours(10, 12'000, 0), 3, {}, 250'000);
   EXPECT_DOUBLE_EQ(b.bound_ns(1), 12'000);
   EXPECT_GE(b.bound_ns(5), 60'000);
   EXPECT_LE(b.bound_ns(5), 75'000);
@@ -177,6 +177,8 @@ TEST(Vote, ExtremesAreLeftOut) {
   EXPECT_DOUBLE_EQ(TrimmedMean(o, 1), 3.5) << "never leaves out all";
   EXPECT_EQ(MostLiars(8), 2);
   EXPECT_EQ(MostLiars(3), 0);
+  EXPECT_EQ(MostLiarsOfAll(3), 1) << "one of four hosts";
+  EXPECT_EQ(MostLiarsOfAll(2), 0);
 }
 
 }  // namespace

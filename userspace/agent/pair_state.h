@@ -134,9 +134,11 @@ struct PairState {
     const sync::Trip& used = by_nics ? *by_nics : trip;
     if (stamps.Admit(used.t4_ns, kind) == sync::SeriesKind::Admission::kStartAnew) clock_paths.Reset();
     sync::PairEstimator& heard = HeardClock();
-    if (clock_paths.Admit(used.t4_ns, there, back, used.OutNs() - heard.OffsetAt(used.t1_ns),
-                          used.BackNs() + heard.OffsetAt(used.t4_ns), estimate.settled))
-      heard.AddTrip(used, kind);
+    const sync::WayChoice before = clock_paths.choice();
+    const bool admitted = clock_paths.Admit(used.t4_ns, there, back, used.OutNs() - heard.OffsetAt(used.t1_ns),
+                                            used.BackNs() + heard.OffsetAt(used.t4_ns), estimate.settled);
+    if (!clock_paths.choice().SameWays(before)) heard.PathsChanged();
+    if (admitted) heard.AddTrip(used, kind);
   }
 };
 

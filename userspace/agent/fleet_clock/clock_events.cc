@@ -148,10 +148,37 @@ void ClockEvents::LookAtNeighbours(absl::Span<const sync::NeighbourView> views,
   }
 }
 
+// By the rate at which they leave the others: 11.6 ppm are a second in a day.
+void ClockEvents::LookAtSmears(absl::Span<const sync::AnchorVerdict> anchors, std::vector<telemetry::Event>& out) {
+  std::string names;
+  bool outvoted = false;
+  for (const sync::AnchorVerdict& a : anchors) {
+    if (!a.smears) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", sync::HostLabel(a.anchor_id));
+    outvoted |= a.reason == sync::Reason::kFalseTicker;
+  }
+  smears_rounds_ = names.empty() == smears_.empty() ? 0 : smears_rounds_ + 1;
+  if (smears_rounds_ < (names.empty() ? kClearedRounds : kNamedRounds)) return;
+  smears_rounds_ = 0;
+  telemetry::Event event{.type = "clock", .severity = names.empty() ? Severity::kNotice : Severity::kAlert};
+  if (names.empty()) {
+    event.text = absl::StrCat("no anchor smears a leap second any more; it was ", smears_);
+  } else if (outvoted) {
+    event.text = absl::StrCat("anchors smear a leap second: ", names,
+                              ". They have no vote on TAI; let their time servers step it, as the others' do");
+  } else {
+    event.text = absl::StrCat("some of these anchors smear a leap second and some do not: ", names,
+                              ". No majority says which; let all time servers treat it alike");
+  }
+  smears_ = std::move(names);
+  out.push_back(std::move(event));
+}
+
 void ClockEvents::LookAtAnchors(absl::Span<const sync::AnchorVerdict> anchors, bool tai_known,
                                 std::vector<telemetry::Event>& out) {
   std::string names;
   std::set<uint64_t> stepped;
+  LookAtSmears(anchors, out);
   for (const sync::AnchorVerdict& a : anchors) {
     if (a.contradicts) absl::StrAppend(&names, names.empty() ? "" : ", ", sync::HostLabel(a.anchor_id));
     if (!a.stepped) continue;

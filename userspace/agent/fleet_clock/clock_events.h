@@ -29,10 +29,13 @@ class ClockEvents {
                                      absl::Span<const sync::NeighbourView> views,
                                      absl::Span<const sync::NeighbourVerdict> verdicts);
 
-  // The same for anchors: those that contradict each other so that TAI is unknown, and those that step.
+  // The same for anchors: those that contradict each other so that TAI is unknown, those that step, and those that
+  // smear a leap second.
   void LookAtAnchors(absl::Span<const sync::AnchorVerdict> anchors, bool tai_known, std::vector<telemetry::Event>& out);
 
  private:
+  void LookAtSmears(absl::Span<const sync::AnchorVerdict> anchors, std::vector<telemetry::Event>& out);
+
   struct Watched {
     int rounds = 0;  // in a row in which it was, or was not, a false ticker
     bool named = false;
@@ -51,6 +54,8 @@ class ClockEvents {
   int anchors_rounds_ = 0;
   bool anchors_contradict_ = false;
   std::set<uint64_t> stepped_;  // anchors
+  int smears_rounds_ = 0;
+  std::string smears_;  // names, as told
 };
 
 }  // namespace cw::agent

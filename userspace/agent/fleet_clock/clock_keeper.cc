@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,9 +13,12 @@
 namespace cw::agent {
 namespace {
 
-constexpr int64_t kIdleUpdateNs = 100'000'000;  // an idle pair's line needs no more …
-constexpr int64_t kClockUpdateNs = 15'000'000;  // … but one that is probed for the clock shows when a rate changes
-constexpr uint64_t kFirstRounds = 30;           // in which peers are heard for the first time
+constexpr int64_t kClockUpdateNs = 15'000'000;    // a pair that is probed for the clock shows when a rate changes
+constexpr int64_t kIdleUpdateNs = 100'000'000;    // an idle one's line needs no more, …
+constexpr int64_t kLazyUpdateNs = 2'000'000'000;  // … and where there are many, and it is known, this does …
+constexpr int64_t kIdleShareNs = 5'000'000;       // … at one line in so long, all of them together, …
+constexpr int kIdleAtOnce = 8;                    // … but so many in one go: the loop has other work
+constexpr uint64_t kFirstRounds = 30;             // in which peers are heard for the first time
 constexpr int64_t kYoungLineNs = 3'000'000'000;
 constexpr int64_t kMuchMissedNs = 100;  // of local time: readers shall know
 constexpr uint64_t kSlowRounds = 10;    // hosts that do not compare themselves with us hear us once a second …
@@ -39,13 +43,28 @@ ClockKeeper::ClockKeeper(const ClockKeeperOptions& options, std::shared_ptr<cons
   OpenOutput();
 }
 
+// A line costs some 50 us to fit, and a host of a large fleet has thousands of pairs that carry nothing. Fleet time
+// does not rest on them; what does look at one (its paths, a flow that begins) brings it up to date first.
+int64_t ClockKeeper::IdleUpdateNs(const PairState& pair) const {
+  const bool known = pair.estimate.settled && pair.estimate.line_age_ns >= kYoungLineNs;
+  if (!known) return kIdleUpdateNs;
+  return std::clamp(kIdleShareNs * idle_pairs_, kIdleUpdateNs, kLazyUpdateNs);
+}
+
 void ClockKeeper::Update() {
   const int64_t now_ns = clock_->NowNs();
   const int64_t monotonic_ns = monotonic_.NowNs();
   bool moved = fleet_.claims_moved();
+  int64_t idle_pairs = 0;
+  int idle_updates = 0;
+  const uint32_t turn = std::exchange(idle_turn_, 0);  // those up to here had theirs
   for (auto& [index, pair] : pairs_) {
-    const int64_t every_ns = pair->active ? 0 : pair->measures_clock ? kClockUpdateNs : kIdleUpdateNs;
-    if (monotonic_ns - pair->updated_ns >= every_ns) {
+    const bool idle = !pair->active && !pair->measures_clock;
+    const int64_t every_ns = pair->active ? 0 : pair->measures_clock ? kClockUpdateNs : IdleUpdateNs(*pair);
+    idle_pairs += idle && pair->clock != nullptr;
+    if (monotonic_ns - pair->updated_ns >= every_ns && (!idle || (index > turn && idle_updates < kIdleAtOnce))) {
+      idle_updates += idle && pair->clock != nullptr;
+      if (idle_updates == kIdleAtOnce) idle_turn_ = index;
       pair->estimate = pair->EstimateAt(now_ns);
       pair->updated_ns = monotonic_ns;
       Pace(*pair);
@@ -66,6 +85,7 @@ void ClockKeeper::Update() {
       slot.window.owd_ns.clear();
     }
   }
+  idle_pairs_ = idle_pairs;
   if (moved && fleet_.RateJumped(now_ns, Links())) Round();
 }
 

@@ -71,6 +71,7 @@ class ClockKeeper {
   void SendLinks(uint32_t pair);
   void Forget();
   void Pace(PairState& pair);
+  int64_t IdleUpdateNs(const PairState& pair) const;
   std::vector<ClockLink> Links() const;
 
   const ClockKeeperOptions options_;
@@ -89,7 +90,9 @@ class ClockKeeper {
   bool has_anchor_ = false;                 // in the last round
   bool chrony_fed_ = false;                 // and it was said
   uint64_t rounds_ = 0;
-  uint32_t given_up_ = 0;  // as told
+  int64_t idle_pairs_ = 0;  // that were heard, at the last Update
+  uint32_t idle_turn_ = 0;  // index of the idle pair that was updated last, if there was no time for more
+  uint32_t given_up_ = 0;   // as told
 };
 
 }  // namespace cw::agent

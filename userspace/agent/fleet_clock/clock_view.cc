@@ -225,7 +225,7 @@ void FillBound(const FleetClock& clock, int64_t now_ns, v1::ClockBound& out) {
   const double width_ns = clock.agreement().width_ns();
   const int hops = clock.agreement().bound_hops();
   const size_t neighbours = clock.neighbours().size();
-  const int liars = sync::MostLiars(static_cast<int>(neighbours));
+  const int liars = clock.agreement().most_liars();
   add("one link", width_ns,
       absl::StrFormat("neighbours are at most so far apart: what %d of %d show or tell at least", liars + 1,
                       neighbours));
