@@ -68,6 +68,10 @@ class MemoryFlows final : public FlowRecords {
   void ForEachSent(absl::FunctionRef<void(const FlowKey&, const cw_tx_flow&)> visit) const override {
     for (const auto& [flow, record] : sent) visit(flow, record);
   }
+  void ForEachReceived(absl::FunctionRef<void(const FlowKey&, const cw_flow&)> visit) const override {
+    for (const auto& [flow, record] : received) visit(flow, record);
+  }
+  size_t SentRoom() const override { return room; }
   absl::Status Want(const FlowKey& flow, uint8_t slot, uint16_t port, bool force) override {
     if (!sent.contains(flow)) return absl::NotFoundError("");
     sent[flow].want_slot = slot;
@@ -87,8 +91,22 @@ class MemoryFlows final : public FlowRecords {
     return absl::OkStatus();
   }
 
+  absl::Status SetNativeSlot(const FlowKey& flow, uint8_t slot) override {
+    if (!sent.contains(flow)) return absl::NotFoundError("");
+    sent[flow].native_slot = slot;
+    return absl::OkStatus();
+  }
+  absl::Status SetPeerQpn(const FlowKey& flow, uint32_t peer_qpn) override {
+    if (!received.contains(flow)) return absl::NotFoundError("");
+    received[flow].peer_qpn = peer_qpn;
+    return absl::OkStatus();
+  }
+  void EraseSent(const FlowKey& flow) override { sent.erase(flow); }
+  void EraseReceived(const FlowKey& flow) override { received.erase(flow); }
+
   std::map<FlowKey, cw_tx_flow> sent;
   std::map<FlowKey, cw_flow> received;
+  size_t room = 1000;
 
  private:
   template <typename Record>

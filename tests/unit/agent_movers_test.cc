@@ -95,6 +95,7 @@ class Movers : public ::testing::Test {
                       host_.flows,
                       records_,
                       host_.mesh,
+                      host_.names,
                       host_.events,
                       {.in_motion = [](uint32_t) { return false; },
                        .left = [this](const FlowKey& flow, uint32_t pair, control::ReturnPlace from,

@@ -106,6 +106,7 @@ class RecoveryParts : public ::testing::Test {
                      host_.flows,
                      records_,
                      host_.mesh,
+                     host_.names,
                      host_.events,
                      {.in_motion = [this](uint32_t) { return in_motion_; },
                       .left = [this](const FlowKey& flow, uint32_t, control::ReturnPlace,

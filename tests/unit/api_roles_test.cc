@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/unit/cli_fake_agent.h"
 #include "userspace/api/guard.h"
-#include "userspace/api/rooms.h"
+#include "userspace/api/user_servers.h"
 #include "userspace/api/tls_server.h"
 
 namespace cw::api {

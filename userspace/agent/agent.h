@@ -15,11 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "maps/qp_watch.h"
 #include "sync/pair_estimator.h"
 #include "userspace/agent/counter_sink.h"
 #include "userspace/agent/deadlines.h"
@@ -50,10 +48,7 @@
 #include "userspace/model/clock.h"
 #include "userspace/probe/engine.h"
 #include "userspace/probe/keys.h"
-#include "userspace/rdma/ended_flows.h"
 #include "userspace/rdma/inproc_server.h"
-#include "userspace/rdma/native_port.h"
-#include "userspace/rdma/nldev.h"
 #include "userspace/rdma/placement.h"
 #include "userspace/rdma/qp_registry.h"
 #include "userspace/telemetry/event_log.h"
@@ -67,9 +62,6 @@ struct ArrivalStamps;
 struct EndpointOptions;
 class VerbsHost;
 }  // namespace cw::probe_verbs
-namespace cw::rdma {
-class QpMonitor;
-}
 namespace cw::uplink {
 struct FlowSeen;
 struct PathSeen;
@@ -87,15 +79,20 @@ class Chunks;
 class ClockKeeper;
 class ContentionWindow;
 class Damping;
+class Draining;
 class DryRun;
+class FlowEnds;
+class FlowReader;
 class FlowRecords;
 class Gaps;
 class Jobs;
 class KernelMover;
+class KernelQps;
 class LabelBook;
 class Lease;
 class LinkFlaps;
 class Losses;
+class NativePorts;
 class NicClocks;
 class NicFailover;
 class OwnerMover;
@@ -103,10 +100,12 @@ class PathNews;
 class FlowsView;
 class PathsView;
 class PeerMail;
+class QpMoments;
 class RdmaWatch;
 class Rerolls;
 class Returns;
 class RingRecorder;
+class Steering;
 class Tails;
 class Totals;
 class UnseenFlows;
@@ -240,53 +239,15 @@ class Agent final : public api::AgentView {
   void OnTable(uint32_t index, const probe::PathTable& table);
   void OnInvalid(uint32_t index, const probe::DiscoveryEvent& event);
   void OnHashing(uint32_t index, probe::Hashing hashing);
-  void SetBlind(PairState& pair, bool blind);  // its flows do not take the paths of the probes with their ports
   void OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update);
-  void EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key);
-  void ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key);
   void ScheduleTick();
   PairState* FindPair(uint32_t index) const { return FindIn(pairs_, index); }
-
-  // flows.cc: the flow records, read once per window
-  void ReadFlows();
-  void ReplaceStalePorts();
-  void ReadReceivedFlows();
-  void ReadKernelQps();
-  void NameRdmaDevices(const std::vector<rdma::Link>& links);
-  bool FlowTableScarce() const;
-  std::vector<FlowKey> IdleFlows() const;
-  void ForgetIdleFlows();
-  void ForgetFlows(const std::vector<FlowKey>& keys);
-  // ended.cc: flows whose queue pair is gone
-  void ForgetEndedFlows(const std::vector<rdma::QpInfo>& list, rdma::KernelCover cover);
-  void OnQpEnds(const rdma::QpInfo& qp);
-  void ReopenFlowTable();
-  void LinkQps(const cw_flow_key& key, FlowEntry& flow);
-
-  // classes.cc: probes ride in the class of the flows
-  void FollowClasses(int64_t now_ns);
 
   void TellPlaceCounts(const CounterSink& add) const;
   // places.cc: queue pairs that ask for a path while they connect
   rdma::Placement PlaceQp(const rdma::QpInfo& qp, const rdma::Requester& who);
   rdma::Placement ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who);
-  rdma::KernelWord KernelWordOn(const rdma::QpInfo& qp);
   bool OwnsQp(const rdma::QpInfo& qp, const rdma::Requester& who);
-
-  // owner_steer.cc: what is asked for and about queue pairs that the library in their process moves
-  std::optional<rdma::QpInfo> FindOwned(const std::string& id) const;
-  absl::StatusOr<uint16_t> PortFor(const api::v1::SteerSetRequest& request, const rdma::QpInfo& qp) const;
-  absl::StatusOr<api::v1::ActionReply> SteerOwned(const api::Caller& caller, const api::v1::SteerSetRequest& request,
-                                                  const rdma::QpInfo& qp);
-  void RevertOwned(const FlowKey& key);
-  std::optional<api::v1::WhyReply> WhyOwned(const std::string& id);
-
-  // owner_drain.cc: queue pairs whose packets are not seen, and what is drained
-  void DrainUnseen();
-  std::vector<rdma::PathLoad> LoadsBesidesDrains(const PairState& pair) const;
-  void MoveOwnersOffDrained(DrainEntry& drain, const PairState& pair, const std::vector<rdma::QpInfo>& on_it,
-                            bool certainly);
-  size_t ReturnDrainedOwners(const std::map<FlowKey, DrainEntry::Moved>& moved);  // how many go back
 
   void WatchPeers(int64_t now_ns);  // peers.cc
 
@@ -302,7 +263,6 @@ class Agent final : public api::AgentView {
   void ReadMeters(int64_t now_ns);
   void CountSent(PairState& pair, int64_t now_ns);
   void VoidSamplesAfterLoss();
-  void DropMetWishes();
 
   // queues.cc
   void LookAtQueues();
@@ -310,57 +270,10 @@ class Agent final : public api::AgentView {
   // rdma_nics.cc: RDMA devices, what they are and what happens to them
   absl::Status OpenRdmaWatch();
 
-  // qp_moments.cc: queue pairs as the kernel connects and destroys them
-  void OpenQpMonitor();
-  void OnQpMoment(const cw_ev_qp& event);
-  void TellQpMoment(const rdma::QpInfo& qp, const cw_ev_qp& event);
-
-  void AddConnections(const std::vector<rdma::Link>& links, std::vector<rdma::QpInfo>& list);
-
   // labels.cc: names of jobs for processes that give none
   absl::StatusOr<api::v1::ActionReply> DoSetLabel(const api::Caller& caller, const api::v1::LabelRequest& request);
 
-  // steer.cc
-  absl::StatusOr<api::v1::ActionReply> DoSteerSet(const api::Caller& caller, const api::v1::SteerSetRequest& request);
-  absl::StatusOr<api::v1::ActionReply> DoSteerClear(const api::Caller& caller,
-                                                    const api::v1::SteerClearRequest& request);
-  absl::StatusOr<api::v1::ActionReply> DoSteerLock(const api::Caller& caller, const api::v1::SteerLockRequest& request);
-  struct SteerTarget {
-    uint8_t slot = CW_SLOT_NONE;
-    uint16_t port = 0;  // 0: the native one
-    std::string text;   // as people are told
-  };
-  absl::StatusOr<SteerTarget> TargetOf(const api::v1::SteerSetRequest& request, const Addr& peer,
-                                       const cw_tx_flow& flow);
-  absl::Status Place(const FlowKey& key, uint8_t slot, uint16_t port, bool force, bool* pending);
-  absl::StatusOr<FlowKey> FindFlow(const std::string& id) const;
-  void Reread(const FlowKey& key);
-  void RememberPlace(const FlowKey& key, const cw_tx_flow& before);  // for when the placement by hand ends
-  void RevertPlacement(const FlowKey& key);
-  void RevertLock(const FlowKey& key);
-  absl::Status AdoptDeadlines();
-  void RunDeadlines();
   void TellOfEventsFile();
-
-  // drain.cc
-  absl::Status AdoptDrains();
-  void RunDrains();
-  void EndDueDrains();
-  void FindCrossing(DrainEntry& drain);
-  uint16_t CrossingPorts(PairState& pair, DrainEntry& drain, uint16_t& unknown);
-  void WatchDrain(DrainEntry& drain, int64_t now_ns);
-  void MoveOff(DrainEntry& drain, const FlowKey& key, FlowEntry& flow);
-  std::vector<control::DrainSlot> DrainSlots(uint32_t index);
-  absl::StatusOr<DrainEntry> MakeDrain(const api::v1::DrainRequest& request);
-  absl::Status CheckSomethingRemains(const DrainEntry& drain);
-  bool NicDrained(const Nic& nic) const;
-  bool AnotherNicMayCarry(const PairState& pair) const;
-  bool LeavesByAnotherNic(const DrainEntry& drain, uint32_t index);
-  absl::StatusOr<api::v1::ActionReply> DoDrain(const api::Caller& caller, const api::v1::DrainRequest& request);
-  absl::StatusOr<api::v1::ActionReply> DoUndrain(const api::Caller& caller, const api::v1::UndrainRequest& request);
-  size_t EndDrain(const std::string& what);  // flows that go back
-  api::v1::DrainsReply MakeDrains();
-  void KeepDrains();
 
   absl::Status OpenNicFailover();
   absl::Status OpenCarriers();
@@ -370,6 +283,9 @@ class Agent final : public api::AgentView {
   void OpenRecovery();
   void OpenBalance();
   void OpenMovers();
+  void OpenFlows();
+  void OpenSteering();
+  absl::Status AdoptWishes();
   std::function<absl::Status(uint32_t ifindex, absl::Span<const uint8_t> packet)> OpenInjector();
   void OpenClocks();
   void OpenInsight();
@@ -377,6 +293,7 @@ class Agent final : public api::AgentView {
   void Locate(const rdma::QpInfo& qp, api::v1::CollectiveQp& out);
 
   // why.cc
+  std::optional<api::v1::WhyReply> WhyOwned(const std::string& id);
   absl::StatusOr<api::v1::WhyReply> MakeWhy(const std::string& text);
   absl::StatusOr<api::v1::WhyReply> MakeWhyFlow(const std::string& id);
   absl::StatusOr<api::v1::WhyReply> MakeWhyPath(uint32_t pair, uint32_t slot);
@@ -430,16 +347,15 @@ class Agent final : public api::AgentView {
 
   std::unique_ptr<maps::RingReader> probe_reader_, event_reader_, message_reader_;
   std::unique_ptr<rdma::InprocServer> inproc_;
-  std::unique_ptr<rdma::NldevClient> nldev_;
-  std::vector<rdma::Link> rdma_links_;              // as RDMA netlink told last
   std::map<cw_inproc_verdict, uint64_t> answered_;  // queue pairs that asked for a path
   uint32_t place_turn_ = 0;                         // those put on one
   rdma::QpRegistry qps_;
-  absl::flat_hash_map<rdma::QpKey, rdma::QpInfo> datagram_qps_;  // UD: each sends to many, so none has one flow
-  rdma::EndedFlows ended_;
-  std::unique_ptr<rdma::QpMonitor> qp_monitor_;                                    // null: not (yet), by …
-  std::string no_qp_monitor_ = "no RDMA device was there when the agent started";  // …
   std::unique_ptr<UnseenFlows> unseen_;
+  std::unique_ptr<NativePorts> natives_;
+  std::unique_ptr<FlowReader> flow_reader_;
+  std::unique_ptr<FlowEnds> flow_ends_;
+  std::unique_ptr<KernelQps> kernel_qps_;
+  std::unique_ptr<QpMoments> qp_moments_;
   FlowBook flows_;
   telemetry::SampleMatcher matcher_;
   std::unique_ptr<NicClocks> nic_clocks_;
@@ -464,6 +380,8 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Losses> losses_;
   std::unique_ptr<KernelMover> kernel_mover_;
   std::unique_ptr<OwnerMover> owner_mover_;
+  std::unique_ptr<Steering> steering_;
+  std::unique_ptr<Draining> draining_;
   std::unique_ptr<Returns> returns_, owner_returns_;
   std::unique_ptr<Tails> tails_;
   std::unique_ptr<Rerolls> rerolls_;
@@ -473,11 +391,9 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Lease> lease_;
   std::unique_ptr<DryRun> dry_run_;
   class Drains drains_;
-  bool drains_kept_ = true;  // in their file
 
   Deadlines deadlines_;
   ResourceMeter meter_;
-  bool table_full_logged_ = false;
   bool starts_anew_ = false;
   bool file_error_logged_ = false;
   probe::ProberStats prober_stats_;  // at the last second; reading them begins a new period of lateness

@@ -7,6 +7,8 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/flow_records.h"
+#include "userspace/agent/flows/kernel_qps.h"
 #include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
@@ -15,7 +17,6 @@
 #include "userspace/agent/label_book.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/agent/views/flows_view.h"
-#include "userspace/rdma/qp_monitor.h"
 
 namespace cw::agent {
 namespace {
@@ -32,7 +33,7 @@ uint64_t MostDescriptors() {
 // Parts that tell why flows are slow, and what they carry.
 void Agent::OpenInsight() {
   const config::SteeringConfig& steering = options_.config.steering;
-  const auto received = [this](const FlowKey& key) { return dataplane_->flows().Lookup(ToMap(key)); };
+  const auto received = [this](const FlowKey& key) { return records_->Received(key); };
   const auto path_facts = [this](uint32_t pair, uint8_t slot) {
     const probe::Discovery* discovery = engine_->discovery(pair);
     const probe::Hops* hops = discovery->HopsOf(engine_->mesh().slots(pair).port(slot));
@@ -68,7 +69,7 @@ absl::Status Agent::OpenSources() {
   const auto registered = [this, told_before](const rdma::QpInfo& qp) {
     const std::optional<rdma::QpInfo> known = told_before(qp);
     const bool anew = qps_.TellAnew(qp);
-    if (!anew && !qps_.Claim(qp, KernelWordOn(qp))) {
+    if (!anew && !qps_.Claim(qp, kernel_qps_->WordOn(qp))) {
       if (known && known->pid == qp.pid) owner_mover_->OnOwnerGone(*known);
       return;
     }
@@ -105,7 +106,7 @@ absl::Status Agent::OpenSources() {
     if (jobs_->Read()) chunks_->Read();
   }));
   if (!status.ok()) return status;
-  return loop_->AddTimer(kKernelQpPeriod, [this] { ReadKernelQps(); });
+  return loop_->AddTimer(kKernelQpPeriod, [this] { kernel_qps_->Read(); });
 }
 
 }  // namespace cw::agent

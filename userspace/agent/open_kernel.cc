@@ -120,8 +120,7 @@ void Agent::RenewSession() {
 void Agent::TellOfLease() {
   const auto steered = [this] {
     size_t count = 0;
-    (void)dataplane_->tx_flows().ForEach(
-        [&](const cw_flow_key&, const cw_tx_flow& flow) { count += flow.port != 0 ? 1 : 0; });
+    records_->ForEachSent([&](const FlowKey&, const cw_tx_flow& flow) { count += flow.port != 0 ? 1 : 0; });
     return count;
   };
   const auto went_home = [this] {

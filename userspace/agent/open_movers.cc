@@ -10,13 +10,23 @@
 #include "userspace/agent/balance/moves.h"
 #include "userspace/agent/balance/window.h"
 #include "userspace/agent/engine_mail.h"
+#include "userspace/agent/flows/draining.h"
+#include "userspace/agent/flows/flow_ends.h"
+#include "userspace/agent/flows/flow_reader.h"
 #include "userspace/agent/flows/flow_records.h"
 #include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/kernel_qps.h"
+#include "userspace/agent/flows/native_ports.h"
 #include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/flows/qp_moments.h"
+#include "userspace/agent/flows/steering.h"
 #include "userspace/agent/flows/unseen.h"
+#include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/paths/damping.h"
 #include "userspace/agent/recovery/rerolls.h"
 #include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/recovery/tails.h"
+#include "userspace/agent/views/paths_view.h"
 #include "userspace/dataplane/packet_injector.h"
 
 namespace cw::agent {
@@ -29,24 +39,28 @@ void Agent::OpenMovers() {
     return discovery != nullptr && discovery->InMotion();
   };
   const auto fold = [this](uint32_t pair, uint16_t port) { return engine_->discovery(pair)->Fold(port); };
-  const auto watch = [this](uint32_t pair, uint16_t port) {
-    const uint8_t slot = engine_->EnsureNative(pair, port, NowNs(), /*label=*/0);
+  const auto watch = [this](uint32_t pair, uint16_t port, uint32_t label) {
+    const uint8_t slot = engine_->EnsureNative(pair, port, NowNs(), label);
     ScheduleTick();
     return slot;
   };
   unseen_ = std::make_unique<UnseenFlows>(
       pairs_, nics_, flows_, qps_, engine_->mesh(),
-      UnseenFlows::Asks{
-          .assigns = [this] { return options_.config.steering.assign_new_flows; },
-          .fold = fold,
-          .watch = watch,
-          .release = [this](uint32_t pair, uint16_t port, const FlowKey& user) { ReleaseNative(pair, port, user); }});
+      UnseenFlows::Asks{.assigns = [this] { return options_.config.steering.assign_new_flows; },
+                        .fold = fold,
+                        .watch = [watch](uint32_t pair, uint16_t port) { return watch(pair, port, /*label=*/0); },
+                        .release = [this](uint32_t pair, uint16_t port,
+                                          const FlowKey& user) { natives_->Release(pair, port, user); }});
+  natives_ = std::make_unique<NativePorts>(
+      flows_, *records_, *unseen_, NativePorts::Asks{.watch = watch, .release = [this](uint32_t pair, uint16_t port) {
+                                                       engine_->ReleaseNative(pair, port, NowNs());
+                                                     }});
   const auto left_to = [](std::unique_ptr<Returns>& returns) {
     return [&returns](const FlowKey& flow, uint32_t pair, control::ReturnPlace from, control::ReturnPlace to) {
       returns->Left(flow, pair, from, to);
     };
   };
-  kernel_mover_ = std::make_unique<KernelMover>(pairs_, flows_, *records_, engine_->mesh(), journal_,
+  kernel_mover_ = std::make_unique<KernelMover>(pairs_, flows_, *records_, engine_->mesh(), peer_names_, journal_,
                                                 KernelMover::Asks{.in_motion = in_motion, .left = left_to(returns_)});
   owner_mover_ = std::make_unique<OwnerMover>(
       pairs_, flows_, qps_, *unseen_, engine_->mesh(), peer_names_, monotonic_, journal_,
@@ -59,6 +73,43 @@ void Agent::OpenMovers() {
                                        [this] { return allowed().ActsAtAll() && !breaker_->MayBalance(); });
   owner_returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *owner_mover_, journal_,
                                              [this] { return allowed().ActsAtAll(); });
+}
+
+// What is read of flows and queue pairs, and what leaves the tables.
+void Agent::OpenFlows() {
+  flow_reader_ = std::make_unique<FlowReader>(
+      flows_, *records_, pairs_, qps_, engine_->mesh(), *natives_, *totals_, peer_names_, monotonic_, journal_,
+      FlowReader::Asks{.set_active = [this](uint32_t pair, bool active) { engine_->SetActive(pair, active); },
+                       .set_class = [this](uint32_t pair, uint8_t dscp) { engine_->SetDscp(pair, dscp); },
+                       .follows_classes = [this] { return !options_.config.probe.dscp.has_value(); },
+                       .loss_limit = [this] { return options_.config.steering.loss_limit; }});
+  flow_ends_ = std::make_unique<FlowEnds>(
+      flows_, *records_, pairs_, qps_, *unseen_, *natives_, dataplane_->ctl()[0],
+      [this](int64_t ns) { return jiffies_->AtNs(ns); }, monotonic_, journal_);
+  kernel_qps_ = std::make_unique<KernelQps>(nics_, qps_, *owner_mover_, *flow_ends_, rdma::NldevClient::Open);
+  qp_moments_ = std::make_unique<QpMoments>(nics_, qps_, *kernel_qps_, *owner_mover_, *flow_ends_, peer_names_,
+                                            monotonic_, journal_);
+}
+
+// What operators ask of flows, by whoever moves them.
+void Agent::OpenSteering() {
+  steering_ = std::make_unique<Steering>(std::vector<Mover*>{kernel_mover_.get(), owner_mover_.get()}, pairs_,
+                                         engine_->mesh(), peer_names_, deadlines_, *modes_, monotonic_, journal_);
+  draining_ = std::make_unique<Draining>(
+      drains_, *kernel_mover_, *owner_mover_, *unseen_, flows_, pairs_, nics_, engine_->mesh(), *modes_, monotonic_,
+      journal_,
+      Draining::Asks{.discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
+                     .paths = [this] { return paths_view_->All({}); },
+                     .publish = [this](PairState& pair) { damping_->Publish(pair); },
+                     .nic_failover = [this] { return nic_failover_->on(); },
+                     .carried = [this](const PairKey& pair) { return nic_failover_->Carried(pair); }});
+}
+
+// What the agent before us was asked for.
+absl::Status Agent::AdoptWishes() {
+  steering_->Adopt(dataplane_->adopted(), [this] { flow_reader_->ReadSent(window_->began_ns()); });
+  draining_->Adopt();
+  return absl::OkStatus();
 }
 
 // Moves for balance, from what a window saw to the kernel's wish.

@@ -8,6 +8,7 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/engine_mail.h"
+#include "userspace/agent/flows/draining.h"
 #include "userspace/agent/nic_address.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"
@@ -94,7 +95,7 @@ absl::Status Agent::OpenNicFailover() {
       host_name_, pairs_, nics_, qps_, engine_->mesh(), *carry_kernel_, peer_names_, monotonic_, *mail_, *dry_run_,
       journal_,
       NicFailover::Asks{.allowed = [this] { return allowed(); },
-                        .drained = [this](const Nic& nic) { return NicDrained(nic); },
+                        .drained = [this](const Nic& nic) { return draining_->IsDrained(nic); },
                         .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
                         .read_probes = [this] { ReadProbes(); },
                         .look_at_carrier = [this](Nic& nic) { carriers_->LookAt(nic); },

@@ -13,6 +13,7 @@
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/link_file.h"
+#include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
@@ -132,6 +133,8 @@ void Agent::OpenPaths() {
                                      *dry_run_, journal_, [this] { return allowed(); });
   OpenBalance();
   OpenMovers();
+  OpenFlows();
+  OpenSteering();
   OpenRecovery();
 }
 
@@ -164,8 +167,8 @@ void Agent::OpenClocks() {
 // Answers to those who ask.
 void Agent::OpenViews() {
   flows_view_ = std::make_unique<FlowsView>(
-      flows_, pairs_, nics_, qps_, datagram_qps_, *owner_mover_, causes_->book(), *gaps_, *labels_, deadlines_,
-      engine_->mesh(), peer_names_, monotonic_,
+      flows_, pairs_, nics_, qps_, kernel_qps_->datagrams(), *owner_mover_, causes_->book(), *gaps_, *labels_,
+      deadlines_, engine_->mesh(), peer_names_, monotonic_,
       FlowsView::Asks{.acts = [this] { return modes_->ActsAtAll(); },
                       .at_ns = [this](uint64_t jiffies) { return jiffies_->ToNs(jiffies); }});
   paths_view_ = std::make_unique<PathsView>(

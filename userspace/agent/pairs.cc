@@ -4,6 +4,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/flow_ends.h"
 #include "userspace/agent/flows/unseen.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/nics/nic_failover.h"
@@ -83,16 +84,8 @@ absl::Status Agent::RemovePeersBesides(const std::vector<probe::PairSpec>& wante
   return absl::OkStatus();
 }
 
-// Its flows leave on their native ports from now on, as those to any address that is no peer's.
 void Agent::ForgetPair(uint32_t index) {
-  std::vector<cw_flow_key> theirs;
-  (void)dataplane_->tx_flows().ForEach([&](const cw_flow_key& key, const cw_tx_flow& flow) {
-    if (flow.pair == index) theirs.push_back(key);
-  });
-  for (const cw_flow_key& key : theirs) {
-    (void)dataplane_->tx_flows().Delete(key);
-    flows_.sent.erase(FromMap(key));
-  }
+  flow_ends_->ForgetPair(index);
   causes_->Forget(index);
   nic_failover_->Forget(index);
   unseen_->Forget(index);

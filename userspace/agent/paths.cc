@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What path discovery and the slots have to say.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flows/flow_records.h"
 #include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/native_ports.h"
 #include "userspace/agent/flows/unseen.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
@@ -107,26 +111,10 @@ void Agent::OnHashing(uint32_t index, probe::Hashing hashing) {
   }
   if (!probe::PortsChoosePaths(hashing)) event.severity = telemetry::Severity::kAlert;
   Log(std::move(event));
-  SetBlind(*pair, !probe::ProbesFollowFlows(hashing));
-}
-
-// Pairs whose flows do not take the paths of the probes with their ports (probe::ProbesFollowFlows): flows keep their
-// own ports and belong to no slot, so that no verdict about a slot moves them.
-void Agent::SetBlind(PairState& pair, bool blind) {
-  if (pair.blind == blind) return;
-  pair.blind = blind;
-  for (auto& [key, flow] : flows_.sent) {
-    if (flow.tx.pair != pair.index) continue;
-    if (!blind) {
-      flow.native_asked = 0;  // ReadFlows asks for its slot
-      continue;
-    }
-    if (flow.native_asked != 0) engine_->ReleaseNative(pair.index, flow.native_asked, NowNs());
-    flow.native_asked = 0;
-    (void)dataplane_->flow_editor().SetNativeSlot(ToMap(key), CW_SLOT_NONE);
-    if ((flow.tx.flags & CW_STEER_MANUAL) == 0) (void)dataplane_->flow_editor().Place(ToMap(key), CW_SLOT_NONE, 0);
-  }
-  damping_->Publish(pair);
+  const bool blind = !probe::ProbesFollowFlows(hashing);
+  if (std::exchange(pair->blind, blind) == blind) return;
+  natives_->OnBlind(*pair);
+  damping_->Publish(*pair);
 }
 
 void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
@@ -151,36 +139,14 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
       continue;
     for (auto& [key, flow] : flows_.sent) {
       if (flow.tx.pair != index || flow.tx.slot != change.slot || flow.tx.port == 0) continue;
-      (void)dataplane_->flow_editor().Place(ToMap(key), CW_SLOT_NONE, 0);
+      (void)records_->Place(key, CW_SLOT_NONE, 0);
     }
   }
   link_flaps_->Remember(*pair);
   for (const probe::NativeChange& change : update.natives) {
     unseen_->OnNative(index, change);
-    for (auto& [key, flow] : flows_.sent) {
-      if (flow.tx.pair != index || flow.flow().sport != change.port) continue;
-      (void)dataplane_->flow_editor().SetNativeSlot(ToMap(key), change.slot);
-    }
+    natives_->OnNative(index, change);
   }
-}
-
-// Unless another flow than `key` has the port too.
-void Agent::ReleaseNative(uint32_t index, uint16_t port, const FlowKey& key) {
-  for (const auto& [other, flow] : flows_.sent) {
-    if (other != key && flow.tx.pair == index && flow.flow().sport == port) return;
-  }
-  for (const auto& [other, qp] : unseen_->watched()) {
-    if (other != key && qp.pair == index && qp.port == port) return;
-  }
-  engine_->ReleaseNative(index, port, NowNs());
-}
-
-void Agent::EnsureNative(PairState& pair, FlowEntry& flow, const FlowKey& key) {
-  if (flow.native_asked != 0) ReleaseNative(pair.index, flow.native_asked, key);
-  flow.native_asked = flow.flow().sport;
-  const uint8_t slot = engine_->EnsureNative(pair.index, flow.flow().sport, NowNs(), flow.NativeLabel());
-  if (slot != CW_SLOT_NONE) (void)dataplane_->flow_editor().SetNativeSlot(ToMap(key), slot);
-  ScheduleTick();
 }
 
 }  // namespace cw::agent

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "bpf/turn.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flows/kernel_qps.h"
 #include "userspace/agent/flows/owner_mover.h"
 
 namespace cw::agent {
@@ -27,36 +28,10 @@ std::string LoadText(const std::vector<rdma::PathLoad>& loads) {
 
 }  // namespace
 
-// Asks the kernel. Of an address that is no NIC of ours it may know all or nothing: no claim on it is ever proven.
-rdma::KernelWord Agent::KernelWordOn(const rdma::QpInfo& qp) {
-  if (nldev_ == nullptr || rdma_links_.empty()) ReadKernelQps();
-  rdma::KernelWord word;
-  const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.address == qp.laddr; });
-  if (nic == nics_.end()) return {.asked = !rdma_links_.empty(), .there = true};
-  for (const rdma::Link& link : rdma_links_) {
-    if (link.ifindex != nic->ifindex) continue;
-    word.asked = true;
-    word.there |= nldev_ == nullptr;
-    if (nldev_ == nullptr) continue;
-    const absl::StatusOr<rdma::Qp> known = nldev_->FindQp(link, qp.lqpn);
-    if (!known.ok() && !absl::IsNotFound(known.status())) word.there = true;  // it did not say no
-    if (!known.ok()) continue;
-    word = {.asked = true,
-            .there = true,
-            .by_kernel = known->pid == 0 && !known->comm.empty(),
-            .pid = known->pid,
-            .rqpn = known->rqpn};
-    if (word.pid == qp.pid) break;  // two devices of one NIC may both have the number
-  }
-  // The device of a NIC may go by another name, as a bond's does: then nothing is proven.
-  if (!word.asked && !rdma_links_.empty()) return {.asked = true, .there = true};
-  return word;
-}
-
 // For a path. RDMA netlink decides where it knows whose the queue pair is. Where nobody knows (also: the thread that
 // made it has ended), nobody but root is believed.
 bool Agent::OwnsQp(const rdma::QpInfo& qp, const rdma::Requester& who) {
-  const rdma::KernelWord word = KernelWordOn(qp);
+  const rdma::KernelWord word = kernel_qps_->WordOn(qp);
   if (word.by_kernel) return false;
   const uint32_t pid = word.pid != 0 || !word.there ? word.pid : qps_.PidByKernel({qp.laddr, qp.lqpn});
   return pid != 0 ? pid == who.pid : who.uid == 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RDMA devices of this host: looked after beside the loop, told in events and by cwctl nics.
 #include "userspace/agent/agent.h"
+#include "userspace/agent/flows/qp_moments.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/probe_verbs/verbs_host.h"
@@ -23,8 +24,9 @@ absl::Status Agent::OpenRdmaWatch() {
     loop_->Post([this, device, gone] { OnRdmaDevice(device, gone); });
   };
   rdma_watch_ = std::make_unique<RdmaWatch>(std::move(options));
-  ReadKernelQps();
-  if (!rdma_links_.empty()) OpenQpMonitor();
+  kernel_qps_->Read();
+  if (!kernel_qps_->links().empty())
+    qp_moments_->Open([this](int fd, Loop::Callback readable) { return loop_->AddFd(fd, std::move(readable)); });
   return absl::OkStatus();
 }
 

@@ -7,8 +7,12 @@
 #include "userspace/agent/balance/moves.h"
 #include "userspace/agent/balance/window.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/draining.h"
+#include "userspace/agent/flows/flow_ends.h"
+#include "userspace/agent/flows/flow_reader.h"
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/flows/steering.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/label_book.h"
@@ -30,7 +34,7 @@ struct Agent::Step {
 absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
   static constexpr Step kWindow[] = {
       {"last looks", [](Agent& a, int64_t) { a.balance_->Settle(INT64_MAX); }},
-      {"flows", [](Agent& a, int64_t) { a.ReadFlows(); }},
+      {"flows", [](Agent& a, int64_t) { a.flow_reader_->ReadSent(a.window_->began_ns()); }},
       {"stalls", [](Agent& a, int64_t now_ns) { a.losses_->JudgeStalls(now_ns); }},
       {"silent peers", [](Agent& a, int64_t now_ns) { a.WatchPeers(now_ns); }},
       {"unwatched ports",
@@ -42,7 +46,7 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
          if (a.allowed().Acts(Capability::kFailover)) a.kernel_mover_->LeaveMutePorts();
        }},
       {"pace", [](Agent& a, int64_t now_ns) { a.KeepPace(now_ns); }},
-      {"drains", [](Agent& a, int64_t) { a.RunDrains(); }},
+      {"drains", [](Agent& a, int64_t) { a.draining_->Look(); }},
       {"returns", [](Agent& a, int64_t now_ns) { a.returns_->Step(now_ns); }},
       {"breaker", [](Agent& a, int64_t now_ns) { a.breaker_->Step(now_ns); }},
       {"observe", [](Agent& a, int64_t now_ns) { a.window_->Observe(now_ns); }},
@@ -58,23 +62,23 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
       {"lease", [](Agent& a, int64_t) { a.lease_->Renew(a.options_.config.steering.lease); }},
       {"session", [](Agent& a, int64_t) { a.RenewSession(); }},
       {"pairs", [](Agent& a, int64_t now_ns) { a.LookAtPairs(now_ns); }},
-      {"met wishes", [](Agent& a, int64_t) { a.DropMetWishes(); }},
+      {"met wishes", [](Agent& a, int64_t) { a.kernel_mover_->DropMetWishes(); }},
       {"link flaps", [](Agent& a, int64_t) { a.link_flaps_->Keep(); }},
       {"carriers", [](Agent& a, int64_t) { a.carriers_->LookAtAll(); }},
-      {"deadlines", [](Agent& a, int64_t) { a.RunDeadlines(); }},
+      {"deadlines", [](Agent& a, int64_t) { a.steering_->EndDue(); }},
       {"dry run", [](Agent& a, int64_t) { a.dry_run_->ExpireDeaths(); }},
       {"causes", [](Agent& a, int64_t now_ns) { a.causes_->Judge(now_ns, a.ring_losses_); }},
       {"gaps", [](Agent& a, int64_t now_ns) { a.gaps_->Judge(now_ns, a.modes_->ActsAtAll()); }},
-      {"due drains", [](Agent& a, int64_t) { a.EndDueDrains(); }},
+      {"due drains", [](Agent& a, int64_t) { a.draining_->EndDue(); }},
       {"owners' moves", [](Agent& a, int64_t) { a.owner_mover_->Step(); }},
-      {"owners' drains", [](Agent& a, int64_t) { a.DrainUnseen(); }},
+      {"owners' drains", [](Agent& a, int64_t) { a.draining_->LookAtUnseen(); }},
       {"owners' returns", [](Agent& a, int64_t now_ns) { a.owner_returns_->Step(now_ns); }},
-      {"received flows", [](Agent& a, int64_t) { a.ReadReceivedFlows(); }},
+      {"received flows", [](Agent& a, int64_t) { a.flow_reader_->ReadReceived(); }},
       {"unseen queue pairs", [](Agent& a, int64_t) { a.unseen_->Follow(); }},
       {"labels", [](Agent& a, int64_t) { a.labels_->Refresh(); }},
       {"clock's pairs", [](Agent& a, int64_t) { a.clocks_->ChoosePairs(); }},
-      {"idle flows", [](Agent& a, int64_t) { a.ForgetIdleFlows(); }},
-      {"flow table", [](Agent& a, int64_t) { a.ReopenFlowTable(); }},
+      {"idle flows", [](Agent& a, int64_t) { a.flow_ends_->ForgetIdle(); }},
+      {"flow table", [](Agent& a, int64_t) { a.flow_ends_->ReopenTable(); }},
       {"events file", [](Agent& a, int64_t) { a.TellOfEventsFile(); }},
       {"meters", [](Agent& a, int64_t now_ns) { a.ReadMeters(now_ns); }},
   };

@@ -14,9 +14,16 @@
 #include "userspace/agent/balance/window.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/draining.h"
+#include "userspace/agent/flows/flow_ends.h"
+#include "userspace/agent/flows/flow_reader.h"
 #include "userspace/agent/flows/flow_records.h"
 #include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/kernel_qps.h"
+#include "userspace/agent/flows/native_ports.h"
 #include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/flows/qp_moments.h"
+#include "userspace/agent/flows/steering.h"
 #include "userspace/agent/flows/unseen.h"
 #include "userspace/agent/host_check.h"
 #include "userspace/agent/insight/causes.h"
@@ -51,7 +58,6 @@
 #include "userspace/dataplane/packet_injector.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/probe_verbs/verbs_host.h"
-#include "userspace/rdma/qp_monitor.h"
 #include "userspace/rights/rights.h"
 
 namespace cw::agent {
@@ -126,10 +132,9 @@ absl::Status Agent::Open() {
   std::filesystem::create_directories(options_.config.RunDir(), error);
   if (error)
     return absl::FailedPreconditionError(absl::StrCat("cannot make ", options_.config.RunDir(), ": ", error.message()));
-  for (auto step :
-       {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
-        &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenSources, &Agent::OpenRdmaWatch,
-        &Agent::OpenRings, &Agent::AdoptDeadlines, &Agent::AdoptDrains, &Agent::StartTimers}) {
+  for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
+                    &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenSources,
+                    &Agent::OpenRdmaWatch, &Agent::OpenRings, &Agent::AdoptWishes, &Agent::StartTimers}) {
     if (absl::Status status = (this->*step)(); !status.ok()) return status;
   }
   // Its threads, and those that gRPC makes later, read what clients send: they have no right of root's.

@@ -80,22 +80,4 @@ void Agent::TellOfEventsFile() {
                : absl::StrCat("events are written to ", file, " again; those in between are missing there")});
 }
 
-// The kernel stops inserting once the table was full; it may go on when flows were forgotten.
-void Agent::ReopenFlowTable() {
-  using maps::CtlView;
-  cw_ctl& ctl = dataplane_->ctl()[0];
-  if (CtlView::Load(ctl.steer_full) == 0) return;
-  if (!table_full_logged_) {
-    Log({.type = "flow",
-         .severity = telemetry::Severity::kAlert,
-         .text = absl::StrFormat(
-             "the flow table is full (%d): further flows stay on their native ports; raise limits.max_tx_flows",
-             dataplane_->tx_flows().capacity())});
-  }
-  table_full_logged_ = true;
-  if (FlowTableScarce()) return;
-  CtlView::Store(ctl.steer_full, 0);
-  table_full_logged_ = false;
-}
-
 }  // namespace cw::agent

@@ -11,6 +11,8 @@
 #include "userspace/agent/certificates.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/fleet_clock/clock_view.h"
+#include "userspace/agent/flows/flow_reader.h"
+#include "userspace/agent/flows/qp_moments.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
 #include "userspace/agent/insight/gaps.h"
@@ -191,7 +193,7 @@ v1::DoctorReply Agent::MakeDoctor() {
   input.hashing = HostHashing(paths_view_->Hashing());
   input.prober_realtime = prober_stats_.realtime;
   input.certificates = LookAtCertificates(options_.config.api);
-  input.no_qp_moments = no_qp_monitor_;
+  input.no_qp_moments = qp_moments_->why_not();
   for (const auto& [index, pair] : pairs_) {
     if (pair->estimate.state != sync::SyncState::kUnknown)
       input.clock_error_ns = std::max(input.clock_error_ns, static_cast<double>(pair->estimate.error_est_ns));
@@ -232,7 +234,7 @@ absl::StatusOr<v1::LinksReply> Agent::Links(const v1::LinksRequest& request, con
 
 absl::StatusOr<v1::QpsReply> Agent::Qps(const v1::QpsRequest& request, const api::Caller&) {
   return loop_->Call<v1::QpsReply>([this, request] {
-    if (request.received()) ReadReceivedFlows();
+    if (request.received()) flow_reader_->ReadReceived();
     return absl::StatusOr<v1::QpsReply>(flows_view_->All(request));
   });
 }

@@ -7,10 +7,13 @@
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/breaker.h"
+#include "userspace/agent/flows/flow_reader.h"
+#include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/placement.h"
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
+#include "userspace/agent/views/view_words.h"
 #include "userspace/api/path_ref.h"
 #include "userspace/control/explain.h"
 
@@ -34,6 +37,12 @@ const char* Placement(const FlowEntry& flow, bool acts) {
   if ((flow.tx.flags & CW_STEER_MANUAL) != 0 && flow.tx.want_slot == CW_SLOT_NONE) return "operator";
   if (flow.tx.reason == CW_MOVE_ASSIGN) return "assigned";
   return flow.tx.reason == CW_MOVE_DEAD ? "left_dead_path" : "moved";
+}
+
+const char* PlacementOfOwned(const rdma::QpInfo& qp, const rdma::MoveBook::Entry& entry) {
+  if (entry.manual) return "operator";
+  if (entry.done > 0) return "owner_moved";
+  return qp.owner->asked == CW_INPROC_PLACED ? "owner_placed" : "native";
 }
 
 void FillCandidate(const control::PathExplanation& from, v1::WhyCandidate* to) {
@@ -186,9 +195,43 @@ void Agent::AddPathHolds(const PairState& pair, uint8_t slot, v1::WhyReply& repl
     AddHold(reply, "drained", absl::StrFormat("path %d is drained by an operator; see cwctl drain list", slot));
 }
 
+std::optional<v1::WhyReply> Agent::WhyOwned(const std::string& id) {
+  const std::optional<FlowKey> found = owner_mover_->Find(id);
+  if (!found) return std::nullopt;
+  const FlowKey key = *found;
+  const std::optional<rdma::QpInfo> qp = owner_mover_->Owned(key);
+  v1::WhyReply reply;
+  reply.set_mode(ToApi(modes_->mode()));
+  *reply.mutable_flow() = flows_view_->OfUnseen(*qp, rdma::NativePortOf(*qp, ""));
+  reply.set_placement(PlacementOfOwned(*qp, owner_mover_->book().Of(*qp)));
+  jobs_->FillCollective(key, reply);
+  if (rdma::OwnFailover(*qp)) {
+    AddHold(reply, "own_failover", "not moved by the agent: " + owner_mover_->WhyNot(*qp));
+  } else if (const std::string why_not = owner_mover_->WhyNot(*qp); !why_not.empty()) {
+    AddHold(reply, "cannot_move", "not moved while it is connected: " + why_not);
+  }
+  const rdma::MoveBook::Entry entry = owner_mover_->book().Of(*qp);
+  if (entry.manual)
+    AddHold(reply, "manual", "placed by an operator: the agent moves it off a bad or drained path only");
+  if (entry.asked)
+    AddHold(reply, "pending",
+            absl::StrFormat("its owner's library was asked to move it (%s)", rdma::MoveWhyName(entry.asked->why)));
+  if (entry.last_error != 0)
+    AddHold(reply, "refused", "its last move that was refused: " + rdma::ErrnoText(entry.last_error));
+  const std::optional<uint32_t> index = engine_->mesh().Find({qp->laddr, qp->raddr});
+  PairState* pair = index ? FindPair(*index) : nullptr;
+  if (pair == nullptr) return reply;
+  AddPairHolds(*pair, reply);
+  const uint8_t slot = owner_mover_->SlotOf(*qp, qp->udp_sport);
+  if (slot >= CW_MAX_SLOTS) return reply;
+  AddPathHolds(*pair, slot, reply);
+  *reply.mutable_path() = MakeWhyPathOf(*pair, slot);
+  return reply;
+}
+
 absl::StatusOr<v1::WhyReply> Agent::MakeWhyFlow(const std::string& id) {
   v1::WhyReply reply;
-  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(modes_->mode()) + 1));
+  reply.set_mode(ToApi(modes_->mode()));
   for (const auto* book : {&flows_.sent, &flows_.received}) {
     for (const auto& [key, flow] : *book) {
       if (key.Id().ToString() != id) continue;
@@ -213,7 +256,7 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyPath(uint32_t index, uint32_t slot) {
   if (pair == nullptr || slot >= CW_MAX_SLOTS || engine_->mesh().slots(index).port(static_cast<uint8_t>(slot)) == 0)
     return absl::NotFoundError("no such path; see cwctl paths");
   v1::WhyReply reply;
-  reply.set_mode(static_cast<v1::Mode>(static_cast<int>(modes_->mode()) + 1));
+  reply.set_mode(ToApi(modes_->mode()));
   const auto s = static_cast<uint8_t>(slot);
   *reply.mutable_path() = MakeWhyPathOf(*pair, s);
   if (reply.path().path().state() == v1::PATH_STATE_DEAD)
@@ -236,7 +279,7 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyPath(uint32_t index, uint32_t slot) {
 absl::StatusOr<v1::WhyReply> Agent::MakeWhy(const std::string& text) {
   v1::QpsRequest all;
   all.set_received(true);
-  ReadReceivedFlows();
+  flow_reader_->ReadReceived();
   const absl::StatusOr<api::What> what =
       api::ResolveWhat(paths_view_->All(v1::PathsRequest()), flows_view_->All(all), text);
   if (!what.ok()) return what.status();

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "userspace/api/cwfabric.grpc.pb.h"
-#include "userspace/api/way.h"
+#include "userspace/api/endpoint.h"
 
 namespace cw::api {
 namespace {
@@ -20,15 +20,16 @@ absl::Status FromGrpc(const grpc::Status& status) {
 }  // namespace
 
 struct Client::Impl {
-  explicit Impl(std::unique_ptr<Way> given, absl::Duration patience) : way(std::move(given)), timeout(patience) {}
+  explicit Impl(std::unique_ptr<Endpoint> given, absl::Duration patience)
+      : endpoint(std::move(given)), timeout(patience) {}
 
-  const std::unique_ptr<Way> way;
+  const std::unique_ptr<Endpoint> endpoint;
   const absl::Duration timeout;
   std::unique_ptr<v1::Agent::Stub> stub;
 
   absl::Status Open() {
-    if (absl::Status status = way->Reach(); !status.ok() || stub != nullptr) return status;
-    absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = way->Open();
+    if (absl::Status status = endpoint->Reach(); !status.ok() || stub != nullptr) return status;
+    absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = endpoint->Open();
     if (!channel.ok()) return channel.status();
     stub = v1::Agent::NewStub(*channel);
     return absl::OkStatus();
@@ -43,27 +44,27 @@ struct Client::Impl {
     context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
     Reply reply;
     const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return way->Explain(status.error_message(), timeout);
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return endpoint->Explain(status.error_message(), timeout);
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
       return absl::UnavailableError(
           absl::StrFormat("the agent on %s did not answer within %s; it may be stopped or "
                           "overloaded",
-                          way->name(), absl::FormatDuration(timeout)));
+                          endpoint->name(), absl::FormatDuration(timeout)));
     }
     // gRPC's own answer where the agent does not know the call.
     if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty())
-      return absl::UnimplementedError(
-          absl::StrFormat("the agent on %s is older than this and does not know %s; update it", way->name(), verb));
+      return absl::UnimplementedError(absl::StrFormat(
+          "the agent on %s is older than this and does not know %s; update it", endpoint->name(), verb));
     if (!status.ok()) return FromGrpc(status);
     return reply;
   }
 };
 
 Client::Client(const std::string& socket_path, absl::Duration timeout)
-    : impl_(std::make_unique<Impl>(SocketWay(socket_path), timeout)) {}
+    : impl_(std::make_unique<Impl>(SocketEndpoint(socket_path), timeout)) {}
 
 Client::Client(const RemoteAgent& agent, absl::Duration timeout)
-    : impl_(std::make_unique<Impl>(RemoteWay(agent), timeout)) {}
+    : impl_(std::make_unique<Impl>(RemoteEndpoint(agent), timeout)) {}
 
 Client::~Client() = default;
 
@@ -84,9 +85,9 @@ absl::Status Client::Events(const v1::EventsRequest& request, const std::functio
   const grpc::Status status = reader->Finish();
   if (!wanted) return absl::OkStatus();
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    const absl::Status why = impl_->way->Explain(status.error_message(), impl_->timeout);
+    const absl::Status why = impl_->endpoint->Explain(status.error_message(), impl_->timeout);
     if (absl::IsPermissionDenied(why)) return why;
-    return absl::UnavailableError(absl::StrFormat("the agent on %s ended", impl_->way->name()));
+    return absl::UnavailableError(absl::StrFormat("the agent on %s ended", impl_->endpoint->name()));
   }
   return FromGrpc(status);
 }

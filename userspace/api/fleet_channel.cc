@@ -7,9 +7,9 @@
 namespace cw::api {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> FleetChannel::Open() {
-  if (absl::Status status = way_->Reach(); !status.ok()) return status;
+  if (absl::Status status = endpoint_->Reach(); !status.ok()) return status;
   if (channel_ != nullptr) return channel_;
-  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = way_->Open();
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = endpoint_->Open();
   if (channel.ok()) channel_ = *channel;
   return channel;
 }
@@ -20,9 +20,9 @@ void FleetChannel::SetDeadline(grpc::ClientContext& context) const {
 
 absl::Status FleetChannel::StatusOf(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return way_->Explain(status.error_message(), timeout_);
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return endpoint_->Explain(status.error_message(), timeout_);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
-    return absl::UnavailableError(absl::StrFormat("the fleet service on %s did not answer within %s", way_->name(),
+    return absl::UnavailableError(absl::StrFormat("the fleet service on %s did not answer within %s", endpoint_->name(),
                                                   absl::FormatDuration(timeout_)));
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
     return absl::UnimplementedError("this fleet service is too old to answer that: upgrade cwfleetd");

@@ -12,13 +12,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "userspace/api/client.h"
-#include "userspace/api/way.h"
+#include "userspace/api/endpoint.h"
 
 namespace cw::api {
 
 class FleetChannel {
  public:
-  FleetChannel(const RemoteAgent& fleet, absl::Duration timeout) : way_(RemoteWay(fleet)), timeout_(timeout) {}
+  FleetChannel(const RemoteAgent& fleet, absl::Duration timeout)
+      : endpoint_(RemoteEndpoint(fleet)), timeout_(timeout) {}
 
   // Opened by the first call.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Open();
@@ -26,7 +27,7 @@ class FleetChannel {
   absl::Status StatusOf(const grpc::Status& status);
 
  private:
-  std::unique_ptr<Way> way_;
+  std::unique_ptr<Endpoint> endpoint_;
   absl::Duration timeout_;
   std::shared_ptr<grpc::Channel> channel_;
 };

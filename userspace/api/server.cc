@@ -10,9 +10,9 @@
 #include "userspace/api/calls.h"
 #include "userspace/api/grpc_log.h"
 #include "userspace/api/guard.h"
-#include "userspace/api/rooms.h"
 #include "userspace/api/tls_server.h"
 #include "userspace/api/unix_door.h"
+#include "userspace/api/user_servers.h"
 #include "userspace/tls/revocation.h"
 
 namespace cw::api {
@@ -63,13 +63,13 @@ struct Server::Impl {
   Impl(AgentView& view, UnixRoles roles, const ServerOptions& options)
       : calls(view),
         gate(view, options.acts_file),
-        rooms(calls, gate, std::move(roles)),
+        user_servers(calls, gate, std::move(roles)),
         revocations(options.tls),
         service(calls, gate, ByCertificate(gate, revocations, view)) {}
 
   Calls calls;
   Gate gate;
-  Rooms rooms;
+  UserServers user_servers;
   tls::Revocations revocations;
   GuardedService service;                                // of tcp
   std::shared_ptr<grpc::ServerCredentials> credentials;  // gRPC asks them for each connection
@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   auto impl = std::make_unique<Impl>(view, *std::move(roles), options);
   Impl* inner = impl.get();
   absl::StatusOr<std::unique_ptr<UnixDoor>> door =
-      UnixDoor::Open(options.socket_path, mode, [inner](int fd) { inner->rooms.Admit(fd); });
+      UnixDoor::Open(options.socket_path, mode, [inner](int fd) { inner->user_servers.Admit(fd); });
   if (!door.ok()) return door.status();
   impl->door = *std::move(door);
   if (!options.tcp.empty()) {

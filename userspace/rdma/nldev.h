@@ -63,18 +63,29 @@ inline bool IsConnected(const Qp& qp) {
   return has_peer && (qp.state == kQpStateRtr || qp.state == kQpStateRts);
 }
 
-class NldevClient {
+// What this host's kernel lists of queue pairs. After an error ask another one: what is left of a broken answer would be
+// taken for the next.
+class QpLists {
+ public:
+  virtual ~QpLists() = default;
+  virtual absl::StatusOr<std::vector<Link>> Links() = 0;
+  // Every queue pair of every device; processes and their names from /proc.
+  virtual absl::StatusOr<std::vector<Qp>> Qps() = 0;
+  virtual absl::StatusOr<std::vector<CmId>> CmIds() = 0;
+  // One of them, asked for by its number; kNotFound: the device has no such queue pair.
+  virtual absl::StatusOr<Qp> FindQp(const Link& link, uint32_t lqpn) = 0;
+};
+
+class NldevClient final : public QpLists {
  public:
   // kUnavailable when this kernel has no RDMA subsystem.
   static absl::StatusOr<std::unique_ptr<NldevClient>> Open();
-  ~NldevClient();
+  ~NldevClient() override;
 
-  absl::StatusOr<std::vector<Link>> Links();
-  // Every queue pair of every device; processes and their names from /proc.
-  absl::StatusOr<std::vector<Qp>> Qps();
-  absl::StatusOr<std::vector<CmId>> CmIds();
-  // One of them, asked for by its number; kNotFound: the device has no such queue pair.
-  absl::StatusOr<Qp> FindQp(const Link& link, uint32_t lqpn);
+  absl::StatusOr<std::vector<Link>> Links() override;
+  absl::StatusOr<std::vector<Qp>> Qps() override;
+  absl::StatusOr<std::vector<CmId>> CmIds() override;
+  absl::StatusOr<Qp> FindQp(const Link& link, uint32_t lqpn) override;
 
  private:
   explicit NldevClient(mnl_socket* socket) : socket_(socket) {}

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/placement.h"
+#include "userspace/rdma/placement.h"
 
 namespace cw::agent {
 namespace {
@@ -200,6 +201,117 @@ bool OwnerMover::GoBack(const control::ReturnAction& action) {
   const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(action.flow);
   if (action.take_back || !qp || !qp->owner || !book_.MayAsk(*qp)) return false;
   Send({*qp}, {book_.Ask(*qp, action.to.port, 0, rdma::MoveWhy::kRecovered, monotonic_.NowNs())});
+  return true;
+}
+
+std::optional<rdma::QpInfo> OwnerMover::Owned(const FlowKey& flow) const {
+  std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow);
+  return qp && qp->owner && !flows_.sent.contains(flow) ? qp : std::nullopt;
+}
+
+std::optional<FlowKey> OwnerMover::Find(const std::string& id) const {
+  for (const rdma::QpInfo& qp : qps_.Owned()) {
+    const FlowKey key = rdma::SentFlow(qp);
+    if (key.Id().ToString() == id && !flows_.sent.contains(key)) return key;
+  }
+  return std::nullopt;
+}
+
+absl::Status OwnerMover::MayPlace(const FlowKey& flow, const v1::SteerSetRequest& request) const {
+  const rdma::QpInfo qp = *Owned(flow);
+  const bool places = request.has_native() || request.has_path() || request.has_port();
+  const std::string why_not = WhyNot(qp);
+  if (!why_not.empty() && (places || rdma::OwnFailover(qp)))
+    return absl::FailedPreconditionError("it is not moved: " + why_not);
+  if (request.has_port() && (request.port() < CW_INPROC_FIRST_PORT || request.port() > 65535))
+    return absl::InvalidArgumentError("a queue pair that its owner's library moves takes UDP ports 49152-65535");
+  if (request.lag_port() != 0 && (qp.owner->can & CW_INPROC_CAN_MOVE_LAG) == 0)
+    return absl::FailedPreconditionError("its device is no bond whose port can be chosen, as far as its library knows");
+  if (request.lag_port() > 255) return absl::InvalidArgumentError("a bond's ports are 1-255");
+  if (request.for_s() > 0 && !places)
+    return absl::InvalidArgumentError("a port of a bond stays until another is chosen; leave --for out");
+  return absl::OkStatus();
+}
+
+SteerTarget OwnerMover::Native(const FlowKey& flow) const {
+  const rdma::QpInfo qp = *Owned(flow);
+  const uint16_t port = rdma::PortOfQpns(qp.lqpn, qp.rqpn);
+  return {.slot = SlotOf(qp, port), .port = port};
+}
+
+uint8_t OwnerMover::SlotOfPort(const FlowKey& flow, uint16_t port) const { return unseen_.SlotOf(flow, port); }
+
+absl::StatusOr<Mover::Placed> OwnerMover::PlaceByHand(const FlowKey& flow, const SteerTarget& to, bool) {
+  const rdma::QpInfo qp = *Owned(flow);
+  if (to.places) book_.SetManual(qp, true);
+  const rdma::MoveOrder order = book_.Ask(qp, to.port, to.lag_port, rdma::MoveWhy::kOperator, monotonic_.NowNs());
+  if (!asks_.send({order}).empty()) {
+    book_.Unsent(qp, order.request);
+    return absl::UnavailableError("its owner's library does not take orders now; see cwctl qps");
+  }
+  const std::string id = flow.Id().ToString();
+  std::string where = to.places ? absl::StrFormat(" to udp-port %d", to.port) : "";
+  if (to.lag_port != 0) absl::StrAppendFormat(&where, " to port %d of its bond", to.lag_port);
+  return Placed{.effect = absl::StrFormat(
+                    "its owner's library was asked to move flow %s%s; what came of it: cwctl qps %s", id, where, id),
+                .undo = to.places ? absl::StrCat("steer clear ", id) : ""};
+}
+
+std::vector<FlowKey> OwnerMover::ByHand(bool) const {
+  std::vector<FlowKey> keys;
+  for (const rdma::QpInfo& qp : qps_.Owned()) {
+    if (book_.Of(qp).manual && !flows_.sent.contains(rdma::SentFlow(qp))) keys.push_back(rdma::SentFlow(qp));
+  }
+  return keys;
+}
+
+// Back where an operator took it from, unless that is dead now.
+std::optional<std::string> OwnerMover::GiveBack(const FlowKey& flow, const std::optional<Deadlines::Place>&) {
+  const std::optional<rdma::QpInfo> qp = Owned(flow);
+  if (!qp || !book_.Of(*qp).manual) return std::nullopt;
+  const uint16_t port = book_.Of(*qp).before_manual;
+  book_.SetManual(*qp, false);
+  if (!MayReturn(*qp, port)) return "stays where it is";
+  Send({*qp}, {book_.Ask(*qp, port, 0, rdma::MoveWhy::kOperator, monotonic_.NowNs())});
+  return absl::StrCat("goes back to udp-port ", port);
+}
+
+bool OwnerMover::MayReturn(const rdma::QpInfo& qp, uint16_t port) const {
+  const std::optional<uint32_t> index = mesh_.Find({qp.laddr, qp.raddr});
+  const uint8_t slot = SlotOf(qp, port);
+  const bool dead = index && slot < CW_MAX_SLOTS && IsDead(mesh_, *index, slot);
+  return !dead && port >= CW_INPROC_FIRST_PORT && WhyNot(qp).empty();
+}
+
+absl::StatusOr<uint8_t> OwnerMover::SetLocks(const FlowKey&, uint8_t) {
+  return absl::FailedPreconditionError(
+      "its packets do not pass the kernel, which alone keeps locks; place it instead: cwctl steer set");
+}
+
+// Where it is only known that it may cross what is drained, it does not leave for a path of which no more is known.
+Mover::Leaving OwnerMover::LeaveDrained(const FlowKey& flow, const DrainWay& way, DrainEntry::Moved& moved) {
+  const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow);
+  const std::optional<uint32_t> index = mesh_.Find({flow.src, flow.dst});
+  const PairState* pair = index ? FindIn(pairs_, *index) : nullptr;
+  if (!qp || pair == nullptr) return Leaving::kNo;
+  if (book_.Of(*qp).asked) return Leaving::kUnderWay;  // the next look tells
+  if (!book_.MayAsk(*qp) || !WhyNot(*qp).empty()) return Leaving::kStays;
+  std::vector<rdma::PathLoad> loads = Loads(*pair, {}, pair->blocked | way.unknown);
+  if (loads.empty() && way.certainly) loads = Loads(*pair, {}, pair->blocked);
+  if (loads.empty()) return Leaving::kStays;
+  MoveTo(*pair, {*qp}, std::move(loads), rdma::MoveWhy::kDrained, way.act);
+  moved = {.from = qp->udp_sport, .to = book_.PortOf(*qp)};
+  return moved.to == moved.from ? Leaving::kNo : Leaving::kGoes;
+}
+
+bool OwnerMover::ReturnDrained(const FlowKey& flow, const DrainEntry::Moved& moved) {
+  const std::optional<rdma::QpInfo> qp = Owned(flow);
+  const std::optional<uint32_t> index = mesh_.Find({flow.src, flow.dst});
+  const PairState* pair = index ? FindIn(pairs_, *index) : nullptr;
+  if (!qp || pair == nullptr || book_.PortOf(*qp) != moved.to) return false;
+  const uint8_t slot = SlotOf(*qp, moved.from);
+  if (slot >= CW_MAX_SLOTS || (pair->drained >> slot & 1) != 0 || !MayReturn(*qp, moved.from)) return false;
+  Send({*qp}, {book_.Ask(*qp, moved.from, 0, rdma::MoveWhy::kDrainOver, monotonic_.NowNs())});
   return true;
 }
 

@@ -52,6 +52,18 @@ class OwnerMover final : public Mover {
   void OnPathLost(const PathLost& lost) override;
   std::vector<control::ReturnFlow> Flows() const override;
   bool GoBack(const control::ReturnAction& action) override;
+  std::optional<FlowKey> Find(const std::string& id) const override;
+  absl::Status MayPlace(const FlowKey& flow, const v1::SteerSetRequest& request) const override;
+  SteerTarget Native(const FlowKey& flow) const override;
+  uint8_t SlotOfPort(const FlowKey& flow, uint16_t port) const override;
+  absl::StatusOr<Placed> PlaceByHand(const FlowKey& flow, const SteerTarget& to, bool force) override;
+  std::vector<FlowKey> ByHand(bool locked_too) const override;
+  std::optional<std::string> GiveBack(const FlowKey& flow, const std::optional<Deadlines::Place>& before) override;
+  absl::StatusOr<uint8_t> SetLocks(const FlowKey& flow, uint8_t locks) override;
+  Leaving LeaveDrained(const FlowKey& flow, const DrainWay& way, DrainEntry::Moved& moved) override;
+  bool ReturnDrained(const FlowKey& flow, const DrainEntry::Moved& moved) override;
+  // Of its own; nullopt: nobody speaks for it, or its packets are seen.
+  std::optional<rdma::QpInfo> Owned(const FlowKey& flow) const;
 
   // sends: it did since its owner told last; its paths are probed as those of flows that are seen.
   void OnOwner(const rdma::QpInfo& qp, bool sends);
@@ -75,6 +87,7 @@ class OwnerMover final : public Mover {
   const rdma::MoveBook& book() const { return book_; }
 
  private:
+  bool MayReturn(const rdma::QpInfo& qp, uint16_t port) const;
   std::vector<rdma::QpInfo> OwnedOn(const PairState& pair, uint8_t slot) const;
   void MoveOff(const PairState& pair, uint8_t slot, Capability by, bool again);
   control::ReturnPlace PlaceOf(const rdma::QpInfo& qp, uint16_t port) const;

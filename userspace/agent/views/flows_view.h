@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/flow_book.h"
+#include "userspace/agent/flows/kernel_qps.h"
 #include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/insight/cause_book.h"
 #include "userspace/agent/insight/gaps.h"
@@ -30,9 +30,6 @@
 namespace cw::agent {
 
 namespace v1 = ::cwfabric::v1;
-
-// UD queue pairs, of which each sends to many.
-using DatagramQps = absl::flat_hash_map<rdma::QpKey, rdma::QpInfo>;
 
 class FlowsView {
  public:

@@ -7,16 +7,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "userspace/model/addr.h"
+#include "userspace/model/link_id.h"
 
 namespace cw::fleet {
-
-// {address of the port before, address of the port at its end}; the same over all hosts.
-using LinkId = std::pair<Addr, Addr>;
 
 enum class Cause : uint8_t {
   kLinkDead = 1,

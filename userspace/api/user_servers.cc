@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/api/rooms.h"
+#include "userspace/api/user_servers.h"
 
 #include <grpcpp/server_posix.h>
 #include <unistd.h>
@@ -33,17 +33,17 @@ void EndServer(grpc::Server& server, absl::Duration patience) {
   server.Wait();
 }
 
-Rooms::~Rooms() {
-  for (auto& [owner, room] : rooms_) EndServer(*room.server, kPatience);
+UserServers::~UserServers() {
+  for (auto& [owner, user] : servers_) EndServer(*user.server, kPatience);
 }
 
-void Rooms::Admit(int fd) {
+void UserServers::Admit(int fd) {
   const absl::StatusOr<UnixPeer> peer = ReadPeer(fd);
   const Role role = peer.ok() ? RoleOfPeer(roles_, *peer) : Role::kNone;
-  Room* room = role == Role::kNone ? nullptr : RoomOf(*peer, role);
-  if (room != nullptr) {
-    room->used = ++admitted_;
-    grpc::AddInsecureChannelFromFd(room->server.get(), fd);
+  UserServer* user = role == Role::kNone ? nullptr : ServerOf(*peer, role);
+  if (user != nullptr) {
+    user->used = ++admitted_;
+    grpc::AddInsecureChannelFromFd(user->server.get(), fd);
     return;
   }
   close(fd);
@@ -51,28 +51,28 @@ void Rooms::Admit(int fd) {
     gate_.TurnedAway(CallerOf(*peer, role), "neither root nor in a group of [api] in the agent's configuration");
 }
 
-Rooms::Room* Rooms::RoomOf(const UnixPeer& peer, Role role) {
+UserServers::UserServer* UserServers::ServerOf(const UnixPeer& peer, Role role) {
   const std::pair key{peer.uid, role};
-  if (const auto found = rooms_.find(key); found != rooms_.end()) return &found->second;
-  if (rooms_.size() >= kMostRooms) MakeSpace();
-  Room& room = rooms_
-                   .emplace(std::piecewise_construct, std::forward_as_tuple(key),
-                            std::forward_as_tuple(calls_, gate_, CallerOf(peer, role)))
-                   .first->second;
+  if (const auto found = servers_.find(key); found != servers_.end()) return &found->second;
+  if (servers_.size() >= kMostUsers) MakeSpace();
+  UserServer& user = servers_
+                         .emplace(std::piecewise_construct, std::forward_as_tuple(key),
+                                  std::forward_as_tuple(calls_, gate_, CallerOf(peer, role)))
+                         .first->second;
   grpc::ServerBuilder builder;
   LimitServer(builder);
-  builder.RegisterService(&room.service);
-  room.server = builder.BuildAndStart();
-  if (room.server != nullptr) return &room;
-  rooms_.erase(key);
+  builder.RegisterService(&user.service);
+  user.server = builder.BuildAndStart();
+  if (user.server != nullptr) return &user;
+  servers_.erase(key);
   return nullptr;
 }
 
-void Rooms::MakeSpace() {
-  const auto oldest = std::min_element(rooms_.begin(), rooms_.end(),
+void UserServers::MakeSpace() {
+  const auto oldest = std::min_element(servers_.begin(), servers_.end(),
                                        [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
   EndServer(*oldest->second.server, absl::ZeroDuration());
-  rooms_.erase(oldest);
+  servers_.erase(oldest);
 }
 
 }  // namespace cw::api

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/api/way.h"
+#include "userspace/api/endpoint.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -18,7 +18,7 @@
 namespace cw::api {
 namespace {
 
-class Socket final : public Way {
+class Socket final : public Endpoint {
  public:
   explicit Socket(std::string path) : path_(std::move(path)) {}
 
@@ -75,7 +75,7 @@ class Socket final : public Way {
   const std::string path_;
 };
 
-class Remote final : public Way {
+class Remote final : public Endpoint {
  public:
   explicit Remote(RemoteAgent agent) : agent_(std::move(agent)) { SilenceGrpc(); }
 
@@ -112,8 +112,8 @@ class Remote final : public Way {
 
 }  // namespace
 
-std::unique_ptr<Way> SocketWay(const std::string& path) { return std::make_unique<Socket>(path); }
+std::unique_ptr<Endpoint> SocketEndpoint(const std::string& path) { return std::make_unique<Socket>(path); }
 
-std::unique_ptr<Way> RemoteWay(const RemoteAgent& agent) { return std::make_unique<Remote>(agent); }
+std::unique_ptr<Endpoint> RemoteEndpoint(const RemoteAgent& agent) { return std::make_unique<Remote>(agent); }
 
 }  // namespace cw::api

@@ -16,9 +16,9 @@
 
 namespace cw::api {
 
-class Way {
+class Endpoint {
  public:
-  virtual ~Way() = default;
+  virtual ~Endpoint() = default;
   virtual const std::string& name() const = 0;  // for messages
   // Before each call: what can be told at once.
   virtual absl::Status Reach() = 0;
@@ -27,7 +27,7 @@ class Way {
   virtual absl::Status Explain(const std::string& grpc_says, absl::Duration patience) = 0;
 };
 
-std::unique_ptr<Way> SocketWay(const std::string& path);
-std::unique_ptr<Way> RemoteWay(const RemoteAgent& agent);
+std::unique_ptr<Endpoint> SocketEndpoint(const std::string& path);
+std::unique_ptr<Endpoint> RemoteEndpoint(const RemoteAgent& agent);
 
 }  // namespace cw::api

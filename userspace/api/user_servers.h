@@ -25,31 +25,31 @@ void LimitServer(grpc::ServerBuilder& builder);
 inline constexpr absl::Duration kPatience = absl::Milliseconds(100);
 void EndServer(grpc::Server& server, absl::Duration patience);
 
-class Rooms {
+class UserServers {
  public:
-  Rooms(Calls& calls, Gate& gate, UnixRoles roles) : calls_(calls), gate_(gate), roles_(std::move(roles)) {}
-  ~Rooms();
+  UserServers(Calls& calls, Gate& gate, UnixRoles roles) : calls_(calls), gate_(gate), roles_(std::move(roles)) {}
+  ~UserServers();
 
   // Owns fd: hands it to its owner's server, or closes it where the owner has no role.
   void Admit(int fd);
 
  private:
-  struct Room {
-    Room(Calls& calls, Gate& gate, Caller who)
+  struct UserServer {
+    UserServer(Calls& calls, Gate& gate, Caller who)
         : service(calls, gate, [who = std::move(who)](const grpc::ServerContext&) { return who; }) {}
     GuardedService service;
     std::unique_ptr<grpc::Server> server;
     uint64_t used = 0;
   };
-  static constexpr size_t kMostRooms = 16;  // more users: the one that came longest ago is sent away
+  static constexpr size_t kMostUsers = 16;  // more users: the one that came longest ago is sent away
 
-  Room* RoomOf(const UnixPeer& peer, Role role);
+  UserServer* ServerOf(const UnixPeer& peer, Role role);
   void MakeSpace();
 
   Calls& calls_;
   Gate& gate_;
   const UnixRoles roles_;
-  std::map<std::pair<uid_t, Role>, Room> rooms_;
+  std::map<std::pair<uid_t, Role>, UserServer> servers_;
   uint64_t admitted_ = 0;
 };
 
