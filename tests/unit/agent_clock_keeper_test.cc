@@ -98,7 +98,7 @@ TEST_F(KeeperPart, AnOutputThatCannotBeOpenedIsAnEventAndNoMore) {
 // Hundreds of idle pairs to hosts that fleet time does not rest on, each probed ten times a second.
 class KeeperOfManyPairs : public ::testing::Test {
  protected:
-  static constexpr uint32_t kPairs = 300, kFirst = 100;
+  static constexpr uint32_t kPairs = 300, kFirst = 0;
   static constexpr int64_t kLoop = 10'000'000;
 
   KeeperOfManyPairs() {
@@ -166,6 +166,14 @@ TEST_F(KeeperOfManyPairs, KnownLinesThatNobodyNeedsAreFittedSeldomAndAtOnceWhenO
   last.active = true;
   keeper_.Update();
   EXPECT_EQ(last.updated_ns, monotonic_.NowNs());
+}
+
+TEST_F(KeeperOfManyPairs, PairsThatAreBusyTakeNoTurnOfThose) {
+  for (const uint32_t busy : {40u, 200u, 299u}) host_.pairs[busy]->active = true;
+  RunUntil(15 * kSecond);
+  for (const auto& [index, pair] : host_.pairs) {
+    EXPECT_LT(monotonic_.NowNs() - pair->updated_ns, 3 * kSecond) << index;
+  }
 }
 
 class NicClocksPart : public ::testing::Test {

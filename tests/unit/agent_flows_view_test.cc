@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Flows in the words of the schema: those whose packets are seen, and queue pairs whose packets are not.
+// Flows in the words of the schema: those whose packets are seen, and queue pairs whose packets are not; and what
+// status makes of them and the rest.
 #include "userspace/agent/views/flows_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/unit/agent_fakes.h"
 #include "tests/unit/time_units.h"
+#include "userspace/agent/views/status_view.h"
 
 namespace cw::agent {
 namespace {
@@ -171,6 +175,120 @@ TEST_F(FlowsViewPart, ADatagramsOwnerIsTheKernelsWord) {
   EXPECT_EQ(out.process(), "perf");
   EXPECT_EQ(out.nic(), "mlx5_0");
   EXPECT_EQ(out.local_qpn(), 9u);
+}
+
+class StatusViewPart : public FlowsViewPart {
+ protected:
+  StatusViewPart() {
+    modes_.Begin(Mode::kProtect, {}, false);
+    vitals_.host_name = "h1";
+    vitals_.started_ns = clock_.NowNs() - 5 * kSecond;
+    host_.pair().table_seen = true;
+  }
+
+  config::Config config_;
+  Vitals vitals_;
+  cw_ctl ctl_{};
+  MemoryFlows records_;
+  Journal journal_{[](const telemetry::Event&) {}};
+  Modes modes_{ctl_, deadlines_, clock_, journal_};
+  Lease lease_{ctl_,
+               {.at = [](int64_t ns) { return static_cast<uint64_t>(ns / kMs); },
+                .ns = [](uint64_t jiffies) { return static_cast<int64_t>(jiffies) * kMs; }},
+               clock_};
+  Breaker breaker_{
+      true,        absl::Minutes(1), host_.pairs,
+      host_.flows, records_,         host_.names,
+      clock_,      journal_,         {.allowed = [] { return Allowed(Mode::kProtect); }, .take_back = [] {}}};
+  probe::Discovery discovery_{probe::DiscoveryOptions{}, {}};
+  LinkFlaps links_{testing::TempDir() + "/status_no_outages.json",
+                   "boot",
+                   host_.pairs,
+                   host_.mesh,
+                   clock_,
+                   clock_,
+                   host_.events,
+                   {}};
+  PathsView paths_{host_.pairs,
+                   host_.nics,
+                   host_.flows,
+                   host_.mesh,
+                   host_.store,
+                   links_,
+                   clock_,
+                   clock_,
+                   {.discovery = [this](uint32_t) { return &discovery_; },
+                    .interval_ns = [](uint32_t) { return kSecond; },
+                    .acts = [] { return true; },
+                    .dscp_configured = [] { return false; }}};
+  StatusView status_{
+      "1.2",
+      config_,
+      vitals_,
+      modes_,
+      deadlines_,
+      lease_,
+      breaker_,
+      host_.pairs,
+      host_.nics,
+      host_.flows,
+      causes_,
+      paths_,
+      view_,
+      clock_,
+      {.discovery = [this](uint32_t) { return &discovery_; },
+       .silent = [](const PairKey&) { return true; },
+       .carried = [](const PairKey&) { return false; },
+       .add_transport = [](const NicState&, v1::NicStatus& out) { out.set_transport("kernel"); },
+       .add_others = [](v1::StatusReply&) {},
+       .counters = [] { return absl::StatusOr<cw_counters>(cw_counters{.probe_ring_full = 3}); },
+       .tell_counts = [](const CounterSink& add) { add("told", 4, "of a part"), add("none", 0, "of it"); },
+       .no_qp_moments = [] { return "no RDMA device"; },
+       .rooms = {.sent = 10, .received = 20, .pairs = 30}}};
+};
+
+TEST_F(StatusViewPart, AHostIsShownWithItsNicsPeersAndMaps) {
+  host_.AddSent(1007);
+  host_.pair().flows = 1;
+  const v1::StatusReply reply = status_.Status();
+  EXPECT_EQ(reply.version(), "1.2");
+  EXPECT_EQ(reply.host_name(), "h1");
+  EXPECT_DOUBLE_EQ(reply.uptime_s(), 5);
+  EXPECT_EQ(reply.mode(), v1::MODE_PROTECT);
+  EXPECT_EQ(reply.data_age_s(), -1) << "nothing was measured";
+  ASSERT_EQ(reply.nics_size(), 1);
+  EXPECT_EQ(reply.nics(0).pairs_silent(), 1u);
+  EXPECT_EQ(reply.nics(0).pairs_carried(), 0u);
+  EXPECT_EQ(reply.nics(0).transport(), "kernel");
+  ASSERT_EQ(reply.peers_size(), 1);
+  EXPECT_EQ(reply.peers(0).name(), "h2");
+  EXPECT_EQ(reply.peers(0).flows(), 1u);
+  EXPECT_EQ(reply.lost().probe_ring(), 3u);
+  ASSERT_EQ(reply.maps_size(), 3);
+  EXPECT_EQ(reply.maps(0).used(), 1u);
+  EXPECT_EQ(reply.maps(0).capacity(), 10u);
+}
+
+TEST_F(StatusViewPart, CountsThatAreNoneAreLeftOut) {
+  const v1::StatusReply reply = status_.Status();
+  const auto counted = [&](const std::string& name) {
+    return std::count_if(reply.counters().begin(), reply.counters().end(),
+                         [&](const v1::Counter& counter) { return counter.name() == name; });
+  };
+  EXPECT_EQ(counted("told"), 1);
+  EXPECT_EQ(counted("none"), 0);
+}
+
+TEST_F(StatusViewPart, WhyNothingMovesIsSaid) {
+  EXPECT_TRUE(status_.Status().moves_frozen());
+  EXPECT_EQ(status_.Status().frozen_reason(), "paths to h2 are being found again");
+}
+
+TEST_F(StatusViewPart, TheDoctorLooksAtWhatTheAgentHas) {
+  const v1::DoctorReply reply = status_.Doctor();
+  EXPECT_TRUE(std::any_of(reply.checks().begin(), reply.checks().end(), [](const v1::Check& check) {
+    return check.seen().find("1.2, mode protect") != std::string::npos;
+  })) << reply.DebugString();
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "tests/unit/time_units.h"
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/flows/placer.h"
 #include "userspace/agent/flows/unseen.h"
 #include "userspace/agent/recovery/returns.h"
 
@@ -197,6 +198,65 @@ TEST_F(Movers, PortsOfUnseenQueuePairsAreWatchedWhileTheyAreThere) {
 TEST_F(Movers, APortOfAPathIsThatPathsThoughNobodyWatchesIt) {
   EXPECT_EQ(unseen_.SlotOf(host_.FlowTo(9), 50'002), 2);
   EXPECT_EQ(unseen_.SlotOf(host_.FlowTo(9), 51'111), CW_SLOT_NONE);
+}
+
+class Places : public Movers {
+ protected:
+  static rdma::Requester Process(uint32_t pid) { return {.pid = pid, .uid = 1000}; }
+  rdma::QpInfo Asking(uint32_t qpn) const {
+    return {.lqpn = qpn, .rqpn = qpn + 1000, .laddr = host_.local, .raddr = host_.remote, .pid = 5};
+  }
+  uint64_t Count(const std::string& wanted) const {
+    uint64_t found = 0;
+    placer_.TellCounts([&](const char* name, uint64_t value, const char*) { found += name == wanted ? value : 0; });
+    return found;
+  }
+
+  Allow placing_ = Allow::kAct;
+  bool paths_known_ = true;
+  Placer placer_{
+      host_.pairs,
+      host_.nics,
+      qps_,
+      owners_,
+      host_.mesh,
+      host_.events,
+      {.allowed = [this] { return placing_; },
+       .paths_known = [this](uint32_t) { return paths_known_; },
+       .assigns = [this] { return assigns_; },
+       .word_on = [](const rdma::QpInfo&) { return rdma::KernelWord{.asked = true, .there = true, .pid = 5}; }}};
+};
+
+TEST_F(Places, AQueuePairGetsThePathWithTheFewest) {
+  AddOwned(1, 50'000);
+  AddOwned(2, 50'002);
+  const rdma::Placement placement = placer_.Place(Asking(7), Process(5));
+  EXPECT_EQ(placement.verdict, CW_INPROC_PLACED);
+  EXPECT_EQ(placement.udp_sport, 50'001);
+  EXPECT_EQ(Count("qps_placed"), 1u);
+}
+
+TEST_F(Places, OnlyItsOwnProcessGetsAPath) {
+  EXPECT_EQ(placer_.Place(Asking(7), Process(6)).verdict, CW_INPROC_NOT_YOURS);
+  EXPECT_EQ(Count("qps_not_owned"), 1u);
+}
+
+TEST_F(Places, WhereItIsNotToActItIsToldAtMost) {
+  placing_ = Allow::kOff;
+  EXPECT_EQ(placer_.Place(Asking(7), Process(5)).verdict, CW_INPROC_NOT_ACTING);
+  EXPECT_THAT(host_.events.all, IsEmpty());
+  placing_ = Allow::kObserve;
+  EXPECT_EQ(placer_.Place(Asking(7), Process(5)).verdict, CW_INPROC_NOT_ACTING);
+  ASSERT_THAT(host_.events.all, SizeIs(1));
+  EXPECT_THAT(host_.events.all[0].text, HasSubstr("would have been put on path"));
+}
+
+TEST_F(Places, NobodyIsPutWherePathsAreNotKnownOrTheKernelDoesIt) {
+  paths_known_ = false;
+  EXPECT_EQ(placer_.Place(Asking(7), Process(5)).verdict, CW_INPROC_NO_PATHS);
+  paths_known_ = true;
+  assigns_ = host_.nics[0].attached = true;
+  EXPECT_EQ(placer_.Place(Asking(7), Process(5)).verdict, CW_INPROC_BY_KERNEL);
 }
 
 }  // namespace

@@ -33,9 +33,9 @@
 #include "userspace/agent/paths/path_lost.h"
 #include "userspace/agent/peer_names.h"
 #include "userspace/agent/peer_plan.h"
-#include "userspace/agent/resource_meter.h"
 #include "userspace/agent/session_keeper.h"
 #include "userspace/agent/silent_peers.h"
+#include "userspace/agent/vitals.h"
 #include "userspace/api/agent_api.h"
 #include "userspace/api/server.h"
 #include "userspace/config/change.h"
@@ -49,7 +49,6 @@
 #include "userspace/probe/engine.h"
 #include "userspace/probe/keys.h"
 #include "userspace/rdma/inproc_server.h"
-#include "userspace/rdma/placement.h"
 #include "userspace/rdma/qp_registry.h"
 #include "userspace/telemetry/event_log.h"
 #include "userspace/telemetry/sample_matcher.h"
@@ -100,11 +99,13 @@ class PathNews;
 class FlowsView;
 class PathsView;
 class PeerMail;
+class Placer;
 class QpMoments;
 class RdmaWatch;
 class Rerolls;
 class Returns;
 class RingRecorder;
+class StatusView;
 class Steering;
 class Tails;
 class Totals;
@@ -150,7 +151,7 @@ class Agent final : public api::AgentView {
   void RecordForRing(bool wanted);
   absl::StatusOr<uplink::SecondSeen> SecondForRing();
   absl::StatusOr<std::vector<uplink::FlowSeen>> FlowsSeen();
-  const std::string& host_name() const { return host_name_; }  // as of Start
+  const std::string& host_name() const { return vitals_.host_name; }  // as of Start
 
   // Whose work follows whose: in a decision window, and once per second.
   enum class Round : uint8_t { kWindow, kSecond };
@@ -243,12 +244,6 @@ class Agent final : public api::AgentView {
   void ScheduleTick();
   PairState* FindPair(uint32_t index) const { return FindIn(pairs_, index); }
 
-  void TellPlaceCounts(const CounterSink& add) const;
-  // places.cc: queue pairs that ask for a path while they connect
-  rdma::Placement PlaceQp(const rdma::QpInfo& qp, const rdma::Requester& who);
-  rdma::Placement ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who);
-  bool OwnsQp(const rdma::QpInfo& qp, const rdma::Requester& who);
-
   void WatchPeers(int64_t now_ns);  // peers.cc
 
   // rounds.cc
@@ -284,6 +279,7 @@ class Agent final : public api::AgentView {
   void OpenBalance();
   void OpenMovers();
   void OpenFlows();
+  void OpenPlacer();
   void OpenSteering();
   absl::Status AdoptWishes();
   std::function<absl::Status(uint32_t ifindex, absl::Span<const uint8_t> packet)> OpenInjector();
@@ -302,13 +298,7 @@ class Agent final : public api::AgentView {
   void AddPathHolds(const PairState& pair, uint8_t slot, api::v1::WhyReply& reply);
   api::v1::WhyPath MakeWhyPathOf(PairState& pair, uint8_t slot);
 
-  // view.cc: answers
-  api::v1::StatusReply MakeStatus();
-  void AddNics(api::v1::StatusReply& reply);
-  void AddPeers(api::v1::StatusReply& reply, int64_t now_ns);
-  void AddProber(api::v1::StatusReply& reply);
-  void AddCounters(api::v1::StatusReply& reply);
-  api::v1::DoctorReply MakeDoctor();
+  void TellCounts(const CounterSink& add) const;  // view.cc
 
   void Log(telemetry::Event event);
   // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
@@ -317,12 +307,11 @@ class Agent final : public api::AgentView {
   int64_t MonotonicNs() const { return monotonic_.NowNs(); }
 
   AgentOptions options_;
-  std::string host_name_;
+  Vitals vitals_;
   int64_t config_loaded_ns_ = 0;  // monotonic
   std::string config_fingerprint_;
   std::vector<std::string> config_waiting_;  // keys that the file has changed, for the next start
   MonotonicClock monotonic_;
-  int64_t started_ns_ = 0;  // monotonic
   Journal journal_;
   SessionKeeper session_;
   std::unique_ptr<Loop> loop_;
@@ -347,8 +336,6 @@ class Agent final : public api::AgentView {
 
   std::unique_ptr<maps::RingReader> probe_reader_, event_reader_, message_reader_;
   std::unique_ptr<rdma::InprocServer> inproc_;
-  std::map<cw_inproc_verdict, uint64_t> answered_;  // queue pairs that asked for a path
-  uint32_t place_turn_ = 0;                         // those put on one
   rdma::QpRegistry qps_;
   std::unique_ptr<UnseenFlows> unseen_;
   std::unique_ptr<NativePorts> natives_;
@@ -370,7 +357,6 @@ class Agent final : public api::AgentView {
   int64_t busy_ns_ = 0;                      // monotonic; when there were flows or young clock lines last, or the start
   int ring_timer_ = -1, window_timer_ = -1;  // of loop_
   uint64_t ring_losses_ = 0;                 // records of cw_probe_ring lost so far
-  int64_t newest_data_ns_ = 0;               // monotonic, of the newest measurement
 
   std::unique_ptr<CarryKernel> carry_kernel_;
   std::unique_ptr<NicFailover> nic_failover_;
@@ -380,6 +366,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Losses> losses_;
   std::unique_ptr<KernelMover> kernel_mover_;
   std::unique_ptr<OwnerMover> owner_mover_;
+  std::unique_ptr<Placer> placer_;
   std::unique_ptr<Steering> steering_;
   std::unique_ptr<Draining> draining_;
   std::unique_ptr<Returns> returns_, owner_returns_;
@@ -393,11 +380,8 @@ class Agent final : public api::AgentView {
   class Drains drains_;
 
   Deadlines deadlines_;
-  ResourceMeter meter_;
   bool starts_anew_ = false;
   bool file_error_logged_ = false;
-  probe::ProberStats prober_stats_;  // at the last second; reading them begins a new period of lateness
-  double probe_rate_pps_ = 0;        // smoothed over about ten seconds
 
   std::unique_ptr<LabelBook> labels_;
   std::unique_ptr<Causes> causes_;
@@ -406,6 +390,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Chunks> chunks_;
   std::unique_ptr<FlowsView> flows_view_;
   std::unique_ptr<PathsView> paths_view_;
+  std::unique_ptr<StatusView> status_view_;
   std::unique_ptr<RingRecorder> ring_;     // null: no ring
   int64_t ring_from_ns_ = 0;               // ns since 1970
   std::unique_ptr<RdmaWatch> rdma_watch_;  // a thread of its own, which posts to loop_

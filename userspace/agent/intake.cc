@@ -78,7 +78,7 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
                          JudgedSlots(dataplane_->pairs()[probe.pair]));
   }
   const int64_t now_ns = MonotonicNs();
-  pair->last_reply_ns = newest_data_ns_ = now_ns;
+  pair->last_reply_ns = vitals_.newest_data_ns = now_ns;
   // By verbs, software stamps an arrival when a thread was woken for it. So delays take the devices' stamps where the
   // clock does; never both kinds.
   const bool by_devices = pair->ByNics() && IsByVerbs(*pair);
@@ -268,7 +268,7 @@ void Agent::SendMessages() {
     clocks_->SendTrips(*pair, now_ns);
     if (pair->last_reply_ns != 0 && (pair->hello_ns == 0 || now_ns - pair->hello_ns > kHelloNs)) {
       pair->hello_ns = now_ns;
-      mail_->Send(index, probe::Hello{.host = host_name_, .version = kVersion});
+      mail_->Send(index, probe::Hello{.host = vitals_.host_name, .version = kVersion});
     }
   }
   MatchSamples();

@@ -10,6 +10,7 @@
 #include "userspace/agent/flows/flow_records.h"
 #include "userspace/agent/flows/kernel_qps.h"
 #include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/flows/placer.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
 #include "userspace/agent/insight/gaps.h"
@@ -86,7 +87,7 @@ absl::Status Agent::OpenSources() {
       options_.config.RunDir() + "/inproc.sock",
       {.registered = registered,
        .unregistered = unregistered,
-       .place = [this](const rdma::QpInfo& qp, const rdma::Requester& who) { return PlaceQp(qp, who); },
+       .place = [this](const rdma::QpInfo& qp, const rdma::Requester& who) { return placer_->Place(qp, who); },
        .profiler =
            [this](const rdma::InprocServer::Peer& peer, absl::Span<const uint8_t> message) {
              jobs_->OnProfiler(peer, message, [this, &peer](const auto& answer, int fd) {

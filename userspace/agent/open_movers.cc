@@ -18,6 +18,7 @@
 #include "userspace/agent/flows/kernel_qps.h"
 #include "userspace/agent/flows/native_ports.h"
 #include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/flows/placer.h"
 #include "userspace/agent/flows/qp_moments.h"
 #include "userspace/agent/flows/steering.h"
 #include "userspace/agent/flows/unseen.h"
@@ -91,6 +92,21 @@ void Agent::OpenFlows() {
                                             monotonic_, journal_);
 }
 
+// Queue pairs that ask for a path while they connect.
+void Agent::OpenPlacer() {
+  const auto paths_known = [this](uint32_t pair) {
+    const probe::Discovery* discovery = engine_->discovery(pair);
+    return discovery->table().valid && probe::PortsChoosePaths(discovery->hashing());
+  };
+  placer_ = std::make_unique<Placer>(
+      pairs_, nics_, qps_, *owner_mover_, engine_->mesh(), journal_,
+      Placer::Asks{
+          .allowed = [this] { return options_.config.inproc.place ? allowed().of(Capability::kPlace) : Allow::kOff; },
+          .paths_known = paths_known,
+          .assigns = [this] { return options_.config.steering.assign_new_flows; },
+          .word_on = [this](const rdma::QpInfo& qp) { return kernel_qps_->WordOn(qp); }});
+}
+
 // What operators ask of flows, by whoever moves them.
 void Agent::OpenSteering() {
   steering_ = std::make_unique<Steering>(std::vector<Mover*>{kernel_mover_.get(), owner_mover_.get()}, pairs_,
@@ -140,7 +156,7 @@ void Agent::OpenBalance() {
                              .hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); },
                              .path_bps = [this] { return options_.config.steering.path_gbps * 1e9; }});
   window_->Record(config.log.observations_file, static_cast<uint64_t>(config.log.observations_mib) << 20,
-                  {.host = host_name_, .version = kVersion});
+                  {.host = vitals_.host_name, .version = kVersion});
 }
 
 // Who looks after what was on a path that is lost, in this order.

@@ -92,8 +92,8 @@ absl::Status Agent::OpenNicFailover() {
   const bool on = options_.config.steering.nic_failover;
   carry_kernel_ = std::make_unique<RealCarryKernel>(*dataplane_);
   nic_failover_ = std::make_unique<NicFailover>(
-      host_name_, pairs_, nics_, qps_, engine_->mesh(), *carry_kernel_, peer_names_, monotonic_, *mail_, *dry_run_,
-      journal_,
+      vitals_.host_name, pairs_, nics_, qps_, engine_->mesh(), *carry_kernel_, peer_names_, monotonic_, *mail_,
+      *dry_run_, journal_,
       NicFailover::Asks{.allowed = [this] { return allowed(); },
                         .drained = [this](const Nic& nic) { return draining_->IsDrained(nic); },
                         .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },

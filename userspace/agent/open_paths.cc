@@ -5,16 +5,21 @@
 #include "absl/strings/str_cat.h"
 #include "maps/names.h"
 #include "userspace/agent/agent.h"
+#include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/flows/kernel_mover.h"
+#include "userspace/agent/flows/kernel_qps.h"
 #include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/flows/qp_moments.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
+#include "userspace/agent/lease.h"
 #include "userspace/agent/link_file.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/nic_clocks.h"
+#include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/losses.h"
@@ -24,6 +29,7 @@
 #include "userspace/agent/recovery/tails.h"
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
+#include "userspace/agent/views/status_view.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/probe_verbs/verbs_host.h"
 
@@ -134,6 +140,7 @@ void Agent::OpenPaths() {
   OpenBalance();
   OpenMovers();
   OpenFlows();
+  OpenPlacer();
   OpenSteering();
   OpenRecovery();
 }
@@ -142,7 +149,7 @@ void Agent::OpenPaths() {
 void Agent::OpenClocks() {
   const config::Config& config = options_.config;
   const ClockKeeperOptions options{
-      .host = host_name_,
+      .host = vitals_.host_name,
       .session = session_.session(),
       .anchor = config.clock.anchor,
       .anchor_bound = config.clock.anchor_bound,
@@ -177,6 +184,25 @@ void Agent::OpenViews() {
                       .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
                       .acts = [this] { return modes_->ActsAtAll(); },
                       .dscp_configured = [this] { return options_.config.probe.dscp.has_value(); }});
+  status_view_ = std::make_unique<StatusView>(
+      kVersion, options_.config, vitals_, *modes_, deadlines_, *lease_, *breaker_, pairs_, nics_, flows_,
+      causes_->book(), *paths_view_, *flows_view_, monotonic_,
+      StatusView::Asks{.discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
+                       .silent = [this](const PairKey& pair) { return nic_failover_->Silent(pair); },
+                       .carried = [this](const PairKey& pair) { return nic_failover_->Carried(pair); },
+                       .add_transport = [this](const Nic& nic, api::v1::NicStatus& out) { AddTransport(nic, out); },
+                       .add_others =
+                           [this](api::v1::StatusReply& reply) {
+                             AddKeys(reply, MonotonicNs());
+                             AddConfig(reply, MonotonicNs());
+                             AddVerbs(reply);
+                           },
+                       .counters = [this] { return dataplane_->counters().Sum(); },
+                       .tell_counts = [this](const CounterSink& add) { TellCounts(add); },
+                       .no_qp_moments = [this] { return qp_moments_->why_not(); },
+                       .rooms = {.sent = dataplane_->tx_flows().capacity(),
+                                 .received = dataplane_->flows().capacity(),
+                                 .pairs = dataplane_->pairs().size()}});
 }
 
 }  // namespace cw::agent

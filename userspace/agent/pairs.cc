@@ -37,12 +37,12 @@ void Agent::TakeName(const std::string& in_peer_files) {
       spdlog::warn("host_name is {}, but the [[peer]] tables call this host {}, and that holds: make them agree",
                    configured, in_peer_files);
     }
-    host_name_ = in_peer_files;
+    vitals_.host_name = in_peer_files;
   } else if (options_.config.steering.nic_failover && configured.empty()) {
     spdlog::warn(
         "no [[peer]] table has an address of this host, so it goes by the kernel's name {}: where peers call "
         "it otherwise no NIC is carried; give all hosts the same tables, or set host_name to that name",
-        host_name_);
+        vitals_.host_name);
   }
 }
 

@@ -67,9 +67,9 @@ absl::StatusOr<Agent::Fresh> Agent::CheckConfig(const config::Config& fresh) {
   }
   absl::StatusOr<PeerPlan> plan = PlanPeers(*merged, ProbedNics());
   if (!plan.ok()) return plan.status();
-  if (!plan->own_name.empty() && plan->own_name != host_name_) {
+  if (!plan->own_name.empty() && plan->own_name != vitals_.host_name) {
     return absl::FailedPreconditionError(absl::StrCat("the [[peer]] tables now call this host ", plan->own_name,
-                                                      ", and it runs as ", host_name_, "; restart the agent"));
+                                                      ", and it runs as ", vitals_.host_name, "; restart the agent"));
   }
   if (plan->specs.size() > static_cast<size_t>(merged->limits.max_pairs)) {
     return absl::ResourceExhaustedError(absl::StrCat(plan->specs.size(), " pairs of NICs, and limits.max_pairs is ",

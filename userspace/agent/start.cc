@@ -22,6 +22,7 @@
 #include "userspace/agent/flows/kernel_qps.h"
 #include "userspace/agent/flows/native_ports.h"
 #include "userspace/agent/flows/owner_mover.h"
+#include "userspace/agent/flows/placer.h"
 #include "userspace/agent/flows/qp_moments.h"
 #include "userspace/agent/flows/steering.h"
 #include "userspace/agent/flows/unseen.h"
@@ -52,6 +53,7 @@
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
+#include "userspace/agent/views/status_view.h"
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
@@ -91,15 +93,15 @@ api::ServerOptions ApiOptions(const config::Config& config) {
 
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
-      host_name_(HostName(options_.config)),
       journal_(LogEvent),
       session_(options_.config.StateDir() + "/" + SessionKeeper::kFile),
       drains_(options_.config.RunDir() + "/" + agent::Drains::kFile, Deadlines::BootId()),
       deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, Deadlines::BootId()) {
+  vitals_.host_name = HostName(options_.config);
   const config::SteeringConfig& steering = options_.config.steering;
   labels_ = std::make_unique<LabelBook>();
-  contention_ =
-      std::make_unique<control::ContentionState>(ContentionRulesOf(steering), std::hash<std::string>()(host_name_));
+  contention_ = std::make_unique<control::ContentionState>(ContentionRulesOf(steering),
+                                                           std::hash<std::string>()(vitals_.host_name));
 }
 
 // A start that fails leaves the kernel as it was: what an agent before left goes on, and what was made goes.
@@ -123,7 +125,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
 }
 
 absl::Status Agent::Open() {
-  started_ns_ = MonotonicNs();
+  vitals_.started_ns = MonotonicNs();
   NoteConfig();
   absl::StatusOr<std::unique_ptr<Loop>> loop = Loop::Create();
   if (!loop.ok()) return loop.status();

@@ -57,13 +57,13 @@ void Agent::LookAtPairs(int64_t now_ns) {
 }
 
 void Agent::ReadMeters(int64_t now_ns) {
-  const uint64_t probes_before = prober_stats_.probes;
-  prober_stats_ = engine_->prober_stats();
-  probe_rate_pps_ += 0.2 * (static_cast<double>(prober_stats_.probes - probes_before) - probe_rate_pps_);
+  const uint64_t probes_before = vitals_.prober.probes;
+  vitals_.prober = engine_->prober_stats();
+  vitals_.probe_rate_pps += 0.2 * (static_cast<double>(vitals_.prober.probes - probes_before) - vitals_.probe_rate_pps);
   int64_t bpf_ns = 0;
   if (auto info = dataplane_->XdpInfo(); info.ok()) bpf_ns += static_cast<int64_t>(info->run_time_ns);
   if (auto info = dataplane_->TcInfo(); info.ok()) bpf_ns += static_cast<int64_t>(info->run_time_ns);
-  meter_.Sample(now_ns, ResourceMeter::ProcessCpuNs(), bpf_ns);
+  vitals_.meter.Sample(now_ns, ResourceMeter::ProcessCpuNs(), bpf_ns);
 }
 
 // Told once, and once when it is over: each event tries the file again.

@@ -57,14 +57,14 @@ void ClockKeeper::Update() {
   bool moved = fleet_.claims_moved();
   int64_t idle_pairs = 0;
   int idle_updates = 0;
-  const uint32_t turn = std::exchange(idle_turn_, 0);  // those up to here had theirs
+  const uint32_t turn = std::exchange(idle_turn_, 0);  // those before it had theirs
   for (auto& [index, pair] : pairs_) {
     const bool idle = !pair->active && !pair->measures_clock;
     const int64_t every_ns = pair->active ? 0 : pair->measures_clock ? kClockUpdateNs : IdleUpdateNs(*pair);
     idle_pairs += idle && pair->clock != nullptr;
-    if (monotonic_ns - pair->updated_ns >= every_ns && (!idle || (index > turn && idle_updates < kIdleAtOnce))) {
+    if (monotonic_ns - pair->updated_ns >= every_ns && (!idle || (index >= turn && idle_updates < kIdleAtOnce))) {
       idle_updates += idle && pair->clock != nullptr;
-      if (idle_updates == kIdleAtOnce) idle_turn_ = index;
+      if (idle && idle_updates == kIdleAtOnce) idle_turn_ = index + 1;
       pair->estimate = pair->EstimateAt(now_ns);
       pair->updated_ns = monotonic_ns;
       Pace(*pair);

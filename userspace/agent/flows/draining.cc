@@ -132,10 +132,11 @@ bool Draining::LeavesByAnotherNic(const DrainEntry& drain, uint32_t index) const
 // Asks its mover to take it off. certainly: it is on a path that crosses what is drained.
 void Draining::Leave(Mover& mover, DrainEntry& drain, const FlowKey& flow, uint32_t pair, bool certainly) {
   const bool act = modes_.ActsAtAll(), unseen = &mover == &unseen_;
-  if (!act && (modes_.mode() == Mode::kOff || !drain.told.insert(flow).second)) return;  // told of once
+  if (!act && (!unseen || modes_.mode() == Mode::kOff || drain.told.contains(flow))) return;  // told of once
   const Mover::DrainWay way{.unknown = UnknownOf(pair), .certainly = certainly, .now = drain.now, .act = act};
   DrainEntry::Moved moved;
   const Mover::Leaving leaving = mover.LeaveDrained(flow, way, moved);
+  if (leaving == Mover::Leaving::kNo && !act) drain.told.insert(flow);
   if (leaving == Mover::Leaving::kStays && act) (unseen ? drain.unseen.held : drain.held).push_back(flow);
   if (leaving == Mover::Leaving::kGoes) {
     drain.moved.try_emplace(flow, moved).first->second.to = moved.to;

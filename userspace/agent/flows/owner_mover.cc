@@ -205,8 +205,13 @@ bool OwnerMover::GoBack(const control::ReturnAction& action) {
 }
 
 std::optional<rdma::QpInfo> OwnerMover::Owned(const FlowKey& flow) const {
-  std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow);
-  return qp && qp->owner && !flows_.sent.contains(flow) ? qp : std::nullopt;
+  if (flows_.sent.contains(flow)) return std::nullopt;
+  if (std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow); qp && qp->owner) return qp;
+  // Its flow may be known under a queue pair that nobody speaks for, or not at all, whatever its process says.
+  for (rdma::QpInfo& qp : qps_.Owned()) {
+    if (rdma::SentFlow(qp) == flow) return std::move(qp);
+  }
+  return std::nullopt;
 }
 
 std::optional<FlowKey> OwnerMover::Find(const std::string& id) const {

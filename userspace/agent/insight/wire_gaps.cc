@@ -18,8 +18,11 @@ WireGaps::Count WireGaps::Look(uint32_t pair, const FlowKey& key, uint64_t naks,
   Flow& flow = at->second;
   flow.seen = true;
   flow.pair = pair;
+  const bool again = naks != flow.naks && flow.windows > 1;
+  if (again) flow.answers = std::min(flow.answers, kCompared);  // the last ones are of an earlier loss
   flow.refused = flow.refused || naks != flow.naks;
-  flow.ask = flow.ask || naks != flow.naks || (flow.refused && flow.answers < kKnownAfter && !flow.cannot);
+  flow.ask = flow.ask || naks != flow.naks ||
+             (flow.refused && flow.answers < kKnownAfter && !flow.cannot && flow.asked <= kWaits);
   flow.naks = naks;
   flow.sent = sent;
   const bool enough = flow.answers >= kKnownAfter;
@@ -31,17 +34,22 @@ WireGaps::Count WireGaps::Look(uint32_t pair, const FlowKey& key, uint64_t naks,
 
 std::vector<std::pair<uint32_t, probe::GapReport>> WireGaps::Questions() {
   absl::erase_if(flows_, [](const auto& entry) { return !entry.second.seen; });
-  std::map<uint32_t, probe::GapReport> by_pair;
+  std::vector<std::pair<uint32_t, Flow*>> asks;  // those first for which the last message had no room
   for (auto& [key, flow] : flows_) {
     flow.seen = false;
     flow.windows = std::min(flow.windows + 1, kNever);
-    if (flow.refused) flow.asked = std::min(flow.asked + 1, kNever);
-    if (!flow.ask) continue;
-    probe::GapReport& question = by_pair[flow.pair];
-    if (question.flows.size() == probe::kMaxGapsPerMessage) continue;  // in the next window
-    flow.ask = false;
-    flow.asked_at = static_cast<uint32_t>(flow.sent);
-    question.flows.push_back({.qpn = key.dqpn});
+    if (flow.ask) asks.emplace_back(key.dqpn, &flow);
+  }
+  std::stable_partition(asks.begin(), asks.end(), [](const auto& ask) { return ask.second->waits; });
+  std::map<uint32_t, probe::GapReport> by_pair;
+  for (const auto& [qpn, flow] : asks) {
+    probe::GapReport& question = by_pair[flow->pair];
+    flow->waits = question.flows.size() == probe::kMaxGapsPerMessage;
+    if (flow->waits) continue;
+    flow->ask = false;
+    flow->asked_at = static_cast<uint32_t>(flow->sent);
+    if (flow->refused) flow->asked = std::min(flow->asked + 1, kNever);
+    question.flows.push_back({.qpn = qpn});
   }
   return {by_pair.begin(), by_pair.end()};
 }
@@ -61,7 +69,7 @@ void WireGaps::Take(Flow& flow, const probe::GapReport::Flow& told) {
   }
   if (flow.answers < kCompared) flow.first[static_cast<size_t>(flow.answers)] = lacks;
   flow.last[static_cast<size_t>(flow.answers % kCompared)] = lacks;
-  flow.answers = std::min(flow.answers + 1, kNever);
+  ++flow.answers;
   flow.gaps = static_cast<uint64_t>(gaps);
   if (flow.answers < 2 * kCompared) return;
   int32_t most = 0, least = INT32_MAX;

@@ -46,7 +46,8 @@ class WireGaps {
     uint64_t naks = 0, sent = 0;
     bool ask = true, seen = true;
     bool refused = false, cannot = false;  // NAKs since it is looked at; the peer does not see it
-    int asked = 0;                         // windows since NAKs began, without an answer
+    int asked = 0;                         // questions since NAKs began, without an answer
+    bool waits = false;                    // a message had no room for it
     uint32_t asked_at = 0;                 // sent when last asked; low bits, as the peer tells them
     int windows = kNever;                  // since the last answer
     int answers = 0;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs that ask for a path while they connect (libcwverbs), and what their owners tell of them.
-#include "absl/strings/str_cat.h"
+#include "userspace/agent/flows/placer.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_format.h"
 #include "bpf/turn.h"
-#include "userspace/agent/agent.h"
-#include "userspace/agent/flows/kernel_qps.h"
-#include "userspace/agent/flows/owner_mover.h"
+#include "userspace/rdma/placement.h"
 
 namespace cw::agent {
 namespace {
-
-namespace v1 = api::v1;
 
 // Among paths that are equally taken, the order in which the kernel's program takes them (cw_next_slot in bpf/steer.h):
 // hosts with neighbouring addresses begin next to each other, and each takes all before any again.
@@ -30,30 +31,31 @@ std::string LoadText(const std::vector<rdma::PathLoad>& loads) {
 
 // For a path. RDMA netlink decides where it knows whose the queue pair is. Where nobody knows (also: the thread that
 // made it has ended), nobody but root is believed.
-bool Agent::OwnsQp(const rdma::QpInfo& qp, const rdma::Requester& who) {
-  const rdma::KernelWord word = kernel_qps_->WordOn(qp);
+bool Placer::Owns(const rdma::QpInfo& qp, const rdma::Requester& who) const {
+  const rdma::KernelWord word = asks_.word_on(qp);
   if (word.by_kernel) return false;
   const uint32_t pid = word.pid != 0 || !word.there ? word.pid : qps_.PidByKernel({qp.laddr, qp.lqpn});
   return pid != 0 ? pid == who.pid : who.uid == 0;
 }
 
-rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester& who) {
-  const Allow allow = modes_->allowed().of(Capability::kPlace);
-  if (allow == Allow::kOff || !options_.config.inproc.place) return {.verdict = CW_INPROC_NOT_ACTING};
-  const std::optional<uint32_t> index = engine_->mesh().Find({qp.laddr, qp.raddr});
-  PairState* pair = index ? FindPair(*index) : nullptr;
-  if (pair == nullptr || !pair->table_seen || pair->blind || !engine_->discovery(*index)->table().valid ||
-      !probe::PortsChoosePaths(engine_->discovery(*index)->hashing()))
+rdma::Placement Placer::Choose(const rdma::QpInfo& qp, const rdma::Requester& who) {
+  const Allow allow = asks_.allowed();
+  if (allow == Allow::kOff) return {.verdict = CW_INPROC_NOT_ACTING};
+  const std::optional<uint32_t> index = mesh_.Find({qp.laddr, qp.raddr});
+  const PairState* pair = index ? FindIn(pairs_, *index) : nullptr;
+  if (pair == nullptr || !pair->table_seen || pair->blind || !asks_.paths_known(*index))
     return {.verdict = CW_INPROC_NO_PATHS};
-  const auto nic = std::find_if(nics_.begin(), nics_.end(), [&](const Nic& n) { return n.ifindex == pair->ifindex; });
+  const auto nic =
+      std::find_if(nics_.begin(), nics_.end(), [&](const NicState& n) { return n.ifindex == pair->ifindex; });
   if (nic == nics_.end()) return {.verdict = CW_INPROC_NO_PATHS};
-  if (nic->attached && options_.config.steering.assign_new_flows) return {.verdict = CW_INPROC_BY_KERNEL};
-  if (!OwnsQp(qp, who)) return {.verdict = CW_INPROC_NOT_YOURS};
-  const std::vector<rdma::PathLoad> loads = owner_mover_->Loads(*pair, qp, pair->blocked);
-  const rdma::PathLoad* path = rdma::LeastLoaded(loads, FirstTaken(pair->key.local, place_turn_, loads.size()));
+  if (nic->attached && asks_.assigns()) return {.verdict = CW_INPROC_BY_KERNEL};
+  if (!Owns(qp, who)) return {.verdict = CW_INPROC_NOT_YOURS};
+  const std::vector<rdma::PathLoad> loads = owners_.Loads(*pair, qp, pair->blocked);
+  const rdma::PathLoad* path = rdma::LeastLoaded(loads, FirstTaken(pair->key.local, turn_, loads.size()));
   if (path == nullptr) return {.verdict = CW_INPROC_NO_PATHS};
   const bool acts = allow == Allow::kAct;
-  Log({.type = "place",
+  events_.Log(
+      {.type = "place",
        .text = absl::StrFormat("queue pair 0x%x of process %d to %s %s on path %d, udp-port %d", qp.lqpn, who.pid,
                                pair->peer, acts ? "is put" : "would have been put", path->slot, path->port),
        .flow = FlowKey{.src = qp.laddr, .dst = qp.raddr, .dqpn = qp.rqpn}.Id().ToString(),
@@ -62,20 +64,20 @@ rdma::Placement Agent::ChoosePlace(const rdma::QpInfo& qp, const rdma::Requester
        .dry = !acts,
        .evidence = {{"queue_pairs", LoadText(loads)}}});
   if (!acts) return {.verdict = CW_INPROC_NOT_ACTING};
-  if (loads.size() > 1) ++place_turn_;
+  if (loads.size() > 1) ++turn_;
   return {.verdict = CW_INPROC_PLACED,
           .flow_label = *rdma::LabelOfPort(path->port),
           .udp_sport = path->port,
           .slot = path->slot};
 }
 
-rdma::Placement Agent::PlaceQp(const rdma::QpInfo& qp, const rdma::Requester& who) {
-  const rdma::Placement placement = ChoosePlace(qp, who);
+rdma::Placement Placer::Place(const rdma::QpInfo& qp, const rdma::Requester& who) {
+  const rdma::Placement placement = Choose(qp, who);
   ++answered_[placement.verdict];
   return placement;
 }
 
-void Agent::TellPlaceCounts(const CounterSink& add) const {
+void Placer::TellCounts(const CounterSink& add) const {
   const auto count = [&](cw_inproc_verdict verdict) {
     const auto it = answered_.find(verdict);
     return it == answered_.end() ? uint64_t{0} : it->second;
@@ -86,16 +88,11 @@ void Agent::TellPlaceCounts(const CounterSink& add) const {
   add("qps_not_owned", count(CW_INPROC_NOT_YOURS), "queue pairs refused a path: not the asking process's");
   add("qps_left_to_kernel", count(CW_INPROC_BY_KERNEL),
       "queue pairs that asked for a path where the kernel's program puts new flows on paths");
-  add("qps_moved_by_owner", owner_mover_->book().counts().done,
+  add("qps_moved_by_owner", owners_.book().counts().done,
       "moves of connected queue pairs that their owners' libraries made");
-  add("qps_moves_refused", owner_mover_->book().counts().refused, "moves that the libraries or their devices refused");
-  add("qps_moves_unanswered", owner_mover_->book().counts().unanswered,
+  add("qps_moves_refused", owners_.book().counts().refused, "moves that the libraries or their devices refused");
+  add("qps_moves_unanswered", owners_.book().counts().unanswered,
       "moves that could not be asked for, or were not answered");
-  add("inproc_over_quota", inproc_->counts().over_quota, "messages and queue pairs of processes over their quota");
-  add("inproc_descriptors", inproc_->counts().descriptors,
-      "connections that were ended because of a descriptor in them");
-  add("inproc_rests", inproc_->counts().rests, "times that connections had to wait for want of descriptors");
-  add("inproc_malformed", inproc_->counts().malformed, "messages of processes that could not be read");
 }
 
 }  // namespace cw::agent
