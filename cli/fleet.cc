@@ -6,6 +6,7 @@
 #include <iostream>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -39,16 +40,19 @@ void ShowCoverage(const v1::Coverage& coverage, bool colour) {
   for (const std::string& missing : coverage.missing()) std::cout << "  " << Printable(missing) << '\n';
 }
 
-absl::StatusOr<int64_t> ParseAt(const std::string& text) {
+absl::StatusOr<int64_t> ParseAt(const std::string& text, const std::string& option) {
   if (text.empty()) return int64_t{0};
   absl::Duration ago;
+  int days = 0;
+  if (text[0] == '-' && text.back() == 'd' && absl::SimpleAtoi(text.substr(1, text.size() - 2), &days) && days >= 0)
+    return absl::ToUnixNanos(absl::Now() - days * absl::Hours(24));
   if (text[0] == '-' && absl::ParseDuration(text.substr(1), &ago) && ago >= absl::ZeroDuration())
     return absl::ToUnixNanos(absl::Now() - ago);
   absl::Time time;
   std::string error;
   if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return absl::ToUnixNanos(time);
   return absl::InvalidArgumentError(
-      absl::StrCat("--at ", text, ": give a time such as 2026-05-01T12:00:00Z, or how long ago, such as -10m"));
+      absl::StrCat(option, " ", text, ": give a time such as 2026-05-01T12:00:00Z, or how long ago, such as -10m"));
 }
 
 void ShowFleetLinkTable(const v1::FleetTopologyReply& reply, bool colour) {

@@ -16,8 +16,8 @@ namespace cw::cli {
 // InvalidArgument: no fleet service is named.
 absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session);
 
-// "-10m" or a time with its zone (RFC 3339), ns since 1970; "" is now, which is 0.
-absl::StatusOr<int64_t> ParseAt(const std::string& text);
+// "-10m", "-7d" or a time with its zone (RFC 3339), ns since 1970; "" is now, which is 0. option: as people typed it.
+absl::StatusOr<int64_t> ParseAt(const std::string& text, const std::string& option = "--at");
 
 // A partial answer is called one.
 void ShowCoverage(const cwfabric::v1::Coverage& coverage, bool colour);

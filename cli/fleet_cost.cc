@@ -43,7 +43,7 @@ void ShowCostTable(const v1::FleetCostReply& reply, bool colour) {
 absl::StatusOr<int> ShowCost(Session& session, const CostOptions& options) {
   const auto client = FleetOf(session);
   if (!client.ok()) return client.status();
-  const absl::StatusOr<int64_t> from = ParseAt(options.from), to = ParseAt(options.to);
+  const absl::StatusOr<int64_t> from = ParseAt(options.from, "--from"), to = ParseAt(options.to, "--to");
   if (!from.ok()) return from.status();
   if (!to.ok()) return to.status();
   v1::FleetCostRequest request;

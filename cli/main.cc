@@ -107,6 +107,7 @@ int Run(int argc, char** argv) {
     session.ShowError(absl::InvalidArgumentError((advice.empty() ? error.what() : advice) + "; see cwctl --help"));
     return kUsage;
   }
+  session.timeout_typed = Typed(argc, argv, "--timeout");
   session.instance_given = app.count("--instance") > 0;
   ChooseAgent(argc, argv, session);
   const absl::Status options = session.CheckOptions();

@@ -166,7 +166,8 @@ absl::StatusOr<int> Off(Session& session, const ModeOptions& options) {
   if (!for_s.ok()) return for_s.status();
   v1::OffRequest request;
   request.set_for_s(*for_s);
-  const std::unique_ptr<api::Client> agent = session.NewClient(session.Timeout(kOffPatience));
+  const std::unique_ptr<api::Client> agent =
+      session.NewClient(session.timeout_typed ? session.Timeout(kOffPatience) : kOffPatience);
   absl::StatusOr<v1::ActionReply> reply = agent->Off(request);
   if (absl::IsUnavailable(reply.status()) && !session.IsRemote()) {
     // A socket does not tell the instance, and another agent's flows are not to be touched.

@@ -35,6 +35,7 @@ class Session {
   std::string fleet_host, fleet_at;  // of reading verbs: answered by the fleet service, of this host, as it was then
   bool instance_given = false;       // it was typed, so it is meant
   double timeout_s = 0;              // of each call; 0 = as long as is usual for it
+  bool timeout_typed = false;        // it is not the environment's
 
   // What the typed verb does. The number is the exit code; errors are printed by the caller.
   std::function<absl::StatusOr<int>()> action;

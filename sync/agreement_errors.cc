@@ -85,7 +85,7 @@ double Agreement::Impl::ChangedNs() {
     if (opinions[k].member) scratch.push_back(peers[voters[k]].changed_ns);
   }
   if (scratch.empty()) return 0;
-  const auto at = scratch.begin() + MostLiars(static_cast<int>(scratch.size()));
+  const auto at = scratch.begin() + Liars(static_cast<int>(scratch.size()));
   std::nth_element(scratch.begin(), at, scratch.end(), std::greater<>());
   return *at;
 }

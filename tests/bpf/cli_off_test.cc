@@ -86,8 +86,7 @@ TEST_F(Off, AHangingAgentDoesNotDelayIt) {
   agent.frozen_in_off = true;
   absl::StatusOr<std::unique_ptr<api::Server>> server = api::Server::Start(folder_ + "/agent.sock", agent);
   ASSERT_TRUE(server.ok()) << server.status();
-  const RunResult text = RunProgram(CWCTL_PATH, {"off", "--instance", instance_, "--socket", folder_ + "/agent.sock"},
-                                    {{"CWFABRIC_TIMEOUT", ""}});  // as it is by itself
+  const RunResult text = RunProgram(CWCTL_PATH, {"off", "--instance", instance_, "--socket", folder_ + "/agent.sock"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_EQ(Read().mode, static_cast<uint32_t>(CW_MODE_OFF));
   EXPECT_THAT(text.out, HasSubstr("switched off in the kernel"));

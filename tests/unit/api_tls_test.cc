@@ -111,10 +111,10 @@ TEST_F(ApiTls, CertificatesGiveTheirRoleAndNoMore) {
   EXPECT_EQ(json::parse(result.out)["caller"]["name"], "rita");
   EXPECT_EQ(json::parse(result.out)["caller"]["role"], "read");
 
-  result = As(reader, {"off"});
+  result = As(reader, {"off", "--timeout", "60"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("Off needs the role steer, and rita has the role read"));
-  EXPECT_EQ(As(steerer, {"off"}).exit_code, 0);
+  EXPECT_EQ(As(steerer, {"off", "--timeout", "60"}).exit_code, 0);
   EXPECT_EQ(agent_.last_caller.name, "stan");
   result = As(steerer, {"mode", "protect"});
   EXPECT_THAT(result.err, HasSubstr("SetMode needs the role admin"));

@@ -375,7 +375,7 @@ TEST_F(Cwctl, OtherActionsReachTheAgent) {
       "allowed { capability: \"nic\" }");
   EXPECT_EQ(Run({"mode", "protect", "balance=act", "--for", "30m"}).exit_code, 0);
   EXPECT_EQ(agent_.last_request, "mode: MODE_PROTECT for_s: 1800 allowed { capability: \"balance\" allow: ALLOW_ACT }");
-  EXPECT_EQ(Run({"off", "--for", "10m"}).exit_code, 0);
+  EXPECT_EQ(Run({"off", "--for", "10m", "--timeout", "60"}).exit_code, 0);
   EXPECT_EQ(agent_.last_request, "for_s: 600");
 }
 

@@ -30,10 +30,16 @@ RunResult RunProgram(const std::string& program, const std::vector<std::string>&
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  std::vector<std::string> variables;  // of two with one name the first counts
-  for (const auto& [name, value] : extra) variables.push_back(name + "=" + value);
-  variables.emplace_back("CWFABRIC_TIMEOUT=60");  // both ends may wait for a processor that does more urgent things
-  for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
+  // Both ends may wait for a processor that does more urgent things.
+  std::map<std::string, std::string> environment = {{"CWFABRIC_TIMEOUT", "60"}};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string text = *variable;
+    environment[text.substr(0, text.find('='))] =
+        text.find('=') == std::string::npos ? "" : text.substr(text.find('=') + 1);
+  }
+  for (const auto& [name, value] : extra) environment[name] = value;
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
   std::vector<char*> envp;
   for (std::string& variable : variables) envp.push_back(variable.data());
   envp.push_back(nullptr);

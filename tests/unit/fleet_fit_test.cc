@@ -81,6 +81,8 @@ TEST_F(FitTest, FewerNicsOrAnotherRailDoNot) {
   question_.host = Host(9);
   topology_.leaf_of[Nic(9, 1)] = 0;
   EXPECT_THAT(TheOnlyOther("NICs"), HasSubstr("no: 2 NICs, the job's hosts have 2; none on rail 1"));
+  topology_.leaf_of.erase(Nic(9, 1));
+  EXPECT_THAT(TheOnlyOther("NICs"), HasSubstr("unknown: 2 NICs"));
 }
 
 TEST_F(FitTest, FurtherAwayDoesNot) {

@@ -245,6 +245,9 @@ TEST_F(JobsQueryTest, WhatItCostIsOfTheRangeThatIsAskedFor) {
   EXPECT_EQ(query.Cost(request, now_ns)->costs_size(), 0);
   request.set_from_ns(request.to_ns());
   EXPECT_TRUE(absl::IsInvalidArgument(query.Cost(request, now_ns).status()));
+  request.set_from_ns(INT64_MIN);
+  request.set_to_ns(INT64_MAX);
+  EXPECT_TRUE(absl::IsInvalidArgument(query.Cost(request, now_ns).status()));
 }
 
 TEST_F(JobsQueryTest, WhetherAHostFitsTakesAHostThatIsNotInTheJob) {
@@ -264,6 +267,7 @@ TEST_F(JobsQueryTest, WhetherAHostFitsTakesAHostThatIsNotInTheJob) {
   EXPECT_TRUE(absl::IsNotFound(ask("h2", "other").status()));
   EXPECT_TRUE(absl::IsNotFound(ask("h9", "train").status()));
   EXPECT_TRUE(absl::IsNotFound(ask("h2", "train", "h9").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ask("h0", "train", "h1").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ask("h1", "train").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ask("", "train").status()));
   const auto fit = ask("h2", "train", "h1");
@@ -271,6 +275,8 @@ TEST_F(JobsQueryTest, WhetherAHostFitsTakesAHostThatIsNotInTheJob) {
   EXPECT_EQ(fit->answer(), "unknown") << "nothing was measured between it and h0";
   EXPECT_EQ(fit->checks(0).answer(), "yes") << fit->checks(0).text();
   EXPECT_EQ(fit->coverage().hosts(), 3u);
+  ingest_.Disconnect("h1", 7);
+  EXPECT_TRUE(ask("h2", "train", "h1").ok()) << "it broke: that is why another one is wanted";
 }
 
 }  // namespace

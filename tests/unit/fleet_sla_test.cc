@@ -58,7 +58,8 @@ class SlaTest : public ::testing::Test {
 
 TEST_F(SlaTest, IsKeptAndKnownWhereDelaysAreBelow) {
   const SlaWord word = Judge({.from = {.hosts = {"h*"}}, .p99_delay = absl::Microseconds(8)});
-  EXPECT_TRUE(word.known);
+  EXPECT_TRUE(word.delay_known);
+  EXPECT_FALSE(word.loss_known);
   EXPECT_FALSE(word.missed);
   EXPECT_NEAR(word.p99_ns, 4500, 200);
   EXPECT_EQ(word.paths, 12u);
@@ -103,11 +104,27 @@ TEST_F(SlaTest, WhatIsNotHeardIsNoMiss) {
   hosts_[0].last_seen = now_ - absl::Minutes(1);
   EXPECT_FALSE(Judge(rack).missed);
   hosts_[0].last_seen = now_;
+  hosts_[0].newest_ns -= 60'000'000'000;  // a spool is emptied
+  EXPECT_FALSE(Judge(rack).missed);
+  hosts_[0].newest_ns += 60'000'000'000;
   Path(0, 1).time_ns -= 60'000'000'000;
   EXPECT_FALSE(Judge(rack).missed);
-  EXPECT_FALSE(Judge({.from = {.hosts = {"nobody"}}, .p99_delay = absl::Microseconds(1)}).known);
+  EXPECT_FALSE(Judge({.from = {.hosts = {"nobody"}}, .p99_delay = absl::Microseconds(1)}).delay_known);
   Path(1, 0).queue = {};
-  EXPECT_FALSE(Judge(rack).known) << "no answered probe";
+  EXPECT_FALSE(Judge(rack).delay_known) << "no answered probe";
+}
+
+TEST_F(SlaTest, NobodyOutvotesTheOthersByNumbersThatHeMakesUp) {
+  const SlaRule all{.loss = 0.01};
+  PathSample& path = Path(0, 1);
+  path.sent = 4'000'000'000;
+  path.lost = path.sent;
+  EXPECT_NEAR(Judge(all).loss, 4.0 / 15, 1e-3) << "as four paths of fifteen";
+  path.lost = 0;
+  for (int host : {1, 2, 3}) Path(host, 0).lost = 500;
+  EXPECT_TRUE(Judge(all).missed) << "it hides no loss";
+  path.base_ns = UINT64_MAX;
+  EXPECT_FALSE(Judge({.p99_delay = absl::Microseconds(8)}).missed);
 }
 
 TEST_F(SlaTest, TheNewestWordCounts) {

@@ -13,12 +13,13 @@
 namespace cw::agent {
 namespace {
 
-constexpr int64_t kClockUpdateNs = 15'000'000;    // a pair that is probed for the clock shows when a rate changes
-constexpr int64_t kIdleUpdateNs = 100'000'000;    // an idle one's line needs no more, …
-constexpr int64_t kLazyUpdateNs = 2'000'000'000;  // … and where there are many, and it is known, this does …
-constexpr int64_t kIdleShareNs = 5'000'000;       // … at one line in so long, all of them together, …
-constexpr int kIdleAtOnce = 8;                    // … but so many in one go: the loop has other work
-constexpr uint64_t kFirstRounds = 30;             // in which peers are heard for the first time
+constexpr int64_t kClockUpdateNs = 15'000'000;     // a pair that is probed for the clock shows when a rate changes
+constexpr int64_t kIdleUpdateNs = 100'000'000;     // an idle one's line needs no more, …
+constexpr int64_t kLazyUpdateNs = 2'000'000'000;   // … and where there are many, and it is known, this does …
+constexpr int64_t kIdleShareNs = 5'000'000;        // … at one line in so long, all of them together, …
+constexpr int64_t kIdleEachNs = 2'000'000;         // … those that are due one in so long, …
+constexpr int64_t kIdleLeast = 8, kIdleMost = 64;  // … so many in one go: the loop has other work
+constexpr uint64_t kFirstRounds = 30;              // in which peers are heard for the first time
 constexpr int64_t kYoungLineNs = 3'000'000'000;
 constexpr int64_t kMuchMissedNs = 100;  // of local time: readers shall know
 constexpr uint64_t kSlowRounds = 10;    // hosts that do not compare themselves with us hear us once a second …
@@ -56,15 +57,17 @@ void ClockKeeper::Update() {
   const int64_t monotonic_ns = monotonic_.NowNs();
   bool moved = fleet_.claims_moved();
   int64_t idle_pairs = 0;
+  const int64_t passed_ns = monotonic_ns - std::exchange(looked_ns_, monotonic_ns);
+  const auto at_once = static_cast<int>(std::clamp(passed_ns / kIdleEachNs, kIdleLeast, kIdleMost));
   int idle_updates = 0;
   const uint32_t turn = std::exchange(idle_turn_, 0);  // those before it had theirs
   for (auto& [index, pair] : pairs_) {
     const bool idle = !pair->active && !pair->measures_clock;
     const int64_t every_ns = pair->active ? 0 : pair->measures_clock ? kClockUpdateNs : IdleUpdateNs(*pair);
     idle_pairs += idle && pair->clock != nullptr;
-    if (monotonic_ns - pair->updated_ns >= every_ns && (!idle || (index >= turn && idle_updates < kIdleAtOnce))) {
+    if (monotonic_ns - pair->updated_ns >= every_ns && (!idle || (index >= turn && idle_updates < at_once))) {
       idle_updates += idle && pair->clock != nullptr;
-      if (idle && idle_updates == kIdleAtOnce) idle_turn_ = index + 1;
+      if (idle && idle_updates == at_once) idle_turn_ = index + 1;
       pair->estimate = pair->EstimateAt(now_ns);
       pair->updated_ns = monotonic_ns;
       Pace(*pair);

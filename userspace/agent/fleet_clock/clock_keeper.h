@@ -91,6 +91,7 @@ class ClockKeeper {
   bool chrony_fed_ = false;                 // and it was said
   uint64_t rounds_ = 0;
   int64_t idle_pairs_ = 0;  // that were heard, at the last Update
+  int64_t looked_ns_ = 0;   // monotonic, when Update was called last
   uint32_t idle_turn_ = 0;  // index from which idle pairs are updated next; 0: from the first
   uint32_t given_up_ = 0;   // as told
 };

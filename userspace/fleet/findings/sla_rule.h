@@ -28,7 +28,8 @@ struct SlaRule {
 
 struct SlaWord {
   std::string name;
-  bool known = false, missed = false;
+  bool delay_known = false, loss_known = false;  // what the rule looks at, with probes enough
+  bool missed = false;
   double p99_ns = 0, loss = 0;  // as measured; of what the rule looks at
   uint64_t probes = 0;
   size_t paths = 0, hosts = 0;        // that send

@@ -2,14 +2,14 @@
 #include "userspace/fleet/jobs/cost.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
-#include <tuple>
+#include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "userspace/fleet/jobs/jobs.h"
+#include "userspace/model/utf8.h"
 
 namespace cw::fleet {
 namespace {
@@ -17,16 +17,10 @@ namespace {
 namespace pb = cwfabric::v1;
 
 constexpr int64_t kFoundLateNs = 60'000'000'000;  // a finding may open so much after what it explains
-constexpr char kNotTheNetwork[] = "not the network";
+constexpr double kLongestNs = 86'400e9;           // nobody waits for a collective for longer
+constexpr int kMostGpus = 100'000;
 
-// Communicator, function, its number, the peer of a send or receive, and the process where that has no number.
-using OneOf = std::tuple<std::string, std::string, uint64_t, int, uint32_t>;
-
-OneOf NameOf(const pb::Collective& c) {
-  return {c.job_id(), c.function(), c.seq(), c.peer(), c.peer() < 0 ? 0 : c.pid()};
-}
-
-double LostNs(const pb::Collective& c) { return std::max(0.0, c.duration_ns() - c.usual_ns()); }
+double Tamed(double ns) { return std::isfinite(ns) ? std::clamp(ns, 0.0, kLongestNs) : 0; }
 
 const pb::CollectiveQp* HeldQp(const pb::Collective& c) {
   for (const pb::CollectivePeer& op : c.peers()) {
@@ -36,12 +30,6 @@ const pb::CollectiveQp* HeldQp(const pb::Collective& c) {
   }
   return nullptr;
 }
-
-struct Place {
-  std::string where;
-  uint64_t finding = 0;  // 0: none
-  bool operator<(const Place& other) const { return std::tie(where, finding) < std::tie(other.where, other.finding); }
-};
 
 JobReach ReachOfQp(const std::string& host, const pb::CollectiveQp& qp) {
   JobReach reach;
@@ -53,59 +41,90 @@ JobReach ReachOfQp(const std::string& host, const pb::CollectiveQp& qp) {
   return reach;
 }
 
-Place PlaceOf(const ToldCollective& told, absl::Span<const Finding> findings, const Topology& topology) {
-  const pb::Collective& c = *told.what;
-  if (!c.network()) return {kNotTheNetwork};
-  const pb::CollectiveQp* qp = HeldQp(c);
-  if (qp == nullptr) return {"the network"};
-  const JobReach reach = ReachOfQp(told.host, *qp);
-  const int64_t begin_ns = told.time_ns - static_cast<int64_t>(c.duration_ns());
-  for (const Finding& finding : findings) {
-    const bool then =
-        finding.start_ns <= told.time_ns + kFoundLateNs && (finding.end_ns == 0 || finding.end_ns >= begin_ns);
-    if (then && Crosses(finding, reach, topology))
-      return {absl::StrCat(std::string(CauseName(finding.cause)), ": ", finding.scope), finding.id};
-  }
-  std::string way = absl::StrCat(told.host, " to ", qp->peer().empty() ? qp->flow() : qp->peer());
-  if (qp->hops_size() > 0) absl::StrAppend(&way, " by ", absl::StrJoin(qp->hops(), " "));
-  return {std::move(way)};
+std::vector<Finding> ByStart(std::vector<Finding> findings) {
+  std::sort(findings.begin(), findings.end(), [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+  return findings;
 }
-
-struct Sum {
-  uint64_t collectives = 0;
-  double lost_ns = 0, gpu_ns = 0;
-};
 
 }  // namespace
 
-pb::FleetCostReply CostOf(absl::Span<const ToldCollective> told, absl::Span<const Finding> findings,
-                          const Topology& topology) {
-  std::map<OneOf, const ToldCollective*> worst;
-  for (const ToldCollective& one : told) {
-    const ToldCollective*& known = worst[NameOf(*one.what)];
-    if (known == nullptr || LostNs(*one.what) > LostNs(*known->what)) known = &one;
+CostBook::CostBook(std::vector<Finding> findings, Topology topology)
+    : findings_(ByStart(std::move(findings))), topology_(std::move(topology)) {}
+
+CostBook::Place CostBook::PlaceOf(const std::string& host, const pb::Collective& c, int64_t begin_ns,
+                                  int64_t end_ns) const {
+  if (!c.network()) return {"not the network", 0, false};
+  const pb::CollectiveQp* qp = HeldQp(c);
+  if (qp == nullptr) return {"the network"};
+  const JobReach reach = ReachOfQp(host, *qp);
+  for (const Finding& finding : findings_) {
+    if (finding.start_ns > end_ns + kFoundLateNs) break;
+    if (finding.end_ns != 0 && finding.end_ns < begin_ns) continue;
+    // Which ports a switch had then nobody may know any more; whom it affected its finding says.
+    const bool of_job = absl::StartsWith(finding.scope, "switch ") && !c.label().empty() &&
+                        std::find(finding.jobs.begin(), finding.jobs.end(), c.label()) != finding.jobs.end();
+    if (of_job || Crosses(finding, reach, topology_))
+      return {absl::StrCat(std::string(CauseName(finding.cause)), ": ", finding.scope), finding.id};
   }
-  std::map<std::pair<std::string, Place>, Sum> sums;  // by job and place
-  for (const auto& [name, one] : worst) {
-    const pb::Collective& c = *one->what;
-    Sum& sum = sums[{c.label().empty() ? c.job_id() : c.label(), PlaceOf(*one, findings, topology)}];
-    ++sum.collectives;
-    sum.lost_ns += LostNs(c);
-    sum.gpu_ns += LostNs(c) * (c.peer() < 0 ? std::max(c.ranks(), 1) : 2);
+  std::string way = absl::StrCat(host, " to ", qp->peer().empty() ? qp->flow() : qp->peer());
+  if (qp->hops_size() > 0) absl::StrAppend(&way, " by ", absl::StrJoin(qp->hops(), " "));
+  return {CutUtf8(way, kMostWhere)};
+}
+
+bool CostBook::Add(const std::string& host, const pb::Collective& c, int64_t from_ns, int64_t to_ns) {
+  const double took_ns = Tamed(c.duration_ns()), lost_ns = took_ns - std::min(Tamed(c.usual_ns()), took_ns);
+  if (lost_ns <= 0) return true;
+  const bool all = c.peer() < 0;
+  const int64_t begin_ns = from_ns - static_cast<int64_t>(took_ns);
+  const Name name{c.job_id(),
+                  c.function(),
+                  c.seq(),
+                  c.peer(),
+                  all ? "" : host,
+                  all ? 0 : c.pid(),
+                  all ? 0 : begin_ns / 1'000'000'000};
+  auto at = worst_.find(name);
+  if (at == worst_.end() && worst_.size() >= kMostCollectives) return false;
+  if (at == worst_.end()) at = worst_.emplace(name, Lost{}).first;
+  if (lost_ns <= at->second.ns) return true;
+  at->second = {.ns = lost_ns,
+                .gpus = all ? std::clamp(c.ranks(), 1, kMostGpus) : 1,
+                .job = CutUtf8(c.label().empty() ? c.job_id() : c.label(), kMostWhere),
+                .place = PlaceOf(host, c, begin_ns, to_ns)};
+  return true;
+}
+
+pb::FleetCostReply CostBook::Sum() const {
+  std::map<std::pair<std::string, Place>, pb::FleetCost> sums;  // by job and place
+  for (const auto& [name, lost] : worst_) {
+    pb::FleetCost& row = sums[{lost.job, lost.place}];
+    row.set_collectives(row.collectives() + 1);
+    row.set_lost_s(row.lost_s() + lost.ns / 1e9);
+    row.set_gpu_hours(row.gpu_hours() + lost.ns * lost.gpus / 3600e9);
   }
-  pb::FleetCostReply reply;
-  for (const auto& [key, sum] : sums) {
-    pb::FleetCost& row = *reply.add_costs();
+  std::vector<pb::FleetCost> rows;
+  for (auto& [key, row] : sums) {
     row.set_job(key.first);
     row.set_where(key.second.where);
+    row.set_network(key.second.network);
     if (key.second.finding != 0) row.set_finding(IdText(key.second.finding));
-    row.set_network(key.second.where != kNotTheNetwork);
-    row.set_collectives(sum.collectives);
-    row.set_lost_s(sum.lost_ns / 1e9);
-    row.set_gpu_hours(sum.gpu_ns / 3600e9);
+    rows.push_back(std::move(row));
   }
-  std::stable_sort(reply.mutable_costs()->begin(), reply.mutable_costs()->end(),
+  std::stable_sort(rows.begin(), rows.end(),
                    [](const auto& a, const auto& b) { return a.gpu_hours() > b.gpu_hours(); });
+  pb::FleetCostReply reply;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i < kMostRows) {
+      *reply.add_costs() = std::move(rows[i]);
+      continue;
+    }
+    if (i == kMostRows) reply.add_costs()->set_where("all others");
+    pb::FleetCost& others = *reply.mutable_costs(static_cast<int>(kMostRows));
+    others.set_network(others.network() || rows[i].network());
+    others.set_collectives(others.collectives() + rows[i].collectives());
+    others.set_lost_s(others.lost_s() + rows[i].lost_s());
+    others.set_gpu_hours(others.gpu_hours() + rows[i].gpu_hours());
+  }
   return reply;
 }
 

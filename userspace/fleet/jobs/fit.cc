@@ -114,6 +114,10 @@ class FitJudge {
     std::set_difference(rails.begin(), rails.end(), its.begin(), its.end(), std::back_inserter(lacks));
     const std::string count = absl::StrFormat("%d NICs, the job's hosts have %d", q_.host.nics.size(), fewest);
     if (q_.host.nics.size() < fewest) return Tell("NICs", "no", count);
+    const bool plugged = std::all_of(q_.host.nics.begin(), q_.host.nics.end(),
+                                     [&](const Addr& nic) { return topology_.leaf_of.contains(nic); });
+    if (!rails.empty() && !plugged)
+      return Tell("NICs", "unknown", count + "; which leaves it is plugged into no trace has shown");
     if (!lacks.empty()) return Tell("NICs", "no", absl::StrCat(count, "; none on rail ", Named(lacks)));
     Tell("NICs", "yes", rails.empty() ? count + "; rails are not named (fabric_file)" : count + ", on the same rails");
   }
@@ -189,7 +193,7 @@ class FitJudge {
   void CheckClock() {
     if (!q_.host.clock_known) return Tell("clock", "unknown", "it has not told of its clock");
     q_.host.clock_synced ? Tell("clock", "yes", "fleet time is synchronised")
-                         : Tell("clock", "no", "fleet time is not synchronised: its delays mean nothing");
+                         : Tell("clock", "no", "fleet time is not synchronised");
   }
 
   bool IsAbout(const Finding& finding) const {

@@ -284,15 +284,13 @@ void Finder::AddPaths(Picture& picture) {
   }
 }
 
-// Hosts tell each ten seconds.
-void Finder::LookAtSlas(Picture& picture) {
-  if (picture.now_ns - slas_ns_ >= kSlasEveryNs) {
-    sla_words_ = slas_.Look(absl::FromUnixNanos(picture.now_ns), racks());
-    slas_ns_ = picture.now_ns;
-    const std::lock_guard lock(mutex_);
-    numbers_.slas = sla_words_;
-  }
-  picture.slas = sla_words_;
+// Hosts tell each ten seconds. Behind everything else: what is dead is told first.
+void Finder::LookAtSlas(int64_t now_ns) {
+  if (slas_.empty() || now_ns - slas_ns_ < kSlasEveryNs) return;
+  sla_words_ = slas_.Look(absl::FromUnixNanos(now_ns), racks());
+  slas_ns_ = now_ns;
+  const std::lock_guard lock(mutex_);
+  numbers_.slas = sla_words_;
 }
 
 void Finder::Look() {
@@ -303,10 +301,11 @@ void Finder::Look() {
   AddPaths(picture);
   LookAtFabric(picture);
   picture.events = NewEvents(picture.now_ns);
-  LookAtSlas(picture);
+  picture.slas = sla_words_;
   std::vector<Finding> changed = findings_.Evaluate(picture);
   NameJobs(changed, picture.now_ns);
   Keep(changed);
+  LookAtSlas(picture.now_ns);
 }
 
 std::vector<HostWork> Finder::WorkNow() const {

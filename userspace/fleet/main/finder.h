@@ -61,7 +61,7 @@ class Finder {
   void FillHops(const std::string& name, Host& host, int64_t now_ns);
   void LookAtFabric(Picture& picture);
   std::vector<HostEvent> NewEvents(int64_t now_ns);
-  void LookAtSlas(Picture& picture);
+  void LookAtSlas(int64_t now_ns);
   std::vector<HostWork> WorkNow() const;  // points into hosts_
   void NameJobs(std::vector<Finding>& changed, int64_t now_ns);
   void AddAffected(Finding& finding) const;  // the jobs that are known to cross it

@@ -63,17 +63,22 @@ std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers&
     page.Value(static_cast<double>(finder.open[static_cast<size_t>(c)]), "cause", CauseName(static_cast<Cause>(c)));
   page.Family("findings_muted", "gauge", "Findings that go on and that a drain explains, or a person muted.");
   page.Value(static_cast<double>(finder.muted));
-  const auto of_slas = [&](const char* name, const char* help, const auto& value) {
+  const auto of_slas = [&](const char* name, const char* help, const auto& known, const auto& value) {
     if (finder.slas.empty()) return;
     page.Family(name, "gauge", help);
     for (const SlaWord& sla : finder.slas) {
-      if (sla.known) page.Value(value(sla), "sla", sla.name);
+      if (known(sla)) page.Value(value(sla), "sla", sla.name);
     }
   };
-  of_slas("sla_missed", "1: what was promised is not kept.", [](const SlaWord& sla) { return sla.missed ? 1.0 : 0.0; });
-  of_slas("sla_delay_p99_seconds", "One-way delay between its hosts.",
+  const auto delay = [](const SlaWord& sla) { return sla.delay_known; };
+  const auto loss = [](const SlaWord& sla) { return sla.loss_known; };
+  const auto any = [](const SlaWord& sla) { return sla.delay_known || sla.loss_known; };
+  of_slas("sla_missed", "1: what was promised is not kept.", any,
+          [](const SlaWord& sla) { return sla.missed ? 1.0 : 0.0; });
+  of_slas("sla_delay_p99_seconds", "One-way delay between its hosts.", delay,
           [](const SlaWord& sla) { return sla.p99_ns / 1e9; });
-  of_slas("sla_loss_ratio", "Share of probes lost between its hosts.", [](const SlaWord& sla) { return sla.loss; });
+  of_slas("sla_loss_ratio", "Share of probes lost between its hosts.", loss,
+          [](const SlaWord& sla) { return sla.loss; });
   page.Family("evaluation_seconds", "summary", "Time that one search for findings takes.");
   std::string text = page.Take();
   absl::StrAppendFormat(&text,

@@ -24,8 +24,9 @@ double P99Of(const PathSample& sample) {
 
 std::set<std::string> HostsOf(const JoinedJob& job, const std::vector<HostWork>& work) {
   std::set<std::string> hosts;
-  for (const auto* places : {&job.ranks, &job.flows}) {
-    for (const JoinedJob::Place& place : *places) hosts.insert(work[place.host].host);
+  for (const JoinedJob::Place& place : job.flows) hosts.insert(work[place.host].host);
+  for (const JoinedJob::Place& place : job.ranks) {
+    if (!work[place.host].ranks[place.index].job->ended()) hosts.insert(work[place.host].host);
   }
   return hosts;
 }
@@ -52,7 +53,9 @@ absl::StatusOr<FitQuestion> JobsQuery::AskFit(const pb::FleetFitRequest& request
     if (at == known.end()) return;
     for (const auto& [key, sample] : live.paths) {
       const bool stale = live.newest_ns - sample.time_ns > absl::ToInt64Nanoseconds(Query::kReach);
-      if (!key.reverse && !stale && host_of.contains(key.remote)) at->second.paths.push_back(sample);
+      if (key.reverse || stale) continue;
+      // Its other paths tell its leaves, too.
+      if (host_of.contains(key.remote) || live.host == request.host()) at->second.paths.push_back(sample);
     }
   });
   FitQuestion question{.host = known[request.host()].host, .job = {}, .instead_of = request.instead_of(), .paths = {}};
@@ -65,14 +68,16 @@ absl::StatusOr<FitQuestion> JobsQuery::AskFit(const pb::FleetFitRequest& request
     }
     for (const PathSample& sample : host.paths) {
       const auto way = hops.find(sample.hops);
+      if (way != hops.end()) traces.push_back({sample.key.local, sample.key.remote, *way->second});
+      const auto to = host_of.find(sample.key.remote);
+      if (to == host_of.end()) continue;
       question.paths.push_back({.from = name,
-                                .to = host_of[sample.key.remote],
+                                .to = to->second,
                                 .dead = sample.state == PathState::kDead,
                                 .sent = sample.sent,
                                 .lost = sample.lost,
                                 .p99_ns = P99Of(sample),
                                 .switches = way == hops.end() ? 0 : way->second->size()});
-      if (way != hops.end()) traces.push_back({sample.key.local, sample.key.remote, *way->second});
     }
     if (name != request.host() && name != request.instead_of()) question.job.push_back(host.host);
   }
@@ -90,13 +95,16 @@ absl::StatusOr<pb::FleetFitReply> JobsQuery::Fit(const pb::FleetFitRequest& requ
   });
   if (job == jobs.end())
     return absl::NotFoundError(absl::StrCat("no job ", request.job(), " now; see cwctl fleet jobs"));
-  const std::set<std::string> hosts = HostsOf(*job, view->work);
+  std::set<std::string> hosts = HostsOf(*job, view->work);
   if (hosts.contains(request.host()))
     return absl::InvalidArgumentError(
         absl::StrCat(request.host(), " is in ", job->name, " already; ask of a host that is not"));
-  if (!request.instead_of().empty() && !hosts.contains(request.instead_of()))
-    return absl::NotFoundError(
-        absl::StrCat(request.instead_of(), " is no host of ", job->name, "; see cwctl fleet jobs ", job->name));
+  // The one that leaves may be down, and tell of no job any more.
+  const auto is_leaving = [&](const Seen& seen) { return seen.host == request.instead_of(); };
+  if (!request.instead_of().empty()) {
+    if (std::none_of(view->hosts.begin(), view->hosts.end(), is_leaving)) return NoSuchHost(request.instead_of());
+    hosts.insert(request.instead_of());
+  }
   std::vector<Trace> traces;
   const absl::StatusOr<FitQuestion> question = AskFit(request, hosts, traces);
   if (!question.ok()) return question.status();

@@ -61,6 +61,9 @@ class JobsQuery {
   absl::Status AddThen(const std::string& host, int64_t at_ns, absl::Duration span, View& view);
   absl::StatusOr<std::shared_ptr<const HopLists>> HopsOf(const std::string& host, const WorkSample& flows);
   absl::StatusOr<std::vector<Finding>> FindingsAt(int64_t at_ns);
+  absl::StatusOr<std::vector<Finding>> FindingsWithin(int64_t from_ns, int64_t to_ns);
+  absl::Status AddCosts(const std::string& host, int64_t from_ns, int64_t to_ns, const std::string& job, CostBook& book,
+                        cwfabric::v1::Coverage& coverage);
   absl::StatusOr<FitQuestion> AskFit(const cwfabric::v1::FleetFitRequest& request, const std::set<std::string>& in_job,
                                      std::vector<Trace>& traces);
 

@@ -200,6 +200,8 @@ void CheckRules(const Rules& rules, const config::Complain& complain) {
     if (!absl::StrContains(rule.summary, "{scope}")) complain(key, "the summary has to name the place: write {scope}");
     if (rule.summary.size() > 200) complain(key, "at most 200 bytes");
   }
+  constexpr size_t kMostSlas = 64;  // each is judged over all its hosts' paths
+  if (rules.slas.size() > kMostSlas) complain("sla", absl::StrCat("at most ", kMostSlas, " of them"));
   std::set<std::string> names;
   for (size_t i = 0; i < rules.slas.size(); ++i) {
     const SlaRule& sla = rules.slas[i];

@@ -157,7 +157,7 @@ void SmallFleet::Break(const RuleTest& test, bool first) {
       picture_.hosts[kSickHost].clock_synced = false;
       return;
     case Cause::kSla:
-      picture_.slas = {{.name = "test", .known = true, .missed = true}};
+      picture_.slas = {{.name = "test", .missed = true}};
       return;
   }
 }

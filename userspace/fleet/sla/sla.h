@@ -3,8 +3,9 @@
 // Service levels of groups of hosts: "p99 of the one-way delay within rack A is at most 8 us, at most 0.1 % of probes
 // are lost". Each rule is judged over all probes of all paths from one group to another in the newest interval of each
 // host; p99 is of that one distribution (buckets 4.4 % wide), so a single slow path of many does not break a promise.
-// Delays are as exact as fleet time. What hosts that are silent told does not count; where too few probes were answered
-// nothing is known, which is no miss.
+// No path counts for more than four usual ones: a host cannot outvote the others by numbers that it makes up. Delays
+// are as exact as the two hosts' clocks are known to each other. What hosts that are silent or late told does not
+// count; where too few probes were answered nothing is known, which is no miss.
 //
 // Pure: time comes in as an argument. Cost: Take copies the paths of hosts that some rule is about; Look is linear in
 // them and their buckets. Threads: one at a time.
@@ -13,8 +14,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "userspace/fleet/findings/sla_rule.h"
 #include "userspace/fleet/ingest/ingest.h"
@@ -44,14 +47,23 @@ class SlaWatch {
   };
   struct Host {
     absl::Time last_seen;
+    int64_t newest_ns = 0;
     uint64_t run = 0, batches = 0;
     std::vector<Addr> nics;
     std::vector<Path> paths;
   };
+  // Hosts that speak, by name, and whose NICs are whose.
+  struct Present {
+    std::vector<std::pair<const std::string*, const Host*>> hosts;
+    absl::flat_hash_map<Addr, size_t> host_of;
+  };
   struct Sum;
   bool MayConcern(const std::string& host) const;
-  SlaWord Judge(const SlaRule& rule, const std::map<Addr, const std::string*>& host_of,
-                const std::map<std::string, std::string>& racks, absl::Time now) const;
+  Present Now(absl::Time now) const;
+  Sum SumOf(const SlaRule& rule, const Present& present, const std::map<std::string, std::string>& racks) const;
+  static void Explain(const SlaRule& rule, const Sum& sum, bool late, bool lossy, const Present& present,
+                      SlaWord& word);
+  SlaWord Judge(const SlaRule& rule, const Present& present, const std::map<std::string, std::string>& racks) const;
 
   const std::vector<SlaRule> rules_;
   std::map<std::string, Host> hosts_;
