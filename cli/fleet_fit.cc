@@ -53,7 +53,8 @@ void AddFleetFitVerbs(CLI::App& fleet, Session& session) {
   CLI::App* fit = fleet.add_subcommand("fit", "May a host take a place in a job? Yes or no, and why; 0: yes, 1: not");
   fit->add_option("host", options->host, "The host that would join")->required();
   fit->add_option("job", options->job, "Label or communicator (cwctl fleet jobs)")->required();
-  fit->add_option("--instead-of", options->instead_of, "The job's host that leaves: it is not compared with");
+  fit->add_option("--instead-of", options->instead_of,
+                  "The job's host that leaves: its place counts, its delays do not");
   fit->callback([&session, options] { session.action = [&session, options] { return ShowFit(session, *options); }; });
 }
 
