@@ -22,14 +22,20 @@ RingReader::~RingReader() { ring_buffer__free(ring_); }
 int RingReader::epoll_fd() const { return ring_buffer__epoll_fd(ring_); }
 
 absl::StatusOr<int> RingReader::Consume() {
-  const int n = ring_buffer__consume(ring_);
-  if (n < 0) return absl::ErrnoToStatus(-n, "read a ring buffer");
-  return n;
+  records_ = 0;
+  end_ = std::chrono::steady_clock::now() + kLongest;
+  const int result = ring_buffer__consume(ring_);
+  if (result < 0 && result != -EAGAIN) return absl::ErrnoToStatus(-result, "read a ring buffer");
+  return records_;
 }
 
+// libbpf reads until the ring is empty, which it never is where writers are faster. An error ends it; the record counts
+// as read.
 int RingReader::OnSample(void* self, void* data, size_t size) {
-  static_cast<RingReader*>(self)->on_record_(absl::MakeConstSpan(static_cast<const uint8_t*>(data), size));
-  return 0;
+  auto* reader = static_cast<RingReader*>(self);
+  reader->on_record_(absl::MakeConstSpan(static_cast<const uint8_t*>(data), size));
+  if (++reader->records_ % kBetweenLooks != 0) return 0;
+  return std::chrono::steady_clock::now() < reader->end_ ? 0 : -EAGAIN;
 }
 
 }  // namespace cw::maps

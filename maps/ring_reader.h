@@ -4,6 +4,7 @@
 // event: call Consume on a timer as well. Threads: one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -30,15 +31,21 @@ class RingReader {
 
   // Readable when a record with a wake-up waits; for the caller's own epoll set. Owned by the reader.
   int epoll_fd() const;
-  // Calls back for every record that is there now; how many there were.
+  // Calls back for the records that are there; how many there were. Where writers are faster than the callback it ends
+  // after kLongest, so that the caller comes to its other work: 0 alone says that none is left.
+  static constexpr std::chrono::milliseconds kLongest{20};
   absl::StatusOr<int> Consume();
 
  private:
   explicit RingReader(Callback on_record) : on_record_(std::move(on_record)) {}
   static int OnSample(void* self, void* data, size_t size);
 
+  static constexpr int kBetweenLooks = 256;  // records from one look at the clock to the next
+
   Callback on_record_;
   ring_buffer* ring_ = nullptr;
+  int records_ = 0;  // of the running Consume
+  std::chrono::steady_clock::time_point end_;
 };
 
 // The type word that every record begins with (enum cw_event_type); 0 when the record is too short for one.

@@ -30,13 +30,14 @@ lab::JobSpec LoadJob(const lab::Fabric& fabric, double share) {
 
 absl::StatusOr<std::unique_ptr<lab::Emulator>> StartFullLoad(lab::Testbed& testbed, double share, uint64_t seed) {
   absl::SleepFor(kSettle);
+  const uint64_t before = testbed.CounterSum("flows_assigned");
   auto emulator = testbed.NewEmulator(seed);
   if (!emulator.ok()) return emulator.status();
   if (auto job = (*emulator)->AddJob(LoadJob(testbed.fabric(), share)); !job.ok()) return job.status();
   if (absl::Status status = (*emulator)->Start(); !status.ok()) return status;
   const auto wanted = static_cast<uint64_t>(kLoadFlows * testbed.fabric().hosts());
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (testbed.CounterSum("flows_assigned") < wanted) {
+  while (testbed.CounterSum("flows_assigned") < before + wanted) {
     if (absl::Now() > deadline)
       return absl::UnavailableError(absl::StrFormat("the agents did not put %d queue pairs on paths", wanted));
     absl::SleepFor(absl::Milliseconds(100));

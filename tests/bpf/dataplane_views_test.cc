@@ -103,6 +103,22 @@ TEST_F(ViewsTest, CountersHaveNamesAndTexts) {
   EXPECT_EQ(nonzero, (std::map<std::string, uint64_t>{{"peer_unknown", 1}}));
 }
 
+TEST_F(ViewsTest, AReaderThatWritersOutrunComesBack) {
+  AddPair(1);
+  constexpr uint32_t kEnough = 20'000;  // of a reader that never comes back
+  uint32_t read = 0;
+  auto ring = maps::RingReader::Create(plane_->event_ring(), [&](absl::Span<const uint8_t>) {
+    if (++read < kEnough) rig_.SendRoce(false, kViewQpn + read, 77, 4);
+  });
+  ASSERT_TRUE(ring.ok()) << ring.status().message();
+  rig_.SendRoce(false, kViewQpn, 77, 4);
+  ASSERT_GT(*(*ring)->Consume(), 0);
+  const uint32_t before = read;
+  EXPECT_LT(before, kEnough);
+  EXPECT_GT(*(*ring)->Consume(), 0) << "what it left waits";
+  EXPECT_GT(read, before);
+}
+
 TEST_F(ViewsTest, ANewFlowToAPeerIsAnEvent) {
   AddPair(1);
   std::vector<cw_ev_move> flows;

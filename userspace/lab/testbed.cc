@@ -156,7 +156,7 @@ absl::Status Testbed::StartAgents() {
                                       TestbedToJson(spec_.nic_clocks[static_cast<size_t>(host)]).dump());
       if (!status.ok()) return status;
     }
-    agents_.push_back(std::make_unique<api::Client>(description.socket));
+    agents_.push_back(std::make_unique<api::Client>(description.socket, kAnswersWithin));
     agent_pids_.push_back(0);
     if (absl::Status status = StartAgent(host); !status.ok()) return status;
   }
@@ -176,7 +176,7 @@ absl::Status Testbed::StartAgent(int host) {
   // another of this process (a sampler's) keeps that connection.
   std::unique_ptr<api::Client>& client = agents_[static_cast<size_t>(host)];
   client.reset();
-  client = std::make_unique<api::Client>(DescribeAgentHost(*fabric_, host).socket);
+  client = std::make_unique<api::Client>(DescribeAgentHost(*fabric_, host).socket, kAnswersWithin);
   const absl::Time deadline = absl::Now() + kAnswersWithin;
   while (absl::IsUnavailable(client->Status().status()) && absl::Now() < deadline)
     absl::SleepFor(absl::Milliseconds(20));
