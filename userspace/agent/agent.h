@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +24,7 @@
 #include "userspace/agent/fleet_clock/clock_anchor.h"
 #include "userspace/agent/fleet_clock/line_clock.h"
 #include "userspace/agent/flow_book.h"
+#include "userspace/agent/group_keys.h"
 #include "userspace/agent/journal.h"
 #include "userspace/agent/loop.h"
 #include "userspace/agent/modes.h"
@@ -34,7 +34,6 @@
 #include "userspace/agent/peer_names.h"
 #include "userspace/agent/peer_plan.h"
 #include "userspace/agent/session_keeper.h"
-#include "userspace/agent/silent_peers.h"
 #include "userspace/agent/vitals.h"
 #include "userspace/api/agent_api.h"
 #include "userspace/api/server.h"
@@ -51,7 +50,6 @@
 #include "userspace/rdma/inproc_server.h"
 #include "userspace/rdma/qp_registry.h"
 #include "userspace/telemetry/event_log.h"
-#include "userspace/telemetry/sample_matcher.h"
 
 namespace cw::dataplane {
 class LinkNews;
@@ -83,6 +81,7 @@ class DryRun;
 class FlowEnds;
 class FlowReader;
 class FlowRecords;
+class FlowSamples;
 class Gaps;
 class Jobs;
 class KernelMover;
@@ -99,6 +98,7 @@ class PathNews;
 class FlowsView;
 class PathsView;
 class PeerMail;
+class PeerWatch;
 class Placer;
 class QpMoments;
 class RdmaWatch;
@@ -215,25 +215,16 @@ class Agent final : public api::AgentView {
   absl::Status OpenEvents();
   absl::Status StartTimers();
 
-  // keys.cc: the group's secrets
-  absl::Status OpenKeys();
-  absl::StatusOr<probe::KeyRing> CheckedKeys(const config::KeysConfig& keys) const;
-  absl::Status TakeKeys(probe::KeyRing ring);
-  void AddKeys(api::v1::StatusReply& reply, int64_t now_ns) const;
-
   // intake.cc: records of the rings
   void OnProbeRecord(absl::Span<const uint8_t> record);
   void OnEventRecord(absl::Span<const uint8_t> record);
   void OnMessageRecord(absl::Span<const uint8_t> record);
   void OnProbe(const cw_ev_probe& probe);
-  void OnSample(const cw_ev_sample& sample);
   void OnMove(const cw_ev_move& move);
   void OnMadeMove(const cw_ev_move& move);
-  void OnSamples(PairState& pair, const probe::SampleBatch& batch);
   void ReadProbes();
   void ConsumeRings();  // and what follows from the probes for the clocks, which may be a round of fleet time
   void SendMessages();
-  void MatchSamples();
 
   // paths.cc: discovery and slots
   void AddPair(uint32_t index);
@@ -243,8 +234,6 @@ class Agent final : public api::AgentView {
   void OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update);
   void ScheduleTick();
   PairState* FindPair(uint32_t index) const { return FindIn(pairs_, index); }
-
-  void WatchPeers(int64_t now_ns);  // peers.cc
 
   // rounds.cc
   struct Step;
@@ -257,10 +246,6 @@ class Agent final : public api::AgentView {
   void LookAtPairs(int64_t now_ns);
   void ReadMeters(int64_t now_ns);
   void CountSent(PairState& pair, int64_t now_ns);
-  void VoidSamplesAfterLoss();
-
-  // queues.cc
-  void LookAtQueues();
 
   // rdma_nics.cc: RDMA devices, what they are and what happens to them
   absl::Status OpenRdmaWatch();
@@ -324,8 +309,7 @@ class Agent final : public api::AgentView {
   PeerNames peer_names_;
 
   std::unique_ptr<probe::PairStore> store_;
-  probe::KeyRing keys_;
-  int64_t keys_changed_ns_ = 0;                    // monotonic; 0: not since the start
+  GroupKeys keys_;
   std::unique_ptr<probe_verbs::VerbsHost> verbs_;  // null: no NIC's probes go by verbs
   std::unique_ptr<probe::Engine> engine_;
   std::unique_ptr<PeerMail> mail_;
@@ -344,19 +328,17 @@ class Agent final : public api::AgentView {
   std::unique_ptr<KernelQps> kernel_qps_;
   std::unique_ptr<QpMoments> qp_moments_;
   FlowBook flows_;
-  telemetry::SampleMatcher matcher_;
+  std::unique_ptr<FlowSamples> samples_;
   std::unique_ptr<NicClocks> nic_clocks_;
   std::unique_ptr<ClockKeeper> clocks_;
   std::unique_ptr<control::ContentionState> contention_;
   std::unique_ptr<Breaker> breaker_;
   std::unique_ptr<BalanceMoves> balance_;
   std::unique_ptr<ContentionWindow> window_;
-  SilentPeers silent_peers_;
-  int64_t peers_looked_ns_ = 0;              // monotonic
+  std::unique_ptr<PeerWatch> peer_watch_;
   bool busy_ = true;                         // there are flows to look after, or were lately
   int64_t busy_ns_ = 0;                      // monotonic; when there were flows or young clock lines last, or the start
   int ring_timer_ = -1, window_timer_ = -1;  // of loop_
-  uint64_t ring_losses_ = 0;                 // records of cw_probe_ring lost so far
 
   std::unique_ptr<CarryKernel> carry_kernel_;
   std::unique_ptr<NicFailover> nic_failover_;

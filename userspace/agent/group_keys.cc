@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The group's secrets: read at the start, changed while the agent runs. No secret gets into a message.
+#include "userspace/agent/group_keys.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "userspace/agent/agent.h"
 
 namespace cw::agent {
 namespace {
@@ -31,45 +35,44 @@ std::vector<uint32_t> AcceptedIds(const probe::KeyRing& ring) {
 
 }  // namespace
 
-absl::Status Agent::OpenKeys() {
-  absl::StatusOr<probe::KeyRing> ring = LoadKeys(options_.config.keys);
+absl::Status GroupKeys::Open(const config::KeysConfig& keys) {
+  absl::StatusOr<probe::KeyRing> ring = LoadKeys(keys);
   if (!ring.ok()) return ring.status();
-  keys_ = *std::move(ring);
+  ring_ = *std::move(ring);
   return absl::OkStatus();
 }
 
-absl::StatusOr<probe::KeyRing> Agent::CheckedKeys(const config::KeysConfig& keys) const {
+absl::StatusOr<probe::KeyRing> GroupKeys::Check(const config::KeysConfig& keys) const {
   absl::StatusOr<probe::KeyRing> ring = LoadKeys(keys);
   if (!ring.ok()) return ring.status();
-  if (absl::Status status = probe::CheckChange(keys_, *ring); !status.ok()) return status;
+  if (absl::Status status = probe::CheckChange(ring_, *ring); !status.ok()) return status;
   return ring;
 }
 
-// A ring that was checked.
-absl::Status Agent::TakeKeys(probe::KeyRing ring) {
-  const bool same = keys_ == ring;
+absl::Status GroupKeys::Take(probe::KeyRing ring, absl::FunctionRef<absl::Status()> changed) {
+  const bool same = ring_ == ring;
   if (!same) {
-    keys_ = std::move(ring);
-    if (absl::Status status = engine_->KeysChanged(); !status.ok()) return status;
-    keys_changed_ns_ = MonotonicNs();
+    ring_ = std::move(ring);
+    if (absl::Status status = changed(); !status.ok()) return status;
+    changed_ns_ = monotonic_.NowNs();
   }
-  const std::string now = keys_.empty() ? "there are none"
-                                        : absl::StrCat("sends with key id ", int{keys_.send_id()}, ", accepts ",
-                                                       absl::StrJoin(AcceptedIds(keys_), " and "));
-  Log({.type = "keys",
-       .severity = telemetry::Severity::kNotice,
-       .text = absl::StrCat(same ? "keys were read again and are the same: " : "keys changed: ", now),
-       .evidence = {{"send_key_id", absl::StrCat(int{keys_.send_id()})},
-                    {"accepted", absl::StrJoin(AcceptedIds(keys_), ",")}}});
+  const std::string now = ring_.empty() ? "there are none"
+                                        : absl::StrCat("sends with key id ", int{ring_.send_id()}, ", accepts ",
+                                                       absl::StrJoin(AcceptedIds(ring_), " and "));
+  events_.Log({.type = "keys",
+               .severity = telemetry::Severity::kNotice,
+               .text = absl::StrCat(same ? "keys were read again and are the same: " : "keys changed: ", now),
+               .evidence = {{"send_key_id", absl::StrCat(int{ring_.send_id()})},
+                            {"accepted", absl::StrJoin(AcceptedIds(ring_), ",")}}});
   return absl::OkStatus();
 }
 
-void Agent::AddKeys(api::v1::StatusReply& reply, int64_t now_ns) const {
-  if (keys_.empty()) return;
-  api::v1::KeyStatus* out = reply.mutable_keys();
-  out->set_send_id(keys_.send_id());
-  for (const uint32_t id : AcceptedIds(keys_)) out->add_accepted(id);
-  if (keys_changed_ns_ != 0) out->set_changed_ago_s(static_cast<double>(now_ns - keys_changed_ns_) / 1e9);
+void GroupKeys::AddTo(cwfabric::v1::StatusReply& reply) const {
+  if (ring_.empty()) return;
+  cwfabric::v1::KeyStatus* out = reply.mutable_keys();
+  out->set_send_id(ring_.send_id());
+  for (const uint32_t id : AcceptedIds(ring_)) out->add_accepted(id);
+  if (changed_ns_ != 0) out->set_changed_ago_s(static_cast<double>(monotonic_.NowNs() - changed_ns_) / 1e9);
 }
 
 }  // namespace cw::agent

@@ -10,6 +10,7 @@
 #include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/balance/moves.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/flow_samples.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
 #include "userspace/agent/nics/nic_failover.h"
@@ -25,7 +26,6 @@ namespace cw::agent {
 namespace {
 
 constexpr size_t kWindowProbes = 4096;  // per slot and decision window; more say nothing more
-constexpr size_t kSamplesHeld = 4096;   // halves that wait for the next message to their sender
 constexpr int64_t kHelloNs = 30'000'000'000;
 
 std::string PortText(uint16_t port) { return port == 0 ? "its native port" : absl::StrCat("udp-port ", port); }
@@ -42,7 +42,7 @@ void Agent::OnProbeRecord(absl::Span<const uint8_t> record) {
       if (auto probe = maps::RecordAs<cw_ev_probe>(record)) OnProbe(*probe);
       break;
     case CW_EV_SAMPLE:
-      if (auto sample = maps::RecordAs<cw_ev_sample>(record)) OnSample(*sample);
+      if (auto sample = maps::RecordAs<cw_ev_sample>(record)) samples_->OnRecord(*sample);
       break;
     default:
       break;
@@ -114,31 +114,6 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   if (probe.rslot < CW_MAX_SLOTS) pair->slot[probe.rslot].reverse.AddProbe(now_ns, reverse_ns);
 }
 
-void Agent::OnSample(const cw_ev_sample& sample) {
-  const FlowKey key = FromMap(sample.key);
-  if (sample.is_tx != 0) {
-    matcher_.AddSent({.flow = key, .psn = sample.psn, .is_resp = sample.is_resp != 0}, static_cast<int64_t>(sample.ns),
-                     sample.slot, sample.duplicate != 0);
-    return;
-  }
-  const std::optional<uint32_t> index = engine_->mesh().Find({.local = key.dst, .remote = key.src});
-  PairState* pair = index ? FindPair(*index) : nullptr;
-  if (pair == nullptr || pair->samples_out.size() >= kSamplesHeld) return;
-  pair->samples_out.push_back({.dqpn = key.dqpn,
-                               .psn = sample.psn,
-                               .is_resp = sample.is_resp != 0,
-                               .duplicate = sample.duplicate != 0,
-                               .t_rx_ns = static_cast<int64_t>(sample.ns)});
-}
-
-// A lost record may be the one that told of a retransmission: what is open now could match wrongly.
-void Agent::VoidSamplesAfterLoss() {
-  absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
-  if (!sums.ok() || sums->probe_ring_full == ring_losses_) return;
-  ring_losses_ = sums->probe_ring_full;
-  matcher_.VoidOpen();
-}
-
 void Agent::OnMove(const cw_ev_move& move) {
   const FlowKey key = FromMap(move.key);
   telemetry::Event event{.flow = key.Id().ToString(),
@@ -192,7 +167,7 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
   absl::StatusOr<probe::Body> body = engine_->ReceiveMessage(*message);
   if (!body.ok()) return;  // counted by the channel
   if (const auto* samples = std::get_if<probe::SampleBatch>(&*body)) {
-    OnSamples(*pair, *samples);
+    samples_->OnBatch(*pair, *samples);
   } else if (const auto* points = std::get_if<probe::ClockBatch>(&*body)) {
     for (const probe::ClockPoint& point : points->points) pair->HeardClock().AddRemote({point.t_tx_ns, point.t_rx_ns});
   } else if (const auto* trips = std::get_if<probe::TripBatch>(&*body)) {
@@ -221,22 +196,10 @@ void Agent::OnMessageRecord(absl::Span<const uint8_t> record) {
   }
 }
 
-void Agent::OnSamples(PairState& pair, const probe::SampleBatch& batch) {
-  if (!pair.estimate.settled) return;
-  const int64_t now_offset_ns = pair.clock->OffsetAt(NowNs());
-  for (const probe::SampleHalf& half : batch.samples) {
-    // The line is in our time: first a rough conversion to look it up, then the exact one.
-    const int64_t rx_ns = half.t_rx_ns - pair.clock->OffsetAt(half.t_rx_ns - now_offset_ns);
-    matcher_.AddReceived({.flow = {.src = pair.key.local, .dst = pair.key.remote, .dqpn = half.dqpn},
-                          .psn = half.psn,
-                          .is_resp = half.is_resp},
-                         rx_ns, half.duplicate);
-  }
-}
-
 void Agent::ReadProbes() {
   (void)probe_reader_->Consume();
-  VoidSamplesAfterLoss();
+  if (const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum(); sums.ok())
+    samples_->CountLost(sums->probe_ring_full);
 }
 
 void Agent::ConsumeRings() {
@@ -245,25 +208,10 @@ void Agent::ConsumeRings() {
   clocks_->Update();
 }
 
-void Agent::MatchSamples() {
-  const int64_t now_ns = MonotonicNs();
-  matcher_.TakeMatches(NowNs(), [&](const telemetry::SampleMatcher::Match& match) {
-    auto at = flows_.sent.find(match.key.flow);
-    if (at == flows_.sent.end() || match.OwdNs() <= 0) return;
-    FlowEntry& flow = at->second;
-    flow.AddDelay(now_ns, modes_->ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot, match.OwdNs());
-  });
-}
-
 void Agent::SendMessages() {
   const int64_t now_ns = MonotonicNs();
   for (auto& [index, pair] : pairs_) {
-    for (size_t at = 0; at < pair->samples_out.size(); at += probe::kMaxSamplesPerMessage) {
-      const auto first = pair->samples_out.begin() + static_cast<std::ptrdiff_t>(at);
-      const size_t count = std::min(probe::kMaxSamplesPerMessage, pair->samples_out.size() - at);
-      mail_->Send(index, probe::SampleBatch{.samples = {first, first + static_cast<std::ptrdiff_t>(count)}});
-    }
-    pair->samples_out.clear();
+    samples_->Send(*pair);
     chunks_->Send(*pair);
     clocks_->SendTrips(*pair, now_ns);
     if (pair->last_reply_ns != 0 && (pair->hello_ns == 0 || now_ns - pair->hello_ns > kHelloNs)) {
@@ -271,7 +219,7 @@ void Agent::SendMessages() {
       mail_->Send(index, probe::Hello{.host = vitals_.host_name, .version = kVersion});
     }
   }
-  MatchSamples();
+  samples_->Match();
 }
 
 void Agent::Log(telemetry::Event event) { journal_.Log(std::move(event)); }

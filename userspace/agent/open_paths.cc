@@ -9,6 +9,7 @@
 #include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/flow_samples.h"
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/flows/kernel_qps.h"
 #include "userspace/agent/flows/owner_mover.h"
@@ -25,6 +26,7 @@
 #include "userspace/agent/paths/losses.h"
 #include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/paths/totals.h"
+#include "userspace/agent/peer_watch.h"
 #include "userspace/agent/recovery/rerolls.h"
 #include "userspace/agent/recovery/tails.h"
 #include "userspace/agent/views/flows_view.h"
@@ -76,7 +78,7 @@ absl::Status Agent::OpenProbes() {
   discovery.verify_interval_ns = absl::ToInt64Nanoseconds(config.probe.reverify_interval);
   discovery.seed = session_.session();
   absl::StatusOr<std::unique_ptr<probe::Engine>> engine = probe::Engine::Create(
-      options, store_.get(), &keys_,
+      options, store_.get(), &keys_.ring(),
       {.on_table = [this](uint32_t pair, const probe::PathTable& table) { OnTable(pair, table); },
        .on_invalid = [this](uint32_t pair, const probe::DiscoveryEvent& event) { OnInvalid(pair, event); },
        .on_hashing = [this](uint32_t pair, probe::Hashing hashing) { OnHashing(pair, hashing); },
@@ -104,6 +106,10 @@ const probe::Hops* Agent::HopsOf(uint32_t pair, uint8_t slot) const {
 void Agent::OpenPaths() {
   totals_ = std::make_unique<Totals>(nics_, peer_names_, pairs_, engine_->mesh(), *store_);
   const auto hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); };
+  samples_ = std::make_unique<FlowSamples>(pairs_, flows_, engine_->mesh(), *mail_, *clock_, monotonic_,
+                                           [this] { return modes_->ActsAtAll(); });
+  peer_watch_ = std::make_unique<PeerWatch>(
+      pairs_, [this](uint32_t pair) { return engine_->IntervalNs(pair); }, journal_);
   dry_run_ = std::make_unique<DryRun>(pairs_, flows_, qps_, engine_->mesh(), peer_names_, monotonic_, journal_,
                                       DryRun::Asks{.hops = hops, .acts = [this] { return modes_->ActsAtAll(); }});
   const config::LogConfig& log = options_.config.log;
@@ -193,7 +199,7 @@ void Agent::OpenViews() {
                        .add_transport = [this](const Nic& nic, api::v1::NicStatus& out) { AddTransport(nic, out); },
                        .add_others =
                            [this](api::v1::StatusReply& reply) {
-                             AddKeys(reply, MonotonicNs());
+                             keys_.AddTo(reply);
                              AddConfig(reply, MonotonicNs());
                              AddVerbs(reply);
                            },

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that are silent on all paths: said once when it begins, and once when it ends, of all of a moment together.
+#include "userspace/agent/peer_watch.h"
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -7,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "userspace/agent/agent.h"
 #include "userspace/model/counted.h"
 
 namespace cw::agent {
@@ -27,34 +27,33 @@ std::string PeersText(const std::vector<std::string>& names) {
 
 }  // namespace
 
-void Agent::WatchPeers(int64_t now_ns) {
-  if (now_ns - peers_looked_ns_ < kLookNs) return;
-  peers_looked_ns_ = now_ns;
+void PeerWatch::Look(int64_t now_ns) {
+  if (now_ns - looked_ns_ < kLookNs) return;
+  looked_ns_ = now_ns;
   std::vector<SilentPeers::Seen> seen;
-  for (const auto& [index, pair] : pairs_)
-    seen.push_back({pair->peer, pair->last_reply_ns, engine_->IntervalNs(index)});
+  for (const auto& [index, pair] : pairs_) seen.push_back({pair->peer, pair->last_reply_ns, interval_ns_(index)});
   std::vector<std::string> begun;
   int64_t longest_ns = 0;
-  for (const SilentPeers::Change& change : silent_peers_.Step(now_ns, seen)) {
+  for (const SilentPeers::Change& change : silent_.Step(now_ns, seen)) {
     if (change.silent) {
       begun.push_back(change.peer);
       longest_ns = std::max(longest_ns, change.silent_ns);
       continue;
     }
-    Log({.type = "path",
-         .text = absl::StrFormat("%s answers again, after %.1f s", change.peer,
-                                 static_cast<double>(change.silent_ns) / 1e9),
-         .peer = change.peer});
+    events_.Log({.type = "path",
+                 .text = absl::StrFormat("%s answers again, after %.1f s", change.peer,
+                                         static_cast<double>(change.silent_ns) / 1e9),
+                 .peer = change.peer});
   }
   if (begun.empty()) return;
-  Log({.type = "path",
-       .severity = telemetry::Severity::kAlert,
-       .text = absl::StrFormat(
-           "%s silent: no path answered for %.1f s; the host, its agent, its NIC or its cable, and no "
-           "path is blamed for it",
-           PeersText(begun) + (begun.size() == 1 ? " is" : " are"), static_cast<double>(longest_ns) / 1e9),
-       .peer = begun.size() == 1 ? begun[0] : "",
-       .evidence = {{"silent_peers", absl::StrJoin(begun, " ")}}});
+  events_.Log({.type = "path",
+               .severity = telemetry::Severity::kAlert,
+               .text = absl::StrFormat(
+                   "%s silent: no path answered for %.1f s; the host, its agent, its NIC or its cable, and no "
+                   "path is blamed for it",
+                   PeersText(begun) + (begun.size() == 1 ? " is" : " are"), static_cast<double>(longest_ns) / 1e9),
+               .peer = begun.size() == 1 ? begun[0] : "",
+               .evidence = {{"silent_peers", absl::StrJoin(begun, " ")}}});
 }
 
 }  // namespace cw::agent

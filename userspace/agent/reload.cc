@@ -58,7 +58,7 @@ absl::StatusOr<config::Config> Agent::Reload(const config::Config& fresh) {
 absl::StatusOr<Agent::Fresh> Agent::CheckConfig(const config::Config& fresh) {
   absl::StatusOr<config::Config> merged = config::MergeLive(options_.config, fresh);
   if (!merged.ok()) return merged.status();
-  absl::StatusOr<probe::KeyRing> ring = CheckedKeys(merged->keys);
+  absl::StatusOr<probe::KeyRing> ring = keys_.Check(merged->keys);
   if (!ring.ok()) {
     Log({.type = "keys",
          .severity = telemetry::Severity::kAlert,
@@ -84,7 +84,8 @@ absl::StatusOr<Agent::Fresh> Agent::CheckConfig(const config::Config& fresh) {
 absl::Status Agent::TakeConfig(Fresh fresh) {
   const Allowed before = AllowedBy(options_.config);
   options_.config = std::move(fresh.config);
-  if (absl::Status status = TakeKeys(std::move(fresh.keys)); !status.ok()) return status;
+  if (absl::Status status = keys_.Take(std::move(fresh.keys), [this] { return engine_->KeysChanged(); }); !status.ok())
+    return status;
   if (absl::Status status = TakePeers(std::move(fresh.peers)); !status.ok()) return status;
   WriteKnobs();
   TakeRules();

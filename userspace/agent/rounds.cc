@@ -10,6 +10,7 @@
 #include "userspace/agent/flows/draining.h"
 #include "userspace/agent/flows/flow_ends.h"
 #include "userspace/agent/flows/flow_reader.h"
+#include "userspace/agent/flows/flow_samples.h"
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/flows/steering.h"
@@ -20,6 +21,7 @@
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/losses.h"
+#include "userspace/agent/peer_watch.h"
 #include "userspace/agent/recovery/returns.h"
 #include "userspace/commandline/sd_notify.h"
 
@@ -36,7 +38,7 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
       {"last looks", [](Agent& a, int64_t) { a.balance_->Settle(INT64_MAX); }},
       {"flows", [](Agent& a, int64_t) { a.flow_reader_->ReadSent(a.window_->began_ns()); }},
       {"stalls", [](Agent& a, int64_t now_ns) { a.losses_->JudgeStalls(now_ns); }},
-      {"silent peers", [](Agent& a, int64_t now_ns) { a.WatchPeers(now_ns); }},
+      {"silent peers", [](Agent& a, int64_t now_ns) { a.peer_watch_->Look(now_ns); }},
       {"unwatched ports",
        [](Agent& a, int64_t) {
          if (a.allowed().Acts(Capability::kFailover)) a.kernel_mover_->LeaveUnwatchedPorts();
@@ -67,7 +69,7 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
       {"carriers", [](Agent& a, int64_t) { a.carriers_->LookAtAll(); }},
       {"deadlines", [](Agent& a, int64_t) { a.steering_->EndDue(); }},
       {"dry run", [](Agent& a, int64_t) { a.dry_run_->ExpireDeaths(); }},
-      {"causes", [](Agent& a, int64_t now_ns) { a.causes_->Judge(now_ns, a.ring_losses_); }},
+      {"causes", [](Agent& a, int64_t now_ns) { a.causes_->Judge(now_ns, a.samples_->lost()); }},
       {"gaps", [](Agent& a, int64_t now_ns) { a.gaps_->Judge(now_ns, a.modes_->ActsAtAll()); }},
       {"due drains", [](Agent& a, int64_t) { a.draining_->EndDue(); }},
       {"owners' moves", [](Agent& a, int64_t) { a.owner_mover_->Step(); }},

@@ -18,6 +18,7 @@
 #include "userspace/agent/flows/flow_ends.h"
 #include "userspace/agent/flows/flow_reader.h"
 #include "userspace/agent/flows/flow_records.h"
+#include "userspace/agent/flows/flow_samples.h"
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/flows/kernel_qps.h"
 #include "userspace/agent/flows/native_ports.h"
@@ -40,11 +41,13 @@
 #include "userspace/agent/nics/carry_kernel.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/nics/queues.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/losses.h"
 #include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/paths/totals.h"
+#include "userspace/agent/peer_watch.h"
 #include "userspace/agent/rdma_watch.h"
 #include "userspace/agent/recovery/rerolls.h"
 #include "userspace/agent/recovery/returns.h"
@@ -95,6 +98,7 @@ Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
       journal_(LogEvent),
       session_(options_.config.StateDir() + "/" + SessionKeeper::kFile),
+      keys_(monotonic_, journal_),
       drains_(options_.config.RunDir() + "/" + agent::Drains::kFile, Deadlines::BootId()),
       deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, Deadlines::BootId()) {
   vitals_.host_name = HostName(options_.config);
@@ -127,6 +131,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
 absl::Status Agent::Open() {
   vitals_.started_ns = MonotonicNs();
   NoteConfig();
+  if (absl::Status status = keys_.Open(options_.config.keys); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<Loop>> loop = Loop::Create();
   if (!loop.ok()) return loop.status();
   loop_ = std::move(*loop);
@@ -134,9 +139,9 @@ absl::Status Agent::Open() {
   std::filesystem::create_directories(options_.config.RunDir(), error);
   if (error)
     return absl::FailedPreconditionError(absl::StrCat("cannot make ", options_.config.RunDir(), ": ", error.message()));
-  for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenKeys, &Agent::OpenVerbs,
-                    &Agent::OpenProbes, &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenSources,
-                    &Agent::OpenRdmaWatch, &Agent::OpenRings, &Agent::AdoptWishes, &Agent::StartTimers}) {
+  for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenVerbs, &Agent::OpenProbes,
+                    &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenSources, &Agent::OpenRdmaWatch,
+                    &Agent::OpenRings, &Agent::AdoptWishes, &Agent::StartTimers}) {
     if (absl::Status status = (this->*step)(); !status.ok()) return status;
   }
   // Its threads, and those that gRPC makes later, read what clients send: they have no right of root's.
@@ -189,8 +194,14 @@ absl::Status Agent::StartTimers() {
   status.Update(loop_->AddTimer(
       Window(), [this] { Run(Round::kWindow); }, &window_timer_));
   status.Update(loop_->AddTimer(absl::Seconds(1), [this] { Run(Round::kSecond); }));
-  LookAtQueues();
-  status.Update(loop_->AddTimer(kQueuesPeriod, [this] { LookAtQueues(); }));
+  const auto queues = [this] {
+    LookAtQueues(nics_, pairs_, {.qdiscs = dataplane::QdiscsOf, .tell = [this](uint32_t pair, bool keeps) {
+                                   maps::PairsView::Store(dataplane_->pairs()[pair].departs,
+                                                          static_cast<uint32_t>(keeps));
+                                 }});
+  };
+  queues();
+  status.Update(loop_->AddTimer(kQueuesPeriod, queues));
   ScheduleTick();
   return status;
 }

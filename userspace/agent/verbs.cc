@@ -78,7 +78,7 @@ absl::Status Agent::OpenVerbs() {
       .hello_port = static_cast<uint16_t>(probe.verbs_port),
       .responder = {.busy = probe.verbs_wait == config::VerbsWait::kBusy, .fifo_priority = probe.realtime ? 20 : 0}};
   verbs_ = std::make_unique<probe_verbs::VerbsHost>(
-      options, dataplane::ProgramRunner(dataplane_->xdp_fd(), dataplane_->tc_fd()), &keys_);
+      options, dataplane::ProgramRunner(dataplane_->xdp_fd(), dataplane_->tc_fd()), &keys_.ring());
   for (Nic& nic : nics_) {
     if (nic.by_verbs) OpenVerbsOf(nic);
     if (nic.hears_verbs) OpenForPeersByVerbs(nic);
