@@ -108,12 +108,30 @@ TEST_F(FleetJobsOnFabric, RanksOfTwoHostsAreOneJobWithItsWaysAndWaits) {
   const json diff = Ask({"jobs", "diff", "labjob@" + then, "labjob"});
   EXPECT_THAT(diff.value("summary", diff.dump()), AllOf(HasSubstr("first run"), HasSubstr("Gbit/s")));
 
+  // What is usual has to be known before something costs more.
+  for (uint32_t seq = 1; seq <= 6; ++seq) {
+    for (const RankOrder order : {RankOrder::kBegin, RankOrder::kEnd})
+      for (RankProcess* rank : {sender_.get(), receiver_.get()}) ASSERT_TRUE(rank->Tell(order, seq));
+  }
   // A rank waits for one that has not begun.
   ASSERT_TRUE(receiver_->Tell(RankOrder::kBegin, 7));
   EXPECT_TRUE(Eventually([&] { return HeldUp().find("has not begun it") != std::string::npos; })) << Job().dump(1);
   EXPECT_THAT(HeldUp(), AllOf(HasSubstr("AllReduce 7 stands"), HasSubstr("rank 1 (h1) waits for rank 0 (h0)"),
                               HasSubstr("not the network")));
   EXPECT_EQ(bed_->Ask({"collectives", "--host", "h1"})["collectives"][0]["collective"]["seq"], 7);
+
+  // When it is over, what it cost.
+  ASSERT_TRUE(sender_->Tell(RankOrder::kBegin, 7));
+  for (RankProcess* rank : {sender_.get(), receiver_.get()}) ASSERT_TRUE(rank->Tell(RankOrder::kEnd, 7));
+  const auto cost = [&] {
+    const json reply = Ask({"cost", "labjob"});
+    return reply.contains("costs") && !reply["costs"].empty() ? reply["costs"][0] : json{{"reply", reply}};
+  };
+  EXPECT_TRUE(Eventually([&] { return cost().value("lost_s", 0.0) > 2; })) << cost().dump(1) << Job().dump(1);
+  EXPECT_EQ(cost()["where"], "not the network") << cost().dump(1);
+  EXPECT_GE(cost()["collectives"], 1);
+  EXPECT_NEAR(cost()["gpu_hours"].get<double>() * 3600, cost()["lost_s"].get<double>() * 2,
+              cost()["lost_s"].get<double>() * 1.5);
 }
 
 TEST_F(FleetJobsOnFabric, AFindingNamesTheJobThatSuffers) {

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nothing is broken: perftest's own traffic with its own timers on real soft-RoCE, first without agents, then with them
+// in mode protect. Whatever they call dead, or move, is wrong. The table goes to healthy.json beside the consoles.
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "gtest/gtest.h"
+#include "tests/vm/agents_fixture.h"
+
+namespace cw::vm {
+namespace {
+
+constexpr int kSeconds = 6;  // of each run
+
+class HealthyTest : public AgentsFixture {
+ protected:
+  static void SetUpTestSuite() {
+    RackOptions options;
+    options.lab = "vmhealthy";
+    options.log_dir = CW_VM_LOG_DIR "/healthy";
+    options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
+    setup_ = absl::OkStatus();
+    BootRack(options);
+    table_ = nlohmann::json::array();
+  }
+  static void TearDownTestSuite() {
+    std::ofstream(CW_VM_LOG_DIR "/healthy/healthy.json") << table_.dump(1) << "\n";
+    AgentsFixture::TearDownTestSuite();
+  }
+
+  // MB/s; 0: it failed.
+  static double Run(const std::string& tool, const std::string& arguments) {
+    auto run = Perftest::Start(*rack_, {.tool = tool, .arguments = arguments});
+    EXPECT_TRUE(run.ok()) << run.status();
+    if (!run.ok()) return 0;
+    auto result = (*run)->Wait(absl::Seconds(120));
+    EXPECT_TRUE(result.ok()) << tool << " " << arguments << ": " << result.status();
+    return result.ok() ? result->average_mb_per_s : 0;
+  }
+
+  // Of both machines together, since the agents' start.
+  static std::map<std::string, uint64_t> Counters() {
+    std::map<std::string, uint64_t> sums;
+    for (int i = 0; i < 2; ++i) {
+      const auto reply = agents_->Ctl(i, "counters");
+      EXPECT_TRUE(reply.ok()) << reply.status();
+      if (!reply.ok()) continue;
+      for (const auto& counter : reply->at("counters"))
+        sums[counter.at("name").get<std::string>()] += counter.at("value").get<uint64_t>();
+    }
+    return sums;
+  }
+  static std::vector<std::string> Alerts() {
+    std::vector<std::string> told;
+    for (int i = 0; i < 2; ++i) {
+      const auto events = agents_->Events(i, "path");
+      EXPECT_TRUE(events.ok()) << events.status();
+      if (!events.ok()) continue;
+      for (const nlohmann::json& event : *events) {
+        if (event.value("severity", "") == "SEVERITY_ALERT")
+          told.push_back(absl::StrCat("vm", i, ": ", event.at("text").get<std::string>()));
+      }
+    }
+    return told;
+  }
+
+  // The same runs without agents and with them.
+  void Try(const std::string& tool, const std::vector<std::string>& variants) {
+    agents_.reset();
+    for (int i = 0; i < 2; ++i) (void)rack_->machine(i).Run("cwagentd --detach");
+    std::vector<double> without;
+    for (const std::string& variant : variants) without.push_back(Run(tool, Arguments(variant)));
+    StartAgents(AgentConfig());
+    if (setup_.ok()) setup_ = agents_->WaitForPaths(absl::Seconds(60));
+    ASSERT_TRUE(setup_.ok()) << setup_;
+    const auto before = Counters();
+    double sum_without = 0, sum_with = 0;
+    for (size_t at = 0; at < variants.size(); ++at) {
+      const double with = Run(tool, Arguments(variants[at]));
+      std::printf("%s %s: %.1f MB/s without agents, %.1f with\n", tool.c_str(), variants[at].c_str(), without[at],
+                  with);
+      table_.push_back({{"tool", tool}, {"arguments", variants[at]}, {"without", without[at]}, {"with", with}});
+      sum_without += without[at];
+      sum_with += with;
+    }
+    Judge(tool, before, sum_with / sum_without);
+  }
+
+  static std::string Arguments(const std::string& variant) { return absl::StrFormat("-D %d %s", kSeconds, variant); }
+
+  static void Judge(const std::string& tool, const std::map<std::string, uint64_t>& before, double share) {
+    auto after = Counters();
+    nlohmann::json row = {{"tool", tool}, {"share_with_agents", share}};
+    std::string text = absl::StrFormat("%s: %.0f %% with agents", tool, 100 * share);
+    for (const char* name : {"slots_died", "moves_dead", "moves_forced", "moves_blind"}) {
+      const uint64_t count = after[name] - before.at(name);
+      row[name] = count;
+      absl::StrAppend(&text, ", ", name, " ", count);
+    }
+    const std::vector<std::string> told = Alerts();
+    row["told"] = told;
+    table_.push_back(row);
+    std::printf("%s, told %zu\n", text.c_str(), told.size());
+    EXPECT_TRUE(told.empty()) << told[0];
+    EXPECT_EQ(row["moves_forced"], 0);
+    EXPECT_EQ(row["moves_dead"], 0);
+    EXPECT_EQ(row["moves_blind"], 0);
+  }
+
+  inline static nlohmann::json table_;
+};
+
+TEST_F(HealthyTest, Writes) {
+  Try("ib_write_bw", {"-q 1 -s 65536", "-q 4 -s 65536", "-q 16 -s 65536", "-q 4 -s 65536 -b", "-q 4 -s 4096"});
+}
+TEST_F(HealthyTest, Sends) {
+  Try("ib_send_bw", {"-q 1 -s 65536", "-q 4 -s 65536", "-q 16 -s 65536", "-q 4 -s 65536 -b"});
+}
+TEST_F(HealthyTest, Reads) {
+  Try("ib_read_bw", {"-q 1 -s 65536", "-q 4 -s 65536", "-q 16 -s 65536", "-q 4 -s 65536 -b"});
+}
+TEST_F(HealthyTest, Atomics) { Try("ib_atomic_bw", {"-q 1", "-q 4", "-q 4 -b"}); }
+TEST_F(HealthyTest, Datagrams) { Try("ib_send_bw", {"-c UD -q 1 -s 2048", "-c UD -q 4 -s 2048"}); }
+TEST_F(HealthyTest, Unreliable) {
+  Try("ib_write_bw", {"-c UC -q 1 -s 65536", "-c UC -q 4 -s 65536", "-c UC -q 4 -s 65536 -b"});
+}
+
+}  // namespace
+}  // namespace cw::vm
