@@ -192,7 +192,7 @@ class KeeperOfAThousandPairs : public KeeperOfManyPairs {
   KeeperOfAThousandPairs() : KeeperOfManyPairs(1000) {}
 };
 
-// Prints what docs/clock-scale.md says. Each line fitted ten times a second would take half of a core.
+// Prints what docs/clock-scale.md says. Each line fitted ten times a second would take twenty times as much.
 TEST_F(KeeperOfAThousandPairs, IdleLinesTakeLittleOfACore) {
   RunUntil(7 * kSecond);
   for (const auto& [index, pair] : host_.pairs) ASSERT_TRUE(pair->estimate.settled) << index;
