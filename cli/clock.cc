@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "cli/format.h"
 #include "cli/session.h"
@@ -142,6 +143,31 @@ constexpr char kLegend[] =
     "|     LINK: its local clock − ours. DISAGREES: its fleet time − ours, likely true to ERROR, surely to BOUND.\n"
     "|     RTT: lowest round trip. CLAIM: since it said its fleet time. EPOCH: steps found on the link.\n";
 
+std::string AnchorNote(const v1::ClockAnchor& anchor) {
+  std::vector<std::string> notes;
+  if (anchor.smears()) notes.push_back("smears a leap second");
+  if (anchor.contradicts() && !anchor.smears()) notes.push_back("contradicts another");
+  if (anchor.stepped()) notes.push_back("stepped, has no vote");
+  return absl::StrJoin(notes, ", ");
+}
+
+// Where TAI is not known they are held against the first of them.
+void ShowAnchors(const v1::ClockSources& shown, const v1::ClockTracking& tracking, bool colour) {
+  if (shown.anchors().empty()) return;
+  const int64_t tai_ns = tracking.has_tai() ? tracking.tai().offset_ns() : shown.anchors(0).offset_ns();
+  std::cout << '\n';
+  Table table({"S", "ANCHOR", tracking.has_tai() ? ">FROM TAI" : ">FROM FIRST", ">BOUND", ">LINKS", "NOTE"});
+  for (const v1::ClockAnchor& a : shown.anchors()) {
+    table.Add({{a.letter(), ClockTone(a.reason())},
+               a.host(),
+               SignedText(static_cast<double>(a.offset_ns() - tai_ns)),
+               SmallText(a.bound_ns()),
+               std::to_string(a.hops()),
+               {AnchorNote(a), a.smears() ? Tone::kWarn : Tone::kPlain}});
+  }
+  table.Print(std::cout, colour);
+}
+
 absl::StatusOr<int> Sources(Session& session, const ClockOptions& options, const v1::ClockReply& reply) {
   v1::ClockSources shown;
   for (const v1::ClockSource& source : reply.sources().sources()) {
@@ -151,9 +177,10 @@ absl::StatusOr<int> Sources(Session& session, const ClockOptions& options, const
     return absl::NotFoundError(
         absl::StrFormat("there is no peer %s to compare clocks with; see cwctl clock sources", options.name));
   }
+  if (options.name.empty()) *shown.mutable_anchors() = reply.sources().anchors();
   session.Show(shown, [&] {
     if (shown.sources().empty()) std::cout << "no peer is configured: nothing to compare the clock with\n";
-    if (shown.sources().empty()) return;
+    if (shown.sources().empty()) return ShowAnchors(shown, reply.tracking(), session.Colour());
     if (options.legend) std::cout << kLegend;
     Table table({"S", "NAME", ">LINK", ">DISAGREES", ">ERROR", ">BOUND", ">RTT", ">CLAIM", ">EPOCH", ">WEIGHT", "STATE",
                  "TIMELINE"});
@@ -175,6 +202,7 @@ absl::StatusOr<int> Sources(Session& session, const ClockOptions& options, const
                  TimelineText(s.timeline())});
     }
     table.Print(std::cout, session.Colour());
+    ShowAnchors(shown, reply.tracking(), session.Colour());
   });
   return kOk;
 }

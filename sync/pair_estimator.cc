@@ -335,7 +335,7 @@ Estimate PairEstimator::At(int64_t now_ns) {
   e.offset_ns = OffsetAt(now_ns);
   // Since the interval was taken the clocks may have drifted one way while the line went the other.
   const double since_interval = std::abs(static_cast<double>(now_ns - interval_.at_ns));
-  const double strayed = (options_.max_drift_ppb * 1e-9 + std::abs(line_.slope)) * since_interval;
+  const double strayed = (MostDrift() + std::abs(line_.slope)) * since_interval;
   const double low = interval_.low_ns, high = interval_.high_ns;
   e.bound_ns = Nanoseconds(std::max(std::abs(high), std::abs(low)) + std::max(0.0, low - high) + strayed);
   e.slope_ppb = line_.slope * 1e9;

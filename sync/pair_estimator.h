@@ -20,8 +20,9 @@
 //
 // Errors: error_est assumes that the fastest trips take equally long both ways (a constant asymmetry a shows as a/2 and
 // cannot be seen by a pair alone) and that a clock's rate changes no more than it did lately (learned: at first
-// anything is possible). bound assumes nothing but |drift| ≤ max_drift_ppb: causality both ways. It holds at any time
-// except between a step and its discovery. A host that slept must say so (Reset): its clock shows nothing of it.
+// anything is possible). bound assumes nothing but |drift| ≤ max_drift_ppb, or ≤ the line's + 100 ppm: causality both
+// ways. It holds at any time except between a step and its discovery. A host that slept must say so (Reset): its clock
+// shows nothing of it.
 //
 // Pure; one thread per object. Sources: NTP's on-wire equation (RFC 5905 §8); the idea of an envelope per direction:
 // Y. Geng et al., "Exploiting a natural network effect for scalable, fine-grained clock synchronization", NSDI 2018;
@@ -70,10 +71,13 @@ struct EstimatorOptions {
   int64_t refit_ns = 200'000'000;           // without news the line is fitted at most this often
   int64_t fresh_ns = 1'000'000'000;         // older than this is not fresh
   int64_t remote_fresh_ns = 2'000'000'000;  // the peer's points come in batches
-  double max_slope_ppb = 300'000;           // of the pair
-  double max_drift_ppb = 200'000;           // for the bound: how fast the offset may really change
-  int64_t reply_bias_ns = 200;              // added to error_est while only replies show the way back
-  int64_t step_ns = 10'000;  // a jump of the line beyond this, and beyond the interval, is a step: a new epoch
+  // Of the pair. Kernels take the counter's rate on trust within 500 ppm, so two clocks may be twice that apart; a line
+  // that cannot be so steep would be broken by each next point.
+  double max_slope_ppb = 1'000'000;
+  // For the bound: how fast the offset may really change, if the line is not nearly as steep or steeper.
+  double max_drift_ppb = 200'000;
+  int64_t reply_bias_ns = 200;  // added to error_est while only replies show the way back
+  int64_t step_ns = 10'000;     // a jump of the line beyond this, and beyond the interval, is a step: a new epoch
 };
 
 class PairEstimator {
@@ -172,6 +176,7 @@ class PairEstimator {
   bool RefitDue(int64_t now_ns) const;
   bool IsStep(int64_t jump_ns) const;
   double UnknownSlope() const;
+  double MostDrift() const;  // ns per ns
   double LikelyErrorAt(int64_t now_ns) const;
   double RecentErrorAt(int64_t now_ns) const;
 

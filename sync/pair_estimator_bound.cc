@@ -11,7 +11,8 @@
 namespace cw::sync {
 namespace {
 
-constexpr double kJudgeSpanNs = 300e6;     // from here on a line tells whether a step led to it
+constexpr double kJudgeSpanNs = 300e6;   // from here on a line tells whether a step led to it
+constexpr double kDriftMargin = 100e-6;  // a clock may drift so much faster than its line says
 
 }  // namespace
 
@@ -22,6 +23,11 @@ bool PairEstimator::Interval::Apart(const Interval& other, double slack_ns) cons
   return shift + other.low_ns > high_ns + slack_ns || shift + other.high_ns < low_ns - slack_ns;
 }
 
+// Clocks that are seen to be further apart than clocks ought to be are believed.
+double PairEstimator::MostDrift() const {
+  return std::max(options_.max_drift_ppb * 1e-9, std::abs(slope_) + kDriftMargin);
+}
+
 // Queues that come and go move the line too, by as much as they delay. A jump is a step only where what was possible by
 // the points of the last line and what is possible now have nothing in common.
 bool PairEstimator::IsStep(int64_t jump_ns) const {
@@ -29,7 +35,7 @@ bool PairEstimator::IsStep(int64_t jump_ns) const {
   const Interval &was = fitted_interval_, &is = interval_;
   if (was.Open() || is.Open()) return false;  // a direction is missing: JudgeEnd will tell
   if (was.contradiction || is.contradiction) return true;
-  return was.Apart(is, options_.max_drift_ppb * 1e-9 * std::abs(static_cast<double>(is.at_ns - was.at_ns)));
+  return was.Apart(is, MostDrift() * std::abs(static_cast<double>(is.at_ns - was.at_ns)));
 }
 
 // A step that queues hid at first shows when the new line has seen enough: at the moment between the two lines.
@@ -44,7 +50,7 @@ void PairEstimator::JudgeEnd() {
 // The offset lies between every probe's rx − tx one way and its negative the other way, give or take what the clocks
 // can have drifted since. If that leaves nothing, a clock was stepped.
 PairEstimator::Interval PairEstimator::IntervalAt(int64_t at_ns, int64_t from_ns, int64_t to_ns) const {
-  const double drift = options_.max_drift_ppb * 1e-9;
+  const double drift = MostDrift();
   const int64_t offset_ns = OffsetAt(at_ns);
   double high = kNothing, low = -kNothing;
   const auto tighten = [&](const Cloud& c) {
@@ -87,7 +93,7 @@ void PairEstimator::Tighten(int64_t now_ns) {
 // The same from the last interval and what came since: cheap.
 void PairEstimator::TightenByNewest(int64_t now_ns) {
   if (interval_.Open() || interval_.contradiction) return Tighten(now_ns);
-  const double drift = options_.max_drift_ppb * 1e-9;
+  const double drift = MostDrift();
   const int64_t offset_ns = OffsetAt(now_ns);
   const double strayed = drift * std::abs(static_cast<double>(now_ns - interval_.at_ns));
   const auto moved = static_cast<double>(interval_.base_ns - offset_ns);

@@ -15,10 +15,10 @@ namespace {
 
 constexpr double kYoungSlope = 1e-5;
 constexpr int64_t kClearlyBeforeNs = 10'000'000;
-constexpr double kToleranceFactor = 1.5;      // × the deepest run so far
-constexpr double kTellsNothingNs = 400;       // trips that took so much longer say nothing about the line
-constexpr double kNearNs = 150;     // so near its line lies an undisturbed point of a millisecond
-constexpr double kSurelyOther = 3;  // standard deviations
+constexpr double kToleranceFactor = 1.5;  // × the deepest run so far
+constexpr double kTellsNothingNs = 400;   // trips that took so much longer say nothing about the line
+constexpr double kNearNs = 150;           // so near its line lies an undisturbed point of a millisecond
+constexpr double kSurelyOther = 3;        // standard deviations
 constexpr double kLeastOtherNs = 100, kLooseNs = 500, kBendLows = 4;
 constexpr int64_t kSurelySeenNs = 800'000;  // changes younger than this are too rare to matter
 constexpr double kStampNoiseNs = 2000;      // what stamps scatter by; tolerances are made for that
@@ -170,7 +170,7 @@ int64_t PairEstimator::BrokenAt(int64_t now_ns, bool coarse) {
 // fast as they may, a clock was stepped between them: points up to the older of the two are of another time. 0 =
 // nowhere.
 int64_t PairEstimator::ContradictedUntil(const Clouds& clouds) const {
-  const double drift = options_.max_drift_ppb * 1e-9;
+  const double drift = MostDrift();
   int64_t until = 0;
   for (const auto& out : clouds[kLocal].lows) {
     for (const CloudIndex c : {kRemote, kReply}) {

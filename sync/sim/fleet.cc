@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kVastBoundNs = 3'600 * kSecond;
 constexpr uint32_t kSeqAhead = 100'000;
 
-enum Stream : uint64_t { kClockStream = 1, kLinkStream, kSelectStream };
+enum Stream : uint64_t { kClockStream = 1, kLinkStream, kSelectStream, kOldStream };
 
 ClockSpec Draw(const ClockRanges& r, Random& random) {
   ClockSpec c;
@@ -53,6 +53,8 @@ void Fleet::MakeHosts() {
     }
     hosts.push_back(std::move(h));
   }
+  Random old(seed, kOldStream);
+  for (Host& h : hosts) h.old = old.Chance(scenario.old_share);
   for (int v : scenario.victims) hosts[static_cast<size_t>(v)].victim = true;
 }
 

@@ -36,6 +36,7 @@ struct Host {
   std::vector<SimClock> nics;
   std::vector<Peer> peers;
   bool up = true;
+  bool old = false;   // speaks the wire of the version before
   uint8_t group = 0;  // part of a partition
   uint16_t boots = 0;
   Lie lie;

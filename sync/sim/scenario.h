@@ -175,6 +175,10 @@ struct Scenario {
   double glance_s = 0.01;  // between rounds hosts look for a jump of their clock's rate so often; 0: never
   double measure_s = 0.1;
   std::vector<int> victims;  // hosts judged apart from the others
+  // So many hosts speak the wire of the version before, in which a claim tells its sender's bound in the width's place
+  // and no split, and a claim that tells one is not read. A restart
+  // brings the new version.
+  double old_share = 0;
   ClockRanges clock;
   LinkSpec link;
   SwitchSpec switches;

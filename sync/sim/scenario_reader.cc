@@ -285,6 +285,7 @@ void ReadTop(Table& t, Scenario& s) {
       .Number("round_s", s.round_s, 0.01, 10)
       .Number("glance_s", s.glance_s, 0, 10)
       .Number("measure_s", s.measure_s, 0.01, 100)
+      .Number("old_share", s.old_share, 0, 1)
       .Hosts("victims", s.victims, s.hosts);
   if (s.name.empty()) t.Complain("a scenario needs a name");
   if (s.about.empty()) t.Complain("a scenario needs about = \"what it shows\"");

@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "sync/mesh.h"
+#include "sync/neighbours.h"
+#include "sync/vote.h"
 
 namespace cw::sync::sim {
 namespace {
@@ -133,6 +135,7 @@ void World::Hear(uint32_t host, size_t peer, TrueNs t) {
     heard.at = arrives;
   }
   if (best == from.said.size()) return;
+  if (fleet_.hosts[host].old && from.said[best].split) return;  // unknown bits: refused as a fault
   heard.claim = from.said[best];
   heard.claim.offset_ns += std::llround(fleet_.LieNs(fleet_.hosts[p.host], host, heard.said));
   fleet_.Forge(fleet_.hosts[p.host], heard.claim);
@@ -179,6 +182,19 @@ void World::Glance(uint32_t host, TrueNs t) {
   if (nodes_[host].agreement->RateJumped(fleet_.hosts[host].clock.Local(t), views_)) Round(host, t);
 }
 
+// The version before told the (f+1)-th smallest of the neighbours' distances from the reference, each with its link.
+int64_t World::OldBoundNs(uint32_t host) const {
+  std::vector<int64_t> distances;
+  for (const NeighbourView& v : views_) {
+    if (v.claim.timeline == 0 || v.link.state == SyncState::kUnknown) continue;
+    distances.push_back(v.link.bound_ns + v.claim.width_ns);
+  }
+  if (distances.empty() || HostId(fleet_.hosts[host].name) == fleet_.lowest_id) return 0;
+  const auto f = distances.begin() + MostLiars(static_cast<int>(distances.size()));
+  std::nth_element(distances.begin(), f, distances.end());
+  return *f;
+}
+
 void World::Round(uint32_t host, TrueNs t) {
   Look(host, t);
   Node& node = nodes_[host];
@@ -187,10 +203,14 @@ void World::Round(uint32_t host, TrueNs t) {
   const int64_t local = h.clock.Local(t);
   const auto before = std::chrono::steady_clock::now();
   node.agreement->Update(local, views_, anchor);
-  const FleetClaim claim = node.agreement->Claim();
+  FleetClaim claim = node.agreement->Claim();
   cost_.update_us += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - before).count();
   ++cost_.rounds;
   node.updated = t;
+  if (h.old) {
+    claim.split = false;
+    claim.width_ns = OldBoundNs(host);
+  }
   const size_t slot = node.next_said++ % node.said.size();
   node.said_at[slot] = t;
   node.said[slot] = claim;
@@ -252,6 +272,7 @@ void World::Resume(const Happening& h) {
     Host& host = fleet_.hosts[i];
     if (host.up) continue;  // several hosts of one happening: the first resume serves all
     if (h.event.kind == EventKind::kRestart) {
+      host.old = false;
       Start(i, t);
     } else {
       host.up = true;

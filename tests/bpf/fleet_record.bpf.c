@@ -16,6 +16,7 @@ struct {
 
 int result;
 __s64 fleet_ns;
+__s64 tai_ns;
 __u64 bound_ns;
 __u64 local_ns;
 
@@ -30,6 +31,21 @@ int fleet_time(struct xdp_md* ctx) {
   local_ns = bpf_ktime_get_ns();
   result = cw_fleet_at(clock, local_ns, &fleet, &bound);
   fleet_ns = fleet;
+  bound_ns = bound;
+  return XDP_PASS;
+}
+
+SEC("xdp")
+int tai_time(struct xdp_md* ctx) {
+  const __u32 zero = 0;
+  const struct cw_fleet_clock* clock = bpf_map_lookup_elem(&fleet_clock, &zero);
+  __s64 tai = 0;
+  __u64 bound = 0;
+  (void)ctx;
+  if (!clock) return XDP_ABORTED;
+  local_ns = bpf_ktime_get_ns();
+  result = cw_fleet_tai_at(clock, local_ns, &tai, &bound);
+  tai_ns = tai;
   bound_ns = bound;
   return XDP_PASS;
 }

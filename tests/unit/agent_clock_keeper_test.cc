@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <ctime>
+
 #include "tests/unit/agent_fakes.h"
 #include "tests/unit/time_units.h"
 #include "userspace/agent/nics/nic_clocks.h"
@@ -98,12 +101,12 @@ TEST_F(KeeperPart, AnOutputThatCannotBeOpenedIsAnEventAndNoMore) {
 // Hundreds of idle pairs to hosts that fleet time does not rest on, each probed ten times a second.
 class KeeperOfManyPairs : public ::testing::Test {
  protected:
-  static constexpr uint32_t kPairs = 300, kFirst = 0;
+  static constexpr uint32_t kFirst = 0;
   static constexpr int64_t kLoop = 10'000'000;
 
-  KeeperOfManyPairs() {
+  explicit KeeperOfManyPairs(uint32_t pairs = 300) {
     host_.pairs.clear();
-    for (uint32_t i = 0; i < kPairs; ++i) {
+    for (uint32_t i = 0; i < pairs; ++i) {
       auto state = std::make_unique<PairState>();
       state->index = kFirst + i;
       state->peer = "far";
@@ -118,12 +121,20 @@ class KeeperOfManyPairs : public ::testing::Test {
         const int64_t there = now - 10'000 + 7'000'000 + 4'900 + index * 7919 % 97;
         pair->AddTrip({now - 10'000, there, there + 200, now}, std::nullopt, 0, 0);
       }
+      const int64_t before_ns = CpuNs();
       keeper_.Update();
+      cpu_ns_ += CpuNs() - before_ns;
       int64_t at_once = 0;
       for (const auto& [index, pair] : host_.pairs) at_once += pair->updated_ns == monotonic_.NowNs();
       updates_ += at_once;
       most_at_once_ = std::max(most_at_once_, at_once);
     }
+  }
+
+  static int64_t CpuNs() {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * kSecond + t.tv_nsec;
   }
 
   // Local time is as simulated, whatever CLOCK_MONOTONIC says.
@@ -146,7 +157,7 @@ class KeeperOfManyPairs : public ::testing::Test {
                       host_.mail,
                       host_.events,
                       {.set_pace = [](uint32_t, probe::ClockPace) {}, .before_round = [] {}}};
-  int64_t updates_ = 0, most_at_once_ = 0;
+  int64_t updates_ = 0, most_at_once_ = 0, cpu_ns_ = 0;
 };
 
 TEST_F(KeeperOfManyPairs, KnownLinesThatNobodyNeedsAreFittedSeldomAndAtOnceWhenOneDoes) {
@@ -174,6 +185,24 @@ TEST_F(KeeperOfManyPairs, PairsThatAreBusyTakeNoTurnOfThose) {
   for (const auto& [index, pair] : host_.pairs) {
     EXPECT_LT(monotonic_.NowNs() - pair->updated_ns, 3 * kSecond) << index;
   }
+}
+
+class KeeperOfAThousandPairs : public KeeperOfManyPairs {
+ protected:
+  KeeperOfAThousandPairs() : KeeperOfManyPairs(1000) {}
+};
+
+// Prints what docs/clock-scale.md says. Each line fitted ten times a second would take twenty times as much.
+TEST_F(KeeperOfAThousandPairs, IdleLinesTakeLittleOfACore) {
+  RunUntil(7 * kSecond);
+  for (const auto& [index, pair] : host_.pairs) ASSERT_TRUE(pair->estimate.settled) << index;
+  updates_ = cpu_ns_ = 0;
+  RunUntil(13 * kSecond);
+  EXPECT_LE(updates_, 6 * 600);
+  const double share = static_cast<double>(cpu_ns_) / (6.0 * kSecond);
+  std::printf("1,000 idle pairs: %.2f %% of a core for %d fits a second, %.0f us each\n", 100 * share,
+              static_cast<int>(updates_ / 6), static_cast<double>(cpu_ns_) / static_cast<double>(updates_) * 1e-3);
+  EXPECT_LT(share, 0.3);
 }
 
 class NicClocksPart : public ::testing::Test {

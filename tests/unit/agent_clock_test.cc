@@ -388,6 +388,12 @@ TEST(AgentClock, AnAnchorsTaiReachesEveryHost) {
     EXPECT_EQ(t.tai().hops(), i == 1 ? 0u : 1u);
     EXPECT_LE(std::abs(t.tai().offset_ns() - tai_minus_local), t.tai().bound_ns()) << "h" << i;
     EXPECT_EQ(t.tai().now_ns(), t.fleet_ns() + t.tai().offset_ns());
+    ASSERT_EQ(reply.sources().anchors_size(), 1) << "h" << i;
+    const v1::ClockAnchor& anchor = reply.sources().anchors(0);
+    EXPECT_EQ(anchor.host(), "h1");
+    EXPECT_EQ(anchor.reason(), v1::ClockSource::REASON_USED);
+    EXPECT_EQ(anchor.hops(), i == 1 ? 0u : 1u);
+    EXPECT_FALSE(anchor.smears());
   }
 }
 

@@ -63,6 +63,17 @@ TEST_F(Cwctl, ClockSourcesGiveOneLetterPerNeighbour) {
   EXPECT_EQ(one["sources"][0]["link"]["state"], "synced");
 }
 
+TEST_F(Cwctl, ClockSourcesTellWhichAnchorSmears) {
+  EXPECT_THAT(Run({"clock", "sources"}).out,
+              ContainsRegex("\nx  node3 +\\+230 ms +40.0 µs +1  smears a leap second\n"));
+  EXPECT_THAT(Run({"clock", "sources", "node2"}).out, Not(HasSubstr("ANCHOR")));
+  const json anchors = RunJson({"clock", "sources"})["anchors"];
+  ASSERT_EQ(anchors.size(), 1u);
+  EXPECT_EQ(anchors[0]["smears"], true);
+  EXPECT_EQ(anchors[0]["reason"], "false_ticker");
+  EXPECT_EQ(anchors[0]["host"], "node3");
+}
+
 TEST_F(Cwctl, ClockMeshNamesSuspectsAndBoundAddsUp) {
   const std::string mesh = Run({"clock", "mesh"}).out;
   EXPECT_THAT(mesh, HasSubstr("-1.81 µs"));

@@ -123,6 +123,15 @@ v1::ClockReply KnownClock() {
   silent.mutable_link()->set_state(v1::PeerClock::STATE_UNKNOWN);
   silent.set_claim_ago_s(-1);
   silent.clear_timeline();
+  v1::ClockAnchor& anchor = *reply.mutable_sources()->add_anchors();
+  anchor.set_host("node3");
+  anchor.set_reason(v1::ClockSource::REASON_FALSE_TICKER);
+  anchor.set_letter("x");
+  anchor.set_offset_ns(230'000'000);
+  anchor.set_bound_ns(40'000);
+  anchor.set_hops(1);
+  anchor.set_smears(true);
+  anchor.set_contradicts(true);
   v1::ClockLink& link = *reply.mutable_mesh()->add_links();
   link.set_from("node1");
   link.set_to("node3");

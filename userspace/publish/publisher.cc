@@ -167,15 +167,19 @@ void Publisher::MakeBpf(const Point& point) {
   cw_fleet_line b{};
   b.local_ns = static_cast<uint64_t>(point.base_ns);
   b.fleet_ns = point.fleet_ns;
-  double slope = point.slope;
+  b.tai_offset_ns = line_.tai_offset_ns;
+  double slope = point.slope, tai_slope = point.tai_slope;
   if (options_.local.base != CLOCK_MONOTONIC) {
     const ClockRelations& clocks = clocks_.now();
     const auto ahead_ns = static_cast<double>(clocks.raw_ns - point.base_ns);
     b.local_ns = static_cast<uint64_t>(clocks.mono_ns);
     b.fleet_ns += std::llround(ahead_ns + ahead_ns * slope);
     slope += clocks.raw_slope + clocks.raw_slope * slope;
+    b.tai_offset_ns += std::llround(ahead_ns * tai_slope);
+    tai_slope += clocks.raw_slope * tai_slope;
   }
   b.slope_q32 = std::llround(slope * 0x1p32);
+  b.tai_slope_q32 = std::llround(tai_slope * 0x1p32);
   b.fresh_until_ns = b.local_ns + static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.fresh_for));
   b.void_after_ns = b.local_ns + static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.void_after));
   b.bound_ns = line_.bound_ns;
@@ -184,7 +188,6 @@ void Publisher::MakeBpf(const Point& point) {
   b.state = line_.state;
   b.epoch = line_.epoch;
   b.timeline = line_.timeline;
-  b.tai_offset_ns = line_.tai_offset_ns;
   b.tai_bound_ns = line_.tai_bound_ns;
   bpf_ = b;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "sync/neighbours.h"
 #include "sync/vote.h"
 
 namespace cw::agent {
@@ -128,6 +129,30 @@ void FillTracking(const FleetClock& clock, int64_t now_ns, v1::ClockTracking& ou
   tai.set_now_ns(clock.agreement().tai().ToTaiNs(out.fleet_ns()));
 }
 
+// Records tell of hosts by the hash of their names.
+std::string AnchorHost(const FleetClock& clock, uint64_t id) {
+  if (sync::HostId(clock.host()) == id) return clock.host();
+  for (const FleetClock::Neighbour& n : clock.neighbours()) {
+    if (sync::HostId(n.name) == id) return n.name;
+  }
+  return sync::HostLabel(id);
+}
+
+void FillAnchors(const FleetClock& clock, v1::ClockSources& out) {
+  for (const sync::AnchorVerdict& a : clock.agreement().anchors()) {
+    v1::ClockAnchor& anchor = *out.add_anchors();
+    anchor.set_host(AnchorHost(clock, a.anchor_id));
+    anchor.set_reason(ReasonOf(a.reason));
+    anchor.set_letter(std::string(1, static_cast<char>(a.reason)));
+    anchor.set_offset_ns(a.offset_ns);
+    anchor.set_bound_ns(static_cast<double>(a.bound_ns));
+    anchor.set_hops(a.hops);
+    anchor.set_smears(a.smears);
+    anchor.set_contradicts(a.contradicts);
+    anchor.set_stepped(a.stepped);
+  }
+}
+
 void FillSources(const FleetClock& clock, int64_t now_ns, v1::ClockSources& out) {
   for (const FleetClock::Neighbour& n : clock.neighbours()) {
     v1::ClockSource& source = *out.add_sources();
@@ -152,6 +177,7 @@ void FillSources(const FleetClock& clock, int64_t now_ns, v1::ClockSources& out)
     source.set_bound_ns(static_cast<double>(n.claim.width_ns));
     source.set_hops(n.claim.hops);
   }
+  FillAnchors(clock, out);
 }
 
 // A star shows that an end or the path between is wrong, not which of them.
