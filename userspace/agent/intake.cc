@@ -251,7 +251,7 @@ void Agent::MatchSamples() {
     auto at = flows_.sent.find(match.key.flow);
     if (at == flows_.sent.end() || match.OwdNs() <= 0) return;
     FlowEntry& flow = at->second;
-    flow.AddDelay(now_ns, modes_->ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot, match.OwdNs());
+    flow.AddDelay(now_ns, flow.SlotOfPackets(modes_->ActsAtAll()), match.OwdNs());
   });
 }
 
