@@ -126,6 +126,7 @@ static __noinline struct cw_tx_flow* cw_make_tx_flow(struct cw_egress* e, const 
     cw_egress_unknown(e, p, CW_COUNT_peer_unknown);
     return 0;
   }
+  e->may = CW_LESS(e->may, e->pair->withheld);
   /* Once full, no attempt is made until the agent has made room and clears the flag. As int: up to 6.3 the kernel
    * leaves the upper half of the result unset. */
   if (!e->ctl->steer_full && (int)bpf_map_update_elem(&cw_tx_flows, &p->key, &cw_new_tx_flow, BPF_NOEXIST) == -E2BIG)
@@ -181,6 +182,7 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
   if (!f) return TC_ACT_UNSPEC;
   e.pair = cw_get_pair(f->pair);
   if (!e.pair) return TC_ACT_UNSPEC;
+  e.may = CW_LESS(e.may, e.pair->withheld | f->withheld);
   e.nothing_in_flight = f->acked_valid && f->acked_psn == f->flow.req.next;
   if (cw_acked_is_old(f, p)) f->acked_valid = 0;
   duplicate = cw_flow_update(&f->flow, p, e.jiffies);

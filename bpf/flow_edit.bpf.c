@@ -31,6 +31,7 @@ static __always_inline void edit_steering(struct cw_tx_flow *flow, const struct 
     if (flow->slot == CW_SLOT_NONE && flow->port == 0) STORE(flow->slot, edit->native_slot);
   }
   if (edit->fields & CW_EDIT_FLAGS) STORE(flow->flags, (__u8)((flow->flags & ~edit->flags_clear) | edit->flags_set));
+  if (edit->fields & CW_EDIT_WITHHELD) STORE(flow->withheld, edit->withheld);
   /* What a wish taken back saw of pauses is no pause for the next one. */
   if (edit->fields & (CW_EDIT_PLACE | CW_EDIT_WANT)) STORE(flow->last_tx_ns, 0);
   if (edit->fields & CW_EDIT_PLACE) {

@@ -18,7 +18,7 @@ struct cw_egress {
   struct cw_ctl* ctl;
   struct cw_pair* pair;
   __u64 jiffies;
-  __u32 may; /* cw_ctl.mode */
+  __u32 may; /* cw_ctl.mode, less what the pair and the flow withhold */
   __u32 nothing_in_flight;
   __u32 slot; /* whose path this packet would take */
   __u32 lease_over;

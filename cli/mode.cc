@@ -32,6 +32,9 @@ namespace v1 = ::cwfabric::v1;
 struct ModeOptions {
   std::vector<std::string> words;  // MODE, CAPABILITY=WHAT
   std::string for_text;
+  std::string nic, label;  // it is for this one alone
+  std::optional<uint32_t> rail;
+  bool narrow() const { return !nic.empty() || !label.empty() || rail.has_value(); }
 };
 
 // An agent that hangs must not keep flows from going back: after this the switch is made without it.
@@ -81,13 +84,26 @@ absl::StatusOr<v1::SetModeRequest> ParseWords(const std::vector<std::string>& wo
   return request;
 }
 
+// Modes for NICs, rails and jobs.
+void ShowScopes(const Session& session, const v1::StatusReply& status) {
+  Table table({"FOR", "AT MOST", "SET BY", "REVERTS IN"});
+  for (const v1::ModeScope& scope : status.scopes()) {
+    table.Add({Printable(scope.text()),
+               {ModeText(scope.mode()), scope.holds_back() ? Tone::kWarn : Tone::kPlain},
+               scope.by_operator() ? "operator" : "[[scope]]",
+               scope.reverts_s() > 0 ? DurationText(scope.reverts_s()) : ""});
+  }
+  if (!table.empty()) table.Print(std::cout, session.Colour());
+}
+
 absl::StatusOr<int> ShowMode(Session& session) {
   absl::StatusOr<v1::StatusReply> status = session.Agent().Status();
   if (!status.ok()) return status.status();
-  v1::SetModeRequest present;  // in the shape in which it is set
+  v1::PresentMode present;  // in the shape in which it is set
   present.set_mode(status->mode());
   present.set_for_s(status->mode_reverts_s());
   *present.mutable_allowed() = status->allowed();
+  *present.mutable_scopes() = status->scopes();
   session.Show(present, [&] {
     std::cout << ModeText(status->mode());
     if (status->mode_reverts_s() > 0) std::cout << ", reverts in " << DurationText(status->mode_reverts_s());
@@ -99,6 +115,7 @@ absl::StatusOr<int> ShowMode(Session& session) {
                  AllowText(each.by_mode())});
     }
     if (!table.empty()) table.Print(std::cout, session.Colour());
+    ShowScopes(session, *status);
   });
   return kOk;
 }
@@ -108,11 +125,16 @@ absl::StatusOr<int> Mode(Session& session, const ModeOptions& options) {
   if (!for_s.ok()) return for_s.status();
   if (options.words.empty()) {
     if (!options.for_text.empty()) return absl::InvalidArgumentError("--for needs a mode to hold for that time");
+    if (options.narrow())
+      return absl::InvalidArgumentError("a NIC, a rail or a label needs a mode: observe, protect or optimize");
     return ShowMode(session);
   }
   absl::StatusOr<v1::SetModeRequest> request = ParseWords(options.words);
   if (!request.ok()) return request.status();
   request->set_for_s(*for_s);
+  request->set_nic(options.nic);
+  request->set_label(options.label);
+  if (options.rail) request->set_rail(*options.rail);
   absl::StatusOr<v1::ActionReply> reply = session.Agent().SetMode(*request);
   if (!reply.ok()) return reply.status();
   session.ShowAction(*reply);
@@ -208,6 +230,14 @@ void AddModeVerbs(CLI::App& app, Session& session) {
           "what is set without any")
       ->type_name("MODE|CAPABILITY=WHAT:{observe,protect,optimize,off}");
   mode->add_option("--for", mode_options->for_text, "The agent reverts it after this time, such as 30m");
+  CLI::Option* nic = mode->add_option("--nic", mode_options->nic,
+                                      "For this NIC alone: at most the mode that is named, and never more than the "
+                                      "host's; optimize ends it");
+  CLI::Option* rail = mode->add_option("--rail", mode_options->rail,
+                                       "The same for the NIC of this rail: its place among the [[nic]] tables, from 0");
+  CLI::Option* label = mode->add_option("--label", mode_options->label, "The same for the flows of this job");
+  nic->excludes(rail)->excludes(label);
+  rail->excludes(label);
   mode->callback(
       [&session, mode_options] { session.action = [&session, mode_options] { return Mode(session, *mode_options); }; });
 

@@ -73,6 +73,14 @@ void ShowMode(const v1::StatusReply& reply, const Page& page) {
   }
   page.Line("mode", mode, reply.mode() == v1::MODE_OFF ? Tone::kWarn : Tone::kPlain);
   if (!exceptions.empty()) page.Line("but", exceptions, Tone::kWarn);
+  for (const v1::ModeScope& scope : reply.scopes()) {
+    if (!scope.holds_back()) continue;
+    page.Line(
+        "scope",
+        absl::StrCat(scope.text(), " at most ", ModeText(scope.mode()), scope.by_operator() ? ", by an operator" : "",
+                     scope.reverts_s() > 0 ? ", reverts in " + DurationText(scope.reverts_s()) : ""),
+        Tone::kWarn);
+  }
   if (reply.breaker().tripped()) {
     page.Line(
         "breaker",

@@ -49,6 +49,8 @@ enum cw_capability {
 #define CW_DECIDES(cap) (1u << (CW_DECIDES_SHIFT + (cap)))
 #define CW_ACTS(cap) (1u << (CW_ACTS_SHIFT + (cap)))
 #define CW_ACTS_ANY (CW_CAPS_ALL << CW_ACTS_SHIFT) /* packets may be rewritten; operators' steering applies */
+/* What is left of a mode where these capabilities (bits of enum cw_capability) do not act; they are still decided. */
+#define CW_LESS(mode, withheld) ((mode) & ~(((withheld)&CW_CAPS_ALL) << CW_ACTS_SHIFT))
 
 enum cw_mode {
   CW_MODE_OFF = 0, /* nothing is rewritten: every flow on its native port */
@@ -144,7 +146,8 @@ enum cw_move_reason {
 
 /* A transmitted flow to a configured peer (cw_tx_flows: HASH, never LRU, so an eviction cannot change a verdict).
  * Egress does one lookup: counters and steering are one record.
- * Kernel writes all but: slot/port/native_slot/flags/want_* which the agent may set too (maps/flow_edit.h). */
+ * Kernel writes all but: slot/port/native_slot/flags/want_* which the agent may set too (maps/flow_edit.h), and
+ * withheld, which it alone sets. */
 struct cw_tx_flow {
   struct cw_flow flow;
   __u16 pair;       /* index into cw_pairs */
@@ -157,16 +160,16 @@ struct cw_tx_flow {
   __u8 want_force;  /* pending move may be made at once */
   __u16 want_port;  /* 0 = native */
   __u32 moves;
-  __u32 acked_psn;  /* next PSN that the peer has not acknowledged */
-  __u8 acked_valid; /* 1 once an acknowledgement was seen, 0 again when the queue pair began another life */
-  __u8 reserved;
-  __u16 nak_jiffies;   /* lowest bits: last NAK of a PSN or for want of a receiver, sent or received by this side */
-  __u32 move_psn;      /* first PSN sent on the present slot */
-  __u32 mark_psn;      /* outstanding mark of data as witness: a PSN … */
-  __u32 mark_round;    /* … and the probe round that it was sent in; 0 = none outstanding */
-  __u8 mark_slot;      /* … and the slot */
-  __u8 label[3];       /* IPv6: the flow label that its RDMA stack gives it, as on the wire */
-  __u64 last_tx_ns;    /* read only while a move is pending */
+  __u32 acked_psn;   /* next PSN that the peer has not acknowledged */
+  __u8 acked_valid;  /* 1 once an acknowledgement was seen, 0 again when the queue pair began another life */
+  __u8 withheld;     /* bit of each enum cw_capability that does not act for this flow, whatever the mode says; agent */
+  __u16 nak_jiffies; /* lowest bits: last NAK of a PSN or for want of a receiver, sent or received by this side */
+  __u32 move_psn;    /* first PSN sent on the present slot */
+  __u32 mark_psn;    /* outstanding mark of data as witness: a PSN … */
+  __u32 mark_round;  /* … and the probe round that it was sent in; 0 = none outstanding */
+  __u8 mark_slot;    /* … and the slot */
+  __u8 label[3];     /* IPv6: the flow label that its RDMA stack gives it, as on the wire */
+  __u64 last_tx_ns;  /* read only while a move is pending */
   __u64 moved_jiffies; /* of the last move */
   __u64 patch;         /* last change of the ICRC, and for what (bpf/icrc.h); one word, so never half of it */
   __u64 hold_ns;       /* no packet departs before this CLOCK_MONOTONIC time; 0 = at once */
@@ -243,7 +246,7 @@ struct cw_pair {
   __u32 departs;       /* 1: every queue of the NIC keeps packets' departure times (fq); agent */
   __u64 round_jiffies; /* when cur_round began; kernel (tc egress) */
   __u32 shunned;       /* slots that flows left since the last probe, for want of answers; kernel (tc egress) */
-  __u32 reserved;
+  __u32 withheld;      /* bit of each enum cw_capability that does not act for flows of this pair; agent */
   __u16 backup[CW_MAX_SLOTS]; /* [s]: slots to which flows of slot s go first when it dies; 0 = any; agent */
   struct cw_slot slot[CW_MAX_SLOTS];
   __u32 patience_ns[CW_MAX_SLOTS]; /* [s]: of the rule with silences of slot s, learned from those that ended; kernel */

@@ -14,6 +14,7 @@ enum cw_flow_edit_fields {
   CW_EDIT_FLAGS = 8,       /* flags = (flags & ~flags_clear) | flags_set */
   CW_EDIT_PEER_QPN = 16,   /* flow.peer_qpn */
   CW_EDIT_RECEIVED = 32,   /* the record is in cw_flows (else cw_tx_flows): only CW_EDIT_PEER_QPN applies */
+  CW_EDIT_WITHHELD = 64,   /* withheld */
 };
 
 struct cw_flow_edit {
@@ -28,7 +29,8 @@ struct cw_flow_edit {
   __u8 native_slot;
   __u8 flags_set;
   __u8 flags_clear;
-  __u8 reserved[2];
+  __u8 withheld;
+  __u8 reserved;
 };
 CW_ASSERT_SIZE(struct cw_flow_edit, 56);
 

@@ -128,6 +128,9 @@ TEST_F(Carry, AnyDoubtLeavesThePacketAlone) {
   rig_.ctl().mode = CW_MODE_OFF;
   untouched(Data(1), "off");
   Protect();
+  rig_.pair(5).withheld = 1u << CW_CAP_NIC;
+  untouched(Data(1), "its NIC's mode");
+  rig_.pair(5).withheld = 0;
   rig_.ctl().lease_jiffies = 1;
   untouched(Data(1), "no agent");
   rig_.ctl().lease_jiffies = 0;

@@ -146,6 +146,8 @@ TEST_F(ViewsTest, FieldsOfALiveFlowAreEditedInPlace) {
   ASSERT_TRUE(editor.SetFlags(key, CW_STEER_LOCKED | CW_STEER_MANUAL, 0).ok());
   ASSERT_TRUE(editor.SetFlags(key, 0, CW_STEER_MANUAL).ok());
   ASSERT_TRUE(editor.SetPeerQpn(key, false, 0x77).ok());
+  ASSERT_TRUE(editor.Withhold(key, 0x3f).ok());
+  ASSERT_TRUE(editor.Withhold(key, 0x05).ok());
   auto flow = plane_->tx_flows().Lookup(key);
   ASSERT_TRUE(flow.ok());
   EXPECT_EQ(flow->flow.packets, 10u) << "counters are not touched";
@@ -155,6 +157,7 @@ TEST_F(ViewsTest, FieldsOfALiveFlowAreEditedInPlace) {
   EXPECT_EQ(flow->flags & CW_STEER_LOCKED, CW_STEER_LOCKED);
   EXPECT_EQ(flow->flags & CW_STEER_MANUAL, 0);
   EXPECT_EQ(flow->flow.peer_qpn, 0x77u);
+  EXPECT_EQ(flow->withheld, 0x05);
   // Its native port gets a slot of its own: the flow, which is there, has that slot now.
   ASSERT_TRUE(editor.SetNativeSlot(key, 9).ok());
   flow = plane_->tx_flows().Lookup(key);

@@ -306,6 +306,53 @@ TEST_F(Egress, PlacingNewFlowsAloneMayBeObserved) {
   EXPECT_EQ(rig_.CounterChanges(), "native_unprobed=1");
 }
 
+// A NIC's mode, beside the host's.
+TEST_F(Egress, WhatAPairWithholdsIsNotDoneForItsFlows) {
+  Place(1);
+  EXPECT_EQ(Send(1), 50001);
+  rig_.pair(5).withheld = CW_CAPS_ALL;
+  EXPECT_EQ(Send(2), 49999) << "as in mode observe";
+  Want(2, /*force=*/true);
+  EXPECT_EQ(Send(3), 49999);
+  rig_.ctl().assign_jiffies = 1;
+  Send(0, kQpn + 1);  // a new one
+  EXPECT_EQ(Sent(kQpn + 1).port, 0);
+  rig_.pair(5).withheld = 1u << CW_CAP_BALANCE;
+  EXPECT_EQ(Send(4), 50002) << "whose wish it is, the agent knows";
+  rig_.ctl().mode = CW_MODE_OFF;
+  rig_.pair(5).withheld = 0;
+  EXPECT_EQ(Send(5), 49999) << "what is not withheld is not given";
+}
+
+TEST_F(Egress, ADeathIsToldAndNotActedOnWhereThatIsWithheld) {
+  Place(1);
+  rig_.Events();
+  rig_.pair(5).withheld = CW_CAPS_ALL;
+  Send(1);
+  Edit([](cw_tx_flow& f) { f.native_slot = 1; });  // its native port goes with that path, too
+  Kill(1);
+  EXPECT_EQ(Send(2), 49999);
+  EXPECT_EQ(Sent().slot, 1);
+  const auto events = rig_.Events();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(As<cw_ev_move>(events[0]).reason, CW_MOVE_DEAD);
+  EXPECT_EQ(As<cw_ev_move>(events[0]).dry, 1);
+}
+
+// A job's, beside the host's and the NIC's.
+TEST_F(Egress, WhatAFlowWithholdsIsNotDoneForThatFlowAlone) {
+  Place(1);
+  Place(2, kQpn + 1);
+  Edit([](cw_tx_flow& f) { f.withheld = CW_CAPS_ALL; });
+  EXPECT_EQ(Send(1), 49999);
+  EXPECT_EQ(Send(1, kQpn + 1), 50002);
+  Kill(2);
+  Edit([](cw_tx_flow& f) { f.withheld = 1u << CW_CAP_FAILOVER; }, kQpn + 1);
+  EXPECT_EQ(Send(2, kQpn + 1), 50002) << "the rest acts: it stays where it was put";
+  Edit([](cw_tx_flow& f) { f.withheld = 0; }, kQpn + 1);
+  EXPECT_NE(Send(3, kQpn + 1), 50002);
+}
+
 TEST_F(Egress, WishIsGrantedWhenNothingIsInFlight) {
   Place(1);
   Send(1);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -68,6 +70,14 @@ class Reload : public ::testing::Test {
     return paths.ok() ? paths->pairs_size() : -1;
   }
 
+  // A pair with flows is probed so often.
+  bool HasActivePairAt(double interval_s) {
+    const absl::StatusOr<v1::PathsReply> paths = testbed_->agent(0).Paths({});
+    return paths.ok() && std::any_of(paths->pairs().begin(), paths->pairs().end(), [&](const v1::Pair& pair) {
+             return pair.active() && std::abs(pair.interval_s() - interval_s) < interval_s / 10;
+           });
+  }
+
   // SIGHUP, and what the agent says of it.
   std::string Hup() {
     v1::EventsRequest request;
@@ -104,7 +114,9 @@ TEST_F(Reload, WhatCanChangeDoesAndTheRestIsNamed) {
   EXPECT_EQ(before.config().fingerprint().size(), 16u);
   std::string text = Read();
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {"mode = \"protect\"", "mode = \"optimize\""}, {"stall = \"10s\"", "stall = \"7s\""}}) {
+           {"mode = \"protect\"", "mode = \"optimize\""},
+           {"stall = \"10s\"", "stall = \"7s\""},
+           {"active_interval = \"400us\"", "active_interval = \"10ms\""}}) {
     ASSERT_THAT(text, HasSubstr(from));
     text = absl::StrReplaceAll(text, {{from, to}});
   }
@@ -118,6 +130,8 @@ TEST_F(Reload, WhatCanChangeDoesAndTheRestIsNamed) {
   EXPECT_THAT(told, HasSubstr("waits for a restart: limits.max_flows"));
   const v1::StatusReply after = Status();
   EXPECT_EQ(after.mode(), v1::MODE_OPTIMIZE);
+  EXPECT_THAT(told, HasSubstr("probe.active_interval \"400us\" → \"10ms\""));
+  EXPECT_TRUE(Eventually([&] { return HasActivePairAt(0.01); })) << "the prober's own interval";
   EXPECT_NE(after.config().fingerprint(), before.config().fingerprint());
   ASSERT_EQ(after.config().waiting_size(), 1);
   EXPECT_EQ(after.config().waiting(0), "limits.max_flows");

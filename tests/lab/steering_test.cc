@@ -38,6 +38,53 @@ TEST_F(Steering, FailoverAloneIsObservedThenActs) {
   EXPECT_TRUE(Eventually([&] { return testbed->CounterSum("moves_dead") > 0; }));
 }
 
+// An operator holds one NIC back: its flows are on native ports, a dead path is told of and not left, by the agent nor
+// by the programs. The other host, whose mode is its own, goes on.
+TEST_F(Steering, ANicInObserveIsLeftAloneWhileTheHostProtects) {
+  Up(SmallSpec("protect"));
+  ASSERT_NE(testbed, nullptr);
+  ASSERT_TRUE(FlowsAreNewFromNowOn(*testbed));
+  ASSERT_NO_FATAL_FAILURE(Start(Paced(8)));
+  ASSERT_TRUE(Eventually([&] { return PathsKnown(8) && Status().flows().steered() == 8; }));
+  v1::SetModeRequest request;
+  request.set_mode(v1::MODE_OBSERVE);
+  request.set_nic(Status().nics(0).name());
+  request.set_for_s(600);
+  const auto reply = testbed->agent(0).SetMode(request);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(absl::StrContains(reply->undo(), "mode optimize --nic "));
+  ASSERT_EQ(Status().scopes_size(), 1);
+  EXPECT_TRUE(Status().scopes(0).holds_back());
+  EXPECT_EQ(Status().mode(), v1::MODE_PROTECT);
+  ASSERT_TRUE(Eventually([&] { return Status().flows().steered() == 0 && PathsKnown(8); }));
+  const v1::QpsReply flows = testbed->agent(0).Qps({}).value_or(v1::QpsReply());
+  for (const v1::Flow& flow : flows.flows()) EXPECT_EQ(flow.udp_port(), flow.udp_port_native());
+  v1::WhyRequest why;
+  why.set_what(flows.flows(0).id());
+  const v1::WhyReply held = testbed->agent(0).Why(why).value_or(v1::WhyReply());
+  EXPECT_TRUE(std::any_of(held.holds().begin(), held.holds().end(), [](const auto& h) { return h.kind() == "scope"; }));
+  const auto before = Slots();
+  const auto moved_by_host = [&] {
+    const v1::StatusReply status = Status();
+    uint64_t moved = 0;
+    for (const v1::Counter& c : status.counters()) moved += c.name() == "moves_dead" ? c.value() : 0;
+    return moved;
+  };
+  const int spine = SpineOfSlot(before.begin()->second);
+  ASSERT_GE(spine, 0);
+  ASSERT_TRUE(testbed->fabric().SetFault(LinkDirection::SpineToLeaf(spine, 1), Fault::Drop()).ok());
+  EXPECT_TRUE(Eventually([&] { return !Told("move", "would move").empty(); }));
+  EXPECT_EQ(moved_by_host(), 0u);
+  EXPECT_EQ(Slots(), before);
+  // That is over, and what is dead is left.
+  request.set_mode(v1::MODE_OPTIMIZE);
+  request.set_for_s(0);
+  ASSERT_TRUE(testbed->agent(0).SetMode(request).ok());
+  EXPECT_EQ(Status().scopes_size(), 0);
+  EXPECT_TRUE(Eventually([&] { return moved_by_host() > 0; }));
+  for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead);
+}
+
 TEST_F(Steering, FlowsComeBackToARecoveredPathOneThenTwo) {
   Up(SmallSpec("protect"));
   ASSERT_NE(testbed, nullptr);

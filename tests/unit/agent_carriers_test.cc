@@ -56,7 +56,7 @@ class CarriersPart : public ::testing::Test {
                      {.read = [this](const std::string&) { return reading_; },
                       .ifindex_of = [this](const std::string&) { return ifindex_; },
                       .is_there = [this](const config::NicConfig&) { return there_; },
-                      .helped = [this] { return helped_; },
+                      .helped = [this](const NicState&) { return helped_; },
                       .changed = [this] { ++changed_; },
                       .start_anew = [this](telemetry::Event why) { ends_.push_back(std::move(why)); }}};
 };

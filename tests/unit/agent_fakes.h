@@ -96,6 +96,11 @@ class MemoryFlows final : public FlowRecords {
     sent[flow].native_slot = slot;
     return absl::OkStatus();
   }
+  absl::Status Withhold(const FlowKey& flow, uint8_t capabilities) override {
+    if (!sent.contains(flow)) return absl::NotFoundError("");
+    sent[flow].withheld = capabilities;
+    return absl::OkStatus();
+  }
   absl::Status SetPeerQpn(const FlowKey& flow, uint32_t peer_qpn) override {
     if (!received.contains(flow)) return absl::NotFoundError("");
     received[flow].peer_qpn = peer_qpn;

@@ -100,11 +100,17 @@ class Movers : public ::testing::Test {
                       host_.events,
                       {.in_motion = [](uint32_t) { return false; },
                        .left = [this](const FlowKey& flow, uint32_t pair, control::ReturnPlace from,
-                                      control::ReturnPlace to) { returns_.Left(flow, pair, from, to); }}};
+                                      control::ReturnPlace to) { returns_.Left(flow, pair, from, to); },
+                       .allowed = [this] { return allowed_; }}};
   bool wanted_ = true;
-  Returns returns_{kStep, host_.pairs, host_.mesh, host_.names, kernel_, host_.events, [this] { return wanted_; }};
+  Returns returns_{
+      kStep, host_.pairs, host_.mesh, host_.names, kernel_, host_.events, [this](uint32_t, const FlowKey&) {
+        return wanted_;
+      }};
   Returns owner_returns_{
-      kStep, host_.pairs, host_.mesh, host_.names, owners_, host_.events, [this] { return wanted_; }};
+      kStep, host_.pairs, host_.mesh, host_.names, owners_, host_.events, [this](uint32_t, const FlowKey&) {
+        return wanted_;
+      }};
 };
 
 TEST_F(Movers, AFlowThatTheKernelMovedComesBackAtAMomentThatKeepsOrder) {
@@ -221,7 +227,7 @@ class Places : public Movers {
       owners_,
       host_.mesh,
       host_.events,
-      {.allowed = [this] { return placing_; },
+      {.allowed = [this](uint32_t, const FlowKey&) { return placing_; },
        .paths_known = [this](uint32_t) { return paths_known_; },
        .assigns = [this] { return assigns_; },
        .word_on = [](const rdma::QpInfo&) { return rdma::KernelWord{.asked = true, .there = true, .pid = 5}; }}};

@@ -110,7 +110,8 @@ class RecoveryParts : public ::testing::Test {
                      host_.events,
                      {.in_motion = [this](uint32_t) { return in_motion_; },
                       .left = [this](const FlowKey& flow, uint32_t, control::ReturnPlace,
-                                     control::ReturnPlace) { left_.push_back(flow); }}};
+                                     control::ReturnPlace) { left_.push_back(flow); },
+                      .allowed = [this] { return allowed_; }}};
 };
 
 TEST_F(RecoveryParts, WhatWasUnderWayOnALostPathIsAskedForAgainAndThePeerIsToldTwice) {

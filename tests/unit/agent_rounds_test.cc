@@ -13,14 +13,14 @@ using ::testing::ElementsAre;
 
 TEST(Rounds, AWindowReadsThenRecoversThenBalances) {
   EXPECT_THAT(Agent::OrderOf(Agent::Round::kWindow),
-              ElementsAre("last looks", "flows", "stalls", "silent peers", "unwatched ports", "mute ports", "pace",
-                          "drains", "returns", "breaker", "observe", "causes", "balance"));
+              ElementsAre("last looks", "flows", "scopes", "stalls", "silent peers", "unwatched ports", "mute ports",
+                          "pace", "drains", "returns", "breaker", "observe", "causes", "balance"));
 }
 
 TEST(Rounds, ASecondKeepsTheProgramsTrustedFirst) {
   EXPECT_THAT(Agent::OrderOf(Agent::Round::kSecond),
               ElementsAre("watchdog", "lease", "session", "pairs", "met wishes", "link flaps", "carriers", "deadlines",
-                          "dry run", "causes", "gaps", "due drains", "owners' moves", "owners' drains",
+                          "scopes", "dry run", "causes", "gaps", "due drains", "owners' moves", "owners' drains",
                           "owners' returns", "received flows", "unseen queue pairs", "labels", "clock's pairs",
                           "idle flows", "flow table", "events file", "meters"));
 }

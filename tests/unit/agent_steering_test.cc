@@ -160,7 +160,8 @@ class Wishes : public ::testing::Test {
                       host_.names,
                       host_.events,
                       {.in_motion = [](uint32_t) { return false; },
-                       .left = [](const FlowKey&, uint32_t, control::ReturnPlace, control::ReturnPlace) {}}};
+                       .left = [](const FlowKey&, uint32_t, control::ReturnPlace, control::ReturnPlace) {},
+                       .allowed = [] { return Allowed(Mode::kProtect); }}};
   Steering steering_{{&kernel_, &owners_}, host_.pairs, host_.mesh, host_.names, deadlines_, modes_, clock_, journal_};
   Draining draining_{drains_,
                      kernel_,

@@ -177,6 +177,40 @@ TEST_F(Cwctl, CapabilitiesThatAreNotAsTheModeSaysAreShown) {
   EXPECT_EQ(allowed[3]["by_mode"], "observe");
 }
 
+TEST_F(Cwctl, ModesOfNicsRailsAndJobsAreShownAndSet) {
+  EXPECT_THAT(Run({"status"}).out, Not(HasSubstr("scope")));
+  v1::ModeScope& nic = agent_.scopes.emplace_back();
+  nic.set_nic("eth2");
+  nic.set_text("NIC eth2");
+  nic.set_mode(v1::MODE_OBSERVE);
+  nic.set_by_operator(true);
+  nic.set_holds_back(true);
+  nic.set_reverts_s(600);
+  v1::ModeScope& rails = agent_.scopes.emplace_back();
+  rails.set_rail(3);
+  rails.set_others(true);
+  rails.set_text("every rail but 3");
+  rails.set_mode(v1::MODE_PROTECT);
+  EXPECT_THAT(Run({"status"}).out,
+              HasSubstr("scope    NIC eth2 at most observe, by an operator, reverts in 10.0 min\n"));
+  EXPECT_THAT(Run({"mode"}).out, ContainsRegex("NIC eth2 +observe +operator +10.0 min\n"));
+  EXPECT_THAT(Run({"mode"}).out, ContainsRegex("every rail but 3 +protect +\\[\\[scope\\]\\]"));
+  const json scopes = RunJson({"mode"})["scopes"];
+  ASSERT_EQ(scopes.size(), 2u);
+  EXPECT_EQ(scopes[0]["nic"], "eth2");
+  EXPECT_EQ(scopes[0]["mode"], "observe");
+  EXPECT_EQ(scopes[1]["rail"], 3);
+  EXPECT_EQ(RunJson({"status"})["scopes"][1]["others"], true);
+  EXPECT_EQ(Run({"mode", "observe", "--nic", "eth2", "--for", "10m"}).exit_code, 0);
+  EXPECT_EQ(agent_.last_request, "mode: MODE_OBSERVE for_s: 600 nic: \"eth2\"");
+  EXPECT_EQ(Run({"mode", "optimize", "--rail", "0"}).exit_code, 0);
+  EXPECT_EQ(agent_.last_request, "mode: MODE_OPTIMIZE rail: 0");
+  EXPECT_EQ(Run({"mode", "protect", "--label", "job-x"}).exit_code, 0);
+  EXPECT_EQ(agent_.last_request, "mode: MODE_PROTECT label: \"job-x\"");
+  EXPECT_EQ(Run({"mode", "protect", "--label", "job-x", "--nic", "eth2"}).exit_code, 2);
+  EXPECT_EQ(Run({"mode", "--nic", "eth2"}).exit_code, 2);
+}
+
 TEST_F(Cwctl, TheBreakerIsShownAndReset) {
   EXPECT_THAT(Run({"steer", "breaker", "show"}).out, HasSubstr("armed\n"));
   agent_.breaker_tripped = true;

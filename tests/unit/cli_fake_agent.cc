@@ -188,6 +188,7 @@ absl::StatusOr<v1::StatusReply> FakeAgent::Status(const v1::StatusRequest&, cons
     each.set_by_mode(by_mode);
     each.set_allow(balance_acts && std::string(name) == "balance" ? v1::ALLOW_ACT : by_mode);
   }
+  for (const v1::ModeScope& scope : scopes) *reply.add_scopes() = scope;
   reply.mutable_breaker()->set_enabled(true);
   reply.mutable_breaker()->set_tripped(breaker_tripped);
   if (breaker_tripped) reply.mutable_breaker()->set_text("2 of 3 moves for balance within the last minute did harm");
@@ -593,7 +594,8 @@ absl::StatusOr<v1::DrainsReply> FakeAgent::Drains(const v1::DrainsRequest&, cons
 absl::StatusOr<v1::ActionReply> FakeAgent::SetMode(const v1::SetModeRequest& request, const Caller& caller) {
   last_caller = caller;
   last_request = request.ShortDebugString();
-  if (request.mode() != v1::MODE_UNSPECIFIED) mode = request.mode();
+  const bool narrow = !request.nic().empty() || request.has_rail() || !request.label().empty();
+  if (request.mode() != v1::MODE_UNSPECIFIED && !narrow) mode = request.mode();
   v1::ActionReply reply;
   reply.set_effect("mode is set");
   reply.set_undo("mode observe");

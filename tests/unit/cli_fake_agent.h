@@ -30,6 +30,7 @@ class FakeAgent final : public AgentView {
   v1::Mode mode = v1::MODE_PROTECT;
   bool balance_acts = false;
   bool breaker_tripped = false;
+  std::vector<v1::ModeScope> scopes;  // of status
   std::string report_file;
   bool clock_known = true;      // false: fleet time is refused
   bool off_sticks = false;      // true: flows stay where they were, whatever the mode

@@ -81,9 +81,11 @@ TEST(ConfigChange, TwoHalvesThatDoNotFitAreRefused) {
 
 TEST(ConfigChange, KnowsKeysAndWholeTables) {
   for (const char* key : {"mode", "peer", "peers_dir", "keys.secret_file", "liveness.misses", "samples.level_rx",
-                          "steering.lease", "steering.allow.nic", "fleet.endpoints", "metrics.listen", "inproc.place"})
+                          "steering.lease", "steering.allow.nic", "fleet.endpoints", "metrics.listen", "inproc.place",
+                          "scope", "probe.active_interval", "probe.budget_pps", "probe.pause_dscp"})
     EXPECT_TRUE(TakenLive(key)) << key;
-  for (const char* key : {"steering.nic_failover", "probe.ports", "nic", "api.listen", "keys", "model"})
+  for (const char* key :
+       {"steering.nic_failover", "probe.ports", "probe.dscp", "limits.max_pairs", "nic", "api.listen", "keys", "model"})
     EXPECT_FALSE(TakenLive(key)) << key;
 }
 

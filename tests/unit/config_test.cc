@@ -289,6 +289,36 @@ TEST(ConfigErrors, RulesBetweenFields) {
   EXPECT_THAT(ErrorOf(std::string(kNic) + "[[peer]]\n"), HasSubstr("a.toml:3:1: this [[peer]] has no name"));
 }
 
+TEST(Config, AScopeIsAModeOfOneNicOneRailOrOneJob) {
+  const absl::StatusOr<Config> config = ParseConfig(std::string(kNic) +
+                                                        "[[scope]]\nnic = \"eth0\"\n"
+                                                        "[[scope]]\nrail = 0\nothers = true\nmode = \"protect\"\n"
+                                                        "[[scope]]\nlabel = \"job-x\"\n",
+                                                    "a.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(config->scopes.size(), 3u);
+  EXPECT_EQ(config->scopes[0].nic, "eth0");
+  EXPECT_EQ(config->scopes[0].mode, Mode::kObserve) << "the least, where none is named";
+  EXPECT_EQ(config->scopes[1].rail, 0);
+  EXPECT_TRUE(config->scopes[1].others);
+  EXPECT_EQ(config->scopes[1].mode, Mode::kProtect);
+  EXPECT_FALSE(config->scopes[2].rail.has_value());
+  const absl::StatusOr<Config> again = ParseConfig(ToToml(*config), "b.toml");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(ToToml(*again), ToToml(*config));
+}
+
+TEST(ConfigErrors, AScopeNamesOneThingThatIsThere) {
+  const std::string nic = kNic;
+  EXPECT_THAT(ErrorOf(nic + "[[scope]]\nmode = \"observe\"\n"),
+              HasSubstr("a.toml:3:1: this [[scope]] has to name one"));
+  EXPECT_THAT(ErrorOf(nic + "[[scope]]\nnic = \"eth0\"\nrail = 0\n"), HasSubstr("has to name one of nic, rail and"));
+  EXPECT_THAT(ErrorOf(nic + "[[scope]]\nnic = \"eth9\"\n"), HasSubstr("there is no [[nic]] eth9"));
+  EXPECT_THAT(ErrorOf(nic + "[[scope]]\nrail = 1\n"), HasSubstr("there is no rail 1: the [[nic]] tables are 0 to 0"));
+  EXPECT_THAT(ErrorOf(nic + "[[scope]]\nlabel = \"" + std::string(65, 'x') + "\"\n"), HasSubstr("at most 64 bytes"));
+  EXPECT_THAT(ErrorOf(nic + "[[scope]]\nlabel = \"x\"\nmode = \"off\"\n"), HasSubstr("scope[0].mode"));
+}
+
 TEST_F(Folder, LoadNamesTheMissingFile) {
   absl::StatusOr<Config> config = LoadConfig(path_ + "/none.toml");
   EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
@@ -391,7 +421,7 @@ TEST(ConfigExample, IsTheDefaultsOnceUncommented) {
     if (line.empty() || line.rfind("# ", 0) == 0) continue;
     ASSERT_EQ(line[0], '#') << line;
     EXPECT_LE(line.size(), 120u);
-    if (line == "#[[peer]]") break;  // has no default that is valid; it stands last
+    if (line == "#[[peer]]") break;  // has no default that is valid, nor has [[scope]]; they stand last
     text += line == "#name = \"\"" ? "name = \"eth0\"\n" : line.substr(1) + "\n";
   }
   absl::StatusOr<Config> config = ParseConfig(text, "example");

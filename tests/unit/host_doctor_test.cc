@@ -233,7 +233,38 @@ TEST_F(Doctor, SaysWhetherAttachingStopsTheNic) {
   EXPECT_EQ(CheckAttach(nic, false).result, Result::kOk);
   nic.driver = "bnxt_en";
   EXPECT_EQ(CheckAttach(nic, false).result, Result::kWarn);
+  EXPECT_THAT(CheckAttach(nic, false).seen, HasSubstr("bnxt_xdp_set of Linux"));
   EXPECT_EQ(CheckAttach(nic, true).result, Result::kOk) << "it is over";
+}
+
+TEST_F(Doctor, OfADriverThatNobodyReadNothingIsSaid) {
+  const Interface nic{.name = "eth0", .driver = "newnic"};
+  EXPECT_EQ(CheckAttach(nic, false).result, Result::kUnknown);
+  EXPECT_THAT(CheckAttach(nic, false).seen, HasSubstr("whether newnic stops its queues"));
+  EXPECT_EQ(CheckAttach(nic, true).result, Result::kOk);
+}
+
+TEST_F(Doctor, PacketsThatAreGatheredOrSentInOnePieceAreNamed) {
+  Interface nic{.name = "eth0", .segments_udp = true, .gathers_udp = {"rx-gro-list"}};
+  EXPECT_EQ(CheckNicOffloads(nic).result, Result::kOk) << "native XDP comes before the kernel gathers";
+  EXPECT_THAT(CheckNicOffloads(nic).seen, HasSubstr("tx-udp-segmentation"));
+  const Check generic = CheckNicOffloads(nic, /*generic=*/true);
+  EXPECT_EQ(generic.result, Result::kWarn);
+  EXPECT_EQ(generic.todo, "ethtool -K eth0 rx-gro-list off");
+  const Check sent = CheckNicOffloads(nic, false, /*gso_frames=*/7);
+  EXPECT_EQ(sent.result, Result::kWarn);
+  EXPECT_THAT(sent.seen, HasSubstr("7 frames to UDP 4791 left in one piece (GSO), to be cut by the NIC"));
+  EXPECT_THAT(sent.todo, HasSubstr("UDP_SEGMENT"));
+}
+
+// The kernel under the test tells of its loopback.
+TEST_F(Doctor, TheKernelTellsWhichFeaturesAreOn) {
+  KernelProbe kernel;
+  const absl::StatusOr<std::vector<Interface>> interfaces = kernel.Interfaces();
+  ASSERT_TRUE(interfaces.ok()) << interfaces.status();
+  const Interface* lo = FindInterface(*interfaces, "lo");
+  ASSERT_NE(lo, nullptr);
+  EXPECT_TRUE(lo->segments_udp) << "lo takes UDP in one piece since Linux 4.18";
 }
 
 class FakeKernel final : public LiveProbe {

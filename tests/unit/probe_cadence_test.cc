@@ -24,7 +24,6 @@
 namespace cw::probe {
 namespace {
 
-
 struct Outcome {
   std::map<uint32_t, int> rounds;
   std::map<uint32_t, int64_t> longest_gap, shortest_gap;
@@ -52,6 +51,18 @@ Outcome Simulate(Cadence& c, int64_t from, int64_t to, int64_t late = 20'000) {
       last[p] = now;
     }
   }
+}
+
+TEST(Cadence, OtherOptionsStretchAndShrinkWhatIsDue) {
+  Cadence c({.active_interval_ns = kMs, .idle_interval_ns = 60 * kSecond, .budget_pps = 1e6});
+  c.SetPair(0, 8, 0);
+  EXPECT_GT(c.NextWakeNs(), kSecond);
+  c.SetOptions({.active_interval_ns = kMs, .idle_interval_ns = 10 * kMs, .budget_pps = 1e6}, kSecond);
+  const Outcome often = Simulate(c, kSecond, 2 * kSecond);
+  EXPECT_NEAR(often.rounds.at(0), 100, 2);
+  // 8 probes at 80 a second: ten rounds.
+  c.SetOptions({.active_interval_ns = kMs, .idle_interval_ns = 10 * kMs, .budget_pps = 80}, 2 * kSecond);
+  EXPECT_NEAR(Simulate(c, 2 * kSecond, 3 * kSecond).rounds.at(0), 10, 1);
 }
 
 TEST(Cadence, ActiveAtOneIntervalIdleAtAnother) {
@@ -296,6 +307,15 @@ TEST(Prober, AHurriedPairsRoundsComeAtOnceAndForAWhileOnly) {
   EXPECT_TRUE(SlowProber::Eventually([&] { return slow.prober->IntervalNs(0) == 3600 * kSecond; }));
   EXPECT_EQ(slow.sent[1]->sent, 0u);
   slow.prober->Hurry(7, 30 * kMs);  // there is no such pair
+}
+
+TEST(Prober, AnotherPaceHoldsAtOnceNotAfterTheRestOfALongInterval) {
+  SlowProber slow;
+  EXPECT_EQ(slow.prober->IntervalNs(0), 3600 * kSecond);
+  slow.prober->SetCadence({.active_interval_ns = kMs, .idle_interval_ns = 5 * kMs, .budget_pps = 1e6});
+  EXPECT_EQ(slow.prober->IntervalNs(0), 5 * kMs);
+  EXPECT_TRUE(SlowProber::Eventually([&] { return slow.sent[0]->sent >= 3 && slow.sent[1]->sent >= 3; }));
+  EXPECT_TRUE(SlowProber::Eventually([&] { return slow.shared[0].interval_ns == 5 * kMs; })) << "the kernel knows";
 }
 
 TEST(Prober, NobodyIsHurriedWhileASlotIsInDoubt) {

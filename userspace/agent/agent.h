@@ -105,6 +105,7 @@ class RdmaWatch;
 class Rerolls;
 class Returns;
 class RingRecorder;
+class Scopes;
 class StatusView;
 class Steering;
 class Tails;
@@ -166,7 +167,6 @@ class Agent final : public api::AgentView {
 
   explicit Agent(AgentOptions options);
   absl::Status Open();
-  Allowed allowed() const;                                       // what the mode lets be done
   const probe::Hops* HopsOf(uint32_t pair, uint8_t slot) const;  // nullptr: no path there, or not traced
 
   // start.cc, open_*.cc
@@ -205,7 +205,7 @@ class Agent final : public api::AgentView {
   absl::StatusOr<Fresh> CheckConfig(const config::Config& fresh);
   absl::Status TakeConfig(Fresh fresh);
   void NoteConfig();
-  void TakeRules();
+  void TakeRules(const config::ProbeConfig& probed);
   void TellOfReload(const std::vector<config::Change>& changes);
   void AddConfig(api::v1::StatusReply& reply, int64_t now_ns) const;
   void WriteKnobs();
@@ -254,13 +254,12 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::ActionReply> DoSetLabel(const api::Caller& caller, const api::v1::LabelRequest& request);
 
   void TellOfEventsFile();
-
   absl::Status OpenNicFailover();
   absl::Status OpenCarriers();
   void StartAnew(telemetry::Event why);
-  static bool IsThere(const config::NicConfig& nic);
   void OpenPaths();
   void OpenRecovery();
+  void OpenScopes();
   void OpenBalance();
   void OpenMovers();
   void OpenFlows();
@@ -279,7 +278,7 @@ class Agent final : public api::AgentView {
   absl::StatusOr<api::v1::WhyReply> MakeWhyFlow(const std::string& id);
   absl::StatusOr<api::v1::WhyReply> MakeWhyPath(uint32_t pair, uint32_t slot);
   void AddFlowHolds(const FlowKey& key, const FlowEntry& flow, api::v1::WhyReply& reply);
-  void AddPairHolds(const PairState& pair, api::v1::WhyReply& reply);
+  void AddPairHolds(const PairState& pair, const FlowKey* flow, api::v1::WhyReply& reply);
   void AddPathHolds(const PairState& pair, uint8_t slot, api::v1::WhyReply& reply);
   api::v1::WhyPath MakeWhyPathOf(PairState& pair, uint8_t slot);
 
@@ -357,6 +356,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Carriers> carriers_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
   std::unique_ptr<Modes> modes_;
+  std::unique_ptr<Scopes> scopes_;
   std::unique_ptr<Lease> lease_;
   std::unique_ptr<DryRun> dry_run_;
   class Drains drains_;

@@ -35,10 +35,10 @@ struct FlowEntry {
   uint32_t NativeLabel() const { return uint32_t{tx.label[0]} << 16 | tx.label[1] << 8 | tx.label[2]; }
   // The slot whose path the flow takes: its own while steered, that of its native port otherwise.
   uint8_t PathSlot() const { return tx.port != 0 ? tx.slot : tx.native_slot; }
-  // What its packets do: where nothing is rewritten (acts false: modes off and observe) they leave by the native port,
-  // whatever the record keeps for later.
-  uint8_t SlotOfPackets(bool acts) const { return acts ? PathSlot() : tx.native_slot; }
-  uint16_t PortOfPackets(bool acts) const { return acts && tx.port != 0 ? tx.port : flow().sport; }
+  // What its packets do: where nothing is rewritten (acts false: modes off and observe, or its scope) they leave by the
+  // native port, whatever the record keeps for later.
+  uint8_t SlotOfPackets(bool acts) const { return acts && !stays_native ? PathSlot() : tx.native_slot; }
+  uint16_t PortOfPackets(bool acts) const { return acts && !stays_native && tx.port != 0 ? tx.port : flow().sport; }
   // What it knows of the path that it took before is forgotten.
   void AddDelay(int64_t now_ns, uint8_t on_slot, int64_t owd_ns);
   uint64_t window_bytes = 0;  // since the reading before
@@ -55,6 +55,8 @@ struct FlowEntry {
   double rate_bps = 0;        // smoothed over about a second
   int64_t read_ns = 0;        // received flows: monotonic time of the last reading
   uint16_t native_asked = 0;  // native port that a slot was asked for
+  bool stays_native = false;  // sent flows: a scope of its NIC or of its job lets nothing act (scopes.h)
+  int64_t scoped_ns = 0;      // monotonic; when its job's scopes are looked up again; 0: they never were
   uint32_t process = 0;       // sent flows: whose queue pair it is; 0: not known (yet)
   RecentDelays owd;           // of its packets on the path of owd_slot
   uint8_t owd_slot = CW_SLOT_NONE;

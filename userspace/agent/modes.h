@@ -9,6 +9,7 @@
 #include "maps/abi.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/journal.h"
+#include "userspace/agent/may.h"
 #include "userspace/api/caller.h"
 #include "userspace/api/cwfabric.pb.h"
 #include "userspace/model/allowed.h"
@@ -23,6 +24,7 @@ class Modes {
   // ctl: the record of the map, or one in plain memory. All of them outlive it.
   Modes(cw_ctl& ctl, Deadlines& deadlines, const Clock& monotonic, Journal& journal)
       : ctl_(ctl), deadlines_(deadlines), monotonic_(monotonic), journal_(journal) {}
+  Modes(const Modes&) = delete;  // may_ names it
 
   // At the start. An operator's mode, off included, outlives a crash (adopted); the configured one holds for a
   // dataplane made anew.
@@ -34,6 +36,9 @@ class Modes {
   void KeepDeadlines();
 
   Allowed allowed() const;  // any thread
+  // The same, and with flows of a pair, or with one flow: where nothing narrows it, as on the host.
+  const May& may() const { return may_; }
+  void Narrow(May::Withheld withheld) { withheld_ = std::move(withheld); }
   Mode mode() const { return allowed().mode(); }
   bool Acts(Capability c) const { return allowed().Acts(c); }
   bool Observes(Capability c) const { return allowed().of(c) == Allow::kObserve; }
@@ -53,6 +58,9 @@ class Modes {
   Deadlines& deadlines_;
   const Clock& monotonic_;
   Journal& journal_;
+  May::Withheld withheld_;  // empty: nothing is narrower
+  const May may_ = May([this] { return allowed(); },
+                       [this](uint32_t pair, const FlowKey* flow) { return withheld_ ? withheld_(pair, flow) : 0; });
   AllowOverrides overrides_;    // of what the mode says
   bool deadlines_kept_ = true;  // in their file
 };

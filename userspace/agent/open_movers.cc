@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/balance/dry_run.h"
@@ -27,6 +28,8 @@
 #include "userspace/agent/recovery/rerolls.h"
 #include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/recovery/tails.h"
+#include "userspace/agent/scopes.h"
+#include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/dataplane/packet_injector.h"
 
@@ -61,19 +64,25 @@ void Agent::OpenMovers() {
       returns->Left(flow, pair, from, to);
     };
   };
-  kernel_mover_ = std::make_unique<KernelMover>(pairs_, flows_, *records_, engine_->mesh(), peer_names_, journal_,
-                                                KernelMover::Asks{.in_motion = in_motion, .left = left_to(returns_)});
+  kernel_mover_ = std::make_unique<KernelMover>(
+      pairs_, flows_, *records_, engine_->mesh(), peer_names_, journal_,
+      KernelMover::Asks{.in_motion = in_motion, .left = left_to(returns_), .allowed = modes_->may()});
   owner_mover_ = std::make_unique<OwnerMover>(
       pairs_, flows_, qps_, *unseen_, engine_->mesh(), peer_names_, monotonic_, journal_,
-      OwnerMover::Asks{.allowed = [this] { return allowed(); },
+      OwnerMover::Asks{.allowed = modes_->may(),
                        .send = [this](const std::vector<rdma::MoveOrder>& orders) { return inproc_->Move(orders); },
                        .fold = fold,
                        .left = left_to(owner_returns_)});
   const absl::Duration step = options_.config.steering.return_step;
   returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *kernel_mover_, journal_,
-                                       [this] { return allowed().ActsAtAll() && !breaker_->MayBalance(); });
-  owner_returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *owner_mover_, journal_,
-                                             [this] { return allowed().ActsAtAll(); });
+                                       [this](uint32_t pair, const FlowKey& flow) {
+                                         const Allowed may = modes_->may()(pair, flow);
+                                         const bool balanced = breaker_->MayBalance() && may.Acts(Capability::kBalance);
+                                         return may.ActsAtAll() && !balanced;
+                                       });
+  owner_returns_ = std::make_unique<Returns>(
+      step, pairs_, engine_->mesh(), peer_names_, *owner_mover_, journal_,
+      [this](uint32_t pair, const FlowKey& flow) { return modes_->may()(pair, flow).ActsAtAll(); });
 }
 
 // What is read of flows and queue pairs, and what leaves the tables.
@@ -100,11 +109,14 @@ void Agent::OpenPlacer() {
   };
   placer_ = std::make_unique<Placer>(
       pairs_, nics_, qps_, *owner_mover_, engine_->mesh(), journal_,
-      Placer::Asks{
-          .allowed = [this] { return options_.config.inproc.place ? allowed().of(Capability::kPlace) : Allow::kOff; },
-          .paths_known = paths_known,
-          .assigns = [this] { return options_.config.steering.assign_new_flows; },
-          .word_on = [this](const rdma::QpInfo& qp) { return kernel_qps_->WordOn(qp); }});
+      Placer::Asks{.allowed =
+                       [this](uint32_t pair, const FlowKey& flow) {
+                         return options_.config.inproc.place ? modes_->may()(pair, flow).of(Capability::kPlace)
+                                                             : Allow::kOff;
+                       },
+                   .paths_known = paths_known,
+                   .assigns = [this] { return options_.config.steering.assign_new_flows; },
+                   .word_on = [this](const rdma::QpInfo& qp) { return kernel_qps_->WordOn(qp); }});
 }
 
 // What operators ask of flows, by whoever moves them.
@@ -121,6 +133,23 @@ void Agent::OpenSteering() {
                      .carried = [this](const PairKey& pair) { return nic_failover_->Carried(pair); }});
 }
 
+// What narrows the mode; whoever acts asks the modes.
+void Agent::OpenScopes() {
+  const auto label = [this](const FlowKey& flow) -> std::string {
+    const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(flow);
+    api::v1::Flow named;
+    if (qp && flows_view_ != nullptr) flows_view_->AddLabel(*qp, named);
+    return named.label();
+  };
+  scopes_ = std::make_unique<Scopes>(options_.config.RunDir() + "/" + Scopes::kFile, Deadlines::BootId(), *modes_,
+                                     nics_, pairs_, flows_, *records_, engine_->mesh(), monotonic_, journal_,
+                                     Scopes::Asks{.label = label});
+  scopes_->Take(options_.config.scopes);
+  if (const absl::Status loaded = scopes_->Load(); absl::IsInvalidArgument(loaded))
+    spdlog::warn("modes that an operator set for NICs and labels are lost: {}", std::string(loaded.message()));
+  modes_->Narrow([this](uint32_t pair, const FlowKey* flow) { return scopes_->Withheld(pair, flow); });
+}
+
 // What the agent before us was asked for.
 absl::Status Agent::AdoptWishes() {
   steering_->Adopt(dataplane_->adopted(), [this] { flow_reader_->ReadSent(window_->began_ns()); });
@@ -131,7 +160,7 @@ absl::Status Agent::AdoptWishes() {
 // Moves for balance, from what a window saw to the kernel's wish.
 void Agent::OpenBalance() {
   const config::Config& config = options_.config;
-  const auto may = [this] { return allowed(); };
+  const May& may = modes_->may();
   const auto paths_known = [this](uint32_t pair) {
     const probe::Discovery* discovery = engine_->discovery(pair);
     return discovery != nullptr && discovery->table().valid && probe::PortsSeenToChoose(discovery->hashing());
@@ -161,7 +190,7 @@ void Agent::OpenBalance() {
 
 // Who looks after what was on a path that is lost, in this order.
 void Agent::OpenRecovery() {
-  const auto may = [this] { return allowed(); };
+  const May& may = modes_->may();
   tails_ = std::make_unique<Tails>(pairs_, *records_, qps_, engine_->mesh(), peer_names_, monotonic_, *loop_, *mail_,
                                    *dry_run_, journal_, Tails::Asks{.allowed = may, .deliver = OpenInjector()});
   const auto hashing = [this](uint32_t pair) {

@@ -16,6 +16,7 @@
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/recovery/tails.h"
+#include "userspace/agent/scopes.h"
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
@@ -31,6 +32,14 @@ double LinkRateBps(const config::NicConfig& nic) {
   double mbps = 0;
   if (!std::filesystem::exists(folder + "/device", error) || !(std::ifstream(folder + "/speed") >> mbps)) return 0;
   return std::max(mbps, 0.0) * 1e6;
+}
+
+// With an address that the next start would find.
+bool NicIsThere(const config::NicConfig& nic) {
+  if (!dataplane::IfindexOf(nic.name).ok()) return false;
+  if (nic.address == "auto") return FirstAddress(nic.name).ok();
+  const absl::StatusOr<Addr> wanted = Addr::Parse(nic.address);
+  return wanted.ok() && HasAddress(nic.name, *wanted);
 }
 
 }  // namespace
@@ -94,7 +103,7 @@ absl::Status Agent::OpenNicFailover() {
   nic_failover_ = std::make_unique<NicFailover>(
       vitals_.host_name, pairs_, nics_, qps_, engine_->mesh(), *carry_kernel_, peer_names_, monotonic_, *mail_,
       *dry_run_, journal_,
-      NicFailover::Asks{.allowed = [this] { return allowed(); },
+      NicFailover::Asks{.allowed = modes_->may(),
                         .drained = [this](const Nic& nic) { return draining_->IsDrained(nic); },
                         .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
                         .read_probes = [this] { ReadProbes(); },
@@ -110,8 +119,12 @@ absl::Status Agent::OpenCarriers() {
       nics_, *link_flaps_, *clock_, monotonic_, journal_,
       Carriers::Asks{.read = metrics::ReadLink,
                      .ifindex_of = dataplane::IfindexOf,
-                     .is_there = IsThere,
-                     .helped = [this] { return nic_failover_->on() && modes_->Acts(Capability::kNic); },
+                     .is_there = NicIsThere,
+                     .helped =
+                         [this](const Nic& nic) {
+                           return nic_failover_->on() &&
+                                  modes_->allowed().Less(scopes_->OnNic(nic.ifindex)).Acts(Capability::kNic);
+                         },
                      .changed =
                          [this] {
                            if (nic_failover_->on()) nic_failover_->Watch();
@@ -125,14 +138,6 @@ absl::Status Agent::OpenCarriers() {
   }
   link_news_ = *std::move(news);
   return loop_->AddFd(link_news_->fd(), [this] { carriers_->OnNews(link_news_->Take()); });
-}
-
-// With an address that the next start would find.
-bool Agent::IsThere(const config::NicConfig& nic) {
-  if (!dataplane::IfindexOf(nic.name).ok()) return false;
-  if (nic.address == "auto") return FirstAddress(nic.name).ok();
-  const absl::StatusOr<Addr> wanted = Addr::Parse(nic.address);
-  return wanted.ok() && HasAddress(nic.name, *wanted);
 }
 
 }  // namespace cw::agent

@@ -29,6 +29,8 @@
 #include "userspace/agent/peer_watch.h"
 #include "userspace/agent/recovery/rerolls.h"
 #include "userspace/agent/recovery/tails.h"
+#include "userspace/agent/rules_of_config.h"
+#include "userspace/agent/scopes.h"
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/agent/views/status_view.h"
@@ -36,30 +38,15 @@
 #include "userspace/probe_verbs/verbs_host.h"
 
 namespace cw::agent {
-namespace {
-
-// Half of the paths silent together is more likely a host that stands still than so many dead paths: with three misses
-// 15 ms at least.
-uint32_t HalfDeadFactor(absl::Duration active_interval) {
-  constexpr uint32_t kLeast = 5;
-  return std::max(kLeast, static_cast<uint32_t>(absl::Milliseconds(kLeast) / active_interval));
-}
-
-}  // namespace
-
 absl::Status Agent::OpenProbes() {
   const config::Config& config = options_.config;
   store_ = std::make_unique<probe::MapPairStore>(dataplane_->pair_index(), dataplane_->pairs(), dataplane_->keys());
   probe::EngineOptions options;
-  const auto idle_ns = absl::ToInt64Nanoseconds(config.probe.idle_interval);
   options.mesh = {.session = session_.session(),
                   .miss_limit = static_cast<uint32_t>(config.liveness.misses),
                   .half_dead_factor = HalfDeadFactor(config.probe.active_interval),
-                  .idle_interval_ns = static_cast<uint32_t>(idle_ns)};
-  options.prober.cadence = {.active_interval_ns = absl::ToInt64Nanoseconds(config.probe.active_interval),
-                            .idle_interval_ns = idle_ns,
-                            .clock_interval_ns = absl::ToInt64Nanoseconds(config.probe.clock_interval),
-                            .budget_pps = static_cast<double>(config.probe.budget_pps)};
+                  .idle_interval_ns = static_cast<uint32_t>(absl::ToInt64Nanoseconds(config.probe.idle_interval))};
+  options.prober.cadence = CadenceOf(config.probe);
   options.prober.fifo_priority = config.probe.realtime ? 20 : 0;
   const absl::StatusOr<std::vector<int>> cpus = ParseCpuList(config.probe.cpus);
   if (!cpus.ok()) return cpus.status();
@@ -112,6 +99,7 @@ void Agent::OpenPaths() {
       pairs_, [this](uint32_t pair) { return engine_->IntervalNs(pair); }, journal_);
   dry_run_ = std::make_unique<DryRun>(pairs_, flows_, qps_, engine_->mesh(), peer_names_, monotonic_, journal_,
                                       DryRun::Asks{.hops = hops, .acts = [this] { return modes_->ActsAtAll(); }});
+  OpenScopes();
   const config::LogConfig& log = options_.config.log;
   dry_run_->Open(log.report_file, static_cast<uint64_t>(log.report_mib) << 20);
   link_flaps_ = std::make_unique<LinkFlaps>(
@@ -142,7 +130,7 @@ void Agent::OpenPaths() {
           .own_link_lost = [this](const PairState& pair, const cw_ev_slot& v) { return carriers_->Lost(pair, v); },
           .doubt = doubt});
   losses_ = std::make_unique<Losses>(pairs_, flows_, qps_, engine_->mesh(), *damping_, path_lost_, monotonic_,
-                                     *dry_run_, journal_, [this] { return allowed(); });
+                                     *dry_run_, journal_, modes_->may());
   OpenBalance();
   OpenMovers();
   OpenFlows();
@@ -201,6 +189,7 @@ void Agent::OpenViews() {
                            [this](api::v1::StatusReply& reply) {
                              keys_.AddTo(reply);
                              AddConfig(reply, MonotonicNs());
+                             scopes_->AddTo(reply);
                              AddVerbs(reply);
                            },
                        .counters = [this] { return dataplane_->counters().Sum(); },

@@ -46,7 +46,13 @@ absl::StatusOr<v1::ActionReply> Agent::BreakerReset(const v1::BreakerResetReques
 }
 
 absl::StatusOr<v1::ActionReply> Agent::SetMode(const v1::SetModeRequest& request, const api::Caller& caller) {
-  return loop_->Call<v1::ActionReply>([this, caller, request] { return modes_->Set(caller, request); });
+  return loop_->Call<v1::ActionReply>([this, caller, request] {
+    const bool narrow = !request.nic().empty() || request.has_rail() || !request.label().empty();
+    if (!narrow) return modes_->Set(caller, request);
+    absl::StatusOr<v1::ActionReply> reply = scopes_->Set(caller, request);
+    if (reply.ok()) scopes_->Step(MonotonicNs());  // from the next packet on
+    return reply;
+  });
 }
 
 absl::StatusOr<v1::ActionReply> Agent::Off(const v1::OffRequest& request, const api::Caller& caller) {

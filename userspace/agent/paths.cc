@@ -135,7 +135,7 @@ void Agent::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     if (change.old_port == 0) continue;
     // Flows that were steered to a port that this slot no longer means go to another path, or back to their own port.
     if (modes_->Acts(Capability::kFailover) && !pair->blind &&
-        kernel_mover_->Leave(*pair, change.slot, change.old_port) > 0)
+        kernel_mover_->Leave(*pair, change.slot, Capability::kFailover, change.old_port) > 0)
       continue;
     for (auto& [key, flow] : flows_.sent) {
       if (flow.tx.pair != index || flow.tx.slot != change.slot || flow.tx.port == 0) continue;

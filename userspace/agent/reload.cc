@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGHUP: the configuration is read again. What a running agent can take it takes, all of it or nothing; what it cannot
 // is named, and waits for the next start.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "userspace/agent/lease.h"
 #include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/rules_of_config.h"
+#include "userspace/agent/scopes.h"
 #include "userspace/config/change.h"
 #include "userspace/control/contention_rules.h"
 #include "userspace/profile/profiles.h"
@@ -21,16 +23,29 @@ namespace {
 
 constexpr size_t kNamed = 6;  // changes in an event's text; all are in its evidence
 
-// "peer" tables are long: their number says enough.
+// Tables are long.
 std::string TextOf(const config::Change& change) {
-  return change.key == "peer" ? std::string("the [[peer]] tables")
-                              : absl::StrCat(change.key, " ", change.from, " → ", change.to);
+  if (change.key == "peer" || change.key == "scope") return absl::StrCat("the [[", change.key, "]] tables");
+  return absl::StrCat(change.key, " ", change.from, " → ", change.to);
 }
 
 std::string Named(std::vector<std::string> texts) {
   const size_t all = texts.size();
   if (all > kNamed) texts.resize(kNamed);
   return absl::StrCat(absl::StrJoin(texts, ", "), all > kNamed ? absl::StrCat(" and ", all - kNamed, " more") : "");
+}
+
+// A pair that is not due yet is not blind: the longer of the two idle intervals counts until all are probed at the new.
+void TakePace(const config::ProbeConfig& before, const config::ProbeConfig& now, Lease& lease, probe::Engine& engine,
+              Timers& timers) {
+  const bool same = before.active_interval == now.active_interval && before.idle_interval == now.idle_interval &&
+                    before.clock_interval == now.clock_interval && before.budget_pps == now.budget_pps &&
+                    before.discovery_pps == now.discovery_pps;
+  if (same) return;
+  lease.SetBlindAfter(std::max(before.idle_interval, now.idle_interval));
+  engine.SetPace(CadenceOf(now), HalfDeadFactor(now.active_interval), static_cast<double>(now.discovery_pps));
+  if (now.idle_interval >= before.idle_interval) return;
+  timers.After(before.idle_interval, [&lease, idle = now.idle_interval] { lease.SetBlindAfter(idle); });
 }
 
 }  // namespace
@@ -83,18 +98,21 @@ absl::StatusOr<Agent::Fresh> Agent::CheckConfig(const config::Config& fresh) {
 
 absl::Status Agent::TakeConfig(Fresh fresh) {
   const Allowed before = AllowedBy(options_.config);
+  const config::ProbeConfig probed = options_.config.probe;
   options_.config = std::move(fresh.config);
   if (absl::Status status = keys_.Take(std::move(fresh.keys), [this] { return engine_->KeysChanged(); }); !status.ok())
     return status;
   if (absl::Status status = TakePeers(std::move(fresh.peers)); !status.ok()) return status;
   WriteKnobs();
-  TakeRules();
+  TakeRules(probed);
+  scopes_->Take(options_.config.scopes);
   modes_->TakeConfigured(before, AllowedBy(options_.config));
+  scopes_->Step(MonotonicNs());
   TellOfReload(fresh.changes);
   return absl::OkStatus();
 }
 
-void Agent::TakeRules() {
+void Agent::TakeRules(const config::ProbeConfig& probed) {
   const config::SteeringConfig& steering = options_.config.steering;
   control::SetRules(ContentionRulesOf(steering), *contention_);
   causes_->SetRules(steering.find_causes, CauseRulesOf(steering));
@@ -104,6 +122,7 @@ void Agent::TakeRules() {
   engine_->SetMissLimit(static_cast<uint32_t>(options_.config.liveness.misses));
   jobs_->SetOptions(ProfileOptionsOf(options_.config.profile));
   lease_->Renew(options_.config.steering.lease);
+  TakePace(probed, options_.config.probe, *lease_, *engine_, *loop_);
 }
 
 void Agent::TellOfReload(const std::vector<config::Change>& changes) {
@@ -117,7 +136,7 @@ void Agent::TellOfReload(const std::vector<config::Change>& changes) {
     } else {
       config_waiting_.push_back(change.key);
     }
-    if (change.key != "peer" && change.key != "nic")
+    if (change.key != "peer" && change.key != "nic" && change.key != "scope")
       event.evidence.push_back(
           {change.key, absl::StrCat(change.from, " → ", change.to, change.live ? "" : ", at the next start")});
   }

@@ -23,6 +23,7 @@
 #include "userspace/agent/paths/losses.h"
 #include "userspace/agent/peer_watch.h"
 #include "userspace/agent/recovery/returns.h"
+#include "userspace/agent/scopes.h"
 #include "userspace/commandline/sd_notify.h"
 
 namespace cw::agent {
@@ -37,15 +38,16 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
   static constexpr Step kWindow[] = {
       {"last looks", [](Agent& a, int64_t) { a.balance_->Settle(INT64_MAX); }},
       {"flows", [](Agent& a, int64_t) { a.flow_reader_->ReadSent(a.window_->began_ns()); }},
+      {"scopes", [](Agent& a, int64_t now_ns) { a.scopes_->Step(now_ns); }},
       {"stalls", [](Agent& a, int64_t now_ns) { a.losses_->JudgeStalls(now_ns); }},
       {"silent peers", [](Agent& a, int64_t now_ns) { a.peer_watch_->Look(now_ns); }},
       {"unwatched ports",
        [](Agent& a, int64_t) {
-         if (a.allowed().Acts(Capability::kFailover)) a.kernel_mover_->LeaveUnwatchedPorts();
+         if (a.modes_->Acts(Capability::kFailover)) a.kernel_mover_->LeaveUnwatchedPorts();
        }},
       {"mute ports",
        [](Agent& a, int64_t) {
-         if (a.allowed().Acts(Capability::kFailover)) a.kernel_mover_->LeaveMutePorts();
+         if (a.modes_->Acts(Capability::kFailover)) a.kernel_mover_->LeaveMutePorts();
        }},
       {"pace", [](Agent& a, int64_t now_ns) { a.KeepPace(now_ns); }},
       {"drains", [](Agent& a, int64_t) { a.draining_->Look(); }},
@@ -68,6 +70,7 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
       {"link flaps", [](Agent& a, int64_t) { a.link_flaps_->Keep(); }},
       {"carriers", [](Agent& a, int64_t) { a.carriers_->LookAtAll(); }},
       {"deadlines", [](Agent& a, int64_t) { a.steering_->EndDue(); }},
+      {"scopes", [](Agent& a, int64_t) { a.scopes_->EndDue(); }},
       {"dry run", [](Agent& a, int64_t) { a.dry_run_->ExpireDeaths(); }},
       {"causes", [](Agent& a, int64_t now_ns) { a.causes_->Judge(now_ns, a.samples_->lost()); }},
       {"gaps", [](Agent& a, int64_t now_ns) { a.gaps_->Judge(now_ns, a.modes_->ActsAtAll()); }},

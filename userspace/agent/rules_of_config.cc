@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/agent/rules_of_config.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace cw::agent {
@@ -52,6 +53,19 @@ control::CauseRules CauseRulesOf(const config::SteeringConfig& steering) {
   rules.queue_over_base = steering.queueing_factor;
   rules.queue_floor_ns = absl::ToDoubleNanoseconds(steering.queueing_floor);
   return rules;
+}
+
+probe::CadenceOptions CadenceOf(const config::ProbeConfig& probe) {
+  return {.active_interval_ns = absl::ToInt64Nanoseconds(probe.active_interval),
+          .idle_interval_ns = absl::ToInt64Nanoseconds(probe.idle_interval),
+          .clock_interval_ns = absl::ToInt64Nanoseconds(probe.clock_interval),
+          .budget_pps = static_cast<double>(probe.budget_pps)};
+}
+
+// With three misses 15 ms at least.
+uint32_t HalfDeadFactor(absl::Duration active_interval) {
+  constexpr uint32_t kLeast = 5;
+  return std::max(kLeast, static_cast<uint32_t>(absl::Milliseconds(kLeast) / active_interval));
 }
 
 profile::ProfileOptions ProfileOptionsOf(const config::ProfileConfig& profile) {

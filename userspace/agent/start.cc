@@ -176,8 +176,6 @@ void Agent::StartAnew(telemetry::Event why) {
   loop_->Stop();
 }
 
-Allowed Agent::allowed() const { return modes_->allowed(); }
-
 absl::Status Agent::OpenEvents() {
   const std::string& file = options_.config.log.events_file;
   const absl::Status status = file.empty() ? absl::OkStatus() : journal_.log().OpenFile(file);

@@ -11,6 +11,7 @@
 #include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/placement.h"
+#include "userspace/agent/scopes.h"
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/agent/views/view_words.h"
@@ -125,7 +126,7 @@ v1::WhyPath Agent::MakeWhyPathOf(PairState& pair, uint8_t slot) {
 }
 
 // What holds for every flow to the peer.
-void Agent::AddPairHolds(const PairState& pair, v1::WhyReply& reply) {
+void Agent::AddPairHolds(const PairState& pair, const FlowKey* flow, v1::WhyReply& reply) {
   const probe::Discovery* discovery = engine_->discovery(pair.index);
   if (modes_->allowed() != Allowed(Mode::kOptimize)) {
     const char* means = modes_->mode() == Mode::kOff       ? "every flow is on its native port"
@@ -136,6 +137,7 @@ void Agent::AddPairHolds(const PairState& pair, v1::WhyReply& reply) {
     const double left_s = deadlines_.mode() ? static_cast<double>(deadlines_.mode()->at_ns - MonotonicNs()) / 1e9 : 0.0;
     AddHold(reply, "mode", absl::StrCat("mode ", modes_->allowed().ToString(), ": ", means), std::max(left_s, 0.0));
   }
+  for (const Scopes::Hold& hold : scopes_->HoldsOf(pair, flow)) AddHold(reply, "scope", hold.text, hold.left_s);
   if (modes_->Acts(Capability::kBalance) && !breaker_->MayBalance())
     AddHold(reply, "breaker", absl::StrCat("nothing moves for balance: ", breaker_->why()));
   if (!pair.table_seen) {
@@ -167,12 +169,13 @@ void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply
   } else if ((flow.tx.flags & CW_STEER_LOCKED) != 0) {
     AddHold(reply, "lock", "locked by an operator: it leaves a dead path only", left_s);
   }
-  if ((flow.tx.flags & CW_STEER_MANUAL) != 0 && !modes_->ActsAtAll()) {
+  const bool acts = modes_->ActsAtAll() && !flow.stays_native;
+  if ((flow.tx.flags & CW_STEER_MANUAL) != 0 && !acts) {
     AddHold(reply, "manual", "placed by an operator, which counts again when the mode acts", left_s);
   } else if ((flow.tx.flags & CW_STEER_MANUAL) != 0) {
     AddHold(reply, "manual", "placed by an operator: the agent moves it off a dead or drained path only", left_s);
   }
-  if (const uint8_t wanted = PendingSlot(flow.tx); wanted != CW_SLOT_NONE && modes_->ActsAtAll()) {
+  if (const uint8_t wanted = PendingSlot(flow.tx); wanted != CW_SLOT_NONE && acts) {
     AddHold(
         reply, "pending",
         absl::StrFormat("a move to path %d waits for %s", wanted,
@@ -180,7 +183,7 @@ void Agent::AddFlowHolds(const FlowKey& key, const FlowEntry& flow, v1::WhyReply
   }
   const PairState* pair = FindPair(flow.tx.pair);
   if (pair == nullptr) return;
-  AddPairHolds(*pair, reply);
+  AddPairHolds(*pair, &key, reply);
   const uint8_t slot = flow.SlotOfPackets(modes_->ActsAtAll());
   if (slot < CW_MAX_SLOTS) AddPathHolds(*pair, slot, reply);
 }
@@ -221,7 +224,7 @@ std::optional<v1::WhyReply> Agent::WhyOwned(const std::string& id) {
   const std::optional<uint32_t> index = engine_->mesh().Find({qp->laddr, qp->raddr});
   PairState* pair = index ? FindPair(*index) : nullptr;
   if (pair == nullptr) return reply;
-  AddPairHolds(*pair, reply);
+  AddPairHolds(*pair, &key, reply);
   const uint8_t slot = owner_mover_->SlotOf(*qp, qp->udp_sport);
   if (slot >= CW_MAX_SLOTS) return reply;
   AddPathHolds(*pair, slot, reply);
@@ -236,7 +239,7 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyFlow(const std::string& id) {
     for (const auto& [key, flow] : *book) {
       if (key.Id().ToString() != id) continue;
       *reply.mutable_flow() = flows_view_->Of(key, flow);
-      reply.set_placement(Placement(flow, modes_->ActsAtAll()));
+      reply.set_placement(Placement(flow, modes_->ActsAtAll() && !flow.stays_native));
       if (flow.received) return reply;
       jobs_->FillCollective(key, reply);
       AddFlowHolds(key, flow, reply);
@@ -272,7 +275,7 @@ absl::StatusOr<v1::WhyReply> Agent::MakeWhyPath(uint32_t index, uint32_t slot) {
   if ((pair->drained >> s & 1) != 0) AddHold(reply, "drained", "an operator keeps it free; see cwctl drain list");
   if (!engine_->mesh().slots(index).is_path(s))
     AddHold(reply, "not_a_path", "it is only probed because a flow chose this port itself");
-  AddPairHolds(*pair, reply);
+  AddPairHolds(*pair, nullptr, reply);
   return reply;
 }
 

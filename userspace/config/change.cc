@@ -19,10 +19,17 @@ namespace {
 // agent opens once.
 constexpr absl::string_view kLive[] = {
     "mode",
+    "scope",
     "peer",
     "peers_file",
     "peers_dir",
     "keys.",
+    "probe.active_interval",
+    "probe.idle_interval",
+    "probe.clock_interval",
+    "probe.budget_pps",
+    "probe.discovery_pps",
+    "probe.pause_dscp",
     "liveness.",
     "samples.",
     "steering.assign_new_flows",

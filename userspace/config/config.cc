@@ -33,6 +33,27 @@ void CheckNics(const Config& config, const Complain& complain) {
   }
 }
 
+void CheckScope(const Config& config, const ScopeConfig& scope, const std::string& table, const Complain& complain) {
+  const int named = (scope.nic.empty() ? 0 : 1) + (scope.rail ? 1 : 0) + (scope.label.empty() ? 0 : 1);
+  if (named != 1) complain(table, "this [[scope]] has to name one of nic, rail and label; use one table for each");
+  const bool known =
+      std::any_of(config.nics.begin(), config.nics.end(), [&](const NicConfig& nic) { return nic.name == scope.nic; });
+  if (!scope.nic.empty() && !known)
+    complain(table + ".nic",
+             absl::StrFormat("there is no [[nic]] %s; correct the name or remove the table", scope.nic));
+  if (scope.rail && static_cast<size_t>(*scope.rail) >= config.nics.size()) {
+    complain(table + ".rail", absl::StrFormat("there is no rail %d: the [[nic]] tables are 0 to %d", *scope.rail,
+                                              static_cast<int>(config.nics.size()) - 1));
+  }
+  if (scope.label.size() > kLongestLabel)
+    complain(table + ".label", absl::StrFormat("a label has at most %d bytes", kLongestLabel));
+}
+
+void CheckScopes(const Config& config, const Complain& complain) {
+  for (size_t i = 0; i < config.scopes.size(); ++i)
+    CheckScope(config, config.scopes[i], absl::StrFormat("scope[%d]", i), complain);
+}
+
 void CheckPeer(const PeerConfig& peer, const std::string& table, const Complain& complain) {
   if (peer.name.empty()) complain(table, "this [[peer]] has no name; add name = \"HOST\"");
   if (peer.addresses.empty()) {
@@ -213,6 +234,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view fil
       text, file, [&](Visitor& visitor) { Walk(visitor, config); },
       [&](const Complain& complain) {
         CheckNics(config, complain);
+        CheckScopes(config, complain);
         CheckPeers(config.peers, complain);
         CheckKeysAndProbe(config, complain);
         CheckClock(config.clock, complain);

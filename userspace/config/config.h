@@ -50,6 +50,17 @@ struct NicConfig {
   std::string origin;  // "file:line" it was read from, for messages; not part of the configuration
 };
 
+// A mode for one NIC, one rail or one job, where it is less than the host's: of all that apply the least holds.
+struct ScopeConfig {
+  std::string nic;          // exactly one of the three: a NIC's name …
+  std::optional<int> rail;  // … the place of one among the [[nic]] tables, from 0 …
+  std::string label;        // … or the label of flows' processes
+  bool others = false;      // it holds for all but those
+  Mode mode = Mode::kObserve;
+  std::string origin;  // "file:line" it was read from, for messages; not part of the configuration
+};
+inline constexpr int kLongestLabel = 64;  // bytes
+
 struct PeerConfig {
   std::string name;                    // host name for people, unique
   std::vector<std::string> addresses;  // one per NIC of the peer
@@ -213,6 +224,7 @@ struct Config {
   std::string run_dir;    // ParseConfig fills in the default, /run/cwfabric/INSTANCE
   std::string state_dir;  // the same, /var/lib/cwfabric/INSTANCE; what is to outlive a reboot
   std::vector<NicConfig> nics;
+  std::vector<ScopeConfig> scopes;
   std::vector<PeerConfig> peers;
   std::string peers_file;  // [[peer]] tables in a file of their own, read after this one
   std::string peers_dir;   // every *.toml of a folder, in order of names

@@ -74,6 +74,29 @@ void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
       });
 }
 
+void WalkScopes(Visitor& v, std::vector<ScopeConfig>& scopes) {
+  Array<ScopeConfig>(
+      v, "scope", scopes,
+      "A mode for one NIC, one rail or one job, where it is less than the host's; one table each, which names one of "
+      "nic, rail and label. Of the host's mode and all tables that apply the least holds.",
+      [&](ScopeConfig& scope, const std::string& origin) {
+        if (!origin.empty()) scope.origin = origin;
+        Words(v, "nic", scope.nic, TextRule::kFree, "Name of a [[nic]].");
+        std::optional<int64_t> rail = scope.rail;
+        rail =
+            v.IntegerOr("rail", rail, "none", {0, 255}, "The place of a NIC among the [[nic]] tables; the first is 0.");
+        scope.rail = rail ? std::optional<int>(static_cast<int>(*rail)) : std::nullopt;
+        Words(v, "label", scope.label, TextRule::kFree,
+              "Label of a job, as cwctl qps shows it: its flows on any NIC, once it is known whose they are.");
+        scope.others = v.Flag("others", scope.others,
+                              "It holds for all NICs, or flows, but those: mode = \"protect\", rail = 3, others = true "
+                              "lets only rail 3 do more.");
+        Pick(v, "mode", scope.mode, ModeWords(),
+             "The most that is done there: observe leaves every flow on its native port and logs what would have been "
+             "done.");
+      });
+}
+
 void WalkKeys(Visitor& v, KeysConfig& keys) {
   v.BeginTable("keys", "The group's secrets: hosts accept each other's probes only when they share one.");
   Words(v, "secret_file", keys.secret_file, TextRule::kPath,
@@ -430,6 +453,7 @@ void Walk(Visitor& v, Config& config) {
   WalkRest(v, config);
   WalkNics(v, config.nics);
   WalkPeers(v, config.peers);
+  WalkScopes(v, config.scopes);
 }
 
 const std::vector<std::string>& ModeWords() {

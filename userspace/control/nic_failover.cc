@@ -261,7 +261,8 @@ NicStep NicFailover::Tick(absl::Span<const NicPair> pairs, bool acts, int64_t no
     if (state.old.tag != 0 && now_ns >= state.old_until_ns) state.old = {};
     if (state.vouched_ns == 0) state.vouched_ns = now_ns;
     DoubtNewSession(pair, state, pairs, now_ns);
-    if (!acts) {
+    const bool may = acts && !pair.held;
+    if (!may) {
       End(state, now_ns);
     } else if (host_ < pair.peer) {
       Lead(pair, state, pairs, now_ns);
@@ -270,7 +271,7 @@ NicStep NicFailover::Tick(absl::Span<const NicPair> pairs, bool acts, int64_t no
     }
     state.rule.send = state.rule.tag != 0 && state.peer.restores && state.peer.tag == state.rule.tag &&
                       state.peer.carrier == state.rule.carrier && Stands(state, pairs, now_ns);
-    Report(pair, state, pairs, acts, now_ns, step);
+    Report(pair, state, pairs, may, now_ns, step);
     if (state.rule.tag != 0) step.carries[state.rule] = pair.key;
     if (state.old.tag != 0) step.carries[state.old] = pair.key;
   }

@@ -49,6 +49,7 @@ struct NicPair {
   std::string peer;           // its host
   bool link_up = true;        // of the local NIC
   bool drained = false;       // an operator wants the local NIC free
+  bool held = false;          // its packets stay with their own NIC, whatever befalls it
   bool can_carry = true;      // no queue pair there has a QPN that looks like a tag
   uint32_t mtu = 0;           // of the local NIC, bytes; 0: not known
   int64_t interval_ns = 0;    // of probe rounds

@@ -70,6 +70,12 @@ absl::Status FlowEditor::SetFlags(const cw_flow_key& key, uint8_t set, uint8_t c
   return Edit(edit);
 }
 
+absl::Status FlowEditor::Withhold(const cw_flow_key& key, uint8_t capabilities) const {
+  cw_flow_edit edit = {.key = key, .fields = CW_EDIT_WITHHELD};
+  edit.withheld = capabilities;
+  return Edit(edit);
+}
+
 absl::Status FlowEditor::SetPeerQpn(const cw_flow_key& key, bool received, uint32_t peer_qpn) const {
   cw_flow_edit edit = {.key = key, .fields = CW_EDIT_PEER_QPN};
   if (received) edit.fields |= CW_EDIT_RECEIVED;

@@ -28,6 +28,8 @@ class FlowEditor {
   absl::Status Place(const cw_flow_key& key, uint8_t slot, uint16_t port) const;
   absl::Status SetNativeSlot(const cw_flow_key& key, uint8_t slot) const;  // and clears CW_STEER_NATIVE_NEW
   absl::Status SetFlags(const cw_flow_key& key, uint8_t set, uint8_t clear) const;
+  // Capabilities that do not act for the flow, as bits of enum cw_capability; instead of those before.
+  absl::Status Withhold(const cw_flow_key& key, uint8_t capabilities) const;
   absl::Status SetPeerQpn(const cw_flow_key& key, bool received, uint32_t peer_qpn) const;
 
  private:

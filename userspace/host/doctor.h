@@ -31,6 +31,7 @@ struct DoctorInput {
   Hashing hashing = Hashing::kUnknown;
   double clock_error_ns = -1;  // likely error of fleet time, worst peer; negative: no estimate
   bool prober_realtime = false;
+  uint64_t gso_frames = 0;                       // that left in one piece, as the programs count them
   std::optional<CertificateFacts> certificates;  // nothing: the API is not served over TCP
   std::string no_qp_moments;  // why the kernel does not tell the agent of queue pairs as they connect; "" = it does
 };

@@ -13,6 +13,7 @@
 #include <sys/timex.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -48,6 +49,39 @@ std::string ProgramName(uint32_t id) {
   return info.name[0] == 0 ? "(no name)" : info.name;
 }
 
+// Features that are on, by the names of ethtool -k (ETHTOOL_GFEATURES); empty where the kernel does not tell.
+std::set<std::string> ActiveFeatures(int socket, const char* nic) {
+  ifreq request{};
+  std::strncpy(request.ifr_name, nic, IFNAMSIZ - 1);
+  const auto ask = [&](void* argument) {
+    request.ifr_data = static_cast<char*>(argument);
+    return ioctl(socket, SIOCETHTOOL, &request) == 0;
+  };
+  // Both end in arrays whose length is told first.
+  std::vector<uint64_t> room(sizeof(ethtool_sset_info) / 8 + 1);
+  auto* sets = reinterpret_cast<ethtool_sset_info*>(room.data());
+  sets->cmd = ETHTOOL_GSSET_INFO;
+  sets->sset_mask = uint64_t{1} << ETH_SS_FEATURES;
+  if (!ask(sets) || sets->sset_mask == 0) return {};
+  const uint32_t count = std::min<uint32_t>(sets->data[0], 1024), blocks = (count + 31) / 32;
+  std::vector<uint64_t> names_room((sizeof(ethtool_gstrings) + size_t{count} * ETH_GSTRING_LEN) / 8 + 1);
+  auto* names = reinterpret_cast<ethtool_gstrings*>(names_room.data());
+  names->cmd = ETHTOOL_GSTRINGS;
+  names->string_set = ETH_SS_FEATURES;
+  names->len = count;
+  std::vector<uint64_t> states_room((sizeof(ethtool_gfeatures) + blocks * sizeof(ethtool_get_features_block)) / 8 + 1);
+  auto* states = reinterpret_cast<ethtool_gfeatures*>(states_room.data());
+  states->cmd = ETHTOOL_GFEATURES;
+  states->size = blocks;
+  if (!ask(names) || !ask(states)) return {};
+  std::set<std::string> active;
+  for (uint32_t i = 0; i < std::min(count, names->len) && i / 32 < states->size; ++i) {
+    const char* name = reinterpret_cast<const char*>(names->data) + size_t{i} * ETH_GSTRING_LEN;
+    if ((states->features[i / 32].active >> i % 32 & 1) != 0) active.emplace(name, strnlen(name, ETH_GSTRING_LEN));
+  }
+  return active;
+}
+
 // netdevice(7), ethtool's SIOCETHTOOL. A device that goes away in between has what was told until then.
 Interface Ask(int socket, const char* name) {
   Interface out{.name = name};
@@ -70,6 +104,11 @@ Interface Ask(int socket, const char* name) {
   if (ioctl(socket, SIOCETHTOOL, &request) == 0) {
     out.strips_vlan = (flags.data & ETH_FLAG_RXVLAN) != 0;
     out.merges = (flags.data & ETH_FLAG_LRO) != 0;
+  }
+  const std::set<std::string> features = ActiveFeatures(socket, name);
+  out.segments_udp = features.contains("tx-udp-segmentation");
+  for (const char* gathers : {"rx-gro-list", "rx-udp-gro-forwarding"}) {
+    if (features.contains(gathers)) out.gathers_udp.emplace_back(gathers);
   }
   return out;
 }

@@ -28,6 +28,8 @@ struct Interface {
   bool on_bus = false;                       // a device on a bus (PCI, virtio, …), not a virtual one
   std::string driver;                        // as ethtool names it; "" = not told
   bool strips_vlan = false, merges = false;  // receive VLAN offload, large receive offload
+  bool segments_udp = false;                 // what is sent in one piece as UDP is cut by the NIC
+  std::vector<std::string> gathers_udp;      // features that make one packet of several UDP ones that arrived
   std::vector<std::string> vlans;            // devices with a VLAN of it
 };
 

@@ -124,7 +124,7 @@ Check CheckOffload(const std::string& nic, const std::vector<RdmaDevice>& device
   return {name, NicResult::kOk, "no RDMA device: RoCE packets, if any, pass the kernel", ""};
 }
 
-Check CheckNicOffloads(const Interface& interface) {
+Check CheckNicOffloads(const Interface& interface, bool generic, uint64_t gso_frames) {
   const std::string name = "offloads " + interface.name;
   std::vector<std::string> seen, fixes;
   if (interface.strips_vlan && !interface.vlans.empty()) {
@@ -136,28 +136,70 @@ Check CheckNicOffloads(const Interface& interface) {
     seen.push_back("large receive offload merges packets, and most drivers refuse XDP beside it");
     fixes.push_back("lro off");
   }
-  if (!seen.empty()) {
-    return {name, NicResult::kWarn, absl::StrJoin(seen, "; "),
-            absl::StrCat("ethtool -K ", interface.name, " ", absl::StrJoin(fixes, " "))};
+  if (generic && !interface.gathers_udp.empty()) {
+    seen.push_back(absl::StrCat(absl::StrJoin(interface.gathers_udp, " and "),
+                                " may make one packet of several before generic XDP counts them"));
+    for (const std::string& feature : interface.gathers_udp) fixes.push_back(feature + " off");
   }
-  return {
-      name, NicResult::kOk,
-      interface.strips_vlan ? "VLAN tags are taken off before XDP, and no VLAN is on it" : "none that hides packets",
-      ""};
+  std::string todo = fixes.empty() ? "" : absl::StrCat("ethtool -K ", interface.name, " ", absl::StrJoin(fixes, " "));
+  // The kernel or the NIC cuts such a frame only after the program has seen it, so no switch of the NIC helps.
+  if (gso_frames > 0) {
+    seen.push_back(
+        absl::StrFormat("%d frames to UDP 4791 left in one piece (GSO), to be cut by the %s: not steered, and "
+                        "their packets are not seen one by one",
+                        gso_frames, interface.segments_udp ? "NIC" : "kernel"));
+    absl::StrAppend(&todo, todo.empty() ? "" : "; ",
+                    "find who sends RoCE with UDP_SEGMENT (soft-RoCE does not): a RoCE stack of its own, or a virtual "
+                    "machine's");
+  }
+  if (!seen.empty()) return {name, NicResult::kWarn, absl::StrJoin(seen, "; "), std::move(todo)};
+  std::string fine =
+      interface.strips_vlan ? "VLAN tags are taken off before XDP, and no VLAN is on it" : "none that hides packets";
+  if (interface.segments_udp)
+    absl::StrAppend(&fine, "; it would cut UDP sent in one piece (tx-udp-segmentation), and no RoCE is sent so");
+  return {name, NicResult::kOk, std::move(fine), ""};
 }
 
-// What the ndo_bpf of Linux's drivers does with a running device when the first program comes or the last goes: those
-// read so far. Of others nothing is said.
+namespace {
+
+// What the ndo_bpf of Linux's drivers (6.1 to 6.12) does with a running device when the first program comes or the last
+// one goes; an exchange of programs disturbs none of them. Those read so far: of others nothing is said.
+struct DriverAttach {
+  const char* driver;
+  bool reopens;        // its queues: packets are lost meanwhile, on some the link goes down for a moment
+  const char* source;  // the function that was read
+};
+constexpr std::array kDriverAttach = {
+    DriverAttach{"mlx5_core", true, "mlx5e_xdp_set"}, DriverAttach{"mlx4_en", true, "mlx4_xdp_set"},
+    DriverAttach{"bnxt_en", true, "bnxt_xdp_set"},    DriverAttach{"ice", true, "ice_xdp_setup_prog"},
+    DriverAttach{"i40e", true, "i40e_xdp_setup"},     DriverAttach{"ixgbe", true, "ixgbe_xdp_setup"},
+    DriverAttach{"igb", true, "igb_xdp_setup"},       DriverAttach{"igc", true, "igc_xdp_set_prog"},
+    DriverAttach{"ena", true, "ena_xdp_set"},         DriverAttach{"qede", true, "qede_xdp_set"},
+    DriverAttach{"nfp", true, "nfp_net_xdp_setup"},   DriverAttach{"virtio_net", false, "virtnet_xdp_set"},
+    DriverAttach{"veth", false, "veth_xdp_set"},      DriverAttach{"tun", false, "tun_xdp_set"},
+};
+
+}  // namespace
+
 Check CheckAttach(const Interface& interface, bool attached) {
-  static constexpr std::array kReopen = {"mlx5_core", "bnxt_en", "ice", "i40e", "ixgbe", "igc", "ena"};
   const std::string name = "attach " + interface.name;
-  const bool stops = std::any_of(kReopen.begin(), kReopen.end(), [&](const char* d) { return interface.driver == d; });
-  if (!stops) return {name, NicResult::kOk, "this driver is not known to stop its queues for a program", ""};
+  const auto known = std::find_if(kDriverAttach.begin(), kDriverAttach.end(),
+                                  [&](const DriverAttach& entry) { return interface.driver == entry.driver; });
+  if (known == kDriverAttach.end()) {
+    const std::string driver = interface.driver.empty() ? "a driver without a name" : interface.driver;
+    if (attached) return {name, NicResult::kOk, absl::StrCat("done (", driver, ")"), ""};
+    return {name, NicResult::kUnknown,
+            absl::StrCat("whether ", driver, " stops its queues when a program comes or goes is not known"),
+            "attach it first while no job runs, and watch the link: ip monitor link"};
+  }
+  const std::string source = absl::StrCat(" (", known->source, " of Linux)");
+  if (!known->reopens)
+    return {name, NicResult::kOk, absl::StrCat(interface.driver, " goes on while a program comes or goes", source), ""};
   if (attached) return {name, NicResult::kOk, "done; this driver opened its queues anew for it", ""};
-  return {
-      name, NicResult::kWarn,
-      absl::StrCat(interface.driver, " opens its queues anew when a program comes or goes: packets are lost meanwhile"),
-      "start the agent while no job runs; restarts and upgrades keep the program and disturb nothing"};
+  return {name, NicResult::kWarn,
+          absl::StrCat(interface.driver,
+                       " opens its queues anew when a program comes or goes: packets are lost meanwhile", source),
+          "start the agent while no job runs; restarts and upgrades keep the program and disturb nothing"};
 }
 
 Check CheckRpFilter(const Roots& roots, const std::string& nic, size_t nics) {

@@ -3,6 +3,7 @@
 // Checks of NICs and RDMA devices. Pure functions over what the kernel told (LiveProbe) and over file trees.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -42,9 +43,10 @@ Check CheckNicUp(const std::string& nic, const Interface* interface);
 Check CheckMtu(const Interface& interface);
 // Whether RoCE of this NIC passes the kernel.
 Check CheckOffload(const std::string& nic, const std::vector<RdmaDevice>& devices);
-// Offloads that hide from the programs what arrives.
-Check CheckNicOffloads(const Interface& interface);
-// Whether attaching stops the device's queues for a moment. attached: it is over.
+// Offloads that hide from the programs what arrives, or the sizes of packets that leave. generic: so the ingress
+// program is attached, behind what the kernel gathers. gso_frames: that left as one so far, by the programs' count.
+Check CheckNicOffloads(const Interface& interface, bool generic = false, uint64_t gso_frames = 0);
+// Whether attaching natively stops the device's queues for a moment, by its driver. attached: it is over.
 Check CheckAttach(const Interface& interface, bool attached);
 // nics: all that the agent watches; strict filtering harms only where several share a subnet.
 Check CheckRpFilter(const Roots& roots, const std::string& nic, size_t nics);

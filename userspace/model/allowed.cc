@@ -72,6 +72,10 @@ Allowed Allowed::With(Capability c, Allow allow) const {
   return Allowed(word);
 }
 
+Allowed Allowed::Less(uint32_t capabilities) const { return Allowed(word_ & ~((capabilities & kAll) << kActsShift)); }
+
+uint32_t Allowed::NotActing() const { return ~(word_ >> kActsShift) & kAll; }
+
 std::string Allowed::Exceptions() const {
   std::string out;
   for (const Capability c : kAllCapabilities) {

@@ -50,6 +50,9 @@ class Allowed {
   bool Decides(Capability c) const { return of(c) != Allow::kOff; }
   bool ActsAtAll() const;  // packets may be rewritten; operators' steering applies
   Allowed With(Capability c, Allow allow) const;
+  // What is left where these capabilities (bit of each) do not act: what they would have done is decided and logged.
+  Allowed Less(uint32_t capabilities) const;
+  uint32_t NotActing() const;  // bit of each capability that does not
   uint32_t word() const { return word_; }
 
   // "failover=observe balance=act": those that are not as the mode says; "" for none.

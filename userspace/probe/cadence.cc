@@ -27,7 +27,17 @@ double DoubtAsActive(const CadenceOptions& options, const Wants& want) {
 
 }  // namespace
 
-Cadence::Cadence(const CadenceOptions& options) : options_(options) {
+Cadence::Cadence(const CadenceOptions& options) { Take(options); }
+
+void Cadence::SetOptions(const CadenceOptions& options, int64_t now_ns) {
+  Take(options);
+  for (uint32_t i = 0; i < pairs_.size(); ++i) {
+    if (pairs_[i].probes != 0) pairs_[i].due_ns = NextDue(i, now_ns);
+  }
+}
+
+void Cadence::Take(const CadenceOptions& options) {
+  options_ = options;
   options_.active_interval_ns = std::max<int64_t>(options_.active_interval_ns, 50'000);
   options_.idle_interval_ns = std::max(options_.idle_interval_ns, options_.active_interval_ns);
   options_.clock_interval_ns =

@@ -31,6 +31,9 @@ class Cadence {
  public:
   explicit Cadence(const CadenceOptions& options);
 
+  // Other intervals and another budget, at once: no pair waits for the rest of a longer interval.
+  void SetOptions(const CadenceOptions& options, int64_t now_ns);
+
   // probes: per round; 0 silences the pair. A new pair's first round is due within one interval.
   void SetPair(uint32_t pair, uint32_t probes, int64_t now_ns);
   void SetActive(uint32_t pair, bool active, int64_t now_ns);
@@ -58,6 +61,7 @@ class Cadence {
     Pace pace() const { return doubt ? kDoubt : active ? kActive : clock; }
   };
 
+  void Take(const CadenceOptions& options);
   Pair& At(uint32_t pair);
   void Repace(uint32_t pair, Pace before, int64_t now_ns);
   int64_t NominalNs(Pace pace) const;

@@ -56,6 +56,12 @@ class Engine {
   absl::Status SetSession(uint32_t session);
 
   void SetMissLimit(uint32_t limit) { mesh_.SetMissLimit(limit); }
+  // How often pairs are probed, and switches asked: from now on. half_dead_factor: see MeshOptions.
+  void SetPace(const CadenceOptions& cadence, uint32_t half_dead_factor, double per_switch_pps) {
+    mesh_.SetPace(half_dead_factor, static_cast<uint32_t>(cadence.idle_interval_ns));
+    prober_->SetCadence(cadence);
+    paths_->SetRate(per_switch_pps);
+  }
 
   int icmp_fd() const { return icmp_->fd(); }
   void OnIcmpReadable(int64_t now_ns);

@@ -103,6 +103,12 @@ void Mesh::SetMissLimit(uint32_t limit) {
   for (const auto& [index, entry] : entries_) Store(store_->At(index)->half_dead_rounds, HalfDeadRounds());
 }
 
+void Mesh::SetPace(uint32_t half_dead_factor, uint32_t idle_interval_ns) {
+  options_.half_dead_factor = half_dead_factor;
+  options_.idle_interval_ns = idle_interval_ns;
+  SetMissLimit(options_.miss_limit);
+}
+
 // The index goes last when adding and first when removing, so that the kernel never finds half a pair.
 absl::Status Mesh::Add(uint32_t index, const PairSpec& spec, bool adopt) {
   cw_pair* pair = store_->At(index);

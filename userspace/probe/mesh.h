@@ -72,7 +72,8 @@ class Mesh {
   uint32_t session() const { return options_.session; }
   void SetSession(uint32_t session) { options_.session = session; }  // packets made from now on
 
-  void SetMissLimit(uint32_t limit);  // cw_ctl has it already
+  void SetMissLimit(uint32_t limit);                                   // cw_ctl has it already
+  void SetPace(uint32_t half_dead_factor, uint32_t idle_interval_ns);  // see MeshOptions
 
   // The packet of a slot or, with an explicit port, of a trace or message.
   PacketSpec Packet(uint32_t index, uint8_t slot, uint16_t port) const;

@@ -20,7 +20,7 @@ constexpr int64_t kPoolNs = 600'000'000'000;  // what pairs learned together is 
 
 PathMonitor::PathMonitor(const PathMonitorOptions& options, SendFn send, EventFn event)
     : options_(options), send_(std::move(send)), event_(std::move(event)) {
-  options_.per_switch_pps = std::max(options_.per_switch_pps, 0.01);
+  SetRate(options.per_switch_pps);
 }
 
 PathMonitor::Queue& PathMonitor::QueueOf(Nic& nic, const Pair& pair) {

@@ -9,6 +9,7 @@
 // packets go out through a function, time comes in. Thread rule: one thread (the agent's loop).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -42,6 +43,7 @@ class PathMonitor {
                std::vector<uint16_t> ports = {});
   void RemovePair(uint32_t pair);
   void SetActive(uint32_t pair, bool carries_data);
+  void SetRate(double per_switch_pps) { options_.per_switch_pps = std::max(per_switch_pps, 0.01); }
   void TracePort(uint32_t pair, uint16_t port);
   void ForgetPort(uint32_t pair, uint16_t port);
   void Rebuild(uint32_t pair);

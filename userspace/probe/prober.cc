@@ -141,6 +141,7 @@ class ProberImpl final : public Prober {
   }
 
   void SetPlan(ProbePlan plan) override;
+  void SetCadence(const CadenceOptions& options) override;
   void RemovePair(uint32_t pair) override;
   void SetActive(uint32_t pair, bool carries_data) override;
   void SetClock(uint32_t pair, ClockPace pace) override;
@@ -163,7 +164,7 @@ class ProberImpl final : public Prober {
   void Flush(Transport* socket, bool v6, Batch& batch);
   void PublishIntervals();
 
-  const ProberOptions options_;
+  ProberOptions options_;
   const MonotonicClock clock_;
   Monitor monitor_;
   std::thread thread_;
@@ -188,6 +189,13 @@ void ProberImpl::SetPlan(ProbePlan plan) {
   if (fresh) p.round = Load(plan.shared->cur_round) + kRoundGap;
   p.plan = std::move(plan);
   cadence_.SetPair(index, static_cast<uint32_t>(p.plan.slots.size()), now_ns);
+  monitor_.Wake();
+}
+
+void ProberImpl::SetCadence(const CadenceOptions& options) {
+  std::lock_guard<Monitor> hold(monitor_);
+  options_.cadence = options;
+  cadence_.SetOptions(options, clock_.NowNs());
   monitor_.Wake();
 }
 

@@ -66,6 +66,7 @@ class Prober {
   virtual ~Prober() = default;
 
   virtual void SetPlan(ProbePlan plan) = 0;  // replaces the pair's
+  virtual void SetCadence(const CadenceOptions& options) = 0;
   // Returns when the thread has let go of the pair's record.
   virtual void RemovePair(uint32_t pair) = 0;
   virtual void SetActive(uint32_t pair, bool carries_data) = 0;

@@ -14,6 +14,7 @@
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/flows/flow_records.h"
 #include "userspace/agent/journal.h"
+#include "userspace/agent/may.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/peer_names.h"
 #include "userspace/api/caller.h"
@@ -29,7 +30,7 @@ namespace v1 = ::cwfabric::v1;
 class Breaker {
  public:
   struct Asks {
-    std::function<Allowed()> allowed;
+    May allowed;
     std::function<void()> take_back;  // the moves that the kernel has not made yet
   };
 

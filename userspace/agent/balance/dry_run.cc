@@ -102,7 +102,7 @@ void DryRun::EndDeaths(uint32_t revived_pair, uint8_t revived_slot) {
     const auto found = flows.find(item.flow);
     if (found == flows.end()) return false;  // it ended
     const cw_tx_flow& tx = found->second->tx;
-    const uint8_t slot = asks_.acts() ? found->second->PathSlot() : tx.native_slot;
+    const uint8_t slot = found->second->SlotOfPackets(asks_.acts());
     if (FindIn(pairs_, tx.pair) == nullptr || (tx.pair == revived_pair && slot == revived_slot)) return false;
     // A slot that is new or not known yet has not answered either.
     if (slot >= CW_MAX_SLOTS) return true;

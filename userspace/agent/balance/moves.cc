@@ -32,9 +32,13 @@ bool IsUsable(const PairState& pair, const probe::Mesh& mesh, uint8_t s) {
 void BalanceMoves::Apply(const control::Move& move) {
   const std::optional<uint32_t> index = mesh_.Find(move.pair);
   if (!index) return;
-  if (!breaker_.MayBalance()) return TellDry(move);
+  if (!breaker_.MayBalance() || !Acts(move.flow, *index)) return TellDry(move);
   if (move.second != CW_SLOT_NONE) return LookOnceMore(move, *index);
   Make(move, *index);
+}
+
+bool BalanceMoves::Acts(const FlowKey& flow, uint32_t pair) const {
+  return asks_.allowed(pair, flow).Acts(Capability::kBalance);
 }
 
 void BalanceMoves::TellDry(const control::Move& move) {
@@ -61,7 +65,8 @@ void BalanceMoves::LookOnceMore(const control::Move& move, uint32_t pair) {
 // What the rule decided still holds: the flow is there, nobody else has moved or locked it, paths are known.
 bool BalanceMoves::StillToBeMoved(const control::Move& move, const PairState& pair) const {
   const absl::StatusOr<cw_tx_flow> tx = flows_.Sent(move.flow);
-  if (!breaker_.MayBalance() || !tx.ok() || !asks_.paths_known(pair.index)) return false;
+  if (!breaker_.MayBalance() || !Acts(move.flow, pair.index) || !tx.ok() || !asks_.paths_known(pair.index))
+    return false;
   const bool held = (tx->flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) != 0;
   const uint8_t slot = tx->port != 0 ? tx->slot : tx->native_slot;
   return !held && tx->want_slot == CW_SLOT_NONE && slot == move.from;

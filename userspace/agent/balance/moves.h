@@ -16,6 +16,7 @@
 #include "userspace/agent/balance/last_look.h"
 #include "userspace/agent/event_sink.h"
 #include "userspace/agent/flows/flow_records.h"
+#include "userspace/agent/may.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/peer_names.h"
 #include "userspace/agent/timers.h"
@@ -37,7 +38,7 @@ absl::Duration LastLookWait(absl::Duration active_interval, absl::Duration windo
 class BalanceMoves {
  public:
   struct Asks {
-    std::function<Allowed()> allowed;
+    May allowed;
     std::function<bool(uint32_t pair)> paths_known;            // and ports are seen to choose them
     std::function<absl::Duration()> look;                      // how long a last look takes
     std::function<void(uint32_t pair, absl::Duration)> hurry;  // probes of it, for so long
@@ -72,6 +73,7 @@ class BalanceMoves {
   void TakeBack();  // all that the kernel has not made yet
 
  private:
+  bool Acts(const FlowKey& flow, uint32_t pair) const;
   bool StillToBeMoved(const control::Move& move, const PairState& pair) const;
   void LookOnceMore(const control::Move& move, uint32_t pair);
   void Settle(const LastLook& look);

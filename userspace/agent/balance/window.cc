@@ -80,7 +80,7 @@ void ContentionWindow::Observe(int64_t now_ns) {
     if (at == where.end() || flow.window_bytes < kDataPacketBytes * flow.window_packets) continue;
     // A flow with a pending move is left alone until the kernel has made it.
     const bool locked = (flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED | CW_STEER_MANUAL)) != 0 ||
-                        flow.tx.want_slot != CW_SLOT_NONE;
+                        (flow.tx.withheld >> CW_CAP_BALANCE & 1) != 0 || flow.tx.want_slot != CW_SLOT_NONE;
     const cw_tx_flow& tx = flow.tx;
     seen_.pairs[at->second].flows.push_back(
         {.key = key,

@@ -119,7 +119,7 @@ bool Draining::IsDrained(const NicState& nic) const {
 // the same peer. Whether the peer puts packets back only its agent's answer tells.
 bool Draining::LeavesByAnotherNic(const DrainEntry& drain, uint32_t index) const {
   const PairState* pair = drain.kind == DrainKind::kNic ? FindIn(pairs_, index) : nullptr;
-  if (pair == nullptr || !asks_.nic_failover() || !modes_.Acts(Capability::kNic)) return false;
+  if (pair == nullptr || !asks_.nic_failover() || !modes_.may()(index).Acts(Capability::kNic)) return false;
   return std::any_of(pairs_.begin(), pairs_.end(), [&](const auto& entry) {
     const PairState& other = *entry.second;
     if (other.peer != pair->peer || other.ifindex == pair->ifindex) return false;
@@ -131,7 +131,8 @@ bool Draining::LeavesByAnotherNic(const DrainEntry& drain, uint32_t index) const
 
 // Asks its mover to take it off. certainly: it is on a path that crosses what is drained.
 void Draining::Leave(Mover& mover, DrainEntry& drain, const FlowKey& flow, uint32_t pair, bool certainly) {
-  const bool act = modes_.ActsAtAll(), unseen = &mover == &unseen_;
+  const bool act = modes_.may()(pair, flow).ActsAtAll(), unseen = &mover == &unseen_;
+  if (!act && modes_.ActsAtAll()) (unseen ? drain.unseen.held : drain.held).push_back(flow);  // a scope keeps it there
   if (!act && (!unseen || modes_.mode() == Mode::kOff || drain.told.contains(flow))) return;  // told of once
   const Mover::DrainWay way{.unknown = UnknownOf(pair), .certainly = certainly, .now = drain.now, .act = act};
   DrainEntry::Moved moved;
@@ -145,6 +146,13 @@ void Draining::Leave(Mover& mover, DrainEntry& drain, const FlowKey& flow, uint3
   drain.unseen.leaving += unseen && (leaving == Mover::Leaving::kGoes || leaving == Mover::Leaving::kUnderWay);
 }
 
+// New flows keep off it: they would choose any path by themselves where nothing acts.
+bool Draining::KeepsFree(const DrainEntry& drain) const {
+  return modes_.ActsAtAll() && std::all_of(drain.crossing.begin(), drain.crossing.end(), [&](const auto& crossing) {
+           return modes_.may()(crossing.first).ActsAtAll();
+         });
+}
+
 // What was sent over it since the last look. A flow that moved in between counts in full: its last bytes may have gone
 // the old way.
 void Draining::Watch(DrainEntry& drain, int64_t now_ns) {
@@ -156,7 +164,7 @@ void Draining::Watch(DrainEntry& drain, int64_t now_ns) {
   drain.carried.clear();
   for (const auto& [key, flow] : flows_.sent) {
     const uint32_t index = flow.tx.pair;
-    const uint8_t slot = modes_.ActsAtAll() ? flow.PathSlot() : flow.tx.native_slot;
+    const uint8_t slot = flow.SlotOfPackets(modes_.ActsAtAll());
     Crosses crosses = control::CrossesSlot(drain.CrossingOf(index), drain.UnknownOf(index), slot);
     bool leaves = false;
     if (crosses != Crosses::kNo) {
@@ -177,7 +185,7 @@ void Draining::Watch(DrainEntry& drain, int64_t now_ns) {
   drain.on_it = std::move(on_it);
   drain.Sent(now_ns, bytes);
   if (!drain.unseen.on_it.empty()) drain.SentUnseen(now_ns);
-  if (drain.told_safe || drain.QuietS(now_ns) < kSafeAfterS || !modes_.ActsAtAll()) return;
+  if (drain.told_safe || drain.QuietS(now_ns) < kSafeAfterS || !KeepsFree(drain)) return;
   drain.told_safe = true;
   journal_.Log({.type = "drain",
                 .severity = telemetry::Severity::kNotice,
@@ -358,6 +366,10 @@ std::string Draining::EffectOf(const DrainEntry& drain) const {
   return effect;
 }
 
+bool Draining::Acts(const FlowKey& flow) const {
+  return modes_.may()(mesh_.Find({flow.src, flow.dst}).value_or(CW_PAIR_NONE), flow).ActsAtAll();
+}
+
 // Flows that are still where the drain put them go back where they were, as a pause allows.
 size_t Draining::GiveBack(const std::string& what) {
   auto found = drains_.entries().find(what);
@@ -373,7 +385,7 @@ size_t Draining::GiveBack(const std::string& what) {
   Look();  // what others keep free
   size_t back = 0;
   for (const auto& [flow, move] : moved)
-    back += seen_.ReturnDrained(flow, move) || (modes_.ActsAtAll() && unseen_.ReturnDrained(flow, move));
+    back += seen_.ReturnDrained(flow, move) || (Acts(flow) && unseen_.ReturnDrained(flow, move));
   return back;
 }
 
@@ -438,7 +450,7 @@ void Draining::Show(const DrainEntry& drain, int64_t now_ns, v1::Drain& out) con
   out.set_flows_moved(static_cast<uint32_t>(drain.carried.size()) + static_cast<uint32_t>(left));
   out.set_bytes_per_s(static_cast<double>(drain.BytesLastSecond(now_ns)));
   out.set_quiet_s(drain.QuietS(now_ns));
-  out.set_safe(drain.QuietS(now_ns) >= kSafeAfterS && modes_.ActsAtAll());
+  out.set_safe(drain.QuietS(now_ns) >= kSafeAfterS && KeepsFree(drain));
   for (const auto* held : {&drain.held, &drain.unseen.held}) {
     for (const FlowKey& flow : *held) out.add_held(flow.Id().ToString());
   }

@@ -70,6 +70,8 @@ class Draining {
   uint16_t UnknownOf(uint32_t pair) const;
   bool LeavesByAnotherNic(const DrainEntry& drain, uint32_t pair) const;
   void Leave(Mover& mover, DrainEntry& drain, const FlowKey& flow, uint32_t pair, bool certainly);
+  bool KeepsFree(const DrainEntry& drain) const;
+  bool Acts(const FlowKey& flow) const;
   void Watch(DrainEntry& drain, int64_t now_ns);
   void WatchUnseen(DrainEntry& drain, const std::vector<UnseenFlows::OnPath>& unseen);
   absl::StatusOr<DrainEntry> Make(const v1::DrainRequest& request);

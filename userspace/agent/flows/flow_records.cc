@@ -41,6 +41,10 @@ absl::Status MapFlowRecords::SetNativeSlot(const FlowKey& flow, uint8_t slot) {
   return dataplane_.flow_editor().SetNativeSlot(ToMap(flow), slot);
 }
 
+absl::Status MapFlowRecords::Withhold(const FlowKey& flow, uint8_t capabilities) {
+  return dataplane_.flow_editor().Withhold(ToMap(flow), capabilities);
+}
+
 absl::Status MapFlowRecords::SetPeerQpn(const FlowKey& received, uint32_t peer_qpn) {
   return dataplane_.flow_editor().SetPeerQpn(ToMap(received), /*received=*/true, peer_qpn);
 }

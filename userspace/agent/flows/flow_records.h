@@ -31,6 +31,7 @@ class FlowRecords {
   virtual absl::Status Place(const FlowKey& flow, uint8_t slot, uint16_t port) = 0;
   virtual absl::Status SetFlags(const FlowKey& flow, uint8_t set, uint8_t clear) = 0;
   virtual absl::Status SetNativeSlot(const FlowKey& flow, uint8_t slot) = 0;
+  virtual absl::Status Withhold(const FlowKey& flow, uint8_t capabilities) = 0;  // that do not act for it, as bits
   virtual absl::Status SetPeerQpn(const FlowKey& received, uint32_t peer_qpn) = 0;
   virtual void EraseSent(const FlowKey& flow) = 0;
   virtual void EraseReceived(const FlowKey& flow) = 0;
@@ -49,6 +50,7 @@ class MapFlowRecords final : public FlowRecords {
   absl::Status Place(const FlowKey& flow, uint8_t slot, uint16_t port) override;
   absl::Status SetFlags(const FlowKey& flow, uint8_t set, uint8_t clear) override;
   absl::Status SetNativeSlot(const FlowKey& flow, uint8_t slot) override;
+  absl::Status Withhold(const FlowKey& flow, uint8_t capabilities) override;
   absl::Status SetPeerQpn(const FlowKey& received, uint32_t peer_qpn) override;
   void EraseSent(const FlowKey& flow) override;
   void EraseReceived(const FlowKey& flow) override;

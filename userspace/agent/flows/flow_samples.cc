@@ -57,7 +57,7 @@ void FlowSamples::Match() {
     const auto at = flows_.sent.find(match.key.flow);
     if (at == flows_.sent.end() || match.OwdNs() <= 0) return;
     FlowEntry& flow = at->second;
-    flow.AddDelay(now_ns, acts_() ? flow.PathSlot() : flow.tx.native_slot, match.OwdNs());
+    flow.AddDelay(now_ns, flow.SlotOfPackets(acts_()), match.OwdNs());
   });
 }
 

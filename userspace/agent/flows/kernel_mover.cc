@@ -49,7 +49,7 @@ std::vector<control::DrainSlot> DrainSlotsOf(const PairState& pair, const probe:
 }
 
 void KernelMover::OnPathLost(const PathLost& lost) {
-  if (lost.cause != LossCause::kDead && lost.act) Leave(lost.pair, lost.slot);
+  if (lost.cause != LossCause::kDead && lost.act) Leave(lost.pair, lost.slot, Capability::kLoss);
 }
 
 std::vector<control::ReturnFlow> KernelMover::Flows() const {
@@ -239,7 +239,7 @@ void KernelMover::LeaveUnwatchedPorts() {
   for (const uint32_t index : pairs) {
     const PairState* pair = FindIn(pairs_, index);
     if (pair == nullptr || !pair->active || pair->blind || !asks_.in_motion(index)) continue;
-    const int left = Leave(*pair, CW_SLOT_NONE, /*steered_to=*/0);
+    const int left = Leave(*pair, CW_SLOT_NONE, Capability::kFailover, /*steered_to=*/0);
     if (left == 0) continue;
     events_.Log({.type = "path",
                  .severity = telemetry::Severity::kNotice,
@@ -258,7 +258,7 @@ void KernelMover::LeaveMutePorts() {
       const cw_pair& shared = *mesh_.shared(index);
       const cw_slot& slot = shared.slot[s];
       const uint32_t rounds = probe::Load(shared.cur_round) - probe::Load(slot.progress_round);
-      const int left = Leave(*pair, s);
+      const int left = Leave(*pair, s, Capability::kFailover);
       if (left == 0) continue;
       events_.Log(
           {.type = "path",
@@ -272,7 +272,7 @@ void KernelMover::LeaveMutePorts() {
   }
 }
 
-int KernelMover::Leave(const PairState& pair, uint8_t slot, std::optional<uint16_t> steered_to) {
+int KernelMover::Leave(const PairState& pair, uint8_t slot, Capability by, std::optional<uint16_t> steered_to) {
   const probe::SlotTable& slots = mesh_.slots(pair.index);
   const uint16_t judged = JudgedSlots(*mesh_.shared(pair.index));
   std::array<int, CW_MAX_SLOTS> flows{};
@@ -287,7 +287,7 @@ int KernelMover::Leave(const PairState& pair, uint8_t slot, std::optional<uint16
   if (targets.empty()) return left;
   for (const auto& [key, flow] : flows_.sent) {
     if (flow.tx.pair != pair.index || flow.PathSlot() != slot || (flow.tx.flags & CW_STEER_HARD_LOCKED) != 0) continue;
-    if (steered_to && flow.tx.port != *steered_to) continue;
+    if ((steered_to && flow.tx.port != *steered_to) || !asks_.allowed(pair.index, key).Acts(by)) continue;
     const bool going =
         flow.tx.want_force != 0 && std::find(targets.begin(), targets.end(), flow.tx.want_slot) != targets.end();
     if (going) continue;  // with its next packet

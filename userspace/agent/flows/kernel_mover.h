@@ -14,6 +14,7 @@
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/flows/flow_records.h"
 #include "userspace/agent/flows/mover.h"
+#include "userspace/agent/may.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/peer_names.h"
 #include "userspace/control/drain.h"
@@ -35,6 +36,7 @@ class KernelMover final : public Mover {
   struct Asks {
     std::function<bool(uint32_t pair)> in_motion;  // ports are dealt out anew
     LeftBadPath left;
+    May allowed;
   };
 
   // All of them outlive it.
@@ -63,8 +65,8 @@ class KernelMover final : public Mover {
   bool ReturnDrained(const FlowKey& flow, const DrainEntry::Moved& moved) override;
   // Each flow of the path goes to the usable one that has the fewest then. At once: what is in flight is lost in part
   // anyway. steered_to: only those that were steered to this port, which is no path any more, so nobody returns to it.
-  // Returns how many go.
-  int Leave(const PairState& pair, uint8_t slot, std::optional<uint16_t> steered_to = std::nullopt);
+  // by: those stay for which it does not act. Returns how many go.
+  int Leave(const PairState& pair, uint8_t slot, Capability by, std::optional<uint16_t> steered_to = std::nullopt);
   // While ports are dealt out anew none is believed to take another's path, and slots may not suffice for all: no
   // verdict would move flows on the rest. Once per window.
   void LeaveUnwatchedPorts();

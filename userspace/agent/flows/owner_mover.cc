@@ -85,25 +85,32 @@ void OwnerMover::OnPathLost(const PathLost& lost) {
 
 // again: those that are still there, without a word about those that would move.
 void OwnerMover::MoveOff(const PairState& pair, uint8_t slot, Capability by, bool again) {
-  const Allow allow = asks_.allowed().of(by);
+  const Allow allow = asks_.allowed(pair.index).of(by);
   if (allow == Allow::kOff || (again && allow != Allow::kAct) || pair.blind) return;
-  const std::vector<rdma::QpInfo> leaving = OwnedOn(pair, slot);
+  std::vector<rdma::QpInfo> leaving = OwnedOn(pair, slot);
+  if (again) std::erase_if(leaving, [&](const rdma::QpInfo& qp) { return !Acts(pair, qp, by); });
   if (leaving.empty()) return;
   std::vector<rdma::PathLoad> loads = Loads(pair, {}, pair.blocked);
   std::erase_if(loads, [&](const rdma::PathLoad& load) { return load.slot == slot; });
   const bool dead = by == Capability::kFailover;
   if (loads.empty() && dead) loads = Loads(pair, {}, /*avoid=*/0);  // drained or damped, but alive
-  MoveTo(pair, leaving, std::move(loads), dead ? rdma::MoveWhy::kDead : rdma::MoveWhy::kLossy, allow == Allow::kAct);
+  MoveTo(pair, leaving, std::move(loads), dead ? rdma::MoveWhy::kDead : rdma::MoveWhy::kLossy,
+         [&](const rdma::QpInfo& qp) { return Acts(pair, qp, by); });
+}
+
+bool OwnerMover::Acts(const PairState& pair, const rdma::QpInfo& qp, Capability by) const {
+  return asks_.allowed(pair.index, rdma::SentFlow(qp)).Acts(by);
 }
 
 void OwnerMover::MoveTo(const PairState& pair, const std::vector<rdma::QpInfo>& leaving,
-                        std::vector<rdma::PathLoad> loads, rdma::MoveWhy why, bool act) {
+                        std::vector<rdma::PathLoad> loads, rdma::MoveWhy why,
+                        absl::FunctionRef<bool(const rdma::QpInfo&)> act) {
   std::vector<rdma::MoveOrder> orders;
   for (const rdma::QpInfo& qp : leaving) {
     const rdma::PathLoad* to = rdma::LeastLoaded(loads, pair.index);
     if (to == nullptr) break;  // nowhere to go
     ++loads[static_cast<size_t>(to - loads.data())].queue_pairs;
-    if (act) {
+    if (act(qp)) {
       orders.push_back(book_.Ask(qp, to->port, 0, why, monotonic_.NowNs()));
     } else {
       Tell(qp, {.from_port = qp.udp_sport, .port = to->port, .at_ns = monotonic_.NowNs(), .why = why}, 0, true);
@@ -276,7 +283,8 @@ std::optional<std::string> OwnerMover::GiveBack(const FlowKey& flow, const std::
   if (!qp || !book_.Of(*qp).manual) return std::nullopt;
   const uint16_t port = book_.Of(*qp).before_manual;
   book_.SetManual(*qp, false);
-  if (!MayReturn(*qp, port)) return "stays where it is";
+  const uint32_t pair = mesh_.Find({qp->laddr, qp->raddr}).value_or(CW_PAIR_NONE);
+  if (!MayReturn(*qp, port) || !asks_.allowed(pair, flow).ActsAtAll()) return "stays where it is";
   Send({*qp}, {book_.Ask(*qp, port, 0, rdma::MoveWhy::kOperator, monotonic_.NowNs())});
   return absl::StrCat("goes back to udp-port ", port);
 }
@@ -304,7 +312,7 @@ Mover::Leaving OwnerMover::LeaveDrained(const FlowKey& flow, const DrainWay& way
   std::vector<rdma::PathLoad> loads = Loads(*pair, {}, pair->blocked | way.unknown);
   if (loads.empty() && way.certainly) loads = Loads(*pair, {}, pair->blocked);
   if (loads.empty()) return Leaving::kStays;
-  MoveTo(*pair, {*qp}, std::move(loads), rdma::MoveWhy::kDrained, way.act);
+  MoveTo(*pair, {*qp}, std::move(loads), rdma::MoveWhy::kDrained, [&](const rdma::QpInfo&) { return way.act; });
   moved = {.from = qp->udp_sport, .to = book_.PortOf(*qp)};
   return moved.to == moved.from ? Leaving::kNo : Leaving::kGoes;
 }

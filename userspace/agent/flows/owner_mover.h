@@ -12,10 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "userspace/agent/event_sink.h"
 #include "userspace/agent/flow_book.h"
 #include "userspace/agent/flows/mover.h"
 #include "userspace/agent/flows/unseen.h"
+#include "userspace/agent/may.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/peer_names.h"
 #include "userspace/model/allowed.h"
@@ -30,7 +32,7 @@ namespace cw::agent {
 class OwnerMover final : public Mover {
  public:
   struct Asks {
-    std::function<Allowed()> allowed;
+    May allowed;
     std::function<std::vector<uint32_t>(const std::vector<rdma::MoveOrder>& orders)> send;  // requests that were not
     std::function<std::optional<uint16_t>(uint32_t pair, uint16_t port)> fold;              // see UnseenFlows
     LeftBadPath left;
@@ -78,15 +80,16 @@ class OwnerMover final : public Mover {
   // Live paths but for the slots to avoid, with the queue pairs of the same two NICs that are there: by their packets
   // where those are seen, by the port that was announced otherwise.
   std::vector<rdma::PathLoad> Loads(const PairState& pair, const rdma::QpInfo& asking, uint16_t avoid) const;
-  // Each to that of the paths which has the fewest then. act: otherwise it is only told.
+  // Each to that of the paths which has the fewest then. act: whether it may; otherwise it is only told.
   void MoveTo(const PairState& pair, const std::vector<rdma::QpInfo>& leaving, std::vector<rdma::PathLoad> loads,
-              rdma::MoveWhy why, bool act);
+              rdma::MoveWhy why, absl::FunctionRef<bool(const rdma::QpInfo&)> act);
   // qps: those that the orders are about, and others.
   void Send(const std::vector<rdma::QpInfo>& qps, const std::vector<rdma::MoveOrder>& orders);
   rdma::MoveBook& book() { return book_; }
   const rdma::MoveBook& book() const { return book_; }
 
  private:
+  bool Acts(const PairState& pair, const rdma::QpInfo& qp, Capability by) const;
   bool MayReturn(const rdma::QpInfo& qp, uint16_t port) const;
   std::vector<rdma::QpInfo> OwnedOn(const PairState& pair, uint8_t slot) const;
   void MoveOff(const PairState& pair, uint8_t slot, Capability by, bool again);

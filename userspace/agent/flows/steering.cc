@@ -73,6 +73,11 @@ absl::StatusOr<v1::ActionReply> Steering::Set(const api::Caller& caller, const v
     return absl::FailedPreconditionError(absl::StrCat("the mode is ", modes_.allowed().ToString(),
                                                       ", in which nothing is moved; first: cwctl mode protect"));
   }
+  const uint32_t pair = mesh_.Find({flow->key.src, flow->key.dst}).value_or(CW_PAIR_NONE);
+  if (const Allowed there = modes_.may()(pair, flow->key); !there.ActsAtAll()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a scope of its NIC or its job lets nothing move it; see cwctl why ", request.flow()));
+  }
   if (absl::Status status = flow->mover->MayPlace(flow->key, request); !status.ok()) return status;
   const absl::StatusOr<SteerTarget> target = TargetOf(request, *flow);
   if (!target.ok()) return target.status();

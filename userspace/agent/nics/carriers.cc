@@ -91,7 +91,7 @@ void Carriers::Tell(NicState& nic, const char* witness, uint64_t losses) {
   nic.link_up = up;
   if (!changed && (!up || losses == 0)) return;
   // Where another NIC carries its packets, jobs go on.
-  const bool helped = asks_.helped();
+  const bool helped = asks_.helped(nic);
   telemetry::Event event{.type = "nic"};
   event.severity = up || helped ? telemetry::Severity::kNotice : telemetry::Severity::kAlert;
   if (!changed) {

@@ -28,7 +28,7 @@ class Carriers {
     std::function<absl::StatusOr<metrics::LinkReading>(const std::string& nic)> read;
     std::function<absl::StatusOr<uint32_t>(const std::string& nic)> ifindex_of;
     std::function<bool(const config::NicConfig& nic)> is_there;  // with an address that the next start would find
-    std::function<bool()> helped;                                // another NIC carries the packets of one that is down
+    std::function<bool(const NicState& nic)> helped;             // another NIC carries its packets when it is down
     std::function<void()> changed;                               // a NIC's link may be another than before
     std::function<void(telemetry::Event why)> start_anew;        // a NIC is a new device: the agent has to end
   };

@@ -2,6 +2,7 @@
 #include "userspace/agent/nics/nic_failover.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -79,6 +80,7 @@ std::vector<control::NicPair> NicFailover::LookAtPairs() {
       out.can_carry = nic->attached;
       out.mtu = nic->mtu;
     }
+    out.held = !asks_.allowed(index).Acts(Capability::kNic);
     view.push_back(std::move(out));
   }
   // Its packets could not be told from carried ones.
@@ -100,7 +102,7 @@ void NicFailover::Watch() {
   KeepNextHops();
   for (const control::NicStep::Outgoing& out : step.reports)
     mail_.Send(out.via, probe::NicReports{.reports = {out.report}});
-  TellOf(step, acts);
+  TellOf(step);
 }
 
 void NicFailover::OnReports(const PairState& pair, const probe::NicReports& reports) {
@@ -229,14 +231,17 @@ void NicFailover::KeepNextHops() {
   pins_ = std::move(wanted);
 }
 
-void NicFailover::TellOf(const control::NicStep& step, bool acts) {
+void NicFailover::TellOf(const control::NicStep& step) {
   for (const control::NicStep::Change& change : step.changes) {
+    const std::optional<uint32_t> index = mesh_.Find(change.pair);
+    const Allowed allowed = index ? asks_.allowed(*index) : asks_.allowed();
+    const bool acts = allowed.Acts(Capability::kNic);
     telemetry::Event event{.type = "nic", .peer = change.peer, .dry = !acts};
     event.severity = change.lost ? telemetry::Severity::kAlert : telemetry::Severity::kNotice;
     event.text = absl::StrFormat("NIC %s to NIC %s of %s: %s", change.pair.local.ToString(),
                                  change.pair.remote.ToString(), change.peer, change.text);
     if (change.lost && !acts) absl::StrAppend(&event.text, " (another NIC would carry its packets)");
-    if (change.lost && asks_.allowed().of(Capability::kNic) == Allow::kObserve)
+    if (change.lost && allowed.of(Capability::kNic) == Allow::kObserve)
       dry_run_.TellOfPair(change.pair, "nic", event.text);
     events_.Log(std::move(event));
   }

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/event_sink.h"
+#include "userspace/agent/may.h"
 #include "userspace/agent/nic_state.h"
 #include "userspace/agent/nics/carry_kernel.h"
 #include "userspace/agent/pair_state.h"
@@ -33,7 +34,7 @@ class NicFailover {
   static constexpr absl::Duration kPeriod = absl::Milliseconds(20);
 
   struct Asks {
-    std::function<Allowed()> allowed;
+    May allowed;
     std::function<bool(const NicState& nic)> drained;    // an operator wants it free
     std::function<int64_t(uint32_t pair)> interval_ns;   // of its probes now
     std::function<void()> read_probes;                   // the newest replies
@@ -78,7 +79,7 @@ class NicFailover {
   void End(const Carries& wanted);
   void Begin(const control::NicCarry& carry, const PairKey& key);
   void TellOfCarry(const PairKey& key, const control::NicCarry* carry);
-  void TellOf(const control::NicStep& step, bool acts);
+  void TellOf(const control::NicStep& step);
   void LearnNextHops();
   void KeepNextHops();
   bool IsLost(const NicState& nic) const;

@@ -30,16 +30,17 @@ void Losses::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) 
                                    verdict.slot, pair.peer, verdict.lost, verdict.rounds, 100 * verdict.others)
                              : absl::StrFormat("path %d to %s lost %d of the last %d probes: it may be used again",
                                                verdict.slot, pair.peer, verdict.lost, verdict.rounds);
-  const bool acts = allowed_().Acts(Capability::kLoss);
+  const Allowed allowed = allowed_(pair.index);
+  const bool acts = allowed.Acts(Capability::kLoss);
   event.dry = !acts;
   event.evidence = {{"lost", absl::StrCat(verdict.lost)},
                     {"probes", absl::StrCat(verdict.rounds)},
                     {"loss", absl::StrFormat("%.4f", share)},
                     {"other_paths_loss", absl::StrFormat("%.4f", verdict.others)},
                     {"udp_port", absl::StrCat(mesh_.slots(pair.index).port(verdict.slot))}};
-  if (event.dry && verdict.lossy && allowed_().Decides(Capability::kLoss))
+  if (event.dry && verdict.lossy && allowed.Decides(Capability::kLoss))
     dry_run_.TellLoss(pair, verdict.slot, share - verdict.others, event.evidence);
-  if (allowed_().Decides(Capability::kLoss)) events_.Log(std::move(event));
+  if (allowed.Decides(Capability::kLoss)) events_.Log(std::move(event));
   control::PathDamping& damping = pair.slot[verdict.slot].damping;
   verdict.lossy ? damping.Down(now_ns) : damping.Up(now_ns);
   damping_.Update(pair);
@@ -51,7 +52,7 @@ void Losses::JudgeStalls(int64_t now_ns) {
   for (auto& [key, flow] : flows_.sent) {
     const PairState* pair = FindIn(pairs_, flow.tx.pair);
     if (pair == nullptr || pair->stalls == nullptr || pair->blind) continue;  // nobody knows the paths of its flows
-    const control::TailView view = TailViewOf(flow.tx, *mesh_.shared(flow.tx.pair), allowed_());
+    const control::TailView view = TailViewOf(flow.tx, *mesh_.shared(flow.tx.pair), allowed_(pair->index));
     if (flow.process == 0) {  // it does not change, and this is done for every flow in every window
       const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);
       flow.process = qp ? qp->pid : 0;
@@ -73,7 +74,8 @@ void Losses::JudgeStalls(int64_t now_ns) {
 }
 
 void Losses::OnStall(PairState& pair, const control::DataStall::Verdict& verdict) {
-  const bool acts = allowed_().Acts(Capability::kLoss);
+  const Allowed allowed = allowed_(pair.index);
+  const bool acts = allowed.Acts(Capability::kLoss);
   const double quiet_ms = static_cast<double>(verdict.quiet_ns) / 1e6;
   telemetry::Event event{
       .type = "path", .severity = telemetry::Severity::kAlert, .peer = pair.peer, .slot = verdict.slot, .dry = !acts};
@@ -86,7 +88,7 @@ void Losses::OnStall(PairState& pair, const control::DataStall::Verdict& verdict
                     {"quiet_ms", absl::StrFormat("%.0f", quiet_ms)},
                     {"witnesses", absl::StrCat(verdict.witnesses)},
                     {"udp_port", absl::StrCat(mesh_.slots(pair.index).port(verdict.slot))}};
-  if (allowed_().Decides(Capability::kLoss)) events_.Log(std::move(event));
+  if (allowed.Decides(Capability::kLoss)) events_.Log(std::move(event));
   if (!acts) return pair.stalls->Forget(verdict.slot);
   damping_.Update(pair);
   Publish(lost_, {.pair = pair, .slot = verdict.slot, .cause = LossCause::kNoData, .act = true});

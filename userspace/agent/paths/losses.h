@@ -11,6 +11,7 @@
 #include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/event_sink.h"
 #include "userspace/agent/flow_book.h"
+#include "userspace/agent/may.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/path_lost.h"
@@ -26,7 +27,7 @@ class Losses {
   // All of them outlive it.
   Losses(const PairTable& pairs, FlowBook& flows, const rdma::QpRegistry& qps, const probe::Mesh& mesh,
          Damping& damping, const PathLostSubscribers& lost, const Clock& monotonic, DryRun& dry_run, EventSink& events,
-         std::function<Allowed()> allowed)
+         May allowed)
       : pairs_(pairs),
         flows_(flows),
         qps_(qps),
@@ -54,7 +55,7 @@ class Losses {
   const Clock& monotonic_;
   DryRun& dry_run_;
   EventSink& events_;
-  const std::function<Allowed()> allowed_;
+  const May allowed_;
 };
 
 }  // namespace cw::agent

@@ -19,7 +19,7 @@ constexpr int64_t kAfterDeathNs = 2'000'000'000;  // a revived path's flows may 
 
 // Whether another port may help a flow of the pair: a path is dead, or was until just now, and ports matter.
 bool Rerolls::MayReroll(const PairState& pair, int64_t now_ns) const {
-  if (!asks_.allowed().Acts(Capability::kFailover)) return false;
+  if (!asks_.allowed(pair.index).Acts(Capability::kFailover)) return false;
   // Data with another TTL than the probes' are on other paths, too.
   const std::optional<probe::Hashing> hashing = asks_.hashing(pair.index);
   if (hashing != probe::Hashing::kQpn && hashing != probe::Hashing::kTtl) return false;
@@ -49,7 +49,9 @@ void Rerolls::Tick() {
   if (!open.empty()) {
     flows_.ForEachSent([&](const FlowKey& key, const cw_tx_flow& flow) {
       if (!open.contains(flow.pair) || (flow.flags & CW_STEER_HARD_LOCKED) != 0) return;
-      const control::TailView view = TailViewOf(flow, *mesh_.shared(flow.pair), asks_.allowed());
+      const Allowed allowed = asks_.allowed(flow.pair, key);
+      if (!allowed.Acts(Capability::kFailover)) return;
+      const control::TailView view = TailViewOf(flow, *mesh_.shared(flow.pair), allowed);
       if (watched_[key].Step(view, now_ns)) stuck.emplace_back(key, flow);
     });
   }

@@ -15,6 +15,7 @@
 #include "userspace/agent/counter_sink.h"
 #include "userspace/agent/event_sink.h"
 #include "userspace/agent/flows/flow_records.h"
+#include "userspace/agent/may.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/paths/path_lost.h"
 #include "userspace/agent/peer_names.h"
@@ -30,7 +31,7 @@ namespace cw::agent {
 class Rerolls {
  public:
   struct Asks {
-    std::function<Allowed()> allowed;
+    May allowed;
     std::function<std::optional<probe::Hashing>(uint32_t pair)> hashing;  // nullopt: not known yet
     std::function<void(const FlowKey& flow)> rolled;                      // its packets are dead
   };

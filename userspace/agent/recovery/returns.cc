@@ -11,7 +11,8 @@ namespace cw::agent {
 
 void Returns::Step(int64_t now_ns) {
   if (rule_.away() == 0) return;
-  const std::vector<control::ReturnFlow> flows = wanted_() ? mover_.Flows() : std::vector<control::ReturnFlow>();
+  std::vector<control::ReturnFlow> flows = mover_.Flows();
+  std::erase_if(flows, [this](const control::ReturnFlow& flow) { return !wanted_(flow.pair, flow.key); });
   const auto usable = [this](uint32_t pair, control::ReturnPlace place) { return IsUsable(pair, place); };
   for (const control::ReturnAction& action : rule_.Step(now_ns, flows, usable)) {
     if (mover_.GoBack(action)) Tell(action);

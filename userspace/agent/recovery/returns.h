@@ -20,9 +20,9 @@ namespace cw::agent {
 
 class Returns {
  public:
-  // wanted: otherwise all that are away are forgotten. All of them outlive it.
+  // wanted: of one flow; otherwise it is forgotten that it is away. All of them outlive it.
   Returns(absl::Duration step, const PairTable& pairs, const probe::Mesh& mesh, const PeerNames& names, Mover& mover,
-          EventSink& events, std::function<bool()> wanted)
+          EventSink& events, std::function<bool(uint32_t pair, const FlowKey&)> wanted)
       : rule_(absl::ToInt64Nanoseconds(step)),
         pairs_(pairs),
         mesh_(mesh),
@@ -47,7 +47,7 @@ class Returns {
   const PeerNames& names_;
   Mover& mover_;
   EventSink& events_;
-  const std::function<bool()> wanted_;
+  const std::function<bool(uint32_t pair, const FlowKey&)> wanted_;
 };
 
 }  // namespace cw::agent

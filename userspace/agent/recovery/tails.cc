@@ -34,8 +34,8 @@ control::TailView TailViewOf(const cw_tx_flow& flow, const cw_pair& pair, Allowe
   return view;
 }
 
-control::TailView Tails::ViewOf(const cw_tx_flow& flow) const {
-  return TailViewOf(flow, *mesh_.shared(flow.pair), asks_.allowed());
+control::TailView Tails::ViewOf(const FlowKey& key, const cw_tx_flow& flow) const {
+  return TailViewOf(flow, *mesh_.shared(flow.pair), asks_.allowed(flow.pair, key));
 }
 
 Tails::Cause Tails::CauseOf(LossCause cause) {
@@ -63,7 +63,7 @@ std::string Tails::CauseText(const Watched& tail, const std::string& peer) {
 
 void Tails::Watch(const FlowKey& key, const cw_tx_flow& flow, Cause cause, uint8_t slot) {
   if (FindIn(pairs_, flow.pair) == nullptr) return;
-  const control::TailView view = ViewOf(flow);
+  const control::TailView view = ViewOf(key, flow);
   if (control::Unacknowledged(view) == 0) return;
   auto known = watched_.find(key);
   if (known != watched_.end()) {
@@ -80,7 +80,7 @@ void Tails::OnPathLost(const PathLost& lost) {
   std::vector<uint32_t> qpns;
   flows_.ForEachSent([&](const FlowKey& key, const cw_tx_flow& flow) {
     if (flow.pair != lost.pair.index || PathOf(flow) != lost.slot) return;
-    qpns.push_back(key.dqpn);
+    if (asks_.allowed(flow.pair, key).Acts(Capability::kTails)) qpns.push_back(key.dqpn);
     Watch(key, flow, CauseOf(lost.cause), lost.slot);
   });
   TellPeer(lost.pair.index, lost.slot, std::move(qpns));
@@ -91,7 +91,7 @@ void Tails::OnMovedOffDead(const cw_ev_move& move) {
   const FlowKey key = FromMap(move.key);
   if (const absl::StatusOr<cw_tx_flow> flow = flows_.Sent(key); flow.ok())
     Watch(key, *flow, Cause::kDead, move.from_slot);
-  TellPeer(move.pair, move.from_slot, {key.dqpn});
+  if (asks_.allowed(move.pair, key).Acts(Capability::kTails)) TellPeer(move.pair, move.from_slot, {key.dqpn});
 }
 
 void Tails::OnCarried(uint32_t index) {
@@ -121,7 +121,7 @@ void Tails::TellPeer(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns) {
     notice.qpns.insert(notice.qpns.end(), qpns.begin(), qpns.end());
     return;
   }
-  if (qpns.empty() || !asks_.allowed().Acts(Capability::kTails)) return;
+  if (qpns.empty() || !asks_.allowed(pair).Acts(Capability::kTails)) return;
   notices_.push_back({.pair = pair, .slot = slot, .qpns = std::move(qpns), .due_ns = monotonic_.NowNs()});
   StartTicks();
 }
@@ -186,7 +186,7 @@ void Tails::Tick() {
 bool Tails::LookAfter(const FlowKey& key, Watched& tail, int64_t now_ns) {
   absl::StatusOr<cw_tx_flow> flow = flows_.Sent(key);
   if (!flow.ok()) return true;
-  const control::TailView view = ViewOf(*flow);
+  const control::TailView view = ViewOf(key, *flow);
   switch (tail.watch.Step(view, now_ns)) {
     case control::TailStep::kWait:
       return false;
@@ -252,7 +252,7 @@ bool Tails::AskForResend(const FlowKey& key, const Watched& tail, const cw_tx_fl
     ++counts_.reads_left;
     return false;
   }
-  if (!asks_.allowed().Acts(Capability::kTails)) {
+  if (!asks_.allowed(flow.pair, key).Acts(Capability::kTails)) {
     TellDry(key, tail, view);
     return false;
   }

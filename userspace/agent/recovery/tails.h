@@ -16,6 +16,7 @@
 #include "userspace/agent/counter_sink.h"
 #include "userspace/agent/event_sink.h"
 #include "userspace/agent/flows/flow_records.h"
+#include "userspace/agent/may.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/paths/path_lost.h"
 #include "userspace/agent/peer_mail.h"
@@ -35,7 +36,7 @@ control::TailView TailViewOf(const cw_tx_flow& flow, const cw_pair& pair, Allowe
 class Tails {
  public:
   struct Asks {
-    std::function<Allowed()> allowed;
+    May allowed;
     // Gives a packet to the RDMA stack as if it had arrived; empty: not wanted, or the kernel cannot.
     std::function<absl::Status(uint32_t ifindex, absl::Span<const uint8_t> packet)> deliver;
   };
@@ -101,7 +102,7 @@ class Tails {
   static Cause CauseOf(LossCause cause);
   static std::string CauseText(const Watched& tail, const std::string& peer);
   bool Repairs() const { return asks_.deliver && asks_.allowed().Decides(Capability::kTails); }
-  control::TailView ViewOf(const cw_tx_flow& flow) const;
+  control::TailView ViewOf(const FlowKey& key, const cw_tx_flow& flow) const;
   void Watch(const FlowKey& key, const cw_tx_flow& flow, Cause cause, uint8_t slot = CW_SLOT_NONE);
   void TellPeer(uint32_t pair, uint8_t slot, std::vector<uint32_t> qpns);
   void SendNotices(int64_t now_ns);

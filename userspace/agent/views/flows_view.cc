@@ -187,7 +187,7 @@ void FlowsView::AddNames(const Addr& local, const rdma::QpInfo* qp, v1::Flow& ou
 }
 
 void FlowsView::AddSteering(const FlowEntry& flow, v1::Flow& out) const {
-  const bool acts = asks_.acts();
+  const bool acts = asks_.acts() && !flow.stays_native;
   auto number = [&](uint8_t slot) { return flow.received || slot == CW_SLOT_NONE ? -1 : static_cast<int>(slot); };
   out.set_slot(number(flow.SlotOfPackets(acts)));
   out.set_native_slot(number(flow.tx.native_slot));
@@ -206,9 +206,10 @@ void FlowsView::Count(v1::FlowCounts& out) const {
   out.set_transmitted(static_cast<uint32_t>(flows_.sent.size()));
   out.set_received(static_cast<uint32_t>(flows_.received.size()));
   for (const auto& [key, flow] : flows_.sent) {
-    if (asks_.acts() && flow.tx.port != 0) out.set_steered(out.steered() + 1);
+    const bool acts = asks_.acts() && !flow.stays_native;
+    if (acts && flow.tx.port != 0) out.set_steered(out.steered() + 1);
     if ((flow.tx.flags & (CW_STEER_LOCKED | CW_STEER_HARD_LOCKED)) != 0) out.set_locked(out.locked() + 1);
-    if (asks_.acts() && PendingSlot(flow.tx) != CW_SLOT_NONE) out.set_pending(out.pending() + 1);
+    if (acts && PendingSlot(flow.tx) != CW_SLOT_NONE) out.set_pending(out.pending() + 1);
   }
 }
 

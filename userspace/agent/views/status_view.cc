@@ -181,6 +181,7 @@ v1::DoctorReply StatusView::Doctor() const {
   input.prober_realtime = vitals_.prober.realtime;
   input.certificates = LookAtCertificates(config_.api);
   input.no_qp_moments = asks_.no_qp_moments();
+  if (const absl::StatusOr<cw_counters> sums = asks_.counters(); sums.ok()) input.gso_frames = sums->gso_frames;
   for (const auto& [index, pair] : pairs_) {
     if (pair->estimate.state != sync::SyncState::kUnknown)
       input.clock_error_ns = std::max(input.clock_error_ns, static_cast<double>(pair->estimate.error_est_ns));
