@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
-/* Which path slots are dead: rule B4. Pure: compiles for BPF and for the host; time comes in as an argument.
+/* Which path slots are dead. Pure: compiles for BPF and for the host; time comes in as an argument.
  *
  * Judged when a verified reply arrives, the only moment at which something is known: its bitmap says which slots'
  * requests of the last 8 rounds had reached the peer when the witness (the request it answers) did. A round counts
@@ -35,7 +35,7 @@
 #define CW_ROUND_RESTART 1024         /* progress so far ahead belongs to earlier numbering */
 
 /* One verified reply. Masks: bit s is slot s; [i] is round - i. */
-struct cw_b4 {
+struct cw_reply {
   __u32 pair;
   __u32 round;
   __u32 witness;
@@ -49,16 +49,16 @@ struct cw_b4 {
 };
 
 /* What the first pass finds. */
-enum cw_b4_finding {
-  CW_B4_LAG = 1,      /* miss_limit reached */
-  CW_B4_LAG_LONG = 2, /* the longer limit too */
-  CW_B4_ARRIVED = 4,  /* NEW: first sign of life */
-  CW_B4_REVIVED = 8,  /* DEAD: answered revive_limit rounds in a row */
-  CW_B4_SUSPECT = 16, /* UP: first miss */
-  CW_B4_CLEARED = 32, /* SUSPECT: progress, no miss left */
+enum cw_liveness_finding {
+  CW_FOUND_LAG = 1,      /* miss_limit reached */
+  CW_FOUND_LAG_LONG = 2, /* the longer limit too */
+  CW_FOUND_ARRIVED = 4,  /* NEW: first sign of life */
+  CW_FOUND_REVIVED = 8,  /* DEAD: answered revive_limit rounds in a row */
+  CW_FOUND_SUSPECT = 16, /* UP: first miss */
+  CW_FOUND_CLEARED = 32, /* SUSPECT: progress, no miss left */
   /* One miss short of miss_limit, or there. Counts when half of the slots lag together, because those that stopped
    * together are not found in the same reply. */
-  CW_B4_NEAR = 64,
+  CW_FOUND_NEAR = 64,
 };
 
 /* Changes the state of a slot unless somebody else did. Port, state and flags are one word: the agent's stores to port
@@ -83,7 +83,7 @@ CW_INLINE void cw_slot_raw(struct cw_slot* slot, __u64 raw) {
 }
 
 /* The masks of the eight rounds of a reply, turned: bit i = round - i, for one slot. */
-CW_INLINE __u32 cw_b4_rounds(const __u16* masks, __u32 slot) {
+CW_INLINE __u32 cw_liveness_rounds(const __u16* masks, __u32 slot) {
   __u32 v = 0;
   CW_UNROLL(8)
   for (__u32 i = 0; i < CW_ROUNDS; ++i) v |= ((masks[i] >> slot) & 1u) << i;
@@ -91,7 +91,7 @@ CW_INLINE __u32 cw_b4_rounds(const __u16* masks, __u32 slot) {
 }
 
 /* bit i = another slot's request of round - i arrived (asked only where this slot's did not). */
-CW_INLINE __u32 cw_b4_proven(const struct cw_b4* r) {
+CW_INLINE __u32 cw_liveness_proven(const struct cw_reply* r) {
   __u32 v = 0;
   CW_UNROLL(8)
   for (__u32 i = 0; i < CW_ROUNDS; ++i) v |= (((0u - r->rcvd[i]) >> 31) & 1u) << i;
@@ -99,7 +99,7 @@ CW_INLINE __u32 cw_b4_proven(const struct cw_b4* r) {
 }
 
 /* Time since the last sign of life: a probe's arrival by the peer's clock, acknowledged data by ours. */
-CW_INLINE __u64 cw_b4_silence(const struct cw_b4* r, const struct cw_slot* slot) {
+CW_INLINE __u64 cw_liveness_silence(const struct cw_reply* r, const struct cw_slot* slot) {
   __u64 probes = r->t2 - slot->heard_ns;
   __u64 data = r->now - slot->acked_ns;
   if ((__s64)probes < 0) probes = 0; /* an older reply came later */
@@ -108,9 +108,9 @@ CW_INLINE __u64 cw_b4_silence(const struct cw_b4* r, const struct cw_slot* slot)
 }
 
 /* Whole rounds of silence that no growing queue explains. */
-CW_INLINE __u32 cw_b4_silent_rounds(const struct cw_b4* r, const struct cw_pair* pair, const struct cw_slot* slot,
-                                    __u32 s) {
-  __u64 silence = cw_b4_silence(r, slot);
+CW_INLINE __u32 cw_liveness_silent_rounds(const struct cw_reply* r, const struct cw_pair* pair,
+                                          const struct cw_slot* slot, __u32 s) {
+  __u64 silence = cw_liveness_silence(r, slot);
   __u32 interval = pair->interval_ns;
   __u64 most = (__u64)CW_JUMP_ROUNDS * interval;
   __u64 explained;
@@ -125,20 +125,20 @@ CW_INLINE __u32 cw_b4_silent_rounds(const struct cw_b4* r, const struct cw_pair*
 
 /* Newest round that is known to have come through: by a bitmap, by acknowledged data, or because counting began later.
  */
-CW_INLINE __u32 cw_b4_progress(const struct cw_pair* pair, const struct cw_slot* slot) {
+CW_INLINE __u32 cw_liveness_progress(const struct cw_pair* pair, const struct cw_slot* slot) {
   return cw_round_max(cw_round_max(slot->progress_round, slot->acked_round), pair->floor_round - 1);
 }
 
 /* Rounds in a row that answered while dead: a hole among the newly proven ones starts the count afresh. */
-CW_INLINE void cw_b4_revive(struct cw_slot* slot, __u32 rcvd, __u32 sent, __u32 newest_age, __u32 old_age) {
+CW_INLINE void cw_liveness_revive(struct cw_slot* slot, __u32 rcvd, __u32 sent, __u32 newest_age, __u32 old_age) {
   __u32 fresh = ((1u << old_age) - 1) & ~((1u << newest_age) - 1);
   __u32 got = cw_popcount16(rcvd & fresh);
   slot->revive = (sent & ~rcvd & fresh) ? 1 : slot->revive + got;
 }
 
 /* A slot is heard again, after `silence`. slot->misses is what the last judgement found of it. */
-CW_INLINE void cw_b4_learn(const struct cw_b4* r, struct cw_pair* pair, const struct cw_slot* slot, __u32 s,
-                           __u64 silence) {
+CW_INLINE void cw_liveness_learn(const struct cw_reply* r, struct cw_pair* pair, const struct cw_slot* slot, __u32 s,
+                                 __u64 silence) {
   __u32 patience = pair->patience_ns[s];
   __u64 counted = (__u64)r->miss_limit * pair->interval_ns; /* is waited for on top of it */
   int nearly = slot->state == CW_SLOT_DEAD || slot->misses + 1 >= r->miss_limit;
@@ -153,27 +153,27 @@ CW_INLINE void cw_b4_learn(const struct cw_b4* r, struct cw_pair* pair, const st
 }
 
 /* Takes the bitmap's news of one slot into its progress. */
-CW_INLINE void cw_b4_advance(const struct cw_b4* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s, __u32 rcvd,
-                             __u32 sent) {
+CW_INLINE void cw_liveness_advance(const struct cw_reply* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s,
+                                   __u32 rcvd, __u32 sent) {
   __u32 age = cw_lowest_bit(rcvd);
   __s32 ahead = cw_round_diff(slot->progress_round, r->round);
   __u32 old_age = ahead > 0 ? 0 : ahead < -(CW_ROUNDS - 1) ? CW_ROUNDS : (__u32)-ahead;
   if (ahead > CW_ROUND_RESTART) old_age = CW_ROUNDS;
   if (!rcvd || age >= old_age) return;
-  if (slot->state == CW_SLOT_DEAD) cw_b4_revive(slot, rcvd, sent, age, old_age);
+  if (slot->state == CW_SLOT_DEAD) cw_liveness_revive(slot, rcvd, sent, age, old_age);
   slot->progress_round = r->round - age;
-  if (slot->state != CW_SLOT_NEW) cw_b4_learn(r, pair, slot, s, r->t2 - slot->heard_ns);
+  if (slot->state != CW_SLOT_NEW) cw_liveness_learn(r, pair, slot, s, r->t2 - slot->heard_ns);
   slot->heard_ns = r->t2;
 }
 
 /* How many rounds ago the slot's newest progress was; <= 0: none is outstanding. */
-CW_INLINE __s32 cw_b4_behind(const struct cw_b4* r, const struct cw_pair* pair, const struct cw_slot* slot) {
-  return cw_round_diff(r->round, cw_b4_progress(pair, slot));
+CW_INLINE __s32 cw_liveness_behind(const struct cw_reply* r, const struct cw_pair* pair, const struct cw_slot* slot) {
+  return cw_round_diff(r->round, cw_liveness_progress(pair, slot));
 }
 
 /* How long nothing of ours had arrived at the peer when the witness did, but for one interval; 0: no longer than the
  * 2.5 intervals after which the prober has paused. Mostly told by the witness's own slot alone. */
-CW_INLINE __u64 cw_b4_away(const struct cw_b4* r, const struct cw_pair* pair) {
+CW_INLINE __u64 cw_liveness_away(const struct cw_reply* r, const struct cw_pair* pair) {
   __s64 most = pair->interval_ns * 5ll / 2;
   __s64 least = (__s64)(r->t2 - pair->slot[r->witness & (CW_MAX_SLOTS - 1)].heard_ns);
   if (least <= most) return 0;
@@ -188,7 +188,7 @@ CW_INLINE __u64 cw_b4_away(const struct cw_b4* r, const struct cw_pair* pair) {
 /* Takes such a time out of the silence of all live slots. Without it, a path whose queue grows when all go on would
  * have been silent for all of it, and three rounds that are late would be its death. Nothing is heard later than now,
  * though two CPUs may find the same time. */
-CW_INLINE void cw_b4_excuse(const struct cw_b4* r, struct cw_pair* pair, __u64 away) {
+CW_INLINE void cw_liveness_excuse(const struct cw_reply* r, struct cw_pair* pair, __u64 away) {
   const __u32 live = pair->live_mask;
   const __u64 t2 = r->t2;
   CW_UNROLL(16)
@@ -202,54 +202,56 @@ CW_INLINE void cw_b4_excuse(const struct cw_b4* r, struct cw_pair* pair, __u64 a
 /* First pass, for each slot in use, in three steps (each a function of its own in BPF, for the verifier's sake).
  * Step 1: takes the bitmap's news into progress and revive. Returns bit i = round - i was sent, was proven received by
  * another slot, and did not arrive on this one; asked of slots in state UP and SUSPECT only. */
-CW_INLINE __u32 cw_b4_missed(const struct cw_b4* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
-  __u32 rcvd = cw_b4_rounds(r->rcvd, s);
-  __u32 sent = cw_b4_rounds(r->sent, s);
+CW_INLINE __u32 cw_liveness_missed(const struct cw_reply* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
+  __u32 rcvd = cw_liveness_rounds(r->rcvd, s);
+  __u32 sent = cw_liveness_rounds(r->sent, s);
   __s32 behind;
   /* The first reply, or another life of the peer's clock. */
   if (!slot->heard_ns || (__s64)(r->t2 - slot->heard_ns) < -CW_CLOCK_STEP_NS) slot->heard_ns = r->t2;
-  cw_b4_advance(r, pair, slot, s, rcvd, sent);
+  cw_liveness_advance(r, pair, slot, s, rcvd, sent);
   if (slot->state != CW_SLOT_UP && slot->state != CW_SLOT_SUSPECT) return 0;
-  behind = cw_b4_behind(r, pair, slot);
+  behind = cw_liveness_behind(r, pair, slot);
   if (behind <= 0) return 0;
-  return sent & ~rcvd & cw_b4_proven(r) & (behind >= CW_ROUNDS ? 0xff : (1u << behind) - 1);
+  return sent & ~rcvd & cw_liveness_proven(r) & (behind >= CW_ROUNDS ? 0xff : (1u << behind) - 1);
 }
 
 /* Step 2, if step 1 found any: how many of them count. A slot that missed the whole window has older ones too. */
-CW_INLINE __u32 cw_b4_misses(const struct cw_b4* r, const struct cw_pair* pair, __u32 s, __u32 missed) {
+CW_INLINE __u32 cw_liveness_misses(const struct cw_reply* r, const struct cw_pair* pair, __u32 s, __u32 missed) {
   const struct cw_slot* slot = &pair->slot[s];
-  __u32 silent = cw_b4_silent_rounds(r, pair, slot, s);
-  __s32 behind = cw_b4_behind(r, pair, slot);
+  __u32 silent = cw_liveness_silent_rounds(r, pair, slot, s);
+  __s32 behind = cw_liveness_behind(r, pair, slot);
   __u32 misses = cw_popcount16(missed);
   /* Round 0 of the window may not have been sent on this slot yet. */
   if ((missed | 1) == 0xff && behind > CW_ROUNDS) misses = (__u32)behind;
   return misses < silent ? misses : silent;
 }
 
-/* Step 3: what follows; enum cw_b4_finding. Changes nothing. */
-CW_INLINE __u32 cw_b4_finding(const struct cw_b4* r, const struct cw_pair* pair, const struct cw_slot* slot, __u32 s,
-                              __u32 missed, __u32 misses) {
-  __s32 behind = cw_b4_behind(r, pair, slot);
-  if (slot->state == CW_SLOT_NEW) return cw_b4_rounds(r->rcvd, s) ? CW_B4_ARRIVED : 0;
+/* Step 3: what follows; enum cw_liveness_finding. Changes nothing. */
+CW_INLINE __u32 cw_liveness_finding(const struct cw_reply* r, const struct cw_pair* pair, const struct cw_slot* slot,
+                                    __u32 s, __u32 missed, __u32 misses) {
+  __s32 behind = cw_liveness_behind(r, pair, slot);
+  if (slot->state == CW_SLOT_NEW) return cw_liveness_rounds(r->rcvd, s) ? CW_FOUND_ARRIVED : 0;
   if (slot->state == CW_SLOT_DEAD)
-    return behind < CW_ROUNDS && r->revive_limit && slot->revive >= r->revive_limit ? CW_B4_REVIVED : 0;
-  if (!misses) return slot->state == CW_SLOT_SUSPECT && behind < CW_ROUNDS ? CW_B4_CLEARED : 0;
+    return behind < CW_ROUNDS && r->revive_limit && slot->revive >= r->revive_limit ? CW_FOUND_REVIVED : 0;
+  if (!misses) return slot->state == CW_SLOT_SUSPECT && behind < CW_ROUNDS ? CW_FOUND_CLEARED : 0;
   if (!r->miss_limit || misses < r->miss_limit)
-    return (slot->state == CW_SLOT_UP ? CW_B4_SUSPECT : 0) | (misses + 1 == r->miss_limit ? CW_B4_NEAR : 0);
-  if ((missed | 1) == 0xff && behind >= (__s32)pair->half_dead_rounds) return CW_B4_NEAR | CW_B4_LAG | CW_B4_LAG_LONG;
-  return CW_B4_NEAR | CW_B4_LAG;
+    return (slot->state == CW_SLOT_UP ? CW_FOUND_SUSPECT : 0) | (misses + 1 == r->miss_limit ? CW_FOUND_NEAR : 0);
+  if ((missed | 1) == 0xff && behind >= (__s32)pair->half_dead_rounds)
+    return CW_FOUND_NEAR | CW_FOUND_LAG | CW_FOUND_LAG_LONG;
+  return CW_FOUND_NEAR | CW_FOUND_LAG;
 }
 
 /* Applies step 3's finding. Returns the state that the slot left if that is news (a birth or a revival), else -1. */
-CW_INLINE int cw_b4_apply(const struct cw_b4* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s, __u32 finding) {
+CW_INLINE int cw_liveness_apply(const struct cw_reply* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s,
+                                __u32 finding) {
   __u32 from = CW_SLOT_SUSPECT;
-  if (finding & CW_B4_SUSPECT) {
+  if (finding & CW_FOUND_SUSPECT) {
     if (cw_slot_transition(slot, CW_SLOT_UP, CW_SLOT_SUSPECT)) slot->changed_ns = r->now;
     return -1;
   }
-  if (!(finding & (CW_B4_ARRIVED | CW_B4_REVIVED | CW_B4_CLEARED))) return -1;
-  if (finding & CW_B4_ARRIVED) from = CW_SLOT_NEW;
-  if (finding & CW_B4_REVIVED) from = CW_SLOT_DEAD;
+  if (!(finding & (CW_FOUND_ARRIVED | CW_FOUND_REVIVED | CW_FOUND_CLEARED))) return -1;
+  if (finding & CW_FOUND_ARRIVED) from = CW_SLOT_NEW;
+  if (finding & CW_FOUND_REVIVED) from = CW_SLOT_DEAD;
   if (!cw_slot_transition(slot, from, CW_SLOT_UP)) return -1;
   slot->changed_ns = r->now;
   slot->revive = 0;
@@ -258,7 +260,7 @@ CW_INLINE int cw_b4_apply(const struct cw_b4* r, struct cw_pair* pair, struct cw
 }
 
 /* Declares a slot dead. Returns the state that it left, -1 if it was not alive. */
-CW_INLINE int cw_b4_kill(const struct cw_b4* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
+CW_INLINE int cw_liveness_kill(const struct cw_reply* r, struct cw_pair* pair, struct cw_slot* slot, __u32 s) {
   __u32 from = slot->state;
   if (from != CW_SLOT_UP && from != CW_SLOT_SUSPECT) return -1;
   if (!cw_slot_transition(slot, from, CW_SLOT_DEAD)) return -1;
@@ -272,7 +274,7 @@ CW_INLINE int cw_b4_kill(const struct cw_b4* r, struct cw_pair* pair, struct cw_
 /* Second pass. near, lag, lag_long: the slots with that finding. Returns whether half of the live slots or more lag
  * together, or did so just now: what stopped together does not come back in the same reply, and the last one would
  * stand alone as the only laggard. */
-CW_INLINE int cw_b4_half(const struct cw_b4* r, struct cw_pair* pair, __u32 near) {
+CW_INLINE int cw_liveness_half(const struct cw_reply* r, struct cw_pair* pair, __u32 near) {
   if (2 * cw_popcount16(near) >= cw_popcount16(pair->live_mask)) {
     pair->lag_round = r->round;
     return 1;
@@ -281,6 +283,6 @@ CW_INLINE int cw_b4_half(const struct cw_b4* r, struct cw_pair* pair, __u32 near
 }
 
 /* The slots to declare dead. */
-CW_INLINE __u32 cw_b4_dead(int half, __u32 lag, __u32 lag_long) { return half ? lag_long : lag; }
+CW_INLINE __u32 cw_liveness_dead(int half, __u32 lag, __u32 lag_long) { return half ? lag_long : lag; }
 
 #endif

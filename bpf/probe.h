@@ -215,7 +215,7 @@ static __noinline int cw_on_reply(struct cw_probe* pr) {
   struct cw_ctl* ctl = cw_get_ctl();
   __u32 responder = cw_be32(pr->hdr.responder_session);
   __u32 round = cw_be32(pr->hdr.round);
-  struct cw_b4 b4;
+  struct cw_reply reply;
   __u64 t1;
   if (!pair || !ctl) return XDP_DROP;
   if (cw_be32(pr->hdr.session) != ctl->session) {
@@ -237,21 +237,21 @@ static __noinline int cw_on_reply(struct cw_probe* pr) {
   cw_emit_probe(pr, t1);
 
   cw_slot_raw(cw_get_slot(pair, pr->hdr.slot), cw_be64(pr->hdr.t2) - t1);
-  b4.pair = pr->pair;
-  b4.round = round;
-  b4.witness = pr->hdr.slot;
-  b4.miss_limit = ctl->miss_limit;
-  b4.revive_limit = ctl->revive_limit;
-  b4.patience_ns = ctl->patience_ns;
-  b4.t2 = cw_be64(pr->hdr.t2);
-  b4.now = pr->now;
+  reply.pair = pr->pair;
+  reply.round = round;
+  reply.witness = pr->hdr.slot;
+  reply.miss_limit = ctl->miss_limit;
+  reply.revive_limit = ctl->revive_limit;
+  reply.patience_ns = ctl->patience_ns;
+  reply.t2 = cw_be64(pr->hdr.t2);
+  reply.now = pr->now;
   CW_NO_UNROLL
   for (__u32 i = 0; i < CW_ROUNDS; ++i) {
-    b4.rcvd[i] = cw_be16(pr->hdr.bitmap[i]);
-    b4.sent[i] = cw_round_mask_of(&pair->sent[(round - i) & (CW_ROUNDS - 1)], round - i);
+    reply.rcvd[i] = cw_be16(pr->hdr.bitmap[i]);
+    reply.sent[i] = cw_round_mask_of(&pair->sent[(round - i) & (CW_ROUNDS - 1)], round - i);
   }
-  b4.rcvd[0] |= 1u << pr->hdr.slot; /* the bitmap may have gone on */
-  cw_judge(&b4, pair);
+  reply.rcvd[0] |= 1u << pr->hdr.slot; /* the bitmap may have gone on */
+  cw_judge(&reply, pair);
   return XDP_DROP;
 }
 

@@ -69,7 +69,7 @@ struct cw_ctl {
   __u32 sample_level_rx;
   __u64 lease_jiffies;  /* below 2^63; after this jiffy flows go back to their native ports; 0 = no lease */
   __u64 assign_jiffies; /* flows first seen after this jiffy are new: given a slot from the first packet */
-  __u32 miss_limit;     /* K of rule B4 */
+  __u32 miss_limit;     /* rounds without an answer that make a slot dead (bpf/liveness.h) */
   __u32 revive_limit;   /* replies in a row that revive a dead slot */
   __u32 session;        /* of this agent start; in requests and replies */
   __u16 steer_full;     /* set by the kernel once an insert into cw_tx_flows failed */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replies to our own probes: the four times, and the verdicts of rule B4 with their evidence.
+// Replies to our own probes: the four times, and the verdicts of the rule of liveness with their evidence.
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
 

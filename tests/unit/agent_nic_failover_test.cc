@@ -185,7 +185,7 @@ TEST_F(NicFailoverPart, WhatAnEarlierAgentLeftGoesOnOrEnds) {
   ASSERT_TRUE(kernel_.PutIn(stale, {}).ok());
   const auto again = [&] {
     return NicFailover("h1", host_.pairs, host_.nics, qps_, host_.mesh, kernel_, host_.names, clock_, host_.mail,
-                       dry_run_, host_.events, {});
+                       dry_run_, host_.events, {.allowed = [] { return Allowed(Mode::kOptimize); }});
   };
   NicFailover next = again();
   ASSERT_TRUE(next.Open(true).ok());

@@ -23,27 +23,27 @@ struct SeenReply {
 
 // on_change(slot, from, to): the slot's state has changed, other than between UP and SUSPECT.
 template <typename OnChange>
-void JudgeSlots(cw_b4* r, cw_pair* pair, OnChange on_change) {
+void JudgeSlots(cw_reply* r, cw_pair* pair, OnChange on_change) {
   uint32_t near = 0, lag = 0, lag_long = 0;
-  if (const uint64_t away = cw_b4_away(r, pair)) cw_b4_excuse(r, pair, away);
+  if (const uint64_t away = cw_liveness_away(r, pair)) cw_liveness_excuse(r, pair, away);
   for (uint32_t s = 0; s < CW_MAX_SLOTS; ++s) {
     cw_slot* slot = &pair->slot[s];
     if (slot->state == CW_SLOT_UNUSED) continue;
-    const uint32_t missed = cw_b4_missed(r, pair, slot, s);
-    const uint32_t misses = missed ? cw_b4_misses(r, pair, s, missed) : 0;
-    const uint32_t finding = cw_b4_finding(r, pair, slot, s, missed, misses);
+    const uint32_t missed = cw_liveness_missed(r, pair, slot, s);
+    const uint32_t misses = missed ? cw_liveness_misses(r, pair, s, missed) : 0;
+    const uint32_t finding = cw_liveness_finding(r, pair, slot, s, missed, misses);
     slot->misses = misses;
-    const int from = cw_b4_apply(r, pair, slot, s, finding);
+    const int from = cw_liveness_apply(r, pair, slot, s, finding);
     if (from >= 0) on_change(s, from, CW_SLOT_UP);
-    if (finding & CW_B4_NEAR) near |= 1u << s;
-    if (finding & CW_B4_LAG) lag |= 1u << s;
-    if (finding & CW_B4_LAG_LONG) lag_long |= 1u << s;
+    if (finding & CW_FOUND_NEAR) near |= 1u << s;
+    if (finding & CW_FOUND_LAG) lag |= 1u << s;
+    if (finding & CW_FOUND_LAG_LONG) lag_long |= 1u << s;
   }
   if (near == 0) return;
-  const uint32_t dead = cw_b4_dead(cw_b4_half(r, pair, near), lag, lag_long);
+  const uint32_t dead = cw_liveness_dead(cw_liveness_half(r, pair, near), lag, lag_long);
   for (uint32_t s = 0; s < CW_MAX_SLOTS; ++s) {
     if (!(dead >> s & 1)) continue;
-    const int from = cw_b4_kill(r, pair, &pair->slot[s], s);
+    const int from = cw_liveness_kill(r, pair, &pair->slot[s], s);
     if (from >= 0) on_change(s, from, CW_SLOT_DEAD);
   }
 }
@@ -61,7 +61,7 @@ bool TakeReply(const SeenReply& seen, uint32_t miss_limit, uint32_t revive_limit
     pair->floor_round = seen.round;
   }
   cw_slot_raw(&pair->slot[seen.slot], seen.t2 - t1);
-  cw_b4 r = {};
+  cw_reply r = {};
   r.round = seen.round;
   r.witness = seen.slot;
   r.miss_limit = miss_limit;

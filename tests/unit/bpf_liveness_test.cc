@@ -340,7 +340,7 @@ TEST(BpfB4, ADeathAmongPausesIsFound) {
 
 TEST(BpfB4, TimeInWhichNobodyWasHeardIsNobodysSilence) {
   cw_pair pair = {};
-  cw_b4 r = {};
+  cw_reply r = {};
   pair.interval_ns = 400'000;
   pair.live_mask = 7;
   pair.slot[0].heard_ns = 10 * kMs;
@@ -349,20 +349,20 @@ TEST(BpfB4, TimeInWhichNobodyWasHeardIsNobodysSilence) {
   pair.slot[5].heard_ns = 29 * kMs;  // not alive: what it says is old
   r.witness = 1;
   r.t2 = 30 * kMs;
-  EXPECT_EQ(cw_b4_away(&r, &pair), 20 * kMs - 400 * kUs) << "since slot 0 was heard";
-  cw_b4_excuse(&r, &pair, 20 * kMs - 400 * kUs);
+  EXPECT_EQ(cw_liveness_away(&r, &pair), 20 * kMs - 400 * kUs) << "since slot 0 was heard";
+  cw_liveness_excuse(&r, &pair, 20 * kMs - 400 * kUs);
   EXPECT_EQ(r.t2 - pair.slot[0].heard_ns, 400 * kUs);
   EXPECT_EQ(r.t2 - pair.slot[2].heard_ns, 7 * kMs + 400 * kUs) << "it was silent before";
   EXPECT_EQ(pair.slot[3].heard_ns, 0u) << "was never heard";
   EXPECT_EQ(pair.slot[5].heard_ns, 29 * kMs);
-  cw_b4_excuse(&r, &pair, kMs);
+  cw_liveness_excuse(&r, &pair, kMs);
   EXPECT_EQ(pair.slot[0].heard_ns, r.t2) << "never later than now";
   pair.slot[0].heard_ns = r.t2 - 400 * kUs;
-  EXPECT_EQ(cw_b4_away(&r, &pair), 0u);
+  EXPECT_EQ(cw_liveness_away(&r, &pair), 0u);
   r.t2 = 30 * kMs + 500 * kUs;
-  EXPECT_EQ(cw_b4_away(&r, &pair), 0u) << "within the 2.5 intervals";
+  EXPECT_EQ(cw_liveness_away(&r, &pair), 0u) << "within the 2.5 intervals";
   r.t2 = 5 * kMs;
-  EXPECT_EQ(cw_b4_away(&r, &pair), 0u) << "an older reply that comes later";
+  EXPECT_EQ(cw_liveness_away(&r, &pair), 0u) << "an older reply that comes later";
 }
 
 TEST(BpfB4, HalfOfThePathsNeedTheLongerLimit) {

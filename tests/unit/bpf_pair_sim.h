@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two hosts, up to 16 paths between them and a prober, in simulated time: what the kernel does with probes, done by the
-// same functions. For the tests of rule B4. Times in nanoseconds; one thread.
+// same functions. For the tests of the rule of liveness. Times in nanoseconds; one thread.
 #ifndef CW_TESTS_UNIT_BPF_PAIR_SIM_H
 #define CW_TESTS_UNIT_BPF_PAIR_SIM_H
 

@@ -34,7 +34,7 @@ struct PairSpec {
 
 struct MeshOptions {
   uint32_t session = 0;     // as in cw_ctl
-  uint32_t miss_limit = 3;  // K of rule B4
+  uint32_t miss_limit = 3;  // rounds without an answer that make a slot dead (bpf/liveness.h)
   uint32_t half_dead_factor = 5;
   uint32_t idle_interval_ns = 100'000'000;
 };
