@@ -120,6 +120,17 @@ absl::StatusOr<int> ShowMode(Session& session) {
   return kOk;
 }
 
+// An agent that is older than scopes would take the mode for the whole host.
+absl::Status CheckKnowsScopes(Session& session) {
+  const absl::StatusOr<v1::StatusReply> status = session.Agent().Status();
+  if (!status.ok()) return status.status();
+  if (status->version() == CW_VERSION) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the agent is version %s and this cwctl %s: a mode of a NIC, a rail or a label is set only where both are the "
+      "same; restart the agent, or use the cwctl of its host",
+      status->version(), CW_VERSION));
+}
+
 absl::StatusOr<int> Mode(Session& session, const ModeOptions& options) {
   absl::StatusOr<double> for_s = ParseFor(options.for_text);
   if (!for_s.ok()) return for_s.status();
@@ -131,6 +142,9 @@ absl::StatusOr<int> Mode(Session& session, const ModeOptions& options) {
   }
   absl::StatusOr<v1::SetModeRequest> request = ParseWords(options.words);
   if (!request.ok()) return request.status();
+  if (options.narrow()) {
+    if (absl::Status status = CheckKnowsScopes(session); !status.ok()) return status;
+  }
   request->set_for_s(*for_s);
   request->set_nic(options.nic);
   request->set_label(options.label);
@@ -236,6 +250,10 @@ void AddModeVerbs(CLI::App& app, Session& session) {
   CLI::Option* rail = mode->add_option("--rail", mode_options->rail,
                                        "The same for the NIC of this rail: its place among the [[nic]] tables, from 0");
   CLI::Option* label = mode->add_option("--label", mode_options->label, "The same for the flows of this job");
+  // An empty variable of a script must not become a mode for the whole host.
+  const auto named = [](const std::string& text) { return text.empty() ? "give its name" : ""; };
+  nic->check(named);
+  label->check(named);
   nic->excludes(rail)->excludes(label);
   rail->excludes(label);
   mode->callback(

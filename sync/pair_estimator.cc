@@ -174,7 +174,7 @@ bool PairEstimator::RefitDue(int64_t now_ns) const {
 }
 
 PairLine PairEstimator::FitSince(int64_t since_ns, int64_t now_ns) const {
-  LineInputs in{options_.max_slope_ppb * 1e-9, slope_};
+  LineInputs in{SteepestLine(), slope_};
   in.remote_fresh = !remote_.empty() && remote_.newest_x_ns() >= now_ns - options_.remote_fresh_ns;
   in.shift_known = shift_known_ || noise_ns_ > 0;  // noisy trips will never show it, nor does it matter there
   in.noise_ns = noise_ns_;

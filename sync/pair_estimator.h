@@ -71,9 +71,9 @@ struct EstimatorOptions {
   int64_t refit_ns = 200'000'000;           // without news the line is fitted at most this often
   int64_t fresh_ns = 1'000'000'000;         // older than this is not fresh
   int64_t remote_fresh_ns = 2'000'000'000;  // the peer's points come in batches
-  // Of the pair. Kernels take the counter's rate on trust within 500 ppm, so two clocks may be twice that apart; a line
-  // that cannot be so steep would be broken by each next point.
-  double max_slope_ppb = 1'000'000;
+  // Of the pair. A line is as steep as clocks usually are apart, until lines before it were: noise makes steep lines,
+  // too. Kernels take the counter's rate on trust within 500 ppm, so two clocks may be twice that apart.
+  double usual_slope_ppb = 300'000, max_slope_ppb = 1'000'000;
   // For the bound: how fast the offset may really change, if the line is not nearly as steep or steeper.
   double max_drift_ppb = 200'000;
   int64_t reply_bias_ns = 200;  // added to error_est while only replies show the way back
@@ -176,7 +176,8 @@ class PairEstimator {
   bool RefitDue(int64_t now_ns) const;
   bool IsStep(int64_t jump_ns) const;
   double UnknownSlope() const;
-  double MostDrift() const;  // ns per ns
+  double MostDrift() const;     // ns per ns
+  double SteepestLine() const;  // the same, of the next one
   double LikelyErrorAt(int64_t now_ns) const;
   double RecentErrorAt(int64_t now_ns) const;
 

@@ -28,6 +28,10 @@ double PairEstimator::MostDrift() const {
   return std::max(options_.max_drift_ppb * 1e-9, std::abs(slope_) + kDriftMargin);
 }
 
+double PairEstimator::SteepestLine() const {
+  return std::clamp(std::abs(slope_) + kDriftMargin, options_.usual_slope_ppb * 1e-9, options_.max_slope_ppb * 1e-9);
+}
+
 // Queues that come and go move the line too, by as much as they delay. A jump is a step only where what was possible by
 // the points of the last line and what is possible now have nothing in common.
 bool PairEstimator::IsStep(int64_t jump_ns) const {

@@ -227,7 +227,7 @@ class Places : public Movers {
       owners_,
       host_.mesh,
       host_.events,
-      {.allowed = [this](uint32_t, const FlowKey&) { return placing_; },
+      {.allowed = [this](uint32_t, const rdma::QpInfo&) { return placing_; },
        .paths_known = [this](uint32_t) { return paths_known_; },
        .assigns = [this] { return assigns_; },
        .word_on = [](const rdma::QpInfo&) { return rdma::KernelWord{.asked = true, .there = true, .pid = 5}; }}};

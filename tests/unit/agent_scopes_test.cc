@@ -115,6 +115,43 @@ TEST_F(ScopesPart, AScopeNeverDoesMoreThanTheHost) {
   EXPECT_EQ(On(), Allowed());
 }
 
+TEST_F(ScopesPart, WhoEndsOneHearsWhatStillHolds) {
+  scopes_.Take({{.rail = 0, .mode = config::Mode::kObserve}});
+  v1::SetModeRequest request = Request(v1::MODE_OPTIMIZE);
+  request.set_nic("eth0");
+  const auto held = scopes_.Set(kEve, request);
+  ASSERT_TRUE(held.ok()) << held.status();
+  EXPECT_THAT(held->effect(), HasSubstr("still held by rail 0 ([[scope]] of the file)"));
+  scopes_.Take({});
+  EXPECT_THAT(scopes_.Set(kEve, request)->effect(), HasSubstr("may do what the host's mode lets it"));
+  request.set_for_s(60);
+  EXPECT_EQ(scopes_.Set(kEve, request).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ScopesPart, OneOfANicThatIsGoneCanBeEnded) {
+  v1::SetModeRequest request = Request(v1::MODE_OBSERVE);
+  request.set_nic("eth1");
+  ASSERT_TRUE(scopes_.Set(kEve, request).ok());
+  host_.nics.pop_back();
+  EXPECT_EQ(scopes_.Set(kEve, request).status().code(), absl::StatusCode::kNotFound);
+  request.set_mode(v1::MODE_OPTIMIZE);
+  EXPECT_TRUE(scopes_.Set(kEve, request).ok());
+  v1::StatusReply reply;
+  scopes_.AddTo(reply);
+  EXPECT_THAT(reply.scopes(), IsEmpty());
+}
+
+TEST_F(ScopesPart, AHeldJobIsKnownToDrainsAndItsFlowsCountWhereTheyAre) {
+  const FlowKey flow = AddFlow(7, "job-x");
+  EXPECT_FALSE(scopes_.HoldsAJob());
+  scopes_.Take({OfJob("job-x", config::Mode::kObserve)});
+  Step();
+  EXPECT_TRUE(scopes_.HoldsAJob());
+  EXPECT_EQ(scopes_.OnLabel("job-x"), kAllCaps);
+  EXPECT_EQ(scopes_.OnLabel("job-y"), 0u);
+  EXPECT_EQ(host_.flows.sent[flow].PathSlot(), CW_SLOT_NONE) << "its native port's, which nobody probes";
+}
+
 TEST_F(ScopesPart, OnlyOneRailMayDoMore) {
   scopes_.Take({{.rail = 0, .others = true, .mode = config::Mode::kProtect}});
   EXPECT_EQ(scopes_.OnNic(2), 0u);

@@ -178,6 +178,7 @@ class Wishes : public ::testing::Test {
                       .paths = [this] { return Paths(); },
                       .publish = [](PairState& pair) { pair.blocked = pair.drained; },
                       .nic_failover = [] { return false; },
+                      .holds_a_job = [] { return false; },
                       .carried = [](const PairKey&) { return false; }}};
 };
 

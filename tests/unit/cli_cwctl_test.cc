@@ -177,6 +177,17 @@ TEST_F(Cwctl, CapabilitiesThatAreNotAsTheModeSaysAreShown) {
   EXPECT_EQ(allowed[3]["by_mode"], "observe");
 }
 
+// What would be taken for the whole host is not sent.
+TEST_F(Cwctl, AScopeWithoutANameOrForAnotherVersionsAgentIsRefused) {
+  agent_.last_request.clear();
+  for (const char* option : {"--nic", "--label"}) EXPECT_EQ(Run({"mode", "optimize", option, ""}).exit_code, 2);
+  agent_.version = "0.0.9";
+  const auto older = Run({"mode", "optimize", "--nic", "eth2"});
+  EXPECT_EQ(older.exit_code, 1);
+  EXPECT_THAT(older.err, HasSubstr("the agent is version 0.0.9"));
+  EXPECT_EQ(agent_.last_request, "");
+}
+
 TEST_F(Cwctl, ModesOfNicsRailsAndJobsAreShownAndSet) {
   EXPECT_THAT(Run({"status"}).out, Not(HasSubstr("scope")));
   v1::ModeScope& nic = agent_.scopes.emplace_back();

@@ -174,7 +174,7 @@ FakeAgent::FakeAgent() {
 
 absl::StatusOr<v1::StatusReply> FakeAgent::Status(const v1::StatusRequest&, const Caller&) {
   v1::StatusReply reply;
-  reply.set_version("0.1.0");
+  reply.set_version(version);
   reply.set_instance("default");
   reply.set_host_name("node1");
   reply.set_pid(99);

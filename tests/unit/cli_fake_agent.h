@@ -31,6 +31,7 @@ class FakeAgent final : public AgentView {
   bool balance_acts = false;
   bool breaker_tripped = false;
   std::vector<v1::ModeScope> scopes;  // of status
+  std::string version = "0.1.0";
   std::string report_file;
   bool clock_known = true;      // false: fleet time is refused
   bool off_sticks = false;      // true: flows stay where they were, whatever the mode

@@ -34,7 +34,7 @@ struct FlowEntry {
   // IPv6: the flow label that its RDMA stack gives it.
   uint32_t NativeLabel() const { return uint32_t{tx.label[0]} << 16 | tx.label[1] << 8 | tx.label[2]; }
   // The slot whose path the flow takes: its own while steered, that of its native port otherwise.
-  uint8_t PathSlot() const { return tx.port != 0 ? tx.slot : tx.native_slot; }
+  uint8_t PathSlot() const { return tx.port != 0 && !stays_native ? tx.slot : tx.native_slot; }
   // What its packets do: where nothing is rewritten (acts false: modes off and observe, or its scope) they leave by the
   // native port, whatever the record keeps for later.
   uint8_t SlotOfPackets(bool acts) const { return acts && !stays_native ? PathSlot() : tx.native_slot; }

@@ -110,9 +110,11 @@ void Agent::OpenPlacer() {
   placer_ = std::make_unique<Placer>(
       pairs_, nics_, qps_, *owner_mover_, engine_->mesh(), journal_,
       Placer::Asks{.allowed =
-                       [this](uint32_t pair, const FlowKey& flow) {
-                         return options_.config.inproc.place ? modes_->may()(pair, flow).of(Capability::kPlace)
-                                                             : Allow::kOff;
+                       [this](uint32_t pair, const rdma::QpInfo& qp) {
+                         if (!options_.config.inproc.place) return Allow::kOff;
+                         api::v1::Flow named;  // it is not registered yet
+                         flows_view_->AddLabel(qp, named);
+                         return modes_->may()(pair).Less(scopes_->OnLabel(named.label())).of(Capability::kPlace);
                        },
                    .paths_known = paths_known,
                    .assigns = [this] { return options_.config.steering.assign_new_flows; },
@@ -130,6 +132,7 @@ void Agent::OpenSteering() {
                      .paths = [this] { return paths_view_->All({}); },
                      .publish = [this](PairState& pair) { damping_->Publish(pair); },
                      .nic_failover = [this] { return nic_failover_->on(); },
+                     .holds_a_job = [this] { return scopes_->HoldsAJob(); },
                      .carried = [this](const PairKey& pair) { return nic_failover_->Carried(pair); }});
 }
 

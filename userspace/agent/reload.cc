@@ -35,7 +35,8 @@ std::string Named(std::vector<std::string> texts) {
   return absl::StrCat(absl::StrJoin(texts, ", "), all > kNamed ? absl::StrCat(" and ", all - kNamed, " more") : "");
 }
 
-// A pair that is not due yet is not blind: the longer of the two idle intervals counts until all are probed at the new.
+// now: lives on, and is what is in force when the time comes. A pair that is not due yet is not blind: the longer of
+// the two idle intervals counts until all are probed at the new.
 void TakePace(const config::ProbeConfig& before, const config::ProbeConfig& now, Lease& lease, probe::Engine& engine,
               Timers& timers) {
   const bool same = before.active_interval == now.active_interval && before.idle_interval == now.idle_interval &&
@@ -45,7 +46,18 @@ void TakePace(const config::ProbeConfig& before, const config::ProbeConfig& now,
   lease.SetBlindAfter(std::max(before.idle_interval, now.idle_interval));
   engine.SetPace(CadenceOf(now), HalfDeadFactor(now.active_interval), static_cast<double>(now.discovery_pps));
   if (now.idle_interval >= before.idle_interval) return;
-  timers.After(before.idle_interval, [&lease, idle = now.idle_interval] { lease.SetBlindAfter(idle); });
+  timers.After(before.idle_interval, [&lease, &now] { lease.SetBlindAfter(now.idle_interval); });
+}
+
+// A rail is a place among the [[nic]] tables, and those of the file are taken at the next start only.
+absl::Status CheckRails(const config::Config& running, const config::Config& merged, const config::Config& fresh) {
+  const bool by_rail = std::any_of(merged.scopes.begin(), merged.scopes.end(), [](const auto& s) { return s.rail; });
+  const bool same = std::equal(running.nics.begin(), running.nics.end(), fresh.nics.begin(), fresh.nics.end(),
+                               [](const auto& a, const auto& b) { return a.name == b.name; });
+  if (!by_rail || same) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "a [[scope]] names a rail, and the [[nic]] tables are others than those that run: restart the agent to take "
+      "both");
 }
 
 }  // namespace
@@ -80,6 +92,7 @@ absl::StatusOr<Agent::Fresh> Agent::CheckConfig(const config::Config& fresh) {
          .text = absl::StrCat("keys stay as they were: ", std::string(ring.status().message()))});
     return ring.status();
   }
+  if (absl::Status status = CheckRails(options_.config, *merged, fresh); !status.ok()) return status;
   absl::StatusOr<PeerPlan> plan = PlanPeers(*merged, ProbedNics());
   if (!plan.ok()) return plan.status();
   if (!plan->own_name.empty() && plan->own_name != vitals_.host_name) {
@@ -106,6 +119,7 @@ absl::Status Agent::TakeConfig(Fresh fresh) {
   WriteKnobs();
   TakeRules(probed);
   scopes_->Take(options_.config.scopes);
+  scopes_->Step(MonotonicNs());  // the programs know what is held before they may do more
   modes_->TakeConfigured(before, AllowedBy(options_.config));
   scopes_->Step(MonotonicNs());
   TellOfReload(fresh.changes);

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 #include "userspace/model/names.h"
@@ -107,17 +108,23 @@ uint32_t Scopes::OnNic(uint32_t ifindex) const {
   return at == on_nic_.end() ? 0 : at->second;
 }
 
-uint32_t Scopes::OfLabel(const std::string& label) const {
+uint32_t Scopes::OnLabel(const std::string& label) const {
   uint32_t bits = 0;
   for (const Scope& scope : scopes_) bits |= HoldsLabel(scope, label) ? Bits(scope) : 0;
   return bits;
+}
+
+bool Scopes::HoldsAJob() const {
+  return std::any_of(scopes_.begin(), scopes_.end(), [&](const Scope& scope) {
+    return !scope.what.label.empty() && !modes_.allowed().Less(Bits(scope)).ActsAtAll();
+  });
 }
 
 uint32_t Scopes::OfFlow(const FlowKey& key) const {
   if (!by_label_) return 0;
   const auto flow = flows_.sent.find(key);
   if (flow != flows_.sent.end() && flow->second.scoped_ns != 0) return flow->second.tx.withheld;
-  return OfLabel(asks_.label(key));
+  return OnLabel(asks_.label(key));
 }
 
 uint32_t Scopes::Withheld(uint32_t index, const FlowKey* flow) const {
@@ -143,7 +150,7 @@ void Scopes::MarkFlow(const FlowKey& key, FlowEntry& flow, int64_t now_ns) {
     wanted = flow.tx.withheld;
   } else if (by_label_) {
     const std::string label = asks_.label(key);
-    wanted = OfLabel(label);
+    wanted = OnLabel(label);
     flow.scoped_ns = now_ns + (label.empty() ? kUnknownNs : kKnownNs);
   }
   if (flow.tx.withheld != wanted && records_.Withhold(key, static_cast<uint8_t>(wanted)).ok())
@@ -192,6 +199,31 @@ void Scopes::AddTo(v1::StatusReply& reply) const {
   }
 }
 
+absl::Status Scopes::IsThere(const config::ScopeConfig& what) const {
+  const bool known =
+      std::any_of(nics_.begin(), nics_.end(), [&](const NicState& nic) { return nic.config.name == what.nic; });
+  if (!what.nic.empty() && !known)
+    return absl::NotFoundError(absl::StrCat("the agent watches no NIC ", what.nic, "; see cwctl status"));
+  if (what.rail && static_cast<size_t>(*what.rail) >= nics_.size()) {
+    return absl::NotFoundError(absl::StrFormat("there is no rail %d: the [[nic]] tables are 0 to %d", *what.rail,
+                                               static_cast<int>(nics_.size()) - 1));
+  }
+  return absl::OkStatus();
+}
+
+// Scopes that hold back what this one names, for people; "": none.
+std::string Scopes::StillHeld(const config::ScopeConfig& what) const {
+  std::vector<std::string> by;
+  for (const Scope& scope : scopes_) {
+    bool holds = !what.label.empty() && HoldsLabel(scope, what.label);
+    for (size_t i = 0; i < nics_.size(); ++i)
+      holds |= what.label.empty() && HoldsNic({.what = what}, i) && HoldsNic(scope, i);
+    if (!holds || Bits(scope) == 0) continue;
+    by.push_back(absl::StrCat(ScopeText(scope.what), scope.by_operator ? " (cwctl mode)" : " ([[scope]] of the file)"));
+  }
+  return absl::StrJoin(by, ", ");
+}
+
 absl::StatusOr<Scopes::Scope> Scopes::Parse(const v1::SetModeRequest& request) const {
   Scope scope{.what = {.nic = request.nic(), .label = request.label()}, .by_operator = true};
   if (request.has_rail()) scope.what.rail = static_cast<int>(std::min<uint32_t>(request.rail(), 255));
@@ -206,16 +238,14 @@ absl::StatusOr<Scopes::Scope> Scopes::Parse(const v1::SetModeRequest& request) c
   }
   if (request.mode() == v1::MODE_PROTECT) scope.what.mode = config::Mode::kProtect;
   if (request.mode() == v1::MODE_OPTIMIZE) scope.what.mode = config::Mode::kOptimize;
-  const bool known =
-      std::any_of(nics_.begin(), nics_.end(), [&](const NicState& nic) { return nic.config.name == scope.what.nic; });
-  if (!scope.what.nic.empty() && !known)
-    return absl::NotFoundError(absl::StrCat("the agent watches no NIC ", request.nic(), "; see cwctl status"));
-  if (scope.what.rail && request.rail() >= nics_.size()) {
-    return absl::NotFoundError(absl::StrFormat("there is no rail %d: the [[nic]] tables are 0 to %d", request.rail(),
-                                               static_cast<int>(nics_.size()) - 1));
+  // What an earlier agent was asked for may be about a NIC that is gone: it can be ended.
+  if (request.mode() != v1::MODE_OPTIMIZE) {
+    if (absl::Status status = IsThere(scope.what); !status.ok()) return status;
   }
   if (request.label().size() > config::kLongestLabel)
     return absl::InvalidArgumentError(absl::StrFormat("a label has at most %d bytes", config::kLongestLabel));
+  if (request.mode() == v1::MODE_OPTIMIZE && request.for_s() > 0)
+    return absl::InvalidArgumentError("optimize ends what was set there, and takes no --for");
   scope.until_ns = EndNs(request.for_s(), monotonic_.NowNs());
   return scope;
 }
@@ -230,20 +260,26 @@ absl::StatusOr<v1::ActionReply> Scopes::Set(const api::Caller& caller, const v1:
   if (before == scopes_.end() && wanted != config::Mode::kOptimize &&
       std::count_if(scopes_.begin(), scopes_.end(), [](const Scope& s) { return s.by_operator; }) >= int64_t{kMost})
     return absl::ResourceExhaustedError(absl::StrCat("there are ", kMost, " such modes already; see cwctl mode"));
-  const std::string text = ScopeText(scope->what), words = TargetWords(scope->what);
+  const bool ended_by_itself = before != scopes_.end() && before->until_ns != 0;
+  const config::ScopeConfig what = scope->what;
+  const std::string text = ScopeText(what), words = TargetWords(what);
   std::erase_if(scopes_, same);
   if (wanted != config::Mode::kOptimize) scopes_.push_back(*std::move(scope));
   Changed();
   Keep();
   v1::ActionReply reply;
-  if (wanted == config::Mode::kOptimize) {
+  if (const std::string held = StillHeld(what); wanted == config::Mode::kOptimize && !held.empty()) {
+    reply.set_effect(
+        absl::StrCat("nothing that an operator set for ", text, " alone is left; it is still held by ", held));
+  } else if (wanted == config::Mode::kOptimize) {
     reply.set_effect(absl::StrCat(text, " may do what the host's mode lets it, ", modes_.allowed().ToString()));
   } else {
     reply.set_effect(absl::StrFormat("%s may do no more than %s (the host: %s)", text,
                                      std::string(config::ToString(wanted)), modes_.allowed().ToString()));
     reply.set_reverts_s(request.for_s());
   }
-  if (was != wanted) reply.set_undo(absl::StrCat("mode ", std::string(config::ToString(was)), " ", words));
+  if (was != wanted && !ended_by_itself)
+    reply.set_undo(absl::StrCat("mode ", std::string(config::ToString(was)), " ", words));
   journal_.LogAct(caller, {.type = "mode", .text = reply.effect()});
   return reply;
 }

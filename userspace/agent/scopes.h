@@ -75,6 +75,8 @@ class Scopes {
   // Capabilities that do not act, a bit of each; see May.
   uint32_t Withheld(uint32_t pair, const FlowKey* flow) const;
   uint32_t OnNic(uint32_t ifindex) const;
+  uint32_t OnLabel(const std::string& label) const;
+  bool HoldsAJob() const;  // nothing acts for the flows of some job
 
   // Scopes that hold back the pair's flows, and this one where it is given.
   std::vector<Hold> HoldsOf(const PairState& pair, const FlowKey* flow) const;
@@ -90,11 +92,12 @@ class Scopes {
   static uint32_t Bits(const Scope& scope);
   bool HoldsNic(const Scope& scope, size_t place) const;
   static bool HoldsLabel(const Scope& scope, const std::string& label);
-  uint32_t OfLabel(const std::string& label) const;
   uint32_t OfFlow(const FlowKey& flow) const;
   void MarkFlow(const FlowKey& key, FlowEntry& flow, int64_t now_ns);
   void Changed();
   absl::StatusOr<Scope> Parse(const v1::SetModeRequest& request) const;
+  absl::Status IsThere(const config::ScopeConfig& what) const;
+  std::string StillHeld(const config::ScopeConfig& what) const;
   void Keep();
   absl::Status Save() const;
 

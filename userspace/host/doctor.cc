@@ -173,9 +173,10 @@ std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorIn
     checks.push_back(ProgramsCheck(live, nic.name));
     checks.push_back(CheckRpFilter(roots, nic.name, nics.size()));
     if (past_kernel.result == Result::kWarn) continue;  // nothing is attached there
-    checks.push_back(CheckNicOffloads(*interface, nic.ingress == "generic", input.gso_frames));
+    checks.push_back(CheckNicOffloads(*interface, nic.ingress == "generic"));
     checks.push_back(CheckAttach(*interface, nic.ingress == "native"));
   }
+  if (input.agent_runs) checks.push_back(CheckGsoFrames(input.gso_frames));
   if (input.agent_runs && !devices.empty()) checks.push_back(QueuePairCheck(input));
   checks.push_back(RealtimeCheck(live, input));
   checks.push_back(SystemClockCheck(live));

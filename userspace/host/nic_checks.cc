@@ -124,7 +124,7 @@ Check CheckOffload(const std::string& nic, const std::vector<RdmaDevice>& device
   return {name, NicResult::kOk, "no RDMA device: RoCE packets, if any, pass the kernel", ""};
 }
 
-Check CheckNicOffloads(const Interface& interface, bool generic, uint64_t gso_frames) {
+Check CheckNicOffloads(const Interface& interface, bool generic) {
   const std::string name = "offloads " + interface.name;
   std::vector<std::string> seen, fixes;
   if (interface.strips_vlan && !interface.vlans.empty()) {
@@ -142,22 +142,23 @@ Check CheckNicOffloads(const Interface& interface, bool generic, uint64_t gso_fr
     for (const std::string& feature : interface.gathers_udp) fixes.push_back(feature + " off");
   }
   std::string todo = fixes.empty() ? "" : absl::StrCat("ethtool -K ", interface.name, " ", absl::StrJoin(fixes, " "));
-  // The kernel or the NIC cuts such a frame only after the program has seen it, so no switch of the NIC helps.
-  if (gso_frames > 0) {
-    seen.push_back(
-        absl::StrFormat("%d frames to UDP 4791 left in one piece (GSO), to be cut by the %s: not steered, and "
-                        "their packets are not seen one by one",
-                        gso_frames, interface.segments_udp ? "NIC" : "kernel"));
-    absl::StrAppend(&todo, todo.empty() ? "" : "; ",
-                    "find who sends RoCE with UDP_SEGMENT (soft-RoCE does not): a RoCE stack of its own, or a virtual "
-                    "machine's");
-  }
   if (!seen.empty()) return {name, NicResult::kWarn, absl::StrJoin(seen, "; "), std::move(todo)};
   std::string fine =
       interface.strips_vlan ? "VLAN tags are taken off before XDP, and no VLAN is on it" : "none that hides packets";
   if (interface.segments_udp)
     absl::StrAppend(&fine, "; it would cut UDP sent in one piece (tx-udp-segmentation), and no RoCE is sent so");
   return {name, NicResult::kOk, std::move(fine), ""};
+}
+
+// The kernel or the NIC cuts such a frame only after the program has seen it, so no switch of the NIC helps.
+Check CheckGsoFrames(uint64_t frames) {
+  if (frames == 0) return {"gso", NicResult::kOk, "no RoCE left in one piece to be cut behind the programs", ""};
+  return {"gso", NicResult::kWarn,
+          absl::StrFormat("%d frames to UDP 4791 left in one piece (GSO) since the counters began: not steered, and "
+                          "their packets are not seen one by one",
+                          frames),
+          "if cwctl counters shows that gso_frames grows, find who sends RoCE with UDP_SEGMENT (soft-RoCE does not): a "
+          "RoCE stack of its own, or a virtual machine's"};
 }
 
 namespace {

@@ -44,8 +44,9 @@ Check CheckMtu(const Interface& interface);
 // Whether RoCE of this NIC passes the kernel.
 Check CheckOffload(const std::string& nic, const std::vector<RdmaDevice>& devices);
 // Offloads that hide from the programs what arrives, or the sizes of packets that leave. generic: so the ingress
-// program is attached, behind what the kernel gathers. gso_frames: that left as one so far, by the programs' count.
-Check CheckNicOffloads(const Interface& interface, bool generic = false, uint64_t gso_frames = 0);
+// program is attached, behind what the kernel gathers.
+Check CheckNicOffloads(const Interface& interface, bool generic = false);
+Check CheckGsoFrames(uint64_t frames);  // of the host, by the programs' count
 // Whether attaching natively stops the device's queues for a moment, by its driver. attached: it is over.
 Check CheckAttach(const Interface& interface, bool attached);
 // nics: all that the agent watches; strict filtering harms only where several share a subnet.

@@ -146,11 +146,11 @@ void Draining::Leave(Mover& mover, DrainEntry& drain, const FlowKey& flow, uint3
   drain.unseen.leaving += unseen && (leaving == Mover::Leaving::kGoes || leaving == Mover::Leaving::kUnderWay);
 }
 
-// New flows keep off it: they would choose any path by themselves where nothing acts.
+// New flows keep off it: they would choose any path by themselves where nothing acts, as those of a held job do.
 bool Draining::KeepsFree(const DrainEntry& drain) const {
-  return modes_.ActsAtAll() && std::all_of(drain.crossing.begin(), drain.crossing.end(), [&](const auto& crossing) {
-           return modes_.may()(crossing.first).ActsAtAll();
-         });
+  return modes_.ActsAtAll() && !asks_.holds_a_job() &&
+         std::all_of(drain.crossing.begin(), drain.crossing.end(),
+                     [&](const auto& crossing) { return modes_.may()(crossing.first).ActsAtAll(); });
 }
 
 // What was sent over it since the last look. A flow that moved in between counts in full: its last bytes may have gone
@@ -170,7 +170,7 @@ void Draining::Watch(DrainEntry& drain, int64_t now_ns) {
     if (crosses != Crosses::kNo) {
       const auto [known, fresh] = leaving.try_emplace(index);
       if (fresh) known->second = LeavesByAnotherNic(drain, index);
-      leaves = known->second;
+      leaves = known->second && modes_.may()(index, key).Acts(Capability::kNic);
     }
     if (leaves && asks_.carried(FindIn(pairs_, index)->key)) {
       drain.carried.insert(key);
@@ -362,7 +362,10 @@ std::string Draining::EffectOf(const DrainEntry& drain) const {
   if (drain.unseen.leaving > 0)
     absl::StrAppendFormat(&effect, "; %d more at once, by their owners' libraries", drain.unseen.leaving);
   if (const size_t stay = drain.held.size() + drain.unseen.held.size(); stay > 0)
-    absl::StrAppendFormat(&effect, "; %d stay: locked hard, without another live path, or nobody can move them", stay);
+    absl::StrAppendFormat(
+        &effect,
+        "; %d stay: locked hard, held by a scope, without another live path, or nobody can move them (cwctl why FLOW)",
+        stay);
   return effect;
 }
 

@@ -34,6 +34,7 @@ class Draining {
     std::function<v1::PathsReply()> paths;             // by which people name one
     std::function<void(PairState& pair)> publish;      // its slots to be kept free have changed
     std::function<bool()> nic_failover;                // it is on
+    std::function<bool()> holds_a_job;                 // a scope lets nothing act for some job
     std::function<bool(const PairKey& pair)> carried;  // its packets leave by another NIC
   };
 

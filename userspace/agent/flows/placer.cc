@@ -40,7 +40,7 @@ bool Placer::Owns(const rdma::QpInfo& qp, const rdma::Requester& who) const {
 
 rdma::Placement Placer::Choose(const rdma::QpInfo& qp, const rdma::Requester& who) {
   const std::optional<uint32_t> index = mesh_.Find({qp.laddr, qp.raddr});
-  const Allow allow = asks_.allowed(index.value_or(CW_PAIR_NONE), rdma::SentFlow(qp));
+  const Allow allow = asks_.allowed(index.value_or(CW_PAIR_NONE), qp);
   if (allow == Allow::kOff) return {.verdict = CW_INPROC_NOT_ACTING};
   const PairState* pair = index ? FindIn(pairs_, *index) : nullptr;
   if (pair == nullptr || !pair->table_seen || pair->blind || !asks_.paths_known(*index))

@@ -23,7 +23,8 @@ namespace cw::agent {
 class Placer {
  public:
   struct Asks {
-    std::function<Allow(uint32_t pair, const FlowKey&)> allowed;      // to place; off, too, where it is not configured
+    std::function<Allow(uint32_t pair, const rdma::QpInfo& qp)>
+        allowed;                                                      // to place; off, too, where it is not configured
     std::function<bool(uint32_t pair)> paths_known;                   // and ports choose them
     std::function<bool()> assigns;                                    // the kernel's program puts new flows on paths
     std::function<rdma::KernelWord(const rdma::QpInfo& qp)> word_on;  // KernelQps::WordOn
