@@ -127,7 +127,8 @@ TEST_F(FleetJobsOnFabric, RanksOfTwoHostsAreOneJobWithItsWaysAndWaits) {
     const json reply = Ask({"cost", "labjob"});
     return reply.contains("costs") && !reply["costs"].empty() ? reply["costs"][0] : json{{"reply", reply}};
   };
-  EXPECT_TRUE(Eventually([&] { return cost().value("lost_s", 0.0) > 2; })) << cost().dump(1) << Job().dump(1);
+  EXPECT_TRUE(Eventually([&] { return cost().value("lost_s", 0.0) > 2; }))
+      << cost().dump(1) << testbed_->agent(1).ListCollectives({})->DebugString();
   EXPECT_EQ(cost()["where"], "not the network") << cost().dump(1);
   EXPECT_GE(cost()["collectives"], 1);
   EXPECT_NEAR(cost()["gpu_hours"].get<double>() * 3600, cost()["lost_s"].get<double>() * 2,
