@@ -234,6 +234,7 @@ TEST_F(Doctor, SaysWhetherAttachingStopsTheNic) {
   nic.driver = "bnxt_en";
   EXPECT_EQ(CheckAttach(nic, false).result, Result::kWarn);
   EXPECT_THAT(CheckAttach(nic, false).seen, HasSubstr("bnxt_xdp_set of Linux"));
+  EXPECT_THAT(CheckAttach(nic, false).todo, HasSubstr("restart and upgrade")) << "it does so at each exchange";
   EXPECT_EQ(CheckAttach(nic, true).result, Result::kOk) << "it is over";
 }
 

@@ -15,7 +15,8 @@
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
-#include "userspace/model/names.h"
+#include "userspace/agent/rules_of_config.h"
+#include "userspace/agent/views/view_words.h"
 
 namespace cw::agent {
 namespace {
@@ -25,10 +26,6 @@ using nlohmann::json;
 constexpr int64_t kKnownNs = 1'000'000'000;  // a job's name is looked up again after this …
 constexpr int64_t kUnknownNs = 50'000'000;   // … and one that was not known
 
-Mode ModeOfScope(const config::ScopeConfig& scope) {
-  return ParseMode(config::ToString(scope.mode)).value_or(Mode::kObserve);
-}
-
 bool SameTarget(const config::ScopeConfig& a, const config::ScopeConfig& b) {
   return a.nic == b.nic && a.rail == b.rail && a.label == b.label && a.others == b.others;
 }
@@ -37,11 +34,6 @@ bool SameTarget(const config::ScopeConfig& a, const config::ScopeConfig& b) {
 std::string TargetWords(const config::ScopeConfig& scope) {
   if (!scope.nic.empty()) return absl::StrCat("--nic ", scope.nic);
   return scope.rail ? absl::StrCat("--rail ", *scope.rail) : absl::StrCat("--label ", scope.label);
-}
-
-v1::Mode ScopeModeToApi(config::Mode mode) {
-  if (mode == config::Mode::kOptimize) return v1::MODE_OPTIMIZE;
-  return mode == config::Mode::kProtect ? v1::MODE_PROTECT : v1::MODE_OBSERVE;
 }
 
 json ScopeToJson(const config::ScopeConfig& scope, int64_t until_ns) {
@@ -72,7 +64,7 @@ std::string ScopeText(const config::ScopeConfig& scope) {
   return scope.others ? absl::StrCat("every ", kind, " but ", name) : absl::StrCat(kind, " ", name);
 }
 
-uint32_t Scopes::Bits(const Scope& scope) { return Allowed(ModeOfScope(scope.what)).NotActing(); }
+uint32_t Scopes::Bits(const Scope& scope) { return Allowed(ModelMode(scope.what.mode)).NotActing(); }
 
 bool Scopes::HoldsNic(const Scope& scope, size_t place) const {
   if (!scope.what.label.empty()) return false;
@@ -187,7 +179,7 @@ void Scopes::AddTo(v1::StatusReply& reply) const {
     if (scope.what.rail) out.set_rail(static_cast<uint32_t>(*scope.what.rail));
     out.set_label(scope.what.label);
     out.set_others(scope.what.others);
-    out.set_mode(ScopeModeToApi(scope.what.mode));
+    out.set_mode(ToApi(ModelMode(scope.what.mode)));
     out.set_by_operator(scope.by_operator);
     out.set_holds_back(modes_.allowed().Less(Bits(scope)) != modes_.allowed());
     if (scope.until_ns != 0)

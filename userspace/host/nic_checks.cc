@@ -163,21 +163,34 @@ Check CheckGsoFrames(uint64_t frames) {
 
 namespace {
 
-// What the ndo_bpf of Linux's drivers (6.1 to 6.12) does with a running device when the first program comes or the last
-// one goes; an exchange of programs disturbs none of them. Those read so far: of others nothing is said.
+// When a driver opens a running device's queues anew: packets are lost meanwhile, on some the link goes down for a
+// moment.
+enum class Reopens : uint8_t {
+  kNever,
+  kFirstAndLast,  // when the first program comes, or the last one goes
+  kEach,          // when one is exchanged, too, as each start of the agent does
+};
+// By the function of Linux that each driver's ndo_bpf leads to. Of drivers that nobody read nothing is said.
 struct DriverAttach {
   const char* driver;
-  bool reopens;        // its queues: packets are lost meanwhile, on some the link goes down for a moment
-  const char* source;  // the function that was read
+  Reopens reopens;
+  const char* source;
 };
 constexpr std::array kDriverAttach = {
-    DriverAttach{"mlx5_core", true, "mlx5e_xdp_set"}, DriverAttach{"mlx4_en", true, "mlx4_xdp_set"},
-    DriverAttach{"bnxt_en", true, "bnxt_xdp_set"},    DriverAttach{"ice", true, "ice_xdp_setup_prog"},
-    DriverAttach{"i40e", true, "i40e_xdp_setup"},     DriverAttach{"ixgbe", true, "ixgbe_xdp_setup"},
-    DriverAttach{"igb", true, "igb_xdp_setup"},       DriverAttach{"igc", true, "igc_xdp_set_prog"},
-    DriverAttach{"ena", true, "ena_xdp_set"},         DriverAttach{"qede", true, "qede_xdp_set"},
-    DriverAttach{"nfp", true, "nfp_net_xdp_setup"},   DriverAttach{"virtio_net", false, "virtnet_xdp_set"},
-    DriverAttach{"veth", false, "veth_xdp_set"},      DriverAttach{"tun", false, "tun_xdp_set"},
+    DriverAttach{"mlx5_core", Reopens::kFirstAndLast, "mlx5e_xdp_set"},
+    DriverAttach{"mlx4_en", Reopens::kFirstAndLast, "mlx4_xdp_set"},
+    DriverAttach{"bnxt_en", Reopens::kEach, "bnxt_xdp_set"},
+    DriverAttach{"ice", Reopens::kFirstAndLast, "ice_xdp_setup_prog"},
+    DriverAttach{"i40e", Reopens::kFirstAndLast, "i40e_xdp_setup"},
+    DriverAttach{"ixgbe", Reopens::kFirstAndLast, "ixgbe_xdp_setup"},
+    DriverAttach{"igb", Reopens::kFirstAndLast, "igb_xdp_setup"},
+    DriverAttach{"igc", Reopens::kEach, "igc_xdp_set_prog"},
+    DriverAttach{"ena", Reopens::kFirstAndLast, "ena_xdp_set"},
+    DriverAttach{"qede", Reopens::kEach, "qede_xdp_set"},
+    DriverAttach{"nfp", Reopens::kFirstAndLast, "nfp_net_xdp_setup_drv"},
+    DriverAttach{"virtio_net", Reopens::kNever, "virtnet_xdp_set"},
+    DriverAttach{"veth", Reopens::kNever, "veth_xdp_set"},
+    DriverAttach{"tun", Reopens::kNever, "tun_xdp_set"},
 };
 
 }  // namespace
@@ -194,13 +207,20 @@ Check CheckAttach(const Interface& interface, bool attached) {
             "attach it first while no job runs, and watch the link: ip monitor link"};
   }
   const std::string source = absl::StrCat(" (", known->source, " of Linux)");
-  if (!known->reopens)
+  const bool each = known->reopens == Reopens::kEach;
+  if (known->reopens == Reopens::kNever)
     return {name, NicResult::kOk, absl::StrCat(interface.driver, " goes on while a program comes or goes", source), ""};
-  if (attached) return {name, NicResult::kOk, "done; this driver opened its queues anew for it", ""};
+  if (attached) {
+    return {name, NicResult::kOk,
+            absl::StrCat("done; this driver opened its queues anew for it",
+                         each ? ", and does so at each start of the agent" : ""),
+            ""};
+  }
   return {name, NicResult::kWarn,
-          absl::StrCat(interface.driver,
-                       " opens its queues anew when a program comes or goes: packets are lost meanwhile", source),
-          "start the agent while no job runs; restarts and upgrades keep the program and disturb nothing"};
+          absl::StrCat(interface.driver, " opens its queues anew when a program comes",
+                       each ? ", goes or is exchanged" : " or goes", ": packets are lost meanwhile", source),
+          each ? "start, restart and upgrade the agent while no job runs"
+               : "start the agent while no job runs; restarts and upgrades exchange the program and disturb nothing"};
 }
 
 Check CheckRpFilter(const Roots& roots, const std::string& nic, size_t nics) {
