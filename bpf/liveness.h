@@ -11,7 +11,7 @@
  * jump of the delay in the recent past (a burst that lands in the queue at once silences a whole path for as long), of
  * which 3.5 ms or two rounds are believed at most: a wrong verdict costs one move, a late one stops the flows.
  * What comes to nothing makes the rule more patient: after a silence that was nearly a death, or was called one, and
- * ended by itself, only half as much again is one. That is forgotten slowly. So a path whose packets, or the processors
+ * ended by itself, only half as much again is one. That is forgotten over minutes. So a path whose packets, or the processors
  * that handle them, stand still at times is left alone, and all others are judged as fast as before. (The idea: accrual
  * failure detectors, Hayashibara et al., SRDS 2004. What was seen of a path says how long its silence may last.)
  * Time in which nothing arrived on any path is no path's silence: the prober, this host or the peer was away.
@@ -29,7 +29,7 @@
 #define CW_JUMP_FORGET 10             /* by 1/1024 per reply */
 #define CW_JUMP_ROUNDS 2
 #define CW_JUMP_MOST_NS 3500000
-#define CW_PATIENCE_FORGET 14         /* by 1/16384 per sign of life: 16 s at one a millisecond */
+#define CW_PATIENCE_FORGET 18         /* by 1/262144 per sign of life: some 4 minutes at one a millisecond */
 #define CW_PATIENCE_ENDED_NS 50000000 /* a longer silence was no pause: the path was gone, and is back */
 #define CW_LAG_MEMORY 2               /* rounds */
 #define CW_ROUND_RESTART 1024         /* progress so far ahead belongs to earlier numbering */
@@ -142,7 +142,7 @@ CW_INLINE void cw_liveness_learn(const struct cw_reply* r, struct cw_pair* pair,
   __u32 patience = pair->patience_ns[s];
   __u64 counted = (__u64)r->miss_limit * pair->interval_ns; /* is waited for on top of it */
   int nearly = slot->state == CW_SLOT_DEAD || slot->misses + 1 >= r->miss_limit;
-  patience -= patience >> CW_PATIENCE_FORGET;
+  patience -= (patience >> CW_PATIENCE_FORGET) + !!patience; /* the last bit, too */
   if (nearly && silence < CW_PATIENCE_ENDED_NS) {
     __u64 wanted = silence + (silence >> 1);
     wanted = wanted > counted ? wanted - counted : 0;

@@ -242,9 +242,16 @@ TEST(DataStall, DataThatWasAcknowledgedOnThePathIsAVeto) {
 }
 
 TEST(DataStall, HalfOfThePathsAreNeverTaken) {
-  Flows flows({0, 1, 2, 3});
+  Flows flows({0, 1, 2, 3, 3, 3});
   flows.Run(5, Nothing);
   EXPECT_EQ(flows.Run(40, [](uint8_t slot) { return slot != 3; }).size(), 2u);
+}
+
+// A host without processor time: most of its flows wait, and one is lucky.
+TEST(DataStall, WhereMoreStandStillElsewhereThanGoOnNoPathIsBlamed) {
+  Flows flows({0, 0, 1, 1, 2, 2, 3});
+  flows.Run(5, Nothing);
+  EXPECT_TRUE(flows.Run(40, [](uint8_t slot) { return slot != 3; }).empty());
 }
 
 TEST(DataStall, FlowsWithoutAnythingUnderWaySayNothing) {

@@ -295,7 +295,7 @@ TEST(Docs, CommandsAreReadAsAShellDoes) {
 
 std::set<std::string> InSources(const std::string& folder, const std::string& pattern) {
   std::set<std::string> out;
-  for (const fs::directory_entry& entry : fs::directory_iterator(kRoot / folder)) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(kRoot / folder)) {
     if (entry.path().extension() != ".cc") continue;
     for (const std::string& found : FindAll(Read(entry.path()), pattern)) out.insert(found);
   }

@@ -111,6 +111,7 @@ class Steering;
 class Tails;
 class Totals;
 class UnseenFlows;
+class WhyView;
 
 extern const char kVersion[];
 
@@ -272,16 +273,6 @@ class Agent final : public api::AgentView {
   void OpenViews();
   void Locate(const rdma::QpInfo& qp, api::v1::CollectiveQp& out);
 
-  // why.cc
-  std::optional<api::v1::WhyReply> WhyOwned(const std::string& id);
-  absl::StatusOr<api::v1::WhyReply> MakeWhy(const std::string& text);
-  absl::StatusOr<api::v1::WhyReply> MakeWhyFlow(const std::string& id);
-  absl::StatusOr<api::v1::WhyReply> MakeWhyPath(uint32_t pair, uint32_t slot);
-  void AddFlowHolds(const FlowKey& key, const FlowEntry& flow, api::v1::WhyReply& reply);
-  void AddPairHolds(const PairState& pair, const FlowKey* flow, api::v1::WhyReply& reply);
-  void AddPathHolds(const PairState& pair, uint8_t slot, api::v1::WhyReply& reply);
-  api::v1::WhyPath MakeWhyPathOf(PairState& pair, uint8_t slot);
-
   void TellCounts(const CounterSink& add) const;  // view.cc
 
   void Log(telemetry::Event event);
@@ -373,6 +364,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<FlowsView> flows_view_;
   std::unique_ptr<PathsView> paths_view_;
   std::unique_ptr<StatusView> status_view_;
+  std::unique_ptr<WhyView> why_view_;
   std::unique_ptr<RingRecorder> ring_;     // null: no ring
   int64_t ring_from_ns_ = 0;               // ns since 1970
   std::unique_ptr<RdmaWatch> rdma_watch_;  // a thread of its own, which posts to loop_

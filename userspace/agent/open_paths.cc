@@ -34,6 +34,7 @@
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/agent/views/status_view.h"
+#include "userspace/agent/views/why_view.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/probe_verbs/verbs_host.h"
 
@@ -198,6 +199,19 @@ void Agent::OpenViews() {
                        .rooms = {.sent = dataplane_->tx_flows().capacity(),
                                  .received = dataplane_->flows().capacity(),
                                  .pairs = dataplane_->pairs().size()}});
+  why_view_ = std::make_unique<WhyView>(
+      flows_, pairs_, qps_, *owner_mover_, engine_->mesh(), deadlines_, *flows_view_, *paths_view_, monotonic_,
+      WhyView::Asks{
+          .allowed = [this] { return modes_->allowed(); },
+          .discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
+          .balance_held =
+              [this] {
+                const bool held = modes_->Acts(Capability::kBalance) && !breaker_->MayBalance();
+                return held ? breaker_->why() : std::string();
+              },
+          .scopes = [this](const PairState& pair, const FlowKey* flow) { return scopes_->HoldsOf(pair, flow); },
+          .collective = [this](const FlowKey& flow, api::v1::WhyReply& reply) { jobs_->FillCollective(flow, reply); },
+          .rule = [this](const FlowKey& flow) { return control::Explain(*contention_, flow); }});
 }
 
 }  // namespace cw::agent

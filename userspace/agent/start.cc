@@ -57,6 +57,7 @@
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/agent/views/status_view.h"
+#include "userspace/agent/views/why_view.h"
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"

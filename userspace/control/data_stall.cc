@@ -90,11 +90,14 @@ DataStall::Verdict DataStall::Judge(int64_t now_ns, uint8_t slot) const {
     verdict.quiet_ns = std::min(verdict.quiet_ns, now_ns - flow.quiet_since_ns);
   }
   if (verdict.flows == 0 || MayBeItsPeer(now_ns, slot)) return {};
+  int standing = 0;  // elsewhere
   for (const auto& [key, flow] : flows_) {
-    const int64_t ago_ns = now_ns - flow.progress_ns;
-    verdict.witnesses += flow.slot != slot && flow.progress_ns != 0 && ago_ns < rules_.quiet_ns / 2;
+    if (flow.slot == slot) continue;
+    const bool goes_on = flow.progress_ns != 0 && now_ns - flow.progress_ns < rules_.quiet_ns / 2;
+    verdict.witnesses += goes_on;
+    standing += !goes_on && !flow.excused && StandsStill(now_ns, flow);
   }
-  return verdict.witnesses > 0 ? verdict : Verdict{};
+  return verdict.witnesses > standing ? verdict : Verdict{};
 }
 
 void DataStall::ExcuseIfAllStand(int64_t now_ns) {
