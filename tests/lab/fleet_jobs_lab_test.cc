@@ -134,7 +134,7 @@ TEST_F(FleetJobsOnFabric, RanksOfTwoHostsAreOneJobWithItsWaysAndWaits) {
   EXPECT_TRUE(Eventually([&] { return cost().value("lost_s", 0.0) > 1; }))
       << cost().dump(1) << testbed_->agent(1).ListCollectives({})->DebugString();
   EXPECT_EQ(cost()["job"], "labjob");
-  EXPECT_EQ(cost()["collectives"], 1);
+  EXPECT_GE(cost()["collectives"], 1) << "on a busy machine another one may have stood, too";
   EXPECT_NEAR(cost()["gpu_hours"].get<double>() * 3600, cost()["lost_s"].get<double>() * 2, 0.1) << "two ranks";
 }
 

@@ -186,6 +186,14 @@ TEST_F(ScopesPart, WhatAnEarlierAgentWithheldIsGivenBack) {
   EXPECT_EQ(host_.shared().withheld, 0u);
 }
 
+TEST_F(ScopesPart, WhatUndoesItCanBePastedIntoAShell) {
+  v1::SetModeRequest request = Request(v1::MODE_OBSERVE);
+  request.set_label("eve's job; reboot");
+  const absl::StatusOr<v1::ActionReply> reply = scopes_.Set(kEve, request);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->undo(), R"(mode optimize --label 'eve'\''s job; reboot')");
+}
+
 TEST_F(ScopesPart, AnOperatorsEndsInTimeAndSaysHowToUndoIt) {
   v1::SetModeRequest request = Request(v1::MODE_OBSERVE, 600);
   request.set_nic("eth0");

@@ -31,6 +31,7 @@ TEST(MetricFamilies, HaveTheValuesOfTheRepliesInBaseUnits) {
   EXPECT_EQ(read.Value("cwfabric_mode", {{"mode", "protect"}}), 1);
   EXPECT_EQ(read.Value("cwfabric_mode", {{"mode", "observe"}}), 0);
   EXPECT_EQ(read.Value("cwfabric_capability_allowed", {{"capability", "balance"}}), 2);
+  EXPECT_EQ(read.Value("cwfabric_scope_mode", {{"scope", "NIC eth0"}, {"from", "operator"}}), 1);
   EXPECT_EQ(read.Value("cwfabric_paths", {{"nic", "eth0"}, {"state", "dead"}}), 1);
   EXPECT_EQ(read.Value("cwfabric_paths", {{"nic", "eth0"}, {"state", "up"}}), 8);
   EXPECT_EQ(read.Value("cwfabric_paths_kept_free", {{"reason", "lossy"}}), 1);

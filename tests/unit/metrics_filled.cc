@@ -60,6 +60,10 @@ void AddStatus(const FilledSpec& spec, Snapshot& out) {
     allowed.set_capability(name);
     allowed.set_allow(v1::ALLOW_ACT);
   }
+  v1::ModeScope& scope = *status.add_scopes();
+  scope.set_text("NIC eth0");
+  scope.set_mode(v1::MODE_OBSERVE);
+  scope.set_by_operator(true);
   status.mutable_breaker()->set_enabled(true);
   for (int p = 0; p < spec.peers; ++p) {
     v1::PeerStatus& peer = *status.add_peers();

@@ -10,9 +10,12 @@
 #include <iterator>
 #include <optional>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/rules_of_config.h"
@@ -30,10 +33,17 @@ bool SameTarget(const config::ScopeConfig& a, const config::ScopeConfig& b) {
   return a.nic == b.nic && a.rail == b.rail && a.label == b.label && a.others == b.others;
 }
 
+// A job's label may hold what a shell would take for its own.
+std::string ForShell(const std::string& word) {
+  const auto plain = [](unsigned char c) { return absl::ascii_isalnum(c) || absl::StrContains("._-/:@%+=,", c); };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
 // As arguments of cwctl mode.
 std::string TargetWords(const config::ScopeConfig& scope) {
   if (!scope.nic.empty()) return absl::StrCat("--nic ", scope.nic);
-  return scope.rail ? absl::StrCat("--rail ", *scope.rail) : absl::StrCat("--label ", scope.label);
+  return scope.rail ? absl::StrCat("--rail ", *scope.rail) : absl::StrCat("--label ", ForShell(scope.label));
 }
 
 json ScopeToJson(const config::ScopeConfig& scope, int64_t until_ns) {

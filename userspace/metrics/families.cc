@@ -41,6 +41,13 @@ void AddMode(const v1::StatusReply& status, FamilyBuilder& out) {
                                                      : 0,
               {{"capability", allowed.capability()}});
   }
+  for (const v1::ModeScope& scope : status.scopes()) {
+    out.Gauge("scope_mode", "The most that is done for a NIC, a rail or a job: 1 observe, 2 protect, 3 optimize.",
+              scope.mode() == v1::MODE_OPTIMIZE  ? 3
+              : scope.mode() == v1::MODE_PROTECT ? 2
+                                                 : 1,
+              {{"scope", scope.text()}, {"from", scope.by_operator() ? "operator" : "file"}});
+  }
   out.Gauge("moves_frozen", "1 while no flow moves for balance because paths are not known well enough.",
             status.moves_frozen() ? 1 : 0);
   out.Gauge("lease_seconds", "Flows go back to their native ports this long after the agent's end; 0: never.",
