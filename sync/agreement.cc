@@ -166,7 +166,8 @@ void Agreement::Impl::Agree(int64_t now_ns, const std::vector<NeighbourView>& vi
   const double apart_ns = TrimmedMean(opinions, f);
   FollowRate(f, ImplausibleRate(views));
   const double left_ns = apart_ns - MakeGood(now_ns, apart_ns);
-  Slew(left_ns);
+  if (merge_ns > 0 || std::abs(left_ns) > kClearNoises * (MeanNoise() + 1)) unsteady_ns = now_ns;
+  Slew(left_ns + kLagOffsetS2 * SteadyTrend());
   MeasureError(left_ns);
   ++rounds;
   if (recovering > 0) --recovering;
@@ -177,6 +178,7 @@ void Agreement::Impl::Agree(int64_t now_ns, const std::vector<NeighbourView>& vi
 
 // Most of the others agree with each other and not with us: it is our clock that was stepped, or ran off.
 void Agreement::Impl::Rejoin(int64_t now_ns) {
+  unsteady_ns = now_ns;
   const double apart_ns = TrimmedMean(opinions, 0);
   if (++off_rounds < kOffRounds) return Slew(0);
   FollowRate(0, 0);
@@ -193,6 +195,7 @@ void Agreement::Impl::Rejoin(int64_t now_ns) {
 // A new epoch, with those who are members: they were right.
 void Agreement::Impl::StepTo(int64_t now_ns, double apart_ns) {
   off_rounds = 0;
+  unsteady_ns = now_ns;
   MeasureError(apart_ns);
   rounds = std::min(rounds, kYoungRounds);
   for (size_t k = 0; k < voters.size(); ++k) {

@@ -54,9 +54,13 @@ inline constexpr double kFastGain = 0.3;
 inline constexpr int64_t kMakeGoodNs = 500'000'000;      // after a jump of rates
 inline constexpr int64_t kMakeGoodRoundNs = 20'000'000;  // and rounds are so far apart then
 inline constexpr double kClearNoises = 10;
-inline constexpr double kBendPpbPerS = 200'000;  // how fast the slope of fleet time may change
-inline constexpr double kHeardAfterS = 0.5;      // what far hosts measured is so old
-inline constexpr double kToldWithinS = 0.003;    // a jump of a clock's rate is told to the neighbours
+// A rate that changes steadily, as when the air warms: so far the links' slopes trail, and so far their offsets. Below
+// the last, and fully below twice that, it may be noise.
+inline constexpr double kLagSlopeS = 1, kLagOffsetS2 = 1, kClearTrendPpbS = 3;
+inline constexpr int64_t kSteadyNs = 5'000'000'000;  // after a step or a jump: what that made of rates is no trend
+inline constexpr double kBendPpbPerS = 200'000;      // how fast the slope of fleet time may change
+inline constexpr double kHeardAfterS = 0.5;          // what far hosts measured is so old
+inline constexpr double kToldWithinS = 0.003;        // a jump of a clock's rate is told to the neighbours
 inline constexpr int64_t kReferenceNs =
     2'000'000'000;  // of being settled before one is a reference, or has waited for all links
 // Errors
@@ -161,6 +165,7 @@ struct Agreement::Impl {
   double YoungGain() const;
   double Momentum() const;
   double ClampRate(double ppb) const;
+  double SteadyTrend() const;  // of our rate, ppb/s; 0 while it may be noise
   bool OwnLinesBroke() const;
   double MakeGood(int64_t now_ns, double apart_ns);
   void Slew(double apart_ns);
@@ -232,12 +237,13 @@ struct Agreement::Impl {
   double usual_error_ns = 0;  // of the links
   double spread_ns = 0;       // of the neighbours' fleet times; their median:
   double median_ns = 0;
-  double rate_noise_ppb = 0;        // likely error of the neighbours' mean rate
-  double usual_rate_noise_ppb = 0;  // as their scatter shows it, over seconds
-  double trend_ppb_s = 0;           // of our rate
-  bool bent = false;                // our clock's rate has jumped in this round
-  int64_t jumped_ns = kLongAgoNs;   // when rates last did
-  double change_ppb = 0;            // by which rates have jumped in the last minutes
+  double rate_noise_ppb = 0;         // likely error of the neighbours' mean rate
+  double usual_rate_noise_ppb = 0;   // as their scatter shows it, over seconds
+  double trend_ppb_s = 0;            // of our rate
+  bool bent = false;                 // our clock's rate has jumped in this round
+  int64_t unsteady_ns = kLongAgoNs;  // a step, a jump of a rate or a contradiction was last seen
+  int64_t jumped_ns = kLongAgoNs;    // when rates last did
+  double change_ppb = 0;             // by which rates have jumped in the last minutes
   FleetTrouble trouble = FleetTrouble::kSettling;
 
   bool started = false, settled = false, heard_anyone = false;

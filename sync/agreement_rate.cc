@@ -58,6 +58,7 @@ void Agreement::Impl::FollowRate(int f, double implausible_ppb) {
   rate_step_ppb = gain * rate + Momentum() * rate_step_ppb;
   rate_ppb = ClampRate(rate_ppb + rate_step_ppb - passed_s / kPlausibleTimeS * implausible_ppb);
   bent = changed;
+  if (changed) unsteady_ns = last_ns;
   change_ppb *= std::exp(-passed_s / kForgetChangeS);
   if (changed) {
     if (rounds >= kMatureRounds) change_ppb = std::max(change_ppb, std::abs(rate));  // young rates are noise
@@ -91,6 +92,13 @@ double Agreement::Impl::MakeGood(int64_t now_ns, double apart_ns) {
   return ns;
 }
 
+// What links show of rates is some seconds old. Where our rate has a trend, what it will have become is gone ahead to.
+double Agreement::Impl::SteadyTrend() const {
+  const double clear = std::abs(trend_ppb_s) / kClearTrendPpbS - 1;
+  const bool steady = rounds >= kMatureRounds && last_ns - unsteady_ns >= kSteadyNs;
+  return steady ? trend_ppb_s * std::clamp(clear, 0.0, 1.0) : 0;
+}
+
 void Agreement::Impl::Slew(double apart_ns) {
   // Noise is averaged over rounds; what stands out of it is the fleet that has not come together yet.
   const double gain = std::max({options.steady_gain, YoungGain(), FastGain(apart_ns, MeanNoise())});
@@ -99,7 +107,7 @@ void Agreement::Impl::Slew(double apart_ns) {
   // Neighbours rely on our line until they hear the next one: it bends only so fast.
   // After a jump of our clock's rate they are told at once.
   const double bend = kBendPpbPerS * std::max(passed_s, kRoundS / 2);
-  const double slope = rate_ppb + slew_ppb;
+  const double slope = rate_ppb + kLagSlopeS * SteadyTrend() + slew_ppb;
   time.slope_ppb = bent ? slope : std::clamp(slope, time.slope_ppb - bend, time.slope_ppb + bend);
   bent = false;
 }

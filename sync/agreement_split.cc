@@ -108,7 +108,7 @@ bool Agreement::Impl::SeesSplit(int64_t now_ns, const std::vector<NeighbourView>
 
 // More contradict each other than may lie, or a majority that is none without those.
 void Agreement::Impl::Contest(int64_t now_ns, const std::vector<NeighbourView>& views, const Clique& clique) {
-  contested_ns = now_ns;
+  contested_ns = unsteady_ns = now_ns;
   if (now_ns - split_seen_ns > kSplitNs) split_since_ns = now_ns;
   split_seen_ns = now_ns;
   FindCamps(views);
