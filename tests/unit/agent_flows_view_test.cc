@@ -5,18 +5,16 @@
 #include "userspace/agent/views/flows_view.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "tests/unit/agent_fakes.h"
-#include "tests/unit/time_units.h"
+#include "tests/unit/agent_views_rig.h"
 #include "userspace/agent/views/status_view.h"
 
 namespace cw::agent {
 namespace {
 
-class FlowsViewPart : public ::testing::Test {
+class FlowsViewPart : public ViewsRig {
  protected:
   FlowsViewPart() { host_.AddPaths({50'000, 50'001}); }
   rdma::QpInfo Register(uint32_t lqpn, uint32_t rqpn) {
@@ -32,38 +30,6 @@ class FlowsViewPart : public ::testing::Test {
     qps_.Register(qp);
     return qp;
   }
-
-  OnePair host_;
-  rdma::QpRegistry qps_;
-  DatagramQps datagrams_;
-  ManualClock clock_{1000 * kSecond};
-  UnseenFlows unseen_{
-      host_.pairs, host_.nics,
-      host_.flows, qps_,
-      host_.mesh,  {.assigns = [] { return true; }, .fold = [](uint32_t, uint16_t) { return std::nullopt; }}};
-  OwnerMover owners_{host_.pairs, host_.flows,  qps_,
-                     unseen_,     host_.mesh,   host_.names,
-                     clock_,      host_.events, {.allowed = [] { return Allowed(Mode::kProtect); }}};
-  CauseBook causes_;
-  Gaps gaps_{host_.flows, host_.pairs, host_.nics, host_.mesh, {}, causes_, host_.names, host_.events};
-  LabelBook labels_;
-  Deadlines deadlines_{"", "boot"};
-  bool acts_ = true;
-  FlowsView view_{host_.flows,
-                  host_.pairs,
-                  host_.nics,
-                  qps_,
-                  datagrams_,
-                  owners_,
-                  causes_,
-                  gaps_,
-                  labels_,
-                  deadlines_,
-                  host_.mesh,
-                  host_.names,
-                  clock_,
-                  {.acts = [this] { return acts_; },
-                   .at_ns = [](uint64_t jiffies) { return static_cast<int64_t>(jiffies) * kMs; }}};
 };
 
 TEST_F(FlowsViewPart, AFlowHasItsPathItsQueuePairAndItsOwner) {
@@ -74,7 +40,7 @@ TEST_F(FlowsViewPart, AFlowHasItsPathItsQueuePairAndItsOwner) {
   flow.tx.native_slot = 0;
   flow.tx.flow.sport = 50'000;
   flow.tx.flow.last_seen_jiffies = 998'000;
-  const v1::Flow out = view_.Of(host_.FlowTo(1007), flow);
+  const v1::Flow out = flows_view_.Of(host_.FlowTo(1007), flow);
   EXPECT_EQ(out.peer(), "h2");
   EXPECT_EQ(out.device(), "eth0");
   EXPECT_EQ(out.local_qpn(), 7u);
@@ -88,17 +54,17 @@ TEST_F(FlowsViewPart, AFlowHasItsPathItsQueuePairAndItsOwner) {
 }
 
 TEST_F(FlowsViewPart, WhereNothingIsRewrittenAFlowIsWhereItsPacketsAre) {
-  acts_ = false;
+  allowed_ = Allowed(Mode::kObserve);
   FlowEntry& flow = host_.AddSent(1007);
   flow.tx.slot = 1;
   flow.tx.port = 50'001;
   flow.tx.native_slot = 0;
   flow.tx.flow.sport = 50'000;
-  const v1::Flow out = view_.Of(host_.FlowTo(1007), flow);
+  const v1::Flow out = flows_view_.Of(host_.FlowTo(1007), flow);
   EXPECT_EQ(out.slot(), 0);
   EXPECT_EQ(out.udp_port(), 50'000u);
   v1::FlowCounts counts;
-  view_.Count(counts);
+  flows_view_.Count(counts);
   EXPECT_EQ(counts.transmitted(), 1u);
   EXPECT_EQ(counts.steered(), 0u);
 }
@@ -107,7 +73,7 @@ TEST_F(FlowsViewPart, QueuePairsThatNobodySeesAreListedToo) {
   host_.AddSent(1007);
   Register(7, 1007);
   Register(8, 1008);
-  const v1::QpsReply reply = view_.All({});
+  const v1::QpsReply reply = flows_view_.All({});
   ASSERT_EQ(reply.flows_size(), 2);
   EXPECT_EQ(reply.flows(1).local_qpn(), 8u);
   EXPECT_FALSE(reply.flows(1).owner().packets_seen());
@@ -133,7 +99,7 @@ TEST_F(FlowsViewPart, TheUplinkIsToldWhatFlowsSentAndByWhichPath) {
   host_.AddSent(1008).tx.flow.last_seen_jiffies = 900'000;  // long ago
   Register(9, 1009);                                        // no packet of it is seen
 
-  std::vector<uplink::FlowSeen> seen = view_.Seen();
+  std::vector<uplink::FlowSeen> seen = flows_view_.Seen();
   ASSERT_EQ(seen.size(), 3u);
   std::sort(seen.begin(), seen.end(), [](const auto& a, const auto& b) { return a.key.dqpn < b.key.dqpn; });
   EXPECT_TRUE(seen[0].active);
@@ -158,12 +124,12 @@ TEST_F(FlowsViewPart, OnlyWhatWasAskedForIsListed) {
   host_.AddSent(1008);
   v1::QpsRequest request;
   request.set_flow(host_.FlowTo(1008).Id().ToString());
-  EXPECT_EQ(view_.All(request).flows_size(), 1);
+  EXPECT_EQ(flows_view_.All(request).flows_size(), 1);
   request.clear_flow();
   request.set_remote("h2");
-  EXPECT_EQ(view_.All(request).flows_size(), 2);
+  EXPECT_EQ(flows_view_.All(request).flows_size(), 2);
   request.set_remote("h3");
-  EXPECT_EQ(view_.All(request).flows_size(), 0);
+  EXPECT_EQ(flows_view_.All(request).flows_size(), 0);
 }
 
 TEST_F(FlowsViewPart, ADatagramsOwnerIsTheKernelsWord) {
@@ -171,7 +137,7 @@ TEST_F(FlowsViewPart, ADatagramsOwnerIsTheKernelsWord) {
   FlowEntry& flow = host_.AddSent(1007);
   flow.tx.flow.transport = 3;
   flow.tx.flow.peer_qpn = 9;
-  const v1::Flow out = view_.Of(host_.FlowTo(1007), flow);
+  const v1::Flow out = flows_view_.Of(host_.FlowTo(1007), flow);
   EXPECT_EQ(out.process(), "perf");
   EXPECT_EQ(out.nic(), "mlx5_0");
   EXPECT_EQ(out.local_qpn(), 9u);
@@ -200,27 +166,6 @@ class StatusViewPart : public FlowsViewPart {
       true,        absl::Minutes(1), host_.pairs,
       host_.flows, records_,         host_.names,
       clock_,      journal_,         {.allowed = [] { return Allowed(Mode::kProtect); }, .take_back = [] {}}};
-  probe::Discovery discovery_{probe::DiscoveryOptions{}, {}};
-  LinkFlaps links_{testing::TempDir() + "/status_no_outages.json",
-                   "boot",
-                   host_.pairs,
-                   host_.mesh,
-                   clock_,
-                   clock_,
-                   host_.events,
-                   {}};
-  PathsView paths_{host_.pairs,
-                   host_.nics,
-                   host_.flows,
-                   host_.mesh,
-                   host_.store,
-                   links_,
-                   clock_,
-                   clock_,
-                   {.discovery = [this](uint32_t) { return &discovery_; },
-                    .interval_ns = [](uint32_t) { return kSecond; },
-                    .acts = [] { return true; },
-                    .dscp_configured = [] { return false; }}};
   StatusView status_{
       "1.2",
       config_,
@@ -233,8 +178,8 @@ class StatusViewPart : public FlowsViewPart {
       host_.nics,
       host_.flows,
       causes_,
-      paths_,
-      view_,
+      paths_view_,
+      flows_view_,
       clock_,
       {.discovery = [this](uint32_t) { return &discovery_; },
        .silent = [](const PairKey&) { return true; },

@@ -4,10 +4,8 @@
 #include "userspace/agent/views/why_view.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include "tests/unit/agent_fakes.h"
-#include "tests/unit/time_units.h"
+#include "tests/unit/agent_views_rig.h"
 
 namespace cw::agent {
 namespace {
@@ -17,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class WhyViewPart : public ::testing::Test {
+class WhyViewPart : public ViewsRig {
  protected:
   WhyViewPart() {
     host_.AddPaths({50'000, 50'001});
@@ -38,54 +36,8 @@ class WhyViewPart : public ::testing::Test {
     return kinds;
   }
 
-  OnePair host_;
-  rdma::QpRegistry qps_;
-  DatagramQps datagrams_;
-  ManualClock clock_{1000 * kSecond};
-  UnseenFlows unseen_{
-      host_.pairs, host_.nics,
-      host_.flows, qps_,
-      host_.mesh,  {.assigns = [] { return true; }, .fold = [](uint32_t, uint16_t) { return std::nullopt; }}};
-  OwnerMover owners_{host_.pairs, host_.flows,  qps_,
-                     unseen_,     host_.mesh,   host_.names,
-                     clock_,      host_.events, {.allowed = [] { return Allowed(Mode::kProtect); }}};
-  CauseBook causes_;
-  Gaps gaps_{host_.flows, host_.pairs, host_.nics, host_.mesh, {}, causes_, host_.names, host_.events};
-  LabelBook labels_;
-  Deadlines deadlines_{"", "boot"};
-  Allowed allowed_{Mode::kOptimize};
   std::string balance_held_;
   std::vector<Scopes::Hold> scopes_;
-  probe::Discovery discovery_{probe::DiscoveryOptions{}, {}};
-  LinkFlaps links_{
-      testing::TempDir() + "/why_no_outages.json", "boot", host_.pairs, host_.mesh, clock_, clock_, host_.events, {}};
-  FlowsView flows_view_{host_.flows,
-                        host_.pairs,
-                        host_.nics,
-                        qps_,
-                        datagrams_,
-                        owners_,
-                        causes_,
-                        gaps_,
-                        labels_,
-                        deadlines_,
-                        host_.mesh,
-                        host_.names,
-                        clock_,
-                        {.acts = [this] { return allowed_.ActsAtAll(); },
-                         .at_ns = [](uint64_t jiffies) { return static_cast<int64_t>(jiffies) * kMs; }}};
-  PathsView paths_view_{host_.pairs,
-                        host_.nics,
-                        host_.flows,
-                        host_.mesh,
-                        host_.store,
-                        links_,
-                        clock_,
-                        clock_,
-                        {.discovery = [this](uint32_t) { return &discovery_; },
-                         .interval_ns = [](uint32_t) { return kSecond / 10; },
-                         .acts = [this] { return allowed_.ActsAtAll(); },
-                         .dscp_configured = [] { return false; }}};
   WhyView view_{host_.flows,
                 host_.pairs,
                 qps_,
