@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "userspace/api/calm_records.h"
 #include "userspace/api/fleet.grpc.pb.h"
 #include "userspace/uplink/batch_builder.h"
 
@@ -178,6 +179,7 @@ absl::Status FleetHosts::Impl::WaitFor(const std::function<bool(const HostLine&)
 void FleetHosts::Impl::Send(Host& host, wire::Batch batch) {
   batch.set_sequence(++host.sequence);
   wire::ToFleet message;
+  api::PackCalmRecords(batch);
   *message.mutable_batch() = std::move(batch);
   if (host.sequence > 1) {
     sent_bytes += message.ByteSizeLong();

@@ -189,9 +189,10 @@ class Soak {
         if (absl::Status status = Look(testbed_, static_cast<int>(host), agents_[host]); !status.ok()) return status;
       }
       readers.Resume();
-      std::fprintf(stderr, "look %d of %d: h0 has %.1f MiB, %.0f descriptors, %.0f flows\n", look + 1, kLooks,
-                   agents_[0]["rss"].values.back(), agents_[0]["descriptors"].values.back(),
-                   agents_[0]["entries_cw_tx_flows"].values.back());
+      std::fprintf(stderr, "look %d of %d: h0 has %.1f MiB, %.0f descriptors, %.0f flows; %.0f deaths so far\n",
+                   look + 1, kLooks, agents_[0]["rss"].values.back(), agents_[0]["descriptors"].values.back(),
+                   agents_[0]["entries_cw_tx_flows"].values.back(),
+                   static_cast<double>(testbed_.CounterSum("slots_died")));
     }
     reads_ = readers.tally();
     return absl::OkStatus();

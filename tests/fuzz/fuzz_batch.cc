@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "userspace/api/calm_records.h"
 #include "userspace/fleet/ingest/translate.h"
 #include "userspace/fleet/store/sample_blob.h"
 #include "userspace/model/hops_id.h"
@@ -19,8 +20,10 @@ void Require(bool holds) {
   if (!holds) abort();
 }
 
-void Take(const pb::Batch& batch, cw::fleet::Names& names) {
+void Take(pb::Batch batch, cw::fleet::Names& names) {
   const cw::fleet::BatchLimits limits{.bytes = 1 << 16, .records = 500, .hops = 16, .paths = 1000, .hop_lists = 50};
+  const absl::Status unpacked = cw::api::UnpackCalmRecords(limits.records, batch);
+  Require(unpacked.ok() == batch.calm_paths().empty());
   const absl::Status good = cw::fleet::CheckBatch(batch, "a", kNowNs, limits);
   if (!good.ok()) return Require(!good.message().empty());
   const cw::fleet::Translated out = cw::fleet::Translate(batch, limits, names);
@@ -59,6 +62,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   pb::PathRecord* path = batch.add_paths();
   path->set_path(1);
   path->set_queue(input);
+  Take(batch, names);
+  batch.set_calm_paths(input);
   Take(batch, names);
   (void)cw::fleet::UnpackSamples(input);
   return 0;

@@ -103,6 +103,21 @@ class ApiTls : public ::testing::Test {
   std::unique_ptr<Server> server_;
 };
 
+// gRPC would inflate it before it looks at its size.
+TEST_F(ApiTls, CompressedMessagesAreNotTaken) {
+  const tls::Files files = site_.User("rita", "read");
+  const auto channel = grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_),
+                                           grpc::SslCredentials({Text(files.ca), Text(files.key), Text(files.cert)}));
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  v1::LabelRequest request;
+  request.set_label(std::string(16 << 20, 'x'));  // 16 KB on the wire
+  v1::ActionReply reply;
+  EXPECT_EQ(v1::Agent::NewStub(channel)->Label(&context, request, &reply).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+}
+
 TEST_F(ApiTls, CertificatesGiveTheirRoleAndNoMore) {
   const tls::Files reader = site_.User("rita", "read"), steerer = site_.User("stan", "steer"),
                    admin = site_.User("adam", "admin");

@@ -46,7 +46,8 @@ class FindingsTest : public ::testing::Test {
     for (int i = 0; i < seconds; ++i) {
       picture_.now_ns += kSecondNs;
       for (HostEvidence& host : picture_.hosts) {
-        if (host.connected) host.last_seen_ns = host.newest_ns = picture_.now_ns;
+        const bool silent = &host - picture_.hosts.data() == silent_;
+        if (host.connected && !silent) host.last_seen_ns = host.newest_ns = picture_.now_ns;
       }
       for (PathEvidence& path : picture_.paths) path.time_ns = picture_.hosts[path.host].newest_ns;
       for (Finding& f : findings_.Evaluate(picture_)) changed.push_back(std::move(f));
@@ -76,6 +77,7 @@ class FindingsTest : public ::testing::Test {
   Topology topology_;
   Picture picture_;
   Findings findings_;
+  int silent_ = -1;  // a host that is connected and tells nothing
 };
 
 TEST_F(FindingsTest, ADeadSpineIsOneFindingWithItsHostsThatEndsAndKeepsItsId) {
@@ -155,6 +157,28 @@ TEST_F(FindingsTest, AHostThatIsMissingIsNoLinkAndOneThatIsDeadIsToldFromItsAgen
   EXPECT_EQ(found[0].cause, Cause::kHostDown);
   EXPECT_EQ(found[1].cause, Cause::kAgentGone);
   EXPECT_NE(found[1].end_ns, 0) << "the host's death explains it";
+}
+
+TEST_F(FindingsTest, AHostThatSaysNothingSinceItDiedIsDownSoon) {
+  const auto at_host = [&](const PathEvidence& p) {
+    return p.destination == fabric_.nic(4) || p.source == fabric_.nic(4);
+  };
+  // Connected still, as far as the service's kernel knows, and its own last word was that all is well.
+  Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return p.destination == fabric_.nic(4); });
+  silent_ = 4;
+  EXPECT_THAT(Pass(3), IsEmpty());
+  const std::vector<Finding> found = Pass(3);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].cause, Cause::kHostDown);
+  EXPECT_EQ(found[0].scope, "host h4");
+  // It was only its NIC: its agent speaks.
+  silent_ = -1;
+  Set(PathEvidence::State::kDead, at_host);
+  const std::vector<Finding> then = Pass(15);
+  ASSERT_THAT(then, SizeIs(2));
+  EXPECT_EQ(then[0].cause, Cause::kNicDown);
+  EXPECT_EQ(then[1].cause, Cause::kHostDown);
+  EXPECT_NE(then[1].end_ns, 0);
 }
 
 TEST_F(FindingsTest, GreyLossNeedsTwoIntervalsAndIsOneDirection) {

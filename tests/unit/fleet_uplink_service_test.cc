@@ -17,7 +17,9 @@
 #include "tests/lab/eventually.h"
 #include "tests/unit/tls_files.h"
 #include "userspace/fleet/main/incident_taker.h"
+#include "userspace/fleet/main/server_limits.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
+#include "userspace/model/calm_paths.h"
 
 namespace cw::fleet {
 namespace {
@@ -68,6 +70,7 @@ class UplinkServiceTest : public ::testing::Test {
     uplink_.SetOrders(&orders_);
     int port = 0;
     grpc::ServerBuilder builder;
+    LimitServer(builder);
     builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port);
     builder.RegisterService(&uplink_);
     server_ = builder.BuildAndStart();
@@ -91,14 +94,18 @@ class UplinkServiceTest : public ::testing::Test {
     message.mutable_drains()->add_answers()->set_words(std::string(bytes, 'x'));
     ASSERT_TRUE(stream_->Write(message));
   }
-  void SendBatch() {
-    pb::ToFleet message;
-    pb::Batch& batch = *message.mutable_batch();
+  static pb::Batch BatchNow(uint64_t sequence) {
+    pb::Batch batch;
     batch.set_host("node17");
     batch.set_run(7);
-    batch.set_sequence(1);
+    batch.set_sequence(sequence);
     batch.set_from_ns(absl::GetCurrentTimeNanos() - 1000);
     batch.set_to_ns(absl::GetCurrentTimeNanos());
+    return batch;
+  }
+  void SendBatch() {
+    pb::ToFleet message;
+    *message.mutable_batch() = BatchNow(1);
     ASSERT_TRUE(stream_->Write(message));
   }
   pb::ToHost::KindCase Next() {
@@ -134,6 +141,46 @@ TEST_F(UplinkServiceTest, AHostThatReportsTooMuchIsForgottenAndAskedAnew) {
   stream_->WritesDone();
   EXPECT_EQ(Next(), pb::ToHost::KIND_NOT_SET);
   EXPECT_TRUE(stream_->Finish().ok());
+}
+
+// gRPC would inflate it before it looks at its size.
+TEST_F(UplinkServiceTest, CompressedMessagesAreNotTaken) {
+  context2_.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  context2_.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
+  const auto stream = stub_->Connect(&context2_);
+  pb::ToFleet message;
+  message.mutable_hello()->set_host(std::string(16 << 20, 'x'));  // 16 KB on the wire
+  stream->Write(message);
+  stream->WritesDone();
+  EXPECT_FALSE(stream->Read(std::make_unique<pb::ToHost>().get()));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(UplinkServiceTest, CalmPathsAreUnpackedAndDamagedOnesRefused) {
+  SayHello();
+  EXPECT_EQ(Next(), pb::ToHost::kWelcome);
+  EXPECT_EQ(Next(), pb::ToHost::kDrains);
+  pb::ToFleet message;
+  pb::Batch& batch = *message.mutable_batch() = BatchNow(1);
+  pb::PathName& name = *batch.mutable_definitions()->add_paths();
+  name.set_path(3);
+  name.set_local("aaaa");
+  name.set_remote("bbbb");
+  name.set_udp_port(5);
+  batch.set_calm_paths(PackCalmPaths({{{.path = 3, .base_ns = 4000, .queue = ""}}}));
+  ASSERT_TRUE(stream_->Write(message));
+  *message.mutable_batch() = BatchNow(2);
+  message.mutable_batch()->set_calm_paths("\x03 no deflated bytes");
+  ASSERT_TRUE(stream_->Write(message));
+  ASSERT_TRUE(lab::Eventually([&] { return uplink_.Hosts().at(0).refused == 1; }, absl::Seconds(30)));
+  uplink_.Flush();
+  pb::ToHost answer;
+  ASSERT_TRUE(stream_->Read(&answer));
+  EXPECT_EQ(answer.ack().through_sequence(), 2u) << "what follows can be acknowledged";
+  ASSERT_EQ(answer.ack().refusals_size(), 1);
+  EXPECT_THAT(answer.ack().refusals(0).reason(), testing::HasSubstr("calm paths"));
+  ASSERT_EQ(uplink_.Hosts().at(0).paths.size(), 1u);
+  EXPECT_EQ(uplink_.Hosts().at(0).paths.begin()->second.base_ns, 4000u);
 }
 
 TEST_F(UplinkServiceTest, RingsAreAskedForOnlyWhereThereIsOne) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <random>
 
+#include "userspace/api/calm_records.h"
 #include "userspace/fleet/ingest/ingest.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
 #include "userspace/uplink/batch_builder.h"
@@ -101,12 +102,13 @@ TEST(UplinkBuilder, SplitsEventsBySize) {
   EXPECT_EQ(seen, 100u);
 }
 
-// 160 paths, each direction told, idle: ten probes a second, delays as stamps in software scatter them.
+// 160 paths, each direction told, idle: ten probes a second, delays as stamps in software scatter them, and minima that
+// wander.
 TEST(UplinkBuilder, AQuietHostCostsLittle) {
   BatchBuilder builder("node17", kRun);
   std::mt19937 random(11);
   std::lognormal_distribution<double> scatter(6.0, 0.8);  // ns; median 400
-  double bytes = 0;
+  double bytes = 0, in_records = 0;
   constexpr int kIntervals = 30;
   for (int interval = 0; interval <= kIntervals; ++interval) {
     std::vector<PathSeen> paths;
@@ -116,16 +118,46 @@ TEST(UplinkBuilder, AQuietHostCostsLittle) {
         path.queue.Clear();
         for (int i = 0; i < 100; ++i) path.queue.Add(static_cast<int64_t>(scatter(random)));
         path.sent = path.answered = 100;
-        path.base_ns = 4000 + p;
+        path.base_ns = 4000 + 10 * p + random() % 80;
         paths.push_back(std::move(path));
       }
     }
-    const size_t size = builder.Detail(paths, {}, {}, At(kStart + interval * absl::Seconds(10))).ByteSizeLong();
-    if (interval > 0) bytes += static_cast<double>(size);
+    wire::Batch batch = builder.Detail(paths, {}, {}, At(kStart + interval * absl::Seconds(10)));
+    const wire::Batch plain = batch;
+    api::PackCalmRecords(batch);
+    EXPECT_EQ(batch.paths_size(), 0);
+    if (interval == 0) continue;  // definitions
+    bytes += static_cast<double>(batch.ByteSizeLong());
+    in_records += static_cast<double>(plain.ByteSizeLong());
+    ASSERT_TRUE(api::UnpackCalmRecords(320, batch).ok());
+    EXPECT_EQ(batch.SerializeAsString(), plain.SerializeAsString());
   }
   const double rate = bytes / kIntervals / 10;
-  std::printf("160 paths, both directions, no traffic: %.0f B/s\n", rate);
-  EXPECT_LT(rate, 2000);
+  std::printf("160 paths, both directions, no traffic: %.0f B/s; as records %.0f\n", rate,
+              in_records / kIntervals / 10);
+  EXPECT_LT(rate, 400);
+}
+
+TEST(UplinkBuilder, OnlyRecordsThatSayNoMoreArePacked) {
+  BatchBuilder builder("a", kRun);
+  std::vector<PathSeen> paths;
+  for (uint32_t p = 1; p <= 40; ++p) {
+    paths.push_back(Path(p));
+    paths.back().answered = paths.back().sent;
+  }
+  paths[5].answered -= 1;
+  paths[7].state = wire::PATH_STATE_DEAD;
+  wire::Batch batch = builder.Detail(paths, {}, {}, At(kStart));
+  const wire::Batch plain = batch;
+  api::PackCalmRecords(batch);
+  ASSERT_EQ(batch.paths_size(), 2);
+  EXPECT_EQ(batch.paths(0).lost(), 1u);
+  EXPECT_EQ(batch.paths(1).state(), wire::PATH_STATE_DEAD);
+  wire::Batch few = batch;
+  EXPECT_TRUE(absl::IsInvalidArgument(api::UnpackCalmRecords(39, few)));
+  EXPECT_EQ(few.SerializeAsString(), batch.SerializeAsString()) << "nothing is half unpacked";
+  ASSERT_TRUE(api::UnpackCalmRecords(40, batch).ok());
+  EXPECT_EQ(batch.paths_size(), 40);
 }
 
 class UplinkTest : public ::testing::Test {
@@ -161,9 +193,10 @@ class UplinkTest : public ::testing::Test {
     wire::Hello hello;
     hello.set_host("a");
     hello.set_run(kRun);
-    const absl::StatusOr<wire::Welcome> welcome = ingest_->Connect(hello, {.names = {"a"}}, now_);
+    absl::StatusOr<wire::Welcome> welcome = ingest_->Connect(hello, {.names = {"a"}}, now_);
     ASSERT_TRUE(welcome.ok()) << welcome.status();
     if (welcome->send_definitions()) Define();
+    welcome->set_takes_calm_paths(true);
     ASSERT_TRUE(delivery_->OnWelcome(kRun, *welcome).ok());
   }
   void Define() {
@@ -179,10 +212,11 @@ class UplinkTest : public ::testing::Test {
   void Deliver(const std::function<bool()>& lose = [] { return false; }) {
     for (int round = 0; round < 2000; ++round) {
       now_ = std::max(now_ + absl::Milliseconds(100), std::min(delivery_->PausedUntil(), now_ + absl::Seconds(10)));
-      const auto batches = delivery_->Next(now_, kRun, &definitions_);
+      auto batches = delivery_->Next(now_, kRun, &definitions_);
       ASSERT_TRUE(batches.ok()) << batches.status();
-      for (const wire::Batch& batch : *batches) {
+      for (wire::Batch& batch : *batches) {
         if (lose()) continue;
+        ASSERT_TRUE(api::UnpackCalmRecords(20'000, batch).ok());
         if (const std::optional<wire::Ack> ack = ingest_->Enqueue("a", batch, now_)) Hear(*ack);
       }
       for (const auto& [host, ack] : ingest_->Flush(now_)) Hear(ack);

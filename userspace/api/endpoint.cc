@@ -13,6 +13,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "userspace/api/grpc_log.h"
+#include "userspace/api/plain_messages.h"
 #include "userspace/tls/handshake.h"
 
 namespace cw::api {
@@ -31,7 +32,7 @@ class Socket final : public Endpoint {
   }
 
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Open() override {
-    return grpc::CreateChannel("unix:" + path_, grpc::InsecureChannelCredentials());
+    return grpc::CreateCustomChannel("unix:" + path_, grpc::InsecureChannelCredentials(), PlainMessages());
   }
 
   // An agent that does not know us closes the connection before either side has said a word.
@@ -93,9 +94,9 @@ class Remote final : public Endpoint {
   }
 
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Open() override {
-    return grpc::CreateChannel(agent_.server, grpc::SslCredentials({.pem_root_certs = material_->ca,
-                                                                    .pem_private_key = material_->key,
-                                                                    .pem_cert_chain = material_->cert}));
+    const grpc::SslCredentialsOptions own{
+        .pem_root_certs = material_->ca, .pem_private_key = material_->key, .pem_cert_chain = material_->cert};
+    return grpc::CreateCustomChannel(agent_.server, grpc::SslCredentials(own), PlainMessages());
   }
 
   absl::Status Explain(const std::string& grpc_says, absl::Duration patience) override {

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "absl/time/time.h"
+#include "userspace/api/plain_messages.h"
 
 namespace cw::api {
 namespace {
@@ -26,6 +27,7 @@ void LimitServer(grpc::ServerBuilder& builder) {
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  TakeNoCompression(builder);
 }
 
 void EndServer(grpc::Server& server, absl::Duration patience) {

@@ -2,6 +2,7 @@
 #include "userspace/uplink/batch_builder.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "userspace/model/addr_bytes.h"
 #include "userspace/model/hops_id.h"
@@ -27,6 +28,15 @@ std::string BytesOf(const Addr& addr) {
   return addr.is_v4() ? std::string(bytes + 12, 4) : std::string(bytes, 16);
 }
 
+// Delays near the floor are mostly the clocks' noise: to half a step of a quarter of the floor is near enough, until
+// that is finer than a bucket.
+uint32_t Coarse(uint32_t index, uint64_t floor_ns) {
+  constexpr double kBucketWidth = 0.044;  // of its middle
+  const double middle = PackedSketch::MiddleNs(index), step = static_cast<double>(floor_ns) / 4;
+  if (step <= middle * kBucketWidth) return index;
+  return PackedSketch::IndexOf(static_cast<uint64_t>((std::floor(middle / step) + 0.5) * step));
+}
+
 PackedSketch PackOf(const telemetry::Sketch& sketch, uint64_t floor_ns) {
   PackedSketch out;
   if (sketch.count() == 0) return out;
@@ -43,7 +53,7 @@ PackedSketch PackOf(const telemetry::Sketch& sketch, uint64_t floor_ns) {
   for (const telemetry::Sketch::Entry& entry : sketch.entries()) {
     const uint32_t index =
         entry.bucket == telemetry::Sketch::kBelow ? 0 : static_cast<uint32_t>(std::max(0, entry.bucket + 2));
-    add(index < floor ? 0 : std::min(index, last), entry.count);
+    add(index < floor ? 0 : std::min(Coarse(index, floor_ns), last), entry.count);
   }
   if (out.buckets.back().index < last) {
     if (--out.buckets.back().count == 0) out.buckets.pop_back();

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "userspace/api/fleet.grpc.pb.h"
 #include "userspace/api/grpc_log.h"
+#include "userspace/api/plain_messages.h"
 #include "userspace/tls/handshake.h"
 #include "userspace/uplink/delivery.h"
 
@@ -45,6 +46,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& en
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each try is a connection with the files as they are now
+  api::TakeNoCompression(arguments);
   auto channel = grpc::CreateCustomChannel(
       endpoint,
       grpc::SslCredentials(

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "userspace/api/calm_records.h"
+
 namespace cw::uplink {
 namespace {
 
@@ -58,6 +60,7 @@ void Delivery::GoBack() {
 
 absl::Status Delivery::OnWelcome(uint64_t run, const wire::Welcome& welcome) {
   takes_work_ = welcome.takes_work();
+  takes_calm_paths_ = welcome.takes_calm_paths();
   return spool_.Acknowledge(run, welcome.acknowledged_sequence());
 }
 
@@ -115,6 +118,7 @@ absl::StatusOr<std::vector<wire::Batch>> Delivery::Next(absl::Time now, uint64_t
       }
     }
     if (!takes_work_) LeaveOutWork(batch);
+    if (takes_calm_paths_) api::PackCalmRecords(batch);
     const SpoolState& state = spool_.state();
     if (state.dropped_bytes > told_bytes_) {
       batch.mutable_dropped()->set_detail_batches(state.dropped_detail -

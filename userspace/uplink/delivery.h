@@ -57,7 +57,7 @@ class Delivery {
   std::string host_;
   uint64_t cursor_ = 0;                // position of the spool up to which all was sent
   std::map<uint64_t, uint64_t> sent_;  // by run: the last sequence on this stream
-  bool takes_work_ = false;
+  bool takes_work_ = false, takes_calm_paths_ = false;
   std::deque<Sent> in_flight_;
   size_t in_flight_bytes_ = 0;
   absl::Time paused_until_ = absl::InfinitePast(), heard_ = absl::InfinitePast();

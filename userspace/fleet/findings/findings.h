@@ -38,6 +38,7 @@ struct FindingRules {
   absl::Duration clock_slack = absl::Seconds(30);  // of a host's newest interval against our clock
   absl::Duration path_fresh = absl::Seconds(15);   // of a path's interval against its host's newest
   absl::Duration host_silent = absl::Seconds(12);  // then a silent NIC's host is down
+  absl::Duration host_mute = absl::Seconds(3);     // … or when it said nothing since they died, for so long
   absl::Duration agent_gone = absl::Seconds(30);
   absl::Duration clock_off = absl::Seconds(60);
   absl::Duration loss_memory = absl::Seconds(60);         // losses fade with this time constant
@@ -77,9 +78,12 @@ class Findings {
   // path_causes.cc
   void Look(Scene& scene);
   void FindDead(Scene& scene);
+  std::vector<bool> Unreached(const Scene& scene) const;  // by place
+  std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen) const;
   void Distrust(Scene& scene, const std::vector<Suspect>& suspects);
   void TellDead(Scene& scene, const Suspect& suspect);
   bool IsSure(const Scene& scene, const Suspect& suspect) const;
+  bool IsMute(const Scene& scene, int32_t host, int64_t since_ns) const;
   void KeepDead(Scene& scene);
   void FindGrey(Scene& scene);
   void FindQueues(Scene& scene);

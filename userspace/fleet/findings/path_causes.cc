@@ -91,37 +91,66 @@ Suspicion Findings::Of(const Scene& scene, Cause cause, const Suspect& suspect) 
   return s;
 }
 
+// Hosts that all others find dead, as far as they have paths to them. What such a host said before proves nothing: a
+// living one would say now that its own paths are dead.
+std::vector<bool> Findings::Unreached(const Scene& scene) const {
+  const Picture& p = scene.picture;
+  std::map<int32_t, std::set<uint32_t>> by;  // host → who finds it dead
+  const auto each_other_end = [&](PathEvidence::State state, const auto& look) {
+    for (size_t i = 0; i < scene.paths.size(); ++i) {
+      const PathEvidence& path = p.paths[scene.paths[i]];
+      if (path.state != state) continue;
+      for (const int32_t c : *scene.needs[i]) {
+        const Component& component = components_.at(c);
+        if (component.part == Part::kNic && component.host >= 0 && component.host != static_cast<int32_t>(path.host))
+          look(component.host, path.host);
+      }
+    }
+  };
+  each_other_end(PathEvidence::State::kDead, [&](int32_t host, uint32_t teller) { by[host].insert(teller); });
+  std::vector<bool> unreached(p.hosts.size());
+  if (by.empty()) return unreached;
+  each_other_end(PathEvidence::State::kAlive, [&](int32_t host, uint32_t) { by.erase(host); });
+  const size_t wanted = scene.speaking.size() > 2 ? 2 : 1;
+  for (const auto& [host, tellers] : by) unreached[static_cast<size_t>(host)] = tellers.size() >= wanted;
+  return unreached;
+}
+
+// Of those whose trials are not 0: the others are neither for nor against.
+std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen) const {
+  std::vector<Observation> believed;
+  std::vector<uint32_t> place;
+  for (uint32_t i = 0; i < seen.size(); ++i) {
+    if (seen[i].trials == 0) continue;
+    believed.push_back(seen[i]);
+    place.push_back(i);
+  }
+  std::vector<Suspect> suspects = Localise(believed, components_, DeadRules());
+  for (Suspect& s : suspects) {
+    for (uint32_t& i : s.explains) i = place[i];
+  }
+  return suspects;
+}
+
 void Findings::FindDead(Scene& scene) {
+  scene.unreached = Unreached(scene);
   std::vector<Observation> seen;
   seen.reserve(scene.paths.size());
   for (size_t i = 0; i < scene.paths.size(); ++i) {
     const PathEvidence& path = scene.picture.paths[scene.paths[i]];
     const bool dead = path.state == PathEvidence::State::kDead;
-    seen.push_back({scene.needs[i], path.host, 1, dead ? 1.0 : 0.0});
+    seen.push_back({scene.needs[i], path.host, dead || !scene.unreached[path.host] ? 1.0 : 0.0, dead ? 1.0 : 0.0});
   }
-  const LocaliseRules rules = DeadRules();
-  std::vector<Suspect> suspects = Localise(seen, components_, rules);
+  std::vector<Suspect> suspects = LocaliseDead(seen);
   distrusted_.clear();
   Distrust(scene, suspects);
   if (!distrusted_.empty()) {
-    for (Observation& o : seen) {
-      if (distrusted_.contains(scene.picture.hosts[o.host].name)) o.trials = o.bad = 0;
+    for (size_t i = 0; i < seen.size(); ++i) {
+      if (!distrusted_.contains(scene.picture.hosts[seen[i].host].name)) continue;
+      seen[i].trials = seen[i].bad = 0;
+      scene.explained[i] = true;
     }
-    // What is not believed is neither for nor against.
-    std::vector<Observation> believed;
-    std::vector<uint32_t> place;
-    for (uint32_t i = 0; i < seen.size(); ++i) {
-      if (seen[i].trials == 0) {
-        scene.explained[i] = true;
-      } else {
-        believed.push_back(seen[i]);
-        place.push_back(i);
-      }
-    }
-    suspects = Localise(believed, components_, rules);
-    for (Suspect& s : suspects) {
-      for (uint32_t& i : s.explains) i = place[i];
-    }
+    suspects = LocaliseDead(seen);
   }
   for (const Suspect& s : suspects) {
     scene.dead.push_back(s.component);
@@ -204,6 +233,14 @@ bool Findings::IsSure(const Scene& scene, const Suspect& suspect) const {
                      [&](int32_t c) { return lives.contains(c) && lives.at(c).size() >= 2; });
 }
 
+// A living agent tells of its paths' death within a second. This one has said nothing since then, and no NIC of its
+// host answers anybody.
+bool Findings::IsMute(const Scene& scene, int32_t host, int64_t since_ns) const {
+  const auto h = static_cast<size_t>(host);
+  return scene.unreached[h] && scene.picture.hosts[h].last_seen_ns <= since_ns &&
+         absl::Nanoseconds(scene.picture.now_ns - since_ns) >= rules_.host_mute;
+}
+
 void Findings::TellDead(Scene& scene, const Suspect& suspect) {
   const Picture& p = scene.picture;
   const Component& c = components_.at(suspect.component);
@@ -241,7 +278,9 @@ void Findings::TellDead(Scene& scene, const Suspect& suspect) {
       return static_cast<int32_t>(p.paths[scene.paths[i]].host) == c.host;
     });
     s.what.cause = Cause::kNicDown;
-    if (host != nullptr && (!host->connected || silent > rules_.host_silent)) {
+    const bool mute = host != nullptr && !speaks && IsMute(scene, c.host, since_ns);
+    if (host != nullptr && (!host->connected || silent > rules_.host_silent || mute)) {
+      s.at_once |= mute;  // it had its time
       s.what.cause = Cause::kHostDown;
       s.what.scope = absl::StrCat("host ", host->name);
       s.what.evidence.emplace_back("its agent is silent, too");

@@ -22,6 +22,7 @@ struct Findings::Scene {
   std::vector<uint32_t> paths;                      // that count
   std::vector<const std::vector<int32_t>*> needs;   // of each of them
   std::vector<bool> explained;                      // by something dead; of each of them
+  std::vector<bool> unreached;                      // hosts, by place: all others find them dead
   std::vector<int32_t> dead;                        // components
   std::set<std::string> explained_hosts;            // their silence is explained
   std::map<std::pair<Cause, std::string>, Suspicion> suspicions;

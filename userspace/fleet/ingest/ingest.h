@@ -92,6 +92,7 @@ class Ingest {
   Acks Settle(const std::vector<Queued>& taken, bool stored, absl::Time now);
   Acks Flush(absl::Time now);  // all three
 
+  const IngestLimits& limits() const { return limits_; }  // any thread
   const LiveHost* Find(const std::string& host) const;
   std::vector<const LiveHost*> Hosts() const;                               // by name
   const std::map<std::string, HostFacts>& facts() const { return facts_; }  // of all that were ever known
@@ -118,7 +119,7 @@ class Ingest {
 
   Store& store_;
   std::string instance_;
-  IngestLimits limits_;
+  const IngestLimits limits_;
   std::map<std::string, Host> hosts_;
   std::vector<Queued> queue_;
   size_t queued_bytes_ = 0;

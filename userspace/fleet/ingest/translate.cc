@@ -148,6 +148,8 @@ absl::Status CheckBatch(const pb::Batch& batch, const std::string& host, int64_t
   if (batch.sequence() > uint64_t{1} << 62) return refuse("a sequence that no run reaches");
   if (batch.ByteSizeLong() > limits.bytes)
     return refuse(absl::StrCat("more than ", limits.bytes, " bytes; send smaller ones"));
+  if (!batch.calm_paths().empty())
+    return refuse("calm paths that cannot be read, or too many: its sender is of another release or lies");
   const int most = std::max({batch.paths_size(), batch.flows_size(), batch.events_size(), batch.jobs_size(),
                              batch.collectives_size(), batch.definitions().paths_size(),
                              batch.definitions().hop_lists_size(), batch.definitions().flows_size()});

@@ -51,7 +51,8 @@ struct Translated {
 // Of 4 or 16 bytes in network order; nullopt: of another size.
 std::optional<Addr> AddressOf(const std::string& bytes);
 
-// Whether the batch may come at all. `host`: whose stream it is.
+// Whether the batch may come at all. `host`: whose stream it is. Its calm paths were unpacked (api/calm_records.h), or
+// it does not come.
 absl::Status CheckBatch(const cwfabric::v1::Batch& batch, const std::string& host, int64_t now_ns,
                         const BatchLimits& limits);
 

@@ -28,6 +28,7 @@
 #include "userspace/fleet/main/incident_taker.h"
 #include "userspace/fleet/main/keeper.h"
 #include "userspace/fleet/main/query_service.h"
+#include "userspace/fleet/main/server_limits.h"
 #include "userspace/fleet/main/service_discovery.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/rules/rules_file.h"
@@ -37,8 +38,6 @@
 namespace cw::fleet {
 namespace {
 
-constexpr int kHandshakeMs = 10'000, kKeepaliveMs = 20'000, kKeepaliveAnswerMs = 20'000, kPingMs = 5'000;
-constexpr int kMostMessageBytes = 4 << 20;
 constexpr absl::Duration kEndPatience = absl::Milliseconds(500);
 
 int Fail(const absl::Status& status) {
@@ -178,13 +177,7 @@ class Service {
     if (absl::Status status = revocations_.Load(); !status.ok()) return status;
     credentials_ = *std::move(made);
     grpc::ServerBuilder builder;
-    builder.SetMaxReceiveMessageSize(kMostMessageBytes);
-    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port that is taken is an error
+    LimitServer(builder);
     for (const std::string& address : config.listen) builder.AddListeningPort(address, credentials_);
     builder.RegisterService(&uplink_);
     builder.RegisterService(&queries_);

@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
+#include "userspace/api/calm_records.h"
 #include "userspace/fleet/main/who.h"
 #include "userspace/model/utf8.h"
 
@@ -58,6 +59,8 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
       absl::StatusOr<pb::Welcome> welcome = service_.Begin(*this, in_.hello(), *who_);
       if (!welcome.ok()) return FinishWith(ToGrpc(welcome.status()));
     } else if (in_.has_batch() && !host.empty()) {
+      // Beside the service's lock. What is damaged stays as it is, and is refused.
+      api::UnpackCalmRecords(service_.most_records(), *in_.mutable_batch()).IgnoreError();
       service_.Take(*this, in_.batch());
     } else if (in_.has_drains() && !host.empty()) {
       service_.Take(*this, in_.drains());
@@ -120,6 +123,7 @@ absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::H
     spdlog::warn("{} is not taken: {}", CutUtf8(hello.host(), 253), std::string(welcome.status().message()));
     return welcome;
   }
+  welcome->set_takes_calm_paths(true);
   HostStream*& place = streams_[hello.host()];
   if (place != nullptr) place->FinishWith({grpc::StatusCode::ABORTED, "the host connected again"});
   place = &stream;

@@ -72,6 +72,7 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
 
  private:
   friend class HostStream;
+  size_t most_records() const { return static_cast<size_t>(ingest_.limits().batch.records); }
   static constexpr int kMostUnasked = 64;  // answers in a row; a forgotten request leaves a few
   // The stream takes the place of one that the host had.
   absl::StatusOr<cwfabric::v1::Welcome> Begin(HostStream& stream, const cwfabric::v1::Hello& hello, const Speaker& who);

@@ -125,6 +125,8 @@ void WalkThresholds(Visitor& v, FindingRules& r) {
       v.Real("congestion_over_base", r.queue_over_base, {0, 100}, "... and above so many times its base delay.");
   r.host_silent = v.Duration("host_silent", r.host_silent, kHold,
                              "A host whose NICs are dead is down when its agent was silent for so long.");
+  r.host_mute = v.Duration("host_mute", r.host_mute, kHold,
+                           "It is down, too, when its agent said nothing since they all died, for so long.");
   r.agent_gone =
       v.Duration("agent_gone", r.agent_gone, kHold, "An agent is gone when it was not connected for so long.");
   r.clock_off = v.Duration("clock_off", r.clock_off, kHold,

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/main/server_limits.h"
+
+#include "userspace/api/plain_messages.h"
+
+namespace cw::fleet {
+namespace {
+
+constexpr int kHandshakeMs = 10'000, kKeepaliveMs = 20'000, kKeepaliveAnswerMs = 20'000, kPingMs = 5'000;
+constexpr int kMostMessageBytes = 4 << 20;
+
+}  // namespace
+
+void LimitServer(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMostMessageBytes);
+  api::TakeNoCompression(builder);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port that is taken is an error
+}
+
+}  // namespace cw::fleet
