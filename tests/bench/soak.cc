@@ -48,9 +48,10 @@ constexpr double kWrongDeaths = 7;  // per path and hour
 constexpr GrowthLimit kMemory{.percent = 5, .amount = 1};  // MiB
 constexpr GrowthLimit kNone{};
 constexpr GrowthLimit kPool{.percent = 0, .amount = 4};  // the API's library starts and ends some as it likes
-// Flows of a round are forgotten together, so one round more or less may be there: what a host sends of data, and its
-// acknowledgements.
-constexpr GrowthLimit kOneRound{.percent = 0, .amount = 2 * kComing};
+// What a host sends of data, and its acknowledgements, of the rounds of a minute: agents remember flows for ten, and
+// forget them when they come to it. In a third of half an hour ten times as many come.
+constexpr int kRoundsAMinute = 12;
+constexpr GrowthLimit kOneMinute{.percent = 0, .amount = 2 * kComing * kRoundsAMinute};
 constexpr GrowthLimit kUnread{.percent = 0, .amount = 64 << 10};  // of a ring of 256 KiB or more, between two wake-ups
 
 // One figure of one agent over the soak.
@@ -124,7 +125,7 @@ absl::Status Look(Testbed& testbed, int host, AgentSeries& series) {
     } else {
       // Where the least recently used make room, a map is full sooner or later, and stays as large as it was made.
       add(absl::StrCat("entries_", name),
-          {.unit = "count", .limit = kOneRound, .settles_late = true, .judged = !fill.evicts}, value);
+          {.unit = "count", .limit = kOneMinute, .settles_late = true, .judged = !fill.evicts}, value);
     }
   }
   return absl::OkStatus();

@@ -241,6 +241,23 @@ TEST_F(ScopesPart, TheNextAgentOfTheSameBootKnowsAnOperators) {
   EXPECT_TRUE(absl::IsNotFound(rebooted.Load()));
 }
 
+TEST_F(ScopesPart, ARailIsTheNicThatWasMeantThoughTheTablesAreOthersNow) {
+  v1::SetModeRequest request = Request(v1::MODE_PROTECT);
+  request.set_rail(0);
+  ASSERT_TRUE(scopes_.Set(kEve, request).ok());
+  const std::string meant = host_.nics[0].config.name;
+  std::swap(host_.nics[0], host_.nics[1]);
+  Scopes next = Make();
+  ASSERT_TRUE(next.Load().ok());
+  EXPECT_EQ(next.OnNic(host_.nics[1].ifindex), kBalanceBit) << "the same device";
+  EXPECT_EQ(next.OnNic(host_.nics[0].ifindex), 0u);
+  v1::StatusReply status;
+  next.AddTo(status);
+  ASSERT_EQ(status.scopes_size(), 1);
+  EXPECT_EQ(status.scopes(0).nic(), meant);
+  EXPECT_FALSE(status.scopes(0).has_rail());
+}
+
 TEST_F(ScopesPart, AFileThatCannotBeReadIsNamed) {
   std::ofstream(kPath) << R"({"boot": "boot", "scopes": [{"nic": 7}]})";
   const absl::Status status = scopes_.Load();

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "tests/vm/agents_fixture.h"
 
@@ -56,18 +57,25 @@ class HealthyTest : public AgentsFixture {
     }
     return sums;
   }
-  static std::vector<std::string> Alerts() {
+  // Texts of events of a type; of alerts alone, or of all.
+  static std::vector<std::string> Told(const std::string& type, bool alerts) {
     std::vector<std::string> told;
     for (int i = 0; i < 2; ++i) {
-      const auto events = agents_->Events(i, "path");
+      const auto events = agents_->Events(i, type);
       EXPECT_TRUE(events.ok()) << events.status();
       if (!events.ok()) continue;
       for (const nlohmann::json& event : *events) {
-        if (event.value("severity", "") == "SEVERITY_ALERT")
+        if (!alerts || event.value("severity", "") == "SEVERITY_ALERT")
           told.push_back(absl::StrCat("vm", i, ": ", event.at("text").get<std::string>()));
       }
     }
     return told;
+  }
+  // Of the processor, since its start, in seconds.
+  static double AgentCpu(int i) {
+    const auto ticks = rack_->machine(i).Run("awk '{print $14 + $15}' /proc/$(pidof cwagentd)/stat");
+    EXPECT_TRUE(ticks.ok()) << ticks.status();
+    return ticks.ok() ? std::strtod(ticks->c_str(), nullptr) / 100 : 0;
   }
 
   // The same runs without agents and with them.
@@ -103,18 +111,49 @@ class HealthyTest : public AgentsFixture {
       row[name] = count;
       absl::StrAppend(&text, ", ", name, " ", count);
     }
-    const std::vector<std::string> told = Alerts();
+    const std::vector<std::string> told = Told("path", /*alerts=*/true);
     row["told"] = told;
     table_.push_back(row);
     std::printf("%s, told %zu\n", text.c_str(), told.size());
     EXPECT_TRUE(told.empty()) << told[0];
-    EXPECT_EQ(row["moves_forced"], 0);
+    const std::string moves = absl::StrJoin(Told("move", /*alerts=*/false), "\n");
+    EXPECT_EQ(row["moves_forced"], 0) << moves;
     EXPECT_EQ(row["moves_dead"], 0);
     EXPECT_EQ(row["moves_blind"], 0);
   }
 
   inline static nlohmann::json table_;
 };
+
+// What of it is the programs' work, what the agent's, and what the moves'.
+TEST_F(HealthyTest, WhatAnAgentCosts) {
+  const std::string arguments = Arguments("-q 4 -s 65536");
+  for (int round = 0; round < 2; ++round) {
+    agents_.reset();
+    for (int i = 0; i < 2; ++i) (void)rack_->machine(i).Run("cwagentd --detach");
+    table_.push_back({{"costs", "without"}, {"mb_per_s", Run("ib_write_bw", arguments)}});
+    for (const config::Mode mode : {config::Mode::kObserve, config::Mode::kProtect}) {
+      config::Config config = AgentConfig();
+      config.mode = mode;
+      StartAgents(config);
+      if (setup_.ok()) setup_ = agents_->WaitForPaths(absl::Seconds(60));
+      ASSERT_TRUE(setup_.ok()) << setup_;
+      const std::string name = mode == config::Mode::kObserve ? "observe" : "protect";
+      const double cpu_before = AgentCpu(0);
+      const absl::Time begun = absl::Now();
+      const double with = Run("ib_write_bw", arguments);
+      const double cpu = (AgentCpu(0) - cpu_before) / absl::ToDoubleSeconds(absl::Now() - begun);
+      table_.push_back({{"costs", name}, {"mb_per_s", with}, {"agent_cpu", cpu}});
+      (void)rack_->machine(0).Run("kill -STOP $(pidof cwagentd)");
+      (void)rack_->machine(1).Run("kill -STOP $(pidof cwagentd)");
+      table_.push_back({{"costs", name + ", agents stopped"}, {"mb_per_s", Run("ib_write_bw", arguments)}});
+      (void)rack_->machine(0).Run("kill -CONT $(pidof cwagentd)");
+      (void)rack_->machine(1).Run("kill -CONT $(pidof cwagentd)");
+      std::printf("%s: %s\n%s\n", name.c_str(), table_.dump().c_str(),
+                  absl::StrJoin(Told("move", /*alerts=*/false), "\n").c_str());
+    }
+  }
+}
 
 TEST_F(HealthyTest, Writes) {
   Try("ib_write_bw", {"-q 1 -s 65536", "-q 4 -s 65536", "-q 16 -s 65536", "-q 4 -s 65536 -b", "-q 4 -s 4096"});

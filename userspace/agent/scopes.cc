@@ -301,6 +301,22 @@ void Scopes::EndDue() {
   Keep();
 }
 
+// A rail is a place among the [[nic]] tables, which may be others now: the mode stays with the NIC that was meant.
+void Scopes::FollowNic(const std::string& meant, config::ScopeConfig& what) const {
+  if (!what.rail || meant.empty()) return;
+  const auto place = static_cast<size_t>(*what.rail);
+  if (place < nics_.size() && nics_[place].config.name == meant) return;
+  const std::string rail = ScopeText(what);
+  what.rail.reset();
+  what.nic = meant;
+  journal_.Log(
+      {.type = "mode",
+       .severity = telemetry::Severity::kNotice,
+       .text = absl::StrFormat("%s was %s when an operator set its mode, and the [[nic]] tables are others now: "
+                               "%s keeps it (%s)",
+                               rail, meant, ScopeText(what), std::string(config::ToString(what.mode)))});
+}
+
 absl::Status Scopes::Load() {
   std::ifstream file(file_);
   if (!file) return absl::NotFoundError(absl::StrCat("there is no ", file_));
@@ -314,6 +330,7 @@ absl::Status Scopes::Load() {
       if (found.size() >= kMost) break;
       found.push_back(
           {.what = ScopeFromJson(entry), .by_operator = true, .until_ns = entry.at("until_ns").get<int64_t>()});
+      FollowNic(entry.value("rail_nic", ""), found.back().what);
     }
   } catch (const json::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(file_, ": ", error.what()));
@@ -334,7 +351,10 @@ void Scopes::Keep() {
 absl::Status Scopes::Save() const {
   json list = json::array();
   for (const Scope& scope : scopes_) {
-    if (scope.by_operator) list.push_back(ScopeToJson(scope.what, scope.until_ns));
+    if (!scope.by_operator) continue;
+    list.push_back(ScopeToJson(scope.what, scope.until_ns));
+    if (scope.what.rail && static_cast<size_t>(*scope.what.rail) < nics_.size())
+      list.back()["rail_nic"] = nics_[static_cast<size_t>(*scope.what.rail)].config.name;
   }
   if (list.empty()) {
     if (unlink(file_.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();

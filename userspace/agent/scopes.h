@@ -98,6 +98,7 @@ class Scopes {
   absl::StatusOr<Scope> Parse(const v1::SetModeRequest& request) const;
   absl::Status IsThere(const config::ScopeConfig& what) const;
   std::string StillHeld(const config::ScopeConfig& what) const;
+  void FollowNic(const std::string& meant, config::ScopeConfig& what) const;
   void Keep();
   absl::Status Save() const;
 
