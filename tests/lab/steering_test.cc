@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "tests/lab/steering_rig.h"
 #include "userspace/replay/replay.h"
@@ -147,9 +148,17 @@ TEST_F(Steering, TheBreakerEndsMovesThatDoHarm) {
     }
     return true;
   };
-  EXPECT_TRUE(Eventually(all_off)) << "the moves are undone";
+  const auto story = [&] {
+    std::string text;
+    for (const char* type : {"path", "move", "return", "breaker"}) {
+      for (const Mark& mark : testbed->Events(testbed->origin_ns(), type))
+        absl::StrAppendFormat(&text, "\n%.2f s: %s", mark.at_s, mark.text);
+    }
+    return text;
+  };
+  EXPECT_TRUE(Eventually(all_off)) << "the moves are undone" << story();
   EXPECT_TRUE(AfterLooks(*testbed, 3));
-  EXPECT_TRUE(all_off()) << "balance only observes";
+  EXPECT_TRUE(all_off()) << "balance only observes" << story();
   const auto reply = testbed->agent(0).BreakerReset();
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_FALSE(Status().breaker().tripped());
