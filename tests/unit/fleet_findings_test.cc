@@ -181,6 +181,13 @@ TEST_F(FindingsTest, AHostThatSaysNothingSinceItDiedIsDownSoon) {
   EXPECT_NE(then[1].end_ns, 0);
 }
 
+TEST_F(FindingsTest, AHostThatSaysThatItsPathsArePausedIsNotDown) {
+  Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return p.destination == fabric_.nic(4); });
+  Set(PathEvidence::State::kNoWord, [&](const PathEvidence& p) { return p.source == fabric_.nic(4); });
+  silent_ = 4;  // after that word
+  for (const Finding& f : Pass(10)) EXPECT_NE(f.cause, Cause::kHostDown) << f.scope;
+}
+
 TEST_F(FindingsTest, GreyLossNeedsTwoIntervalsAndIsOneDirection) {
   const Addr port = fabric_.PortTo(fabric_.leaf(0, 2), fabric_.spine(0, 1));
   for (PathEvidence& p : picture_.paths) {

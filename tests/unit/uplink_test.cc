@@ -147,6 +147,9 @@ TEST(UplinkBuilder, OnlyRecordsThatSayNoMoreArePacked) {
   }
   paths[5].answered -= 1;
   paths[7].state = wire::PATH_STATE_DEAD;
+  // Numbers follow the order of their first appearance, not that of the table.
+  const std::vector<PathSeen> later(paths.begin() + 20, paths.end());
+  (void)builder.Detail(later, {}, {}, At(kStart - absl::Seconds(10)));
   wire::Batch batch = builder.Detail(paths, {}, {}, At(kStart));
   const wire::Batch plain = batch;
   api::PackCalmRecords(batch);
@@ -158,6 +161,9 @@ TEST(UplinkBuilder, OnlyRecordsThatSayNoMoreArePacked) {
   EXPECT_EQ(few.SerializeAsString(), batch.SerializeAsString()) << "nothing is half unpacked";
   ASSERT_TRUE(api::UnpackCalmRecords(40, batch).ok());
   EXPECT_EQ(batch.paths_size(), 40);
+  *batch.add_paths() = batch.paths(39);
+  api::PackCalmRecords(batch);
+  EXPECT_EQ(batch.paths_size(), 4) << "what stands twice stays in its order";
 }
 
 class UplinkTest : public ::testing::Test {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/api/calm_records.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "userspace/model/calm_paths.h"
 
@@ -22,18 +24,22 @@ bool IsCalm(const wire::PathRecord& record) {
 
 }  // namespace
 
+// A number that stands twice keeps its order: none of it is packed.
 void PackCalmRecords(wire::Batch& batch) {
+  absl::flat_hash_map<uint32_t, int> times;
+  for (const wire::PathRecord& record : batch.paths()) ++times[record.path()];
   std::vector<CalmPath> calm;
   google::protobuf::RepeatedPtrField<wire::PathRecord> rest;
   size_t bytes = 0;
-  for (wire::PathRecord& record : *batch.mutable_paths()) {
-    if (IsCalm(record) && (calm.empty() || record.path() > calm.back().path)) {
+  for (const wire::PathRecord& record : batch.paths()) {
+    if (IsCalm(record) && times[record.path()] == 1) {
       calm.push_back({record.path(), record.base_ns(), record.queue()});
       bytes += record.ByteSizeLong();
     } else {
       *rest.Add() = record;
     }
   }
+  std::sort(calm.begin(), calm.end(), [](const CalmPath& a, const CalmPath& b) { return a.path < b.path; });
   std::string packed = PackCalmPaths(calm);
   if (packed.empty() || packed.size() >= bytes) return;
   batch.set_calm_paths(std::move(packed));

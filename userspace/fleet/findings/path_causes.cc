@@ -91,8 +91,8 @@ Suspicion Findings::Of(const Scene& scene, Cause cause, const Suspect& suspect) 
   return s;
 }
 
-// Hosts that all others find dead, as far as they have paths to them. What such a host said before proves nothing: a
-// living one would say now that its own paths are dead.
+// Hosts that all others find dead, as far as they have paths to them, and that say themselves that all is well: so they
+// said it before. A living one tells within a second that its own paths are dead, or paused, and its words then count.
 std::vector<bool> Findings::Unreached(const Scene& scene) const {
   const Picture& p = scene.picture;
   std::map<int32_t, std::set<uint32_t>> by;  // host → who finds it dead
@@ -111,6 +111,9 @@ std::vector<bool> Findings::Unreached(const Scene& scene) const {
   std::vector<bool> unreached(p.hosts.size());
   if (by.empty()) return unreached;
   each_other_end(PathEvidence::State::kAlive, [&](int32_t host, uint32_t) { by.erase(host); });
+  for (const PathEvidence& path : p.paths) {
+    if (path.state != PathEvidence::State::kAlive) by.erase(static_cast<int32_t>(path.host));
+  }
   const size_t wanted = scene.speaking.size() > 2 ? 2 : 1;
   for (const auto& [host, tellers] : by) unreached[static_cast<size_t>(host)] = tellers.size() >= wanted;
   return unreached;
@@ -237,7 +240,8 @@ bool Findings::IsSure(const Scene& scene, const Suspect& suspect) const {
 // host answers anybody.
 bool Findings::IsMute(const Scene& scene, int32_t host, int64_t since_ns) const {
   const auto h = static_cast<size_t>(host);
-  return scene.unreached[h] && scene.picture.hosts[h].last_seen_ns <= since_ns &&
+  return scene.unreached[h] && !distrusted_.contains(scene.picture.hosts[h].name) &&
+         scene.picture.hosts[h].last_seen_ns <= since_ns &&
          absl::Nanoseconds(scene.picture.now_ns - since_ns) >= rules_.host_mute;
 }
 
