@@ -16,7 +16,7 @@ namespace {
 constexpr int kRawDeflate = -15;  // window bits; negative: no header, no checksum: TLS has one
 constexpr int kMemoryLevel = 8;
 
-absl::Status Damaged(absl::string_view what) {
+absl::Status DamagedPaths(absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("damaged paths: ", what, "; their sender is of another release or lies"));
 }
@@ -39,7 +39,7 @@ std::string Deflate(absl::string_view plain) {
 }
 
 absl::StatusOr<std::string> Inflate(absl::string_view bytes) {
-  if (bytes.size() > kMostCalmBytes) return Damaged("too many bytes");
+  if (bytes.size() > kMostCalmBytes) return DamagedPaths("too many bytes");
   z_stream stream{};
   if (inflateInit2(&stream, kRawDeflate) != Z_OK) return absl::ResourceExhaustedError("no memory for inflating");
   const absl::Cleanup end = [&stream] { inflateEnd(&stream); };
@@ -47,15 +47,15 @@ absl::StatusOr<std::string> Inflate(absl::string_view bytes) {
   stream.next_in = In(bytes);
   stream.avail_in = static_cast<uInt>(bytes.size());
   for (int result = Z_OK; result != Z_STREAM_END;) {
-    if (out.size() > kMostCalmBytes) return Damaged("more than they may be");
+    if (out.size() > kMostCalmBytes) return DamagedPaths("more than they may be");
     stream.next_out = reinterpret_cast<Bytef*>(step.data());
     stream.avail_out = static_cast<uInt>(step.size());
     result = inflate(&stream, Z_NO_FLUSH);
-    if (result != Z_OK && result != Z_STREAM_END) return Damaged("they cannot be inflated");
+    if (result != Z_OK && result != Z_STREAM_END) return DamagedPaths("they cannot be inflated");
     out.append(step.data(), step.size() - stream.avail_out);
   }
-  if (stream.avail_in != 0) return Damaged("something behind their end");
-  if (out.size() > kMostCalmBytes) return Damaged("more than they may be");
+  if (stream.avail_in != 0) return DamagedPaths("something behind their end");
+  if (out.size() > kMostCalmBytes) return DamagedPaths("more than they may be");
   return out;
 }
 
@@ -86,31 +86,31 @@ absl::StatusOr<std::vector<CalmPath>> UnpackCalmPaths(absl::string_view bytes, s
   if (!plain.ok()) return plain.status();
   absl::string_view rest = *plain;
   uint64_t count = 0, value = 0;
-  if (!TakeVarint(&rest, &count)) return Damaged("no number of paths");
-  if (count == 0 || count > most) return Damaged(absl::StrCat(count, " paths; 1 to ", most));
+  if (!TakeVarint(&rest, &count)) return DamagedPaths("no number of paths");
+  if (count == 0 || count > most) return DamagedPaths(absl::StrCat(count, " paths; 1 to ", most));
   std::vector<CalmPath> paths(count);
   uint64_t expected = 0, base = 0;
   for (CalmPath& path : paths) {
     constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
     if (!TakeVarint(&rest, &value) || value > kMost || expected + value > kMost)
-      return Damaged("a path's number beyond 32 bits");
+      return DamagedPaths("a path's number beyond 32 bits");
     path.path = static_cast<uint32_t>(expected + value);
     expected = uint64_t{path.path} + 1;
   }
   for (CalmPath& path : paths) {
-    if (!TakeVarint(&rest, &value)) return Damaged("fewer bases than paths");
+    if (!TakeVarint(&rest, &value)) return DamagedPaths("fewer bases than paths");
     path.base_ns = base += static_cast<uint64_t>(UnZigZag(value));
   }
   std::vector<uint64_t> lengths(count);
   for (uint64_t& length : lengths) {
-    if (!TakeVarint(&rest, &length)) return Damaged("fewer delays than paths");
+    if (!TakeVarint(&rest, &length)) return DamagedPaths("fewer delays than paths");
   }
   for (size_t i = 0; i < paths.size(); ++i) {
-    if (lengths[i] > rest.size()) return Damaged("delays that are not there");
+    if (lengths[i] > rest.size()) return DamagedPaths("delays that are not there");
     paths[i].queue = std::string(rest.substr(0, lengths[i]));
     rest.remove_prefix(lengths[i]);
   }
-  if (!rest.empty()) return Damaged("something behind the last delay");
+  if (!rest.empty()) return DamagedPaths("something behind the last delay");
   return paths;
 }
 
