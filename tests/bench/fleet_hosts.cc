@@ -179,7 +179,6 @@ absl::Status FleetHosts::Impl::WaitFor(const std::function<bool(const HostLine&)
 void FleetHosts::Impl::Send(Host& host, wire::Batch batch) {
   batch.set_sequence(++host.sequence);
   wire::ToFleet message;
-  api::PackCalmRecords(batch);
   *message.mutable_batch() = std::move(batch);
   if (host.sequence > 1) {
     sent_bytes += message.ByteSizeLong();
@@ -206,6 +205,8 @@ absl::StatusOr<std::unique_ptr<FleetHosts>> FleetHosts::Make(const FleetShape& s
     inventory.set_kernel("6.1.0");
     for (int variant = 0; variant < kVariants; ++variant)
       host.calm.push_back(host.builder.Detail(impl->PathsOf(h, variant, -1), inventory, {}, {}));
+    // Here, since a host's own processor is not what is measured.
+    for (wire::Batch& batch : host.calm) api::PackCalmRecords(batch);
     host.line = std::make_unique<HostLine>(host.name, impl->counts);
   }
   return std::unique_ptr<FleetHosts>(new FleetHosts(std::move(impl)));
