@@ -2,11 +2,13 @@
 /* Flows that look after themselves. Without an agent nobody probes, so no path is called dead (bpf/liveness.h); nor is
  * one between two rounds of a pair that is probed slowly. What is left is each flow's own answers. A flow that has
  * packets under way, sends on, and is not answered for much longer than it ever had to wait goes to another live slot,
- * and, if that is no better, to the next after twice as long. What is sent again for want of an answer, by the RDMA
- * stack's own timer, is enough by itself. It stays where it is answered until an agent is back, also when the lease is
- * over. A flow of answers leaves when the peer sends again what had arrived. What a NAK asked for is neither sign: it
- * is an answer, packets that came late are asked for, too, and all that followed them comes again at the flow's pace.
+ * and, if that is no better, to the next after twice as long. It stays where it is answered until an agent is back,
+ * also when the lease is over. What is sent again for want of an answer, by the RDMA stack's own timer, tells as much,
+ * once it was in vain: a stack that stalls by itself is answered then, and a short timer is soon over a second time. A
+ * flow of answers leaves when the peer sends again what had arrived, twice. What a NAK asked for is neither sign: it is
+ * an answer, packets that came late are asked for, too, and all that followed them comes again at the flow's pace.
  * Where no acknowledgement was ever seen (the agent died before it knew whose they are) only what is sent again counts.
+ * Where flows left every live slot of a pair within a while, no path is to blame: they stay.
  * BPF only. */
 #ifndef CW_BPF_BLIND_H
 #define CW_BPF_BLIND_H
@@ -16,16 +18,20 @@
 #define CW_BLIND_MIN_JIFFIES 2
 #define CW_BLIND_SURE_JIFFIES 2 /* the sender runs for so long: it is not this host that stood still */
 #define CW_BLIND_MOST_DOUBLINGS 7
-#define CW_BLIND_ASKED_JIFFIES 64 /* after a NAK, in whichever direction, packets are sent again for so long */
-#define CW_HEARD_UNIT 64          /* of heard_gap, to a jiffy */
-#define CW_HEARD_FORGET 8         /* by 1/256 per answer, and at least by one unit */
+#define CW_BLIND_ASKED_JIFFIES 64  /* after a NAK, in whichever direction, packets are sent again for so long */
+#define CW_BLIND_AGAIN_JIFFIES 8   /* sent again so long after the first time: the timer has fired twice */
+#define CW_BLIND_ONCE_JIFFIES 2048 /* and so long: the first time was about something else */
+#define CW_BLIND_STAY 40           /* times as long as makes a pair blind: no slot is left for one that was left then */
+#define CW_BLIND_STAY_SHIFT 6      /* the unit of that time, in bits of jiffies */
+#define CW_HEARD_UNIT 64           /* of heard_gap, to a jiffy */
+#define CW_HEARD_FORGET 12         /* by 1/4096 per jiffy with answers, and at least by one unit */
 
 /* An answer to the flow's requests has come, of whatever kind. */
 static __always_inline void cw_heard(struct cw_tx_flow* f, __u64 jiffies) {
   __u32 gap = (__u32)(__u16)((__u32)jiffies - f->heard_jiffies) * CW_HEARD_UNIT;
   __u32 known = f->heard_gap;
   if (gap > 0xffff) gap = 0xffff;
-  known -= (known + (1u << CW_HEARD_FORGET) - 1) >> CW_HEARD_FORGET;
+  if (gap) known -= (known + (1u << CW_HEARD_FORGET) - 1) >> CW_HEARD_FORGET;
   f->heard_gap = gap > known ? gap : known;
   f->heard_jiffies = jiffies;
 }
@@ -42,41 +48,62 @@ static __always_inline int cw_asked_lately(const struct cw_tx_flow* f, __u64 jif
   return (__u16)((__u32)jiffies - f->nak_jiffies) <= CW_BLIND_ASKED_JIFFIES;
 }
 
-/* Whether the packet's flow has waited for longer than its path explains. */
-static __always_inline int cw_unheard(const struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p,
-                                      int duplicate) {
-  __u32 quiet = (__u16)((__u32)e->jiffies - f->heard_jiffies);
-  __u32 doubted = (__u16)((__u32)e->jiffies - f->doubt_jiffies);
-  __u32 limit = 2u * f->heard_gap / CW_HEARD_UNIT + CW_BLIND_MIN_JIFFIES;
-  __u32 doublings = f->blind_moves < CW_BLIND_MOST_DOUBLINGS ? f->blind_moves : CW_BLIND_MOST_DOUBLINGS;
-  if (f->flags & CW_STEER_HARD_LOCKED) return 0;
-  duplicate &= !cw_asked_lately(f, e->jiffies);
-  if (duplicate) limit = 1;
-  /* Signs without an answer's time: a while after each move. */
-  if (f->unanswered || (duplicate && !f->acked_valid))
-    return e->jiffies - f->moved_jiffies > (__u32)CW_BLIND_MIN_JIFFIES << doublings;
-  if (!(p->op & CW_OP_REQ) || !f->acked_valid || e->nothing_in_flight || quiet <= limit << doublings) return 0;
-  if (doubted > quiet) { /* of a silence before */
-    f->doubt_jiffies = e->jiffies;
-    doubted = 0;
+/* Whether a sign is the second of its kind: the first set the flow's doubt, some time ago. */
+static __always_inline int cw_doubted_before(struct cw_tx_flow* f, __u64 jiffies) {
+  __u32 doubted = (__u16)((__u32)jiffies - f->doubt_jiffies);
+  if (!f->unanswered || doubted > CW_BLIND_ONCE_JIFFIES) {
+    f->unanswered = 1;
+    f->doubt_jiffies = jiffies;
+    return 0;
   }
-  return duplicate || doubted >= CW_BLIND_SURE_JIFFIES;
+  return doubted >= CW_BLIND_AGAIN_JIFFIES;
 }
 
-/* Slots that flows left already come last. */
+enum cw_sign {
+  CW_SIGN_REQUEST = 1,   /* the packet is a request, and others of the flow are under way */
+  CW_SIGN_DUPLICATE = 2, /* it was sent before */
+};
+
+/* Whether a flow has waited for longer than its path explains. One that moved waits from then on. A function of its own
+ * to the verifier, too, which looks at it once. blind: jiffies without a probe that make a pair blind. */
+__noinline int cw_unheard(struct cw_tx_flow* f, __u64 jiffies, __u32 signs, __u32 blind) {
+  __u32 quiet, doubted, usual, doublings, duplicate;
+  __u64 moved;
+  if (!f || (f->flags & CW_STEER_HARD_LOCKED)) return 0;
+  quiet = (__u16)((__u32)jiffies - f->heard_jiffies);
+  doubted = (__u16)((__u32)jiffies - f->doubt_jiffies);
+  usual = f->heard_gap / CW_HEARD_UNIT;
+  doublings = f->blind_moves < CW_BLIND_MOST_DOUBLINGS ? f->blind_moves : CW_BLIND_MOST_DOUBLINGS;
+  moved = jiffies - f->moved_jiffies;
+  duplicate = (signs & CW_SIGN_DUPLICATE) && !cw_asked_lately(f, jiffies);
+  /* Signs without an answer's time: a while after each move. */
+  if (f->unanswered == 2 || (duplicate && !f->acked_valid && cw_doubted_before(f, jiffies)))
+    return moved > (__u32)CW_BLIND_MIN_JIFFIES << doublings;
+  if (moved < quiet) quiet = moved;
+  if (!(signs & CW_SIGN_REQUEST) || !f->acked_valid) return 0;
+  if (quiet <= (duplicate ? usual + 1 : 2 * usual + CW_BLIND_MIN_JIFFIES) << doublings) return 0;
+  if (doubted > quiet) { /* of a silence before */
+    f->doubt_jiffies = jiffies;
+    doubted = 0;
+  }
+  if (duplicate && quiet > blind) return 1; /* a long timer is not waited for twice */
+  return duplicate ? 3 * doubted >= quiet : doubted >= CW_BLIND_SURE_JIFFIES;
+}
+
+/* Not for slots that flows left lately: one that left them all has learned that it is not the path. */
 static __noinline int cw_leave_blind(struct cw_egress* e, struct cw_tx_flow* f, __u32 psn) {
   struct cw_pair* pair = e->pair;
   __u32 own = e->slot < CW_MAX_SLOTS ? 1u << e->slot : 0;
-  __u32 live = pair->live_mask & ~own;
-  __u32 to;
-  if (!(live & ~pair->shunned)) pair->shunned = 0;
-  to = cw_next_slot(e->ctl, pair, cw_refuge(pair, e->slot, live & ~pair->shunned));
+  __u32 now = (__u16)(e->jiffies >> CW_BLIND_STAY_SHIFT);
+  __u32 since = (__u16)(now - (pair->shunned >> 16));
+  __u32 shunned = since < (CW_BLIND_STAY * e->ctl->blind_jiffies) >> CW_BLIND_STAY_SHIFT ? pair->shunned & 0xffff : 0;
+  __u32 others = pair->live_mask & ~own;
+  __u32 to = cw_next_slot(e->ctl, pair, cw_refuge(pair, e->slot, others & ~shunned));
   f->unanswered = 0;
-  if (to == CW_SLOT_NONE) return cw_count(CW_COUNT_no_live_slot);
-  __sync_fetch_and_or(&pair->shunned, own);
+  if (to == CW_SLOT_NONE) return others ? 0 : cw_count(CW_COUNT_no_live_slot);
+  pair->shunned = now << 16 | shunned | own;
   if (f->blind_moves < CW_BLIND_MOST_DOUBLINGS) f->blind_moves++;
   f->want_slot = CW_SLOT_NONE;
-  f->heard_jiffies = e->jiffies;
   cw_move(e, f, to, cw_get_slot(pair, to)->port, psn, CW_MOVE_BLIND);
   return cw_count(CW_COUNT_moves_blind);
 }
@@ -95,7 +122,7 @@ static __noinline int cw_sent_again(const struct cw_packet* p, __u32 peer_qpn) {
   now = bpf_jiffies64();
   if (!pair || !cw_pair_is_blind(ctl, pair, now)) return 0;
   if (cw_asked_lately(f, now)) return 0;
-  f->unanswered = 1;
+  if (cw_doubted_before(f, now)) f->unanswered = 2;
   return 0;
 }
 

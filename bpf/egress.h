@@ -147,6 +147,10 @@ static __noinline struct cw_tx_flow* cw_make_tx_flow(struct cw_egress* e, const 
   return f;
 }
 
+static __always_inline __u32 cw_signs(const struct cw_egress* e, const struct cw_packet* p, int duplicate) {
+  return (p->op & CW_OP_REQ && !e->nothing_in_flight ? CW_SIGN_REQUEST : 0) | (duplicate ? CW_SIGN_DUPLICATE : 0);
+}
+
 /* Decides about the packet's path; afterwards e->slot is the slot that it takes. */
 static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p,
                                      int duplicate) {
@@ -157,7 +161,7 @@ static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, 
     if (!(f->flags & CW_STEER_HARD_LOCKED)) cw_leave_dead(e, f, p->psn);
     return;
   }
-  if (cw_is_blind(e) && cw_unheard(e, f, p, duplicate)) {
+  if (cw_is_blind(e) && cw_unheard(f, e->jiffies, cw_signs(e, p, duplicate), e->ctl->blind_jiffies)) {
     cw_leave_blind(e, f, p->psn);
     return;
   }

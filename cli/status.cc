@@ -99,6 +99,13 @@ void ShowProbes(const v1::StatusReply& reply, const Page& page) {
                             prober.budget_pps(), NsText(prober.lateness_p50_ns()), NsText(prober.lateness_p99_ns()),
                             CountText(prober.skipped()), prober.realtime() ? "" : "; not under SCHED_FIFO") +
                 (prober.cpus().empty() ? "" : "; on CPUs " + prober.cpus()));
+  if (prober.afforded_pps() > 0 && prober.afforded_pps() < prober.budget_pps()) {
+    page.Line("probes",
+              absl::StrFormat("held at %.0f/s, so that the prober keeps to its share of the processors "
+                              "(probe.cpu_percent): a path that dies is noticed later",
+                              prober.afforded_pps()),
+              Tone::kWarn);
+  }
 }
 
 void ShowVerbs(const v1::VerbsStatus& verbs, const Page& page) {

@@ -177,7 +177,7 @@ struct cw_tx_flow {
   __u16 heard_gap;     /* 1/64 jiffies: slowly forgetting maximum of the time between answers */
   __u16 doubt_jiffies; /* lowest bits: when the present silence was first found too long */
   __u8 blind_moves;    /* in a row, without an acknowledgement between them */
-  __u8 unanswered;     /* 1: the peer sends again what had arrived, so this side's answers die */
+  __u8 unanswered;     /* the peer sends again what had arrived (2: twice), so this side's answers die */
 };
 CW_ASSERT_SIZE(struct cw_tx_flow, 256);
 
@@ -245,7 +245,8 @@ struct cw_pair {
   __u32 peer_slots;    /* slots that the peer probes, as its newest request says; 0 = it does not say; kernel (XDP) */
   __u32 departs;       /* 1: every queue of the NIC keeps packets' departure times (fq); agent */
   __u64 round_jiffies; /* when cur_round began; kernel (tc egress) */
-  __u32 shunned;       /* slots that flows left since the last probe, for want of answers; kernel (tc egress) */
+  __u32 shunned;       /* lower half: slots that flows left since the last probe, for want of answers; upper: when the
+                        * last one was left, in 64 jiffies; kernel (tc egress) */
   __u32 withheld;      /* bit of each enum cw_capability that does not act for flows of this pair; agent */
   __u16 backup[CW_MAX_SLOTS]; /* [s]: slots to which flows of slot s go first when it dies; 0 = any; agent */
   struct cw_slot slot[CW_MAX_SLOTS];

@@ -109,6 +109,7 @@ class BlindEgress : public Egress {
       f.acked_valid = 1;
       f.heard_jiffies = static_cast<uint16_t>(Now() - static_cast<uint64_t>(quiet));
       f.doubt_jiffies = static_cast<uint16_t>(Now() - static_cast<uint64_t>(doubted));
+      f.moved_jiffies = Now() - 2000;
       f.nak_jiffies = static_cast<uint16_t>(Now() - 1000);
     });
   }
@@ -122,21 +123,39 @@ TEST_F(BlindEgress, AFlowThatIsNotAnsweredGoesElsewhere) {
   EXPECT_EQ(rig_.CounterChanges(), "moves_blind=1");
   EXPECT_EQ(Sent().reason, CW_MOVE_BLIND);
   EXPECT_EQ(Sent().blind_moves, 1);
-  EXPECT_EQ(rig_.pair(5).shunned, 2u);
+  EXPECT_EQ(rig_.pair(5).shunned & 0xffff, 2u);
   EXPECT_EQ(As<cw_ev_move>(rig_.Events().back()).reason, CW_MOVE_BLIND);
   EXPECT_EQ(Send(4), port) << "the new path has its time";
 }
 
-TEST_F(BlindEgress, ItTriesTheOthersBeforeOneAgain) {
+TEST_F(BlindEgress, AMoveHasItsTimeHoweverLongTheSilenceBefore) {
+  Wait(1000, 5);
+  const uint16_t port = Send(2);
+  EXPECT_NE(port, 50001);
+  Wait(1000, 5);
+  Edit([this](cw_tx_flow& f) { f.moved_jiffies = Now() - 1; });
+  EXPECT_EQ(Send(3), port);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_blind=1");
+}
+
+TEST_F(BlindEgress, ItTriesTheOthersAndThenStays) {
   std::set<uint16_t> ports{50001};
   for (uint32_t i = 0; i < 3; ++i) {
     Wait(1000, 5);
     EXPECT_TRUE(ports.insert(Send(2 + i)).second) << i;
   }
   EXPECT_EQ(ports.size(), 4u);
+  const uint16_t last = Sent().port;
+  for (uint32_t i = 0; i < 3; ++i) {
+    Wait(1000, 5);
+    EXPECT_EQ(Send(5 + i), last) << "no path is to blame";
+  }
+  EXPECT_EQ(rig_.CounterChanges(), "moves_blind=3");
+  // 40 times the 50 jiffies that make a pair blind later.
+  rig_.pair(5).shunned = static_cast<uint32_t>(((Now() - 2200) >> 6) & 0xffff) << 16 | 0xf;
   Wait(1000, 5);
-  Send(5);
-  EXPECT_EQ(rig_.CounterChanges(), "moves_blind=4");
+  EXPECT_NE(Send(8), last);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_blind=1");
 }
 
 TEST_F(BlindEgress, WhoeverMustNotOrNeedNotStays) {
@@ -164,21 +183,35 @@ TEST_F(BlindEgress, WhoeverMustNotOrNeedNotStays) {
   EXPECT_EQ(Sent().moves, 0u);
 }
 
-TEST_F(BlindEgress, WhatIsSentAgainByTheTimerIsEnough) {
-  Edit([](cw_tx_flow& f) { f.heard_gap = 64 * 100; });
+TEST_F(BlindEgress, WhatIsSentAgainInVainIsEnough) {
+  const auto often_waits = [](int jiffies) {
+    return [jiffies](cw_tx_flow& f) { f.heard_gap = static_cast<uint16_t>(64 * jiffies); };
+  };
+  Edit(often_waits(20));
   Wait(30, 500);
+  EXPECT_EQ(Send(1), 50001) << "for the first time: the stack may have stood still";
+  Wait(30, 15);
+  Edit(often_waits(40));
+  EXPECT_EQ(Send(1), 50001) << "as it often does";
+  Edit(often_waits(20));
+  EXPECT_NE(Send(1), 50001);
+  EXPECT_EQ(rig_.CounterChanges(), "moves_blind=1");
+}
+
+TEST_F(BlindEgress, ALongTimerIsNotWaitedForTwice) {
+  Wait(60, 500);
   EXPECT_NE(Send(1), 50001);
   EXPECT_EQ(rig_.CounterChanges(), "moves_blind=1");
 }
 
 TEST_F(BlindEgress, WhatANakAskedForIsNoSign) {
-  Wait(30, 5);
+  Wait(30, 15);
   Edit([this](cw_tx_flow& f) {
-    f.heard_gap = 64 * 100;
+    f.heard_gap = 64 * 20;
     f.nak_jiffies = static_cast<uint16_t>(Now());
   });
   EXPECT_EQ(Send(1), 50001);
-  Wait(30, 5);  // nor is it for ever
+  Wait(30, 15);  // nor is it for ever
   EXPECT_NE(Send(1), 50001);
 }
 
@@ -199,6 +232,8 @@ TEST_F(BlindEgress, ANakThatIsSentIsRemembered) {
 TEST_F(BlindEgress, ThatIsAllThereIsWhereAnswersAreNobodys) {
   Edit([](cw_tx_flow& f) { f.acked_valid = 0; });
   EXPECT_EQ(Send(2), 50001);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(Send(1), 50001) << "sent again once";
+  Edit([this](cw_tx_flow& f) { f.doubt_jiffies = static_cast<uint16_t>(Now() - 20); });
   const uint16_t port = Send(1);
   EXPECT_NE(port, 50001);
   EXPECT_EQ(Send(2), port) << "sent again with it";
@@ -213,13 +248,18 @@ TEST_F(BlindEgress, ItStaysThereThoughTheLeaseIsOver) {
 }
 
 TEST_F(BlindEgress, AnswersThatDieGoElsewhereToo) {
-  Edit([](cw_tx_flow& f) {
-    f.unanswered = 1;
-    f.moved_jiffies = 1;
-  });
+  const auto sent_again = [](uint8_t times) {
+    return [times](cw_tx_flow& f) {
+      f.unanswered = times;
+      f.moved_jiffies = 1;
+    };
+  };
   Frame ack = Data(1);
   ack.opcode = 0x11;
   ack.payload.clear();
+  Edit(sent_again(1));
+  EXPECT_EQ(Send(ack), 50001);
+  Edit(sent_again(2));
   EXPECT_NE(Send(ack), 50001);
   EXPECT_EQ(Sent().unanswered, 0);
   EXPECT_EQ(rig_.CounterChanges(), "moves_blind=1");

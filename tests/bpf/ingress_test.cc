@@ -264,7 +264,14 @@ TEST_F(Acknowledgements, EachEndsASilenceAndLongOnesAreRemembered) {
   EXPECT_LE(static_cast<uint16_t>(now() - Sent().heard_jiffies), 100);
   EXPECT_GE(Sent().heard_gap, 10 * 64);
   EXPECT_EQ(Sent().blind_moves, 0);
-  for (int i = 0; i < 2000; ++i) Acknowledge(940, 0x1f);  // nothing new in them
+  for (int i = 0; i < 400; ++i) Acknowledge(940, 0x1f);  // nothing new in them
+  EXPECT_GE(Sent().heard_gap, 9 * 64) << "it takes time to forget, not answers";
+  for (int i = 0; i < 400; ++i) {
+    f = Sent();
+    f.heard_jiffies = static_cast<uint16_t>(now() - 1);
+    SetSent(f);
+    Acknowledge(940, 0x1f);
+  }
   EXPECT_LE(Sent().heard_gap, 5 * 64) << "forgotten";
 }
 
@@ -284,8 +291,19 @@ TEST_F(Acknowledgements, WhatThePeerSendsAgainTellsThatTheyDieWhereNobodyProbes)
   data.psn = 1;
   Pass(data);
   EXPECT_EQ(Sent().unanswered, 0);
+  for (int i = 0; i < 2; ++i) Pass(data);
+  EXPECT_EQ(Sent().unanswered, 1) << "all of a burst is sent again once";
+  const auto since = [&](int jiffies) {
+    cw_tx_flow f = Sent();
+    f.doubt_jiffies = static_cast<uint16_t>(JiffiesNow(rig_) - static_cast<uint64_t>(jiffies));
+    SetSent(f);
+  };
+  since(5000);
   Pass(data);
-  EXPECT_EQ(Sent().unanswered, 1);
+  EXPECT_EQ(Sent().unanswered, 1) << "that was long ago";
+  since(20);
+  Pass(data);
+  EXPECT_EQ(Sent().unanswered, 2);
 }
 
 TEST_F(Acknowledgements, WhatThisSideAskedForIsNoSignThatTheyDie) {

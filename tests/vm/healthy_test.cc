@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "tests/vm/agents_fixture.h"
 
@@ -76,6 +77,14 @@ class HealthyTest : public AgentsFixture {
     const auto ticks = rack_->machine(i).Run("awk '{print $14 + $15}' /proc/$(pidof cwagentd)/stat");
     EXPECT_TRUE(ticks.ok()) << ticks.status();
     return ticks.ok() ? std::strtod(ticks->c_str(), nullptr) / 100 : 0;
+  }
+
+  // The same, by thread: "NAME SECONDS" each.
+  static std::string ThreadsCpu(int i) {
+    const auto threads = rack_->machine(i).Run(
+        "for t in /proc/$(pidof cwagentd)/task/*; do awk '{print $2, ($14 + $15) / 100}' $t/stat; done");
+    EXPECT_TRUE(threads.ok()) << threads.status();
+    return threads.ok() ? absl::StrReplaceAll(*threads, {{"\n", ", "}}) : "";
   }
 
   // The same runs without agents and with them.
@@ -157,7 +166,7 @@ TEST_F(HealthyTest, WhatAnAgentCosts) {
     const std::string name(config::ToString(mode));
     table_.push_back(
         {{"mode", name}, {"without", without}, {"with", with}, {"agent_cpu", cpu}, {"programs_alone", programs_alone}});
-    std::printf("%s: %s\n", name.c_str(), table_.back().dump().c_str());
+    std::printf("%s: %s\nthreads: %s\n", name.c_str(), table_.back().dump().c_str(), ThreadsCpu(0).c_str());
     EXPECT_GE(programs_alone, without / 2) << name;
   }
 }

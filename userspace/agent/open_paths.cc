@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Probes, and what is made of them: paths, clocks, answers to those who ask.
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +54,8 @@ absl::Status Agent::OpenProbes() {
   const absl::StatusOr<std::vector<int>> cpus = ParseCpuList(config.probe.cpus);
   if (!cpus.ok()) return cpus.status();
   options.prober.cpus = *cpus;
+  options.prober.most_cpu =
+      config.probe.cpu_percent / 100.0 * static_cast<double>(std::max(1l, sysconf(_SC_NPROCESSORS_ONLN)));
   options.prober.keep_rights = ProbesByVerbs();
   options.prober.look = [this] { clock_->Look(); };
   if (verbs_ != nullptr) {

@@ -87,6 +87,7 @@ struct ProbeConfig {
   absl::Duration reverify_interval = absl::Seconds(30);    // each path's hops are checked this often
   bool realtime = true;                                    // SCHED_FIFO for the prober where permitted
   std::string cpus;                                        // of the prober, as ParseCpuList takes them; "": any
+  int cpu_percent = 10;                                    // of the host's processors, for the prober at most
   bool lock_memory = true;                                 // keeps the agent's memory in RAM where permitted
   absl::Duration clock_interval = absl::Milliseconds(20);  // round interval of idle pairs that measure the clock
   int clock_neighbours = 4;                                // to so many hosts; 0: none, all idle pairs are alike

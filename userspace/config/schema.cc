@@ -142,6 +142,9 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
   Words(v, "cpus", probe.cpus, TextRule::kCpus,
         "Processors of the prober's thread, such as \"0-1,8\"; empty for any. The agent does not start when its cgroup "
         "allows none of them.");
+  Number(v, "cpu_percent", probe.cpu_percent, {1, 100},
+         "Of all of the host's processors, what the prober's thread takes at most; above it probes become "
+         "rarer, as if budget_pps were less. Only hosts of few or slow processors notice.");
   probe.lock_memory = v.Flag("lock_memory", probe.lock_memory,
                              "Keep the agent's memory in RAM, so that the prober waits for no page; needs an unlimited "
                              "RLIMIT_MEMLOCK, as the service has.");

@@ -128,6 +128,7 @@ absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
                             .addresses = {absl::StrFormat("10.%d.%d.%d", 2 + i / 60000, i / 250 % 250, 1 + i % 250)}});
   }
   config.probe.active_interval = spec_.active_interval;
+  config.probe.cpu_percent = 100;  // all hosts of the lab share this machine's processors
   config.probe.idle_interval = spec_.idle_interval;
   config.probe.budget_pps = spec_.probe_budget_pps;
   config.probe.clock_neighbours = spec_.clock_neighbours;

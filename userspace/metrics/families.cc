@@ -86,6 +86,8 @@ void AddPeersAndFlows(const v1::StatusReply& status, FamilyBuilder& out) {
 void AddProber(const v1::ProberStatus& prober, FamilyBuilder& out) {
   out.Gauge("prober_rate_hertz", "Probe requests per second, last ten seconds.", prober.rate_pps());
   out.Gauge("prober_budget_hertz", "Probe requests per second that the host may send.", prober.budget_pps());
+  out.Gauge("prober_afforded_hertz", "Of the budget, what the prober's share of the processors leaves.",
+            prober.afforded_pps());
   out.Gauge("prober_lateness_p50_seconds", "Median lateness of the prober's ticks within the last second.",
             prober.lateness_p50_ns() / 1e9);
   out.Gauge("prober_lateness_p99_seconds", "99th percentile of the lateness of the prober's ticks, last second.",

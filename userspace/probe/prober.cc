@@ -26,6 +26,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/model/clock.h"
 #include "userspace/model/cpu_list.h"
+#include "userspace/probe/allowance.h"
 #include "userspace/probe/doubt.h"
 #include "userspace/probe/lateness.h"
 #include "userspace/probe/pair_store.h"
@@ -122,7 +123,8 @@ struct Batch {
 
 class ProberImpl final : public Prober {
  public:
-  explicit ProberImpl(const ProberOptions& options) : options_(options), cadence_(options.cadence) {}
+  explicit ProberImpl(const ProberOptions& options)
+      : options_(options), cadence_(options.cadence), allowance_(options.most_cpu) {}
   ~ProberImpl() override {
     monitor_.lock();
     stop_ = true;
@@ -154,6 +156,8 @@ class ProberImpl final : public Prober {
   void Run();
   void EnterRealTime();
   void Look(int64_t now_ns);
+  void LookAtOwnCpu(int64_t now_ns);
+  CadenceOptions Afforded() const;
   void Tick(int64_t now_ns);
   void OrderDue();
   void Prepare(PairState& p, int64_t now_ns);
@@ -170,6 +174,7 @@ class ProberImpl final : public Prober {
   std::thread thread_;
   bool stop_ = false;
   Cadence cadence_;
+  CpuAllowance allowance_;
   std::map<uint32_t, PairState> pairs_;
   std::map<std::pair<Transport*, bool>, Batch> batches_;  // true: IPv6
   std::vector<uint32_t> due_;
@@ -195,8 +200,21 @@ void ProberImpl::SetPlan(ProbePlan plan) {
 void ProberImpl::SetCadence(const CadenceOptions& options) {
   std::lock_guard<Monitor> hold(monitor_);
   options_.cadence = options;
-  cadence_.SetOptions(options, clock_.NowNs());
+  cadence_.SetOptions(Afforded(), clock_.NowNs());
   monitor_.Wake();
+}
+
+CadenceOptions ProberImpl::Afforded() const {
+  CadenceOptions options = options_.cadence;
+  options.budget_pps *= allowance_.factor();
+  return options;
+}
+
+void ProberImpl::LookAtOwnCpu(int64_t now_ns) {
+  timespec used;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  if (allowance_.Look(now_ns, int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec))
+    cadence_.SetOptions(Afforded(), now_ns);
 }
 
 void ProberImpl::RemovePair(uint32_t pair) {
@@ -245,6 +263,7 @@ ProberStats ProberImpl::stats() {
   std::lock_guard<Monitor> hold(monitor_);
   ProberStats s = stats_;
   s.skipped_rounds = cadence_.skipped_rounds();
+  s.afforded_pps = Afforded().budget_pps;
   s.lateness_p50_ns = lateness_.Quantile(0.5);
   s.lateness_p99_ns = lateness_.Quantile(0.99);
   s.lateness_max_ns = lateness_.max_ns();
@@ -314,6 +333,7 @@ void ProberImpl::Run() {
     }
     lateness_.Add(now_ns - wake_ns);
     Tick(now_ns);
+    LookAtOwnCpu(now_ns);
   }
   monitor_.unlock();
 }

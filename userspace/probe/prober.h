@@ -24,6 +24,7 @@ struct ProberOptions {
   CadenceOptions cadence;
   int fifo_priority = 20;  // SCHED_FIFO; 0: ordinary scheduling
   std::vector<int> cpus;   // the thread runs on these; none: on any
+  double most_cpu = 0;     // processor seconds per second of the thread, see CpuAllowance; 0: no limit
   // A transport is bound to the rights with which it was opened (uverbs by write()).
   bool keep_rights = false;
   // A pair with a suspect or dead slot is probed at the active interval for this long after the last new doubt; a path
@@ -53,8 +54,9 @@ struct ProberStats {
   int64_t lateness_p99_ns = 0;
   int64_t lateness_max_ns = 0;
   bool realtime = false;
-  std::string cpus;    // that it was given and may use, as CpuListText writes them; "": any
-  int64_t cpu_ns = 0;  // of the thread
+  double afforded_pps = 0;  // of the budget, what most_cpu leaves
+  std::string cpus;         // that it was given and may use, as CpuListText writes them; "": any
+  int64_t cpu_ns = 0;       // of the thread
   std::string last_error;
 };
 
