@@ -26,11 +26,12 @@
 #define CW_HEARD_UNIT 64           /* of heard_gap, to a jiffy */
 #define CW_HEARD_FORGET 12         /* by 1/4096 per jiffy with answers, and at least by one unit */
 
-/* An answer to the flow's requests has come, of whatever kind. */
+/* An answer to the flow's requests has come, of whatever kind. How long the first took nobody knows. */
 static __always_inline void cw_heard(struct cw_tx_flow* f, __u64 jiffies) {
   __u32 gap = (__u32)(__u16)((__u32)jiffies - f->heard_jiffies) * CW_HEARD_UNIT;
   __u32 known = f->heard_gap;
   if (gap > 0xffff) gap = 0xffff;
+  if (!f->acked_valid) gap = 0;
   if (gap) known -= (known + (1u << CW_HEARD_FORGET) - 1) >> CW_HEARD_FORGET;
   f->heard_gap = gap > known ? gap : known;
   f->heard_jiffies = jiffies;
