@@ -93,7 +93,6 @@ CW_INLINE void cw_rounds_leave(struct cw_pair* pair, struct cw_probe_tx* tx, __u
     pair->cur_round = round;
     pair->round_ns = now;
     pair->round_jiffies = jiffies;
-    pair->shunned &= ~0xffffu;
   }
   tx->t1[slot][at] = now;
   tx->round[slot][at] = round;

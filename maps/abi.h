@@ -245,8 +245,8 @@ struct cw_pair {
   __u32 peer_slots;    /* slots that the peer probes, as its newest request says; 0 = it does not say; kernel (XDP) */
   __u32 departs;       /* 1: every queue of the NIC keeps packets' departure times (fq); agent */
   __u64 round_jiffies; /* when cur_round began; kernel (tc egress) */
-  __u32 shunned;       /* lower half: slots that flows left since the last probe, for want of answers; upper: when the
-                        * last one was left, in 64 jiffies; kernel (tc egress) */
+  __u32 shunned;       /* lower half: slots that flows left lately for want of answers; upper: when the last one was, in
+                        * 64 jiffies; kernel (tc egress) */
   __u32 withheld;      /* bit of each enum cw_capability that does not act for flows of this pair; agent */
   __u16 backup[CW_MAX_SLOTS]; /* [s]: slots to which flows of slot s go first when it dies; 0 = any; agent */
   struct cw_slot slot[CW_MAX_SLOTS];

@@ -260,6 +260,11 @@ TEST_F(Acknowledgements, EachEndsASilenceAndLongOnesAreRemembered) {
   f.heard_jiffies = static_cast<uint16_t>(now() - 10);
   f.blind_moves = 3;
   SetSent(f);
+  Acknowledge(940, 0x1f);
+  EXPECT_EQ(Sent().heard_gap, 0) << "since when the first was waited for is not known";
+  f = Sent();
+  f.heard_jiffies = static_cast<uint16_t>(now() - 10);
+  SetSent(f);
   Acknowledge(950, 0x1f);
   EXPECT_LE(static_cast<uint16_t>(now() - Sent().heard_jiffies), 100);
   EXPECT_GE(Sent().heard_gap, 10 * 64);

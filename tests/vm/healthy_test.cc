@@ -3,11 +3,13 @@
 // in mode protect. Whatever they call dead, or move, is wrong. The table goes to healthy.json beside the consoles.
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -25,6 +27,10 @@ class HealthyTest : public AgentsFixture {
   static void SetUpTestSuite() {
     RackOptions options;
     options.lab = "vmhealthy";
+    // Soft-RoCE has no rate control: over 100 Mbit/s its bursts fill a queue of a third of a second, and to leave such a
+    // path is right. CW_HEALTHY_MBPS: to see that.
+    const char* mbps = std::getenv("CW_HEALTHY_MBPS");
+    options.link_mbps = mbps == nullptr ? 1000 : std::atof(mbps);
     options.log_dir = CW_VM_LOG_DIR "/healthy";
     options.image.files = AgentFiles(CW_AGENTD, CW_CTL);
     setup_ = absl::OkStatus();
@@ -124,7 +130,10 @@ class HealthyTest : public AgentsFixture {
       row[name] = count;
       absl::StrAppend(&text, ", ", name, " ", count);
     }
-    const std::vector<std::string> told = Told("path", /*alerts=*/true);
+    // That a whole machine was silent is no verdict on a path, and true where soft-RoCE leaves its agent no time.
+    std::vector<std::string> told;
+    for (const std::string& text : Told("path", /*alerts=*/true))
+      if (!absl::StrContains(text, "no path is blamed")) told.push_back(text);
     row["told"] = told;
     table_.push_back(row);
     std::printf("%s, told %zu\n", text.c_str(), told.size());
