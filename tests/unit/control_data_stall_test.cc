@@ -14,7 +14,9 @@ namespace {
 // Flows that send 20 packets a window of 20 ms, and have at most `most` under way.
 class Flows {
  public:
-  explicit Flows(std::vector<uint8_t> slots, uint32_t most = 100) : most_(most) {
+  // lone_quiet_ns: see DataStallRules; most tests have one flow on a path and are about something else.
+  explicit Flows(std::vector<uint8_t> slots, uint32_t most = 100, int64_t lone_quiet_ns = 0)
+      : most_(most), stall_({.lone_quiet_ns = lone_quiet_ns}) {
     for (uint8_t slot : slots) {
       flows_.push_back({.key = {Addr::FromV4(1), Addr::FromV4(2), static_cast<uint32_t>(flows_.size() + 16)},
                         .slot = slot,
@@ -78,6 +80,16 @@ TEST(DataStall, APathWhoseFlowsStandStillAloneIsLeftAndTriedAgainLater) {
   EXPECT_EQ(flows.KeptFree(), 1);
   flows.Pass(verdicts[0].away_ns);
   EXPECT_EQ(flows.KeptFree(), 0);
+}
+
+TEST(DataStall, AFlowThatIsAloneOnItsPathIsWaitedForLonger) {
+  Flows flows({0, 1, 2, 3}, 100, DataStallRules().lone_quiet_ns);
+  flows.Run(20, Nothing);
+  EXPECT_TRUE(flows.Run(45, [](uint8_t slot) { return slot == 0; }).empty()) << "900 ms: its stack, perhaps";
+  const auto verdicts = flows.Run(20, [](uint8_t slot) { return slot == 0; });
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0].flows, 1);
+  EXPECT_GE(verdicts[0].quiet_ns, 1000 * kMs);
 }
 
 TEST(DataStall, ASecondTimeItIsLeftForLonger) {

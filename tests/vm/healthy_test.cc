@@ -132,8 +132,8 @@ class HealthyTest : public AgentsFixture {
     }
     // That a whole machine was silent is no verdict on a path, and true where soft-RoCE leaves its agent no time.
     std::vector<std::string> told;
-    for (const std::string& text : Told("path", /*alerts=*/true))
-      if (!absl::StrContains(text, "no path is blamed")) told.push_back(text);
+    for (const std::string& alert : Told("path", /*alerts=*/true))
+      if (!absl::StrContains(alert, "no path is blamed")) told.push_back(alert);
     row["told"] = told;
     table_.push_back(row);
     std::printf("%s, told %zu\n", text.c_str(), told.size());

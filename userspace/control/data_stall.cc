@@ -91,7 +91,8 @@ DataStall::Verdict DataStall::Judge(int64_t now_ns, uint8_t slot) const {
   }
   if (verdict.flows == 0 || MayBeItsPeer(now_ns, slot)) return {};
   // One alone may stand still for a reason of its own: a stack that serves others first, a timer that backs off.
-  if (verdict.flows == 1 && verdict.quiet_ns < std::min(2 * Patience(), rules_.most_quiet_ns)) return {};
+  const int64_t alone_ns = std::min(std::max(rules_.lone_quiet_ns, 2 * Patience()), rules_.most_quiet_ns);
+  if (verdict.flows == 1 && verdict.quiet_ns < alone_ns) return {};
   int standing = 0;  // elsewhere
   for (const auto& [key, flow] : flows_) {
     if (flow.slot == slot) continue;

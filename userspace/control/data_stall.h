@@ -20,7 +20,8 @@
 // which is nobody's path.
 //
 // How long a silence has to last follows what silences of these flows ended by themselves lately: stacks and timers
-// differ, and a starved host stalls often (the idea of accrual failure detectors: Hayashibara et al., SRDS 2004).
+// differ, and a starved host stalls often (the idea of accrual failure detectors: Hayashibara et al., SRDS 2004). Where
+// one flow is all there is on a path, its own stack explains more than the path does, and it is waited for longer.
 //
 // Pure: time comes in (any monotonic clock). One thread per object.
 #pragma once
@@ -40,6 +41,7 @@ struct DataStallRules {
   int64_t quiet_ns = 60'000'000;               // of silence at least …
   double longest_times = 3;                    // … and so many times the longest that ended by itself, …
   int64_t most_quiet_ns = 2'000'000'000;       // … but no more than this
+  int64_t lone_quiet_ns = 1'000'000'000;       // of the one flow of a path at least
   int64_t longest_memory_ns = 10'000'000'000;  // in which that one is forgotten (to 1/e)
   double many_times = 2;  // so many times the packets under way that were acknowledged before, and at least …
   uint32_t many = 32;     // … so many
