@@ -22,17 +22,16 @@
 #define CW_BLIND_AGAIN_JIFFIES 8   /* sent again so long after the first time: the timer has fired twice */
 #define CW_BLIND_ONCE_JIFFIES 2048 /* and so long: the first time was about something else */
 #define CW_BLIND_STAY 40           /* times as long as makes a pair blind: no slot is left for one that was left then */
-#define CW_BLIND_STAY_SHIFT 6      /* the unit of that time, in bits of jiffies */
 #define CW_HEARD_UNIT 64           /* of heard_gap, to a jiffy */
-#define CW_HEARD_FORGET 12         /* by 1/4096 per jiffy with answers, and at least by one unit */
+#define CW_HEARD_FORGET 8          /* by 1/256 per answer whose PSN is a multiple of 16, and at least by one unit */
 
-/* An answer to the flow's requests has come, of whatever kind. How long the first took nobody knows. */
-static __always_inline void cw_heard(struct cw_tx_flow* f, __u64 jiffies) {
+/* An answer to the flow's requests has come, of whatever kind, up to this PSN. How long the first took nobody knows. */
+static __always_inline void cw_heard(struct cw_tx_flow* f, __u64 jiffies, __u32 acked) {
   __u32 gap = (__u32)(__u16)((__u32)jiffies - f->heard_jiffies) * CW_HEARD_UNIT;
   __u32 known = f->heard_gap;
   if (gap > 0xffff) gap = 0xffff;
   if (!f->acked_valid) gap = 0;
-  if (gap) known -= (known + (1u << CW_HEARD_FORGET) - 1) >> CW_HEARD_FORGET;
+  if (!(acked & 15)) known -= (known + (1u << CW_HEARD_FORGET) - 1) >> CW_HEARD_FORGET;
   f->heard_gap = gap > known ? gap : known;
   f->heard_jiffies = jiffies;
 }
@@ -65,8 +64,8 @@ enum cw_sign {
   CW_SIGN_DUPLICATE = 2, /* it was sent before */
 };
 
-/* Whether a flow has waited for longer than its path explains. One that moved waits from then on. A function of its own
- * to the verifier, too, which looks at it once. blind: jiffies without a probe that make a pair blind. */
+/* Whether a flow has waited for longer than its path explains. A function of its own to the verifier, too, which looks
+ * at it once. blind: jiffies without a probe that make a pair blind. */
 __noinline int cw_unheard(struct cw_tx_flow* f, __u64 jiffies, __u32 signs, __u32 blind) {
   __u32 quiet, doubted, usual, doublings, duplicate;
   __u64 moved;
@@ -80,8 +79,9 @@ __noinline int cw_unheard(struct cw_tx_flow* f, __u64 jiffies, __u32 signs, __u3
   /* Signs without an answer's time: a while after each move. */
   if (f->unanswered == 2 || (duplicate && !f->acked_valid && cw_doubted_before(f, jiffies)))
     return moved > (__u32)CW_BLIND_MIN_JIFFIES << doublings;
-  if (moved < quiet) quiet = moved;
   if (!(signs & CW_SIGN_REQUEST) || !f->acked_valid) return 0;
+  /* However long it once waited, half of what makes a pair blind is enough. */
+  usual = 2 * usual < blind / 2 ? usual : blind / 4;
   if (quiet <= (duplicate ? usual + 1 : 2 * usual + CW_BLIND_MIN_JIFFIES) << doublings) return 0;
   if (doubted > quiet) { /* of a silence before */
     f->doubt_jiffies = jiffies;
@@ -95,9 +95,9 @@ __noinline int cw_unheard(struct cw_tx_flow* f, __u64 jiffies, __u32 signs, __u3
 static __noinline int cw_leave_blind(struct cw_egress* e, struct cw_tx_flow* f, __u32 psn) {
   struct cw_pair* pair = e->pair;
   __u32 own = e->slot < CW_MAX_SLOTS ? 1u << e->slot : 0;
-  __u32 now = (__u16)(e->jiffies >> CW_BLIND_STAY_SHIFT);
+  __u32 now = (__u16)(e->jiffies >> CW_SHUNNED_SHIFT);
   __u32 since = (__u16)(now - (pair->shunned >> 16));
-  __u32 shunned = since < (CW_BLIND_STAY * e->ctl->blind_jiffies) >> CW_BLIND_STAY_SHIFT ? pair->shunned & 0xffff : 0;
+  __u32 shunned = since < (CW_BLIND_STAY * e->ctl->blind_jiffies) >> CW_SHUNNED_SHIFT ? pair->shunned & 0xffff : 0;
   __u32 others = pair->live_mask & ~own;
   __u32 to = cw_next_slot(e->ctl, pair, cw_refuge(pair, e->slot, others & ~shunned));
   f->unanswered = 0;
@@ -105,6 +105,7 @@ static __noinline int cw_leave_blind(struct cw_egress* e, struct cw_tx_flow* f, 
   pair->shunned = now << 16 | shunned | own;
   if (f->blind_moves < CW_BLIND_MOST_DOUBLINGS) f->blind_moves++;
   f->want_slot = CW_SLOT_NONE;
+  f->heard_jiffies = e->jiffies; /* a silence that a move ended teaches nothing: it may have been the path's */
   cw_move(e, f, to, cw_get_slot(pair, to)->port, psn, CW_MOVE_BLIND);
   return cw_count(CW_COUNT_moves_blind);
 }

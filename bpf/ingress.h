@@ -31,7 +31,7 @@ static __noinline int cw_acknowledged(const struct cw_packet* p, __u32 peer_qpn,
   f = bpf_map_lookup_elem(&cw_tx_flows, &key);
   if (!f || !f->flow.req.seen) return 0;
   now = bpf_jiffies64();
-  cw_heard(f, now);
+  cw_heard(f, now, acked);
   if (cw_asks_again(p)) f->nak_jiffies = now;
   if (f->acked_valid && cw_psn_diff(acked, f->acked_psn) <= 0) return 0;
   if (cw_psn_diff(acked, f->flow.req.next) > 0) return 0; /* never sent: of an earlier life of the queue pair */

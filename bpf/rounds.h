@@ -7,6 +7,9 @@
 
 #include "bpf/counters.h"
 
+#define CW_SHUNNED_SHIFT 6  /* the unit of cw_pair.shunned's time, in bits of jiffies */
+#define CW_SHUNNED_PROBED 4 /* of that unit */
+
 CW_INLINE __u32 cw_popcount16(__u32 v) {
   v = v - ((v >> 1) & 0x5555);
   v = (v & 0x3333) + ((v >> 2) & 0x3333);
@@ -93,6 +96,8 @@ CW_INLINE void cw_rounds_leave(struct cw_pair* pair, struct cw_probe_tx* tx, __u
     pair->cur_round = round;
     pair->round_ns = now;
     pair->round_jiffies = jiffies;
+    /* Probes tell again, and not just one of a prober that is starved: a second after a flow left. */
+    if ((__u16)((jiffies >> CW_SHUNNED_SHIFT) - (pair->shunned >> 16)) > CW_SHUNNED_PROBED) pair->shunned = 0;
   }
   tx->t1[slot][at] = now;
   tx->round[slot][at] = round;

@@ -57,7 +57,7 @@ const std::vector<FailoverCase>& FailoverCases() {
       {.name = "silent_reverse", .kind = CutKind::kReverse, .frr = true},
       {.name = "silent_reverse_50", .kind = CutKind::kReverse, .background = 0.5, .mode = "optimize"},
       {.name = "silent_both", .kind = CutKind::kBoth, .frr = true},
-      {.name = "data_only", .kind = CutKind::kDataOnly, .frr = true},
+      {.name = "data_only", .kind = CutKind::kDataOnly, .hold_ms = 2000, .frr = true},
       {.name = "link_down", .kind = CutKind::kLinkDown, .frr = true},
       {.name = "spine_reboot", .kind = CutKind::kReboot, .hold_ms = 1000, .frr = true},
       {.name = "spine_reboot_50", .kind = CutKind::kReboot, .background = 0.5, .mode = "optimize", .hold_ms = 1000},
