@@ -96,7 +96,7 @@ CW_INLINE void cw_rounds_leave(struct cw_pair* pair, struct cw_probe_tx* tx, __u
     pair->cur_round = round;
     pair->round_ns = now;
     pair->round_jiffies = jiffies;
-    /* Probes tell again, and not just one of a prober that is starved: a second after a flow left. */
+    /* Probes tell again; not those right after a flow left, which a starved prober sends now and then. */
     if ((__u16)((jiffies >> CW_SHUNNED_SHIFT) - (pair->shunned >> 16)) > CW_SHUNNED_PROBED) pair->shunned = 0;
   }
   tx->t1[slot][at] = now;

@@ -12,10 +12,9 @@ constexpr double kGrowth = 1.1;
 }  // namespace
 
 bool CpuAllowance::Look(int64_t now_ns, int64_t cpu_ns) {
-  if (most_ <= 0) return false;
+  if (!Due(now_ns)) return false;
   const int64_t passed_ns = now_ns - since_ns_;
   const bool began = since_ns_ != 0;
-  if (began && passed_ns < kPeriodNs) return false;
   const double used = static_cast<double>(cpu_ns - cpu_before_ns_) / static_cast<double>(passed_ns);
   since_ns_ = now_ns;
   cpu_before_ns_ = cpu_ns;

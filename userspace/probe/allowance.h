@@ -18,6 +18,8 @@ class CpuAllowance {
   // most: processor seconds per second; 0 or less: no limit.
   explicit CpuAllowance(double most) : most_(most) {}
 
+  // Whether a look now would judge: the thread's time costs a system call.
+  bool Due(int64_t now_ns) const { return most_ > 0 && (since_ns_ == 0 || now_ns - since_ns_ >= kPeriodNs); }
   // cpu_ns: what the thread has used so far. Judges once per period. Whether factor() is another now.
   bool Look(int64_t now_ns, int64_t cpu_ns);
   // What the budget is to be multiplied with, kLeast to 1.
