@@ -18,6 +18,7 @@ vm_6.12|the vm rung on 6.12|CW_VM_KERNEL=6.12 tests/run.sh vm
 left_out_6.12|what `make test` leaves out, on 6.12|CW_VM_KERNEL=6.12 tests/run.sh nightly
 alone|each file compiled alone, with just what it includes|cmake -S . -B build/alone -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCW_FAST=OFF -Wno-dev && ninja -C build/alone
 asan|the unit rung under sanitizers|tests/run.sh asan
+clock_seeds|every scenario of the clock under 200 seeds: does a band miss, is a bound ever wrong?|tests/clock/seeds.sh
 fuzz|an hour of fuzzing: eleven targets, 330 s each|FUZZ_SECONDS=330 tests/run.sh fuzz
 lab_again|the lab rung three times: what is unsteady?|ctest --test-dir build/release -L '^lab$' -j "$(nproc)" --repeat until-fail:3 --output-on-failure
 reproducible|the Debian packages built twice, byte for byte|packaging/reproducible.sh build/nightly/deb

@@ -102,11 +102,27 @@ nlohmann::json ToJson(const Scenario& s, const Verdict& v, double wall_s) {
           {"claim_bytes", kClaimBytes}, {"seeds", seeds}};
 }
 
+// Of all seeds, hosts and rounds that were judged.
+struct Judged {
+  double samples = 0;
+  double wrong = 0;  // fleet time was off by more than its bound
+
+  void Add(const Metrics& m) {
+    const auto n = m.find("bound_samples"), share = m.find("bound_coverage");
+    if (n == m.end() || share == m.end()) return;
+    samples += n->second;
+    wrong += n->second * (1 - share->second);
+  }
+};
+
 void Print(const Scenario& s, const Verdict& v, double wall_s) {
+  Judged judged;
+  for (const SeedResult& r : v.seeds) judged.Add(r.metrics);
   const char* word =
       v.passed ? (v.expected ? "ok" : "PASSES, but is marked a known miss") : (v.expected ? "known miss" : "MISSED");
-  std::printf("%-28s %s  (%zu seeds, %.1f s)\n    %s\n", s.name.c_str(), word, v.seeds.size(), wall_s,
-              v.summary.c_str());
+  std::printf("%-28s %s  (%zu seeds, %.1f s)\n    %s\n    judged: %.0f samples, %.0f beyond their bound%s\n",
+              s.name.c_str(), word, v.seeds.size(), wall_s, v.summary.c_str(), judged.samples, judged.wrong,
+              s.expect.bound_coverage < 1 ? ", in a scenario that the bound does not cover" : "");
   for (const SeedResult& r : v.seeds) {
     for (const Miss& m : r.misses) std::printf("    %s\n", Describe(m).c_str());
   }
