@@ -24,7 +24,8 @@ void Take(pb::Batch batch, cw::fleet::Names& names) {
   const cw::fleet::BatchLimits limits{.bytes = 1 << 16, .records = 500, .hops = 16, .paths = 1000, .hop_lists = 50};
   const absl::Status unpacked = cw::api::UnpackCalmRecords(limits.records, batch);
   Require(unpacked.ok() == batch.calm_paths().empty());
-  const absl::Status good = cw::fleet::CheckBatch(batch, "a", kNowNs, limits);
+  absl::Status good = cw::fleet::CheckName(batch, "a");
+  good.Update(cw::fleet::CheckBatch(batch, kNowNs, limits));
   if (!good.ok()) return Require(!good.message().empty());
   const cw::fleet::Translated out = cw::fleet::Translate(batch, limits, names);
   Require(out.batch.host == "a" && out.batch.paths.size() <= 500 && names.hop_lists.size() <= 50);

@@ -476,6 +476,33 @@ TEST_F(IngestTest, FlowsCostWhatTheyTakeInMemory) {
   EXPECT_EQ(ack.through_sequence(), 2u);
 }
 
+// What is packed is inflated only for who may say so much, and is charged for what it came to.
+TEST_F(IngestTest, APackedBatchIsAdmittedAsItCameAndChargedForWhatIsInIt) {
+  limits_.quota = {.bytes_per_s = 10, .burst_bytes = 4000};
+  Restart();
+  Connect();
+  pb::Batch batch = Batch(1);
+  for (uint32_t path = 0; path < 100; ++path) batch.add_paths()->set_path(path);
+  pb::Batch packed = batch;
+  packed.clear_paths();
+  packed.set_calm_paths("a few bytes");
+  EXPECT_FALSE(ingest_->Admit("a", packed, kNow).has_value());
+  EXPECT_FALSE(ingest_->Enqueue("a", batch, kNow, packed.ByteSizeLong()).has_value());
+  ingest_->Flush(kNow);
+  EXPECT_EQ(ingest_->Admit("a", packed, kNow)->through_sequence(), 1u) << "it is known";
+
+  const uint64_t left = 4000 - batch.ByteSizeLong();
+  packed.set_sequence(2);
+  packed.set_calm_paths(std::string(left, 'a'));
+  const std::optional<pb::Ack> ack = ingest_->Admit("a", packed, kNow);
+  ASSERT_TRUE(ack.has_value()) << "a packed one of " << left << " bytes beside what the first came to";
+  EXPECT_GT(ack->pause_s(), 0);
+  packed.set_host("b");
+  packed.clear_calm_paths();
+  EXPECT_EQ(ingest_->Admit("a", packed, kNow)->refusals_size(), 1) << "another host's";
+  EXPECT_TRUE(ingest_->Admit("c", packed, kNow)->again()) << "it never said Hello";
+}
+
 TEST_F(IngestTest, TheQueueHoldsSoManyBytesOfAllHosts) {
   limits_.queued_bytes = 100'000;
   Restart();

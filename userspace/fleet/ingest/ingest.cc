@@ -146,16 +146,13 @@ wire::Ack Ingest::Again(const std::string& host, uint64_t run, double pause_s) {
   return ack;
 }
 
-std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Batch& batch, absl::Time now) {
-  const auto it = hosts_.find(name);
-  if (it == hosts_.end()) return Again(name, batch.run(), kPauseWhenFailedS);  // it never said Hello
-  Host& host = it->second;
+// Whose it is, whether it is new, and whether there is room: all but what is in it.
+std::optional<wire::Ack> Ingest::WhyNot(const std::string& name, Host& host, const wire::Batch& batch, absl::Time now) {
   host.live.last_seen = now;
-  const absl::Status good = CheckBatch(batch, name, absl::ToUnixNanos(now), limits_.batch);
-  if (absl::IsPermissionDenied(good) || batch.run() == 0 || batch.sequence() == 0) {
+  if (const absl::Status named = CheckName(batch, name); !named.ok()) {
     ++host.live.refused;
     wire::Ack ack = AckOf(batch.run(), 0);
-    Refuse(ack, batch.sequence(), std::string(good.message()));
+    Refuse(ack, batch.sequence(), std::string(named.message()));
     return ack;
   }
   const absl::StatusOr<Run*> run = RunOf(name, host, batch.run(), now);
@@ -166,12 +163,37 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
   if (before > last) return Again(name, batch.run(), 0);
   if (queue_.size() >= limits_.queued_batches || queued_bytes_ >= limits_.queued_bytes)
     return Again(name, batch.run(), kPauseWhenFullS);
-  const absl::Duration wait = host.quota.Take(batch.ByteSizeLong(), now);
+  return std::nullopt;
+}
+
+std::optional<wire::Ack> Ingest::Admit(const std::string& name, const wire::Batch& batch, absl::Time now) {
+  const auto it = hosts_.find(name);
+  if (it == hosts_.end()) return Again(name, batch.run(), kPauseWhenFailedS);  // it never said Hello
+  if (std::optional<wire::Ack> why = WhyNot(name, it->second, batch, now)) return why;
+  const absl::Duration wait = it->second.quota.Take(batch.ByteSizeLong(), now);
   if (wait > absl::ZeroDuration()) return Again(name, batch.run(), absl::ToDoubleSeconds(wait));
+  return std::nullopt;
+}
+
+std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Batch& batch, absl::Time now,
+                                         uint64_t admitted) {
+  const auto it = hosts_.find(name);
+  if (it == hosts_.end()) return Again(name, batch.run(), kPauseWhenFailedS);
+  Host& host = it->second;
+  if (std::optional<wire::Ack> why = WhyNot(name, host, batch, now)) return why;
+  const uint64_t bytes = batch.ByteSizeLong();
+  if (admitted > 0) {
+    host.quota.Charge(bytes - std::min(bytes, admitted));
+  } else if (const absl::Duration wait = host.quota.Take(bytes, now); wait > absl::ZeroDuration()) {
+    return Again(name, batch.run(), absl::ToDoubleSeconds(wait));
+  }
+  Run& run = host.runs.at(batch.run());
+  const uint64_t last = *run.last;
+  const absl::Status good = CheckBatch(batch, absl::ToUnixNanos(now), limits_.batch);
 
   Queued queued{.skip_from = batch.sequence() > last + 1 ? last + 1 : 0};
   if (good.ok()) {
-    Translated translated = Translate(batch, limits_.batch, (*run)->names);
+    Translated translated = Translate(batch, limits_.batch, run.names);
     host.live.records_left_out += translated.records_left_out;
     queued.batch = std::move(translated.batch);
     queued.left_out = std::move(translated.left_out);
@@ -187,7 +209,7 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
   }
   host.live.dropped_detail += batch.dropped().detail_batches();
   host.live.dropped_events += batch.dropped().event_batches();
-  (*run)->last = batch.sequence();
+  run.last = batch.sequence();
   queued_bytes_ += queued.bytes;
   queue_.push_back(std::move(queued));
   return std::nullopt;

@@ -71,8 +71,12 @@ class Ingest {
   // FailedPrecondition: it is connected, and not `force`.
   absl::Status Remove(const std::string& host, bool force, absl::Time now);
 
-  // A reply at once: refused, to wait, to go back, or known already. None: it is queued.
-  std::optional<cwfabric::v1::Ack> Enqueue(const std::string& host, const cwfabric::v1::Batch& batch, absl::Time now);
+  // A reply at once: refused, to wait, to go back, or known already. None: it is queued. `admitted` are the bytes of it
+  // that Admit has taken from the quota.
+  std::optional<cwfabric::v1::Ack> Enqueue(const std::string& host, const cwfabric::v1::Batch& batch, absl::Time now,
+                                           uint64_t admitted = 0);
+  // The same of a batch as it came, before what is packed in it is inflated. None: do so, and Enqueue it.
+  std::optional<cwfabric::v1::Ack> Admit(const std::string& host, const cwfabric::v1::Batch& batch, absl::Time now);
   // Whether it may say so much about what it is asked for: of the same quota. What is not taken is counted.
   bool TakesReport(const std::string& host, uint64_t bytes, absl::Time now);
   struct Queued {
@@ -111,6 +115,8 @@ class Ingest {
     std::map<uint64_t, Run> runs;  // at most two: the present one and one that the spool still holds
   };
 
+  std::optional<cwfabric::v1::Ack> WhyNot(const std::string& name, Host& host, const cwfabric::v1::Batch& batch,
+                                          absl::Time now);
   absl::StatusOr<Run*> RunOf(const std::string& name, Host& host, uint64_t run, absl::Time now);
   cwfabric::v1::Ack Again(const std::string& host, uint64_t run, double pause_s);
   void Forget(const std::vector<Queued>& taken);

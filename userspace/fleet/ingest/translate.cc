@@ -14,6 +14,10 @@ namespace {
 namespace pb = cwfabric::v1;
 constexpr size_t kMostReasons = 10;
 
+absl::Status Refuse(const pb::Batch& batch, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("batch ", batch.sequence(), ": ", why));
+}
+
 class Translator {
  public:
   Translator(const pb::Batch& in, const BatchLimits& limits, Names& names) : in_(in), limits_(limits), names_(names) {}
@@ -139,13 +143,15 @@ std::optional<Addr> AddressOf(const std::string& bytes) {
   return std::nullopt;
 }
 
-absl::Status CheckBatch(const pb::Batch& batch, const std::string& host, int64_t now_ns, const BatchLimits& limits) {
-  const auto refuse = [&](const std::string& why) {
-    return absl::InvalidArgumentError(absl::StrCat("batch ", batch.sequence(), ": ", why));
-  };
+absl::Status CheckName(const pb::Batch& batch, const std::string& host) {
   if (batch.host() != host) return absl::PermissionDeniedError(absl::StrCat(host, " may not speak for another host"));
-  if (batch.run() == 0 || batch.sequence() == 0) return refuse("no run or no sequence");
-  if (batch.sequence() > uint64_t{1} << 62) return refuse("a sequence that no run reaches");
+  if (batch.run() == 0 || batch.sequence() == 0) return Refuse(batch, "no run or no sequence");
+  if (batch.sequence() > uint64_t{1} << 62) return Refuse(batch, "a sequence that no run reaches");
+  return absl::OkStatus();
+}
+
+absl::Status CheckBatch(const pb::Batch& batch, int64_t now_ns, const BatchLimits& limits) {
+  const auto refuse = [&](const std::string& why) { return Refuse(batch, why); };
   if (batch.ByteSizeLong() > limits.bytes)
     return refuse(absl::StrCat("more than ", limits.bytes, " bytes; send smaller ones"));
   if (!batch.calm_paths().empty())

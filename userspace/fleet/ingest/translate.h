@@ -51,10 +51,10 @@ struct Translated {
 // Of 4 or 16 bytes in network order; nullopt: of another size.
 std::optional<Addr> AddressOf(const std::string& bytes);
 
-// Whether the batch may come at all. `host`: whose stream it is. Its calm paths were unpacked (api/calm_records.h), or
-// it does not come.
-absl::Status CheckBatch(const cwfabric::v1::Batch& batch, const std::string& host, int64_t now_ns,
-                        const BatchLimits& limits);
+// Whether it says rightly what it is. `host`: whose stream it is.
+absl::Status CheckName(const cwfabric::v1::Batch& batch, const std::string& host);
+// Whether what is in it may come at all. Its calm paths were unpacked (api/calm_records.h), or it does not come.
+absl::Status CheckBatch(const cwfabric::v1::Batch& batch, int64_t now_ns, const BatchLimits& limits);
 
 // Of a batch that CheckBatch took; its definitions go into `names` first.
 Translated Translate(const cwfabric::v1::Batch& batch, const BatchLimits& limits, Names& names);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/fleet/main/uplink_service.h"
 
+#include <chrono>
 #include <deque>
 #include <utility>
 
@@ -16,6 +17,7 @@ namespace pb = cwfabric::v1;
 
 namespace {
 
+constexpr std::chrono::milliseconds kLooksFor{2};
 constexpr size_t kMostUnread = 1024;  // messages to a host; it has 256 batches under way at most
 
 }  // namespace
@@ -59,9 +61,7 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
       absl::StatusOr<pb::Welcome> welcome = service_.Begin(*this, in_.hello(), *who_);
       if (!welcome.ok()) return FinishWith(ToGrpc(welcome.status()));
     } else if (in_.has_batch() && !host.empty()) {
-      // Beside the service's lock. What is damaged stays as it is, and is refused.
-      api::UnpackCalmRecords(service_.most_records(), *in_.mutable_batch()).IgnoreError();
-      service_.Take(*this, in_.batch());
+      TakeBatch(*in_.mutable_batch());
     } else if (in_.has_drains() && !host.empty()) {
       service_.Take(*this, in_.drains());
     } else if (in_.has_ring() && !host.empty()) {
@@ -97,6 +97,16 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
   bool Ending() {
     const std::lock_guard lock(mutex_);
     return ending_;
+  }
+  // Inflated only if it may come, and beside the service's lock. What is damaged stays as it is, and is refused.
+  void TakeBatch(pb::Batch& batch) {
+    if (batch.calm_paths().empty()) return service_.Take(*this, batch, 0);
+    const uint64_t bytes = batch.ByteSizeLong();
+    if (!service_.Admit(*this, batch)) return;
+    const absl::Status unpacked = api::UnpackCalmRecords(service_.most_records(), batch);
+    // It comes again.
+    if (absl::IsResourceExhausted(unpacked)) return FinishWith(ToGrpc(unpacked));
+    service_.Take(*this, batch, bytes);
   }
   void WriteNext() {
     writing_ = true;
@@ -193,13 +203,24 @@ HostRings::State UplinkService::RingOf(const std::string& host) {
   return place == streams_.end() ? HostRings::State{} : place->second->ring;
 }
 
-void UplinkService::Take(HostStream& stream, const pb::Batch& batch) {
+bool UplinkService::Admit(HostStream& stream, const pb::Batch& batch) {
   const std::lock_guard lock(mutex_);
-  std::optional<pb::Ack> ack = ingest_.Enqueue(stream.host, batch, absl::Now());
+  std::optional<pb::Ack> ack = ingest_.Admit(stream.host, batch, absl::Now());
+  if (!ack) return true;
+  Reply(stream, *std::move(ack));
+  return false;
+}
+
+void UplinkService::Take(HostStream& stream, const pb::Batch& batch, uint64_t admitted) {
+  const std::lock_guard lock(mutex_);
+  std::optional<pb::Ack> ack = ingest_.Enqueue(stream.host, batch, absl::Now(), admitted);
   if (!ack && std::exchange(stream.ask_again, false)) SendOrdersTo(stream);
-  if (!ack) return;
+  if (ack) Reply(stream, *std::move(ack));
+}
+
+void UplinkService::Reply(HostStream& stream, pb::Ack ack) {
   pb::ToHost message;
-  *message.mutable_ack() = *std::move(ack);
+  *message.mutable_ack() = std::move(ack);
   stream.Send(std::move(message));
 }
 
@@ -226,10 +247,7 @@ void UplinkService::Flush() {
   const std::lock_guard lock(mutex_);
   for (auto& [host, ack] : ingest_.Settle(taken, stored, absl::Now())) {
     const auto place = streams_.find(host);
-    if (place == streams_.end()) continue;
-    pb::ToHost message;
-    *message.mutable_ack() = std::move(ack);
-    place->second->Send(std::move(message));
+    if (place != streams_.end()) Reply(*place->second, std::move(ack));
   }
   changes_ = ingest_.changes();
 }
@@ -240,9 +258,13 @@ void UplinkService::EachHost(const std::function<void(const LiveHost&)>& look) {
     const std::lock_guard lock(mutex_);
     for (const LiveHost* host : ingest_.Hosts()) names.push_back(host->host);
   }
-  for (const std::string& name : names) {
+  // Streams that are many wait for the lock: who lets go of it after each host waits for them as often.
+  for (auto next = names.begin(); next != names.end();) {
     const std::lock_guard lock(mutex_);
-    if (const LiveHost* host = ingest_.Find(name); host != nullptr) look(*host);
+    const auto until = std::chrono::steady_clock::now() + kLooksFor;
+    do {
+      if (const LiveHost* host = ingest_.Find(*next); host != nullptr) look(*host);
+    } while (++next != names.end() && std::chrono::steady_clock::now() < until);
   }
 }
 

@@ -61,7 +61,7 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   void SendOrders();
   // What is queued into the store, and acknowledgements to their hosts.
   void Flush();
-  // Each host, by name, with the streams held up for one at a time.
+  // Each host, by name, with the streams held up for milliseconds at a time.
   void EachHost(const std::function<void(const LiveHost&)>& look);
   std::vector<LiveHost> Hosts();                             // copies; by name
   std::vector<HostFacts> Facts();                            // of all that did not leave, by name
@@ -76,9 +76,12 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   static constexpr int kMostUnasked = 64;  // answers in a row; a forgotten request leaves a few
   // The stream takes the place of one that the host had.
   absl::StatusOr<cwfabric::v1::Welcome> Begin(HostStream& stream, const cwfabric::v1::Hello& hello, const Speaker& who);
-  void Take(HostStream& stream, const cwfabric::v1::Batch& batch);
+  // False: it may not come, and its host was told.
+  bool Admit(HostStream& stream, const cwfabric::v1::Batch& batch);
+  void Take(HostStream& stream, const cwfabric::v1::Batch& batch, uint64_t admitted);
   void Take(HostStream& stream, const cwfabric::v1::DrainReport& report);
   void Take(HostStream& stream, const cwfabric::v1::RingAnswer& answer);
+  static void Reply(HostStream& stream, cwfabric::v1::Ack ack);
   void SendOrdersTo(HostStream& stream);
   void End(HostStream& stream);
 
