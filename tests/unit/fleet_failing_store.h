@@ -15,7 +15,8 @@ class FailingStore final : public Store {
   explicit FailingStore(Store& real) : real_(real) {}
   bool fails = false;         // Append
   bool fails_orders = false;  // all that is asked about orders
-  std::string damaged;        // the host whose work cannot be read
+  bool fails_hosts = false;
+  std::string damaged;  // the host whose work cannot be read
   absl::StatusOr<size_t> Append(absl::Span<const HostBatch> b) override {
     if (fails) return absl::UnavailableError("the disk fails");
     return real_.Append(b);
@@ -24,7 +25,10 @@ class FailingStore final : public Store {
   absl::Status Skip(const std::string& h, uint64_t r, uint64_t f, uint64_t l) override {
     return real_.Skip(h, r, f, l);
   }
-  absl::StatusOr<std::vector<HostSeen>> Hosts() override { return real_.Hosts(); }
+  absl::StatusOr<std::vector<HostSeen>> Hosts() override {
+    if (fails_hosts) return absl::UnavailableError("the disk fails");
+    return real_.Hosts();
+  }
   absl::StatusOr<HostView> LatestAt(const std::string& h, int64_t t, absl::Duration d) override {
     return real_.LatestAt(h, t, d);
   }

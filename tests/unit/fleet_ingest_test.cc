@@ -1,111 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/fleet/ingest/ingest.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <functional>
 #include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tests/unit/fleet_failing_store.h"
+#include "tests/unit/fleet_ingest_fixture.h"
 #include "userspace/fleet/ingest/host_name.h"
-#include "userspace/fleet/store/sqlite/sqlite_store.h"
-#include "userspace/model/hops_id.h"
 
 namespace cw::fleet {
 namespace {
 
-namespace pb = cwfabric::v1;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-constexpr uint64_t kRun = 42;
-const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
-
-std::string V4(uint32_t host_order) {
-  std::string bytes;
-  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(host_order >> shift);
-  return bytes;
-}
-
-pb::Hello Hello(const std::string& host = "a", uint64_t run = kRun) {
-  pb::Hello hello;
-  hello.set_host(host);
-  hello.set_run(run);
-  return hello;
-}
-
-// A batch with two paths; the first of a run defines them.
-pb::Batch Batch(uint64_t sequence, const std::string& host = "a", uint64_t run = kRun) {
-  pb::Batch batch;
-  batch.set_host(host);
-  batch.set_run(run);
-  batch.set_sequence(sequence);
-  batch.set_from_ns(absl::ToUnixNanos(kNow - absl::Seconds(20)) + static_cast<int64_t>(sequence));
-  batch.set_to_ns(absl::ToUnixNanos(kNow - absl::Seconds(10)) + static_cast<int64_t>(sequence));
-  batch.set_usual_sent(100);
-  const std::vector<Addr> hops = {Addr::FromV4(1), Addr{}, Addr::FromV4(2)};
-  if (sequence == 1) {
-    pb::HopList* list = batch.mutable_definitions()->add_hop_lists();
-    list->set_id(HopsId(hops));
-    for (const std::string& address : {V4(1), std::string(), V4(2)}) list->add_address(address);
-  }
-  for (uint32_t p = 1; p <= 2; ++p) {
-    if (sequence == 1) {
-      pb::PathName* name = batch.mutable_definitions()->add_paths();
-      name->set_path(p);
-      name->set_local(V4(0x0a000001));
-      name->set_remote(V4(0x0a000100 + p));
-      name->set_udp_port(0xc001);
-      name->set_hops(HopsId(hops));
-    }
-    PackedSketch queue;
-    queue.Add(100 * p, 90);
-    pb::PathRecord* path = batch.add_paths();
-    path->set_path(p);
-    path->set_queue(queue.Pack());
-    path->set_base_ns(5000);
-    path->set_lost(3);
-  }
-  return batch;
-}
-
-pb::FleetEvent Event(uint64_t seq) {
-  pb::FleetEvent event;
-  event.mutable_event()->set_seq(seq);
-  event.mutable_event()->set_type("path");
-  event.set_time_ns(absl::ToUnixNanos(kNow));
-  return event;
-}
-
-class IngestTest : public ::testing::Test {
- protected:
-  IngestTest() {
-    store_ = OpenSqliteStore(":memory:", {.reserve_bytes = 0}).value();
-    Restart();
-  }
-  void Restart() { ingest_ = std::make_unique<Ingest>(*store_, "one", limits_); }
-  pb::Welcome Connect(const std::string& host = "a", uint64_t run = kRun) {
-    absl::StatusOr<pb::Welcome> welcome = ingest_->Connect(Hello(host, run), {.names = {host}}, kNow);
-    EXPECT_TRUE(welcome.ok()) << welcome.status();
-    return welcome.value_or(pb::Welcome());
-  }
-  // What comes back for one batch, at once or after the store.
-  pb::Ack Send(const pb::Batch& batch, const std::string& host = "a") {
-    const std::optional<pb::Ack> now = ingest_->Enqueue(host, batch, kNow);
-    if (now.has_value()) return *now;
-    const auto acks = ingest_->Flush(kNow);
-    EXPECT_THAT(acks, SizeIs(1));
-    return acks.empty() ? pb::Ack() : acks[0].second;
-  }
-
-  IngestLimits limits_;
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<Ingest> ingest_;
-};
 
 TEST(HostName, ACertificateSpeaksForItsOwnNamesOnly) {
   EXPECT_TRUE(MaySpeakFor({"node1.rack2", "node1"}, "node1").ok());
@@ -114,15 +23,6 @@ TEST(HostName, ACertificateSpeaksForItsOwnNamesOnly) {
     EXPECT_FALSE(MaySpeakFor({"node1", "*.rack2", "*"}, other).ok()) << other;
   }
   EXPECT_TRUE(absl::StrContains(MaySpeakFor({"node1"}, "node2").message(), "for node1, not for node2"));
-}
-
-TEST(Quota, ABurstAndThenARate) {
-  Quota quota({.bytes_per_s = 100, .burst_bytes = 1000});
-  EXPECT_EQ(quota.Take(1000, kNow), absl::ZeroDuration());
-  EXPECT_EQ(quota.Take(50, kNow), absl::Milliseconds(500));
-  EXPECT_EQ(quota.Take(50, kNow + absl::Milliseconds(500)), absl::ZeroDuration());
-  EXPECT_GT(quota.Take(1, kNow), absl::ZeroDuration());                          // a clock that goes back gives nothing
-  EXPECT_EQ(quota.Take(5000, kNow + absl::Seconds(100)), absl::ZeroDuration());  // all there is, not never
 }
 
 TEST_F(IngestTest, ABatchIsAcknowledgedWhenTheStoreHasItAndShownAsItIs) {
@@ -141,26 +41,6 @@ TEST_F(IngestTest, ABatchIsAcknowledgedWhenTheStoreHasItAndShownAsItIs) {
   EXPECT_EQ(store_->Hops("a", path.hops)->hops.size(), 3u);
   EXPECT_FALSE(Connect().send_definitions());
   EXPECT_EQ(Connect().acknowledged_sequence(), 1u);
-}
-
-pb::FlowName NameOfFlow(uint32_t number) {
-  pb::FlowName name;
-  name.set_flow(number);
-  name.set_local(V4(0x0a000001));
-  name.set_remote(V4(0x0a000101));
-  name.set_qpn(70 + number);
-  name.set_pid(5);
-  name.set_peer("b");
-  name.set_label("llm");
-  return name;
-}
-
-pb::FlowRecord FlowOf(uint32_t number, uint64_t bytes = 1000, uint32_t path = 1) {
-  pb::FlowRecord flow;
-  flow.set_flow(number);
-  flow.set_path(path);
-  flow.set_bytes(bytes);
-  return flow;
 }
 
 pb::Job JobOf(int rank) {
@@ -441,168 +321,6 @@ TEST_F(IngestTest, AnEventOfAnImpossibleTimeIsKeptAndItsBoundSaysSo) {
   const StoredEvent event = store_->Events({})->events.at(0);
   EXPECT_EQ(event.time_ns, batch.to_ns());
   EXPECT_GE(event.bound_ns, static_cast<uint64_t>(absl::ToInt64Nanoseconds(absl::Hours(48))));
-}
-
-TEST_F(IngestTest, AHostThatFloodsWaitsAlone) {
-  limits_.quota = {.bytes_per_s = 10, .burst_bytes = 600};
-  Restart();
-  Connect();
-  Connect("b");
-  pb::Ack ack;
-  uint64_t sequence = 0;
-  while (ack.pause_s() == 0 && sequence < 50) ack = Send(Batch(++sequence));
-  EXPECT_GT(ack.pause_s(), 0);
-  EXPECT_EQ(ack.through_sequence(), sequence - 1);
-  EXPECT_EQ(Send(Batch(1, "b"), "b").through_sequence(), 1u);
-}
-
-// Names are told once, so a record of a few bytes brings all of its flow's words.
-TEST_F(IngestTest, FlowsCostWhatTheyTakeInMemory) {
-  limits_.quota = {.bytes_per_s = 10, .burst_bytes = 200'000};
-  Restart();
-  Connect();
-  pb::Batch batch = Batch(1);
-  *batch.mutable_definitions()->add_flows() = NameOfFlow(1);
-  batch.mutable_definitions()->mutable_flows(0)->set_label(std::string(250, 'x'));
-  EXPECT_EQ(Send(batch).pause_s(), 0);
-  const auto flood = [](uint64_t sequence) {
-    pb::Batch many = Batch(sequence);
-    for (int f = 0; f < 500; ++f) *many.add_flows() = FlowOf(1);
-    return many;
-  };
-  EXPECT_EQ(Send(flood(2)).pause_s(), 0);
-  const pb::Ack ack = Send(flood(3));
-  EXPECT_GT(ack.pause_s(), 0) << "on the wire both take " << 2 * flood(2).ByteSizeLong() << " bytes";
-  EXPECT_EQ(ack.through_sequence(), 2u);
-}
-
-// What is packed is inflated only for who may say so much, and is charged for what it came to.
-TEST_F(IngestTest, APackedBatchIsAdmittedAsItCameAndChargedForWhatIsInIt) {
-  limits_.quota = {.bytes_per_s = 10, .burst_bytes = 4000};
-  Restart();
-  Connect();
-  pb::Batch batch = Batch(1);
-  for (uint32_t path = 0; path < 100; ++path) batch.add_paths()->set_path(path);
-  pb::Batch packed = batch;
-  packed.clear_paths();
-  packed.set_calm_paths("a few bytes");
-  EXPECT_FALSE(ingest_->Admit("a", packed, kNow).has_value());
-  EXPECT_FALSE(ingest_->Enqueue("a", batch, kNow, packed.ByteSizeLong()).has_value());
-  ingest_->Flush(kNow);
-  EXPECT_EQ(ingest_->Admit("a", packed, kNow)->through_sequence(), 1u) << "it is known";
-
-  const uint64_t left = 4000 - batch.ByteSizeLong();
-  packed.set_sequence(2);
-  packed.set_calm_paths(std::string(left, 'a'));
-  const std::optional<pb::Ack> ack = ingest_->Admit("a", packed, kNow);
-  ASSERT_TRUE(ack.has_value()) << "a packed one of " << left << " bytes beside what the first came to";
-  EXPECT_GT(ack->pause_s(), 0);
-  packed.set_host("b");
-  packed.clear_calm_paths();
-  EXPECT_EQ(ingest_->Admit("a", packed, kNow)->refusals_size(), 1) << "another host's";
-  EXPECT_TRUE(ingest_->Admit("c", packed, kNow)->again()) << "it never said Hello";
-}
-
-TEST_F(IngestTest, TheQueueHoldsSoManyBytesOfAllHosts) {
-  limits_.queued_bytes = 100'000;
-  Restart();
-  Connect();
-  Connect("b");
-  pb::Batch batch = Batch(1);
-  *batch.mutable_definitions()->add_flows() = NameOfFlow(1);
-  for (int f = 0; f < 500; ++f) *batch.add_flows() = FlowOf(1);
-  EXPECT_FALSE(ingest_->Enqueue("a", batch, kNow).has_value());
-  const std::optional<pb::Ack> ack = ingest_->Enqueue("b", Batch(1, "b"), kNow);
-  ASSERT_TRUE(ack.has_value());
-  EXPECT_GT(ack->pause_s(), 0);
-  ingest_->Flush(kNow);
-  EXPECT_EQ(Send(Batch(1, "b"), "b").through_sequence(), 1u);
-}
-
-TEST_F(IngestTest, ReportsAreOfTheSameQuota) {
-  limits_.quota = {.bytes_per_s = 10, .burst_bytes = 1000};
-  Restart();
-  Connect();
-  Connect("b");
-  EXPECT_TRUE(ingest_->TakesReport("a", 900, kNow));
-  EXPECT_FALSE(ingest_->TakesReport("a", 200, kNow));
-  EXPECT_FALSE(ingest_->TakesReport("a", 200, kNow + absl::Seconds(9)));
-  EXPECT_EQ(ingest_->Find("a")->refused_reports, 2u);
-  EXPECT_TRUE(ingest_->TakesReport("a", 200, kNow + absl::Seconds(10)));
-  EXPECT_TRUE(ingest_->TakesReport("b", 1000, kNow)) << "it waits alone";
-  EXPECT_FALSE(ingest_->TakesReport("c", 1, kNow)) << "it never said Hello";
-}
-
-TEST_F(IngestTest, MoreThanTheQueueHoldsWaitsAndIsTakenLater) {
-  limits_.queued_batches = 2;
-  Restart();
-  Connect();
-  EXPECT_FALSE(ingest_->Enqueue("a", Batch(1), kNow).has_value());
-  EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
-  for (const uint64_t s : {3, 4}) {
-    const std::optional<pb::Ack> ack = ingest_->Enqueue("a", Batch(s), kNow);
-    ASSERT_TRUE(ack.has_value());
-    EXPECT_TRUE(ack->again());
-    EXPECT_EQ(ack->through_sequence(), 0u);  // nothing is in the store yet
-  }
-  EXPECT_EQ(ingest_->Flush(kNow).at(0).second.through_sequence(), 2u);
-  EXPECT_EQ(Send(Batch(3)).through_sequence(), 3u);
-}
-
-TEST_F(IngestTest, WhatTheStoreDidNotTakeIsNotAcknowledgedAndComesAgain) {
-  FailingStore failing(*store_);
-  Ingest ingest(failing, "one", limits_);
-  ASSERT_TRUE(ingest.Connect(Hello(), {.names = {"a"}}, kNow).ok());
-  failing.fails = true;
-  EXPECT_FALSE(ingest.Enqueue("a", Batch(1), kNow).has_value());
-  EXPECT_FALSE(ingest.Enqueue("a", Batch(2), kNow).has_value());
-  const auto failed = ingest.Flush(kNow);
-  ASSERT_THAT(failed, SizeIs(1));
-  EXPECT_TRUE(failed[0].second.again());
-  EXPECT_EQ(failed[0].second.through_sequence(), 0u);
-  EXPECT_GT(failed[0].second.pause_s(), 0);
-  EXPECT_TRUE(ingest.Enqueue("a", Batch(3), kNow)->again());  // it was under way already
-  failing.fails = false;
-  EXPECT_FALSE(ingest.Enqueue("a", Batch(1), kNow).has_value());
-  EXPECT_FALSE(ingest.Enqueue("a", Batch(2), kNow).has_value());
-  EXPECT_EQ(ingest.Flush(kNow).at(0).second.through_sequence(), 2u);
-}
-
-// The store is at work without the streams' lock: what comes meanwhile is queued, and shares its fate.
-TEST_F(IngestTest, WhatComesWhileTheStoreIsAtWorkIsForgottenWithItWhereThatFails) {
-  Connect();
-  EXPECT_FALSE(ingest_->Enqueue("a", Batch(1), kNow).has_value());
-  const std::vector<Ingest::Queued> taken = ingest_->Take();
-  ASSERT_THAT(taken, SizeIs(1));
-  EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
-  const auto failed = ingest_->Settle(taken, /*stored=*/false, kNow);
-  ASSERT_THAT(failed, SizeIs(1));
-  EXPECT_TRUE(failed[0].second.again());
-  EXPECT_THAT(ingest_->Take(), IsEmpty()) << "the second, without the first, would look as if all were there";
-  EXPECT_EQ(store_->Through("a", kRun).value(), 0u);
-  EXPECT_EQ(Send(Batch(1)).through_sequence(), 1u);
-  EXPECT_EQ(Send(Batch(2)).through_sequence(), 2u);
-}
-
-TEST_F(IngestTest, WhatComesWhileTheStoreIsAtWorkIsTakenNext) {
-  Connect();
-  EXPECT_FALSE(ingest_->Enqueue("a", Batch(1), kNow).has_value());
-  const std::vector<Ingest::Queued> taken = ingest_->Take();
-  EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
-  EXPECT_EQ(ingest_->Enqueue("a", Batch(1), kNow)->through_sequence(), 0u) << "it comes again, and is on its way";
-  ASSERT_TRUE(ingest_->Put(taken).ok());
-  EXPECT_EQ(ingest_->Settle(taken, /*stored=*/true, kNow).at(0).second.through_sequence(), 1u);
-  EXPECT_EQ(ingest_->Flush(kNow).at(0).second.through_sequence(), 2u);
-}
-
-// What is acknowledged leaves the host's spool.
-TEST_F(IngestTest, AWelcomeAcknowledgesNothingThatIsOnlyQueued) {
-  EXPECT_EQ(Connect().acknowledged_sequence(), 0u);
-  EXPECT_EQ(Send(Batch(1)).through_sequence(), 1u);
-  EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
-  EXPECT_EQ(Connect().acknowledged_sequence(), 1u);
-  EXPECT_EQ(ingest_->Flush(kNow).at(0).second.through_sequence(), 2u);
-  EXPECT_EQ(Connect().acknowledged_sequence(), 2u);
 }
 
 TEST_F(IngestTest, MetricsAreWhereTheHostIsAndNowhereElse) {

@@ -50,9 +50,16 @@ void LearnDocument(LiveHost& live, const Document& document) {
 
 Ingest::Ingest(Store& store, std::string instance, const IngestLimits& limits)
     : store_(store), instance_(std::move(instance)), limits_(limits) {
+  LearnFacts();
+}
+
+// What hosts said meanwhile is newer. A store that fails is asked again.
+void Ingest::LearnFacts() {
+  if (facts_known_) return;
   const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
   if (!kept.ok()) return;
-  for (const HostSeen& seen : *kept) facts_.emplace(seen.host, seen.facts);
+  for (const HostSeen& seen : *kept) facts_.try_emplace(seen.host, seen.facts);
+  facts_known_ = true;
 }
 
 void Ingest::KeepFacts(HostFacts facts) {
@@ -224,6 +231,7 @@ bool Ingest::TakesReport(const std::string& name, uint64_t bytes, absl::Time now
 }
 
 std::vector<Ingest::Queued> Ingest::Take() {
+  LearnFacts();
   if (!untold_.empty()) {
     std::vector<HostFacts> facts;
     for (const std::string& name : untold_) facts.push_back(facts_.at(name));

@@ -121,6 +121,7 @@ class Ingest {
   cwfabric::v1::Ack Again(const std::string& host, uint64_t run, double pause_s);
   void Forget(const std::vector<Queued>& taken);
   void Learn(LiveHost& live, const HostBatch& batch);
+  void LearnFacts();
   void KeepFacts(HostFacts facts);
 
   Store& store_;
@@ -130,6 +131,7 @@ class Ingest {
   std::vector<Queued> queue_;
   size_t queued_bytes_ = 0;
   std::map<std::string, HostFacts> facts_;
+  bool facts_known_ = false;  // the store has told its own
   std::set<std::string> untold_;  // hosts whose facts the store does not have yet
   uint64_t changes_ = 0;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Looks for what is wrong every second, and at most every 200 ms where paths die, come back or are suspected, and keeps
-// what is found. A thread of its own. It asks the live state host by host, and copies only from those that told
-// something new, so that agents' streams wait for no more than one host.
+// what is found. A thread of its own. It copies of the live state only from hosts that told something new, a few at a
+// time, so that agents' streams wait for milliseconds.
 #pragma once
 
 #include <condition_variable>

@@ -26,7 +26,9 @@ Muter::Muter(Store& store) : store_(store) {
   if (!kept.ok()) spdlog::error("what is muted is not known: {}", std::string(kept.status().message()));
   if (!kept.ok()) return;
   for (const StoredOrder& order : *kept) {
-    if (!mutes_[order.id].ParseFromString(order.body)) mutes_.erase(order.id);
+    if (mutes_[order.id].ParseFromString(order.body)) continue;
+    mutes_.erase(order.id);
+    spdlog::error("a mute in the store cannot be read, and does not hold: mute again what cwctl fleet alerts lacks");
   }
 }
 
