@@ -27,7 +27,7 @@ void Take(pb::Batch batch, cw::fleet::Names& names) {
   absl::Status good = cw::fleet::CheckName(batch, "a");
   good.Update(cw::fleet::CheckBatch(batch, kNowNs, limits));
   if (!good.ok()) return Require(!good.message().empty());
-  const cw::fleet::Translated out = cw::fleet::Translate(batch, limits, names);
+  const cw::fleet::Translated out = cw::fleet::Translate(batch, kNowNs, limits, names);
   Require(out.batch.host == "a" && out.batch.paths.size() <= 500 && names.hop_lists.size() <= 50);
   std::vector<cw::fleet::NumberedSample> samples;
   for (const cw::fleet::PathSample& s : out.batch.paths) {

@@ -275,6 +275,8 @@ TEST(EventBook, AHostFillsNothing) {
   }
   EXPECT_THAT(book.hosts().at("h").nics_down, SizeIs(EventBook::kMostOfHost));
   EXPECT_THAT(book.hosts().at("h").slow, SizeIs(EventBook::kMostOfHost));
+  book.Forget("h");
+  EXPECT_TRUE(book.hosts().empty());
 }
 
 TEST(FindingId, IsTheSameEverywhere) {

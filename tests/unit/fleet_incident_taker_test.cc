@@ -84,10 +84,10 @@ TEST_F(IncidentTakerTest, CriticalFindingsAndStandingCollectivesAreTakenOnce) {
   EXPECT_TRUE(lab::Eventually([&] { return taker_->List().not_taken() == 1; }));
   HostEvent stands{.host = "h1", .type = "job", .time_ns = absl::GetCurrentTimeNanos() - 10 * kSecond, .alert = true};
   stands.evidence = {{"job", "812"}};
-  taker_->Stands(stands);
+  taker_->Stands(stands, {});
   EXPECT_TRUE(lab::Eventually([&] { return Has(2); })) << taker_->List().DebugString();
   stands.host = "h0";
-  taker_->Stands(stands);  // another host of the same job
+  taker_->Stands(stands, {});  // another host of the same job
   EXPECT_TRUE(lab::Eventually([&] { return taker_->List().not_taken() == 2; }));
   EXPECT_TRUE(Has(2));
 }
@@ -127,14 +127,14 @@ TEST_F(IncidentTakerTest, OneHostsWordDoesNotUseUpWhatFindingsNeed) {
   HostEvent stands{.host = "h1", .type = "job", .time_ns = absl::GetCurrentTimeNanos() - 10 * kSecond, .alert = true};
   for (int job = 1; job <= 12; ++job) {
     stands.evidence = {{"job", std::to_string(job)}};
-    taker_->Stands(stands);
+    taker_->Stands(stands, {});
   }
   const uint64_t left_out = 12 - IncidentTaker::kMostStandsOfHost;
   EXPECT_TRUE(lab::Eventually([&] { return taker_->List().not_taken() == left_out; })) << taker_->List().DebugString();
   EXPECT_TRUE(lab::Eventually([&] { return Has(IncidentTaker::kMostStandsOfHost); }));
   stands.host = "h0";
   stands.evidence = {{"job", "of another host"}};
-  taker_->Stands(stands);
+  taker_->Stands(stands, {});
   EXPECT_TRUE(lab::Eventually([&] { return Has(IncidentTaker::kMostStandsOfHost + 1); }));
   taker_->Found(Of(Cause::kSwitchDead, "switch spine1", 7));
   EXPECT_TRUE(lab::Eventually([&] { return Has(IncidentTaker::kMostStandsOfHost + 2); }));

@@ -173,7 +173,7 @@ TEST_F(UplinkServiceTest, CalmPathsAreUnpackedAndDamagedOnesRefused) {
   message.mutable_batch()->set_calm_paths("\x03 no deflated bytes");
   ASSERT_TRUE(stream_->Write(message));
   ASSERT_TRUE(lab::Eventually([&] { return uplink_.Hosts().at(0).refused == 1; }, absl::Seconds(30)));
-  uplink_.Flush();
+  ASSERT_TRUE(uplink_.Flush().ok());
   pb::ToHost answer;
   ASSERT_TRUE(stream_->Read(&answer));
   EXPECT_EQ(answer.ack().through_sequence(), 2u) << "what follows can be acknowledged";
@@ -192,10 +192,7 @@ TEST_F(UplinkServiceTest, RingsAreAskedForOnlyWhereThereIsOne) {
   ask.mutable_request()->set_id(5);
   uplink_.SendRing("node17", ask);
   SendBatch();
-  EXPECT_TRUE(lab::Eventually([&] {
-    uplink_.Flush();
-    return uplink_.Hosts().at(0).batches == 1;
-  }));
+  EXPECT_TRUE(lab::Eventually([&] { return uplink_.Flush().ok() && uplink_.Hosts().at(0).batches == 1; }));
   EXPECT_EQ(Next(), pb::ToHost::kAck) << "and nothing of a ring";
   EXPECT_FALSE(uplink_.RingOf("node17").keeps_ring);
   EXPECT_FALSE(uplink_.RingOf("another").connected);

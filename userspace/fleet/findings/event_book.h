@@ -41,6 +41,7 @@ class EventBook {
   };
 
   void Take(const HostEvent& event);
+  void Forget(const std::string& host) { hosts_.erase(host); }
   const std::map<std::string, Host>& hosts() const { return hosts_; }
 
  private:

@@ -58,6 +58,8 @@ class Findings {
   std::vector<Finding> Open() const { return ledger_.Open(); }
   // When the next suspicion may become a finding, for who evaluates seldom; INT64_MAX: there is none.
   int64_t NextNs() const { return ledger_.NextNs(); }
+  // What a host said of itself that left.
+  void Forget(const std::string& host) { events_.Forget(host); }
   // From the store, after a restart.
   void Resume(const Finding& finding, int64_t now_ns) { ledger_.Resume(finding, now_ns); }
   const std::set<std::string>& distrusted() const { return distrusted_; }  // hosts, as of the last picture

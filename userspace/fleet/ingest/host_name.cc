@@ -19,11 +19,11 @@ absl::Status CheckHostName(absl::string_view host) {
 absl::Status MaySpeakFor(const std::vector<std::string>& names, absl::string_view host) {
   if (absl::Status status = CheckHostName(host); !status.ok()) return status;
   for (const std::string& name : names) {
-    if (absl::EqualsIgnoreCase(name, host)) return absl::OkStatus();
+    if (name == host) return absl::OkStatus();
   }
   return absl::PermissionDeniedError(absl::StrCat("the certificate is for ",
                                                   names.empty() ? "no host" : absl::StrJoin(names, ", "), ", not for ",
-                                                  host, ": make one for that host"));
+                                                  host, ": make one for that host, spelt alike"));
 }
 
 }  // namespace cw::fleet

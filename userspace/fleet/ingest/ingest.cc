@@ -200,7 +200,7 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
 
   Queued queued{.skip_from = batch.sequence() > last + 1 ? last + 1 : 0};
   if (good.ok()) {
-    Translated translated = Translate(batch, limits_.batch, run.names);
+    Translated translated = Translate(batch, absl::ToUnixNanos(now), limits_.batch, run.names);
     host.live.records_left_out += translated.records_left_out;
     queued.batch = std::move(translated.batch);
     queued.left_out = std::move(translated.left_out);

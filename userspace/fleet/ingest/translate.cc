@@ -18,9 +18,51 @@ absl::Status Refuse(const pb::Batch& batch, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("batch ", batch.sequence(), ": ", why));
 }
 
+// "": nothing.
+std::string WhatIsWrongWithItsTime(const pb::Batch& batch, int64_t now_ns, const BatchLimits& limits) {
+  if (batch.to_ns() < batch.from_ns()) return "an interval that ends before it begins";
+  if (batch.to_ns() > now_ns + absl::ToInt64Nanoseconds(limits.ahead))
+    return "from the future: see to the host's clock";
+  return "";
+}
+
+StoredEvent Moved(StoredEvent event, int64_t to_ns, uint64_t by_ns) {
+  event.time_ns = to_ns;
+  event.bound_ns = std::max(event.bound_ns, by_ns);
+  return event;
+}
+
+// With as much of its text and evidence as there is room for.
+pb::FleetEvent ShortFormOf(const pb::FleetEvent& event, size_t bytes) {
+  pb::FleetEvent shorter;
+  shorter.set_time_ns(event.time_ns());
+  shorter.set_bound_ns(event.bound_ns());
+  pb::Event& out = *shorter.mutable_event();
+  out.set_seq(event.event().seq());
+  out.set_run(event.event().run());
+  out.set_time_unix_ns(event.event().time_unix_ns());
+  out.set_type(CutUtf8(event.event().type(), 64));
+  out.set_severity(event.event().severity());
+  out.set_slot(event.event().slot());
+  out.set_to_slot(event.event().to_slot());
+  out.set_dry(event.event().dry());
+  out.set_text(CutUtf8(event.event().text(), bytes / 4));
+  out.set_flow(CutUtf8(event.event().flow(), 256));
+  out.set_peer(CutUtf8(event.event().peer(), 256));
+  constexpr size_t kFrame = 8;  // of tags and lengths
+  size_t used = shorter.ByteSizeLong() + kFrame;
+  for (const pb::Evidence& evidence : event.event().evidence()) {
+    used += evidence.ByteSizeLong() + kFrame;
+    if (used > bytes) break;
+    *out.add_evidence() = evidence;
+  }
+  return shorter;
+}
+
 class Translator {
  public:
-  Translator(const pb::Batch& in, const BatchLimits& limits, Names& names) : in_(in), limits_(limits), names_(names) {}
+  Translator(const pb::Batch& in, int64_t now_ns, const BatchLimits& limits, Names& names)
+      : in_(in), now_ns_(now_ns), limits_(limits), names_(names) {}
 
   Translated Run() {
     out_.batch.host = in_.host();
@@ -28,8 +70,13 @@ class Translator {
     out_.batch.sequence = in_.sequence();
     for (const pb::HopList& list : in_.definitions().hop_lists()) Hops(list);
     for (const pb::PathName& path : in_.definitions().paths()) Name(path);
-    for (const pb::PathRecord& path : in_.paths()) Path(path);
     for (const pb::FleetEvent& event : in_.events()) Event(event);
+    // What it says beside events would be of a time that nobody can ask for.
+    if (!WhatIsWrongWithItsTime(in_, now_ns_, limits_).empty()) {
+      LeaveOut(WhatIsWrongWithItsTime(in_, now_ns_, limits_));
+      return std::move(out_);
+    }
+    for (const pb::PathRecord& path : in_.paths()) Path(path);
     Documents();
     Work();
     return std::move(out_);
@@ -94,19 +141,27 @@ class Translator {
     out_.batch.paths.push_back(std::move(s));
   }
 
+  // An event is never lost for its time: one that cannot be is put at its batch's end, or now, and its bound says so.
   void Event(const pb::FleetEvent& event) {
     StoredEvent e{.host = in_.host(), .run = in_.run(), .seq = event.event().seq(), .bound_ns = event.bound_ns()};
-    // An event is never lost for its time: one that cannot be is put at its batch's end, with that said by the bound.
     const int64_t slack = absl::ToInt64Nanoseconds(limits_.back);
-    const bool believable = event.time_ns() <= in_.to_ns() + slack && event.time_ns() >= in_.to_ns() - slack;
-    e.time_ns = believable ? event.time_ns() : in_.to_ns();
-    if (!believable) e.bound_ns = static_cast<uint64_t>(slack);
+    const int64_t oldest = now_ns_ - absl::ToInt64Nanoseconds(limits_.events_back);
+    const int64_t newest = now_ns_ + absl::ToInt64Nanoseconds(limits_.ahead);
+    e.time_ns = event.time_ns();
+    if (in_.to_ns() < oldest || in_.to_ns() > newest) {
+      const __int128 off = static_cast<__int128>(now_ns_) - event.time_ns();
+      e = Moved(std::move(e), now_ns_, static_cast<uint64_t>(std::min<__int128>(off < 0 ? -off : off, INT64_MAX)));
+    } else if (event.time_ns() > in_.to_ns() + slack || event.time_ns() < in_.to_ns() - slack) {
+      e = Moved(std::move(e), in_.to_ns(), static_cast<uint64_t>(slack));
+    }
     e.type = CutUtf8(event.event().type(), 64);
     e.severity = static_cast<int>(event.event().severity());
     e.payload = event.SerializeAsString();
     if (e.seq == 0) return LeaveOut("an event without a number");
-    if (e.payload.size() > limits_.text_bytes)
-      return LeaveOut(absl::StrCat("an event of ", e.payload.size(), " bytes"));
+    if (e.payload.size() > limits_.text_bytes) {
+      LeaveOut(absl::StrCat("evidence of an event of ", e.payload.size(), " bytes"));
+      e.payload = ShortFormOf(event, limits_.text_bytes).SerializeAsString();
+    }
     out_.batch.events.push_back(std::move(e));
   }
 
@@ -126,6 +181,7 @@ class Translator {
   }
 
   const pb::Batch& in_;
+  const int64_t now_ns_;
   const BatchLimits& limits_;
   Names& names_;
   Translated out_;
@@ -160,17 +216,16 @@ absl::Status CheckBatch(const pb::Batch& batch, int64_t now_ns, const BatchLimit
                              batch.collectives_size(), batch.definitions().paths_size(),
                              batch.definitions().hop_lists_size(), batch.definitions().flows_size()});
   if (most > limits.records) return refuse(absl::StrCat("more than ", limits.records, " records of a kind"));
-  if (batch.to_ns() < batch.from_ns()) return refuse("an interval that ends before it begins");
-  if (batch.to_ns() > now_ns + absl::ToInt64Nanoseconds(limits.ahead))
-    return refuse("from the future: see to the host's clock");
+  const std::string time = WhatIsWrongWithItsTime(batch, now_ns, limits);
+  if (!time.empty() && batch.events_size() == 0) return refuse(time);
   // Events are taken however late they are.
   const bool late = batch.from_ns() < now_ns - absl::ToInt64Nanoseconds(limits.back);
   if (late && batch.events_size() == 0) return refuse("older than what is kept of detail");
   return absl::OkStatus();
 }
 
-Translated Translate(const pb::Batch& batch, const BatchLimits& limits, Names& names) {
-  return Translator(batch, limits, names).Run();
+Translated Translate(const pb::Batch& batch, int64_t now_ns, const BatchLimits& limits, Names& names) {
+  return Translator(batch, now_ns, limits, names).Run();
 }
 
 }  // namespace cw::fleet

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Batches as the store keeps them, and what is wrong with those that it does not get. A batch that is too large or of a
-// time that cannot be is refused as a whole; a single record that makes no sense is left out, with a reason, and the
-// rest is taken. Pure; threads: one at a time.
+// time that cannot be is refused as a whole, but for its events; a single record that makes no sense is left out, with
+// a reason, and the rest is taken. Pure; threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,10 @@ struct BatchLimits {
   size_t text_bytes = 8192;  // of one event
   uint32_t paths = 20'000;   // of a run, as their numbers go
   size_t hop_lists = 20'000;
-  uint64_t definitions = 200'000;            // of paths within a run: each may be a row in the store
-  absl::Duration ahead = absl::Minutes(10);  // of our clock: fleet time may not be anchored yet
-  absl::Duration back = absl::Hours(48);     // what spools keep, and more
+  uint64_t definitions = 200'000;                     // of paths within a run: each may be a row in the store
+  absl::Duration ahead = absl::Minutes(10);           // of our clock: fleet time may not be anchored yet
+  absl::Duration back = absl::Hours(48);              // what spools keep, and more
+  absl::Duration events_back = absl::Hours(24 * 90);  // an event that is older was told by a clock that is wrong
 };
 
 // What a run's definitions said so far.
@@ -57,6 +58,6 @@ absl::Status CheckName(const cwfabric::v1::Batch& batch, const std::string& host
 absl::Status CheckBatch(const cwfabric::v1::Batch& batch, int64_t now_ns, const BatchLimits& limits);
 
 // Of a batch that CheckBatch took; its definitions go into `names` first.
-Translated Translate(const cwfabric::v1::Batch& batch, const BatchLimits& limits, Names& names);
+Translated Translate(const cwfabric::v1::Batch& batch, int64_t now_ns, const BatchLimits& limits, Names& names);
 
 }  // namespace cw::fleet

@@ -156,7 +156,8 @@ class Service {
         const auto size = std::filesystem::file_size(store + end, none);
         if (!none) bytes += size;
       }
-      return MetricsPage(uplink_.Hosts(), finder_->numbers(), alerts_.counts(), bytes);
+      return MetricsPage(uplink_.Hosts(), finder_->numbers(), alerts_.counts(),
+                         {.bytes = bytes, .thinned = store_->thinned_bytes(), .failures = keeper_->failures()});
     };
     const auto targets = [this]() -> absl::StatusOr<std::string> {
       return TargetsJson(uplink_.Facts(), finder_->racks());

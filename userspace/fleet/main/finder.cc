@@ -21,6 +21,8 @@ constexpr int64_t kEventsBackNs = 3'600'000'000'000;
 constexpr int64_t kStandsBackNs = 300'000'000'000;  // of a collective that stands; later rings may be gone over it
 constexpr absl::Duration kLookForChanges = absl::Milliseconds(50);
 constexpr size_t kMostHopLists = 2'000'000, kEventsAtOnce = 10'000, kMostUnkept = 20'000;
+constexpr char kNoRoomForHops[] =
+    "hosts told of more ways than the service has room for: new ones count as not known until it is restarted";
 constexpr size_t kMostJobs = 64;  // named of one finding
 constexpr int64_t kSlasEveryNs = 2'000'000'000;
 constexpr int64_t kJobsEveryNs = 5'000'000'000;  // hosts tell of flows each 10 s
@@ -166,10 +168,15 @@ void Finder::FillHops(const std::string& name, Host& host, int64_t now_ns) {
   fill();
   if (!host.lacks_hops || now_ns - host.asked_ns < kHopsEveryNs) return;
   host.asked_ns = now_ns;
-  const absl::StatusOr<std::vector<HopList>> lists = store_.AllHops(name);
-  if (!lists.ok()) return;
-  for (const HopList& list : *lists) {
-    if (hops_.size() < kMostHopLists) hops_.try_emplace(list.id, list.hops);
+  // Each by its name: a host may have told of far more lists than its paths take.
+  std::set<uint64_t> lacking;
+  for (const PathEvidence& path : host.paths) {
+    if (path.hops_id != 0 && path.hops == nullptr) lacking.insert(path.hops_id);
+  }
+  for (const uint64_t id : lacking) {
+    if (hops_.size() >= kMostHopLists) return Complain(absl::ResourceExhaustedError(kNoRoomForHops));
+    const absl::StatusOr<HopList> list = store_.Hops(name, id);
+    if (list.ok()) hops_.try_emplace(id, list->hops);
   }
   fill();
 }
@@ -208,8 +215,28 @@ void Finder::LookAtFabric(Picture& picture) {
   picture.fabric = absl::HashOf(fabric_, picture.hosts.size());
 }
 
+// Of collectives that stand: hosts of the job are looked at, too, but for jobs that the host who says so has no part
+// in.
+void Finder::TellStanding(const std::vector<HostEvent>& stands) {
+  if (stands.empty()) return;
+  const std::vector<HostWork> work = WorkNow();
+  std::map<std::string, std::vector<std::string>> hosts;  // by communicator
+  for (const JoinedJob& job : JoinJobs(work)) {
+    const absl::flat_hash_set<std::string> reach = ReachOf(job, work).hosts;
+    for (const std::string& id : job.ids) hosts[id] = {reach.begin(), reach.end()};
+  }
+  for (const HostEvent& event : stands) {
+    std::vector<std::string> of_job;
+    for (const auto& [name, value] : event.evidence) {
+      if (const auto known = hosts.find(value); name == "job" && known != hosts.end()) of_job = known->second;
+    }
+    if (std::find(of_job.begin(), of_job.end(), event.host) == of_job.end()) of_job.clear();
+    incidents_.Stands(event, of_job);
+  }
+}
+
 std::vector<HostEvent> Finder::NewEvents(int64_t now_ns) {
-  std::vector<HostEvent> events;
+  std::vector<HostEvent> events, stands;
   EventQuery query{.after = events_after_, .limit = kEventsAtOnce};
   if (!events_begun_) query.from_ns = now_ns - kEventsBackNs;
   const absl::StatusOr<EventPage> page = store_.Events(query);
@@ -219,10 +246,11 @@ std::vector<HostEvent> Finder::NewEvents(int64_t now_ns) {
   }
   for (const StoredEvent& stored : page->events) {
     if (stored.type == "job" && stored.severity == pb::SEVERITY_ALERT && stored.time_ns > now_ns - kStandsBackNs)
-      incidents_.Stands(EventOf(stored));
+      stands.push_back(EventOf(stored));
     // What a spool brings later than that holds no more.
     if (ConcernsFindings(stored.type) && stored.time_ns > now_ns - kEventsBackNs) events.push_back(EventOf(stored));
   }
+  TellStanding(stands);
   events_after_ = page->next;
   events_begun_ |= page->events.size() < kEventsAtOnce;
   return events;
@@ -237,7 +265,9 @@ void Finder::CopyAll() {
     slas_.Take(live);
   });
   for (const auto& [name, host] : hosts_) {
-    if (!there.contains(name)) slas_.Forget(name);
+    if (there.contains(name)) continue;
+    slas_.Forget(name);
+    findings_.Forget(name);
   }
   std::erase_if(hosts_, [&](const auto& host) { return !there.contains(host.first); });
 }

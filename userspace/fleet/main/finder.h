@@ -62,6 +62,7 @@ class Finder {
   void LookAtFabric(Picture& picture);
   std::vector<HostEvent> NewEvents(int64_t now_ns);
   void LookAtSlas(int64_t now_ns);
+  void TellStanding(const std::vector<HostEvent>& stands);
   std::vector<HostWork> WorkNow() const;  // points into hosts_
   void NameJobs(std::vector<Finding>& changed, int64_t now_ns);
   void AddAffected(Finding& finding) const;  // the jobs that are known to cross it

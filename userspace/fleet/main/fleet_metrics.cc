@@ -55,7 +55,7 @@ void AddHosts(const std::vector<LiveHost>& hosts, TextPage& page) {
 }  // namespace
 
 std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers& finder,
-                        const std::vector<AlertCounts>& alerts, uint64_t store_bytes) {
+                        const std::vector<AlertCounts>& alerts, const StoreNumbers& store) {
   TextPage page;
   AddHosts(hosts, page);
   page.Family("findings_open", "gauge", "Findings that go on, but for muted ones.");
@@ -86,7 +86,11 @@ std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers&
                         finder.evaluation_seconds, finder.evaluations);
   TextPage rest;
   rest.Family("store_bytes", "gauge", "Size of the store's files.");
-  rest.Value(static_cast<double>(store_bytes));
+  rest.Value(static_cast<double>(store.bytes));
+  rest.Family("store_thinned_bytes_total", "counter", "Samples that a full disk took.");
+  rest.Value(static_cast<double>(store.thinned));
+  rest.Family("store_failures_total", "counter", "Commits that the store did not take: hosts send them again.");
+  rest.Value(static_cast<double>(store.failures));
   const auto each = [&](const char* name, const char* type, const char* help, uint64_t AlertCounts::*value) {
     if (alerts.empty()) return;
     rest.Family(name, type, help);

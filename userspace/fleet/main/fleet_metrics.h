@@ -24,7 +24,13 @@ struct FinderNumbers {
   double evaluation_seconds = 0;  // all of them together
 };
 
+struct StoreNumbers {
+  uint64_t bytes = 0;    // of its files
+  uint64_t thinned = 0;  // bytes of samples that a full disk took
+  uint64_t failures = 0;
+};
+
 std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers& finder,
-                        const std::vector<AlertCounts>& alerts, uint64_t store_bytes);
+                        const std::vector<AlertCounts>& alerts, const StoreNumbers& store);
 
 }  // namespace cw::fleet

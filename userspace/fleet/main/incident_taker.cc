@@ -168,7 +168,7 @@ void IncidentTaker::Found(const Finding& finding) {
   Want(std::move(wanted));
 }
 
-void IncidentTaker::Stands(const HostEvent& event) {
+void IncidentTaker::Stands(const HostEvent& event, const std::vector<std::string>& hosts) {
   if (!options_.least) return;
   // All hosts of a job say it.
   std::string job;
@@ -181,7 +181,8 @@ void IncidentTaker::Stands(const HostEvent& event) {
                 .request = {},
                 .finding = {}};
   wanted.request.add_hosts(event.host);
-  if (!event.peer.empty() && event.peer != event.host) wanted.request.add_hosts(event.peer);
+  if (!event.peer.empty()) wanted.request.add_hosts(event.peer);
+  for (const std::string& host : hosts) wanted.request.add_hosts(host);
   wanted.request.set_from_ns(event.time_ns - NsOf(options_.before));
   wanted.request.set_to_ns(event.time_ns + NsOf(options_.after));
   wanted.request.set_reason(wanted.reason);
@@ -257,19 +258,25 @@ std::vector<IncidentTaker::Known> IncidentTaker::KnownHosts() {
   return known;
 }
 
-// Those that it is about, and a few that are well: what they see living exonerates.
+// Those that it is about, the first first, and a few that are well: what they see living exonerates.
 absl::Status IncidentTaker::AddHosts(const std::vector<std::string>& affected, pb::Incident& head) {
   const std::set<std::string> wanted(affected.begin(), affected.end());
   std::map<std::string, pb::IncidentHost> chosen;
+  std::map<std::string, const Known*> there;
   std::vector<const Known*> others;
   const std::vector<Known> all = KnownHosts();
   for (const Known& host : all) {
-    if (wanted.contains(host.name) && chosen.size() < kMostHosts) {
-      chosen[host.name] = host.facts;
-      chosen[host.name].set_affected(true);
-    } else if (host.connected && !wanted.contains(host.name)) {
+    if (wanted.contains(host.name)) {
+      there[host.name] = &host;
+    } else if (host.connected) {
       others.push_back(&host);
     }
+  }
+  for (const std::string& name : affected) {
+    const auto known = there.find(name);
+    if (known == there.end() || chosen.size() >= kMostHosts) continue;
+    chosen[name] = known->second->facts;
+    chosen[name].set_affected(true);
   }
   if (chosen.empty())
     return absl::NotFoundError(

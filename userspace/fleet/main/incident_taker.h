@@ -62,7 +62,8 @@ class IncidentTaker final : public HostRings {
 
   // What was found just now, and what a host says stands.
   void Found(const Finding& finding);
-  void Stands(const HostEvent& event);
+  // `hosts`: of its job, as far as they are known.
+  void Stands(const HostEvent& event, const std::vector<std::string>& hosts);
 
   void Now(const std::string& host, const State& state) override;
   bool Take(const std::string& host, const cwfabric::v1::RingAnswer& answer) override;

@@ -34,8 +34,21 @@ bool Keeper::Sleep(absl::Duration duration) {
 }
 
 void Keeper::Flushing() {
-  while (Sleep(kFlushPeriod)) uplink_.Flush();
-  uplink_.Flush();
+  while (Sleep(kFlushPeriod)) Flush();
+  Flush();
+}
+
+// Said once, until it is another fault or none.
+void Keeper::Flush() {
+  const absl::Status stored = uplink_.Flush();
+  failures_ += !stored.ok();
+  const std::string trouble(stored.message());
+  if (trouble == trouble_) return;
+  if (!stored.ok())
+    spdlog::error("what hosts tell cannot be stored, and waits in their spools: {}", trouble);
+  else
+    spdlog::warn("what hosts tell is stored again");
+  trouble_ = trouble;
 }
 
 void Keeper::Keeping() {
@@ -63,6 +76,11 @@ void Keeper::TellLosses() {
     spdlog::error("{} blocks of flows and jobs were damaged and are given up: check the disk of the store",
                   losses.damaged - losses_.damaged);
   losses_ = losses;
+  const uint64_t thinned = store_.thinned_bytes();
+  if (thinned != thinned_)
+    spdlog::error("the disk of the store is full: {} KiB of samples were given up for newer events; make room",
+                  (thinned - thinned_ + 1023) >> 10);
+  thinned_ = thinned;
 }
 
 void Keeper::LetGo() {

@@ -4,8 +4,11 @@
 // is too old, which it says before. A thread of its own for each of the two.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "userspace/fleet/main/uplink_service.h"
@@ -16,11 +19,13 @@ namespace cw::fleet {
 class Keeper {
  public:
   Keeper(UplinkService& uplink, Store& store, const Retention& retention);
-  ~Keeper();  // what is queued is stored
+  ~Keeper();                                       // what is queued is stored
+  uint64_t failures() const { return failures_; }  // commits that the store did not take; any thread
 
  private:
   bool Sleep(absl::Duration duration);  // false: it ends
   void Flushing();
+  void Flush();
   void Keeping();
   void TellLosses();
   void LetGo();
@@ -29,6 +34,9 @@ class Keeper {
   Store& store_;
   const Retention retention_;
   WorkLosses losses_;  // that were told
+  uint64_t thinned_ = 0;
+  std::string trouble_;  // of the last commit, as it was told
+  std::atomic<uint64_t> failures_ = 0;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool end_ = false;

@@ -235,21 +235,22 @@ void UplinkService::End(HostStream& stream) {
   spdlog::info("{} is not connected any more", stream.host);
 }
 
-void UplinkService::Flush() {
+absl::Status UplinkService::Flush() {
   std::vector<Ingest::Queued> taken;
   {
     const std::lock_guard lock(mutex_);
-    if (!ingest_.has_work()) return;
+    if (!ingest_.has_work()) return absl::OkStatus();
     taken = ingest_.Take();
   }
   // A commit takes its time: streams and questions go on meanwhile.
-  const bool stored = ingest_.Put(taken).ok();
+  const absl::Status stored = ingest_.Put(taken);
   const std::lock_guard lock(mutex_);
-  for (auto& [host, ack] : ingest_.Settle(taken, stored, absl::Now())) {
+  for (auto& [host, ack] : ingest_.Settle(taken, stored.ok(), absl::Now())) {
     const auto place = streams_.find(host);
     if (place != streams_.end()) Reply(*place->second, std::move(ack));
   }
   changes_ = ingest_.changes();
+  return stored;
 }
 
 void UplinkService::EachHost(const std::function<void(const LiveHost&)>& look) {

@@ -59,8 +59,8 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   HostRings::State RingOf(const std::string& host);
   // To all hosts that take them.
   void SendOrders();
-  // What is queued into the store, and acknowledgements to their hosts.
-  void Flush();
+  // What is queued into the store, and acknowledgements to their hosts. The store's error: agents send it again.
+  absl::Status Flush();
   // Each host, by name, with the streams held up for milliseconds at a time.
   void EachHost(const std::function<void(const LiveHost&)>& look);
   std::vector<LiveHost> Hosts();                             // copies; by name
