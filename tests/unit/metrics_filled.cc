@@ -208,7 +208,8 @@ std::string Reading::FamilyOf(const std::string& name) const {
   for (const std::string suffix : {"_bucket", "_sum", "_count"}) {
     const std::string family = name.size() > suffix.size() ? name.substr(0, name.size() - suffix.size()) : "";
     const auto type = types.find(family);
-    if (name == family + suffix && type != types.end() && type->second == "histogram") return family;
+    if (name != family + suffix || type == types.end()) continue;
+    if (type->second == "histogram" || (type->second == "summary" && suffix != "_bucket")) return family;
   }
   return "";
 }
