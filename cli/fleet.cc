@@ -85,7 +85,7 @@ void ShowFleetEventTable(const v1::FleetEventsReply& reply, bool colour) {
 namespace {
 
 struct FleetOptions {
-  std::string host, type, at, id;
+  std::string host, type, at, from, to, id;
   bool all = false;
   Session::Watch watch;
   uint64_t after = 0;
@@ -98,7 +98,7 @@ std::string AgoOf(int64_t then_ns) {
 
 Cell BadCount(uint64_t count) { return {CountText(count), count > 0 ? Tone::kBad : Tone::kPlain}; }
 
-absl::StatusOr<int> ShowFleetHosts(Session& session) {
+absl::StatusOr<int> ShowFleetHosts(Session& session, const FleetOptions&) {
   const auto client = FleetOf(session);
   if (!client.ok()) return client.status();
   const absl::StatusOr<v1::FleetHostsReply> reply = (*client)->Hosts();
@@ -167,6 +167,11 @@ absl::StatusOr<int> ShowFleetEvents(Session& session, const FleetOptions& option
   request.set_host(options.host);
   request.set_type(options.type);
   request.set_after(options.after);
+  const absl::StatusOr<int64_t> from = ParseAt(options.from, "--from"), to = ParseAt(options.to, "--to");
+  if (!from.ok()) return from.status();
+  if (!to.ok()) return to.status();
+  request.set_from_ns(*from);
+  request.set_to_ns(*to);
   request.set_newest_first(options.after == 0);
   request.set_limit(options.last == 0 ? 50 : options.last);
   absl::StatusOr<v1::FleetEventsReply> reply = (*client)->Events(request);
@@ -226,6 +231,17 @@ absl::StatusOr<int> ShowFleetFindings(Session& session, const FleetOptions& opti
   return kOk;
 }
 
+void AddWatched(CLI::App& verb, Session& session, const std::shared_ptr<FleetOptions>& options,
+                absl::StatusOr<int> (*show)(Session&, const FleetOptions&)) {
+  Session::AddWatch(verb, options->watch);
+  verb.callback([&session, options, show] {
+    session.action = [&session, options, show]() -> absl::StatusOr<int> {
+      if (absl::Status status = Session::CheckWatch(options->watch, options->id); !status.ok()) return status;
+      return session.Repeat(options->watch, [&] { return show(session, *options); });
+    };
+  });
+}
+
 void AddAt(CLI::App& verb, FleetOptions& options) {
   verb.add_option("--at", options.at, "As it was then: 2026-05-01T12:00:00Z, or how long ago: --at=-10m");
 }
@@ -237,34 +253,27 @@ void AddFleetVerbs(CLI::App& app, Session& session) {
   fleet->require_subcommand(1);
   auto options = std::make_shared<FleetOptions>();
   CLI::App* hosts = fleet->add_subcommand("hosts", "Hosts, whether they are connected, and their paths by state");
-  hosts->callback([&session] { session.action = [&session] { return ShowFleetHosts(session); }; });
+  AddWatched(*hosts, session, options, ShowFleetHosts);
   CLI::App* topology = fleet->add_subcommand("topology", "Switches as all hosts' traces show them; mis-wired cables");
   AddAt(*topology, *options);
-  topology->callback(
-      [&session, options] { session.action = [&session, options] { return ShowFleetTopology(session, *options); }; });
+  AddWatched(*topology, session, options, ShowFleetTopology);
   CLI::App* links = fleet->add_subcommand("links", "Links of the fabric, and what the paths over each of them meet");
   AddAt(*links, *options);
-  links->callback(
-      [&session, options] { session.action = [&session, options] { return ShowFleetLinks(session, *options); }; });
+  AddWatched(*links, session, options, ShowFleetLinks);
   CLI::App* findings = fleet->add_subcommand("findings", "What is wrong, where, since when, and what to do");
   findings->add_option("id", options->id, "This one alone, whole");
   findings->add_flag("--all", options->all, "Those that are over, too");
   findings->add_option("-n,--last", options->last, "At most so many, the newest; default 1000");
   AddAt(*findings, *options);
-  Session::AddWatch(*findings, options->watch);
-  findings->callback([&session, options] {
-    session.action = [&session, options]() -> absl::StatusOr<int> {
-      if (absl::Status status = Session::CheckWatch(options->watch, options->id); !status.ok()) return status;
-      return session.Repeat(options->watch, [&] { return ShowFleetFindings(session, *options); });
-    };
-  });
+  AddWatched(*findings, session, options, ShowFleetFindings);
   CLI::App* events = fleet->add_subcommand("events", "Events of all hosts, the newest last");
   events->add_option("--host", options->host, "Of this host alone");
   events->add_option("--type", options->type, "Of this type alone: path, link, move, ...");
   events->add_option("-n,--last", options->last, "So many; default 50");
   events->add_option("--after", options->after, "In the order of their arrival, behind an earlier answer's \"next\"");
-  events->callback(
-      [&session, options] { session.action = [&session, options] { return ShowFleetEvents(session, *options); }; });
+  events->add_option("--from", options->from, "Not older than 2026-05-01T12:00:00Z, or than --from=-10m");
+  events->add_option("--to", options->to, "Older than that; the same forms");
+  AddWatched(*events, session, options, ShowFleetEvents);
   AddFleetAlertVerbs(*fleet, session);
   AddFleetDrainVerbs(*fleet, session);
   AddFleetHostVerbs(*fleet, session);

@@ -18,6 +18,7 @@ namespace v1 = ::cwfabric::v1;
 struct AlertOptions {
   std::string what, for_text, reason;
   bool all = false;
+  Session::Watch watch;
 };
 
 std::string AgeText(int64_t then_ns) {
@@ -108,8 +109,12 @@ void AddFleetAlertVerbs(CLI::App& fleet, Session& session) {
   auto options = std::make_shared<AlertOptions>();
   CLI::App* alerts = fleet.add_subcommand("alerts", "What Alertmanagers and webhooks were told, and what is muted");
   alerts->add_flag("--all", options->all, "Those that are over, too");
-  alerts->callback(
-      [&session, options] { session.action = [&session, options] { return ShowFleetAlerts(session, *options); }; });
+  Session::AddWatch(*alerts, options->watch);
+  alerts->callback([&session, options] {
+    session.action = [&session, options] {
+      return session.Repeat(options->watch, [&] { return ShowFleetAlerts(session, *options); });
+    };
+  });
   CLI::App* mute =
       fleet.add_subcommand("mute", "Alarm nobody by a finding, or by what is wrong with a part, for a while");
   mute->add_option("what", options->what, "A finding's id, or a scope as in cwctl fleet findings: \"switch spine1\"")

@@ -172,6 +172,23 @@ absl::StatusOr<int> StatusOfHost(Session& session) {
   return kOk;
 }
 
+// One verb that this host's agent would answer, though a fleet service was named.
+absl::Status CheckFleetIsMeant(const Session& session, const CLI::App* verb) {
+  static const auto& others =
+      *new std::set<std::string>{"fleet", "incident", "certs", "completion", "manual", "replay", "off"};
+  if (!session.fleet_typed || verb == nullptr || others.contains(verb->get_name())) return absl::OkStatus();
+  const std::string& name = verb->get_name();
+  const auto& all = ReadingVerbs();
+  const bool reads = std::any_of(all.begin(), all.end(), [&](const ReadingVerb& r) { return name == r.name; });
+  if (!reads)
+    return absl::InvalidArgumentError(absl::StrCat("the fleet service has no answer to ", name,
+                                                   ": leave --fleet out, or ask a host's agent: cwctl --server ",
+                                                   "HOST:PORT ", name));
+  const bool of_all = name == "links" || name == "events" || name == "jobs";
+  return absl::InvalidArgumentError(
+      absl::StrCat("of which host? Give --host HOST; of all hosts: cwctl fleet ", of_all ? name : "hosts"));
+}
+
 const CLI::App* TypedVerb(const CLI::App& app) {
   const auto& verbs = app.get_subcommands();
   return verbs.empty() ? nullptr : verbs.front();
@@ -192,7 +209,11 @@ void AddFleetReading(CLI::App& app, Session& session) {
 absl::StatusOr<std::function<absl::StatusOr<int>()>> FleetReadingOf(const CLI::App& app, Session& session) {
   std::function<absl::StatusOr<int>()> none;
   const CLI::App* verb = TypedVerb(app);
-  if (session.fleet_host.empty() || verb == nullptr) return none;
+  if (session.fleet_host.empty()) {
+    if (absl::Status status = CheckFleetIsMeant(session, verb); !status.ok()) return status;
+    return none;
+  }
+  if (verb == nullptr) return none;
   const auto& all = ReadingVerbs();
   const auto reading =
       std::find_if(all.begin(), all.end(), [&](const ReadingVerb& r) { return verb->get_name() == r.name; });

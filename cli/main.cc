@@ -108,6 +108,7 @@ int Run(int argc, char** argv) {
     return kUsage;
   }
   session.timeout_typed = Typed(argc, argv, "--timeout");
+  session.fleet_typed = Typed(argc, argv, "--fleet");
   session.instance_given = app.count("--instance") > 0;
   ChooseAgent(argc, argv, session);
   const absl::Status options = session.CheckOptions();

@@ -32,6 +32,7 @@ class Session {
   std::string socket;                // "" = that of the instance
   api::RemoteAgent remote;           // server "" = the agent of this host
   std::string fleet;                 // the fleet service, HOST:PORT; "" = none
+  bool fleet_typed = false;          // not from the environment
   std::string fleet_host, fleet_at;  // of reading verbs: answered by the fleet service, of this host, as it was then
   bool instance_given = false;       // it was typed, so it is meant
   double timeout_s = 0;              // of each call; 0 = as long as is usual for it

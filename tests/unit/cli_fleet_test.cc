@@ -48,9 +48,15 @@ class FakeFleet : public v1::Fleet::Service {
   }
 };
 
-// The same with a job of two ranks.
+// The same with a job of two ranks, and events.
 class FleetWithAJob : public FakeFleet {
  public:
+  std::atomic<int64_t> from_ns = 0, to_ns = 0;  // of the last question for events
+  grpc::Status Events(grpc::ServerContext*, const v1::FleetEventsRequest* request, v1::FleetEventsReply*) override {
+    from_ns = request->from_ns();
+    to_ns = request->to_ns();
+    return grpc::Status::OK;
+  }
   grpc::Status Work(grpc::ServerContext*, const v1::FleetWorkRequest* request, v1::FleetWorkReply* reply) override {
     reply->mutable_coverage()->set_hosts(2);
     reply->mutable_coverage()->add_missing("h2: not connected");
@@ -180,6 +186,30 @@ TEST_F(CwctlFleet, StatusIsOfTheHostAloneOfAnOldServiceToo) {
   const RunResult none = Run({"status", "--host", "h3"});
   EXPECT_NE(none.exit_code, 0);
   EXPECT_THAT(none.err, HasSubstr("knows no host h3"));
+}
+
+// Otherwise one's own host would be read for the fleet.
+TEST_F(CwctlFleet, AServiceThatIsNamedIsNotPassedOver) {
+  RunResult run = Run({"paths"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("--host HOST"), HasSubstr("cwctl fleet hosts")));
+  EXPECT_THAT(Run({"events"}).err, HasSubstr("cwctl fleet events"));
+  run = Run({"owd"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("has no answer to owd"), HasSubstr("--server HOST:PORT owd")));
+}
+
+TEST_F(CwctlFleet, EventsOfASpanAndHostsThatAreWatched) {
+  RunResult run = Run({"fleet", "events", "--from", "2026-05-01T12:00:00Z", "--to", "2026-05-01T12:10:00Z"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(fleet_.from_ns, 1'777'636'800'000'000'000);
+  EXPECT_EQ(fleet_.to_ns - fleet_.from_ns, 600'000'000'000);
+  run = Run({"fleet", "events", "--from", "yesterday"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, HasSubstr("--from yesterday"));
+  run = Run({"fleet", "links", "--watch=100ms", "--count", "2", "--json"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 2) << run.out;
 }
 
 TEST_F(CwctlFleet, LinksOfAllAreNotShownAsAHosts) {
