@@ -4,6 +4,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,10 +36,13 @@ class FleetServiceRig : public ::testing::Test {
     std::string name = (std::filesystem::temp_directory_path() / "cw_fleet_XXXXXX").string();
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
+    if (!store_size_.empty()) MountStore();
+    ASSERT_FALSE(HasFatalFailure());
     for (int spine = 0; fabric_file.empty() && spine < spec.fabric.spines; ++spine) spines_ += NameOfSpine(spine);
     absl::StatusOr<std::unique_ptr<FleetBed>> bed =
         FleetBed::Make({.folder = folder_,
                         .hosts = spec.fabric.leaves * spec.fabric.hosts_per_leaf,
+                        .store = store_size_.empty() ? "" : StoreFolder(),
                         .fabric_file = fabric_file.empty() ? spines_ : fabric_file,
                         .more_config = more_config,
                         .fleetd = CWFLEETD_BINARY,
@@ -59,6 +63,7 @@ class FleetServiceRig : public ::testing::Test {
   ~FleetServiceRig() override {
     bed_.reset();
     testbed_.reset();
+    if (store_mounted_) umount2(StoreFolder().c_str(), MNT_DETACH);
     if (!HasFailure() && !folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
@@ -97,17 +102,38 @@ class FleetServiceRig : public ::testing::Test {
     return status;
   }
 
+  std::string StoreFolder() const { return folder_ + "/store"; }
+  bool SameEvents(int host) const {
+    const FleetBed::Seen written = bed_->Written(testbed_->fabric(), host);
+    return !written.empty() && bed_->Stored(host) == written;
+  }
+  // Events of the agent's own making.
+  void Act(int host, int times) {
+    for (int i = 0; i < times; ++i) {
+      api::v1::SetModeRequest request;
+      request.set_mode(i % 2 == 0 ? api::v1::MODE_PROTECT : api::v1::MODE_OBSERVE);
+      EXPECT_TRUE(testbed_->agent(host).SetMode(request).ok());
+    }
+  }
+
+  std::string store_size_;  // before Up: of a disk for the store alone, such as "4m"; "": it has none of its own
   std::string folder_;
   std::unique_ptr<FleetBed> bed_;
   std::unique_ptr<Testbed> testbed_;
   absl::Time started_at_;
 
  private:
+  void MountStore() {
+    ASSERT_TRUE(std::filesystem::create_directory(StoreFolder()));
+    ASSERT_EQ(mount("cwfabric", StoreFolder().c_str(), "tmpfs", 0, ("size=" + store_size_).c_str()), 0);
+    store_mounted_ = true;
+  }
   static std::string NameOfSpine(int spine) {
     const std::string s = std::to_string(spine);
     return "[[switch]]\nname = \"spine" + s + "\"\naddresses = [\"10.1." + s + ".0\", \"10.1." + s + ".2\"]\n";
   }
   std::string spines_;
+  bool store_mounted_ = false;
 };
 
 }  // namespace cw::lab

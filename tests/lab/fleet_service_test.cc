@@ -14,7 +14,6 @@
 namespace cw::lab {
 namespace {
 
-namespace v1 = api::v1;
 using nlohmann::json;
 
 class FleetServiceTest : public FleetServiceRig {
@@ -84,18 +83,6 @@ class FleetServiceTest : public FleetServiceRig {
       names.push_back(text.substr(0, text.find(':')));
     }
     return names;
-  }
-  bool SameEvents(int host) const {
-    const FleetBed::Seen written = bed_->Written(testbed_->fabric(), host);
-    return !written.empty() && bed_->Stored(host) == written;
-  }
-  // Events of the agent's own making.
-  void Act(int host, int times) {
-    for (int i = 0; i < times; ++i) {
-      v1::SetModeRequest request;
-      request.set_mode(i % 2 == 0 ? v1::MODE_PROTECT : v1::MODE_OBSERVE);
-      EXPECT_TRUE(testbed_->agent(host).SetMode(request).ok());
-    }
   }
 
   ProcessId alertmanager_, prometheus_;

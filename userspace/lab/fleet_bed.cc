@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<FleetBed>> FleetBed::Make(const FleetBedSpec& spe
   std::ofstream config(folder + "/cwfleetd.toml");
   config << absl::StrFormat("tls_cert = \"%s/fleet.crt\"\ntls_key = \"%s/fleet.key\"\ntls_ca = \"%s/ca.crt\"\n", folder,
                             folder, folder)
-         << absl::StrFormat("store = \"%s/fleet.db\"\n", folder);
+         << absl::StrFormat("store = \"%s/fleet.db\"\n", spec.store.empty() ? folder : spec.store);
   if (!spec.fabric_file.empty()) config << absl::StrFormat("fabric_file = \"%s/fabric.toml\"\n", folder);
   config << spec.more_config;
   config.close();

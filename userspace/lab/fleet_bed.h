@@ -24,6 +24,7 @@ namespace cw::lab {
 struct FleetBedSpec {
   std::string folder;  // is there, empty, and for this alone
   int hosts = 2;
+  std::string store;                                 // folder of its database; "" = this one
   std::string fabric_file;                           // its text; "" = none
   std::string more_config;                           // further lines of cwfleetd.toml
   std::string fleetd = "cwfleetd", cwctl = "cwctl";  // paths, or names to look for beside this program and in PATH
