@@ -19,6 +19,7 @@ left_out_6.12|what `make test` leaves out, on 6.12|CW_VM_KERNEL=6.12 tests/run.s
 alone|each file compiled alone, with just what it includes|cmake -S . -B build/alone -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCW_FAST=OFF -Wno-dev && ninja -C build/alone
 asan|the unit rung under sanitizers|tests/run.sh asan
 clock_seeds|every scenario of the clock under 200 seeds: does a band miss, is a bound ever wrong?|tests/clock/seeds.sh
+fleet_faults|200 faults of each kind on made-up fabrics, and a day without one: is each found, and nothing else?|s=$(git rev-list --count HEAD); build/release/tests/sim/cw_fleet_sim --faults 200 --seed $s --least 0.97 && build/release/tests/sim/cw_fleet_sim --healthy 86400 --seed $s --least 1
 fuzz|an hour of fuzzing: eleven targets, 330 s each|FUZZ_SECONDS=330 tests/run.sh fuzz
 lab_again|the lab rung three times: what is unsteady?|ctest --test-dir build/release -L '^lab$' -j "$(nproc)" --repeat until-fail:3 --output-on-failure
 reproducible|the Debian packages built twice, byte for byte|packaging/reproducible.sh build/nightly/deb

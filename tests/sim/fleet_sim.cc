@@ -106,6 +106,22 @@ double FleetSimResult::Precision(fleet::Cause cause) const {
   return all == 0 ? 1 : static_cast<double>(right[static_cast<size_t>(cause)]) / all;
 }
 
+double FleetSimResult::LeastRecall() const {
+  double least = 1;
+  for (size_t k = 0; k < by_kind.size(); ++k) {
+    const FleetScore& s = by_kind[k];
+    if (s.faults == 0 || static_cast<Kind>(k) == Kind::kNone) continue;
+    least = std::min(least, static_cast<double>(s.found) / s.faults);
+  }
+  return least;
+}
+
+double FleetSimResult::LeastPrecision() const {
+  double least = 1;
+  for (int c = 1; c <= fleet::kFleetCauses; ++c) least = std::min(least, Precision(static_cast<fleet::Cause>(c)));
+  return least;
+}
+
 std::string FleetSimResult::Table() {
   std::string out =
       "| fault | faults | recall | false findings | findings per fault | ended | s to finding: p50 | p99 |\n"

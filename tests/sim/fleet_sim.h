@@ -30,6 +30,9 @@ struct FleetSimResult {
   int evaluations = 0;
   double evaluate_ms = 0;  // all of them
   double Precision(fleet::Cause cause) const;
+  // The least share of faults found, of any kind that there was, and of findings that are right, of any cause.
+  double LeastRecall() const;
+  double LeastPrecision() const;
   std::string Table();
 };
 
