@@ -22,9 +22,9 @@ struct {
 } cw_tx_flows SEC(".maps");
 
 #define NO_SUCH_FLOW 2 /* ENOENT */
-#define STORE(field, value) (*(volatile __typeof__(field) *)&(field) = (value))
+#define STORE(field, value) (*(volatile __typeof__(field)*)&(field) = (value))
 
-static __always_inline void edit_steering(struct cw_tx_flow *flow, const struct cw_flow_edit *edit) {
+static __always_inline void edit_steering(struct cw_tx_flow* flow, const struct cw_flow_edit* edit) {
   if (edit->fields & CW_EDIT_NATIVE_SLOT) {
     STORE(flow->native_slot, edit->native_slot);
     /* A flow without a slot is moved by nobody but the agent, so that this does not race with a failover. */
@@ -47,15 +47,15 @@ static __always_inline void edit_steering(struct cw_tx_flow *flow, const struct 
 }
 
 SEC("syscall")
-int cw_flow_edit(struct cw_flow_edit *edit) {
+int cw_flow_edit(struct cw_flow_edit* edit) {
   struct cw_flow_key key = edit->key;
   if (edit->fields & CW_EDIT_RECEIVED) {
-    struct cw_flow *flow = bpf_map_lookup_elem(&cw_flows, &key);
+    struct cw_flow* flow = bpf_map_lookup_elem(&cw_flows, &key);
     if (!flow) return NO_SUCH_FLOW;
     if (edit->fields & CW_EDIT_PEER_QPN) STORE(flow->peer_qpn, edit->peer_qpn);
     return 0;
   }
-  struct cw_tx_flow *flow = bpf_map_lookup_elem(&cw_tx_flows, &key);
+  struct cw_tx_flow* flow = bpf_map_lookup_elem(&cw_tx_flows, &key);
   if (!flow) return NO_SUCH_FLOW;
   if (edit->fields & CW_EDIT_PEER_QPN) STORE(flow->flow.peer_qpn, edit->peer_qpn);
   edit_steering(flow, edit);

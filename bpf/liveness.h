@@ -11,10 +11,10 @@
  * jump of the delay in the recent past (a burst that lands in the queue at once silences a whole path for as long), of
  * which 3.5 ms or two rounds are believed at most: a wrong verdict costs one move, a late one stops the flows.
  * What comes to nothing makes the rule more patient: after a silence that was nearly a death, or was called one, and
- * ended by itself, only half as much again is one. That is forgotten over minutes. So a path whose packets, or the processors
- * that handle them, stand still at times is left alone, and all others are judged as fast as before. (The idea: accrual
- * failure detectors, Hayashibara et al., SRDS 2004. What was seen of a path says how long its silence may last.)
- * Time in which nothing arrived on any path is no path's silence: the prober, this host or the peer was away.
+ * ended by itself, only half as much again is one. That is forgotten over minutes. So a path whose packets, or the
+ * processors that handle them, stand still at times is left alone, and all others are judged as fast as before. (The
+ * idea: accrual failure detectors, Hayashibara et al., SRDS 2004. What was seen of a path says how long its silence may
+ * last.) Time in which nothing arrived on any path is no path's silence: the prober, this host or the peer was away.
  * miss_limit such rounds are death. If half of the live slots or more lag together, the peer or this host is the
  * likelier cause, and half_dead_rounds are wanted. Silence is told by the peer's clock or by ours, never by both.
  * Serial arithmetic throughout: rounds and times may wrap. Several CPUs may judge at once: changes of state go by

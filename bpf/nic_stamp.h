@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0-only) */
-/* When the NIC saw the packet at hand, in local time. Zero and missing mean none (Linux: an XDP program that is bound to
- * one NIC may ask its driver, bpf_xdp_metadata_rx_timestamp; a driver that has no stamp says so or gives 0). BPF only. */
+/* When the NIC saw the packet at hand, in local time. Zero and missing mean none (Linux: an XDP program that is bound
+ * to one NIC may ask its driver, bpf_xdp_metadata_rx_timestamp; a driver that has no stamp says so or gives 0). BPF
+ * only. */
 #ifndef CW_BPF_NIC_STAMP_H
 #define CW_BPF_NIC_STAMP_H
 
@@ -50,9 +51,9 @@ static __noinline int cw_nic_stamp_convert(struct xdp_md* ctx, __u64 now) {
 #define CW_LOOPBACK 1 /* in every network namespace (Linux, include/net/flow.h: LOOPBACK_IFINDEX) */
 
 /* Of a frame that the agent shows (maps/arrival.h): by how much its device saw it earlier than we do, 0 = not told.
- * seen: when we saw it (CLOCK_MONOTONIC); now: the same in local time. No packet can bring a stamp along: metadata is no
- * part of it, another XDP program would have to make some, and even then the packet has the interface that it came by,
- * while what BPF_PROG_RUN shows has loopback's, to which this program is never attached. */
+ * seen: when we saw it (CLOCK_MONOTONIC); now: the same in local time. No packet can bring a stamp along: metadata is
+ * no part of it, another XDP program would have to make some, and even then the packet has the interface that it came
+ * by, while what BPF_PROG_RUN shows has loopback's, to which this program is never attached. */
 static __noinline __u64 cw_shown_age(struct xdp_md* ctx, __u64 seen, __u64 now) {
   const struct cw_arrival* a = (const struct cw_arrival*)(long)ctx->data_meta;
   __u64 ns, age = 0;

@@ -29,25 +29,25 @@ struct {
   __uint(max_entries, 256 * 1024);
 } cw_qp_ring SEC(".maps");
 
-static __always_inline __u32 read_u32(const void *from, __u32 offset) {
+static __always_inline __u32 read_u32(const void* from, __u32 offset) {
   __u32 value = 0;
-  bpf_probe_read_kernel(&value, sizeof(value), (const char *)from + offset);
+  bpf_probe_read_kernel(&value, sizeof(value), (const char*)from + offset);
   return value;
 }
 
-static __always_inline int connected_type(const void *qp) {
+static __always_inline int connected_type(const void* qp) {
   const __u32 type = read_u32(qp, cw_layout.qp_type);
   return type == IB_QPT_RC || type == IB_QPT_UC;
 }
 
 /* A full ring loses the event: the list knows the queue pair within seconds. */
-static __always_inline struct cw_ev_qp *begin(const void *qp, __u32 type) {
-  struct cw_ev_qp *event = bpf_ringbuf_reserve(&cw_qp_ring, sizeof(*event), 0);
+static __always_inline struct cw_ev_qp* begin(const void* qp, __u32 type) {
+  struct cw_ev_qp* event = bpf_ringbuf_reserve(&cw_qp_ring, sizeof(*event), 0);
   if (!event) return 0;
   __builtin_memset(event, 0, sizeof(*event));
-  const void *device = 0;
-  bpf_probe_read_kernel(&device, sizeof(device), (const char *)qp + cw_layout.qp_device);
-  bpf_probe_read_kernel_str(event->device, sizeof(event->device), (const char *)device + cw_layout.device_name);
+  const void* device = 0;
+  bpf_probe_read_kernel(&device, sizeof(device), (const char*)qp + cw_layout.qp_device);
+  bpf_probe_read_kernel_str(event->device, sizeof(event->device), (const char*)device + cw_layout.device_name);
   event->type = type;
   event->qpn = read_u32(qp, cw_layout.qp_num);
   event->ns = bpf_ktime_get_ns();
@@ -55,19 +55,19 @@ static __always_inline struct cw_ev_qp *begin(const void *qp, __u32 type) {
 }
 
 SEC("kprobe/ib_modify_qp_with_udata")
-int cw_qp_modify(struct pt_regs *ctx) {
-  const void *qp = (const void *)PT_REGS_PARM1(ctx);
-  const void *attr = (const void *)PT_REGS_PARM2(ctx);
+int cw_qp_modify(struct pt_regs* ctx) {
+  const void* qp = (const void*)PT_REGS_PARM1(ctx);
+  const void* attr = (const void*)PT_REGS_PARM2(ctx);
   const __u32 mask = (__u32)PT_REGS_PARM3(ctx);
   const int by_user = PT_REGS_PARM4(ctx) != 0; /* struct ib_udata */
   if (!(mask & IB_QP_STATE) || !connected_type(qp)) return 0;
   const __u32 state = read_u32(attr, cw_layout.attr_state);
   if (state != IB_QPS_RTR && state != IB_QPS_RTS) return 0;
-  struct cw_ev_qp *event = begin(qp, state == IB_QPS_RTR ? CW_QP_CONNECTS : CW_QP_SENDS);
+  struct cw_ev_qp* event = begin(qp, state == IB_QPS_RTR ? CW_QP_CONNECTS : CW_QP_SENDS);
   if (!event) return 0;
   if (mask & IB_QP_DEST_QPN) event->remote_qpn = read_u32(attr, cw_layout.attr_dest_qpn);
   if (mask & IB_QP_AV) {
-    bpf_probe_read_kernel(event->remote, sizeof(event->remote), (const char *)attr + cw_layout.attr_dgid);
+    bpf_probe_read_kernel(event->remote, sizeof(event->remote), (const char*)attr + cw_layout.attr_dgid);
     event->flow_label = read_u32(attr, cw_layout.attr_label);
     event->has_av = 1;
   }
@@ -80,10 +80,10 @@ int cw_qp_modify(struct pt_regs *ctx) {
 }
 
 SEC("kprobe/ib_destroy_qp_user")
-int cw_qp_destroy(struct pt_regs *ctx) {
-  const void *qp = (const void *)PT_REGS_PARM1(ctx);
+int cw_qp_destroy(struct pt_regs* ctx) {
+  const void* qp = (const void*)PT_REGS_PARM1(ctx);
   if (!connected_type(qp)) return 0;
-  struct cw_ev_qp *event = begin(qp, CW_QP_ENDS);
+  struct cw_ev_qp* event = begin(qp, CW_QP_ENDS);
   if (event) bpf_ringbuf_submit(event, 0);
   return 0;
 }

@@ -5,9 +5,9 @@
 
 #include "bpf/parse.h"
 
-/* Where the turn-th of n slots lies after a host's first one: far apart first (of eight 0, 4, 2, 6, 1, 5, 3, 7), each once
- * in n turns. turn < n <= 16. Eight and sixteen: the bits reversed (the nibbles are those of 0 to 15); up to four: in
- * order, which leaves no overlap there; others: the halves. */
+/* Where the turn-th of n slots lies after a host's first one: far apart first (of eight 0, 4, 2, 6, 1, 5, 3, 7), each
+ * once in n turns. turn < n <= 16. Eight and sixteen: the bits reversed (the nibbles are those of 0 to 15); up to four:
+ * in order, which leaves no overlap there; others: the halves. */
 CW_INLINE __u32 cw_turn_offset(__u32 turn, __u32 n) {
   if (n & (n - 1)) return (turn & 1) * ((n + 1) >> 1) + (turn >> 1);
   if (n < 8) return turn;

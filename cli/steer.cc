@@ -109,7 +109,7 @@ absl::StatusOr<int> ResetBreaker(Session& session, const SteerOptions&) {
 using SteerVerb = absl::StatusOr<int> (*)(Session&, const SteerOptions&);
 
 CLI::App* AddSteer(CLI::App& group, Session& session, const char* name, const char* text,
-              const std::shared_ptr<SteerOptions>& options, SteerVerb run) {
+                   const std::shared_ptr<SteerOptions>& options, SteerVerb run) {
   CLI::App* verb = group.add_subcommand(name, text);
   verb->callback(
       [&session, options, run] { session.action = [&session, options, run] { return run(session, *options); }; });
@@ -177,7 +177,8 @@ void AddSteerVerbs(CLI::App& app, Session& session) {
   AddSteer(*breaker, session, "reset", "Moves for balance are made again", none, ResetBreaker);
 
   auto locked = std::make_shared<SteerOptions>();
-  CLI::App* lock = AddSteer(*steer, session, "lock", "Keep a flow where it is; it still leaves a dead path", locked, Lock);
+  CLI::App* lock =
+      AddSteer(*steer, session, "lock", "Keep a flow where it is; it still leaves a dead path", locked, Lock);
   AddFlow(*lock, locked)->required();
   CLI::Option* hard = lock->add_flag("--hard", locked->hard, "Even when its path is dead");
   lock->add_flag("--none", locked->none, "Unlock")->excludes(hard);

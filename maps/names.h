@@ -19,11 +19,12 @@
 #define CW_MAP_PROBE_RING "cw_probe_ring" /* RINGBUF */
 #define CW_MAP_EVENT_RING "cw_event_ring" /* RINGBUF */
 #define CW_MAP_MSG_RING "cw_msg_ring"     /* RINGBUF */
-#define CW_MAP_FLEET_CLOCK "cw_fleet_clock" /* ARRAY[1], struct cw_fleet_clock (clock_abi.h), for other people's programs */
+#define CW_MAP_FLEET_CLOCK \
+  "cw_fleet_clock" /* ARRAY[1], struct cw_fleet_clock (clock_abi.h), for other people's programs */
 #define CW_MAP_LOCAL_CLOCK "cw_local_clock" /* ARRAY[1], struct cw_local_clock (local_clock.h) */
 #define CW_MAP_NIC_LINES "cw_nic_lines"     /* HASH: ifindex -> struct cw_nic_line (nic_line.h) */
-#define CW_MAP_LAB_NIC "cw_lab_nic"       /* ARRAY[1], lab only: what a simulated NIC's clock is off by */
-#define CW_MAP_LAB_CLOCK "cw_lab_clock"   /* ARRAY[1], lab only */
+#define CW_MAP_LAB_NIC "cw_lab_nic"         /* ARRAY[1], lab only: what a simulated NIC's clock is off by */
+#define CW_MAP_LAB_CLOCK "cw_lab_clock"     /* ARRAY[1], lab only */
 
 #define CW_MAP_RODATA "cw_rodata" /* the programs' constants: opening a map by its number would take CAP_SYS_ADMIN */
 

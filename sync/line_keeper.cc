@@ -35,7 +35,8 @@ void LineKeeper::Recent::Add(int64_t at_ns, int64_t value, int64_t span_ns) {
   newer_ = std::max(newer_, value);
 }
 
-LineKeeper::LineKeeper(const LineKeeperOptions& options) : options_(options), domain_({.max_slew_ppb = kMostLineSlewPpb}) {}
+LineKeeper::LineKeeper(const LineKeeperOptions& options)
+    : options_(options), domain_({.max_slew_ppb = kMostLineSlewPpb}) {}
 
 // RAW − local, less what it was when they were tied. Until the line changes for the first time nothing ties them.
 double LineKeeper::Missing(const ClockDomain::Converted& raw, int64_t at_ns, const cw_local_line& line) {

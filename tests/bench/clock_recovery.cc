@@ -29,7 +29,8 @@ bool AnyPair(const lab::FleetPair&, int) { return true; }
 bool WithSetHost(const lab::FleetPair& pair, int set_host) { return pair.other == set_host; }
 bool OtherHosts(const lab::FleetPair& pair, int set_host) { return pair.host != set_host && pair.other != set_host; }
 
-std::vector<double> RecoveryErrors(const std::vector<lab::FleetPair>& pairs, const Phase& phase, WantedRecovery wanted, int set_host) {
+std::vector<double> RecoveryErrors(const std::vector<lab::FleetPair>& pairs, const Phase& phase, WantedRecovery wanted,
+                                   int set_host) {
   std::vector<double> errors;
   for (const lab::FleetPair& pair : pairs) {
     const bool within = pair.true_ns >= phase.from_ns && pair.true_ns < phase.to_ns;

@@ -24,23 +24,23 @@ __u32 received = 0;
 
 #define PAYLOAD_OFFSET (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
 
-static __always_inline struct stamps_payload *find(void *data, void *end) {
-  struct ethhdr *eth = data;
-  struct iphdr *ip = data + sizeof(*eth);
-  struct udphdr *udp = (void *)ip + sizeof(*ip);
-  struct stamps_payload *payload = data + PAYLOAD_OFFSET;
-  if ((void *)(payload + 1) > end) return 0;
+static __always_inline struct stamps_payload* find(void* data, void* end) {
+  struct ethhdr* eth = data;
+  struct iphdr* ip = data + sizeof(*eth);
+  struct udphdr* udp = (void*)ip + sizeof(*ip);
+  struct stamps_payload* payload = data + PAYLOAD_OFFSET;
+  if ((void*)(payload + 1) > end) return 0;
   if (eth->h_proto != bpf_htons(ETH_P_IP) || ip->ihl != 5 || ip->protocol != IPPROTO_UDP) return 0;
   if (udp->dest != bpf_htons(STAMPS_PORT) || payload->magic != bpf_htonl(STAMPS_MAGIC)) return 0;
   return payload;
 }
 
 SEC("tc")
-int stamps_egress(struct __sk_buff *skb) {
-  struct stamps_payload *payload;
+int stamps_egress(struct __sk_buff* skb) {
+  struct stamps_payload* payload;
   __u64 now;
   if (bpf_skb_pull_data(skb, PAYLOAD_OFFSET + sizeof(*payload))) return TC_ACT_UNSPEC; /* shorter ones are not ours */
-  payload = find((void *)(long)skb->data, (void *)(long)skb->data_end);
+  payload = find((void*)(long)skb->data, (void*)(long)skb->data_end);
   if (!payload) return TC_ACT_UNSPEC;
   now = bpf_ktime_get_ns();
   payload->t1 = now;
@@ -48,10 +48,10 @@ int stamps_egress(struct __sk_buff *skb) {
 }
 
 SEC("xdp.frags")
-int stamps_ingress(struct xdp_md *ctx) {
+int stamps_ingress(struct xdp_md* ctx) {
   __u64 now = bpf_ktime_get_ns();
-  struct stamps_payload *payload = find((void *)(long)ctx->data, (void *)(long)ctx->data_end);
-  struct stamps_sample *sample;
+  struct stamps_payload* payload = find((void*)(long)ctx->data, (void*)(long)ctx->data_end);
+  struct stamps_sample* sample;
   __u32 index;
   if (!payload) return XDP_PASS;
   index = __sync_fetch_and_add(&received, 1);

@@ -35,23 +35,23 @@ __u32 next_request = 0;
 __u16 native_port = 0; /* big-endian */
 
 SEC("xdp.frags")
-int bench_noop_xdp(struct xdp_md *ctx) { return XDP_PASS; }
+int bench_noop_xdp(struct xdp_md* ctx) { return XDP_PASS; }
 
 SEC("tc")
-int bench_noop_tc(struct __sk_buff *skb) { return TC_ACT_UNSPEC; }
+int bench_noop_tc(struct __sk_buff* skb) { return TC_ACT_UNSPEC; }
 
 /* The next request of the table: each has a round of its own, because a round is answered once. */
 SEC("xdp.frags")
-int bench_restore_request(struct xdp_md *ctx) {
+int bench_restore_request(struct xdp_md* ctx) {
   __u32 index = next_request++ % BENCH_REQUESTS;
-  struct bench_request *request = bpf_map_lookup_elem(&requests, &index);
+  struct bench_request* request = bpf_map_lookup_elem(&requests, &index);
   if (!request || bpf_xdp_store_bytes(ctx, 0, request->frame, BENCH_REQUEST_LEN)) return XDP_ABORTED;
   bpf_tail_call(ctx, &xdp_target, 0);
   return XDP_ABORTED;
 }
 
 SEC("tc")
-int bench_restore_port(struct __sk_buff *skb) {
+int bench_restore_port(struct __sk_buff* skb) {
   __u16 port = native_port;
   if (bpf_skb_store_bytes(skb, BENCH_SPORT_OFFSET, &port, sizeof(port), 0)) return TC_ACT_SHOT;
   bpf_tail_call(skb, &tc_target, 0);

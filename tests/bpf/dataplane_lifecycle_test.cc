@@ -164,7 +164,8 @@ TEST_F(DataplaneTest, AnotherReleasesProgramsAreExchangedOnTheirMaps) {
   rig_.SendRoce(true, kLifecycleQpn, 0, 25);
   EXPECT_TRUE(ReceivesInTime(*plane_, kLifecycleQpn, 25)) << Received(*plane_, kLifecycleQpn) << " by the new program";
   rig_.SendRoce(false, kLifecycleQpn, 0, 5);
-  EXPECT_TRUE(plane_->flows().Lookup(FlowKey(VethRig::kNear, VethRig::kFar, kLifecycleQpn)).ok()) << "and so is the new tc one";
+  EXPECT_TRUE(plane_->flows().Lookup(FlowKey(VethRig::kNear, VethRig::kFar, kLifecycleQpn)).ok())
+      << "and so is the new tc one";
   const auto after = plane_->counters().Sum();
   ASSERT_TRUE(after.ok());
   EXPECT_GE(after->trace_arrived, before->trace_arrived) << "counters are kept";

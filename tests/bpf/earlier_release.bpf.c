@@ -10,13 +10,13 @@
 #include "maps/local_clock.h"
 #include "maps/nic_line.h"
 
-#define ARRAY(name_, type_, entries_, flags_)  \
-  struct {                                     \
-    __uint(type, BPF_MAP_TYPE_ARRAY);          \
-    __uint(max_entries, entries_);             \
-    __uint(map_flags, flags_);                 \
-    __type(key, __u32);                        \
-    __type(value, type_);                      \
+#define ARRAY(name_, type_, entries_, flags_) \
+  struct {                                    \
+    __uint(type, BPF_MAP_TYPE_ARRAY);         \
+    __uint(max_entries, entries_);            \
+    __uint(map_flags, flags_);                \
+    __type(key, __u32);                       \
+    __type(value, type_);                     \
   } name_ SEC(".maps")
 #define HASH(name_, kind_, key_, value_, entries_) \
   struct {                                         \
@@ -50,26 +50,26 @@ RING(cw_msg_ring, 1 << 20);
 const volatile __u32 cw_icrc_pow[CW_ICRC_POWS] = {0}; /* what the loader sets in every release */
 
 SEC("xdp.frags")
-int cw_xdp_ingress(struct xdp_md *ctx) {
+int cw_xdp_ingress(struct xdp_md* ctx) {
   __u32 zero = 0;
-  struct cw_counters *counters = bpf_map_lookup_elem(&cw_counters, &zero);
-  struct cw_ctl *ctl = bpf_map_lookup_elem(&cw_ctl, &zero);
+  struct cw_counters* counters = bpf_map_lookup_elem(&cw_counters, &zero);
+  struct cw_ctl* ctl = bpf_map_lookup_elem(&cw_ctl, &zero);
   if (counters && ctl && ctl->mode != CW_MODE_OFF) counters->trace_arrived++;
   return XDP_PASS;
 }
 
 SEC("tc")
-int cw_tc_egress(struct __sk_buff *skb) {
+int cw_tc_egress(struct __sk_buff* skb) {
   __u32 zero = 0;
-  struct cw_counters *counters = bpf_map_lookup_elem(&cw_counters, &zero);
+  struct cw_counters* counters = bpf_map_lookup_elem(&cw_counters, &zero);
   if (counters) counters->probe_sent++;
   return TC_ACT_OK;
 }
 
 SEC("tc")
-int cw_tc_ingress(struct __sk_buff *skb) {
+int cw_tc_ingress(struct __sk_buff* skb) {
   __u32 zero = 0;
-  struct cw_counters *counters = bpf_map_lookup_elem(&cw_counters, &zero);
+  struct cw_counters* counters = bpf_map_lookup_elem(&cw_counters, &zero);
   if (counters) counters->nic_unknown++;
   return TC_ACT_UNSPEC;
 }

@@ -12,7 +12,6 @@
 namespace cw::test {
 namespace {
 
-
 ProgRig::Options Hidden(bool on) {
   ProgRig::Options options;
   options.lab_clock = on;

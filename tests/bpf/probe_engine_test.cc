@@ -32,7 +32,6 @@ namespace {
 
 using test::ProbeRig;
 
-
 Addr Parse(const char* text) { return *Addr::Parse(text); }
 
 KeyRing Keys() {

@@ -241,7 +241,8 @@ TEST(FabricFault, AFlowletKeepsItsUplinkAndANewOneTakesTheLeastLoaded) {
   EXPECT_EQ(PacketsBySpine(*fabric, 7).size(), 1u) << "one burst is one flowlet";
 
   // Flows that begin one after the other, each while those before still weigh, find four different uplinks. A flow
-  // weighs for 5 ms: where this machine stood still meanwhile, the next may follow it. By chance it would be one of ten.
+  // weighs for 5 ms: where this machine stood still meanwhile, the next may follow it. By chance it would be one of
+  // ten.
   constexpr int kAttempts = 20;
   int all_four = 0;
   for (uint32_t first = 100; first < 100 + 4 * kAttempts; first += 4) {

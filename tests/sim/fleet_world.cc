@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "userspace/model/hops_id.h"
 
@@ -219,7 +220,8 @@ bool FleetWorld::IsOfLiar(const std::string& scope) const {
     if (!host.liar) return false;
     if (scope == absl::StrCat("host ", host.name)) return true;
     return std::any_of(host.nics.begin(), host.nics.end(), [&](int nic) {
-      return scope == absl::StrCat("NIC ", nic_[static_cast<size_t>(nic)].address.ToString());
+      const std::string address = nic_[static_cast<size_t>(nic)].address.ToString();
+      return scope == "NIC " + address || absl::StartsWith(scope, "link " + address + ">");
     });
   });
 }

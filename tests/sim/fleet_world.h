@@ -79,7 +79,8 @@ class FleetWorld {
   const fleet::Picture& picture() const { return picture_; }
   int64_t now_ns() const { return picture_.now_ns; }
   const FleetFault& fault() const { return fault_; }
-  // Whether this names the host that lies, or its NIC: where no other host has a path to it, its word of itself stands.
+  // Whether this names the host that lies, its NIC, or the way of that into the fabric: what a host says of itself
+  // nobody can check.
   bool IsOfLiar(const std::string& scope) const;
   size_t hosts() const { return host_.size(); }
   size_t paths() const { return path_.size(); }

@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "tests/unit/cli_fake_agent.h"
 #include "userspace/api/guard.h"
-#include "userspace/api/user_servers.h"
 #include "userspace/api/tls_server.h"
+#include "userspace/api/user_servers.h"
 
 namespace cw::api {
 namespace {

@@ -168,8 +168,12 @@ TEST(Contention, FlowsThatFitAreLeftAlone) {
 TEST(Contention, IncastIsNamedAndHardlyMoved) {
   int named = 0, moves = 0, last_moves = 0;
   for (uint64_t seed = 1; seed <= 5; ++seed) {  // the receiver's link is the bottleneck, whatever the path
-    const SimResult r = Simulate(
-        {.hosts = 4, .receiver_bps = kConvergenceLink, .seconds = 8, .placement = {0, 1, 2, 3, 1, 2, 3, 0}, .seed = seed}, {});
+    const SimResult r = Simulate({.hosts = 4,
+                                  .receiver_bps = kConvergenceLink,
+                                  .seconds = 8,
+                                  .placement = {0, 1, 2, 3, 1, 2, 3, 0},
+                                  .seed = seed},
+                                 {});
     named += r.findings_full > 0;
     moves += r.moves;
     last_moves += r.late_moves;

@@ -7,7 +7,6 @@
 namespace cw::control {
 namespace {
 
-
 TEST(PathDamping, OneFailureIsForgiven) {
   PathDamping d;
   EXPECT_TRUE(d.UsableAt(0));

@@ -48,7 +48,8 @@ TEST(LinkQueues, SumsAreTakenApart) {
   std::mt19937 random(1);
   const std::map<uint64_t, double> queues = {{QueueUp(2), 300e3}, {QueueDown(2, 4), 200e3}, {QueueEdge(3, 1), 500e3}};
   const std::vector<LinkQueue> found = FitLinkQueues(Observe(queues, 10e3, random));
-  ASSERT_EQ(static_cast<size_t>(kQueueSpines + kQueueSpines * (kLeaves - 1) + (kLeaves - 1) * kPeersPerLeaf), found.size());
+  ASSERT_EQ(static_cast<size_t>(kQueueSpines + kQueueSpines * (kLeaves - 1) + (kLeaves - 1) * kPeersPerLeaf),
+            found.size());
   for (const auto& [link, queue_ns] : queues) {
     const LinkQueue* const q = Find(found, link);
     ASSERT_NE(nullptr, q);

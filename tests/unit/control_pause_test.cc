@@ -9,7 +9,6 @@
 namespace cw::control {
 namespace {
 
-
 // Answers come 1 ms after each question while `passes`. Returns when the verdict was first `wanted`, in ms; −1: never.
 template <typename Passes, typename Progress>
 int64_t Simulate(PauseWatch& watch, int64_t until_ms, Silence wanted, Passes passes, Progress progress) {

@@ -9,7 +9,6 @@
 namespace cw::control {
 namespace {
 
-
 TailView View(uint32_t next, uint32_t acked) { return {.next = next, .acked = acked, .known = true, .can_go = true}; }
 
 TEST(Reroll, AFlowThatIsNotAcknowledgedGetsAnotherPortAgainAndAgain) {

@@ -10,7 +10,6 @@
 namespace cw::control {
 namespace {
 
-
 FlowKey Flow(uint32_t qpn) { return {.src = Addr::FromV4(1), .dst = Addr::FromV4(2), .dqpn = qpn}; }
 
 // A host whose flows do as they are asked, with the next step.

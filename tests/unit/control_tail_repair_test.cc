@@ -10,8 +10,9 @@
 namespace cw::control {
 namespace {
 
-
-TailView TailFlow(uint32_t acked, uint32_t next) { return {.next = next, .acked = acked, .known = true, .can_go = true}; }
+TailView TailFlow(uint32_t acked, uint32_t next) {
+  return {.next = next, .acked = acked, .known = true, .can_go = true};
+}
 
 TEST(TailRepair, AsksOnceWhatStoodStillAndIsDoneWhenItIsAcknowledged) {
   TailWatch watch(TailFlow(10, 14), 0);

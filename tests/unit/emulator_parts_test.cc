@@ -25,7 +25,6 @@
 namespace cw::lab {
 namespace {
 
-
 TEST(RateControllerTest, TheFirstCnpHalvesAndQuietTimeRestores) {
   RateController rate(RateConfig::ForLine(400e6));
   EXPECT_DOUBLE_EQ(rate.RateBps(0), 400e6);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/time_units.h"
 #include "userspace/lab/failover_measure.h"
+#include "tests/unit/time_units.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,6 @@
 
 namespace cw::lab {
 namespace {
-
 
 FlowReport WithStalls(const std::vector<Gap>& stalls) {
   FlowReport flow;

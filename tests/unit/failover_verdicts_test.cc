@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/time_units.h"
 #include "userspace/lab/failover_verdicts.h"
+#include "tests/unit/time_units.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,6 @@
 
 namespace cw::lab {
 namespace {
-
 
 void ExpectDied(const SlotLook& before, const SlotLook& now, uint16_t port, uint32_t times) {
   const SlotDeaths died = DeathsBetween(before, now);

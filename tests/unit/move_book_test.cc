@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was asked of owners' libraries, and what came of it.
-#include "tests/unit/time_units.h"
 #include "userspace/rdma/move_book.h"
+#include "tests/unit/time_units.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,6 @@
 
 namespace cw::rdma {
 namespace {
-
 
 QpInfo Qp(uint32_t lqpn, uint16_t port, uint32_t can = CW_INPROC_CAN_MOVE_PORT) {
   QpInfo qp{.lqpn = lqpn, .rqpn = 0x77, .pid = 5, .udp_sport = port};

@@ -86,7 +86,6 @@ TEST(LeastLoadedPath, TakesNoPortThatNoLabelGives) {
   EXPECT_EQ(LeastLoaded(absl::MakeConstSpan(paths, 1), 0), nullptr);
 }
 
-
 TEST(Quota, StoresTwoSecondsOfMessages) {
   ProcessQuota quota({.max_qps = 2, .messages_per_second = 10});
   quota.Connected(7, 1000, 0);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/time_units.h"
 #include "userspace/lab/standstill.h"
+#include "tests/unit/time_units.h"
 
 #include <gtest/gtest.h>
 
 namespace cw::lab {
 namespace {
-
 
 TEST(Standstills, BetweenLooksThatFoundTheSame) {
   Standstills stills;

@@ -27,8 +27,8 @@ struct Load {
   Traffic traffic;
 };
 constexpr Load kAccuracyLoads[] = {{0, Traffic::kPoisson},    {0.4, Traffic::kPoisson}, {0.4, Traffic::kBursts},
-                           {0.4, Traffic::kReacting}, {0.8, Traffic::kPoisson}, {0.8, Traffic::kBursts},
-                           {0.8, Traffic::kReacting}};
+                                   {0.4, Traffic::kReacting}, {0.8, Traffic::kPoisson}, {0.8, Traffic::kBursts},
+                                   {0.8, Traffic::kReacting}};
 
 // A thousand probes per second each way.
 ChannelSpec Budgeted(const Load& load, int slots, uint64_t seed) {

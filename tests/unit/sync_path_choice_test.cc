@@ -71,7 +71,6 @@ TEST(WayChoice, UnknownWaysAreNotLeftOut) {
   EXPECT_EQ(ChooseWays({}, {}), WayChoice());
 }
 
-
 // Four ways each way, one there 5 us longer; replies take the ways in turn.
 struct Trips {
   PathChoice paths;

@@ -13,7 +13,6 @@
 namespace cw::telemetry {
 namespace {
 
-
 SampleKey Key(uint32_t psn, bool resp = false, uint32_t qpn = 7) {
   return {{Addr::FromV4(1), Addr::FromV4(2), qpn}, psn, resp};
 }

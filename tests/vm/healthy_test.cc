@@ -27,8 +27,8 @@ class HealthyTest : public AgentsFixture {
   static void SetUpTestSuite() {
     RackOptions options;
     options.lab = "vmhealthy";
-    // Soft-RoCE has no rate control: over 100 Mbit/s its bursts fill a queue of a third of a second, and to leave such a
-    // path is right. CW_HEALTHY_MBPS: to see that.
+    // Soft-RoCE has no rate control: over 100 Mbit/s its bursts fill a queue of a third of a second, and to leave such
+    // a path is right. CW_HEALTHY_MBPS: to see that.
     const char* mbps = std::getenv("CW_HEALTHY_MBPS");
     options.link_mbps = mbps == nullptr ? 1000 : std::atof(mbps);
     options.log_dir = CW_VM_LOG_DIR "/healthy";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What nearly all records of a batch are, in less than half of the bytes (userspace/model/calm_paths.h). Pure; any thread.
+// What nearly all records of a batch are, in less than half of the bytes (userspace/model/calm_paths.h). Pure; any
+// thread.
 #pragma once
 
 #include "absl/status/status.h"

@@ -63,7 +63,8 @@ void Breaker::Moved(const BreakerMove& move, int64_t now_ns) {
     trials_.erase(trial);
   }
   History& history = flows_[move.flow];
-  const bool back = history.last && history.last->from == move.to && now_ns - history.moved_ns < BreakerNs(rules_.window_s);
+  const bool back =
+      history.last && history.last->from == move.to && now_ns - history.moved_ns < BreakerNs(rules_.window_s);
   if (!back) trials_.insert({move.flow, {.move = move, .moved_ns = now_ns}});
   history.last = move;
   history.moved_ns = now_ns;
@@ -98,7 +99,8 @@ std::optional<Breaker::Point> Breaker::Between(const History& history, int64_t f
 double Breaker::OthersNakRate(const Trial& trial, int64_t now_ns) const {
   std::vector<double> rates;
   for (const auto& [key, history] : flows_) {
-    if (key == trial.move.flow || !history.answers_known || history.moved_ns >= trial.moved_ns - BreakerNs(rules_.window_s))
+    if (key == trial.move.flow || !history.answers_known ||
+        history.moved_ns >= trial.moved_ns - BreakerNs(rules_.window_s))
       continue;
     const auto span = Between(history, trial.moved_ns, now_ns);
     if (span) rates.push_back(static_cast<double>(span->naks) / (static_cast<double>(span->ns) / 1e9));
@@ -113,8 +115,9 @@ std::optional<BreakerVerdict> Breaker::JudgeAnswers(const Trial& trial, const Hi
   if (!history.answers_known) return std::nullopt;
   BreakerVerdict out{.move = trial.move, .harmful = true, .text = "", .evidence = {}};
   // From a point on that is behind it, as points usually lie; in any case before the rates are judged.
-  const int64_t spill_ns =
-      trial.move.spill_ns < kLeastSpillNs ? 0 : std::min(trial.move.spill_ns + 2 * kPointNs, BreakerNs(rules_.settle_s));
+  const int64_t spill_ns = trial.move.spill_ns < kLeastSpillNs
+                               ? 0
+                               : std::min(trial.move.spill_ns + 2 * kPointNs, BreakerNs(rules_.settle_s));
   const double seconds = static_cast<double>(now_ns - trial.moved_ns - spill_ns) / 1e9;
   const auto since = Between(history, trial.moved_ns + spill_ns, now_ns);
   const auto past = Between(history, trial.moved_ns - BreakerNs(rules_.past_s), trial.moved_ns);

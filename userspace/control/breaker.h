@@ -3,8 +3,8 @@
 // The breaker: do moves for balance do harm? Each moved flow is compared with its own past and with the flows of the
 // host that were not moved:
 //  - NAKs (PSN sequence errors) from the move on, less the one that a move may cost, beyond what the flow got before
-//    and what the others get now. A move off a deep queue that does not wait for it overtakes what stands there, and each packet of that
-//    which comes in between may cost one: they count once it has drained;
+//    and what the others get now. A move off a deep queue that does not wait for it overtakes what stands there, and
+//    each packet of that which comes in between may cost one: they count once it has drained;
 //  - standstill: packets under way, and none acknowledged;
 //  - goodput: its rate after the move ÷ before, beside the others' over the same times.
 // NAKs and standstill are judged as soon as they are seen, also where the flow is moved again before its rate could be

@@ -10,18 +10,20 @@
 //    known from the flow's own rate once the host has seen what a link can carry, and each move counts at once, so the
 //    host's flows are assigned jointly, one per path before two.
 //  - Where it has none, queueing delay and marks rank the paths. Delay: it grows with the number of flows even when the
-//    mean load is the same, because ECN keeps every busy link at the same load. The target must be better than 0.8 times
-//    the present path in two windows in a row, and beyond the noise of the last windows. Marks: where switches mark
-//    before they queue, busy and idle links have the same delay, but only a busy one marks probes. And where paths to
-//    several receivers share links, the links' queues are fitted to all their delays (link_queues.h), which tell more
-//    than the two paths' own. The better of two random candidates is taken, with a probability per window, so that hosts
-//    that see the same idle path do not jump together. Whoever makes the move looks at both once more (best_of_two.h).
+//    mean load is the same, because ECN keeps every busy link at the same load. The target must be better than 0.8
+//    times the present path in two windows in a row, and beyond the noise of the last windows. Marks: where switches
+//    mark before they queue, busy and idle links have the same delay, but only a busy one marks probes. And where paths
+//    to several receivers share links, the links' queues are fitted to all their delays (link_queues.h), which tell
+//    more than the two paths' own. The better of two random candidates is taken, with a probability per window, so that
+//    hosts that see the same idle path do not jump together. Whoever makes the move looks at both once more
+//    (best_of_two.h).
 //  - Only flows that send, and not little, are load or candidates: a queue pair that a job has done with, and one that
 //    carries its control messages, share nothing. What others send is estimated over the last eight windows.
 //  - A flow with nothing under way at a window's end had less to send than its path gives: such windows say nothing of
 //    the path. Jobs wait at barriers and go on, so for half a second it is load as before, and then measured anew; how
 //    many flows of others a path has is believed only while all of ours there are measured.
-//  - Every move is measured: the rate before against the rate after. A flow that lost by its move goes back; a path that
+//  - Every move is measured: the rate before against the rate after. A flow that lost by its move goes back; a path
+//  that
 //    brought nothing is not tried again until the memory has aged or its queue has changed.
 //  - A flow that has moved some times lately rests before the next move, each time for twice as long: where the whole
 //    fabric is full, every place is soon as bad as the last one, and wandering costs all and gains nobody anything.

@@ -78,14 +78,15 @@ absl::Status MakeFolderOf(const std::string& pin) {
       absl::StrCat("cannot make the folder of ", pin, ": ", error.message(), "; is the BPF file system mounted?"));
 }
 
-// Simulated NICs, when nic_clock.json lies beside the configuration. The lab's are veth devices: a program that is bound
-// to one has crashed Linux.
+// Simulated NICs, when nic_clock.json lies beside the configuration. The lab's are veth devices: a program that is
+// bound to one has crashed Linux.
 absl::Status AddNic(const config::Config& config, const fs::path& folder, agent::TimeSource& source) {
   const fs::path file = folder / "nic_clock.json";
   if (!fs::exists(file)) {
     for (const config::NicConfig& nic : config.nics) {
       if (nic.rx_stamps == config::RxStamps::kHardware)
-        return absl::InvalidArgumentError(absl::StrCat(nic.name, ": the lab has hardware stamps of simulated NICs only"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(nic.name, ": the lab has hardware stamps of simulated NICs only"));
     }
     return absl::OkStatus();
   }

@@ -15,7 +15,8 @@ void RunRun(Cli& cli, const std::string& file, const std::string& out) {
   if (!outcome.ok()) return cli.Finish(outcome.status(), {}, "");
   std::error_code error;
   std::filesystem::create_directories(out, error);
-  if (error) return cli.Finish(absl::FailedPreconditionError(absl::StrCat("cannot make ", out, ": ", error.message())), {}, "");
+  if (error)
+    return cli.Finish(absl::FailedPreconditionError(absl::StrCat("cannot make ", out, ": ", error.message())), {}, "");
   absl::Status status = WriteFile(out + "/report.html", ToHtml(outcome->report));
   status.Update(outcome->result.Write(out + "/result.json"));
   std::string text = outcome->report.title + "\n\n";
@@ -27,7 +28,8 @@ void RunRun(Cli& cli, const std::string& file, const std::string& out) {
 }  // namespace
 
 void AddRunVerb(CLI::App& app, Cli& cli) {
-  CLI::App* run = app.add_subcommand("run", "run a scenario file (userspace/lab/scenarios/*.json) on a fabric of its own");
+  CLI::App* run =
+      app.add_subcommand("run", "run a scenario file (userspace/lab/scenarios/*.json) on a fabric of its own");
   auto file = std::make_shared<std::string>();
   auto out = std::make_shared<std::string>("build/run");
   run->add_option("scenario", *file, "the file")->required();

@@ -14,7 +14,7 @@ namespace cw::lab {
 struct DemoSpec {
   std::string out = "build/demo";  // result.json and report.html are written here
   std::vector<uint64_t> seeds = {1, 2, 3};
-  double contention_s = 10;        // what the best assignment needs per seed
+  double contention_s = 10;  // what the best assignment needs per seed
   int cuts = 10;
 };
 

@@ -107,7 +107,9 @@ absl::Status FrrRouting::StartSwitch(const std::string& netns, const std::string
   // The daemons give up root for the user that the package made.
   if (absl::StatusOr<std::string> owned = RunTool({"chown", "frr:frr", folder}); !owned.ok()) return owned.status();
   const std::pair<const char*, std::string> daemons[] = {
-      {"zebra", "hostname " + netns + "\nno zebra nexthop kernel enable\n"}, {"bfdd", BfdPeers(bgp, spec)}, {"bgpd", bgp}};
+      {"zebra", "hostname " + netns + "\nno zebra nexthop kernel enable\n"},
+      {"bfdd", BfdPeers(bgp, spec)},
+      {"bgpd", bgp}};
   for (const auto& [daemon, text] : daemons) {
     const std::string file = absl::StrCat(folder, "/", daemon, ".conf");
     if (absl::Status status = Write(file, text); !status.ok()) return status;

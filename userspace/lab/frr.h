@@ -33,7 +33,8 @@ class FrrRouting {
 
   // Fabric::SetLinkUp gives a leaf its static routes back, which go before BGP's: takes them away again.
   absl::Status DropStaticRoutes() const;
-  // Every leaf reaches every other one over all spines, every spine all leaves, and BGP knows every BFD session to be up.
+  // Every leaf reaches every other one over all spines, every spine all leaves, and BGP knows every BFD session to be
+  // up.
   absl::Status WaitComplete(absl::Duration limit) const;
 
  private:

@@ -66,10 +66,10 @@ std::optional<sync::CrossStamp> SimulatedNicClock::Read() {
   std::exponential_distribution<double> jitter(1 / std::max(spec_.jitter_ns, 1e-3));
   std::normal_distribution<double> noise(0, std::max(spec_.noise_ns, 1e-3));
   const double there_ns = spec_.read_ns / 2 + jitter(random_), back_ns = spec_.read_ns / 2 + jitter(random_);
-  return sync::CrossStamp{
-      .before_ns = local_->AtNs(before_ns) - std::llround(there_ns),
-      .nic_ns = static_cast<int64_t>(cw_lab_clock_at(&nic_, static_cast<uint64_t>(at_ns))) + std::llround(noise(random_)),
-      .after_ns = local_->AtNs(after_ns) + std::llround(back_ns)};
+  return sync::CrossStamp{.before_ns = local_->AtNs(before_ns) - std::llround(there_ns),
+                          .nic_ns = static_cast<int64_t>(cw_lab_clock_at(&nic_, static_cast<uint64_t>(at_ns))) +
+                                    std::llround(noise(random_)),
+                          .after_ns = local_->AtNs(after_ns) + std::llround(back_ns)};
 }
 
 }  // namespace cw::lab

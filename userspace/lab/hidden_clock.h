@@ -32,9 +32,9 @@ struct HiddenClockSpec {
 // A simulated NIC's own clock, and what reads of it are like.
 struct NicClockSpec {
   HiddenClockSpec clock;
-  double read_ns = 800;        // a read takes so long …
-  double jitter_ns = 100;      // … plus an exponential so long on average, on either side of the NIC's look
-  double noise_ns = 5;         // root mean square: of what the NIC says
+  double read_ns = 800;    // a read takes so long …
+  double jitter_ns = 100;  // … plus an exponential so long on average, on either side of the NIC's look
+  double noise_ns = 5;     // root mean square: of what the NIC says
 };
 
 // start_ns: true time (CLOCK_MONOTONIC) of the first segment's beginning.

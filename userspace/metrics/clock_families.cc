@@ -25,7 +25,8 @@ void AddTracking(const ClockTracking& t, FamilyBuilder& out) {
             {{"use", "used"}});
   if (t.state() == ClockTracking::STATE_UNKNOWN) return;  // then nothing below means anything
   out.Gauge("clock_error_seconds", "Likely error of fleet time.", t.error_est_ns() / 1e9);
-  out.Gauge("clock_bound_seconds", "Half-width of the interval that must contain the fleet time of any synchronised host of the timeline.",
+  out.Gauge("clock_bound_seconds",
+            "Half-width of the interval that must contain the fleet time of any synchronised host of the timeline.",
             t.bound_ns() / 1e9);
   out.Gauge("clock_rate_ratio", "Rate of fleet time against the local clock, less 1.", t.rate_ppb() / 1e9);
   out.Gauge("clock_residual_seconds", "Root mean square of what the neighbours in use disagree by.",

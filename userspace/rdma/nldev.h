@@ -63,8 +63,8 @@ inline bool IsConnected(const Qp& qp) {
   return has_peer && (qp.state == kQpStateRtr || qp.state == kQpStateRts);
 }
 
-// What this host's kernel lists of queue pairs. After an error ask another one: what is left of a broken answer would be
-// taken for the next.
+// What this host's kernel lists of queue pairs. After an error ask another one: what is left of a broken answer would
+// be taken for the next.
 class QpLists {
  public:
   virtual ~QpLists() = default;

@@ -75,7 +75,8 @@ bool QpRegistry::Claim(QpInfo qp, KernelWord word) {
   }
   if (others && word.pid != qp.pid) return false;  // where nobody can tell, the first one that said so
   // The kernel knows the connection, and nobody knows whose it is: what it knows stays proven.
-  if (claim == rdma::Claim::kOpen && before != nullptr && FromKernel(*before) && qp.rqpn != 0 && before->rqpn == qp.rqpn)
+  if (claim == rdma::Claim::kOpen && before != nullptr && FromKernel(*before) && qp.rqpn != 0 &&
+      before->rqpn == qp.rqpn)
     return true;
   qp.proven = claim == rdma::Claim::kProven;
   if (before != nullptr && before->rqpn == qp.rqpn) {

@@ -131,7 +131,7 @@ class Ingest {
   std::vector<Queued> queue_;
   size_t queued_bytes_ = 0;
   std::map<std::string, HostFacts> facts_;
-  bool facts_known_ = false;  // the store has told its own
+  bool facts_known_ = false;      // the store has told its own
   std::set<std::string> untold_;  // hosts whose facts the store does not have yet
   uint64_t changes_ = 0;
 };
