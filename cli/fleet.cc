@@ -98,10 +98,14 @@ std::string AgoOf(int64_t then_ns) {
 
 Cell BadCount(uint64_t count) { return {CountText(count), count > 0 ? Tone::kBad : Tone::kPlain}; }
 
-absl::StatusOr<int> ShowFleetHosts(Session& session, const FleetOptions&) {
+absl::StatusOr<int> ShowFleetHosts(Session& session, const FleetOptions& options) {
   const auto client = FleetOf(session);
   if (!client.ok()) return client.status();
-  const absl::StatusOr<v1::FleetHostsReply> reply = (*client)->Hosts();
+  const absl::StatusOr<int64_t> at = ParseAt(options.at);
+  if (!at.ok()) return at.status();
+  v1::FleetHostsRequest request;
+  request.set_at_ns(*at);
+  const absl::StatusOr<v1::FleetHostsReply> reply = (*client)->Hosts(request);
   if (!reply.ok()) return reply.status();
   session.Show(*reply, [&] {
     if (reply->hosts().empty()) {
@@ -253,6 +257,7 @@ void AddFleetVerbs(CLI::App& app, Session& session) {
   fleet->require_subcommand(1);
   auto options = std::make_shared<FleetOptions>();
   CLI::App* hosts = fleet->add_subcommand("hosts", "Hosts, whether they are connected, and their paths by state");
+  AddAt(*hosts, *options);
   AddWatched(*hosts, session, options, ShowFleetHosts);
   CLI::App* topology = fleet->add_subcommand("topology", "Switches as all hosts' traces show them; mis-wired cables");
   AddAt(*topology, *options);

@@ -38,6 +38,15 @@ const std::vector<ReadingVerb>& ReadingVerbs() {
   return verbs;
 }
 
+// Of 4 or 16 bytes in network order.
+std::string AddressText(const std::string& bytes) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  if (bytes.size() == 4)
+    return Addr::FromV4(uint32_t{data[0]} << 24 | uint32_t{data[1]} << 16 | uint32_t{data[2]} << 8 | data[3])
+        .ToString();
+  return bytes.size() == 16 ? Addr::FromBytes(data).ToString() : kNoValue;
+}
+
 // What is 0 is now.
 absl::StatusOr<v1::FleetPathsReply> AskPaths(Session& session) {
   const auto client = FleetOf(session);
@@ -138,36 +147,59 @@ absl::Status KeepHost(const std::string& name, v1::FleetHostsReply& reply) {
   return absl::OkStatus();
 }
 
-void ShowHost(const v1::FleetHost& host, bool colour) {
+void ShowNics(const v1::FleetHost& host) {
+  const char* title = "NICs      ";
+  for (const v1::NicFacts& nic : host.nics()) {
+    std::cout << title << Printable(nic.name()) << (nic.link_up() ? "" : ", down");
+    for (const std::string& bytes : nic.addresses()) std::cout << ' ' << AddressText(bytes);
+    if (!nic.rail().empty()) std::cout << ", rail " << Printable(nic.rail());
+    if (nic.rate_bps() > 0) std::cout << ", " << nic.rate_bps() / 1e9 << " Gbit/s";
+    std::cout << '\n';
+    title = "          ";
+  }
+}
+
+// `past`: of then; what is counted since the service began is not known of it.
+void ShowHost(const v1::FleetHost& host, bool past, bool colour) {
   const auto ago = [](int64_t ns) {
     return ns == 0 ? "not since the service began"
                    : AgoText(static_cast<double>(absl::GetCurrentTimeNanos() - ns) / 1e9) + " ago";
   };
   std::cout << Paint(Printable(host.host()), Tone::kTitle, colour) << "  "
-            << (host.connected() ? Paint("connected", Tone::kGood, colour) : Paint("missing", Tone::kBad, colour))
-            << "\nversion   " << (host.version().empty() ? kNoValue : Printable(host.version())) << "\nseen      "
-            << ago(host.last_seen_ns()) << "\npaths     " << host.up() << " up, " << host.suspect() << " suspect, "
-            << host.dead() << " dead, " << host.paused() << " paused, " << host.new_() << " new; each direction is one"
-            << "\nrefused   " << host.refused() << " batches, " << host.records_left_out() << " records\ndropped   "
-            << host.dropped_detail() << " batches of detail, " << host.dropped_events()
+            << (host.connected() ? Paint(past ? "told" : "connected", Tone::kGood, colour)
+                                 : Paint("missing", Tone::kBad, colour))
+            << (past ? absl::StrCat("\ntold      ", host.newest_ns() == 0 ? kNoValue : UtcText(host.newest_ns()))
+                     : absl::StrCat("\nversion   ", host.version().empty() ? kNoValue : Printable(host.version()),
+                                    "\nseen      ", ago(host.last_seen_ns())))
+            << "\npaths     " << host.up() << " up, " << host.suspect() << " suspect, " << host.dead() << " dead, "
+            << host.paused() << " paused, " << host.new_() << " new; each direction is one\n";
+  ShowNics(host);
+  if (host.has_clock())
+    std::cout << "clock     " << (host.clock().synced() ? "synchronised" : "not synchronised") << ", bound "
+              << NsText(host.clock().bound_ns()) << ", likely " << NsText(host.clock().error_est_ns()) << '\n';
+  if (past) return;
+  std::cout << "refused   " << host.refused() << " batches, " << host.records_left_out() << " records\n";
+  if (!host.last_refusal().empty()) std::cout << "          last: " << Printable(host.last_refusal()) << '\n';
+  std::cout << "dropped   " << host.dropped_detail() << " batches of detail, " << host.dropped_events()
             << " of events, by its spool\nmetrics   "
             << (host.metrics_address().empty() ? kNoValue : Printable(host.metrics_address())) << '\n';
   if (!host.metrics_fault().empty()) std::cout << "          " << Printable(host.metrics_fault()) << '\n';
 }
 
 absl::StatusOr<int> StatusOfHost(Session& session) {
-  if (!session.fleet_at.empty())
-    return absl::InvalidArgumentError(
-        "a host's state is known of now alone; of then: cwctl paths and cwctl events with --host and --at");
   const auto client = FleetOf(session);
   if (!client.ok()) return client.status();
+  const absl::StatusOr<int64_t> at = ParseAt(session.fleet_at);
+  if (!at.ok()) return at.status();
   v1::FleetHostsRequest request;
   request.set_host(session.fleet_host);
+  request.set_at_ns(*at);
   absl::StatusOr<v1::FleetHostsReply> reply = (*client)->Hosts(request);
   if (!reply.ok()) return reply.status();
   if (absl::Status status = KeepHost(session.fleet_host, *reply); !status.ok()) return status;
   session.Show(*reply, [&] {
-    for (const v1::FleetHost& host : reply->hosts()) ShowHost(host, session.Colour());
+    for (const v1::FleetHost& host : reply->hosts()) ShowHost(host, *at != 0, session.Colour());
+    ShowCoverage(reply->coverage(), session.Colour());
   });
   return kOk;
 }

@@ -232,7 +232,8 @@ TEST_F(ViewsTest, VerifierBudgetHolds) {
     ASSERT_EQ(budget.count(info->name), 1u) << info->name << " is not in " << CW_VERIFIER_BUDGET;
     RecordProperty(info->name, static_cast<int>(info->verified_insns));
     printf("%s: %u instructions verified, budget %u\n", info->name.c_str(), info->verified_insns, budget[info->name]);
-    EXPECT_LE(info->verified_insns, budget[info->name]);
+    EXPECT_LE(info->verified_insns, budget[info->name])
+        << info->name << ": ask less, or raise its number in " << CW_VERIFIER_BUDGET << " and say why";
     EXPECT_GT(info->verified_insns, 0u);
   }
 }

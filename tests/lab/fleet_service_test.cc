@@ -143,6 +143,11 @@ TEST_F(FleetServiceTest, HoldsWhatAllHostsSeeAndLosesNothingWhileItIsGone) {
   EXPECT_FALSE(bed_->Ask({"links", "--host", "h1", "--at=-10s"})["links"].empty());
   EXPECT_EQ(bed_->Ask({"events", "--host", "h1", "-n", "2"})["events"].size(), 2u);
   EXPECT_EQ(bed_->Ask({"status", "--host", "h1"})["hosts"][0]["connected"], false);
+  const json then = bed_->Ask({"status", "--host", "h1", "--at=-10s"})["hosts"][0];
+  EXPECT_EQ(then["connected"], true) << then.dump(1);
+  EXPECT_GT(then["up"], 0) << then.dump(1);
+  EXPECT_EQ(then["nics"].size(), 1u) << then.dump(1);
+  EXPECT_EQ(bed_->Ask({"fleet", "hosts", "--at=-10s"})["hosts"].size(), 2u);
   EXPECT_FALSE(bed_->Ask({"paths", "--host", "h0"})["paths"].empty());
   EXPECT_EQ(Missing({"jobs"}), std::vector<std::string>{"h1"});
   for (const auto& [verb, says] : std::vector<std::pair<std::vector<std::string>, const char*>>{
@@ -150,7 +155,7 @@ TEST_F(FleetServiceTest, HoldsWhatAllHostsSeeAndLosesNothingWhileItIsGone) {
            {{"paths", "--host", "h0", "--window", "60"}, "--window is answered by the host's agent alone"},
            {{"qps", "--host", "h0", "--received"}, "--received is answered by the host's agent alone"},
            {{"fleet", "jobs", "train"}, "no job train at that time"},
-           {{"status", "--host", "h0", "--at=-1m"}, "of now alone"}})
+           {{"status", "--host", "h7", "--at=-10s"}, "knows no host h7"}})
     EXPECT_THAT(std::string(bed_->Run(verb).status().message()), testing::HasSubstr(says));
 
   EXPECT_TRUE(bed_->End().ok()) << "it ends cleanly";

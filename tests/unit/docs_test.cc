@@ -19,10 +19,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "maps/abi.h"
 #include "tests/unit/cli_run.h"
 #include "tests/unit/docs_help.h"
 #include "tests/unit/docs_text.h"
+
 #include "userspace/host/doctor.h"
+#include "userspace/model/event_types.h"
 
 namespace cw::docs {
 namespace {
@@ -302,13 +305,21 @@ std::set<std::string> InSources(const std::string& folder, const std::string& pa
   return out;
 }
 
-std::set<std::string> EventTypes() { return InSources("userspace/agent", "\\btype = \"([a-z]+)\""); }
+// Those of the list, which has to hold all that the agent tells.
+std::set<std::string> EventTypes() {
+  std::set<std::string> all;
+  for (const absl::string_view type : kEventTypes) all.emplace(type);
+  for (const std::string& told : InSources("userspace/agent", "\\btype = \"([a-z_]+)\""))
+    EXPECT_EQ(all.count(told), 1u) << "event type " << told << " is not in userspace/model/event_types.h";
+  return all;
+}
 
 TEST(MapsDocument, SpeaksOfEveryPinnedMap) {
   const std::string document = Read(kRoot / "docs/maps.md");
   const std::vector<std::string> names = FindAll(Read(kRoot / "maps/names.h"), "define CW_MAP_(?!LAB)\\w+ \"(\\w+)\"");
   EXPECT_GT(names.size(), 10u);
   for (const std::string& name : names) EXPECT_THAT(document, HasSubstr(absl::StrCat("\n| ", name, " |")));
+  EXPECT_THAT(document, HasSubstr(absl::StrCat("counts layouts (", CW_ABI_VERSION, " now)")));
 }
 
 TEST(CwctlDocument, SpeaksOfEveryVerbAndEventType) {
@@ -316,7 +327,9 @@ TEST(CwctlDocument, SpeaksOfEveryVerbAndEventType) {
   Tree tree;
   const std::set<std::string> verbs = tree.HelpOfProgram("cwctl", {}).commands;
   EXPECT_GT(verbs.size(), 10u);
-  for (const std::string& verb : verbs) EXPECT_THAT(document, ContainsRegex(absl::StrCat("`", verb, "[` ]")));
+  for (const std::string& verb : verbs)
+    EXPECT_FALSE(FindAll(document, absl::StrCat("`(", verb, ")[` ]")).empty())
+        << "docs/cwctl.md lacks `" << verb << "`";
   const size_t types = document.find("Types: `path`");
   ASSERT_NE(types, std::string::npos);
   const std::string list = document.substr(types, document.find("\n\n", types) - types);

@@ -159,6 +159,24 @@ TEST_F(FindingsTest, AHostThatIsMissingIsNoLinkAndOneThatIsDeadIsToldFromItsAgen
   EXPECT_NE(found[1].end_ns, 0) << "the host's death explains it";
 }
 
+// Its management switch died: the paths of these hosts live.
+TEST_F(FindingsTest, AgentsOfARackThatGoTogetherAreOneFinding) {
+  for (size_t h = 0; h < 9; ++h) picture_.hosts[h].rack = absl::StrCat("r", h / 3);
+  picture_.hosts[0].connected = picture_.hosts[3].connected = picture_.hosts[4].connected = false;
+  std::vector<std::string> scopes;
+  for (const Finding& found : Pass(40)) scopes.push_back(found.scope);
+  EXPECT_THAT(scopes, ElementsAre("host h0", "host h3", "host h4"));
+  picture_.hosts[0].connected = true;
+  Pass(20);
+  picture_.hosts[5].connected = false;
+  const std::vector<Finding> changed = Pass(60);
+  ASSERT_FALSE(changed.empty());
+  const std::vector<Finding> open = findings_.Open();
+  ASSERT_THAT(open, SizeIs(1));
+  EXPECT_EQ(open[0].scope, "rack r1");
+  EXPECT_THAT(open[0].hosts, ElementsAre("h3", "h4", "h5"));
+}
+
 TEST_F(FindingsTest, AHostThatSaysNothingSinceItDiedIsDownSoon) {
   const auto at_host = [&](const PathEvidence& p) {
     return p.destination == fabric_.nic(4) || p.source == fabric_.nic(4);

@@ -287,6 +287,7 @@ TEST_F(IngestTest, NonsenseIsLeftOutWithAReasonAndTheRestTaken) {
   EXPECT_THAT(ingest_->Find("a")->paths, SizeIs(1));
   EXPECT_THAT(store_->Events({})->events, SizeIs(1));
   EXPECT_EQ(ingest_->Find("a")->records_left_out, 5u);
+  EXPECT_THAT(ingest_->Find("a")->last_refusal, ::testing::HasSubstr("never defined"));
 }
 
 TEST_F(IngestTest, MoreThanWasSentIsAbsurd) {

@@ -211,6 +211,45 @@ TEST_F(QueryFindingsTest, WhoseHostsPathsCrossWhatIsToldInOnePass) {
   }
 }
 
+TEST_F(QueryFindingsTest, HostsAreAsTheyWereAndOneHasItsNicsAndItsClock) {
+  constexpr int64_t kThen = 1'000'000'000'000;
+  HostBatch batch{.host = "h1", .run = 1, .sequence = 1};
+  batch.paths.push_back({.key = {.local = Addr::FromV4(1), .remote = Addr::FromV4(2), .udp_port = 5},
+                         .time_ns = kThen,
+                         .state = PathState::kDead});
+  cwfabric::v1::Inventory inventory;
+  inventory.add_nics()->set_name("eth2");
+  cwfabric::v1::ClockState clock;
+  clock.set_synced(true);
+  batch.documents = {{"clock", kThen, clock.SerializeAsString()}, {"inventory", kThen, inventory.SerializeAsString()}};
+  ASSERT_TRUE(store_->Append({batch}).ok());
+  cwfabric::v1::FleetHostsRequest request;
+  request.set_at_ns(kThen + 1);
+  auto reply = query_->Hosts(request);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_EQ(reply->hosts_size(), 2);
+  EXPECT_TRUE(reply->hosts(0).connected());
+  EXPECT_EQ(reply->hosts(0).dead(), 1u);
+  EXPECT_EQ(reply->hosts(0).newest_ns(), kThen);
+  EXPECT_EQ(reply->hosts(0).nics_size(), 0) << "of one alone";
+  EXPECT_FALSE(reply->hosts(1).connected());
+  EXPECT_THAT(reply->coverage().missing(), ElementsAre(HasSubstr("h2: nothing is kept")));
+  request.set_host("h1");
+  for (const int64_t at_ns : {kThen + 1, int64_t{0}}) {
+    request.set_at_ns(at_ns);
+    reply = query_->Hosts(request);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    ASSERT_EQ(reply->hosts_size(), 1);
+    ASSERT_EQ(reply->hosts(0).nics_size(), 1);
+    EXPECT_EQ(reply->hosts(0).nics(0).name(), "eth2");
+    EXPECT_TRUE(reply->hosts(0).clock().synced());
+  }
+  request.set_at_ns(kThen - 1'000'000'000);
+  EXPECT_FALSE(query_->Hosts(request)->hosts(0).connected()) << "not yet";
+  request.set_host("h7");
+  EXPECT_TRUE(absl::IsNotFound(query_->Hosts(request).status()));
+}
+
 // "h2" of the store alone was removed, and so was "h3", which came back.
 TEST_F(QueryFindingsTest, AHostThatWasRemovedIsThereInThePastOnly) {
   for (const char* host : {"h1", "h2", "h3"}) {

@@ -10,12 +10,29 @@ namespace cw::fleet {
 namespace {
 
 constexpr size_t kMostNamed = 16;
+constexpr size_t kOneCause = 3;    // so many hosts that are gone at once have one
 constexpr size_t kAccusesAll = 3;  // who finds so many peers slow is what they have in common
 
 std::vector<std::string> Some(const std::set<std::string>& names) {
   std::vector<std::string> some(names.begin(), names.end());
   if (some.size() > kMostNamed) some.resize(kMostNamed);
   return some;
+}
+
+// Racks of which at least three and more than half are missing: what a rack has in common, most often its management
+// switch, is one cause.
+std::map<std::string, std::set<std::string>> RacksGone(const Picture& picture, const std::set<std::string>& gone) {
+  std::map<std::string, size_t> all;
+  std::map<std::string, std::set<std::string>> racks;
+  for (const HostEvidence& host : picture.hosts) {
+    if (host.rack.empty()) continue;
+    ++all[host.rack];
+    if (gone.contains(host.name)) racks[host.rack].insert(host.name);
+  }
+  std::erase_if(racks, [&](const auto& rack) {
+    return rack.second.size() < kOneCause || 2 * rack.second.size() <= all[rack.first];
+  });
+  return racks;
 }
 
 }  // namespace
@@ -50,14 +67,28 @@ void Findings::FindGone(Scene& scene) {
                            : absl::StrFormat("%d of %d paths of other hosts to it live", alive[h], alive[h] + dead[h])};
     gone.push_back(std::move(s));
   }
-  if (names.size() >= 3 && 2 * names.size() > p.hosts.size()) {
+  if (names.size() >= kOneCause && 2 * names.size() > p.hosts.size()) {
     Suspicion s{.what = {.cause = Cause::kAgentGone, .scope = "most hosts"}};
     s.what.hosts = Some(names);
     s.what.evidence = {absl::StrFormat("%d of %d agents are not connected: see this service's own network first",
                                        names.size(), p.hosts.size())};
     return Add(scene, std::move(s));
   }
-  for (Suspicion& s : gone) Add(scene, std::move(s));
+  const std::map<std::string, std::set<std::string>> racks = RacksGone(p, names);
+  for (const auto& [rack, hosts] : racks) {
+    Suspicion s{.what = {.cause = Cause::kAgentGone, .scope = "rack " + rack}};
+    s.what.hosts = Some(hosts);
+    s.what.evidence = {absl::StrFormat(
+        "%d agents of this rack are not connected: see its management switch and its power first", hosts.size())};
+    Add(scene, std::move(s));
+  }
+  const auto in_such_a_rack = [&](const Suspicion& s) {
+    return std::any_of(racks.begin(), racks.end(),
+                       [&](const auto& rack) { return rack.second.contains(s.what.hosts.front()); });
+  };
+  for (Suspicion& s : gone) {
+    if (!in_such_a_rack(s)) Add(scene, std::move(s));
+  }
 }
 
 // By the host's own word. Where paths say it, too, it is one finding: its scope is the same.

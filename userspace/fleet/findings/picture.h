@@ -43,6 +43,7 @@ struct HostEvidence {
   int64_t newest_ns = 0;     // end of its newest interval
   std::vector<NicFact> nics;
   bool clock_known = false, clock_synced = false;
+  std::string rack;  // "" = not known
 };
 
 // An event of an agent's log, as far as findings need it.

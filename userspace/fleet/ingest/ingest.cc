@@ -12,7 +12,7 @@ namespace cw::fleet {
 namespace {
 
 namespace wire = cwfabric::v1;
-constexpr size_t kRunsOfHost = 2, kMostNameBytes = 64;
+constexpr size_t kRunsOfHost = 2, kMostNameBytes = 64, kMostReasonBytes = 300;
 constexpr double kPauseWhenFullS = 2, kPauseWhenFailedS = 5;
 
 wire::Ack AckOf(uint64_t run, uint64_t through) {
@@ -158,6 +158,7 @@ std::optional<wire::Ack> Ingest::WhyNot(const std::string& name, Host& host, con
   host.live.last_seen = now;
   if (const absl::Status named = CheckName(batch, name); !named.ok()) {
     ++host.live.refused;
+    host.live.last_refusal = std::string(named.message());
     wire::Ack ack = AckOf(batch.run(), 0);
     Refuse(ack, batch.sequence(), std::string(named.message()));
     return ack;
@@ -214,6 +215,7 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
     queued.batch = {.host = name, .run = batch.run(), .sequence = batch.sequence()};
     queued.left_out = {std::string(good.message())};
   }
+  if (!queued.left_out.empty()) host.live.last_refusal = CutUtf8(queued.left_out.back(), kMostReasonBytes);
   host.live.dropped_detail += batch.dropped().detail_batches();
   host.live.dropped_events += batch.dropped().event_batches();
   run.last = batch.sequence();

@@ -58,6 +58,7 @@ struct LiveHost {
   std::string metrics, metrics_fault;  // HOST:PORT; why what it said is not taken
   uint64_t batches = 0, refused = 0, records_left_out = 0, dropped_detail = 0, dropped_events = 0;
   uint64_t refused_reports = 0;  // over its quota
+  std::string last_refusal;      // why; "" = nothing was refused
 };
 
 class Ingest {

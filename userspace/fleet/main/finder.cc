@@ -307,6 +307,7 @@ void Finder::AddPaths(Picture& picture) {
     FillHops(name, host, picture.now_ns);
     const auto place = static_cast<uint32_t>(picture.hosts.size());
     picture.hosts.push_back(host.told);
+    if (const auto rack = racks_.find(name); rack != racks_.end()) picture.hosts.back().rack = rack->second;
     for (PathEvidence& path : host.paths) {
       path.host = place;
       if (departed.empty() || !departed.contains(path.destination)) picture.paths.push_back(path);

@@ -16,44 +16,6 @@ namespace {
 
 namespace pb = cwfabric::v1;
 
-void Count(const LiveHost& host, pb::FleetHost& out) {
-  for (const auto& [key, sample] : host.paths) {
-    switch (sample.state) {
-      case PathState::kUp:
-        out.set_up(out.up() + 1);
-        break;
-      case PathState::kSuspect:
-        out.set_suspect(out.suspect() + 1);
-        break;
-      case PathState::kDead:
-        out.set_dead(out.dead() + 1);
-        break;
-      case PathState::kPaused:
-        out.set_paused(out.paused() + 1);
-        break;
-      case PathState::kNew:
-        out.set_new_(out.new_() + 1);
-        break;
-    }
-  }
-}
-
-void Fill(const LiveHost& host, pb::FleetHost& out) {
-  out.set_host(host.host);
-  out.set_connected(host.connected);
-  out.set_version(host.version);
-  if (host.last_seen != absl::InfinitePast()) out.set_last_seen_ns(absl::ToUnixNanos(host.last_seen));
-  out.set_newest_ns(host.newest_ns);
-  out.set_batches(host.batches);
-  out.set_refused(host.refused);
-  out.set_records_left_out(host.records_left_out);
-  out.set_dropped_detail(host.dropped_detail);
-  out.set_dropped_events(host.dropped_events);
-  out.set_metrics_address(host.metrics);
-  out.set_metrics_fault(host.metrics_fault);
-  Count(host, out);
-}
-
 void FillPath(const SeenPath& seen, pb::FleetPath& out) {
   const PathSample& s = seen.sample;
   out.set_host(seen.host);
@@ -123,34 +85,6 @@ absl::StatusOr<pb::Coverage> Query::CoverageNow(const std::string& only) {
     if (!seen.connected) coverage.add_missing(WhyMissing(name, seen.last));
   }
   return coverage;
-}
-
-absl::StatusOr<pb::FleetHostsReply> Query::Hosts(const pb::FleetHostsRequest& request) {
-  const auto wanted = [&](const std::string& host) { return request.host().empty() || request.host() == host; };
-  std::map<std::string, pb::FleetHost> known;
-  each_host_([&](const LiveHost& host) {
-    if (wanted(host.host)) Fill(host, known[host.host]);
-  });
-  const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
-  if (!kept.ok()) return kept.status();
-  for (const HostSeen& seen : *kept) {
-    const bool live = known.contains(seen.host);
-    if (!wanted(seen.host) || (!live && seen.facts.removed_ns != 0)) continue;
-    pb::FleetHost& out = known[seen.host];
-    out.set_host(seen.host);
-    if (!live) out.set_metrics_address(seen.facts.metrics);
-    out.set_newest_ns(std::max(out.newest_ns(), seen.newest_ns));
-  }
-  if (!request.host().empty() && known.empty()) return NoSuchHost(request.host());
-  pb::FleetHostsReply reply;
-  reply.set_instance(instance_);
-  reply.mutable_coverage()->set_hosts(static_cast<uint32_t>(known.size()));
-  for (auto& [name, host] : known) {
-    const absl::Time seen = host.last_seen_ns() == 0 ? absl::InfinitePast() : absl::FromUnixNanos(host.last_seen_ns());
-    if (!host.connected()) reply.mutable_coverage()->add_missing(WhyMissing(name, seen));
-    reply.add_hosts()->Swap(&host);
-  }
-  return reply;
 }
 
 std::shared_ptr<const Query::Lists> Query::CachedHopsOf(const std::string& host) {

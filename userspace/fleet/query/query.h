@@ -76,6 +76,7 @@ class Query {
   // Paths: of now, and of the one that is wanted ("": of all) alone.
   absl::StatusOr<std::map<std::string, HostNow>> Known(const std::string& wanted, int64_t at_ns);
   absl::StatusOr<View> Look(const std::string& host, int64_t at_ns);
+  absl::StatusOr<cwfabric::v1::FleetHostsReply> HostsAt(const cwfabric::v1::FleetHostsRequest& request);
   std::shared_ptr<const Lists> CachedHopsOf(const std::string& host);  // null: none were read
   absl::StatusOr<std::shared_ptr<const Lists>> HopsOf(const std::string& host, const std::vector<uint64_t>& ids);
 
