@@ -99,9 +99,10 @@ struct Retention {
 };
 
 // What would go. Told to people before Delete does it.
+inline constexpr int kTierOfEvents = kTiers, kTierOfFindings = kTiers + 1;
 struct Deletion {
-  std::string what;       // "paths, 10 s", …, "events"
-  int tier = 0;           // of the ladder; kTiers for events
+  std::string what;       // "paths, 10 s", …, "events", "findings"
+  int tier = 0;           // of the ladder, or one of the above
   int64_t before_ns = 0;  // all that is older
   uint64_t bytes = 0;     // about so many
   std::string reason;     // one sentence

@@ -13,6 +13,9 @@
 
 namespace cw::fleet {
 
+// The statement that answers it: by the narrowest index. Bound are after, from, to, host, type, limit. A literal.
+const char* EventSql(const EventQuery& query);
+
 class EventTables {
  public:
   EventTables(Database& db, Tables& tables) : db_(db), tables_(tables) {}
