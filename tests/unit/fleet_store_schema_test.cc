@@ -72,6 +72,28 @@ TEST_F(SqliteStore, AStoreOfVersion5KnowsWhatItsEventsTake) {
               ElementsAre(Event(2, kStart), Event(1, 5)));
 }
 
+// As version 6 left it: nobody knows what is in use, so all of it is, and counts.
+TEST_F(SqliteStore, AStoreOfVersion6KeepsItsNamesAndCountsThem) {
+  auto db = Database::Open(folder + "/fleet.db");
+  ASSERT_TRUE(db.ok());
+  ASSERT_TRUE(Migrate(**db, SchemaSteps().first(6)).ok());
+  ASSERT_TRUE((*db)
+                  ->Exec("INSERT INTO host(id, name) VALUES (1, 'a'), (2, 'b'); INSERT INTO hops VALUES (1, 5, x''), "
+                         "(1, 6, x''); INSERT INTO path(host, local, remote, port, reverse) VALUES (1, x'01', x'02', "
+                         "5, 0), (2, x'01', x'02', 5, 0), (1, x'01', x'02', 6, 0)")
+                  .ok());
+  auto store = OpenSqliteStore(folder + "/fleet.db", {.most_paths = 3});
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto counts = [&] { return *(*db)->Number("SELECT sum(paths * id) * 10 + sum(hop_lists * id) FROM host"); };
+  EXPECT_EQ(counts(), 42);
+  ASSERT_TRUE((*store)->Delete({}).ok());
+  EXPECT_EQ(counts(), 42);
+  HostBatch batch = Batch(1, kStart, 3);
+  ASSERT_TRUE((*store)->Append({batch}).ok());
+  EXPECT_EQ(counts(), 52) << "one had room";
+  EXPECT_EQ((*store)->host_losses()["a"].samples, 2u);
+}
+
 // SQLite says how it would answer.
 std::string PlanOf(Database& db, const EventQuery& query) {
   sqlite3_stmt* plan = nullptr;

@@ -10,6 +10,8 @@ namespace cw::fleet {
 namespace {
 
 constexpr size_t kMostEvents = 100'000;  // in one reply
+constexpr uint64_t kRowBytes = 64;       // what a row takes besides
+constexpr int64_t kDayNs = 86'400'000'000'000;
 
 // A text for each index: one for all would have host and type looked for in each row of a time. The newest come in the
 // index' own order. Of those that go on the index gives numbers, and only `limit` rows are read. ?4 and ?5 are bound
@@ -38,21 +40,6 @@ constexpr const char* kNextOfType = CW_EVENT_ROWS("")
     "AND id > ?1 ORDER BY id LIMIT ?6) ORDER BY e.id";
 #undef CW_EVENT_ROWS
 
-std::string BytesOfHops(const std::vector<Addr>& hops) {
-  std::string bytes;
-  for (const Addr& hop : hops) bytes.append(reinterpret_cast<const char*>(hop.bytes.data()), hop.bytes.size());
-  return bytes;
-}
-
-std::vector<Addr> HopsOfBytes(const std::string& bytes) {
-  std::vector<Addr> hops(bytes.size() / sizeof(Addr::bytes));
-  for (size_t i = 0; i < hops.size(); ++i) {
-    std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(i * sizeof(Addr::bytes)), sizeof(Addr::bytes),
-                hops[i].bytes.begin());
-  }
-  return hops;
-}
-
 }  // namespace
 
 const char* EventSql(const EventQuery& query) {
@@ -62,38 +49,65 @@ const char* EventSql(const EventQuery& query) {
   return query.from_ns != INT64_MIN ? kNextSince : kNext;
 }
 
-absl::Status EventTables::Add(int64_t host, const HostBatch& batch) {
-  absl::Status status;
-  for (size_t i = 0; status.ok() && i < batch.events.size(); ++i) {
-    const StoredEvent& e = batch.events[i];
-    status = db_.Use(
-                    "INSERT OR IGNORE INTO event(host, run, seq, time_ns, bound_ns, type, severity, payload) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
-                 .Int(host)
-                 .Uint(batch.run)
-                 .Uint(e.seq)
-                 .Int(e.time_ns)
-                 .Uint(e.bound_ns)
-                 .Text(e.type)
-                 .Int(e.severity)
-                 .Blob(e.payload)
-                 .Run();
+absl::StatusOr<uint64_t> EventTables::Add(int64_t host, const HostBatch& batch, int64_t now_ns) {
+  if (absl::Status status = AddDocuments(host, batch.documents); !status.ok()) return status;
+  if (batch.events.empty()) return uint64_t{0};
+  const int64_t day = now_ns / kDayNs;
+  const absl::StatusOr<uint64_t> before = TakenOfShare(host, day);
+  if (!before.ok()) return before.status();
+  uint64_t taken = *before, left_out = 0;
+  for (const StoredEvent& event : batch.events) {
+    const uint64_t bytes = event.payload.size() + event.type.size() + kRowBytes;
+    if (taken + bytes > day_bytes_) {
+      ++left_out;
+      continue;
+    }
+    if (absl::Status status = AddEvent(host, batch.run, event); !status.ok()) return status;
+    if (db_.Changes() > 0) taken += bytes;  // what was there takes nothing
   }
-  for (size_t i = 0; status.ok() && i < batch.documents.size(); ++i) {
-    const Document& d = batch.documents[i];
-    status = db_.Use("INSERT OR REPLACE INTO document VALUES (?, ?, ?, ?)")
-                 .Int(host)
-                 .Text(d.kind)
-                 .Int(d.time_ns)
-                 .Blob(d.bytes)
-                 .Run();
+  if (taken == *before) return left_out;
+  const absl::Status status =
+      db_.Use("UPDATE host SET event_day = ?, event_bytes = ? WHERE id = ?").Int(day).Uint(taken).Int(host).Run();
+  if (!status.ok()) return status;
+  return left_out;
+}
+
+absl::StatusOr<uint64_t> EventTables::TakenOfShare(int64_t host, int64_t day) {
+  Statement& s = db_.Use("SELECT event_bytes FROM host WHERE id = ? AND event_day = ?").Int(host).Int(day);
+  const absl::StatusOr<bool> row = s.Step();
+  if (!row.ok()) return row.status();
+  const uint64_t bytes = *row ? s.ColumnUint(0) : 0;
+  s.Reset();
+  return bytes;
+}
+
+absl::Status EventTables::AddEvent(int64_t host, uint64_t run, const StoredEvent& e) {
+  return db_
+      .Use(
+          "INSERT OR IGNORE INTO event(host, run, seq, time_ns, bound_ns, type, severity, payload) "
+          "VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
+      .Int(host)
+      .Uint(run)
+      .Uint(e.seq)
+      .Int(e.time_ns)
+      .Uint(e.bound_ns)
+      .Text(e.type)
+      .Int(e.severity)
+      .Blob(e.payload)
+      .Run();
+}
+
+absl::Status EventTables::AddDocuments(int64_t host, const std::vector<Document>& documents) {
+  for (const Document& d : documents) {
+    const absl::Status status = db_.Use("INSERT OR REPLACE INTO document VALUES (?, ?, ?, ?)")
+                                    .Int(host)
+                                    .Text(d.kind)
+                                    .Int(d.time_ns)
+                                    .Blob(d.bytes)
+                                    .Run();
+    if (!status.ok()) return status;
   }
-  for (size_t i = 0; status.ok() && i < batch.hop_lists.size(); ++i) {
-    const HopList& list = batch.hop_lists[i];
-    const std::string bytes = BytesOfHops(list.hops);
-    status = db_.Use("INSERT OR IGNORE INTO hops VALUES (?, ?, ?)").Int(host).Uint(list.id).Blob(bytes).Run();
-  }
-  return status;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<EventPage> EventTables::Page(const EventQuery& query) {
@@ -134,15 +148,6 @@ absl::StatusOr<std::vector<Document>> EventTables::DocumentsAt(int64_t host, int
   for (; row.ok() && *row; row = s.Step()) documents.push_back({s.ColumnBytes(0), s.ColumnInt(1), s.ColumnBytes(2)});
   if (!row.ok()) return row.status();
   return documents;
-}
-
-absl::StatusOr<std::vector<HopList>> EventTables::Hops(int64_t host) {
-  std::vector<HopList> lists;
-  Statement& s = db_.Use("SELECT id, list FROM hops WHERE host = ? ORDER BY id").Int(host);
-  absl::StatusOr<bool> row = s.Step();
-  for (; row.ok() && *row; row = s.Step()) lists.push_back({s.ColumnUint(0), HopsOfBytes(s.ColumnBytes(1))});
-  if (!row.ok()) return row.status();
-  return lists;
 }
 
 absl::Status EventTables::PutFinding(const StoredFinding& finding) {

@@ -82,7 +82,30 @@ ALTER TABLE host ADD COLUMN event_day INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE host ADD COLUMN event_bytes INTEGER NOT NULL DEFAULT 0;
 )";
 
-constexpr const char* kSteps[] = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6};
+// Paths and hop lists are bounded by host: its row counts them, each says until when samples use it (0: none did yet),
+// and a hop list when it was told. What is there may be in use to this day.
+constexpr const char* kVersion7 = R"(
+ALTER TABLE path ADD COLUMN used_s INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE hops ADD COLUMN used_s INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE hops ADD COLUMN told_s INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE host ADD COLUMN paths INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE host ADD COLUMN hop_lists INTEGER NOT NULL DEFAULT 0;
+CREATE TEMP TABLE used AS SELECT 86400 + max(CAST(strftime('%s', 'now') AS INTEGER),
+  coalesce((SELECT max(newest_ns) / 1000000000 FROM host), 0)) AS until_s;
+UPDATE path SET used_s = (SELECT until_s FROM used);
+UPDATE hops SET used_s = (SELECT until_s FROM used);
+DROP TABLE used;
+UPDATE host SET paths = (SELECT count(*) FROM path WHERE path.host = host.id),
+  hop_lists = (SELECT count(*) FROM hops WHERE hops.host = host.id);
+CREATE INDEX path_by_use ON path(host, used_s);
+CREATE INDEX hops_by_use ON hops(host, used_s, told_s);
+CREATE TRIGGER path_comes AFTER INSERT ON path BEGIN UPDATE host SET paths = paths + 1 WHERE id = new.host; END;
+CREATE TRIGGER path_goes AFTER DELETE ON path BEGIN UPDATE host SET paths = paths - 1 WHERE id = old.host; END;
+CREATE TRIGGER hops_come AFTER INSERT ON hops BEGIN UPDATE host SET hop_lists = hop_lists + 1 WHERE id = new.host; END;
+CREATE TRIGGER hops_go AFTER DELETE ON hops BEGIN UPDATE host SET hop_lists = hop_lists - 1 WHERE id = old.host; END;
+)";
+
+constexpr const char* kSteps[] = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7};
 
 }  // namespace
 
