@@ -328,7 +328,7 @@ TEST_F(BoundedStore, AHostThatInventsWaysKeepsTheFirstOnes) {
   EXPECT_EQ(LostOf("a"), (HostLosses{.hop_lists = 45}));
   EXPECT_THAT(*store->AllHops("a"), SizeIs(5));
   EXPECT_EQ(store->AllHops("a")->front(), List(4)) << "what samples used last comes first";
-  EXPECT_EQ(*store->Hops("a", List(0).id), List(0));
+  EXPECT_EQ(store->Hops("a", List(0).id).value_or(HopList()), List(0));
   EXPECT_TRUE(absl::IsNotFound(store->Hops("a", List(9).id).status()));
   // Told once more they are there; days later those that nothing named make room.
   batch = HostBatch{.host = "a", .run = 7, .sequence = 2, .hop_lists = {List(2), List(60)}};
@@ -338,6 +338,9 @@ TEST_F(BoundedStore, AHostThatInventsWaysKeepsTheFirstOnes) {
   Append({.host = "a", .run = 7, .sequence = 3, .hop_lists = {List(70), List(71), List(72), List(73)}});
   EXPECT_EQ(LostOf("a"), (HostLosses{.hop_lists = 46}));
   EXPECT_EQ(store->AllHops("a")->front(), List(4)) << "a sample names it";
+  Append({.host = "a", .run = 7, .sequence = 4, .hop_lists = {List(0)}});
+  EXPECT_EQ(LostOf("a"), (HostLosses{.hop_lists = 47})) << "one that went is as new";
+  EXPECT_THAT(*store->AllHops("a"), SizeIs(5));
 }
 
 // ---- events ----
