@@ -3,6 +3,7 @@
 // An engine that fails as long as it is told to. Threads: as the real one.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,7 @@ class FailingStore final : public Store {
   }
   absl::Status Delete(const std::vector<Deletion>& p) override { return real_.Delete(p); }
   uint64_t thinned_bytes() const override { return 0; }
+  std::map<std::string, HostLosses> host_losses() const override { return real_.host_losses(); }
   WorkLosses work_losses() const override { return real_.work_losses(); }
 
  private:

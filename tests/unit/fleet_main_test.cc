@@ -337,13 +337,15 @@ TEST(FleetMetrics, CountsHostsFindingsAndAlerts) {
   finder.open[static_cast<size_t>(Cause::kLinkGrey)] = 2;
   const std::string page = MetricsPage(
       {{.host = "a", .connected = true, .batches = 3, .refused = 1, .refused_reports = 5}, {.host = "b", .batches = 4}},
-      finder, {{.receiver = "http://x/\"y\"", .sent = 7, .failed = 8}}, {.bytes = 4096, .thinned = 5, .failures = 6});
+      finder, {{.receiver = "http://x/\"y\"", .sent = 7, .failed = 8}},
+      {.bytes = 4096, .thinned = 5, .failures = 6, .losses = {.events = 7}});
   for (const char* line :
        {"cwfabric_fleet_hosts_known 2\n", "cwfabric_fleet_hosts_connected 1\n", "cwfabric_fleet_batches_total 7\n",
         "cwfabric_fleet_refused_total{what=\"batch\"} 1\n", "cwfabric_fleet_refused_total{what=\"report\"} 5\n",
         "cwfabric_fleet_findings_open{cause=\"link grey\"} 2\n", "cwfabric_fleet_findings_open{cause=\"clock\"} 0\n",
         "cwfabric_fleet_evaluation_seconds_count 4\n", "cwfabric_fleet_store_bytes 4096\n",
         "cwfabric_fleet_store_thinned_bytes_total 5\n", "cwfabric_fleet_store_failures_total 6\n",
+        "cwfabric_fleet_store_left_out_total{what=\"event\"} 7\n",
         "cwfabric_fleet_alerts_sent_total{receiver=\"http://x/\\\"y\\\"\"} 7\n",
         "cwfabric_fleet_alert_requests_failed_total{receiver=\"http://x/\\\"y\\\"\"} 8\n"})
     EXPECT_THAT(page, HasSubstr(line));

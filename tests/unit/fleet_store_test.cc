@@ -4,17 +4,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 
 #include <filesystem>
 #include <functional>
 #include <random>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/unit/fleet_store_fixture.h"
 #include "userspace/fleet/store/sample_blob.h"
-#include "userspace/fleet/store/sqlite/schema.h"
+#include "userspace/fleet/store/sqlite/database.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
 #include "userspace/fleet/store/work_blob.h"
 #include "userspace/model/hops_id.h"
@@ -22,83 +21,15 @@
 namespace cw::fleet {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-constexpr int64_t kSecond = 1'000'000'000;
-constexpr int64_t kStart = 1'800'000'000 * kSecond;  // a full hour
 
 // How an engine is opened on what is in a folder; a second time it finds what the first left.
 struct Engine {
   std::string name;
   std::function<absl::StatusOr<std::unique_ptr<Store>>(const std::string& folder)> open;
 };
-
-PathKey Key(int number) {
-  return {Addr::FromV4(0x0a000001), Addr::FromV4(0x0a010000 + static_cast<uint32_t>(number)), 0xc000, number % 2 == 1};
-}
-
-PathSample Sample(int path, int64_t time_ns, uint64_t queue_ns = 100) {
-  PathSample s{.key = Key(path), .time_ns = time_ns, .hops = 9, .base_ns = 5000, .sent = 100, .lost = 1};
-  s.queue.Add(queue_ns, 99);
-  return s;
-}
-
-HostBatch Batch(uint64_t sequence, int64_t time_ns, int paths = 2, const std::string& host = "a") {
-  HostBatch batch{.host = host, .run = 7, .sequence = sequence};
-  for (int p = 0; p < paths; ++p) batch.paths.push_back(Sample(p, time_ns));
-  return batch;
-}
-
-StoredEvent Event(uint64_t seq, int64_t time_ns, const std::string& type = "path", const std::string& host = "a") {
-  return {.host = host,
-          .run = 7,
-          .seq = seq,
-          .time_ns = time_ns,
-          .bound_ns = 5,
-          .type = type,
-          .severity = 3,
-          .payload = absl::StrCat("p", seq)};
-}
-
-HostBatch EventBatch(uint64_t sequence, std::vector<StoredEvent> events) {
-  HostBatch batch{.host = events.at(0).host, .run = 7, .sequence = sequence};
-  batch.events = std::move(events);
-  return batch;
-}
-
-// Ten seconds that end then: two flows of a job's rank, of which one changes its path each minute.
-WorkSample Work(int64_t time_ns) {
-  WorkSample work{.from_ns = time_ns - 10 * kSecond, .time_ns = time_ns, .other_flows = 2, .other_bytes = 5};
-  for (uint32_t f = 0; f < 2; ++f) {
-    FlowSample flow{.name = {.local = Addr::FromV4(0x0a000001),
-                             .remote = Addr::FromV4(0x0a000100 + f),
-                             .qpn = 7 + f,
-                             .peer_qpn = 8,
-                             .pid = 77,
-                             .peer = "b",
-                             .process = "python3",
-                             .label = "llm"},
-                    .udp_port = 0xc000,
-                    .hops = f == 0 ? 9 : static_cast<uint64_t>(time_ns / (60 * kSecond)),
-                    .bytes = 1000,
-                    .retransmits = 1,
-                    .ce = 2,
-                    .cnps = 3};
-    flow.delay.Add(4000 + 100 * f, 10);
-    work.flows.push_back(std::move(flow));
-  }
-  work.jobs = {{"aa/77/0", absl::StrCat("word at ", time_ns)}};
-  return work;
-}
-
-HostBatch WorkBatchOf(uint64_t sequence, WorkSample work) {
-  HostBatch batch{.host = "a", .run = 7, .sequence = sequence};
-  batch.work = std::move(work);
-  return batch;
-}
 
 class StoreTest : public ::testing::TestWithParam<Engine> {
  protected:
@@ -439,6 +370,24 @@ TEST_P(StoreTest, RetentionBySize) {
               SizeIs(20));  // the newest are there
 }
 
+// Findings end and are forgotten where no event is old, too.
+TEST_P(StoreTest, OldFindingsGoWithoutOldEvents) {
+  const StoredFinding old{.id = 1, .start_ns = kStart, .end_ns = kStart + kSecond, .body = "old"};
+  const StoredFinding open{.id = 2, .start_ns = kStart, .body = "open"};
+  const StoredFinding late{.id = 3, .start_ns = kStart, .end_ns = kStart + 3000 * kSecond, .body = "late"};
+  ASSERT_TRUE(store_->PutFindings({old, open, late}).ok());
+  Append(EventBatch(1, {Event(1, kStart + 3599 * kSecond)}));
+  Retention retention;
+  retention.events.age = absl::Minutes(30);
+  const absl::StatusOr<std::vector<Deletion>> plan = store_->PlanRetention(kStart + 3600 * kSecond, retention);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_THAT(*plan, SizeIs(1));
+  EXPECT_EQ((*plan)[0].what, "findings");
+  ASSERT_TRUE(store_->Delete(*plan).ok());
+  EXPECT_THAT(*store_->Findings({}), ElementsAre(open, late));
+  EXPECT_THAT(EventSeqs({}), ElementsAre(1));
+}
+
 TEST_P(StoreTest, ABadQuestionIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(store_->Range({.host = "a", .from_ns = 5, .to_ns = 5}).status()));
 }
@@ -480,118 +429,6 @@ TEST(SampleBlob, DamageIsDataLoss) {
 }
 
 // ---- SQLite's own ----
-
-struct SqliteStore : ::testing::Test {
-  SqliteStore() {
-    std::string name = (fs::temp_directory_path() / "cw_sqlite_XXXXXX").string();
-    folder = mkdtemp(name.data());
-  }
-  ~SqliteStore() override { fs::remove_all(folder); }
-  std::string folder;
-};
-
-// Everything that a day brings until the store is full, and a few times more.
-void Overfill(Store& store, uint64_t* events) {
-  for (uint64_t i = 1; i <= 600 && store.thinned_bytes() < 400'000; ++i) {
-    HostBatch batch{.host = absl::StrCat("h", i % 20), .run = 7, .sequence = i};
-    for (int p = 0; p < 160; ++p) {
-      batch.paths.push_back(Sample(p, kStart + static_cast<int64_t>(i) * 10 * kSecond,
-                                   (i * 7919 + static_cast<uint64_t>(p) * 104729) % 100000));
-    }
-    batch.events = {Event(i, kStart + static_cast<int64_t>(i) * 10 * kSecond)};
-    const absl::StatusOr<size_t> added = store.Append({batch});
-    ASSERT_TRUE(added.ok()) << i << ": " << added.status();
-    *events = i;
-    if (i % 30 != 0) continue;
-    ASSERT_TRUE(store.Compact(kStart + static_cast<int64_t>(i) * 10 * kSecond).ok());
-  }
-}
-
-void ExpectAllEventsAndSomeThinned(Store& store, uint64_t events) {
-  EXPECT_GT(store.thinned_bytes(), 0u);
-  const absl::StatusOr<EventPage> page = store.Events({.limit = 10'000});
-  ASSERT_TRUE(page.ok()) << page.status();
-  EXPECT_EQ(page->events.size(), events);
-}
-
-// More orders than room is left, and their end.
-void OrderMoreThanThereIsRoomFor(Store& store) {
-  const uint64_t thinned = store.thinned_bytes();
-  uint64_t orders = 0;
-  while (store.thinned_bytes() == thinned && orders < 2000) {
-    const absl::Status put = store.PutOrder({"drain", ++orders, std::string(4000, 'x')});
-    ASSERT_TRUE(put.ok()) << orders << ": " << put;
-  }
-  EXPECT_GT(store.thinned_bytes(), thinned) << "there was room for all of them";
-  for (uint64_t id = 1; id <= orders; ++id) ASSERT_TRUE(store.RemoveOrder("drain", id).ok()) << id;
-  EXPECT_THAT(*store.Orders("drain"), IsEmpty());
-}
-
-// A flood of flows pushes out detail, and no event.
-TEST_F(SqliteStore, AFullDatabaseThinsFlowsToo) {
-  auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 65536, .most_pages = 300});
-  ASSERT_TRUE(store.ok()) << store.status();
-  std::mt19937_64 random(3);
-  for (uint64_t i = 1; i <= 400; ++i) {
-    HostBatch batch = WorkBatchOf(i, Work(kStart + static_cast<int64_t>(i) * 10 * kSecond));
-    for (JobSample& job : batch.work.jobs) {
-      for (int b = 0; b < 800; ++b) job.bytes += static_cast<char>(random());
-      for (int b = 0; b < 8; ++b) job.key += static_cast<char>(random());
-    }
-    for (int more = 0; more < 8; ++more)
-      batch.work.jobs.push_back({std::to_string(random()), batch.work.jobs[0].bytes});
-    for (JobSample& job : batch.work.jobs) std::shuffle(job.bytes.begin(), job.bytes.end(), random);
-    batch.events = {Event(i, kStart)};
-    const auto added = (*store)->Append({batch});
-    ASSERT_TRUE(added.ok()) << i << ": " << added.status();
-    ASSERT_TRUE((*store)->Compact(kStart + static_cast<int64_t>(i) * 10 * kSecond).ok()) << i;
-  }
-  ExpectAllEventsAndSomeThinned(**store, 400);
-  const auto newest = (*store)->Work({"a", kStart + 3900 * kSecond, kStart + 4000 * kSecond});
-  ASSERT_TRUE(newest.ok()) << newest.status();
-  EXPECT_THAT(newest->samples, SizeIs(10)) << "the newest stays";
-}
-
-// What one host tells of ten minutes takes no more memory than a block may, however small it is where it is stored.
-TEST_F(SqliteStore, ABlockIsNeverLargerThanItCanBeRead) {
-  auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 0});
-  ASSERT_TRUE(store.ok()) << store.status();
-  const auto tell = [&](uint64_t sequence, int64_t time_ns, size_t bytes) {
-    HostBatch batch = WorkBatchOf(sequence, Work(time_ns));
-    batch.work.jobs[0].bytes = std::string(bytes, 'x');
-    ASSERT_TRUE((*store)->Append({batch}).ok());
-  };
-  for (uint64_t i = 1; i <= 60; ++i) tell(i, kStart + static_cast<int64_t>(i) * 9 * kSecond, 1 << 20);
-  EXPECT_THAT((*store)->Work({"a", kStart, kStart + 600 * kSecond})->samples, SizeIs(31));
-  EXPECT_EQ((*store)->work_losses(), (WorkLosses{.left_out = 29}));
-  tell(61, kStart + 1000 * kSecond, 100);
-  EXPECT_THAT((*store)->Work({"a", kStart + 600 * kSecond, kStart + 1200 * kSecond})->samples, SizeIs(1))
-      << "of the next ten minutes";
-  // It is full after it was made, too.
-  ASSERT_TRUE((*store)->Compact(kStart + 3600 * kSecond).ok());
-  for (uint64_t i = 62; i <= 70; ++i) tell(i, kStart + static_cast<int64_t>(i) * 9 * kSecond, 1 << 20);
-  ASSERT_TRUE((*store)->Compact(kStart + 3600 * kSecond).ok());
-  const auto kept = (*store)->Work({"a", kStart, kStart + 600 * kSecond});
-  ASSERT_TRUE(kept.ok()) << kept.status();
-  EXPECT_THAT(kept->samples, SizeIs(31));
-  EXPECT_EQ((*store)->work_losses(), (WorkLosses{.left_out = 29 + 5})) << "four are of the next ten minutes";
-}
-
-// Rows that wait for their block are of the finest tier's size.
-TEST_F(SqliteStore, WhatWaitsForItsBlockCounts) {
-  auto db = Database::Open(folder + "/fleet.db");
-  ASSERT_TRUE(db.ok());
-  auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 0});
-  ASSERT_TRUE(store.ok()) << store.status();
-  const auto of_tier = [&] { return *(*db)->Number("SELECT bytes FROM tier WHERE tier = 0"); };
-  for (uint64_t i = 1; i <= 20; ++i)
-    ASSERT_TRUE((*store)->Append({WorkBatchOf(i, Work(kStart + static_cast<int64_t>(i) * 10 * kSecond))}).ok());
-  EXPECT_EQ(of_tier(), *(*db)->Number("SELECT sum(length(blob)) FROM work_fresh"));
-  EXPECT_GT(of_tier(), 0);
-  ASSERT_TRUE((*store)->Compact(kStart + 3600 * kSecond).ok());
-  EXPECT_EQ(*(*db)->Number("SELECT count(*) FROM work_fresh"), 0);
-  EXPECT_EQ(of_tier(), *(*db)->Number("SELECT sum(length(blob)) FROM work WHERE tier = 0"));
-}
 
 TEST_F(SqliteStore, ABlockThatIsDamagedHoldsUpNothing) {
   auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 0});
@@ -654,62 +491,6 @@ TEST(WorkBlob, ABusyHostsDayIsSmall) {
   std::printf("64 flows: %.1f MB a day at 10 s, %.2f MB at 300 s\n", day, coarse);
   EXPECT_LT(day, 40);
   EXPECT_LT(coarse, 3);
-}
-
-TEST_F(SqliteStore, AFullDatabaseThinsSamplesAndKeepsEvents) {
-  auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 65536, .most_pages = 400});
-  ASSERT_TRUE(store.ok()) << store.status();
-  uint64_t events = 0;
-  Overfill(**store, &events);
-  OrderMoreThanThereIsRoomFor(**store);
-  ExpectAllEventsAndSomeThinned(**store, events);
-}
-
-TEST_F(SqliteStore, AFullDiskThinsSamplesAndKeepsEvents) {
-  if (mount("none", folder.c_str(), "tmpfs", 0, "size=6m") != 0) GTEST_SKIP() << "needs the right to mount";
-  const absl::Cleanup unmount = [this] { umount2(folder.c_str(), MNT_DETACH); };
-  {
-    auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 2 << 20});
-    ASSERT_TRUE(store.ok()) << store.status();
-    uint64_t events = 0;
-    Overfill(**store, &events);
-    OrderMoreThanThereIsRoomFor(**store);
-    ExpectAllEventsAndSomeThinned(**store, events);
-  }
-  EXPECT_TRUE(OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 2 << 20}).ok());
-}
-
-TEST_F(SqliteStore, OldSchemasMigrateAndNewerOnesAreRefused) {
-  auto db = Database::Open(folder + "/x.db");
-  ASSERT_TRUE(db.ok());
-  const char* const first[] = {"CREATE TABLE t(a); INSERT INTO t VALUES (5);"};
-  const char* const second[] = {first[0], "ALTER TABLE t ADD COLUMN b DEFAULT 6;"};
-  ASSERT_TRUE(Migrate(**db, first).ok());
-  ASSERT_TRUE(Migrate(**db, second).ok());
-  ASSERT_TRUE(Migrate(**db, second).ok());  // nothing to do
-  EXPECT_EQ(*(*db)->Number("SELECT a * 10 + b FROM t"), 56);
-  const absl::Status refused = Migrate(**db, first);
-  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-  const char* const broken[] = {first[0], second[1], "CREATE TABLE u(a); NONSENSE;"};
-  EXPECT_FALSE(Migrate(**db, broken).ok());
-  EXPECT_EQ(*(*db)->Number("SELECT count(*) FROM sqlite_master WHERE name = 'u'"), 0);  // all of a step or nothing
-}
-
-// As version 2 left it.
-TEST_F(SqliteStore, AStoreOfVersion2KeepsItsHostsAndTakesOrders) {
-  {
-    auto db = Database::Open(folder + "/fleet.db");
-    ASSERT_TRUE(db.ok());
-    ASSERT_TRUE(Migrate(**db, SchemaSteps().first(2)).ok());
-    ASSERT_TRUE((*db)->Exec("INSERT INTO host(name, newest_ns) VALUES ('h1', 9)").ok());
-  }
-  auto store = OpenSqliteStore(folder + "/fleet.db");
-  ASSERT_TRUE(store.ok()) << store.status();
-  const auto hosts = (*store)->Hosts();
-  ASSERT_THAT(*hosts, SizeIs(1));
-  EXPECT_EQ((*hosts)[0].newest_ns, 9);
-  EXPECT_EQ((*hosts)[0].facts, (HostFacts{.host = "h1"}));
-  EXPECT_TRUE((*store)->PutOrder({"drain", 1, "x"}).ok());
 }
 
 TEST_F(SqliteStore, AFileThatIsNoDatabaseIsSaid) {

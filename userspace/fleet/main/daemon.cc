@@ -151,13 +151,16 @@ class Service {
     if (listen->kind == config::Listen::Kind::kNone) return absl::OkStatus();
     const auto metrics = [this, store = config.store]() -> absl::StatusOr<std::string> {
       uint64_t bytes = 0;
+      HostLosses losses;
+      for (const auto& [host, lost] : store_->host_losses()) losses += lost;
       for (const char* end : {"", "-wal"}) {
         std::error_code none;
         const auto size = std::filesystem::file_size(store + end, none);
         if (!none) bytes += size;
       }
-      return MetricsPage(uplink_.Hosts(), finder_->numbers(), alerts_.counts(),
-                         {.bytes = bytes, .thinned = store_->thinned_bytes(), .failures = keeper_->failures()});
+      return MetricsPage(
+          uplink_.Hosts(), finder_->numbers(), alerts_.counts(),
+          {.bytes = bytes, .thinned = store_->thinned_bytes(), .failures = keeper_->failures(), .losses = losses});
     };
     const auto targets = [this]() -> absl::StatusOr<std::string> {
       return TargetsJson(uplink_.Facts(), finder_->racks());

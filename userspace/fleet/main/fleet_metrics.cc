@@ -89,6 +89,10 @@ std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers&
   rest.Value(static_cast<double>(store.bytes));
   rest.Family("store_thinned_bytes_total", "counter", "Samples that a full disk took.");
   rest.Value(static_cast<double>(store.thinned));
+  rest.Family("store_left_out_total", "counter", "What hosts told beyond what is kept of one host.");
+  rest.Value(static_cast<double>(store.losses.events), "what", "event");
+  rest.Value(static_cast<double>(store.losses.samples), "what", "sample");
+  rest.Value(static_cast<double>(store.losses.hop_lists), "what", "hop_list");
   rest.Family("store_failures_total", "counter", "Commits that the store did not take: hosts send them again.");
   rest.Value(static_cast<double>(store.failures));
   const auto each = [&](const char* name, const char* type, const char* help, uint64_t AlertCounts::*value) {

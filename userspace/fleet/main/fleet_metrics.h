@@ -28,6 +28,7 @@ struct StoreNumbers {
   uint64_t bytes = 0;    // of its files
   uint64_t thinned = 0;  // bytes of samples that a full disk took
   uint64_t failures = 0;
+  HostLosses losses;  // of all hosts
 };
 
 std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers& finder,

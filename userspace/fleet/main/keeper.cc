@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/fleet/main/keeper.h"
 
+#include <utility>
+
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 
@@ -76,11 +78,28 @@ void Keeper::TellLosses() {
     spdlog::error("{} blocks of flows and jobs were damaged and are given up: check the disk of the store",
                   losses.damaged - losses_.damaged);
   losses_ = losses;
+  TellHostLosses();
+  if (const uint64_t events = store_.thinned_events(); events != std::exchange(thinned_events_, events))
+    spdlog::error("the disk of the store is full, and no sample is left: the oldest events are given up; make room");
   const uint64_t thinned = store_.thinned_bytes();
   if (thinned != thinned_)
     spdlog::error("the disk of the store is full: {} KiB of samples were given up for newer events; make room",
                   (thinned - thinned_ + 1023) >> 10);
   thinned_ = thinned;
+}
+
+// Of a host that floods, once and then every hour at most.
+void Keeper::TellHostLosses() {
+  const absl::Time now = absl::Now();
+  for (const auto& [host, lost] : store_.host_losses()) {
+    Told& told = told_losses_[host];
+    if (lost == told.losses || now - told.at < absl::Hours(1)) continue;
+    spdlog::warn(
+        "{} tells more than is kept of one host: left out since the service began are {} events, {} samples of "
+        "further paths, {} hop lists",
+        host, lost.events, lost.samples, lost.hop_lists);
+    told = {lost, now};
+  }
 }
 
 void Keeper::LetGo() {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -28,14 +29,20 @@ class Keeper {
   void Flush();
   void Keeping();
   void TellLosses();
+  void TellHostLosses();
   void LetGo();
 
   UplinkService& uplink_;
   Store& store_;
   const Retention retention_;
   WorkLosses losses_;  // that were told
-  uint64_t thinned_ = 0;
-  std::string trouble_;  // of the last commit, as it was told
+  uint64_t thinned_ = 0, thinned_events_ = 0;
+  struct Told {
+    HostLosses losses;
+    absl::Time at = absl::InfinitePast();
+  };
+  std::map<std::string, Told> told_losses_;  // by host
+  std::string trouble_;                      // of the last commit, as it was told
   std::atomic<uint64_t> failures_ = 0;
   std::mutex mutex_;
   std::condition_variable ended_;

@@ -8,7 +8,10 @@
 //
 // Errors are Status: Unavailable: the engine does not answer or the disk fails, come again; ResourceExhausted: no room,
 // though detail was dropped; InvalidArgument: the request; FailedPrecondition: written by a newer release.
-// Threads: any, one call at a time is served.
+// Threads: any. One call at a time is served, and some take long: Append where the disk is full, Compact,
+// PlanRetention, Delete. Meanwhile are answered, from what was committed: Through of a run that was appended to or
+// asked for of late, and what was lost. So they may be asked under a lock that other threads wait for; the rest may
+// not.
 #pragma once
 
 #include <array>
@@ -99,9 +102,10 @@ struct Retention {
 };
 
 // What would go. Told to people before Delete does it.
+inline constexpr int kTierOfEvents = kTiers, kTierOfFindings = kTiers + 1;
 struct Deletion {
-  std::string what;       // "paths, 10 s", …, "events"
-  int tier = 0;           // of the ladder; kTiers for events
+  std::string what;       // "paths, 10 s", …, "events", "findings"
+  int tier = 0;           // of the ladder, or one of the above
   int64_t before_ns = 0;  // all that is older
   uint64_t bytes = 0;     // about so many
   std::string reason;     // one sentence
@@ -112,6 +116,18 @@ struct WorkLosses {
   uint64_t left_out = 0;  // samples beyond what is kept of a host and ten minutes
   uint64_t damaged = 0;   // blocks that could not be read and were given up
   bool operator==(const WorkLosses&) const = default;
+};
+
+// What one host told beyond what is kept of it, since the store was opened. Its batches were taken nevertheless.
+struct HostLosses {
+  uint64_t events = 0;     // and documents, beyond its share of a day
+  uint64_t samples = 0;    // of paths, where it has as many as are kept and all of them are in use
+  uint64_t hop_lists = 0;  // likewise
+  HostLosses& operator+=(const HostLosses& more) {
+    events += more.events, samples += more.samples, hop_lists += more.hop_lists;
+    return *this;
+  }
+  bool operator==(const HostLosses&) const = default;
 };
 
 class Store {
@@ -137,6 +153,7 @@ class Store {
   virtual absl::StatusOr<EventPage> Events(const EventQuery& query) = 0;
   // NotFound: the host never told this list.
   virtual absl::StatusOr<HopList> Hops(const std::string& host, uint64_t id) = 0;
+  // As many as are kept of a host, those first that samples used last.
   virtual absl::StatusOr<std::vector<HopList>> AllHops(const std::string& host) = 0;
 
   // Each takes the place of what was kept under its id.
@@ -154,9 +171,11 @@ class Store {
   virtual absl::StatusOr<std::vector<Deletion>> PlanRetention(int64_t now_ns, const Retention& retention) = 0;
   virtual absl::Status Delete(const std::vector<Deletion>& plan) = 0;
 
-  // Samples that were given up because the disk was full, since the store was opened. Events never are.
+  // Samples that were given up because the disk was full, since the store was opened; and events, where it had none.
   virtual uint64_t thinned_bytes() const = 0;
-  virtual WorkLosses work_losses() const { return {}; }  // an engine without bounds loses none
+  virtual uint64_t thinned_events() const { return 0; }
+  virtual WorkLosses work_losses() const { return {}; }                         // an engine without bounds loses none
+  virtual std::map<std::string, HostLosses> host_losses() const { return {}; }  // of those that lost any
 };
 
 }  // namespace cw::fleet

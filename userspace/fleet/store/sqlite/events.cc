@@ -10,56 +10,106 @@ namespace cw::fleet {
 namespace {
 
 constexpr size_t kMostEvents = 100'000;  // in one reply
+constexpr uint64_t kRowBytes = 64;       // what a row takes besides
+constexpr int64_t kDayNs = 86'400'000'000'000;
 
-std::string BytesOfHops(const std::vector<Addr>& hops) {
-  std::string bytes;
-  for (const Addr& hop : hops) bytes.append(reinterpret_cast<const char*>(hop.bytes.data()), hop.bytes.size());
-  return bytes;
-}
-
-std::vector<Addr> HopsOfBytes(const std::string& bytes) {
-  std::vector<Addr> hops(bytes.size() / sizeof(Addr::bytes));
-  for (size_t i = 0; i < hops.size(); ++i) {
-    std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(i * sizeof(Addr::bytes)), sizeof(Addr::bytes),
-                hops[i].bytes.begin());
-  }
-  return hops;
-}
+// A text for each index: one for all would have host and type looked for in each row of a time. The newest come in the
+// index' own order. Of those that go on the index gives numbers, and only `limit` rows are read. ?4 and ?5 are bound
+// where they are not asked for, too.
+#define CW_EVENT_ROWS(by)                                                                                    \
+  "SELECT e.id, h.name, e.run, e.seq, e.time_ns, e.bound_ns, e.type, e.severity, e.payload FROM event e " by \
+  " CROSS JOIN host h ON h.id = e.host "
+constexpr const char* kNewest = CW_EVENT_ROWS("INDEXED BY event_by_time")
+    "WHERE e.id > ?1 AND e.time_ns >= ?2 AND e.time_ns < ?3 ORDER BY e.time_ns DESC, e.id DESC LIMIT ?6";
+constexpr const char* kNewestOfHost = CW_EVENT_ROWS("INDEXED BY event_by_host")
+    "WHERE e.host = ?4 AND e.id > ?1 AND e.time_ns >= ?2 AND e.time_ns < ?3 AND (?5 = '' OR e.type = ?5) "
+    "ORDER BY e.time_ns DESC, e.id DESC LIMIT ?6";
+constexpr const char* kNewestOfType = CW_EVENT_ROWS("INDEXED BY event_by_type")
+    "WHERE e.type = ?5 AND e.id > ?1 AND e.time_ns >= ?2 AND e.time_ns < ?3 "
+    "ORDER BY e.time_ns DESC, e.id DESC LIMIT ?6";
+constexpr const char* kNext =
+    CW_EVENT_ROWS("NOT INDEXED") "WHERE e.id > ?1 AND e.time_ns >= ?2 AND e.time_ns < ?3 ORDER BY e.id LIMIT ?6";
+constexpr const char* kNextSince = CW_EVENT_ROWS("")
+    "WHERE e.id IN (SELECT id FROM event INDEXED BY event_by_time WHERE time_ns >= ?2 AND time_ns < ?3 AND id > ?1 "
+    "ORDER BY id LIMIT ?6) ORDER BY e.id";
+constexpr const char* kNextOfHost = CW_EVENT_ROWS("")
+    "WHERE e.id IN (SELECT id FROM event INDEXED BY event_by_host WHERE host = ?4 AND time_ns >= ?2 AND time_ns < ?3 "
+    "AND id > ?1 AND (?5 = '' OR type = ?5) ORDER BY id LIMIT ?6) ORDER BY e.id";
+constexpr const char* kNextOfType = CW_EVENT_ROWS("")
+    "WHERE e.id IN (SELECT id FROM event INDEXED BY event_by_type WHERE type = ?5 AND time_ns >= ?2 AND time_ns < ?3 "
+    "AND id > ?1 ORDER BY id LIMIT ?6) ORDER BY e.id";
+#undef CW_EVENT_ROWS
 
 }  // namespace
 
-absl::Status EventTables::Add(int64_t host, const HostBatch& batch) {
-  absl::Status status;
-  for (size_t i = 0; status.ok() && i < batch.events.size(); ++i) {
-    const StoredEvent& e = batch.events[i];
-    status = db_.Use(
-                    "INSERT OR IGNORE INTO event(host, run, seq, time_ns, bound_ns, type, severity, payload) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
-                 .Int(host)
-                 .Uint(batch.run)
-                 .Uint(e.seq)
-                 .Int(e.time_ns)
-                 .Uint(e.bound_ns)
-                 .Text(e.type)
-                 .Int(e.severity)
-                 .Blob(e.payload)
-                 .Run();
+const char* EventSql(const EventQuery& query) {
+  if (!query.host.empty()) return query.newest_first ? kNewestOfHost : kNextOfHost;
+  if (!query.type.empty()) return query.newest_first ? kNewestOfType : kNextOfType;
+  if (query.newest_first) return kNewest;
+  return query.from_ns != INT64_MIN ? kNextSince : kNext;
+}
+
+absl::StatusOr<uint64_t> EventTables::Add(int64_t host, const HostBatch& batch, int64_t now_ns) {
+  if (batch.events.empty() && batch.documents.empty()) return uint64_t{0};
+  const int64_t day = now_ns / kDayNs;
+  const absl::StatusOr<uint64_t> before = TakenOfShare(host, day);
+  if (!before.ok()) return before.status();
+  uint64_t taken = *before, left_out = 0;
+  const auto has_room = [&](uint64_t bytes) {
+    left_out += taken + bytes > day_bytes_;
+    return taken + bytes <= day_bytes_;
+  };
+  for (const Document& document : batch.documents) {
+    const uint64_t bytes = document.bytes.size() + document.kind.size() + kRowBytes;
+    if (!has_room(bytes)) continue;
+    if (absl::Status status = AddDocument(host, document); !status.ok()) return status;
+    taken += bytes;
   }
-  for (size_t i = 0; status.ok() && i < batch.documents.size(); ++i) {
-    const Document& d = batch.documents[i];
-    status = db_.Use("INSERT OR REPLACE INTO document VALUES (?, ?, ?, ?)")
-                 .Int(host)
-                 .Text(d.kind)
-                 .Int(d.time_ns)
-                 .Blob(d.bytes)
-                 .Run();
+  for (const StoredEvent& event : batch.events) {
+    const uint64_t bytes = event.payload.size() + event.type.size() + kRowBytes;
+    if (!has_room(bytes)) continue;
+    if (absl::Status status = AddEvent(host, batch.run, event); !status.ok()) return status;
+    if (db_.Changes() > 0) taken += bytes;  // what was there takes nothing
   }
-  for (size_t i = 0; status.ok() && i < batch.hop_lists.size(); ++i) {
-    const HopList& list = batch.hop_lists[i];
-    const std::string bytes = BytesOfHops(list.hops);
-    status = db_.Use("INSERT OR IGNORE INTO hops VALUES (?, ?, ?)").Int(host).Uint(list.id).Blob(bytes).Run();
-  }
-  return status;
+  if (taken == *before) return left_out;
+  const absl::Status status =
+      db_.Use("UPDATE host SET event_day = ?, event_bytes = ? WHERE id = ?").Int(day).Uint(taken).Int(host).Run();
+  if (!status.ok()) return status;
+  return left_out;
+}
+
+absl::StatusOr<uint64_t> EventTables::TakenOfShare(int64_t host, int64_t day) {
+  Statement& s = db_.Use("SELECT event_bytes FROM host WHERE id = ? AND event_day = ?").Int(host).Int(day);
+  const absl::StatusOr<bool> row = s.Step();
+  if (!row.ok()) return row.status();
+  const uint64_t bytes = *row ? s.ColumnUint(0) : 0;
+  s.Reset();
+  return bytes;
+}
+
+absl::Status EventTables::AddEvent(int64_t host, uint64_t run, const StoredEvent& e) {
+  return db_
+      .Use(
+          "INSERT OR IGNORE INTO event(host, run, seq, time_ns, bound_ns, type, severity, payload) "
+          "VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
+      .Int(host)
+      .Uint(run)
+      .Uint(e.seq)
+      .Int(e.time_ns)
+      .Uint(e.bound_ns)
+      .Text(e.type)
+      .Int(e.severity)
+      .Blob(e.payload)
+      .Run();
+}
+
+absl::Status EventTables::AddDocument(int64_t host, const Document& d) {
+  return db_.Use("INSERT OR REPLACE INTO document VALUES (?, ?, ?, ?)")
+      .Int(host)
+      .Text(d.kind)
+      .Int(d.time_ns)
+      .Blob(d.bytes)
+      .Run();
 }
 
 absl::StatusOr<EventPage> EventTables::Page(const EventQuery& query) {
@@ -71,14 +121,7 @@ absl::StatusOr<EventPage> EventTables::Page(const EventQuery& query) {
     if (!id->has_value()) return page;
     host = **id;
   }
-  Statement& s = db_.Use(
-      query.newest_first
-          ? "SELECT e.id, h.name, run, seq, time_ns, bound_ns, type, severity, payload FROM event e JOIN host h ON "
-            "h.id = e.host WHERE e.id > ?1 AND time_ns >= ?2 AND time_ns < ?3 AND (?4 < 0 OR e.host = ?4) AND "
-            "(?5 = '' OR type = ?5) ORDER BY time_ns DESC, e.id DESC LIMIT ?6"
-          : "SELECT e.id, h.name, run, seq, time_ns, bound_ns, type, severity, payload FROM event e JOIN host h ON "
-            "h.id = e.host WHERE e.id > ?1 AND time_ns >= ?2 AND time_ns < ?3 AND (?4 < 0 OR e.host = ?4) AND "
-            "(?5 = '' OR type = ?5) ORDER BY e.id LIMIT ?6");
+  Statement& s = db_.Use(EventSql(query));
   s.Uint(query.newest_first ? 0 : query.after).Int(query.from_ns).Int(query.to_ns).Int(host).Text(query.type);
   s.Uint(std::min(query.limit, kMostEvents));
   absl::StatusOr<bool> row = s.Step();
@@ -107,15 +150,6 @@ absl::StatusOr<std::vector<Document>> EventTables::DocumentsAt(int64_t host, int
   for (; row.ok() && *row; row = s.Step()) documents.push_back({s.ColumnBytes(0), s.ColumnInt(1), s.ColumnBytes(2)});
   if (!row.ok()) return row.status();
   return documents;
-}
-
-absl::StatusOr<std::vector<HopList>> EventTables::Hops(int64_t host) {
-  std::vector<HopList> lists;
-  Statement& s = db_.Use("SELECT id, list FROM hops WHERE host = ? ORDER BY id").Int(host);
-  absl::StatusOr<bool> row = s.Step();
-  for (; row.ok() && *row; row = s.Step()) lists.push_back({s.ColumnUint(0), HopsOfBytes(s.ColumnBytes(1))});
-  if (!row.ok()) return row.status();
-  return lists;
 }
 
 absl::Status EventTables::PutFinding(const StoredFinding& finding) {

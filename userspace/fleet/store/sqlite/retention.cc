@@ -2,6 +2,8 @@
 #include "userspace/fleet/store/sqlite/retention.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "userspace/fleet/store/sqlite/work.h"
@@ -13,6 +15,20 @@ constexpr int64_t kNsPerS = 1'000'000'000;
 constexpr uint64_t kShare = 16;  // of what is there goes at once when the disk is full
 
 std::string TierName(size_t tier) { return absl::StrCat("paths, ", absl::FormatDuration(kResolution[tier]), " each"); }
+
+std::string OlderThan(absl::Duration age) { return absl::StrCat("older than ", absl::FormatDuration(age)); }
+std::string MoreThan(int64_t bytes, uint64_t keep) {
+  return absl::StrCat("all together ", bytes, " bytes, of which ", keep, " are to be kept");
+}
+
+// With the bytes that `sum` tells.
+absl::StatusOr<Deletion> Sized(Deletion deletion, Statement& sum) {
+  const absl::StatusOr<bool> row = sum.Step();
+  if (!row.ok()) return row.status();
+  deletion.bytes = sum.ColumnUint(0);
+  sum.Reset();
+  return deletion;
+}
 
 }  // namespace
 
@@ -48,86 +64,104 @@ absl::StatusOr<int64_t> RetentionRules::OldestUntil(size_t tier, uint64_t bytes,
 }
 
 absl::StatusOr<int64_t> RetentionRules::EventsUntil(uint64_t count) {
-  Statement& s = db_.Use("SELECT time_ns FROM event ORDER BY time_ns LIMIT 1 OFFSET ?").Uint(count);
+  Statement& s = db_.Use("SELECT time_ns FROM event ORDER BY time_ns LIMIT 1 OFFSET ?").Uint(count - 1);
   const absl::StatusOr<bool> row = s.Step();
   if (!row.ok()) return row.status();
-  const int64_t time_ns = *row ? s.ColumnInt(0) : 0;
+  const int64_t time_ns = *row ? std::min(s.ColumnInt(0), INT64_MAX - 1) + 1 : 0;
   s.Reset();
   return time_ns;
 }
 
 absl::StatusOr<std::vector<Deletion>> RetentionRules::Plan(int64_t now_ns, const Retention& retention) {
   std::vector<Deletion> plan;
+  const auto add = [&plan](const absl::StatusOr<Deletion>& d) {
+    if (d.ok() && d->bytes > 0) plan.push_back(*d);
+    return d.status();
+  };
   for (size_t tier = 0; tier < kTiers; ++tier) {
-    const Keep& keep = retention.tiers[tier];
-    const absl::StatusOr<int64_t> bytes = TierBytes(tier);
-    if (!bytes.ok()) return bytes.status();
-    Deletion d{.what = TierName(tier),
-               .tier = static_cast<int>(tier),
-               .before_ns = now_ns - absl::ToInt64Nanoseconds(keep.age)};
-    d.reason = absl::StrCat("older than ", absl::FormatDuration(keep.age));
-    if (keep.bytes > 0 && *bytes > static_cast<int64_t>(keep.bytes)) {
-      const absl::StatusOr<int64_t> until =
-          OldestUntil(tier, static_cast<uint64_t>(*bytes) - keep.bytes, /*fresh=*/true);
-      if (!until.ok()) return until.status();
-      if (*until > d.before_ns) {
-        d.before_ns = *until;
-        d.reason = absl::StrCat("all together ", *bytes, " bytes, of which ", keep.bytes, " are to be kept");
-      }
-    }
-    Statement& s = db_.Use(
-                          "SELECT (SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ?1 AND start_s <= ?2) "
-                          "+ (SELECT coalesce(sum(length(blob)), 0) FROM work WHERE tier = ?1 AND start_s <= ?3) "
-                          "+ (SELECT coalesce(sum(length(blob)), 0) FROM work_fresh WHERE ?1 = 0 AND start_s <= ?3)")
-                       .Int(static_cast<int64_t>(tier))
-                       .Int(d.before_ns / kNsPerS - kSpanS[tier])
-                       .Int(d.before_ns / kNsPerS - WorkTables::kSpanS);
-    const absl::StatusOr<bool> row = s.Step();
-    if (!row.ok()) return row.status();
-    d.bytes = s.ColumnUint(0);
-    s.Reset();
-    if (d.bytes > 0) plan.push_back(d);
+    if (absl::Status status = add(PlanTier(tier, now_ns, retention.tiers[tier])); !status.ok()) return status;
   }
-  Deletion d{.what = "events", .tier = kTiers, .before_ns = now_ns - absl::ToInt64Nanoseconds(retention.events.age)};
-  d.reason = absl::StrCat("older than ", absl::FormatDuration(retention.events.age));
-  const absl::StatusOr<int64_t> bytes = db_.Number("SELECT coalesce(sum(length(payload) + 64), 0) FROM event");
-  const absl::StatusOr<int64_t> count = db_.Number("SELECT count(*) FROM event");
+  const absl::StatusOr<Deletion> events = PlanEvents(now_ns, retention.events);
+  absl::Status status = add(events);
+  if (status.ok()) status = add(PlanFindings(*events));
+  if (!status.ok()) return status;
+  return plan;
+}
+
+absl::StatusOr<Deletion> RetentionRules::PlanTier(size_t tier, int64_t now_ns, const Keep& keep) {
+  Deletion d{.what = TierName(tier),
+             .tier = static_cast<int>(tier),
+             .before_ns = now_ns - absl::ToInt64Nanoseconds(keep.age),
+             .reason = OlderThan(keep.age)};
+  const absl::StatusOr<int64_t> bytes = keep.bytes > 0 ? TierBytes(tier) : 0;
   if (!bytes.ok()) return bytes.status();
-  if (!count.ok()) return count.status();
-  if (retention.events.bytes > 0 && *bytes > static_cast<int64_t>(retention.events.bytes)) {
-    const double share = 1 - static_cast<double>(retention.events.bytes) / static_cast<double>(*bytes);
+  if (*bytes > static_cast<int64_t>(keep.bytes)) {
+    const absl::StatusOr<int64_t> until = OldestUntil(tier, static_cast<uint64_t>(*bytes) - keep.bytes, /*fresh=*/true);
+    if (!until.ok()) return until.status();
+    if (*until > d.before_ns) {
+      d.before_ns = *until;
+      d.reason = MoreThan(*bytes, keep.bytes);
+    }
+  }
+  Statement& s = db_.Use(
+                        "SELECT (SELECT coalesce(sum(length(blob)), 0) FROM chunk WHERE tier = ?1 AND start_s <= ?2) "
+                        "+ (SELECT coalesce(sum(length(blob)), 0) FROM work WHERE tier = ?1 AND start_s <= ?3) "
+                        "+ (SELECT coalesce(sum(length(blob)), 0) FROM work_fresh WHERE ?1 = 0 AND start_s <= ?3)")
+                     .Int(static_cast<int64_t>(tier))
+                     .Int(d.before_ns / kNsPerS - kSpanS[tier])
+                     .Int(d.before_ns / kNsPerS - WorkTables::kSpanS);
+  return Sized(std::move(d), s);
+}
+
+absl::StatusOr<Deletion> RetentionRules::PlanEvents(int64_t now_ns, const Keep& keep) {
+  Deletion d{.what = "events",
+             .tier = kTierOfEvents,
+             .before_ns = now_ns - absl::ToInt64Nanoseconds(keep.age),
+             .reason = OlderThan(keep.age)};
+  const absl::StatusOr<int64_t> bytes = keep.bytes > 0 ? TierBytes(kTierOfEvents) : 0;
+  if (!bytes.ok()) return bytes.status();
+  if (*bytes > static_cast<int64_t>(keep.bytes)) {
+    // Only where some have to go: it looks at an entry of each.
+    const absl::StatusOr<int64_t> count = db_.Number("SELECT count(*) FROM event");
+    if (!count.ok()) return count.status();
+    const double share = 1 - static_cast<double>(keep.bytes) / static_cast<double>(*bytes);
     const absl::StatusOr<int64_t> until = EventsUntil(static_cast<uint64_t>(share * static_cast<double>(*count)) + 1);
     if (!until.ok()) return until.status();
-    d.before_ns = std::max(d.before_ns, *until);
-    d.reason = absl::StrCat("all together ", *bytes, " bytes, of which ", retention.events.bytes, " are to be kept");
+    if (*until > d.before_ns) {
+      d.before_ns = *until;
+      d.reason = MoreThan(*bytes, keep.bytes);
+    }
   }
   Statement& s = db_.Use("SELECT coalesce(sum(length(payload) + 64), 0) FROM event WHERE time_ns < ?").Int(d.before_ns);
-  const absl::StatusOr<bool> row = s.Step();
-  if (!row.ok()) return row.status();
-  d.bytes = s.ColumnUint(0);
-  s.Reset();
-  if (d.bytes > 0) plan.push_back(d);
-  return plan;
+  return Sized(std::move(d), s);
+}
+
+// Findings are memory of what events told, but a fleet without old events has old findings, too.
+absl::StatusOr<Deletion> RetentionRules::PlanFindings(const Deletion& events) {
+  Deletion d{.what = "findings", .tier = kTierOfFindings, .before_ns = events.before_ns, .reason = events.reason};
+  Statement& s = db_.Use("SELECT coalesce(sum(length(body) + 64), 0) FROM finding WHERE end_ns <> 0 AND end_ns < ?")
+                     .Int(d.before_ns);
+  return Sized(std::move(d), s);
+}
+
+absl::Status RetentionRules::DeleteOne(const Deletion& d) {
+  if (d.tier == kTierOfEvents) return db_.Use("DELETE FROM event WHERE time_ns < ?").Int(d.before_ns).Run();
+  if (d.tier == kTierOfFindings)
+    return db_.Use("DELETE FROM finding WHERE end_ns <> 0 AND end_ns < ?").Int(d.before_ns).Run();
+  absl::Status status = tables_.DeleteBlocks(static_cast<size_t>(d.tier), d.before_ns).status();
+  if (!status.ok() || d.tier != static_cast<int>(kTiers) - 1) return status;
+  // Documents go with the ladder's longest memory, but for the newest of each kind, which still holds.
+  return db_
+      .Use(
+          "DELETE FROM document WHERE time_ns < ?1 AND time_ns < (SELECT max(n.time_ns) FROM document n "
+          "WHERE n.host = document.host AND n.kind = document.kind)")
+      .Int(d.before_ns)
+      .Run();
 }
 
 absl::Status RetentionRules::Delete(const std::vector<Deletion>& plan) {
   for (const Deletion& d : plan) {
-    absl::Status status;
-    if (d.tier == static_cast<int>(kTiers)) {
-      status = db_.Use("DELETE FROM event WHERE time_ns < ?").Int(d.before_ns).Run();
-      if (status.ok()) status = db_.Use("DELETE FROM finding WHERE end_ns <> 0 AND end_ns < ?").Int(d.before_ns).Run();
-    } else {
-      status = tables_.DeleteBlocks(static_cast<size_t>(d.tier), d.before_ns).status();
-    }
-    // Documents go with the ladder's longest memory, but for the newest of each kind, which still holds.
-    if (status.ok() && d.tier == static_cast<int>(kTiers) - 1) {
-      status = db_.Use(
-                      "DELETE FROM document WHERE time_ns < ?1 AND time_ns < (SELECT max(n.time_ns) FROM document n "
-                      "WHERE n.host = document.host AND n.kind = document.kind)")
-                   .Int(d.before_ns)
-                   .Run();
-    }
-    if (!status.ok()) return status;
+    if (absl::Status status = DeleteOne(d); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -169,13 +203,14 @@ absl::StatusOr<uint64_t> RetentionRules::DropFresh(int64_t end_s) {
   return bytes;
 }
 
+// By number, not by time: where many share one time, nothing lies before it.
 absl::StatusOr<uint64_t> RetentionRules::DropOldestEvents() {
   const absl::StatusOr<int64_t> count = db_.Number("SELECT count(*) FROM event");
   if (!count.ok()) return count.status();
-  if (*count < static_cast<int64_t>(kShare)) return uint64_t{0};
-  const absl::StatusOr<int64_t> until = EventsUntil(static_cast<uint64_t>(*count) / kShare);
-  if (!until.ok()) return until.status();
-  const absl::Status status = db_.Use("DELETE FROM event WHERE time_ns < ?").Int(*until).Run();
+  const absl::Status status =
+      db_.Use("DELETE FROM event WHERE id IN (SELECT id FROM event ORDER BY time_ns, id LIMIT ?)")
+          .Uint(static_cast<uint64_t>(*count) / kShare + 1)
+          .Run();
   if (!status.ok()) return status;
   return db_.Changes();
 }

@@ -64,7 +64,48 @@ CREATE INDEX work_fresh_by_host ON work_fresh(host, start_s, bytes);
 UPDATE tier SET bytes = bytes + (SELECT coalesce(sum(length(blob)), 0) FROM work_fresh) WHERE tier = 0;
 )";
 
-constexpr const char* kSteps[] = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
+// Questions on a host's or a type's events by time; old findings without a look at all. What events take is a running
+// sum, as that of each tier: triggers keep it, so that no way of adding or deleting forgets to. A host's row counts
+// what it told on its latest day of arrival, since a host has a share of each.
+constexpr const char* kVersion6 = R"(
+CREATE INDEX event_by_host ON event(host, time_ns);
+CREATE INDEX event_by_type ON event(type, time_ns);
+CREATE INDEX finding_by_end ON finding(end_ns) WHERE end_ns <> 0;
+INSERT INTO tier SELECT 3, coalesce(sum(length(payload) + 64), 0), 0 FROM event;
+CREATE TRIGGER event_comes AFTER INSERT ON event BEGIN
+  UPDATE tier SET bytes = bytes + length(new.payload) + 64 WHERE tier = 3;
+END;
+CREATE TRIGGER event_goes AFTER DELETE ON event BEGIN
+  UPDATE tier SET bytes = bytes - length(old.payload) - 64 WHERE tier = 3;
+END;
+ALTER TABLE host ADD COLUMN event_day INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE host ADD COLUMN event_bytes INTEGER NOT NULL DEFAULT 0;
+)";
+
+// Paths and hop lists are bounded by host: its row counts them, each says until when samples use it (0: none did yet),
+// and a hop list when it was told. What is there may be in use to this day.
+constexpr const char* kVersion7 = R"(
+ALTER TABLE path ADD COLUMN used_s INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE hops ADD COLUMN used_s INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE hops ADD COLUMN told_s INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE host ADD COLUMN paths INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE host ADD COLUMN hop_lists INTEGER NOT NULL DEFAULT 0;
+CREATE TEMP TABLE used AS SELECT 86400 + max(CAST(strftime('%s', 'now') AS INTEGER),
+  coalesce((SELECT max(newest_ns) / 1000000000 FROM host), 0)) AS until_s;
+UPDATE path SET used_s = (SELECT until_s FROM used);
+UPDATE hops SET used_s = (SELECT until_s FROM used);
+DROP TABLE used;
+UPDATE host SET paths = (SELECT count(*) FROM path WHERE path.host = host.id),
+  hop_lists = (SELECT count(*) FROM hops WHERE hops.host = host.id);
+CREATE INDEX path_by_use ON path(host, used_s);
+CREATE INDEX hops_by_use ON hops(host, used_s, told_s);
+CREATE TRIGGER path_comes AFTER INSERT ON path BEGIN UPDATE host SET paths = paths + 1 WHERE id = new.host; END;
+CREATE TRIGGER path_goes AFTER DELETE ON path BEGIN UPDATE host SET paths = paths - 1 WHERE id = old.host; END;
+CREATE TRIGGER hops_come AFTER INSERT ON hops BEGIN UPDATE host SET hop_lists = hop_lists + 1 WHERE id = new.host; END;
+CREATE TRIGGER hops_go AFTER DELETE ON hops BEGIN UPDATE host SET hop_lists = hop_lists - 1 WHERE id = old.host; END;
+)";
+
+constexpr const char* kSteps[] = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7};
 
 }  // namespace
 

@@ -2,11 +2,17 @@
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
 
 #include <algorithm>
+#include <atomic>
+#include <map>
 #include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "userspace/fleet/store/sqlite/events.h"
+#include "userspace/fleet/store/sqlite/history.h"
+#include "userspace/fleet/store/sqlite/names.h"
+#include "userspace/fleet/store/sqlite/ready.h"
 #include "userspace/fleet/store/sqlite/reserve.h"
 #include "userspace/fleet/store/sqlite/retention.h"
 #include "userspace/fleet/store/sqlite/schema.h"
@@ -20,15 +26,20 @@ constexpr int kBlocksAtOnce = 200;  // a tenth of a second
 constexpr int kWorkAtOnce = 20;     // each has three tiers
 constexpr int kThinnings = 40;      // a sixteenth of a tier each time: all of it, and then the next one
 
+// Threads: mutex_ is held while a call is served, however long that takes. What Ready knows is asked for without it;
+// whoever writes to Ready holds it.
 class SqliteStore final : public Store {
  public:
-  SqliteStore(std::unique_ptr<Database> db, Reserve reserve)
+  SqliteStore(std::unique_ptr<Database> db, Reserve reserve, const SqliteOptions& options)
       : db_(std::move(db)),
         tables_(*db_),
+        names_(*db_, {options.most_paths, options.most_hop_lists}),
         work_(*db_),
-        events_(*db_, tables_),
+        events_(*db_, tables_, options.event_bytes_a_day),
+        history_(tables_, names_, work_, events_),
         retention_(*db_, tables_),
-        reserve_(std::move(reserve)) {}
+        reserve_(std::move(reserve)),
+        now_ns_(options.now_ns ? options.now_ns : absl::GetCurrentTimeNanos) {}
 
   absl::StatusOr<size_t> Append(absl::Span<const HostBatch> batches) override {
     const std::lock_guard lock(mutex_);
@@ -36,11 +47,14 @@ class SqliteStore final : public Store {
   }
 
   absl::StatusOr<uint64_t> Through(const std::string& host, uint64_t run) override {
+    if (const std::optional<uint64_t> known = ready_.Through(host, run)) return *known;
     const std::lock_guard lock(mutex_);
     const absl::StatusOr<std::optional<int64_t>> id = tables_.FindHost(host);
     if (!id.ok()) return id.status();
-    if (!id->has_value()) return uint64_t{0};
-    return tables_.Through(**id, run);
+    absl::StatusOr<uint64_t> through = uint64_t{0};
+    if (id->has_value()) through = tables_.Through(**id, run);
+    if (through.ok()) ready_.PutThrough(host, run, *through);
+    return through;
   }
 
   absl::Status Skip(const std::string& host, uint64_t run, uint64_t first, uint64_t last) override {
@@ -51,6 +65,7 @@ class SqliteStore final : public Store {
              if (!id.ok()) return id.status();
              const absl::StatusOr<bool> added = tables_.AddSeen(*id, run, first, last);
              if (!added.ok()) return added.status();
+             if (absl::Status status = NoteThrough(host, *id, run); !status.ok()) return status;
              return size_t{1};
            })
         .status();
@@ -58,25 +73,14 @@ class SqliteStore final : public Store {
 
   absl::StatusOr<std::vector<HostSeen>> Hosts() override {
     const std::lock_guard lock(mutex_);
-    std::vector<HostSeen> hosts;
-    Statement& s = db_->Use("SELECT name, newest_ns, metrics, removed_ns FROM host ORDER BY name");
-    absl::StatusOr<bool> row = s.Step();
-    for (; row.ok() && *row; row = s.Step()) {
-      const std::string name = s.ColumnBytes(0);
-      hosts.push_back({name, s.ColumnInt(1), {name, s.ColumnBytes(2), s.ColumnInt(3)}});
-    }
-    if (!row.ok()) return row.status();
-    return hosts;
+    return tables_.Hosts();
   }
 
   absl::Status PutHosts(absl::Span<const HostFacts> facts) override {
     const std::lock_guard lock(mutex_);
     return Write([&]() -> absl::Status {
       for (const HostFacts& of : facts) {
-        const absl::StatusOr<int64_t> id = tables_.HostId(of.host);
-        if (!id.ok()) return id.status();
-        Statement& s = db_->Use("UPDATE host SET metrics = ?, removed_ns = ? WHERE id = ?");
-        if (absl::Status status = s.Text(of.metrics).Int(of.removed_ns).Int(*id).Run(); !status.ok()) return status;
+        if (absl::Status status = tables_.PutHost(of); !status.ok()) return status;
       }
       return absl::OkStatus();
     });
@@ -86,22 +90,7 @@ class SqliteStore final : public Store {
     const std::lock_guard lock(mutex_);
     const absl::StatusOr<int64_t> id = KnownHost(host);
     if (!id.ok()) return id.status();
-    HostView view{.host = host};
-    for (size_t tier = 0; tier < kTiers && view.paths.empty(); ++tier) {
-      // Where only coarse ones are left: the interval that the time lies in ends behind it.
-      const int64_t until = tier == 0 ? time_ns : time_ns + absl::ToInt64Nanoseconds(kResolution[tier]) - 1;
-      absl::StatusOr<std::vector<PathSample>> samples =
-          Named(*id, tables_.Read(tier, *id, time_ns - absl::ToInt64Nanoseconds(reach), until), std::nullopt);
-      if (!samples.ok()) return samples.status();
-      for (PathSample& sample : *samples) {
-        if (!view.paths.empty() && view.paths.back().key == sample.key) view.paths.pop_back();
-        view.paths.push_back(std::move(sample));
-      }
-    }
-    absl::StatusOr<std::vector<Document>> documents = events_.DocumentsAt(*id, time_ns);
-    if (!documents.ok()) return documents.status();
-    view.documents = *std::move(documents);
-    return view;
+    return history_.LatestAt(host, *id, time_ns, reach);
   }
 
   absl::StatusOr<RangeReply> Range(const RangeQuery& query) override {
@@ -110,12 +99,7 @@ class SqliteStore final : public Store {
     const std::lock_guard lock(mutex_);
     const absl::StatusOr<int64_t> id = KnownHost(query.host);
     if (!id.ok()) return id.status();
-    const absl::StatusOr<size_t> tier = TierFor(query);
-    if (!tier.ok()) return tier.status();
-    absl::StatusOr<std::vector<PathSample>> samples =
-        Named(*id, tables_.Read(*tier, *id, query.from_ns - 1, query.to_ns - 1), query.path);
-    if (!samples.ok()) return samples.status();
-    return RangeReply{static_cast<Tier>(*tier), *std::move(samples)};
+    return history_.Range(*id, query);
   }
 
   absl::StatusOr<WorkReply> Work(const WorkQuery& query) override {
@@ -124,17 +108,7 @@ class SqliteStore final : public Store {
     const std::lock_guard lock(mutex_);
     const absl::StatusOr<int64_t> id = KnownHost(query.host);
     if (!id.ok()) return id.status();
-    size_t tier = 0;
-    for (; tier + 1 < kTiers; ++tier) {
-      const absl::StatusOr<int64_t> horizon = tables_.HorizonNs(tier);
-      if (!horizon.ok()) return horizon.status();
-      if (query.from_ns >= *horizon) break;
-    }
-    // Where only coarse ones are left: the interval that the end lies in ends behind it.
-    const int64_t until = tier == 0 ? query.to_ns : query.to_ns + absl::ToInt64Nanoseconds(kResolution[tier]) - 1;
-    absl::StatusOr<std::vector<WorkSample>> samples = work_.Read(tier, *id, query.from_ns, until);
-    if (!samples.ok()) return samples.status();
-    return WorkReply{static_cast<Tier>(tier), *std::move(samples)};
+    return history_.Work(*id, query);
   }
 
   absl::StatusOr<EventPage> Events(const EventQuery& query) override {
@@ -143,19 +117,21 @@ class SqliteStore final : public Store {
   }
 
   absl::StatusOr<HopList> Hops(const std::string& host, uint64_t id) override {
-    absl::StatusOr<std::vector<HopList>> all = AllHops(host);
-    if (!all.ok()) return all.status();
-    for (HopList& list : *all) {
-      if (list.id == id) return std::move(list);
-    }
-    return absl::NotFoundError(absl::StrCat(host, " never told the hop list ", absl::Hex(id)));
+    const std::lock_guard lock(mutex_);
+    const absl::StatusOr<int64_t> known = KnownHost(host);
+    if (!known.ok()) return known.status();
+    absl::StatusOr<std::optional<HopList>> list = names_.Hops(*known, id);
+    if (!list.ok()) return list.status();
+    if (!list->has_value())
+      return absl::NotFoundError(absl::StrCat(host, " never told the hop list ", absl::Hex(id), ", or it went since"));
+    return **std::move(list);
   }
 
   absl::StatusOr<std::vector<HopList>> AllHops(const std::string& host) override {
     const std::lock_guard lock(mutex_);
     const absl::StatusOr<int64_t> id = KnownHost(host);
     if (!id.ok()) return id.status();
-    return events_.Hops(*id);
+    return names_.AllHops(*id);
   }
 
   absl::Status PutFindings(absl::Span<const StoredFinding> findings) override {
@@ -214,23 +190,24 @@ class SqliteStore final : public Store {
 
   absl::Status Delete(const std::vector<Deletion>& plan) override {
     const std::lock_guard lock(mutex_);
-    return Write([&] { return retention_.Delete(plan); });
+    return Write([&] {
+      absl::Status status = retention_.Delete(plan);
+      if (status.ok()) status = names_.DropUnused(now_ns_());
+      return status;
+    });
   }
 
-  uint64_t thinned_bytes() const override {
-    const std::lock_guard lock(mutex_);
-    return thinned_bytes_;
-  }
-
-  WorkLosses work_losses() const override {
-    const std::lock_guard lock(mutex_);
-    return work_.losses();
-  }
+  uint64_t thinned_bytes() const override { return thinned_bytes_; }
+  uint64_t thinned_events() const override { return thinned_events_; }
+  WorkLosses work_losses() const override { return ready_.work_losses(); }
+  std::map<std::string, HostLosses> host_losses() const override { return ready_.host_losses(); }
 
  private:
   template <typename Work>
   absl::StatusOr<size_t> Try(const Work& work) {
     absl::StatusOr<size_t> result = size_t{0};
+    committed_ = {};
+    const WorkLosses losses = work_.losses();
     {
       Transaction transaction(*db_);
       absl::Status status = transaction.Begin();
@@ -239,10 +216,14 @@ class SqliteStore final : public Store {
         status = result.status();
       }
       if (status.ok()) status = transaction.Commit();
-      if (status.ok()) return result;
+      if (status.ok()) {
+        ready_.Put(committed_, work_.losses());
+        return result;
+      }
       result = status;
     }
-    tables_.ForgetNumbers();
+    names_.Forget();
+    work_.SetLosses(losses);
     return result;
   }
 
@@ -283,97 +264,116 @@ class SqliteStore final : public Store {
   }
 
   absl::StatusOr<size_t> AppendAll(absl::Span<const HostBatch> batches) {
+    const int64_t now_ns = now_ns_();
     size_t fresh = 0;
     for (const HostBatch& batch : batches) {
-      const absl::StatusOr<bool> added = AppendOne(batch);
+      const absl::StatusOr<bool> added = AppendOne(batch, now_ns);
       if (!added.ok()) return added.status();
       fresh += *added ? 1 : 0;
     }
     return fresh;
   }
 
-  absl::StatusOr<bool> AppendOne(const HostBatch& batch) {
+  absl::StatusOr<bool> AppendOne(const HostBatch& batch, int64_t now_ns) {
     const absl::StatusOr<int64_t> host = tables_.HostId(batch.host);
     if (!host.ok()) return host.status();
     const absl::StatusOr<bool> added = tables_.AddSeen(*host, batch.run, batch.sequence, batch.sequence);
-    if (!added.ok() || !*added) return added;
+    if (!added.ok()) return added;
+    absl::Status status = NoteThrough(batch.host, *host, batch.run);
+    if (!status.ok()) return status;
+    if (!*added) return false;
+    HostLosses lost;
+    status = AppendParts(batch, *host, now_ns, lost);
+    if (!status.ok()) return status;
+    if (lost != HostLosses()) committed_.losses[batch.host] += lost;
+    return true;
+  }
+
+  absl::Status AppendParts(const HostBatch& batch, int64_t host, int64_t now_ns, HostLosses& lost) {
     const absl::StatusOr<int64_t> horizon = tables_.HorizonNs(0);
     if (!horizon.ok()) return horizon.status();
+    for (const HopList& list : batch.hop_lists) {
+      const absl::StatusOr<bool> kept = names_.AddHops(host, list, now_ns);
+      if (!kept.ok()) return kept.status();
+      if (!*kept) ++lost.hop_lists;
+    }
+    absl::Status status = AppendPaths(batch, host, *horizon, lost);
+    if (status.ok() && batch.work.time_ns > *horizon) status = AppendWork(batch.work, host);
+    if (!status.ok()) return status;
+    const absl::StatusOr<uint64_t> left_out = events_.Add(host, batch, now_ns);
+    if (left_out.ok()) lost.events += *left_out;
+    return left_out.status();
+  }
+
+  absl::Status AppendPaths(const HostBatch& batch, int64_t host, int64_t horizon_ns, HostLosses& lost) {
     std::vector<NumberedSample> samples;
     int64_t newest = 0;
     for (const PathSample& sample : batch.paths) {
-      if (sample.time_ns <= *horizon) continue;  // its like was deleted already
-      const absl::StatusOr<uint64_t> path = tables_.PathId(*host, sample.key);
+      if (sample.time_ns <= horizon_ns) continue;  // its like was deleted already
+      const absl::StatusOr<std::optional<uint64_t>> path = names_.PathId(host, sample.key, sample.time_ns);
       if (!path.ok()) return path.status();
-      samples.push_back({*path, sample});
+      if (!path->has_value()) {
+        ++lost.samples;
+        continue;
+      }
+      if (absl::Status status = names_.UseHops(host, sample.hops, sample.time_ns); !status.ok()) return status;
+      samples.push_back({**path, sample});
       newest = std::max(newest, sample.time_ns);
     }
-    absl::Status status = tables_.AddFresh(*host, samples);
-    if (status.ok() && batch.work.time_ns > *horizon) status = work_.Add(*host, batch.work);
-    if (status.ok()) status = events_.Add(*host, batch);
-    if (status.ok())
-      status = db_->Use("UPDATE host SET newest_ns = max(newest_ns, ?) WHERE id = ?").Int(newest).Int(*host).Run();
-    if (!status.ok()) return status;
-    return true;
+    if (absl::Status status = tables_.AddFresh(host, samples); !status.ok()) return status;
+    return db_->Use("UPDATE host SET newest_ns = max(newest_ns, ?) WHERE id = ?").Int(newest).Int(host).Run();
+  }
+
+  absl::Status AppendWork(const WorkSample& work, int64_t host) {
+    for (const FlowSample& flow : work.flows) {
+      if (absl::Status status = names_.UseHops(host, flow.hops, work.time_ns); !status.ok()) return status;
+    }
+    return work_.Add(host, work);
+  }
+
+  // Known to all when this is committed.
+  absl::Status NoteThrough(const std::string& name, int64_t host, uint64_t run) {
+    const absl::StatusOr<uint64_t> through = tables_.Through(host, run);
+    if (through.ok()) committed_.through[{name, run}] = *through;
+    return through.status();
   }
 
   // Samples go first, the oldest and finest; when none is left the oldest events. What there was.
   absl::StatusOr<uint64_t> ThinOut() {
     reserve_.Release();
     db_->Exec("PRAGMA wal_checkpoint(TRUNCATE)").IgnoreError();  // room where the journal was
-    uint64_t gone = 0;
+    uint64_t samples = 0, events = 0;
     const absl::StatusOr<size_t> done = Try([&]() -> absl::StatusOr<size_t> {
       const absl::StatusOr<uint64_t> bytes = retention_.DropOldestSamples();
       if (!bytes.ok()) return bytes.status();
-      gone = *bytes;
-      thinned_bytes_ += *bytes;
-      if (gone > 0) return size_t{0};
-      const absl::StatusOr<uint64_t> events = retention_.DropOldestEvents();
-      if (!events.ok()) return events.status();
-      gone = *events;
+      samples = *bytes;
+      if (samples > 0) return size_t{0};
+      const absl::StatusOr<uint64_t> dropped = retention_.DropOldestEvents();
+      if (!dropped.ok()) return dropped.status();
+      events = *dropped;
       return size_t{0};
     });
     db_->Exec("PRAGMA wal_checkpoint(TRUNCATE)").IgnoreError();
     reserve_.Restore();  // as far as the journal needs no room any more: the next thinning needs it
     if (!done.ok()) return done.status();
-    return gone;
+    thinned_bytes_ += samples;
+    thinned_events_ += events;
+    return samples + events;
   }
 
-  absl::StatusOr<size_t> TierFor(const RangeQuery& query) {
-    for (size_t tier = 0; tier + 1 < kTiers; ++tier) {
-      const absl::StatusOr<int64_t> horizon = tables_.HorizonNs(tier);
-      if (!horizon.ok()) return horizon.status();
-      const int64_t samples = (query.to_ns - query.from_ns) / absl::ToInt64Nanoseconds(kResolution[tier]);
-      if (query.from_ns >= *horizon && samples <= static_cast<int64_t>(query.most_samples)) return tier;
-    }
-    return kTiers - 1;
-  }
-
-  absl::StatusOr<std::vector<PathSample>> Named(int64_t host, absl::StatusOr<std::vector<NumberedSample>> samples,
-                                                const std::optional<PathKey>& only) {
-    if (!samples.ok()) return samples.status();
-    const auto keys = tables_.Paths(host);
-    if (!keys.ok()) return keys.status();
-    std::vector<PathSample> named;
-    for (NumberedSample& s : *samples) {
-      const auto key = keys->find(s.path);
-      if (key == keys->end() || (only && *only != key->second)) continue;
-      s.sample.key = key->second;
-      named.push_back(std::move(s.sample));
-    }
-    std::stable_sort(named.begin(), named.end(),
-                     [](const PathSample& a, const PathSample& b) { return a.key < b.key; });
-    return named;
-  }
-
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::unique_ptr<Database> db_;
   Tables tables_;
+  NameTables names_;
   WorkTables work_;
   EventTables events_;
+  History history_;
   RetentionRules retention_;
   Reserve reserve_;
-  uint64_t thinned_bytes_ = 0;
+  const std::function<int64_t()> now_ns_;
+  Committed committed_;  // if the transaction under way is
+  Ready ready_;
+  std::atomic<uint64_t> thinned_bytes_{0}, thinned_events_{0};
 };
 
 }  // namespace
@@ -386,7 +386,7 @@ absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& file, 
     if (!status.ok()) return status;
   }
   if (absl::Status status = Migrate(**db, SchemaSteps()); !status.ok()) return status;
-  return std::make_unique<SqliteStore>(*std::move(db), Reserve(file + ".reserve", options.reserve_bytes));
+  return std::make_unique<SqliteStore>(*std::move(db), Reserve(file + ".reserve", options.reserve_bytes), options);
 }
 
 }  // namespace cw::fleet

@@ -13,16 +13,6 @@ constexpr int64_t kLateS = 60;  // a block is made so long after its end; what c
 
 int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && a % b < 0 ? 1 : 0); }
 
-absl::string_view BytesOf(const Addr& addr) {
-  return {reinterpret_cast<const char*>(addr.bytes.data()), addr.bytes.size()};
-}
-
-Addr AddrOf(const std::string& bytes) {
-  Addr addr;
-  std::copy_n(bytes.begin(), std::min(bytes.size(), addr.bytes.size()), addr.bytes.begin());
-  return addr;
-}
-
 }  // namespace
 
 int64_t BlockStartS(int64_t time_ns, size_t tier) {
@@ -48,37 +38,23 @@ absl::StatusOr<int64_t> Tables::HostId(const std::string& name) {
   return sqlite3_last_insert_rowid(db_.raw());
 }
 
-absl::StatusOr<uint64_t> Tables::PathId(int64_t host, const PathKey& key) {
-  const std::string text = std::string(BytesOf(key.local)) + std::string(BytesOf(key.remote)) +
-                           static_cast<char>(key.udp_port & 0xff) + static_cast<char>(key.udp_port >> 8) +
-                           (key.reverse ? '\1' : '\0');
-  uint64_t& known = path_ids_[{host, text}];
-  if (known != 0) return known;
-  const auto bind = [&](Statement& s) -> Statement& {
-    return s.Int(host).Blob(BytesOf(key.local)).Blob(BytesOf(key.remote)).Int(key.udp_port).Int(key.reverse ? 1 : 0);
-  };
-  const absl::Status status =
-      bind(db_.Use("INSERT OR IGNORE INTO path(host, local, remote, port, reverse) VALUES (?, ?, ?, ?, ?)")).Run();
-  if (!status.ok()) return status;
-  Statement& find =
-      bind(db_.Use("SELECT id FROM path WHERE host = ? AND local = ? AND remote = ? AND port = ? AND reverse = ?"));
-  const absl::StatusOr<bool> row = find.Step();
-  if (!row.ok()) return row.status();
-  known = find.ColumnUint(0);
-  find.Reset();
-  return known;
-}
-
-absl::StatusOr<absl::flat_hash_map<uint64_t, PathKey>> Tables::Paths(int64_t host) {
-  absl::flat_hash_map<uint64_t, PathKey> paths;
-  Statement& s = db_.Use("SELECT id, local, remote, port, reverse FROM path WHERE host = ?").Int(host);
+absl::StatusOr<std::vector<HostSeen>> Tables::Hosts() {
+  std::vector<HostSeen> hosts;
+  Statement& s = db_.Use("SELECT name, newest_ns, metrics, removed_ns FROM host ORDER BY name");
   absl::StatusOr<bool> row = s.Step();
   for (; row.ok() && *row; row = s.Step()) {
-    paths[s.ColumnUint(0)] = {AddrOf(s.ColumnBytes(1)), AddrOf(s.ColumnBytes(2)), static_cast<uint16_t>(s.ColumnInt(3)),
-                              s.ColumnInt(4) != 0};
+    const std::string name = s.ColumnBytes(0);
+    hosts.push_back({name, s.ColumnInt(1), {name, s.ColumnBytes(2), s.ColumnInt(3)}});
   }
   if (!row.ok()) return row.status();
-  return paths;
+  return hosts;
+}
+
+absl::Status Tables::PutHost(const HostFacts& facts) {
+  const absl::StatusOr<int64_t> id = HostId(facts.host);
+  if (!id.ok()) return id.status();
+  Statement& s = db_.Use("UPDATE host SET metrics = ?, removed_ns = ? WHERE id = ?");
+  return s.Text(facts.metrics).Int(facts.removed_ns).Int(*id).Run();
 }
 
 // Ranges never touch: one that would join its neighbours takes them in.

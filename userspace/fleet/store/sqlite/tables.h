@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the parts of the SQLite store share: names as numbers, ranges of sequences, blocks of samples. Threads: one at a
+// What the parts of the SQLite store share: hosts as numbers, ranges of sequences, blocks of samples. Threads: one at a
 // time; whoever writes holds a transaction.
 #pragma once
 
@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "userspace/fleet/store/sample_blob.h"
@@ -40,9 +39,8 @@ class Tables {
 
   absl::StatusOr<std::optional<int64_t>> FindHost(const std::string& name);
   absl::StatusOr<int64_t> HostId(const std::string& name);  // a new one where there is none
-  absl::StatusOr<uint64_t> PathId(int64_t host, const PathKey& key);
-  absl::StatusOr<absl::flat_hash_map<uint64_t, PathKey>> Paths(int64_t host);
-  void ForgetNumbers() { path_ids_.clear(); }  // after a rollback: some may not exist
+  absl::StatusOr<std::vector<HostSeen>> Hosts();            // by name
+  absl::Status PutHost(const HostFacts& facts);
 
   // False: all of [first, last] had been there.
   absl::StatusOr<bool> AddSeen(int64_t host, uint64_t run, uint64_t first, uint64_t last);
@@ -64,7 +62,6 @@ class Tables {
   absl::Status MakeBlock(size_t tier, int64_t host, int64_t start_s);
 
   Database& db_;
-  absl::flat_hash_map<std::pair<int64_t, std::string>, uint64_t> path_ids_;
 };
 
 }  // namespace cw::fleet

@@ -31,6 +31,7 @@ class WorkTables {
   // Makes blocks that are complete, at most so many; how many were made.
   absl::StatusOr<int> MakeBlocks(int64_t now_ns, int most);
   const WorkLosses& losses() const { return losses_; }
+  void SetLosses(const WorkLosses& losses) { losses_ = losses; }  // as before what was rolled back
 
  private:
   absl::StatusOr<bool> HasRoom(int64_t host, int64_t start_s, size_t bytes);
