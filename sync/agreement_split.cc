@@ -23,6 +23,7 @@ constexpr size_t kMostCamps = 8;
 constexpr double kCampNs = 100'000;            // others who are twice so near each other are one part
 constexpr int64_t kCountedNs = 1'000'000'000;  // so long two thirds of the neighbours take a host back …
 constexpr int64_t kLateNs = 2'500'000'000;     // … and after so long a majority does
+constexpr int64_t kYoungNs = 5'000'000'000;    // settled for less, it had no time that it could stand by
 constexpr int64_t kStuckNs = 8'000'000'000;    // a split that is not over by now no rule will end
 
 }  // namespace
@@ -120,9 +121,11 @@ void Agreement::Impl::Contest(int64_t now_ns, const std::vector<NeighbourView>& 
   if (to != 0 && now_ns - going_since_ns >= hold_ns / 2) return GoOver(now_ns, camps[to]);
   Dispute(now_ns, clique);
   if (now_ns - vouched_ns < kSplitNs) {
-    // Small parts and liars can hold each other in balance. Those who refuse then stand by nothing, and look for the
-    // time of those who do not.
-    if (now_ns - split_since_ns > kStuckNs + hold_ns) return Unsettle(now_ns, FleetTrouble::kSettling);
+    // While a fleet starts small parts and liars can hold each other in balance. Those who refuse then stand by
+    // nothing, and look for the time of those who do not. Who had a time before keeps it: it may be liars who refuse
+    // it.
+    const bool young = split_since_ns - settled_ns < kYoungNs;
+    if (young && now_ns - split_since_ns > kStuckNs + hold_ns) return Unsettle(now_ns, FleetTrouble::kSettling);
     trouble = FleetTrouble::kSplit;
     KeepTogether();
   }
