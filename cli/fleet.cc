@@ -55,6 +55,12 @@ absl::StatusOr<int64_t> ParseAt(const std::string& text, const std::string& opti
       absl::StrCat(option, " ", text, ": give a time such as 2026-05-01T12:00:00Z, or how long ago, such as -10m"));
 }
 
+absl::Status CheckHostsAreOf(int64_t at_ns, const v1::FleetHostsReply& reply) {
+  if (reply.at_ns() == at_ns) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "this fleet service is of a release that knows hosts of now alone: upgrade cwfleetd, or leave --at out");
+}
+
 void ShowFleetLinkTable(const v1::FleetTopologyReply& reply, bool colour) {
   Table table({"FROM", "TO", "PORT", ">PATHS", ">DEAD", ">LOST", ">QUEUE P99"});
   for (const v1::FleetLink& link : reply.links()) {
@@ -107,6 +113,7 @@ absl::StatusOr<int> ShowFleetHosts(Session& session, const FleetOptions& options
   request.set_at_ns(*at);
   const absl::StatusOr<v1::FleetHostsReply> reply = (*client)->Hosts(request);
   if (!reply.ok()) return reply.status();
+  if (absl::Status status = CheckHostsAreOf(*at, *reply); !status.ok()) return status;
   session.Show(*reply, [&] {
     if (reply->hosts().empty()) {
       std::cout << "no host has ever told this service anything; see [fleet] in cwagentd.toml(5)\n";

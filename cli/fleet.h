@@ -17,6 +17,8 @@ namespace cw::cli {
 absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session);
 
 // "-10m", "-7d" or a time with its zone (RFC 3339), ns since 1970; "" is now, which is 0. option: as people typed it.
+// Of a service that is too old to be asked for the past.
+absl::Status CheckHostsAreOf(int64_t at_ns, const ::cwfabric::v1::FleetHostsReply& reply);
 absl::StatusOr<int64_t> ParseAt(const std::string& text, const std::string& option = "--at");
 
 // A partial answer is called one.

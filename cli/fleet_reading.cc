@@ -196,6 +196,7 @@ absl::StatusOr<int> StatusOfHost(Session& session) {
   request.set_at_ns(*at);
   absl::StatusOr<v1::FleetHostsReply> reply = (*client)->Hosts(request);
   if (!reply.ok()) return reply.status();
+  if (absl::Status status = CheckHostsAreOf(*at, *reply); !status.ok()) return status;
   if (absl::Status status = KeepHost(session.fleet_host, *reply); !status.ok()) return status;
   session.Show(*reply, [&] {
     for (const v1::FleetHost& host : reply->hosts()) ShowHost(host, *at != 0, session.Colour());

@@ -212,6 +212,16 @@ TEST_F(CwctlFleet, EventsOfASpanAndHostsThatAreWatched) {
   EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 2) << run.out;
 }
 
+TEST_F(CwctlFleet, HostsOfNowAreNotShownAsOfThen) {
+  for (const std::vector<std::string>& verb : std::vector<std::vector<std::string>>{
+           {"status", "--host", "h2", "--at=-10m"}, {"fleet", "hosts", "--at=-10m"}}) {
+    const RunResult run = Run(verb);
+    EXPECT_NE(run.exit_code, 0);
+    EXPECT_EQ(run.out, "");
+    EXPECT_THAT(run.err, HasSubstr("upgrade cwfleetd"));
+  }
+}
+
 TEST_F(CwctlFleet, LinksOfAllAreNotShownAsAHosts) {
   const RunResult well = Run({"links", "--host", "h2"});
   EXPECT_EQ(well.exit_code, 0) << well.err;

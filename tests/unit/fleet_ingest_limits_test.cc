@@ -135,6 +135,7 @@ TEST_F(IngestTest, WhatTheStoreDidNotTakeIsNotAcknowledgedAndComesAgain) {
   ASSERT_THAT(failed, SizeIs(1));
   EXPECT_TRUE(failed[0].second.again());
   EXPECT_EQ(failed[0].second.through_sequence(), 0u);
+  EXPECT_EQ(ingest.Find("a")->dropped_events, 0u) << "it comes again, and is counted then";
   EXPECT_GT(failed[0].second.pause_s(), 0);
   EXPECT_TRUE(ingest.Enqueue("a", Batch(3), kNow)->again());  // it was under way already
   failing.fails = false;
@@ -147,13 +148,13 @@ TEST_F(IngestTest, WhatTheStoreDidNotTakeIsNotAcknowledgedAndComesAgain) {
 TEST_F(IngestTest, WhatComesWhileTheStoreIsAtWorkIsForgottenWithItWhereThatFails) {
   Connect();
   EXPECT_FALSE(ingest_->Enqueue("a", Batch(1), kNow).has_value());
-  const std::vector<Ingest::Queued> taken = ingest_->Take();
-  ASSERT_THAT(taken, SizeIs(1));
+  Ingest::Taken taken = ingest_->Take();
+  ASSERT_THAT(taken.batches, SizeIs(1));
   EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
   const auto failed = ingest_->Settle(taken, /*stored=*/false, kNow);
   ASSERT_THAT(failed, SizeIs(1));
   EXPECT_TRUE(failed[0].second.again());
-  EXPECT_THAT(ingest_->Take(), IsEmpty()) << "the second, without the first, would look as if all were there";
+  EXPECT_THAT(ingest_->Take().batches, IsEmpty()) << "the second, without the first, would look as if all were there";
   EXPECT_EQ(store_->Through("a", kRun).value(), 0u);
   EXPECT_EQ(Send(Batch(1)).through_sequence(), 1u);
   EXPECT_EQ(Send(Batch(2)).through_sequence(), 2u);
@@ -162,7 +163,7 @@ TEST_F(IngestTest, WhatComesWhileTheStoreIsAtWorkIsForgottenWithItWhereThatFails
 TEST_F(IngestTest, WhatComesWhileTheStoreIsAtWorkIsTakenNext) {
   Connect();
   EXPECT_FALSE(ingest_->Enqueue("a", Batch(1), kNow).has_value());
-  const std::vector<Ingest::Queued> taken = ingest_->Take();
+  Ingest::Taken taken = ingest_->Take();
   EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
   EXPECT_EQ(ingest_->Enqueue("a", Batch(1), kNow)->through_sequence(), 0u) << "it comes again, and is on its way";
   ASSERT_TRUE(ingest_->Put(taken).ok());

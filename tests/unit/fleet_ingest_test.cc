@@ -323,6 +323,18 @@ TEST_F(IngestTest, AnEventOfAnImpossibleTimeIsKeptAndItsBoundSaysSo) {
   EXPECT_GE(event.bound_ns, static_cast<uint64_t>(absl::ToInt64Nanoseconds(absl::Hours(48))));
 }
 
+// An agent whose batch comes again and again, because the store fails, defines its paths once.
+TEST_F(IngestTest, WhatIsDefinedAgainCountsOnce) {
+  limits_.batch.definitions = 4;
+  Restart();
+  Connect();
+  for (uint64_t sequence = 1; sequence <= 5; ++sequence) {
+    pb::Batch batch = Batch(1);
+    batch.set_sequence(sequence);
+    EXPECT_EQ(Send(batch).refusals_size(), 0) << sequence;
+  }
+}
+
 // The clock of a host that is ahead by an hour: its events are kept, and what it measured is not.
 TEST_F(IngestTest, EventsOfTheFutureArePutAtPresent) {
   Connect();

@@ -335,10 +335,11 @@ TEST(AlertsReply, ShowsWhatGoesOnAndWhatWasNotDelivered) {
 TEST(FleetMetrics, CountsHostsFindingsAndAlerts) {
   FinderNumbers finder{.evaluations = 4, .evaluation_seconds = 0.5};
   finder.open[static_cast<size_t>(Cause::kLinkGrey)] = 2;
-  const std::string page = MetricsPage(
-      {{.host = "a", .connected = true, .batches = 3, .refused = 1, .refused_reports = 5}, {.host = "b", .batches = 4}},
-      finder, {{.receiver = "http://x/\"y\"", .sent = 7, .failed = 8}},
-      {.bytes = 4096, .thinned = 5, .failures = 6, .losses = {.events = 7}});
+  HostNumbers hosts;
+  hosts.Add({.host = "a", .connected = true, .batches = 3, .refused = 1, .refused_reports = 5});
+  hosts.Add({.host = "b", .batches = 4});
+  const std::string page = MetricsPage(hosts, finder, {{.receiver = "http://x/\"y\"", .sent = 7, .failed = 8}},
+                                       {.bytes = 4096, .thinned = 5, .failures = 6, .losses = {.events = 7}});
   for (const char* line :
        {"cwfabric_fleet_hosts_known 2\n", "cwfabric_fleet_hosts_connected 1\n", "cwfabric_fleet_batches_total 7\n",
         "cwfabric_fleet_refused_total{what=\"batch\"} 1\n", "cwfabric_fleet_refused_total{what=\"report\"} 5\n",

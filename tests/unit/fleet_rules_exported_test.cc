@@ -18,9 +18,8 @@ class FleetExported : public ::testing::Test {
  protected:
   // A page on which every metric occurs; `up` is Prometheus' own.
   FleetExported() : exports(page) { exports.any.insert({"receiver", "sla"}); }
-  const std::string page =
-      MetricsPage({{.host = "a"}}, {.slas = {{.name = "s", .delay_known = true, .loss_known = true}}},
-                  {{.receiver = "http://am"}}, {});
+  const std::string page = MetricsPage({.known = 1}, {.slas = {{.name = "s", .delay_known = true, .loss_known = true}}},
+                                       {{.receiver = "http://am"}}, {});
   metrics::Exports exports;
 };
 

@@ -359,6 +359,12 @@ TEST_F(BoundedStore, AHostHasAShareOfADaysEvents) {
   EXPECT_EQ(LostOf("a"), (HostLosses{.events = 2}));
   EXPECT_EQ(*store->Through("a", 7), 4u) << "the batches are taken";
   EXPECT_EQ(store->Range({.host = "a", .from_ns = kStart, .to_ns = kStart + 9 * kSecond})->samples.size(), 4u);
+  HostBatch own = told("a", 1, kStart + kSecond);
+  own.sequence = 10;
+  own.documents = {{"inventory", kStart, "two NICs"}};
+  Append(own);
+  EXPECT_EQ(LostOf("a"), (HostLosses{.events = 2})) << "that event was there already";
+  EXPECT_EQ(store->LatestAt("a", kStart, absl::ZeroDuration())->documents.size(), 1u) << "said once, there is room";
   Append(told("b", 1, kStart));
   EXPECT_EQ(kept("b"), 1u) << "each has its own share";
   Open();

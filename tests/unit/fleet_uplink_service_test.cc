@@ -172,12 +172,15 @@ TEST_F(UplinkServiceTest, CalmPathsAreUnpackedAndDamagedOnesRefused) {
   *message.mutable_batch() = BatchNow(2);
   message.mutable_batch()->set_calm_paths("\x03 no deflated bytes");
   ASSERT_TRUE(stream_->Write(message));
-  ASSERT_TRUE(lab::Eventually([&] { return uplink_.Hosts().at(0).refused == 1; }, absl::Seconds(30)));
-  ASSERT_TRUE(uplink_.Flush().ok());
+  ASSERT_TRUE(
+      lab::Eventually([&] { return uplink_.Flush().ok() && uplink_.Hosts().at(0).refused == 1; }, absl::Seconds(30)));
   pb::ToHost answer;
-  ASSERT_TRUE(stream_->Read(&answer));
-  EXPECT_EQ(answer.ack().through_sequence(), 2u) << "what follows can be acknowledged";
-  ASSERT_EQ(answer.ack().refusals_size(), 1);
+  int refusals = 0;
+  while (answer.ack().through_sequence() < 2) {  // what follows can be acknowledged
+    ASSERT_TRUE(stream_->Read(&answer));
+    refusals += answer.ack().refusals_size();
+  }
+  EXPECT_EQ(refusals, 1);
   EXPECT_THAT(answer.ack().refusals(0).reason(), testing::HasSubstr("calm paths"));
   ASSERT_EQ(uplink_.Hosts().at(0).paths.size(), 1u);
   EXPECT_EQ(uplink_.Hosts().at(0).paths.begin()->second.base_ns, 4000u);

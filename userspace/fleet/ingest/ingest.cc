@@ -50,15 +50,13 @@ void LearnDocument(LiveHost& live, const Document& document) {
 
 Ingest::Ingest(Store& store, std::string instance, const IngestLimits& limits)
     : store_(store), instance_(std::move(instance)), limits_(limits) {
-  LearnFacts();
+  const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
+  if (kept.ok()) LearnFacts(*kept);  // a store that fails is asked again
 }
 
-// What hosts said meanwhile is newer. A store that fails is asked again.
-void Ingest::LearnFacts() {
-  if (facts_known_) return;
-  const absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
-  if (!kept.ok()) return;
-  for (const HostSeen& seen : *kept) facts_.try_emplace(seen.host, seen.facts);
+// What hosts said meanwhile is newer.
+void Ingest::LearnFacts(const std::vector<HostSeen>& kept) {
+  for (const HostSeen& seen : kept) facts_.try_emplace(seen.host, seen.facts);
   facts_known_ = true;
 }
 
@@ -202,7 +200,7 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
   Queued queued{.skip_from = batch.sequence() > last + 1 ? last + 1 : 0};
   if (good.ok()) {
     Translated translated = Translate(batch, absl::ToUnixNanos(now), limits_.batch, run.names);
-    host.live.records_left_out += translated.records_left_out;
+    queued.records_left_out = translated.records_left_out;
     queued.batch = std::move(translated.batch);
     queued.left_out = std::move(translated.left_out);
     queued.undefined = translated.undefined;
@@ -211,13 +209,13 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
     host.quota.Charge(queued.bytes);
   } else {
     // Refused for good: nothing of it is kept, but its number is, so that what follows can be acknowledged.
-    ++host.live.refused;
+    queued.refused = true;
     queued.batch = {.host = name, .run = batch.run(), .sequence = batch.sequence()};
     queued.left_out = {std::string(good.message())};
   }
   if (!queued.left_out.empty()) host.live.last_refusal = CutUtf8(queued.left_out.back(), kMostReasonBytes);
-  host.live.dropped_detail += batch.dropped().detail_batches();
-  host.live.dropped_events += batch.dropped().event_batches();
+  queued.dropped_detail = batch.dropped().detail_batches();
+  queued.dropped_events = batch.dropped().event_batches();
   run.last = batch.sequence();
   queued_bytes_ += queued.bytes;
   queue_.push_back(std::move(queued));
@@ -232,23 +230,26 @@ bool Ingest::TakesReport(const std::string& name, uint64_t bytes, absl::Time now
   return false;
 }
 
-std::vector<Ingest::Queued> Ingest::Take() {
-  LearnFacts();
-  if (!untold_.empty()) {
-    std::vector<HostFacts> facts;
-    for (const std::string& name : untold_) facts.push_back(facts_.at(name));
-    if (store_.PutHosts(facts).ok()) untold_.clear();
-  }
+Ingest::Taken Ingest::Take() {
+  Taken taken{.batches = std::exchange(queue_, {}), .wants_kept = !facts_known_};
   queued_bytes_ = 0;
-  return std::exchange(queue_, {});
+  for (const std::string& name : untold_) taken.facts.push_back(facts_.at(name));
+  untold_.clear();
+  return taken;
 }
 
-absl::Status Ingest::Put(const std::vector<Queued>& taken) {
+absl::Status Ingest::Put(Taken& taken) {
+  if (taken.wants_kept) {
+    absl::StatusOr<std::vector<HostSeen>> kept = store_.Hosts();
+    if (kept.ok()) taken.kept = *std::move(kept);
+  }
+  taken.facts_stored = taken.facts.empty() || store_.PutHosts(taken.facts).ok();
+  if (taken.batches.empty()) return absl::OkStatus();
   std::vector<HostBatch> batches;
-  batches.reserve(taken.size());
-  for (const Queued& q : taken) batches.push_back(q.batch);
+  batches.reserve(taken.batches.size());
+  for (const Queued& q : taken.batches) batches.push_back(q.batch);
   if (absl::Status status = store_.Append(batches).status(); !status.ok()) return status;
-  for (const Queued& q : taken) {
+  for (const Queued& q : taken.batches) {
     if (q.skip_from == 0) continue;
     absl::Status status = store_.Skip(q.batch.host, q.batch.run, q.skip_from, q.batch.sequence - 1);
     if (!status.ok()) return status;
@@ -271,10 +272,20 @@ void Ingest::Forget(const std::vector<Queued>& taken) {
   for (const Queued& q : queue_) queued_bytes_ += q.bytes;
 }
 
-Ingest::Acks Ingest::Settle(const std::vector<Queued>& taken, bool stored, absl::Time now) {
-  if (!stored) Forget(taken);
+// What has changed since then, as by a removal, is told anew.
+void Ingest::SettleFacts(const Taken& taken) {
+  if (taken.kept) LearnFacts(*taken.kept);
+  for (const HostFacts& told : taken.facts) {
+    const auto now = facts_.find(told.host);
+    if (now != facts_.end() && (!taken.facts_stored || now->second != told)) untold_.insert(told.host);
+  }
+}
+
+Ingest::Acks Ingest::Settle(const Taken& taken, bool stored, absl::Time now) {
+  SettleFacts(taken);
+  if (!stored) Forget(taken.batches);
   std::map<std::pair<std::string, uint64_t>, wire::Ack> by_run;
-  for (const Queued& q : taken) {
+  for (const Queued& q : taken.batches) {
     const auto known = hosts_.find(q.batch.host);
     if (known == hosts_.end()) continue;  // it was removed meanwhile
     Host& host = known->second;
@@ -287,6 +298,10 @@ Ingest::Acks Ingest::Settle(const std::vector<Queued>& taken, bool stored, absl:
     ack.set_through_sequence(std::max(ack.through_sequence(), q.batch.sequence));
     if (q.undefined) ack.set_send_definitions(true);
     for (const std::string& reason : q.left_out) Refuse(ack, q.batch.sequence, reason);
+    host.live.refused += q.refused;
+    host.live.records_left_out += q.records_left_out;
+    host.live.dropped_detail += q.dropped_detail;
+    host.live.dropped_events += q.dropped_events;
     Learn(host.live, q.batch);
     host.live.told = host.live.told || (q.batch.run == host.live.run && !q.undefined);
     host.live.last_seen = std::max(host.live.last_seen, now);
@@ -297,8 +312,9 @@ Ingest::Acks Ingest::Settle(const std::vector<Queued>& taken, bool stored, absl:
 }
 
 Ingest::Acks Ingest::Flush(absl::Time now) {
-  const std::vector<Queued> taken = Take();
-  return taken.empty() ? Acks() : Settle(taken, Put(taken).ok(), now);
+  Taken taken = Take();
+  const bool stored = Put(taken).ok();
+  return Settle(taken, stored, now);
 }
 
 void Ingest::Learn(LiveHost& live, const HostBatch& batch) {

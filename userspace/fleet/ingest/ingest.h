@@ -65,6 +65,8 @@ class Ingest {
  public:
   Ingest(Store& store, std::string instance, const IngestLimits& limits);
 
+  // Before Connect, any thread and beside any call: what that wants to know of the store is at hand then.
+  void Prepare(const std::string& host, uint64_t run) const { store_.Through(host, run).IgnoreError(); }
   // A stream begins. PermissionDenied: the certificate is another host's.
   absl::StatusOr<cwfabric::v1::Welcome> Connect(const cwfabric::v1::Hello& hello, const Speaker& who, absl::Time now);
   void Disconnect(const std::string& host, uint64_t run);
@@ -86,15 +88,24 @@ class Ingest {
     bool undefined = false;
     std::vector<std::string> left_out;
     size_t bytes = 0;  // of its flows and jobs, in memory
+    bool refused = false;
+    uint64_t records_left_out = 0, dropped_detail = 0, dropped_events = 0;
   };
   using Acks = std::vector<std::pair<std::string, cwfabric::v1::Ack>>;  // by host
   // All that is queued goes into the store in three steps, of which the second is long and looks at nothing but the
   // store: beside it any other call may be made, and only one at a time is under way.
-  std::vector<Queued> Take();
-  absl::Status Put(const std::vector<Queued>& taken);
+  struct Taken {
+    std::vector<Queued> batches;
+    std::vector<HostFacts> facts;  // that the store does not have yet
+    bool facts_stored = false;
+    bool wants_kept = false;  // what the store has told of hosts is not known yet …
+    std::optional<std::vector<HostSeen>> kept;
+  };
+  Taken Take();
+  absl::Status Put(Taken& taken);
   // Acknowledgements. Where the store failed nothing is acknowledged, what was taken is forgotten with what came behind
   // it, and the agents, told to pause, send it again.
-  Acks Settle(const std::vector<Queued>& taken, bool stored, absl::Time now);
+  Acks Settle(const Taken& taken, bool stored, absl::Time now);
   Acks Flush(absl::Time now);  // all three
 
   const IngestLimits& limits() const { return limits_; }  // any thread
@@ -121,8 +132,9 @@ class Ingest {
   absl::StatusOr<Run*> RunOf(const std::string& name, Host& host, uint64_t run, absl::Time now);
   cwfabric::v1::Ack Again(const std::string& host, uint64_t run, double pause_s);
   void Forget(const std::vector<Queued>& taken);
+  void SettleFacts(const Taken& taken);
   void Learn(LiveHost& live, const HostBatch& batch);
-  void LearnFacts();
+  void LearnFacts(const std::vector<HostSeen>& kept);
   void KeepFacts(HostFacts facts);
 
   Store& store_;

@@ -23,7 +23,13 @@ std::string WhatIsWrongWithItsTime(const pb::Batch& batch, int64_t now_ns, const
   if (batch.to_ns() < batch.from_ns()) return "an interval that ends before it begins";
   if (batch.to_ns() > now_ns + absl::ToInt64Nanoseconds(limits.ahead))
     return "from the future: see to the host's clock";
+  if (batch.from_ns() < now_ns - absl::ToInt64Nanoseconds(limits.back)) return "older than what is kept of detail";
   return "";
+}
+
+bool Same(const pb::PathName& a, const pb::PathName& b) {
+  return a.local() == b.local() && a.remote() == b.remote() && a.udp_port() == b.udp_port() &&
+         a.reverse() == b.reverse() && a.hops() == b.hops();
 }
 
 StoredEvent Moved(StoredEvent event, int64_t to_ns, uint64_t by_ns) {
@@ -112,6 +118,9 @@ class Translator {
       out_.undefined = true;
       return LeaveOut("a path by hops that were never told");
     }
+    // What is sent again defines nothing.
+    const auto known = names_.paths.find(path.path());
+    if (known != names_.paths.end() && Same(known->second, path)) return;
     if (++names_.defined > limits_.definitions) return LeaveOut("more paths than a run may define");
     names_.paths[path.path()] = path;
   }
@@ -218,9 +227,6 @@ absl::Status CheckBatch(const pb::Batch& batch, int64_t now_ns, const BatchLimit
   if (most > limits.records) return refuse(absl::StrCat("more than ", limits.records, " records of a kind"));
   const std::string time = WhatIsWrongWithItsTime(batch, now_ns, limits);
   if (!time.empty() && batch.events_size() == 0) return refuse(time);
-  // Events are taken however late they are.
-  const bool late = batch.from_ns() < now_ns - absl::ToInt64Nanoseconds(limits.back);
-  if (late && batch.events_size() == 0) return refuse("older than what is kept of detail");
   return absl::OkStatus();
 }
 

@@ -158,9 +158,14 @@ class Service {
         const auto size = std::filesystem::file_size(store + end, none);
         if (!none) bytes += size;
       }
-      return MetricsPage(
-          uplink_.Hosts(), finder_->numbers(), alerts_.counts(),
-          {.bytes = bytes, .thinned = store_->thinned_bytes(), .failures = keeper_->failures(), .losses = losses});
+      HostNumbers hosts;
+      uplink_.EachHost([&](const LiveHost& host) { hosts.Add(host); });
+      return MetricsPage(hosts, finder_->numbers(), alerts_.counts(),
+                         {.bytes = bytes,
+                          .thinned = store_->thinned_bytes(),
+                          .thinned_events = store_->thinned_events(),
+                          .failures = keeper_->failures(),
+                          .losses = losses});
     };
     const auto targets = [this]() -> absl::StatusOr<std::string> {
       return TargetsJson(uplink_.Facts(), finder_->racks());

@@ -238,7 +238,8 @@ void Finder::TellStanding(const std::vector<HostEvent>& stands) {
 std::vector<HostEvent> Finder::NewEvents(int64_t now_ns) {
   std::vector<HostEvent> events, stands;
   EventQuery query{.after = events_after_, .limit = kEventsAtOnce};
-  if (!events_begun_) query.from_ns = now_ns - kEventsBackNs;
+  // Until there is one of late: the whole history is behind number 0.
+  if (!events_begun_ || events_after_ == 0) query.from_ns = now_ns - kEventsBackNs;
   const absl::StatusOr<EventPage> page = store_.Events(query);
   if (!page.ok()) {
     Complain(page.status());

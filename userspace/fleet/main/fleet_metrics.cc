@@ -25,37 +25,38 @@ class TextPage {
   const char* name_ = "";
 };
 
-void AddHosts(const std::vector<LiveHost>& hosts, TextPage& page) {
-  uint64_t connected = 0, batches = 0, refused = 0, left_out = 0, detail = 0, events = 0, reports = 0;
-  for (const LiveHost& host : hosts) {
-    connected += host.connected;
-    batches += host.batches;
-    refused += host.refused;
-    left_out += host.records_left_out;
-    detail += host.dropped_detail;
-    events += host.dropped_events;
-    reports += host.refused_reports;
-  }
+void AddHosts(const HostNumbers& hosts, TextPage& page) {
   const auto one = [&](const char* name, const char* type, const char* help, uint64_t value) {
     page.Family(name, type, help);
     page.Value(static_cast<double>(value));
   };
-  one("hosts_known", "gauge", "Hosts that connected since the service began.", hosts.size());
-  one("hosts_connected", "gauge", "Of them, those that are connected.", connected);
-  one("batches_total", "counter", "Batches that are in the store.", batches);
+  one("hosts_known", "gauge", "Hosts that connected since the service began.", hosts.known);
+  one("hosts_connected", "gauge", "Of them, those that are connected.", hosts.connected);
+  one("batches_total", "counter", "Batches that are in the store.", hosts.batches);
   page.Family("refused_total", "counter", "What hosts sent that is not taken.");
-  page.Value(static_cast<double>(refused), "what", "batch");
-  page.Value(static_cast<double>(left_out), "what", "record");
-  page.Value(static_cast<double>(reports), "what", "report");
+  page.Value(static_cast<double>(hosts.refused), "what", "batch");
+  page.Value(static_cast<double>(hosts.left_out), "what", "record");
+  page.Value(static_cast<double>(hosts.reports), "what", "report");
   page.Family("spool_dropped_total", "counter", "Batches that hosts' spools had no room for.");
-  page.Value(static_cast<double>(detail), "what", "detail");
-  page.Value(static_cast<double>(events), "what", "events");
+  page.Value(static_cast<double>(hosts.detail), "what", "detail");
+  page.Value(static_cast<double>(hosts.events), "what", "events");
 }
 
 }  // namespace
 
-std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers& finder,
-                        const std::vector<AlertCounts>& alerts, const StoreNumbers& store) {
+void HostNumbers::Add(const LiveHost& host) {
+  ++known;
+  connected += host.connected;
+  batches += host.batches;
+  refused += host.refused;
+  left_out += host.records_left_out;
+  detail += host.dropped_detail;
+  events += host.dropped_events;
+  reports += host.refused_reports;
+}
+
+std::string MetricsPage(const HostNumbers& hosts, const FinderNumbers& finder, const std::vector<AlertCounts>& alerts,
+                        const StoreNumbers& store) {
   TextPage page;
   AddHosts(hosts, page);
   page.Family("findings_open", "gauge", "Findings that go on, but for muted ones.");
@@ -89,6 +90,8 @@ std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers&
   rest.Value(static_cast<double>(store.bytes));
   rest.Family("store_thinned_bytes_total", "counter", "Samples that a full disk took.");
   rest.Value(static_cast<double>(store.thinned));
+  rest.Family("store_thinned_events_total", "counter", "Events that a full disk took, when no sample was left.");
+  rest.Value(static_cast<double>(store.thinned_events));
   rest.Family("store_left_out_total", "counter", "What hosts told beyond what is kept of one host.");
   rest.Value(static_cast<double>(store.losses.events), "what", "event");
   rest.Value(static_cast<double>(store.losses.samples), "what", "sample");

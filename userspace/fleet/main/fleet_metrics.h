@@ -25,13 +25,20 @@ struct FinderNumbers {
 };
 
 struct StoreNumbers {
-  uint64_t bytes = 0;    // of its files
-  uint64_t thinned = 0;  // bytes of samples that a full disk took
+  uint64_t bytes = 0;           // of its files
+  uint64_t thinned = 0;         // bytes of samples that a full disk took
+  uint64_t thinned_events = 0;  // likewise, when no sample was left
   uint64_t failures = 0;
   HostLosses losses;  // of all hosts
 };
 
-std::string MetricsPage(const std::vector<LiveHost>& hosts, const FinderNumbers& finder,
-                        const std::vector<AlertCounts>& alerts, const StoreNumbers& store);
+// Of all hosts since the service began, one after the other.
+struct HostNumbers {
+  uint64_t known = 0, connected = 0, batches = 0, refused = 0, left_out = 0, detail = 0, events = 0, reports = 0;
+  void Add(const LiveHost& host);
+};
+
+std::string MetricsPage(const HostNumbers& hosts, const FinderNumbers& finder, const std::vector<AlertCounts>& alerts,
+                        const StoreNumbers& store);
 
 }  // namespace cw::fleet

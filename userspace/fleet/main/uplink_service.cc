@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/api/calm_records.h"
+#include "userspace/fleet/ingest/host_name.h"
 #include "userspace/fleet/main/who.h"
 #include "userspace/model/utf8.h"
 
@@ -127,6 +128,7 @@ grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>* UplinkService::Connect(grpc::C
 }
 
 absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::Hello& hello, const Speaker& who) {
+  if (MaySpeakFor(who.names, hello.host()).ok()) ingest_.Prepare(hello.host(), hello.run());
   const std::lock_guard lock(mutex_);
   absl::StatusOr<pb::Welcome> welcome = ingest_.Connect(hello, who, absl::Now());
   if (!welcome.ok()) {
@@ -236,7 +238,7 @@ void UplinkService::End(HostStream& stream) {
 }
 
 absl::Status UplinkService::Flush() {
-  std::vector<Ingest::Queued> taken;
+  Ingest::Taken taken;
   {
     const std::lock_guard lock(mutex_);
     if (!ingest_.has_work()) return absl::OkStatus();

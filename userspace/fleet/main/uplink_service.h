@@ -2,7 +2,7 @@
 //
 // Hosts' streams over gRPC around Ingest: what arrives is queued, and what the store has is acknowledged. No thread per
 // host (gRPC's callbacks). A host that does not read what it is sent, or sends what nobody asked for, loses its stream.
-// Ingest is not for several threads, so one lock is around it, and a commit holds it.
+// Ingest is not for several threads, so one lock is around it; a commit goes on beside it.
 //
 // Threads: any.
 #pragma once

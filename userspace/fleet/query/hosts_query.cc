@@ -42,6 +42,7 @@ void Fill(const LiveHost& host, pb::FleetHost& out) {
   out.set_metrics_address(host.metrics);
   out.set_metrics_fault(host.metrics_fault);
   out.set_last_refusal(host.last_refusal);
+  out.set_refused_reports(host.refused_reports);
   for (const auto& [key, sample] : host.paths) Count(sample.state, out);
 }
 
@@ -99,6 +100,7 @@ absl::StatusOr<pb::FleetHostsReply> Query::HostsAt(const pb::FleetHostsRequest& 
   if (!request.host().empty() && !known->contains(request.host())) return NoSuchHost(request.host());
   pb::FleetHostsReply reply;
   reply.set_instance(instance_);
+  reply.set_at_ns(request.at_ns());
   for (const auto& [name, now] : *known) {
     if (!request.host().empty() && name != request.host()) continue;
     const absl::StatusOr<HostView> then = store_.LatestAt(name, request.at_ns(), kReach);

@@ -2,10 +2,12 @@
 #include "userspace/fleet/query/jobs_query.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "userspace/fleet/jobs/diff.h"
 #include "userspace/fleet/query/finding_message.h"
@@ -133,22 +135,11 @@ Topology JobsQuery::TopologyOf(const std::vector<HostWork>& hosts, const FleetFi
   return BuildTopology(traces, file);
 }
 
-absl::StatusOr<std::shared_ptr<const JobsQuery::HopLists>> JobsQuery::HopsOf(const std::string& host,
-                                                                             const WorkSample& flows) {
-  const std::lock_guard lock(mutex_);
-  std::shared_ptr<const HopLists>& lists = hops_[host];
-  const bool complete = lists != nullptr && std::all_of(flows.flows.begin(), flows.flows.end(), [&](const auto& f) {
-                          return f.hops == 0 || lists->contains(f.hops);
-                        });
-  if (complete) return lists;
-  const absl::StatusOr<std::vector<HopList>> all = store_.AllHops(host);
-  if (!all.ok() && !absl::IsNotFound(all.status())) return all.status();
-  auto fresh = std::make_shared<HopLists>();
-  if (all.ok()) {
-    for (const HopList& list : *all) (*fresh)[list.id] = list.hops;
-  }
-  lists = std::move(fresh);
-  return lists;
+absl::StatusOr<std::shared_ptr<const HopBook::Lists>> JobsQuery::HopsOf(const std::string& host,
+                                                                        const WorkSample& flows) {
+  std::set<uint64_t> names;
+  for (const FlowSample& flow : flows.flows) names.insert(flow.hops);
+  return hops_.Of(host, names, absl::Now());
 }
 
 absl::Status JobsQuery::AddNow(const std::string& wanted, View& view) {
@@ -227,7 +218,7 @@ absl::StatusOr<JobsQuery::View> JobsQuery::Look(const std::string& host, int64_t
   view.coverage.set_hosts(static_cast<uint32_t>(view.hosts.size()));
   for (Seen& seen : view.hosts) {
     if (seen.work == nullptr) seen.work = std::make_shared<LiveWork>();
-    absl::StatusOr<std::shared_ptr<const HopLists>> hops = HopsOf(seen.host, seen.work->flows());
+    absl::StatusOr<std::shared_ptr<const HopBook::Lists>> hops = HopsOf(seen.host, seen.work->flows());
     if (!hops.ok()) return hops.status();
     seen.hops = *std::move(hops);
     view.work.push_back(WorkOf(seen.host, seen.speaks, *seen.work, *seen.hops));

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,7 +28,7 @@ class JobsQuery {
   static constexpr absl::Duration kRun = absl::Seconds(60);  // a run's figures are of so long
 
   JobsQuery(Store& store, FleetFile file, Query::EachHost each_host)
-      : store_(store), file_(std::move(file)), each_host_(std::move(each_host)) {}
+      : store_(store), file_(std::move(file)), each_host_(std::move(each_host)), hops_(store) {}
 
   absl::StatusOr<cwfabric::v1::FleetWorkReply> Work(const cwfabric::v1::FleetWorkRequest& request);
   absl::StatusOr<cwfabric::v1::FleetJobsReply> Jobs(const cwfabric::v1::FleetJobsRequest& request);
@@ -41,12 +40,11 @@ class JobsQuery {
   absl::StatusOr<cwfabric::v1::FleetCostReply> Cost(const cwfabric::v1::FleetCostRequest& request, int64_t now_ns);
 
  private:
-  using HopLists = std::map<uint64_t, std::vector<Addr>>;
   struct Seen {
     std::string host;
     bool speaks = true;
     std::shared_ptr<const LiveWork> work;  // null: none
-    std::shared_ptr<const HopLists> hops;
+    std::shared_ptr<const HopBook::Lists> hops;
   };
   struct View {
     cwfabric::v1::Coverage coverage;
@@ -59,7 +57,7 @@ class JobsQuery {
   static Topology TopologyOf(const std::vector<HostWork>& hosts, const FleetFile& file);
   absl::Status AddNow(const std::string& host, View& view);
   absl::Status AddThen(const std::string& host, int64_t at_ns, absl::Duration span, View& view);
-  absl::StatusOr<std::shared_ptr<const HopLists>> HopsOf(const std::string& host, const WorkSample& flows);
+  absl::StatusOr<std::shared_ptr<const HopBook::Lists>> HopsOf(const std::string& host, const WorkSample& flows);
   absl::StatusOr<std::vector<Finding>> FindingsAt(int64_t at_ns);
   absl::StatusOr<std::vector<Finding>> FindingsWithin(int64_t from_ns, int64_t to_ns);
   absl::Status AddCosts(const std::string& host, int64_t from_ns, int64_t to_ns, const std::string& job, CostBook& book,
@@ -70,8 +68,7 @@ class JobsQuery {
   Store& store_;
   const FleetFile file_;
   const Query::EachHost each_host_;
-  std::mutex mutex_;  // of hops_
-  std::map<std::string, std::shared_ptr<const HopLists>> hops_;
+  HopBook hops_;
 };
 
 }  // namespace cw::fleet

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "userspace/control/drain.h"
 #include "userspace/fleet/findings/finding.h"
@@ -87,30 +88,6 @@ absl::StatusOr<pb::Coverage> Query::CoverageNow(const std::string& only) {
   return coverage;
 }
 
-std::shared_ptr<const Query::Lists> Query::CachedHopsOf(const std::string& host) {
-  const std::lock_guard lock(mutex_);
-  const auto found = hops_.find(host);
-  return found == hops_.end() ? nullptr : found->second;
-}
-
-// A host's lists are read again only when a path names one that was not known.
-absl::StatusOr<std::shared_ptr<const Query::Lists>> Query::HopsOf(const std::string& host,
-                                                                  const std::vector<uint64_t>& ids) {
-  const std::lock_guard lock(mutex_);
-  std::shared_ptr<const Lists>& lists = hops_[host];
-  const bool complete = lists != nullptr && std::all_of(ids.begin(), ids.end(),
-                                                        [&](uint64_t id) { return id == 0 || lists->contains(id); });
-  if (complete) return lists;
-  const absl::StatusOr<std::vector<HopList>> all = store_.AllHops(host);
-  if (!all.ok() && !absl::IsNotFound(all.status())) return all.status();
-  auto fresh = std::make_shared<Lists>();
-  if (all.ok()) {
-    for (const HopList& list : *all) (*fresh)[list.id] = list.hops;
-  }
-  lists = std::move(fresh);
-  return lists;
-}
-
 absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns) {
   absl::StatusOr<std::map<std::string, HostNow>> known = Known(wanted, at_ns);
   if (!known.ok()) return known.status();
@@ -131,9 +108,9 @@ absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns
         view.coverage.add_missing(
             absl::StrFormat("%s: nothing is kept of the %s before", name, absl::FormatDuration(kReach)));
     }
-    std::vector<uint64_t> ids;
-    for (const PathSample& sample : paths) ids.push_back(sample.hops);
-    const absl::StatusOr<std::shared_ptr<const Lists>> lists = HopsOf(name, ids);
+    std::set<uint64_t> ids;
+    for (const PathSample& sample : paths) ids.insert(sample.hops);
+    const absl::StatusOr<std::shared_ptr<const Lists>> lists = hops_.Of(name, ids, absl::Now());
     if (!lists.ok()) return lists.status();
     view.lists.push_back(*lists);
     for (PathSample& sample : paths) {
@@ -165,7 +142,7 @@ absl::StatusOr<std::vector<std::set<std::string>>> Query::Crossing(const std::ve
   std::map<std::string, std::vector<Way>> later;
   const Lists none;
   each_host_([&](const LiveHost& host) {
-    const std::shared_ptr<const Lists> cached = CachedHopsOf(host.host);
+    const std::shared_ptr<const Lists> cached = hops_.Cached(host.host);
     const Lists& known = cached == nullptr ? none : *cached;
     for (const auto& [key, sample] : host.paths) {
       if (key.reverse) continue;
@@ -178,9 +155,9 @@ absl::StatusOr<std::vector<std::set<std::string>>> Query::Crossing(const std::ve
     }
   });
   for (const auto& [host, ways] : later) {
-    std::vector<uint64_t> ids;
-    for (const Way& way : ways) ids.push_back(way.hops);
-    const absl::StatusOr<std::shared_ptr<const Lists>> known = HopsOf(host, ids);
+    std::set<uint64_t> ids;
+    for (const Way& way : ways) ids.insert(way.hops);
+    const absl::StatusOr<std::shared_ptr<const Lists>> known = hops_.Of(host, ids, absl::Now());
     if (!known.ok()) return known.status();
     for (const Way& way : ways) look(host, **known, way);
   }

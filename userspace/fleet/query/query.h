@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "absl/time/time.h"
 #include "userspace/api/fleet.pb.h"
 #include "userspace/fleet/ingest/ingest.h"
+#include "userspace/fleet/query/hop_book.h"
 #include "userspace/fleet/store/store.h"
 #include "userspace/fleet/topology/fleet_file.h"
 
@@ -47,7 +47,11 @@ class Query {
   static constexpr uint32_t kMostEvents = 10'000;
 
   Query(Store& store, std::string instance, FleetFile file, EachHost each_host)
-      : store_(store), instance_(std::move(instance)), file_(std::move(file)), each_host_(std::move(each_host)) {}
+      : store_(store),
+        instance_(std::move(instance)),
+        file_(std::move(file)),
+        each_host_(std::move(each_host)),
+        hops_(store) {}
 
   absl::StatusOr<cwfabric::v1::FleetHostsReply> Hosts(const cwfabric::v1::FleetHostsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetPathsReply> Paths(const cwfabric::v1::FleetPathsRequest& request);
@@ -61,7 +65,7 @@ class Query {
   absl::StatusOr<std::vector<std::set<std::string>>> Crossing(const std::vector<std::vector<Addr>>& lists);
 
  private:
-  using Lists = std::map<uint64_t, std::vector<Addr>>;
+  using Lists = HopBook::Lists;
   struct View {
     cwfabric::v1::Coverage coverage;
     std::vector<SeenPath> paths;
@@ -77,15 +81,12 @@ class Query {
   absl::StatusOr<std::map<std::string, HostNow>> Known(const std::string& wanted, int64_t at_ns);
   absl::StatusOr<View> Look(const std::string& host, int64_t at_ns);
   absl::StatusOr<cwfabric::v1::FleetHostsReply> HostsAt(const cwfabric::v1::FleetHostsRequest& request);
-  std::shared_ptr<const Lists> CachedHopsOf(const std::string& host);  // null: none were read
-  absl::StatusOr<std::shared_ptr<const Lists>> HopsOf(const std::string& host, const std::vector<uint64_t>& ids);
 
   Store& store_;
   const std::string instance_;
   const FleetFile file_;
   const EachHost each_host_;
-  std::mutex mutex_;  // of hops_
-  std::map<std::string, std::shared_ptr<const Lists>> hops_;
+  HopBook hops_;
 };
 
 }  // namespace cw::fleet

@@ -10,6 +10,7 @@ namespace cw::fleet {
 namespace {
 
 constexpr size_t kMostEvents = 100'000;  // in one reply
+constexpr uint64_t kDocumentsShare = 8;  // of a host's day, on top
 constexpr uint64_t kRowBytes = 64;       // what a row takes besides
 constexpr int64_t kDayNs = 86'400'000'000'000;
 
@@ -55,19 +56,24 @@ absl::StatusOr<uint64_t> EventTables::Add(int64_t host, const HostBatch& batch, 
   const absl::StatusOr<uint64_t> before = TakenOfShare(host, day);
   if (!before.ok()) return before.status();
   uint64_t taken = *before, left_out = 0;
-  const auto has_room = [&](uint64_t bytes) {
-    left_out += taken + bytes > day_bytes_;
-    return taken + bytes <= day_bytes_;
-  };
   for (const Document& document : batch.documents) {
     const uint64_t bytes = document.bytes.size() + document.kind.size() + kRowBytes;
-    if (!has_room(bytes)) continue;
+    // What a host says of itself it says once: events leave room for it.
+    if (taken + bytes > day_bytes_ + day_bytes_ / kDocumentsShare) {
+      ++left_out;
+      continue;
+    }
     if (absl::Status status = AddDocument(host, document); !status.ok()) return status;
     taken += bytes;
   }
   for (const StoredEvent& event : batch.events) {
     const uint64_t bytes = event.payload.size() + event.type.size() + kRowBytes;
-    if (!has_room(bytes)) continue;
+    if (taken + bytes > day_bytes_) {
+      const absl::StatusOr<bool> known = HasEvent(host, batch.run, event.seq);
+      if (!known.ok()) return known.status();
+      left_out += !*known;
+      continue;
+    }
     if (absl::Status status = AddEvent(host, batch.run, event); !status.ok()) return status;
     if (db_.Changes() > 0) taken += bytes;  // what was there takes nothing
   }
@@ -85,6 +91,13 @@ absl::StatusOr<uint64_t> EventTables::TakenOfShare(int64_t host, int64_t day) {
   const uint64_t bytes = *row ? s.ColumnUint(0) : 0;
   s.Reset();
   return bytes;
+}
+
+absl::StatusOr<bool> EventTables::HasEvent(int64_t host, uint64_t run, uint64_t seq) {
+  Statement& s = db_.Use("SELECT 1 FROM event WHERE host = ? AND run = ? AND seq = ?").Int(host).Uint(run).Uint(seq);
+  const absl::StatusOr<bool> row = s.Step();
+  if (row.ok()) s.Reset();
+  return row;
 }
 
 absl::Status EventTables::AddEvent(int64_t host, uint64_t run, const StoredEvent& e) {

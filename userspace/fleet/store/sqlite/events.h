@@ -33,6 +33,7 @@ class EventTables {
 
  private:
   absl::StatusOr<uint64_t> TakenOfShare(int64_t host, int64_t day);
+  absl::StatusOr<bool> HasEvent(int64_t host, uint64_t run, uint64_t seq);
   absl::Status AddEvent(int64_t host, uint64_t run, const StoredEvent& event);
   absl::Status AddDocument(int64_t host, const Document& document);
 

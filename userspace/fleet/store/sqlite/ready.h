@@ -27,7 +27,7 @@ struct Committed {
 class Ready {
  public:
   // Runs that were used last, of this many at least, and of twice as many at most: some 100 bytes each.
-  static constexpr size_t kRuns = 16'384;
+  static constexpr size_t kRuns = 1 << 16;  // two of each host of an instance, and more
 
   explicit Ready(size_t runs = kRuns) : runs_(runs) {}
 

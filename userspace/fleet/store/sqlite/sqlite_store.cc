@@ -231,8 +231,14 @@ class SqliteStore final : public Store {
   template <typename Work>
   absl::StatusOr<size_t> TryWithRoom(const Work& work) {
     for (int thinning = 0;; ++thinning) {
-      const absl::StatusOr<size_t> result = Try(work);
+      absl::StatusOr<size_t> result = Try(work);
       if (!absl::IsResourceExhausted(result.status()) || thinning == kThinnings) return result;
+      if (thinning == 0) {
+        // What the journal takes may be all that is missing.
+        db_->Exec("PRAGMA wal_checkpoint(TRUNCATE)").IgnoreError();
+        result = Try(work);
+        if (!absl::IsResourceExhausted(result.status())) return result;
+      }
       const absl::StatusOr<uint64_t> gone = ThinOut();
       if (!gone.ok() || *gone == 0) return result;
     }
