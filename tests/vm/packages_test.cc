@@ -168,7 +168,7 @@ class PackagesTest : public testing::Test {
     ASSERT_TRUE(machine_->Put(kAskForMetrics, "/home/ask.pl", 0644).ok());
     EXPECT_THAT(Run("su member -c 'perl /home/ask.pl'"), HasSubstr("cwfabric_nic_attached{nic=\"roce0\"} 1"));
     EXPECT_THAT(Try("su stranger -c 'perl /home/ask.pl' 2>&1"), HasSubstr("Permission denied"));
-    EXPECT_EQ(Run("cd /usr/share/cwfabric && ls grafana prometheus | grep -c '^cwfabric'"), "3");
+    EXPECT_EQ(Run("cd /usr/share/cwfabric && ls grafana prometheus | grep -c '^cwfabric'"), "5");
   }
 
   void Upgrade() {
