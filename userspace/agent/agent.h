@@ -54,11 +54,6 @@
 namespace cw::dataplane {
 class LinkNews;
 }
-namespace cw::probe_verbs {
-struct ArrivalStamps;
-struct EndpointOptions;
-class VerbsHost;
-}  // namespace cw::probe_verbs
 namespace cw::uplink {
 struct FlowSeen;
 struct PathSeen;
@@ -111,6 +106,7 @@ class Steering;
 class Tails;
 class Totals;
 class UnseenFlows;
+class VerbsProbes;
 class WhyView;
 
 extern const char kVersion[];
@@ -178,16 +174,7 @@ class Agent final : public api::AgentView {
   void RenewSession();
   void TellOfLease();
   absl::Status OpenProbes();
-  // verbs.cc: NICs whose probes go by verbs
   absl::Status OpenVerbs();
-  void OpenVerbsOf(Nic& nic);
-  void AddVerbs(api::v1::StatusReply& reply);
-  void AddTransport(const Nic& nic, api::v1::NicStatus& out) const;
-  probe_verbs::ArrivalStamps DeviceStamps(const Nic& nic) const;
-  void OpenForPeersByVerbs(const Nic& nic);
-  probe_verbs::EndpointOptions EndpointOptionsOf(const Nic& nic) const;
-  void OnRdmaDevice(const std::string& device, bool gone);
-  bool IsByVerbs(const PairState& pair);
   absl::Status ConfigurePairs();
 
   // pairs.cc
@@ -300,7 +287,7 @@ class Agent final : public api::AgentView {
 
   std::unique_ptr<probe::PairStore> store_;
   GroupKeys keys_;
-  std::unique_ptr<probe_verbs::VerbsHost> verbs_;  // null: no NIC's probes go by verbs
+  std::unique_ptr<VerbsProbes> verbs_;
   std::unique_ptr<probe::Engine> engine_;
   std::unique_ptr<PeerMail> mail_;
   PairTable pairs_;

@@ -14,6 +14,7 @@
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
 #include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/nics/verbs_probes.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/losses.h"
 #include "userspace/agent/paths/path_news.h"
@@ -81,7 +82,7 @@ void Agent::OnProbe(const cw_ev_probe& probe) {
   pair->last_reply_ns = vitals_.newest_data_ns = now_ns;
   // By verbs, software stamps an arrival when a thread was woken for it. So delays take the devices' stamps where the
   // clock does; never both kinds.
-  const bool by_devices = pair->ByNics() && IsByVerbs(*pair);
+  const bool by_devices = pair->ByNics() && verbs_->IsByVerbs(*pair);
   const sync::Trip& timed = by_devices && by_nics ? *by_nics : trip;
   const int64_t forward_ns = timed.OutNs() - pair->clock->OffsetAt(timed.t1_ns);
   const int64_t reverse_ns = timed.BackNs() + pair->clock->OffsetAt(timed.t4_ns);

@@ -14,6 +14,7 @@
 #include "userspace/agent/nics/carry_kernel.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/nics/verbs_probes.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/recovery/tails.h"
 #include "userspace/agent/scopes.h"
@@ -45,13 +46,17 @@ bool NicIsThere(const config::NicConfig& nic) {
 }  // namespace
 
 absl::Status Agent::OpenNics() {
+  verbs_ = std::make_unique<VerbsProbes>(
+      nics_, options_.config.probe, journal_,
+      VerbsProbes::Asks{.is_there = probe_verbs::UdEndpoint::IsThere,
+                        .start_anew = [this](telemetry::Event why) { StartAnew(std::move(why)); }});
   const maps::NicLinesView& lines = dataplane_->nic_lines();
   nic_clocks_ = std::make_unique<NicClocks>(
       nics_, pairs_, clock_,
       NicClocks::Lines{
           .put = [&lines](uint32_t ifindex, const cw_nic_line& line) { return lines.Put(ifindex, line).ok(); },
           .erase = [&lines](uint32_t ifindex) { (void)lines.Delete(ifindex); }},
-      [this](const Nic& nic) { return DeviceStamps(nic); }, options_.lab_nic_clock);
+      [this](const Nic& nic) { return verbs_->StampsOf(nic); }, options_.lab_nic_clock);
   for (const config::NicConfig& nic_config : options_.config.nics) {
     Nic nic{.config = nic_config};
     absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic_config.name);
@@ -139,5 +144,17 @@ absl::Status Agent::OpenCarriers() {
   link_news_ = *std::move(news);
   return loop_->AddFd(link_news_->fd(), [this] { carriers_->OnNews(link_news_->Take()); });
 }
+
+absl::Status Agent::OpenVerbs() {
+  absl::Status status =
+      verbs_->Open(dataplane::ProgramRunner(dataplane_->xdp_fd(), dataplane_->tc_fd()), &keys_.ring());
+  probe_verbs::VerbsHost* host = verbs_->host();
+  if (host == nullptr) return status;
+  for (const int fd : host->fds()) status.Update(loop_->AddFd(fd, [this, host] { host->OnReadable(MonotonicNs()); }));
+  status.Update(loop_->AddTimer(probe_verbs::VerbsHost::kTickPeriod, [this, host] { host->Tick(MonotonicNs()); }));
+  return status;
+}
+
+bool Agent::ProbesByVerbs() const { return verbs_->any(); }
 
 }  // namespace cw::agent

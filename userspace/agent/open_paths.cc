@@ -23,6 +23,7 @@
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/nics/verbs_probes.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/losses.h"
@@ -38,7 +39,6 @@
 #include "userspace/agent/views/status_view.h"
 #include "userspace/agent/views/why_view.h"
 #include "userspace/model/cpu_list.h"
-#include "userspace/probe_verbs/verbs_host.h"
 
 namespace cw::agent {
 absl::Status Agent::OpenProbes() {
@@ -58,8 +58,8 @@ absl::Status Agent::OpenProbes() {
       config.probe.cpu_percent / 100.0 * static_cast<double>(std::max(1l, sysconf(_SC_NPROCESSORS_ONLN)));
   options.prober.keep_rights = ProbesByVerbs();
   options.prober.look = [this] { clock_->Look(); };
-  if (verbs_ != nullptr) {
-    options.transport_of = [this](int ifindex) { return verbs_->TransportOf(static_cast<uint32_t>(ifindex)); };
+  if (probe_verbs::VerbsHost* host = verbs_->host(); host != nullptr) {
+    options.transport_of = [host](int ifindex) { return host->TransportOf(static_cast<uint32_t>(ifindex)); };
   }
   options.paths.per_switch_pps = static_cast<double>(config.probe.discovery_pps);
   probe::DiscoveryOptions& discovery = options.paths.discovery;
@@ -186,23 +186,24 @@ void Agent::OpenViews() {
   status_view_ = std::make_unique<StatusView>(
       kVersion, options_.config, vitals_, *modes_, deadlines_, *lease_, *breaker_, pairs_, nics_, flows_,
       causes_->book(), *paths_view_, *flows_view_, monotonic_,
-      StatusView::Asks{.discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
-                       .silent = [this](const PairKey& pair) { return nic_failover_->Silent(pair); },
-                       .carried = [this](const PairKey& pair) { return nic_failover_->Carried(pair); },
-                       .add_transport = [this](const Nic& nic, api::v1::NicStatus& out) { AddTransport(nic, out); },
-                       .add_others =
-                           [this](api::v1::StatusReply& reply) {
-                             keys_.AddTo(reply);
-                             AddConfig(reply, MonotonicNs());
-                             scopes_->AddTo(reply);
-                             AddVerbs(reply);
-                           },
-                       .counters = [this] { return dataplane_->counters().Sum(); },
-                       .tell_counts = [this](const CounterSink& add) { TellCounts(add); },
-                       .no_qp_moments = [this] { return qp_moments_->why_not(); },
-                       .rooms = {.sent = dataplane_->tx_flows().capacity(),
-                                 .received = dataplane_->flows().capacity(),
-                                 .pairs = dataplane_->pairs().size()}});
+      StatusView::Asks{
+          .discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
+          .silent = [this](const PairKey& pair) { return nic_failover_->Silent(pair); },
+          .carried = [this](const PairKey& pair) { return nic_failover_->Carried(pair); },
+          .add_transport = [this](const Nic& nic, api::v1::NicStatus& out) { verbs_->AddTransport(nic, out); },
+          .add_others =
+              [this](api::v1::StatusReply& reply) {
+                keys_.AddTo(reply);
+                AddConfig(reply, MonotonicNs());
+                scopes_->AddTo(reply);
+                verbs_->AddTo(reply);
+              },
+          .counters = [this] { return dataplane_->counters().Sum(); },
+          .tell_counts = [this](const CounterSink& add) { TellCounts(add); },
+          .no_qp_moments = [this] { return qp_moments_->why_not(); },
+          .rooms = {.sent = dataplane_->tx_flows().capacity(),
+                    .received = dataplane_->flows().capacity(),
+                    .pairs = dataplane_->pairs().size()}});
   why_view_ = std::make_unique<WhyView>(
       flows_, pairs_, qps_, *owner_mover_, engine_->mesh(), deadlines_, *flows_view_, *paths_view_, monotonic_,
       WhyView::Asks{

@@ -8,9 +8,9 @@
 #include "userspace/agent/flows/unseen.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/nics/verbs_probes.h"
 #include "userspace/agent/peer_plan.h"
 #include "userspace/agent/recovery/tails.h"
-#include "userspace/probe_verbs/verbs_host.h"
 
 namespace cw::agent {
 
@@ -52,10 +52,10 @@ absl::Status Agent::TakePeers(PeerPlan plan) {
   peer_names_.names = std::move(plan.names);
   peer_names_.rails = std::move(plan.rails);
   clocks_->SetPeers(plan.peers, static_cast<size_t>(options_.config.probe.clock_neighbours));
-  if (verbs_ != nullptr) {
+  if (probe_verbs::VerbsHost* host = verbs_->host(); host != nullptr) {
     std::vector<PairKey> keys;
     for (const probe::PairSpec& spec : plan.specs) keys.push_back(spec.key());
-    verbs_->SetPairs(keys);
+    host->SetPairs(keys);
   }
   if (absl::Status status = RemovePeersBesides(plan.specs); !status.ok()) return status;
   absl::StatusOr<probe::ConfigureResult> configured = engine_->Configure(plan.specs);

@@ -3,16 +3,16 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/flows/qp_moments.h"
 #include "userspace/agent/nics/carriers.h"
+#include "userspace/agent/nics/verbs_probes.h"
 #include "userspace/agent/rdma_watch.h"
-#include "userspace/probe_verbs/verbs_host.h"
 
 namespace cw::agent {
 
 absl::Status Agent::OpenRdmaWatch() {
   RdmaWatch::Options options;
   for (const Nic& nic : nics_) {
-    const probe_verbs::UdEndpoint* endpoint = verbs_ == nullptr ? nullptr : verbs_->EndpointOf(nic.ifindex);
-    if (endpoint != nullptr) options.held.insert(endpoint->device());
+    if (const probe_verbs::UdEndpoint* endpoint = verbs_->EndpointOf(nic); endpoint != nullptr)
+      options.held.insert(endpoint->device());
   }
   options.tell = [this](telemetry::Event event) {
     loop_->Post([this, event = std::move(event)]() mutable { Log(std::move(event)); });
@@ -21,7 +21,7 @@ absl::Status Agent::OpenRdmaWatch() {
     loop_->Post([this, netdev, up] { carriers_->OnRdmaPort(netdev, up); });
   };
   options.device = [this](const std::string& device, bool gone) {
-    loop_->Post([this, device, gone] { OnRdmaDevice(device, gone); });
+    loop_->Post([this, device, gone] { verbs_->OnDevice(device, gone); });
   };
   rdma_watch_ = std::make_unique<RdmaWatch>(std::move(options));
   kernel_qps_->Read();

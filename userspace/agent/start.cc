@@ -42,6 +42,7 @@
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/nics/queues.h"
+#include "userspace/agent/nics/verbs_probes.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/losses.h"
@@ -63,7 +64,6 @@
 #include "userspace/dataplane/offload.h"
 #include "userspace/dataplane/packet_injector.h"
 #include "userspace/model/cpu_list.h"
-#include "userspace/probe_verbs/verbs_host.h"
 #include "userspace/rights/rights.h"
 
 namespace cw::agent {
