@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "sync/pair_estimator.h"
+#include "userspace/agent/config_in_force.h"
 #include "userspace/agent/counter_sink.h"
 #include "userspace/agent/deadlines.h"
 #include "userspace/agent/drains.h"
@@ -192,10 +193,7 @@ class Agent final : public api::AgentView {
   };
   absl::StatusOr<Fresh> CheckConfig(const config::Config& fresh);
   absl::Status TakeConfig(Fresh fresh);
-  void NoteConfig();
   void TakeRules(const config::ProbeConfig& probed);
-  void TellOfReload(const std::vector<config::Change>& changes);
-  void AddConfig(api::v1::StatusReply& reply, int64_t now_ns) const;
   void WriteKnobs();
   void TakeName(const std::string& in_peer_files);
   absl::Status OpenSources();
@@ -270,11 +268,9 @@ class Agent final : public api::AgentView {
 
   AgentOptions options_;
   Vitals vitals_;
-  int64_t config_loaded_ns_ = 0;  // monotonic
-  std::string config_fingerprint_;
-  std::vector<std::string> config_waiting_;  // keys that the file has changed, for the next start
   MonotonicClock monotonic_;
   Journal journal_;
+  ConfigInForce config_in_force_{journal_};
   SessionKeeper session_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<dataplane::Dataplane> dataplane_;

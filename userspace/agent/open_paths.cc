@@ -194,7 +194,7 @@ void Agent::OpenViews() {
           .add_others =
               [this](api::v1::StatusReply& reply) {
                 keys_.AddTo(reply);
-                AddConfig(reply, MonotonicNs());
+                config_in_force_.AddTo(reply, MonotonicNs());
                 scopes_->AddTo(reply);
                 verbs_->AddTo(reply);
               },

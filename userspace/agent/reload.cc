@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/insight/causes.h"
@@ -20,20 +19,6 @@
 
 namespace cw::agent {
 namespace {
-
-constexpr size_t kNamed = 6;  // changes in an event's text; all are in its evidence
-
-// Tables are long.
-std::string TextOf(const config::Change& change) {
-  if (change.key == "peer" || change.key == "scope") return absl::StrCat("the [[", change.key, "]] tables");
-  return absl::StrCat(change.key, " ", change.from, " → ", change.to);
-}
-
-std::string Named(std::vector<std::string> texts) {
-  const size_t all = texts.size();
-  if (all > kNamed) texts.resize(kNamed);
-  return absl::StrCat(absl::StrJoin(texts, ", "), all > kNamed ? absl::StrCat(" and ", all - kNamed, " more") : "");
-}
 
 // now: lives on, and is what is in force when the time comes. A pair that is not due yet is not blind: the longer of
 // the two idle intervals counts until all are probed at the new.
@@ -122,7 +107,7 @@ absl::Status Agent::TakeConfig(Fresh fresh) {
   scopes_->Step(MonotonicNs());  // the programs know what is held before they may do more
   modes_->TakeConfigured(before, AllowedBy(options_.config));
   scopes_->Step(MonotonicNs());
-  TellOfReload(fresh.changes);
+  config_in_force_.Reloaded(options_.config, fresh.changes, MonotonicNs());
   return absl::OkStatus();
 }
 
@@ -137,40 +122,6 @@ void Agent::TakeRules(const config::ProbeConfig& probed) {
   jobs_->SetOptions(ProfileOptionsOf(options_.config.profile));
   lease_->Renew(options_.config.steering.lease);
   TakePace(probed, options_.config.probe, *lease_, *engine_, *loop_);
-}
-
-void Agent::TellOfReload(const std::vector<config::Change>& changes) {
-  NoteConfig();
-  config_waiting_.clear();
-  std::vector<std::string> taken;
-  telemetry::Event event{.type = "config", .severity = telemetry::Severity::kNotice};
-  for (const config::Change& change : changes) {
-    if (change.live) {
-      taken.push_back(TextOf(change));
-    } else {
-      config_waiting_.push_back(change.key);
-    }
-    if (change.key != "peer" && change.key != "nic" && change.key != "scope")
-      event.evidence.push_back(
-          {change.key, absl::StrCat(change.from, " → ", change.to, change.live ? "" : ", at the next start")});
-  }
-  event.text =
-      changes.empty() ? "the configuration was read again and is the same" : "the configuration was read again";
-  if (!taken.empty()) absl::StrAppend(&event.text, ": ", Named(taken));
-  if (!config_waiting_.empty()) absl::StrAppend(&event.text, "; waits for a restart: ", Named(config_waiting_));
-  Log(std::move(event));
-}
-
-void Agent::NoteConfig() {
-  config_loaded_ns_ = MonotonicNs();
-  config_fingerprint_ = config::Fingerprint(options_.config);
-}
-
-void Agent::AddConfig(api::v1::StatusReply& reply, int64_t now_ns) const {
-  api::v1::ConfigStatus* out = reply.mutable_config();
-  out->set_fingerprint(config_fingerprint_);
-  out->set_loaded_ago_s(static_cast<double>(now_ns - config_loaded_ns_) / 1e9);
-  for (const std::string& key : config_waiting_) out->add_waiting(key);
 }
 
 }  // namespace cw::agent

@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
 
 absl::Status Agent::Open() {
   vitals_.started_ns = MonotonicNs();
-  NoteConfig();
+  config_in_force_.Begin(options_.config, MonotonicNs());
   if (absl::Status status = keys_.Open(options_.config.keys); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<Loop>> loop = Loop::Create();
   if (!loop.ok()) return loop.status();
