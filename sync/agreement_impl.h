@@ -57,6 +57,9 @@ inline constexpr double kClearNoises = 10;
 // A rate that changes steadily, as when the air warms: so far the links' slopes trail, and so far their offsets. Below
 // the last, and fully below twice that, it may be noise.
 inline constexpr double kLagSlopeS = 1, kLagOffsetS2 = 1, kClearTrendPpbS = 3;
+// Air does not change a crystal's rate faster, but what all hosts share and nobody sees in the others may carry the
+// fleet's rate anywhere: half of this is gone ahead to in full, this not at all.
+inline constexpr double kWarmestPpbS = 100;
 inline constexpr int64_t kSteadyNs = 5'000'000'000;  // after a step or a jump: what that made of rates is no trend
 inline constexpr double kBendPpbPerS = 200'000;      // how fast the slope of fleet time may change
 inline constexpr double kHeardAfterS = 0.5;          // what far hosts measured is so old

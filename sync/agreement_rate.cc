@@ -96,7 +96,8 @@ double Agreement::Impl::MakeGood(int64_t now_ns, double apart_ns) {
 double Agreement::Impl::SteadyTrend() const {
   const double clear = std::abs(trend_ppb_s) / kClearTrendPpbS - 1;
   const bool steady = rounds >= kMatureRounds && last_ns - unsteady_ns >= kSteadyNs;
-  return steady ? trend_ppb_s * std::clamp(clear, 0.0, 1.0) : 0;
+  const double air = 2 - 2 * std::abs(trend_ppb_s) / kWarmestPpbS;
+  return steady ? trend_ppb_s * std::clamp(std::min(clear, air), 0.0, 1.0) : 0;
 }
 
 void Agreement::Impl::Slew(double apart_ns) {
