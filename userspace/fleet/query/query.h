@@ -3,7 +3,8 @@
 // Answers of the service Fleet: the present from the live state, the past from the store. A host of which an answer
 // says nothing is named in it, with the reason.
 //
-// Errors are Status: the store's; NotFound: no such host. Time comes in as an argument. Threads: any.
+// Errors are Status: the store's; NotFound: no such host. Time comes in as an argument, but for how long a hop list
+// that is missing is not asked for again. Threads: any.
 #pragma once
 
 #include <cstdint>
