@@ -92,7 +92,7 @@ namespace {
 
 struct FleetOptions {
   std::string host, type, at, from, to, id;
-  bool all = false;
+  bool all = false, plan = false, numeric = false;
   Session::Watch watch;
   uint64_t after = 0;
   uint32_t last = 0;
@@ -146,9 +146,11 @@ absl::StatusOr<int> ShowFleetTopology(Session& session, const FleetOptions& opti
   const absl::StatusOr<v1::FleetTopologyReply> reply = AskTopology(session, options);
   if (!reply.ok()) return reply.status();
   session.Show(*reply, [&] {
-    Table table({"SWITCH", ">TIER", "RACK", "RAIL", "ADDRESSES"});
+    if (options.plan) return ShowFleetPlan(*reply, !options.numeric);
+    Table table({"SWITCH", ">TIER", ">PLANE", "RACK", "RAIL", "ADDRESSES"});
     for (const v1::FleetSwitch& s : reply->switches()) {
-      table.Add({s.name(), s.tier() == 0 ? kNoValue : std::to_string(s.tier()), s.rack().empty() ? kNoValue : s.rack(),
+      table.Add({s.name(), s.tier() == 0 ? kNoValue : std::to_string(s.tier()),
+                 s.plane() == 0 ? kNoValue : std::to_string(s.plane()), s.rack().empty() ? kNoValue : s.rack(),
                  s.rail().empty() ? kNoValue : s.rail(), absl::StrJoin(s.addresses(), " ")});
     }
     table.empty() ? void(std::cout << "no switch has answered a trace yet\n")
@@ -203,6 +205,7 @@ void ShowFinding(const v1::FleetFinding& f, bool colour) {
     }
   };
   list("evidence  ", f.evidence());
+  list("done      ", f.did());
   if (!f.hosts().empty()) std::cout << "hosts     " << Printable(absl::StrJoin(f.hosts(), " ")) << '\n';
   if (!f.jobs().empty()) std::cout << "jobs      " << Printable(absl::StrJoin(f.jobs(), " ")) << '\n';
   for (const v1::FleetLinkId& link : f.links())
@@ -268,6 +271,8 @@ void AddFleetVerbs(CLI::App& app, Session& session) {
   AddWatched(*hosts, session, options, ShowFleetHosts);
   CLI::App* topology = fleet->add_subcommand("topology", "Switches as all hosts' traces show them; mis-wired cables");
   AddAt(*topology, *options);
+  topology->add_flag("--plan", options->plan, "As a fabric_file, so that each cable that is moved later is told");
+  topology->add_flag("--numeric", options->numeric, "With --plan: do not ask DNS for names of switches");
   AddWatched(*topology, session, options, ShowFleetTopology);
   CLI::App* links = fleet->add_subcommand("links", "Links of the fabric, and what the paths over each of them meet");
   AddAt(*links, *options);

@@ -26,6 +26,8 @@ void ShowCoverage(const cwfabric::v1::Coverage& coverage, bool colour);
 
 void ShowFleetLinkTable(const cwfabric::v1::FleetTopologyReply& reply, bool colour);
 void ShowFleetEventTable(const cwfabric::v1::FleetEventsReply& reply, bool colour);
+// In the form of fabric_file. dns: switches that nobody named are asked for in DNS.
+void ShowFleetPlan(const cwfabric::v1::FleetTopologyReply& reply, bool dns);
 
 // Registered with `fleet` by their files.
 void AddFleetAlertVerbs(CLI::App& fleet, Session& session);
@@ -34,6 +36,9 @@ void AddFleetCostVerbs(CLI::App& fleet, Session& session);
 void AddFleetFitVerbs(CLI::App& fleet, Session& session);
 void AddFleetHostVerbs(CLI::App& fleet, Session& session);
 void AddFleetJobVerbs(CLI::App& fleet, Session& session);
+
+// Where flows of the session's host are, and what is wrong on their way. what: a flow's id, a QPN, a peer.
+absl::StatusOr<int> WhyOfHost(Session& session, const std::string& what);
 
 // What "qps", "jobs" or "collectives" show of the session's host, as the fleet service knows it. job: "" = all.
 absl::StatusOr<int> ShowWorkOfHost(Session& session, const std::string& verb, const std::string& job);

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "cli/fleet.h"
 #include "cli/format.h"
@@ -28,13 +29,11 @@ struct ReadingVerb {
 };
 
 const std::vector<ReadingVerb>& ReadingVerbs() {
-  static const auto& verbs = *new std::vector<ReadingVerb>{{"status", {}},
-                                                           {"paths", {"remote"}},
-                                                           {"links", {}},
-                                                           {"events", {"--type", "--last"}},
-                                                           {"qps", {}},
-                                                           {"jobs", {"--job"}},
-                                                           {"collectives", {"--job", "--slow"}}};
+  static const auto& verbs = *new std::vector<ReadingVerb>{{"status", {}},      {"paths", {"remote"}},
+                                                           {"links", {}},       {"events", {"--type", "--last"}},
+                                                           {"owd", {"remote"}}, {"clock tracking", {}},
+                                                           {"why", {"what"}},   {"qps", {}},
+                                                           {"jobs", {"--job"}}, {"collectives", {"--job", "--slow"}}};
   return verbs;
 }
 
@@ -59,17 +58,41 @@ absl::StatusOr<v1::FleetPathsReply> AskPaths(Session& session) {
   return (*client)->Paths(request);
 }
 
-absl::StatusOr<int> PathsOfHost(Session& session, const std::string& remote) {
+absl::StatusOr<v1::FleetPathsReply> AskPathsTo(Session& session, const std::string& remote) {
   absl::StatusOr<v1::FleetPathsReply> reply = AskPaths(session);
+  if (!reply.ok() || remote.empty()) return reply;
+  const absl::StatusOr<Addr> wanted = Addr::Parse(remote);
+  if (!wanted.ok()) return absl::InvalidArgumentError("with --host, REMOTE is an address of the peer's NIC");
+  auto* paths = reply->mutable_paths();
+  paths->erase(std::remove_if(paths->begin(), paths->end(),
+                              [&](const v1::FleetPath& path) { return path.remote() != wanted->ToString(); }),
+               paths->end());
+  return reply;
+}
+
+// Above its base a path's delay is that of its queues.
+absl::StatusOr<int> DelaysOfHost(Session& session, const std::string& remote) {
+  const absl::StatusOr<v1::FleetPathsReply> reply = AskPathsTo(session, remote);
   if (!reply.ok()) return reply.status();
-  if (!remote.empty()) {
-    const absl::StatusOr<Addr> wanted = Addr::Parse(remote);
-    if (!wanted.ok()) return absl::InvalidArgumentError("with --host, REMOTE is an address of the peer's NIC");
-    auto* paths = reply->mutable_paths();
-    paths->erase(std::remove_if(paths->begin(), paths->end(),
-                                [&](const v1::FleetPath& path) { return path.remote() != wanted->ToString(); }),
-                 paths->end());
-  }
+  session.Show(*reply, [&] {
+    Table table({"LOCAL", "REMOTE", ">UDP-PORT", "DIRECTION", ">PROBES", ">BASE", ">P50", ">P99", ">MAX", ">TOLD"});
+    for (const v1::FleetPath& path : reply->paths()) {
+      const auto delay = [&](uint64_t queue_ns) {
+        return path.base_ns() == 0 ? kNoValue : NsText(static_cast<double>(path.base_ns() + queue_ns));
+      };
+      table.Add({path.local(), path.remote(), std::to_string(path.udp_port()), path.reverse() ? "reverse" : "forward",
+                 CountText(path.sent()), delay(0), delay(path.queue_p50_ns()), delay(path.queue_p99_ns()),
+                 delay(path.queue_max_ns()), UtcText(path.time_ns())});
+    }
+    table.empty() ? void(std::cout << "no path is known\n") : table.Print(std::cout, session.Colour());
+    ShowCoverage(reply->coverage(), session.Colour());
+  });
+  return kOk;
+}
+
+absl::StatusOr<int> PathsOfHost(Session& session, const std::string& remote) {
+  const absl::StatusOr<v1::FleetPathsReply> reply = AskPathsTo(session, remote);
+  if (!reply.ok()) return reply.status();
   session.Show(*reply, [&] {
     Table table({"LOCAL", "REMOTE", ">UDP-PORT", "DIRECTION", "STATE", ">BASE", ">QUEUE P50", ">QUEUE P99", ">LOSS",
                  ">TOLD", "HOPS"});
@@ -159,6 +182,13 @@ void ShowNics(const v1::FleetHost& host) {
   }
 }
 
+void ShowClock(const v1::FleetHost& host) {
+  if (!host.has_clock()) return;
+  std::cout << "clock     " << (host.clock().synced() ? "synchronised" : "not synchronised") << ", bound "
+            << NsText(host.clock().bound_ns()) << ", likely " << NsText(host.clock().error_est_ns())
+            << (host.clock().anchored() ? ", TAI" : "") << '\n';
+}
+
 // `past`: of then; what is counted since the service began is not known of it.
 void ShowHost(const v1::FleetHost& host, bool past, bool colour) {
   const auto ago = [](int64_t ns) {
@@ -174,9 +204,7 @@ void ShowHost(const v1::FleetHost& host, bool past, bool colour) {
             << "\npaths     " << host.up() << " up, " << host.suspect() << " suspect, " << host.dead() << " dead, "
             << host.paused() << " paused, " << host.new_() << " new; each direction is one\n";
   ShowNics(host);
-  if (host.has_clock())
-    std::cout << "clock     " << (host.clock().synced() ? "synchronised" : "not synchronised") << ", bound "
-              << NsText(host.clock().bound_ns()) << ", likely " << NsText(host.clock().error_est_ns()) << '\n';
+  ShowClock(host);
   if (past) return;
   std::cout << "refused   " << host.refused() << " batches, " << host.records_left_out() << " records\n";
   if (!host.last_refusal().empty()) std::cout << "          last: " << Printable(host.last_refusal()) << '\n';
@@ -186,7 +214,7 @@ void ShowHost(const v1::FleetHost& host, bool past, bool colour) {
   if (!host.metrics_fault().empty()) std::cout << "          " << Printable(host.metrics_fault()) << '\n';
 }
 
-absl::StatusOr<int> StatusOfHost(Session& session) {
+absl::StatusOr<v1::FleetHostsReply> AskHost(Session& session) {
   const auto client = FleetOf(session);
   if (!client.ok()) return client.status();
   const absl::StatusOr<int64_t> at = ParseAt(session.fleet_at);
@@ -198,11 +226,46 @@ absl::StatusOr<int> StatusOfHost(Session& session) {
   if (!reply.ok()) return reply.status();
   if (absl::Status status = CheckHostsAreOf(*at, *reply); !status.ok()) return status;
   if (absl::Status status = KeepHost(session.fleet_host, *reply); !status.ok()) return status;
+  return reply;
+}
+
+absl::StatusOr<int> StatusOfHost(Session& session) {
+  const absl::StatusOr<v1::FleetHostsReply> reply = AskHost(session);
+  if (!reply.ok()) return reply.status();
   session.Show(*reply, [&] {
-    for (const v1::FleetHost& host : reply->hosts()) ShowHost(host, *at != 0, session.Colour());
+    for (const v1::FleetHost& host : reply->hosts()) ShowHost(host, reply->at_ns() != 0, session.Colour());
     ShowCoverage(reply->coverage(), session.Colour());
   });
   return kOk;
+}
+
+// What it told last of its fleet time, and what happened to it lately.
+absl::StatusOr<int> ClockOfHost(Session& session) {
+  const absl::StatusOr<v1::FleetHostsReply> reply = AskHost(session);
+  if (!reply.ok()) return reply.status();
+  session.Show(*reply, [&] {
+    for (const v1::FleetHost& host : reply->hosts()) {
+      std::cout << Paint(Printable(host.host()), Tone::kTitle, session.Colour()) << ", told "
+                << (host.newest_ns() == 0 ? kNoValue : UtcText(host.newest_ns())) << '\n';
+      host.has_clock() ? ShowClock(host) : void(std::cout << "it told nothing of its clock\n");
+    }
+    std::cout << "cwctl events --type clock --host " << session.fleet_host << " shows what happened to it\n";
+    ShowCoverage(reply->coverage(), session.Colour());
+  });
+  return kOk;
+}
+
+// "clock tracking" is a verb in two words.
+const CLI::App* TypedVerb(const CLI::App& app) {
+  const auto& verbs = app.get_subcommands();
+  if (verbs.empty()) return nullptr;
+  const auto& inner = verbs.front()->get_subcommands();
+  return verbs.front()->get_name() == "clock" && !inner.empty() ? inner.front() : verbs.front();
+}
+
+std::string NameOf(const CLI::App& verb) {
+  const CLI::App* group = verb.get_parent();
+  return group != nullptr && group->get_name() == "clock" ? "clock " + verb.get_name() : verb.get_name();
 }
 
 // One verb that this host's agent would answer, though a fleet service was named.
@@ -210,7 +273,7 @@ absl::Status CheckFleetIsMeant(const Session& session, const CLI::App* verb) {
   static const auto& others =
       *new std::set<std::string>{"fleet", "incident", "certs", "completion", "manual", "replay", "off"};
   if (!session.fleet_typed || verb == nullptr || others.contains(verb->get_name())) return absl::OkStatus();
-  const std::string& name = verb->get_name();
+  const std::string name = NameOf(*verb);
   const auto& all = ReadingVerbs();
   const bool reads = std::any_of(all.begin(), all.end(), [&](const ReadingVerb& r) { return name == r.name; });
   if (!reads)
@@ -222,16 +285,13 @@ absl::Status CheckFleetIsMeant(const Session& session, const CLI::App* verb) {
       absl::StrCat("of which host? Give --host HOST; of all hosts: cwctl fleet ", of_all ? name : "hosts"));
 }
 
-const CLI::App* TypedVerb(const CLI::App& app) {
-  const auto& verbs = app.get_subcommands();
-  return verbs.empty() ? nullptr : verbs.front();
-}
-
 }  // namespace
 
 void AddFleetReading(CLI::App& app, Session& session) {
   for (const ReadingVerb& reading : ReadingVerbs()) {
-    CLI::App* verb = app.get_subcommand(reading.name);
+    CLI::App* verb = &app;
+    for (const absl::string_view word : absl::StrSplit(reading.name, ' '))
+      verb = verb->get_subcommand(std::string(word));
     CLI::Option* host = verb->add_option("--host", session.fleet_host,
                                          "Of this host, as the fleet service knows it (--fleet HOST:PORT)");
     verb->add_option("--at", session.fleet_at, "With --host: as it was then: 2026-05-01T12:00:00Z, or --at=-10m")
@@ -249,7 +309,7 @@ absl::StatusOr<std::function<absl::StatusOr<int>()>> FleetReadingOf(const CLI::A
   if (verb == nullptr) return none;
   const auto& all = ReadingVerbs();
   const auto reading =
-      std::find_if(all.begin(), all.end(), [&](const ReadingVerb& r) { return verb->get_name() == r.name; });
+      std::find_if(all.begin(), all.end(), [&](const ReadingVerb& r) { return NameOf(*verb) == r.name; });
   if (reading == all.end()) return none;
   for (const CLI::Option* option : verb->get_options()) {
     const std::string name = option->get_single_name(), full = option->get_positional() ? name : "--" + name;
@@ -263,10 +323,16 @@ absl::StatusOr<std::function<absl::StatusOr<int>()>> FleetReadingOf(const CLI::A
   const std::string name = reading->name;
   if (name == "status") return [&session] { return StatusOfHost(session); };
   if (name == "links") return [&session] { return LinksOfHost(session); };
-  if (name == "paths") {
+  if (name == "clock tracking") return [&session] { return ClockOfHost(session); };
+  if (name == "why") {
+    const std::string what = verb->get_option("what")->as<std::string>();
+    return [&session, what] { return WhyOfHost(session, what); };
+  }
+  if (name == "paths" || name == "owd") {
     const CLI::Option* given = verb->get_option("remote");
     const std::string remote = given->count() == 0 ? "" : given->as<std::string>();
-    return [&session, remote] { return PathsOfHost(session, remote); };
+    const auto show = name == "paths" ? PathsOfHost : DelaysOfHost;
+    return [&session, remote, show] { return show(session, remote); };
   }
   if (name == "events") {
     const CLI::Option* type = verb->get_option("--type");

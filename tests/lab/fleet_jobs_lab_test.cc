@@ -119,6 +119,9 @@ TEST_F(FleetJobsOnFabric, RanksOfTwoHostsAreOneJobWithItsWaysAndWaits) {
   EXPECT_THAT(HeldUp(), AllOf(HasSubstr("AllReduce 7 stands"), HasSubstr("rank 1 (h1) waits for rank 0 (h0)"),
                               HasSubstr("not the network")));
   EXPECT_EQ(bed_->Ask({"collectives", "--host", "h1"})["collectives"][0]["collective"]["seq"], 7);
+  EXPECT_TRUE(Eventually([&] { return !TheOne("not the network").is_null(); })) << Findings().dump(1) << Why();
+  EXPECT_EQ(TheOne("not the network").value("scope", ""), "job labjob");
+  EXPECT_EQ(TheOne("not the network").value("hosts", json()), json{"h0"}) << "whose process has not begun";
 
   // One that stands in its middle, and what that cost: time counts from the first data on.
   ASSERT_TRUE(sender_->Tell(RankOrder::kBegin, 7));

@@ -122,7 +122,7 @@ class LinksOnFabric : public ::testing::Test {
   std::unique_ptr<Emulator> emulator;
 };
 
-// The figure of docs/cwctl.md: how far the queue that an idle host's probes tell of a link is from what waits there.
+// How far the queue that an idle host's probes tell of a link is from what waits there.
 TEST_F(LinksOnFabric, AHopsQueueIsWhatItsPortHolds) {
   ASSERT_NE(testbed, nullptr);
   struct Case {

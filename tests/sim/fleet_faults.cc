@@ -10,9 +10,10 @@ namespace cw::sim {
 using Kind = FleetFault::Kind;
 
 const char* FaultName(Kind kind) {
-  constexpr const char* kNames[] = {"none",       "one direction", "cable",         "grey",        "switch",
-                                    "NIC",        "host",          "agent",         "flapping",    "swapped",
-                                    "congestion", "incast",        "slow receiver", "slow sender", "clock"};
+  constexpr const char* kNames[] = {"none",         "one direction", "cable",         "grey",        "switch",
+                                    "NIC",          "host",          "agent",         "flapping",    "swapped",
+                                    "congestion",   "incast",        "slow receiver", "slow sender", "clock",
+                                    "class paused", "configuration"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -108,11 +109,19 @@ void FleetWorld::ChooseLink(FleetFault& f) {
       f.queue_ns = 30'000 * std::pow(10, Chance());
       f.cause = fleet::Cause::kIncast;
       break;
+    case Kind::kPaused:  // by a receiver that cannot take more, or between switches
+      f.edges = {Chance() < 0.5 ? nic_[static_cast<size_t>(f.nic)].down : PickEdge(false)};
+      f.cause = fleet::Cause::kClassPaused;
+      break;
     default:
       f.edges = {PickEdge(false)};
       f.cause = f.kind == Kind::kFlapping ? fleet::Cause::kFlapping : fleet::Cause::kLinkDead;
   }
-  f.scopes = {LinkScope(*f.edges.begin())};
+  const int first = *f.edges.begin();
+  f.scopes = {LinkScope(first)};
+  // Both ways of a NIC are held up.
+  if (f.kind == Kind::kPaused && first == nic_[static_cast<size_t>(f.nic)].down)
+    f.scopes = {"NIC " + nic_[static_cast<size_t>(f.nic)].address.ToString()};
 }
 
 // Everything of one host, or of one of its NICs.
@@ -139,6 +148,10 @@ void FleetWorld::ChooseAtHost(FleetFault& f) {
     case Kind::kClock:
       f.told = Chance() < 0.5;
       f.cause = fleet::Cause::kClock;
+      break;
+    case Kind::kSettings:
+      f.cause = fleet::Cause::kConfiguration;
+      f.scopes = {absl::StrCat("NIC eth", nic_[static_cast<size_t>(f.nic)].rail, " of ", host.name)};
       break;
     default:
       f.cause = f.kind == Kind::kSlowSender ? fleet::Cause::kSlowSender : fleet::Cause::kSlowReceiver;
@@ -168,6 +181,7 @@ FleetFault FleetWorld::Choose(Kind kind) {
     case Kind::kGrey:
     case Kind::kCongestion:
     case Kind::kIncast:
+    case Kind::kPaused:
       ChooseLink(f);
       break;
     default:
@@ -191,10 +205,12 @@ void FleetWorld::Apply(bool on) {
   Host& host = host_[static_cast<size_t>(fault_.host)];
   const std::string& peer = host_[static_cast<size_t>(fault_.peer)].name;
   fleet::HostEvidence& told = picture_.hosts[static_cast<size_t>(host.place)];
-  const bool lossy = fault_.kind != Kind::kCongestion && fault_.kind != Kind::kIncast && fault_.kind != Kind::kSwapped;
+  const bool lossy = fault_.kind != Kind::kCongestion && fault_.kind != Kind::kIncast &&
+                     fault_.kind != Kind::kSwapped && fault_.kind != Kind::kPaused;
   for (const int e : fault_.edges) {
     if (lossy) edge_[static_cast<size_t>(e)].loss = on ? fault_.loss : 0;
     edge_[static_cast<size_t>(e)].queue_ns = on ? fault_.queue_ns : 0;
+    edge_[static_cast<size_t>(e)].paused = on && fault_.kind == Kind::kPaused;
   }
   picture_.events.clear();
   changed_ = true;
@@ -223,6 +239,14 @@ void FleetWorld::Apply(bool on) {
     case Kind::kSlowSender:
       Tell(host.name, "cause", peer, false, {{"cause", on ? "slow sender" : "none"}});
       break;
+    case Kind::kSettings: {
+      fleet::NicFact& nic = told.nics[static_cast<size_t>(nic_[static_cast<size_t>(fault_.nic)].rail)];
+      const int what = static_cast<int>(fault_.nic % 3);  // known from the fault, so that its end undoes it
+      nic.mtu = on && what == 0 ? 1500 : 9000;
+      nic.roce_mtu = on && what == 1 ? 1024 : 4096;
+      nic.rate_bps = on && what == 2 ? 2e11 : 4e11;
+      break;
+    }
     case Kind::kClock:
       if (!fault_.told) told.clock_synced = !on;
       for (size_t i = 0; fault_.told && i < host_.size(); ++i) {

@@ -19,7 +19,7 @@ constexpr int64_t kOneSecondNs = 1'000'000'000;
 
 int SecondsOf(Kind kind) {
   if (kind == Kind::kFlapping) return 260;
-  if (kind == Kind::kClock || kind == Kind::kAgent) return 120;
+  if (kind == Kind::kClock || kind == Kind::kAgent || kind == Kind::kSettings) return 120;
   return 90;
 }
 

@@ -163,8 +163,12 @@ void FleetWorld::MakePicture() {
     fleet::HostEvidence told{.name = host.name, .connected = true, .last_seen_ns = kBeginNs, .newest_ns = kBeginNs};
     told.clock_known = told.clock_synced = true;
     for (const int n : host.nics)
-      told.nics.push_back(
-          {absl::StrCat("eth", nic_[static_cast<size_t>(n)].rail), nic_[static_cast<size_t>(n)].address});
+      told.nics.push_back({.name = absl::StrCat("eth", nic_[static_cast<size_t>(n)].rail),
+                           .address = nic_[static_cast<size_t>(n)].address,
+                           .rail = absl::StrCat("rail", nic_[static_cast<size_t>(n)].rail),
+                           .mtu = 9000,
+                           .roce_mtu = 4096,
+                           .rate_bps = 4e11});
     picture_.hosts.push_back(std::move(told));
     for (size_t i = host.first; i < host.last; ++i) {
       Path& path = path_[i];
@@ -251,7 +255,9 @@ void FleetWorld::Hear(Host& host) {
   for (size_t i = host.first; i < host.last; ++i) {
     Path& path = path_[i];
     PathEvidence& told = picture_.paths[path.evidence];
-    told.state = path.dead ? PathEvidence::State::kDead : PathEvidence::State::kAlive;
+    told.state = path.dead     ? PathEvidence::State::kDead
+                 : path.paused ? PathEvidence::State::kPaused
+                               : PathEvidence::State::kAlive;
     told.sent = path.sent;
     told.lost = path.lost;
     told.time_ns = told_of.newest_ns;
@@ -272,12 +278,16 @@ void FleetWorld::LookAtPaths(Host& host, bool whole) {
     const Nic &a = nic_[static_cast<size_t>(path.from)], &b = nic_[static_cast<size_t>(path.to)];
     const bool no_answer = edge_[static_cast<size_t>(a.down)].loss >= 1 || edge_[static_cast<size_t>(b.up)].loss >= 1;
     const bool dead = through <= 0 || no_answer;
-    news |= dead != path.dead;
+    // Answers come back on the class, too: what is held up at a NIC is held up both ways.
+    bool paused = edge_[static_cast<size_t>(a.down)].paused || edge_[static_cast<size_t>(b.up)].paused;
+    for (const int e : path.edges) paused |= edge_[static_cast<size_t>(e)].paused;
+    news |= dead != path.dead || paused != path.paused;
     path.dead = dead;
+    path.paused = paused;
     if (!whole) continue;
     const auto probes = static_cast<uint32_t>(shape_.probes_per_s);
     path.sent += probes;
-    path.lost += dead ? probes : std::binomial_distribution<uint32_t>(probes, 1 - through)(random_);
+    path.lost += dead || paused ? probes : std::binomial_distribution<uint32_t>(probes, 1 - through)(random_);
   }
   if (!news || host.hurry_tick >= 0) return;
   // Some have to gather words, some told just now.

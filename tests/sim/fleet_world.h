@@ -52,9 +52,11 @@ struct FleetFault {
     kIncast,
     kSlowReceiver,
     kSlowSender,
-    kClock
+    kClock,
+    kPaused,
+    kSettings
   };
-  static constexpr int kKinds = 15;
+  static constexpr int kKinds = 17;
   Kind kind = Kind::kNone;
   std::set<int> edges;  // directed, that it concerns
   double loss = 1;      // on them
@@ -90,6 +92,7 @@ class FleetWorld {
     int from = -1, to = -1;  // nodes: switches, then NICs
     Addr port;               // where it ends
     double loss = 0, queue_ns = 0;
+    bool paused = false;    // for the class of the probes
     std::set<int> seen_by;  // hosts, up to four
   };
   struct Nic {
@@ -110,7 +113,7 @@ class FleetWorld {
     std::vector<int> edges;
     std::vector<Addr> hops;
     uint32_t sent = 0, lost = 0;
-    bool dead = false;
+    bool dead = false, paused = false;
     size_t evidence = 0;  // in the picture
   };
 

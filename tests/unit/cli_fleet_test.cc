@@ -15,6 +15,7 @@
 #include "tests/unit/cli_run.h"
 #include "tests/unit/tls_files.h"
 #include "userspace/api/fleet.grpc.pb.h"
+#include "userspace/fleet/topology/fleet_file.h"
 
 namespace cw::cli {
 namespace {
@@ -44,7 +45,28 @@ class FakeFleet : public v1::Fleet::Service {
       if (old || request->host() == name) reply->add_links()->set_from(absl::StrCat("leaf-of-", name));
     }
     if (!old) reply->set_host(request->host());
+    if (request->host().empty()) AddFabric(*reply);
     return grpc::Status::OK;
+  }
+
+ private:
+  static void AddFabric(v1::FleetTopologyReply& reply) {
+    for (const char* name : {"spine1", "10.9.0.1"}) {
+      v1::FleetSwitch& s = *reply.add_switches();
+      s.set_name(name);
+      s.set_named(std::string(name) == "spine1");
+      s.add_addresses(s.named() ? "10.9.0.0" : name);
+      s.set_plane(2);
+    }
+    const auto link = [&](const char* from, const char* to, const char* port) {
+      v1::FleetLink& l = *reply.add_links();
+      l.set_from(from);
+      l.set_to(to);
+      l.set_port(port);
+    };
+    link("spine1", "10.9.0.1", "10.9.0.1");
+    link("10.9.0.1", "10.0.0.1", "10.0.0.1");
+    link("10.0.0.1", "10.9.0.1", "10.9.0.3");
   }
 };
 
@@ -52,9 +74,35 @@ class FakeFleet : public v1::Fleet::Service {
 class FleetWithAJob : public FakeFleet {
  public:
   std::atomic<int64_t> from_ns = 0, to_ns = 0;  // of the last question for events
-  grpc::Status Events(grpc::ServerContext*, const v1::FleetEventsRequest* request, v1::FleetEventsReply*) override {
+  grpc::Status Events(grpc::ServerContext*, const v1::FleetEventsRequest* request,
+                      v1::FleetEventsReply* reply) override {
     from_ns = request->from_ns();
     to_ns = request->to_ns();
+    for (const char* peer : {"h2", "h7"}) {
+      v1::Event& event = *reply->add_events()->mutable_event()->mutable_event();
+      event.set_peer(peer);
+      event.set_text(absl::StrCat("path 3 to ", peer, " is dead"));
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status Paths(grpc::ServerContext*, const v1::FleetPathsRequest*, v1::FleetPathsReply* reply) override {
+    v1::FleetPath& path = *reply->add_paths();
+    path.set_local("10.0.0.1");
+    path.set_remote("10.0.1.1");
+    path.set_udp_port(50000);
+    path.set_state(v1::PATH_STATE_UP);
+    path.set_base_ns(5'000);
+    path.set_queue_p99_ns(7'000);
+    return grpc::Status::OK;
+  }
+  grpc::Status Findings(grpc::ServerContext*, const v1::FleetFindingsRequest*, v1::FleetFindingsReply* reply) override {
+    for (const char* scope : {"switch spine1", "switch spine2"}) {
+      v1::FleetFinding& finding = *reply->add_findings();
+      finding.set_id(std::string(scope) == "switch spine1" ? "00ab" : "00cd");
+      finding.set_cause("switch dead");
+      finding.set_scope(scope);
+      finding.add_did("4 flows of 2 hosts left it");
+    }
     return grpc::Status::OK;
   }
   grpc::Status Work(grpc::ServerContext*, const v1::FleetWorkRequest* request, v1::FleetWorkReply* reply) override {
@@ -64,6 +112,12 @@ class FleetWithAJob : public FakeFleet {
       v1::FleetFlow& flow = *reply->add_flows();
       flow.set_host(request->host());
       flow.set_peer("h2");
+      flow.set_local("10.0.0.1");
+      flow.set_remote("10.0.1.1");
+      flow.set_qpn(0x11);
+      flow.set_peer_qpn(0x22);
+      flow.set_udp_port(50000);
+      flow.add_hops("10.9.0.0");
       flow.set_process("python3");
       flow.set_pid(7);
       flow.set_bytes_per_s(5e9);
@@ -194,9 +248,50 @@ TEST_F(CwctlFleet, AServiceThatIsNamedIsNotPassedOver) {
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.err, AllOf(HasSubstr("--host HOST"), HasSubstr("cwctl fleet hosts")));
   EXPECT_THAT(Run({"events"}).err, HasSubstr("cwctl fleet events"));
-  run = Run({"owd"});
+  run = Run({"nics"});
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.err, AllOf(HasSubstr("has no answer to owd"), HasSubstr("--server HOST:PORT owd")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("has no answer to nics"), HasSubstr("--server HOST:PORT nics")));
+  EXPECT_THAT(Run({"clock", "sources"}).err, HasSubstr("has no answer to clock sources"));
+}
+
+TEST_F(CwctlFleet, WhyShowsAHostsFlowItsWayAndWhatIsWrongThere) {
+  for (const char* what : {"h2", "10.0.1.1", "0x11", "34"}) {
+    const RunResult run = Run({"why", what, "--host", "h1"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(run.out, AllOf(HasSubstr("h1 to h2"), HasSubstr("udp-port 50000: up"), HasSubstr("findings 00ab"),
+                               HasSubstr("path 3 to h2 is dead"), HasSubstr("partial")));
+    EXPECT_THAT(run.out, AllOf(Not(HasSubstr("00cd")), Not(HasSubstr("h7")))) << "another way, another peer";
+  }
+  const nlohmann::json reply = nlohmann::json::parse(Run({"why", "h2", "--host", "h1", "--json"}).out, nullptr, false);
+  ASSERT_TRUE(reply.is_object());
+  EXPECT_EQ(reply["flows"][0]["findings"][0]["id"], "00ab");
+  EXPECT_EQ(reply["flows"][0]["path"]["base_ns"], 5000);
+  const RunResult none = Run({"why", "h9", "--host", "h1"});
+  EXPECT_NE(none.exit_code, 0);
+  EXPECT_THAT(none.err, HasSubstr("h1 told of no flow h9"));
+}
+
+TEST_F(CwctlFleet, DelaysAndClockOfAHost) {
+  const RunResult owd = Run({"owd", "10.0.1.1", "--host", "h1"});
+  EXPECT_EQ(owd.exit_code, 0) << owd.err;
+  EXPECT_THAT(owd.out, AllOf(HasSubstr("5.00 µs"), HasSubstr("12.0 µs"))) << "base, and the queues on top";
+  const RunResult clock = Run({"clock", "tracking", "--host", "h1"});
+  EXPECT_EQ(clock.exit_code, 0) << clock.err;
+  EXPECT_THAT(clock.out, HasSubstr("it told nothing of its clock"));
+}
+
+TEST_F(CwctlFleet, AFindingSaysWhatWasDoneAndAFabricIsItsOwnPlan) {
+  EXPECT_THAT(Run({"fleet", "topology"}).out, HasSubstr("PLANE"));
+  const RunResult run = Run({"fleet", "topology", "--plan", "--numeric"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const absl::StatusOr<fleet::FleetFile> plan = fleet::ReadFleetFile(run.out, "plan");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->switches.size(), 2u);
+  EXPECT_EQ(plan->switches[0].name, "spine1");
+  ASSERT_EQ(plan->cables.size(), 1u);
+  EXPECT_EQ(plan->cables[0].from, "spine1");
+  ASSERT_EQ(plan->nics.size(), 1u);
+  EXPECT_EQ(plan->nics[0].leaf, "10.9.0.1");
 }
 
 TEST_F(CwctlFleet, EventsOfASpanAndHostsThatAreWatched) {

@@ -49,7 +49,8 @@ TEST(Pause, WithoutEvidenceItIsDeadAfterTenMilliseconds) {
   PauseWatch watch(0, 7);
   EXPECT_EQ(Simulate(watch, 3000, Silence::kDead, kNever, kStill), 10);
   EXPECT_EQ(watch.verdict(), Silence::kDead);
-  EXPECT_LT(watch.asked(), 110) << "questions become rare, and end";
+  EXPECT_LT(watch.asked(), 110) << "questions become rare";
+  EXPECT_FALSE(watch.ClassStands(3000 * kMs));
 }
 
 TEST(Pause, AHostThatCouldNotAskTellsNoDeath) {
@@ -69,6 +70,10 @@ TEST(Pause, AHostThatCouldNotAskTellsNoDeath) {
 TEST(Pause, AClassThatStandsStillForSecondsIsBroken) {
   PauseWatch watch(0, 7);
   EXPECT_EQ(Simulate(watch, 5000, Silence::kDead, kAlways, kStill), 2000);
+  EXPECT_TRUE(watch.ClassStands(5000 * kMs)) << "but it is its class alone";
+  EXPECT_FALSE(watch.ClassStands(7000 * kMs)) << "the other one is not heard any more";
+  watch.Step(5001 * kMs, 8);
+  EXPECT_FALSE(watch.ClassStands(5001 * kMs)) << "it lets something through";
 }
 
 TEST(Pause, APausedPathMayDie) {

@@ -33,6 +33,7 @@ class FailingStore final : public Store {
   absl::StatusOr<HostView> LatestAt(const std::string& h, int64_t t, absl::Duration d) override {
     return real_.LatestAt(h, t, d);
   }
+  absl::StatusOr<std::vector<std::string>> TellersAt(int64_t time_ns) override { return real_.TellersAt(time_ns); }
   absl::StatusOr<RangeReply> Range(const RangeQuery& q) override { return real_.Range(q); }
   absl::StatusOr<WorkReply> Work(const WorkQuery& q) override {
     if (q.host == damaged) return absl::DataLossError("a damaged block");

@@ -284,6 +284,65 @@ TEST_F(FindingsTest, WhatAgentsSayOfThemselves) {
   EXPECT_EQ(found[0].cause, Cause::kClock);
 }
 
+TEST_F(FindingsTest, AClassThatIsHeldUpAtAReceiverIsOneFindingAndNobodysDeath) {
+  const Addr nic = fabric_.nic(4);
+  Set(PathEvidence::State::kPaused, [&](const PathEvidence& p) { return p.source == nic || p.destination == nic; });
+  const std::vector<Finding> opened = Pass(10);
+  ASSERT_THAT(opened, SizeIs(1));
+  EXPECT_EQ(opened[0].cause, Cause::kClassPaused);
+  EXPECT_EQ(opened[0].scope, "NIC " + nic.ToString());
+  Set(PathEvidence::State::kAlive, All);
+  const std::vector<Finding> ended = Pass(15);
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_NE(ended[0].end_ns, 0);
+}
+
+TEST_F(FindingsTest, WhatIsLostWhileAClassIsHeldUpIsNoGreyLoss) {
+  Set(PathEvidence::State::kPaused, All);
+  for (PathEvidence& path : picture_.paths) path.lost = 100;
+  Pass(10);
+  Set(PathEvidence::State::kAlive, All);
+  for (PathEvidence& path : picture_.paths) path.lost = 0;
+  for (const Finding& finding : Pass(40)) EXPECT_NE(finding.cause, Cause::kLinkGrey);
+}
+
+TEST_F(FindingsTest, OneNicThatIsSetUnlikeItsLikeIsTold) {
+  for (HostEvidence& host : picture_.hosts) host.nics[0].mtu = 9000, host.nics[0].rate_bps = 4e11;
+  EXPECT_THAT(Pass(60), IsEmpty());
+  picture_.hosts[3].nics[0].mtu = 1500;
+  picture_.hosts[3].nics[0].rate_bps = 8e11;  // more harms nobody
+  const std::vector<Finding> opened = Pass(60);
+  ASSERT_THAT(opened, SizeIs(1));
+  EXPECT_EQ(opened[0].cause, Cause::kConfiguration);
+  EXPECT_EQ(opened[0].scope, "NIC eth0 of h3");
+  EXPECT_THAT(opened[0].evidence, ElementsAre("its MTU is 1500 bytes; 8 of 9 NICs eth0 have 9000 bytes"));
+  picture_.hosts[5].nics[0].mtu = 1500;  // now they are mixed
+  const std::vector<Finding> ended = Pass(60);
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_NE(ended[0].end_ns, 0);
+}
+
+TEST_F(FindingsTest, AClockThatMayBeFarOffIsToldWhereMostAreNot) {
+  for (HostEvidence& host : picture_.hosts) host.clock_known = host.clock_synced = true, host.clock_bound_ns = 50e3;
+  EXPECT_THAT(Pass(70), IsEmpty());
+  picture_.hosts[2].clock_bound_ns = 134e6;
+  const std::vector<Finding> opened = Pass(70);
+  ASSERT_THAT(opened, SizeIs(1));
+  EXPECT_EQ(opened[0].cause, Cause::kClock);
+  EXPECT_EQ(opened[0].scope, "host h2");
+  EXPECT_THAT(opened[0].evidence, ElementsAre("its fleet time may be wrong by 134ms; 8 of 9 hosts know theirs within "
+                                              "10ms"));
+}
+
+TEST_F(FindingsTest, AJobThatStandsForAProcessIsToldWithIt) {
+  picture_.standing = {{.job = "train", .host = "h1", .text = "AllReduce stands"}};
+  const std::vector<Finding> opened = Pass(10);
+  ASSERT_THAT(opened, SizeIs(1));
+  EXPECT_EQ(opened[0].cause, Cause::kNotNetwork);
+  EXPECT_EQ(opened[0].scope, "job train");
+  EXPECT_THAT(opened[0].jobs, ElementsAre("train"));
+}
+
 TEST(EventBook, AHostFillsNothing) {
   EventBook book;
   for (int i = 0; i < 5000; ++i) {

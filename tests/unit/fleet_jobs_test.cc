@@ -194,8 +194,14 @@ class HeldUp : public ::testing::Test {
   HeldUp() {
     for (uint32_t h = 0; h < 4; ++h) cluster_.Rank(h, "dp", static_cast<int>(h), 4, 100 + h, "train");
   }
+  static std::vector<std::string> TextsOf(const std::vector<HeldUpBy>& all) {
+    std::vector<std::string> texts;
+    for (const HeldUpBy& by : all) texts.push_back(by.text);
+    return texts;
+  }
+  std::string Host() { return WhatHoldsUp(cluster_.Join().at(0), cluster_.hosts(), {}, {}).at(0).host; }
   std::vector<std::string> Told(const std::vector<Finding>& findings = {}) {
-    return WhatHoldsUp(cluster_.Join().at(0), cluster_.hosts(), findings, {});
+    return TextsOf(WhatHoldsUp(cluster_.Join().at(0), cluster_.hosts(), findings, {}));
   }
   Cluster cluster_;
 };
@@ -211,6 +217,7 @@ TEST_F(HeldUp, ARankThatSentNothingIsFoundBehindThoseThatWait) {
   EXPECT_THAT(told[0],
               AllOf(HasSubstr("AllReduce 42 stands for 31 s: rank 1 (h1) waits for rank 0 (h0): "),
                     HasSubstr("has not begun it, so it sent nothing: not the network"), HasSubstr("process 100")));
+  EXPECT_EQ(Host(), "h0");
 }
 
 TEST_F(HeldUp, AGpuWithoutDataIsNotTheNetwork) {
@@ -240,16 +247,18 @@ TEST_F(HeldUp, WhatWasSentAndNotTakenIsThePathsAndItsFinding) {
               HasSubstr("its path crosses link 0.0.0.1>0.0.0.2, which is wrong: link grey "
                         "(finding 00000000000000ab)"));
   EXPECT_THAT(Told({elsewhere}).at(0), HasSubstr("no finding is on its path"));
+  EXPECT_EQ(Host(), "");
 }
 
 TEST_F(HeldUp, WhoIsNotHeardIsNotBlamed) {
   Waits(cluster_.Stands(1, "dp", 1, 4), 0, false, "RecvWait");
   cluster_.Host(0).speaks = false;
   EXPECT_THAT(Told().at(0), AllOf(HasSubstr("h0 is not connected"), Not(HasSubstr("not the network"))));
+  EXPECT_EQ(Host(), "");
   Cluster half;
   half.Rank(1, "dp", 1, 4, 101, "train");
   Waits(half.Stands(1, "dp", 1, 4), 0, false, "RecvWait");
-  EXPECT_THAT(WhatHoldsUp(half.Join().at(0), half.hosts(), {}, {}).at(0), HasSubstr("no host tells of rank 0"));
+  EXPECT_THAT(WhatHoldsUp(half.Join().at(0), half.hosts(), {}, {}).at(0).text, HasSubstr("no host tells of rank 0"));
 }
 
 TEST_F(HeldUp, ARingOfWaitsEndsAndIsSaid) {
@@ -293,7 +302,7 @@ TEST_F(HeldUp, TheOldestStandsAndSlowOnesAreTheRanksOwnWord) {
     c.set_duration_ns(5e6);
     c.set_held(h == 0 ? "the network to rank 1" : "rank 0 sent nothing");
   }
-  EXPECT_THAT(WhatHoldsUp(slow.Join().at(0), slow.hosts(), {}, {}),
+  EXPECT_THAT(TextsOf(WhatHoldsUp(slow.Join().at(0), slow.hosts(), {}, {})),
               ElementsAre("AllReduce 42 was slow (5.0 ms): rank 0 (h0): the network to rank 1"));
 }
 

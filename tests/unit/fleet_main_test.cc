@@ -103,6 +103,7 @@ TEST(FindingMessage, ComesBackAsItWasForEveryCause) {
                     .evidence = {"one", "two"},
                     .hosts = {"h"},
                     .jobs = {"j"},
+                    .did = {"it moved"},
                     .advice = "do"};
     const absl::StatusOr<Finding> back = FindingOf(MessageOf(f));
     ASSERT_TRUE(back.ok()) << back.status();
@@ -190,6 +191,20 @@ TEST_F(QueryFindingsTest, SaysWhichHostsItKnowsNothingOf) {
   ASSERT_TRUE(reply.ok());
   EXPECT_EQ(reply->coverage().hosts(), 2u);
   EXPECT_THAT(reply->coverage().missing(), ElementsAre(HasSubstr("h2: not connected")));
+}
+
+TEST_F(QueryFindingsTest, OfThePastHostsAreMissingThatToldNothingThen) {
+  constexpr int64_t kThen = 1'000'000'000'000;
+  HostBatch batch{.host = "h2", .run = 1, .sequence = 1};
+  batch.paths.push_back(
+      {.key = {.local = Addr::FromV4(1), .remote = Addr::FromV4(2), .udp_port = 5}, .time_ns = kThen});
+  ASSERT_TRUE(store_->Append({batch}).ok());
+  cwfabric::v1::FleetFindingsRequest request;
+  request.set_at_ns(kThen);
+  const auto reply = query_->Findings(request);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->coverage().hosts(), 2u);
+  EXPECT_THAT(reply->coverage().missing(), ElementsAre(HasSubstr("h1: nothing is kept of that time")));
 }
 
 TEST_F(QueryFindingsTest, WhoseHostsPathsCrossWhatIsToldInOnePass) {

@@ -230,6 +230,9 @@ TEST_P(StoreTest, TheFleetAsItWasAtATime) {
     EXPECT_THAT(store_->LatestAt("a", kStart + 310 * kSecond, absl::Minutes(5))->documents, SizeIs(1));
     EXPECT_THAT(store_->LatestAt("a", kStart + 3000 * kSecond, absl::Minutes(5))->paths, IsEmpty());
     EXPECT_THAT(store_->LatestAt("a", kStart, absl::Minutes(5))->paths, IsEmpty());
+    EXPECT_THAT(*store_->TellersAt(kStart + 125 * kSecond), ElementsAre("a"));
+    EXPECT_THAT(*store_->TellersAt(kStart + 3000 * kSecond), IsEmpty());
+    EXPECT_THAT(*store_->TellersAt(kStart - 300 * kSecond), IsEmpty());
   }
   EXPECT_TRUE(absl::IsNotFound(store_->LatestAt("nobody", kStart, absl::Minutes(5)).status()));
   EXPECT_EQ(store_->Hosts()->at(0).newest_ns, kStart + 310 * kSecond);
@@ -350,6 +353,7 @@ TEST_P(StoreTest, RetentionSaysWhatGoesBeforeItGoes) {
   EXPECT_EQ(left->tier, Tier::kMinute);  // the next one of the ladder
   EXPECT_THAT(left->samples, SizeIs(10));
   EXPECT_THAT(store_->LatestAt("a", kStart + 125 * kSecond, absl::Minutes(5))->paths, SizeIs(2));
+  EXPECT_THAT(*store_->TellersAt(kStart + 125 * kSecond), ElementsAre("a")) << "of what is left";
   Append(Batch(62, kStart + 60 * kSecond));  // later than what is kept: not a new beginning of the past
   EXPECT_THAT(Range(kStart, kStart + 700 * kSecond), SizeIs(10));
 }

@@ -14,8 +14,8 @@ uint8_t OtherClass(uint8_t flows_dscp, std::optional<uint8_t> wanted) {
 }
 
 bool PauseWatch::Ask(int64_t now_ns) {
-  if (now_ns - began_ns_ >= rules_.longest_ns) return false;  // no answer would change the verdict
-  const int64_t every_ns = verdict_ == Silence::kUnknown ? rules_.ask_ns : rules_.ask_slow_ns;
+  const bool old = now_ns - began_ns_ >= rules_.longest_ns;  // no answer would change the verdict
+  const int64_t every_ns = old ? rules_.ask_old_ns : verdict_ == Silence::kUnknown ? rules_.ask_ns : rules_.ask_slow_ns;
   if (asked_ns_ != INT64_MIN && now_ns - asked_ns_ < every_ns) return false;
   asked_ns_ = now_ns;
   ++asked_;
@@ -26,6 +26,10 @@ void PauseWatch::Answered(int64_t now_ns) {
   answered_ns_ = now_ns;
   ++answers_;
   ++all_answers_;
+}
+
+bool PauseWatch::ClassStands(int64_t now_ns) const {
+  return answers_ >= rules_.answers && now_ns - answered_ns_ < 2 * rules_.ask_old_ns + rules_.forget_ns;
 }
 
 Silence PauseWatch::Judge(int64_t now_ns) const {

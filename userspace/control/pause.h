@@ -24,7 +24,8 @@ uint8_t OtherClass(uint8_t flows_dscp, std::optional<uint8_t> wanted);
 
 struct PauseRules {
   int64_t ask_ns = 2'000'000;        // between questions before the first decision …
-  int64_t ask_slow_ns = 20'000'000;  // … and afterwards
+  int64_t ask_slow_ns = 20'000'000;  // … and afterwards …
+  int64_t ask_old_ns = 500'000'000;  // … and once the class counts as broken, so that people learn when it goes on
   int64_t decide_ns = 10'000'000;    // without evidence of a pause for so long, and as many questions as answers: dead
   int answers = 3;
   int held = 3;
@@ -48,6 +49,9 @@ class PauseWatch {
   bool Step(int64_t now_ns, uint32_t progress);
 
   Silence verdict() const { return verdict_; }
+  // Nothing comes through in the flows' class though another one passes, however long that has been so: what a dead
+  // path's cause is for people.
+  bool ClassStands(int64_t now_ns) const;
   int asked() const { return asked_; }
   int answers() const { return all_answers_; }
   int held() const { return held_; }

@@ -39,7 +39,7 @@ void Returns::Tell(const control::ReturnAction& action) {
                .flow = action.flow.Id().ToString(),
                .peer = peer,
                .to_slot = action.to.slot,
-               .evidence = {{"flows_away", absl::StrCat(rule_.away())}}});
+               .evidence = {{"flows_away", absl::StrCat(rule_.away())}, {"taken_back", action.take_back ? "1" : "0"}}});
 }
 
 }  // namespace cw::agent

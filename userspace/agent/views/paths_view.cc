@@ -212,7 +212,10 @@ void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std:
                           .pair = pair.index,
                           .slot = s};
     seen.state = StateOf(probe::Load(store_.At(pair.index)->slot[s].state));
-    if (seen.state == v1::PATH_STATE_DEAD && IsPaused(slot)) seen.state = v1::PATH_STATE_PAUSED;
+    // Dead for flows, after seconds; the fleet looks for what holds the class up.
+    if (seen.state == v1::PATH_STATE_DEAD &&
+        (IsPaused(slot) || (slot.silence && slot.silence->watch.ClassStands(now_ns))))
+      seen.state = v1::PATH_STATE_PAUSED;
     const auto fill = [&](const telemetry::PathDelay& delay) {
       seen.base_ns = delay.BaseNs() == INT64_MAX ? 0 : static_cast<uint64_t>(std::max<int64_t>(0, delay.BaseNs()));
       if (seconds == 0) return;

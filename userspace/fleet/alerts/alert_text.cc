@@ -33,6 +33,7 @@ json AlertOf(const Finding& f, const AlertWords& words, absl::Time until) {
               {"annotations",
                {{"summary", SummaryOf(rule, scope)},
                 {"evidence", CutUtf8(absl::StrJoin(f.evidence, "; "), kMostNoteBytes)},
+                {"done", CutUtf8(absl::StrJoin(f.did, "; "), kMostNoteBytes)},
                 {"what_to_do", f.advice},
                 {"finding", IdText(f.id)},
                 {"hosts", CutUtf8(absl::StrJoin(f.hosts, ", "), kMostNoteBytes)}}},
@@ -57,11 +58,12 @@ std::string WebhookBody(const Finding& f, const AlertWords& words) {
   const CauseRule& rule = RuleOf(words.rules, f.cause);
   json links = json::array();
   for (const LinkId& id : f.links) links.push_back({{"from", id.first.ToString()}, {"to", id.second.ToString()}});
-  json finding = {{"id", IdText(f.id)}, {"cause", std::string(CauseName(f.cause))},
-                  {"scope", f.scope},   {"start_ns", f.start_ns},
-                  {"end_ns", f.end_ns}, {"evidence", f.evidence},
-                  {"hosts", f.hosts},   {"jobs", f.jobs},
-                  {"advice", f.advice}, {"links", std::move(links)}};
+  json finding = {{"id", IdText(f.id)},       {"cause", std::string(CauseName(f.cause))},
+                  {"scope", f.scope},         {"start_ns", f.start_ns},
+                  {"end_ns", f.end_ns},       {"evidence", f.evidence},
+                  {"hosts", f.hosts},         {"jobs", f.jobs},
+                  {"advice", f.advice},       {"done", f.did},
+                  {"links", std::move(links)}};
   json out = {{"status", f.end_ns == 0 ? "open" : "over"},
               {"severity", std::string(SeverityName(rule.severity))},
               {"summary", SummaryOf(rule, f.scope)},

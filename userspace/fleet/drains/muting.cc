@@ -26,6 +26,9 @@ bool CanBeOfAPart(Cause cause) {
     case Cause::kSlowSender:
     case Cause::kClock:
     case Cause::kSla:
+    case Cause::kClassPaused:
+    case Cause::kConfiguration:
+    case Cause::kNotNetwork:
       break;
   }
   return false;

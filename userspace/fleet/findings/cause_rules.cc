@@ -36,6 +36,9 @@ CauseRules DefaultCauseRules() {
   set(Cause::kSlowSender, Severity::kInfo, "{scope} sends too slowly", 5, 10);
   set(Cause::kClock, Severity::kWarning, "the clock of {scope} is wrong", 2, 10);
   set(Cause::kSla, Severity::kWarning, "{scope} is not kept", 15, 60);
+  set(Cause::kClassPaused, Severity::kWarning, "one traffic class does not get through at {scope}", 2, 10);
+  set(Cause::kConfiguration, Severity::kWarning, "{scope} is not set as its like are", 30, 10);
+  set(Cause::kNotNetwork, Severity::kInfo, "{scope} stands, and not because of the network", 5, 10);
   return rules;
 }
 

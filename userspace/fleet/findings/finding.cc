@@ -36,6 +36,12 @@ absl::string_view CauseName(Cause cause) {
       return "clock";
     case Cause::kSla:
       return "SLA missed";
+    case Cause::kClassPaused:
+      return "class paused";
+    case Cause::kConfiguration:
+      return "configuration";
+    case Cause::kNotNetwork:
+      return "not the network";
   }
   return "unknown";
 }
@@ -70,6 +76,13 @@ absl::string_view CauseAdvice(Cause cause) {
       return "On the host: cwctl clock; see its NIC's clock and its neighbours.";
     case Cause::kSla:
       return "See the pairs that are named, and findings of the same time: cwctl fleet findings, cwctl paths --host.";
+    case Cause::kClassPaused:
+      return "Find who sends PFC pauses, or drops this class: the receiver's NIC and host first, then the switch; see "
+             "their pause counters.";
+    case Cause::kConfiguration:
+      return "Set it as its like have it, or give it a rail of its own.";
+    case Cause::kNotNetwork:
+      return "Look at the process that is named, its GPU and its host; the fabric has nothing of it under way.";
   }
   return "";
 }

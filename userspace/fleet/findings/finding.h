@@ -29,21 +29,26 @@ enum class Cause : uint8_t {
   kSlowSender,
   kClock,
   kSla,
+  kClassPaused,
+  kConfiguration,
+  kNotNetwork,
 };
-inline constexpr int kFleetCauses = 14;
+inline constexpr int kFleetCauses = 17;
 absl::string_view CauseName(Cause cause);    // "link dead", "link grey", …
 absl::string_view CauseAdvice(Cause cause);  // what to do, one sentence
 
 struct Finding {
   uint64_t id = 0;  // FindingId(cause, scope, start)
   Cause cause = Cause::kLinkDead;
-  std::string scope;          // "link 10.0.0.1>10.1.0.2", "switch leaf1", "NIC 10.0.0.1", "host h1", "SLA rack A", …
-  std::vector<LinkId> links;  // of a link (one direction) or a cable (both), ascending
-  int64_t start_ns = 0;       // fleet time
-  int64_t end_ns = 0;         // 0: it goes on
+  std::string
+      scope;  // "link 10.0.0.1>10.1.0.2", "switch leaf1", "NIC 10.0.0.1", "host h1", "SLA rack A", "job train", …
+  std::vector<LinkId> links;          // of a link (one direction) or a cable (both), ascending
+  int64_t start_ns = 0;               // fleet time
+  int64_t end_ns = 0;                 // 0: it goes on
   std::vector<std::string> evidence;  // short sentences, figures for and against
   std::vector<std::string> hosts;     // affected, ascending
   std::vector<std::string> jobs;      // affected, by label or process, as far as agents tell of flows
+  std::vector<std::string> did;       // what agents did about it, short sentences
   std::string advice;
   bool operator==(const Finding&) const = default;
 };

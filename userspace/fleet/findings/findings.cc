@@ -31,6 +31,7 @@ std::vector<Finding> Findings::Evaluate(const Picture& picture) {
   // Who is heard first finds nobody who contradicts him.
   if (absl::Nanoseconds(picture.now_ns - begun_ns_) >= rules_.settle) {
     FindDead(scene);
+    FindPaused(scene);
     FindGrey(scene);
     FindQueues(scene);
   }
@@ -41,6 +42,8 @@ std::vector<Finding> Findings::Evaluate(const Picture& picture) {
   FindClocks(scene);
   FindWiring(scene);
   FindSlas(scene);
+  FindStanding(scene);
+  FindSettings(scene);
   std::vector<Suspicion> all;
   all.reserve(scene.suspicions.size());
   for (auto& [key, suspicion] : scene.suspicions) all.push_back(std::move(suspicion));

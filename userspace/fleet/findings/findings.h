@@ -6,7 +6,7 @@
 //  - Hosts: a NIC that is silent is a host that is down where its agent is silent, too; an agent that is not connected
 //    while its paths live, or that nobody speaks of, is an agent that is gone.
 //  - What agents say of their NICs, flows, links and clocks (event_book.h); wiring against the plan (wiring.h);
-//    what was promised (sla_rule.h).
+//    what was promised (sla_rule.h); NICs that are not set as their like are (settings.h).
 // What is missing is no evidence: paths of hosts that are not connected, late or of another time do not count. A host
 // whose dead paths are contradicted by the others is not believed.
 //
@@ -41,6 +41,7 @@ struct FindingRules {
   absl::Duration host_mute = absl::Seconds(3);     // … or when it said nothing since they died, for so long
   absl::Duration agent_gone = absl::Seconds(30);
   absl::Duration clock_off = absl::Seconds(60);
+  double clock_bound_ns = 10e6;                           // a wider one is no fleet time
   absl::Duration loss_memory = absl::Seconds(60);         // losses fade with this time constant
   double least_loss = 0.003, most_loss = 0.9;             // of a grey link
   double queue_floor_ns = 10'000, queue_over_base = 0.5;  // a path queues above both
@@ -89,6 +90,7 @@ class Findings {
   void KeepDead(Scene& scene);
   void FindGrey(Scene& scene);
   void FindQueues(Scene& scene);
+  void FindPaused(Scene& scene);
   void CountFlaps(Scene& scene);
   Suspicion Of(const Scene& scene, Cause cause, const Suspect& suspect) const;
   // host_causes.cc
@@ -99,6 +101,8 @@ class Findings {
   void FindClocks(Scene& scene);
   void FindWiring(Scene& scene);
   void FindSlas(Scene& scene);
+  void FindStanding(Scene& scene);
+  void FindSettings(Scene& scene);
   void Add(Scene& scene, Suspicion suspicion);
 
   const FindingRules rules_;
@@ -115,6 +119,8 @@ class Findings {
   std::map<std::string, std::deque<int64_t>> flaps_;  // scope → when it died, within an hour
   std::map<std::string, int64_t> unsynced_since_;     // host
   std::set<std::string> distrusted_;
+  std::vector<Suspicion> odd_;  // as of odd_ns_
+  int64_t odd_ns_ = 0;
 };
 
 }  // namespace cw::fleet

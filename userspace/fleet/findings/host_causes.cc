@@ -5,11 +5,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "userspace/fleet/findings/scene.h"
+#include "userspace/fleet/findings/settings.h"
 
 namespace cw::fleet {
 namespace {
 
 constexpr size_t kMostNamed = 16;
+constexpr absl::Duration kSettingsEvery = absl::Seconds(10);
 constexpr size_t kOneCause = 3;    // so many hosts that are gone at once have one
 constexpr size_t kAccusesAll = 3;  // who finds so many peers slow is what they have in common
 
@@ -193,10 +195,13 @@ void Findings::FindSlow(Scene& scene) {
 void Findings::FindClocks(Scene& scene) {
   const Picture& p = scene.picture;
   size_t known = 0, synced = 0;
+  const auto has_time = [&](const HostEvidence& host) {
+    return host.clock_synced && host.clock_bound_ns <= rules_.clock_bound_ns;
+  };
   for (size_t h = 0; h < p.hosts.size(); ++h) {
     if (!scene.host_fresh[h] || !p.hosts[h].clock_known) continue;
     ++known;
-    synced += p.hosts[h].clock_synced;
+    synced += has_time(p.hosts[h]);
   }
   std::map<std::string, std::set<std::string>> accused;
   for (const auto& [host, book] : events_.hosts()) {
@@ -205,7 +210,7 @@ void Findings::FindClocks(Scene& scene) {
   }
   for (size_t h = 0; h < p.hosts.size(); ++h) {
     const HostEvidence& host = p.hosts[h];
-    const bool off = scene.host_fresh[h] && host.clock_known && !host.clock_synced;
+    const bool off = scene.host_fresh[h] && host.clock_known && !has_time(host);
     if (!off) unsynced_since_.erase(host.name);
     const int64_t since_ns = off ? unsynced_since_.emplace(host.name, p.now_ns).first->second : p.now_ns;
     Suspicion s{.what = {.cause = Cause::kClock, .scope = "host " + host.name}};
@@ -214,7 +219,11 @@ void Findings::FindClocks(Scene& scene) {
     if (off && 2 * synced > known && absl::Nanoseconds(p.now_ns - since_ns) >= rules_.clock_off) {
       s.what.start_ns = since_ns;
       s.what.evidence.push_back(
-          absl::StrFormat("its fleet time is not synchronised; %d of %d hosts have it", synced, known));
+          host.clock_synced
+              ? absl::StrFormat("its fleet time may be wrong by %s; %d of %d hosts know theirs within %s",
+                                absl::FormatDuration(absl::Nanoseconds(host.clock_bound_ns)), synced, known,
+                                absl::FormatDuration(absl::Nanoseconds(rules_.clock_bound_ns)))
+              : absl::StrFormat("its fleet time is not synchronised; %d of %d hosts have it", synced, known));
     }
     const auto by = accused.find(host.name);
     if (by != accused.end() && by->second.size() >= 2) {
@@ -242,6 +251,25 @@ void Findings::FindSlas(Scene& scene) {
     Suspicion s{.what = {.cause = Cause::kSla, .scope = absl::StrCat("SLA ", word.name)}};
     s.what.evidence = word.evidence;
     s.what.hosts = word.affected;
+    Add(scene, std::move(s));
+  }
+}
+
+// Of 800,000 NICs this is long, and it changes seldom.
+void Findings::FindSettings(Scene& scene) {
+  if (absl::Nanoseconds(scene.picture.now_ns - odd_ns_) >= kSettingsEvery) {
+    odd_ns_ = scene.picture.now_ns;
+    odd_ = OddSettings(scene.picture, scene.host_fresh);
+  }
+  for (const Suspicion& suspicion : odd_) Add(scene, suspicion);
+}
+
+void Findings::FindStanding(Scene& scene) {
+  for (const StandingJob& standing : scene.picture.standing) {
+    Suspicion s{.what = {.cause = Cause::kNotNetwork, .scope = absl::StrCat("job ", standing.job)}};
+    s.what.evidence = {standing.text};
+    s.what.hosts = {standing.host};
+    s.what.jobs = {standing.job};
     Add(scene, std::move(s));
   }
 }

@@ -142,6 +142,7 @@ void Findings::FindDead(Scene& scene) {
   for (size_t i = 0; i < scene.paths.size(); ++i) {
     const PathEvidence& path = scene.picture.paths[scene.paths[i]];
     const bool dead = path.state == PathEvidence::State::kDead;
+    // What is held up lives: another class goes through.
     seen.push_back({scene.needs[i], path.host, dead || !scene.unreached[path.host] ? 1.0 : 0.0, dead ? 1.0 : 0.0});
   }
   std::vector<Suspect> suspects = LocaliseDead(seen);
@@ -319,6 +320,28 @@ void Findings::CountFlaps(Scene& scene) {
   std::erase_if(flaps_, [](const auto& entry) { return entry.second.empty(); });
 }
 
+// As of dead paths, but of those whose class alone is held up. Flow control holds up what comes towards it, so behind
+// one receiver whole switches may stand: the fewest that explain it.
+void Findings::FindPaused(Scene& scene) {
+  std::vector<Observation> seen;
+  std::vector<uint32_t> place;
+  for (uint32_t i = 0; i < scene.paths.size(); ++i) {
+    const PathEvidence& path = scene.picture.paths[scene.paths[i]];
+    if (path.state == PathEvidence::State::kDead || scene.explained[i]) continue;
+    seen.push_back({scene.needs[i], path.host, 1, path.state == PathEvidence::State::kPaused ? 1.0 : 0.0});
+    place.push_back(i);
+  }
+  for (Suspect& s : Localise(seen, components_, DeadRules())) {
+    for (uint32_t& i : s.explains) i = place[i];
+    Suspicion suspicion = Of(scene, Cause::kClassPaused, s);
+    suspicion.what.evidence.insert(suspicion.what.evidence.begin(),
+                                   {absl::StrFormat("%d of %d paths over it are held up, by the word of %d hosts",
+                                                    s.paths_bad, s.paths_bad + s.paths_well, s.hosts_bad),
+                                    "probes of another class go through"});
+    Add(scene, std::move(suspicion));
+  }
+}
+
 void Findings::FindGrey(Scene& scene) {
   const int64_t now_ns = scene.picture.now_ns;
   std::vector<Observation> seen;
@@ -329,8 +352,8 @@ void Findings::FindGrey(Scene& scene) {
     if (path.time_ns > m.time_ns) {
       const double fade = std::exp(-static_cast<double>(path.time_ns - m.time_ns) /
                                    static_cast<double>(absl::ToInt64Nanoseconds(rules_.loss_memory)));
-      // What was lost while a path was dead is no grey loss, nor are answers that would have come back by it.
-      const bool dead = path.state == PathEvidence::State::kDead;
+      // What was lost while a path was dead or held up is no grey loss, nor are answers that would have come by it.
+      const bool dead = path.state != PathEvidence::State::kAlive;
       int64_t& stirred_ns = stirred_ns_[TwoNics(path)];
       if (dead != m.dead) stirred_ns = std::max(stirred_ns, path.time_ns);
       const bool counts = path.state == PathEvidence::State::kAlive && !scene.explained[i] &&

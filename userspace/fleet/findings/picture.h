@@ -18,7 +18,8 @@ namespace cw::fleet {
 
 // One direction of one path, as one host tells of it.
 struct PathEvidence {
-  enum class State : uint8_t { kAlive, kDead, kNoWord };
+  // Paused: its class is held up by flow control, other classes go through.
+  enum class State : uint8_t { kAlive, kDead, kPaused, kNoWord };
   uint32_t host = 0;  // the teller's place in Picture.hosts; paths of one host stand together
   Addr source, destination;
   uint16_t udp_port = 0;
@@ -34,6 +35,9 @@ struct PathEvidence {
 struct NicFact {
   std::string name;
   Addr address;
+  std::string rail;                // as configured, "" = not known
+  uint32_t mtu = 0, roce_mtu = 0;  // bytes; 0 = not known
+  double rate_bps = 0;             // 0 = not known
 };
 
 struct HostEvidence {
@@ -43,7 +47,8 @@ struct HostEvidence {
   int64_t newest_ns = 0;     // end of its newest interval
   std::vector<NicFact> nics;
   bool clock_known = false, clock_synced = false;
-  std::string rack;  // "" = not known
+  double clock_bound_ns = 0;  // of its fleet time; 0 = not known
+  std::string rack;           // "" = not known
 };
 
 // An event of an agent's log, as far as findings need it.
@@ -53,6 +58,13 @@ struct HostEvent {
   int64_t time_ns = 0;
   bool alert = false;
   std::vector<std::pair<std::string, std::string>> evidence;
+  bool dry = false;  // in mode observe: it would have been done
+};
+
+// A job whose collective stands though the network has nothing of it under way.
+struct StandingJob {
+  std::string job, host;  // whose process holds it up
+  std::string text;       // who waits for whom, a sentence
 };
 
 struct Picture {
@@ -62,6 +74,7 @@ struct Picture {
   const Topology* topology = nullptr;
   const WiringReport* wiring = nullptr;
   std::vector<SlaWord> slas;
+  std::vector<StandingJob> standing;
   uint64_t fabric = 0;            // another number: another topology, or other NICs of hosts
   std::vector<HostEvent> events;  // new since the picture before, in the order of their arrival
 };

@@ -33,15 +33,26 @@ void LearnDocument(LiveHost& live, const Document& document) {
   if (document.kind == "clock" && clock.ParseFromString(document.bytes)) {
     live.clock_known = true;
     live.clock_synced = clock.synced();
+    live.clock_bound_ns = clock.bound_ns();
   }
   wire::Inventory inventory;
   if (document.kind != "inventory" || !inventory.ParseFromString(document.bytes)) return;
   live.nics.clear();
   for (const wire::NicFacts& nic : inventory.nics()) {
+    LiveHost::Nic fact{.name = CutUtf8(nic.name(), kMostNameBytes),
+                       .rail = CutUtf8(nic.rail(), kMostNameBytes),
+                       .mtu = nic.mtu(),
+                       .rate_bps = nic.rate_bps()};
+    for (const wire::RdmaNic& rdma : nic.rdma()) {
+      for (const wire::RdmaNicPort& port : rdma.ports()) {
+        if (port.netdev() == nic.name()) fact.roce_mtu = port.active_mtu();
+      }
+    }
     for (const std::string& bytes : nic.addresses()) {
       const std::optional<Addr> address = AddressOf(bytes);
-      if (address && live.nics.size() < LiveHost::kMostNics)
-        live.nics.push_back({CutUtf8(nic.name(), kMostNameBytes), *address});
+      if (!address || live.nics.size() >= LiveHost::kMostNics) continue;
+      fact.address = *address;
+      live.nics.push_back(fact);
     }
   }
 }

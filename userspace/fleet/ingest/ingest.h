@@ -49,12 +49,16 @@ struct LiveHost {
   struct Nic {
     std::string name;
     Addr address;
+    std::string rail;                // "" = not known
+    uint32_t mtu = 0, roce_mtu = 0;  // bytes; 0 = not known
+    double rate_bps = 0;             // 0 = not known
   };
   std::vector<Nic> nics;                 // at most kMostNics
   std::shared_ptr<const LiveWork> work;  // null: it told of none in this run
   bool told = false;                     // a batch of this run, whose paths are known from it
   bool takes_drains = false;
   bool clock_known = false, clock_synced = false;
+  double clock_bound_ns = 0;
   std::string metrics, metrics_fault;  // HOST:PORT; why what it said is not taken
   uint64_t batches = 0, refused = 0, records_left_out = 0, dropped_detail = 0, dropped_events = 0;
   uint64_t refused_reports = 0;  // over its quota

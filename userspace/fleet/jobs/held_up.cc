@@ -90,7 +90,7 @@ class Judge {
     }
   }
 
-  std::vector<std::string> Sentences() {
+  std::vector<HeldUpBy> Sentences() {
     std::set<std::string> communicators;
     // The oldest of each communicator holds up those behind it.
     for (const Waves::value_type* at : ByBegin(standing_)) {
@@ -150,32 +150,37 @@ class Judge {
     std::string text =
         absl::StrFormat("%s stands for %.0f s: ", Title(id), std::max(c.enqueued_ago_s(), c.duration_ns() / 1e9));
     if (rank != start) absl::StrAppend(&text, NameOf(id, start), " waits for ", NameOf(id, rank), ": ");
-    out_.push_back(absl::StrCat(text, EndOf(id, wave, rank, passed.contains(rank) ? wait : Wait{})));
+    HeldUpBy end = EndOf(id, wave, rank, passed.contains(rank) ? wait : Wait{});
+    out_.push_back({text + end.text, std::move(end.host)});
   }
 
-  std::string EndOf(const WaveId& id, const Wave& wave, int rank, const Wait& wait) {
+  HeldUpBy EndOf(const WaveId& id, const Wave& wave, int rank, const Wait& wait) {
     if (!wave.contains(rank)) return Silent(id, rank);
     const Said& said = wave.at(rank);
-    if (wait.what == Wait::For::kNetwork) return OnTheWay(id, rank, wait, said);
+    if (wait.what == Wait::For::kNetwork) return {OnTheWay(id, rank, wait, said), ""};
     if (wait.what == Wait::For::kPeersData || wait.what == Wait::For::kPeersRoom)
-      return absl::StrCat(
-          "ranks wait for each other in a ring, and nothing is on its way: not the network, as far as "
-          "hosts tell; see cwctl collectives --slow on ",
-          hosts_[said.host].host);
-    return absl::StrFormat("%s has sent nothing%s: not the network; look at process %d there", NameOf(id, rank),
-                           wait.what == Wait::For::kOwnGpu ? ", its GPU has no data yet" : "", said.what->pid());
+      return {absl::StrCat("ranks wait for each other in a ring, and nothing is on its way: not the network, as far as "
+                           "hosts tell; see cwctl collectives --slow on ",
+                           hosts_[said.host].host),
+              ""};
+    return {absl::StrFormat("%s has sent nothing%s: not the network; look at process %d there", NameOf(id, rank),
+                            wait.what == Wait::For::kOwnGpu ? ", its GPU has no data yet" : "", said.what->pid()),
+            hosts_[said.host].host};
   }
 
   // It says nothing of this collective.
-  std::string Silent(const WaveId& id, int rank) const {
+  HeldUpBy Silent(const WaveId& id, int rank) const {
     const auto member = ranks_.find({std::get<0>(id), rank});
     if (member == ranks_.end())
-      return absl::StrFormat(
-          "no host tells of rank %d: its host is not connected, or its process has no profiler (docs/nccl.md)", rank);
+      return {absl::StrFormat(
+                  "no host tells of rank %d: its host is not connected, or its process has no profiler (docs/nccl.md)",
+                  rank),
+              ""};
     const HostWork& work = hosts_[member->second.host];
-    if (!work.speaks) return absl::StrCat(work.host, " is not connected: see cwctl fleet findings");
-    return absl::StrFormat("%s has not begun it, so it sent nothing: not the network; look at process %d there",
-                           NameOf(id, rank), member->second.rank->pid());
+    if (!work.speaks) return {absl::StrCat(work.host, " is not connected: see cwctl fleet findings"), ""};
+    return {absl::StrFormat("%s has not begun it, so it sent nothing: not the network; look at process %d there",
+                            NameOf(id, rank), member->second.rank->pid()),
+            work.host};
   }
 
   std::string OnTheWay(const WaveId& id, int rank, const Wait& wait, const Said& said) const {
@@ -220,8 +225,9 @@ class Judge {
           worst = &said;
       }
       if (worst == nullptr || out_.size() == kMostSlow || !communicators.insert(std::get<0>(id)).second) continue;
-      out_.push_back(absl::StrFormat("%s was slow (%.1f ms): %s: %s", Title(id), worst->what->duration_ns() / 1e6,
-                                     NameOf(id, worst->what->rank()), worst->what->held()));
+      out_.push_back({absl::StrFormat("%s was slow (%.1f ms): %s: %s", Title(id), worst->what->duration_ns() / 1e6,
+                                      NameOf(id, worst->what->rank()), worst->what->held()),
+                      ""});
     }
   }
 
@@ -230,13 +236,13 @@ class Judge {
   const Topology& topology_;
   std::map<std::pair<std::string, int>, Member> ranks_;
   Waves standing_, slow_;
-  std::vector<std::string> out_;
+  std::vector<HeldUpBy> out_;
 };
 
 }  // namespace
 
-std::vector<std::string> WhatHoldsUp(const JoinedJob& job, absl::Span<const HostWork> hosts,
-                                     absl::Span<const Finding> findings, const Topology& topology) {
+std::vector<HeldUpBy> WhatHoldsUp(const JoinedJob& job, absl::Span<const HostWork> hosts,
+                                  absl::Span<const Finding> findings, const Topology& topology) {
   return Judge(job, hosts, findings, topology).Sentences();
 }
 

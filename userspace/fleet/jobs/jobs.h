@@ -68,9 +68,13 @@ JobReach ReachOf(const JoinedJob& job, absl::Span<const HostWork> hosts);
 // Whether the job suffers from what the finding accuses, or may.
 bool Crosses(const Finding& finding, const JobReach& reach, const Topology& topology);
 
-// What holds the job up, a sentence each: who waits for whom, up to the rank that waits for nobody, and whether that is
-// the network. `findings`: those that go on. None: no collective of it stands or was slow.
-std::vector<std::string> WhatHoldsUp(const JoinedJob& job, absl::Span<const HostWork> hosts,
-                                     absl::Span<const Finding> findings, const Topology& topology);
+// What holds the job up: who waits for whom, up to the rank that waits for nobody, and whether that is the network.
+// `findings`: those that go on. None: no collective of it stands or was slow.
+struct HeldUpBy {
+  std::string text;  // a sentence
+  std::string host;  // whose process it stands for, and not for the network; "" = it is the network, or not known
+};
+std::vector<HeldUpBy> WhatHoldsUp(const JoinedJob& job, absl::Span<const HostWork> hosts,
+                                  absl::Span<const Finding> findings, const Topology& topology);
 
 }  // namespace cw::fleet

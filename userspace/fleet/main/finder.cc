@@ -25,6 +25,7 @@ constexpr char kNoRoomForHops[] =
     "hosts told of more ways than the service has room for: new ones count as not known until it is restarted";
 constexpr size_t kMostJobs = 64;  // named of one finding
 constexpr int64_t kSlasEveryNs = 2'000'000'000;
+constexpr int64_t kStandingEveryNs = 2'000'000'000;
 constexpr int64_t kJobsEveryNs = 5'000'000'000;  // hosts tell of flows each 10 s
 
 HostEvent EventOf(const StoredEvent& stored) {
@@ -135,8 +136,10 @@ void Finder::Copy(const LiveHost& live) {
   host.told.newest_ns = live.newest_ns;
   host.told.clock_known = live.clock_known;
   host.told.clock_synced = live.clock_synced;
+  host.told.clock_bound_ns = live.clock_bound_ns;
   host.told.nics.clear();
-  for (const LiveHost::Nic& nic : live.nics) host.told.nics.push_back({nic.name, nic.address});
+  for (const LiveHost::Nic& nic : live.nics)
+    host.told.nics.push_back({nic.name, nic.address, nic.rail, nic.mtu, nic.roce_mtu, nic.rate_bps});
   host.paths.clear();
   for (const auto& [key, sample] : live.paths) {
     if (key.reverse) continue;
@@ -249,8 +252,11 @@ std::vector<HostEvent> Finder::NewEvents(int64_t now_ns) {
     if (stored.type == "job" && stored.severity == pb::SEVERITY_ALERT && stored.time_ns > now_ns - kStandsBackNs)
       stands.push_back(EventOf(stored));
     // What a spool brings later than that holds no more.
-    if (ConcernsFindings(stored.type) && stored.time_ns > now_ns - kEventsBackNs) events.push_back(EventOf(stored));
+    if (!ConcernsFindings(stored.type) || stored.time_ns <= now_ns - kEventsBackNs) continue;
+    events.push_back(EventOf(stored));
+    acts_.Take(events.back());
   }
+  acts_.Age(now_ns);
   TellStanding(stands);
   events_after_ = page->next;
   events_begun_ |= page->events.size() < kEventsAtOnce;
@@ -325,6 +331,22 @@ void Finder::LookAtSlas(int64_t now_ns) {
   numbers_.slas = sla_words_;
 }
 
+// Jobs none of whose collectives stands for the network, as far as hosts tell.
+void Finder::LookAtStanding(int64_t now_ns) {
+  if (now_ns - standing_ns_ < kStandingEveryNs) return;
+  standing_ns_ = now_ns;
+  standing_.clear();
+  const std::vector<HostWork> work = WorkNow();
+  const auto stands = [](const HostWork& host) { return !host.collectives.empty(); };
+  if (std::none_of(work.begin(), work.end(), stands)) return;
+  const std::vector<Finding> open = findings_.Open();
+  for (const JoinedJob& job : JoinJobs(work)) {
+    const std::vector<HeldUpBy> by = WhatHoldsUp(job, work, open, topology_);
+    const bool process = std::none_of(by.begin(), by.end(), [](const HeldUpBy& b) { return b.host.empty(); });
+    if (process && !by.empty()) standing_.push_back({.job = job.name, .host = by[0].host, .text = by[0].text});
+  }
+}
+
 void Finder::Look() {
   drainer_.Tick(absl::Now());
   CopyAll();
@@ -334,6 +356,8 @@ void Finder::Look() {
   LookAtFabric(picture);
   picture.events = NewEvents(picture.now_ns);
   picture.slas = sla_words_;
+  LookAtStanding(picture.now_ns);
+  picture.standing = standing_;
   std::vector<Finding> changed = findings_.Evaluate(picture);
   NameJobs(changed, picture.now_ns);
   Keep(changed);
@@ -344,7 +368,8 @@ std::vector<HostWork> Finder::WorkNow() const {
   std::vector<HostWork> hosts;
   for (const auto& [name, host] : hosts_) {
     if (host.work == nullptr) continue;
-    HostWork& work = hosts.emplace_back(HostWork{.host = name, .flows = {}, .ranks = {}, .collectives = {}});
+    HostWork& work = hosts.emplace_back(
+        HostWork{.host = name, .speaks = host.told.connected, .flows = {}, .ranks = {}, .collectives = {}});
     // A host that tells of its paths alone has no flows any more.
     const auto holds = [&](int64_t time_ns, absl::Duration how_long) {
       return time_ns >= host.told.newest_ns - absl::ToInt64Nanoseconds(how_long);
@@ -357,6 +382,10 @@ std::vector<HostWork> Finder::WorkNow() const {
     }
     for (const auto& [key, told] : host.work->jobs()) {
       if (holds(told.time_ns, LiveWork::kJobsHold)) work.ranks.push_back({&told.job, told.time_ns});
+    }
+    for (const auto& [key, told] : host.work->collectives()) {
+      if (holds(told.time_ns, LiveWork::kCollectivesHold) && told.collective.state() == pb::Collective::STATE_STALLED)
+        work.collectives.push_back({&told.collective, told.time_ns});
     }
   }
   return hosts;
@@ -379,8 +408,9 @@ void Finder::NameJobs(std::vector<Finding>& changed, int64_t now_ns) {
     for (const JobReach& job : jobs) {
       if (known.size() < kMostJobs && Crosses(finding, job, topology_)) known.insert(job.name);
     }
+    const bool acted = LookAtActs(finding);
     AddAffected(finding);
-    return known.size() > before;
+    return acted || known.size() > before;
   };
   std::set<uint64_t> news;
   for (Finding& finding : changed) {
@@ -391,9 +421,46 @@ void Finder::NameJobs(std::vector<Finding>& changed, int64_t now_ns) {
     if (!news.contains(id) && name(finding)) changed.push_back(finding);
   }
   std::erase_if(affected_, [&](const auto& entry) { return !open.contains(entry.first); });
+  std::set<uint64_t> still;
+  for (const auto& [id, finding] : open) still.insert(id);
+  acts_.Forget(still);
+}
+
+// Whether the way that the flow left crosses what is wrong. A port that no probe takes says nothing: then it is those
+// ways to this peer that are dead.
+bool Finder::Left(const FlowAct& act, const Finding& finding) const {
+  const auto host = hosts_.find(act.host), peer = hosts_.find(act.peer);
+  if (host == hosts_.end()) return false;
+  const auto to_peer = [&](const Addr& address) {
+    if (peer == hosts_.end()) return address.ToString() == act.peer;
+    const std::vector<NicFact>& nics = peer->second.told.nics;
+    return std::any_of(nics.begin(), nics.end(), [&](const NicFact& nic) { return nic.address == address; });
+  };
+  bool known = false, left = false;
+  const auto look = [&](const PathEvidence& path) {
+    JobReach way{.name = "", .ports = {}, .nics = {path.source, path.destination}, .hosts = {act.peer}};
+    if (path.hops != nullptr) way.ports = {path.hops->begin(), path.hops->end()};
+    way.ports.insert(path.destination);
+    left |= Crosses(finding, way, topology_);
+  };
+  for (const PathEvidence& path : host->second.paths) {
+    if (path.udp_port != act.port_before || !to_peer(path.destination)) continue;
+    known = true;
+    look(path);
+  }
+  for (const PathEvidence& path : host->second.paths) {
+    if (!known && path.state == PathEvidence::State::kDead && to_peer(path.destination)) look(path);
+  }
+  return left;
+}
+
+bool Finder::LookAtActs(const Finding& finding) {
+  return acts_.Look(finding, [&](const FlowAct& act) { return Left(act, finding); });
 }
 
 void Finder::AddAffected(Finding& finding) const {
+  // Of before a restart the store knows.
+  if (std::vector<std::string> did = acts_.Did(finding.id); !did.empty()) finding.did = std::move(did);
   const auto known = affected_.find(finding.id);
   if (known == affected_.end()) return;
   std::set<std::string> all(finding.jobs.begin(), finding.jobs.end());

@@ -18,6 +18,7 @@
 #include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/drains/muting.h"
 #include "userspace/fleet/findings/findings.h"
+#include "userspace/fleet/jobs/acts.h"
 #include "userspace/fleet/jobs/jobs.h"
 #include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/fleet_metrics.h"
@@ -63,9 +64,12 @@ class Finder {
   std::vector<HostEvent> NewEvents(int64_t now_ns);
   void LookAtSlas(int64_t now_ns);
   void TellStanding(const std::vector<HostEvent>& stands);
+  void LookAtStanding(int64_t now_ns);
   std::vector<HostWork> WorkNow() const;  // points into hosts_
   void NameJobs(std::vector<Finding>& changed, int64_t now_ns);
-  void AddAffected(Finding& finding) const;  // the jobs that are known to cross it
+  bool LookAtActs(const Finding& finding);  // whether there is news
+  bool Left(const FlowAct& act, const Finding& finding) const;
+  void AddAffected(Finding& finding) const;  // the jobs that are known to cross it, and what agents did
   void Keep(const std::vector<Finding>& changed);
   void Complain(const absl::Status& status);
 
@@ -80,6 +84,8 @@ class Finder {
   SlaWatch slas_;
   std::vector<SlaWord> sla_words_;  // as of slas_ns_
   int64_t slas_ns_ = 0;
+  std::vector<StandingJob> standing_;  // as of standing_ns_
+  int64_t standing_ns_ = 0;
   std::map<std::string, Host> hosts_;
   std::set<Addr> departed_;  // NICs of hosts that were removed
   uint64_t removals_ = 0;
@@ -99,6 +105,7 @@ class Finder {
   std::map<uint64_t, Unkept> unkept_;                   // the store did not take them
   std::map<uint64_t, std::set<std::string>> affected_;  // jobs, of findings that go on
   int64_t named_ns_ = 0;                                // when these were looked at last
+  ActBook acts_;
   MuteBook mutes_;
   std::string complaint_;
 

@@ -17,6 +17,7 @@ pb::FleetFinding MessageOf(const Finding& finding) {
   for (const std::string& sentence : finding.evidence) out.add_evidence(sentence);
   for (const std::string& host : finding.hosts) out.add_hosts(host);
   for (const std::string& job : finding.jobs) out.add_jobs(job);
+  for (const std::string& sentence : finding.did) out.add_did(sentence);
   out.set_advice(finding.advice);
   for (const LinkId& id : finding.links) {
     pb::FleetLinkId& link = *out.add_links();
@@ -42,6 +43,7 @@ absl::StatusOr<Finding> FindingOf(const pb::FleetFinding& message) {
   out.evidence = {message.evidence().begin(), message.evidence().end()};
   out.hosts = {message.hosts().begin(), message.hosts().end()};
   out.jobs = {message.jobs().begin(), message.jobs().end()};
+  out.did = {message.did().begin(), message.did().end()};
   out.advice = message.advice();
   for (const pb::FleetLinkId& link : message.links()) {
     const absl::StatusOr<Addr> from = Addr::Parse(link.from()), to = Addr::Parse(link.to());

@@ -9,7 +9,7 @@ constexpr size_t kMostEvidence = 32;
 }  // namespace
 
 bool ConcernsFindings(const std::string& type) {
-  return type == "nic" || type == "cause" || type == "clock" || type == "link";
+  return type == "nic" || type == "cause" || type == "clock" || type == "link" || type == "move" || type == "return";
 }
 
 HostEvent HostEventOf(const std::string& host, uint64_t run, const cwfabric::v1::FleetEvent& event) {
@@ -17,6 +17,7 @@ HostEvent HostEventOf(const std::string& host, uint64_t run, const cwfabric::v1:
   out.peer = event.event().peer();
   out.flow = event.event().flow();
   out.alert = event.event().severity() == cwfabric::v1::SEVERITY_ALERT;
+  out.dry = event.event().dry();
   for (const cwfabric::v1::Evidence& evidence : event.event().evidence()) {
     if (out.evidence.size() < kMostEvidence) out.evidence.emplace_back(evidence.name(), evidence.value());
   }
@@ -36,6 +37,7 @@ cwfabric::v1::FleetEventOf MessageOf(const StoredEvent& stored) {
 
 PathEvidence::State EvidenceOf(PathState state) {
   if (state == PathState::kDead) return PathEvidence::State::kDead;
+  if (state == PathState::kPaused) return PathEvidence::State::kPaused;
   return state == PathState::kUp || state == PathState::kSuspect ? PathEvidence::State::kAlive
                                                                  : PathEvidence::State::kNoWord;
 }

@@ -269,7 +269,7 @@ absl::StatusOr<pb::FleetJobsReply> JobsQuery::Jobs(const pb::FleetJobsRequest& r
     if (!IsNamed(job, request.job())) continue;
     pb::FleetJob& out = *reply.add_jobs();
     out = DescribeJob(job, view->work, whole);
-    for (const std::string& sentence : WhatHoldsUp(job, view->work, *findings, topology)) out.add_held_up(sentence);
+    for (const HeldUpBy& up : WhatHoldsUp(job, view->work, *findings, topology)) out.add_held_up(up.text);
     const JobReach reach = ReachOf(job, view->work);
     for (const Finding& finding : *findings) {
       if (Crosses(finding, reach, topology)) out.add_findings(IdText(finding.id));

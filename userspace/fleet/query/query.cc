@@ -88,6 +88,21 @@ absl::StatusOr<pb::Coverage> Query::CoverageNow(const std::string& only) {
   return coverage;
 }
 
+// Findings are made of what hosts tell: who was silent is missing.
+absl::StatusOr<pb::Coverage> Query::CoverageAt(int64_t at_ns) {
+  const absl::StatusOr<std::map<std::string, HostNow>> known = Known("", at_ns);
+  if (!known.ok()) return known.status();
+  const absl::StatusOr<std::vector<std::string>> told = store_.TellersAt(at_ns);
+  if (!told.ok()) return told.status();
+  const std::set<std::string> tellers(told->begin(), told->end());
+  pb::Coverage coverage;
+  coverage.set_hosts(static_cast<uint32_t>(known->size()));
+  for (const auto& [name, host] : *known) {
+    if (!tellers.contains(name)) coverage.add_missing(absl::StrCat(name, ": nothing is kept of that time"));
+  }
+  return coverage;
+}
+
 absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns) {
   absl::StatusOr<std::map<std::string, HostNow>> known = Known(wanted, at_ns);
   if (!known.ok()) return known.status();
@@ -197,11 +212,10 @@ absl::StatusOr<pb::FleetFindingsReply> Query::Findings(const pb::FleetFindingsRe
   if (!findings.ok()) return findings.status();
   if (!request.id().empty() && findings->empty())
     return absl::NotFoundError(absl::StrCat("no finding ", request.id(), "; see cwctl fleet findings --all"));
-  absl::StatusOr<pb::Coverage> coverage = CoverageNow();
+  absl::StatusOr<pb::Coverage> coverage = query.at_ns == 0 ? CoverageNow() : CoverageAt(query.at_ns);
   if (!coverage.ok()) return coverage.status();
   pb::FleetFindingsReply reply;
   *reply.mutable_coverage() = *std::move(coverage);
-  if (request.at_ns() != 0) reply.mutable_coverage()->clear_missing();
   for (const StoredFinding& stored : *findings) {
     pb::FleetFinding& out = *reply.add_findings();
     if (!out.ParseFromString(stored.body)) return absl::DataLossError("a finding in the store cannot be read");

@@ -60,6 +60,7 @@ class Query {
   absl::StatusOr<cwfabric::v1::FleetFindingsReply> Findings(const cwfabric::v1::FleetFindingsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetTopologyReply> Topology(const cwfabric::v1::FleetTopologyRequest& request);
   // How many hosts are known, and which of them say nothing now; `host`: of this one alone.
+  absl::StatusOr<cwfabric::v1::Coverage> CoverageAt(int64_t at_ns);
   absl::StatusOr<cwfabric::v1::Coverage> CoverageNow(const std::string& host = "");
   // Of each list of addresses the hosts whose paths cross one of them, or may: of all that were heard since the service
   // began, connected or not. All lists in one pass over the hosts, which copies no path.

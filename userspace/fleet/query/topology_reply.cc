@@ -88,6 +88,7 @@ pb::FleetTopologyReply MakeTopologyReply(const std::vector<SeenPath>& paths, con
     out.set_tier(static_cast<uint32_t>(s.tier));
     out.set_rack(s.rack);
     out.set_rail(s.rail);
+    out.set_plane(static_cast<uint32_t>(s.plane));
   }
   const std::vector<Load> loads = LoadsOf(topology, paths);
   for (size_t i = 0; i < topology.links.size(); ++i) {

@@ -95,6 +95,21 @@ fault = "SLA missed"
 lasts = "60s"
 expect = ["SLA missed: warning"]
 [[test]]
+name = "a class that is held up on the way to one NIC is one finding"
+fault = "class paused"
+lasts = "10s"
+expect = ["class paused: warning"]
+[[test]]
+name = "one NIC of nine with another MTU is a warning"
+fault = "configuration"
+lasts = "60s"
+expect = ["configuration: warning"]
+[[test]]
+name = "a job that stands for want of a process is told, and is nobody's alarm"
+fault = "not the network"
+lasts = "60s"
+expect = ["not the network: info"]
+[[test]]
 name = "a short queue is a burst"
 fault = "congestion"
 queue = "100us"
@@ -131,6 +146,10 @@ void WalkThresholds(Visitor& v, FindingRules& r) {
       v.Duration("agent_gone", r.agent_gone, kHold, "An agent is gone when it was not connected for so long.");
   r.clock_off = v.Duration("clock_off", r.clock_off, kHold,
                            "A clock is wrong when it was not synchronised for so long, and most are.");
+  const absl::Duration bound =
+      v.Duration("clock_bound", absl::Nanoseconds(r.clock_bound_ns), {absl::Microseconds(1), absl::Seconds(10)},
+                 "One whose bound is wider than this is not.");
+  r.clock_bound_ns = absl::ToDoubleNanoseconds(bound);
   v.EndTable();
 }
 

@@ -16,6 +16,7 @@ namespace {
 constexpr uint32_t kLeaves = 3, kSpines = 2, kHostsOfLeaf = 3, kTestHosts = kLeaves * kHostsOfLeaf;
 constexpr int64_t kTestSecondNs = 1'000'000'000, kTestBeginNs = 1'700'000'000 * kTestSecondNs;
 constexpr uint32_t kProbes = 1000;  // of a path in an interval
+constexpr uint32_t kUsualMtu = 9000, kSmallMtu = 1500;
 constexpr int kWarmS = 15, kFlapDownS = 4, kFlapUpS = 21;
 constexpr uint32_t kSickHost = 4, kSickSpine = 1, kSickLeaf = 1;  // the host is at that leaf
 
@@ -63,6 +64,8 @@ class SmallFleet {
     for (HostEvidence& host : picture_.hosts) host.connected = host.clock_synced = true;
     wiring_.faults.clear();
     picture_.slas.clear();
+    picture_.standing.clear();
+    for (HostEvidence& host : picture_.hosts) host.nics[0].mtu = kUsualMtu;
   }
   void Break(const RuleTest& test, bool first);
   std::vector<Finding> Second(Findings& findings) {
@@ -158,6 +161,14 @@ void SmallFleet::Break(const RuleTest& test, bool first) {
       return;
     case Cause::kSla:
       picture_.slas = {{.name = "test", .missed = true}};
+      return;
+    case Cause::kClassPaused:
+      return Each(to_nic, [](PathEvidence& p) { p.state = PathEvidence::State::kPaused; });
+    case Cause::kConfiguration:
+      picture_.hosts[kSickHost].nics[0].mtu = kSmallMtu;
+      return;
+    case Cause::kNotNetwork:
+      picture_.standing = {{.job = "test", .host = absl::StrCat("h", kSickHost), .text = "a rank has sent nothing"}};
       return;
   }
 }

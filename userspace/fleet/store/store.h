@@ -147,6 +147,9 @@ class Store {
   virtual absl::Status PutHosts(absl::Span<const HostFacts> facts) = 0;
   // NotFound: nothing was ever kept of this host.
   virtual absl::StatusOr<HostView> LatestAt(const std::string& host, int64_t time_ns, absl::Duration reach) = 0;
+  // Names of hosts that told of paths around that time: in the block that it lies in or the one before, which is a
+  // minute each, or as coarse as what is left of that time. Cost: linear in hosts, without reading a sample.
+  virtual absl::StatusOr<std::vector<std::string>> TellersAt(int64_t time_ns) = 0;
   virtual absl::StatusOr<RangeReply> Range(const RangeQuery& query) = 0;
   // NotFound: nothing was ever kept of this host.
   virtual absl::StatusOr<WorkReply> Work(const WorkQuery& query) = 0;

@@ -196,6 +196,17 @@ class LinkMaker {
   absl::flat_hash_map<StepOf, TopologyLink*> known_;  // null: no link
 };
 
+// Of each switch those that a cable joins to it.
+std::vector<std::set<int>> Beside(const Topology& topology) {
+  std::vector<std::set<int>> beside(topology.switches.size());
+  for (const TopologyLink& link : topology.links) {
+    if (link.from < 0 || link.to < 0) continue;
+    beside[static_cast<size_t>(link.from)].insert(link.to);
+    beside[static_cast<size_t>(link.to)].insert(link.from);
+  }
+  return beside;
+}
+
 // Steps from the nearest NIC: in a tree of any number of tiers packets go up and down, never sideways.
 void FindTiers(Topology& topology) {
   std::deque<int> next;
@@ -204,12 +215,7 @@ void FindTiers(Topology& topology) {
     if (tier == 0) next.push_back(leaf);
     tier = 1;
   }
-  std::vector<std::set<int>> beside(topology.switches.size());
-  for (const TopologyLink& link : topology.links) {
-    if (link.from < 0 || link.to < 0) continue;
-    beside[static_cast<size_t>(link.from)].insert(link.to);
-    beside[static_cast<size_t>(link.to)].insert(link.from);
-  }
+  const std::vector<std::set<int>> beside = Beside(topology);
   for (; !next.empty(); next.pop_front()) {
     const int tier = topology.switches[static_cast<size_t>(next.front())].tier;
     for (const int other : beside[static_cast<size_t>(next.front())]) {
@@ -219,6 +225,28 @@ void FindTiers(Topology& topology) {
       next.push_back(other);
     }
   }
+}
+
+// Switches that links join, over any number of others. Only a fabric that falls apart into several has planes.
+void FindPlanes(Topology& topology) {
+  const auto at = [&](int s) -> Switch& { return topology.switches[static_cast<size_t>(s)]; };
+  std::vector<std::set<int>> beside = Beside(topology);
+  int planes = 0;
+  for (size_t first = 0; first < topology.switches.size(); ++first) {
+    if (topology.switches[first].plane != 0) continue;
+    ++planes;
+    std::deque<int> next = {static_cast<int>(first)};
+    at(next.front()).plane = planes;
+    for (; !next.empty(); next.pop_front()) {
+      for (const int other : beside[static_cast<size_t>(next.front())]) {
+        if (at(other).plane != 0) continue;
+        at(other).plane = planes;
+        next.push_back(other);
+      }
+    }
+  }
+  if (planes > 1) return;
+  for (Switch& s : topology.switches) s.plane = 0;
 }
 
 }  // namespace
@@ -238,6 +266,7 @@ Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet) {
   for (const Trace& trace : traces) links.Take(trace);
   topology.links = links.Links();
   FindTiers(topology);
+  FindPlanes(topology);
   return topology;
 }
 

@@ -41,6 +41,7 @@ struct Switch {
   std::vector<Addr> addresses;  // ascending
   int tier = 0;                 // 1: NICs are plugged in; 2: leaves are; … 0: not known
   std::string rack, rail;
+  int plane = 0;  // from 1, by name: no way leads from one to another; 0: there is but one
 };
 
 // One direction of one cable. Its names over hosts are {hop before, port at its end}: several, since the hop before is

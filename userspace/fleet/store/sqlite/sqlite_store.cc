@@ -93,6 +93,11 @@ class SqliteStore final : public Store {
     return history_.LatestAt(host, *id, time_ns, reach);
   }
 
+  absl::StatusOr<std::vector<std::string>> TellersAt(int64_t time_ns) override {
+    const std::lock_guard lock(mutex_);
+    return tables_.TellersAt(time_ns);
+  }
+
   absl::StatusOr<RangeReply> Range(const RangeQuery& query) override {
     if (query.to_ns <= query.from_ns)
       return absl::InvalidArgumentError("an empty range: its end lies behind its start");

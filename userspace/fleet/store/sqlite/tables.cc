@@ -95,6 +95,29 @@ absl::StatusOr<uint64_t> Tables::Through(int64_t host, uint64_t run) {
   return last;
 }
 
+// Of the finest tier that reaches back so far; what is not in a block yet is due to become one.
+absl::StatusOr<std::vector<std::string>> Tables::TellersAt(int64_t time_ns) {
+  size_t tier = 0;
+  for (; tier + 1 < kTiers; ++tier) {
+    const absl::StatusOr<int64_t> horizon = HorizonNs(tier);
+    if (!horizon.ok()) return horizon.status();
+    if (time_ns >= *horizon) break;
+  }
+  const int64_t to_s = BlockStartS(time_ns, tier), from_s = to_s - kSpanS[tier];
+  Statement& s = db_.Use(
+                        "SELECT name FROM host WHERE id IN (SELECT host FROM chunk WHERE tier = ?1 AND start_s BETWEEN "
+                        "?2 AND ?3 UNION SELECT host FROM due WHERE tier = ?1 AND start_s BETWEEN ?2 AND ?3) ORDER BY "
+                        "name")
+                     .Int(static_cast<int64_t>(tier))
+                     .Int(from_s)
+                     .Int(to_s);
+  std::vector<std::string> names;
+  absl::StatusOr<bool> row = s.Step();
+  for (; row.ok() && *row; row = s.Step()) names.push_back(s.ColumnBytes(0));
+  if (!row.ok()) return row.status();
+  return names;
+}
+
 absl::StatusOr<int64_t> Tables::HorizonNs(size_t tier) {
   Statement& find = db_.Use("SELECT horizon_ns FROM tier WHERE tier = ?").Int(static_cast<int64_t>(tier));
   const absl::StatusOr<bool> row = find.Step();

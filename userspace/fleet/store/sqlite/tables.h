@@ -47,6 +47,7 @@ class Tables {
   absl::StatusOr<uint64_t> Through(int64_t host, uint64_t run);
 
   absl::Status AddFresh(int64_t host, const std::vector<NumberedSample>& samples);
+  absl::StatusOr<std::vector<std::string>> TellersAt(int64_t time_ns);
   absl::StatusOr<int64_t> HorizonNs(size_t tier);  // older samples of the tier were deleted
   // Times in (from, to], sorted, with what is not in its block yet.
   absl::StatusOr<std::vector<NumberedSample>> Read(size_t tier, int64_t host, int64_t from_ns, int64_t to_ns);
