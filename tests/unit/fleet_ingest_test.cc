@@ -424,23 +424,46 @@ TEST_F(IngestTest, KnowsWhereMetricsAreAfterARestart) {
   EXPECT_FALSE(ingest_->has_work());
 }
 
-TEST_F(IngestTest, AHostThatIsRemovedIsForgottenUntilItSpeaksAgain) {
-  EXPECT_TRUE(absl::IsNotFound(ingest_->Remove("a", false, kNow)));
+class IngestRemovalTest : public IngestTest {
+ protected:
+  absl::Status Remove(bool force) {
+    const absl::StatusOr<HostFacts> gone = ingest_->MayRemove("a", force, kNow);
+    if (!gone.ok()) return gone.status();
+    if (absl::Status kept = ingest_->KeepRemoved(*gone); !kept.ok()) return kept;
+    return ingest_->Remove(*gone, force);
+  }
+};
+
+TEST_F(IngestRemovalTest, AHostThatIsRemovedIsForgottenUntilItSpeaksAgain) {
+  EXPECT_TRUE(absl::IsNotFound(Remove(false)));
   Connect();
   Send(Batch(1));
-  EXPECT_TRUE(absl::IsFailedPrecondition(ingest_->Remove("a", false, kNow)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Remove(false)));
   EXPECT_FALSE(ingest_->Enqueue("a", Batch(2), kNow).has_value());
-  ASSERT_TRUE(ingest_->Remove("a", true, kNow).ok());
+  ASSERT_TRUE(Remove(true).ok());
   EXPECT_TRUE(ingest_->Flush(kNow).empty()) << "what was queued is stored, and nobody is told";
   EXPECT_EQ(ingest_->Find("a"), nullptr);
   EXPECT_EQ(*store_->Through("a", kRun), 2u) << "history stays";
   Restart();
   EXPECT_EQ(ingest_->facts().at("a").removed_ns, absl::ToUnixNanos(kNow));
-  EXPECT_TRUE(absl::IsNotFound(ingest_->Remove("a", false, kNow))) << "it is gone already";
+  EXPECT_TRUE(absl::IsNotFound(Remove(false))) << "it is gone already";
   Connect();
   ingest_->Disconnect("a", kRun);
   EXPECT_EQ(ingest_->facts().at("a").removed_ns, 0);
-  EXPECT_TRUE(ingest_->Remove("a", false, kNow).ok());
+  EXPECT_TRUE(Remove(false).ok());
+}
+
+TEST_F(IngestRemovalTest, AHostThatConnectsMeanwhileIsThere) {
+  Connect();
+  ingest_->Disconnect("a", kRun);
+  const absl::StatusOr<HostFacts> gone = ingest_->MayRemove("a", false, kNow);
+  ASSERT_TRUE(gone.ok()) << gone.status();
+  Connect();
+  ASSERT_TRUE(ingest_->KeepRemoved(*gone).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(ingest_->Remove(*gone, false)));
+  ingest_->Flush(kNow);
+  Restart();
+  EXPECT_EQ(ingest_->facts().at("a").removed_ns, 0) << "the store has learnt it, too";
 }
 
 }  // namespace

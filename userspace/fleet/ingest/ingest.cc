@@ -123,7 +123,7 @@ void Ingest::Disconnect(const std::string& host, uint64_t run) {
   if (it != hosts_.end() && it->second.live.run == run) it->second.live.connected = false;
 }
 
-absl::Status Ingest::Remove(const std::string& host, bool force, absl::Time now) {
+absl::StatusOr<HostFacts> Ingest::MayRemove(const std::string& host, bool force, absl::Time now) const {
   const auto live = hosts_.find(host);
   const auto facts = facts_.find(host);
   if (live == hosts_.end() && (facts == facts_.end() || facts->second.removed_ns != 0))
@@ -132,10 +132,17 @@ absl::Status Ingest::Remove(const std::string& host, bool force, absl::Time now)
     return absl::FailedPreconditionError(
         absl::StrCat(host, " is connected: stop its agent first, or it comes back; --force removes it nevertheless"));
   }
-  const HostFacts gone{.host = host, .removed_ns = absl::ToUnixNanos(now)};
-  if (absl::Status status = store_.PutHosts({gone}); !status.ok()) return status;
-  facts_[host] = gone;
-  untold_.erase(host);
+  return HostFacts{.host = host, .removed_ns = absl::ToUnixNanos(now)};
+}
+
+absl::Status Ingest::Remove(const HostFacts& gone, bool force) {
+  const auto live = hosts_.find(gone.host);
+  if (live != hosts_.end() && live->second.live.connected && !force) {
+    untold_.insert(gone.host);  // the store has to learn that it is there
+    return absl::FailedPreconditionError(absl::StrCat(gone.host, " connected just now"));
+  }
+  facts_[gone.host] = gone;
+  untold_.erase(gone.host);
   if (live != hosts_.end()) hosts_.erase(live);
   return absl::OkStatus();
 }

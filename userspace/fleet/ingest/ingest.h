@@ -74,9 +74,12 @@ class Ingest {
   // A stream begins. PermissionDenied: the certificate is another host's.
   absl::StatusOr<cwfabric::v1::Welcome> Connect(const cwfabric::v1::Hello& hello, const Speaker& who, absl::Time now);
   void Disconnect(const std::string& host, uint64_t run);
-  // The host left for good: nothing is known of it but its history, until it speaks again. NotFound: nothing was.
-  // FailedPrecondition: it is connected, and not `force`.
-  absl::Status Remove(const std::string& host, bool force, absl::Time now);
+  // A host left for good: nothing is known of it but its history, until it speaks again. Three steps, of which the
+  // second looks at nothing but the store and may be done beside any call. NotFound: nothing was known of it.
+  // FailedPrecondition: it is connected, and not `force`; in the third step: since the first.
+  absl::StatusOr<HostFacts> MayRemove(const std::string& host, bool force, absl::Time now) const;
+  absl::Status KeepRemoved(const HostFacts& gone) { return store_.PutHosts({gone}); }
+  absl::Status Remove(const HostFacts& gone, bool force);
 
   // A reply at once: refused, to wait, to go back, or known already. None: it is queued. `admitted` are the bytes of it
   // that Admit has taken from the quota.

@@ -54,17 +54,21 @@ absl::StatusOr<pb::FleetDrain> Drainer::Drain(const pb::FleetDrainRequest& reque
   uint64_t id = 0;
   std::string text;
   {
-    const std::lock_guard lock(mutex_);
-    const absl::StatusOr<uint64_t> added = book_.Add(request, *targets, caller.name, absl::GetCurrentTimeNanos());
+    const std::lock_guard act(acts_);
+    std::optional<DrainBook> next;
+    {
+      const std::lock_guard lock(mutex_);
+      next.emplace(book_);
+    }
+    const absl::StatusOr<uint64_t> added = next->Add(request, *targets, caller.name, absl::GetCurrentTimeNanos());
     if (!added.ok()) return added.status();
     id = *added;
-    text = TextOf(*book_.Find(id));
+    text = TextOf(*next->Find(id));
     // Before hosts are told: what they keep free outlives this service.
-    const absl::Status kept = store_.PutOrder({kKind, id, DrainBook::BodyOf(*book_.Find(id))});
-    if (!kept.ok()) {
-      book_.Remove(id);
-      return kept;
-    }
+    const std::string body = DrainBook::BodyOf(*next->Find(id));
+    if (absl::Status kept = store_.PutOrder({kKind, id, body}); !kept.ok()) return kept;
+    const std::lock_guard lock(mutex_);
+    if (absl::Status known = book_.Resume(body); !known.ok()) return known;
   }
   spdlog::warn("{} ({}) drains {}: {}", caller.name, caller.via, text,
                request.reason().empty() ? "no reason given" : request.reason());
@@ -82,12 +86,15 @@ std::optional<std::string> Drainer::End(uint64_t id, const std::string& why) {
   std::string text;
   absl::Status forgotten;
   {
-    const std::lock_guard lock(mutex_);
-    const pb::FleetDrain* drain = book_.Find(id);
-    if (drain == nullptr) return std::nullopt;
-    text = TextOf(*drain);
-    book_.Remove(id);
-    crossing_.erase(id);
+    const std::lock_guard act(acts_);
+    {
+      const std::lock_guard lock(mutex_);
+      const pb::FleetDrain* drain = book_.Find(id);
+      if (drain == nullptr) return std::nullopt;
+      text = TextOf(*drain);
+      book_.Remove(id);
+      crossing_.erase(id);
+    }
     forgotten = store_.RemoveOrder(kKind, id);
     if (!forgotten.ok()) ended_.insert(id);
   }
@@ -99,7 +106,7 @@ std::optional<std::string> Drainer::End(uint64_t id, const std::string& why) {
 }
 
 void Drainer::ForgetEnded(absl::Time now) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard act(acts_);
   if (ended_.empty() || now < forgot_ + kForget) return;
   forgot_ = now;
   std::erase_if(ended_, [&](uint64_t id) { return store_.RemoveOrder(kKind, id).ok(); });

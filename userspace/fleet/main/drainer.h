@@ -63,11 +63,13 @@ class Drainer final : public HostOrders {
   absl::Time ticked_ = absl::InfinitePast();
   std::map<std::string, std::string> told_;  // drain → its state, as the log has it
 
-  std::mutex mutex_;  // of what follows; never held while the uplink or the query are asked
-  DrainBook book_;
-  std::map<uint64_t, Crossing> crossing_;
+  // One act at a time, the store included; taken before the other one.
+  std::mutex acts_;
   std::set<uint64_t> ended_;  // that the store has still
   absl::Time forgot_ = absl::InfinitePast();
+  std::mutex mutex_;  // of what follows; never held while the uplink, the query or the store are asked
+  DrainBook book_;
+  std::map<uint64_t, Crossing> crossing_;
 };
 
 }  // namespace cw::fleet

@@ -281,8 +281,15 @@ std::vector<HostFacts> UplinkService::Facts() {
 }
 
 absl::Status UplinkService::Remove(const std::string& host, bool force) {
+  absl::StatusOr<HostFacts> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    gone = ingest_.MayRemove(host, force, absl::Now());
+  }
+  if (!gone.ok()) return gone.status();
+  if (absl::Status status = ingest_.KeepRemoved(*gone); !status.ok()) return status;
   const std::lock_guard lock(mutex_);
-  if (absl::Status status = ingest_.Remove(host, force, absl::Now()); !status.ok()) return status;
+  if (absl::Status status = ingest_.Remove(*gone, force); !status.ok()) return status;
   ++removals_;
   if (orders_ != nullptr) orders_->Forget(host);
   const auto place = streams_.find(host);
