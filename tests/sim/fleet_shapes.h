@@ -14,7 +14,8 @@ inline std::vector<FleetShape> SmallShapes() {
   return {{.groups = 4, .hosts = 6, .spines = 4},
           {.groups = 3, .rails = 2, .hosts = 6, .spines = 2},
           {.pods = 3, .groups = 3, .hosts = 4, .spines = 2, .cores = 2, .peers = 8},
-          {.pods = 3, .groups = 2, .rails = 2, .hosts = 5, .spines = 2, .cores = 1, .peers = 8}};
+          {.pods = 3, .groups = 2, .rails = 2, .hosts = 5, .spines = 2, .cores = 1, .peers = 8},
+          {.pods = 3, .groups = 2, .rails = 2, .hosts = 5, .spines = 2, .planes = true, .cores = 2, .peers = 8}};
 }
 
 // Three tiers, 32 hosts of a leaf, 8 leaves of a pod.

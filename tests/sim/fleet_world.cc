@@ -47,13 +47,14 @@ void FleetWorld::BothWays(int a, int b) {
 void FleetWorld::Build() {
   std::vector<std::vector<int>> leaves;  // by pod and group, by rail
   std::vector<int> cores;
+  const int planes = shape_.planes ? shape_.rails : 1, all_spines = planes * shape_.spines;
   if (shape_.pods > 1) {
-    for (int c = 0; c < shape_.spines * shape_.cores; ++c) cores.push_back(Node(absl::StrCat("core", c)));
+    for (int c = 0; c < all_spines * shape_.cores; ++c) cores.push_back(Node(absl::StrCat("core", c)));
   }
   for (int p = 0; p < shape_.pods; ++p) {
     std::vector<int> spines;
-    for (int s = 0; s < shape_.spines; ++s) spines.push_back(Node(absl::StrCat("pod", p, "-spine", s)));
-    for (int s = 0; s < shape_.spines && !cores.empty(); ++s) {
+    for (int s = 0; s < all_spines; ++s) spines.push_back(Node(absl::StrCat("pod", p, "-spine", s)));
+    for (int s = 0; s < all_spines && !cores.empty(); ++s) {
       for (int c = 0; c < shape_.cores; ++c)
         BothWays(spines[static_cast<size_t>(s)], cores[static_cast<size_t>(s * shape_.cores + c)]);
     }
@@ -61,7 +62,9 @@ void FleetWorld::Build() {
       leaves.emplace_back();
       for (int r = 0; r < shape_.rails; ++r) {
         leaves.back().push_back(Node(absl::StrCat("pod", p, "-g", g, "-leaf", r)));
-        for (const int spine : spines) BothWays(leaves.back().back(), spine);
+        for (int s = 0; s < all_spines; ++s) {
+          if (planes == 1 || s / shape_.spines == r) BothWays(leaves.back().back(), spines[static_cast<size_t>(s)]);
+        }
       }
     }
   }

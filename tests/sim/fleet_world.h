@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Made-up fleets: fabrics of two and three tiers with rails, hosts that probe each other over them, and faults that are
-// known. A host tells what it sees as agents do: every ten seconds, and at once when a path of its own dies or lives
-// again, but no sooner than a second after it told last. Some hosts are missing, some late, and some lie. Pure, and the
-// same for the same seed. One thread.
+// Made-up fleets: fabrics of two and three tiers with rails and planes, hosts that probe each other over them, and
+// faults that are known. A host tells what it sees as agents do: every ten seconds, and at once when a path of its own
+// dies or lives again, but no sooner than a second after it told last. Some hosts are missing, some late, and some lie.
+// Pure, and the same for the same seed. One thread.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,15 @@
 namespace cw::sim {
 
 struct FleetShape {
-  int pods = 1;    // with more than one there are cores above
-  int groups = 4;  // of hosts, in a pod; each has a leaf per rail
-  int rails = 1;   // = NICs of a host
-  int hosts = 4;   // of a group
-  int spines = 4;  // of a pod, each leaf to each
-  int cores = 2;   // above each spine
-  int peers = 6;   // that a NIC probes, on its own rail
-  int ways = 4;    // to each of them at most
+  int pods = 1;         // with more than one there are cores above
+  int groups = 4;       // of hosts, in a pod; each has a leaf per rail
+  int rails = 1;        // = NICs of a host
+  int hosts = 4;        // of a group
+  int spines = 4;       // of a pod, each leaf to each; with planes of a pod and rail
+  bool planes = false;  // a network of its own for each rail
+  int cores = 2;        // above each spine
+  int peers = 6;        // that a NIC probes, on its own rail
+  int ways = 4;         // to each of them at most
   int probes_per_s = 20;
   double missing = 0.02, late = 0.02;  // shares of hosts
   bool liar = true;                    // one host

@@ -166,6 +166,23 @@ TEST(Topology, ABondOverTwoSwitchesDoesNotMakeThemOne) {
   EXPECT_FALSE(topology.leaf_of.contains(nic));
 }
 
+TEST(Topology, SwitchesThatNoLinkJoinsAreOfDifferentPlanes) {
+  const auto at = [](uint32_t n) { return Addr::FromV4(n); };
+  std::vector<Trace> traces = {{at(1), at(2), {at(11), at(12), at(13)}}, {at(3), at(4), {at(21), at(22)}}};
+  Topology topology = BuildTopology(traces, {});
+  const auto plane = [&](uint32_t n) {
+    return topology.switches[static_cast<size_t>(topology.switch_of.at(at(n)))].plane;
+  };
+  EXPECT_EQ(plane(11), 1);
+  EXPECT_EQ(plane(13), 1);
+  EXPECT_EQ(plane(21), 2);
+  EXPECT_EQ(plane(22), 2);
+  traces.push_back({at(1), at(3), {at(11), at(21)}});
+  topology = BuildTopology(traces, {});
+  EXPECT_EQ(plane(11), 0) << "there is but one";
+  EXPECT_EQ(plane(22), 0);
+}
+
 TEST(Topology, NoTraceNoFabric) {
   const Topology topology = BuildTopology({}, {});
   EXPECT_THAT(topology.switches, IsEmpty());
