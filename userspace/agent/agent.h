@@ -74,6 +74,7 @@ class ContentionWindow;
 class Damping;
 class Draining;
 class DryRun;
+class FabricNews;
 class FlowEnds;
 class FlowReader;
 class FlowRecords;
@@ -86,6 +87,7 @@ class LabelBook;
 class Lease;
 class LinkFlaps;
 class Losses;
+class MoveNews;
 class NativePorts;
 class NicClocks;
 class NicFailover;
@@ -96,6 +98,7 @@ class PathsView;
 class PeerMail;
 class PeerWatch;
 class Placer;
+class ProbeNews;
 class QpMoments;
 class RdmaWatch;
 class Rerolls;
@@ -183,6 +186,8 @@ class Agent final : public api::AgentView {
   absl::Status TakePeers(PeerPlan plan);
   absl::Status RemovePeersBesides(const std::vector<probe::PairSpec>& wanted);
   void ForgetPair(uint32_t index);
+  void AddPair(uint32_t index);
+  void ScheduleTick();
 
   // reload.cc
   struct Fresh {
@@ -205,20 +210,11 @@ class Agent final : public api::AgentView {
   void OnProbeRecord(absl::Span<const uint8_t> record);
   void OnEventRecord(absl::Span<const uint8_t> record);
   void OnMessageRecord(absl::Span<const uint8_t> record);
-  void OnProbe(const cw_ev_probe& probe);
-  void OnMove(const cw_ev_move& move);
   void OnMadeMove(const cw_ev_move& move);
   void ReadProbes();
   void ConsumeRings();  // and what follows from the probes for the clocks, which may be a round of fleet time
   void SendMessages();
 
-  // paths.cc: discovery and slots
-  void AddPair(uint32_t index);
-  void OnTable(uint32_t index, const probe::PathTable& table);
-  void OnInvalid(uint32_t index, const probe::DiscoveryEvent& event);
-  void OnHashing(uint32_t index, probe::Hashing hashing);
-  void OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update);
-  void ScheduleTick();
   PairState* FindPair(uint32_t index) const { return FindIn(pairs_, index); }
 
   // rounds.cc
@@ -318,6 +314,9 @@ class Agent final : public api::AgentView {
   PathLostSubscribers path_lost_;
   std::unique_ptr<Damping> damping_;
   std::unique_ptr<PathNews> path_news_;
+  std::unique_ptr<FabricNews> fabric_news_;
+  std::unique_ptr<ProbeNews> probe_news_;
+  std::unique_ptr<MoveNews> move_news_;
   std::unique_ptr<Losses> losses_;
   std::unique_ptr<KernelMover> kernel_mover_;
   std::unique_ptr<OwnerMover> owner_mover_;

@@ -17,6 +17,7 @@
 #include "userspace/agent/flows/flow_records.h"
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/flows/kernel_qps.h"
+#include "userspace/agent/flows/move_news.h"
 #include "userspace/agent/flows/native_ports.h"
 #include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/flows/placer.h"
@@ -73,6 +74,13 @@ void Agent::OpenMovers() {
                        .send = [this](const std::vector<rdma::MoveOrder>& orders) { return inproc_->Move(orders); },
                        .fold = fold,
                        .left = left_to(owner_returns_)});
+  const auto appeared = [this] {
+    busy_ns_ = MonotonicNs();
+    SetPace(true);
+  };
+  move_news_ = std::make_unique<MoveNews>(
+      peer_names_, *dry_run_, journal_,
+      MoveNews::Asks{.appeared = appeared, .made = [this](const cw_ev_move& move) { OnMadeMove(move); }});
   const absl::Duration step = options_.config.steering.return_step;
   returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *kernel_mover_, journal_,
                                        [this](uint32_t pair, const FlowKey& flow) {

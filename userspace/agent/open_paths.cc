@@ -9,13 +9,16 @@
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/balance/moves.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/flows/flow_samples.h"
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/flows/kernel_qps.h"
+#include "userspace/agent/flows/native_ports.h"
 #include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/flows/qp_moments.h"
+#include "userspace/agent/flows/unseen.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/lease.h"
@@ -25,9 +28,11 @@
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/nics/verbs_probes.h"
 #include "userspace/agent/paths/damping.h"
+#include "userspace/agent/paths/fabric_news.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/losses.h"
 #include "userspace/agent/paths/path_news.h"
+#include "userspace/agent/paths/probe_news.h"
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/peer_watch.h"
 #include "userspace/agent/recovery/rerolls.h"
@@ -71,10 +76,12 @@ absl::Status Agent::OpenProbes() {
   discovery.seed = session_.session();
   absl::StatusOr<std::unique_ptr<probe::Engine>> engine = probe::Engine::Create(
       options, store_.get(), &keys_.ring(),
-      {.on_table = [this](uint32_t pair, const probe::PathTable& table) { OnTable(pair, table); },
-       .on_invalid = [this](uint32_t pair, const probe::DiscoveryEvent& event) { OnInvalid(pair, event); },
-       .on_hashing = [this](uint32_t pair, probe::Hashing hashing) { OnHashing(pair, hashing); },
-       .on_slots = [this](uint32_t pair, const probe::SlotUpdate& update) { OnSlotUpdate(pair, update); }});
+      {.on_table = [this](uint32_t pair, const probe::PathTable& table) { fabric_news_->OnTable(pair, table); },
+       .on_invalid = [this](uint32_t pair,
+                            const probe::DiscoveryEvent& event) { fabric_news_->OnInvalid(pair, event); },
+       .on_hashing = [this](uint32_t pair, probe::Hashing hashing) { fabric_news_->OnHashing(pair, hashing); },
+       .on_slots = [this](uint32_t pair,
+                          const probe::SlotUpdate& update) { fabric_news_->OnSlotUpdate(pair, update); }});
   if (!engine.ok()) return engine.status();
   engine_ = std::move(*engine);
   mail_ = std::make_unique<EngineMail>(*engine_);
@@ -134,6 +141,32 @@ void Agent::OpenPaths() {
           .pause_dscp = [this] { return options_.config.probe.pause_dscp; },
           .own_link_lost = [this](const PairState& pair, const cw_ev_slot& v) { return carriers_->Lost(pair, v); },
           .doubt = doubt});
+  fabric_news_ = std::make_unique<FabricNews>(
+      pairs_, flows_, *records_, *link_flaps_, monotonic_, journal_,
+      FabricNews::Asks{.blind =
+                           [this](PairState& pair) {
+                             natives_->OnBlind(pair);
+                             damping_->Publish(pair);
+                           },
+                       .leave =
+                           [this](const PairState& pair, uint8_t slot, uint16_t port) {
+                             return modes_->Acts(Capability::kFailover) &&
+                                    kernel_mover_->Leave(pair, slot, Capability::kFailover, port) > 0;
+                           },
+                       .native =
+                           [this](uint32_t pair, const probe::NativeChange& change) {
+                             unseen_->OnNative(pair, change);
+                             natives_->OnNative(pair, change);
+                           }});
+  probe_news_ = std::make_unique<ProbeNews>(
+      pairs_, *store_, vitals_, monotonic_,
+      ProbeNews::Asks{.by_verbs = [this](const PairState& pair) { return verbs_->IsByVerbs(pair); },
+                      .answered = [this](uint32_t pair, uint8_t slot) { causes_->Answered(pair, slot); },
+                      .of_silent = [this](const PairState& pair, SlotState& slot,
+                                          const cw_ev_probe& probe) { path_news_->OnProbeOfSilent(pair, slot, probe); },
+                      .delayed = [this](uint32_t pair, uint8_t slot, int64_t sent_ns,
+                                        int64_t delay_ns) { balance_->OnProbe(pair, slot, sent_ns, delay_ns); },
+                      .ring = [this] { return ring_.get(); }});
   losses_ = std::make_unique<Losses>(pairs_, flows_, qps_, engine_->mesh(), *damping_, path_lost_, monotonic_,
                                      *dry_run_, journal_, modes_->may());
   OpenBalance();

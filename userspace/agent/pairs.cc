@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pairs of NICs that are probed: made at the start, and changed when the configuration is reloaded.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
 #include "absl/container/flat_hash_set.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
@@ -9,6 +13,7 @@
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/nics/verbs_probes.h"
+#include "userspace/agent/paths/totals.h"
 #include "userspace/agent/peer_plan.h"
 #include "userspace/agent/recovery/tails.h"
 
@@ -91,6 +96,31 @@ void Agent::ForgetPair(uint32_t index) {
   unseen_->Forget(index);
   tails_->Forget(index);
   pairs_.erase(index);
+}
+
+void Agent::AddPair(uint32_t index) {
+  const probe::PairSpec& spec = engine_->mesh().spec(index);
+  auto pair = std::make_unique<PairState>();
+  pair->index = index;
+  pair->key = spec.key();
+  pair->ifindex = static_cast<uint32_t>(spec.local_ifindex);
+  pair->peer = spec.peer;
+  pair->delays = totals_->DelaysOf(*pair);
+  pair->sums = totals_->FlowsOf(pair->key.local);
+  pairs_[index] = std::move(pair);
+}
+
+void Agent::ScheduleTick() {
+  const int64_t now_ns = NowNs();
+  const int64_t next_ns = engine_->NextTickNs(now_ns);
+  if (next_ns == INT64_MAX || next_ns >= engine_tick_ns_) return;
+  engine_tick_ns_ = next_ns;
+  loop_->After(absl::Nanoseconds(std::max<int64_t>(next_ns - now_ns, 0)), [this, next_ns] {
+    if (engine_tick_ns_ != next_ns) return;  // an earlier one was scheduled since, and took over
+    engine_tick_ns_ = INT64_MAX;
+    engine_->Tick(NowNs());
+    ScheduleTick();
+  });
 }
 
 }  // namespace cw::agent

@@ -33,7 +33,7 @@ void Agent::SetPace(bool busy) {
   loop_->SetPeriod(window_timer_, busy ? Window() : std::max(Window(), kQuietPeriod));
 }
 
-// A path that has not answered yet has lost nothing: its peer may not be there. OnProbe begins its count.
+// A path that has not answered yet has lost nothing: its peer may not be there. ProbeNews begins its count.
 void Agent::CountSent(PairState& pair, int64_t now_ns) {
   const cw_pair& shared = dataplane_->pairs()[pair.index];
   const uint32_t round = probe::Load(shared.cur_round);

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/agent/paths/probe_news.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "sync/pair_estimator.h"
+#include "userspace/agent/paths/damping.h"
+
+namespace cw::agent {
+namespace {
+
+constexpr size_t kWindowProbes = 4096;  // per slot and decision window; more say nothing more
+
+}  // namespace
+
+void ProbeNews::OnProbe(const cw_ev_probe& probe) {
+  PairState* pair = FindIn(pairs_, probe.pair);
+  if (pair == nullptr || probe.slot >= CW_MAX_SLOTS) return;
+  const auto t1 = static_cast<int64_t>(probe.t1), t2 = static_cast<int64_t>(probe.t2);
+  const auto t3 = static_cast<int64_t>(probe.t3), t4 = static_cast<int64_t>(probe.t4);
+  std::optional<sync::Trip> by_nics;
+  if (probe.t2_nic != 0 && probe.t4_nic != 0)
+    by_nics = {t1, static_cast<int64_t>(probe.t2_nic), t3, static_cast<int64_t>(probe.t4_nic)};
+  const sync::Trip trip = {t1, t2, t3, t4};
+  pair->AddTrip(trip, by_nics, probe.slot, probe.rslot);
+  if (pair->loss != nullptr) {
+    pair->loss->Answered(probe.round, probe.slot, std::to_array(probe.arrived), JudgedSlots(*store_.At(probe.pair)));
+  }
+  const int64_t now_ns = monotonic_.NowNs();
+  pair->last_reply_ns = vitals_.newest_data_ns = now_ns;
+  // By verbs, software stamps an arrival when a thread was woken for it. So delays take the devices' stamps where the
+  // clock does; never both kinds.
+  const bool by_devices = pair->ByNics() && asks_.by_verbs(*pair);
+  const sync::Trip& timed = by_devices && by_nics ? *by_nics : trip;
+  const int64_t forward_ns = timed.OutNs() - pair->clock->OffsetAt(timed.t1_ns);
+  const int64_t reverse_ns = timed.BackNs() + pair->clock->OffsetAt(timed.t4_ns);
+  asks_.answered(probe.pair, probe.slot);
+  SlotState& slot = pair->slot[probe.slot];
+  if (slot.answered_ns == 0) {  // rounds before it went unanswered, or were never sent: an agent begins behind a gap
+    slot.forward.Restart(now_ns);
+    slot.counted_round = probe.round - 1;
+  }
+  slot.answered_ns = std::max(slot.answered_ns, t1);
+  slot.window.AddEcn(probe.flags);
+  if (slot.silence) asks_.of_silent(*pair, slot, probe);
+  // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
+  const bool measured = pair->estimate.settled && (!by_devices || by_nics);
+  if (!measured || forward_ns <= 0 || reverse_ns <= 0) {
+    if (RingRecorder* ring = asks_.ring(); ring != nullptr) ring->Answered(probe.pair, probe.slot);
+    return slot.forward.AddAnswered(now_ns);
+  }
+  if (RingRecorder* ring = asks_.ring(); ring != nullptr) {
+    ring->Delay(probe.pair, probe.slot, /*reverse=*/false, now_ns, forward_ns);
+    if (probe.rslot < CW_MAX_SLOTS) ring->Delay(probe.pair, probe.rslot, /*reverse=*/true, now_ns, reverse_ns);
+  }
+  slot.forward.AddProbe(now_ns, forward_ns);
+  asks_.delayed(probe.pair, probe.slot, t1, forward_ns);
+  if (pair->delays != nullptr) {
+    pair->delays->forward.Add(forward_ns);
+    pair->delays->reverse.Add(reverse_ns);
+  }
+  if (slot.window.owd_ns.size() < kWindowProbes) slot.window.owd_ns.push_back(forward_ns);
+  if (probe.rslot < CW_MAX_SLOTS) pair->slot[probe.rslot].reverse.AddProbe(now_ns, reverse_ns);
+}
+
+}  // namespace cw::agent
