@@ -5,12 +5,13 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <set>
 #include <string>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "cli/fleet.h"
 
 namespace cw::cli {
@@ -38,25 +39,34 @@ class Names {
   bool ask_;
 };
 
-bool CanBeQuoted(const std::string& name) {
-  if (name.empty() || name.size() > 64) return false;
-  for (const char c : name) {
-    if (c <= ' ' || c == '"' || c == '\\' || c > '~') return false;
-  }
-  return true;
+// A name of the file: no white space, at most 64 bytes.
+bool IsName(const std::string& name) {
+  return !name.empty() && name.size() <= 64 &&
+         std::none_of(name.begin(), name.end(), [](unsigned char c) { return c <= ' ' || c == 0x7f; });
 }
 
-std::string Quoted(const std::string& text) { return absl::StrCat("\"", CanBeQuoted(text) ? text : "", "\""); }
+// A basic string of TOML.
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') out += '\\';
+    if (byte < ' ' || byte == 0x7f) {
+      absl::StrAppendFormat(&out, "\\u%04x", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
 
 // As it was named, by its addresses' first name, or as the service calls it: an address.
 std::string NameOf(const v1::FleetSwitch& s, Names& names, std::set<std::string>& taken) {
-  if (!s.named()) {
-    for (const std::string& address : s.addresses()) {
-      std::string name = names.Of(address);
-      if (CanBeQuoted(name) && taken.insert(name).second) return name;
-    }
+  for (const std::string& address : s.addresses()) {
+    if (s.named()) break;
+    std::string name = names.Of(address);
+    if (IsName(name) && taken.insert(name).second) return name;
   }
-  taken.insert(s.name());
   return s.name();
 }
 
@@ -65,6 +75,7 @@ std::string NameOf(const v1::FleetSwitch& s, Names& names, std::set<std::string>
 void ShowFleetPlan(const v1::FleetTopologyReply& reply, bool dns) {
   Names names(dns);
   std::set<std::string> taken;
+  for (const v1::FleetSwitch& s : reply.switches()) taken.insert(s.name());
   std::map<std::string, std::string> name_of;
   std::cout << "# The fabric as traces show it. See that it is as it was meant, then name it in fabric_file.\n";
   for (const v1::FleetSwitch& s : reply.switches()) {

@@ -26,7 +26,7 @@ namespace {
 
 namespace v1 = ::cwfabric::v1;
 constexpr int kMostFlows = 8;
-constexpr uint32_t kMostEvents = 500;
+constexpr uint32_t kMostEvents = 500, kMostFindings = 10'000;
 constexpr int64_t kEventsBackNs = 900'000'000'000;
 constexpr size_t kMostEventsShown = 10;
 
@@ -86,6 +86,7 @@ absl::StatusOr<Known> Ask(api::FleetClient& client, const Session& session, cons
   if (absl::Status s = ask(paths, &api::FleetClient::Paths, known.paths); !s.ok()) return s;
   v1::FleetFindingsRequest findings;
   findings.set_at_ns(*at);
+  findings.set_limit(kMostFindings);
   if (absl::Status s = ask(findings, &api::FleetClient::Findings, known.findings); !s.ok()) return s;
   v1::FleetTopologyRequest topology;
   topology.set_at_ns(*at);
@@ -111,6 +112,10 @@ bool IsOn(const v1::FleetFinding& finding, const v1::FleetFlow& flow, const v1::
   const std::set<std::string> way = WayOf(flow);
   if (finding.scope() == "host " + flow.host() || finding.scope() == "host " + flow.peer()) return true;
   if (finding.scope() == "NIC " + flow.local() || finding.scope() == "NIC " + flow.remote()) return true;
+  // A NIC by its name there, which the flow does not tell.
+  for (const std::string& host : {flow.host(), flow.peer()}) {
+    if (!host.empty() && absl::EndsWith(finding.scope(), " of " + host)) return true;
+  }
   for (const v1::FleetSwitch& s : topology.switches()) {
     if (finding.scope() != "switch " + s.name()) continue;
     return std::any_of(s.addresses().begin(), s.addresses().end(), [&](const auto& a) { return way.contains(a); });
@@ -173,7 +178,9 @@ void ShowFlow(const v1::FleetFlow& flow, const Known& known, bool colour) {
   std::cout << "\n         " << (flow.hops().empty() ? "hops not known" : Printable(absl::StrJoin(flow.hops(), " ")))
             << '\n';
   const auto findings = FindingsOn(flow, known);
-  if (findings.empty()) std::cout << "wrong    no finding is on its way\n";
+  const bool all = known.findings.findings_size() < static_cast<int>(kMostFindings);
+  if (findings.empty())
+    std::cout << (all ? "wrong    no finding is on its way\n" : "wrong    of the newest 10,000 findings none\n");
   for (const v1::FleetFinding* f : findings)
     std::cout << "wrong    " << Paint(f->cause(), Tone::kBad, colour) << ": " << Printable(f->scope()) << ", since "
               << UtcText(f->start_ns()) << "; cwctl fleet findings " << f->id() << '\n';

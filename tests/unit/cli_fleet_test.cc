@@ -57,6 +57,7 @@ class FakeFleet : public v1::Fleet::Service {
       s.set_named(std::string(name) == "spine1");
       s.add_addresses(s.named() ? "10.9.0.0" : name);
       s.set_plane(2);
+      s.set_rack("row \"3\"");
     }
     const auto link = [&](const char* from, const char* to, const char* port) {
       v1::FleetLink& l = *reply.add_links();
@@ -288,6 +289,7 @@ TEST_F(CwctlFleet, AFindingSaysWhatWasDoneAndAFabricIsItsOwnPlan) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->switches.size(), 2u);
   EXPECT_EQ(plan->switches[0].name, "spine1");
+  EXPECT_EQ(plan->switches[0].rack, "row \"3\"");
   ASSERT_EQ(plan->cables.size(), 1u);
   EXPECT_EQ(plan->cables[0].from, "spine1");
   ASSERT_EQ(plan->nics.size(), 1u);

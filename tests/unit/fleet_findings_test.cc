@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/unit/fleet_fabric.h"
+#include "userspace/fleet/findings/settings.h"
 #include "userspace/model/hops_id.h"
 
 namespace cw::fleet {
@@ -302,6 +303,9 @@ TEST_F(FindingsTest, WhatIsLostWhileAClassIsHeldUpIsNoGreyLoss) {
   for (PathEvidence& path : picture_.paths) path.lost = 100;
   Pass(10);
   Set(PathEvidence::State::kAlive, All);
+  // Some probes of before are counted as lost only now.
+  for (PathEvidence& path : picture_.paths) path.lost = 4;
+  for (const Finding& finding : Pass(2)) EXPECT_NE(finding.cause, Cause::kLinkGrey);
   for (PathEvidence& path : picture_.paths) path.lost = 0;
   for (const Finding& finding : Pass(40)) EXPECT_NE(finding.cause, Cause::kLinkGrey);
 }
@@ -315,11 +319,29 @@ TEST_F(FindingsTest, OneNicThatIsSetUnlikeItsLikeIsTold) {
   ASSERT_THAT(opened, SizeIs(1));
   EXPECT_EQ(opened[0].cause, Cause::kConfiguration);
   EXPECT_EQ(opened[0].scope, "NIC eth0 of h3");
-  EXPECT_THAT(opened[0].evidence, ElementsAre("its MTU is 1500 bytes; 8 of 9 NICs eth0 have 9000 bytes"));
+  EXPECT_THAT(opened[0].evidence, ElementsAre("its MTU is 1500 bytes; nearly all NICs eth0 have 9000 bytes"));
   picture_.hosts[5].nics[0].mtu = 1500;  // now they are mixed
   const std::vector<Finding> ended = Pass(60);
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_NE(ended[0].end_ns, 0);
+}
+
+TEST(OddSettings, ManyAreOneSuspicionOfTheirKindAndNoHostDecidesAlone) {
+  Picture picture;
+  for (int h = 0; h < 2000; ++h) {
+    picture.hosts.push_back({.name = absl::StrCat("h", h)});
+    picture.hosts.back().nics = {{.name = "eth0", .rail = "r", .mtu = h % 10 == 0 ? 1500u : 9000u}};
+  }
+  const std::vector<bool> fresh(picture.hosts.size(), true);
+  std::vector<Suspicion> odd = OddSettings(picture, fresh);
+  ASSERT_THAT(odd, SizeIs(1));
+  EXPECT_EQ(odd[0].what.scope, "NICs of rail r with another MTU");
+  picture.hosts.resize(20);
+  EXPECT_THAT(OddSettings(picture, fresh), SizeIs(2));
+  // One with 64 NICs of as many MTUs, before all others.
+  for (uint32_t i = 0; i < 64; ++i)
+    picture.hosts[0].nics.push_back({.name = absl::StrCat("x", i), .rail = "r", .mtu = 2000 + i});
+  EXPECT_GE(OddSettings(picture, fresh).size(), 1u);
 }
 
 TEST_F(FindingsTest, AClockThatMayBeFarOffIsToldWhereMostAreNot) {
@@ -330,7 +352,7 @@ TEST_F(FindingsTest, AClockThatMayBeFarOffIsToldWhereMostAreNot) {
   ASSERT_THAT(opened, SizeIs(1));
   EXPECT_EQ(opened[0].cause, Cause::kClock);
   EXPECT_EQ(opened[0].scope, "host h2");
-  EXPECT_THAT(opened[0].evidence, ElementsAre("its fleet time may be wrong by 134ms; 8 of 9 hosts know theirs within "
+  EXPECT_THAT(opened[0].evidence, ElementsAre("its fleet time may be wrong by 100ms; 8 of 9 hosts know theirs within "
                                               "10ms"));
 }
 

@@ -255,6 +255,8 @@ TEST_F(HeldUp, WhoIsNotHeardIsNotBlamed) {
   cluster_.Host(0).speaks = false;
   EXPECT_THAT(Told().at(0), AllOf(HasSubstr("h0 is not connected"), Not(HasSubstr("not the network"))));
   EXPECT_EQ(Host(), "");
+  Waits(cluster_.Stands(0, "dp", 0, 4), 1, true, "SendGPUWait");  // its last word
+  EXPECT_EQ(Host(), "") << "nobody knows what it does now";
   Cluster half;
   half.Rank(1, "dp", 1, 4, 101, "train");
   Waits(half.Stands(1, "dp", 1, 4), 0, false, "RecvWait");

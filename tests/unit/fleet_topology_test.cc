@@ -180,6 +180,9 @@ TEST(Topology, SwitchesThatNoLinkJoinsAreOfDifferentPlanes) {
   traces.push_back({at(1), at(3), {at(11), at(21)}});
   topology = BuildTopology(traces, {});
   EXPECT_EQ(plane(11), 0) << "there is but one";
+  traces.back() = {at(1), at(3), {at(11), Addr{}, at(21)}};
+  topology = BuildTopology(traces, {});
+  EXPECT_EQ(plane(11), 0) << "a way through what did not answer is a way";
   EXPECT_EQ(plane(22), 0);
 }
 

@@ -80,6 +80,12 @@ absl::Status DrainBook::Resume(const std::string& body) {
   return absl::OkStatus();
 }
 
+DrainBook DrainBook::WithoutAnswers() const {
+  DrainBook out(instance_);
+  for (const auto& [id, entry] : drains_) out.drains_[id].drain = entry.drain;
+  return out;
+}
+
 absl::StatusOr<uint64_t> DrainBook::Add(const pb::FleetDrainRequest& request, const DrainTargets& targets,
                                         const std::string& who, int64_t now_ns) {
   if (!(request.for_s() >= 0 && request.for_s() <= kMostSeconds))  // not a number, either

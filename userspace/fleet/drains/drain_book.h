@@ -33,6 +33,7 @@ class DrainBook {
 
   // Of the store, after a restart; `body` as BodyOf made it. InvalidArgument: it cannot be read.
   absl::Status Resume(const std::string& body);
+  DrainBook WithoutAnswers() const;
   static std::string BodyOf(const cwfabric::v1::FleetDrain& drain);  // without what hosts answered
 
   // InvalidArgument: the time that it lasts; AlreadyExists: it is drained; ResourceExhausted: so many drains, or so

@@ -19,6 +19,8 @@ bool CanBeOfAPart(Cause cause) {
     case Cause::kNicDown:
     case Cause::kFlapping:
     case Cause::kSwapped:
+    case Cause::kClassPaused:
+    case Cause::kConfiguration:
       return true;
     case Cause::kCongestion:
     case Cause::kIncast:
@@ -26,8 +28,6 @@ bool CanBeOfAPart(Cause cause) {
     case Cause::kSlowSender:
     case Cause::kClock:
     case Cause::kSla:
-    case Cause::kClassPaused:
-    case Cause::kConfiguration:
     case Cause::kNotNetwork:
       break;
   }

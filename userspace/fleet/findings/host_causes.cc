@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -14,6 +15,12 @@ constexpr size_t kMostNamed = 16;
 constexpr absl::Duration kSettingsEvery = absl::Seconds(10);
 constexpr size_t kOneCause = 3;    // so many hosts that are gone at once have one
 constexpr size_t kAccusesAll = 3;  // who finds so many peers slow is what they have in common
+
+// Down to one digit: what changes with every word is no news.
+std::string Rounded(double ns) {
+  const double digit = std::pow(10, std::floor(std::log10(std::max(ns, 1.0))));
+  return absl::FormatDuration(absl::Nanoseconds(std::floor(ns / digit) * digit));
+}
 
 std::vector<std::string> Some(const std::set<std::string>& names) {
   std::vector<std::string> some(names.begin(), names.end());
@@ -221,7 +228,7 @@ void Findings::FindClocks(Scene& scene) {
       s.what.evidence.push_back(
           host.clock_synced
               ? absl::StrFormat("its fleet time may be wrong by %s; %d of %d hosts know theirs within %s",
-                                absl::FormatDuration(absl::Nanoseconds(host.clock_bound_ns)), synced, known,
+                                Rounded(host.clock_bound_ns), synced, known,
                                 absl::FormatDuration(absl::Nanoseconds(rules_.clock_bound_ns)))
               : absl::StrFormat("its fleet time is not synchronised; %d of %d hosts have it", synced, known));
     }

@@ -7,8 +7,10 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,6 +21,7 @@ namespace {
 constexpr size_t kLeastOfKind = 8;  // of fewer none is the odd one
 constexpr double kMost = 0.85;      // so many of them agree
 constexpr size_t kMostValues = 64;
+constexpr size_t kMostOdd = 100, kMostNamed = 16;
 
 struct Setting {
   const char* name;
@@ -66,45 +69,83 @@ bool IsOdd(const Setting& setting, double value, double usual) {
   return usual > 0 && value > 0 && value != usual && (value < usual || !setting.less_alone);
 }
 
-}  // namespace
-
-std::vector<Suspicion> OddSettings(const Picture& picture, const std::vector<bool>& fresh) {
+// Of each host one NIC of a kind: none decides alone what is usual.
+Kinds CountKinds(const Picture& picture, const std::vector<bool>& fresh) {
   Kinds kinds;
   for (size_t h = 0; h < picture.hosts.size(); ++h) {
     if (!fresh[h]) continue;
+    absl::flat_hash_set<std::string> told;
     EachNic(picture.hosts[h], [&](const NicFact& nic) {
-      auto& of_kind = kinds[KindOf(nic)];
+      const std::string name = KindOf(nic);
+      if (!told.insert(name).second) return;
+      auto& of_kind = kinds[name];
       for (size_t i = 0; i < std::size(kSettings); ++i) {
         const double value = kSettings[i].of(nic);
-        if (!(value > 0) || of_kind[i].have.size() >= kMostValues) continue;
+        if (!(value > 0)) continue;
         ++of_kind[i].nics;
-        ++of_kind[i].have[value];
+        if (of_kind[i].have.size() < kMostValues || of_kind[i].have.contains(value)) ++of_kind[i].have[value];
       }
     });
   }
-  std::map<std::string, Suspicion> odd;  // by scope: one finding of a NIC
+  return kinds;
+}
+
+struct Odd {
+  std::string host;
+  std::vector<std::string> evidence;
+};
+
+// One by one as long as they are few; of more it is the kind that was set up in two ways.
+std::vector<Suspicion> SuspicionsOf(const std::map<std::string, Odd>& odd, const std::map<std::string, size_t>& many) {
+  std::vector<Suspicion> all;
+  const auto add = [&](std::string scope, std::vector<std::string> hosts, std::vector<std::string> evidence) {
+    Suspicion s{.what = {.cause = Cause::kConfiguration, .scope = std::move(scope)}};
+    s.what.hosts = std::move(hosts);
+    s.what.evidence = std::move(evidence);
+    all.push_back(std::move(s));
+  };
+  size_t nics = 0;
+  for (const auto& [what, count] : many) nics += count;
+  if (nics < kMostOdd) {
+    for (const auto& [scope, one] : odd) add(scope, {one.host}, one.evidence);
+    return all;
+  }
+  for (const auto& [what, count] : many) {
+    if (all.size() == kMostOdd) break;
+    std::vector<std::string> some;
+    for (const auto& [scope, one] : odd) {
+      if (some.size() < kMostNamed) some.push_back(one.host);
+    }
+    add(what, std::move(some), {"one in seven of them at most; see cwctl status --host of those that are named"});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<Suspicion> OddSettings(const Picture& picture, const std::vector<bool>& fresh) {
+  const Kinds kinds = CountKinds(picture, fresh);
+  std::map<std::string, Odd> odd;      // by scope: one finding of a NIC
+  std::map<std::string, size_t> many;  // kind and setting → NICs
   for (size_t h = 0; h < picture.hosts.size(); ++h) {
     if (!fresh[h]) continue;
     EachNic(picture.hosts[h], [&](const NicFact& nic) {
-      const auto& of_kind = kinds.at(KindOf(nic));
-      for (size_t i = 0; i < std::size(kSettings); ++i) {
+      const auto of_kind = kinds.find(KindOf(nic));
+      for (size_t i = 0; i < std::size(kSettings) && of_kind != kinds.end(); ++i) {
         const Setting& setting = kSettings[i];
-        const double value = setting.of(nic), usual = Usual(of_kind[i]);
+        const double value = setting.of(nic), usual = Usual(of_kind->second[i]);
         if (!IsOdd(setting, value, usual)) continue;
-        const std::string scope = absl::StrCat("NIC ", nic.name, " of ", picture.hosts[h].name);
-        Suspicion& s = odd[scope];
-        s.what.cause = Cause::kConfiguration;
-        s.what.scope = scope;
-        s.what.hosts = {picture.hosts[h].name};
-        s.what.evidence.push_back(absl::StrFormat("its %s is %s; %d of %d %s have %s", setting.name,
-                                                  setting.text(value), of_kind[i].have.at(usual), of_kind[i].nics,
-                                                  KindOf(nic), setting.text(usual)));
+        const std::string text = absl::StrFormat("its %s is %s; nearly all %s have %s", setting.name,
+                                                 setting.text(value), KindOf(nic), setting.text(usual));
+        ++many[absl::StrFormat("%s with another %s", KindOf(nic), setting.name)];
+        if (odd.size() >= kMostOdd) continue;
+        Odd& one = odd[absl::StrCat("NIC ", nic.name, " of ", picture.hosts[h].name)];
+        one.host = picture.hosts[h].name;
+        one.evidence.push_back(text);
       }
     });
   }
-  std::vector<Suspicion> all;
-  for (auto& [scope, suspicion] : odd) all.push_back(std::move(suspicion));
-  return all;
+  return SuspicionsOf(odd, many);
 }
 
 }  // namespace cw::fleet

@@ -142,7 +142,7 @@ absl::Status Ingest::Remove(const HostFacts& gone, bool force) {
     return absl::FailedPreconditionError(absl::StrCat(gone.host, " connected just now"));
   }
   facts_[gone.host] = gone;
-  untold_.erase(gone.host);
+  untold_.insert(gone.host);  // what was being told meanwhile may have come behind it
   if (live != hosts_.end()) hosts_.erase(live);
   return absl::OkStatus();
 }

@@ -30,6 +30,8 @@ bool Crosses(const Finding& finding, const JobReach& reach, const Topology& topo
   absl::string_view what = finding.scope;
   if (absl::ConsumePrefix(&what, "host ")) return reach.hosts.contains(what);
   if (absl::ConsumePrefix(&what, "NIC ")) {
+    if (const size_t of = what.rfind(" of "); of != absl::string_view::npos)  // by its name there
+      return reach.hosts.contains(what.substr(of + 4));
     const absl::StatusOr<Addr> nic = Addr::Parse(std::string(what));
     return nic.ok() && reach.nics.contains(*nic);
   }

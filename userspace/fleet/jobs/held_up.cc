@@ -157,6 +157,8 @@ class Judge {
   HeldUpBy EndOf(const WaveId& id, const Wave& wave, int rank, const Wait& wait) {
     if (!wave.contains(rank)) return Silent(id, rank);
     const Said& said = wave.at(rank);
+    if (!hosts_[said.host].speaks)
+      return {absl::StrCat(hosts_[said.host].host, " is not connected: see cwctl fleet findings"), ""};
     if (wait.what == Wait::For::kNetwork) return {OnTheWay(id, rank, wait, said), ""};
     if (wait.what == Wait::For::kPeersData || wait.what == Wait::For::kPeersRoom)
       return {absl::StrCat("ranks wait for each other in a ring, and nothing is on its way: not the network, as far as "

@@ -58,7 +58,7 @@ absl::StatusOr<pb::FleetDrain> Drainer::Drain(const pb::FleetDrainRequest& reque
     std::optional<DrainBook> next;
     {
       const std::lock_guard lock(mutex_);
-      next.emplace(book_);
+      next.emplace(book_.WithoutAnswers());
     }
     const absl::StatusOr<uint64_t> added = next->Add(request, *targets, caller.name, absl::GetCurrentTimeNanos());
     if (!added.ok()) return added.status();

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/fleet/main/service_discovery.h"
@@ -25,6 +27,8 @@ constexpr char kNoRoomForHops[] =
     "hosts told of more ways than the service has room for: new ones count as not known until it is restarted";
 constexpr size_t kMostJobs = 64;  // named of one finding
 constexpr int64_t kSlasEveryNs = 2'000'000'000;
+constexpr int64_t kHeardNs = 15'000'000'000;
+constexpr size_t kMostStanding = 32;  // jobs
 constexpr int64_t kStandingEveryNs = 2'000'000'000;
 constexpr int64_t kJobsEveryNs = 5'000'000'000;  // hosts tell of flows each 10 s
 
@@ -109,6 +113,7 @@ void Finder::Complain(const absl::Status& status) {
 }
 
 void Finder::Resume() {
+  begun_ns_ = absl::GetCurrentTimeNanos();
   const absl::StatusOr<std::vector<StoredFinding>> open = store_.Findings({.open = true, .limit = Ledger::kMost});
   if (!open.ok()) return Complain(open.status());
   for (const StoredFinding& stored : *open) {
@@ -116,7 +121,10 @@ void Finder::Resume() {
     if (!message.ParseFromString(stored.body)) continue;
     const absl::StatusOr<Finding> finding = FindingOf(message);
     finding.ok() ? findings_.Resume(*finding, absl::GetCurrentTimeNanos()) : Complain(finding.status());
-    if (finding.ok()) mutes_.Resume(*finding, message.muted_by());
+    if (!finding.ok()) continue;
+    mutes_.Resume(*finding, message.muted_by());
+    const bool older = finding->start_ns < begun_ns_ - absl::ToInt64Nanoseconds(ActBook::kLately);
+    if (older && !finding->did.empty()) did_before_[finding->id] = finding->did;
   }
   std::vector<Finding> told = findings_.Open();
   std::erase_if(told, [this](const Finding& f) { return mutes_.IsMuted(f.id); });
@@ -331,20 +339,31 @@ void Finder::LookAtSlas(int64_t now_ns) {
   numbers_.slas = sla_words_;
 }
 
-// Jobs none of whose collectives stands for the network, as far as hosts tell.
+// Jobs none of whose collectives stands for the network, as far as hosts tell. A sentence says how long; it stays as it
+// was first said, so that it is no news each time.
 void Finder::LookAtStanding(int64_t now_ns) {
   if (now_ns - standing_ns_ < kStandingEveryNs) return;
   standing_ns_ = now_ns;
-  standing_.clear();
-  const std::vector<HostWork> work = WorkNow();
-  const auto stands = [](const HostWork& host) { return !host.collectives.empty(); };
-  if (std::none_of(work.begin(), work.end(), stands)) return;
-  const std::vector<Finding> open = findings_.Open();
-  for (const JoinedJob& job : JoinJobs(work)) {
+  std::vector<StandingJob> standing;
+  const std::vector<HostWork> work = StandingNow();
+  std::set<std::string> ids;
+  for (const HostWork& host : work) {
+    for (const auto& [c, time_ns] : host.collectives) ids.insert(c->job_id());
+  }
+  const std::vector<Finding> open = ids.empty() ? std::vector<Finding>() : findings_.Open();
+  for (const JoinedJob& job : ids.empty() ? std::vector<JoinedJob>() : JoinJobs(work)) {
+    const auto stands = [&](const std::string& id) { return ids.contains(id); };
+    if (standing.size() == kMostStanding) break;
+    if (std::none_of(job.ids.begin(), job.ids.end(), stands)) continue;
     const std::vector<HeldUpBy> by = WhatHoldsUp(job, work, open, topology_);
     const bool process = std::none_of(by.begin(), by.end(), [](const HeldUpBy& b) { return b.host.empty(); });
-    if (process && !by.empty()) standing_.push_back({.job = job.name, .host = by[0].host, .text = by[0].text});
+    if (!process || by.empty()) continue;
+    StandingJob& now = standing.emplace_back(StandingJob{.job = job.name, .host = by[0].host, .text = by[0].text});
+    for (const StandingJob& before : standing_) {
+      if (before.job == now.job && before.host == now.host) now.text = before.text;
+    }
   }
+  standing_ = std::move(standing);
 }
 
 void Finder::Look() {
@@ -383,11 +402,34 @@ std::vector<HostWork> Finder::WorkNow() const {
     for (const auto& [key, told] : host.work->jobs()) {
       if (holds(told.time_ns, LiveWork::kJobsHold)) work.ranks.push_back({&told.job, told.time_ns});
     }
+  }
+  return hosts;
+}
+
+// Of hosts that are connected; a collective that stands is told again within seconds. What hosts do besides is not
+// looked at: this is asked often.
+std::vector<HostWork> Finder::StandingNow() const {
+  bool any = false;
+  std::vector<HostWork> hosts;
+  for (const auto& [name, host] : hosts_) {
+    if (host.work == nullptr) continue;
+    HostWork& work = hosts.emplace_back(
+        HostWork{.host = name, .speaks = host.told.connected, .flows = {}, .ranks = {}, .collectives = {}});
+    const auto holds = [&](int64_t time_ns, absl::Duration how_long) {
+      return time_ns >= host.told.newest_ns - absl::ToInt64Nanoseconds(how_long);
+    };
+    for (const auto& [key, told] : host.work->jobs()) {
+      if (holds(told.time_ns, LiveWork::kJobsHold)) work.ranks.push_back({&told.job, told.time_ns});
+    }
     for (const auto& [key, told] : host.work->collectives()) {
-      if (holds(told.time_ns, LiveWork::kCollectivesHold) && told.collective.state() == pb::Collective::STATE_STALLED)
-        work.collectives.push_back({&told.collective, told.time_ns});
+      if (!host.told.connected || told.collective.state() != pb::Collective::STATE_STALLED ||
+          !holds(told.time_ns, LiveWork::kFlowsHold))
+        continue;
+      work.collectives.push_back({&told.collective, told.time_ns});
+      any = true;
     }
   }
+  if (!any) hosts.clear();
   return hosts;
 }
 
@@ -408,7 +450,7 @@ void Finder::NameJobs(std::vector<Finding>& changed, int64_t now_ns) {
     for (const JobReach& job : jobs) {
       if (known.size() < kMostJobs && Crosses(finding, job, topology_)) known.insert(job.name);
     }
-    const bool acted = LookAtActs(finding);
+    const bool acted = LookAtActs(finding, now_ns);
     AddAffected(finding);
     return acted || known.size() > before;
   };
@@ -421,46 +463,47 @@ void Finder::NameJobs(std::vector<Finding>& changed, int64_t now_ns) {
     if (!news.contains(id) && name(finding)) changed.push_back(finding);
   }
   std::erase_if(affected_, [&](const auto& entry) { return !open.contains(entry.first); });
-  std::set<uint64_t> still;
-  for (const auto& [id, finding] : open) still.insert(id);
-  acts_.Forget(still);
+  std::erase_if(did_before_, [&](const auto& entry) { return !open.contains(entry.first); });
 }
 
-// Whether the way that the flow left crosses what is wrong. A port that no probe takes says nothing: then it is those
-// ways to this peer that are dead.
-bool Finder::Left(const FlowAct& act, const Finding& finding) const {
+// The way of a port that no probe takes is not known: then it is those ways to this peer that are dead.
+FlowWay Finder::WayOf(const FlowAct& act) const {
+  FlowWay way;
   const auto host = hosts_.find(act.host), peer = hosts_.find(act.peer);
-  if (host == hosts_.end()) return false;
+  if (host == hosts_.end()) return way;
   const auto to_peer = [&](const Addr& address) {
     if (peer == hosts_.end()) return address.ToString() == act.peer;
     const std::vector<NicFact>& nics = peer->second.told.nics;
     return std::any_of(nics.begin(), nics.end(), [&](const NicFact& nic) { return nic.address == address; });
   };
-  bool known = false, left = false;
-  const auto look = [&](const PathEvidence& path) {
-    JobReach way{.name = "", .ports = {}, .nics = {path.source, path.destination}, .hosts = {act.peer}};
-    if (path.hops != nullptr) way.ports = {path.hops->begin(), path.hops->end()};
-    way.ports.insert(path.destination);
-    left |= Crosses(finding, way, topology_);
+  const auto add = [&](const PathEvidence& path) {
+    if (path.hops != nullptr) way.ports.insert(way.ports.end(), path.hops->begin(), path.hops->end());
+    way.ports.push_back(path.destination);
+    way.nics.insert(way.nics.end(), {path.source, path.destination});
   };
   for (const PathEvidence& path : host->second.paths) {
-    if (path.udp_port != act.port_before || !to_peer(path.destination)) continue;
-    known = true;
-    look(path);
+    if (act.port_before != 0 && path.udp_port == act.port_before && to_peer(path.destination)) add(path);
   }
+  if (!way.ports.empty()) return way;
   for (const PathEvidence& path : host->second.paths) {
-    if (!known && path.state == PathEvidence::State::kDead && to_peer(path.destination)) look(path);
+    if (path.state == PathEvidence::State::kDead && to_peer(path.destination)) add(path);
   }
-  return left;
+  return way;
 }
 
-bool Finder::LookAtActs(const Finding& finding) {
-  return acts_.Look(finding, [&](const FlowAct& act) { return Left(act, finding); });
+// At first hosts have to be heard: without their paths an act is about nothing.
+bool Finder::LookAtActs(const Finding& finding, int64_t now_ns) {
+  if (now_ns - begun_ns_ < kHeardNs) return false;
+  return acts_.Look(finding, topology_, now_ns, [this](const FlowAct& act) { return WayOf(act); });
 }
 
 void Finder::AddAffected(Finding& finding) const {
-  // Of before a restart the store knows.
-  if (std::vector<std::string> did = acts_.Did(finding.id); !did.empty()) finding.did = std::move(did);
+  std::vector<std::string> did = acts_.Did(finding.id);
+  if (const auto before = did_before_.find(finding.id); before != did_before_.end()) {
+    for (std::string& sentence : did) sentence = "since the service began: " + sentence;
+    did.insert(did.begin(), before->second.begin(), before->second.end());
+  }
+  if (!did.empty()) finding.did = std::move(did);
   const auto known = affected_.find(finding.id);
   if (known == affected_.end()) return;
   std::set<std::string> all(finding.jobs.begin(), finding.jobs.end());
@@ -479,9 +522,10 @@ void Finder::Keep(const std::vector<Finding>& changed) {
   MuteBook::News news = mutes_.Take(changed, open, muted_by, now_ns);
   alerts_.Take(news.alerts);  // whether or not the store can keep them
   for (const Finding& f : changed) {
-    const std::string what = std::string(CauseName(f.cause)) + ": " + f.scope;
+    const std::string what = absl::StrCat(CauseName(f.cause), ": ", absl::Utf8SafeCHexEscape(f.scope));
+    const std::string why = f.evidence.empty() ? "" : absl::Utf8SafeCHexEscape(f.evidence[0]);
     const char* muted = mutes_.IsMuted(f.id) ? ", muted" : "";
-    f.end_ns == 0 ? spdlog::warn("{} ({}{}): {}", what, IdText(f.id), muted, f.evidence.empty() ? "" : f.evidence[0])
+    f.end_ns == 0 ? spdlog::warn("{} ({}{}): {}", what, IdText(f.id), muted, why)
                   : spdlog::info("{} ({}) is over", what, IdText(f.id));
   }
   for (const Finding& f : changed) {

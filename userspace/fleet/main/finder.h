@@ -65,10 +65,11 @@ class Finder {
   void LookAtSlas(int64_t now_ns);
   void TellStanding(const std::vector<HostEvent>& stands);
   void LookAtStanding(int64_t now_ns);
-  std::vector<HostWork> WorkNow() const;  // points into hosts_
+  std::vector<HostWork> WorkNow() const;      // points into hosts_
+  std::vector<HostWork> StandingNow() const;  // ranks and collectives that stand; none: nothing stands
   void NameJobs(std::vector<Finding>& changed, int64_t now_ns);
-  bool LookAtActs(const Finding& finding);  // whether there is news
-  bool Left(const FlowAct& act, const Finding& finding) const;
+  bool LookAtActs(const Finding& finding, int64_t now_ns);  // whether there is news
+  FlowWay WayOf(const FlowAct& act) const;
   void AddAffected(Finding& finding) const;  // the jobs that are known to cross it, and what agents did
   void Keep(const std::vector<Finding>& changed);
   void Complain(const absl::Status& status);
@@ -106,6 +107,8 @@ class Finder {
   std::map<uint64_t, std::set<std::string>> affected_;  // jobs, of findings that go on
   int64_t named_ns_ = 0;                                // when these were looked at last
   ActBook acts_;
+  std::map<uint64_t, std::vector<std::string>> did_before_;  // of findings that are older than acts_, from the store
+  int64_t begun_ns_ = 0;
   MuteBook mutes_;
   std::string complaint_;
 

@@ -227,10 +227,30 @@ void FindTiers(Topology& topology) {
   }
 }
 
+// A way leads through what did not answer, too.
+void JoinAcrossSilence(const Topology& topology, absl::Span<const Trace> traces, std::vector<std::set<int>>& beside) {
+  for (const Trace& trace : traces) {
+    int before = -1;
+    bool silent = false;
+    for (const Addr& hop : trace.hops) {
+      silent |= hop.is_zero();
+      if (hop.is_zero()) continue;
+      const int now = topology.switch_of.at(hop);
+      if (silent && before >= 0 && before != now) {
+        beside[static_cast<size_t>(before)].insert(now);
+        beside[static_cast<size_t>(now)].insert(before);
+      }
+      before = now;
+      silent = false;
+    }
+  }
+}
+
 // Switches that links join, over any number of others. Only a fabric that falls apart into several has planes.
-void FindPlanes(Topology& topology) {
+void FindPlanes(Topology& topology, absl::Span<const Trace> traces) {
   const auto at = [&](int s) -> Switch& { return topology.switches[static_cast<size_t>(s)]; };
   std::vector<std::set<int>> beside = Beside(topology);
+  JoinAcrossSilence(topology, traces, beside);
   int planes = 0;
   for (size_t first = 0; first < topology.switches.size(); ++first) {
     if (topology.switches[first].plane != 0) continue;
@@ -266,7 +286,7 @@ Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet) {
   for (const Trace& trace : traces) links.Take(trace);
   topology.links = links.Links();
   FindTiers(topology);
-  FindPlanes(topology);
+  FindPlanes(topology, traces);
   return topology;
 }
 

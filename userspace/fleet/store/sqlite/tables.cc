@@ -104,13 +104,14 @@ absl::StatusOr<std::vector<std::string>> Tables::TellersAt(int64_t time_ns) {
     if (time_ns >= *horizon) break;
   }
   const int64_t to_s = BlockStartS(time_ns, tier), from_s = to_s - kSpanS[tier];
-  Statement& s = db_.Use(
-                        "SELECT name FROM host WHERE id IN (SELECT host FROM chunk WHERE tier = ?1 AND start_s BETWEEN "
-                        "?2 AND ?3 UNION SELECT host FROM due WHERE tier = ?1 AND start_s BETWEEN ?2 AND ?3) ORDER BY "
-                        "name")
-                     .Int(static_cast<int64_t>(tier))
-                     .Int(from_s)
-                     .Int(to_s);
+  Statement& s =
+      db_.Use(
+             "SELECT name FROM host WHERE EXISTS (SELECT 1 FROM chunk WHERE tier = ?1 AND host = host.id AND "
+             "start_s IN (?2, ?3)) OR EXISTS (SELECT 1 FROM due WHERE tier = ?1 AND start_s IN (?2, ?3) AND "
+             "host = host.id) ORDER BY name")
+          .Int(static_cast<int64_t>(tier))
+          .Int(from_s)
+          .Int(to_s);
   std::vector<std::string> names;
   absl::StatusOr<bool> row = s.Step();
   for (; row.ok() && *row; row = s.Step()) names.push_back(s.ColumnBytes(0));
