@@ -240,6 +240,7 @@ class Agent final : public api::AgentView {
   absl::Status OpenCarriers();
   void StartAnew(telemetry::Event why);
   void OpenPaths();
+  void OpenNews();
   void OpenRecovery();
   void OpenScopes();
   void OpenBalance();

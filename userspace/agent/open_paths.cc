@@ -141,6 +141,19 @@ void Agent::OpenPaths() {
           .pause_dscp = [this] { return options_.config.probe.pause_dscp; },
           .own_link_lost = [this](const PairState& pair, const cw_ev_slot& v) { return carriers_->Lost(pair, v); },
           .doubt = doubt});
+  OpenNews();
+  losses_ = std::make_unique<Losses>(pairs_, flows_, qps_, engine_->mesh(), *damping_, path_lost_, monotonic_,
+                                     *dry_run_, journal_, modes_->may());
+  OpenBalance();
+  OpenMovers();
+  OpenFlows();
+  OpenPlacer();
+  OpenSteering();
+  OpenRecovery();
+}
+
+// What discovery and the probes tell.
+void Agent::OpenNews() {
   fabric_news_ = std::make_unique<FabricNews>(
       pairs_, flows_, *records_, *link_flaps_, monotonic_, journal_,
       FabricNews::Asks{.blind =
@@ -167,14 +180,6 @@ void Agent::OpenPaths() {
                       .delayed = [this](uint32_t pair, uint8_t slot, int64_t sent_ns,
                                         int64_t delay_ns) { balance_->OnProbe(pair, slot, sent_ns, delay_ns); },
                       .ring = [this] { return ring_.get(); }});
-  losses_ = std::make_unique<Losses>(pairs_, flows_, qps_, engine_->mesh(), *damping_, path_lost_, monotonic_,
-                                     *dry_run_, journal_, modes_->may());
-  OpenBalance();
-  OpenMovers();
-  OpenFlows();
-  OpenPlacer();
-  OpenSteering();
-  OpenRecovery();
 }
 
 // Fleet time, by the name that the peers know this host by.

@@ -383,24 +383,25 @@ void Finder::Look() {
   LookAtSlas(picture.now_ns);
 }
 
+HostWork Finder::RanksOf(const std::string& name, const Host& host) {
+  HostWork work{.host = name, .speaks = host.told.connected, .flows = {}, .ranks = {}, .collectives = {}};
+  for (const auto& [key, told] : host.work->jobs()) {
+    if (host.Holds(told.time_ns, LiveWork::kJobsHold)) work.ranks.push_back({&told.job, told.time_ns});
+  }
+  return work;
+}
+
 std::vector<HostWork> Finder::WorkNow() const {
   std::vector<HostWork> hosts;
   for (const auto& [name, host] : hosts_) {
     if (host.work == nullptr) continue;
-    HostWork& work = hosts.emplace_back(
-        HostWork{.host = name, .speaks = host.told.connected, .flows = {}, .ranks = {}, .collectives = {}});
+    HostWork& work = hosts.emplace_back(RanksOf(name, host));
     // A host that tells of its paths alone has no flows any more.
-    const auto holds = [&](int64_t time_ns, absl::Duration how_long) {
-      return time_ns >= host.told.newest_ns - absl::ToInt64Nanoseconds(how_long);
-    };
-    const bool sends = holds(host.work->flows().time_ns, LiveWork::kFlowsHold);
+    const bool sends = host.Holds(host.work->flows().time_ns, LiveWork::kFlowsHold);
     for (const FlowSample& flow : host.work->flows().flows) {
       if (!sends) break;
       const auto hops = hops_.find(flow.hops);
       work.flows.push_back({&flow, hops == hops_.end() ? nullptr : &hops->second});
-    }
-    for (const auto& [key, told] : host.work->jobs()) {
-      if (holds(told.time_ns, LiveWork::kJobsHold)) work.ranks.push_back({&told.job, told.time_ns});
     }
   }
   return hosts;
@@ -413,17 +414,10 @@ std::vector<HostWork> Finder::StandingNow() const {
   std::vector<HostWork> hosts;
   for (const auto& [name, host] : hosts_) {
     if (host.work == nullptr) continue;
-    HostWork& work = hosts.emplace_back(
-        HostWork{.host = name, .speaks = host.told.connected, .flows = {}, .ranks = {}, .collectives = {}});
-    const auto holds = [&](int64_t time_ns, absl::Duration how_long) {
-      return time_ns >= host.told.newest_ns - absl::ToInt64Nanoseconds(how_long);
-    };
-    for (const auto& [key, told] : host.work->jobs()) {
-      if (holds(told.time_ns, LiveWork::kJobsHold)) work.ranks.push_back({&told.job, told.time_ns});
-    }
+    HostWork& work = hosts.emplace_back(RanksOf(name, host));
     for (const auto& [key, told] : host.work->collectives()) {
       if (!host.told.connected || told.collective.state() != pb::Collective::STATE_STALLED ||
-          !holds(told.time_ns, LiveWork::kFlowsHold))
+          !host.Holds(told.time_ns, LiveWork::kFlowsHold))
         continue;
       work.collectives.push_back({&told.collective, told.time_ns});
       any = true;

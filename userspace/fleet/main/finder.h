@@ -48,6 +48,10 @@ class Finder {
     int64_t asked_ns = 0;  // for its hop lists
     bool lacks_hops = false;
     std::shared_ptr<const LiveWork> work;  // null: it told of none
+    // What it told then, it would have told again by now.
+    bool Holds(int64_t told_ns, absl::Duration how_long) const {
+      return told_ns >= told.newest_ns - absl::ToInt64Nanoseconds(how_long);
+    }
   };
 
   void Run();
@@ -65,6 +69,7 @@ class Finder {
   void LookAtSlas(int64_t now_ns);
   void TellStanding(const std::vector<HostEvent>& stands);
   void LookAtStanding(int64_t now_ns);
+  static HostWork RanksOf(const std::string& name, const Host& host);
   std::vector<HostWork> WorkNow() const;      // points into hosts_
   std::vector<HostWork> StandingNow() const;  // ranks and collectives that stand; none: nothing stands
   void NameJobs(std::vector<Finding>& changed, int64_t now_ns);
