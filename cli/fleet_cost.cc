@@ -21,16 +21,21 @@ struct CostOptions {
 };
 
 void ShowCostTable(const v1::FleetCostReply& reply, bool colour) {
-  Table table({"JOB", ">GPU-HOURS", ">LOST", ">COLLECTIVES", "WAITED FOR", "FINDING"});
-  double gpu_hours = 0, of_network = 0;
+  Table table({"JOB", ">GPU-HOURS", ">AVOIDABLE", ">LOST", ">COLLECTIVES", "WAITED FOR", "FINDING"});
+  double gpu_hours = 0, of_network = 0, avoidable = 0;
   for (const v1::FleetCost& cost : reply.costs()) {
     gpu_hours += cost.gpu_hours();
     of_network += cost.network() ? cost.gpu_hours() : 0;
-    table.Add({cost.job(), absl::StrFormat("%.2f", cost.gpu_hours()), NsText(cost.lost_s() * 1e9),
+    avoidable += cost.avoidable_gpu_hours();
+    table.Add({cost.job(), absl::StrFormat("%.2f", cost.gpu_hours()),
+               absl::StrFormat("%.2f", cost.avoidable_gpu_hours()), NsText(cost.lost_s() * 1e9),
                CountText(cost.collectives()), cost.where(), cost.finding().empty() ? kNoValue : cost.finding()});
   }
   std::cout << UtcText(reply.from_ns()) << " to " << UtcText(reply.to_ns()) << ": "
-            << absl::StrFormat("%.2f GPU-hours lost, %.2f of them to the network\n", gpu_hours, of_network);
+            << absl::StrFormat("%.2f GPU-hours lost, %.2f of them to the network", gpu_hours, of_network);
+  if (avoidable > 0)
+    std::cout << absl::StrFormat("; agents that act instead of observing would have saved %.2f", avoidable);
+  std::cout << '\n';
   if (table.empty()) {
     std::cout << "no collective was slow or stood, as far as processes have the profiler plug-in (docs/nccl.md)\n";
   } else {

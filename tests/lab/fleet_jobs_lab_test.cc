@@ -148,7 +148,13 @@ TEST_F(FleetJobsOnFabric, AFindingNamesTheJobThatSuffers) {
     return SeesAll() && job.contains("pairs") && !job["pairs"].empty() && job["pairs"][0].value("flows", 0) == 4;
   };
   ASSERT_TRUE(Eventually(known, absl::Minutes(1))) << Job().dump(1) << Why();
+  for (uint32_t seq = 1; seq <= 6; ++seq) {  // what is usual
+    for (const RankOrder order : {RankOrder::kBegin, RankOrder::kEnd})
+      for (RankProcess* rank : {sender_.get(), receiver_.get()}) ASSERT_TRUE(rank->Tell(order, seq));
+  }
   const int spine = testbed_->SpineOf(emulator_->TakeSnapshot().flows.at(0), 0);
+  // The sender's first channel goes by the spine that dies; it stands until the end.
+  ASSERT_TRUE(sender_->Tell(RankOrder::kBegin, 7) && sender_->Tell(RankOrder::kFinish, 7, 1));
   for (int leaf = 0; leaf < 2; ++leaf) ASSERT_TRUE(SetCable(leaf, spine, Fault::Drop()).ok());
   // By the paths of its flows; that it sends little is its agent's word.
   const auto dead = [&]() -> json {
@@ -160,6 +166,18 @@ TEST_F(FleetJobsOnFabric, AFindingNamesTheJobThatSuffers) {
   ASSERT_TRUE(Eventually([&] { return !dead().is_null(); })) << Findings().dump(1) << Why();
   EXPECT_THAT(dead()["cause"].get<std::string>(), HasSubstr("dead"));
   EXPECT_THAT(Job()["findings"], testing::Contains(dead()["id"]));
+
+  // The agents only observe: had they acted, the collective would not have stood.
+  const auto of_spine = [&]() -> json {
+    const json reply = Ask({"cost", "labjob"});
+    for (const json& cost : reply.value("costs", json::array())) {
+      if (cost.value("finding", "") == dead().value("id", "?")) return cost;
+    }
+    return {{"reply", reply}};
+  };
+  EXPECT_TRUE(Eventually([&] { return of_spine().value("avoidable_gpu_hours", 0.0) > 2.0 / 3600; }))
+      << of_spine().dump(1) << bed_->Ask({"events", "--host", "h0"}).dump(1);
+  EXPECT_LE(of_spine()["avoidable_gpu_hours"], of_spine()["gpu_hours"]) << "no more than was lost";
 }
 
 }  // namespace

@@ -171,6 +171,7 @@ class FleetWithAJob : public FakeFleet {
     cost.set_where("link grey: link x");
     cost.set_network(true);
     cost.set_gpu_hours(12.5);
+    cost.set_avoidable_gpu_hours(7.25);
     reply->add_costs()->set_gpu_hours(1);
     return grpc::Status::OK;
   }
@@ -359,9 +360,10 @@ TEST_F(CwctlFleet, TwoRunsAreNamedWithTheirTimes) {
 TEST_F(CwctlFleet, WhatJobsLostIsSummedAndSplit) {
   const RunResult run = Run({"fleet", "cost", "train", "--from", "2026-05-01T12:00:00Z"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.out,
-              AllOf(HasSubstr("2026-05-01T12:00:00"), HasSubstr("13.50 GPU-hours lost, 12.50 of them to the network"),
-                    HasSubstr("link grey: link x")));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("2026-05-01T12:00:00"),
+                             HasSubstr("13.50 GPU-hours lost, 12.50 of them to the network; agents that act "
+                                       "instead of observing would have saved 7.25"),
+                             HasSubstr("link grey: link x")));
   EXPECT_EQ(Run({"fleet", "cost", "--from", "yesterday"}).exit_code, 2);
 }
 

@@ -40,12 +40,14 @@ class CostTest : public ::testing::Test {
   }
   pb::FleetCostReply Cost() {
     CostBook book(findings_, topology_);
-    for (const auto& [host, c] : told_) EXPECT_TRUE(book.Add(host, *c, kThenNs - 10 * kSecondNs, kThenNs));
+    for (const auto& [host, c] : told_)
+      EXPECT_TRUE(book.Add(host, *c, kThenNs - 10 * kSecondNs, kThenNs, decided_[host]));
     return book.Sum();
   }
 
   std::deque<pb::Collective> messages_;
   std::vector<std::pair<std::string, const pb::Collective*>> told_;
+  std::map<std::string, DryMoves> decided_;  // by host
   std::vector<Finding> findings_;
   Topology topology_;
 };
@@ -85,6 +87,19 @@ TEST_F(CostTest, WhatHeldItBackIsTheFindingOfThatTimeOnItsWay) {
   EXPECT_EQ(Cost().costs(0).finding(), "");
 }
 
+TEST_F(CostTest, WhatCanHoldAQueuePairBackIsNamedBeforeWhatMay) {
+  const Addr port = Addr::Parse("10.2.0.1").value(), other = Addr::Parse("10.3.0.1").value();
+  findings_ = {{.id = 3, .cause = Cause::kClock, .scope = "host h1", .start_ns = kThenNs - 3, .hosts = {"h1"}}};
+  Tell("h1", 1, 11, true);
+  EXPECT_EQ(Cost().costs(0).finding(), "") << "a wrong clock holds nothing back";
+  findings_.push_back(
+      {.id = 4, .cause = Cause::kSlowSender, .scope = "host h1", .start_ns = kThenNs - 2, .hosts = {"h1"}});
+  EXPECT_EQ(Cost().costs(0).finding(), IdText(4));
+  findings_.push_back(
+      {.id = 5, .cause = Cause::kLinkDead, .scope = "link x", .links = {{other, port}}, .start_ns = kThenNs});
+  EXPECT_EQ(Cost().costs(0).finding(), IdText(5));
+}
+
 TEST_F(CostTest, WhatWasNotSlowerThanUsualCostsNothing) {
   Tell("h1", 1, 0.5, false);
   EXPECT_EQ(Cost().costs_size(), 0);
@@ -107,10 +122,111 @@ TEST_F(CostTest, SendsCountAtEachEndAndEachTime) {
   }
   EXPECT_DOUBLE_EQ(Cost().costs(0).gpu_hours(), 20.0 / 3600);
   CostBook book({}, topology_);
-  for (int64_t at : {0, 100}) EXPECT_TRUE(book.Add("h1", messages_[0], kThenNs, kThenNs + at * kSecondNs));
+  for (int64_t at : {0, 100}) EXPECT_TRUE(book.Add("h1", messages_[0], kThenNs, kThenNs + at * kSecondNs, {}));
   EXPECT_EQ(book.Sum().costs(0).collectives(), 1u);
-  EXPECT_TRUE(book.Add("h1", messages_[0], kThenNs + 100 * kSecondNs, kThenNs + 110 * kSecondNs));
+  EXPECT_TRUE(book.Add("h1", messages_[0], kThenNs + 100 * kSecondNs, kThenNs + 110 * kSecondNs, {}));
   EXPECT_EQ(book.Sum().costs(0).collectives(), 2u);
+}
+
+// The rank's queue pair has flow f7, on path 2 to h9. It began 11 s before it was told, and took so long.
+pb::Collective& OnPath(pb::Collective& c) {
+  pb::CollectiveQp& qp = *c.mutable_peers(0)->mutable_qps(0);
+  qp.set_flow("f7");
+  qp.set_slot(2);
+  c.set_enqueued_ago_s(11);
+  return c;
+}
+
+pb::Event EventOf(const char* type, bool dry, const char* flow, int slot = 2) {
+  pb::Event event;
+  event.set_type(type);
+  event.set_dry(dry);
+  event.set_flow(flow);
+  event.set_peer("h9");
+  event.set_slot(slot);
+  return event;
+}
+
+TEST_F(CostTest, WhatAgentsWouldHaveMovedWasAvoidableFromThenOn) {
+  OnPath(Tell("h1", 1, 11, true));
+  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "nobody decided anything";
+  decided_["h2"].Take(EventOf("move", true, "f7"), kThenNs - 8 * kSecondNs);
+  decided_["h1"].Take(EventOf("move", true, "f8"), kThenNs - 8 * kSecondNs);
+  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "another host's, or another flow";
+  decided_["h1"].Take(EventOf("move", true, "f7"), kThenNs - 8 * kSecondNs);
+  EXPECT_DOUBLE_EQ(Cost().costs(0).avoidable_gpu_hours(), 8.0 * 8 / 3600);
+  EXPECT_DOUBLE_EQ(Cost().costs(0).gpu_hours(), 10.0 * 8 / 3600);
+}
+
+TEST_F(CostTest, NoMoreIsAvoidableThanWasLost) {
+  OnPath(Tell("h1", 1, 11, true));
+  decided_["h1"].Take(EventOf("move", true, "f7"), kThenNs - 20 * kSecondNs);
+  EXPECT_DOUBLE_EQ(Cost().costs(0).avoidable_gpu_hours(), Cost().costs(0).gpu_hours());
+}
+
+TEST_F(CostTest, ADecisionOfAnyRanksAgentCounts) {
+  OnPath(Tell("h1", 1, 11, true));
+  OnPath(Tell("h2", 1, 8, true));
+  decided_["h2"].Take(EventOf("move", true, "f7"), kThenNs - 9 * kSecondNs);  // 2 s after it began
+  EXPECT_DOUBLE_EQ(Cost().costs(0).lost_s(), 10);
+  EXPECT_DOUBLE_EQ(Cost().costs(0).avoidable_gpu_hours(), 6.0 * 8 / 3600);
+}
+
+TEST_F(CostTest, ADecisionEndsWithItsReason) {
+  OnPath(Tell("h1", 1, 5, true)).set_enqueued_ago_s(5);
+  DryMoves& decided = decided_["h1"];
+  decided.Take(EventOf("move", true, "f7"), kThenNs - 60 * kSecondNs);
+  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "queue pairs gave up long ago";
+  decided.Take(EventOf("move", true, "f7"), kThenNs - 20 * kSecondNs);
+  EXPECT_GT(Cost().costs(0).avoidable_gpu_hours(), 0);
+  decided.Take(EventOf("path", false, ""), kThenNs - 15 * kSecondNs);
+  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "the path answers again";
+  decided.Take(EventOf("move", true, "f7"), kThenNs - 14 * kSecondNs);
+  decided.Take(EventOf("move", false, "f7"), kThenNs - 13 * kSecondNs);
+  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "it was moved, by then the mode allowed it";
+}
+
+TEST_F(CostTest, ALossyPathIsAvoidableUntilItIsGood) {
+  OnPath(Tell("h1", 1, 5, true)).set_enqueued_ago_s(5);
+  pb::Event lossy = EventOf("path", true, "");
+  lossy.set_severity(pb::SEVERITY_ALERT);
+  lossy.set_slot(3);
+  decided_["h1"].Take(lossy, kThenNs - 600 * kSecondNs);
+  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "another path";
+  lossy.set_slot(2);
+  decided_["h1"].Take(lossy, kThenNs - 600 * kSecondNs);
+  EXPECT_DOUBLE_EQ(Cost().costs(0).avoidable_gpu_hours(), Cost().costs(0).gpu_hours());
+  decided_["h1"].Take(EventOf("path", true, ""), kThenNs - 60 * kSecondNs);
+  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0);
+}
+
+TEST_F(CostTest, ASharedLinkSavesAsTheRuleExpects) {
+  OnPath(Tell("h1", 1, 11, true));
+  pb::Event uneven = EventOf("decision", true, "f7");
+  decided_["h1"].Take(uneven, kThenNs - 6 * kSecondNs);
+  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "no gain is said";
+  pb::Evidence& gain = *uneven.add_evidence();
+  gain.set_name("gain");
+  for (const char* wrong : {"", "nan", "-3", "1"}) {
+    gain.set_value(wrong);
+    decided_["h1"].Take(uneven, kThenNs - 6 * kSecondNs);
+  }
+  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0);
+  gain.set_value("1.50");
+  decided_["h1"].Take(uneven, kThenNs - 6 * kSecondNs);
+  EXPECT_NEAR(Cost().costs(0).avoidable_gpu_hours(), 2.0 * 8 / 3600, 1e-9) << "a third of six seconds";
+}
+
+TEST_F(CostTest, DecisionsAreBounded) {
+  OnPath(Tell("h1", 1, 11, true));
+  DryMoves& decided = decided_["h1"];
+  for (int i = 0; i < 30'000; ++i) {
+    decided.Take(EventOf("move", true, std::to_string(i).c_str(), i), kThenNs - 100 * kSecondNs);
+    decided.Take(EventOf("path", false, "", i), kThenNs - 100 * kSecondNs);
+    decided.Take(EventOf("move", true, "0", 2), kThenNs - 30'000 + i);
+  }
+  EXPECT_GT(decided.SavedNs({.id = "0", .peer = "h9", .slot = 2}, kThenNs - kSecondNs, kThenNs), 0);
+  EXPECT_EQ(decided.SavedNs({.id = "29999"}, 0, kThenNs), 0) << "there was no room";
 }
 
 TEST_F(CostTest, NumbersThatAHostMakesUpAreCut) {

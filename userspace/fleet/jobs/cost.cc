@@ -31,6 +31,40 @@ const pb::CollectiveQp* HeldQp(const pb::Collective& c) {
   return nullptr;
 }
 
+// When it began: told as an age, which is believed as far as it can be true.
+int64_t BeginOf(const pb::Collective& c, double took_ns, int64_t from_ns, int64_t to_ns) {
+  const auto first = static_cast<int64_t>(static_cast<double>(from_ns) - took_ns);
+  const auto last = static_cast<int64_t>(static_cast<double>(to_ns) - took_ns);
+  const double age_ns = Tamed(c.enqueued_ago_s() * 1e9) - Tamed(c.queued_ns());
+  return std::clamp(to_ns - static_cast<int64_t>(age_ns), first, last);
+}
+
+double AvoidableNs(const pb::Collective& c, int64_t begin_ns, double took_ns, double lost_ns, const DryMoves& decided) {
+  const pb::CollectiveQp* qp = c.network() ? HeldQp(c) : nullptr;
+  if (qp == nullptr) return 0;
+  const int64_t end_ns = begin_ns + static_cast<int64_t>(took_ns);
+  return std::min(lost_ns,
+                  decided.SavedNs({.id = qp->flow(), .peer = qp->peer(), .slot = qp->slot()}, begin_ns, end_ns));
+}
+
+// How well such a finding explains that the network holds a queue pair back; 0: not at all.
+int Explains(Cause cause) {
+  switch (cause) {
+    case Cause::kClock:
+    case Cause::kNotNetwork:
+      return 0;
+    case Cause::kSlowSender:
+    case Cause::kSlowReceiver:
+    case Cause::kConfiguration:
+    case Cause::kSwapped:
+    case Cause::kSla:
+    case Cause::kAgentGone:
+      return 1;  // there without harm, too
+    default:
+      return 2;
+  }
+}
+
 JobReach ReachOfQp(const std::string& host, const pb::CollectiveQp& qp) {
   JobReach reach;
   reach.hosts = {host};
@@ -57,21 +91,24 @@ CostBook::Place CostBook::PlaceOf(const std::string& host, const pb::Collective&
   const pb::CollectiveQp* qp = HeldQp(c);
   if (qp == nullptr) return {"the network"};
   const JobReach reach = ReachOfQp(host, *qp);
+  const Finding* found = nullptr;
   for (const Finding& finding : findings_) {
     if (finding.start_ns > end_ns + kFoundLateNs) break;
+    if (Explains(finding.cause) <= (found == nullptr ? 0 : Explains(found->cause))) continue;
     if (finding.end_ns != 0 && finding.end_ns < begin_ns) continue;
     // Which ports a switch had then nobody may know any more; whom it affected its finding says.
     const bool of_job = absl::StartsWith(finding.scope, "switch ") && !c.label().empty() &&
                         std::find(finding.jobs.begin(), finding.jobs.end(), c.label()) != finding.jobs.end();
-    if (of_job || Crosses(finding, reach, topology_))
-      return {absl::StrCat(std::string(CauseName(finding.cause)), ": ", finding.scope), finding.id};
+    if (of_job || Crosses(finding, reach, topology_)) found = &finding;
   }
+  if (found != nullptr) return {absl::StrCat(std::string(CauseName(found->cause)), ": ", found->scope), found->id};
   std::string way = absl::StrCat(host, " to ", qp->peer().empty() ? qp->flow() : qp->peer());
   if (qp->hops_size() > 0) absl::StrAppend(&way, " by ", absl::StrJoin(qp->hops(), " "));
   return {CutUtf8(way, kMostWhere)};
 }
 
-bool CostBook::Add(const std::string& host, const pb::Collective& c, int64_t from_ns, int64_t to_ns) {
+bool CostBook::Add(const std::string& host, const pb::Collective& c, int64_t from_ns, int64_t to_ns,
+                   const DryMoves& decided) {
   const double took_ns = Tamed(c.duration_ns()), lost_ns = took_ns - std::min(Tamed(c.usual_ns()), took_ns);
   if (lost_ns <= 0) return true;
   const bool all = c.peer() < 0;
@@ -86,8 +123,13 @@ bool CostBook::Add(const std::string& host, const pb::Collective& c, int64_t fro
   auto at = worst_.find(name);
   if (at == worst_.end() && worst_.size() >= kMostCollectives) return false;
   if (at == worst_.end()) at = worst_.emplace(name, Lost{}).first;
+  // Another rank's agent may be the one that decided.
+  const double avoidable_ns =
+      std::max(at->second.avoidable_ns, AvoidableNs(c, BeginOf(c, took_ns, from_ns, to_ns), took_ns, lost_ns, decided));
+  at->second.avoidable_ns = avoidable_ns;
   if (lost_ns <= at->second.ns) return true;
   at->second = {.ns = lost_ns,
+                .avoidable_ns = avoidable_ns,
                 .gpus = all ? std::clamp(c.ranks(), 1, kMostGpus) : 1,
                 .job = CutUtf8(c.label().empty() ? c.job_id() : c.label(), kMostWhere),
                 .place = PlaceOf(host, c, begin_ns, to_ns)};
@@ -101,6 +143,7 @@ pb::FleetCostReply CostBook::Sum() const {
     row.set_collectives(row.collectives() + 1);
     row.set_lost_s(row.lost_s() + lost.ns / 1e9);
     row.set_gpu_hours(row.gpu_hours() + lost.ns * lost.gpus / 3600e9);
+    row.set_avoidable_gpu_hours(row.avoidable_gpu_hours() + lost.avoidable_ns * lost.gpus / 3600e9);
   }
   std::vector<pb::FleetCost> rows;
   for (auto& [key, row] : sums) {
@@ -124,6 +167,7 @@ pb::FleetCostReply CostBook::Sum() const {
     others.set_collectives(others.collectives() + rows[i].collectives());
     others.set_lost_s(others.lost_s() + rows[i].lost_s());
     others.set_gpu_hours(others.gpu_hours() + rows[i].gpu_hours());
+    others.set_avoidable_gpu_hours(others.avoidable_gpu_hours() + rows[i].avoidable_gpu_hours());
   }
   return reply;
 }
