@@ -70,6 +70,7 @@ void Agreement::Impl::Disrupt(int64_t now_ns) {
 
 void Agreement::Impl::Settle(int64_t now_ns) {
   settled = true;
+  joined = false;
   settled_ns = last_compared_ns = now_ns;
   trouble = FleetTrouble::kNone;
   disrupted_alone = false;
@@ -140,6 +141,7 @@ void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& v
     Slew(0);
     // Who has no neighbours at all is the fleet.
     if (views.empty()) {
+      joined = true;
       trouble = FleetTrouble::kNone;
       return;
     }
@@ -153,9 +155,21 @@ void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& v
   const Clique clique = Judge(own_tolerance_ns);
   const int n = static_cast<int>(voters.size());
   const bool clear = n - clique.members <= Liars(n);
+  if (!joined) {
+    const int liars = MayLie(views);
+    if (n <= liars) return Slew(0);  // all of them may lie
+    joined = clear && clique.with_us && clique.members > liars;
+  }
   if (n == 1) return FollowOne(now_ns, views);
   if (clear) return clique.with_us ? Agree(now_ns, views) : Rejoin(now_ns);
   Contest(now_ns, views, clique);
+}
+
+// Of those who are heard on our timeline, with a time or looking for it.
+int Agreement::Impl::MayLie(const std::vector<NeighbourView>& views) const {
+  return Liars(static_cast<int>(std::count_if(peers.begin(), peers.end(), [&](const Peer& p) {
+    return p.error_ns > 0 && views[p.view].claim.timeline == timeline;
+  })));
 }
 
 void Agreement::Impl::Agree(int64_t now_ns, const std::vector<NeighbourView>& views) {
@@ -258,10 +272,16 @@ void Agreement::Impl::Publish(const std::vector<NeighbourView>& views) {
   time.state = SyncState::kUnknown;
   if (settled && time.trouble == FleetTrouble::kNone) time.state = SyncState::kSynchronised;
   if (settled && time.trouble == FleetTrouble::kIsolated) time.state = SyncState::kFreeRunning;
+  // Others may take this time over; but nobody vouches for it yet.
+  if (time.state == SyncState::kSynchronised && !joined) {
+    time.state = SyncState::kFreeRunning;
+    time.trouble = FleetTrouble::kSettling;
+  }
   if (time.state == SyncState::kSynchronised && merge_ns > 0) time.trouble = FleetTrouble::kMerging;
   time.error_est_ns = std::llround(std::min(error_ns, kNowhereNs)) + local_likely_ns;
   time.error_drift_ppb = ErrorDriftPpb();
-  time.bound_ns = std::llround(settled && !unmeasured ? bound.bound_ns(BoundHops()) : kNowhereNs) + local_bound_ns;
+  time.bound_ns =
+      std::llround(settled && joined && !unmeasured ? bound.bound_ns(BoundHops()) : kNowhereNs) + local_bound_ns;
   verdicts.resize(views.size());
   double weights = 0;
   for (const Peer& p : peers) weights += p.weight;

@@ -157,6 +157,7 @@ struct Agreement::Impl {
   void Acquire(int64_t now_ns, const std::vector<NeighbourView>& views);
   bool NearEnough(int64_t now_ns, double apart_ns) const;
   void Follow(int64_t now_ns, const std::vector<NeighbourView>& views);
+  int MayLie(const std::vector<NeighbourView>& views) const;
   void FollowOne(int64_t now_ns, const std::vector<NeighbourView>& views);
   void Agree(int64_t now_ns, const std::vector<NeighbourView>& views);
   double ImplausibleRate(const std::vector<NeighbourView>& views);
@@ -213,6 +214,8 @@ struct Agreement::Impl {
   void DropHopeless();
   void SetTolerances();
   void Excuse(int64_t now_ns);
+  void FillOpinions();
+  bool Contradict();
   Clique Judge(double own_tolerance);
   void Remember(int64_t now_ns);
   int Excluded() const;
@@ -250,6 +253,7 @@ struct Agreement::Impl {
   FleetTrouble trouble = FleetTrouble::kSettling;
 
   bool started = false, settled = false, heard_anyone = false;
+  bool joined = false;           // since it settled, more neighbours than may lie have agreed with it
   bool disrupted_alone = false;  // our line was broken; if nobody helps, the timeline is lost
   bool own_step = false;         // most links say that a clock was stepped: ours
   int64_t last_ns = 0;

@@ -129,17 +129,30 @@ void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& 
 
 // While we have no time of our own: those on our timeline that have; if too few have, all on it.
 void Agreement::Impl::SelectForAcquiring(const std::vector<NeighbourView>& views) {
-  voters.clear();
   const auto with_us = [&](const Peer& p) { return p.error_ns > 0 && views[p.view].claim.timeline == timeline; };
   const auto has_time = [&](const Peer& p) { return with_us(p) && views[p.view].claim.state != SyncState::kUnknown; };
   // More than may lie vouch for a time; of hosts that look for one themselves nothing can be learnt then.
   const auto all = static_cast<int>(std::count_if(peers.begin(), peers.end(), with_us));
   const bool vouched = std::count_if(peers.begin(), peers.end(), has_time) > Liars(all);
-  for (uint32_t i = 0; i < peers.size(); ++i) {
-    if (vouched ? has_time(peers[i]) : with_us(peers[i])) voters.push_back(i);
-  }
-  DropHopeless();
-  SetTolerances();
+  const auto select = [&](const auto& wanted) {
+    voters.clear();
+    for (uint32_t i = 0; i < peers.size(); ++i) {
+      if (wanted(peers[i])) voters.push_back(i);
+    }
+    DropHopeless();
+    SetTolerances();
+  };
+  if (!vouched) return select(with_us);
+  select(has_time);
+  // As many liars as honest ones may be among so few. Where they contradict each other, the others who look for a time
+  // decide with us: otherwise one liar keeps all who look, each with another time.
+  if (static_cast<int>(voters.size()) <= 2 * Liars(all) && Contradict()) select(with_us);
+}
+
+// No majority of those who were selected can be right together.
+bool Agreement::Impl::Contradict() {
+  FillOpinions();
+  return 2 * FindClique(opinions, -1).members <= static_cast<int>(voters.size());
 }
 
 void Agreement::Impl::SelectForFollowing(int64_t now_ns) {
@@ -258,12 +271,16 @@ void Agreement::Impl::Excuse(int64_t now_ns) {
   voters.erase(std::remove_if(voters.begin(), voters.end(), excused), voters.end());
 }
 
-Clique Agreement::Impl::Judge(double own_tolerance) {
+void Agreement::Impl::FillOpinions() {
   opinions.clear();
   for (const uint32_t v : voters) {
     const Peer& p = peers[v];
     opinions.push_back({p.apart_ns, p.tolerance_ns + merge_ns, p.weight});
   }
+}
+
+Clique Agreement::Impl::Judge(double own_tolerance) {
+  FillOpinions();
   const Clique clique = FindClique(opinions, own_tolerance < 0 ? own_tolerance : own_tolerance + merge_ns);
   for (size_t k = 0; k < voters.size(); ++k) {
     Peer& p = peers[voters[k]];
