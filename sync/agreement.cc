@@ -155,21 +155,38 @@ void Agreement::Impl::Follow(int64_t now_ns, const std::vector<NeighbourView>& v
   const Clique clique = Judge(own_tolerance_ns);
   const int n = static_cast<int>(voters.size());
   const bool clear = n - clique.members <= Liars(n);
-  if (!joined) {
-    const int liars = MayLie(views);
-    if (n <= liars) return Slew(0);  // all of them may lie
-    joined = clear && clique.with_us && clique.members > liars;
-  }
+  if (!joined && !Join(now_ns, Liars(HeardWithUs(views)), clear && clique.with_us ? clique.members : 0)) return;
   if (n == 1) return FollowOne(now_ns, views);
   if (clear) return clique.with_us ? Agree(now_ns, views) : Rejoin(now_ns);
   Contest(now_ns, views, clique);
 }
 
-// Of those who are heard on our timeline, with a time or looking for it.
-int Agreement::Impl::MayLie(const std::vector<NeighbourView>& views) const {
-  return Liars(static_cast<int>(std::count_if(peers.begin(), peers.end(), [&](const Peer& p) {
+// How many are heard on our timeline, with a time or looking for it.
+int Agreement::Impl::HeardWithUs(const std::vector<NeighbourView>& views) const {
+  return static_cast<int>(std::count_if(peers.begin(), peers.end(), [&](const Peer& p) {
     return p.error_ns > 0 && views[p.view].claim.timeline == timeline;
-  })));
+  }));
+}
+
+// We have settled just now. False: whom we hear may all be liars, so nobody is followed, or we look for a time anew.
+bool Agreement::Impl::Join(int64_t now_ns, int liars, int agreeing) {
+  joined = agreeing > liars;
+  if (joined) return true;
+  // Liars can agree with us alone and keep us from the others, to whom they tell another time.
+  if (now_ns - settled_ns > kStuckNs + hold_ns) {
+    Unsettle(now_ns, FleetTrouble::kSettling);
+    return false;
+  }
+  if (static_cast<int>(voters.size()) > liars) return true;
+  for (const uint32_t v : voters) {
+    peers[v].member = false;
+    peers[v].weight = 0;
+    peers[v].reason = Reason::kWaiting;
+  }
+  trouble = FleetTrouble::kNone;
+  error_ns += kFreeRunPpb * passed_s;
+  Slew(0);
+  return false;
 }
 
 void Agreement::Impl::Agree(int64_t now_ns, const std::vector<NeighbourView>& views) {
@@ -273,7 +290,8 @@ void Agreement::Impl::Publish(const std::vector<NeighbourView>& views) {
   if (settled && time.trouble == FleetTrouble::kNone) time.state = SyncState::kSynchronised;
   if (settled && time.trouble == FleetTrouble::kIsolated) time.state = SyncState::kFreeRunning;
   // Others may take this time over; but nobody vouches for it yet.
-  if (time.state == SyncState::kSynchronised && !joined) {
+  const bool unvouched = settled && !joined && HeardWithUs(views) > 0;
+  if (time.state == SyncState::kSynchronised && unvouched) {
     time.state = SyncState::kFreeRunning;
     time.trouble = FleetTrouble::kSettling;
   }
@@ -281,7 +299,7 @@ void Agreement::Impl::Publish(const std::vector<NeighbourView>& views) {
   time.error_est_ns = std::llround(std::min(error_ns, kNowhereNs)) + local_likely_ns;
   time.error_drift_ppb = ErrorDriftPpb();
   time.bound_ns =
-      std::llround(settled && joined && !unmeasured ? bound.bound_ns(BoundHops()) : kNowhereNs) + local_bound_ns;
+      std::llround(settled && !unvouched && !unmeasured ? bound.bound_ns(BoundHops()) : kNowhereNs) + local_bound_ns;
   verdicts.resize(views.size());
   double weights = 0;
   for (const Peer& p : peers) weights += p.weight;

@@ -38,6 +38,7 @@ inline constexpr int64_t kDisputeNs = 500'000'000;       // contradictions that 
 inline constexpr int64_t kReconciledNs = 1'000'000'000;  // … until they have been gone for so long
 inline constexpr int64_t kChaosNs = 3'000'000'000;
 inline constexpr int64_t kSplitNs = 5'000'000'000;      // a split timeline is one for so long after the last sign of it
+inline constexpr int64_t kStuckNs = 8'000'000'000;      // … that is not over by now no rule will end
 inline constexpr int64_t kToldSplitNs = 1'000'000'000;  // and a contradiction is told for so long
 inline constexpr int kOffRounds = 2;
 inline constexpr double kSlewableNs = 10'000;  // more is stepped when a majority says so
@@ -108,8 +109,9 @@ struct Agreement::Impl {
     double apart_ns = 0;      // its fleet time − ours
     double rate_ppb = 0;      // its fleet rate − ours
     double rate_error_ppb = 0;
-    double error_ns = 0;    // likely, of the link
-    double changed_ns = 0;  // … if what its round trips have changed by is all on one way
+    double link_error_ns = 0;  // likely
+    double error_ns = 0;       // … and more where the link is distant beside the others
+    double changed_ns = 0;     // … if what its round trips have changed by is all on one way
     double claim_error_ns = 0;
     double bound_ns = 0;  // of the link
     double width_ns = 0;  // as it tells
@@ -157,7 +159,8 @@ struct Agreement::Impl {
   void Acquire(int64_t now_ns, const std::vector<NeighbourView>& views);
   bool NearEnough(int64_t now_ns, double apart_ns) const;
   void Follow(int64_t now_ns, const std::vector<NeighbourView>& views);
-  int MayLie(const std::vector<NeighbourView>& views) const;
+  int HeardWithUs(const std::vector<NeighbourView>& views) const;
+  bool Join(int64_t now_ns, int liars, int agreeing);
   void FollowOne(int64_t now_ns, const std::vector<NeighbourView>& views);
   void Agree(int64_t now_ns, const std::vector<NeighbourView>& views);
   double ImplausibleRate(const std::vector<NeighbourView>& views);

@@ -106,7 +106,7 @@ void Agreement::Impl::AssessOne(int64_t now_ns, const NeighbourView& v, Memory& 
   p.link_settled = link.settled;
   p.line_broke = link.line_age_ns > 0 && link.line_age_ns < kMakeGoodNs;
   p.rate_error_ppb = std::max(1.0, link.slope_error_ppb);
-  p.error_ns = static_cast<double>(std::max<int64_t>(link.error_est_ns, 1));
+  p.error_ns = p.link_error_ns = static_cast<double>(std::max<int64_t>(link.error_est_ns, 1));
   p.changed_ns = static_cast<double>(std::max<int64_t>(link.changed_ns, 0));
   p.claim_error_ns = static_cast<double>(std::max<int64_t>(c.error_est_ns, 0));
   p.bound_ns = static_cast<double>(std::max<int64_t>(link.bound_ns, 0));
@@ -137,7 +137,9 @@ void Agreement::Impl::SelectForAcquiring(const std::vector<NeighbourView>& views
   const auto select = [&](const auto& wanted) {
     voters.clear();
     for (uint32_t i = 0; i < peers.size(); ++i) {
-      if (wanted(peers[i])) voters.push_back(i);
+      if (!wanted(peers[i])) continue;
+      voters.push_back(i);
+      peers[i].error_ns = peers[i].link_error_ns;
     }
     DropHopeless();
     SetTolerances();
@@ -358,7 +360,7 @@ double Agreement::Impl::MeanRate(int f) {
 // Between rounds: do most neighbours say that our rate is wrong by more than links err? Then our crystal has changed,
 // or theirs all have.
 bool Agreement::Impl::RateJumped(int64_t now_ns, const std::vector<NeighbourView>& views) {
-  if (!settled || views.size() != peers.size() || now_ns - last_ns < kLeastRoundNs) return false;
+  if (!settled || !joined || views.size() != peers.size() || now_ns - last_ns < kLeastRoundNs) return false;
   // What there is to make good shows better from one measurement to the next.
   if (now_ns - jumped_ns < kMakeGoodNs && now_ns - last_ns >= kMakeGoodRoundNs) return true;
   scratch.clear();

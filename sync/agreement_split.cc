@@ -24,7 +24,6 @@ constexpr double kCampNs = 100'000;            // others who are twice so near e
 constexpr int64_t kCountedNs = 1'000'000'000;  // so long two thirds of the neighbours take a host back …
 constexpr int64_t kLateNs = 2'500'000'000;     // … and after so long a majority does
 constexpr int64_t kYoungNs = 5'000'000'000;    // settled for less, it had no time that it could stand by
-constexpr int64_t kStuckNs = 8'000'000'000;    // a split that is not over by now no rule will end
 
 }  // namespace
 

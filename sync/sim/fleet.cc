@@ -113,6 +113,7 @@ void Fleet::Forge(const Host& liar, FleetClaim& claim) const {
   if (!liar.lie.on) return;
   switch (liar.lie.forge) {
     case Forgery::kNone:
+    case Forgery::kMirror:  // as it is heard: World::Hear
       return;
     case Forgery::kIdentity:
       claim.host_id = claim.reference_id = lowest_id;

@@ -102,7 +102,8 @@ enum class Forgery {
   kZeroBound,
   kVastBound,  // an hour
   kAhead,      // reference_seq + 100,000
-  kInvented    // reference_id = 1, whom nobody has ever heard
+  kInvented,   // reference_id = 1, whom nobody has ever heard
+  kMirror      // each host hears its own fleet time
 };
 
 struct Event {

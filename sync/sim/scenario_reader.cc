@@ -191,7 +191,7 @@ bool ReadKind(Table& t, Event& e) {
 void ReadForgery(Table& t, Event& e) {
   static const std::pair<const char*, Forgery> kForgeries[] = {
       {"identity", Forgery::kIdentity}, {"zero_bound", Forgery::kZeroBound}, {"vast_bound", Forgery::kVastBound},
-      {"ahead", Forgery::kAhead},       {"invented", Forgery::kInvented},
+      {"ahead", Forgery::kAhead},       {"invented", Forgery::kInvented},    {"mirror", Forgery::kMirror},
   };
   std::string forge;
   t.Text("forge", forge);

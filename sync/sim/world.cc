@@ -138,7 +138,17 @@ void World::Hear(uint32_t host, size_t peer, TrueNs t) {
   if (fleet_.hosts[host].old && from.said[best].split) return;  // unknown bits: refused as a fault
   heard.claim = from.said[best];
   heard.claim.offset_ns += std::llround(fleet_.LieNs(fleet_.hosts[p.host], host, heard.said));
+  const Lie& lie = fleet_.hosts[p.host].lie;
+  if (lie.on && lie.forge == Forgery::kMirror) heard.claim.offset_ns += MirrorNs(host, p.host, heard.said);
   fleet_.Forge(fleet_.hosts[p.host], heard.claim);
+}
+
+// What the liar has to add for the host to hear its own time.
+int64_t World::MirrorNs(uint32_t host, uint32_t liar, TrueNs t) const {
+  const auto fleet_ns = [&](uint32_t i) {
+    return nodes_[i].agreement->now().ToFleetNs(fleet_.hosts[i].clock.Local(t));
+  };
+  return fleet_ns(host) - fleet_ns(liar);
 }
 
 AnchorReading World::ReadAnchor(uint32_t host, TrueNs t) {

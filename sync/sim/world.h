@@ -61,6 +61,7 @@ class World {
   void Glance(uint32_t host, TrueNs t);
   void Look(uint32_t host, TrueNs t);
   void Hear(uint32_t host, size_t peer, TrueNs t);
+  int64_t MirrorNs(uint32_t host, uint32_t liar, TrueNs t) const;
   int64_t OldBoundNs(uint32_t host) const;
   AnchorReading ReadAnchor(uint32_t host, TrueNs t);
   void Happen(const Happening& h, uint32_t index);

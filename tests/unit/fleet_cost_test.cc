@@ -128,104 +128,158 @@ TEST_F(CostTest, SendsCountAtEachEndAndEachTime) {
   EXPECT_EQ(book.Sum().costs(0).collectives(), 2u);
 }
 
-// The rank's queue pair has flow f7, on path 2 to h9. It began 11 s before it was told, and took so long.
-pb::Collective& OnPath(pb::Collective& c) {
+// The rank's queue pair has flow f7, on path 2 of its pair. It began 11 s before it was told, and took so long.
+constexpr char kPair[] = "10.0.0.1 > 10.0.1.1";
+
+pb::Collective& OnPath(pb::Collective& c, double begun_ago_s = 11) {
   pb::CollectiveQp& qp = *c.mutable_peers(0)->mutable_qps(0);
   qp.set_flow("f7");
   qp.set_slot(2);
-  c.set_enqueued_ago_s(11);
+  qp.set_pair(kPair);
+  c.set_enqueued_ago_s(begun_ago_s);
   return c;
 }
 
-pb::Event EventOf(const char* type, bool dry, const char* flow, int slot = 2) {
+struct Said {
+  const char* type;
+  bool dry = true;
+  bool alert = false;
+  const char* flow = "";
+  std::vector<std::pair<const char*, const char*>> evidence;
+  int slot = 2;
+  const char* pair = kPair;
+};
+const Said kDead{.type = "move", .flow = "f7"}, kUp{.type = "path", .dry = false};
+const Said kLossy{.type = "path", .alert = true, .evidence = {{"probes", "100"}}};
+const Said kLossOver{.type = "path", .evidence = {{"probes", "100"}}};
+
+void Say(DryMoves& decided, const Said& said, double before_s) {
   pb::Event event;
-  event.set_type(type);
-  event.set_dry(dry);
-  event.set_flow(flow);
+  event.set_type(said.type);
+  event.set_dry(said.dry);
+  event.set_flow(said.flow);
   event.set_peer("h9");
-  event.set_slot(slot);
-  return event;
+  event.set_slot(said.slot);
+  event.set_severity(said.alert ? pb::SEVERITY_ALERT : pb::SEVERITY_NOTICE);
+  const auto add = [&](const char* name, const char* value) {
+    pb::Evidence& evidence = *event.add_evidence();
+    evidence.set_name(name);
+    evidence.set_value(value);
+  };
+  add("pair", said.pair);
+  for (const auto& [name, value] : said.evidence) add(name, value);
+  if (auto word = DryMoves::Read(event, kThenNs - static_cast<int64_t>(before_s * kSecondNs)))
+    decided.Take(*std::move(word));
 }
+
+// Of eight GPUs, in seconds of each.
+double AvoidableS(const pb::FleetCostReply& reply) { return reply.costs(0).avoidable_gpu_hours() * 3600 / 8; }
 
 TEST_F(CostTest, WhatAgentsWouldHaveMovedWasAvoidableFromThenOn) {
   OnPath(Tell("h1", 1, 11, true));
-  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "nobody decided anything";
-  decided_["h2"].Take(EventOf("move", true, "f7"), kThenNs - 8 * kSecondNs);
-  decided_["h1"].Take(EventOf("move", true, "f8"), kThenNs - 8 * kSecondNs);
-  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "another host's, or another flow";
-  decided_["h1"].Take(EventOf("move", true, "f7"), kThenNs - 8 * kSecondNs);
-  EXPECT_DOUBLE_EQ(Cost().costs(0).avoidable_gpu_hours(), 8.0 * 8 / 3600);
-  EXPECT_DOUBLE_EQ(Cost().costs(0).gpu_hours(), 10.0 * 8 / 3600);
+  EXPECT_EQ(AvoidableS(Cost()), 0) << "nobody decided anything";
+  Say(decided_["h2"], kDead, 8);
+  Said other = kDead;
+  other.flow = "f8";
+  Say(decided_["h1"], other, 8);
+  EXPECT_EQ(AvoidableS(Cost()), 0) << "another host's, or another flow";
+  Say(decided_["h1"], kDead, 8);
+  EXPECT_NEAR(AvoidableS(Cost()), 8, 1e-6);
+  EXPECT_DOUBLE_EQ(Cost().costs(0).lost_s(), 10);
 }
 
 TEST_F(CostTest, NoMoreIsAvoidableThanWasLost) {
   OnPath(Tell("h1", 1, 11, true));
-  decided_["h1"].Take(EventOf("move", true, "f7"), kThenNs - 20 * kSecondNs);
+  Say(decided_["h1"], kDead, 20);
   EXPECT_DOUBLE_EQ(Cost().costs(0).avoidable_gpu_hours(), Cost().costs(0).gpu_hours());
 }
 
 TEST_F(CostTest, ADecisionOfAnyRanksAgentCounts) {
   OnPath(Tell("h1", 1, 11, true));
   OnPath(Tell("h2", 1, 8, true));
-  decided_["h2"].Take(EventOf("move", true, "f7"), kThenNs - 9 * kSecondNs);  // 2 s after it began
+  Say(decided_["h2"], kDead, 9);  // 2 s after it began
   EXPECT_DOUBLE_EQ(Cost().costs(0).lost_s(), 10);
-  EXPECT_DOUBLE_EQ(Cost().costs(0).avoidable_gpu_hours(), 6.0 * 8 / 3600);
+  EXPECT_NEAR(AvoidableS(Cost()), 6, 1e-6);
+  Tell("h3", 1, 21, false);
+  EXPECT_EQ(Cost().costs(0).where(), "not the network");
+  EXPECT_EQ(AvoidableS(Cost()), 0) << "rank 3's process would have taken as long";
 }
 
 TEST_F(CostTest, ADecisionEndsWithItsReason) {
-  OnPath(Tell("h1", 1, 5, true)).set_enqueued_ago_s(5);
-  DryMoves& decided = decided_["h1"];
-  decided.Take(EventOf("move", true, "f7"), kThenNs - 60 * kSecondNs);
-  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "queue pairs gave up long ago";
-  decided.Take(EventOf("move", true, "f7"), kThenNs - 20 * kSecondNs);
-  EXPECT_GT(Cost().costs(0).avoidable_gpu_hours(), 0);
-  decided.Take(EventOf("path", false, ""), kThenNs - 15 * kSecondNs);
-  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "the path answers again";
-  decided.Take(EventOf("move", true, "f7"), kThenNs - 14 * kSecondNs);
-  decided.Take(EventOf("move", false, "f7"), kThenNs - 13 * kSecondNs);
-  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "it was moved, by then the mode allowed it";
+  OnPath(Tell("h1", 1, 11, true));
+  Say(decided_["h1"], kDead, 60);
+  EXPECT_EQ(AvoidableS(Cost()), 0) << "queue pairs gave up long ago";
+  Say(decided_["h1"], kDead, 9);
+  Said other = kUp;
+  other.pair = "10.0.0.2 > 10.0.1.2";
+  Say(decided_["h1"], other, 8);
+  other = kUp;
+  other.slot = 3;
+  Say(decided_["h1"], other, 8);
+  EXPECT_NEAR(AvoidableS(Cost()), 9, 1e-6) << "the same path of another pair, or another path, lives again";
+  Say(decided_["h1"], kUp, 5);
+  EXPECT_NEAR(AvoidableS(Cost()), 4, 1e-6) << "the path lived again, and it stood for something else";
+  Say(decided_["h1"], kDead, 3);
+  Said moved = kDead;
+  moved.dry = false;
+  Say(decided_["h1"], moved, 2);
+  EXPECT_NEAR(AvoidableS(Cost()), 5, 1e-6) << "by then the mode allowed it";
 }
 
 TEST_F(CostTest, ALossyPathIsAvoidableUntilItIsGood) {
-  OnPath(Tell("h1", 1, 5, true)).set_enqueued_ago_s(5);
-  pb::Event lossy = EventOf("path", true, "");
-  lossy.set_severity(pb::SEVERITY_ALERT);
-  lossy.set_slot(3);
-  decided_["h1"].Take(lossy, kThenNs - 600 * kSecondNs);
-  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "another path";
-  lossy.set_slot(2);
-  decided_["h1"].Take(lossy, kThenNs - 600 * kSecondNs);
-  EXPECT_DOUBLE_EQ(Cost().costs(0).avoidable_gpu_hours(), Cost().costs(0).gpu_hours());
-  decided_["h1"].Take(EventOf("path", true, ""), kThenNs - 60 * kSecondNs);
-  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0);
+  OnPath(Tell("h1", 1, 11, true));
+  Said other = kLossy;
+  other.slot = 3;
+  Say(decided_["h1"], other, 600);
+  other = kLossy;
+  other.pair = "10.0.0.2 > 10.0.1.2";
+  Say(decided_["h1"], other, 600);
+  EXPECT_EQ(AvoidableS(Cost()), 0) << "another path";
+  Say(decided_["h1"], kLossy, 600);
+  Say(decided_["h1"], kUp, 500);
+  EXPECT_NEAR(AvoidableS(Cost()), 10, 1e-6) << "that it was silent for a moment says nothing of its losses";
+  Say(decided_["h1"], kLossOver, 5);
+  EXPECT_NEAR(AvoidableS(Cost()), 6, 1e-6);
 }
 
 TEST_F(CostTest, ASharedLinkSavesAsTheRuleExpects) {
   OnPath(Tell("h1", 1, 11, true));
-  pb::Event uneven = EventOf("decision", true, "f7");
-  decided_["h1"].Take(uneven, kThenNs - 6 * kSecondNs);
-  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0) << "no gain is said";
-  pb::Evidence& gain = *uneven.add_evidence();
-  gain.set_name("gain");
+  Said uneven{.type = "decision", .flow = "f7"};
   for (const char* wrong : {"", "nan", "-3", "1"}) {
-    gain.set_value(wrong);
-    decided_["h1"].Take(uneven, kThenNs - 6 * kSecondNs);
+    uneven.evidence = {{"gain", wrong}};
+    Say(decided_["h1"], uneven, 6);
   }
-  EXPECT_EQ(Cost().costs(0).avoidable_gpu_hours(), 0);
-  gain.set_value("1.50");
-  decided_["h1"].Take(uneven, kThenNs - 6 * kSecondNs);
-  EXPECT_NEAR(Cost().costs(0).avoidable_gpu_hours(), 2.0 * 8 / 3600, 1e-9) << "a third of six seconds";
+  EXPECT_EQ(AvoidableS(Cost()), 0) << "no gain is said";
+  uneven.evidence = {{"gain", "1.50"}};
+  Say(decided_["h1"], uneven, 6);
+  EXPECT_NEAR(AvoidableS(Cost()), 2, 1e-6) << "a third of six seconds";
+}
+
+TEST_F(CostTest, WhatIsSaidAgainStandsOnAndTakesNoRoom) {
+  OnPath(Tell("h1", 1, 1801, true), 1801);
+  Said uneven{.type = "decision", .flow = "f7", .evidence = {{"gain", "2.00"}}};
+  for (int before_s = 30'000; before_s > 0; before_s -= 10) Say(decided_["h1"], uneven, before_s);
+  EXPECT_TRUE(decided_["h1"].whole());
+  EXPECT_NEAR(AvoidableS(Cost()), 900.5, 1) << "half of half an hour";
 }
 
 TEST_F(CostTest, DecisionsAreBounded) {
-  OnPath(Tell("h1", 1, 11, true));
   DryMoves& decided = decided_["h1"];
   for (int i = 0; i < 30'000; ++i) {
-    decided.Take(EventOf("move", true, std::to_string(i).c_str(), i), kThenNs - 100 * kSecondNs);
-    decided.Take(EventOf("path", false, "", i), kThenNs - 100 * kSecondNs);
-    decided.Take(EventOf("move", true, "0", 2), kThenNs - 30'000 + i);
+    const std::string flow = std::to_string(i);
+    Said said = kDead;
+    said.flow = flow.c_str();
+    said.slot = i;
+    Say(decided, said, 100);
+    said.flow = "0";
+    said.slot = 0;
+    Say(decided, said, 99.0 - i * 1e-3);
+    said = kUp;
+    said.slot = i % 2 == 0 ? 0 : i;
+    Say(decided, said, 99.0 - i * 1e-3);
   }
-  EXPECT_GT(decided.SavedNs({.id = "0", .peer = "h9", .slot = 2}, kThenNs - kSecondNs, kThenNs), 0);
+  EXPECT_FALSE(decided.whole());
+  EXPECT_GT(decided.SavedNs({.id = "0"}, kThenNs - 99 * kSecondNs, kThenNs), 0) << "the newest count";
   EXPECT_EQ(decided.SavedNs({.id = "29999"}, 0, kThenNs), 0) << "there was no room";
 }
 

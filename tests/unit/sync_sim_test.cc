@@ -162,7 +162,8 @@ TEST(ClockSim, BadFilesAreRefusedWithTheirPlace) {
       {"name = \"x\"\nabout = \"y\"\n[link]\nload = 1.4\n", "f.toml:4: load has to be a number from 0 to 0.99"},
       {"name = \"x\"\nabout = \"y\"\n[[event]]\nkind = \"stop\"\n", "f.toml:3: [[event]] kind has to be one of step"},
       {"name = \"x\"\nabout = \"y\"\n[[event]]\nkind = \"lie\"\nhosts = [1]\nforge = \"gold\"\n",
-       "f.toml:3: [[event]] forge has to be one of identity, zero_bound, vast_bound, ahead, invented, not \"gold\""},
+       "f.toml:3: [[event]] forge has to be one of identity, zero_bound, vast_bound, ahead, invented, mirror, not "
+       "\"gold\""},
       {"name = \"x\"\nabout = \"y\"\n[[event]]\nkind = \"step\"\nns = 3\n", "f.toml:3: this [[event]] is about nobody"},
       {"name = \"x\"\nabout = \"y\"\n[[event]]\nkind = \"step\"\nhosts = [12]\n",
        "f.toml:5: hosts has to be a list of host numbers from 0 to 11"},
@@ -231,7 +232,7 @@ TEST(ClockSim, BoundsAreJudgedAtAllHosts) {
 }
 
 TEST(ClockSim, ForgeriesHaveWords) {
-  for (const char* word : {"identity", "zero_bound", "vast_bound", "ahead", "invented"}) {
+  for (const char* word : {"identity", "zero_bound", "vast_bound", "ahead", "invented", "mirror"}) {
     const auto s = ParseScenario(
         absl::StrFormat("name = \"x\"\nabout = \"y\"\n[[event]]\nkind = \"lie\"\nhosts = [1]\nforge = \"%s\"\n", word),
         "f.toml");

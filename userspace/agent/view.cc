@@ -136,6 +136,7 @@ void Agent::Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) {
   flows_view_->AddNames(qp.laddr, &qp, names);
   out.set_nic(names.nic());
   out.set_peer(peer_names_.Of(qp.raddr));
+  out.set_pair(PairText(qp.laddr, qp.raddr));
   const auto flow = flows_.sent.find(key);
   if (flow == flows_.sent.end()) return;
   PairState* pair = FindPair(flow->second.tx.pair);

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace cw {
@@ -17,6 +18,8 @@ uint64_t Fnv1a(const uint8_t* data, size_t len, uint64_t h) {
 }
 
 }  // namespace
+
+std::string PairText(const Addr& from, const Addr& to) { return absl::StrCat(from.ToString(), " > ", to.ToString()); }
 
 std::string FlowId::ToString() const { return absl::StrFormat("%08x", value); }
 

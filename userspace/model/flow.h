@@ -47,6 +47,8 @@ struct FlowKey {
 };
 
 // A pair of NICs, seen from the local one.
+std::string PairText(const Addr& from, const Addr& to);  // "10.0.0.10 > 10.0.1.10"
+
 struct PairKey {
   Addr local;
   Addr remote;

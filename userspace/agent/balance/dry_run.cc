@@ -19,8 +19,6 @@ constexpr double kLongestStallMs = 30'000;
 constexpr int64_t kExpireNs = 60'000'000'000;
 constexpr char kStallHow[] = "from the decision until the path answered again; 30 s at most, when queue pairs give up";
 
-std::string PairText(const FlowKey& flow) { return absl::StrCat(flow.src.ToString(), " > ", flow.dst.ToString()); }
-
 }  // namespace
 
 void DryRun::Open(const std::string& file, uint64_t most_bytes) {
@@ -49,7 +47,7 @@ report::Item DryRun::ItemOf(const FlowKey& flow, const char* kind, int slot, int
   report::Item item{.time_unix_ns = absl::GetCurrentTimeNanos(),
                     .kind = kind,
                     .flow = flow.Id().ToString(),
-                    .pair = PairText(flow),
+                    .pair = PairText(flow.src, flow.dst),
                     .peer = names_.Of(flow.dst),
                     .slot = slot,
                     .to_slot = to_slot};

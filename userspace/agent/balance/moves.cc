@@ -133,6 +133,7 @@ void BalanceMoves::Tell(const control::Move& move, bool act) {
   event.to_slot = move.to;
   event.dry = !act;
   event.evidence = move.evidence;
+  event.evidence.push_back({"pair", PairText(move.flow.src, move.flow.dst)});
   event.evidence.push_back({"gain", absl::StrFormat("%.2f", move.gain)});
   events_.Log(std::move(event));
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "sync/fleet_bound.h"
 #include "sync/neighbours.h"
 #include "sync/vote.h"
 
@@ -238,6 +239,7 @@ void FillMesh(const FleetClock& clock, int64_t now_ns, v1::ClockMesh& out) {
 void FillBound(const FleetClock& clock, int64_t now_ns, v1::ClockBound& out) {
   const sync::FleetTime& time = clock.now();
   if (time.state == SyncState::kUnknown || time.reference.empty()) return;
+  if (static_cast<double>(time.bound_ns) >= sync::kNowhereNs) return;  // not known yet
   out.set_bound_ns(BoundNow(time, now_ns));
   out.set_reference(time.reference);
   double left_ns = out.bound_ns();

@@ -25,7 +25,8 @@ void MoveNews::OnMove(const cw_ev_move& move) {
                          .slot = SlotNumber(move.from_slot),
                          .to_slot = SlotNumber(move.to_slot),
                          .dry = move.dry != 0};
-  event.evidence = {{"psn", absl::StrCat(move.psn)},
+  event.evidence = {{"pair", PairText(key.src, key.dst)},
+                    {"psn", absl::StrCat(move.psn)},
                     {"udp_port_before", absl::StrCat(move.from_port)},
                     {"udp_port", absl::StrCat(move.to_port)}};
   if (move.type == CW_EV_FLOW) {

@@ -33,7 +33,8 @@ void Losses::OnLoss(PairState& pair, const control::PairLoss::Verdict& verdict) 
   const Allowed allowed = allowed_(pair.index);
   const bool acts = allowed.Acts(Capability::kLoss);
   event.dry = !acts;
-  event.evidence = {{"lost", absl::StrCat(verdict.lost)},
+  event.evidence = {{"pair", PairText(pair.key.local, pair.key.remote)},
+                    {"lost", absl::StrCat(verdict.lost)},
                     {"probes", absl::StrCat(verdict.rounds)},
                     {"loss", absl::StrFormat("%.4f", share)},
                     {"other_paths_loss", absl::StrFormat("%.4f", verdict.others)},
@@ -84,7 +85,8 @@ void Losses::OnStall(PairState& pair, const control::DataStall::Verdict& verdict
       "went on by other paths; it is left for %d s",
       verdict.slot, pair.peer, Counted(static_cast<uint64_t>(verdict.flows), "flow"), quiet_ms, verdict.witnesses,
       verdict.away_ns / 1'000'000'000);
-  event.evidence = {{"stalled_flows", absl::StrCat(verdict.flows)},
+  event.evidence = {{"pair", PairText(pair.key.local, pair.key.remote)},
+                    {"stalled_flows", absl::StrCat(verdict.flows)},
                     {"quiet_ms", absl::StrFormat("%.0f", quiet_ms)},
                     {"witnesses", absl::StrCat(verdict.witnesses)},
                     {"udp_port", absl::StrCat(mesh_.slots(pair.index).port(verdict.slot))}};

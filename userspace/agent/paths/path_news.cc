@@ -132,7 +132,8 @@ void PathNews::Tell(PairState& pair, uint8_t s) {
 
 Evidence PathNews::EvidenceOf(const PairState& pair, const SilentPath& silent) const {
   const cw_ev_slot& verdict = silent.verdict;
-  Evidence evidence = {{"round", absl::StrCat(verdict.round)},
+  Evidence evidence = {{"pair", PairText(pair.key.local, pair.key.remote)},
+                       {"round", absl::StrCat(verdict.round)},
                        {"last_probe_arrived_round", absl::StrCat(verdict.progress_round)},
                        {"last_data_acknowledged_round", absl::StrCat(verdict.acked_round)},
                        {"misses", absl::StrCat(verdict.misses)},
@@ -155,7 +156,8 @@ Evidence PathNews::EvidenceOf(const PairState& pair, const SilentPath& silent) c
 void PathNews::OnSilenceEnds(PairState& pair, uint8_t s) {
   SlotState& slot = pair.slot[s];
   std::string text = absl::StrFormat("path %d to %s is up again", s, pair.peer);
-  Evidence evidence = {{"udp_port", absl::StrCat(mesh_.slots(pair.index).port(s))}};
+  Evidence evidence = {{"pair", PairText(pair.key.local, pair.key.remote)},
+                       {"udp_port", absl::StrCat(mesh_.slots(pair.index).port(s))}};
   if (slot.silence) {
     asks_.read_probes();
     SilentPath& silent = *slot.silence;

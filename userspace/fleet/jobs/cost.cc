@@ -44,8 +44,10 @@ double AvoidableNs(const pb::Collective& c, int64_t begin_ns, double took_ns, do
   if (qp == nullptr) return 0;
   const int64_t end_ns = begin_ns + static_cast<int64_t>(took_ns);
   return std::min(lost_ns,
-                  decided.SavedNs({.id = qp->flow(), .peer = qp->peer(), .slot = qp->slot()}, begin_ns, end_ns));
+                  decided.SavedNs({.id = qp->flow(), .pair = qp->pair(), .slot = qp->slot()}, begin_ns, end_ns));
 }
+
+constexpr int kExplainsAll = 2;
 
 // How well such a finding explains that the network holds a queue pair back; 0: not at all.
 int Explains(Cause cause) {
@@ -61,7 +63,7 @@ int Explains(Cause cause) {
     case Cause::kAgentGone:
       return 1;  // there without harm, too
     default:
-      return 2;
+      return kExplainsAll;
   }
 }
 
@@ -100,6 +102,7 @@ CostBook::Place CostBook::PlaceOf(const std::string& host, const pb::Collective&
     const bool of_job = absl::StartsWith(finding.scope, "switch ") && !c.label().empty() &&
                         std::find(finding.jobs.begin(), finding.jobs.end(), c.label()) != finding.jobs.end();
     if (of_job || Crosses(finding, reach, topology_)) found = &finding;
+    if (found != nullptr && Explains(found->cause) == kExplainsAll) break;
   }
   if (found != nullptr) return {absl::StrCat(std::string(CauseName(found->cause)), ": ", found->scope), found->id};
   std::string way = absl::StrCat(host, " to ", qp->peer().empty() ? qp->flow() : qp->peer());
@@ -126,7 +129,7 @@ bool CostBook::Add(const std::string& host, const pb::Collective& c, int64_t fro
   // Another rank's agent may be the one that decided.
   const double avoidable_ns =
       std::max(at->second.avoidable_ns, AvoidableNs(c, BeginOf(c, took_ns, from_ns, to_ns), took_ns, lost_ns, decided));
-  at->second.avoidable_ns = avoidable_ns;
+  at->second.avoidable_ns = std::min(avoidable_ns, std::max(lost_ns, at->second.ns));
   if (lost_ns <= at->second.ns) return true;
   at->second = {.ns = lost_ns,
                 .avoidable_ns = avoidable_ns,
@@ -143,7 +146,9 @@ pb::FleetCostReply CostBook::Sum() const {
     row.set_collectives(row.collectives() + 1);
     row.set_lost_s(row.lost_s() + lost.ns / 1e9);
     row.set_gpu_hours(row.gpu_hours() + lost.ns * lost.gpus / 3600e9);
-    row.set_avoidable_gpu_hours(row.avoidable_gpu_hours() + lost.avoidable_ns * lost.gpus / 3600e9);
+    // Where another rank's process took longer, the network would have saved nothing.
+    const double avoidable_ns = lost.place.network ? lost.avoidable_ns : 0;
+    row.set_avoidable_gpu_hours(row.avoidable_gpu_hours() + avoidable_ns * lost.gpus / 3600e9);
   }
   std::vector<pb::FleetCost> rows;
   for (auto& [key, row] : sums) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@ namespace cw::fleet {
 namespace {
 
 namespace pb = cwfabric::v1;
+using Kind = DryMoves::Word::Kind;
 
 // nullptr: there is none of this name.
 const std::string* ValueOf(const pb::Event& event, const char* name) {
@@ -28,68 +30,136 @@ double ShareByGain(const pb::Event& event) {
   return 1 - 1 / gain;
 }
 
-std::string OfPath(const std::string& peer, int slot) { return absl::StrCat("path ", slot, " to ", peer); }
+// Of a host with several NICs slots of one number are paths of several pairs. "": not known.
+std::string PathOf(const std::string& pair, int slot) {
+  return pair.empty() || slot < 0 ? "" : absl::StrCat("path ", slot, " of ", pair);
+}
 std::string OfFlow(const std::string& flow) { return absl::StrCat("flow ", flow); }
+std::string LossesOf(const std::string& path) { return absl::StrCat("losses of ", path); }
+
+// What a path's own event says.
+std::optional<Kind> KindOfPath(const pb::Event& event) {
+  const bool by_loss = ValueOf(event, "probes") != nullptr;
+  if (event.severity() != pb::SEVERITY_ALERT) return by_loss ? Kind::kLossOver : Kind::kRevived;
+  if (!event.dry()) return std::nullopt;
+  return by_loss ? Kind::kLossy : Kind::kDead;  // it delivers no data
+}
 
 }  // namespace
 
+std::optional<DryMoves::Word> DryMoves::Read(const pb::Event& event, int64_t time_ns) {
+  const std::string* pair = ValueOf(event, "pair");
+  Word word{.time_ns = time_ns, .flow = event.flow()};
+  word.path = PathOf(pair == nullptr ? "" : *pair, event.slot());
+  if (event.type() == "path") {
+    const std::optional<Kind> kind = KindOfPath(event);
+    if (!kind || word.path.empty()) return std::nullopt;
+    word.kind = *kind;
+    word.flow.clear();
+    return word;
+  }
+  if (word.flow.empty()) return std::nullopt;
+  if (event.type() == "move") {
+    word.kind = event.dry() ? Kind::kDead : Kind::kMoved;
+    return word;
+  }
+  if (event.type() != "decision" || !event.dry()) return std::nullopt;
+  word.kind = Kind::kUneven;
+  word.share = ShareByGain(event);
+  return word.share > 0 ? std::optional(word) : std::nullopt;
+}
+
 void DryMoves::Add(const std::string& about, Decision decision) {
-  if (decisions_.size() >= kMostNames && !decisions_.contains(about)) return;
+  if (kept_ >= kMost || (decisions_.size() >= kMostNames && !decisions_.contains(about))) {
+    whole_ = false;
+    return;
+  }
   std::deque<Decision>& all = decisions_[about];
-  if (all.size() >= kMostOfOne) all.pop_front();
+  const auto goes_on = [&](const Decision& last) {
+    return decision.from_ns <= std::min(last.until_ns, EndOf(about, last.from_ns)) && last.share == decision.share &&
+           last.path == decision.path &&
+           (about == LossesOf(last.path) || EndOf(last.path, last.from_ns) > decision.from_ns);
+  };
+  if (!all.empty() && goes_on(all.back())) {  // it is said again
+    all.back().until_ns = std::max(all.back().until_ns, decision.until_ns);
+    return;
+  }
+  if (all.size() >= kMostOfOne) {
+    whole_ = false;
+    all.pop_front();
+    --kept_;
+  }
   all.push_back(std::move(decision));
+  ++kept_;
 }
 
 void DryMoves::End(const std::string& about, int64_t time_ns) {
-  if (ends_.size() >= kMostNames && !ends_.contains(about)) return;
+  if (ends_.size() >= kMostNames && !ends_.contains(about)) {
+    whole_ = false;
+    return;
+  }
   std::deque<int64_t>& all = ends_[about];
-  if (all.size() >= kMostOfOne) all.pop_front();
-  if (all.empty() || all.back() < time_ns) all.push_back(time_ns);
+  if (!all.empty() && all.back() >= time_ns) return;
+  if (all.size() >= kMostOfOne) {
+    whole_ = false;
+    all.pop_front();
+  }
+  all.push_back(time_ns);
 }
 
 int64_t DryMoves::EndOf(const std::string& about, int64_t from_ns) const {
   const auto at = ends_.find(about);
-  if (at == ends_.end()) return INT64_MAX;
+  if (about.empty() || at == ends_.end()) return INT64_MAX;
   const auto end = std::upper_bound(at->second.begin(), at->second.end(), from_ns);
   return end == at->second.end() ? INT64_MAX : *end;
 }
 
-void DryMoves::Take(const pb::Event& event, int64_t time_ns) {
-  const std::string path = OfPath(event.peer(), event.slot());
-  const auto stands = [&](absl::Duration holds, double share) {
-    return Decision{
-        .from_ns = time_ns, .until_ns = time_ns + absl::ToInt64Nanoseconds(holds), .share = share, .path = path};
+void DryMoves::Take(Word word) {
+  const auto stands = [&](absl::Duration holds) {
+    return Decision{.from_ns = word.time_ns,
+                    .until_ns = word.time_ns + absl::ToInt64Nanoseconds(holds),
+                    .share = word.share,
+                    .path = word.path};
   };
-  const std::string& type = event.type();
-  if (type == "path" && event.slot() >= 0) {
-    if (event.severity() != pb::SEVERITY_ALERT) return End(path, time_ns);
-    if (!event.dry()) return;
-    const bool no_data = ValueOf(event, "stalled_flows") != nullptr;  // the agent says it again where it goes on
-    return Add(path, stands(no_data ? kDeadHolds : kLossyHolds, 1));
+  switch (word.kind) {
+    case Kind::kDead:
+      return Add(word.flow.empty() ? word.path : OfFlow(word.flow), stands(kDeadHolds));
+    case Kind::kUneven:
+      return Add(OfFlow(word.flow), stands(kUnevenHolds));
+    case Kind::kLossy:
+      return Add(LossesOf(word.path), stands(kLossyHolds));
+    case Kind::kMoved:
+      return End(OfFlow(word.flow), word.time_ns);
+    case Kind::kRevived:
+      return End(word.path, word.time_ns);
+    case Kind::kLossOver:
+      return End(LossesOf(word.path), word.time_ns);
   }
-  if (event.flow().empty()) return;
-  if (type == "move" && !event.dry()) return End(OfFlow(event.flow()), time_ns);
-  if (type == "move") return Add(OfFlow(event.flow()), stands(kDeadHolds, 1));
-  const double share = type == "decision" && event.dry() ? ShareByGain(event) : 0;
-  if (share > 0) Add(OfFlow(event.flow()), stands(kUnevenHolds, share));
 }
 
 double DryMoves::SavedOf(const std::string& about, int64_t begin_ns, int64_t end_ns) const {
   const auto at = decisions_.find(about);
   if (at == decisions_.end()) return 0;
-  double most_ns = 0;
+  double saved_ns = 0;
+  int64_t counted_ns = begin_ns;  // decisions overlap
   for (const Decision& one : at->second) {
-    const int64_t until_ns = std::min({one.until_ns, EndOf(one.path, one.from_ns), EndOf(about, one.from_ns)});
-    if (one.from_ns >= end_ns || until_ns <= begin_ns) continue;
-    const int64_t acted_ns = std::max(one.from_ns, begin_ns);
-    most_ns = std::max(most_ns, one.share * static_cast<double>(end_ns - acted_ns));
+    const bool loses = about == LossesOf(one.path);  // silent for a moment, it still loses
+    const int64_t revived_ns = loses ? INT64_MAX : EndOf(one.path, one.from_ns);
+    const int64_t until_ns = std::min({one.until_ns, revived_ns, EndOf(about, one.from_ns), end_ns});
+    const int64_t from_ns = std::max(one.from_ns, counted_ns);
+    if (until_ns <= from_ns) continue;
+    saved_ns += one.share * static_cast<double>(until_ns - from_ns);
+    counted_ns = until_ns;
   }
-  return most_ns;
+  return saved_ns;
 }
 
 double DryMoves::SavedNs(const Flow& flow, int64_t begin_ns, int64_t end_ns) const {
-  const double by_path_ns = flow.slot < 0 ? 0 : SavedOf(OfPath(flow.peer, flow.slot), begin_ns, end_ns);
-  return std::max(SavedOf(OfFlow(flow.id), begin_ns, end_ns), by_path_ns);
+  const std::string path = PathOf(flow.pair, flow.slot);
+  double most_ns = flow.id.empty() ? 0 : SavedOf(OfFlow(flow.id), begin_ns, end_ns);
+  if (path.empty()) return most_ns;
+  for (const std::string& about : {path, LossesOf(path)}) most_ns = std::max(most_ns, SavedOf(about, begin_ns, end_ns));
+  return most_ns;
 }
 
 }  // namespace cw::fleet

@@ -3,7 +3,7 @@
 // What slow and standing collectives cost within a range of time, from what the store kept of them. An hour of a host
 // at a time: the store gives whole samples, and others wait for it.
 #include <algorithm>
-#include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,58 +22,68 @@ constexpr int64_t kHourNs = 3'600'000'000'000, kMostRangeNs = 31 * 24 * kHourNs;
 // What a host's agent decided and did not do, read when it is asked for: most hosts have nothing that it matters for.
 class Decided {
  public:
-  static constexpr size_t kMostOfType = 10'000;
+  static constexpr size_t kPage = 1000, kMostOfType = 50'000;
 
   Decided(Store& store, std::string host, int64_t from_ns, int64_t to_ns)
       : store_(store), host_(std::move(host)), from_ns_(from_ns - kHourNs), to_ns_(to_ns) {}
 
-  absl::Status Read() {
-    if (read_) return absl::OkStatus();
+  void Read() {
+    if (read_) return;
     read_ = true;
-    std::vector<StoredEvent> events;
+    std::vector<DryMoves::Word> words;
     for (const char* type : {"move", "decision", "path"}) {
-      absl::StatusOr<EventPage> page = store_.Events({.from_ns = from_ns_,
-                                                      .to_ns = to_ns_,
-                                                      .host = host_,
-                                                      .type = type,
-                                                      .limit = kMostOfType,
-                                                      .newest_first = true});
-      if (!page.ok()) return page.status();
-      whole_ = whole_ && page->events.size() < kMostOfType;
-      std::move(page->events.begin(), page->events.end(), std::back_inserter(events));
+      if (absl::Status status = Read(type, words); !status.ok()) fault_ = std::string(status.message());
     }
-    std::stable_sort(events.begin(), events.end(), [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; });
-    for (const StoredEvent& stored : events) {
-      pb::FleetEvent event;
-      if (event.ParseFromString(stored.payload)) moves_.Take(event.event(), stored.time_ns);
-    }
-    return absl::OkStatus();
+    std::stable_sort(words.begin(), words.end(), [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; });
+    for (DryMoves::Word& word : words) moves_.Take(std::move(word));
   }
   const DryMoves& moves() const { return moves_; }
-  bool whole() const { return whole_; }
+  // What AVOIDABLE is short of; "" = nothing.
+  std::string Missing() const {
+    if (!fault_.empty()) return absl::StrCat("what it decided cannot be read: ", fault_);
+    return whole_ && moves_.whole() ? "" : "it decided more than is counted as avoidable; ask for a shorter range";
+  }
 
  private:
+  // Others wait for the store: a page at a time, and what is no decision is dropped at once.
+  absl::Status Read(const char* type, std::vector<DryMoves::Word>& words) {
+    uint64_t after = 0;
+    for (size_t seen = 0; seen < kMostOfType; seen += kPage) {
+      const absl::StatusOr<EventPage> page = store_.Events(
+          {.from_ns = from_ns_, .to_ns = to_ns_, .host = host_, .type = type, .after = after, .limit = kPage});
+      if (!page.ok()) return page.status();
+      for (const StoredEvent& stored : page->events) {
+        pb::FleetEvent event;
+        if (!event.ParseFromString(stored.payload)) continue;
+        if (std::optional<DryMoves::Word> word = DryMoves::Read(event.event(), stored.time_ns))
+          words.push_back(*std::move(word));
+      }
+      if (page->events.size() < kPage) return absl::OkStatus();
+      after = page->next;
+    }
+    whole_ = false;
+    return absl::OkStatus();
+  }
+
   Store& store_;
   const std::string host_;
   const int64_t from_ns_, to_ns_;
   DryMoves moves_;
   bool read_ = false, whole_ = true;
+  std::string fault_;
 };
 
-// ResourceExhausted: there is no room for more.
-absl::Status AddSample(const std::string& host, const WorkSample& sample, const std::string& job, Decided& decided,
-                       CostBook& book) {
+// false: there is no room for more.
+bool AddSample(const std::string& host, const WorkSample& sample, const std::string& job, Decided& decided,
+               CostBook& book) {
   for (const std::string& bytes : sample.collectives) {
     pb::Collective one;
     if (!one.ParseFromString(bytes)) continue;
     if (!job.empty() && one.label() != job && one.job_id() != job) continue;
-    if (one.network()) {
-      if (absl::Status status = decided.Read(); !status.ok()) return status;
-    }
-    if (!book.Add(host, one, sample.from_ns, sample.time_ns, decided.moves()))
-      return absl::ResourceExhaustedError("too many collectives; ask for a shorter range, or for one job");
+    if (one.network()) decided.Read();
+    if (!book.Add(host, one, sample.from_ns, sample.time_ns, decided.moves())) return false;
   }
-  return absl::OkStatus();
+  return true;
 }
 
 }  // namespace
@@ -103,16 +113,13 @@ absl::Status JobsQuery::AddCosts(const std::string& host, int64_t from_ns, int64
     }
     if (!work.ok()) return work.status();
     for (const WorkSample& sample : work->samples) {
-      if (sample.from_ns >= to_ns) continue;
-      const absl::Status status = AddSample(host, sample, job, decided, book);
-      if (!status.ok() && !absl::IsResourceExhausted(status)) return status;
-      if (status.ok()) continue;
-      coverage.add_missing(absl::StrCat(host, ": ", status.message()));
+      if (sample.from_ns >= to_ns || AddSample(host, sample, job, decided, book)) continue;
+      coverage.add_missing(absl::StrCat(host, ": too many collectives; ask for a shorter range, or for one job"));
       return absl::OkStatus();
     }
   }
-  if (!decided.whole())
-    coverage.add_missing(absl::StrCat(host, ": it decided more than is counted as avoidable; ask for a shorter range"));
+  if (const std::string missing = decided.Missing(); !missing.empty())
+    coverage.add_missing(absl::StrCat(host, ": ", missing));
   return absl::OkStatus();
 }
 
