@@ -207,7 +207,9 @@ bool Uplink::Impl::TakeEvents(absl::Duration wait) {
                                        .to_ns = std::max(last->time_unix_ns(), now_ns),
                                        .bound_ns = ClockBoundNs()});
   }
-  if (!path_changed && std::any_of(events->begin(), events->end(), [](const auto& e) { return e.type() == "path"; })) {
+  // It died, came back, or takes other switches.
+  const auto of_path = [](const wire::Event& e) { return e.type() == "path" || e.type() == "fabric"; };
+  if (!path_changed && std::any_of(events->begin(), events->end(), of_path)) {
     path_changed = true;
     changed_at = absl::Now();
   }
@@ -296,7 +298,7 @@ void Uplink::Impl::Collect() {
     }
     StepDrains();
     TakeWork();
-    // A path that died or came back is told soon: the fleet's findings wait for it.
+    // What changed of a path is told soon: the fleet's findings wait for it.
     const bool soon = path_changed && absl::Now() >= std::max(taken_at + kDetailSoonest, changed_at + kGather);
     if (absl::Now() < detail_at && !soon) continue;
     TakeDetail();
