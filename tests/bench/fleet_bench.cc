@@ -35,8 +35,12 @@ namespace v1 = ::cwfabric::v1;
 
 constexpr char kServer[] = "127.0.0.1:19480";
 constexpr int64_t kSecondNs = 1'000'000'000;
-constexpr int kAhead = 8, kDeaths = 5;
+constexpr int kDeaths = 5;
+// Batches that a host has under way, and all of them: the service takes 4096 ahead of its store, then hosts wait.
+constexpr int kAhead = 8, kAheadOfAll = 4000;
 constexpr absl::Duration kFindingPatience = absl::Seconds(60);
+
+int AheadOf(const FleetHosts& hosts) { return std::clamp(kAheadOfAll / hosts.shape().hosts, 1, kAhead); }
 
 // User and system, of all its threads (proc(5)).
 double ProcessorSeconds(pid_t pid) {
@@ -176,14 +180,14 @@ class Questions {
 void Load(Service& service, FleetHosts& hosts, int minutes, Report& report) {
   const int64_t end_ns = absl::GetCurrentTimeNanos() - 10 * kSecondNs;
   const int64_t begin_ns = end_ns - minutes * 60 * kSecondNs;
-  Must(hosts.Tell(begin_ns, kAhead));  // with all names, which a host tells once
+  Must(hosts.Tell(begin_ns, AheadOf(hosts)));  // with all names, which a host tells once
   Must(hosts.WaitForAcknowledgements());
   const double disk = service.DiskBytes();
   const double before_s = ProcessorSeconds(service.pid());
   const uint64_t before = hosts.batches();
   const absl::Time start = absl::Now();
   Questions questions(service, hosts.shape(), begin_ns, end_ns);
-  for (int tick = 1; tick <= minutes * 6; ++tick) Must(hosts.Tell(begin_ns + tick * 10 * kSecondNs, kAhead));
+  for (int tick = 1; tick <= minutes * 6; ++tick) Must(hosts.Tell(begin_ns + tick * 10 * kSecondNs, AheadOf(hosts)));
   Must(hosts.WaitForAcknowledgements());
   const double wall_s = absl::ToDoubleSeconds(absl::Now() - start);
   questions.End();
@@ -206,7 +210,7 @@ void AskInPeace(Service& service, FleetHosts& hosts, int minutes, Report& report
   const int64_t now_ns = absl::GetCurrentTimeNanos();
   Questions questions(service, hosts.shape(), now_ns - minutes * 60 * kSecondNs, now_ns);
   for (int round = 0; round < kRounds; ++round) {
-    Must(hosts.Tell(absl::GetCurrentTimeNanos(), kAhead));
+    Must(hosts.Tell(absl::GetCurrentTimeNanos(), AheadOf(hosts)));
     absl::SleepFor(absl::Seconds(10));
   }
   questions.End();
