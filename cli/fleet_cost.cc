@@ -65,7 +65,8 @@ absl::StatusOr<int> ShowCost(Session& session, const CostOptions& options) {
 
 void AddFleetCostVerbs(CLI::App& fleet, Session& session) {
   auto options = std::make_shared<CostOptions>();
-  CLI::App* cost = fleet.add_subcommand("cost", "GPU-hours that jobs lost to slow and standing collectives, and why");
+  CLI::App* cost = fleet.add_subcommand(
+      "cost", "GPU-hours that jobs lost to slow and standing collectives, why, and what acting would have saved");
   cost->add_option("job", options->job, "This one alone: label or communicator");
   cost->add_option("--from", options->from, "Begin: 2026-05-01T12:00:00Z, or how long ago: --from=-7d; default -24h");
   cost->add_option("--to", options->to, "End, the same; default now");

@@ -132,7 +132,7 @@ void Agreement::Impl::SelectForAcquiring(const std::vector<NeighbourView>& views
   const auto with_us = [&](const Peer& p) { return p.error_ns > 0 && views[p.view].claim.timeline == timeline; };
   const auto has_time = [&](const Peer& p) { return with_us(p) && views[p.view].claim.state != SyncState::kUnknown; };
   // More than may lie vouch for a time; of hosts that look for one themselves nothing can be learnt then.
-  const auto all = static_cast<int>(std::count_if(peers.begin(), peers.end(), with_us));
+  const int all = HeardWithUs(views);
   const bool vouched = std::count_if(peers.begin(), peers.end(), has_time) > Liars(all);
   const auto select = [&](const auto& wanted) {
     voters.clear();

@@ -76,9 +76,7 @@ void DryMoves::Add(const std::string& about, Decision decision) {
   }
   std::deque<Decision>& all = decisions_[about];
   const auto goes_on = [&](const Decision& last) {
-    return decision.from_ns <= std::min(last.until_ns, EndOf(about, last.from_ns)) && last.share == decision.share &&
-           last.path == decision.path &&
-           (about == LossesOf(last.path) || EndOf(last.path, last.from_ns) > decision.from_ns);
+    return decision.from_ns < UntilOf(about, last) && last.share == decision.share && last.path == decision.path;
   };
   if (!all.empty() && goes_on(all.back())) {  // it is said again
     all.back().until_ns = std::max(all.back().until_ns, decision.until_ns);
@@ -114,6 +112,12 @@ int64_t DryMoves::EndOf(const std::string& about, int64_t from_ns) const {
   return end == at->second.end() ? INT64_MAX : *end;
 }
 
+// It stands no longer. A path that was silent for a moment still loses packets.
+int64_t DryMoves::UntilOf(const std::string& about, const Decision& one) const {
+  const int64_t revived_ns = about == LossesOf(one.path) ? INT64_MAX : EndOf(one.path, one.from_ns);
+  return std::min({one.until_ns, revived_ns, EndOf(about, one.from_ns)});
+}
+
 void DryMoves::Take(Word word) {
   const auto stands = [&](absl::Duration holds) {
     return Decision{.from_ns = word.time_ns,
@@ -143,9 +147,7 @@ double DryMoves::SavedOf(const std::string& about, int64_t begin_ns, int64_t end
   double saved_ns = 0;
   int64_t counted_ns = begin_ns;  // decisions overlap
   for (const Decision& one : at->second) {
-    const bool loses = about == LossesOf(one.path);  // silent for a moment, it still loses
-    const int64_t revived_ns = loses ? INT64_MAX : EndOf(one.path, one.from_ns);
-    const int64_t until_ns = std::min({one.until_ns, revived_ns, EndOf(about, one.from_ns), end_ns});
+    const int64_t until_ns = std::min(UntilOf(about, one), end_ns);
     const int64_t from_ns = std::max(one.from_ns, counted_ns);
     if (until_ns <= from_ns) continue;
     saved_ns += one.share * static_cast<double>(until_ns - from_ns);

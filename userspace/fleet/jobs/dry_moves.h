@@ -54,9 +54,10 @@ class DryMoves {
   void Add(const std::string& about, Decision decision);
   void End(const std::string& about, int64_t time_ns);
   int64_t EndOf(const std::string& about, int64_t from_ns) const;  // INT64_MAX: none
+  int64_t UntilOf(const std::string& about, const Decision& one) const;
   double SavedOf(const std::string& about, int64_t begin_ns, int64_t end_ns) const;
 
-  std::map<std::string, std::deque<Decision>> decisions_;  // by flow, or path that loses packets
+  std::map<std::string, std::deque<Decision>> decisions_;  // by flow, path without data, or its losses
   std::map<std::string, std::deque<int64_t>> ends_;        // of flows and paths; ascending
   size_t kept_ = 0;
   bool whole_ = true;
