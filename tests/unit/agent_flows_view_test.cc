@@ -119,6 +119,24 @@ TEST_F(FlowsViewPart, TheUplinkIsToldWhatFlowsSentAndByWhichPath) {
   EXPECT_EQ(seen[2].path_port, 50'001u) << "the path that its port takes";
 }
 
+TEST_F(FlowsViewPart, AQueuePairOfACollectiveIsLocatedWithItsHops) {
+  const rdma::QpInfo qp = Register(7, 1007);
+  v1::CollectiveQp unseen;
+  flows_view_.Locate(qp, unseen);
+  EXPECT_EQ(unseen.nic(), "eth0");
+  EXPECT_EQ(unseen.peer(), "h2");
+  EXPECT_EQ(unseen.flow(), host_.FlowTo(1007).Id().ToString());
+  EXPECT_EQ(unseen.hops_size(), 0) << "its packets were not seen";
+  cw_tx_flow& tx = host_.AddSent(1007).tx;
+  tx.slot = 1;
+  tx.port = 50'001;
+  hops_slot_ = 1;
+  v1::CollectiveQp seen;
+  flows_view_.Locate(qp, seen);
+  EXPECT_EQ(seen.slot(), 1);
+  EXPECT_THAT(seen.hops(), testing::ElementsAre("10.0.0.254", "*", host_.remote.ToString()));
+}
+
 TEST_F(FlowsViewPart, OnlyWhatWasAskedForIsListed) {
   host_.AddSent(1007);
   host_.AddSent(1008);

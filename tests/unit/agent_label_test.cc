@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "userspace/agent/label_book.h"
+#include "userspace/agent/label_orders.h"
 
 namespace cw::agent {
 namespace {
@@ -83,6 +84,40 @@ TEST_F(Labels, WhatIsNoLabelIsRefused) {
     EXPECT_TRUE(absl::IsInvalidArgument(book_.SetCgroup(group, "x")));
   for (size_t i = 0; i < LabelBook::kMost; ++i) ASSERT_TRUE(book_.SetCgroup(absl::StrCat("/g", i), "x").ok());
   EXPECT_TRUE(absl::IsResourceExhausted(book_.SetCgroup("/one/more", "x")));
+}
+
+class LabelOrders : public Labels {
+ protected:
+  absl::StatusOr<v1::ActionReply> Set(uint32_t pid, const std::string& cgroup, const std::string& label) {
+    v1::LabelRequest request;
+    request.set_pid(pid);
+    request.set_cgroup(cgroup);
+    request.set_label(label);
+    return SetLabel(book_, journal_, {.name = "ann", .role = api::Role::kSteer}, request);
+  }
+  Journal journal_{{}};
+};
+
+TEST_F(LabelOrders, WhoGaveALabelIsToldWithHowToTakeItAway) {
+  const absl::StatusOr<v1::ActionReply> of_process = Set(10, "", "train");
+  ASSERT_TRUE(of_process.ok()) << of_process.status();
+  EXPECT_EQ(of_process->effect(), "process 10 is train");
+  EXPECT_EQ(of_process->undo(), "label clear --pid 10");
+  EXPECT_EQ(journal_.log().After(0).at(0).text, "ann: process 10 is train");
+  const absl::StatusOr<v1::ActionReply> of_group = Set(0, "/system.slice", "batch");
+  ASSERT_TRUE(of_group.ok()) << of_group.status();
+  EXPECT_EQ(of_group->effect(), "control group /system.slice and all below is batch");
+  EXPECT_EQ(of_group->undo(), "label clear --cgroup /system.slice");
+  EXPECT_EQ(ListLabels(book_).labels_size(), 2);
+}
+
+TEST_F(LabelOrders, TakingAwayWhatIsNotThereIsAnErrorButForAll) {
+  EXPECT_TRUE(absl::IsNotFound(Set(10, "", "").status()));
+  EXPECT_TRUE(absl::IsNotFound(Set(0, "/none", "").status()));
+  EXPECT_EQ(Set(0, "", "")->effect(), "label of every process and control group taken away");
+  ASSERT_TRUE(Set(10, "", "train").ok());
+  EXPECT_EQ(Set(10, "", "")->effect(), "label of process 10 taken away");
+  EXPECT_EQ(OfPid(10), "");
 }
 
 }  // namespace

@@ -116,6 +116,7 @@ class ProbeNewsPart : public ::testing::Test {
   int answered_ = 0;
   ProbeNews news_{host_.pairs,
                   host_.store,
+                  host_.mesh,
                   vitals_,
                   clock_,
                   {.by_verbs = [](const PairState&) { return false; },
@@ -151,6 +152,23 @@ TEST_F(ProbeNewsPart, WhatCannotBeIsNotCounted) {
   probe.pair = static_cast<uint16_t>(host_.index + 1);
   news_.OnProbe(probe);
   EXPECT_EQ(answered_, 0);
+}
+
+TEST_F(ProbeNewsPart, WhatWasSentCountsFromTheFirstAnswerOn) {
+  const auto sent = [this](uint8_t slot) { return host_.pair().slot[slot].forward.Window(clock_.NowNs(), 10).sent; };
+  host_.shared().slot[1].state = CW_SLOT_NEW;
+  host_.shared().cur_round = 30;
+  news_.CountSent(host_.pair(), clock_.NowNs());
+  EXPECT_EQ(sent(1), 0u) << "its peer may not be there";
+  news_.OnProbe(Answered(1));  // round 40
+  clock_.Advance(kSecond);
+  host_.shared().cur_round = 50;
+  news_.CountSent(host_.pair(), clock_.NowNs());
+  EXPECT_EQ(sent(1), 11u) << "rounds 40 to 50";
+  clock_.Advance(kSecond);
+  host_.shared().cur_round = 5;
+  news_.CountSent(host_.pair(), clock_.NowNs());
+  EXPECT_EQ(sent(1), 11u) << "a numbering that began anew";
 }
 
 class MoveNewsPart : public ::testing::Test {

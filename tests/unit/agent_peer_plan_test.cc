@@ -48,5 +48,13 @@ TEST(PeerPlan, PeersThatContradictEachOtherAreNoPlan) {
   EXPECT_FALSE(PlanPeers(config, {{.address = At("10.0.1.9"), .ifindex = 3}}).ok());
 }
 
+TEST(HostName, IsTheOneThatPeersHave) {
+  config::Config config;
+  EXPECT_EQ(HostNameOf(config, "", "kernel"), "kernel");
+  config.host_name = "configured";
+  EXPECT_EQ(HostNameOf(config, "", "kernel"), "configured");
+  EXPECT_EQ(HostNameOf(config, "in-tables", "kernel"), "in-tables");
+}
+
 }  // namespace
 }  // namespace cw::agent

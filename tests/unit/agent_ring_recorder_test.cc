@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/agent/ring_recorder.h"
+#include "userspace/agent/ring_tap.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -112,6 +113,20 @@ TEST_F(RingRecorderTest, QueuePairsAreCountedFromTheSecondReadingOn) {
   const uplink::SecondSeen many = Take(1, 4);
   ASSERT_THAT(many.flows, SizeIs(RingRecorder::kMostFlows));
   EXPECT_EQ(many.flows[0].bytes, 1099u) << "those with the most";
+}
+
+TEST(RingTap, ASecondIsTheTimeSinceTheOneBefore) {
+  RingTap tap;
+  EXPECT_TRUE(absl::IsFailedPrecondition(tap.Take({}, {}, {}, 10, 1).status()));
+  EXPECT_EQ(tap.recorder(), nullptr);
+  tap.Want(true, 10);
+  ASSERT_NE(tap.recorder(), nullptr);
+  EXPECT_EQ(tap.Take({}, {}, {}, 25, 2)->interval.from_ns, 10);
+  const uplink::SecondSeen second = *tap.Take({}, {}, {}, 40, 3);
+  EXPECT_EQ(second.interval.from_ns, 25);
+  EXPECT_EQ(second.interval.to_ns, 40);
+  tap.Want(false, 50);
+  EXPECT_FALSE(tap.Take({}, {}, {}, 60, 4).ok());
 }
 
 }  // namespace

@@ -11,6 +11,11 @@ namespace {
 
 using ::testing::ElementsAre;
 
+TEST(Rounds, WhatWasMeasuredIsReadBeforeItIsJudged) {
+  EXPECT_THAT(Agent::OrderOf(Agent::Round::kRings), ElementsAre("probes", "lossy paths", "clocks"));
+  EXPECT_THAT(Agent::OrderOf(Agent::Round::kMail), ElementsAre("messages", "greeting", "samples"));
+}
+
 TEST(Rounds, AWindowReadsThenRecoversThenBalances) {
   EXPECT_THAT(Agent::OrderOf(Agent::Round::kWindow),
               ElementsAre("last looks", "flows", "scopes", "stalls", "silent peers", "unwatched ports", "mute ports",

@@ -31,6 +31,8 @@ class ViewsRig : public ::testing::Test {
   Deadlines deadlines_{"", "boot"};
   Allowed allowed_{Mode::kOptimize};
   probe::Discovery discovery_{probe::DiscoveryOptions{}, {}};
+  uint8_t hops_slot_ = 0;  // the only one that was traced
+  probe::Hops hops_{probe::TestAddr("10.0.0.254"), Addr{}, host_.remote};
   LinkFlaps links_{
       testing::TempDir() + "/views_no_outages.json", "boot", host_.pairs, host_.mesh, clock_, clock_, host_.events, {}};
   FlowsView flows_view_{host_.flows,
@@ -47,7 +49,8 @@ class ViewsRig : public ::testing::Test {
                         host_.names,
                         clock_,
                         {.acts = [this] { return allowed_.ActsAtAll(); },
-                         .at_ns = [](uint64_t jiffies) { return static_cast<int64_t>(jiffies) * kMs; }}};
+                         .at_ns = [](uint64_t jiffies) { return static_cast<int64_t>(jiffies) * kMs; },
+                         .hops = [this](uint32_t, uint8_t slot) { return slot == hops_slot_ ? &hops_ : nullptr; }}};
   PathsView paths_view_{host_.pairs,
                         host_.nics,
                         host_.flows,

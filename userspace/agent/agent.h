@@ -17,7 +17,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "sync/pair_estimator.h"
 #include "userspace/agent/config_in_force.h"
 #include "userspace/agent/counter_sink.h"
 #include "userspace/agent/deadlines.h"
@@ -28,29 +27,24 @@
 #include "userspace/agent/group_keys.h"
 #include "userspace/agent/journal.h"
 #include "userspace/agent/loop.h"
-#include "userspace/agent/modes.h"
 #include "userspace/agent/nic_state.h"
+#include "userspace/agent/pace.h"
 #include "userspace/agent/pair_state.h"
+#include "userspace/agent/parts.h"
 #include "userspace/agent/paths/path_lost.h"
 #include "userspace/agent/peer_names.h"
-#include "userspace/agent/peer_plan.h"
-#include "userspace/agent/session_keeper.h"
 #include "userspace/agent/vitals.h"
 #include "userspace/api/agent_api.h"
 #include "userspace/api/server.h"
-#include "userspace/config/change.h"
 #include "userspace/config/config.h"
 #include "userspace/control/contention.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/dataplane/jiffies.h"
 #include "userspace/metrics/path_totals.h"
-#include "userspace/model/allowed.h"
 #include "userspace/model/clock.h"
 #include "userspace/probe/engine.h"
-#include "userspace/probe/keys.h"
 #include "userspace/rdma/inproc_server.h"
 #include "userspace/rdma/qp_registry.h"
-#include "userspace/telemetry/event_log.h"
 
 namespace cw::dataplane {
 class LinkNews;
@@ -62,56 +56,6 @@ struct SecondSeen;
 }  // namespace cw::uplink
 
 namespace cw::agent {
-
-class BalanceMoves;
-class Breaker;
-class CarryKernel;
-class Carriers;
-class Causes;
-class Chunks;
-class ClockKeeper;
-class ContentionWindow;
-class Damping;
-class Draining;
-class DryRun;
-class FabricNews;
-class FlowEnds;
-class FlowReader;
-class FlowRecords;
-class FlowSamples;
-class Gaps;
-class Jobs;
-class KernelMover;
-class KernelQps;
-class LabelBook;
-class Lease;
-class LinkFlaps;
-class Losses;
-class MoveNews;
-class NativePorts;
-class NicClocks;
-class NicFailover;
-class OwnerMover;
-class PathNews;
-class FlowsView;
-class PathsView;
-class PeerMail;
-class PeerWatch;
-class Placer;
-class ProbeNews;
-class QpMoments;
-class RdmaWatch;
-class Rerolls;
-class Returns;
-class RingRecorder;
-class Scopes;
-class StatusView;
-class Steering;
-class Tails;
-class Totals;
-class UnseenFlows;
-class VerbsProbes;
-class WhyView;
 
 extern const char kVersion[];
 
@@ -155,109 +99,56 @@ class Agent final : public api::AgentView {
   absl::StatusOr<std::vector<uplink::FlowSeen>> FlowsSeen();
   const std::string& host_name() const { return vitals_.host_name; }  // as of Start
 
-  // Whose work follows whose: in a decision window, and once per second.
-  enum class Round : uint8_t { kWindow, kSecond };
+  // Whose work follows whose.
+  enum class Round : uint8_t {
+    kRings,   // what was measured is read
+    kMail,    // what is sent to peers
+    kWindow,  // of decisions
+    kSecond,
+  };
   static std::vector<std::string> OrderOf(Round round);
 
  private:
-  static constexpr absl::Duration kRingPeriod = absl::Milliseconds(20);
-  static constexpr absl::Duration kQuietPeriod = absl::Milliseconds(100);
-  static constexpr absl::Duration kQueuesPeriod = absl::Seconds(3);
-
-  using Nic = NicState;
-
   explicit Agent(AgentOptions options);
   absl::Status Open();
-  const probe::Hops* HopsOf(uint32_t pair, uint8_t slot) const;  // nullptr: no path there, or not traced
-
-  // start.cc, open_*.cc
+  // start.cc, open_*.cc: each makes some parts, those first that others need
   absl::Status OpenDataplane();
+  void OpenControl();
   absl::Status OpenNics();
-  void WriteControl();
-  void BeginSession(uint32_t pinned);
-  void RenewSession();
-  void TellOfLease();
-  absl::Status OpenProbes();
   absl::Status OpenVerbs();
-  absl::Status ConfigurePairs();
-
-  // pairs.cc
-  std::vector<ProbedNic> ProbedNics() const;
-  absl::Status TakePeers(PeerPlan plan);
-  absl::Status RemovePeersBesides(const std::vector<probe::PairSpec>& wanted);
-  void ForgetPair(uint32_t index);
-  void AddPair(uint32_t index);
-  void ScheduleTick();
-
-  // reload.cc
-  struct Fresh {
-    config::Config config;  // that will be in force
-    probe::KeyRing keys;
-    PeerPlan peers;
-    std::vector<config::Change> changes;
-  };
-  absl::StatusOr<Fresh> CheckConfig(const config::Config& fresh);
-  absl::Status TakeConfig(Fresh fresh);
-  void TakeRules(const config::ProbeConfig& probed);
-  void WriteKnobs();
-  void TakeName(const std::string& in_peer_files);
-  absl::Status OpenSources();
-  absl::Status OpenRings();
-  absl::Status OpenEvents();
-  absl::Status StartTimers();
-
-  // intake.cc: records of the rings
-  void OnProbeRecord(absl::Span<const uint8_t> record);
-  void OnEventRecord(absl::Span<const uint8_t> record);
-  void OnMessageRecord(absl::Span<const uint8_t> record);
-  void OnMadeMove(const cw_ev_move& move);
-  void ReadProbes();
-  void ConsumeRings();  // and what follows from the probes for the clocks, which may be a round of fleet time
-  void SendMessages();
-
-  PairState* FindPair(uint32_t index) const { return FindIn(pairs_, index); }
-
-  // rounds.cc
-  struct Step;
-  static absl::Span<const Step> StepsOf(Round round);
-  void Run(Round round);
-
-  // upkeep.cc: what is looked after in every window, or second
-  void KeepPace(int64_t now_ns);
-  void SetPace(bool busy);
-  void LookAtPairs(int64_t now_ns);
-  void ReadMeters(int64_t now_ns);
-  void CountSent(PairState& pair, int64_t now_ns);
-
-  // rdma_nics.cc: RDMA devices, what they are and what happens to them
-  absl::Status OpenRdmaWatch();
-
-  // labels.cc: names of jobs for processes that give none
-  absl::StatusOr<api::v1::ActionReply> DoSetLabel(const api::Caller& caller, const api::v1::LabelRequest& request);
-
-  void TellOfEventsFile();
-  absl::Status OpenNicFailover();
-  absl::Status OpenCarriers();
-  void StartAnew(telemetry::Event why);
+  absl::Status OpenProbes();
   void OpenPaths();
-  void OpenNews();
-  void OpenRecovery();
   void OpenScopes();
+  void OpenNews();
   void OpenBalance();
   void OpenMovers();
   void OpenFlows();
   void OpenPlacer();
   void OpenSteering();
-  absl::Status AdoptWishes();
+  void OpenRecovery();
   std::function<absl::Status(uint32_t ifindex, absl::Span<const uint8_t> packet)> OpenInjector();
+  absl::Status OpenPairs();
   void OpenClocks();
   void OpenInsight();
   void OpenViews();
-  void Locate(const rdma::QpInfo& qp, api::v1::CollectiveQp& out);
+  absl::Status OpenNicFailover();
+  absl::Status OpenCarriers();
+  absl::Status OpenSources();
+  absl::Status OpenRdmaWatch();
+  absl::Status OpenIntake();
+  absl::Status AdoptWishes();
+  absl::Status StartTimers();
+  void OpenReloader();
 
-  void TellCounts(const CounterSink& add) const;  // view.cc
+  struct Step;  // rounds.cc
+  static absl::Span<const Step> StepsOf(Round round);
+  void Run(Round round);
 
-  void Log(telemetry::Event event);
+  void StartAnew(telemetry::Event why);
+  void ReadProbes();
+  const probe::Hops* HopsOf(uint32_t pair, uint8_t slot) const;  // nullptr: no path there, or not traced
+  void TellCounts(const CounterSink& add) const;                 // view.cc
+  void Log(telemetry::Event event) { journal_.Log(std::move(event)); }
   // The rule is made for windows in which senders' rates settle; shorter configured windows are summed up to one tick.
   absl::Duration Window() const { return std::max(options_.config.steering.contention_window, absl::Milliseconds(10)); }
   int64_t NowNs() const { return clock_->NowNs(); }
@@ -268,13 +159,14 @@ class Agent final : public api::AgentView {
   MonotonicClock monotonic_;
   Journal journal_;
   ConfigInForce config_in_force_{journal_};
-  SessionKeeper session_;
+  std::unique_ptr<EventsFile> events_file_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<dataplane::Dataplane> dataplane_;
   std::unique_ptr<FlowRecords> records_;
   std::shared_ptr<LineClock> clock_;  // local time, as the BPF programs read it; the prober's thread keeps it
   std::atomic<bool> slew_posted_{false};
   std::unique_ptr<dataplane::Jiffies> jiffies_;
+  std::unique_ptr<ControlRecord> control_;
   NicTable nics_;
   PeerNames peer_names_;
 
@@ -286,9 +178,11 @@ class Agent final : public api::AgentView {
   PairTable pairs_;
   std::unique_ptr<Totals> totals_;
   std::unique_ptr<LinkFlaps> link_flaps_;
-  int64_t engine_tick_ns_ = INT64_MAX;
+  std::unique_ptr<EngineTicks> ticks_;
+  std::unique_ptr<Greeting> greeting_;
+  std::unique_ptr<PairKeeper> pair_keeper_;
 
-  std::unique_ptr<maps::RingReader> probe_reader_, event_reader_, message_reader_;
+  std::unique_ptr<Intake> intake_;
   std::unique_ptr<rdma::InprocServer> inproc_;
   rdma::QpRegistry qps_;
   std::unique_ptr<UnseenFlows> unseen_;
@@ -306,9 +200,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<BalanceMoves> balance_;
   std::unique_ptr<ContentionWindow> window_;
   std::unique_ptr<PeerWatch> peer_watch_;
-  bool busy_ = true;                         // there are flows to look after, or were lately
-  int64_t busy_ns_ = 0;                      // monotonic; when there were flows or young clock lines last, or the start
-  int ring_timer_ = -1, window_timer_ = -1;  // of loop_
+  Pace pace_;
 
   std::unique_ptr<CarryKernel> carry_kernel_;
   std::unique_ptr<NicFailover> nic_failover_;
@@ -337,7 +229,6 @@ class Agent final : public api::AgentView {
 
   Deadlines deadlines_;
   bool starts_anew_ = false;
-  bool file_error_logged_ = false;
 
   std::unique_ptr<LabelBook> labels_;
   std::unique_ptr<Causes> causes_;
@@ -348,8 +239,8 @@ class Agent final : public api::AgentView {
   std::unique_ptr<PathsView> paths_view_;
   std::unique_ptr<StatusView> status_view_;
   std::unique_ptr<WhyView> why_view_;
-  std::unique_ptr<RingRecorder> ring_;     // null: no ring
-  int64_t ring_from_ns_ = 0;               // ns since 1970
+  std::unique_ptr<RingTap> ring_;
+  std::unique_ptr<Reloader> reloader_;
   std::unique_ptr<RdmaWatch> rdma_watch_;  // a thread of its own, which posts to loop_
 
   std::unique_ptr<api::Server> server_;  // last: ends before what it serves

@@ -23,6 +23,7 @@ namespace cw::agent {
 namespace {
 
 constexpr absl::Duration kKernelQpPeriod = absl::Seconds(2);
+constexpr absl::Duration kJobsPeriod = absl::Milliseconds(100);
 
 uint64_t MostDescriptors() {
   rlimit limit{};
@@ -49,7 +50,7 @@ void Agent::OpenInsight() {
     flows_view_->AddLabel(*qp, named);
     return named.label().empty() ? qp->comm : named.label();
   };
-  const auto locate = [this](const rdma::QpInfo& qp, api::v1::CollectiveQp& out) { Locate(qp, out); };
+  const auto locate = [this](const rdma::QpInfo& qp, api::v1::CollectiveQp& out) { flows_view_->Locate(qp, out); };
   causes_ = std::make_unique<Causes>(flows_, pairs_, nics_, engine_->mesh(), *store_, received, job_of, peer_names_,
                                      *mail_, journal_);
   causes_->SetRules(steering.find_causes, CauseRulesOf(steering));
@@ -103,7 +104,7 @@ absl::Status Agent::OpenSources() {
   if (!inproc.ok()) return inproc.status();
   inproc_ = std::move(*inproc);
   absl::Status status = loop_->AddFd(inproc_->fd(), [this] { inproc_->Poll(); });
-  status.Update(loop_->AddTimer(kQuietPeriod, [this] {
+  status.Update(loop_->AddTimer(kJobsPeriod, [this] {
     if (jobs_->Read()) chunks_->Read();
   }));
   if (!status.ok()) return status;

@@ -11,6 +11,7 @@
 #include "userspace/agent/balance/moves.h"
 #include "userspace/agent/balance/window.h"
 #include "userspace/agent/engine_mail.h"
+#include "userspace/agent/engine_ticks.h"
 #include "userspace/agent/flows/draining.h"
 #include "userspace/agent/flows/flow_ends.h"
 #include "userspace/agent/flows/flow_reader.h"
@@ -24,6 +25,7 @@
 #include "userspace/agent/flows/qp_moments.h"
 #include "userspace/agent/flows/steering.h"
 #include "userspace/agent/flows/unseen.h"
+#include "userspace/agent/modes.h"
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/recovery/rerolls.h"
@@ -46,7 +48,7 @@ void Agent::OpenMovers() {
   const auto fold = [this](uint32_t pair, uint16_t port) { return engine_->discovery(pair)->Fold(port); };
   const auto watch = [this](uint32_t pair, uint16_t port, uint32_t label) {
     const uint8_t slot = engine_->EnsureNative(pair, port, NowNs(), label);
-    ScheduleTick();
+    ticks_->Schedule();
     return slot;
   };
   unseen_ = std::make_unique<UnseenFlows>(
@@ -74,13 +76,19 @@ void Agent::OpenMovers() {
                        .send = [this](const std::vector<rdma::MoveOrder>& orders) { return inproc_->Move(orders); },
                        .fold = fold,
                        .left = left_to(owner_returns_)});
-  const auto appeared = [this] {
-    busy_ns_ = MonotonicNs();
-    SetPace(true);
+  // What the kernel did: a flow left a dead path, or a wish came true, perhaps one of balance.
+  const auto made = [this](const cw_ev_move& move) {
+    const FlowKey key = FromMap(move.key);
+    if (move.reason == CW_MOVE_DEAD) {
+      tails_->OnMovedOffDead(move);
+      returns_->Left(key, move.pair, {move.from_slot, move.from_port}, {move.to_slot, move.to_port});
+      breaker_->Forget(key);
+    }
+    if (balance_->OnMade(move)) breaker_->OnMoved(move);
   };
-  move_news_ = std::make_unique<MoveNews>(
-      peer_names_, *dry_run_, journal_,
-      MoveNews::Asks{.appeared = appeared, .made = [this](const cw_ev_move& move) { OnMadeMove(move); }});
+  move_news_ =
+      std::make_unique<MoveNews>(peer_names_, *dry_run_, journal_,
+                                 MoveNews::Asks{.appeared = [this] { pace_.Hurry(MonotonicNs()); }, .made = made});
   const absl::Duration step = options_.config.steering.return_step;
   returns_ = std::make_unique<Returns>(step, pairs_, engine_->mesh(), peer_names_, *kernel_mover_, journal_,
                                        [this](uint32_t pair, const FlowKey& flow) {

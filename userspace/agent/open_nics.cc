@@ -9,6 +9,7 @@
 #include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/flows/draining.h"
+#include "userspace/agent/modes.h"
 #include "userspace/agent/nic_address.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"
@@ -56,9 +57,9 @@ absl::Status Agent::OpenNics() {
       NicClocks::Lines{
           .put = [&lines](uint32_t ifindex, const cw_nic_line& line) { return lines.Put(ifindex, line).ok(); },
           .erase = [&lines](uint32_t ifindex) { (void)lines.Delete(ifindex); }},
-      [this](const Nic& nic) { return verbs_->StampsOf(nic); }, options_.lab_nic_clock);
+      [this](const NicState& nic) { return verbs_->StampsOf(nic); }, options_.lab_nic_clock);
   for (const config::NicConfig& nic_config : options_.config.nics) {
-    Nic nic{.config = nic_config};
+    NicState nic{.config = nic_config};
     absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic_config.name);
     if (!ifindex.ok()) return ifindex.status();
     nic.ifindex = *ifindex;
@@ -109,10 +110,10 @@ absl::Status Agent::OpenNicFailover() {
       vitals_.host_name, pairs_, nics_, qps_, engine_->mesh(), *carry_kernel_, peer_names_, monotonic_, *mail_,
       *dry_run_, journal_,
       NicFailover::Asks{.allowed = modes_->may(),
-                        .drained = [this](const Nic& nic) { return draining_->IsDrained(nic); },
+                        .drained = [this](const NicState& nic) { return draining_->IsDrained(nic); },
                         .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },
                         .read_probes = [this] { ReadProbes(); },
-                        .look_at_carrier = [this](Nic& nic) { carriers_->LookAt(nic); },
+                        .look_at_carrier = [this](NicState& nic) { carriers_->LookAt(nic); },
                         .carried = [this](uint32_t pair) { tails_->OnCarried(pair); }});
   const absl::Status status = nic_failover_->Open(on);
   if (!on || !status.ok()) return status;
@@ -126,7 +127,7 @@ absl::Status Agent::OpenCarriers() {
                      .ifindex_of = dataplane::IfindexOf,
                      .is_there = NicIsThere,
                      .helped =
-                         [this](const Nic& nic) {
+                         [this](const NicState& nic) {
                            return nic_failover_->on() &&
                                   modes_->allowed().Less(scopes_->OnNic(nic.ifindex)).Acts(Capability::kNic);
                          },

@@ -10,8 +10,11 @@
 #include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/balance/moves.h"
+#include "userspace/agent/control_record.h"
 #include "userspace/agent/engine_mail.h"
+#include "userspace/agent/engine_ticks.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
+#include "userspace/agent/flows/flow_ends.h"
 #include "userspace/agent/flows/flow_samples.h"
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/flows/kernel_qps.h"
@@ -19,14 +22,18 @@
 #include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/flows/qp_moments.h"
 #include "userspace/agent/flows/unseen.h"
+#include "userspace/agent/greeting.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/gaps.h"
+#include "userspace/agent/insight/jobs.h"
 #include "userspace/agent/lease.h"
 #include "userspace/agent/link_file.h"
+#include "userspace/agent/modes.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/nics/verbs_probes.h"
+#include "userspace/agent/pair_keeper.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/fabric_news.h"
 #include "userspace/agent/paths/link_flaps.h"
@@ -37,6 +44,7 @@
 #include "userspace/agent/peer_watch.h"
 #include "userspace/agent/recovery/rerolls.h"
 #include "userspace/agent/recovery/tails.h"
+#include "userspace/agent/ring_tap.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/agent/scopes.h"
 #include "userspace/agent/views/flows_view.h"
@@ -50,7 +58,7 @@ absl::Status Agent::OpenProbes() {
   const config::Config& config = options_.config;
   store_ = std::make_unique<probe::MapPairStore>(dataplane_->pair_index(), dataplane_->pairs(), dataplane_->keys());
   probe::EngineOptions options;
-  options.mesh = {.session = session_.session(),
+  options.mesh = {.session = control_->session(),
                   .miss_limit = static_cast<uint32_t>(config.liveness.misses),
                   .half_dead_factor = HalfDeadFactor(config.probe.active_interval),
                   .idle_interval_ns = static_cast<uint32_t>(absl::ToInt64Nanoseconds(config.probe.idle_interval))};
@@ -73,7 +81,7 @@ absl::Status Agent::OpenProbes() {
   discovery.max_paths = config.probe.max_paths;
   discovery.first_port = static_cast<uint16_t>(config.probe.first_port);
   discovery.verify_interval_ns = absl::ToInt64Nanoseconds(config.probe.reverify_interval);
-  discovery.seed = session_.session();
+  discovery.seed = control_->session();
   absl::StatusOr<std::unique_ptr<probe::Engine>> engine = probe::Engine::Create(
       options, store_.get(), &keys_.ring(),
       {.on_table = [this](uint32_t pair, const probe::PathTable& table) { fabric_news_->OnTable(pair, table); },
@@ -85,14 +93,49 @@ absl::Status Agent::OpenProbes() {
   if (!engine.ok()) return engine.status();
   engine_ = std::move(*engine);
   mail_ = std::make_unique<EngineMail>(*engine_);
+  greeting_ = std::make_unique<Greeting>(pairs_, vitals_, kVersion, *mail_);
+  ticks_ = std::make_unique<EngineTicks>(
+      EngineTicks::Engine{.next = [this](int64_t now_ns) { return engine_->NextTickNs(now_ns); },
+                          .tick = [this](int64_t now_ns) { engine_->Tick(now_ns); }},
+      *loop_, *clock_);
   OpenPaths();
-  if (absl::Status status = ConfigurePairs(); !status.ok()) return status;
+  if (absl::Status status = OpenPairs(); !status.ok()) return status;
   OpenInsight();
   OpenViews();
   return loop_->AddFd(engine_->icmp_fd(), [this] {
     engine_->OnIcmpReadable(NowNs());
-    ScheduleTick();
+    ticks_->Schedule();
   });
+}
+
+// Whom this host probes, and the name that it goes by among them.
+absl::Status Agent::OpenPairs() {
+  const auto planned = [this](const PeerPlan& plan) {
+    clocks_->SetPeers(plan.peers, static_cast<size_t>(options_.config.probe.clock_neighbours));
+    probe_verbs::VerbsHost* host = verbs_->host();
+    if (host == nullptr) return;
+    std::vector<PairKey> keys;
+    for (const probe::PairSpec& spec : plan.specs) keys.push_back(spec.key());
+    host->SetPairs(keys);
+  };
+  const auto forgotten = [this](uint32_t pair) {
+    flow_ends_->ForgetPair(pair);
+    causes_->Forget(pair);
+    nic_failover_->Forget(pair);
+    unseen_->Forget(pair);
+    tails_->Forget(pair);
+  };
+  pair_keeper_ = std::make_unique<PairKeeper>(
+      pairs_, peer_names_, nics_, engine_->mesh(), *totals_,
+      PairKeeper::Asks{
+          .planned = planned,
+          .configure = [this](const std::vector<probe::PairSpec>& specs) { return engine_->Configure(specs); },
+          .forgotten = forgotten});
+  absl::StatusOr<PeerPlan> plan = pair_keeper_->Plan(options_.config);
+  if (!plan.ok()) return plan.status();
+  vitals_.host_name = HostNameOf(options_.config, plan->own_name, vitals_.host_name);
+  OpenClocks();
+  return pair_keeper_->Take(*std::move(plan));
 }
 
 const probe::Hops* Agent::HopsOf(uint32_t pair, uint8_t slot) const {
@@ -131,7 +174,7 @@ void Agent::OpenPaths() {
   const auto doubt = [this](const PairState& pair) {
     if (!pair.active) return;  // pairs without flows have time
     engine_->DoubtPaths(pair.index, NowNs());
-    ScheduleTick();
+    ticks_->Schedule();
   };
   path_news_ = std::make_unique<PathNews>(
       pairs_, engine_->mesh(), *link_flaps_, *damping_, path_lost_, monotonic_, *loop_, *mail_, *dry_run_, journal_,
@@ -172,14 +215,14 @@ void Agent::OpenNews() {
                              natives_->OnNative(pair, change);
                            }});
   probe_news_ = std::make_unique<ProbeNews>(
-      pairs_, *store_, vitals_, monotonic_,
+      pairs_, *store_, engine_->mesh(), vitals_, monotonic_,
       ProbeNews::Asks{.by_verbs = [this](const PairState& pair) { return verbs_->IsByVerbs(pair); },
                       .answered = [this](uint32_t pair, uint8_t slot) { causes_->Answered(pair, slot); },
                       .of_silent = [this](const PairState& pair, SlotState& slot,
                                           const cw_ev_probe& probe) { path_news_->OnProbeOfSilent(pair, slot, probe); },
                       .delayed = [this](uint32_t pair, uint8_t slot, int64_t sent_ns,
                                         int64_t delay_ns) { balance_->OnProbe(pair, slot, sent_ns, delay_ns); },
-                      .ring = [this] { return ring_.get(); }});
+                      .ring = [this] { return ring_->recorder(); }});
 }
 
 // Fleet time, by the name that the peers know this host by.
@@ -187,7 +230,7 @@ void Agent::OpenClocks() {
   const config::Config& config = options_.config;
   const ClockKeeperOptions options{
       .host = vitals_.host_name,
-      .session = session_.session(),
+      .session = control_->session(),
       .anchor = config.clock.anchor,
       .anchor_bound = config.clock.anchor_bound,
       .kernel_time = options_.kernel_time,
@@ -198,11 +241,11 @@ void Agent::OpenClocks() {
                  .chrony = config.clock.chrony}};
   const auto set_pace = [this](uint32_t pair, probe::ClockPace pace) {
     engine_->SetClock(pair, pace);
-    if (pace == probe::ClockPace::kYoung) busy_ns_ = MonotonicNs();  // the newest probes are needed
+    if (pace == probe::ClockPace::kYoung) pace_.NeedsProbes(MonotonicNs());
   };
   const auto before_round = [this] {
     nic_clocks_->Look();
-    if (!busy_) ReadProbes();  // the newest count, and the ring's own turn may come later
+    if (!pace_.busy()) ReadProbes();  // the newest count, and the ring's own turn may come later
   };
   clocks_ = std::make_unique<ClockKeeper>(options, clock_, monotonic_, pairs_, nics_, *mail_, journal_,
                                           ClockKeeper::Probing{.set_pace = set_pace, .before_round = before_round});
@@ -214,7 +257,8 @@ void Agent::OpenViews() {
       flows_, pairs_, nics_, qps_, kernel_qps_->datagrams(), *owner_mover_, causes_->book(), *gaps_, *labels_,
       deadlines_, engine_->mesh(), peer_names_, monotonic_,
       FlowsView::Asks{.acts = [this] { return modes_->ActsAtAll(); },
-                      .at_ns = [this](uint64_t jiffies) { return jiffies_->ToNs(jiffies); }});
+                      .at_ns = [this](uint64_t jiffies) { return jiffies_->ToNs(jiffies); },
+                      .hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); }});
   paths_view_ = std::make_unique<PathsView>(
       pairs_, nics_, flows_, engine_->mesh(), *store_, *link_flaps_, *clock_, monotonic_,
       PathsView::Asks{.discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
@@ -228,7 +272,7 @@ void Agent::OpenViews() {
           .discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
           .silent = [this](const PairKey& pair) { return nic_failover_->Silent(pair); },
           .carried = [this](const PairKey& pair) { return nic_failover_->Carried(pair); },
-          .add_transport = [this](const Nic& nic, api::v1::NicStatus& out) { verbs_->AddTransport(nic, out); },
+          .add_transport = [this](const NicState& nic, api::v1::NicStatus& out) { verbs_->AddTransport(nic, out); },
           .add_others =
               [this](api::v1::StatusReply& reply) {
                 keys_.AddTo(reply);

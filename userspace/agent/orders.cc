@@ -4,6 +4,9 @@
 #include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/flows/draining.h"
 #include "userspace/agent/flows/steering.h"
+#include "userspace/agent/label_orders.h"
+#include "userspace/agent/modes.h"
+#include "userspace/agent/reloader.h"
 
 namespace cw::agent {
 
@@ -40,6 +43,15 @@ absl::StatusOr<v1::DrainsReply> Agent::Drains(const v1::DrainsRequest&, const ap
   return loop_->Call<v1::DrainsReply>([this] { return absl::StatusOr<v1::DrainsReply>(draining_->All()); });
 }
 
+absl::StatusOr<v1::ActionReply> Agent::Label(const v1::LabelRequest& request, const api::Caller& caller) {
+  return loop_->Call<v1::ActionReply>(
+      [this, caller, request] { return SetLabel(*labels_, journal_, caller, request); });
+}
+
+absl::StatusOr<v1::LabelsReply> Agent::Labels(const v1::LabelsRequest&, const api::Caller&) {
+  return loop_->Call<v1::LabelsReply>([this] { return absl::StatusOr<v1::LabelsReply>(ListLabels(*labels_)); });
+}
+
 absl::StatusOr<v1::ActionReply> Agent::BreakerReset(const v1::BreakerResetRequest&, const api::Caller& caller) {
   return loop_->Call<v1::ActionReply>(
       [this, caller] { return absl::StatusOr<v1::ActionReply>(breaker_->Reset(caller)); });
@@ -61,6 +73,10 @@ absl::StatusOr<v1::ActionReply> Agent::Off(const v1::OffRequest& request, const 
   return loop_->Call<v1::ActionReply>([this, caller, request, was] {
     return absl::StatusOr<v1::ActionReply>(modes_->Change(caller, was, Mode::kOff, request.for_s()));
   });
+}
+
+absl::StatusOr<config::Config> Agent::Reload(const config::Config& fresh) {
+  return loop_->Call<config::Config>([this, fresh] { return reloader_->Take(fresh); });
 }
 
 }  // namespace cw::agent

@@ -127,6 +127,19 @@ struct PairState {
 
   bool ByNics() const { return stamps.kind() == sync::StampKind::kHardware; }
 
+  // What the peer tells of its stamps.
+  void AddRemote(const probe::ClockBatch& points) {
+    for (const probe::ClockPoint& point : points.points) HeardClock().AddRemote({point.t_tx_ns, point.t_rx_ns});
+  }
+  void AddRemote(const probe::TripBatch& trips) {
+    if (trips.by_nics) {
+      peer_nic_error_ns = trips.error_ns;
+      peer_nic_bound_ns = trips.bound_ns;
+    }
+    if (trips.by_nics != ByNics()) return;  // one series, one kind of stamps
+    for (const sync::Trip& trip : trips.trips) HeardClock().AddRemoteProbe(trip);
+  }
+
   // A probe of ours with its reply; by_nics: the same with the arrivals as the NICs stamped them, if both did. there:
   // the slot it took; back: the peer's that the reply took.
   void AddTrip(const sync::Trip& trip, const std::optional<sync::Trip>& by_nics, uint8_t there, uint8_t back) {

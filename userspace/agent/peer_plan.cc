@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/agent/peer_plan.h"
 
+#include "spdlog/spdlog.h"
+
 namespace cw::agent {
 
 absl::StatusOr<PeerPlan> PlanPeers(const config::Config& config, const std::vector<ProbedNic>& nics) {
@@ -28,6 +30,25 @@ absl::StatusOr<PeerPlan> PlanPeers(const config::Config& config, const std::vect
     }
   }
   return plan;
+}
+
+std::string HostNameOf(const config::Config& config, const std::string& in_tables, const std::string& of_kernel) {
+  const std::string& configured = config.host_name;
+  if (!in_tables.empty()) {
+    if (!configured.empty() && configured != in_tables) {
+      spdlog::warn("host_name is {}, but the [[peer]] tables call this host {}, and that holds: make them agree",
+                   configured, in_tables);
+    }
+    return in_tables;
+  }
+  if (!configured.empty()) return configured;
+  if (config.steering.nic_failover) {
+    spdlog::warn(
+        "no [[peer]] table has an address of this host, so it goes by the kernel's name {}: where peers call "
+        "it otherwise no NIC is carried; give all hosts the same tables, or set host_name to that name",
+        of_kernel);
+  }
+  return of_kernel;
 }
 
 }  // namespace cw::agent

@@ -32,4 +32,8 @@ struct PeerPlan {
 // InvalidArgument, NotFound: LoadPeers'.
 absl::StatusOr<PeerPlan> PlanPeers(const config::Config& config, const std::vector<ProbedNic>& nics);
 
+// What this host goes by. Who chooses a carrier and who is whose neighbour both ends compute from names, so it is the
+// one that others have: of the tables, else as configured, else the kernel's. Warns where they do not agree.
+std::string HostNameOf(const config::Config& config, const std::string& in_tables, const std::string& of_kernel);
+
 }  // namespace cw::agent

@@ -10,7 +10,7 @@ namespace cw::agent {
 
 absl::Status Agent::OpenRdmaWatch() {
   RdmaWatch::Options options;
-  for (const Nic& nic : nics_) {
+  for (const NicState& nic : nics_) {
     if (const probe_verbs::UdEndpoint* endpoint = verbs_->EndpointOf(nic); endpoint != nullptr)
       options.held.insert(endpoint->device());
   }
@@ -35,7 +35,7 @@ absl::StatusOr<api::v1::NicsReply> Agent::Nics(const api::v1::NicsRequest&, cons
   api::v1::NicsReply reply = rdma_watch_->Look();
   for (api::v1::RdmaNic& nic : *reply.mutable_nics()) {
     for (const api::v1::RdmaNicPort& port : nic.ports()) {
-      for (const Nic& own : nics_) {
+      for (const NicState& own : nics_) {
         if (own.config.name == port.netdev()) nic.add_agent_nics(own.config.name);
       }
     }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of the agent's work: what follows what in a window, and once per second. A part that has work there has a
-// line here; where it stands is a matter of what it reads, and the tests Rounds.* hold it.
+// The order of the agent's work: what follows what in each kind of round. A part that has work there has a line here;
+// where it stands is a matter of what it reads, and the tests Rounds.* hold it.
+#include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/breaker.h"
 #include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/balance/moves.h"
 #include "userspace/agent/balance/window.h"
+#include "userspace/agent/control_record.h"
+#include "userspace/agent/events_file.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/flows/draining.h"
 #include "userspace/agent/flows/flow_ends.h"
@@ -14,19 +17,36 @@
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/flows/owner_mover.h"
 #include "userspace/agent/flows/steering.h"
+#include "userspace/agent/greeting.h"
 #include "userspace/agent/insight/causes.h"
+#include "userspace/agent/insight/chunks.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/label_book.h"
 #include "userspace/agent/lease.h"
+#include "userspace/agent/modes.h"
 #include "userspace/agent/nics/carriers.h"
+#include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/losses.h"
+#include "userspace/agent/paths/probe_news.h"
 #include "userspace/agent/peer_watch.h"
 #include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/scopes.h"
 #include "userspace/commandline/sd_notify.h"
 
 namespace cw::agent {
+namespace {
+
+// Of the programs, as far as the kernel counts it.
+int64_t RunTimeNs(const dataplane::Dataplane& dataplane) {
+  int64_t ns = 0;
+  for (const auto& info : {dataplane.XdpInfo(), dataplane.TcInfo()}) {
+    if (info.ok()) ns += static_cast<int64_t>(info->run_time_ns);
+  }
+  return ns;
+}
+
+}  // namespace
 
 struct Agent::Step {
   const char* name;
@@ -49,7 +69,7 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
        [](Agent& a, int64_t) {
          if (a.modes_->Acts(Capability::kFailover)) a.kernel_mover_->LeaveMutePorts();
        }},
-      {"pace", [](Agent& a, int64_t now_ns) { a.KeepPace(now_ns); }},
+      {"pace", [](Agent& a, int64_t now_ns) { a.pace_.Look(a.flows_, now_ns); }},
       {"drains", [](Agent& a, int64_t) { a.draining_->Look(); }},
       {"returns", [](Agent& a, int64_t now_ns) { a.returns_->Step(now_ns); }},
       {"breaker", [](Agent& a, int64_t now_ns) { a.breaker_->Step(now_ns); }},
@@ -64,8 +84,19 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
   static constexpr Step kSecond[] = {
       {"watchdog", [](Agent&, int64_t) { commandline::SdNotify("WATCHDOG=1"); }},
       {"lease", [](Agent& a, int64_t) { a.lease_->Renew(a.options_.config.steering.lease); }},
-      {"session", [](Agent& a, int64_t) { a.RenewSession(); }},
-      {"pairs", [](Agent& a, int64_t now_ns) { a.LookAtPairs(now_ns); }},
+      {"session",
+       [](Agent& a, int64_t now_ns) {
+         a.control_->RenewSession(a.pairs_, {.wall_ns = absl::GetCurrentTimeNanos(), .monotonic_ns = now_ns},
+                                  [&a](uint32_t session) { return a.engine_->SetSession(session); });
+       }},
+      {"pairs",
+       [](Agent& a, int64_t now_ns) {
+         for (auto& [index, pair] : a.pairs_) {
+           a.link_flaps_->Remember(*pair);
+           a.damping_->Update(*pair);
+           a.probe_news_->CountSent(*pair, now_ns);
+         }
+       }},
       {"met wishes", [](Agent& a, int64_t) { a.kernel_mover_->DropMetWishes(); }},
       {"link flaps", [](Agent& a, int64_t) { a.link_flaps_->Keep(); }},
       {"carriers", [](Agent& a, int64_t) { a.carriers_->LookAtAll(); }},
@@ -84,10 +115,38 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
       {"clock's pairs", [](Agent& a, int64_t) { a.clocks_->ChoosePairs(); }},
       {"idle flows", [](Agent& a, int64_t) { a.flow_ends_->ForgetIdle(); }},
       {"flow table", [](Agent& a, int64_t) { a.flow_ends_->ReopenTable(); }},
-      {"events file", [](Agent& a, int64_t) { a.TellOfEventsFile(); }},
-      {"meters", [](Agent& a, int64_t now_ns) { a.ReadMeters(now_ns); }},
+      {"events file", [](Agent& a, int64_t) { a.events_file_->Look(); }},
+      {"meters",
+       [](Agent& a, int64_t now_ns) { a.vitals_.Read(now_ns, a.engine_->prober_stats(), RunTimeNs(*a.dataplane_)); }},
   };
-  return round == Round::kWindow ? absl::MakeConstSpan(kWindow) : absl::MakeConstSpan(kSecond);
+  static constexpr Step kRings[] = {
+      {"probes", [](Agent& a, int64_t) { a.ReadProbes(); }},
+      {"lossy paths", [](Agent& a, int64_t) { a.losses_->Judge(); }},
+      {"clocks", [](Agent& a, int64_t) { a.clocks_->Update(); }},  // which may be a round of fleet time
+  };
+  static constexpr Step kMail[] = {
+      {"messages",
+       [](Agent& a, int64_t now_ns) {
+         for (auto& [index, pair] : a.pairs_) {
+           a.samples_->Send(*pair);
+           a.chunks_->Send(*pair);
+           a.clocks_->SendTrips(*pair, now_ns);
+         }
+       }},
+      {"greeting", [](Agent& a, int64_t now_ns) { a.greeting_->Send(now_ns); }},
+      {"samples", [](Agent& a, int64_t) { a.samples_->Match(); }},
+  };
+  switch (round) {
+    case Round::kRings:
+      return kRings;
+    case Round::kMail:
+      return kMail;
+    case Round::kWindow:
+      return kWindow;
+    case Round::kSecond:
+      break;
+  }
+  return kSecond;
 }
 
 void Agent::Run(Round round) {

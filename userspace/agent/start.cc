@@ -12,7 +12,10 @@
 #include "userspace/agent/balance/dry_run.h"
 #include "userspace/agent/balance/moves.h"
 #include "userspace/agent/balance/window.h"
+#include "userspace/agent/control_record.h"
 #include "userspace/agent/engine_mail.h"
+#include "userspace/agent/engine_ticks.h"
+#include "userspace/agent/events_file.h"
 #include "userspace/agent/fleet_clock/clock_keeper.h"
 #include "userspace/agent/flows/draining.h"
 #include "userspace/agent/flows/flow_ends.h"
@@ -28,15 +31,18 @@
 #include "userspace/agent/flows/qp_moments.h"
 #include "userspace/agent/flows/steering.h"
 #include "userspace/agent/flows/unseen.h"
+#include "userspace/agent/greeting.h"
 #include "userspace/agent/host_check.h"
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
 #include "userspace/agent/insight/gaps.h"
 #include "userspace/agent/insight/jobs.h"
+#include "userspace/agent/intake.h"
 #include "userspace/agent/label_book.h"
 #include "userspace/agent/lease.h"
 #include "userspace/agent/link_file.h"
 #include "userspace/agent/log_output.h"
+#include "userspace/agent/modes.h"
 #include "userspace/agent/nic_address.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"
@@ -44,6 +50,7 @@
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/nics/queues.h"
 #include "userspace/agent/nics/verbs_probes.h"
+#include "userspace/agent/pair_keeper.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/fabric_news.h"
 #include "userspace/agent/paths/link_flaps.h"
@@ -56,7 +63,8 @@
 #include "userspace/agent/recovery/rerolls.h"
 #include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/recovery/tails.h"
-#include "userspace/agent/ring_recorder.h"
+#include "userspace/agent/reloader.h"
+#include "userspace/agent/ring_tap.h"
 #include "userspace/agent/rules_of_config.h"
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
@@ -75,8 +83,11 @@ const char kVersion[] = CW_VERSION;
 
 namespace {
 
-constexpr absl::Duration kMessagePeriod = absl::Milliseconds(100);
+constexpr absl::Duration kRingPeriod = absl::Milliseconds(20);
+constexpr absl::Duration kMailPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kClockPeriod = absl::Milliseconds(100);
+constexpr absl::Duration kQuietPeriod = absl::Milliseconds(100);
+constexpr absl::Duration kQueuesPeriod = absl::Seconds(3);
 
 std::string HostName(const config::Config& config) {
   if (!config.host_name.empty()) return config.host_name;
@@ -101,13 +112,13 @@ api::ServerOptions ApiOptions(const config::Config& config) {
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
       journal_(LogEvent),
-      session_(options_.config.StateDir() + "/" + SessionKeeper::kFile),
       keys_(monotonic_, journal_),
       drains_(options_.config.RunDir() + "/" + agent::Drains::kFile, Deadlines::BootId()),
       deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, Deadlines::BootId()) {
   vitals_.host_name = HostName(options_.config);
   const config::SteeringConfig& steering = options_.config.steering;
   labels_ = std::make_unique<LabelBook>();
+  ring_ = std::make_unique<RingTap>();
   contention_ = std::make_unique<control::ContentionState>(ContentionRulesOf(steering),
                                                            std::hash<std::string>()(vitals_.host_name));
 }
@@ -143,11 +154,14 @@ absl::Status Agent::Open() {
   std::filesystem::create_directories(options_.config.RunDir(), error);
   if (error)
     return absl::FailedPreconditionError(absl::StrCat("cannot make ", options_.config.RunDir(), ": ", error.message()));
-  for (auto step : {&Agent::OpenEvents, &Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenVerbs, &Agent::OpenProbes,
+  events_file_ = std::make_unique<EventsFile>(options_.config.log.events_file, journal_);
+  if (absl::Status status = events_file_->Open(); !status.ok()) return status;
+  for (auto step : {&Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenVerbs, &Agent::OpenProbes,
                     &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenSources, &Agent::OpenRdmaWatch,
-                    &Agent::OpenRings, &Agent::AdoptWishes, &Agent::StartTimers}) {
+                    &Agent::OpenIntake, &Agent::AdoptWishes, &Agent::StartTimers}) {
     if (absl::Status status = (this->*step)(); !status.ok()) return status;
   }
+  OpenReloader();
   // Its threads, and those that gRPC makes later, read what clients send: they have no right of root's.
   absl::StatusOr<std::unique_ptr<api::Server>> server = absl::UnknownError("");
   const absl::Status without =
@@ -180,21 +194,20 @@ void Agent::StartAnew(telemetry::Event why) {
   loop_->Stop();
 }
 
-absl::Status Agent::OpenEvents() {
-  const std::string& file = options_.config.log.events_file;
-  const absl::Status status = file.empty() ? absl::OkStatus() : journal_.log().OpenFile(file);
-  return status;
-}
-
 absl::Status Agent::StartTimers() {
-  busy_ns_ = MonotonicNs();
-  window_->Begin(busy_ns_);
+  window_->Begin(MonotonicNs());
+  int rings = -1, window = -1;
   absl::Status status = loop_->AddTimer(
-      kRingPeriod, [this] { ConsumeRings(); }, &ring_timer_);
-  status.Update(loop_->AddTimer(kMessagePeriod, [this] { SendMessages(); }));
+      kRingPeriod, [this] { Run(Round::kRings); }, &rings);
+  status.Update(loop_->AddTimer(kMailPeriod, [this] { Run(Round::kMail); }));
   status.Update(loop_->AddTimer(kClockPeriod, [this] { clocks_->Round(); }));
   status.Update(loop_->AddTimer(
-      Window(), [this] { Run(Round::kWindow); }, &window_timer_));
+      Window(), [this] { Run(Round::kWindow); }, &window));
+  // A new flow wakes the loop by its event.
+  pace_.Begin(MonotonicNs(), [this, rings, window](bool busy) {
+    loop_->SetPeriod(rings, busy ? kRingPeriod : kQuietPeriod);
+    loop_->SetPeriod(window, busy ? Window() : std::max(Window(), kQuietPeriod));
+  });
   status.Update(loop_->AddTimer(absl::Seconds(1), [this] { Run(Round::kSecond); }));
   const auto queues = [this] {
     LookAtQueues(nics_, pairs_, {.qdiscs = dataplane::QdiscsOf, .tell = [this](uint32_t pair, bool keeps) {
@@ -204,7 +217,7 @@ absl::Status Agent::StartTimers() {
   };
   queues();
   status.Update(loop_->AddTimer(kQueuesPeriod, queues));
-  ScheduleTick();
+  ticks_->Schedule();
   return status;
 }
 

@@ -14,7 +14,7 @@
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/recovery/rerolls.h"
 #include "userspace/agent/recovery/tails.h"
-#include "userspace/agent/ring_recorder.h"
+#include "userspace/agent/ring_tap.h"
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/agent/views/status_view.h"
@@ -129,26 +129,6 @@ absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& re
   return out;
 }
 
-void Agent::Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) {
-  const FlowKey key{qp.laddr, qp.raddr, qp.rqpn};
-  out.set_flow(key.Id().ToString());
-  v1::Flow names;
-  flows_view_->AddNames(qp.laddr, &qp, names);
-  out.set_nic(names.nic());
-  out.set_peer(peer_names_.Of(qp.raddr));
-  out.set_pair(PairText(qp.laddr, qp.raddr));
-  const auto flow = flows_.sent.find(key);
-  if (flow == flows_.sent.end()) return;
-  PairState* pair = FindPair(flow->second.tx.pair);
-  const uint8_t slot = flow->second.PathSlot();
-  if (pair == nullptr || slot >= CW_MAX_SLOTS) return;
-  out.set_slot(slot);
-  // No more of the path than that: each queue pair of many operations is asked for.
-  const probe::Hops* hops = HopsOf(pair->index, slot);
-  for (size_t i = 0; hops != nullptr && i < hops->size(); ++i)
-    out.add_hops((*hops)[i].is_zero() ? "*" : (*hops)[i].ToString());
-}
-
 absl::StatusOr<v1::ListJobsReply> Agent::ListJobs(const v1::ListJobsRequest& request, const api::Caller&) {
   return loop_->Call<v1::ListJobsReply>(
       [this, request] { return absl::StatusOr<v1::ListJobsReply>(jobs_->List(request)); });
@@ -178,18 +158,12 @@ absl::StatusOr<std::vector<uplink::PathSeen>> Agent::PathsSeen(int seconds) {
 }
 
 void Agent::RecordForRing(bool wanted) {
-  loop_->Post([this, wanted] {
-    ring_ = wanted ? std::make_unique<RingRecorder>() : nullptr;
-    ring_from_ns_ = absl::GetCurrentTimeNanos();
-  });
+  loop_->Post([this, wanted] { ring_->Want(wanted, absl::GetCurrentTimeNanos()); });
 }
 
 absl::StatusOr<uplink::SecondSeen> Agent::SecondForRing() {
-  return loop_->Call<uplink::SecondSeen>([this]() -> absl::StatusOr<uplink::SecondSeen> {
-    if (ring_ == nullptr) return absl::FailedPreconditionError("nothing is recorded");
-    uplink::Interval interval{.from_ns = ring_from_ns_, .to_ns = absl::GetCurrentTimeNanos()};
-    ring_from_ns_ = interval.to_ns;
-    return ring_->Take(paths_view_->Seen(0), flows_, peer_names_, interval, MonotonicNs());
+  return loop_->Call<uplink::SecondSeen>([this] {
+    return ring_->Take(paths_view_->Seen(0), flows_, peer_names_, absl::GetCurrentTimeNanos(), MonotonicNs());
   });
 }
 

@@ -18,6 +18,14 @@ struct Vitals {
   probe::ProberStats prober;   // at the last second; reading them begins a new period of lateness
   double probe_rate_pps = 0;   // smoothed over about ten seconds
   ResourceMeter meter;
+
+  // Once a second. bpf_ns: run time of the programs.
+  void Read(int64_t now_ns, const probe::ProberStats& stats, int64_t bpf_ns) {
+    const auto sent = static_cast<double>(stats.probes - prober.probes);
+    prober = stats;
+    probe_rate_pps += 0.2 * (sent - probe_rate_pps);
+    meter.Sample(now_ns, ResourceMeter::ProcessCpuNs(), bpf_ns);
+  }
 };
 
 }  // namespace cw::agent

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "sync/pair_estimator.h"
 #include "userspace/agent/paths/damping.h"
@@ -11,7 +12,8 @@
 namespace cw::agent {
 namespace {
 
-constexpr size_t kWindowProbes = 4096;  // per slot and decision window; more say nothing more
+constexpr size_t kWindowProbes = 4096;     // per slot and decision window; more say nothing more
+constexpr uint32_t kMostRounds = 100'000;  // between two counts; more are a numbering that began anew
 
 }  // namespace
 
@@ -63,6 +65,21 @@ void ProbeNews::OnProbe(const cw_ev_probe& probe) {
   }
   if (slot.window.owd_ns.size() < kWindowProbes) slot.window.owd_ns.push_back(forward_ns);
   if (probe.rslot < CW_MAX_SLOTS) pair->slot[probe.rslot].reverse.AddProbe(now_ns, reverse_ns);
+}
+
+void ProbeNews::CountSent(PairState& pair, int64_t now_ns) {
+  const cw_pair& shared = *store_.At(pair.index);
+  const uint32_t round = probe::Load(shared.cur_round);
+  RingRecorder* ring = asks_.ring();
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    SlotState& slot = pair.slot[s];
+    const uint32_t sent = round - std::exchange(slot.counted_round, round);
+    if (sent > kMostRounds) continue;
+    const bool begun = slot.answered_ns != 0 || probe::Load(shared.slot[s].state) != CW_SLOT_NEW;
+    if (!begun || mesh_.slots(pair.index).port(s) == 0) continue;
+    slot.forward.AddSent(now_ns, sent);
+    if (ring != nullptr) ring->Sent(pair.index, s, sent);
+  }
 }
 
 }  // namespace cw::agent

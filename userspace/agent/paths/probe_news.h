@@ -13,6 +13,7 @@
 #include "userspace/agent/ring_recorder.h"
 #include "userspace/agent/vitals.h"
 #include "userspace/model/clock.h"
+#include "userspace/probe/mesh.h"
 #include "userspace/probe/pair_store.h"
 
 namespace cw::agent {
@@ -29,14 +30,19 @@ class ProbeNews {
   };
 
   // All of them outlive it.
-  ProbeNews(const PairTable& pairs, probe::PairStore& store, Vitals& vitals, const Clock& monotonic, Asks asks)
-      : pairs_(pairs), store_(store), vitals_(vitals), monotonic_(monotonic), asks_(std::move(asks)) {}
+  ProbeNews(const PairTable& pairs, probe::PairStore& store, const probe::Mesh& mesh, Vitals& vitals,
+            const Clock& monotonic, Asks asks)
+      : pairs_(pairs), store_(store), mesh_(mesh), vitals_(vitals), monotonic_(monotonic), asks_(std::move(asks)) {}
 
   void OnProbe(const cw_ev_probe& probe);
+  // Probes of the pair's paths that were sent since the call before. A path that has not answered yet has lost nothing:
+  // its peer may not be there.
+  void CountSent(PairState& pair, int64_t now_ns);
 
  private:
   const PairTable& pairs_;
   probe::PairStore& store_;
+  const probe::Mesh& mesh_;
   Vitals& vitals_;
   const Clock& monotonic_;
   const Asks asks_;

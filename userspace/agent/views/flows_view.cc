@@ -186,6 +186,26 @@ void FlowsView::AddNames(const Addr& local, const rdma::QpInfo* qp, v1::Flow& ou
   if (qp != nullptr && !qp->device.empty()) out.set_nic(qp->device);
 }
 
+void FlowsView::Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) const {
+  const FlowKey key = rdma::SentFlow(qp);
+  out.set_flow(key.Id().ToString());
+  v1::Flow names;
+  AddNames(qp.laddr, &qp, names);
+  out.set_nic(names.nic());
+  out.set_peer(names_.Of(qp.raddr));
+  out.set_pair(PairText(qp.laddr, qp.raddr));
+  const auto flow = flows_.sent.find(key);
+  if (flow == flows_.sent.end()) return;
+  const PairState* pair = FindIn(pairs_, flow->second.tx.pair);
+  const uint8_t slot = flow->second.PathSlot();
+  if (pair == nullptr || slot >= CW_MAX_SLOTS) return;
+  out.set_slot(slot);
+  // No more of the path than that: each queue pair of many operations is asked for.
+  const probe::Hops* hops = asks_.hops(pair->index, slot);
+  for (size_t i = 0; hops != nullptr && i < hops->size(); ++i)
+    out.add_hops((*hops)[i].is_zero() ? "*" : (*hops)[i].ToString());
+}
+
 void FlowsView::AddSteering(const FlowEntry& flow, v1::Flow& out) const {
   const bool acts = asks_.acts() && !flow.stays_native;
   auto number = [&](uint8_t slot) { return flow.received || slot == CW_SLOT_NONE ? -1 : static_cast<int>(slot); };

@@ -22,6 +22,7 @@
 #include "userspace/agent/peer_names.h"
 #include "userspace/api/cwfabric.pb.h"
 #include "userspace/model/clock.h"
+#include "userspace/probe/hops.h"
 #include "userspace/probe/mesh.h"
 #include "userspace/rdma/native_port.h"
 #include "userspace/rdma/qp_registry.h"
@@ -34,8 +35,9 @@ namespace v1 = ::cwfabric::v1;
 class FlowsView {
  public:
   struct Asks {
-    std::function<bool()> acts;                      // flows are where they were steered to
-    std::function<int64_t(uint64_t jiffies)> at_ns;  // monotonic
+    std::function<bool()> acts;                                           // flows are where they were steered to
+    std::function<int64_t(uint64_t jiffies)> at_ns;                       // monotonic
+    std::function<const probe::Hops*(uint32_t pair, uint8_t slot)> hops;  // nullptr: no path there, or not traced
   };
 
   // All of them outlive it.
@@ -64,6 +66,8 @@ class FlowsView {
   // All that this host sends, for the uplink.
   std::vector<uplink::FlowSeen> Seen() const;
   void Count(v1::FlowCounts& out) const;
+  // Where a queue pair of a collective is now: its NIC, its peer, and its path's hops.
+  void Locate(const rdma::QpInfo& qp, v1::CollectiveQp& out) const;
   // What the owner of the queue pair says of itself counts for more than what others call its process.
   void AddLabel(const rdma::QpInfo& qp, v1::Flow& out) const;
   // The RDMA device where one is known: the queue pair's own, or the only one on the network device.
