@@ -63,9 +63,14 @@ endif()
 
 # cw_bpf_object(NAME SOURCE x.bpf.c): compiles x.bpf.c with BTF, strips DWARF, and makes NAME.skel.h.
 # Linking the target NAME_skel gives the include path of the skeleton; property CW_BPF_OBJECT holds the object's path.
+# HEADERS: a folder that is looked in before the source's.
 function(cw_bpf_object name)
-  cmake_parse_arguments(A "" "SOURCE" "" ${ARGN})
+  cmake_parse_arguments(A "" "SOURCE;HEADERS" "" ${ARGN})
   set(src ${CMAKE_CURRENT_SOURCE_DIR}/${A_SOURCE})
+  set(headers ${CMAKE_SOURCE_DIR})
+  if(A_HEADERS)
+    set(headers ${A_HEADERS} -I${CMAKE_SOURCE_DIR})
+  endif()
   set(dir ${CMAKE_BINARY_DIR}/bpf_skel)
   set(obj ${dir}/${name}.bpf.o)
   set(skel ${dir}/${name}.skel.h)
@@ -73,7 +78,7 @@ function(cw_bpf_object name)
   add_custom_command(
     OUTPUT ${obj}
     COMMAND ${CW_BPF_CLANG} -target bpf -D__TARGET_ARCH_${CW_BPF_ARCH} -O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -Wno-address-of-packed-member
-            -mcpu=v3 -ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -I${CMAKE_SOURCE_DIR} -I/usr/include/${CMAKE_LIBRARY_ARCHITECTURE}
+            -mcpu=v3 -ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -I${headers} -I/usr/include/${CMAKE_LIBRARY_ARCHITECTURE}
             -MD -MF ${obj}.d -MT ${obj} -c ${src} -o ${obj}
     COMMAND ${CW_LLVM_STRIP} -g ${obj}
     DEPENDS ${src} DEPFILE ${obj}.d VERBATIM COMMENT "BPF ${name}")

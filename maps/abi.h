@@ -3,7 +3,7 @@
  *
  * Shapes: addresses are 16 bytes in network order, IPv4 as ::ffff:a.b.c.d (the form of a GID); QPNs, PSNs, ports and
  * rounds are in host order; times are nanoseconds of the local clock (cw_now() in BPF, cw::Clock in userspace) unless a
- * name says jiffies. A layout change needs a new CW_ABI_VERSION: pins of another version are never opened.
+ * name says jiffies. A layout change needs a new CW_ABI_VERSION; upgrades carry fields over by their names.
  * Thread rule: fields have one writer each, named below; counters of a flow are plain adds (a flow stays on one queue).
  */
 #ifndef CW_MAPS_ABI_H
@@ -64,7 +64,7 @@ enum cw_mode {
 
 struct cw_ctl {
   __u32 abi_version;
-  __u32 mode;            /* enum cw_mode, or single bits of it set otherwise */
+  __u32 mode;            /* enum cw_mode, or single bits of it; here in all releases, so that any cwctl switches off */
   __u32 sample_level_tx; /* sample when mix(PSN) has at least this many trailing zeros; 32 = never */
   __u32 sample_level_rx;
   __u64 lease_jiffies;  /* below 2^63; after this jiffy flows go back to their native ports; 0 = no lease */
@@ -81,6 +81,7 @@ struct cw_ctl {
   __u32 reserved;
 };
 CW_ASSERT_SIZE(struct cw_ctl, 72);
+CW_ASSERT_OFFSET(struct cw_ctl, mode, 4);
 
 /* ---- flows ---- */
 struct cw_flow_key {

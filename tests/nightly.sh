@@ -11,7 +11,7 @@ mkdir -p "$out"
 # STEP|what it is|command. The step `left_out` runs what tests/nightly_only names.
 steps() {
   cat <<'END'
-left_out|the tests that `make test` leaves out (`tests/nightly_only`), on 6.1|tests/run.sh nightly
+left_out|the tests that `make test` leaves out (`tests/nightly_only`), on 6.1|packaging/other_release.sh build/nightly/other && packaging/deb.sh --built build/release build/packages && tests/run.sh nightly
 kernel_6.1|every test of the bpf rung inside 6.1|CW_VM_SHARDS=1 ctest --test-dir build/release -R vm.*KernelsTest --output-on-failure
 kernel_6.12|the same inside 6.12|CW_VM_SHARDS=1 CW_VM_KERNELS=6.12 build/release/tests/vm/cw_vm_kernels_test
 vm_6.12|the vm rung on 6.12|CW_VM_KERNEL=6.12 tests/run.sh vm

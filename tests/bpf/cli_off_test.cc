@@ -92,11 +92,19 @@ TEST_F(Off, AHangingAgentDoesNotDelayIt) {
   EXPECT_THAT(text.out, HasSubstr("switched off in the kernel"));
 }
 
-TEST_F(Off, MapsThatItDoesNotKnowAreLeftAlone) {
+TEST_F(Off, AnotherReleasesProgramsAreSwitchedOffToo) {
   Pin(CW_ABI_VERSION + 1, BPF_F_MMAPABLE);
   const RunResult text = RunProgram(CWCTL_PATH, {"off", "--instance", instance_});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_EQ(Read().mode, static_cast<uint32_t>(CW_MODE_OFF));
+  EXPECT_EQ(Read().lease_jiffies, 123u);
+}
+
+TEST_F(Off, MapsWithoutAVersionAreLeftAlone) {
+  Pin(0, BPF_F_MMAPABLE);
+  const RunResult text = RunProgram(CWCTL_PATH, {"off", "--instance", instance_});
   EXPECT_EQ(text.exit_code, 1);
-  EXPECT_THAT(text.err, HasSubstr("another layout version"));
+  EXPECT_THAT(text.err, HasSubstr("it has no version"));
   EXPECT_EQ(Read().mode, static_cast<uint32_t>(CW_MODE_OPTIMIZE));
 }
 
@@ -104,7 +112,7 @@ TEST_F(Off, MapsOfAnotherKindAreLeftAlone) {
   Pin(CW_ABI_VERSION, 0);
   const RunResult text = RunProgram(CWCTL_PATH, {"off", "--instance", instance_});
   EXPECT_EQ(text.exit_code, 1);
-  EXPECT_THAT(text.err, HasSubstr("is not the control map of this version"));
+  EXPECT_THAT(text.err, HasSubstr("is no control map of an agent"));
   EXPECT_EQ(Read().mode, static_cast<uint32_t>(CW_MODE_OPTIMIZE));
 }
 

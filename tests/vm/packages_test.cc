@@ -44,7 +44,7 @@ class PackagesTest : public testing::Test {
     const int status = RunHostCommand(command);
     if (status == 3) GTEST_SKIP() << "a Debian root cannot be had (see the message above)";
     ASSERT_EQ(status, 0);
-    auto image = Image::Build({.archives = {archive}});
+    auto image = Image::Build({.files = others_, .archives = {archive}});
     if (absl::IsUnavailable(image.status())) GTEST_SKIP() << image.status().message();
     ASSERT_TRUE(image.ok()) << image.status();
     auto machine = Vm::Boot(*image, {.name = "packages",
@@ -197,6 +197,62 @@ class PackagesTest : public testing::Test {
   }
 
   std::unique_ptr<Vm> machine_;
+  std::vector<std::pair<std::string, std::string>> others_;  // packages of another release, put into /other
+};
+
+// One RC send after the other to a queue pair of this machine, a millisecond between them, from the other end of roce0.
+constexpr char kSender[] = R"(use Socket;
+socket($s, PF_INET, SOCK_DGRAM, 0) or die $!;
+$to = sockaddr_in(4791, inet_aton("10.98.0.1"));
+for ($psn = 0; ; ++$psn) {
+  send($s, pack("CCnNN", 0x04, 0, 0xffff, 0x2b3c, $psn & 0xffffff) . "d" x 64 . "icrc", 0, $to);
+  select(undef, undef, undef, 0.001);
+}
+)";
+
+// Packages of two releases whose maps have other records: packaging/other_release.sh.
+class UpgradeTest : public PackagesTest {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(CW_OTHER_PACKAGES))
+      GTEST_SKIP() << "no packages of another release: packaging/other_release.sh " CW_OTHER_PACKAGES;
+    for (const auto& entry : std::filesystem::directory_iterator(CW_OTHER_PACKAGES)) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("cwctl_") || name.starts_with("cwfabric-agent_"))
+        others_.emplace_back(entry.path(), "/debian/other/" + name);
+    }
+    ASSERT_EQ(others_.size(), 2u) << "in " CW_OTHER_PACKAGES;
+    PackagesTest::SetUp();
+  }
+  void StartSender() {
+    Run("ip netns add far && ip link set roce1 netns far && ip -n far addr add 10.98.0.2/24 dev roce1 && "
+        "ip -n far link set roce1 up");
+    ASSERT_TRUE(machine_->Put(kSender, "/home/send.pl", 0644).ok());
+    Run("ip netns exec far perl /home/send.pl >/dev/null 2>&1 & echo $! >/run/sender.pid");
+  }
+  // Of the flow that arrives.
+  nlohmann::json Flow() {
+    const auto reply = nlohmann::json::parse(Run("cwctl --json qps --received"), nullptr, false);
+    for (const auto& flow : reply.is_object() ? reply.at("flows") : nlohmann::json::array()) {
+      if (flow.at("received") == true) return flow;
+    }
+    return {{"packets", 0}, {"missing", 0}};
+  }
+  // dpkg says what it does; the flow goes on with what it had.
+  void Change(const std::string& packages, const std::string& version) {
+    const uint64_t before = Flow().at("packets").get<uint64_t>();
+    const std::string pid = MainPid();
+    Run("DEBIAN_FRONTEND=noninteractive dpkg -i " + packages + " 2>&1");
+    ASSERT_TRUE(Eventually([&] { return Active() == "active" && MainPid() != pid; })) << Journal();
+    ASSERT_TRUE(Eventually([&] { return Flow().at("packets").get<uint64_t>() > before; })) << Flow().dump();
+    EXPECT_EQ(Flow().at("missing"), 0) << "what passed meanwhile is not called lost";
+    const auto status = nlohmann::json::parse(Run("cwctl --json status"));
+    EXPECT_EQ(status.at("version"), version);
+    EXPECT_EQ(status.at("mode"), "protect") << "as the operator set it";
+    EXPECT_THAT(Run("journalctl --no-pager -u cwfabric-agent"), HasSubstr("what they hold is carried over"));
+    EXPECT_THAT(Attached(), HasSubstr("cw_tc_egress"));
+    EXPECT_EQ(Run("find /sys/fs/bpf -name 'former_*' | wc -l"), "0");
+  }
 };
 
 TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
@@ -243,6 +299,19 @@ TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
   EXPECT_THAT(Attached(), HasSubstr("cw_tc_egress"));
 
   LeavesNothing();
+}
+
+TEST_F(UpgradeTest, ToOtherRecordsAndBackFlowsCountersAndTheModeStay) {
+  Install();
+  Configure();
+  if (HasFatalFailure()) return;
+  Run("cwctl mode protect");
+  StartSender();
+  ASSERT_TRUE(Eventually([&] { return Flow().at("packets").get<uint64_t>() > 1000; })) << Flow().dump();
+  Change("/other/*.deb", "0.99.0");
+  if (HasFatalFailure()) return;
+  Change("/packages/cwctl_*.deb /packages/cwfabric-agent_*.deb", CW_VERSION);
+  Run("kill $(cat /run/sender.pid)");
 }
 
 }  // namespace

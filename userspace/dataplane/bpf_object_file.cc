@@ -159,6 +159,13 @@ absl::StatusOr<maps::UniqueFd> BpfObjectFile::ProgramFd(const char* name) const 
   return fd;
 }
 
+std::string BpfObjectFile::Btf() const {
+  uint32_t bytes = 0;
+  const btf* types = bpf_object__btf(object_.get());
+  const void* data = types == nullptr ? nullptr : btf__raw_data(types, &bytes);
+  return data == nullptr ? std::string() : std::string(static_cast<const char*>(data), bytes);
+}
+
 std::string BpfObjectFile::Constants() const {
   size_t bytes = 0;
   bpf_map* constants = bpf_object__find_map_by_name(object_.get(), ".rodata");

@@ -38,6 +38,7 @@ class BpfObjectFile {
   // After Load: another descriptor.
   absl::StatusOr<maps::UniqueFd> ProgramFd(const char* name) const;
   std::string Constants() const;                   // .rodata
+  std::string Btf() const;                         // the types; before Load, too
   size_t Instructions(const char* program) const;  // as they were given to the kernel
 
  private:

@@ -63,7 +63,8 @@ LoadSpec SpecOf(const Options& options) {
 
 // Does the program work on maps that are pinned in this folder?
 bool UsesPinnedMaps(const ProgramInfo& program, const PinFolder& pins) {
-  for (const char* name : {CW_MAP_COUNTERS, CW_MAP_CTL, CW_MAP_TX_FLOWS}) {
+  for (const char* name : {CW_MAP_COUNTERS, CW_MAP_CTL, CW_MAP_TX_FLOWS, CW_PIN_FORMER CW_MAP_COUNTERS,
+                           CW_PIN_FORMER CW_MAP_CTL, CW_PIN_FORMER CW_MAP_TX_FLOWS}) {
     const auto map = maps::BpfMap::OpenPinned(pins.File(name));
     if (map.ok() && std::binary_search(program.map_ids.begin(), program.map_ids.end(), map->id())) return true;
   }
@@ -102,7 +103,8 @@ absl::StatusOr<std::unique_ptr<Dataplane>> Dataplane::Open(const Options& option
   if (!programs.ok()) return programs.status();
   std::unique_ptr<Dataplane> dataplane(new Dataplane(options, *std::move(lock), std::move(pins), *std::move(programs)));
   if (auto s = dataplane->OpenViews(); !s.ok()) return s;
-  dataplane->AdoptInterfaces();
+  if (!dataplane->AdoptInterfaces()) return dataplane;  // some programs still work on former maps, if there are any
+  if (auto s = dataplane->programs_.EndMigration(); !s.ok()) return s;
   return dataplane;
 }
 
@@ -143,7 +145,8 @@ absl::Status Dataplane::OpenViews() {
 
 // What an earlier agent attached. An interface that cannot be adopted is left as it is and named: measuring the others
 // is worth more than refusing to start.
-void Dataplane::AdoptInterfaces() {
+bool Dataplane::AdoptInterfaces() {
+  bool all = true;
   for (uint32_t ifindex : pins_.XdpLinkIfindexes()) {
     if (absl::IsNotFound(IfnameOf(ifindex).status())) {
       DetachXdp(pins_, ifindex).IgnoreError();  // the interface is gone, and with it the attachment
@@ -151,8 +154,10 @@ void Dataplane::AdoptInterfaces() {
     }
     if (const auto info = Attach(ifindex); !info.ok()) {
       spdlog::warn("not adopted: {}", std::string(info.status().message()));
+      all = false;
     }
   }
+  return all;
 }
 
 std::string Dataplane::ClsactMarker(uint32_t ifindex) const { return MarkerPath(options_, ifindex); }

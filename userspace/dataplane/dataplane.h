@@ -137,7 +137,7 @@ class Dataplane {
 
   Dataplane(Options options, FileLock lock, PinFolder pins, ProgramSet programs);
   absl::Status OpenViews();
-  void AdoptInterfaces();
+  bool AdoptInterfaces();  // all of them
   absl::StatusOr<Nic> AttachNic(uint32_t ifindex, bool nic_stamps);
   absl::Status AttachBothTc(uint32_t ifindex);
   std::string ClsactMarker(uint32_t ifindex) const;

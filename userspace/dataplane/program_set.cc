@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <fstream>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -16,6 +18,7 @@
 #include "maps/views.h"
 #include "userspace/dataplane/bpf_object_file.h"
 #include "userspace/dataplane/icrc_table.h"
+#include "userspace/dataplane/migration.h"
 
 namespace cw::dataplane {
 namespace {
@@ -32,25 +35,56 @@ bool JitHardened() {
   return file >> level && level >= 2;
 }
 
-// NotFound when there is no such pin.
-absl::StatusOr<maps::BpfMap> PinnedMap(const PinFolder& pins, const std::string& name) {
-  auto map = maps::BpfMap::OpenPinned(pins.File(name));
-  if (map.ok() && name == CW_MAP_CTL && map->shape().value_size == sizeof(cw_ctl)) {
-    const uint32_t index = 0;
-    cw_ctl ctl;
-    if (auto s = map->Lookup(&index, &ctl); !s.ok()) return s;
-    if (ctl.abi_version != CW_ABI_VERSION) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "%s was made by a release of cwfabric with map layout %u, this one has layout %u. Start that release, or "
-          "remove the instance's dataplane first (its flows' counters and steering are lost), then start again",
-          pins.path(), ctl.abi_version, CW_ABI_VERSION));
-    }
-  }
-  return map;
+// The first field of every release's control record.
+absl::StatusOr<uint32_t> VersionOf(const maps::BpfMap& ctl) {
+  const uint32_t index = 0;
+  std::vector<uint8_t> record(std::max<size_t>(ctl.shape().value_size, sizeof(uint32_t)));
+  if (auto s = ctl.Lookup(&index, record.data()); !s.ok()) return s;
+  uint32_t version = 0;
+  std::copy_n(record.data(), sizeof(version), reinterpret_cast<uint8_t*>(&version));
+  return version;
 }
 
-// The state that the programs need before they see a first packet. The agent sets the rest.
+absl::Status UnknownLayout(const PinFolder& pins, uint32_t version) {
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s was made by a release of cwfabric with map layout %u, which did not record it; this one has layout %u. Start "
+      "that release, or remove the instance's dataplane first (its flows' counters and steering are lost), then start "
+      "again",
+      pins.path(), version, CW_ABI_VERSION));
+}
+
+// Numbers of the control record, whatever its layout is. NotFound: it has none of that name.
+absl::StatusOr<uint32_t> OffsetInCtl(const RecordLayout& layout, absl::string_view name) {
+  for (const RecordField& field : layout.fields) {
+    if (field.name == name && field.size == sizeof(uint32_t)) return field.offset;
+  }
+  return absl::NotFoundError(absl::StrFormat("the control record has no %s", name));
+}
+
+std::optional<uint32_t> CtlNumber(const maps::BpfMap& ctl, const RecordLayout& layout, absl::string_view name) {
+  const auto offset = OffsetInCtl(layout, name);
+  const uint32_t index = 0;
+  std::vector<uint8_t> record(ctl.shape().value_size);
+  if (!offset.ok() || !ctl.Lookup(&index, record.data()).ok()) return std::nullopt;
+  uint32_t value = 0;
+  std::copy_n(record.data() + *offset, sizeof(value), reinterpret_cast<uint8_t*>(&value));
+  return value;
+}
+
+absl::Status SetCtlNumber(const maps::BpfMap& ctl, const RecordLayout& layout, absl::string_view name, uint32_t value) {
+  const auto offset = OffsetInCtl(layout, name);
+  if (!offset.ok()) return offset.status();
+  const uint32_t index = 0;
+  std::vector<uint8_t> record(ctl.shape().value_size);
+  if (auto s = ctl.Lookup(&index, record.data()); !s.ok()) return s;
+  std::copy_n(reinterpret_cast<const uint8_t*>(&value), sizeof(value), record.data() + *offset);
+  return ctl.Update(&index, record.data());
+}
+
+// The state that the programs need before they see a first packet. The agent sets the rest. An object with other
+// records than ours has it from those that are carried over.
 absl::Status InitControl(const maps::BpfMap& map) {
+  if (map.shape().value_size != sizeof(cw_ctl)) return absl::OkStatus();
   cw_ctl ctl = {};
   ctl.abi_version = CW_ABI_VERSION;
   ctl.mode = CW_MODE_OBSERVE;
@@ -80,8 +114,10 @@ const std::string* LabPin(const LoadSpec& spec, absl::string_view name) {
   return name == CW_MAP_LAB_CLOCK ? &spec.lab_clock : name == CW_MAP_LAB_NIC ? &spec.lab_nic : nullptr;
 }
 
-// Maps and constants of one load. Returns the maps that were pinned already, by name.
-absl::StatusOr<std::map<std::string, bool>> Prepare(BpfObjectFile& file, const LoadSpec& spec, const PinFolder& pins,
+// Maps and constants of one load, which goes on with the pinned ones. Returns of each map whether it was pinned, by
+// name.
+absl::StatusOr<std::map<std::string, bool>> Prepare(BpfObjectFile& file, const LoadSpec& spec,
+                                                    const std::map<std::string, maps::BpfMap>& pinned,
                                                     std::vector<std::string>& notes) {
   std::map<std::string, bool> reused;
   for (bpf_map* map : file.Maps()) {
@@ -94,8 +130,8 @@ absl::StatusOr<std::map<std::string, bool>> Prepare(BpfObjectFile& file, const L
       }
       existing = maps::BpfMap::OpenPinned(*pin);
       if (!existing.ok()) return existing.status();
-    } else {
-      existing = PinnedMap(pins, name);
+    } else if (const auto have = pinned.find(name); have != pinned.end()) {
+      existing = maps::BpfMap::Duplicate(have->second.fd());
     }
     const auto wanted = spec.map_sizes.find(name);
     if (existing.ok()) {
@@ -126,10 +162,86 @@ absl::StatusOr<ProgramSet> ProgramSet::Load(const LoadSpec& spec, const PinFolde
   return set;
 }
 
+// What an earlier agent left. Where a start was cut short, a map of that start may have the name of one that belongs to
+// the rest; the record tells them apart.
+absl::Status ProgramSet::FindPinned(const BpfObjectFile& file) {
+  const absl::StatusOr<MapRecord> left = ReadMapRecord(pins_);
+  if (!left.ok() && !absl::IsNotFound(left.status())) return left.status();
+  for (bpf_map* declared : file.Maps()) {
+    const std::string name = bpf_map__name(declared);
+    if (LabPin(spec_, name) != nullptr) continue;
+    for (const std::string& pin : {name, CW_PIN_FORMER + name}) {
+      auto map = maps::BpfMap::OpenPinned(pins_.File(pin));
+      if (absl::IsNotFound(map.status())) continue;
+      if (!map.ok()) return map.status();
+      known_maps_.insert(map->id());
+      if (pin == name) at_name_[name] = map->id();
+      const bool belongs = left.ok() ? left->ids.contains(name) && left->ids.at(name) == map->id() : pin == name;
+      if (belongs) pinned_.emplace(name, *std::move(map));
+    }
+  }
+  const auto ctl = pinned_.find(CW_MAP_CTL);
+  if (ctl == pinned_.end()) return absl::OkStatus();
+  const auto version = VersionOf(ctl->second);
+  if (!version.ok()) return version.status();
+  if (!left.ok()) return *version == CW_ABI_VERSION ? absl::OkStatus() : UnknownLayout(pins_, *version);
+  auto layouts = LayoutsOf(left->btf);
+  if (!layouts.ok()) return layouts.status();
+  former_layout_ = *std::move(layouts);
+  migrated_ = *version != CW_ABI_VERSION || std::any_of(pinned_.begin(), pinned_.end(), [&](const auto& map) {
+    return former_layout_[map.first] != layout_[map.first];
+  });
+  if (!migrated_) return absl::OkStatus();
+  former_ = std::exchange(pinned_, {});
+  notes_.push_back(absl::StrFormat("the maps of layout %u become those of layout %u: what they hold is carried over",
+                                   *version, CW_ABI_VERSION));
+  return absl::OkStatus();
+}
+
+absl::Status ProgramSet::FillFromFormer() {
+  for (const auto& [name, map] : former_) {
+    const auto now = maps_.find(name);
+    if (now == maps_.end()) continue;
+    const auto filled = FillMap(name, map, former_layout_[name], now->second, layout_[name], Fill::kAll);
+    if (!filled.ok()) return filled.status();
+    if (filled->no_room == 0) continue;
+    notes_.push_back(
+        absl::StrFormat("%s has no room for %u records of the one before; they are lost", name, filled->no_room));
+  }
+  return SetCtlNumber(maps_.at(CW_MAP_CTL), layout_[CW_MAP_CTL].value, "abi_version", CW_ABI_VERSION);
+}
+
+absl::Status ProgramSet::EndMigration() {
+  const auto ctl = former_.find(CW_MAP_CTL);
+  for (const auto& [name, map] : former_) {
+    const auto now = maps_.find(name);
+    if (now == maps_.end()) continue;
+    const auto filled = FillMap(name, map, former_layout_[name], now->second, layout_[name], Fill::kMissing);
+    if (!filled.ok()) return filled.status();
+  }
+  // Who switched everything off meanwhile found the former record.
+  if (ctl != former_.end() && CtlNumber(ctl->second, former_layout_[CW_MAP_CTL].value, "mode") == CW_MODE_OFF) {
+    auto s = SetCtlNumber(maps_.at(CW_MAP_CTL), layout_[CW_MAP_CTL].value, "mode", CW_MODE_OFF);
+    if (!s.ok()) return s;
+  }
+  former_.clear();
+  former_programs_.clear();
+  absl::Status first;
+  for (const std::string& name : pins_.Names()) {
+    if (absl::StartsWith(name, CW_PIN_FORMER)) first.Update(pins_.Unpin(name));
+  }
+  return first;
+}
+
 absl::Status ProgramSet::LoadObject() {
   auto file = BpfObjectFile::Open(spec_.elf);
   if (!file.ok()) return file.status();
-  const auto reused = Prepare(*file, spec_, pins_, notes_);
+  record_.btf = file->Btf();
+  auto layouts = LayoutsOf(record_.btf);
+  if (!layouts.ok()) return layouts.status();
+  layout_ = *std::move(layouts);
+  if (auto s = FindPinned(*file); !s.ok()) return s;
+  const auto reused = Prepare(*file, spec_, pinned_, notes_);
   if (!reused.ok()) return reused.status();
   if (auto s = file->Load(); !s.ok()) return s;
   for (bpf_map* map : file->Maps()) {
@@ -138,11 +250,13 @@ absl::Status ProgramSet::LoadObject() {
     auto copy = maps::BpfMap::Duplicate(bpf_map__fd(map));
     if (!copy.ok()) return copy.status();
     if (known->first == CW_MAP_CTL) {
-      adopted_ = known->second;
-      if (auto s = adopted_ ? absl::OkStatus() : InitControl(*copy); !s.ok()) return s;
+      adopted_ = known->second || migrated_;
+      if (auto s = known->second ? absl::OkStatus() : InitControl(*copy); !s.ok()) return s;
     }
+    if (LabPin(spec_, known->first) == nullptr) record_.ids[known->first] = copy->id();
     maps_.emplace(known->first, *std::move(copy));
   }
+  if (auto s = migrated_ ? FillFromFormer() : absl::OkStatus(); !s.ok()) return s;
   if (auto s = TakeConstants(*file); !s.ok()) return s;
   for (auto [name, fd, info] : {std::tuple{CW_PROG_XDP, &xdp_, &xdp_info_}, std::tuple{CW_PROG_TC, &tc_, &tc_info_},
                                 std::tuple{CW_PROG_TC_IN, &tc_in_, &tc_in_info_}}) {
@@ -172,6 +286,10 @@ absl::Status ProgramSet::TakeConstants(const BpfObjectFile& file) {
 // Goes on with the pinned program when it is the same code with the same constants on the same maps, so that nothing
 // that is attached has to change.
 absl::Status ProgramSet::TakePinnedProgram(const char* name, maps::UniqueFd& fd, ProgramInfo& info) {
+  // What is attached may still be what an upgrade replaced that was cut short.
+  if (maps::UniqueFd former(bpf_obj_get(pins_.File(absl::StrCat(CW_PIN_FORMER, name)).c_str())); former.ok()) {
+    if (const auto known = GetProgramInfo(former.get()); known.ok()) earlier_.push_back(known->id);
+  }
   maps::UniqueFd pinned(bpf_obj_get(pins_.File(name).c_str()));
   if (!pinned.ok()) {
     if (errno == ENOENT) return absl::OkStatus();
@@ -192,35 +310,56 @@ absl::Status ProgramSet::TakePinnedProgram(const char* name, maps::UniqueFd& fd,
     return absl::OkStatus();
   }
   replaced_ = true;
+  if (migrated_) former_programs_[name] = std::move(pinned);
   notes_.push_back(
       absl::StrFormat("%s (id %u) is replaced by this release's (id %u); maps are kept", name, old->id, info.id));
   return absl::OkStatus();
 }
 
-// The control record last: where it is pinned, all maps are.
+// The control record last: where it is pinned, all maps are. Those that are replaced keep a pin until their programs
+// are exchanged. `fresh`: the names that were pinned.
+absl::Status ProgramSet::PinMaps(std::vector<std::string>& fresh) {
+  const auto pin = [&](const maps::BpfMap& map, const std::string& name) {
+    auto s = pins_.Pin(map.fd(), name);
+    if (s.ok()) fresh.push_back(name);
+    return s;
+  };
+  if (!maps_.contains(CW_MAP_CTL)) return absl::InternalError("the BPF object has no map " CW_MAP_CTL);
+  const std::vector<std::string> before = pins_.Names();
+  for (const auto& [name, map] : former_) {
+    const std::string former = CW_PIN_FORMER + name;
+    const bool there = std::find(before.begin(), before.end(), former) != before.end();
+    if (auto s = there ? absl::OkStatus() : pin(map, former); !s.ok()) return s;
+  }
+  std::vector<std::string> order;
+  for (const auto& [name, id] : record_.ids) {
+    const auto at = at_name_.find(name);
+    if (at != at_name_.end() && at->second == id) continue;
+    order.insert(name == CW_MAP_CTL ? order.end() : order.begin(), name);
+  }
+  for (const std::string& name : order) {
+    if (auto s = pin(maps_.at(name), name); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ProgramSet::PinEverything() {
   if (auto s = pins_.Create(); !s.ok()) return s;
   const std::vector<std::string> before = pins_.Names();
   std::vector<std::string> fresh;
   auto undo = absl::MakeCleanup([&] {
-    for (const std::string& name : fresh) pins_.Unpin(name).IgnoreError();
+    for (const std::string& name : fresh) {
+      const auto former = former_.find(name);
+      (former == former_.end() ? pins_.Unpin(name) : pins_.Pin(former->second.fd(), name)).IgnoreError();
+    }
     if (before.empty()) pins_.RemoveAll().IgnoreError();
   });
-  const auto pin = [&](int fd, const std::string& name) {
-    auto s = pins_.Pin(fd, name);
-    if (s.ok()) fresh.push_back(name);
-    return s;
-  };
-  std::vector<std::string> order;
-  for (const auto& [name, map] : maps_) {
-    const bool there = std::find(before.begin(), before.end(), name) != before.end();
-    if (!there && LabPin(spec_, name) == nullptr && name != CW_MAP_CTL) order.push_back(name);
-  }
-  if (!adopted_) order.push_back(CW_MAP_CTL);
-  for (const std::string& name : order) {
-    const auto map = maps_.find(name);
-    if (map == maps_.end()) return absl::InternalError("the BPF object has no map " + name);
-    if (auto s = pin(map->second.fd(), name); !s.ok()) return s;
+  if (auto s = PinMaps(fresh); !s.ok()) return s;
+  for (const auto& [name, program] : former_programs_) {
+    const std::string former = CW_PIN_FORMER + name;
+    if (std::find(before.begin(), before.end(), former) != before.end()) continue;
+    if (auto s = pins_.Pin(program.get(), former); !s.ok()) return s;
+    fresh.push_back(former);
   }
   for (const auto& [name, fd] :
        {std::pair{CW_PROG_XDP, xdp_.get()}, std::pair{CW_PROG_TC, tc_.get()}, std::pair{CW_PROG_TC_IN, tc_in_.get()}}) {
@@ -230,6 +369,11 @@ absl::Status ProgramSet::PinEverything() {
   const bool pinned = std::find(before.begin(), before.end(), CW_MAP_RODATA) != before.end();
   if (!constants_.empty() && (replaced_ || !pinned)) {
     if (auto s = pins_.Pin(constants_.front().fd(), CW_MAP_RODATA); !s.ok()) return s;
+  }
+  // From here on these maps are the instance's.
+  const absl::StatusOr<MapRecord> recorded = ReadMapRecord(pins_);
+  if (!recorded.ok() || *recorded != record_) {
+    if (auto s = PinMapRecord(record_, pins_); !s.ok()) return s;
   }
   std::move(undo).Cancel();
   return absl::OkStatus();
@@ -246,11 +390,19 @@ bool ProgramSet::Knows(uint32_t program_id) const {
   return is(xdp_info_.id) || is(tc_info_.id) || is(tc_in_info_.id) || std::any_of(earlier_.begin(), earlier_.end(), is);
 }
 
-bool ProgramSet::UsesOurMaps(const ProgramInfo& program) const {
-  return std::any_of(maps_.begin(), maps_.end(), [&](const auto& m) {
-    return LabPin(spec_, m.first) == nullptr &&
-           std::binary_search(program.map_ids.begin(), program.map_ids.end(), m.second.id());
+bool ProgramSet::WorksOnTheseMaps(const ProgramInfo& program) const {
+  return std::all_of(record_.ids.begin(), record_.ids.end(), [&](const auto& map) {
+    const auto uses = [&](const ProgramInfo& p) {
+      return std::binary_search(p.map_ids.begin(), p.map_ids.end(), map.second);
+    };
+    return uses(program) == uses(xdp_info_);
   });
+}
+
+bool ProgramSet::UsesOurMaps(const ProgramInfo& program) const {
+  const auto uses = [&](uint32_t id) { return std::binary_search(program.map_ids.begin(), program.map_ids.end(), id); };
+  return std::any_of(record_.ids.begin(), record_.ids.end(), [&](const auto& map) { return uses(map.second); }) ||
+         std::any_of(known_maps_.begin(), known_maps_.end(), uses);
 }
 
 absl::StatusOr<int> ProgramSet::PlainXdpFd() {

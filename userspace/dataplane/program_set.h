@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "maps/bpf_map.h"
+#include "userspace/dataplane/map_record.h"
 #include "userspace/dataplane/pins.h"
 #include "userspace/dataplane/program_info.h"
 
@@ -32,13 +34,15 @@ struct LoadSpec {
 
 class ProgramSet {
  public:
-  // Loads and pins. What happened to the state of an earlier agent is in adopted(), replaced() and notes().
-  // FailedPrecondition when a pinned map has another layout or ABI version; the verifier's log is in the error when a
-  // program is refused. On any error the pins are as they were.
+  // Loads and pins. What happened to the state of an earlier agent is in adopted(), replaced(), migrated() and notes().
+  // Maps of a release with other records are not adopted but carried over, by the layouts that it recorded beside them
+  // (map_record.h); FailedPrecondition where it recorded none. The verifier's log is in the error when a program is
+  // refused. On any error the pins are as they were.
   static absl::StatusOr<ProgramSet> Load(const LoadSpec& spec, const PinFolder& pins);
   ProgramSet(ProgramSet&&) = default;
 
-  bool adopted() const { return adopted_; }    // the maps were there
+  bool adopted() const { return adopted_; }    // the maps were there, or what they had
+  bool migrated() const { return migrated_; }  // … from records of another layout
   bool replaced() const { return replaced_; }  // other programs were pinned: attached ones must be exchanged
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -53,10 +57,16 @@ class ProgramSet {
 
   // Is this program one that works on our maps (of this or an earlier load)?
   bool UsesOurMaps(const ProgramInfo& program) const;
+  // Does it work on the same of our maps as the XDP program of this load? (Not: on those that an upgrade replaced.)
+  bool WorksOnTheseMaps(const ProgramInfo& program) const;
   // Is it one that is or was pinned here? Needs no right to open programs by their numbers.
   bool Knows(uint32_t program_id) const;
   // The constants of these programs and of those that were pinned before.
   const std::vector<maps::BpfMap>& constants() const { return constants_; }
+
+  // After Load, once no program works on the former maps any more: takes over what they learned since they were read,
+  // and lets go of them. Nothing where nothing was migrated.
+  absl::Status EndMigration();
 
   // The XDP program without the multi-buffer flag, for drivers that refuse it; loaded at the first call.
   absl::StatusOr<int> PlainXdpFd();
@@ -72,6 +82,9 @@ class ProgramSet {
  private:
   ProgramSet(LoadSpec spec, PinFolder pins) : spec_(std::move(spec)), pins_(std::move(pins)) {}
   absl::Status LoadObject();
+  absl::Status FindPinned(const BpfObjectFile& file);
+  absl::Status FillFromFormer();
+  absl::Status PinMaps(std::vector<std::string>& fresh);
   absl::StatusOr<maps::UniqueFd> LoadBoundXdp(uint32_t ifindex, bool frags);
   absl::Status ReuseMaps(BpfObjectFile& file) const;
   absl::Status TakeConstants(const BpfObjectFile& file);
@@ -82,12 +95,21 @@ class ProgramSet {
   PinFolder pins_;
   bool adopted_ = false;
   bool replaced_ = false;
+  bool migrated_ = false;
   std::vector<std::string> notes_;
   maps::UniqueFd xdp_, tc_, tc_in_, plain_xdp_;
   ProgramInfo xdp_info_, tc_info_, tc_in_info_;
   std::vector<uint32_t> earlier_;  // programs that were pinned
   std::vector<maps::BpfMap> constants_;
   std::map<std::string, maps::BpfMap> maps_;
+  MapRecord record_;                                       // of maps_ …
+  std::map<std::string, MapLayout> layout_;                // … and their records
+  std::map<std::string, uint32_t> at_name_;                // ids of what is pinned under the maps' own names
+  std::map<std::string, maps::BpfMap> pinned_;             // by an earlier agent, and gone on with
+  std::map<std::string, maps::BpfMap> former_;             // … and replaced
+  std::map<std::string, maps::UniqueFd> former_programs_;  // … as these were
+  std::map<std::string, MapLayout> former_layout_;         // of the maps by an earlier agent
+  std::set<uint32_t> known_maps_;                          // ids of all that is pinned here
 };
 
 }  // namespace cw::dataplane

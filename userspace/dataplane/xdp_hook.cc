@@ -170,6 +170,7 @@ absl::StatusOr<bool> RunsOurs(const ProgramSet& programs, uint32_t id) {
   const auto current = GetProgramInfoById(id);
   if (absl::IsPermissionDenied(current.status())) return false;
   if (!current.ok()) return current.status();
+  if (!programs.WorksOnTheseMaps(*current)) return false;
   return SameProgram(*current, programs.xdp_info(), programs.constants());
 }
 

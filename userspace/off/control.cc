@@ -28,21 +28,21 @@ Switched SwitchOff(const std::string& pin, bool dry) {
     return {error == ENOENT ? Outcome::kNoPin : Outcome::kFailed, message};
   }
   MapInfo info;
-  if (ReadMap(fd.get(), &info) != 0 || info.type != BPF_MAP_TYPE_ARRAY || info.value_size != sizeof(cw_ctl) ||
-      (info.flags & BPF_F_MMAPABLE) == 0) {
-    return {Outcome::kUnknownMap,
-            pin + " is not the control map of this version; use the cwctl of the agent that made it"};
+  if (ReadMap(fd.get(), &info) != 0 || info.type != BPF_MAP_TYPE_ARRAY ||
+      info.value_size < offsetof(cw_ctl, mode) + sizeof(uint32_t) || (info.flags & BPF_F_MMAPABLE) == 0) {
+    return {Outcome::kUnknownMap, pin + " is no control map of an agent"};
   }
   // Mapped, so that only the mode is stored: the kernel writes other fields of the record at any time.
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return {Outcome::kFailed, "mapping " + pin + ": " + strerror(errno)};
+  // Of any release: version and mode have their places for good.
   auto* control = static_cast<cw_ctl*>(memory);
-  const bool known = control->abi_version == CW_ABI_VERSION;
+  const bool known = control->abi_version != 0;
   if (known && !dry) std::atomic_ref<uint32_t>(control->mode).store(CW_MODE_OFF);
   munmap(memory, page);
   if (known) return {Outcome::kDone, ""};
-  return {Outcome::kUnknownMap, pin + " has another layout version; use the cwctl of its agent"};
+  return {Outcome::kUnknownMap, pin + " is no control map of an agent: it has no version"};
 }
 
 }  // namespace cw::off

@@ -13,7 +13,7 @@ struct Switched {
     kDone,
     kNoPin,
     kNotPermitted,
-    kUnknownMap,  // of another version, or no control map at all: left alone
+    kUnknownMap,  // no control map at all: left alone
     kFailed,
   };
   Outcome outcome = Outcome::kFailed;

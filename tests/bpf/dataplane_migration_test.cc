@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Upgrades and downgrades between two releases whose records differ: this one, and one whose ABI header has more and
+// wider fields (other_layout.cmake). What flows, steering and counters were stays; packets pass meanwhile.
+#include "gmock/gmock.h"
+#include "other_layout.skel.h"
+#include "tests/bpf/dataplane_fixture.h"
+#include "userspace/dataplane/bpf_object_file.h"
+#include "userspace/dataplane/map_record.h"
+#include "userspace/dataplane/program_set.h"
+#include "userspace/dataplane/tc_hook.h"
+#include "userspace/dataplane/xdp_hook.h"
+
+namespace cw::test {
+namespace {
+
+using dataplane::Dataplane;
+using dataplane::ProgramSet;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr uint32_t kQpn = 0x2b3c;
+
+absl::string_view OtherRelease() {
+  size_t size = 0;
+  const void* bytes = other_layout__elf_bytes(&size);
+  return absl::string_view(static_cast<const char*>(bytes), size);
+}
+
+class MigrationTest : public DataplaneTest {
+ protected:
+  MigrationTest() : pins_(options_.pin_root, options_.instance) {}
+
+  // The other release's start, as far as the loader goes; attach: to the NIC that is attached, and the end of it.
+  void StartOther(bool attach) {
+    plane_.reset();
+    rig_.InNear([&] {
+      absl::StatusOr<ProgramSet> set = ProgramSet::Load(
+          {.elf = OtherRelease(), .bound_elf = {}, .map_sizes = {{CW_MAP_PAIRS, options_.max_pairs}}}, pins_);
+      ASSERT_TRUE(set.ok()) << set.status().message();
+      EXPECT_TRUE(set->adopted());
+      EXPECT_TRUE(set->migrated());
+      if (attach) {
+        ASSERT_TRUE(dataplane::AttachXdp(*set, pins_, NearIfindex(), false).ok());
+        const std::string marker = options_.run_root + "/marker";
+        ASSERT_TRUE(dataplane::AttachTc(*set, dataplane::TcSide::kEgress, NearIfindex(), marker).ok());
+        const absl::Status ended = set->EndMigration();
+        EXPECT_TRUE(ended.ok()) << ended.message();
+      }
+    });
+  }
+  uint32_t NearIfindex() { return if_nametoindex(VethRig::kDevice); }
+
+  // A number of the other release's record; −1: there is none.
+  int64_t Other(const char* map_name, const void* key, const std::string& field) {
+    const auto file = dataplane::BpfObjectFile::Open(OtherRelease());
+    const auto layouts = dataplane::LayoutsOf(file->Btf());
+    const auto map = maps::BpfMap::OpenPinned(pins_.File(map_name));
+    if (!layouts.ok() || !map.ok()) return -1;
+    std::vector<uint8_t> record(map->shape().value_size);
+    if (!map->Lookup(key, record.data()).ok()) return -1;
+    for (const dataplane::RecordField& each : layouts->at(map_name).value.fields) {
+      if (each.name != field) continue;
+      int64_t value = 0;
+      std::memcpy(&value, record.data() + each.offset, each.size);
+      return value;
+    }
+    return -1;
+  }
+  int64_t OtherReceived(const std::string& field) {
+    const cw_flow_key key = FlowKey(VethRig::kFar, VethRig::kNear, kQpn);
+    return Other(CW_MAP_FLOWS, &key, field);
+  }
+  uint64_t Received() {
+    const auto flow = plane_->flows().Lookup(FlowKey(VethRig::kFar, VethRig::kNear, kQpn));
+    return flow.ok() ? flow->packets : 0;
+  }
+  // The receiving side runs in the background, late on a slow machine.
+  static bool InTime(const std::function<bool()>& is) {
+    for (int i = 0; i < 500 && !is(); ++i) usleep(10000);
+    return is();
+  }
+  void SteerAFlow() {
+    cw_tx_flow steered = {};
+    steered.slot = 3;
+    steered.port = 49155;
+    steered.flags = CW_STEER_MANUAL;
+    steered.moves = 17;
+    steered.flow.bytes = 1'000'000;
+    ASSERT_TRUE(plane_->tx_flows().Insert(sent_, steered).ok());
+  }
+
+  dataplane::PinFolder pins_;
+  const cw_flow_key sent_ = FlowKey(VethRig::kNear, VethRig::kFar, kQpn);
+};
+
+TEST_F(MigrationTest, FlowsSteeringAndCountersGoToOtherRecordsAndBack) {
+  Open();
+  Attach();
+  SteerAFlow();
+  maps::CtlView::Store(plane_->ctl()[0].mode, static_cast<uint32_t>(CW_MODE_PROTECT));
+  maps::CtlView::Store(plane_->ctl()[0].session, 4711u);
+  plane_->pairs()[5].slot[9].deaths = 3;
+  rig_.SendRoce(true, kQpn, 0, 30);
+  ASSERT_TRUE(InTime([&] { return Received() == 30; })) << Received();
+  const auto roce = plane_->counters().Sum();
+  ASSERT_TRUE(roce.ok());
+
+  StartOther(/*attach=*/true);
+  EXPECT_EQ(OtherReceived("packets"), 30);
+  EXPECT_EQ(OtherReceived("of_a_later_release"), 0);
+  EXPECT_EQ(Other(CW_MAP_TX_FLOWS, &sent_, "port"), 49155);
+  EXPECT_EQ(Other(CW_MAP_TX_FLOWS, &sent_, "moves"), 17) << "which is wider there";
+  EXPECT_EQ(Other(CW_MAP_TX_FLOWS, &sent_, "flow.bytes"), 1'000'000);
+  const uint32_t first = 0, fifth = 5;
+  EXPECT_EQ(Other(CW_MAP_CTL, &first, "session"), 4711);
+  EXPECT_EQ(Other(CW_MAP_CTL, &first, "mode"), CW_MODE_PROTECT);
+  EXPECT_EQ(Other(CW_MAP_PAIRS, &fifth, "slot[9].deaths"), 3);
+  rig_.SendRoce(true, kQpn, 30, 12);
+  EXPECT_TRUE(InTime([&] { return OtherReceived("packets") == 42; })) << "the other release's program counts on";
+  EXPECT_THAT(pins_.Names(), Not(Contains(StartsWith(CW_PIN_FORMER))));
+
+  Open();  // and back
+  EXPECT_TRUE(plane_->adopted());
+  EXPECT_TRUE(plane_->replaced());
+  ASSERT_EQ(plane_->Attached().size(), 1u);
+  EXPECT_THAT(plane_->notes(), Contains(HasSubstr("what they hold is carried over")));
+  EXPECT_EQ(Received(), 42u);
+  rig_.SendRoce(true, kQpn, 42, 8);
+  EXPECT_TRUE(InTime([&] { return Received() == 50; })) << Received();
+  EXPECT_EQ(plane_->flows().Lookup(FlowKey(VethRig::kFar, VethRig::kNear, kQpn))->req.gaps, 0u)
+      << "one unbroken sequence";
+  const auto steered = plane_->tx_flows().Lookup(sent_);
+  ASSERT_TRUE(steered.ok());
+  EXPECT_EQ(steered->slot, 3);
+  EXPECT_EQ(steered->port, 49155);
+  EXPECT_EQ(steered->flags, CW_STEER_MANUAL);
+  EXPECT_EQ(steered->moves, 17u);
+  EXPECT_EQ(maps::CtlView::Load(plane_->ctl()[0].mode), static_cast<uint32_t>(CW_MODE_PROTECT));
+  EXPECT_EQ(maps::CtlView::Load(plane_->ctl()[0].abi_version), static_cast<uint32_t>(CW_ABI_VERSION));
+  EXPECT_EQ(plane_->pairs()[5].slot[9].deaths, 3u);
+  EXPECT_THAT(pins_.Names(), Not(Contains(StartsWith(CW_PIN_FORMER))));
+}
+
+// The other release's maps are pinned, and this one's programs still work on their own.
+TEST_F(MigrationTest, AnUpgradeThatIsCutShortCanBeGoneOnWithAndTakenBack) {
+  Open();
+  Attach();
+  SteerAFlow();
+  StartOther(/*attach=*/false);
+  EXPECT_THAT(pins_.Names(), Contains(CW_PIN_FORMER CW_MAP_TX_FLOWS));
+  Open();
+  ASSERT_EQ(plane_->Attached().size(), 1u) << "the programs that were never exchanged are known to be ours";
+  EXPECT_EQ(plane_->tx_flows().Lookup(sent_)->port, 49155);
+  EXPECT_THAT(pins_.Names(), Not(Contains(StartsWith(CW_PIN_FORMER))));
+  rig_.SendRoce(true, kQpn, 0, 5);
+  EXPECT_TRUE(InTime([&] { return Received() == 5; })) << "the programs work on the maps that are pinned";
+}
+
+TEST_F(MigrationTest, OffIsOffAlsoWhereItCameBetween) {
+  Open();
+  Attach();
+  maps::CtlView::Store(plane_->ctl()[0].mode, static_cast<uint32_t>(CW_MODE_PROTECT));
+  plane_.reset();
+  rig_.InNear([&] {
+    absl::StatusOr<ProgramSet> set = ProgramSet::Load({.elf = OtherRelease(), .bound_elf = {}}, pins_);
+    ASSERT_TRUE(set.ok()) << set.status().message();
+    auto former = maps::CtlView::Create(*maps::BpfMap::OpenPinned(pins_.File(CW_PIN_FORMER CW_MAP_CTL)));
+    ASSERT_TRUE(former.ok());
+    maps::CtlView::Store((*former)[0].mode, static_cast<uint32_t>(CW_MODE_OFF));
+    EXPECT_TRUE(set->EndMigration().ok());
+  });
+  const uint32_t first = 0;
+  EXPECT_EQ(Other(CW_MAP_CTL, &first, "mode"), CW_MODE_OFF);
+}
+
+// A flow that began while the programs were exchanged.
+TEST_F(MigrationTest, WhatBeganMeanwhileIsTakenOverToo) {
+  Open();
+  plane_.reset();
+  rig_.InNear([&] {
+    absl::StatusOr<ProgramSet> set = ProgramSet::Load({.elf = OtherRelease(), .bound_elf = {}}, pins_);
+    ASSERT_TRUE(set.ok()) << set.status().message();
+    auto former = maps::TxFlowsView::Create(*maps::BpfMap::OpenPinned(pins_.File(CW_PIN_FORMER CW_MAP_TX_FLOWS)));
+    ASSERT_TRUE(former.ok());
+    cw_tx_flow late = {};
+    late.port = 49160;
+    ASSERT_TRUE(former->Insert(sent_, late).ok());
+    EXPECT_TRUE(set->EndMigration().ok());
+  });
+  EXPECT_EQ(Other(CW_MAP_TX_FLOWS, &sent_, "port"), 49160);
+}
+
+TEST_F(MigrationTest, AProgramThatTheKernelRefusesLeavesAllAsItWas) {
+  Open();
+  Attach();
+  SteerAFlow();
+  const std::vector<std::string> before = pins_.Names();
+  plane_.reset();
+  rig_.InNear([&] {
+    std::string broken(OtherRelease());
+    // The object's w0 = 2 (XDP_PASS) before an exit becomes an instruction that does not exist.
+    const char load[] = "\xb4\x00\x00\x00\x02\x00\x00\x00\x95";
+    const size_t at = broken.find(std::string(load, sizeof(load) - 1));
+    ASSERT_NE(at, std::string::npos);
+    broken[at] = '\xff';
+    EXPECT_FALSE(ProgramSet::Load({.elf = broken, .bound_elf = {}}, pins_).ok());
+  });
+  EXPECT_EQ(pins_.Names(), before);
+  Open();
+  EXPECT_FALSE(plane_->replaced());
+  EXPECT_EQ(plane_->tx_flows().Lookup(sent_)->port, 49155);
+}
+
+TEST_F(MigrationTest, FieldsOfTheSameNameKeepTheirNumbersWhateverTheirWidth) {
+  dataplane::RecordLayout narrow{.size = 8, .fields = {{"a", 0, 4}, {"gone", 4, 4}}};
+  dataplane::RecordLayout wide{.size = 17, .fields = {{"new", 0, 1}, {"a", 1, 8}, {"b", 9, 8}}};
+  const uint8_t from[8] = {1, 2, 3, 0xff, 9, 9, 9, 9};
+  uint8_t to[17] = {7, 0, 0, 0, 0, 0, 0, 0, 0, 5};
+  dataplane::RecordCopy(narrow, wide).Copy(from, to);
+  EXPECT_EQ(to[0], 7) << "what is new keeps what it had";
+  uint64_t a = 0;
+  std::memcpy(&a, to + 1, 8);
+  EXPECT_EQ(a, 0xff030201u);
+  EXPECT_EQ(to[9], 5);
+  uint8_t back[8] = {};
+  const uint64_t large = uint64_t{1} << 40;
+  std::memcpy(to + 1, &large, 8);
+  dataplane::RecordCopy(wide, narrow).Copy(to, back);
+  EXPECT_EQ(back[0] & back[1] & back[2] & back[3], 0xff) << "too large for four bytes: the largest";
+  EXPECT_EQ(back[4], 0);
+}
+
+}  // namespace
+}  // namespace cw::test

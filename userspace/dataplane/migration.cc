@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/dataplane/migration.h"
+
+#include <bpf/libbpf.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "maps/names.h"
+
+namespace cw::dataplane {
+namespace {
+
+// Ends of names. A PSN that is too old would be counted as lost packets.
+constexpr std::array<const char*, 4> kBeginAnew = {"req.seen", "resp.seen", "acked_valid", "mark_round"};
+
+class Converter {
+ public:
+  Converter(const maps::BpfMap& to, const MapLayout& of, const MapLayout& layout)
+      : to_(to), key_(of.key, layout.key), value_(of.value, layout.value) {
+    for (const RecordField& field : layout.value.fields) {
+      if (std::any_of(kBeginAnew.begin(), kBeginAnew.end(),
+                      [&](const char* name) { return absl::EndsWith(field.name, name); }))
+        anew_.push_back(&field);
+    }
+  }
+
+  // into: the value as it is without the former one.
+  void Value(const uint8_t* from, uint8_t* into) const {
+    value_.Copy(from, into);
+    for (const RecordField* field : anew_) std::memset(into + field->offset, 0, field->size);
+  }
+  absl::Status Put(const void* key, const void* value, Fill what, Filled& filled) const {
+    std::vector<uint8_t> new_key(to_.shape().key_size), new_value(to_.shape().value_size);
+    key_.Copy(static_cast<const uint8_t*>(key), new_key.data());
+    Value(static_cast<const uint8_t*>(value), new_value.data());
+    const absl::Status put =
+        to_.Update(new_key.data(), new_value.data(), what == Fill::kMissing ? BPF_NOEXIST : BPF_ANY);
+    if (absl::IsAlreadyExists(put)) return absl::OkStatus();
+    if (absl::IsResourceExhausted(put)) {
+      ++filled.no_room;
+      return absl::OkStatus();
+    }
+    if (put.ok()) ++filled.records;
+    return put;
+  }
+
+ private:
+  const maps::BpfMap& to_;
+  const RecordCopy key_, value_;
+  std::vector<const RecordField*> anew_;
+};
+
+bool AllZero(const std::vector<uint8_t>& bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; });
+}
+
+absl::Status FillHash(const maps::BpfMap& from, const Converter& convert, Fill what, Filled& filled) {
+  absl::Status first;
+  absl::Status visited =
+      from.ForEach([&](const void* key, const void* value) { first.Update(convert.Put(key, value, what, filled)); });
+  first.Update(visited);
+  return first;
+}
+
+// `copies` of each value: one for each possible processor, or one.
+absl::Status FillArray(const maps::BpfMap& from, const maps::BpfMap& to, const Converter& convert, uint32_t copies,
+                       Filled& filled) {
+  const auto stride = [copies](const maps::BpfMap& map) {
+    return copies == 1 ? map.shape().value_size : (map.shape().value_size + 7) / 8 * 8;
+  };
+  std::vector<uint8_t> before(size_t{stride(from)} * copies), now(size_t{stride(to)} * copies);
+  for (uint32_t i = 0; i < std::min(from.shape().max_entries, to.shape().max_entries); ++i) {
+    if (absl::Status status = from.Lookup(&i, before.data()); !status.ok()) return status;
+    if (AllZero(before)) continue;
+    if (absl::Status status = to.Lookup(&i, now.data()); !status.ok()) return status;
+    for (uint32_t c = 0; c < copies; ++c)
+      convert.Value(before.data() + size_t{stride(from)} * c, now.data() + size_t{stride(to)} * c);
+    if (absl::Status status = to.Update(&i, now.data()); !status.ok()) return status;
+    ++filled.records;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Filled> FillMap(const std::string& name, const maps::BpfMap& from, const MapLayout& of,
+                               const maps::BpfMap& to, const MapLayout& layout, Fill what) {
+  Filled filled;
+  // T1 of requests under way: their replies are for an agent that is gone.
+  if (layout.value.fields.empty() || of.value.fields.empty() || name == CW_MAP_PROBE_TX) return filled;
+  const Converter convert(to, of, layout);
+  absl::Status status;
+  switch (to.shape().type) {
+    case BPF_MAP_TYPE_HASH:
+    case BPF_MAP_TYPE_LRU_HASH:
+      status = FillHash(from, convert, what, filled);
+      break;
+    case BPF_MAP_TYPE_ARRAY:
+      if (what == Fill::kAll) status = FillArray(from, to, convert, 1, filled);
+      break;
+    case BPF_MAP_TYPE_PERCPU_ARRAY:
+      if (what == Fill::kAll)
+        status = FillArray(from, to, convert, static_cast<uint32_t>(libbpf_num_possible_cpus()), filled);
+      break;
+    default:
+      break;
+  }
+  if (!status.ok()) return status;
+  return filled;
+}
+
+}  // namespace cw::dataplane
