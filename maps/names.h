@@ -27,9 +27,7 @@
 #define CW_MAP_LAB_CLOCK "cw_lab_clock"     /* ARRAY[1], lab only */
 
 #define CW_MAP_RECORD "cw_maps" /* ARRAY[1], text and BTF: which maps belong together, and their records' layouts */
-#define CW_PIN_FORMER                                                                            \
-  "former_" /* before a name: the map that an upgrade replaces, until its programs are exchanged \
-             */
+#define CW_PIN_FORMER "former_" /* former_ID_NAME: a replaced map or program, until it is attached nowhere */
 
 #define CW_MAP_RODATA "cw_rodata" /* the programs' constants: opening a map by its number would take CAP_SYS_ADMIN */
 

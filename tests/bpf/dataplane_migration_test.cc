@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Upgrades and downgrades between two releases whose records differ: this one, and one whose ABI header has more and
 // wider fields (other_layout.cmake). What flows, steering and counters were stays; packets pass meanwhile.
+#include "cwfabric.skel.h"
 #include "gmock/gmock.h"
 #include "other_layout.skel.h"
 #include "tests/bpf/dataplane_fixture.h"
 #include "userspace/dataplane/bpf_object_file.h"
 #include "userspace/dataplane/map_record.h"
+#include "userspace/dataplane/migration.h"
 #include "userspace/dataplane/program_set.h"
 #include "userspace/dataplane/tc_hook.h"
 #include "userspace/dataplane/xdp_hook.h"
+#include "userspace/off/control.h"
 
 namespace cw::test {
 namespace {
@@ -45,7 +48,7 @@ class MigrationTest : public DataplaneTest {
         ASSERT_TRUE(dataplane::AttachXdp(*set, pins_, NearIfindex(), false).ok());
         const std::string marker = options_.run_root + "/marker";
         ASSERT_TRUE(dataplane::AttachTc(*set, dataplane::TcSide::kEgress, NearIfindex(), marker).ok());
-        const absl::Status ended = set->EndMigration();
+        const absl::Status ended = set->EndExchange(true);
         EXPECT_TRUE(ended.ok()) << ended.message();
       }
     });
@@ -149,13 +152,90 @@ TEST_F(MigrationTest, AnUpgradeThatIsCutShortCanBeGoneOnWithAndTakenBack) {
   Attach();
   SteerAFlow();
   StartOther(/*attach=*/false);
-  EXPECT_THAT(pins_.Names(), Contains(CW_PIN_FORMER CW_MAP_TX_FLOWS));
+  EXPECT_EQ(pins_.Former(CW_MAP_TX_FLOWS).size(), 1u);
+  EXPECT_EQ(pins_.Former(CW_PROG_TC).size(), 1u);
   Open();
   ASSERT_EQ(plane_->Attached().size(), 1u) << "the programs that were never exchanged are known to be ours";
   EXPECT_EQ(plane_->tx_flows().Lookup(sent_)->port, 49155);
   EXPECT_THAT(pins_.Names(), Not(Contains(StartsWith(CW_PIN_FORMER))));
   rig_.SendRoce(true, kQpn, 0, 5);
   EXPECT_TRUE(InTime([&] { return Received() == 5; })) << "the programs work on the maps that are pinned";
+}
+
+// Each start that is cut short leaves programs that nobody exchanged yet, and maps that the next one needs.
+TEST_F(MigrationTest, SeveralStartsThatAreCutShortLoseNothing) {
+  Open();
+  Attach();
+  SteerAFlow();
+  StartOther(/*attach=*/false);
+  size_t bytes = 0;
+  const void* ours = cwfabric__elf_bytes(&bytes);
+  rig_.InNear([&] {
+    const auto set =
+        ProgramSet::Load({.elf = absl::string_view(static_cast<const char*>(ours), bytes), .bound_elf = {}}, pins_);
+    ASSERT_TRUE(set.ok()) << set.status().message();
+  });
+  EXPECT_EQ(pins_.Former(CW_MAP_TX_FLOWS).size(), 2u);
+  Open();
+  ASSERT_EQ(plane_->Attached().size(), 1u);
+  EXPECT_EQ(plane_->tx_flows().Lookup(sent_)->port, 49155);
+  EXPECT_THAT(pins_.Names(), Not(Contains(StartsWith(CW_PIN_FORMER))));
+  rig_.SendRoce(true, kQpn, 0, 5);
+  EXPECT_TRUE(InTime([&] { return Received() == 5; }));
+}
+
+// Where the agent that upgrades does not come up: the programs still read the record that was replaced.
+TEST_F(MigrationTest, OffReachesProgramsThatWereNotExchangedYet) {
+  Open();
+  Attach();
+  maps::CtlView::Store(plane_->ctl()[0].mode, static_cast<uint32_t>(CW_MODE_PROTECT));
+  StartOther(/*attach=*/false);
+  const off::Switched switched = off::SwitchOff(pins_.File(CW_MAP_CTL), /*dry=*/false);
+  EXPECT_EQ(switched.outcome, off::Switched::Outcome::kDone) << switched.message;
+  auto former = maps::CtlView::Create(*maps::BpfMap::OpenPinned(pins_.File(pins_.Former(CW_MAP_CTL).at(0))));
+  ASSERT_TRUE(former.ok());
+  EXPECT_EQ(maps::CtlView::Load((*former)[0].mode), static_cast<uint32_t>(CW_MODE_OFF));
+  Open();
+  EXPECT_EQ(maps::CtlView::Load(plane_->ctl()[0].mode), static_cast<uint32_t>(CW_MODE_OFF)) << "and stays";
+}
+
+// A flow that the former programs moved meanwhile stays where its last packets went.
+TEST_F(MigrationTest, AFlowThatMovedMeanwhileStaysWhereItWent) {
+  Open();
+  SteerAFlow();
+  plane_.reset();
+  rig_.InNear([&] {
+    absl::StatusOr<ProgramSet> set = ProgramSet::Load({.elf = OtherRelease(), .bound_elf = {}}, pins_);
+    ASSERT_TRUE(set.ok()) << set.status().message();
+    auto former = maps::TxFlowsView::Create(*maps::BpfMap::OpenPinned(pins_.File(pins_.Former(CW_MAP_TX_FLOWS).at(0))));
+    cw_tx_flow moved = *former->Lookup(sent_);
+    moved.port = 49170;
+    ++moved.moves;
+    ASSERT_TRUE(former->Replace(sent_, moved).ok());
+    EXPECT_TRUE(set->EndExchange(true).ok());
+  });
+  EXPECT_EQ(Other(CW_MAP_TX_FLOWS, &sent_, "port"), 49170);
+}
+
+TEST_F(MigrationTest, ARecordThatCannotBeReadIsNoReasonNotToStart) {
+  Open();
+  SteerAFlow();
+  plane_.reset();
+  const maps::UniqueFd strange(bpf_map_create(BPF_MAP_TYPE_ARRAY, "strange", 4, 64, 1, nullptr));
+  ASSERT_TRUE(pins_.Pin(strange.get(), CW_MAP_RECORD).ok());
+  Open();
+  EXPECT_EQ(plane_->tx_flows().Lookup(sent_)->port, 49155) << "the layout's number is ours";
+  EXPECT_TRUE(dataplane::ReadMapRecord(pins_).ok()) << "it is written anew";
+}
+
+TEST_F(MigrationTest, AMapThatIsNotAsItsLayoutSaysIsNotRead) {
+  const auto file = dataplane::BpfObjectFile::Open(OtherRelease());
+  auto layouts = *dataplane::LayoutsOf(file->Btf());
+  Open();
+  const auto map = maps::BpfMap::OpenPinned(pins_.File(CW_MAP_FLOWS));
+  const auto filled =
+      dataplane::FillMap(CW_MAP_FLOWS, *map, layouts[CW_MAP_FLOWS], *map, layouts[CW_MAP_FLOWS], dataplane::Fill::kAll);
+  EXPECT_EQ(filled.status().code(), absl::StatusCode::kFailedPrecondition) << "another release's layout, our map";
 }
 
 TEST_F(MigrationTest, OffIsOffAlsoWhereItCameBetween) {
@@ -166,10 +246,10 @@ TEST_F(MigrationTest, OffIsOffAlsoWhereItCameBetween) {
   rig_.InNear([&] {
     absl::StatusOr<ProgramSet> set = ProgramSet::Load({.elf = OtherRelease(), .bound_elf = {}}, pins_);
     ASSERT_TRUE(set.ok()) << set.status().message();
-    auto former = maps::CtlView::Create(*maps::BpfMap::OpenPinned(pins_.File(CW_PIN_FORMER CW_MAP_CTL)));
+    auto former = maps::CtlView::Create(*maps::BpfMap::OpenPinned(pins_.File(pins_.Former(CW_MAP_CTL).at(0))));
     ASSERT_TRUE(former.ok());
     maps::CtlView::Store((*former)[0].mode, static_cast<uint32_t>(CW_MODE_OFF));
-    EXPECT_TRUE(set->EndMigration().ok());
+    EXPECT_TRUE(set->EndExchange(true).ok());
   });
   const uint32_t first = 0;
   EXPECT_EQ(Other(CW_MAP_CTL, &first, "mode"), CW_MODE_OFF);
@@ -182,12 +262,12 @@ TEST_F(MigrationTest, WhatBeganMeanwhileIsTakenOverToo) {
   rig_.InNear([&] {
     absl::StatusOr<ProgramSet> set = ProgramSet::Load({.elf = OtherRelease(), .bound_elf = {}}, pins_);
     ASSERT_TRUE(set.ok()) << set.status().message();
-    auto former = maps::TxFlowsView::Create(*maps::BpfMap::OpenPinned(pins_.File(CW_PIN_FORMER CW_MAP_TX_FLOWS)));
+    auto former = maps::TxFlowsView::Create(*maps::BpfMap::OpenPinned(pins_.File(pins_.Former(CW_MAP_TX_FLOWS).at(0))));
     ASSERT_TRUE(former.ok());
     cw_tx_flow late = {};
     late.port = 49160;
     ASSERT_TRUE(former->Insert(sent_, late).ok());
-    EXPECT_TRUE(set->EndMigration().ok());
+    EXPECT_TRUE(set->EndExchange(true).ok());
   });
   EXPECT_EQ(Other(CW_MAP_TX_FLOWS, &sent_, "port"), 49160);
 }

@@ -193,43 +193,49 @@ class ControlRecordPart : public ::testing::Test {
   config::Config config_;
   cw_ctl ctl_{};
   OnePair host_;
-  ControlRecord control_{ctl_, folder_ + "/session", [](int64_t ns) { return static_cast<uint64_t>(ns / kMs); },
+  ManualClock clock_;
+  ControlRecord control_{ctl_, folder_ + "/session", [](int64_t ns) { return static_cast<uint64_t>(ns / kMs); }, clock_,
                          host_.events};
 };
 
 TEST_F(ControlRecordPart, FlowsThatRanBeforeTheFirstStartStayWhereTheyAre) {
-  control_.Begin(config_, /*adopted=*/false, {kWallNs, 10 * kSecond});
+  clock_.Set(10 * kSecond);
+  control_.Begin(config_, /*adopted=*/false, kWallNs);
   EXPECT_EQ(ctl_.assign_jiffies, 12'000u);
   EXPECT_EQ(ctl_.session, 1'800'000'000u);
   EXPECT_EQ(ctl_.abi_version, static_cast<uint32_t>(CW_ABI_VERSION));
-  control_.Begin(config_, /*adopted=*/true, {kWallNs, 20 * kSecond});
+  clock_.Set(20 * kSecond);
+  control_.Begin(config_, /*adopted=*/true, kWallNs);
   EXPECT_EQ(ctl_.assign_jiffies, 20'000u) << "those of an agent before us are known";
   EXPECT_EQ(ctl_.session, 1'800'000'001u) << "later than the one in the record";
 }
 
 TEST_F(ControlRecordPart, KnobsFollowTheConfigurationWhileItRuns) {
-  control_.Begin(config_, false, {kWallNs, 0});
+  control_.Begin(config_, false, kWallNs);
   config_.liveness.misses = 7;
   config_.steering.assign_new_flows = false;
-  control_.WriteKnobs(config_, kSecond);
+  control_.WriteKnobs(config_);
   EXPECT_EQ(ctl_.miss_limit, 7u);
   EXPECT_EQ(ctl_.assign_jiffies, 0u) << "no flow is given a path";
   config_.steering.assign_new_flows = true;
-  control_.WriteKnobs(config_, 5 * kSecond);
-  control_.WriteKnobs(config_, 9 * kSecond);
+  clock_.Set(5 * kSecond);
+  control_.WriteKnobs(config_);
+  clock_.Set(9 * kSecond);
+  control_.WriteKnobs(config_);
   EXPECT_EQ(ctl_.assign_jiffies, 5'000u) << "those from then on";
 }
 
 TEST_F(ControlRecordPart, AClockThatIsSetForwardIsANewSessionWhereNobodyAnswers) {
-  control_.Begin(config_, false, {kWallNs, 0});
+  control_.Begin(config_, false, kWallNs);
   std::vector<uint32_t> taken;
   const auto take = [&taken](uint32_t session) {
     taken.push_back(session);
     return absl::OkStatus();
   };
-  control_.RenewSession(host_.pairs, {kWallNs + kSecond, kSecond}, take);
+  clock_.Set(kSecond);
+  control_.RenewSession(host_.pairs, kWallNs + kSecond, take);
   EXPECT_THAT(taken, IsEmpty()) << "nobody set it";
-  const ControlRecord::Now later{kWallNs + 3600 * kSecond, 2 * kSecond};
+  const int64_t later = kWallNs + 3600 * kSecond;
   host_.pair().last_reply_ns = kSecond;
   control_.RenewSession(host_.pairs, later, take);
   EXPECT_THAT(taken, IsEmpty()) << "a peer believes the session that there is";

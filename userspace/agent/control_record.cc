@@ -11,15 +11,16 @@ namespace cw::agent {
 
 using maps::CtlView;
 
-void ControlRecord::Begin(const config::Config& config, bool adopted, Now now) {
-  BeginSession(CtlView::Load(ctl_.session), now);
+void ControlRecord::Begin(const config::Config& config, bool adopted, int64_t wall_ns) {
+  BeginSession(CtlView::Load(ctl_.session), wall_ns);
   CtlView::Store(ctl_.abi_version, CW_ABI_VERSION);
-  WriteKnobs(config, now.monotonic_ns);
+  WriteKnobs(config);
   const int64_t settle_ns = adopted ? 0 : kSettleNs;
-  CtlView::Store(ctl_.assign_jiffies, config.steering.assign_new_flows ? jiffies_at_(now.monotonic_ns + settle_ns) : 0);
+  CtlView::Store(ctl_.assign_jiffies,
+                 config.steering.assign_new_flows ? jiffies_at_(monotonic_.NowNs() + settle_ns) : 0);
 }
 
-void ControlRecord::WriteKnobs(const config::Config& config, int64_t now_ns) {
+void ControlRecord::WriteKnobs(const config::Config& config) {
   CtlView::Store(ctl_.sample_level_tx, static_cast<uint32_t>(config.samples.level_tx));
   CtlView::Store(ctl_.sample_level_rx, static_cast<uint32_t>(config.samples.level_rx));
   CtlView::Store(ctl_.miss_limit, static_cast<uint32_t>(config.liveness.misses));
@@ -29,29 +30,29 @@ void ControlRecord::WriteKnobs(const config::Config& config, int64_t now_ns) {
   if (!config.steering.assign_new_flows) {
     CtlView::Store(ctl_.assign_jiffies, uint64_t{0});
   } else if (CtlView::Load(ctl_.assign_jiffies) == 0) {
-    CtlView::Store(ctl_.assign_jiffies, jiffies_at_(now_ns));
+    CtlView::Store(ctl_.assign_jiffies, jiffies_at_(monotonic_.NowNs()));
   }
 }
 
-void ControlRecord::BeginSession(uint32_t before, Now now) {
-  const absl::Status kept = session_.Begin(before, now.wall_ns, now.monotonic_ns);
+void ControlRecord::BeginSession(uint32_t before, int64_t wall_ns) {
+  const absl::Status kept = session_.Begin(before, wall_ns, monotonic_.NowNs());
   if (!kept.ok()) {
     spdlog::warn(
         "the session is not kept ({}): after a reboot with a clock that is behind, peers would refuse this host's "
-        "probes as replayed until the clock is set; let the agent write state_dir",
+        "probes as replayed until the clock is set; let the agent write there",
         std::string(kept.message()));
   }
   CtlView::Store(ctl_.session, session_.session());
 }
 
-void ControlRecord::RenewSession(const PairTable& pairs, Now now,
+void ControlRecord::RenewSession(const PairTable& pairs, int64_t wall_ns,
                                  absl::FunctionRef<absl::Status(uint32_t session)> take) {
-  if (!session_.Due(now.wall_ns, now.monotonic_ns)) return;
+  if (!session_.Due(wall_ns, monotonic_.NowNs())) return;
   // Where a peer answers it is believed as it is; a new session would cost every pair its history.
   const bool heard =
       std::any_of(pairs.begin(), pairs.end(), [](const auto& pair) { return pair.second->last_reply_ns != 0; });
   if (heard) return;
-  BeginSession(session_.session(), now);
+  BeginSession(session_.session(), wall_ns);
   if (absl::Status status = take(session_.session()); !status.ok())
     spdlog::error("new session: {}", std::string(status.message()));
   telemetry::Event event{.type = "agent"};

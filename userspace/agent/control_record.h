@@ -17,6 +17,7 @@
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/session_keeper.h"
 #include "userspace/config/config.h"
+#include "userspace/model/clock.h"
 
 namespace cw::agent {
 
@@ -26,27 +27,28 @@ class ControlRecord {
 
   // ctl: the record of the map, or one in plain memory; it and the events outlive this.
   ControlRecord(cw_ctl& ctl, std::string session_file, std::function<uint64_t(int64_t monotonic_ns)> jiffies_at,
-                EventSink& events)
-      : ctl_(ctl), session_(std::move(session_file)), jiffies_at_(std::move(jiffies_at)), events_(events) {}
+                const Clock& monotonic, EventSink& events)
+      : ctl_(ctl),
+        session_(std::move(session_file)),
+        jiffies_at_(std::move(jiffies_at)),
+        monotonic_(monotonic),
+        events_(events) {}
 
-  struct Now {
-    int64_t wall_ns = 0;  // since 1970
-    int64_t monotonic_ns = 0;
-  };
-  // adopted: an agent before us wrote it, and its flows are known.
-  void Begin(const config::Config& config, bool adopted, Now now);
-  void WriteKnobs(const config::Config& config, int64_t now_ns);
+  // wall_ns: since 1970. adopted: an agent before us wrote it, and its flows are known.
+  void Begin(const config::Config& config, bool adopted, int64_t wall_ns);
+  void WriteKnobs(const config::Config& config);
   // A host that had booted with a clock that was behind, and knew no session before, is refused by its peers until its
   // clock is set; then a new session begins. `take`: who sends gets it.
-  void RenewSession(const PairTable& pairs, Now now, absl::FunctionRef<absl::Status(uint32_t session)> take);
+  void RenewSession(const PairTable& pairs, int64_t wall_ns, absl::FunctionRef<absl::Status(uint32_t session)> take);
   uint32_t session() const { return session_.session(); }
 
  private:
-  void BeginSession(uint32_t before, Now now);
+  void BeginSession(uint32_t before, int64_t wall_ns);
 
   cw_ctl& ctl_;
   SessionKeeper session_;
   const std::function<uint64_t(int64_t monotonic_ns)> jiffies_at_;
+  const Clock& monotonic_;
   EventSink& events_;
 };
 

@@ -50,8 +50,9 @@ void Agent::OpenControl() {
   const bool adopted = dataplane_->adopted();
   cw_ctl& ctl = dataplane_->ctl()[0];
   const auto jiffies_at = [this](int64_t ns) { return jiffies_->AtNs(ns); };
-  control_ = std::make_unique<ControlRecord>(ctl, config.StateDir() + "/" + SessionKeeper::kFile, jiffies_at, journal_);
-  control_->Begin(config, adopted, {.wall_ns = absl::GetCurrentTimeNanos(), .monotonic_ns = MonotonicNs()});
+  control_ = std::make_unique<ControlRecord>(ctl, config.StateDir() + "/" + SessionKeeper::kFile, jiffies_at,
+                                             monotonic_, journal_);
+  control_->Begin(config, adopted, absl::GetCurrentTimeNanos());
   lease_ = std::make_unique<Lease>(
       ctl, Lease::Ticks{.at = jiffies_at, .ns = [this](uint64_t jiffies) { return jiffies_->ToNs(jiffies); }},
       monotonic_);

@@ -59,7 +59,7 @@ void Agent::OpenReloader() {
       options_.config, keys_, *pair_keeper_, config_in_force_, vitals_, monotonic_, journal_,
       [this] { return engine_->KeysChanged(); },
       std::vector<Reloader::Taker>{
-          [this](const Config&, const Config& now) { control_->WriteKnobs(now, MonotonicNs()); },
+          [this](const Config&, const Config& now) { control_->WriteKnobs(now); },
           rules,
           [this](const Config& before, const Config& now) {
             TakePace(before.probe, now.probe, *lease_, *engine_, *loop_);

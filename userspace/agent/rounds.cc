@@ -85,8 +85,8 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
       {"watchdog", [](Agent&, int64_t) { commandline::SdNotify("WATCHDOG=1"); }},
       {"lease", [](Agent& a, int64_t) { a.lease_->Renew(a.options_.config.steering.lease); }},
       {"session",
-       [](Agent& a, int64_t now_ns) {
-         a.control_->RenewSession(a.pairs_, {.wall_ns = absl::GetCurrentTimeNanos(), .monotonic_ns = now_ns},
+       [](Agent& a, int64_t) {
+         a.control_->RenewSession(a.pairs_, absl::GetCurrentTimeNanos(),
                                   [&a](uint32_t session) { return a.engine_->SetSession(session); });
        }},
       {"pairs",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/dataplane/dataplane.h"
 
+#include <bpf/bpf.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -61,18 +62,40 @@ LoadSpec SpecOf(const Options& options) {
   return spec;
 }
 
+// That name's pin, and those of what it replaced.
+std::vector<std::string> PinsOf(const PinFolder& pins, const char* name) {
+  std::vector<std::string> all = pins.Former(name);
+  all.emplace_back(name);
+  return all;
+}
+
 // Does the program work on maps that are pinned in this folder?
 bool UsesPinnedMaps(const ProgramInfo& program, const PinFolder& pins) {
-  for (const char* name : {CW_MAP_COUNTERS, CW_MAP_CTL, CW_MAP_TX_FLOWS, CW_PIN_FORMER CW_MAP_COUNTERS,
-                           CW_PIN_FORMER CW_MAP_CTL, CW_PIN_FORMER CW_MAP_TX_FLOWS}) {
-    const auto map = maps::BpfMap::OpenPinned(pins.File(name));
-    if (map.ok() && std::binary_search(program.map_ids.begin(), program.map_ids.end(), map->id())) return true;
+  for (const char* name : {CW_MAP_COUNTERS, CW_MAP_CTL, CW_MAP_TX_FLOWS}) {
+    for (const std::string& pin : PinsOf(pins, name)) {
+      const auto map = maps::BpfMap::OpenPinned(pins.File(pin));
+      if (map.ok() && std::binary_search(program.map_ids.begin(), program.map_ids.end(), map->id())) return true;
+    }
+  }
+  return false;
+}
+
+// Is it pinned in this folder? Needs no right to open programs by their numbers.
+bool IsPinnedProgram(uint32_t id, const PinFolder& pins) {
+  for (const char* name : {CW_PROG_TC, CW_PROG_TC_IN}) {
+    for (const std::string& pin : PinsOf(pins, name)) {
+      const maps::UniqueFd fd(bpf_obj_get(pins.File(pin).c_str()));
+      const auto info = GetProgramInfo(fd.get());
+      if (fd.ok() && info.ok() && info->id == id) return true;
+    }
   }
   return false;
 }
 
 absl::Status DetachInterface(const Options& options, const PinFolder& pins, uint32_t ifindex) {
-  const auto ours = [&](const ProgramInfo& p) { return UsesPinnedMaps(p, pins); };
+  const auto ours = [&](uint32_t id, const ProgramInfo* info) {
+    return IsPinnedProgram(id, pins) || (info != nullptr && UsesPinnedMaps(*info, pins));
+  };
   absl::Status tc = DetachTc(TcSide::kIngress, ifindex, ours, MarkerPath(options, ifindex));
   tc.Update(DetachTc(TcSide::kEgress, ifindex, ours, MarkerPath(options, ifindex)));
   const auto xdp = DetachXdp(pins, ifindex);
@@ -103,8 +126,7 @@ absl::StatusOr<std::unique_ptr<Dataplane>> Dataplane::Open(const Options& option
   if (!programs.ok()) return programs.status();
   std::unique_ptr<Dataplane> dataplane(new Dataplane(options, *std::move(lock), std::move(pins), *std::move(programs)));
   if (auto s = dataplane->OpenViews(); !s.ok()) return s;
-  if (!dataplane->AdoptInterfaces()) return dataplane;  // some programs still work on former maps, if there are any
-  if (auto s = dataplane->programs_.EndMigration(); !s.ok()) return s;
+  dataplane->ExchangeAttached();
   return dataplane;
 }
 
@@ -158,6 +180,14 @@ bool Dataplane::AdoptInterfaces() {
     }
   }
   return all;
+}
+
+// The maps are this release's by now, whatever becomes of the former ones.
+void Dataplane::ExchangeAttached() {
+  absl::Status status = programs_.CatchUp();
+  const bool all = AdoptInterfaces();
+  status.Update(programs_.EndExchange(all));
+  if (!status.ok()) spdlog::warn("what was pinned before is not let go of in full: {}", std::string(status.message()));
 }
 
 std::string Dataplane::ClsactMarker(uint32_t ifindex) const { return MarkerPath(options_, ifindex); }
@@ -218,7 +248,9 @@ absl::StatusOr<Dataplane::Nic> Dataplane::AttachNic(uint32_t ifindex, bool nic_s
 absl::Status Dataplane::AttachBothTc(uint32_t ifindex) {
   const std::string marker = ClsactMarker(ifindex);
   if (auto s = AttachTc(programs_, TcSide::kEgress, ifindex, marker); !s.ok()) return s;
-  const auto ours = [&](const ProgramInfo& p) { return programs_.UsesOurMaps(p); };
+  const auto ours = [&](uint32_t id, const ProgramInfo* info) {
+    return programs_.Knows(id) || (info != nullptr && programs_.UsesOurMaps(*info));
+  };
   if (!options_.nic_failover) return DetachTc(TcSide::kIngress, ifindex, ours, marker);  // an earlier agent's
   auto s = AttachTc(programs_, TcSide::kIngress, ifindex, marker);
   if (!s.ok()) DetachTc(TcSide::kEgress, ifindex, ours, marker).IgnoreError();

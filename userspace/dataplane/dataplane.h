@@ -138,6 +138,7 @@ class Dataplane {
   Dataplane(Options options, FileLock lock, PinFolder pins, ProgramSet programs);
   absl::Status OpenViews();
   bool AdoptInterfaces();  // all of them
+  void ExchangeAttached();
   absl::StatusOr<Nic> AttachNic(uint32_t ifindex, bool nic_stamps);
   absl::Status AttachBothTc(uint32_t ifindex);
   std::string ClsactMarker(uint32_t ifindex) const;

@@ -9,21 +9,36 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "maps/abi.h"
 #include "maps/names.h"
 
 namespace cw::dataplane {
 namespace {
 
-// Ends of names. A PSN that is too old would be counted as lost packets.
+// A PSN that is too old would be counted as lost packets.
 constexpr std::array<const char*, 4> kBeginAnew = {"req.seen", "resp.seen", "acked_valid", "mark_round"};
+
+bool IsNamed(const RecordField& field, const char* name) {
+  return field.name == name || absl::EndsWith(field.name, absl::StrCat(".", name));
+}
+
+// A number of a record; 0 where its layout has none of that name.
+uint64_t Number(const RecordLayout& layout, const void* record, const char* name) {
+  const auto field = std::find_if(layout.fields.begin(), layout.fields.end(),
+                                  [&](const RecordField& f) { return f.name == name && f.size <= sizeof(uint64_t); });
+  uint64_t value = 0;
+  if (field != layout.fields.end())
+    std::memcpy(&value, static_cast<const uint8_t*>(record) + field->offset, field->size);
+  return value;
+}
 
 class Converter {
  public:
   Converter(const maps::BpfMap& to, const MapLayout& of, const MapLayout& layout)
-      : to_(to), key_(of.key, layout.key), value_(of.value, layout.value) {
+      : to_(to), of_(of), layout_(layout), key_(of.key, layout.key), value_(of.value, layout.value) {
     for (const RecordField& field : layout.value.fields) {
-      if (std::any_of(kBeginAnew.begin(), kBeginAnew.end(),
-                      [&](const char* name) { return absl::EndsWith(field.name, name); }))
+      if (std::any_of(kBeginAnew.begin(), kBeginAnew.end(), [&](const char* name) { return IsNamed(field, name); }))
         anew_.push_back(&field);
     }
   }
@@ -34,11 +49,12 @@ class Converter {
     for (const RecordField* field : anew_) std::memset(into + field->offset, 0, field->size);
   }
   absl::Status Put(const void* key, const void* value, Fill what, Filled& filled) const {
+    if (of_.value.fields.size() > 1 && Number(of_.value, value, "pair") == CW_PAIR_NONE) return absl::OkStatus();
     std::vector<uint8_t> new_key(to_.shape().key_size), new_value(to_.shape().value_size);
     key_.Copy(static_cast<const uint8_t*>(key), new_key.data());
     Value(static_cast<const uint8_t*>(value), new_value.data());
-    const absl::Status put =
-        to_.Update(new_key.data(), new_value.data(), what == Fill::kMissing ? BPF_NOEXIST : BPF_ANY);
+    const bool over = what == Fill::kAll || MovedSince(new_key, value);
+    const absl::Status put = to_.Update(new_key.data(), new_value.data(), over ? BPF_ANY : BPF_NOEXIST);
     if (absl::IsAlreadyExists(put)) return absl::OkStatus();
     if (absl::IsResourceExhausted(put)) {
       ++filled.no_room;
@@ -49,10 +65,32 @@ class Converter {
   }
 
  private:
+  // By the former programs, while the new ones did not move it: it is to stay where its last packets went.
+  bool MovedSince(const std::vector<uint8_t>& new_key, const void* former) const {
+    std::vector<uint8_t> now(to_.shape().value_size);
+    return to_.Lookup(new_key.data(), now.data()).ok() &&
+           Number(of_.value, former, "moves") > Number(layout_.value, now.data(), "moves");
+  }
+
   const maps::BpfMap& to_;
+  const MapLayout &of_, &layout_;
   const RecordCopy key_, value_;
   std::vector<const RecordField*> anew_;
 };
+
+bool IsHash(const maps::BpfMap& map) {
+  return map.shape().type == BPF_MAP_TYPE_HASH || map.shape().type == BPF_MAP_TYPE_LRU_HASH;
+}
+
+absl::Status CheckShapes(const std::string& name, const maps::BpfMap& from, const MapLayout& of, const maps::BpfMap& to,
+                         const MapLayout& layout) {
+  const auto fits = [](const maps::BpfMap& map, const MapLayout& said) {
+    return map.shape().key_size == said.key.size && map.shape().value_size == said.value.size;
+  };
+  const bool alike = from.shape().type == to.shape().type || (IsHash(from) && IsHash(to));
+  if (alike && fits(from, of) && fits(to, layout)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(name, " is not what its layout says, or of another kind"));
+}
 
 bool AllZero(const std::vector<uint8_t>& bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; });
@@ -92,6 +130,7 @@ absl::StatusOr<Filled> FillMap(const std::string& name, const maps::BpfMap& from
   Filled filled;
   // T1 of requests under way: their replies are for an agent that is gone.
   if (layout.value.fields.empty() || of.value.fields.empty() || name == CW_MAP_PROBE_TX) return filled;
+  if (absl::Status fit = CheckShapes(name, from, of, to, layout); !fit.ok()) return fit;
   const Converter convert(to, of, layout);
   absl::Status status;
   switch (to.shape().type) {

@@ -15,16 +15,17 @@ namespace cw::dataplane {
 
 struct Filled {
   uint64_t records = 0;
-  uint64_t no_room = 0;  // the new map is smaller
+  uint64_t no_room = 0;
 };
 
 enum class Fill : uint8_t {
   kAll,
-  kMissing,  // only records that are not there yet
+  kNews,  // records that are not there yet, and flows that moved since
 };
 
 // All records of a map of that name, but none of a ring. What packets between the reading and the exchange would make
-// wrong (which PSN comes next, marks of data under way) begins anew.
+// wrong (which PSN comes next, marks of data under way) begins anew. FailedPrecondition: a map is not as its layout
+// says, or of another kind than the other; nothing was written.
 absl::StatusOr<Filled> FillMap(const std::string& name, const maps::BpfMap& from, const MapLayout& of,
                                const maps::BpfMap& to, const MapLayout& layout, Fill what);
 

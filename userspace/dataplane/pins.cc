@@ -14,7 +14,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "maps/folder.h"
 #include "maps/names.h"
 
@@ -87,6 +89,21 @@ std::vector<std::string> PinFolder::Names() const {
   for (const auto& entry : std::filesystem::directory_iterator(path_, error)) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
+}
+
+std::string PinFolder::FormerName(const std::string& name, uint32_t id) {
+  return absl::StrCat(CW_PIN_FORMER, id, "_", name);
+}
+
+std::vector<std::string> PinFolder::Former(const std::string& name) const {
+  std::vector<std::string> out;
+  for (const std::string& pin : Names()) {
+    absl::string_view middle = pin;
+    uint32_t id = 0;
+    const bool fits = absl::ConsumePrefix(&middle, CW_PIN_FORMER) && absl::ConsumeSuffix(&middle, "_" + name);
+    if (fits && absl::SimpleAtoi(middle, &id)) out.push_back(pin);
+  }
+  return out;
 }
 
 std::vector<uint32_t> PinFolder::XdpLinkIfindexes() const {

@@ -30,7 +30,10 @@ class PinFolder {
   absl::Status Pin(int fd, const std::string& name) const;
   // Ok when there is no such pin.
   absl::Status Unpin(const std::string& name) const;
-  std::vector<std::string> Names() const;          // sorted
+  std::vector<std::string> Names() const;  // sorted
+  // Names under which what was replaced of this name is pinned, whatever its id.
+  std::vector<std::string> Former(const std::string& name) const;
+  static std::string FormerName(const std::string& name, uint32_t id);
   std::vector<uint32_t> XdpLinkIfindexes() const;  // of the pins xdp_N
   // An error where another user's symlink would lead elsewhere: root removes what is the service's.
   absl::Status CheckOwn() const;

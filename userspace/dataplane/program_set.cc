@@ -54,30 +54,31 @@ absl::Status UnknownLayout(const PinFolder& pins, uint32_t version) {
 }
 
 // Numbers of the control record, whatever its layout is. NotFound: it has none of that name.
-absl::StatusOr<uint32_t> OffsetInCtl(const RecordLayout& layout, absl::string_view name) {
+absl::StatusOr<RecordField> CtlField(const maps::BpfMap& ctl, const RecordLayout& layout, absl::string_view name) {
   for (const RecordField& field : layout.fields) {
-    if (field.name == name && field.size == sizeof(uint32_t)) return field.offset;
+    if (field.name != name || field.size > sizeof(uint64_t)) continue;
+    if (field.offset + field.size <= ctl.shape().value_size) return field;
   }
   return absl::NotFoundError(absl::StrFormat("the control record has no %s", name));
 }
 
-std::optional<uint32_t> CtlNumber(const maps::BpfMap& ctl, const RecordLayout& layout, absl::string_view name) {
-  const auto offset = OffsetInCtl(layout, name);
+std::optional<uint64_t> CtlNumber(const maps::BpfMap& ctl, const RecordLayout& layout, absl::string_view name) {
+  const auto field = CtlField(ctl, layout, name);
   const uint32_t index = 0;
   std::vector<uint8_t> record(ctl.shape().value_size);
-  if (!offset.ok() || !ctl.Lookup(&index, record.data()).ok()) return std::nullopt;
-  uint32_t value = 0;
-  std::copy_n(record.data() + *offset, sizeof(value), reinterpret_cast<uint8_t*>(&value));
+  if (!field.ok() || !ctl.Lookup(&index, record.data()).ok()) return std::nullopt;
+  uint64_t value = 0;
+  std::copy_n(record.data() + field->offset, field->size, reinterpret_cast<uint8_t*>(&value));
   return value;
 }
 
-absl::Status SetCtlNumber(const maps::BpfMap& ctl, const RecordLayout& layout, absl::string_view name, uint32_t value) {
-  const auto offset = OffsetInCtl(layout, name);
-  if (!offset.ok()) return offset.status();
+absl::Status SetCtlNumber(const maps::BpfMap& ctl, const RecordLayout& layout, absl::string_view name, uint64_t value) {
+  const auto field = CtlField(ctl, layout, name);
+  if (!field.ok()) return field.status();
   const uint32_t index = 0;
   std::vector<uint8_t> record(ctl.shape().value_size);
   if (auto s = ctl.Lookup(&index, record.data()); !s.ok()) return s;
-  std::copy_n(reinterpret_cast<const uint8_t*>(&value), sizeof(value), record.data() + *offset);
+  std::copy_n(reinterpret_cast<const uint8_t*>(&value), field->size, record.data() + field->offset);
   return ctl.Update(&index, record.data());
 }
 
@@ -162,15 +163,15 @@ absl::StatusOr<ProgramSet> ProgramSet::Load(const LoadSpec& spec, const PinFolde
   return set;
 }
 
-// What an earlier agent left. Where a start was cut short, a map of that start may have the name of one that belongs to
-// the rest; the record tells them apart.
-absl::Status ProgramSet::FindPinned(const BpfObjectFile& file) {
-  const absl::StatusOr<MapRecord> left = ReadMapRecord(pins_);
-  if (!left.ok() && !absl::IsNotFound(left.status())) return left.status();
+// All that is pinned by the names of these maps, and those of them that belong together: where a start was cut short, a
+// map of that start may have a name already.
+absl::Status ProgramSet::FindMaps(const BpfObjectFile& file, const absl::StatusOr<MapRecord>& left) {
   for (bpf_map* declared : file.Maps()) {
     const std::string name = bpf_map__name(declared);
     if (LabPin(spec_, name) != nullptr) continue;
-    for (const std::string& pin : {name, CW_PIN_FORMER + name}) {
+    std::vector<std::string> pins = pins_.Former(name);
+    pins.push_back(name);
+    for (const std::string& pin : pins) {
       auto map = maps::BpfMap::OpenPinned(pins_.File(pin));
       if (absl::IsNotFound(map.status())) continue;
       if (!map.ok()) return map.status();
@@ -180,13 +181,25 @@ absl::Status ProgramSet::FindPinned(const BpfObjectFile& file) {
       if (belongs) pinned_.emplace(name, *std::move(map));
     }
   }
+  for (const auto& [name, id] : left.ok() ? left->ids : std::map<std::string, uint32_t>())
+    if (!layout_.contains(name)) gone_.push_back(name);
+  return absl::OkStatus();
+}
+
+absl::Status ProgramSet::FindPinned(const BpfObjectFile& file) {
+  absl::StatusOr<MapRecord> left = ReadMapRecord(pins_);
+  absl::StatusOr<std::map<std::string, MapLayout>> layouts =
+      left.ok() ? LayoutsOf(left->btf) : absl::StatusOr<std::map<std::string, MapLayout>>(left.status());
+  if (!layouts.ok()) left = layouts.status();
+  if (!left.ok() && !absl::IsNotFound(left.status()))
+    notes_.push_back(absl::StrCat("what is pinned is taken for maps of this release's layout: ",
+                                  std::string(left.status().message())));
+  if (auto s = FindMaps(file, left); !s.ok()) return s;
   const auto ctl = pinned_.find(CW_MAP_CTL);
   if (ctl == pinned_.end()) return absl::OkStatus();
   const auto version = VersionOf(ctl->second);
   if (!version.ok()) return version.status();
   if (!left.ok()) return *version == CW_ABI_VERSION ? absl::OkStatus() : UnknownLayout(pins_, *version);
-  auto layouts = LayoutsOf(left->btf);
-  if (!layouts.ok()) return layouts.status();
   former_layout_ = *std::move(layouts);
   migrated_ = *version != CW_ABI_VERSION || std::any_of(pinned_.begin(), pinned_.end(), [&](const auto& map) {
     return former_layout_[map.first] != layout_[map.first];
@@ -198,38 +211,62 @@ absl::Status ProgramSet::FindPinned(const BpfObjectFile& file) {
   return absl::OkStatus();
 }
 
-absl::Status ProgramSet::FillFromFormer() {
+absl::Status ProgramSet::FillFromFormer(Fill what) {
   for (const auto& [name, map] : former_) {
     const auto now = maps_.find(name);
     if (now == maps_.end()) continue;
-    const auto filled = FillMap(name, map, former_layout_[name], now->second, layout_[name], Fill::kAll);
-    if (!filled.ok()) return filled.status();
-    if (filled->no_room == 0) continue;
-    notes_.push_back(
-        absl::StrFormat("%s has no room for %u records of the one before; they are lost", name, filled->no_room));
+    const auto filled = FillMap(name, map, former_layout_[name], now->second, layout_[name], what);
+    if (absl::IsFailedPrecondition(filled.status())) {
+      notes_.push_back(absl::StrCat("lost: ", std::string(filled.status().message())));
+    } else if (!filled.ok()) {
+      return filled.status();
+    } else if (filled->no_room > 0) {
+      notes_.push_back(
+          absl::StrFormat("%s has no room for %u records of the one before; they are lost", name, filled->no_room));
+    }
   }
+  return absl::OkStatus();
+}
+
+// Flows that begin from now on stay where they are: the next programs do not know them yet.
+absl::Status ProgramSet::Migrate() {
+  auto s = SetCtlNumber(former_.at(CW_MAP_CTL), former_layout_[CW_MAP_CTL].value, "assign_jiffies", 0);
+  if (!s.ok() && !absl::IsNotFound(s)) return s;
+  if (s = FillFromFormer(Fill::kAll); !s.ok()) return s;
   return SetCtlNumber(maps_.at(CW_MAP_CTL), layout_[CW_MAP_CTL].value, "abi_version", CW_ABI_VERSION);
 }
 
-absl::Status ProgramSet::EndMigration() {
+// Who switched everything off meanwhile found the former record. A program that is attached somewhere still passes
+// packets untouched from now on.
+absl::Status ProgramSet::RetireFormer() {
   const auto ctl = former_.find(CW_MAP_CTL);
-  for (const auto& [name, map] : former_) {
-    const auto now = maps_.find(name);
-    if (now == maps_.end()) continue;
-    const auto filled = FillMap(name, map, former_layout_[name], now->second, layout_[name], Fill::kMissing);
-    if (!filled.ok()) return filled.status();
-  }
-  // Who switched everything off meanwhile found the former record.
-  if (ctl != former_.end() && CtlNumber(ctl->second, former_layout_[CW_MAP_CTL].value, "mode") == CW_MODE_OFF) {
+  if (ctl == former_.end()) return absl::OkStatus();
+  const RecordLayout& layout = former_layout_[CW_MAP_CTL].value;
+  if (CtlNumber(ctl->second, layout, "mode").value_or(CW_MODE_OFF) == uint64_t{CW_MODE_OFF}) {
     auto s = SetCtlNumber(maps_.at(CW_MAP_CTL), layout_[CW_MAP_CTL].value, "mode", CW_MODE_OFF);
     if (!s.ok()) return s;
   }
+  absl::Status first = SetCtlNumber(ctl->second, layout, "mode", CW_MODE_OFF);
+  if (const auto carried = former_.find(CW_MAP_CARRY_IN); carried != former_.end()) {
+    std::vector<std::string> keys;
+    first.Update(carried->second.ForEach([&](const void* key, const void*) {
+      keys.emplace_back(static_cast<const char*>(key), carried->second.shape().key_size);
+    }));
+    for (const std::string& key : keys) first.Update(carried->second.Delete(key.data()));
+  }
+  return first;
+}
+
+absl::Status ProgramSet::EndExchange(bool all) {
+  absl::Status first = FillFromFormer(Fill::kNews);
+  first.Update(RetireFormer());
   former_.clear();
   former_programs_.clear();
-  absl::Status first;
+  if (!all) return first;
   for (const std::string& name : pins_.Names()) {
     if (absl::StartsWith(name, CW_PIN_FORMER)) first.Update(pins_.Unpin(name));
   }
+  for (const std::string& name : gone_) first.Update(pins_.Unpin(name));
   return first;
 }
 
@@ -241,7 +278,11 @@ absl::Status ProgramSet::LoadObject() {
   if (!layouts.ok()) return layouts.status();
   layout_ = *std::move(layouts);
   if (auto s = FindPinned(*file); !s.ok()) return s;
-  const auto reused = Prepare(*file, spec_, pinned_, notes_);
+  LoadSpec spec = spec_;
+  for (const auto& [name, map] : former_) {  // no record is to be without room
+    if (spec.map_sizes.contains(name)) spec.map_sizes[name] = std::max(spec.map_sizes[name], map.shape().max_entries);
+  }
+  const auto reused = Prepare(*file, spec, pinned_, notes_);
   if (!reused.ok()) return reused.status();
   if (auto s = file->Load(); !s.ok()) return s;
   for (bpf_map* map : file->Maps()) {
@@ -256,7 +297,7 @@ absl::Status ProgramSet::LoadObject() {
     if (LabPin(spec_, known->first) == nullptr) record_.ids[known->first] = copy->id();
     maps_.emplace(known->first, *std::move(copy));
   }
-  if (auto s = migrated_ ? FillFromFormer() : absl::OkStatus(); !s.ok()) return s;
+  if (auto s = migrated_ ? Migrate() : absl::OkStatus(); !s.ok()) return s;
   if (auto s = TakeConstants(*file); !s.ok()) return s;
   for (auto [name, fd, info] : {std::tuple{CW_PROG_XDP, &xdp_, &xdp_info_}, std::tuple{CW_PROG_TC, &tc_, &tc_info_},
                                 std::tuple{CW_PROG_TC_IN, &tc_in_, &tc_in_info_}}) {
@@ -286,9 +327,10 @@ absl::Status ProgramSet::TakeConstants(const BpfObjectFile& file) {
 // Goes on with the pinned program when it is the same code with the same constants on the same maps, so that nothing
 // that is attached has to change.
 absl::Status ProgramSet::TakePinnedProgram(const char* name, maps::UniqueFd& fd, ProgramInfo& info) {
-  // What is attached may still be what an upgrade replaced that was cut short.
-  if (maps::UniqueFd former(bpf_obj_get(pins_.File(absl::StrCat(CW_PIN_FORMER, name)).c_str())); former.ok()) {
-    if (const auto known = GetProgramInfo(former.get()); known.ok()) earlier_.push_back(known->id);
+  // What is attached may still be what a start replaced that was cut short.
+  for (const std::string& pin : pins_.Former(name)) {
+    const maps::UniqueFd former(bpf_obj_get(pins_.File(pin).c_str()));
+    if (const auto known = GetProgramInfo(former.get()); former.ok() && known.ok()) earlier_.push_back(known->id);
   }
   maps::UniqueFd pinned(bpf_obj_get(pins_.File(name).c_str()));
   if (!pinned.ok()) {
@@ -310,7 +352,7 @@ absl::Status ProgramSet::TakePinnedProgram(const char* name, maps::UniqueFd& fd,
     return absl::OkStatus();
   }
   replaced_ = true;
-  if (migrated_) former_programs_[name] = std::move(pinned);
+  former_programs_[name] = {old->id, std::move(pinned)};
   notes_.push_back(
       absl::StrFormat("%s (id %u) is replaced by this release's (id %u); maps are kept", name, old->id, info.id));
   return absl::OkStatus();
@@ -325,11 +367,8 @@ absl::Status ProgramSet::PinMaps(std::vector<std::string>& fresh) {
     return s;
   };
   if (!maps_.contains(CW_MAP_CTL)) return absl::InternalError("the BPF object has no map " CW_MAP_CTL);
-  const std::vector<std::string> before = pins_.Names();
   for (const auto& [name, map] : former_) {
-    const std::string former = CW_PIN_FORMER + name;
-    const bool there = std::find(before.begin(), before.end(), former) != before.end();
-    if (auto s = there ? absl::OkStatus() : pin(map, former); !s.ok()) return s;
+    if (auto s = pin(map, PinFolder::FormerName(name, map.id())); !s.ok()) return s;
   }
   std::vector<std::string> order;
   for (const auto& [name, id] : record_.ids) {
@@ -343,28 +382,37 @@ absl::Status ProgramSet::PinMaps(std::vector<std::string>& fresh) {
   return absl::OkStatus();
 }
 
+absl::Status ProgramSet::PinPrograms(std::vector<std::string>& fresh) {
+  for (const auto& [name, program] : former_programs_) {
+    const std::string former = PinFolder::FormerName(name, program.id);
+    if (auto s = pins_.Pin(program.fd.get(), former); !s.ok()) return s;
+    fresh.push_back(former);
+  }
+  for (const auto& [name, fd] :
+       {std::pair{CW_PROG_XDP, xdp_.get()}, std::pair{CW_PROG_TC, tc_.get()}, std::pair{CW_PROG_TC_IN, tc_in_.get()}}) {
+    if (auto s = pins_.Pin(fd, name); !s.ok()) return s;
+    if (former_programs_.contains(name)) fresh.push_back(name);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ProgramSet::PinEverything() {
   if (auto s = pins_.Create(); !s.ok()) return s;
   const std::vector<std::string> before = pins_.Names();
   std::vector<std::string> fresh;
   auto undo = absl::MakeCleanup([&] {
     for (const std::string& name : fresh) {
-      const auto former = former_.find(name);
-      (former == former_.end() ? pins_.Unpin(name) : pins_.Pin(former->second.fd(), name)).IgnoreError();
+      const auto map = former_.find(name);
+      const auto program = former_programs_.find(name);
+      const int fd = map != former_.end()                ? map->second.fd()
+                     : program != former_programs_.end() ? program->second.fd.get()
+                                                         : -1;
+      (fd < 0 ? pins_.Unpin(name) : pins_.Pin(fd, name)).IgnoreError();
     }
     if (before.empty()) pins_.RemoveAll().IgnoreError();
   });
   if (auto s = PinMaps(fresh); !s.ok()) return s;
-  for (const auto& [name, program] : former_programs_) {
-    const std::string former = CW_PIN_FORMER + name;
-    if (std::find(before.begin(), before.end(), former) != before.end()) continue;
-    if (auto s = pins_.Pin(program.get(), former); !s.ok()) return s;
-    fresh.push_back(former);
-  }
-  for (const auto& [name, fd] :
-       {std::pair{CW_PROG_XDP, xdp_.get()}, std::pair{CW_PROG_TC, tc_.get()}, std::pair{CW_PROG_TC_IN, tc_in_.get()}}) {
-    if (auto s = pins_.Pin(fd, name); !s.ok()) return s;
-  }
+  if (auto s = PinPrograms(fresh); !s.ok()) return s;
   // Those of programs that stay are pinned already.
   const bool pinned = std::find(before.begin(), before.end(), CW_MAP_RODATA) != before.end();
   if (!constants_.empty() && (replaced_ || !pinned)) {

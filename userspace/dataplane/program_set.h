@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "maps/bpf_map.h"
 #include "userspace/dataplane/map_record.h"
+#include "userspace/dataplane/migration.h"
 #include "userspace/dataplane/pins.h"
 #include "userspace/dataplane/program_info.h"
 
@@ -64,9 +65,12 @@ class ProgramSet {
   // The constants of these programs and of those that were pinned before.
   const std::vector<maps::BpfMap>& constants() const { return constants_; }
 
-  // After Load, once no program works on the former maps any more: takes over what they learned since they were read,
-  // and lets go of them. Nothing where nothing was migrated.
-  absl::Status EndMigration();
+  // After Load, when attached programs were exchanged: takes over what the former maps learned since they were read,
+  // and has programs that still work on them pass packets untouched. all: none is left, so what was replaced is let go
+  // of.
+  absl::Status EndExchange(bool all);
+  // … and just before.
+  absl::Status CatchUp() { return FillFromFormer(Fill::kNews); }
 
   // The XDP program without the multi-buffer flag, for drivers that refuse it; loaded at the first call.
   absl::StatusOr<int> PlainXdpFd();
@@ -82,9 +86,13 @@ class ProgramSet {
  private:
   ProgramSet(LoadSpec spec, PinFolder pins) : spec_(std::move(spec)), pins_(std::move(pins)) {}
   absl::Status LoadObject();
+  absl::Status FindMaps(const BpfObjectFile& file, const absl::StatusOr<MapRecord>& left);
   absl::Status FindPinned(const BpfObjectFile& file);
-  absl::Status FillFromFormer();
+  absl::Status Migrate();
+  absl::Status FillFromFormer(Fill what);
+  absl::Status RetireFormer();
   absl::Status PinMaps(std::vector<std::string>& fresh);
+  absl::Status PinPrograms(std::vector<std::string>& fresh);
   absl::StatusOr<maps::UniqueFd> LoadBoundXdp(uint32_t ifindex, bool frags);
   absl::Status ReuseMaps(BpfObjectFile& file) const;
   absl::Status TakeConstants(const BpfObjectFile& file);
@@ -102,14 +110,19 @@ class ProgramSet {
   std::vector<uint32_t> earlier_;  // programs that were pinned
   std::vector<maps::BpfMap> constants_;
   std::map<std::string, maps::BpfMap> maps_;
-  MapRecord record_;                                       // of maps_ …
-  std::map<std::string, MapLayout> layout_;                // … and their records
-  std::map<std::string, uint32_t> at_name_;                // ids of what is pinned under the maps' own names
-  std::map<std::string, maps::BpfMap> pinned_;             // by an earlier agent, and gone on with
-  std::map<std::string, maps::BpfMap> former_;             // … and replaced
-  std::map<std::string, maps::UniqueFd> former_programs_;  // … as these were
-  std::map<std::string, MapLayout> former_layout_;         // of the maps by an earlier agent
-  std::set<uint32_t> known_maps_;                          // ids of all that is pinned here
+  MapRecord record_;                            // of maps_ …
+  std::map<std::string, MapLayout> layout_;     // … and their records
+  std::map<std::string, uint32_t> at_name_;     // ids of what is pinned under the maps' own names
+  std::map<std::string, maps::BpfMap> pinned_;  // by an earlier agent, and gone on with
+  std::map<std::string, maps::BpfMap> former_;  // … and replaced
+  struct Program {
+    uint32_t id = 0;
+    maps::UniqueFd fd;
+  };
+  std::map<std::string, Program> former_programs_;  // … as these were
+  std::map<std::string, MapLayout> former_layout_;  // of the maps by an earlier agent
+  std::set<uint32_t> known_maps_;                   // ids of all that is pinned here
+  std::vector<std::string> gone_;                   // names that this release has not
 };
 
 }  // namespace cw::dataplane

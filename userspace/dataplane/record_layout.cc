@@ -15,6 +15,10 @@ namespace {
 
 using Kind = RecordField::Kind;
 
+// Of a record; ours have some thousand. The types may be anybody's.
+constexpr size_t kMostFields = 100'000;
+constexpr uint32_t kMostBytes = 1 << 20;
+
 struct FreeBtf {
   void operator()(btf* types) const { btf__free(types); }
 };
@@ -27,6 +31,7 @@ class Reader {
     RecordLayout out;
     const int64_t size = btf__resolve_size(types_, type);
     if (size < 0) return absl::InvalidArgumentError(absl::StrCat("type ", type, " has no size"));
+    if (size > kMostBytes) return absl::InvalidArgumentError(absl::StrCat("type ", type, " is too large"));
     out.size = static_cast<uint32_t>(size);
     if (absl::Status status = Flatten(type, 0, "", out.fields); !status.ok()) return status;
     return out;
@@ -58,6 +63,8 @@ class Reader {
   }
 
   absl::Status Flatten(uint32_t type, uint32_t offset, const std::string& name, std::vector<RecordField>& out) const {
+    if (out.size() > kMostFields || offset > kMostBytes)
+      return absl::InvalidArgumentError(absl::StrCat("too large a record: ", name));
     const btf_type* t = Plain(type);
     if (t != nullptr && (btf_is_int(t) || btf_is_any_enum(t))) {
       const bool is_signed = btf_is_int(t) ? (btf_int_encoding(t) & BTF_INT_SIGNED) != 0 : btf_kflag(t);
@@ -129,6 +136,7 @@ absl::StatusOr<std::map<std::string, MapLayout>> LayoutsOf(absl::string_view byt
   const Reader reader(types.get());
   const btf_type* maps = btf__type_by_id(types.get(), static_cast<uint32_t>(section));
   std::map<std::string, MapLayout> out;
+  std::vector<std::string> strange;
   for (int i = 0; i < btf_vlen(maps); ++i) {
     const btf_type* variable = btf__type_by_id(types.get(), btf_var_secinfos(maps)[i].type);
     MapLayout& layout = out[reader.Name(variable->name_off)];
@@ -136,10 +144,11 @@ absl::StatusOr<std::map<std::string, MapLayout>> LayoutsOf(absl::string_view byt
       const uint32_t type = reader.Pointed(variable->type, member);
       if (type == 0) continue;
       absl::StatusOr<RecordLayout> read = reader.Record(type);
-      if (!read.ok()) return read.status();
-      *record = *std::move(read);
+      if (!read.ok()) strange.push_back(reader.Name(variable->name_off));
+      *record = read.ok() ? *std::move(read) : RecordLayout();
     }
   }
+  for (const std::string& name : strange) out.erase(name);
   return out;
 }
 

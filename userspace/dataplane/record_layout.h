@@ -35,8 +35,8 @@ struct MapLayout {
   bool operator==(const MapLayout&) const = default;
 };
 
-// Of all maps that an object declares, by name. btf: an object's types, as they lie in its section .BTF.
-// InvalidArgument: it is none, or a record has a field that cannot be carried (a bit field, a pointer).
+// Of the maps that an object declares, by name, but for those with a field that cannot be carried (a bit field, a
+// pointer, a union). btf: an object's types, as they lie in its section .BTF. InvalidArgument: it is none.
 absl::StatusOr<std::map<std::string, MapLayout>> LayoutsOf(absl::string_view btf);
 
 // Numbers may have another width: one that is too large becomes the largest. Bytes keep what fits. Fields that only the

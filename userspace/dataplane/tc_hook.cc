@@ -115,12 +115,13 @@ absl::Status AttachTc(const ProgramSet& programs, TcSide side, uint32_t ifindex,
       absl::ErrnoToStatus(-rc, absl::StrFormat("attach tc %s to interface %u: %s", Name(side), ifindex, log.text())));
 }
 
-absl::Status DetachTc(TcSide side, uint32_t ifindex, absl::FunctionRef<bool(const ProgramInfo&)> owned_by,
+absl::Status DetachTc(TcSide side, uint32_t ifindex,
+                      absl::FunctionRef<bool(uint32_t id, const ProgramInfo* info)> owned_by,
                       const std::string& clsact_marker) {
   const auto present = ProgramInPlace(side, ifindex);
   if (present.ok() && *present != 0) {
     const auto info = GetProgramInfoById(*present);
-    if (info.ok() && owned_by(*info)) {
+    if (owned_by(*present, info.ok() ? &*info : nullptr)) {
       LibbpfLog log;
       const bpf_tc_hook hook = Hook(ifindex, Point(side));
       const bpf_tc_opts options = Place();

@@ -18,9 +18,11 @@ enum class TcSide { kEgress, kIngress };
 // priority. `clsact_marker`: a file made when the clsact qdisc is ours, so that a later agent knows what to remove.
 absl::Status AttachTc(const ProgramSet& programs, TcSide side, uint32_t ifindex, const std::string& clsact_marker);
 
-// Is the filter in our place one of this instance? owned_by(program) decides. Removes it, and after egress, which goes
-// last, the qdisc when it was ours and nobody else's filter is left in it. Ok when there is nothing of ours.
-absl::Status DetachTc(TcSide side, uint32_t ifindex, absl::FunctionRef<bool(const ProgramInfo&)> owned_by,
+// Is the filter in our place one of this instance? owned_by(program) decides; info: null where it may not be read.
+// Removes it, and after egress, which goes last, the qdisc when it was ours and nobody else's filter is left in it. Ok
+// when there is nothing of ours.
+absl::Status DetachTc(TcSide side, uint32_t ifindex,
+                      absl::FunctionRef<bool(uint32_t id, const ProgramInfo* info)> owned_by,
                       const std::string& clsact_marker);
 
 }  // namespace cw::dataplane

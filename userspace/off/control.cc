@@ -19,7 +19,9 @@ using Outcome = Switched::Outcome;
 
 std::string ControlPin(const std::string& instance_folder) { return instance_folder + "/" CW_MAP_CTL; }
 
-Switched SwitchOff(const std::string& pin, bool dry) {
+namespace {
+
+Switched SwitchOffAt(const std::string& pin, bool dry) {
   int error = 0;
   const maps::UniqueFd fd = OpenPin(pin, &error);
   if (!fd.ok()) {
@@ -43,6 +45,22 @@ Switched SwitchOff(const std::string& pin, bool dry) {
   munmap(memory, page);
   if (known) return {Outcome::kDone, ""};
   return {Outcome::kUnknownMap, pin + " is no control map of an agent: it has no version"};
+}
+
+// former_ID_cw_ctl: what programs read that an upgrade has not exchanged yet.
+bool IsFormer(const std::string& name) { return name.starts_with(CW_PIN_FORMER) && name.ends_with("_" CW_MAP_CTL); }
+
+}  // namespace
+
+Switched SwitchOff(const std::string& pin, bool dry) {
+  Switched all = SwitchOffAt(pin, dry);
+  const std::string folder = pin.substr(0, pin.rfind('/'));
+  for (const std::string& name : ListFolder(folder)) {
+    if (!IsFormer(name)) continue;
+    const Switched one = SwitchOffAt(folder + "/" + name, dry);
+    if (all.outcome == Outcome::kDone || all.outcome == Outcome::kNoPin) all = one;
+  }
+  return all;
 }
 
 }  // namespace cw::off

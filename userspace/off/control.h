@@ -22,7 +22,8 @@ struct Switched {
 
 std::string ControlPin(const std::string& instance_folder);
 
-// Stores mode = off in the control map at `pin`, and nothing else; dry: says what it would do.
+// Stores mode = off in the control map at `pin`, and in those that an upgrade replaced and that programs may still
+// read; nothing else. dry: says what it would do.
 Switched SwitchOff(const std::string& pin, bool dry);
 
 }  // namespace cw::off

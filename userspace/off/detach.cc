@@ -151,7 +151,7 @@ bool Instance::FindMaps() {
   return true;
 }
 
-// Flows go home in the programs' own way before these are gone. Maps of another version: detaching does it.
+// Flows go home in the programs' own way before these are gone.
 void Instance::SwitchMode() {
   if (SwitchOff(ControlPin(pins_), options_.dry).outcome == Switched::Outcome::kDone)
     Done("mode", ControlPin(pins_), "off: every flow on its native port");
