@@ -17,6 +17,7 @@ kernel_6.12|the same inside 6.12|CW_VM_SHARDS=1 CW_VM_KERNELS=6.12 build/release
 vm_6.12|the vm rung on 6.12|CW_VM_KERNEL=6.12 tests/run.sh vm
 left_out_6.12|what `make test` leaves out, on 6.12|CW_VM_KERNEL=6.12 tests/run.sh nightly
 alone|each file compiled alone, with just what it includes|cmake -S . -B build/alone -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCW_FAST=OFF -Wno-dev && ninja -C build/alone
+without|built without the parts that are behind an option|cmake --preset release -B build/without -DCW_TESTS=OFF -DCW_PROBE_VERBS=OFF -DCW_PHC=OFF -DCW_NCCL=OFF && ninja -C build/without cw_programs && build/without/userspace/agent/cwagentd --version
 asan|the unit rung under sanitizers|tests/run.sh asan
 clock_seeds|every scenario of the clock under 200 seeds: does a band miss, is a bound ever wrong?|tests/clock/seeds.sh
 fleet_faults|200 faults of each kind on made-up fabrics, and a day without one: is each found, and nothing else?|s=$(git rev-list --count HEAD); build/release/tests/sim/cw_fleet_sim --faults 200 --seed $s --least 0.97 && build/release/tests/sim/cw_fleet_sim --healthy 86400 --seed $s --least 1
@@ -33,7 +34,7 @@ END
 
 # The last line that says something, without what would break a table.
 headline() {
-  grep -vE '^\s*$|^make|^== ' "$1" | grep -E 'passed|PASSED|failed|same|grew|error|Report|Built|tests' | tail -1 | sed "s|$PWD/||g" | tr '|' '/' | cut -c1-120
+  grep -vE '^\s*$|^make|^== |^\[[0-9]+/' "$1" | grep -E 'passed|PASSED|failed|same|grew|error|Report|Built|tests' | tail -1 | sed "s|$PWD/||g" | tr '|' '/' | cut -c1-120
 }
 
 write_row() { # step what result seconds

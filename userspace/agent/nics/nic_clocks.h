@@ -13,7 +13,7 @@
 #include "userspace/agent/pair_state.h"
 #include "userspace/api/cwfabric.pb.h"
 #include "userspace/model/clock.h"
-#include "userspace/probe_verbs/receive_queue.h"
+#include "userspace/probe_verbs/arrival_stamps.h"
 
 namespace cw::agent {
 
