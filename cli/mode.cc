@@ -21,7 +21,7 @@
 #include "cli/session.h"
 #include "cli/table.h"
 #include "maps/names.h"
-#include "userspace/agent/deadlines.h"
+#include "userspace/deadlines/deadlines.h"
 #include "userspace/model/allowed.h"
 
 namespace cw::cli {
@@ -168,10 +168,10 @@ std::string InstancesText() {
 // What an agent before was asked to end (--for) is over: the next one must not switch on again.
 void ForgetModeDeadline(const Session& session) {
   const std::filesystem::path run_dir = std::filesystem::path(session.SocketPath()).parent_path();
-  agent::Deadlines deadlines(run_dir / agent::Deadlines::kFile, agent::Deadlines::BootId());
-  if (!deadlines.Load().ok()) return;
-  deadlines.SetMode(std::nullopt);
-  if (absl::Status status = deadlines.Save(); !status.ok()) session.ShowError(status);
+  deadlines::Deadlines kept(run_dir / deadlines::Deadlines::kFile, deadlines::Deadlines::BootId());
+  if (!kept.Load().ok()) return;
+  kept.SetMode(std::nullopt);
+  if (absl::Status status = kept.Save(); !status.ok()) session.ShowError(status);
 }
 
 absl::StatusOr<OffLook> LookAtFlows(Session& session) {

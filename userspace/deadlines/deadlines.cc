@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/deadlines.h"
+#include "userspace/deadlines/deadlines.h"
 
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace cw::agent {
+namespace cw::deadlines {
 namespace {
 
 using nlohmann::json;
@@ -212,4 +212,4 @@ Deadlines::Due Deadlines::TakeDue(int64_t now_ns) {
   return due;
 }
 
-}  // namespace cw::agent
+}  // namespace cw::deadlines
