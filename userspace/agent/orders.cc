@@ -7,6 +7,7 @@
 #include "userspace/agent/label_orders.h"
 #include "userspace/agent/modes.h"
 #include "userspace/agent/reloader.h"
+#include "userspace/agent/scopes.h"
 
 namespace cw::agent {
 
