@@ -29,8 +29,10 @@ std::vector<std::string> Kernels() {
 
 std::string Shards(const std::string& program) {
   const char* given = std::getenv("CW_VM_SHARDS");
+  const bool upgrades = absl::StrContains(program, "cw_migration_tests");  // each loads several times
   const bool loads = absl::StrContains(program, "cw_dataplane_tests") || absl::StrContains(program, "cw_probe_kernel");
-  return !loads ? "1" : given != nullptr ? given : "3";
+  if (!loads && !upgrades) return "1";
+  return given != nullptr ? given : upgrades ? "6" : "3";
 }
 
 std::string TestName(const testing::TestParamInfo<std::string>& kernel) {
