@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Upgrades and downgrades between two releases whose records differ: this one, and one whose ABI header has more and
 // wider fields (other_layout.cmake). What flows, steering and counters were stays; packets pass meanwhile.
+#include "absl/time/clock.h"
 #include "cwfabric.skel.h"
 #include "gmock/gmock.h"
 #include "other_layout.skel.h"
@@ -215,6 +216,40 @@ TEST_F(MigrationTest, AFlowThatMovedMeanwhileStaysWhereItWent) {
     EXPECT_TRUE(set->EndExchange(true).ok());
   });
   EXPECT_EQ(Other(CW_MAP_TX_FLOWS, &sent_, "port"), 49170);
+}
+
+// What passes from the reading until the programs are exchanged is not counted: how long that is with full tables of
+// the default size.
+TEST_F(MigrationTest, FullTablesAreCarriedOver) {
+  options_.max_flows = 65536;
+  options_.max_tx_flows = 16384;
+  Open();
+  for (uint32_t qpn = 0; qpn < options_.max_tx_flows; ++qpn) {
+    ASSERT_TRUE(plane_->tx_flows().Put(FlowKey(VethRig::kNear, VethRig::kFar, qpn), cw_tx_flow{}).ok());
+  }
+  for (uint32_t qpn = 0; qpn < options_.max_flows; ++qpn)
+    ASSERT_TRUE(plane_->flows().Put(FlowKey(VethRig::kFar, VethRig::kNear, qpn), cw_flow{}).ok());
+  plane_.reset();
+  rig_.InNear([&] {
+    absl::StatusOr<ProgramSet> set = ProgramSet::Load({.elf = OtherRelease(), .bound_elf = {}}, pins_);
+    ASSERT_TRUE(set.ok()) << set.status().message();
+    const auto layouts = *dataplane::LayoutsOf(dataplane::BpfObjectFile::Open(OtherRelease())->Btf());
+    const auto ours = *dataplane::LayoutsOf(dataplane::BpfObjectFile::Open(EarlierRelease())->Btf());
+    for (const auto& [what, word] : {std::pair{dataplane::Fill::kAll, "all"}, {dataplane::Fill::kNews, "news"}}) {
+      const absl::Time begun = absl::Now();
+      for (const char* name : {CW_MAP_FLOWS, CW_MAP_TX_FLOWS}) {
+        const auto from = maps::BpfMap::OpenPinned(pins_.File(pins_.Former(name).at(0)));
+        const auto filled = dataplane::FillMap(name, *from, ours.at(name), *set->Map(name), layouts.at(name), what);
+        ASSERT_TRUE(filled.ok()) << filled.status();
+        EXPECT_EQ(filled->no_room, 0u);
+      }
+      const double ms = absl::ToDoubleMilliseconds(absl::Now() - begun);
+      printf("81,920 records, %s: %.0f ms\n", word, ms);
+      EXPECT_LT(ms, 10'000);
+    }
+    EXPECT_TRUE(set->EndExchange(true).ok());
+  });
+  EXPECT_GE(Other(CW_MAP_TX_FLOWS, &sent_, "moves"), 0);
 }
 
 TEST_F(MigrationTest, ARecordThatCannotBeReadIsNoReasonNotToStart) {

@@ -51,11 +51,41 @@ int64_t RunTimeNs(const dataplane::Dataplane& dataplane) {
 struct Agent::Step {
   const char* name;
   void (*run)(Agent& agent, int64_t now_ns);
+
+  static absl::Span<const Step> OfRings();
+  static absl::Span<const Step> OfMail();
+  static absl::Span<const Step> OfWindow();
+  static absl::Span<const Step> OfSecond();
 };
 
+absl::Span<const Agent::Step> Agent::Step::OfRings() {
+  static constexpr Step kSteps[] = {
+      {"probes", [](Agent& a, int64_t) { a.ReadProbes(); }},
+      {"lossy paths", [](Agent& a, int64_t) { a.losses_->Judge(); }},
+      {"clocks", [](Agent& a, int64_t) { a.clocks_->Update(); }},  // which may be a round of fleet time
+  };
+  return kSteps;
+}
+
+absl::Span<const Agent::Step> Agent::Step::OfMail() {
+  static constexpr Step kSteps[] = {
+      {"messages",
+       [](Agent& a, int64_t now_ns) {
+         for (auto& [index, pair] : a.pairs_) {
+           a.samples_->Send(*pair);
+           a.chunks_->Send(*pair);
+           a.clocks_->SendTrips(*pair, now_ns);
+         }
+       }},
+      {"greeting", [](Agent& a, int64_t now_ns) { a.greeting_->Send(now_ns); }},
+      {"samples", [](Agent& a, int64_t) { a.samples_->Match(); }},
+  };
+  return kSteps;
+}
+
 // Flows are read first; what is decided goes by what was observed before, and moves for balance come last.
-absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
-  static constexpr Step kWindow[] = {
+absl::Span<const Agent::Step> Agent::Step::OfWindow() {
+  static constexpr Step kSteps[] = {
       {"last looks", [](Agent& a, int64_t) { a.balance_->Settle(INT64_MAX); }},
       {"flows", [](Agent& a, int64_t) { a.flow_reader_->ReadSent(a.window_->began_ns()); }},
       {"scopes", [](Agent& a, int64_t now_ns) { a.scopes_->Step(now_ns); }},
@@ -81,7 +111,11 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
        }},
       {"balance", [](Agent& a, int64_t) { a.window_->Decide(); }},
   };
-  static constexpr Step kSecond[] = {
+  return kSteps;
+}
+
+absl::Span<const Agent::Step> Agent::Step::OfSecond() {
+  static constexpr Step kSteps[] = {
       {"watchdog", [](Agent&, int64_t) { commandline::SdNotify("WATCHDOG=1"); }},
       {"lease", [](Agent& a, int64_t) { a.lease_->Renew(a.options_.config.steering.lease); }},
       {"session",
@@ -119,34 +153,21 @@ absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
       {"meters",
        [](Agent& a, int64_t now_ns) { a.vitals_.Read(now_ns, a.engine_->prober_stats(), RunTimeNs(*a.dataplane_)); }},
   };
-  static constexpr Step kRings[] = {
-      {"probes", [](Agent& a, int64_t) { a.ReadProbes(); }},
-      {"lossy paths", [](Agent& a, int64_t) { a.losses_->Judge(); }},
-      {"clocks", [](Agent& a, int64_t) { a.clocks_->Update(); }},  // which may be a round of fleet time
-  };
-  static constexpr Step kMail[] = {
-      {"messages",
-       [](Agent& a, int64_t now_ns) {
-         for (auto& [index, pair] : a.pairs_) {
-           a.samples_->Send(*pair);
-           a.chunks_->Send(*pair);
-           a.clocks_->SendTrips(*pair, now_ns);
-         }
-       }},
-      {"greeting", [](Agent& a, int64_t now_ns) { a.greeting_->Send(now_ns); }},
-      {"samples", [](Agent& a, int64_t) { a.samples_->Match(); }},
-  };
+  return kSteps;
+}
+
+absl::Span<const Agent::Step> Agent::StepsOf(Round round) {
   switch (round) {
     case Round::kRings:
-      return kRings;
+      return Step::OfRings();
     case Round::kMail:
-      return kMail;
+      return Step::OfMail();
     case Round::kWindow:
-      return kWindow;
+      return Step::OfWindow();
     case Round::kSecond:
       break;
   }
-  return kSecond;
+  return Step::OfSecond();
 }
 
 void Agent::Run(Round round) {

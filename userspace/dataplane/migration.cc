@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -23,20 +24,36 @@ bool IsNamed(const RecordField& field, const char* name) {
   return field.name == name || absl::EndsWith(field.name, absl::StrCat(".", name));
 }
 
-// A number of a record; 0 where its layout has none of that name.
-uint64_t Number(const RecordLayout& layout, const void* record, const char* name) {
-  const auto field = std::find_if(layout.fields.begin(), layout.fields.end(),
-                                  [&](const RecordField& f) { return f.name == name && f.size <= sizeof(uint64_t); });
-  uint64_t value = 0;
-  if (field != layout.fields.end())
-    std::memcpy(&value, static_cast<const uint8_t*>(record) + field->offset, field->size);
-  return value;
-}
+// Where a number lies in records of a layout.
+class NumberIn {
+ public:
+  NumberIn(const RecordLayout& layout, const char* name) {
+    for (const RecordField& field : layout.fields)
+      if (field.name == name && field.size <= sizeof(uint64_t)) field_ = &field;
+  }
+  // nullopt: the layout has none of that name.
+  std::optional<uint64_t> Of(const void* record) const {
+    if (field_ == nullptr) return std::nullopt;
+    uint64_t value = 0;
+    std::memcpy(&value, static_cast<const uint8_t*>(record) + field_->offset, field_->size);
+    return value;
+  }
+
+ private:
+  const RecordField* field_ = nullptr;
+};
 
 class Converter {
  public:
   Converter(const maps::BpfMap& to, const MapLayout& of, const MapLayout& layout)
-      : to_(to), of_(of), layout_(layout), key_(of.key, layout.key), value_(of.value, layout.value) {
+      : to_(to),
+        key_(of.key, layout.key),
+        value_(of.value, layout.value),
+        pair_(of.value, "pair"),
+        moves_before_(of.value, "moves"),
+        moves_now_(layout.value, "moves"),
+        new_key_(to.shape().key_size),
+        new_value_(to.shape().value_size) {
     for (const RecordField& field : layout.value.fields) {
       if (std::any_of(kBeginAnew.begin(), kBeginAnew.end(), [&](const char* name) { return IsNamed(field, name); }))
         anew_.push_back(&field);
@@ -48,13 +65,16 @@ class Converter {
     value_.Copy(from, into);
     for (const RecordField* field : anew_) std::memset(into + field->offset, 0, field->size);
   }
-  absl::Status Put(const void* key, const void* value, Fill what, Filled& filled) const {
-    if (of_.value.fields.size() > 1 && Number(of_.value, value, "pair") == CW_PAIR_NONE) return absl::OkStatus();
-    std::vector<uint8_t> new_key(to_.shape().key_size), new_value(to_.shape().value_size);
-    key_.Copy(static_cast<const uint8_t*>(key), new_key.data());
-    Value(static_cast<const uint8_t*>(value), new_value.data());
-    const bool over = what == Fill::kAll || MovedSince(new_key, value);
-    const absl::Status put = to_.Update(new_key.data(), new_value.data(), over ? BPF_ANY : BPF_NOEXIST);
+  absl::Status Put(const void* key, const void* value, Fill what, Filled& filled) {
+    if (pair_.Of(value) == CW_PAIR_NONE) return absl::OkStatus();  // the kernel is making it
+    std::fill(new_key_.begin(), new_key_.end(), 0);
+    key_.Copy(static_cast<const uint8_t*>(key), new_key_.data());
+    const bool there = what == Fill::kNews && to_.Lookup(new_key_.data(), new_value_.data()).ok();
+    if (there && !MovedSince(value)) return absl::OkStatus();
+    std::fill(new_value_.begin(), new_value_.end(), 0);
+    Value(static_cast<const uint8_t*>(value), new_value_.data());
+    const bool over = there || what == Fill::kAll;
+    const absl::Status put = to_.Update(new_key_.data(), new_value_.data(), over ? BPF_ANY : BPF_NOEXIST);
     if (absl::IsAlreadyExists(put)) return absl::OkStatus();
     if (absl::IsResourceExhausted(put)) {
       ++filled.no_room;
@@ -66,16 +86,15 @@ class Converter {
 
  private:
   // By the former programs, while the new ones did not move it: it is to stay where its last packets went.
-  bool MovedSince(const std::vector<uint8_t>& new_key, const void* former) const {
-    std::vector<uint8_t> now(to_.shape().value_size);
-    return to_.Lookup(new_key.data(), now.data()).ok() &&
-           Number(of_.value, former, "moves") > Number(layout_.value, now.data(), "moves");
+  bool MovedSince(const void* former) const {
+    return moves_before_.Of(former).value_or(0) > moves_now_.Of(new_value_.data()).value_or(0);
   }
 
   const maps::BpfMap& to_;
-  const MapLayout &of_, &layout_;
   const RecordCopy key_, value_;
+  const NumberIn pair_, moves_before_, moves_now_;
   std::vector<const RecordField*> anew_;
+  std::vector<uint8_t> new_key_, new_value_;  // of the record at hand
 };
 
 bool IsHash(const maps::BpfMap& map) {
@@ -96,7 +115,7 @@ bool AllZero(const std::vector<uint8_t>& bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; });
 }
 
-absl::Status FillHash(const maps::BpfMap& from, const Converter& convert, Fill what, Filled& filled) {
+absl::Status FillHash(const maps::BpfMap& from, Converter& convert, Fill what, Filled& filled) {
   absl::Status first;
   absl::Status visited =
       from.ForEach([&](const void* key, const void* value) { first.Update(convert.Put(key, value, what, filled)); });
@@ -131,7 +150,7 @@ absl::StatusOr<Filled> FillMap(const std::string& name, const maps::BpfMap& from
   // T1 of requests under way: their replies are for an agent that is gone.
   if (layout.value.fields.empty() || of.value.fields.empty() || name == CW_MAP_PROBE_TX) return filled;
   if (absl::Status fit = CheckShapes(name, from, of, to, layout); !fit.ok()) return fit;
-  const Converter convert(to, of, layout);
+  Converter convert(to, of, layout);
   absl::Status status;
   switch (to.shape().type) {
     case BPF_MAP_TYPE_HASH:
