@@ -16,6 +16,7 @@ help:
 	@echo "make nightly    what takes hours: soaks, other kernels, packages built twice, fuzzing (NIGHTLY=\"STEP ...\" for some; docs/nightly.md)"
 	@echo "make bench      every benchmark, or bench-dataplane, bench-agent, bench-failover, bench-contention, bench-clock, bench-cwclock, bench-verbs, bench-rdma, bench-profiler, bench-restarts, bench-flood, bench-spool, bench-fleet_store, bench-fleet"
 	@echo "make soak       30 minutes (SOAK_MINUTES) of full links, with queue pairs and readers that come and go: does anything grow?"
+	@echo "make bench-curve     how fast a dead path is left against how often a healthy one is called dead, for several settings"
 	@echo "make soak-liveness   30 minutes (SOAK_MINUTES) of a loaded, starved lab: how often a whole path is called dead"
 	@echo "make build      the programs, in $(BUILD)"
 	@echo "make deb        the Debian packages, in build/packages; make rpm: rpm packages"

@@ -12,7 +12,8 @@
  * which 3.5 ms or two rounds are believed at most: a wrong verdict costs one move, a late one stops the flows.
  * What comes to nothing makes the rule more patient: after a silence that was nearly a death, or was called one, and
  * ended by itself, only half as much again is one. That is forgotten over minutes. So a path whose packets, or the
- * processors that handle them, stand still at times is left alone, and all others are judged as fast as before. (The
+ * processors that handle them, stand still at times is left alone, and all others are judged as fast as before. What
+ * was lost in a silence, and did not just come late, teaches nothing: to leave such a path was right. (The
  * idea: accrual failure detectors, Hayashibara et al., SRDS 2004. What was seen of a path says how long its silence may
  * last.) Time in which nothing arrived on any path is no path's silence: the prober, this host or the peer was away.
  * miss_limit such rounds are death. If half of the live slots or more lag together, the peer or this host is the
@@ -136,14 +137,20 @@ CW_INLINE void cw_liveness_revive(struct cw_slot* slot, __u32 rcvd, __u32 sent, 
   slot->revive = (sent & ~rcvd & fresh) ? 1 : slot->revive + got;
 }
 
-/* A slot is heard again, after `silence`. slot->misses is what the last judgement found of it. */
+/* Whether what was missing was held back: no more than half of it is missing still. */
+CW_INLINE int cw_liveness_held(__u32 rcvd, __u32 sent, __u32 newest_age, __u32 old_age) {
+  __u32 asked = sent & ((1u << old_age) - 1) & ~((1u << newest_age) - 1);
+  return 2 * cw_popcount16(asked & ~rcvd) <= cw_popcount16(asked);
+}
+
+/* A slot is heard again, after `silence`; held: nothing was lost. slot->misses is what the last judgement found. */
 CW_INLINE void cw_liveness_learn(const struct cw_reply* r, struct cw_pair* pair, const struct cw_slot* slot, __u32 s,
-                                 __u64 silence) {
+                                 __u64 silence, int held) {
   __u32 patience = pair->patience_ns[s];
   __u64 counted = (__u64)r->miss_limit * pair->interval_ns; /* is waited for on top of it */
   int nearly = slot->state == CW_SLOT_DEAD || slot->misses + 1 >= r->miss_limit;
   patience -= (patience >> CW_PATIENCE_FORGET) + !!patience; /* the last bit, too */
-  if (nearly && silence < CW_PATIENCE_ENDED_NS) {
+  if (nearly && held && silence < CW_PATIENCE_ENDED_NS) {
     __u64 wanted = silence + (silence >> 1);
     wanted = wanted > counted ? wanted - counted : 0;
     if (wanted > r->patience_ns) wanted = r->patience_ns;
@@ -162,7 +169,8 @@ CW_INLINE void cw_liveness_advance(const struct cw_reply* r, struct cw_pair* pai
   if (!rcvd || age >= old_age) return;
   if (slot->state == CW_SLOT_DEAD) cw_liveness_revive(slot, rcvd, sent, age, old_age);
   slot->progress_round = r->round - age;
-  if (slot->state != CW_SLOT_NEW) cw_liveness_learn(r, pair, slot, s, r->t2 - slot->heard_ns);
+  if (slot->state != CW_SLOT_NEW)
+    cw_liveness_learn(r, pair, slot, s, r->t2 - slot->heard_ns, cw_liveness_held(rcvd, sent, age, old_age));
   slot->heard_ns = r->t2;
 }
 

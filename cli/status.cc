@@ -106,6 +106,14 @@ void ShowProbes(const v1::StatusReply& reply, const Page& page) {
                               prober.afforded_pps()),
               Tone::kWarn);
   }
+  if (prober.slowed() > 1) {
+    page.Line(
+        "loop",
+        absl::StrFormat("wakes %d times more seldom, so that the main thread keeps to its share of the processors "
+                        "(probe.cpu_percent): flows are moved for balance later",
+                        prober.slowed()),
+        Tone::kWarn);
+  }
 }
 
 void ShowVerbs(const v1::VerbsStatus& verbs, const Page& page) {

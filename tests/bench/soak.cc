@@ -26,6 +26,7 @@
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_clock.h"
+#include "userspace/lab/monotonic.h"
 #include "userspace/lab/testbed.h"
 
 namespace {
@@ -247,6 +248,17 @@ class Soak {
   cw::bench::Readers::Tally reads_;
 };
 
+// What was known of each path that was called dead, and how it ended.
+void TellPathNews(Testbed& testbed, int64_t since_ns) {
+  std::vector<Testbed::PathDeath> news = testbed.PathNews(since_ns);
+  for (const Testbed::PathDeath& death : testbed.PathDeaths(since_ns)) news.push_back(death);
+  std::sort(news.begin(), news.end(), [](const auto& a, const auto& b) { return a.at_ns < b.at_ns; });
+  for (const Testbed::PathDeath& each : news) {
+    std::fprintf(stderr, "  %.3f s: h%d: %s\n", static_cast<double>(each.at_ns - since_ns) / 1e9, each.host,
+                 each.text.c_str());
+  }
+}
+
 // A row, and a sentence if the programs called paths dead too often.
 void JudgeDeaths(Testbed& testbed, absl::Duration length, cw::bench::Report& report, std::vector<std::string>& faults) {
   double paths = 0;
@@ -270,7 +282,10 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report, std::vect
   spec.fabric = {.lab = "soak", .link_mbps = 200, .ecmp_seed = 1};
   spec.mode = "optimize";
   // Small enough to be full before the second third.
-  spec.adjust = [](int, cw::config::Config& config) { config.limits.max_flows = 1024; };
+  spec.adjust = [](int, cw::config::Config& config) {
+    config.limits.max_flows = 1024;
+    config.liveness.patience = cw::bench::SoakPatience(config.liveness.patience);
+  };
   absl::StatusOr<std::unique_ptr<Testbed>> testbed = Testbed::Up(spec);
   if (!testbed.ok()) return testbed.status();
   if (absl::Status status = FillLogs(**testbed); !status.ok()) return status;
@@ -280,6 +295,7 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report, std::vect
   cw::lab::LoadMeter meter((*testbed)->fabric());
   const absl::StatusOr<cw::bench::Losses> before = cw::bench::ReadLosses((*testbed)->fabric(), **load);
   if (!before.ok()) return before.status();
+  const int64_t began_ns = cw::lab::MonotonicNs();
   Soak soak(**testbed, length);
   if (absl::Status status = soak.Run(); !status.ok()) return status;
   const absl::StatusOr<cw::bench::Losses> after = cw::bench::ReadLosses((*testbed)->fabric(), **load);
@@ -293,6 +309,7 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report, std::vect
   for (const char* counter : {"moves_dead", "moves_idle", "moves_gap", "moves_forced", "slots_died"})
     report.Add("all", "cwfabric", counter, "count", {static_cast<double>((*testbed)->CounterSum(counter))});
   JudgeDeaths(**testbed, length, report, grew);
+  TellPathNews(**testbed, began_ns);
   std::fprintf(stderr, "the queue pairs that stayed lost: %s\n", (*after - *before).Text().c_str());
   return absl::OkStatus();
 }

@@ -174,5 +174,17 @@ TEST_F(LeasePart, FlowsLookAfterThemselvesAfterThreeIdleIntervalsAndNotSooner) {
   EXPECT_EQ(ctl_.blind_jiffies, UINT16_MAX);
 }
 
+TEST_F(LeasePart, AProberThatWaitsForAProcessorIsNotTakenForOneThatIsGone) {
+  lease_.SetBlindAfter(absl::Milliseconds(20));
+  lease_.SawProberLate(absl::Milliseconds(100));
+  EXPECT_EQ(ctl_.blind_jiffies, 62u);
+  lease_.SawProberLate(absl::Milliseconds(300));
+  EXPECT_EQ(ctl_.blind_jiffies, 150u) << "twice as long as it was late";
+  lease_.SawProberLate(absl::Seconds(30));
+  EXPECT_EQ(ctl_.blind_jiffies, 250u) << "a second at most, for an agent may really be gone";
+  for (int second = 0; second < 600; ++second) lease_.SawProberLate(absl::Milliseconds(1));
+  EXPECT_EQ(ctl_.blind_jiffies, 62u) << "forgotten after some minutes";
+}
+
 }  // namespace
 }  // namespace cw::agent

@@ -31,19 +31,28 @@ using ::testing::SizeIs;
 class PacePart : public ::testing::Test {
  protected:
   PacePart() {
-    pace_.Begin(0, [this](bool busy) { told_.push_back(busy); });
+    pace_.Begin(0, {.most_cpu = 0.1,
+                    .cpu_ns = [this] { return cpu_ns_; },
+                    .set = [this](int stretch) { told_.push_back(stretch); }});
+  }
+  // A second in which a flow sends and the thread uses so much of a processor.
+  void Work(double used) {
+    now_ns_ += kSecond;
+    cpu_ns_ += static_cast<int64_t>(used * kSecond);
+    pace_.Look(host_.flows, now_ns_);
   }
   OnePair host_;
   Pace pace_;
-  std::vector<bool> told_;
+  std::vector<int> told_;
+  int64_t now_ns_ = 0, cpu_ns_ = 0;
 };
 
 TEST_F(PacePart, WithoutFlowsItIsQuietAfterTenSeconds) {
   pace_.Look(host_.flows, 9 * kSecond);
-  EXPECT_TRUE(pace_.busy());
+  EXPECT_EQ(pace_.stretch(), 1);
   pace_.Look(host_.flows, 10 * kSecond);
   pace_.Look(host_.flows, 11 * kSecond);
-  EXPECT_THAT(told_, ElementsAre(false));
+  EXPECT_THAT(told_, ElementsAre(Pace::kMostStretch));
 }
 
 TEST_F(PacePart, FlowsThatSendKeepItBusyThoseThatDoNotAreNoWork) {
@@ -52,15 +61,40 @@ TEST_F(PacePart, FlowsThatSendKeepItBusyThoseThatDoNotAreNoWork) {
   EXPECT_THAT(told_, IsEmpty());
   host_.flows.sent.begin()->second.window_packets = 0;
   pace_.Look(host_.flows, 40 * kSecond);
-  EXPECT_THAT(told_, ElementsAre(false));
+  EXPECT_THAT(told_, ElementsAre(Pace::kMostStretch));
 }
 
 TEST_F(PacePart, ANewFlowHurriesItAndWhoNeedsProbesKeepsItGoing) {
   pace_.Look(host_.flows, 20 * kSecond);
   pace_.NeedsProbes(21 * kSecond);
-  EXPECT_FALSE(pace_.busy()) << "that has time until the next window";
+  EXPECT_EQ(pace_.stretch(), Pace::kMostStretch) << "that has time until the next window";
   pace_.Hurry(22 * kSecond);
-  EXPECT_THAT(told_, ElementsAre(false, true));
+  EXPECT_THAT(told_, ElementsAre(Pace::kMostStretch, 1));
+}
+
+TEST_F(PacePart, AThreadAboveItsShareWakesMoreSeldomUntilItIsWellBelow) {
+  host_.AddSent(17).window_packets = 1;
+  for (int i = 0; i < 3; ++i) Work(0.09);
+  EXPECT_THAT(told_, IsEmpty());
+  Work(0.3);
+  EXPECT_EQ(pace_.stretch(), 5) << "three times its share, and few stretches are used";
+  Work(0.5);
+  EXPECT_EQ(pace_.stretch(), Pace::kMostStretch) << "and no more, however slow the host is";
+  for (int i = 0; i < 60; ++i) Work(0.01);
+  EXPECT_EQ(pace_.stretch(), 1);
+  EXPECT_THAT(told_, ElementsAre(5, 10, 5, 2, 1));
+}
+
+TEST_F(PacePart, AShareIsNotAnExcuseToLookOftenWithoutFlows) {
+  for (int i = 0; i < 11; ++i) Work(0.01);
+  EXPECT_EQ(pace_.stretch(), Pace::kMostStretch);
+  EXPECT_EQ(pace_.slowed(), 1);
+}
+
+TEST_F(PacePart, APeriodIsStretchedToATenthOfASecondAtMost) {
+  EXPECT_EQ(Pace::Stretched(absl::Milliseconds(10), 5), absl::Milliseconds(50));
+  EXPECT_EQ(Pace::Stretched(absl::Milliseconds(20), 10), Pace::kSeldom);
+  EXPECT_EQ(Pace::Stretched(absl::Milliseconds(250), 10), absl::Milliseconds(250)) << "seldom by itself";
 }
 
 class EngineTicksPart : public ::testing::Test {

@@ -425,6 +425,28 @@ TEST(BpfLiveness, APathThatStandsStillOnceAMinuteIsMistakenForDeadOnce) {
   EXPECT_LE(sim.Deaths().size(), 3u);
 }
 
+// What is lost while a path is silent is lost to data, too: to leave it was right, and stays so.
+TEST(BpfLiveness, APathThatLosesWhatItDoesNotDeliverTeachesNoPatience) {
+  SimConfig c;
+  c.slots = 3;
+  c.forward = [](int s, uint64_t t, std::mt19937&) { return s != 1 || (t - kStart) % kSecond < 990 * kMs; };
+  PairSim sim(c);
+  sim.RunUntil(kStart + 20 * kSecond);
+  EXPECT_EQ(sim.Deaths().size(), 20u) << "each outage of 10 ms";
+  EXPECT_EQ(sim.pair().patience_ns[1], 0u);
+  for (const Verdict& death : sim.Deaths()) EXPECT_LE((death.time - kStart) % kSecond, 990 * kMs + 4500 * kUs);
+}
+
+TEST(BpfLiveness, WhatCameLateWasHeldBack) {
+  EXPECT_TRUE(cw_liveness_held(0x0f, 0xff, 0, 4));   // all of the last four rounds are there at once
+  EXPECT_FALSE(cw_liveness_held(0x01, 0xff, 0, 8));  // only the newest of eight
+  EXPECT_TRUE(cw_liveness_held(0x01, 0xff, 0, 1));   // the next one, however late
+  EXPECT_TRUE(cw_liveness_held(0x0c, 0xff, 2, 4));   // younger ones may be under way
+  EXPECT_TRUE(cw_liveness_held(0x05, 0x0f, 0, 4));   // a full queue lost two
+  EXPECT_FALSE(cw_liveness_held(0x01, 0x07, 0, 4));
+  EXPECT_TRUE(cw_liveness_held(0x01, 0x01, 0, 8)) << "what was not sent is not missing";
+}
+
 TEST(BpfLiveness, WhatMadeItPatientIsForgotten) {
   SimConfig c;
   const uint64_t calm = kStart + 5 * kSecond, cut = calm + 900 * kSecond;

@@ -13,6 +13,8 @@ namespace {
 using maps::CtlView;
 
 constexpr absl::Duration kBlindAfter = absl::Milliseconds(250);
+constexpr absl::Duration kMostLate = absl::Milliseconds(500);
+constexpr double kForgotten = 1.0 / 256;  // of a prober's lateness, in a second
 
 }  // namespace
 
@@ -35,7 +37,19 @@ void Lease::TellOfFormer(absl::Duration lease, const Flows& flows, EventSink& ev
 }
 
 void Lease::SetBlindAfter(absl::Duration idle_interval) {
-  const absl::Duration after = std::max(kBlindAfter, 3 * idle_interval);
+  idle_interval_ = idle_interval;
+  SetBlindJiffies();
+}
+
+void Lease::SawProberLate(absl::Duration lateness) {
+  late_ = std::max(std::min(lateness, kMostLate), late_ * (1 - kForgotten));
+  SetBlindJiffies();
+}
+
+void Lease::SetBlindJiffies() {
+  const absl::Duration after = std::max({kBlindAfter, 3 * idle_interval_, 2 * late_});
+  if (after == blind_after_) return;
+  blind_after_ = after;
   const int64_t now_ns = monotonic_.NowNs();
   const uint64_t jiffies = ticks_.at(now_ns + absl::ToInt64Nanoseconds(after)) - ticks_.at(now_ns);
   CtlView::Store(ctl_.blind_jiffies, static_cast<uint16_t>(std::clamp<uint64_t>(jiffies, 1, UINT16_MAX)));

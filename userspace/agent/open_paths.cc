@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Probes, and what is made of them: paths, clocks, answers to those who ask.
-#include <unistd.h>
-
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "maps/names.h"
 #include "userspace/agent/agent.h"
@@ -67,8 +63,7 @@ absl::Status Agent::OpenProbes() {
   const absl::StatusOr<std::vector<int>> cpus = ParseCpuList(config.probe.cpus);
   if (!cpus.ok()) return cpus.status();
   options.prober.cpus = *cpus;
-  options.prober.most_cpu =
-      config.probe.cpu_percent / 100.0 * static_cast<double>(std::max(1l, sysconf(_SC_NPROCESSORS_ONLN)));
+  options.prober.most_cpu = CpuShare(config.probe);
   options.prober.keep_rights = ProbesByVerbs();
   options.prober.look = [this] { clock_->Look(); };
   if (probe_verbs::VerbsHost* host = verbs_->host(); host != nullptr) {
@@ -245,7 +240,7 @@ void Agent::OpenClocks() {
   };
   const auto before_round = [this] {
     nic_clocks_->Look();
-    if (!pace_.busy()) ReadProbes();  // the newest count, and the ring's own turn may come later
+    if (pace_.stretch() > 1) ReadProbes();  // the newest count, and the ring's own turn may come later
   };
   clocks_ = std::make_unique<ClockKeeper>(options, clock_, monotonic_, pairs_, nics_, *mail_, journal_,
                                           ClockKeeper::Probing{.set_pace = set_pace, .before_round = before_round});

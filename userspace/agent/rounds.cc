@@ -151,7 +151,11 @@ absl::Span<const Agent::Step> Agent::Step::OfSecond() {
       {"flow table", [](Agent& a, int64_t) { a.flow_ends_->ReopenTable(); }},
       {"events file", [](Agent& a, int64_t) { a.events_file_->Look(); }},
       {"meters",
-       [](Agent& a, int64_t now_ns) { a.vitals_.Read(now_ns, a.engine_->prober_stats(), RunTimeNs(*a.dataplane_)); }},
+       [](Agent& a, int64_t now_ns) {
+         a.vitals_.Read(now_ns, a.engine_->prober_stats(), RunTimeNs(*a.dataplane_));
+         a.vitals_.slowed = a.pace_.slowed();
+         a.lease_->SawProberLate(absl::Nanoseconds(a.vitals_.prober.lateness_max_ns));
+       }},
   };
   return kSteps;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/agent/rules_of_config.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -60,6 +62,10 @@ probe::CadenceOptions CadenceOf(const config::ProbeConfig& probe) {
           .idle_interval_ns = absl::ToInt64Nanoseconds(probe.idle_interval),
           .clock_interval_ns = absl::ToInt64Nanoseconds(probe.clock_interval),
           .budget_pps = static_cast<double>(probe.budget_pps)};
+}
+
+double CpuShare(const config::ProbeConfig& probe) {
+  return probe.cpu_percent / 100.0 * static_cast<double>(std::max(1l, sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
 // With three misses 15 ms at least.

@@ -74,6 +74,7 @@
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
 #include "userspace/dataplane/packet_injector.h"
+#include "userspace/model/clock.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/rights/rights.h"
 
@@ -86,7 +87,6 @@ namespace {
 constexpr absl::Duration kRingPeriod = absl::Milliseconds(20);
 constexpr absl::Duration kMailPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kClockPeriod = absl::Milliseconds(100);
-constexpr absl::Duration kQuietPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kQueuesPeriod = absl::Seconds(3);
 
 std::string HostName(const config::Config& config) {
@@ -204,10 +204,12 @@ absl::Status Agent::StartTimers() {
   status.Update(loop_->AddTimer(
       Window(), [this] { Run(Round::kWindow); }, &window));
   // A new flow wakes the loop by its event.
-  pace_.Begin(MonotonicNs(), [this, rings, window](bool busy) {
-    loop_->SetPeriod(rings, busy ? kRingPeriod : kQuietPeriod);
-    loop_->SetPeriod(window, busy ? Window() : std::max(Window(), kQuietPeriod));
-  });
+  pace_.Begin(
+      MonotonicNs(),
+      {.most_cpu = CpuShare(options_.config.probe), .cpu_ns = ThreadCpuNs, .set = [this, rings, window](int stretch) {
+         loop_->SetPeriod(rings, Pace::Stretched(kRingPeriod, stretch));
+         loop_->SetPeriod(window, Pace::Stretched(Window(), stretch));
+       }});
   status.Update(loop_->AddTimer(absl::Seconds(1), [this] { Run(Round::kSecond); }));
   const auto queues = [this] {
     LookAtQueues(nics_, pairs_, {.qdiscs = dataplane::QdiscsOf, .tell = [this](uint32_t pair, bool keeps) {

@@ -17,6 +17,7 @@ struct Vitals {
   int64_t newest_data_ns = 0;  // of the newest measurement
   probe::ProberStats prober;   // at the last second; reading them begins a new period of lateness
   double probe_rate_pps = 0;   // smoothed over about ten seconds
+  int slowed = 1;              // see Pace::slowed()
   ResourceMeter meter;
 
   // Once a second. bpf_ns: run time of the programs.

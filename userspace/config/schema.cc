@@ -142,9 +142,11 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
   Words(v, "cpus", probe.cpus, TextRule::kCpus,
         "Processors of the prober's thread, such as \"0-1,8\"; empty for any. The agent does not start when its cgroup "
         "allows none of them.");
-  Number(v, "cpu_percent", probe.cpu_percent, {1, 100},
-         "Of all of the host's processors, what the prober's thread takes at most; above it probes become "
-         "rarer, as if budget_pps were less. Only hosts of few or slow processors notice.");
+  Number(
+      v, "cpu_percent", probe.cpu_percent, {1, 100},
+      "Of all of the host's processors, what the prober's thread takes at most, and the main thread as much; above "
+      "it probes become rarer, as if budget_pps were less, and the main thread looks at flows more rarely. Only hosts "
+      "of few or slow processors notice.");
   probe.lock_memory = v.Flag("lock_memory", probe.lock_memory,
                              "Keep the agent's memory in RAM, so that the prober waits for no page; needs an unlimited "
                              "RLIMIT_MEMLOCK, as the service has.");
@@ -171,7 +173,7 @@ void WalkLiveness(Visitor& v, LivenessConfig& liveness) {
   Number(v, "misses", liveness.misses, {2, 100}, "Proved misses in a row after which a path is dead.");
   Number(v, "revive", liveness.revive, {1, 1000}, "Replies in a row that revive it.");
   Time(v, "patience", liveness.patience, {absl::ZeroDuration(), absl::Seconds(1)},
-       "How much longer, at most, a path may be silent where its silences lately ended by themselves; \"0s\": it never "
+       "How much longer, at most, a path may be silent where it was silent lately and lost nothing; \"0s\": it never "
        "learns.");
   v.EndTable();
 }

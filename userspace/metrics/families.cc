@@ -25,6 +25,8 @@ void AddAgent(const v1::StatusReply& status, FamilyBuilder& out) {
   out.Gauge("agent_cpu_ratio", cpu, status.cpu_process_percent() / 100, {{"part", "process"}});
   out.Gauge("agent_cpu_ratio", cpu, (status.cpu_percent() - status.cpu_process_percent()) / 100, {{"part", "bpf"}});
   out.Gauge("agent_resident_memory_bytes", "Memory of the agent's process.", static_cast<double>(status.rss_bytes()));
+  out.Gauge("agent_slowed_ratio", "So many times more seldom the main loop wakes, to keep to its share of processors.",
+            status.prober().slowed());
 }
 
 void AddMode(const v1::StatusReply& status, FamilyBuilder& out) {

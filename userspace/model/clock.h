@@ -23,6 +23,9 @@ class MonotonicClock final : public Clock {
   int64_t NowNs() const override;
 };
 
+// Nanoseconds of processor time that the calling thread has used. Any thread.
+int64_t ThreadCpuNs();
+
 // For tests and simulations. Not for use from several threads at once.
 class ManualClock final : public Clock {
  public:

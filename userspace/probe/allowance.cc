@@ -21,7 +21,7 @@ bool CpuAllowance::Look(int64_t now_ns, int64_t cpu_ns) {
   if (!began) return false;
   const double before = factor_;
   if (used > most_) {
-    factor_ = std::max(kLeast, factor_ * most_ / used);
+    factor_ = std::max(least_, factor_ * most_ / used);
   } else if (used < kWellBelow * most_) {
     factor_ = std::min(1.0, factor_ * kGrowth);
   }

@@ -211,11 +211,7 @@ CadenceOptions ProberImpl::Afforded() const {
 }
 
 void ProberImpl::LookAtOwnCpu(int64_t now_ns) {
-  if (!allowance_.Due(now_ns)) return;
-  timespec used;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  if (allowance_.Look(now_ns, int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec))
-    cadence_.SetOptions(Afforded(), now_ns);
+  if (allowance_.Due(now_ns) && allowance_.Look(now_ns, ThreadCpuNs())) cadence_.SetOptions(Afforded(), now_ns);
 }
 
 void ProberImpl::RemovePair(uint32_t pair) {

@@ -2,16 +2,11 @@
 #include "userspace/agent/paths/totals.h"
 
 #include <bit>
-#include <ctime>
+
+#include "userspace/model/clock.h"
 
 namespace cw::agent {
 namespace {
-
-double ThreadCpuSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
 
 metrics::FlowCounts CountsOf(const cw_flow& record) {
   return {.packets = record.packets,
@@ -79,12 +74,12 @@ metrics::NicPaths Totals::CountPathsOf(const NicState& nic) {
 }
 
 metrics::PathTotals Totals::Make() {
-  const double before_s = ThreadCpuSeconds();
+  const int64_t before_ns = ThreadCpuNs();
   metrics::PathTotals out;
   for (const NicState& nic : nics_) out.nics.push_back(CountPathsOf(nic));
   out.delays = delays_;
   out.flows = flows_;
-  cpu_s_ += ThreadCpuSeconds() - before_s;
+  cpu_s_ += static_cast<double>(ThreadCpuNs() - before_ns) / 1e9;
   out.loop_cpu_s = cpu_s_;
   return out;
 }

@@ -127,6 +127,7 @@ void StatusView::AddProber(v1::StatusReply& reply) const {
   out->set_rate_pps(vitals_.probe_rate_pps);
   out->set_budget_pps(static_cast<double>(config_.probe.budget_pps));
   out->set_afforded_pps(vitals_.prober.afforded_pps);
+  out->set_slowed(static_cast<uint32_t>(vitals_.slowed));
   out->set_lateness_p50_ns(static_cast<double>(vitals_.prober.lateness_p50_ns));
   out->set_lateness_p99_ns(static_cast<double>(vitals_.prober.lateness_p99_ns));
   out->set_rounds(vitals_.prober.rounds);
