@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "tests/bench/liveness_soak_faults.h"
 #include "tests/bench/poisson.h"
@@ -208,7 +209,8 @@ void AddRows(cw::bench::Report& report, const std::string& cause, const Tally& t
   AddRate(report, cause, "kernel_upper_95", tally.kernel_deaths, tally.path_hours);
 }
 
-void AddTallies(cw::bench::Report& report, const std::map<std::string, Tally>& tallies) {
+// Returns a sentence of all together.
+std::string AddTallies(cw::bench::Report& report, const std::map<std::string, Tally>& tallies) {
   Tally all;
   for (const auto& [cause, tally] : tallies) {
     if (tally.times == 0) {  // before the soak, and the control
@@ -226,9 +228,11 @@ void AddTallies(cw::bench::Report& report, const std::map<std::string, Tally>& t
     all.kernel_undisturbed += tally.kernel_undisturbed;
   }
   AddRows(report, "all", all);
+  return absl::StrFormat("%d wrong verdicts told, %d healthy paths called dead by kernels, in %.2f path-hours",
+                         all.verdicts, static_cast<int>(all.kernel_deaths), all.path_hours);
 }
 
-absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
+absl::Status Measure(absl::Duration length, cw::bench::Report& report, std::string& said) {
   cw::lab::TestbedSpec spec;
   spec.fabric = {.lab = "soaklive", .link_mbps = 200, .ecmp_seed = 1};
   spec.adjust = [](int, cw::config::Config& config) {
@@ -259,7 +263,7 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
   for (double& share : shares) share *= 100;
   if (absl::Status status = SeesACut(soak, **testbed); !status.ok()) return status;
 
-  AddTallies(report, soak.tallies());
+  said = AddTallies(report, soak.tallies());
   std::vector<double> stalls_ms;
   for (const auto& stall : (*machine)->Stalls())
     stalls_ms.push_back(static_cast<double>(stall.end_ns - stall.begin_ns) / 1e6);
@@ -271,4 +275,11 @@ absl::Status Measure(absl::Duration length, cw::bench::Report& report) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return cw::bench::RunSoak(argc, argv, "liveness_soak", Measure); }
+int main(int argc, char** argv) {
+  std::string said;
+  const int status = cw::bench::RunSoak(
+      argc, argv, "liveness_soak",
+      [&](absl::Duration length, cw::bench::Report& report) { return Measure(length, report, said); });
+  if (status == 0) std::printf("%s: passed\n", said.c_str());
+  return status;
+}
