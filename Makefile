@@ -76,6 +76,10 @@ bench-clock: deps-build deps-bench deps-vm
 	$(call run_bench,clock)
 	$(call run_bench,clock_vm)
 
+# Recovery against wrong deaths, for the settings of BENCH_POINTS: build/bench/curve.json. Too long for `make bench`.
+bench-curve: deps-build deps-bench
+	$(call run_bench,curve)
+
 # Wrong verdicts over SOAK_MINUTES (30) of load, starvation, stopped agents and dying peers: build/bench/liveness_soak.json.
 soak-liveness: deps-build deps-bench
 	$(call run_bench,liveness_soak)
