@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
+
 namespace cw::agent {
 namespace {
 

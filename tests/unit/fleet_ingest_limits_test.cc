@@ -7,6 +7,7 @@
 namespace cw::fleet {
 namespace {
 
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 TEST(Quota, ABurstAndThenARate) {
