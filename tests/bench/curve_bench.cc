@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "tests/bench/failover_cases.h"
 #include "tests/bench/liveness_soak_faults.h"
+#include "userspace/config/config.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_clock.h"
 #include "userspace/lab/experiment_failover.h"

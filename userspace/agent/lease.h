@@ -42,11 +42,11 @@ class Lease {
   double LeftS() const;              // 0: it never ends
 
  private:
+  void SetBlindJiffies();
+
   cw_ctl& ctl_;
   const Ticks ticks_;
   const Clock& monotonic_;
-  void SetBlindJiffies();
-
   double found_over_s_ = 0;
   absl::Duration idle_interval_, late_, blind_after_;
 };

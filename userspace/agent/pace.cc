@@ -2,6 +2,8 @@
 #include "userspace/agent/pace.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace cw::agent {
 namespace {

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <utility>
 
 #include "absl/time/time.h"
 #include "userspace/agent/flow_book.h"
