@@ -218,6 +218,39 @@ TEST_F(MigrationTest, AFlowThatMovedMeanwhileStaysWhereItWent) {
   EXPECT_EQ(Other(CW_MAP_TX_FLOWS, &sent_, "port"), 49170);
 }
 
+// Somebody put a filter in our place on one of two NICs: the other is exchanged and counts on, that one is without us.
+TEST_F(MigrationTest, OneOfTwoNicsThatCannotBeExchangedIsWithoutUs) {
+  rig_.NearShell("ip link add nic1 type veth peer name nic1peer && ip link set nic1 up && ip link set nic1peer up");
+  Open();
+  Attach();
+  SteerAFlow();
+  rig_.InNear([&] { ASSERT_TRUE(plane_->Attach("nic1").ok()); });
+  StartOther(/*attach=*/false);
+  rig_.NearShell(absl::StrFormat(
+      "tc filter del dev nic1 egress && tc filter add dev nic1 egress prio %d protocol ip u32 match u32 "
+      "0 0 classid 1:1",
+      CW_TC_PRIORITY));
+  const std::string theirs = rig_.NearShell("tc filter show dev nic1 egress");
+  ASSERT_THAT(theirs, HasSubstr("u32"));
+
+  Open();
+  ASSERT_EQ(plane_->Attached().size(), 1u);
+  EXPECT_EQ(plane_->Attached()[0].ifname, VethRig::kDevice);
+  EXPECT_EQ(plane_->tx_flows().Lookup(sent_)->port, 49155);
+  rig_.SendRoce(true, kQpn, 0, 5);
+  EXPECT_TRUE(InTime([&] { return Received() == 5; })) << Received();
+  EXPECT_EQ(rig_.NearShell("tc filter show dev nic1 egress"), theirs);
+  EXPECT_THAT(rig_.NearShell("ip -d link show nic1"), Not(HasSubstr("xdp"))) << "half of our programs would be none";
+  absl::Status refused;
+  rig_.InNear([&] { refused = plane_->Attach("nic1").status(); });
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("nic1")) << "which is what doctor says";
+  rig_.NearShell("tc filter del dev nic1 egress");
+  rig_.InNear([&] { EXPECT_TRUE(plane_->Attach("nic1").ok()) << "once the place is free"; });
+  Open();
+  EXPECT_EQ(plane_->Attached().size(), 2u);
+  EXPECT_THAT(pins_.Names(), Not(Contains(StartsWith(CW_PIN_FORMER))));
+}
+
 // What passes from the reading until the programs are exchanged is not counted: how long that is with full tables of
 // the default size.
 TEST_F(MigrationTest, FullTablesAreCarriedOver) {

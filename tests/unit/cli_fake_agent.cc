@@ -192,6 +192,7 @@ absl::StatusOr<v1::StatusReply> FakeAgent::Status(const v1::StatusRequest&, cons
   reply.mutable_breaker()->set_enabled(true);
   reply.mutable_breaker()->set_tripped(breaker_tripped);
   if (breaker_tripped) reply.mutable_breaker()->set_text("2 of 3 moves for balance within the last minute did harm");
+  if (prober) *reply.mutable_prober() = *prober;
   reply.set_report_file(report_file);
   reply.mutable_paths()->set_up(3);
   reply.mutable_paths()->set_dead(1);

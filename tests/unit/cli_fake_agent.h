@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ class FakeAgent final : public AgentView {
   v1::Mode mode = v1::MODE_PROTECT;
   bool balance_acts = false;
   bool breaker_tripped = false;
-  std::vector<v1::ModeScope> scopes;  // of status
+  std::vector<v1::ModeScope> scopes;       // of status
+  std::optional<v1::ProberStatus> prober;  // of status
   std::string version = "0.1.0";
   std::string report_file;
   bool clock_known = true;      // false: fleet time is refused

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ class HealthyTest : public AgentsFixture {
     auto run = Perftest::Start(*rack_, {.tool = tool, .arguments = arguments});
     EXPECT_TRUE(run.ok()) << run.status();
     if (!run.ok()) return 0;
-    auto result = (*run)->Wait(absl::Seconds(60));
+    auto result = (*run)->Wait(absl::Seconds(30));
     EXPECT_TRUE(result.ok() || !must) << tool << " " << arguments << ": " << result.status();
     return result.ok() ? result->average_mb_per_s : 0;
   }
@@ -93,32 +94,63 @@ class HealthyTest : public AgentsFixture {
     return threads.ok() ? absl::StrReplaceAll(*threads, {{"\n", ", "}}) : "";
   }
 
-  // The same runs without agents and with them.
+  // The same runs without agents, with them twice, and without them again in the other order: what the machine gives
+  // drifts more than agents cost.
   void Try(const std::string& tool, const std::vector<std::string>& variants) {
-    agents_.reset();
-    for (int i = 0; i < 2; ++i) (void)rack_->machine(i).Run("cwagentd --detach");
-    std::vector<double> without;
-    for (const std::string& variant : variants) without.push_back(Run(tool, Arguments(variant), /*must=*/false));
+    const std::vector<std::string> back(variants.rbegin(), variants.rend());
+    std::map<std::string, Rates> rates;
+    StopAgents();
+    RunAll(tool, variants, /*agents=*/false, rates);
     StartAgents(AgentConfig());
     if (setup_.ok()) setup_ = agents_->WaitForPaths(absl::Seconds(60));
     ASSERT_TRUE(setup_.ok()) << setup_;
     const auto before = Counters();
-    double sum_without = 0, sum_with = 0;
-    for (size_t at = 0; at < variants.size(); ++at) {
-      if (without[at] == 0) {
-        std::printf("%s %s: nothing comes through without agents, left out\n", tool.c_str(), variants[at].c_str());
-        continue;
-      }
-      const bool stops = StopsByItself(variants[at]);
-      const double with = Run(tool, Arguments(variants[at]), /*must=*/!stops);
-      std::printf("%s %s: %.1f MB/s without agents, %.1f with\n", tool.c_str(), variants[at].c_str(), without[at],
-                  with);
-      table_.push_back({{"tool", tool}, {"arguments", variants[at]}, {"without", without[at]}, {"with", with}});
-      if (stops) continue;
-      sum_without += without[at];
-      sum_with += with;
+    RunAll(tool, variants, /*agents=*/true, rates);
+    RunAll(tool, back, /*agents=*/true, rates);
+    JudgeMoves(tool, before);
+    StopAgents();
+    RunAll(tool, back, /*agents=*/false, rates);
+    Report(tool, variants, rates);
+  }
+
+  // MB/s of a variant's runs, those that came through.
+  struct Rates {
+    std::vector<double> without, with;
+  };
+  static double Mean(const std::vector<double>& values) {
+    return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  }
+
+  static void StopAgents() {
+    agents_.reset();
+    for (int i = 0; i < 2; ++i) (void)rack_->machine(i).Run("cwagentd --detach");
+  }
+
+  // What does not come through without agents is not tried with them.
+  static void RunAll(const std::string& tool, const std::vector<std::string>& variants, bool agents,
+                     std::map<std::string, Rates>& rates) {
+    for (const std::string& variant : variants) {
+      Rates& of = rates[variant];
+      if (agents && of.without.empty()) continue;
+      const double rate = Run(tool, Arguments(variant), /*must=*/agents && !StopsByItself(variant));
+      if (rate > 0) (agents ? of.with : of.without).push_back(rate);
     }
-    Judge(tool, before, sum_with / sum_without);
+  }
+
+  static void Report(const std::string& tool, const std::vector<std::string>& variants,
+                     const std::map<std::string, Rates>& rates) {
+    double without = 0, with = 0;
+    for (const std::string& variant : variants) {
+      const Rates& of = rates.at(variant);
+      std::printf("%s %s: %.1f MB/s without agents (%zu runs), %.1f with (%zu)\n", tool.c_str(), variant.c_str(),
+                  Mean(of.without), of.without.size(), Mean(of.with), of.with.size());
+      table_.push_back({{"tool", tool}, {"arguments", variant}, {"without", of.without}, {"with", of.with}});
+      if (StopsByItself(variant) || of.with.empty()) continue;
+      without += Mean(of.without);
+      with += Mean(of.with);
+    }
+    table_.push_back({{"tool", tool}, {"share_with_agents", with / without}});
+    std::printf("%s: %.0f %% with agents\n", tool.c_str(), 100 * with / without);
   }
 
   // With so many queue pairs soft-RoCE stops now and then without agents, too: what is moved there is judged, the
@@ -127,14 +159,14 @@ class HealthyTest : public AgentsFixture {
 
   static std::string Arguments(const std::string& variant) { return absl::StrFormat("-D %d %s", kSeconds, variant); }
 
-  static void Judge(const std::string& tool, const std::map<std::string, uint64_t>& before, double share) {
+  static void JudgeMoves(const std::string& tool, const std::map<std::string, uint64_t>& before) {
     auto after = Counters();
-    nlohmann::json row = {{"tool", tool}, {"share_with_agents", share}};
-    std::string text = absl::StrFormat("%s: %.0f %% with agents", tool, 100 * share);
+    nlohmann::json row = {{"tool", tool}};
+    std::string text = tool + ":";
     for (const char* name : {"slots_died", "moves_dead", "moves_forced", "moves_blind"}) {
       const uint64_t count = after[name] - before.at(name);
       row[name] = count;
-      absl::StrAppend(&text, ", ", name, " ", count);
+      absl::StrAppend(&text, " ", name, " ", count, ",");
     }
     // That a whole machine was silent is no verdict on a path, and true where soft-RoCE leaves its agent no time.
     std::vector<std::string> told;
@@ -142,7 +174,11 @@ class HealthyTest : public AgentsFixture {
       if (!absl::StrContains(alert, "no path is blamed")) told.push_back(alert);
     row["told"] = told;
     table_.push_back(row);
-    std::printf("%s, told %zu\n", text.c_str(), told.size());
+    std::printf("%s told %zu\n", text.c_str(), told.size());
+    for (int i = 0; i < 2; ++i)
+      if (const auto status = agents_->Ctl(i, "status"); status.ok())
+        std::printf("vm%d's prober and main loop: %s\n", i, status->at("prober").dump().c_str());
+
     EXPECT_TRUE(told.empty()) << told[0];
     const std::string moves = absl::StrCat(absl::StrJoin(Told("move", /*alerts=*/false), "\n"), "\n",
                                            absl::StrJoin(Told("path", /*alerts=*/false), "\n"));
@@ -163,8 +199,7 @@ TEST_F(HealthyTest, WhatAnAgentCosts) {
       EXPECT_TRUE(rack_->machine(i).Run(absl::StrCat("kill -", name, " $(pidof cwagentd)")).ok());
   };
   for (const config::Mode mode : {config::Mode::kObserve, config::Mode::kProtect}) {
-    agents_.reset();
-    for (int i = 0; i < 2; ++i) (void)rack_->machine(i).Run("cwagentd --detach");
+    StopAgents();
     const double without = Run("ib_write_bw", arguments);
     config::Config config = AgentConfig();
     config.mode = mode;
