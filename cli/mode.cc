@@ -23,6 +23,7 @@
 #include "maps/names.h"
 #include "userspace/deadlines/deadlines.h"
 #include "userspace/model/allowed.h"
+#include "userspace/model/boot_id.h"
 
 namespace cw::cli {
 namespace {
@@ -168,7 +169,7 @@ std::string InstancesText() {
 // What an agent before was asked to end (--for) is over: the next one must not switch on again.
 void ForgetModeDeadline(const Session& session) {
   const std::filesystem::path run_dir = std::filesystem::path(session.SocketPath()).parent_path();
-  deadlines::Deadlines kept(run_dir / deadlines::Deadlines::kFile, deadlines::Deadlines::BootId());
+  deadlines::Deadlines kept(run_dir / deadlines::Deadlines::kFile, BootId());
   if (!kept.Load().ok()) return;
   kept.SetMode(std::nullopt);
   if (absl::Status status = kept.Save(); !status.ok()) session.ShowError(status);

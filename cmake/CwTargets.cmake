@@ -148,6 +148,24 @@ function(cw_whole_test name program filter)
   endforeach()
 endfunction()
 
+function(cw_compile_as_test name fast)
+  target_link_libraries(${name} PUBLIC cw_options ${ARGN} GTest::gtest GTest::gmock)
+  if(NOT fast)
+    target_compile_options(${name} PRIVATE ${CW_TEST_FLAGS})
+  endif()
+  if(CW_FAST)
+    target_precompile_headers(${name} REUSE_FROM cw_test_headers)
+  endif()
+endfunction()
+
+# cw_test_library(NAME SOURCES ... USES ...): what several test programs share.
+function(cw_test_library name)
+  cmake_parse_arguments(A "" "" "SOURCES;USES" ${ARGN})
+  add_library(${name} STATIC ${A_SOURCES})
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # as in programs, whose headers they share
+  cw_compile_as_test(${name} FALSE ${A_USES})
+endfunction()
+
 # cw_test(NAME LABEL unit|bpf|lab|vm SOURCES ... USES ... [TIMEOUT s] [WHOLE name] [SHARDS n] [FAST]): a GoogleTest
 # program. FAST: it computes for long, so it is optimised.
 # Programs of unit tests, and those with WHOLE (whose tests share what is dear to make: machines), are one ctest test each;
@@ -165,13 +183,8 @@ function(cw_test name)
     math(EXPR A_TIMEOUT "${A_TIMEOUT} * 10")  # instrumented code is several times slower
   endif()
   add_executable(${name} ${A_SOURCES})
-  target_link_libraries(${name} PRIVATE cw_options ${A_USES} GTest::gtest GTest::gmock GTest::gtest_main)
-  if(NOT A_FAST)
-    target_compile_options(${name} PRIVATE ${CW_TEST_FLAGS})
-  endif()
-  if(CW_FAST)
-    target_precompile_headers(${name} REUSE_FROM cw_test_headers)
-  endif()
+  target_link_libraries(${name} PRIVATE GTest::gtest_main)
+  cw_compile_as_test(${name} ${A_FAST} ${A_USES})
   add_dependencies(cw_tests ${name})
   set_property(GLOBAL APPEND PROPERTY CW_TEST_PROGRAMS ${name})
   cw_listed(beside ${name} beside)

@@ -2,6 +2,7 @@
 //
 // What ends by itself, over restarts of the agent that keeps it.
 #include "userspace/agent/deadlines.h"
+#include "userspace/model/boot_id.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -145,8 +146,8 @@ TEST_F(DeadlinesTest, AFolderThatIsGoneIsAnError) {
 }
 
 TEST(BootId, IsThisBoots) {
-  EXPECT_EQ(Deadlines::BootId().size(), 36u);
-  EXPECT_EQ(Deadlines::BootId(), Deadlines::BootId());
+  EXPECT_EQ(BootId().size(), 36u);
+  EXPECT_EQ(BootId(), BootId());
 }
 
 }  // namespace

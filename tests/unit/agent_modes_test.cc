@@ -174,15 +174,25 @@ TEST_F(LeasePart, FlowsLookAfterThemselvesAfterThreeIdleIntervalsAndNotSooner) {
   EXPECT_EQ(ctl_.blind_jiffies, UINT16_MAX);
 }
 
+TEST_F(LeasePart, AProberThatKeepsToItsShareIsNotTakenForOneThatIsGone) {
+  lease_.SetBlindAfter(absl::Milliseconds(20));
+  lease_.SawProber(absl::Milliseconds(1), absl::Milliseconds(80));
+  EXPECT_EQ(ctl_.blind_jiffies, 62u);
+  lease_.SawProber(absl::Milliseconds(1), absl::Milliseconds(160));
+  EXPECT_EQ(ctl_.blind_jiffies, 120u) << "three intervals";
+  lease_.SawProber(absl::Milliseconds(1), absl::Seconds(30));
+  EXPECT_EQ(ctl_.blind_jiffies, 750u) << "three seconds at most";
+}
+
 TEST_F(LeasePart, AProberThatWaitsForAProcessorIsNotTakenForOneThatIsGone) {
   lease_.SetBlindAfter(absl::Milliseconds(20));
-  lease_.SawProberLate(absl::Milliseconds(100));
+  lease_.SawProber(absl::Milliseconds(100), absl::Milliseconds(1));
   EXPECT_EQ(ctl_.blind_jiffies, 62u);
-  lease_.SawProberLate(absl::Milliseconds(300));
+  lease_.SawProber(absl::Milliseconds(300), absl::Milliseconds(1));
   EXPECT_EQ(ctl_.blind_jiffies, 150u) << "twice as long as it was late";
-  lease_.SawProberLate(absl::Seconds(30));
+  lease_.SawProber(absl::Seconds(30), absl::Milliseconds(1));
   EXPECT_EQ(ctl_.blind_jiffies, 250u) << "a second at most, for an agent may really be gone";
-  for (int second = 0; second < 600; ++second) lease_.SawProberLate(absl::Milliseconds(1));
+  for (int second = 0; second < 600; ++second) lease_.SawProber(absl::Milliseconds(1), absl::Milliseconds(1));
   EXPECT_EQ(ctl_.blind_jiffies, 62u) << "forgotten after some minutes";
 }
 

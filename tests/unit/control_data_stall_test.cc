@@ -11,7 +11,7 @@
 namespace cw::control {
 namespace {
 
-// Flows that send 20 packets a window of 20 ms, and have at most `most` under way.
+// Flows that send 20 packets a window (of 20 ms if nothing else is said), and have at most `most` under way.
 class Flows {
  public:
   // lone_quiet_ns: see DataStallRules; most tests have one flow on a path and are about something else.
@@ -31,7 +31,7 @@ class Flows {
   std::vector<DataStall::Verdict> Run(int windows, const std::function<bool(uint8_t)>& dead) {
     std::vector<DataStall::Verdict> all;
     for (int w = 0; w < windows; ++w) {
-      now_ns_ += 20 * kMs;
+      now_ns_ += window_ns_;
       for (DataFlow& flow : flows_) {
         if (stopped_) break;
         const uint32_t under_way = (flow.next - flow.acked) & 0xffffff;
@@ -47,6 +47,7 @@ class Flows {
     return all;
   }
   uint16_t KeptFree() const { return stall_.KeptFree(now_ns_); }
+  void LookEvery(int64_t ns) { window_ns_ = ns; }
   void Stop() { stopped_ = true; }
   void Kill(uint32_t process) { killed_ = process; }  // the peer of this one
   void Lose(size_t flow) { lost_ = flow; }            // nothing of it arrives
@@ -60,7 +61,7 @@ class Flows {
   uint32_t killed_ = 0;
   size_t lost_ = SIZE_MAX, whole_ = SIZE_MAX;
   uint16_t alive_ = 0xf;
-  int64_t now_ns_ = 1'000 * kMs;
+  int64_t now_ns_ = 1'000 * kMs, window_ns_ = 20 * kMs;
   std::vector<DataFlow> flows_;
   DataStall stall_;
 };
@@ -90,6 +91,15 @@ TEST(DataStall, AFlowThatIsAloneOnItsPathIsWaitedForLonger) {
   ASSERT_EQ(verdicts.size(), 1u);
   EXPECT_EQ(verdicts[0].flows, 1);
   EXPECT_GE(verdicts[0].quiet_ns, 1000 * kMs);
+}
+
+// Two that wait for their timers since they moved, and one that goes on: a stack that hardly works.
+TEST(DataStall, AFlowThatIsAloneIsNoPathsFaultWhereMostOthersWaitToo) {
+  Flows flows({0, 1, 2, 3});
+  flows.Run(20, Nothing);
+  flows[1].slot = 2;
+  flows[2].slot = 1;
+  EXPECT_TRUE(flows.Run(50, [](uint8_t slot) { return slot != 3; }).empty());
 }
 
 TEST(DataStall, ASecondTimeItIsLeftForLonger) {
@@ -122,6 +132,33 @@ TEST(DataStall, SilencesThatEndByThemselvesTeachPatience) {
   const auto soon = flows.Run(50, dead);
   ASSERT_EQ(soon.size(), 1u) << "what is long ago is forgotten";
   EXPECT_LE(soon[0].quiet_ns, 180 * kMs);
+}
+
+// A host whose processors are short looks ten times more seldom, and its stack stalls for longer than it looks.
+TEST(DataStall, WhereItIsLookedAtSeldomPatienceIsLearntAllTheSame) {
+  const auto dead = [](uint8_t slot) { return slot == 0; };
+  Flows flows({0, 0, 1, 2});
+  flows.LookEvery(100 * kMs);
+  flows.Run(5, Nothing);
+  EXPECT_TRUE(flows.Run(2, dead).empty()) << "two looks";
+  flows.Run(1, Nothing);
+  EXPECT_TRUE(flows.Run(5, dead).empty()) << "less than twice the last one";
+  flows.Run(1, Nothing);
+  const auto verdicts = flows.Run(25, dead);
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0].flows, 2);
+  EXPECT_GE(verdicts[0].quiet_ns, 1500 * kMs);
+}
+
+TEST(DataStall, OneLateLookIsNoPeriod) {
+  const auto dead = [](uint8_t slot) { return slot == 0; };
+  Flows flows({0, 0, 1, 2});
+  flows.Run(20, Nothing);
+  flows.Pass(500 * kMs);
+  flows.Run(2, Nothing);
+  const auto verdicts = flows.Run(10, dead);
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_LE(verdicts[0].quiet_ns, 180 * kMs);
 }
 
 TEST(DataStall, AReceiverThatStandsStillIsNoPath) {

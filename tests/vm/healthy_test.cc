@@ -28,6 +28,7 @@ class HealthyTest : public AgentsFixture {
   static void SetUpTestSuite() {
     RackOptions options;
     options.lab = "vmhealthy";
+    options.memory_mib = 2048;  // sixteen queue pairs of soft-RoCE have filled 768
     // Soft-RoCE has no rate control: over 100 Mbit/s its bursts fill a queue of a third of a second, and to leave such
     // a path is right. CW_HEALTHY_MBPS: to see that.
     const char* mbps = std::getenv("CW_HEALTHY_MBPS");

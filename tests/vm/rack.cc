@@ -36,6 +36,7 @@ absl::Status Rack::Plug(int i) {
   if (!status.ok()) return status;
 
   VmConfig& config = configs_[static_cast<size_t>(i)];
+  config.memory_mib = options_.memory_mib;
   config.name = tap;
   config.log_dir = options_.log_dir;
   config.nics = {

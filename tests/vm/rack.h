@@ -26,6 +26,7 @@ namespace cw::vm {
 struct RackOptions {
   std::string lab = "vm";
   int spines = 4;
+  int memory_mib = 768;  // of a machine
   // Well below what the emulated machines can send in all (some 35 MB/s), so that links and not processors are scarce.
   double link_mbps = 100;
   // Soft-RoCE keeps up to 128 packets of each queue pair in flight and has no rate control: with room for all of them

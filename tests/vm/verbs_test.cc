@@ -199,7 +199,7 @@ TEST_F(VerbsTest, APlainUsersQueuePairsArePlacedByNetlinksWord) {
 TEST_F(VerbsTest, UcxRunsUnchangedAlsoWhenTheAgentsDie) {
   ASSERT_TRUE(has_mpi_) << "packages are missing: packaging/deps/vm.txt";
   const std::string line = absl::StrCat("mkdir -p /dev/shm; renice -n 19 -p $$; ", UcxSettings("export "),
-                                        "exec ucx_perftest -t tag_bw -n 600 -s 65536 ");
+                                        "exec ucx_perftest -t tag_bw -n 3000 -s 65536 ");
   auto server = rack_->machine(1).Start(line);
   ASSERT_TRUE(server.ok()) << server.status();
   // It says so in a pipe only when it ends; its port is 13337.
@@ -210,7 +210,7 @@ TEST_F(VerbsTest, UcxRunsUnchangedAlsoWhenTheAgentsDie) {
   ASSERT_TRUE(client.ok()) << client.status();
   ASSERT_NO_FATAL_FAILURE(RunsOnWithoutAgents(**client, "ucx_perftest"));
   EXPECT_NE((*client)->output().find("Final:"), std::string::npos) << (*client)->output();
-  EXPECT_NE((*client)->output().find(" 600 "), std::string::npos) << (*client)->output();
+  EXPECT_NE((*client)->output().find(" 3000 "), std::string::npos) << (*client)->output();
   auto served = (*server)->Wait(absl::Seconds(20));
   ASSERT_TRUE(served.ok()) << served.status();
   EXPECT_EQ(served->exit_code, 0) << served->output;

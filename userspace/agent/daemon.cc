@@ -25,6 +25,7 @@
 #include "userspace/commandline/sd_notify.h"
 #include "userspace/config/change.h"
 #include "userspace/metrics/exporter.h"
+#include "userspace/model/boot_id.h"
 #include "userspace/rights/rights.h"
 
 namespace cw::agent {
@@ -58,7 +59,7 @@ std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Ag
                                    .worst_paths = static_cast<size_t>(config.metrics.worst_paths),
                                    .top_flows = static_cast<size_t>(config.metrics.top_flows),
                                    .run_dir = config.RunDir(),
-                                   .boot = Deadlines::BootId()};
+                                   .boot = BootId()};
   if (options.listen.kind == config::Listen::Kind::kNone) return nullptr;
   for (const config::NicConfig& nic : config.nics) options.nics.push_back(nic.name);
   std::unique_ptr<metrics::Exporter> exporter;

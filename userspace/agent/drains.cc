@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/agent/drains.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 
 namespace cw::agent {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kDrainsVersion = 1;
 constexpr int64_t kSecondNs = 1'000'000'000;
 
 uint16_t MaskOf(const std::map<uint32_t, uint16_t>& masks, uint32_t pair) {
@@ -107,17 +100,7 @@ double DrainEntry::QuietS(int64_t now_ns) const {
 }
 
 absl::Status Drains::Load() {
-  std::ifstream file(file_);
-  if (!file) return absl::NotFoundError(absl::StrCat("there is no ", file_));
-  std::ostringstream text;
-  text << file.rdbuf();
-  try {
-    const json state = json::parse(text.str());
-    if (state.at("boot").get<std::string>() != boot_) {
-      changed_ = true;
-      return absl::NotFoundError(absl::StrCat(file_, " is of an earlier boot"));
-    }
-    if (state.at("version").get<int>() != kDrainsVersion) Refuse("other version");
+  absl::Status loaded = file_.Load([this](const json& state) {
     std::map<std::string, DrainEntry> entries;
     for (const json& entry : state.at("drains")) {
       DrainEntry read = EntryFrom(entry);
@@ -125,32 +108,18 @@ absl::Status Drains::Load() {
       entries[what] = std::move(read);
     }
     entries_ = std::move(entries);
-  } catch (const json::exception& error) {
-    changed_ = true;
-    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", error.what()));
-  }
-  return absl::OkStatus();
+  });
+  changed_ = !loaded.ok();
+  return loaded;
 }
 
 absl::Status Drains::Save() {
   if (!changed_) return absl::OkStatus();
-  if (entries_.empty()) {
-    if (unlink(file_.c_str()) != 0 && errno != ENOENT)
-      return absl::ErrnoToStatus(errno, absl::StrCat("remove ", file_));
-    changed_ = false;
-    return absl::OkStatus();
-  }
-  json state = {{"version", kDrainsVersion}, {"boot", boot_}, {"drains", json::array()}};
-  for (const auto& [what, entry] : entries_) state["drains"].push_back(DrainToJson(entry));
-  // As in Deadlines: a rename, so that a killed agent leaves the old file or the new one.
-  const std::string fresh = file_ + ".new";
-  std::ofstream out(fresh, std::ios::trunc);
-  out << state.dump(2) << '\n';
-  out.close();
-  if (!out) return absl::InternalError(absl::StrCat("cannot write ", fresh));
-  if (std::rename(fresh.c_str(), file_.c_str()) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("write ", file_));
-  changed_ = false;
-  return absl::OkStatus();
+  json list = json::array();
+  for (const auto& [what, entry] : entries_) list.push_back(DrainToJson(entry));
+  const absl::Status saved = list.empty() ? file_.Remove() : file_.Save({{"drains", list}});
+  changed_ = !saved.ok();
+  return saved;
 }
 
 }  // namespace cw::agent

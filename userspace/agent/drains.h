@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "userspace/control/drain.h"
+#include "userspace/model/boot_file.h"
 #include "userspace/model/flow.h"
 
 namespace cw::agent {
@@ -66,7 +67,7 @@ class Drains {
  public:
   static constexpr char kFile[] = "drains.json";  // in the run folder
 
-  Drains(std::string file, std::string boot) : file_(std::move(file)), boot_(std::move(boot)) {}
+  Drains(std::string file, std::string boot) : file_(std::move(file), std::move(boot), /*version=*/1) {}
 
   // As for Deadlines: NotFound: nothing, or of an earlier boot. InvalidArgument: unreadable.
   absl::Status Load();
@@ -78,7 +79,7 @@ class Drains {
   const std::map<std::string, DrainEntry>& entries() const { return entries_; }
 
  private:
-  const std::string file_, boot_;
+  const BootFile file_;
   std::map<std::string, DrainEntry> entries_;  // by `what`
   bool changed_ = false;
 };

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/agent/fleet_drains.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -19,7 +15,6 @@ namespace {
 namespace v1 = api::v1;
 using nlohmann::json;
 
-constexpr int kFileVersion = 1;
 // Ports that no path crosses are looked for again: often at first, as paths come with an agent's start.
 constexpr absl::Duration kRetry = absl::Seconds(5), kRetryLater = absl::Minutes(1);
 // The agent ends a drain by its own clock, a little before or after what the service said last.
@@ -47,16 +42,13 @@ api::Caller CallerOf(const v1::DrainOrder& order, const std::string& instance) {
 }  // namespace
 
 FleetDrains::FleetDrains(std::string file, std::string boot, bool allowed, Asks asks)
-    : file_(std::move(file)), boot_(std::move(boot)), allowed_(allowed), asks_(std::move(asks)) {
+    : file_(std::move(file), std::move(boot), /*version=*/1), allowed_(allowed), asks_(std::move(asks)) {
   Load();
 }
 
 // What is lost is nothing: the service sends its orders again.
 void FleetDrains::Load() {
-  std::ifstream in(file_);
-  const json state = in ? json::parse(in, nullptr, false) : json();
-  try {
-    if (!state.is_object() || state.at("version") != kFileVersion || state.at("boot") != boot_) return;
+  const absl::Status read = file_.Load([this](const json& state) {
     for (const json& entry : state.at("orders")) {
       Held held{.instance = entry.at("instance").get<std::string>()};
       held.order.set_id(entry.at("id").get<uint64_t>());
@@ -65,29 +57,21 @@ void FleetDrains::Load() {
       held.undrained = !held.refused.empty();
       held_.emplace(held.order.id(), std::move(held));
     }
-  } catch (const json::exception&) {
-    held_.clear();
-  }
+  });
+  if (!read.ok()) held_.clear();
 }
 
 void FleetDrains::Save() {
-  if (held_.empty()) {
-    unlink(file_.c_str());
-    return saved_.clear();
-  }
-  json state = {{"version", kFileVersion}, {"boot", boot_}, {"orders", json::array()}};
+  json list = json::array();
   for (const auto& [id, held] : held_)
-    state["orders"].push_back({{"id", id},
-                               {"instance", held.instance},
-                               {"mine", held.mine},
-                               {"undrained", held.undrained ? held.refused : ""}});
-  const std::string text = state.dump(2, ' ', false, json::error_handler_t::replace);
+    list.push_back({{"id", id},
+                    {"instance", held.instance},
+                    {"mine", held.mine},
+                    {"undrained", held.undrained ? held.refused : ""}});
+  std::string text = list.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text == saved_) return;
-  const std::string fresh = file_ + ".new";
-  std::ofstream out(fresh, std::ios::trunc);
-  out << text << '\n';
-  out.close();
-  if (out && std::rename(fresh.c_str(), file_.c_str()) == 0) saved_ = text;
+  const absl::Status saved = list.empty() ? file_.Remove() : file_.Save({{"orders", std::move(list)}});
+  if (saved.ok()) saved_ = std::move(text);
 }
 
 void FleetDrains::Take(const v1::DrainOrders& orders) {

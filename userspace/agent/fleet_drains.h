@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "userspace/api/agent_api.h"
 #include "userspace/api/fleet.pb.h"
+#include "userspace/model/boot_file.h"
 
 namespace cw::agent {
 
@@ -42,7 +43,7 @@ class FleetDrains {
   };
 
   // allowed: [fleet] allow has "drain"; otherwise what an earlier agent drained for the fleet is given back. boot: of
-  // the kernel (Deadlines::BootId); what the file has of another one is void.
+  // the kernel (BootId); what the file has of another one is void.
   FleetDrains(std::string file, std::string boot, bool allowed, Asks asks);
 
   void Take(const api::v1::DrainOrders& orders);
@@ -79,7 +80,7 @@ class FleetDrains {
   std::optional<absl::Time> OthersUntil(const std::string& what, uint64_t but) const;
   api::v1::DrainAnswer AnswerOf(const Held& held, const api::v1::DrainsReply& drains, absl::Time now) const;
 
-  const std::string file_, boot_;
+  const BootFile file_;
   const bool allowed_;
   const Asks asks_;
   std::map<uint64_t, Held> held_;  // by order

@@ -14,6 +14,7 @@ using maps::CtlView;
 
 constexpr absl::Duration kBlindAfter = absl::Milliseconds(250);
 constexpr absl::Duration kMostLate = absl::Milliseconds(500);
+constexpr absl::Duration kMostStretched = absl::Seconds(1);
 constexpr double kForgotten = 1.0 / 256;  // of a prober's lateness, in a second
 
 }  // namespace
@@ -41,13 +42,14 @@ void Lease::SetBlindAfter(absl::Duration idle_interval) {
   SetBlindJiffies();
 }
 
-void Lease::SawProberLate(absl::Duration lateness) {
+void Lease::SawProber(absl::Duration lateness, absl::Duration interval) {
   late_ = std::max(std::min(lateness, kMostLate), late_ * (1 - kForgotten));
+  stretched_ = std::max(std::min(interval, kMostStretched), stretched_ * (1 - kForgotten));
   SetBlindJiffies();
 }
 
 void Lease::SetBlindJiffies() {
-  const absl::Duration after = std::max({kBlindAfter, 3 * idle_interval_, 2 * late_});
+  const absl::Duration after = std::max({kBlindAfter, 3 * idle_interval_, 3 * stretched_, 2 * late_});
   if (after == blind_after_) return;
   blind_after_ = after;
   const int64_t now_ns = monotonic_.NowNs();

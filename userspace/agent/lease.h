@@ -35,9 +35,10 @@ class Lease {
   double found_over_s() const { return found_over_s_; }  // 0: it was not over
   // How long a pair sends no probe before its flows look after themselves: longer than an idle one ever waits.
   void SetBlindAfter(absl::Duration idle_interval);
-  // How late the prober's thread was within the last second, at most. A host whose processors are short is not blind
-  // because its prober waits for one: twice as long as it waited lately, a second at most, counts for some minutes.
-  void SawProberLate(absl::Duration lateness);
+  // How late the prober's thread was within the last second, at most, and the longest interval of a pair that carries
+  // data. A host whose processors are short is not blind because its prober waits for one, or keeps to its share: twice
+  // as long as it waited lately and three such intervals, seconds at most, count for some minutes.
+  void SawProber(absl::Duration lateness, absl::Duration interval);
   void Renew(absl::Duration lease);  // zero: it never ends
   double LeftS() const;              // 0: it never ends
 
@@ -48,7 +49,7 @@ class Lease {
   const Ticks ticks_;
   const Clock& monotonic_;
   double found_over_s_ = 0;
-  absl::Duration idle_interval_, late_, blind_after_;
+  absl::Duration idle_interval_, late_, stretched_, blind_after_;
 };
 
 }  // namespace cw::agent

@@ -35,6 +35,7 @@
 #include "userspace/agent/views/flows_view.h"
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/dataplane/packet_injector.h"
+#include "userspace/model/boot_id.h"
 
 namespace cw::agent {
 
@@ -160,9 +161,9 @@ void Agent::OpenScopes() {
     if (qp && flows_view_ != nullptr) flows_view_->AddLabel(*qp, named);
     return named.label();
   };
-  scopes_ = std::make_unique<Scopes>(options_.config.RunDir() + "/" + Scopes::kFile, Deadlines::BootId(), *modes_,
-                                     nics_, pairs_, flows_, *records_, engine_->mesh(), monotonic_, journal_,
-                                     Scopes::Asks{.label = label});
+  scopes_ =
+      std::make_unique<Scopes>(options_.config.RunDir() + "/" + Scopes::kFile, BootId(), *modes_, nics_, pairs_, flows_,
+                               *records_, engine_->mesh(), monotonic_, journal_, Scopes::Asks{.label = label});
   scopes_->Take(options_.config.scopes);
   if (const absl::Status loaded = scopes_->Load(); absl::IsInvalidArgument(loaded))
     spdlog::warn("modes that an operator set for NICs and labels are lost: {}", std::string(loaded.message()));

@@ -47,6 +47,7 @@
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/agent/views/status_view.h"
 #include "userspace/agent/views/why_view.h"
+#include "userspace/model/boot_id.h"
 #include "userspace/model/cpu_list.h"
 
 namespace cw::agent {
@@ -153,8 +154,7 @@ void Agent::OpenPaths() {
   const config::LogConfig& log = options_.config.log;
   dry_run_->Open(log.report_file, static_cast<uint64_t>(log.report_mib) << 20);
   link_flaps_ = std::make_unique<LinkFlaps>(
-      options_.config.RunDir() + "/" + kLinkFile, Deadlines::BootId(), pairs_, engine_->mesh(), *clock_, monotonic_,
-      journal_,
+      options_.config.RunDir() + "/" + kLinkFile, BootId(), pairs_, engine_->mesh(), *clock_, monotonic_, journal_,
       LinkFlaps::Asks{
           .hops = hops,
           .interval_ns = [this](uint32_t pair) { return engine_->IntervalNs(pair); },

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/agent/scopes.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "absl/strings/ascii.h"
@@ -318,23 +312,16 @@ void Scopes::FollowNic(const std::string& meant, config::ScopeConfig& what) cons
 }
 
 absl::Status Scopes::Load() {
-  std::ifstream file(file_);
-  if (!file) return absl::NotFoundError(absl::StrCat("there is no ", file_));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::vector<Scope> found;
-  try {
-    const json state = json::parse(text);
-    if (state.at("boot").get<std::string>() != boot_)
-      return absl::NotFoundError(absl::StrCat(file_, " is of an earlier boot"));
+  absl::Status read = file_.Load([&](const json& state) {
     for (const json& entry : state.at("scopes")) {
       if (found.size() >= kMost) break;
       found.push_back(
           {.what = ScopeFromJson(entry), .by_operator = true, .until_ns = entry.at("until_ns").get<int64_t>()});
       FollowNic(entry.value("rail_nic", ""), found.back().what);
     }
-  } catch (const json::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", error.what()));
-  }
+  });
+  if (!read.ok()) return read;
   scopes_.insert(scopes_.end(), found.begin(), found.end());
   Changed();
   return absl::OkStatus();
@@ -356,17 +343,7 @@ absl::Status Scopes::Save() const {
     if (scope.what.rail && static_cast<size_t>(*scope.what.rail) < nics_.size())
       list.back()["rail_nic"] = nics_[static_cast<size_t>(*scope.what.rail)].config.name;
   }
-  if (list.empty()) {
-    if (unlink(file_.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
-    return absl::ErrnoToStatus(errno, absl::StrCat("remove ", file_));
-  }
-  const std::string fresh = file_ + ".new";
-  std::ofstream out(fresh, std::ios::trunc);
-  out << json{{"boot", boot_}, {"scopes", list}}.dump(2) << '\n';
-  out.close();
-  if (!out || std::rename(fresh.c_str(), file_.c_str()) != 0)
-    return absl::UnavailableError(absl::StrCat("cannot write ", file_));
-  return absl::OkStatus();
+  return list.empty() ? file_.Remove() : file_.Save({{"scopes", list}});
 }
 
 }  // namespace cw::agent

@@ -26,6 +26,7 @@
 #include "userspace/api/caller.h"
 #include "userspace/api/cwfabric.pb.h"
 #include "userspace/config/config.h"
+#include "userspace/model/boot_file.h"
 #include "userspace/model/clock.h"
 #include "userspace/probe/mesh.h"
 
@@ -48,8 +49,7 @@ class Scopes {
   Scopes(std::string file, std::string boot, const Modes& modes, const NicTable& nics, const PairTable& pairs,
          FlowBook& flows, FlowRecords& records, const probe::Mesh& mesh, const Clock& monotonic, Journal& journal,
          Asks asks)
-      : file_(std::move(file)),
-        boot_(std::move(boot)),
+      : file_(std::move(file), std::move(boot), /*version=*/1),
         modes_(modes),
         nics_(nics),
         pairs_(pairs),
@@ -102,7 +102,7 @@ class Scopes {
   void Keep();
   absl::Status Save() const;
 
-  const std::string file_, boot_;
+  const BootFile file_;
   const Modes& modes_;
   const NicTable& nics_;
   const PairTable& pairs_;

@@ -74,6 +74,7 @@
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
 #include "userspace/dataplane/packet_injector.h"
+#include "userspace/model/boot_id.h"
 #include "userspace/model/clock.h"
 #include "userspace/model/cpu_list.h"
 #include "userspace/rights/rights.h"
@@ -113,8 +114,8 @@ Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
       journal_(LogEvent),
       keys_(monotonic_, journal_),
-      drains_(options_.config.RunDir() + "/" + agent::Drains::kFile, Deadlines::BootId()),
-      deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, Deadlines::BootId()) {
+      drains_(options_.config.RunDir() + "/" + agent::Drains::kFile, BootId()),
+      deadlines_(options_.config.RunDir() + "/" + Deadlines::kFile, BootId()) {
   vitals_.host_name = HostName(options_.config);
   const config::SteeringConfig& steering = options_.config.steering;
   labels_ = std::make_unique<LabelBook>();

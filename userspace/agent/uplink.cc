@@ -19,6 +19,7 @@
 #include "userspace/agent/uplink_work.h"
 #include "userspace/api/audit.h"
 #include "userspace/config/change.h"
+#include "userspace/model/boot_id.h"
 #include "userspace/model/run_id.h"
 #include "userspace/uplink/batch_builder.h"
 #include "userspace/uplink/client.h"
@@ -92,7 +93,7 @@ struct Uplink::Impl {
         run(NewRun()),
         builder(agent.host_name(), run),
         work(WorkOf(agent)),
-        drains(DrainsFile(config), Deadlines::BootId(), TakesDrains(), AsksOf(config, agent)) {}
+        drains(DrainsFile(config), BootId(), TakesDrains(), AsksOf(config, agent)) {}
 
   const config::Config config;
   Agent& agent;
@@ -136,7 +137,7 @@ wire::Hello Uplink::Impl::Hello() const {
   hello.set_host(agent.host_name());
   hello.set_version(kVersion);
   hello.set_run(run);
-  hello.set_boot_id(Deadlines::BootId());
+  hello.set_boot_id(BootId());
   for (const std::string& what : config.fleet.allow) hello.add_capabilities(what);
   hello.set_metrics_address(config.MetricsAddress());
   hello.set_takes_drains(TakesDrains());
@@ -354,7 +355,7 @@ uint64_t Uplink::End() {
 Uplink::~Uplink() { End(); }
 
 void GiveBackFleetDrains(const config::Config& config, Agent& agent) {
-  FleetDrains(DrainsFile(config), Deadlines::BootId(), /*allowed=*/false, AsksOf(config, agent)).Step(absl::Now());
+  FleetDrains(DrainsFile(config), BootId(), /*allowed=*/false, AsksOf(config, agent)).Step(absl::Now());
 }
 
 }  // namespace cw::agent

@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr int kMostDoublings = 10;
+constexpr int kLooks = 3;
 
 uint32_t UnderWay(uint32_t next, uint32_t acked) { return (next - acked) & kPsnMask; }
 
@@ -19,7 +20,7 @@ void DataStall::Follow(int64_t now_ns, const DataFlow& seen) {
   const bool went_on = flow.seen_ns != 0 && (seen.acked != flow.acked || seen.answers != flow.answers);
   if (went_on) {
     // By itself, on the same path: so long may a silence be that means nothing. Not one in which nobody looked.
-    const bool looked = now_ns - flow.seen_ns < rules_.quiet_ns;
+    const bool looked = now_ns - flow.seen_ns < Quiet();
     if (flow.under_way && !flow.excused && seen.slot == flow.slot && looked)
       longest_ns_ = std::max(longest_ns_, now_ns - flow.quiet_since_ns);
     if (flow.under_way) flow.usual = std::max(flow.usual - flow.usual / 64, UnderWay(flow.next, flow.acked));
@@ -41,27 +42,35 @@ void DataStall::Follow(int64_t now_ns, const DataFlow& seen) {
   flow.seen_ns = now_ns;
 }
 
-int64_t DataStall::Patience() const {
-  const auto usual = static_cast<int64_t>(rules_.longest_times * static_cast<double>(longest_ns_));
-  return std::max(rules_.quiet_ns, std::min(usual, rules_.most_quiet_ns));
+int64_t DataStall::Quiet() const {
+  return std::max(rules_.quiet_ns, std::min(kLooks * period_ns_, rules_.most_quiet_ns));
 }
 
-void DataStall::ForgetLongest(int64_t now_ns) {
-  const int64_t passed_ns = std::min(now_ns - stepped_ns_, rules_.longest_memory_ns);
-  if (stepped_ns_ != 0) longest_ns_ -= longest_ns_ * (passed_ns / 1'000'000) / (rules_.longest_memory_ns / 1'000'000);
+int64_t DataStall::Patience() const {
+  const auto usual = static_cast<int64_t>(rules_.longest_times * static_cast<double>(longest_ns_));
+  return std::max(Quiet(), std::min(usual, rules_.most_quiet_ns));
+}
+
+void DataStall::BeginLook(int64_t now_ns) {
+  if (stepped_ns_ != 0) {
+    const int64_t passed_ns = std::min(now_ns - stepped_ns_, rules_.longest_memory_ns);
+    longest_ns_ -= longest_ns_ * (passed_ns / 1'000'000) / (rules_.longest_memory_ns / 1'000'000);
+    period_ns_ = std::min(passed_ns, since_last_ns_);
+    since_last_ns_ = passed_ns;
+  }
   stepped_ns_ = now_ns;
 }
 
 bool DataStall::StandsStill(int64_t now_ns, const Flow& flow) const {
   if (!flow.under_way || now_ns - flow.quiet_since_ns < Patience()) return false;
   const double many = std::max<double>(rules_.many, rules_.many_times * flow.usual);
-  return now_ns - flow.sent_ns >= rules_.quiet_ns || UnderWay(flow.next, flow.acked) > many;
+  return now_ns - flow.sent_ns >= Quiet() || UnderWay(flow.next, flow.acked) > many;
 }
 
 // By the path that it takes: what comes right after a move may be the answer to what left before.
 bool DataStall::Delivers(int64_t now_ns, const Flow& flow) const {
-  return flow.progress_ns != 0 && now_ns - flow.progress_ns < rules_.quiet_ns &&
-         flow.progress_ns - flow.slot_since_ns >= rules_.quiet_ns;
+  return flow.progress_ns != 0 && now_ns - flow.progress_ns < Quiet() &&
+         flow.progress_ns - flow.slot_since_ns >= Quiet();
 }
 
 // All that stands still on the path is one process's, and none of its flows goes on elsewhere.
@@ -75,7 +84,7 @@ bool DataStall::MayBeItsPeer(int64_t now_ns, uint8_t slot) const {
   return std::none_of(flows_.begin(), flows_.end(), [&](const auto& entry) {
     const Flow& flow = entry.second;
     return flow.process == process && flow.slot != slot && flow.progress_ns != 0 &&
-           now_ns - flow.progress_ns < rules_.quiet_ns / 2;
+           now_ns - flow.progress_ns < Quiet() / 2;
   });
 }
 
@@ -93,12 +102,12 @@ DataStall::Verdict DataStall::Judge(int64_t now_ns, uint8_t slot) const {
   // One alone may stand still for a reason of its own: a stack that serves others first, a timer that backs off.
   const int64_t alone_ns = std::min(std::max(rules_.lone_quiet_ns, 2 * Patience()), rules_.most_quiet_ns);
   if (verdict.flows == 1 && verdict.quiet_ns < alone_ns) return {};
-  int standing = 0;  // elsewhere
+  int standing = 0;  // elsewhere; beside one alone, also those that have a reason of their own: its stack may be it
   for (const auto& [key, flow] : flows_) {
     if (flow.slot == slot) continue;
-    const bool goes_on = flow.progress_ns != 0 && now_ns - flow.progress_ns < rules_.quiet_ns / 2;
+    const bool goes_on = flow.progress_ns != 0 && now_ns - flow.progress_ns < Quiet() / 2;
     verdict.witnesses += goes_on;
-    standing += !goes_on && !flow.excused && StandsStill(now_ns, flow);
+    standing += !goes_on && (!flow.excused || verdict.flows == 1) && StandsStill(now_ns, flow);
   }
   return verdict.witnesses > standing ? verdict : Verdict{};
 }
@@ -106,7 +115,7 @@ DataStall::Verdict DataStall::Judge(int64_t now_ns, uint8_t slot) const {
 void DataStall::ExcuseIfAllStand(int64_t now_ns) {
   uint32_t slots = 0;
   for (const auto& [key, flow] : flows_) {
-    if (flow.progress_ns != 0 && now_ns - flow.progress_ns < rules_.quiet_ns) return;
+    if (flow.progress_ns != 0 && now_ns - flow.progress_ns < Quiet()) return;
     if (flow.slot < kMaxSlots && StandsStill(now_ns, flow)) slots |= 1u << flow.slot;
   }
   if (std::popcount(slots) < 2) return;
@@ -115,7 +124,7 @@ void DataStall::ExcuseIfAllStand(int64_t now_ns) {
 
 std::vector<DataStall::Verdict> DataStall::Step(int64_t now_ns, absl::Span<const DataFlow> flows, uint16_t judged) {
   if (flows.empty() && flows_.empty()) return {};  // most pairs, most of the time
-  ForgetLongest(now_ns);
+  BeginLook(now_ns);
   for (const DataFlow& seen : flows) Follow(now_ns, seen);
   std::erase_if(flows_, [&](const auto& entry) { return entry.second.seen_ns != now_ns; });
   // What dead paths hold back waits for its timers, for longer than they are dead.

@@ -20,8 +20,9 @@
 // which is nobody's path.
 //
 // How long a silence has to last follows what silences of these flows ended by themselves lately: stacks and timers
-// differ, and a starved host stalls often (the idea of accrual failure detectors: Hayashibara et al., SRDS 2004). Where
-// one flow is all there is on a path, its own stack explains more than the path does, and it is waited for longer.
+// differ, and a starved host stalls often (the idea of accrual failure detectors: Hayashibara et al., SRDS 2004). A
+// host that looks seldom sees less of that: it waits for three looks at least. Where one flow is all there is on a
+// path, its own stack explains more than the path does, and it is waited for longer.
 //
 // Pure: time comes in (any monotonic clock). One thread per object.
 #pragma once
@@ -38,7 +39,7 @@
 namespace cw::control {
 
 struct DataStallRules {
-  int64_t quiet_ns = 60'000'000;               // of silence at least …
+  int64_t quiet_ns = 60'000'000;               // of silence at least, and three looks …
   double longest_times = 3;                    // … and so many times the longest that ended by itself, …
   int64_t most_quiet_ns = 2'000'000'000;       // … but no more than this
   int64_t lone_quiet_ns = 1'000'000'000;       // of the one flow of a path at least
@@ -98,13 +99,16 @@ class DataStall {
   bool Delivers(int64_t now_ns, const Flow& flow) const;
   bool MayBeItsPeer(int64_t now_ns, uint8_t slot) const;
   bool StandsStill(int64_t now_ns, const Flow& flow) const;
+  int64_t Quiet() const;
   int64_t Patience() const;
-  void ForgetLongest(int64_t now_ns);
+  void BeginLook(int64_t now_ns);
   Verdict Judge(int64_t now_ns, uint8_t slot) const;
   void ExcuseIfAllStand(int64_t now_ns);
 
   DataStallRules rules_;
-  int64_t longest_ns_ = 0, stepped_ns_ = 0;  // silence that ended by itself, slowly forgotten
+  int64_t longest_ns_ = 0;  // silence that ended by itself, slowly forgotten
+  int64_t stepped_ns_ = 0, since_last_ns_ = 0;
+  int64_t period_ns_ = 0;  // of looks: the shorter of the last two
   std::map<FlowKey, Flow> flows_;
   std::array<Slot, kMaxSlots> slot_;
 };

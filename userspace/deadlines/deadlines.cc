@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/deadlines/deadlines.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
-
-#include "absl/strings/str_cat.h"
+#include <utility>
 
 namespace cw::deadlines {
 namespace {
@@ -77,28 +70,10 @@ Allowed AllowedFrom(const json& entry) {
 
 }  // namespace
 
-Deadlines::Deadlines(std::string file, std::string boot) : file_(std::move(file)), boot_(std::move(boot)) {}
-
-std::string Deadlines::BootId() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
+Deadlines::Deadlines(std::string file, std::string boot) : file_(std::move(file), std::move(boot), kDeadlinesVersion) {}
 
 absl::Status Deadlines::Load() {
-  std::ifstream file(file_);
-  if (!file) return absl::NotFoundError(absl::StrCat("there is no ", file_));
-  std::ostringstream text;
-  text << file.rdbuf();
-  try {
-    const json state = json::parse(text.str());
-    if (state.at("boot").get<std::string>() != boot_) {
-      changed_ = true;
-      return absl::NotFoundError(absl::StrCat(file_, " is of an earlier boot"));
-    }
-    if (state.at("version").get<int>() != kDeadlinesVersion)
-      throw json::other_error::create(0, "other version", nullptr);
+  absl::Status read = file_.Load([this](const json& state) {
     Flows placements = FlowsFrom(state.at("placements"));
     Flows locks = FlowsFrom(state.at("locks"));
     // Earlier releases did not write it.
@@ -109,39 +84,23 @@ absl::Status Deadlines::Load() {
     placements_ = std::move(placements);
     locks_ = std::move(locks);
     before_ = std::move(before);
-  } catch (const json::exception& error) {
-    changed_ = true;
-    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", error.what()));
-  }
-  return absl::OkStatus();
+  });
+  changed_ = !read.ok();
+  return read;
 }
 
 absl::Status Deadlines::Save() {
   if (!changed_) return absl::OkStatus();
+  absl::Status saved;
   if (size() == 0 && before_.empty()) {
-    if (unlink(file_.c_str()) != 0 && errno != ENOENT)
-      return absl::ErrnoToStatus(errno, absl::StrCat("remove ", file_));
-    changed_ = false;
-    return absl::OkStatus();
+    saved = file_.Remove();
+  } else {
+    json state = {{"placements", ToJson(placements_)}, {"locks", ToJson(locks_)}, {"before", PlacesToJson(before_)}};
+    if (mode_) state["mode"] = {{"set", ToJson(mode_->set)}, {"after", ToJson(mode_->after)}, {"at_ns", mode_->at_ns}};
+    saved = file_.Save(std::move(state));
   }
-  json state = {{"version", kDeadlinesVersion},
-                {"boot", boot_},
-                {"placements", ToJson(placements_)},
-                {"locks", ToJson(locks_)},
-                {"before", PlacesToJson(before_)}};
-  if (mode_) {
-    state["mode"] = {{"set", ToJson(mode_->set)}, {"after", ToJson(mode_->after)}, {"at_ns", mode_->at_ns}};
-  }
-  // A rename: an agent that is killed leaves the old file or the new one. The disk need not have it, as a file that
-  // the power took is of an earlier boot.
-  const std::string fresh = file_ + ".new";
-  std::ofstream out(fresh, std::ios::trunc);
-  out << state.dump(2) << '\n';
-  out.close();
-  if (!out) return absl::InternalError(absl::StrCat("cannot write ", fresh));
-  if (std::rename(fresh.c_str(), file_.c_str()) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("write ", file_));
-  changed_ = false;
-  return absl::OkStatus();
+  changed_ = !saved.ok();
+  return saved;
 }
 
 void Deadlines::Forget() {

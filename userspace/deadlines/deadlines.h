@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "userspace/model/allowed.h"
+#include "userspace/model/boot_file.h"
 #include "userspace/model/flow.h"
 
 namespace cw::deadlines {
@@ -66,15 +67,12 @@ class Deadlines {
   // Those whose time has come, and forgets them.
   Due TakeDue(int64_t now_ns);
 
-  // /proc/sys/kernel/random/boot_id, "" where it cannot be read.
-  static std::string BootId();
-
  private:
   using Flows = absl::flat_hash_map<FlowKey, int64_t>;
   void Set(Flows& flows, const FlowKey& flow, int64_t at_ns);
   std::vector<FlowKey> Take(Flows& flows, int64_t now_ns);
 
-  const std::string file_, boot_;
+  const BootFile file_;
   Flows placements_, locks_;
   absl::flat_hash_map<FlowKey, Place> before_;
   std::optional<ModeEnd> mode_;

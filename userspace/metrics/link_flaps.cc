@@ -2,15 +2,16 @@
 #include "userspace/metrics/link_flaps.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "userspace/model/boot_file.h"
 
 namespace cw::metrics {
 namespace {
 
+constexpr int kFileVersion = 1;
 constexpr size_t kMostKept = 4096;  // per link; more say nothing more
 
 }  // namespace
@@ -43,41 +44,28 @@ std::vector<LinkState> LinkFlaps::States(int64_t now_ns) const {
 
 absl::Status LinkFlaps::Save(const std::string& file, const std::string& boot) {
   if (!changed_) return absl::OkStatus();
-  nlohmann::json j = {{"boot", boot}, {"links", nlohmann::json::object()}};
+  nlohmann::json links = nlohmann::json::object();
   for (const auto& [nic, link] : links_)
-    j["links"][nic] = {
-        {"up", link.last.up}, {"downs", link.last.downs}, {"flaps", link.flaps}, {"flaps_ns", link.flaps_ns}};
-  const std::string fresh = file + ".new";
-  std::ofstream out(fresh, std::ios::trunc);
-  out << j.dump() << "\n";
-  out.close();
-  if (!out || std::rename(fresh.c_str(), file.c_str()) != 0)
-    return absl::UnavailableError(absl::StrCat("cannot write ", file, ": flaps before a restart will be forgotten"));
+    links[nic] = {{"up", link.last.up}, {"downs", link.last.downs}, {"flaps", link.flaps}, {"flaps_ns", link.flaps_ns}};
+  const absl::Status saved = BootFile(file, boot, kFileVersion).Save({{"links", links}});
+  if (!saved.ok())
+    return absl::Status(saved.code(), absl::StrCat(saved.message(), ": flaps before a restart will be forgotten"));
   changed_ = false;
   return absl::OkStatus();
 }
 
 absl::Status LinkFlaps::Load(const std::string& file, const std::string& boot) {
-  std::ifstream in(file);
-  if (!in) return absl::NotFoundError(absl::StrCat("there is no ", file));
-  const nlohmann::json j = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (j.is_discarded() || !j.is_object()) return absl::InvalidArgumentError(absl::StrCat(file, " is not JSON"));
-  std::map<std::string, Link> links;
-  try {
-    if (boot.empty() || j.value("boot", "") != boot)
-      return absl::NotFoundError(absl::StrCat(file, " is of an earlier boot"));
-    for (const auto& [nic, told] : j.at("links").items()) {
+  return BootFile(file, boot, kFileVersion).Load([this](const nlohmann::json& state) {
+    std::map<std::string, Link> links;
+    for (const auto& [nic, told] : state.at("links").items()) {
       Link& link = links[nic];
       link.seen = true;
       link.last = {.up = told.at("up").get<bool>(), .downs = told.at("downs").get<uint64_t>()};
       link.flaps = told.at("flaps").get<uint64_t>();
       link.flaps_ns = told.at("flaps_ns").get<std::deque<int64_t>>();
     }
-  } catch (const nlohmann::json::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": ", error.what()));
-  }
-  links_ = std::move(links);
-  return absl::OkStatus();
+    links_ = std::move(links);
+  });
 }
 
 }  // namespace cw::metrics

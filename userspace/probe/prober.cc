@@ -265,6 +265,9 @@ ProberStats ProberImpl::stats() {
   s.lateness_p99_ns = lateness_.Quantile(0.99);
   s.lateness_max_ns = lateness_.max_ns();
   lateness_.Reset();
+  for (const auto& [index, pair] : pairs_) {
+    if (pair.carries_data) s.longest_interval_ns = std::max(s.longest_interval_ns, cadence_.IntervalNs(index));
+  }
   clockid_t cpu_clock;
   timespec ts;
   if (pthread_getcpuclockid(thread_.native_handle(), &cpu_clock) == 0 && clock_gettime(cpu_clock, &ts) == 0) {

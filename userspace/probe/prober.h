@@ -53,6 +53,7 @@ struct ProberStats {
   int64_t lateness_p50_ns = 0;  // of ticks since the last call of stats(), by 1/4 octave
   int64_t lateness_p99_ns = 0;
   int64_t lateness_max_ns = 0;
+  int64_t longest_interval_ns = 0;  // of pairs that carry data, as the budget stretches it
   bool realtime = false;
   double afforded_pps = 0;  // of the budget, what most_cpu leaves
   std::string cpus;         // that it was given and may use, as CpuListText writes them; "": any
