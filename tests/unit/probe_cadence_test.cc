@@ -129,6 +129,34 @@ TEST(Cadence, MissedRoundsAreSkippedNotCaughtUp) {
   EXPECT_EQ(2101 * kMs, c.NextWakeNs());
 }
 
+// Where that is no burst: a pair whose interval the budget stretches would be silent for twice as long each time.
+TEST(Cadence, FewLateRoundsAreSentAllTheSameAndTheNextNotRightBehind) {
+  CadenceOptions options;
+  options.active_interval_ns = 10 * kMs;
+  options.budget_pps = 100;
+  Cadence c(options);
+  c.SetPair(1, 16, 0);
+  c.SetActive(1, true, 0);
+  ASSERT_EQ(160 * kMs, c.IntervalNs(1));
+  std::vector<uint32_t> due;
+  const int64_t first = c.NextWakeNs();
+  c.TakeDue(first, &due);
+  ASSERT_EQ(due.size(), 1u);
+  const int64_t late = first + 160 * kMs + 150 * kMs;
+  c.TakeDue(late, &due);
+  EXPECT_EQ(due.size(), 1u);
+  EXPECT_EQ(1u, c.skipped_rounds()) << "the one that would have come right behind it";
+  EXPECT_GE(c.NextWakeNs(), late + 80 * kMs);
+  EXPECT_LE(c.NextWakeNs(), late + 240 * kMs);
+
+  for (uint32_t pair = 2; pair < 12; ++pair) {
+    c.SetPair(pair, 16, late);
+    c.SetActive(pair, true, late);
+  }
+  c.TakeDue(late + 60'000 * kMs, &due);
+  EXPECT_LE(due.size(), 2u) << "all would be a burst";
+}
+
 TEST(Cadence, BudgetIsKeptAndSharedFairly) {
   constexpr double kBudget = 10'000;
   Cadence c({.budget_pps = kBudget});

@@ -36,7 +36,7 @@ absl::Status Agents::Launch(int i) {
   absl::Status status = machine.Put(config::ToToml(configs_[static_cast<size_t>(i)]), kConfigFile);
   if (status.ok()) status = machine.Put("a secret of this rack, for tests", kSecretFile, 0600);
   if (!status.ok()) return status;
-  auto agent = machine.Start(absl::StrCat("exec cwagentd --config ", kConfigFile));
+  auto agent = machine.Start(absl::StrCat("echo -900 >/proc/self/oom_score_adj; exec cwagentd --config ", kConfigFile));
   if (agent.ok()) agents_[static_cast<size_t>(i)] = *std::move(agent);
   return agent.status();
 }

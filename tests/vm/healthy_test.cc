@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <string>
@@ -28,7 +29,7 @@ class HealthyTest : public AgentsFixture {
   static void SetUpTestSuite() {
     RackOptions options;
     options.lab = "vmhealthy";
-    options.memory_mib = 2048;  // sixteen queue pairs of soft-RoCE have filled 768
+    options.memory_mib = 2048;  // sixteen queue pairs of soft-RoCE have filled 768, on 6.12 all that there is
     // Soft-RoCE has no rate control: over 100 Mbit/s its bursts fill a queue of a third of a second, and to leave such
     // a path is right. CW_HEALTHY_MBPS: to see that.
     const char* mbps = std::getenv("CW_HEALTHY_MBPS");
@@ -52,6 +53,14 @@ class HealthyTest : public AgentsFixture {
     auto result = (*run)->Wait(absl::Seconds(30));
     EXPECT_TRUE(result.ok() || !must) << tool << " " << arguments << ": " << result.status();
     return result.ok() ? result->average_mb_per_s : 0;
+  }
+
+  // How often a kernel ran out of memory.
+  static int OutOfMemory() {
+    int times = 0;
+    for (int i = 0; i < 2; ++i)
+      times += std::atoi(rack_->machine(i).Run("dmesg | grep -c 'Out of memory' || true").value_or("").c_str());
+    return times;
   }
 
   // Of both machines together, since the agents' start.
@@ -97,7 +106,10 @@ class HealthyTest : public AgentsFixture {
 
   // The same runs without agents, with them twice, and without them again in the other order: what the machine gives
   // drifts more than agents cost.
-  void Try(const std::string& tool, const std::vector<std::string>& variants) {
+  // healthy: asked after the runs with agents; false: what was moved is not judged.
+  void Try(
+      const std::string& tool, const std::vector<std::string>& variants,
+      const std::function<bool()>& healthy = [] { return true; }) {
     const std::vector<std::string> back(variants.rbegin(), variants.rend());
     std::map<std::string, Rates> rates;
     StopAgents();
@@ -108,7 +120,10 @@ class HealthyTest : public AgentsFixture {
     const auto before = Counters();
     RunAll(tool, variants, /*agents=*/true, rates);
     RunAll(tool, back, /*agents=*/true, rates);
-    JudgeMoves(tool, before);
+    if (healthy())
+      JudgeMoves(tool, before);
+    else
+      std::printf("%s: the kernel ran out of memory: no healthy machine, nothing is judged\n", tool.c_str());
     StopAgents();
     RunAll(tool, back, /*agents=*/false, rates);
     Report(tool, variants, rates);
@@ -184,8 +199,8 @@ class HealthyTest : public AgentsFixture {
     const std::string moves = absl::StrCat(absl::StrJoin(Told("move", /*alerts=*/false), "\n"), "\n",
                                            absl::StrJoin(Told("path", /*alerts=*/false), "\n"));
     EXPECT_EQ(row["moves_forced"], 0) << moves;
-    EXPECT_EQ(row["moves_dead"], 0);
-    EXPECT_EQ(row["moves_blind"], 0);
+    EXPECT_EQ(row["moves_dead"], 0) << moves;
+    EXPECT_EQ(row["moves_blind"], 0) << moves;
   }
 
   inline static nlohmann::json table_;
@@ -227,8 +242,11 @@ TEST_F(HealthyTest, WhatAnAgentCosts) {
 TEST_F(HealthyTest, Writes) {
   Try("ib_write_bw", {"-q 1 -s 65536", "-q 4 -s 65536", "-q 16 -s 65536", "-q 4 -s 65536 -b", "-q 4 -s 4096"});
 }
-TEST_F(HealthyTest, Sends) {
-  Try("ib_send_bw", {"-q 1 -s 65536", "-q 4 -s 65536", "-q 16 -s 65536", "-q 4 -s 65536 -b"});
+TEST_F(HealthyTest, Sends) { Try("ib_send_bw", {"-q 1 -s 65536", "-q 4 -s 65536", "-q 4 -s 65536 -b"}); }
+// Of these soft-RoCE of 6.12 keeps what it cannot receive, until the machine has no memory left, without agents, too.
+TEST_F(HealthyTest, SixteenSends) {
+  const int before = OutOfMemory();
+  Try("ib_send_bw", {"-q 16 -s 65536"}, [before] { return OutOfMemory() == before; });
 }
 TEST_F(HealthyTest, Reads) {
   Try("ib_read_bw", {"-q 1 -s 65536", "-q 4 -s 65536", "-q 16 -s 65536", "-q 4 -s 65536 -b"});

@@ -214,7 +214,7 @@ TEST_F(UnseenTest, PathsOfQueuePairsByTheirQpns) {
 
 // Agents that come later have missed the moment. rdma_cm still knows the other end, and the flow label that it gave.
 TEST_F(UnseenTest, PathsOfQueuePairsThatRdmaCmConnected) {
-  const std::string line = "renice -n 19 -p $$ && exec ib_write_bw -d rxe0 -F -R -q 4 -D 90 -s 65536 -u 18 -p 18620";
+  const std::string line = "renice -n 19 -p $$ && exec ib_write_bw -d rxe0 -F -R -q 4 -D 180 -s 65536 -u 18 -p 18620";
   auto server = rack_->machine(1).Start(line);
   ASSERT_TRUE(server.ok()) << server.status();
   ASSERT_TRUE(Eventually([&] {
@@ -235,7 +235,7 @@ TEST_F(UnseenTest, PathsOfQueuePairsThatRdmaCmConnected) {
                  return flow.at("slot").get<int>() >= 0;
                });
       },
-      absl::Seconds(60), absl::Seconds(2)))
+      absl::Seconds(150), absl::Seconds(2)))
       << agents_->CtlText(0, "qps").value_or("") << agents_->CtlText(0, "paths").value_or("") << (*client)->output()
       << rack_->machine(0).Run("rdma resource show cm_id; rdma resource show qp").value_or("") << Logs();
   ExpectOnTheWireAsTold(flows);

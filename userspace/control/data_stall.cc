@@ -102,14 +102,14 @@ DataStall::Verdict DataStall::Judge(int64_t now_ns, uint8_t slot) const {
   // One alone may stand still for a reason of its own: a stack that serves others first, a timer that backs off.
   const int64_t alone_ns = std::min(std::max(rules_.lone_quiet_ns, 2 * Patience()), rules_.most_quiet_ns);
   if (verdict.flows == 1 && verdict.quiet_ns < alone_ns) return {};
-  int standing = 0;  // elsewhere; beside one alone, also those that have a reason of their own: its stack may be it
+  int waiting = 0;  // elsewhere, whatever for: where most do, it is the stack
   for (const auto& [key, flow] : flows_) {
     if (flow.slot == slot) continue;
     const bool goes_on = flow.progress_ns != 0 && now_ns - flow.progress_ns < Quiet() / 2;
     verdict.witnesses += goes_on;
-    standing += !goes_on && (!flow.excused || verdict.flows == 1) && StandsStill(now_ns, flow);
+    waiting += !goes_on && flow.under_way && now_ns - flow.quiet_since_ns >= Quiet();
   }
-  return verdict.witnesses > standing ? verdict : Verdict{};
+  return verdict.witnesses > waiting ? verdict : Verdict{};
 }
 
 void DataStall::ExcuseIfAllStand(int64_t now_ns) {

@@ -13,8 +13,8 @@
 // was away or a sender that stood still: whatever each of them waits for then, a timer of seconds perhaps, is nobody's
 // fault until it goes on. So with flows on a path that was dead to the probes, too, and with those that moved while
 // they had packets under way: what a lossy path lost of them waits for a timer on the next.
-// On the other paths more flows have to go on than stand still: else it is a host that is starved, and those that go on
-// are the lucky ones.
+// On the other paths more flows have to go on than wait, whatever for: else it is a host that is starved, or a stack
+// that hardly works, and those that go on are the lucky ones.
 // A path by which anything was acknowledged within quiet_ns delivers data, whatever else stands still on it. And where
 // all that stands still is one process's, one of its own flows must go on by another path: else its peer may have died,
 // which is nobody's path.
@@ -68,7 +68,7 @@ class DataStall {
     uint8_t slot = 0;
     int flows = 0;         // that stand still on it …
     int64_t quiet_ns = 0;  // … for so long, the shortest of them
-    int witnesses = 0;     // flows that went on elsewhere meanwhile, more than stood still there
+    int witnesses = 0;     // flows that went on elsewhere meanwhile, more than waited there
     int64_t away_ns = 0;   // the path is kept free for so long
   };
   // Call once per window with all flows between the two NICs. judged: slots that are alive. Flows on others are

@@ -160,7 +160,7 @@ void Cadence::ShareShort(double budget_pps, double active_want, double idle_want
 }
 
 // Pairs that are probed at every tick are served whenever the thread comes. Others that are far behind wait for their
-// own next tick, or all that came due during a stall would go out in one burst.
+// own next tick where they are many, or all that came due during a stall would go out in one burst.
 int64_t Cadence::LatestNs(int64_t interval) const {
   if (interval < 2 * options_.active_interval_ns) return INT64_MAX;
   return std::max(2 * options_.active_interval_ns, interval / 8);
@@ -168,16 +168,21 @@ int64_t Cadence::LatestNs(int64_t interval) const {
 
 void Cadence::TakeDue(int64_t now_ns, std::vector<uint32_t>* due) {
   due->clear();
+  uint64_t late = 0;  // probes
   for (uint32_t i = 0; i < pairs_.size(); ++i) {
     Pair& p = pairs_[i];
     if (p.due_ns > now_ns) continue;
     const int64_t interval = interval_ns_[p.pace()];
+    int64_t next = NextDue(i, now_ns);
     if (now_ns - p.due_ns <= LatestNs(interval)) {
       due->push_back(i);
+    } else if (late + p.probes <= kBurst) {
+      due->push_back(i);
+      late += p.probes;
+      if (next - now_ns < interval / 2) next += interval;  // its answers are given their time
     } else {
       ++skipped_;
     }
-    const int64_t next = NextDue(i, now_ns);
     skipped_ += static_cast<uint64_t>(std::max<int64_t>(0, (next - p.due_ns) / interval - 1));
     p.due_ns = next;
   }

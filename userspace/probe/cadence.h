@@ -5,8 +5,8 @@
 // another at the idle one. A budget of probes per second for the host stretches the intervals: first those of clock
 // pairs, down to their share; then active pairs share theirs with equal intervals, idle pairs keep a small part. Pairs
 // that carry data over a slot that has just missed a round come before all others, up to a share of the budget: with
-// many peers it is they who need the next rounds soon. Rounds that were missed are skipped, never caught up: a burst of
-// late probes would look like a burst of losses. Pure: time comes in. Thread rule: one thread.
+// many peers it is they who need the next rounds soon. Rounds that were missed are skipped, never caught up, but for a
+// few: a burst of late probes would look like a burst of losses. Pure: time comes in. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
