@@ -165,6 +165,7 @@ class HealthyTest : public AgentsFixture {
       without += Mean(of.without);
       with += Mean(of.with);
     }
+    if (without == 0) return;
     table_.push_back({{"tool", tool}, {"share_with_agents", with / without}});
     std::printf("%s: %.0f %% with agents\n", tool.c_str(), 100 * with / without);
   }
@@ -243,11 +244,6 @@ TEST_F(HealthyTest, Writes) {
   Try("ib_write_bw", {"-q 1 -s 65536", "-q 4 -s 65536", "-q 16 -s 65536", "-q 4 -s 65536 -b", "-q 4 -s 4096"});
 }
 TEST_F(HealthyTest, Sends) { Try("ib_send_bw", {"-q 1 -s 65536", "-q 4 -s 65536", "-q 4 -s 65536 -b"}); }
-// Of these soft-RoCE of 6.12 keeps what it cannot receive, until the machine has no memory left, without agents, too.
-TEST_F(HealthyTest, SixteenSends) {
-  const int before = OutOfMemory();
-  Try("ib_send_bw", {"-q 16 -s 65536"}, [before] { return OutOfMemory() == before; });
-}
 TEST_F(HealthyTest, Reads) {
   Try("ib_read_bw", {"-q 1 -s 65536", "-q 4 -s 65536", "-q 16 -s 65536", "-q 4 -s 65536 -b"});
 }
@@ -255,6 +251,13 @@ TEST_F(HealthyTest, Atomics) { Try("ib_atomic_bw", {"-q 1", "-q 4", "-q 4 -b"});
 TEST_F(HealthyTest, Datagrams) { Try("ib_send_bw", {"-c UD -q 1 -s 2048", "-c UD -q 4 -s 2048"}); }
 TEST_F(HealthyTest, Unreliable) {
   Try("ib_write_bw", {"-c UC -q 1 -s 65536", "-c UC -q 4 -s 65536", "-c UC -q 4 -s 65536 -b"});
+}
+
+// Of these soft-RoCE of 6.12 keeps what it cannot receive, until the machine has no memory left, and that of
+// 6.1 does not always come back: without agents, too. So these are the last.
+TEST_F(HealthyTest, SixteenSends) {
+  const int before = OutOfMemory();
+  Try("ib_send_bw", {"-q 16 -s 65536"}, [before] { return OutOfMemory() == before; });
 }
 
 }  // namespace
