@@ -276,7 +276,7 @@ TEST_F(VerbsProbeTest, DelaysSpreadNotMuchMoreThanThroughTheKernel) {
       kernel_ns / 1e3, verbs_ns / 1e3, status.at("verbs").at("turn_p50_ns").get<double>() / 1e3,
       status.at("verbs").at("turn_p99_ns").get<double>() / 1e3, status.at("verbs").at("cpu_s").get<double>(),
       status.at("verbs").at("received").get<int>());
-  EXPECT_LT(verbs_ns, 20 * kernel_ns);
+  EXPECT_LT(verbs_ns, 5 * kernel_ns) << "1.1 times is usual, 2 the aim";
 }
 
 // Machine 0's NIC by verbs; machine 1's has no RDMA device at all, and is the kernel's: each sees the other's paths,
