@@ -168,9 +168,9 @@ bool PairEstimator::RefitDue(int64_t now_ns) const {
   if (now_ns < fitted_ns_) return true;
   if (!line_.valid || line_.since_ns < since_ns_) return now_ns - fitted_ns_ >= kFineNs;
   const int64_t age = now_ns - std::max(since_ns_, now_ns - options_.window_ns);
-  if (age < options_.refit_ns * 4) return now_ns - fitted_ns_ >= std::max(age / 4, kFineNs);
-  if (now_ns - fitted_ns_ < options_.refit_ns) return false;
-  return local_.newest_index() >= fitted_index_ + kNewsSubWindows || now_ns - fitted_ns_ >= 3 * options_.refit_ns;
+  if (age < RefitNs() * 4) return now_ns - fitted_ns_ >= std::max(age / 4, kFineNs);
+  if (now_ns - fitted_ns_ < RefitNs()) return false;
+  return local_.newest_index() >= fitted_index_ + kNewsSubWindows || now_ns - fitted_ns_ >= 3 * RefitNs();
 }
 
 PairLine PairEstimator::FitSince(int64_t since_ns, int64_t now_ns) const {
@@ -354,7 +354,7 @@ Estimate PairEstimator::At(int64_t now_ns) {
   if (line_.by_reply) error += static_cast<double>(options_.reply_bias_ns);
   if (!fresh) error += kStrayPpb * 1e-9 * static_cast<double>(e.age_ns);
   if (interval_.contradiction) {  // a step, not found yet: look at the next chance, and do not pretend to know
-    fitted_ns_ = std::min(fitted_ns_, now_ns - 3 * options_.refit_ns + kSubWindowNs);
+    fitted_ns_ = std::min(fitted_ns_, now_ns - 3 * RefitNs() + kSubWindowNs);
     error = static_cast<double>(e.bound_ns);
   }
   e.error_est_ns = std::min(Nanoseconds(error), e.bound_ns);

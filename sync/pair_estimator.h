@@ -30,6 +30,7 @@
 // window that sizes itself: chrony's sourcestats (doc/faq); robust weights: P. J. Huber, "Robust statistics", 1981.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -108,6 +109,10 @@ class PairEstimator {
   // pair that is probed each millisecond: a change of drift is found at the next call. At least every 100 ms or so.
   Estimate At(int64_t now_ns);
 
+  // For a host that is short of processors: lines that are not young are fitted so many times more seldom, up to five.
+  // Steps and changes of a clock's rate still show at the next At().
+  void FitSeldom(int times) { seldom_ = std::clamp(times, 1, kMostSeldom); }
+
   // Peer's clock − ours at `x_ns` of our clock by the line of the last At(): cheap, for each stamp that is converted.
   // 0 while state is unknown.
   int64_t OffsetAt(int64_t x_ns) const { return line_.OffsetAt(x_ns); }
@@ -120,6 +125,7 @@ class PairEstimator {
   void PathsChanged() { round_trips_.PathsChanged(); }
 
  private:
+  static constexpr int kMostSeldom = 5;
   static constexpr int64_t kLongAgoNs = INT64_MIN / 2;
   static constexpr int64_t kSubWindowNs = 20'000'000;
   static constexpr int64_t kFineNs = 1'000'000;
@@ -173,6 +179,7 @@ class PairEstimator {
   void Tighten(int64_t now_ns);
   void TightenByNewest(int64_t now_ns);
   void JudgeEnd();
+  int64_t RefitNs() const { return seldom_ * options_.refit_ns; }
   bool RefitDue(int64_t now_ns) const;
   bool IsStep(int64_t jump_ns) const;
   double UnknownSlope() const;
@@ -182,6 +189,7 @@ class PairEstimator {
   double RecentErrorAt(int64_t now_ns) const;
 
   EstimatorOptions options_;
+  int seldom_ = 1;
   Envelope local_{kSubWindowNs, kSubWindows}, remote_{kSubWindowNs, kSubWindows}, reply_{kSubWindowNs, kSubWindows};
   TripEnvelope trips_{kSubWindowNs, kSubWindows}, remote_trips_{kSubWindowNs, kSubWindows};
   Envelope fine_local_{kFineNs, kFineWindows}, fine_reply_{kFineNs, kFineWindows};

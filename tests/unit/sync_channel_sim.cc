@@ -40,6 +40,8 @@ void Deliver(Arrivals& arrivals, double until_s, PairEstimator& to) {
 class Exchange {
  public:
   explicit Exchange(const ChannelSpec& spec) : spec_(spec), a_(spec.options), b_(spec.options) {
+    a_.FitSeldom(spec.seldom);
+    b_.FitSeldom(spec.seldom);
     for (int s = 0; s < spec.slots; ++s) {
       const double longer = s * spec.slot_spread_ns;
       forward_.push_back(MakePath(spec.forward_base_ns + longer, 2 * s));

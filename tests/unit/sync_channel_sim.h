@@ -32,6 +32,7 @@ struct ChannelSpec {
   std::function<bool(double true_s)> forward_lost, reverse_lost;  // empty = never
   std::function<bool(double true_s)> asleep;                      // our agent is not scheduled; empty = never
   EstimatorOptions options;
+  int seldom = 1;  // PairEstimator::FitSeldom
   uint64_t seed = 1;
 };
 

@@ -154,6 +154,7 @@ absl::Span<const Agent::Step> Agent::Step::OfSecond() {
        [](Agent& a, int64_t now_ns) {
          a.vitals_.Read(now_ns, a.engine_->prober_stats(), RunTimeNs(*a.dataplane_));
          a.vitals_.slowed = a.pace_.slowed();
+         a.clocks_->Slow(a.vitals_.slowed);
          a.lease_->SawProber(absl::Nanoseconds(a.vitals_.prober.lateness_max_ns),
                              absl::Nanoseconds(a.vitals_.prober.longest_interval_ns));
        }},

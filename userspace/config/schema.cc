@@ -145,8 +145,8 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
   Number(
       v, "cpu_percent", probe.cpu_percent, {1, 100},
       "Of all of the host's processors, what the prober's thread takes at most, and the main thread as much; above "
-      "it probes become rarer, as if budget_pps were less, and the main thread looks at flows more rarely. Only hosts "
-      "of few or slow processors notice.");
+      "it probes become rarer, as if budget_pps were less, and the main thread looks at flows and clocks more rarely. "
+      "Only hosts of few or slow processors notice.");
   probe.lock_memory = v.Flag("lock_memory", probe.lock_memory,
                              "Keep the agent's memory in RAM, so that the prober waits for no page; needs an unlimited "
                              "RLIMIT_MEMLOCK, as the service has.");

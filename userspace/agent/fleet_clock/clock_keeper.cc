@@ -62,6 +62,7 @@ void ClockKeeper::Update() {
   int idle_updates = 0;
   const uint32_t turn = std::exchange(idle_turn_, 0);  // those before it had theirs
   for (auto& [index, pair] : pairs_) {
+    if (pair->clock != nullptr) pair->clock->FitSeldom(slowed_);
     const bool idle = !pair->active && !pair->measures_clock;
     const int64_t every_ns = pair->active ? 0 : pair->measures_clock ? kClockUpdateNs : IdleUpdateNs(*pair);
     idle_pairs += idle && pair->clock != nullptr;

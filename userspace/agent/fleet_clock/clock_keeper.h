@@ -53,7 +53,8 @@ class ClockKeeper {
   void Round();
   void ChoosePairs();  // once a second: one pair per host that is probed more often, for as long as it is known
   void SendTrips(PairState& pair, int64_t monotonic_ns);  // our own fastest probes, some times a second
-  void OnSlew();  // CLOCK_MONOTONIC's rate has changed, and local time's has not
+  void Slow(int times) { slowed_ = times; }  // the loop has less processor time: lines are fitted so much more seldom
+  void OnSlew();                             // CLOCK_MONOTONIC's rate has changed, and local time's has not
 
   void OnClaim(const PairState& pair, const sync::FleetClaim& claim) {
     fleet_.OnClaim(pair.peer, claim, clock_->NowNs());
@@ -87,8 +88,9 @@ class ClockKeeper {
   std::unique_ptr<RealtimeAnchor> anchor_;  // null: none is configured
   std::unique_ptr<ClockOutput> output_;     // null: nothing is published
   bool publish_failed_ = false;             // and it was said
-  bool has_anchor_ = false;                 // in the last round
-  bool chrony_fed_ = false;                 // and it was said
+  int slowed_ = 1;
+  bool has_anchor_ = false;  // in the last round
+  bool chrony_fed_ = false;  // and it was said
   uint64_t rounds_ = 0;
   int64_t idle_pairs_ = 0;  // that were heard, at the last Update
   int64_t looked_ns_ = 0;   // monotonic, when Update was called last
