@@ -5,10 +5,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "${1:?usage: other_release.sh FOLDER}" && cd "$1" && pwd)
-work=$(mktemp -d)
+work=$out/work # always the same: paths are among the compiler's flags, and ccache goes by them
+rm -rf "$work"
 trap 'rm -rf "$work"' EXIT
 export GIT_CEILING_DIRECTORIES=$work # the copy is no repository
-mkdir "$work/tree"
+mkdir -p "$work/tree"
 git ls-files -z | tar --null -T - -c | tar -x -C "$work/tree"
 cd "$work/tree"
 cmake -D CW_ABI=maps/abi.h -D CW_OTHER_ABI=maps/abi.h -P tests/bpf/other_layout.cmake

@@ -4,7 +4,8 @@
 //
 // Packets are the same in each run, so a data packet after the first is a retransmission to the trackers (one addition
 // more than a new one). Where the program changes the packet (probe_reflect, egress_steered), restore.bpf.c restores it
-// before each run and its cost, measured with a target that does nothing, is taken off.
+// before each run and its cost, measured with a target that does nothing, is taken off. "floor": what the kernel alone
+// asks for a sample and for a rewritten packet (floors.bpf.c).
 #include <bpf/bpf.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <memory>
 
 #include "absl/strings/str_format.h"
+#include "bench_floors.skel.h"
 #include "bench_restore.skel.h"
 #include "flood_drop.skel.h"
 #include "maps/wire.h"
@@ -31,6 +33,7 @@ namespace {
 
 constexpr int kSamples = 60, kWarmUp = 3;
 constexpr int kRepeat = 100000;
+constexpr int kFits = 8000;  // samples in a ring
 constexpr uint32_t kQpnIn = 0x100, kQpnNative = 0x200, kQpnSteered = 0x300;
 constexpr uint16_t kSteeredPort = 49153;
 constexpr uint32_t kXdpDrop = 1, kXdpPass = 2, kXdpTx = 3, kTcUnspec = static_cast<uint32_t>(-1);
@@ -49,12 +52,14 @@ class Bench {
   ~Bench();
 
  private:
+  absl::Status SetUpFloors();
   absl::Status SetUpMaps();
   absl::Status SetUpPeers();
   void AddCases();
   absl::Status AddBadProbes();
   std::function<absl::StatusOr<double>()> Plain(int fd, std::string frame, uint32_t expected, int repeat = kRepeat);
   absl::StatusOr<double> Sampled();
+  absl::StatusOr<double> SampleFloor();
   absl::StatusOr<double> Reflect();
   absl::StatusOr<double> Steered();
   // Cost of the program `target` behind the restoring one, without the restoring.
@@ -66,8 +71,9 @@ class Bench {
   std::unique_ptr<dataplane::Dataplane> plane_;
   bench_restore* restore_ = nullptr;
   flood_drop* drop_ = nullptr;
+  bench_floors* floors_ = nullptr;
   std::unique_ptr<maps::MmapView<bench_request>> requests_;
-  std::unique_ptr<maps::RingReader> ring_;
+  std::unique_ptr<maps::RingReader> ring_, floor_ring_;
   maps::UniqueFd filter_udp_, filter_rules_;
   std::string last_frame_;  // as a restored run left it
   uint32_t round_ = 0;
@@ -78,6 +84,7 @@ class Bench {
 
 Bench::~Bench() {
   flood_drop__destroy(drop_);
+  bench_floors__destroy(floors_);
   bench_restore__destroy(restore_);
   if (plane_ != nullptr) plane_->DetachAllAndUnpin().IgnoreError();
 }
@@ -97,10 +104,21 @@ absl::Status Bench::SetUp() {
   auto ring = maps::RingReader::Create(plane_->probe_ring(), [](absl::Span<const uint8_t>) {});
   if (!ring.ok()) return ring.status();
   ring_ = *std::move(ring);
+  if (auto s = SetUpFloors(); !s.ok()) return s;
   if (auto s = SetUpMaps(); !s.ok()) return s;
   if (auto s = SetUpPeers(); !s.ok()) return s;
   AddCases();
   return AddBadProbes();
+}
+
+absl::Status Bench::SetUpFloors() {
+  floors_ = bench_floors__open_and_load();
+  if (floors_ == nullptr) return absl::ErrnoToStatus(errno, "load floors.bpf.c");
+  const auto map = maps::BpfMap::Duplicate(bpf_map__fd(floors_->maps.floor_ring));
+  if (!map.ok()) return map.status();
+  auto ring = maps::RingReader::Create(*map, [](absl::Span<const uint8_t>) {});
+  if (ring.ok()) floor_ring_ = *std::move(ring);
+  return ring.status();
 }
 
 // One pair with three live paths: two to steer to, and the native port's. One flow on its native port, one steered.
@@ -150,21 +168,34 @@ std::function<absl::StatusOr<double>()> Bench::Plain(int fd, std::string frame, 
   };
 }
 
+// How many records a ring gives up.
+int Emptied(maps::RingReader& ring) {
+  int records = 0;
+  for (absl::StatusOr<int> more = ring.Consume(); more.value_or(0) > 0; more = ring.Consume()) records += *more;
+  return records;
+}
+
 // Every packet makes a record; the ring is emptied between runs and holds all of one run.
 absl::StatusOr<double> Bench::Sampled() {
-  constexpr int kFits = 8000;
   const auto before = plane_->counters().Sum();
   maps::CtlView::Store(plane_->ctl()[0].sample_level_rx, 0u);
   const auto ns = Plain(plane_->xdp_fd(), RoceFrame(false, kQpnIn, 7), kXdpPass, kFits)();
   maps::CtlView::Store(plane_->ctl()[0].sample_level_rx, 32u);
-  int records = 0;
-  for (absl::StatusOr<int> more = ring_->Consume(); more.value_or(0) > 0; more = ring_->Consume()) records += *more;
+  const int records = Emptied(*ring_);
   const auto after = plane_->counters().Sum();
   if (!ns.ok()) return ns;
   if (!before.ok() || !after.ok()) return absl::InternalError("counters");
   if (records != kFits || after->probe_ring_full != before->probe_ring_full) {
     return absl::InternalError(absl::StrFormat("%d records of %d", records, kFits));
   }
+  return ns;
+}
+
+absl::StatusOr<double> Bench::SampleFloor() {
+  const auto ns =
+      Plain(bpf_program__fd(floors_->progs.bench_floor_sample), RoceFrame(false, kQpnIn, 7), kXdpPass, kFits)();
+  const int records = Emptied(*floor_ring_);
+  if (ns.ok() && records != kFits) return absl::InternalError(absl::StrFormat("%d records of %d", records, kFits));
   return ns;
 }
 
@@ -234,11 +265,13 @@ void Bench::AddCases() {
       {"ingress_other", "cwfabric", Plain(plane_->xdp_fd(), OtherFrame(false), kXdpPass)},
       {"ingress_roce", "cwfabric", Plain(plane_->xdp_fd(), in, kXdpPass)},
       {"ingress_sampled", "cwfabric", [this] { return Sampled(); }},
+      {"ingress_sampled", "floor", [this] { return SampleFloor(); }},
       {"probe_reflect", "cwfabric", [this] { return Reflect(); }},
       {"egress_roce", "noop", Plain(noop_tc, native, kTcUnspec)},
       {"egress_other", "cwfabric", Plain(plane_->tc_fd(), OtherFrame(true), kTcUnspec)},
       {"egress_roce", "cwfabric", Plain(plane_->tc_fd(), native, kTcUnspec)},
       {"egress_steered", "cwfabric", [this] { return Steered(); }},
+      {"egress_steered", "floor", Plain(bpf_program__fd(floors_->progs.bench_floor_rewrite), native, kTcUnspec)},
   };
 }
 
@@ -309,6 +342,16 @@ void PrintRatios(const std::vector<Case>& cases) {
   }
 }
 
+// What a sample or a rewrite adds to a packet, and how much of that the kernel's helpers ask for in any program.
+void PrintFloors(const std::vector<Case>& cases) {
+  for (const auto& [name, without] :
+       {std::pair{"ingress_sampled", "ingress_roce"}, {"egress_steered", "egress_roce"}}) {
+    const auto median = [&](const char* of, const char* system) { return Quantile(Samples(cases, of, system), 0.5); };
+    printf("%-18s adds %.1f ns, of which the kernel's helpers take %.1f\n", name,
+           median(name, "cwfabric") - median(without, "cwfabric"), median(name, "floor") - median(without, "noop"));
+  }
+}
+
 int Main(int argc, char** argv) {
   Bench bench;
   absl::Status status = bench.SetUp();
@@ -322,6 +365,7 @@ int Main(int argc, char** argv) {
   }
   printf("%s", report.Table().c_str());
   PrintRatios(bench.cases());
+  PrintFloors(bench.cases());
   return 0;
 }
 

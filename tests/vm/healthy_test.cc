@@ -6,9 +6,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -259,6 +261,33 @@ TEST_F(HealthyTest, Atomics) { Try("ib_atomic_bw", {"-q 1", "-q 4", "-q 4 -b"});
 TEST_F(HealthyTest, Datagrams) { Try("ib_send_bw", {"-c UD -q 1 -s 2048", "-c UD -q 4 -s 2048"}); }
 TEST_F(HealthyTest, Unreliable) {
   Try("ib_write_bw", {"-c UC -q 1 -s 65536", "-c UC -q 4 -s 65536", "-c UC -q 4 -s 65536 -b"});
+}
+
+// Everything in turn while agents run on, for CW_HEALTHY_MINUTES (2; make nightly: 60).
+TEST_F(HealthyTest, Mixed) {
+  const char* given = std::getenv("CW_HEALTHY_MINUTES");
+  const double minutes = given == nullptr ? 2 : std::atof(given);
+  ASSERT_GT(minutes, 0) << "CW_HEALTHY_MINUTES: '" << given << "' is no number of minutes";
+  const std::pair<const char*, const char*> runs[] = {
+      {"ib_write_bw", "-q 4 -s 65536"},   {"ib_send_bw", "-q 4 -s 65536"},      {"ib_read_bw", "-q 4 -s 65536"},
+      {"ib_atomic_bw", "-q 4"},           {"ib_send_bw", "-c UD -q 4 -s 2048"}, {"ib_write_bw", "-c UC -q 4 -s 65536"},
+      {"ib_send_bw", "-q 4 -s 65536 -b"}, {"ib_read_bw", "-q 4 -s 65536 -b"},   {"ib_write_bw", "-q 1 -s 65536"},
+      {"ib_write_bw", "-q 4 -s 4096"},    {"ib_read_bw", "-q 1 -s 65536"}};
+  StopAgents();
+  StartAgents(AgentConfig());
+  if (setup_.ok()) setup_ = agents_->WaitForPaths(absl::Seconds(60));
+  ASSERT_TRUE(setup_.ok()) << setup_;
+  const auto before = Counters();
+  const absl::Time begun = absl::Now();
+  int carried = 0, all = 0;
+  while (absl::Now() - begun < absl::Minutes(minutes)) {
+    const auto& [tool, variant] = runs[static_cast<size_t>(all++) % std::size(runs)];
+    carried += Run(tool, Arguments(variant), /*must=*/false) > 0;
+  }
+  std::printf("%d runs in %.0f minutes, %d of them to their end\n", all, absl::ToDoubleMinutes(absl::Now() - begun),
+              carried);
+  JudgeMoves("mixed", before);
+  EXPECT_GT(carried, all / 2);
 }
 
 // Of these soft-RoCE of 6.12 keeps what it cannot receive, until the machine has no memory left, and that of
