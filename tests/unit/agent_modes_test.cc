@@ -180,6 +180,10 @@ TEST_F(LeasePart, AProberThatKeepsToItsShareIsNotTakenForOneThatIsGone) {
   EXPECT_EQ(ctl_.blind_jiffies, 62u);
   lease_.SawProber(absl::Milliseconds(1), absl::Milliseconds(160));
   EXPECT_EQ(ctl_.blind_jiffies, 120u) << "three intervals";
+  lease_.ProberSlows(absl::Milliseconds(200));
+  EXPECT_EQ(ctl_.blind_jiffies, 150u) << "at once";
+  lease_.ProberSlows(absl::Milliseconds(100));
+  EXPECT_EQ(ctl_.blind_jiffies, 150u) << "for some minutes";
   lease_.SawProber(absl::Milliseconds(1), absl::Seconds(30));
   EXPECT_EQ(ctl_.blind_jiffies, 750u) << "three seconds at most";
 }

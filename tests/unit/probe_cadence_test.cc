@@ -65,6 +65,22 @@ TEST(Cadence, OtherOptionsStretchAndShrinkWhatIsDue) {
   EXPECT_NEAR(Simulate(c, 2 * kSecond, 3 * kSecond).rounds.at(0), 10, 1);
 }
 
+// A host whose share of the processors comes and goes has another budget twice a second.
+TEST(Cadence, ABudgetThatKeepsChangingPutsNoRoundOff) {
+  Cadence c({.active_interval_ns = kMs, .idle_interval_ns = kSecond, .budget_pps = 10});
+  c.SetPair(0, 8, 0);
+  c.SetActive(0, true, 0);
+  int rounds = 0;
+  for (int half = 0; half < 40; ++half) {
+    const int64_t now = half * kSecond / 2;
+    const auto r = Simulate(c, now, now + kSecond / 2).rounds;
+    rounds += r.contains(0) ? r.at(0) : 0;
+    c.SetOptions({.active_interval_ns = kMs, .idle_interval_ns = kSecond, .budget_pps = half % 2 == 0 ? 9.0 : 10.0},
+                 now + kSecond / 2);
+  }
+  EXPECT_NEAR(rounds, 23, 4);  // in 20 s, at 9 or 10 probes a second
+}
+
 TEST(Cadence, ActiveAtOneIntervalIdleAtAnother) {
   Cadence c({.budget_pps = 1e6});
   c.SetPair(0, 8, 0);

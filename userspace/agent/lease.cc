@@ -48,6 +48,11 @@ void Lease::SawProber(absl::Duration lateness, absl::Duration interval) {
   SetBlindJiffies();
 }
 
+void Lease::ProberSlows(absl::Duration interval) {
+  stretched_ = std::max(std::min(interval, kMostStretched), stretched_);
+  SetBlindJiffies();
+}
+
 void Lease::SetBlindJiffies() {
   const absl::Duration after = std::max({kBlindAfter, 3 * idle_interval_, 3 * stretched_, 2 * late_});
   if (after == blind_after_) return;

@@ -39,6 +39,8 @@ class Lease {
   // data. A host whose processors are short is not blind because its prober waits for one, or keeps to its share: twice
   // as long as it waited lately and three such intervals, seconds at most, count for some minutes.
   void SawProber(absl::Duration lateness, absl::Duration interval);
+  // The same interval, at once when it grows: what a host's processors are short of shows within half a second.
+  void ProberSlows(absl::Duration interval);
   void Renew(absl::Duration lease);  // zero: it never ends
   double LeftS() const;              // 0: it never ends
 

@@ -65,6 +65,9 @@ absl::Status Agent::OpenProbes() {
   if (!cpus.ok()) return cpus.status();
   options.prober.cpus = *cpus;
   options.prober.most_cpu = CpuShare(config.probe);
+  options.prober.stretched = [this](int64_t longest_ns) {
+    loop_->Post([this, longest_ns] { lease_->ProberSlows(absl::Nanoseconds(longest_ns)); });
+  };
   options.prober.keep_rights = ProbesByVerbs();
   options.prober.look = [this] { clock_->Look(); };
   if (probe_verbs::VerbsHost* host = verbs_->host(); host != nullptr) {

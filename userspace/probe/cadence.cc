@@ -29,10 +29,12 @@ double DoubtAsActive(const CadenceOptions& options, const Wants& want) {
 
 Cadence::Cadence(const CadenceOptions& options) { Take(options); }
 
+// What was due stays due: a budget that changes more often than a pair is probed would put it off for ever. Nor does a
+// change bring it forward by much, or each would cost a round.
 void Cadence::SetOptions(const CadenceOptions& options, int64_t now_ns) {
   Take(options);
   for (uint32_t i = 0; i < pairs_.size(); ++i) {
-    if (pairs_[i].probes != 0) pairs_[i].due_ns = NextDue(i, now_ns);
+    if (pairs_[i].probes != 0) pairs_[i].due_ns = std::min(pairs_[i].due_ns, DueAfter(i, now_ns));
   }
 }
 
@@ -71,6 +73,15 @@ int64_t Cadence::NextDue(uint32_t index, int64_t now_ns) const {
   const int64_t groups = std::max<int64_t>(1, interval / spacing);
   const int64_t phase = static_cast<int64_t>((index * 0x9e3779b1u) >> 8) % groups * spacing;
   return ((now_ns - phase) / interval + 1) * interval + phase;
+}
+
+// The next one behind a round that is sent now: behind a late one, or on another grid than before, it may be half an
+// interval early or late. Pairs of every tick keep to their ticks.
+int64_t Cadence::DueAfter(uint32_t index, int64_t now_ns) const {
+  const int64_t interval = interval_ns_[pairs_[index].pace()];
+  const int64_t next = NextDue(index, now_ns);
+  const bool every_tick = interval < 2 * options_.active_interval_ns;
+  return !every_tick && next - now_ns < interval / 2 ? next + interval : next;
 }
 
 Cadence::Pair& Cadence::At(uint32_t pair) {
@@ -173,15 +184,15 @@ void Cadence::TakeDue(int64_t now_ns, std::vector<uint32_t>* due) {
     Pair& p = pairs_[i];
     if (p.due_ns > now_ns) continue;
     const int64_t interval = interval_ns_[p.pace()];
-    int64_t next = NextDue(i, now_ns);
+    int64_t next = DueAfter(i, now_ns);
     if (now_ns - p.due_ns <= LatestNs(interval)) {
       due->push_back(i);
     } else if (late + p.probes <= kBurst) {
       due->push_back(i);
       late += p.probes;
-      if (next - now_ns < interval / 2) next += interval;  // its answers are given their time
     } else {
       ++skipped_;
+      next = NextDue(i, now_ns);
     }
     skipped_ += static_cast<uint64_t>(std::max<int64_t>(0, (next - p.due_ns) / interval - 1));
     p.due_ns = next;

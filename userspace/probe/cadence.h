@@ -67,6 +67,7 @@ class Cadence {
   int64_t NominalNs(Pace pace) const;
   void Share();
   void ShareShort(double budget_pps, double active_want, double idle_want);
+  int64_t DueAfter(uint32_t index, int64_t now_ns) const;
   int64_t NextDue(uint32_t index, int64_t now_ns) const;
   int64_t LatestNs(int64_t interval) const;
 

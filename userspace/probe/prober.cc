@@ -157,6 +157,7 @@ class ProberImpl final : public Prober {
   void EnterRealTime();
   void Look(int64_t now_ns);
   void LookAtOwnCpu(int64_t now_ns);
+  int64_t LongestIntervalNs() const;
   CadenceOptions Afforded() const;
   void Tick(int64_t now_ns);
   void OrderDue();
@@ -211,7 +212,19 @@ CadenceOptions ProberImpl::Afforded() const {
 }
 
 void ProberImpl::LookAtOwnCpu(int64_t now_ns) {
-  if (allowance_.Due(now_ns) && allowance_.Look(now_ns, ThreadCpuNs())) cadence_.SetOptions(Afforded(), now_ns);
+  if (!allowance_.Due(now_ns) || !allowance_.Look(now_ns, ThreadCpuNs())) return;
+  const int64_t before_ns = LongestIntervalNs();
+  cadence_.SetOptions(Afforded(), now_ns);
+  const int64_t longest_ns = LongestIntervalNs();
+  if (longest_ns > before_ns && options_.stretched) options_.stretched(longest_ns);
+}
+
+// Of pairs that carry data; 0: none does.
+int64_t ProberImpl::LongestIntervalNs() const {
+  int64_t longest_ns = 0;
+  for (const auto& [index, pair] : pairs_)
+    if (pair.carries_data) longest_ns = std::max(longest_ns, cadence_.IntervalNs(index));
+  return longest_ns;
 }
 
 void ProberImpl::RemovePair(uint32_t pair) {
@@ -265,9 +278,7 @@ ProberStats ProberImpl::stats() {
   s.lateness_p99_ns = lateness_.Quantile(0.99);
   s.lateness_max_ns = lateness_.max_ns();
   lateness_.Reset();
-  for (const auto& [index, pair] : pairs_) {
-    if (pair.carries_data) s.longest_interval_ns = std::max(s.longest_interval_ns, cadence_.IntervalNs(index));
-  }
+  s.longest_interval_ns = LongestIntervalNs();
   clockid_t cpu_clock;
   timespec ts;
   if (pthread_getcpuclockid(thread_.native_handle(), &cpu_clock) == 0 && clock_gettime(cpu_clock, &ts) == 0) {
