@@ -91,15 +91,18 @@ class HealthyTest : public AgentsFixture {
     }
     return told;
   }
-  // Processor seconds of its threads, the main thread first, then the prober's, since they began. Not by ticks: one
+  // Processor seconds of its threads since they began, by name; the main thread's is the program's. Not by ticks: one
   // that wakes with them is charged with all of each.
-  static std::vector<double> ThreadsCpu(int i) {
-    const auto ns = rack_->machine(i).Run("cut -d' ' -f1 /proc/$(pidof cwagentd)/task/*/schedstat");
-    EXPECT_TRUE(ns.ok()) << ns.status();
-    std::vector<double> seconds;
-    if (ns.ok())
-      for (const auto line : absl::StrSplit(*ns, '\n', absl::SkipWhitespace()))
-        seconds.push_back(std::strtod(std::string(line).c_str(), nullptr) * 1e-9);
+  static std::map<std::string, double> ThreadsCpu(int i) {
+    const auto lines = rack_->machine(i).Run(
+        "for t in /proc/$(pidof cwagentd)/task/*; do echo $(cat $t/comm) $(cut -d' ' -f1 $t/schedstat); done");
+    EXPECT_TRUE(lines.ok()) << lines.status();
+    std::map<std::string, double> seconds;
+    if (!lines.ok()) return seconds;
+    for (const auto line : absl::StrSplit(*lines, '\n', absl::SkipWhitespace())) {
+      const std::pair<std::string, std::string> name_ns = absl::StrSplit(line, absl::MaxSplits(' ', 1));
+      seconds[name_ns.first] += std::strtod(name_ns.second.c_str(), nullptr) * 1e-9;
+    }
     return seconds;
   }
 
@@ -226,13 +229,16 @@ TEST_F(HealthyTest, WhatAnAgentCosts) {
     if (setup_.ok()) setup_ = agents_->WaitForPaths(absl::Seconds(60));
     ASSERT_TRUE(setup_.ok()) << setup_;
     Run("ib_write_bw", arguments);
-    const std::vector<double> cpu_before = ThreadsCpu(0);
+    const auto cpu_before = ThreadsCpu(0);
     const absl::Time begun = absl::Now();
     const double with = Run("ib_write_bw", arguments);
-    std::vector<double> cpu = ThreadsCpu(0);
+    const auto cpu_after = ThreadsCpu(0);
     const double took = absl::ToDoubleSeconds(absl::Now() - begun);
-    ASSERT_GE(cpu_before.size(), 2u);
-    for (size_t k = 0; k < 2; ++k) cpu[k] = (cpu[k] - cpu_before[k]) / took;
+    std::map<std::string, double> cpu;
+    for (const char* thread : {"cwagentd", "cw-prober"}) {
+      ASSERT_TRUE(cpu_before.contains(thread) && cpu_after.contains(thread)) << thread;
+      cpu[thread] = (cpu_after.at(thread) - cpu_before.at(thread)) / took;
+    }
     if (const auto status = agents_->Ctl(0, "status"); status.ok())
       std::printf("prober and main loop: %s\n", status->at("prober").dump().c_str());
     signal("STOP");
@@ -242,8 +248,8 @@ TEST_F(HealthyTest, WhatAnAgentCosts) {
     table_.push_back({{"mode", name},
                       {"without", without},
                       {"with", with},
-                      {"main_cpu", cpu[0]},
-                      {"prober_cpu", cpu[1]},
+                      {"main_cpu", cpu["cwagentd"]},
+                      {"prober_cpu", cpu["cw-prober"]},
                       {"programs_alone", programs_alone}});
     std::printf("%s: %s\n", name.c_str(), table_.back().dump().c_str());
     EXPECT_GE(programs_alone, without / 2) << name;
