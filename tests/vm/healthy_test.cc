@@ -286,9 +286,14 @@ TEST_F(HealthyTest, Mixed) {
   const auto before = Counters();
   const absl::Time begun = absl::Now();
   int carried = 0, all = 0;
+  size_t news = 0;  // of paths and moves
   while (absl::Now() - begun < absl::Minutes(minutes)) {
     const auto& [tool, variant] = runs[static_cast<size_t>(all++) % std::size(runs)];
-    carried += Run(tool, Arguments(variant), /*must=*/false) > 0;
+    const double rate = Run(tool, Arguments(variant), /*must=*/false);
+    carried += rate > 0;
+    const auto seen =
+        std::exchange(news, Told("path", /*alerts=*/false).size() + Told("move", /*alerts=*/false).size());
+    if (rate == 0 || news != seen) std::printf("%s %s: %.1f MB/s, %zu events\n", tool, variant, rate, news - seen);
   }
   std::printf("%d runs in %.0f minutes, %d of them to their end\n", all, absl::ToDoubleMinutes(absl::Now() - begun),
               carried);

@@ -30,7 +30,13 @@ void DataStall::Follow(int64_t now_ns, const DataFlow& seen) {
   const bool under_way = seen.known && UnderWay(seen.next, seen.acked) != 0;
   // What was lost before a move has yet to be sent again, after a timer perhaps: no fault of the path that it moved to.
   if (seen.slot != flow.slot && flow.slot < kMaxSlots && under_way) flow.excused = true;
-  if (went_on || !under_way || !flow.under_way || seen.slot != flow.slot) flow.quiet_since_ns = now_ns;
+  const bool quiet = under_way && flow.under_way && !went_on && seen.slot == flow.slot;
+  flow.looks = quiet ? flow.looks + 1 : 0;
+  if (!quiet) {
+    flow.quiet_since_ns = now_ns;
+    flow.resent = seen.resent;
+  }
+  flow.tried = seen.resent != flow.resent;
   if (flow.seen_ns == 0 || seen.next != flow.next) flow.sent_ns = now_ns;
   if (seen.slot != flow.slot) flow.slot_since_ns = now_ns;
   flow.slot = seen.slot;
@@ -46,9 +52,15 @@ int64_t DataStall::Quiet() const {
   return std::max(rules_.quiet_ns, std::min(kLooks * period_ns_, rules_.most_quiet_ns));
 }
 
-int64_t DataStall::Patience() const {
-  const auto usual = static_cast<int64_t>(rules_.longest_times * static_cast<double>(longest_ns_));
-  return std::max(Quiet(), std::min(usual, rules_.most_quiet_ns));
+int64_t DataStall::Usual() const {
+  return static_cast<int64_t>(rules_.longest_times * static_cast<double>(longest_ns_));
+}
+
+int64_t DataStall::Patience() const { return std::max(Quiet(), std::min(Usual(), rules_.most_quiet_ns)); }
+
+// One alone may stand still for a reason of its own: a stack that serves others first, a timer that backs off.
+int64_t DataStall::LonePatience() const {
+  return std::min(std::max(rules_.lone_quiet_ns, 2 * std::max(Quiet(), Usual())), rules_.most_lone_quiet_ns);
 }
 
 void DataStall::BeginLook(int64_t now_ns) {
@@ -62,7 +74,7 @@ void DataStall::BeginLook(int64_t now_ns) {
 }
 
 bool DataStall::StandsStill(int64_t now_ns, const Flow& flow) const {
-  if (!flow.under_way || now_ns - flow.quiet_since_ns < Patience()) return false;
+  if (!flow.under_way || flow.looks < kLooks || now_ns - flow.quiet_since_ns < Patience()) return false;
   const double many = std::max<double>(rules_.many, rules_.many_times * flow.usual);
   return now_ns - flow.sent_ns >= Quiet() || UnderWay(flow.next, flow.acked) > many;
 }
@@ -91,17 +103,17 @@ bool DataStall::MayBeItsPeer(int64_t now_ns, uint8_t slot) const {
 // flows = 0: there is nothing to say of the slot.
 DataStall::Verdict DataStall::Judge(int64_t now_ns, uint8_t slot) const {
   Verdict verdict{.slot = slot, .quiet_ns = INT64_MAX};
+  bool tried = false;
   for (const auto& [key, flow] : flows_) {
     if (flow.slot == slot && Delivers(now_ns, flow)) return {};
     if (flow.slot != slot || !flow.under_way || flow.excused) continue;
     if (!StandsStill(now_ns, flow)) return {};
     ++verdict.flows;
+    tried = tried || flow.tried;
     verdict.quiet_ns = std::min(verdict.quiet_ns, now_ns - flow.quiet_since_ns);
   }
   if (verdict.flows == 0 || MayBeItsPeer(now_ns, slot)) return {};
-  // One alone may stand still for a reason of its own: a stack that serves others first, a timer that backs off.
-  const int64_t alone_ns = std::min(std::max(rules_.lone_quiet_ns, 2 * Patience()), rules_.most_quiet_ns);
-  if (verdict.flows == 1 && verdict.quiet_ns < alone_ns) return {};
+  if (verdict.flows == 1 && (!tried || verdict.quiet_ns < LonePatience())) return {};
   int waiting = 0;  // elsewhere, whatever for: where most do, it is the stack
   for (const auto& [key, flow] : flows_) {
     if (flow.slot == slot) continue;

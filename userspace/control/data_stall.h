@@ -21,8 +21,10 @@
 //
 // How long a silence has to last follows what silences of these flows ended by themselves lately: stacks and timers
 // differ, and a starved host stalls often (the idea of accrual failure detectors: Hayashibara et al., SRDS 2004). A
-// host that looks seldom sees less of that: it waits for three looks at least. Where one flow is all there is on a
-// path, its own stack explains more than the path does, and it is waited for longer.
+// host that looks seldom sees less of that: it waits for the time of three looks at least. And three looks in a row
+// have to find the flow quiet: the first may have been late. Where one flow is all there is on a path, its own stack
+// explains more than the path does: it is waited for longer, and has to have sent again in vain. A stack that sends
+// nothing again waits for something else, or has lost the flow itself.
 //
 // Pure: time comes in (any monotonic clock). One thread per object.
 #pragma once
@@ -39,11 +41,12 @@
 namespace cw::control {
 
 struct DataStallRules {
-  int64_t quiet_ns = 60'000'000;               // of silence at least, and three looks …
-  double longest_times = 3;                    // … and so many times the longest that ended by itself, …
-  int64_t most_quiet_ns = 2'000'000'000;       // … but no more than this
-  int64_t lone_quiet_ns = 1'000'000'000;       // of the one flow of a path at least
-  int64_t longest_memory_ns = 10'000'000'000;  // in which that one is forgotten (to 1/e)
+  int64_t quiet_ns = 60'000'000;          // of silence at least, and three looks …
+  double longest_times = 3;               // … and so many times the longest that ended by itself, …
+  int64_t most_quiet_ns = 2'000'000'000;  // … but no more than this
+  int64_t lone_quiet_ns = 1'000'000'000;  // of the one flow of a path at least, and twice as long as of others …
+  int64_t most_lone_quiet_ns = 10'000'000'000;  // … but no more than this
+  int64_t longest_memory_ns = 10'000'000'000;   // in which that one is forgotten (to 1/e)
   double many_times = 2;  // so many times the packets under way that were acknowledged before, and at least …
   uint32_t many = 32;     // … so many
   int64_t away_ns = 1'000'000'000;
@@ -56,6 +59,7 @@ struct DataFlow {
   uint8_t slot = kSlotNone;
   uint32_t next = 0, acked = 0;  // PSNs, 24 bits: sent next for the first time, first that is not acknowledged
   uint64_t answers = 0;          // ACKs and NAKs received, a total
+  uint64_t resent = 0;           // packets that were sent again, a total
   bool known = false;            // the PSNs are exact
   uint32_t process = 0;          // that sends it; 0: not known
 };
@@ -83,10 +87,12 @@ class DataStall {
   struct Flow {
     uint8_t slot = kSlotNone;
     uint32_t next = 0, acked = 0, usual = 0;  // usual: most packets under way that went on to be acknowledged
-    uint64_t answers = 0;
+    uint64_t answers = 0, resent = 0;         // resent: when it fell quiet
     uint32_t process = 0;
+    bool tried = false;  // to send again since
     int64_t quiet_since_ns = 0, sent_ns = 0, progress_ns = 0;
     int64_t slot_since_ns = 0;                // it takes this path
+    int looks = 0;                            // in a row that found it quiet
     bool under_way = false, excused = false;  // excused: not asked again before it goes on
     int64_t seen_ns = 0;
   };
@@ -100,7 +106,9 @@ class DataStall {
   bool MayBeItsPeer(int64_t now_ns, uint8_t slot) const;
   bool StandsStill(int64_t now_ns, const Flow& flow) const;
   int64_t Quiet() const;
+  int64_t Usual() const;
   int64_t Patience() const;
+  int64_t LonePatience() const;
   void BeginLook(int64_t now_ns);
   Verdict Judge(int64_t now_ns, uint8_t slot) const;
   void ExcuseIfAllStand(int64_t now_ns);

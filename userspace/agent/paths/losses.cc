@@ -63,6 +63,7 @@ void Losses::JudgeStalls(int64_t now_ns) {
                                    .next = view.next,
                                    .acked = view.acked,
                                    .answers = flow.answers.acks + flow.answers.rnr_naks + flow.answers.seq_naks,
+                                   .resent = flow.tx.flow.req.duplicates,
                                    .known = view.known,
                                    .process = flow.process});
   }
