@@ -5,7 +5,7 @@
 // back. Which drains are the fleet's is kept in a file of the run folder, so that an agent that was started anew gives
 // back what ended meanwhile. The host's own operator has the last word: what is undrained on the host stays so.
 //
-// Time comes in as an argument. Threads: Take from any; the rest from one.
+// Time comes in as an argument, of a clock that nobody sets (SteadyNow). Threads: Take from any; the rest from one.
 #pragma once
 
 #include <cstdint>

@@ -21,6 +21,7 @@
 #include "userspace/config/change.h"
 #include "userspace/model/boot_id.h"
 #include "userspace/model/run_id.h"
+#include "userspace/model/steady.h"
 #include "userspace/uplink/batch_builder.h"
 #include "userspace/uplink/client.h"
 
@@ -112,7 +113,7 @@ struct Uplink::Impl {
   uint64_t after_seq = 0;  // events up to here are in the spool
   bool spool_failed = false;
   bool path_changed = false;  // since the last detail …
-  absl::Time changed_at;      // … for the first time
+  absl::Time changed_at;      // … for the first time (SteadyNow)
   int64_t last_ns = absl::GetCurrentTimeNanos();
 
   bool TakesDrains() const {
@@ -212,7 +213,7 @@ bool Uplink::Impl::TakeEvents(absl::Duration wait) {
   const auto of_path = [](const wire::Event& e) { return e.type() == "path" || e.type() == "fabric"; };
   if (!path_changed && std::any_of(events->begin(), events->end(), of_path)) {
     path_changed = true;
-    changed_at = absl::Now();
+    changed_at = SteadyNow();
   }
   for (const wire::Batch& batch : batches) {
     if (!Keep(batch, Kind::kEvent)) return false;
@@ -261,7 +262,7 @@ void Uplink::Impl::TakeWork() {
 }
 
 void Uplink::Impl::StepDrains() {
-  std::optional<wire::DrainReport> report = drains.Step(absl::Now());
+  std::optional<wire::DrainReport> report = drains.Step(SteadyNow());
   if (report.has_value()) client->Report(*std::move(report));
 }
 
@@ -289,21 +290,21 @@ void Uplink::Impl::WireRing(uplink::ClientOptions& options) {
 }
 
 void Uplink::Impl::Collect() {
-  absl::Time detail_at = absl::Now() + absl::Seconds(1);  // hosts of a fleet start at different moments
+  absl::Time detail_at = SteadyNow() + absl::Seconds(1);  // hosts of a fleet start at different moments
   absl::Time events_at = absl::InfinitePast(), taken_at = absl::InfinitePast();
   while (!stop.load()) {
-    if (absl::Now() < events_at) {
+    if (SteadyNow() < events_at) {
       absl::SleepFor(kEventWait);
     } else if (!TakeEvents(path_changed ? kGather : kEventWait)) {
-      events_at = absl::Now() + kRetry;
+      events_at = SteadyNow() + kRetry;
     }
     StepDrains();
     TakeWork();
     // What changed of a path is told soon: the fleet's findings wait for it.
-    const bool soon = path_changed && absl::Now() >= std::max(taken_at + kDetailSoonest, changed_at + kGather);
-    if (absl::Now() < detail_at && !soon) continue;
+    const bool soon = path_changed && SteadyNow() >= std::max(taken_at + kDetailSoonest, changed_at + kGather);
+    if (SteadyNow() < detail_at && !soon) continue;
     TakeDetail();
-    taken_at = absl::Now();
+    taken_at = SteadyNow();
     detail_at = soon ? taken_at + kDetailPeriod : std::max(detail_at + kDetailPeriod, taken_at);
   }
   TakeEvents(absl::ZeroDuration());
@@ -355,7 +356,7 @@ uint64_t Uplink::End() {
 Uplink::~Uplink() { End(); }
 
 void GiveBackFleetDrains(const config::Config& config, Agent& agent) {
-  FleetDrains(DrainsFile(config), BootId(), /*allowed=*/false, AsksOf(config, agent)).Step(absl::Now());
+  FleetDrains(DrainsFile(config), BootId(), /*allowed=*/false, AsksOf(config, agent)).Step(SteadyNow());
 }
 
 }  // namespace cw::agent

@@ -19,6 +19,7 @@
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/agent/views/status_view.h"
 #include "userspace/agent/views/view_words.h"
+#include "userspace/model/steady.h"
 
 namespace cw::agent {
 
@@ -113,17 +114,17 @@ absl::StatusOr<std::vector<v1::Event>> Agent::Events(const v1::EventsRequest& re
   uint64_t after = after_seq;
   if (last > 0 && request.type().empty() && request.match().empty())
     after = journal_.log().newest() - std::min<uint64_t>(journal_.log().newest(), last);
-  const absl::Time deadline = absl::Now() + wait;
+  const absl::Time deadline = SteadyNow() + wait;
   // Events that do not pass the filter are no answer: go on waiting behind them.
   for (bool more = true; more;) {
     std::vector<telemetry::Event> events = journal_.log().After(after, kEventsAtOnce);
-    if (events.empty()) events = journal_.log().WaitAfter(after, deadline - absl::Now());
+    if (events.empty()) events = journal_.log().WaitAfter(after, deadline - SteadyNow());
     for (const telemetry::Event& event : events) {
       after = event.seq;
       if (Passes(request, event)) out.push_back(ToApi(event));
     }
     keep_last(2 * last);
-    more = events.size() >= kEventsAtOnce || (out.empty() && absl::Now() < deadline);
+    more = events.size() >= kEventsAtOnce || (out.empty() && SteadyNow() < deadline);
   }
   keep_last(last);
   return out;

@@ -17,6 +17,7 @@
 #include "userspace/api/fleet.grpc.pb.h"
 #include "userspace/api/grpc_log.h"
 #include "userspace/api/plain_messages.h"
+#include "userspace/model/steady.h"
 #include "userspace/tls/handshake.h"
 #include "userspace/uplink/delivery.h"
 
@@ -52,7 +53,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& en
       grpc::SslCredentials(
           {.pem_root_certs = material.ca, .pem_private_key = material.key, .pem_cert_chain = material.cert}),
       arguments);
-  for (const absl::Time end = absl::Now() + kConnectPatience; absl::Now() < end;) {
+  for (const absl::Time end = SteadyNow() + kConnectPatience; SteadyNow() < end;) {
     if (channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kStopLook))) return channel;
     if (stopped()) return absl::CancelledError("stopped");
   }
@@ -113,7 +114,7 @@ void Client::Impl::Tell(const std::string& text, bool alert) {
 }
 
 void Client::Impl::TellRefusals(std::unique_lock<std::mutex>& lock) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (delivery.refused() == refusals_told || now < refusals_told_at + kRefusalsToldEvery) return;
   const std::string text = absl::StrFormat("the fleet service refused %d records; the last: %s",
                                            delivery.refused() - refusals_told, delivery.last_refusal());
@@ -131,12 +132,12 @@ void Client::Impl::Run() {
   while (!Stopped()) {
     const std::string to = options.endpoints[turn % options.endpoints.size()];
     const uint64_t before = connects;
-    const absl::Time begun = absl::Now();
+    const absl::Time begun = SteadyNow();
     const absl::Status why = Session(to);
     if (Stopped()) return;
     const bool was_there = connects != before;
     // A service that takes us and drops us at once is no better than none.
-    if (was_there && absl::Now() - begun > kGoodSession) round = 0;
+    if (was_there && SteadyNow() - begun > kGoodSession) round = 0;
     turn = was_there ? 0 : turn + 1;
     if (!was_there && turn % options.endpoints.size() != 0) continue;  // the next one may be there
     Tell(absl::StrFormat("not connected to the fleet service: %s: %s; what there is to tell is kept", to,

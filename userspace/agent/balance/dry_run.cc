@@ -86,7 +86,7 @@ void DryRun::TellMove(const cw_ev_move& move, const Evidence& evidence) {
                      : absl::StrFormat("queue pair to %s qp 0x%x would leave dead path %d for path %d", item.peer,
                                        key.dqpn, move.from_slot, move.to_slot);
   item.evidence = evidence;
-  if (!placed && open_.size() < kMostOpen) open_.push_back(item);
+  if (!placed && open_.size() < kMostOpen) open_.push_back({.item = item, .begun_ns = monotonic_.NowNs()});
   Tell(std::move(item));
 }
 
@@ -107,9 +107,10 @@ void DryRun::EndDeaths(uint32_t revived_pair, uint8_t revived_slot) {
     const uint8_t state = probe::Load(mesh_.shared(tx.pair)->slot[slot].state);
     return state != CW_SLOT_UP && state != CW_SLOT_SUSPECT;
   };
-  const int64_t now_ns = absl::GetCurrentTimeNanos();
-  std::erase_if(open_, [&](report::Item& item) {
-    const int64_t age_ns = now_ns - item.time_unix_ns;
+  const int64_t now_ns = monotonic_.NowNs();
+  std::erase_if(open_, [&](Death& death) {
+    report::Item& item = death.item;
+    const int64_t age_ns = now_ns - death.begun_ns;
     if (age_ns < kExpireNs && dead(item)) return false;
     item.stall_ms = std::min(static_cast<double>(age_ns) / 1e6, kLongestStallMs);
     item.how = kStallHow;

@@ -76,8 +76,12 @@ class DryRun {
   EventSink& events_;
   const Asks asks_;
 
-  std::unique_ptr<report::Writer> writer_;                     // null: not wanted
-  std::vector<report::Item> open_;                             // flows on dead paths, whose harm is not known yet
+  std::unique_ptr<report::Writer> writer_;  // null: not wanted
+  struct Death {                            // a flow on a dead path, whose harm is not known yet
+    report::Item item;
+    int64_t begun_ns;
+  };
+  std::vector<Death> open_;
   absl::flat_hash_map<std::string, report::Repeats> repeats_;  // by kind, flow and path
   std::pair<int64_t, int64_t> window_ = {0, -1};
 };

@@ -12,6 +12,7 @@
 #include "userspace/fleet/main/service_discovery.h"
 #include "userspace/fleet/query/finding_message.h"
 #include "userspace/fleet/query/host_event.h"
+#include "userspace/model/steady.h"
 
 namespace cw::fleet {
 namespace {
@@ -67,14 +68,14 @@ Finder::~Finder() {
 void Finder::Run() {
   Resume();
   while (!End(absl::ZeroDuration())) {
-    const absl::Time begun = absl::Now();
+    const absl::Time begun = SteadyNow();
     changes_ = uplink_.changes();
     Look();
-    Count(absl::Now() - begun);
+    Count(SteadyNow() - begun);
     // Half of a core at most, however large the fleet.
-    const absl::Duration rest = std::max(kSoonest, absl::Now() - begun);
+    const absl::Duration rest = std::max(kSoonest, SteadyNow() - begun);
     if (End(rest)) return;
-    while (absl::Now() < begun + kPeriod && uplink_.changes() == changes_ &&
+    while (SteadyNow() < begun + kPeriod && uplink_.changes() == changes_ &&
            absl::GetCurrentTimeNanos() < findings_.NextNs()) {
       if (End(kLookForChanges)) return;
     }

@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
+#include "userspace/model/steady.h"
 
 namespace cw::fleet {
 namespace {
@@ -54,7 +55,7 @@ void Keeper::Flush() {
 }
 
 void Keeper::Keeping() {
-  absl::Time retention_at = absl::Now() + kCompactPeriod;
+  absl::Time retention_at = SteadyNow() + kCompactPeriod;
   std::string told;
   while (Sleep(kCompactPeriod)) {
     absl::StatusOr<bool> more = true;
@@ -63,8 +64,8 @@ void Keeper::Keeping() {
     if (!more.ok() && problem != told) spdlog::error("the store cannot be compacted: {}", problem);
     told = problem;
     TellLosses();
-    if (absl::Now() < retention_at) continue;
-    retention_at = absl::Now() + kRetentionPeriod;
+    if (SteadyNow() < retention_at) continue;
+    retention_at = SteadyNow() + kRetentionPeriod;
     LetGo();
   }
 }
