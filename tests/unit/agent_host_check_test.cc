@@ -34,6 +34,18 @@ TEST(HostCheck, AMissingSecretIsToldByItsKey) {
               AllOf(HasSubstr("a.toml:3: no interface eth99"), HasSubstr("keys.secret_file: ")));
 }
 
+TEST(HostCheck, WhatTheFleetServiceNeedsIsLookedAtBeforeAnUplinkEnds) {
+  const std::string fleet =
+      "[fleet]\nendpoints = [\"a.example:9411\"]\ntls_cert = \"/nowhere/c\"\n"
+      "tls_key = \"/nowhere/k\"\ntls_ca = \"/nowhere/a\"\nspool_dir = \"/dev/null/spool\"\n";
+  const absl::StatusOr<config::Config> config = config::ParseConfig(fleet + "[[nic]]\nname = \"eth99\"\n", "a.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(std::string(CheckFleet(*config).message()), AllOf(HasSubstr("[fleet]: "), HasSubstr("/nowhere/"),
+                                                                HasSubstr("fleet.spool_dir: /dev/null is no folder")));
+  EXPECT_THAT(std::string(CheckHost(*config).message()), HasSubstr("/nowhere/"));
+  EXPECT_TRUE(CheckFleet({}).ok()) << "no fleet service is named";
+}
+
 TEST(HostCheck, TheSameFaultIsToldOnce) {
   EXPECT_EQ(Together({absl::OkStatus(), absl::NotFoundError("gone"), absl::NotFoundError("gone"),
                       absl::NotFoundError("lost")})

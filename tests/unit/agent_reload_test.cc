@@ -16,9 +16,12 @@ namespace cw::agent {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class Reload : public ::testing::Test {
  protected:
@@ -56,6 +59,7 @@ class Reload : public ::testing::Test {
   Vitals vitals_;
   config::Config running_;
   std::vector<std::string> done_;
+  absl::Status no_pairs_;  // why whoever probes does not take them
   GroupKeys keys_{clock_, host_.events};
   ConfigInForce in_force_{host_.events};
   Totals totals_{host_.nics, host_.names, host_.pairs, host_.mesh, host_.store};
@@ -66,7 +70,10 @@ class Reload : public ::testing::Test {
       host_.mesh,
       totals_,
       {.planned = [this](const PeerPlan& plan) { done_.push_back(absl::StrCat(plan.peers.size(), " peers")); },
-       .configure = [this](const std::vector<probe::PairSpec>& specs) { return host_.mesh.Configure(specs); },
+       .configure = [this](const std::vector<probe::PairSpec>& specs) -> absl::StatusOr<probe::ConfigureResult> {
+         if (!no_pairs_.ok()) return no_pairs_;
+         return host_.mesh.Configure(specs);
+       },
        .forgotten = [this](uint32_t pair) { done_.push_back(absl::StrCat("forgot ", pair)); }}};
   Reloader reloader_{running_,
                      keys_,
@@ -125,6 +132,27 @@ TEST_F(Reload, MorePairsThanThereIsRoomForChangeNothing) {
   EXPECT_THAT(done_, IsEmpty());
   EXPECT_NE(running_.liveness.misses, fresh.liveness.misses);
   EXPECT_THAT(host_.events.Take().at(0).text, HasSubstr("nothing is changed: 2 pairs of NICs"));
+}
+
+TEST_F(Reload, WhatCouldNotBeTakenIsNamedAndTakenByTheNext) {
+  config::Config fresh = running_;
+  fresh.liveness.misses = running_.liveness.misses + 2;
+  fresh.peers.push_back({.name = "h3", .addresses = {"10.0.2.1"}});
+  no_pairs_ = absl::ResourceExhaustedError("no room in a map");
+  ASSERT_TRUE(reloader_.Take(fresh).ok());
+  EXPECT_EQ(host_.pairs.size(), 1u);
+  EXPECT_EQ(running_.liveness.misses, fresh.liveness.misses) << "the rest is taken";
+  ASSERT_FALSE(host_.events.all.empty());
+  EXPECT_THAT(host_.events.all.back().text, AllOf(HasSubstr("[[peer]]"), HasSubstr("no room in a map")));
+  ::cwfabric::v1::StatusReply status;
+  in_force_.AddTo(status, 0);
+  EXPECT_THAT(status.config().waiting(), ElementsAre("peer"));
+  no_pairs_ = absl::OkStatus();
+  ASSERT_TRUE(reloader_.Take(fresh).ok());
+  EXPECT_EQ(host_.pairs.size(), 2u) << "the same file again";
+  ::cwfabric::v1::StatusReply after;
+  in_force_.AddTo(after, 0);
+  EXPECT_THAT(after.config().waiting(), Not(Contains("peer")));
 }
 
 TEST_F(Reload, AnotherNameOfThisHostIsForTheNextStart) {

@@ -54,6 +54,16 @@ void ConfigInForce::Reloaded(const config::Config& config, const std::vector<con
   events_.Log(std::move(event));
 }
 
+void ConfigInForce::NotTaken(const std::string& key, const absl::Status& why) {
+  waiting_.push_back(key);
+  events_.Log(
+      {.type = "config",
+       .severity = telemetry::Severity::kAlert,
+       .text = absl::StrCat(
+           IsTable(key) ? absl::StrCat("the [[", key, "]] tables") : absl::StrCat("[", key, "]"),
+           " could not be taken, all else is; reload again, or restart the agent: ", std::string(why.message()))});
+}
+
 void ConfigInForce::AddTo(::cwfabric::v1::StatusReply& reply, int64_t now_ns) const {
   ::cwfabric::v1::ConfigStatus* out = reply.mutable_config();
   out->set_fingerprint(fingerprint_);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "userspace/agent/event_sink.h"
 #include "userspace/api/cwfabric.pb.h"
 #include "userspace/config/change.h"
@@ -22,6 +23,8 @@ class ConfigInForce {
   void Begin(const config::Config& config, int64_t now_ns);
   // It was read again, with these changes, of which those that are live were taken.
   void Reloaded(const config::Config& config, const std::vector<config::Change>& changes, int64_t now_ns);
+  // What of it could not be taken, after Reloaded: a table or key. It waits for the next reload, or a start.
+  void NotTaken(const std::string& key, const absl::Status& why);
   void AddTo(::cwfabric::v1::StatusReply& reply, int64_t now_ns) const;
 
  private:

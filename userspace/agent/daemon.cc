@@ -116,6 +116,12 @@ void Reload(config::Config& running, const std::string& path, Agent& agent, Besi
                 .text = "nothing is changed, the configuration is wrong: " + std::string(fresh.status().message())});
     return;
   }
+  if (const absl::Status status = CheckFleet(*fresh); !status.ok()) {
+    agent.Tell({.type = "config",
+                .alert = true,
+                .text = "nothing is changed, this host lacks what the file names: " + std::string(status.message())});
+    return;
+  }
   const absl::StatusOr<config::Config> taken = agent.Reload(*fresh);
   if (!taken.ok()) return;  // it has said so
   const auto changed = [changes = config::Changes(running, *taken)](absl::string_view table) {

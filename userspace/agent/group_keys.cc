@@ -50,10 +50,12 @@ absl::StatusOr<probe::KeyRing> GroupKeys::Check(const config::KeysConfig& keys) 
 }
 
 absl::Status GroupKeys::Take(probe::KeyRing ring, absl::FunctionRef<absl::Status()> changed) {
-  const bool same = ring_ == ring;
+  const bool same = in_use_ && ring_ == ring;
   if (!same) {
+    in_use_ = false;
     ring_ = std::move(ring);
     if (absl::Status status = changed(); !status.ok()) return status;
+    in_use_ = true;
     changed_ns_ = monotonic_.NowNs();
   }
   const std::string now = ring_.empty() ? "there are none"

@@ -36,6 +36,7 @@ class GroupKeys {
   EventSink& events_;
   probe::KeyRing ring_;
   int64_t changed_ns_ = 0;  // monotonic; 0: not since the start
+  bool in_use_ = true;      // whoever signs and checks took the ring
 };
 
 }  // namespace cw::agent

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/agent/host_check.h"
 
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -29,7 +33,25 @@ void CheckApi(const config::ApiConfig& given, std::vector<absl::Status>& problem
   problems.push_back(tls::Revocations(files).Load());
 }
 
+// What is not there yet is made by whoever opens the spool, so the nearest folder above it counts.
+absl::Status CheckFolder(const std::string& key, const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path there = std::filesystem::absolute(folder, error);
+  while (!std::filesystem::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  if (!std::filesystem::is_directory(there, error))
+    return absl::FailedPreconditionError(absl::StrCat(key, ": ", there.string(), " is no folder"));
+  if (access(there.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(key, ": cannot write to ", there.string(), ": ", std::strerror(errno)));
+}
+
 }  // namespace
+
+absl::Status CheckFleet(const config::Config& config) {
+  if (config.fleet.endpoints.empty()) return absl::OkStatus();
+  const tls::Files files{.cert = config.FleetCert(), .key = config.FleetKey(), .ca = config.FleetCa()};
+  return Together({At("[fleet]", tls::Load(files).status()), CheckFolder("fleet.spool_dir", config.SpoolDir())});
+}
 
 absl::Status CheckNic(const config::NicConfig& nic) {
   if (absl::Status status = dataplane::IfindexOf(nic.name).status(); !status.ok()) return status;
@@ -57,6 +79,7 @@ absl::Status CheckHost(const config::Config& config) {
   problems.push_back(At("keys.secret_file", config::CheckSecretFile(config.keys.secret_file)));
   problems.push_back(At("keys.second_secret_file", config::CheckSecretFile(config.keys.second_secret_file)));
   CheckApi(config.api, problems);
+  problems.push_back(CheckFleet(config));
   return Together(problems);
 }
 

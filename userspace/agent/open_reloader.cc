@@ -42,6 +42,8 @@ void Agent::OpenReloader() {
   const auto rules = [this](const Config&, const Config& now) {
     control::SetRules(ContentionRulesOf(now.steering), *contention_);
     causes_->SetRules(now.steering.find_causes, CauseRulesOf(now.steering));
+    for (auto& [index, pair] : pairs_)
+      if (pair->loss != nullptr) pair->loss->SetLimit(now.steering.loss_limit);
     returns_->SetStep(now.steering.return_step);
     owner_returns_->SetStep(now.steering.return_step);
     breaker_->SetHold(now.steering.breaker_hold);

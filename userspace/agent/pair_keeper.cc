@@ -15,7 +15,8 @@ absl::StatusOr<PeerPlan> PairKeeper::Plan(const config::Config& config) const {
 }
 
 absl::Status PairKeeper::Take(PeerPlan plan) {
-  if (!pairs_.empty() && plan.names == names_.names && plan.rails == names_.rails) return absl::OkStatus();
+  if (whole_ && !pairs_.empty() && plan.names == names_.names && plan.rails == names_.rails) return absl::OkStatus();
+  whole_ = false;
   names_.names = plan.names;
   names_.rails = plan.rails;
   asks_.planned(plan);
@@ -29,6 +30,7 @@ absl::Status PairKeeper::Take(PeerPlan plan) {
       pair->peer = mesh_.spec(index).peer;
     }
   }
+  whole_ = true;
   return absl::OkStatus();
 }
 

@@ -49,6 +49,7 @@ class PairKeeper {
   const probe::Mesh& mesh_;
   Totals& totals_;
   const Asks asks_;
+  bool whole_ = false;  // the last plan was taken to its end
 };
 
 }  // namespace cw::agent

@@ -36,12 +36,9 @@ absl::StatusOr<config::Config> Reloader::Take(const config::Config& fresh) {
     return checked.status();
   }
   const std::vector<config::Change> changes = config::Changes(running_, fresh);
-  if (const absl::Status status = TakeChecked(*std::move(checked)); status.ok()) {
-    in_force_.Reloaded(running_, changes, monotonic_.NowNs());
-  } else {
-    events_.Log(Alert("config", absl::StrCat("the configuration is taken in part, restart the agent: ",
-                                             std::string(status.message()))));
-  }
+  const auto left = TakeChecked(*std::move(checked));
+  in_force_.Reloaded(running_, changes, monotonic_.NowNs());
+  for (const auto& [table, why] : left) in_force_.NotTaken(table, why);
   return running_;
 }
 
@@ -71,12 +68,15 @@ absl::Status Reloader::CheckPeers(const config::Config& merged, const PeerPlan& 
                                                    merged.limits.max_pairs, "; raise it and restart the agent"));
 }
 
-absl::Status Reloader::TakeChecked(Checked checked) {
+std::vector<std::pair<std::string, absl::Status>> Reloader::TakeChecked(Checked checked) {
+  std::vector<std::pair<std::string, absl::Status>> left;
   const config::Config before = std::exchange(running_, std::move(checked.config));
-  if (absl::Status status = keys_.Take(std::move(checked.keys), keys_changed_); !status.ok()) return status;
-  if (absl::Status status = pairs_.Take(std::move(checked.peers)); !status.ok()) return status;
+  if (absl::Status status = keys_.Take(std::move(checked.keys), keys_changed_); !status.ok())
+    left.emplace_back("keys", std::move(status));
+  if (absl::Status status = pairs_.Take(std::move(checked.peers)); !status.ok())
+    left.emplace_back("peer", std::move(status));
   for (const Taker& take : takers_) take(before, running_);
-  return absl::OkStatus();
+  return left;
 }
 
 }  // namespace cw::agent

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration, read again while the agent runs (SIGHUP). What can change takes effect at once, all of it or
-// nothing; what cannot is named, and waits for the next start. Thread rule: the agent's loop.
+// The configuration, read again while the agent runs (SIGHUP). What can change takes effect at once: all of it, or
+// nothing where anything in the file is wrong; what cannot is named, and waits for the next start. Thread rule: the
+// agent's loop.
 #pragma once
 
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -51,7 +53,8 @@ class Reloader {
   };
   absl::StatusOr<Checked> Check(const config::Config& fresh) const;
   absl::Status CheckPeers(const config::Config& merged, const PeerPlan& plan) const;
-  absl::Status TakeChecked(Checked checked);
+  // What could not be taken, though nothing was wrong with it: table, and why.
+  std::vector<std::pair<std::string, absl::Status>> TakeChecked(Checked checked);
 
   config::Config& running_;
   GroupKeys& keys_;

@@ -47,6 +47,8 @@ class PairLoss {
 
   explicit PairLoss(const LossRules& rules = {}) : rules_(rules) {}
 
+  void SetLimit(double limit) { rules_.limit = limit; }  // what is known of the paths stays
+
   // The reply to the probe of `slot` in `round` came. Rounds are serial numbers (RFC 1982); a jump begins anew.
   // arrived: masks of the slots whose probes the peer had by then, of this round and the seven before.
   // judged: the slots that were probed and are not dead; a slot that leaves it begins anew when it comes back.
