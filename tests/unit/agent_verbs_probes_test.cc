@@ -87,5 +87,17 @@ TEST_F(VerbsProbesPart, ADeviceThatComesEndsTheAgentWhereItIsTheOneThatIsMissing
   EXPECT_THAT(ends_[0].text, HasSubstr("RDMA device mlx5_0, which its probes go by, is there"));
 }
 
+TEST_F(VerbsProbesPart, ADeviceThatIsThereAndCannotBeOpenedEndsNothingAtEachChange) {
+  is_there_ = true;
+  Open();
+  part_.OnDevice("mlx5_0", false);
+  EXPECT_THAT(ends_, IsEmpty()) << "a port of it changed: it would fail as before";
+  is_there_ = false;
+  part_.OnDevice("mlx5_0", true);
+  is_there_ = true;
+  part_.OnDevice("mlx5_0", false);
+  EXPECT_THAT(ends_, SizeIs(1)) << "it went and came: another firmware, perhaps";
+}
+
 }  // namespace
 }  // namespace cw::agent

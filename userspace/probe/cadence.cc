@@ -132,6 +132,7 @@ void Cadence::Repace(uint32_t pair, Pace before, int64_t now_ns) {
 }
 
 void Cadence::Share() {
+  ++shared_;
   double want[kPaces];
   for (const Pace pace : {kDoubt, kActive, kYoung, kClock, kIdle}) {
     interval_ns_[pace] = NominalNs(pace);

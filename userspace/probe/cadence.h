@@ -49,6 +49,7 @@ class Cadence {
   // The pair's interval at present, stretched by the budget.
   int64_t IntervalNs(uint32_t pair) const;
   uint64_t skipped_rounds() const { return skipped_; }
+  uint64_t shared() const { return shared_; }  // how often intervals may have changed
 
  private:
   enum Pace { kDoubt, kActive, kYoung, kClock, kIdle, kPaces };
@@ -76,6 +77,7 @@ class Cadence {
   int64_t interval_ns_[kPaces] = {};
   uint64_t probes_[kPaces] = {};  // per round of all pairs of a pace
   uint64_t skipped_ = 0;
+  uint64_t shared_ = 0;
 };
 
 }  // namespace cw::probe

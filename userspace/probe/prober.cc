@@ -157,6 +157,7 @@ class ProberImpl final : public Prober {
   void EnterRealTime();
   void Look(int64_t now_ns);
   void LookAtOwnCpu(int64_t now_ns);
+  void TellStretched();
   int64_t LongestIntervalNs() const;
   CadenceOptions Afforded() const;
   void Tick(int64_t now_ns);
@@ -184,6 +185,8 @@ class ProberImpl final : public Prober {
   std::deque<std::pair<int64_t, uint32_t>> answers_;  // when to look at which pair's
   Lateness lateness_;
   int64_t next_look_ns_ = INT64_MIN;
+  uint64_t seen_shared_ = 0;
+  int64_t seen_longest_ns_ = 0;
 };
 
 void ProberImpl::SetPlan(ProbePlan plan) {
@@ -213,10 +216,16 @@ CadenceOptions ProberImpl::Afforded() const {
 
 void ProberImpl::LookAtOwnCpu(int64_t now_ns) {
   if (!allowance_.Due(now_ns) || !allowance_.Look(now_ns, ThreadCpuNs())) return;
-  const int64_t before_ns = LongestIntervalNs();
   cadence_.SetOptions(Afforded(), now_ns);
+}
+
+// Whatever made it longer: a smaller budget, more pairs with data, or one in doubt.
+void ProberImpl::TellStretched() {
+  if (!options_.stretched || cadence_.shared() == seen_shared_) return;
+  seen_shared_ = cadence_.shared();
   const int64_t longest_ns = LongestIntervalNs();
-  if (longest_ns > before_ns && options_.stretched) options_.stretched(longest_ns);
+  if (longest_ns > seen_longest_ns_) options_.stretched(longest_ns);
+  seen_longest_ns_ = longest_ns;
 }
 
 // Of pairs that carry data; 0: none does.
@@ -241,6 +250,7 @@ void ProberImpl::SetActive(uint32_t pair, bool carries_data) {
   const auto it = pairs_.find(pair);
   if (it == pairs_.end() || it->second.carries_data == carries_data) return;
   it->second.carries_data = carries_data;
+  seen_shared_ = 0;  // another pair may have the longest interval now
   JudgeDoubt(it->second, clock_.NowNs());
   monitor_.Wake();
 }
@@ -335,6 +345,7 @@ void ProberImpl::Run() {
   if (!given_up.ok()) spdlog::warn("the prober's thread keeps its capabilities: {}", std::string(given_up.message()));
   monitor_.lock();
   while (!stop_) {
+    TellStretched();
     const int64_t wake_ns = NextWakeNs();
     const int64_t now_ns = clock_.NowNs();
     if (now_ns >= wake_ns || now_ns >= next_look_ns_) Look(now_ns);

@@ -25,8 +25,8 @@ struct ProberOptions {
   int fifo_priority = 20;  // SCHED_FIFO; 0: ordinary scheduling
   std::vector<int> cpus;   // the thread runs on these; none: on any
   double most_cpu = 0;     // processor seconds per second of the thread, see CpuAllowance; 0: no limit
-  // Called by the thread when most_cpu has made the longest interval of a pair that carries data longer. Must not call
-  // the prober.
+  // Called by the thread when the longest interval of a pair that carries data has become longer. Must not call the
+  // prober.
   std::function<void(int64_t longest_interval_ns)> stretched;
   // A transport is bound to the rights with which it was opened (uverbs by write()).
   bool keep_rights = false;

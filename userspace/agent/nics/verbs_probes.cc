@@ -32,7 +32,8 @@ absl::Status VerbsProbes::Open(const dataplane::ProgramRunner& runner, const pro
   return host_->Start();
 }
 
-// One that cannot be opened is left without probes until its device changes.
+// One that cannot be opened is left without probes. The agent is started anew when a device comes that was not there:
+// not at each change of one that is there and cannot be opened.
 void VerbsProbes::OpenNic(NicState& nic) {
   // RoCE v2's ports over verbs; only `offload`, which nobody had to choose, comes here with others.
   const absl::Status opened =
@@ -41,10 +42,12 @@ void VerbsProbes::OpenNic(NicState& nic) {
           : absl::FailedPreconditionError("ports there begin at 49152, and probe.first_port is below");
   if (!opened.ok()) {
     nic.no_probes = std::string(opened.message());
-    return events_.Log({.type = "nic",
-                        .severity = telemetry::Severity::kAlert,
-                        .text = absl::StrCat("NIC ", nic.config.name, " has no probes: they are to go by verbs, and ",
-                                             nic.no_probes, "; set transport = \"kernel\" for it, or repair that")});
+    if (!asks_.is_there(OptionsOf(nic))) without_device_.insert(nic.ifindex);
+    return events_.Log(
+        {.type = "nic",
+         .severity = telemetry::Severity::kAlert,
+         .text = absl::StrCat("NIC ", nic.config.name, " has no probes: they are to go by verbs, and ", nic.no_probes,
+                              "; set transport = \"kernel\" for it, or repair that and restart the agent")});
   }
   const probe_verbs::UdEndpoint& endpoint = *host_->EndpointOf(nic.ifindex);
   spdlog::info("{}: probes go by verbs, device {}, queue pair {}", nic.config.name, endpoint.device(), endpoint.qpn());
@@ -85,7 +88,9 @@ void VerbsProbes::OnDevice(const std::string& device, bool gone) {
     if (!nic.by_verbs) continue;
     const probe_verbs::UdEndpoint* endpoint = EndpointOf(nic);
     const bool lost = endpoint != nullptr && gone && endpoint->device() == device;
-    const bool found = endpoint == nullptr && !gone && asks_.is_there(OptionsOf(nic));
+    const bool there = endpoint == nullptr && asks_.is_there(OptionsOf(nic));
+    if (endpoint == nullptr && !there) without_device_.insert(nic.ifindex);
+    const bool found = there && !gone && without_device_.contains(nic.ifindex);
     if (!lost && !found) continue;
     asks_.start_anew({.type = "nic",
                       .severity = lost ? telemetry::Severity::kAlert : telemetry::Severity::kNotice,

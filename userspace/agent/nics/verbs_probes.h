@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,7 @@ class VerbsProbes {
   EventSink& events_;
   const Asks asks_;
   std::unique_ptr<probe_verbs::VerbsHost> host_;
+  std::set<uint32_t> without_device_;  // NICs by verbs that had none when it was looked at
 };
 
 }  // namespace cw::agent
