@@ -234,7 +234,7 @@ TEST_F(Doctor, SaysWhetherAttachingStopsTheNic) {
   nic.driver = "bnxt_en";
   EXPECT_EQ(CheckAttach(nic, false).result, Result::kWarn);
   EXPECT_THAT(CheckAttach(nic, false).seen, HasSubstr("bnxt_xdp_set of Linux"));
-  EXPECT_THAT(CheckAttach(nic, false).todo, HasSubstr("restart and upgrade")) << "it does so at each exchange";
+  EXPECT_THAT(CheckAttach(nic, false).todo, HasSubstr("start and upgrade")) << "it does so at each exchange";
   EXPECT_EQ(CheckAttach(nic, true).result, Result::kOk) << "it is over";
 }
 
@@ -323,6 +323,11 @@ TEST_F(WholeDoctor, TheAgentsFactsAreJudged) {
   EXPECT_EQ(checks["fabric hashing"].result, Result::kWarn);
   EXPECT_EQ(checks["fleet clock"].seen, "likely error 0.42 µs");
   EXPECT_EQ(checks["real time"].result, Result::kWarn);  // it does not use it
+  input_.nics[0] = {.name = "eth0", .ingress = "none", .note = "it offloads RoCE"};
+  EXPECT_THAT(Examine()["xdp eth0"].todo, HasSubstr("nothing is measured"));
+  input_.nics[0].probes = "probes by mlx5_0/qp0x11";
+  EXPECT_EQ(Examine()["xdp eth0"].seen, "not attached: it offloads RoCE; probes by mlx5_0/qp0x11");
+  EXPECT_THAT(Examine()["xdp eth0"].todo, HasSubstr("paths are measured"));
   input_.nics[0].ingress = "native";
   input_.hashing = Hashing::kPorts;
   input_.prober_realtime = true;

@@ -117,7 +117,9 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
        "Round interval of all other pairs; not below active_interval.");
   Number(v, "budget_pps", probe.budget_pps, {10, 10 * kMillion},
          "Requests per second of the whole host; intervals grow to stay below it.");
-  Number(v, "first_port", probe.first_port, {1, 65535}, "First UDP source port that discovery tries.");
+  Number(v, "first_port", probe.first_port, {1, 65535},
+         "First UDP source port that discovery tries. Probes by verbs need 49152 or more: a NIC that offloads RoCE has "
+         "none otherwise.");
   Number(v, "ports", probe.ports, {1, 1024},
          "How many ports discovery tries: 51 see 8 equal paths with 99 % probability, 115 see 16.");
   Number(v, "max_paths", probe.max_paths, {1, 16},
@@ -161,8 +163,10 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
       "What probes go by: the kernel; a UD queue pair of the NIC (verbs), and then nothing is attached to it; offload "
       "takes verbs where the NIC offloads RoCE, and elsewhere the kernel; auto does the same, with an ear for peers by "
       "verbs, for fleets with NICs of both kinds. Not yet run on a NIC that offloads.");
-  Number(v, "verbs_port", probe.verbs_port, {1, 65535},
-         "UDP port on which agents tell each other their probe queue pairs (verbs, auto); the same on all hosts.");
+  Number(
+      v, "verbs_port", probe.verbs_port, {1, 65535},
+      "UDP port on which agents tell each other their probe queue pairs (verbs, auto, offload where a NIC offloads); "
+      "the same on all hosts.");
   Pick(v, "verbs_wait", probe.verbs_wait, VerbsWaitWords(),
        "How the thread that answers probes by verbs waits for them: for events, or busy, which takes a whole core.");
   v.EndTable();

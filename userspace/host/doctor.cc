@@ -30,7 +30,10 @@ Check AttachCheck(const NicFacts& nic) {
             "works, at a higher cost per packet; a driver with native XDP, or a smaller MTU, would avoid it"};
   }
   if (nic.ingress == "none") {
-    return {name, Result::kWarn, "not attached" + why, "nothing is measured or steered on this NIC"};
+    if (nic.probes.empty())
+      return {name, Result::kWarn, "not attached" + why, "nothing is measured or steered on this NIC"};
+    return {name, Result::kWarn, absl::StrCat("not attached", why, "; ", nic.probes),
+            "paths are measured, dead ones told; queue pairs are not seen, nor steered"};
   }
   return {name, Result::kUnknown, "known once an agent runs", ""};
 }

@@ -22,6 +22,7 @@ struct NicFacts {
   std::string name;
   std::string ingress;  // how the agent attached: native, generic, none; "" = no agent
   std::string note;     // why not native
+  std::string probes;   // by what its probes go instead; "" = by the programs, or nothing
 };
 
 struct DoctorInput {

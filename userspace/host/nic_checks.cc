@@ -213,14 +213,14 @@ Check CheckAttach(const Interface& interface, bool attached) {
   if (attached) {
     return {name, NicResult::kOk,
             absl::StrCat("done; this driver opened its queues anew for it",
-                         each ? ", and does so at each start of the agent" : ""),
+                         each ? ", and does so when an upgrade exchanges it" : ""),
             ""};
   }
   return {name, NicResult::kWarn,
           absl::StrCat(interface.driver, " opens its queues anew when a program comes",
                        each ? ", goes or is exchanged" : " or goes", ": packets are lost meanwhile", source),
-          each ? "start, restart and upgrade the agent while no job runs"
-               : "start the agent while no job runs; restarts and upgrades exchange the program and disturb nothing"};
+          each ? "start and upgrade the agent while no job runs; a restart of the same release leaves the program"
+               : "start the agent while no job runs; restarts and upgrades disturb nothing"};
 }
 
 Check CheckRpFilter(const Roots& roots, const std::string& nic, size_t nics) {

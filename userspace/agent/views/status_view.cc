@@ -173,11 +173,17 @@ v1::DoctorReply StatusView::Doctor() const {
   host::DoctorInput input{.agent_runs = true,
                           .agent_note = absl::StrCat(version_, ", mode ", modes_.allowed().ToString())};
   for (const NicState& nic : nics_) {
+    v1::NicStatus status;
+    asks_.add_transport(nic, status);
+    const bool by_verbs = status.transport() != "kernel";
     input.nics.push_back({nic.config.name,
                           !nic.attached                                    ? "none"
                           : nic.attach.mode == dataplane::XdpMode::kNative ? "native"
                                                                            : "generic",
-                          nic.note});
+                          nic.note,
+                          !by_verbs                       ? ""
+                          : status.transport() == "verbs" ? status.transport_note()
+                                                          : absl::StrCat("no probes: ", status.transport_note())});
   }
   input.hashing = HostHashing(paths_.Hashing());
   input.prober_realtime = vitals_.prober.realtime;
