@@ -103,14 +103,18 @@ add_custom_target(cw_fuzzers)
 # the headers itself.
 # Of the build's time tests are half; what they do themselves need not be fast, what they test is compiled as users have it.
 set(CW_TEST_FLAGS "$<$<CONFIG:RelWithDebInfo>:-O0;-U_FORTIFY_SOURCE>")
-if(CW_TESTS)
-  add_executable(cw_test_headers EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
-  target_link_libraries(cw_test_headers PRIVATE cw_options GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_options(cw_test_headers PRIVATE ${CW_TEST_FLAGS})
-  target_precompile_headers(cw_test_headers PRIVATE
+function(cw_read_once name)
+  add_executable(${name} EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/test_headers.cc)
+  target_link_libraries(${name} PRIVATE cw_options GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_options(${name} PRIVATE ${ARGN})
+  target_precompile_headers(${name} PRIVATE
     <algorithm> <filesystem> <fstream> <functional> <map> <memory> <optional> <sstream> <string> <thread> <vector> <gmock/gmock.h> <gtest/gtest.h>
     <absl/status/status.h> <absl/status/statusor.h> <absl/strings/match.h> <absl/strings/str_cat.h> <absl/strings/str_format.h> <absl/time/clock.h>
     <absl/time/time.h> <absl/types/span.h> <nlohmann/json.hpp>)
+endfunction()
+if(CW_TESTS)
+  cw_read_once(cw_test_headers ${CW_TEST_FLAGS})
+  cw_read_once(cw_fast_test_headers)  # a compiler takes none that was made with other flags
 endif()
 
 # Lists of tests: lines "PROGRAM SUITE.TEST # why" (a * stands for any text; * alone for the whole program).
@@ -150,11 +154,14 @@ endfunction()
 
 function(cw_compile_as_test name fast)
   target_link_libraries(${name} PUBLIC cw_options ${ARGN} GTest::gtest GTest::gmock)
-  if(NOT fast)
+  if(fast)
+    set(headers cw_fast_test_headers)
+  else()
+    set(headers cw_test_headers)
     target_compile_options(${name} PRIVATE ${CW_TEST_FLAGS})
   endif()
   if(CW_FAST)
-    target_precompile_headers(${name} REUSE_FROM cw_test_headers)
+    target_precompile_headers(${name} REUSE_FROM ${headers})
   endif()
 endfunction()
 

@@ -413,6 +413,20 @@ std::set<std::string> Rows() {
   return {cells.begin(), cells.end()};
 }
 
+// Also of those that have not run yet.
+TEST(NightlyTable, HasARowForEachStepAndNoOther) {
+  std::set<std::string> steps, rows;
+  static const std::regex kStep("([a-z0-9_.]+)\\|[^|]*\\|.*"), kRow("\\| ([a-z0-9_.]+) \\|.*");
+  std::smatch found;
+  const std::string script = Read(kRoot / "tests/nightly.sh"), table = Read(kRoot / "docs/nightly.md");
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(script, '\n')))
+    if (std::regex_match(line, found, kStep)) steps.insert(found[1]);
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(table, '\n')))
+    if (std::regex_match(line, found, kRow) && found[1] != "step") rows.insert(found[1]);
+  EXPECT_THAT(steps, Contains("left_out"));
+  EXPECT_EQ(rows, steps);
+}
+
 TEST(OperatingGuide, SpeaksOfEveryEventType) {
   const std::set<std::string> rows = Rows();
   const std::set<std::string> types = EventTypes();
