@@ -183,6 +183,14 @@ TEST(PathLoss, ALimitOfZeroTurnsItOff) {
   rounds.Quiet(3000);
 }
 
+TEST(PathLoss, AnotherLimitHoldsForWhatIsKnown) {
+  Rounds rounds(1, {.limit = 0});
+  rounds.lost[1] = 0.1;
+  rounds.Quiet(2000);
+  rounds.loss.SetLimit(0.005);
+  EXPECT_EQ(rounds.Until(1, true, 20), 20) << "at the next judgement";
+}
+
 TEST(PathLoss, AnotherNumberingBeginsAnew) {
   Rounds rounds(1);
   rounds.Quiet(500);
