@@ -103,7 +103,7 @@ add_custom_target(cw_fuzzers)
 # the headers itself.
 # Of the build's time tests are half; what they do themselves need not be fast, what they test is compiled as users have it.
 set(CW_TEST_FLAGS "$<$<CONFIG:RelWithDebInfo>:-O0;-U_FORTIFY_SOURCE>")
-function(cw_read_once name)
+function(cw_precompile_for_tests name)
   add_executable(${name} EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/test_headers.cc)
   target_link_libraries(${name} PRIVATE cw_options GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE ${ARGN})
@@ -113,8 +113,8 @@ function(cw_read_once name)
     <absl/time/time.h> <absl/types/span.h> <nlohmann/json.hpp>)
 endfunction()
 if(CW_TESTS)
-  cw_read_once(cw_test_headers ${CW_TEST_FLAGS})
-  cw_read_once(cw_fast_test_headers)  # a compiler takes none that was made with other flags
+  cw_precompile_for_tests(cw_test_headers ${CW_TEST_FLAGS})
+  cw_precompile_for_tests(cw_fast_test_headers)  # a compiler takes none that was made with other flags
 endif()
 
 # Lists of tests: lines "PROGRAM SUITE.TEST # why" (a * stands for any text; * alone for the whole program).

@@ -39,7 +39,7 @@ int Fail(const absl::Status& status) {
 }
 
 int Check(const config::Config& config, const std::string& path) {
-  if (absl::Status status = CheckHost(config); !status.ok()) return Fail(status);
+  if (absl::Status status = Together({CheckHost(config), CheckFleet(config)}); !status.ok()) return Fail(status);
   std::fputs(config::ToToml(config).c_str(), stdout);
   std::fprintf(stderr, "%s: no fault found; on standard output is what takes effect\n", path.c_str());
   return 0;
@@ -107,6 +107,11 @@ struct Beside {
   }
 };
 
+bool AnyOf(const std::vector<config::Change>& changes, absl::string_view table) {
+  return std::any_of(changes.begin(), changes.end(),
+                     [&](const config::Change& change) { return absl::StartsWith(change.key, table); });
+}
+
 // SIGHUP.
 void Reload(config::Config& running, const std::string& path, Agent& agent, Beside& beside) {
   absl::StatusOr<config::Config> fresh = config::LoadConfig(path);
@@ -116,7 +121,9 @@ void Reload(config::Config& running, const std::string& path, Agent& agent, Besi
                 .text = "nothing is changed, the configuration is wrong: " + std::string(fresh.status().message())});
     return;
   }
-  if (const absl::Status status = CheckFleet(*fresh); !status.ok()) {
+  // What was wrong with it before holds up nothing else.
+  const bool other_fleet = AnyOf(config::Changes(running, *fresh), "fleet.");
+  if (const absl::Status status = other_fleet ? CheckFleet(*fresh) : absl::OkStatus(); !status.ok()) {
     agent.Tell({.type = "config",
                 .alert = true,
                 .text = "nothing is changed, this host lacks what the file names: " + std::string(status.message())});
@@ -124,18 +131,15 @@ void Reload(config::Config& running, const std::string& path, Agent& agent, Besi
   }
   const absl::StatusOr<config::Config> taken = agent.Reload(*fresh);
   if (!taken.ok()) return;  // it has said so
-  const auto changed = [changes = config::Changes(running, *taken)](absl::string_view table) {
-    return std::any_of(changes.begin(), changes.end(),
-                       [&](const config::Change& change) { return absl::StartsWith(change.key, table); });
-  };
+  const std::vector<config::Change> changes = config::Changes(running, *taken);
   SetLogLevel(taken->log.level);
   std::lock_guard lock(beside.mutex);
   if (beside.ended) return;
-  if (changed("metrics.")) {
+  if (AnyOf(changes, "metrics.")) {
     beside.metrics.reset();
     beside.metrics = StartMetrics(*taken, agent);
   }
-  if (changed("fleet.") || changed("metrics.listen")) {  // the service is told where metrics are
+  if (AnyOf(changes, "fleet.") || AnyOf(changes, "metrics.listen")) {  // the service is told where metrics are
     if (beside.uplink != nullptr) beside.told = beside.uplink->End();
     beside.uplink.reset();  // its spool is the next one's
     beside.uplink = StartUplink(*taken, agent, beside.told);

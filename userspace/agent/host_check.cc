@@ -79,7 +79,6 @@ absl::Status CheckHost(const config::Config& config) {
   problems.push_back(At("keys.secret_file", config::CheckSecretFile(config.keys.secret_file)));
   problems.push_back(At("keys.second_secret_file", config::CheckSecretFile(config.keys.second_secret_file)));
   CheckApi(config.api, problems);
-  problems.push_back(CheckFleet(config));
   return Together(problems);
 }
 

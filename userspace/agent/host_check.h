@@ -14,7 +14,8 @@ namespace cw::agent {
 // FailedPrecondition with a line for each thing that is missing or wrong, and what to do.
 absl::Status CheckHost(const config::Config& config);
 
-// Of [fleet] alone: its certificate is good, its spool can be kept. Changes nothing.
+// Of [fleet] alone: its certificate is good, its spool can be kept. Not among CheckHost's: an agent starts without a
+// fleet service. Changes nothing.
 absl::Status CheckFleet(const config::Config& config);
 
 // Of that NIC alone: it is there, and has the address that probes need.

@@ -52,15 +52,15 @@ int64_t DataStall::Quiet() const {
   return std::max(rules_.quiet_ns, std::min(kLooks * period_ns_, rules_.most_quiet_ns));
 }
 
-int64_t DataStall::Usual() const {
+int64_t DataStall::LearntQuiet() const {
   return static_cast<int64_t>(rules_.longest_times * static_cast<double>(longest_ns_));
 }
 
-int64_t DataStall::Patience() const { return std::max(Quiet(), std::min(Usual(), rules_.most_quiet_ns)); }
+int64_t DataStall::Patience() const { return std::max(Quiet(), std::min(LearntQuiet(), rules_.most_quiet_ns)); }
 
 // One alone may stand still for a reason of its own: a stack that serves others first, a timer that backs off.
 int64_t DataStall::LonePatience() const {
-  return std::min(std::max(rules_.lone_quiet_ns, 2 * std::max(Quiet(), Usual())), rules_.most_lone_quiet_ns);
+  return std::min(std::max(rules_.lone_quiet_ns, 2 * std::max(Quiet(), LearntQuiet())), rules_.most_lone_quiet_ns);
 }
 
 void DataStall::BeginLook(int64_t now_ns) {

@@ -106,7 +106,7 @@ class DataStall {
   bool MayBeItsPeer(int64_t now_ns, uint8_t slot) const;
   bool StandsStill(int64_t now_ns, const Flow& flow) const;
   int64_t Quiet() const;
-  int64_t Usual() const;
+  int64_t LearntQuiet() const;
   int64_t Patience() const;
   int64_t LonePatience() const;
   void BeginLook(int64_t now_ns);

@@ -64,6 +64,11 @@ class DryRun {
   void ExpireDeaths() { EndDeaths(UINT32_MAX, CW_SLOT_NONE); }  // once a second
 
  private:
+  struct Death {  // of a path, to a flow on it, whose harm is not known yet
+    report::Item item;
+    int64_t begun_ns;  // of monotonic_
+  };
+
   std::vector<std::string> LinksOf(const PairState& pair, uint8_t slot) const;
   void Write(const report::Item& item);
 
@@ -77,10 +82,6 @@ class DryRun {
   const Asks asks_;
 
   std::unique_ptr<report::Writer> writer_;  // null: not wanted
-  struct Death {                            // a flow on a dead path, whose harm is not known yet
-    report::Item item;
-    int64_t begun_ns;
-  };
   std::vector<Death> open_;
   absl::flat_hash_map<std::string, report::Repeats> repeats_;  // by kind, flow and path
   std::pair<int64_t, int64_t> window_ = {0, -1};

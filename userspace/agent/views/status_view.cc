@@ -175,15 +175,15 @@ v1::DoctorReply StatusView::Doctor() const {
   for (const NicState& nic : nics_) {
     v1::NicStatus status;
     asks_.add_transport(nic, status);
-    const bool by_verbs = status.transport() != "kernel";
-    input.nics.push_back({nic.config.name,
-                          !nic.attached                                    ? "none"
-                          : nic.attach.mode == dataplane::XdpMode::kNative ? "native"
-                                                                           : "generic",
-                          nic.note,
-                          !by_verbs                       ? ""
-                          : status.transport() == "verbs" ? status.transport_note()
-                                                          : absl::StrCat("no probes: ", status.transport_note())});
+    const std::string& how = status.transport();  // kernel, verbs, or none
+    input.nics.push_back(
+        {nic.config.name,
+         !nic.attached                                    ? "none"
+         : nic.attach.mode == dataplane::XdpMode::kNative ? "native"
+                                                          : "generic",
+         how == "none" ? absl::StrCat(nic.note, nic.note.empty() ? "" : "; ", "no probes: ", status.transport_note())
+                       : nic.note,
+         how == "verbs" ? status.transport_note() : ""});
   }
   input.hashing = HostHashing(paths_.Hashing());
   input.prober_realtime = vitals_.prober.realtime;
