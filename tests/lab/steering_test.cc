@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -116,49 +117,66 @@ TEST_F(Steering, FlowsComeBackToARecoveredPathOneThenTwo) {
 }
 
 // Two spines are idle, and their probes clean, but they lose 8 % of data: moves for balance go there, and do harm.
-TEST_F(Steering, TheBreakerEndsMovesThatDoHarm) {
-  TestbedSpec spec = SmallSpec("optimize");
-  spec.active_interval = absl::Milliseconds(5);
-  spec.adjust = [](int, config::Config& config) { config.steering.allow.place = config::AllowSetting::kObserve; };
-  Up(spec);
-  ASSERT_NE(testbed, nullptr);
-  ASSERT_NO_FATAL_FAILURE(Allow("balance", v1::ALLOW_OBSERVE));
-  const auto [full, other] = StartCollision(4);
-  ASSERT_GE(full, 0);
-  for (int spine = 0; spine < 4; ++spine) {
-    if (spine == full || spine == other) continue;
-    ASSERT_TRUE(testbed->fabric()
-                    .SetFault(LinkDirection::LeafToSpine(0, spine), Fault::Share(0.08, Fault::Match::kRoceData))
-                    .ok());
+class SteeringToHarm : public Steering {
+ protected:
+  // The flows' two spines; everything else loses.
+  void SetUpHarm() {
+    emulator.reset();
+    testbed.reset();
+    TestbedSpec spec = SmallSpec("optimize");
+    spec.active_interval = absl::Milliseconds(5);
+    spec.adjust = [](int, config::Config& config) { config.steering.allow.place = config::AllowSetting::kObserve; };
+    Up(spec);
+    ASSERT_NE(testbed, nullptr);
+    ASSERT_NO_FATAL_FAILURE(Allow("balance", v1::ALLOW_OBSERVE));
+    std::tie(full_, other_) = StartCollision(4);
+    ASSERT_GE(full_, 0);
+    for (int spine = 0; spine < 4; ++spine) {
+      if (spine == full_ || spine == other_) continue;
+      ASSERT_TRUE(testbed->fabric()
+                      .SetFault(LinkDirection::LeafToSpine(0, spine), Fault::Share(0.08, Fault::Match::kRoceData))
+                      .ok());
+    }
+    ASSERT_TRUE(Eventually([&] { return PathsKnown(5); })) << Story();
+    // A past to compare with: the breaker takes two seconds of it (control/breaker.h).
+    ASSERT_TRUE(AfterLooks(*testbed, 3));
+    ASSERT_NO_FATAL_FAILURE(Allow("balance", v1::ALLOW_MODE));
   }
-  ASSERT_TRUE(Eventually([&] { return PathsKnown(5); }));
-  // A past to compare with: the breaker takes two seconds of it (control/breaker.h).
-  ASSERT_TRUE(AfterLooks(*testbed, 3));
-  ASSERT_NO_FATAL_FAILURE(Allow("balance", v1::ALLOW_MODE));
-  const bool tripped = Eventually([&] { return Status().breaker().tripped(); }, absl::Seconds(60));
-  for (const Mark& mark : testbed->Events(testbed->origin_ns(), "breaker"))
-    std::printf("%.2f s: %s\n", mark.at_s, mark.text.c_str());
-  ASSERT_TRUE(tripped) << Status().breaker().DebugString();
-  EXPECT_GE(Status().breaker().harmful(), 2u);
-  EXPECT_FALSE(Told("breaker", "go back, and balance only observes").empty());
-  const auto all_off = [&] {
+  bool AllOffHarm() {
     for (const auto& [flow, slot] : Slots()) {
       const int spine = SpineOfSlot(slot);
-      if (spine != full && spine != other) return false;
+      if (spine != full_ && spine != other_) return false;
     }
     return true;
-  };
-  const auto story = [&] {
+  }
+  std::string Story() {
     std::string text;
     for (const char* type : {"path", "move", "return", "breaker"}) {
       for (const Mark& mark : testbed->Events(testbed->origin_ns(), type))
         absl::StrAppendFormat(&text, "\n%.2f s: %s", mark.at_s, mark.text);
     }
     return text;
-  };
-  EXPECT_TRUE(Eventually(all_off)) << "the moves are undone" << story();
+  }
+
+  int full_ = -1, other_ = -1;
+};
+
+TEST_F(SteeringToHarm, TheBreakerEndsMovesThatDoHarm) {
+  bool tripped = false;
+  for (int attempt = 0; !tripped && attempt < 3; ++attempt) {
+    ASSERT_NO_FATAL_FAILURE(SetUpHarm());
+    tripped = Eventually([&] { return Status().breaker().tripped(); }, absl::Seconds(30));
+    // Where the machine stood still a path looks dead, and its flows go to where harm is before balance can move them.
+    if (testbed->PathDeaths(testbed->origin_ns()).empty()) break;
+  }
+  for (const Mark& mark : testbed->Events(testbed->origin_ns(), "breaker"))
+    std::printf("%.2f s: %s\n", mark.at_s, mark.text.c_str());
+  ASSERT_TRUE(tripped) << Status().breaker().DebugString() << Story();
+  EXPECT_GE(Status().breaker().harmful(), 2u);
+  EXPECT_FALSE(Told("breaker", "go back, and balance only observes").empty());
+  EXPECT_TRUE(Eventually([&] { return AllOffHarm(); })) << "the moves are undone" << Story();
   EXPECT_TRUE(AfterLooks(*testbed, 3));
-  EXPECT_TRUE(all_off()) << "balance only observes" << story();
+  EXPECT_TRUE(AllOffHarm()) << "balance only observes" << Story();
   const auto reply = testbed->agent(0).BreakerReset();
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_FALSE(Status().breaker().tripped());
