@@ -5,8 +5,10 @@
  * and, if that is no better, to the next after twice as long. It stays where it is answered until an agent is back,
  * also when the lease is over. What is sent again for want of an answer, by the RDMA stack's own timer, tells as much,
  * once it was in vain: a stack that stalls by itself is answered then, and a short timer is soon over a second time. A
- * flow of answers leaves when the peer sends again what had arrived, twice. What a NAK asked for is neither sign: it is
- * an answer, packets that came late are asked for, too, and all that followed them comes again at the flow's pace.
+ * flow of answers leaves when the peer sends again what had arrived, twice, while this side answered, and asked for
+ * nothing new between them: who asks for more has got answers, if later than its timer has it. What a NAK asked for is
+ * neither sign: it is an answer, packets that came late are asked for, too, and all that followed them comes again at
+ * the flow's pace.
  * Where no acknowledgement was ever seen (the agent died before it knew whose they are) only what is sent again counts.
  * Where flows left every live slot of a pair within a while, no path is to blame: they stay.
  * BPF only. */
@@ -48,11 +50,20 @@ static __always_inline int cw_asked_lately(const struct cw_tx_flow* f, __u64 jif
   return (__u16)((__u32)jiffies - f->nak_jiffies) <= CW_BLIND_ASKED_JIFFIES;
 }
 
-/* Whether a sign is the second of its kind: the first set the flow's doubt, some time ago. */
-static __always_inline int cw_doubted_before(struct cw_tx_flow* f, __u64 jiffies) {
+/* The flow's `unanswered`: how often its answers were missed, below what the peer had asked for then. */
+#define CW_MISSED_TIMES 3
+#define CW_MISSED_TWICE 2
+
+/* As much of the PSN that a peer will ask for next as fits there. */
+static __always_inline __u32 cw_asked_so_far(__u32 next) { return (next * 0x9e3779b1u >> 26) << 2; }
+
+/* Whether a sign is the second of its kind: the first set the flow's doubt, some time ago. asked: since when they count
+ * as one. */
+static __always_inline int cw_doubted_before(struct cw_tx_flow* f, __u64 jiffies, __u32 asked) {
   __u32 doubted = (__u16)((__u32)jiffies - f->doubt_jiffies);
-  if (!f->unanswered || doubted > CW_BLIND_ONCE_JIFFIES) {
-    f->unanswered = 1;
+  __u32 times = f->unanswered & CW_MISSED_TIMES;
+  if (!times || doubted > CW_BLIND_ONCE_JIFFIES || f->unanswered != (asked | times)) {
+    f->unanswered = asked | 1;
     f->doubt_jiffies = jiffies;
     return 0;
   }
@@ -67,7 +78,7 @@ enum cw_sign {
 /* Whether a flow has waited for longer than its path explains. A function of its own to the verifier, too, which looks
  * at it once. blind: jiffies without a probe that make a pair blind. */
 __noinline int cw_unheard(struct cw_tx_flow* f, __u64 jiffies, __u32 signs, __u32 blind) {
-  __u32 quiet, doubted, usual, doublings, duplicate;
+  __u32 quiet, doubted, usual, doublings, duplicate, missed, asked;
   __u64 moved;
   if (!f || (f->flags & CW_STEER_HARD_LOCKED)) return 0;
   quiet = (__u16)((__u32)jiffies - f->heard_jiffies);
@@ -77,7 +88,9 @@ __noinline int cw_unheard(struct cw_tx_flow* f, __u64 jiffies, __u32 signs, __u3
   moved = jiffies - f->moved_jiffies;
   duplicate = (signs & CW_SIGN_DUPLICATE) && !cw_asked_lately(f, jiffies);
   /* Signs without an answer's time: a while after each move. */
-  if (f->unanswered == 2 || (duplicate && !f->acked_valid && cw_doubted_before(f, jiffies)))
+  missed = f->unanswered & CW_MISSED_TIMES;
+  asked = f->unanswered - missed;
+  if (missed == CW_MISSED_TWICE || (duplicate && !f->acked_valid && cw_doubted_before(f, jiffies, asked)))
     return moved > (__u32)CW_BLIND_MIN_JIFFIES << doublings;
   if (!(signs & CW_SIGN_REQUEST) || !f->acked_valid) return 0;
   /* However long it once waited, half of what makes a pair blind is enough. */
@@ -110,12 +123,14 @@ static __noinline int cw_leave_blind(struct cw_egress* e, struct cw_tx_flow* f, 
   return cw_count(CW_COUNT_moves_blind);
 }
 
-/* The peer sends again what had arrived: it did not hear of it, or of something that was lost before. */
-static __noinline int cw_sent_again(const struct cw_packet* p, __u32 peer_qpn) {
+/* The peer sends again what had arrived: it did not hear of it, or of something that was lost before. next: the PSN
+ * that it will ask for next. */
+static __noinline int cw_sent_again(const struct cw_packet* p, __u32 peer_qpn, __u32 next) {
   struct cw_ctl* ctl = cw_get_ctl();
   struct cw_flow_key key;
   struct cw_tx_flow* f;
   struct cw_pair* pair;
+  __u32 asked;
   __u64 now;
   cw_flow_key_back(&key, p, peer_qpn);
   f = bpf_map_lookup_elem(&cw_tx_flows, &key);
@@ -124,7 +139,11 @@ static __noinline int cw_sent_again(const struct cw_packet* p, __u32 peer_qpn) {
   now = bpf_jiffies64();
   if (!pair || !cw_pair_is_blind(ctl, pair, now)) return 0;
   if (cw_asked_lately(f, now)) return 0;
-  if (cw_doubted_before(f, now)) f->unanswered = 2;
+  asked = cw_asked_so_far(next);
+  if (!cw_doubted_before(f, now, asked)) return 0;
+  /* What was not sent since cannot have died. */
+  if (now - f->flow.last_seen_jiffies <= (__u16)((__u32)now - f->doubt_jiffies))
+    f->unanswered = asked | CW_MISSED_TWICE;
   return 0;
 }
 

@@ -56,7 +56,7 @@ static __noinline int cw_ingress_data(const struct cw_packet* p) {
     acked = cw_acked_psn(p);
     if (acked >= 0) cw_acknowledged(p, f->peer_qpn, acked);
   }
-  if (duplicate && (p->op & CW_OP_REQ) && f->peer_qpn) cw_sent_again(p, f->peer_qpn);
+  if (duplicate && (p->op & CW_OP_REQ) && f->peer_qpn) cw_sent_again(p, f->peer_qpn, f->req.next);
   if (!(p->op & (CW_OP_REQ | CW_OP_RESP))) return 0;
   ctl = cw_get_ctl();
   if (ctl && cw_psn_sampled(p->psn, ctl->sample_level_rx))

@@ -178,7 +178,7 @@ struct cw_tx_flow {
   __u16 heard_gap;     /* 1/64 jiffies: slowly forgetting maximum of the time between answers */
   __u16 doubt_jiffies; /* lowest bits: when the present silence was first found too long */
   __u8 blind_moves;    /* in a row, without an acknowledgement between them */
-  __u8 unanswered;     /* the peer sends again what had arrived (2: twice), so this side's answers die */
+  __u8 unanswered;     /* the peer sends again what had arrived (lowest bits 2: twice), so this side's answers die */
 };
 CW_ASSERT_SIZE(struct cw_tx_flow, 256);
 

@@ -275,55 +275,86 @@ TEST_F(Acknowledgements, EachEndsASilenceAndLongOnesAreRemembered) {
   EXPECT_LE(Sent().heard_gap, 5 * 64) << "forgotten";
 }
 
-TEST_F(Acknowledgements, WhatThePeerSendsAgainTellsThatTheyDieWhereNobodyProbes) {
-  Frame data;
-  data.saddr = kPeer;
-  data.daddr = kOurs;
-  data.dqpn = kOurQpn;
-  data.opcode = 0x07;
-  data.payload = Bytes(256, 1);
-  rig_.ctl().blind_jiffies = 50;
-  rig_.pair(0).round_jiffies = JiffiesNow(rig_);
-  for (int i = 0; i < 2; ++i) Pass(data);
-  EXPECT_EQ(Sent().unanswered, 0) << "somebody probes";
-  rig_.pair(0).round_jiffies = JiffiesNow(rig_) - 1000;
-  NoNakYet();
-  data.psn = 1;
-  Pass(data);
-  EXPECT_EQ(Sent().unanswered, 0);
-  for (int i = 0; i < 2; ++i) Pass(data);
-  EXPECT_EQ(Sent().unanswered, 1) << "all of a burst is sent again once";
-  const auto since = [&](int jiffies) {
+// Nobody probes, and the peer sends data again that had arrived.
+class MissedAnswers : public Acknowledgements {
+ protected:
+  void SetUp() override {
+    rig_.ctl().blind_jiffies = 50;
+    rig_.pair(0).round_jiffies = JiffiesNow(rig_) - 1000;
+    NoNakYet();
+  }
+  void PeerSends(uint32_t psn) {
+    Frame data;
+    data.saddr = kPeer;
+    data.daddr = kOurs;
+    data.dqpn = kOurQpn;
+    data.opcode = 0x07;
+    data.payload = Bytes(256, 1);
+    data.psn = psn;
+    Pass(data);
+  }
+  // The first sign was so long ago, and this side's last packet so long.
+  void Since(int doubted, int sent) {
     cw_tx_flow f = Sent();
-    f.doubt_jiffies = static_cast<uint16_t>(JiffiesNow(rig_) - static_cast<uint64_t>(jiffies));
+    f.doubt_jiffies = static_cast<uint16_t>(JiffiesNow(rig_) - static_cast<uint64_t>(doubted));
+    f.flow.last_seen_jiffies = JiffiesNow(rig_) - static_cast<uint64_t>(sent);
     SetSent(f);
-  };
-  since(5000);
-  Pass(data);
-  EXPECT_EQ(Sent().unanswered, 1) << "that was long ago";
-  since(20);
-  Pass(data);
-  EXPECT_EQ(Sent().unanswered, 2);
+  }
+  int Missed() { return Sent().unanswered & 3; }
+};
+
+TEST_F(MissedAnswers, TwiceMeansThatTheyDieWhereNobodyProbes) {
+  rig_.pair(0).round_jiffies = JiffiesNow(rig_);
+  for (int i = 0; i < 2; ++i) PeerSends(0);
+  EXPECT_EQ(Missed(), 0) << "somebody probes";
+  rig_.pair(0).round_jiffies = JiffiesNow(rig_) - 1000;
+  PeerSends(1);
+  EXPECT_EQ(Missed(), 0);
+  for (int i = 0; i < 2; ++i) PeerSends(1);
+  EXPECT_EQ(Missed(), 1) << "all of a burst is sent again once";
+  Since(5000, 1);
+  PeerSends(1);
+  EXPECT_EQ(Missed(), 1) << "that was long ago";
+  Since(20, 1);
+  PeerSends(1);
+  EXPECT_EQ(Missed(), 2);
 }
 
-TEST_F(Acknowledgements, WhatThisSideAskedForIsNoSignThatTheyDie) {
-  Frame data;
-  data.saddr = kPeer;
-  data.daddr = kOurs;
-  data.dqpn = kOurQpn;
-  data.opcode = 0x07;
-  data.payload = Bytes(256, 1);
-  rig_.ctl().blind_jiffies = 50;
-  rig_.pair(0).round_jiffies = JiffiesNow(rig_) - 1000;
-  Pass(data);
+TEST_F(MissedAnswers, WhoAsksForMoreHasGotSome) {
+  PeerSends(0);
+  PeerSends(1);
+  for (uint32_t psn = 1; psn < 100; ++psn) {
+    PeerSends(psn);
+    EXPECT_EQ(Missed(), 1) << psn;
+    Since(20, 1);
+    PeerSends(psn + 1);
+  }
+  PeerSends(100);
+  Since(20, 1);
+  PeerSends(100);
+  EXPECT_EQ(Missed(), 2);
+}
+
+TEST_F(MissedAnswers, WhatWasNotSentSinceHasNotDied) {
+  for (int i = 0; i < 2; ++i) PeerSends(0);
+  Since(20, 40);
+  PeerSends(0);
+  EXPECT_EQ(Missed(), 1);
+  Since(20, 20);
+  PeerSends(0);
+  EXPECT_EQ(Missed(), 2);
+}
+
+TEST_F(MissedAnswers, WhatThisSideAskedForIsNoSign) {
+  PeerSends(0);
   cw_tx_flow f = Sent();
   f.nak_jiffies = static_cast<uint16_t>(JiffiesNow(rig_));
   SetSent(f);
-  Pass(data);
-  EXPECT_EQ(Sent().unanswered, 0);
+  PeerSends(0);
+  EXPECT_EQ(Missed(), 0);
   NoNakYet();
-  Pass(data);
-  EXPECT_EQ(Sent().unanswered, 1);
+  PeerSends(0);
+  EXPECT_EQ(Missed(), 1);
 }
 
 TEST_F(Acknowledgements, NaksAreRemembered) {

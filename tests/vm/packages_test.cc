@@ -200,13 +200,28 @@ class PackagesTest : public testing::Test {
   std::vector<std::pair<std::string, std::string>> others_;  // packages of another release, put into /other
 };
 
-// One RC send after the other to a queue pair of this machine, a millisecond between them, from the other end of roce0.
+// One RC send after the other, a millisecond between them: FROM TO PORT, the port being the entropy.
 constexpr char kSender[] = R"(use Socket;
+($from, $to, $port) = @ARGV;
 socket($s, PF_INET, SOCK_DGRAM, 0) or die $!;
-$to = sockaddr_in(4791, inet_aton("10.98.0.1"));
+setsockopt($s, SOL_SOCKET, 11, 1) or die $!;  # SO_NO_CHECK: RoCE has no UDP checksum
+bind($s, sockaddr_in($port, inet_aton($from))) or die $!;
+$to = sockaddr_in(4791, inet_aton($to));
 for ($psn = 0; ; ++$psn) {
   send($s, pack("CCnNN", 0x04, 0, 0xffff, 0x2b3c, $psn & 0xffffff) . "d" x 64 . "icrc", 0, $to);
   select(undef, undef, undef, 0.001);
+}
+)";
+
+// Each time that what arrives has another source port than before: that one.
+constexpr char kPorts[] = R"(use Socket;
+$| = 1;
+socket($s, PF_INET, SOCK_DGRAM, 0) or die $!;
+bind($s, sockaddr_in(4791, inet_aton("10.98.0.2"))) or die $!;
+while ($from = recv($s, $data, 2048, 0)) {
+  ($port) = sockaddr_in($from);
+  print "$port\n" if $port != $last;
+  $last = $port;
 }
 )";
 
@@ -224,28 +239,48 @@ class UpgradeTest : public PackagesTest {
     ASSERT_EQ(others_.size(), 2u) << "in " CW_OTHER_PACKAGES;
     PackagesTest::SetUp();
   }
-  void StartSender() {
+  // The other end of roce0 is a peer without an agent; a queue pair each way.
+  void StartSenders() {
+    Run("printf '[[peer]]\\nname = \"far\"\\naddresses = [\"10.98.0.2\"]\\n' >>/etc/cwfabric/cwagentd.toml && "
+        "systemctl restart cwfabric-agent");
+    ASSERT_TRUE(Eventually([&] { return Active() == "active"; })) << Journal();
+    Run("cwctl mode protect");
     Run("ip netns add far && ip link set roce1 netns far && ip -n far addr add 10.98.0.2/24 dev roce1 && "
         "ip -n far link set roce1 up");
     ASSERT_TRUE(machine_->Put(kSender, "/home/send.pl", 0644).ok());
-    Run("ip netns exec far perl /home/send.pl >/dev/null 2>&1 & echo $! >/run/sender.pid");
+    ASSERT_TRUE(machine_->Put(kPorts, "/home/ports.pl", 0644).ok());
+    Run("ip netns exec far perl /home/ports.pl >/run/ports 2>&1 & echo $! >/run/senders");
+    Run("ip netns exec far perl /home/send.pl 10.98.0.2 10.98.0.1 49201 >/dev/null 2>&1 & echo $! >>/run/senders");
+    Run("perl /home/send.pl 10.98.0.1 10.98.0.2 49200 >/dev/null 2>&1 & echo $! >>/run/senders");
+    ASSERT_TRUE(Eventually([&] { return Flow(true).at("packets").get<uint64_t>() > 1000; })) << Flow(true).dump();
+    ASSERT_TRUE(Eventually([&] { return Flow(false).contains("id"); }));
   }
-  // Of the flow that arrives.
-  nlohmann::json Flow() {
+  // The flow that is sent is put on another port.
+  void SteerByHand() {
+    Run("cwctl steer set " + Flow(false).at("id").get<std::string>() + " --port 50001");
+    ASSERT_TRUE(Eventually([&] { return Ports() == "49200 50001"; })) << Ports();
+  }
+  // That the far end has seen so far.
+  std::string Ports() { return Run("paste -s -d ' ' /run/ports"); }
+  // That arrives, or is sent.
+  nlohmann::json Flow(bool received) {
     const auto reply = nlohmann::json::parse(Run("cwctl --json qps --received"), nullptr, false);
     for (const auto& flow : reply.is_object() ? reply.at("flows") : nlohmann::json::array()) {
-      if (flow.at("received") == true) return flow;
+      if (flow.at("received") == received) return flow;
     }
     return {{"packets", 0}, {"missing", 0}};
   }
   // dpkg says what it does; the flow goes on with what it had.
   void Change(const std::string& packages, const std::string& version) {
-    const uint64_t before = Flow().at("packets").get<uint64_t>();
+    const uint64_t before = Flow(true).at("packets").get<uint64_t>();
     const std::string pid = MainPid();
     Run("DEBIAN_FRONTEND=noninteractive dpkg -i " + packages + " 2>&1");
     ASSERT_TRUE(Eventually([&] { return Active() == "active" && MainPid() != pid; })) << Journal();
-    ASSERT_TRUE(Eventually([&] { return Flow().at("packets").get<uint64_t>() > before; })) << Flow().dump();
-    EXPECT_EQ(Flow().at("missing"), 0) << "what passed meanwhile is not called lost";
+    ASSERT_TRUE(Eventually([&] { return Flow(true).at("packets").get<uint64_t>() > before; })) << Flow(true).dump();
+    EXPECT_EQ(Flow(true).at("missing"), 0) << "what passed meanwhile is not called lost";
+    ASSERT_TRUE(Eventually([&] { return Flow(false).value("udp_port", 0) == 50001; })) << Flow(false).dump();
+    EXPECT_EQ(Flow(false).at("manual"), true);
+    EXPECT_EQ(Ports(), "49200 50001") << "no packet left on another port";
     const auto status = nlohmann::json::parse(Run("cwctl --json status"));
     EXPECT_EQ(status.at("version"), version);
     EXPECT_EQ(status.at("mode"), "protect") << "as the operator set it";
@@ -301,17 +336,18 @@ TEST_F(PackagesTest, InstalledConfiguredAskedUpgradedAndGone) {
   LeavesNothing();
 }
 
-TEST_F(UpgradeTest, ToOtherRecordsAndBackFlowsCountersAndTheModeStay) {
+TEST_F(UpgradeTest, ToOtherRecordsAndBackFlowsSteeringCountersAndTheModeStay) {
   Install();
   Configure();
   if (HasFatalFailure()) return;
-  Run("cwctl mode protect");
-  StartSender();
-  ASSERT_TRUE(Eventually([&] { return Flow().at("packets").get<uint64_t>() > 1000; })) << Flow().dump();
+  StartSenders();
+  if (HasFatalFailure()) return;
+  SteerByHand();
+  if (HasFatalFailure()) return;
   Change("/other/*.deb", "0.99.0");
   if (HasFatalFailure()) return;
   Change("/packages/cwctl_*.deb /packages/cwfabric-agent_*.deb", CW_VERSION);
-  Run("kill $(cat /run/sender.pid)");
+  Run("kill $(cat /run/senders)");
 }
 
 }  // namespace
