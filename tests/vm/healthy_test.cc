@@ -29,6 +29,7 @@ constexpr int kSeconds = 6;  // of each run
 class HealthyTest : public AgentsFixture {
  protected:
   static void SetUpTestSuite() {
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // an hour's news are read while it lasts, from a file, too
     RackOptions options;
     options.lab = "vmhealthy";
     options.memory_mib = 2048;  // sixteen queue pairs of soft-RoCE have filled 768, on 6.12 all that there is
