@@ -54,11 +54,11 @@ static __always_inline int cw_asked_lately(const struct cw_tx_flow* f, __u64 jif
 #define CW_MISSED_TIMES 3
 #define CW_MISSED_TWICE 2
 
-/* As much of the PSN that a peer will ask for next as fits there. */
+/* Six bits, what fits there, that change when a peer asks for more: of the PSN that it will ask for next. */
 static __always_inline __u32 cw_asked_so_far(__u32 next) { return (next * 0x9e3779b1u >> 26) << 2; }
 
-/* Whether a sign is the second of its kind: the first set the flow's doubt, some time ago. asked: since when they count
- * as one. */
+/* Whether a sign is the second of its kind: the first set the flow's doubt, some time ago. asked: cw_asked_so_far, with
+ * which the first must agree. */
 static __always_inline int cw_doubted_before(struct cw_tx_flow* f, __u64 jiffies, __u32 asked) {
   __u32 doubted = (__u16)((__u32)jiffies - f->doubt_jiffies);
   __u32 times = f->unanswered & CW_MISSED_TIMES;

@@ -119,7 +119,7 @@ TEST_F(Steering, FlowsComeBackToARecoveredPathOneThenTwo) {
 // Two spines are idle, and their probes clean, but they lose 8 % of data: moves for balance go there, and do harm.
 class SteeringToHarm : public Steering {
  protected:
-  // The flows' two spines; everything else loses.
+  // Four flows share one spine, a fifth has another; the two that are left lose data.
   void SetUpHarm() {
     emulator.reset();
     testbed.reset();
