@@ -10,7 +10,8 @@
  * neither sign: it is an answer, packets that came late are asked for, too, and all that followed them comes again at
  * the flow's pace.
  * Where no acknowledgement was ever seen (the agent died before it knew whose they are) only what is sent again counts.
- * Where flows left every live slot of a pair within a while, no path is to blame: they stay.
+ * Where flows left every slot of a pair that they may be given to within a while, no path is to blame: they stay.
+ * All of this only where the agent is gone, or stuck for very long: see cw_is_alone().
  * BPF only. */
 #ifndef CW_BPF_BLIND_H
 #define CW_BPF_BLIND_H
@@ -42,8 +43,26 @@ static __always_inline int cw_pair_is_blind(const struct cw_ctl* ctl, const stru
   return ctl->blind_jiffies && jiffies - pair->round_jiffies > ctl->blind_jiffies;
 }
 
-static __always_inline int cw_is_blind(const struct cw_egress* e) {
-  return (e->may & CW_ACTS(CW_CAP_FAILOVER)) && cw_pair_is_blind(e->ctl, e->pair, e->jiffies);
+/* Nothing is written: there is no room, or another processor's; only which error it is counts. */
+static __noinline int cw_agent_is_there(struct __sk_buff* skb) {
+  __u8 nothing = 0;
+  return (int)bpf_perf_event_output(skb, &cw_presence, 0, &nothing, sizeof(nothing)) != -ENOENT;
+}
+
+/* Of a blind pair: whether its agent is gone, or stuck. One that is there and does not probe waits for a processor, as
+ * do the flows' own stack and whoever is to hear their answers: a host that stands still accuses no path. */
+static __noinline int cw_is_alone(struct __sk_buff* skb, struct cw_ctl* ctl, const struct cw_pair* pair,
+                                  __u64 jiffies) {
+  __u32 alone;
+  if (!ctl || !pair) return 0;
+  alone = !ctl->stuck_jiffies || jiffies - pair->round_jiffies > ctl->stuck_jiffies || !cw_agent_is_there(skb);
+  if (ctl->alone != alone) ctl->alone = alone;
+  return alone;
+}
+
+static __always_inline int cw_is_blind(struct __sk_buff* skb, const struct cw_egress* e) {
+  return (e->may & CW_ACTS(CW_CAP_FAILOVER)) && cw_pair_is_blind(e->ctl, e->pair, e->jiffies) &&
+         cw_is_alone(skb, e->ctl, e->pair, e->jiffies);
 }
 
 static __always_inline int cw_asked_lately(const struct cw_tx_flow* f, __u64 jiffies) {
@@ -112,7 +131,10 @@ static __noinline int cw_leave_blind(struct cw_egress* e, struct cw_tx_flow* f, 
   __u32 since = (__u16)(now - (pair->shunned >> 16));
   __u32 shunned = since < (CW_BLIND_STAY * e->ctl->blind_jiffies) >> CW_SHUNNED_SHIFT ? pair->shunned & 0xffff : 0;
   __u32 others = pair->live_mask & ~own;
-  __u32 to = cw_next_slot(e->ctl, pair, cw_refuge(pair, e->slot, others & ~shunned));
+  __u32 to;
+  /* Where none of them is left, those that only watch a port are none either. */
+  if (others & pair->assign_mask) others &= pair->assign_mask;
+  to = cw_next_slot(e->ctl, pair, cw_refuge(pair, e->slot, others & ~shunned));
   f->unanswered = 0;
   if (to == CW_SLOT_NONE) return others ? 0 : cw_count(CW_COUNT_no_live_slot);
   pair->shunned = now << 16 | shunned | own;
@@ -137,7 +159,7 @@ static __noinline int cw_sent_again(const struct cw_packet* p, __u32 peer_qpn, _
   if (!f || !ctl) return 0;
   pair = cw_get_pair(f->pair);
   now = bpf_jiffies64();
-  if (!pair || !cw_pair_is_blind(ctl, pair, now)) return 0;
+  if (!pair || !ctl->alone || !cw_pair_is_blind(ctl, pair, now)) return 0;
   if (cw_asked_lately(f, now)) return 0;
   asked = cw_asked_so_far(next);
   if (!cw_doubted_before(f, now, asked)) return 0;

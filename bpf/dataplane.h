@@ -123,6 +123,14 @@ struct {
   __uint(max_entries, 1 << 20);
 } cw_msg_ring SEC(".maps");
 
+/* What the agent puts here the kernel takes away when the agent ends, however it ends. */
+struct {
+  __uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+  __uint(max_entries, 1);
+  __uint(key_size, sizeof(__u32));
+  __uint(value_size, sizeof(__u32));
+} cw_presence SEC(".maps");
+
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(map_flags, BPF_F_MMAPABLE);

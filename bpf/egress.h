@@ -152,8 +152,8 @@ static __always_inline __u32 cw_signs(const struct cw_egress* e, const struct cw
 }
 
 /* Decides about the packet's path; afterwards e->slot is the slot that it takes. */
-static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, const struct cw_packet* p,
-                                     int duplicate) {
+static __always_inline void cw_steer(struct __sk_buff* skb, struct cw_egress* e, struct cw_tx_flow* f,
+                                     const struct cw_packet* p, int duplicate) {
   e->slot = cw_acting(e) && f->port ? f->slot : f->native_slot;
   if (e->slot == CW_SLOT_NONE) {
     cw_count(CW_COUNT_native_unprobed);
@@ -161,7 +161,7 @@ static __always_inline void cw_steer(struct cw_egress* e, struct cw_tx_flow* f, 
     if (!(f->flags & CW_STEER_HARD_LOCKED)) cw_leave_dead(e, f, p->psn);
     return;
   }
-  if (cw_is_blind(e) && cw_unheard(f, e->jiffies, cw_signs(e, p, duplicate), e->ctl->blind_jiffies)) {
+  if (cw_is_blind(skb, e) && cw_unheard(f, e->jiffies, cw_signs(e, p, duplicate), e->ctl->blind_jiffies)) {
     cw_leave_blind(e, f, p->psn);
     return;
   }
@@ -199,7 +199,7 @@ static __always_inline int cw_egress_data(struct __sk_buff* skb, const struct cw
     if (verdict != TC_ACT_UNSPEC) return verdict;
   }
   if (e.nothing_in_flight && (p->op & CW_OP_REQ)) f->heard_jiffies = e.jiffies;
-  cw_steer(&e, f, p, duplicate);
+  cw_steer(skb, &e, f, p, duplicate);
   cw_mark(&e, f, p, duplicate);
   if (cw_acting(&e)) {
     port = f->port;

@@ -19,6 +19,7 @@
 #define CW_MAP_PROBE_RING "cw_probe_ring" /* RINGBUF */
 #define CW_MAP_EVENT_RING "cw_event_ring" /* RINGBUF */
 #define CW_MAP_MSG_RING "cw_msg_ring"     /* RINGBUF */
+#define CW_MAP_PRESENCE "cw_presence"     /* PERF_EVENT_ARRAY[1]: an entry that lasts as long as the agent */
 #define CW_MAP_FLEET_CLOCK \
   "cw_fleet_clock" /* ARRAY[1], struct cw_fleet_clock (clock_abi.h), for other people's programs */
 #define CW_MAP_LOCAL_CLOCK "cw_local_clock" /* ARRAY[1], struct cw_local_clock (local_clock.h) */

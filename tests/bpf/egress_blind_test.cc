@@ -67,6 +67,22 @@ TEST_F(BlindEgress, ItTriesTheOthersAndThenStays) {
   EXPECT_EQ(rig_.CounterChanges(), "moves_blind=1");
 }
 
+TEST_F(BlindEgress, ASlotThatOnlyWatchesAPortIsNoWayOut) {
+  rig_.pair(5).assign_mask = 0x7;
+  std::set<uint16_t> ports{50001};
+  for (uint32_t i = 0; i < 2; ++i) {
+    Wait(1000, 5);
+    EXPECT_TRUE(ports.insert(Send(2 + i)).second) << i;
+  }
+  EXPECT_FALSE(ports.contains(50003));
+  const uint16_t last = Sent().port;
+  Wait(1000, 5);
+  EXPECT_EQ(Send(4), last) << "no path is to blame";
+  rig_.pair(5).assign_mask = 0;  // but where there is nothing else
+  Wait(1000, 5);
+  EXPECT_EQ(Send(5), 50003);
+}
+
 TEST_F(BlindEgress, WhoeverMustNotOrNeedNotStays) {
   Wait(30, 500);  // the sender stood still itself: it has not run for any time since
   EXPECT_EQ(Send(2), 50001);

@@ -280,6 +280,7 @@ class MissedAnswers : public Acknowledgements {
  protected:
   void SetUp() override {
     rig_.ctl().blind_jiffies = 50;
+    rig_.ctl().alone = 1;
     rig_.pair(0).round_jiffies = JiffiesNow(rig_) - 1000;
     NoNakYet();
   }
@@ -308,6 +309,10 @@ TEST_F(MissedAnswers, TwiceMeansThatTheyDieWhereNobodyProbes) {
   for (int i = 0; i < 2; ++i) PeerSends(0);
   EXPECT_EQ(Missed(), 0) << "somebody probes";
   rig_.pair(0).round_jiffies = JiffiesNow(rig_) - 1000;
+  rig_.ctl().alone = 0;
+  for (int i = 0; i < 2; ++i) PeerSends(0);
+  EXPECT_EQ(Missed(), 0) << "the agent is there";
+  rig_.ctl().alone = 1;
   PeerSends(1);
   EXPECT_EQ(Missed(), 0);
   for (int i = 0; i < 2; ++i) PeerSends(1);

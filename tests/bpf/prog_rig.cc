@@ -83,6 +83,8 @@ void Reset(cwfabric* skel) {
       case BPF_MAP_TYPE_PERCPU_ARRAY:
         Zero(map);
         break;
+      case BPF_MAP_TYPE_PERF_EVENT_ARRAY:
+        break;  // what is there goes with whoever put it there
       default:
         Clear(map);
     }

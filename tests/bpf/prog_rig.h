@@ -52,6 +52,7 @@ class ProgRig {
   uint32_t TcCost(const Bytes& frame, int repeat);
   uint32_t TcInCost(const Bytes& frame, int repeat);
 
+  int presence_fd() const { return bpf_map__fd(skel_->maps.cw_presence); }
   cw_ctl& ctl() { return *ctl_; }
   cw_pair& pair(uint32_t index) { return pairs_[index]; }
 

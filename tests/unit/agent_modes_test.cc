@@ -174,6 +174,16 @@ TEST_F(LeasePart, FlowsLookAfterThemselvesAfterThreeIdleIntervalsAndNotSooner) {
   EXPECT_EQ(ctl_.blind_jiffies, UINT16_MAX);
 }
 
+TEST_F(LeasePart, WhileTheAgentIsThereItIsStuckMuchLater) {
+  lease_.SetBlindAfter(absl::Milliseconds(20));
+  EXPECT_EQ(ctl_.stuck_jiffies, 0u) << "nobody asks";
+  lease_.SetPresent(true);
+  EXPECT_EQ(ctl_.stuck_jiffies, 60u * 250);
+  EXPECT_EQ(ctl_.blind_jiffies, 62u);
+  lease_.ProberSlows(absl::Seconds(1));
+  EXPECT_EQ(ctl_.stuck_jiffies, 0u) << "between two rounds flows look after themselves";
+}
+
 TEST_F(LeasePart, AProberThatKeepsToItsShareIsNotTakenForOneThatIsGone) {
   lease_.SetBlindAfter(absl::Milliseconds(20));
   lease_.SawProber(absl::Milliseconds(1), absl::Milliseconds(80));

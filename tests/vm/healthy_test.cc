@@ -287,14 +287,20 @@ TEST_F(HealthyTest, Mixed) {
   const auto before = Counters();
   const absl::Time begun = absl::Now();
   int carried = 0, all = 0;
-  size_t news = 0;  // of paths and moves
+  std::map<std::string, size_t> known;  // events of a type and a machine that were printed
   while (absl::Now() - begun < absl::Minutes(minutes)) {
     const auto& [tool, variant] = runs[static_cast<size_t>(all++) % std::size(runs)];
     const double rate = Run(tool, Arguments(variant), /*must=*/false);
     carried += rate > 0;
-    const auto seen =
-        std::exchange(news, Told("path", /*alerts=*/false).size() + Told("move", /*alerts=*/false).size());
-    if (rate == 0 || news != seen) std::printf("%s %s: %.1f MB/s, %zu events\n", tool, variant, rate, news - seen);
+    if (rate == 0) std::printf("%s %s: did not end\n", tool, variant);
+    std::map<std::string, size_t> all_news;
+    for (const std::string type : {"path", "move"}) {
+      for (const std::string& text : Told(type, /*alerts=*/false)) {
+        const std::string from = type + text.substr(0, text.find(':'));
+        if (++all_news[from] > known[from]) std::printf("%s %s, %.1f MB/s: %s\n", tool, variant, rate, text.c_str());
+      }
+    }
+    known = all_news;
   }
   std::printf("%d runs in %.0f minutes, %d of them to their end\n", all, absl::ToDoubleMinutes(absl::Now() - begun),
               carried);

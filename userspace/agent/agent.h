@@ -40,6 +40,7 @@
 #include "userspace/control/contention.h"
 #include "userspace/dataplane/dataplane.h"
 #include "userspace/dataplane/jiffies.h"
+#include "userspace/dataplane/presence.h"
 #include "userspace/metrics/path_totals.h"
 #include "userspace/model/clock.h"
 #include "userspace/probe/engine.h"
@@ -114,6 +115,7 @@ class Agent final : public api::AgentView {
   // start.cc, open_*.cc: each makes some parts, those first that others need
   absl::Status OpenDataplane();
   void OpenControl();
+  void ShowPresence();
   absl::Status OpenNics();
   absl::Status OpenVerbs();
   absl::Status OpenProbes();
@@ -162,6 +164,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<EventsFile> events_file_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<dataplane::Dataplane> dataplane_;
+  std::unique_ptr<dataplane::Presence> presence_;
   std::unique_ptr<FlowRecords> records_;
   std::shared_ptr<LineClock> clock_;  // local time, as the BPF programs read it; the prober's thread keeps it
   std::atomic<bool> slew_posted_{false};

@@ -15,6 +15,9 @@ using maps::CtlView;
 constexpr absl::Duration kBlindAfter = absl::Milliseconds(250);
 constexpr absl::Duration kMostLate = absl::Milliseconds(500);
 constexpr absl::Duration kMostStretched = absl::Seconds(1);
+// An emulated machine of one processor has stood still for 50 s in its RDMA stack; systemd's watchdog ends a stuck
+// agent after 30.
+constexpr absl::Duration kStuckAfter = absl::Seconds(60);
 constexpr double kForgotten = 1.0 / 256;  // of a prober's lateness, in a second
 
 }  // namespace
@@ -42,6 +45,11 @@ void Lease::SetBlindAfter(absl::Duration idle_interval) {
   SetBlindJiffies();
 }
 
+void Lease::SetPresent(bool present) {
+  present_ = present;
+  SetBlindJiffies();
+}
+
 void Lease::SawProber(absl::Duration lateness, absl::Duration interval) {
   late_ = std::max(std::min(lateness, kMostLate), late_ * (1 - kForgotten));
   stretched_ = std::max(std::min(interval, kMostStretched), stretched_ * (1 - kForgotten));
@@ -54,12 +62,15 @@ void Lease::ProberSlows(absl::Duration interval) {
 }
 
 void Lease::SetBlindJiffies() {
-  const absl::Duration after = std::max({kBlindAfter, 3 * idle_interval_, 3 * stretched_, 2 * late_});
-  if (after == blind_after_) return;
-  blind_after_ = after;
+  CtlView::Store(ctl_.blind_jiffies, Jiffies(std::max({kBlindAfter, 3 * idle_interval_, 3 * stretched_, 2 * late_})));
+  const bool seldom = std::max(idle_interval_, stretched_) >= kMostStretched;
+  CtlView::Store(ctl_.stuck_jiffies, present_ && !seldom ? Jiffies(kStuckAfter) : uint16_t{0});
+}
+
+uint16_t Lease::Jiffies(absl::Duration duration) const {
   const int64_t now_ns = monotonic_.NowNs();
-  const uint64_t jiffies = ticks_.at(now_ns + absl::ToInt64Nanoseconds(after)) - ticks_.at(now_ns);
-  CtlView::Store(ctl_.blind_jiffies, static_cast<uint16_t>(std::clamp<uint64_t>(jiffies, 1, UINT16_MAX)));
+  const uint64_t jiffies = ticks_.at(now_ns + absl::ToInt64Nanoseconds(duration)) - ticks_.at(now_ns);
+  return static_cast<uint16_t>(std::clamp<uint64_t>(jiffies, 1, UINT16_MAX));
 }
 
 void Lease::Renew(absl::Duration lease) {

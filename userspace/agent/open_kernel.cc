@@ -57,6 +57,7 @@ void Agent::OpenControl() {
       ctl, Lease::Ticks{.at = jiffies_at, .ns = [this](uint64_t jiffies) { return jiffies_->ToNs(jiffies); }},
       monotonic_);
   lease_->SetBlindAfter(config.probe.idle_interval);
+  ShowPresence();
   const Lease::Flows flows{
       .steered =
           [this] {
@@ -73,6 +74,18 @@ void Agent::OpenControl() {
   lease_->Renew(config.steering.lease);
   modes_ = std::make_unique<Modes>(ctl, deadlines_, monotonic_, journal_);
   modes_->Begin(AllowedBy(config), Overrides(config.steering.allow), adopted);
+}
+
+void Agent::ShowPresence() {
+  absl::StatusOr<dataplane::Presence> presence = dataplane::Presence::Enter(dataplane_->PinOf(CW_MAP_PRESENCE));
+  if (!presence.ok())
+    spdlog::warn(
+        "the programs can't know whether this process is there, so a host short of processors may look as if "
+        "its agent were gone: {}; CAP_PERFMON is wanted",
+        std::string(presence.status().message()));
+  else
+    presence_ = std::make_unique<dataplane::Presence>(*std::move(presence));
+  lease_->SetPresent(presence_ != nullptr);
 }
 
 }  // namespace cw::agent

@@ -10,6 +10,7 @@ namespace {
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr int kMostDoublings = 10;
 constexpr int kLooks = 3;
+constexpr int kAwayLooks = 4;
 
 uint32_t UnderWay(uint32_t next, uint32_t acked) { return (next - acked) & kPsnMask; }
 
@@ -30,7 +31,7 @@ void DataStall::Follow(int64_t now_ns, const DataFlow& seen) {
   const bool under_way = seen.known && UnderWay(seen.next, seen.acked) != 0;
   // What was lost before a move has yet to be sent again, after a timer perhaps: no fault of the path that it moved to.
   if (seen.slot != flow.slot && flow.slot < kMaxSlots && under_way) flow.excused = true;
-  const bool quiet = under_way && flow.under_way && !went_on && seen.slot == flow.slot;
+  const bool quiet = under_way && flow.under_way && !went_on && seen.slot == flow.slot && !nobody_looked_;
   flow.looks = quiet ? flow.looks + 1 : 0;
   if (!quiet) {
     flow.quiet_since_ns = now_ns;
@@ -66,6 +67,7 @@ int64_t DataStall::LonePatience() const {
 void DataStall::BeginLook(int64_t now_ns) {
   if (stepped_ns_ != 0) {
     const int64_t passed_ns = std::min(now_ns - stepped_ns_, rules_.longest_memory_ns);
+    nobody_looked_ = passed_ns > std::max(Quiet(), kAwayLooks * period_ns_);
     longest_ns_ -= longest_ns_ * (passed_ns / 1'000'000) / (rules_.longest_memory_ns / 1'000'000);
     period_ns_ = std::min(passed_ns, since_last_ns_);
     since_last_ns_ = passed_ns;

@@ -21,10 +21,11 @@
 //
 // How long a silence has to last follows what silences of these flows ended by themselves lately: stacks and timers
 // differ, and a starved host stalls often (the idea of accrual failure detectors: Hayashibara et al., SRDS 2004). A
-// host that looks seldom sees less of that: it waits for the time of three looks at least. And three looks in a row
-// have to find the flow quiet: the first may have been late. Where one flow is all there is on a path, its own stack
-// explains more than the path does: it is waited for longer, and has to have sent again in vain. A stack that sends
-// nothing again waits for something else, or has lost the flow itself.
+// host that looks seldom sees less of that: it waits for the time of three looks at least. Time in which nobody looked,
+// for four looks or longer, is no silence: the host stood still, and its stack perhaps with it. And three looks in a
+// row have to find the flow quiet: the first may have been late. Where one flow is all there is on a path, its own
+// stack explains more than the path does: it is waited for longer, and has to have sent again in vain. A stack that
+// sends nothing again waits for something else, or has lost the flow itself.
 //
 // Pure: time comes in (any monotonic clock). One thread per object.
 #pragma once
@@ -44,7 +45,7 @@ struct DataStallRules {
   int64_t quiet_ns = 60'000'000;          // of silence at least, and three looks …
   double longest_times = 3;               // … and so many times the longest that ended by itself, …
   int64_t most_quiet_ns = 2'000'000'000;  // … but no more than this
-  int64_t lone_quiet_ns = 1'000'000'000;  // of the one flow of a path at least, and twice as long as of others …
+  int64_t lone_quiet_ns = 2'000'000'000;  // of the one flow of a path at least, and twice as long as of others …
   int64_t most_lone_quiet_ns = 10'000'000'000;  // … but no more than this
   int64_t longest_memory_ns = 10'000'000'000;   // in which that one is forgotten (to 1/e)
   double many_times = 2;  // so many times the packets under way that were acknowledged before, and at least …
@@ -116,7 +117,8 @@ class DataStall {
   DataStallRules rules_;
   int64_t longest_ns_ = 0;  // silence that ended by itself, slowly forgotten
   int64_t stepped_ns_ = 0, since_last_ns_ = 0;
-  int64_t period_ns_ = 0;  // of looks: the shorter of the last two
+  int64_t period_ns_ = 0;       // of looks: the shorter of the last two
+  bool nobody_looked_ = false;  // for the time of several looks
   std::map<FlowKey, Flow> flows_;
   std::array<Slot, kMaxSlots> slot_;
 };

@@ -84,6 +84,7 @@ class Dataplane {
   // Interfaces that are attached, by us or by the agent before us.
   std::vector<AttachInfo> Attached() const;
 
+  std::string PinOf(const std::string& map) const { return pins_.File(map); }  // CW_MAP_…: its path
   bool adopted() const { return programs_.adopted(); }
   bool replaced() const { return programs_.replaced(); }
   const std::vector<std::string>& notes() const { return programs_.notes(); }

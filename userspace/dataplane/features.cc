@@ -50,6 +50,8 @@ std::vector<Feature> ProbeFeatures() {
       {"map type lru_hash", "flow records", HasMap(BPF_MAP_TYPE_LRU_HASH)},
       {"map type percpu_array", "counters", HasMap(BPF_MAP_TYPE_PERCPU_ARRAY)},
       {"map type ringbuf", "events and samples", HasMap(BPF_MAP_TYPE_RINGBUF)},
+      {"map type perf_event_array", "telling an agent that is gone from a starved one",
+       HasMap(BPF_MAP_TYPE_PERF_EVENT_ARRAY)},
       {"mmapable arrays", "path states without system calls", MmapableArray()},
       {"XDP frags", "RoCE packets larger than a page in native mode", LoadsWithFrags()},
       {"helper jiffies64 in xdp", "ageing of flows", HasHelper(xdp, BPF_FUNC_jiffies64)},
