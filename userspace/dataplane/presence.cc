@@ -2,6 +2,7 @@
 #include "userspace/dataplane/presence.h"
 
 #include <linux/perf_event.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,14 @@
 #include <utility>
 
 namespace cw::dataplane {
+namespace {
+
+int OpenCounter(perf_event_attr attr, pid_t thread, int cpu) {
+  constexpr int kNoGroup = -1;
+  return static_cast<int>(syscall(SYS_perf_event_open, &attr, thread, cpu, kNoGroup, PERF_FLAG_FD_CLOEXEC));
+}
+
+}  // namespace
 
 absl::StatusOr<Presence> Presence::Enter(const std::string& pin) {
   auto map = maps::BpfMap::OpenPinned(pin);
@@ -21,9 +30,9 @@ absl::StatusOr<Presence> Presence::Enter(const std::string& pin) {
   attr.disabled = 1;
   attr.exclude_kernel = 1;
   attr.exclude_hv = 1;
-  constexpr int kThisThread = 0, kAnyCpu = -1, kNoGroup = -1;
-  maps::UniqueFd event(
-      static_cast<int>(syscall(SYS_perf_event_open, &attr, kThisThread, kAnyCpu, kNoGroup, PERF_FLAG_FD_CLOEXEC)));
+  // A processor's: with one of a thread, the kernel has more to do at each switch between any two threads.
+  maps::UniqueFd event(OpenCounter(attr, /*thread=*/-1, sched_getcpu()));
+  if (!event.ok()) event = maps::UniqueFd(OpenCounter(attr, /*thread=*/0, /*cpu=*/-1));  // without CAP_PERFMON
   if (!event.ok()) return absl::ErrnoToStatus(errno, "perf_event_open");
   const uint32_t key = 0;
   const int fd = event.get();
