@@ -155,7 +155,7 @@ struct OnePair {
     cw_tx_flow& record = records.sent[FlowTo(qpn)];
     record.pair = index;
     record.slot = slot;
-    record.port = mesh.slots(index).port(slot);
+    record.port = slot == CW_SLOT_NONE ? 0 : mesh.slots(index).port(slot);
     record.want_slot = record.native_slot = CW_SLOT_NONE;
     more(record);
     AddSent(qpn).tx = record;

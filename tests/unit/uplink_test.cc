@@ -233,7 +233,8 @@ class UplinkTest : public ::testing::Test {
   }
   std::vector<uint64_t> StoredSeqs() {
     std::vector<uint64_t> seqs;
-    for (const fleet::StoredEvent& e : store_->Events({.limit = 100'000})->events) seqs.push_back(e.seq);
+    const auto stored = store_->Events({.limit = 100'000});
+    for (const fleet::StoredEvent& e : stored->events) seqs.push_back(e.seq);
     return seqs;
   }
   std::vector<uint64_t> AllSeqs() const {
