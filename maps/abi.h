@@ -78,7 +78,7 @@ struct cw_ctl {
   __u64 turn;           /* counts flows that were given a slot, so that they take the slots in turn; kernel */
   __u32
       patience_ns; /* the most that the liveness rule learns to wait for a path that often pauses; 0: it never learns */
-  __u16 stuck_jiffies; /* the same while the agent's process is there; 0: nobody asks whether it is */
+  __u16 stuck_jiffies; /* as blind_jiffies while the agent's process is there; 0: nobody asks if it is */
   __u16 alone;         /* kernel: nobody looked after the pair that was blind last */
 };
 CW_ASSERT_SIZE(struct cw_ctl, 72);

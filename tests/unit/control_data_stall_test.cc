@@ -97,6 +97,17 @@ TEST(DataStall, AFlowThatIsAloneOnItsPathIsWaitedForLonger) {
   EXPECT_GE(verdicts[0].quiet_ns, 2000 * kMs);
 }
 
+// As long as a host stands still nobody looks, and its stack stands still with it.
+TEST(DataStall, TimeInWhichNobodyLookedIsNoSilence) {
+  Flows flows({0, 1, 2, 3}, 100, DataStallRules().lone_quiet_ns);
+  const auto dead = [](uint8_t slot) { return slot == 0; };
+  flows.Run(20, Nothing);
+  EXPECT_TRUE(flows.Run(5, dead).empty());
+  flows.Pass(40'000 * kMs);
+  EXPECT_TRUE(flows.Run(90, dead).empty()) << "1.8 s since then";
+  EXPECT_EQ(flows.Run(20, dead).size(), 1u);
+}
+
 // Two that wait for their timers since they moved, and one that goes on: a stack that hardly works.
 TEST(DataStall, WhereFlowsWaitForSecondsByThemselvesOneAloneIsWaitedForLongerStill) {
   Flows flows({0, 1, 2, 3}, 100, DataStallRules().lone_quiet_ns);
