@@ -19,6 +19,7 @@
 #include "bench_floors.skel.h"
 #include "bench_restore.skel.h"
 #include "flood_drop.skel.h"
+#include "maps/names.h"
 #include "maps/wire.h"
 #include "tests/bench/dataplane_frames.h"
 #include "tests/bench/flood_frames.h"
@@ -26,7 +27,10 @@
 #include "tests/bench/restore.h"
 #include "tests/bench/xdp_filter_peer.h"
 #include "userspace/dataplane/dataplane.h"
+#include "userspace/dataplane/jiffies.h"
+#include "userspace/dataplane/presence.h"
 #include "userspace/lab/bench_result.h"
+#include "userspace/lab/monotonic.h"
 
 namespace cw::bench {
 namespace {
@@ -55,6 +59,7 @@ class Bench {
   absl::Status SetUpFloors();
   absl::Status SetUpMaps();
   absl::Status SetUpPeers();
+  absl::Status SetUpPresence();
   void AddCases();
   absl::Status AddBadProbes();
   std::function<absl::StatusOr<double>()> Plain(int fd, std::string frame, uint32_t expected, int repeat = kRepeat);
@@ -62,6 +67,7 @@ class Bench {
   absl::StatusOr<double> SampleFloor();
   absl::StatusOr<double> Reflect();
   absl::StatusOr<double> Steered();
+  absl::StatusOr<double> Blind();
   // Cost of the program `target` behind the restoring one, without the restoring.
   absl::StatusOr<double> Restored(int restore_fd, int targets_fd, int target, int noop, const std::string& frame,
                                   int repeat, uint32_t expected, std::function<void()> prepare);
@@ -75,6 +81,8 @@ class Bench {
   std::unique_ptr<maps::MmapView<bench_request>> requests_;
   std::unique_ptr<maps::RingReader> ring_, floor_ring_;
   maps::UniqueFd filter_udp_, filter_rules_;
+  std::unique_ptr<dataplane::Presence> presence_;
+  std::unique_ptr<dataplane::Jiffies> jiffies_;
   std::string last_frame_;  // as a restored run left it
   uint32_t round_ = 0;
   uint64_t key_[2] = {0x0706050403020100, 0x0f0e0d0c0b0a0908};  // the peer's
@@ -106,6 +114,7 @@ absl::Status Bench::SetUp() {
   ring_ = *std::move(ring);
   if (auto s = SetUpFloors(); !s.ok()) return s;
   if (auto s = SetUpMaps(); !s.ok()) return s;
+  if (auto s = SetUpPresence(); !s.ok()) return s;
   if (auto s = SetUpPeers(); !s.ok()) return s;
   AddCases();
   return AddBadProbes();
@@ -147,6 +156,15 @@ absl::Status Bench::SetUpMaps() {
   key.dqpn = kQpnSteered;
   restore_->bss->native_port = __builtin_bswap16(kNativePort);
   return plane_->flow_editor().Place(key, 1, kSteeredPort);
+}
+
+absl::Status Bench::SetUpPresence() {
+  auto presence = dataplane::Presence::Enter(plane_->PinOf(CW_MAP_PRESENCE));
+  if (!presence.ok()) return presence.status();
+  presence_ = std::make_unique<dataplane::Presence>(*std::move(presence));
+  const auto jiffies = dataplane::Jiffies::Create();
+  if (jiffies.ok()) jiffies_ = std::make_unique<dataplane::Jiffies>(*jiffies);
+  return jiffies.status();
 }
 
 absl::Status Bench::SetUpPeers() {
@@ -254,6 +272,18 @@ absl::StatusOr<double> Bench::Steered() {
   return ns;
 }
 
+// Nobody probes, so each packet asks whether the agent is there; it is.
+absl::StatusOr<double> Bench::Blind() {
+  cw_ctl& ctl = plane_->ctl()[0];
+  plane_->pairs()[0].round_jiffies = jiffies_->AtNs(lab::MonotonicNs()) - 1000;
+  maps::CtlView::Store(ctl.blind_jiffies, uint16_t{50});
+  maps::CtlView::Store(ctl.stuck_jiffies, UINT16_MAX);
+  const auto ns = Plain(plane_->tc_fd(), RoceFrame(true, kQpnNative, 7), kTcUnspec)();
+  maps::CtlView::Store(ctl.blind_jiffies, uint16_t{0});
+  if (ctl.alone) return absl::InternalError("the program did not find the agent");
+  return ns;
+}
+
 void Bench::AddCases() {
   const std::string in = RoceFrame(false, kQpnIn, 7), native = RoceFrame(true, kQpnNative, 7);
   const int noop_xdp = bpf_program__fd(restore_->progs.bench_noop_xdp),
@@ -270,6 +300,7 @@ void Bench::AddCases() {
       {"egress_roce", "noop", Plain(noop_tc, native, kTcUnspec)},
       {"egress_other", "cwfabric", Plain(plane_->tc_fd(), OtherFrame(true), kTcUnspec)},
       {"egress_roce", "cwfabric", Plain(plane_->tc_fd(), native, kTcUnspec)},
+      {"egress_blind", "cwfabric", [this] { return Blind(); }},
       {"egress_steered", "cwfabric", [this] { return Steered(); }},
       {"egress_steered", "floor", Plain(bpf_program__fd(floors_->progs.bench_floor_rewrite), native, kTcUnspec)},
   };
