@@ -120,12 +120,14 @@ absl::Status RunOne(const FailoverCase& c, const FailoverSystem& system, const c
     return status;
   }
   AddRows(report, c, system, *result);
-  table.SetMeasured(c.name, system.name,
-                    {.has_recovery = cw::bench::HasRecovery(c),
-                     .recovery_ms = result->AllRecoveries(),
-                     .not_recovered = result->NotRecovered(),
-                     .stall_ms = result->CutStalls(),
-                     .ended_after = result->ended_early.empty() ? 0 : static_cast<int>(result->cuts.size())});
+  table.SetMeasured(
+      c.name, system.name,
+      {.has_recovery = cw::bench::HasRecovery(c),
+       .recovery_ms = result->AllRecoveries(),
+       .not_recovered = result->NotRecovered(),
+       .stall_ms = result->CutStalls(),
+       .ended_after =
+           result->ended_early.empty() ? std::nullopt : std::optional(static_cast<int>(result->cuts.size()))});
   Explain(*result);
   return absl::OkStatus();
 }

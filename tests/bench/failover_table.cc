@@ -21,8 +21,9 @@ std::string FaultCell(Sight sight, const std::optional<FaultFigures>& measured) 
   // What a system that cannot see the fault measures is the fault's end.
   if (sight == Sight::kCannot) return "cannot see";
   if (!measured) return "-";
-  const std::string ended =
-      measured->ended_after > 0 ? absl::StrCat("; all lost after ", measured->ended_after) : std::string();
+  std::string ended;
+  if (measured->ended_after == 0) ended = "; all lost before the first cut";
+  if (measured->ended_after > 0) ended = absl::StrCat("; all lost after ", *measured->ended_after);
   if (!measured->has_recovery) return absl::StrCat("stall ", Spread(measured->stall_ms), ended);
   if (measured->recovery_ms.empty()) return absl::StrCat("never", ended);
   std::string text = Spread(measured->recovery_ms);

@@ -20,7 +20,7 @@ struct FaultFigures {
   std::vector<double> recovery_ms;
   int not_recovered = 0;  // flows
   std::vector<double> stall_ms;
-  int ended_after = 0;  // cuts, when there was nothing left to cut; 0: all were made
+  std::optional<int> ended_after;  // cuts, when there was nothing left to cut; none: all were made
 };
 
 // "1.8 / 2.7 / 3.4": p50, p99, most of the recoveries; ", 3 never" behind them: flows that did not recover. Where there

@@ -36,12 +36,14 @@ TEST(FaultCell, NeverIsMeasuredAndCannotIsNot) {
   EXPECT_EQ(FaultCell(Sight::kMay, FaultFigures{.not_recovered = 8, .ended_after = 3}), "never; all lost after 3");
   EXPECT_EQ(FaultCell(Sight::kMay, FaultFigures{.recovery_ms = {1}, .not_recovered = 2, .ended_after = 4}),
             "1.0 / 1.0 / 1.0, 2 never; all lost after 4");
+  EXPECT_EQ(FaultCell(Sight::kMay, FaultFigures{.ended_after = 0}), "never; all lost before the first cut");
 }
 
 TEST(NothingLeft, SaysWhetherQueuePairsDiedOrWereNotSeen) {
   EXPECT_EQ(lab::NothingLeft(4, 8, 8), "all 8 flows lost after 4 cuts: nothing is left to cut");
   EXPECT_EQ(lab::NothingLeft(2, 8, 5),
             "no flow crossed a spine for 10 s after 2 cuts (5 of 8 flows lost): nothing is left to cut");
+  EXPECT_EQ(lab::NothingLeft(0, 8, 8), "all 8 flows lost before the first cut: nothing is left to cut");
 }
 
 TEST(FaultTable, ALinePerFaultAndAColumnPerSystem) {

@@ -177,11 +177,29 @@ TEST_F(LeasePart, FlowsLookAfterThemselvesAfterThreeIdleIntervalsAndNotSooner) {
 TEST_F(LeasePart, WhileTheAgentIsThereItIsStuckMuchLater) {
   lease_.SetBlindAfter(absl::Milliseconds(20));
   EXPECT_EQ(ctl_.stuck_jiffies, 0u) << "nobody asks";
-  lease_.SetPresent(true);
-  EXPECT_EQ(ctl_.stuck_jiffies, 60u * 250);
+  lease_.SetPresent(true, 3);
+  EXPECT_EQ(ctl_.stuck_jiffies, 2u * 250);
   EXPECT_EQ(ctl_.blind_jiffies, 62u);
   lease_.ProberSlows(absl::Seconds(1));
   EXPECT_EQ(ctl_.stuck_jiffies, 0u) << "between two rounds flows look after themselves";
+}
+
+TEST_F(LeasePart, WhereAStackCanKeepAllProcessorsToItselfAnAgentIsStuckLaterStill) {
+  lease_.SetBlindAfter(absl::Milliseconds(20));
+  lease_.SetPresent(true, 2);
+  EXPECT_EQ(ctl_.stuck_jiffies, 60u * 250);
+}
+
+TEST_F(LeasePart, AnAgentIsStuckAfterTwiceAsLongAsItEverWaited) {
+  lease_.SetBlindAfter(absl::Milliseconds(20));
+  lease_.SetPresent(true, 8);
+  lease_.SawProber(absl::Milliseconds(900), absl::Milliseconds(1));
+  EXPECT_EQ(ctl_.stuck_jiffies, 2u * 250);
+  lease_.SawProber(absl::Seconds(3), absl::Milliseconds(1));
+  lease_.SawProber(absl::Milliseconds(1), absl::Milliseconds(1));
+  EXPECT_EQ(ctl_.stuck_jiffies, 6u * 250);
+  lease_.SawProber(absl::Seconds(300), absl::Milliseconds(1));
+  EXPECT_EQ(ctl_.stuck_jiffies, 60u * 250);
 }
 
 TEST_F(LeasePart, AProberThatKeepsToItsShareIsNotTakenForOneThatIsGone) {

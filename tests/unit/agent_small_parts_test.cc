@@ -120,6 +120,9 @@ TEST(RulesOfConfig, NumbersComeInTheUnitsOfTheRules) {
   probe.budget_pps = 500;
   EXPECT_EQ(CadenceOf(probe).active_interval_ns, 2 * kMs);
   EXPECT_EQ(CadenceOf(probe).budget_pps, 500);
+  EXPECT_GE(ProcessorsOf(probe), 1) << "all of the host's";
+  probe.cpus = "2,4-5";
+  EXPECT_EQ(ProcessorsOf(probe), 3);
   EXPECT_EQ(HalfDeadFactor(absl::Milliseconds(10)), 5u);
   EXPECT_EQ(HalfDeadFactor(absl::Microseconds(250)), 20u) << "three misses are 15 ms at least";
 }

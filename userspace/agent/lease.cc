@@ -15,9 +15,10 @@ using maps::CtlView;
 constexpr absl::Duration kBlindAfter = absl::Milliseconds(250);
 constexpr absl::Duration kMostLate = absl::Milliseconds(500);
 constexpr absl::Duration kMostStretched = absl::Seconds(1);
-// An emulated machine of one processor has stood still for 50 s in its RDMA stack; systemd's watchdog ends a stuck
-// agent after 30.
-constexpr absl::Duration kStuckAfter = absl::Seconds(60);
+constexpr absl::Duration kStuckAfter = absl::Seconds(2);
+// An RDMA stack in software has kept a machine of one processor to itself for 50 s.
+constexpr absl::Duration kMostStuck = absl::Seconds(60);
+constexpr int kFewProcessors = 2;
 constexpr double kForgotten = 1.0 / 256;  // of a prober's lateness, in a second
 
 }  // namespace
@@ -45,13 +46,15 @@ void Lease::SetBlindAfter(absl::Duration idle_interval) {
   SetBlindJiffies();
 }
 
-void Lease::SetPresent(bool present) {
+void Lease::SetPresent(bool present, int processors) {
   present_ = present;
+  stuck_after_ = processors <= kFewProcessors ? kMostStuck : kStuckAfter;
   SetBlindJiffies();
 }
 
 void Lease::SawProber(absl::Duration lateness, absl::Duration interval) {
   late_ = std::max(std::min(lateness, kMostLate), late_ * (1 - kForgotten));
+  stuck_after_ = std::max(stuck_after_, std::min(2 * lateness, kMostStuck));
   stretched_ = std::max(std::min(interval, kMostStretched), stretched_ * (1 - kForgotten));
   SetBlindJiffies();
 }
@@ -64,7 +67,7 @@ void Lease::ProberSlows(absl::Duration interval) {
 void Lease::SetBlindJiffies() {
   CtlView::Store(ctl_.blind_jiffies, Jiffies(std::max({kBlindAfter, 3 * idle_interval_, 3 * stretched_, 2 * late_})));
   const bool seldom = std::max(idle_interval_, stretched_) >= kMostStretched;
-  CtlView::Store(ctl_.stuck_jiffies, present_ && !seldom ? Jiffies(kStuckAfter) : uint16_t{0});
+  CtlView::Store(ctl_.stuck_jiffies, present_ && !seldom ? Jiffies(stuck_after_) : uint16_t{0});
 }
 
 uint16_t Lease::Jiffies(absl::Duration duration) const {

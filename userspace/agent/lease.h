@@ -35,9 +35,10 @@ class Lease {
   double found_over_s() const { return found_over_s_; }  // 0: it was not over
   // How long a pair sends no probe before its flows look after themselves: longer than an idle one ever waits.
   void SetBlindAfter(absl::Duration idle_interval);
-  // The kernel knows when this process ends (dataplane::Presence): while it is there, so much longer. Not where pairs
-  // are probed so seldom that their flows have to look after themselves between two rounds.
-  void SetPresent(bool present);
+  // The kernel knows when this process ends (dataplane::Presence): while it is there, two seconds; a minute where the
+  // prober has one or two processors, which a stack in software can keep to itself, and twice as long as it ever
+  // waited. Not where pairs are probed so seldom that their flows have to look after themselves between two rounds.
+  void SetPresent(bool present, int processors);
   // How late the prober's thread was within the last second, at most, and the longest interval of a pair that carries
   // data. A host whose processors are short is not blind because its prober waits for one, or keeps to its share: twice
   // as long as it waited lately and three such intervals, seconds at most, count for some minutes.
@@ -56,7 +57,7 @@ class Lease {
   const Clock& monotonic_;
   double found_over_s_ = 0;
   bool present_ = false;
-  absl::Duration idle_interval_, late_, stretched_;
+  absl::Duration idle_interval_, late_, stretched_, stuck_after_;
 };
 
 }  // namespace cw::agent

@@ -85,7 +85,7 @@ void Agent::ShowPresence() {
         std::string(presence.status().message()));
   else
     presence_ = std::make_unique<dataplane::Presence>(*std::move(presence));
-  lease_->SetPresent(presence_ != nullptr);
+  lease_->SetPresent(presence_ != nullptr, ProcessorsOf(options_.config.probe));
 }
 
 }  // namespace cw::agent

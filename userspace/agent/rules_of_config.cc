@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "userspace/model/cpu_list.h"
+
 namespace cw::agent {
 
 Mode ModelMode(config::Mode mode) {
@@ -64,8 +66,15 @@ probe::CadenceOptions CadenceOf(const config::ProbeConfig& probe) {
           .budget_pps = static_cast<double>(probe.budget_pps)};
 }
 
-double CpuShare(const config::ProbeConfig& probe) {
-  return probe.cpu_percent / 100.0 * static_cast<double>(std::max(1l, sysconf(_SC_NPROCESSORS_ONLN)));
+namespace {
+int OnlineProcessors() { return static_cast<int>(std::max(1l, sysconf(_SC_NPROCESSORS_ONLN))); }
+}  // namespace
+
+double CpuShare(const config::ProbeConfig& probe) { return probe.cpu_percent / 100.0 * OnlineProcessors(); }
+
+int ProcessorsOf(const config::ProbeConfig& probe) {
+  const auto named = ParseCpuList(probe.cpus);
+  return named.ok() && !named->empty() ? static_cast<int>(named->size()) : OnlineProcessors();
 }
 
 // With three misses 15 ms at least.

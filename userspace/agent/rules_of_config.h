@@ -24,6 +24,8 @@ control::CauseRules CauseRulesOf(const config::SteeringConfig& steering);
 probe::CadenceOptions CadenceOf(const config::ProbeConfig& probe);
 // Processor seconds per second that each of the two threads which never rest may use: the prober's and the main loop's.
 double CpuShare(const config::ProbeConfig& probe);
+// How many processors the prober may use.
+int ProcessorsOf(const config::ProbeConfig& probe);
 // See probe::MeshOptions: half of the paths silent together is more likely a host that stands still than so many dead
 // paths.
 uint32_t HalfDeadFactor(absl::Duration active_interval);

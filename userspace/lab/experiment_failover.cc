@@ -377,9 +377,11 @@ absl::Status Judge(Bench& bench, FailoverResult& result) {
 absl::Status MakeCuts(Bench& bench, FrrRouting* routing, const StallWitness& witness, FailoverResult& result) {
   for (int i = 0; i < bench.spec.cuts; ++i) {
     absl::StatusOr<CutResult> cut = bench.CutOnce();
-    if (!cut.ok() && bench.nothing_to_cut && i > 0) {
+    if (!cut.ok() && bench.nothing_to_cut) {
       const int living = static_cast<int>(bench.LivingFlows().size());
       result.ended_early = NothingLeft(i, bench.spec.flows, bench.spec.flows - living);
+      // Routing that loses all queue pairs before anything fails is a result, too; otherwise something is wrong here.
+      if (i == 0 && (routing == nullptr || living > 0)) return absl::InternalError(result.ended_early);
       break;
     }
     if (!cut.ok()) return cut.status();
@@ -404,9 +406,10 @@ absl::Status MakeCuts(Bench& bench, FrrRouting* routing, const StallWitness& wit
 }  // namespace
 
 std::string NothingLeft(int cuts, int flows, int lost) {
-  if (lost == flows) return absl::StrFormat("all %d flows lost after %d cuts: nothing is left to cut", flows, cuts);
-  return absl::StrFormat("no flow crossed a spine for 10 s after %d cuts (%d of %d flows lost): nothing is left to cut",
-                         cuts, lost, flows);
+  const std::string when = cuts == 0 ? "before the first cut" : absl::StrFormat("after %d cuts", cuts);
+  if (lost == flows) return absl::StrFormat("all %d flows lost %s: nothing is left to cut", flows, when);
+  return absl::StrFormat("no flow crossed a spine for 10 s %s (%d of %d flows lost): nothing is left to cut", when,
+                         lost, flows);
 }
 
 absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec) {

@@ -104,7 +104,8 @@ std::string WrongText(const FailoverResult& result);
 std::string NothingLeft(int cuts, int flows, int lost);
 
 // A system that loses all queue pairs ends the run early; what was measured until then is the result. Internal: there
-// was nothing to cut from the beginning.
+// was nothing to cut from the beginning, though queue pairs lived, or no routing but the lab's own could have lost
+// them.
 absl::StatusOr<FailoverResult> RunFailover(const FailoverSpec& spec);
 
 using bench::Quantile;
