@@ -120,9 +120,10 @@ TEST(RulesOfConfig, NumbersComeInTheUnitsOfTheRules) {
   probe.budget_pps = 500;
   EXPECT_EQ(CadenceOf(probe).active_interval_ns, 2 * kMs);
   EXPECT_EQ(CadenceOf(probe).budget_pps, 500);
-  EXPECT_GE(ProcessorsOf(probe), 1) << "all of the host's";
+  const int all = ProcessorsOf(probe);
+  EXPECT_GE(all, 1) << "all of the host's";
   probe.cpus = "2,4-5";
-  EXPECT_EQ(ProcessorsOf(probe), 3);
+  EXPECT_EQ(ProcessorsOf(probe), std::min(3, all));
   EXPECT_EQ(HalfDeadFactor(absl::Milliseconds(10)), 5u);
   EXPECT_EQ(HalfDeadFactor(absl::Microseconds(250)), 20u) << "three misses are 15 ms at least";
 }

@@ -4,17 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "cli_cwctl_rig.h"
-#include "userspace/api/client.h"
 #include "userspace/api/path_ref.h"
 #include "userspace/config/config.h"
 
@@ -116,20 +111,6 @@ TEST_F(Cwctl, QpsSayHowAPortIsKnownAndWhoIsSlowerThanItsPath) {
   EXPECT_THAT(text, ContainsRegex("11111111 .* by label "));
   EXPECT_THAT(text, HasSubstr("11111111 is slower than its path: its packets take 37.0 µs"));
   EXPECT_THAT(text, Not(HasSubstr("0b5c91fe is slower")));
-}
-
-TEST_F(Cwctl, LabelsAreGivenTakenAwayAndListed) {
-  EXPECT_THAT(Run({"label", "set", "--pid", "77", "train"}).out, HasSubstr("process 77 is train"));
-  EXPECT_EQ(agent_.last_request, "pid: 77 label: \"train\"");
-  Run({"label", "set", "--cgroup", "/system.slice/job_7", "job 7"});
-  EXPECT_EQ(agent_.last_request, "cgroup: \"/system.slice/job_7\" label: \"job 7\"");
-  Run({"label", "clear", "--pid", "77"});
-  EXPECT_EQ(agent_.last_request, "pid: 77");
-  EXPECT_EQ(Run({"label", "clear"}).exit_code, 2) << "all only where that is meant";
-  EXPECT_EQ(Run({"label", "set", "train"}).exit_code, 2);
-  EXPECT_EQ(Run({"label", "set", "--pid", "77", "--cgroup", "/x", "train"}).exit_code, 2);
-  EXPECT_THAT(Run({"label", "list"}).out, ContainsRegex("– +/system.slice/job_7 +job 7"));
-  EXPECT_EQ(RunJson({"label", "list"})["labels"][0]["label"], "job 7");
 }
 
 TEST_F(Cwctl, NicsTellPortsGidsCountersAndFindings) {
@@ -277,22 +258,6 @@ TEST(PathRef, APeerBehindTwoNicsIsNamedWithTheNic) {
     EXPECT_TRUE(absl::IsUnimplemented(api::ResolvePath(paths, flow).status())) << flow;
 }
 
-TEST_F(Cwctl, DrainTellsItsEffectAndWatchesUntilSilent) {
-  const RunResult text = Run({"drain", "spine", "10.1.1.1", "--for", "30m", "--now"});
-  EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_THAT(agent_.last_request, HasSubstr("kind: DRAIN_KIND_SPINE what: \"10.1.1.1\" for_s: 1800 now: true"));
-  EXPECT_THAT(text.out, HasSubstr("undrain 10.1.1.1"));
-  EXPECT_THAT(text.out, HasSubstr("4.00 KiB/s over it, 1 flow on it, 1 moved: not yet; stay: 11111111"));
-  EXPECT_THAT(text.out, HasSubstr("0 flows on it, 2 moved: safe to pull (as far as this host is concerned)"));
-  EXPECT_THAT(Run({"drain", "list"}).out, HasSubstr("spine 10.1.1.1"));
-  EXPECT_EQ(RunJson({"drain", "list"})["drains"][0]["safe"], true);
-  EXPECT_EQ(RunJson({"drain", "path", "node2/1", "--no-wait"})["undo"], "undrain node2/1");
-  EXPECT_EQ(RunJson({"undrain", "10.1.1.1"})["effect"], "10.1.1.1 may be used again");
-  EXPECT_EQ(Run({"undrain"}).exit_code, 2);
-  agent_.mode = v1::MODE_OBSERVE;
-  EXPECT_THAT(Run({"drain", "nic", "eth0"}).err, HasSubstr("first: cwctl mode protect"));
-}
-
 TEST_F(Cwctl, ReplayNamesWhatIsNoRecording) {
   const std::string file = folder_ + "/recording";
   EXPECT_EQ(Run({"replay", file}).exit_code, 1);
@@ -307,54 +272,6 @@ TEST_F(Cwctl, CountersAreNumbersAndZerosAreHiddenFromPeople) {
   EXPECT_THAT(Run({"counters"}).out, Not(HasSubstr("ip_options")));
   EXPECT_THAT(Run({"counters", "--all"}).out, HasSubstr("ip_options"));
   EXPECT_EQ(RunJson({"counters"})["counters"][0]["value"], 18000000000000000001u);
-}
-
-TEST_F(Cwctl, SteerSetTakesEveryFormOfFlowAndTellsEffectAndUndo) {
-  const RunResult text = Run({"steer", "set", "eth0/qp0x11", "--path", "1", "--for", "30m"});
-  EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_EQ(agent_.last_request, "flow: \"0b5c91fe\" path: 1 for_s: 1800");
-  EXPECT_THAT(text.out, HasSubstr("flow 0b5c91fe goes to path 1"));
-  EXPECT_THAT(text.out, HasSubstr("undo: cwctl --socket " + socket_ + " steer set 0b5c91fe --path 0"));
-  EXPECT_THAT(text.out, HasSubstr("reverts by itself in 30.0 min"));
-  EXPECT_THAT(text.out, HasSubstr("pending"));
-  for (const char* flow : {"0B5C91FE", "rxe0/qp17", "17", "0x11", "qp0x11", "0x21"}) {
-    EXPECT_EQ(Run({"steer", "set", flow, "--port", "50000", "--force"}).exit_code, 0) << flow;
-    EXPECT_EQ(agent_.last_request, "flow: \"0b5c91fe\" port: 50000 force: true") << flow;
-  }
-  EXPECT_EQ(RunJson({"steer", "set", "0b5c91fe", "--native"})["flows"][0], "0b5c91fe");
-  EXPECT_EQ(agent_.last_request, "flow: \"0b5c91fe\" native: true");
-}
-
-TEST_F(Cwctl, OtherActionsReachTheAgent) {
-  EXPECT_EQ(Run({"steer", "lock", "0b5c91fe", "--hard", "--for", "90s"}).exit_code, 0);
-  EXPECT_EQ(agent_.last_request, "flow: \"0b5c91fe\" lock: LOCK_HARD for_s: 90");
-  EXPECT_EQ(Run({"steer", "lock", "0b5c91fe", "--none"}).exit_code, 0);
-  EXPECT_EQ(agent_.last_request, "flow: \"0b5c91fe\"");
-  EXPECT_EQ(Run({"steer", "clear", "--all"}).exit_code, 0);
-  EXPECT_EQ(agent_.last_request, "all: true");
-  EXPECT_EQ(Run({"mode", "optimize", "--for", "1h"}).exit_code, 0);
-  EXPECT_EQ(agent_.last_request, "mode: MODE_OPTIMIZE for_s: 3600");
-  EXPECT_THAT(Run({"mode"}).out, HasSubstr("optimize\nCAPABILITY  MAY      BY THE MODE\n"));
-  EXPECT_EQ(Run({"mode", "balance=observe", "failover=act", "nic=mode"}).exit_code, 0);
-  EXPECT_EQ(
-      agent_.last_request,
-      "allowed { capability: \"balance\" allow: ALLOW_OBSERVE } allowed { capability: \"failover\" allow: ALLOW_ACT } "
-      "allowed { capability: \"nic\" }");
-  EXPECT_EQ(Run({"mode", "protect", "balance=act", "--for", "30m"}).exit_code, 0);
-  EXPECT_EQ(agent_.last_request, "mode: MODE_PROTECT for_s: 1800 allowed { capability: \"balance\" allow: ALLOW_ACT }");
-  EXPECT_EQ(Run({"off", "--for", "10m", "--timeout", "60"}).exit_code, 0);
-  EXPECT_EQ(agent_.last_request, "for_s: 600");
-}
-
-TEST_F(Cwctl, AmbiguousFlowsAreAUsageErrorWithCandidates) {
-  const RunResult text = Run({"steer", "set", "0x22", "--path", "1"});
-  EXPECT_EQ(text.exit_code, 2);
-  EXPECT_EQ(text.out, "");
-  EXPECT_THAT(text.err, HasSubstr("\"0x22\" is ambiguous"));
-  EXPECT_THAT(text.err, HasSubstr("11111111 (rxe0/qp0x12, to 10.0.1.10, remote QPN 0x22)"));
-  EXPECT_THAT(text.err, HasSubstr("22222222"));
-  EXPECT_EQ(agent_.last_request, "");
-  EXPECT_EQ(RunJson({"steer", "set", "0x22", "--path", "1"}, 2)["error"]["code"], "INVALID_ARGUMENT");
 }
 
 TEST_F(Cwctl, ExitCodesAndErrorsAsJson) {
@@ -426,16 +343,6 @@ TEST_F(Cwctl, WhatWasNotWrittenIsAFailure) {
             "0\n");
 }
 
-// An emergency off for another instance must not switch this one off.
-TEST_F(Cwctl, ATypedInstanceCountsForMoreThanTheSocketInTheEnvironment) {
-  for (const char* verb : {"off", "status"}) {
-    const RunResult text =
-        RunProgram(CWCTL_PATH, {"--instance", "no-such-instance", verb}, {{"CWFABRIC_SOCKET", socket_}});
-    EXPECT_EQ(text.exit_code, 3) << verb << text.out;
-    EXPECT_THAT(text.err, HasSubstr("/run/cwfabric/no-such-instance/agent.sock")) << verb;
-  }
-}
-
 TEST_F(Cwctl, PathsShowTheColumnsThatAreAskedFor) {
   EXPECT_THAT(Run({"paths", "-o", "path,state,hops"}).out, HasSubstr("  PATH  STATE  HOPS\n     0  up     10.0.0.1"));
   EXPECT_THAT(Run({"paths", "-o", "forward-p99"}).out, HasSubstr("  FORWARD P99\n"));
@@ -443,36 +350,6 @@ TEST_F(Cwctl, PathsShowTheColumnsThatAreAskedFor) {
   const RunResult wrong = Run({"paths", "-o", "stat"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("there is no column \"stat\"; did you mean state? Known: path, port"));
-}
-
-TEST_F(Cwctl, EventsAreFilteredByTypesPeersAndTimes) {
-  const auto lines = [&](const std::vector<std::string>& typed) {
-    const RunResult text = Run(typed);
-    EXPECT_EQ(text.exit_code, 0) << text.err;
-    return std::count(text.out.begin(), text.out.end(), '\n');
-  };
-  EXPECT_EQ(lines({"events", "--json", "--type", "move,path"}), 3);
-  EXPECT_EQ(lines({"events", "--json", "--type", "move", "--type", "path", "--last", "2"}), 2);
-  EXPECT_EQ(lines({"events", "--json", "--type", "move,job"}), 0);
-  EXPECT_EQ(lines({"events", "--json", "--since", "2023-11-14T22:13:20Z", "--until", "2023-11-14T22:13:21Z"}), 3);
-  EXPECT_EQ(lines({"events", "--json", "--since", "10m"}), 0);
-  EXPECT_EQ(lines({"events", "--json", "--until", "2023-11-14"}), 0);
-  EXPECT_THAT(Run({"events", "--type", "move", "--peer", "node2"}).out,
-              HasSubstr("no events of type move about node2\n"));
-  EXPECT_EQ(Run({"events", "--since", "yesterday"}).exit_code, 2);
-}
-
-TEST_F(Cwctl, OffEndsWithAProof) {
-  const RunResult text = Run({"off"});
-  EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("every flow is on its native port\n"));
-  EXPECT_THAT(text.out,
-              ContainsRegex("proof: in [0-9.]+ s [0-9,]+ packets left by native ports .port: packets.: 51234: "));
-  EXPECT_EQ(RunJson({"off"})["effect"], "every flow is on its native port");
-  agent_.off_sticks = true;
-  const RunResult stuck = Run({"off"});
-  EXPECT_EQ(stuck.exit_code, 1);
-  EXPECT_THAT(stuck.out, HasSubstr("NOT off: still on other ports: 0b5c91fe, 22222222\n"));
 }
 
 TEST_F(Cwctl, NoAgent) {
@@ -508,88 +385,6 @@ TEST_F(Cwctl, DoctorFailsWhenACheckDoes) {
   const RunResult text = Run({"doctor"});
   EXPECT_EQ(text.exit_code, 1);
   EXPECT_THAT(text.out, HasSubstr("fail     BPF JIT  off\n                  → sysctl"));
-}
-
-TEST_F(Cwctl, EventsShowTheLastOnesWithEvidence) {
-  const RunResult text = Run({"events", "--last", "2"});
-  EXPECT_THAT(text.out, Not(HasSubstr("path 2 to node2 died")));
-  EXPECT_THAT(text.out, HasSubstr("2023-11-14T22:13:20.123456Z  path    path 2 answers again  [misses 3]\n"));
-  const RunResult lines = Run({"events", "--json"});
-  EXPECT_EQ(std::count(lines.out.begin(), lines.out.end(), '\n'), 3);
-  EXPECT_EQ(json::parse(lines.out.substr(0, lines.out.find('\n')))["seq"], 1);
-}
-
-TEST_F(Cwctl, FollowShowsWhatComesAndEndsWithTheAgent) {
-  RunResult text;
-  std::thread follower([&] { text = Run({"events", "--follow", "--last", "0", "--count", "6"}); });
-  agent_.Add("one more");
-  agent_.Add("and another");
-  agent_.Add("and a third");
-  follower.join();
-  EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_EQ(std::count(text.out.begin(), text.out.end(), '\n'), 6) << text.out;
-
-  std::thread until_the_end([&] { text = Run({"events", "--follow"}); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  server_.reset();
-  until_the_end.join();
-  EXPECT_EQ(text.exit_code, 3) << text.err;
-  EXPECT_THAT(text.err, HasSubstr("agent"));
-}
-
-TEST_F(Cwctl, WatchRepeats) {
-  const RunResult text = Run({"qps", "--watch=100ms", "--count", "3", "--json"});
-  EXPECT_EQ(text.exit_code, 0);
-  EXPECT_EQ(std::count(text.out.begin(), text.out.end(), '\n'), 3);
-  EXPECT_TRUE(json::parse(text.out.substr(0, text.out.find('\n')))["flows"].is_array());
-  const RunResult status = Run({"status", "--watch", "--count", "1"});
-  EXPECT_EQ(status.exit_code, 0);
-  EXPECT_THAT(status.out, ContainsRegex("^20[0-9-]+T[0-9:.]+Z  node1, instance default\n\nverdict "));
-}
-
-// Requests that cwctl would not send: other clients may.
-TEST_F(Cwctl, TheServerChecksWhatItIsAsked) {
-  api::Client client(socket_);
-  v1::SteerSetRequest set;
-  set.set_flow("0b5c91fe");
-  EXPECT_EQ(client.SteerSet(set).status().code(), absl::StatusCode::kInvalidArgument);
-  set.set_path(1);
-  set.set_for_s(-1);
-  EXPECT_EQ(client.SteerSet(set).status().code(), absl::StatusCode::kInvalidArgument);
-  set.set_for_s(0);
-  set.clear_flow();
-  EXPECT_EQ(client.SteerSet(set).status().code(), absl::StatusCode::kInvalidArgument);
-  v1::SetModeRequest mode;
-  EXPECT_EQ(client.SetMode(mode).status().code(), absl::StatusCode::kInvalidArgument);
-  v1::OwdRequest owd;
-  owd.set_window_s(7);
-  EXPECT_EQ(client.Owd(owd).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(agent_.last_request, "");
-}
-
-TEST_F(Cwctl, OneFollowerTooManyIsRefused) {
-  std::atomic<int> started{0}, refused{0};
-  std::atomic<bool> enough{false};
-  std::vector<std::thread> followers;
-  for (int i = 0; i < 9; ++i) {
-    followers.emplace_back([&] {
-      api::Client client(socket_);
-      v1::EventsRequest request;
-      request.set_follow(true);
-      bool first = true;
-      const absl::Status status = client.Events(request, [&](const v1::Event&) {
-        if (first) ++started;
-        first = false;
-        return !enough;
-      });
-      if (status.code() == absl::StatusCode::kResourceExhausted) ++refused;
-    });
-  }
-  while (started + refused < 9) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_EQ(refused, 1);
-  enough = true;
-  agent_.Add("wakes them");
-  for (std::thread& follower : followers) follower.join();
 }
 
 // Read as its configuration by the agent's own parser.

@@ -3,6 +3,7 @@
 // An agent with known data behind the real server, for tests of cwctl and the API.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -35,10 +36,11 @@ class FakeAgent final : public AgentView {
   std::optional<v1::ProberStatus> prober;  // of status
   std::string version = "0.1.0";
   std::string report_file;
-  bool clock_known = true;      // false: fleet time is refused
-  bool off_sticks = false;      // true: flows stay where they were, whatever the mode
-  bool frozen_in_off = false;   // Off takes 3 s
-  int rounds_until_silent = 2;  // of Drains
+  bool clock_known = true;                // false: fleet time is refused
+  bool off_sticks = false;                // true: flows stay where they were, whatever the mode
+  bool frozen_in_off = false;             // Off takes 3 s
+  int rounds_until_silent = 2;            // of Drains
+  std::atomic<int> asked_for_events = 0;  // how often; any thread
 
  private:
   v1::WhyReply WhyFlow(const std::string& id);

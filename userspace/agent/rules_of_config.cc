@@ -74,7 +74,8 @@ double CpuShare(const config::ProbeConfig& probe) { return probe.cpu_percent / 1
 
 int ProcessorsOf(const config::ProbeConfig& probe) {
   const auto named = ParseCpuList(probe.cpus);
-  return named.ok() && !named->empty() ? static_cast<int>(named->size()) : OnlineProcessors();
+  if (!named.ok() || named->empty()) return OnlineProcessors();
+  return std::min(static_cast<int>(named->size()), OnlineProcessors());  // the list may name more than there are
 }
 
 // With three misses 15 ms at least.
