@@ -14,6 +14,7 @@
 #include "tests/bench/clock_recovery.h"
 #include "tests/bench/clock_rows.h"
 #include "tests/bench/clock_stamps.h"
+#include "tests/lab/eventually.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/experiment_clock.h"
 
@@ -93,13 +94,21 @@ absl::StatusOr<std::vector<std::unique_ptr<ClockPeer>>> StartPeers(lab::Fabric& 
   return peers;
 }
 
+// Hosts whose clocks just jumped may name different references for a moment: they have ten seconds to agree.
+absl::StatusOr<int> AgreedReference(lab::Testbed& testbed) {
+  absl::StatusOr<int> reference = lab::FleetReference(testbed);
+  const auto agreed = [&] { return (reference = lab::FleetReference(testbed)).ok(); };
+  if (!reference.ok()) (void)lab::Eventually(agreed, absl::Seconds(10), absl::Milliseconds(200));
+  return reference;
+}
+
 // Samples of what the product says, in both its forms.
 class ProductSampler {
  public:
   static absl::StatusOr<std::unique_ptr<ProductSampler>> Start(lab::Testbed& testbed) {
     absl::StatusOr<lab::Truth> truth = lab::Truth::Read(testbed.fabric());
     if (!truth.ok()) return truth.status();
-    absl::StatusOr<int> reference = lab::FleetReference(testbed);
+    absl::StatusOr<int> reference = AgreedReference(testbed);
     if (!reference.ok()) return reference.status();
     absl::StatusOr<std::unique_ptr<lab::FleetSampler>> fleet = lab::FleetSampler::Start(testbed, *truth, kFleetPeriod);
     if (!fleet.ok()) return fleet.status();
@@ -112,7 +121,7 @@ class ProductSampler {
   }
 
   absl::Status Add(const char* bench_case, const char* suffix, size_t least, Report& report) const {
-    absl::StatusOr<int> reference = lab::FleetReference(testbed_);
+    absl::StatusOr<int> reference = AgreedReference(testbed_);
     if (!reference.ok()) return reference.status();
     if (*reference != reference_) return absl::InternalError("the bounds' reference changed during the run");
     absl::Status status = AddFleet(bench_case, suffix, *fleet_, kHosts, reference_, least, report);
