@@ -138,7 +138,8 @@ TEST_F(FleetJobsOnFabric, RanksOfTwoHostsAreOneJobWithItsWaysAndWaits) {
       << cost().dump(1) << testbed_->agent(1).ListCollectives({})->DebugString();
   EXPECT_EQ(cost()["job"], "labjob");
   EXPECT_GE(cost()["collectives"], 1) << "on a busy machine another one may have stood, too";
-  EXPECT_NEAR(cost()["gpu_hours"].get<double>() * 3600, cost()["lost_s"].get<double>() * 2, 0.1) << "two ranks";
+  const json one = cost();  // it may still grow
+  EXPECT_NEAR(one["gpu_hours"].get<double>() * 3600, one["lost_s"].get<double>() * 2, 0.1) << "two ranks";
 }
 
 TEST_F(FleetJobsOnFabric, AFindingNamesTheJobThatSuffers) {
