@@ -131,6 +131,8 @@ Cell StateCell(v1::PathState state) {
       return {"dead", Tone::kBad};
     case v1::PATH_STATE_PAUSED:
       return {"paused", Tone::kWarn};
+    case v1::PATH_STATE_SILENT:
+      return {"silent", Tone::kBad};
     default:
       return {kNoValue, Tone::kFaint};
   }

@@ -114,24 +114,25 @@ Table PathTable(const v1::Pair& pair, uint32_t window_s, bool whole) {
   for (const v1::Path& path : pair.paths()) {
     const v1::PathWindow* found = WindowOf(path, window_s);
     const v1::PathWindow& window = found == nullptr ? v1::PathWindow::default_instance() : *found;
-    const bool sent = window.sent() > 0;
+    const bool known = window.known() > 0 && !window.agent_late();
     const bool queueing = window.queueing_forward().samples() > 0;
-    table.Add({std::to_string(path.slot()),
-               std::to_string(path.udp_port()),
-               StateCell(path.state()),
-               std::to_string(path.flows()),
-               Quantile(window.forward(), window.forward().p50_ns(), clock),
-               Quantile(window.forward(), window.forward().p99_ns(), clock),
-               queueing ? NsText(std::max(0.0, window.queueing_forward().p99_ns())) : kNoValue,
-               Quantile(window.reverse(), window.reverse().p50_ns(), clock),
-               Quantile(window.reverse(), window.reverse().p99_ns(), clock),
-               window.forward().samples() > 0 ? NsText(window.jitter_forward_ns()) : kNoValue,
-               {sent ? ShareText(window.loss()) : kNoValue, window.loss() > 0.01 ? Tone::kWarn : Tone::kPlain},
-               std::to_string(path.deaths()),
-               AgoText(path.last_change_ago_s()),
-               AgoText(path.age_s()),
-               path.hops().empty() ? kNoValue : absl::StrJoin(path.hops(), " "),
-               Flags(path)});
+    table.Add(
+        {std::to_string(path.slot()),
+         std::to_string(path.udp_port()),
+         StateCell(path.state()),
+         std::to_string(path.flows()),
+         Quantile(window.forward(), window.forward().p50_ns(), clock),
+         Quantile(window.forward(), window.forward().p99_ns(), clock),
+         queueing ? NsText(std::max(0.0, window.queueing_forward().p99_ns())) : kNoValue,
+         Quantile(window.reverse(), window.reverse().p50_ns(), clock),
+         Quantile(window.reverse(), window.reverse().p99_ns(), clock),
+         window.forward().samples() > 0 ? NsText(window.jitter_forward_ns()) : kNoValue,
+         {known ? ShareText(window.loss()) : kNoValue, known && window.loss() > 0.01 ? Tone::kWarn : Tone::kPlain},
+         std::to_string(path.deaths()),
+         AgoText(path.last_change_ago_s()),
+         AgoText(path.age_s()),
+         path.hops().empty() ? kNoValue : absl::StrJoin(path.hops(), " "),
+         Flags(path)});
   }
   return table;
 }

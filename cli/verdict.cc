@@ -26,6 +26,8 @@ Verdict VerdictOf(const cwfabric::v1::StatusReply& status) {
     (peer.last_reply_ago_s() < 0 ? waited_for : cut_off).push_back(peer.name());
   }
   if (!cut_off.empty()) bad.push_back("no path lives to " + absl::StrJoin(cut_off, ", "));
+  if (const uint32_t silent = status.paths().silent(); silent > 0)
+    bad.push_back(Counted(silent, "path") + (silent == 1 ? " is" : " are") + " silent (cwctl paths)");
   if (const uint32_t dead = status.paths().dead(); dead > 0)
     bad.push_back(Counted(dead, "path") + (dead == 1 ? " is" : " are") + " dead (cwctl links)");
   if (status.data_age_s() > kOldDataS && !status.peers().empty())

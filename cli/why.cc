@@ -95,7 +95,7 @@ void ShowPath(const v1::WhyPath& why, bool colour) {
   for (const v1::PathWindow& window : path.windows()) {
     if (window.queueing_forward().samples() > 0)
       facts.push_back(absl::StrCat("queueing p99 ", NsText(std::max(0.0, window.queueing_forward().p99_ns()))));
-    if (window.sent() > 0) facts.push_back(absl::StrCat("loss ", ShareText(window.loss())));
+    if (window.known() > 0 && !window.agent_late()) facts.push_back(absl::StrCat("loss ", ShareText(window.loss())));
   }
   if (why.penalty() >= 1) facts.push_back(absl::StrFormat("penalty %.0f", why.penalty()));
   if (!facts.empty()) std::cout << "         " << absl::StrJoin(facts, ", ") << ", last 10 s\n";

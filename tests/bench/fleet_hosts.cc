@@ -155,9 +155,9 @@ std::vector<uplink::PathSeen> FleetHosts::Impl::PathsOf(int host, int variant, i
       if (rack != far) path.hops->insert(path.hops->end(), {SpineFromLeaf(s, rack), LeafFromSpine(far, s)});
       const int index = p * shape.spines + s;
       path.base_ns = BaseOf(index);
-      path.sent = 100;
-      path.answered = path.state == wire::PATH_STATE_UP ? 100 : 0;
-      if (path.answered > 0) path.queue = QueueOf(host, index, variant);
+      path.known = 100;
+      path.lost = path.state == wire::PATH_STATE_UP ? 0 : 100;
+      if (path.lost == 0) path.queue = QueueOf(host, index, variant);
       out.push_back(std::move(path));
     }
   }

@@ -167,12 +167,15 @@ class LossesPart : public PathNewsPart {
  protected:
   LossesPart() { host_.pair().loss = std::make_unique<control::PairLoss>(control::LossRules{}); }
   void Lose() {
-    control::PairLoss::Arrived arrived{};  // of this round and those before it
+    control::ProbeFates fates;
+    control::ProbeFates::Arrived arrived{};  // of this round and those before it
     for (uint32_t round = 1; round <= 512; ++round) {
       std::shift_right(arrived.begin(), arrived.end(), 1);
       arrived[0] = static_cast<uint16_t>(round % 2 == 0 ? 0b1111 : 0b1011);
       for (uint8_t s = 0; s < 4; ++s) {
-        if ((arrived[0] >> s & 1) != 0) host_.pair().loss->Answered(round, s, arrived, JudgedSlots(host_.shared()));
+        if ((arrived[0] >> s & 1) == 0) continue;
+        fates.Answered(round, s, arrived, JudgedSlots(host_.shared()),
+                       [&](const auto& settled) { host_.pair().loss->Take(settled); });
       }
       losses_.Judge();
     }

@@ -45,21 +45,20 @@ TEST_F(RingRecorderTest, DelaysComeOutInUnixTimeOfTheirOwnSecondAlone) {
   recorder_.Delay(0, 3, false, kSecond / 4, 5000);
   recorder_.Delay(0, 3, false, kSecond / 2, 6000);
   recorder_.Delay(0, 3, true, kSecond / 2, 7000);
-  recorder_.Answered(0, 3);
-  recorder_.Sent(0, 3, 4);
+  for (const bool lost : {false, true, false, false}) recorder_.Fate(0, 3, lost);
   recorder_.Delay(9, 3, false, kSecond / 2, 8000);  // of no path any more
   const uplink::SecondSeen seen = Take(1, 0);
   ASSERT_THAT(seen.paths, SizeIs(2));
   ASSERT_THAT(seen.paths[0].samples, SizeIs(2));
   EXPECT_EQ(seen.paths[0].samples[0].time_ns, kUnix + kSecond / 4);
   EXPECT_EQ(seen.paths[0].samples[1].delay_ns, 6000);
-  EXPECT_EQ(seen.paths[0].path.sent, 4u);
-  EXPECT_EQ(seen.paths[0].path.answered, 3u);
+  EXPECT_EQ(seen.paths[0].path.known, 4u);
+  EXPECT_EQ(seen.paths[0].path.lost, 1u);
   EXPECT_EQ(seen.paths[0].delay.max_ns(), 6000);
   EXPECT_THAT(seen.paths[1].samples, SizeIs(1));
   const uplink::SecondSeen next = Take(1, 1);
   EXPECT_THAT(next.paths[0].samples, IsEmpty());
-  EXPECT_EQ(next.paths[0].path.sent, 0u);
+  EXPECT_EQ(next.paths[0].path.known, 0u);
 }
 
 TEST_F(RingRecorderTest, RawDelaysStayWithinTheirBudgetAndSpreadOverTheSecond) {

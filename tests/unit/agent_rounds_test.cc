@@ -18,8 +18,8 @@ TEST(Rounds, WhatWasMeasuredIsReadBeforeItIsJudged) {
 
 TEST(Rounds, AWindowReadsThenRecoversThenBalances) {
   EXPECT_THAT(Agent::OrderOf(Agent::Round::kWindow),
-              ElementsAre("last looks", "flows", "scopes", "stalls", "silent peers", "unwatched ports", "mute ports",
-                          "pace", "drains", "returns", "breaker", "observe", "causes", "balance"));
+              ElementsAre("last looks", "flows", "scopes", "stalls", "silence", "silent peers", "unwatched ports",
+                          "mute ports", "pace", "drains", "returns", "breaker", "observe", "causes", "balance"));
 }
 
 TEST(Rounds, ASecondKeepsTheProgramsTrustedFirst) {

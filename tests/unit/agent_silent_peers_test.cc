@@ -11,56 +11,92 @@
 namespace cw::agent {
 namespace {
 
-TEST(SilentPeers, AreToldOnceWhenItBeginsAndOnceWhenItEnds) {
+// So long silent after having answered.
+SilentPeers::Seen Silent(const std::string& peer, int64_t silent_ns, const std::string& nics = "eth0 to 10.0.0.1") {
+  return {.peer = peer, .nics = nics, .silent_ns = silent_ns, .answered = true};
+}
+
+TEST(SilentPeers, AreReportedOnceWhenItBeginsAndOnceWhenItEnds) {
   SilentPeers peers;
-  EXPECT_TRUE(peers.Step(10 * kSecond, {{"h1", 9 * kSecond, 0}}).empty());
-  EXPECT_TRUE(peers.Step(12 * kSecond, {{"h1", 9 * kSecond, 0}}).empty());
-  const auto begun = peers.Step(13 * kSecond, {{"h1", 9 * kSecond, 0}});
+  EXPECT_TRUE(peers.Step(10 * kSecond, {Silent("h1", 0)}).empty());
+  EXPECT_TRUE(peers.Step(12 * kSecond, {Silent("h1", 3 * kSecond)}).empty());
+  const auto begun = peers.Step(13 * kSecond, {Silent("h1", 4 * kSecond)});
   ASSERT_EQ(begun.size(), 1u);
   EXPECT_EQ(begun[0].peer, "h1");
+  EXPECT_EQ(begun[0].nics, "");
   EXPECT_TRUE(begun[0].silent);
   EXPECT_EQ(begun[0].silent_ns, 4 * kSecond);
-  EXPECT_TRUE(peers.Step(20 * kSecond, {{"h1", 9 * kSecond, 0}}).empty());
-  const auto ended = peers.Step(30 * kSecond, {{"h1", 29 * kSecond, 0}});
+  EXPECT_TRUE(peers.Step(20 * kSecond, {Silent("h1", 11 * kSecond)}).empty());
+  const auto ended = peers.Step(30 * kSecond, {Silent("h1", 0)});
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_FALSE(ended[0].silent);
-  EXPECT_EQ(ended[0].silent_ns, 20 * kSecond);
+  EXPECT_EQ(ended[0].silent_ns, 21 * kSecond);
 }
 
-// One NIC of a host that is cut off is that NIC's matter.
-TEST(SilentPeers, APeerThatAnswersByOneNicIsNotSilent) {
+// A rail that is dead with its carrier up: the host answers by its other NICs.
+TEST(SilentPeers, APairOfNicsThatIsSilentIsReportedThoughTheHostAnswers) {
   SilentPeers peers;
-  EXPECT_TRUE(peers.Step(60 * kSecond, {{"h1", kSecond, 0}, {"h1", 59 * kSecond, 0}}).empty());
+  const auto begun = peers.Step(60 * kSecond, {Silent("h1", 50 * kSecond, "eth1 to 10.0.1.1"), Silent("h1", 0)});
+  ASSERT_EQ(begun.size(), 1u);
+  EXPECT_EQ(begun[0].nics, "eth1 to 10.0.1.1");
+  const auto all =
+      peers.Step(70 * kSecond, {Silent("h1", 60 * kSecond, "eth1 to 10.0.1.1"), Silent("h1", 4 * kSecond)});
+  ASSERT_EQ(all.size(), 1u) << "that the NIC answers again is not so";
+  EXPECT_EQ(all[0].nics, "");
 }
 
-TEST(SilentPeers, OneThatIsSeldomAskedOrNeverAnsweredIsWaitedFor) {
+TEST(SilentPeers, OneThatNeverAnsweredOrIsNoPeerAnyMoreIsNotReported) {
   SilentPeers peers;
-  EXPECT_TRUE(peers.Step(10 * kSecond, {{"h1", kSecond, 2 * kSecond}, {"h2", 0, 0}}).empty());
-  EXPECT_EQ(peers.Step(12 * kSecond, {{"h1", kSecond, 2 * kSecond}, {"h2", 0, 0}}).size(), 1u);
-  EXPECT_TRUE(peers.Step(13 * kSecond, {}).empty()) << "it is no peer any more";
-  EXPECT_TRUE(peers.Step(14 * kSecond, {{"h1", 13 * kSecond, 0}}).empty());
+  SilentPeers::Seen never = Silent("h2", 60 * kSecond);
+  never.answered = false;
+  EXPECT_TRUE(peers.Step(60 * kSecond, {never}).empty());
+  EXPECT_EQ(peers.Step(61 * kSecond, {Silent("h1", 9 * kSecond)}).size(), 1u);
+  EXPECT_TRUE(peers.Step(62 * kSecond, {}).empty()) << "it is no peer any more";
 }
 
-TEST(PeerWatch, NamesThePeerWhenItBeginsAndWhenItEnds) {
-  OnePair host;
-  PeerWatch watch(
-      host.pairs, [](uint32_t) { return kSecond / 10; }, host.events);
-  host.pair().last_reply_ns = 9 * kSecond;
-  watch.Look(10 * kSecond);
-  watch.Look(13 * kSecond);
-  const std::vector<telemetry::Event> begun = host.events.Take();
+// Probes go out, and nothing of them arrives.
+class PeerWatchTest : public testing::Test {
+ protected:
+  void Pass(int64_t seconds, bool answers) {
+    for (const int64_t end_ns = now_ns_ + seconds * kSecond; now_ns_ < end_ns;) {
+      now_ns_ += kSecond / 10;
+      look_.arrived[0] += answers;
+      ++look_.round;
+      host_.pair().path_silence.Step(now_ns_, look_);
+      watch_.Look(now_ns_);
+    }
+  }
+
+  OnePair host_;
+  NicTable nics_;
+  PeerWatch watch_{host_.pairs, nics_, host_.events};
+  control::PathSilence::Look look_{.round = 1, .interval_ns = kSecond / 10, .probed = 1};
+  int64_t now_ns_ = 5 * kSecond;
+};
+
+TEST_F(PeerWatchTest, NamesThePeerWhenItBeginsAndWhenItEnds) {
+  host_.pair().last_reply_ns = kSecond;
+  Pass(5, true);
+  EXPECT_TRUE(host_.events.Take().empty());
+  Pass(6, false);
+  const std::vector<telemetry::Event> begun = host_.events.Take();
   ASSERT_EQ(begun.size(), 1u);
   EXPECT_EQ(begun[0].severity, telemetry::Severity::kAlert);
   EXPECT_EQ(begun[0].peer, "h2");
-  EXPECT_THAT(begun[0].text, testing::HasSubstr("h2 is silent: no path answered for 4.0 s"));
-
-  host.pair().last_reply_ns = 13 * kSecond + kSecond / 2;
-  watch.Look(13 * kSecond + kSecond / 2 + 1);
-  EXPECT_TRUE(host.events.Take().empty()) << "it looked half a second ago";
-  watch.Look(14 * kSecond);
-  const std::vector<telemetry::Event> ended = host.events.Take();
+  EXPECT_THAT(begun[0].text, testing::HasSubstr("h2 is silent: no path answered for"));
+  Pass(2, true);
+  const std::vector<telemetry::Event> ended = host_.events.Take();
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_THAT(ended[0].text, testing::HasSubstr("h2 answers again"));
+}
+
+// It has seen nothing, so it says nothing of anybody.
+TEST_F(PeerWatchTest, AnAgentThatWasStoppedAccusesNobody) {
+  host_.pair().last_reply_ns = kSecond;
+  Pass(5, true);
+  now_ns_ += 40 * kSecond;
+  Pass(2, true);
+  EXPECT_TRUE(host_.events.Take().empty());
 }
 
 }  // namespace

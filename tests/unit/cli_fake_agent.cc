@@ -34,7 +34,8 @@ void AddPath(v1::Pair& pair, uint32_t slot, v1::PathState state, double p50_ns) 
     v1::PathWindow& window = *path.add_windows();
     window.set_seconds(seconds);
     window.set_sent(1000 * seconds);
-    window.set_answered(999 * seconds);
+    window.set_known(1000 * seconds);
+    window.set_lost(seconds);
     window.set_loss(0.001);
     SetDelay(*window.mutable_forward(), p50_ns, p50_ns * 1.5);
     SetDelay(*window.mutable_reverse(), p50_ns, p50_ns * 1.5);

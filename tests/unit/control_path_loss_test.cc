@@ -18,11 +18,12 @@ struct Rounds {
   explicit Rounds(uint64_t seed, LossRules rules = {}) : loss(rules), random(seed) {}
 
   PairLoss loss;
+  ProbeFates fates;
   std::mt19937_64 random;
   std::array<double, 4> lost{}, lost_back{};
   uint32_t round = 0xfffffff0;  // wraps soon
   uint16_t judged = kFour;
-  PairLoss::Arrived arrived{};
+  ProbeFates::Arrived arrived{};
 
   bool Chance(double p) { return std::uniform_real_distribution<double>()(random) < p; }
 
@@ -56,7 +57,8 @@ struct Rounds {
     for (uint8_t s = 0; s < 4; ++s) {
       if ((judged >> s & 1) == 0 || Chance(lost[s])) continue;
       arrived[0] |= static_cast<uint16_t>(1u << s);
-      if (!Chance(lost_back[(s + round) % 4])) loss.Answered(round, s, arrived, judged);
+      if (!Chance(lost_back[(s + round) % 4]))
+        fates.Answered(round, s, arrived, judged, [&](const ProbeFates::Round& settled) { loss.Take(settled); });
     }
   }
 };
@@ -156,12 +158,13 @@ TEST(PathLoss, WhatAllPathsLoseTogetherIsNotTheirs) {
 
 TEST(PathLoss, ALateReplyCountsAsOne) {
   Rounds rounds(1);
-  PairLoss::Arrived three{}, four{};
+  const auto take = [&](const ProbeFates::Round& round) { rounds.loss.Take(round); };
+  ProbeFates::Arrived three{}, four{};
   three.fill(0b0111);
   four.fill(kFour);
   for (uint32_t round = 1; round < 4000; ++round) {
-    for (uint8_t s = 0; s < 3; ++s) rounds.loss.Answered(round, s, three, kFour);
-    if (round > 20) rounds.loss.Answered(round - 20, 3, four, kFour);  // behind a queue of 20 rounds
+    for (uint8_t s = 0; s < 3; ++s) rounds.fates.Answered(round, s, three, kFour, take);
+    if (round > 20) rounds.fates.Answered(round - 20, 3, four, kFour, take);  // behind a queue of 20 rounds
     ASSERT_TRUE(rounds.loss.Judge().empty());
   }
   EXPECT_EQ(rounds.loss.Share(3), 0);

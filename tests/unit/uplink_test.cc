@@ -28,8 +28,8 @@ PathSeen Path(uint32_t peer, bool reverse = false) {
   path.hops = std::vector<Addr>{Addr::FromV4(1), Addr{}, Addr::FromV4(peer)};
   for (int i = 0; i < 50; ++i) path.queue.Add(1000 + 100 * i);
   path.base_ns = 4000;
-  path.sent = 51;
-  path.answered = 50;
+  path.known = 51;
+  path.lost = 1;
   return path;
 }
 
@@ -117,7 +117,8 @@ TEST(UplinkBuilder, AQuietHostCostsLittle) {
         PathSeen path = Path(p, reverse);
         path.queue.Clear();
         for (int i = 0; i < 100; ++i) path.queue.Add(static_cast<int64_t>(scatter(random)));
-        path.sent = path.answered = 100;
+        path.known = 95 + p % 8;  // rounds are settled when they are
+        path.lost = 0;
         path.base_ns = 4000 + 10 * p + random() % 80;
         paths.push_back(std::move(path));
       }
@@ -143,9 +144,9 @@ TEST(UplinkBuilder, OnlyRecordsThatSayNoMoreArePacked) {
   std::vector<PathSeen> paths;
   for (uint32_t p = 1; p <= 40; ++p) {
     paths.push_back(Path(p));
-    paths.back().answered = paths.back().sent;
+    paths.back().lost = 0;
   }
-  paths[5].answered -= 1;
+  paths[5].lost = 1;
   paths[7].state = wire::PATH_STATE_DEAD;
   // Numbers follow the order of their first appearance, not that of the table.
   const std::vector<PathSeen> later(paths.begin() + 20, paths.end());

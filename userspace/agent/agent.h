@@ -98,6 +98,13 @@ class Agent final : public api::AgentView {
   void RecordForRing(bool wanted);
   absl::StatusOr<uplink::SecondSeen> SecondForRing();
   absl::StatusOr<std::vector<uplink::FlowSeen>> FlowsSeen();
+  // Grows when paths begin or end to be silent.
+  uint64_t silence_changes() const { return silence_changes_.load(std::memory_order_relaxed); }
+  // Of the probes' ring, since it was made.
+  struct ProbeRecords {
+    uint64_t read = 0, lost = 0;
+  };
+  ProbeRecords probe_records() const { return {records_read_.load(), records_lost_.load()}; }
   const std::string& host_name() const { return vitals_.host_name; }  // as of Start
 
   // Whose work follows whose.
@@ -203,6 +210,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<BalanceMoves> balance_;
   std::unique_ptr<ContentionWindow> window_;
   std::unique_ptr<PeerWatch> peer_watch_;
+  std::atomic<uint64_t> silence_changes_ = 0, records_read_ = 0, records_lost_ = 0;
   Pace pace_;
 
   std::unique_ptr<CarryKernel> carry_kernel_;

@@ -17,7 +17,10 @@ namespace cw::agent {
 absl::Status Agent::OpenIntake() {
   intake_ =
       std::make_unique<Intake>(pairs_, [this](const cw_ev_msg& sealed) { return engine_->ReceiveMessage(sealed); });
-  intake_->On<cw_ev_probe>(CW_EV_PROBE, [this](const auto& probe) { probe_news_->OnProbe(probe); });
+  intake_->On<cw_ev_probe>(CW_EV_PROBE, [this](const auto& probe) {
+    probe_news_->OnProbe(probe);
+    records_read_.fetch_add(1, std::memory_order_relaxed);
+  });
   intake_->On<cw_ev_sample>(CW_EV_SAMPLE, [this](const auto& sample) { samples_->OnRecord(sample); });
   intake_->On<cw_ev_slot>(CW_EV_SLOT, [this](const auto& verdict) { path_news_->OnSlot(verdict); });
   intake_->On<cw_ev_move>(CW_EV_MOVE, [this](const auto& move) { move_news_->OnMove(move); });
@@ -44,8 +47,10 @@ absl::Status Agent::OpenIntake() {
 
 void Agent::ReadProbes() {
   intake_->ReadProbes();
-  if (const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum(); sums.ok())
-    samples_->CountLost(sums->probe_ring_full);
+  const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
+  if (!sums.ok()) return;
+  samples_->CountLost(sums->probe_ring_full);
+  records_lost_.store(sums->probe_ring_full, std::memory_order_relaxed);
 }
 
 }  // namespace cw::agent

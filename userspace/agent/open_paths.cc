@@ -149,8 +149,7 @@ void Agent::OpenPaths() {
   const auto hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); };
   samples_ = std::make_unique<FlowSamples>(pairs_, flows_, engine_->mesh(), *mail_, *clock_, monotonic_,
                                            [this] { return modes_->ActsAtAll(); });
-  peer_watch_ = std::make_unique<PeerWatch>(
-      pairs_, [this](uint32_t pair) { return engine_->IntervalNs(pair); }, journal_);
+  peer_watch_ = std::make_unique<PeerWatch>(pairs_, nics_, journal_);
   dry_run_ = std::make_unique<DryRun>(pairs_, flows_, qps_, engine_->mesh(), peer_names_, monotonic_, journal_,
                                       DryRun::Asks{.hops = hops, .acts = [this] { return modes_->ActsAtAll(); }});
   OpenScopes();

@@ -21,7 +21,9 @@
 #include "userspace/control/data_stall.h"
 #include "userspace/control/flow_class.h"
 #include "userspace/control/path_loss.h"
+#include "userspace/control/path_silence.h"
 #include "userspace/control/pause.h"
+#include "userspace/control/probe_fates.h"
 #include "userspace/metrics/path_totals.h"
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
@@ -91,6 +93,8 @@ struct PairState {
   uint32_t epoch = 0;                // of the clock, for which the delays hold
   std::array<SlotState, kMaxSlots> slot;
   control::Backups backups;
+  control::ProbeFates fates;
+  control::PathSilence path_silence;            // of its paths
   std::unique_ptr<control::PairLoss> loss;      // made when the pair first carries data …
   std::unique_ptr<control::DataStall> stalls;   // … as is this
   std::vector<probe::SampleHalf> samples_out;   // halves of packets received from the peer

@@ -2,6 +2,7 @@
 #include "userspace/agent/peer_watch.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@ namespace {
 constexpr int64_t kLookNs = 1'000'000'000;
 constexpr size_t kNamed = 8;  // in one event's text
 
+std::string NameOf(const SilentPeers::Change& change) {
+  return change.nics.empty() ? change.peer : absl::StrCat(change.peer, " (", change.nics, ")");
+}
+
 // "h1" or "12 peers (h1, h2, … and 4 more)".
 std::string PeersText(const std::vector<std::string>& names) {
   if (names.size() == 1) return names[0];
@@ -27,21 +32,36 @@ std::string PeersText(const std::vector<std::string>& names) {
 
 }  // namespace
 
+SilentPeers::Seen PeerWatch::SeenOf(const PairState& pair) const {
+  SilentPeers::Seen seen{.peer = pair.peer, .nics = {}, .answered = pair.last_reply_ns != 0};
+  for (const NicState& nic : nics_) {
+    if (nic.ifindex == pair.ifindex) seen.nics = absl::StrCat(nic.config.name, " to ", pair.key.remote.ToString());
+  }
+  if (!pair.path_silence.AllSilent()) return seen;
+  seen.silent_ns = INT64_MAX;
+  for (uint8_t s = 0; s < kMaxSlots; ++s) {
+    if (pair.path_silence.SilentNs(s) > 0) seen.silent_ns = std::min(seen.silent_ns, pair.path_silence.SilentNs(s));
+  }
+  return seen;
+}
+
 void PeerWatch::Look(int64_t now_ns) {
   if (now_ns - looked_ns_ < kLookNs) return;
   looked_ns_ = now_ns;
   std::vector<SilentPeers::Seen> seen;
-  for (const auto& [index, pair] : pairs_) seen.push_back({pair->peer, pair->last_reply_ns, interval_ns_(index)});
+  for (const auto& [index, pair] : pairs_) seen.push_back(SeenOf(*pair));
   std::vector<std::string> begun;
+  std::set<std::string> peers;
   int64_t longest_ns = 0;
   for (const SilentPeers::Change& change : silent_.Step(now_ns, seen)) {
     if (change.silent) {
-      begun.push_back(change.peer);
+      begun.push_back(NameOf(change));
+      peers.insert(change.peer);
       longest_ns = std::max(longest_ns, change.silent_ns);
       continue;
     }
     events_.Log({.type = "path",
-                 .text = absl::StrFormat("%s answers again, after %.1f s", change.peer,
+                 .text = absl::StrFormat("%s answers again, after %.1f s", NameOf(change),
                                          static_cast<double>(change.silent_ns) / 1e9),
                  .peer = change.peer});
   }
@@ -52,7 +72,7 @@ void PeerWatch::Look(int64_t now_ns) {
                    "%s silent: no path answered for %.1f s; the host, its agent, its NIC or its cable, and no "
                    "path is blamed for it",
                    PeersText(begun) + (begun.size() == 1 ? " is" : " are"), static_cast<double>(longest_ns) / 1e9),
-               .peer = begun.size() == 1 ? begun[0] : "",
+               .peer = peers.size() == 1 ? *peers.begin() : "",
                .evidence = {{"silent_peers", absl::StrJoin(begun, " ")}}});
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Peers that are silent on all paths: told once when it begins, and once when it ends, of all of a moment together.
+// Peers, and pairs of NICs, that are silent on all paths: reported once when it begins and once when it ends, of all of
+// a moment together.
 // Thread rule: the agent's loop.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <utility>
 
 #include "userspace/agent/event_sink.h"
+#include "userspace/agent/nic_state.h"
 #include "userspace/agent/pair_state.h"
 #include "userspace/agent/silent_peers.h"
 
@@ -16,15 +16,17 @@ namespace cw::agent {
 
 class PeerWatch {
  public:
-  // interval_ns: between probes of a pair now. All of them outlive it.
-  PeerWatch(const PairTable& pairs, std::function<int64_t(uint32_t pair)> interval_ns, EventSink& events)
-      : pairs_(pairs), interval_ns_(std::move(interval_ns)), events_(events) {}
+  // All of them outlive it.
+  PeerWatch(const PairTable& pairs, const NicTable& nics, EventSink& events)
+      : pairs_(pairs), nics_(nics), events_(events) {}
 
   void Look(int64_t now_ns);  // CLOCK_MONOTONIC; looks once a second, however often it is called
 
  private:
+  SilentPeers::Seen SeenOf(const PairState& pair) const;
+
   const PairTable& pairs_;
-  const std::function<int64_t(uint32_t pair)> interval_ns_;
+  const NicTable& nics_;
   EventSink& events_;
   SilentPeers silent_;
   int64_t looked_ns_ = 0;

@@ -25,7 +25,6 @@ uint64_t Since(uint64_t& before, uint64_t now) {
 void RingRecorder::Delay(uint32_t pair, uint8_t slot, bool reverse, int64_t at_ns, int64_t delay_ns) {
   Direction& direction = now_[KeyOf(pair, slot, reverse)];
   direction.delay.Add(delay_ns);
-  ++direction.answered;
   if (++direction.skipped < direction.every) return;
   direction.skipped = 0;
   if (direction.samples.size() >= 2 * share_) {
@@ -35,9 +34,11 @@ void RingRecorder::Delay(uint32_t pair, uint8_t slot, bool reverse, int64_t at_n
   direction.samples.push_back({at_ns, delay_ns});
 }
 
-void RingRecorder::Answered(uint32_t pair, uint8_t slot) { ++now_[KeyOf(pair, slot, false)].answered; }
-
-void RingRecorder::Sent(uint32_t pair, uint8_t slot, uint32_t probes) { now_[KeyOf(pair, slot, false)].sent += probes; }
+void RingRecorder::Fate(uint32_t pair, uint8_t slot, bool lost) {
+  Direction& direction = now_[KeyOf(pair, slot, false)];
+  ++direction.known;
+  direction.lost += lost;
+}
 
 void RingRecorder::AddPath(uplink::PathSeen path, int64_t to_unix_ns, uplink::SecondSeen& out) {
   uplink::PathSecond& second = out.paths.emplace_back();
@@ -45,8 +46,8 @@ void RingRecorder::AddPath(uplink::PathSeen path, int64_t to_unix_ns, uplink::Se
   const auto found = now_.find(KeyOf(second.path.pair, second.path.slot, second.path.reverse));
   if (found == now_.end()) return;
   Direction& direction = found->second;
-  second.path.sent = direction.sent;
-  second.path.answered = direction.answered;
+  second.path.known = direction.known;
+  second.path.lost = direction.lost;
   second.delay = std::move(direction.delay);
   second.every = direction.every;
   second.samples = std::move(direction.samples);

@@ -30,8 +30,7 @@ class RingRecorder {
 
   // at_ns: monotonic.
   void Delay(uint32_t pair, uint8_t slot, bool reverse, int64_t at_ns, int64_t delay_ns);
-  void Answered(uint32_t pair, uint8_t slot);  // and its delay is not known
-  void Sent(uint32_t pair, uint8_t slot, uint32_t probes);
+  void Fate(uint32_t pair, uint8_t slot, bool lost);  // of a probe of ours, on its path there
 
   // The second that ends now. `paths`: both directions, as they are now. The interval's times are ns since 1970.
   uplink::SecondSeen Take(std::vector<uplink::PathSeen> paths, const FlowBook& flows, const PeerNames& names,
@@ -42,7 +41,7 @@ class RingRecorder {
     telemetry::Sketch delay;
     std::vector<uplink::PathSecond::Sample> samples;  // times are monotonic
     uint32_t every = 1, skipped = 0;
-    uint32_t sent = 0, answered = 0;
+    uint32_t known = 0, lost = 0;  // probes whose fate became known
   };
   struct Counted {
     uint64_t bytes = 0, packets = 0, cnps = 0, naks = 0, rnr_naks = 0;

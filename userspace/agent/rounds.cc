@@ -90,6 +90,13 @@ absl::Span<const Agent::Step> Agent::Step::OfWindow() {
       {"flows", [](Agent& a, int64_t) { a.flow_reader_->ReadSent(a.window_->began_ns()); }},
       {"scopes", [](Agent& a, int64_t now_ns) { a.scopes_->Step(now_ns); }},
       {"stalls", [](Agent& a, int64_t now_ns) { a.losses_->JudgeStalls(now_ns); }},
+      {"silence",
+       [](Agent& a, int64_t now_ns) {
+         bool changed = false;
+         for (auto& [index, pair] : a.pairs_)
+           changed |= a.probe_news_->LookForSilence(*pair, a.engine_->IntervalNs(index), now_ns);
+         if (changed) a.silence_changes_.fetch_add(1, std::memory_order_relaxed);
+       }},
       {"silent peers", [](Agent& a, int64_t now_ns) { a.peer_watch_->Look(now_ns); }},
       {"unwatched ports",
        [](Agent& a, int64_t) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Peers that stopped answering on every path of every NIC: no path is to blame then, and none is called dead. Told once
-// when it begins and once when it ends. Pure: time comes in (monotonic ns). One thread per object.
+// Pairs of NICs no path of which answers: no path is to blame then, and none is called dead. Reported once when it
+// begins and once when it ends, as the peer where all NICs of it are silent, otherwise by the two NICs. Pure: time
+// comes in (monotonic ns). One thread per object.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,17 @@ namespace cw::agent {
 
 class SilentPeers {
  public:
-  static constexpr int64_t kLeastNs = 3'000'000'000;  // of silence …
-  static constexpr int kIntervals = 5;                // … and so many rounds of probes without an answer
+  static constexpr int64_t kLeastNs = 3'000'000'000;  // of silence
 
-  // One pair of NICs. A peer's newest reply over all of them counts.
   struct Seen {
     std::string peer;
-    int64_t last_reply_ns = 0;  // 0: it never answered, and is waited for
-    int64_t interval_ns = 0;    // between rounds of probes
+    std::string nics;       // of this pair, such as "eth1 to 10.0.1.1"
+    int64_t silent_ns = 0;  // probed for so long without a sign of it (control/path_silence.h); 0: it answers
+    bool answered = false;  // ever; a peer that never did is waited for
   };
   struct Change {
     std::string peer;
+    std::string nics;       // "": all of the peer's
     bool silent = false;    // false: it answers again
     int64_t silent_ns = 0;  // so long, or had been
   };
@@ -31,7 +32,8 @@ class SilentPeers {
   std::vector<Change> Step(int64_t now_ns, const std::vector<Seen>& pairs);
 
  private:
-  std::map<std::string, int64_t> silent_since_ns_;
+  using Name = std::pair<std::string, std::string>;  // peer, NICs
+  std::map<Name, int64_t> silent_since_ns_;
 };
 
 }  // namespace cw::agent

@@ -112,8 +112,10 @@ struct Uplink::Impl {
 
   uint64_t after_seq = 0;  // events up to here are in the spool
   bool spool_failed = false;
-  bool path_changed = false;  // since the last detail …
-  absl::Time changed_at;      // … for the first time (SteadyNow)
+  uint64_t silence_changes = 0;
+  Agent::ProbeRecords counted;  // as of the last detail
+  bool path_changed = false;    // since the last detail …
+  absl::Time changed_at;        // … for the first time (SteadyNow)
   int64_t last_ns = absl::GetCurrentTimeNanos();
 
   bool TakesDrains() const {
@@ -127,6 +129,10 @@ struct Uplink::Impl {
   wire::Inventory Inventory();
   void Tell(const std::string& text, bool alert);
   void Collect();
+  void PathChanged() {
+    if (!path_changed) changed_at = SteadyNow();
+    path_changed = true;
+  }
   bool TakeEvents(absl::Duration wait);
   void TakeDetail();
   void TakeWork();
@@ -211,10 +217,7 @@ bool Uplink::Impl::TakeEvents(absl::Duration wait) {
   }
   // It died, came back, or takes other switches.
   const auto of_path = [](const wire::Event& e) { return e.type() == "path" || e.type() == "fabric"; };
-  if (!path_changed && std::any_of(events->begin(), events->end(), of_path)) {
-    path_changed = true;
-    changed_at = SteadyNow();
-  }
+  if (std::any_of(events->begin(), events->end(), of_path)) PathChanged();
   for (const wire::Batch& batch : batches) {
     if (!Keep(batch, Kind::kEvent)) return false;
     after_seq = batch.events(batch.events_size() - 1).event().seq();
@@ -234,12 +237,18 @@ void Uplink::Impl::TakeDetail() {
   const int64_t now_ns = absl::GetCurrentTimeNanos();
   const uplink::Interval interval{.from_ns = last_ns, .to_ns = now_ns, .bound_ns = ClockBoundNs()};
   last_ns = now_ns;
+  const Agent::ProbeRecords records = agent.probe_records();
+  const Agent::ProbeRecords before = std::exchange(counted, records);
   const absl::Span<const uplink::PathSeen> all(*paths);
   for (size_t at = 0; at == 0 || at < all.size(); at += kPathsAtOnce) {
     wire::Batch batch;
     {
       const std::lock_guard lock(mutex);
       batch = builder.Detail(all.subspan(at, kPathsAtOnce), inventory, clock, interval);
+      if (at == 0 && records.lost > before.lost) {
+        batch.mutable_probe_records()->set_lost(records.lost - before.lost);
+        batch.mutable_probe_records()->set_read(records.read - before.read);
+      }
     }
     if (Keep(batch, Kind::kDetail) || !batch.has_definitions()) continue;
     // A batch with definitions that is not kept would leave paths without a name.
@@ -298,6 +307,8 @@ void Uplink::Impl::Collect() {
     } else if (!TakeEvents(path_changed ? kGather : kEventWait)) {
       events_at = SteadyNow() + kRetry;
     }
+    if (const uint64_t changes = agent.silence_changes(); std::exchange(silence_changes, changes) != changes)
+      PathChanged();
     StepDrains();
     TakeWork();
     // What changed of a path is told soon: the fleet's findings wait for it.

@@ -29,8 +29,6 @@ double BinomialTail(int n, double p, int k) {
   return sum;
 }
 
-constexpr uint32_t kOvertaken = 2;  // rounds: a later probe of the same path is this much later
-
 }  // namespace
 
 void PairLoss::Slot::Add(bool was_lost) {
@@ -50,54 +48,12 @@ void PairLoss::Slot::Add(bool was_lost) {
 
 int PairLoss::Slot::Rounds(size_t window) const { return std::min(static_cast<int>(rounds), kWindows[window]); }
 
-void PairLoss::Restart(uint32_t round) {
-  began_ = true;
-  newest_ = unsettled_ = round;
-  ring_.fill({});
-}
-
 void PairLoss::Forget(uint8_t slot) {
   slot_[slot] = Slot();
   lossy_ &= static_cast<uint16_t>(~(1u << slot));
 }
 
-void PairLoss::Answered(uint32_t round, uint8_t slot, const Arrived& arrived, uint16_t judged) {
-  const auto ahead = static_cast<int32_t>(round - newest_);
-  if (!began_ || ahead > static_cast<int32_t>(kSettleRounds) || ahead < -static_cast<int32_t>(kRing)) {
-    Restart(round);
-    ring_[round % kRing] = {.number = round, .judged = judged};
-  }
-  for (; static_cast<int32_t>(round - newest_) > 0; ++newest_) {
-    ring_[(newest_ + 1) % kRing] = {.number = newest_ + 1, .judged = judged};
-    if (newest_ + 1 - unsettled_ >= kSettleRounds) Settle(ring_[unsettled_++ % kRing]);
-  }
-  Arrived known = arrived;
-  known[0] |= static_cast<uint16_t>(1u << slot);
-  Learn(round, known);
-  SettleKnown();
-}
-
-void PairLoss::Learn(uint32_t round, const Arrived& arrived) {
-  unsigned later = 0;  // slots that delivered a probe kOvertaken rounds later
-  for (uint32_t i = 0; i < kReplyRounds; ++i) {
-    if (arrived[i] == 0) return;  // of a late reply: the peer remembers that round no more
-    if (i >= kOvertaken) later |= arrived[i - kOvertaken];
-    Round& entry = ring_[(round - i) % kRing];
-    if (entry.number != round - i) continue;
-    entry.arrived |= arrived[i];
-    entry.lost = static_cast<uint16_t>((entry.lost | later) & ~entry.arrived);
-  }
-}
-
-void PairLoss::SettleKnown() {
-  for (; newest_ - unsettled_ >= kReplyRounds; ++unsettled_) {
-    const Round& round = ring_[unsettled_ % kRing];
-    if ((round.judged & ~(round.arrived | round.lost)) != 0) return;
-    Settle(round);
-  }
-}
-
-void PairLoss::Settle(const Round& round) {
+void PairLoss::Take(const ProbeFates::Round& round) {
   const unsigned arrived = round.arrived & round.judged, lost = round.lost & round.judged;
   if (2 * std::popcount(arrived) <= std::popcount(static_cast<unsigned>(round.judged))) return;
   for (uint8_t s = 0; s < kMaxSlots; ++s) {

@@ -4,18 +4,15 @@
 // which sends a whole window again for each loss. Told from the probes: all paths of a pair of NICs are probed in the
 // same rounds, so what one of them loses beyond what the others lose is its own.
 //
-// How: every reply says which probes of the last eight rounds arrived, so what the replies themselves suffer on their
-// way back counts for nothing. A probe is lost if the same path delivered one of two or more rounds later, for a path
-// keeps order, and none of those replies had it. A round is judged when the fate of all its probes is known, or is
-// given up, and only if more than half of the paths delivered theirs; what all lose together is the peer, the host or
-// the prober. Over the last 64, 128, 256 and 2048 such rounds the number of losses is held against what chance allows
-// at the larger of `normal` and three times the other paths' share (in that window or a longer one), and against the
-// chance that losses common to all paths fell on this one (a binomial tail, given how many there were: a peer that
-// loses packets must not cost a path). Of a run of losses at most two count: a silence belongs to the rule for dead
-// paths. After a verdict the path is clean again when `clean_rounds` rounds in a row of judgement brought no more
-// losses than `normal` explains.
+// How: probe_fates.h says which probes were lost on their path there. A round is judged only if more than half of the
+// paths delivered theirs; what all lose together is the peer, the host or the prober. Over the last 64, 128, 256 and
+// 2048 such rounds the number of losses is held against what chance allows at the larger of `normal` and three times
+// the other paths' share (in that window or a longer one), and against the chance that losses common to all paths fell
+// on this one (a binomial tail, given how many there were: a peer that loses packets must not cost a path). Of a run of
+// losses at most two count: a silence belongs to the rule for dead paths. After a verdict the path is clean again when
+// `clean_rounds` rounds in a row of judgement brought no more losses than `normal` explains.
 //
-// Pure: rounds come in, no clock. One thread per object; 5 KiB for a pair. Source of the test: the Poisson bound of
+// Pure: rounds come in, no clock. One thread per object; 4 KiB for a pair. Source of the test: the Poisson bound of
 // a binomial tail.
 #pragma once
 
@@ -24,6 +21,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "userspace/control/probe_fates.h"
 #include "userspace/model/names.h"
 
 namespace cw::control {
@@ -41,18 +39,12 @@ struct LossRules {
 
 class PairLoss {
  public:
-  static constexpr uint32_t kReplyRounds = 8;    // that a reply tells of
-  static constexpr uint32_t kSettleRounds = 32;  // then nothing more is expected to become known
-  using Arrived = std::array<uint16_t, kReplyRounds>;
-
   explicit PairLoss(const LossRules& rules = {}) : rules_(rules) {}
 
   void SetLimit(double limit) { rules_.limit = limit; }  // what is known of the paths stays
 
-  // The reply to the probe of `slot` in `round` came. Rounds are serial numbers (RFC 1982); a jump begins anew.
-  // arrived: masks of the slots whose probes the peer had by then, of this round and the seven before.
-  // judged: the slots that were probed and are not dead; a slot that leaves it begins anew when it comes back.
-  void Answered(uint32_t round, uint8_t slot, const Arrived& arrived, uint16_t judged);
+  // In their order. A slot that leaves Round.judged begins anew when it comes back.
+  void Take(const ProbeFates::Round& round);
   // What was learned of a slot is about another path now.
   void Forget(uint8_t slot);
 
@@ -70,7 +62,7 @@ class PairLoss {
   double Share(uint8_t slot) const;
 
  private:
-  static constexpr size_t kHistory = 2048, kRing = 64;
+  static constexpr size_t kHistory = 2048;
   static constexpr std::array<int, 4> kWindows{64, 128, 256, 2048};
 
   struct Slot {
@@ -83,25 +75,14 @@ class PairLoss {
     void Add(bool was_lost);
     int Rounds(size_t window) const;
   };
-  struct Round {
-    uint32_t number = 0;
-    uint16_t arrived = 0, lost = 0, judged = 0;
-  };
 
-  void Restart(uint32_t round);
-  void Learn(uint32_t round, const Arrived& arrived);
-  void SettleKnown();
-  void Settle(const Round& round);
   double Others(size_t slot, size_t window) const;
   double FellHere(size_t slot, size_t window) const;
   bool Lossy(uint8_t slot, Verdict& verdict) const;
   bool Clean(uint8_t slot, Verdict& verdict);
 
   LossRules rules_;
-  bool began_ = false;
-  uint32_t newest_ = 0, unsettled_ = 0;  // rounds; all before `unsettled_` are done with
   uint16_t judged_ = 0, lossy_ = 0;
-  std::array<Round, kRing> ring_{};
   std::array<Slot, kMaxSlots> slot_;
 };
 

@@ -41,7 +41,8 @@ PathDelay::Block* PathDelay::At(int64_t second) {
 }
 
 void PathDelay::Block::Merge(const Block& other) {
-  answered += other.answered;
+  known += other.known;
+  lost += other.lost;
   sent += other.sent;
   jitter_count += other.jitter_count;
   jitter_sum_ns += other.jitter_sum_ns;
@@ -89,7 +90,6 @@ void PathDelay::AddProbe(int64_t now_ns, int64_t owd_ns) {
   Block* block = At(SecondOf(now_ns));
   if (block == nullptr) return;
   block->owd.Add(owd_ns);
-  ++block->answered;
   if (has_last_) {
     block->jitter_sum_ns += static_cast<float>(std::llabs(owd_ns - last_owd_ns_));
     ++block->jitter_count;
@@ -100,8 +100,11 @@ void PathDelay::AddProbe(int64_t now_ns, int64_t owd_ns) {
   ++samples_;
 }
 
-void PathDelay::AddAnswered(int64_t now_ns) {
-  if (Block* block = At(SecondOf(now_ns))) ++block->answered;
+void PathDelay::AddFates(int64_t now_ns, uint32_t known, uint32_t lost) {
+  Block* block = At(SecondOf(now_ns));
+  if (block == nullptr) return;
+  block->known += known;
+  block->lost += lost;
 }
 
 void PathDelay::AddSent(int64_t now_ns, uint64_t probes) {
@@ -145,14 +148,14 @@ DelayWindow PathDelay::Window(int64_t now_ns, int seconds) const {
       w.owd.Merge(b.owd);
       jitter_sum += static_cast<double>(b.jitter_sum_ns);
       jitter_count += b.jitter_count;
+      w.known += b.known;
+      w.lost += b.lost;
     }
     if (b.from_s >= counted_s - seconds && b.from_s + b.seconds <= counted_s && counted_s > now_s - seconds) {
       sent += static_cast<double>(b.sent);
-      w.answered += b.answered;
     }
   }
   w.sent = static_cast<uint64_t>(std::llround(sent));
-  if (w.sent <= w.answered + 1) w.sent = w.answered;
   w.queueing = base_ns_ == INT64_MAX ? Sketch() : w.owd.Above(base_ns_);
   w.jitter_ns = jitter_count > 0 ? jitter_sum / static_cast<double>(jitter_count) : 0;
   return w;

@@ -20,20 +20,21 @@ inline constexpr std::array<int, 3> kWindowsS = {1, 10, 60};
 
 struct DelayWindow {
   int seconds = 0;
-  uint64_t sent = 0;  // probes
-  uint64_t answered = 0;
+  uint64_t sent = 0;   // probes
+  uint64_t known = 0;  // of which it is known whether they arrived …
+  uint64_t lost = 0;   // … and that they did not
   Sketch owd;
   Sketch queueing;
   double jitter_ns = 0;  // mean |difference of successive delays|
-  double Loss() const { return sent > answered ? static_cast<double>(sent - answered) / static_cast<double>(sent) : 0; }
+  double Loss() const { return known > 0 ? static_cast<double>(lost) / static_cast<double>(known) : 0; }
 };
 
 class PathDelay {
  public:
   // Base is the minimum of the last 60 to 70 s.
   void AddProbe(int64_t now_ns, int64_t owd_ns);
-  // A probe was answered, but the clocks cannot tell its delay: it is not lost.
-  void AddAnswered(int64_t now_ns);
+  // What became of probes on their path there is known now.
+  void AddFates(int64_t now_ns, uint32_t known, uint32_t lost);
   // Probes sent since the last call, or since Restart; they are spread evenly over the time since then.
   void AddSent(int64_t now_ns, uint64_t probes);
   // A clock step: delays measured before say nothing about those that come. What was lost was lost.
@@ -43,8 +44,7 @@ class PathDelay {
 
   int64_t BaseNs() const { return base_ns_; }  // INT64_MAX: nothing measured
   // The window that ends with the second under way; whole blocks, so 10 covers the last 9 to 10 and 60 the last 51
-  // to 60. Loss is that of as many complete seconds, up to the last AddSent; one missing probe may be under way and is
-  // not lost.
+  // to 60. `sent` is that of as many complete seconds, up to the last AddSent.
   DelayWindow Window(int64_t now_ns, int seconds) const;
   uint64_t samples() const { return samples_; }
   size_t MemoryBytes() const;
@@ -54,7 +54,7 @@ class PathDelay {
   struct Block {
     int64_t from_s = 0;
     uint16_t seconds = 1;
-    uint32_t answered = 0;
+    uint32_t known = 0, lost = 0;
     float sent = 0;
     uint32_t jitter_count = 0;
     float jitter_sum_ns = 0;

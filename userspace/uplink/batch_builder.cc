@@ -142,7 +142,7 @@ wire::Batch BatchBuilder::Detail(absl::Span<const PathSeen> paths, const wire::I
   wire::Batch batch = Begin(interval);
   wire::Definitions definitions;
   std::vector<wire::PathRecord> records;
-  std::vector<uint64_t> sent_by;
+  std::vector<uint64_t> sent_by, counts;
   for (const PathSeen& path : paths) {
     const uint32_t number = NumberOf(path, definitions);
     if (number == 0) continue;
@@ -152,16 +152,21 @@ wire::Batch BatchBuilder::Detail(absl::Span<const PathSeen> paths, const wire::I
     if (path.state != wire::PATH_STATE_UP) record.set_state(static_cast<wire::PathState>(path.state));
     record.set_queue(queue.Pack());
     record.set_base_ns(path.base_ns);
-    const uint64_t lost = path.sent > path.answered ? path.sent - path.answered : 0;
-    // Samples reach into the second under way, counts of probes do not.
-    const uint64_t sent = std::min<uint64_t>(INT32_MAX, std::max(path.sent, queue.Count()));
-    record.set_lost(static_cast<uint32_t>(std::min(lost, sent)));
+    // Of the newest samples it is not settled yet what arrived with them.
+    const uint64_t sent = std::min<uint64_t>(INT32_MAX, std::max(path.known, queue.Count()));
+    record.set_lost(static_cast<uint32_t>(std::min(path.lost, sent)));
+    record.set_silent_ms(static_cast<uint32_t>(std::min<uint64_t>(UINT32_MAX, path.silent_ms)));
+    record.set_heard(path.heard);
     records.push_back(std::move(record));
     sent_by.push_back(sent);
+    counts.push_back(queue.Count());
   }
   const uint32_t usual = UsualSent(records, sent_by);
   for (size_t i = 0; i < records.size(); ++i) {
-    records[i].set_sent_more(static_cast<int32_t>(static_cast<int64_t>(sent_by[i]) - usual));
+    // Of how many nothing was lost is no matter of a few.
+    const auto more = static_cast<int64_t>(sent_by[i]) - usual;
+    const bool about = records[i].lost() == 0 && 10 * std::abs(more) <= int64_t{usual} && counts[i] <= usual;
+    records[i].set_sent_more(about ? 0 : static_cast<int32_t>(more));
     *batch.add_paths() = std::move(records[i]);
   }
   batch.set_usual_sent(usual);

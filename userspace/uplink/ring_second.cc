@@ -85,8 +85,8 @@ void RingSeconds::Add(const PathSecond& path, const Interval& interval, pb::Ring
   const auto base_ns = static_cast<int64_t>(path.path.base_ns);
   if (base_ns > 0) to.set_queue(PackOf(path.delay.Above(base_ns), BatchBuilder::kFloorNs).Pack());
   to.set_base_ns(path.path.base_ns);
-  to.set_sent(Count32(path.path.sent));
-  to.set_answered(Count32(path.path.answered));
+  to.set_sent(Count32(path.path.known));
+  to.set_answered(Count32(path.path.known - path.path.lost));
   AddSamples(path, interval, to);
 }
 

@@ -90,6 +90,7 @@ void FabricNews::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
   for (const probe::SlotChange& change : update.slots) {
     // Another port is another path: its past belongs to the old one.
     pair->slot[change.slot].forward.Restart(monotonic_.NowNs());
+    pair->path_silence.Forget(change.slot);
     pair->clock_paths.ForgetThere(change.slot);
     pair->slot[change.slot].damping = control::PathDamping();
     pair->slot[change.slot].flaps = control::FlapCounter();

@@ -27,10 +27,9 @@ void ProbeNews::OnProbe(const cw_ev_probe& probe) {
     by_nics = {t1, static_cast<int64_t>(probe.t2_nic), t3, static_cast<int64_t>(probe.t4_nic)};
   const sync::Trip trip = {t1, t2, t3, t4};
   pair->AddTrip(trip, by_nics, probe.slot, probe.rslot);
-  if (pair->loss != nullptr) {
-    pair->loss->Answered(probe.round, probe.slot, std::to_array(probe.arrived), JudgedSlots(*store_.At(probe.pair)));
-  }
   const int64_t now_ns = monotonic_.NowNs();
+  pair->fates.Answered(probe.round, probe.slot, std::to_array(probe.arrived), JudgedSlots(*store_.At(probe.pair)),
+                       [&](const control::ProbeFates::Round& round) { Settle(*pair, round, now_ns); });
   pair->last_reply_ns = vitals_.newest_data_ns = now_ns;
   // By verbs, software stamps an arrival when a thread was woken for it. So delays take the devices' stamps where the
   // clock does; never both kinds.
@@ -50,8 +49,7 @@ void ProbeNews::OnProbe(const cw_ev_probe& probe) {
   // No packet arrives before it was sent: then a clock's rate has just changed, and the line does not know it yet.
   const bool measured = pair->estimate.settled && (!by_devices || by_nics);
   if (!measured || forward_ns <= 0 || reverse_ns <= 0) {
-    if (RingRecorder* ring = asks_.ring(); ring != nullptr) ring->Answered(probe.pair, probe.slot);
-    return slot.forward.AddAnswered(now_ns);
+    return;
   }
   if (RingRecorder* ring = asks_.ring(); ring != nullptr) {
     ring->Delay(probe.pair, probe.slot, /*reverse=*/false, now_ns, forward_ns);
@@ -67,10 +65,33 @@ void ProbeNews::OnProbe(const cw_ev_probe& probe) {
   if (probe.rslot < CW_MAX_SLOTS) pair->slot[probe.rslot].reverse.AddProbe(now_ns, reverse_ns);
 }
 
+void ProbeNews::Settle(PairState& pair, const control::ProbeFates::Round& round, int64_t now_ns) {
+  if (pair.loss != nullptr) pair.loss->Take(round);
+  RingRecorder* ring = asks_.ring();
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    const bool lost = (round.judged & round.lost) >> s & 1;
+    if (((round.judged & (round.arrived | round.lost)) >> s & 1) == 0) continue;
+    pair.slot[s].forward.AddFates(now_ns, 1, lost);
+    if (ring != nullptr) ring->Fate(pair.index, s, lost);
+  }
+}
+
+bool ProbeNews::LookForSilence(PairState& pair, int64_t interval_ns, int64_t now_ns) {
+  const cw_pair& shared = *store_.At(pair.index);
+  control::PathSilence::Look look{.round = probe::Load(shared.cur_round), .interval_ns = interval_ns};
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    if (mesh_.slots(pair.index).port(s) == 0) continue;
+    look.probed |= static_cast<uint16_t>(1u << s);
+    look.arrived[s] = probe::Load(shared.slot[s].progress_round);
+  }
+  look.peer_probes = probe::Load(shared.peer_session) != 0;
+  look.peer_round = probe::Load(shared.peer_round);
+  return pair.path_silence.Step(now_ns, look);
+}
+
 void ProbeNews::CountSent(PairState& pair, int64_t now_ns) {
   const cw_pair& shared = *store_.At(pair.index);
   const uint32_t round = probe::Load(shared.cur_round);
-  RingRecorder* ring = asks_.ring();
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     SlotState& slot = pair.slot[s];
     const uint32_t sent = round - std::exchange(slot.counted_round, round);
@@ -78,7 +99,9 @@ void ProbeNews::CountSent(PairState& pair, int64_t now_ns) {
     const bool begun = slot.answered_ns != 0 || probe::Load(shared.slot[s].state) != CW_SLOT_NEW;
     if (!begun || mesh_.slots(pair.index).port(s) == 0) continue;
     slot.forward.AddSent(now_ns, sent);
-    if (ring != nullptr) ring->Sent(pair.index, s, sent);
+    // Nobody settles a dead path's rounds; where all are silent it is not known whose fault that is.
+    if (probe::Load(shared.slot[s].state) == CW_SLOT_DEAD && !pair.path_silence.AllSilent())
+      slot.forward.AddFates(now_ns, sent, sent);
   }
 }
 

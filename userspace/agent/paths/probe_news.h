@@ -35,11 +35,15 @@ class ProbeNews {
       : pairs_(pairs), store_(store), mesh_(mesh), vitals_(vitals), monotonic_(monotonic), asks_(std::move(asks)) {}
 
   void OnProbe(const cw_ev_probe& probe);
-  // Probes of the pair's paths that were sent since the call before. A path that has not answered yet has lost nothing:
-  // its peer may not be there.
+  // Probes of the pair's paths that were sent since the call before.
   void CountSent(PairState& pair, int64_t now_ns);
+  // By the programs' records, so that it holds whether or not the ring was read. True: a path began or ended to be
+  // silent.
+  bool LookForSilence(PairState& pair, int64_t interval_ns, int64_t now_ns);
 
  private:
+  void Settle(PairState& pair, const control::ProbeFates::Round& round, int64_t now_ns);
+
   const PairTable& pairs_;
   probe::PairStore& store_;
   const probe::Mesh& mesh_;

@@ -81,7 +81,7 @@ void AddFlaps(const LinkPast& flaps, v1::Link& link) {
 // What each of the links is known by from one of the paths that take it.
 void AddPath(const v1::Path& path, uint32_t window_s, const std::vector<uint64_t>& links, LinkIndex& index) {
   const v1::PathWindow* window = WindowOf(path, window_s);
-  const double loss = window == nullptr || window->sent() == 0 ? 0 : window->loss();
+  const double loss = window == nullptr || window->agent_late() ? 0 : window->loss();
   for (const uint64_t number : links) {
     v1::Link& link = index.links[number];
     const bool first = link.paths() == 0;

@@ -16,14 +16,25 @@ bool IsPaused(const SlotState& slot) {
   return slot.silence && slot.silence->watch.verdict() == control::Silence::kPaused;
 }
 
+constexpr uint64_t kEnoughProbes = 20;
+
+// Where the pair's paths are silent, all are: nobody calls one of them dead.
+v1::PathState StateIn(const PairState& pair, uint8_t s, v1::PathState state) {
+  const bool alive = state == v1::PATH_STATE_UP || state == v1::PATH_STATE_SUSPECT;
+  return alive && pair.path_silence.AllSilent() && pair.path_silence.SilentNs(s) > 0 ? v1::PATH_STATE_SILENT : state;
+}
+
+// late: what is missing is missing for want of a reader.
 void FillWindow(const telemetry::PathDelay& forward, const telemetry::PathDelay& reverse, int64_t now_ns, int seconds,
-                v1::PathWindow* out) {
+                bool late, v1::PathWindow* out) {
   const telemetry::DelayWindow ahead = forward.Window(now_ns, seconds);
   const telemetry::DelayWindow back = reverse.Window(now_ns, seconds);
   out->set_seconds(static_cast<uint32_t>(seconds));
   out->set_sent(ahead.sent);
-  out->set_answered(ahead.answered);
+  out->set_known(ahead.known);
+  out->set_lost(ahead.lost);
   out->set_loss(ahead.Loss());
+  out->set_agent_late(late && ahead.sent >= kEnoughProbes && 2 * ahead.known < ahead.sent);
   FillDelay(ahead.owd, out->mutable_forward());
   FillDelay(back.owd, out->mutable_reverse());
   FillDelay(ahead.queueing, out->mutable_queueing_forward());
@@ -78,7 +89,7 @@ void PathsView::Count(const PairState& pair, v1::PeerStatus& peer, v1::PathCount
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     if (mesh_.slots(pair.index).port(s) == 0) continue;
     peer.set_paths(peer.paths() + 1);
-    switch (StateOf(probe::Load(store_.At(pair.index)->slot[s].state))) {
+    switch (StateIn(pair, s, StateOf(probe::Load(store_.At(pair.index)->slot[s].state)))) {
       case v1::PATH_STATE_NEW:
         counts.set_new_(counts.new_() + 1);
         break;
@@ -92,6 +103,9 @@ void PathsView::Count(const PairState& pair, v1::PeerStatus& peer, v1::PathCount
       case v1::PATH_STATE_SUSPECT:
         counts.set_suspect(counts.suspect() + 1);
         peer.set_paths_live(peer.paths_live() + 1);
+        break;
+      case v1::PATH_STATE_SILENT:
+        counts.set_silent(counts.silent() + 1);
         break;
       default:
         break;
@@ -113,7 +127,8 @@ v1::Path PathsView::Path(PairState& pair, uint8_t s) const {
   if (const probe::Hops* hops = discovery->HopsOf(port); hops != nullptr) {
     for (const Addr& hop : *hops) path.add_hops(hop.is_zero() ? "*" : hop.ToString());
   }
-  path.set_state(StateOf(probe::Load(shared.state)));
+  path.set_state(StateIn(pair, s, StateOf(probe::Load(shared.state))));
+  path.set_silent_s(static_cast<double>(pair.path_silence.SilentNs(s)) / 1e9);
   if (path.state() == v1::PATH_STATE_DEAD && IsPaused(state)) path.set_state(v1::PATH_STATE_PAUSED);
   path.set_assignable(slots.is_path(s) && (pair.blocked >> s & 1) == 0);
   path.set_lossy((LossySlots(pair, now_ns) >> s & 1) != 0);
@@ -133,7 +148,8 @@ v1::Path PathsView::Path(PairState& pair, uint8_t s) const {
   path.set_clock_left_out_forward((pair.clock_paths.choice().there_left_out >> s & 1) != 0);
   path.set_clock_left_out_reverse((pair.clock_paths.choice().back_left_out >> s & 1) != 0);
   for (int seconds : telemetry::kWindowsS)
-    FillWindow(state.forward, state.reverse, now_ns, seconds, path.add_windows());
+    FillWindow(state.forward, state.reverse, now_ns, seconds, path.state() == v1::PATH_STATE_UP && path.silent_s() == 0,
+               path.add_windows());
   path.set_deaths(probe::Load(shared.deaths));
   path.set_misses(probe::Load(shared.misses));
   path.set_last_change_ago_s(AgoS(local_.NowNs(), static_cast<int64_t>(probe::Load(shared.changed_ns))));
@@ -211,7 +227,8 @@ void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std:
                           .udp_port = port,
                           .pair = pair.index,
                           .slot = s};
-    seen.state = StateOf(probe::Load(store_.At(pair.index)->slot[s].state));
+    seen.state = StateIn(pair, s, StateOf(probe::Load(store_.At(pair.index)->slot[s].state)));
+    seen.silent_ms = static_cast<uint64_t>(pair.path_silence.SilentNs(s) / 1'000'000);
     // Dead for flows, after seconds; the fleet looks for what holds the class up.
     if (seen.state == v1::PATH_STATE_DEAD &&
         (IsPaused(slot) || (slot.silence && slot.silence->watch.ClassStands(now_ns))))
@@ -221,8 +238,8 @@ void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std:
       if (seconds == 0) return;
       telemetry::DelayWindow window = delay.Window(now_ns, seconds);
       seen.queue = std::move(window.queueing);
-      seen.sent = window.sent;
-      seen.answered = window.answered;
+      seen.known = window.known;
+      seen.lost = window.lost;
     };
     fill(slot.forward);
     if (const probe::Hops* hops = discovery == nullptr ? nullptr : discovery->HopsOf(port); hops != nullptr)
@@ -232,9 +249,13 @@ void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std:
     out.push_back(seen);
     seen.reverse = true;
     seen.hops.reset();
+    seen.silent_ms = 0;
     fill(slot.reverse);
-    seen.sent = std::max(seen.sent, seen.answered);
-    if (seen.queue.count() > 0 || seconds == 0) out.push_back(std::move(seen));
+    // Where nothing answers, what still arrives from there tells which direction is broken.
+    const bool asks =
+        pair.path_silence.AllSilent() && pair.path_silence.peer() != control::PathSilence::Peer::kNotKnown;
+    seen.heard = asks && pair.path_silence.peer() == control::PathSilence::Peer::kHeard;
+    if (seen.queue.count() > 0 || seconds == 0 || asks) out.push_back(std::move(seen));
   }
 }
 
