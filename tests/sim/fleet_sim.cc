@@ -75,7 +75,8 @@ class Run {
       if (!found_) score.seconds.push_back(static_cast<double>(world_.now_ns() - begun_ns_) / 1e9);
       found_ = true;
       ++result_.right[static_cast<size_t>(f.cause)];
-    } else if (!part && !world_.IsOfLiar(f.scope)) {  // nobody can check what a host says of itself
+    } else if (!part && !world_.IsOfLiar(f.scope) &&
+               !world_.IsOfLate(f)) {  // nobody can check what a host says of itself
       ++score.false_findings;
       ++result_.wrong[static_cast<size_t>(f.cause)];
       Complain(absl::StrFormat("%s: %s at %s, %.0f s after the fault: %s", what, fleet::CauseName(f.cause), f.scope,
@@ -175,7 +176,7 @@ FleetSimResult SimulateHealthy(const FleetShape& shape, int seconds, uint64_t se
     result.evaluate_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     ++result.evaluations;
     for (const fleet::Finding& f : changed) {
-      if (world.IsOfLiar(f.scope)) continue;
+      if (world.IsOfLiar(f.scope) || world.IsOfLate(f)) continue;
       ++result.wrong[static_cast<size_t>(f.cause)];
       result.complaints.push_back(
           absl::StrCat(fleet::CauseName(f.cause), " at ", f.scope, ": ", absl::StrJoin(f.evidence, "; ")));

@@ -222,6 +222,12 @@ void FleetWorld::Tell(const std::string& host, const std::string& type, const st
                              .evidence = std::move(evidence)});
 }
 
+bool FleetWorld::IsOfLate(const fleet::Finding& finding) const {
+  return finding.cause == fleet::Cause::kReportsRefused &&
+         std::any_of(host_.begin(), host_.end(),
+                     [&](const Host& host) { return host.late && finding.scope == "host " + host.name; });
+}
+
 bool FleetWorld::IsOfLiar(const std::string& scope) const {
   return std::any_of(host_.begin(), host_.end(), [&](const Host& host) {
     if (!host.liar) return false;

@@ -85,6 +85,7 @@ class FleetWorld {
   // Whether this names the host that lies, its NIC, or the way of that into the fabric: what a host says of itself
   // nobody can check.
   bool IsOfLiar(const std::string& scope) const;
+  bool IsOfLate(const fleet::Finding& finding) const;  // whose reports do not count is a finding, and right
   size_t hosts() const { return host_.size(); }
   size_t paths() const { return path_.size(); }
 

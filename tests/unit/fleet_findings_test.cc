@@ -164,9 +164,10 @@ TEST_F(FindingsTest, AHostThatIsMissingIsNoLinkAndOneThatIsDeadIsToldFromItsAgen
 TEST_F(FindingsTest, AgentsOfARackThatGoTogetherAreOneFinding) {
   for (size_t h = 0; h < 9; ++h) picture_.hosts[h].rack = absl::StrCat("r", h / 3);
   picture_.hosts[0].connected = picture_.hosts[3].connected = picture_.hosts[4].connected = false;
-  std::vector<std::string> scopes;
-  for (const Finding& found : Pass(40)) scopes.push_back(found.scope);
-  EXPECT_THAT(scopes, ElementsAre("host h0", "host h3", "host h4"));
+  const std::vector<Finding> together = Pass(40);
+  ASSERT_THAT(together, SizeIs(1));
+  EXPECT_EQ(together[0].scope, "several hosts");
+  EXPECT_THAT(together[0].hosts, ElementsAre("h0", "h3", "h4"));
   picture_.hosts[0].connected = true;
   Pass(20);
   picture_.hosts[5].connected = false;
@@ -185,7 +186,7 @@ TEST_F(FindingsTest, AHostThatSaysNothingSinceItDiedIsDownSoon) {
   // Connected still, as far as the service's kernel knows, and its own last word was that all is well.
   Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return p.destination == fabric_.nic(4); });
   silent_ = 4;
-  EXPECT_THAT(Pass(3), IsEmpty());
+  EXPECT_THAT(Pass(2), IsEmpty());
   const std::vector<Finding> found = Pass(3);
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].cause, Cause::kHostDown);
@@ -202,7 +203,7 @@ TEST_F(FindingsTest, AHostThatSaysNothingSinceItDiedIsDownSoon) {
 
 TEST_F(FindingsTest, AHostThatSaysThatItsPathsArePausedIsNotDown) {
   Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return p.destination == fabric_.nic(4); });
-  Set(PathEvidence::State::kNoWord, [&](const PathEvidence& p) { return p.source == fabric_.nic(4); });
+  Set(PathEvidence::State::kPaused, [&](const PathEvidence& p) { return p.source == fabric_.nic(4); });
   silent_ = 4;  // after that word
   for (const Finding& f : Pass(10)) EXPECT_NE(f.cause, Cause::kHostDown) << f.scope;
 }

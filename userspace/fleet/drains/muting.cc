@@ -21,6 +21,8 @@ bool CanBeOfAPart(Cause cause) {
     case Cause::kSwapped:
     case Cause::kClassPaused:
     case Cause::kConfiguration:
+    case Cause::kHostBusy:
+    case Cause::kReportsRefused:
       return true;
     case Cause::kCongestion:
     case Cause::kIncast:
@@ -29,6 +31,8 @@ bool CanBeOfAPart(Cause cause) {
     case Cause::kClock:
     case Cause::kSla:
     case Cause::kNotNetwork:
+    case Cause::kRailDown:
+    case Cause::kPathsDead:
       break;
   }
   return false;
@@ -37,6 +41,15 @@ bool CanBeOfAPart(Cause cause) {
 }  // namespace
 
 bool Explains(const cwfabric::v1::FleetDrain& drain, const Finding& f) {
+  // Whatever of them it is, it is drained.
+  if (!f.one_of.empty()) {
+    return std::all_of(f.one_of.begin(), f.one_of.end(), [&](const std::string& scope) {
+      Finding one = f;
+      one.one_of.clear();
+      one.scope = scope;
+      return Explains(drain, one);
+    });
+  }
   const auto drained = [&](const Addr& address) {
     const auto& all = drain.addresses();
     return std::find(all.begin(), all.end(), address.ToString()) != all.end();

@@ -26,7 +26,9 @@ int32_t Components::Add(Component component) {
   return number;
 }
 
-Components::Components(const Topology& topology, const std::vector<HostEvidence>& hosts) {
+Components::Components(const Topology& topology, const std::vector<HostEvidence>& hosts)
+    : switch_of_(topology.switch_of), leaf_of_(topology.leaf_of) {
+  for (const Switch& s : topology.switches) switch_names_.push_back(s.name);
   for (const TopologyLink& link : topology.links) {
     if (link.ids.empty()) continue;
     const bool at_nic = link.from < 0 || link.to < 0;
@@ -37,6 +39,8 @@ Components::Components(const Topology& topology, const std::vector<HostEvidence>
                            .nic = link.from < 0 ? link.from_nic : link.to_nic});
     for (const LinkId& id : link.ids) link_of_[id] = c;
     if (!at_nic) to_port_[link.port] = c;
+    if (!at_nic && !link_between_.emplace(std::pair(link.from, link.to), c).second)
+      link_between_[{link.from, link.to}] = -1;
   }
   AddCables(topology);
   AddSwitches(topology);
@@ -136,23 +140,58 @@ bool Components::Contains(int32_t whole, int32_t part) const {
   return whole == part || std::binary_search(inside.begin(), inside.end(), part);
 }
 
+void Components::Take(int32_t c, std::vector<int32_t>& need) const {
+  need.push_back(c);
+  const auto over = over_.find(c);
+  if (over != over_.end()) need.insert(need.end(), over->second.begin(), over->second.end());
+}
+
 std::vector<int32_t> Components::Walk(const PathEvidence& path) {
   std::vector<int32_t> need;
-  const auto take = [&](int32_t c) {
-    need.push_back(c);
-    const auto over = over_.find(c);
-    if (over != over_.end()) need.insert(need.end(), over->second.begin(), over->second.end());
-  };
-  take(NicAt(path.source));
-  take(NicAt(path.destination));
+  Take(NicAt(path.source), need);
+  Take(NicAt(path.destination), need);
   if (path.hops != nullptr) {
     Addr before = path.source;
     for (size_t i = 0; i <= path.hops->size(); ++i) {
-      const Addr& next = i == path.hops->size() ? path.destination : (*path.hops)[i];
-      const auto link = link_of_.find({before, next});
-      if (link != link_of_.end()) take(link->second);
+      const bool end = i == path.hops->size();
+      const Addr& next = end ? path.destination : (*path.hops)[i];
+      if (const auto link = link_of_.find({before, next}); link != link_of_.end()) Take(link->second, need);
+      if (!end && i + 1 == path.hops->size() && next.is_zero()) {
+        if (const int32_t c = Beyond(before, path.destination); c >= 0) Take(c, need);
+      }
       before = next;
     }
+  }
+  Sort(need);
+  return need;
+}
+
+// Where a path that was never whole is cut: the link from there to its destination's leaf, or what is between them.
+int32_t Components::Beyond(const Addr& last, const Addr& destination) {
+  const auto from = switch_of_.find(last);
+  const auto to = leaf_of_.find(destination);
+  if (from == switch_of_.end() || to == leaf_of_.end() || from->second == to->second) return -1;
+  const auto [known, added] = link_between_.emplace(std::pair(from->second, to->second), -1);
+  if (!added) return known->second;
+  const auto name = [&](int s) { return switch_names_[static_cast<size_t>(s)]; };
+  const int32_t c = Add({.scope = absl::StrCat("link ", name(from->second), ">", name(to->second))});
+  for (const int s : {from->second, to->second}) {
+    const int32_t over = FindScope("switch " + name(s));
+    if (over < 0) continue;
+    over_[c].push_back(over);
+    std::vector<int32_t>& inside = all_[static_cast<size_t>(over)].inside;
+    inside.push_back(c);  // the greatest number of all
+  }
+  return known->second = c;
+}
+
+std::vector<int32_t> Components::WalkReached(const PathEvidence& path) {
+  std::vector<int32_t> need;
+  Take(NicAt(path.source), need);
+  Addr before = path.source;
+  for (size_t i = 0; i < path.reached && i < path.hops->size(); ++i) {
+    if (const auto link = link_of_.find({before, (*path.hops)[i]}); link != link_of_.end()) Take(link->second, need);
+    before = (*path.hops)[i];
   }
   Sort(need);
   return need;
@@ -164,6 +203,13 @@ const std::vector<int32_t>& Components::Of(const PathEvidence& path) {
   const auto known = ways_.find(key);
   if (known != ways_.end()) return known->second;
   return ways_.emplace(key, Walk(path)).first->second;
+}
+
+const std::vector<int32_t>& Components::Reached(const PathEvidence& path) {
+  const std::pair<uint64_t, std::pair<Addr, Addr>> key{path.hops_id + path.reached, {path.source, Addr{}}};
+  const auto known = ways_.find(key);
+  if (known != ways_.end()) return known->second;
+  return ways_.emplace(key, WalkReached(path)).first->second;
 }
 
 }  // namespace cw::fleet

@@ -36,8 +36,11 @@ class Components {
   Components() = default;
   Components(const Topology& topology, const std::vector<HostEvidence>& hosts);
 
-  // Those that the path needs, ascending; stays until Trim.
+  // Those that the path needs, ascending; stays until Trim. Of a path that was never whole: up to where it is cut, and
+  // from the switch there to the leaf of its destination, as if that were one link.
   const std::vector<int32_t>& Of(const PathEvidence& path);
+  // Those of a path that is cut now that still answer traces.
+  const std::vector<int32_t>& Reached(const PathEvidence& path);
   // What Of found is kept within bounds.
   void Trim() {
     if (ways_.size() > kMostWays) ways_.clear();
@@ -55,6 +58,9 @@ class Components {
   void AddCables(const Topology& topology);
   void AddSwitches(const Topology& topology);
   std::vector<int32_t> Walk(const PathEvidence& path);
+  std::vector<int32_t> WalkReached(const PathEvidence& path);
+  void Take(int32_t c, std::vector<int32_t>& need) const;
+  int32_t Beyond(const Addr& last, const Addr& destination);  // −1: nothing is known of it
 
   static constexpr size_t kMostWays = 4'000'000;  // hosts that rename paths for ever fill nothing
   std::vector<Component> all_;
@@ -63,6 +69,9 @@ class Components {
   absl::flat_hash_map<Addr, int32_t> nic_of_;
   absl::flat_hash_map<int32_t, std::vector<int32_t>> over_;  // link → its cable and switches; NIC → its host
   absl::flat_hash_map<std::string, int32_t> by_scope_;
+  std::map<Addr, int> switch_of_, leaf_of_;  // as Topology has them
+  std::vector<std::string> switch_names_;
+  std::map<std::pair<int, int>, int32_t> link_between_;  // two switches; −1: several
   absl::node_hash_map<std::pair<uint64_t, std::pair<Addr, Addr>>, std::vector<int32_t>> ways_;
 };
 

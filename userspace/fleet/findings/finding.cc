@@ -42,6 +42,14 @@ absl::string_view CauseName(Cause cause) {
       return "configuration";
     case Cause::kNotNetwork:
       return "not the network";
+    case Cause::kRailDown:
+      return "rail down";
+    case Cause::kPathsDead:
+      return "paths dead";
+    case Cause::kHostBusy:
+      return "host too busy";
+    case Cause::kReportsRefused:
+      return "reports refused";
   }
   return "unknown";
 }
@@ -83,6 +91,14 @@ absl::string_view CauseAdvice(Cause cause) {
       return "Set it as its like have it, or give it a rail of its own.";
     case Cause::kNotNetwork:
       return "Look at the process that is named, its GPU and its host; the fabric has nothing of it under way.";
+    case Cause::kRailDown:
+      return "Look at what all its NICs share: the power and the uplinks of the rail's switches.";
+    case Cause::kPathsDead:
+      return "See which paths: cwctl fleet findings --json; what they share is named in the evidence.";
+    case Cause::kHostBusy:
+      return "Give the agent processor time (probe.cpus, or a larger share of its unit); see what else runs there.";
+    case Cause::kReportsRefused:
+      return "Set the host's clock (chronyc tracking), then see cwctl fleet hosts.";
   }
   return "";
 }

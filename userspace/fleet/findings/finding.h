@@ -32,8 +32,12 @@ enum class Cause : uint8_t {
   kClassPaused,
   kConfiguration,
   kNotNetwork,
+  kRailDown,
+  kPathsDead,
+  kHostBusy,
+  kReportsRefused,
 };
-inline constexpr int kFleetCauses = 17;
+inline constexpr int kFleetCauses = 21;
 absl::string_view CauseName(Cause cause);    // "link dead", "link grey", …
 absl::string_view CauseAdvice(Cause cause);  // what to do, one sentence
 
@@ -42,6 +46,7 @@ struct Finding {
   Cause cause = Cause::kLinkDead;
   std::string
       scope;  // "link 10.0.0.1>10.1.0.2", "switch leaf1", "NIC 10.0.0.1", "host h1", "SLA rack A", "job train", …
+  std::vector<std::string> one_of;    // scopes that cannot be told apart; scope names them then; empty: it is certain
   std::vector<LinkId> links;          // of a link (one direction) or a cable (both), ascending
   int64_t start_ns = 0;               // fleet time
   int64_t end_ns = 0;                 // 0: it goes on

@@ -30,8 +30,12 @@ std::vector<Finding> Findings::Evaluate(const Picture& picture) {
   if (begun_ns_ == 0) begun_ns_ = picture.now_ns;
   // Who is heard first finds nobody who contradicts him.
   if (absl::Nanoseconds(picture.now_ns - begun_ns_) >= rules_.settle) {
+    Weigh(scene);
+    FindUnreached(scene);
+    ExplainByOwnWord(scene);
     FindDead(scene);
     FindPaused(scene);
+    Remember(scene);
     FindGrey(scene);
     FindQueues(scene);
   }
@@ -44,6 +48,8 @@ std::vector<Finding> Findings::Evaluate(const Picture& picture) {
   FindSlas(scene);
   FindStanding(scene);
   FindSettings(scene);
+  FindBusy(scene);
+  FindRefused(scene);
   std::vector<Suspicion> all;
   all.reserve(scene.suspicions.size());
   for (auto& [key, suspicion] : scene.suspicions) all.push_back(std::move(suspicion));

@@ -33,14 +33,15 @@ namespace cw::fleet {
 
 struct FindingRules {
   CauseRules causes = DefaultCauseRules();
-  absl::Duration settle = absl::Seconds(12);       // at first hosts have to be heard
-  absl::Duration host_fresh = absl::Seconds(25);   // since it was seen
-  absl::Duration clock_slack = absl::Seconds(30);  // of a host's newest interval against our clock
-  absl::Duration path_fresh = absl::Seconds(15);   // of a path's interval against its host's newest
-  absl::Duration host_silent = absl::Seconds(12);  // then a silent NIC's host is down
-  absl::Duration host_mute = absl::Seconds(3);     // … or when it said nothing since they died, for so long
+  absl::Duration settle = absl::Seconds(12);            // at first hosts have to be heard
+  absl::Duration host_fresh = absl::Seconds(25);        // since it was seen
+  absl::Duration clock_slack = absl::Seconds(30);       // of a host's newest interval against our clock
+  absl::Duration path_fresh = absl::Seconds(15);        // of a path's interval against its host's newest
+  absl::Duration host_silent = absl::Seconds(12);       // then a silent NIC's host is down
+  absl::Duration host_mute = absl::Milliseconds(2300);  // … or when it said nothing since they died, for so long
   absl::Duration agent_gone = absl::Seconds(30);
   absl::Duration clock_off = absl::Seconds(60);
+  double busy_share = 0.2;                                // of records that its agent came too late for
   double clock_bound_ns = 10e6;                           // a wider one is no fleet time
   absl::Duration loss_memory = absl::Seconds(60);         // losses fade with this time constant
   double least_loss = 0.003, most_loss = 0.9;             // of a grey link
@@ -70,7 +71,8 @@ class Findings {
   struct Memory {
     int64_t time_ns = 0;
     double sent = 0, lost = 0;
-    bool dead = false;  // at its end
+    bool dead = false;      // at its end
+    int64_t queues_ns = 0;  // since when all intervals had a queue: begin of the first; 0: the last had none
   };
   struct Dead {
     int32_t component = -1;
@@ -81,20 +83,37 @@ class Findings {
   // path_causes.cc
   void Look(Scene& scene);
   void FindDead(Scene& scene);
-  std::vector<bool> Unreached(const Scene& scene) const;  // by place
+  // dead_evidence.cc
+  void Weigh(Scene& scene);
+  void FindUnreached(Scene& scene);
+  void ExplainByOwnWord(Scene& scene);
+  std::vector<Observation> DeadObservations(const Scene& scene);
+  // dead_causes.cc
   std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen) const;
   void Distrust(Scene& scene, const std::vector<Suspect>& suspects);
   void TellDead(Scene& scene, const Suspect& suspect);
   bool IsSure(const Scene& scene, const Suspect& suspect) const;
-  bool IsMute(const Scene& scene, int32_t host, int64_t since_ns) const;
+  static uint32_t ExplainOver(Scene& scene, int32_t component);
+  static uint32_t OverIt(const Scene& scene, int32_t component);
+  void ExplainByThePast(Scene& scene);
+  bool IsPartOfOpen(int32_t component, int64_t now_ns) const;
+  void ExplainHostsOf(Scene& scene, const Suspect& suspect, Suspicion& s) const;
+  bool TellHost(Scene& scene, const Suspect& suspect, Suspicion& s) const;
   void KeepDead(Scene& scene);
+  void Remember(Scene& scene);
+  const Memory& MemoryOf(const PathEvidence& path);
   void FindGrey(Scene& scene);
   void FindQueues(Scene& scene);
   void FindPaused(Scene& scene);
   void CountFlaps(Scene& scene);
+  // rail_causes.cc
+  void FindRails(Scene& scene, std::vector<Suspect>& suspects);
+  void FindUnexplained(Scene& scene);
+  // path_causes.cc, too
   Suspicion Of(const Scene& scene, Cause cause, const Suspect& suspect) const;
   // host_causes.cc
   void FindGone(Scene& scene);
+  void AddGone(Scene& scene, std::vector<Suspicion> gone);
   void FindNics(Scene& scene);
   void FindFlaps(Scene& scene);
   void FindSlow(Scene& scene);
@@ -103,6 +122,8 @@ class Findings {
   void FindSlas(Scene& scene);
   void FindStanding(Scene& scene);
   void FindSettings(Scene& scene);
+  void FindBusy(Scene& scene);
+  void FindRefused(Scene& scene);
   void Add(Scene& scene, Suspicion suspicion);
 
   const FindingRules rules_;
@@ -116,6 +137,9 @@ class Findings {
   absl::flat_hash_map<uint64_t, int64_t> stirred_ns_;  // by two NICs: when a path between them died or came back last
   int64_t memory_swept_ns_ = 0;
   std::map<std::string, int64_t> dead_since_;         // scope of what is dead now
+  std::map<std::string, int64_t> unanswered_since_;   // host: no other finds it alive
+  std::map<std::string, int64_t> dead_lately_;        // scope: when it was dead last
+  std::set<std::string> counted_dead_;                // of them, those that flaps_ has
   std::map<std::string, std::deque<int64_t>> flaps_;  // scope → when it died, within an hour
   std::map<std::string, int64_t> unsynced_since_;     // host
   std::set<std::string> distrusted_;

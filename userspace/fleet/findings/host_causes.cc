@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kMostNamed = 16;
 constexpr absl::Duration kSettingsEvery = absl::Seconds(10);
-constexpr size_t kOneCause = 3;    // so many hosts that are gone at once have one
+constexpr size_t kOneCause = 3;  // so many hosts that are gone at once have one
+constexpr absl::Duration kGoneTogether = absl::Seconds(10);
 constexpr size_t kAccusesAll = 3;  // who finds so many peers slow is what they have in common
 
 // Down to one digit: what changes with every word is no news.
@@ -56,7 +57,8 @@ void Findings::FindGone(Scene& scene) {
       const Component& component = components_.at(c);
       if (component.part != Part::kNic || component.host < 0 || component.host == static_cast<int32_t>(path.host))
         continue;
-      ++(path.state == PathEvidence::State::kDead ? dead : alive)[static_cast<size_t>(component.host)];
+      const bool lives = path.state == PathEvidence::State::kAlive || path.state == PathEvidence::State::kPaused;
+      ++(lives ? alive : dead)[static_cast<size_t>(component.host)];
     }
   }
   std::vector<Suspicion> gone;
@@ -91,12 +93,34 @@ void Findings::FindGone(Scene& scene) {
         "%d agents of this rack are not connected: see its management switch and its power first", hosts.size())};
     Add(scene, std::move(s));
   }
-  const auto in_such_a_rack = [&](const Suspicion& s) {
+  std::erase_if(gone, [&](const Suspicion& s) {
     return std::any_of(racks.begin(), racks.end(),
                        [&](const auto& rack) { return rack.second.contains(s.what.hosts.front()); });
-  };
-  for (Suspicion& s : gone) {
-    if (!in_such_a_rack(s)) Add(scene, std::move(s));
+  });
+  AddGone(scene, std::move(gone));
+}
+
+// Those that went within some seconds of each other have one cause: a release, a key, a network of their own.
+void Findings::AddGone(Scene& scene, std::vector<Suspicion> gone) {
+  std::sort(gone.begin(), gone.end(),
+            [](const Suspicion& a, const Suspicion& b) { return a.what.start_ns < b.what.start_ns; });
+  for (size_t i = 0; i < gone.size();) {
+    size_t end = i + 1;
+    while (end < gone.size() &&
+           absl::Nanoseconds(gone[end].what.start_ns - gone[end - 1].what.start_ns) <= kGoneTogether)
+      ++end;
+    if (end - i < kOneCause) {
+      for (; i < end; ++i) Add(scene, std::move(gone[i]));
+      continue;
+    }
+    std::set<std::string> names;
+    for (size_t at = i; at < end; ++at) names.insert(gone[at].what.hosts.front());
+    Suspicion s{.what = {.cause = Cause::kAgentGone, .scope = "several hosts"}};
+    s.what.start_ns = gone[i].what.start_ns;
+    s.what.hosts = Some(names);
+    s.what.evidence = {absl::StrFormat("%d agents went within seconds: see what was done to them together", end - i)};
+    Add(scene, std::move(s));
+    i = end;
   }
 }
 
@@ -269,6 +293,38 @@ void Findings::FindSettings(Scene& scene) {
     odd_ = OddSettings(scene.picture, scene.host_fresh);
   }
   for (const Suspicion& suspicion : odd_) Add(scene, suspicion);
+}
+
+// Its agent came too late for much of what its programs saw: what that says of paths is left out, and this is said.
+void Findings::FindBusy(Scene& scene) {
+  for (size_t h = 0; h < scene.picture.hosts.size(); ++h) {
+    const HostEvidence& host = scene.picture.hosts[h];
+    if (!scene.host_fresh[h] || host.late_share < rules_.busy_share) continue;
+    Suspicion s{.what = {.cause = Cause::kHostBusy, .scope = "host " + host.name}};
+    s.what.hosts = {host.name};
+    s.what.evidence = {
+        absl::StrFormat("its agent came too late for %.0f %% of what its programs saw", 100 * host.late_share)};
+    Add(scene, std::move(s));
+  }
+}
+
+// Connected, and nothing of what it reports can be used.
+void Findings::FindRefused(Scene& scene) {
+  const Picture& p = scene.picture;
+  for (const HostEvidence& host : p.hosts) {
+    const absl::Duration off = absl::Nanoseconds(host.newest_ns - p.now_ns);
+    const bool other_time = host.newest_ns != 0 && absl::AbsDuration(off) > rules_.clock_slack;
+    const bool speaks = host.connected && absl::Nanoseconds(p.now_ns - host.last_seen_ns) <= rules_.host_fresh;
+    if (!speaks || (host.refusal.empty() && !other_time)) continue;
+    Suspicion s{.what = {.cause = Cause::kReportsRefused, .scope = "host " + host.name}};
+    s.what.hosts = {host.name};
+    s.what.evidence = {!host.refusal.empty()
+                           ? "its reports are refused: " + host.refusal
+                           : absl::StrFormat("its newest report is of a time %s %s ours: its clock, or its connection",
+                                             Rounded(std::abs(absl::ToDoubleNanoseconds(off))),
+                                             off > absl::ZeroDuration() ? "ahead of" : "behind")};
+    Add(scene, std::move(s));
+  }
 }
 
 void Findings::FindStanding(Scene& scene) {

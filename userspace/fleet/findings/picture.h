@@ -18,15 +18,19 @@ namespace cw::fleet {
 
 // One direction of one path, as one host tells of it.
 struct PathEvidence {
-  // Paused: its class is held up by flow control, other classes go through.
-  enum class State : uint8_t { kAlive, kDead, kPaused, kNoWord };
+  // Dead: by its host's verdict, while another path to that NIC answers. Paused: its class is held up by flow control,
+  // other classes go through. Silent: nothing of it arrives, nor on any other path to that NIC. New: probed for
+  // silent_ns, and never a sign of it. No word: nothing to be said of it yet.
+  enum class State : uint8_t { kAlive, kDead, kPaused, kSilent, kNew, kNoWord };
   uint32_t host = 0;  // the teller's place in Picture.hosts; paths of one host stand together
   Addr source, destination;
   uint16_t udp_port = 0;
-  const std::vector<Addr>* hops = nullptr;  // null: not known; zero address: silent
+  const std::vector<Addr>* hops = nullptr;  // null: not known; zero address: silent; zero at the end: cut there
   uint64_t hops_id = 0;
+  uint32_t reached = 0;  // hops whole before; now only so many of them answer. 0: all do, or it was never whole
   State state = State::kAlive;
-  uint32_t sent = 0, lost = 0;  // probes within the newest interval
+  int64_t silent_ns = 0;        // at time_ns; 0: it is not silent
+  uint32_t sent = 0, lost = 0;  // probes within the newest interval whose fate is known; in this direction
   double queue_ns = 0;          // typical (median) queueing delay; 0 = none or not known
   double base_ns = 0;           // 0 = not known
   int64_t time_ns = 0;          // end of the interval
@@ -49,6 +53,13 @@ struct HostEvidence {
   bool clock_known = false, clock_synced = false;
   double clock_bound_ns = 0;  // of its fleet time; 0 = not known
   std::string rack;           // "" = not known
+  double late_share = 0;      // of what its programs saw and its agent came too late for, within the newest interval
+  std::string refusal;        // why its newest reports do not count; "": they do
+};
+
+// From `from` to `to` probes arrive, by the word of the host at `to`, whose own paths back are silent.
+struct Arrival {
+  Addr from, to;
 };
 
 // An event of an agent's log, as far as findings need it.
@@ -71,6 +82,7 @@ struct Picture {
   int64_t now_ns = 0;  // the service's clock
   std::vector<HostEvidence> hosts;
   std::vector<PathEvidence> paths;  // by host
+  std::vector<Arrival> arrivals;
   const Topology* topology = nullptr;
   const WiringReport* wiring = nullptr;
   std::vector<SlaWord> slas;

@@ -15,17 +15,30 @@
 
 namespace cw::fleet {
 
+// What a path's newest word is worth.
+enum class Word : uint8_t { kGood, kBad, kNeither };
+
 struct Findings::Scene {
   const Picture& picture;
   std::vector<bool> host_fresh;                     // by place
   absl::flat_hash_set<absl::string_view> speaking;  // names of those
   std::vector<uint32_t> paths;                      // that count
   std::vector<const std::vector<int32_t>*> needs;   // of each of them
+  std::vector<Word> word;                           // of each of them
   std::vector<bool> explained;                      // by something dead; of each of them
-  std::vector<bool> unreached;                      // hosts, by place: all others find them dead
-  std::vector<int32_t> dead;                        // components
-  std::set<std::string> explained_hosts;            // their silence is explained
+  // Hosts that all others find dead and that said nothing since: when that began, by our clock; 0: not so. By place.
+  std::vector<int64_t> unreached_ns;
+  std::vector<int32_t> dead;              // components
+  std::set<std::string> explained_hosts;  // their silence is explained
   std::map<std::pair<Cause, std::string>, Suspicion> suspicions;
+
+  const PathEvidence& path(size_t i) const { return picture.paths[paths[i]]; }
+  // When the path fell silent, as far as it is known, by our clock.
+  int64_t SinceNs(size_t i) const {
+    const PathEvidence& p = path(i);
+    const HostEvidence& host = picture.hosts[p.host];
+    return host.last_seen_ns - std::max<int64_t>(0, host.newest_ns - p.time_ns) - p.silent_ns;
+  }
 };
 
 }  // namespace cw::fleet

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "userspace/fleet/incidents/timeline.h"
 #include "userspace/fleet/ingest/translate.h"
+#include "userspace/fleet/live/host_paths.h"
 #include "userspace/fleet/query/finding_message.h"
 #include "userspace/fleet/query/host_event.h"
 #include "userspace/model/hops_id.h"
@@ -107,7 +108,7 @@ class Player {
     out.destination = name.key.remote;
     out.udp_port = name.key.udp_port;
     out.hops_id = now.hops_known ? HopsId(now.hops) : 0;
-    out.state = EvidenceOf(StateOf(path));
+    out.state = EvidenceOf(PathSample{.state = StateOf(path)});
     out.sent = path.sent();
     out.lost = static_cast<uint32_t>(std::min<uint64_t>(fresh, path.sent()));
     now.lost_told += out.lost;

@@ -32,7 +32,7 @@ const NamedPath* PathNames::Find(uint64_t run, uint32_t number) const {
 }
 
 PathState StateOf(const pb::RingPath& path) {
-  const bool known = path.state() >= pb::PATH_STATE_NEW && path.state() <= pb::PATH_STATE_PAUSED;
+  const bool known = path.state() >= pb::PATH_STATE_NEW && path.state() <= pb::PATH_STATE_SILENT;
   return known ? static_cast<PathState>(path.state()) : PathState::kUp;
 }
 

@@ -18,10 +18,12 @@ constexpr int64_t kOneSecondNs = 1'000'000'000;
 constexpr int64_t kBehindNs = 10'000'000'000;
 constexpr size_t kMostSteps = 5000, kPeersNamed = 3;
 
-// The worse the higher: dead, paused, suspect, new, up.
+// The worse the higher: dead, silent, paused, suspect, new, up.
 int Badness(PathState state) {
   switch (state) {
     case PathState::kDead:
+      return 5;
+    case PathState::kSilent:
       return 4;
     case PathState::kPaused:
       return 3;
@@ -36,7 +38,7 @@ int Badness(PathState state) {
 }
 
 const char* Word(PathState state) {
-  constexpr const char* kWords[] = {"up", "new", "suspect", "paused", "dead"};
+  constexpr const char* kWords[] = {"up", "new", "suspect", "paused", "silent", "dead"};
   return kWords[Badness(state)];
 }
 

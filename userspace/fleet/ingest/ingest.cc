@@ -222,6 +222,10 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
     queued.batch = std::move(translated.batch);
     queued.left_out = std::move(translated.left_out);
     queued.undefined = translated.undefined;
+    const double seen =
+        static_cast<double>(batch.probe_records().lost()) + static_cast<double>(batch.probe_records().read());
+    if (batch.paths_size() > 0)
+      host.live.late_share = seen == 0 ? 0 : static_cast<double>(batch.probe_records().lost()) / seen;
     // A few bytes name a flow whose words were told before.
     queued.bytes = queued.batch.work.empty() ? 0 : MemoryOf(queued.batch.work);
     host.quota.Charge(queued.bytes);
@@ -230,6 +234,7 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
     queued.refused = true;
     queued.batch = {.host = name, .run = batch.run(), .sequence = batch.sequence()};
     queued.left_out = {std::string(good.message())};
+    host.live.refused_at = now;
   }
   if (!queued.left_out.empty()) host.live.last_refusal = CutUtf8(queued.left_out.back(), kMostReasonBytes);
   queued.dropped_detail = batch.dropped().detail_batches();
@@ -336,6 +341,7 @@ Ingest::Acks Ingest::Flush(absl::Time now) {
 }
 
 void Ingest::Learn(LiveHost& live, const HostBatch& batch) {
+  const auto is_bad = [](PathState state) { return state == PathState::kDead || state == PathState::kSilent; };
   ++live.batches;
   if (batch.run != live.run) return;  // of the agent before: history, not the present
   for (const PathSample& sample : batch.paths) {
@@ -343,7 +349,7 @@ void Ingest::Learn(LiveHost& live, const HostBatch& batch) {
     if (live.paths.size() >= limits_.batch.paths && !live.paths.contains(sample.key)) continue;
     PathSample& known = live.paths[sample.key];
     if (sample.time_ns >= known.time_ns) {
-      changes_ += !sample.key.reverse && (sample.state == PathState::kDead) != (known.state == PathState::kDead);
+      changes_ += !sample.key.reverse && is_bad(sample.state) != is_bad(known.state);
       known = sample;
     }
     live.newest_ns = std::max(live.newest_ns, sample.time_ns);

@@ -61,8 +61,10 @@ struct LiveHost {
   double clock_bound_ns = 0;
   std::string metrics, metrics_fault;  // HOST:PORT; why what it said is not taken
   uint64_t batches = 0, refused = 0, records_left_out = 0, dropped_detail = 0, dropped_events = 0;
-  uint64_t refused_reports = 0;  // over its quota
-  std::string last_refusal;      // why; "" = nothing was refused
+  uint64_t refused_reports = 0;                  // over its quota
+  std::string last_refusal;                      // why; "" = nothing was refused
+  absl::Time refused_at = absl::InfinitePast();  // a batch as a whole, last
+  double late_share = 0;  // of what the programs saw, what its agent came too late for; of its newest detail
 };
 
 class Ingest {

@@ -146,6 +146,8 @@ class Translator {
     s.base_ns = record.base_ns();
     s.sent = static_cast<uint32_t>(sent);
     s.lost = record.lost();
+    s.silent_ms = record.silent_ms();
+    s.heard = record.heard();
     s.queue = *std::move(queue);
     out_.batch.paths.push_back(std::move(s));
   }

@@ -20,6 +20,7 @@ namespace {
 namespace pb = cwfabric::v1;
 constexpr absl::Duration kPeriod = absl::Seconds(1), kSoonest = absl::Milliseconds(200);
 constexpr int64_t kFabricEveryNs = 5'000'000'000, kHopsEveryNs = 2'000'000'000;
+constexpr int64_t kAgeEveryNs = 60'000'000'000;
 constexpr int64_t kEventsBackNs = 3'600'000'000'000;
 constexpr int64_t kStandsBackNs = 300'000'000'000;  // of a collective that stands; later rings may be gone over it
 constexpr absl::Duration kLookForChanges = absl::Milliseconds(50);
@@ -141,28 +142,9 @@ void Finder::Copy(const LiveHost& live) {
   if (host.run == live.run && host.batches == live.batches) return;
   host.run = live.run;
   host.batches = live.batches;
-  host.told.name = live.host;
-  host.told.newest_ns = live.newest_ns;
-  host.told.clock_known = live.clock_known;
-  host.told.clock_synced = live.clock_synced;
-  host.told.clock_bound_ns = live.clock_bound_ns;
-  host.told.nics.clear();
-  for (const LiveHost::Nic& nic : live.nics)
-    host.told.nics.push_back({nic.name, nic.address, nic.rail, nic.mtu, nic.roce_mtu, nic.rate_bps});
-  host.paths.clear();
-  for (const auto& [key, sample] : live.paths) {
-    if (key.reverse) continue;
-    host.paths.push_back({.source = key.local,
-                          .destination = key.remote,
-                          .udp_port = key.udp_port,
-                          .hops_id = sample.hops,
-                          .state = EvidenceOf(sample.state),
-                          .sent = sample.sent,
-                          .lost = sample.lost,
-                          .queue_ns = sample.queue.QuantileNs(0.5),
-                          .base_ns = static_cast<double>(sample.base_ns),
-                          .time_ns = sample.time_ns});
-  }
+  host.told = HostEvidenceOf(live, absl::Now());
+  host.paths = PathEvidenceOf(live);
+  host.arrivals = ArrivalsOf(live);
   host.lacks_hops = true;
 }
 
@@ -175,6 +157,7 @@ void Finder::FillHops(const std::string& name, Host& host, int64_t now_ns) {
       const auto known = hops_.find(path.hops_id);
       path.hops = known == hops_.end() ? nullptr : &known->second;
       host.lacks_hops |= path.hops == nullptr;
+      whole_hops_.Complete(path, now_ns);
     }
   };
   fill();
@@ -315,6 +298,10 @@ void Finder::LearnDeparted() {
 }
 
 void Finder::AddPaths(Picture& picture) {
+  if (picture.now_ns - aged_ns_ > kAgeEveryNs) {
+    whole_hops_.Age(picture.now_ns);
+    aged_ns_ = picture.now_ns;
+  }
   std::set<Addr> departed = departed_;
   for (const auto& [name, host] : hosts_) {
     for (const NicFact& nic : host.told.nics) departed.erase(nic.address);  // somebody has it again
@@ -324,6 +311,7 @@ void Finder::AddPaths(Picture& picture) {
     const auto place = static_cast<uint32_t>(picture.hosts.size());
     picture.hosts.push_back(host.told);
     if (const auto rack = racks_.find(name); rack != racks_.end()) picture.hosts.back().rack = rack->second;
+    picture.arrivals.insert(picture.arrivals.end(), host.arrivals.begin(), host.arrivals.end());
     for (PathEvidence& path : host.paths) {
       path.host = place;
       if (departed.empty() || !departed.contains(path.destination)) picture.paths.push_back(path);

@@ -20,6 +20,8 @@
 #include "userspace/fleet/findings/findings.h"
 #include "userspace/fleet/jobs/acts.h"
 #include "userspace/fleet/jobs/jobs.h"
+#include "userspace/fleet/live/host_paths.h"
+#include "userspace/fleet/live/whole_hops.h"
 #include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/incident_taker.h"
@@ -44,6 +46,7 @@ class Finder {
   struct Host {
     HostEvidence told;
     std::vector<PathEvidence> paths;
+    std::vector<Arrival> arrivals;
     uint64_t run = 0, batches = 0;
     int64_t asked_ns = 0;  // for its hop lists
     bool lacks_hops = false;
@@ -97,6 +100,8 @@ class Finder {
   uint64_t removals_ = 0;
   bool departed_known_ = false;
   absl::node_hash_map<uint64_t, std::vector<Addr>> hops_;  // by their name, which is of their content
+  WholeHops whole_hops_;
+  int64_t aged_ns_ = 0;
   Topology topology_;
   WiringReport wiring_;
   uint64_t fabric_ = 0, seen_fabric_ = 0;

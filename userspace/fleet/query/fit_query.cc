@@ -73,7 +73,7 @@ absl::StatusOr<FitQuestion> JobsQuery::AskFit(const pb::FleetFitRequest& request
       if (to == host_of.end()) continue;
       question.paths.push_back({.from = name,
                                 .to = to->second,
-                                .dead = sample.state == PathState::kDead,
+                                .dead = sample.state == PathState::kDead || sample.state == PathState::kSilent,
                                 .sent = sample.sent,
                                 .lost = sample.lost,
                                 .p99_ns = P99Of(sample),

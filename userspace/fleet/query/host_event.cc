@@ -35,11 +35,4 @@ cwfabric::v1::FleetEventOf MessageOf(const StoredEvent& stored) {
   return out;
 }
 
-PathEvidence::State EvidenceOf(PathState state) {
-  if (state == PathState::kDead) return PathEvidence::State::kDead;
-  if (state == PathState::kPaused) return PathEvidence::State::kPaused;
-  return state == PathState::kUp || state == PathState::kSuspect ? PathEvidence::State::kAlive
-                                                                 : PathEvidence::State::kNoWord;
-}
-
 }  // namespace cw::fleet

@@ -20,7 +20,4 @@ HostEvent HostEventOf(const std::string& host, uint64_t run, const cwfabric::v1:
 // An event of the store as answers and incidents have it.
 cwfabric::v1::FleetEventOf MessageOf(const StoredEvent& stored);
 
-// What a path's state says of its being alive.
-PathEvidence::State EvidenceOf(PathState state);
-
 }  // namespace cw::fleet

@@ -23,6 +23,8 @@ void Count(PathState state, pb::FleetHost& out) {
       return out.set_dead(out.dead() + 1);
     case PathState::kPaused:
       return out.set_paused(out.paused() + 1);
+    case PathState::kSilent:
+      return out.set_silent(out.silent() + 1);
     case PathState::kNew:
       return out.set_new_(out.new_() + 1);
   }

@@ -28,7 +28,7 @@ struct Load {
 
   void Add(const PathSample& sample) {
     ++paths;
-    dead += sample.state == PathState::kDead;
+    dead += sample.state == PathState::kDead || sample.state == PathState::kSilent;
     sent += sample.sent;
     lost += sample.lost;
     if (sample.queue.empty()) return;

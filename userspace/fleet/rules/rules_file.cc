@@ -110,6 +110,26 @@ fault = "not the network"
 lasts = "60s"
 expect = ["not the network: info"]
 [[test]]
+name = "NICs that reach nothing of each other are one finding"
+fault = "rail down"
+lasts = "10s"
+expect = ["rail down: critical"]
+[[test]]
+name = "dead paths over switches that answer no trace are one finding"
+fault = "paths dead"
+lasts = "20s"
+expect = ["paths dead: warning"]
+[[test]]
+name = "a host that is too busy to measure is a warning"
+fault = "host too busy"
+lasts = "60s"
+expect = ["host too busy: warning"]
+[[test]]
+name = "a host whose reports are refused is a warning"
+fault = "reports refused"
+lasts = "60s"
+expect = ["reports refused: warning"]
+[[test]]
 name = "a short queue is a burst"
 fault = "congestion"
 queue = "100us"

@@ -56,12 +56,19 @@ class SmallFleet {
 
   // As if nothing were wrong.
   void Heal() {
-    for (PathEvidence& path : picture_.paths) {
+    for (size_t i = 0; i < picture_.paths.size(); ++i) {
+      PathEvidence& path = picture_.paths[i];
       path.state = PathEvidence::State::kAlive;
+      path.hops = &hops_[i];
+      path.hops_id = HopsId(hops_[i]);
       path.lost = 0;
       path.queue_ns = 0;
     }
-    for (HostEvidence& host : picture_.hosts) host.connected = host.clock_synced = true;
+    for (HostEvidence& host : picture_.hosts) {
+      host.connected = host.clock_synced = true;
+      host.late_share = 0;
+      host.refusal.clear();
+    }
     wiring_.faults.clear();
     picture_.slas.clear();
     picture_.standing.clear();
@@ -166,6 +173,21 @@ void SmallFleet::Break(const RuleTest& test, bool first) {
       return Each(to_nic, [](PathEvidence& p) { p.state = PathEvidence::State::kPaused; });
     case Cause::kConfiguration:
       picture_.hosts[kSickHost].nics[0].mtu = kSmallMtu;
+      return;
+    case Cause::kRailDown:
+      return Each([](const PathEvidence&) { return true; },
+                  [](PathEvidence& p) { p.state = PathEvidence::State::kSilent; });
+    case Cause::kPathsDead:  // of switches that answer no trace
+      return Each(of_spine, [](PathEvidence& p) {
+        p.state = PathEvidence::State::kDead;
+        p.hops = nullptr;
+        p.hops_id = 0;
+      });
+    case Cause::kHostBusy:
+      picture_.hosts[kSickHost].late_share = 0.5;
+      return;
+    case Cause::kReportsRefused:
+      picture_.hosts[kSickHost].refusal = "from the future";
       return;
     case Cause::kNotNetwork:
       picture_.standing = {{.job = "test", .host = absl::StrCat("h", kSickHost), .text = "a rank has sent nothing"}};

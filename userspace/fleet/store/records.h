@@ -22,7 +22,8 @@ struct PathKey {
   auto operator<=>(const PathKey&) const = default;
 };
 
-enum class PathState : uint8_t { kNew = 1, kUp = 2, kSuspect = 3, kDead = 4, kPaused = 5 };  // as cwfabric.proto
+// As cwfabric.proto.
+enum class PathState : uint8_t { kNew = 1, kUp = 2, kSuspect = 3, kDead = 4, kPaused = 5, kSilent = 6 };
 
 struct PathSample {
   PathKey key;
@@ -30,9 +31,12 @@ struct PathSample {
   PathState state = PathState::kUp;
   uint64_t hops = 0;     // HopsId; 0 = not known
   uint64_t base_ns = 0;  // windowed minimum of the one-way delay; 0 = not known
-  uint32_t sent = 0;     // probes within the interval
-  uint32_t lost = 0;
-  PackedSketch queue;  // of the delay above base
+  uint32_t sent = 0;     // probes within the interval of which it is known whether they arrived
+  uint32_t lost = 0;     // of them, that did not
+  PackedSketch queue;    // of the delay above base
+  // Of what is so now alone; the store keeps the state.
+  uint32_t silent_ms = 0;  // probed for so long, and nothing arrived
+  bool heard = false;      // reverse, of a pair whose paths are silent: the peer's probes arrive
   bool operator==(const PathSample&) const = default;
 };
 

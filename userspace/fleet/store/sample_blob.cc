@@ -123,6 +123,8 @@ std::vector<NumberedSample> Coarsen(const std::vector<NumberedSample>& samples, 
   const auto badness = [](PathState s) {
     switch (s) {
       case PathState::kDead:
+        return 5;
+      case PathState::kSilent:
         return 4;
       case PathState::kSuspect:
         return 3;

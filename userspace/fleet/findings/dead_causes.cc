@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is dead: links, cables, switches, NICs, hosts, rails; and paths of which nothing says why.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "userspace/fleet/findings/scene.h"
+
+namespace cw::fleet {
+namespace {
+
+constexpr double kStillDead = 0.3;                       // share of a dead component's paths: fewer, and it ended
+constexpr absl::Duration kSettling = absl::Seconds(60);  // paths come back one by one
+constexpr size_t kMostFlapsKept = 64;
+constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
+
+LocaliseRules DeadRules() {
+  LocaliseRules rules;
+  rules.nic_links = false;
+  return rules;
+}
+
+}  // namespace
+
+// Of those whose trials are not 0: the others are neither for nor against.
+std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen) const {
+  std::vector<Observation> believed;
+  std::vector<uint32_t> place;
+  for (uint32_t i = 0; i < seen.size(); ++i) {
+    if (seen[i].trials == 0) continue;
+    believed.push_back(seen[i]);
+    place.push_back(i);
+  }
+  std::stable_sort(place.begin(), place.end(), [&](uint32_t a, uint32_t b) { return seen[a].host < seen[b].host; });
+  for (size_t i = 0; i < place.size(); ++i) believed[i] = seen[place[i]];
+  std::vector<Suspect> suspects = Localise(believed, components_, DeadRules());
+  for (Suspect& s : suspects) {
+    for (uint32_t& i : s.explains) i = place[i];
+  }
+  return suspects;
+}
+
+void Findings::FindDead(Scene& scene) {
+  std::vector<Observation> seen = DeadObservations(scene);
+  std::vector<Suspect> suspects = LocaliseDead(seen);
+  distrusted_.clear();
+  Distrust(scene, suspects);
+  if (!distrusted_.empty()) {
+    for (Observation& o : seen) {
+      if (distrusted_.contains(scene.picture.hosts[o.host].name)) o.trials = o.bad = 0;
+    }
+    for (size_t i = 0; i < scene.paths.size(); ++i) {
+      if (distrusted_.contains(scene.picture.hosts[scene.path(i).host].name)) scene.explained[i] = true;
+    }
+    suspects = LocaliseDead(seen);
+  }
+  FindRails(scene, suspects);
+  for (const Suspect& s : suspects) {
+    scene.dead.push_back(s.component);
+    for (const uint32_t i : s.explains) scene.explained[i] = true;
+  }
+  KeepDead(scene);
+  for (const Suspect& s : suspects) TellDead(scene, s);
+  ExplainByThePast(scene);
+  FindUnexplained(scene);
+  CountFlaps(scene);
+}
+
+// A host most of whose dead paths others' living ones contradict. Where switches are silent nobody can contradict it.
+void Findings::Distrust(Scene& scene, const std::vector<Suspect>& suspects) {
+  std::vector<bool> explained(scene.paths.size());
+  for (const Suspect& s : suspects) {
+    for (const uint32_t i : s.explains) explained[i] = true;
+  }
+  std::map<uint32_t, std::pair<uint32_t, uint32_t>> by_host;  // dead, of them unexplained
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    const PathEvidence& path = scene.path(i);
+    const bool whole = path.hops != nullptr && std::none_of(path.hops->begin(), path.hops->end(),
+                                                            [](const Addr& hop) { return hop.is_zero(); });
+    if (scene.word[i] != Word::kBad || !whole) continue;
+    auto& [dead, unexplained] = by_host[path.host];
+    ++dead;
+    unexplained += !explained[i];
+  }
+  std::set<std::string> odd;
+  for (const auto& [host, counts] : by_host) {
+    if (counts.second >= 2 && counts.second > rules_.distrusted_share * counts.first)
+      odd.insert(scene.picture.hosts[host].name);
+  }
+  // Where many hosts are contradicted it is the map of the fabric that is wrong: parallel links, say.
+  if (odd.size() <= std::max<size_t>(1, scene.speaking.size() / 5)) distrusted_ = std::move(odd);
+}
+
+// Of the paths over this component those that nothing explained yet: how many. It explains them now.
+uint32_t Findings::ExplainOver(Scene& scene, int32_t component) {
+  uint32_t dead = 0;
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    if (scene.word[i] != Word::kBad || scene.explained[i]) continue;
+    if (!std::binary_search(scene.needs[i]->begin(), scene.needs[i]->end(), component)) continue;
+    scene.explained[i] = true;
+    ++dead;
+  }
+  return dead;
+}
+
+uint32_t Findings::OverIt(const Scene& scene, int32_t component) {
+  return static_cast<uint32_t>(std::count_if(scene.needs.begin(), scene.needs.end(), [&](const auto* needs) {
+    return std::binary_search(needs->begin(), needs->end(), component);
+  }));
+}
+
+// What is dead ends when most of its paths live, not when the first one does.
+void Findings::KeepDead(Scene& scene) {
+  for (const Finding& open : ledger_.Open()) {
+    if (open.cause != Cause::kLinkDead && open.cause != Cause::kSwitchDead) continue;
+    const int32_t c = components_.FindScope(open.scope);
+    if (c < 0) continue;
+    const uint32_t all = OverIt(scene, c), still = ExplainOver(scene, c);
+    const bool told =
+        std::any_of(scene.dead.begin(), scene.dead.end(), [&](int32_t dead) { return components_.Contains(dead, c); });
+    if (told || still == 0 || still < kStillDead * all) continue;
+    scene.dead.push_back(c);
+    Suspicion s{.what = open, .component = c};
+    s.what.id = 0;
+    Add(scene, std::move(s));
+  }
+}
+
+// Many hosts, all paths over it, and nothing that it is a part of could be the cause: of each such thing at least two
+// of those hosts say, with the same word, that another part lives. (A word of before the death would prove nothing.)
+bool Findings::IsSure(const Scene& scene, const Suspect& suspect) const {
+  const size_t hosts_wanted = std::clamp<size_t>(scene.speaking.size(), 2, kSureHosts);
+  if (suspect.paths_well > 0 || !suspect.alike.empty() || suspect.hosts_bad < hosts_wanted ||
+      suspect.paths_bad < kSurePaths)
+    return false;
+  std::set<int32_t> wholes;
+  std::map<uint32_t, int64_t> told;  // host → time of its word
+  for (const uint32_t i : suspect.explains) {
+    const PathEvidence& path = scene.path(i);
+    told[path.host] = std::max(told[path.host], path.time_ns);
+    for (const int32_t c : *scene.needs[i]) {
+      if (c != suspect.component && components_.Contains(c, suspect.component)) wholes.insert(c);
+    }
+  }
+  std::map<int32_t, std::set<uint32_t>> lives;
+  for (size_t i = 0; i < scene.paths.size() && !wholes.empty(); ++i) {
+    const auto at = scene.word[i] == Word::kGood ? told.find(scene.path(i).host) : told.end();
+    if (at == told.end() || scene.path(i).time_ns < at->second) continue;
+    for (const int32_t c : *scene.needs[i]) {
+      if (wholes.contains(c)) lives[c].insert(scene.path(i).host);
+    }
+  }
+  return std::all_of(wholes.begin(), wholes.end(),
+                     [&](int32_t c) { return lives.contains(c) && lives.at(c).size() >= 2; });
+}
+
+// A part of what is dead, or was a moment ago: its paths come back one by one.
+bool Findings::IsPartOfOpen(int32_t component, int64_t now_ns) const {
+  for (const Cause cause : {Cause::kSwitchDead, Cause::kLinkDead}) {
+    for (const Finding& open : ledger_.Open()) {
+      const int32_t whole = open.cause == cause ? components_.FindScope(open.scope) : -1;
+      if (whole >= 0 && whole != component && components_.Contains(whole, component) &&
+          ledger_.Lately(cause, open.scope, now_ns, kSettling))
+        return true;
+    }
+  }
+  return false;
+}
+
+void Findings::TellDead(Scene& scene, const Suspect& suspect) {
+  const Picture& p = scene.picture;
+  const Component& c = components_.at(suspect.component);
+  if (IsPartOfOpen(suspect.component, p.now_ns)) return;
+  Suspicion s = Of(scene, c.part == Part::kSwitch ? Cause::kSwitchDead : Cause::kLinkDead, suspect);
+  int64_t since_ns = p.now_ns;
+  for (const uint32_t i : suspect.explains) since_ns = std::min(since_ns, scene.SinceNs(i));
+  s.what.start_ns = dead_since_.emplace(c.scope, since_ns).first->second;
+  s.at_once = IsSure(scene, suspect);
+  s.what.evidence.insert(
+      s.what.evidence.begin(),
+      {absl::StrFormat("%d of %d paths over it are dead, reported by %d hosts", suspect.paths_bad,
+                       suspect.paths_bad + suspect.paths_well, suspect.hosts_bad),
+       absl::StrFormat("%d hosts have paths over it, %d of these paths live", suspect.hosts, suspect.paths_well)});
+  if (c.part == Part::kSwitch) ExplainHostsOf(scene, suspect, s);
+  if ((c.part == Part::kNic || c.part == Part::kHost) && !TellHost(scene, suspect, s)) return;
+  Add(scene, std::move(s));
+}
+
+// Behind a dead leaf: whether they live nobody can see by the fabric.
+void Findings::ExplainHostsOf(Scene& scene, const Suspect& suspect, Suspicion& s) const {
+  size_t all = 0, silent = 0;
+  for (const int32_t part : components_.at(suspect.component).inside) {
+    const int32_t host = components_.at(part).host;
+    if (components_.at(part).part != Part::kNic || host < 0) continue;
+    const auto h = static_cast<size_t>(host);
+    ++all;
+    silent += !scene.picture.hosts[h].connected || scene.unreached_ns[h] != 0;
+    scene.explained_hosts.insert(scene.picture.hosts[h].name);
+  }
+  if (all > 0 && silent == all)
+    s.what.evidence.push_back(absl::StrFormat("none of its %d hosts reports, either: see the rack's power", all));
+}
+
+// A NIC, or its whole host, whose agent reports nothing since. False: its agent's next word tells.
+bool Findings::TellHost(Scene& scene, const Suspect& suspect, Suspicion& s) const {
+  const Picture& p = scene.picture;
+  const Component& c = components_.at(suspect.component);
+  s.what.cause = Cause::kNicDown;
+  s.what.hosts.clear();
+  if (c.host < 0) return true;
+  const HostEvidence& host = p.hosts[static_cast<size_t>(c.host)];
+  scene.explained_hosts.insert(host.name);
+  s.what.hosts.push_back(host.name);
+  const absl::Duration silent = absl::Nanoseconds(p.now_ns - host.last_seen_ns);
+  const int64_t unreached_ns = scene.unreached_ns[static_cast<size_t>(c.host)];
+  const bool mute = unreached_ns != 0 && !distrusted_.contains(host.name) &&
+                    absl::Nanoseconds(p.now_ns - unreached_ns) >= rules_.host_mute;
+  if (!host.connected || silent > rules_.host_silent || mute) {
+    s.at_once |= mute;  // it had its time
+    s.what.cause = Cause::kHostDown;
+    s.what.scope = absl::StrCat("host ", host.name);
+    s.what.one_of.clear();
+    s.what.evidence.emplace_back("its agent is silent, too");
+    return true;
+  }
+  // Its own word that its paths are dead is younger than their death.
+  return std::any_of(suspect.explains.begin(), suspect.explains.end(),
+                     [&](uint32_t i) { return static_cast<int32_t>(scene.path(i).host) == c.host; });
+}
+
+// What died is over, and some of its paths still have to come back.
+void Findings::ExplainByThePast(Scene& scene) {
+  std::erase_if(dead_lately_,
+                [&](const auto& entry) { return absl::Nanoseconds(scene.picture.now_ns - entry.second) > kSettling; });
+  for (const auto& [scope, last_ns] : dead_lately_) {
+    if (const int32_t c = components_.FindScope(scope); c >= 0) ExplainOver(scene, c);
+  }
+}
+
+// Each time that something dies counts, however soon it lives again.
+void Findings::CountFlaps(Scene& scene) {
+  const int64_t now_ns = scene.picture.now_ns, hour_ns = absl::ToInt64Nanoseconds(absl::Hours(1));
+  std::set<std::string> now;
+  for (const int32_t c : scene.dead) {
+    const std::string& scope = components_.at(c).scope;
+    if (!now.insert(scope).second) continue;
+    dead_since_.emplace(scope, now_ns);
+    if (!counted_dead_.insert(scope).second) continue;
+    std::deque<int64_t>& times = flaps_[scope];
+    times.push_back(now_ns);
+    if (times.size() > kMostFlapsKept) times.pop_front();
+  }
+  for (const std::string& scope : now) dead_lately_[scope] = now_ns;
+  std::erase_if(dead_since_, [&](const auto& entry) { return !now.contains(entry.first); });
+  std::erase_if(counted_dead_, [&](const std::string& scope) { return !now.contains(scope); });
+  for (auto& [scope, times] : flaps_) {
+    while (!times.empty() && times.front() < now_ns - hour_ns) times.pop_front();
+  }
+  std::erase_if(flaps_, [](const auto& entry) { return entry.second.empty(); });
+}
+
+}  // namespace cw::fleet

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// What paths that do not answer are worth: whose word counts, and who has not spoken since.
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/hash/hash.h"
+#include "userspace/fleet/findings/scene.h"
+
+namespace cw::fleet {
+namespace {
+
+using State = PathEvidence::State;
+
+// What a living agent sees of its own NICs' silence it reports within so much.
+constexpr absl::Duration kOwnWord = absl::Milliseconds(1500);
+
+struct TwoNics {
+  Addr from, to;
+  bool operator==(const TwoNics&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const TwoNics& t) {
+    return H::combine(std::move(h), t.from, t.to);
+  }
+};
+
+}  // namespace
+
+// Silence has no witness: it counts where the other end does not hear the probes, either. A path that never answered
+// is dead where another one to that NIC answers, or where that NIC is a host's that we know.
+void Findings::Weigh(Scene& scene) {
+  const Picture& p = scene.picture;
+  absl::flat_hash_set<TwoNics> arrives, answers;
+  absl::flat_hash_set<Addr> nics;
+  for (const Arrival& arrival : p.arrivals) arrives.insert({arrival.from, arrival.to});
+  for (const HostEvidence& host : p.hosts) {
+    for (const NicFact& nic : host.nics) nics.insert(nic.address);
+  }
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    if (scene.path(i).state == State::kAlive) answers.insert({scene.path(i).source, scene.path(i).destination});
+  }
+  scene.word.resize(scene.paths.size());
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    const PathEvidence& path = scene.path(i);
+    const TwoNics pair{path.source, path.destination};
+    switch (path.state) {
+      case State::kAlive:
+      case State::kPaused:  // another class goes through
+        scene.word[i] = Word::kGood;
+        break;
+      case State::kDead:
+        scene.word[i] = Word::kBad;
+        break;
+      case State::kSilent:
+        scene.word[i] = arrives.contains(pair) ? Word::kNeither : Word::kBad;
+        break;
+      case State::kNew:
+        scene.word[i] = answers.contains(pair) || (nics.contains(path.destination) && !arrives.contains(pair))
+                            ? Word::kBad
+                            : Word::kNeither;
+        break;
+      case State::kNoWord:
+        scene.word[i] = Word::kNeither;
+    }
+  }
+}
+
+// What a host said before it fell silent is no proof that anything lives. A living agent says within a second that its
+// own paths are silent, and its words then count.
+void Findings::FindUnreached(Scene& scene) {
+  const Picture& p = scene.picture;
+  struct By {
+    std::set<uint32_t> hosts;
+    int64_t since_ns = 0;
+  };
+  std::map<int32_t, By> by;  // host → who finds it dead
+  const auto other_end = [&](size_t i) {
+    for (const int32_t c : *scene.needs[i]) {
+      const Component& nic = components_.at(c);
+      if (nic.part == Part::kNic && nic.nic == scene.path(i).destination && nic.host >= 0 &&
+          nic.host != static_cast<int32_t>(scene.path(i).host))
+        return nic.host;
+    }
+    return int32_t{-1};
+  };
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    if (scene.word[i] != Word::kBad) continue;
+    if (const int32_t host = other_end(i); host >= 0) {
+      by[host].hosts.insert(scene.path(i).host);
+      by[host].since_ns = std::max(by[host].since_ns, scene.SinceNs(i));
+    }
+  }
+  for (size_t i = 0; i < scene.paths.size() && !by.empty(); ++i) {
+    if (scene.word[i] == Word::kGood) by.erase(other_end(i));
+    // It told that its class is held up: others may well not be answered.
+    if (scene.path(i).state == State::kPaused) by.erase(static_cast<int32_t>(scene.path(i).host));
+  }
+  // Most of its own paths are dead by its own word: it spoke since then.
+  std::map<int32_t, std::pair<size_t, size_t>> own;  // bad, all
+  for (size_t i = 0; i < scene.paths.size() && !by.empty(); ++i) {
+    auto& [bad, all] = own[static_cast<int32_t>(scene.path(i).host)];
+    bad += scene.word[i] == Word::kBad;
+    ++all;
+  }
+  for (const auto& [host, counts] : own) {
+    if (2 * counts.first >= counts.second) by.erase(host);
+  }
+  const size_t wanted = scene.speaking.size() > 2 ? 2 : 1;
+  scene.unreached_ns.assign(p.hosts.size(), 0);
+  std::map<std::string, int64_t> since;  // what was said of it first holds
+  for (const auto& [host, who] : by) {
+    const auto h = static_cast<size_t>(host);
+    if (who.hosts.size() < wanted) continue;
+    const auto before = unanswered_since_.find(p.hosts[h].name);
+    const int64_t since_ns = before == unanswered_since_.end() ? who.since_ns : before->second;
+    since.emplace(p.hosts[h].name, since_ns);
+    if (p.hosts[h].last_seen_ns <= since_ns + absl::ToInt64Nanoseconds(kOwnWord)) scene.unreached_ns[h] = since_ns;
+  }
+  unanswered_since_ = std::move(since);
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    if (scene.word[i] == Word::kGood && scene.unreached_ns[scene.path(i).host] != 0) scene.word[i] = Word::kNeither;
+  }
+}
+
+// A NIC that is down by its own host's word explains all of its paths.
+void Findings::ExplainByOwnWord(Scene& scene) {
+  std::set<Addr> down;
+  const Picture& p = scene.picture;
+  for (size_t h = 0; h < p.hosts.size(); ++h) {
+    const auto book = events_.hosts().find(p.hosts[h].name);
+    if (book == events_.hosts().end() || !scene.host_fresh[h]) continue;
+    for (const NicFact& nic : p.hosts[h].nics) {
+      if (book->second.nics_down.contains(nic.name) && !nic.address.is_zero()) down.insert(nic.address);
+    }
+  }
+  for (size_t i = 0; i < scene.paths.size() && !down.empty(); ++i) {
+    if (!down.contains(scene.path(i).source) && !down.contains(scene.path(i).destination)) continue;
+    scene.explained[i] = true;
+    scene.word[i] = Word::kNeither;
+  }
+}
+
+// Each path once, and once more as far as a cut one still answers: what it crosses up to there lives.
+std::vector<Observation> Findings::DeadObservations(const Scene& scene) {
+  std::vector<Observation> seen;
+  seen.reserve(scene.paths.size());
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    const bool bad = scene.word[i] == Word::kBad;
+    seen.push_back({scene.needs[i], scene.path(i).host, scene.word[i] == Word::kNeither ? 0.0 : 1.0, bad ? 1.0 : 0.0});
+  }
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    const PathEvidence& path = scene.path(i);
+    if (scene.word[i] == Word::kBad && path.hops != nullptr && path.reached > 0)
+      seen.push_back({&components_.Reached(path), path.host, 1, 0});
+  }
+  return seen;
+}
+
+}  // namespace cw::fleet
