@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kLeaves = 3, kHostsPerLeaf = 2;
 constexpr absl::Duration kLook = absl::Milliseconds(250);
-constexpr absl::Duration kSettled = absl::Seconds(15);    // the service hears all hosts first
-constexpr absl::Duration kLeftOver = absl::Seconds(60);   // what a fault left behind is waited for before the next
-constexpr absl::Duration kStays = absl::Seconds(2);       // a look at what rightly stays open
+constexpr absl::Duration kSettled = absl::Seconds(15);   // the service hears all hosts first
+constexpr absl::Duration kLeftOver = absl::Seconds(60);  // what a fault left behind is waited for before the next
+constexpr absl::Duration kStays = absl::Seconds(2);      // a look at what rightly stays open
 
 TestbedSpec LabOf(const TruthBedSpec& spec) {
   TestbedSpec lab;
@@ -90,14 +90,16 @@ bool TruthBed::SeesAll() const {
          reply["switches"].size() == static_cast<size_t>(spec.leaves + spec.spines);
 }
 
-std::vector<Said> TruthBed::Findings() const {
+absl::StatusOr<std::vector<Said>> TruthBed::Findings() const {
   const nlohmann::json reply = bed_->Ask({"fleet", "findings", "--all"});
+  if (!reply.is_object() || reply.contains("error"))
+    return absl::UnavailableError("cwctl fleet findings: " + reply.dump());
   return reply.contains("findings") ? SaidIn(reply["findings"]) : std::vector<Said>();
 }
 
 bool TruthBed::Quiet() const {
   const nlohmann::json reply = bed_->Ask({"fleet", "findings"});
-  return !reply.contains("error") && (!reply.contains("findings") || reply["findings"].empty());
+  return reply.is_object() && !reply.contains("error") && (!reply.contains("findings") || reply["findings"].empty());
 }
 
 absl::Status TruthBed::SetCable(int leaf, int spine, const Fault& fault) {
@@ -145,19 +147,22 @@ absl::Status TruthBed::EndFlaps() {
 
 namespace {
 
-// Looks until `done`, or for so long.
-void Watch(const TruthBed& bed, Judge& judge, absl::Duration limit, const std::function<bool()>& done) {
+// Looks until `done`, or for so long. An error: the service does not answer in the end, so that nothing is known.
+absl::Status Watch(const TruthBed& bed, Judge& judge, absl::Duration limit, const std::function<bool()>& done) {
+  absl::Status status;
   (void)Eventually(
       [&] {
-        judge.Look(bed.Findings(), absl::Now());
+        const absl::StatusOr<std::vector<Said>> said = bed.Findings();
+        status = said.status();
+        if (said.ok()) judge.Look(*said, absl::Now());
         return done();
       },
       limit, kLook);
+  return status;
 }
 
 struct Times {
   absl::Duration lasts, limit, over;
-  bool stays = false;
 };
 
 Times TimesOf(const std::vector<const TruthCase*>& cases, const TruthPace& pace) {
@@ -165,7 +170,6 @@ Times TimesOf(const std::vector<const TruthCase*>& cases, const TruthPace& pace)
   for (const TruthCase* c : cases) {
     times.lasts = std::max(times.lasts, pace.lasts * c->lasts);
     if (c->needed && !c->right.empty()) times.limit = std::max(times.limit, c->limit);
-    times.stays |= c->over_within == absl::InfiniteDuration();
     times.over = std::max(times.over, c->over_within == absl::InfiniteDuration() ? kStays : c->over_within);
   }
   return times;
@@ -180,39 +184,48 @@ absl::Status DoAll(TruthBed& bed, const std::vector<const TruthCase*>& cases,
   return status;
 }
 
-}  // namespace
-
-std::vector<TruthRow> Try(TruthBed& bed, const std::vector<const TruthCase*>& cases, const TruthPace& pace,
-                          const std::string& group) {
+// `before`: findings that do not count.
+std::vector<TruthRow> TryAfter(const std::vector<Said>& before, TruthBed& bed,
+                               const std::vector<const TruthCase*>& cases, const TruthPace& pace,
+                               const std::string& group) {
   const Times times = TimesOf(cases, pace);
-  (void)Eventually([&] { return bed.Quiet(); }, kLeftOver, kLook);
-  Judge judge(cases, bed.Findings(), absl::Now());
+  Judge judge(cases, before, absl::Now());
   absl::Status done = DoAll(bed, cases, &TruthCase::begin);
   const absl::Time began = absl::Now();
+  absl::Status between;
   bool told = false;
   if (done.ok()) {
-    Watch(bed, judge, std::max(times.lasts, times.limit), [&] {
+    done = Watch(bed, judge, std::max(times.lasts, times.limit), [&] {
       if (judge.AllFound() && !told) {
-        done.Update(DoAll(bed, cases, &TruthCase::while_open));
+        between = DoAll(bed, cases, &TruthCase::while_open);
         told = true;
       }
       return judge.AllFound() && absl::Now() > began + times.lasts;
     });
   }
+  done.Update(between);
   done.Update(DoAll(bed, cases, &TruthCase::end));
   judge.Mended(absl::Now());
-  Watch(bed, judge, times.over + kStays, [&] { return judge.AllOver(); });
-  Watch(bed, judge, pace.quiet, [] { return false; });
+  done.Update(Watch(bed, judge, times.over + kStays, [&] { return judge.AllOver(); }));
+  done.Update(Watch(bed, judge, pace.quiet, [] { return false; }));
   std::vector<TruthRow> rows = judge.Rows(group);
   if (!done.ok()) rows[0].wrong = absl::StrCat("the lab could not do it: ", done.message(), "; ", rows[0].wrong);
   return rows;
+}
+
+}  // namespace
+
+std::vector<TruthRow> Try(TruthBed& bed, const std::vector<const TruthCase*>& cases, const TruthPace& pace,
+                          const std::string& group) {
+  (void)Eventually([&] { return bed.Quiet(); }, kLeftOver, kLook);
+  return TryAfter(bed.Findings().value_or(std::vector<Said>()), bed, cases, pace, group);
 }
 
 TruthRow TryNothing(TruthBed& bed, absl::Duration time, const std::string& group) {
   TruthCase nothing{.name = "nothing", .begin = nullptr, .end = nullptr, .right = {}, .while_open = nullptr};
   nothing.lasts = time;
   nothing.over_within = absl::ZeroDuration();
-  return Try(bed, {&nothing}, {.quiet = absl::ZeroDuration()}, group)[0];
+  return TryAfter({}, bed, {&nothing}, {.quiet = absl::ZeroDuration()}, group)[0];
 }
 
 }  // namespace cw::lab

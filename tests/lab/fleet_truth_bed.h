@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "tests/lab/fleet_truth_case.h"
 #include "tests/lab/fleet_truth_load.h"
 #include "userspace/lab/fleet_bed.h"
@@ -36,8 +37,8 @@ class TruthBed {
 
   Testbed& testbed() { return *testbed_; }
   Fabric& fabric() { return testbed_->fabric(); }
-  std::vector<Said> Findings() const;  // all, those that are over, too
-  bool Quiet() const;                  // nothing is open
+  absl::StatusOr<std::vector<Said>> Findings() const;  // all, those that are over, too
+  bool Quiet() const;                                  // nothing is open
   std::string Why() const { return bed_->Log(); }
 
   absl::Status SetCable(int leaf, int spine, const Fault& fault);  // both directions
@@ -71,7 +72,7 @@ struct TruthPace {
 // Does all of these at once, waits for what is found, mends them, and waits until that is over.
 std::vector<TruthRow> Try(TruthBed& bed, const std::vector<const TruthCase*>& cases, const TruthPace& pace,
                           const std::string& group);
-// Nothing may open on a healthy fabric: a row of its own.
+// Nothing may open on a healthy fabric, nor may it have since the service began: a row of its own.
 TruthRow TryNothing(TruthBed& bed, absl::Duration time, const std::string& group);
 
 }  // namespace cw::lab

@@ -40,7 +40,8 @@ std::vector<Said> SaidIn(const nlohmann::json& findings) {
 
 bool IsRight(const TruthCase& c, const Said& said) {
   return std::any_of(c.right.begin(), c.right.end(), [&](const Answer& answer) {
-    return std::regex_match(said.cause, std::regex(answer.cause)) && std::regex_search(said.scope, std::regex(answer.place));
+    return std::regex_match(said.cause, std::regex(answer.cause)) &&
+           std::regex_search(said.scope, std::regex(answer.place));
   });
 }
 
@@ -74,12 +75,14 @@ int Judge::OwnerOf(const Said& said) const {
 // A finding may be the same as one before that is open again, and may change its cause while it is open.
 void Judge::Look(const std::vector<Said>& all, absl::Time now) {
   for (const Said& said : all) {
-    if (const auto old = before_.find(said.id); old != before_.end() && (old->second == 0 || old->second == said.end_ns))
+    if (const auto old = before_.find(said.id);
+        old != before_.end() && (old->second == 0 || old->second == said.end_ns))
       continue;
     auto [it, fresh] = heard_.try_emplace(said.id);
     Heard& heard = it->second;
     if (fresh) {
-      heard = {.said = said, .first = Text(said), .right_at = absl::InfiniteFuture(), .over_at = absl::InfiniteFuture()};
+      heard = {
+          .said = said, .first = Text(said), .right_at = absl::InfiniteFuture(), .over_at = absl::InfiniteFuture()};
       heard.said.seen = now;
     }
     const absl::Time seen = heard.said.seen;
@@ -95,9 +98,8 @@ void Judge::Look(const std::vector<Said>& all, absl::Time now) {
 
 bool Judge::AllFound() const {
   for (size_t i = 0; i < cases_.size(); ++i) {
-    const bool found = std::any_of(heard_.begin(), heard_.end(), [&](const auto& entry) {
-      return entry.second.owner == static_cast<int>(i);
-    });
+    const bool found = std::any_of(heard_.begin(), heard_.end(),
+                                   [&](const auto& entry) { return entry.second.owner == static_cast<int>(i); });
     if (!found && cases_[i]->needed && !cases_[i]->right.empty()) return false;
   }
   return true;
@@ -147,7 +149,8 @@ std::vector<TruthRow> Judge::Rows(const std::string& group) const {
     if (heard.owner >= 0) continue;
     const std::string now = Text(heard.said);
     nobodys.push_back(absl::StrFormat("%s%s (%+.0f s%s)", now, heard.first == now ? "" : ", first " + heard.first,
-                                      absl::ToDoubleSeconds(heard.said.seen - began_), heard.said.open ? ", open" : ""));
+                                      absl::ToDoubleSeconds(heard.said.seen - began_),
+                                      heard.said.open ? ", open" : ""));
   }
   for (size_t i = 0; i < cases_.size(); ++i) {
     std::vector<std::string> others;

@@ -49,11 +49,11 @@ bool IsRight(const TruthCase& c, const Said& said);
 // What came of a fault.
 struct TruthRow {
   std::string name, group;
-  std::string found;      // the right answer that came; "" = none did
-  double found_s = -1;    // after the fault began
-  std::string others;     // whatever else opened until the end of the quiet time after it; "" = nothing
-  double over_s = -1;     // after mending; -1: not within its time
-  std::string wrong;      // why this is not the truth; "" = it is
+  std::string found;    // the right answer that came; "" = none did
+  double found_s = -1;  // after the fault began
+  std::string others;   // whatever else opened until the end of the quiet time after it; "" = nothing
+  double over_s = -1;   // after mending; -1: not within its time
+  std::string wrong;    // why this is not the truth; "" = it is
 };
 nlohmann::json ToJson(const TruthRow& row);
 std::string TruthTable(const std::vector<TruthRow>& rows);

@@ -60,7 +60,8 @@ absl::Status StopSending(TruthBed& bed) {
 }
 
 TruthCase Breaks(const std::string& name, Do begin, Do end, std::vector<Answer> right) {
-  TruthCase c{.name = name, .begin = std::move(begin), .end = std::move(end), .right = std::move(right), .while_open = nullptr};
+  TruthCase c{
+      .name = name, .begin = std::move(begin), .end = std::move(end), .right = std::move(right), .while_open = nullptr};
   return c;
 }
 
@@ -148,12 +149,11 @@ std::vector<TruthCase> MakeFabricFaults() {
 std::vector<TruthCase> MakeTrafficFaults() {
   const LinkDirection up = LinkDirection::LeafToSpine(1, 0);
   std::vector<TruthCase> cases = {
-      Breaks(
-          "healthy_traffic",
-          [](TruthBed& bed) {
-            return bed.Send(Flood({{0, 2}, {3, 5}, {4, 1}}, 4, absl::Milliseconds(2), 1024, 128));
-          },
-          StopSending, {}),
+      Breaks("healthy_traffic",
+             [](TruthBed& bed) {
+               return bed.Send(Flood({{0, 2}, {3, 5}, {4, 1}}, 4, absl::Milliseconds(2), 1024, 128));
+             },
+             StopSending, {}),
       Breaks(
           "link_congested",
           [up](TruthBed& bed) {
@@ -166,12 +166,11 @@ std::vector<TruthCase> MakeTrafficFaults() {
             return bed.fabric().SetLinkRate(up, bed.fabric().spec().link_mbps).status();
           },
           {{"congestion", OfUplink(1, 0)}}),
-      Breaks(
-          "incast",
-          [](TruthBed& bed) {
-            return bed.Send(Flood({{0, 2}, {1, 2}, {4, 2}, {5, 2}}, 2, absl::Microseconds(1600), 4096, 6));
-          },
-          StopSending, {{"incast", Eth0(2) + "|" + OfHost(2)}}),
+      Breaks("incast",
+             [](TruthBed& bed) {
+               return bed.Send(Flood({{0, 2}, {1, 2}, {4, 2}, {5, 2}}, 2, absl::Microseconds(1600), 4096, 6));
+             },
+             StopSending, {{"incast", Eth0(2) + "|" + OfHost(2)}}),
   };
   cases[0].lasts = absl::Seconds(30);
   cases[1].limit = cases[2].limit = absl::Minutes(1);

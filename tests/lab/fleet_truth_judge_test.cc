@@ -31,7 +31,7 @@ TruthCase PowerOfH3() {
 std::string WrongWith(const std::vector<Said>& during, const std::vector<Said>& afterwards,
                       const std::vector<Said>& before = {}) {
   const TruthCase c = PowerOfH3();
-  class Judge judge({&c}, before, kBegan);
+  Judge judge({&c}, before, kBegan);
   judge.Look(during, At(3));
   judge.Mended(At(20));
   judge.Look(afterwards, At(30));
@@ -43,7 +43,7 @@ const Said kRight = Open("1", "host down", "host h3");
 TEST(FleetTruthJudge, TheRightFindingThatEndsIsTheTruth) {
   EXPECT_EQ(WrongWith({kRight}, {Over(kRight)}), "");
   const TruthCase c = PowerOfH3();
-  class Judge judge({&c}, {}, kBegan);
+  Judge judge({&c}, {}, kBegan);
   EXPECT_FALSE(judge.AllFound());
   judge.Look({kRight}, At(3));
   EXPECT_TRUE(judge.AllFound());

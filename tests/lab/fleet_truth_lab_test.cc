@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <regex>
 
 #include "absl/strings/numbers.h"
@@ -52,7 +53,7 @@ bool Wanted(const std::string& name) {
 
 class FleetTruth : public ::testing::Test {
  protected:
-  void Judge(const TruthBedSpec& spec, const std::vector<TruthPair>& all, TruthPace pace) {
+  void TryAll(const TruthBedSpec& spec, const std::vector<TruthPair>& all, TruthPace pace) {
     if (const char* quiet = std::getenv("CW_TRUTH_QUIET")) {
       int seconds = 0;
       if (absl::SimpleAtoi(quiet, &seconds)) pace.quiet = absl::Seconds(seconds);
@@ -72,8 +73,8 @@ class FleetTruth : public ::testing::Test {
   void Note(const std::vector<TruthRow>& rows) {
     for (const TruthRow& row : rows) {
       std::printf("%s", TruthTable({row}).substr(TruthTable({}).size()).c_str());
-      EXPECT_TRUE(row.wrong.empty()) << row.name << ": " << row.wrong << ". Found: "
-                                     << (row.found.empty() ? "nothing right" : row.found)
+      EXPECT_TRUE(row.wrong.empty()) << row.name << ": " << row.wrong
+                                     << ". Found: " << (row.found.empty() ? "nothing right" : row.found)
                                      << (row.others.empty() ? "" : "; beside it: ") << row.others;
       rows_.push_back(row);
     }
@@ -98,35 +99,34 @@ class FleetTruth : public ::testing::Test {
 
 // What happens most, in four minutes: what does not disturb another is done at once.
 TEST_F(FleetTruth, TheCommonFaultsAreOneFindingEach) {
-  Judge({},
-        Named({{"host_without_power"}, {"leaf_silent"}, {"nic_silent", "uplink_one_direction"}, {"spine_silent"}}),
-        {.quiet = absl::Seconds(3), .lasts = 0.7});
+  TryAll({}, Named({{"host_without_power"}, {"leaf_silent"}, {"nic_silent", "uplink_one_direction"}, {"spine_silent"}}),
+         {.quiet = absl::Seconds(3), .lasts = 0.7});
 }
 
 using FleetTruthWhole = FleetTruth;
 
 TEST_F(FleetTruthWhole, EachFaultAloneIsOneFinding) {
-  Judge({}, Alone({&HostFaults(), &TrafficFaults(), &FabricFaults()}), {});
+  TryAll({}, Alone({&HostFaults(), &TrafficFaults(), &FabricFaults()}), {});
 }
 TEST_F(FleetTruthWhole, EachFaultAloneOnABusyMachine) {
   const BusyMachine busy(2);
-  Judge({}, Alone({&HostFaults(), &TrafficFaults(), &FabricFaults()}), {});
+  TryAll({}, Alone({&HostFaults(), &TrafficFaults(), &FabricFaults()}), {});
 }
 TEST_F(FleetTruthWhole, WhereAgentsOnlyObserve) {
-  Judge({.mode = "observe"},
-        Named({{"host_without_power"}, {"agent_frozen"}, {"nic_silent"}, {"leaf_silent"}, {"spine_silent"}}), {});
+  TryAll({.mode = "observe"},
+         Named({{"host_without_power"}, {"agent_frozen"}, {"nic_silent"}, {"leaf_silent"}, {"spine_silent"}}), {});
 }
 TEST_F(FleetTruthWhole, OfHostsWithTwoNics) {
-  Judge({.lab = "fleetrails", .spines = 2, .two_nics = true}, Alone({&RailFaults()}), {});
+  TryAll({.lab = "fleetrails", .spines = 2, .two_nics = true}, Alone({&RailFaults()}), {});
 }
 TEST_F(FleetTruthWhole, OfHostsWithTwoNicsOnABusyMachine) {
   const BusyMachine busy(2);
-  Judge({.lab = "fleetrails", .spines = 2, .two_nics = true}, Alone({&RailFaults()}), {});
+  TryAll({.lab = "fleetrails", .spines = 2, .two_nics = true}, Alone({&RailFaults()}), {});
 }
-TEST_F(FleetTruthWhole, TwoAtOnceAreTwoFindings) { Judge({}, TruthPairs(), {}); }
+TEST_F(FleetTruthWhole, TwoAtOnceAreTwoFindings) { TryAll({}, TruthPairs(), {}); }
 TEST_F(FleetTruthWhole, TwoAtOnceOnABusyMachine) {
   const BusyMachine busy(2);
-  Judge({}, TruthPairs(), {});
+  TryAll({}, TruthPairs(), {});
 }
 
 }  // namespace
