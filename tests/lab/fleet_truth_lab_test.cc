@@ -103,30 +103,30 @@ TEST_F(FleetTruth, TheCommonFaultsAreOneFindingEach) {
          {.quiet = absl::Seconds(3), .lasts = 0.7});
 }
 
-using FleetTruthWhole = FleetTruth;
+using FleetTruthWhole = FleetTruth;  // each with a fabric of its own name
 
 TEST_F(FleetTruthWhole, EachFaultAloneIsOneFinding) {
-  TryAll({}, Alone({&HostFaults(), &TrafficFaults(), &FabricFaults()}), {});
+  TryAll({.lab = "truthalone"}, Alone({&HostFaults(), &TrafficFaults(), &FabricFaults()}), {});
 }
 TEST_F(FleetTruthWhole, EachFaultAloneOnABusyMachine) {
   const BusyMachine busy(2);
-  TryAll({}, Alone({&HostFaults(), &TrafficFaults(), &FabricFaults()}), {});
+  TryAll({.lab = "truthbusy"}, Alone({&HostFaults(), &TrafficFaults(), &FabricFaults()}), {});
 }
 TEST_F(FleetTruthWhole, WhereAgentsOnlyObserve) {
-  TryAll({.mode = "observe"},
+  TryAll({.lab = "truthobserve", .mode = "observe"},
          Named({{"host_without_power"}, {"agent_frozen"}, {"nic_silent"}, {"leaf_silent"}, {"spine_silent"}}), {});
 }
 TEST_F(FleetTruthWhole, OfHostsWithTwoNics) {
-  TryAll({.lab = "fleetrails", .spines = 2, .two_nics = true}, Alone({&RailFaults()}), {});
+  TryAll({.lab = "truthrails", .spines = 2, .two_nics = true}, Alone({&RailFaults()}), {});
 }
 TEST_F(FleetTruthWhole, OfHostsWithTwoNicsOnABusyMachine) {
   const BusyMachine busy(2);
-  TryAll({.lab = "fleetrails", .spines = 2, .two_nics = true}, Alone({&RailFaults()}), {});
+  TryAll({.lab = "truthrailsbusy", .spines = 2, .two_nics = true}, Alone({&RailFaults()}), {});
 }
-TEST_F(FleetTruthWhole, TwoAtOnceAreTwoFindings) { TryAll({}, TruthPairs(), {}); }
+TEST_F(FleetTruthWhole, TwoAtOnceAreTwoFindings) { TryAll({.lab = "truthpairs"}, TruthPairs(), {}); }
 TEST_F(FleetTruthWhole, TwoAtOnceOnABusyMachine) {
   const BusyMachine busy(2);
-  TryAll({}, TruthPairs(), {});
+  TryAll({.lab = "truthpairsbusy"}, TruthPairs(), {});
 }
 
 }  // namespace
