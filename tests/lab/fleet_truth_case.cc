@@ -84,6 +84,7 @@ void Judge::Look(const std::vector<Said>& all, absl::Time now) {
       heard = {
           .said = said, .first = Text(said), .right_at = absl::InfiniteFuture(), .over_at = absl::InfiniteFuture()};
       heard.said.seen = now;
+      heard.again = before_.contains(said.id);
     }
     const absl::Time seen = heard.said.seen;
     heard.said = said;
@@ -148,9 +149,9 @@ std::vector<TruthRow> Judge::Rows(const std::string& group) const {
   for (const auto& [id, heard] : heard_) {
     if (heard.owner >= 0) continue;
     const std::string now = Text(heard.said);
-    nobodys.push_back(absl::StrFormat("%s%s (%+.0f s%s)", now, heard.first == now ? "" : ", first " + heard.first,
-                                      absl::ToDoubleSeconds(heard.said.seen - began_),
-                                      heard.said.open ? ", open" : ""));
+    nobodys.push_back(absl::StrFormat(
+        "%s%s%s (%+.0f s%s)", heard.again ? "again " : "", now, heard.first == now ? "" : ", first " + heard.first,
+        absl::ToDoubleSeconds(heard.said.seen - began_), heard.said.open ? ", open" : ""));
   }
   for (size_t i = 0; i < cases_.size(); ++i) {
     std::vector<std::string> others;

@@ -77,6 +77,7 @@ class Judge {
     std::string first;             // as it was when it was seen first, where it changed since
     int owner = -1;                // a case; −1: none
     absl::Time right_at, over_at;  // infinite future: never
+    bool again = false;            // it was over before the fault
     bool ended_early = false;      // over while its fault was still there
   };
   int OwnerOf(const Said& said) const;
