@@ -28,6 +28,13 @@ std::vector<int> PortsOf(const Testbed& testbed, int host) {
   return ports;
 }
 
+// The network is there before the agent starts, as service managers order it.
+absl::Status WaitForNetwork(const Testbed& testbed, Fabric& fabric, int host) {
+  std::vector<std::string> devices = {"eth0", "mgmt0"};
+  if (!testbed.spec().second_nics.empty()) devices.emplace_back("eth1");
+  return RunInNetns(fabric.HostNetns(host), [&] { return WaitUntilRunning(devices); });
+}
+
 absl::Status SetManagementUp(const Fabric& fabric, int host, bool up) {
   return RunInNetns(fabric.MgmtNetns(), [&] {
     return RunTool({"ip", "link", "set", absl::StrCat("h", host), up ? "up" : "down"}).status();
@@ -96,6 +103,7 @@ absl::Status PowerOn(Testbed& testbed, int host) {
   absl::Status status;
   for (const int port : PortsOf(testbed, host)) status.Update(testbed.fabric().SetHostLinkUp(port, true));
   status.Update(SetManagementUp(testbed.fabric(), host, true));
+  if (status.ok()) status = WaitForNetwork(testbed, testbed.fabric(), host);
   if (status.ok()) status = testbed.StartAgent(host);
   return status;
 }
