@@ -36,6 +36,9 @@ Do SecondPort(int host, bool cut) {
 Do Leaf(int leaf, bool cut) {
   return [=](TruthBed& bed) { return CutLeaf(bed.testbed(), leaf, cut); };
 }
+Do LeafPower(int leaf, bool on) {
+  return [=](TruthBed& bed) { return SetLeafPower(bed.testbed(), leaf, on); };
+}
 Do Spine(int spine, bool cut) {
   return [=](TruthBed& bed) { return CutSpine(bed.fabric(), spine, cut); };
 }
@@ -135,6 +138,8 @@ std::vector<TruthCase> MakeFabricFaults() {
           [](TruthBed& bed) { return bed.EndFlaps(); },
           {{"link flapping", absl::StrCat(OfCable(0, 0), "|", OfUplink(0, 0), "|", OfDownlink(0, 0))}}),
   };
+  TruthCase dark = Breaks("leaf_without_power", LeafPower(2, false), LeafPower(2, true), {{"switch dead", OfLeaf(2)}});
+  dark.lasts = absl::Seconds(25);
   cases[0].lasts = absl::Seconds(35);
   cases[5].limit = cases[6].limit = absl::Minutes(1);
   cases[5].over_within = cases[6].over_within = absl::Seconds(60);  // it has to see good intervals first
@@ -143,6 +148,7 @@ std::vector<TruthCase> MakeFabricFaults() {
   cases[8].lasts = absl::Seconds(30);
   cases[9].limit = absl::Minutes(1);
   cases[9].over_within = kForGood;
+  cases.insert(cases.begin() + 1, dark);  // what flaps comes last: it stays open
   return cases;
 }
 

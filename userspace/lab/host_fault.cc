@@ -28,6 +28,17 @@ std::vector<int> PortsOf(const Testbed& testbed, int host) {
   return ports;
 }
 
+// Of hosts' NICs on it.
+std::vector<int> PortsAt(const Testbed& testbed, const Fabric& fabric, int leaf) {
+  std::vector<int> ports;
+  const std::vector<int>& second = testbed.spec().second_nics;
+  for (int host = 0; host < fabric.hosts(); ++host) {
+    if (fabric.HostLeaf(host) == leaf) ports.push_back(host);
+    if (!second.empty() && second[static_cast<size_t>(host)] == leaf) ports.push_back(testbed.second_port(host));
+  }
+  return ports;
+}
+
 // The network is there before the agent starts, as service managers order it.
 absl::Status WaitForNetwork(const Testbed& testbed, Fabric& fabric, int host) {
   std::vector<std::string> devices = {"eth0", "mgmt0"};
@@ -74,12 +85,7 @@ absl::Status CutLeaf(Testbed& testbed, int leaf, bool cut) {
     if (link.tier != LinkDirection::Tier::kSpine || link.leaf != leaf) continue;
     status.Update(fabric.SetFault(link, cut ? Fault::Drop() : Fault::None()).status());
   }
-  const std::vector<int>& second = testbed.spec().second_nics;
-  for (int host = 0; host < fabric.hosts(); ++host) {
-    if (fabric.HostLeaf(host) == leaf) status.Update(CutPort(fabric, host, cut));
-    if (!second.empty() && second[static_cast<size_t>(host)] == leaf)
-      status.Update(CutPort(fabric, testbed.second_port(host), cut));
-  }
+  for (const int port : PortsAt(testbed, fabric, leaf)) status.Update(CutPort(fabric, port, cut));
   return status;
 }
 
@@ -89,6 +95,14 @@ absl::Status CutSpine(Fabric& fabric, int spine, bool cut) {
     if (link.tier != LinkDirection::Tier::kSpine || link.spine != spine) continue;
     status.Update(fabric.SetFault(link, cut ? Fault::Drop() : Fault::None()).status());
   }
+  return status;
+}
+
+absl::Status SetLeafPower(Testbed& testbed, int leaf, bool on) {
+  Fabric& fabric = testbed.fabric();
+  absl::Status status;
+  for (int spine = 0; spine < fabric.spec().spines; ++spine) status.Update(fabric.SetLinkUp(leaf, spine, on).status());
+  for (const int port : PortsAt(testbed, fabric, leaf)) status.Update(fabric.SetHostLinkUp(port, on));
   return status;
 }
 
