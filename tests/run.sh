@@ -44,7 +44,7 @@ ladder() { # preset label
   # What may run side by side is said where the test is made (cw_test).
   # A kernel that hangs keeps tests for ever, and ctest waits for them: a rung of `make test` that takes half an hour has
   # failed.
-  [ "$2" = nightly ] && limit=5400 || limit=1800
+  [ "$2" = nightly ] && limit=10800 || limit=1800
   timeout -k 30 $limit ctest --test-dir "build/$1" -L "^$2\$" -j "$jobs" --output-on-failure --no-tests=error --output-junit "$junit" >"$out/$1-$2.log" 2>&1
   rc=$?
   if [ ! -s "$junit" ]; then
